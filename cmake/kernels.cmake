@@ -1,0 +1,29 @@
+# Files under backend/cpu/isa/ hold kernels. `*_avx2.cc` and `*_avx512.cc` are written for one
+# instruction set; every other file there is compiled once per set, with RIDGE_ISA naming the
+# namespace. They hold raw pointers only: a standard inline function compiled here with AVX-512
+# could be the copy that the linker keeps for every machine.
+set(ridge_isa_avx2 -mavx2 -mfma -mf16c)
+set(ridge_isa_avx512 ${ridge_isa_avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl
+    -mprefer-vector-width=512)
+
+function(ridge_add_kernels target)
+  file(GLOB kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/ridge/backend/cpu/isa/*.cc)
+  foreach(isa avx2 avx512)
+    set(sources ${kernels})
+    foreach(other avx2 avx512)
+      if(NOT other STREQUAL isa)
+        list(FILTER sources EXCLUDE REGEX "_${other}\\.cc$")
+      endif()
+    endforeach()
+    if(sources)
+      add_library(ridge_kernels_${isa} OBJECT ${sources})
+      target_link_libraries(ridge_kernels_${isa} PRIVATE ridge_options)
+      target_include_directories(ridge_kernels_${isa} PRIVATE ${PROJECT_SOURCE_DIR})
+      target_compile_definitions(ridge_kernels_${isa} PRIVATE RIDGE_ISA=${isa})
+      target_compile_options(ridge_kernels_${isa} PRIVATE
+        ${ridge_isa_${isa}} -fno-math-errno -fno-trapping-math
+        $<$<NOT:$<BOOL:${RIDGE_SANITIZE}>>:-O3>)
+      target_sources(${target} PRIVATE $<TARGET_OBJECTS:ridge_kernels_${isa}>)
+    endif()
+  endforeach()
+endfunction()

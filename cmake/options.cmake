@@ -1,0 +1,24 @@
+# Compiler options of every target, as the interface library ridge_options.
+add_library(ridge_options INTERFACE)
+target_compile_options(ridge_options INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Werror
+  # Bits must not depend on what the compiler chooses to contract: fma is always written out.
+  -ffp-contract=off)
+
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # g++ 12 warns of impossible overflows inside its own std::vector and std::string
+  # (GCC bugs 105329, 105651).
+  target_compile_options(ridge_options INTERFACE
+    -Wno-stringop-overflow -Wno-restrict -Wno-array-bounds -Wno-maybe-uninitialized)
+endif()
+
+if(RIDGE_SANITIZE)
+  target_compile_options(ridge_options INTERFACE
+    -fsanitize=${RIDGE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g1 -O1)
+  target_link_options(ridge_options INTERFACE -fsanitize=${RIDGE_SANITIZE})
+endif()
+
+find_program(RIDGE_CCACHE ccache)
+if(RIDGE_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${RIDGE_CCACHE})
+endif()

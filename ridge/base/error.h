@@ -1,0 +1,55 @@
+// The two error families of Ridge. Library code throws them and never prints, aborts or exits.
+#pragma once
+
+#include <fmt/core.h>
+
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace ridge {
+
+/// Wrong input, configuration or environment. The message is lower case and says what is wrong,
+/// where, and why; `fix()` holds the one thing to do about it (may be empty).
+class UserError : public std::runtime_error {
+ public:
+  explicit UserError(const std::string& message, std::string fix = {})
+      : std::runtime_error(fix.empty() ? message : message + "; " + fix), fix_(std::move(fix)) {}
+  const std::string& fix() const { return fix_; }
+
+ private:
+  std::string fix_;
+};
+
+/// A fault of Ridge itself. The message carries the printed node where there is one.
+class InternalError : public std::logic_error {
+ public:
+  using std::logic_error::logic_error;
+};
+
+/// Throws UserError with the formatted message unless `condition` holds.
+template <typename... Args>
+void check(bool condition, fmt::format_string<Args...> format, Args&&... args) {
+  if (!condition) [[unlikely]]
+    throw UserError(fmt::format(format, std::forward<Args>(args)...));
+}
+
+/// Throws InternalError with the formatted message unless `condition` holds.
+template <typename... Args>
+void check_internal(bool condition, fmt::format_string<Args...> format, Args&&... args) {
+  if (!condition) [[unlikely]]
+    throw InternalError(fmt::format(format, std::forward<Args>(args)...));
+}
+
+/// Up to `limit` of `known` that are closest to `name` by edit distance, nearest first; those
+/// farther than a third of the longer name's length (at least 2) are left out.
+std::vector<std::string> nearest_names(std::string_view name,
+                                       const std::vector<std::string>& known,
+                                       size_t limit = 3);
+
+/// "did you mean 'a' or 'b'?" for the nearest of `known`, or an empty string when none is near.
+std::string did_you_mean(std::string_view name, const std::vector<std::string>& known);
+
+}  // namespace ridge

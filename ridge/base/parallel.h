@@ -1,0 +1,24 @@
+// One pool of std::thread workers for the whole process, and parallel_for over it.
+#pragma once
+
+#include <cstdint>
+
+#include "ridge/base/function_ref.h"
+
+namespace ridge {
+
+/// Calls body(begin, end) for the chunks [0, grain), [grain, 2*grain), ... of [0, n), on the
+/// caller and the pool's workers, and returns when all are done. The chunks depend on n and grain
+/// alone, never on the number of threads; which thread runs which chunk is open. A call from
+/// inside a body runs inline. The first chunk (by position) that throws has its exception
+/// rethrown here once every running chunk has ended; n <= 0 does nothing. Never allocates.
+void parallel_for(int64_t n, int64_t grain, FunctionRef<void(int64_t, int64_t)> body);
+
+/// Threads that parallel_for uses, the caller included. At first the CPUs this process may use:
+/// affinity mask and cgroup CPU quota, whichever is less.
+int num_threads();
+
+/// Sets that number (at least 1); waits for running work. Not from inside a body.
+void set_num_threads(int count);
+
+}  // namespace ridge
