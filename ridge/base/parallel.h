@@ -10,15 +10,17 @@ namespace ridge {
 /// Calls body(begin, end) for the chunks [0, grain), [grain, 2*grain), ... of [0, n), on the
 /// caller and the pool's workers, and returns when all are done. The chunks depend on n and grain
 /// alone, never on the number of threads; which thread runs which chunk is open. A call from
-/// inside a body runs inline. The first chunk (by position) that throws has its exception
-/// rethrown here once every running chunk has ended; n <= 0 does nothing. Never allocates.
+/// inside a body runs inline, and so does one that finds the pool busy for another thread. The
+/// first chunk (by position) that throws has its exception rethrown here once every running chunk
+/// has ended; n <= 0 does nothing. Allocates only where it starts threads: at the first call, and
+/// after the number grew (UserError when the system refuses them).
 void parallel_for(int64_t n, int64_t grain, FunctionRef<void(int64_t, int64_t)> body);
 
 /// Threads that parallel_for uses, the caller included. At first the CPUs this process may use:
 /// affinity mask and cgroup CPU quota, whichever is less.
 int num_threads();
 
-/// Sets that number (at least 1); waits for running work. Not from inside a body.
+/// Sets that number (1 to 1024, else UserError); waits for running work. Not from inside a body.
 void set_num_threads(int count);
 
 }  // namespace ridge

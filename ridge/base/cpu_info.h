@@ -1,0 +1,33 @@
+// What this machine's processor can do and how many CPUs this process may use.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace ridge {
+
+/// Features count only when the operating system saves their registers too (XGETBV).
+struct CpuInfo {
+  bool avx2 = false;     // AVX2, FMA and F16C
+  bool avx512 = false;   // AVX-512 F, BW, DQ and VL, and all of `avx2`
+  bool vnni = false;     // AVX-512 VNNI, with `avx512`
+  bool bf16 = false;     // AVX-512 BF16, with `avx512`
+  std::string model;     // "AMD EPYC 7763 64-Core Processor"; empty when unknown
+  int64_t l1_bytes = 0;  // data or unified cache that the first usable CPU sees; 0 when unknown
+  int64_t l2_bytes = 0;
+  int64_t l3_bytes = 0;
+  int usable_cpus = 1;  // of usable_cpus()
+};
+
+/// Read once, at the first call.
+const CpuInfo& cpu_info();
+
+/// CPUs that this process may use: its affinity mask or its cgroup's CPU quota (v1 and v2, the
+/// strictest of its ancestors, rounded up to whole CPUs), whichever is less; at least 1.
+int usable_cpus();
+
+/// CPUs' worth of time that cgroups allow (1.5 = 150 ms each 100 ms), or 0 for no limit. Reads
+/// proc/self/cgroup and sys/fs/cgroup under `root`, which is "/" outside tests.
+double cgroup_cpu_quota(const std::string& root = "/");
+
+}  // namespace ridge

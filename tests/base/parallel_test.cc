@@ -1,0 +1,257 @@
+#include "ridge/base/parallel.h"
+
+#include <gtest/gtest.h>
+#include <immintrin.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <new>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ridge/base/error.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define RIDGE_TEST_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define RIDGE_TEST_SANITIZED 1
+#endif
+#endif
+#ifndef RIDGE_TEST_SANITIZED
+#define RIDGE_TEST_SANITIZED 0
+#endif
+
+namespace {
+std::atomic<int64_t> allocations{0};
+}
+
+#if !RIDGE_TEST_SANITIZED
+void* operator new(size_t size) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  if (void* memory = std::malloc(size ? size : 1)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+#endif
+
+namespace ridge {
+namespace {
+
+// Restores the number of threads that the test found.
+class ParallelTest : public ::testing::Test {
+ protected:
+  ~ParallelTest() override { set_num_threads(before_); }
+
+ private:
+  int before_ = num_threads();
+};
+
+TEST_F(ParallelTest, EveryIndexExactlyOnce) {
+  for (int threads : {1, 2, 3, 8}) {
+    set_num_threads(threads);
+    for (int64_t n : {1, 2, 7, 64, 1000, 4099}) {
+      for (int64_t grain : {1, 3, 64, 5000}) {
+        std::vector<int> hits(static_cast<size_t>(n), 0);
+        parallel_for(n, grain, [&](int64_t begin, int64_t end) {
+          EXPECT_EQ(begin % grain, 0);
+          EXPECT_EQ(end, std::min(begin + grain, n));
+          for (int64_t i = begin; i < end; ++i) ++hits[static_cast<size_t>(i)];
+        });
+        EXPECT_EQ(std::count(hits.begin(), hits.end(), 1), n)
+            << threads << " " << n << " " << grain;
+      }
+    }
+  }
+}
+
+TEST_F(ParallelTest, EmptyRangesDoNothing) {
+  for (int64_t n : {int64_t{0}, int64_t{-1}, INT64_MIN})
+    parallel_for(n, 1, [&](int64_t, int64_t) { FAIL(); });
+  EXPECT_THROW(parallel_for(4, 0, [](int64_t, int64_t) {}), InternalError);
+}
+
+TEST_F(ParallelTest, RangesNearTheLargestIntegerDoNotOverflow) {
+  set_num_threads(2);
+  std::atomic<int64_t> covered{0}, calls{0};
+  parallel_for(INT64_MAX, INT64_MAX / 2, [&](int64_t begin, int64_t end) {
+    covered += end - begin;
+    ++calls;
+  });
+  EXPECT_EQ(covered, INT64_MAX);
+  EXPECT_EQ(calls, 3);
+}
+
+TEST_F(ParallelTest, WorkersReallyHelp) {
+  set_num_threads(4);
+  std::atomic<int> inside{0}, most{0};
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  // Each of four chunks waits for the other three: only four threads can end this.
+  parallel_for(4, 1, [&](int64_t, int64_t) {
+    const int now = ++inside;
+    for (int seen = most; seen < now && !most.compare_exchange_weak(seen, now);) {
+    }
+    while (most < 4 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+  });
+  EXPECT_EQ(most, 4);
+}
+
+TEST_F(ParallelTest, LowestThrowingChunkWins) {
+  for (int threads : {1, 2, 4}) {
+    set_num_threads(threads);
+    for (int round = 0; round < 200; ++round) {
+      try {
+        parallel_for(64, 1, [&](int64_t begin, int64_t) {
+          // The lower of the two throws late, so that it often throws second.
+          if (begin == 3) std::this_thread::sleep_for(std::chrono::microseconds(round % 50));
+          if (begin == 3 || begin == 5 || begin > 20)
+            throw std::runtime_error(std::to_string(begin));
+        });
+        FAIL() << "nothing thrown";
+      } catch (const std::runtime_error& error) {
+        EXPECT_STREQ(error.what(), "3");
+      }
+    }
+    std::atomic<int> calls{0};  // and the pool still works
+    parallel_for(10, 1, [&](int64_t, int64_t) { ++calls; });
+    EXPECT_EQ(calls, 10);
+  }
+}
+
+TEST_F(ParallelTest, NestedCallsRunInline) {
+  set_num_threads(4);
+  std::atomic<int> wrong_thread{0}, calls{0};
+  parallel_for(8, 1, [&](int64_t, int64_t) {
+    const auto outer = std::this_thread::get_id();
+    parallel_for(100, 1, [&](int64_t, int64_t) {
+      if (std::this_thread::get_id() != outer) ++wrong_thread;
+      ++calls;
+    });
+  });
+  EXPECT_EQ(calls, 800);
+  EXPECT_EQ(wrong_thread, 0);
+}
+
+TEST_F(ParallelTest, ResizingInsideABodyIsRefused) {
+  set_num_threads(2);
+  EXPECT_THROW(parallel_for(4, 1, [](int64_t, int64_t) { set_num_threads(3); }), InternalError);
+  EXPECT_EQ(num_threads(), 2);
+  EXPECT_THROW(set_num_threads(0), UserError);
+  EXPECT_THROW(set_num_threads(1 << 20), UserError);
+  EXPECT_EQ(num_threads(), 2);
+}
+
+TEST_F(ParallelTest, SeveralOuterThreadsAndResizes) {
+  set_num_threads(3);
+  std::vector<std::thread> outer;
+  std::atomic<int64_t> total{0};
+  for (int t = 0; t < 4; ++t) {
+    outer.emplace_back([&] {
+      for (int round = 0; round < 300; ++round) {
+        std::vector<int64_t> partial(50, 0);  // one slot a chunk: no two threads share one
+        parallel_for(500, 10, [&](int64_t begin, int64_t end) {
+          for (int64_t i = begin; i < end; ++i) partial[static_cast<size_t>(begin / 10)] += i;
+        });
+        total += std::accumulate(partial.begin(), partial.end(), int64_t{0});
+      }
+    });
+  }
+  outer.emplace_back([] {
+    for (int round = 0; round < 60; ++round) set_num_threads(1 + round % 5);
+  });
+  for (std::thread& thread : outer) thread.join();
+  EXPECT_EQ(total, int64_t{4} * 300 * (499 * 500 / 2));
+}
+
+TEST_F(ParallelTest, ManySmallJobs) {
+  set_num_threads(3);
+  std::vector<int> data(96, 0);  // plain ints: ThreadSanitizer sees a missing edge between jobs
+  for (int round = 0; round < 5000; ++round) {
+    parallel_for(96, 8, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) ++data[static_cast<size_t>((i + round) % 96)];
+    });
+    if (round % 500 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // all asleep
+  }
+  EXPECT_EQ(data, std::vector<int>(96, 5000));
+}
+
+TEST_F(ParallelTest, WorkersComputeInTheCallersFloatMode) {
+  set_num_threads(4);
+  const unsigned before = _mm_getcsr();
+  for (unsigned mode : {before | 0x8040u, before}) {  // with and without denormals as zero
+    std::atomic<int> other{0};
+    _mm_setcsr(mode);
+    parallel_for(64, 1, [&](int64_t, int64_t) {
+      if ((_mm_getcsr() & 0x8040u) != (mode & 0x8040u)) ++other;
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    });
+    _mm_setcsr(before);
+    EXPECT_EQ(other, 0);
+  }
+}
+
+TEST_F(ParallelTest, NoAllocationPerCall) {
+  if (RIDGE_TEST_SANITIZED) GTEST_SKIP() << "the sanitizer owns operator new";
+  set_num_threads(3);
+  std::atomic<int64_t> sum{0};
+  const auto body = [&](int64_t begin, int64_t end) { sum += end - begin; };
+  parallel_for(1000, 10, body);  // starts the workers
+  const int64_t before = allocations;
+  for (int i = 0; i < 100; ++i) parallel_for(1000, 10, body);
+  EXPECT_EQ(allocations, before);
+  EXPECT_EQ(sum, 101 * 1000);
+}
+
+TEST_F(ParallelTest, ForkedChildWorksAndExits) {
+  if (RIDGE_TEST_SANITIZED) GTEST_SKIP() << "sanitizers end a forked child that starts threads";
+  set_num_threads(3);
+  parallel_for(100, 1, [](int64_t, int64_t) {});
+  const pid_t child = fork();
+  if (child == 0) {
+    std::atomic<int> calls{0};
+    parallel_for(100, 1, [&](int64_t, int64_t) { ++calls; });
+    set_num_threads(2);
+    parallel_for(100, 1, [&](int64_t, int64_t) { ++calls; });
+    std::exit(calls == 200 ? 42 : 1);  // runs the exit handlers, which must not wait for anybody
+  }
+  int status = 0;
+  for (int tenths = 0; tenths < 300; ++tenths) {
+    const pid_t ended = waitpid(child, &status, WNOHANG);
+    if (ended == child) break;
+    ASSERT_EQ(ended, 0);
+    ASSERT_LT(tenths, 299) << "the child hangs";
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 42);
+}
+
+TEST_F(ParallelTest, ExitWithinABodyDoesNotHang) {
+  if (RIDGE_TEST_SANITIZED) GTEST_SKIP() << "sanitizers end a forked child that starts threads";
+  const pid_t child = fork();
+  if (child == 0) {
+    set_num_threads(3);
+    parallel_for(100, 1, [](int64_t begin, int64_t) {
+      if (begin == 50) std::exit(43);
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    });
+    std::exit(1);
+  }
+  int status = 0;
+  for (int tenths = 0; tenths < 300 && waitpid(child, &status, WNOHANG) == 0; ++tenths) {
+    ASSERT_LT(tenths, 299) << "the child hangs";
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 43);
+}
+
+}  // namespace
+}  // namespace ridge
