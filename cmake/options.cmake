@@ -12,13 +12,24 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     -Wno-stringop-overflow -Wno-restrict -Wno-array-bounds -Wno-maybe-uninitialized)
 endif()
 
+if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  # Designated initializers leave out what keeps its default; g++ does not warn of that.
+  target_compile_options(ridge_options INTERFACE -Wno-missing-designated-field-initializers)
+endif()
+
 if(RIDGE_SANITIZE)
   target_compile_options(ridge_options INTERFACE
     -fsanitize=${RIDGE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g1 -O1)
   target_link_options(ridge_options INTERFACE -fsanitize=${RIDGE_SANITIZE})
 endif()
 
+if(RIDGE_FUZZ)
+  target_compile_options(ridge_options INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+
+# Paths below the root count as relative, so that all build folders and clones share the cache.
 find_program(RIDGE_CCACHE ccache)
 if(RIDGE_CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${RIDGE_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+      env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${RIDGE_CCACHE})
 endif()
