@@ -1,0 +1,23 @@
+// The two clocks: a steady one for durations, and the wall clock for dates in reports.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+namespace ridge {
+
+/// Nanoseconds of CLOCK_MONOTONIC: never steps back, zero at an arbitrary time.
+inline int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+/// Nanoseconds since 1970-01-01 UTC; may step when the machine's clock is set.
+inline int64_t wall_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace ridge
