@@ -1,0 +1,35 @@
+#include "ridge/base/markup.h"
+
+#include <algorithm>
+
+#include "ridge/base/utf8.h"
+
+namespace ridge {
+
+std::string escape_markup(std::string_view text) {
+  std::string safe;
+  safe.reserve(text.size());
+  while (!text.empty()) {
+    const size_t length = utf8_length(text);
+    const char c = text.front();
+    const bool control = length == 1 && static_cast<unsigned char>(c) < 0x20;
+    if (length == 0 || (control && c != '\t' && c != '\n') || c == 0x7f)
+      safe += kReplacementCharacter;
+    else if (c == '&')
+      safe += "&amp;";
+    else if (c == '<')
+      safe += "&lt;";
+    else if (c == '>')
+      safe += "&gt;";
+    else if (c == '"')
+      safe += "&quot;";
+    else if (c == '\'')
+      safe += "&#39;";
+    else
+      safe += text.substr(0, length);
+    text.remove_prefix(std::max<size_t>(length, 1));
+  }
+  return safe;
+}
+
+}  // namespace ridge
