@@ -1,0 +1,58 @@
+// The one form that every trace takes: what Ridge records of itself, and what it reads from others.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace ridge {
+
+using TraceValue = std::variant<int64_t, double, std::string>;
+
+/// A stretch of time on one thread, or on one stream of a device.
+struct TraceEvent {
+  std::string name;
+  std::string category;
+  int64_t start_ns = 0;  // of now_ns() where Ridge recorded it
+  int64_t duration_ns = 0;
+  int64_t thread = 0;   // the system's thread id; 0 for work on a device that no thread did
+  int32_t stream = -1;  // -1 for none
+  std::optional<uint64_t> correlation;  // joins a launch with what it launched
+  std::vector<std::pair<std::string, TraceValue>> args;
+
+  int64_t end_ns() const { return start_ns + duration_ns; }
+};
+
+/// What a recording gave.
+struct TraceLog {
+  std::vector<TraceEvent> events;  // by start; of those that start together the longest first
+  std::map<int64_t, std::string> thread_names;
+  int64_t dropped = 0;               // events that found their buffer full
+  int64_t wall_minus_steady_ns = 0;  // add to start_ns for nanoseconds since 1970
+};
+
+/// Sorts as TraceLog::events are.
+void sort_events(std::vector<TraceEvent>& events);
+
+/// Of each event the time at which it was the innermost: the one that began last of those open on
+/// its thread and stream. With proper nesting that is its duration less its children's; the sum
+/// over a track is the time that the track was busy, however its events overlap. `events` must be
+/// sorted.
+std::vector<int64_t> self_times(const std::vector<TraceEvent>& events);
+
+struct NameTotal {
+  std::string name;
+  std::string category;
+  int64_t count = 0;
+  int64_t self_ns = 0;
+  int64_t inclusive_ns = 0;  // a recursive call within its own name counts once
+};
+
+/// Totals by (name, category), most self time first. `events` must be sorted.
+std::vector<NameTotal> total_by_name(const std::vector<TraceEvent>& events);
+
+}  // namespace ridge
