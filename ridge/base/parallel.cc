@@ -11,23 +11,26 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <climits>
 #include <cstdlib>
 #include <exception>
 #include <mutex>
+#include <string>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "ridge/base/cpu_info.h"
 #include "ridge/base/error.h"
+#include "ridge/base/settings.h"
+#include "ridge/base/trace.h"
 
 namespace ridge {
 namespace {
-
-constexpr int kMaxThreads = 1024;
 
 // True on a thread that runs a chunk of a job, where further calls run inline.
 thread_local bool inside_body = false;
@@ -198,6 +201,9 @@ void Pool::run_chunks() {
 }
 
 void Pool::work(int index) {
+  const std::string name = fmt::format("ridge-{}", index);
+  pthread_setname_np(pthread_self(), name.c_str());
+  name_this_thread(name);
   uint32_t last_job = UINT32_MAX;  // no job number has more than 16 bits
   for (;;) {
     const uint32_t seen = wake_.load(std::memory_order_acquire);
@@ -235,7 +241,6 @@ void Pool::grow(int threads) {
     while (workers_.size() < wanted) {
       const int index = static_cast<int>(workers_.size());
       workers_.emplace_back([this, index] { work(index); });
-      pthread_setname_np(workers_.back().native_handle(), fmt::format("ridge-{}", index).c_str());
     }
   } catch (const std::system_error& error) {
     problem = error.what();
@@ -312,8 +317,9 @@ void parallel_for(int64_t n, int64_t grain, FunctionRef<void(int64_t, int64_t)> 
 int num_threads() {
   const int count = thread_count.load(std::memory_order_relaxed);
   if (count > 0) return count;
-  int none = 0;
-  thread_count.compare_exchange_strong(none, std::min(cpu_info().usable_cpus, kMaxThreads));
+  int none = 0, wanted = static_cast<int>(settings().get_int("threads"));
+  if (wanted == 0) wanted = std::min(cpu_info().usable_cpus, kMaxThreads);
+  thread_count.compare_exchange_strong(none, wanted);
   return thread_count.load(std::memory_order_relaxed);
 }
 

@@ -16,11 +16,14 @@ namespace ridge {
 /// after the number grew (UserError when the system refuses them).
 void parallel_for(int64_t n, int64_t grain, FunctionRef<void(int64_t, int64_t)> body);
 
-/// Threads that parallel_for uses, the caller included. At first the CPUs this process may use:
-/// affinity mask and cgroup CPU quota, whichever is less.
+inline constexpr int kMaxThreads = 1024;
+
+/// Threads that parallel_for uses, the caller included. At first the setting "threads", and where
+/// that is 0 the CPUs that this process may use (usable_cpus in cpu_info.h).
 int num_threads();
 
-/// Sets that number (1 to 1024, else UserError); waits for running work. Not from inside a body.
+/// Sets that number (1 to kMaxThreads, else UserError); waits for running work. Not from inside a
+/// body.
 void set_num_threads(int count);
 
 }  // namespace ridge
