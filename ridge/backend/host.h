@@ -1,0 +1,96 @@
+// What backends on the host share: kernels that are functions, a table of them, host memory, and
+// streams that run inline or on a thread of their own.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ridge/backend/backend.h"
+
+namespace ridge {
+
+/// A kernel that runs on the calling thread and the pool.
+class HostKernel final : public NodeKernel {
+ public:
+  using Run = std::function<void(const KernelArgs&)>;
+  explicit HostKernel(Run run, size_t workspace_bytes = 0)
+      : run_(std::move(run)), workspace_bytes_(workspace_bytes) {}
+
+  size_t workspace_bytes() const override { return workspace_bytes_; }
+  void launch(Stream& stream, const KernelArgs& args) const override;
+  void run(const KernelArgs& args) const { run_(args); }
+
+ private:
+  Run run_;
+  size_t workspace_bytes_;
+};
+
+/// The kernels of a backend, by op. Rows of one op are its choices, in the order of addition.
+class KernelTable {
+ public:
+  using Make = std::function<std::unique_ptr<HostKernel>(const Node&)>;
+  using Accepts = std::function<bool(const Node&)>;
+
+  /// Adds a choice for the ops named `op`; `accepts` may refuse a node (null: takes all).
+  void add(std::string_view op, Choice choice, Make make, Accepts accepts = nullptr);
+
+  std::vector<Choice> candidates(const Node& node) const;
+  /// InternalError when there is no such candidate.
+  std::unique_ptr<NodeKernel> instantiate(const Node& node, size_t choice) const;
+
+ private:
+  struct Row {
+    Choice choice;
+    Make make;
+    Accepts accepts;
+  };
+  std::vector<const Row*> rows(const Node& node) const;
+  std::map<std::string, std::vector<Row>, std::less<>> rows_;
+};
+
+enum class StreamMode : uint8_t {
+  kInline,  ///< Work runs in the call that queues it.
+  kThread,  ///< Work runs on a thread of the stream: what a device does, without a device.
+};
+
+/// A stream of the host. With kThread, at most 4096 pieces of work wait; queueing more blocks.
+std::unique_ptr<Stream> make_host_stream(StreamMode mode);
+
+/// Queues any function on a host stream (InternalError on another's).
+void enqueue_host(Stream& stream, std::function<void()> work);
+
+/// The parts of a Backend that are the same for every backend on the host.
+class HostBackend : public Backend {
+ public:
+  HostBackend(std::string name, KernelTable table, StreamMode mode)
+      : name_(std::move(name)), table_(std::move(table)), mode_(mode) {}
+
+  std::string_view name() const override { return name_; }
+  std::vector<Choice> candidates(const Node& node) const override {
+    return table_.candidates(node);
+  }
+  std::unique_ptr<NodeKernel> instantiate(const Node& node, size_t choice) const override {
+    return table_.instantiate(node, choice);
+  }
+  void* allocate(size_t bytes) override;
+  void deallocate(void* memory) noexcept override;
+  void copy_to_device(Stream& stream, void* device, const void* host, size_t bytes) override;
+  void copy_to_host(Stream& stream, void* host, const void* device, size_t bytes) override;
+  std::unique_ptr<Stream> make_stream() override { return make_host_stream(mode_); }
+
+ private:
+  std::string name_;
+  KernelTable table_;
+  StreamMode mode_;
+};
+
+/// Measured: read + written bytes per second of a large copy by all threads.
+double measure_copy_bandwidth();
+/// Measured: seconds to launch an empty host kernel on an inline stream.
+double measure_launch_seconds();
+
+}  // namespace ridge

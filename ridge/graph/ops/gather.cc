@@ -1,0 +1,135 @@
+#include "ridge/graph/ops/gather.h"
+
+#include <algorithm>
+
+#include "ridge/graph/ops/registry.h"
+
+namespace ridge {
+namespace {
+
+void check_indices(std::string_view op, const TensorType& indices) {
+  check(kIndices.has(indices.dtype),
+        "[{}] indices must be i64 or i32; got {}",
+        op,
+        to_string(indices));
+}
+
+}  // namespace
+
+// ---- gather ----
+
+std::vector<TensorType> Gather::infer(std::span<const TensorType> inputs) const {
+  const TensorType &x = inputs[0], &indices = inputs[1];
+  check_indices("gather", indices);
+  check(axis >= 0 && axis < x.rank(),
+        "[gather] axis out of range; got {} for {}",
+        axis,
+        to_string(x));
+  Shape shape(x.shape.begin(), x.shape.begin() + axis);
+  shape.insert(shape.end(), indices.shape.begin(), indices.shape.end());
+  shape.insert(shape.end(), x.shape.begin() + axis + 1, x.shape.end());
+  return {{x.dtype, shape}};
+}
+
+std::vector<Value> Gather::vjp(const VjpContext& c) const {
+  return {scatter_add(c.dout(), c.in(1), axis, c.in(0).dim(axis)), Value{}};
+}
+
+std::vector<BatchFlow> Gather::batch_flow(const BatchFlowContext& c) const {
+  const BatchFlow &x = c.flows[0], &indices = c.flows[1];
+  if (x.is_none() && indices.is_none()) return {BatchFlow::none()};
+  if (x.is_none() && indices.is_split()) return {BatchFlow::split(axis + indices.axis)};
+  if (x.is_split() && indices.is_none() && x.axis != axis)
+    return {BatchFlow::split(x.axis < axis ? x.axis : x.axis - 1 + c.inputs[1].rank())};
+  return {BatchFlow::mixed("the lookup combines samples")};
+}
+
+// ---- scatter-add ----
+
+std::vector<TensorType> ScatterAdd::infer(std::span<const TensorType> inputs) const {
+  const TensorType &updates = inputs[0], &indices = inputs[1];
+  check_indices("scatter_add", indices);
+  const int64_t behind = axis + indices.rank();
+  const bool fits =
+      axis >= 0 && behind <= updates.rank() &&
+      std::equal(indices.shape.begin(), indices.shape.end(), updates.shape.begin() + axis);
+  check(fits,
+        "[scatter_add] the indices' shape must stand at axis {} of the updates'; got {} and {}",
+        axis,
+        to_string(indices),
+        to_string(updates));
+  Shape shape(updates.shape.begin(), updates.shape.begin() + axis);
+  shape.push_back(size);
+  shape.insert(shape.end(), updates.shape.begin() + behind, updates.shape.end());
+  return {{updates.dtype, shape}};
+}
+
+std::vector<Value> ScatterAdd::vjp(const VjpContext& c) const {
+  return {gather(c.dout(), c.in(1), axis), Value{}};
+}
+
+std::vector<BatchFlow> ScatterAdd::batch_flow(const BatchFlowContext& c) const {
+  const BatchFlow &updates = c.flows[0], &indices = c.flows[1];
+  if (updates.is_none() && indices.is_none()) return {BatchFlow::none()};
+  const int64_t behind = axis + c.inputs[1].rank();
+  if (updates.is_split()) {
+    const bool among_indices = updates.axis >= axis && updates.axis < behind;
+    // Each sample adds its own updates at its own (or the same) places: a sum over samples.
+    if (among_indices && indices.is_split_on(updates.axis - axis)) return {BatchFlow::sum()};
+    if (among_indices && indices.is_none() && (indices.uniform >> (updates.axis - axis) & 1u))
+      return {BatchFlow::sum()};
+    if (!among_indices && indices.is_none())
+      return {BatchFlow::split(updates.axis < axis ? updates.axis
+                                                   : updates.axis - c.inputs[1].rank() + 1)};
+  }
+  return {BatchFlow::mixed("the scatter combines samples")};
+}
+
+// ---- one-hot ----
+
+std::vector<TensorType> OneHot::infer(std::span<const TensorType> inputs) const {
+  Shape shape = inputs[0].shape;
+  shape.push_back(depth);
+  return {{to, shape}};
+}
+
+std::vector<BatchFlow> OneHot::batch_flow(const BatchFlowContext& c) const {
+  const BatchFlow& flow = c.flows[0];
+  if (flow.is_none()) return {BatchFlow::none(flow.uniform & ~(1u << c.inputs[0].rank()))};
+  return {flow};
+}
+
+// ---- builders ----
+
+Value gather(Value x, Value indices, int64_t axis) {
+  Gather op;
+  op.axis = normalize_axis(axis, x.rank(), "gather");
+  return add_node(std::move(op), {x, indices});
+}
+
+Value embedding(Value table, Value ids) {
+  check(table.rank() == 2, "[embedding] the table must be (V, D); got {}", to_string(table.type()));
+  return gather(table, ids, 0);
+}
+
+Value scatter_add(Value updates, Value indices, int64_t axis, int64_t size) {
+  ScatterAdd op;
+  op.axis = axis;
+  op.size = size;
+  return add_node(std::move(op), {updates, indices});
+}
+
+Value one_hot(Value indices, int64_t depth, DType to) {
+  OneHot op;
+  op.depth = depth;
+  op.to = to;
+  return add_node(std::move(op), {indices});
+}
+
+void register_gather(OpRegistry& r) {
+  r.add<Gather>();
+  r.add<ScatterAdd>();
+  r.add<OneHot>();
+}
+
+}  // namespace ridge

@@ -1,0 +1,77 @@
+// Looking up by index and its transpose, and one-hot vectors.
+#pragma once
+
+#include <vector>
+
+#include "ridge/graph/graph.h"
+
+namespace ridge {
+
+constexpr OpTraits gather_traits(std::string_view name, OpClass op_class) {
+  return {.name = name,
+          .min_inputs = 2,
+          .max_inputs = 2,
+          .dtypes = kNumbers,
+          .op_class = op_class,
+          .gradient = Gradient::kRule,
+          .linear = {.joint = 1}};
+}
+
+/// x (A..., N, B...), indices (I...) i64 or i32 -> (A..., I..., B...), where N is axis `axis`
+/// (NumPy's take). An index outside [0, N) is a UserError at run time.
+class Gather final : public OpOf<Gather> {
+ public:
+  static constexpr OpTraits kTraits = gather_traits("gather", OpClass::kMove);
+  int64_t axis = 0;
+
+  std::vector<TensorType> infer(std::span<const TensorType> inputs) const override;
+  std::vector<Value> vjp(const VjpContext& c) const override;
+  std::vector<BatchFlow> batch_flow(const BatchFlowContext& c) const override;
+  void fields(FieldVisitor& v) override { v.visit("axis", axis); }
+};
+
+/// updates (A..., I..., B...), indices (I...) -> (A..., size, B...): zeros, to which every update
+/// is added at its index, in the order of the indices. The transpose of Gather; an index outside
+/// [0, size) is a UserError at run time.
+class ScatterAdd final : public OpOf<ScatterAdd> {
+ public:
+  static constexpr OpTraits kTraits = gather_traits("scatter_add", OpClass::kReduction);
+  int64_t axis = 0;
+  int64_t size = 1;
+
+  std::vector<TensorType> infer(std::span<const TensorType> inputs) const override;
+  std::vector<Value> vjp(const VjpContext& c) const override;
+  std::vector<BatchFlow> batch_flow(const BatchFlowContext& c) const override;
+  void fields(FieldVisitor& v) override {
+    v.visit("axis", axis);
+    v.visit("size", size);
+  }
+};
+
+/// indices (I...) -> (I..., depth) of dtype `to`: 1 at the index, 0 elsewhere; all 0 for an index
+/// outside [0, depth).
+class OneHot final : public OpOf<OneHot> {
+ public:
+  static constexpr OpTraits kTraits{.name = "one_hot",
+                                    .min_inputs = 1,
+                                    .max_inputs = 1,
+                                    .dtypes = kIndices,
+                                    .gradient = Gradient::kZero};
+  int64_t depth = 1;
+  DType to = DType::kF32;
+
+  std::vector<TensorType> infer(std::span<const TensorType> inputs) const override;
+  std::vector<BatchFlow> batch_flow(const BatchFlowContext& c) const override;
+  void fields(FieldVisitor& v) override {
+    v.visit("depth", depth);
+    v.visit("to", to);
+  }
+};
+
+Value gather(Value x, Value indices, int64_t axis = 0);
+/// Rows of `table` (V, D) by ids (I...) -> (I..., D).
+Value embedding(Value table, Value ids);
+Value scatter_add(Value updates, Value indices, int64_t axis, int64_t size);
+Value one_hot(Value indices, int64_t depth, DType to = DType::kF32);
+
+}  // namespace ridge

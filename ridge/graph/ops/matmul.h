@@ -1,0 +1,38 @@
+// Matrix product.
+#pragma once
+
+#include "ridge/graph/graph.h"
+
+namespace ridge {
+
+/// (..., M, K) x (..., K, N) -> (..., M, N), the leading dimensions equal. With transpose_a the
+/// first input is (..., K, M); with transpose_b the second is (..., N, K). `accumulate` is the
+/// dtype of the running sum: f64 for f64, f32 for all others; the result is rounded once.
+class MatMul final : public OpOf<MatMul> {
+ public:
+  static constexpr OpTraits kTraits{.name = "matmul",
+                                    .min_inputs = 2,
+                                    .max_inputs = 2,
+                                    .dtypes = kFloats,
+                                    .op_class = OpClass::kContraction,
+                                    .gradient = Gradient::kRule,
+                                    .linear = {.each = 3}};
+  bool transpose_a = false;
+  bool transpose_b = false;
+  DType accumulate = DType::kF32;
+
+  std::vector<TensorType> infer(std::span<const TensorType> inputs) const override;
+  std::vector<Value> vjp(const VjpContext& c) const override;
+  Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
+  std::vector<BatchFlow> batch_flow(const BatchFlowContext& c) const override;
+  void fields(FieldVisitor& v) override;
+};
+
+/// The dtype in which products of `dtype` are summed.
+DType accumulate_dtype(DType dtype);
+
+/// Product with NumPy broadcasting of the leading dimensions. A 2-d second factor folds the leading
+/// dimensions of the first into its rows. Both factors have at least two dimensions.
+Value matmul(Value a, Value b, bool transpose_a = false, bool transpose_b = false);
+
+}  // namespace ridge

@@ -1,0 +1,158 @@
+#include "ridge/graph/ops/norm.h"
+
+#include <numeric>
+
+#include "ridge/graph/ops/elementwise.h"
+#include "ridge/graph/ops/reduce.h"
+#include "ridge/graph/ops/registry.h"
+#include "ridge/graph/ops/shape.h"
+
+namespace ridge {
+namespace {
+
+void check_norm(std::string_view op, std::span<const TensorType> inputs, double eps) {
+  check(inputs[0].rank() >= 1,
+        "[{}] at least one dimension is needed; got {}",
+        op,
+        to_string(inputs[0]));
+  const TensorType channel{inputs[0].dtype, {inputs[0].shape.back()}};
+  for (const TensorType& type : inputs.subspan(1))
+    check(type == channel,
+          "[{}] scale and shift go with the last axis; got {}, expected {}",
+          op,
+          to_string(type),
+          to_string(channel));
+  check(eps >= 0.0 && eps < 1.0, "[{}] eps out of range; got {}, expected 0 to 1", op, eps);
+}
+
+// About eight operations an element: two for the mean and the variance each, four to normalise.
+Cost norm_cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) {
+  return {8.0 * static_cast<double>(inputs[0].elements()),
+          total_bytes(inputs) + total_bytes(outputs)};
+}
+
+std::vector<BatchFlow> last_axis_flow(const BatchFlowContext& c) {
+  const BatchFlow& x = c.flows[0];
+  for (const BatchFlow& flow : c.flows.subspan(1))
+    if (!flow.is_none()) return {BatchFlow::mixed("the scale differs from sample to sample")};
+  if (x.is_none()) return {BatchFlow::none(x.uniform & ~(1u << (c.inputs[0].rank() - 1)))};
+  if (x.axis == c.inputs[0].rank() - 1) return {BatchFlow::mixed("the norm runs over the batch")};
+  return {x};
+}
+
+Value normalized(Value centered, const std::vector<int64_t>& axes, double eps) {
+  return centered * rsqrt(reduce_mean(centered * centered, axes, /*keepdims=*/true) + eps);
+}
+
+}  // namespace
+
+// ---- layer norm ----
+
+std::vector<TensorType> LayerNorm::infer(std::span<const TensorType> inputs) const {
+  check_norm("layer_norm", inputs, eps);
+  return {inputs[0]};
+}
+
+std::vector<Value> LayerNorm::expand(std::span<const Value> inputs) const {
+  const Value x = inputs[0];
+  const Value centered = x - reduce_mean(x, {-1}, /*keepdims=*/true);
+  return {normalized(centered, {-1}, eps) * inputs[1] + inputs[2]};
+}
+
+Cost LayerNorm::cost(std::span<const TensorType> i, std::span<const TensorType> o) const {
+  return norm_cost(i, o);
+}
+
+std::vector<BatchFlow> LayerNorm::batch_flow(const BatchFlowContext& c) const {
+  return last_axis_flow(c);
+}
+
+// ---- root-mean-square norm ----
+
+std::vector<TensorType> RmsNorm::infer(std::span<const TensorType> inputs) const {
+  check_norm("rms_norm", inputs, eps);
+  return {inputs[0]};
+}
+
+std::vector<Value> RmsNorm::expand(std::span<const Value> inputs) const {
+  return {normalized(inputs[0], {-1}, eps) * inputs[1]};
+}
+
+Cost RmsNorm::cost(std::span<const TensorType> i, std::span<const TensorType> o) const {
+  return norm_cost(i, o);
+}
+
+std::vector<BatchFlow> RmsNorm::batch_flow(const BatchFlowContext& c) const {
+  return last_axis_flow(c);
+}
+
+// ---- batch norm ----
+
+std::vector<TensorType> BatchNorm::infer(std::span<const TensorType> inputs) const {
+  check_norm("batch_norm", inputs, eps);
+  check(inputs[0].rank() >= 2,
+        "[batch_norm] at least two dimensions are needed; got {}",
+        to_string(inputs[0]));
+  return {inputs[0], inputs[1], inputs[1]};
+}
+
+std::vector<Value> BatchNorm::expand(std::span<const Value> inputs) const {
+  const Value x = inputs[0];
+  std::vector<int64_t> axes(x.shape().size() - 1);
+  std::iota(axes.begin(), axes.end(), int64_t{0});
+  const Value mean = reduce_mean(x, axes);
+  const Value centered = x - mean;
+  const Value variance = reduce_mean(centered * centered, axes);
+  return {centered * rsqrt(variance + eps) * inputs[1] + inputs[2], mean, variance};
+}
+
+Cost BatchNorm::cost(std::span<const TensorType> i, std::span<const TensorType> o) const {
+  return norm_cost(i, o);
+}
+
+std::vector<BatchFlow> BatchNorm::batch_flow(const BatchFlowContext& c) const {
+  const int64_t last = c.inputs[0].rank() - 1;
+  const BatchFlow &x = c.flows[0], &gamma = c.flows[1], &beta = c.flows[2];
+  if (x.is_none() && gamma.is_none() && beta.is_none())
+    return {BatchFlow::none(), BatchFlow::none(), BatchFlow::none()};
+  // Channels that are samples are normalised each on its own.
+  if (x.is_split_on(last) && gamma.is_split_on(0) && beta.is_split_on(0))
+    return {BatchFlow::split(last), BatchFlow::split(0), BatchFlow::split(0)};
+  const BatchFlow mixed = BatchFlow::mixed("the statistics run over the batch");
+  return {mixed, mixed, mixed};
+}
+
+// ---- builders ----
+
+Value layer_norm(Value x, Value gamma, Value beta, double eps) {
+  LayerNorm op;
+  op.eps = eps;
+  return add_node(std::move(op), {x, gamma, beta});
+}
+
+Value rms_norm(Value x, Value gamma, double eps) {
+  RmsNorm op;
+  op.eps = eps;
+  return add_node(std::move(op), {x, gamma});
+}
+
+BatchNormResult batch_norm(Value x, Value gamma, Value beta, double eps) {
+  BatchNorm op;
+  op.eps = eps;
+  const Value y = add_node(std::move(op), {x, gamma, beta});
+  return {y, {y.node, 1}, {y.node, 2}};
+}
+
+Value batch_norm_inference(
+    Value x, Value gamma, Value beta, Value mean, Value variance, double eps) {
+  const Value scale = gamma * rsqrt(variance + eps);
+  return (x - mean) * scale + beta;
+}
+
+void register_norm(OpRegistry& r) {
+  r.add<LayerNorm>();
+  r.add<RmsNorm>();
+  r.add<BatchNorm>();
+}
+
+}  // namespace ridge
