@@ -21,8 +21,10 @@ function(ridge_add_kernels target)
       target_include_directories(ridge_kernels_${isa} PRIVATE ${PROJECT_SOURCE_DIR})
       target_compile_definitions(ridge_kernels_${isa} PRIVATE RIDGE_ISA=${isa})
       target_compile_options(ridge_kernels_${isa} PRIVATE
-        ${ridge_isa_${isa}} -fno-math-errno -fno-trapping-math
-        $<$<NOT:$<BOOL:${RIDGE_SANITIZE}>>:-O3>)
+        ${ridge_isa_${isa}} -fno-math-errno -fno-trapping-math)
+      if(NOT RIDGE_SANITIZE)
+        target_compile_options(ridge_kernels_${isa} PRIVATE -O3)
+      endif()
       target_sources(${target} PRIVATE $<TARGET_OBJECTS:ridge_kernels_${isa}>)
     endif()
   endforeach()
