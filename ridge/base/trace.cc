@@ -1,5 +1,6 @@
 #include "ridge/base/trace.h"
 
+#include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -68,6 +69,14 @@ Registry& registry() {
   static Registry* const made = new Registry;
   return *made;
 }
+
+// A fork while another thread holds the lock would leave it locked in the child for ever, so the
+// forking thread takes it first.
+void lock_for_fork() { registry().mutex.lock(); }
+void unlock_after_fork() { registry().mutex.unlock(); }
+
+[[maybe_unused]] const int fork_handlers_result =
+    pthread_atfork(lock_for_fork, unlock_after_fork, unlock_after_fork);
 
 // The calling thread's buffer, retired when the thread ends.
 struct LocalBuffer {
