@@ -9,16 +9,14 @@
 
 namespace ridge {
 
-template <typename Self, DType kResult, bool kChangesDType>
-std::vector<TensorType> Elementwise<Self, kResult, kChangesDType>::infer(
-    std::span<const TensorType> inputs) const {
+const TensorType& common_type(std::span<const TensorType> inputs, std::string_view op) {
   for (const TensorType& type : inputs)
     check(type == inputs[0],
           "[{}] the inputs' types differ; got {} and {}",
-          Self::kTraits.name,
+          op,
           to_string(inputs[0]),
           to_string(type));
-  return {{kChangesDType ? kResult : inputs[0].dtype, inputs[0].shape}};
+  return inputs[0];
 }
 
 std::vector<TensorType> Cast::infer(std::span<const TensorType> inputs) const {

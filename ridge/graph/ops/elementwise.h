@@ -8,15 +8,22 @@
 
 namespace ridge {
 
-/// Results of the first input's type (bool with kToBool), all inputs of that type.
-template <typename Self, DType kResult = DType::kF32, bool kChangesDType = false>
+/// The one type of all inputs; UserError opened by `op` when they differ.
+const TensorType& common_type(std::span<const TensorType> inputs, std::string_view op);
+
+/// All inputs of one type; the result has it too, or, where kResult is given, another dtype.
+template <typename Self, DType... kResult>
 class Elementwise : public OpOf<Self> {
  public:
-  std::vector<TensorType> infer(std::span<const TensorType> inputs) const override;
+  std::vector<TensorType> infer(std::span<const TensorType> inputs) const override {
+    TensorType type = common_type(inputs, Self::kTraits.name);
+    ((type.dtype = kResult), ...);
+    return {type};
+  }
 };
 
 template <typename Self>
-using Comparison = Elementwise<Self, DType::kBool, true>;
+using Comparison = Elementwise<Self, DType::kBool>;
 
 constexpr OpTraits unary_traits(std::string_view name,
                                 DTypeSet dtypes,

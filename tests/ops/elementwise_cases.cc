@@ -1,0 +1,104 @@
+#include "ridge/graph/ops/activation.h"
+#include "ridge/graph/ops/elementwise.h"
+#include "tests/support/op_audit.h"
+
+namespace ridge::test {
+namespace {
+
+using Unary = Value (*)(Value);
+using Binary = Value (*)(Value, Value);
+
+// Values on both sides of zero and away from it: fit for kinks at zero.
+OpSample kinked(std::string op, Unary build) {
+  return {op, "separated", [=](CaseBuilder& b) -> std::vector<Value> {
+            return {build(b.separated({3, 7}))};
+          }};
+}
+
+OpSample smooth(std::string op, Unary build, double low = -2.0, double high = 2.0) {
+  return {op, "smooth", [=](CaseBuilder& b) -> std::vector<Value> {
+            return {build(b.input({3, 7}, low, high))};
+          }};
+}
+
+OpSample binary(std::string op, Binary build) {
+  return {op, "two inputs", [=](CaseBuilder& b) -> std::vector<Value> {
+            return {build(b.input({3, 7}), b.input({3, 7}, 0.5, 2.0))};
+          }};
+}
+
+// Distinct values in the two inputs, and some equal ones for integers.
+OpSample compared(std::string op, Binary build) {
+  return {op, "compared", [=](CaseBuilder& b) -> std::vector<Value> {
+            return {build(b.separated({5, 9}), b.separated({5, 9}))};
+          }};
+}
+
+std::vector<Value> cast_to_all(CaseBuilder& b) {
+  const Value x = b.input({4, 5}, -3.0, 3.0);
+  std::vector<Value> results;
+  for (DType to : kAllDTypes)
+    if (to != b.dtype()) results.push_back(cast(x, to));
+  return results;
+}
+
+std::vector<Value> cast_f64(CaseBuilder& b) {
+  const Value x = b.input(DType::kF64, {4, 5}, -3.0, 3.0);
+  // To f32 the differences would be those of the rounding; f64 to f64 keeps the gradient exact.
+  Cast op;
+  op.to = DType::kF64;
+  return {add_node(std::move(op), {x})};
+}
+
+std::vector<Value> where_all(CaseBuilder& b) {
+  const Value condition = b.input(DType::kBool, {4, 6}, 0, 1);
+  std::vector<Value> results;
+  for (DType dtype : kAllDTypes)
+    results.push_back(
+        where(condition, b.input(dtype, {4, 6}, -2.0, 2.0), b.input(dtype, {4, 6}, -2.0, 2.0)));
+  return results;
+}
+
+std::vector<Value> finite(CaseBuilder& b) {
+  const double inf = std::numeric_limits<double>::infinity();
+  return {is_finite(b.given({b.dtype(), {5}}, {0.0, inf, -inf, std::nan(""), 1.5}))};
+}
+
+const OpSamples kSamples({
+    smooth("neg", neg),
+    kinked("abs", abs),
+    kinked("sign", sign),
+    smooth("exp", exp),
+    smooth("log", log, 0.2, 3.0),
+    smooth("tanh", tanh, -3.0, 3.0),
+    smooth("erf", erf, -2.5, 2.5),
+    smooth("sqrt", sqrt, 0.2, 3.0),
+    smooth("rsqrt", rsqrt, 0.2, 3.0),
+    smooth("sigmoid", sigmoid, -4.0, 4.0),
+    kinked("relu", relu),
+    smooth("gelu", [](Value x) { return gelu(x, GeluForm::kErf); }),
+    smooth("gelu", [](Value x) { return gelu(x, GeluForm::kTanh); }),
+    smooth("silu", silu, -4.0, 4.0),
+    {"is_finite", "all kinds", finite},
+    smooth("not", logical_not),
+    {"cast", "to every dtype", cast_to_all, /*check_gradient=*/false},
+    {"cast", "f64 to f64", cast_f64},
+    binary("add", add),
+    binary("sub", sub),
+    binary("mul", mul),
+    binary("div", div),
+    compared("maximum", maximum),
+    compared("minimum", minimum),
+    compared("eq", eq),
+    compared("ne", ne),
+    compared("lt", lt),
+    compared("le", le),
+    compared("gt", gt),
+    compared("ge", ge),
+    binary("and", logical_and),
+    binary("or", logical_or),
+    {"where", "every dtype", where_all},
+});
+
+}  // namespace
+}  // namespace ridge::test

@@ -1,0 +1,136 @@
+#include "tests/support/compare.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "ridge/graph/ops/source.h"
+#include "ridge/graph/text.h"
+
+namespace ridge::test {
+
+double tolerance(DType dtype, OpClass op_class) {
+  if (!is_float(dtype)) return 0.0;
+  if (op_class == OpClass::kMove || op_class == OpClass::kArithmetic) return 0.0;
+  // In the order transcendental, reduction, contraction. 16-bit results are rounded once from an
+  // f32 that is itself a little off: one step of the dtype (2^-10, 2^-7).
+  constexpr double kF64[] = {1e-14, 1e-13, 1e-13};
+  constexpr double kF32[] = {1e-6, 4e-6, 4e-6};
+  constexpr double kF16[] = {1e-3, 1e-3, 1e-3};
+  constexpr double kBF16[] = {8e-3, 8e-3, 8e-3};
+  const auto row = static_cast<size_t>(op_class) - static_cast<size_t>(OpClass::kTranscendental);
+  switch (dtype) {
+    case DType::kF64:
+      return kF64[row];
+    case DType::kF32:
+      return kF32[row];
+    case DType::kF16:
+      return kF16[row];
+    default:
+      return kBF16[row];
+  }
+}
+
+std::string difference(const Tensor& got, const Tensor& want, double relative) {
+  if (got.type() != want.type())
+    return fmt::format("type {} instead of {}", to_string(got.type()), to_string(want.type()));
+  if (!is_float(want.type().dtype)) return got.same_bits(want) ? "" : "elements differ";
+  double mean = 0;
+  for (int64_t i = 0; i < want.elements(); ++i)
+    if (std::isfinite(want.at(i))) mean += std::fabs(want.at(i));
+  mean /= static_cast<double>(want.elements());
+  double worst = 0;
+  std::string text;
+  for (int64_t i = 0; i < want.elements(); ++i) {
+    const double a = got.at(i), b = want.at(i);
+    if (a == b || (std::isnan(a) && std::isnan(b))) continue;
+    const double error = std::fabs(a - b) / std::max(std::fabs(b), mean);
+    // Written so that a NaN error counts.
+    if (!(error <= relative) && !(error <= worst)) {
+      worst = std::isnan(error) ? INFINITY : error;
+      text =
+          fmt::format("element {} of {}: {:.17g} instead of {:.17g}, error {:.3g}, allowed {:.3g}",
+                      i,
+                      to_string(want.type()),
+                      a,
+                      b,
+                      error,
+                      relative);
+    }
+  }
+  return text;
+}
+
+namespace {
+
+bool same_bits_but_nan(const Tensor& a, const Tensor& b) {
+  if (a.same_bits(b)) return true;
+  if (a.type() != b.type() || !is_float(a.type().dtype)) return false;
+  const size_t size = size_of(a.type().dtype);
+  for (int64_t i = 0; i < a.elements(); ++i) {
+    const auto offset = static_cast<size_t>(i) * size;
+    const auto *x = static_cast<const char*>(a.data()) + offset,
+               *y = static_cast<const char*>(b.data()) + offset;
+    if (std::memcmp(x, y, size) != 0 && !(std::isnan(a.at(i)) && std::isnan(b.at(i)))) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::string bit_difference(const NamedTensors& a, const NamedTensors& b) {
+  if (a.size() != b.size()) return "another number of tensors";
+  for (const auto& [name, tensor] : a) {
+    const auto other = b.find(name);
+    if (other == b.end()) return fmt::format("'{}' is missing", name);
+    if (!same_bits_but_nan(tensor, other->second))
+      return fmt::format("'{}' {} differs", name, to_string(tensor.type()));
+  }
+  return {};
+}
+
+std::string node_differences(const Graph& graph,
+                             const NamedTensors& inputs,
+                             Backend& backend,
+                             Backend& reference) {
+  // All intermediate results, by the name "node.result".
+  Graph open = graph.clone();
+  for (const auto& node : open.nodes())
+    for (size_t i = 0; i < node->outputs.size(); ++i)
+      open.add_output(fmt::format("{}.{}", node->id, i), {node.get(), static_cast<int>(i)});
+  const NamedTensors all = evaluate(open, reference, inputs);
+
+  for (const auto& node : graph.nodes()) {
+    if (node->is<Input>()) continue;
+    Graph single("single");
+    NamedTensors operands;
+    std::vector<Value> values;
+    for (const Value& value : node->inputs) {
+      const std::string name = fmt::format("x{}", values.size());
+      values.push_back(input(single, name, value.type()));
+      operands.emplace(name, all.at(fmt::format("{}.{}", value.node->id, value.index)));
+    }
+    Node& copy = single.add(node->op, values, node->site);
+    for (size_t i = 0; i < copy.outputs.size(); ++i)
+      single.add_output(fmt::format("{}", i), {&copy, static_cast<int>(i)});
+    const size_t choices = backend.candidates(copy).size();
+    if (choices == 0) return fmt::format("{} has no kernel for {}", backend.name(), print(*node));
+    for (size_t choice = 0; choice < choices; ++choice) {
+      const NamedTensors results =
+          evaluate(single, backend, operands, [&](const Node&, const std::vector<Choice>&) {
+            return choice;
+          });
+      for (const auto& [index, tensor] : results) {
+        const std::string text =
+            difference(tensor,
+                       all.at(fmt::format("{}.{}", node->id, index)),
+                       tolerance(tensor.type().dtype, node->op->traits().op_class));
+        if (!text.empty())
+          return fmt::format(
+              "choice '{}': {} ({})", backend.candidates(copy)[choice].name, text, print(*node));
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace ridge::test

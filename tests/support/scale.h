@@ -1,0 +1,17 @@
+// How many random cases a test runs.
+#pragma once
+
+#include <cstdlib>
+#include <string_view>
+
+namespace ridge::test {
+
+/// `normal` cases; a tenth (at least 1) under RIDGE_TEST_SCALE=short, ten times under =full.
+inline int cases(int normal) {
+  const char* scale = std::getenv("RIDGE_TEST_SCALE");
+  const std::string_view name = scale == nullptr ? "" : scale;
+  if (name == "short") return normal < 10 ? 1 : normal / 10;
+  return name == "full" ? normal * 10 : normal;
+}
+
+}  // namespace ridge::test
