@@ -12,8 +12,10 @@ namespace ridge {
 /// kept, else 0. An element is kept when its uniform number (base/philox.h) is at least p; the
 /// number is keyed by (seed, step, `key`, global element index), and the index of element i is
 /// i + first_sample * elements / `samples`: the same mask whatever micro-batch, fusion or
-/// recomputation the element is part of. Samples must be the outermost factor of axis 0. The
-/// gradient is the same op, with the same key, on dy.
+/// recomputation the element is part of. The uniform number is random_f32({seed, step,
+/// hash64(key)}, index), of 24 bits, the hash that of base/hash.h, and is compared with p in f64.
+/// Samples must be the outermost factor of axis 0. The gradient is the same op, with the same key,
+/// on dy.
 class Dropout final : public OpOf<Dropout> {
  public:
   static constexpr OpTraits kTraits{.name = "dropout",
