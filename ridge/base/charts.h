@@ -11,16 +11,16 @@ namespace ridge {
 struct Bar {
   std::string label;
   double value = 0;
-  std::string text;     // beside the bar; the value with the unit when empty
-  std::string tooltip;  // label and text when empty
-  size_t series = 0;    // picks the colour
-  std::optional<std::pair<double, double>> interval;  // drawn as a whisker
+  std::string text{};     // beside the bar; the value with the unit when empty
+  std::string tooltip{};  // label and text when empty
+  size_t series = 0;      // picks the colour
+  std::optional<std::pair<double, double>> interval{};  // drawn as a whisker
 };
 
 struct BarChart {
   std::string title;  // for the tooltip of the whole and those who do not see it
-  std::string unit;
-  std::vector<Bar> bars;
+  std::string unit{};
+  std::vector<Bar> bars{};
   double width = 812;  // of a report's column
 };
 
@@ -37,9 +37,9 @@ struct PlotSeries {
 
 struct LinePlot {
   std::string title;
-  std::string x_label;
-  std::string y_label;
-  std::vector<PlotSeries> series;
+  std::string x_label{};
+  std::string y_label{};
+  std::vector<PlotSeries> series{};
   bool log_x = false;  // base 10
   bool log_y = false;
   double width = 812;  // of a report's column

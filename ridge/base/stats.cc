@@ -10,7 +10,7 @@ namespace ridge {
 namespace {
 
 constexpr size_t kMostPairwise = 10'000;
-constexpr size_t kMostExactRanks = 200;
+constexpr size_t kMostExactRanks = 500;
 
 std::vector<double> checked(std::span<const double> values, const char* who) {
   check_internal(!values.empty(), "[{}] no values", who);

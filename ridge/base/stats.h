@@ -38,7 +38,7 @@ std::optional<Interval> median_interval(std::span<const double> values, double c
 double hodges_lehmann(std::span<const double> values);
 
 /// For the centre of a symmetric population: order statistics of the Walsh averages, from the
-/// distribution of Wilcoxon's signed-rank sum (the test inverted). Exact for n up to 200, by its
+/// distribution of Wilcoxon's signed-rank sum (the test inverted). Exact for n up to 500, by its
 /// normal approximation above. Nothing when n is too small (below 6 for 0.95).
 std::optional<Interval> signed_rank_interval(std::span<const double> values, double confidence);
 
