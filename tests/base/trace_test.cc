@@ -1,0 +1,312 @@
+#include "ridge/base/trace.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "ridge/base/chrome_trace.h"
+#include "ridge/base/clock.h"
+#include "ridge/base/error.h"
+#include "ridge/base/parallel.h"
+
+namespace ridge {
+namespace {
+
+using Json = nlohmann::json;
+
+class TraceTest : public ::testing::Test {
+ protected:
+  TraceTest() { drain_trace(); }
+  ~TraceTest() override {
+    stop_tracing();
+    drain_trace();
+  }
+};
+
+TraceEvent event(std::string name, int64_t start, int64_t end, int64_t thread = 1) {
+  TraceEvent made;
+  made.name = std::move(name);
+  made.category = "test";
+  made.start_ns = start;
+  made.duration_ns = end - start;
+  made.thread = thread;
+  return made;
+}
+
+TEST_F(TraceTest, NothingIsRecordedWhileOff) {
+  {
+    TraceScope scope("off", "test");
+    scope.set_arg("bytes", 1);
+    scope.set_correlation(2);
+    start_tracing();  // a scope that began before does not count
+  }
+  stop_tracing();
+  record_event({.name = "off", .category = "test"});
+  EXPECT_TRUE(drain_trace().events.empty());
+}
+
+TEST_F(TraceTest, ScopesNestAndCarryWhatTheyAreGiven) {
+  start_tracing();
+  const int64_t before = now_ns();
+  {
+    TraceScope outer("outer", "test");
+    TraceScope inner("inner", "other", 3);
+    inner.set_arg("bytes", 4096);
+    inner.set_correlation(77);
+  }
+  const int64_t after = now_ns();
+  const TraceLog log = drain_trace();
+  ASSERT_EQ(log.events.size(), 2u);
+  const TraceEvent &outer = log.events[0], &inner = log.events[1];
+  EXPECT_EQ(outer.name, "outer");
+  EXPECT_EQ(outer.category, "test");
+  EXPECT_EQ(outer.stream, -1);
+  EXPECT_FALSE(outer.correlation);
+  EXPECT_TRUE(outer.args.empty());
+  EXPECT_EQ(inner.name, "inner");
+  EXPECT_EQ(inner.stream, 3);
+  EXPECT_EQ(inner.correlation, 77u);
+  ASSERT_EQ(inner.args.size(), 1u);
+  EXPECT_EQ(inner.args[0].first, "bytes");
+  EXPECT_EQ(std::get<int64_t>(inner.args[0].second), 4096);
+  EXPECT_EQ(outer.thread, this_thread_id());
+  EXPECT_LE(before, outer.start_ns);
+  EXPECT_LE(outer.start_ns, inner.start_ns);
+  EXPECT_LE(inner.end_ns(), outer.end_ns());
+  EXPECT_LE(outer.end_ns(), after);
+  EXPECT_NEAR(static_cast<double>(log.wall_minus_steady_ns),
+              static_cast<double>(wall_ns() - now_ns()),
+              1e9);
+  EXPECT_TRUE(drain_trace().events.empty());  // each event is handed out once
+}
+
+TEST_F(TraceTest, ScopesOpenAtTheStopAreRecorded) {
+  start_tracing();
+  {
+    TraceScope scope("open", "test");
+    stop_tracing();
+  }
+  EXPECT_EQ(drain_trace().events.size(), 1u);
+}
+
+TEST_F(TraceTest, FullBuffersCountWhatTheyDrop) {
+  start_tracing(8);
+  for (int i = 0; i < 20; ++i) TraceScope scope("scope", "test");
+  TraceLog log = drain_trace();
+  EXPECT_EQ(log.events.size(), 8u);
+  EXPECT_EQ(log.dropped, 12);
+  for (int i = 0; i < 5; ++i) TraceScope scope("scope", "test");  // room again
+  log = drain_trace();
+  EXPECT_EQ(log.events.size(), 5u);
+  EXPECT_EQ(log.dropped, 0);
+  EXPECT_THROW(start_tracing(0), InternalError);
+}
+
+TEST_F(TraceTest, EventsOfThreadsThatEndedAreKept) {
+  start_tracing();
+  std::set<int64_t> ids;
+  for (int i = 0; i < 3; ++i) {
+    std::thread([&] {
+      name_this_thread("short-lived");
+      TraceScope scope("short", "test");
+      ids.insert(this_thread_id());
+    }).join();
+  }
+  const TraceLog log = drain_trace();
+  EXPECT_EQ(log.events.size(), 3u);
+  for (const TraceEvent& e : log.events) {
+    EXPECT_TRUE(ids.count(e.thread));
+    EXPECT_EQ(log.thread_names.at(e.thread), "short-lived");
+  }
+}
+
+// Threads start, record and end while another drains, starts and stops: every event comes out
+// once or is counted as dropped.
+TEST_F(TraceTest, NothingGetsLostUnderConcurrency) {
+  constexpr int kThreads = 4, kRounds = 25, kEvents = 200;
+  start_tracing(64);
+  std::atomic<bool> done{false};
+  int64_t seen = 0, dropped = 0;
+  std::map<int64_t, int64_t> last_start;
+  const auto drain = [&] {
+    const TraceLog log = drain_trace();
+    dropped += log.dropped;
+    for (const TraceEvent& e : log.events) {
+      ++seen;
+      ASSERT_EQ(e.name, "work");
+      ASSERT_EQ(std::get<int64_t>(e.args.at(0).second) % kEvents, e.stream);  // not torn
+    }
+  };
+  std::thread drainer([&] {
+    while (!done) drain();
+  });
+  for (int round = 0; round < kRounds; ++round) {
+    std::vector<std::thread> threads;
+    for (int t = 0; t < kThreads; ++t) {
+      threads.emplace_back([t] {
+        for (int i = 0; i < kEvents; ++i) {
+          TraceScope scope("work", "test", i);
+          scope.set_arg("value", int64_t{t} * kEvents + i);
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+  done = true;
+  drainer.join();
+  drain();
+  EXPECT_EQ(seen + dropped, int64_t{kThreads} * kRounds * kEvents);
+  EXPECT_GT(seen, 0);
+}
+
+TEST_F(TraceTest, StartingAndStoppingWhileOthersRecord) {
+  std::atomic<bool> done{false};
+  std::thread worker([&] {
+    while (!done) TraceScope scope("work", "test");
+  });
+  for (int i = 0; i < 200; ++i) {
+    start_tracing(i % 2 ? 16 : 32);  // another size: the thread takes a new buffer
+    drain_trace();
+    stop_tracing();
+  }
+  done = true;
+  worker.join();
+}
+
+TEST_F(TraceTest, PoolWorkersAreNamed) {
+  const int before = num_threads();
+  set_num_threads(3);
+  start_tracing();
+  std::atomic<int> begun{0};
+  parallel_for(3, 1, [&](int64_t, int64_t) {
+    TraceScope scope("chunk", "test");
+    ++begun;
+    while (begun < 3) std::this_thread::yield();
+  });
+  const TraceLog log = drain_trace();
+  set_num_threads(before);
+  std::set<std::string> names;
+  for (const TraceEvent& e : log.events)
+    if (e.thread != this_thread_id()) names.insert(log.thread_names.at(e.thread));
+  EXPECT_EQ(names, (std::set<std::string>{"ridge-0", "ridge-1"}));
+}
+
+TEST_F(TraceTest, InternedNamesAreStable) {
+  std::string name = "encoder.conv1";
+  const char* interned = intern_trace_name(name);
+  EXPECT_EQ(intern_trace_name("encoder.conv1"), interned);
+  EXPECT_NE(intern_trace_name("encoder.conv2"), interned);
+  name = "overwritten__";
+  EXPECT_STREQ(interned, "encoder.conv1");
+}
+
+TEST(TraceTimes, SelfIsDurationLessChildren) {
+  // thread 1:  a----------------------------------------a     thread 2:  d------d
+  //               b-----------b  b----b
+  //                 c--c  c--c
+  std::vector<TraceEvent> events = {event("a", 0, 100),
+                                    event("b", 10, 40),
+                                    event("c", 12, 20),
+                                    event("c", 25, 38),
+                                    event("b", 50, 70),
+                                    event("d", 5, 65, 2)};
+  sort_events(events);
+  std::map<std::string, int64_t> self;
+  const std::vector<int64_t> times = self_times(events);
+  for (size_t i = 0; i < events.size(); ++i) self[events[i].name] += times[i];
+  EXPECT_EQ(self, (std::map<std::string, int64_t>{{"a", 50}, {"b", 29}, {"c", 21}, {"d", 60}}));
+
+  const std::vector<NameTotal> totals = total_by_name(events);
+  ASSERT_EQ(totals.size(), 4u);
+  EXPECT_EQ(totals[0].name, "d");
+  EXPECT_EQ(totals[1].name, "a");
+  EXPECT_EQ(totals[1].inclusive_ns, 100);
+  EXPECT_EQ(totals[2].name, "b");
+  EXPECT_EQ(totals[2].count, 2);
+  EXPECT_EQ(totals[2].inclusive_ns, 50);
+  EXPECT_EQ(totals[2].self_ns, 29);
+}
+
+TEST(TraceTimes, RecursionCountsOnceInclusively) {
+  std::vector<TraceEvent> events = {
+      event("f", 0, 100), event("g", 10, 90), event("f", 20, 80), event("f", 100, 130)};
+  const std::vector<NameTotal> totals = total_by_name(events);
+  EXPECT_EQ(totals[0].name, "f");
+  EXPECT_EQ(totals[0].count, 3);
+  EXPECT_EQ(totals[0].inclusive_ns, 130);
+  EXPECT_EQ(totals[0].self_ns, 20 + 60 + 30);
+  EXPECT_EQ(totals[1].self_ns, 20);
+}
+
+// Overlap that is no nesting, as rounded times of other profilers have it.
+TEST(TraceTimes, NoTimeIsCountedTwice) {
+  const std::vector<TraceEvent> events = {
+      event("a", 0, 10), event("b", 5, 15), event("c", 7, 20), event("d", 30, 30)};
+  EXPECT_EQ(self_times(events), (std::vector<int64_t>{5, 2, 13, 0}));
+  const std::vector<TraceEvent> around = {event("p", 0, 30), event("c", 5, 15), event("d", 7, 20)};
+  EXPECT_EQ(self_times(around), (std::vector<int64_t>{15, 2, 13}));
+  EXPECT_THROW(self_times({event("a", 5, 6), event("b", 4, 9)}), InternalError);
+  EXPECT_TRUE(self_times({}).empty());
+}
+
+TEST(TraceTimes, EventsThatStartTogetherNestByLength) {
+  std::vector<TraceEvent> events = {event("child", 0, 5), event("parent", 0, 20)};
+  sort_events(events);
+  EXPECT_EQ(events[0].name, "parent");
+  EXPECT_EQ(self_times(events), (std::vector<int64_t>{15, 5}));
+}
+
+TEST(ChromeTrace, HasTheFormOfKineto) {
+  TraceLog log;
+  log.wall_minus_steady_ns = 1'700'000'000'000'000'000;
+  log.dropped = 3;
+  log.thread_names[41] = "loader \"1\"";
+  log.events = {event("mat\"mul\xff", 5'000'000'123, 5'000'004'123, 41),
+                event("kernel", 5'000'001'200, 5'000'003'207, 0)};
+  log.events[0].correlation = 18446744073709551615u;
+  log.events[0].args = {{"bytes", int64_t{4096}}, {"share", 0.5}, {"shape", std::string("(2, 3)")}};
+  log.events[1].stream = 7;
+  std::ostringstream out;
+  write_chrome_trace(log, out);
+  const std::string text = out.str();
+  const Json json = Json::parse(text);
+  EXPECT_EQ(json["droppedEvents"], 3);
+  EXPECT_EQ(json["baseTimeNanoseconds"].get<int64_t>(), 1'700'000'005'000'000'123);
+  Json host, device, thread_name;
+  for (const Json& e : json["traceEvents"]) {
+    if (e["name"] == "mat\"mul\ufffd") host = e;
+    if (e["name"] == "kernel") device = e;
+    if (e["name"] == "thread_name" && e["tid"] == 41) thread_name = e;
+  }
+  EXPECT_EQ(host["ph"], "X");
+  EXPECT_EQ(host["cat"], "test");
+  EXPECT_EQ(host["ts"].get<double>(), 0.0);
+  EXPECT_EQ(host["dur"].get<double>(), 4.0);
+  EXPECT_EQ(host["tid"], 41);
+  EXPECT_EQ(host["pid"].get<int64_t>(), getpid());
+  EXPECT_EQ(host["args"]["correlation"].get<uint64_t>(), 18446744073709551615u);
+  EXPECT_EQ(host["args"]["bytes"], 4096);
+  EXPECT_EQ(host["args"]["share"], 0.5);
+  EXPECT_EQ(host["args"]["shape"], "(2, 3)");
+  EXPECT_EQ(device["pid"], 0);
+  EXPECT_EQ(device["tid"], 7);
+  EXPECT_EQ(device["args"]["stream"], 7);
+  EXPECT_NE(text.find(R"("ts":1.077,"dur":2.007)"), std::string::npos) << text;
+  EXPECT_EQ(thread_name["ph"], "M");
+  EXPECT_EQ(thread_name["args"]["name"], "loader \"1\"");
+}
+
+TEST(ChromeTrace, EmptyLogIsValid) {
+  std::ostringstream out;
+  write_chrome_trace({}, out);
+  EXPECT_TRUE(Json::parse(out.str())["traceEvents"].is_array());
+}
+
+}  // namespace
+}  // namespace ridge
