@@ -95,7 +95,7 @@ class DeviceMemory {
 
  private:
   struct Free {
-    Backend* backend = nullptr;
+    Backend* backend;  // no initializer: clang could not default-construct Free in this class
     void operator()(void* memory) const { backend->deallocate(memory); }
   };
   std::unique_ptr<void, Free> memory_;
