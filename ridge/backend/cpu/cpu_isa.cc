@@ -1,0 +1,57 @@
+#include "ridge/backend/cpu/cpu_isa.h"
+
+#include <atomic>
+
+#include "ridge/base/cpu_info.h"
+#include "ridge/base/error.h"
+#include "ridge/base/settings.h"
+
+namespace ridge::cpu {
+namespace {
+
+constexpr int kUndecided = -1;
+std::atomic<int> chosen{kUndecided};
+
+void require_isa(Isa isa) {
+  if (has_isa(isa)) return;
+  if (isa == Isa::kAvx2)
+    throw UserError("this CPU lacks AVX2, FMA or F16C, which every kernel of Ridge needs",
+                    "run it on an x86-64 machine that has them");
+  throw UserError("cpu.isa is 'avx512', but this CPU lacks AVX-512 F, BW, DQ or VL",
+                  "set cpu.isa or RIDGE_CPU_ISA to auto");
+}
+
+}  // namespace
+
+std::string_view name_of(Isa isa) { return isa == Isa::kAvx2 ? "avx2" : "avx512"; }
+
+bool has_isa(Isa isa) { return isa == Isa::kAvx2 ? cpu_info().avx2 : cpu_info().avx512; }
+
+Isa choose_isa(std::string_view wish) {
+  Isa isa = Isa::kAvx2;
+  if (wish.empty() || wish == "auto")
+    isa = has_isa(Isa::kAvx512) ? Isa::kAvx512 : Isa::kAvx2;
+  else if (wish == "avx512")
+    isa = Isa::kAvx512;
+  else
+    check(wish == "avx2", "cpu.isa is '{}'; it must be auto, avx2 or avx512", wish);
+  require_isa(isa);
+  return isa;
+}
+
+Isa isa() {
+  const int known = chosen.load(std::memory_order_relaxed);
+  if (known != kUndecided) return static_cast<Isa>(known);
+  const Isa first = choose_isa(settings().get_string("cpu.isa"));
+  // Another thread may decide at the same time; a set_isa that came between must win.
+  int expected = kUndecided;
+  chosen.compare_exchange_strong(expected, static_cast<int>(first));
+  return static_cast<Isa>(chosen.load());
+}
+
+void set_isa(Isa isa) {
+  require_isa(isa);
+  chosen.store(static_cast<int>(isa));
+}
+
+}  // namespace ridge::cpu

@@ -1,0 +1,494 @@
+// The driver of the packed GEMM: packs by plan and hands tiles to the kernels of the instruction
+// set in use.
+//
+// Large products: for as much of op(A) as the workspace holds, (1) pack it into panels; (2) run the
+// tasks, each a group of rows by a group of columns, which packs its columns of op(B) strip by
+// strip on its own stack. Small products and batches of them: a task packs its rows there too.
+// Both give the same bits.
+#include "ridge/backend/cpu/gemm.h"
+
+#include <type_traits>
+#include <utility>
+
+#include "ridge/backend/cpu/cpu_isa.h"
+#include "ridge/backend/cpu/gemm_plan.h"
+#include "ridge/backend/cpu/isa/gemm_kernels.h"
+#include "ridge/base/parallel.h"
+
+namespace ridge::cpu {
+namespace {
+
+template <typename T>
+constexpr bool kIs16Bit = std::is_same_v<T, F16> || std::is_same_v<T, BF16>;
+
+template <typename T>
+using Accumulator = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+// An operand as (lanes, depth): lanes are rows of op(A) or columns of op(B).
+template <typename In>
+struct Operand {
+  const In* data;
+  int64_t lane_stride;
+  int64_t depth_stride;
+  const In* at(int64_t lane, int64_t p) const {
+    return data + lane * lane_stride + p * depth_stride;
+  }
+};
+
+// Where results go: element (i, j) at data[i * row_stride + j * col_stride].
+template <typename T>
+struct Result {
+  T* data;
+  int64_t row_stride;
+  int64_t col_stride;
+  Result at(int64_t i, int64_t j) const {
+    return {data + i * row_stride + j * col_stride, row_stride, col_stride};
+  }
+};
+
+// Rows of op(A) from `begin`, cut into panels of nearly equal height: 8 rows for a tile of 6
+// become 4 and 4, not 6 and 2.
+struct PanelledRows {
+  int64_t begin;
+  int64_t count;
+  int64_t panels;
+  Range panel(int64_t i) const { return part(count, panels, i); }
+};
+
+// Fetches part of an operand into the second-level cache, a few lines at a time, while a thread
+// computes: packing it afterwards does not wait for memory.
+class Ahead {
+ public:
+  Ahead() = default;
+
+  template <typename In>
+  Ahead(const Operand<In>& x, Range lanes, Range depth, int64_t turns)
+      : at_(reinterpret_cast<const char*>(x.at(lanes.begin, depth.begin))) {
+    const bool lanes_run = x.lane_stride == 1;
+    constexpr int64_t kSize = sizeof(In);
+    stride_ = (lanes_run ? x.depth_stride : x.lane_stride) * kSize;
+    row_bytes_ = (lanes_run ? lanes : depth).size() * kSize;
+    rows_ = (lanes_run ? depth : lanes).size();
+    lines_ = ceil_div(rows_ * ceil_div(row_bytes_, kLine), turns);
+  }
+
+  void fetch() {
+    for (int64_t i = 0; i < lines_ && rows_ > 0; ++i) {
+      __builtin_prefetch(at_ + offset_, 0, 2);
+      offset_ += kLine;
+      if (offset_ < row_bytes_) continue;
+      offset_ = 0;
+      at_ += stride_;
+      --rows_;
+    }
+  }
+
+ private:
+  static constexpr int64_t kLine = 64;
+  const char* at_ = nullptr;
+  int64_t offset_ = 0;
+  int64_t stride_ = 0;
+  int64_t row_bytes_ = 0;
+  int64_t rows_ = 0;
+  int64_t lines_ = 0;
+};
+
+void pack(const GemmKernels& kernels, const GemmPanel<float, float>& panel) {
+  kernels.pack_f32(panel);
+}
+void pack(const GemmKernels& kernels, const GemmPanel<double, double>& panel) {
+  kernels.pack_f64(panel);
+}
+void pack(const GemmKernels& kernels, const GemmPanel<F16Bits, float>& panel) {
+  kernels.pack_f16(panel);
+}
+void pack(const GemmKernels& kernels, const GemmPanel<BF16Bits, float>& panel) {
+  kernels.pack_bf16(panel);
+}
+
+// What the kernels take for an element.
+const float* bits_of(const float* p) { return p; }
+const double* bits_of(const double* p) { return p; }
+const F16Bits* bits_of(const F16* p) { return reinterpret_cast<const F16Bits*>(p); }
+const BF16Bits* bits_of(const BF16* p) { return reinterpret_cast<const BF16Bits*>(p); }
+
+// Where rows of the operand run along the lanes, few steps at a time for all panels read them in
+// order, which suits the hardware's prefetching and address translation.
+template <typename In>
+int64_t pack_steps(const Operand<In>& x) {
+  return x.lane_stride == 1 ? 32 : kGemmDepth;
+}
+
+template <typename In>
+class Product {
+ public:
+  using T = Accumulator<In>;
+
+  Product(const GemmPlan& plan,
+          const GemmShape& s,
+          const In* a,
+          const In* b,
+          Result<In> c,
+          bool accumulate)
+      : plan_(plan),
+        kernels_(for_isa(avx2::gemm_kernels, avx512::gemm_kernels)),
+        kernel_(kernel_of(kernels_, T{})),
+        a_{a, s.transpose_a ? 1 : s.lda, s.transpose_a ? s.lda : 1},
+        b_{b, s.transpose_b ? s.ldb : 1, s.transpose_b ? 1 : s.ldb},
+        c_(c),
+        accumulate_(accumulate) {
+    if (!plan.swapped) return;
+    std::swap(a_, b_);
+    std::swap(c_.row_stride, c_.col_stride);
+  }
+
+  int64_t local_tasks() const { return local_blocks() * plan_.column_groups; }
+  void run_local(int64_t task) const;
+  void run_shared(void* workspace) const;
+
+ private:
+  // One round of packing and tasks.
+  struct Super {
+    PanelledRows rows;
+    Range columns, depth;
+    T* packed;  // for each chain of depth, the panels of all rows
+    Result<T> c;
+  };
+
+  // Panels of rows against one panel of columns.
+  struct Step {
+    int64_t depth;
+    const T* a;  // panels of all of `rows`
+    const T* b;
+    int64_t cols;
+    bool add;
+  };
+
+  static const GemmKernel<float>& kernel_of(const GemmKernels& kernels, float) {
+    return *kernels.f32;
+  }
+  static const GemmKernel<double>& kernel_of(const GemmKernels& kernels, double) {
+    return *kernels.f64;
+  }
+
+  int64_t local_blocks() const { return ceil_div(plan_.m, plan_.block_rows); }
+  PanelledRows panelled(Range rows) const {
+    return {rows.begin, rows.size(), ceil_div(rows.size(), kernel_.rows)};
+  }
+
+  void pack_rows(const PanelledRows& rows, Range panels, Range depth, T* to) const;
+  void pack_columns(Range columns, Range depth, T* to) const;
+  void multiply(
+      const PanelledRows& rows, Range panels, const Step& step, Result<T> c, Ahead& ahead) const;
+  void multiply_16_bit(const PanelledRows& rows, const Step& step, Result<In> c) const;
+  void pack_super(const Super& super) const;
+  void run_super(const Super& super) const;
+  void run_task(const Super& super, Range panels, Range columns) const;
+  void run_strip(const Super& super, Range panels, Range strip, Range depth, Ahead& ahead) const;
+  Ahead next_strip(const Super& super, Range panels, Range strip, Range depth) const;
+  void widen_result(const Super& super) const;
+  void narrow_result(const Super& super) const;
+  void narrow_row(const float* from, int64_t n, Result<In> to) const;
+
+  const GemmPlan& plan_;
+  const GemmKernels& kernels_;
+  const GemmKernel<T>& kernel_;
+  Operand<In> a_;
+  Operand<In> b_;
+  Result<In> c_;
+  bool accumulate_;
+};
+
+// `to` receives one chain of depth of all of `rows`; this fills in the named panels.
+template <typename In>
+void Product<In>::pack_rows(const PanelledRows& rows, Range panels, Range depth, T* to) const {
+  const int64_t steps = pack_steps(a_);
+  for (int64_t p = depth.begin; p < depth.end; p += steps)
+    for (int64_t i = panels.begin; i < panels.end; ++i) {
+      const Range r = rows.panel(i);
+      const int lanes = static_cast<int>(r.size());
+      pack(kernels_,
+           {bits_of(a_.at(rows.begin + r.begin, p)),
+            a_.lane_stride,
+            a_.depth_stride,
+            std::min(steps, depth.end - p),
+            lanes,
+            lanes,
+            to + r.begin * depth.size() + (p - depth.begin) * lanes});
+    }
+}
+
+template <typename In>
+void Product<In>::pack_columns(Range columns, Range depth, T* to) const {
+  const int64_t width = kernel_.cols;
+  const int64_t steps = pack_steps(b_);
+  for (int64_t p = depth.begin; p < depth.end; p += steps)
+    for (int64_t j = columns.begin; j < columns.end; j += width)
+      pack(kernels_,
+           {bits_of(b_.at(j, p)),
+            b_.lane_stride,
+            b_.depth_stride,
+            std::min(steps, depth.end - p),
+            static_cast<int>(std::min(width, columns.end - j)),
+            static_cast<int>(width),
+            to + (j - columns.begin) * depth.size() + (p - depth.begin) * width});
+}
+
+// `c` is where the first of all `rows` goes.
+template <typename In>
+void Product<In>::multiply(
+    const PanelledRows& rows, Range panels, const Step& step, Result<T> c, Ahead& ahead) const {
+  for (int64_t i = panels.begin; i < panels.end; ++i) {
+    const Range r = rows.panel(i);
+    ahead.fetch();
+    kernel_.tile({step.depth,
+                  step.a + r.begin * step.depth,
+                  step.b,
+                  c.at(r.begin, 0).data,
+                  c.row_stride,
+                  c.col_stride,
+                  static_cast<int>(r.size()),
+                  static_cast<int>(step.cols),
+                  step.add});
+  }
+}
+
+// As multiply, for a single chain of depth whose sums are rounded to 16 bits at once.
+template <typename In>
+void Product<In>::multiply_16_bit(const PanelledRows& rows, const Step& step, Result<In> c) const {
+  constexpr int64_t kMostRows = 16;
+  alignas(64) T sums[kMostRows * kGemmColumns];
+  for (int64_t i = 0; i < rows.panels; ++i) {
+    const Range r = rows.panel(i);
+    Ahead nothing;
+    multiply({0, r.size(), 1},
+             {0, 1},
+             {step.depth, step.a + r.begin * step.depth, step.b, step.cols, false},
+             {sums, step.cols, 1},
+             nothing);
+    for (int64_t row = 0; row < r.size(); ++row) {
+      T* const line = sums + row * step.cols;
+      const Result<In> to = c.at(r.begin + row, 0);
+      for (int64_t j = 0; accumulate_ && j < step.cols; ++j)
+        line[j] = static_cast<T>(to.data[j * to.col_stride]) + line[j];
+      narrow_row(line, step.cols, to);
+    }
+  }
+}
+
+template <typename In>
+void Product<In>::run_local(int64_t task) const {
+  alignas(64) T packed_a[kGemmLocalBytes / sizeof(T)];
+  alignas(64) T packed_b[kGemmDepth * kGemmColumns];
+  const PanelledRows rows = panelled(part(plan_.m, local_blocks(), task % local_blocks()));
+  const int64_t steps = ceil_div(plan_.n, kGemmColumns);
+  const Range groups = part(steps, plan_.column_groups, task / local_blocks());
+  const int64_t end = std::min(plan_.n, groups.end * kGemmColumns);
+  for (int64_t p = 0; p < plan_.k; p += plan_.depth) {
+    const Range depth = plan_.chain(p, plan_.k);
+    pack_rows(rows, {0, rows.panels}, depth, packed_a);
+    for (int64_t j = groups.begin * kGemmColumns; j < end; j += kernel_.cols) {
+      const int64_t cols = std::min<int64_t>(kernel_.cols, end - j);
+      pack_columns({j, j + cols}, depth, packed_b);
+      const Step step{depth.size(), packed_a, packed_b, cols, accumulate_ || p > 0};
+      const Result<In> c = c_.at(rows.begin, j);
+      Ahead nothing;
+      if constexpr (kIs16Bit<In>)
+        multiply_16_bit(rows, step, c);
+      else
+        multiply(rows, {0, rows.panels}, step, c, nothing);
+    }
+  }
+}
+
+template <typename In>
+void Product<In>::pack_super(const Super& super) const {
+  constexpr int64_t kPanels = 8;  // enough lanes for whole cache lines where they run along rows
+  parallel_for(super.rows.panels, kPanels, [&](int64_t begin, int64_t end) {
+    // Rows that run along the depth are read to their end before the next panel.
+    const int64_t panels = a_.lane_stride == 1 ? kPanels : 1;
+    for (int64_t i = begin; i < end; i += panels)
+      for (int64_t p = super.depth.begin; p < super.depth.end; p += plan_.depth)
+        pack_rows(super.rows,
+                  {i, std::min(i + panels, end)},
+                  plan_.chain(p, super.depth.end),
+                  super.packed + (p - super.depth.begin) * super.rows.count);
+  });
+}
+
+// What a task packs next, to be fetched while it computes with this strip.
+template <typename In>
+Ahead Product<In>::next_strip(const Super& super, Range panels, Range strip, Range depth) const {
+  const bool deeper = depth.end < super.depth.end;
+  const int64_t p = deeper ? depth.end : super.depth.begin;
+  const int64_t j = deeper ? strip.begin : strip.end;
+  if (j >= super.columns.end) return {};
+  return Ahead(b_,
+               {j, std::min(j + plan_.strip_columns, super.columns.end)},
+               plan_.chain(p, super.depth.end),
+               panels.size() * ceil_div(strip.size(), kernel_.cols));
+}
+
+// One group of rows by one group of columns.
+template <typename In>
+void Product<In>::run_task(const Super& super, Range panels, Range columns) const {
+  for (int64_t j = columns.begin; j < columns.end; j += plan_.strip_columns) {
+    const Range strip{j, std::min(j + plan_.strip_columns, columns.end)};
+    for (int64_t p = super.depth.begin; p < super.depth.end; p += plan_.depth) {
+      const Range depth = plan_.chain(p, super.depth.end);
+      Ahead ahead = next_strip(super, panels, strip, depth);
+      run_strip(super, panels, strip, depth, ahead);
+    }
+  }
+}
+
+template <typename In>
+void Product<In>::run_strip(
+    const Super& super, Range panels, Range strip, Range depth, Ahead& ahead) const {
+  alignas(64) T packed[kGemmStripBytes / sizeof(T)];
+  pack_columns(strip, depth, packed);
+  const T* const a = super.packed + (depth.begin - super.depth.begin) * super.rows.count;
+  const int64_t block_panels = plan_.block_rows / kernel_.rows;
+  const int64_t blocks = ceil_div(panels.size(), block_panels);
+  for (int64_t block = 0; block < blocks; ++block) {
+    const Range some = part(panels.size(), blocks, block);
+    for (int64_t j = strip.begin; j < strip.end; j += kernel_.cols) {
+      const T* const b = packed + (j - strip.begin) * depth.size();
+      const int64_t cols = std::min<int64_t>(kernel_.cols, strip.end - j);
+      multiply(super.rows,
+               {panels.begin + some.begin, panels.begin + some.end},
+               {depth.size(), a, b, cols, accumulate_ || depth.begin > 0},
+               super.c.at(0, j - super.columns.begin),
+               ahead);
+    }
+  }
+}
+
+template <typename In>
+void Product<In>::run_super(const Super& super) const {
+  pack_super(super);
+  const int64_t strips = ceil_div(super.columns.size(), plan_.strip_columns);
+  parallel_for(plan_.row_groups * plan_.column_groups, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t task = begin; task < end; ++task) {
+      const Range group = part(strips, plan_.column_groups, task % plan_.column_groups);
+      const int64_t first = super.columns.begin + group.begin * plan_.strip_columns;
+      const int64_t last = super.columns.begin + group.end * plan_.strip_columns;
+      run_task(super,
+               part(super.rows.panels, plan_.row_groups, task / plan_.column_groups),
+               {first, std::min(super.columns.end, last)});
+    }
+  });
+}
+
+template <typename In>
+void Product<In>::narrow_row(const float* from, int64_t n, Result<In> to) const {
+  if constexpr (kIs16Bit<In>) {
+    if (to.col_stride != 1) {
+      for (int64_t j = 0; j < n; ++j) to.data[j * to.col_stride] = In(from[j]);
+    } else if constexpr (std::is_same_v<In, F16>) {
+      kernels_.narrow_f16(from, reinterpret_cast<F16Bits*>(to.data), n);
+    } else {
+      kernels_.narrow_bf16(from, reinterpret_cast<BF16Bits*>(to.data), n);
+    }
+  }
+}
+
+// The f32 sums of 16-bit results begin as the old C.
+template <typename In>
+void Product<In>::widen_result(const Super& super) const {
+  parallel_for(super.rows.count, 16, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const Result<In> from = c_.at(super.rows.begin + i, super.columns.begin);
+      T* const to = super.c.at(i, 0).data;
+      for (int64_t j = 0; j < super.columns.size(); ++j)
+        to[j] = static_cast<T>(from.data[j * from.col_stride]);
+    }
+  });
+}
+
+template <typename In>
+void Product<In>::narrow_result(const Super& super) const {
+  parallel_for(super.rows.count, 16, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      narrow_row(super.c.at(i, 0).data,
+                 super.columns.size(),
+                 c_.at(super.rows.begin + i, super.columns.begin));
+  });
+}
+
+template <typename In>
+void Product<In>::run_shared(void* workspace) const {
+  const uintptr_t aligned = (reinterpret_cast<uintptr_t>(workspace) + 63) & ~uintptr_t{63};
+  T* const packed = reinterpret_cast<T*>(aligned);
+  for (int64_t n0 = 0; n0 < plan_.n; n0 += plan_.super_n)
+    for (int64_t m0 = 0; m0 < plan_.m; m0 += plan_.super_m) {
+      Super super{panelled({m0, std::min(plan_.m, m0 + plan_.super_m)}),
+                  {n0, std::min(plan_.n, n0 + plan_.super_n)},
+                  {},
+                  packed,
+                  {}};
+      if constexpr (kIs16Bit<In>)
+        super.c = {packed + plan_.packed_elements, super.columns.size(), 1};
+      else
+        super.c = c_.at(m0, n0);
+      if (kIs16Bit<In> && accumulate_) widen_result(super);
+      for (int64_t p = 0; p < plan_.k; p += plan_.super_k) {
+        super.depth = {p, std::min(plan_.k, p + plan_.super_k)};
+        run_super(super);
+      }
+      if constexpr (kIs16Bit<In>) narrow_result(super);
+    }
+}
+
+}  // namespace
+
+size_t gemm_workspace_bytes(const GemmShape& shape, DType dtype, int64_t batch_count) {
+  const GemmPlan plan = make_gemm_plan(shape, dtype, batch_count);
+  if (plan.local) return 0;
+  const int64_t elements = plan.packed_elements + plan.scratch_elements;
+  return static_cast<size_t>(elements) * (dtype == DType::kF64 ? 8 : 4) + 63;  // room to align
+}
+
+template <typename T>
+void gemm_batched(const GemmShape& shape,
+                  const GemmBatch& batch,
+                  const T* a,
+                  const T* b,
+                  T* c,
+                  bool accumulate,
+                  void* workspace) {
+  const GemmPlan plan = make_gemm_plan(shape, dtype_of<T>(), batch.count);
+  const auto item = [&](int64_t i) {
+    return Product<T>(plan,
+                      shape,
+                      a + i * batch.stride_a,
+                      b + i * batch.stride_b,
+                      {c + i * batch.stride_c, shape.ldc, 1},
+                      accumulate);
+  };
+  if (!plan.local) {
+    for (int64_t i = 0; i < batch.count; ++i) item(i).run_shared(workspace);
+    return;
+  }
+  const int64_t tasks = item(0).local_tasks();
+  parallel_for(batch.count * tasks, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t task = begin; task < end; ++task) item(task / tasks).run_local(task % tasks);
+  });
+}
+
+template <typename T>
+void gemm(const GemmShape& shape, const T* a, const T* b, T* c, bool accumulate, void* workspace) {
+  gemm_batched(shape, {}, a, b, c, accumulate, workspace);
+}
+
+#define RIDGE_INSTANTIATE(T)                                                    \
+  template void gemm<T>(const GemmShape&, const T*, const T*, T*, bool, void*); \
+  template void gemm_batched<T>(                                                \
+      const GemmShape&, const GemmBatch&, const T*, const T*, T*, bool, void*);
+RIDGE_INSTANTIATE(float)
+RIDGE_INSTANTIATE(double)
+RIDGE_INSTANTIATE(F16)
+RIDGE_INSTANTIATE(BF16)
+#undef RIDGE_INSTANTIATE
+
+}  // namespace ridge::cpu

@@ -1,0 +1,58 @@
+// Ridge's own packed matrix product on the CPU.
+//
+// Same bits for any number of threads and any instruction set: an element of C is the sum, in
+// order, of one fma chain for each block of depth; the blocks depend on k and the dtype alone. So
+// a row of C also has the same bits whatever other rows or columns are computed with it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ridge/base/dtype.h"
+
+namespace ridge::cpu {
+
+/// Row-major matrices: op(A) is (m, k), op(B) is (k, n), C is (m, n); all three sizes at least 1.
+/// A leading dimension is the distance between rows in elements, at least the length of a row:
+/// lda >= k, or m when A is stored transposed; ldb >= n, or k; ldc >= n.
+struct GemmShape {
+  int64_t m = 0;
+  int64_t n = 0;
+  int64_t k = 0;
+  bool transpose_a = false;
+  bool transpose_b = false;
+  int64_t lda = 0;
+  int64_t ldb = 0;
+  int64_t ldc = 0;
+};
+
+/// `count` products of one shape, their operands so many elements apart. A stride of 0 shares A
+/// or B; the matrices C must not overlap.
+struct GemmBatch {
+  int64_t count = 1;
+  int64_t stride_a = 0;
+  int64_t stride_b = 0;
+  int64_t stride_c = 0;
+};
+
+/// Bytes of workspace that gemm needs (may be 0), for f32, f64, f16 or bf16.
+size_t gemm_workspace_bytes(const GemmShape& shape, DType dtype, int64_t batch_count = 1);
+
+/// C = op(A) op(B), plus the old C when `accumulate`. f16 and bf16 are summed in f32 and rounded
+/// once, at the end. C must not overlap an operand. `workspace` has gemm_workspace_bytes, at any
+/// alignment. T is float, double, F16 or BF16. InternalError for a shape that breaks the rules.
+template <typename T>
+void gemm(const GemmShape& shape, const T* a, const T* b, T* c, bool accumulate, void* workspace);
+
+/// gemm for each item of a batch, in parallel over items and tiles. `workspace` has
+/// gemm_workspace_bytes of the batch's count.
+template <typename T>
+void gemm_batched(const GemmShape& shape,
+                  const GemmBatch& batch,
+                  const T* a,
+                  const T* b,
+                  T* c,
+                  bool accumulate,
+                  void* workspace);
+
+}  // namespace ridge::cpu

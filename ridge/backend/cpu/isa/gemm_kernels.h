@@ -1,0 +1,74 @@
+// What a GEMM kernel file of one instruction set gives to the driver (gemm.cc).
+//
+// Packed panels: an A panel holds `rows` rows of op(A) as [depth][rows], a B panel `cols` columns
+// of op(B) as [depth][cols of the tile, padded].
+#pragma once
+
+#include <cstdint>
+
+namespace ridge::cpu {
+
+// The bits of an F16 or a BF16, whose own header has inline functions.
+enum class F16Bits : uint16_t {};
+enum class BF16Bits : uint16_t {};
+
+/// One tile: C[rows, cols] = A panel * B panel (+ C when add); each element is one fma chain over
+/// depth from zero, then at most one addition.
+template <typename T>
+struct GemmTile {
+  int64_t depth;
+  const T* a;  // [depth][rows]
+  const T* b;  // [depth][kernel cols]
+  T* c;        // element (i, j) at i * row_stride + j * col_stride
+  int64_t row_stride;
+  int64_t col_stride;
+  int rows;  // 1 to the kernel's rows
+  int cols;  // 1 to the kernel's cols
+  bool add;
+};
+
+/// One panel to pack: to[p * width + i] = from[i * lane_stride + p * depth_stride] for i < lanes;
+/// any values for lanes <= i < width, whose products are dropped. One of the strides is 1.
+template <typename In, typename T>
+struct GemmPanel {
+  const In* from;
+  int64_t lane_stride;
+  int64_t depth_stride;
+  int64_t depth;
+  int lanes;
+  int width;
+  T* to;
+};
+
+template <typename T>
+struct GemmKernel {
+  int rows;  // of the largest tile
+  int cols;
+  void (*tile)(const GemmTile<T>&);
+};
+
+struct GemmKernels {
+  const GemmKernel<float>* f32;
+  const GemmKernel<double>* f64;
+  void (*pack_f32)(const GemmPanel<float, float>&);
+  void (*pack_f64)(const GemmPanel<double, double>&);
+  void (*pack_f16)(const GemmPanel<F16Bits, float>&);
+  void (*pack_bf16)(const GemmPanel<BF16Bits, float>&);
+  // n contiguous elements; narrowing rounds to nearest even as F16(float) and BF16(float) do.
+  void (*narrow_f16)(const float* from, F16Bits* to, int64_t n);
+  void (*narrow_bf16)(const float* from, BF16Bits* to, int64_t n);
+};
+
+namespace avx2 {
+extern const GemmKernel<float> gemm_f32;
+extern const GemmKernel<double> gemm_f64;
+extern const GemmKernels gemm_kernels;
+}  // namespace avx2
+
+namespace avx512 {
+extern const GemmKernel<float> gemm_f32;
+extern const GemmKernel<double> gemm_f64;
+extern const GemmKernels gemm_kernels;
+}  // namespace avx512
+
+}  // namespace ridge::cpu

@@ -1,0 +1,235 @@
+// Packing of GEMM operands into panels, with widening of 16-bit floats, and the narrowing of
+// 16-bit results. Data movement only: the same bits for every instruction set.
+//
+// No load or store reaches outside the lanes and depth that a panel names: operands may end at the
+// end of a page, and the neighbouring panel may belong to another thread.
+#include <immintrin.h>
+
+#include "ridge/backend/cpu/isa/gemm_kernels.h"
+
+namespace ridge::cpu {
+namespace {
+
+alignas(32) constexpr int32_t kMasks[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
+
+// Sources: how a vector of kLanes elements is loaded (widened) and stored, whole or its first n.
+
+struct F32 {
+  using In = float;
+  using T = float;
+  using Reg = __m256;
+  static constexpr int kLanes = 8;
+  static __m256i mask(int n) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(kMasks + 8 - n));
+  }
+  static Reg zero() { return _mm256_setzero_ps(); }
+  static Reg load(const In* p) { return _mm256_loadu_ps(p); }
+  static Reg load(const In* p, int n) { return _mm256_maskload_ps(p, mask(n)); }
+  static void store(T* p, Reg x) { _mm256_storeu_ps(p, x); }
+  static void store(T* p, Reg x, int n) { _mm256_maskstore_ps(p, mask(n), x); }
+
+  static void transpose(Reg (&x)[8]) {
+    Reg pairs[8], quads[8];
+    for (int i = 0; i < 8; i += 2) {
+      pairs[i] = _mm256_unpacklo_ps(x[i], x[i + 1]);
+      pairs[i + 1] = _mm256_unpackhi_ps(x[i], x[i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4)
+      for (int j = 0; j < 2; ++j) {
+        quads[i + 2 * j] = _mm256_shuffle_ps(pairs[i + j], pairs[i + 2 + j], 0x44);
+        quads[i + 2 * j + 1] = _mm256_shuffle_ps(pairs[i + j], pairs[i + 2 + j], 0xee);
+      }
+    for (int i = 0; i < 4; ++i) {
+      x[i] = _mm256_permute2f128_ps(quads[i], quads[i + 4], 0x20);
+      x[i + 4] = _mm256_permute2f128_ps(quads[i], quads[i + 4], 0x31);
+    }
+  }
+};
+
+// The 16-bit types share F32's arithmetic; a partial load goes through a zeroed array.
+template <typename Half>
+struct Half16 : F32 {
+  using In = Half;
+  static Reg load(const In* p) {
+    return Half16::widen(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  static Reg load(const In* p, int n) {
+    alignas(16) uint16_t part[8] = {};
+    for (int i = 0; i < n; ++i) part[i] = reinterpret_cast<const uint16_t*>(p)[i];
+    return Half16::widen(_mm_load_si128(reinterpret_cast<const __m128i*>(part)));
+  }
+  static Reg widen(__m128i x);
+};
+
+template <>
+__m256 Half16<F16Bits>::widen(__m128i x) {
+  return _mm256_cvtph_ps(x);
+}
+
+template <>
+__m256 Half16<BF16Bits>::widen(__m128i x) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(x), 16));
+}
+
+struct F64 {
+  using In = double;
+  using T = double;
+  using Reg = __m256d;
+  static constexpr int kLanes = 4;
+  static __m256i mask(int n) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(kMasks + 8 - 2 * n));
+  }
+  static Reg zero() { return _mm256_setzero_pd(); }
+  static Reg load(const In* p) { return _mm256_loadu_pd(p); }
+  static Reg load(const In* p, int n) { return _mm256_maskload_pd(p, mask(n)); }
+  static void store(T* p, Reg x) { _mm256_storeu_pd(p, x); }
+  static void store(T* p, Reg x, int n) { _mm256_maskstore_pd(p, mask(n), x); }
+
+  static void transpose(Reg (&x)[4]) {
+    const Reg low[2] = {_mm256_unpacklo_pd(x[0], x[1]), _mm256_unpacklo_pd(x[2], x[3])};
+    const Reg high[2] = {_mm256_unpackhi_pd(x[0], x[1]), _mm256_unpackhi_pd(x[2], x[3])};
+    x[0] = _mm256_permute2f128_pd(low[0], low[1], 0x20);
+    x[1] = _mm256_permute2f128_pd(high[0], high[1], 0x20);
+    x[2] = _mm256_permute2f128_pd(low[0], low[1], 0x31);
+    x[3] = _mm256_permute2f128_pd(high[0], high[1], 0x31);
+  }
+};
+
+int least(int a, int64_t b) { return b < a ? static_cast<int>(b) : a; }
+
+// Stores the part of a panel's row that begins at lane i. A row that is no multiple of kLanes
+// spills into the next row, which is written later; the last row has no next one.
+template <class S>
+void put(typename S::T* to, typename S::Reg x, int width_left, bool last_row) {
+  if (width_left >= S::kLanes || !last_row)
+    S::store(to, x);
+  else
+    S::store(to, x, width_left);
+}
+
+template <class S>
+typename S::Reg get(const typename S::In* from, int64_t there) {
+  return there >= S::kLanes ? S::load(from)
+         : there <= 0       ? S::zero()
+                            : S::load(from, static_cast<int>(there));
+}
+
+// Lanes contiguous in the operand: every step of depth is a short copy.
+template <class S>
+void copy_lanes(const GemmPanel<typename S::In, typename S::T>& panel) {
+  const typename S::In* from = panel.from;
+  typename S::T* to = panel.to;
+  const bool whole = panel.lanes == panel.width && panel.width % S::kLanes == 0;
+  for (int64_t p = 0; p < panel.depth; ++p, from += panel.depth_stride, to += panel.width) {
+    if (whole) {
+      for (int i = 0; i < panel.width; i += S::kLanes) S::store(to + i, S::load(from + i));
+      continue;
+    }
+    for (int i = 0; i < panel.width; i += S::kLanes)
+      put<S>(to + i, get<S>(from + i, panel.lanes - i), panel.width - i, p + 1 == panel.depth);
+  }
+}
+
+// Transposes kLanes lanes by kLanes steps in registers; all of it lies inside the panel.
+template <class S>
+void transpose_whole(const typename S::In* from,
+                     int64_t lane_stride,
+                     typename S::T* to,
+                     int width) {
+  typename S::Reg block[S::kLanes];
+  for (int j = 0; j < S::kLanes; ++j) block[j] = S::load(from + j * lane_stride);
+  S::transpose(block);
+  for (int q = 0; q < S::kLanes; ++q) S::store(to + q * width, block[q]);
+}
+
+// As transpose_whole at the panel's edges, where lanes or steps are fewer. Missing lanes repeat
+// the first one: what is made of them is dropped.
+template <class S>
+void transpose_edge(const GemmPanel<typename S::In, typename S::T>& panel, int i, int64_t p) {
+  constexpr int kLanes = S::kLanes;
+  const typename S::In* from = panel.from + i * panel.lane_stride + p;
+  typename S::T* to = panel.to + p * panel.width + i;
+  const int64_t steps = panel.depth - p;
+  typename S::Reg block[kLanes];
+  const int there = panel.lanes - i;
+  for (int j = 0; j < kLanes; ++j) {
+    const typename S::In* lane = j < there ? from + j * panel.lane_stride : panel.from + p;
+    block[j] = steps >= kLanes ? S::load(lane) : S::load(lane, static_cast<int>(steps));
+  }
+  S::transpose(block);
+  if (steps > kLanes) {
+    for (int q = 0; q < kLanes; ++q) S::store(to + q * panel.width, block[q]);
+    return;
+  }
+  for (int q = 0; q < steps; ++q, to += panel.width)
+    put<S>(to, block[q], panel.width - i, q + 1 == steps);
+}
+
+// Depth contiguous in the operand: lines of 64 bytes are used up before the next lanes, which in
+// a matrix of 2^n columns would evict them. The lanes go backwards, so that what spills into the
+// next row is overwritten.
+template <class S>
+void transpose_lanes(const GemmPanel<typename S::In, typename S::T>& panel) {
+  constexpr int kLanes = S::kLanes;
+  const int last = (panel.width - 1) / kLanes * kLanes;
+  for (int64_t p = 0; p < panel.depth; p += 2 * kLanes)
+    for (int i = last; i >= 0; i -= kLanes)
+      for (int64_t q = p; q < p + 2 * kLanes && q < panel.depth; q += kLanes) {
+        if (i + kLanes <= panel.lanes && q + kLanes <= panel.depth)
+          transpose_whole<S>(panel.from + i * panel.lane_stride + q,
+                             panel.lane_stride,
+                             panel.to + q * panel.width + i,
+                             panel.width);
+        else
+          transpose_edge<S>(panel, i, q);
+      }
+}
+
+template <class S>
+void pack(const GemmPanel<typename S::In, typename S::T>& panel) {
+  if (panel.lane_stride == 1)
+    copy_lanes<S>(panel);
+  else
+    transpose_lanes<S>(panel);
+}
+
+__m128i to_f16(__m256 x) { return _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT); }
+
+__m128i to_bf16(__m256 x) {
+  const __m256i bits = _mm256_castps_si256(x);
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  const __m256i near = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+  // A NaN must not round to infinity.
+  const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+  const __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+  const __m256i high = _mm256_srli_epi32(_mm256_blendv_epi8(near, quiet, is_nan), 16);
+  return _mm_packus_epi32(_mm256_castsi256_si128(high), _mm256_extracti128_si256(high, 1));
+}
+
+template <__m128i (*kNarrow)(__m256), typename Half>
+void narrow(const float* from, Half* to, int64_t n) {
+  uint16_t* bits = reinterpret_cast<uint16_t*>(to);
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8)
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(bits + i), kNarrow(F32::load(from + i)));
+  if (i == n) return;
+  alignas(16) uint16_t part[8];
+  const int rest = least(8, n - i);
+  _mm_store_si128(reinterpret_cast<__m128i*>(part), kNarrow(F32::load(from + i, rest)));
+  for (int j = 0; j < rest; ++j) bits[i + j] = part[j];
+}
+
+}  // namespace
+
+namespace RIDGE_ISA {
+const GemmKernels gemm_kernels = {&gemm_f32,
+                                  &gemm_f64,
+                                  pack<F32>,
+                                  pack<F64>,
+                                  pack<Half16<F16Bits>>,
+                                  pack<Half16<BF16Bits>>,
+                                  narrow<to_f16, F16Bits>,
+                                  narrow<to_bf16, BF16Bits>};
+}
+
+}  // namespace ridge::cpu

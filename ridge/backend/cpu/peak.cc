@@ -1,0 +1,78 @@
+#include "ridge/backend/cpu/peak.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <new>
+
+#include "ridge/backend/cpu/cpu_isa.h"
+#include "ridge/backend/cpu/isa/peak_kernels.h"
+#include "ridge/base/error.h"
+#include "ridge/base/parallel.h"
+
+namespace ridge::cpu {
+namespace {
+
+const PeakKernels& kernels() { return for_isa(avx2::peak_kernels, avx512::peak_kernels); }
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// FLOPs per second of `fma` on every thread at once.
+template <typename T>
+double best_rate(double (*fma)(int64_t, T*)) {
+  constexpr int64_t kRounds = 150000;
+  const int64_t threads = num_threads();
+  double best = 0;
+  for (int run = 0; run < 5; ++run) {
+    const auto start = std::chrono::steady_clock::now();
+    parallel_for(threads, 1, [&](int64_t, int64_t) {
+      T sink;
+      fma(kRounds, &sink);
+    });
+    const double seconds = seconds_since(start);
+    best = std::max(best, static_cast<double>(threads) / seconds);
+  }
+  T sink;
+  return best * fma(1, &sink) * kRounds;
+}
+
+struct Pages {
+  explicit Pages(size_t bytes) : data(static_cast<char*>(::operator new(bytes, kAlign))) {
+    std::memset(data, 1, bytes);  // maps every page before the clock runs
+  }
+  ~Pages() { ::operator delete(data, kAlign); }
+  Pages(const Pages&) = delete;
+  Pages& operator=(const Pages&) = delete;
+  static constexpr std::align_val_t kAlign{4096};
+  char* data;
+};
+
+}  // namespace
+
+double measure_fma_peak(DType dtype) {
+  if (dtype == DType::kF32) return best_rate(kernels().fma_f32);
+  check_internal(dtype == DType::kF64, "[peak] no fma loop for dtype {}", name_of(dtype));
+  return best_rate(kernels().fma_f64);
+}
+
+double measure_copy_bandwidth(size_t bytes) {
+  constexpr int64_t kChunk = 4096;
+  const int64_t chunks = static_cast<int64_t>((bytes + kChunk - 1) / kChunk);
+  const Pages from(static_cast<size_t>(chunks * kChunk));
+  const Pages to(static_cast<size_t>(chunks * kChunk));
+  const auto copy = kernels().copy;
+  double best = 0;
+  for (int run = 0; run < 3; ++run) {
+    const auto start = std::chrono::steady_clock::now();
+    // 64 chunks a piece: long enough for the hardware's prefetching to settle.
+    parallel_for(chunks, 64, [&](int64_t begin, int64_t end) {
+      copy(from.data + begin * kChunk, to.data + begin * kChunk, (end - begin) * kChunk);
+    });
+    best = std::max(best, 2.0 * static_cast<double>(chunks * kChunk) / seconds_since(start));
+  }
+  return best;
+}
+
+}  // namespace ridge::cpu

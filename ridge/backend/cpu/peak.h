@@ -1,0 +1,21 @@
+// What this machine's arithmetic and memory can reach, measured: the roof that kernels are
+// compared with.
+#pragma once
+
+#include <cstddef>
+
+#include "ridge/base/dtype.h"
+
+namespace ridge::cpu {
+
+/// FLOP/s of fused multiply-adds between registers (a multiply and an add count two), with the
+/// instruction set in use, on all threads of parallel_for: the best of a few runs of about half a
+/// millisecond. For f32 or f64; InternalError otherwise.
+double measure_fma_peak(DType dtype);
+
+/// Bytes/s (read plus written) of copying `bytes` (rounded up to 4096 a chunk) past the caches, on
+/// all threads: the best of three runs. Allocates and frees twice that much; choose it several
+/// times larger than the last cache.
+double measure_copy_bandwidth(size_t bytes);
+
+}  // namespace ridge::cpu
