@@ -73,15 +73,17 @@ TEST(RandomGraphs, SameBitsForAnyNumberOfThreads) {
 
 TEST(RandomGraphs, GradientsAgreeWithDifferences) {
   const auto cpu = make_backend("cpu"), ref = make_backend("ref");
-  int inputs = 0;
+  int inputs = 0, zeros = 0;
   for (int seed = 0; seed < cases(200); seed += 2) {
     CaseBuilder b = random_graph(static_cast<uint64_t>(seed), {.gradients = false});
     Graph loss_only = b.graph().clone();
     const GradientCheck check = check_gradients(loss_only, b.tensors(), *cpu, *ref, 3);
     ASSERT_EQ(check.problem, "") << "seed " << seed;
     inputs += check.inputs_checked;
+    zeros += check.zero_gradients;  // inputs that reach no output
   }
   EXPECT_GT(inputs, cases(200));
+  EXPECT_LT(zeros, inputs / 4);
 }
 
 }  // namespace

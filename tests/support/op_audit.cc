@@ -1,5 +1,6 @@
 #include "tests/support/op_audit.h"
 
+#include "ridge/graph/ops/source.h"
 #include "ridge/graph/text.h"
 #include "ridge/graph/verify.h"
 #include "tests/support/compare.h"
@@ -65,7 +66,8 @@ class OpAudit {
       const Node* node = find_node(builder.graph());
       if (node == nullptr) return problem(label, "the sample does not use the op");
       if (node->outputs.empty()) return problem(label, "its shape rule gives no result");
-      if (backend_.candidates(*node).empty() || reference_.candidates(*node).empty())
+      const bool computed = !node->is<Input>();
+      if (computed && (backend_.candidates(*node).empty() || reference_.candidates(*node).empty()))
         return problem(
             label, fmt::format("no kernel on '{}' or '{}'", backend_.name(), reference_.name()));
       if (const std::string text =
@@ -75,8 +77,9 @@ class OpAudit {
       if (dtype == DType::kF64) check_expansion(label, *node, builder);
       const bool differentiable =
           traits.gradient == Gradient::kRule || traits.gradient == Gradient::kExpand;
-      if (dtype == DType::kF64 && differentiable && sample.check_gradient)
-        check_gradient(label, builder);
+      // An op on bool or integers may still have float operands besides, in f64 among others.
+      const bool has_f64 = dtype == DType::kF64 || !traits.dtypes.has(DType::kF64);
+      if (has_f64 && differentiable && sample.check_gradient) check_gradient(label, builder);
       check_text(label, builder.graph());
     } catch (const std::exception& error) {
       problem(label, error.what());
@@ -117,6 +120,7 @@ class OpAudit {
     const GradientCheck check =
         check_gradients(builder.graph(), builder.tensors(), backend_, reference_, 7);
     gradients_checked_ += check.inputs_checked;
+    if (check.zero_gradients > 0) problem(label, "a gradient is zero: the check checks nothing");
     if (!check.problem.empty()) problem(label, "gradient: " + check.problem);
   }
 
