@@ -14,7 +14,9 @@ endif()
 
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   # Designated initializers leave out what keeps its default; g++ does not warn of that.
-  target_compile_options(ridge_options INTERFACE -Wno-missing-designated-field-initializers)
+  # libstdc++ 12 calls its own deprecated function in std::stable_sort.
+  target_compile_options(ridge_options INTERFACE
+    -Wno-missing-designated-field-initializers -Wno-deprecated-declarations)
 endif()
 
 if(RIDGE_SANITIZE)
