@@ -126,21 +126,29 @@ struct ScatterRows {
 
   template <typename Index>
   void run(const T* updates, const Index* indices, T* to, Sum* sums) const {
+    const int64_t elements = y.outer * y.size * y.inner;
+    parallel_for(elements, kChunkBytes, [&](int64_t begin, int64_t end) {
+      std::fill(sums + begin, sums + end, Sum{0});
+    });
+    add(updates, indices, sums);
+    if constexpr (is_half<T>)
+      parallel_for(elements, kChunkBytes, [&](int64_t begin, int64_t end) {
+        narrow_row(sums + begin, to + begin, end - begin);
+      });
+  }
+
+  template <typename Index>
+  void add(const T* updates, const Index* indices, Sum* sums) const {
     const int64_t block = std::min<int64_t>(y.inner, 256 / static_cast<int64_t>(sizeof(Sum)));
     const int64_t blocks = ceil_div(y.inner, block);
-    const int64_t grain = std::max<int64_t>(1, kChunkBytes / (block * (count + y.size)));
+    const int64_t grain = std::max<int64_t>(1, kChunkBytes / (block * count));
     parallel_for(y.outer * blocks, grain, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const int64_t start = i % blocks * block, width = std::min(block, y.inner - start);
-        const int64_t first = i / blocks * y.size * y.inner + start;
-        Sum* columns = sums + first;
-        for (int64_t r = 0; r < y.size; ++r) std::fill_n(columns + r * y.inner, width, Sum{0});
         const T* from = updates + i / blocks * count * y.inner + start;
+        Sum* columns = sums + i / blocks * y.size * y.inner + start;
         for (int64_t k = 0; k < count; ++k)
           add_row(from + k * y.inner, columns + indices[k] * y.inner, width);
-        if constexpr (is_half<T>)
-          for (int64_t r = 0; r < y.size; ++r)
-            narrow_row(columns + r * y.inner, to + first + r * y.inner, width);
       }
     });
   }
