@@ -7,22 +7,18 @@
 // Both give the same bits.
 #include "ridge/backend/cpu/gemm.h"
 
-#include <type_traits>
 #include <utility>
 
 #include "ridge/backend/cpu/cpu_isa.h"
 #include "ridge/backend/cpu/gemm_plan.h"
+#include "ridge/backend/cpu/half_rows.h"
 #include "ridge/backend/cpu/isa/gemm_kernels.h"
 #include "ridge/base/parallel.h"
 
 namespace ridge::cpu {
 namespace {
 
-template <typename T>
-constexpr bool kIs16Bit = std::is_same_v<T, F16> || std::is_same_v<T, BF16>;
-
-template <typename T>
-using Accumulator = std::conditional_t<std::is_same_v<T, double>, double, float>;
+constexpr int64_t kRowGrain = 16;
 
 // An operand as (lanes, depth): lanes are rows of op(A) or columns of op(B).
 template <typename In>
@@ -122,7 +118,7 @@ int64_t pack_steps(const Operand<In>& x) {
 template <typename In>
 class Product {
  public:
-  using T = Accumulator<In>;
+  using T = ComputeType<In>;
 
   Product(const GemmPlan& plan,
           const GemmShape& s,
@@ -188,7 +184,7 @@ class Product {
   Ahead next_strip(const Super& super, Range panels, Range strip, Range depth) const;
   void widen_result(const Super& super) const;
   void narrow_result(const Super& super) const;
-  void narrow_row(const float* from, int64_t n, Result<In> to) const;
+  void put_row(const T* from, int64_t n, Result<In> to) const;
 
   const GemmPlan& plan_;
   const GemmKernels& kernels_;
@@ -271,7 +267,7 @@ void Product<In>::multiply_16_bit(const PanelledRows& rows, const Step& step, Re
       const Result<In> to = c.at(r.begin + row, 0);
       for (int64_t j = 0; accumulate_ && j < step.cols; ++j)
         line[j] = static_cast<T>(to.data[j * to.col_stride]) + line[j];
-      narrow_row(line, step.cols, to);
+      put_row(line, step.cols, to);
     }
   }
 }
@@ -293,7 +289,7 @@ void Product<In>::run_local(int64_t task) const {
       const Step step{depth.size(), packed_a, packed_b, cols, accumulate_ || p > 0};
       const Result<In> c = c_.at(rows.begin, j);
       Ahead nothing;
-      if constexpr (kIs16Bit<In>)
+      if constexpr (is_half<In>)
         multiply_16_bit(rows, step, c);
       else
         multiply(rows, {0, rows.panels}, step, c, nothing);
@@ -381,38 +377,35 @@ void Product<In>::run_super(const Super& super) const {
 }
 
 template <typename In>
-void Product<In>::narrow_row(const float* from, int64_t n, Result<In> to) const {
-  if constexpr (kIs16Bit<In>) {
-    if (to.col_stride != 1) {
-      for (int64_t j = 0; j < n; ++j) to.data[j * to.col_stride] = In(from[j]);
-    } else if constexpr (std::is_same_v<In, F16>) {
-      kernels_.narrow_f16(from, reinterpret_cast<F16Bits*>(to.data), n);
-    } else {
-      kernels_.narrow_bf16(from, reinterpret_cast<BF16Bits*>(to.data), n);
-    }
-  }
+void Product<In>::put_row(const T* from, int64_t n, Result<In> to) const {
+  if (to.col_stride == 1) return narrow_row(from, to.data, n);
+  for (int64_t j = 0; j < n; ++j) to.data[j * to.col_stride] = static_cast<In>(from[j]);
 }
 
 // The f32 sums of 16-bit results begin as the old C.
 template <typename In>
 void Product<In>::widen_result(const Super& super) const {
-  parallel_for(super.rows.count, 16, [&](int64_t begin, int64_t end) {
+  parallel_for(super.rows.count, kRowGrain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const Result<In> from = c_.at(super.rows.begin + i, super.columns.begin);
       T* const to = super.c.at(i, 0).data;
-      for (int64_t j = 0; j < super.columns.size(); ++j)
-        to[j] = static_cast<T>(from.data[j * from.col_stride]);
+      if (from.col_stride == 1) {
+        widen_row(from.data, to, super.columns.size());
+      } else {
+        for (int64_t j = 0; j < super.columns.size(); ++j)
+          to[j] = static_cast<T>(from.data[j * from.col_stride]);
+      }
     }
   });
 }
 
 template <typename In>
 void Product<In>::narrow_result(const Super& super) const {
-  parallel_for(super.rows.count, 16, [&](int64_t begin, int64_t end) {
+  parallel_for(super.rows.count, kRowGrain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
-      narrow_row(super.c.at(i, 0).data,
-                 super.columns.size(),
-                 c_.at(super.rows.begin + i, super.columns.begin));
+      put_row(super.c.at(i, 0).data,
+              super.columns.size(),
+              c_.at(super.rows.begin + i, super.columns.begin));
   });
 }
 
@@ -427,16 +420,16 @@ void Product<In>::run_shared(void* workspace) const {
                   {},
                   packed,
                   {}};
-      if constexpr (kIs16Bit<In>)
+      if constexpr (is_half<In>)
         super.c = {packed + plan_.packed_elements, super.columns.size(), 1};
       else
         super.c = c_.at(m0, n0);
-      if (kIs16Bit<In> && accumulate_) widen_result(super);
+      if (is_half<In> && accumulate_) widen_result(super);
       for (int64_t p = 0; p < plan_.k; p += plan_.super_k) {
         super.depth = {p, std::min(plan_.k, p + plan_.super_k)};
         run_super(super);
       }
-      if constexpr (kIs16Bit<In>) narrow_result(super);
+      if constexpr (is_half<In>) narrow_result(super);
     }
 }
 

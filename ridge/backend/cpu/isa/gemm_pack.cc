@@ -97,14 +97,15 @@ struct F64 {
 
 int least(int a, int64_t b) { return b < a ? static_cast<int>(b) : a; }
 
-// Stores the part of a panel's row that begins at lane i. A row that is no multiple of kLanes
-// spills into the next row, which is written later; the last row has no next one.
-template <class S>
-void put(typename S::T* to, typename S::Reg x, int width_left, bool last_row) {
-  if (width_left >= S::kLanes || !last_row)
+// Stores the part of a panel's row p that begins at lane i. What lies beyond the row is written
+// too, since later rows overwrite it; only at the panel's end, where none follow, is it masked.
+template <class S, class Panel>
+void put(const Panel& panel, int i, int64_t p, typename S::Reg x) {
+  typename S::T* to = panel.to + p * panel.width + i;
+  if ((panel.depth - p) * panel.width - i >= S::kLanes)
     S::store(to, x);
   else
-    S::store(to, x, width_left);
+    S::store(to, x, least(S::kLanes, panel.width - i));
 }
 
 template <class S>
@@ -126,7 +127,7 @@ void copy_lanes(const GemmPanel<typename S::In, typename S::T>& panel) {
       continue;
     }
     for (int i = 0; i < panel.width; i += S::kLanes)
-      put<S>(to + i, get<S>(from + i, panel.lanes - i), panel.width - i, p + 1 == panel.depth);
+      put<S>(panel, i, p, get<S>(from + i, panel.lanes - i));
   }
 }
 
@@ -148,7 +149,6 @@ template <class S>
 void transpose_edge(const GemmPanel<typename S::In, typename S::T>& panel, int i, int64_t p) {
   constexpr int kLanes = S::kLanes;
   const typename S::In* from = panel.from + i * panel.lane_stride + p;
-  typename S::T* to = panel.to + p * panel.width + i;
   const int64_t steps = panel.depth - p;
   typename S::Reg block[kLanes];
   const int there = panel.lanes - i;
@@ -157,12 +157,8 @@ void transpose_edge(const GemmPanel<typename S::In, typename S::T>& panel, int i
     block[j] = steps >= kLanes ? S::load(lane) : S::load(lane, static_cast<int>(steps));
   }
   S::transpose(block);
-  if (steps > kLanes) {
-    for (int q = 0; q < kLanes; ++q) S::store(to + q * panel.width, block[q]);
-    return;
-  }
-  for (int q = 0; q < steps; ++q, to += panel.width)
-    put<S>(to, block[q], panel.width - i, q + 1 == steps);
+  for (int q = 0; q < kLanes; ++q)
+    if (q < steps) put<S>(panel, i, p + q, block[q]);
 }
 
 // Depth contiguous in the operand: lines of 64 bytes are used up before the next lanes, which in
