@@ -16,11 +16,15 @@ namespace ridge {
 class UserError : public std::runtime_error {
  public:
   explicit UserError(const std::string& message, std::string fix = {})
-      : std::runtime_error(fix.empty() ? message : message + "; " + fix), fix_(std::move(fix)) {}
+      : std::runtime_error(fix.empty() ? message : message + "; " + fix),
+        message_(message),
+        fix_(std::move(fix)) {}
+  /// what() without the fix.
+  const std::string& message() const { return message_; }
   const std::string& fix() const { return fix_; }
 
  private:
-  std::string fix_;
+  std::string message_, fix_;
 };
 
 /// A fault of Ridge itself. The message carries the printed node where there is one.

@@ -94,7 +94,7 @@ Node& Graph::add(std::shared_ptr<const Op> op, std::vector<Value> inputs, Site s
     node->outputs = node->op->infer(node->input_types());
     for (const TensorType& type : node->outputs) check_type(type, node->op->name());
   } catch (const UserError& error) {
-    throw UserError(fmt::format("{}, at site '{}'", error.what(), node->site.name));
+    throw UserError(fmt::format("{}, at site '{}'", error.message(), node->site.name), error.fix());
   }
   nodes_.push_back(std::move(node));
   return *nodes_.back();

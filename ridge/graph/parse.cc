@@ -112,8 +112,9 @@ class LineReader {
 
   std::string string() {
     const Place start = place();
+    const std::string raw = raw_string();
     try {
-      return unquoted(raw_string());
+      return unquoted(raw);
     } catch (const UserError& error) {
       throw UserError(fmt::format("{}:{}:{}: {}", source_, start.line, start.column, error.what()));
     }
@@ -247,13 +248,17 @@ class GraphBuilder {
   }
 
  private:
-  [[noreturn]] void fail(Place place, std::string_view message, std::string_view site = {}) const {
+  [[noreturn]] void fail(Place place,
+                         std::string_view message,
+                         std::string_view site = {},
+                         std::string fix = {}) const {
     throw UserError(fmt::format("{}:{}:{}: {}{}",
                                 source_,
                                 place.line,
                                 place.column,
                                 message,
-                                site.empty() ? "" : fmt::format(", at site {}", quoted(site))));
+                                site.empty() ? "" : fmt::format(", at site '{}'", site)),
+                    std::move(fix));
   }
 
   Value resolve(const Reference& reference, size_t before, std::string_view site) const {
@@ -312,11 +317,9 @@ class GraphBuilder {
             "two different nodes have one site");
       node = &graph_.add(std::move(op), std::move(inputs), Site{statement.site});
     } catch (const UserError& error) {
-      const std::string_view message = error.what();
       // Errors of Graph::add name the site already.
-      fail(statement.place,
-           message,
-           message.find(", at site '") == message.npos ? statement.site : "");
+      const bool has_site = error.message().find(", at site '") != std::string::npos;
+      fail(statement.place, error.message(), has_site ? "" : statement.site, error.fix());
     }
     std::vector<std::string> types;
     for (const TensorType& type : node->outputs) types.push_back(to_string(type));
@@ -339,7 +342,7 @@ class GraphBuilder {
     try {
       graph_.add_output(output.name, value, output.updates);
     } catch (const UserError& error) {
-      fail(output.place, error.what());
+      fail(output.place, error.message(), {}, error.fix());
     }
   }
 

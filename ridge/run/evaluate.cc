@@ -79,7 +79,8 @@ class Evaluation {
       kernel->launch(*stream_, {inputs, outputs, workspace.get()});
       stream_->synchronize();  // the argument tables and the workspace end here
     } catch (const UserError& error) {
-      throw UserError(fmt::format("{}, at site '{}'", error.what(), node.site.name));
+      throw UserError(fmt::format("{}, at site '{}'", error.message(), node.site.name),
+                      error.fix());
     }
   }
 
