@@ -11,7 +11,7 @@
 // floats, so that a copy compiled for one instruction set cannot be linked into another's code.
 #pragma once
 
-#include <stdint.h>
+#include <cstdint>
 
 namespace ridge {
 

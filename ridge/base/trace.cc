@@ -6,7 +6,6 @@
 
 #include <memory>
 #include <mutex>
-#include <new>
 #include <set>
 
 #include "ridge/base/clock.h"
@@ -75,7 +74,7 @@ Registry& registry() {
 void lock_for_fork() { registry().mutex.lock(); }
 void unlock_after_fork() { registry().mutex.unlock(); }
 
-[[maybe_unused]] const int fork_handlers_result =
+[[maybe_unused]] const int kForkHandlers =
     pthread_atfork(lock_for_fork, unlock_after_fork, unlock_after_fork);
 
 // The calling thread's buffer, retired when the thread ends.
@@ -165,16 +164,26 @@ void record_event(const TraceRecord& record) {
 }
 
 void TraceScope::begin(const char* name, const char* category, int32_t stream) {
-  new (&record_) TraceRecord{.name = name, .category = category, .stream = stream};
-  record_.thread = this_thread_id();
+  name_ = name;
+  category_ = category;
+  stream_ = stream;
+  correlated_ = false;
+  arg_name_ = nullptr;
   local_buffer();  // the allocation may throw, which the destructor must not
   active_ = true;
-  record_.start_ns = now_ns();
+  start_ns_ = now_ns();
 }
 
 void TraceScope::end() {
-  record_.duration_ns = now_ns() - record_.start_ns;
-  local_buffer().write(record_);
+  TraceRecord record{.name = name_, .category = category_, .start_ns = start_ns_};
+  record.duration_ns = now_ns() - start_ns_;
+  record.thread = this_thread_id();
+  record.stream = stream_;
+  record.correlated = correlated_;
+  record.correlation = correlated_ ? correlation_ : 0;
+  record.arg_name = arg_name_;
+  record.arg = arg_name_ ? arg_ : 0;
+  local_buffer().write(record);
 }
 
 }  // namespace ridge

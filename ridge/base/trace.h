@@ -79,13 +79,13 @@ class TraceScope {
   /// Attaches one number; a later one replaces it.
   void set_arg(const char* name, int64_t value) {
     if (!active_) return;
-    record_.arg_name = name;
-    record_.arg = value;
+    arg_name_ = name;
+    arg_ = value;
   }
   void set_correlation(uint64_t id) {
     if (!active_) return;
-    record_.correlated = true;
-    record_.correlation = id;
+    correlated_ = true;
+    correlation_ = id;
   }
 
  private:
@@ -93,9 +93,12 @@ class TraceScope {
   void end();
 
   bool active_ = false;
-  union {  // unset until begin(): a scope that is off writes nothing
-    TraceRecord record_;
-  };
+  // The rest is unset until begin(): a scope that is off writes nothing.
+  bool correlated_;
+  int32_t stream_;
+  const char *name_, *category_, *arg_name_;
+  int64_t start_ns_, arg_;
+  uint64_t correlation_;
 };
 
 }  // namespace ridge
