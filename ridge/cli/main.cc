@@ -1,1 +1,3 @@
-int main() { return 0; }
+#include "ridge/cli/command.h"
+
+int main(int argc, char** argv) { return ridge::run_command(argc, argv); }

@@ -2,6 +2,8 @@
 
 #include "ridge/graph/graph.h"
 #include "ridge/graph/model_source.h"
+#include "ridge/graph/ops/elementwise.h"
+#include "ridge/graph/ops/shape.h"
 #include "ridge/graph/ops/source.h"
 
 namespace ridge {
@@ -90,7 +92,8 @@ class BatchAnalysis {
     batch_ = batch_size(graph_);
     for (const auto& node : graph_.nodes()) report_.flows.push_back(flows_of(*node));
     for (const Output& output : graph_.outputs()) {
-      const BatchFlow& flow = at(output.value);
+      BatchFlow& flow = at(output.value);
+      if (flow.is_none()) flow = flow_of_batch_shaped(output.value, flow);
       if (flow.kind != BatchFlow::Kind::kMixed || !report_.separable) continue;
       report_.separable = false;
       report_.reason = fmt::format("output '{}': {}", output.name, flow.reason);
@@ -99,11 +102,28 @@ class BatchAnalysis {
   }
 
  private:
-  const BatchFlow& at(const Value& value) const {
+  BatchFlow& at(const Value& value) {
     return report_.flows[static_cast<size_t>(value.node->id)][static_cast<size_t>(value.index)];
   }
 
-  std::vector<BatchFlow> flows_of(const Node& node) const {
+  // An output that no sample reaches but that has a row per sample, such as a gradient of zeros,
+  // is split when all rows are the same.
+  BatchFlow flow_of_batch_shaped(const Value& value, const BatchFlow& flow) const {
+    if (twin_ == nullptr) return flow;
+    const Node& other = *twin_->nodes()[static_cast<size_t>(value.node->id)];
+    const Shape &shape = value.shape(),
+                &larger = other.outputs[static_cast<size_t>(value.index)].shape;
+    for (size_t axis = 0; axis < shape.size(); ++axis) {
+      if (shape[axis] == larger[axis]) continue;
+      if (flow.uniform >> axis & 1u) return BatchFlow::split(static_cast<int64_t>(axis));
+      return BatchFlow::mixed(
+          fmt::format("the value has a row per sample that is not computed from it, at site '{}'",
+                      value.node->site.name));
+    }
+    return flow;
+  }
+
+  std::vector<BatchFlow> flows_of(const Node& node) {
     std::vector<BatchFlow> inputs;
     bool any_sum = false, all_none = true;
     for (const Value& value : node.inputs) {
@@ -116,7 +136,12 @@ class BatchAnalysis {
     }
     std::vector<BatchFlow> outputs;
     if (any_sum) {
-      outputs.assign(node.outputs.size(), flow_of_sums(node, inputs));
+      BatchFlow flow = flow_of_sums(node, inputs);
+      if (accumulates(node))
+        flow = BatchFlow::sum();
+      else if (spreads_over_batch(node))
+        flow = BatchFlow::mixed("a sum over samples is given back to each sample");
+      outputs.assign(node.outputs.size(), flow);
     } else if (all_none && depends_on_batch_size(node)) {
       outputs.assign(node.outputs.size(), BatchFlow::mixed("the value depends on the batch size"));
     } else {
@@ -127,6 +152,24 @@ class BatchAnalysis {
       if (flow.kind == BatchFlow::Kind::kMixed)
         flow.reason = fmt::format("{}, at site '{}'", flow.reason, node.site.name);
     return outputs;
+  }
+
+  // buffer + sum, which becomes the new buffer: what micro-batches do with gradients.
+  bool accumulates(const Node& node) const {
+    if (!node.is<Add>()) return false;
+    for (const Output& output : graph_.outputs()) {
+      if (output.updates.empty() || output.value.node != &node) continue;
+      const Node* buffer = graph_.find_input(output.updates);
+      for (size_t i = 0; i < 2; ++i)
+        if (node.inputs[i].node == buffer && node.inputs[1 - i].node != buffer) return true;
+    }
+    return false;
+  }
+
+  // A sum has no row per sample. Without a twin a broadcast may make one: better refused.
+  bool spreads_over_batch(const Node& node) const {
+    if (twin_ == nullptr) return node.is<Broadcast>();
+    return node.outputs != twin_->nodes()[static_cast<size_t>(node.id)]->outputs;
   }
 
   // In the twin, built for another batch, a value that no sample reaches must be the same, or the

@@ -62,11 +62,12 @@ struct BatchReport {
 };
 
 /// Follows the batch from the inputs that carry one (all of one size, else UserError) to the
-/// outputs of `graph`. A graph without a batch input is separable by definition.
+/// outputs of `graph`. A graph without a batch input is separable by definition. One graph alone
+/// cannot show all (see below): a constant made from the batch size goes unnoticed.
 BatchReport analyze_batch(const Graph& graph);
 
 /// The same for the graph of `source`, which is also built with twice the size of dimension `dim`:
-/// one graph alone cannot tell a constant that was made from the batch size from any other.
+/// what changes with it and what does not tells which values depend on the batch size.
 BatchReport analyze_batch(const ModelSource& source,
                           const std::map<std::string, int64_t>& binding,
                           const std::string& dim);

@@ -164,7 +164,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "'fc:matmul.0'"},
         BadText{"SiteTwice",
                 "@ \"decay:mul.0\"",
-                "@ 'fc:matmul.0'",
+                "@ \"fc:matmul.0\"",
                 "test:8:1: two different nodes have one site, at site 'fc:matmul.0'"},
         BadText{"InputTwice",
                 "name=\"w\"",

@@ -43,16 +43,24 @@ std::vector<Value> Reshape::vjp(const VjpContext& c) const {
 std::vector<BatchFlow> Reshape::batch_flow(const BatchFlowContext& c) const {
   const Shape& from = c.inputs[0].shape;
   const BatchFlow& flow = c.flows[0];
-  if (flow.is_none()) return {BatchFlow::none(flow.uniform == ~0u ? ~0u : 0u)};
+  const auto before = [](const Shape& s, size_t axis) {
+    return numel(Shape(s.begin(), s.begin() + static_cast<int64_t>(axis)));
+  };
+  if (flow.is_none()) {
+    // An axis that is kept, with as many elements before it, stays as uniform as it was.
+    uint32_t uniform = 0;
+    for (size_t axis = 0; axis < shape.size(); ++axis)
+      for (size_t source = 0; source < from.size(); ++source)
+        if (from[source] == shape[axis] && before(from, source) == before(shape, axis))
+          uniform |= (flow.uniform >> source & 1u) << axis;
+    return {BatchFlow::none(flow.uniform == ~0u ? ~0u : uniform)};
+  }
   // Row-major order is kept, so the batch stays the outer factor of an axis with as many elements
   // before it.
-  const auto before = [](const Shape& s, int64_t axis) {
-    return numel(Shape(s.begin(), s.begin() + axis));
-  };
-  const int64_t wanted = before(from, flow.axis);
-  for (int64_t axis = 0; axis < static_cast<int64_t>(shape.size()); ++axis)
-    if (before(shape, axis) == wanted && shape[static_cast<size_t>(axis)] % c.batch == 0)
-      return {BatchFlow::split(axis)};
+  const int64_t wanted = before(from, static_cast<size_t>(flow.axis));
+  for (size_t axis = 0; axis < shape.size(); ++axis)
+    if (before(shape, axis) == wanted && shape[axis] % c.batch == 0)
+      return {BatchFlow::split(static_cast<int64_t>(axis))};
   return {BatchFlow::mixed("the reshape splits the batch over two dimensions")};
 }
 

@@ -109,8 +109,9 @@ Value CrossEntropy::smoothed_targets(Value logits, Value targets) const {
   const Value counts = ne(targets, constant_like(targets, static_cast<double>(ignore_index)));
   const Value valid = cast(counts, logits.dtype());
   // An ignored target may be a class number as well: it is masked, not looked up.
-  const Value hot = one_hot(targets, classes, logits.dtype()) * (1.0 - label_smoothing) +
-                    label_smoothing / static_cast<double>(classes);
+  Value hot = one_hot(targets, classes, logits.dtype());
+  if (label_smoothing != 0.0)
+    hot = hot * (1.0 - label_smoothing) + label_smoothing / static_cast<double>(classes);
   Shape column = targets.shape();
   column.push_back(1);
   return hot * reshape(valid, column);

@@ -1,0 +1,152 @@
+#include "ridge/cli/inspect.h"
+
+#include <fmt/ranges.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+
+#include "ridge/base/json_writer.h"
+#include "ridge/graph/batch_flow.h"
+#include "ridge/graph/ops/source.h"
+#include "ridge/graph/summary.h"
+#include "ridge/graph/text.h"
+#include "ridge/graph/verify.h"
+
+namespace ridge {
+namespace {
+
+std::string read_file(const std::string& path) {
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (!file.is_open() || file.bad())
+    throw UserError(fmt::format("cannot read '{}': {}", path, std::strerror(errno ? errno : EIO)),
+                    "give the path of a graph file such as examples/mlp.graph");
+  return text;
+}
+
+// "1.25 G": three digits and a decimal prefix.
+std::string scaled(double value) {
+  constexpr std::string_view kPrefixes[] = {"", " k", " M", " G", " T", " P", " E"};
+  size_t prefix = 0;
+  while (value >= 999.5 && prefix + 1 < std::size(kPrefixes)) {
+    value /= 1000;
+    ++prefix;
+  }
+  if (prefix == 0) return fmt::format("{}", value);
+  const int decimals = value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
+  return fmt::format("{:.{}f}{}", value, decimals, kPrefixes[prefix]);
+}
+
+std::string_view kind_name(BatchFlow::Kind kind) {
+  constexpr std::string_view kNames[] = {"none", "split", "sum", "mixed"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
+const BatchFlow& flow_of(const BatchReport& report, const Value& value) {
+  return report.flows[static_cast<size_t>(value.node->id)][static_cast<size_t>(value.index)];
+}
+
+std::string text_report(const Graph& graph, const InspectOptions& options) {
+  const GraphSummary summary = summarize(graph);
+  const BatchReport batch = analyze_batch(graph);
+  std::string text = fmt::format("graph {}\n", graph.name());
+  for (const auto& [name, size] : graph.binding()) text += fmt::format("  {} = {}\n", name, size);
+  text += "\ninputs\n";
+  for (const Node* node : graph.inputs()) {
+    const auto& input = node->op_as<Input>();
+    text += fmt::format("  {:<24} {}{}\n",
+                        input.input_name,
+                        to_string(node->outputs[0]),
+                        input.batch < 0 ? "" : fmt::format(", batch on axis {}", input.batch));
+  }
+  text += "\noutputs\n";
+  for (const Output& output : graph.outputs()) {
+    text += fmt::format("  {:<24} {}", output.name, to_string(output.value.type()));
+    if (!output.updates.empty()) text += fmt::format(", updates {}", output.updates);
+    text += "\n";
+  }
+  text += fmt::format(
+      "\n{:<20} {:>6} {:>10} {:>10} {:>10}\n", "op", "nodes", "FLOP", "bytes", "FLOP/byte");
+  for (const OpSummary& op : summary.ops) {
+    const double intensity = op.cost.bytes > 0 ? op.cost.flops / op.cost.bytes : 0;
+    text += fmt::format("{:<20} {:>6} {:>10} {:>10} {:>10.2f}\n",
+                        op.op,
+                        op.nodes,
+                        scaled(op.cost.flops),
+                        scaled(op.cost.bytes),
+                        intensity);
+  }
+  text += fmt::format("{:<20} {:>6} {:>10} {:>10}\n",
+                      "total",
+                      graph.nodes().size(),
+                      scaled(summary.total.flops),
+                      scaled(summary.total.bytes));
+  text += fmt::format("\nstate {}B of {}B inputs\n",
+                      scaled(static_cast<double>(summary.updated_bytes)),
+                      scaled(static_cast<double>(summary.input_bytes)));
+  text += batch.separable ? "micro-batches: separable, as far as one binding shows\n"
+                          : fmt::format("micro-batches: not separable; {}\n", batch.reason);
+  if (options.nodes) text += "\n" + print(graph);
+  return text;
+}
+
+void write_outputs(JsonWriter& json, const Graph& graph, const BatchReport& batch) {
+  json.key("outputs").begin_array();
+  for (const Output& output : graph.outputs()) {
+    json.begin_object();
+    json.field("name", output.name).field("type", to_string(output.value.type()));
+    json.field("updates", output.updates);
+    json.field("batch", kind_name(flow_of(batch, output.value).kind));
+    json.end_object();
+  }
+  json.end_array();
+}
+
+std::string json_report(const Graph& graph, const InspectOptions& options) {
+  const GraphSummary summary = summarize(graph);
+  const BatchReport batch = analyze_batch(graph);
+  std::string text;
+  JsonWriter json(text);
+  json.begin_object().field("schema", "ridge.inspect/1").field("graph", graph.name());
+  json.key("dims").begin_object();
+  for (const auto& [name, size] : graph.binding()) json.field(name, size);
+  json.end_object();
+  json.key("inputs").begin_array();
+  for (const Node* node : graph.inputs()) {
+    const auto& input = node->op_as<Input>();
+    json.begin_object();
+    json.field("name", input.input_name).field("type", to_string(node->outputs[0]));
+    json.field("batch_axis", input.batch);
+    json.end_object();
+  }
+  json.end_array();
+  write_outputs(json, graph, batch);
+  json.key("ops").begin_array();
+  for (const OpSummary& op : summary.ops) {
+    json.begin_object();
+    json.field("op", op.op).field("nodes", op.nodes);
+    json.field("flops", op.cost.flops).field("bytes", op.cost.bytes);
+    json.end_object();
+  }
+  json.end_array();
+  json.field("nodes", graph.nodes().size());
+  json.field("flops", summary.total.flops).field("bytes", summary.total.bytes);
+  json.field("input_bytes", summary.input_bytes).field("state_bytes", summary.updated_bytes);
+  json.field("separable", batch.separable).field("not_separable_because", batch.reason);
+  if (options.nodes) json.field("text", print(graph));
+  json.end_object().finish();
+  return text + "\n";
+}
+
+}  // namespace
+
+std::string inspect(const InspectOptions& options) {
+  const Graph graph = parse_graph(read_file(options.file), options.file);
+  verify(graph);
+  return options.json ? json_report(graph, options) : text_report(graph, options);
+}
+
+}  // namespace ridge
