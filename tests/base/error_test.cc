@@ -31,7 +31,7 @@ TEST(NearestNames, OrdersByDistanceThenName) {
   EXPECT_EQ(nearest_names("relu", known), (Names{"relu", "gelu", "selu"}));
   EXPECT_EQ(nearest_names("gelu", known, 1), Names{"gelu"});
   EXPECT_EQ(nearest_names("sofmax", known), Names{"softmax"});
-  EXPECT_EQ(nearest_names("mamtul", known), Names{"matmul"});  // two neighbours swapped
+  EXPECT_EQ(nearest_names("mamtlu", known), Names{"matmul"});  // two swaps, four plain edits
 }
 
 TEST(NearestNames, LimitsWhatCountsAsNear) {

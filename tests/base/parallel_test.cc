@@ -111,13 +111,20 @@ TEST_F(ParallelTest, LowestThrowingChunkWins) {
   for (int threads : {1, 2, 4}) {
     set_num_threads(threads);
     for (int round = 0; round < 200; ++round) {
+      std::atomic<bool> later_begun{false};
+      const auto body = [&](int64_t begin, int64_t) {
+        const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(1);
+        if (begin == 3)  // both are to be under way, where there are threads for it
+          while (!later_begun && std::chrono::steady_clock::now() < deadline)
+            std::this_thread::yield();
+        if (begin == 5) later_begun = true;
+        // Sometimes the lower throws last, sometimes the higher.
+        if (begin == (round % 2 ? 3 : 5))
+          std::this_thread::sleep_for(std::chrono::microseconds(100));
+        if (begin == 3 || begin == 5 || begin > 20) throw std::runtime_error(std::to_string(begin));
+      };
       try {
-        parallel_for(64, 1, [&](int64_t begin, int64_t) {
-          // The lower of the two throws late, so that it often throws second.
-          if (begin == 3) std::this_thread::sleep_for(std::chrono::microseconds(round % 50));
-          if (begin == 3 || begin == 5 || begin > 20)
-            throw std::runtime_error(std::to_string(begin));
-        });
+        parallel_for(64, 1, body);
         FAIL() << "nothing thrown";
       } catch (const std::runtime_error& error) {
         EXPECT_STREQ(error.what(), "3");
@@ -127,6 +134,19 @@ TEST_F(ParallelTest, LowestThrowingChunkWins) {
     parallel_for(10, 1, [&](int64_t, int64_t) { ++calls; });
     EXPECT_EQ(calls, 10);
   }
+}
+
+TEST_F(ParallelTest, AThrowEndsTheJobEarly) {
+  set_num_threads(3);
+  std::atomic<int64_t> calls{0};
+  EXPECT_THROW(parallel_for(10'000'000,
+                            1,
+                            [&](int64_t begin, int64_t) {
+                              ++calls;
+                              if (begin == 0) throw std::runtime_error("first");
+                            }),
+               std::runtime_error);
+  EXPECT_LT(calls, 10'000'000);
 }
 
 TEST_F(ParallelTest, NestedCallsRunInline) {
@@ -247,6 +267,32 @@ TEST_F(ParallelTest, ForkedChildWorksAndExits) {
     std::exit(calls == 200 ? 42 : 1);  // runs the exit handlers, which must not wait for anybody
   }
   EXPECT_EQ(exit_code_of(child), 42);
+}
+
+// The child inherits the lock of a job that nobody will end there.
+TEST_F(ParallelTest, ForkWhileAnotherThreadRunsAJob) {
+#ifdef RIDGE_TEST_TSAN
+  GTEST_SKIP() << "ThreadSanitizer ends a forked child that starts threads";
+#endif
+  set_num_threads(2);
+  std::atomic<bool> running{false}, release{false};
+  std::thread other([&] {
+    parallel_for(2, 1, [&](int64_t, int64_t) {
+      running = true;
+      while (!release) std::this_thread::yield();
+    });
+  });
+  while (!running) std::this_thread::yield();
+  const pid_t child = fork();
+  if (child == 0) {
+    std::atomic<int> calls{0};
+    set_num_threads(3);
+    parallel_for(100, 1, [&](int64_t, int64_t) { ++calls; });
+    std::exit(calls == 100 ? 44 : 1);
+  }
+  EXPECT_EQ(exit_code_of(child), 44);
+  release = true;
+  other.join();
 }
 
 TEST_F(ParallelTest, ExitWithinABodyDoesNotHang) {
