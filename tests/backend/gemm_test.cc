@@ -155,9 +155,9 @@ bool same_bits(const std::vector<T>& x, const std::vector<T>& y) {
 
 // Sizes that lie on and around the edges of tiles, panels, strips and chains.
 int64_t random_size(Random& random, int64_t limit) {
-  static constexpr int64_t kEdges[] = {1,   2,   3,   5,   6,   7,   8,   12,  13,  14,  15,
-                                       16,  17,  28,  31,  32,  33,  63,  64,  65,  127, 128,
-                                       129, 255, 256, 257, 288, 289, 300, 511, 512, 513};
+  static constexpr int64_t kEdges[] = {1,   2,   3,   5,   6,   7,   8,   12,  13,  14,  15,  16,
+                                       17,  28,  31,  32,  33,  63,  64,  65,  96,  127, 128, 129,
+                                       191, 192, 193, 255, 256, 257, 300, 383, 384, 385, 767, 769};
   const int64_t size = random() % 3 ? kEdges[random() % std::size(kEdges)]
                                     : 1 + static_cast<int64_t>(random() % 300);
   return std::min(size, limit);
@@ -170,7 +170,7 @@ TYPED_TEST(GemmTyped, AgreesWithPlainLoops) {
     for (int round = 0; round < 60; ++round) {
       const GemmShape shape = make_shape(random_size(random, 300),
                                          random_size(random, 300),
-                                         random_size(random, 600),
+                                         random_size(random, 800),
                                          round & 1,
                                          round & 2,
                                          round % 3 ? static_cast<int64_t>(random() % 9) : 0);
@@ -195,7 +195,7 @@ TYPED_TEST(GemmTyped, AgreesWithPlainLoopsOverSeveralRounds) {
   }
 }
 
-// The promise for up to 256 steps, in other words: one chain of fma from zero, then one addition.
+// The promise for up to 384 steps, in other words: one chain of fma from zero, then one addition.
 TYPED_TEST(GemmTyped, IsOneChainOfFmaWhereDepthIsSmall) {
   using Sum = std::conditional_t<std::is_same_v<TypeParam, double>, double, float>;
   Random random(3);
@@ -204,7 +204,7 @@ TYPED_TEST(GemmTyped, IsOneChainOfFmaWhereDepthIsSmall) {
     for (int round = 0; round < 24; ++round) {
       const GemmShape s = make_shape(random_size(random, 150),
                                      random_size(random, 150),
-                                     random_size(random, 256),
+                                     random_size(random, 384),
                                      round & 1,
                                      round & 2);
       const Problem<TypeParam> problem(s, random);
@@ -343,7 +343,7 @@ TYPED_TEST(GemmTyped, TouchesNothingOutsideTheOperands) {
       const bool large = round % 8 == 7;
       const GemmShape s = make_shape(random_size(random, large ? 300 : 70),
                                      random_size(random, large ? 300 : 70),
-                                     random_size(random, large ? 600 : 70),
+                                     random_size(random, large ? 800 : 70),
                                      round & 1,
                                      round & 2,
                                      round & 8 ? 3 : 0);
@@ -479,7 +479,7 @@ TEST_F(Gemm, AgreesWithOneDnn) {
   for (int round = 0; round < 40; ++round) {
     const GemmShape s = make_shape(random_size(random, 300),
                                    random_size(random, 300),
-                                   random_size(random, 600),
+                                   random_size(random, 800),
                                    round & 1,
                                    round & 2,
                                    round & 4 ? 5 : 0);

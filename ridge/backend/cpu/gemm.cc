@@ -1,10 +1,10 @@
 // The driver of the packed GEMM: packs by plan and hands tiles to the kernels of the instruction
 // set in use.
 //
-// Large products: for as much of op(A) as the workspace holds, (1) pack it into panels; (2) run the
-// tasks, each a group of rows by a group of columns, which packs its columns of op(B) strip by
-// strip on its own stack. Small products and batches of them: a task packs its rows there too.
-// Both give the same bits.
+// Large products: for each chain of depth (and at most so many rows), (1) pack op(A) into panels;
+// (2) run the tasks, each a group of rows by a group of columns, which packs its columns of op(B)
+// strip by strip on its own stack. Small products and batches of them: a task packs its rows there
+// too. Both give the same bits.
 #include "ridge/backend/cpu/gemm.h"
 
 #include <utility>
@@ -143,11 +143,11 @@ class Product {
   void run_shared(void* workspace) const;
 
  private:
-  // One round of packing and tasks.
+  // One round of packing and tasks: some rows and columns of C, one chain of depth.
   struct Super {
     PanelledRows rows;
     Range columns, depth;
-    T* packed;  // for each chain of depth, the panels of all rows
+    T* packed;  // panels of all rows
     Result<T> c;
   };
 
@@ -180,8 +180,7 @@ class Product {
   void pack_super(const Super& super) const;
   void run_super(const Super& super) const;
   void run_task(const Super& super, Range panels, Range columns) const;
-  void run_strip(const Super& super, Range panels, Range strip, Range depth, Ahead& ahead) const;
-  Ahead next_strip(const Super& super, Range panels, Range strip, Range depth) const;
+  void run_strip(const Super& super, Range panels, Range strip, Ahead& ahead) const;
   void widen_result(const Super& super) const;
   void narrow_result(const Super& super) const;
   void put_row(const T* from, int64_t n, Result<In> to) const;
@@ -281,7 +280,7 @@ void Product<In>::run_local(int64_t task) const {
   const Range groups = part(steps, plan_.column_groups, task / local_blocks());
   const int64_t end = std::min(plan_.n, groups.end * kGemmColumns);
   for (int64_t p = 0; p < plan_.k; p += plan_.depth) {
-    const Range depth = plan_.chain(p, plan_.k);
+    const Range depth = plan_.chain(p);
     pack_rows(rows, {0, rows.panels}, depth, packed_a);
     for (int64_t j = groups.begin * kGemmColumns; j < end; j += kernel_.cols) {
       const int64_t cols = std::min<int64_t>(kernel_.cols, end - j);
@@ -301,59 +300,41 @@ template <typename In>
 void Product<In>::pack_super(const Super& super) const {
   constexpr int64_t kPanels = 8;  // enough lanes for whole cache lines where they run along rows
   parallel_for(super.rows.panels, kPanels, [&](int64_t begin, int64_t end) {
-    // Rows that run along the depth are read to their end before the next panel.
-    const int64_t panels = a_.lane_stride == 1 ? kPanels : 1;
-    for (int64_t i = begin; i < end; i += panels)
-      for (int64_t p = super.depth.begin; p < super.depth.end; p += plan_.depth)
-        pack_rows(super.rows,
-                  {i, std::min(i + panels, end)},
-                  plan_.chain(p, super.depth.end),
-                  super.packed + (p - super.depth.begin) * super.rows.count);
+    pack_rows(super.rows, {begin, end}, super.depth, super.packed);
   });
 }
 
-// What a task packs next, to be fetched while it computes with this strip.
-template <typename In>
-Ahead Product<In>::next_strip(const Super& super, Range panels, Range strip, Range depth) const {
-  const bool deeper = depth.end < super.depth.end;
-  const int64_t p = deeper ? depth.end : super.depth.begin;
-  const int64_t j = deeper ? strip.begin : strip.end;
-  if (j >= super.columns.end) return {};
-  return Ahead(b_,
-               {j, std::min(j + plan_.strip_columns, super.columns.end)},
-               plan_.chain(p, super.depth.end),
-               panels.size() * ceil_div(strip.size(), kernel_.cols));
-}
-
-// One group of rows by one group of columns.
+// One group of rows by one group of columns, strip by strip. While it computes with one, it
+// fetches the next, even if that belongs to the next group: often the same thread runs it.
 template <typename In>
 void Product<In>::run_task(const Super& super, Range panels, Range columns) const {
   for (int64_t j = columns.begin; j < columns.end; j += plan_.strip_columns) {
     const Range strip{j, std::min(j + plan_.strip_columns, columns.end)};
-    for (int64_t p = super.depth.begin; p < super.depth.end; p += plan_.depth) {
-      const Range depth = plan_.chain(p, super.depth.end);
-      Ahead ahead = next_strip(super, panels, strip, depth);
-      run_strip(super, panels, strip, depth, ahead);
-    }
+    const Range next{strip.end, std::min(strip.end + plan_.strip_columns, super.columns.end)};
+    Ahead ahead;
+    if (next.size() > 0)
+      ahead = Ahead(b_, next, super.depth, panels.size() * ceil_div(strip.size(), kernel_.cols));
+    run_strip(super, panels, strip, ahead);
   }
 }
 
 template <typename In>
-void Product<In>::run_strip(
-    const Super& super, Range panels, Range strip, Range depth, Ahead& ahead) const {
+void Product<In>::run_strip(const Super& super, Range panels, Range strip, Ahead& ahead) const {
   alignas(64) T packed[kGemmStripBytes / sizeof(T)];
-  pack_columns(strip, depth, packed);
-  const T* const a = super.packed + (depth.begin - super.depth.begin) * super.rows.count;
-  const int64_t block_panels = plan_.block_rows / kernel_.rows;
-  const int64_t blocks = ceil_div(panels.size(), block_panels);
+  pack_columns(strip, super.depth, packed);
+  const int64_t depth = super.depth.size();
+  const int64_t blocks = ceil_div(panels.size() * kernel_.rows, plan_.block_rows);
   for (int64_t block = 0; block < blocks; ++block) {
     const Range some = part(panels.size(), blocks, block);
     for (int64_t j = strip.begin; j < strip.end; j += kernel_.cols) {
-      const T* const b = packed + (j - strip.begin) * depth.size();
       const int64_t cols = std::min<int64_t>(kernel_.cols, strip.end - j);
       multiply(super.rows,
                {panels.begin + some.begin, panels.begin + some.end},
-               {depth.size(), a, b, cols, accumulate_ || depth.begin > 0},
+               {depth,
+                super.packed,
+                packed + (j - strip.begin) * depth,
+                cols,
+                accumulate_ || super.depth.begin > 0},
                super.c.at(0, j - super.columns.begin),
                ahead);
     }
@@ -425,8 +406,8 @@ void Product<In>::run_shared(void* workspace) const {
       else
         super.c = c_.at(m0, n0);
       if (is_half<In> && accumulate_) widen_result(super);
-      for (int64_t p = 0; p < plan_.k; p += plan_.super_k) {
-        super.depth = {p, std::min(plan_.k, p + plan_.super_k)};
+      for (int64_t p = 0; p < plan_.k; p += plan_.depth) {
+        super.depth = plan_.chain(p);
         run_super(super);
       }
       if constexpr (is_half<In>) narrow_result(super);

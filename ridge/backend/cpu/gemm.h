@@ -1,8 +1,8 @@
 // Ridge's own packed matrix product on the CPU.
 //
 // Same bits for any number of threads and any instruction set: an element of C is the sum, in
-// order, of one fma chain for each block of depth; the blocks depend on k and the dtype alone. So
-// a row of C also has the same bits whatever other rows or columns are computed with it.
+// order, of one fma chain for each block of depth. The blocks depend on k alone, and up to k = 384
+// there is one. So a row of C has the same bits whatever other rows or columns are computed too.
 #pragma once
 
 #include <cstddef>

@@ -7,8 +7,7 @@ namespace {
 
 // Measured on Zen 4; not critical. The rows that a strip meets stay in the second-level cache
 // together with two strips and the tiles of C.
-constexpr int64_t kBlockBytes = 288 * kGemmDepth * 4;
-constexpr int64_t kPackedBytes = int64_t{4} << 20;
+constexpr int64_t kBlockBytes = 192 * kGemmDepth * 4;
 constexpr int64_t kMostRows = 2048;
 constexpr int64_t kMostScratchColumns = 2048;
 constexpr int64_t kTasks = 16;
@@ -46,13 +45,11 @@ void cut_shared(GemmPlan& plan, bool needs_scratch, int64_t element) {
   plan.block_rows = kBlockBytes / (kGemmDepth * element);
   plan.super_m = ceil_div(plan.m, ceil_div(plan.m, kMostRows));
   plan.super_n = needs_scratch ? std::min(plan.n, kMostScratchColumns) : plan.n;
-  const int64_t chains = kPackedBytes / (plan.super_m * plan.depth * element);
-  plan.super_k = std::min(plan.k, std::max<int64_t>(1, chains) * plan.depth);
   const int64_t strips = ceil_div(plan.super_n, plan.strip_columns);
   plan.column_groups = std::min(strips, kTasks);
   plan.row_groups = std::clamp<int64_t>(
       kTasks / 2 / plan.column_groups, 1, ceil_div(plan.super_m, kFewestRowsOfTask));
-  plan.packed_elements = round_up(plan.super_m * plan.super_k, 16);
+  plan.packed_elements = round_up(plan.super_m * plan.depth, 16);
   plan.scratch_elements = needs_scratch ? plan.super_m * plan.super_n : 0;
 }
 
@@ -66,7 +63,7 @@ GemmPlan make_gemm_plan(const GemmShape& shape, DType dtype, int64_t batch_count
   plan.m = plan.swapped ? shape.n : shape.m;
   plan.n = plan.swapped ? shape.m : shape.n;
   plan.k = shape.k;
-  // Chains of equal length: 257 steps are 136 and 121, not 256 and 1.
+  // Chains of equal length: 385 steps are 200 and 185, not 384 and 1.
   const int64_t chains = ceil_div(plan.k, kGemmDepth);
   plan.depth = std::min(plan.k, round_up(ceil_div(plan.k, chains), 8));
   plan.strip_columns = kGemmStripBytes / (kGemmDepth * element);

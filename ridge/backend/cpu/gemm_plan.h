@@ -10,12 +10,12 @@ namespace ridge::cpu {
 
 /// Longest fma chain. With the plan's `depth` it decides the bits of every result; all else in a
 /// plan decides only the speed.
-inline constexpr int64_t kGemmDepth = 256;
+inline constexpr int64_t kGemmDepth = 384;
 /// Most columns of any kernel's tile; each kernel's number of columns divides it.
 inline constexpr int64_t kGemmColumns = 32;
 /// Bytes of what a task packs on its stack: a strip of columns, and in the local plan its rows.
 inline constexpr int64_t kGemmStripBytes = 64 * kGemmDepth * 4;
-inline constexpr int64_t kGemmLocalBytes = 128 * kGemmDepth * 4;
+inline constexpr int64_t kGemmLocalBytes = 96 * kGemmDepth * 4;
 
 struct Range {
   int64_t begin;
@@ -40,12 +40,13 @@ struct GemmPlan {
   int64_t strip_columns;  // packed at a time by a task
   int64_t block_rows;     // local: of one task; else: what meets a strip before the next panel
   // Local: tasks are blocks of rows by groups of columns. Else, for each super_m rows, super_n
-  // columns and super_k deep: pack the rows, then row_groups by column_groups tasks.
-  int64_t super_m, super_n, super_k;
+  // columns and chain of depth: pack the rows, then row_groups by column_groups tasks.
+  int64_t super_m, super_n;
   int64_t row_groups, column_groups;
   int64_t packed_elements, scratch_elements;  // of the workspace, in the accumulator's type
 
-  Range chain(int64_t p, int64_t end) const { return {p, std::min(p + depth, end)}; }
+  /// The chain of depth that begins at p.
+  Range chain(int64_t p) const { return {p, std::min(p + depth, k)}; }
 };
 
 /// InternalError for a shape that breaks the rules of GemmShape.

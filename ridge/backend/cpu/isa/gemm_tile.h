@@ -23,54 +23,62 @@ void put_partial(const GemmTile<T>& t, const T* sums, int columns) {
   }
 }
 
+// One step of depth. Inlined always: the sums must stay in registers.
+template <class V, int kRows, int kVectors>
+[[gnu::always_inline]] inline void step(typename V::Reg (&sum)[kRows][kVectors],
+                                        const typename V::Elem*& a,
+                                        const typename V::Elem*& b) {
+  typename V::Reg right[kVectors];
+  for (int v = 0; v < kVectors; ++v) right[v] = V::load(b + v * V::kLanes);
+  for (int r = 0; r < kRows; ++r) {
+    const typename V::Reg left = V::broadcast(a + r);
+    for (int v = 0; v < kVectors; ++v) sum[r][v] = V::fma(left, right[v], sum[r][v]);
+  }
+  a += kRows;
+  b += V::kVectors * V::kLanes;
+}
+
 template <class V, int kRows, int kVectors>
 void compute(const GemmTile<typename V::Elem>& t) {
-  using Reg = typename V::Reg;
+  using T = typename V::Elem;
   constexpr int kColumns = kVectors * V::kLanes;
-  constexpr int kLine = 64 / sizeof(typename V::Elem);
-  Reg sum[kRows][kVectors];
+  typename V::Reg sum[kRows][kVectors];
   for (int r = 0; r < kRows; ++r)
     for (int v = 0; v < kVectors; ++v) sum[r][v] = V::zero();
-
   const bool whole = t.col_stride == 1 && t.cols == kColumns;
-  // C is wanted only after the loop: fetched now, it does not stall the stores.
-  if (whole)
-    for (int r = 0; r < kRows; ++r)
-      for (int j = 0; j < kColumns + kLine - 1; j += kLine)
-        V::prefetch(t.c + r * t.row_stride + (j < kColumns ? j : kColumns - 1));
+  const T* a = t.a;
+  const T* b = t.b;
+  int64_t left = t.depth;
 
-  const typename V::Elem* a = t.a;
-  const typename V::Elem* b = t.b;
-  for (int64_t p = 0; p < t.depth; ++p) {
-    Reg right[kVectors];
-    for (int v = 0; v < kVectors; ++v) right[v] = V::load(b + v * V::kLanes);
+  // C is wanted only at the end, and fetched now. One row a step: all at once, they would keep
+  // the loads of A and B waiting.
+  if (whole && left >= kRows) {
+    left -= kRows;
+    constexpr int kLine = 64 / sizeof(T);
     for (int r = 0; r < kRows; ++r) {
-      const Reg left = V::broadcast(a + r);
-      for (int v = 0; v < kVectors; ++v) sum[r][v] = V::fma(left, right[v], sum[r][v]);
+      const T* row = t.c + r * t.row_stride;
+      for (int j = 0; j < kColumns; j += kLine) V::prefetch(row + j);
+      V::prefetch(row + kColumns - 1);  // where the row is not aligned
+      step<V, kRows, kVectors>(sum, a, b);
     }
-    a += kRows;
-    b += V::kVectors * V::kLanes;
   }
+  for (; left > 0; --left) step<V, kRows, kVectors>(sum, a, b);
 
   if (!whole) {
-    alignas(64) typename V::Elem sums[kRows * kColumns];
+    alignas(64) T sums[kRows * kColumns];
     for (int r = 0; r < kRows; ++r)
       for (int v = 0; v < kVectors; ++v) V::store(sums + r * kColumns + v * V::kLanes, sum[r][v]);
     put_partial(t, sums, kColumns);
     return;
   }
-  typename V::Elem* c = t.c;
+  T* c = t.c;
   const int64_t row_stride = t.row_stride;
-  if (t.add) {
+  if (t.add)
     for (int r = 0; r < kRows; ++r)
-      for (int v = 0; v < kVectors; ++v) {
-        typename V::Elem* to = c + r * row_stride + v * V::kLanes;
-        V::store(to, V::add(V::load(to), sum[r][v]));
-      }
-  } else {
-    for (int r = 0; r < kRows; ++r)
-      for (int v = 0; v < kVectors; ++v) V::store(c + r * row_stride + v * V::kLanes, sum[r][v]);
-  }
+      for (int v = 0; v < kVectors; ++v)
+        sum[r][v] = V::add(V::load(c + r * row_stride + v * V::kLanes), sum[r][v]);
+  for (int r = 0; r < kRows; ++r)
+    for (int v = 0; v < kVectors; ++v) V::store(c + r * row_stride + v * V::kLanes, sum[r][v]);
 }
 
 // A kernel for every number of rows, so that a short tile pays for no rows that it does not have.
