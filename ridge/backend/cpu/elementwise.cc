@@ -1,7 +1,174 @@
+// Elementwise ops, activations, casts and selection: one pass over memory.
+#include "ridge/graph/ops/elementwise.h"
+
+#include "ridge/backend/cpu/cpu_isa.h"
 #include "ridge/backend/cpu/cpu_kernels.h"
+#include "ridge/backend/cpu/isa/elementwise_kernels.h"
+#include "ridge/base/parallel.h"
+#include "ridge/graph/ops/activation.h"
 
 namespace ridge::cpu {
+namespace {
 
-void add_elementwise_kernels(KernelTable&) {}
+// Kernel tables are indexed by DType; ElementAt says which type stands where.
+static_assert(static_cast<int>(DType::kF64) == 0 && static_cast<int>(DType::kF32) == 1 &&
+              static_cast<int>(DType::kF16) == 2 && static_cast<int>(DType::kBF16) == 3 &&
+              static_cast<int>(DType::kI64) == 4 && static_cast<int>(DType::kI32) == 5 &&
+              static_cast<int>(DType::kI16) == 6 && static_cast<int>(DType::kU16) == 7 &&
+              static_cast<int>(DType::kU8) == 8 && static_cast<int>(DType::kI8) == 9 &&
+              static_cast<int>(DType::kBool) == 10 && kElements == 11);
+static_assert(sizeof(bool) == sizeof(Bool8));
+
+// Elements a thread takes at a time: 64 KiB of f32, and as many cache lines of smaller types.
+constexpr int64_t kGrain = 16384;
+
+const char* at(const void* data, int64_t index, size_t size) {
+  return static_cast<const char*>(data) + static_cast<size_t>(index) * size;
+}
+
+char* at(void* data, int64_t index, size_t size) {
+  return static_cast<char*>(data) + static_cast<size_t>(index) * size;
+}
+
+// What a launch needs to know of its node.
+struct Elements {
+  explicit Elements(const Node& node)
+      : count(node.outputs[0].elements()),
+        in_size(size_of(node.inputs[0].dtype())),
+        out_size(size_of(node.outputs[0].dtype)) {}
+  int64_t count;
+  size_t in_size;
+  size_t out_size;
+};
+
+UnaryKernel unary_kernel(UnaryOp op, int dtype) {
+  return for_isa(avx2::unary_kernels, avx512::unary_kernels).by_op[static_cast<int>(op)][dtype];
+}
+
+BinaryKernel binary_kernel(BinaryOp op, int dtype) {
+  return for_isa(avx2::binary_kernels, avx512::binary_kernels).by_op[static_cast<int>(op)][dtype];
+}
+
+int dtype_index(const Node& node) { return static_cast<int>(node.inputs[0].dtype()); }
+
+void check_kernel(bool found, const Node& node) {
+  check_internal(found,
+                 "[{}] no kernel for dtype {} at '{}'",
+                 node.op->name(),
+                 name_of(node.inputs[0].dtype()),
+                 node.site.name);
+}
+
+// `choose()` gives the kernel of the instruction set in use.
+template <typename Choose>
+std::unique_ptr<HostKernel> make_one_input(const Node& node, Choose choose) {
+  check_kernel(choose() != nullptr, node);
+  return std::make_unique<HostKernel>([elements = Elements(node), choose](const KernelArgs& args) {
+    const UnaryKernel run = choose();
+    parallel_for(elements.count, kGrain, [&](int64_t begin, int64_t end) {
+      run(at(args.inputs[0], begin, elements.in_size),
+          at(args.outputs[0], begin, elements.out_size),
+          end - begin);
+    });
+  });
+}
+
+std::unique_ptr<HostKernel> make_unary(const Node& node, UnaryOp op) {
+  return make_one_input(node, [op, dtype = dtype_index(node)] { return unary_kernel(op, dtype); });
+}
+
+std::unique_ptr<HostKernel> make_gelu(const Node& node) {
+  return make_unary(node, node.op_as<Gelu>().tanh ? UnaryOp::kGeluTanh : UnaryOp::kGeluErf);
+}
+
+std::unique_ptr<HostKernel> make_cast(const Node& node) {
+  const int from = dtype_index(node), to = static_cast<int>(node.outputs[0].dtype);
+  return make_one_input(node, [from, to] {
+    return for_isa(avx2::cast_kernels, avx512::cast_kernels).from_to[from][to];
+  });
+}
+
+std::unique_ptr<HostKernel> make_binary(const Node& node, BinaryOp op) {
+  const int dtype = dtype_index(node);
+  check_kernel(binary_kernel(op, dtype) != nullptr, node);
+  return std::make_unique<HostKernel>([=, elements = Elements(node)](const KernelArgs& args) {
+    const BinaryKernel run = binary_kernel(op, dtype);
+    parallel_for(elements.count, kGrain, [&](int64_t begin, int64_t end) {
+      run(at(args.inputs[0], begin, elements.in_size),
+          at(args.inputs[1], begin, elements.in_size),
+          at(args.outputs[0], begin, elements.out_size),
+          end - begin);
+    });
+  });
+}
+
+std::unique_ptr<HostKernel> make_where(const Node& node) {
+  return std::make_unique<HostKernel>([elements = Elements(node)](const KernelArgs& args) {
+    const size_t size = elements.out_size;
+    const WhereKernel run =
+        for_isa(avx2::binary_kernels, avx512::binary_kernels).where[std::countr_zero(size)];
+    parallel_for(elements.count, kGrain, [&](int64_t begin, int64_t end) {
+      run(static_cast<const Bool8*>(args.inputs[0]) + begin,
+          at(args.inputs[1], begin, size),
+          at(args.inputs[2], begin, size),
+          at(args.outputs[0], begin, size),
+          end - begin);
+    });
+  });
+}
+
+const Choice kVectorized{"vectorized"};
+
+void add_unary(KernelTable& table, std::string_view name, UnaryOp op) {
+  table.add(name, kVectorized, [op](const Node& node) { return make_unary(node, op); });
+}
+
+void add_binary(KernelTable& table, std::string_view name, BinaryOp op) {
+  table.add(name, kVectorized, [op](const Node& node) { return make_binary(node, op); });
+}
+
+void add_unary_kernels(KernelTable& table) {
+  add_unary(table, Neg::kTraits.name, UnaryOp::kNeg);
+  add_unary(table, Abs::kTraits.name, UnaryOp::kAbs);
+  add_unary(table, Sign::kTraits.name, UnaryOp::kSign);
+  add_unary(table, Exp::kTraits.name, UnaryOp::kExp);
+  add_unary(table, Log::kTraits.name, UnaryOp::kLog);
+  add_unary(table, Tanh::kTraits.name, UnaryOp::kTanh);
+  add_unary(table, Erf::kTraits.name, UnaryOp::kErf);
+  add_unary(table, Sqrt::kTraits.name, UnaryOp::kSqrt);
+  add_unary(table, Rsqrt::kTraits.name, UnaryOp::kRsqrt);
+  add_unary(table, Sigmoid::kTraits.name, UnaryOp::kSigmoid);
+  add_unary(table, Relu::kTraits.name, UnaryOp::kRelu);
+  add_unary(table, Silu::kTraits.name, UnaryOp::kSilu);
+  add_unary(table, IsFinite::kTraits.name, UnaryOp::kIsFinite);
+  add_unary(table, LogicalNot::kTraits.name, UnaryOp::kNot);
+  table.add(Gelu::kTraits.name, kVectorized, make_gelu);
+  table.add(Cast::kTraits.name, kVectorized, make_cast);
+}
+
+void add_binary_kernels(KernelTable& table) {
+  add_binary(table, Add::kTraits.name, BinaryOp::kAdd);
+  add_binary(table, Sub::kTraits.name, BinaryOp::kSub);
+  add_binary(table, Mul::kTraits.name, BinaryOp::kMul);
+  add_binary(table, Div::kTraits.name, BinaryOp::kDiv);
+  add_binary(table, Maximum::kTraits.name, BinaryOp::kMaximum);
+  add_binary(table, Minimum::kTraits.name, BinaryOp::kMinimum);
+  add_binary(table, Equal::kTraits.name, BinaryOp::kEq);
+  add_binary(table, NotEqual::kTraits.name, BinaryOp::kNe);
+  add_binary(table, Less::kTraits.name, BinaryOp::kLt);
+  add_binary(table, LessEqual::kTraits.name, BinaryOp::kLe);
+  add_binary(table, Greater::kTraits.name, BinaryOp::kGt);
+  add_binary(table, GreaterEqual::kTraits.name, BinaryOp::kGe);
+  add_binary(table, LogicalAnd::kTraits.name, BinaryOp::kAnd);
+  add_binary(table, LogicalOr::kTraits.name, BinaryOp::kOr);
+  table.add(Where::kTraits.name, kVectorized, make_where);
+}
+
+}  // namespace
+
+void add_elementwise_kernels(KernelTable& table) {
+  add_unary_kernels(table);
+  add_binary_kernels(table);
+}
 
 }  // namespace ridge::cpu

@@ -1,0 +1,77 @@
+// Elementwise kernels of one instruction set. An output may be one of the inputs of the same
+// element size; other overlap is not allowed.
+#pragma once
+
+#include "ridge/backend/cpu/isa/elements.h"
+
+namespace ridge::cpu {
+
+enum class UnaryOp : uint8_t {
+  kNeg,
+  kAbs,
+  kSign,
+  kExp,
+  kLog,
+  kTanh,
+  kErf,
+  kSqrt,
+  kRsqrt,
+  kSigmoid,
+  kRelu,
+  kGeluErf,
+  kGeluTanh,
+  kSilu,
+  kIsFinite,  // to bool
+  kNot,
+  kCount,
+};
+
+enum class BinaryOp : uint8_t {
+  kAdd,
+  kSub,
+  kMul,
+  kDiv,
+  kMaximum,
+  kMinimum,
+  kEq,  // this and those below, to bool
+  kNe,
+  kLt,
+  kLe,
+  kGt,
+  kGe,
+  kAnd,
+  kOr,
+  kCount,
+};
+
+using UnaryKernel = void (*)(const void* x, void* y, int64_t n);
+using BinaryKernel = void (*)(const void* a, const void* b, void* y, int64_t n);
+/// y = condition ? a : b.
+using WhereKernel =
+    void (*)(const Bool8* condition, const void* a, const void* b, void* y, int64_t n);
+
+/// Tables by op and dtype; null where the op does not take the dtype.
+struct UnaryKernels {
+  UnaryKernel by_op[static_cast<int>(UnaryOp::kCount)][kElements];
+};
+struct BinaryKernels {
+  BinaryKernel by_op[static_cast<int>(BinaryOp::kCount)][kElements];
+  WhereKernel where[4];  // by log2 of the element's size
+};
+struct CastKernels {
+  UnaryKernel from_to[kElements][kElements];
+};
+
+namespace avx2 {
+extern const UnaryKernels unary_kernels;
+extern const BinaryKernels binary_kernels;
+extern const CastKernels cast_kernels;
+}  // namespace avx2
+
+namespace avx512 {
+extern const UnaryKernels unary_kernels;
+extern const BinaryKernels binary_kernels;
+extern const CastKernels cast_kernels;
+}  // namespace avx512
+
+}  // namespace ridge::cpu

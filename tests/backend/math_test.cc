@@ -1,0 +1,172 @@
+// The f32 functions of the CPU kernels against the long double functions of libm, over every 1021st
+// bit pattern. All 2^32 patterns were run by hand once; the limits below are what that run found.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "ridge/graph/ops/activation.h"
+#include "ridge/graph/ops/elementwise.h"
+#include "ridge/graph/ops/source.h"
+#include "tests/backend/cpu_runs.h"
+
+namespace ridge::test {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kTiniest = std::numeric_limits<float>::denorm_min();
+
+Tensor vector_of(const std::vector<float>& values) {
+  Tensor tensor({DType::kF32, {static_cast<int64_t>(values.size())}});
+  std::memcpy(tensor.data(), values.data(), tensor.bytes());
+  return tensor;
+}
+
+// f of those elements by the CPU backend, the same with every instruction set.
+std::vector<float> results(Value (*f)(Value), const Tensor& x) {
+  Graph graph("f");
+  graph.add_output("y", f(input(graph, "x", x.type())));
+  const NamedTensors all = run_every_way(graph, {{"x", x}});
+  const auto y = all.at("y").span<float>();
+  return {y.begin(), y.end()};
+}
+
+std::vector<float> results(Value (*f)(Value), const std::vector<float>& x) {
+  return results(f, vector_of(x));
+}
+
+// Floats as integers in the same order: neighbours differ by 1.
+int64_t place(float x) {
+  const auto bits = std::bit_cast<int32_t>(x);
+  return bits < 0 ? -static_cast<int64_t>(bits & 0x7fffffff) : bits;
+}
+
+Tensor sample() {
+  constexpr uint64_t kStep = 1021;
+  std::vector<float> x;
+  for (uint64_t bits = 0; bits < uint64_t{1} << 32; bits += kStep)
+    x.push_back(std::bit_cast<float>(static_cast<uint32_t>(bits)));
+  return vector_of(x);
+}
+
+struct Function {
+  const char* name;
+  Value (*build)(Value);
+  long double (*exact)(long double);
+  int64_t limit;  ///< Allowed distance from the correctly rounded value, in floats.
+};
+
+long double exact_sigmoid(long double x) { return 1.0L / (1.0L + expl(-x)); }
+long double exact_silu(long double x) { return x * exact_sigmoid(x); }
+long double exact_gelu(long double x) { return 0.5L * x * erfcl(-x / sqrtl(2.0L)); }
+Value erf_gelu(Value x) { return gelu(x, GeluForm::kErf); }
+Value tanh_gelu(Value x) { return gelu(x, GeluForm::kTanh); }
+
+const Function kFunctions[] = {
+    {"exp", exp, expl, 1},
+    {"log", log, logl, 1},
+    {"tanh", tanh, tanhl, 2},
+    {"erf", erf, erfl, 2},
+    {"sigmoid", sigmoid, exact_sigmoid, 2},
+    {"silu", silu, exact_silu, 3},
+    {"gelu", erf_gelu, exact_gelu, 6},
+};
+
+class MathTest : public ::testing::TestWithParam<Function> {};
+
+TEST_P(MathTest, IsNearTheCorrectlyRoundedValueEverywhere) {
+  const Function& f = GetParam();
+  static const Tensor x = sample();
+  const std::vector<float> y = results(f.build, x);
+  int64_t worst = 0, wrong_nan = 0;
+  float at = 0;
+  for (size_t i = 0; i < y.size(); ++i) {
+    const float in = x.span<float>()[i];
+    const float want = static_cast<float>(f.exact(in));
+    if (std::isnan(want) || std::isnan(y[i])) {
+      wrong_nan += std::isnan(want) != std::isnan(y[i]);
+      continue;
+    }
+    const int64_t distance = std::abs(place(y[i]) - place(want));
+    if (distance > worst) worst = distance, at = in;
+  }
+  EXPECT_EQ(wrong_nan, 0);
+  EXPECT_LE(worst, f.limit) << "at " << at;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, MathTest, ::testing::ValuesIn(kFunctions), [](const auto& each) {
+  return std::string(each.param.name);
+});
+
+// Equal as numbers, sign of zero included; NaN equals NaN.
+void expect_values(Value (*f)(Value), const std::vector<float>& x, const std::vector<float>& want) {
+  const std::vector<float> got = results(f, x);
+  for (size_t i = 0; i < x.size(); ++i) {
+    const bool same = std::isnan(want[i])
+                          ? std::isnan(got[i])
+                          : std::bit_cast<uint32_t>(got[i]) == std::bit_cast<uint32_t>(want[i]);
+    EXPECT_TRUE(same) << "f(" << x[i] << ") = " << got[i] << ", not " << want[i];
+  }
+}
+
+TEST(MathEdges, Exp) {
+  // 88.722839 is the largest argument whose result is finite, -103.97208 the smallest whose result
+  // is not 0, and -87.33655 lies below the normal results.
+  expect_values(
+      exp,
+      {0.0f, -0.0f, kInf, -kInf, kNan, kTiniest, 1000.0f, -1000.0f, 88.723f, -103.98f, -103.972f},
+      {1.0f, 1.0f, kInf, 0.0f, kNan, 1.0f, kInf, 0.0f, kInf, 0.0f, kTiniest});
+  EXPECT_LT(results(exp, std::vector<float>{88.7228f})[0], kInf);
+}
+
+TEST(MathEdges, Log) {
+  expect_values(log,
+                {0.0f, -0.0f, 1.0f, kInf, -kInf, kNan, -1.0f, -kTiniest},
+                {-kInf, -kInf, 0.0f, kInf, kNan, kNan, kNan, kNan});
+  EXPECT_FLOAT_EQ(results(log, std::vector<float>{kTiniest})[0], -103.27893f);  // -149 ln 2
+}
+
+TEST(MathEdges, OddFunctionsKeepZerosAndSubnormals) {
+  const std::vector<float> x = {
+      0.0f, -0.0f, kInf, -kInf, kNan, 1e30f, -1e30f, 1000 * kTiniest, -1000 * kTiniest};
+  expect_values(
+      tanh, x, {0.0f, -0.0f, 1.0f, -1.0f, kNan, 1.0f, -1.0f, 1000 * kTiniest, -1000 * kTiniest});
+  expect_values(
+      erf, x, {0.0f, -0.0f, 1.0f, -1.0f, kNan, 1.0f, -1.0f, 1128 * kTiniest, -1128 * kTiniest});
+}
+
+TEST(MathEdges, RootsAndActivations) {
+  expect_values(
+      sqrt, {0.0f, -0.0f, kInf, -1.0f, kNan, 6.25f}, {0.0f, -0.0f, kInf, kNan, kNan, 2.5f});
+  expect_values(
+      rsqrt, {0.0f, -0.0f, kInf, -1.0f, kNan, 6.25f}, {kInf, -kInf, 0.0f, kNan, kNan, 0.4f});
+  expect_values(
+      sigmoid, {0.0f, kInf, -kInf, kNan, 200.0f, -200.0f}, {0.5f, 1.0f, 0.0f, kNan, 1.0f, 0.0f});
+  expect_values(relu,
+                {1.5f, 0.0f, -2.0f, kInf, -kInf, kNan, kTiniest, -kTiniest},
+                {1.5f, 0.0f, 0.0f, kInf, 0.0f, kNan, kTiniest, 0.0f});
+  for (const auto f : {silu, erf_gelu, tanh_gelu})
+    expect_values(f, {kInf, kNan, 1e30f, -1e30f}, {kInf, kNan, 1e30f, -0.0f});
+}
+
+// x / (1 + exp(-2u)) in long double. The exponent is rounded, so that the relative error grows with
+// it; 1 is the allowed error.
+TEST(MathEdges, TanhFormOfGelu) {
+  std::vector<float> x;
+  for (int i = -12000; i <= 12000; ++i) x.push_back(static_cast<float>(i) * 1e-3f);
+  const std::vector<float> y = results(tanh_gelu, x);
+  long double worst = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    const long double each = x[i];
+    const long double u = sqrtl(2.0L / acosl(-1.0L)) * (each + 0.044715L * each * each * each);
+    const long double want = each / (1.0L + expl(-2.0L * u));
+    const long double allowed = (4.0L + 6.0L * fabsl(u)) * 0x1p-24L * fabsl(want) + kTiniest;
+    worst = fmaxl(worst, fabsl(y[i] - want) / allowed);
+  }
+  EXPECT_LE(worst, 1.0L);
+}
+
+}  // namespace
+}  // namespace ridge::test
