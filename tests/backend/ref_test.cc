@@ -35,6 +35,34 @@ TEST(RefElementwise, NanSpreadsThroughMaximumAndMinimum) {
   }
 }
 
+// Values of the functions by hand or from tables (Abramowitz and Stegun, 4.2, 7.1).
+TEST(RefElementwise, Functions) {
+  RefCase c;
+  const Value x = c.list(DType::kF64, {0.25, 1, 4});
+  const auto results = c.run_all({exp(x), log(x), tanh(x), erf(x), sqrt(x), rsqrt(x), 1.0 / x});
+  EXPECT_TRUE(same_numbers(results[0], {1.284025417, 2.718281828, 54.598150033}, 1e-9));
+  EXPECT_TRUE(same_numbers(results[1], {-1.386294361, 0, 1.386294361}, 1e-9));
+  EXPECT_TRUE(same_numbers(results[2], {0.244918662, 0.761594156, 0.999329300}, 1e-9));
+  EXPECT_TRUE(same_numbers(results[3], {0.276326390, 0.842700793, 0.999999985}, 1e-9));
+  EXPECT_TRUE(same_numbers(results[4], {0.5, 1, 2}));
+  EXPECT_TRUE(same_numbers(results[5], {2, 1, 0.5}));
+  EXPECT_TRUE(same_numbers(results[6], {4, 1, 0.25}));
+}
+
+TEST(RefElementwise, ComparisonsOfFloatsAndIntegers) {
+  for (DType dtype : {DType::kF32, DType::kU16}) {
+    RefCase c;
+    const Value a = c.list(dtype, {1, 2, 3}), b = c.list(dtype, {2, 2, 2});
+    const auto results = c.run_all({lt(a, b), le(a, b), gt(a, b), ge(a, b), eq(a, b), ne(a, b)});
+    EXPECT_TRUE(same_numbers(results[0], {1, 0, 0}));
+    EXPECT_TRUE(same_numbers(results[1], {1, 1, 0}));
+    EXPECT_TRUE(same_numbers(results[2], {0, 0, 1}));
+    EXPECT_TRUE(same_numbers(results[3], {0, 1, 1}));
+    EXPECT_TRUE(same_numbers(results[4], {0, 1, 0}));
+    EXPECT_TRUE(same_numbers(results[5], {1, 0, 1}));
+  }
+}
+
 TEST(RefElementwise, NanInSignReluAndComparisons) {
   RefCase c;
   const Value x = c.list(DType::kF32, {kNaN, -2.5, 0, 7, -kInf});
@@ -233,16 +261,35 @@ TEST(RefMatMul, EveryTransposeGivesTheSameProduct) {
 
 // ---- convolution, pooling ----
 
-// One row of pixels, two groups of one channel, a window of two taps two pixels apart: worked out
-// as y[j] = w[0] x[j - 1] + w[1] x[j + 1] for x = 1 2 3 (times 10 in the second group), with one
-// pixel of padding before and two behind.
+// One row or column of pixels, two groups of one channel, a window of two taps two pixels apart:
+// worked out as y[j] = w[0] x[j - 1] + w[1] x[j + 1] for x = 1 2 3 (times 10 in the second group),
+// with one pixel of padding before and two behind.
 TEST(RefConv, DilationGroupsAndUnevenPadding) {
+  for (const bool upright : {false, true}) {
+    RefCase c;
+    const Value x = c.given({DType::kF32, upright ? Shape{1, 3, 1, 2} : Shape{1, 1, 3, 2}},
+                            {1, 10, 2, 20, 3, 30});
+    const Value w =
+        c.given({DType::kF32, upright ? Shape{2, 1, 1, 2} : Shape{1, 2, 1, 2}}, {1, 2, 100, 200});
+    const WindowFields across{.padding = {0, 1, 0, 2}, .dilation = {1, 2}};
+    const WindowFields down{.padding = {1, 0, 2, 0}, .dilation = {2, 1}};
+    const Value y = conv2d(x, w, upright ? down : across, 2);
+    EXPECT_EQ(y.shape(), upright ? (Shape{1, 4, 1, 2}) : (Shape{1, 1, 4, 2}));
+    EXPECT_TRUE(same_numbers(c.run(y), {200, 4000, 301, 6020, 2, 40, 3, 60}));
+  }
+}
+
+// Windows of 2 x 3 over two rows of two pixels, with one row above, two columns before and one
+// column behind.
+TEST(RefPool, UnevenPadding) {
   RefCase c;
-  const Value x = c.given({DType::kF32, {1, 1, 3, 2}}, {1, 10, 2, 20, 3, 30});
-  const Value w = c.given({DType::kF32, {1, 2, 1, 2}}, {1, 2, 100, 200});
-  const Value y = conv2d(x, w, {.padding = {0, 1, 0, 2}, .dilation = {1, 2}}, 2);
-  EXPECT_EQ(y.shape(), (Shape{1, 1, 4, 2}));
-  EXPECT_TRUE(same_numbers(c.run(y), {200, 4000, 301, 6020, 2, 40, 3, 60}));
+  const Value x = c.given({DType::kF32, {1, 2, 2, 1}}, {3, 12, 30, 60});
+  const PoolFields pool{.kernel = {2, 3}, .window = {.padding = {1, 2, 0, 1}}};
+  const auto results =
+      c.run_all({max_pool2d(x, pool), avg_pool2d(x, pool, true), avg_pool2d(x, pool, false)});
+  EXPECT_TRUE(same_numbers(results[0], {3, 12, 12, 30, 60, 60}));
+  EXPECT_TRUE(same_numbers(results[1], {0.5, 2.5, 2.5, 5.5, 17.5, 17.5}));
+  EXPECT_TRUE(same_numbers(results[2], {3, 7.5, 7.5, 16.5, 26.25, 26.25}));
 }
 
 TEST(RefPool, FirstLargestGetsTheGradientAndNanIsLargest) {
@@ -336,8 +383,8 @@ TEST(RefGather, ScatterAddsRepeatedIndices) {
 TEST(RefGather, OneHotIsZeroOutOfRange) {
   for (DType to : {DType::kF16, DType::kI64, DType::kBool}) {
     RefCase c;
-    const Value at = c.list(DType::kI32, {1, -1, 3, 0});
-    EXPECT_TRUE(same_numbers(c.run(one_hot(at, 3, to)), {0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0}));
+    const Value at = c.list(DType::kI32, {1, -1, 3, 1});
+    EXPECT_TRUE(same_numbers(c.run(one_hot(at, 3, to)), {0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0}));
   }
 }
 
