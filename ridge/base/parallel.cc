@@ -84,13 +84,14 @@ void run_chunk(int64_t n,
 
 class Pool {
  public:
+  Pool() { choose_spin(); }
   // False, having run nothing, when the pool is busy with another thread's job.
   bool try_run(int64_t n,
                int64_t grain,
                int64_t chunks,
                const FunctionRef<void(int64_t, int64_t)>& body);
-  // Ends the workers that num_threads() has no place for, once no job runs.
-  void shrink();
+  // Makes ready for a new num_threads() and ends surplus workers, once no job runs.
+  void resize();
   // Ends the workers unless a job runs (exit called within a body, say).
   void stop_at_exit();
 
@@ -101,6 +102,7 @@ class Pool {
   static constexpr uint32_t kCallerSleeps = 1u << 14;
   static constexpr uint32_t kInside = kCallerSleeps - 1;
 
+  void choose_spin();
   void grow(int threads);
   void stop_workers(size_t keep);
   void open(int64_t chunks);
@@ -225,11 +227,12 @@ void Pool::wait_for_wake(uint32_t seen) {
   sleepers_.fetch_sub(1, std::memory_order_seq_cst);
 }
 
+// Looking around costs others their CPU where there are more threads than CPUs.
+void Pool::choose_spin() { spin_ = num_threads() > cpu_info().usable_cpus ? 1000 : 20000; }
+
 void Pool::grow(int threads) {
   const size_t wanted = static_cast<size_t>(threads - 1);
   if (workers_.size() >= wanted) return;
-  const bool crowded = threads > cpu_info().usable_cpus;
-  spin_ = crowded ? 1000 : 20000;
   workers_.reserve(wanted);
   keep_.store(threads - 1, std::memory_order_release);
   // Signals belong to the program's own threads.
@@ -264,8 +267,9 @@ void Pool::stop_workers(size_t keep) {
   }
 }
 
-void Pool::shrink() {
+void Pool::resize() {
   const std::lock_guard<std::mutex> owner(owner_);
+  choose_spin();
   stop_workers(static_cast<size_t>(num_threads() - 1));
 }
 
@@ -330,7 +334,7 @@ void set_num_threads(int count) {
         count);
   check_internal(!inside_body, "[set_num_threads] called from inside a parallel_for body");
   thread_count = count;
-  pool().shrink();
+  pool().resize();
 }
 
 }  // namespace ridge
