@@ -62,13 +62,15 @@ T rounded(Computed<T> x) {
 inline void widen(const F16Bits* from, float* to, int64_t n) {
   int64_t i = 0;
   for (; i + 8 <= n; i += 8) _mm256_storeu_ps(to + i, widen8(from + i));
-  for (; i < n; ++i) to[i] = widen(from[i]);
+  const int rest = static_cast<int>(n - i);
+  for (int j = 0; j < rest; ++j) to[i + j] = widen(from[i + j]);
 }
 
 inline void narrow(const float* from, F16Bits* to, int64_t n) {
   int64_t i = 0;
   for (; i + 8 <= n; i += 8) narrow8(_mm256_loadu_ps(from + i), to + i);
-  for (; i < n; ++i) to[i] = narrow_f16(from[i]);
+  const int rest = static_cast<int>(n - i);
+  for (int j = 0; j < rest; ++j) to[i + j] = narrow_f16(from[i + j]);
 }
 
 inline void widen(const BF16Bits* from, float* to, int64_t n) {

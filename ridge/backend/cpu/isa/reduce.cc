@@ -1,0 +1,212 @@
+// Sums and maxima over chunks of an axis, and argmax.
+#include "ridge/backend/cpu/isa/lanes.h"
+#include "ridge/backend/cpu/isa/map.h"
+#include "ridge/backend/cpu/isa/reduce_kernels.h"
+
+namespace ridge::cpu {
+namespace {
+
+// A tile: where its elements begin in x and its results in y.
+struct Tile {
+  Tile(const ReduceStage& s, int64_t index) {
+    const int64_t tiles = (s.inner + kReduceColumns - 1) / kReduceColumns;
+    const int64_t chunks = (s.n + s.chunk - 1) / s.chunk;
+    const int64_t group = index / tiles;
+    const int64_t column = index % tiles * kReduceColumns;
+    const int64_t first = group % chunks * s.chunk;
+    from = (group / chunks * s.n + first) * s.inner + column;
+    to = group * s.inner + column;
+    rows = least(s.chunk, s.n - first);
+    columns = least(kReduceColumns, s.inner - column);
+  }
+  int64_t from;
+  int64_t to;
+  int64_t rows;
+  int64_t columns;
+};
+
+// ---- floats ----
+
+template <class Op, typename T>
+Computed<T> reduce_row(const T* x, int64_t n) {
+  using A = Computed<T>;
+  return combine<Op, A>(
+      n, [x](int64_t i, int count) { return lanes_at<A>(x, i, count, Op::template kNeutral<A>); });
+}
+
+// The lanes of eight rows combined as a tree; a row is `stride` elements long.
+template <class Op, typename A, typename T>
+Lanes<A> combine_rows(const T* x, int64_t stride, int count) {
+  Lanes<A> row[8];
+  for (int r = 0; r < 8; ++r)
+    row[r] = count == kLanes ? Lanes<A>::load(x + r * stride)
+                             : Lanes<A>::load(x + r * stride, count, A(0));
+  for (int width = 1; width < 8; width *= 2)
+    for (int r = 0; r < 8; r += 2 * width) row[r] = Op::of(row[r], row[r + width]);
+  return row[0];
+}
+
+// The first `columns` columns of n rows; `sum` has room for a whole tile.
+template <class Op, typename T, typename A>
+void reduce_columns(const T* x, int64_t stride, int64_t n, int64_t columns, A* sum) {
+  for (int64_t j = 0; j < columns; j += kLanes)
+    Lanes<A>::all(Op::template kNeutral<A>).store(sum + j);
+  int64_t r = 0;
+  for (; r + 8 <= n; r += 8)
+    for (int64_t j = 0; j < columns; j += kLanes) {
+      const int count = static_cast<int>(least(kLanes, columns - j));
+      const T* from = x + r * stride + j;
+      Op::of(Lanes<A>::load(sum + j), combine_rows<Op, A>(from, stride, count)).store(sum + j);
+    }
+  for (; r < n; ++r)
+    for (int64_t j = 0; j < columns; j += kLanes) {
+      const int count = static_cast<int>(least(kLanes, columns - j));
+      Op::of(Lanes<A>::load(sum + j), lanes_at<A>(x + r * stride, j, count, A(0))).store(sum + j);
+    }
+}
+
+template <class Op, typename T, typename Out>
+void reduce_floats(const ReduceStage& s, const void* x, void* y, int64_t begin, int64_t end) {
+  using A = Computed<T>;
+  const A divisor = static_cast<A>(s.divisor);
+  alignas(64) A sum[kReduceColumns];
+  for (int64_t index = begin; index < end; ++index) {
+    const Tile tile(s, index);
+    const T* from = static_cast<const T*>(x) + tile.from;
+    Out* to = static_cast<Out*>(y) + tile.to;
+    if (s.inner == 1) {
+      *to = rounded<Out>(reduce_row<Op>(from, tile.rows) / divisor);
+    } else {
+      reduce_columns<Op>(from, s.inner, tile.rows, tile.columns, sum);
+      for (int64_t j = 0; j < tile.columns; ++j) to[j] = rounded<Out>(sum[j] / divisor);
+    }
+  }
+}
+
+// ---- integers: any order gives the same bits ----
+
+struct WrappingPlus {
+  template <typename T>
+  static T of(T a, T b) {
+    return static_cast<T>(static_cast<Wrapping<T>>(a) + static_cast<Wrapping<T>>(b));
+  }
+};
+
+struct LargerInteger {
+  template <typename T>
+  static T of(T a, T b) {
+    return a > b ? a : b;
+  }
+};
+
+template <class Op, typename T>
+void reduce_integers(const ReduceStage& s, const void* x, void* y, int64_t begin, int64_t end) {
+  for (int64_t index = begin; index < end; ++index) {
+    const Tile tile(s, index);
+    const T* row = static_cast<const T*>(x) + tile.from;
+    T* to = static_cast<T*>(y) + tile.to;
+    if (s.inner == 1) {
+      T all = row[0];
+      for (int64_t i = 1; i < tile.rows; ++i) all = Op::of(all, row[i]);
+      *to = all;
+      continue;
+    }
+    __builtin_memcpy(to, row, static_cast<size_t>(tile.columns) * sizeof(T));
+    for (int64_t r = 1; r < tile.rows; ++r) {
+      row += s.inner;
+      RIDGE_INDEPENDENT
+      for (int64_t j = 0; j < tile.columns; ++j) to[j] = Op::of(to[j], row[j]);
+    }
+  }
+}
+
+// ---- argmax ----
+
+template <typename A>
+bool is_larger(A a, A b) {
+  if constexpr (kIsFloat<A>)
+    return (a > b) | ((a != a) & (b == b));
+  else
+    return a > b;
+}
+
+template <typename T>
+int64_t first_largest(const T* x, int64_t n) {
+  using A = Computed<T>;
+  A best;
+  if constexpr (kIsFloat<T>) {
+    best = reduce_row<Larger>(x, n);
+  } else {
+    best = x[0];
+    for (int64_t i = 1; i < n; ++i) best = x[i] > best ? x[i] : best;
+  }
+  for (int64_t i = 0; i < n; ++i) {
+    const A each = wide(x[i]);
+    if (each == best || (each != each && best != best)) return i;
+  }
+  return 0;
+}
+
+template <typename T>
+void argmax(const void* x, int64_t* y, int64_t n, int64_t inner, int64_t begin, int64_t end) {
+  using A = Computed<T>;
+  const T* from = static_cast<const T*>(x) + begin * n * inner;
+  int64_t* to = y + begin * inner;
+  for (int64_t outer = begin; outer < end; ++outer, from += n * inner, to += inner) {
+    if (inner == 1) {
+      *to = first_largest(from, n);
+      continue;
+    }
+    A best[kReduceColumns];
+    for (int64_t j = 0; j < inner; j += kReduceColumns) {
+      const int64_t columns = least(kReduceColumns, inner - j);
+      for (int64_t i = 0; i < columns; ++i) best[i] = wide(from[j + i]), to[j + i] = 0;
+      for (int64_t r = 1; r < n; ++r) {
+        const T* row = from + r * inner + j;
+        for (int64_t i = 0; i < columns; ++i) {
+          const A each = wide(row[i]);
+          const bool larger = is_larger(each, best[i]);
+          best[i] = larger ? each : best[i];
+          to[j + i] = larger ? r : to[j + i];
+        }
+      }
+    }
+  }
+}
+
+// ---- tables ----
+
+template <int kIndex = 0>
+constexpr void fill(ReduceKernels& k) {
+  if constexpr (kIndex < kElements) {
+    using T = Element<kIndex>;
+    if constexpr (kIsFloat<T>) {
+      using A = Computed<T>;
+      k.sum[0][0][kIndex] = reduce_floats<Plus, T, T>;
+      k.sum[0][1][kIndex] = reduce_floats<Plus, T, A>;
+      k.sum[1][0][kIndex] = reduce_floats<Plus, A, T>;
+      k.sum[1][1][kIndex] = reduce_floats<Plus, A, A>;
+      k.max[kIndex] = reduce_floats<Larger, T, T>;
+    } else if constexpr (kIsInteger<T>) {
+      for (auto& x : k.sum)
+        for (auto& y : x) y[kIndex] = reduce_integers<WrappingPlus, T>;
+      k.max[kIndex] = reduce_integers<LargerInteger, T>;
+    }
+    if constexpr (kIsFloat<T> || kIsInteger<T>) k.argmax[kIndex] = argmax<T>;
+    fill<kIndex + 1>(k);
+  }
+}
+
+constexpr ReduceKernels make_kernels() {
+  ReduceKernels k{};
+  fill(k);
+  return k;
+}
+
+}  // namespace
+
+namespace RIDGE_ISA {
+extern constinit const ReduceKernels reduce_kernels = make_kernels();
+}
+
+}  // namespace ridge::cpu
