@@ -1,0 +1,63 @@
+// Which pixels of one image belong to each pixel of another, and the matrix of patches that turns
+// a convolution into a product.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "ridge/graph/ops/conv.h"
+
+namespace ridge::cpu {
+
+/// Sizes of a convolution y = conv2d(x, w), whichever of the three is computed.
+struct ConvGeometry {
+  ConvGeometry(const WindowFields& window,
+               int64_t group_count,
+               const Shape& x,
+               const Shape& w,
+               const Shape& y);
+
+  int64_t images;
+  std::array<int64_t, 2> in, out, kernel;  // height, width
+  std::array<int64_t, 2> stride, padding, dilation;
+  int64_t channels, out_channels;  // of all groups
+  int64_t groups;
+
+  int64_t group_in() const { return channels / groups; }
+  int64_t group_out() const { return out_channels / groups; }
+  int64_t taps() const { return kernel[0] * kernel[1]; }
+  /// True when an output pixel sees just the input pixel at its place.
+  bool is_pointwise() const;
+};
+
+/// A matrix (pixels of a grid in each image, depth): row (n, i, j) holds, for each vertical and
+/// each horizontal offset, `channels` of the source pixel (n, i * step + offset, j * step +
+/// offset), or zeros where there is none.
+struct PatchMatrix {
+  int64_t images = 0;
+  std::array<int64_t, 2> source{};  // height, width
+  int64_t pitch = 0;                // channels of a source pixel
+  int64_t channels = 0;
+  std::array<int64_t, 2> grid{};
+  std::array<int64_t, 2> step{};
+  std::array<std::vector<int64_t>, 2> offsets;  // ascending
+
+  int64_t pixels() const { return images * grid[0] * grid[1]; }
+  int64_t depth() const {
+    return static_cast<int64_t>(offsets[0].size() * offsets[1].size()) * channels;
+  }
+  /// Rows of which a chunk fits the workspace: about `bytes`, a function of shapes alone.
+  int64_t chunk_rows(int64_t bytes, size_t element_bytes) const;
+};
+
+/// The patches of x that each pixel of y sums; their offsets are in the order of the kernel.
+PatchMatrix forward_patches(const ConvGeometry& g);
+
+/// Writes rows [begin, end) of the matrix, in parallel. `source` points to the first channel
+/// wanted. To is From, or float where From is 16-bit.
+template <typename From, typename To>
+void gather_patches(
+    const PatchMatrix& patches, const From* source, int64_t begin, int64_t end, To* to);
+
+}  // namespace ridge::cpu
