@@ -3,8 +3,9 @@
 //
 // Large products: for each chain of depth (and at most so many rows), (1) pack op(A) into panels;
 // (2) run the tasks, each a group of rows by a group of columns, which packs its columns of op(B)
-// strip by strip on its own stack. Small products and batches of them: a task packs its rows there
-// too. Both give the same bits.
+// strip by strip on its own stack. Small or thin products and batches of them, here called local:
+// a task packs there what it packs of both, and reads the rest where it lies. All give the same
+// bits.
 #include "ridge/backend/cpu/gemm.h"
 
 #include <utility>
@@ -42,13 +43,38 @@ struct Result {
   }
 };
 
-// Rows of op(A) from `begin`, cut into panels of nearly equal height: 8 rows for a tile of 6
-// become 4 and 4, not 6 and 2.
+// Rows of op(A) from `begin`, cut into panels of nearly equal height, the taller ones first: 8 rows
+// for a tile of 6 become 4 and 4, not 6 and 2.
 struct PanelledRows {
+  PanelledRows(Range rows, int64_t tallest)
+      : begin(rows.begin),
+        count(rows.size()),
+        panels(ceil_div(count, tallest)),
+        height(count / panels),
+        taller(count % panels) {}
+  Range panel(int64_t i) const {
+    const int64_t first = i * height + std::min(i, taller);
+    return {first, first + height + (i < taller ? 1 : 0)};
+  }
+
   int64_t begin;
   int64_t count;
   int64_t panels;
-  Range panel(int64_t i) const { return part(count, panels, i); }
+  int64_t height;
+  int64_t taller;  // so many panels have one row more
+};
+
+// What the tiles of one panel of columns share.
+template <typename T>
+struct Step {
+  int64_t depth;
+  const T* a;     // of the first row: panels, or the operand where it lies
+  int64_t a_row;  // for the operand: its strides; 0 for panels
+  int64_t a_step;
+  const T* b;
+  int64_t b_step;
+  int64_t cols;
+  bool add;
 };
 
 // Fetches part of an operand into the second-level cache, a few lines at a time, while a thread
@@ -151,15 +177,6 @@ class Product {
     Result<T> c;
   };
 
-  // Panels of rows against one panel of columns.
-  struct Step {
-    int64_t depth;
-    const T* a;  // panels of all of `rows`
-    const T* b;
-    int64_t cols;
-    bool add;
-  };
-
   static const GemmKernel<float>& kernel_of(const GemmKernels& kernels, float) {
     return *kernels.f32;
   }
@@ -168,15 +185,15 @@ class Product {
   }
 
   int64_t local_blocks() const { return ceil_div(plan_.m, plan_.block_rows); }
-  PanelledRows panelled(Range rows) const {
-    return {rows.begin, rows.size(), ceil_div(rows.size(), kernel_.rows)};
-  }
+  PanelledRows panelled(Range rows) const { return {rows, kernel_.rows}; }
 
   void pack_rows(const PanelledRows& rows, Range panels, Range depth, T* to) const;
   void pack_columns(Range columns, Range depth, T* to) const;
   void multiply(
-      const PanelledRows& rows, Range panels, const Step& step, Result<T> c, Ahead& ahead) const;
-  void multiply_16_bit(const PanelledRows& rows, const Step& step, Result<In> c) const;
+      const PanelledRows& rows, Range panels, const Step<T>& step, Result<T> c, Ahead& ahead) const;
+  void run_local_columns(const PanelledRows& rows, Range columns, Range depth, Step<T> step) const;
+  void take_columns(int64_t j, Range depth, T* packed, Step<T>& step) const;
+  void multiply_16_bit(const PanelledRows& rows, const Step<T>& step, Result<In> c) const;
   void pack_super(const Super& super) const;
   void run_super(const Super& super) const;
   void run_task(const Super& super, Range panels, Range columns) const;
@@ -232,13 +249,17 @@ void Product<In>::pack_columns(Range columns, Range depth, T* to) const {
 // `c` is where the first of all `rows` goes.
 template <typename In>
 void Product<In>::multiply(
-    const PanelledRows& rows, Range panels, const Step& step, Result<T> c, Ahead& ahead) const {
+    const PanelledRows& rows, Range panels, const Step<T>& step, Result<T> c, Ahead& ahead) const {
   for (int64_t i = panels.begin; i < panels.end; ++i) {
     const Range r = rows.panel(i);
+    const bool packed = step.a_row == 0;
     ahead.fetch();
     kernel_.tile({step.depth,
-                  step.a + r.begin * step.depth,
+                  step.a + r.begin * (packed ? step.depth : step.a_row),
+                  packed ? 1 : step.a_row,
+                  packed ? r.size() : step.a_step,
                   step.b,
+                  step.b_step,
                   c.at(r.begin, 0).data,
                   c.row_stride,
                   c.col_stride,
@@ -250,17 +271,18 @@ void Product<In>::multiply(
 
 // As multiply, for a single chain of depth whose sums are rounded to 16 bits at once.
 template <typename In>
-void Product<In>::multiply_16_bit(const PanelledRows& rows, const Step& step, Result<In> c) const {
+void Product<In>::multiply_16_bit(const PanelledRows& rows,
+                                  const Step<T>& step,
+                                  Result<In> c) const {
   constexpr int64_t kMostRows = 16;
   alignas(64) T sums[kMostRows * kGemmColumns];
   for (int64_t i = 0; i < rows.panels; ++i) {
     const Range r = rows.panel(i);
     Ahead nothing;
-    multiply({0, r.size(), 1},
-             {0, 1},
-             {step.depth, step.a + r.begin * step.depth, step.b, step.cols, false},
-             {sums, step.cols, 1},
-             nothing);
+    Step<T> one = step;
+    one.a += r.begin * step.depth;
+    one.add = false;
+    multiply(panelled({0, r.size()}), {0, 1}, one, {sums, step.cols, 1}, nothing);
     for (int64_t row = 0; row < r.size(); ++row) {
       T* const line = sums + row * step.cols;
       const Result<In> to = c.at(r.begin + row, 0);
@@ -274,26 +296,57 @@ void Product<In>::multiply_16_bit(const PanelledRows& rows, const Step& step, Re
 template <typename In>
 void Product<In>::run_local(int64_t task) const {
   alignas(64) T packed_a[kGemmLocalBytes / sizeof(T)];
-  alignas(64) T packed_b[kGemmDepth * kGemmColumns];
   const PanelledRows rows = panelled(part(plan_.m, local_blocks(), task % local_blocks()));
   const int64_t steps = ceil_div(plan_.n, kGemmColumns);
-  const Range groups = part(steps, plan_.column_groups, task / local_blocks());
-  const int64_t end = std::min(plan_.n, groups.end * kGemmColumns);
+  const Range group = part(steps, plan_.column_groups, task / local_blocks());
+  const Range columns{group.begin * kGemmColumns, std::min(plan_.n, group.end * kGemmColumns)};
   for (int64_t p = 0; p < plan_.k; p += plan_.depth) {
     const Range depth = plan_.chain(p);
-    pack_rows(rows, {0, rows.panels}, depth, packed_a);
-    for (int64_t j = groups.begin * kGemmColumns; j < end; j += kernel_.cols) {
-      const int64_t cols = std::min<int64_t>(kernel_.cols, end - j);
-      pack_columns({j, j + cols}, depth, packed_b);
-      const Step step{depth.size(), packed_a, packed_b, cols, accumulate_ || p > 0};
-      const Result<In> c = c_.at(rows.begin, j);
-      Ahead nothing;
-      if constexpr (is_half<In>)
-        multiply_16_bit(rows, step, c);
-      else
-        multiply(rows, {0, rows.panels}, step, c, nothing);
+    Step<T> step{depth.size(), packed_a, 0, 0, nullptr, 0, 0, accumulate_ || p > 0};
+    if (!plan_.direct_a) {
+      pack_rows(rows, {0, rows.panels}, depth, packed_a);
+    } else if constexpr (!is_half<In>) {
+      step.a = a_.at(rows.begin, p);
+      step.a_row = a_.lane_stride;
+      step.a_step = a_.depth_stride;
+    }
+    run_local_columns(rows, columns, depth, step);
+  }
+}
+
+// One chain of depth of a local task, whose rows are ready in `step`.
+template <typename In>
+void Product<In>::run_local_columns(const PanelledRows& rows,
+                                    Range columns,
+                                    Range depth,
+                                    Step<T> step) const {
+  alignas(64) T packed[kGemmDepth * kGemmColumns];
+  for (int64_t j = columns.begin; j < columns.end; j += kernel_.cols) {
+    step.cols = std::min<int64_t>(kernel_.cols, columns.end - j);
+    take_columns(j, depth, packed, step);
+    const Result<In> c = c_.at(rows.begin, j);
+    Ahead nothing;
+    if constexpr (is_half<In>)
+      multiply_16_bit(rows, step, c);
+    else
+      multiply(rows, {0, rows.panels}, step, c, nothing);
+  }
+}
+
+// Points `step` at its columns from j on: where they lie, or packed.
+template <typename In>
+void Product<In>::take_columns(int64_t j, Range depth, T* packed, Step<T>& step) const {
+  if constexpr (!is_half<In>) {
+    // A panel that ends inside a vector is packed, as reading it would pass its end.
+    if (plan_.direct_b && b_.lane_stride == 1 && step.cols % kernel_.lanes == 0) {
+      step.b = b_.at(j, depth.begin);
+      step.b_step = b_.depth_stride;
+      return;
     }
   }
+  pack_columns({j, j + step.cols}, depth, packed);
+  step.b = packed;
+  step.b_step = kernel_.cols;
 }
 
 template <typename In>
@@ -321,20 +374,22 @@ void Product<In>::run_task(const Super& super, Range panels, Range columns) cons
 template <typename In>
 void Product<In>::run_strip(const Super& super, Range panels, Range strip, Ahead& ahead) const {
   alignas(64) T packed[kGemmStripBytes / sizeof(T)];
-  pack_columns(strip, super.depth, packed);
   const int64_t depth = super.depth.size();
+  if (!plan_.direct_b) pack_columns(strip, super.depth, packed);
   const int64_t blocks = ceil_div(panels.size() * kernel_.rows, plan_.block_rows);
   for (int64_t block = 0; block < blocks; ++block) {
     const Range some = part(panels.size(), blocks, block);
     for (int64_t j = strip.begin; j < strip.end; j += kernel_.cols) {
       const int64_t cols = std::min<int64_t>(kernel_.cols, strip.end - j);
+      const bool add = accumulate_ || super.depth.begin > 0;
+      Step<T> step{depth, super.packed, 0, 0, packed, kernel_.cols, cols, add};
+      if (plan_.direct_b)
+        take_columns(j, super.depth, packed, step);
+      else
+        step.b += (j - strip.begin) * depth;
       multiply(super.rows,
                {panels.begin + some.begin, panels.begin + some.end},
-               {depth,
-                super.packed,
-                packed + (j - strip.begin) * depth,
-                cols,
-                accumulate_ || super.depth.begin > 0},
+               step,
                super.c.at(0, j - super.columns.begin),
                ahead);
     }

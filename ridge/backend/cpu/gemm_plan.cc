@@ -10,12 +10,24 @@ namespace {
 constexpr int64_t kBlockBytes = 192 * kGemmDepth * 4;
 constexpr int64_t kMostRows = 2048;
 constexpr int64_t kMostScratchColumns = 2048;
-constexpr int64_t kTasks = 16;
-constexpr int64_t kFewestRowsOfTask = 64;  // fewer would not repay packing a strip for them
+constexpr int64_t kTasks = 8;
+// A task with fewer would not repay packing a strip for them.
+constexpr int64_t kFewestRowsOfTask = 128;
+constexpr int64_t kFewestColumnsOfTask = 64;
+
+// Packing repays when many tiles use a panel; sooner when the rows of an operand lie so that they
+// evict one another from the caches: a multiple of kWorstStride bytes apart.
+constexpr int64_t kFewColumns = 256;
+constexpr int64_t kVeryFewColumns = 64;
+constexpr int64_t kFewRows = 64;
+constexpr int64_t kVeryFewRows = 32;
+constexpr int64_t kWorstStride = 4096;
+constexpr int64_t kDirectRows = 256;  // of one task
+
 // Multiply-adds below which barriers and a shared workspace cost more than packing twice.
 constexpr double kLocalWork = 0x1p20;
 constexpr double kLocalWorkInBatch = 0x1p24;
-constexpr double kLocalWorkOfTask = 0x1p18;
+constexpr double kLocalWorkOfTask = 0x1p19;
 constexpr int64_t kManyItems = 4;
 
 void check_shape(const GemmShape& s) {
@@ -35,10 +47,13 @@ void check_shape(const GemmShape& s) {
 }
 
 void cut_locally(GemmPlan& plan, double work, int64_t batch_count, int64_t element) {
-  plan.block_rows = kGemmLocalBytes / (kGemmDepth * element);
-  const double tasks = batch_count > kManyItems ? 1 : work / kLocalWorkOfTask;
-  plan.column_groups =
-      std::clamp<int64_t>(static_cast<int64_t>(tasks), 1, ceil_div(plan.n, kGemmColumns));
+  const int64_t most_rows = plan.direct_a ? kDirectRows : kGemmLocalBytes / (kGemmDepth * element);
+  const double worth = std::min(work / kLocalWorkOfTask, static_cast<double>(kTasks));
+  const int64_t tasks = std::min(static_cast<int64_t>(worth), ceil_div(kTasks, batch_count));
+  plan.column_groups = std::clamp<int64_t>(tasks, 1, ceil_div(plan.n, kFewestColumnsOfTask));
+  const int64_t wanted = std::min(tasks / plan.column_groups, plan.m / kFewestRowsOfTask);
+  const int64_t blocks = std::max(ceil_div(plan.m, most_rows), wanted);
+  plan.block_rows = ceil_div(plan.m, blocks);
 }
 
 void cut_shared(GemmPlan& plan, bool needs_scratch, int64_t element) {
@@ -46,9 +61,9 @@ void cut_shared(GemmPlan& plan, bool needs_scratch, int64_t element) {
   plan.super_m = ceil_div(plan.m, ceil_div(plan.m, kMostRows));
   plan.super_n = needs_scratch ? std::min(plan.n, kMostScratchColumns) : plan.n;
   const int64_t strips = ceil_div(plan.super_n, plan.strip_columns);
-  plan.column_groups = std::min(strips, kTasks);
+  plan.column_groups = std::min(strips, 2 * kTasks);
   plan.row_groups = std::clamp<int64_t>(
-      kTasks / 2 / plan.column_groups, 1, ceil_div(plan.super_m, kFewestRowsOfTask));
+      kTasks / plan.column_groups, 1, ceil_div(plan.super_m, kFewestRowsOfTask));
   plan.packed_elements = round_up(plan.super_m * plan.depth, 16);
   plan.scratch_elements = needs_scratch ? plan.super_m * plan.super_n : 0;
 }
@@ -72,8 +87,14 @@ GemmPlan make_gemm_plan(const GemmShape& shape, DType dtype, int64_t batch_count
       static_cast<double>(plan.m) * static_cast<double>(plan.n) * static_cast<double>(plan.k);
   const bool is_16_bit = size_of(dtype) == 2;
   const bool several_chains_of_16_bit = is_16_bit && plan.k > plan.depth;
-  plan.local = !several_chains_of_16_bit &&
-               work <= (batch_count > kManyItems ? kLocalWorkInBatch : kLocalWork);
+  const int64_t ld_a = plan.swapped ? shape.ldb : shape.lda;
+  const int64_t ld_b = plan.swapped ? shape.lda : shape.ldb;
+  const bool worst_a = ld_a * element % kWorstStride == 0;
+  const bool worst_b = ld_b * element % kWorstStride == 0;
+  plan.direct_a = !is_16_bit && plan.n <= (worst_a ? kVeryFewColumns : kFewColumns);
+  plan.direct_b = !is_16_bit && plan.m <= (worst_b ? kVeryFewRows : kFewRows);
+  const double little = batch_count > kManyItems ? kLocalWorkInBatch : kLocalWork;
+  plan.local = !several_chains_of_16_bit && (plan.direct_a || work <= little);
   if (plan.local)
     cut_locally(plan, work, batch_count, element);
   else

@@ -35,7 +35,9 @@ inline Range part(int64_t total, int64_t parts, int64_t i) {
 struct GemmPlan {
   int64_t m, n, k;
   bool swapped;           // compute the transpose of C: few columns become few rows
-  bool local;             // each task packs its rows on its stack; no workspace
+  bool local;             // no workspace: each task packs on its stack what it packs
+  bool direct_a;          // local, not for 16-bit types: reads op(A) where it lies
+  bool direct_b;          // the same for op(B), if its rows are contiguous
   int64_t depth;          // of one fma chain; the last one may be shorter
   int64_t strip_columns;  // packed at a time by a task
   int64_t block_rows;     // local: of one task; else: what meets a strip before the next panel

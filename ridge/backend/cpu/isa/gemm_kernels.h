@@ -1,7 +1,7 @@
 // What a GEMM kernel file of one instruction set gives to the driver (gemm.cc).
 //
-// Packed panels: an A panel holds `rows` rows of op(A) as [depth][rows], a B panel `cols` columns
-// of op(B) as [depth][cols of the tile, padded].
+// Operands come packed into panels, or as they lie in memory. An A panel holds `rows` rows of op(A)
+// as [depth][rows], a B panel `cols` columns of op(B) as [depth][kernel cols], padded.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,17 @@ namespace ridge::cpu {
 enum class F16Bits : uint16_t {};
 enum class BF16Bits : uint16_t {};
 
-/// One tile: C[rows, cols] = A panel * B panel (+ C when add); each element is one fma chain over
-/// depth from zero, then at most one addition.
+/// One tile: C[rows, cols] = A * B (+ C when add); each element is one fma chain over depth from
+/// zero, then at most one addition.
 template <typename T>
 struct GemmTile {
   int64_t depth;
-  const T* a;  // [depth][rows]
-  const T* b;  // [depth][kernel cols]
-  T* c;        // element (i, j) at i * row_stride + j * col_stride
+  const T* a;      // element (i, p) at i * a_row + p * a_step
+  int64_t a_row;   // 1 for a panel and for a transposed A
+  int64_t a_step;  // rows of the tile for a panel
+  const T* b;      // element (p, j) at p * b_step + j, whole vectors of j
+  int64_t b_step;  // kernel cols for a panel
+  T* c;            // element (i, j) at i * row_stride + j * col_stride
   int64_t row_stride;
   int64_t col_stride;
   int rows;  // 1 to the kernel's rows
@@ -42,8 +45,9 @@ struct GemmPanel {
 
 template <typename T>
 struct GemmKernel {
-  int rows;  // of the largest tile
-  int cols;
+  int rows;   // of the largest tile
+  int cols;   // the same, and of a B panel
+  int lanes;  // of a vector
   void (*tile)(const GemmTile<T>&);
 };
 

@@ -115,20 +115,38 @@ typename S::Reg get(const typename S::In* from, int64_t there) {
                             : S::load(from, static_cast<int>(there));
 }
 
+// Rows of a panel as kStrips whole vectors each: a row that ends inside a vector reads on into the
+// operand's next row, and spills into the panel's next row, which is written later.
+template <class S, int kStrips>
+void copy_rows(const GemmPanel<typename S::In, typename S::T>& panel, int64_t rows) {
+  const typename S::In* from = panel.from;
+  typename S::T* to = panel.to;
+  for (int64_t p = 0; p < rows; ++p, from += panel.depth_stride, to += panel.width)
+    for (int i = 0; i < kStrips; ++i) S::store(to + i * S::kLanes, S::load(from + i * S::kLanes));
+}
+
 // Lanes contiguous in the operand: every step of depth is a short copy.
 template <class S>
 void copy_lanes(const GemmPanel<typename S::In, typename S::T>& panel) {
-  const typename S::In* from = panel.from;
-  typename S::T* to = panel.to;
-  const bool whole = panel.lanes == panel.width && panel.width % S::kLanes == 0;
-  for (int64_t p = 0; p < panel.depth; ++p, from += panel.depth_stride, to += panel.width) {
-    if (whole) {
-      for (int i = 0; i < panel.width; i += S::kLanes) S::store(to + i, S::load(from + i));
-      continue;
-    }
-    for (int i = 0; i < panel.width; i += S::kLanes)
-      put<S>(panel, i, p, get<S>(from + i, panel.lanes - i));
+  // Rows that copy_rows may do: another follows in the operand, and enough follow in the panel.
+  int64_t quick = 0;
+  if (panel.lanes == panel.width) {
+    quick = panel.depth;
+    if (panel.width % S::kLanes != 0)
+      quick = panel.depth_stride < S::kLanes ? 0 : quick - 1 - S::kLanes / panel.width;
   }
+  const int strips = (panel.width + S::kLanes - 1) / S::kLanes;
+  if (strips == 1)
+    copy_rows<S, 1>(panel, quick);
+  else if (strips == 2)
+    copy_rows<S, 2>(panel, quick);
+  else if (strips == 4)
+    copy_rows<S, 4>(panel, quick);
+  else
+    quick = 0;
+  for (int64_t p = quick < 0 ? 0 : quick; p < panel.depth; ++p)
+    for (int i = 0; i < panel.width; i += S::kLanes)
+      put<S>(panel, i, p, get<S>(panel.from + p * panel.depth_stride + i, panel.lanes - i));
 }
 
 // Transposes kLanes lanes by kLanes steps in registers; all of it lies inside the panel.

@@ -23,22 +23,43 @@ void put_partial(const GemmTile<T>& t, const T* sums, int columns) {
   }
 }
 
+// Rows of A in groups of four, which two strides reach from one pointer each.
+template <typename T, int kRows, bool kApart>
+struct Rows {
+  static constexpr int kGroups = kApart ? (kRows + 3) / 4 : 1;
+  const T* group[kGroups];
+  int64_t stride;
+  int64_t three_strides;
+
+  explicit Rows(const GemmTile<T>& t) : stride(t.a_row), three_strides(3 * t.a_row) {
+    for (int g = 0; g < kGroups; ++g) group[g] = t.a + 4 * g * t.a_row;
+  }
+  const T* row(int r) const {
+    if constexpr (!kApart) return group[0] + r;
+    return group[r / 4] + (r % 4 == 3 ? three_strides : r % 4 * stride);
+  }
+  void advance(int64_t step) {
+    for (int g = 0; g < kGroups; ++g) group[g] += step;
+  }
+};
+
 // One step of depth. Inlined always: the sums must stay in registers.
-template <class V, int kRows, int kVectors>
+template <class V, int kRows, int kVectors, bool kApart>
 [[gnu::always_inline]] inline void step(typename V::Reg (&sum)[kRows][kVectors],
-                                        const typename V::Elem*& a,
-                                        const typename V::Elem*& b) {
+                                        Rows<typename V::Elem, kRows, kApart>& a,
+                                        const typename V::Elem*& b,
+                                        const GemmTile<typename V::Elem>& t) {
   typename V::Reg right[kVectors];
   for (int v = 0; v < kVectors; ++v) right[v] = V::load(b + v * V::kLanes);
   for (int r = 0; r < kRows; ++r) {
-    const typename V::Reg left = V::broadcast(a + r);
+    const typename V::Reg left = V::broadcast(a.row(r));
     for (int v = 0; v < kVectors; ++v) sum[r][v] = V::fma(left, right[v], sum[r][v]);
   }
-  a += kRows;
-  b += V::kVectors * V::kLanes;
+  a.advance(t.a_step);
+  b += t.b_step;
 }
 
-template <class V, int kRows, int kVectors>
+template <class V, int kRows, int kVectors, bool kApart>
 void compute(const GemmTile<typename V::Elem>& t) {
   using T = typename V::Elem;
   constexpr int kColumns = kVectors * V::kLanes;
@@ -46,7 +67,7 @@ void compute(const GemmTile<typename V::Elem>& t) {
   for (int r = 0; r < kRows; ++r)
     for (int v = 0; v < kVectors; ++v) sum[r][v] = V::zero();
   const bool whole = t.col_stride == 1 && t.cols == kColumns;
-  const T* a = t.a;
+  Rows<T, kRows, kApart> a(t);
   const T* b = t.b;
   int64_t left = t.depth;
 
@@ -59,10 +80,10 @@ void compute(const GemmTile<typename V::Elem>& t) {
       const T* row = t.c + r * t.row_stride;
       for (int j = 0; j < kColumns; j += kLine) V::prefetch(row + j);
       V::prefetch(row + kColumns - 1);  // where the row is not aligned
-      step<V, kRows, kVectors>(sum, a, b);
+      step<V, kRows, kVectors, kApart>(sum, a, b, t);
     }
   }
-  for (; left > 0; --left) step<V, kRows, kVectors>(sum, a, b);
+  for (; left > 0; --left) step<V, kRows, kVectors, kApart>(sum, a, b, t);
 
   if (!whole) {
     alignas(64) T sums[kRows * kColumns];
@@ -82,21 +103,29 @@ void compute(const GemmTile<typename V::Elem>& t) {
 }
 
 // A kernel for every number of rows, so that a short tile pays for no rows that it does not have.
-template <class V, int kVectors, int... kRow>
+template <class V, int kVectors, bool kApart, int... kRow>
 void compute_rows(const GemmTile<typename V::Elem>& t, std::integer_sequence<int, kRow...>) {
   using Compute = void (*)(const GemmTile<typename V::Elem>&);
-  static constexpr Compute kByRows[] = {compute<V, kRow + 1, kVectors>...};
+  static constexpr Compute kByRows[] = {compute<V, kRow + 1, kVectors, kApart>...};
   kByRows[t.rows - 1](t);
+}
+
+template <class V, bool kApart>
+void compute_tile(const GemmTile<typename V::Elem>& t) {
+  static_assert(V::kVectors == 2);
+  const std::make_integer_sequence<int, V::kRows> rows;
+  if (t.cols <= V::kLanes)
+    compute_rows<V, 1, kApart>(t, rows);
+  else
+    compute_rows<V, 2, kApart>(t, rows);
 }
 
 template <class V>
 void gemm_tile(const GemmTile<typename V::Elem>& t) {
-  static_assert(V::kVectors == 2);
-  const std::make_integer_sequence<int, V::kRows> rows;
-  if (t.cols <= V::kLanes)
-    compute_rows<V, 1>(t, rows);
+  if (t.a_row == 1)
+    compute_tile<V, false>(t);
   else
-    compute_rows<V, 2>(t, rows);
+    compute_tile<V, true>(t);
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ struct Vector {
 
 namespace avx512 {
 const GemmKernel<float> gemm_f32 = {
-    Vector::kRows, Vector::kVectors* Vector::kLanes, gemm_tile<Vector>};
+    Vector::kRows, Vector::kVectors* Vector::kLanes, Vector::kLanes, gemm_tile<Vector>};
 }
 
 }  // namespace ridge::cpu

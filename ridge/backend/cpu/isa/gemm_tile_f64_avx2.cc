@@ -25,7 +25,7 @@ struct Vector {
 
 namespace avx2 {
 const GemmKernel<double> gemm_f64 = {
-    Vector::kRows, Vector::kVectors* Vector::kLanes, gemm_tile<Vector>};
+    Vector::kRows, Vector::kVectors* Vector::kLanes, Vector::kLanes, gemm_tile<Vector>};
 }
 
 }  // namespace ridge::cpu
