@@ -156,6 +156,12 @@ std::vector<Sum> counts(const std::vector<Span>& windows, int64_t kernel, bool c
   return counts;
 }
 
+template <typename Sum>
+std::vector<Sum> shares(std::vector<Sum> counts) {
+  for (Sum& each : counts) each = Sum{1} / each;
+  return counts;
+}
+
 std::unique_ptr<HostKernel> make_avg_pool(const Node& node) {
   const auto& op = node.op_as<AvgPool2d>();
   const TensorType &x = node.inputs[0].type(), &y = node.outputs[0];
@@ -185,8 +191,8 @@ template <typename T>
 struct AvgPoolGrad {
   using Sum = ComputeType<T>;
   Geometry g;
-  std::vector<Span> rows, cols;  // windows over each row and column of x
-  std::vector<Sum> row_counts, col_counts;
+  std::vector<Span> rows, cols;             // windows over each row and column of x
+  std::vector<Sum> row_shares, col_shares;  // of each window's dy that a pixel gets
 
   void run(const T* dy, T* dx) const {
     for_each_row(g.x, [&](int64_t n, int64_t h) {
@@ -197,8 +203,8 @@ struct AvgPoolGrad {
         const Span& over_col = cols[static_cast<size_t>(w)];
         kernels<T>().avg_grad(bits(from + over_col.begin * g.y.channels),
                               g.rectangle(over_row, over_col, g.y),
-                              row_counts.data() + over_row.begin,
-                              col_counts.data() + over_col.begin,
+                              row_shares.data() + over_row.begin,
+                              col_shares.data() + over_col.begin,
                               bits(to));
       }
     });
@@ -214,8 +220,8 @@ std::unique_ptr<HostKernel> make_avg_pool_grad(const Node& node) {
     const AvgPoolGrad<T> grad{g,
                               covering_spans(g.rows, g.x.height),
                               covering_spans(g.cols, g.x.width),
-                              counts<Sum>(g.rows, op.pool.kernel[0], op.count_padding),
-                              counts<Sum>(g.cols, op.pool.kernel[1], op.count_padding)};
+                              shares(counts<Sum>(g.rows, op.pool.kernel[0], op.count_padding)),
+                              shares(counts<Sum>(g.cols, op.pool.kernel[1], op.count_padding))};
     return std::make_unique<HostKernel>([grad](const KernelArgs& args) {
       grad.run(static_cast<const T*>(args.inputs[0]), static_cast<T*>(args.outputs[0]));
     });

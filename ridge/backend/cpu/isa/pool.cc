@@ -1,33 +1,29 @@
 // Pooling of one window, over blocks of channels.
-#include "ridge/backend/cpu/isa/half_kernels.h"
+#include "ridge/backend/cpu/isa/halves.h"
 #include "ridge/backend/cpu/isa/pool_kernels.h"
 
 namespace ridge::cpu {
 namespace {
 
-constexpr int64_t kBlock = 128;  // channels at a time, in buffers on the stack
+constexpr int64_t kChannels = 128;  // at a time, in buffers on the stack
 
 // n elements in the type of the sum: in place, or widened into the buffer.
-const float* read(const float* from, float*, int64_t) { return from; }
-const double* read(const double* from, double*, int64_t) { return from; }
-const float* read(const F16Bits* from, float* buffer, int64_t n) {
-  RIDGE_ISA::half_kernels.widen_f16(from, buffer, n);
-  return buffer;
-}
-const float* read(const BF16Bits* from, float* buffer, int64_t n) {
-  RIDGE_ISA::half_kernels.widen_bf16(from, buffer, n);
-  return buffer;
+template <typename T>
+const Computed<T>* read(const T* from, Computed<T>* buffer, int64_t n) {
+  if constexpr (kIsHalf<T>) {
+    widen(from, buffer, n);
+    return buffer;
+  } else {
+    return from;
+  }
 }
 
 template <typename T>
-void write(const T* from, T* to, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) to[i] = from[i];
-}
-void write(const float* from, F16Bits* to, int64_t n) {
-  RIDGE_ISA::gemm_kernels.narrow_f16(from, to, n);
-}
-void write(const float* from, BF16Bits* to, int64_t n) {
-  RIDGE_ISA::gemm_kernels.narrow_bf16(from, to, n);
+void write(const Computed<T>* from, T* to, int64_t n) {
+  if constexpr (kIsHalf<T>)
+    narrow(from, to, n);
+  else
+    for (int64_t i = 0; i < n; ++i) to[i] = from[i];
 }
 
 // The signed integer as wide as T.
@@ -41,7 +37,7 @@ struct PlaceOf<double> {
 };
 
 int64_t block_width(int64_t channels, int64_t c) {
-  return channels - c < kBlock ? channels - c : kBlock;
+  return channels - c < kChannels ? channels - c : kChannels;
 }
 
 // Calls visit(row, column, offset) for every pixel, rows first.
@@ -53,10 +49,10 @@ void for_each_pixel(const PoolRectangle& r, F visit) {
 
 template <typename T>
 void pool_max(const T* x, const PoolRectangle& r, T* y) {
-  using Sum = typename PoolSum<T>::Type;
-  for (int64_t c = 0; c < r.channels; c += kBlock) {
+  using Sum = Computed<T>;
+  for (int64_t c = 0; c < r.channels; c += kChannels) {
     const int64_t n = block_width(r.channels, c);
-    alignas(64) Sum best[kBlock], buffer[kBlock];
+    alignas(64) Sum best[kChannels], buffer[kChannels];
     write(read(x + c, buffer, n), best, n);
     for_each_pixel(r, [&](int64_t, int64_t, int64_t offset) {
       const Sum* pixel = read(x + offset + c, buffer, n);
@@ -70,13 +66,13 @@ void pool_max(const T* x, const PoolRectangle& r, T* y) {
 }
 
 template <typename T>
-void pool_max_grad(const T* x, const T* dy, const PoolRectangle& r, typename PoolSum<T>::Type* dx) {
-  using Sum = typename PoolSum<T>::Type;
+void pool_max_grad(const T* x, const T* dy, const PoolRectangle& r, Computed<T>* dx) {
+  using Sum = Computed<T>;
   using Place = typename PlaceOf<Sum>::Type;
-  for (int64_t c = 0; c < r.channels; c += kBlock) {
+  for (int64_t c = 0; c < r.channels; c += kChannels) {
     const int64_t n = block_width(r.channels, c);
-    alignas(64) Sum best[kBlock], buffer[kBlock];
-    alignas(64) Place places[kBlock] = {};
+    alignas(64) Sum best[kChannels], buffer[kChannels];
+    alignas(64) Place places[kChannels] = {};
     write(read(x + c, buffer, n), best, n);
     for_each_pixel(r, [&](int64_t i, int64_t j, int64_t offset) {
       const Sum* pixel = read(x + offset + c, buffer, n);
@@ -101,11 +97,11 @@ void pool_max_grad(const T* x, const T* dy, const PoolRectangle& r, typename Poo
 }
 
 template <typename T>
-void pool_avg(const T* x, const PoolRectangle& r, typename PoolSum<T>::Type count, T* y) {
-  using Sum = typename PoolSum<T>::Type;
-  for (int64_t c = 0; c < r.channels; c += kBlock) {
+void pool_avg(const T* x, const PoolRectangle& r, Computed<T> count, T* y) {
+  using Sum = Computed<T>;
+  for (int64_t c = 0; c < r.channels; c += kChannels) {
     const int64_t n = block_width(r.channels, c);
-    alignas(64) Sum sum[kBlock] = {}, buffer[kBlock];
+    alignas(64) Sum sum[kChannels] = {}, buffer[kChannels];
     for_each_pixel(r, [&](int64_t, int64_t, int64_t offset) {
       const Sum* pixel = read(x + offset + c, buffer, n);
       for (int64_t k = 0; k < n; ++k) sum[k] += pixel[k];
@@ -118,17 +114,17 @@ void pool_avg(const T* x, const PoolRectangle& r, typename PoolSum<T>::Type coun
 template <typename T>
 void pool_avg_grad(const T* dy,
                    const PoolRectangle& r,
-                   const typename PoolSum<T>::Type* row_counts,
-                   const typename PoolSum<T>::Type* col_counts,
+                   const Computed<T>* row_shares,
+                   const Computed<T>* col_shares,
                    T* dx) {
-  using Sum = typename PoolSum<T>::Type;
-  for (int64_t c = 0; c < r.channels; c += kBlock) {
+  using Sum = Computed<T>;
+  for (int64_t c = 0; c < r.channels; c += kChannels) {
     const int64_t n = block_width(r.channels, c);
-    alignas(64) Sum sum[kBlock] = {}, buffer[kBlock];
+    alignas(64) Sum sum[kChannels] = {}, buffer[kChannels];
     for_each_pixel(r, [&](int64_t i, int64_t j, int64_t offset) {
       const Sum* pixel = read(dy + offset + c, buffer, n);
-      const Sum count = row_counts[i] * col_counts[j];
-      for (int64_t k = 0; k < n; ++k) sum[k] += pixel[k] / count;
+      const Sum share = row_shares[i] * col_shares[j];
+      for (int64_t k = 0; k < n; ++k) sum[k] += pixel[k] * share;
     });
     write(sum, dx + c, n);
   }

@@ -1,19 +1,9 @@
 // Pooling of one window, one set for each instruction set.
 #pragma once
 
-#include "ridge/backend/cpu/isa/gemm_kernels.h"
+#include "ridge/backend/cpu/isa/elements.h"
 
 namespace ridge::cpu {
-
-/// What f16 and bf16 are summed in.
-template <typename T>
-struct PoolSum {
-  using Type = float;
-};
-template <>
-struct PoolSum<double> {
-  using Type = double;
-};
 
 /// A rectangle of pixels; the strides are in elements.
 struct PoolRectangle {
@@ -27,16 +17,16 @@ struct PoolRectangle {
 /// T is float, double, F16Bits or BF16Bits. Pixels are taken rows first; channels do not meet.
 template <typename T>
 struct PoolKernels {
-  using Sum = typename PoolSum<T>::Type;
+  using Sum = Computed<T>;
   /// y = the largest pixel of x, or a NaN if there is one.
   void (*max)(const T* x, const PoolRectangle& r, T* y);
   /// Adds dy to the pixel of dx at the place of the first largest pixel of x; both lie alike.
   void (*max_grad)(const T* x, const T* dy, const PoolRectangle& r, Sum* dx);
   /// y = the sum of all pixels of x, divided by `count`.
   void (*avg)(const T* x, const PoolRectangle& r, Sum count, T* y);
-  /// dx = the sum over all pixels (i, j) of dy of dy / (row_counts[i] * col_counts[j]).
+  /// dx = the sum over all pixels (i, j) of dy of dy * row_shares[i] * col_shares[j].
   void (*avg_grad)(
-      const T* dy, const PoolRectangle& r, const Sum* row_counts, const Sum* col_counts, T* dx);
+      const T* dy, const PoolRectangle& r, const Sum* row_shares, const Sum* col_shares, T* dx);
 };
 
 struct AllPoolKernels {
