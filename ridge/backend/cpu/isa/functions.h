@@ -175,6 +175,13 @@ T magnitude(T x) {
   return x < T(0) ? -x : x;
 }
 
+// The variance, of which the mean square around an estimate of the mean and what that estimate
+// missed are known; rounding must not make it negative. NaN stays NaN.
+inline double variance_of(double mean_square, double missed) {
+  const double variance = mean_square - missed * missed;
+  return variance < 0.0 ? 0.0 : variance;
+}
+
 // x sigmoid(weight) = x / (1 + exp(-weight)), by an exponential that cannot overflow.
 template <typename T>
 T gated(T x, T weight) {

@@ -219,9 +219,17 @@ struct Lanes {
   A combined() const {
     alignas(64) A lanes[kLanes];
     store(lanes);
-    for (int width = kLanes / 2; width >= 1; width /= 2)
-      for (int i = 0; i < width; ++i) lanes[i] = Op::of(lanes[i], lanes[i + width]);
-    return lanes[0];
+    return fold<Op, kLanes / 2>(lanes);
+  }
+
+ private:
+  template <class Op, int kWidth>
+  static A fold(A (&lanes)[kLanes]) {
+    for (int i = 0; i < kWidth; ++i) lanes[i] = Op::of(lanes[i], lanes[i + kWidth]);
+    if constexpr (kWidth == 1)
+      return lanes[0];
+    else
+      return fold<Op, kWidth / 2>(lanes);
   }
 };
 

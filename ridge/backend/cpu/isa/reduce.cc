@@ -1,5 +1,5 @@
 // Sums and maxima over chunks of an axis, and argmax.
-#include "ridge/backend/cpu/isa/lanes.h"
+#include "ridge/backend/cpu/isa/columns.h"
 #include "ridge/backend/cpu/isa/map.h"
 #include "ridge/backend/cpu/isa/reduce_kernels.h"
 
@@ -32,37 +32,6 @@ Computed<T> reduce_row(const T* x, int64_t n) {
   using A = Computed<T>;
   return combine<Op, A>(
       n, [x](int64_t i, int count) { return lanes_at<A>(x, i, count, Op::template kNeutral<A>); });
-}
-
-// The lanes of eight rows combined as a tree; a row is `stride` elements long.
-template <class Op, typename A, typename T>
-Lanes<A> combine_rows(const T* x, int64_t stride, int count) {
-  Lanes<A> row[8];
-  for (int r = 0; r < 8; ++r)
-    row[r] = count == kLanes ? Lanes<A>::load(x + r * stride)
-                             : Lanes<A>::load(x + r * stride, count, A(0));
-  for (int width = 1; width < 8; width *= 2)
-    for (int r = 0; r < 8; r += 2 * width) row[r] = Op::of(row[r], row[r + width]);
-  return row[0];
-}
-
-// The first `columns` columns of n rows; `sum` has room for a whole tile.
-template <class Op, typename T, typename A>
-void reduce_columns(const T* x, int64_t stride, int64_t n, int64_t columns, A* sum) {
-  for (int64_t j = 0; j < columns; j += kLanes)
-    Lanes<A>::all(Op::template kNeutral<A>).store(sum + j);
-  int64_t r = 0;
-  for (; r + 8 <= n; r += 8)
-    for (int64_t j = 0; j < columns; j += kLanes) {
-      const int count = static_cast<int>(least(kLanes, columns - j));
-      const T* from = x + r * stride + j;
-      Op::of(Lanes<A>::load(sum + j), combine_rows<Op, A>(from, stride, count)).store(sum + j);
-    }
-  for (; r < n; ++r)
-    for (int64_t j = 0; j < columns; j += kLanes) {
-      const int count = static_cast<int>(least(kLanes, columns - j));
-      Op::of(Lanes<A>::load(sum + j), lanes_at<A>(x + r * stride, j, count, A(0))).store(sum + j);
-    }
 }
 
 template <class Op, typename T, typename Out>
