@@ -1,5 +1,6 @@
 #include "tests/support/compare.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -30,7 +31,10 @@ double tolerance(DType dtype, OpClass op_class) {
   }
 }
 
-std::string difference(const Tensor& got, const Tensor& want, double relative) {
+std::string difference(const Tensor& got,
+                       const Tensor& want,
+                       double relative,
+                       const Tensor* magnitude) {
   if (got.type() != want.type())
     return fmt::format("type {} instead of {}", to_string(got.type()), to_string(want.type()));
   if (!is_float(want.type().dtype)) return got.same_bits(want) ? "" : "elements differ";
@@ -43,7 +47,8 @@ std::string difference(const Tensor& got, const Tensor& want, double relative) {
   for (int64_t i = 0; i < want.elements(); ++i) {
     const double a = got.at(i), b = want.at(i);
     if (a == b || (std::isnan(a) && std::isnan(b))) continue;
-    const double error = std::fabs(a - b) / std::max(std::fabs(b), mean);
+    const double terms = magnitude == nullptr ? 0.0 : magnitude->at(i);
+    const double error = std::fabs(a - b) / std::max({std::fabs(b), mean, terms});
     // Written so that a NaN error counts.
     if (!(error <= relative) && !(error <= worst)) {
       worst = std::isnan(error) ? INFINITY : error;
@@ -88,6 +93,26 @@ std::string bit_difference(const NamedTensors& a, const NamedTensors& b) {
   return {};
 }
 
+namespace {
+
+// For an op that is linear in its float operands: its results on their magnitudes, which are the
+// sums of the magnitudes of its terms. Nothing for other ops.
+NamedTensors term_magnitudes(const Graph& single,
+                             const Op& op,
+                             NamedTensors operands,
+                             Backend& reference) {
+  const Linearity linear = op.linearity();
+  const OpClass op_class = op.traits().op_class;
+  const bool sums = op_class == OpClass::kReduction || op_class == OpClass::kContraction;
+  if (!sums || (linear.each | linear.joint) == 0) return {};
+  for (auto& [name, tensor] : operands)
+    if (is_float(tensor.type().dtype))
+      for (int64_t i = 0; i < tensor.elements(); ++i) tensor.set(i, std::fabs(tensor.at(i)));
+  return evaluate(single, reference, operands);
+}
+
+}  // namespace
+
 std::string node_differences(const Graph& graph,
                              const NamedTensors& inputs,
                              Backend& backend,
@@ -114,16 +139,19 @@ std::string node_differences(const Graph& graph,
       single.add_output(fmt::format("{}", i), {&copy, static_cast<int>(i)});
     const size_t choices = backend.candidates(copy).size();
     if (choices == 0) return fmt::format("{} has no kernel for {}", backend.name(), print(*node));
+    const NamedTensors magnitudes = term_magnitudes(single, *node->op, operands, reference);
     for (size_t choice = 0; choice < choices; ++choice) {
       const NamedTensors results =
           evaluate(single, backend, operands, [&](const Node&, const std::vector<Choice>&) {
             return choice;
           });
       for (const auto& [index, tensor] : results) {
+        const auto magnitude = magnitudes.find(index);
         const std::string text =
             difference(tensor,
                        all.at(fmt::format("{}.{}", node->id, index)),
-                       tolerance(tensor.type().dtype, node->op->traits().op_class));
+                       tolerance(tensor.type().dtype, node->op->traits().op_class),
+                       magnitude == magnitudes.end() ? nullptr : &magnitude->second);
         if (!text.empty())
           return fmt::format(
               "choice '{}': {} ({})", backend.candidates(copy)[choice].name, text, print(*node));

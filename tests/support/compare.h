@@ -14,8 +14,12 @@ namespace ridge::test {
 double tolerance(DType dtype, OpClass op_class);
 
 /// Empty when every element of `got` is within `relative` of `want` (NaN equals NaN, infinities
-/// equal themselves); else a line that names the worst element.
-std::string difference(const Tensor& got, const Tensor& want, double relative);
+/// equal themselves); else a line that names the worst element. `magnitude`, where given, holds for
+/// each element the sum of the magnitudes of its terms: what a sum that cancels is measured by.
+std::string difference(const Tensor& got,
+                       const Tensor& want,
+                       double relative,
+                       const Tensor* magnitude = nullptr);
 
 /// Empty when both hold the same names, types and bytes; else a line that names the first that
 /// differ. NaNs are equal whatever their payload and sign.
