@@ -23,6 +23,23 @@ void put_partial(const GemmTile<T>& t, const T* sums, int columns) {
   }
 }
 
+// Calls body(Index<0>{}), ..., body(Index<n - 1>{}). Where registers are kept in an array, only
+// indices that the compiler knows from the start keep it out of memory (g++ 12).
+template <int i>
+struct Index {
+  static constexpr int kValue = i;
+};
+
+template <class Body, int... i>
+[[gnu::always_inline]] inline void each(std::integer_sequence<int, i...>, Body body) {
+  (body(Index<i>{}), ...);
+}
+
+template <int n, class Body>
+[[gnu::always_inline]] inline void unrolled(Body body) {
+  each(std::make_integer_sequence<int, n>{}, body);
+}
+
 // Rows of A in groups of four, which two strides reach from one pointer each.
 template <typename T, int kRows, bool kApart>
 struct Rows {
@@ -50,11 +67,13 @@ template <class V, int kRows, int kVectors, bool kApart>
                                         const typename V::Elem*& b,
                                         const GemmTile<typename V::Elem>& t) {
   typename V::Reg right[kVectors];
-  for (int v = 0; v < kVectors; ++v) right[v] = V::load(b + v * V::kLanes);
-  for (int r = 0; r < kRows; ++r) {
-    const typename V::Reg left = V::broadcast(a.row(r));
-    for (int v = 0; v < kVectors; ++v) sum[r][v] = V::fma(left, right[v], sum[r][v]);
-  }
+  unrolled<kVectors>([&](auto v) { right[v.kValue] = V::load(b + v.kValue * V::kLanes); });
+  unrolled<kRows>([&](auto r) {
+    const typename V::Reg left = V::broadcast(a.row(r.kValue));
+    unrolled<kVectors>([&](auto v) {
+      sum[r.kValue][v.kValue] = V::fma(left, right[v.kValue], sum[r.kValue][v.kValue]);
+    });
+  });
   a.advance(t.a_step);
   b += t.b_step;
 }
@@ -64,8 +83,12 @@ void compute(const GemmTile<typename V::Elem>& t) {
   using T = typename V::Elem;
   constexpr int kColumns = kVectors * V::kLanes;
   typename V::Reg sum[kRows][kVectors];
-  for (int r = 0; r < kRows; ++r)
-    for (int v = 0; v < kVectors; ++v) sum[r][v] = V::zero();
+  const auto each_sum = [&](auto body) {
+    unrolled<kRows>([&](auto r) {
+      unrolled<kVectors>([&](auto v) { body(sum[r.kValue][v.kValue], r.kValue, v.kValue); });
+    });
+  };
+  each_sum([](auto& x, int, int) { x = V::zero(); });
   const bool whole = t.col_stride == 1 && t.cols == kColumns;
   Rows<T, kRows, kApart> a(t);
   const T* b = t.b;
@@ -87,19 +110,16 @@ void compute(const GemmTile<typename V::Elem>& t) {
 
   if (!whole) {
     alignas(64) T sums[kRows * kColumns];
-    for (int r = 0; r < kRows; ++r)
-      for (int v = 0; v < kVectors; ++v) V::store(sums + r * kColumns + v * V::kLanes, sum[r][v]);
+    each_sum([&](auto& x, int r, int v) { V::store(sums + r * kColumns + v * V::kLanes, x); });
     put_partial(t, sums, kColumns);
     return;
   }
-  T* c = t.c;
+  T* const c = t.c;
   const int64_t row_stride = t.row_stride;
   if (t.add)
-    for (int r = 0; r < kRows; ++r)
-      for (int v = 0; v < kVectors; ++v)
-        sum[r][v] = V::add(V::load(c + r * row_stride + v * V::kLanes), sum[r][v]);
-  for (int r = 0; r < kRows; ++r)
-    for (int v = 0; v < kVectors; ++v) V::store(c + r * row_stride + v * V::kLanes, sum[r][v]);
+    each_sum(
+        [&](auto& x, int r, int v) { x = V::add(V::load(c + r * row_stride + v * V::kLanes), x); });
+  each_sum([&](auto& x, int r, int v) { V::store(c + r * row_stride + v * V::kLanes, x); });
 }
 
 // A kernel for every number of rows, so that a short tile pays for no rows that it does not have.
