@@ -49,9 +49,13 @@ TEST(RandomGraphs, ParsedGraphOnCpuAgreesWithRefEndToEnd) {
     const Graph parsed = parse_graph(print(b.graph()));
     const NamedTensors on_ref = evaluate(b.graph(), *ref, b.tensors());
     const NamedTensors on_cpu = evaluate(parsed, *cpu, b.tensors());
-    for (const auto& [name, tensor] : on_ref)
-      ASSERT_EQ(difference(on_cpu.at(name), tensor, dtype == DType::kF64 ? 1e-10 : 1e-3), "")
+    for (const auto& [name, tensor] : on_ref) {
+      // Values are a few units in size; a gradient may cancel to nothing on one side.
+      Tensor unit(TensorType{DType::kF64, tensor.type().shape});
+      for (int64_t i = 0; i < unit.elements(); ++i) unit.set(i, 1e-3);
+      ASSERT_EQ(difference(on_cpu.at(name), tensor, dtype == DType::kF64 ? 1e-10 : 1e-3, &unit), "")
           << "seed " << seed << ", output " << name;
+    }
   }
 }
 
@@ -80,7 +84,7 @@ TEST(RandomGraphs, GradientsAgreeWithDifferences) {
     const GradientCheck check = check_gradients(loss_only, b.tensors(), *cpu, *ref, 3);
     ASSERT_EQ(check.problem, "") << "seed " << seed;
     inputs += check.inputs_checked;
-    zeros += check.zero_gradients;  // inputs that reach no output
+    zeros += check.unresolved;  // inputs that reach no output
   }
   EXPECT_GT(inputs, cases(200));
   EXPECT_LT(zeros, inputs / 4);

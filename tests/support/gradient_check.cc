@@ -84,22 +84,25 @@ GradientCheck check_gradients(const Graph& graph,
   for (size_t i = 0; i < names.size(); ++i) full.add_output("gradient." + names[i], gradient[i]);
   const NamedTensors results = evaluate(full, backend, inputs);
 
+  const double loss_size = std::max(1.0, std::fabs(results.at("loss").at(0)));
   GradientCheck report;
   for (const std::string& name : names) {
     const Tensor& g = results.at("gradient." + name);
     Tensor direction(g.type());
     for (int64_t i = 0; i < direction.elements(); ++i) direction.set(i, random.uniform(-1.0, 1.0));
-    double analytic = 0, magnitude = 0;
-    for (int64_t i = 0; i < g.elements(); ++i) {
-      analytic += g.at(i) * direction.at(i);
-      magnitude += std::fabs(g.at(i) * direction.at(i));
-    }
+    double analytic = 0;
+    for (int64_t i = 0; i < g.elements(); ++i) analytic += g.at(i) * direction.at(i);
     const double numeric = numeric_derivative(forward, inputs, name, direction, reference);
     const double size = std::max(std::fabs(analytic), std::fabs(numeric));
     const double error = size == 0 ? 0 : std::fabs(analytic - numeric) / size;
     ++report.inputs_checked;
+    // The differences themselves are off by about 1e-13 of the loss: below this they show only
+    // that both are small.
+    if (size <= 1e-8 * loss_size) {
+      ++report.unresolved;
+      continue;
+    }
     report.worst = std::max(report.worst, error);
-    if (magnitude == 0) ++report.zero_gradients;
     if (!(error <= kAllowed))
       report.problem =
           fmt::format("input '{}': autodiff {:.12g}, differences {:.12g}, error {:.3g}",

@@ -12,8 +12,8 @@ namespace ridge::test {
 struct GradientCheck {
   std::string problem;  ///< Empty when every float input passed.
   int inputs_checked = 0;
-  int zero_gradients = 0;  ///< Inputs for which both sides were zero: nothing was checked.
-  double worst = 0;        ///< Largest relative error met.
+  int unresolved = 0;  ///< Inputs whose derivative is too close to zero to be checked.
+  double worst = 0;    ///< Largest relative error met.
 };
 
 /// f64 graphs: for each float input x, the derivative of a random weighted sum of all float outputs
