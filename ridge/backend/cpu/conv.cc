@@ -10,6 +10,7 @@
 #include "ridge/backend/cpu/gemm.h"
 #include "ridge/backend/cpu/half_rows.h"
 #include "ridge/backend/cpu/strided_copy.h"
+#include "ridge/backend/cpu/workspace.h"
 #include "ridge/base/parallel.h"
 
 namespace ridge::cpu {
@@ -18,24 +19,6 @@ namespace {
 // Few enough for the nearer caches, enough rows to repay packing the other factor for each chunk.
 constexpr int64_t kPatchBytes = 2 << 20;
 constexpr int64_t kCopyBytes = 64 << 10;
-
-// Hands out pieces of a workspace; with a null base it only counts.
-class Workspace {
- public:
-  explicit Workspace(void* base) : base_(static_cast<char*>(base)) {}
-
-  template <typename T>
-  T* take(int64_t elements) {
-    T* piece = base_ == nullptr ? nullptr : reinterpret_cast<T*>(base_ + used_);
-    used_ += (static_cast<size_t>(elements) * sizeof(T) + 63) / 64 * 64;
-    return piece;
-  }
-  size_t used() const { return used_; }
-
- private:
-  char* base_;
-  size_t used_ = 0;
-};
 
 template <typename Op>
 ConvGeometry geometry(const Node& node) {

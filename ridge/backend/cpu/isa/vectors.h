@@ -1,5 +1,5 @@
 // Registers of the widest vectors of the instruction set that a file is compiled for, by element
-// type. Internal linkage, as kernel files share no code.
+// type; max(a, b) is b where either is NaN. Internal linkage, as kernel files share no code.
 #pragma once
 
 #include <immintrin.h>
@@ -25,7 +25,10 @@ struct Vector<float> {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves(p)), 16));
   }
   static void store(float* p, Reg x) { _mm512_storeu_ps(p, x); }
+  static Reg set(float x) { return _mm512_set1_ps(x); }
   static Reg add(Reg a, Reg b) { return _mm512_add_ps(a, b); }
+  static Reg mul(Reg a, Reg b) { return _mm512_mul_ps(a, b); }
+  static Reg max(Reg a, Reg b) { return _mm512_max_ps(a, b); }
   static Reg fma(Reg a, Reg b, Reg c) { return _mm512_fmadd_ps(a, b, c); }
 
  private:
@@ -41,7 +44,10 @@ struct Vector<double> {
   static Reg zero() { return _mm512_setzero_pd(); }
   static Reg load(const double* p) { return _mm512_loadu_pd(p); }
   static void store(double* p, Reg x) { _mm512_storeu_pd(p, x); }
+  static Reg set(double x) { return _mm512_set1_pd(x); }
   static Reg add(Reg a, Reg b) { return _mm512_add_pd(a, b); }
+  static Reg mul(Reg a, Reg b) { return _mm512_mul_pd(a, b); }
+  static Reg max(Reg a, Reg b) { return _mm512_max_pd(a, b); }
   static Reg fma(Reg a, Reg b, Reg c) { return _mm512_fmadd_pd(a, b, c); }
 };
 
@@ -58,7 +64,10 @@ struct Vector<float> {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves(p)), 16));
   }
   static void store(float* p, Reg x) { _mm256_storeu_ps(p, x); }
+  static Reg set(float x) { return _mm256_set1_ps(x); }
   static Reg add(Reg a, Reg b) { return _mm256_add_ps(a, b); }
+  static Reg mul(Reg a, Reg b) { return _mm256_mul_ps(a, b); }
+  static Reg max(Reg a, Reg b) { return _mm256_max_ps(a, b); }
   static Reg fma(Reg a, Reg b, Reg c) { return _mm256_fmadd_ps(a, b, c); }
 
  private:
@@ -72,7 +81,10 @@ struct Vector<double> {
   static Reg zero() { return _mm256_setzero_pd(); }
   static Reg load(const double* p) { return _mm256_loadu_pd(p); }
   static void store(double* p, Reg x) { _mm256_storeu_pd(p, x); }
+  static Reg set(double x) { return _mm256_set1_pd(x); }
   static Reg add(Reg a, Reg b) { return _mm256_add_pd(a, b); }
+  static Reg mul(Reg a, Reg b) { return _mm256_mul_pd(a, b); }
+  static Reg max(Reg a, Reg b) { return _mm256_max_pd(a, b); }
   static Reg fma(Reg a, Reg b, Reg c) { return _mm256_fmadd_pd(a, b, c); }
 };
 
