@@ -211,7 +211,7 @@ TEST(CpuAttention, WorkspaceDoesNotGrowWithTheLength) {
     build({1, 4, length, length, 8, 8}, b);
     return backend->instantiate(*b.graph().outputs()[0].value.node, 0)->workspace_bytes();
   };
-  for (DType dtype : kFloatDTypes) EXPECT_EQ(workspace(dtype, 2048), workspace(dtype, 8192));
+  for (DType dtype : kFloatDTypes) EXPECT_EQ(workspace(dtype, 1024), workspace(dtype, 4096));
 }
 
 }  // namespace
