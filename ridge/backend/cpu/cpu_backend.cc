@@ -1,6 +1,7 @@
 #include "ridge/backend/cpu/cpu_backend.h"
 
 #include "ridge/backend/cpu/cpu_kernels.h"
+#include "ridge/backend/cpu/peak.h"
 
 namespace ridge {
 namespace {
@@ -27,8 +28,13 @@ class CpuBackend final : public HostBackend {
   explicit CpuBackend(StreamMode mode) : HostBackend("cpu", all_kernels(), mode) {}
 
   Calibration calibrate() override {
+    constexpr size_t kCopyBytes = size_t{128} << 20;  // far beyond any last cache's share
     Calibration result;
-    result.copy_bytes_per_s = measure_copy_bandwidth();
+    result.flops_per_s[DType::kF64] = cpu::measure_fma_peak(DType::kF64);
+    // 16-bit floats are widened and multiplied in f32.
+    for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16})
+      result.flops_per_s[dtype] = cpu::measure_fma_peak(DType::kF32);
+    result.copy_bytes_per_s = cpu::measure_copy_bandwidth(kCopyBytes);
     result.launch_s = measure_launch_seconds();
     return result;
   }
