@@ -18,13 +18,24 @@ void fill_words(const DropoutStream& s, uint64_t block, int64_t blocks, uint32_t
   }
 }
 
+// x / keep by its reciprocal, corrected by the remainder (Markstein, "Computation of elementary
+// functions on the IBM RISC System/6000 processor", 1990): a vector division would take longer than
+// the random numbers do.
+inline double quotient(double x, double keep, double reciprocal) {
+  const double near = x * reciprocal;
+  const double rest = __builtin_fma(-near, keep, x);
+  return rest == rest ? __builtin_fma(rest, reciprocal, near) : near;  // near is infinite or NaN
+}
+
 // x / keep, rounded once to T.
 template <typename T>
-Computed<T> divided(Computed<T> x, double keep) {
-  if constexpr (kIsHalf<T>)
-    return round_odd(static_cast<double>(x) / keep);
+Computed<T> divided(Computed<T> x, double keep, double reciprocal) {
+  if constexpr (std::is_same_v<T, double>)
+    return x / keep;
+  else if constexpr (kIsHalf<T>)
+    return round_odd(quotient(static_cast<double>(x), keep, reciprocal));
   else
-    return static_cast<T>(static_cast<double>(x) / keep);
+    return static_cast<float>(quotient(static_cast<double>(x), keep, reciprocal));
 }
 
 template <typename T>
@@ -32,6 +43,7 @@ void dropout(const DropoutStream& s, uint64_t first, const void* x, void* y, int
   using A = Computed<T>;
   alignas(64) uint32_t words[kBlock + kWords];
   alignas(64) A block[kBlock];
+  const double reciprocal = 1.0 / s.keep;
   for (int64_t begin = 0; begin < n; begin += kBlock) {
     const int64_t count = least(kBlock, n - begin);
     const uint64_t index = first + static_cast<uint64_t>(begin);
@@ -45,7 +57,7 @@ void dropout(const DropoutStream& s, uint64_t first, const void* x, void* y, int
     else
       for (int64_t i = 0; i < count; ++i) block[i] = from[i];
     for (int64_t i = 0; i < count; ++i) {
-      const A kept = divided<T>(block[i], s.keep);
+      const A kept = divided<T>(block[i], s.keep, reciprocal);
       block[i] = word[i] >> 8 >= s.threshold ? kept : A(0);
     }
     if constexpr (kIsHalf<T>)

@@ -99,6 +99,15 @@ bool is_larger(A a, A b) {
     return a > b;
 }
 
+template <typename A>
+bool is_same(A a, A b) {
+  if constexpr (kIsFloat<A>)
+    return (a == b) | ((a != a) & (b != b));
+  else
+    return a == b;
+}
+
+// The largest, then the first that is the same: blocks that do not hold it are passed over whole.
 template <typename T>
 int64_t first_largest(const T* x, int64_t n) {
   using A = Computed<T>;
@@ -109,11 +118,15 @@ int64_t first_largest(const T* x, int64_t n) {
     best = x[0];
     for (int64_t i = 1; i < n; ++i) best = x[i] > best ? x[i] : best;
   }
-  for (int64_t i = 0; i < n; ++i) {
-    const A each = wide(x[i]);
-    if (each == best || (each != each && best != best)) return i;
+  constexpr int64_t kLook = 128;
+  int64_t i = 0;
+  for (; i + kLook <= n; i += kLook) {
+    A found = 0;
+    for (int64_t j = 0; j < kLook; ++j) found = is_same(wide(x[i + j]), best) ? A(1) : found;
+    if (found != A(0)) break;
   }
-  return 0;
+  while (i < n - 1 && !is_same(wide(x[i]), best)) ++i;
+  return i;
 }
 
 template <typename T>
