@@ -3,9 +3,10 @@
 #include <fmt/ranges.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <iterator>
+#include <memory>
 
 #include "ridge/base/json_writer.h"
 #include "ridge/graph/batch_flow.h"
@@ -18,11 +19,16 @@ namespace ridge {
 namespace {
 
 std::string read_file(const std::string& path) {
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file.is_open() || file.bad())
-    throw UserError(fmt::format("cannot read '{}': {}", path, std::strerror(errno ? errno : EIO)),
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"),
+                                                             std::fclose);
+  std::string text;
+  if (file != nullptr) {
+    char block[1 << 16];
+    while (const size_t count = std::fread(block, 1, sizeof block, file.get()))
+      text.append(block, count);
+  }
+  if (file == nullptr || std::ferror(file.get()))
+    throw UserError(fmt::format("cannot read '{}': {}", path, std::strerror(errno)),
                     "give the path of a graph file such as examples/mlp.graph");
   return text;
 }

@@ -1,0 +1,111 @@
+// `ridge inspect`, from a file to the report and the exit code. Runs in the root of the project.
+#include "ridge/cli/inspect.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "ridge/base/error.h"
+#include "ridge/cli/command.h"
+
+namespace ridge {
+namespace {
+
+constexpr const char* kExample = "examples/mlp.graph";
+
+struct Outcome {
+  int code;
+  std::string out, err;
+};
+
+// Runs the command line in this process.
+Outcome run(std::vector<std::string> words) {
+  words.insert(words.begin(), "ridge");
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  ::testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStderr();
+  const int code = run_command(static_cast<int>(argv.size()), argv.data());
+  std::fflush(stdout);
+  return {code, ::testing::internal::GetCapturedStdout(), ::testing::internal::GetCapturedStderr()};
+}
+
+// A file that goes with the test.
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(const std::string& text)
+      : path_(std::filesystem::temp_directory_path() /
+              fmt::format("ridge_inspect_test_{}.graph", std::rand())) {
+    std::ofstream(path_) << text;
+  }
+  ~TemporaryFile() { std::filesystem::remove(path_); }
+  std::string path() const { return path_.string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+TEST(Inspect, ExampleInNumbers) {
+  const auto report = nlohmann::json::parse(inspect({.file = kExample, .json = true}));
+  EXPECT_EQ(report["schema"], "ridge.inspect/1");
+  EXPECT_EQ(report["dims"]["B"], 64);
+  EXPECT_TRUE(report["separable"]);
+  EXPECT_EQ(report["not_separable_because"], "");
+  // Two layers, forward and two gradients each; the gradient of the data is counted too:
+  // 2 * 64 * (3 * 784 * 128 + 3 * 128 * 10).
+  double product_flops = 0;
+  for (const auto& op : report["ops"])
+    if (op["op"] == "matmul") product_flops = op["flops"].get<double>();
+  EXPECT_EQ(product_flops, 2.0 * 64 * 3 * (784 * 128 + 128 * 10));
+  // The gradient buffers are the state: 784 * 128 + 128 + 128 * 10 + 10 floats.
+  EXPECT_EQ(report["state_bytes"], 4 * (784 * 128 + 128 + 128 * 10 + 10));
+}
+
+TEST(Inspect, DataGoToStdoutAndNothingElse) {
+  const Outcome text = run({"inspect", kExample});
+  EXPECT_EQ(text.code, 0);
+  EXPECT_EQ(text.err, "");
+  EXPECT_NE(text.out.find("micro-batches: separable"), text.out.npos);
+  const Outcome json = run({"inspect", kExample, "--json", "--nodes"});
+  EXPECT_EQ(json.code, 0);
+  const auto report = nlohmann::json::parse(json.out);
+  const TemporaryFile printed(report["text"].get<std::string>());
+  EXPECT_EQ(run({"inspect", printed.path(), "--json", "--nodes"}).out, json.out);
+}
+
+TEST(Inspect, WrongInputGivesOneLineAndCodeTwo) {
+  const TemporaryFile broken("ridge.graph/1 \"g\"\n%0 = inputt() : f32[] @ \"x\"\n");
+  const std::vector<std::vector<std::string>> wrong = {{"inspect", broken.path()},
+                                                       {"inspect", "no/such.graph"},
+                                                       {"inspect", "examples"},
+                                                       {"inspect"},
+                                                       {"inspekt", kExample},
+                                                       {"inspect", kExample, "--jsn"},
+                                                       {}};
+  for (const auto& words : wrong) {
+    const Outcome outcome = run(words);
+    EXPECT_EQ(outcome.code, 2);
+    EXPECT_EQ(outcome.out, "");
+    EXPECT_TRUE(outcome.err.starts_with("error: ")) << outcome.err;
+    EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+  }
+  EXPECT_EQ(run({"inspect", broken.path()}).err,
+            "error: " + broken.path() +
+                ":2:1: unknown op 'inputt', at site 'x'; did you mean 'input'?\n");
+}
+
+TEST(Command, HelpAndVersionAreFine) {
+  EXPECT_EQ(run({"--version"}).out.substr(0, 6), "ridge ");
+  const Outcome help = run({"--help"});
+  EXPECT_EQ(help.code, 0);
+  EXPECT_NE(help.out.find("inspect"), help.out.npos);
+}
+
+}  // namespace
+}  // namespace ridge
