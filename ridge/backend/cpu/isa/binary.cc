@@ -49,14 +49,14 @@ struct Div {
 struct Maximum {
   template <typename T>
   static T of(T a, T b) {
-    return (a >= b) | (a != a) ? a : b;
+    return ((a >= b) | (a != a)) ? a : b;
   }
 };
 
 struct Minimum {
   template <typename T>
   static T of(T a, T b) {
-    return (a <= b) | (a != a) ? a : b;
+    return ((a <= b) | (a != a)) ? a : b;
   }
 };
 

@@ -25,7 +25,7 @@ To saturated(From x) {
   constexpr From kEnd = static_cast<From>(largest<To>() / 2 + 1) * From(2);
   constexpr From kBegin = kIsSigned<To> ? -kEnd : From(0);
   constexpr To kSmallest = static_cast<To>(~largest<To>());
-  const From inside = (x > kBegin) & (x < kEnd) ? x : From(0);
+  const From inside = ((x > kBegin) & (x < kEnd)) ? x : From(0);
   using Wide = std::conditional_t<sizeof(To) < 4, int32_t, To>;
   To y = static_cast<To>(static_cast<Wide>(inside));
   y = x >= kEnd ? largest<To>() : y;

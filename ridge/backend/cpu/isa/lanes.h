@@ -248,8 +248,8 @@ struct Larger {
   static Lanes<A> of(const Lanes<A>& a, const Lanes<A>& b) {
     return Lanes<A>::max(a, b);
   }
-  static float of(float a, float b) { return (a >= b) | (a != a) ? a : b; }
-  static double of(double a, double b) { return (a >= b) | (a != a) ? a : b; }
+  static float of(float a, float b) { return ((a >= b) | (a != a)) ? a : b; }
+  static double of(double a, double b) { return ((a >= b) | (a != a)) ? a : b; }
   template <typename A>
   static constexpr A kNeutral = A(-__builtin_inf());
 };
