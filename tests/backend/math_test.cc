@@ -10,6 +10,7 @@
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/source.h"
 #include "tests/backend/cpu_runs.h"
+#include "tests/support/scale.h"
 
 namespace ridge::test {
 namespace {
@@ -44,9 +45,10 @@ int64_t place(float x) {
 }
 
 Tensor sample() {
-  constexpr uint64_t kStep = 1021;
+  constexpr uint64_t kPatterns = uint64_t{1} << 32;
+  const uint64_t step = kPatterns / static_cast<uint64_t>(cases(4206593)) | 1u;  // normally 1021
   std::vector<float> x;
-  for (uint64_t bits = 0; bits < uint64_t{1} << 32; bits += kStep)
+  for (uint64_t bits = 0; bits < kPatterns; bits += step)
     x.push_back(std::bit_cast<float>(static_cast<uint32_t>(bits)));
   return vector_of(x);
 }
