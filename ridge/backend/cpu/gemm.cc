@@ -1,11 +1,11 @@
 // The driver of the packed GEMM: packs by plan and hands tiles to the kernels of the instruction
 // set in use.
 //
-// Large products: for each chain of depth (and at most so many rows), (1) pack op(A) into panels;
-// (2) run the tasks, each a group of rows by a group of columns, which packs its columns of op(B)
-// strip by strip on its own stack. Small or thin products and batches of them, here called local:
-// a task packs there what it packs of both, and reads the rest where it lies. All give the same
-// bits.
+// A product is cut into tasks, each some rows by some columns of C over the whole depth. For each
+// chain of depth a task packs its rows of op(A) into panels, then its columns of op(B) strip by
+// strip, all on its own stack; what a thin product would use too seldom it reads where it lies.
+// Tasks share nothing that is written: on processors with several last-level caches, packing for
+// one another would cost more than packing twice.
 #include "ridge/backend/cpu/gemm.h"
 
 #include <utility>
@@ -14,12 +14,11 @@
 #include "ridge/backend/cpu/gemm_plan.h"
 #include "ridge/backend/cpu/half_rows.h"
 #include "ridge/backend/cpu/isa/gemm_kernels.h"
+#include "ridge/base/error.h"
 #include "ridge/base/parallel.h"
 
 namespace ridge::cpu {
 namespace {
-
-constexpr int64_t kRowGrain = 16;
 
 // An operand as (lanes, depth): lanes are rows of op(A) or columns of op(B).
 template <typename In>
@@ -67,9 +66,10 @@ struct PanelledRows {
 // What the tiles of one panel of columns share.
 template <typename T>
 struct Step {
+  int64_t p;  // of the first step of depth
   int64_t depth;
   const T* a;     // of the first row: panels, or the operand where it lies
-  int64_t a_row;  // for the operand: its strides; 0 for panels
+  int64_t a_row;  // strides of the operand; 0 for panels
   int64_t a_step;
   const T* b;
   int64_t b_step;
@@ -164,19 +164,10 @@ class Product {
     std::swap(c_.row_stride, c_.col_stride);
   }
 
-  int64_t local_tasks() const { return local_blocks() * plan_.column_groups; }
-  void run_local(int64_t task) const;
-  void run_shared(void* workspace) const;
+  /// `scratch` holds plan.scratch_elements, of which tasks touch their own.
+  void run_task(int64_t task, T* scratch) const;
 
  private:
-  // One round of packing and tasks: some rows and columns of C, one chain of depth.
-  struct Super {
-    PanelledRows rows;
-    Range columns, depth;
-    T* packed;  // panels of all rows
-    Result<T> c;
-  };
-
   static const GemmKernel<float>& kernel_of(const GemmKernels& kernels, float) {
     return *kernels.f32;
   }
@@ -184,23 +175,19 @@ class Product {
     return *kernels.f64;
   }
 
-  int64_t local_blocks() const { return ceil_div(plan_.m, plan_.block_rows); }
-  PanelledRows panelled(Range rows) const { return {rows, kernel_.rows}; }
-
-  void pack_rows(const PanelledRows& rows, Range panels, Range depth, T* to) const;
+  // 16-bit sums of a single chain of depth go into C tile by tile.
+  bool rounds_at_once() const { return is_half<In> && plan_.scratch_elements == 0; }
+  void run_block(const PanelledRows& rows, Range columns, Result<T> sums) const;
+  void run_strip(
+      const PanelledRows& rows, Range strip, Step<T> step, Result<T> sums, Ahead ahead) const;
+  Ahead after(const PanelledRows& rows, Range columns, Range strip, Range depth) const;
+  Step<T> take_rows(const PanelledRows& rows, Range depth, T* packed) const;
+  void pack_rows(const PanelledRows& rows, Range depth, T* to) const;
   void pack_columns(Range columns, Range depth, T* to) const;
-  void multiply(
-      const PanelledRows& rows, Range panels, const Step<T>& step, Result<T> c, Ahead& ahead) const;
-  void run_local_columns(const PanelledRows& rows, Range columns, Range depth, Step<T> step) const;
-  void take_columns(int64_t j, Range depth, T* packed, Step<T>& step) const;
+  void multiply(const PanelledRows& rows, const Step<T>& step, Result<T> c, Ahead& ahead) const;
   void multiply_16_bit(const PanelledRows& rows, const Step<T>& step, Result<In> c) const;
-  void pack_super(const Super& super) const;
-  void run_super(const Super& super) const;
-  void run_task(const Super& super, Range panels, Range columns) const;
-  void run_strip(const Super& super, Range panels, Range strip, Ahead& ahead) const;
-  void widen_result(const Super& super) const;
-  void narrow_result(const Super& super) const;
-  void put_row(const T* from, int64_t n, Result<In> to) const;
+  void widen_row_of(Result<In> from, int64_t n, T* to) const;
+  void narrow_row_to(const T* from, int64_t n, Result<In> to) const;
 
   const GemmPlan& plan_;
   const GemmKernels& kernels_;
@@ -211,12 +198,113 @@ class Product {
   bool accumulate_;
 };
 
-// `to` receives one chain of depth of all of `rows`; this fills in the named panels.
 template <typename In>
-void Product<In>::pack_rows(const PanelledRows& rows, Range panels, Range depth, T* to) const {
+void Product<In>::run_task(int64_t task, T* scratch) const {
+  const PanelledRows rows(part(plan_.m, plan_.row_blocks, task % plan_.row_blocks), kernel_.rows);
+  const int64_t strips = ceil_div(plan_.n, plan_.strip_columns);
+  const Range group = part(strips, plan_.column_groups, task / plan_.row_blocks);
+  const Range columns{group.begin * plan_.strip_columns,
+                      std::min(plan_.n, group.end * plan_.strip_columns)};
+  if constexpr (!is_half<In>) {
+    run_block(rows, columns, c_.at(rows.begin, columns.begin));
+  } else if (rounds_at_once()) {
+    run_block(rows, columns, {});
+  } else {
+    // The sums begin as the old C and are rounded once, at the end.
+    const Result<T> sums{scratch + rows.begin * plan_.n + columns.begin, plan_.n, 1};
+    for (int64_t i = 0; accumulate_ && i < rows.count; ++i)
+      widen_row_of(c_.at(rows.begin + i, columns.begin), columns.size(), sums.at(i, 0).data);
+    run_block(rows, columns, sums);
+    for (int64_t i = 0; i < rows.count; ++i)
+      narrow_row_to(sums.at(i, 0).data, columns.size(), c_.at(rows.begin + i, columns.begin));
+  }
+}
+
+// `sums` is unused where rounds_at_once.
+template <typename In>
+void Product<In>::run_block(const PanelledRows& rows, Range columns, Result<T> sums) const {
+  alignas(64) T packed[kGemmBlockBytes / sizeof(T)];
+  for (int64_t p = 0; p < plan_.k; p += plan_.depth) {
+    const Range depth = plan_.chain(p);
+    Step<T> step = take_rows(rows, depth, packed);
+    step.p = p;
+    step.add = accumulate_ || p > 0;
+    for (int64_t j = columns.begin; j < columns.end; j += plan_.strip_columns) {
+      const Range strip{j, std::min(j + plan_.strip_columns, columns.end)};
+      Ahead ahead;
+      if (plan_.fetch) ahead = after(rows, columns, strip, depth);
+      run_strip(rows, strip, step, sums.at(0, j - columns.begin), ahead);
+    }
+  }
+}
+
+// The strip that is packed after this one: beside it, deeper, or of the next task, which the same
+// thread may well run.
+template <typename In>
+Ahead Product<In>::after(const PanelledRows& rows, Range columns, Range strip, Range depth) const {
+  const int64_t turns = rows.panels * ceil_div(strip.size(), kernel_.cols);
+  const bool beside = strip.end < columns.end;
+  const bool deeper = !beside && depth.end < plan_.k;
+  const int64_t first = deeper ? columns.begin : strip.end;
+  const int64_t p = beside ? depth.begin : deeper ? depth.end : 0;
+  if (first >= plan_.n) return {};
+  const int64_t last = std::min(first + plan_.strip_columns, plan_.n);
+  return Ahead(b_, {first, last}, plan_.chain(p), turns);
+}
+
+template <typename In>
+void Product<In>::run_strip(
+    const PanelledRows& rows, Range strip, Step<T> step, Result<T> sums, Ahead ahead) const {
+  alignas(64) T packed[kGemmStripBytes / sizeof(T)];
+  const Range depth{step.p, step.p + step.depth};
+  const bool direct = plan_.direct_b && b_.lane_stride == 1;
+  if (!direct) pack_columns(strip, depth, packed);
+  for (int64_t j = strip.begin; j < strip.end; j += kernel_.cols) {
+    step.cols = std::min<int64_t>(kernel_.cols, strip.end - j);
+    step.b = packed + (j - strip.begin) * step.depth;
+    step.b_step = kernel_.cols;
+    if constexpr (!is_half<In>)
+      if (direct) {
+        // A panel that ends inside a vector is packed, as reading it would pass its end.
+        if (step.cols % kernel_.lanes != 0) {
+          pack_columns({j, strip.end}, depth, packed);
+          step.b = packed;
+        } else {
+          step.b = b_.at(j, step.p);
+          step.b_step = b_.depth_stride;
+        }
+      }
+    if (!rounds_at_once())
+      multiply(rows, step, sums.at(0, j - strip.begin), ahead);
+    else
+      multiply_16_bit(rows, step, c_.at(rows.begin, j));
+  }
+}
+
+// The rows of one chain of depth: where they lie, or packed.
+template <typename In>
+Step<ComputeType<In>> Product<In>::take_rows(const PanelledRows& rows,
+                                             Range depth,
+                                             T* packed) const {
+  Step<T> step{};
+  step.depth = depth.size();
+  if constexpr (!is_half<In>)
+    if (plan_.direct_a) {
+      step.a = a_.at(rows.begin, depth.begin);
+      step.a_row = a_.lane_stride;
+      step.a_step = a_.depth_stride;
+      return step;
+    }
+  pack_rows(rows, depth, packed);
+  step.a = packed;
+  return step;
+}
+
+template <typename In>
+void Product<In>::pack_rows(const PanelledRows& rows, Range depth, T* to) const {
   const int64_t steps = pack_steps(a_);
   for (int64_t p = depth.begin; p < depth.end; p += steps)
-    for (int64_t i = panels.begin; i < panels.end; ++i) {
+    for (int64_t i = 0; i < rows.panels; ++i) {
       const Range r = rows.panel(i);
       const int lanes = static_cast<int>(r.size());
       pack(kernels_,
@@ -246,13 +334,14 @@ void Product<In>::pack_columns(Range columns, Range depth, T* to) const {
             to + (j - columns.begin) * depth.size() + (p - depth.begin) * width});
 }
 
-// `c` is where the first of all `rows` goes.
 template <typename In>
-void Product<In>::multiply(
-    const PanelledRows& rows, Range panels, const Step<T>& step, Result<T> c, Ahead& ahead) const {
-  for (int64_t i = panels.begin; i < panels.end; ++i) {
+void Product<In>::multiply(const PanelledRows& rows,
+                           const Step<T>& step,
+                           Result<T> c,
+                           Ahead& ahead) const {
+  const bool packed = step.a_row == 0;
+  for (int64_t i = 0; i < rows.panels; ++i) {
     const Range r = rows.panel(i);
-    const bool packed = step.a_row == 0;
     ahead.fetch();
     kernel_.tile({step.depth,
                   step.a + r.begin * (packed ? step.depth : step.a_row),
@@ -269,213 +358,84 @@ void Product<In>::multiply(
   }
 }
 
-// As multiply, for a single chain of depth whose sums are rounded to 16 bits at once.
+// As multiply, for packed rows and a single chain of depth, whose sums are rounded at once.
 template <typename In>
 void Product<In>::multiply_16_bit(const PanelledRows& rows,
                                   const Step<T>& step,
                                   Result<In> c) const {
   constexpr int64_t kMostRows = 16;
   alignas(64) T sums[kMostRows * kGemmColumns];
+  alignas(64) T old[kGemmColumns];
   for (int64_t i = 0; i < rows.panels; ++i) {
     const Range r = rows.panel(i);
-    Ahead nothing;
     Step<T> one = step;
     one.a += r.begin * step.depth;
     one.add = false;
-    multiply(panelled({0, r.size()}), {0, 1}, one, {sums, step.cols, 1}, nothing);
+    Ahead nothing;
+    multiply({{0, r.size()}, r.size()}, one, {sums, step.cols, 1}, nothing);
     for (int64_t row = 0; row < r.size(); ++row) {
       T* const line = sums + row * step.cols;
       const Result<In> to = c.at(r.begin + row, 0);
-      for (int64_t j = 0; accumulate_ && j < step.cols; ++j)
-        line[j] = static_cast<T>(to.data[j * to.col_stride]) + line[j];
-      put_row(line, step.cols, to);
+      if (accumulate_) {
+        widen_row_of(to, step.cols, old);
+        for (int64_t j = 0; j < step.cols; ++j) line[j] = old[j] + line[j];
+      }
+      narrow_row_to(line, step.cols, to);
     }
   }
 }
 
 template <typename In>
-void Product<In>::run_local(int64_t task) const {
-  alignas(64) T packed_a[kGemmLocalBytes / sizeof(T)];
-  const PanelledRows rows = panelled(part(plan_.m, local_blocks(), task % local_blocks()));
-  const int64_t steps = ceil_div(plan_.n, kGemmColumns);
-  const Range group = part(steps, plan_.column_groups, task / local_blocks());
-  const Range columns{group.begin * kGemmColumns, std::min(plan_.n, group.end * kGemmColumns)};
-  for (int64_t p = 0; p < plan_.k; p += plan_.depth) {
-    const Range depth = plan_.chain(p);
-    Step<T> step{depth.size(), packed_a, 0, 0, nullptr, 0, 0, accumulate_ || p > 0};
-    if (!plan_.direct_a) {
-      pack_rows(rows, {0, rows.panels}, depth, packed_a);
-    } else if constexpr (!is_half<In>) {
-      step.a = a_.at(rows.begin, p);
-      step.a_row = a_.lane_stride;
-      step.a_step = a_.depth_stride;
-    }
-    run_local_columns(rows, columns, depth, step);
-  }
-}
-
-// One chain of depth of a local task, whose rows are ready in `step`.
-template <typename In>
-void Product<In>::run_local_columns(const PanelledRows& rows,
-                                    Range columns,
-                                    Range depth,
-                                    Step<T> step) const {
-  alignas(64) T packed[kGemmDepth * kGemmColumns];
-  for (int64_t j = columns.begin; j < columns.end; j += kernel_.cols) {
-    step.cols = std::min<int64_t>(kernel_.cols, columns.end - j);
-    take_columns(j, depth, packed, step);
-    const Result<In> c = c_.at(rows.begin, j);
-    Ahead nothing;
-    if constexpr (is_half<In>)
-      multiply_16_bit(rows, step, c);
-    else
-      multiply(rows, {0, rows.panels}, step, c, nothing);
-  }
-}
-
-// Points `step` at its columns from j on: where they lie, or packed.
-template <typename In>
-void Product<In>::take_columns(int64_t j, Range depth, T* packed, Step<T>& step) const {
-  if constexpr (!is_half<In>) {
-    // A panel that ends inside a vector is packed, as reading it would pass its end.
-    if (plan_.direct_b && b_.lane_stride == 1 && step.cols % kernel_.lanes == 0) {
-      step.b = b_.at(j, depth.begin);
-      step.b_step = b_.depth_stride;
-      return;
-    }
-  }
-  pack_columns({j, j + step.cols}, depth, packed);
-  step.b = packed;
-  step.b_step = kernel_.cols;
+void Product<In>::widen_row_of(Result<In> from, int64_t n, T* to) const {
+  if (from.col_stride == 1) return widen_row(from.data, to, n);
+  for (int64_t j = 0; j < n; ++j) to[j] = static_cast<T>(from.data[j * from.col_stride]);
 }
 
 template <typename In>
-void Product<In>::pack_super(const Super& super) const {
-  constexpr int64_t kPanels = 8;  // enough lanes for whole cache lines where they run along rows
-  parallel_for(super.rows.panels, kPanels, [&](int64_t begin, int64_t end) {
-    pack_rows(super.rows, {begin, end}, super.depth, super.packed);
-  });
-}
-
-// One group of rows by one group of columns, strip by strip. While it computes with one, it
-// fetches the next, even if that belongs to the next group: often the same thread runs it.
-template <typename In>
-void Product<In>::run_task(const Super& super, Range panels, Range columns) const {
-  for (int64_t j = columns.begin; j < columns.end; j += plan_.strip_columns) {
-    const Range strip{j, std::min(j + plan_.strip_columns, columns.end)};
-    const Range next{strip.end, std::min(strip.end + plan_.strip_columns, super.columns.end)};
-    Ahead ahead;
-    if (next.size() > 0)
-      ahead = Ahead(b_, next, super.depth, panels.size() * ceil_div(strip.size(), kernel_.cols));
-    run_strip(super, panels, strip, ahead);
-  }
-}
-
-template <typename In>
-void Product<In>::run_strip(const Super& super, Range panels, Range strip, Ahead& ahead) const {
-  alignas(64) T packed[kGemmStripBytes / sizeof(T)];
-  const int64_t depth = super.depth.size();
-  if (!plan_.direct_b) pack_columns(strip, super.depth, packed);
-  const int64_t blocks = ceil_div(panels.size() * kernel_.rows, plan_.block_rows);
-  for (int64_t block = 0; block < blocks; ++block) {
-    const Range some = part(panels.size(), blocks, block);
-    for (int64_t j = strip.begin; j < strip.end; j += kernel_.cols) {
-      const int64_t cols = std::min<int64_t>(kernel_.cols, strip.end - j);
-      const bool add = accumulate_ || super.depth.begin > 0;
-      Step<T> step{depth, super.packed, 0, 0, packed, kernel_.cols, cols, add};
-      if (plan_.direct_b)
-        take_columns(j, super.depth, packed, step);
-      else
-        step.b += (j - strip.begin) * depth;
-      multiply(super.rows,
-               {panels.begin + some.begin, panels.begin + some.end},
-               step,
-               super.c.at(0, j - super.columns.begin),
-               ahead);
-    }
-  }
-}
-
-template <typename In>
-void Product<In>::run_super(const Super& super) const {
-  pack_super(super);
-  const int64_t strips = ceil_div(super.columns.size(), plan_.strip_columns);
-  parallel_for(plan_.row_groups * plan_.column_groups, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t task = begin; task < end; ++task) {
-      const Range group = part(strips, plan_.column_groups, task % plan_.column_groups);
-      const int64_t first = super.columns.begin + group.begin * plan_.strip_columns;
-      const int64_t last = super.columns.begin + group.end * plan_.strip_columns;
-      run_task(super,
-               part(super.rows.panels, plan_.row_groups, task / plan_.column_groups),
-               {first, std::min(super.columns.end, last)});
-    }
-  });
-}
-
-template <typename In>
-void Product<In>::put_row(const T* from, int64_t n, Result<In> to) const {
+void Product<In>::narrow_row_to(const T* from, int64_t n, Result<In> to) const {
   if (to.col_stride == 1) return narrow_row(from, to.data, n);
   for (int64_t j = 0; j < n; ++j) to.data[j * to.col_stride] = static_cast<In>(from[j]);
 }
 
-// The f32 sums of 16-bit results begin as the old C.
-template <typename In>
-void Product<In>::widen_result(const Super& super) const {
-  parallel_for(super.rows.count, kRowGrain, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const Result<In> from = c_.at(super.rows.begin + i, super.columns.begin);
-      T* const to = super.c.at(i, 0).data;
-      if (from.col_stride == 1) {
-        widen_row(from.data, to, super.columns.size());
-      } else {
-        for (int64_t j = 0; j < super.columns.size(); ++j)
-          to[j] = static_cast<T>(from.data[j * from.col_stride]);
-      }
-    }
-  });
+// 16-bit products over several chains of depth need f32 sums: so much of C at a time.
+constexpr int64_t kMostRowsOfScratch = 2048;
+constexpr int64_t kMostColumnsOfScratch = 2048;
+
+bool needs_pieces(const GemmShape& shape, DType dtype) {
+  return size_of(dtype) == 2 && shape.k > kGemmDepth;
 }
 
-template <typename In>
-void Product<In>::narrow_result(const Super& super) const {
-  parallel_for(super.rows.count, kRowGrain, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i)
-      put_row(super.c.at(i, 0).data,
-              super.columns.size(),
-              c_.at(super.rows.begin + i, super.columns.begin));
-  });
-}
-
-template <typename In>
-void Product<In>::run_shared(void* workspace) const {
-  const uintptr_t aligned = (reinterpret_cast<uintptr_t>(workspace) + 63) & ~uintptr_t{63};
-  T* const packed = reinterpret_cast<T*>(aligned);
-  for (int64_t n0 = 0; n0 < plan_.n; n0 += plan_.super_n)
-    for (int64_t m0 = 0; m0 < plan_.m; m0 += plan_.super_m) {
-      Super super{panelled({m0, std::min(plan_.m, m0 + plan_.super_m)}),
-                  {n0, std::min(plan_.n, n0 + plan_.super_n)},
-                  {},
-                  packed,
-                  {}};
-      if constexpr (is_half<In>)
-        super.c = {packed + plan_.packed_elements, super.columns.size(), 1};
-      else
-        super.c = c_.at(m0, n0);
-      if (is_half<In> && accumulate_) widen_result(super);
-      for (int64_t p = 0; p < plan_.k; p += plan_.depth) {
-        super.depth = plan_.chain(p);
-        run_super(super);
-      }
-      if constexpr (is_half<In>) narrow_result(super);
+template <typename T>
+void run_in_pieces(const GemmShape& s, const T* a, const T* b, T* c, bool accumulate, void* work) {
+  for (int64_t i = 0; i < s.m; i += kMostRowsOfScratch)
+    for (int64_t j = 0; j < s.n; j += kMostColumnsOfScratch) {
+      GemmShape piece = s;
+      piece.m = std::min(kMostRowsOfScratch, s.m - i);
+      piece.n = std::min(kMostColumnsOfScratch, s.n - j);
+      const GemmPlan plan = make_gemm_plan(piece, dtype_of<T>(), 1);
+      const Product<T> product(plan,
+                               piece,
+                               a + i * (s.transpose_a ? 1 : s.lda),
+                               b + j * (s.transpose_b ? s.ldb : 1),
+                               {c + i * s.ldc + j, s.ldc, 1},
+                               accumulate);
+      const uintptr_t aligned = (reinterpret_cast<uintptr_t>(work) + 63) & ~uintptr_t{63};
+      parallel_for(plan.tasks(), 1, [&](int64_t begin, int64_t end) {
+        for (int64_t task = begin; task < end; ++task)
+          product.run_task(task, reinterpret_cast<ComputeType<T>*>(aligned));
+      });
     }
 }
 
 }  // namespace
 
 size_t gemm_workspace_bytes(const GemmShape& shape, DType dtype, int64_t batch_count) {
-  const GemmPlan plan = make_gemm_plan(shape, dtype, batch_count);
-  if (plan.local) return 0;
-  const int64_t elements = plan.packed_elements + plan.scratch_elements;
-  return static_cast<size_t>(elements) * (dtype == DType::kF64 ? 8 : 4) + 63;  // room to align
+  check_gemm_shape(shape);
+  check_internal(batch_count >= 0, "[gemm] batch of {} items", batch_count);
+  if (!needs_pieces(shape, dtype)) return 0;
+  const int64_t elements =
+      std::min(shape.m, kMostRowsOfScratch) * std::min(shape.n, kMostColumnsOfScratch);
+  return static_cast<size_t>(elements) * sizeof(float) + 63;  // room to align
 }
 
 template <typename T>
@@ -486,28 +446,35 @@ void gemm_batched(const GemmShape& shape,
                   T* c,
                   bool accumulate,
                   void* workspace) {
-  const GemmPlan plan = make_gemm_plan(shape, dtype_of<T>(), batch.count);
-  const auto item = [&](int64_t i) {
-    return Product<T>(plan,
-                      shape,
-                      a + i * batch.stride_a,
-                      b + i * batch.stride_b,
-                      {c + i * batch.stride_c, shape.ldc, 1},
-                      accumulate);
-  };
-  if (!plan.local) {
-    for (int64_t i = 0; i < batch.count; ++i) item(i).run_shared(workspace);
+  check_gemm_shape(shape);
+  if (needs_pieces(shape, dtype_of<T>())) {
+    for (int64_t i = 0; i < batch.count; ++i)
+      run_in_pieces(shape,
+                    a + i * batch.stride_a,
+                    b + i * batch.stride_b,
+                    c + i * batch.stride_c,
+                    accumulate,
+                    workspace);
     return;
   }
-  const int64_t tasks = item(0).local_tasks();
-  parallel_for(batch.count * tasks, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t task = begin; task < end; ++task) item(task / tasks).run_local(task % tasks);
+  const GemmPlan plan = make_gemm_plan(shape, dtype_of<T>(), batch.count);
+  parallel_for(batch.count * plan.tasks(), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t task = begin; task < end; ++task) {
+      const int64_t i = task / plan.tasks();
+      const Product<T> item(plan,
+                            shape,
+                            a + i * batch.stride_a,
+                            b + i * batch.stride_b,
+                            {c + i * batch.stride_c, shape.ldc, 1},
+                            accumulate);
+      item.run_task(task % plan.tasks(), nullptr);
+    }
   });
 }
 
 template <typename T>
 void gemm(const GemmShape& shape, const T* a, const T* b, T* c, bool accumulate, void* workspace) {
-  gemm_batched(shape, {}, a, b, c, accumulate, workspace);
+  gemm_batched(shape, GemmBatch{}, a, b, c, accumulate, workspace);
 }
 
 #define RIDGE_INSTANTIATE(T)                                                    \

@@ -35,7 +35,9 @@ struct GemmBatch {
   int64_t stride_c = 0;
 };
 
-/// Bytes of workspace that gemm needs (may be 0), for f32, f64, f16 or bf16.
+/// Bytes of workspace that gemm needs, for f32, f64, f16 or bf16: 0 but for 16-bit operands with
+/// k above 384, which keep f32 sums there. What is packed lies on the stack of each thread: up to
+/// 640 KiB.
 size_t gemm_workspace_bytes(const GemmShape& shape, DType dtype, int64_t batch_count = 1);
 
 /// C = op(A) op(B), plus the old C when `accumulate`. f16 and bf16 are summed in f32 and rounded

@@ -5,32 +5,88 @@
 namespace ridge::cpu {
 namespace {
 
-// Measured on Zen 4; not critical. The rows that a strip meets stay in the second-level cache
-// together with two strips and the tiles of C.
-constexpr int64_t kBlockBytes = 192 * kGemmDepth * 4;
-constexpr int64_t kMostRows = 2048;
-constexpr int64_t kMostScratchColumns = 2048;
-constexpr int64_t kTasks = 8;
-// A task with fewer would not repay packing a strip for them.
-constexpr int64_t kFewestRowsOfTask = 128;
-constexpr int64_t kFewestColumnsOfTask = 64;
+// Measured on Zen 4; not critical.
 
-// Packing repays when many tiles use a panel; sooner when the rows of an operand lie so that they
-// evict one another from the caches: a multiple of kWorstStride bytes apart.
-constexpr int64_t kFewColumns = 256;
-constexpr int64_t kVeryFewColumns = 64;
+// Packing repays when many tiles use a panel; sooner when rows lie so that they evict one another
+// from the caches (a multiple of kWorstStride bytes apart), or when a panel uses but a part of each
+// cache line (op(A) transposed), unless there are few lines.
+constexpr int64_t kFewColumns = 1024;
+constexpr int64_t kFewColumnsTransposed = 256;
+constexpr int64_t kFewColumnsWorst = 64;
+constexpr int64_t kFewLines = 128;
 constexpr int64_t kFewRows = 64;
-constexpr int64_t kVeryFewRows = 32;
+constexpr int64_t kFewRowsWorst = 32;
 constexpr int64_t kWorstStride = 4096;
-constexpr int64_t kDirectRows = 256;  // of one task
 
-// Multiply-adds below which barriers and a shared workspace cost more than packing twice.
-constexpr double kLocalWork = 0x1p20;
-constexpr double kLocalWorkInBatch = 0x1p24;
-constexpr double kLocalWorkOfTask = 0x1p19;
-constexpr int64_t kManyItems = 4;
+// Time to pack an element of op(A) or op(B), or to fetch one that is not packed, in terms of
+// multiplying it with 16 others.
+constexpr double kPackRow = 0.8;
+constexpr double kPackColumn = 0.5;
+constexpr double kFetch = 0.2;
+// Threads to cut for, and how much their idle time counts against time spent packing twice.
+struct Audience {
+  int64_t threads;
+  double weight;
+};
+constexpr Audience kAudiences[] = {{2, 0.5}, {8, 0.01}};
+// Of a task, if its rows or its columns are cut at all.
+constexpr int64_t kFewestRows = 64;
+constexpr int64_t kFewestColumns = 512;
+constexpr int64_t kMostTasks = 16;  // more only where there are many rows
+// Multiply-adds that a task should have, and of products worth a search for the best cut.
+constexpr double kWorkOfTask = 0x1p19;
+constexpr double kWorkOfSearch = 0x1p22;
 
-void check_shape(const GemmShape& s) {
+constexpr int64_t kCachedBytes = 256 * 1024;  // of op(B); less need not be fetched
+
+double count(int64_t x) { return static_cast<double>(x); }
+
+// Time of a cut beyond what the multiply-adds take, in terms of that: packing, and idle threads.
+double overhead(const GemmPlan& plan) {
+  const double rows = count(plan.m) / count(plan.row_blocks);
+  const double columns = count(plan.n) / count(plan.column_groups);
+  double sum = 16 * (plan.direct_a ? kFetch : kPackRow) / columns +
+               16 * (plan.direct_b ? kFetch : kPackColumn) / rows;
+  const int64_t strips = ceil_div(plan.n, plan.strip_columns);
+  const double largest_task =
+      count(ceil_div(strips, plan.column_groups)) / count(strips * plan.row_blocks);
+  for (const Audience& audience : kAudiences) {
+    const double last_end = count(ceil_div(plan.tasks(), audience.threads)) * largest_task;
+    sum += audience.weight * (last_end * count(audience.threads) - 1);
+  }
+  return sum;
+}
+
+void cut_into_tasks(GemmPlan& plan, int64_t batch_count, int64_t element) {
+  const int64_t most_rows = kGemmBlockBytes / (kGemmDepth * element);
+  const int64_t strips = ceil_div(plan.n, plan.strip_columns);
+  const double work = count(plan.m) * count(plan.n) * count(plan.k);
+  plan.row_blocks = ceil_div(plan.m, most_rows);
+  plan.column_groups = 1;
+  if (batch_count >= kMostTasks) return;
+  if (work < kWorkOfSearch) {
+    const int64_t most = plan.direct_a ? strips : std::max<int64_t>(1, plan.n / kFewestColumns);
+    plan.column_groups = std::clamp<int64_t>(static_cast<int64_t>(work / kWorkOfTask), 1, most);
+    return;
+  }
+  GemmPlan cut = plan;
+  double least = overhead(plan);
+  const int64_t most_blocks = std::max(plan.row_blocks, std::min(kMostTasks, plan.m / kFewestRows));
+  for (cut.row_blocks = plan.row_blocks; cut.row_blocks <= most_blocks; ++cut.row_blocks)
+    for (cut.column_groups = 1; cut.column_groups <= std::min(strips, kMostTasks);
+         ++cut.column_groups) {
+      if (cut.column_groups > 1 && cut.tasks() > 2 * kMostTasks) break;
+      const double here = overhead(cut);
+      if (here >= least) continue;
+      least = here;
+      plan.row_blocks = cut.row_blocks;
+      plan.column_groups = cut.column_groups;
+    }
+}
+
+}  // namespace
+
+void check_gemm_shape(const GemmShape& s) {
   const int64_t row_of_a = s.transpose_a ? s.m : s.k;
   const int64_t row_of_b = s.transpose_b ? s.k : s.n;
   check_internal(
@@ -46,32 +102,7 @@ void check_shape(const GemmShape& s) {
       s.ldc);
 }
 
-void cut_locally(GemmPlan& plan, double work, int64_t batch_count, int64_t element) {
-  const int64_t most_rows = plan.direct_a ? kDirectRows : kGemmLocalBytes / (kGemmDepth * element);
-  const double worth = std::min(work / kLocalWorkOfTask, static_cast<double>(kTasks));
-  const int64_t tasks = std::min(static_cast<int64_t>(worth), ceil_div(kTasks, batch_count));
-  plan.column_groups = std::clamp<int64_t>(tasks, 1, ceil_div(plan.n, kFewestColumnsOfTask));
-  const int64_t wanted = std::min(tasks / plan.column_groups, plan.m / kFewestRowsOfTask);
-  const int64_t blocks = std::max(ceil_div(plan.m, most_rows), wanted);
-  plan.block_rows = ceil_div(plan.m, blocks);
-}
-
-void cut_shared(GemmPlan& plan, bool needs_scratch, int64_t element) {
-  plan.block_rows = kBlockBytes / (kGemmDepth * element);
-  plan.super_m = ceil_div(plan.m, ceil_div(plan.m, kMostRows));
-  plan.super_n = needs_scratch ? std::min(plan.n, kMostScratchColumns) : plan.n;
-  const int64_t strips = ceil_div(plan.super_n, plan.strip_columns);
-  plan.column_groups = std::min(strips, 2 * kTasks);
-  plan.row_groups = std::clamp<int64_t>(
-      kTasks / plan.column_groups, 1, ceil_div(plan.super_m, kFewestRowsOfTask));
-  plan.packed_elements = round_up(plan.super_m * plan.depth, 16);
-  plan.scratch_elements = needs_scratch ? plan.super_m * plan.super_n : 0;
-}
-
-}  // namespace
-
 GemmPlan make_gemm_plan(const GemmShape& shape, DType dtype, int64_t batch_count) {
-  check_shape(shape);
   const int64_t element = dtype == DType::kF64 ? 8 : 4;  // of the accumulator
   GemmPlan plan{};
   plan.swapped = shape.n < 16 && shape.m > shape.n;
@@ -83,22 +114,20 @@ GemmPlan make_gemm_plan(const GemmShape& shape, DType dtype, int64_t batch_count
   plan.depth = std::min(plan.k, round_up(ceil_div(plan.k, chains), 8));
   plan.strip_columns = kGemmStripBytes / (kGemmDepth * element);
 
-  const double work =
-      static_cast<double>(plan.m) * static_cast<double>(plan.n) * static_cast<double>(plan.k);
   const bool is_16_bit = size_of(dtype) == 2;
-  const bool several_chains_of_16_bit = is_16_bit && plan.k > plan.depth;
   const int64_t ld_a = plan.swapped ? shape.ldb : shape.lda;
   const int64_t ld_b = plan.swapped ? shape.lda : shape.ldb;
   const bool worst_a = ld_a * element % kWorstStride == 0;
   const bool worst_b = ld_b * element % kWorstStride == 0;
-  plan.direct_a = !is_16_bit && plan.n <= (worst_a ? kVeryFewColumns : kFewColumns);
-  plan.direct_b = !is_16_bit && plan.m <= (worst_b ? kVeryFewRows : kFewRows);
-  const double little = batch_count > kManyItems ? kLocalWorkInBatch : kLocalWork;
-  plan.local = !several_chains_of_16_bit && (plan.direct_a || work <= little);
-  if (plan.local)
-    cut_locally(plan, work, batch_count, element);
-  else
-    cut_shared(plan, is_16_bit, element);
+  const bool a_transposed = plan.swapped ? !shape.transpose_b : shape.transpose_a;
+  const int64_t few_columns = worst_a                                  ? kFewColumnsWorst
+                              : a_transposed && plan.depth > kFewLines ? kFewColumnsTransposed
+                                                                       : kFewColumns;
+  plan.direct_a = !is_16_bit && plan.n <= few_columns;
+  plan.direct_b = !is_16_bit && plan.m <= (worst_b ? kFewRowsWorst : kFewRows);
+  plan.fetch = plan.n * plan.k * element > kCachedBytes;
+  cut_into_tasks(plan, batch_count, element);
+  plan.scratch_elements = is_16_bit && plan.k > plan.depth ? plan.m * plan.n : 0;
   return plan;
 }
 

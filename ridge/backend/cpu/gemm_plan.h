@@ -13,9 +13,9 @@ namespace ridge::cpu {
 inline constexpr int64_t kGemmDepth = 384;
 /// Most columns of any kernel's tile; each kernel's number of columns divides it.
 inline constexpr int64_t kGemmColumns = 32;
-/// Bytes of what a task packs on its stack: a strip of columns, and in the local plan its rows.
+/// Bytes of what a task packs at a time, on its stack: its rows, and a strip of its columns.
+inline constexpr int64_t kGemmBlockBytes = 320 * kGemmDepth * 4;
 inline constexpr int64_t kGemmStripBytes = 64 * kGemmDepth * 4;
-inline constexpr int64_t kGemmLocalBytes = 96 * kGemmDepth * 4;
 
 struct Range {
   int64_t begin;
@@ -35,23 +35,22 @@ inline Range part(int64_t total, int64_t parts, int64_t i) {
 struct GemmPlan {
   int64_t m, n, k;
   bool swapped;           // compute the transpose of C: few columns become few rows
-  bool local;             // no workspace: each task packs on its stack what it packs
-  bool direct_a;          // local, not for 16-bit types: reads op(A) where it lies
+  bool direct_a;          // read op(A) where it lies; never for 16-bit types
   bool direct_b;          // the same for op(B), if its rows are contiguous
+  bool fetch;             // operands are too large for the caches: fetch what will be packed next
   int64_t depth;          // of one fma chain; the last one may be shorter
-  int64_t strip_columns;  // packed at a time by a task
-  int64_t block_rows;     // local: of one task; else: what meets a strip before the next panel
-  // Local: tasks are blocks of rows by groups of columns. Else, for each super_m rows, super_n
-  // columns and chain of depth: pack the rows, then row_groups by column_groups tasks.
-  int64_t super_m, super_n;
-  int64_t row_groups, column_groups;
-  int64_t packed_elements, scratch_elements;  // of the workspace, in the accumulator's type
+  int64_t strip_columns;  // packed at a time
+  int64_t row_blocks, column_groups;  // tasks, each over the whole depth
+  int64_t scratch_elements;           // f32 sums of 16-bit results over several chains, else 0
 
+  int64_t tasks() const { return row_blocks * column_groups; }
   /// The chain of depth that begins at p.
   Range chain(int64_t p) const { return {p, std::min(p + depth, k)}; }
 };
 
 /// InternalError for a shape that breaks the rules of GemmShape.
+void check_gemm_shape(const GemmShape& shape);
+
 GemmPlan make_gemm_plan(const GemmShape& shape, DType dtype, int64_t batch_count);
 
 }  // namespace ridge::cpu

@@ -149,27 +149,29 @@ void copy_lanes(const GemmPanel<typename S::In, typename S::T>& panel) {
       put<S>(panel, i, p, get<S>(panel.from + p * panel.depth_stride + i, panel.lanes - i));
 }
 
-// Transposes kLanes lanes by kLanes steps in registers; all of it lies inside the panel.
+// Transposes kLanes steps of kLanes lanes from lane i on in registers. Where the panel has fewer
+// lanes the first one is repeated: what is made of it is dropped or overwritten.
 template <class S>
-void transpose_whole(const typename S::In* from,
-                     int64_t lane_stride,
-                     typename S::T* to,
-                     int width) {
+void transpose_whole(const GemmPanel<typename S::In, typename S::T>& panel, int i, int64_t p) {
+  const typename S::In* from = panel.from + i * panel.lane_stride + p;
+  typename S::T* to = panel.to + p * panel.width + i;
+  const int there = panel.lanes - i;
   typename S::Reg block[S::kLanes];
-  for (int j = 0; j < S::kLanes; ++j) block[j] = S::load(from + j * lane_stride);
+  for (int j = 0; j < S::kLanes; ++j)
+    block[j] = S::load(from + (j < there ? j : 0) * panel.lane_stride);
   S::transpose(block);
-  for (int q = 0; q < S::kLanes; ++q) S::store(to + q * width, block[q]);
+  for (int q = 0; q < S::kLanes; ++q) S::store(to + q * panel.width, block[q]);
 }
 
-// As transpose_whole at the panel's edges, where lanes or steps are fewer. Missing lanes repeat
-// the first one: what is made of them is dropped.
+// As transpose_whole at the panel's end, where steps are fewer or must not spill, and for lanes
+// that are all beyond the panel's.
 template <class S>
 void transpose_edge(const GemmPanel<typename S::In, typename S::T>& panel, int i, int64_t p) {
   constexpr int kLanes = S::kLanes;
   const typename S::In* from = panel.from + i * panel.lane_stride + p;
   const int64_t steps = panel.depth - p;
-  typename S::Reg block[kLanes];
   const int there = panel.lanes - i;
+  typename S::Reg block[kLanes];
   for (int j = 0; j < kLanes; ++j) {
     const typename S::In* lane = j < there ? from + j * panel.lane_stride : panel.from + p;
     block[j] = steps >= kLanes ? S::load(lane) : S::load(lane, static_cast<int>(steps));
@@ -186,14 +188,13 @@ template <class S>
 void transpose_lanes(const GemmPanel<typename S::In, typename S::T>& panel) {
   constexpr int kLanes = S::kLanes;
   const int last = (panel.width - 1) / kLanes * kLanes;
+  // Blocks that begin before this step end with a row from which a spill stays in the panel.
+  const int64_t whole = panel.depth - kLanes - (kLanes - 1) / panel.width;
   for (int64_t p = 0; p < panel.depth; p += 2 * kLanes)
     for (int i = last; i >= 0; i -= kLanes)
       for (int64_t q = p; q < p + 2 * kLanes && q < panel.depth; q += kLanes) {
-        if (i + kLanes <= panel.lanes && q + kLanes <= panel.depth)
-          transpose_whole<S>(panel.from + i * panel.lane_stride + q,
-                             panel.lane_stride,
-                             panel.to + q * panel.width + i,
-                             panel.width);
+        if (q < whole && i < panel.lanes)
+          transpose_whole<S>(panel, i, q);
         else
           transpose_edge<S>(panel, i, q);
       }
