@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <functional>
@@ -16,6 +17,7 @@
 #include <random>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "ridge/backend/cpu/cpu_isa.h"
@@ -224,11 +226,15 @@ Rates measure(const Case& c) {
   const DType summed = c.dtype == DType::kF64 ? DType::kF64 : DType::kF32;
   const int64_t our_calls = calls_of_repetition(ours);
   const int64_t their_calls = theirs ? calls_of_repetition(theirs) : 0;
+  if (theirs) std::this_thread::sleep_for(std::chrono::milliseconds(20));
   Rates rates;
   for (int i = 0; i < kRepetitions; ++i) {
     rates.peak.push_back(measure_fma_peak(summed));
     rates.ridge.push_back(calls_per_second(ours, our_calls) * c.flops());
-    if (theirs) rates.dnnl.push_back(calls_per_second(theirs, their_calls) * c.flops());
+    if (!theirs) continue;
+    rates.dnnl.push_back(calls_per_second(theirs, their_calls) * c.flops());
+    // OpenMP's threads spin for some milliseconds after their last work.
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   return rates;
 }
@@ -270,10 +276,16 @@ void write_case(JsonWriter& json, const Case& c, const Rates& r) {
   json.end_object();
 }
 
-Options parse_options(int argc, char** argv) {
+constexpr const char* kUsage =
+    "usage: bench_gemm [--threads N] [--isa auto|avx2|avx512] [--shapes FILE] [--json FILE]\n"
+    "lines of FILE: m n k [NN|NT|TN|TT] [f32|f64|f16|bf16] [xBATCH]\n";
+
+// Nothing where help was asked for.
+std::optional<Options> parse_options(int argc, char** argv) {
   Options options;
   for (int i = 1; i < argc; i += 2) {
     const std::string name = argv[i];
+    if (name == "--help") return std::nullopt;
     check(i + 1 < argc, "{} needs a value", name);
     const std::string value = argv[i + 1];
     if (name == "--threads")
@@ -327,7 +339,11 @@ void run(const Options& options) {
 
 int main(int argc, char** argv) {
   try {
-    ridge::cpu::run(ridge::cpu::parse_options(argc, argv));
+    const auto options = ridge::cpu::parse_options(argc, argv);
+    if (options)
+      ridge::cpu::run(*options);
+    else
+      fmt::print("{}", ridge::cpu::kUsage);
     return 0;
   } catch (const std::exception& error) {
     fmt::print(stderr, "bench_gemm: {}\n", error.what());
