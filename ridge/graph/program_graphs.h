@@ -1,0 +1,38 @@
+// What a program is before it is compiled: the buffers that live from run to run, and the graphs
+// that read and update them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ridge/graph/graph.h"
+
+namespace ridge {
+
+/// What a buffer of the state is for.
+enum class StateRole : uint8_t {
+  kParameter,
+  kOptimizer,  ///< Moments and the like.
+  kGradient,   ///< Sums over micro-batches; zero between steps, so never saved.
+  kStatistic,  ///< Running statistics of a model.
+  kShadow,     ///< A copy of a parameter in another dtype.
+  kPacked,     ///< A parameter laid out for a kernel.
+  kScaler,     ///< Scalars that steer the step: the halt flag, a loss scale.
+};
+
+struct StateEntry {
+  std::string name;
+  TensorType type;
+  StateRole role = StateRole::kParameter;
+};
+
+/// The entry graphs of a program (their names are the graphs' names) over one state. An input of a
+/// graph with the name of a state entry is that buffer, and only such inputs may be updated; every
+/// other input is data that the caller writes before each run.
+struct ProgramGraphs {
+  std::vector<StateEntry> state;
+  std::vector<Graph> entries;
+};
+
+}  // namespace ridge

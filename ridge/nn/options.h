@@ -1,0 +1,67 @@
+// What models, optimizers and schedules can be told; a configuration file fills these in.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ridge/base/dtype.h"
+
+namespace ridge::nn {
+
+/// x (B, ...) flattened -> hidden layers with ReLU and dropout -> logits (B, outputs).
+struct MlpOptions {
+  std::vector<int64_t> hidden{256, 256};
+  int64_t outputs = 10;
+  double dropout = 0.0;
+};
+
+/// x (B, H, W, C) -> a 3x3 stem, one stage a width (each after the first halves height and width),
+/// `blocks` residual blocks a stage, all with batch norm and ReLU -> mean over the image -> dropout
+/// -> logits (B, outputs).
+struct CnnOptions {
+  std::vector<int64_t> widths{32, 64};
+  int64_t blocks = 1;
+  int64_t outputs = 10;
+  double dropout = 0.0;
+  bool batch_norm = true;
+  double momentum = 0.1;  ///< Weight of a batch in the running statistics.
+};
+
+/// Token ids (B, T) -> logits (B, T, vocab): a pre-norm decoder with learned positions, a tanh GELU
+/// feed-forward of 4 x width, and the token embedding as the head's weight (Radford et al., 2019).
+struct GptOptions {
+  int64_t vocab = 256;
+  int64_t context = 128;  ///< Longest T.
+  int64_t layers = 4;
+  int64_t heads = 4;
+  int64_t width = 128;
+  double dropout = 0.0;
+};
+
+struct ModelOptions {
+  std::string kind = "mlp";  ///< mlp, cnn, gpt
+  DType dtype = DType::kF32;
+  MlpOptions mlp;
+  CnnOptions cnn;
+  GptOptions gpt;
+};
+
+struct OptimizerOptions {
+  std::string kind = "adamw";  ///< adamw, sgd
+  double lr = 1e-3;
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  ///< AdamW.
+  double momentum = 0.9;                          ///< SGD.
+  double weight_decay = 0.01;
+  double clip = 0.0;  ///< Largest global norm of the gradient; 0 for no limit.
+};
+
+/// The learning rate over the steps: a linear warm-up, then constant or a half cosine down to
+/// final_ratio of the peak at the last step.
+struct ScheduleOptions {
+  std::string kind = "constant";  ///< constant, cosine
+  int64_t warmup = 0;             ///< Steps.
+  double final_ratio = 0.1;
+};
+
+}  // namespace ridge::nn
