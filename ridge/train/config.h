@@ -1,0 +1,44 @@
+// What a training run can be told, as a struct; config_text.h reads it from TOML and prints it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "ridge/data/options.h"
+#include "ridge/nn/options.h"
+
+namespace ridge {
+
+struct RunOptions {
+  uint64_t seed = 0;  ///< Of initial weights, order of samples, dropout, augmentation.
+  std::string out;    ///< Folder of checkpoints and metrics; empty: nothing is written.
+  std::string device = "cpu";
+  std::string precision = "f32";  ///< f32, bf16 (contractions); f64 is model.dtype's.
+  int64_t batch = 64;             ///< Samples a step.
+  int64_t micro = 1;       ///< Micro-batches a step; where they do not divide `batch`, sizes differ
+                           ///< by at most one.
+  int64_t epochs = 0;      ///< One of `epochs` and `steps` is above 0.
+  int64_t steps = 0;       ///< Above 0: decides, whatever `epochs` says.
+  int64_t eval_every = 0;  ///< Steps between evaluations; 0: after each epoch.
+  int64_t eval_batch = 0;  ///< Samples at a time in evaluation; 0: as a micro-batch.
+  bool shuffle = true;     ///< Another order of the samples each epoch.
+  bool drop_last = true;   ///< Leave out the last batch of an epoch where it is not full.
+};
+
+struct CheckpointOptions {
+  int64_t every = 0;  ///< Steps between checkpoints; 0: only at the end and when stopped.
+  int64_t keep = 2;   ///< Newest checkpoints that stay.
+  bool best = false;  ///< Also keep the one of the best evaluation.
+};
+
+struct TrainConfig {
+  nn::ModelOptions model;
+  nn::OptimizerOptions optimizer;
+  nn::ScheduleOptions schedule;
+  data::DataOptions data;
+  data::LoaderOptions loader;
+  RunOptions train;
+  CheckpointOptions checkpoint;
+};
+
+}  // namespace ridge

@@ -1,0 +1,56 @@
+// A training run: from a configuration to a trained model, metrics and a result.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+
+#include "ridge/train/config.h"
+#include "ridge/train/observer.h"
+
+namespace ridge {
+
+struct TrainRequest {
+  TrainConfig config;
+  std::string
+      config_toml;  ///< `config` with where each value comes from, to be kept in its folder.
+  std::string resume =
+      "no";             ///< auto (the newest checkpoint in config.train.out), no, or a folder.
+  std::string init;     ///< File of parameters to start from; empty: fresh ones.
+  std::string trace;    ///< File that takes a Chrome trace of the run; empty: none.
+  bool verify = false;  ///< Check each node against the reference in the first step.
+};
+
+/// Fields of the object "ridge.train/1". NaN stands for "not measured" and is null in JSON.
+struct TrainResult {
+  static constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+
+  std::string device, model;
+  int64_t parameters = 0;
+  int64_t steps = 0;  ///< Steps done since the start of training, before a resume included.
+  double epochs = 0;
+  double seconds = 0;  ///< Wall time of this run.
+  double samples_per_s = kNone;
+  struct {
+    double median = kNone, p10 = kNone, p90 = kNone;
+  } step_ms;
+  double loader_wait_share = kNone;  ///< Share of the time in which a step waited for data.
+  struct {
+    double train_loss = kNone, eval_loss = kNone;
+    double eval_accuracy = kNone;  ///< 0 to 1; none for a regression.
+  } final;
+  struct {
+    int64_t planned_bytes = 0;      ///< Peak of the memory plan.
+    int64_t measured_bytes = 0;     ///< What the operating system counts of it; 0: not measured.
+    int64_t lower_bound_bytes = 0;  ///< The largest set of buffers alive at once.
+  } memory;
+  std::string state_hash, plan_hash;
+  int interrupted_by = 0;           ///< Number of the signal that ended the run early, or 0.
+  std::string checkpoint, metrics;  ///< Paths of what was written last; empty: nothing.
+};
+
+/// Trains. UserError for what is wrong with the configuration, the data, or a file to read or
+/// write. When stop_requested() (stop.h) becomes true it saves a checkpoint and returns early.
+TrainResult train(const TrainRequest& request, TrainObserver& observer);
+
+}  // namespace ridge
