@@ -1,0 +1,47 @@
+// A model: what it takes, and how its logits are built.
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "ridge/nn/module.h"
+#include "ridge/nn/options.h"
+
+namespace ridge::nn {
+
+/// The fields of one sample, without the batch axis. A float y is regressed by the mean squared
+/// error; an integer y (a label, or one a position) is classified.
+struct SampleTypes {
+  TensorType x, y;
+
+  bool regression() const { return is_float(y.dtype); }
+};
+
+class Model {
+ public:
+  Model(ModelOptions options, SampleTypes sample)
+      : options_(std::move(options)), sample_(std::move(sample)) {}
+  virtual ~Model() = default;
+  Model(const Model&) = delete;
+  Model& operator=(const Model&) = delete;
+
+  std::string_view kind() const { return options_.kind; }
+  DType dtype() const { return options_.dtype; }
+  const ModelOptions& options() const { return options_; }
+  const SampleTypes& sample() const { return sample_; }
+
+  /// x (B, of the sample's shape and dtype) -> logits (B, outputs) or (B, T, vocab) of the model's
+  /// dtype. Declares the same parameters and statistics, in the same order, in every mode.
+  virtual Value logits(ModuleContext& context, Value x) const = 0;
+
+ private:
+  ModelOptions options_;
+  SampleTypes sample_;
+};
+
+/// UserError, saying what to change, when the options are impossible or do not go with the sample:
+/// an unknown kind, a size below 1, heads that do not divide the width, a sequence beyond the
+/// context, an image smaller than the stages need, targets of another shape.
+std::unique_ptr<Model> make_model(const ModelOptions& options, const SampleTypes& sample);
+
+}  // namespace ridge::nn

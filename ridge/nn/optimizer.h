@@ -1,0 +1,62 @@
+// Optimizers as graphs: SGD with momentum and AdamW (Loshchilov and Hutter, "Decoupled weight
+// decay regularization", 2019), after clipping by the global norm.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ridge/graph/tensor.h"
+#include "ridge/nn/module.h"
+#include "ridge/nn/options.h"
+
+namespace ridge::nn {
+
+/// UserError when a value is out of range or the kind unknown.
+void check_options(const OptimizerOptions& options);
+
+/// What changes from step to step, computed on the host in double.
+struct StepScalars {
+  double lr = 0.0;
+  double keep = 1.0;        ///< 1 - lr * weight_decay: AdamW's factor on the weights.
+  double step_size = 0.0;   ///< lr / (1 - beta1^t).
+  double root_scale = 1.0;  ///< 1 / sqrt(1 - beta2^t).
+};
+inline constexpr int64_t kStepScalars = 4;
+
+/// The scalars of step `step` (the first is 0) of `total_steps`.
+StepScalars step_scalars(const OptimizerOptions& optimizer,
+                         const ScheduleOptions& schedule,
+                         int64_t step,
+                         int64_t total_steps);
+
+/// The scalars as what the graphs take in as "hyper": `dtype`[kStepScalars].
+Tensor hyper_tensor(const StepScalars& scalars, DType dtype);
+
+/// The moments of a parameter: "NAME.m" and "NAME.v" (AdamW), "NAME.m" (SGD with momentum). They
+/// start at zero.
+std::vector<std::string> moment_names(const OptimizerOptions& options, const std::string& name);
+
+/// One parameter on its way through the optimizer; all of one shape. The gradient and the moments
+/// are of the accumulate dtype, which is what the update is computed in.
+struct ParameterUpdate {
+  Value parameter, gradient;
+  std::vector<Value> moments;
+  bool decay = false;
+};
+struct UpdatedParameter {
+  Value parameter;
+  std::vector<Value> moments;
+};
+
+/// The parameter and its moments after one step, with `hyper` as above.
+UpdatedParameter update_parameter(const OptimizerOptions& options,
+                                  const ParameterUpdate& update,
+                                  Value hyper);
+
+/// sqrt of the sum of squares of all elements of all `gradients`: a scalar.
+Value global_norm(const std::vector<Value>& gradients);
+
+/// min(1, clip / (norm + 1e-6)).
+Value clip_coefficient(Value norm, double clip);
+
+}  // namespace ridge::nn

@@ -1,0 +1,81 @@
+// The entry graphs that train and use a model, over one state of named buffers.
+//
+// State: every parameter (NAME) and statistic; NAME.m, NAME.v by the optimizer; "halted"; and where
+// gradients add up over micro-batches, NAME.grad, "sum.loss", "sum.count" and "sum.correct" (the
+// last not for a regression). An output NAME.new updates the buffer NAME.
+//
+// Data: "x" and "y" (B, of the sample's types), "rng" (i64[3] = {seed, step, first sample of the
+// micro-batch within the step}; only where the model drops out), "hyper" (optimizer.h).
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ridge/graph/model_source.h"
+#include "ridge/graph/program_graphs.h"
+#include "ridge/graph/tensor.h"
+#include "ridge/nn/model.h"
+#include "ridge/nn/optimizer.h"
+
+namespace ridge::nn {
+
+/// Batch sizes for which a program has entry graphs; an empty list has none.
+struct ProgramSizes {
+  std::vector<int64_t> micro;   ///< Samples a micro-batch; with "apply" where there is one.
+  std::vector<int64_t> step;    ///< Samples a step, where a step is one micro-batch.
+  std::vector<int64_t> eval;    ///< Samples an evaluation batch.
+  std::vector<int64_t> logits;  ///< Samples a batch to predict.
+};
+
+/// The name of the entry graph for one of `sizes`: `base` for the first, "BASE.SIZE" for the
+/// others.
+std::string entry_name(std::string_view base, const std::vector<int64_t>& sizes, int64_t size);
+
+class Training {
+ public:
+  /// UserError when the optimizer's options are out of range.
+  Training(std::shared_ptr<const Model> model, OptimizerOptions optimizer);
+
+  const Model& model() const { return *model_; }
+  const OptimizerOptions& optimizer() const { return optimizer_; }
+  const std::vector<ParameterSpec>& parameters() const { return parameters_; }
+  const std::vector<StatisticSpec>& statistics() const { return statistics_; }
+  /// The dtype of sums, gradients, moments, "hyper" and "halted": f64 for f64, else f32.
+  DType accumulate() const;
+
+  /// Adds d(sum of the loss)/d(parameter) to the gradients and the loss to the sums, and updates
+  /// the statistics (not once halted, nor when the loss is not finite). No other outputs.
+  Graph micro(int64_t batch) const;
+  /// Takes the mean of the gradients, clips, steps and clears. When the loss or the norm is not
+  /// finite, or `halted` is 1, parameters and moments keep their bits and `halted` becomes 1.
+  /// Outputs, scalars: "loss" (mean), "grad_norm" (before the clip), "count", "correct" (fraction;
+  /// not for a regression).
+  Graph apply() const;
+  /// micro and apply in one, without gradients and sums in the state. The outputs of apply.
+  Graph step(int64_t batch) const;
+  /// Outputs, scalars: the sums "loss", "count" and "correct". No state is updated.
+  Graph evaluation(int64_t batch) const;
+  /// Output "logits" (B, outputs) or (B, T, vocab), in evaluation mode; "x" is the only data.
+  Graph logits(int64_t batch) const;
+
+  /// micro as a function of "B": what analyze_batch needs to prove that micro-batches add up.
+  std::unique_ptr<ModelSource> micro_source() const;
+
+  /// The state of a program with or without gradient buffers and sums.
+  std::vector<StateEntry> state(bool accumulates) const;
+  /// The state and the graphs, named by entry_name("micro"), "apply", "step", "eval", "logits".
+  ProgramGraphs program(const ProgramSizes& sizes) const;
+  /// First value of every entry of state(accumulates), by name.
+  std::map<std::string, Tensor> initial_state(bool accumulates, uint64_t seed) const;
+
+ private:
+  std::shared_ptr<const Model> model_;
+  OptimizerOptions optimizer_;
+  std::vector<ParameterSpec> parameters_;
+  std::vector<StatisticSpec> statistics_;
+};
+
+}  // namespace ridge::nn
