@@ -1,0 +1,204 @@
+// Pictures: read the file, choose the crop, decode and resize it.
+#include "ridge/data/image_dataset.h"
+
+#include <algorithm>
+
+#include "ridge/base/error.h"
+#include "ridge/data/image_files.h"
+#include "ridge/data/picture_crop.h"
+
+namespace ridge::data {
+namespace {
+
+constexpr int64_t kMaxTarget = 4096;
+
+struct ImageOptions {
+  int64_t size = 224;
+  Crop crop = Crop::kRandom;
+  bool flip = false;
+  bool skip = true;  ///< Another sample replaces one that cannot be read.
+  Normalization normalization;
+};
+
+Normalization normalization_of(const DataOptions& options) {
+  Normalization result;
+  for (const auto* list : {&options.mean, &options.deviation})
+    check(list->empty() || list->size() == 3,
+          "pictures have 3 channels, but mean or deviation has {} numbers",
+          list->size());
+  for (size_t c = 0; c < 3; ++c) {
+    const double mean = options.mean.empty() ? 0.0 : options.mean[c];
+    const double deviation = options.deviation.empty() ? 1.0 : options.deviation[c];
+    check(deviation > 0, "deviation is {}: it must be above 0", deviation);
+    result.scale[c] = static_cast<float>(1 / (255 * deviation));
+    result.offset[c] = static_cast<float>(-mean / deviation);
+  }
+  return result;
+}
+
+Crop crop_of(const std::string& name) {
+  if (name == "random") return Crop::kRandom;
+  if (name == "center") return Crop::kCenter;
+  check(name == "none", "crop is '{}': it may be random, center or none", name);
+  return Crop::kNone;
+}
+
+ImageOptions image_options(const DataOptions& options, Split split) {
+  check(options.size >= 1 && options.size <= kMaxTarget,
+        "size is {}: pictures may have 1 to {} pixels a side",
+        options.size,
+        kMaxTarget);
+  check(options.on_error == "skip" || options.on_error == "fail",
+        "on_error is '{}': it may be skip or fail",
+        options.on_error);
+  ImageOptions result{.size = options.size,
+                      .crop = crop_of(options.crop),
+                      .flip = options.flip && split == Split::kTrain,
+                      .skip = options.on_error == "skip",
+                      .normalization = normalization_of(options)};
+  if (split == Split::kEval && result.crop == Crop::kRandom) result.crop = Crop::kCenter;
+  return result;
+}
+
+/// The bytes of all files one after the other.
+class FileCache : public SampleCache {
+ public:
+  explicit FileCache(const std::vector<ImageFile>& files) {
+    size_t total = 1;
+    for (const ImageFile& file : files) total += static_cast<size_t>(file.bytes);
+    bytes_.resize(total);
+    size_t filled = 0;
+    for (const ImageFile& file : files) {
+      const size_t room = static_cast<size_t>(file.bytes) + 1;
+      size_t count = 0;
+      try {
+        count = read_whole(file.path, std::span(bytes_).subspan(filled, room)).size();
+      } catch (const UserError&) {
+        // Cached as empty, so that reading the sample meets the error, where the policy is.
+      }
+      places_.push_back({filled, count});
+      filled += count;
+    }
+  }
+  int64_t bytes() const override {
+    return static_cast<int64_t>(bytes_.size() + places_.size() * sizeof(Place));
+  }
+  std::span<const std::byte> file(int64_t index) const {
+    return std::span(bytes_).subspan(places_[index].begin, places_[index].count);
+  }
+
+ private:
+  struct Place {
+    size_t begin, count;
+  };
+  std::vector<std::byte> bytes_;
+  std::vector<Place> places_;
+};
+
+class ImageScratch : public Scratch {
+ public:
+  ImageScratch(const ImageOptions& options, const FileCache* cache, int64_t largest_file)
+      : reader(options.size, options.normalization), cache_(cache) {
+    if (cache == nullptr) file_.resize(static_cast<size_t>(largest_file) + 1);
+  }
+  int64_t bytes() const override { return reader.bytes() + static_cast<int64_t>(file_.size()); }
+
+  std::span<const std::byte> file(const std::vector<ImageFile>& files, int64_t index) {
+    return cache_ == nullptr ? read_whole(files[index].path, file_) : cache_->file(index);
+  }
+
+  PictureReader reader;
+
+ private:
+  const FileCache* cache_;
+  std::vector<std::byte> file_;
+};
+
+class ImageDataset : public Dataset {
+ public:
+  ImageDataset(std::vector<ImageFile> files,
+               std::vector<std::string> classes,
+               const ImageOptions& options)
+      : files_(std::move(files)),
+        classes_(std::move(classes)),
+        options_(options),
+        fields_{{.name = "x", .dtype = DType::kF32, .shape = {options.size, options.size, 3}},
+                {.name = "y", .dtype = DType::kI64, .shape = {}}} {
+    for (const ImageFile& file : files_) largest_file_ = std::max(largest_file_, file.bytes);
+  }
+
+  int64_t size() const override { return static_cast<int64_t>(files_.size()); }
+  const std::vector<FieldType>& fields() const override { return fields_; }
+  int64_t classes() const override { return static_cast<int64_t>(classes_.size()); }
+  std::vector<std::string> class_names() const override { return classes_; }
+
+  std::unique_ptr<SampleCache> load_cache() const override {
+    return std::make_unique<FileCache>(files_);
+  }
+  std::unique_ptr<Scratch> make_scratch(const SampleCache* cache) const override {
+    return std::make_unique<ImageScratch>(
+        options_, static_cast<const FileCache*>(cache), largest_file_);
+  }
+
+  void read(int64_t index,
+            const SampleKey& key,
+            std::span<void* const> out,
+            Scratch& scratch) const override {
+    auto& image = static_cast<ImageScratch&>(scratch);
+    for (int64_t attempt = 0; attempt < size(); ++attempt) {
+      const int64_t at = (index + attempt) % size();
+      try {
+        read_picture(at, key, static_cast<float*>(out[0]), image);
+        *static_cast<int64_t*>(out[1]) = files_[at].label;
+        if (attempt > 0) ++scratch.skipped;
+        return;
+      } catch (const UserError& error) {
+        if (!options_.skip)
+          throw UserError(fmt::format("cannot use picture '{}': {}", files_[at].path, error.what()),
+                          "remove the file, or set on_error = \"skip\"");
+      }
+    }
+    throw UserError(fmt::format(
+        "none of the {} pictures can be read; the first is '{}'", size(), files_[0].path));
+  }
+
+ private:
+  void read_picture(int64_t index, const SampleKey& key, float* out, ImageScratch& scratch) const {
+    const PictureSize size = scratch.reader.open(scratch.file(files_, index));
+    SampleRandom random(key);
+    CropBox box{.width = static_cast<double>(size.width),
+                .height = static_cast<double>(size.height)};
+    const bool mirrored = options_.flip && random.uniform() < 0.5;
+    if (options_.crop == Crop::kRandom) box = random_crop(size, random);
+    if (options_.crop == Crop::kCenter) box = center_crop(size, options_.size);
+    box.mirrored = mirrored;
+    scratch.reader.read(box, out);
+  }
+
+  std::vector<ImageFile> files_;
+  std::vector<std::string> classes_;
+  ImageOptions options_;
+  std::vector<FieldType> fields_;
+  int64_t largest_file_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Dataset> open_image_dataset(const DataOptions& options, Split split) {
+  const ImageOptions image = image_options(options, split);
+  std::vector<std::string> classes = class_folders(options.path);
+  if (split == Split::kEval && !options.eval_path.empty())
+    return std::make_unique<ImageDataset>(
+        list_images(options.eval_path, classes), std::move(classes), image);
+  std::vector<ImageFile> files = list_images(options.path, classes);
+  if (options.eval_path.empty()) {
+    std::vector<ImageFile> chosen;
+    for (int64_t i :
+         split_samples(static_cast<int64_t>(files.size()), options.eval_fraction, split))
+      chosen.push_back(std::move(files[i]));
+    files = std::move(chosen);
+  }
+  return std::make_unique<ImageDataset>(std::move(files), std::move(classes), image);
+}
+
+}  // namespace ridge::data

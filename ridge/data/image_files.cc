@@ -1,0 +1,102 @@
+// Lists and reads picture files.
+#include "ridge/data/image_files.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "ridge/base/error.h"
+
+namespace ridge::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_picture_name(const fs::path& path) {
+  std::string end = path.extension().string();
+  for (char& c : end) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return end == ".jpg" || end == ".jpeg" || end == ".png";
+}
+
+fs::directory_iterator open_folder(const fs::path& folder) {
+  std::error_code error;
+  fs::directory_iterator entries(folder, error);
+  check(!error, "cannot read the folder '{}': {}", folder.string(), error.message());
+  return entries;
+}
+
+class FileDescriptor {
+ public:
+  explicit FileDescriptor(const std::string& path)
+      : number_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    check(number_ >= 0, "cannot open '{}': {}", path, std::strerror(errno));
+  }
+  ~FileDescriptor() { ::close(number_); }
+  FileDescriptor(const FileDescriptor&) = delete;
+  FileDescriptor& operator=(const FileDescriptor&) = delete;
+  int number() const { return number_; }
+
+ private:
+  int number_;
+};
+
+}  // namespace
+
+std::vector<std::string> class_folders(const std::string& folder) {
+  std::vector<std::string> names;
+  for (const fs::directory_entry& entry : open_folder(folder))
+    if (entry.is_directory()) names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  check(!names.empty(), "'{}' has no subfolders: pictures need one a class", folder);
+  return names;
+}
+
+std::vector<ImageFile> list_images(const std::string& folder,
+                                   const std::vector<std::string>& classes) {
+  std::vector<ImageFile> files;
+  for (const std::string& name : class_folders(folder)) {
+    const auto place = std::find(classes.begin(), classes.end(), name);
+    check(place != classes.end(),
+          "'{}' holds class '{}', which the training data has not",
+          folder,
+          name);
+    const size_t before = files.size();
+    for (const fs::directory_entry& entry : open_folder(fs::path(folder) / name)) {
+      std::error_code error;
+      if (!is_picture_name(entry.path()) || !entry.is_regular_file(error)) continue;
+      const auto bytes = static_cast<int64_t>(entry.file_size(error));
+      files.push_back({.path = entry.path().string(),
+                       .label = place - classes.begin(),
+                       .bytes = error ? 0 : bytes});
+    }
+    check(files.size() > before,
+          "class folder '{}' is empty: no .jpg, .jpeg or .png file in it",
+          (fs::path(folder) / name).string());
+    std::sort(files.begin() + static_cast<std::ptrdiff_t>(before),
+              files.end(),
+              [](const ImageFile& a, const ImageFile& b) { return a.path < b.path; });
+  }
+  return files;
+}
+
+std::span<const std::byte> read_whole(const std::string& path, std::span<std::byte> buffer) {
+  const FileDescriptor file(path);
+  size_t filled = 0;
+  while (true) {
+    const ssize_t count = ::read(file.number(), buffer.data() + filled, buffer.size() - filled);
+    if (count < 0 && errno == EINTR) continue;
+    check(count >= 0, "cannot read '{}': {}", path, std::strerror(errno));
+    if (count == 0) break;
+    filled += static_cast<size_t>(count);
+    // One byte of room is left unless the file has grown since it was listed.
+    check(filled < buffer.size(), "'{}' has grown while it was in use", path);
+  }
+  return buffer.first(filled);
+}
+
+}  // namespace ridge::data

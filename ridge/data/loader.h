@@ -1,0 +1,77 @@
+// Batches of a data set, loaded ahead by threads of their own.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "ridge/data/dataset.h"
+
+namespace ridge::data {
+
+/// The next sample, by its place in the epoch's order.
+struct LoaderPosition {
+  int64_t epoch = 0;
+  int64_t sample = 0;
+  bool operator==(const LoaderPosition&) const = default;
+};
+
+/// How epochs become batches. An epoch of N samples is cut into batches of `batch`; the rest is a
+/// smaller batch, or dropped.
+struct BatchPlan {
+  int64_t batch = 1;
+  bool shuffle = true;  ///< By (seed, epoch); else samples come by their number.
+  uint64_t seed = 0;    ///< Of the order and of the augmentation.
+  bool drop_last = false;
+  bool repeat = true;  ///< Epoch after epoch; else the end of the first epoch is the end.
+};
+
+struct Batch {
+  std::vector<const void*>
+      fields;                 ///< As Dataset::fields: (count, shape...) each, 64-byte aligned.
+  int64_t count = 0;          ///< 0 past the end of a plan that does not repeat.
+  LoaderPosition begin, end;  ///< Starting a loader at `end` goes on after this batch.
+};
+
+struct LoaderStats {
+  int64_t batches = 0, samples = 0;  ///< Handed out.
+  int64_t skipped = 0;               ///< Of the samples, those that another one replaced.
+  double wait_seconds = 0;           ///< That next() spent without a batch ready.
+};
+
+/// Hands out batches in an order, and with bits, that depend on the data set, the plan and the
+/// position alone. One consumer.
+class Loader {
+ public:
+  /// `dataset` must outlive it. UserError for a batch larger than the data set, a position outside
+  /// of it, or options out of range. All memory is taken and touched here.
+  Loader(const Dataset& dataset,
+         const BatchPlan& plan,
+         const LoaderOptions& options,
+         LoaderPosition start = {});
+  /// Waits for samples that are being read.
+  ~Loader();
+  Loader(const Loader&) = delete;
+  Loader& operator=(const Loader&) = delete;
+
+  /// The next batch, valid until the following call. Rethrows what reading one of its samples
+  /// threw (the first by place); so does every later call.
+  const Batch& next();
+
+  /// Goes on at `position`, as a new loader would.
+  void seek(LoaderPosition position);
+
+  /// Batches of an epoch, from its beginning.
+  int64_t batches_per_epoch() const;
+
+  /// Memory held for staging: batches, what reading threads need, the order and the cache.
+  int64_t staging_bytes() const;
+
+  LoaderStats stats() const;
+
+ private:
+  class Pipeline;
+  std::unique_ptr<Pipeline> pipeline_;
+};
+
+}  // namespace ridge::data
