@@ -20,7 +20,8 @@ class JsonValue {
   using Data =
       std::variant<std::nullptr_t, bool, int64_t, uint64_t, double, std::string, Array, Object>;
 
-  JsonValue(Data data = nullptr) : data_(std::move(data)) {}
+  JsonValue() = default;  // null; a default argument would crash clang 19
+  JsonValue(Data data) : data_(std::move(data)) {}
   const Data& data() const { return data_; }
 
   bool as_bool(std::string_view where) const;
