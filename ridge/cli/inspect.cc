@@ -2,11 +2,7 @@
 
 #include <fmt/ranges.h>
 
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <iterator>
-#include <memory>
 
 #include "ridge/base/json_writer.h"
 #include "ridge/graph/batch_flow.h"
@@ -14,24 +10,10 @@
 #include "ridge/graph/summary.h"
 #include "ridge/graph/text.h"
 #include "ridge/graph/verify.h"
+#include "ridge/io/file.h"
 
 namespace ridge {
 namespace {
-
-std::string read_file(const std::string& path) {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"),
-                                                             std::fclose);
-  std::string text;
-  if (file != nullptr) {
-    char block[1 << 16];
-    while (const size_t count = std::fread(block, 1, sizeof block, file.get()))
-      text.append(block, count);
-  }
-  if (file == nullptr || std::ferror(file.get()))
-    throw UserError(fmt::format("cannot read '{}': {}", path, std::strerror(errno)),
-                    "give the path of a graph file such as examples/mlp.graph");
-  return text;
-}
 
 // "1.25 G": three digits and a decimal prefix.
 std::string scaled(double value) {

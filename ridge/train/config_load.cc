@@ -1,13 +1,10 @@
 // Reading: TOML entries and flags into the fields of a TrainConfig.
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
-#include <memory>
 #include <set>
 
 #include "ridge/base/error.h"
 #include "ridge/base/utf8.h"
+#include "ridge/io/file.h"
 #include "ridge/train/config_text.h"
 #include "ridge/train/config_value.h"
 
@@ -188,27 +185,6 @@ class Loader {
   std::vector<ConfigKey> keys_;  // into loaded_
 };
 
-// The file's text; what is longer than TOML may be is cut there, for read_toml to refuse.
-std::string read_file(const std::string& path) {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"),
-                                                             std::fclose);
-  std::string text;
-  if (file != nullptr) {
-    char block[1 << 14];
-    while (text.size() <= kLongestToml) {
-      const size_t count = std::fread(block, 1, sizeof block, file.get());
-      if (count == 0) break;
-      text.append(block, count);
-    }
-  }
-  if (file == nullptr || std::ferror(file.get()))
-    throw UserError(
-        fmt::format(
-            "cannot read the configuration '{}': {}", valid_utf8(path), std::strerror(errno)),
-        "give the path of a TOML file; docs/config.md says what is in it");
-  return text;
-}
-
 }  // namespace
 
 ConfigFlag parse_set(std::string_view text) {
@@ -231,7 +207,7 @@ LoadedConfig load_config(std::string_view text,
 LoadedConfig load_config_file(const std::string& path,
                               const std::vector<ConfigFlag>& flags,
                               Settings& settings) {
-  return load_config(read_file(path), valid_utf8(path), flags, settings);
+  return load_config(read_file(path, kLongestToml), valid_utf8(path), flags, settings);
 }
 
 }  // namespace ridge

@@ -2,12 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <functional>
 #include <set>
 
-#include "ridge/base/error.h"
 #include "ridge/train/config_text.h"
 #include "ridge/train/config_value.h"
+#include "tests/support/errors.h"
 
 namespace ridge {
 namespace {
@@ -21,17 +20,8 @@ LoadedConfig load(const std::string& text, const std::vector<std::string>& sets 
   return load_config(text, "run.toml", flags, settings);
 }
 
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "nothing thrown";
-}
-
 std::string refusal(const std::string& text, const std::vector<std::string>& sets = {}) {
-  return message_of([&] { load(text, sets); });
+  return test::user_error([&] { load(text, sets); });
 }
 
 TEST(Config, FileAndFlagsReachTheirFields) {
@@ -208,10 +198,10 @@ TEST(Config, HostileTextsAreRefused) {
 }
 
 TEST(Config, UnreadableFilesAreNamed) {
-  EXPECT_TRUE(message_of([] {
+  EXPECT_TRUE(test::user_error([] {
                 load_config_file("no/such.toml", {});
-              }).starts_with("cannot read the configuration 'no/such.toml': No such file"));
-  EXPECT_NE(message_of([] { load_config_file("tests", {}); }).find("cannot read"),
+              }).starts_with("cannot open 'no/such.toml': No such file"));
+  EXPECT_NE(test::user_error([] { load_config_file("tests", {}); }).find("cannot read"),
             std::string::npos);
 }
 

@@ -1,0 +1,101 @@
+#include "ridge/train/metrics.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+#include <string_view>
+
+#include "ridge/base/error.h"
+
+namespace ridge {
+namespace {
+
+constexpr std::string_view kLineStart = "{\"step\":";
+
+// One line in the making, on the stack.
+class Line {
+ public:
+  void number(std::string_view name, double value) {
+    start(name);
+    if (!std::isfinite(value)) return put("null");
+    const char* before = at_;
+    at_ = fmt::format_to(at_, "{}", value);
+    const std::string_view digits(before, static_cast<size_t>(at_ - before));
+    if (digits.find_first_of(".e") == std::string_view::npos) put(".0");
+  }
+  void integer(std::string_view name, int64_t value) {
+    start(name);
+    at_ = fmt::format_to(at_, "{}", value);
+  }
+  Bytes finish() {
+    put("}\n");
+    return as_bytes({text_, static_cast<size_t>(at_ - text_)});
+  }
+
+ private:
+  void start(std::string_view name) {
+    at_ = fmt::format_to(at_, "{}\"{}\":", at_ == text_ ? '{' : ',', name);
+  }
+  void put(std::string_view text) { at_ = fmt::format_to(at_, "{}", text); }
+
+  // Seven numbers of at most 24 characters, with names of at most 13: below 300.
+  char text_[512];
+  char* at_ = text_;
+};
+
+// Bytes of the lines up to `last_step`. A line that a crash cut short counts as not there.
+size_t bytes_to_keep(const std::filesystem::path& path, int64_t last_step) {
+  if (!std::filesystem::is_regular_file(path)) return 0;
+  const MappedFile file(path);
+  const std::string_view text = as_text(file.bytes());
+  size_t keep = 0;
+  for (int64_t line = 1; keep < text.size(); ++line) {
+    const size_t end = text.find('\n', keep);
+    std::string_view rest = text.substr(keep, end - keep);
+    const bool cut = end == std::string_view::npos;
+    if (cut && kLineStart.starts_with(rest.substr(0, kLineStart.size()))) return keep;
+    int64_t step = 0;
+    bool ours = rest.starts_with(kLineStart);
+    if (ours) {
+      rest.remove_prefix(kLineStart.size());
+      const auto [stop, error] = std::from_chars(rest.data(), rest.data() + rest.size(), step);
+      ours = error == std::errc() && stop != rest.data() + rest.size() && *stop == ',';
+    }
+    if (!ours && !cut)
+      throw UserError(fmt::format("{}:{}: this is no line of metrics", path.string(), line),
+                      "move the file away, or choose another folder with train.out");
+    if (cut || step > last_step) return keep;
+    keep = end + 1;
+  }
+  return keep;
+}
+
+}  // namespace
+
+MetricsWriter::MetricsWriter(const std::filesystem::path& path, int64_t last_step)
+    : file_(path, bytes_to_keep(path, last_step)) {}
+
+void MetricsWriter::write(const StepReport& report) {
+  Line line;
+  line.integer("step", report.step);
+  line.number("epoch", report.epoch);
+  line.number("loss", report.loss);
+  line.number("grad_norm", report.grad_norm);
+  line.number("lr", report.lr);
+  line.number("samples_per_s", report.samples_per_s);
+  line.number("step_ms", report.step_ms);
+  file_.append(line.finish());
+}
+
+void MetricsWriter::write(const EvalReport& report) {
+  Line line;
+  line.integer("step", report.step);
+  line.number("eval_loss", report.loss);
+  line.number("eval_accuracy", report.accuracy);
+  line.integer("eval_samples", report.samples);
+  line.number("eval_seconds", report.seconds);
+  file_.append(line.finish());
+}
+
+}  // namespace ridge

@@ -1,0 +1,31 @@
+// metrics.jsonl: what a run measures, one JSON object a line.
+#pragma once
+
+#include <filesystem>
+
+#include "ridge/train/append_file.h"
+#include "ridge/train/observer.h"
+
+namespace ridge {
+
+/// Lines of steps have step, epoch, loss, grad_norm, lr, samples_per_s and step_ms; those of
+/// evaluations step, eval_loss, eval_accuracy (null for a regression), eval_samples and
+/// eval_seconds. Writing allocates nothing; it reaches the file within about a second, at flush()
+/// and at the end.
+class MetricsWriter {
+ public:
+  /// Goes on behind the lines of steps up to `last_step` (0 for a fresh run) and drops those after
+  /// them, so that a resumed run neither misses nor repeats a step. UserError when the file holds
+  /// other lines than metrics, which are left alone, or cannot be written.
+  MetricsWriter(const std::filesystem::path& path, int64_t last_step);
+
+  void write(const StepReport& report);
+  void write(const EvalReport& report);
+  void flush() { file_.flush(); }
+  const std::filesystem::path& path() const { return file_.path(); }
+
+ private:
+  AppendFile file_;
+};
+
+}  // namespace ridge
