@@ -34,6 +34,12 @@ class Model {
   /// dtype. Declares the same parameters and statistics, in the same order, in every mode.
   virtual Value logits(ModuleContext& context, Value x) const = 0;
 
+ protected:
+  /// UserError unless 0 <= p < 1.
+  void check_dropout(double p) const;
+  /// The same for a head of one prediction a sample, whose `outputs` must go with y.
+  void check_head(int64_t outputs, double dropout) const;
+
  private:
   ModelOptions options_;
   SampleTypes sample_;

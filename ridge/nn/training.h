@@ -24,10 +24,10 @@ namespace ridge::nn {
 
 /// Batch sizes for which a program has entry graphs; an empty list has none.
 struct ProgramSizes {
-  std::vector<int64_t> micro;   ///< Samples a micro-batch; with "apply" where there is one.
-  std::vector<int64_t> step;    ///< Samples a step, where a step is one micro-batch.
-  std::vector<int64_t> eval;    ///< Samples an evaluation batch.
-  std::vector<int64_t> logits;  ///< Samples a batch to predict.
+  std::vector<int64_t> micro = {};   ///< Samples a micro-batch; with "apply" where there is one.
+  std::vector<int64_t> step = {};    ///< Samples a step, where a step is one micro-batch.
+  std::vector<int64_t> eval = {};    ///< Samples an evaluation batch.
+  std::vector<int64_t> logits = {};  ///< Samples a batch to predict.
 };
 
 /// The name of the entry graph for one of `sizes`: `base` for the first, "BASE.SIZE" for the
@@ -48,18 +48,18 @@ class Training {
 
   /// Adds d(sum of the loss)/d(parameter) to the gradients and the loss to the sums, and updates
   /// the statistics (not once halted, nor when the loss is not finite). No other outputs.
-  Graph micro(int64_t batch) const;
+  Graph micro(int64_t batch, std::string name = "micro") const;
   /// Takes the mean of the gradients, clips, steps and clears. When the loss or the norm is not
   /// finite, or `halted` is 1, parameters and moments keep their bits and `halted` becomes 1.
   /// Outputs, scalars: "loss" (mean), "grad_norm" (before the clip), "count", "correct" (fraction;
   /// not for a regression).
   Graph apply() const;
   /// micro and apply in one, without gradients and sums in the state. The outputs of apply.
-  Graph step(int64_t batch) const;
+  Graph step(int64_t batch, std::string name = "step") const;
   /// Outputs, scalars: the sums "loss", "count" and "correct". No state is updated.
-  Graph evaluation(int64_t batch) const;
+  Graph evaluation(int64_t batch, std::string name = "eval") const;
   /// Output "logits" (B, outputs) or (B, T, vocab), in evaluation mode; "x" is the only data.
-  Graph logits(int64_t batch) const;
+  Graph logits(int64_t batch, std::string name = "logits") const;
 
   /// micro as a function of "B": what analyze_batch needs to prove that micro-batches add up.
   std::unique_ptr<ModelSource> micro_source() const;

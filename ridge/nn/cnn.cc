@@ -1,0 +1,59 @@
+#include "ridge/nn/cnn.h"
+
+#include <algorithm>
+
+#include "ridge/graph/ops/activation.h"
+#include "ridge/graph/ops/elementwise.h"
+#include "ridge/graph/ops/pool.h"
+#include "ridge/graph/ops/shape.h"
+#include "ridge/nn/layers.h"
+
+namespace ridge::nn {
+
+Cnn::Cnn(const ModelOptions& options, const SampleTypes& sample) : Model(options, sample) {
+  const CnnOptions& cnn = options.cnn;
+  const Shape& image = sample.x.shape;
+  check(image.size() == 2 || image.size() == 3,
+        "cnn: a sample must be an image (H, W, C) or (H, W); got {}",
+        to_string(sample.x));
+  check(!cnn.widths.empty(), "cnn: widths is empty: give one number of channels a stage");
+  check(cnn.widths.size() <= 32, "cnn: {} stages; at most 32 are possible", cnn.widths.size());
+  for (int64_t width : cnn.widths)
+    check(width >= 1, "cnn: a stage needs at least 1 channel; got {}", width);
+  check(cnn.blocks >= 1, "cnn: blocks must be at least 1; got {}", cnn.blocks);
+  check(cnn.momentum >= 0.0 && cnn.momentum <= 1.0,
+        "cnn: momentum out of range; got {}, expected 0 to 1",
+        cnn.momentum);
+  const int64_t smallest = int64_t{1} << (cnn.widths.size() - 1);
+  check(std::min(image[0], image[1]) >= smallest,
+        "cnn: the image is too small for {} stages, each of which but the first halves it; got {}, "
+        "expected at least {}x{}",
+        cnn.widths.size(),
+        to_string(sample.x),
+        smallest,
+        smallest);
+  check_head(cnn.outputs, cnn.dropout);
+}
+
+Value Cnn::logits(ModuleContext& context, Value x) const {
+  const CnnOptions& cnn = options().cnn;
+  Shape shape = x.shape();
+  if (shape.size() == 3) shape.push_back(1);
+  Value h = reshape(cast(x, dtype()), shape);
+  ResidualOptions residual{cnn.widths[0], 1, cnn.batch_norm, cnn.momentum};
+  {
+    const ModuleContext::Scope scope(context, "stem");
+    h = relu(conv_norm(context, h, residual));
+  }
+  for (size_t stage = 0; stage < cnn.widths.size(); ++stage)
+    for (int64_t block = 0; block < cnn.blocks; ++block) {
+      residual.channels = cnn.widths[stage];
+      residual.stride = stage > 0 && block == 0 ? 2 : 1;
+      const ModuleContext::Scope scope(context, fmt::format("stages.{}.{}", stage, block));
+      h = residual_block(context, h, residual);
+    }
+  const ModuleContext::Scope scope(context, "head");
+  return linear(context, dropout_layer(context, global_avg_pool(h), cnn.dropout), cnn.outputs);
+}
+
+}  // namespace ridge::nn

@@ -1,0 +1,42 @@
+#include "ridge/nn/model.h"
+
+#include "ridge/nn/cnn.h"
+#include "ridge/nn/gpt.h"
+#include "ridge/nn/mlp.h"
+
+namespace ridge::nn {
+
+void Model::check_dropout(double p) const {
+  check(p >= 0.0 && p < 1.0, "{}: dropout out of range; got {}, expected 0 to below 1", kind(), p);
+}
+
+void Model::check_head(int64_t outputs, double dropout) const {
+  check_dropout(dropout);
+  check(outputs >= 1, "{}: outputs must be at least 1; got {}", kind(), outputs);
+  const TensorType& y = sample_.y;
+  if (sample_.regression())
+    check(y.elements() == outputs,
+          "{}: outputs must be the number of values to predict; got {} for y {}",
+          kind(),
+          outputs,
+          to_string(y));
+  else
+    check(y.rank() == 0,
+          "{}: y must be one label a sample, or floats to predict; got {}",
+          kind(),
+          to_string(y));
+}
+
+std::unique_ptr<Model> make_model(const ModelOptions& options, const SampleTypes& sample) {
+  check_type(sample.x, "sample x");
+  check_type(sample.y, "sample y");
+  check(is_float(options.dtype), "model: dtype must be a float; got {}", name_of(options.dtype));
+  check(sample.y.dtype != DType::kBool, "model: y must hold labels or floats; got bool");
+  if (options.kind == "mlp") return std::make_unique<Mlp>(options, sample);
+  if (options.kind == "cnn") return std::make_unique<Cnn>(options, sample);
+  if (options.kind == "gpt") return std::make_unique<Gpt>(options, sample);
+  throw UserError(fmt::format("model: unknown kind '{}', expected mlp, cnn or gpt", options.kind),
+                  did_you_mean(options.kind, {"mlp", "cnn", "gpt"}));
+}
+
+}  // namespace ridge::nn

@@ -1,0 +1,75 @@
+#include "ridge/nn/module.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "ridge/base/hash.h"
+#include "ridge/base/philox.h"
+#include "ridge/graph/ops/source.h"
+
+namespace ridge::nn {
+
+Initializer Initializer::fan_in(int64_t fan_in) {
+  return {Kind::kUniform, 1.0 / std::sqrt(static_cast<double>(fan_in))};
+}
+
+Tensor initial_value(const ParameterSpec& spec, uint64_t seed) {
+  Tensor tensor(spec.type);
+  const RngKey key{seed, 0, hash64(spec.name)};
+  const double scale = spec.init.scale;
+  for (int64_t i = 0; i < tensor.elements(); ++i) {
+    const auto index = static_cast<uint64_t>(i);
+    switch (spec.init.kind) {
+      case Initializer::Kind::kConstant:
+        tensor.set(i, scale);
+        break;
+      case Initializer::Kind::kUniform:
+        tensor.set(i, scale * (2.0 * random_f64(key, index) - 1.0));
+        break;
+      case Initializer::Kind::kNormal:
+        tensor.set(i, scale * random_normal(key, index));
+        break;
+    }
+  }
+  return tensor;
+}
+
+Tensor initial_value(const StatisticSpec& spec) {
+  Tensor tensor(spec.type);
+  for (int64_t i = 0; i < tensor.elements(); ++i) tensor.set(i, spec.initial);
+  return tensor;
+}
+
+ModuleContext::Scope::Scope(ModuleContext& context, std::string_view name)
+    : context_(context), length_(context.path_.size()), sites_(context.graph_, name) {
+  if (!context.path_.empty()) context.path_ += '.';
+  context.path_ += name;
+}
+
+std::string ModuleContext::full_name(std::string_view name) const {
+  return path_.empty() ? std::string(name) : fmt::format("{}.{}", path_, name);
+}
+
+Value ModuleContext::parameter(std::string_view name, Shape shape, Initializer init) {
+  const bool decay = shape.size() >= 2;
+  parameters_.push_back({full_name(name), {dtype_, std::move(shape)}, init, decay});
+  const ParameterSpec& spec = parameters_.back();
+  parameter_values_.push_back(input(graph_, spec.name, spec.type));
+  return parameter_values_.back();
+}
+
+Value ModuleContext::statistic(std::string_view name, Shape shape, double initial) {
+  statistics_.push_back({full_name(name), {dtype_, std::move(shape)}, initial});
+  return input(graph_, statistics_.back().name, statistics_.back().type);
+}
+
+void ModuleContext::update_statistic(Value statistic, Value new_value) {
+  updates_.push_back({statistic.node->op_as<Input>().input_name, statistic, new_value});
+}
+
+Value ModuleContext::rng() {
+  if (!rng_) rng_ = input(graph_, "rng", {DType::kI64, {3}});
+  return rng_;
+}
+
+}  // namespace ridge::nn

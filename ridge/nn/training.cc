@@ -1,0 +1,274 @@
+#include "ridge/nn/training.h"
+
+#include "ridge/graph/autodiff.h"
+#include "ridge/graph/ops/elementwise.h"
+#include "ridge/graph/ops/matmul.h"
+#include "ridge/graph/ops/source.h"
+#include "ridge/nn/loss.h"
+
+namespace ridge::nn {
+namespace {
+
+constexpr std::string_view kSumNames[] = {"sum.loss", "sum.count", "sum.correct"};
+
+std::string gradient_name(const std::string& parameter) { return parameter + ".grad"; }
+
+// `new_value` takes over the buffer of the input `name`.
+void update(Graph& graph, const std::string& name, Value new_value) {
+  graph.add_output(name + ".new", new_value, name);
+}
+
+// The model's nodes for one batch, up to the logits and the sums of the loss.
+struct Forward {
+  Forward(const Model& model, Graph& graph, BuildMode mode) : context(graph, model.dtype(), mode) {
+    x = input(graph, "x", batched(model.sample().x, mode.samples), 0);
+    logits = model.logits(context, x);
+  }
+
+  void add_loss(const Model& model) {
+    Graph& graph = context.graph();
+    const Value y = input(graph, "y", batched(model.sample().y, context.samples()), 0);
+    sums = loss_sums(model, logits, y);
+  }
+
+  // Gradients of the summed loss, as the accumulate dtype.
+  std::vector<Value> gradients_of_sum() const {
+    std::vector<Value> result = gradients(sums.loss, context.parameter_values());
+    for (Value& gradient : result) gradient = cast(gradient, sums.loss.dtype());
+    return result;
+  }
+
+  // A batch that is not finite must not spoil the running statistics, which a later look at the
+  // halted run would need.
+  void finish_statistics(Value halted) {
+    if (context.statistic_updates().empty()) return;
+    Graph& graph = context.graph();
+    const SiteScope scope(graph, "statistics");
+    const Value fine = logical_and(is_finite(sums.loss), eq(halted, constant_like(halted, 0.0)));
+    for (const StatisticUpdate& u : context.statistic_updates())
+      update(graph, u.name, where(fine, u.new_value, u.old_value));
+  }
+
+  static TensorType batched(TensorType type, int64_t batch) {
+    type.shape.insert(type.shape.begin(), batch);
+    return type;
+  }
+
+  ModuleContext context;
+  Value x, logits;
+  LossSums sums;
+};
+
+// What the optimizer's part of a graph works on.
+struct StepInputs {
+  std::vector<Value> parameters, gradients;  ///< One a parameter; gradients of the summed loss.
+  LossSums sums;
+  Value halted;
+};
+
+// The outputs "loss", "grad_norm", "count" and "correct", the guarded update of parameters and
+// moments, and "halted".
+class StepBuilder {
+ public:
+  StepBuilder(const Training& training, Graph& graph, StepInputs inputs)
+      : training_(training), graph_(graph), in_(std::move(inputs)) {}
+
+  void build() {
+    const SiteScope scope(graph_, "optimizer");
+    const DType dtype = training_.accumulate();
+    hyper_ = input(graph_, "hyper", {dtype, {kStepScalars}});
+    // With no target that counts the gradients are zeros: they must not become 0 / 0.
+    const Value one = constant_like(in_.sums.count, 1.0);
+    const Value count = maximum(in_.sums.count, one);
+    const Value loss = in_.sums.loss / count;
+    const Value norm = global_norm(in_.gradients) / count;
+    const Value running = eq(in_.halted, constant_like(in_.halted, 0.0));
+    fine_ = logical_and(running, logical_and(is_finite(loss), is_finite(norm)));
+    const double clip = training_.optimizer().clip;
+    factor_ = (clip > 0.0 ? clip_coefficient(norm, clip) : one) / count;
+    for (size_t i = 0; i < in_.parameters.size(); ++i) step_parameter(i);
+    update(graph_, "halted", where(fine_, constant_like(one, 0.0), one));
+    graph_.add_output("loss", loss);
+    graph_.add_output("grad_norm", norm);
+    graph_.add_output("count", in_.sums.count);
+    if (in_.sums.correct) graph_.add_output("correct", in_.sums.correct / count);
+  }
+
+ private:
+  void step_parameter(size_t i) {
+    const ParameterSpec& spec = training_.parameters()[i];
+    const SiteScope scope(graph_, spec.name);
+    const std::vector<std::string> names = moment_names(training_.optimizer(), spec.name);
+    ParameterUpdate old{in_.parameters[i], in_.gradients[i] * factor_, {}, spec.decay};
+    for (const std::string& name : names)
+      old.moments.push_back(input(graph_, name, {training_.accumulate(), spec.type.shape}));
+    const UpdatedParameter next = update_parameter(training_.optimizer(), old, hyper_);
+    update(graph_, spec.name, where(fine_, next.parameter, old.parameter));
+    for (size_t k = 0; k < names.size(); ++k)
+      update(graph_, names[k], where(fine_, next.moments[k], old.moments[k]));
+  }
+
+  const Training& training_;
+  Graph& graph_;
+  StepInputs in_;
+  Value hyper_, fine_, factor_;
+};
+
+class MicroSource final : public ModelSource {
+ public:
+  explicit MicroSource(Training training) : training_(std::move(training)) {}
+  std::vector<std::string> dims() const override { return {"B"}; }
+
+ private:
+  Graph build(const Binding& binding) const override { return training_.micro(binding.at("B")); }
+
+  Training training_;
+};
+
+Graph batch_graph(std::string name, int64_t batch) {
+  check(batch >= 1, "training: a batch must have at least 1 sample; got {}", batch);
+  Graph graph(std::move(name));
+  graph.set_binding({{"B", batch}});
+  return graph;
+}
+
+}  // namespace
+
+std::string entry_name(std::string_view base, const std::vector<int64_t>& sizes, int64_t size) {
+  return sizes.empty() || sizes[0] == size ? std::string(base) : fmt::format("{}.{}", base, size);
+}
+
+Training::Training(std::shared_ptr<const Model> model, OptimizerOptions optimizer)
+    : model_(std::move(model)), optimizer_(std::move(optimizer)) {
+  check_options(optimizer_);
+  Graph graph;
+  const Forward forward(*model_, graph, {});
+  parameters_ = forward.context.parameters();
+  statistics_ = forward.context.statistics();
+}
+
+DType Training::accumulate() const { return accumulate_dtype(model_->dtype()); }
+
+Graph Training::micro(int64_t batch, std::string name) const {
+  Graph graph = batch_graph(std::move(name), batch);
+  Forward forward(*model_, graph, {true, batch});
+  forward.add_loss(*model_);
+  const std::vector<Value> gradient = forward.gradients_of_sum();
+  {
+    const SiteScope scope(graph, "accumulate");
+    const auto accumulate_into = [&](const std::string& buffer, Value term) {
+      update(graph, buffer, input(graph, buffer, term.type()) + term);
+    };
+    for (size_t i = 0; i < parameters_.size(); ++i)
+      accumulate_into(gradient_name(parameters_[i].name), gradient[i]);
+    const Value sums[] = {forward.sums.loss, forward.sums.count, forward.sums.correct};
+    for (size_t i = 0; i < std::size(sums); ++i)
+      if (sums[i]) accumulate_into(std::string(kSumNames[i]), sums[i]);
+  }
+  if (!statistics_.empty()) forward.finish_statistics(input(graph, "halted", {accumulate(), {}}));
+  return graph;
+}
+
+Graph Training::apply() const {
+  Graph graph("apply");
+  const DType dtype = accumulate();
+  StepInputs in;
+  for (const ParameterSpec& spec : parameters_) {
+    in.parameters.push_back(input(graph, spec.name, spec.type));
+    in.gradients.push_back(input(graph, gradient_name(spec.name), {dtype, spec.type.shape}));
+  }
+  const auto sum = [&](size_t i) { return input(graph, std::string(kSumNames[i]), {dtype, {}}); };
+  in.sums.loss = sum(0);
+  in.sums.count = sum(1);
+  if (!model_->sample().regression()) in.sums.correct = sum(2);
+  in.halted = input(graph, "halted", {dtype, {}});
+  StepBuilder(*this, graph, in).build();
+
+  const SiteScope scope(graph, "clear");
+  for (size_t i = 0; i < parameters_.size(); ++i)
+    update(graph, gradient_name(parameters_[i].name), constant_like(in.gradients[i], 0.0));
+  const Value sums[] = {in.sums.loss, in.sums.count, in.sums.correct};
+  for (size_t i = 0; i < std::size(sums); ++i)
+    if (sums[i]) update(graph, std::string(kSumNames[i]), constant_like(sums[i], 0.0));
+  return graph;
+}
+
+Graph Training::step(int64_t batch, std::string name) const {
+  Graph graph = batch_graph(std::move(name), batch);
+  Forward forward(*model_, graph, {true, batch});
+  forward.add_loss(*model_);
+  StepInputs in{forward.context.parameter_values(),
+                forward.gradients_of_sum(),
+                forward.sums,
+                input(graph, "halted", {accumulate(), {}})};
+  forward.finish_statistics(in.halted);
+  StepBuilder(*this, graph, std::move(in)).build();
+  return graph;
+}
+
+Graph Training::evaluation(int64_t batch, std::string name) const {
+  Graph graph = batch_graph(std::move(name), batch);
+  Forward forward(*model_, graph, {false, batch});
+  forward.add_loss(*model_);
+  graph.add_output("loss", forward.sums.loss);
+  graph.add_output("count", forward.sums.count);
+  if (forward.sums.correct) graph.add_output("correct", forward.sums.correct);
+  return graph;
+}
+
+Graph Training::logits(int64_t batch, std::string name) const {
+  Graph graph = batch_graph(std::move(name), batch);
+  const Forward forward(*model_, graph, {false, batch});
+  graph.add_output("logits", forward.logits);
+  return graph;
+}
+
+std::unique_ptr<ModelSource> Training::micro_source() const {
+  return std::make_unique<MicroSource>(*this);
+}
+
+std::vector<StateEntry> Training::state(bool accumulates) const {
+  const DType dtype = accumulate();
+  std::vector<StateEntry> entries;
+  for (const ParameterSpec& spec : parameters_)
+    entries.push_back({spec.name, spec.type, StateRole::kParameter});
+  for (const StatisticSpec& spec : statistics_)
+    entries.push_back({spec.name, spec.type, StateRole::kStatistic});
+  for (const ParameterSpec& spec : parameters_)
+    for (const std::string& name : moment_names(optimizer_, spec.name))
+      entries.push_back({name, {dtype, spec.type.shape}, StateRole::kOptimizer});
+  entries.push_back({"halted", {dtype, {}}, StateRole::kScaler});
+  if (!accumulates) return entries;
+  for (const ParameterSpec& spec : parameters_)
+    entries.push_back({gradient_name(spec.name), {dtype, spec.type.shape}, StateRole::kGradient});
+  for (std::string_view name : kSumNames)
+    if (name != kSumNames[2] || !model_->sample().regression())
+      entries.push_back({std::string(name), {dtype, {}}, StateRole::kGradient});
+  return entries;
+}
+
+ProgramGraphs Training::program(const ProgramSizes& sizes) const {
+  ProgramGraphs program;
+  program.state = state(!sizes.micro.empty());
+  const auto add_all = [&](std::string_view name, const std::vector<int64_t>& list, auto build) {
+    for (int64_t size : list)
+      program.entries.push_back((this->*build)(size, entry_name(name, list, size)));
+  };
+  add_all("micro", sizes.micro, &Training::micro);
+  if (!sizes.micro.empty()) program.entries.push_back(apply());
+  add_all("step", sizes.step, &Training::step);
+  add_all("eval", sizes.eval, &Training::evaluation);
+  add_all("logits", sizes.logits, &Training::logits);
+  return program;
+}
+
+std::map<std::string, Tensor> Training::initial_state(bool accumulates, uint64_t seed) const {
+  std::map<std::string, Tensor> values;
+  for (const ParameterSpec& spec : parameters_)
+    values.emplace(spec.name, initial_value(spec, seed));
+  for (const StatisticSpec& spec : statistics_) values.emplace(spec.name, initial_value(spec));
+  for (const StateEntry& entry : state(accumulates)) values.try_emplace(entry.name, entry.type);
+  return values;
+}
+
+}  // namespace ridge::nn
