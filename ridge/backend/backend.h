@@ -67,6 +67,8 @@ class Backend {
  public:
   virtual ~Backend() = default;
   virtual std::string_view name() const = 0;
+  /// True when the host may read and write the device's memory by its addresses.
+  virtual bool is_host() const { return false; }
 
   /// The ways to compute `node`, best guess first; none when the backend cannot.
   virtual std::vector<Choice> candidates(const Node& node) const = 0;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "ridge/backend/backend.h"
@@ -60,8 +61,21 @@ enum class StreamMode : uint8_t {
 /// A stream of the host. With kThread, at most 4096 pieces of work wait; queueing more blocks.
 std::unique_ptr<Stream> make_host_stream(StreamMode mode);
 
-/// Queues any function on a host stream (InternalError on another's).
-void enqueue_host(Stream& stream, std::function<void()> work);
+/// True for a stream of kInline; InternalError for one of another backend.
+bool runs_inline(Stream& stream);
+
+/// Queues a function on a host stream of kThread.
+void enqueue_host_function(Stream& stream, std::function<void()> work);
+
+/// Queues any function on a host stream (InternalError on another's); allocates nothing where it
+/// runs at once.
+template <typename Work>
+void enqueue_host(Stream& stream, Work&& work) {
+  if (runs_inline(stream))
+    work();
+  else
+    enqueue_host_function(stream, std::forward<Work>(work));
+}
 
 /// The parts of a Backend that are the same for every backend on the host.
 class HostBackend : public Backend {
@@ -70,6 +84,7 @@ class HostBackend : public Backend {
       : name_(std::move(name)), table_(std::move(table)), mode_(mode) {}
 
   std::string_view name() const override { return name_; }
+  bool is_host() const override { return true; }
   std::vector<Choice> candidates(const Node& node) const override {
     return table_.candidates(node);
   }

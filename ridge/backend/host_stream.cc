@@ -47,6 +47,7 @@ HostEvent& host_event(Event& event) {
 
 class HostStream : public Stream {
  public:
+  virtual bool is_inline() const { return false; }
   virtual void enqueue(std::function<void()> work) = 0;
 
   std::unique_ptr<Event> make_event() override { return std::make_unique<HostEvent>(); }
@@ -66,6 +67,7 @@ class HostStream : public Stream {
 
 class InlineStream final : public HostStream {
  public:
+  bool is_inline() const override { return true; }
   void enqueue(std::function<void()> work) override { work(); }
   void synchronize() override {}
 
@@ -152,10 +154,14 @@ std::unique_ptr<Stream> make_host_stream(StreamMode mode) {
   return std::make_unique<ThreadStream>();
 }
 
-void enqueue_host(Stream& stream, std::function<void()> work) {
+bool runs_inline(Stream& stream) {
   auto* host = dynamic_cast<HostStream*>(&stream);
   check_internal(host != nullptr, "a stream of another backend");
-  host->enqueue(std::move(work));
+  return host->is_inline();
+}
+
+void enqueue_host_function(Stream& stream, std::function<void()> work) {
+  static_cast<HostStream&>(stream).enqueue(std::move(work));
 }
 
 }  // namespace ridge

@@ -24,6 +24,16 @@ void check_length(std::string_view op,
 
 }  // namespace
 
+// ---- copy ----
+
+std::vector<TensorType> Copy::infer(std::span<const TensorType> inputs) const {
+  return {inputs[0]};
+}
+
+std::vector<Value> Copy::vjp(const VjpContext& c) const { return {c.dout()}; }
+
+Value copy(Value x) { return add_node(Copy{}, {x}); }
+
 // ---- reshape ----
 
 std::vector<TensorType> Reshape::infer(std::span<const TensorType> inputs) const {
@@ -397,6 +407,7 @@ Value concat(std::vector<Value> xs, int64_t axis) {
 }
 
 void register_shape(OpRegistry& r) {
+  r.add<Copy>();
   r.add<Reshape>();
   r.add<Transpose>();
   r.add<Broadcast>();

@@ -29,6 +29,20 @@ class Reshape final : public OpOf<Reshape> {
   void fields(FieldVisitor& v) override { v.visit("shape", shape); }
 };
 
+/// The same elements in a buffer of their own. A plan needs it where an updated input is still read
+/// under its old value.
+class Copy final : public OpOf<Copy> {
+ public:
+  static constexpr OpTraits kTraits = [] {
+    OpTraits traits = move_traits("copy");
+    traits.elementwise = true;
+    return traits;
+  }();
+
+  std::vector<TensorType> infer(std::span<const TensorType> inputs) const override;
+  std::vector<Value> vjp(const VjpContext& c) const override;
+};
+
 /// Axis i of the result is axis perm[i] of the input.
 class Transpose final : public OpOf<Transpose> {
  public:
@@ -100,7 +114,8 @@ class Concat final : public OpOf<Concat> {
 /// NumPy's common shape of two shapes; UserError opened by `who` when there is none.
 Shape broadcast_shape(const Shape& a, const Shape& b, std::string_view who);
 
-// Builders return x itself where the result would be equal to it.
+Value copy(Value x);
+// All other builders return x itself where the result would be equal to it.
 /// One size may be -1: what is left.
 Value reshape(Value x, Shape shape);
 Value transpose(Value x, std::vector<int64_t> perm);

@@ -1,0 +1,42 @@
+// What a pass is. Each lies in a file of its own that opens with a picture of what it does; only
+// pipeline.cc knows their order.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ridge/backend/backend.h"
+#include "ridge/graph/graph.h"
+
+namespace ridge {
+
+/// How far a change may move the numbers.
+enum class SemanticClass : uint8_t {
+  kBitIdentical,   ///< The same bits (NaN payloads aside).
+  kReassociation,  ///< The same formula in another order, or another kernel.
+  kPrecision,      ///< Other dtypes.
+  kTrajectory,     ///< Another computation.
+};
+
+struct PassContext {
+  Backend& backend;
+  /// Rewrites above this class are left out.
+  SemanticClass highest = SemanticClass::kBitIdentical;
+  /// What contractions compute in; kF32 leaves all as it is.
+  DType precision = DType::kF32;
+  /// Nodes whose site begins with one of these keep their dtype.
+  std::vector<std::string> pins = {};
+};
+
+/// Changes the graph and says whether it did.
+using RunPass = bool (*)(Graph&, PassContext&);
+
+bool lower_unsupported(Graph& graph, PassContext& context);
+bool place_casts(Graph& graph, PassContext& context);
+bool fold_constants(Graph& graph, PassContext& context);
+bool simplify(Graph& graph, PassContext& context);
+bool merge_common(Graph& graph, PassContext& context);
+bool remove_dead(Graph& graph, PassContext& context);
+
+}  // namespace ridge

@@ -1,0 +1,89 @@
+#include "ridge/compile/pipeline.h"
+
+#include <algorithm>
+
+#include "ridge/base/clock.h"
+#include "ridge/base/trace.h"
+#include "ridge/graph/verify.h"
+
+namespace ridge {
+
+const std::vector<PassInfo>& pipeline() {
+  constexpr auto kSame = SemanticClass::kBitIdentical;
+  static const std::vector<PassInfo> passes = {
+      {"lower_unsupported",
+       kSame,
+       lower_unsupported,
+       "first: the rules simplify the plain ops that it makes",
+       true},
+      {"remove_dead",
+       kSame,
+       remove_dead,
+       "autodiff leaves gradients that nobody asked for: less work for the rest"},
+      {"fold_constants",
+       kSame,
+       fold_constants,
+       "before the rules, which look for operands that are constants"},
+      {"simplify", kSame, simplify, "before merging: several spellings become one"},
+      {"place_casts",
+       SemanticClass::kPrecision,
+       place_casts,
+       "after the rules, which move transposes into contractions"},
+      {"simplify_casts", kSame, simplify, "two contractions in a row: their casts undo each other"},
+      {"merge_common",
+       kSame,
+       merge_common,
+       "after the rules, which make unequal spellings equal, and after the casts"},
+      {"remove_dead_last",
+       kSame,
+       remove_dead,
+       "last: folding and rules leave nodes behind that nobody reads"},
+  };
+  return passes;
+}
+
+namespace {
+
+void check_names(const std::vector<std::string>& off) {
+  std::vector<std::string> known{"all"};
+  for (const PassInfo& pass : pipeline()) known.emplace_back(pass.name);
+  for (const std::string& name : off)
+    if (std::find(known.begin(), known.end(), name) == known.end())
+      throw UserError(fmt::format("unknown pass '{}'", name), did_you_mean(name, known));
+}
+
+bool is_on(const PassInfo& pass, const PipelineOptions& options) {
+  if (pass.required) return true;
+  // Precision is asked for by name, not by class.
+  if (pass.semantic_class > options.highest && pass.semantic_class != SemanticClass::kPrecision)
+    return false;
+  return std::none_of(options.off.begin(), options.off.end(), [&](const std::string& name) {
+    return name == pass.name || name == "all";
+  });
+}
+
+}  // namespace
+
+std::vector<PassReport> run_pipeline(Graph& graph,
+                                     Backend& backend,
+                                     const PipelineOptions& options) {
+  check_names(options.off);
+  PassContext context{backend, options.highest, options.precision, options.pins};
+  std::vector<PassReport> reports;
+  for (const PassInfo& pass : pipeline()) {
+    if (!is_on(pass, options)) continue;
+    const TraceScope scope(pass.name.data(), "pass");
+    PassReport report{.name = pass.name, .nodes_before = graph.nodes().size()};
+    const int64_t start = now_ns();
+    report.changed = pass.run(graph, context);
+    report.seconds = static_cast<double>(now_ns() - start) * 1e-9;
+    report.nodes_after = graph.nodes().size();
+    reports.push_back(report);
+    if (options.verify_each) verify(graph);
+    if (options.dump && report.changed) options.dump(pass.name, graph);
+  }
+  verify(graph);
+  return reports;
+}
+
+}  // namespace ridge

@@ -1,0 +1,51 @@
+// The passes in their order, run one by one with timing and checks.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ridge/compile/pass.h"
+
+namespace ridge {
+
+struct PassInfo {
+  std::string_view name;
+  SemanticClass semantic_class;
+  RunPass run;
+  std::string_view why_here;
+  /// Without it the graph may not run on the device: it cannot be switched off.
+  bool required = false;
+};
+
+/// The pipeline, in order.
+const std::vector<PassInfo>& pipeline();
+
+struct PipelineOptions {
+  SemanticClass highest = SemanticClass::kBitIdentical;
+  DType precision = DType::kF32;
+  std::vector<std::string> pins = {};
+  /// Names of passes to leave out; "all" leaves out every one that is not required.
+  std::vector<std::string> off = {};
+  /// Check the graph after every pass; else once, at the end.
+  bool verify_each = false;
+  /// Called with the name of a pass that changed the graph, and the graph after it.
+  std::function<void(std::string_view, const Graph&)> dump = nullptr;
+};
+
+/// What one pass did.
+struct PassReport {
+  std::string_view name;
+  bool changed = false;
+  size_t nodes_before = 0, nodes_after = 0;
+  double seconds = 0;
+};
+
+/// Runs the pipeline over `graph`. UserError for an unknown name in `off` (the nearest is named),
+/// or when the backend cannot run the graph.
+std::vector<PassReport> run_pipeline(Graph& graph,
+                                     Backend& backend,
+                                     const PipelineOptions& options);
+
+}  // namespace ridge

@@ -1,0 +1,90 @@
+// The plan: what runs in which order, by which kernel, and where every byte lies. It is data.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ridge/backend/backend.h"
+#include "ridge/graph/program_graphs.h"
+
+namespace ridge {
+
+enum class Region : uint8_t {
+  kState,  ///< Lives from run to run.
+  kArena,  ///< Shared by all entries, which never run at the same time.
+};
+
+/// Bytes of a region.
+struct Place {
+  Region region = Region::kArena;
+  int64_t offset = 0;
+  int64_t bytes = 0;
+
+  bool operator==(const Place&) const = default;
+};
+
+/// One launch. `node` is the node's id in the entry's graph.
+struct PlanStep {
+  int node = 0;
+  std::string op;
+  std::string site;
+  size_t choice = 0;
+  std::string choice_name;
+  std::vector<Place> inputs, outputs;
+  Place workspace;  ///< Of no bytes where the kernel needs none.
+};
+
+struct PlanSlot {
+  std::string name;
+  TensorType type;
+  Place place;
+};
+
+struct EntryPlan {
+  std::string name;
+  std::vector<PlanStep> steps;
+  std::vector<PlanSlot> inputs;   ///< Data, written before each run.
+  std::vector<PlanSlot> outputs;  ///< Results, to be read before the next run of any entry.
+  int64_t peak_bytes = 0;         ///< Of the arena.
+  int64_t lower_bound_bytes = 0;  ///< The largest live set: no plan of this order needs less.
+};
+
+struct Plan {
+  std::string device;
+  std::vector<PlanSlot> state;
+  std::vector<StateRole> roles;  ///< One a state slot.
+  std::vector<EntryPlan> entries;
+  int64_t state_bytes = 0;
+  int64_t arena_bytes = 0;
+  int64_t arena_lower_bound_bytes = 0;
+
+  int64_t total_bytes() const { return state_bytes + arena_bytes; }
+  int64_t lower_bound_bytes() const { return state_bytes + arena_lower_bound_bytes; }
+};
+
+/// Id of the candidate to use for a node.
+using ChooseCandidate = std::function<size_t(const Node&, const std::vector<Choice>&)>;
+
+struct PlanOptions {
+  /// Off: every value has bytes of its own, reshapes copy, updates are copied at the end.
+  bool reuse = true;
+  /// Default: the first candidate.
+  ChooseCandidate choose = nullptr;
+};
+
+/// Plans all entries over one state. The graphs are changed where an update needs a copy.
+/// InternalError when the backend lacks a kernel (lower_unsupported comes before); UserError when
+/// the graphs do not fit the state: another type, an update of an input that is not state, two
+/// entries of one name.
+Plan make_plan(ProgramGraphs& graphs, Backend& backend, const PlanOptions& options);
+
+/// The plan as text, one step a line; stable.
+std::string print(const Plan& plan);
+
+/// The plan's identity: a hash of its text, as 16 hexadecimal digits.
+std::string plan_hash(const Plan& plan);
+
+}  // namespace ridge

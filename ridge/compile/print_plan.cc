@@ -1,0 +1,52 @@
+// The plan as text.
+#include "ridge/base/hash.h"
+#include "ridge/compile/plan.h"
+
+namespace ridge {
+namespace {
+
+std::string print(const Place& place) {
+  return fmt::format(
+      "{}+{}:{}", place.region == Region::kState ? "state" : "arena", place.offset, place.bytes);
+}
+
+std::string print(const std::vector<Place>& places) {
+  std::string text;
+  for (const Place& place : places) text += (text.empty() ? "" : ", ") + print(place);
+  return text;
+}
+
+void print_slots(std::string& text, std::string_view kind, const std::vector<PlanSlot>& slots) {
+  for (const PlanSlot& slot : slots)
+    text += fmt::format(
+        "  {} \"{}\" : {} at {}\n", kind, slot.name, to_string(slot.type), print(slot.place));
+}
+
+}  // namespace
+
+std::string print(const Plan& plan) {
+  std::string text = fmt::format("ridge.plan/1 device {} state {} arena {} lower bound {}\n",
+                                 plan.device,
+                                 plan.state_bytes,
+                                 plan.arena_bytes,
+                                 plan.arena_lower_bound_bytes);
+  print_slots(text, "state", plan.state);
+  for (const EntryPlan& entry : plan.entries) {
+    text += fmt::format("entry \"{}\" peak {} lower bound {}\n",
+                        entry.name,
+                        entry.peak_bytes,
+                        entry.lower_bound_bytes);
+    print_slots(text, "input", entry.inputs);
+    for (const PlanStep& step : entry.steps) {
+      text += fmt::format("  {}({}) -> {}", step.op, print(step.inputs), print(step.outputs));
+      if (step.workspace.bytes > 0) text += fmt::format(", workspace {}", print(step.workspace));
+      text += fmt::format(" by {} @ \"{}\"\n", step.choice_name, step.site);
+    }
+    print_slots(text, "output", entry.outputs);
+  }
+  return text;
+}
+
+std::string plan_hash(const Plan& plan) { return fmt::format("{:016x}", hash64(print(plan))); }
+
+}  // namespace ridge

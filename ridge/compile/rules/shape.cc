@@ -1,0 +1,118 @@
+// Rules for ops that move elements.
+#include "ridge/graph/ops/shape.h"
+
+#include <algorithm>
+
+#include "ridge/compile/rules/rule.h"
+#include "ridge/graph/ops/matmul.h"
+#include "ridge/graph/ops/reduce.h"
+
+namespace ridge {
+namespace {
+
+Value same_shape(const Node& node, std::span<const Value> in) {
+  const bool moves = node.is<Reshape>() || node.is<Broadcast>() || node.is<Slice>() ||
+                     node.is<Pad>() || (node.is<Concat>() && in.size() == 1);
+  return moves && node.outputs[0] == in[0].type() ? in[0] : Value{};
+}
+
+Value double_reshape(const Node& node, std::span<const Value> in) {
+  if (!node.is<Reshape>() || !in[0].node->is<Reshape>()) return {};
+  return reshape(in[0].node->inputs[0], node.outputs[0].shape);
+}
+
+Value identity_transpose(const Node& node, std::span<const Value> in) {
+  if (!node.is<Transpose>()) return {};
+  const auto& perm = node.op_as<Transpose>().perm;
+  return std::is_sorted(perm.begin(), perm.end()) ? in[0] : Value{};
+}
+
+Value double_transpose(const Node& node, std::span<const Value> in) {
+  if (!node.is<Transpose>() || !in[0].node->is<Transpose>()) return {};
+  const auto& inner = in[0].node->op_as<Transpose>().perm;
+  std::vector<int64_t> perm;
+  for (int64_t axis : node.op_as<Transpose>().perm)
+    perm.push_back(inner[static_cast<size_t>(axis)]);
+  return transpose(in[0].node->inputs[0], std::move(perm));
+}
+
+// Elements keep their order when only axes of size 1 change places: no copy is needed.
+Value transpose_is_reshape(const Node& node, std::span<const Value> in) {
+  if (!node.is<Transpose>()) return {};
+  int64_t last = -1;
+  for (int64_t axis : node.op_as<Transpose>().perm) {
+    if (in[0].dim(axis) == 1) continue;
+    if (axis < last) return {};
+    last = axis;
+  }
+  return reshape(in[0], node.outputs[0].shape);
+}
+
+Value double_broadcast(const Node& node, std::span<const Value> in) {
+  if (!node.is<Broadcast>() || !in[0].node->is<Broadcast>()) return {};
+  return broadcast(in[0].node->inputs[0], node.outputs[0].shape);
+}
+
+Value reshape_if_same_size(const Node& node, std::span<const Value> in) {
+  if (in[0].type().elements() != node.outputs[0].elements()) return {};
+  return reshape(in[0], node.outputs[0].shape);
+}
+
+Value trivial_max(const Node& node, std::span<const Value> in) {
+  return node.is<ReduceMax>() ? reshape_if_same_size(node, in) : Value{};
+}
+
+Value trivial_sum(const Node& node, std::span<const Value> in) {
+  return node.is<ReduceSum>() || node.is<ReduceMean>() ? reshape_if_same_size(node, in) : Value{};
+}
+
+bool swaps_last_axes(const Value& value) {
+  if (!value.node->is<Transpose>()) return false;
+  const auto& perm = value.node->op_as<Transpose>().perm;
+  const size_t rank = perm.size();
+  if (rank < 2) return false;
+  for (size_t i = 0; i + 2 < rank; ++i)
+    if (perm[i] != static_cast<int64_t>(i)) return false;
+  return perm[rank - 2] == static_cast<int64_t>(rank - 1);
+}
+
+// The product reads its factors by strides anyway; the chain of sums over k stays the same.
+Value transpose_into_matmul(const Node& node, std::span<const Value> in) {
+  if (!node.is<MatMul>()) return {};
+  const bool a = swaps_last_axes(in[0]), b = swaps_last_axes(in[1]);
+  if (!a && !b) return {};
+  MatMul op = node.op_as<MatMul>();
+  op.transpose_a ^= a;
+  op.transpose_b ^= b;
+  return add_node(std::move(op),
+                  {a ? in[0].node->inputs[0] : in[0], b ? in[1].node->inputs[0] : in[1]});
+}
+
+constexpr SemanticClass kSame = SemanticClass::kBitIdentical;
+
+constexpr Rule kRules[] = {
+    {"same_shape", kSame, "reshape(x, shape of x) = x, and so for others that move", same_shape},
+    {"double_reshape", kSame, "reshape(reshape(x)) = reshape(x)", double_reshape},
+    {"identity_transpose", kSame, "transpose(x, 0 1 2) = x", identity_transpose},
+    {"double_transpose", kSame, "transpose(transpose(x)) = transpose(x)", double_transpose},
+    {"transpose_is_reshape",
+     kSame,
+     "transpose(x) = reshape(x) when only axes of size 1 move",
+     transpose_is_reshape},
+    {"double_broadcast", kSame, "broadcast(broadcast(x)) = broadcast(x)", double_broadcast},
+    {"trivial_max", kSame, "reduce_max(x) over axes of size 1 = reshape(x)", trivial_max},
+    {"trivial_sum",
+     SemanticClass::kReassociation,
+     "reduce_sum(x) over axes of size 1 = reshape(x), though 0 + -0 is +0",
+     trivial_sum},
+    {"transpose_into_matmul",
+     kSame,
+     "matmul(transpose(a), b) = matmul(a, b) with transpose_a",
+     transpose_into_matmul},
+};
+
+}  // namespace
+
+std::span<const Rule> shape_rules() { return kRules; }
+
+}  // namespace ridge

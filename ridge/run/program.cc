@@ -1,0 +1,188 @@
+#include "ridge/run/program.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "ridge/base/trace.h"
+#include "ridge/graph/ops/source.h"
+#include "ridge/graph/text.h"
+#include "ridge/graph/verify.h"
+
+namespace ridge {
+
+ProgramOptions plain_options() {
+  ProgramOptions options;
+  options.passes.off = {"all"};
+  options.plan.reuse = false;
+  options.reparse = true;
+  return options;
+}
+
+struct Program::Launch {
+  std::unique_ptr<NodeKernel> kernel;
+  std::vector<const void*> inputs;
+  std::vector<void*> outputs;
+  void* workspace = nullptr;
+  const PlanStep* step = nullptr;
+  const char* trace_name = nullptr;
+  int64_t bytes = 0;  ///< Read and written.
+};
+
+Program::Program(ProgramGraphs graphs, Backend& backend, const ProgramOptions& options)
+    : backend_(backend), graphs_(std::move(graphs)), stream_(backend.make_stream()) {
+  for (Graph& graph : graphs_.entries) {
+    const auto reports = run_pipeline(graph, backend, options.passes);
+    passes_.insert(passes_.end(), reports.begin(), reports.end());
+    if (options.reparse) graph = parse_graph(print(graph), graph.name());
+  }
+  plan_ = make_plan(graphs_, backend, options.plan);
+  state_ = std::make_unique<State>(plan_, backend);
+  arena_ = resident_memory(backend, plan_.arena_bytes);
+  launches_.resize(plan_.entries.size());
+  for (size_t i = 0; i < plan_.entries.size(); ++i) make_launches(i);
+}
+
+Program::~Program() = default;
+
+void Program::make_launches(size_t entry) {
+  const Graph& graph = graphs_.entries[entry];
+  for (const PlanStep& step : plan_.entries[entry].steps) {
+    const Node& node = *graph.nodes().at(static_cast<size_t>(step.node));
+    Launch launch;
+    launch.kernel = backend_.instantiate(node, step.choice);
+    for (const Place& place : step.inputs) launch.inputs.push_back(address(place));
+    for (const Place& place : step.outputs) launch.outputs.push_back(address(place));
+    if (step.workspace.bytes > 0) launch.workspace = address(step.workspace);
+    launch.step = &step;
+    launch.trace_name = intern_trace_name(step.site);
+    for (const Place& place : step.inputs) launch.bytes += place.bytes;
+    for (const Place& place : step.outputs) launch.bytes += place.bytes;
+    launches_[entry].push_back(std::move(launch));
+  }
+}
+
+void* Program::address(const Place& place) const {
+  void* base = place.region == Region::kState ? state_->base() : arena_.get();
+  return static_cast<std::byte*>(base) + place.offset;
+}
+
+namespace {
+
+DataSlot find_slot(const std::vector<PlanSlot>& slots,
+                   std::string_view kind,
+                   std::string_view name,
+                   std::string_view entry,
+                   auto&& address) {
+  std::vector<std::string> names;
+  for (const PlanSlot& slot : slots) {
+    if (slot.name == name) return {address(slot.place), static_cast<size_t>(slot.place.bytes)};
+    names.push_back(slot.name);
+  }
+  throw UserError(fmt::format("entry '{}' has no {} '{}'", entry, kind, name),
+                  did_you_mean(name, names));
+}
+
+}  // namespace
+
+bool Program::has_entry(std::string_view name) const {
+  return std::any_of(plan_.entries.begin(), plan_.entries.end(), [&](const EntryPlan& entry) {
+    return entry.name == name;
+  });
+}
+
+size_t Program::entry(std::string_view name) const {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < plan_.entries.size(); ++i) {
+    if (plan_.entries[i].name == name) return i;
+    names.push_back(plan_.entries[i].name);
+  }
+  throw UserError(fmt::format("the program has no entry '{}'", name), did_you_mean(name, names));
+}
+
+DataSlot Program::input(size_t entry, std::string_view name) const {
+  const EntryPlan& plan = plan_.entries.at(entry);
+  return find_slot(
+      plan.inputs, "input", name, plan.name, [this](const Place& p) { return address(p); });
+}
+
+DataSlot Program::output(size_t entry, std::string_view name) const {
+  const EntryPlan& plan = plan_.entries.at(entry);
+  return find_slot(
+      plan.outputs, "output", name, plan.name, [this](const Place& p) { return address(p); });
+}
+
+void Program::write(DataSlot slot, const void* host) {
+  backend_.copy_to_device(*stream_, slot.address, host, slot.bytes);
+}
+
+void Program::read(DataSlot slot, void* host) {
+  backend_.copy_to_host(*stream_, host, slot.address, slot.bytes);
+}
+
+void Program::launch(const Launch& launch) {
+  TraceScope scope(launch.trace_name, "cpu_op");
+  scope.set_arg("bytes", launch.bytes);
+  try {
+    launch.kernel->launch(*stream_, {launch.inputs, launch.outputs, launch.workspace});
+  } catch (const UserError& error) {
+    throw UserError(fmt::format("{}, at site '{}'", error.message(), launch.step->site),
+                    error.fix());
+  }
+}
+
+void Program::run(size_t entry, RunMode mode) {
+  for (const Launch& step : launches_.at(entry))
+    if (mode == RunMode::kNormal) launch(step);
+}
+
+void Program::synchronize() { stream_->synchronize(); }
+
+namespace {
+
+// The first element that is NaN, or infinite where that is no intended mask; -1 for none.
+int64_t first_bad_element(const Tensor& tensor, bool may_be_infinite) {
+  for (int64_t i = 0; i < tensor.elements(); ++i) {
+    const double x = tensor.at(i);
+    if (std::isnan(x) || (std::isinf(x) && !may_be_infinite)) return i;
+  }
+  return -1;
+}
+
+bool has_infinity(const Constant& constant) {
+  return std::any_of(
+      constant.values.begin(), constant.values.end(), [](double x) { return std::isinf(x); });
+}
+
+}  // namespace
+
+std::string Program::first_not_finite(size_t entry) {
+  const Graph& graph = graphs_.entries.at(entry);
+  std::vector<bool> may_be_infinite(graph.nodes().size());  // made from a constant infinity: a mask
+  for (const auto& node : graph.nodes()) {
+    bool infinite = node->is<Constant>() && has_infinity(node->op_as<Constant>());
+    for (const Value& input : node->inputs)
+      infinite = infinite || may_be_infinite[static_cast<size_t>(input.node->id)];
+    may_be_infinite[static_cast<size_t>(node->id)] = infinite;
+  }
+  for (const Launch& step : launches_[entry]) {
+    launch(step);
+    const auto id = static_cast<size_t>(step.step->node);
+    const Node& node = *graph.nodes()[id];
+    for (size_t i = 0; i < node.outputs.size(); ++i) {
+      if (!is_float(node.outputs[i].dtype)) continue;
+      Tensor tensor(node.outputs[i]);
+      read({step.outputs[i], tensor.bytes()}, tensor.data());
+      synchronize();
+      const int64_t bad = first_bad_element(tensor, may_be_infinite[id]);
+      if (bad >= 0)
+        return fmt::format("{} ({} at element {} of {})",
+                           node.site.name,
+                           tensor.at(bad),
+                           bad,
+                           to_string(node.outputs[i]));
+    }
+  }
+  return {};
+}
+
+}  // namespace ridge

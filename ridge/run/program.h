@@ -1,0 +1,89 @@
+// A compiled program: entry graphs through the passes, one plan over them, memory, kernels.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ridge/compile/pipeline.h"
+#include "ridge/compile/plan.h"
+#include "ridge/run/state.h"
+
+namespace ridge {
+
+struct ProgramOptions {
+  PipelineOptions passes;
+  PlanOptions plan;
+  /// Print each graph and parse it back before it is planned: what a run must survive.
+  bool reparse = false;
+};
+
+/// The same program in the plainest way, against which `--verify` compares: no passes but the
+/// required ones, no byte shared, through the printer and the parser.
+ProgramOptions plain_options();
+
+enum class RunMode : uint8_t {
+  kNormal,
+  kNoKernel,  ///< All of the host's work and no kernel: what a step costs the host.
+};
+
+/// A place in an entry's data: an input to write before each run, or an output to read after it.
+struct DataSlot {
+  void* address = nullptr;
+  size_t bytes = 0;
+};
+
+class Program {
+ public:
+  /// `backend` must outlive it. UserError when the device cannot run the graphs or has not the
+  /// memory.
+  Program(ProgramGraphs graphs, Backend& backend, const ProgramOptions& options = {});
+  ~Program();
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  const Plan& plan() const { return plan_; }
+  const std::vector<Graph>& entries() const { return graphs_.entries; }
+  /// One a pass and entry.
+  const std::vector<PassReport>& passes() const { return passes_; }
+  State& state() { return *state_; }
+  const State& state() const { return *state_; }
+
+  /// Number of the entry of that name; UserError (the nearest is named) when there is none.
+  size_t entry(std::string_view name) const;
+  bool has_entry(std::string_view name) const;
+  /// UserError when the entry has no such data input or output.
+  DataSlot input(size_t entry, std::string_view name) const;
+  DataSlot output(size_t entry, std::string_view name) const;
+
+  // A step: write all inputs of an entry, run it, read what is wanted. Each call queues its work
+  // and allocates nothing.
+  void write(DataSlot slot, const void* host);
+  /// UserError, with the site, for wrong data (an index out of range), at the latest from
+  /// synchronize(). While tracing is on, each launch is an event with its site's name.
+  void run(size_t entry, RunMode mode = RunMode::kNormal);
+  void read(DataSlot slot, void* host);
+  void synchronize();
+
+  /// Runs the entry once more, launch by launch, and returns the site of the first whose result
+  /// holds NaN or an infinity, with what it is; empty when none does. For reports: it allocates.
+  std::string first_not_finite(size_t entry);
+
+ private:
+  struct Launch;
+  void make_launches(size_t entry);
+  void* address(const Place& place) const;
+  void launch(const Launch& launch);
+
+  Backend& backend_;
+  ProgramGraphs graphs_;
+  std::vector<PassReport> passes_;
+  Plan plan_;
+  std::unique_ptr<State> state_;
+  DeviceMemory arena_;
+  std::vector<std::vector<Launch>> launches_;  ///< By entry.
+  std::unique_ptr<Stream> stream_;
+};
+
+}  // namespace ridge

@@ -1,0 +1,229 @@
+// Passes: what each does to small graphs, and that none changes a result.
+#include "ridge/compile/pipeline.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ridge/compile/rules/rule.h"
+#include "ridge/graph/ops/elementwise.h"
+#include "ridge/graph/ops/matmul.h"
+#include "ridge/graph/ops/reduce.h"
+#include "ridge/graph/ops/shape.h"
+#include "ridge/graph/ops/softmax.h"
+#include "ridge/graph/ops/source.h"
+#include "ridge/graph/text.h"
+#include "ridge/run/backends.h"
+#include "ridge/run/evaluate.h"
+#include "tests/support/compare.h"
+#include "tests/support/random_graph.h"
+#include "tests/support/scale.h"
+
+namespace ridge::test {
+namespace {
+
+using Build = std::function<Value(Value)>;
+
+Graph graph_of(const Build& build, TensorType type = {DType::kF32, {2, 3}}) {
+  Graph graph;
+  graph.add_output("y", build(input(graph, "x", type)));
+  return graph;
+}
+
+// The ops of the graph after the pipeline, in order, without inputs.
+std::string ops_after(const Build& build, const PipelineOptions& options = {}) {
+  Graph graph = graph_of(build);
+  run_pipeline(graph, *make_backend("cpu"), options);
+  std::string ops;
+  for (const auto& node : graph.nodes())
+    if (!node->is<Input>()) ops += (ops.empty() ? "" : " ") + std::string(node->op->name());
+  return ops;
+}
+
+TEST(Pipeline, SeveralSpellingsBecomeOne) {
+  EXPECT_EQ(ops_after([](Value x) { return x; }), "");
+  EXPECT_EQ(ops_after([](Value x) { return x * 1.0; }), "");
+  EXPECT_EQ(ops_after([](Value x) { return neg(neg(x)); }), "");
+  EXPECT_EQ(ops_after([](Value x) { return x + neg(exp(x)); }), "exp sub");
+  EXPECT_EQ(ops_after([](Value x) { return x - exp(x); }), "exp sub");
+  EXPECT_EQ(ops_after([](Value x) { return x - neg(exp(x)); }), "exp add");
+  EXPECT_EQ(ops_after([](Value x) { return x * -1.0; }), "neg");
+  EXPECT_EQ(ops_after([](Value x) { return reshape(reshape(x, {6}), {3, 2}); }), "reshape");
+  EXPECT_EQ(ops_after([](Value x) { return transpose(transpose(x, {1, 0}), {1, 0}); }), "");
+  EXPECT_EQ(ops_after([](Value x) { return where(gt(x, exp(x)), x, x); }), "");
+  EXPECT_EQ(ops_after([](Value x) { return exp(x) + exp(x); }), "exp add");
+  EXPECT_EQ(ops_after([](Value x) { return cast(cast(x, DType::kF64), DType::kF32); }), "");
+  EXPECT_EQ(ops_after([](Value x) { return matmul(x, transpose_last(x)); }), "matmul");
+  EXPECT_EQ(ops_after([](Value x) { return x * (constant_like(x, 2.0) + 3.0); }), "constant mul");
+}
+
+TEST(Pipeline, WhatIsNotEqualStays) {
+  // -0 + 0 is +0; 1/3 is not exact; a cast to fewer bits rounds.
+  EXPECT_EQ(ops_after([](Value x) { return x + 0.0; }), "constant add");
+  EXPECT_EQ(ops_after([](Value x) { return x / 3.0; }), "constant div");
+  EXPECT_EQ(ops_after([](Value x) { return cast(cast(x, DType::kBF16), DType::kF32); }),
+            "cast cast");
+  EXPECT_EQ(ops_after([](Value x) { return exp(x) * neg(exp(x + x)); }), "add exp neg exp mul");
+  EXPECT_EQ(ops_after([](Value x) { return x + 0.0; }, {.highest = SemanticClass::kReassociation}),
+            "");
+}
+
+TEST(Pipeline, AFoldedSplatKeepsItsSite) {
+  Graph graph = graph_of([](Value x) { return x * exp(constant_like(x, 2.0)); });
+  run_pipeline(graph, *make_backend("cpu"), {});
+  EXPECT_THAT(print(graph), testing::HasSubstr("@ \":exp.0\""));
+}
+
+TEST(Pipeline, CastsGoAroundContractionsOnceAValue) {
+  const auto twice = [](Value x) {
+    return matmul(x, transpose_last(x)) + matmul(x, x, false, true);
+  };
+  EXPECT_EQ(ops_after(twice, {.precision = DType::kBF16}), "cast matmul cast add");
+  EXPECT_EQ(ops_after(twice, {.precision = DType::kBF16, .pins = {":matmul"}}), "matmul add");
+}
+
+TEST(Pipeline, PassesSwitchOffByName) {
+  const auto twice = [](Value x) { return exp(x) + exp(x); };
+  EXPECT_EQ(ops_after(twice, {.off = {"merge_common"}}), "exp exp add");
+  EXPECT_EQ(ops_after([](Value x) { return neg(neg(x)); }, {.off = {"all"}}), "neg neg");
+  Graph graph = graph_of(twice);
+  try {
+    run_pipeline(graph, *make_backend("cpu"), {.off = {"merge_comon"}});
+    FAIL();
+  } catch (const UserError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("did you mean 'merge_common'"));
+  }
+}
+
+TEST(Pipeline, ReportsSayWhatEachPassDid) {
+  Graph graph = graph_of([](Value x) { return exp(x) + exp(x); });
+  std::vector<std::string> dumped;
+  const auto reports =
+      run_pipeline(graph, *make_backend("cpu"), {.dump = [&](std::string_view name, const Graph&) {
+                     dumped.emplace_back(name);
+                   }});
+  EXPECT_EQ(dumped, std::vector<std::string>{"merge_common"});
+  for (const PassReport& report : reports) {
+    EXPECT_EQ(report.changed, report.name == "merge_common") << report.name;
+    if (report.changed) {
+      EXPECT_LT(report.nodes_after, report.nodes_before);
+    }
+  }
+}
+
+// Every rule has a case here where it matches; a rule without one fails the walk below.
+TEST(Rules, EachHasAnIdentityAndAUniqueName) {
+  std::set<std::string_view> names;
+  for (const Rule& rule : all_rules()) {
+    EXPECT_TRUE(names.insert(rule.name).second) << rule.name;
+    EXPECT_FALSE(rule.identity.empty()) << rule.name;
+  }
+}
+
+// Special values in every operand, so that a rule that is wrong for -0 or infinity shows.
+NamedTensors special_values(const Graph& graph) {
+  const double values[] = {0.0, -0.0, 1.0, -1.0, INFINITY, -INFINITY, NAN, 1e-42, -3e38, 0.1, 7, 2};
+  NamedTensors tensors;
+  int shift = 0;
+  for (const Node* node : graph.inputs()) {
+    Tensor tensor(node->outputs[0]);
+    for (int64_t i = 0; i < tensor.elements(); ++i)
+      tensor.set(i, values[static_cast<size_t>(i * 5 + shift) % std::size(values)]);
+    tensors.emplace(node->op_as<Input>().input_name, std::move(tensor));
+    ++shift;
+  }
+  return tensors;
+}
+
+TEST(Rules, BitIdenticalOnesKeepBitsOfSpecialValues) {
+  const std::pair<const char*, Build> kCases[] = {
+      {"mul_one", [](Value x) { return constant_like(x, 1.0) * x; }},
+      {"div_one", [](Value x) { return x / 1.0; }},
+      {"sub_zero", [](Value x) { return x - 0.0; }},
+      {"add_negative_zero", [](Value x) { return x + -0.0; }},
+      {"add_integer_zero", [](Value x) { return cast(cast(x, DType::kI32) + 0.0, DType::kF32); }},
+      {"double_negation", [](Value x) { return neg(neg(x)); }},
+      {"add_negation", [](Value x) { return neg(x) + exp(x); }},
+      {"sub_negation", [](Value x) { return x - neg(exp(x)); }},
+      {"mul_minus_one", [](Value x) { return x * -1.0; }},
+      {"div_power_of_two", [](Value x) { return x / 8.0; }},
+      {"where_same", [](Value x) { return where(gt(x, exp(x)), x, x); }},
+      {"where_constant",
+       [](Value x) {
+         const Value yes = constant(x.graph(), {DType::kBool, x.shape()}, 1.0);
+         return where(yes, x, exp(x));
+       }},
+      {"double_not",
+       [](Value x) { return cast(logical_not(logical_not(gt(x, exp(x)))), DType::kF32); }},
+      {"cast_to_same",
+       [](Value x) {
+         Cast op;
+         op.to = DType::kF32;
+         return add_node(std::move(op), {x});
+       }},
+      {"cast_and_back", [](Value x) { return cast(cast(x, DType::kF64), DType::kF32); }},
+      {"same_shape",
+       [](Value x) {
+         Reshape op;
+         op.shape = x.shape();
+         return add_node(std::move(op), {x});
+       }},
+      {"double_reshape", [](Value x) { return reshape(reshape(x, {12}), {4, 3}); }},
+      {"identity_transpose",
+       [](Value x) {
+         Transpose op;
+         op.perm = {0, 1};
+         return add_node(std::move(op), {x});
+       }},
+      {"double_transpose", [](Value x) { return transpose(transpose(x, {1, 0}), {1, 0}); }},
+      {"transpose_is_reshape",
+       [](Value x) { return transpose(reshape(x, {1, 3, 1, 4}), {1, 0, 3, 2}); }},
+      {"double_broadcast",
+       [](Value x) { return broadcast(broadcast(x, {2, 3, 4}), {5, 2, 3, 4}); }},
+      {"trivial_max", [](Value x) { return reduce_max(reshape(x, {3, 1, 4}), {1}); }},
+      {"transpose_into_matmul", [](Value x) { return matmul(transpose_last(x), x); }},
+  };
+  const auto cpu = make_backend("cpu");
+  std::set<std::string> covered;
+  for (const auto& [name, build] : kCases) {
+    Graph graph = graph_of(build, {DType::kF32, {3, 4}});
+    const NamedTensors inputs = special_values(graph);
+    const NamedTensors before = evaluate(graph, *cpu, inputs);
+    const size_t nodes = graph.nodes().size();
+    const std::string text = print(graph);
+    PassContext context{*cpu};
+    EXPECT_TRUE(simplify(graph, context)) << name;
+    EXPECT_NE(print(graph), text) << name;
+    EXPECT_LE(graph.nodes().size(), nodes) << name;
+    EXPECT_EQ(bit_difference(before, evaluate(graph, *cpu, inputs)), "") << name;
+    covered.insert(name);
+  }
+  for (const Rule& rule : all_rules())
+    if (rule.semantic_class == SemanticClass::kBitIdentical) {
+      EXPECT_TRUE(covered.contains(std::string(rule.name))) << "no case for rule " << rule.name;
+    }
+}
+
+TEST(Pipeline, RandomGraphsKeepTheirBits) {
+  const auto cpu = make_backend("cpu");
+  int changed = 0;
+  for (int seed = 0; seed < cases(150); ++seed) {
+    const DType dtype = seed % 3 == 0 ? DType::kF64 : seed % 3 == 1 ? DType::kF32 : DType::kBF16;
+    CaseBuilder b = random_graph(static_cast<uint64_t>(seed), {.dtype = dtype});
+    Graph graph = b.graph().clone();
+    const auto reports = run_pipeline(graph, *cpu, {.verify_each = true});
+    for (const PassReport& report : reports) changed += report.changed;
+    EXPECT_LE(graph.nodes().size(), b.graph().nodes().size());
+    ASSERT_EQ(
+        bit_difference(evaluate(b.graph(), *cpu, b.tensors()), evaluate(graph, *cpu, b.tensors())),
+        "")
+        << "seed " << seed;
+    // What is optimised once is optimised.
+    const std::string text = print(graph);
+    run_pipeline(graph, *cpu, {});
+    ASSERT_EQ(print(graph), text) << "seed " << seed;
+  }
+  EXPECT_GT(changed, 0);
+}
+
+}  // namespace
+}  // namespace ridge::test
