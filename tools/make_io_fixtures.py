@@ -4,6 +4,7 @@
 Needs the environment of `./dev peers`. Usage: build/peers/bin/python tools/make_io_fixtures.py
 """
 
+import gzip
 import json
 import pathlib
 import struct
@@ -35,9 +36,23 @@ def safetensors():
     (FOLDER / "all.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
+def idx():
+    """2x1x3 files of each type, element i = i - 2 (u8: i + 250)."""
+    codes = {"u8": (8, "B"), "i8": (9, "b"), "i16": (11, "h"), "i32": (12, "i"), "f32": (13, "f"),
+             "f64": (14, "d")}
+    for name, (number, code) in codes.items():
+        first = 250 if name == "u8" else -2
+        head = struct.pack(">BBBBIII", 0, 0, number, 3, 2, 1, 3)
+        content = head + struct.pack(">6" + code, *range(first, first + 6))
+        (FOLDER / f"{name}.idx").write_bytes(content)
+        if name in ("u8", "i16"):
+            (FOLDER / f"{name}.idx.gz").write_bytes(gzip.compress(content, mtime=0))
+
+
 def main():
     FOLDER.mkdir(parents=True, exist_ok=True)
     safetensors()
+    idx()
 
 
 if __name__ == "__main__":
