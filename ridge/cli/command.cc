@@ -4,24 +4,21 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cstdio>
 #include <new>
 #include <string>
 #include <vector>
 
 #include "ridge/base/error.h"
-#include "ridge/cli/inspect.h"
+#include "ridge/cli/output.h"
+#include "ridge/cli/verbs.h"
 
 namespace ridge {
 namespace {
 
-enum ExitCode { kFine = 0, kUsage = 2, kInternal = 3 };
-
-// Data for the user: a full disk or a closed pipe must not pass for success.
-void write_stdout(const std::string& text) {
-  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
-  check(std::fflush(stdout) == 0 && written, "cannot write to stdout");
-}
+constexpr const char* kFooter =
+    "Exit codes: 0 fine, 1 findings or a failed check, 2 wrong usage or input, 3 a fault of "
+    "Ridge,\n"
+    "130 or 143 stopped by a signal after saving. 'ridge VERB --help' lists the options of a verb.";
 
 // An unknown verb gets the nearest one named, which the parser would not do.
 void check_verb(const CLI::App& app, int argc, char** argv) {
@@ -35,22 +32,40 @@ void check_verb(const CLI::App& app, int argc, char** argv) {
                   near.empty() ? "'ridge --help' lists the verbs" : near);
 }
 
-void run_verbs(CLI::App& app, int argc, char** argv) {
+// Likewise an unknown option. Does nothing when what is left over is no option.
+void check_options(const CLI::App& app) {
+  for (const CLI::App* verb : app.get_subcommands()) {
+    for (const std::string& word : verb->remaining()) {
+      if (!word.starts_with("--")) continue;
+      std::vector<std::string> known;
+      for (const CLI::Option* option : verb->get_options())
+        for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+      const std::string near = did_you_mean(word.substr(0, word.find('=')), known);
+      throw UserError(
+          fmt::format("unknown option '{}' of '{}'", word, verb->get_name()),
+          near.empty() ? fmt::format("'ridge {} --help' lists them", verb->get_name()) : near);
+    }
+  }
+}
+
+int run_verb(CLI::App& app, int argc, char** argv) {
   app.require_subcommand(1);
   app.set_version_flag("--version", "ridge " RIDGE_VERSION);
   app.failure_message([](const CLI::App*, const CLI::Error& error) {
     return fmt::format("error: {}\n", error.what());
   });
-
-  InspectOptions options;
-  CLI::App* verb = app.add_subcommand(
-      "inspect", "Check a graph file and say what is in it: inputs, outputs, FLOPs, bytes, batch");
-  verb->add_option("file", options.file, "A graph in Ridge's text form")->required();
-  verb->add_flag("--json", options.json, "One JSON object (ridge.inspect/1)");
-  verb->add_flag("--nodes", options.nodes, "Also print every node");
+  int exit_code = kFine;
+  add_inspect(app, exit_code);
+  add_calibrate(app, exit_code);
+  app.footer(kFooter);  // after the verbs, which would inherit it
   check_verb(app, argc, argv);
-  app.parse(argc, argv);
-  if (verb->parsed()) write_stdout(inspect(options));
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ExtrasError&) {
+    check_options(app);
+    throw;
+  }
+  return exit_code;
 }
 
 }  // namespace
@@ -58,19 +73,18 @@ void run_verbs(CLI::App& app, int argc, char** argv) {
 int run_command(int argc, char** argv) {
   CLI::App app("Finds what holds an AI workload back, applies the cure, proves the gain.", "ridge");
   try {
-    run_verbs(app, argc, argv);
-    return kFine;
+    return run_verb(app, argc, argv);
   } catch (const CLI::ParseError& error) {
     // Prints help and version to stdout, errors to stderr.
     return app.exit(error) == 0 ? kFine : kUsage;
   } catch (const UserError& error) {
-    fmt::print(stderr, "error: {}\n", error.what());
+    write_stderr(fmt::format("error: {}\n", error.what()));
     return kUsage;
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "error: out of memory\n");
+    write_stderr("error: out of memory\n");
     return kUsage;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "internal error: {}\n", error.what());
+    write_stderr(fmt::format("internal error: {}\n", error.what()));
     return kInternal;
   }
 }

@@ -3,8 +3,10 @@
 
 namespace ridge {
 
-/// Runs `ridge ARGS`; returns the exit code: 0 fine, 1 findings or a failed check, 2 usage or input
-/// error, 3 internal error. Data goes to stdout, all else to stderr.
+/// A signal that stopped a run after saving is 128 + its number: 130 or 143.
+enum ExitCode { kFine = 0, kFindings = 1, kUsage = 2, kInternal = 3, kSignalBase = 128 };
+
+/// Runs `ridge ARGS`; returns the exit code. Data goes to stdout, all else to stderr.
 int run_command(int argc, char** argv);
 
 }  // namespace ridge

@@ -2,9 +2,12 @@
 
 #include <fmt/ranges.h>
 
-#include <iterator>
+#include <CLI/CLI.hpp>
+#include <memory>
 
 #include "ridge/base/json_writer.h"
+#include "ridge/cli/output.h"
+#include "ridge/cli/verbs.h"
 #include "ridge/graph/batch_flow.h"
 #include "ridge/graph/ops/source.h"
 #include "ridge/graph/summary.h"
@@ -14,19 +17,6 @@
 
 namespace ridge {
 namespace {
-
-// "1.25 G": three digits and a decimal prefix.
-std::string scaled(double value) {
-  constexpr std::string_view kPrefixes[] = {"", " k", " M", " G", " T", " P", " E"};
-  size_t prefix = 0;
-  while (value >= 999.5 && prefix + 1 < std::size(kPrefixes)) {
-    value /= 1000;
-    ++prefix;
-  }
-  if (prefix == 0) return fmt::format("{}", value);
-  const int decimals = value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
-  return fmt::format("{:.{}f}{}", value, decimals, kPrefixes[prefix]);
-}
 
 std::string_view kind_name(BatchFlow::Kind kind) {
   constexpr std::string_view kNames[] = {"none", "split", "sum", "mixed"};
@@ -135,6 +125,16 @@ std::string inspect(const InspectOptions& options) {
   const Graph graph = parse_graph(read_file(options.file), options.file);
   verify(graph);
   return options.json ? json_report(graph, options) : text_report(graph, options);
+}
+
+void add_inspect(CLI::App& app, int&) {
+  const auto options = std::make_shared<InspectOptions>();
+  CLI::App* verb = app.add_subcommand(
+      "inspect", "Check a graph file and say what is in it: inputs, outputs, FLOPs, bytes, batch");
+  verb->add_option("file", options->file, "A graph in Ridge's text form")->required();
+  verb->add_flag("--json", options->json, "One JSON object (ridge.inspect/1)");
+  verb->add_flag("--nodes", options->nodes, "Also print every node");
+  verb->callback([options] { write_stdout(inspect(*options)); });
 }
 
 }  // namespace ridge

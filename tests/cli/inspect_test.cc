@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -12,29 +11,15 @@
 #include <vector>
 
 #include "ridge/base/error.h"
-#include "ridge/cli/command.h"
+#include "tests/cli/run_words.h"
 
 namespace ridge {
 namespace {
 
+using test::Outcome;
+using test::run;
+
 constexpr const char* kExample = "examples/mlp.graph";
-
-struct Outcome {
-  int code;
-  std::string out, err;
-};
-
-// Runs the command line in this process.
-Outcome run(std::vector<std::string> words) {
-  words.insert(words.begin(), "ridge");
-  std::vector<char*> argv;
-  for (std::string& word : words) argv.push_back(word.data());
-  ::testing::internal::CaptureStdout();
-  ::testing::internal::CaptureStderr();
-  const int code = run_command(static_cast<int>(argv.size()), argv.data());
-  std::fflush(stdout);
-  return {code, ::testing::internal::GetCapturedStdout(), ::testing::internal::GetCapturedStderr()};
-}
 
 // A file that goes with the test.
 class TemporaryFile {
@@ -98,13 +83,6 @@ TEST(Inspect, WrongInputGivesOneLineAndCodeTwo) {
   EXPECT_EQ(run({"inspect", broken.path()}).err,
             "error: " + broken.path() +
                 ":2:1: unknown op 'inputt', at site 'x'; did you mean 'input'?\n");
-}
-
-TEST(Command, HelpAndVersionAreFine) {
-  EXPECT_EQ(run({"--version"}).out.substr(0, 6), "ridge ");
-  const Outcome help = run({"--help"});
-  EXPECT_EQ(help.code, 0);
-  EXPECT_NE(help.out.find("inspect"), help.out.npos);
 }
 
 }  // namespace

@@ -1,0 +1,82 @@
+#include "ridge/cli/calibrate.h"
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "ridge/base/clock.h"
+#include "ridge/base/cpu_info.h"
+#include "ridge/base/json_writer.h"
+#include "ridge/base/parallel.h"
+#include "ridge/cli/output.h"
+#include "ridge/cli/threads.h"
+#include "ridge/cli/verbs.h"
+#include "ridge/run/backends.h"
+
+namespace ridge {
+namespace {
+
+std::string age_text(const KeptCalibration& kept) {
+  if (!kept.from_cache) return "measured now";
+  const auto seconds = static_cast<double>(wall_ns() / 1000000000 - kept.measured_at);
+  constexpr double kDay = 86400;
+  if (seconds < kDay) return fmt::format("measured {} ago", duration_text(seconds));
+  return fmt::format("measured {:.0f} days ago", seconds / kDay);
+}
+
+std::string text_report(const CalibrateOptions& options, const KeptCalibration& kept) {
+  const std::string& model = cpu_info().model;
+  std::string text = fmt::format("{} on {} with {} thread{}, {}\n\n",
+                                 options.device,
+                                 model.empty() ? "an unknown processor" : model,
+                                 num_threads(),
+                                 num_threads() == 1 ? "" : "s",
+                                 age_text(kept));
+  for (const auto& [dtype, rate] : kept.values.flops_per_s)
+    text += fmt::format("  {:<8}{:>10}FLOP/s\n", name_of(dtype), scaled(rate));
+  text += fmt::format("  {:<8}{:>10}B/s\n", "copy", scaled(kept.values.copy_bytes_per_s));
+  text += fmt::format("  {:<8}{:>9.1f} ns\n", "launch", kept.values.launch_s * 1e9);
+  if (!kept.file.empty()) text += fmt::format("\nkept in {}\n", kept.file.string());
+  return text;
+}
+
+std::string json_report(const CalibrateOptions& options, const KeptCalibration& kept) {
+  std::string text;
+  JsonWriter json(text);
+  json.begin_object().field("schema", "ridge.calibrate/1").field("device", options.device);
+  json.field("processor", cpu_info().model).field("threads", num_threads());
+  json.key("flops_per_s").begin_object();
+  for (const auto& [dtype, rate] : kept.values.flops_per_s) json.field(name_of(dtype), rate);
+  json.end_object();
+  json.field("copy_bytes_per_s", kept.values.copy_bytes_per_s);
+  json.field("launch_s", kept.values.launch_s);
+  json.field("measured_at", kept.measured_at).field("from_cache", kept.from_cache);
+  json.field("machine", machine_fingerprint(options.device));
+  json.field("file", kept.file.string()).end_object().finish();
+  return text + "\n";
+}
+
+}  // namespace
+
+std::string calibrate(const CalibrateOptions& options) {
+  const std::unique_ptr<Backend> backend = make_backend(options.device);
+  if (!options.threads.empty()) set_threads(options.threads, "--threads");
+  const KeptCalibration kept =
+      kept_calibration(cache_folder(), machine_fingerprint(options.device), options.fresh, [&] {
+        return backend->calibrate();
+      });
+  if (!kept.note.empty()) write_stderr(fmt::format("note: {}\n", kept.note));
+  return options.json ? json_report(options, kept) : text_report(options, kept);
+}
+
+void add_calibrate(CLI::App& app, int&) {
+  const auto options = std::make_shared<CalibrateOptions>();
+  CLI::App* verb = app.add_subcommand(
+      "calibrate", "Measure what this machine can do: peak FLOP/s, copy bandwidth, launch cost");
+  verb->add_option("--device", options->device, "What to measure; default: cpu");
+  verb->add_option("--threads", options->threads, "Threads to measure with; default: all CPUs");
+  verb->add_flag("--fresh", options->fresh, "Measure anew, whatever is kept");
+  verb->add_flag("--json", options->json, "One JSON object (ridge.calibrate/1)");
+  verb->callback([options] { write_stdout(calibrate(*options)); });
+}
+
+}  // namespace ridge

@@ -1,0 +1,49 @@
+// `ridge calibrate`: what this machine can do, measured once and kept.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+
+#include "ridge/backend/backend.h"
+
+namespace ridge {
+
+struct CalibrateOptions {
+  std::string device = "cpu";
+  std::string threads;  ///< As the setting takes it; empty: what is set.
+  bool fresh = false;
+  bool json = false;
+};
+
+/// A calibration and where it comes from.
+struct KeptCalibration {
+  Calibration values;
+  int64_t measured_at = 0;  ///< Seconds since 1970 UTC.
+  bool from_cache = false;
+  std::filesystem::path file;  ///< Where it is kept; empty: nowhere.
+  std::string note;            ///< Why the cache did not serve; empty: it did, or there was none.
+};
+
+/// Where calibrations are kept: $XDG_CACHE_HOME/ridge or ~/.cache/ridge; empty when there is no
+/// such place.
+std::filesystem::path cache_folder();
+
+/// All that a calibration depends on, as one text: device, processor and features, CPUs, threads,
+/// version of Ridge.
+std::string machine_fingerprint(std::string_view device);
+
+/// The calibration of `fingerprint` kept in `folder`, or else, or when `fresh`, that which
+/// `measure` gives, and keeps it there. A file that is damaged or cannot be written never is an
+/// error.
+KeptCalibration kept_calibration(const std::filesystem::path& folder,
+                                 const std::string& fingerprint,
+                                 bool fresh,
+                                 const std::function<Calibration()>& measure);
+
+/// The report, as text or as one JSON object ("ridge.calibrate/1"). UserError for an unknown
+/// device.
+std::string calibrate(const CalibrateOptions& options);
+
+}  // namespace ridge

@@ -1,0 +1,26 @@
+// What verbs print, and numbers in a form for people.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace ridge {
+
+/// Writes data for the user to stdout. UserError when not all of it arrives: a full disk or a
+/// closed pipe must not pass for success.
+void write_stdout(std::string_view text);
+
+/// Writes to stderr; nobody is told when that fails.
+void write_stderr(std::string_view text);
+
+/// Three digits and a decimal prefix: "1.25 G", "12.0 k", "7".
+std::string scaled(double value);
+/// "152.3 MiB", "17 B".
+std::string bytes_text(int64_t bytes);
+/// "0.8 s", "42 s", "2:31", "1:02:03".
+std::string duration_text(double seconds);
+/// "4,690".
+std::string grouped(int64_t value);
+
+}  // namespace ridge
