@@ -3,7 +3,8 @@
 torchvision make of them. Run it with build/peers/bin/python; the output is checked in.
 
 NAME.jpg or NAME.png is the file, NAME.rgb Pillow's decode of it to RGB bytes, and
-NAME.crop.f32 torchvision's resized_crop (antialiased, f32) of that decode, to 24 x 24 x 3.
+NAME.crop.f32 torchvision's resized_crop (antialiased, f32) of that decode, to 24 x 24 x 3;
+NAME.center.f32 is the central 24 x 24 of it once its short side has 27 pixels.
 """
 
 import pathlib
@@ -17,7 +18,7 @@ from PIL import Image
 from torchvision.transforms.v2 import functional
 
 FOLDER = pathlib.Path(__file__).resolve().parent.parent / "tests" / "io" / "golden"
-WIDTH, HEIGHT = 59, 46  # odd against the blocks of 8 and 16
+WIDTH, HEIGHT = 51, 42  # odd against the blocks of 8 and 16
 
 
 def picture(channels):
@@ -29,6 +30,10 @@ def picture(channels):
         for c in range(channels)
     ]
     return (numpy.stack(planes, -1) + noise).clip(0, 255).astype(numpy.uint8)
+
+
+def save_floats(path, tensor):
+    path.write_bytes(tensor.permute(1, 2, 0).contiguous().numpy().astype("<f4").tobytes())
 
 
 def write(name, image, crop=None, **options):
@@ -43,9 +48,9 @@ def write(name, image, crop=None, **options):
         tensor = torch.tensor(decoded).permute(2, 0, 1).float()
         x, y, width, height = crop
         cropped = functional.resized_crop(tensor, y, x, height, width, [24, 24], antialias=True)
-        path.with_suffix(".crop.f32").write_bytes(
-            cropped.permute(1, 2, 0).contiguous().numpy().astype("<f4").tobytes()
-        )
+        save_floats(path.with_suffix(".crop.f32"), cropped)
+        resized = functional.resize(tensor, [24 * 256 // 224], antialias=True)
+        save_floats(path.with_suffix(".center.f32"), functional.center_crop(resized, [24, 24]))
 
 
 def chunk(name, content):
@@ -71,14 +76,14 @@ def interlaced(pixels):
 def main():
     FOLDER.mkdir(parents=True, exist_ok=True)
     rgb = Image.fromarray(picture(3))
-    write("chroma420.jpg", rgb, crop=(7, 5, 49, 37), quality=85, subsampling=2)
+    write("chroma420.jpg", rgb, crop=(5, 4, 43, 35), quality=85, subsampling=2)
     write("chroma422.jpg", rgb, quality=85, subsampling=1)
-    write("chroma444.jpg", rgb, crop=(33, 20, 15, 12), quality=85, subsampling=0)
+    write("chroma444.jpg", rgb, quality=85, subsampling=0)
     write("progressive.jpg", rgb, quality=85, progressive=True)
     write("grey.jpg", Image.fromarray(picture(1)[..., 0]), quality=85)
     write("cmyk.jpg", Image.fromarray(picture(4), "CMYK"), quality=85)
     small = rgb.crop((0, 0, 33, 21))
-    write("rgb.png", small)
+    write("rgb.png", small, crop=(13, 4, 15, 12))
     write("alpha.png", Image.fromarray(picture(4)[:21, :33], "RGBA"))
     write("palette.png", small.quantize(16))
     write("grey8.png", small.convert("L"))

@@ -13,20 +13,20 @@ struct DataOptions {
   std::string kind = "random";  ///< idx, images, table, text, random
   /// idx, table: the training file (images or rows); images: a folder with one subfolder a class;
   /// text: a folder (all files whose names end as in `extensions`) or one file.
-  std::string path;
-  std::string labels;                   ///< idx: the file of labels.
-  std::string eval_path, eval_labels;   ///< Data to evaluate on; empty: a part of `path`.
-  double eval_fraction = 0.1;           ///< Of the samples, where eval_path is empty.
-  std::vector<std::string> extensions;  ///< text: such as ".h"; empty: every file.
-  std::string target = "label";         ///< table: the column to predict.
-  std::string task = "classify";        ///< classify, regress (tables)
-  int64_t context = 128;                ///< text: tokens a sample.
-  int64_t size = 224;                   ///< images: height and width after the crop.
-  std::string crop = "random";          ///< images: random (resized crop), center, none (resize)
-  bool flip = false;                    ///< idx, images: mirrored with probability 1/2 in training.
-  int64_t shift = 0;                    ///< idx: moved by up to so many pixels in training.
-  std::vector<double> mean, deviation;  ///< A channel each: (x / 255 - mean) / deviation.
-  std::string on_error = "skip";        ///< images: skip (and count) what cannot be read, or fail
+  std::string path{};
+  std::string labels{};                    ///< idx: the file of labels.
+  std::string eval_path{}, eval_labels{};  ///< Data to evaluate on; empty: a part of `path`.
+  double eval_fraction = 0.1;              ///< Of the samples, where eval_path is empty.
+  std::vector<std::string> extensions{};   ///< text: such as ".h"; empty: every file.
+  std::string target = "label";            ///< table: the column to predict.
+  std::string task = "classify";           ///< classify, regress (tables)
+  int64_t context = 128;                   ///< text: tokens a sample.
+  int64_t size = 224;                      ///< images: height and width after the crop.
+  std::string crop = "random";             ///< images: random (resized crop), center, none (resize)
+  bool flip = false;  ///< idx, images: mirrored with probability 1/2 in training.
+  int64_t shift = 0;  ///< idx: moved by up to so many pixels in training.
+  std::vector<double> mean{}, deviation{};  ///< A channel each: (x / 255 - mean) / deviation.
+  std::string on_error = "skip";  ///< images: skip (and count) what cannot be read, or fail
   // random:
   int64_t samples = 1024;
   std::vector<int64_t> shape{32};  ///< Of one sample's x.

@@ -60,7 +60,7 @@ CropBox center_crop(const PictureSize& size, int64_t target) {
   const int64_t resized_height = short_side * size.height / shorter;
   const auto axis = [target](int64_t source, int64_t resized, double& begin, double& length) {
     const double step = static_cast<double>(source) / static_cast<double>(resized);
-    begin = static_cast<double>((resized - target) / 2) * step;
+    begin = std::nearbyint(static_cast<double>(resized - target) / 2) * step;
     length = static_cast<double>(target) * step;
   };
   CropBox box;
