@@ -5,11 +5,13 @@ Needs the environment of `./dev peers`. Usage: build/peers/bin/python tools/make
 """
 
 import gzip
+import io
 import json
 import pathlib
 import struct
 
 import numpy as np
+import pandas as pd
 
 FOLDER = pathlib.Path(__file__).resolve().parent.parent / "tests" / "data" / "io"
 
@@ -49,10 +51,70 @@ def idx():
             (FOLDER / f"{name}.idx.gz").write_bytes(gzip.compress(content, mtime=0))
 
 
+def npy():
+    """2x3x4 arrays with element i = i - 2 (i where unsigned, i % 2 for bool); names tell the form."""
+    folder = FOLDER / "npy"
+    folder.mkdir(exist_ok=True)
+    for code in "b1 i1 u1 i2 u2 i4 u4 i8 u8 f2 f4 f8".split():
+        values = np.arange(24) - (0 if code[0] == "u" else 2)
+        values = np.arange(24) % 2 if code[0] == "b" else values
+        for order, name in (("<", "little"), (">", "big")):
+            if code[1] == "1" and order == ">":
+                continue
+            array = values.reshape(2, 3, 4).astype(np.dtype(order + code))
+            np.save(folder / f"{code}_{name}.npy", array)
+    array = (np.arange(24) - 2).reshape(2, 3, 4)
+    np.save(folder / "f4_fortran.npy", np.asfortranarray(array.astype("<f4")))
+    np.save(folder / "i2_fortran_big.npy", np.asfortranarray(array.astype(">i2")))
+    for version in (2, 3):
+        content = io.BytesIO()
+        np.lib.format.write_array(content, array.astype("<f8"), (version, 0))
+        (folder / f"f8_version{version}.npy").write_bytes(content.getvalue())
+    np.save(folder / "scalar.npy", np.float32(1.5))
+    np.save(folder / "complex.npy", np.zeros(2, "c8"))
+    np.save(folder / "empty.npy", np.zeros((0, 3), "f4"))
+
+
+CSV = '''\
+id,"length, cm",city,"note ""x""",flag,gap
+1,5.25,Z\u00fcrich,"two
+lines",True,
++2,-1e-7,Bern,"say ""hi""",False,NA
+3,,"Bern",plain,True,nan
+-4,0.1, Aarau ,,False,
+5,1.7976931348623157e308,NA,"a,b",True,None
+6,1e999,Bern,"",True,N/A
+7,4.9e-324,B,0,False,null
+8,1e-999,Chur,0x10,True,NULL
+9,-1e400,Bern,1_000,True,""
+'''
+
+
+def csv():
+    """A file of all that columns may hold, and what pandas makes of it."""
+    (FOLDER / "mixed.csv").write_bytes(CSV.replace("\n", "\r\n").encode())
+    frame = pd.read_csv(io.StringIO(CSV))
+    columns = []
+    for name in frame.columns:
+        column = frame[name]
+        if column.dtype == bool:  # Ridge has categories for these
+            column = column.astype(str)
+        if pd.api.types.is_numeric_dtype(column):
+            shown = [v.hex() for v in column.astype("float64")]
+            columns.append({"name": name, "numbers": shown})
+        else:
+            categories = column.astype("category").cat
+            columns.append({"name": name, "categories": list(categories.categories),
+                            "ids": categories.codes.tolist()})
+    (FOLDER / "mixed.csv.json").write_text(json.dumps(columns, indent=1) + "\n")
+
+
 def main():
     FOLDER.mkdir(parents=True, exist_ok=True)
     safetensors()
     idx()
+    npy()
+    csv()
 
 
 if __name__ == "__main__":
