@@ -35,8 +35,7 @@ std::unique_ptr<Model> make_model(const ModelOptions& options, const SampleTypes
   if (options.kind == "mlp") return std::make_unique<Mlp>(options, sample);
   if (options.kind == "cnn") return std::make_unique<Cnn>(options, sample);
   if (options.kind == "gpt") return std::make_unique<Gpt>(options, sample);
-  throw UserError(fmt::format("model: unknown kind '{}', expected mlp, cnn or gpt", options.kind),
-                  did_you_mean(options.kind, {"mlp", "cnn", "gpt"}));
+  throw UserError(fmt::format("model: unknown kind '{}'", options.kind), "choose mlp, cnn or gpt");
 }
 
 }  // namespace ridge::nn

@@ -10,9 +10,8 @@ namespace ridge::nn {
 
 void check_options(const ScheduleOptions& options) {
   if (options.kind != "constant" && options.kind != "cosine")
-    throw UserError(
-        fmt::format("schedule: unknown kind '{}', expected constant or cosine", options.kind),
-        did_you_mean(options.kind, {"constant", "cosine"}));
+    throw UserError(fmt::format("schedule: unknown kind '{}'", options.kind),
+                    "choose constant or cosine");
   check(options.warmup >= 0, "schedule: warmup must be at least 0 steps; got {}", options.warmup);
   check(options.final_ratio >= 0.0 && options.final_ratio <= 1.0,
         "schedule: final_ratio out of range; got {}, expected 0 to 1",

@@ -1,0 +1,196 @@
+// Training against PyTorch, loss by loss: golden/make_loss_tables.py wrote the tables. Weights and
+// data come from the same formula here and there.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "ridge/nn/schedule.h"
+#include "tests/nn/program_run.h"
+
+namespace ridge::test {
+namespace {
+
+using nlohmann::json;
+
+const json& golden() {
+  static const json tables = json::parse(std::ifstream("tests/nn/golden/loss_tables.json"));
+  return tables;
+}
+
+// Number `index` of a stream, in [-1, 1): a hash of 32 bits.
+double noise(uint64_t stream, uint64_t index) {
+  constexpr uint64_t kMask = 0xffffffffu;
+  uint64_t h = (index * 2654435761u + stream * 974711u + 1u) & kMask;
+  h = ((h ^ (h >> 15)) * 2246822519u) & kMask;
+  h = ((h ^ (h >> 13)) * 3266489917u) & kMask;
+  h ^= h >> 16;
+  return static_cast<double>(h) / 2147483648.0 - 1.0;
+}
+
+// The first value of parameter `number`: weights by their fan-in, norms' scales around 1.
+Tensor weight_of(const nn::ParameterSpec& spec, uint64_t number) {
+  Tensor tensor(spec.type);
+  const Shape& shape = spec.type.shape;
+  const bool is_weight = shape.size() > 1;
+  const auto fan_in = static_cast<double>(tensor.elements() / shape.back());
+  const double bound = is_weight ? std::sqrt(3.0 / fan_in) : 0.1;
+  const double centre = spec.name.ends_with(".scale") ? 1.0 : 0.0;
+  for (int64_t i = 0; i < tensor.elements(); ++i)
+    tensor.set(i, noise(number, static_cast<uint64_t>(i)) * bound + centre);
+  return tensor;
+}
+
+nn::ModelOptions model_options(const json& model, DType dtype) {
+  nn::ModelOptions options;
+  options.kind = model["kind"];
+  options.dtype = dtype;
+  if (options.kind == "mlp") {
+    options.mlp = {model["hidden"], model["outputs"], 0.0};
+  } else if (options.kind == "cnn") {
+    options.cnn = {
+        model["widths"], model["blocks"], model["outputs"], 0.0, true, model["momentum"]};
+  } else {
+    options.gpt = {
+        model["vocab"], model["context"], model["layers"], model["heads"], model["width"], 0.0};
+  }
+  return options;
+}
+
+nn::OptimizerOptions optimizer_options(const json& optimizer) {
+  nn::OptimizerOptions options;
+  options.kind = optimizer["kind"];
+  options.lr = optimizer["lr"];
+  options.beta1 = optimizer.value("beta1", options.beta1);
+  options.beta2 = optimizer.value("beta2", options.beta2);
+  options.eps = optimizer.value("eps", options.eps);
+  options.momentum = optimizer.value("momentum", options.momentum);
+  options.weight_decay = optimizer["weight_decay"];
+  options.clip = optimizer["clip"];
+  return options;
+}
+
+nn::ScheduleOptions schedule_options(const json& schedule) {
+  return {schedule["kind"], schedule["warmup"], schedule["final_ratio"]};
+}
+
+nn::SampleTypes sample_types(const json& table, DType dtype) {
+  const Shape shape = table["sample"]["x"];
+  if (table["model"]["kind"] == "gpt") return {{DType::kI64, shape}, {DType::kI64, shape}};
+  return {{dtype, shape}, {DType::kI64, {}}};
+}
+
+// Each token decides the next; every seventh target does not count.
+void make_tokens(Tensor& x, Tensor& y, uint64_t stream) {
+  for (int64_t i = 0; i < x.elements(); ++i) {
+    const double token = std::floor((noise(stream, static_cast<uint64_t>(i)) + 1.0) * 32.0);
+    x.set(i, token);
+    y.set(i, i % 7 == 3 ? -100.0 : std::fmod(token * 5.0 + 3.0, 64.0));
+  }
+}
+
+// Labels 0 to 3 in turn: the label's feature, or its quadrant of the image, is larger by 1.
+void make_labelled(Tensor& x, Tensor& y, uint64_t stream) {
+  const Shape& shape = x.type().shape;
+  const int64_t each = x.elements() / shape[0];
+  for (int64_t i = 0; i < x.elements(); ++i) {
+    const int64_t label = i / each % 4, place = i % each;
+    bool larger = place == label;
+    if (shape.size() == 4) {
+      const int64_t row = place / shape[3] / shape[2], column = place / shape[3] % shape[2];
+      larger = row < 6 && row / 3 == label / 2 && column / 3 == label % 2;
+    }
+    x.set(i, noise(stream, static_cast<uint64_t>(i)) + (larger ? 1.0 : 0.0));
+  }
+  for (int64_t i = 0; i < shape[0]; ++i) y.set(i, static_cast<double>(i % 4));
+}
+
+NamedTensors batch_of(const nn::Model& model, int64_t size, uint64_t stream) {
+  const auto zeros = [&](TensorType type) {
+    type.shape.insert(type.shape.begin(), size);
+    return Tensor(type);
+  };
+  Tensor x = zeros(model.sample().x), y = zeros(model.sample().y);
+  (model.kind() == "gpt" ? make_tokens : make_labelled)(x, y, stream);
+  NamedTensors data;
+  data.emplace("x", std::move(x));
+  data.emplace("y", std::move(y));
+  return data;
+}
+
+struct Case {
+  std::string table, backend;
+  DType dtype;
+};
+
+class LossTable : public ::testing::TestWithParam<Case> {
+ protected:
+  LossTable()
+      : table_(golden()["tables"][GetParam().table]),
+        training_(
+            nn::make_model(model_options(table_["model"], dtype()), sample_types(table_, dtype())),
+            optimizer_options(table_["optimizer"])),
+        run_(GetParam().backend, training_.initial_state(false, 0)) {
+    uint64_t number = 0;
+    for (const nn::ParameterSpec& spec : training_.parameters())
+      run_.state().at(spec.name) = weight_of(spec, number++);
+  }
+
+  DType dtype() const { return GetParam().dtype; }
+  const json& want() const { return table_[std::string(name_of(dtype()))]; }
+  double tolerance() const { return dtype() == DType::kF64 ? 1e-9 : 1e-5; }
+  NamedTensors batch(uint64_t index) const {
+    const json& sample = table_["sample"];
+    return batch_of(training_.model(), sample["batch"], sample["stream"].get<uint64_t>() + index);
+  }
+
+  const json& table_;
+  nn::Training training_;
+  ProgramRun run_;
+};
+
+TEST_P(LossTable, IsPyTorchs) {
+  const int64_t steps = golden()["steps"];
+  const uint64_t batches = golden()["batches"];
+  const nn::ScheduleOptions schedule = schedule_options(table_["schedule"]);
+  const Graph step_graph = training_.step(table_["sample"]["batch"]);
+  for (int64_t step = 0; step < steps; ++step) {
+    const auto i = static_cast<size_t>(step);
+    NamedTensors data = batch(i % batches);
+    const nn::StepScalars scalars = nn::step_scalars(training_.optimizer(), schedule, step, steps);
+    EXPECT_NEAR(scalars.lr, want()["lr"][i], 1e-12) << "step " << step;
+    data.emplace("hyper", nn::hyper_tensor(scalars, training_.accumulate()));
+    const NamedTensors got = run_.run(step_graph, data);
+    EXPECT_NEAR(got.at("loss").at(0), want()["loss"][i], tolerance()) << "step " << step;
+    EXPECT_NEAR(got.at("grad_norm").at(0), want()["grad_norm"][i], 10.0 * tolerance())
+        << "step " << step;
+  }
+  const double first = want()["loss"].front(), last = want()["loss"].back();
+  EXPECT_LE(last, 0.7 * first);
+  EXPECT_EQ(run_.state().at("halted").at(0), 0.0);
+
+  const Graph evaluation = training_.evaluation(table_["sample"]["batch"]);
+  const NamedTensors sums = run_.run(evaluation, batch(batches));
+  EXPECT_NEAR(sums.at("loss").at(0) / sums.at("count").at(0), want()["eval_loss"], tolerance());
+  EXPECT_EQ(sums.at("correct").at(0), want()["eval_correct"]);
+}
+
+INSTANTIATE_TEST_SUITE_P(All,
+                         LossTable,
+                         ::testing::Values(Case{"mlp", "ref", DType::kF64},
+                                           Case{"mlp", "cpu", DType::kF64},
+                                           Case{"mlp", "cpu", DType::kF32},
+                                           Case{"cnn", "ref", DType::kF64},
+                                           Case{"cnn", "cpu", DType::kF64},
+                                           Case{"cnn", "cpu", DType::kF32},
+                                           Case{"gpt", "ref", DType::kF64},
+                                           Case{"gpt", "cpu", DType::kF64},
+                                           Case{"gpt", "cpu", DType::kF32}),
+                         [](const auto& tested) {
+                           return tested.param.table + "_" + tested.param.backend + "_" +
+                                  std::string(name_of(tested.param.dtype));
+                         });
+
+}  // namespace
+}  // namespace ridge::test
