@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Makes the files under tests/data/io with numpy and plain Python, and what they must read as.
+"""Makes the files under tests/data/io with numpy, pandas and plain Python, what they must read as,
+and the seeds of the fuzz targets.
 
 Needs the environment of `./dev peers`. Usage: build/peers/bin/python tools/make_io_fixtures.py
 """
@@ -13,7 +14,8 @@ import struct
 import numpy as np
 import pandas as pd
 
-FOLDER = pathlib.Path(__file__).resolve().parent.parent / "tests" / "data" / "io"
+TESTS = pathlib.Path(__file__).resolve().parent.parent / "tests"
+FOLDER = TESTS / "data" / "io"
 
 
 def safetensors():
@@ -109,12 +111,38 @@ def csv():
     (FOLDER / "mixed.csv.json").write_text(json.dumps(columns, indent=1) + "\n")
 
 
+def seeds():
+    """A few of the files for each fuzz target, and a manifest without its seal."""
+    chosen = {
+        "safetensors": ["all.safetensors"],
+        "idx": ["u8.idx", "u8.idx.gz", "i16.idx", "f64.idx"],
+        "npy": ["npy/b1_little.npy", "npy/u8_big.npy", "npy/f4_fortran.npy", "npy/f8_version3.npy"],
+        "csv": ["mixed.csv"],
+        "checkpoint_manifest": [],
+    }
+    for target, names in chosen.items():
+        folder = TESTS / "fuzz" / "corpus" / target
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            (folder / pathlib.Path(name).name).write_bytes((FOLDER / name).read_bytes())
+    manifest = {
+        "schema": "ridge.checkpoint/1", "step": 123, "epoch": 1, "sample": 4096,
+        "texts": {"model": "mlp"}, "numbers": {"loss": 0.1, "best": "inf", "zero": -0.0},
+        "integers": {"seed": 2**63 - 1},
+        "files": {"state.safetensors": {"bytes": 1000, "xxh64": "ef46db3751d8e999"}},
+        "tensors": [{"name": "w", "dtype": "f32", "shape": [2, 3], "xxh64": "d24ec4f1a98c6e5b"}],
+    }
+    text = json.dumps(manifest, indent=2)
+    (TESTS / "fuzz" / "corpus" / "checkpoint_manifest" / "small.json").write_text(text)
+
+
 def main():
     FOLDER.mkdir(parents=True, exist_ok=True)
     safetensors()
     idx()
     npy()
     csv()
+    seeds()
 
 
 if __name__ == "__main__":
