@@ -2,8 +2,10 @@
 #include "ridge/data/dataset.h"
 
 #include "ridge/base/error.h"
+#include "ridge/data/idx_dataset.h"
 #include "ridge/data/image_dataset.h"
 #include "ridge/data/random_dataset.h"
+#include "ridge/data/table_dataset.h"
 #include "ridge/data/text_dataset.h"
 
 namespace ridge::data {
@@ -15,7 +17,9 @@ struct Kind {
 };
 
 constexpr Kind kKinds[] = {
+    {"idx", open_idx_dataset},
     {"images", open_image_dataset},
+    {"table", open_table_dataset},
     {"text", open_text_dataset},
     {"random", open_random_dataset},
 };

@@ -80,7 +80,8 @@ StepScalars step_scalars(const OptimizerOptions& optimizer,
   return scalars;
 }
 
-void set_hyper(const StepScalars& scalars, Tensor& hyper) {
+Tensor hyper_tensor(const StepScalars& scalars, DType dtype) {
+  Tensor hyper(TensorType{dtype, {kStepScalars}});
   const auto set = [&](Hyper which, double value) {
     hyper.set(static_cast<int64_t>(which), value);
   };
@@ -88,11 +89,6 @@ void set_hyper(const StepScalars& scalars, Tensor& hyper) {
   set(Hyper::kKeep, scalars.keep);
   set(Hyper::kStepSize, scalars.step_size);
   set(Hyper::kRootScale, scalars.root_scale);
-}
-
-Tensor hyper_tensor(const StepScalars& scalars, DType dtype) {
-  Tensor hyper(TensorType{dtype, {kStepScalars}});
-  set_hyper(scalars, hyper);
   return hyper;
 }
 

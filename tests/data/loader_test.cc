@@ -12,6 +12,7 @@
 
 #include "ridge/base/error.h"
 #include "ridge/base/hash.h"
+#include "ridge/io/jpeg.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/support/scale.h"
 
@@ -226,9 +227,25 @@ TEST(Loader, AllocatesNothingInSteadyState) {
   folder.write("text.txt", std::string(5000, 'a'));
   DataOptions text{.kind = "text", .path = folder.path("text.txt"), .context = 20};
   DataOptions random{.kind = "random", .samples = 100};
+  std::string rows = "a,b,label\n";
+  for (int i = 0; i < 60; ++i) rows += std::to_string(i) + ",2," + std::to_string(i % 3) + "\n";
+  DataOptions table{.kind = "table", .path = folder.write("t.csv", rows)};
+  const std::string images("\0\0\x8\x3\0\0\0\x32\0\0\0\x4\0\0\0\x3", 16);
+  const std::string labels("\0\0\x8\x1\0\0\0\x32", 8);
+  DataOptions idx{.kind = "idx",
+                  .path = folder.write("images", images + std::string(600, 'x')),
+                  .labels = folder.write("labels", labels + std::string(50, '\1')),
+                  .flip = true,
+                  .shift = 1};
+  // libjpeg's own memory is by malloc; nothing else may allocate.
+  for (int i = 0; i < 40; ++i)
+    folder.write("pictures/a/" + std::to_string(i) + ".jpg",
+                 encode_jpeg(std::vector<uint8_t>(60 * 50 * 3, 77), {60, 50}));
+  DataOptions pictures{.kind = "images", .path = folder.path("pictures"), .size = 16};
   for (int64_t workers : {0, 2}) {
-    EXPECT_EQ(steady_allocations(*open_dataset(text, Split::kTrain), workers), 0);
-    EXPECT_EQ(steady_allocations(*open_dataset(random, Split::kTrain), workers), 0);
+    for (const DataOptions& options : {text, random, table, idx, pictures})
+      EXPECT_EQ(steady_allocations(*open_dataset(options, Split::kTrain), workers), 0)
+          << options.kind;
   }
   // The counter works.
   const int64_t before = allocations.load();
