@@ -64,7 +64,6 @@ TEST(File, MapsCanBeMoved) {
   MappedFile a(folder / "a");
   MappedFile moved(std::move(a));
   EXPECT_EQ(as_text(moved.bytes()), "first");
-  EXPECT_TRUE(a.bytes().empty());
   moved = MappedFile(folder / "b");
   EXPECT_EQ(as_text(moved.bytes()), "second");
 }
