@@ -20,7 +20,10 @@ Cnn::Cnn(const ModelOptions& options, const SampleTypes& sample) : Model(options
   check(cnn.widths.size() <= 32, "cnn: {} stages; at most 32 are possible", cnn.widths.size());
   for (int64_t width : cnn.widths)
     check(width >= 1, "cnn: a stage needs at least 1 channel; got {}", width);
-  check(cnn.blocks >= 1, "cnn: blocks must be at least 1; got {}", cnn.blocks);
+  check(cnn.blocks >= 1 && cnn.blocks <= kMaxRepeats,
+        "cnn: blocks out of range; got {}, expected 1 to {}",
+        cnn.blocks,
+        kMaxRepeats);
   check(cnn.momentum >= 0.0 && cnn.momentum <= 1.0,
         "cnn: momentum out of range; got {}, expected 0 to 1",
         cnn.momentum);

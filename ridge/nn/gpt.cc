@@ -28,7 +28,10 @@ Gpt::Gpt(const ModelOptions& options, const SampleTypes& sample) : Model(options
         to_string(sample.y),
         to_string(sample.x));
   check(gpt.vocab >= 2, "gpt: vocab must be at least 2; got {}", gpt.vocab);
-  check(gpt.layers >= 1, "gpt: layers must be at least 1; got {}", gpt.layers);
+  check(gpt.layers >= 1 && gpt.layers <= kMaxRepeats,
+        "gpt: layers out of range; got {}, expected 1 to {}",
+        gpt.layers,
+        kMaxRepeats);
   check(gpt.width >= 1 && gpt.heads >= 1 && gpt.width % gpt.heads == 0,
         "gpt: heads must divide the width; got width {} and {} heads",
         gpt.width,

@@ -35,6 +35,8 @@ class Model {
   virtual Value logits(ModuleContext& context, Value x) const = 0;
 
  protected:
+  /// Most blocks of one kind: beyond it a number is a slip, and the graph would fill the memory.
+  static constexpr int64_t kMaxRepeats = 4096;
   /// UserError unless 0 <= p < 1.
   void check_dropout(double p) const;
   /// The same for a head of one prediction a sample, whose `outputs` must go with y.

@@ -80,8 +80,7 @@ StepScalars step_scalars(const OptimizerOptions& optimizer,
   return scalars;
 }
 
-Tensor hyper_tensor(const StepScalars& scalars, DType dtype) {
-  Tensor hyper(TensorType{dtype, {kStepScalars}});
+void set_hyper(const StepScalars& scalars, Tensor& hyper) {
   const auto set = [&](Hyper which, double value) {
     hyper.set(static_cast<int64_t>(which), value);
   };
@@ -89,6 +88,11 @@ Tensor hyper_tensor(const StepScalars& scalars, DType dtype) {
   set(Hyper::kKeep, scalars.keep);
   set(Hyper::kStepSize, scalars.step_size);
   set(Hyper::kRootScale, scalars.root_scale);
+}
+
+Tensor hyper_tensor(const StepScalars& scalars, DType dtype) {
+  Tensor hyper(TensorType{dtype, {kStepScalars}});
+  set_hyper(scalars, hyper);
   return hyper;
 }
 

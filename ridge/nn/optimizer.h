@@ -29,7 +29,10 @@ StepScalars step_scalars(const OptimizerOptions& optimizer,
                          int64_t step,
                          int64_t total_steps);
 
-/// The scalars as what the graphs take in as "hyper": `dtype`[kStepScalars].
+/// Writes the scalars into what the graphs take in as "hyper": a float [kStepScalars]. Allocates
+/// nothing.
+void set_hyper(const StepScalars& scalars, Tensor& hyper);
+/// The same as a new tensor.
 Tensor hyper_tensor(const StepScalars& scalars, DType dtype);
 
 /// The moments of a parameter: "NAME.m" and "NAME.v" (AdamW), "NAME.m" (SGD with momentum). They

@@ -232,7 +232,7 @@ INSTANTIATE_TEST_SUITE_P(
                   o.kind = "cnn";
                   o.cnn.blocks = 0;
                 },
-                "cnn: blocks must be at least 1; got 0"},
+                "cnn: blocks out of range; got 0, expected 1 to 4096"},
         Refused{"Tokens",
                 [](ModelOptions& o, SampleTypes&) { o.kind = "gpt"; },
                 "gpt: a sample must be a row of token ids; got f32[28,28]"},
@@ -243,6 +243,13 @@ INSTANTIATE_TEST_SUITE_P(
                   sample.y.shape = {};
                 },
                 "gpt: y must hold the id that follows each of x; got u16[] for u16[16]"},
+        Refused{"Layers",
+                [](ModelOptions& o, SampleTypes& sample) {
+                  o.kind = "gpt";
+                  o.gpt.layers = int64_t{1} << 40;
+                  sample = kTokens;
+                },
+                "gpt: layers out of range; got 1099511627776, expected 1 to 4096"},
         Refused{"Heads",
                 [](ModelOptions& o, SampleTypes& sample) {
                   o.kind = "gpt";
@@ -258,6 +265,21 @@ INSTANTIATE_TEST_SUITE_P(
                 },
                 "gpt: a sample is longer than the context; got 16 tokens, expected at most 15"}),
     [](const auto& tested) { return tested.param.name; });
+
+// Sizes whose product does not fit are refused where the parameter is declared.
+TEST(Module, HugeSizesAreRefused) {
+  ModelOptions options;
+  options.mlp.hidden = {int64_t{1} << 62};
+  EXPECT_THROW(parameters_of(options, kDigits), UserError);
+  options.kind = "gpt";
+  options.gpt.heads = 1;
+  options.gpt.width = int64_t{1} << 62;
+  EXPECT_THROW(parameters_of(options, kTokens), UserError);
+  options.kind = "cnn";
+  options.cnn.widths = {int64_t{1} << 60, int64_t{1} << 60};
+  EXPECT_THROW(parameters_of(options, kDigits), UserError);
+  EXPECT_THROW(nn::Training(nn::make_model({}, kDigits), {}).logits(int64_t{1} << 60), UserError);
+}
 
 TEST(Module, BatchNormOfOneValueIsRefused) {
   ModelOptions options;
