@@ -19,20 +19,24 @@ Value scalar(Value hyper, Hyper which) {
   return reshape(slice(hyper, 0, i, i + 1), {});
 }
 
-UpdatedParameter adamw(const OptimizerOptions& o, const ParameterUpdate& u, Value hyper) {
+UpdatedParameter adamw(const OptimizerOptions& o,
+                       const ParameterUpdate& u,
+                       const HyperValues& hyper) {
   const Value g = u.gradient;
   const Value m = u.moments[0] * o.beta1 + g * (1.0 - o.beta1);
   const Value v = u.moments[1] * o.beta2 + g * g * (1.0 - o.beta2);
-  const Value root = sqrt(v) * scalar(hyper, Hyper::kRootScale) + o.eps;
+  const Value root = sqrt(v) * hyper.root_scale + o.eps;
   Value p = cast(u.parameter, g.dtype());
-  if (u.decay && o.weight_decay != 0.0) p = p * scalar(hyper, Hyper::kKeep);
-  p = p - m / root * scalar(hyper, Hyper::kStepSize);
+  if (u.decay && o.weight_decay != 0.0) p = p * hyper.keep;
+  p = p - m / root * hyper.step_size;
   return {cast(p, u.parameter.dtype()), {m, v}};
 }
 
 // The decay is part of the gradient, and the momentum starts as the first gradient: 0 * momentum +
 // g. Both as in PyTorch.
-UpdatedParameter sgd(const OptimizerOptions& o, const ParameterUpdate& u, Value hyper) {
+UpdatedParameter sgd(const OptimizerOptions& o,
+                     const ParameterUpdate& u,
+                     const HyperValues& hyper) {
   const Value p = cast(u.parameter, u.gradient.dtype());
   Value g = u.gradient;
   if (u.decay && o.weight_decay != 0.0) g = g + p * o.weight_decay;
@@ -41,15 +45,14 @@ UpdatedParameter sgd(const OptimizerOptions& o, const ParameterUpdate& u, Value 
     g = u.moments[0] * o.momentum + g;
     moments = {g};
   }
-  return {cast(p - g * scalar(hyper, Hyper::kLr), u.parameter.dtype()), moments};
+  return {cast(p - g * hyper.lr, u.parameter.dtype()), moments};
 }
 
 }  // namespace
 
 void check_options(const OptimizerOptions& o) {
   if (o.kind != "adamw" && o.kind != "sgd")
-    throw UserError(fmt::format("optimizer: unknown kind '{}', expected adamw or sgd", o.kind),
-                    did_you_mean(o.kind, {"adamw", "sgd"}));
+    throw UserError(fmt::format("optimizer: unknown kind '{}'", o.kind), "choose adamw or sgd");
   const auto check_range = [](std::string_view name, double value, double below) {
     check(value >= 0.0 && value < below,
           "optimizer: {} out of range; got {}, expected 0 to below {}",
@@ -96,6 +99,13 @@ Tensor hyper_tensor(const StepScalars& scalars, DType dtype) {
   return hyper;
 }
 
+HyperValues split_hyper(Value hyper) {
+  return {scalar(hyper, Hyper::kLr),
+          scalar(hyper, Hyper::kKeep),
+          scalar(hyper, Hyper::kStepSize),
+          scalar(hyper, Hyper::kRootScale)};
+}
+
 std::vector<std::string> moment_names(const OptimizerOptions& options, const std::string& name) {
   if (options.kind == "adamw") return {name + ".m", name + ".v"};
   if (options.momentum > 0.0) return {name + ".m"};
@@ -104,7 +114,7 @@ std::vector<std::string> moment_names(const OptimizerOptions& options, const std
 
 UpdatedParameter update_parameter(const OptimizerOptions& options,
                                   const ParameterUpdate& update,
-                                  Value hyper) {
+                                  const HyperValues& hyper) {
   return options.kind == "adamw" ? adamw(options, update, hyper) : sgd(options, update, hyper);
 }
 

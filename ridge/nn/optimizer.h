@@ -35,6 +35,13 @@ void set_hyper(const StepScalars& scalars, Tensor& hyper);
 /// The same as a new tensor.
 Tensor hyper_tensor(const StepScalars& scalars, DType dtype);
 
+/// The same as scalar values of a graph, in the order of StepScalars.
+struct HyperValues {
+  Value lr, keep, step_size, root_scale;
+};
+/// The elements of the input "hyper".
+HyperValues split_hyper(Value hyper);
+
 /// The moments of a parameter: "NAME.m" and "NAME.v" (AdamW), "NAME.m" (SGD with momentum). They
 /// start at zero.
 std::vector<std::string> moment_names(const OptimizerOptions& options, const std::string& name);
@@ -51,10 +58,10 @@ struct UpdatedParameter {
   std::vector<Value> moments;
 };
 
-/// The parameter and its moments after one step, with `hyper` as above.
+/// The parameter and its moments after one step.
 UpdatedParameter update_parameter(const OptimizerOptions& options,
                                   const ParameterUpdate& update,
-                                  Value hyper);
+                                  const HyperValues& hyper);
 
 /// sqrt of the sum of squares of all elements of all `gradients`: a scalar.
 Value global_norm(const std::vector<Value>& gradients);

@@ -76,7 +76,7 @@ class StepBuilder {
   void build() {
     const SiteScope scope(graph_, "optimizer");
     const DType dtype = training_.accumulate();
-    hyper_ = input(graph_, "hyper", {dtype, {kStepScalars}});
+    hyper_ = split_hyper(input(graph_, "hyper", {dtype, {kStepScalars}}));
     // With no target that counts the gradients are zeros: they must not become 0 / 0.
     const Value one = constant_like(in_.sums.count, 1.0);
     const Value count = maximum(in_.sums.count, one);
@@ -111,7 +111,8 @@ class StepBuilder {
   const Training& training_;
   Graph& graph_;
   StepInputs in_;
-  Value hyper_, fine_, factor_;
+  HyperValues hyper_;
+  Value fine_, factor_;
 };
 
 class MicroSource final : public ModelSource {
