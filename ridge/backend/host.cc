@@ -1,6 +1,7 @@
 #include "ridge/backend/host.h"
 
-#include <algorithm>
+#include <sys/mman.h>
+
 #include <cstdlib>
 #include <cstring>
 
@@ -36,15 +37,43 @@ std::unique_ptr<NodeKernel> KernelTable::instantiate(const Node& node, size_t ch
   return found[choice]->make(node);
 }
 
+namespace {
+
+constexpr size_t kAlignment = 64;
+// From this size on memory comes as pages of its own: what a plan takes is what the system counts,
+// not what the heap happened to have left.
+constexpr size_t kMappedBytes = size_t{1} << 20;
+
+}  // namespace
+
+// In front of the memory lies how much of it is mapped; 0 says that it is of the heap.
 void* HostBackend::allocate(size_t bytes) {
-  constexpr size_t kAlignment = 64;
-  const size_t size = std::max(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
-  void* memory = size >= bytes ? std::aligned_alloc(kAlignment, size) : nullptr;
-  check(memory != nullptr, "no memory for {} bytes on device '{}'", bytes, name());
-  return memory;
+  const size_t size = (bytes / kAlignment + 2) * kAlignment;
+  void* block = nullptr;
+  size_t mapped = 0;
+  check(size > bytes, "no memory for {} bytes on device '{}'", bytes, name());
+  if (size >= kMappedBytes) {
+    block = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (block == MAP_FAILED) block = nullptr;
+    mapped = size;
+  } else {
+    block = std::aligned_alloc(kAlignment, size);
+  }
+  check(block != nullptr, "no memory for {} bytes on device '{}'", bytes, name());
+  std::memcpy(block, &mapped, sizeof mapped);
+  return static_cast<char*>(block) + kAlignment;
 }
 
-void HostBackend::deallocate(void* memory) noexcept { std::free(memory); }
+void HostBackend::deallocate(void* memory) noexcept {
+  if (memory == nullptr) return;
+  char* block = static_cast<char*>(memory) - kAlignment;
+  size_t mapped = 0;
+  std::memcpy(&mapped, block, sizeof mapped);
+  if (mapped > 0)
+    munmap(block, mapped);
+  else
+    std::free(block);
+}
 
 void HostBackend::copy_to_device(Stream& stream, void* device, const void* host, size_t bytes) {
   enqueue_host(stream, [=] { std::memcpy(device, host, bytes); });

@@ -26,7 +26,7 @@ std::string scaled(double value) {
     value /= 1000;
     ++prefix;
   }
-  if (prefix == 0) return fmt::format("{}", value);
+  if (prefix == 0 && value == std::floor(value)) return fmt::format("{}", value);
   const int decimals = value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
   return fmt::format("{:.{}f}{}", value, decimals, kPrefixes[prefix]);
 }

@@ -36,10 +36,12 @@ Program::Program(ProgramGraphs graphs, Backend& backend, const ProgramOptions& o
     if (options.reparse) graph = parse_graph(print(graph), graph.name());
   }
   plan_ = make_plan(graphs_, backend, options.plan);
-  state_ = std::make_unique<State>(plan_, backend);
-  arena_ = resident_memory(backend, plan_.arena_bytes);
   launches_.resize(plan_.entries.size());
   for (size_t i = 0; i < plan_.entries.size(); ++i) make_launches(i);
+  if (options.before_memory) options.before_memory(plan_);
+  state_ = std::make_unique<State>(plan_, backend);
+  arena_ = resident_memory(backend, plan_.arena_bytes);
+  for (size_t i = 0; i < plan_.entries.size(); ++i) set_addresses(i);
 }
 
 Program::~Program() = default;
@@ -50,14 +52,22 @@ void Program::make_launches(size_t entry) {
     const Node& node = *graph.nodes().at(static_cast<size_t>(step.node));
     Launch launch;
     launch.kernel = backend_.instantiate(node, step.choice);
-    for (const Place& place : step.inputs) launch.inputs.push_back(address(place));
-    for (const Place& place : step.outputs) launch.outputs.push_back(address(place));
-    if (step.workspace.bytes > 0) launch.workspace = address(step.workspace);
+    launch.inputs.resize(step.inputs.size());
+    launch.outputs.resize(step.outputs.size());
     launch.step = &step;
     launch.trace_name = intern_trace_name(step.site);
     for (const Place& place : step.inputs) launch.bytes += place.bytes;
     for (const Place& place : step.outputs) launch.bytes += place.bytes;
     launches_[entry].push_back(std::move(launch));
+  }
+}
+
+void Program::set_addresses(size_t entry) {
+  for (Launch& launch : launches_[entry]) {
+    const PlanStep& step = *launch.step;
+    for (size_t i = 0; i < step.inputs.size(); ++i) launch.inputs[i] = address(step.inputs[i]);
+    for (size_t i = 0; i < step.outputs.size(); ++i) launch.outputs[i] = address(step.outputs[i]);
+    if (step.workspace.bytes > 0) launch.workspace = address(step.workspace);
   }
 }
 

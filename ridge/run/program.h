@@ -1,6 +1,7 @@
 // A compiled program: entry graphs through the passes, one plan over them, memory, kernels.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -17,6 +18,8 @@ struct ProgramOptions {
   PlanOptions plan;
   /// Print each graph and parse it back before it is planned: what a run must survive.
   bool reparse = false;
+  /// Called when all is ready but the memory of the plan: what it takes can be refused or measured.
+  std::function<void(const Plan&)> before_memory = nullptr;
 };
 
 /// The same program in the plainest way, against which `--verify` compares: no passes but the
@@ -73,6 +76,7 @@ class Program {
  private:
   struct Launch;
   void make_launches(size_t entry);
+  void set_addresses(size_t entry);
   void* address(const Place& place) const;
   void launch(const Launch& launch);
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 
 #include "ridge/train/config.h"
@@ -18,7 +19,7 @@ struct TrainRequest {
       "no";             ///< auto (the newest checkpoint in config.train.out), no, or a folder.
   std::string init;     ///< File of parameters to start from; empty: fresh ones.
   std::string trace;    ///< File that takes a Chrome trace of the run; empty: none.
-  bool verify = false;  ///< Check each node against the reference in the first step.
+  bool verify = false;  ///< First check the program against the plainest way (verify.h).
 };
 
 /// Fields of the object "ridge.train/1". NaN stands for "not measured" and is null in JSON.
@@ -45,6 +46,8 @@ struct TrainResult {
     int64_t lower_bound_bytes = 0;  ///< The largest set of buffers alive at once.
   } memory;
   std::string state_hash, plan_hash;
+  /// What `verify` found; nothing where it was not asked for. When false, nothing was trained.
+  std::optional<bool> verified;
   int interrupted_by = 0;           ///< Number of the signal that ended the run early, or 0.
   std::string checkpoint, metrics;  ///< Paths of what was written last; empty: nothing.
 };

@@ -9,7 +9,8 @@ namespace {
 
 TEST(Output, NumbersForPeople) {
   EXPECT_EQ(scaled(7), "7");
-  EXPECT_EQ(scaled(999.4), "999.4");
+  EXPECT_EQ(scaled(999.4), "999");
+  EXPECT_EQ(scaled(12.345), "12.3");
   EXPECT_EQ(scaled(999.6), "1.00 k");
   EXPECT_EQ(scaled(12345), "12.3 k");
   EXPECT_EQ(scaled(1.25e9), "1.25 G");

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <bit>
+#include <chrono>
 #include <cmath>
 #include <csignal>
 #include <cstring>
@@ -264,39 +265,64 @@ TEST(Checkpoint, LeftoversOfAKilledSaveDoNotCount) {
   EXPECT_EQ(folder.names(), (Names{"step-00000001", "step-00000002"}));
 }
 
-/// Saves and prunes until it is killed.
-[[noreturn]] void save_forever(const fs::path& dir, int64_t step) {
+/// What a training run does with its checkpoints.
+void save_mark_prune(const fs::path& dir, int64_t step) {
+  save(dir, step, 100000);
+  mark_best(dir, step);
+  prune_checkpoints(dir, 2, step);
+}
+
+/// Does so until it is killed, and writes a byte to `pipe` before each step.
+[[noreturn]] void save_forever(const fs::path& dir, int64_t step, int pipe) {
   try {
-    for (;; ++step) {
-      save(dir, step, 100000);
-      mark_best(dir, step);
-      prune_checkpoints(dir, 2, step);
-    }
+    for (; ::write(pipe, "s", 1) == 1; ++step) save_mark_prune(dir, step);
   } catch (...) {
   }
   ::_exit(1);
 }
 
+/// Starts save_forever in a process and kills it `delay` after it has begun its step `steps`.
+void kill_within_step(const fs::path& dir,
+                      int64_t first,
+                      int64_t steps,
+                      std::chrono::microseconds delay) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) save_forever(dir, first, ends[1]);
+  ::close(ends[1]);  // a child that ends early ends the reading too
+  char byte = 0;
+  for (int64_t i = 0; i < steps; ++i) EXPECT_EQ(::read(ends[0], &byte, 1), 1);
+  std::this_thread::sleep_for(delay);
+  ::kill(child, SIGKILL);
+  int status = 0;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFSIGNALED(status));
+  ::close(ends[0]);
+}
+
 TEST(Checkpoint, KillLeavesAWholeCheckpoint) {
   const TempFolder folder;
-  save(folder.path(), 0, 100000);
+  const auto start = std::chrono::steady_clock::now();
+  save_mark_prune(folder.path(), 0);
+  const std::chrono::duration<double, std::micro> step_time =
+      std::chrono::steady_clock::now() - start;
   test::Random random(2);
   int64_t last = 0;
   for (int round = 0; round < test::cases(30); ++round) {
-    const pid_t child = ::fork();
-    ASSERT_GE(child, 0);
-    if (child == 0) save_forever(folder.path(), last + 1);
-    std::this_thread::sleep_for(std::chrono::microseconds(random.integer(1, 25000)));
-    ::kill(child, SIGKILL);
-    int status = 0;
-    ASSERT_EQ(::waitpid(child, &status, 0), child);
-    ASSERT_TRUE(WIFSIGNALED(status));
+    const int64_t steps = random.integer(1, 3);
+    const auto delay = static_cast<int64_t>(random.uniform(0.0, 1.2) * step_time.count());
+    kill_within_step(folder.path(), last + 1, steps, std::chrono::microseconds(delay));
     Names skipped;
     const auto found = open_latest(folder.path(), skipped);
+    ASSERT_TRUE(found.has_value());
     EXPECT_TRUE(skipped.empty()) << skipped.front();
-    EXPECT_GE(found->info().step, last);
+    EXPECT_GE(found->info().step, last + steps - 1);  // those that it had finished
     EXPECT_TRUE(is_consistent(*found));
-    EXPECT_TRUE(best_step(folder.path()).value_or(0) <= found->info().step);
+    const auto best = best_step(folder.path());
+    ASSERT_TRUE(best.has_value());
+    EXPECT_TRUE(is_consistent(open_checkpoint(checkpoint_path(folder.path(), *best))));
     last = found->info().step;
   }
   EXPECT_GT(last, 0);

@@ -1,4 +1,4 @@
-#include "tests/support/compare.h"
+#include "ridge/run/compare.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,7 @@
 #include "ridge/graph/ops/source.h"
 #include "ridge/graph/text.h"
 
-namespace ridge::test {
+namespace ridge {
 
 double tolerance(DType dtype, OpClass op_class) {
   if (!is_float(dtype)) return 0.0;
@@ -161,4 +161,4 @@ std::string node_differences(const Graph& graph,
   return {};
 }
 
-}  // namespace ridge::test
+}  // namespace ridge

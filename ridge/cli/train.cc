@@ -1,0 +1,57 @@
+// `ridge train CONFIG`.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+
+#include "ridge/cli/command.h"
+#include "ridge/cli/output.h"
+#include "ridge/cli/progress.h"
+#include "ridge/cli/signals.h"
+#include "ridge/cli/threads.h"
+#include "ridge/cli/train_report.h"
+#include "ridge/cli/train_request.h"
+#include "ridge/cli/verbs.h"
+
+namespace ridge {
+namespace {
+
+int run_train(const TrainOptions& options) {
+  const TrainRequest request = make_train_request(options);
+  apply_threads();
+  const StopSignals signals;
+  Progress progress(stderr);
+  const TrainResult result = train(request, progress);
+  progress.clear_bar();
+  write_stdout(options.json ? train_json(result) : train_summary(result));
+  return result.interrupted_by == 0 ? kFine : kSignalBase + result.interrupted_by;
+}
+
+}  // namespace
+
+void add_train(CLI::App& app, int& exit_code) {
+  const auto options = std::make_shared<TrainOptions>();
+  CLI::App* verb = app.add_subcommand("train", "Train a model as a configuration file says");
+  verb->add_option("config", options->config, "TOML file; docs/config.md lists its keys")
+      ->required();
+  verb->add_option("--steps", options->steps, "Steps to train for (train.steps)");
+  verb->add_option("--seed", options->seed, "Seed of all that is random (train.seed)");
+  verb->add_option("--out", options->out, "Folder of checkpoints and metrics (train.out)");
+  verb->add_option("--device", options->device, "Where it runs (train.device)");
+  verb->add_option("--set", options->set, "Any key of the file, or a setting; repeatable")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);  // or it would take the file for a second value
+  verb->add_option("--resume",
+                   options->resume,
+                   "Go on from the newest checkpoint in --out (auto), from the one in a folder, or "
+                   "start afresh (no, the default)")
+      ->type_name("auto|no|DIR");
+  verb->add_option("--init", options->init, "File of parameters to start from")->type_name("FILE");
+  verb->add_option("--trace", options->trace, "Write a Chrome trace of the run to this file")
+      ->type_name("FILE");
+  verb->add_flag(
+      "--verify", options->verify, "Check every node of the first step by the reference");
+  verb->add_flag("--json", options->json, "One JSON object (ridge.train/1) instead of the summary");
+  verb->callback([options, &exit_code] { exit_code = run_train(*options); });
+}
+
+}  // namespace ridge

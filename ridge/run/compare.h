@@ -1,0 +1,36 @@
+// The tolerance table, and comparisons that use it: for tests and for `--verify`.
+#pragma once
+
+#include <string>
+
+#include "ridge/graph/op.h"
+#include "ridge/graph/tensor.h"
+#include "ridge/run/evaluate.h"
+
+namespace ridge {
+
+/// Largest allowed error of one op against the reference, relative to the larger of the element's
+/// magnitude and the tensor's mean magnitude. 0 asks for equal values.
+double tolerance(DType dtype, OpClass op_class);
+
+/// Empty when every element of `got` is within `relative` of `want` (NaN equals NaN, infinities
+/// equal themselves); else a line that names the worst element. `magnitude`, where given, holds for
+/// each element the sum of the magnitudes of its terms: what a sum that cancels is measured by.
+std::string difference(const Tensor& got,
+                       const Tensor& want,
+                       double relative,
+                       const Tensor* magnitude = nullptr);
+
+/// Empty when both hold the same names, types and bytes; else a line that names the first that
+/// differ. NaNs are equal whatever their payload and sign.
+std::string bit_difference(const NamedTensors& a, const NamedTensors& b);
+
+/// Runs every node of `graph` on `backend` with the inputs that it has in an evaluation on
+/// `reference`, in each of the backend's choices, and compares the results by the tolerance table.
+/// Empty when all agree; else a line with the node.
+std::string node_differences(const Graph& graph,
+                             const NamedTensors& inputs,
+                             Backend& backend,
+                             Backend& reference);
+
+}  // namespace ridge

@@ -1,0 +1,95 @@
+#include "ridge/train/checkpointing.h"
+
+namespace ridge {
+namespace fs = std::filesystem;
+
+fs::path checkpoint_folder(const fs::path& out) { return out / "checkpoints"; }
+
+namespace {
+
+std::optional<OpenCheckpoint> newest_in(const fs::path& folder, TrainObserver& observer) {
+  std::vector<std::string> skipped;
+  std::optional<OpenCheckpoint> found = open_latest(folder, skipped);
+  for (const std::string& reason : skipped)
+    observer.on_message(fmt::format("checkpoint {} cannot be used; resuming from {}",
+                                    reason,
+                                    found->path().filename().string()));
+  return found;
+}
+
+void refuse_earlier_run(const std::string& out) {
+  const std::vector<int64_t> steps =
+      out.empty() ? std::vector<int64_t>{} : checkpoint_steps(checkpoint_folder(out));
+  if (steps.empty()) return;
+  throw UserError(
+      fmt::format("'{}' holds checkpoints of an earlier run, up to step {}", out, steps.front()),
+      "give --resume auto to go on with it, --out for another folder, or remove it");
+}
+
+}  // namespace
+
+std::optional<OpenCheckpoint> find_checkpoint(const std::string& resume,
+                                              const std::string& out,
+                                              TrainObserver& observer) {
+  if (resume == "no") {
+    refuse_earlier_run(out);
+    return std::nullopt;
+  }
+  if (resume == "auto")
+    return out.empty() ? std::nullopt : newest_in(checkpoint_folder(out), observer);
+  const fs::path folder = resume;
+  if (fs::exists(folder / "manifest.json")) return open_checkpoint(folder);
+  const fs::path inner = checkpoint_folder(folder);
+  std::optional<OpenCheckpoint> found = newest_in(fs::exists(inner) ? inner : folder, observer);
+  if (!found)
+    throw UserError(fmt::format("no checkpoint in '{}'", resume),
+                    "give --resume the folder of a run or of a checkpoint");
+  return found;
+}
+
+Progress restore(const OpenCheckpoint& checkpoint, Session& session) {
+  session.restore(checkpoint);
+  const Checkpoint& info = checkpoint.info();
+  Progress progress{.step = info.step, .position = {info.epoch, info.sample}};
+  if (const auto best = info.numbers.find("best_eval_loss"); best != info.numbers.end())
+    progress.best_eval_loss = best->second;
+  return progress;
+}
+
+Checkpointer::Checkpointer(const std::string& out,
+                           const CheckpointOptions& options,
+                           TrainObserver& observer)
+    : out_(out), options_(options), observer_(observer) {}
+
+void Checkpointer::after_step(const Session& session, const Progress& progress) {
+  if (out_.empty() || options_.every == 0 || progress.step % options_.every != 0) return;
+  try {
+    save(session, progress);
+  } catch (const UserError& error) {
+    observer_.on_message(
+        fmt::format("step {} was not saved, the run goes on: {}", progress.step, error.what()));
+  }
+}
+
+void Checkpointer::save_best(const Session& session, const Progress& progress) {
+  if (out_.empty() || !options_.best) return;
+  save(session, progress);
+  mark_best(checkpoint_folder(out_), progress.step);
+}
+
+void Checkpointer::save(const Session& session, const Progress& progress) {
+  if (out_.empty() || progress.step == last_step_) return;
+  Checkpoint info;
+  info.step = progress.step;
+  info.epoch = progress.position.epoch;
+  info.sample = progress.position.sample;
+  if (progress.best_eval_loss < std::numeric_limits<double>::infinity())
+    info.numbers["best_eval_loss"] = progress.best_eval_loss;
+  const fs::path folder = checkpoint_folder(out_);
+  last_ = save_checkpoint(folder, info, session.tensors(true)).string();
+  last_step_ = progress.step;
+  prune_checkpoints(folder, options_.keep, progress.step);
+  observer_.on_checkpoint(last_, progress.step);
+}
+
+}  // namespace ridge

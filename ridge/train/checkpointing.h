@@ -1,0 +1,57 @@
+// When a run saves, what it finds to resume from, and which checkpoint was the best.
+#pragma once
+
+#include <filesystem>
+#include <limits>
+#include <optional>
+#include <string>
+
+#include "ridge/train/observer.h"
+#include "ridge/train/session.h"
+
+namespace ridge {
+
+/// Where a run is: what a checkpoint keeps beside the state.
+struct Progress {
+  int64_t step = 0;               ///< Steps done.
+  data::LoaderPosition position;  ///< The next sample to train on.
+  double best_eval_loss = std::numeric_limits<double>::infinity();
+};
+
+/// The folder of checkpoints of a run that writes to `out`.
+std::filesystem::path checkpoint_folder(const std::filesystem::path& out);
+
+/// The checkpoint that `resume` asks for: "no" (nothing), "auto" (the newest in `out`, nothing when
+/// it has none), a run's folder, or a checkpoint's. Says through `observer` which newer ones were
+/// corrupt. UserError when there is none to be had, or "no" meets checkpoints of an earlier run.
+std::optional<OpenCheckpoint> find_checkpoint(const std::string& resume,
+                                              const std::string& out,
+                                              TrainObserver& observer);
+
+/// Restores state and progress. UserError when the checkpoint is of another model.
+Progress restore(const OpenCheckpoint& checkpoint, Session& session);
+
+class Checkpointer {
+ public:
+  /// `out` empty: saves nothing.
+  Checkpointer(const std::string& out, const CheckpointOptions& options, TrainObserver& observer);
+
+  /// Saves at every `options.every` steps. A failure (a full disk) is told to the observer, and the
+  /// run goes on: the older checkpoints are there.
+  void after_step(const Session& session, const Progress& progress);
+  /// Saves and marks the checkpoint as the best.
+  void save_best(const Session& session, const Progress& progress);
+  /// Saves unless this step is saved already. UserError when it fails.
+  void save(const Session& session, const Progress& progress);
+  /// Folder of the newest checkpoint that this run wrote; empty: none.
+  const std::string& last() const { return last_; }
+
+ private:
+  std::string out_;
+  CheckpointOptions options_;
+  TrainObserver& observer_;
+  std::string last_;
+  int64_t last_step_ = -1;
+};
+
+}  // namespace ridge

@@ -1,0 +1,35 @@
+#include "ridge/train/process_memory.h"
+
+#include <fcntl.h>
+#include <malloc.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <string_view>
+
+namespace ridge {
+
+int64_t resident_anonymous_bytes() {
+  const int file = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
+  if (file < 0) return 0;
+  char buffer[8192];
+  size_t size = 0;
+  for (ssize_t got; size < sizeof buffer; size += static_cast<size_t>(got)) {
+    got = read(file, buffer + size, sizeof buffer - size);
+    if (got <= 0) break;
+  }
+  close(file);
+  const std::string_view text(buffer, size);
+  constexpr std::string_view kField = "RssAnon:";
+  size_t at = text.find(kField);
+  if (at == std::string_view::npos) return 0;
+  at = text.find_first_of("0123456789", at + kField.size());
+  if (at == std::string_view::npos) return 0;
+  int64_t kibibytes = 0;
+  std::from_chars(text.data() + at, text.data() + text.size(), kibibytes);
+  return kibibytes * 1024;
+}
+
+void release_free_memory() { malloc_trim(0); }
+
+}  // namespace ridge

@@ -1,0 +1,15 @@
+// What the operating system says of this process's memory.
+#pragma once
+
+#include <cstdint>
+
+namespace ridge {
+
+/// RssAnon of /proc/self/status in bytes: resident pages that no file backs. 0 where the system
+/// does not tell. Allocates nothing.
+int64_t resident_anonymous_bytes();
+
+/// Gives free pages of the heap back, so that memory taken later counts as memory taken.
+void release_free_memory();
+
+}  // namespace ridge

@@ -1,0 +1,232 @@
+#include "ridge/train/session.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "ridge/io/checksum.h"
+
+namespace ridge {
+
+bool StepResult::is_finite() const { return std::isfinite(loss) && std::isfinite(grad_norm); }
+
+namespace {
+
+DataSlot slot_or_none(const Program& program,
+                      const std::vector<PlanSlot>& slots,
+                      size_t entry,
+                      std::string_view name,
+                      DataSlot (Program::*get)(size_t, std::string_view) const) {
+  for (const PlanSlot& slot : slots)
+    if (slot.name == name) return (program.*get)(entry, name);
+  return {};
+}
+
+DataSlot input_or_none(const Program& program, size_t entry, std::string_view name) {
+  return slot_or_none(program, program.plan().entries[entry].inputs, entry, name, &Program::input);
+}
+
+DataSlot output_or_none(const Program& program, size_t entry, std::string_view name) {
+  return slot_or_none(
+      program, program.plan().entries[entry].outputs, entry, name, &Program::output);
+}
+
+}  // namespace
+
+Session::Session(const Task& task,
+                 const TrainConfig& config,
+                 Backend& backend,
+                 const ProgramOptions& options)
+    : task_(task),
+      config_(config),
+      backend_(backend),
+      accumulates_(!task.sizes.micro.empty()),
+      hyper_({task.training->accumulate(), {nn::kStepScalars}}),
+      scalar_({task.training->accumulate(), {}}),
+      rng_({DType::kI64, {3}}) {
+  check(backend_.is_host(), "training needs a device whose memory the host can read");
+  program_ = std::make_unique<Program>(task.training->program(task.sizes), backend_, options);
+  for (const auto& [name, tensor] : task.training->initial_state(accumulates_, config.train.seed))
+    program_->state().write(name, tensor);
+  const auto& sizes = accumulates_ ? task.sizes.micro : task.sizes.step;
+  for (int64_t size : sizes)
+    train_entries_.push_back(
+        make_entry(nn::entry_name(accumulates_ ? "micro" : "step", sizes, size), size));
+  for (int64_t size : task.sizes.eval)
+    eval_entries_.push_back(make_entry(nn::entry_name("eval", task.sizes.eval, size), size));
+  if (accumulates_) apply_ = program_->entry("apply");
+  for (size_t i = 0; i < program_->entries().size(); ++i) scalars_.push_back(scalars_of(i));
+}
+
+Session::Entry Session::make_entry(const std::string& name, int64_t samples) const {
+  const size_t id = program_->entry(name);
+  return {.id = id,
+          .samples = samples,
+          .x = program_->input(id, "x"),
+          .y = program_->input(id, "y"),
+          .rng = input_or_none(*program_, id, "rng")};
+}
+
+Session::Scalars Session::scalars_of(size_t entry) const {
+  return {.hyper = input_or_none(*program_, entry, "hyper"),
+          .loss = output_or_none(*program_, entry, "loss"),
+          .grad_norm = output_or_none(*program_, entry, "grad_norm"),
+          .count = output_or_none(*program_, entry, "count"),
+          .correct = output_or_none(*program_, entry, "correct")};
+}
+
+namespace {
+
+const auto& entry_for(const auto& entries, int64_t samples) {
+  const auto at = std::find_if(
+      entries.begin(), entries.end(), [&](const auto& entry) { return entry.samples == samples; });
+  check_internal(at != entries.end(), "no entry for {} samples", samples);
+  return *at;
+}
+
+}  // namespace
+
+void Session::write_data(const Entry& entry,
+                         const data::Batch& batch,
+                         int64_t first,
+                         int64_t step) {
+  const auto part = [&](size_t field, DataSlot slot) {
+    return static_cast<const std::byte*>(batch.fields[field]) +
+           static_cast<size_t>(first) * (slot.bytes / static_cast<size_t>(entry.samples));
+  };
+  program_->write(entry.x, part(0, entry.x));
+  program_->write(entry.y, part(1, entry.y));
+  if (entry.rng.address == nullptr) return;
+  const auto rng = rng_.span<int64_t>();
+  rng[0] = static_cast<int64_t>(config_.train.seed);
+  rng[1] = step;
+  rng[2] = first;
+  program_->write(entry.rng, rng_.data());
+}
+
+double Session::read_scalar(DataSlot slot) {
+  if (slot.address == nullptr) return NAN;
+  program_->read(slot, scalar_.data());
+  program_->synchronize();
+  return scalar_.at(0);
+}
+
+StepResult Session::read_scalars(const Scalars& scalars) {
+  return {.loss = read_scalar(scalars.loss),
+          .grad_norm = read_scalar(scalars.grad_norm),
+          .correct = read_scalar(scalars.correct),
+          .count = read_scalar(scalars.count)};
+}
+
+StepResult Session::train_step(const data::Batch& batch, int64_t step, int64_t total_steps) {
+  nn::set_hyper(nn::step_scalars(config_.optimizer, config_.schedule, step, total_steps), hyper_);
+  size_t last = apply_;
+  int64_t first = 0;
+  for (int64_t part = 0; first < batch.count; ++part) {
+    const int64_t samples = part_size(batch.count, config_.train.micro, part);
+    const Entry& entry = entry_for(train_entries_, samples);
+    write_data(entry, batch, first, step);
+    if (accumulates_)
+      program_->run(entry.id);
+    else
+      last = entry.id;
+    first += samples;
+  }
+  program_->write(scalars_[last].hyper, hyper_.data());
+  program_->run(last);
+  return read_scalars(scalars_[last]);
+}
+
+void Session::evaluate(const data::Batch& batch, StepResult& sums) {
+  const Entry& entry = entry_for(eval_entries_, batch.count);
+  write_data(entry, batch, 0, 0);
+  program_->run(entry.id);
+  const StepResult result = read_scalars(scalars_[entry.id]);
+  sums.loss += result.loss;
+  sums.correct += result.correct;
+  sums.count += result.count;
+}
+
+std::string Session::first_not_finite(const data::Batch& batch, int64_t step) {
+  int64_t first = 0;
+  for (int64_t part = 0; first < batch.count; ++part) {
+    const int64_t samples = part_size(batch.count, config_.train.micro, part);
+    const Entry& entry = entry_for(train_entries_, samples);
+    write_data(entry, batch, first, step);
+    if (const DataSlot hyper = scalars_[entry.id].hyper; hyper.address != nullptr)
+      program_->write(hyper, hyper_.data());
+    std::string site = program_->first_not_finite(entry.id);
+    if (!site.empty()) return site;
+    first += samples;
+  }
+  if (!accumulates_) return {};
+  program_->write(scalars_[apply_].hyper, hyper_.data());
+  return program_->first_not_finite(apply_);
+}
+
+std::vector<const PlanSlot*> Session::slots_of(bool with_optimizer) const {
+  std::vector<const PlanSlot*> slots;
+  const State& state = program_->state();
+  for (size_t i = 0; i < state.slots().size(); ++i) {
+    const StateRole role = state.role(i);
+    const bool is_model = role == StateRole::kParameter || role == StateRole::kStatistic;
+    if (with_optimizer ? is_saved(role) : is_model) slots.push_back(&state.slots()[i]);
+  }
+  return slots;
+}
+
+std::vector<TensorView> Session::tensors(bool with_optimizer) const {
+  std::vector<TensorView> views;
+  for (const PlanSlot* slot : slots_of(with_optimizer))
+    views.push_back({slot->name, slot->type, program_->state().data(*slot)});
+  return views;
+}
+
+void Session::restore(const OpenCheckpoint& checkpoint) {
+  const auto slots = slots_of(true);
+  // All is compared before anything is written.
+  for (const auto& entry : checkpoint.tensors()) {
+    const bool is_known = std::any_of(
+        slots.begin(), slots.end(), [&](const PlanSlot* slot) { return slot->name == entry.name; });
+    if (!is_known)
+      throw UserError(fmt::format("checkpoint '{}' has a tensor '{}' that this model has not",
+                                  checkpoint.path().string(),
+                                  entry.name),
+                      "train with the configuration that wrote it, or with --resume no");
+  }
+  std::vector<Tensor> read;
+  for (const PlanSlot* slot : slots) {
+    Tensor tensor = checkpoint.read(slot->name);
+    if (tensor.type() != slot->type)
+      throw UserError(fmt::format("'{}' has another type in checkpoint '{}'; got {}, expected {}",
+                                  slot->name,
+                                  checkpoint.path().string(),
+                                  to_string(tensor.type()),
+                                  to_string(slot->type)),
+                      "train with the configuration that wrote it, or with --resume no");
+    read.push_back(std::move(tensor));
+  }
+  for (size_t i = 0; i < slots.size(); ++i) program_->state().write(slots[i]->name, read[i]);
+}
+
+void Session::load_parameters(const std::string& path) {
+  const SafetensorsFile file(path);
+  const auto slots = slots_of(false);
+  std::vector<Tensor> read;
+  for (const PlanSlot* slot : slots) {
+    read.emplace_back(slot->type);
+    file->read_into(slot->name, slot->type, read.back().data());
+  }
+  for (size_t i = 0; i < slots.size(); ++i) program_->state().write(slots[i]->name, read[i]);
+}
+
+std::string Session::state_hash() const {
+  Checksum sum;
+  for (const TensorView& view : tensors(true)) {
+    const std::string name = fmt::format("{} {}\n", view.name, to_string(view.type));
+    sum.update(std::as_bytes(std::span(name)));
+    sum.update(view.bytes());
+  }
+  return checksum_text(sum.value());
+}
+
+}  // namespace ridge

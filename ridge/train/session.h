@@ -1,0 +1,82 @@
+// A program with its state on a device: one training step, one evaluation, saving and restoring.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "ridge/data/loader.h"
+#include "ridge/io/checkpoint.h"
+#include "ridge/run/program.h"
+#include "ridge/train/task.h"
+
+namespace ridge {
+
+/// What a step or an evaluation gives.
+struct StepResult {
+  double loss = 0;       ///< Mean over what counts.
+  double grad_norm = 0;  ///< Before clipping.
+  double correct = 0;    ///< Share; NaN for a regression.
+  double count = 0;      ///< Samples or tokens that count.
+  bool is_finite() const;
+};
+
+class Session {
+ public:
+  /// Compiles, plans and takes the memory; parameters start from config.train.seed. The task and
+  /// the backend must outlive it.
+  Session(const Task& task,
+          const TrainConfig& config,
+          Backend& backend,
+          const ProgramOptions& options);
+
+  Program& program() { return *program_; }
+  const Program& program() const { return *program_; }
+
+  /// Step number `step` (from 0) of `total_steps` on `batch`, in config.train.micro parts.
+  /// Allocates nothing. When the result is not finite, no parameter has changed.
+  StepResult train_step(const data::Batch& batch, int64_t step, int64_t total_steps);
+  /// Adds the sums over `batch` to `sums`: loss, correct and count are sums here.
+  void evaluate(const data::Batch& batch, StepResult& sums);
+  /// "layer.1:log.0 (nan at ...)": the first node whose result is not finite in the last step.
+  std::string first_not_finite(const data::Batch& batch, int64_t step);
+
+  /// Views of what a checkpoint keeps, or of parameters and statistics alone. The memory is the
+  /// state's own.
+  std::vector<TensorView> tensors(bool with_optimizer) const;
+  /// UserError when a buffer is missing or of another type; the state is then unchanged.
+  void restore(const OpenCheckpoint& checkpoint);
+  /// Parameters and statistics from a safetensors file, which may hold more. UserError as above.
+  void load_parameters(const std::string& path);
+  /// Hash of all that a checkpoint keeps, names and types included; 16 hexadecimal digits.
+  std::string state_hash() const;
+
+ private:
+  /// An entry that sees data, and where they go. With one micro-batch a step it also updates.
+  struct Entry {
+    size_t id = 0;
+    int64_t samples = 0;
+    DataSlot x, y, rng;
+  };
+  /// Where scalars go in and come out of an entry; those that it lacks have no address.
+  struct Scalars {
+    DataSlot hyper, loss, grad_norm, count, correct;
+  };
+  Entry make_entry(const std::string& name, int64_t samples) const;
+  Scalars scalars_of(size_t entry) const;
+  void write_data(const Entry& entry, const data::Batch& batch, int64_t first, int64_t step);
+  StepResult read_scalars(const Scalars& scalars);
+  double read_scalar(DataSlot slot);
+  std::vector<const PlanSlot*> slots_of(bool with_optimizer) const;
+
+  const Task& task_;
+  const TrainConfig& config_;
+  Backend& backend_;
+  bool accumulates_;
+  std::unique_ptr<Program> program_;
+  std::vector<Entry> train_entries_, eval_entries_;
+  std::vector<Scalars> scalars_;  ///< By the program's entries.
+  size_t apply_ = 0;              ///< The entry, where there is one.
+  Tensor hyper_, scalar_, rng_;   ///< On their way to and from the device.
+};
+
+}  // namespace ridge

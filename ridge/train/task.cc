@@ -1,0 +1,93 @@
+#include "ridge/train/task.h"
+
+#include <algorithm>
+
+namespace ridge {
+namespace {
+
+nn::SampleTypes sample_types(const data::Dataset& dataset) {
+  const auto& fields = dataset.fields();
+  check_internal(fields.size() == 2 && fields[0].name == "x" && fields[1].name == "y",
+                 "a data set without fields x and y");
+  return {{fields[0].dtype, fields[0].shape}, {fields[1].dtype, fields[1].shape}};
+}
+
+// An output for each class that the data have, where the file does not say how many.
+void set_outputs(int64_t& outputs, const data::Dataset& dataset, std::string_view key) {
+  const int64_t wanted = dataset.classes() > 0 ? dataset.classes() : 1;
+  if (outputs == 0) outputs = wanted;
+  check(dataset.classes() == 0 || outputs >= wanted,
+        "model.{} is {}, but the data have {} {}",
+        key,
+        outputs,
+        wanted,
+        key == "vocab" ? "tokens" : "classes");
+}
+
+nn::ModelOptions model_options(const TrainConfig& config, const data::Dataset& dataset) {
+  nn::ModelOptions options = config.model;
+  if (options.kind == "mlp") set_outputs(options.mlp.outputs, dataset, "outputs");
+  if (options.kind == "cnn") set_outputs(options.cnn.outputs, dataset, "outputs");
+  if (options.kind == "gpt") set_outputs(options.gpt.vocab, dataset, "vocab");
+  return options;
+}
+
+void add_size(std::vector<int64_t>& sizes, int64_t size) {
+  if (size > 0 && std::find(sizes.begin(), sizes.end(), size) == sizes.end()) sizes.push_back(size);
+}
+
+// Every size that a batch, or a part of one, can have.
+nn::ProgramSizes program_sizes(const TrainConfig& config, const Task& task) {
+  const RunOptions& run = config.train;
+  const int64_t samples = task.train_data->size();
+  check(run.batch <= samples,
+        "train.batch is {}, but the data have only {} samples to train on",
+        run.batch,
+        samples);
+  nn::ProgramSizes sizes;
+  auto& steps = run.micro > 1 ? sizes.micro : sizes.step;
+  for (int64_t part = 0; part < run.micro; ++part)
+    add_size(steps, part_size(run.batch, run.micro, part));
+  const int64_t rest = run.drop_last ? 0 : samples % run.batch;
+  for (int64_t part = 0; part < run.micro; ++part)
+    add_size(steps, part_size(rest, run.micro, part));
+  if (task.eval_data != nullptr) {
+    const int64_t batch = eval_batch(config, *task.eval_data);
+    add_size(sizes.eval, batch);
+    add_size(sizes.eval, task.eval_data->size() % batch);
+  }
+  return sizes;
+}
+
+bool has_eval_data(const data::DataOptions& options) {
+  return !options.eval_path.empty() || options.eval_fraction > 0;
+}
+
+}  // namespace
+
+int64_t part_size(int64_t count, int64_t parts, int64_t part) {
+  return count / parts + (part < count % parts ? 1 : 0);
+}
+
+int64_t eval_batch(const TrainConfig& config, const data::Dataset& eval_data) {
+  const int64_t wanted = config.train.eval_batch > 0
+                             ? config.train.eval_batch
+                             : part_size(config.train.batch, config.train.micro, 0);
+  return std::min(wanted, eval_data.size());
+}
+
+Task open_task(const TrainConfig& config) {
+  Task task;
+  task.train_data = data::open_dataset(config.data, data::Split::kTrain);
+  if (has_eval_data(config.data))
+    task.eval_data = data::open_dataset(config.data, data::Split::kEval);
+  if (task.eval_data != nullptr && task.eval_data->fields() != task.train_data->fields())
+    throw UserError("the data to evaluate on have samples of another shape than those to train on");
+  task.training = std::make_unique<nn::Training>(
+      nn::make_model(model_options(config, *task.train_data), sample_types(*task.train_data)),
+      config.optimizer);
+  task.sizes = program_sizes(config, task);
+  return task;
+}
+
+}  // namespace ridge

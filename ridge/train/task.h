@@ -1,0 +1,30 @@
+// What a configuration asks for, opened: data, model, training graphs and the sizes they come in.
+#pragma once
+
+#include <memory>
+
+#include "ridge/data/dataset.h"
+#include "ridge/nn/training.h"
+#include "ridge/train/config.h"
+
+namespace ridge {
+
+struct Task {
+  std::unique_ptr<data::Dataset> train_data;
+  std::unique_ptr<data::Dataset> eval_data;  ///< Null where the configuration keeps none apart.
+  std::unique_ptr<nn::Training> training;
+  nn::ProgramSizes sizes;
+};
+
+/// UserError when the data cannot be read, the model does not fit them, or a batch is larger than
+/// the data.
+Task open_task(const TrainConfig& config);
+
+/// Samples of part `part` of `count` samples cut into at most `parts` parts that differ by at most
+/// one; 0 from the part on that would be empty.
+int64_t part_size(int64_t count, int64_t parts, int64_t part);
+
+/// Samples at a time in evaluation.
+int64_t eval_batch(const TrainConfig& config, const data::Dataset& eval_data);
+
+}  // namespace ridge

@@ -1,0 +1,354 @@
+#include "ridge/train/train.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+
+#include "ridge/base/chrome_trace.h"
+#include "ridge/base/clock.h"
+#include "ridge/base/parallel.h"
+#include "ridge/base/stats.h"
+#include "ridge/base/trace.h"
+#include "ridge/io/file.h"
+#include "ridge/run/backends.h"
+#include "ridge/train/checkpointing.h"
+#include "ridge/train/metrics.h"
+#include "ridge/train/process_memory.h"
+#include "ridge/train/stop.h"
+#include "ridge/train/tensorboard.h"
+#include "ridge/train/verify.h"
+
+namespace ridge {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Steps of a trace: enough to see what repeats, few enough for a viewer. The first two warm up.
+constexpr int64_t kTraceFrom = 2, kTraceSteps = 10;
+
+// Files of a run: the configuration as it is in force, and what is measured.
+class RunFiles {
+ public:
+  RunFiles(const TrainRequest& request, int64_t first_step) {
+    const std::string& out = request.config.train.out;
+    if (out.empty()) return;
+    std::error_code error;
+    fs::create_directories(out, error);
+    check(!error, "cannot make the folder '{}': {}", out, error.message());
+    write_file_atomically(fs::path(out) / "config.toml", request.config_toml);
+    metrics_.emplace(fs::path(out) / "metrics.jsonl", first_step);
+    tensorboard_.emplace(fs::path(out) / "tensorboard", first_step);
+  }
+  void write(const auto& report) {
+    if (!metrics_) return;
+    metrics_->write(report);
+    tensorboard_->write(report);
+  }
+  void flush() {
+    if (!metrics_) return;
+    metrics_->flush();
+    tensorboard_->flush();
+  }
+  std::string metrics_path() const { return metrics_ ? metrics_->path().string() : ""; }
+
+ private:
+  std::optional<MetricsWriter> metrics_;
+  std::optional<TensorBoardWriter> tensorboard_;
+};
+
+// Records a few steady steps and writes them when they are done.
+class TraceWindow {
+ public:
+  TraceWindow(std::string path, int64_t first_step, const Plan& plan)
+      : path_(std::move(path)), from_(first_step + kTraceFrom) {
+    if (path_.empty()) return;
+    size_t launches = 64;
+    for (const EntryPlan& entry : plan.entries) launches += entry.steps.size();
+    capacity_ = launches * kTraceSteps * 2;
+    for (int64_t i = 0; i < kTraceSteps; ++i)
+      names_.push_back(intern_trace_name(fmt::format("ProfilerStep#{}", from_ + i)));
+  }
+  ~TraceWindow() { stop_tracing(); }
+
+  /// The name of the step's scope; starts and ends the recording.
+  const char* begin_step(int64_t step) {
+    if (path_.empty()) return "step";
+    if (step == from_ + kTraceSteps) finish();
+    if (path_.empty() || step < from_) return "step";
+    if (step == from_) start_tracing(capacity_);
+    return names_[static_cast<size_t>(step - from_)];
+  }
+  /// UserError when the file cannot be written.
+  void finish() {
+    if (path_.empty()) return;
+    stop_tracing();
+    std::ofstream file(path_);
+    check(file.good(), "cannot write the trace to '{}'", path_);
+    write_chrome_trace(drain_trace(), file);
+    path_.clear();
+  }
+
+ private:
+  std::string path_;
+  int64_t from_;
+  size_t capacity_ = 0;
+  std::vector<const char*> names_;
+};
+
+data::BatchPlan batch_plan(const RunOptions& run) {
+  return {.batch = run.batch,
+          .shuffle = run.shuffle,
+          .seed = run.seed,
+          .drop_last = run.drop_last,
+          .repeat = true};
+}
+
+class Run {
+ public:
+  Run(const TrainRequest& request, TrainObserver& observer)
+      : request_(request),
+        config_(request.config),
+        observer_(observer),
+        backend_(make_backend(config_.train.device)),
+        task_(open_task(config_)) {}
+
+  TrainResult run();
+
+ private:
+  ProgramOptions program_options();
+  void open();
+  void train_steps();
+  void one_step(TraceWindow& trace);
+  const data::Batch& next_batch();
+  void evaluate();
+  [[noreturn]] void fail_not_finite(const data::Batch& batch, const StepResult& result);
+  void fill_result();
+
+  const TrainRequest& request_;
+  const TrainConfig& config_;
+  TrainObserver& observer_;
+  std::unique_ptr<Backend> backend_;
+  Task task_;
+  std::unique_ptr<Session> session_;
+  std::unique_ptr<data::Loader> loader_, eval_loader_;
+  std::unique_ptr<Checkpointer> checkpoints_;
+  std::unique_ptr<RunFiles> files_;
+  int64_t memory_before_ = 0;  ///< RssAnon before the plan's memory was taken.
+  int64_t steps_per_epoch_ = 0, total_steps_ = 0, first_step_ = 0;
+  Progress progress_;
+  StepResult last_;
+  EvalReport last_eval_;
+  std::vector<double> step_ms_;
+  int64_t samples_ = 0;
+  TrainResult result_;
+};
+
+ProgramOptions Run::program_options() {
+  ProgramOptions options;
+  options.passes.precision = config_.train.precision == "bf16" ? DType::kBF16 : DType::kF32;
+  return options;
+}
+
+void Run::open() {
+  // Threads and their stacks are there before memory is measured.
+  parallel_for(num_threads(), 1, [](int64_t, int64_t) {});
+  ProgramOptions options = program_options();
+  options.before_memory = [this](const Plan&) {
+    release_free_memory();
+    memory_before_ = resident_anonymous_bytes();
+  };
+  auto checkpoint = find_checkpoint(request_.resume, config_.train.out, observer_);
+  session_ = std::make_unique<Session>(task_, config_, *backend_, options);
+  if (!request_.init.empty()) session_->load_parameters(request_.init);
+  if (checkpoint) {
+    progress_ = restore(*checkpoint, *session_);
+    observer_.on_message(fmt::format("resumed from {}", checkpoint->path().string()));
+    checkpoint.reset();
+  }
+  loader_ = std::make_unique<data::Loader>(
+      *task_.train_data, batch_plan(config_.train), config_.loader, progress_.position);
+  if (task_.eval_data != nullptr) {
+    const data::BatchPlan plan{.batch = eval_batch(config_, *task_.eval_data),
+                               .shuffle = false,
+                               .seed = config_.train.seed,
+                               .drop_last = false,
+                               .repeat = false};
+    eval_loader_ = std::make_unique<data::Loader>(*task_.eval_data, plan, config_.loader);
+  }
+  steps_per_epoch_ = loader_->batches_per_epoch();
+  total_steps_ =
+      config_.train.steps > 0 ? config_.train.steps : config_.train.epochs * steps_per_epoch_;
+  first_step_ = progress_.step;
+  checkpoints_ = std::make_unique<Checkpointer>(config_.train.out, config_.checkpoint, observer_);
+  files_ = std::make_unique<RunFiles>(request_, first_step_);
+  step_ms_.reserve(static_cast<size_t>(std::max<int64_t>(0, total_steps_ - first_step_)));
+  release_free_memory();
+}
+
+const data::Batch& Run::next_batch() {
+  const TraceScope scope("loader wait", "loader");
+  try {
+    return loader_->next();
+  } catch (const UserError&) {
+    // What was learned before the data failed is kept.
+    checkpoints_->save(*session_, progress_);
+    throw;
+  }
+}
+
+void Run::fail_not_finite(const data::Batch& batch, const StepResult& result) {
+  const std::string site = session_->first_not_finite(batch, progress_.step);
+  files_->flush();
+  throw UserError(
+      fmt::format("step {}: loss {}, gradient norm {}; the first value that is not finite is in {}",
+                  progress_.step + 1,
+                  result.loss,
+                  result.grad_norm,
+                  site.empty() ? "no node when it is run again" : site),
+      fmt::format("lower optimizer.lr (now {}) or set optimizer.clip", config_.optimizer.lr));
+}
+
+void Run::one_step(TraceWindow& trace) {
+  const int64_t step = progress_.step;
+  const char* name = trace.begin_step(step);
+  const int64_t start = now_ns();
+  const TraceScope scope(name, "user_annotation");
+  const data::Batch& batch = next_batch();
+  last_ = session_->train_step(batch, step, total_steps_);
+  if (!last_.is_finite()) fail_not_finite(batch, last_);
+  const double seconds = static_cast<double>(now_ns() - start) * 1e-9;
+  step_ms_.push_back(seconds * 1e3);
+  samples_ += batch.count;
+  progress_.step = step + 1;
+  progress_.position = batch.end;
+  const double epoch =
+      static_cast<double>(batch.end.epoch) +
+      static_cast<double>(batch.end.sample) / static_cast<double>(task_.train_data->size());
+  const StepReport report{
+      .step = step + 1,
+      .total_steps = total_steps_,
+      .epoch = epoch,
+      .loss = last_.loss,
+      .grad_norm = last_.grad_norm,
+      .lr = nn::step_scalars(config_.optimizer, config_.schedule, step, total_steps_).lr,
+      .step_ms = seconds * 1e3,
+      .samples_per_s = static_cast<double>(batch.count) / seconds};
+  files_->write(report);
+  observer_.on_step(report);
+}
+
+void Run::evaluate() {
+  if (eval_loader_ == nullptr) return;
+  const TraceScope scope("evaluation", "user_annotation");
+  const int64_t start = now_ns();
+  eval_loader_->seek({});
+  StepResult sums;
+  int64_t samples = 0;
+  for (;;) {
+    const data::Batch& batch = eval_loader_->next();
+    if (batch.count == 0) break;
+    session_->evaluate(batch, sums);
+    samples += batch.count;
+  }
+  last_eval_ = {.step = progress_.step,
+                .loss = sums.loss / sums.count,
+                .accuracy = sums.correct / sums.count,
+                .samples = samples,
+                .seconds = static_cast<double>(now_ns() - start) * 1e-9};
+  files_->write(last_eval_);
+  observer_.on_eval(last_eval_);
+  if (last_eval_.loss < progress_.best_eval_loss) {
+    progress_.best_eval_loss = last_eval_.loss;
+    checkpoints_->save_best(*session_, progress_);
+  }
+}
+
+void Run::train_steps() {
+  TraceWindow trace(request_.trace, first_step_, session_->program().plan());
+  const int64_t every = config_.train.eval_every > 0 ? config_.train.eval_every : steps_per_epoch_;
+  while (progress_.step < total_steps_ && !stop_requested()) {
+    one_step(trace);
+    if (progress_.step % every == 0 || progress_.step == total_steps_) evaluate();
+    checkpoints_->after_step(*session_, progress_);
+  }
+  trace.finish();
+}
+
+void Run::fill_result() {
+  const Plan& plan = session_->program().plan();
+  int64_t staging = loader_->staging_bytes();
+  if (eval_loader_ != nullptr) staging += eval_loader_->staging_bytes();
+  const int64_t now = resident_anonymous_bytes();
+  result_.memory.planned_bytes = plan.total_bytes() + staging;
+  result_.memory.lower_bound_bytes = plan.lower_bound_bytes() + staging;
+  result_.memory.measured_bytes = now > 0 ? now - memory_before_ : 0;
+  result_.device = config_.train.device;
+  result_.model = config_.model.kind;
+  for (const nn::ParameterSpec& spec : task_.training->parameters())
+    result_.parameters += spec.type.elements();
+  result_.steps = progress_.step;
+  result_.epochs = static_cast<double>(progress_.position.epoch) +
+                   static_cast<double>(progress_.position.sample) /
+                       static_cast<double>(task_.train_data->size());
+  if (!step_ms_.empty()) {
+    double seconds = 0;
+    for (double ms : step_ms_) seconds += ms * 1e-3;
+    result_.samples_per_s = static_cast<double>(samples_) / seconds;
+    result_.step_ms = {.median = quantile(step_ms_, 0.5),
+                       .p10 = quantile(step_ms_, 0.1),
+                       .p90 = quantile(step_ms_, 0.9)};
+    result_.loader_wait_share = loader_->stats().wait_seconds / seconds;
+    result_.final.train_loss = last_.loss;
+  }
+  if (last_eval_.samples > 0) {
+    result_.final.eval_loss = last_eval_.loss;
+    result_.final.eval_accuracy = last_eval_.accuracy;
+  }
+  result_.plan_hash = plan_hash(plan);
+}
+
+TrainResult Run::run() {
+  const int64_t start = now_ns();
+  if (request_.verify) {
+    const VerifyReport report = verify_training(task_, config_, *backend_, program_options());
+    observer_.on_message((report.passed ? "verify: " : "verify FAILED: ") + report.text);
+    result_.verified = report.passed;
+    if (!report.passed) return result_;
+  }
+  open();
+  const Plan& plan = session_->program().plan();
+  int64_t parameters = 0;
+  for (const nn::ParameterSpec& spec : task_.training->parameters())
+    parameters += spec.type.elements();
+  observer_.on_start({.model = config_.model.kind,
+                      .device = config_.train.device,
+                      .parameters = parameters,
+                      .first_step = first_step_,
+                      .total_steps = total_steps_,
+                      .planned_bytes = plan.total_bytes() + loader_->staging_bytes()});
+  train_steps();
+  fill_result();
+  result_.interrupted_by = stop_signal();
+  checkpoints_->save(*session_, progress_);
+  result_.checkpoint = checkpoints_->last();
+  if (!config_.train.out.empty()) {
+    const fs::path model = fs::path(config_.train.out) / "model.safetensors";
+    save_safetensors(model, session_->tensors(false));
+  }
+  files_->flush();
+  result_.metrics = files_->metrics_path();
+  result_.state_hash = session_->state_hash();
+  result_.seconds = static_cast<double>(now_ns() - start) * 1e-9;
+  return result_;
+}
+
+}  // namespace
+
+TrainResult train(const TrainRequest& request, TrainObserver& observer) {
+  return Run(request, observer).run();
+}
+
+}  // namespace ridge

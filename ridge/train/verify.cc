@@ -1,0 +1,111 @@
+#include "ridge/train/verify.h"
+
+#include <cmath>
+
+#include "ridge/graph/ops/source.h"
+#include "ridge/run/backends.h"
+#include "ridge/run/compare.h"
+
+namespace ridge {
+namespace {
+
+data::BatchPlan verify_plan(const TrainConfig& config) {
+  return {.batch = config.train.batch,
+          .shuffle = config.train.shuffle,
+          .seed = config.train.seed,
+          .drop_last = config.train.drop_last,
+          .repeat = true};
+}
+
+// The inputs that the entry's graph would see: the state, and data of the right form for the rest.
+NamedTensors inputs_of(const Graph& graph, const Session& session, const NamedTensors& data) {
+  NamedTensors inputs;
+  for (const Node* node : graph.inputs()) {
+    const std::string& name = node->op_as<Input>().input_name;
+    if (session.program().state().has(name))
+      inputs.emplace(name, session.program().state().read(name));
+    else
+      inputs.emplace(name, data.at(name));
+  }
+  return inputs;
+}
+
+NamedTensors data_of(const Session& session,
+                     const Graph& graph,
+                     const TrainConfig& config,
+                     const data::Batch& batch) {
+  NamedTensors data;
+  for (const Node* node : graph.inputs()) {
+    const std::string& name = node->op_as<Input>().input_name;
+    if (session.program().state().has(name)) continue;
+    Tensor tensor(node->outputs[0]);
+    if (name == "x" || name == "y")
+      std::memcpy(tensor.data(), batch.fields[name == "y"], tensor.bytes());
+    else if (name == "rng")
+      tensor.set(0, static_cast<double>(config.train.seed));
+    else
+      nn::set_hyper(nn::step_scalars(config.optimizer, config.schedule, 0, 1000), tensor);
+    data.emplace(name, std::move(tensor));
+  }
+  return data;
+}
+
+// Every node of the graphs of the first step against the reference; empty when all agree.
+std::string compare_nodes(const Session& plain,
+                          const TrainConfig& config,
+                          const data::Batch& batch,
+                          Backend& backend) {
+  const auto reference = make_backend("ref");
+  for (const Graph& graph : plain.program().entries()) {
+    const bool trains =
+        graph.name() == "step" || graph.name() == "micro" || graph.name() == "apply";
+    if (!trains) continue;
+    const NamedTensors data = data_of(plain, graph, config, batch);
+    const std::string text =
+        node_differences(graph, inputs_of(graph, plain, data), backend, *reference);
+    if (!text.empty()) return fmt::format("entry '{}' against ref: {}", graph.name(), text);
+  }
+  return {};
+}
+
+bool agree(double a, double b, double tolerance) {
+  return std::fabs(a - b) <= tolerance * std::fmax(1.0, std::fabs(b));
+}
+
+}  // namespace
+
+VerifyReport verify_training(const Task& task,
+                             const TrainConfig& config,
+                             Backend& backend,
+                             const ProgramOptions& options) {
+  const bool same_bits = options.passes.precision == DType::kF32 &&
+                         options.passes.highest == SemanticClass::kBitIdentical;
+  Session planned(task, config, backend, options);
+  Session plain(task, config, backend, plain_options());
+  data::LoaderOptions inline_loading;
+  inline_loading.workers = 0;
+  data::Loader loader(*task.train_data, verify_plan(config), inline_loading);
+  for (int step = 0; step < kVerifiedSteps; ++step) {
+    const data::Batch& batch = loader.next();
+    if (step == 0) {
+      const std::string text = compare_nodes(plain, config, batch, backend);
+      if (!text.empty()) return {false, text};
+    }
+    const StepResult a = planned.train_step(batch, step, 1000);
+    const StepResult b = plain.train_step(batch, step, 1000);
+    if (same_bits ? planned.state_hash() != plain.state_hash() : !agree(a.loss, b.loss, 0.02))
+      return {false,
+              fmt::format("step {}: the planned program and the plain one differ; loss {:.17g} "
+                          "and {:.17g}",
+                          step + 1,
+                          a.loss,
+                          b.loss)};
+  }
+  return {
+      true,
+      fmt::format("{} steps {} the plain program's; every node of a step within tolerance of ref",
+                  kVerifiedSteps,
+                  same_bits ? "have the same bits as" : "agree in loss with")};
+}
+
+}  // namespace ridge

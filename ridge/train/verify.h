@@ -1,0 +1,27 @@
+// `--verify`: the program as it will run, against the plainest way to run it.
+#pragma once
+
+#include <string>
+
+#include "ridge/train/session.h"
+
+namespace ridge {
+
+inline constexpr int kVerifiedSteps = 3;
+
+struct VerifyReport {
+  bool passed = false;
+  std::string text;  ///< What was compared, or the first difference.
+};
+
+/// Trains kVerifiedSteps steps twice on the same batches: as `options` say, and without passes,
+/// without sharing memory, with each graph printed and parsed back. The states must have the same
+/// bits after every step, where only bit-identical passes ran; else the losses must agree to the
+/// precision. Then every node of the plain graphs of the first step, on the data it has there,
+/// against the reference backend within the tolerance table.
+VerifyReport verify_training(const Task& task,
+                             const TrainConfig& config,
+                             Backend& backend,
+                             const ProgramOptions& options);
+
+}  // namespace ridge
