@@ -51,13 +51,13 @@ ProgressStyle style_for(std::FILE* out) {
   return {.bar = !dumb && ::isatty(::fileno(out)) == 1};
 }
 
-Progress::Progress(std::FILE* out) : Progress(out, style_for(out)) {}
+ProgressDisplay::ProgressDisplay(std::FILE* out) : ProgressDisplay(out, style_for(out)) {}
 
-Progress::Progress(std::FILE* out, ProgressStyle style) : out_(out), style_(style) {
+ProgressDisplay::ProgressDisplay(std::FILE* out, ProgressStyle style) : out_(out), style_(style) {
   if (style_.clock == nullptr) style_.clock = now_ns;
 }
 
-void Progress::on_start(const StartReport& report) {
+void ProgressDisplay::on_start(const StartReport& report) {
   first_step_ = report.first_step;
   start_ns_ = shown_ns_ = style_.clock();
   Text text;
@@ -71,7 +71,7 @@ void Progress::on_start(const StartReport& report) {
   print_line(text.view());
 }
 
-void Progress::on_step(const StepReport& report) {
+void ProgressDisplay::on_step(const StepReport& report) {
   const int64_t now = style_.clock();
   const int64_t elapsed = now - start_ns_;
   const int64_t silence = std::clamp(elapsed / 10, kFirstLineNs, kLongestSilenceNs);
@@ -85,7 +85,7 @@ void Progress::on_step(const StepReport& report) {
   style_.bar ? draw_bar(report, seconds_left) : print_step(report, seconds_left);
 }
 
-void Progress::draw_bar(const StepReport& report, double seconds_left) {
+void ProgressDisplay::draw_bar(const StepReport& report, double seconds_left) {
   constexpr int kLongestBar = 40, kShortestBar = 5;
   const double share = std::clamp(static_cast<double>(report.step) /
                                       static_cast<double>(std::max<int64_t>(report.total_steps, 1)),
@@ -116,7 +116,7 @@ void Progress::draw_bar(const StepReport& report, double seconds_left) {
   bar_shown_ = true;
 }
 
-void Progress::print_step(const StepReport& report, double seconds_left) {
+void ProgressDisplay::print_step(const StepReport& report, double seconds_left) {
   Text text;
   text.add("step {}/{}, epoch {:.2f}, loss {:#.4g}, lr {:.3g}, {} samples/s",
            grouped(report.step),
@@ -129,7 +129,7 @@ void Progress::print_step(const StepReport& report, double seconds_left) {
   print_line(text.view());
 }
 
-void Progress::on_eval(const EvalReport& report) {
+void ProgressDisplay::on_eval(const EvalReport& report) {
   Text text;
   text.add("step {}: evaluation loss {:#.4g}", grouped(report.step), report.loss);
   if (!std::isnan(report.accuracy)) text.add(", accuracy {:.2f} %", 100 * report.accuracy);
@@ -137,24 +137,24 @@ void Progress::on_eval(const EvalReport& report) {
   print_line(text.view());
 }
 
-void Progress::on_checkpoint(std::string_view path, int64_t step) {
+void ProgressDisplay::on_checkpoint(std::string_view path, int64_t step) {
   print_line(fmt::format("step {}: saved {}", grouped(step), path));
 }
 
-void Progress::on_message(std::string_view text) { print_line(text); }
+void ProgressDisplay::on_message(std::string_view text) { print_line(text); }
 
-void Progress::clear_bar() {
+void ProgressDisplay::clear_bar() {
   if (bar_shown_) put(kClearLine);
   bar_shown_ = false;
 }
 
-void Progress::print_line(std::string_view text) {
+void ProgressDisplay::print_line(std::string_view text) {
   clear_bar();
   put(text);
   put("\n");
 }
 
-void Progress::put(std::string_view text) {
+void ProgressDisplay::put(std::string_view text) {
   std::fwrite(text.data(), 1, text.size(), out_);
   std::fflush(out_);
 }

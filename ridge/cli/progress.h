@@ -20,11 +20,11 @@ ProgressStyle style_for(std::FILE* out);
 
 /// A bar is redrawn ten times a second at most. Lines come after 5 s, and then ever more seldom: at
 /// most one a tenth of the time gone by. on_step allocates nothing.
-class Progress final : public TrainObserver {
+class ProgressDisplay final : public TrainObserver {
  public:
-  explicit Progress(std::FILE* out);
-  Progress(std::FILE* out, ProgressStyle style);
-  ~Progress() override { clear_bar(); }
+  explicit ProgressDisplay(std::FILE* out);
+  ProgressDisplay(std::FILE* out, ProgressStyle style);
+  ~ProgressDisplay() override { clear_bar(); }
 
   void on_start(const StartReport& report) override;
   void on_step(const StepReport& report) override;

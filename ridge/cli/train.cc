@@ -19,10 +19,11 @@ int run_train(const TrainOptions& options) {
   const TrainRequest request = make_train_request(options);
   apply_threads();
   const StopSignals signals;
-  Progress progress(stderr);
+  ProgressDisplay progress(stderr);
   const TrainResult result = train(request, progress);
   progress.clear_bar();
   write_stdout(options.json ? train_json(result) : train_summary(result));
+  if (result.verified == false) return kFindings;
   return result.interrupted_by == 0 ? kFine : kSignalBase + result.interrupted_by;
 }
 
@@ -49,7 +50,7 @@ void add_train(CLI::App& app, int& exit_code) {
   verb->add_option("--trace", options->trace, "Write a Chrome trace of the run to this file")
       ->type_name("FILE");
   verb->add_flag(
-      "--verify", options->verify, "Check every node of the first step by the reference");
+      "--verify", options->verify, "First check the program against the plainest way to run it");
   verb->add_flag("--json", options->json, "One JSON object (ridge.train/1) instead of the summary");
   verb->callback([options, &exit_code] { exit_code = run_train(*options); });
 }

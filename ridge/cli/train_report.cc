@@ -78,6 +78,7 @@ void add_memory(Summary& summary, const TrainResult& result) {
 }  // namespace
 
 std::string train_summary(const TrainResult& result) {
+  if (result.verified == false) return "nothing was trained: the check of --verify failed\n";
   std::string heading = fmt::format("trained {} on {}: {} step{}, {:.4g} epochs, {}",
                                     result.model,
                                     result.device,
@@ -118,6 +119,8 @@ std::string train_json(const TrainResult& result) {
   result.memory.measured_bytes > 0 ? json.value(result.memory.measured_bytes) : json.value(nullptr);
   json.field("lower_bound_bytes", result.memory.lower_bound_bytes).end_object();
   json.field("state_hash", result.state_hash).field("plan_hash", result.plan_hash);
+  json.key("verified");
+  result.verified.has_value() ? json.value(*result.verified) : json.value(nullptr);
   json.key("interrupted_by");
   result.interrupted_by != 0 ? json.value(signal_name(result.interrupted_by)) : json.value(nullptr);
   json.field("checkpoint", result.checkpoint).field("metrics", result.metrics);

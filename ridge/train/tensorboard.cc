@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <string_view>
+#include <system_error>
 
 #include "ridge/base/clock.h"
 #include "ridge/base/error.h"
@@ -91,6 +92,9 @@ void append_summary(AppendFile& file, int64_t step, const Summary& summary) {
 }
 
 std::filesystem::path new_file(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  check(!error, "cannot make the folder '{}': {}", folder.string(), error.message());
   // Seconds first: TensorBoard reads the files of a folder in the order of their names.
   return folder /
          fmt::format("events.out.tfevents.{:010}.{}", wall_ns() / 1000000000, unique_suffix());

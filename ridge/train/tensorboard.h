@@ -12,8 +12,9 @@ namespace ridge {
 /// eval/accuracy over the steps. Writing allocates nothing.
 class TensorBoardWriter {
  public:
-  /// Opens a new file `events.out.tfevents.*` in `folder`. A resumed run tells TensorBoard to
-  /// forget what it has after `last_step`. UserError when the file cannot be written.
+  /// Opens a new file `events.out.tfevents.*` in `folder`, which is made where it is missing. A
+  /// resumed run tells TensorBoard to forget what it has after `last_step`. UserError when the file
+  /// cannot be written.
   TensorBoardWriter(const std::filesystem::path& folder, int64_t last_step);
 
   void write(const StepReport& report);

@@ -41,7 +41,7 @@ StepReport step_at(int64_t step, int64_t total) {
 }
 
 // Runs `total` steps of `seconds` each.
-void run_steps(Progress& progress, int64_t total, double seconds) {
+void run_steps(ProgressDisplay& progress, int64_t total, double seconds) {
   fake_now = 0;
   progress.on_start({"cnn", "cpu", 186826, 0, total, 160 << 20});
   for (int64_t step = 1; step <= total; ++step) {
@@ -58,7 +58,7 @@ int64_t count(const std::string& text, const std::string& part) {
 
 TEST(Progress, LinesSayWhatHappened) {
   Screen screen;
-  Progress progress(screen.file(), {.bar = false, .columns = 80, .clock = fake_clock});
+  ProgressDisplay progress(screen.file(), {.bar = false, .columns = 80, .clock = fake_clock});
   fake_now = 0;
   progress.on_start({"cnn", "cpu", 186826, 1000, 4000, 160 << 20});
   fake_now = static_cast<int64_t>(10 * kSecond);
@@ -85,7 +85,7 @@ TEST(Progress, LinesComeEverMoreSeldom) {
                                              {36000.0, 120, 60},
                                              {864000.0, 1600, 1000}}) {
     Screen screen;
-    Progress progress(screen.file(), {.bar = false, .columns = 80, .clock = fake_clock});
+    ProgressDisplay progress(screen.file(), {.bar = false, .columns = 80, .clock = fake_clock});
     run_steps(progress, 20000, seconds / 20000);
     const int64_t lines = count(screen.text(), "\nstep ");
     EXPECT_LE(lines, most) << seconds;
@@ -96,7 +96,7 @@ TEST(Progress, LinesComeEverMoreSeldom) {
 TEST(Progress, BarFitsTheTerminalAndLeavesNothing) {
   for (const int columns : {1, 10, 40, 60, 80, 100, 200}) {
     Screen screen;
-    Progress progress(screen.file(), {.bar = true, .columns = columns, .clock = fake_clock});
+    ProgressDisplay progress(screen.file(), {.bar = true, .columns = columns, .clock = fake_clock});
     run_steps(progress, 1000, 0.01);
     progress.on_eval({1000, 0.4, 0.9, 100, 1.0});
     progress.on_step(step_at(1000, 1000));
@@ -126,7 +126,7 @@ TEST(Progress, StepsAllocateNothing) {
   if (!test::kCountsAllocations) GTEST_SKIP() << "the sanitizer owns operator new";
   for (const bool bar : {false, true}) {
     Screen screen;
-    Progress progress(screen.file(), {.bar = bar, .columns = 100, .clock = fake_clock});
+    ProgressDisplay progress(screen.file(), {.bar = bar, .columns = 100, .clock = fake_clock});
     run_steps(progress, 1, 1);  // the file gets its buffer
     const int64_t before = test::allocations;
     for (int64_t step = 1; step <= 100000; ++step) {

@@ -78,6 +78,7 @@ TrainResult some_result() {
   result.memory = {160 << 20, 161 << 20, 140 << 20};
   result.state_hash = "1f2e3d4c5b6a7988";
   result.plan_hash = "0011223344556677";
+  result.verified = true;
   result.checkpoint = "runs/fashion/step-4690";
   result.metrics = "runs/fashion/metrics.jsonl";
   return result;
@@ -114,7 +115,10 @@ TEST(TrainReport, WhatWasNotMeasuredIsLeftOut) {
   const auto json = nlohmann::json::parse(train_json(bare));
   EXPECT_TRUE(json["final"]["eval_accuracy"].is_null());
   EXPECT_TRUE(json["memory"]["measured_bytes"].is_null());
+  EXPECT_TRUE(json["verified"].is_null());
   EXPECT_EQ(json["interrupted_by"], "SIGINT");
+  bare.verified = false;
+  EXPECT_EQ(train_summary(bare), "nothing was trained: the check of --verify failed\n");
 }
 
 TEST(TrainReport, JsonHasEveryField) {
@@ -138,6 +142,7 @@ TEST(TrainReport, JsonHasEveryField) {
         {"lower_bound_bytes", 140 << 20}}},
       {"state_hash", "1f2e3d4c5b6a7988"},
       {"plan_hash", "0011223344556677"},
+      {"verified", true},
       {"interrupted_by", nullptr},
       {"checkpoint", "runs/fashion/step-4690"},
       {"metrics", "runs/fashion/metrics.jsonl"}};

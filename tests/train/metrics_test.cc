@@ -241,12 +241,17 @@ TEST(TensorBoard, AnIndependentReaderFindsTheNumbers) {
   EXPECT_FALSE(events[3].contains("eval/accuracy"));
 }
 
+TEST(TensorBoard, WhatCannotBeWrittenIsSaid) {
+  EXPECT_NE(user_error([] { TensorBoardWriter("/dev/null/folder", 0); }).find("cannot make"),
+            std::string::npos);
+}
+
 TEST(TensorBoard, ResumedRunOpensASession) {
   const TempFolder folder;
   std::filesystem::path path;
   {
-    const TensorBoardWriter first(folder.path(), 0);
-    const TensorBoardWriter second(folder.path(), 41);
+    const TensorBoardWriter first(folder / "new/folder", 0);
+    const TensorBoardWriter second(folder / "new/folder", 41);
     path = second.path();
     EXPECT_NE(first.path(), second.path());
   }
