@@ -113,7 +113,7 @@ class Loader::Pipeline {
   // Numbers of batches: [consumed_, planned_) are in slots, the first of them perhaps at the
   // consumer; filling_ is the earliest with samples that nobody took.
   int64_t consumed_ = 0, filling_ = 0, planned_ = 0;
-  int64_t parts_running_ = 0;
+  int64_t parts_running_ = 0, started_ = 0;
   bool at_consumer_ = false, paused_ = false, stopping_ = false;
 
   std::vector<Reader> readers_;
@@ -181,6 +181,9 @@ void Loader::Pipeline::start_workers(int64_t count) {
     stop_workers();
     throw UserError(fmt::format("cannot start {} loader threads: {}", count, error.what()));
   }
+  // A thread allocates when it begins; from here on none does.
+  std::unique_lock lock(mutex_);
+  batch_ready_.wait(lock, [this, count] { return started_ == count; });
 }
 
 void Loader::Pipeline::stop_workers() {
@@ -195,6 +198,11 @@ void Loader::Pipeline::stop_workers() {
 
 void Loader::Pipeline::work(int64_t worker) {
   name_this_thread(fmt::format("loader {}", worker));
+  {
+    const std::lock_guard lock(mutex_);
+    ++started_;
+    batch_ready_.notify_one();
+  }
   while (true) {
     Part part;
     {

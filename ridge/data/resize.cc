@@ -94,12 +94,6 @@ struct Part {
   for (int64_t i = 0; i < count; ++i) to[i] = static_cast<float>(from[i]);
 }
 
-struct Kernels {
-  void (*widen)(const uint8_t*, float*, int64_t);
-  void (*resize_row)(const float*, const ResizeAxis&, int64_t, float*);
-  void (*add_part)(const Part&);
-};
-
 void widen_plain(const uint8_t* from, float* to, int64_t count) { widen(from, to, count); }
 void resize_row_plain(const float* source, const ResizeAxis& axis, int64_t target, float* out) {
   resize_row(source, axis, target, out);
@@ -117,19 +111,25 @@ void add_part_plain(const Part& part) { add_part(part); }
 }
 [[gnu::target("avx2")]] void add_part_avx2(const Part& part) { add_part(part); }
 
-const Kernels& kernels() {
-  static constexpr Kernels kPlain{widen_plain, resize_row_plain, add_part_plain};
-  static constexpr Kernels kAvx2{widen_avx2, resize_row_avx2, add_part_avx2};
-  static const Kernels& chosen = cpu_info().avx2 ? kAvx2 : kPlain;
-  return chosen;
-}
-
 /// Taps that a target pixel may have: the triangle spans twice the shrinkage.
 int64_t taps_for(double shrinkage) {
   return 2 * static_cast<int64_t>(std::ceil(std::max(shrinkage, 1.0))) + 1;
 }
 
 }  // namespace
+
+/// One copy of the loops for each instruction set.
+struct Resizer::Kernels {
+  void (*widen)(const uint8_t*, float*, int64_t);
+  void (*resize_row)(const float*, const ResizeAxis&, int64_t, float*);
+  void (*add_part)(const Part&);
+};
+
+const Resizer::Kernels& Resizer::kernels(Code code) {
+  static constexpr Kernels kPlain{widen_plain, resize_row_plain, add_part_plain};
+  static constexpr Kernels kAvx2{widen_avx2, resize_row_avx2, add_part_avx2};
+  return code == Code::kBest && cpu_info().avx2 ? kAvx2 : kPlain;
+}
 
 ResizeAxis::ResizeAxis(int64_t target, int64_t max_count)
     : first_(static_cast<size_t>(target)),
@@ -174,8 +174,11 @@ void ResizeAxis::set(const AxisSpan& span, bool mirrored) {
   }
 }
 
-Resizer::Resizer(int64_t target, int64_t max_side, const Normalization& normalization)
-    : target_(target), columns_(target, max_side), rows_(target, max_side) {
+Resizer::Resizer(int64_t target, int64_t max_side, const Normalization& normalization, Code code)
+    : target_(target),
+      kernels_(kernels(code)),
+      columns_(target, max_side),
+      rows_(target, max_side) {
   const int64_t max_taps = taps_for(static_cast<double>(max_side) / static_cast<double>(target));
   for (int64_t i = 0; i < 3 * target; ++i) {
     scale_.push_back(normalization.scale[i % 3]);
@@ -201,7 +204,6 @@ void Resizer::begin(const AxisSpan& columns, const AxisSpan& rows, bool mirrored
 }
 
 void Resizer::add_row(const uint8_t* row) {
-  const Kernels& kernel = kernels();
   const int64_t taps = rows_.taps();
   const int32_t* first = rows_.first();
   // Zero weights fill up the taps of some rows: the last row that counts decides.
@@ -212,19 +214,19 @@ void Resizer::add_row(const uint8_t* row) {
     return true;
   };
   if (next_ < target_ && first[next_] <= row_) {
-    kernel.widen(row, source_.data(), 3 * width_);
-    kernel.resize_row(source_.data(), columns_, target_, resized_.data());
+    kernels_.widen(row, source_.data(), 3 * width_);
+    kernels_.resize_row(source_.data(), columns_, target_, resized_.data());
     int64_t done = next_;
     for (int64_t i = next_; i < target_ && first[i] <= row_; ++i) {
       const bool last = is_last(i);
-      kernel.add_part({.row = resized_.data(),
-                       .scale = scale_.data(),
-                       .offset = offset_.data(),
-                       .out = out_ + 3 * target_ * i,
-                       .count = 3 * target_,
-                       .weight = rows_.weights()[i * taps + row_ - first[i]],
-                       .first = row_ == first[i],
-                       .last = last});
+      kernels_.add_part({.row = resized_.data(),
+                         .scale = scale_.data(),
+                         .offset = offset_.data(),
+                         .out = out_ + 3 * target_ * i,
+                         .count = 3 * target_,
+                         .weight = rows_.weights()[i * taps + row_ - first[i]],
+                         .first = row_ == first[i],
+                         .last = last});
       if (last) done = i + 1;
     }
     next_ = done;

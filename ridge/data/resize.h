@@ -45,8 +45,13 @@ struct Normalization {
 /// Makes square pictures of `target` x `target` x 3 f32 from rows of RGB bytes.
 class Resizer {
  public:
+  enum class Code { kBest, kPlain };  ///< kPlain leaves AVX2 out: the same bits, for tests.
+
   /// `max_side` bounds the source's width and height.
-  Resizer(int64_t target, int64_t max_side, const Normalization& normalization);
+  Resizer(int64_t target,
+          int64_t max_side,
+          const Normalization& normalization,
+          Code code = Code::kBest);
 
   /// Begins a picture of rows.count rows of columns.count pixels; `out` takes the result.
   void begin(const AxisSpan& columns, const AxisSpan& rows, bool mirrored, float* out);
@@ -56,7 +61,11 @@ class Resizer {
   int64_t bytes() const;
 
  private:
+  struct Kernels;
+  static const Kernels& kernels(Code code);
+
   int64_t target_;
+  const Kernels& kernels_;
   ResizeAxis columns_, rows_;
   std::vector<float> scale_, offset_;  // of the normalisation, for a row of the result
   std::vector<float> source_, resized_;

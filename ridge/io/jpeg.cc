@@ -150,6 +150,7 @@ JpegDecoder::Rows JpegDecoder::start(const PictureBox& box, int reduction) {
   State& s = *state_;
   s.cmyk = s.info.jpeg_color_space == JCS_CMYK || s.info.jpeg_color_space == JCS_YCCK;
   s.info.out_color_space = s.cmyk ? JCS_CMYK : JCS_RGB;
+  s.info.do_block_smoothing = FALSE;  // it guesses what a progressive file lacks
   s.info.scale_num = 1;
   s.info.scale_denom = static_cast<unsigned>(reduction);
   Rows rows{.box = box, .reduction = reduction};

@@ -12,6 +12,7 @@
 
 #include "ridge/base/error.h"
 #include "ridge/base/hash.h"
+#include "ridge/base/trace.h"
 #include "ridge/io/jpeg.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/support/scale.h"
@@ -187,6 +188,23 @@ TEST(Loader, EndsWithWorkAndErrorsPending) {
     Loader loader(dataset, {.batch = 10}, {.workers = 1 + i % 4, .prefetch = 3});
     if (i % 3 == 0) message_of<UserError>([&] { loader.next(); });
   }
+}
+
+TEST(Loader, IsSeenInTraces) {
+  const TestDataset dataset(20);
+  start_tracing();
+  Loader loader(dataset, {.batch = 5, .repeat = false}, {.workers = 2});
+  while (loader.next().count > 0) {
+  }
+  stop_tracing();
+  int64_t samples = 0, waits = 0;
+  for (const TraceEvent& event : drain_trace().events) {
+    if (event.category != "loader") continue;
+    samples += event.name == "sample";
+    waits += event.name == "wait for batch";
+  }
+  EXPECT_EQ(samples, 20);
+  EXPECT_EQ(waits, 5);  // the last one for the end
 }
 
 TEST(Loader, RefusesWhatCannotBe) {

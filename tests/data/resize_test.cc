@@ -8,6 +8,7 @@
 #include <random>
 #include <sstream>
 
+#include "ridge/base/cpu_info.h"
 #include "ridge/data/picture_crop.h"
 #include "tests/support/scale.h"
 
@@ -64,9 +65,10 @@ struct Case {
 
 std::vector<float> resized(const Case& input,
                            bool mirrored,
-                           const Normalization& normalization = kBytes) {
+                           const Normalization& normalization = kBytes,
+                           Resizer::Code code = Resizer::Code::kBest) {
   const int64_t target = input.columns.target;
-  Resizer resizer(target, 300, normalization);
+  Resizer resizer(target, 300, normalization, code);
   std::vector<float> out(static_cast<size_t>(3 * target * target), -1);
   resizer.begin(input.columns, input.rows, mirrored, out.data());
   for (int64_t y = 0; y < input.rows.count; ++y)
@@ -107,6 +109,17 @@ TEST(Resize, MirroringReversesTheColumnsBitForBit) {
       for (int64_t x = 0; x < n; ++x)
         for (int64_t c = 0; c < 3; ++c)
           ASSERT_EQ(plain[3 * (y * n + x) + c], mirrored[3 * (y * n + n - 1 - x) + c]);
+  }
+}
+
+TEST(Resize, TheInstructionSetDoesNotChangeBits) {
+  if (!cpu_info().avx2) GTEST_SKIP() << "this processor has no AVX2";
+  for (int i = 0; i < test::cases(100); ++i) {
+    const Case input = random_case(static_cast<uint32_t>(500 + i), false);
+    const Normalization normalization{.scale = {0.3f, 1, 0.7f}, .offset = {0, -2, 0.1f}};
+    EXPECT_EQ(resized(input, i % 2 == 0, normalization),
+              resized(input, i % 2 == 0, normalization, Resizer::Code::kPlain))
+        << "case " << i;
   }
 }
 
