@@ -32,15 +32,10 @@ int run_train(const TrainOptions& options) {
 void add_train(CLI::App& app, int& exit_code) {
   const auto options = std::make_shared<TrainOptions>();
   CLI::App* verb = app.add_subcommand("train", "Train a model as a configuration file says");
-  verb->add_option("config", options->config, "TOML file; docs/config.md lists its keys")
-      ->required();
+  add_config_options(*verb, options->config);
   verb->add_option("--steps", options->steps, "Steps to train for (train.steps)");
   verb->add_option("--seed", options->seed, "Seed of all that is random (train.seed)");
   verb->add_option("--out", options->out, "Folder of checkpoints and metrics (train.out)");
-  verb->add_option("--device", options->device, "Where it runs (train.device)");
-  verb->add_option("--set", options->set, "Any key of the file, or a setting; repeatable")
-      ->type_name("KEY=VALUE")
-      ->allow_extra_args(false);  // or it would take the file for a second value
   verb->add_option("--resume",
                    options->resume,
                    "Go on from the newest checkpoint in --out (auto), from the one in a folder, or "

@@ -2,17 +2,16 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
+#include "ridge/cli/config_options.h"
 #include "ridge/train/train.h"
 
 namespace ridge {
 
 struct TrainOptions {
-  std::string config;                      ///< Path of the TOML file.
-  std::string steps, seed, out, device;    ///< Short for `--set train.KEY=...`; empty: not given.
+  ConfigOptions config;
+  std::string steps, seed, out;            ///< Short for `--set train.KEY=...`; empty: not given.
   std::string resume = "no", init, trace;  ///< As in TrainRequest.
-  std::vector<std::string> set;            ///< "KEY=VALUE"
   bool verify = false;
   bool json = false;
 };

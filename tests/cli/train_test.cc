@@ -26,8 +26,8 @@ TEST(TrainRequest, OptionsLieOverTheFile) {
   const TempFolder folder;
   std::ofstream(folder / "run.toml") << "[train]\nsteps = 3\nseed = 1\nbatch = 8\nout = 'a'\n";
   TrainOptions options;
-  options.config = folder / "run.toml";
-  options.set = {"train.seed=2", "train.steps=4", "model.hidden=16,16"};
+  options.config.file = folder / "run.toml";
+  options.config.set = {"train.seed=2", "train.steps=4", "model.hidden=16,16"};
   options.steps = "5";
   options.out = "b";
   options.resume = "auto";
@@ -51,7 +51,7 @@ TEST(TrainRequest, WhatDoesNotGoTogetherIsRefused) {
   std::ofstream(folder / "run.toml") << "[train]\nsteps = 3\n";
   const auto refusal = [&](const std::function<void(TrainOptions&)>& change) {
     TrainOptions options;
-    options.config = folder / "run.toml";
+    options.config.file = folder / "run.toml";
     change(options);
     return user_error([&] { make_train_request(options); });
   };
@@ -60,7 +60,8 @@ TEST(TrainRequest, WhatDoesNotGoTogetherIsRefused) {
   EXPECT_NE(refusal([](auto& o) { o.resume = o.init = "a"; }).find("--init"), std::string::npos);
   EXPECT_TRUE(refusal([](auto& o) { o.steps = "x"; }).starts_with("--steps: train.steps: got "));
   EXPECT_TRUE(refusal([](auto& o) { o.seed = "-1"; }).starts_with("--seed: train.seed: got -1"));
-  EXPECT_NE(refusal([](auto& o) { o.set = {"nothing"}; }).find("--set nothing"), std::string::npos);
+  EXPECT_NE(refusal([](auto& o) { o.config.set = {"nothing"}; }).find("--set nothing"),
+            std::string::npos);
 }
 
 TrainResult some_result() {
