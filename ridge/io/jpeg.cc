@@ -105,7 +105,6 @@ JpegDecoder::JpegDecoder() : state_(std::make_unique<State>()) {
   state_->info.err = &state_->errors.base;
   guarded(state_->errors, [this] { jpeg_create_decompress(&state_->info); });
   state_->progress.progress_monitor = on_progress;
-  state_->info.progress = &state_->progress;
   std::memset(state_->row, 0, sizeof state_->row);
 }
 
@@ -123,7 +122,10 @@ PictureSize JpegDecoder::open(std::span<const std::byte> file, int64_t max_pixel
   s.errors.damaged = false;
   check(is_jpeg(file), "not a readable JPEG: it does not begin as one");
   guarded(s.errors, [&s, file] {
-    jpeg_abort_decompress(&s.info);
+    // Made anew: a kept one would lend the last file's tables to a file that lacks its own.
+    jpeg_destroy_decompress(&s.info);
+    jpeg_create_decompress(&s.info);
+    s.info.progress = &s.progress;
     jpeg_mem_src(&s.info, reinterpret_cast<const unsigned char*>(file.data()), file.size());
     jpeg_read_header(&s.info, TRUE);
   });

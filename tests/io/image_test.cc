@@ -213,6 +213,19 @@ TEST(Jpeg, SizesThatDoNotFitTheFileAreRefused) {
   EXPECT_NE(refusal(decoder, file).find("do not fit into"), std::string::npos);
 }
 
+// Else what a picture looks like would depend on what its thread read before.
+TEST(Jpeg, TablesOfOneFileDoNotServeAnother) {
+  auto file = encode_jpeg(noise(3 * 32 * 32, 1), {32, 32});
+  JpegDecoder decoder;
+  EXPECT_EQ(refusal(decoder, file), "accepted");
+  const std::byte tables[] = {std::byte{0xff}, std::byte{0xdb}};
+  const auto at = std::search(file.begin(), file.end(), std::begin(tables), std::end(tables));
+  ASSERT_NE(at, file.end());
+  at[1] = std::byte{0xe5};  // the first quantization table becomes a segment that nobody reads
+  EXPECT_NE(refusal(decoder, file).find("uantization table"), std::string::npos)
+      << refusal(decoder, file);
+}
+
 TEST(Png, RoundTripOfEveryKind) {
   PngDecoder decoder;
   for (int channels : {1, 3, 4}) {
