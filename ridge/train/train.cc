@@ -35,12 +35,13 @@ class RunFiles {
   RunFiles(const TrainRequest& request, int64_t first_step) {
     const std::string& out = request.config.train.out;
     if (out.empty()) return;
+    const fs::path boards = fs::path(out) / "tensorboard";
     std::error_code error;
-    fs::create_directories(out, error);
-    check(!error, "cannot make the folder '{}': {}", out, error.message());
+    fs::create_directories(boards, error);
+    check(!error, "cannot make the folder '{}': {}", boards.string(), error.message());
     write_file_atomically(fs::path(out) / "config.toml", request.config_toml);
     metrics_.emplace(fs::path(out) / "metrics.jsonl", first_step);
-    tensorboard_.emplace(fs::path(out) / "tensorboard", first_step);
+    tensorboard_.emplace(boards, first_step);
   }
   void write(const auto& report) {
     if (!metrics_) return;
@@ -262,6 +263,7 @@ void Run::evaluate() {
   observer_.on_eval(last_eval_);
   if (last_eval_.loss < progress_.best_eval_loss) {
     progress_.best_eval_loss = last_eval_.loss;
+    files_->flush();
     checkpoints_->save_best(*session_, progress_);
   }
 }
@@ -272,6 +274,9 @@ void Run::train_steps() {
   while (progress_.step < total_steps_ && !stop_requested()) {
     one_step(trace);
     if (progress_.step % every == 0 || progress_.step == total_steps_) evaluate();
+    // A resumed run goes on from these lines: they reach the disk before the checkpoint does.
+    if (config_.checkpoint.every > 0 && progress_.step % config_.checkpoint.every == 0)
+      files_->flush();
     checkpoints_->after_step(*session_, progress_);
   }
   trace.finish();
