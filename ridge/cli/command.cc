@@ -56,6 +56,9 @@ int run_verb(CLI::App& app, int argc, char** argv) {
   });
   int exit_code = kFine;
   add_inspect(app, exit_code);
+  add_train(app, exit_code);
+  add_eval(app, exit_code);
+  add_generate(app, exit_code);
   add_calibrate(app, exit_code);
   app.footer(kFooter);  // after the verbs, which would inherit it
   check_verb(app, argc, argv);

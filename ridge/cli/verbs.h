@@ -11,5 +11,7 @@ namespace ridge {
 void add_inspect(CLI::App& app, int& exit_code);
 void add_calibrate(CLI::App& app, int& exit_code);
 void add_train(CLI::App& app, int& exit_code);
+void add_eval(CLI::App& app, int& exit_code);
+void add_generate(CLI::App& app, int& exit_code);
 
 }  // namespace ridge

@@ -3,11 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <regex>
 #include <sstream>
 
 #include "tests/cli/run_words.h"
+#include "tests/support/temp_folder.h"
 
 namespace ridge {
 namespace {
@@ -32,6 +35,30 @@ std::vector<std::string> listed(const std::string& help, const std::string& head
 // Scripts of users rely on these. A change here is a change for them: say so in the release.
 const std::map<std::string, std::vector<std::string>> kOptions = {
     {"inspect", {"-h,--help", "--json", "--nodes"}},
+    {"train",
+     {"-h,--help",
+      "--device",
+      "--set",
+      "--steps",
+      "--seed",
+      "--out",
+      "--resume",
+      "--init",
+      "--trace",
+      "--verify",
+      "--json"}},
+    {"eval", {"-h,--help", "--device", "--set", "--weights", "--json"}},
+    {"generate",
+     {"-h,--help",
+      "--device",
+      "--set",
+      "--weights",
+      "--prompt",
+      "--tokens",
+      "--temperature",
+      "--top-k",
+      "--seed",
+      "--json"}},
     {"calibrate", {"-h,--help", "--device", "--threads", "--fresh", "--json"}},
 };
 
@@ -64,6 +91,47 @@ TEST(Command, UnknownNamesGetTheNearest) {
             "error: unknown option '--qqqqqqqq' of 'calibrate'; 'ridge calibrate --help' lists "
             "them\n");
   EXPECT_EQ(run({"calibrate", "--fesh"}).code, 2);
+}
+
+// From the file to weights, an evaluation of them, and a resumed run, through the front door.
+TEST(Command, TrainEvalAndResume) {
+  const test::TempFolder folder;
+  const std::string config = folder / "run.toml", out = folder / "out";
+  std::ofstream(config) << "[data]\nsamples = 64\n[model]\nhidden = [8]\n[train]\nbatch = 16\n";
+  const auto train = [&](const std::string& steps, const std::string& resume) {
+    return run({"train",
+                config,
+                "--steps",
+                steps,
+                "--set",
+                "train.seed=3",
+                "--out",
+                out,
+                "--resume",
+                resume,
+                "--json"});
+  };
+  const Outcome first = train("5", "no");
+  ASSERT_EQ(first.code, 0) << first.err;
+  const auto report = nlohmann::json::parse(first.out);
+  EXPECT_EQ(report["schema"], "ridge.train/1");
+  EXPECT_EQ(report["steps"], 5);
+  EXPECT_NE(first.err.find("step 5/5"), first.err.npos);
+  const Outcome eval =
+      run({"eval", config, "--set", "train.out=" + out, "--set", "train.steps=1", "--json"});
+  ASSERT_EQ(eval.code, 0) << eval.err;
+  EXPECT_EQ(nlohmann::json::parse(eval.out)["loss"], report["final"]["eval_loss"]);
+  EXPECT_EQ(nlohmann::json::parse(train("9", "auto").out)["steps"], 9);
+  std::vector<int64_t> steps;
+  std::ifstream metrics(report["metrics"].get<std::string>());
+  for (std::string line; std::getline(metrics, line);) {
+    const auto parsed = nlohmann::json::parse(line);
+    if (parsed.contains("loss")) steps.push_back(parsed["step"]);
+  }
+  EXPECT_EQ(steps, (std::vector<int64_t>{1, 2, 3, 4, 5, 6, 7, 8, 9}));
+  const Outcome generate = run({"generate", config, "--set", "train.steps=1"});
+  EXPECT_EQ(generate.code, 2);  // no language model
+  EXPECT_EQ(generate.out, "");
 }
 
 }  // namespace
