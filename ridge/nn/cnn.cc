@@ -27,14 +27,20 @@ Cnn::Cnn(const ModelOptions& options, const SampleTypes& sample) : Model(options
   check(cnn.momentum >= 0.0 && cnn.momentum <= 1.0,
         "cnn: momentum out of range; got {}, expected 0 to 1",
         cnn.momentum);
-  const int64_t smallest = int64_t{1} << (cnn.widths.size() - 1);
-  check(std::min(image[0], image[1]) >= smallest,
-        "cnn: the image is too small for {} stages, each of which but the first halves it; got {}, "
-        "expected at least {}x{}",
-        cnn.widths.size(),
-        to_string(sample.x),
-        smallest,
-        smallest);
+  check(cnn.stem_stride == 1 || cnn.stem_stride == 2 || cnn.stem_stride == 4,
+        "cnn: stem_stride must be 1, 2 or 4; got {}",
+        cnn.stem_stride);
+  const int64_t smallest = cnn.stem_stride << (cnn.widths.size() - 1);
+  check(
+      std::min(image[0], image[1]) >= smallest,
+      "cnn: the image is too small for {} stages, each of which but the first halves it, behind a "
+      "stem of stride {}; got {}, "
+      "expected at least {}x{}",
+      cnn.widths.size(),
+      cnn.stem_stride,
+      to_string(sample.x),
+      smallest,
+      smallest);
   check_head(cnn.outputs, cnn.dropout);
 }
 
@@ -43,7 +49,7 @@ Value Cnn::logits(ModuleContext& context, Value x) const {
   Shape shape = x.shape();
   if (shape.size() == 3) shape.push_back(1);
   Value h = reshape(cast(x, dtype()), shape);
-  ResidualOptions residual{cnn.widths[0], 1, cnn.batch_norm, cnn.momentum};
+  ResidualOptions residual{cnn.widths[0], cnn.stem_stride, cnn.batch_norm, cnn.momentum};
   {
     const ModuleContext::Scope scope(context, "stem");
     h = relu(conv_norm(context, h, residual));

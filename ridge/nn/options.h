@@ -12,20 +12,22 @@ namespace ridge::nn {
 /// x (B, ...) flattened -> hidden layers with ReLU and dropout -> logits (B, outputs).
 struct MlpOptions {
   std::vector<int64_t> hidden{256, 256};
-  int64_t outputs = 10;
+  int64_t outputs = 0;  ///< 0: set by who knows the data.
   double dropout = 0.0;
 };
 
-/// x (B, H, W, C) -> a 3x3 stem, one stage a width (each after the first halves height and width),
-/// `blocks` residual blocks a stage, all with batch norm and ReLU -> mean over the image -> dropout
+/// x (B, H, W, C) -> a 3x3 stem of stride stem_stride, one stage a width (each after the first
+/// halves height and width), `blocks` residual blocks a stage, all with batch norm and ReLU -> mean
+/// over the image -> dropout
 /// -> logits (B, outputs).
 struct CnnOptions {
   std::vector<int64_t> widths{32, 64};
   int64_t blocks = 1;
-  int64_t outputs = 10;
+  int64_t outputs = 0;  ///< 0: set by who knows the data.
   double dropout = 0.0;
   bool batch_norm = true;
   double momentum = 0.1;  ///< Weight of a batch in the running statistics.
+  int64_t stem_stride = 1;
 };
 
 /// Token ids (B, T) -> logits (B, T, vocab): a pre-norm decoder with learned positions, a tanh GELU

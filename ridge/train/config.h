@@ -22,7 +22,7 @@ struct RunOptions {
   int64_t eval_every = 0;  ///< Steps between evaluations; 0: after each epoch.
   int64_t eval_batch = 0;  ///< Samples at a time in evaluation; 0: as a micro-batch.
   bool shuffle = true;     ///< Another order of the samples each epoch.
-  bool drop_last = true;   ///< Leave out the last batch of an epoch where it is not full.
+  bool drop_last = false;  ///< Leave out the last batch of an epoch where it is not full.
 };
 
 struct CheckpointOptions {

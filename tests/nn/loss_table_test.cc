@@ -50,7 +50,7 @@ nn::ModelOptions model_options(const json& model, DType dtype) {
     options.mlp = {model["hidden"], model["outputs"], 0.0};
   } else if (options.kind == "cnn") {
     options.cnn = {
-        model["widths"], model["blocks"], model["outputs"], 0.0, true, model["momentum"]};
+        model["widths"], model["blocks"], model["outputs"], 0.0, true, model["momentum"], 1};
   } else {
     options.gpt = {
         model["vocab"], model["context"], model["layers"], model["heads"], model["width"], 0.0};

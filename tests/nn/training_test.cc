@@ -50,7 +50,7 @@ Sample cnn(bool batch_norm) {
   Sample sample;
   sample.model.kind = "cnn";
   sample.model.dtype = DType::kF64;
-  sample.model.cnn = CnnOptions{{3, 4}, 1, 5, 0.3, batch_norm, 0.1};
+  sample.model.cnn = CnnOptions{{3, 4}, 1, 5, 0.3, batch_norm, 0.1, 1};
   sample.types = {{DType::kF64, {5, 6, 2}}, {DType::kI64, {}}};
   return sample;
 }
