@@ -48,6 +48,12 @@ const ParameterSpec& find(const std::vector<ParameterSpec>& specs, std::string_v
 const SampleTypes kDigits{{DType::kF32, {28, 28}}, {DType::kI64, {}}};
 const SampleTypes kTokens{{DType::kU16, {16}}, {DType::kU16, {16}}};
 
+ModelOptions ten_outputs() {
+  ModelOptions options;
+  options.mlp.outputs = options.cnn.outputs = 10;
+  return options;
+}
+
 TEST(Module, ScopesNameParametersAndSites) {
   Graph graph;
   nn::ModuleContext context(graph, DType::kF32, {true, 2});
@@ -102,7 +108,7 @@ TEST(Module, FirstValuesDependOnSeedAndNameAlone) {
 }
 
 TEST(Module, LinearLayersStartByTheirFanIn) {
-  ModelOptions options;
+  ModelOptions options = ten_outputs();
   const auto specs = parameters_of(options, kDigits);
   ASSERT_EQ(specs.size(), 6u);
   EXPECT_EQ(find(specs, "layers.0.weight").type, (TensorType{DType::kF32, {784, 256}}));
@@ -113,7 +119,7 @@ TEST(Module, LinearLayersStartByTheirFanIn) {
 }
 
 TEST(Module, ConvolutionsAreHwioWithoutBiasBeforeANorm) {
-  ModelOptions options;
+  ModelOptions options = ten_outputs();
   options.kind = "cnn";
   auto specs = parameters_of(options, kDigits);
   EXPECT_EQ(find(specs, "stem.conv.weight").type.shape, (Shape{3, 3, 1, 32}));
@@ -129,7 +135,7 @@ TEST(Module, ConvolutionsAreHwioWithoutBiasBeforeANorm) {
 
 // A 124M GPT-2 has 124,439,808 parameters, as published: 12 layers, width 768, context 1024.
 TEST(Module, GptHasThePublishedSize) {
-  ModelOptions options;
+  ModelOptions options = ten_outputs();
   options.kind = "gpt";
   options.gpt = {50257, 1024, 12, 12, 768, 0.0};
   const auto specs = parameters_of(options, kTokens);
@@ -145,7 +151,7 @@ TEST(Module, GptHasThePublishedSize) {
 
 // Graphs read what the sample holds: bytes and 16-bit ids are cast within.
 TEST(Module, IntegerSamplesAreCast) {
-  ModelOptions options;
+  ModelOptions options = ten_outputs();
   const SampleTypes bytes{{DType::kU8, {28, 28, 1}}, {DType::kU8, {}}};
   for (const char* kind : {"mlp", "cnn"}) {
     options.kind = kind;
@@ -168,7 +174,7 @@ struct Refused {
 class BadModel : public ::testing::TestWithParam<Refused> {};
 
 TEST_P(BadModel, IsRefused) {
-  ModelOptions options;
+  ModelOptions options = ten_outputs();
   SampleTypes types = kDigits;
   GetParam().change(options, types);
   try {
@@ -219,8 +225,8 @@ INSTANTIATE_TEST_SUITE_P(
                   o.cnn.widths = {4, 8, 8};
                   sample.x.shape = {28, 3, 1};
                 },
-                "cnn: the image is too small for 3 stages, each of which but the first halves it; "
-                "got f32[28,3,1], expected at least 4x4"},
+                "cnn: the image is too small for 3 stages, each of which but the first halves it, "
+                "behind a stem of stride 1; got f32[28,3,1], expected at least 4x4"},
         Refused{"NoStages",
                 [](ModelOptions& o, SampleTypes&) {
                   o.kind = "cnn";
@@ -268,7 +274,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 // Sizes whose product does not fit are refused where the parameter is declared.
 TEST(Module, HugeSizesAreRefused) {
-  ModelOptions options;
+  ModelOptions options = ten_outputs();
   options.mlp.hidden = {int64_t{1} << 62};
   EXPECT_THROW(parameters_of(options, kDigits), UserError);
   options.kind = "gpt";
@@ -282,7 +288,7 @@ TEST(Module, HugeSizesAreRefused) {
 }
 
 TEST(Module, BatchNormOfOneValueIsRefused) {
-  ModelOptions options;
+  ModelOptions options = ten_outputs();
   options.kind = "cnn";
   options.cnn.widths = {4};
   const SampleTypes pixel{{DType::kF32, {1, 1, 3}}, {DType::kI64, {}}};
