@@ -7,8 +7,12 @@ namespace ridge {
 
 void add_config_options(CLI::App& verb, ConfigOptions& options) {
   verb.add_option("config", options.file, "TOML file; docs/config.md lists its keys")->required();
-  verb.add_option("--device", options.device, "Where it runs (train.device)");
-  verb.add_option("--set", options.set, "Any key of the file, or a setting; repeatable")
+  add_override_options(verb, options.device, options.set);
+}
+
+void add_override_options(CLI::App& verb, std::string& device, std::vector<std::string>& set) {
+  verb.add_option("--device", device, "Where it runs (train.device)");
+  verb.add_option("--set", set, "Any key of the file, or a setting; repeatable")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);  // or it would take the file for a second value
 }

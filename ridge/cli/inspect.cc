@@ -6,7 +6,10 @@
 #include <memory>
 
 #include "ridge/base/json_writer.h"
+#include "ridge/cli/config_options.h"
+#include "ridge/cli/inspect_program.h"
 #include "ridge/cli/output.h"
+#include "ridge/cli/threads.h"
 #include "ridge/cli/verbs.h"
 #include "ridge/graph/batch_flow.h"
 #include "ridge/graph/ops/source.h"
@@ -88,7 +91,10 @@ std::string json_report(const Graph& graph, const InspectOptions& options) {
   const BatchReport batch = analyze_batch(graph);
   std::string text;
   JsonWriter json(text);
-  json.begin_object().field("schema", "ridge.inspect/1").field("graph", graph.name());
+  json.begin_object()
+      .field("schema", "ridge.inspect/1")
+      .field("kind", "graph")
+      .field("graph", graph.name());
   json.key("dims").begin_object();
   for (const auto& [name, size] : graph.binding()) json.field(name, size);
   json.end_object();
@@ -119,21 +125,53 @@ std::string json_report(const Graph& graph, const InspectOptions& options) {
   return text + "\n";
 }
 
-}  // namespace
-
-std::string inspect(const InspectOptions& options) {
+std::string inspect_graph(const InspectOptions& options) {
+  check(options.set.empty() && options.device.empty() && !options.plan,
+        "'{}' is a graph: --set, --device and --plan are for configurations",
+        options.file);
   const Graph graph = parse_graph(read_file(options.file), options.file);
   verify(graph);
   return options.json ? json_report(graph, options) : text_report(graph, options);
 }
 
+std::string inspect_config(const InspectOptions& options) {
+  const LoadedConfig loaded =
+      load_config_options({.file = options.file, .device = options.device, .set = options.set});
+  apply_threads();
+  const ProgramFacts facts = inspect_program(loaded.config);
+  return options.json ? program_json(facts, options) : program_text(facts, options);
+}
+
+bool is_config(const std::string& path) {
+  if (path.ends_with(".toml")) return true;
+  const std::string text = read_file(path);
+  if (text.starts_with("ridge.graph/")) return false;
+  try {
+    Settings scratch;
+    load_config(text, path, {}, scratch);
+    return true;
+  } catch (const UserError&) {
+    return false;  // as a graph it gets an error that says what a graph is
+  }
+}
+
+}  // namespace
+
+std::string inspect(const InspectOptions& options) {
+  return is_config(options.file) ? inspect_config(options) : inspect_graph(options);
+}
+
 void add_inspect(CLI::App& app, int&) {
   const auto options = std::make_shared<InspectOptions>();
   CLI::App* verb = app.add_subcommand(
-      "inspect", "Check a graph file and say what is in it: inputs, outputs, FLOPs, bytes, batch");
-  verb->add_option("file", options->file, "A graph in Ridge's text form")->required();
+      "inspect",
+      "Say what is in a graph file, or what a configuration would train: sizes, FLOPs, memory");
+  verb->add_option("file", options->file, "A configuration (TOML), or a graph in Ridge's text form")
+      ->required();
+  add_override_options(*verb, options->device, options->set);
   verb->add_flag("--json", options->json, "One JSON object (ridge.inspect/1)");
-  verb->add_flag("--nodes", options->nodes, "Also print every node");
+  verb->add_flag("--nodes", options->nodes, "Also print every node, after the passes");
+  verb->add_flag("--plan", options->plan, "Also print the plan: every launch, and where bytes lie");
   verb->callback([options] { write_stdout(inspect(*options)); });
 }
 

@@ -1,20 +1,23 @@
-// `ridge inspect FILE`: what is in a graph.
+// `ridge inspect FILE`: what is in a graph, or in the program that a configuration trains.
 #pragma once
 
 #include <string>
-
-#include "ridge/graph/graph.h"
+#include <vector>
 
 namespace ridge {
 
 struct InspectOptions {
   std::string file;
   bool json = false;
-  bool nodes = false;
+  bool nodes = false;                 ///< Also every node (and parameter).
+  bool plan = false;                  ///< Also the plan, a launch a line; configurations only.
+  std::string device = {};            ///< As --device of train; configurations only.
+  std::vector<std::string> set = {};  ///< "KEY=VALUE"; configurations only.
 };
 
-/// The report on the graph in `options.file`, as text or as one JSON object ("ridge.inspect/1").
-/// UserError when the file cannot be read or holds no valid graph.
+/// The report on what is in `options.file`, as text or as one JSON object ("ridge.inspect/1", whose
+/// "kind" is "graph" or "program"). UserError when the file cannot be read or holds neither a valid
+/// graph nor a configuration that can be opened.
 std::string inspect(const InspectOptions& options);
 
 }  // namespace ridge

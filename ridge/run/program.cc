@@ -28,27 +28,36 @@ struct Program::Launch {
   int64_t bytes = 0;  ///< Read and written.
 };
 
-Program::Program(ProgramGraphs graphs, Backend& backend, const ProgramOptions& options)
-    : backend_(backend), graphs_(std::move(graphs)), stream_(backend.make_stream()) {
-  for (Graph& graph : graphs_.entries) {
+CompiledProgram compile_program(ProgramGraphs graphs,
+                                Backend& backend,
+                                const ProgramOptions& options) {
+  CompiledProgram compiled{.graphs = std::move(graphs), .passes = {}, .plan = {}};
+  for (Graph& graph : compiled.graphs.entries) {
     const auto reports = run_pipeline(graph, backend, options.passes);
-    passes_.insert(passes_.end(), reports.begin(), reports.end());
+    compiled.passes.insert(compiled.passes.end(), reports.begin(), reports.end());
     if (options.reparse) graph = parse_graph(print(graph), graph.name());
   }
-  plan_ = make_plan(graphs_, backend, options.plan);
-  launches_.resize(plan_.entries.size());
-  for (size_t i = 0; i < plan_.entries.size(); ++i) make_launches(i);
-  if (options.before_memory) options.before_memory(plan_);
-  state_ = std::make_unique<State>(plan_, backend);
-  arena_ = resident_memory(backend, plan_.arena_bytes);
-  for (size_t i = 0; i < plan_.entries.size(); ++i) set_addresses(i);
+  compiled.plan = make_plan(compiled.graphs, backend, options.plan);
+  return compiled;
+}
+
+Program::Program(ProgramGraphs graphs, Backend& backend, const ProgramOptions& options)
+    : backend_(backend),
+      compiled_(compile_program(std::move(graphs), backend, options)),
+      stream_(backend.make_stream()) {
+  launches_.resize(plan().entries.size());
+  for (size_t i = 0; i < plan().entries.size(); ++i) make_launches(i);
+  if (options.before_memory) options.before_memory(plan());
+  state_ = std::make_unique<State>(plan(), backend);
+  arena_ = resident_memory(backend, plan().arena_bytes);
+  for (size_t i = 0; i < plan().entries.size(); ++i) set_addresses(i);
 }
 
 Program::~Program() = default;
 
 void Program::make_launches(size_t entry) {
-  const Graph& graph = graphs_.entries[entry];
-  for (const PlanStep& step : plan_.entries[entry].steps) {
+  const Graph& graph = entries()[entry];
+  for (const PlanStep& step : plan().entries[entry].steps) {
     const Node& node = *graph.nodes().at(static_cast<size_t>(step.node));
     Launch launch;
     launch.kernel = backend_.instantiate(node, step.choice);
@@ -95,30 +104,30 @@ DataSlot find_slot(const std::vector<PlanSlot>& slots,
 }  // namespace
 
 bool Program::has_entry(std::string_view name) const {
-  return std::any_of(plan_.entries.begin(), plan_.entries.end(), [&](const EntryPlan& entry) {
+  return std::any_of(plan().entries.begin(), plan().entries.end(), [&](const EntryPlan& entry) {
     return entry.name == name;
   });
 }
 
 size_t Program::entry(std::string_view name) const {
   std::vector<std::string> names;
-  for (size_t i = 0; i < plan_.entries.size(); ++i) {
-    if (plan_.entries[i].name == name) return i;
-    names.push_back(plan_.entries[i].name);
+  for (size_t i = 0; i < plan().entries.size(); ++i) {
+    if (plan().entries[i].name == name) return i;
+    names.push_back(plan().entries[i].name);
   }
   throw UserError(fmt::format("the program has no entry '{}'", name), did_you_mean(name, names));
 }
 
 DataSlot Program::input(size_t entry, std::string_view name) const {
-  const EntryPlan& plan = plan_.entries.at(entry);
+  const EntryPlan& of = plan().entries.at(entry);
   return find_slot(
-      plan.inputs, "input", name, plan.name, [this](const Place& p) { return address(p); });
+      of.inputs, "input", name, of.name, [this](const Place& p) { return address(p); });
 }
 
 DataSlot Program::output(size_t entry, std::string_view name) const {
-  const EntryPlan& plan = plan_.entries.at(entry);
+  const EntryPlan& of = plan().entries.at(entry);
   return find_slot(
-      plan.outputs, "output", name, plan.name, [this](const Place& p) { return address(p); });
+      of.outputs, "output", name, of.name, [this](const Place& p) { return address(p); });
 }
 
 void Program::write(DataSlot slot, const void* host) {
@@ -166,7 +175,7 @@ bool has_infinity(const Constant& constant) {
 }  // namespace
 
 std::string Program::first_not_finite(size_t entry) {
-  const Graph& graph = graphs_.entries.at(entry);
+  const Graph& graph = entries().at(entry);
   std::vector<bool> may_be_infinite(graph.nodes().size());  // made from a constant infinity: a mask
   for (const auto& node : graph.nodes()) {
     bool infinite = node->is<Constant>() && has_infinity(node->op_as<Constant>());

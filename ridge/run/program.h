@@ -22,6 +22,19 @@ struct ProgramOptions {
   std::function<void(const Plan&)> before_memory = nullptr;
 };
 
+/// What a program is before it has memory: graphs that went through the passes, and their plan.
+struct CompiledProgram {
+  ProgramGraphs graphs;
+  std::vector<PassReport> passes;  ///< One a pass and entry; the passes of one entry in a row.
+  Plan plan;
+};
+
+/// Runs the passes and plans: all that Program does before it takes memory. UserError when the
+/// device cannot run the graphs.
+CompiledProgram compile_program(ProgramGraphs graphs,
+                                Backend& backend,
+                                const ProgramOptions& options = {});
+
 /// The same program in the plainest way, against which `--verify` compares: no passes but the
 /// required ones, no byte shared, through the printer and the parser.
 ProgramOptions plain_options();
@@ -46,10 +59,10 @@ class Program {
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
-  const Plan& plan() const { return plan_; }
-  const std::vector<Graph>& entries() const { return graphs_.entries; }
+  const Plan& plan() const { return compiled_.plan; }
+  const std::vector<Graph>& entries() const { return compiled_.graphs.entries; }
   /// One a pass and entry.
-  const std::vector<PassReport>& passes() const { return passes_; }
+  const std::vector<PassReport>& passes() const { return compiled_.passes; }
   State& state() { return *state_; }
   const State& state() const { return *state_; }
 
@@ -81,9 +94,7 @@ class Program {
   void launch(const Launch& launch);
 
   Backend& backend_;
-  ProgramGraphs graphs_;
-  std::vector<PassReport> passes_;
-  Plan plan_;
+  CompiledProgram compiled_;
   std::unique_ptr<State> state_;
   DeviceMemory arena_;
   std::vector<std::vector<Launch>> launches_;  ///< By entry.

@@ -65,6 +65,12 @@ bool has_eval_data(const data::DataOptions& options) {
 
 }  // namespace
 
+ProgramOptions program_options(const TrainConfig& config) {
+  ProgramOptions options;
+  options.passes.precision = config.train.precision == "bf16" ? DType::kBF16 : DType::kF32;
+  return options;
+}
+
 int64_t part_size(int64_t count, int64_t parts, int64_t part) {
   return count / parts + (part < count % parts ? 1 : 0);
 }

@@ -5,6 +5,7 @@
 
 #include "ridge/data/dataset.h"
 #include "ridge/nn/training.h"
+#include "ridge/run/program.h"
 #include "ridge/train/config.h"
 
 namespace ridge {
@@ -19,6 +20,9 @@ struct Task {
 /// UserError when the data cannot be read, the model does not fit them, or a batch is larger than
 /// the data.
 Task open_task(const TrainConfig& config);
+
+/// The passes and the plan that the configuration asks for.
+ProgramOptions program_options(const TrainConfig& config);
 
 /// Samples of part `part` of `count` samples cut into at most `parts` parts that differ by at most
 /// one; 0 from the part on that would be empty.

@@ -119,7 +119,6 @@ class Run {
   TrainResult run();
 
  private:
-  ProgramOptions program_options();
   void open();
   void train_steps();
   void one_step(TraceWindow& trace);
@@ -147,16 +146,10 @@ class Run {
   TrainResult result_;
 };
 
-ProgramOptions Run::program_options() {
-  ProgramOptions options;
-  options.passes.precision = config_.train.precision == "bf16" ? DType::kBF16 : DType::kF32;
-  return options;
-}
-
 void Run::open() {
   // Threads and their stacks are there before memory is measured.
   parallel_for(num_threads(), 1, [](int64_t, int64_t) {});
-  ProgramOptions options = program_options();
+  ProgramOptions options = program_options(config_);
   options.before_memory = [this](const Plan&) {
     release_free_memory();
     memory_before_ = resident_anonymous_bytes();
@@ -318,7 +311,8 @@ void Run::fill_result() {
 TrainResult Run::run() {
   const int64_t start = now_ns();
   if (request_.verify) {
-    const VerifyReport report = verify_training(task_, config_, *backend_, program_options());
+    const VerifyReport report =
+        verify_training(task_, config_, *backend_, program_options(config_));
     observer_.on_message((report.passed ? "verify: " : "verify FAILED: ") + report.text);
     result_.verified = report.passed;
     if (!report.passed) return result_;

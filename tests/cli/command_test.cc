@@ -34,7 +34,7 @@ std::vector<std::string> listed(const std::string& help, const std::string& head
 
 // Scripts of users rely on these. A change here is a change for them: say so in the release.
 const std::map<std::string, std::vector<std::string>> kOptions = {
-    {"inspect", {"-h,--help", "--json", "--nodes"}},
+    {"inspect", {"-h,--help", "--device", "--set", "--json", "--nodes", "--plan"}},
     {"train",
      {"-h,--help",
       "--device",

@@ -1,0 +1,99 @@
+// The report of `ridge inspect CONFIG --json`.
+#include "ridge/base/json_writer.h"
+#include "ridge/cli/inspect_program.h"
+#include "ridge/graph/text.h"
+
+namespace ridge {
+namespace {
+
+void write_parameters(JsonWriter& json, const ProgramFacts& facts) {
+  constexpr std::string_view kKinds[] = {"constant", "uniform", "normal"};
+  json.key("parameters").begin_object();
+  json.field("count", facts.parameters).field("bytes", facts.parameter_bytes);
+  json.key("tensors").begin_array();
+  for (const nn::ParameterSpec& spec : facts.task.training->parameters()) {
+    json.begin_object().field("name", spec.name).field("type", to_string(spec.type));
+    json.field("initial", kKinds[static_cast<size_t>(spec.init.kind)]);
+    json.field("scale", spec.init.scale).field("decay", spec.decay).end_object();
+  }
+  json.end_array().end_object();
+}
+
+void write_memory(JsonWriter& json, const ProgramFacts& facts) {
+  const Plan& plan = facts.program.plan;
+  json.key("memory").begin_object();
+  json.key("state_by_role").begin_object();
+  for (StateRole role : kRoles) json.field(role_name(role), role_bytes(plan, role));
+  json.end_object();
+  json.field("state_bytes", plan.state_bytes).field("arena_bytes", plan.arena_bytes);
+  json.field("planned_bytes", plan.total_bytes());
+  json.field("lower_bound_bytes", plan.lower_bound_bytes());
+  json.key("loader").begin_object().field("included", false);
+  json.field("batch_bytes", facts.batch_bytes).field("prefetch", facts.config.loader.prefetch);
+  json.end_object().end_object();
+}
+
+void write_entry(JsonWriter& json, const EntryFacts& entry) {
+  json.field("name", entry.name).field("nodes", entry.nodes).field("launches", entry.launches);
+  json.field("flops", entry.summary.total.flops).field("bytes", entry.summary.total.bytes);
+  json.key("ops").begin_array();
+  for (const OpSummary& op : entry.summary.ops) {
+    json.begin_object().field("op", op.op).field("nodes", op.nodes);
+    json.field("flops", op.cost.flops).field("bytes", op.cost.bytes).end_object();
+  }
+  json.end_array();
+  json.field("arena_bytes", entry.peak_bytes).field("lower_bound_bytes", entry.lower_bound_bytes);
+  json.field("peak_step", entry.peak_step);
+  json.key("live_bytes").begin_array();
+  for (int64_t bytes : entry.live) json.value(bytes);
+  json.end_array();
+  json.key("live_at_peak").begin_array();
+  for (const PeakBuffer& buffer : entry.at_peak) {
+    json.begin_object().field("site", buffer.site).field("op", buffer.op);
+    json.field("type", buffer.type).field("bytes", buffer.bytes).field("offset", buffer.offset);
+    json.field("begin", buffer.begin).field("end", buffer.end).end_object();
+  }
+  json.end_array();
+}
+
+void write_passes(JsonWriter& json, const ProgramFacts& facts, size_t entry) {
+  const auto& passes = facts.program.passes;
+  const size_t each = passes.size() / facts.entries.size();
+  json.key("passes").begin_array();
+  for (size_t p = entry * each; p < (entry + 1) * each; ++p) {
+    json.begin_object().field("name", passes[p].name).field("changed", passes[p].changed);
+    json.field("nodes_before", passes[p].nodes_before);
+    json.field("nodes_after", passes[p].nodes_after);
+    json.field("seconds", passes[p].seconds).end_object();
+  }
+  json.end_array();
+}
+
+}  // namespace
+
+std::string program_json(const ProgramFacts& facts, const InspectOptions& options) {
+  std::string text;
+  JsonWriter json(text);
+  json.begin_object().field("schema", "ridge.inspect/1").field("kind", "program");
+  json.field("model", facts.config.model.kind).field("device", facts.config.train.device);
+  json.field("precision", facts.config.train.precision);
+  write_parameters(json, facts);
+  json.key("entries").begin_array();
+  for (size_t i = 0; i < facts.entries.size(); ++i) {
+    json.begin_object();
+    write_entry(json, facts.entries[i]);
+    write_passes(json, facts, i);
+    if (options.nodes) json.field("text", print(facts.program.graphs.entries[i]));
+    json.end_object();
+  }
+  json.end_array();
+  write_memory(json, facts);
+  json.field("separable", facts.batch.separable);
+  json.field("not_separable_because", facts.batch.reason);
+  json.field("plan_hash", plan_hash(facts.program.plan));
+  if (options.plan) json.field("plan", print(facts.program.plan));
+  json.end_object().finish();
+  return text + "\n";
+}
+
+}  // namespace ridge

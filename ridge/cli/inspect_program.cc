@@ -1,0 +1,106 @@
+#include "ridge/cli/inspect_program.h"
+
+#include <algorithm>
+
+#include "ridge/compile/live_ranges.h"
+#include "ridge/run/backends.h"
+
+namespace ridge {
+namespace {
+
+PeakBuffer peak_buffer(const LiveRange& range, const EntryPlan& entry, const Graph& graph) {
+  PeakBuffer buffer{.offset = range.place.offset,
+                    .bytes = range.place.bytes,
+                    .begin = range.begin,
+                    .end = range.end};
+  if (range.kind == LiveRange::Kind::kInput) {
+    const PlanSlot& slot = entry.inputs[range.index];
+    buffer.site = "input " + slot.name;
+    buffer.op = "input";
+    buffer.type = to_string(slot.type);
+    return buffer;
+  }
+  const PlanStep& step = entry.steps[static_cast<size_t>(range.begin) - 1];
+  buffer.site = step.site;
+  buffer.op = step.op;
+  if (range.kind == LiveRange::Kind::kWorkspace)
+    buffer.op += " workspace";
+  else
+    buffer.type = to_string(graph.nodes().at(static_cast<size_t>(step.node))->outputs[range.index]);
+  return buffer;
+}
+
+EntryFacts entry_facts(const EntryPlan& entry, const Graph& graph) {
+  EntryFacts facts{.name = entry.name,
+                   .nodes = graph.nodes().size(),
+                   .launches = entry.steps.size(),
+                   .summary = summarize(graph),
+                   .peak_bytes = entry.peak_bytes,
+                   .lower_bound_bytes = entry.lower_bound_bytes};
+  const std::vector<LiveRange> ranges = live_ranges(entry);
+  facts.live = live_bytes(entry, ranges);
+  facts.peak_step =
+      static_cast<int>(std::max_element(facts.live.begin(), facts.live.end()) - facts.live.begin());
+  for (const LiveRange& range : ranges)
+    if (range.begin <= facts.peak_step && facts.peak_step <= range.end)
+      facts.at_peak.push_back(peak_buffer(range, entry, graph));
+  std::stable_sort(facts.at_peak.begin(), facts.at_peak.end(), [](const auto& a, const auto& b) {
+    return a.bytes > b.bytes;
+  });
+  return facts;
+}
+
+}  // namespace
+
+ProgramFacts inspect_program(const TrainConfig& config) {
+  ProgramFacts facts{.config = config, .task = open_task(config)};
+  const auto backend = make_backend(config.train.device);
+  facts.program = compile_program(
+      facts.task.training->program(facts.task.sizes), *backend, program_options(config));
+  const Plan& plan = facts.program.plan;
+  for (size_t i = 0; i < plan.entries.size(); ++i)
+    facts.entries.push_back(entry_facts(plan.entries[i], facts.program.graphs.entries[i]));
+  for (const nn::ParameterSpec& spec : facts.task.training->parameters()) {
+    facts.parameters += spec.type.elements();
+    facts.parameter_bytes += spec.type.bytes();
+  }
+  for (const data::FieldType& field : facts.task.train_data->fields())
+    facts.batch_bytes += field.bytes() * config.train.batch;
+  facts.batch = analyze_batch(*facts.task.training->micro_source(),
+                              {{"B", part_size(config.train.batch, config.train.micro, 0)}},
+                              "B");
+  return facts;
+}
+
+const EntryFacts& largest_entry(const ProgramFacts& facts) {
+  return *std::max_element(
+      facts.entries.begin(), facts.entries.end(), [](const auto& a, const auto& b) {
+        return a.peak_bytes < b.peak_bytes;
+      });
+}
+
+std::string_view role_name(StateRole role) {
+  constexpr std::string_view kNames[] = {
+      "parameter", "optimizer", "gradient", "statistic", "shadow", "packed", "scaler"};
+  return kNames[static_cast<size_t>(role)];
+}
+
+int64_t role_bytes(const Plan& plan, StateRole role) {
+  int64_t bytes = 0;
+  for (size_t i = 0; i < plan.state.size(); ++i)
+    if (plan.roles[i] == role) bytes += plan.state[i].place.bytes;
+  return bytes;
+}
+
+std::string initial_text(const nn::Initializer& init) {
+  switch (init.kind) {
+    case nn::Initializer::Kind::kUniform:
+      return fmt::format("uniform {:.3g}", init.scale);
+    case nn::Initializer::Kind::kNormal:
+      return fmt::format("normal {:.3g}", init.scale);
+    default:
+      return fmt::format("{:.3g}", init.scale);
+  }
+}
+
+}  // namespace ridge

@@ -1,0 +1,220 @@
+// The report of `ridge inspect CONFIG` for people.
+#include <algorithm>
+
+#include "ridge/cli/inspect_program.h"
+#include "ridge/cli/output.h"
+#include "ridge/graph/text.h"
+
+namespace ridge {
+namespace {
+
+constexpr size_t kRows = 12;     ///< Of a table that has more.
+constexpr size_t kColumns = 40;  ///< Of the memory map.
+
+std::string parameters_text(const ProgramFacts& facts, bool all) {
+  const auto& specs = facts.task.training->parameters();
+  std::string text = fmt::format("model {} on {}, {}: {} parameters in {} tensors, {}\n\n",
+                                 facts.config.model.kind,
+                                 facts.config.train.device,
+                                 facts.config.train.precision,
+                                 grouped(facts.parameters),
+                                 specs.size(),
+                                 bytes_text(facts.parameter_bytes));
+  text += fmt::format("{:<32} {:<20} {}\n", "parameter", "type", "starts as");
+  const size_t shown = all || specs.size() <= kRows + 1 ? specs.size() : kRows;
+  for (size_t i = 0; i < shown; ++i)
+    text += fmt::format(
+        "{:<32} {:<20} {}\n", specs[i].name, to_string(specs[i].type), initial_text(specs[i].init));
+  if (shown < specs.size())
+    text += fmt::format("... {} more; --nodes lists all\n", specs.size() - shown);
+  return text;
+}
+
+std::string entries_text(const ProgramFacts& facts) {
+  std::string text = fmt::format("\n{:<12} {:>6} {:>8} {:>9} {:>9} {:>9} {:>11} {:>11}\n",
+                                 "entry",
+                                 "nodes",
+                                 "launches",
+                                 "FLOP",
+                                 "bytes",
+                                 "FLOP/byte",
+                                 "arena",
+                                 "least");
+  for (const EntryFacts& entry : facts.entries) {
+    const Cost& cost = entry.summary.total;
+    text += fmt::format("{:<12} {:>6} {:>8} {:>9} {:>9} {:>9.2f} {:>11} {:>11}\n",
+                        entry.name,
+                        entry.nodes,
+                        entry.launches,
+                        scaled(cost.flops),
+                        scaled(cost.bytes),
+                        cost.bytes > 0 ? cost.flops / cost.bytes : 0,
+                        bytes_text(entry.peak_bytes),
+                        bytes_text(entry.lower_bound_bytes));
+  }
+  return text;
+}
+
+std::string ops_text(const EntryFacts& entry) {
+  std::string text = fmt::format("\n{:<24} {:>6} {:>9} {:>7} {:>9} {:>7}\n",
+                                 fmt::format("op of '{}'", entry.name),
+                                 "nodes",
+                                 "FLOP",
+                                 "%",
+                                 "bytes",
+                                 "%");
+  const Cost& total = entry.summary.total;
+  const size_t shown = std::min(kRows, entry.summary.ops.size());
+  for (size_t i = 0; i < shown; ++i) {
+    const OpSummary& op = entry.summary.ops[i];
+    text += fmt::format("{:<24} {:>6} {:>9} {:>7.1f} {:>9} {:>7.1f}\n",
+                        op.op,
+                        op.nodes,
+                        scaled(op.cost.flops),
+                        total.flops > 0 ? 100 * op.cost.flops / total.flops : 0,
+                        scaled(op.cost.bytes),
+                        total.bytes > 0 ? 100 * op.cost.bytes / total.bytes : 0);
+  }
+  if (shown < entry.summary.ops.size())
+    text += fmt::format("... {} more\n", entry.summary.ops.size() - shown);
+  return text;
+}
+
+std::string memory_text(const ProgramFacts& facts) {
+  const Plan& plan = facts.program.plan;
+  std::string text = "\nmemory\n";
+  const auto row = [&text](std::string_view name, int64_t bytes, std::string_view remark) {
+    text += fmt::format(
+        "  {:<12} {:>11}{}{}\n", name, bytes_text(bytes), remark.empty() ? "" : "  ", remark);
+  };
+  for (StateRole role : kRoles)
+    if (const int64_t bytes = role_bytes(plan, role); bytes > 0) row(role_name(role), bytes, "");
+  row("state", plan.state_bytes, "all of the above, aligned");
+  row("arena",
+      plan.arena_bytes,
+      fmt::format("shared by the entries; '{}' needs the most", largest_entry(facts).name));
+  row("planned",
+      plan.total_bytes(),
+      fmt::format("{} is the least possible in this order", bytes_text(plan.lower_bound_bytes())));
+  text += fmt::format(
+      "  not included: what the loader keeps ready (up to {} batches of {}) and its caches\n",
+      facts.config.loader.prefetch,
+      bytes_text(facts.batch_bytes));
+  return text;
+}
+
+// The steps of the map's column c are [first(c), first(c + 1)).
+struct MapScale {
+  size_t steps;
+  size_t columns = std::min(kColumns, steps);
+  size_t first(size_t column) const { return column * steps / columns; }
+};
+
+std::string profile_line(const EntryFacts& entry, const MapScale& scale) {
+  std::string line;
+  const int64_t most = std::max<int64_t>(1, entry.live[static_cast<size_t>(entry.peak_step)]);
+  for (size_t c = 0; c < scale.columns; ++c) {
+    int64_t live = 0;
+    for (size_t s = scale.first(c); s < scale.first(c + 1); ++s)
+      live = std::max(live, entry.live[s]);
+    const auto tenths = static_cast<double>(live) * 10 / static_cast<double>(most);
+    line += live == most ? '*' : static_cast<char>('0' + static_cast<int>(tenths));
+  }
+  return line;
+}
+
+std::string life_line(const PeakBuffer& buffer, const MapScale& scale) {
+  std::string line;
+  for (size_t c = 0; c < scale.columns; ++c) {
+    const bool lives = static_cast<size_t>(buffer.begin) < scale.first(c + 1) &&
+                       scale.first(c) <= static_cast<size_t>(buffer.end);
+    line += lives ? '#' : '.';
+  }
+  return line;
+}
+
+std::string step_text(const ProgramFacts& facts, const EntryFacts& entry) {
+  const auto step = static_cast<size_t>(entry.peak_step);
+  if (step == 0) return "before the first launch";
+  if (step > entry.launches) return "after the last launch";
+  for (const EntryPlan& plan : facts.program.plan.entries)
+    if (plan.name == entry.name)
+      return fmt::format(
+          "at launch {} of {} ({})", step, entry.launches, plan.steps[step - 1].site);
+  return {};
+}
+
+std::string map_text(const ProgramFacts& facts, const EntryFacts& entry) {
+  const MapScale scale{entry.live.size()};
+  const int64_t most = entry.live[static_cast<size_t>(entry.peak_step)];
+  std::string text = fmt::format("\narena of '{}': {}, most live {}: {} in {} buffers\n",
+                                 entry.name,
+                                 bytes_text(entry.peak_bytes),
+                                 step_text(facts, entry),
+                                 bytes_text(most),
+                                 entry.at_peak.size());
+  text += fmt::format("  {:>10} {:>5}  {} live, in tenths of the most (*)\n",
+                      "bytes",
+                      "%",
+                      profile_line(entry, scale));
+  const size_t shown = std::min(kRows, entry.at_peak.size());
+  int64_t rest = most;
+  for (size_t i = 0; i < shown; ++i) {
+    const PeakBuffer& buffer = entry.at_peak[i];
+    rest -= buffer.bytes;
+    text += fmt::format("  {:>10} {:>5.1f}  {} {}{}{}\n",
+                        bytes_text(buffer.bytes),
+                        100 * static_cast<double>(buffer.bytes) / static_cast<double>(most),
+                        life_line(buffer, scale),
+                        buffer.site,
+                        buffer.type.empty() ? " (workspace)" : " ",
+                        buffer.type);
+  }
+  if (shown < entry.at_peak.size())
+    text += fmt::format("  {:>10} {:>5.1f}  in {} more\n",
+                        bytes_text(std::max<int64_t>(0, rest)),
+                        100 * static_cast<double>(rest) / static_cast<double>(most),
+                        entry.at_peak.size() - shown);
+  return text;
+}
+
+std::string passes_text(const ProgramFacts& facts) {
+  const auto& passes = facts.program.passes;
+  const size_t each = passes.size() / std::max<size_t>(1, facts.entries.size());
+  std::string text = fmt::format("\n{:<18}", "nodes after pass");
+  for (const EntryFacts& entry : facts.entries) text += fmt::format(" {:>10}", entry.name);
+  text += fmt::format(" {:>9}\n{:<18}", "ms", "(before)");
+  for (size_t e = 0; e < facts.entries.size() && each > 0; ++e)
+    text += fmt::format(" {:>10}", passes[e * each].nodes_before);
+  text += "\n";
+  for (size_t p = 0; p < each; ++p) {
+    text += fmt::format("{:<18}", passes[p].name);
+    double seconds = 0;
+    for (size_t e = 0; e < facts.entries.size(); ++e) {
+      const PassReport& pass = passes[e * each + p];
+      seconds += pass.seconds;
+      text += pass.changed ? fmt::format(" {:>10}", pass.nodes_after) : fmt::format(" {:>10}", "-");
+    }
+    text += fmt::format(" {:>9.2f}\n", 1e3 * seconds);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string program_text(const ProgramFacts& facts, const InspectOptions& options) {
+  const EntryFacts& largest = largest_entry(facts);
+  std::string text = parameters_text(facts, options.nodes) + entries_text(facts) +
+                     ops_text(largest) + memory_text(facts) + map_text(facts, largest) +
+                     passes_text(facts);
+  text += facts.batch.separable
+              ? "\nmicro-batches: separable\n"
+              : fmt::format("\nmicro-batches: not separable; {}\n", facts.batch.reason);
+  text += fmt::format("plan {}\n", plan_hash(facts.program.plan));
+  if (options.nodes)
+    for (const Graph& graph : facts.program.graphs.entries) text += "\n" + print(graph);
+  if (options.plan) text += "\n" + print(facts.program.plan);
+  return text;
+}
+
+}  // namespace ridge
