@@ -27,7 +27,9 @@ Tensor& Tensor::operator=(const Tensor& other) {
 }
 
 void Tensor::check_element(DType dtype) const {
-  check_internal(dtype == type_.dtype, "tensor {} read as {}", to_string(type_), name_of(dtype));
+  // Called for every element that at() reads: the text is made only where it is needed.
+  if (dtype != type_.dtype) [[unlikely]]
+    throw InternalError(fmt::format("tensor {} read as {}", to_string(type_), name_of(dtype)));
 }
 
 double Tensor::at(int64_t i) const {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "ridge/base/hash.h"
+#include "ridge/base/parallel.h"
 #include "ridge/base/philox.h"
 #include "ridge/graph/ops/source.h"
 
@@ -17,20 +18,19 @@ Tensor initial_value(const ParameterSpec& spec, uint64_t seed) {
   Tensor tensor(spec.type);
   const RngKey key{seed, 0, hash64(spec.name)};
   const double scale = spec.init.scale;
-  for (int64_t i = 0; i < tensor.elements(); ++i) {
-    const auto index = static_cast<uint64_t>(i);
+  const auto value = [&](uint64_t index) {
     switch (spec.init.kind) {
       case Initializer::Kind::kConstant:
-        tensor.set(i, scale);
-        break;
+        return scale;
       case Initializer::Kind::kUniform:
-        tensor.set(i, scale * (2.0 * random_f64(key, index) - 1.0));
-        break;
-      case Initializer::Kind::kNormal:
-        tensor.set(i, scale * random_normal(key, index));
-        break;
+        return scale * (2.0 * random_f64(key, index) - 1.0);
+      default:
+        return scale * random_normal(key, index);
     }
-  }
+  };
+  parallel_for(tensor.elements(), int64_t{1} << 14, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) tensor.set(i, value(static_cast<uint64_t>(i)));
+  });
   return tensor;
 }
 

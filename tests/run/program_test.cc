@@ -310,6 +310,22 @@ TEST(Program, FirstNotFiniteNamesTheNode) {
   EXPECT_THAT(program.first_not_finite(0), testing::StartsWith("layer.1:log.0 (nan at element 2"));
 }
 
+TEST(Program, ARunWithoutKernelsChangesNothing) {
+  ProgramGraphs graphs;
+  Graph graph("micro");
+  const Value sum = state_input(graphs, graph, "sum", {64});
+  graph.add_output("new", sum + input(graph, "x", {DType::kF32, {64}}), "sum");
+  graphs.entries.push_back(std::move(graph));
+  const auto cpu = make_backend("cpu");
+  Program program(std::move(graphs), *cpu);
+  const Tensor ones = filled({64}, 1);
+  program.write(program.input(0, "x"), ones.data());
+  program.run(0, RunMode::kNoKernel);
+  EXPECT_EQ(program.state().read("sum").at(5), 0);
+  program.run(0);
+  EXPECT_EQ(program.state().read("sum").at(5), 6);
+}
+
 TEST(Program, ATraceHoldsEveryLaunch) {
   Case c = random_case(3);
   const auto cpu = make_backend("cpu");
