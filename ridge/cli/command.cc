@@ -4,6 +4,8 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cctype>
+#include <iostream>
 #include <new>
 #include <string>
 #include <vector>
@@ -48,12 +50,18 @@ void check_options(const CLI::App& app) {
   }
 }
 
+// What the parser of options says, in the form of our own errors.
+std::string parse_failure(const CLI::App* app, const CLI::Error& error) {
+  std::string text = error.what(), verb;
+  if (!text.empty()) text[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(text[0])));
+  for (const CLI::App* chosen : app->get_subcommands()) verb += chosen->get_name() + " ";
+  return fmt::format("error: {}; 'ridge {}--help' lists what may be given\n", text, verb);
+}
+
 int run_verb(CLI::App& app, int argc, char** argv) {
   app.require_subcommand(1);
   app.set_version_flag("--version", "ridge " RIDGE_VERSION);
-  app.failure_message([](const CLI::App*, const CLI::Error& error) {
-    return fmt::format("error: {}\n", error.what());
-  });
+  app.failure_message(parse_failure);
   int exit_code = kFine;
   add_inspect(app, exit_code);
   add_train(app, exit_code);
@@ -79,7 +87,10 @@ int run_command(int argc, char** argv) {
     return run_verb(app, argc, argv);
   } catch (const CLI::ParseError& error) {
     // Prints help and version to stdout, errors to stderr.
-    return app.exit(error) == 0 ? kFine : kUsage;
+    if (app.exit(error) != 0) return kUsage;
+    if (std::cout.flush().good()) return kFine;
+    write_stderr("error: cannot write to stdout\n");
+    return kUsage;
   } catch (const UserError& error) {
     write_stderr(fmt::format("error: {}\n", error.what()));
     return kUsage;

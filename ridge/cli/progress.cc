@@ -133,7 +133,10 @@ void ProgressDisplay::on_eval(const EvalReport& report) {
   Text text;
   text.add("step {}: evaluation loss {:#.4g}", grouped(report.step), report.loss);
   if (!std::isnan(report.accuracy)) text.add(", accuracy {:.2f} %", 100 * report.accuracy);
-  text.add(", {} samples in {}", grouped(report.samples), duration_text(report.seconds));
+  text.add(", {} sample{} in {}",
+           grouped(report.samples),
+           report.samples == 1 ? "" : "s",
+           duration_text(report.seconds));
   print_line(text.view());
 }
 
