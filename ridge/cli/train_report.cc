@@ -62,6 +62,8 @@ void add_speed(Summary& summary, const TrainResult& result) {
     summary.add("data",
                 fmt::format("{:.1f} %", 100 * result.loader_wait_share),
                 "of the time was waiting for it");
+  if (result.skipped > 0)
+    summary.add("skipped", grouped(result.skipped), "samples that could not be read");
 }
 
 void add_memory(Summary& summary, const TrainResult& result) {
@@ -110,7 +112,7 @@ std::string train_json(const TrainResult& result) {
   json.field("samples_per_s", result.samples_per_s);
   json.key("step_ms").begin_object().field("median", result.step_ms.median);
   json.field("p10", result.step_ms.p10).field("p90", result.step_ms.p90).end_object();
-  json.field("loader_wait_share", result.loader_wait_share);
+  json.field("loader_wait_share", result.loader_wait_share).field("skipped", result.skipped);
   json.key("final").begin_object().field("train_loss", result.final.train_loss);
   json.field("eval_loss", result.final.eval_loss);
   json.field("eval_accuracy", result.final.eval_accuracy).end_object();

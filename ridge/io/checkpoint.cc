@@ -269,11 +269,12 @@ std::optional<OpenCheckpoint> open_latest(const fs::path& dir, std::vector<std::
       return found;
     } catch (const UserError& refusal) {
       skipped.push_back(fmt::format("{}: {}", folder_name(step), refusal.message()));
-      reasons += "\n  " + skipped.back();
+      reasons += (reasons.empty() ? " " : "; ") + skipped.back();
     }
   }
   if (reasons.empty()) return std::nullopt;
-  throw UserError(fmt::format("no checkpoint in '{}' can be used:{}", dir.string(), reasons));
+  throw UserError(fmt::format("no checkpoint in '{}' can be used:{}", dir.string(), reasons),
+                  "start again in another folder");
 }
 
 void mark_best(const fs::path& dir, int64_t step) {

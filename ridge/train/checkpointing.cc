@@ -11,9 +11,8 @@ std::optional<OpenCheckpoint> newest_in(const fs::path& folder, TrainObserver& o
   std::vector<std::string> skipped;
   std::optional<OpenCheckpoint> found = open_latest(folder, skipped);
   for (const std::string& reason : skipped)
-    observer.on_message(fmt::format("checkpoint {} cannot be used; resuming from {}",
-                                    reason,
-                                    found->path().filename().string()));
+    observer.on_message(fmt::format(
+        "checkpoint {}; {} takes its place", reason, found->path().filename().string()));
   return found;
 }
 
@@ -60,6 +59,14 @@ Checkpointer::Checkpointer(const std::string& out,
                            const CheckpointOptions& options,
                            TrainObserver& observer)
     : out_(out), options_(options), observer_(observer) {}
+
+void Checkpointer::resumed(const fs::path& checkpoint, int64_t step) {
+  std::error_code error;
+  if (out_.empty() || !fs::equivalent(checkpoint.parent_path(), checkpoint_folder(out_), error))
+    return;
+  last_ = checkpoint.string();
+  last_step_ = step;
+}
 
 void Checkpointer::after_step(const Session& session, const Progress& progress) {
   if (out_.empty() || options_.every == 0 || progress.step % options_.every != 0) return;

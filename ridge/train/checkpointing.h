@@ -36,6 +36,8 @@ class Checkpointer {
   /// `out` empty: saves nothing.
   Checkpointer(const std::string& out, const CheckpointOptions& options, TrainObserver& observer);
 
+  /// Says that step `step` needs no saving when the checkpoint it comes from is one of this run's.
+  void resumed(const std::filesystem::path& checkpoint, int64_t step);
   /// Saves at every `options.every` steps. A failure (a full disk) is told to the observer, and the
   /// run goes on: the older checkpoints are there.
   void after_step(const Session& session, const Progress& progress);

@@ -39,7 +39,12 @@ void read_state(Program& program, const File& file) {
 // The checkpoint of a run that is best, where one is marked and whole, else its newest.
 OpenCheckpoint best_or_newest(const std::string& out, TrainObserver& observer) {
   const fs::path folder = checkpoint_folder(out);
-  if (const auto best = best_step(folder)) return open_checkpoint(checkpoint_path(folder, *best));
+  if (const auto best = best_step(folder)) try {
+      return open_checkpoint(checkpoint_path(folder, *best));
+    } catch (const UserError& refusal) {
+      observer.on_message(
+          fmt::format("the best checkpoint, step {}, is left out: {}", *best, refusal.message()));
+    }
   auto newest = find_checkpoint("auto", out, observer);
   if (!newest)
     throw UserError(fmt::format("no checkpoint in '{}'", out),

@@ -40,10 +40,12 @@ void add_size(std::vector<int64_t>& sizes, int64_t size) {
 nn::ProgramSizes program_sizes(const TrainConfig& config, const Task& task) {
   const RunOptions& run = config.train;
   const int64_t samples = task.train_data->size();
-  check(run.batch <= samples,
-        "train.batch is {}, but the data have only {} samples to train on",
-        run.batch,
-        samples);
+  if (run.batch > samples)
+    throw UserError(fmt::format("train.batch is {}, but the data have only {} sample{} to train on",
+                                run.batch,
+                                samples,
+                                samples == 1 ? "" : "s"),
+                    fmt::format("set train.batch to {} or less", samples));
   nn::ProgramSizes sizes;
   auto& steps = run.micro > 1 ? sizes.micro : sizes.step;
   for (int64_t part = 0; part < run.micro; ++part)

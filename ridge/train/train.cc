@@ -1,11 +1,14 @@
 #include "ridge/train/train.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <utility>
 
 #include "ridge/base/chrome_trace.h"
 #include "ridge/base/clock.h"
@@ -17,6 +20,7 @@
 #include "ridge/train/checkpointing.h"
 #include "ridge/train/metrics.h"
 #include "ridge/train/process_memory.h"
+#include "ridge/train/run_lock.h"
 #include "ridge/train/stop.h"
 #include "ridge/train/tensorboard.h"
 #include "ridge/train/verify.h"
@@ -28,6 +32,9 @@ namespace fs = std::filesystem;
 
 // Steps of a trace: enough to see what repeats, few enough for a viewer. The first two warm up.
 constexpr int64_t kTraceFrom = 2, kTraceSteps = 10;
+
+// Times of steps that are kept for the quantiles: the latest, however long a run is.
+constexpr int64_t kTimesKept = int64_t{1} << 20;
 
 // Files of a run: the configuration as it is in force, and what is measured.
 class RunFiles {
@@ -66,6 +73,8 @@ class TraceWindow {
   TraceWindow(std::string path, int64_t first_step, const Plan& plan)
       : path_(std::move(path)), from_(first_step + kTraceFrom) {
     if (path_.empty()) return;
+    file_.open(path_);  // before the run: at its end the failure would cost all of it
+    check(file_.good(), "cannot write the trace to '{}': {}", path_, std::strerror(errno));
     size_t launches = 64;
     for (const EntryPlan& entry : plan.entries) launches += entry.steps.size();
     capacity_ = launches * kTraceSteps * 2;
@@ -86,14 +95,15 @@ class TraceWindow {
   void finish() {
     if (path_.empty()) return;
     stop_tracing();
-    std::ofstream file(path_);
-    check(file.good(), "cannot write the trace to '{}'", path_);
-    write_chrome_trace(drain_trace(), file);
-    path_.clear();
+    write_chrome_trace(drain_trace(), file_);
+    file_.close();
+    const std::string path = std::exchange(path_, {});
+    check(file_.good(), "cannot write all of the trace to '{}'", path);
   }
 
  private:
   std::string path_;
+  std::ofstream file_;
   int64_t from_;
   size_t capacity_ = 0;
   std::vector<const char*> names_;
@@ -121,10 +131,11 @@ class Run {
  private:
   void open();
   void train_steps();
-  void one_step(TraceWindow& trace);
+  void one_step();
   const data::Batch& next_batch();
   void evaluate();
   [[noreturn]] void fail_not_finite(const data::Batch& batch, const StepResult& result);
+  void report_skipped();
   void fill_result();
 
   const TrainRequest& request_;
@@ -132,17 +143,20 @@ class Run {
   TrainObserver& observer_;
   std::unique_ptr<Backend> backend_;
   Task task_;
+  std::optional<RunLock> lock_;
   std::unique_ptr<Session> session_;
   std::unique_ptr<data::Loader> loader_, eval_loader_;
   std::unique_ptr<Checkpointer> checkpoints_;
   std::unique_ptr<RunFiles> files_;
+  std::optional<TraceWindow> trace_;
   int64_t memory_before_ = 0;  ///< RssAnon before the plan's memory was taken.
   int64_t steps_per_epoch_ = 0, total_steps_ = 0, first_step_ = 0;
   Progress progress_;
   StepResult last_;
   EvalReport last_eval_;
   std::vector<double> step_ms_;
-  int64_t samples_ = 0;
+  double step_seconds_ = 0;
+  int64_t samples_ = 0, skipped_ = 0;
   TrainResult result_;
 };
 
@@ -154,12 +168,15 @@ void Run::open() {
     release_free_memory();
     memory_before_ = resident_anonymous_bytes();
   };
+  if (!config_.train.out.empty()) lock_.emplace(config_.train.out);
   auto checkpoint = find_checkpoint(request_.resume, config_.train.out, observer_);
   session_ = std::make_unique<Session>(task_, config_, *backend_, options);
   if (!request_.init.empty()) session_->load_parameters(request_.init);
+  checkpoints_ = std::make_unique<Checkpointer>(config_.train.out, config_.checkpoint, observer_);
   if (checkpoint) {
     progress_ = restore(*checkpoint, *session_);
     observer_.on_message(fmt::format("resumed from {}", checkpoint->path().string()));
+    checkpoints_->resumed(checkpoint->path(), progress_.step);
     checkpoint.reset();
   }
   loader_ = std::make_unique<data::Loader>(
@@ -176,9 +193,10 @@ void Run::open() {
   total_steps_ =
       config_.train.steps > 0 ? config_.train.steps : config_.train.epochs * steps_per_epoch_;
   first_step_ = progress_.step;
-  checkpoints_ = std::make_unique<Checkpointer>(config_.train.out, config_.checkpoint, observer_);
   files_ = std::make_unique<RunFiles>(request_, first_step_);
-  step_ms_.reserve(static_cast<size_t>(std::max<int64_t>(0, total_steps_ - first_step_)));
+  trace_.emplace(request_.trace, first_step_, session_->program().plan());
+  step_ms_.reserve(
+      static_cast<size_t>(std::clamp<int64_t>(total_steps_ - first_step_, 0, kTimesKept)));
   release_free_memory();
 }
 
@@ -193,28 +211,37 @@ const data::Batch& Run::next_batch() {
   }
 }
 
+// The sign of what is no number says nothing.
+std::string number_text(double value) {
+  return std::isnan(value) ? "nan" : fmt::format("{:.6g}", value);
+}
+
 void Run::fail_not_finite(const data::Batch& batch, const StepResult& result) {
   const std::string site = session_->first_not_finite(batch, progress_.step);
   files_->flush();
   throw UserError(
       fmt::format("step {}: loss {}, gradient norm {}; the first value that is not finite is in {}",
                   progress_.step + 1,
-                  result.loss,
-                  result.grad_norm,
+                  number_text(result.loss),
+                  number_text(result.grad_norm),
                   site.empty() ? "no node when it is run again" : site),
       fmt::format("lower optimizer.lr (now {}) or set optimizer.clip", config_.optimizer.lr));
 }
 
-void Run::one_step(TraceWindow& trace) {
+void Run::one_step() {
   const int64_t step = progress_.step;
-  const char* name = trace.begin_step(step);
+  const char* name = trace_->begin_step(step);
   const int64_t start = now_ns();
   const TraceScope scope(name, "user_annotation");
   const data::Batch& batch = next_batch();
   last_ = session_->train_step(batch, step, total_steps_);
   if (!last_.is_finite()) fail_not_finite(batch, last_);
   const double seconds = static_cast<double>(now_ns() - start) * 1e-9;
-  step_ms_.push_back(seconds * 1e3);
+  step_seconds_ += seconds;
+  if (step_ms_.size() < static_cast<size_t>(kTimesKept))
+    step_ms_.push_back(seconds * 1e3);
+  else
+    step_ms_[static_cast<size_t>(step % kTimesKept)] = seconds * 1e3;
   samples_ += batch.count;
   progress_.step = step + 1;
   progress_.position = batch.end;
@@ -234,7 +261,18 @@ void Run::one_step(TraceWindow& trace) {
   observer_.on_step(report);
 }
 
+void Run::report_skipped() {
+  const int64_t skipped = loader_->stats().skipped;
+  if (skipped == skipped_) return;
+  skipped_ = skipped;
+  observer_.on_message(fmt::format(
+      "step {}: {} samples so far could not be read, and others took their place (data.on_error)",
+      progress_.step,
+      skipped));
+}
+
 void Run::evaluate() {
+  report_skipped();
   if (eval_loader_ == nullptr) return;
   const TraceScope scope("evaluation", "user_annotation");
   const int64_t start = now_ns();
@@ -262,17 +300,16 @@ void Run::evaluate() {
 }
 
 void Run::train_steps() {
-  TraceWindow trace(request_.trace, first_step_, session_->program().plan());
   const int64_t every = config_.train.eval_every > 0 ? config_.train.eval_every : steps_per_epoch_;
   while (progress_.step < total_steps_ && !stop_requested()) {
-    one_step(trace);
+    one_step();
     if (progress_.step % every == 0 || progress_.step == total_steps_) evaluate();
     // A resumed run goes on from these lines: they reach the disk before the checkpoint does.
     if (config_.checkpoint.every > 0 && progress_.step % config_.checkpoint.every == 0)
       files_->flush();
     checkpoints_->after_step(*session_, progress_);
   }
-  trace.finish();
+  trace_->finish();
 }
 
 void Run::fill_result() {
@@ -283,6 +320,7 @@ void Run::fill_result() {
   result_.memory.planned_bytes = plan.total_bytes() + staging;
   result_.memory.lower_bound_bytes = plan.lower_bound_bytes() + staging;
   result_.memory.measured_bytes = now > 0 ? now - memory_before_ : 0;
+  result_.skipped = loader_->stats().skipped;
   result_.device = config_.train.device;
   result_.model = config_.model.kind;
   for (const nn::ParameterSpec& spec : task_.training->parameters())
@@ -292,13 +330,11 @@ void Run::fill_result() {
                    static_cast<double>(progress_.position.sample) /
                        static_cast<double>(task_.train_data->size());
   if (!step_ms_.empty()) {
-    double seconds = 0;
-    for (double ms : step_ms_) seconds += ms * 1e-3;
-    result_.samples_per_s = static_cast<double>(samples_) / seconds;
+    result_.samples_per_s = static_cast<double>(samples_) / step_seconds_;
     result_.step_ms = {.median = quantile(step_ms_, 0.5),
                        .p10 = quantile(step_ms_, 0.1),
                        .p90 = quantile(step_ms_, 0.9)};
-    result_.loader_wait_share = loader_->stats().wait_seconds / seconds;
+    result_.loader_wait_share = loader_->stats().wait_seconds / step_seconds_;
     result_.final.train_loss = last_.loss;
   }
   if (last_eval_.samples > 0) {
@@ -328,7 +364,13 @@ TrainResult Run::run() {
                       .first_step = first_step_,
                       .total_steps = total_steps_,
                       .planned_bytes = plan.total_bytes() + loader_->staging_bytes()});
+  if (first_step_ >= total_steps_)
+    observer_.on_message(fmt::format(
+        "nothing is left to train: {} of {} steps are done; raise train.steps or train.epochs",
+        first_step_,
+        total_steps_));
   train_steps();
+  report_skipped();
   fill_result();
   result_.interrupted_by = stop_signal();
   checkpoints_->save(*session_, progress_);

@@ -35,6 +35,7 @@ struct TrainResult {
   struct {
     double median = kNone, p10 = kNone, p90 = kNone;
   } step_ms;
+  int64_t skipped = 0;               ///< Samples that could not be read and that others replaced.
   double loader_wait_share = kNone;  ///< Share of the time in which a step waited for data.
   struct {
     double train_loss = kNone, eval_loss = kNone;

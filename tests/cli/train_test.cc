@@ -136,6 +136,7 @@ TEST(TrainReport, JsonHasEveryField) {
       {"samples_per_s", 3973.5},
       {"step_ms", {{"median", 31.5}, {"p10", 30.25}, {"p90", 33.0}}},
       {"loader_wait_share", 0.0031},
+      {"skipped", 0},
       {"final", {{"train_loss", 0.1987}, {"eval_loss", 0.2431}, {"eval_accuracy", 0.9123}}},
       {"memory",
        {{"planned_bytes", 160 << 20},

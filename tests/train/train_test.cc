@@ -208,7 +208,7 @@ TEST_F(KilledRun, ACorruptCheckpointGivesWayToTheOneBefore) {
   std::filesystem::resize_file(file, std::filesystem::file_size(file) - 100);
   Watch watch;
   const TrainResult resumed = resume(config, watch);
-  EXPECT_THAT(watch.messages, testing::Contains(testing::HasSubstr("resuming from step-00000020")));
+  EXPECT_THAT(watch.messages, testing::Contains(testing::HasSubstr("step-00000020 takes its place")));
   TrainConfig whole = config;
   whole.train.out = (folder / "whole").string();
   EXPECT_EQ(resumed.state_hash, run_small(whole).state_hash);
