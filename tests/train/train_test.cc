@@ -119,30 +119,30 @@ class KilledRun : public testing::Test {
     GTEST_SKIP() << "ThreadSanitizer does not follow a fork with threads";
 #endif
     // Threads of the pool do not survive a fork: there are none.
-    threads = num_threads();
+    threads_ = num_threads();
     set_num_threads(1);
-    config = small_config("gpt");
-    config.train.out = (folder / "run").string();
-    config.checkpoint.every = 4;
-    config.checkpoint.keep = 3;
+    config_ = small_config("gpt");
+    config_.train.out = (folder_ / "run").string();
+    config_.checkpoint.every = 4;
+    config_.checkpoint.keep = 3;
   }
-  void TearDown() override { set_num_threads(threads); }
-  int threads = 0;
-  TempFolder folder;
-  TrainConfig config;
+  void TearDown() override { set_num_threads(threads_); }
+  int threads_ = 0;
+  TempFolder folder_;
+  TrainConfig config_;
 };
 
 TEST_F(KilledRun, ResumesToTheSameState) {
-  TrainConfig whole = config;
-  whole.train.out = (folder / "whole").string();
-  train_and_die(config, 25);
+  TrainConfig whole = config_;
+  whole.train.out = (folder_ / "whole").string();
+  train_and_die(config_, 25);
   Watch watch;
-  const TrainResult resumed = resume(config, watch);
+  const TrainResult resumed = resume(config_, watch);
   EXPECT_THAT(watch.messages, testing::Contains(testing::HasSubstr("step-00000024")));
   EXPECT_EQ(resumed.steps, 50);
   EXPECT_EQ(resumed.state_hash, run_small(whole).state_hash);
   // Every step once, though steps 25 was measured twice.
-  std::ifstream lines(config.train.out + "/metrics.jsonl");
+  std::ifstream lines(config_.train.out + "/metrics.jsonl");
   std::vector<int64_t> steps;
   for (std::string line; std::getline(lines, line);) {
     const auto json = nlohmann::json::parse(line);
@@ -154,14 +154,14 @@ TEST_F(KilledRun, ResumesToTheSameState) {
 
 // What a checkpoint must hold: without any one part the run ends elsewhere.
 TEST_F(KilledRun, EveryPartOfACheckpointIsNeeded) {
-  TrainConfig whole = config;
-  whole.train.out = (folder / "whole").string();
+  TrainConfig whole = config_;
+  whole.train.out = (folder_ / "whole").string();
   const std::string wanted = run_small(whole).state_hash;
-  config.train.steps = 50;
+  config_.train.steps = 50;
   // A run that was stopped at step 24: its checkpoint is taken apart below.
-  train_and_die(config, 25);
+  train_and_die(config_, 25);
   std::vector<std::string> skipped;
-  const auto original = open_latest(checkpoint_folder(config.train.out), skipped);
+  const auto original = open_latest(checkpoint_folder(config_.train.out), skipped);
   ASSERT_TRUE(original.has_value());
   std::vector<Tensor> tensors;
   std::vector<std::string> names;
@@ -173,8 +173,8 @@ TEST_F(KilledRun, EveryPartOfACheckpointIsNeeded) {
     Checkpoint info = original->info();
     std::vector<Tensor> changed = tensors;
     change(info, changed);
-    TrainConfig other = config;
-    other.train.out = (folder / label).string();
+    TrainConfig other = config_;
+    other.train.out = (folder_ / label).string();
     std::vector<TensorView> views;
     for (size_t i = 0; i < names.size(); ++i)
       views.push_back({names[i], changed[i].type(), changed[i].data()});
@@ -203,14 +203,14 @@ TEST_F(KilledRun, EveryPartOfACheckpointIsNeeded) {
 }
 
 TEST_F(KilledRun, ACorruptCheckpointGivesWayToTheOneBefore) {
-  train_and_die(config, 25);
-  const auto file = checkpoint_path(checkpoint_folder(config.train.out), 24) / "state.safetensors";
+  train_and_die(config_, 25);
+  const auto file = checkpoint_path(checkpoint_folder(config_.train.out), 24) / "state.safetensors";
   std::filesystem::resize_file(file, std::filesystem::file_size(file) - 100);
   Watch watch;
-  const TrainResult resumed = resume(config, watch);
+  const TrainResult resumed = resume(config_, watch);
   EXPECT_THAT(watch.messages, testing::Contains(testing::HasSubstr("step-00000020 takes its place")));
-  TrainConfig whole = config;
-  whole.train.out = (folder / "whole").string();
+  TrainConfig whole = config_;
+  whole.train.out = (folder_ / "whole").string();
   EXPECT_EQ(resumed.state_hash, run_small(whole).state_hash);
 }
 
