@@ -5,6 +5,7 @@
 #include "ridge/backend/cpu/peak.h"
 #include "ridge/base/error.h"
 #include "ridge/base/parallel.h"
+#include "tests/support/errors.h"
 
 namespace ridge::cpu {
 namespace {
@@ -22,8 +23,17 @@ TEST(CpuIsa, RefusesOtherNames) {
 }
 
 TEST(CpuIsa, RefusesWhatTheMachineLacks) {
-  if (has_isa(Isa::kAvx512)) GTEST_SKIP() << "this machine lacks no instruction set";
-  EXPECT_THROW(choose_isa("avx512"), UserError);
+  CpuInfo old;
+  for (const char* wish : {"auto", "avx2", ""})
+    EXPECT_NE(test::user_error([&] {
+                choose_isa(wish, old);
+              }).find("lacks AVX2, FMA or F16C, which every kernel of Ridge needs; run it on"),
+              std::string::npos);
+  old.avx2 = true;
+  EXPECT_EQ(choose_isa("auto", old), Isa::kAvx2);
+  EXPECT_NE(test::user_error([&] { choose_isa("avx512", old); }).find("lacks AVX-512"),
+            std::string::npos);
+  if (has_isa(Isa::kAvx512)) return;
   EXPECT_THROW(set_isa(Isa::kAvx512), UserError);
 }
 

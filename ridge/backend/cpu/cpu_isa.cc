@@ -2,7 +2,6 @@
 
 #include <atomic>
 
-#include "ridge/base/cpu_info.h"
 #include "ridge/base/error.h"
 #include "ridge/base/settings.h"
 
@@ -12,8 +11,8 @@ namespace {
 constexpr int kUndecided = -1;
 std::atomic<int> chosen{kUndecided};
 
-void require_isa(Isa isa) {
-  if (has_isa(isa)) return;
+void require_isa(Isa isa, const CpuInfo& cpu = cpu_info()) {
+  if (has_isa(isa, cpu)) return;
   if (isa == Isa::kAvx2)
     throw UserError("this CPU lacks AVX2, FMA or F16C, which every kernel of Ridge needs",
                     "run it on an x86-64 machine that has them");
@@ -25,17 +24,17 @@ void require_isa(Isa isa) {
 
 std::string_view name_of(Isa isa) { return isa == Isa::kAvx2 ? "avx2" : "avx512"; }
 
-bool has_isa(Isa isa) { return isa == Isa::kAvx2 ? cpu_info().avx2 : cpu_info().avx512; }
+bool has_isa(Isa isa, const CpuInfo& cpu) { return isa == Isa::kAvx2 ? cpu.avx2 : cpu.avx512; }
 
-Isa choose_isa(std::string_view wish) {
+Isa choose_isa(std::string_view wish, const CpuInfo& cpu) {
   Isa isa = Isa::kAvx2;
   if (wish.empty() || wish == "auto")
-    isa = has_isa(Isa::kAvx512) ? Isa::kAvx512 : Isa::kAvx2;
+    isa = has_isa(Isa::kAvx512, cpu) ? Isa::kAvx512 : Isa::kAvx2;
   else if (wish == "avx512")
     isa = Isa::kAvx512;
   else
     check(wish == "avx2", "cpu.isa is '{}'; it must be auto, avx2 or avx512", wish);
-  require_isa(isa);
+  require_isa(isa, cpu);
   return isa;
 }
 

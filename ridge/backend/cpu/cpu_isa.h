@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "ridge/base/cpu_info.h"
+
 namespace ridge::cpu {
 
 enum class Isa : uint8_t { kAvx2, kAvx512 };
@@ -17,12 +19,12 @@ inline constexpr Isa kAllIsas[] = {Isa::kAvx2, Isa::kAvx512};
 /// "avx2" or "avx512".
 std::string_view name_of(Isa isa);
 
-/// Whether this machine runs that set: AVX2 with FMA and F16C; AVX-512 F, BW, DQ and VL.
-bool has_isa(Isa isa);
+/// Whether the machine `cpu` runs that set: AVX2 with FMA and F16C; AVX-512 F, BW, DQ and VL.
+bool has_isa(Isa isa, const CpuInfo& cpu = cpu_info());
 
-/// The set named by `wish`: "auto" (or empty) is the best of this machine. UserError for another
+/// The set named by `wish`: "auto" (or empty) is the best of `cpu`. UserError for another
 /// name, and where the machine lacks the set.
-Isa choose_isa(std::string_view wish);
+Isa choose_isa(std::string_view wish, const CpuInfo& cpu = cpu_info());
 
 /// The set in use: at first choose_isa of the setting cpu.isa.
 Isa isa();
