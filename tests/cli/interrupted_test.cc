@@ -203,6 +203,8 @@ TEST_F(Interrupted, OutputThatCannotBeWritten) {
   // Nobody reads the progress: the run is finished all the same.
   const Ended deaf = train({"--json"}, "exec 2>/dev/full;");
   EXPECT_EQ(nlohmann::json::parse(deaf.out).at("steps"), 200);
+  const Ended cut = train({"--json", "--out", "c"}, "mkfifo pipe; (: < pipe) & exec 2> pipe;");
+  EXPECT_EQ(cut.code, 0);  // the reader of the pipe has gone
   EXPECT_EQ(train({"--out", "b"}, "exec <&- 2>&-;").code, 0);
   EXPECT_TRUE(text_of(folder_ / "b/metrics.jsonl").starts_with("{\"step\":1,"));
 }
