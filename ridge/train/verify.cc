@@ -1,5 +1,6 @@
 #include "ridge/train/verify.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "ridge/graph/ops/source.h"
@@ -50,16 +51,26 @@ NamedTensors data_of(const Session& session,
   return data;
 }
 
-// Every node of the graphs of the first step against the reference; empty when all agree.
-std::string compare_nodes(const Session& plain,
+// The graphs of a step of at most kComparedSamples: the reference backend is slow.
+std::vector<Graph> compared_graphs(const Task& task, Backend& backend) {
+  nn::ProgramSizes sizes;
+  const bool accumulates = !task.sizes.micro.empty();
+  auto& size = accumulates ? sizes.micro : sizes.step;
+  const int64_t samples = (accumulates ? task.sizes.micro : task.sizes.step).front();
+  size = {std::min(samples, kComparedSamples)};
+  return std::move(
+      compile_program(task.training->program(sizes), backend, plain_options()).graphs.entries);
+}
+
+// Every node of the graphs of the first step, on its first samples, against the reference; empty
+// when all agree.
+std::string compare_nodes(const Task& task,
+                          const Session& plain,
                           const TrainConfig& config,
                           const data::Batch& batch,
                           Backend& backend) {
   const auto reference = make_backend("ref");
-  for (const Graph& graph : plain.program().entries()) {
-    const bool trains =
-        graph.name() == "step" || graph.name() == "micro" || graph.name() == "apply";
-    if (!trains) continue;
+  for (const Graph& graph : compared_graphs(task, backend)) {
     const NamedTensors data = data_of(plain, graph, config, batch);
     const std::string text =
         node_differences(graph, inputs_of(graph, plain, data), backend, *reference);
@@ -88,7 +99,7 @@ VerifyReport verify_training(const Task& task,
   for (int step = 0; step < kVerifiedSteps; ++step) {
     const data::Batch& batch = loader.next();
     if (step == 0) {
-      const std::string text = compare_nodes(plain, config, batch, backend);
+      const std::string text = compare_nodes(task, plain, config, batch, backend);
       if (!text.empty()) return {false, text};
     }
     const StepResult a = planned.train_step(batch, step, 1000);
@@ -101,11 +112,13 @@ VerifyReport verify_training(const Task& task,
                           a.loss,
                           b.loss)};
   }
-  return {
-      true,
-      fmt::format("{} steps {} the plain program's; every node of a step within tolerance of ref",
-                  kVerifiedSteps,
-                  same_bits ? "have the same bits as" : "agree in loss with")};
+  return {true,
+          fmt::format(
+              "{} steps {} the plain program's; every node of a step of {} samples within "
+              "tolerance of ref",
+              kVerifiedSteps,
+              same_bits ? "have the same bits as" : "agree in loss with",
+              std::min(part_size(config.train.batch, config.train.micro, 0), kComparedSamples))};
 }
 
 }  // namespace ridge

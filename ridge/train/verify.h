@@ -8,6 +8,8 @@
 namespace ridge {
 
 inline constexpr int kVerifiedSteps = 3;
+/// Most samples of the step whose nodes are compared one by one.
+inline constexpr int64_t kComparedSamples = 8;
 
 struct VerifyReport {
   bool passed = false;
@@ -17,8 +19,8 @@ struct VerifyReport {
 /// Trains kVerifiedSteps steps twice on the same batches: as `options` say, and without passes,
 /// without sharing memory, with each graph printed and parsed back. The states must have the same
 /// bits after every step, where only bit-identical passes ran; else the losses must agree to the
-/// precision. Then every node of the plain graphs of the first step, on the data it has there,
-/// against the reference backend within the tolerance table.
+/// precision. Before them, every node of the plain graphs of the first step, for its first
+/// kComparedSamples samples, against the reference backend within the tolerance table.
 VerifyReport verify_training(const Task& task,
                              const TrainConfig& config,
                              Backend& backend,
