@@ -27,8 +27,12 @@ inline double texture_at(int64_t label, double u, double v) {
       return std::sin(kTurn * u) * std::sin(kTurn * v) > 0 ? 1.0 : 0.0;
     case 1:
       return std::hypot(u - std::floor(u) - 0.5, v - std::floor(v) - 0.5) < 0.3 ? 1.0 : 0.0;
-    case 2:
-      return 0.5 + 0.5 * std::sin(kTurn * std::hypot(u, v));
+    case 2: {
+      // A centre every few periods: far from the only one, rings would be stripes.
+      constexpr double kBetween = 6;
+      return 0.5 + 0.5 * std::sin(kTurn * std::hypot(u - kBetween * std::round(u / kBetween),
+                                                     v - kBetween * std::round(v / kBetween)));
+    }
     default:
       return 0.5 + 0.5 * std::sin(kTurn * u);
   }
