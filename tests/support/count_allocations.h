@@ -1,10 +1,11 @@
-// Counts calls of operator new. It defines that operator: for one source of a test program only.
+// Counts allocations: malloc and its kin, and so operator new. It defines those functions, over the
+// C library's own: for one source of a test program only.
 #pragma once
 
 #include <atomic>
+#include <cerrno>
 #include <cstdint>
 #include <cstdlib>
-#include <new>
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define RIDGE_TEST_SANITIZED 1
@@ -16,23 +17,54 @@
 
 namespace ridge::test {
 
-inline std::atomic<int64_t> allocations{0};
+inline std::atomic<int64_t> allocations{0};                 ///< Of all threads.
+inline constinit thread_local int64_t own_allocations = 0;  ///< Of the calling thread.
 
 #ifdef RIDGE_TEST_SANITIZED
-inline constexpr bool kCountsAllocations = false;  // the sanitizer owns operator new
+inline constexpr bool kCountsAllocations = false;  // the sanitizer owns malloc
 #else
 inline constexpr bool kCountsAllocations = true;
+
+inline void count_allocation() {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  ++own_allocations;
+}
 #endif
 
 }  // namespace ridge::test
 
 #ifndef RIDGE_TEST_SANITIZED
-// Inlined they would look to g++ like malloc and free that do not match.
-[[gnu::noinline]] void* operator new(size_t size) {
-  ridge::test::allocations.fetch_add(1, std::memory_order_relaxed);
-  if (void* memory = std::malloc(size ? size : 1)) return memory;
-  throw std::bad_alloc();
+// What they return goes back through the C library's own free: glibc exports these names for that.
+extern "C" {
+void* __libc_malloc(size_t size);
+void* __libc_calloc(size_t count, size_t size);
+void* __libc_realloc(void* memory, size_t size);
+void* __libc_memalign(size_t alignment, size_t size);
+
+void* malloc(size_t size) noexcept {
+  ridge::test::count_allocation();
+  return __libc_malloc(size);
 }
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+void* calloc(size_t count, size_t size) noexcept {
+  ridge::test::count_allocation();
+  return __libc_calloc(count, size);
+}
+void* realloc(void* memory, size_t size) noexcept {
+  ridge::test::count_allocation();
+  return __libc_realloc(memory, size);
+}
+void* memalign(size_t alignment, size_t size) noexcept {
+  ridge::test::count_allocation();
+  return __libc_memalign(alignment, size);
+}
+void* aligned_alloc(size_t alignment, size_t size) noexcept {
+  ridge::test::count_allocation();
+  return __libc_memalign(alignment, size);
+}
+int posix_memalign(void** memory, size_t alignment, size_t size) noexcept {
+  ridge::test::count_allocation();
+  *memory = __libc_memalign(alignment, size);
+  return *memory == nullptr ? ENOMEM : 0;
+}
+}  // extern "C"
 #endif

@@ -5,12 +5,14 @@
 #include "ridge/train/tensorboard.h"
 #include "tests/support/count_allocations.h"
 #include "tests/support/temp_folder.h"
+#include "tests/train/example_inputs.h"
+#include "tests/train/train_runs.h"
 
 namespace ridge {
 namespace {
 
 TEST(Steady, MetricsAllocateNothing) {
-  if (!test::kCountsAllocations) GTEST_SKIP() << "the sanitizer owns operator new";
+  if (!test::kCountsAllocations) GTEST_SKIP() << "the sanitizer owns malloc";
   const test::TempFolder folder;
   MetricsWriter metrics(folder / "metrics.jsonl", 0);
   TensorBoardWriter board(folder.path(), 0);
@@ -24,6 +26,35 @@ TEST(Steady, MetricsAllocateNothing) {
     board.write(eval);
   }
   EXPECT_EQ(test::allocations, before);
+}
+
+class SteadyExample : public ::testing::TestWithParam<std::string> {};
+
+INSTANTIATE_TEST_SUITE_P(All,
+                         SteadyExample,
+                         ::testing::ValuesIn(test::kExamples),
+                         [](const auto& example) { return example.param; });
+
+// With loader, metrics and all, as the front door runs it.
+TEST_P(SteadyExample, StepsAllocateNothing) {
+  if (!test::kCountsAllocations) GTEST_SKIP() << "the sanitizer owns malloc";
+  const test::ExampleInputs inputs(GetParam());
+  if (!inputs.missing().empty()) GTEST_SKIP() << inputs.missing();
+  TrainRequest request;
+  request.config = inputs.config(
+      {"train.steps=50", "train.batch=8", "train.eval_every=1000", "checkpoint.every=0"});
+  // libjpeg allocates for every picture, in the loader's threads.
+  const bool own_only = GetParam() == "jpeg_folder";
+  int64_t before = -1, after = -1;
+  test::Watch watch;
+  watch.step = [&](const StepReport& report) {
+    const int64_t now = own_only ? test::own_allocations : test::allocations.load();
+    if (report.step == 4) before = now;
+    if (report.step == 50) after = now;
+  };
+  train(request, watch);
+  ASSERT_GE(before, 1);  // setting up allocates, so the count is alive
+  EXPECT_EQ(after - before, 0);
 }
 
 }  // namespace
