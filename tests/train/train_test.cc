@@ -208,7 +208,8 @@ TEST_F(KilledRun, ACorruptCheckpointGivesWayToTheOneBefore) {
   std::filesystem::resize_file(file, std::filesystem::file_size(file) - 100);
   Watch watch;
   const TrainResult resumed = resume(config_, watch);
-  EXPECT_THAT(watch.messages, testing::Contains(testing::HasSubstr("step-00000020 takes its place")));
+  EXPECT_THAT(watch.messages,
+              testing::Contains(testing::HasSubstr("step-00000020 takes its place")));
   TrainConfig whole = config_;
   whole.train.out = (folder_ / "whole").string();
   EXPECT_EQ(resumed.state_hash, run_small(whole).state_hash);
