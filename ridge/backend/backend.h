@@ -19,6 +19,9 @@ struct Choice {
   int bits = 0;      ///< Choices of one node with equal `bits` give the same bits.
 };
 
+/// Name of the choice that runs a fused node op by op: right, and no faster than the ops.
+inline constexpr std::string_view kExpandedChoice = "expanded";
+
 /// Addresses of one launch, in the order of the node's inputs and outputs. All are 64-byte aligned
 /// device memory, row-major and contiguous. The spans must stay valid until the launch has run.
 struct KernelArgs {

@@ -30,7 +30,7 @@ std::vector<Choice> KernelTable::candidates(const Node& node) const {
   return choices;
 }
 
-std::unique_ptr<NodeKernel> KernelTable::instantiate(const Node& node, size_t choice) const {
+std::unique_ptr<HostKernel> KernelTable::instantiate(const Node& node, size_t choice) const {
   const auto found = rows(node);
   check_internal(
       choice < found.size(), "choice {} of {} for node '{}'", choice, found.size(), node.site.name);

@@ -41,7 +41,7 @@ class KernelTable {
 
   std::vector<Choice> candidates(const Node& node) const;
   /// InternalError when there is no such candidate.
-  std::unique_ptr<NodeKernel> instantiate(const Node& node, size_t choice) const;
+  std::unique_ptr<HostKernel> instantiate(const Node& node, size_t choice) const;
 
  private:
   struct Row {
@@ -52,6 +52,11 @@ class KernelTable {
   std::vector<const Row*> rows(const Node& node) const;
   std::map<std::string, std::vector<Row>, std::less<>> rows_;
 };
+
+/// A kernel that runs the node's plain form, op after op, by the first kernels of `table`; its
+/// workspace holds all values in between. `table` must outlive the call. Null when the node has no
+/// plain form or an op of it no kernel.
+std::unique_ptr<HostKernel> make_expanded(const Node& node, const KernelTable& table);
 
 enum class StreamMode : uint8_t {
   kInline,  ///< Work runs in the call that queues it.

@@ -34,10 +34,18 @@ const std::vector<PassInfo>& pipeline() {
        kSame,
        merge_common,
        "after the rules, which make unequal spellings equal, and after the casts"},
+      {"remove_dead_rewritten",
+       kSame,
+       remove_dead,
+       "folding and rules leave nodes behind that nobody reads, and nobody should fuse"},
+      {"fuse_elementwise",
+       kSame,
+       fuse_elementwise,
+       "after all that looks at single ops: no pass looks into a fused node"},
       {"remove_dead_last",
        kSame,
        remove_dead,
-       "last: folding and rules leave nodes behind that nobody reads"},
+       "last: loops make constants and broadcasts for themselves"},
   };
   return passes;
 }

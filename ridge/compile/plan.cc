@@ -102,11 +102,14 @@ class EntryPlanner {
   }
 
   // The buffer of an operand that ends here and that element i of the result may overwrite.
-  std::optional<size_t> reusable_operand(const Node& node, int step) {
+  std::optional<size_t> reusable_operand(Value value, int step) {
+    const Node& node = *value.node;
     if (!options_.reuse || !node.op->traits().elementwise || node.is<Copy>()) return std::nullopt;
     for (const Value& input : node.inputs) {
       const Value from = root(input);
-      if (input.type().bytes() != node.outputs[0].bytes()) continue;
+      if (input.type().elements() != node.outputs[0].elements() ||
+          input.type().bytes() != value.type().bytes())
+        continue;
       const size_t index = buffer_of_[id(*from.node)][static_cast<size_t>(from.index)];
       if (buffers_[index].region == Region::kArena && buffers_[index].life.end == step)
         return index;
@@ -118,7 +121,7 @@ class EntryPlanner {
     if (const auto update = updates_.find(key(value)); update != updates_.end())
       return state_buffer(*update->second);
     const int end = options_.reuse ? last_use(value, step) : end_step();
-    if (const auto shared = reusable_operand(*value.node, step)) {
+    if (const auto shared = reusable_operand(value, step)) {
       buffers_[*shared].life.end = end;
       return *shared;
     }

@@ -4,9 +4,11 @@
 #include <cmath>
 
 #include "ridge/base/trace.h"
+#include "ridge/graph/ops/fused.h"
 #include "ridge/graph/ops/source.h"
 #include "ridge/graph/text.h"
 #include "ridge/graph/verify.h"
+#include "ridge/run/evaluate.h"
 
 namespace ridge {
 
@@ -174,31 +176,81 @@ bool has_infinity(const Constant& constant) {
 
 }  // namespace
 
-std::string Program::first_not_finite(size_t entry) {
-  const Graph& graph = entries().at(entry);
-  std::vector<bool> may_be_infinite(graph.nodes().size());  // made from a constant infinity: a mask
+namespace {
+
+// For each node, whether infinities in it may be meant: it is made from a constant infinity.
+std::vector<bool> made_from_infinity(const Graph& graph) {
+  std::vector<bool> made(graph.nodes().size());
   for (const auto& node : graph.nodes()) {
     bool infinite = node->is<Constant>() && has_infinity(node->op_as<Constant>());
     for (const Value& input : node->inputs)
-      infinite = infinite || may_be_infinite[static_cast<size_t>(input.node->id)];
-    may_be_infinite[static_cast<size_t>(node->id)] = infinite;
+      infinite = infinite || made[static_cast<size_t>(input.node->id)];
+    made[static_cast<size_t>(node->id)] = infinite;
   }
+  return made;
+}
+
+std::string describe_bad(const Node& node, const Tensor& tensor, bool may_be_infinite) {
+  if (!is_float(tensor.type().dtype)) return {};
+  const int64_t bad = first_bad_element(tensor, may_be_infinite);
+  if (bad < 0) return {};
+  return fmt::format(
+      "{} ({} at element {} of {})", node.site.name, tensor.at(bad), bad, to_string(tensor.type()));
+}
+
+// Which op of a fused node it was, on the data that the node had.
+std::string describe_bad_body(const Fused& op, const NamedTensors& inputs, Backend& backend) {
+  const Graph body = parse_graph(op.body, "fused body");
+  Graph open("fused");
+  std::vector<Value> values;
+  for (const auto& node : body.nodes()) {
+    std::vector<Value> operands;
+    for (const Value& operand : node->inputs)
+      operands.push_back(values[static_cast<size_t>(operand.node->id)]);
+    values.push_back({&open.add(node->op, std::move(operands), node->site), 0});
+    open.add_output(fmt::format("{}", node->id), values.back());
+  }
+  const NamedTensors all = evaluate(open, backend, inputs);
+  const std::vector<bool> may_be_infinite = made_from_infinity(open);
+  for (const auto& node : open.nodes()) {
+    const auto id = static_cast<size_t>(node->id);
+    const std::string text =
+        node->is<Input>() ? ""
+                          : describe_bad(*node, all.at(fmt::format("{}", id)), may_be_infinite[id]);
+    if (!text.empty()) return text;
+  }
+  return {};
+}
+
+}  // namespace
+
+Tensor Program::read_tensor(const void* address, const TensorType& type) {
+  Tensor tensor(type);
+  backend_.copy_to_host(*stream_, tensor.data(), address, tensor.bytes());
+  synchronize();
+  return tensor;
+}
+
+std::string Program::first_not_finite(size_t entry) {
+  const Graph& graph = entries().at(entry);
+  const std::vector<bool> may_be_infinite = made_from_infinity(graph);
   for (const Launch& step : launches_[entry]) {
-    launch(step);
     const auto id = static_cast<size_t>(step.step->node);
     const Node& node = *graph.nodes()[id];
+    NamedTensors inputs;  // of a fused node, which may write over them
+    if (node.is<Fused>())
+      for (size_t i = 0; i < node.inputs.size(); ++i)
+        inputs.emplace(fmt::format("{}", i), read_tensor(step.inputs[i], node.inputs[i].type()));
+    launch(step);
     for (size_t i = 0; i < node.outputs.size(); ++i) {
-      if (!is_float(node.outputs[i].dtype)) continue;
-      Tensor tensor(node.outputs[i]);
-      read({step.outputs[i], tensor.bytes()}, tensor.data());
-      synchronize();
-      const int64_t bad = first_bad_element(tensor, may_be_infinite[id]);
-      if (bad >= 0)
-        return fmt::format("{} ({} at element {} of {})",
-                           node.site.name,
-                           tensor.at(bad),
-                           bad,
-                           to_string(node.outputs[i]));
+      const std::string text =
+          describe_bad(node, read_tensor(step.outputs[i], node.outputs[i]), may_be_infinite[id]);
+      if (text.empty()) continue;
+      const std::string inner =
+          node.is<Fused>() ? describe_bad_body(node.op_as<Fused>(), inputs, backend_) : "";
+      // A body that masks by a constant infinity has nothing to name.
+      if (node.is<Fused>() && inner.empty()) continue;
+      return inner.empty() ? text : inner;
     }
   }
   return {};

@@ -92,6 +92,7 @@ class Program {
   void set_addresses(size_t entry);
   void* address(const Place& place) const;
   void launch(const Launch& launch);
+  Tensor read_tensor(const void* address, const TensorType& type);
 
   Backend& backend_;
   CompiledProgram compiled_;

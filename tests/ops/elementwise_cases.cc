@@ -1,5 +1,8 @@
 #include "ridge/graph/ops/activation.h"
 #include "ridge/graph/ops/elementwise.h"
+#include "ridge/graph/ops/fused.h"
+#include "ridge/graph/ops/shape.h"
+#include "ridge/graph/ops/source.h"
 #include "tests/support/op_audit.h"
 
 namespace ridge::test {
@@ -64,6 +67,20 @@ std::vector<Value> finite(CaseBuilder& b) {
   return {is_finite(b.given({b.dtype(), {5}}, {0.0, inf, -inf, std::nan(""), 1.5}))};
 }
 
+// A body with a broadcast, two results, and an operand that is read twice.
+std::vector<Value> fused_loop(CaseBuilder& b) {
+  const Value x = b.input({3, 7}), row = b.input({7}, 0.5, 2.0);
+  Graph body("fused");
+  const Value x0 = input(body, "0", x.type());
+  const Value row0 = broadcast(input(body, "1", row.type()), {3, 7});
+  const bool logical = b.dtype() == DType::kBool;
+  const Value first = logical ? logical_and(x0, row0) : x0 * row0;
+  body.add_output("0", first);
+  body.add_output("1", logical ? logical_or(first, x0) : first + x0);
+  Node& node = fused(b.graph(), body, {x, row}, b.graph().next_site("fused"));
+  return {{&node, 0}, {&node, 1}};
+}
+
 const OpSamples kSamples({
     smooth("neg", neg),
     kinked("abs", abs),
@@ -98,6 +115,7 @@ const OpSamples kSamples({
     binary("and", logical_and),
     binary("or", logical_or),
     {"where", "every dtype", where_all},
+    {"fused", "two results and a broadcast", fused_loop},
 });
 
 }  // namespace

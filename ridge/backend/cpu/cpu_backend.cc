@@ -23,9 +23,19 @@ KernelTable all_kernels() {
   return table;
 }
 
+const KernelTable& plain_kernels() {
+  static const KernelTable table = all_kernels();
+  return table;
+}
+
+KernelTable with_fused(KernelTable table) {
+  cpu::add_fused_kernels(table, plain_kernels);
+  return table;
+}
+
 class CpuBackend final : public HostBackend {
  public:
-  explicit CpuBackend(StreamMode mode) : HostBackend("cpu", all_kernels(), mode) {}
+  explicit CpuBackend(StreamMode mode) : HostBackend("cpu", with_fused(all_kernels()), mode) {}
 
   Calibration calibrate() override {
     constexpr size_t kCopyBytes = size_t{128} << 20;  // far beyond any last cache's share

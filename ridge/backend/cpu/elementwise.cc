@@ -1,6 +1,7 @@
 // Elementwise ops, activations, casts and selection: one pass over memory.
 #include "ridge/graph/ops/elementwise.h"
 
+#include "ridge/backend/cpu/block_kernel.h"
 #include "ridge/backend/cpu/cpu_isa.h"
 #include "ridge/backend/cpu/cpu_kernels.h"
 #include "ridge/backend/cpu/isa/elementwise_kernels.h"
@@ -119,56 +120,95 @@ std::unique_ptr<HostKernel> make_where(const Node& node) {
 
 const Choice kVectorized{"vectorized"};
 
-void add_unary(KernelTable& table, std::string_view name, UnaryOp op) {
-  table.add(name, kVectorized, [op](const Node& node) { return make_unary(node, op); });
-}
+struct NamedUnary {
+  std::string_view name;
+  UnaryOp op;
+};
+constexpr NamedUnary kUnaryOps[] = {
+    {Neg::kTraits.name, UnaryOp::kNeg},
+    {Abs::kTraits.name, UnaryOp::kAbs},
+    {Sign::kTraits.name, UnaryOp::kSign},
+    {Exp::kTraits.name, UnaryOp::kExp},
+    {Log::kTraits.name, UnaryOp::kLog},
+    {Tanh::kTraits.name, UnaryOp::kTanh},
+    {Erf::kTraits.name, UnaryOp::kErf},
+    {Sqrt::kTraits.name, UnaryOp::kSqrt},
+    {Rsqrt::kTraits.name, UnaryOp::kRsqrt},
+    {Sigmoid::kTraits.name, UnaryOp::kSigmoid},
+    {Relu::kTraits.name, UnaryOp::kRelu},
+    {Silu::kTraits.name, UnaryOp::kSilu},
+    {IsFinite::kTraits.name, UnaryOp::kIsFinite},
+    {LogicalNot::kTraits.name, UnaryOp::kNot},
+};
 
-void add_binary(KernelTable& table, std::string_view name, BinaryOp op) {
-  table.add(name, kVectorized, [op](const Node& node) { return make_binary(node, op); });
-}
-
-void add_unary_kernels(KernelTable& table) {
-  add_unary(table, Neg::kTraits.name, UnaryOp::kNeg);
-  add_unary(table, Abs::kTraits.name, UnaryOp::kAbs);
-  add_unary(table, Sign::kTraits.name, UnaryOp::kSign);
-  add_unary(table, Exp::kTraits.name, UnaryOp::kExp);
-  add_unary(table, Log::kTraits.name, UnaryOp::kLog);
-  add_unary(table, Tanh::kTraits.name, UnaryOp::kTanh);
-  add_unary(table, Erf::kTraits.name, UnaryOp::kErf);
-  add_unary(table, Sqrt::kTraits.name, UnaryOp::kSqrt);
-  add_unary(table, Rsqrt::kTraits.name, UnaryOp::kRsqrt);
-  add_unary(table, Sigmoid::kTraits.name, UnaryOp::kSigmoid);
-  add_unary(table, Relu::kTraits.name, UnaryOp::kRelu);
-  add_unary(table, Silu::kTraits.name, UnaryOp::kSilu);
-  add_unary(table, IsFinite::kTraits.name, UnaryOp::kIsFinite);
-  add_unary(table, LogicalNot::kTraits.name, UnaryOp::kNot);
-  table.add(Gelu::kTraits.name, kVectorized, make_gelu);
-  table.add(Cast::kTraits.name, kVectorized, make_cast);
-}
-
-void add_binary_kernels(KernelTable& table) {
-  add_binary(table, Add::kTraits.name, BinaryOp::kAdd);
-  add_binary(table, Sub::kTraits.name, BinaryOp::kSub);
-  add_binary(table, Mul::kTraits.name, BinaryOp::kMul);
-  add_binary(table, Div::kTraits.name, BinaryOp::kDiv);
-  add_binary(table, Maximum::kTraits.name, BinaryOp::kMaximum);
-  add_binary(table, Minimum::kTraits.name, BinaryOp::kMinimum);
-  add_binary(table, Equal::kTraits.name, BinaryOp::kEq);
-  add_binary(table, NotEqual::kTraits.name, BinaryOp::kNe);
-  add_binary(table, Less::kTraits.name, BinaryOp::kLt);
-  add_binary(table, LessEqual::kTraits.name, BinaryOp::kLe);
-  add_binary(table, Greater::kTraits.name, BinaryOp::kGt);
-  add_binary(table, GreaterEqual::kTraits.name, BinaryOp::kGe);
-  add_binary(table, LogicalAnd::kTraits.name, BinaryOp::kAnd);
-  add_binary(table, LogicalOr::kTraits.name, BinaryOp::kOr);
-  table.add(Where::kTraits.name, kVectorized, make_where);
-}
+struct NamedBinary {
+  std::string_view name;
+  BinaryOp op;
+};
+constexpr NamedBinary kBinaryOps[] = {
+    {Add::kTraits.name, BinaryOp::kAdd},
+    {Sub::kTraits.name, BinaryOp::kSub},
+    {Mul::kTraits.name, BinaryOp::kMul},
+    {Div::kTraits.name, BinaryOp::kDiv},
+    {Maximum::kTraits.name, BinaryOp::kMaximum},
+    {Minimum::kTraits.name, BinaryOp::kMinimum},
+    {Equal::kTraits.name, BinaryOp::kEq},
+    {NotEqual::kTraits.name, BinaryOp::kNe},
+    {Less::kTraits.name, BinaryOp::kLt},
+    {LessEqual::kTraits.name, BinaryOp::kLe},
+    {Greater::kTraits.name, BinaryOp::kGt},
+    {GreaterEqual::kTraits.name, BinaryOp::kGe},
+    {LogicalAnd::kTraits.name, BinaryOp::kAnd},
+    {LogicalOr::kTraits.name, BinaryOp::kOr},
+};
 
 }  // namespace
 
+std::optional<BlockKernel> block_kernel(const Node& node) {
+  const int dtype = node.inputs.empty() ? 0 : dtype_index(node);
+  BlockKernel kernel;
+  const auto unary = [&](UnaryOp op) {
+    kernel.unary[0] = avx2::unary_kernels.by_op[static_cast<int>(op)][dtype];
+    kernel.unary[1] = avx512::unary_kernels.by_op[static_cast<int>(op)][dtype];
+    return kernel.unary[0] == nullptr ? std::nullopt : std::optional(kernel);
+  };
+  for (const NamedUnary& known : kUnaryOps)
+    if (known.name == node.op->name()) return unary(known.op);
+  for (const NamedBinary& known : kBinaryOps) {
+    if (known.name != node.op->name()) continue;
+    kernel.binary[0] = avx2::binary_kernels.by_op[static_cast<int>(known.op)][dtype];
+    kernel.binary[1] = avx512::binary_kernels.by_op[static_cast<int>(known.op)][dtype];
+    return kernel.binary[0] == nullptr ? std::nullopt : std::optional(kernel);
+  }
+  if (node.is<Gelu>())
+    return unary(node.op_as<Gelu>().tanh ? UnaryOp::kGeluTanh : UnaryOp::kGeluErf);
+  if (node.is<Cast>()) {
+    const int to = static_cast<int>(node.outputs[0].dtype);
+    kernel.unary[0] = avx2::cast_kernels.from_to[dtype][to];
+    kernel.unary[1] = avx512::cast_kernels.from_to[dtype][to];
+    return kernel;
+  }
+  if (node.is<Where>()) {
+    const int size = std::countr_zero(size_of(node.outputs[0].dtype));
+    kernel.where[0] = avx2::binary_kernels.where[size];
+    kernel.where[1] = avx512::binary_kernels.where[size];
+    return kernel;
+  }
+  return std::nullopt;
+}
+
 void add_elementwise_kernels(KernelTable& table) {
-  add_unary_kernels(table);
-  add_binary_kernels(table);
+  for (const NamedUnary& known : kUnaryOps)
+    table.add(known.name, kVectorized, [op = known.op](const Node& node) {
+      return make_unary(node, op);
+    });
+  for (const NamedBinary& known : kBinaryOps)
+    table.add(known.name, kVectorized, [op = known.op](const Node& node) {
+      return make_binary(node, op);
+    });
+  table.add(Gelu::kTraits.name, kVectorized, make_gelu);
+  table.add(Cast::kTraits.name, kVectorized, make_cast);
+  table.add(Where::kTraits.name, kVectorized, make_where);
 }
 
 }  // namespace ridge::cpu

@@ -16,6 +16,7 @@ void register_norm(OpRegistry&);
 void register_gather(OpRegistry&);
 void register_attention(OpRegistry&);
 void register_random(OpRegistry&);
+void register_fused(OpRegistry&);
 
 const OpRegistry& registry() {
   static const OpRegistry ops = [] {
@@ -33,6 +34,7 @@ const OpRegistry& registry() {
     register_gather(r);
     register_attention(r);
     register_random(r);
+    register_fused(r);
     return r;
   }();
   return ops;

@@ -1,0 +1,22 @@
+// The vector kernels of elementwise ops on a block of elements: what fused loops are made of.
+#pragma once
+
+#include <optional>
+
+#include "ridge/backend/cpu/isa/elementwise_kernels.h"
+#include "ridge/graph/graph.h"
+
+namespace ridge::cpu {
+
+/// One of the three is set, for AVX2 at [0] and AVX-512 at [1]. A result may be written over an
+/// operand of the same element size.
+struct BlockKernel {
+  UnaryKernel unary[2] = {};
+  BinaryKernel binary[2] = {};
+  WhereKernel where[2] = {};
+};
+
+/// The kernel of an elementwise node; nothing for ops and dtypes without one.
+std::optional<BlockKernel> block_kernel(const Node& node);
+
+}  // namespace ridge::cpu
