@@ -56,7 +56,7 @@ Value batch_norm_layer(ModuleContext& context, Value x, double momentum) {
   const int64_t values = numel(x.shape()) / x.dim(-1);
   check(values > 1,
         "batch norm needs more than one value a channel to train; got {} at '{}': use a larger "
-        "batch",
+        "batch, and train.drop_last where it is the last of an epoch",
         to_string(x.type()),
         scale.node->site.name);
   const BatchNormResult result = batch_norm(x, scale, shift);
