@@ -4,6 +4,7 @@
 
 #include "ridge/compile/live_ranges.h"
 #include "ridge/run/backends.h"
+#include "ridge/train/memory_limit.h"
 
 namespace ridge {
 namespace {
@@ -55,6 +56,7 @@ EntryFacts entry_facts(const EntryPlan& entry, const Graph& graph) {
 ProgramFacts inspect_program(const TrainConfig& config) {
   ProgramFacts facts{.config = config, .task = open_task(config)};
   const auto backend = make_backend(config.train.device);
+  facts.memory_limit = apply_memory_limit(facts.config, facts.task, *backend);
   facts.program = compile_program(
       facts.task.training->program(facts.task.sizes), *backend, program_options(config));
   const Plan& plan = facts.program.plan;
@@ -67,7 +69,7 @@ ProgramFacts inspect_program(const TrainConfig& config) {
   for (const data::FieldType& field : facts.task.train_data->fields())
     facts.batch_bytes += field.bytes() * config.train.batch;
   facts.batch = analyze_batch(*facts.task.training->micro_source(),
-                              {{"B", part_size(config.train.batch, config.train.micro, 0)}},
+                              {{"B", part_size(config.train.batch, facts.config.train.micro, 0)}},
                               "B");
   return facts;
 }

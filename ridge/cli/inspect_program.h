@@ -34,6 +34,7 @@ struct EntryFacts {
 struct ProgramFacts {
   TrainConfig config;
   Task task;
+  std::string memory_limit = {};  ///< What the memory limit changed, as apply_memory_limit says.
   CompiledProgram program = {};
   std::vector<EntryFacts> entries = {};
   int64_t parameters = 0, parameter_bytes = 0;

@@ -20,6 +20,7 @@ std::string parameters_text(const ProgramFacts& facts, bool all) {
                                  grouped(facts.parameters),
                                  specs.size(),
                                  bytes_text(facts.parameter_bytes));
+  if (!facts.memory_limit.empty()) text += facts.memory_limit + "\n\n";
   text += fmt::format("{:<32} {:<20} {}\n", "parameter", "type", "starts as");
   const size_t shown = all || specs.size() <= kRows + 1 ? specs.size() : kRows;
   for (size_t i = 0; i < shown; ++i)

@@ -36,7 +36,18 @@ void add_size(std::vector<int64_t>& sizes, int64_t size) {
   if (size > 0 && std::find(sizes.begin(), sizes.end(), size) == sizes.end()) sizes.push_back(size);
 }
 
-// Every size that a batch, or a part of one, can have.
+bool has_eval_data(const data::DataOptions& options) {
+  return !options.eval_path.empty() || options.eval_fraction > 0;
+}
+
+}  // namespace
+
+ProgramOptions program_options(const TrainConfig& config) {
+  ProgramOptions options;
+  options.passes.precision = config.train.precision == "bf16" ? DType::kBF16 : DType::kF32;
+  return options;
+}
+
 nn::ProgramSizes program_sizes(const TrainConfig& config, const Task& task) {
   const RunOptions& run = config.train;
   const int64_t samples = task.train_data->size();
@@ -59,18 +70,6 @@ nn::ProgramSizes program_sizes(const TrainConfig& config, const Task& task) {
     add_size(sizes.eval, task.eval_data->size() % batch);
   }
   return sizes;
-}
-
-bool has_eval_data(const data::DataOptions& options) {
-  return !options.eval_path.empty() || options.eval_fraction > 0;
-}
-
-}  // namespace
-
-ProgramOptions program_options(const TrainConfig& config) {
-  ProgramOptions options;
-  options.passes.precision = config.train.precision == "bf16" ? DType::kBF16 : DType::kF32;
-  return options;
 }
 
 int64_t part_size(int64_t count, int64_t parts, int64_t part) {

@@ -21,6 +21,10 @@ struct Task {
 /// the data.
 Task open_task(const TrainConfig& config);
 
+/// Every size that a micro-batch, a step of one, or an evaluation batch can have. UserError when a
+/// batch is larger than the data.
+nn::ProgramSizes program_sizes(const TrainConfig& config, const Task& task);
+
 /// The passes and the plan that the configuration asks for.
 ProgramOptions program_options(const TrainConfig& config);
 

@@ -18,6 +18,7 @@
 #include "ridge/io/file.h"
 #include "ridge/run/backends.h"
 #include "ridge/train/checkpointing.h"
+#include "ridge/train/memory_limit.h"
 #include "ridge/train/metrics.h"
 #include "ridge/train/process_memory.h"
 #include "ridge/train/run_lock.h"
@@ -124,7 +125,10 @@ class Run {
         config_(request.config),
         observer_(observer),
         backend_(make_backend(config_.train.device)),
-        task_(open_task(config_)) {}
+        task_(open_task(config_)) {
+    const std::string text = apply_memory_limit(config_, task_, *backend_);
+    if (!text.empty()) observer_.on_message(text);
+  }
 
   TrainResult run();
 
@@ -139,7 +143,7 @@ class Run {
   void fill_result();
 
   const TrainRequest& request_;
-  const TrainConfig& config_;
+  TrainConfig config_;  ///< Of the request, with as many micro-batches as the memory limit asks.
   TrainObserver& observer_;
   std::unique_ptr<Backend> backend_;
   Task task_;

@@ -36,10 +36,12 @@ inline void count_allocation() {
 #ifndef RIDGE_TEST_SANITIZED
 // What they return goes back through the C library's own free: glibc exports these names for that.
 extern "C" {
+// NOLINTBEGIN(readability-identifier-naming): the names are the C library's
 void* __libc_malloc(size_t size);
 void* __libc_calloc(size_t count, size_t size);
 void* __libc_realloc(void* memory, size_t size);
 void* __libc_memalign(size_t alignment, size_t size);
+// NOLINTEND(readability-identifier-naming)
 
 void* malloc(size_t size) noexcept {
   ridge::test::count_allocation();

@@ -1,0 +1,76 @@
+// Training steps on demand: bench/training.py has them run in turn with the peer's.
+//
+//   bench_training_step CONFIG THREADS    reads a number of steps a line from stdin, runs so many
+//   and
+//                                         answers with the seconds that they took and the last
+//                                         loss; the first line that it writes describes the run.
+#include <fmt/core.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "ridge/base/clock.h"
+#include "ridge/base/parallel.h"
+#include "ridge/data/loader.h"
+#include "ridge/run/backends.h"
+#include "ridge/train/config_text.h"
+#include "ridge/train/process_memory.h"
+#include "ridge/train/session.h"
+
+namespace {
+
+int run(const std::string& path, int threads) {
+  using namespace ridge;
+  const TrainConfig config = load_config_file(path, {}).config;
+  set_num_threads(threads);
+  parallel_for(threads, 1, [](int64_t, int64_t) {});
+  const auto backend = make_backend("cpu");
+  const Task task = open_task(config);
+  int64_t before = 0;
+  ProgramOptions options = program_options(config);
+  options.before_memory = [&](const Plan&) {
+    release_free_memory();
+    before = resident_anonymous_bytes();
+  };
+  Session session(task, config, *backend, options);
+  data::Loader loader(*task.train_data,
+                      {.batch = config.train.batch, .shuffle = true, .seed = config.train.seed},
+                      config.loader);
+  release_free_memory();
+  const Plan& plan = session.program().plan();
+  fmt::print("{{\"planned\": {}, \"state\": {}, \"threads\": {}}}\n",
+             plan.total_bytes() + loader.staging_bytes(),
+             plan.state_bytes,
+             threads);
+  std::fflush(stdout);
+  int64_t step = 0;
+  for (int count; std::scanf("%d", &count) == 1;) {
+    double loss = 0;
+    const int64_t start = now_ns();
+    for (int i = 0; i < count; ++i, ++step)
+      loss = session.train_step(loader.next(), step, 1000000).loss;
+    const double seconds = static_cast<double>(now_ns() - start) * 1e-9;
+    fmt::print("{{\"seconds\": {:.9f}, \"loss\": {:.9g}, \"measured\": {}}}\n",
+               seconds,
+               loss,
+               resident_anonymous_bytes() - before);
+    std::fflush(stdout);
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 3) {
+    fmt::print(stderr, "usage: bench_training_step CONFIG THREADS\n");
+    return 2;
+  }
+  try {
+    return run(argv[1], std::atoi(argv[2]));
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "error: {}\n", error.what());
+    return 2;
+  }
+}
