@@ -19,6 +19,14 @@
 namespace ridge {
 namespace {
 
+// The reference is slow, and many times slower under a sanitizer, which looks for other things than
+// whether a model learns.
+#ifdef RIDGE_TEST_SANITIZED
+constexpr bool kLearns = false;
+#else
+constexpr bool kLearns = true;
+#endif
+
 class Example : public ::testing::TestWithParam<std::string> {};
 
 INSTANTIATE_TEST_SUITE_P(All,
@@ -36,8 +44,8 @@ TEST_P(Example, VerifiesAndLearns) {
   const test::ExampleInputs inputs(GetParam());
   if (!inputs.missing().empty()) GTEST_SKIP() << inputs.missing();
   TrainRequest request;
-  request.config = inputs.config({"train.steps=12",
-                                  "train.batch=8",
+  request.config = inputs.config({kLearns ? "train.steps=12" : "train.steps=2",
+                                  kLearns ? "train.batch=8" : "train.batch=2",
                                   "schedule.warmup=2",
                                   "train.eval_every=1000000",
                                   "data.eval_fraction=0.001",
@@ -47,6 +55,7 @@ TEST_P(Example, VerifiesAndLearns) {
   const TrainResult result = train(request, watch);
   ASSERT_EQ(watch.messages.size(), 1u);
   EXPECT_EQ(result.verified, true) << watch.messages[0];
+  if (!kLearns) return;
   ASSERT_EQ(watch.losses.size(), 12u);
   EXPECT_LT(mean(watch.losses, 8, 4), mean(watch.losses, 0, 4)) << watch.messages[0];
 }
