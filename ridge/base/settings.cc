@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <memory>
 #include <optional>
 
 #include "ridge/base/error.h"
@@ -237,9 +238,9 @@ std::string Settings::get_string(std::string_view name) const {
 Settings& settings() {
   // Never destroyed: other statics may ask while the program exits.
   static Settings* const made = [] {
-    Settings* fresh = new Settings;
-    fresh->read_environment();
-    return fresh;
+    auto fresh = std::make_unique<Settings>();
+    fresh->read_environment();  // may throw, and the next call tries again
+    return fresh.release();
   }();
   return *made;
 }
