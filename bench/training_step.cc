@@ -1,4 +1,4 @@
-// Training steps on demand: bench/training.py has them run in turn with the peer's.
+// Training steps on demand: bench/training_step.py has them run in turn with the peer's.
 //
 //   bench_training_step CONFIG THREADS    reads a number of steps a line from stdin, runs so many
 //   and

@@ -5,7 +5,7 @@ Every round runs a stretch of steps of each; the ratio is of the medians over th
 interval that order statistics give. PyTorch has its fused AdamW, its fused attention, zero_grad with
 set_to_none and as many threads; its batches lie ready in memory, Ridge's come from its loader.
 
-Usage: build/peers/bin/python bench/training.py [--threads N] [--rounds N] [--stretch SECONDS]
+Usage: build/peers/bin/python bench/training_step.py [--threads N] [--rounds N] [--stretch SECONDS]
            [--no-compile] [--json FILE] [CONFIG...]
 """
 
@@ -172,7 +172,7 @@ def main():
     parser.add_argument("configs", nargs="*", type=pathlib.Path)
     arguments = parser.parse_args()
     if not PROGRAM.exists():
-        sys.exit("training.py: build/release/bench/bench_training_step is missing; ./dev bench builds it")
+        sys.exit("training_step.py: build/release/bench/bench_training_step is missing; ./dev bench builds it")
     torch.set_num_threads(arguments.threads)
     torch.set_float32_matmul_precision("highest")
     configs = arguments.configs or sorted((ROOT / "bench" / "configs").glob("*.toml"))
