@@ -33,7 +33,7 @@ TEST(MemoryLimit, TheFewestMicroBatchesThatFitAreTaken) {
   const auto backend = make_backend("cpu");
   int64_t last = 0;
   int solved = 0;
-  for (const int64_t limit : {5, 6, 7, 8, 10, 12, 16, 24, 100}) {
+  for (const int64_t limit : {5, 7, 10, 14, 100}) {
     TrainConfig config = wide_config();
     config.train.memory_limit = limit;
     Task task = open_task(config);

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -16,6 +17,7 @@
 #include "ridge/train/inference.h"
 #include "ridge/train/stop.h"
 #include "tests/support/errors.h"
+#include "tests/support/scale.h"
 #include "tests/support/temp_folder.h"
 #include "tests/train/train_runs.h"
 
@@ -28,6 +30,7 @@ TEST(Train, SameStateForAnyNumberOfThreadsAndWorkers) {
   const int threads = num_threads();
   for (const char* kind : kKinds) {
     TrainConfig config = small_config(kind);
+    config.train.steps = std::max(12, std::min(50, cases(50)));
     set_num_threads(1);
     config.loader.workers = 0;
     const TrainResult one = run_small(config);
@@ -119,7 +122,6 @@ class KilledRun : public testing::Test {
     GTEST_SKIP() << "ThreadSanitizer does not follow a fork with threads";
 #endif
     // Threads of the pool do not survive a fork: there are none.
-    threads_ = num_threads();
     set_num_threads(1);
     config_ = small_config("gpt");
     config_.train.out = (folder_ / "run").string();
@@ -127,7 +129,7 @@ class KilledRun : public testing::Test {
     config_.checkpoint.keep = 3;
   }
   void TearDown() override { set_num_threads(threads_); }
-  int threads_ = 0;
+  int threads_ = num_threads();
   TempFolder folder_;
   TrainConfig config_;
 };
