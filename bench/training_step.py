@@ -3,7 +3,7 @@
 
 Every round runs a stretch of steps of each; the ratio is of the medians over the rounds, with the
 interval that order statistics give. PyTorch has its fused AdamW, its fused attention, zero_grad with
-set_to_none and as many threads; its batches lie ready in memory, Ridge's come from its loader.
+set_to_none and as many threads; the batches of both lie ready in memory.
 
 Usage: build/peers/bin/python bench/training_step.py [--threads N] [--rounds N] [--stretch SECONDS]
            [--no-compile] [--json FILE] [CONFIG...]
