@@ -327,8 +327,6 @@ void Run::fill_result() {
   result_.skipped = loader_->stats().skipped;
   result_.device = config_.train.device;
   result_.model = config_.model.kind;
-  for (const nn::ParameterSpec& spec : task_.training->parameters())
-    result_.parameters += spec.type.elements();
   result_.steps = progress_.step;
   result_.epochs = static_cast<double>(progress_.position.epoch) +
                    static_cast<double>(progress_.position.sample) /
@@ -359,12 +357,11 @@ TrainResult Run::run() {
   }
   open();
   const Plan& plan = session_->program().plan();
-  int64_t parameters = 0;
   for (const nn::ParameterSpec& spec : task_.training->parameters())
-    parameters += spec.type.elements();
+    result_.parameters += spec.type.elements();
   observer_.on_start({.model = config_.model.kind,
                       .device = config_.train.device,
-                      .parameters = parameters,
+                      .parameters = result_.parameters,
                       .first_step = first_step_,
                       .total_steps = total_steps_,
                       .planned_bytes = plan.total_bytes() + loader_->staging_bytes()});
