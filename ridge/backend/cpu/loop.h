@@ -1,0 +1,64 @@
+// The innermost part of fused kernels: one pass over the elements of a row, or of a piece of one.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "ridge/graph/op.h"
+
+namespace ridge::cpu {
+
+/// Values are numbered: the inputs first, in order, then one for each op.
+struct LoopInput {
+  DType dtype{};
+  bool uniform = false;  ///< One element for the whole pass; else element i belongs to step i.
+};
+
+/// An elementwise op of the graph on earlier values of the loop.
+struct LoopOp {
+  std::shared_ptr<const Op> op;
+  std::vector<int> operands;
+  DType dtype{};  ///< Of the result.
+};
+
+/// kStore keeps every element; kSum and kMax reduce over the pass in the order of `combine` in
+/// isa/lanes.h (four turns of sixteen lanes), in f64 for f64 and in f32 for f32.
+struct LoopResult {
+  enum Kind : uint8_t { kStore, kSum, kMax };
+  int value = 0;
+  Kind kind = kStore;
+};
+
+struct Loop {
+  std::vector<LoopInput> inputs;
+  std::vector<LoopOp> ops;
+  std::vector<LoopResult> results;
+};
+
+/// One pass. Stored results may lie exactly over inputs of the same element size; anything else
+/// must not overlap.
+struct LoopArgs {
+  const void* const* inputs;  ///< First elements, in the order of Loop::inputs.
+  void* const* results;       ///< First elements; the one element of reductions.
+  int64_t n = 0;              ///< At least 1.
+};
+
+/// A loop made ready to run, by any number of threads at once. All executors give the same bits.
+class LoopKernel {
+ public:
+  virtual ~LoopKernel() = default;
+  virtual void run(const LoopArgs& args) const = 0;
+};
+
+/// Block by block with the vector kernels of the ops; null where an op has none.
+std::unique_ptr<LoopKernel> make_block_loop(const Loop& loop);
+
+/// Machine code made for this loop and the instruction set in use; null where an op or dtype cannot
+/// be translated.
+std::unique_ptr<LoopKernel> make_jit_loop(const Loop& loop);
+
+/// Element by element: what the others are compared with. Null where an op has no scalar form.
+std::unique_ptr<LoopKernel> make_scalar_loop(const Loop& loop);
+
+}  // namespace ridge::cpu
