@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "ridge/backend/cpu/isa/elementwise_kernels.h"
-#include "ridge/graph/graph.h"
+#include "ridge/graph/op.h"
 
 namespace ridge::cpu {
 
@@ -16,7 +16,8 @@ struct BlockKernel {
   WhereKernel where[2] = {};
 };
 
-/// The kernel of an elementwise node; nothing for ops and dtypes without one.
-std::optional<BlockKernel> block_kernel(const Node& node);
+/// The kernel of an elementwise op whose first input is `input` and whose result is `output`;
+/// nothing for ops and dtypes without one.
+std::optional<BlockKernel> block_kernel(const Op& op, DType input, DType output);
 
 }  // namespace ridge::cpu

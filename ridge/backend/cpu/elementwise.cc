@@ -164,32 +164,32 @@ constexpr NamedBinary kBinaryOps[] = {
 
 }  // namespace
 
-std::optional<BlockKernel> block_kernel(const Node& node) {
-  const int dtype = node.inputs.empty() ? 0 : dtype_index(node);
+std::optional<BlockKernel> block_kernel(const Op& op, DType input, DType output) {
+  const int dtype = static_cast<int>(input);
   BlockKernel kernel;
-  const auto unary = [&](UnaryOp op) {
-    kernel.unary[0] = avx2::unary_kernels.by_op[static_cast<int>(op)][dtype];
-    kernel.unary[1] = avx512::unary_kernels.by_op[static_cast<int>(op)][dtype];
+  const auto unary = [&](UnaryOp known) {
+    kernel.unary[0] = avx2::unary_kernels.by_op[static_cast<int>(known)][dtype];
+    kernel.unary[1] = avx512::unary_kernels.by_op[static_cast<int>(known)][dtype];
     return kernel.unary[0] == nullptr ? std::nullopt : std::optional(kernel);
   };
   for (const NamedUnary& known : kUnaryOps)
-    if (known.name == node.op->name()) return unary(known.op);
+    if (known.name == op.name()) return unary(known.op);
   for (const NamedBinary& known : kBinaryOps) {
-    if (known.name != node.op->name()) continue;
+    if (known.name != op.name()) continue;
     kernel.binary[0] = avx2::binary_kernels.by_op[static_cast<int>(known.op)][dtype];
     kernel.binary[1] = avx512::binary_kernels.by_op[static_cast<int>(known.op)][dtype];
     return kernel.binary[0] == nullptr ? std::nullopt : std::optional(kernel);
   }
-  if (node.is<Gelu>())
-    return unary(node.op_as<Gelu>().tanh ? UnaryOp::kGeluTanh : UnaryOp::kGeluErf);
-  if (node.is<Cast>()) {
-    const int to = static_cast<int>(node.outputs[0].dtype);
+  if (const auto* gelu = dynamic_cast<const Gelu*>(&op))
+    return unary(gelu->tanh ? UnaryOp::kGeluTanh : UnaryOp::kGeluErf);
+  if (dynamic_cast<const Cast*>(&op) != nullptr) {
+    const int to = static_cast<int>(output);
     kernel.unary[0] = avx2::cast_kernels.from_to[dtype][to];
     kernel.unary[1] = avx512::cast_kernels.from_to[dtype][to];
     return kernel;
   }
-  if (node.is<Where>()) {
-    const int size = std::countr_zero(size_of(node.outputs[0].dtype));
+  if (dynamic_cast<const Where*>(&op) != nullptr) {
+    const int size = std::countr_zero(size_of(output));
     kernel.where[0] = avx2::binary_kernels.where[size];
     kernel.where[1] = avx512::binary_kernels.where[size];
     return kernel;

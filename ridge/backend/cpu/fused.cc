@@ -5,9 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "ridge/backend/cpu/block_kernel.h"
-#include "ridge/backend/cpu/cpu_isa.h"
 #include "ridge/backend/cpu/cpu_kernels.h"
+#include "ridge/backend/cpu/loop.h"
 #include "ridge/base/parallel.h"
 #include "ridge/graph/ops/shape.h"
 #include "ridge/graph/ops/source.h"
@@ -19,23 +18,7 @@ namespace {
 
 constexpr int64_t kBlock = 512;    // elements of a block
 constexpr int64_t kGrain = 16384;  // elements a thread takes at a time
-constexpr int kMaxSlots = 64;      // blocks that a body may need
-constexpr size_t kSlotBytes = kBlock * sizeof(double);
-
-// Where a value of the body lies while a block is computed.
-struct Operand {
-  enum Kind : uint8_t { kInput, kOutput, kSlot };
-  Kind kind = kSlot;
-  int index = 0;
-  size_t size = 0;  // of an element
-};
-
-// One op on a block.
-struct Instruction {
-  BlockKernel kernel;
-  Operand operands[3];
-  Operand result;
-};
+constexpr size_t kMostFills = 32;
 
 // How element e of the domain reads a smaller tensor: dimensions from the innermost out, the stride
 // in elements.
@@ -46,20 +29,12 @@ struct BroadcastMap {
   std::vector<Axis> axes;
 };
 
-// A slot that is filled from an input for every block.
+// A broadcast input, read as a stream that is filled for every block.
 struct Fill {
-  int input = 0;
-  int slot = 0;
+  size_t input = 0;   // of the loop
+  size_t source = 0;  // of the node
   size_t size = 0;
   BroadcastMap map;
-};
-
-// A slot whose elements are all the same: a constant, or an input of one element.
-struct Uniform {
-  int slot = 0;
-  int input = -1;
-  size_t size = 0;
-  std::byte value[sizeof(double)] = {};
 };
 
 template <typename T>
@@ -135,205 +110,105 @@ BroadcastMap broadcast_map(const Shape& from, const Shape& to) {
   return map;
 }
 
-class BlockProgram {
+// A body as a loop, and how its inputs are read.
+class FusedProgram {
  public:
   // Leaves is_complete() false where an op has no block kernel or the body is too large.
-  explicit BlockProgram(const Node& node) {
+  explicit FusedProgram(const Node& node) {
     const Graph body = parse_graph(node.op_as<Fused>().body, "fused body");
     count_ = node.outputs[0].elements();
-    last_read_.resize(body.nodes().size());
-    operands_.resize(body.nodes().size());
-    for (const auto& value : body.nodes())
-      for (const Value& input : value->inputs)
-        last_read_[static_cast<size_t>(input.node->id)] = value->id;
-    find_outputs(body);
-    for (const auto& value : body.nodes())
-      if (complete_) add(*value);
-    complete_ = complete_ && slots_ <= kMaxSlots;
+    std::vector<int> value_of(body.nodes().size(), -1);
+    for (const auto& each : body.nodes())
+      if (is_loop_input(*each) && each->outputs[0].shape == node.outputs[0].shape)
+        value_of[id(*each)] = add_input(*each);
+    for (const auto& each : body.nodes())
+      if (!is_loop_input(*each)) value_of[id(*each)] = add_op(*each, value_of);
+    for (const Output& output : body.outputs())
+      loop_.results.push_back({value_of[id(*output.value.node)]});
+    if (fills_.size() <= kMostFills) kernel_ = make_block_loop(loop_);
   }
 
-  bool is_complete() const { return complete_; }
+  bool is_complete() const { return kernel_ != nullptr; }
 
   void run(const KernelArgs& args) const {
-    const int isa = for_isa(0, 1);
-    parallel_for(count_, kGrain, [&](int64_t begin, int64_t end) { run(args, isa, begin, end); });
+    parallel_for(count_, kGrain, [&](int64_t begin, int64_t end) { run_chunk(args, begin, end); });
   }
 
  private:
+  static constexpr size_t kMostArgs = size_t{1} << 10;
+
   static size_t id(const Node& node) { return static_cast<size_t>(node.id); }
 
-  void find_outputs(const Graph& body) {
-    output_of_.assign(body.nodes().size(), -1);
-    for (size_t i = 0; i < body.outputs().size(); ++i) {
-      const Node& made = *body.outputs()[i].value.node;
-      // A value that is two results is copied to the second.
-      if (output_of_[id(made)] >= 0)
-        extra_outputs_.push_back({static_cast<int>(i), made.id});
-      else
-        output_of_[id(made)] = static_cast<int>(i);
-      last_read_[id(made)] = static_cast<int>(body.nodes().size());
-    }
-    // Results may lie over inputs of domain shape: they are written where no later instruction
-    // reads an input.
-    for (const auto& node : body.nodes())
-      for (const Value& input : node->inputs)
-        if (input.node->is<Input>() && !node->is<Broadcast>()) last_input_read_ = node->id;
+  // Smaller inputs are read by broadcasts alone.
+  static bool is_loop_input(const Node& node) { return node.is<Input>() || node.is<Broadcast>(); }
+
+  int add_input(const Node& node) {
+    const Node& source = node.is<Broadcast>() ? *node.inputs[0].node : node;
+    const size_t index = std::stoul(source.op_as<Input>().input_name);
+    const bool is_uniform = source.outputs[0].elements() == 1;
+    const DType dtype = node.outputs[0].dtype;
+    const size_t input = loop_.inputs.size();
+    loop_.inputs.push_back({dtype, is_uniform});
+    sources_.push_back({index, is_uniform ? 0 : size_of(dtype)});
+    if (node.is<Broadcast>() && !is_uniform)
+      fills_.push_back({input,
+                        index,
+                        size_of(dtype),
+                        broadcast_map(source.outputs[0].shape, node.outputs[0].shape)});
+    return static_cast<int>(input);
   }
 
-  int new_slot() {
-    if (!free_.empty()) {
-      const int slot = free_.back();
-      free_.pop_back();
-      return slot;
-    }
-    return slots_++;
+  int add_op(const Node& node, const std::vector<int>& value_of) {
+    LoopOp op{.op = node.op, .operands = {}, .dtype = node.outputs[0].dtype};
+    for (const Value& input : node.inputs) op.operands.push_back(value_of[id(*input.node)]);
+    loop_.ops.push_back(std::move(op));
+    return static_cast<int>(loop_.inputs.size() + loop_.ops.size()) - 1;
   }
 
-  void add(const Node& node) {
-    const size_t size = size_of(node.outputs[0].dtype);
-    Operand& own = operands_[id(node)];
-    if (node.is<Input>()) {
-      own = {Operand::kInput, static_cast<int>(std::stoul(node.op_as<Input>().input_name)), size};
-    } else if (node.is<Constant>()) {
-      own = {Operand::kSlot, slots_++, size};
-      Tensor one({node.outputs[0].dtype, {}});
-      const auto& constant = node.op_as<Constant>();
-      one.set(0,
-              constant.values.empty() ? static_cast<double>(constant.ints[0]) : constant.values[0]);
-      if (constant.dtype == DType::kI64) one.span<int64_t>()[0] = constant.ints[0];
-      Uniform uniform{.slot = own.index, .input = -1, .size = size};
-      std::memcpy(uniform.value, one.data(), size);
-      uniforms_.push_back(uniform);
-    } else if (node.is<Broadcast>()) {
-      own = {Operand::kSlot, slots_++, size};
-      const Value from = node.inputs[0];
-      const int input = operands_[id(*from.node)].index;
-      if (from.type().elements() == 1)
-        uniforms_.push_back({.slot = own.index, .input = input, .size = size});
-      else
-        fills_.push_back(
-            {input, own.index, size, broadcast_map(from.shape(), node.outputs[0].shape)});
-    } else {
-      add_instruction(node, own);
-    }
-    store_if_output(node, own);
+  void run_chunk(const KernelArgs& args, int64_t begin, int64_t end) const {
+    const int64_t step = fills_.empty() ? end - begin : kBlock;
+    for (int64_t at = begin; at < end; at += step) run_block(args, at, std::min(step, end - at));
   }
 
-  void add_instruction(const Node& node, Operand& own) {
-    const auto kernel = block_kernel(node);
-    if (!kernel) {
-      complete_ = false;
-      return;
-    }
-    Instruction instruction{.kernel = *kernel, .operands = {}, .result = {}};
-    for (size_t i = 0; i < node.inputs.size(); ++i)
-      instruction.operands[i] = operands_[id(*node.inputs[i].node)];
-    // Slots of operands that end here are free again, but only after this instruction.
-    const int output = output_of_[id(node)];
-    const size_t size = size_of(node.outputs[0].dtype);
-    own = output >= 0 && node.id >= last_input_read_ ? Operand{Operand::kOutput, output, size}
-                                                     : Operand{Operand::kSlot, new_slot(), size};
-    instruction.result = own;
-    instructions_.push_back(instruction);
-    for (const Value& input : node.inputs) {
-      const Operand& operand = operands_[id(*input.node)];
-      const bool is_computed = is_fusible(*input.node);
-      const bool is_free_now = std::find(free_.begin(), free_.end(), operand.index) != free_.end();
-      if (operand.kind == Operand::kSlot && is_computed && !is_free_now &&
-          last_read_[id(*input.node)] == node.id)
-        free_.push_back(operand.index);
-    }
-  }
-
-  void store_if_output(const Node& node, const Operand& own) {
-    if (const int output = output_of_[id(node)]; output >= 0 && own.kind != Operand::kOutput)
-      stored_.push_back({output, own});
-    for (const auto& [output, made] : extra_outputs_)
-      if (made == node.id) stored_.push_back({output, own});
-  }
-
-  struct Chunk {
-    const KernelArgs& args;
-    std::byte* slots;
-    int64_t at = 0;  // first element of the block
-  };
-
-  static std::byte* address(const Operand& operand, const Chunk& chunk) {
-    const auto offset = static_cast<size_t>(chunk.at) * operand.size;
-    const auto index = static_cast<size_t>(operand.index);
-    if (operand.kind == Operand::kSlot) return chunk.slots + index * kSlotBytes;
-    if (operand.kind == Operand::kOutput)
-      return static_cast<std::byte*>(chunk.args.outputs[index]) + offset;
-    return static_cast<std::byte*>(const_cast<void*>(chunk.args.inputs[index])) + offset;
-  }
-
-  void run(const KernelArgs& args, int isa, int64_t begin, int64_t end) const {
-    alignas(64) std::byte slots[kMaxSlots * kSlotBytes];
-    Chunk chunk{args, slots};
-    for (const Uniform& uniform : uniforms_) {
-      const void* value =
-          uniform.input < 0 ? uniform.value : args.inputs[static_cast<size_t>(uniform.input)];
-      fill_uniform(slots + static_cast<size_t>(uniform.slot) * kSlotBytes,
-                   value,
-                   uniform.size,
-                   std::min(kBlock, end - begin));
-    }
-    for (chunk.at = begin; chunk.at < end; chunk.at += kBlock)
-      run_block(chunk, isa, std::min(kBlock, end - chunk.at));
-  }
-
-  void run_block(const Chunk& chunk, int isa, int64_t n) const {
-    for (const Fill& fill : fills_)
+  void run_block(const KernelArgs& args, int64_t begin, int64_t n) const {
+    alignas(64) std::byte filled[kMostFills][kBlock * sizeof(double)];
+    const void* inputs[kMostArgs];
+    void* results[kMostArgs];
+    for (size_t i = 0; i < sources_.size(); ++i)
+      inputs[i] = static_cast<const std::byte*>(args.inputs[sources_[i].index]) +
+                  static_cast<size_t>(begin) * sources_[i].step;
+    for (size_t i = 0; i < loop_.results.size(); ++i)
+      results[i] =
+          static_cast<std::byte*>(args.outputs[i]) + static_cast<size_t>(begin) * result_size(i);
+    for (size_t i = 0; i < fills_.size(); ++i) {
+      const Fill& fill = fills_[i];
       fill_broadcast(
-          chunk.slots + static_cast<size_t>(fill.slot) * kSlotBytes,
-          static_cast<const std::byte*>(chunk.args.inputs[static_cast<size_t>(fill.input)]),
-          fill,
-          chunk.at,
-          n);
-    for (const Instruction& i : instructions_) {
-      const void* a = address(i.operands[0], chunk);
-      void* y = address(i.result, chunk);
-      if (i.kernel.unary[isa] != nullptr)
-        i.kernel.unary[isa](a, y, n);
-      else if (i.kernel.binary[isa] != nullptr)
-        i.kernel.binary[isa](a, address(i.operands[1], chunk), y, n);
-      else
-        i.kernel.where[isa](reinterpret_cast<const Bool8*>(a),
-                            address(i.operands[1], chunk),
-                            address(i.operands[2], chunk),
-                            y,
-                            n);
+          filled[i], static_cast<const std::byte*>(args.inputs[fill.source]), fill, begin, n);
+      inputs[fill.input] = filled[i];
     }
-    for (const Stored& store : stored_)
-      std::memcpy(address({Operand::kOutput, store.output, store.from.size}, chunk),
-                  address(store.from, chunk),
-                  static_cast<size_t>(n) * store.from.size);
+    kernel_->run({inputs, results, n});
   }
 
-  struct Stored {
-    int output = 0;
-    Operand from;
-  };
-  struct ExtraOutput {
-    int output = 0;
-    int made = 0;
+  size_t result_size(size_t i) const {
+    const auto value = static_cast<size_t>(loop_.results[i].value);
+    const size_t inputs = loop_.inputs.size();
+    return size_of(value < inputs ? loop_.inputs[value].dtype : loop_.ops[value - inputs].dtype);
+  }
+
+  struct Source {
+    size_t index = 0;  // of the node's input
+    size_t step = 0;   // bytes from one element to the next
   };
 
   int64_t count_ = 0;
-  bool complete_ = true;
-  int slots_ = 0;
-  int last_input_read_ = -1;
-  std::vector<int> free_, last_read_, output_of_;
-  std::vector<ExtraOutput> extra_outputs_;
-  std::vector<Operand> operands_;  // by body node
-  std::vector<Instruction> instructions_;
-  std::vector<Uniform> uniforms_;
+  Loop loop_;
+  std::vector<Source> sources_;  // by input of the loop
   std::vector<Fill> fills_;
-  std::vector<Stored> stored_;
+  std::unique_ptr<LoopKernel> kernel_;
 };
 
-std::shared_ptr<const BlockProgram> block_program(const Node& node) {
-  auto program = std::make_shared<const BlockProgram>(node);
+std::shared_ptr<const FusedProgram> fused_program(const Node& node) {
+  auto program = std::make_shared<const FusedProgram>(node);
   return program->is_complete() ? program : nullptr;
 }
 
@@ -345,9 +220,9 @@ void add_fused_kernels(KernelTable& table, const KernelTable& (*plain)()) {
       {"blocks"},
       [](const Node& node) {
         return std::make_unique<HostKernel>(
-            [program = block_program(node)](const KernelArgs& args) { program->run(args); });
+            [program = fused_program(node)](const KernelArgs& args) { program->run(args); });
       },
-      [](const Node& node) { return block_program(node) != nullptr; });
+      [](const Node& node) { return fused_program(node) != nullptr; });
   table.add(Fused::kTraits.name, {std::string(kExpandedChoice)}, [plain](const Node& node) {
     return make_expanded(node, plain());
   });

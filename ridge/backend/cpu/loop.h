@@ -15,7 +15,8 @@ struct LoopInput {
   bool uniform = false;  ///< One element for the whole pass; else element i belongs to step i.
 };
 
-/// An elementwise op of the graph on earlier values of the loop.
+/// An elementwise op of the graph on earlier values of the loop; or a constant of one number, which
+/// has no operands.
 struct LoopOp {
   std::shared_ptr<const Op> op;
   std::vector<int> operands;
@@ -23,7 +24,7 @@ struct LoopOp {
 };
 
 /// kStore keeps every element; kSum and kMax reduce over the pass in the order of `combine` in
-/// isa/lanes.h (four turns of sixteen lanes), in f64 for f64 and in f32 for f32.
+/// isa/lanes.h (four turns of sixteen lanes); their values are f64 or f32, as their results.
 struct LoopResult {
   enum Kind : uint8_t { kStore, kSum, kMax };
   int value = 0;

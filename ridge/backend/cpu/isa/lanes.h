@@ -254,24 +254,45 @@ struct Larger {
   static constexpr A kNeutral = A(-__builtin_inf());
 };
 
-// Combines n >= 1 terms. term(i, count) gives the lanes of elements [i, i + count), padded with
-// Op's neutral element where count < 16. Four accumulators take turns; terms keep their place in
-// the tree whatever the machine.
+// Four accumulators of sixteen lanes that take turns; terms keep their place in the tree whatever
+// the machine. Combining piece after piece gives the bits of the whole, where all pieces but the
+// last are multiples of kStep.
+template <class Op, typename A>
+struct Turns {
+  static constexpr int kTurns = 4;
+  static constexpr int kStep = kTurns * kLanes;
+  Lanes<A> sum[kTurns];
+
+  Turns() {
+    for (int k = 0; k < kTurns; ++k) sum[k] = Lanes<A>::all(Op::template kNeutral<A>);
+  }
+
+  // Combines n terms. term(i, count) gives the lanes of elements [i, i + count), padded with Op's
+  // neutral element where count < 16.
+  template <class Term>
+  void add(int64_t n, Term term) {
+    int64_t i = 0;
+    for (; i + kStep <= n; i += kStep)
+      for (int k = 0; k < kTurns; ++k) sum[k] = Op::of(sum[k], term(i + k * kLanes, kLanes));
+    for (int k = 0; k < kTurns; ++k) {
+      const int64_t left = n - i - k * kLanes;
+      if (left > 0)
+        sum[k] =
+            Op::of(sum[k], term(i + k * kLanes, static_cast<int>(left < kLanes ? left : kLanes)));
+    }
+  }
+
+  A result() const {
+    return Op::of(Op::of(sum[0], sum[1]), Op::of(sum[2], sum[3])).template combined<Op>();
+  }
+};
+
+// Combines n >= 1 terms, as Turns does.
 template <class Op, typename A, class Term>
 A combine(int64_t n, Term term) {
-  constexpr int kTurns = 4;
-  Lanes<A> sum[kTurns];
-  for (int k = 0; k < kTurns; ++k) sum[k] = Lanes<A>::all(Op::template kNeutral<A>);
-  int64_t i = 0;
-  for (; i + kTurns * kLanes <= n; i += kTurns * kLanes)
-    for (int k = 0; k < kTurns; ++k) sum[k] = Op::of(sum[k], term(i + k * kLanes, kLanes));
-  for (int k = 0; k < kTurns; ++k) {
-    const int64_t left = n - i - k * kLanes;
-    if (left > 0)
-      sum[k] =
-          Op::of(sum[k], term(i + k * kLanes, static_cast<int>(left < kLanes ? left : kLanes)));
-  }
-  return Op::of(Op::of(sum[0], sum[1]), Op::of(sum[2], sum[3])).template combined<Op>();
+  Turns<Op, A> turns;
+  turns.add(n, term);
+  return turns.result();
 }
 
 // Elements i to i + count of x.
