@@ -32,6 +32,8 @@ Graph::Graph(Graph&& other) noexcept { *this = std::move(other); }
 Graph& Graph::operator=(Graph&& other) noexcept {
   name_ = std::move(other.name_);
   nodes_ = std::move(other.nodes_);
+  inputs_ = std::move(other.inputs_);
+  input_of_name_ = std::move(other.input_of_name_);
   outputs_ = std::move(other.outputs_);
   binding_ = std::move(other.binding_);
   scope_ = std::move(other.scope_);
@@ -97,7 +99,12 @@ Node& Graph::add(std::shared_ptr<const Op> op, std::vector<Value> inputs, Site s
     throw UserError(fmt::format("{}, at site '{}'", error.message(), node->site.name), error.fix());
   }
   nodes_.push_back(std::move(node));
-  return *nodes_.back();
+  Node& added = *nodes_.back();
+  if (added.is<Input>()) {
+    inputs_.push_back(&added);
+    input_of_name_.try_emplace(added.op_as<Input>().input_name, &added);
+  }
+  return added;
 }
 
 void Graph::add_output(std::string name, Value value, std::string updates) {
@@ -126,17 +133,9 @@ void Graph::add_output(std::string name, Value value, std::string updates) {
   outputs_.push_back({std::move(name), value, std::move(updates)});
 }
 
-std::vector<Node*> Graph::inputs() const {
-  std::vector<Node*> found;
-  for (const auto& node : nodes_)
-    if (node->is<Input>()) found.push_back(node.get());
-  return found;
-}
-
 Node* Graph::find_input(std::string_view name) const {
-  for (Node* node : inputs())
-    if (node->op_as<Input>().input_name == name) return node;
-  return nullptr;
+  const auto found = input_of_name_.find(std::string(name));
+  return found == input_of_name_.end() ? nullptr : found->second;
 }
 
 Graph Graph::clone() const {

@@ -86,7 +86,7 @@ class Graph {
   void add_output(std::string name, Value value, std::string updates = {});
 
   /// The nodes of op `input`, in order.
-  std::vector<Node*> inputs() const;
+  const std::vector<Node*>& inputs() const { return inputs_; }
   /// The input of that name, or null.
   Node* find_input(std::string_view name) const;
 
@@ -102,6 +102,8 @@ class Graph {
 
   std::string name_;
   std::vector<std::unique_ptr<Node>> nodes_;
+  std::vector<Node*> inputs_;
+  std::unordered_map<std::string, Node*> input_of_name_;
   std::vector<Output> outputs_;
   Binding binding_;
   std::string scope_;
