@@ -20,6 +20,7 @@ import tomllib
 
 import torch
 import torch.nn.functional as F
+import torchvision
 from torch import nn
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -66,6 +67,16 @@ def make_mlp(m, inputs):
     return nn.Sequential(*layers, nn.Linear(width, m["outputs"]))
 
 
+def make_image_model(m):
+    if m["kind"] == "mobilenetv2":
+        model = torchvision.models.mobilenet_v2(num_classes=m["outputs"], dropout=m["dropout"])
+    else:
+        model = torchvision.models.resnet18(num_classes=m["outputs"])
+        model.conv1, model.maxpool = nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.Identity()
+        nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")
+    return model.to(memory_format=torch.channels_last)
+
+
 class Peer:
     """Training steps of PyTorch on batches made beforehand."""
 
@@ -77,6 +88,11 @@ class Peer:
             shape = (16, batch, data["shape"][0])
             self.x = torch.randint(0, model["vocab"], shape)
             self.y = torch.randint(0, model["vocab"], shape)
+        elif model["kind"] in ("resnet18", "mobilenetv2"):
+            self.model = make_image_model(model)
+            # Channels last, as the model: images that lie as (height, width, channels).
+            self.x = torch.randn(16, batch, *data["shape"]).permute(0, 1, 4, 2, 3)
+            self.y = torch.randint(0, model["outputs"], (16, batch))
         else:
             self.model = make_mlp(model, data["shape"][0])
             self.x = torch.randn(16, batch, data["shape"][0])

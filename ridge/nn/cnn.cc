@@ -3,9 +3,7 @@
 #include <algorithm>
 
 #include "ridge/graph/ops/activation.h"
-#include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/pool.h"
-#include "ridge/graph/ops/shape.h"
 #include "ridge/nn/layers.h"
 
 namespace ridge::nn {
@@ -13,9 +11,7 @@ namespace ridge::nn {
 Cnn::Cnn(const ModelOptions& options, const SampleTypes& sample) : Model(options, sample) {
   const CnnOptions& cnn = options.cnn;
   const Shape& image = sample.x.shape;
-  check(image.size() == 2 || image.size() == 3,
-        "cnn: a sample must be an image (H, W, C) or (H, W); got {}",
-        to_string(sample.x));
+  check_image();
   check(!cnn.widths.empty(), "cnn: widths is empty: give one number of channels a stage");
   check(cnn.widths.size() <= 32, "cnn: {} stages; at most 32 are possible", cnn.widths.size());
   for (int64_t width : cnn.widths)
@@ -46,10 +42,11 @@ Cnn::Cnn(const ModelOptions& options, const SampleTypes& sample) : Model(options
 
 Value Cnn::logits(ModuleContext& context, Value x) const {
   const CnnOptions& cnn = options().cnn;
-  Shape shape = x.shape();
-  if (shape.size() == 3) shape.push_back(1);
-  Value h = reshape(cast(x, dtype()), shape);
-  ResidualOptions residual{cnn.widths[0], cnn.stem_stride, cnn.batch_norm, cnn.momentum};
+  Value h = image_of(x);
+  ResidualOptions residual{.channels = cnn.widths[0],
+                           .stride = cnn.stem_stride,
+                           .batch_norm = cnn.batch_norm,
+                           .momentum = cnn.momentum};
   {
     const ModuleContext::Scope scope(context, "stem");
     h = relu(conv_norm(context, h, residual));

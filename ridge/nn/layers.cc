@@ -37,13 +37,21 @@ Value linear(ModuleContext& context, Value x, int64_t outputs, WeightOptions opt
 
 Value conv(ModuleContext& context, Value x, int64_t channels, ConvOptions options) {
   const int64_t kernel = options.kernel, pad = kernel / 2;
-  const Initializer init = Initializer::fan_in(kernel * kernel * x.dim(3));
-  const Value weight = context.parameter("weight", {kernel, kernel, x.dim(3), channels}, init);
+  check(options.groups >= 1 && x.dim(3) % options.groups == 0,
+        "conv: {} groups do not divide the {} channels",
+        options.groups,
+        x.dim(3));
+  const int64_t inputs = x.dim(3) / options.groups;
+  const Initializer fan_in = Initializer::fan_in(kernel * kernel * inputs);
+  const Initializer init = options.start == ConvStart::kFanIn
+                               ? fan_in
+                               : Initializer::fan_out(kernel * kernel * channels);
+  const Value weight = context.parameter("weight", {kernel, kernel, inputs, channels}, init);
   WindowFields window;
   window.stride = {options.stride, options.stride};
   window.padding = {pad, pad, pad, pad};
-  const Value y = conv2d(x, weight, window);
-  return options.bias ? add_bias(context, y, init) : y;
+  const Value y = conv2d(x, weight, window, options.groups);
+  return options.bias ? add_bias(context, y, fan_in) : y;
 }
 
 Value batch_norm_layer(ModuleContext& context, Value x, double momentum) {
@@ -117,7 +125,10 @@ Value conv_norm(ModuleContext& context, Value x, const ResidualOptions& options,
     y = conv(context,
              x,
              options.channels,
-             {.kernel = kernel, .stride = options.stride, .bias = !options.batch_norm});
+             {.kernel = kernel,
+              .stride = options.stride,
+              .bias = !options.batch_norm,
+              .start = options.start});
   }
   if (!options.batch_norm) return y;
   const ModuleContext::Scope scope(context, "norm");

@@ -18,15 +18,21 @@ struct WeightOptions {
 /// and "bias" (outputs).
 Value linear(ModuleContext& context, Value x, int64_t outputs, WeightOptions options = {});
 
+/// What the first weights of a convolution go by: the products that an output sums, or those that
+/// an input enters.
+enum class ConvStart : uint8_t { kFanIn, kFanOut };
+
 /// A square window with the padding that keeps the size at stride 1.
 struct ConvOptions {
   int64_t kernel = 3;  ///< Odd.
   int64_t stride = 1;
+  int64_t groups = 1;
   bool bias = true;
+  ConvStart start = ConvStart::kFanIn;
 };
 
 /// x (B, H, W, C) -> (B, ceil(H / stride), ceil(W / stride), channels): "weight" (kernel, kernel,
-/// C, channels) and "bias" (channels).
+/// C / groups, channels) and "bias" (channels).
 Value conv(ModuleContext& context, Value x, int64_t channels, ConvOptions options = {});
 
 /// x (..., C): "scale", "shift", and the running "mean" and "variance" (C). In training the batch's
@@ -67,6 +73,7 @@ struct ResidualOptions {
   int64_t stride = 1;
   bool batch_norm = true;
   double momentum = 0.1;
+  ConvStart start = ConvStart::kFanIn;
 };
 
 /// A 3x3 convolution, with bias only without batch norm, then batch norm.

@@ -1,8 +1,12 @@
 #include "ridge/nn/model.h"
 
+#include "ridge/graph/ops/elementwise.h"
+#include "ridge/graph/ops/shape.h"
 #include "ridge/nn/cnn.h"
 #include "ridge/nn/gpt.h"
 #include "ridge/nn/mlp.h"
+#include "ridge/nn/mobilenet.h"
+#include "ridge/nn/resnet.h"
 
 namespace ridge::nn {
 
@@ -27,6 +31,20 @@ void Model::check_head(int64_t outputs, double dropout) const {
           to_string(y));
 }
 
+void Model::check_image() const {
+  const size_t rank = sample_.x.shape.size();
+  check(rank == 2 || rank == 3,
+        "{}: a sample must be an image (H, W, C) or (H, W); got {}",
+        kind(),
+        to_string(sample_.x));
+}
+
+Value Model::image_of(Value x) const {
+  Shape shape = x.shape();
+  if (shape.size() == 3) shape.push_back(1);
+  return reshape(cast(x, dtype()), shape);
+}
+
 std::unique_ptr<Model> make_model(const ModelOptions& options, const SampleTypes& sample) {
   check_type(sample.x, "sample x");
   check_type(sample.y, "sample y");
@@ -34,8 +52,11 @@ std::unique_ptr<Model> make_model(const ModelOptions& options, const SampleTypes
   check(sample.y.dtype != DType::kBool, "model: y must hold labels or floats; got bool");
   if (options.kind == "mlp") return std::make_unique<Mlp>(options, sample);
   if (options.kind == "cnn") return std::make_unique<Cnn>(options, sample);
+  if (options.kind == "resnet18") return std::make_unique<ResNet18>(options, sample);
+  if (options.kind == "mobilenetv2") return std::make_unique<MobileNetV2>(options, sample);
   if (options.kind == "gpt") return std::make_unique<Gpt>(options, sample);
-  throw UserError(fmt::format("model: unknown kind '{}'", options.kind), "choose mlp, cnn or gpt");
+  throw UserError(fmt::format("model: unknown kind '{}'", options.kind),
+                  "choose mlp, cnn, resnet18, mobilenetv2 or gpt");
 }
 
 }  // namespace ridge::nn

@@ -41,6 +41,10 @@ class Model {
   void check_dropout(double p) const;
   /// The same for a head of one prediction a sample, whose `outputs` must go with y.
   void check_head(int64_t outputs, double dropout) const;
+  /// The same for a sample that must be an image (H, W, C), or (H, W) with one channel.
+  void check_image() const;
+  /// x (B, H, W, C) or (B, H, W) -> (B, H, W, C) of the model's dtype.
+  Value image_of(Value x) const;
 
  private:
   ModelOptions options_;

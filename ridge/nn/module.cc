@@ -14,6 +14,10 @@ Initializer Initializer::fan_in(int64_t fan_in) {
   return {Kind::kUniform, 1.0 / std::sqrt(static_cast<double>(fan_in))};
 }
 
+Initializer Initializer::fan_out(int64_t fan_out) {
+  return normal(std::sqrt(2.0 / static_cast<double>(fan_out)));
+}
+
 Tensor initial_value(const ParameterSpec& spec, uint64_t seed) {
   Tensor tensor(spec.type);
   const RngKey key{seed, 0, hash64(spec.name)};

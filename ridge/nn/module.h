@@ -28,6 +28,9 @@ struct Initializer {
   /// Uniform within 1 / sqrt(fan_in), for a sum of `fan_in` products (He et al., "Delving deep into
   /// rectifiers", 2015, with a leak of sqrt(5): what PyTorch's layers start from).
   static Initializer fan_in(int64_t fan_in);
+  /// Normal with variance 2 / fan_out, which keeps gradients in size through ReLUs (the same
+  /// paper).
+  static Initializer fan_out(int64_t fan_out);
 };
 
 struct ParameterSpec {

@@ -30,6 +30,25 @@ struct CnnOptions {
   int64_t stem_stride = 1;
 };
 
+/// x (B, H, W, C) -> a stem, four stages of two residual blocks with width, 2, 4 and 8 times width
+/// channels, mean over the image -> logits (B, outputs), as He et al., 2016. The stem is a 3x3
+/// convolution for small images, or a 7x7 one of stride 2 and a max pool.
+struct ResNet18Options {
+  int64_t outputs = 0;         ///< 0: set by who knows the data.
+  int64_t width = 64;          ///< Channels of the first stage.
+  std::string stem = "cifar";  ///< cifar, imagenet
+  double momentum = 0.1;       ///< Weight of a batch in the running statistics.
+};
+
+/// x (B, H, W, C) -> inverted residuals with depthwise convolutions (Sandler et al., "MobileNetV2",
+/// 2018), mean over the image, dropout -> logits (B, outputs).
+struct MobileNetV2Options {
+  int64_t outputs = 0;    ///< 0: set by who knows the data.
+  double multiplier = 1;  ///< Of every layer's channels.
+  double dropout = 0.2;
+  double momentum = 0.1;  ///< Weight of a batch in the running statistics.
+};
+
 /// Token ids (B, T) -> logits (B, T, vocab): a pre-norm decoder with learned positions, a tanh GELU
 /// feed-forward of 4 x width, and the token embedding as the head's weight (Radford et al., 2019).
 struct GptOptions {
@@ -42,10 +61,12 @@ struct GptOptions {
 };
 
 struct ModelOptions {
-  std::string kind = "mlp";  ///< mlp, cnn, gpt
+  std::string kind = "mlp";  ///< mlp, cnn, resnet18, mobilenetv2, gpt
   DType dtype = DType::kF32;
   MlpOptions mlp;
   CnnOptions cnn;
+  ResNet18Options resnet18;
+  MobileNetV2Options mobilenetv2;
   GptOptions gpt;
 };
 

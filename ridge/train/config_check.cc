@@ -98,7 +98,7 @@ class Checker {
                      data.kind,
                      tokens ? "tokens" : "numbers"),
          model == "gpt" ? "use text, or random with tokens = true" : "use model.kind 'gpt'");
-    if (model == "cnn") check_images();
+    if (model != "mlp" && model != "gpt") check_images();
     if (model == "gpt") check_tokens(random_tokens);
   }
 
@@ -106,11 +106,12 @@ class Checker {
     const data::DataOptions& data = config_.data;
     need(data.kind != "table",
          "model.kind",
-         "model.kind 'cnn' takes images, not rows of a table",
+         fmt::format("model.kind '{}' takes images, not rows of a table", config_.model.kind),
          "use model.kind 'mlp'");
     need(data.kind != "random" || data.shape.size() == 3,
          "data.shape",
-         fmt::format("model.kind 'cnn' takes images, but data.shape has {} sizes",
+         fmt::format("model.kind '{}' takes images, but data.shape has {} sizes",
+                     config_.model.kind,
                      data.shape.size()),
          "give height, width and channels, such as shape = [28, 28, 1]");
   }

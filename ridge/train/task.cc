@@ -28,6 +28,8 @@ nn::ModelOptions model_options(const TrainConfig& config, const data::Dataset& d
   nn::ModelOptions options = config.model;
   if (options.kind == "mlp") set_outputs(options.mlp.outputs, dataset, "outputs");
   if (options.kind == "cnn") set_outputs(options.cnn.outputs, dataset, "outputs");
+  if (options.kind == "resnet18") set_outputs(options.resnet18.outputs, dataset, "outputs");
+  if (options.kind == "mobilenetv2") set_outputs(options.mobilenetv2.outputs, dataset, "outputs");
   if (options.kind == "gpt") set_outputs(options.gpt.vocab, dataset, "vocab");
   return options;
 }

@@ -133,6 +133,41 @@ TEST(Module, ConvolutionsAreHwioWithoutBiasBeforeANorm) {
   EXPECT_THROW(find(specs, "stem.norm.scale"), std::out_of_range);
 }
 
+// Numbers of parameters of torchvision 0.29, the stem of ResNet-18 replaced by a 3x3 convolution
+// and nothing for small images: sum(p.numel() for p in model.parameters()).
+TEST(Module, ImageModelsHaveTheSizeOfTorchvisions) {
+  const auto count = [](const ModelOptions& options, const Shape& image) {
+    int64_t elements = 0;
+    for (const auto& spec : parameters_of(options, {{DType::kF32, image}, {DType::kI64, {}}}))
+      elements += spec.type.elements();
+    return elements;
+  };
+  ModelOptions options;
+  options.kind = "resnet18";
+  options.resnet18.outputs = 10;
+  EXPECT_EQ(count(options, {32, 32, 3}), 11173962);
+  options.resnet18 = {.outputs = 1000, .stem = "imagenet"};
+  EXPECT_EQ(count(options, {64, 64, 3}), 11689512);
+  options.kind = "mobilenetv2";
+  options.mobilenetv2.outputs = 1000;
+  EXPECT_EQ(count(options, {224, 224, 3}), 3504872);
+  options.mobilenetv2.multiplier = 1.4;
+  EXPECT_EQ(count(options, {96, 96, 3}), 6108776);
+}
+
+TEST(Module, ImageModelsStartByTheFanOut) {
+  ModelOptions options;
+  options.kind = "mobilenetv2";
+  options.mobilenetv2.outputs = 10;
+  const auto specs = parameters_of(options, {{DType::kF32, {32, 32, 3}}, {DType::kI64, {}}});
+  const ParameterSpec& depthwise = find(specs, "blocks.1.depthwise.conv.weight");
+  EXPECT_EQ(depthwise.type.shape, (Shape{3, 3, 1, 96}));
+  EXPECT_EQ(depthwise.init.kind, Initializer::Kind::kNormal);
+  EXPECT_DOUBLE_EQ(depthwise.init.scale, std::sqrt(2.0 / (9.0 * 96.0)));
+  EXPECT_DOUBLE_EQ(find(specs, "head.weight").init.scale, 0.01);
+  EXPECT_THROW(find(specs, "blocks.0.expand.conv.weight"), std::out_of_range);
+}
+
 // A 124M GPT-2 has 124,439,808 parameters, as published: 12 layers, width 768, context 1024.
 TEST(Module, GptHasThePublishedSize) {
   ModelOptions options = ten_outputs();
@@ -191,7 +226,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Refused{"Kind",
                 [](ModelOptions& o, SampleTypes&) { o.kind = "mpl"; },
-                "model: unknown kind 'mpl'; choose mlp, cnn or gpt"},
+                "model: unknown kind 'mpl'; choose mlp, cnn, resnet18, mobilenetv2 or gpt"},
         Refused{"Dtype",
                 [](ModelOptions& o, SampleTypes&) { o.dtype = DType::kI32; },
                 "model: dtype must be a float; got i32"},
@@ -239,6 +274,24 @@ INSTANTIATE_TEST_SUITE_P(
                   o.cnn.blocks = 0;
                 },
                 "cnn: blocks out of range; got 0, expected 1 to 4096"},
+        Refused{"Stem",
+                [](ModelOptions& o, SampleTypes&) {
+                  o.kind = "resnet18";
+                  o.resnet18 = {.outputs = 10, .stem = "small"};
+                },
+                "resnet18: stem must be cifar or imagenet; got 'small'"},
+        Refused{"Width",
+                [](ModelOptions& o, SampleTypes&) {
+                  o.kind = "resnet18";
+                  o.resnet18 = {.outputs = 10, .width = 0};
+                },
+                "resnet18: width out of range; got 0, expected 1 to 1048576"},
+        Refused{"Multiplier",
+                [](ModelOptions& o, SampleTypes&) {
+                  o.kind = "mobilenetv2";
+                  o.mobilenetv2 = {.outputs = 10, .multiplier = 0.0};
+                },
+                "mobilenetv2: multiplier out of range; got 0, expected 0.01 to 100"},
         Refused{"Tokens",
                 [](ModelOptions& o, SampleTypes&) { o.kind = "gpt"; },
                 "gpt: a sample must be a row of token ids; got f32[28,28]"},

@@ -133,8 +133,8 @@ constexpr Wrong kWrong[] = {
      "default); take the key out or change the kind"},
     {"[model]\nkind = 'gpt'\noutputs = 3\n",
      "",
-     "run.toml:3:1: 'model.outputs' is a key of kind mlp or cnn, but model.kind is 'gpt' "
-     "(run.toml:2:8)"},
+     "run.toml:3:1: 'model.outputs' is a key of kind mlp or cnn or resnet18 or mobilenetv2, but "
+     "model.kind is 'gpt' (run.toml:2:8)"},
     {"[model]\nhidden = [4, 0]\n",
      "",
      "run.toml:2:10: model.hidden: got [4, 0], expected a list of integers from 1 to 1048576"},

@@ -32,6 +32,11 @@ Value sigmoid(Value x) { return add_node(Sigmoid{}, {x}); }
 Value relu(Value x) { return add_node(Relu{}, {x}); }
 Value silu(Value x) { return add_node(Silu{}, {x}); }
 
+Value relu6(Value x) {
+  const Value y = relu(x), six = constant_like(x, 6.0);
+  return where(ge(y, six), six, y);
+}
+
 Value gelu(Value x, GeluForm form) {
   Gelu op;
   op.tanh = form == GeluForm::kTanh;

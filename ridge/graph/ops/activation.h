@@ -43,6 +43,8 @@ class Silu final : public Elementwise<Silu> {
 
 Value sigmoid(Value x);
 Value relu(Value x);
+/// min(max(x, 0), 6) by plain ops; NaN stays NaN; the gradient at 0 and at 6 is 0.
+Value relu6(Value x);
 enum class GeluForm : uint8_t { kErf, kTanh };
 Value gelu(Value x, GeluForm form = GeluForm::kErf);
 Value silu(Value x);

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Trains three small models in PyTorch and writes their losses, step by step, as JSON.
+"""Trains small models in PyTorch and writes their losses, step by step, as JSON.
 
 The weights and the data come from one formula (`noise`, `weight_of`), which loss_table_test.cc has
 too: nothing but numbers of the result is stored. The models, optimizers and schedules are
-PyTorch's own. Run with a Python that has torch (build/peers/bin/python):
+PyTorch's own, MobileNetV2 torchvision's. Run with a Python that has both (build/peers/bin/python):
 
     make_loss_tables.py [--out tests/nn/golden/loss_tables.json]
 """
@@ -15,6 +15,7 @@ import pathlib
 import numpy as np
 import torch
 import torch.nn.functional as F
+import torchvision
 
 STEPS = 20
 # Smallest magnitude of what enters a ReLU: nearer to zero, rounding to f32 may take the other side,
@@ -35,6 +36,24 @@ TABLES = {
         "optimizer": {"kind": "adamw", "lr": 0.01, "beta1": 0.9, "beta2": 0.99, "eps": 1e-6,
                       "weight_decay": 0.05, "clip": 0.8},
         "schedule": {"kind": "cosine", "warmup": 4, "final_ratio": 0.1},
+    },
+    "resnet18": {
+        "model": {"kind": "resnet18", "width": 3, "outputs": 4},
+        "sample": {"x": [7, 6, 3], "batch": 12},
+        "optimizer": {"kind": "adamw", "lr": 0.01, "beta1": 0.9, "beta2": 0.99, "eps": 1e-6,
+                      "weight_decay": 0.05, "clip": 0.8},
+        "schedule": {"kind": "constant", "warmup": 4, "final_ratio": 0.1},
+        # So deep a net with so small batches parts in f32 within a few steps.
+        "dtypes": ["f64"],
+    },
+    "mobilenetv2": {
+        "model": {"kind": "mobilenetv2", "multiplier": 0.01, "outputs": 4},
+        "sample": {"x": [9, 10, 3], "batch": 24},
+        "optimizer": {"kind": "adamw", "lr": 0.005, "beta1": 0.9, "beta2": 0.99, "eps": 1e-6,
+                      "weight_decay": 0.05, "clip": 0.8},
+        "schedule": {"kind": "constant", "warmup": 2, "final_ratio": 0.1},
+        "dtypes": ["f64"],
+        "steps": 6,
     },
     "gpt": {
         "model": {"kind": "gpt", "vocab": 64, "context": 20, "layers": 2, "heads": 4, "width": 32},
@@ -147,6 +166,33 @@ class Cnn:
         return F.linear(x.mean(dim=(2, 3)), *self.head)
 
 
+class ResNet18(Cnn):
+    """Cnn of four widths and two blocks each is ResNet-18 with the stem for small images."""
+
+    def __init__(self, weights, model, x):
+        widths = [model["width"] << stage for stage in range(4)]
+        super().__init__(weights, {**model, "widths": widths, "blocks": 2, "momentum": 0.1}, x)
+
+
+class MobileNetV2:
+    def __init__(self, weights, model, x):
+        self.net = torchvision.models.mobilenet_v2(
+            num_classes=model["outputs"], width_mult=model["multiplier"], dropout=0.0)
+        self.net.to(weights.dtype)
+        for module in self.net.modules():
+            if isinstance(module, torch.nn.Conv2d):
+                out, inputs, rows, columns = module.weight.shape
+                module.weight = weights.take(
+                    rows, columns, inputs, out, move=lambda t: t.permute(3, 2, 0, 1))
+            elif isinstance(module, torch.nn.BatchNorm2d):
+                module.weight, module.bias = weights.norm(module.num_features)
+            elif isinstance(module, torch.nn.Linear):
+                module.weight, module.bias = weights.linear(module.in_features, module.out_features)
+
+    def __call__(self, x, training):
+        return self.net.train(training)(x.permute(0, 3, 1, 2))
+
+
 class Gpt:
     def __init__(self, weights, model, x):
         self.heads, width = model["heads"], model["width"]
@@ -181,7 +227,7 @@ class Gpt:
         return F.linear(F.layer_norm(h, width, *self.norm), self.tokens)
 
 
-MODELS = {"mlp": Mlp, "cnn": Cnn, "gpt": Gpt}
+MODELS = {"mlp": Mlp, "cnn": Cnn, "resnet18": ResNet18, "mobilenetv2": MobileNetV2, "gpt": Gpt}
 
 
 def batch_of(table, index, dtype):
@@ -239,7 +285,7 @@ def train(table, dtype):
         logits = model(x, training)
         return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), y.reshape(-1)), logits, y
 
-    for step in range(STEPS):
+    for step in range(table.get("steps", STEPS)):
         loss, _, _ = loss_of(step % BATCHES, True)
         optimizer.zero_grad()
         loss.backward()
@@ -276,7 +322,9 @@ def main():
     torch.set_num_threads(1)
     tables = {"torch": torch.__version__, "steps": STEPS, "batches": BATCHES, "tables": {}}
     for name, table in TABLES.items():
-        results = {"f64": choose_stream(table), "f32": train(table, torch.float32)}
+        results = {"f64": choose_stream(table)}
+        if "f32" in table.get("dtypes", ["f32"]):
+            results["f32"] = train(table, torch.float32)
         tables["tables"][name] = {**table, **results}
     arguments.out.write_text(json.dumps(tables, indent=1) + "\n")
 
