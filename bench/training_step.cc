@@ -56,7 +56,7 @@ int run(const std::string& path, int threads) {
   const auto backend = make_backend("cpu");
   const Task task = open_task(config);
   int64_t before = 0;
-  ProgramOptions options = program_options(config);
+  ProgramOptions options = program_options(config, task);
   options.before_memory = [&](const Plan&) {
     release_free_memory();
     before = resident_anonymous_bytes();

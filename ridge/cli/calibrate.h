@@ -7,6 +7,7 @@
 #include <string>
 
 #include "ridge/backend/backend.h"
+#include "ridge/base/machine.h"
 
 namespace ridge {
 
@@ -25,14 +26,6 @@ struct KeptCalibration {
   std::filesystem::path file;  ///< Where it is kept; empty: nowhere.
   std::string note;            ///< Why the cache did not serve; empty: it did, or there was none.
 };
-
-/// Where calibrations are kept: $XDG_CACHE_HOME/ridge or ~/.cache/ridge; empty when there is no
-/// such place.
-std::filesystem::path cache_folder();
-
-/// All that a calibration depends on, as one text: device, processor and features, CPUs, threads,
-/// version of Ridge.
-std::string machine_fingerprint(std::string_view device);
 
 /// The calibration of `fingerprint` kept in `folder`, or else, or when `fresh`, that which
 /// `measure` gives, and keeps it there. A file that is damaged or cannot be written never is an

@@ -1,14 +1,10 @@
 // Where calibrations are kept, under what name, and when a kept one is believed.
 #include <cmath>
-#include <cstdlib>
 #include <system_error>
 
 #include "ridge/base/clock.h"
-#include "ridge/base/cpu_info.h"
 #include "ridge/base/hash.h"
 #include "ridge/base/json_writer.h"
-#include "ridge/base/parallel.h"
-#include "ridge/base/settings.h"
 #include "ridge/cli/calibrate.h"
 #include "ridge/io/file.h"
 #include "ridge/io/json.h"
@@ -61,32 +57,6 @@ void write_kept(const KeptCalibration& kept, const std::string& fingerprint) {
 }
 
 }  // namespace
-
-fs::path cache_folder() {
-  // The specification of XDG has relative paths ignored.
-  const char* cache = std::getenv("XDG_CACHE_HOME");
-  if (cache != nullptr && *cache == '/') return fs::path(cache) / "ridge";
-  const char* home = std::getenv("HOME");
-  if (home != nullptr && *home == '/') return fs::path(home) / ".cache" / "ridge";
-  return {};
-}
-
-std::string machine_fingerprint(std::string_view device) {
-  const CpuInfo& cpu = cpu_info();
-  std::string features;
-  if (cpu.avx2) features += " avx2";
-  if (cpu.avx512) features += " avx512";
-  if (cpu.vnni) features += " vnni";
-  if (cpu.bf16) features += " bf16";
-  return fmt::format("{}; {};{}; {} CPUs; {} threads; isa {}; ridge {}",
-                     device,
-                     cpu.model,
-                     features,
-                     usable_cpus(),
-                     num_threads(),
-                     settings().get_string("cpu.isa"),
-                     RIDGE_VERSION);
-}
 
 KeptCalibration kept_calibration(const fs::path& folder,
                                  const std::string& fingerprint,

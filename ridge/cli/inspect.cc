@@ -138,7 +138,9 @@ std::string inspect_config(const InspectOptions& options) {
   const LoadedConfig loaded =
       load_config_options({.file = options.file, .device = options.device, .set = options.set});
   apply_threads();
-  const ProgramFacts facts = inspect_program(loaded.config);
+  Tuning tuning(loaded.config.train.device, options.plan);
+  const ProgramFacts facts = inspect_program(loaded.config, tuning);
+  if (!tuning.note().empty()) write_stderr(fmt::format("note: {}\n", tuning.note()));
   return options.json ? program_json(facts, options) : program_text(facts, options);
 }
 

@@ -69,6 +69,24 @@ void write_passes(JsonWriter& json, const ProgramFacts& facts, size_t entry) {
   json.end_array();
 }
 
+void write_choices(JsonWriter& json, const ProgramFacts& facts, size_t entry) {
+  const auto& steps = facts.program.plan.entries[entry].steps;
+  json.key("kernels").begin_array();
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const NodeTimes& times = facts.entries[entry].times[i];
+    json.begin_object().field("site", steps[i].site).field("op", steps[i].op);
+    json.field("pick", times.candidates[times.pick].name).key("candidates").begin_array();
+    for (const CandidateTime& candidate : times.candidates) {
+      json.begin_object().field("name", candidate.name);
+      if (candidate.seconds > 0) json.field("seconds", candidate.seconds);
+      if (!candidate.note.empty()) json.field("note", candidate.note);
+      json.end_object();
+    }
+    json.end_array().end_object();
+  }
+  json.end_array();
+}
+
 }  // namespace
 
 std::string program_json(const ProgramFacts& facts, const InspectOptions& options) {
@@ -83,6 +101,7 @@ std::string program_json(const ProgramFacts& facts, const InspectOptions& option
     json.begin_object();
     write_entry(json, facts.entries[i]);
     write_passes(json, facts, i);
+    if (options.plan) write_choices(json, facts, i);
     if (options.nodes) json.field("text", print(facts.program.graphs.entries[i]));
     json.end_object();
   }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ridge/cli/inspect.h"
+#include "ridge/cli/tuning.h"
 #include "ridge/graph/batch_flow.h"
 #include "ridge/graph/summary.h"
 #include "ridge/train/task.h"
@@ -29,6 +30,7 @@ struct EntryFacts {
   std::vector<int64_t> live = {};                 ///< Bytes at every step.
   int peak_step = 0;                              ///< The first with the most live bytes.
   std::vector<PeakBuffer> at_peak = {};           ///< Largest first.
+  std::vector<NodeTimes> times = {};              ///< By step; empty unless they are to be shown.
 };
 
 struct ProgramFacts {
@@ -44,7 +46,7 @@ struct ProgramFacts {
 
 /// Opens the task and compiles the program as train() does, but takes no memory for it. UserError
 /// as train() gives.
-ProgramFacts inspect_program(const TrainConfig& config);
+ProgramFacts inspect_program(const TrainConfig& config, Tuning& tuning);
 
 /// The entry that needs the largest arena.
 const EntryFacts& largest_entry(const ProgramFacts& facts);

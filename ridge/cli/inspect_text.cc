@@ -201,6 +201,46 @@ std::string passes_text(const ProgramFacts& facts) {
   return text;
 }
 
+std::string seconds_text(double seconds) {
+  if (seconds < 1e-4) return fmt::format("{:.1f} us", 1e6 * seconds);
+  if (seconds < 1e-2) return fmt::format("{:.0f} us", 1e6 * seconds);
+  return fmt::format("{:.1f} ms", 1e3 * seconds);
+}
+
+// Candidates of one node: the pick first.
+std::string candidates_text(const NodeTimes& times) {
+  const auto text_of = [](const CandidateTime& candidate) {
+    if (!candidate.note.empty()) return fmt::format("{} ({})", candidate.name, candidate.note);
+    if (candidate.seconds == 0) return candidate.name;
+    return fmt::format("{} {}", candidate.name, seconds_text(candidate.seconds));
+  };
+  std::string text = text_of(times.candidates[times.pick]);
+  for (size_t i = 0; i < times.candidates.size(); ++i)
+    if (i != times.pick) text += " | " + text_of(times.candidates[i]);
+  return text;
+}
+
+std::string choices_text(const ProgramFacts& facts) {
+  std::string text;
+  for (size_t e = 0; e < facts.entries.size(); ++e) {
+    const auto& steps = facts.program.plan.entries[e].steps;
+    double sum = 0;
+    std::string rows;
+    for (size_t i = 0; i < steps.size(); ++i) {
+      const NodeTimes& times = facts.entries[e].times[i];
+      sum += times.candidates[times.pick].seconds;
+      rows += fmt::format(
+          "{:>5} {:<16} {}  [{}]\n", i + 1, steps[i].op, candidates_text(times), steps[i].site);
+    }
+    text += fmt::format(
+        "\nkernels of '{}', the pick of each launch first; each timed alone, in all {}\n{}",
+        facts.entries[e].name,
+        seconds_text(sum),
+        rows);
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string program_text(const ProgramFacts& facts, const InspectOptions& options) {
@@ -214,7 +254,7 @@ std::string program_text(const ProgramFacts& facts, const InspectOptions& option
   text += fmt::format("plan {}\n", plan_hash(facts.program.plan));
   if (options.nodes)
     for (const Graph& graph : facts.program.graphs.entries) text += "\n" + print(graph);
-  if (options.plan) text += "\n" + print(facts.program.plan);
+  if (options.plan) text += choices_text(facts) + "\n" + print(facts.program.plan);
   return text;
 }
 

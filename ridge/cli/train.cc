@@ -10,18 +10,22 @@
 #include "ridge/cli/threads.h"
 #include "ridge/cli/train_report.h"
 #include "ridge/cli/train_request.h"
+#include "ridge/cli/tuning.h"
 #include "ridge/cli/verbs.h"
 
 namespace ridge {
 namespace {
 
 int run_train(const TrainOptions& options) {
-  const TrainRequest request = make_train_request(options);
+  TrainRequest request = make_train_request(options);
   apply_threads();
+  Tuning tuning(request.config.train.device, false);
+  request.choose = tuning.choose();
   const StopSignals signals;
   ProgressDisplay progress(stderr);
   const TrainResult result = train(request, progress);
   progress.clear_bar();
+  if (!tuning.note().empty()) write_stderr(fmt::format("note: {}\n", tuning.note()));
   write_stdout(options.json ? train_json(result) : train_summary(result));
   if (result.verified == false) return kFindings;
   return result.interrupted_by == 0 ? kFine : kSignalBase + result.interrupted_by;

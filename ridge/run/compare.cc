@@ -111,7 +111,43 @@ NamedTensors term_magnitudes(const Graph& single,
   return evaluate(single, reference, operands);
 }
 
+const Node& node_of(const Graph& lone) { return *lone.outputs().at(0).value.node; }
+
 }  // namespace
+
+Graph lone_node(const Node& node) {
+  Graph lone("lone");
+  std::vector<Value> operands;
+  for (const Value& value : node.inputs)
+    operands.push_back(input(lone, fmt::format("{}", operands.size()), value.type()));
+  Node& copy = lone.add(node.op, operands, node.site);
+  for (size_t i = 0; i < copy.outputs.size(); ++i)
+    lone.add_output(fmt::format("{}", i), {&copy, static_cast<int>(i)});
+  return lone;
+}
+
+std::vector<std::string> choice_differences(const Graph& lone,
+                                            const NamedTensors& operands,
+                                            const NamedTensors& want,
+                                            Backend& backend,
+                                            Backend& reference) {
+  const Node& node = node_of(lone);
+  const NamedTensors magnitudes = term_magnitudes(lone, *node.op, operands, reference);
+  std::vector<std::string> lines(backend.candidates(node).size());
+  for (size_t choice = 0; choice < lines.size(); ++choice) {
+    const NamedTensors results = evaluate(
+        lone, backend, operands, [&](const Node&, const std::vector<Choice>&) { return choice; });
+    for (const auto& [index, tensor] : results) {
+      const auto magnitude = magnitudes.find(index);
+      lines[choice] = difference(tensor,
+                                 want.at(index),
+                                 tolerance(tensor.type().dtype, node.op->traits().op_class),
+                                 magnitude == magnitudes.end() ? nullptr : &magnitude->second);
+      if (!lines[choice].empty()) break;
+    }
+  }
+  return lines;
+}
 
 std::string node_differences(const Graph& graph,
                              const NamedTensors& inputs,
@@ -123,40 +159,24 @@ std::string node_differences(const Graph& graph,
     for (size_t i = 0; i < node->outputs.size(); ++i)
       open.add_output(fmt::format("{}.{}", node->id, i), {node.get(), static_cast<int>(i)});
   const NamedTensors all = evaluate(open, reference, inputs);
-
+  const auto named = [&all](const Node& node, int result) {
+    return all.at(fmt::format("{}.{}", node.id, result));
+  };
   for (const auto& node : graph.nodes()) {
     if (node->is<Input>()) continue;
-    Graph single("single");
-    NamedTensors operands;
-    std::vector<Value> values;
-    for (const Value& value : node->inputs) {
-      const std::string name = fmt::format("x{}", values.size());
-      values.push_back(input(single, name, value.type()));
-      operands.emplace(name, all.at(fmt::format("{}.{}", value.node->id, value.index)));
-    }
-    Node& copy = single.add(node->op, values, node->site);
-    for (size_t i = 0; i < copy.outputs.size(); ++i)
-      single.add_output(fmt::format("{}", i), {&copy, static_cast<int>(i)});
-    const size_t choices = backend.candidates(copy).size();
-    if (choices == 0) return fmt::format("{} has no kernel for {}", backend.name(), print(*node));
-    const NamedTensors magnitudes = term_magnitudes(single, *node->op, operands, reference);
-    for (size_t choice = 0; choice < choices; ++choice) {
-      const NamedTensors results =
-          evaluate(single, backend, operands, [&](const Node&, const std::vector<Choice>&) {
-            return choice;
-          });
-      for (const auto& [index, tensor] : results) {
-        const auto magnitude = magnitudes.find(index);
-        const std::string text =
-            difference(tensor,
-                       all.at(fmt::format("{}.{}", node->id, index)),
-                       tolerance(tensor.type().dtype, node->op->traits().op_class),
-                       magnitude == magnitudes.end() ? nullptr : &magnitude->second);
-        if (!text.empty())
-          return fmt::format(
-              "choice '{}': {} ({})", backend.candidates(copy)[choice].name, text, print(*node));
-      }
-    }
+    NamedTensors operands, want;
+    for (const Value& value : node->inputs)
+      operands.emplace(fmt::format("{}", operands.size()), named(*value.node, value.index));
+    for (size_t i = 0; i < node->outputs.size(); ++i)
+      want.emplace(fmt::format("{}", i), named(*node, static_cast<int>(i)));
+    const Graph lone = lone_node(*node);
+    const auto choices = backend.candidates(node_of(lone));
+    if (choices.empty())
+      return fmt::format("{} has no kernel for {}", backend.name(), print(*node));
+    const auto lines = choice_differences(lone, operands, want, backend, reference);
+    for (size_t i = 0; i < lines.size(); ++i)
+      if (!lines[i].empty())
+        return fmt::format("choice '{}': {} ({})", choices[i].name, lines[i], print(*node));
   }
   return {};
 }

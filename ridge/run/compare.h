@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "ridge/graph/op.h"
 #include "ridge/graph/tensor.h"
@@ -24,6 +25,19 @@ std::string difference(const Tensor& got,
 /// Empty when both hold the same names, types and bytes; else a line that names the first that
 /// differ. NaNs are equal whatever their payload and sign.
 std::string bit_difference(const NamedTensors& a, const NamedTensors& b);
+
+/// A node with nothing around it: inputs "0", "1", ... of the types of its operands, outputs "0",
+/// "1", ...
+Graph lone_node(const Node& node);
+
+/// One line for each of the backend's choices for the node of `lone`: empty when its results agree
+/// with `want` by the tolerance table, else where they differ. `want` is what `reference` gives for
+/// `operands`.
+std::vector<std::string> choice_differences(const Graph& lone,
+                                            const NamedTensors& operands,
+                                            const NamedTensors& want,
+                                            Backend& backend,
+                                            Backend& reference);
 
 /// Runs every node of `graph` on `backend` with the inputs that it has in an evaluation on
 /// `reference`, in each of the backend's choices, and compares the results by the tolerance table.

@@ -44,8 +44,9 @@ bool has_eval_data(const data::DataOptions& options) {
 
 }  // namespace
 
-ProgramOptions program_options(const TrainConfig& config) {
+ProgramOptions program_options(const TrainConfig& config, const Task& task) {
   ProgramOptions options;
+  options.plan.choose = task.choose;
   options.passes.precision = config.train.precision == "bf16" ? DType::kBF16 : DType::kF32;
   return options;
 }

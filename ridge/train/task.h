@@ -15,6 +15,7 @@ struct Task {
   std::unique_ptr<data::Dataset> eval_data;  ///< Null where the configuration keeps none apart.
   std::unique_ptr<nn::Training> training;
   nn::ProgramSizes sizes;
+  ChooseCandidate choose = nullptr;  ///< As in PlanOptions.
 };
 
 /// UserError when the data cannot be read, the model does not fit them, or a batch is larger than
@@ -26,7 +27,7 @@ Task open_task(const TrainConfig& config);
 nn::ProgramSizes program_sizes(const TrainConfig& config, const Task& task);
 
 /// The passes and the plan that the configuration asks for.
-ProgramOptions program_options(const TrainConfig& config);
+ProgramOptions program_options(const TrainConfig& config, const Task& task);
 
 /// Samples of part `part` of `count` samples cut into at most `parts` parts that differ by at most
 /// one; 0 from the part on that would be empty.

@@ -126,6 +126,7 @@ class Run {
         observer_(observer),
         backend_(make_backend(config_.train.device)),
         task_(open_task(config_)) {
+    task_.choose = request.choose;
     const std::string text = apply_memory_limit(config_, task_, *backend_);
     if (!text.empty()) observer_.on_message(text);
   }
@@ -167,7 +168,7 @@ class Run {
 void Run::open() {
   // Threads and their stacks are there before memory is measured.
   parallel_for(num_threads(), 1, [](int64_t, int64_t) {});
-  ProgramOptions options = program_options(config_);
+  ProgramOptions options = program_options(config_, task_);
   options.before_memory = [this](const Plan&) {
     release_free_memory();
     memory_before_ = resident_anonymous_bytes();
@@ -350,7 +351,7 @@ TrainResult Run::run() {
   const int64_t start = now_ns();
   if (request_.verify) {
     const VerifyReport report =
-        verify_training(task_, config_, *backend_, program_options(config_));
+        verify_training(task_, config_, *backend_, program_options(config_, task_));
     observer_.on_message((report.passed ? "verify: " : "verify FAILED: ") + report.text);
     result_.verified = report.passed;
     if (!report.passed) return result_;

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "ridge/compile/plan.h"
 #include "ridge/train/config.h"
 #include "ridge/train/observer.h"
 
@@ -20,6 +21,7 @@ struct TrainRequest {
   std::string init;     ///< File of parameters to start from; empty: fresh ones.
   std::string trace;    ///< File that takes a Chrome trace of the run; empty: none.
   bool verify = false;  ///< First check the program against the plainest way (verify.h).
+  ChooseCandidate choose = nullptr;  ///< Picks kernels, as in PlanOptions; null: the first.
 };
 
 /// Fields of the object "ridge.train/1". NaN stands for "not measured" and is null in JSON.

@@ -117,6 +117,25 @@ TEST(InspectConfig, TextHoldsWhatIsAskedFor) {
   EXPECT_NE(all.out.find("head.bias "), all.out.npos);
 }
 
+TEST(InspectConfig, PlanShowsEveryLaunchWithItsCandidates) {
+  const Config config(kMlp);
+  const json report = config.inspect({"--plan"});
+  for (const json& entry : report["entries"]) {
+    EXPECT_EQ(entry["kernels"].size(), entry["launches"].get<size_t>());
+    for (const json& launch : entry["kernels"]) {
+      double picked = 0;
+      for (const json& candidate : launch["candidates"]) {
+        EXPECT_TRUE(candidate.contains("seconds") || candidate.contains("note")) << launch;
+        if (candidate["name"] == launch["pick"]) picked = candidate["seconds"];
+      }
+      EXPECT_GT(picked, 0) << launch;
+    }
+  }
+  const Outcome text = run({"inspect", config.path(), "--plan"});
+  EXPECT_NE(text.out.find("kernels of 'step'"), text.out.npos);
+  EXPECT_NE(text.out.find("packed_gemm "), text.out.npos);
+}
+
 TEST(InspectConfig, KindOfFileIsSeenFromWhatIsInIt) {
   EXPECT_EQ(Config(kMlp, "run.conf").inspect()["kind"], "program");
   EXPECT_EQ(json::parse(run({"inspect", "examples/mlp.graph", "--json"}).out)["kind"], "graph");

@@ -1,6 +1,14 @@
+// The tests keep nothing in the user's cache, and time kernels only where they say so.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
+#include "tests/support/temp_folder.h"
+
 int main(int argc, char** argv) {
+  const ridge::test::TempFolder cache;
+  ::setenv("XDG_CACHE_HOME", cache.path().c_str(), 1);
+  ::setenv("RIDGE_TUNE", "false", 0);
   ::testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

@@ -25,7 +25,7 @@ TrainConfig wide_config() {
 int64_t planned(const TrainConfig& config) {
   const Task task = open_task(config);
   const auto backend = make_backend("cpu");
-  return compile_program(task.training->program(task.sizes), *backend, program_options(config))
+  return compile_program(task.training->program(task.sizes), *backend, program_options(config, task))
       .plan.total_bytes();
 }
 

@@ -1,0 +1,111 @@
+// How stable the tuner's picks are, and what planning from its cache costs.
+//
+//   bench_tuning CONFIG... [--times N]
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <map>
+
+#include "ridge/base/machine.h"
+#include "ridge/base/parallel.h"
+#include "ridge/base/settings.h"
+#include "ridge/run/backends.h"
+#include "ridge/run/tuner.h"
+#include "ridge/train/config_text.h"
+#include "ridge/train/task.h"
+
+namespace ridge {
+namespace {
+
+// The picks of all launches, in order.
+struct Planned {
+  std::vector<std::string> picks;
+  size_t timed = 0, cached = 0;
+  double seconds = 0;  ///< Of make_plan, tuning included.
+};
+
+Planned plan_with(const Task& task, const TrainConfig& config, const std::filesystem::path& cache) {
+  const auto cpu = make_backend("cpu"), ref = make_backend("ref");
+  ChoiceCache kept(cache, machine_fingerprint("cpu"));
+  Tuner tuner(*cpu, *ref, kept);
+  ProgramOptions options = program_options(config, task);
+  ProgramGraphs graphs = task.training->program(task.sizes);
+  for (Graph& graph : graphs.entries) run_pipeline(graph, *cpu, options.passes);
+  options.plan.choose = [&](const Node& node, const std::vector<Choice>& choices) {
+    return tuner.choose(node, choices);
+  };
+  const int64_t start = now_ns();
+  const Plan plan = make_plan(graphs, *cpu, options.plan);
+  Planned planned;
+  planned.seconds = static_cast<double>(now_ns() - start) * 1e-9;
+  for (const EntryPlan& entry : plan.entries)
+    for (const PlanStep& step : entry.steps)
+      planned.picks.push_back(fmt::format("{} {} {}", entry.name, step.site, step.choice_name));
+  planned.timed = tuner.timed();
+  planned.cached = tuner.cached();
+  return planned;
+}
+
+// Share of the launches whose pick is the most frequent one, over all tunings.
+double stability(const std::vector<Planned>& tunings) {
+  const size_t launches = tunings[0].picks.size();
+  size_t same = 0;
+  for (size_t i = 0; i < launches; ++i) {
+    std::map<std::string, size_t> votes;
+    for (const Planned& each : tunings) ++votes[each.picks[i]];
+    same += votes.size() == 1;
+  }
+  return static_cast<double>(same) / static_cast<double>(launches);
+}
+
+void report(const std::string& path, int times) {
+  const TrainConfig config = load_config_file(path, {}).config;
+  const Task task = open_task(config);
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / fmt::format("ridge-tuning-{}", now_ns());
+  std::vector<Planned> tunings;
+  for (int i = 0; i < times; ++i) {
+    std::filesystem::remove_all(folder);
+    tunings.push_back(plan_with(task, config, folder));
+  }
+  const Planned again = plan_with(task, config, folder);
+  std::filesystem::remove_all(folder);
+  fmt::print(
+      "{}: {} launches, {} kinds of nodes timed in {:.2f} s; {:.1f} % of the launches got the "
+      "same pick in {} tunings; planned from the cache in {:.1f} ms ({} timed)\n",
+      path,
+      tunings[0].picks.size(),
+      tunings[0].timed,
+      tunings[0].seconds,
+      100 * stability(tunings),
+      times,
+      1e3 * again.seconds,
+      again.timed);
+  std::fflush(stdout);
+}
+
+}  // namespace
+}  // namespace ridge
+
+int main(int argc, char** argv) {
+  int times = 10;
+  std::vector<std::string> paths;
+  for (int i = 1; i < argc; ++i)
+    if (std::strcmp(argv[i], "--times") == 0 && i + 1 < argc)
+      times = std::max(1, std::atoi(argv[++i]));
+    else
+      paths.emplace_back(argv[i]);
+  if (paths.empty()) {
+    fmt::print(stderr, "usage: bench_tuning CONFIG... [--times N]\n");
+    return 2;
+  }
+  try {
+    for (const std::string& path : paths) ridge::report(path, times);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "error: {}\n", error.what());
+    return 2;
+  }
+  return 0;
+}

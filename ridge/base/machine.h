@@ -1,0 +1,18 @@
+// What measurements depend on, as one text, and where they are kept.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace ridge {
+
+/// Where measurements are kept: $XDG_CACHE_HOME/ridge or ~/.cache/ridge; empty when there is no
+/// such place.
+std::filesystem::path cache_folder();
+
+/// All that a measurement on `device` depends on, as one text: device, processor and features,
+/// CPUs, threads, version of Ridge.
+std::string machine_fingerprint(std::string_view device);
+
+}  // namespace ridge

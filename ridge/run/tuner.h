@@ -1,0 +1,57 @@
+// Picks kernels by timing them, once.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ridge/backend/backend.h"
+#include "ridge/base/clock.h"
+#include "ridge/graph/graph.h"
+#include "ridge/run/choice_cache.h"
+
+namespace ridge {
+
+/// What a kernel's time depends on: op, fields, types of operands and results. Sites do not count,
+/// so the layers of a model share one measurement.
+std::string tuning_key(const Node& node);
+
+struct TunerOptions {
+  /// Also time nodes that leave no choice: for reports.
+  bool time_all = false;
+  int64_t (*now)() = now_ns;  ///< The clock, in ns.
+};
+
+/// The tuner times the candidates whose bits are those of the first, so that a pick changes speed
+/// and nothing else. Before that it checks them: each against the bits of the first, and the first,
+/// where the node is small enough, against `reference`. Candidates within 3 % of an earlier one
+/// lose to it.
+class Tuner {
+ public:
+  /// Backends and cache must outlive it.
+  Tuner(Backend& backend, Backend& reference, ChoiceCache& cache, TunerOptions options = {});
+
+  /// The number of the candidate to use. InternalError when the first candidate computes something
+  /// else than the reference.
+  size_t choose(const Node& node, const std::vector<Choice>& choices);
+
+  /// What is known of a node's candidates; null for a node that was never chosen for.
+  const NodeTimes* times(const Node& node) const;
+
+  size_t timed() const { return timed_; }    ///< Nodes measured by this object.
+  size_t cached() const { return cached_; }  ///< Nodes that were found in the cache.
+
+ private:
+  NodeTimes measure(const Node& node, const std::vector<Choice>& choices);
+
+  Backend& backend_;
+  Backend& reference_;
+  ChoiceCache& cache_;
+  TunerOptions options_;
+  std::map<std::string, NodeTimes> known_;
+  size_t timed_ = 0, cached_ = 0;
+};
+
+}  // namespace ridge

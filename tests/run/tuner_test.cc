@@ -1,0 +1,268 @@
+// What the tuner picks, refuses and keeps, with kernels of known times on a clock of its own.
+#include "ridge/run/tuner.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "ridge/graph/ops/elementwise.h"
+#include "ridge/graph/ops/fused.h"
+#include "ridge/graph/ops/gather.h"
+#include "ridge/graph/ops/source.h"
+#include "ridge/run/backends.h"
+#include "tests/support/errors.h"
+#include "tests/support/temp_folder.h"
+
+namespace ridge::test {
+namespace {
+
+int64_t clock_ns = 0;
+int64_t fake_now() { return clock_ns; }
+
+// A candidate that takes `ns` and adds `error` to each f32 result.
+struct FakeChoice {
+  std::string name;
+  int bits = 0;
+  int64_t ns = 0;
+  float error = 0;
+};
+
+class FakeKernel final : public NodeKernel {
+ public:
+  FakeKernel(std::unique_ptr<NodeKernel> inner, FakeChoice choice, int64_t elements, int& launches)
+      : inner_(std::move(inner)),
+        choice_(std::move(choice)),
+        elements_(elements),
+        launches_(launches) {}
+  size_t workspace_bytes() const override { return inner_->workspace_bytes(); }
+  void launch(Stream& stream, const KernelArgs& args) const override {
+    inner_->launch(stream, args);
+    clock_ns += choice_.ns;
+    ++launches_;
+    if (choice_.error == 0) return;
+    auto* y = static_cast<float*>(args.outputs[0]);
+    for (int64_t i = 0; i < elements_; ++i) y[i] += choice_.error;
+  }
+
+ private:
+  std::unique_ptr<NodeKernel> inner_;
+  FakeChoice choice_;
+  int64_t elements_;
+  int& launches_;
+};
+
+// The reference backend under several names and speeds.
+class FakeBackend final : public Backend {
+ public:
+  explicit FakeBackend(std::vector<FakeChoice> choices) : choices_(std::move(choices)) {}
+  std::string_view name() const override { return "fake"; }
+  bool is_host() const override { return true; }
+  std::vector<Choice> candidates(const Node&) const override {
+    std::vector<Choice> all;
+    for (const FakeChoice& each : choices_) all.push_back({each.name, each.bits});
+    return all;
+  }
+  std::unique_ptr<NodeKernel> instantiate(const Node& node, size_t choice) const override {
+    return std::make_unique<FakeKernel>(
+        inner_->instantiate(node, 0), choices_.at(choice), node.outputs[0].elements(), launches_);
+  }
+  void* allocate(size_t bytes) override { return inner_->allocate(bytes); }
+  void deallocate(void* memory) noexcept override { inner_->deallocate(memory); }
+  void copy_to_device(Stream& stream, void* device, const void* host, size_t bytes) override {
+    inner_->copy_to_device(stream, device, host, bytes);
+  }
+  void copy_to_host(Stream& stream, void* host, const void* device, size_t bytes) override {
+    inner_->copy_to_host(stream, host, device, bytes);
+  }
+  std::unique_ptr<Stream> make_stream() override { return inner_->make_stream(); }
+  Calibration calibrate() override { return inner_->calibrate(); }
+
+  int launches() const { return launches_; }
+
+ private:
+  std::unique_ptr<Backend> inner_ = make_backend("ref");
+  std::vector<FakeChoice> choices_;
+  mutable int launches_ = 0;
+};
+
+// exp(x) and a tuner over candidates.
+class Tuned {
+ public:
+  explicit Tuned(std::vector<FakeChoice> choices,
+                 const std::filesystem::path& folder = {},
+                 bool time_all = false)
+      : backend_(std::move(choices)), cache_(folder, "a machine"), time_all_(time_all) {}
+
+  size_t pick() {
+    const Value y = exp(x_);
+    return tuner_.choose(*y.node, backend_.candidates(*y.node));
+  }
+  std::string picked() {
+    const size_t choice = pick();
+    return backend_.candidates(*graph_.nodes().back())[choice].name;
+  }
+  const NodeTimes* times() const { return tuner_.times(*graph_.nodes().back()); }
+  Tuner& tuner() { return tuner_; }
+  FakeBackend& backend() { return backend_; }
+  ChoiceCache& cache() { return cache_; }
+
+ private:
+  Graph graph_{"test"};
+  Value x_ = input(graph_, "x", {DType::kF32, {5, 7}});
+  FakeBackend backend_;
+  std::unique_ptr<Backend> reference_ = make_backend("ref");
+  ChoiceCache cache_;
+  bool time_all_;
+  Tuner tuner_{backend_, *reference_, cache_, {.time_all = time_all_, .now = fake_now}};
+};
+
+TEST(Tuner, TakesTheFastestOfThoseWithTheSameBits) {
+  EXPECT_EQ(Tuned({{"a", 0, 3000}, {"b", 0, 2000}, {"c", 0, 2500}}).picked(), "b");
+}
+
+TEST(Tuner, NeverTakesOtherBits) {
+  Tuned tuned({{"a", 0, 3000}, {"b", 1, 10}, {"c", 0, 2000}});
+  EXPECT_EQ(tuned.picked(), "c");
+  EXPECT_EQ(tuned.times()->candidates[1].note, "other bits");
+  EXPECT_EQ(tuned.times()->candidates[1].seconds, 0);
+}
+
+TEST(Tuner, NeverRunsOpByOpWhatHasAKernel) {
+  EXPECT_EQ(Tuned({{"a", 0, 3000}, {std::string(kExpandedChoice), 0, 10}, {"c", 0, 2900}}).picked(),
+            "c");
+}
+
+TEST(Tuner, CloseCandidatesGoToTheEarlier) {
+  EXPECT_EQ(Tuned({{"a", 0, 10000}, {"b", 0, 9800}}).picked(), "a");
+  EXPECT_EQ(Tuned({{"a", 0, 10000}, {"b", 0, 9600}}).picked(), "b");
+}
+
+TEST(Tuner, MedianTimesAreKept) {
+  Tuned tuned({{"a", 0, 3000}, {"b", 0, 2000}});
+  tuned.pick();
+  EXPECT_DOUBLE_EQ(tuned.times()->candidates[0].seconds, 3e-6);
+  EXPECT_DOUBLE_EQ(tuned.times()->candidates[1].seconds, 2e-6);
+}
+
+TEST(Tuner, ARefusedKernelIsAnErrorAndNeverAPick) {
+  EXPECT_THROW(Tuned({{"a", 0, 100, 0.1F}, {"b", 0, 100}}).pick(), InternalError);
+  EXPECT_THROW(Tuned({{"a", 0, 100}, {"b", 0, 10, 1e-7F}}).pick(), InternalError);
+}
+
+TEST(Tuner, OneCandidateIsNotTimedUnlessAsked) {
+  Tuned quiet({{"a", 0, 100}});
+  EXPECT_EQ(quiet.pick(), 0u);
+  EXPECT_EQ(quiet.backend().launches(), 0);
+  EXPECT_EQ(quiet.times(), nullptr);
+  Tuned all({{"a", 0, 100}}, {}, true);
+  EXPECT_EQ(all.pick(), 0u);
+  ASSERT_NE(all.times(), nullptr);
+  EXPECT_DOUBLE_EQ(all.times()->candidates[0].seconds, 1e-7);
+}
+
+TEST(Tuner, EqualNodesAreTimedOnce) {
+  Tuned tuned({{"a", 0, 300}, {"b", 0, 200}});
+  tuned.pick();
+  const int launches = tuned.backend().launches();
+  EXPECT_EQ(tuned.pick(), 1u);
+  EXPECT_EQ(tuned.backend().launches(), launches);
+  EXPECT_EQ(tuned.tuner().timed(), 1u);
+}
+
+TEST(Tuner, TheCacheServesAnotherProcess) {
+  const TempFolder folder;
+  EXPECT_EQ(Tuned({{"a", 0, 300}, {"b", 0, 200}}, folder.path()).picked(), "b");
+  // Were it timed again, "a" would win.
+  Tuned again({{"a", 0, 100}, {"b", 0, 200}}, folder.path());
+  EXPECT_EQ(again.picked(), "b");
+  EXPECT_EQ(again.backend().launches(), 0);
+  EXPECT_EQ(again.tuner().cached(), 1u);
+  EXPECT_EQ(again.cache().note(), "");
+}
+
+TEST(Tuner, OtherCandidatesThanTheKeptAreTimed) {
+  const TempFolder folder;
+  Tuned({{"a", 0, 300}, {"b", 0, 200}}, folder.path()).pick();
+  EXPECT_EQ(Tuned({{"a", 0, 300}, {"c", 0, 400}}, folder.path()).picked(), "a");
+  EXPECT_EQ(Tuned({{"a", 0, 300}, {"b", 0, 400}, {"c", 0, 100}}, folder.path()).picked(), "c");
+}
+
+TEST(Tuner, AnotherMachineIsTimed) {
+  const TempFolder folder;
+  Tuned({{"a", 0, 300}, {"b", 0, 200}}, folder.path()).pick();
+  ChoiceCache other(folder.path(), "another machine");
+  NodeTimes times;
+  Graph graph("test");
+  const Value y = exp(input(graph, "x", {DType::kF32, {5, 7}}));
+  EXPECT_FALSE(other.find(tuning_key(*y.node), times));
+  EXPECT_TRUE(ChoiceCache(folder.path(), "a machine").find(tuning_key(*y.node), times));
+}
+
+TEST(Tuner, ADamagedCacheCostsTimeOnly) {
+  const TempFolder folder;
+  Tuned({{"a", 0, 300}, {"b", 0, 200}}, folder.path()).pick();
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path()))
+    std::ofstream(entry.path()) << std::string(9000, 'x');
+  Tuned tuned({{"a", 0, 300}, {"b", 0, 200}}, folder.path());
+  EXPECT_EQ(tuned.picked(), "b");
+  EXPECT_THAT(tuned.cache().note(), testing::HasSubstr("are not kept"));
+}
+
+TEST(Tuner, AFolderThatCannotBeMadeCostsTimeOnly) {
+  const TempFolder folder;
+  std::ofstream(folder / "file") << "x";
+  Tuned tuned({{"a", 0, 300}, {"b", 0, 200}}, std::filesystem::path(folder / "file") / "inside");
+  EXPECT_EQ(tuned.picked(), "b");
+  EXPECT_THAT(tuned.cache().note(), testing::HasSubstr("are not kept"));
+}
+
+TEST(TuningKey, DependsOnTypesAndFieldsAndNotOnSites) {
+  Graph graph("test");
+  const Value x = input(graph, "x", {DType::kF32, {2, 3}});
+  const Value a = exp(x);
+  const Value b = exp(a);
+  const Value c = exp(input(graph, "y", {DType::kF32, {3, 2}}));
+  const Value d = exp(input(graph, "z", {DType::kF64, {2, 3}}));
+  EXPECT_EQ(tuning_key(*a.node), tuning_key(*b.node));
+  EXPECT_NE(tuning_key(*a.node), tuning_key(*c.node));
+  EXPECT_NE(tuning_key(*a.node), tuning_key(*d.node));
+  EXPECT_NE(tuning_key(*a.node), tuning_key(*log(x).node));
+  const Value i = input(graph, "i", {DType::kI64, {2}});
+  EXPECT_NE(tuning_key(*gather(x, i, 0).node), tuning_key(*gather(x, i, 1).node));
+}
+
+// The body of a loop holds sites too.
+TEST(TuningKey, BodiesCountWithoutTheirSites) {
+  const auto node_of = [](Graph& graph, const std::string& site, bool swapped) {
+    Graph body("fused");
+    const Value x = input(body, "0", {DType::kF32, {4}});
+    const Value y = input(body, "1", {DType::kF32, {4}});
+    const Value difference = swapped ? sub(y, x) : sub(x, y);
+    difference.node->site.name = site;
+    body.add_output("0", difference);
+    const Value p = input(graph, site + "p", {DType::kF32, {4}});
+    const Value q = input(graph, site + "q", {DType::kF32, {4}});
+    return tuning_key(fused(graph, body, {p, q}, {}));
+  };
+  Graph graph("test");
+  EXPECT_EQ(node_of(graph, "blocks.0:sub.0", false), node_of(graph, "blocks.1:sub.0", false));
+  EXPECT_NE(node_of(graph, "blocks.2:sub.0", false), node_of(graph, "blocks.3:sub.0", true));
+}
+
+TEST(Tuner, RealKernelsOfEveryKindAgree) {
+  const auto cpu = make_backend("cpu"), ref = make_backend("ref");
+  ChoiceCache cache({}, "a machine");
+  Tuner tuner(*cpu, *ref, cache, {.time_all = true});
+  Graph graph("test");
+  const Value table = input(graph, "table", {DType::kF32, {6, 5}});
+  const Value index = input(graph, "index", {DType::kI64, {7}});
+  for (const Value& value : {gather(table, index, 0), exp(table), ge(table, table)}) {
+    const auto choices = cpu->candidates(*value.node);
+    EXPECT_LT(tuner.choose(*value.node, choices), choices.size());
+    EXPECT_GT(tuner.times(*value.node)->candidates[0].seconds, 0);
+  }
+}
+
+}  // namespace
+}  // namespace ridge::test
