@@ -14,8 +14,9 @@ double in_mib(int64_t bytes) { return static_cast<double>(bytes) / static_cast<d
 
 int64_t planned_bytes(TrainConfig config, const Task& task, Backend& backend, int64_t micro) {
   config.train.micro = micro;
-  return compile_program(
-             task.training->program(program_sizes(config, task)), backend, program_options(config, task))
+  return compile_program(task.training->program(program_sizes(config, task)),
+                         backend,
+                         program_options(config, task))
       .plan.total_bytes();
 }
 
