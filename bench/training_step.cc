@@ -1,20 +1,24 @@
 // Training steps on demand: bench/training_step.py has them run in turn with the peer's.
 //
-//   bench_training_step CONFIG THREADS    reads a number of steps a line from stdin, runs so many
-//   and
-//                                         answers with the seconds that they took and the last
-//                                         loss; the first line that it writes describes the run.
+//   bench_training_step CONFIG THREADS FOLDER
+//
+// Writes the parameters that it starts from and the batches that it takes in turn into FOLDER, then
+// a line that describes the run. Then it reads a number of steps a line from stdin, runs so many
+// and answers with the seconds that they took and the last loss.
 #include <fmt/core.h>
 
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "ridge/base/clock.h"
 #include "ridge/base/parallel.h"
+#include "ridge/cli/tuning.h"
 #include "ridge/data/loader.h"
+#include "ridge/io/safetensors.h"
 #include "ridge/run/backends.h"
 #include "ridge/train/config_text.h"
 #include "ridge/train/process_memory.h"
@@ -48,14 +52,39 @@ std::vector<KeptBatch> keep_batches(const ridge::Task& task, const ridge::TrainC
   return kept;
 }
 
-int run(const std::string& path, int threads) {
+void save_batches(const std::filesystem::path& path,
+                  const ridge::Task& task,
+                  const std::vector<KeptBatch>& batches) {
+  std::vector<ridge::TensorView> views;
+  for (size_t b = 0; b < batches.size(); ++b)
+    for (size_t i = 0; i < batches[b].fields.size(); ++i) {
+      const ridge::data::FieldType& field = task.train_data->fields()[i];
+      std::vector<int64_t> shape = field.shape;
+      shape.insert(shape.begin(), batches[b].batch.count);
+      views.push_back({fmt::format("{}{}", i == 0 ? "x" : "y", b),
+                       {field.dtype, shape},
+                       batches[b].fields[i].data()});
+    }
+  ridge::save_safetensors(path, views);
+}
+
+std::string quoted_names(const std::vector<ridge::nn::ParameterSpec>& parameters) {
+  std::string text;
+  for (const auto& each : parameters)
+    text += fmt::format("{}\"{}\"", text.empty() ? "" : ", ", each.name);
+  return text;
+}
+
+int run(const std::string& path, int threads, const std::filesystem::path& folder) {
   using namespace ridge;
   const TrainConfig config = load_config_file(path, {}).config;
   set_num_threads(threads);
   parallel_for(threads, 1, [](int64_t, int64_t) {});
   const auto backend = make_backend("cpu");
-  const Task task = open_task(config);
+  Task task = open_task(config);
   int64_t before = 0;
+  Tuning tuning("cpu", false);
+  task.choose = tuning.choose();
   ProgramOptions options = program_options(config, task);
   options.before_memory = [&](const Plan&) {
     release_free_memory();
@@ -63,12 +92,15 @@ int run(const std::string& path, int threads) {
   };
   const std::vector<KeptBatch> batches = keep_batches(task, config);
   Session session(task, config, *backend, options);
+  save_safetensors(folder / "parameters.safetensors", session.tensors(false));
+  save_batches(folder / "batches.safetensors", task, batches);
   release_free_memory();
   const Plan& plan = session.program().plan();
-  fmt::print("{{\"planned\": {}, \"state\": {}, \"threads\": {}}}\n",
+  fmt::print("{{\"planned\": {}, \"state\": {}, \"threads\": {}, \"parameters\": [{}]}}\n",
              plan.total_bytes(),
              plan.state_bytes,
-             threads);
+             threads,
+             quoted_names(task.training->parameters()));
   std::fflush(stdout);
   int64_t step = 0;
   for (int count; std::scanf("%d", &count) == 1;) {
@@ -90,12 +122,12 @@ int run(const std::string& path, int threads) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 3) {
-    fmt::print(stderr, "usage: bench_training_step CONFIG THREADS\n");
+  if (argc != 4) {
+    fmt::print(stderr, "usage: bench_training_step CONFIG THREADS FOLDER\n");
     return 2;
   }
   try {
-    return run(argv[1], std::atoi(argv[2]));
+    return run(argv[1], std::atoi(argv[2]), argv[3]);
   } catch (const std::exception& error) {
     fmt::print(stderr, "error: {}\n", error.what());
     return 2;

@@ -3,7 +3,8 @@
 
 Every round runs a stretch of steps of each; the ratio is of the medians over the rounds, with the
 interval that order statistics give. PyTorch has its fused AdamW, its fused attention, zero_grad with
-set_to_none and as many threads; the batches of both lie ready in memory.
+set_to_none and as many threads; all start from the same parameters, and their batches, the same
+ones, lie ready in memory.
 
 Usage: build/peers/bin/python bench/training_step.py [--threads N] [--rounds N] [--stretch SECONDS]
            [--no-compile] [--json FILE] [CONFIG...]
@@ -15,6 +16,7 @@ import pathlib
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import tomllib
 
@@ -31,8 +33,10 @@ class Block(nn.Module):
     def __init__(self, width, heads):
         super().__init__()
         self.heads = heads
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        # In the order in which Ridge has its parameters.
+        self.norm1 = nn.LayerNorm(width)
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.norm2 = nn.LayerNorm(width)
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x):
@@ -50,7 +54,6 @@ class Gpt(nn.Module):
         self.positions = nn.Embedding(m["context"], m["width"])
         self.blocks = nn.ModuleList(Block(m["width"], m["heads"]) for _ in range(m["layers"]))
         self.norm = nn.LayerNorm(m["width"])
-        nn.init.normal_(self.tokens.weight, std=0.02)
 
     def forward(self, ids):
         x = self.tokens(ids) + self.positions.weight[: ids.shape[1]]
@@ -73,40 +76,83 @@ def make_image_model(m):
     else:
         model = torchvision.models.resnet18(num_classes=m["outputs"])
         model.conv1, model.maxpool = nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.Identity()
-        nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")
     return model.to(memory_format=torch.channels_last)
 
 
-class Peer:
-    """Training steps of PyTorch on batches made beforehand."""
+def read_safetensors(path):
+    """All tensors of a file by name."""
+    dtypes = {"F32": torch.float32, "I64": torch.int64, "I32": torch.int32, "U8": torch.uint8}
+    raw = bytearray(path.read_bytes())
+    size = int.from_bytes(raw[:8], "little")
+    header = json.loads(raw[8 : 8 + size])
+    tensors = {}
+    for name, about in header.items():
+        if name == "__metadata__":
+            continue
+        begin, end = (8 + size + at for at in about["data_offsets"])
+        flat = torch.frombuffer(memoryview(raw)[begin:end], dtype=dtypes[about["dtype"]])
+        tensors[name] = flat.reshape(about["shape"]).clone()
+    return tensors
 
-    def __init__(self, config, compiled):
-        torch.manual_seed(0)
-        model, data, batch = config["model"], config["data"], config["train"]["batch"]
+
+def give_parameters(model, tensors, names):
+    """Ridge has them in the same order: linear weights as (in, out), filters as (h, w, in, out)."""
+    own = list(model.named_parameters())
+    assert len(own) == len(names), f"{len(own)} parameters, but Ridge has {len(names)}"
+    tables = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
+    for (name, parameter), theirs in zip(own, names):
+        value = tensors[theirs]
+        if parameter.dim() == 4:
+            value = value.permute(3, 2, 0, 1)
+        elif parameter.dim() == 2 and id(parameter) not in tables:
+            value = value.T
+        assert parameter.shape == value.shape, f"{name} {parameter.shape}, {theirs} {value.shape}"
+        with torch.no_grad():
+            parameter.copy_(value)
+
+
+class Peer:
+    """Training steps of PyTorch from the parameters and on the batches that Ridge has."""
+
+    def __init__(self, config, compiled, ridge, dtype=torch.float32):
+        model = config["model"]
+        batches = read_safetensors(ridge.folder / "batches.safetensors")
+        count = len(batches) // 2
+        self.x, self.y = ([batches[f"{field}{i}"] for i in range(count)] for field in "xy")
+        self.y = [y.long() for y in self.y]
         if model["kind"] == "gpt":
             self.model = Gpt(model)
-            shape = (16, batch, data["shape"][0])
-            self.x = torch.randint(0, model["vocab"], shape)
-            self.y = torch.randint(0, model["vocab"], shape)
+            self.x = [x.long() for x in self.x]
         elif model["kind"] in ("resnet18", "mobilenetv2"):
             self.model = make_image_model(model)
-            # Channels last, as the model: images that lie as (height, width, channels).
-            self.x = torch.randn(16, batch, *data["shape"]).permute(0, 1, 4, 2, 3)
-            self.y = torch.randint(0, model["outputs"], (16, batch))
+            # Channels last, as the model: images lie as (height, width, channels).
+            self.x = [x.permute(0, 3, 1, 2) for x in self.x]
         else:
-            self.model = make_mlp(model, data["shape"][0])
-            self.x = torch.randn(16, batch, data["shape"][0])
-            self.y = torch.randint(0, model["outputs"], (16, batch))
+            self.model = make_mlp(model, config["data"]["shape"][0])
+        give_parameters(
+            self.model,
+            read_safetensors(ridge.folder / "parameters.safetensors"),
+            ridge.about["parameters"],
+        )
+        if dtype != torch.float32:
+            self.model = self.model.to(dtype)
+            self.x = [x.to(dtype) if x.is_floating_point() else x for x in self.x]
         self.run_model = torch.compile(self.model) if compiled else self.model
         o = config["optimizer"]
         self.clip = o["clip"]
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=float(o["lr"]), fused=True)
+        # As in Ridge, weights decay; biases and norms do not.
+        parameters = list(self.model.parameters())
+        groups = [
+            {"params": [p for p in parameters if p.dim() >= 2]},
+            {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
+        ]
+        self.optimizer = torch.optim.AdamW(groups, lr=float(o["lr"]), fused=True)
         self.at = 0
 
     def steps(self, count):
         start = time.perf_counter()
         for _ in range(count):
-            x, y = self.x[self.at % 16], self.y[self.at % 16]
+            x, y = self.x[self.at % len(self.x)], self.y[self.at % len(self.x)]
             self.at += 1
             logits = self.run_model(x)
             loss = F.cross_entropy(logits.flatten(0, -2), y.flatten())
@@ -114,13 +160,16 @@ class Peer:
             loss.backward()
             nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
             self.optimizer.step()
+        self.loss = loss
         return time.perf_counter() - start
 
 
 class Ridge:
     def __init__(self, path, threads):
+        self.kept = tempfile.TemporaryDirectory()
+        self.folder = pathlib.Path(self.kept.name)
         self.process = subprocess.Popen(
-            [str(PROGRAM), str(path), str(threads)],
+            [str(PROGRAM), str(path), str(threads), self.kept.name],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -136,6 +185,7 @@ class Ridge:
     def close(self):
         self.process.stdin.close()
         self.process.wait()
+        self.kept.cleanup()
 
 
 def interval(values):
@@ -147,9 +197,10 @@ def interval(values):
 
 def measure(path, arguments):
     config = tomllib.loads(path.read_text())
-    runs = {"ridge": Ridge(path, arguments.threads), "eager": Peer(config, False)}
+    ridge = Ridge(path, arguments.threads)
+    runs = {"ridge": ridge, "eager": Peer(config, False, ridge)}
     if not arguments.no_compile:
-        runs["compile"] = Peer(config, True)
+        runs["compile"] = Peer(config, True, ridge)
     counts = {}
     for name, run in runs.items():
         run.steps(3)

@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""Losses of Ridge beside those of PyTorch, step by step, from equal parameters on equal batches.
+
+PyTorch itself does not always give the same losses with one thread and with two: its noise. Where it
+does, the noise says nothing of what rounding does to a loss; so both are also compared with PyTorch in
+f64. Ridge passes where it is within three times the noise of PyTorch in f32, or no further from f64
+than three times PyTorch's own distance.
+
+Usage: build/peers/bin/python bench/losses.py [--steps N] [CONFIG...]
+"""
+
+import argparse
+import pathlib
+import sys
+import tomllib
+
+import torch
+from training_step import ROOT, Peer, Ridge
+
+
+def losses(run, steps):
+    found = []
+    for _ in range(steps):
+        run.steps(1)
+        found.append(run.last["loss"] if isinstance(run, Ridge) else run.loss.item())
+    return found
+
+
+def largest(a, b):
+    return max(abs(x - y) for x, y in zip(a, b))
+
+
+def compare(path, steps):
+    config = tomllib.loads(path.read_text())
+    ridge = Ridge(path, 2)
+    own = losses(ridge, steps)
+    peers = []
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        peers.append(losses(Peer(config, False, ridge), steps))
+    exact = losses(Peer(config, False, ridge, torch.float64), steps)
+    ridge.close()
+    return {
+        "first": own[0],
+        "last": own[-1],
+        "noise": largest(*peers),
+        "apart": min(largest(own, peer) for peer in peers),
+        "peer_error": max(largest(exact, peer) for peer in peers),
+        "error": largest(exact, own),
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("configs", nargs="*", type=pathlib.Path)
+    arguments = parser.parse_args()
+    torch.set_float32_matmul_precision("highest")
+    configs = arguments.configs or sorted((ROOT / "bench" / "configs").glob("*.toml"))
+    print(f"torch {torch.__version__}, {arguments.steps} steps; largest differences of losses")
+    print(
+        f"{'workload':18} {'first':>8} {'last':>8} {'1 to 2 threads':>14} {'ridge to torch':>14}"
+        f" {'torch to f64':>13} {'ridge to f64':>13}"
+    )
+    failed = False
+    for path in configs:
+        r = compare(path, arguments.steps)
+        passed = r["apart"] <= 3 * r["noise"] or r["error"] <= 3 * r["peer_error"]
+        failed |= not passed
+        print(
+            f"{path.stem:18} {r['first']:8.4f} {r['last']:8.4f} {r['noise']:14.2e} {r['apart']:14.2e}"
+            f" {r['peer_error']:13.2e} {r['error']:13.2e}{'' if passed else '  too far'}",
+            flush=True,
+        )
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
