@@ -2,72 +2,185 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 namespace ridge {
-namespace {
 
-struct Placed {
-  int64_t offset;
-  int64_t bytes;
-};
-
-// The smallest gap of at least `bytes` between the buffers of `busy`; the end when none fits.
-int64_t best_fit(std::vector<Placed>& busy, int64_t bytes) {
-  std::sort(busy.begin(), busy.end(), [](const Placed& a, const Placed& b) {
-    return a.offset < b.offset;
-  });
-  int64_t best = -1, best_gap = 0, free_from = 0;
-  for (const Placed& other : busy) {
-    const int64_t gap = other.offset - free_from;
-    if (gap >= bytes && (best < 0 || gap < best_gap)) {
-      best = free_from;
-      best_gap = gap;
-    }
-    free_from = std::max(free_from, other.offset + other.bytes);
+std::vector<int64_t> live_by_step(std::span<const Lifetime> lifetimes) {
+  int last = -1;
+  for (const Lifetime& lifetime : lifetimes) last = std::max(last, lifetime.end);
+  std::vector<int64_t> live(static_cast<size_t>(last) + 2);
+  for (const Lifetime& lifetime : lifetimes) {
+    live[static_cast<size_t>(lifetime.begin)] += aligned_bytes(lifetime.bytes);
+    live[static_cast<size_t>(lifetime.end) + 1] -= aligned_bytes(lifetime.bytes);
   }
-  return best >= 0 ? best : free_from;
+  std::partial_sum(live.begin(), live.end(), live.begin());
+  live.pop_back();
+  return live;
 }
 
 int64_t largest_live_set(std::span<const Lifetime> lifetimes) {
-  int last = 0;
-  for (const Lifetime& lifetime : lifetimes) last = std::max(last, lifetime.end);
-  std::vector<int64_t> change(static_cast<size_t>(last) + 2);
-  for (const Lifetime& lifetime : lifetimes) {
-    change[static_cast<size_t>(lifetime.begin)] += aligned_bytes(lifetime.bytes);
-    change[static_cast<size_t>(lifetime.end) + 1] -= aligned_bytes(lifetime.bytes);
+  const std::vector<int64_t> live = live_by_step(lifetimes);
+  return live.empty() ? 0 : *std::max_element(live.begin(), live.end());
+}
+
+namespace {
+
+// Buffers that repairs may look at: about a tenth of a second.
+constexpr int64_t kRepairVisits = 50'000'000;
+constexpr int64_t kSearchNodes = 40'000;
+constexpr size_t kSearchBuffers = 24;
+
+using Order = std::vector<size_t>;
+
+// Puts buffers one by one into the gaps that those before them left.
+class GreedyLayout {
+ public:
+  enum class Fit : uint8_t { kSmallestGap, kLowestGap };
+
+  explicit GreedyLayout(std::span<const Lifetime> lifetimes) : lifetimes_(lifetimes) {
+    placed_.reserve(lifetimes.size());
   }
-  int64_t live = 0, largest = 0;
-  for (int64_t delta : change) largest = std::max(largest, live += delta);
-  return largest;
+
+  int64_t bytes(size_t i) const { return aligned_bytes(lifetimes_[i].bytes); }
+  int64_t visits() const { return visits_; }
+
+  Layout place(const Order& order, Fit fit) {
+    Layout layout;
+    layout.offsets.resize(lifetimes_.size());
+    placed_.clear();
+    for (size_t index : order) {
+      const int64_t offset = find_gap(index, fit);
+      layout.offsets[index] = offset;
+      layout.peak = std::max(layout.peak, offset + bytes(index));
+      const Placed placed{offset, offset + bytes(index), lifetimes_[index]};
+      placed_.insert(std::upper_bound(placed_.begin(), placed_.end(), placed), placed);
+    }
+    return layout;
+  }
+
+ private:
+  struct Placed {
+    int64_t offset;
+    int64_t end;
+    Lifetime life;
+
+    bool operator<(const Placed& other) const { return offset < other.offset; }
+  };
+
+  int64_t find_gap(size_t index, Fit fit) {
+    const Lifetime& own = lifetimes_[index];
+    const int64_t wanted = bytes(index);
+    int64_t best = -1, best_gap = 0, free_from = 0;
+    visits_ += static_cast<int64_t>(placed_.size());
+    for (const Placed& other : placed_) {
+      if (other.life.begin > own.end || own.begin > other.life.end) continue;
+      const int64_t gap = other.offset - free_from;
+      if (gap >= wanted && (best < 0 || gap < best_gap)) {
+        best = free_from;
+        best_gap = gap;
+        if (fit == Fit::kLowestGap) break;
+      }
+      free_from = std::max(free_from, other.end);
+    }
+    return best >= 0 ? best : free_from;
+  }
+
+  std::span<const Lifetime> lifetimes_;
+  std::vector<Placed> placed_;  ///< By offset.
+  int64_t visits_ = 0;
+};
+
+Order order_by(std::span<const Lifetime> lifetimes, auto&& before) {
+  Order order(lifetimes.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return before(lifetimes[a], lifetimes[b]);
+  });
+  return order;
+}
+
+// Ways to rank buffers, the one that mostly wins first.
+std::vector<Order> greedy_orders(std::span<const Lifetime> lifetimes) {
+  const auto area = [](const Lifetime& life) {
+    return static_cast<double>(life.bytes) * (life.end - life.begin + 1);
+  };
+  const auto length = [](const Lifetime& life) { return life.end - life.begin; };
+  return {order_by(lifetimes, [](const auto& a, const auto& b) { return a.bytes > b.bytes; }),
+          order_by(lifetimes, [&](const auto& a, const auto& b) { return area(a) > area(b); }),
+          order_by(lifetimes, [&](const auto& a, const auto& b) { return length(a) > length(b); }),
+          order_by(lifetimes, [](const auto& a, const auto& b) { return a.begin < b.begin; }),
+          order_by(lifetimes, [](const auto& a, const auto& b) { return a.end > b.end; })};
+}
+
+class Planner {
+ public:
+  explicit Planner(std::span<const Lifetime> lifetimes)
+      : lifetimes_(lifetimes),
+        greedy_(lifetimes),
+        lower_bound_(largest_live_set(lifetimes)),
+        orders_(greedy_orders(lifetimes)) {}
+
+  Layout run() {
+    for (size_t i = 0; i < orders_.size() && !is_done(); ++i)
+      for (const auto fit : kFits) keep(greedy_.place(orders_[i], fit));
+    if (!is_done() && lifetimes_.size() <= kSearchBuffers) {
+      const Layout found = search_layout(lifetimes_, best_.peak, kSearchNodes);
+      if (!found.offsets.empty()) best_ = found;
+    }
+    const int64_t each = kRepairVisits / static_cast<int64_t>(std::size(kFits) * orders_.size());
+    for (size_t i = 0; i < orders_.size() && !is_done(); ++i)
+      for (const auto fit : kFits) repair(orders_[i], fit, greedy_.visits() + each);
+    best_.lower_bound = lower_bound_;
+    return best_;
+  }
+
+ private:
+  static constexpr GreedyLayout::Fit kFits[] = {GreedyLayout::Fit::kSmallestGap,
+                                                GreedyLayout::Fit::kLowestGap};
+
+  bool is_done() const { return !best_.offsets.empty() && best_.peak == lower_bound_; }
+
+  void keep(const Layout& layout) {
+    if (best_.offsets.empty() || layout.peak < best_.peak) best_ = layout;
+  }
+
+  // Those that ended above the lower bound are placed before all others the next time.
+  void repair(Order order, GreedyLayout::Fit fit, int64_t until) {
+    while (greedy_.visits() < until && !is_done()) {
+      const Layout layout = greedy_.place(order, fit);
+      keep(layout);
+      const auto too_high = [&](size_t i) {
+        return layout.offsets[i] + greedy_.bytes(i) > lower_bound_;
+      };
+      const Order before = order;
+      std::stable_partition(order.begin(), order.end(), too_high);
+      if (order == before) return;
+    }
+  }
+
+  std::span<const Lifetime> lifetimes_;
+  GreedyLayout greedy_;
+  int64_t lower_bound_;
+  std::vector<Order> orders_;
+  Layout best_;
+};
+
+Layout all_apart(std::span<const Lifetime> lifetimes) {
+  Layout layout;
+  layout.lower_bound = largest_live_set(lifetimes);
+  for (const Lifetime& life : lifetimes) {
+    layout.offsets.push_back(layout.peak);
+    layout.peak += aligned_bytes(life.bytes);
+  }
+  return layout;
 }
 
 }  // namespace
 
 Layout lay_out(std::span<const Lifetime> lifetimes, bool reuse) {
-  Layout layout;
-  layout.offsets.resize(lifetimes.size());
-  layout.lower_bound = largest_live_set(lifetimes);
-  std::vector<size_t> order(lifetimes.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return lifetimes[a].bytes > lifetimes[b].bytes;
-  });
-  std::vector<size_t> done;
-  std::vector<Placed> busy;
-  for (size_t index : order) {
-    const Lifetime& own = lifetimes[index];
-    const int64_t bytes = aligned_bytes(own.bytes);
-    busy.clear();
-    for (size_t other : done) {
-      const Lifetime& placed = lifetimes[other];
-      if (!reuse || (placed.begin <= own.end && own.begin <= placed.end))
-        busy.push_back({layout.offsets[other], aligned_bytes(placed.bytes)});
-    }
-    layout.offsets[index] = best_fit(busy, bytes);
-    layout.peak = std::max(layout.peak, layout.offsets[index] + bytes);
-    done.push_back(index);
-  }
-  return layout;
+  if (lifetimes.empty()) return {};
+  return reuse ? Planner(lifetimes).run() : all_apart(lifetimes);
 }
 
 }  // namespace ridge

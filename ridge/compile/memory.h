@@ -28,8 +28,21 @@ struct Layout {
   int64_t lower_bound = 0;       ///< Bytes of the largest live set: no layout needs less.
 };
 
-/// Places the buffers largest first, each in the smallest gap that fits it among those already
-/// placed whose lifetimes meet its own. With `reuse` off every buffer gets bytes of its own.
+/// Bytes in use at each step, from 0 to the last that a lifetime names.
+std::vector<int64_t> live_by_step(std::span<const Lifetime> lifetimes);
+
+/// The largest of live_by_step; 0 for no lifetimes.
+int64_t largest_live_set(std::span<const Lifetime> lifetimes);
+
+/// The best of several greedy layouts (by size, by time and size, by start, and what repairs them
+/// find) and, for few buffers, of a search that proves it; each only as long as the lower bound is
+/// not reached. A function of its arguments alone, in milliseconds for thousands of buffers. With
+/// `reuse` off every buffer gets bytes of its own.
 Layout lay_out(std::span<const Lifetime> lifetimes, bool reuse = true);
+
+/// The least layout of at most 64 buffers (InternalError) that needs less than `below` bytes, by
+/// branch and bound; no offsets when there is none. After trying `nodes` places it gives the best
+/// until then.
+Layout search_layout(std::span<const Lifetime> lifetimes, int64_t below, int64_t nodes);
 
 }  // namespace ridge

@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
 #include "tests/support/case_builder.h"
 #include "tests/support/scale.h"
 
@@ -62,6 +66,60 @@ TEST(Memory, TheSmallestGapThatFitsIsTaken) {
   const Layout layout = lay_out(lifetimes);
   EXPECT_EQ(layout.peak, layout.lower_bound);
   EXPECT_EQ(layout.offsets[5], layout.offsets[3]);
+}
+
+// All orders in which buffers can be stacked, each on top of the highest that it meets.
+int64_t least_by_force(const std::vector<Lifetime>& lifetimes) {
+  std::vector<size_t> order(lifetimes.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  int64_t least = std::numeric_limits<int64_t>::max();
+  do {
+    std::vector<int64_t> heights(64);
+    for (size_t i : order) {
+      const auto begin = heights.begin() + lifetimes[i].begin;
+      const auto end = heights.begin() + lifetimes[i].end + 1;
+      std::fill(begin, end, *std::max_element(begin, end) + aligned_bytes(lifetimes[i].bytes));
+    }
+    least = std::min(least, *std::max_element(heights.begin(), heights.end()));
+  } while (std::next_permutation(order.begin(), order.end()));
+  return least;
+}
+
+std::vector<Lifetime> random_lifetimes(Random& random, int64_t count) {
+  std::vector<Lifetime> lifetimes;
+  for (int64_t i = 0; i < count; ++i) {
+    const int begin = static_cast<int>(random.integer(0, 12));
+    lifetimes.push_back(
+        {64 * random.integer(1, 20), begin, begin + static_cast<int>(random.integer(0, 8))});
+  }
+  return lifetimes;
+}
+
+TEST(Memory, TheSearchFindsTheLeastLayout) {
+  for (int seed = 0; seed < cases(150); ++seed) {
+    Random random(static_cast<uint64_t>(seed));
+    const std::vector<Lifetime> lifetimes = random_lifetimes(random, random.integer(2, 7));
+    const int64_t least = least_by_force(lifetimes);
+    const Layout found = search_layout(lifetimes, least + 1, 1'000'000);
+    ASSERT_EQ(found.peak, least) << "seed " << seed;
+    expect_no_overlap(lifetimes, found);
+    EXPECT_TRUE(search_layout(lifetimes, least, 1'000'000).offsets.empty());
+    EXPECT_EQ(lay_out(lifetimes).peak, least) << "seed " << seed;
+  }
+}
+
+TEST(Memory, RandomLayoutsComeNearTheLowerBound) {
+  double worst = 1, sum = 0;
+  const int count = cases(40);
+  for (int seed = 0; seed < count; ++seed) {
+    Random random(static_cast<uint64_t>(seed));
+    const Layout layout = lay_out(random_lifetimes(random, 60));
+    const double ratio = static_cast<double>(layout.peak) / static_cast<double>(layout.lower_bound);
+    worst = std::max(worst, ratio);
+    sum += ratio;
+  }
+  EXPECT_LE(worst, 1.06);
+  EXPECT_LE(sum / count, 1.02);
 }
 
 TEST(Memory, NoBuffersNeedNoBytes) {
