@@ -20,4 +20,9 @@ struct BlockKernel {
 /// nothing for ops and dtypes without one.
 std::optional<BlockKernel> block_kernel(const Op& op, DType input, DType output);
 
+/// Which of the elementwise ops with one input (gelu in both forms, but no cast), or with two, this
+/// is.
+std::optional<UnaryOp> unary_op(const Op& op);
+std::optional<BinaryOp> binary_op(const Op& op);
+
 }  // namespace ridge::cpu

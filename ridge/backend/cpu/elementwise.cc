@@ -164,24 +164,33 @@ constexpr NamedBinary kBinaryOps[] = {
 
 }  // namespace
 
+std::optional<UnaryOp> unary_op(const Op& op) {
+  if (const auto* gelu = dynamic_cast<const Gelu*>(&op))
+    return gelu->tanh ? UnaryOp::kGeluTanh : UnaryOp::kGeluErf;
+  for (const NamedUnary& known : kUnaryOps)
+    if (known.name == op.name()) return known.op;
+  return std::nullopt;
+}
+
+std::optional<BinaryOp> binary_op(const Op& op) {
+  for (const NamedBinary& known : kBinaryOps)
+    if (known.name == op.name()) return known.op;
+  return std::nullopt;
+}
+
 std::optional<BlockKernel> block_kernel(const Op& op, DType input, DType output) {
   const int dtype = static_cast<int>(input);
   BlockKernel kernel;
-  const auto unary = [&](UnaryOp known) {
-    kernel.unary[0] = avx2::unary_kernels.by_op[static_cast<int>(known)][dtype];
-    kernel.unary[1] = avx512::unary_kernels.by_op[static_cast<int>(known)][dtype];
+  if (const auto known = unary_op(op)) {
+    kernel.unary[0] = avx2::unary_kernels.by_op[static_cast<int>(*known)][dtype];
+    kernel.unary[1] = avx512::unary_kernels.by_op[static_cast<int>(*known)][dtype];
     return kernel.unary[0] == nullptr ? std::nullopt : std::optional(kernel);
-  };
-  for (const NamedUnary& known : kUnaryOps)
-    if (known.name == op.name()) return unary(known.op);
-  for (const NamedBinary& known : kBinaryOps) {
-    if (known.name != op.name()) continue;
-    kernel.binary[0] = avx2::binary_kernels.by_op[static_cast<int>(known.op)][dtype];
-    kernel.binary[1] = avx512::binary_kernels.by_op[static_cast<int>(known.op)][dtype];
+  }
+  if (const auto known = binary_op(op)) {
+    kernel.binary[0] = avx2::binary_kernels.by_op[static_cast<int>(*known)][dtype];
+    kernel.binary[1] = avx512::binary_kernels.by_op[static_cast<int>(*known)][dtype];
     return kernel.binary[0] == nullptr ? std::nullopt : std::optional(kernel);
   }
-  if (const auto* gelu = dynamic_cast<const Gelu*>(&op))
-    return unary(gelu->tanh ? UnaryOp::kGeluTanh : UnaryOp::kGeluErf);
   if (dynamic_cast<const Cast*>(&op) != nullptr) {
     const int to = static_cast<int>(output);
     kernel.unary[0] = avx2::cast_kernels.from_to[dtype][to];

@@ -110,11 +110,13 @@ BroadcastMap broadcast_map(const Shape& from, const Shape& to) {
   return map;
 }
 
+using MakeLoop = std::unique_ptr<LoopKernel> (*)(const Loop&);
+
 // A body as a loop, and how its inputs are read.
 class FusedProgram {
  public:
   // Leaves is_complete() false where an op has no block kernel or the body is too large.
-  explicit FusedProgram(const Node& node) {
+  FusedProgram(const Node& node, MakeLoop make) {
     const Graph body = parse_graph(node.op_as<Fused>().body, "fused body");
     count_ = node.outputs[0].elements();
     std::vector<int> value_of(body.nodes().size(), -1);
@@ -125,7 +127,7 @@ class FusedProgram {
       if (!is_loop_input(*each)) value_of[id(*each)] = add_op(*each, value_of);
     for (const Output& output : body.outputs())
       loop_.results.push_back({value_of[id(*output.value.node)]});
-    if (fills_.size() <= kMostFills) kernel_ = make_block_loop(loop_);
+    if (fills_.size() <= kMostFills) kernel_ = make(loop_);
   }
 
   bool is_complete() const { return kernel_ != nullptr; }
@@ -207,22 +209,27 @@ class FusedProgram {
   std::unique_ptr<LoopKernel> kernel_;
 };
 
-std::shared_ptr<const FusedProgram> fused_program(const Node& node) {
-  auto program = std::make_shared<const FusedProgram>(node);
+std::shared_ptr<const FusedProgram> fused_program(const Node& node, MakeLoop make) {
+  auto program = std::make_shared<const FusedProgram>(node, make);
   return program->is_complete() ? program : nullptr;
+}
+
+void add_loops(KernelTable& table, std::string name, MakeLoop make) {
+  table.add(
+      Fused::kTraits.name,
+      {std::move(name)},
+      [make](const Node& node) {
+        return std::make_unique<HostKernel>(
+            [program = fused_program(node, make)](const KernelArgs& args) { program->run(args); });
+      },
+      [make](const Node& node) { return fused_program(node, make) != nullptr; });
 }
 
 }  // namespace
 
 void add_fused_kernels(KernelTable& table, const KernelTable& (*plain)()) {
-  table.add(
-      Fused::kTraits.name,
-      {"blocks"},
-      [](const Node& node) {
-        return std::make_unique<HostKernel>(
-            [program = fused_program(node)](const KernelArgs& args) { program->run(args); });
-      },
-      [](const Node& node) { return fused_program(node) != nullptr; });
+  add_loops(table, "jit", make_jit_loop);
+  add_loops(table, "blocks", make_block_loop);
   table.add(Fused::kTraits.name, {std::string(kExpandedChoice)}, [plain](const Node& node) {
     return make_expanded(node, plain());
   });

@@ -29,6 +29,8 @@ struct LoopResult {
   enum Kind : uint8_t { kStore, kSum, kMax };
   int value = 0;
   Kind kind = kStore;
+  /// A wish: store past the caches, which pays where the results exceed them.
+  bool streamed = false;
 };
 
 struct Loop {

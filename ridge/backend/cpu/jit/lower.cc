@@ -1,0 +1,344 @@
+// Ops of the graph in primitive operations. The f32 functions are those of isa/functions.h.
+#include "ridge/backend/cpu/jit/lower.h"
+
+#include <bit>
+
+#include "ridge/backend/cpu/block_kernel.h"
+#include "ridge/backend/cpu/isa/functions.h"
+#include "ridge/backend/cpu/jit/expression.h"
+#include "ridge/graph/ops/elementwise.h"
+#include "ridge/graph/ops/source.h"
+
+namespace ridge::cpu::jit {
+namespace {
+
+constexpr int kNone = -1;  // an operation without a form
+
+std::optional<Lane> lane_of(DType dtype) {
+  switch (dtype) {
+    case DType::kF64:
+      return Lane::kF64;
+    case DType::kF32:
+    case DType::kF16:
+    case DType::kBF16:
+      return Lane::kF32;
+    case DType::kI64:
+      return Lane::kI64;
+    case DType::kI32:
+      return Lane::kI32;
+    case DType::kBool:
+      return Lane::kMask;
+    default:
+      return std::nullopt;
+  }
+}
+
+bool is_float_lane(Lane lane) { return lane == Lane::kF32 || lane == Lane::kF64; }
+
+// Ops on one lane type, as nodes.
+class Ops {
+ public:
+  Ops(Recorder& recorder, Lane lane) : recorder_(recorder), lane_(lane) {}
+
+  int number(double value) const { return recorder_.number(lane_, value); }
+  int binary(Prim prim, int a, int b) const { return recorder_.binary(prim, lane_, a, b); }
+  int compare(Compare how, int a, int b) const { return recorder_.compare(how, lane_, a, b); }
+  int select(int mask, int a, int b) const { return recorder_.select(lane_, mask, a, b); }
+
+  int negated(int x) const {
+    if (!is_float_lane(lane_)) return binary(Prim::kSub, number(0), x);
+    return binary(Prim::kXor, x, sign_bit());
+  }
+  int magnitude(int x) const {
+    if (!is_float_lane(lane_)) return select(compare(Compare::kLt, x, number(0)), negated(x), x);
+    const uint64_t bits = lane_ == Lane::kF32 ? uint64_t{0x7fffffff} : uint64_t{0x7fffffffffffffff};
+    return binary(Prim::kAnd, x, recorder_.constant(lane_, bits));
+  }
+  int sign(int x) const {
+    const int negative = select(compare(Compare::kLt, x, number(0)), number(-1), number(0));
+    const int sign = select(compare(Compare::kGt, x, number(0)), number(1), negative);
+    return is_float_lane(lane_) ? select(compare(Compare::kEq, x, x), sign, x) : sign;
+  }
+  // NaN where either is; a where they are equal.
+  int larger(int a, int b) const {
+    if (!is_float_lane(lane_)) return select(compare(Compare::kGt, a, b), a, b);
+    return select(compare(Compare::kUnordered, b, b), b, binary(Prim::kMax, b, a));
+  }
+  int smaller(int a, int b) const {
+    if (!is_float_lane(lane_)) return select(compare(Compare::kLt, a, b), a, b);
+    return select(compare(Compare::kUnordered, b, b), b, binary(Prim::kMin, b, a));
+  }
+  int root(int x) const { return recorder_.unary(Prim::kSqrt, lane_, x); }
+
+ private:
+  int sign_bit() const {
+    return recorder_.constant(lane_, lane_ == Lane::kF32 ? uint64_t{1} << 31 : uint64_t{1} << 63);
+  }
+
+  Recorder& recorder_;
+  Lane lane_;
+};
+
+// The functions, of f32.
+int function_of(UnaryOp op, F32 x) {
+  switch (op) {
+    case UnaryOp::kExp:
+      return exp_of(x).node();
+    case UnaryOp::kLog:
+      return log_of(x).node();
+    case UnaryOp::kTanh:
+      return tanh_of(x).node();
+    case UnaryOp::kErf:
+      return erf_of(x).node();
+    case UnaryOp::kSigmoid:
+      return sigmoid_of(x).node();
+    case UnaryOp::kSilu:
+      return silu_of(x).node();
+    case UnaryOp::kGeluErf:
+      return gelu_of(x).node();
+    case UnaryOp::kGeluTanh:
+      return gelu_tanh_of(x).node();
+    default:
+      return kNone;
+  }
+}
+
+int unary_node(Recorder& recorder, UnaryOp op, Lane lane, int x) {
+  const Ops ops(recorder, lane);
+  if (op == UnaryOp::kNot) return recorder.unary(Prim::kNot, Lane::kMask, x);
+  if (lane == Lane::kMask) return kNone;
+  if (op == UnaryOp::kNeg) return ops.negated(x);
+  if (op == UnaryOp::kAbs) return ops.magnitude(x);
+  if (op == UnaryOp::kSign) return ops.sign(x);
+  if (!is_float_lane(lane)) return kNone;
+  switch (op) {
+    case UnaryOp::kSqrt:
+      return ops.root(x);
+    case UnaryOp::kRsqrt:
+      return ops.binary(Prim::kDiv, ops.number(1), ops.root(x));
+    case UnaryOp::kRelu:
+      return ops.select(ops.compare(Compare::kLe, x, ops.number(0)), ops.number(0), x);
+    case UnaryOp::kIsFinite:
+      return ops.compare(Compare::kEq, ops.binary(Prim::kSub, x, x), ops.number(0));
+    default:
+      return lane == Lane::kF32 ? function_of(op, F32(&recorder, x)) : kNone;
+  }
+}
+
+int binary_node(Recorder& recorder, BinaryOp op, Lane lane, int a, int b) {
+  const Ops ops(recorder, lane);
+  if (lane == Lane::kMask) {
+    if (op == BinaryOp::kAnd) return ops.binary(Prim::kAnd, a, b);
+    return op == BinaryOp::kOr ? ops.binary(Prim::kOr, a, b) : kNone;
+  }
+  switch (op) {
+    case BinaryOp::kAdd:
+      return ops.binary(Prim::kAdd, a, b);
+    case BinaryOp::kSub:
+      return ops.binary(Prim::kSub, a, b);
+    case BinaryOp::kMul:
+      return ops.binary(Prim::kMul, a, b);
+    case BinaryOp::kDiv:
+      return is_float_lane(lane) ? ops.binary(Prim::kDiv, a, b) : kNone;
+    case BinaryOp::kMaximum:
+      return ops.larger(a, b);
+    case BinaryOp::kMinimum:
+      return ops.smaller(a, b);
+    case BinaryOp::kEq:
+      return ops.compare(Compare::kEq, a, b);
+    case BinaryOp::kNe:
+      return ops.compare(Compare::kNe, a, b);
+    case BinaryOp::kLt:
+      return ops.compare(Compare::kLt, a, b);
+    case BinaryOp::kLe:
+      return ops.compare(Compare::kLe, a, b);
+    case BinaryOp::kGt:
+      return ops.compare(Compare::kGt, a, b);
+    case BinaryOp::kGe:
+      return ops.compare(Compare::kGe, a, b);
+    default:
+      return kNone;
+  }
+}
+
+// To nearest even, as the upper half of an f32; a NaN must not round to infinity.
+int rounded_bf16(Recorder& recorder, int x) {
+  const Whole bits{&recorder, x};
+  const Whole near = bits + 0x7fffu + (shift_signed_right(bits, 16) & 1u);
+  const int is_number = recorder.compare(Compare::kEq, Lane::kF32, x, x);
+  const Whole chosen{&recorder,
+                     recorder.select(Lane::kF32, is_number, near.node, (bits | 0x400000u).node)};
+  return (chosen & 0xffff0000u).node;
+}
+
+int rounded(Recorder& recorder, DType dtype, int x) {
+  if (dtype == DType::kF16) return recorder.unary(Prim::kRoundF16, Lane::kF32, x);
+  return dtype == DType::kBF16 ? rounded_bf16(recorder, x) : x;
+}
+
+// ---- casts ----
+
+// A f32 that rounds to the same 16-bit float as x, an f64, does: as in isa/round_odd.h.
+int rounded_odd(Recorder& recorder, int x) {
+  const Ops wide(recorder, Lane::kF64), whole(recorder, Lane::kI32);
+  const int near = recorder.convert(Lane::kF32, Lane::kF64, x);
+  const int back = recorder.convert(Lane::kF64, Lane::kF32, near);
+  const int is_larger = wide.compare(Compare::kGt, wide.magnitude(back), wide.magnitude(x));
+  const int is_other = wide.compare(Compare::kNe, back, x);
+  const auto one_where = [&](int mask) {
+    return whole.select(mask, whole.number(1), whole.number(0));
+  };
+  return whole.binary(
+      Prim::kOr, whole.binary(Prim::kSub, near, one_where(is_larger)), one_where(is_other));
+}
+
+// Towards zero, saturating, NaN to 0.
+int saturated(Recorder& recorder, Lane to, Lane from, int x) {
+  const Ops ops(recorder, from), whole(recorder, to);
+  const double end = to == Lane::kI32 ? 0x1p31 : 0x1p63;
+  const int is_above = ops.compare(Compare::kGe, x, ops.number(end));
+  const int is_below = ops.compare(Compare::kLe, x, ops.number(-end));
+  const int is_number = ops.compare(Compare::kEq, x, x);
+  const int truncated = recorder.convert(to, from, ops.select(is_number, x, ops.number(0)));
+  const uint64_t smallest = to == Lane::kI32 ? uint64_t{1} << 31 : uint64_t{1} << 63;
+  const int low = whole.select(is_below, recorder.constant(to, smallest), truncated);
+  return whole.select(is_above, recorder.constant(to, smallest - 1), low);
+}
+
+int cast_node(Recorder& recorder, DType from, DType to, int x) {
+  const Lane source = *lane_of(from), target = *lane_of(to);
+  const Ops ops(recorder, source);
+  if (target == Lane::kMask)
+    return source == Lane::kMask ? x : ops.compare(Compare::kNe, x, ops.number(0));
+  if (source == Lane::kMask)
+    return recorder.select(target, x, recorder.number(target, 1), recorder.number(target, 0));
+  if (target == Lane::kF32 && to != DType::kF32) {
+    if (source == Lane::kI64) return kNone;
+    if (source == Lane::kI32) x = recorder.convert(Lane::kF64, Lane::kI32, x);
+    if (source != Lane::kF32) x = rounded_odd(recorder, x);
+    return from == to ? x : rounded(recorder, to, x);
+  }
+  if (source == target) return x;
+  if (is_float_lane(source) && !is_float_lane(target))
+    return saturated(recorder, target, source, x);
+  return recorder.convert(target, source, x);
+}
+
+// ---- loops ----
+
+// Results that 16-bit operands make exact.
+bool is_exact(const Op& op) {
+  const auto unary = unary_op(op);
+  const auto binary = binary_op(op);
+  if (unary) {
+    return *unary == UnaryOp::kNeg || *unary == UnaryOp::kAbs || *unary == UnaryOp::kSign ||
+           *unary == UnaryOp::kRelu;
+  }
+  return binary && (*binary == BinaryOp::kMaximum || *binary == BinaryOp::kMinimum);
+}
+
+class Lowering {
+ public:
+  explicit Lowering(const Loop& loop) : loop_(loop), recorder_(program_) {}
+
+  std::optional<Program> run() {
+    for (size_t i = 0; i < loop_.inputs.size(); ++i) {
+      const LoopInput& input = loop_.inputs[i];
+      program_.inputs.push_back(input.dtype);
+      const auto lane = lane_of(input.dtype);
+      if (!lane) return std::nullopt;
+      dtypes_.push_back(input.dtype);
+      nodes_.push_back(kNone);
+    }
+    for (const LoopOp& op : loop_.ops) {
+      if (!lane_of(op.dtype)) return std::nullopt;
+      const int node = lowered(op);
+      if (node == kNone) return std::nullopt;
+      dtypes_.push_back(op.dtype);
+      nodes_.push_back(node);
+    }
+    if (!add_results()) return std::nullopt;
+    return std::move(program_);
+  }
+
+ private:
+  int lowered(const LoopOp& each) {
+    const Op& op = *each.op;
+    if (const auto* constant = dynamic_cast<const Constant*>(&op)) return constant_node(*constant);
+    const auto operand = [&](size_t i) { return node_of(each.operands[i]); };
+    const DType dtype = dtypes_[static_cast<size_t>(each.operands[0])];
+    const Lane lane = *lane_of(dtype), made = *lane_of(each.dtype);
+    if (dynamic_cast<const Cast*>(&op) != nullptr)
+      return cast_node(recorder_, dtype, each.dtype, operand(0));
+    if (dynamic_cast<const Where*>(&op) != nullptr)
+      return made == Lane::kMask ? chosen_mask(operand(0), operand(1), operand(2))
+                                 : recorder_.select(made, operand(0), operand(1), operand(2));
+    int node = kNone;
+    if (const auto unary = unary_op(op))
+      node = unary_node(recorder_, *unary, lane, operand(0));
+    else if (const auto binary = binary_op(op))
+      node = binary_node(recorder_, *binary, lane, operand(0), operand(1));
+    if (node == kNone || is_exact(op)) return node;
+    return rounded(recorder_, each.dtype, node);
+  }
+
+  // Inputs become nodes where they are first read: loaded late, they hold a register for less long.
+  int node_of(int value) {
+    int& node = nodes_[static_cast<size_t>(value)];
+    if (node == kNone) {
+      const LoopInput& input = loop_.inputs[static_cast<size_t>(value)];
+      node = recorder_.input(value, *lane_of(input.dtype), input.uniform);
+    }
+    return node;
+  }
+
+  int chosen_mask(int mask, int a, int b) {
+    const int otherwise = recorder_.unary(Prim::kNot, Lane::kMask, mask);
+    return recorder_.binary(Prim::kOr,
+                            Lane::kMask,
+                            recorder_.binary(Prim::kAnd, Lane::kMask, mask, a),
+                            recorder_.binary(Prim::kAnd, Lane::kMask, otherwise, b));
+  }
+
+  int constant_node(const Constant& constant) {
+    const auto lane = lane_of(constant.dtype);
+    if (!lane || !constant.is_splat()) return kNone;
+    if (*lane == Lane::kMask) {
+      const Ops whole(recorder_, Lane::kI32);
+      const bool is_true = constant.ints.empty() ? constant.values[0] != 0 : constant.ints[0] != 0;
+      return whole.compare(Compare::kNe, whole.number(is_true ? 1 : 0), whole.number(0));
+    }
+    if (!constant.values.empty()) return recorder_.number(*lane, constant.values[0]);
+    const auto bits = static_cast<uint64_t>(constant.ints[0]);
+    return recorder_.constant(*lane, *lane == Lane::kI32 ? bits & 0xffffffffu : bits);
+  }
+
+  bool add_results() {
+    program_.results = static_cast<int>(loop_.results.size());
+    for (int i = 0; i < program_.results; ++i) {
+      const LoopResult& result = loop_.results[static_cast<size_t>(i)];
+      const auto value = static_cast<size_t>(result.value);
+      const DType dtype = dtypes_[value];
+      const int node = node_of(result.value);
+      if (result.kind == LoopResult::kStore) {
+        program_.stores.push_back({node, i, dtype, result.streamed});
+        continue;
+      }
+      if (dtype != DType::kF32 && dtype != DType::kF64) return false;
+      program_.reductions.push_back({node, i, result.kind == LoopResult::kMax, *lane_of(dtype)});
+    }
+    return true;
+  }
+
+  const Loop& loop_;
+  Program program_;
+  Recorder recorder_;
+  std::vector<int> nodes_;  // by value of the loop
+  std::vector<DType> dtypes_;
+};
+
+}  // namespace
+
+std::optional<Program> lower(const Loop& loop) { return Lowering(loop).run(); }
+
+}  // namespace ridge::cpu::jit

@@ -1,0 +1,69 @@
+#include "ridge/backend/cpu/jit/program.h"
+
+#include <bit>
+
+namespace ridge::cpu::jit {
+
+int Recorder::add(Node node) {
+  const auto [at, is_new] = known_.try_emplace(
+      {node.prim, node.lane, node.operands[0], node.operands[1], node.operands[2], node.detail},
+      static_cast<int>(program_.nodes.size()));
+  if (!is_new) return at->second;
+  if (node.operands[0] >= 0) {
+    node.invariant = true;
+    for (const int operand : node.operands)
+      node.invariant =
+          node.invariant && (operand < 0 || program_.nodes[static_cast<size_t>(operand)].invariant);
+  }
+  program_.nodes.push_back(node);
+  return at->second;
+}
+
+int Recorder::input(int index, Lane lane, bool invariant) {
+  return add({.prim = Prim::kInput, .lane = lane, .detail = index, .invariant = invariant});
+}
+
+int Recorder::constant(Lane lane, uint64_t bits) {
+  return add({.prim = Prim::kConstant,
+              .lane = lane,
+              .detail = static_cast<int64_t>(bits),
+              .invariant = true});
+}
+
+int Recorder::number(Lane lane, double value) {
+  switch (lane) {
+    case Lane::kF32:
+      return constant(lane, std::bit_cast<uint32_t>(static_cast<float>(value)));
+    case Lane::kF64:
+      return constant(lane, std::bit_cast<uint64_t>(value));
+    case Lane::kI32:
+      return constant(lane, static_cast<uint32_t>(static_cast<int32_t>(value)));
+    default:
+      return constant(lane, static_cast<uint64_t>(static_cast<int64_t>(value)));
+  }
+}
+
+int Recorder::unary(Prim prim, Lane lane, int a, int64_t detail) {
+  return add({.prim = prim, .lane = lane, .operands = {a, -1, -1}, .detail = detail});
+}
+
+int Recorder::binary(Prim prim, Lane lane, int a, int b) {
+  return add({.prim = prim, .lane = lane, .operands = {a, b, -1}});
+}
+
+int Recorder::compare(Compare how, Lane lane, int a, int b) {
+  return add({.prim = Prim::kCompare,
+              .lane = Lane::kMask,
+              .operands = {a, b, -1},
+              .detail = packed_compare(how, lane)});
+}
+
+int Recorder::select(Lane lane, int mask, int a, int b) {
+  return add({.prim = Prim::kSelect, .lane = lane, .operands = {mask, a, b}});
+}
+
+int Recorder::convert(Lane to, Lane from, int a) {
+  return unary(Prim::kConvert, to, a, static_cast<int64_t>(from));
+}
+
+}  // namespace ridge::cpu::jit

@@ -1,0 +1,114 @@
+// A loop in terms of what vector instructions do: single assignment, one element at a time.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "ridge/base/dtype.h"
+
+namespace ridge::cpu::jit {
+
+/// What a value is while it lies in a register. 16-bit floats are f32 of as many bits.
+enum class Lane : uint8_t { kF32, kF64, kI32, kI64, kMask };
+
+/// 4 or 8; a mask is as wide as an f32.
+constexpr int size_of(Lane lane) { return lane == Lane::kF64 || lane == Lane::kI64 ? 8 : 4; }
+
+enum class Prim : uint8_t {
+  kInput,     ///< detail: which input.
+  kConstant,  ///< detail: the bits.
+  kAdd,
+  kSub,
+  kMul,
+  kDiv,
+  kFma,  ///< a * b + c.
+  kMin,  ///< The machine's: b where the two are equal or either is NaN.
+  kMax,
+  kSqrt,
+  kAnd,  ///< Of bits.
+  kOr,
+  kXor,
+  kNot,         ///< Of a mask.
+  kShiftLeft,   ///< detail: by how much.
+  kShiftRight,  ///< Signed.
+  kCompare,     ///< detail: packed_compare.
+  kSelect,      ///< a, a mask, ? b : c.
+  kConvert,     ///< detail: the Lane it comes from; floats to integers are truncated.
+  kRoundF16,    ///< f32 to the nearest f16.
+};
+
+/// Comparisons, numbered as VCMPPS numbers the quiet ones.
+enum class Compare : uint8_t {
+  kEq = 0x00,
+  kLt = 0x11,
+  kLe = 0x12,
+  kUnordered = 0x03,
+  kNe = 0x04,  ///< True for NaN.
+  kGe = 0x1d,
+  kGt = 0x1e,
+};
+
+constexpr int64_t packed_compare(Compare how, Lane lane) {
+  return static_cast<int64_t>(how) | static_cast<int64_t>(lane) << 8;
+}
+
+struct Node {
+  Prim prim{};
+  Lane lane{};
+  std::array<int, 3> operands{-1, -1, -1};
+  int64_t detail = 0;
+  bool invariant = false;  ///< The same for all elements.
+
+  Compare compare() const { return static_cast<Compare>(detail & 0xff); }
+  Lane compared() const { return static_cast<Lane>(detail >> 8); }
+  Lane source() const { return static_cast<Lane>(detail); }
+};
+
+struct Stored {
+  int node = 0;
+  int result = 0;
+  DType dtype{};
+  bool streamed = false;
+};
+
+struct Reduced {
+  int node = 0;
+  int result = 0;
+  bool is_max = false;
+  Lane lane{};  ///< kF32 or kF64; the node may be made as a whole number of the same bits.
+};
+
+struct Program {
+  std::vector<Node> nodes;  ///< In an order in which they can be computed.
+  std::vector<DType> inputs;
+  std::vector<Stored> stores;
+  std::vector<Reduced> reductions;
+  int results = 0;
+};
+
+/// Appends nodes; what is there already is not repeated.
+class Recorder {
+ public:
+  explicit Recorder(Program& program) : program_(program) {}
+
+  int add(Node node);
+  int input(int index, Lane lane, bool invariant);
+  /// A constant by its bits.
+  int constant(Lane lane, uint64_t bits);
+  int number(Lane lane, double value);
+  int unary(Prim prim, Lane lane, int a, int64_t detail = 0);
+  int binary(Prim prim, Lane lane, int a, int b);
+  int compare(Compare how, Lane lane, int a, int b);
+  int select(Lane lane, int mask, int a, int b);
+  int convert(Lane to, Lane from, int a);
+
+ private:
+  using Key = std::tuple<Prim, Lane, int, int, int, int64_t>;
+  Program& program_;
+  std::map<Key, int> known_;
+};
+
+}  // namespace ridge::cpu::jit

@@ -1,0 +1,32 @@
+// The order in which a program's nodes, stores and reductions are computed, and who reads what.
+#pragma once
+
+#include <vector>
+
+#include "ridge/backend/cpu/jit/program.h"
+
+namespace ridge::cpu::jit {
+
+struct Step {
+  enum Kind : uint8_t { kNode, kStore, kReduce };
+  Kind kind;
+  int index;
+};
+
+struct Schedule {
+  std::vector<Step> steps;
+  std::vector<std::vector<int>> reads;  ///< By node: the steps that read it, in order.
+
+  /// The first step from `at` on that reads the node; the number of steps where none does.
+  int next_read(int node, int at) const;
+};
+
+/// What is the same for all elements: computed once, before the loop. Constants are no steps.
+Schedule schedule_invariants(const Program& program);
+/// All else.
+Schedule schedule_body(const Program& program);
+
+/// Nodes that a result needs.
+std::vector<bool> needed_nodes(const Program& program);
+
+}  // namespace ridge::cpu::jit

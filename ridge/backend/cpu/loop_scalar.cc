@@ -1,0 +1,350 @@
+// Loops element by element, in plain C++: the oracle of the other executors.
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "ridge/backend/cpu/block_kernel.h"
+#include "ridge/backend/cpu/isa/functions.h"
+#include "ridge/backend/cpu/loop.h"
+#include "ridge/base/dtype.h"
+#include "ridge/graph/ops/elementwise.h"
+#include "ridge/graph/ops/source.h"
+
+namespace ridge::cpu {
+namespace {
+
+constexpr size_t kTurnLanes = 64;
+
+using Cell = std::array<std::byte, sizeof(double)>;
+
+template <typename T>
+T get(const Cell& cell) {
+  T value;
+  std::memcpy(&value, cell.data(), sizeof value);
+  return value;
+}
+
+template <typename T>
+Cell cell_of(T value) {
+  Cell cell{};
+  std::memcpy(cell.data(), &value, sizeof value);
+  return cell;
+}
+
+// ---- floats ----
+
+template <typename T>
+T larger(T a, T b) {
+  return a >= b || a != a ? a : b;
+}
+
+template <typename T>
+T smaller(T a, T b) {
+  return a <= b || a != a ? a : b;
+}
+
+template <typename T>
+T sign_of(T x) {
+  if (x > T(0)) return T(1);
+  if (x < T(0)) return T(-1);
+  return x == x ? T(0) : x;
+}
+
+template <typename T>
+T float_result(UnaryOp op, T x) {
+  switch (op) {
+    case UnaryOp::kNeg:
+      return -x;
+    case UnaryOp::kAbs:
+      return std::fabs(x);
+    case UnaryOp::kSign:
+      return sign_of(x);
+    case UnaryOp::kExp:
+      return exp_of(x);
+    case UnaryOp::kLog:
+      return log_of(x);
+    case UnaryOp::kTanh:
+      return tanh_of(x);
+    case UnaryOp::kErf:
+      return erf_of(x);
+    case UnaryOp::kSqrt:
+      return std::sqrt(x);
+    case UnaryOp::kRsqrt:
+      return T(1) / std::sqrt(x);
+    case UnaryOp::kSigmoid:
+      return sigmoid_of(x);
+    case UnaryOp::kRelu:
+      return x <= T(0) ? T(0) : x;
+    case UnaryOp::kGeluErf:
+      return gelu_of(x);
+    case UnaryOp::kGeluTanh:
+      return gelu_tanh_of(x);
+    case UnaryOp::kSilu:
+      return silu_of(x);
+    default:
+      throw InternalError("[loop] no such float op of one operand");
+  }
+}
+
+template <typename T>
+T float_result(BinaryOp op, T a, T b) {
+  switch (op) {
+    case BinaryOp::kAdd:
+      return a + b;
+    case BinaryOp::kSub:
+      return a - b;
+    case BinaryOp::kMul:
+      return a * b;
+    case BinaryOp::kDiv:
+      return a / b;
+    case BinaryOp::kMaximum:
+      return larger(a, b);
+    case BinaryOp::kMinimum:
+      return smaller(a, b);
+    default:
+      throw InternalError("[loop] no such float op of two operands");
+  }
+}
+
+// ---- integers, which wrap ----
+
+template <typename T>
+T integer_result(UnaryOp op, T x) {
+  const T negated = static_cast<T>(uint64_t{0} - static_cast<uint64_t>(x));
+  switch (op) {
+    case UnaryOp::kNeg:
+      return negated;
+    case UnaryOp::kAbs:
+      return x < T(0) ? negated : x;
+    case UnaryOp::kSign:
+      return static_cast<T>((x > T(0)) - (x < T(0)));
+    default:
+      throw InternalError("[loop] no such integer op of one operand");
+  }
+}
+
+template <typename T>
+T integer_result(BinaryOp op, T a, T b) {
+  const auto x = static_cast<uint64_t>(a), y = static_cast<uint64_t>(b);
+  switch (op) {
+    case BinaryOp::kAdd:
+      return static_cast<T>(x + y);
+    case BinaryOp::kSub:
+      return static_cast<T>(x - y);
+    case BinaryOp::kMul:
+      return static_cast<T>(x * y);
+    case BinaryOp::kMaximum:
+      return a > b ? a : b;
+    case BinaryOp::kMinimum:
+      return a < b ? a : b;
+    default:
+      throw InternalError("[loop] no such integer op of two operands");
+  }
+}
+
+// ---- any dtype ----
+
+template <typename T>
+inline constexpr bool kIs16Bit = std::is_same_v<T, F16> || std::is_same_v<T, BF16>;
+
+// T in what it is computed in.
+template <typename T>
+auto computed(T x) {
+  if constexpr (kIs16Bit<T>)
+    return static_cast<float>(x);
+  else
+    return x;
+}
+
+template <typename T>
+Cell unary_cell(UnaryOp op, T stored) {
+  const auto x = computed(stored);
+  if (op == UnaryOp::kIsFinite) return cell_of(std::isfinite(static_cast<double>(x)));
+  if (op == UnaryOp::kNot) return cell_of(!static_cast<bool>(x));
+  if constexpr (is_float_type<T>)
+    return cell_of(T(float_result(op, x)));
+  else
+    return cell_of(integer_result(op, x));
+}
+
+template <typename T>
+Cell binary_cell(BinaryOp op, T stored_a, T stored_b) {
+  const auto a = computed(stored_a), b = computed(stored_b);
+  switch (op) {
+    case BinaryOp::kEq:
+      return cell_of(a == b);
+    case BinaryOp::kNe:
+      return cell_of(a != b);
+    case BinaryOp::kLt:
+      return cell_of(a < b);
+    case BinaryOp::kLe:
+      return cell_of(a <= b);
+    case BinaryOp::kGt:
+      return cell_of(a > b);
+    case BinaryOp::kGe:
+      return cell_of(a >= b);
+    case BinaryOp::kAnd:
+      return cell_of(a != decltype(a)(0) && b != decltype(b)(0));
+    case BinaryOp::kOr:
+      return cell_of(a != decltype(a)(0) || b != decltype(b)(0));
+    default:
+      break;
+  }
+  if constexpr (is_float_type<T>)
+    return cell_of(T(float_result(op, a, b)));
+  else
+    return cell_of(integer_result(op, a, b));
+}
+
+Cell cast_cell(DType from, DType to, const Cell& x) {
+  return dispatch(from, [&](auto source) {
+    const auto value = get<typename decltype(source)::type>(x);
+    return dispatch(
+        to, [&](auto target) { return cell_of(convert<typename decltype(target)::type>(value)); });
+  });
+}
+
+// The sums or maxima of 64 lanes, combined as Turns in isa/lanes.h does.
+struct Accumulator {
+  LoopResult::Kind kind;
+  DType dtype;
+  std::array<double, kTurnLanes> lanes{};
+
+  Accumulator(LoopResult::Kind kind_of, DType type) : kind(kind_of), dtype(type) {
+    if (kind == LoopResult::kMax) lanes.fill(-std::numeric_limits<double>::infinity());
+  }
+  // f32 values are exact in double; each sum is rounded to f32. Of equal maxima, zeros of either
+  // sign, whole lanes keep the second and the fold within them the first.
+  double combine(double a, double b, bool in_fold = false) const {
+    if (kind == LoopResult::kMax) return !in_fold && a == b ? b : larger(a, b);
+    if (dtype == DType::kF64) return a + b;
+    return static_cast<double>(static_cast<float>(a) + static_cast<float>(b));
+  }
+  void add(int64_t i, double x) {
+    double& lane = lanes[static_cast<size_t>(i) % kTurnLanes];
+    lane = combine(lane, x);
+  }
+  double result() const {
+    std::array<double, kTurnLanes> all = lanes;
+    for (size_t i = 0; i < 16; ++i)
+      all[i] = combine(combine(all[i], all[i + 16]), combine(all[i + 32], all[i + 48]));
+    for (size_t half = 8; half > 0; half /= 2)
+      for (size_t i = 0; i < half; ++i) all[i] = combine(all[i], all[i + half], true);
+    return all[0];
+  }
+};
+
+class ScalarLoop final : public LoopKernel {
+ public:
+  explicit ScalarLoop(const Loop& loop) : loop_(loop) {}
+
+  static bool accepts(const Loop& loop) {
+    for (const LoopOp& each : loop.ops) {
+      const Op& op = *each.op;
+      const auto* constant = dynamic_cast<const Constant*>(&op);
+      const bool is_known = constant != nullptr ? constant->is_splat()
+                                                : unary_op(op) || binary_op(op) ||
+                                                      dynamic_cast<const Cast*>(&op) != nullptr ||
+                                                      dynamic_cast<const Where*>(&op) != nullptr;
+      if (!is_known) return false;
+    }
+    for (const LoopResult& result : loop.results)
+      if (result.kind != LoopResult::kStore && dtype_in(loop, result.value) != DType::kF64 &&
+          dtype_in(loop, result.value) != DType::kF32)
+        return false;
+    return true;
+  }
+
+  void run(const LoopArgs& args) const override {
+    std::vector<Cell> cells(loop_.inputs.size() + loop_.ops.size());
+    std::vector<Accumulator> sums;
+    for (const LoopResult& result : loop_.results)
+      sums.emplace_back(result.kind, dtype(result.value));
+    // Results may lie over inputs, uniform ones too: those are read first.
+    for (size_t i = 0; i < loop_.inputs.size(); ++i)
+      if (loop_.inputs[i].uniform) load(args.inputs[i], 0, static_cast<int>(i), cells);
+    for (int64_t i = 0; i < args.n; ++i) run_element(args, i, cells, sums);
+    for (size_t r = 0; r < sums.size(); ++r) {
+      if (sums[r].kind == LoopResult::kStore) continue;
+      if (sums[r].dtype == DType::kF64)
+        *static_cast<double*>(args.results[r]) = sums[r].result();
+      else
+        *static_cast<float*>(args.results[r]) = static_cast<float>(sums[r].result());
+    }
+  }
+
+ private:
+  static DType dtype_in(const Loop& loop, int value) {
+    const auto at = static_cast<size_t>(value);
+    return at < loop.inputs.size() ? loop.inputs[at].dtype
+                                   : loop.ops[at - loop.inputs.size()].dtype;
+  }
+  DType dtype(int value) const { return dtype_in(loop_, value); }
+
+  void load(const void* from, int64_t i, int value, std::vector<Cell>& cells) const {
+    const size_t size = size_of(dtype(value));
+    std::memcpy(cells[static_cast<size_t>(value)].data(),
+                static_cast<const std::byte*>(from) + static_cast<size_t>(i) * size,
+                size);
+  }
+
+  void run_element(const LoopArgs& args,
+                   int64_t i,
+                   std::vector<Cell>& cells,
+                   std::vector<Accumulator>& sums) const {
+    for (size_t k = 0; k < loop_.inputs.size(); ++k)
+      if (!loop_.inputs[k].uniform) load(args.inputs[k], i, static_cast<int>(k), cells);
+    for (size_t k = 0; k < loop_.ops.size(); ++k)
+      cells[loop_.inputs.size() + k] = evaluate(loop_.ops[k], cells);
+    for (size_t r = 0; r < sums.size(); ++r) {
+      const int value = loop_.results[r].value;
+      const Cell& cell = cells[static_cast<size_t>(value)];
+      const size_t size = size_of(dtype(value));
+      if (sums[r].kind == LoopResult::kStore)
+        std::memcpy(static_cast<std::byte*>(args.results[r]) + static_cast<size_t>(i) * size,
+                    cell.data(),
+                    size);
+      else
+        sums[r].add(i,
+                    sums[r].dtype == DType::kF64 ? get<double>(cell)
+                                                 : static_cast<double>(get<float>(cell)));
+    }
+  }
+
+  Cell evaluate(const LoopOp& each, const std::vector<Cell>& cells) const {
+    const Op& op = *each.op;
+    const auto operand = [&](size_t k) -> const Cell& {
+      return cells[static_cast<size_t>(each.operands[k])];
+    };
+    if (const auto* constant = dynamic_cast<const Constant*>(&op)) return constant_cell(*constant);
+    const DType type = dtype(each.operands[0]);
+    if (dynamic_cast<const Cast*>(&op) != nullptr) return cast_cell(type, each.dtype, operand(0));
+    if (dynamic_cast<const Where*>(&op) != nullptr)
+      return get<bool>(operand(0)) ? operand(1) : operand(2);
+    return dispatch(type, [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      if (const auto unary = unary_op(op)) return unary_cell(*unary, get<T>(operand(0)));
+      return binary_cell(*binary_op(op), get<T>(operand(0)), get<T>(operand(1)));
+    });
+  }
+
+  static Cell constant_cell(const Constant& constant) {
+    return dispatch(constant.dtype, [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      return cell_of(constant.values.empty() ? convert<T>(constant.ints[0])
+                                             : convert<T>(constant.values[0]));
+    });
+  }
+
+  const Loop loop_;
+};
+
+}  // namespace
+
+std::unique_ptr<LoopKernel> make_scalar_loop(const Loop& loop) {
+  if (!ScalarLoop::accepts(loop)) return nullptr;
+  return std::make_unique<ScalarLoop>(loop);
+}
+
+}  // namespace ridge::cpu
