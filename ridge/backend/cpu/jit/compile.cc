@@ -57,7 +57,6 @@ class Compiler : public StreamCode {
 
  private:
   static constexpr int kNowhere = -1;
-  static constexpr int kWhole = 1 << 30;
 
   // ---- before the code ----
 
