@@ -20,6 +20,10 @@ std::vector<Value> Op::vjp(const VjpContext& context) const {
                  "[{}] no gradient rule, at site '{}'",
                  name(),
                  context.node.site.name);
+  return expanded_vjp(context);
+}
+
+std::vector<Value> Op::expanded_vjp(const VjpContext& context) const {
   const std::vector<Value>& inputs = context.node.inputs;
   const size_t first_node = context.node.graph->nodes().size();
   const std::vector<Value> results = expand(inputs);

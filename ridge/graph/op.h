@@ -137,6 +137,10 @@ class Op {
 
   /// Visits every field; two ops of one name with equal fields are the same op.
   virtual void fields(FieldVisitor&) {}
+
+ protected:
+  /// The gradient of expand().
+  std::vector<Value> expanded_vjp(const VjpContext& context) const;
 };
 
 /// Base of the op classes: takes the traits from the class's kTraits.
