@@ -75,23 +75,75 @@ std::vector<OpSample> convolutions() {
 
 const OpSamples kConvolutions(convolutions());
 
-OpSample attention_sample(std::string label, int64_t t, int64_t s, bool causal, Shape mask) {
-  return {"attention", std::move(label), [=](CaseBuilder& b) -> std::vector<Value> {
-            AttentionOptions options{.causal = causal};
-            if (!mask.empty()) options.mask = b.input(DType::kBool, mask, 0, 1);
-            return {attention(
-                b.input({2, 3, t, 4}), b.input({2, 3, s, 4}), b.input({2, 3, s, 5}), options)};
+// What one sample of attention is like; `packed` heads of qkv, or 0 for q, k, v with 3 heads.
+struct AttentionCase {
+  std::string label;
+  int64_t t, s;
+  bool causal = false;
+  Shape mask = {};
+  int64_t packed = 0;
+};
+
+const AttentionCase kAttentionCases[] = {
+    {"full", 5, 7},
+    {"causal", 9, 9, true},
+    {"causal, fewer keys", 6, 4, true},
+    {"mask", 5, 7, false, {2, 1, 5, 7}},
+    {"key mask and causal", 7, 7, true, {2, 1, 1, 7}},
+    {"beyond one tile", 70, 133},
+    {"packed", 9, 9, true, {}, 3},
+    {"packed and masked", 5, 5, false, {2, 3, 5, 5}, 3},
+};
+
+// q, k and v, or qkv.
+std::vector<Value> attention_operands(const AttentionCase& c, CaseBuilder& b) {
+  if (c.packed != 0) return {b.input({2, c.t, 3 * c.packed * 4})};
+  return {b.input({2, 3, c.t, 4}), b.input({2, 3, c.s, 4}), b.input({2, 3, c.s, 5})};
+}
+
+OpSample attention_sample(const AttentionCase& c) {
+  return {"attention", c.label, [c](CaseBuilder& b) -> std::vector<Value> {
+            Attention op;
+            op.causal = c.causal;
+            op.scale = 0.5;
+            op.heads = c.packed;
+            std::vector<Value> inputs = attention_operands(c, b);
+            if (!c.mask.empty()) inputs.push_back(b.input(DType::kBool, c.mask, 0, 1));
+            const Value y = add_node(std::move(op), std::move(inputs));
+            return {y, {y.node, 1}};
           }};
 }
 
-const OpSamples kAttention({
-    attention_sample("full", 5, 7, false, {}),
-    attention_sample("causal", 9, 9, true, {}),
-    attention_sample("causal, fewer keys", 6, 4, true, {}),
-    attention_sample("mask", 5, 7, false, {2, 1, 5, 7}),
-    attention_sample("key mask and causal", 7, 7, true, {2, 1, 1, 7}),
-    attention_sample("beyond one tile", 70, 133, false, {}),
-});
+// y, logsumexp and dy are any numbers: what the op computes from them needs no attention before it.
+OpSample attention_grad_sample(const AttentionCase& c) {
+  return {"attention_grad", c.label, [c](CaseBuilder& b) -> std::vector<Value> {
+            AttentionGrad op;
+            op.causal = c.causal;
+            op.scale = 0.5;
+            op.heads = c.packed;
+            std::vector<Value> inputs = attention_operands(c, b);
+            const Shape y = c.packed != 0 ? Shape{2, c.t, c.packed * 4} : Shape{2, 3, c.t, 5};
+            inputs.push_back(b.input(y));
+            inputs.push_back(b.input(logsumexp_dtype(b.dtype()), {2, 3, c.t}, 1.0, 3.0));
+            inputs.push_back(b.input(y));
+            if (!c.mask.empty()) inputs.push_back(b.input(DType::kBool, c.mask, 0, 1));
+            Node* node = add_node(std::move(op), std::move(inputs)).node;
+            std::vector<Value> gradients{{node, 0}};
+            if (c.packed == 0) gradients.insert(gradients.end(), {{node, 1}, {node, 2}});
+            return gradients;
+          }};
+}
+
+std::vector<OpSample> attentions() {
+  std::vector<OpSample> samples;
+  for (const AttentionCase& c : kAttentionCases) {
+    samples.push_back(attention_sample(c));
+    samples.push_back(attention_grad_sample(c));
+  }
+  return samples;
+}
+
+const OpSamples kAttention(attentions());
 
 }  // namespace
 }  // namespace ridge::test

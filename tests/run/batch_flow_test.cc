@@ -145,12 +145,14 @@ void transformer(Graph& g, int64_t batch) {
   const Value w = weight(g, "w", {d, 3 * d});
   Value x = dropout(embedding(table, ids) + places, rng, 0.2, batch);
   const Value h = matmul(layer_norm(x, gamma, beta), w);
+  // Both forms of attention, the separate one without the causal mask.
   std::vector<Value> qkv;
   for (int64_t i = 0; i < 3; ++i)
     qkv.push_back(transpose(reshape(slice(h, 2, i * d, (i + 1) * d), {batch, t, heads, d / heads}),
                             {0, 2, 1, 3}));
-  const Value attended = attention(qkv[0], qkv[1], qkv[2], {.causal = true});
+  const Value attended = attention(qkv[0], qkv[1], qkv[2]);
   x = x + reshape(transpose(attended, {0, 2, 1, 3}), {batch, t, d});
+  x = x + packed_attention(h, heads, {.causal = true});
   const Value logits = matmul(gelu(x), table, false, true);
   const Value loss = reduce_sum(cross_entropy(logits, targets, {.ignore_index = 2}));
   g.add_output("loss", loss);

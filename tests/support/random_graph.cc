@@ -274,6 +274,7 @@ class Generator {
     const int64_t b = size(2), h = size(3), t = size(), d = size(4);
     const int64_t s = random_.chance(0.5) ? t : size();
     AttentionOptions options{.causal = random_.chance(0.5)};
+    if (random_.chance(0.3)) return packed_attention(fresh({b, t, 3 * h * d}), h, options);
     if (random_.chance(0.4)) options.mask = b_.input(DType::kBool, {b, 1, t, s}, 0, 1);
     return attention(fresh({b, h, t, d}), fresh({b, h, s, d}), fresh({b, h, s, size(4)}), options);
   }

@@ -17,6 +17,7 @@ void add_pool_kernels(KernelTable& table);
 void add_matmul_kernels(KernelTable& table);
 void add_conv_kernels(KernelTable& table);
 void add_attention_kernels(KernelTable& table);
+void add_attention_grad_kernels(KernelTable& table);
 /// After all others: where a body has an op without a block kernel, the node runs op by op.
 void add_fused_kernels(KernelTable& table, const KernelTable& (*plain)());
 

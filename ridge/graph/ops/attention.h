@@ -1,4 +1,4 @@
-// Scaled-dot-product attention.
+// Scaled-dot-product attention and its gradient.
 #pragma once
 
 #include <vector>
@@ -7,29 +7,84 @@
 
 namespace ridge {
 
-/// q (B, H, T, D), k (B, H, S, D), v (B, H, S, E) [, mask (B or 1, H or 1, T or 1, S) bool, true =
-/// attend] -> (B, H, T, E): softmax(scale q k^T) v over the allowed keys (Vaswani et al.,
-/// "Attention is all you need", 2017). `causal` allows query t the keys 0..t. A query without an
-/// allowed key gives zeros. The gradient is that of expand().
-class Attention final : public OpOf<Attention> {
+/// What both ops have in common: the fields, and in which form the operands come.
+///
+/// Separate (heads = 0): q (B, H, T, D), k (B, H, S, D), v (B, H, S, E), y (B, H, T, E).
+/// Packed (heads = H): qkv (B, T, 3 H D), for each token its queries, keys and values one head
+/// after the other, and y (B, T, H D): what a projection writes and the next one reads.
+struct AttentionForm {
+  bool causal = false;
+  double scale = 1.0;
+  int64_t heads = 0;
+
+  bool is_packed() const { return heads != 0; }
+  /// Tensors that q, k and v come in.
+  size_t operands() const { return is_packed() ? 1 : 3; }
+  void visit_fields(FieldVisitor& v);
+};
+
+/// Where the elements of one of q, k, v, y lie: (batch, head, row, i) at
+/// begin + batch * batch_stride + head * head_stride + row * row_stride + i.
+struct HeadLayout {
+  int64_t begin = 0;
+  int64_t batch_stride = 0, head_stride = 0, row_stride = 0;
+};
+
+/// The sizes of an attention and where its operands lie.
+struct AttentionLayout {
+  int64_t batch = 0, heads = 0;
+  int64_t queries = 0, keys = 0;  ///< T, S
+  int64_t depth = 0, width = 0;   ///< D, E
+  HeadLayout q, k, v, y;
+
+  Shape scores() const { return {batch, heads, queries, keys}; }
+};
+
+/// For operands that infer() has accepted: `inputs` begins with qkv, or q, k and v.
+AttentionLayout attention_layout(const AttentionForm& form, std::span<const TensorType> inputs);
+
+/// The dtype of a row's logsumexp: f64 for f64, f32 for all others.
+DType logsumexp_dtype(DType dtype);
+
+/// q, k, v or qkv [, mask (B or 1, H or 1, T or 1, S) bool, true = attend] -> y, logsumexp
+/// (B, H, T): softmax(scale q k^T) v over the allowed keys (Vaswani et al., "Attention is all you
+/// need", 2017) and log(sum(exp(scale q k^T))) over them. `causal` allows query t the keys 0..t. A
+/// query without an allowed key gives zeros, and 0 for its logsumexp. What a forbidden key and its
+/// value hold must be finite.
+class Attention final : public OpOf<Attention>, public AttentionForm {
  public:
   static constexpr OpTraits kTraits{.name = "attention",
-                                    .min_inputs = 3,
+                                    .min_inputs = 1,
                                     .max_inputs = 4,
                                     .dtypes = kFloats,
                                     .op_class = OpClass::kContraction,
+                                    .gradient = Gradient::kRule};
+
+  std::vector<TensorType> infer(std::span<const TensorType> inputs) const override;
+  std::vector<Value> vjp(const VjpContext& c) const override;
+  std::vector<Value> expand(std::span<const Value> inputs) const override;
+  Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
+  std::vector<BatchFlow> batch_flow(const BatchFlowContext& c) const override;
+  void fields(FieldVisitor& v) override { visit_fields(v); }
+};
+
+/// q, k, v or qkv, then y, logsumexp and dy [, mask] -> dq, dk, dv or dqkv: the gradient of
+/// attention, with the weights computed again as exp(scale q k^T - logsumexp) (Dao et al.,
+/// "FlashAttention", 2022).
+class AttentionGrad final : public OpOf<AttentionGrad>, public AttentionForm {
+ public:
+  static constexpr OpTraits kTraits{.name = "attention_grad",
+                                    .min_inputs = 4,
+                                    .max_inputs = 7,
+                                    .dtypes = kFloats,
+                                    .op_class = OpClass::kContraction,
                                     .gradient = Gradient::kExpand};
-  bool causal = false;
-  double scale = 1.0;
 
   std::vector<TensorType> infer(std::span<const TensorType> inputs) const override;
   std::vector<Value> expand(std::span<const Value> inputs) const override;
   Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   std::vector<BatchFlow> batch_flow(const BatchFlowContext& c) const override;
-  void fields(FieldVisitor& v) override {
-    v.visit("causal", causal);
-    v.visit("scale", scale);
-  }
+  void fields(FieldVisitor& v) override { visit_fields(v); }
 };
 
 struct AttentionOptions {
@@ -38,6 +93,9 @@ struct AttentionOptions {
   Value mask = {};
 };
 
+/// y of the separate form.
 Value attention(Value q, Value k, Value v, AttentionOptions options = {});
+/// y (B, T, H D) of the packed form.
+Value packed_attention(Value qkv, int64_t heads, AttentionOptions options = {});
 
 }  // namespace ridge
