@@ -17,12 +17,6 @@ Value add_bias(ModuleContext& context, Value y, Initializer init) {
   return y + context.parameter("bias", {y.dim(-1)}, init);
 }
 
-// (B, T, parts * width) -> the part-th (B, heads, T, width / heads).
-Value split_heads(Value x, int64_t part, int64_t width, int64_t heads) {
-  const Value mine = slice(x, 2, part * width, (part + 1) * width);
-  return transpose(reshape(mine, {x.dim(0), x.dim(1), heads, width / heads}), {0, 2, 1, 3});
-}
-
 }  // namespace
 
 Value linear(ModuleContext& context, Value x, int64_t outputs, WeightOptions options) {
@@ -99,10 +93,7 @@ Value causal_self_attention(ModuleContext& context, Value x, const AttentionLaye
     const ModuleContext::Scope scope(context, "qkv");
     qkv = linear(context, x, 3 * width, {.deviation = options.deviation});
   }
-  const auto part = [&](int64_t i) { return split_heads(qkv, i, width, options.heads); };
-  const Value query = part(0), key = part(1), value = part(2);
-  const Value attended = attention(query, key, value, {.causal = true});
-  const Value joined = reshape(transpose(attended, {0, 2, 1, 3}), x.shape());
+  const Value joined = packed_attention(qkv, options.heads, {.causal = true});
   const ModuleContext::Scope scope(context, "out");
   return linear(context, joined, width, {.deviation = options.output_deviation});
 }
