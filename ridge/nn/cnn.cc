@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "ridge/graph/ops/activation.h"
 #include "ridge/graph/ops/pool.h"
 #include "ridge/nn/layers.h"
 
@@ -49,7 +48,7 @@ Value Cnn::logits(ModuleContext& context, Value x) const {
                            .momentum = cnn.momentum};
   {
     const ModuleContext::Scope scope(context, "stem");
-    h = relu(conv_norm(context, h, residual));
+    h = conv_norm(context, h, residual);
   }
   for (size_t stage = 0; stage < cnn.widths.size(); ++stage)
     for (int64_t block = 0; block < cnn.blocks; ++block) {

@@ -13,6 +13,8 @@
 namespace ridge::nn {
 namespace {
 
+constexpr double kBatchNormEps = 1e-5;
+
 Value add_bias(ModuleContext& context, Value y, Initializer init) {
   return y + context.parameter("bias", {y.dim(-1)}, init);
 }
@@ -48,20 +50,24 @@ Value conv(ModuleContext& context, Value x, int64_t channels, ConvOptions option
   return options.bias ? add_bias(context, y, fan_in) : y;
 }
 
-Value batch_norm_layer(ModuleContext& context, Value x, double momentum) {
+Value batch_norm_layer(ModuleContext& context,
+                       Value x,
+                       double momentum,
+                       NormActivation activation) {
   const Shape channels{x.dim(-1)};
   const Value scale = context.parameter("scale", channels, Initializer::ones());
   const Value shift = context.parameter("shift", channels, Initializer::zeros());
   const Value mean = context.statistic("mean", channels, 0.0);
   const Value variance = context.statistic("variance", channels, 1.0);
-  if (!context.training()) return batch_norm_inference(x, scale, shift, mean, variance);
+  if (!context.training())
+    return activated(batch_norm_inference(x, scale, shift, mean, variance), activation);
   const int64_t values = numel(x.shape()) / x.dim(-1);
   check(values > 1,
         "batch norm needs more than one value a channel to train; got {} at '{}': use a larger "
         "batch, and train.drop_last where it is the last of an epoch",
         to_string(x.type()),
         scale.node->site.name);
-  const BatchNormResult result = batch_norm(x, scale, shift);
+  const BatchNormResult result = batch_norm(x, scale, shift, kBatchNormEps, activation);
   const double unbiased = static_cast<double>(values) / static_cast<double>(values - 1);
   const auto moved = [&](Value running, Value batch, double factor) {
     return running * (1.0 - momentum) + batch * (momentum * factor);
@@ -121,26 +127,29 @@ Value conv_norm(ModuleContext& context, Value x, const ResidualOptions& options,
               .bias = !options.batch_norm,
               .start = options.start});
   }
-  if (!options.batch_norm) return y;
+  if (!options.batch_norm) return activated(y, options.activation);
   const ModuleContext::Scope scope(context, "norm");
-  return batch_norm_layer(context, y, options.momentum);
+  return batch_norm_layer(context, y, options.momentum, options.activation);
 }
 
 Value residual_block(ModuleContext& context, Value x, const ResidualOptions& options) {
   Value y, shortcut = x;
   {
     const ModuleContext::Scope scope(context, "first");
-    y = relu(conv_norm(context, x, options));
+    y = conv_norm(context, x, options);
   }
   {
     ResidualOptions second = options;
     second.stride = 1;
+    second.activation = NormActivation::kNone;
     const ModuleContext::Scope scope(context, "second");
     y = conv_norm(context, y, second);
   }
   if (y.shape() != x.shape()) {
     const ModuleContext::Scope scope(context, "shortcut");
-    shortcut = conv_norm(context, x, options, /*kernel=*/1);
+    ResidualOptions projection = options;
+    projection.activation = NormActivation::kNone;
+    shortcut = conv_norm(context, x, projection, /*kernel=*/1);
   }
   return relu(y + shortcut);
 }

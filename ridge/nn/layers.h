@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "ridge/graph/ops/batch_norm.h"
 #include "ridge/nn/module.h"
 
 namespace ridge::nn {
@@ -35,11 +36,14 @@ struct ConvOptions {
 /// C / groups, channels) and "bias" (channels).
 Value conv(ModuleContext& context, Value x, int64_t channels, ConvOptions options = {});
 
-/// x (..., C): "scale", "shift", and the running "mean" and "variance" (C). In training the batch's
-/// statistics normalise, and the running ones move towards them by `momentum`, the variance being
-/// the unbiased one (as in PyTorch); otherwise the running ones normalise. UserError in training
-/// when a channel has one value only.
-Value batch_norm_layer(ModuleContext& context, Value x, double momentum);
+/// x (..., C): "scale", "shift", the activation, and the running "mean" and "variance" (C). In
+/// training the batch's statistics normalise, and the running ones move towards them by `momentum`,
+/// the variance being the unbiased one (as in PyTorch); otherwise the running ones normalise.
+/// UserError in training when a channel has one value only.
+Value batch_norm_layer(ModuleContext& context,
+                       Value x,
+                       double momentum,
+                       NormActivation activation = NormActivation::kNone);
 
 /// x (..., C): "scale" and "shift" (C).
 Value layer_norm_layer(ModuleContext& context, Value x);
@@ -73,10 +77,11 @@ struct ResidualOptions {
   int64_t stride = 1;
   bool batch_norm = true;
   double momentum = 0.1;
+  NormActivation activation = NormActivation::kRelu;  ///< Of conv_norm; blocks have ReLUs.
   ConvStart start = ConvStart::kFanIn;
 };
 
-/// A 3x3 convolution, with bias only without batch norm, then batch norm.
+/// A 3x3 convolution, with bias only without batch norm, then batch norm and the activation.
 Value conv_norm(ModuleContext& context,
                 Value x,
                 const ResidualOptions& options,

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "ridge/graph/ops/activation.h"
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/pool.h"
 #include "ridge/nn/layers.h"
@@ -52,7 +51,7 @@ int64_t MobileNetV2::scaled(int64_t channels) const {
   return rounded_channels(static_cast<double>(channels) * options().mobilenetv2.multiplier);
 }
 
-// A convolution without bias, and batch norm.
+// A convolution without bias, batch norm and the activation.
 Value MobileNetV2::layer(ModuleContext& context, Value x, const Layer& layer) const {
   Value y;
   {
@@ -67,7 +66,7 @@ Value MobileNetV2::layer(ModuleContext& context, Value x, const Layer& layer) co
               .start = ConvStart::kFanOut});
   }
   const ModuleContext::Scope scope(context, "norm");
-  return batch_norm_layer(context, y, options().mobilenetv2.momentum);
+  return batch_norm_layer(context, y, options().mobilenetv2.momentum, layer.activation);
 }
 
 Value MobileNetV2::block(ModuleContext& context, Value x, const Block& block) const {
@@ -75,16 +74,16 @@ Value MobileNetV2::block(ModuleContext& context, Value x, const Block& block) co
   Value y = x;
   if (block.expansion > 1) {
     const ModuleContext::Scope scope(context, "expand");
-    y = relu6(layer(context, y, {.channels = hidden}));
+    y = layer(context, y, {.channels = hidden});
   }
   {
     const ModuleContext::Scope scope(context, "depthwise");
-    y = relu6(layer(
-        context, y, {.channels = hidden, .kernel = 3, .stride = block.stride, .groups = hidden}));
+    y = layer(
+        context, y, {.channels = hidden, .kernel = 3, .stride = block.stride, .groups = hidden});
   }
   {
     const ModuleContext::Scope scope(context, "project");
-    y = layer(context, y, {.channels = block.channels});
+    y = layer(context, y, {.channels = block.channels, .activation = NormActivation::kNone});
   }
   return block.stride == 1 && x.dim(3) == block.channels ? x + y : y;
 }
@@ -94,7 +93,7 @@ Value MobileNetV2::logits(ModuleContext& context, Value x) const {
   Value h = image_of(x);
   {
     const ModuleContext::Scope scope(context, "stem");
-    h = relu6(layer(context, h, {.channels = scaled(kStemChannels), .kernel = 3, .stride = 2}));
+    h = layer(context, h, {.channels = scaled(kStemChannels), .kernel = 3, .stride = 2});
   }
   int64_t number = 0;
   for (const Stage& stage : kStages)
@@ -104,10 +103,10 @@ Value MobileNetV2::logits(ModuleContext& context, Value x) const {
     }
   {
     const ModuleContext::Scope scope(context, "last");
-    h = relu6(layer(
+    h = layer(
         context,
         h,
-        {.channels = std::max(kLastChannels, net.multiplier > 1 ? scaled(kLastChannels) : 0)}));
+        {.channels = std::max(kLastChannels, net.multiplier > 1 ? scaled(kLastChannels) : 0)});
   }
   const ModuleContext::Scope scope(context, "head");
   return linear(context,

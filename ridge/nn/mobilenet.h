@@ -1,6 +1,7 @@
 // MobileNetV2, as torchvision has it, over NHWC images.
 #pragma once
 
+#include "ridge/graph/ops/batch_norm.h"
 #include "ridge/nn/model.h"
 
 namespace ridge::nn {
@@ -17,6 +18,7 @@ class MobileNetV2 final : public Model {
     int64_t kernel = 1;
     int64_t stride = 1;
     int64_t groups = 1;
+    NormActivation activation = NormActivation::kRelu6;
   };
   struct Block {
     int64_t expansion;

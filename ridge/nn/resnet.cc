@@ -1,6 +1,5 @@
 #include "ridge/nn/resnet.h"
 
-#include "ridge/graph/ops/activation.h"
 #include "ridge/graph/ops/pool.h"
 #include "ridge/nn/layers.h"
 
@@ -27,13 +26,13 @@ Value ResNet18::stem(ModuleContext& context, Value x) const {
   const ResNet18Options& net = options().resnet18;
   const bool small = net.stem == "cifar";
   const ModuleContext::Scope scope(context, "stem");
-  const Value y = relu(conv_norm(context,
-                                 x,
-                                 {.channels = net.width,
-                                  .stride = small ? 1 : 2,
-                                  .momentum = net.momentum,
-                                  .start = ConvStart::kFanOut},
-                                 small ? 3 : 7));
+  const Value y = conv_norm(context,
+                            x,
+                            {.channels = net.width,
+                             .stride = small ? 1 : 2,
+                             .momentum = net.momentum,
+                             .start = ConvStart::kFanOut},
+                            small ? 3 : 7);
   if (small) return y;
   PoolFields pool;
   pool.kernel = {3, 3};

@@ -6,6 +6,7 @@
 
 #include "ridge/base/hash.h"
 #include "ridge/base/philox.h"
+#include "ridge/graph/ops/batch_norm.h"
 #include "ridge/graph/ops/norm.h"
 #include "ridge/graph/ops/random.h"
 #include "ridge/graph/ops/softmax.h"

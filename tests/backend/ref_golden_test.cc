@@ -2,6 +2,7 @@
 // layouts and formulas. Images and weights are permuted from PyTorch's NCHW and OIHW.
 #include "ridge/graph/ops/activation.h"
 #include "ridge/graph/ops/attention.h"
+#include "ridge/graph/ops/batch_norm.h"
 #include "ridge/graph/ops/conv.h"
 #include "ridge/graph/ops/norm.h"
 #include "ridge/graph/ops/pool.h"

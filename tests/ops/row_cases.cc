@@ -1,5 +1,6 @@
 // Samples of the ops that work on rows and columns: softmax, losses, norms, pooling, lookups,
 // dropout.
+#include "ridge/graph/ops/batch_norm.h"
 #include "ridge/graph/ops/gather.h"
 #include "ridge/graph/ops/norm.h"
 #include "ridge/graph/ops/pool.h"
@@ -34,6 +35,30 @@ const OpSamples kSoftmax({
     entropy("ignored and smoothed", DType::kI32, {.ignore_index = 2, .label_smoothing = 0.1}),
 });
 
+// z = normal * gamma + beta lies well away from the kinks at 0 and 6, on all three sides of them.
+OpSample activated_batch_norm(NormActivation activation) {
+  return {"batch_norm", "activated", [=](CaseBuilder& b) -> std::vector<Value> {
+            const Value x = b.separated({13, 7});
+            const Value gamma = b.given({b.dtype(), {7}}, {0.1, 0.1, 0.1, 3.0, 0.2, 0.5, 0.25});
+            const Value beta = b.given({b.dtype(), {7}}, {3.0, -1.0, 8.0, 3.2, 1.0, 3.0, -2.0});
+            return {batch_norm(x, gamma, beta, 1e-3, activation).y};
+          }};
+}
+
+OpSample batch_norm_gradient(std::string activation) {
+  return {"batch_norm_grad", activation, [=](CaseBuilder& b) -> std::vector<Value> {
+            const Value x = b.separated({3, 5, 7});
+            const Value gamma = b.given({b.dtype(), {7}}, {0.1, 0.1, 0.1, 3.0, 0.2, 0.5, 0.25});
+            const Value beta = b.given({b.dtype(), {7}}, {3.0, -1.0, 8.0, 3.2, 1.0, 3.0, -2.0});
+            BatchNormGrad op;
+            op.activation = activation;
+            const Value dx = add_node(
+                std::move(op),
+                {x, gamma, beta, b.input({7}), b.input({7}, 0.5, 2.0), b.input({3, 5, 7})});
+            return {dx, {dx.node, 1}, {dx.node, 2}};
+          }};
+}
+
 const OpSamples kNorms({
     {"layer_norm",
      "rows",
@@ -51,6 +76,11 @@ const OpSamples kNorms({
        const auto r = batch_norm(b.input({3, 4, 5, 6}), b.input({6}), b.input({6}));
        return {r.y, r.mean, r.variance};
      }},
+    activated_batch_norm(NormActivation::kRelu),
+    activated_batch_norm(NormActivation::kRelu6),
+    batch_norm_gradient("none"),
+    batch_norm_gradient("relu"),
+    batch_norm_gradient("relu6"),
 });
 
 OpSample max_pool(std::string label, Shape x, PoolFields pool) {

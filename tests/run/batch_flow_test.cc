@@ -7,6 +7,7 @@
 #include "ridge/graph/model_source.h"
 #include "ridge/graph/ops/activation.h"
 #include "ridge/graph/ops/attention.h"
+#include "ridge/graph/ops/batch_norm.h"
 #include "ridge/graph/ops/conv.h"
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/gather.h"

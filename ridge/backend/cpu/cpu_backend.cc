@@ -14,6 +14,7 @@ KernelTable all_kernels() {
   cpu::add_reduce_kernels(table);
   cpu::add_softmax_kernels(table);
   cpu::add_norm_kernels(table);
+  cpu::add_batch_norm_kernels(table);
   cpu::add_shape_kernels(table);
   cpu::add_gather_kernels(table);
   cpu::add_pool_kernels(table);

@@ -11,6 +11,7 @@ void add_random_kernels(KernelTable& table);
 void add_reduce_kernels(KernelTable& table);
 void add_softmax_kernels(KernelTable& table);
 void add_norm_kernels(KernelTable& table);
+void add_batch_norm_kernels(KernelTable& table);
 void add_shape_kernels(KernelTable& table);
 void add_gather_kernels(KernelTable& table);
 void add_pool_kernels(KernelTable& table);

@@ -1,4 +1,4 @@
-// Layer, root-mean-square and batch norm. The variance comes from the centred elements in a second
+// Layer and root-mean-square norm. The variance comes from the centred elements in a second
 // pass, and nothing is rounded before the end.
 #include "ridge/graph/ops/norm.h"
 
@@ -14,14 +14,14 @@ struct Moments {
   double mean = 0.0, variance = 0.0;
 };
 
-// Mean and biased variance of `count` elements of x, `step` apart.
-Moments moments(const double* x, size_t count, size_t step) {
+// Mean and biased variance of `count` elements of x.
+Moments moments(const double* x, size_t count) {
   Moments m;
   const auto n = static_cast<double>(count);
-  for (size_t i = 0; i < count; ++i) m.mean += x[i * step];
+  for (size_t i = 0; i < count; ++i) m.mean += x[i];
   m.mean /= n;
   for (size_t i = 0; i < count; ++i) {
-    const double centred = x[i * step] - m.mean;
+    const double centred = x[i] - m.mean;
     m.variance += centred * centred;
   }
   m.variance /= n;
@@ -33,7 +33,7 @@ void layer_norm(const LayerNorm& op, const Call& call) {
   const std::vector<double> gamma = call.read<double>(1), beta = call.read<double>(2);
   const size_t channels = gamma.size();
   for (size_t row = 0; row < x.size(); row += channels) {
-    const Moments m = moments(&x[row], channels, 1);
+    const Moments m = moments(&x[row], channels);
     for (size_t c = 0; c < channels; ++c)
       x[row + c] = (x[row + c] - m.mean) / std::sqrt(m.variance + op.eps) * gamma[c] + beta[c];
   }
@@ -53,29 +53,11 @@ void rms_norm(const RmsNorm& op, const Call& call) {
   call.write(0, x);
 }
 
-void batch_norm(const BatchNorm& op, const Call& call) {
-  std::vector<double> x = call.read<double>(0);
-  const std::vector<double> gamma = call.read<double>(1), beta = call.read<double>(2);
-  const size_t channels = gamma.size();
-  std::vector<double> mean, variance;
-  for (size_t c = 0; c < channels; ++c) {
-    const Moments m = moments(&x[c], x.size() / channels, channels);
-    for (size_t i = c; i < x.size(); i += channels)
-      x[i] = (x[i] - m.mean) / std::sqrt(m.variance + op.eps) * gamma[c] + beta[c];
-    mean.push_back(m.mean);
-    variance.push_back(m.variance);
-  }
-  call.write(0, x);
-  call.write(1, mean);
-  call.write(2, variance);
-}
-
 }  // namespace
 
 void add_norm_kernels(KernelTable& table) {
   add_kernel<LayerNorm>(table, layer_norm);
   add_kernel<RmsNorm>(table, rms_norm);
-  add_kernel<BatchNorm>(table, batch_norm);
 }
 
 }  // namespace ridge::ref

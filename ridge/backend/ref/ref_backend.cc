@@ -22,6 +22,7 @@ KernelTable all_kernels() {
   ref::add_pool_kernels(table);
   ref::add_softmax_kernels(table);
   ref::add_norm_kernels(table);
+  ref::add_batch_norm_kernels(table);
   ref::add_gather_kernels(table);
   ref::add_attention_kernels(table);
   ref::add_random_kernels(table);

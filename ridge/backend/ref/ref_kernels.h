@@ -15,6 +15,7 @@ void add_conv_kernels(KernelTable& table);
 void add_pool_kernels(KernelTable& table);
 void add_softmax_kernels(KernelTable& table);
 void add_norm_kernels(KernelTable& table);
+void add_batch_norm_kernels(KernelTable& table);
 void add_gather_kernels(KernelTable& table);
 void add_attention_kernels(KernelTable& table);
 void add_random_kernels(KernelTable& table);

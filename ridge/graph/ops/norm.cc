@@ -1,7 +1,5 @@
 #include "ridge/graph/ops/norm.h"
 
-#include <numeric>
-
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/reduce.h"
 #include "ridge/graph/ops/registry.h"
@@ -86,42 +84,6 @@ std::vector<BatchFlow> RmsNorm::batch_flow(const BatchFlowContext& c) const {
   return last_axis_flow(c);
 }
 
-// ---- batch norm ----
-
-std::vector<TensorType> BatchNorm::infer(std::span<const TensorType> inputs) const {
-  check_norm("batch_norm", inputs, eps);
-  check(inputs[0].rank() >= 2,
-        "[batch_norm] at least two dimensions are needed; got {}",
-        to_string(inputs[0]));
-  return {inputs[0], inputs[1], inputs[1]};
-}
-
-std::vector<Value> BatchNorm::expand(std::span<const Value> inputs) const {
-  const Value x = inputs[0];
-  std::vector<int64_t> axes(x.shape().size() - 1);
-  std::iota(axes.begin(), axes.end(), int64_t{0});
-  const Value mean = reduce_mean(x, axes);
-  const Value centered = x - mean;
-  const Value variance = reduce_mean(centered * centered, axes);
-  return {centered * rsqrt(variance + eps) * inputs[1] + inputs[2], mean, variance};
-}
-
-Cost BatchNorm::cost(std::span<const TensorType> i, std::span<const TensorType> o) const {
-  return norm_cost(i, o);
-}
-
-std::vector<BatchFlow> BatchNorm::batch_flow(const BatchFlowContext& c) const {
-  const int64_t last = c.inputs[0].rank() - 1;
-  const BatchFlow &x = c.flows[0], &gamma = c.flows[1], &beta = c.flows[2];
-  if (x.is_none() && gamma.is_none() && beta.is_none())
-    return {BatchFlow::none(), BatchFlow::none(), BatchFlow::none()};
-  // Channels that are samples are normalised each on its own.
-  if (x.is_split_on(last) && gamma.is_split_on(0) && beta.is_split_on(0))
-    return {BatchFlow::split(last), BatchFlow::split(0), BatchFlow::split(0)};
-  const BatchFlow mixed = BatchFlow::mixed("the statistics run over the batch");
-  return {mixed, mixed, mixed};
-}
-
 // ---- builders ----
 
 Value layer_norm(Value x, Value gamma, Value beta, double eps) {
@@ -136,23 +98,9 @@ Value rms_norm(Value x, Value gamma, double eps) {
   return add_node(std::move(op), {x, gamma});
 }
 
-BatchNormResult batch_norm(Value x, Value gamma, Value beta, double eps) {
-  BatchNorm op;
-  op.eps = eps;
-  const Value y = add_node(std::move(op), {x, gamma, beta});
-  return {y, {y.node, 1}, {y.node, 2}};
-}
-
-Value batch_norm_inference(
-    Value x, Value gamma, Value beta, Value mean, Value variance, double eps) {
-  const Value scale = gamma * rsqrt(variance + eps);
-  return (x - mean) * scale + beta;
-}
-
 void register_norm(OpRegistry& r) {
   r.add<LayerNorm>();
   r.add<RmsNorm>();
-  r.add<BatchNorm>();
 }
 
 }  // namespace ridge

@@ -1,4 +1,4 @@
-// Normalisation: layer, root-mean-square and batch norm. Each carries its plain form in expand(),
+// Normalisation of rows: layer and root-mean-square norm. Each carries its plain form in expand(),
 // from which the gradient comes.
 #pragma once
 
@@ -43,28 +43,7 @@ class RmsNorm final : public OpOf<RmsNorm> {
   void fields(FieldVisitor& v) override { v.visit("eps", eps); }
 };
 
-/// Training form: x (..., C), gamma (C), beta (C) -> y (..., C), mean (C), biased variance (C), the
-/// statistics over all axes but the last (Ioffe and Szegedy, "Batch normalization", 2015).
-class BatchNorm final : public OpOf<BatchNorm> {
- public:
-  static constexpr OpTraits kTraits = norm_traits("batch_norm", 3);
-  double eps = 1e-5;
-  std::vector<TensorType> infer(std::span<const TensorType> inputs) const override;
-  std::vector<Value> expand(std::span<const Value> inputs) const override;
-  Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
-  std::vector<BatchFlow> batch_flow(const BatchFlowContext& c) const override;
-  void fields(FieldVisitor& v) override { v.visit("eps", eps); }
-};
-
 Value layer_norm(Value x, Value gamma, Value beta, double eps = 1e-5);
 Value rms_norm(Value x, Value gamma, double eps = 1e-5);
-
-struct BatchNormResult {
-  Value y, mean, variance;
-};
-BatchNormResult batch_norm(Value x, Value gamma, Value beta, double eps = 1e-5);
-/// Inference form, with running statistics (C): plain ops.
-Value batch_norm_inference(
-    Value x, Value gamma, Value beta, Value mean, Value variance, double eps = 1e-5);
 
 }  // namespace ridge

@@ -13,6 +13,7 @@ void register_conv(OpRegistry&);
 void register_pool(OpRegistry&);
 void register_softmax(OpRegistry&);
 void register_norm(OpRegistry&);
+void register_batch_norm(OpRegistry&);
 void register_gather(OpRegistry&);
 void register_attention(OpRegistry&);
 void register_random(OpRegistry&);
@@ -31,6 +32,7 @@ const OpRegistry& registry() {
     register_pool(r);
     register_softmax(r);
     register_norm(r);
+    register_batch_norm(r);
     register_gather(r);
     register_attention(r);
     register_random(r);

@@ -1,16 +1,52 @@
-// Batch norm in three steps: statistics of chunks of rows while they lie in the cache, their
-// combination, and the normal form. Reads x from memory twice.
-#include "ridge/backend/cpu/isa/columns.h"
+// Batch norm and its gradient, each in three steps: sums of chunks of rows, their combination, and
+// the result. Reads from memory what it needs twice; the activation costs no pass.
+#include "ridge/backend/cpu/isa/batch_norm_kernels.h"
 #include "ridge/backend/cpu/isa/functions.h"
-#include "ridge/backend/cpu/isa/norm_kernels.h"
+#include "ridge/backend/cpu/isa/map.h"
 
 namespace ridge::cpu {
 namespace {
+
+constexpr int kRows = 4;  // taken together in the sums
+
+// In the order of NormActivation.
+struct Identity {
+  template <typename A>
+  static A of(A z) {
+    return z;
+  }
+  template <typename A>
+  static bool lets_through(A) {
+    return true;
+  }
+};
+// NaN stays NaN; no gradient flows there.
+struct Relu {
+  template <typename A>
+  static A of(A z) {
+    return z < A(0) ? A(0) : z;
+  }
+  template <typename A>
+  static bool lets_through(A z) {
+    return z > A(0);
+  }
+};
+struct Relu6 {
+  template <typename A>
+  static A of(A z) {
+    return z < A(0) ? A(0) : z > A(6) ? A(6) : z;
+  }
+  template <typename A>
+  static bool lets_through(A z) {
+    return (z > A(0)) & (z < A(6));
+  }
+};
 
 // A range of channels [begin, end).
 struct Tile {
   Tile(const BatchNormData& d, int64_t index)
       : begin(index * kNormColumns), end(least(d.channels, begin + kNormColumns)) {}
+  int64_t columns() const { return end - begin; }
   int64_t begin;
   int64_t end;
 };
@@ -19,60 +55,92 @@ int64_t tile_count(const BatchNormData& d) {
   return (d.channels + kNormColumns - 1) / kNormColumns;
 }
 
-// Adds the deviations of `columns` columns of n rows from `shift` to `one`, their squares to `two`.
-template <typename T, typename A>
-void add_deviations(
-    const T* x, int64_t stride, int64_t n, int64_t columns, const A* shift, A* one, A* two) {
-  for (int64_t j = 0; j < columns; j += kLanes) {
-    const int count = static_cast<int>(least(kLanes, columns - j));
-    const auto center = Lanes<A>::load(shift + j);
-    auto first = Lanes<A>::load(one + j);
-    auto second = Lanes<A>::load(two + j);
-    const auto deviation = [&](int64_t r) {
-      return lanes_at<A>(x + r * stride, j, count, A(0)) - center;
-    };
-    const auto square = [](const Lanes<A>& d) { return d * d; };
-    int64_t r = 0;
-    for (; r + 4 <= n; r += 4) {
-      const auto a = deviation(r), b = deviation(r + 1), c = deviation(r + 2), d = deviation(r + 3);
-      first = first + ((a + b) + (c + d));
-      second = second + ((square(a) + square(b)) + (square(c) + square(d)));
+// Some columns of some rows in the type of the sums: where they lie, or widened.
+template <typename T>
+class WideRows {
+ public:
+  using A = Computed<T>;
+  const A* row(int k, const T* from, int64_t columns) {
+    if constexpr (kIsHalf<T>) {
+      widen(from, buffers_[k], columns);
+      return buffers_[k];
+    } else {
+      return from;
     }
-    for (; r < n; ++r) {
-      const auto a = deviation(r);
-      first = first + a;
-      second = second + square(a);
+  }
+
+ private:
+  struct Nothing {};
+  alignas(64) std::conditional_t<kIsHalf<T>, A[kRows][kNormColumns], Nothing> buffers_;
+};
+
+// ---- forward ----
+
+// Adds the deviations of n <= kRows rows from `center` to `one`, their squares to `two`.
+template <int n, typename A>
+void add_deviations(const A* const* x, const A* center, int64_t columns, A* one, A* two) {
+  const A *a = x[0], *b = x[n > 1], *c = x[n > 2 ? 2 : 0], *d = x[n > 2 ? 3 : 0];
+  RIDGE_INDEPENDENT
+  for (int64_t j = 0; j < columns; ++j) {
+    const A m = center[j];
+    const A e = a[j] - m;
+    if constexpr (n == 1) {
+      one[j] = one[j] + e;
+      two[j] = fma_of(e, e, two[j]);
+    } else {
+      const A f = b[j] - m, g = c[j] - m, h = d[j] - m;
+      one[j] = one[j] + ((e + f) + (g + h));
+      two[j] = two[j] + (fma_of(e, e, f * f) + fma_of(g, g, h * h));
     }
-    first.store(one + j);
-    second.store(two + j);
   }
 }
 
-// Mean and squared deviations of each column of one chunk. The rows are read three times, from the
-// cache.
+void prepare_forward(const BatchNormData&, int64_t, int64_t) {}
+
+// The mean of the first few rows: near enough to the chunk's that squares of deviations from it
+// lose nothing.
 template <typename T>
-void chunk_statistics(const BatchNormData& d, int64_t begin, int64_t end) {
+void find_center(const T* x, int64_t stride, int64_t n, int64_t columns, Computed<T>* center) {
   using A = Computed<T>;
-  alignas(64) A sum[kNormColumns];
+  constexpr int64_t kFew = 8;
+  const int64_t rows = least(n, kFew);
+  for (int64_t j = 0; j < columns; ++j) center[j] = wide(x[j]);
+  for (int64_t r = 1; r < rows; ++r)
+    for (int64_t j = 0; j < columns; ++j) center[j] = center[j] + wide(x[r * stride + j]);
+  for (int64_t j = 0; j < columns; ++j) center[j] = center[j] / static_cast<A>(rows);
+}
+
+// Mean and squared deviations of each column of one chunk.
+template <typename T>
+void collect_forward(const BatchNormData& d, int64_t begin, int64_t end) {
+  using A = Computed<T>;
+  alignas(64) A center[kNormColumns];
   alignas(64) A one[kNormColumns];
   alignas(64) A two[kNormColumns];
+  WideRows<T> wide_rows;
   for (int64_t index = begin; index < end; ++index) {
     const Tile tile(d, index % tile_count(d));
     const int64_t chunk = index / tile_count(d), first = chunk * d.chunk;
-    const int64_t n = least(d.chunk, d.rows - first), columns = tile.end - tile.begin;
+    const int64_t n = least(d.chunk, d.rows - first), columns = tile.columns();
     const T* x = static_cast<const T*>(d.x) + first * d.channels + tile.begin;
-    reduce_columns<Plus>(x, d.channels, n, columns, sum);
-    for (int64_t j = 0; j < kNormColumns; ++j) {
-      sum[j] = j < columns ? sum[j] / static_cast<A>(n) : A(0);
-      one[j] = two[j] = A(0);
+    find_center(x, d.channels, n, columns, center);
+    for (int64_t j = 0; j < columns; ++j) one[j] = two[j] = A(0);
+    int64_t r = 0;
+    for (; r + kRows <= n; r += kRows) {
+      const A* rows[kRows];
+      for (int k = 0; k < kRows; ++k) rows[k] = wide_rows.row(k, x + (r + k) * d.channels, columns);
+      add_deviations<kRows>(rows, center, columns, one, two);
     }
-    add_deviations(x, d.channels, n, columns, sum, one, two);
-    double* mean = d.chunk_means + chunk * d.channels + tile.begin;
-    double* square = d.chunk_squares + chunk * d.channels + tile.begin;
+    for (; r < n; ++r) {
+      const A* row = wide_rows.row(0, x + r * d.channels, columns);
+      add_deviations<1>(&row, center, columns, one, two);
+    }
+    double* mean = d.chunk_first + chunk * d.channels + tile.begin;
+    double* square = d.chunk_second + chunk * d.channels + tile.begin;
     const auto count = static_cast<double>(n);
     for (int64_t j = 0; j < columns; ++j) {
       const double missed = static_cast<double>(one[j]) / count;
-      mean[j] = static_cast<double>(sum[j]) + missed;
+      mean[j] = static_cast<double>(center[j]) + missed;
       square[j] = variance_of(static_cast<double>(two[j]) / count, missed) * count;
     }
   }
@@ -80,18 +148,18 @@ void chunk_statistics(const BatchNormData& d, int64_t begin, int64_t end) {
 
 // Chunk by chunk, in order (Chan, Golub and LeVeque, "Algorithms for computing the sample
 // variance", 1983), in f64: mean[j] and square[j] of all rows.
-void combine_chunks(
-    const BatchNormData& d, int64_t begin, int64_t columns, double* mean, double* square) {
+void combine_chunks(const BatchNormData& d, const Tile& tile, double* mean, double* square) {
+  const int64_t columns = tile.columns();
   for (int64_t j = 0; j < columns; ++j) {
-    mean[j] = d.chunk_means[begin + j];
-    square[j] = d.chunk_squares[begin + j];
+    mean[j] = d.chunk_first[tile.begin + j];
+    square[j] = d.chunk_second[tile.begin + j];
   }
   for (int64_t first = d.chunk; first < d.rows; first += d.chunk) {
     const int64_t n = least(d.chunk, d.rows - first);
     const double share = static_cast<double>(n) / static_cast<double>(first + n);
     const double weight = share * static_cast<double>(first);
-    const double* means = d.chunk_means + first / d.chunk * d.channels + begin;
-    const double* squares = d.chunk_squares + first / d.chunk * d.channels + begin;
+    const double* means = d.chunk_first + first / d.chunk * d.channels + tile.begin;
+    const double* squares = d.chunk_second + first / d.chunk * d.channels + tile.begin;
     for (int64_t j = 0; j < columns; ++j) {
       const double step = means[j] - mean[j];
       mean[j] += step * share;
@@ -100,15 +168,16 @@ void combine_chunks(
   }
 }
 
+// Tables: the mean in two parts, what a deviation from it is multiplied by, the shift.
 template <typename T>
-void statistics(const BatchNormData& d, int64_t begin, int64_t end) {
+void combine_forward(const BatchNormData& d, int64_t begin, int64_t end) {
   using A = Computed<T>;
   alignas(64) double mean[kNormColumns];
   alignas(64) double square[kNormColumns];
-  A* scaling = static_cast<A*>(d.scaling);
+  A* table = static_cast<A*>(d.table);
   for (int64_t index = begin; index < end; ++index) {
     const Tile tile(d, index);
-    combine_chunks(d, tile.begin, tile.end - tile.begin, mean, square);
+    combine_chunks(d, tile, mean, square);
     for (int64_t c = tile.begin; c < tile.end; ++c) {
       const double center = mean[c - tile.begin];
       const double variance = square[c - tile.begin] / static_cast<double>(d.rows);
@@ -116,55 +185,233 @@ void statistics(const BatchNormData& d, int64_t begin, int64_t end) {
       static_cast<T*>(d.variance)[c] = rounded<T>(static_cast<A>(variance));
       const auto gamma = static_cast<double>(wide(static_cast<const T*>(d.gamma)[c]));
       const A high = static_cast<A>(center);
-      scaling[c] = high;
-      scaling[d.channels + c] = static_cast<A>(center - static_cast<double>(high));
-      scaling[2 * d.channels + c] = static_cast<A>(gamma / sqrt_of(variance + d.eps));
-      scaling[3 * d.channels + c] = wide(static_cast<const T*>(d.beta)[c]);
+      table[c] = high;
+      table[d.channels + c] = static_cast<A>(center - static_cast<double>(high));
+      table[2 * d.channels + c] = static_cast<A>(gamma / sqrt_of(variance + d.eps));
+      table[3 * d.channels + c] = wide(static_cast<const T*>(d.beta)[c]);
     }
   }
 }
 
-template <typename A>
-void normalize_columns(const A* x, const A* scaling, int64_t channels, int64_t n, A* y) {
-  const A* high = scaling;
+template <class Activation, typename A>
+void normalize(const A* x, const A* table, int64_t channels, int64_t n, A* y) {
+  const A* high = table;
   const A* low = high + channels;
   const A* scale = low + channels;
   const A* shift = scale + channels;
   RIDGE_INDEPENDENT
-  for (int64_t c = 0; c < n; ++c) y[c] = fma_of(x[c] - high[c] - low[c], scale[c], shift[c]);
+  for (int64_t c = 0; c < n; ++c)
+    y[c] = Activation::of(fma_of(x[c] - high[c] - low[c], scale[c], shift[c]));
 }
 
-template <typename T>
-void normalize(const BatchNormData& d, int64_t begin, int64_t end) {
+template <typename T, class Activation>
+void write_forward(const BatchNormData& d, int64_t begin, int64_t end) {
   using A = Computed<T>;
-  const A* scaling = static_cast<const A*>(d.scaling);
+  const A* table = static_cast<const A*>(d.table);
   alignas(64) A block[kBlock];
   for (int64_t r = begin; r < end; ++r) {
     const T* x = static_cast<const T*>(d.x) + r * d.channels;
-    T* y = static_cast<T*>(d.y) + r * d.channels;
+    T* y = static_cast<T*>(d.result) + r * d.channels;
     if constexpr (kIsHalf<T>) {
       for (int64_t c = 0; c < d.channels; c += kBlock) {
         const int64_t n = least(kBlock, d.channels - c);
         widen(x + c, block, n);
-        normalize_columns(block, scaling + c, d.channels, n, block);
+        normalize<Activation>(block, table + c, d.channels, n, block);
         narrow(block, y + c, n);
       }
     } else {
-      normalize_columns(x, scaling, d.channels, d.channels, y);
+      normalize<Activation>(x, table, d.channels, d.channels, y);
     }
   }
 }
 
+// ---- backward ----
+
+// What decides about the activation: columns of these.
+template <typename A>
+struct Form {
+  const A* mean;
+  const A* scale;
+  const A* shift;
+};
+
+// Tables: mean, scale and shift of the normal form; then of the result.
+template <typename A>
+Form<A> form_of(const BatchNormData& d, int64_t column) {
+  const A* table = static_cast<const A*>(d.table) + column;
+  return {table, table + d.channels, table + 2 * d.channels};
+}
+
+template <typename T>
+void prepare_backward(const BatchNormData& d, int64_t begin, int64_t end) {
+  using A = Computed<T>;
+  A* table = static_cast<A*>(d.table);
+  const auto at = [](const void* p, int64_t c) { return wide(static_cast<const T*>(p)[c]); };
+  for (int64_t c = begin; c < end; ++c) {
+    const double variance = static_cast<double>(at(d.variance, c));
+    table[c] = at(d.mean, c);
+    table[d.channels + c] =
+        static_cast<A>(static_cast<double>(at(d.gamma, c)) / sqrt_of(variance + d.eps));
+    table[2 * d.channels + c] = at(d.beta, c);
+  }
+}
+
+// Adds dz of n <= kRows rows to `one`, dz times the deviation of x to `two`.
+template <class Activation, int n, typename A>
+void add_products(
+    const A* const* x, const A* const* dy, const Form<A>& form, int64_t columns, A* one, A* two) {
+  constexpr int kB = n > 1 ? 1 : 0, kC = n > 1 ? 2 : 0, kD = n > 1 ? 3 : 0;
+  const A *x0 = x[0], *x1 = x[kB], *x2 = x[kC], *x3 = x[kD];
+  const A *y0 = dy[0], *y1 = dy[kB], *y2 = dy[kC], *y3 = dy[kD];
+  const A *mean = form.mean, *scale = form.scale, *shift = form.shift;
+  RIDGE_INDEPENDENT
+  for (int64_t j = 0; j < columns; ++j) {
+    const A m = mean[j], a = scale[j], b = shift[j];
+    const auto dz = [&](A deviation, A gradient) {
+      return Activation::lets_through(fma_of(deviation, a, b)) ? gradient : A(0);
+    };
+    const A e = x0[j] - m;
+    const A p = dz(e, y0[j]);
+    if constexpr (n == 1) {
+      one[j] = one[j] + p;
+      two[j] = fma_of(p, e, two[j]);
+    } else {
+      const A f = x1[j] - m, g = x2[j] - m, h = x3[j] - m;
+      const A q = dz(f, y1[j]), r = dz(g, y2[j]), s = dz(h, y3[j]);
+      one[j] = one[j] + ((p + q) + (r + s));
+      two[j] = two[j] + (fma_of(p, e, q * f) + fma_of(r, g, s * h));
+    }
+  }
+}
+
+template <typename T, class Activation>
+void collect_backward(const BatchNormData& d, int64_t begin, int64_t end) {
+  using A = Computed<T>;
+  alignas(64) A one[kNormColumns];
+  alignas(64) A two[kNormColumns];
+  WideRows<T> wide_x, wide_dy;
+  for (int64_t index = begin; index < end; ++index) {
+    const Tile tile(d, index % tile_count(d));
+    const int64_t chunk = index / tile_count(d), first = chunk * d.chunk;
+    const int64_t n = least(d.chunk, d.rows - first), columns = tile.columns();
+    const T* x = static_cast<const T*>(d.x) + first * d.channels + tile.begin;
+    const T* dy = static_cast<const T*>(d.dy) + first * d.channels + tile.begin;
+    const Form<A> form = form_of<A>(d, tile.begin);
+    for (int64_t j = 0; j < columns; ++j) one[j] = two[j] = A(0);
+    const A *x_rows[kRows], *dy_rows[kRows];
+    int64_t r = 0;
+    for (; r + kRows <= n; r += kRows) {
+      for (int k = 0; k < kRows; ++k) {
+        x_rows[k] = wide_x.row(k, x + (r + k) * d.channels, columns);
+        dy_rows[k] = wide_dy.row(k, dy + (r + k) * d.channels, columns);
+      }
+      add_products<Activation, kRows>(x_rows, dy_rows, form, columns, one, two);
+    }
+    for (; r < n; ++r) {
+      x_rows[0] = wide_x.row(0, x + r * d.channels, columns);
+      dy_rows[0] = wide_dy.row(0, dy + r * d.channels, columns);
+      add_products<Activation, 1>(x_rows, dy_rows, form, columns, one, two);
+    }
+    for (int64_t j = 0; j < columns; ++j) {
+      d.chunk_first[chunk * d.channels + tile.begin + j] = static_cast<double>(one[j]);
+      d.chunk_second[chunk * d.channels + tile.begin + j] = static_cast<double>(two[j]);
+    }
+  }
+}
+
+// Tables: dz - mean(dz) - normal mean(dz normal), in terms of the deviation from the mean.
+template <typename T>
+void combine_backward(const BatchNormData& d, int64_t begin, int64_t end) {
+  using A = Computed<T>;
+  alignas(64) double sums[kNormColumns];
+  alignas(64) double products[kNormColumns];
+  A* table = static_cast<A*>(d.table);
+  const auto rows = static_cast<double>(d.rows);
+  for (int64_t index = begin; index < end; ++index) {
+    const Tile tile(d, index);
+    for (int64_t j = 0; j < tile.columns(); ++j) sums[j] = products[j] = 0.0;
+    for (int64_t first = 0; first < d.rows; first += d.chunk)
+      for (int64_t j = 0; j < tile.columns(); ++j) {
+        const int64_t at = first / d.chunk * d.channels + tile.begin + j;
+        sums[j] += d.chunk_first[at];
+        products[j] += d.chunk_second[at];
+      }
+    for (int64_t c = tile.begin; c < tile.end; ++c) {
+      const double sum = sums[c - tile.begin], product = products[c - tile.begin];
+      const double variance = static_cast<double>(wide(static_cast<const T*>(d.variance)[c]));
+      const double deviation = 1.0 / sqrt_of(variance + d.eps);
+      static_cast<T*>(d.dgamma)[c] = rounded<T>(static_cast<A>(product * deviation));
+      static_cast<T*>(d.dbeta)[c] = rounded<T>(static_cast<A>(sum));
+      table[3 * d.channels + c] = static_cast<A>(deviation * deviation * product / rows);
+      table[4 * d.channels + c] = static_cast<A>(sum / rows);
+    }
+  }
+}
+
+template <class Activation, typename A>
+void differentiate(const A* x, const A* dy, const A* table, int64_t channels, int64_t n, A* dx) {
+  const A* mean = table;
+  const A* scale = mean + channels;
+  const A* shift = scale + channels;
+  const A* slope = shift + channels;
+  const A* base = slope + channels;
+  RIDGE_INDEPENDENT
+  for (int64_t c = 0; c < n; ++c) {
+    const A deviation = x[c] - mean[c];
+    const bool through = Activation::lets_through(fma_of(deviation, scale[c], shift[c]));
+    const A dz = through ? dy[c] : A(0);
+    dx[c] = fma_of(-deviation, slope[c], dz - base[c]) * scale[c];
+  }
+}
+
+template <typename T, class Activation>
+void write_backward(const BatchNormData& d, int64_t begin, int64_t end) {
+  using A = Computed<T>;
+  const A* table = static_cast<const A*>(d.table);
+  alignas(64) A x_block[kBlock];
+  alignas(64) A dy_block[kBlock];
+  for (int64_t r = begin; r < end; ++r) {
+    const T* x = static_cast<const T*>(d.x) + r * d.channels;
+    const T* dy = static_cast<const T*>(d.dy) + r * d.channels;
+    T* dx = static_cast<T*>(d.result) + r * d.channels;
+    if constexpr (kIsHalf<T>) {
+      for (int64_t c = 0; c < d.channels; c += kBlock) {
+        const int64_t n = least(kBlock, d.channels - c);
+        widen(x + c, x_block, n);
+        widen(dy + c, dy_block, n);
+        differentiate<Activation>(x_block, dy_block, table + c, d.channels, n, x_block);
+        narrow(x_block, dx + c, n);
+      }
+    } else {
+      differentiate<Activation>(x, dy, table, d.channels, d.channels, dx);
+    }
+  }
+}
+
+template <typename T, class Activation>
+constexpr BatchNormSteps kForward = {
+    prepare_forward, collect_forward<T>, combine_forward<T>, write_forward<T, Activation>};
+template <typename T, class Activation>
+constexpr BatchNormSteps kBackward = {prepare_backward<T>,
+                                      collect_backward<T, Activation>,
+                                      combine_backward<T>,
+                                      write_backward<T, Activation>};
+
 }  // namespace
 
+#define RIDGE_ACTIVATIONS(STEPS, T) {STEPS<T, Identity>, STEPS<T, Relu>, STEPS<T, Relu6>}
+
 namespace RIDGE_ISA {
-extern const BatchNormKernels batch_norm_kernels = {
-    {chunk_statistics<double>,
-     chunk_statistics<float>,
-     chunk_statistics<F16Bits>,
-     chunk_statistics<BF16Bits>},
-    {statistics<double>, statistics<float>, statistics<F16Bits>, statistics<BF16Bits>},
-    {normalize<double>, normalize<float>, normalize<F16Bits>, normalize<BF16Bits>}};
+extern const BatchNormKernels batch_norm_kernels = {{RIDGE_ACTIVATIONS(kForward, double),
+                                                     RIDGE_ACTIVATIONS(kForward, float),
+                                                     RIDGE_ACTIVATIONS(kForward, F16Bits),
+                                                     RIDGE_ACTIVATIONS(kForward, BF16Bits)},
+                                                    {RIDGE_ACTIVATIONS(kBackward, double),
+                                                     RIDGE_ACTIVATIONS(kBackward, float),
+                                                     RIDGE_ACTIVATIONS(kBackward, F16Bits),
+                                                     RIDGE_ACTIVATIONS(kBackward, BF16Bits)}};
 }
+
+#undef RIDGE_ACTIVATIONS
 
 }  // namespace ridge::cpu

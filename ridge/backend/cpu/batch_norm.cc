@@ -1,0 +1,130 @@
+// Batch norm and its gradient: the steps of isa/batch_norm.cc in parallel.
+#include "ridge/graph/ops/batch_norm.h"
+
+#include <algorithm>
+
+#include "ridge/backend/cpu/cpu_isa.h"
+#include "ridge/backend/cpu/cpu_kernels.h"
+#include "ridge/backend/cpu/isa/batch_norm_kernels.h"
+#include "ridge/backend/cpu/workspace.h"
+#include "ridge/base/parallel.h"
+
+namespace ridge::cpu {
+namespace {
+
+// Elements a thread takes at a time.
+constexpr int64_t kGrain = 16384;
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// What a launch knows of its node but for the addresses.
+struct BatchNormPlan {
+  BatchNormPlan(const TensorType& x, double eps, NormActivation act)
+      : dtype(static_cast<size_t>(x.dtype)), activation(static_cast<size_t>(act)) {
+    data.channels = x.shape.back();
+    data.rows = x.elements() / data.channels;
+    data.eps = eps;
+    // Sums of so many rows in f32 are exact enough; beyond that they are in f64.
+    const int64_t columns = std::min(data.channels, kNormColumns);
+    data.chunk = std::clamp<int64_t>(32768 / columns, 64, 512);
+    chunks = ceil_div(data.rows, data.chunk);
+    tiles = ceil_div(data.channels, kNormColumns);
+    tile_grain = std::max<int64_t>(1, kGrain / (std::min(data.chunk, data.rows) * columns));
+    row_grain = std::max<int64_t>(1, kGrain / data.channels);
+  }
+
+  size_t workspace_bytes() const {
+    Workspace space(nullptr);
+    BatchNormData ignored = data;
+    carve(space, ignored);
+    return space.used();
+  }
+
+  void carve(Workspace& space, BatchNormData& bound) const {
+    bound.chunk_first = space.take<double>(chunks * data.channels);
+    bound.chunk_second = space.take<double>(chunks * data.channels);
+    const bool wide = dtype == static_cast<size_t>(DType::kF64);
+    bound.table = space.take<char>(kNormTables * data.channels * (wide ? 8 : 4));
+  }
+
+  void run(const BatchNormSteps& steps, const BatchNormData& bound) const {
+    const auto step = [&](int64_t n, int64_t grain, BatchNormStep each) {
+      parallel_for(n, grain, [&](int64_t begin, int64_t end) { each(bound, begin, end); });
+    };
+    steps.prepare(bound, 0, bound.channels);
+    step(chunks * tiles, tile_grain, steps.collect);
+    step(tiles, 1, steps.combine);
+    // From the end on, which the first step has left in the caches.
+    const int64_t blocks = ceil_div(data.rows, row_grain);
+    parallel_for(blocks, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t first = (blocks - 1 - i) * row_grain;
+        steps.write(bound, first, std::min(data.rows, first + row_grain));
+      }
+    });
+  }
+
+  size_t dtype;
+  size_t activation;
+  BatchNormData data{};
+  int64_t chunks;
+  int64_t tiles;
+  int64_t tile_grain;
+  int64_t row_grain;
+};
+
+const BatchNormKernels& kernels() {
+  return for_isa(avx2::batch_norm_kernels, avx512::batch_norm_kernels);
+}
+
+std::unique_ptr<HostKernel> make_batch_norm(const Node& node) {
+  const auto& op = node.op_as<BatchNorm>();
+  const BatchNormPlan plan(
+      node.inputs[0].type(), op.eps, norm_activation(op.activation, BatchNorm::kTraits.name));
+  return std::make_unique<HostKernel>(
+      [plan](const KernelArgs& args) {
+        BatchNormData data = plan.data;
+        data.x = args.inputs[0];
+        data.gamma = args.inputs[1];
+        data.beta = args.inputs[2];
+        data.result = args.outputs[0];
+        data.mean = args.outputs[1];
+        data.variance = args.outputs[2];
+        Workspace space(args.workspace);
+        plan.carve(space, data);
+        plan.run(kernels().forward[plan.dtype][plan.activation], data);
+      },
+      plan.workspace_bytes());
+}
+
+std::unique_ptr<HostKernel> make_batch_norm_grad(const Node& node) {
+  const auto& op = node.op_as<BatchNormGrad>();
+  const BatchNormPlan plan(
+      node.inputs[0].type(), op.eps, norm_activation(op.activation, BatchNormGrad::kTraits.name));
+  return std::make_unique<HostKernel>(
+      [plan](const KernelArgs& args) {
+        BatchNormData data = plan.data;
+        data.x = args.inputs[0];
+        data.gamma = args.inputs[1];
+        data.beta = args.inputs[2];
+        data.mean = const_cast<void*>(args.inputs[3]);
+        data.variance = const_cast<void*>(args.inputs[4]);
+        data.dy = args.inputs[5];
+        data.result = args.outputs[0];
+        data.dgamma = args.outputs[1];
+        data.dbeta = args.outputs[2];
+        Workspace space(args.workspace);
+        plan.carve(space, data);
+        plan.run(kernels().backward[plan.dtype][plan.activation], data);
+      },
+      plan.workspace_bytes());
+}
+
+}  // namespace
+
+void add_batch_norm_kernels(KernelTable& table) {
+  table.add(BatchNorm::kTraits.name, {"vectorized"}, make_batch_norm);
+  table.add(BatchNormGrad::kTraits.name, {"vectorized"}, make_batch_norm_grad);
+}
+
+}  // namespace ridge::cpu
