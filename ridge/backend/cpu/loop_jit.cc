@@ -75,9 +75,9 @@ class JitLoop final : public LoopKernel {
 
 std::unique_ptr<LoopKernel> make_jit_loop(const Loop& loop) {
   if (!settings().get_bool("cpu.jit")) return nullptr;
-  const auto program = jit::lower(loop);
-  if (!program) return nullptr;
   const jit::Target target = isa() == Isa::kAvx512 ? jit::Target::kAvx512 : jit::Target::kAvx2;
+  const auto program = jit::lower(loop, target == jit::Target::kAvx512);
+  if (!program) return nullptr;
   auto made = std::make_unique<JitLoop>(*program, target);
   if (!made->is_complete()) return nullptr;
   return made;

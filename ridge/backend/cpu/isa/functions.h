@@ -30,6 +30,10 @@ inline float select(bool condition, float a, float b) { return condition ? a : b
 inline double select(bool condition, double a, double b) { return condition ? a : b; }
 inline uint32_t bits_of(float x) { return __builtin_bit_cast(uint32_t, x); }
 inline float from_bits(uint32_t bits) { return __builtin_bit_cast(float, bits); }
+/// x, or the limit where it lies beyond; NaN stays NaN.
+inline float at_least(float x, float limit) { return x < limit ? limit : x; }
+inline double at_least(double x, double limit) { return x < limit ? limit : x; }
+inline float at_most(float x, float limit) { return x > limit ? limit : x; }
 /// As a signed number, as all machines shift it and convert it.
 inline uint32_t shift_signed_right(uint32_t x, int by) {
   return static_cast<uint32_t>(static_cast<int32_t>(x) >> by);
@@ -40,40 +44,60 @@ inline float float_of_signed(uint32_t x) { return static_cast<float>(static_cast
 constexpr float kLn2High = 0.693359375f;
 constexpr float kLn2Low = -2.12194440e-4f;
 
-// An exponential as two factors, the first of them normal: something multiplied by the first and
-// then the second is rounded well even where the exponential itself is subnormal.
-template <typename T>
-struct Factors {
-  T first;
-  T second;
+// Added to a number below 2^22, the sum's last bits are that number rounded to a whole one.
+constexpr float kShift = 12582912.0f;  // 1.5 * 2^23
+
+/// x 2^k for the whole number k in the last bits of `shifted`, |k| <= 252: rounded once, where
+/// x 2^(k/2) is normal.
+inline float scaled(float x, float shifted) {
+  const uint32_t exponent = bits_of(shifted) - bits_of(kShift);
+  const uint32_t half = shift_signed_right(exponent, 1);
+  return x * from_bits((half + 127u) << 23) * from_bits((exponent - half + 127u) << 23);
+}
+inline double scaled(double x, double factor) { return x * factor; }
+
+// An exponential in two parts, so that something multiplied by it is rounded well even where the
+// exponential itself is subnormal: it is scaled(fraction, shifted).
+template <typename F>
+struct Exponential {
+  F fraction;
+  F shifted;
 };
 
-// exp(x) = 2^k exp(r), |r| <= ln(2)/2, for x <= 89. Below -120 it is zero, whatever
-// it is multiplied by.
+// exp(x) = 2^k exp(r), |r| <= ln(2)/2, for x in [-174, 89].
 template <typename F>
-inline Factors<F> exp_factors(F x) {
-  const auto is_zero = x < -120.0f;
-  x = select(is_zero, F(-120.0f), x);
-  constexpr float kShift = 12582912.0f;  // 1.5 * 2^23: the sum's last bits are a whole number
+struct Reduced {
+  F r;
+  F shifted;
+};
+
+template <typename F>
+inline Reduced<F> reduced(F x) {
   const F shifted = fma_of(x, 0x1.715476p+0f, kShift);
   const F k = shifted - kShift;
-  F r = fma_of(k, -kLn2High, x);
-  r = fma_of(k, -kLn2Low, r);
-  F p = fma_of(F(0x1.6ac682p-10f), r, 0x1.123ddep-7f);
-  p = fma_of(p, r, 0x1.555858p-5f);
-  p = fma_of(p, r, 0x1.55548cp-3f);
-  p = fma_of(p, r, 0x1.fffffcp-2f);
-  p = fma_of(r * r, p, r) + 1.0f;
-  const auto exponent = bits_of(shifted) - bits_of(kShift);
-  const auto half = shift_signed_right(exponent, 1);
-  const F second = from_bits((exponent - half + 127u) << 23);
-  return {p * from_bits((half + 127u) << 23), select(is_zero, F(0.0f), second)};
+  const F r = fma_of(k, -kLn2High, x);
+  return {fma_of(k, -kLn2Low, r), shifted};
 }
 
 template <typename F>
+inline Exponential<F> exponential(Reduced<F> x) {
+  F p = fma_of(F(0x1.6ac682p-10f), x.r, 0x1.123ddep-7f);
+  p = fma_of(p, x.r, 0x1.555858p-5f);
+  p = fma_of(p, x.r, 0x1.55548cp-3f);
+  p = fma_of(p, x.r, 0x1.fffffcp-2f);
+  return {fma_of(x.r * x.r, p, x.r) + 1.0f, x.shifted};
+}
+
+template <typename F>
+inline Exponential<F> exponential(F x) {
+  return exponential(reduced(x));
+}
+
+// Zero below -104, where the nearest float is.
+template <typename F>
 inline F exp_of(F x) {
-  const Factors<F> e = exp_factors(select(x > 89.0f, F(89.0f), x));
-  return e.first * e.second;
+  const Exponential<F> e = exponential(at_most(at_least(x, -104.0f), 89.0f));
+  return scaled(e.fraction, e.shifted);
 }
 
 // log(x) = k ln 2 + log(1 + f), 1 + f in [sqrt(1/2), sqrt(2)).
@@ -114,7 +138,7 @@ inline F saturating(F p, F q, Mask is_near, F near, F x) {
 template <typename F>
 inline F tanh_of(F x) {
   F a = magnitude(x);
-  a = select(a > 9.1f, F(9.1f), a);
+  a = at_most(a, 9.1f);
   const F z = a * a;
   F p = fma_of(F(0x1.d6b560p-14f), z, 0x1.e637c6p-6f);
   p = fma_of(p, z, 0x1.fffffap-1f);
@@ -134,7 +158,7 @@ inline F tanh_of(F x) {
 template <typename F>
 inline F erf_of(F x) {
   F a = magnitude(x);
-  a = select(a > 3.95f, F(3.95f), a);
+  a = at_most(a, 3.95f);
   const F z = a * a;
   F p = fma_of(F(0x1.36d986p-8f), z, 0x1.7d973cp-5f);
   p = fma_of(p, z, 0x1.dfe0b6p-2f);
@@ -151,15 +175,16 @@ inline F erf_of(F x) {
   return saturating(p * a, q, z < 0.765625f, fma_of(a, near, a), x);
 }
 
-// x Phi(x) by Phi(-a) = exp(-a^2/2) R(a), which does not cancel for negative x.
+// x Phi(x) = max(x, 0) - a Phi(-a), a = |x|, by Phi(-a) = exp(-a^2/2) R(a): that does not cancel
+// for negative x.
 template <typename F>
 inline F gelu_of(F x) {
-  F a = magnitude(x);
-  a = select(a > 16.0f, F(16.0f), a);  // exp(-128) is zero
-  const F square = a * a;
-  const F rest = fma_of(a, a, -square);
-  Factors<F> e = exp_factors(-0.5f * square);
-  e.first = fma_of(e.first * -0.5f, rest, e.first);
+  const F a = at_most(magnitude(x), 16.0f);  // a exp(-a^2/2) is zero there
+  const F half = a * -0.5f;
+  const F square = half * a;
+  Reduced<F> argument = reduced(square);
+  argument.r = argument.r + fma_of(half, a, -square);
+  const Exponential<F> e = exponential(argument);
   F p = fma_of(F(0x1.0d5358p-8f), a, 0x1.4c7f0ap-5f);
   p = fma_of(p, a, 0x1.76fd8cp-3f);
   p = fma_of(p, a, 0x1.c0a0dcp-2f);
@@ -169,12 +194,12 @@ inline F gelu_of(F x) {
   q = fma_of(q, a, 0x1.33b2aep+0f);
   q = fma_of(q, a, 0x1.ac92a0p+0f);
   q = fma_of(q, a, 1.0f);
-  const F r = p / q;
-  return select(x < 0.0f, x * e.first * r * e.second, fma_of(-a * e.first * e.second, r, x));
+  // -0 keeps the sign of a result that is zero.
+  return at_least(x, -0.0f) - scaled(a * p / q * e.fraction, e.shifted);
 }
 
 inline double exp_of(double x) { return __builtin_exp(x); }
-inline Factors<double> exp_factors(double x) { return {__builtin_exp(x), 1.0}; }
+inline Exponential<double> exponential(double x) { return {1.0, __builtin_exp(x)}; }
 inline double log_of(double x) { return __builtin_log(x); }
 inline double tanh_of(double x) { return __builtin_tanh(x); }
 inline double erf_of(double x) { return __builtin_erf(x); }
@@ -188,12 +213,18 @@ inline double variance_of(double mean_square, double missed) {
   return variance < 0.0 ? 0.0 : variance;
 }
 
-// x sigmoid(weight) = x / (1 + exp(-weight)), by an exponential that cannot overflow.
+// The exponential of this is zero, even times 1000.
+template <typename T>
+inline constexpr double kFarthest = -174;
+template <>
+inline constexpr double kFarthest<double> = -800;
+
+// x sigmoid(weight) = x / (1 + exp(-weight)), by an exponential that cannot overflow; x >= -1000.
 template <typename T>
 inline T gated(T x, T weight) {
-  const Factors<T> e = exp_factors(-magnitude(weight));
-  const T numerator = select(weight < T(0), x * e.first * e.second, x);
-  return numerator / (T(1) + e.first * e.second);
+  const Exponential<T> e = exponential(at_least(-magnitude(weight), T(kFarthest<T>)));
+  const T numerator = select(weight < T(0), scaled(x * e.fraction, e.shifted), x);
+  return numerator / (T(1) + scaled(e.fraction, e.shifted));
 }
 
 template <typename T>
@@ -201,9 +232,10 @@ inline T sigmoid_of(T x) {
   return gated(T(1), x);
 }
 
+// Below -1000 the result is zero, which a factor of that size cannot change.
 template <typename T>
 inline T silu_of(T x) {
-  return gated(x, x);
+  return gated(at_least(x, T(-1000)), x);
 }
 
 // 0.5 x (1 + tanh(u)) = x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3).
@@ -211,7 +243,7 @@ template <typename T>
 inline T gelu_tanh_of(T x) {
   const T linear = T(1.5957691216057307117597842397375);
   const T cubic = T(0.0713548162726002487763387522799);
-  return gated(x, x * fma_of(x * x, cubic, linear));
+  return gated(at_least(x, T(-1000)), x * fma_of(x * x, cubic, linear));
 }
 
 }  // namespace

@@ -43,6 +43,7 @@ class F32 {
   F32(Recorder* recorder, int node) : recorder_(recorder), node_(node) {}
 
   Recorder* recorder() const { return recorder_; }
+  double literal() const { return literal_; }
   int node() const { return node_; }
   int node(Recorder& recorder) const {
     return recorder_ != nullptr ? node_ : recorder.number(Lane::kF32, literal_);
@@ -110,6 +111,30 @@ inline Whole shift_signed_right(Whole x, int by) {
 }
 inline F32 float_of_signed(Whole x) {
   return {x.recorder, x.recorder->convert(Lane::kF32, Lane::kI32, x.node)};
+}
+
+// The machine's maximum and minimum take the second where the operands are equal or NaN.
+inline F32 at_least(const F32& x, double limit) {
+  Recorder& recorder = *x.recorder();
+  return {&recorder,
+          recorder.binary(Prim::kMax, Lane::kF32, recorder.number(Lane::kF32, limit), x.node())};
+}
+inline F32 at_least(const F32& x, const F32& limit) { return at_least(x, limit.literal()); }
+inline F32 at_most(const F32& x, double limit) {
+  Recorder& recorder = *x.recorder();
+  return {&recorder,
+          recorder.binary(Prim::kMin, Lane::kF32, recorder.number(Lane::kF32, limit), x.node())};
+}
+
+inline F32 scaled(const F32& x, const F32& shifted) {
+  constexpr double kShift = 12582912;
+  Recorder& recorder = *shifted.recorder();
+  if (recorder.scales())
+    return {&recorder,
+            recorder.binary(Prim::kScale, Lane::kF32, x.node(recorder), (shifted - kShift).node())};
+  const Whole exponent = bits_of(shifted) - std::bit_cast<uint32_t>(static_cast<float>(kShift));
+  const Whole half = shift_signed_right(exponent, 1);
+  return x * from_bits((half + 127u) << 23) * from_bits((exponent - half + 127u) << 23);
 }
 
 }  // namespace ridge::cpu::jit

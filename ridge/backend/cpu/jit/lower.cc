@@ -239,7 +239,7 @@ bool is_exact(const Op& op) {
 
 class Lowering {
  public:
-  explicit Lowering(const Loop& loop) : loop_(loop), recorder_(program_) {}
+  Lowering(const Loop& loop, bool scales) : loop_(loop), recorder_(program_, scales) {}
 
   std::optional<Program> run() {
     for (size_t i = 0; i < loop_.inputs.size(); ++i) {
@@ -339,6 +339,6 @@ class Lowering {
 
 }  // namespace
 
-std::optional<Program> lower(const Loop& loop) { return Lowering(loop).run(); }
+std::optional<Program> lower(const Loop& loop, bool scales) { return Lowering(loop, scales).run(); }
 
 }  // namespace ridge::cpu::jit

@@ -28,7 +28,8 @@ enum class Prim : uint8_t {
   kMin,  ///< The machine's: b where the two are equal or either is NaN.
   kMax,
   kSqrt,
-  kAnd,  ///< Of bits.
+  kScale,  ///< a 2^b, b a whole number: AVX-512 only.
+  kAnd,    ///< Of bits.
   kOr,
   kXor,
   kNot,         ///< Of a mask.
@@ -92,7 +93,10 @@ struct Program {
 /// Appends nodes; what is there already is not repeated.
 class Recorder {
  public:
-  explicit Recorder(Program& program) : program_(program) {}
+  /// `scales`: the code is for a machine with kScale.
+  Recorder(Program& program, bool scales) : program_(program), scales_(scales) {}
+
+  bool scales() const { return scales_; }
 
   int add(Node node);
   int input(int index, Lane lane, bool invariant);
@@ -108,6 +112,7 @@ class Recorder {
  private:
   using Key = std::tuple<Prim, Lane, int, int, int, int64_t>;
   Program& program_;
+  bool scales_;
   std::map<Key, int> known_;
 };
 

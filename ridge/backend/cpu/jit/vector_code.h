@@ -72,6 +72,8 @@ class VectorCode : public Xbyak::CodeGenerator {
         return is_wide ? vmulpd(d, a, b) : vmulps(d, a, b);
       case Prim::kDiv:
         return is_wide ? vdivpd(d, a, b) : vdivps(d, a, b);
+      case Prim::kScale:
+        return vscalefps(d, a, b);
       case Prim::kMin:
         return is_wide ? vminpd(d, a, b) : vminps(d, a, b);
       default:
