@@ -10,10 +10,10 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <fstream>
 #include <random>
 #include <string>
 
-#include "ridge/backend/cpu/jit/code_memory.h"
 #include "ridge/base/settings.h"
 #include "ridge/graph/ops/activation.h"
 #include "ridge/graph/ops/elementwise.h"
@@ -387,6 +387,32 @@ TEST(Loop, ExecutorsAgreeOnRandomLoops) {
                  fmt::format("{:.1f}", counted.jit_microseconds[made / 2]));
   RecordProperty("jit_microseconds_largest",
                  fmt::format("{:.1f}", counted.jit_microseconds.back()));
+}
+
+Loop exp_loop() {
+  return {.inputs = {{DType::kF32}},
+          .ops = {{op_of<Exp>(), {0}, DType::kF32}},
+          .results = {{.value = 1}}};
+}
+
+TEST(Loop, NoPageIsBothWrittenAndExecuted) {
+  const auto kernel = make_jit_loop(exp_loop());
+  ASSERT_NE(kernel, nullptr);
+  std::ifstream maps("/proc/self/maps");
+  std::string line;
+  int lines = 0;
+  while (std::getline(maps, line)) {
+    ++lines;
+    EXPECT_EQ(line.find("rwx"), std::string::npos) << line;
+  }
+  EXPECT_GT(lines, 0);
+}
+
+TEST(Loop, ASettingTurnsMachineCodeOff) {
+  settings().set("cpu.jit", "false", Source::kFlag);
+  EXPECT_EQ(make_jit_loop(exp_loop()), nullptr);
+  settings().set("cpu.jit", "true", Source::kFlag);
+  EXPECT_NE(make_jit_loop(exp_loop()), nullptr);
 }
 
 }  // namespace

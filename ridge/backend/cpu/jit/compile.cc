@@ -403,6 +403,8 @@ class Compiler : public StreamCode {
       load_uniform(dtype, d, pointer(input));
     else
       load(dtype, d, pointer(input), copy_, how_ == How::kTail);
+    // Long computations leave the hardware's own prefetching too little lead.
+    if (how_ == How::kStreamed) prefetch(dtype, pointer(input), copy_);
   }
 
   void emit_binary(int index) {
