@@ -1,7 +1,7 @@
 // Rate of the GEMM for a list of shapes, against the FMA peak measured in the same minutes: each
 // repetition times the peak, the GEMM (packing included) and, where it is installed, oneDNN.
 //
-// bench_gemm [--threads N] [--isa avx2|avx512] [--json FILE] [--shapes FILE]
+// bench_gemm [--threads N] [--isa avx2|avx512] [--json FILE] [--shapes FILE] [--serve yes]
 #include "ridge/backend/cpu/gemm.h"
 
 #include <fmt/core.h>
@@ -13,6 +13,8 @@
 #include <cstdlib>
 #include <fstream>
 #include <functional>
+#include <iostream>
+#include <memory>
 #include <optional>
 #include <random>
 #include <sstream>
@@ -44,6 +46,7 @@ constexpr double kSecondsOfRepetition = 0.02;
 struct Options {
   std::string shapes = RIDGE_BENCH_SHAPES;
   std::string json;
+  bool serve = false;
 };
 
 struct Case {
@@ -202,26 +205,41 @@ class DnnlMatmul {
 };
 #endif
 
+// The operands of a case, and its product.
+template <typename T>
+struct Work {
+  explicit Work(const Case& c)
+      : shape(c.shape),
+        batch{c.batch, c.shape.m * c.shape.k, c.shape.k * c.shape.n, c.shape.m * c.shape.n},
+        a(bytes(c.batch * batch.stride_a)),
+        b(bytes(c.batch * batch.stride_b)),
+        result(bytes(c.batch * batch.stride_c)),
+        workspace(gemm_workspace_bytes(c.shape, c.dtype, c.batch)) {
+    fill(a.as<T>(), c.batch * batch.stride_a, 1);
+    fill(b.as<T>(), c.batch * batch.stride_b, 2);
+  }
+  static size_t bytes(int64_t count) { return static_cast<size_t>(count) * sizeof(T); }
+  void operator()() const {
+    gemm_batched<T>(
+        shape, batch, a.as<T>(), b.as<T>(), result.as<T>(), false, workspace.as<void>());
+  }
+
+  GemmShape shape;
+  GemmBatch batch;
+  Arena a, b, result, workspace;
+};
+
 template <typename T>
 Rates measure(const Case& c) {
-  const GemmShape& s = c.shape;
-  const GemmBatch batch{c.batch, s.m * s.k, s.k * s.n, s.m * s.n};
-  const auto bytes = [&](int64_t count) { return static_cast<size_t>(count) * sizeof(T); };
-  const Arena a(bytes(c.batch * batch.stride_a));
-  const Arena b(bytes(c.batch * batch.stride_b));
-  const Arena result(bytes(c.batch * batch.stride_c));
-  const Arena workspace(gemm_workspace_bytes(s, c.dtype, c.batch));
-  fill(a.as<T>(), c.batch * batch.stride_a, 1);
-  fill(b.as<T>(), c.batch * batch.stride_b, 2);
-  const std::function<void()> ours = [&] {
-    gemm_batched<T>(s, batch, a.as<T>(), b.as<T>(), result.as<T>(), false, workspace.as<void>());
-  };
+  const Work<T> work(c);
+  const std::function<void()> ours = [&] { work(); };
   std::function<void()> theirs;
 #ifdef RIDGE_BENCH_DNNL
   if (DnnlMatmul::has(c.dtype))
-    theirs = [matmul = DnnlMatmul(c, a.as<void>(), b.as<void>(), result.as<void>())]() mutable {
-      matmul();
-    };
+    theirs = [matmul = DnnlMatmul(c,
+                                  work.a.template as<void>(),
+                                  work.b.template as<void>(),
+                                  work.result.template as<void>())]() mutable { matmul(); };
 #endif
   const DType summed = c.dtype == DType::kF64 ? DType::kF64 : DType::kF32;
   const int64_t our_calls = calls_of_repetition(ours);
@@ -276,8 +294,40 @@ void write_case(JsonWriter& json, const Case& c, const Rates& r) {
   json.end_object();
 }
 
+// Answers lines of input, for a program that compares with peers (gemm.py):
+// "case SHAPE" -> "ok", "run N" -> seconds of N calls, "peak f32" -> FLOP/s.
+void serve() {
+  std::function<void()> work;
+  std::string line;
+  while (std::getline(std::cin, line)) {
+    const size_t blank = std::min(line.find(' '), line.size() - 1);
+    const std::string verb = line.substr(0, blank), rest = line.substr(blank + 1);
+    if (verb == "case") {
+      work = nullptr;  // frees the last operands first
+      const Case c = parse_case(rest, "stdin");
+      work = dispatch_float(c.dtype, "bench_gemm", [&](auto tag) -> std::function<void()> {
+        using T = typename decltype(tag)::type;
+        return [held = std::make_shared<Work<T>>(c)] { (*held)(); };
+      });
+      fmt::print("ok\n");
+    } else if (verb == "peak") {
+      const std::optional<DType> dtype = parse_dtype(rest);
+      check(dtype.has_value(), "stdin: '{}' is no dtype", rest);
+      fmt::print("{}\n", measure_fma_peak(*dtype));
+    } else {
+      check(verb == "run" && work, "stdin: '{}' is not understood here", line);
+      const int64_t calls = parse_number(rest, "stdin");
+      fmt::print("{}\n", static_cast<double>(calls) / calls_per_second(work, calls));
+    }
+    std::fflush(stdout);
+  }
+}
+
 constexpr const char* kUsage =
     "usage: bench_gemm [--threads N] [--isa auto|avx2|avx512] [--shapes FILE] [--json FILE]\n"
+    "       bench_gemm [--threads N] [--isa ISA] --serve yes, then lines of input: case SHAPE, run "
+    "N,\n"
+    "       peak f32\n"
     "lines of FILE: m n k [NN|NT|TN|TT] [f32|f64|f16|bf16] [xBATCH]\n";
 
 // Nothing where help was asked for.
@@ -296,6 +346,8 @@ std::optional<Options> parse_options(int argc, char** argv) {
       options.json = value;
     else if (name == "--shapes")
       options.shapes = value;
+    else if (name == "--serve")
+      options.serve = value == "yes";
     else
       throw UserError(fmt::format("unknown option '{}'", name));
   }
@@ -340,7 +392,9 @@ void run(const Options& options) {
 int main(int argc, char** argv) {
   try {
     const auto options = ridge::cpu::parse_options(argc, argv);
-    if (options)
+    if (options && options->serve)
+      ridge::cpu::serve();
+    else if (options)
       ridge::cpu::run(*options);
     else
       fmt::print("{}", ridge::cpu::kUsage);

@@ -364,6 +364,51 @@ TYPED_TEST(GemmTyped, TouchesNothingOutsideTheOperands) {
   }
 }
 
+// Few rows by a large op(B), or the transpose of that, have a path of their own. Their elements are
+// those of the same product with more rows, and nothing outside the operands is touched.
+TYPED_TEST(GemmTyped, FewRowsAreThoseOfTheWholeProduct) {
+  Random random(12);
+  for (Isa isa : isas_here()) {
+    set_isa(isa);
+    for (int layout = 0; layout < 4; ++layout) {
+      const bool transpose_a = layout & 1, transpose_b = layout & 2;
+      const Problem<TypeParam> problem(make_shape(20, 517, 530, transpose_a, transpose_b, layout),
+                                       random);
+      const std::vector<TypeParam> whole = problem.result(true);
+      for (int64_t rows : {1, 3, 16}) {
+        Problem<TypeParam> part = problem;
+        part.shape.m = rows;
+        part.a.resize(static_cast<size_t>(size_a(part.shape)));
+        part.c.resize(static_cast<size_t>(size_c(part.shape)));
+        Guarded<TypeParam> a(part.a, layout < 2), b(part.b, layout < 2), c(part.c, layout < 2);
+        std::vector<char> workspace(gemm_workspace_bytes(part.shape, dtype_of<TypeParam>()));
+        gemm<TypeParam>(part.shape, a.data(), b.data(), c.data(), true, workspace.data());
+        const std::vector<TypeParam> expected(whole.begin(), whole.begin() + size_c(part.shape));
+        ASSERT_TRUE(same_bits(c.values(), expected)) << rows << " rows, layout " << layout;
+      }
+    }
+  }
+}
+
+TYPED_TEST(GemmTyped, FewColumnsAreThoseOfTheWholeProduct) {
+  Random random(13);
+  for (bool transpose : {false, true}) {
+    const Problem<TypeParam> problem(make_shape(517, 20, 530, transpose, transpose), random);
+    const std::vector<TypeParam> whole = problem.result(false);
+    for (int64_t columns : {1, 5, 16}) {
+      Problem<TypeParam> part = problem;
+      part.shape.n = columns;
+      const std::vector<TypeParam> got = part.result(false);
+      for (int64_t i = 0; i < 517; ++i)
+        ASSERT_EQ(std::memcmp(&got[static_cast<size_t>(i * 20)],
+                              &whole[static_cast<size_t>(i * 20)],
+                              static_cast<size_t>(columns) * sizeof(TypeParam)),
+                  0)
+            << columns << " columns, row " << i;
+    }
+  }
+}
+
 TYPED_TEST(GemmTyped, TakesUnalignedPointers) {
   Random random(8);
   const Problem<TypeParam> problem(make_shape(70, 130, 200, false, true), random);

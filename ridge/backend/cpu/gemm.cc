@@ -8,10 +8,10 @@
 // one another would cost more than packing twice.
 #include "ridge/backend/cpu/gemm.h"
 
-#include <utility>
-
 #include "ridge/backend/cpu/cpu_isa.h"
+#include "ridge/backend/cpu/gemm_operands.h"
 #include "ridge/backend/cpu/gemm_plan.h"
+#include "ridge/backend/cpu/gemm_thin.h"
 #include "ridge/backend/cpu/half_rows.h"
 #include "ridge/backend/cpu/isa/gemm_kernels.h"
 #include "ridge/base/error.h"
@@ -19,49 +19,6 @@
 
 namespace ridge::cpu {
 namespace {
-
-// An operand as (lanes, depth): lanes are rows of op(A) or columns of op(B).
-template <typename In>
-struct Operand {
-  const In* data;
-  int64_t lane_stride;
-  int64_t depth_stride;
-  const In* at(int64_t lane, int64_t p) const {
-    return data + lane * lane_stride + p * depth_stride;
-  }
-};
-
-// Where results go: element (i, j) at data[i * row_stride + j * col_stride].
-template <typename T>
-struct Result {
-  T* data;
-  int64_t row_stride;
-  int64_t col_stride;
-  Result at(int64_t i, int64_t j) const {
-    return {data + i * row_stride + j * col_stride, row_stride, col_stride};
-  }
-};
-
-// Rows of op(A) from `begin`, cut into panels of nearly equal height, the taller ones first: 8 rows
-// for a tile of 6 become 4 and 4, not 6 and 2.
-struct PanelledRows {
-  PanelledRows(Range rows, int64_t tallest)
-      : begin(rows.begin),
-        count(rows.size()),
-        panels(ceil_div(count, tallest)),
-        height(count / panels),
-        taller(count % panels) {}
-  Range panel(int64_t i) const {
-    const int64_t first = i * height + std::min(i, taller);
-    return {first, first + height + (i < taller ? 1 : 0)};
-  }
-
-  int64_t begin;
-  int64_t count;
-  int64_t panels;
-  int64_t height;
-  int64_t taller;  // so many panels have one row more
-};
 
 // What the tiles of one panel of columns share.
 template <typename T>
@@ -73,6 +30,10 @@ struct Step {
   int64_t a_step;
   const T* b;
   int64_t b_step;
+  T* copy;  // where not null, the first tile reads op(B) where it lies and packs it there, which is
+            // b
+  const T* lying;
+  int64_t lying_step;
   int64_t cols;
   bool add;
 };
@@ -115,66 +76,24 @@ class Ahead {
   int64_t lines_ = 0;
 };
 
-void pack(const GemmKernels& kernels, const GemmPanel<float, float>& panel) {
-  kernels.pack_f32(panel);
-}
-void pack(const GemmKernels& kernels, const GemmPanel<double, double>& panel) {
-  kernels.pack_f64(panel);
-}
-void pack(const GemmKernels& kernels, const GemmPanel<F16Bits, float>& panel) {
-  kernels.pack_f16(panel);
-}
-void pack(const GemmKernels& kernels, const GemmPanel<BF16Bits, float>& panel) {
-  kernels.pack_bf16(panel);
-}
-
-// What the kernels take for an element.
-const float* bits_of(const float* p) { return p; }
-const double* bits_of(const double* p) { return p; }
-const F16Bits* bits_of(const F16* p) { return reinterpret_cast<const F16Bits*>(p); }
-const BF16Bits* bits_of(const BF16* p) { return reinterpret_cast<const BF16Bits*>(p); }
-
-// Where rows of the operand run along the lanes, few steps at a time for all panels read them in
-// order, which suits the hardware's prefetching and address translation.
-template <typename In>
-int64_t pack_steps(const Operand<In>& x) {
-  return x.lane_stride == 1 ? 32 : kGemmDepth;
-}
-
 template <typename In>
 class Product {
  public:
   using T = ComputeType<In>;
 
-  Product(const GemmPlan& plan,
-          const GemmShape& s,
-          const In* a,
-          const In* b,
-          Result<In> c,
-          bool accumulate)
+  Product(const GemmPlan& plan, const GemmOperands<In>& operands, bool accumulate)
       : plan_(plan),
         kernels_(for_isa(avx2::gemm_kernels, avx512::gemm_kernels)),
         kernel_(kernel_of(kernels_, T{})),
-        a_{a, s.transpose_a ? 1 : s.lda, s.transpose_a ? s.lda : 1},
-        b_{b, s.transpose_b ? s.ldb : 1, s.transpose_b ? 1 : s.ldb},
-        c_(c),
-        accumulate_(accumulate) {
-    if (!plan.swapped) return;
-    std::swap(a_, b_);
-    std::swap(c_.row_stride, c_.col_stride);
-  }
+        a_(operands.a),
+        b_(operands.b),
+        c_(operands.c),
+        accumulate_(accumulate) {}
 
   /// `scratch` holds plan.scratch_elements, of which tasks touch their own.
   void run_task(int64_t task, T* scratch) const;
 
  private:
-  static const GemmKernel<float>& kernel_of(const GemmKernels& kernels, float) {
-    return *kernels.f32;
-  }
-  static const GemmKernel<double>& kernel_of(const GemmKernels& kernels, double) {
-    return *kernels.f64;
-  }
-
   // 16-bit sums of a single chain of depth go into C tile by tile.
   bool rounds_at_once() const { return is_half<In> && plan_.scratch_elements == 0; }
   void run_block(const PanelledRows& rows, Range columns, Result<T> sums) const;
@@ -182,7 +101,6 @@ class Product {
       const PanelledRows& rows, Range strip, Step<T> step, Result<T> sums, Ahead ahead) const;
   Ahead after(const PanelledRows& rows, Range columns, Range strip, Range depth) const;
   Step<T> take_rows(const PanelledRows& rows, Range depth, T* packed) const;
-  void pack_rows(const PanelledRows& rows, Range depth, T* to) const;
   void pack_columns(Range columns, Range depth, T* to) const;
   void multiply(const PanelledRows& rows, const Step<T>& step, Result<T> c, Ahead& ahead) const;
   void multiply_16_bit(const PanelledRows& rows, const Step<T>& step, Result<In> c) const;
@@ -258,12 +176,17 @@ void Product<In>::run_strip(
   alignas(64) T packed[kGemmStripBytes / sizeof(T)];
   const Range depth{step.p, step.p + step.depth};
   const bool direct = plan_.direct_b && b_.lane_stride == 1;
-  if (!direct) pack_columns(strip, depth, packed);
+  // Packing that is mere copying hides behind the multiply-adds of the first tile.
+  const bool copies = !is_half<In> && b_.lane_stride == 1 && strip.size() % kernel_.cols == 0;
+  if (!direct && !copies) pack_columns(strip, depth, packed);
   for (int64_t j = strip.begin; j < strip.end; j += kernel_.cols) {
     step.cols = std::min<int64_t>(kernel_.cols, strip.end - j);
     step.b = packed + (j - strip.begin) * step.depth;
     step.b_step = kernel_.cols;
-    if constexpr (!is_half<In>)
+    if constexpr (!is_half<In>) {
+      step.copy = !direct && copies ? packed + (j - strip.begin) * step.depth : nullptr;
+      step.lying = b_.at(j, step.p);
+      step.lying_step = b_.depth_stride;
       if (direct) {
         // A panel that ends inside a vector is packed, as reading it would pass its end.
         if (step.cols % kernel_.lanes != 0) {
@@ -274,6 +197,7 @@ void Product<In>::run_strip(
           step.b_step = b_.depth_stride;
         }
       }
+    }
     if (!rounds_at_once())
       multiply(rows, step, sums.at(0, j - strip.begin), ahead);
     else
@@ -295,27 +219,9 @@ Step<ComputeType<In>> Product<In>::take_rows(const PanelledRows& rows,
       step.a_step = a_.depth_stride;
       return step;
     }
-  pack_rows(rows, depth, packed);
+  pack_rows(kernels_, a_, rows, depth, packed);
   step.a = packed;
   return step;
-}
-
-template <typename In>
-void Product<In>::pack_rows(const PanelledRows& rows, Range depth, T* to) const {
-  const int64_t steps = pack_steps(a_);
-  for (int64_t p = depth.begin; p < depth.end; p += steps)
-    for (int64_t i = 0; i < rows.panels; ++i) {
-      const Range r = rows.panel(i);
-      const int lanes = static_cast<int>(r.size());
-      pack(kernels_,
-           {bits_of(a_.at(rows.begin + r.begin, p)),
-            a_.lane_stride,
-            a_.depth_stride,
-            std::min(steps, depth.end - p),
-            lanes,
-            lanes,
-            to + r.begin * depth.size() + (p - depth.begin) * lanes});
-    }
 }
 
 template <typename In>
@@ -342,19 +248,21 @@ void Product<In>::multiply(const PanelledRows& rows,
   const bool packed = step.a_row == 0;
   for (int64_t i = 0; i < rows.panels; ++i) {
     const Range r = rows.panel(i);
+    const bool copies = i == 0 && step.copy != nullptr;
     ahead.fetch();
     kernel_.tile({step.depth,
                   step.a + r.begin * (packed ? step.depth : step.a_row),
                   packed ? 1 : step.a_row,
                   packed ? r.size() : step.a_step,
-                  step.b,
-                  step.b_step,
+                  copies ? step.lying : step.b,
+                  copies ? step.lying_step : step.b_step,
                   c.at(r.begin, 0).data,
                   c.row_stride,
                   c.col_stride,
                   static_cast<int>(r.size()),
                   static_cast<int>(step.cols),
-                  step.add});
+                  step.add,
+                  copies ? step.copy : nullptr});
   }
 }
 
@@ -412,12 +320,13 @@ void run_in_pieces(const GemmShape& s, const T* a, const T* b, T* c, bool accumu
       GemmShape piece = s;
       piece.m = std::min(kMostRowsOfScratch, s.m - i);
       piece.n = std::min(kMostColumnsOfScratch, s.n - j);
-      const GemmPlan plan = make_gemm_plan(piece, dtype_of<T>(), 1);
+      const GemmPlan plan = make_gemm_plan(piece, dtype_of<T>(), 1, num_threads());
       const Product<T> product(plan,
-                               piece,
-                               a + i * (s.transpose_a ? 1 : s.lda),
-                               b + j * (s.transpose_b ? s.ldb : 1),
-                               {c + i * s.ldc + j, s.ldc, 1},
+                               {plan,
+                                piece,
+                                a + i * (s.transpose_a ? 1 : s.lda),
+                                b + j * (s.transpose_b ? s.ldb : 1),
+                                c + i * s.ldc + j},
                                accumulate);
       const uintptr_t aligned = (reinterpret_cast<uintptr_t>(work) + 63) & ~uintptr_t{63};
       parallel_for(plan.tasks(), 1, [&](int64_t begin, int64_t end) {
@@ -457,17 +366,18 @@ void gemm_batched(const GemmShape& shape,
                     workspace);
     return;
   }
-  const GemmPlan plan = make_gemm_plan(shape, dtype_of<T>(), batch.count);
+  const GemmPlan plan = make_gemm_plan(shape, dtype_of<T>(), batch.count, num_threads());
   parallel_for(batch.count * plan.tasks(), 1, [&](int64_t begin, int64_t end) {
     for (int64_t task = begin; task < end; ++task) {
       const int64_t i = task / plan.tasks();
-      const Product<T> item(plan,
-                            shape,
-                            a + i * batch.stride_a,
-                            b + i * batch.stride_b,
-                            {c + i * batch.stride_c, shape.ldc, 1},
-                            accumulate);
-      item.run_task(task % plan.tasks(), nullptr);
+      const GemmOperands<T> item(
+          plan, shape, a + i * batch.stride_a, b + i * batch.stride_b, c + i * batch.stride_c);
+      if constexpr (!is_half<T>)
+        if (plan.thin) {
+          run_thin_gemm_task(plan, item, accumulate, task % plan.tasks());
+          continue;
+        }
+      Product<T>(plan, item, accumulate).run_task(task % plan.tasks(), nullptr);
     }
   });
 }

@@ -23,12 +23,8 @@ constexpr int64_t kWorstStride = 4096;
 constexpr double kPackRow = 0.8;
 constexpr double kPackColumn = 0.5;
 constexpr double kFetch = 0.2;
-// Threads to cut for, and how much their idle time counts against time spent packing twice.
-struct Audience {
-  int64_t threads;
-  double weight;
-};
-constexpr Audience kAudiences[] = {{2, 0.5}, {8, 0.01}};
+// How much the idle time of threads counts against time spent packing twice.
+constexpr double kIdle = 0.5;
 // Of a task, if its rows or its columns are cut at all.
 constexpr int64_t kFewestRows = 64;
 constexpr int64_t kFewestColumns = 512;
@@ -37,12 +33,16 @@ constexpr int64_t kMostTasks = 16;  // more only where there are many rows
 constexpr double kWorkOfTask = 0x1p19;
 constexpr double kWorkOfSearch = 0x1p22;
 
+// A thin product has at least so much of op(B), and so many columns.
+constexpr int64_t kFewestThinBytes = 512 * 1024;
+constexpr int64_t kFewestThinColumns = 128;
+
 constexpr int64_t kCachedBytes = 256 * 1024;  // of op(B); less need not be fetched
 
 double count(int64_t x) { return static_cast<double>(x); }
 
 // Time of a cut beyond what the multiply-adds take, in terms of that: packing, and idle threads.
-double overhead(const GemmPlan& plan) {
+double overhead(const GemmPlan& plan, int64_t threads) {
   const double rows = count(plan.m) / count(plan.row_blocks);
   const double columns = count(plan.n) / count(plan.column_groups);
   double sum = 16 * (plan.direct_a ? kFetch : kPackRow) / columns +
@@ -50,38 +50,50 @@ double overhead(const GemmPlan& plan) {
   const int64_t strips = ceil_div(plan.n, plan.strip_columns);
   const double largest_task =
       count(ceil_div(strips, plan.column_groups)) / count(strips * plan.row_blocks);
-  for (const Audience& audience : kAudiences) {
-    const double last_end = count(ceil_div(plan.tasks(), audience.threads)) * largest_task;
-    sum += audience.weight * (last_end * count(audience.threads) - 1);
-  }
+  const double last_end = count(ceil_div(plan.tasks(), threads)) * largest_task;
+  sum += kIdle * (last_end * count(threads) - 1);
   return sum;
 }
 
-void cut_into_tasks(GemmPlan& plan, int64_t batch_count, int64_t element) {
+void cut_into_tasks(GemmPlan& plan, int64_t batch_count, int64_t element, int64_t threads) {
   const int64_t most_rows = kGemmBlockBytes / (kGemmDepth * element);
   const int64_t strips = ceil_div(plan.n, plan.strip_columns);
   const double work = count(plan.m) * count(plan.n) * count(plan.k);
   plan.row_blocks = ceil_div(plan.m, most_rows);
   plan.column_groups = 1;
-  if (batch_count >= kMostTasks) return;
+  if (threads == 1 || batch_count >= kMostTasks) return;
   if (work < kWorkOfSearch) {
     const int64_t most = plan.direct_a ? strips : std::max<int64_t>(1, plan.n / kFewestColumns);
     plan.column_groups = std::clamp<int64_t>(static_cast<int64_t>(work / kWorkOfTask), 1, most);
     return;
   }
   GemmPlan cut = plan;
-  double least = overhead(plan);
+  double least = overhead(plan, threads);
   const int64_t most_blocks = std::max(plan.row_blocks, std::min(kMostTasks, plan.m / kFewestRows));
   for (cut.row_blocks = plan.row_blocks; cut.row_blocks <= most_blocks; ++cut.row_blocks)
     for (cut.column_groups = 1; cut.column_groups <= std::min(strips, kMostTasks);
          ++cut.column_groups) {
       if (cut.column_groups > 1 && cut.tasks() > 2 * kMostTasks) break;
-      const double here = overhead(cut);
+      const double here = overhead(cut, threads);
       if (here >= least) continue;
       least = here;
       plan.row_blocks = cut.row_blocks;
       plan.column_groups = cut.column_groups;
     }
+}
+
+bool is_thin(int64_t m, int64_t n, int64_t k, int64_t element) {
+  return m <= kThinRows && n >= kFewestThinColumns && n * k * element >= kFewestThinBytes;
+}
+
+// A strip for each thread, but memory is read best in long runs.
+void cut_thin(GemmPlan& plan, int64_t element, int64_t threads) {
+  constexpr int64_t kUnit = 2 * kGemmColumns;
+  const int64_t most = kThinBytes / (plan.m * element) / kUnit * kUnit;
+  const int64_t share = round_up(ceil_div(plan.n, threads), kUnit);
+  plan.strip_columns = std::clamp(share, kFewestThinColumns, most);
+  plan.row_blocks = 1;
+  plan.column_groups = ceil_div(plan.n, plan.strip_columns);
 }
 
 }  // namespace
@@ -102,10 +114,12 @@ void check_gemm_shape(const GemmShape& s) {
       s.ldc);
 }
 
-GemmPlan make_gemm_plan(const GemmShape& shape, DType dtype, int64_t batch_count) {
+GemmPlan make_gemm_plan(const GemmShape& shape, DType dtype, int64_t batch_count, int64_t threads) {
   const int64_t element = dtype == DType::kF64 ? 8 : 4;  // of the accumulator
   GemmPlan plan{};
-  plan.swapped = shape.n < 16 && shape.m > shape.n;
+  const bool is_16_bit = size_of(dtype) == 2;
+  plan.swapped = shape.m > shape.n &&
+                 (shape.n < 16 || (!is_16_bit && is_thin(shape.n, shape.m, shape.k, element)));
   plan.m = plan.swapped ? shape.n : shape.m;
   plan.n = plan.swapped ? shape.m : shape.n;
   plan.k = shape.k;
@@ -114,7 +128,6 @@ GemmPlan make_gemm_plan(const GemmShape& shape, DType dtype, int64_t batch_count
   plan.depth = std::min(plan.k, round_up(ceil_div(plan.k, chains), 8));
   plan.strip_columns = kGemmStripBytes / (kGemmDepth * element);
 
-  const bool is_16_bit = size_of(dtype) == 2;
   const int64_t ld_a = plan.swapped ? shape.ldb : shape.lda;
   const int64_t ld_b = plan.swapped ? shape.lda : shape.ldb;
   const bool worst_a = ld_a * element % kWorstStride == 0;
@@ -126,7 +139,11 @@ GemmPlan make_gemm_plan(const GemmShape& shape, DType dtype, int64_t batch_count
   plan.direct_a = !is_16_bit && plan.n <= few_columns;
   plan.direct_b = !is_16_bit && plan.m <= (worst_b ? kFewRowsWorst : kFewRows);
   plan.fetch = plan.n * plan.k * element > kCachedBytes;
-  cut_into_tasks(plan, batch_count, element);
+  plan.thin = !is_16_bit && is_thin(plan.m, plan.n, plan.k, element);
+  if (plan.thin)
+    cut_thin(plan, element, threads);
+  else
+    cut_into_tasks(plan, batch_count, element, threads);
   plan.scratch_elements = is_16_bit && plan.k > plan.depth ? plan.m * plan.n : 0;
   return plan;
 }

@@ -1,4 +1,4 @@
-// How a matrix product is cut: a function of shape, dtype and batch count alone.
+// How a matrix product is cut. The bits depend on the shape alone, the tasks on the threads too.
 #pragma once
 
 #include <algorithm>
@@ -16,6 +16,10 @@ inline constexpr int64_t kGemmColumns = 32;
 /// Bytes of what a task packs at a time, on its stack: its rows, and a strip of its columns.
 inline constexpr int64_t kGemmBlockBytes = 320 * kGemmDepth * 4;
 inline constexpr int64_t kGemmStripBytes = 64 * kGemmDepth * 4;
+
+/// Most rows of a thin product, and most bytes of a task's sums.
+inline constexpr int64_t kThinRows = 16;
+inline constexpr int64_t kThinBytes = 64 * 1024;
 
 struct Range {
   int64_t begin;
@@ -37,6 +41,7 @@ struct GemmPlan {
   bool swapped;           // compute the transpose of C: few columns become few rows
   bool direct_a;          // read op(A) where it lies; never for 16-bit types
   bool direct_b;          // the same for op(B), if its rows are contiguous
+  bool thin;              // few rows by a large op(B): each task a strip of columns, by gemm_thin.h
   bool fetch;             // operands are too large for the caches: fetch what will be packed next
   int64_t depth;          // of one fma chain; the last one may be shorter
   int64_t strip_columns;  // packed at a time
@@ -51,6 +56,6 @@ struct GemmPlan {
 /// InternalError for a shape that breaks the rules of GemmShape.
 void check_gemm_shape(const GemmShape& shape);
 
-GemmPlan make_gemm_plan(const GemmShape& shape, DType dtype, int64_t batch_count);
+GemmPlan make_gemm_plan(const GemmShape& shape, DType dtype, int64_t batch_count, int64_t threads);
 
 }  // namespace ridge::cpu

@@ -28,6 +28,22 @@ struct GemmTile {
   int rows;  // 1 to the kernel's rows
   int cols;  // 1 to the kernel's cols
   bool add;
+  T* copy;  // where not null, B is also packed there; the tile has the kernel's cols then
+};
+
+/// Some steps of the chains of a thin product: they begin at zero, or go on from `sums`, and are
+/// left there. Meanwhile two cache lines a step are fetched into the second-level cache.
+template <typename T>
+struct GemmThinTile {
+  int64_t depth;
+  const T* a;  // a panel of `rows`
+  const T* b;  // as in GemmTile
+  int64_t b_step;
+  const T* ahead;  // for step p the lines at p * ahead_step
+  int64_t ahead_step;
+  T* sums;   // [rows][kernel cols]
+  int rows;  // 1 to the kernel's rows
+  bool resume;
 };
 
 /// One panel to pack: to[p * width + i] = from[i * lane_stride + p * depth_stride] for i < lanes;
@@ -49,6 +65,7 @@ struct GemmKernel {
   int cols;   // the same, and of a B panel
   int lanes;  // of a vector
   void (*tile)(const GemmTile<T>&);
+  void (*thin)(const GemmThinTile<T>&);
 };
 
 struct GemmKernels {

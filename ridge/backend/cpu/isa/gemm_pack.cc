@@ -44,6 +44,29 @@ struct F32 {
       x[i + 4] = _mm256_permute2f128_ps(quads[i], quads[i + 4], 0x31);
     }
   }
+
+  // The same with the exchange of halves done by the loads, which is quicker: x[i] gets the first
+  // four steps of lanes i and i + 4, x[i + 4] the last four.
+  static constexpr bool kHalves = true;
+  static void load_halves(const In* p, int64_t lane_stride, Reg (&x)[8]) {
+    for (int i = 0; i < 8; ++i) {
+      const In* from = p + i % 4 * lane_stride + i / 4 * 4;
+      x[i] = _mm256_insertf128_ps(
+          _mm256_castps128_ps256(_mm_loadu_ps(from)), _mm_loadu_ps(from + 4 * lane_stride), 1);
+    }
+  }
+  static void transpose_halves(Reg (&x)[8]) {
+    for (int i = 0; i < 8; i += 4) {
+      const Reg low[2] = {_mm256_unpacklo_ps(x[i], x[i + 1]),
+                          _mm256_unpacklo_ps(x[i + 2], x[i + 3])};
+      const Reg high[2] = {_mm256_unpackhi_ps(x[i], x[i + 1]),
+                           _mm256_unpackhi_ps(x[i + 2], x[i + 3])};
+      x[i] = _mm256_shuffle_ps(low[0], low[1], 0x44);
+      x[i + 1] = _mm256_shuffle_ps(low[0], low[1], 0xee);
+      x[i + 2] = _mm256_shuffle_ps(high[0], high[1], 0x44);
+      x[i + 3] = _mm256_shuffle_ps(high[0], high[1], 0xee);
+    }
+  }
 };
 
 // The 16-bit types share F32's arithmetic; a partial load goes through a zeroed array.
@@ -59,6 +82,7 @@ struct Half16 : F32 {
     return Half16::widen(_mm_load_si128(reinterpret_cast<const __m128i*>(part)));
   }
   static Reg widen(__m128i x);
+  static constexpr bool kHalves = false;
 };
 
 template <>
@@ -93,6 +117,7 @@ struct F64 {
     x[2] = _mm256_permute2f128_pd(low[0], low[1], 0x31);
     x[3] = _mm256_permute2f128_pd(high[0], high[1], 0x31);
   }
+  static constexpr bool kHalves = false;
 };
 
 int least(int a, int64_t b) { return b < a ? static_cast<int>(b) : a; }
@@ -149,6 +174,20 @@ void copy_lanes(const GemmPanel<typename S::In, typename S::T>& panel) {
       put<S>(panel, i, p, get<S>(panel.from + p * panel.depth_stride + i, panel.lanes - i));
 }
 
+template <class S>
+bool load_transposed(const typename S::In* from,
+                     int64_t lane_stride,
+                     int there,
+                     typename S::Reg (&block)[S::kLanes]) {
+  if constexpr (S::kHalves) {
+    if (there < S::kLanes) return false;
+    S::load_halves(from, lane_stride, block);
+    S::transpose_halves(block);
+    return true;
+  }
+  return false;
+}
+
 // Transposes kLanes steps of kLanes lanes from lane i on in registers. Where the panel has fewer
 // lanes the first one is repeated: what is made of it is dropped or overwritten.
 template <class S>
@@ -157,9 +196,11 @@ void transpose_whole(const GemmPanel<typename S::In, typename S::T>& panel, int 
   typename S::T* to = panel.to + p * panel.width + i;
   const int there = panel.lanes - i;
   typename S::Reg block[S::kLanes];
-  for (int j = 0; j < S::kLanes; ++j)
-    block[j] = S::load(from + (j < there ? j : 0) * panel.lane_stride);
-  S::transpose(block);
+  if (!load_transposed<S>(from, panel.lane_stride, there, block)) {
+    for (int j = 0; j < S::kLanes; ++j)
+      block[j] = S::load(from + (j < there ? j : 0) * panel.lane_stride);
+    S::transpose(block);
+  }
   for (int q = 0; q < S::kLanes; ++q) S::store(to + q * panel.width, block[q]);
 }
 
@@ -189,7 +230,8 @@ void transpose_lanes(const GemmPanel<typename S::In, typename S::T>& panel) {
   constexpr int kLanes = S::kLanes;
   const int last = (panel.width - 1) / kLanes * kLanes;
   // Blocks that begin before this step end with a row from which a spill stays in the panel.
-  const int64_t whole = panel.depth - kLanes - (kLanes - 1) / panel.width;
+  const int64_t whole =
+      panel.depth - kLanes + (panel.width % kLanes == 0 ? 1 : -(kLanes - 1) / panel.width);
   for (int64_t p = 0; p < panel.depth; p += 2 * kLanes)
     for (int i = last; i >= 0; i -= kLanes)
       for (int64_t q = p; q < p + 2 * kLanes && q < panel.depth; q += kLanes) {

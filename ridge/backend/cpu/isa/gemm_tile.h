@@ -61,13 +61,18 @@ struct Rows {
 };
 
 // One step of depth. Inlined always: the sums must stay in registers.
-template <class V, int kRows, int kVectors, bool kApart>
+template <class V, int kRows, int kVectors, bool kApart, bool kCopy>
 [[gnu::always_inline]] inline void step(typename V::Reg (&sum)[kRows][kVectors],
                                         Rows<typename V::Elem, kRows, kApart>& a,
                                         const typename V::Elem*& b,
+                                        typename V::Elem*& copy,
                                         const GemmTile<typename V::Elem>& t) {
   typename V::Reg right[kVectors];
   unrolled<kVectors>([&](auto v) { right[v.kValue] = V::load(b + v.kValue * V::kLanes); });
+  if constexpr (kCopy) {
+    unrolled<kVectors>([&](auto v) { V::store(copy + v.kValue * V::kLanes, right[v.kValue]); });
+    copy += kVectors * V::kLanes;
+  }
   unrolled<kRows>([&](auto r) {
     const typename V::Reg left = V::broadcast(a.row(r.kValue));
     unrolled<kVectors>([&](auto v) {
@@ -78,7 +83,7 @@ template <class V, int kRows, int kVectors, bool kApart>
   b += t.b_step;
 }
 
-template <class V, int kRows, int kVectors, bool kApart>
+template <class V, int kRows, int kVectors, bool kApart, bool kCopy>
 void compute(const GemmTile<typename V::Elem>& t) {
   using T = typename V::Elem;
   constexpr int kColumns = kVectors * V::kLanes;
@@ -92,6 +97,7 @@ void compute(const GemmTile<typename V::Elem>& t) {
   const bool whole = t.col_stride == 1 && t.cols == kColumns;
   Rows<T, kRows, kApart> a(t);
   const T* b = t.b;
+  T* copy = t.copy;
   int64_t left = t.depth;
 
   // C is wanted only at the end, and fetched now. One row a step: all at once, they would keep
@@ -103,10 +109,10 @@ void compute(const GemmTile<typename V::Elem>& t) {
       const T* row = t.c + r * t.row_stride;
       for (int j = 0; j < kColumns; j += kLine) V::prefetch(row + j);
       V::prefetch(row + kColumns - 1);  // where the row is not aligned
-      step<V, kRows, kVectors, kApart>(sum, a, b, t);
+      step<V, kRows, kVectors, kApart, kCopy>(sum, a, b, copy, t);
     }
   }
-  for (; left > 0; --left) step<V, kRows, kVectors, kApart>(sum, a, b, t);
+  for (; left > 0; --left) step<V, kRows, kVectors, kApart, kCopy>(sum, a, b, copy, t);
 
   if (!whole) {
     alignas(64) T sums[kRows * kColumns];
@@ -123,10 +129,10 @@ void compute(const GemmTile<typename V::Elem>& t) {
 }
 
 // A kernel for every number of rows, so that a short tile pays for no rows that it does not have.
-template <class V, int kVectors, bool kApart, int... kRow>
+template <class V, int kVectors, bool kApart, bool kCopy, int... kRow>
 void compute_rows(const GemmTile<typename V::Elem>& t, std::integer_sequence<int, kRow...>) {
   using Compute = void (*)(const GemmTile<typename V::Elem>&);
-  static constexpr Compute kByRows[] = {compute<V, kRow + 1, kVectors, kApart>...};
+  static constexpr Compute kByRows[] = {compute<V, kRow + 1, kVectors, kApart, kCopy>...};
   kByRows[t.rows - 1](t);
 }
 
@@ -135,9 +141,11 @@ void compute_tile(const GemmTile<typename V::Elem>& t) {
   static_assert(V::kVectors == 2);
   const std::make_integer_sequence<int, V::kRows> rows;
   if (t.cols <= V::kLanes)
-    compute_rows<V, 1, kApart>(t, rows);
+    compute_rows<V, 1, kApart, false>(t, rows);
+  else if (t.copy == nullptr)
+    compute_rows<V, 2, kApart, false>(t, rows);
   else
-    compute_rows<V, 2, kApart>(t, rows);
+    compute_rows<V, 2, kApart, true>(t, rows);
 }
 
 template <class V>
@@ -146,6 +154,55 @@ void gemm_tile(const GemmTile<typename V::Elem>& t) {
     compute_tile<V, false>(t);
   else
     compute_tile<V, true>(t);
+}
+
+template <class V, int kRows>
+void compute_thin(const GemmThinTile<typename V::Elem>& t) {
+  using T = typename V::Elem;
+  constexpr int kColumns = V::kVectors * V::kLanes;
+  constexpr int kLine = 64 / sizeof(T);
+  typename V::Reg sum[kRows][V::kVectors];
+  const auto each_sum = [&](auto body) {
+    unrolled<kRows>([&](auto r) {
+      unrolled<V::kVectors>([&](auto v) {
+        body(sum[r.kValue][v.kValue], t.sums + r.kValue * kColumns + v.kValue * V::kLanes);
+      });
+    });
+  };
+  if (t.resume)
+    each_sum([](auto& x, T* at) { x = V::load(at); });
+  else
+    each_sum([](auto& x, T*) { x = V::zero(); });
+  const T *a = t.a, *b = t.b, *ahead = t.ahead;
+  for (int64_t p = 0; p < t.depth; ++p) {
+    V::prefetch_far(ahead);
+    V::prefetch_far(ahead + kLine);
+    ahead += t.ahead_step;
+    typename V::Reg right[V::kVectors];
+    unrolled<V::kVectors>([&](auto v) { right[v.kValue] = V::load(b + v.kValue * V::kLanes); });
+    unrolled<kRows>([&](auto r) {
+      const typename V::Reg left = V::broadcast(a + r.kValue);
+      unrolled<V::kVectors>([&](auto v) {
+        sum[r.kValue][v.kValue] = V::fma(left, right[v.kValue], sum[r.kValue][v.kValue]);
+      });
+    });
+    a += kRows;
+    b += t.b_step;
+  }
+  each_sum([](auto& x, T* at) { V::store(at, x); });
+}
+
+template <class V, int... kRow>
+void compute_thin_rows(const GemmThinTile<typename V::Elem>& t,
+                       std::integer_sequence<int, kRow...>) {
+  using Compute = void (*)(const GemmThinTile<typename V::Elem>&);
+  static constexpr Compute kByRows[] = {compute_thin<V, kRow + 1>...};
+  kByRows[t.rows - 1](t);
+}
+
+template <class V>
+void gemm_thin_tile(const GemmThinTile<typename V::Elem>& t) {
+  compute_thin_rows<V>(t, std::make_integer_sequence<int, V::kRows>{});
 }
 
 }  // namespace

@@ -19,13 +19,19 @@ struct Vector {
   static void prefetch(const Elem* p) {
     _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
   }
+  static void prefetch_far(const Elem* p) {
+    _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1);
+  }
 };
 
 }  // namespace
 
 namespace avx2 {
-const GemmKernel<float> gemm_f32 = {
-    Vector::kRows, Vector::kVectors* Vector::kLanes, Vector::kLanes, gemm_tile<Vector>};
+const GemmKernel<float> gemm_f32 = {Vector::kRows,
+                                    Vector::kVectors* Vector::kLanes,
+                                    Vector::kLanes,
+                                    gemm_tile<Vector>,
+                                    gemm_thin_tile<Vector>};
 }
 
 }  // namespace ridge::cpu

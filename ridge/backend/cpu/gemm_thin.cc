@@ -1,0 +1,172 @@
+// A task takes a range of columns over the whole depth, chain by chain, a few steps of depth at a
+// time: a chain that is interrupted goes on from sums kept in cache, which changes no bit. Where
+// rows of op(B) are contiguous some of them are read side by side; where columns are, small blocks
+// are transposed into the first-level cache. What comes next is fetched meanwhile.
+#include "ridge/backend/cpu/gemm_thin.h"
+
+#include "ridge/backend/cpu/cpu_isa.h"
+
+namespace ridge::cpu {
+namespace {
+
+constexpr int64_t kRowSteps = 16;    // rows of op(B) read side by side; 32 are too many streams
+constexpr int64_t kAheadPanels = 4;  // fetched ahead: panels of those rows
+constexpr int64_t kAheadBlocks = 3;  // the same where columns are contiguous: blocks of them
+
+template <typename T>
+class ThinProduct {
+ public:
+  ThinProduct(const GemmPlan& plan, const GemmOperands<T>& operands, Range columns)
+      : plan_(plan),
+        kernels_(for_isa(avx2::gemm_kernels, avx512::gemm_kernels)),
+        kernel_(kernel_of(kernels_, T{})),
+        a_(operands.a),
+        b_(operands.b),
+        c_(operands.c),
+        rows_({0, plan.m}, kernel_.rows),
+        columns_(columns) {}
+
+  void run(bool accumulate);
+
+ private:
+  int64_t panels() const { return ceil_div(columns_.size(), kernel_.cols); }
+  int64_t first_of(int64_t panel) const { return columns_.begin + panel * kernel_.cols; }
+  T* sums_of(int64_t panel) { return sums_ + panel * plan_.m * kernel_.cols; }
+
+  void run_rows(Range depth);
+  void run_columns(Range depth);
+  const T* pack_block(int64_t panel, Range steps);
+  void multiply(int64_t panel, Range depth, Range steps, GemmThinTile<T> tile);
+  void put(bool add) const;
+
+  const GemmPlan& plan_;
+  const GemmKernels& kernels_;
+  const GemmKernel<T>& kernel_;
+  const Operand<T> a_;
+  const Operand<T> b_;
+  const Result<T> c_;
+  const PanelledRows rows_;
+  const Range columns_;
+  alignas(64) T packed_rows_[kThinRows * kGemmDepth];
+  alignas(64) T packed_[kGemmColumns * kGemmColumns];
+  alignas(64) T sums_[kThinBytes / sizeof(T)];  // by panels of columns
+};
+
+template <typename T>
+void ThinProduct<T>::run(bool accumulate) {
+  for (int64_t p = 0; p < plan_.k; p += plan_.depth) {
+    const Range depth = plan_.chain(p);
+    pack_rows(kernels_, a_, rows_, depth, packed_rows_);
+    if (b_.lane_stride == 1)
+      run_rows(depth);
+    else
+      run_columns(depth);
+    put(accumulate || p > 0);
+  }
+}
+
+template <typename T>
+void ThinProduct<T>::run_rows(Range depth) {
+  GemmThinTile<T> tile{};
+  tile.ahead_step = b_.depth_stride;
+  for (int64_t p = depth.begin; p < depth.end; p += kRowSteps) {
+    const Range steps{p, std::min(p + kRowSteps, depth.end)};
+    for (int64_t i = 0; i < panels(); ++i) {
+      // Panels beyond the last are the first ones of the rows that follow.
+      const int64_t j = i + kAheadPanels, next = p + kRowSteps;
+      tile.ahead = j < panels() ? b_.at(first_of(j), p)
+                   : j - panels() < i && next + kRowSteps <= plan_.k
+                       ? b_.at(first_of(j - panels()), next)
+                       : b_.at(first_of(i), p);
+      if (first_of(i) + kernel_.cols <= columns_.end) {
+        tile.b = b_.at(first_of(i), p);
+        tile.b_step = b_.depth_stride;
+      } else {
+        // Reading whole vectors would pass the end of op(B).
+        tile.b = pack_block(i, steps);
+        tile.b_step = kernel_.cols;
+      }
+      multiply(i, depth, steps, tile);
+    }
+  }
+}
+
+// Blocks are square, so that each of their steps fetches two lines of one column.
+template <typename T>
+void ThinProduct<T>::run_columns(Range depth) {
+  GemmThinTile<T> tile{};
+  tile.ahead_step = b_.lane_stride;
+  tile.b = packed_;
+  tile.b_step = kernel_.cols;
+  for (int64_t i = 0; i < panels(); ++i)
+    for (int64_t p = depth.begin; p < depth.end; p += kernel_.cols) {
+      const Range steps{p, std::min(p + kernel_.cols, depth.end)};
+      // Steps beyond the chain are the first ones of the panel that follows.
+      const int64_t q = p + kAheadBlocks * kernel_.cols;
+      const int64_t j = q < depth.end ? i : i + 1;
+      const bool exists = first_of(j) + kernel_.cols <= columns_.end;
+      const int64_t there =
+          q < depth.end ? q : depth.begin + (q - depth.end) / kernel_.cols * kernel_.cols;
+      tile.ahead = exists && there < depth.end ? b_.at(first_of(j), there) : b_.at(first_of(i), p);
+      pack_block(i, steps);
+      multiply(i, depth, steps, tile);
+    }
+}
+
+// Whole vectors of the steps of one panel, in packed_.
+template <typename T>
+const T* ThinProduct<T>::pack_block(int64_t panel, Range steps) {
+  pack(kernels_,
+       {b_.at(first_of(panel), steps.begin),
+        b_.lane_stride,
+        b_.depth_stride,
+        steps.size(),
+        static_cast<int>(std::min<int64_t>(kernel_.cols, columns_.end - first_of(panel))),
+        kernel_.cols,
+        packed_});
+  return packed_;
+}
+
+// Goes on with the chains of one panel of columns.
+template <typename T>
+void ThinProduct<T>::multiply(int64_t panel, Range depth, Range steps, GemmThinTile<T> tile) {
+  tile.depth = steps.size();
+  tile.resume = steps.begin > depth.begin;
+  for (int64_t i = 0; i < rows_.panels; ++i) {
+    const Range r = rows_.panel(i);
+    tile.a = packed_rows_ + r.begin * depth.size() + (steps.begin - depth.begin) * r.size();
+    tile.sums = sums_of(panel) + r.begin * kernel_.cols;
+    tile.rows = static_cast<int>(r.size());
+    kernel_.thin(tile);
+  }
+}
+
+// Adds the finished chains to C, or stores them there.
+template <typename T>
+void ThinProduct<T>::put(bool add) const {
+  for (int64_t i = 0; i < panels(); ++i) {
+    const int64_t cols = std::min<int64_t>(kernel_.cols, columns_.end - first_of(i));
+    for (int64_t row = 0; row < plan_.m; ++row) {
+      const T* from = sums_ + (i * plan_.m + row) * kernel_.cols;
+      T* to = c_.at(row, first_of(i)).data;
+      for (int64_t j = 0; j < cols; ++j, to += c_.col_stride) *to = add ? *to + from[j] : from[j];
+    }
+  }
+}
+
+}  // namespace
+
+template <typename T>
+void run_thin_gemm_task(const GemmPlan& plan,
+                        const GemmOperands<T>& operands,
+                        bool accumulate,
+                        int64_t task) {
+  const int64_t begin = task * plan.strip_columns;
+  ThinProduct<T>(plan, operands, {begin, std::min(plan.n, begin + plan.strip_columns)})
+      .run(accumulate);
+}
+
+template void run_thin_gemm_task(const GemmPlan&, const GemmOperands<float>&, bool, int64_t);
+template void run_thin_gemm_task(const GemmPlan&, const GemmOperands<double>&, bool, int64_t);
+
+}  // namespace ridge::cpu
