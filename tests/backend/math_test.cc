@@ -73,7 +73,7 @@ const Function kFunctions[] = {
     {"erf", erf, erfl, 2},
     {"sigmoid", sigmoid, exact_sigmoid, 2},
     {"silu", silu, exact_silu, 3},
-    {"gelu", erf_gelu, exact_gelu, 6},
+    {"gelu", erf_gelu, exact_gelu, 7},
 };
 
 class MathTest : public ::testing::TestWithParam<Function> {};

@@ -6,7 +6,7 @@
 //
 // Largest error against the correctly rounded value over all 2^32 floats, in units in the last
 // place (tests/backend/math_test.cc takes a sample): exp 1, log 1, tanh 2, erf 2, sigmoid 2, silu
-// 3, gelu 6; gelu by tanh about twice the exponent that it takes, where x is negative. Coefficients
+// 3, gelu 7; gelu by tanh about twice the exponent that it takes, where x is negative. Coefficients
 // are minimax fits of our own.
 //
 // Internal linkage, as kernel files share no code.
