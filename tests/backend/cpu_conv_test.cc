@@ -177,6 +177,26 @@ TEST(CpuConv, LargerThanAChunk) {
     for (const Case& c : large) check_case(c, kFloatDTypes[i], 1);
 }
 
+// Channels, sizes and padding that Winograd's form takes: tiles that end outside, blocks of tiles,
+// chains of depth, vectors that fill half of a panel.
+TEST(CpuConv, WinogradGeometries) {
+  const auto with_padding = [](std::vector<int64_t> padding) {
+    return WindowFields{{1, 1}, std::move(padding), {1, 1}};
+  };
+  const Case winograd[] = {{{2, 7, 6, 16}, {3, 3, 16, 32}, with_padding({1, 1, 1, 1})},
+                           {{1, 3, 3, 48}, {3, 3, 48, 16}, with_padding({0, 0, 0, 0})},
+                           {{1, 1, 2, 16}, {3, 3, 16, 16}, with_padding({2, 1, 1, 3})},
+                           {{3, 17, 19, 16}, {3, 3, 16, 16}, with_padding({0, 3, 2, 0})},
+                           {{1, 5, 4, 400}, {3, 3, 400, 48}, with_padding({1, 1, 1, 1})}};
+  for (const Case& c : winograd) {
+    CaseBuilder b(DType::kF32, 1);
+    build_all(c, b);
+    ASSERT_EQ(make_cpu_backend()->candidates(*b.graph().outputs()[0].value.node)[0].name,
+              "winograd");
+    check_case(c, DType::kF32, 2);
+  }
+}
+
 TEST(CpuConv, ChoicesWithEqualBitsAgree) {
   const auto backend = make_cpu_backend();
   int pairs = 0;

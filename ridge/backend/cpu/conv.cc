@@ -6,6 +6,7 @@
 
 #include "ridge/backend/cpu/conv_depthwise.h"
 #include "ridge/backend/cpu/conv_patches.h"
+#include "ridge/backend/cpu/conv_winograd.h"
 #include "ridge/backend/cpu/cpu_kernels.h"
 #include "ridge/backend/cpu/gemm.h"
 #include "ridge/backend/cpu/half_rows.h"
@@ -435,6 +436,7 @@ void add_conv_kernels(KernelTable& table) {
             make_pointwise<Conv2dGradWeight>,
             accepts_pointwise<Conv2dGradWeight>);
   add_depthwise_kernels(table);
+  add_winograd_kernels(table);
   table.add("conv2d", {"im2col_gemm", 0}, make_by_patches<Conv2d, ForwardConvolution>);
   table.add(
       "conv2d_grad_input", {"im2col_gemm", 0}, make_by_patches<Conv2dGradInput, InputGradient>);

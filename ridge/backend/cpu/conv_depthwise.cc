@@ -11,7 +11,8 @@
 namespace ridge::cpu {
 namespace {
 
-constexpr int64_t kChunkBytes = 16 << 10;
+constexpr int64_t kChunkBytes = 256 << 10;  // of the result; less where rows are few
+constexpr int64_t kChunks = 64;
 constexpr int64_t kPartialSums = 16;  // of the gradient of the weights, added up in their order
 
 const AllDepthwiseKernels& all_kernels() {
@@ -49,7 +50,7 @@ auto* bits(T* elements) {
   return reinterpret_cast<typename Kernels<T>::Bits*>(elements);
 }
 
-// For each place along one dimension of the result, the taps that reach the source.
+// For each place along one dimension of the result, the taps that reach the source, in its order.
 class TapTable {
  public:
   // place_of(i, tap) is the source's place that tap shows to place i, or -1.
@@ -60,8 +61,25 @@ class TapTable {
       for (int64_t tap = 0; tap < kernel; ++tap)
         if (const int64_t place = place_of(i, tap); place >= 0)
           taps_.push_back({place * strides.source, tap * strides.weight});
+      std::sort(taps_.begin() + static_cast<std::ptrdiff_t>(starts_.back()),
+                taps_.end(),
+                [](const DepthwiseTap& a, const DepthwiseTap& b) { return a.source < b.source; });
     }
     starts_.push_back(taps_.size());
+  }
+
+  // True where place i + by has the taps of place i, `distance` elements further.
+  bool are_alike(int64_t i, int64_t by, int64_t distance) const {
+    if (i + by + 1 >= static_cast<int64_t>(starts_.size())) return false;
+    const DepthwiseTaps a = at(i), b = at(i + by);
+    return std::equal(a.taps,
+                      a.taps + a.count,
+                      b.taps,
+                      b.taps + b.count,
+                      [&](const DepthwiseTap& first, const DepthwiseTap& second) {
+                        return first.source + distance == second.source &&
+                               first.weight == second.weight;
+                      });
   }
 
   DepthwiseTaps at(int64_t i) const {
@@ -87,48 +105,104 @@ int64_t output_place(const ConvGeometry& g, size_t d, int64_t in, int64_t tap) {
   return place < g.out[d] ? place : -1;
 }
 
+// From one column of the result to the next that sees the source alike, and how far that is there.
+struct Lap {
+  int64_t columns, advance;
+};
+
 // Images from images and the kernel: y from x, or dx from dy.
-struct ImageProduct {
-  int64_t images, channels;
-  std::array<int64_t, 2> source, grid;
-  TapTable rows, cols;
+class ImageProduct {
+ public:
+  template <typename F>
+  ImageProduct(const ConvGeometry& g,
+               const std::array<int64_t, 2>& source,
+               const std::array<int64_t, 2>& grid,
+               Lap lap,
+               F place_of)
+      : images_(g.images),
+        channels_(g.channels),
+        source_(source),
+        grid_(grid),
+        lap_(lap),
+        rows_(grid[0],
+              g.kernel[0],
+              {source[1] * channels_, g.kernel[1] * channels_},
+              [&](int64_t i, int64_t tap) { return place_of(g, 0, i, tap); }),
+        cols_(grid[1], g.kernel[1], {channels_, channels_}, [&](int64_t i, int64_t tap) {
+          return place_of(g, 1, i, tap);
+        }) {
+    find_strips();
+  }
 
   template <typename T>
   void run(const T* from, const T* weights, T* to) const {
-    const int64_t row = grid[1] * channels;
-    const int64_t grain =
-        std::max<int64_t>(1, kChunkBytes / (row * static_cast<int64_t>(sizeof(T))));
-    parallel_for(images * grid[0], grain, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const T* image = from + i / grid[0] * source[0] * source[1] * channels;
-        for (int64_t j = 0; j < grid[1]; ++j)
-          Kernels<T>::get().pixel({bits(image),
-                                   bits(weights),
-                                   rows.at(i % grid[0]),
-                                   cols.at(j),
-                                   channels,
-                                   bits(to + i * row + j * channels)});
-      }
+    const int64_t rows = images_ * grid_[0], row = grid_[1] * channels_;
+    const int64_t most = kChunkBytes / (row * static_cast<int64_t>(sizeof(T)));
+    const int64_t grain = std::max<int64_t>(1, std::min(most, rows / kChunks));
+    parallel_for(rows, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i)
+        run_row(from + i / grid_[0] * source_[0] * source_[1] * channels_,
+                weights,
+                i % grid_[0],
+                to + i * row);
     });
   }
-};
 
-template <typename F>
-ImageProduct image_product(const ConvGeometry& g,
-                           const std::array<int64_t, 2>& source,
-                           const std::array<int64_t, 2>& grid,
-                           F place_of) {
-  const int64_t c = g.channels;
-  const auto along = [&](size_t d) {
-    return [&g, d, place_of](int64_t i, int64_t tap) { return place_of(g, d, i, tap); };
+ private:
+  struct Unit {
+    int64_t column;
+    bool is_strip;
   };
-  return {g.images,
-          c,
-          source,
-          grid,
-          TapTable(grid[0], g.kernel[0], {source[1] * c, g.kernel[1] * c}, along(0)),
-          TapTable(grid[1], g.kernel[1], {c, c}, along(1))};
-}
+
+  // Cuts a row into strips and single pixels.
+  void find_strips() {
+    std::vector<bool> done(static_cast<size_t>(grid_[1]));
+    for (int64_t j = 0; j < grid_[1]; ++j) {
+      if (done[static_cast<size_t>(j)]) continue;
+      const bool is_strip = begins_strip(j);
+      for (int64_t p = 0; p < (is_strip ? kStripPixels : 1); ++p)
+        done[static_cast<size_t>(j + p * lap_.columns)] = true;
+      units_.push_back({j, is_strip});
+    }
+  }
+
+  bool begins_strip(int64_t j) const {
+    const DepthwiseTaps taps = cols_.at(j);
+    if (taps.count < 1 || taps.count > kStripTaps || lap_.advance > kStripAdvance) return false;
+    for (int64_t k = 1; k < taps.count; ++k)
+      if (taps.taps[k].source != taps.taps[0].source + k * channels_) return false;
+    for (int64_t p = 1; p < kStripPixels; ++p)
+      if (!cols_.are_alike(j, p * lap_.columns, p * lap_.advance * channels_)) return false;
+    return true;
+  }
+
+  template <typename T>
+  void run_row(const T* image, const T* weights, int64_t row, T* to) const {
+    const DepthwiseTaps rows = rows_.at(row);
+    for (const Unit& unit : units_) {
+      const DepthwiseTaps cols = cols_.at(unit.column);
+      T* result = to + unit.column * channels_;
+      if (unit.is_strip)
+        Kernels<T>::get().strip({bits(image),
+                                 bits(weights),
+                                 rows,
+                                 cols,
+                                 channels_,
+                                 lap_.advance,
+                                 channels_,
+                                 bits(result),
+                                 lap_.columns * channels_});
+      else
+        Kernels<T>::get().pixel({bits(image), bits(weights), rows, cols, channels_, bits(result)});
+    }
+  }
+
+  int64_t images_, channels_;
+  std::array<int64_t, 2> source_, grid_;
+  Lap lap_;
+  TapTable rows_, cols_;
+  std::vector<Unit> units_;
+};
 
 std::unique_ptr<HostKernel> make_image_kernel(DType dtype, ImageProduct product) {
   return dispatch_float(dtype, "depthwise", [&]<typename T>(TypeTag<T>) {
@@ -144,14 +218,16 @@ std::unique_ptr<HostKernel> make_forward(const Node& node) {
   const auto& op = node.op_as<Conv2d>();
   const ConvGeometry g(
       op.window, op.groups, node.inputs[0].shape(), node.inputs[1].shape(), node.outputs[0].shape);
-  return make_image_kernel(node.outputs[0].dtype, image_product(g, g.in, g.out, input_place));
+  return make_image_kernel(node.outputs[0].dtype,
+                           ImageProduct(g, g.in, g.out, {1, g.stride[1]}, input_place));
 }
 
 std::unique_ptr<HostKernel> make_input_gradient(const Node& node) {
   const auto& op = node.op_as<Conv2dGradInput>();
   const ConvGeometry g(
       op.window, op.groups, node.outputs[0].shape, node.inputs[1].shape(), node.inputs[0].shape());
-  return make_image_kernel(node.outputs[0].dtype, image_product(g, g.out, g.in, output_place));
+  return make_image_kernel(node.outputs[0].dtype,
+                           ImageProduct(g, g.out, g.in, {g.stride[1], 1}, output_place));
 }
 
 // Sums over the rows of dy in parts, each in a workspace of its own, then over the parts.
@@ -164,7 +240,11 @@ class WeightGradient {
       while (first < end && input_place(g, 1, first, tap) < 0) ++first;
       while (first < end && input_place(g, 1, end - 1, tap) < 0) --end;
       columns_.push_back({first, end - first});
+      inner_.first = std::max(inner_.first, first);
+      inner_.count = std::min(inner_.count, end);  // the end, so far
     }
+    inner_.count = std::max<int64_t>(0, inner_.count - inner_.first);
+    if (g.kernel[0] > kStripTaps || g.kernel[1] != kStripTaps) inner_.count = 0;
   }
 
   size_t workspace_bytes() const { return static_cast<size_t>(parts() * weights()) * sizeof(Sum); }
@@ -199,26 +279,64 @@ class WeightGradient {
   // What row `row` of all rows of dy adds to the sums.
   void add_row(const T* x, const T* dy, int64_t row, Sum* sums) const {
     const int64_t c = g_.channels, image = row / g_.out[0];
+    x += image * g_.in[0] * g_.in[1] * c;
+    dy += row * g_.out[1] * c;
+    std::array<DepthwiseTap, kStripTaps> inner;
+    int64_t taps = 0;
     for (int64_t i = 0; i < g_.kernel[0]; ++i) {
       const int64_t h = input_place(g_, 0, row % g_.out[0], i);
       if (h < 0) continue;
-      for (int64_t j = 0; j < g_.kernel[1]; ++j) {
-        const auto [first, count] = columns_[static_cast<size_t>(j)];
-        if (count == 0) continue;
-        const int64_t w = input_place(g_, 1, first, j);
-        Kernels<T>::get().dot({bits(x + ((image * g_.in[0] + h) * g_.in[1] + w) * c),
-                               bits(dy + (row * g_.out[1] + first) * c),
-                               g_.stride[1] * c,
-                               c,
-                               count,
-                               c,
-                               sums + (i * g_.kernel[1] + j) * c});
+      const DepthwiseTap tap{h * g_.in[1] * c, i * g_.kernel[1] * c};
+      add_edges(x + tap.source, dy, sums + tap.weight);
+      if (inner_.count > 0) inner[static_cast<size_t>(taps++)] = tap;
+    }
+    if (taps > 0) add_inner(x, dy, {inner.data(), taps}, sums);
+  }
+
+  // The columns in which each tap meets a pixel.
+  void add_inner(const T* x, const T* dy, const DepthwiseTaps& rows, Sum* sums) const {
+    const int64_t c = g_.channels;
+    Kernels<T>::get().dots({bits(x + input_place(g_, 1, inner_.first, 0) * c),
+                            bits(dy + inner_.first * c),
+                            rows,
+                            g_.dilation[1] * c,
+                            g_.stride[1] * c,
+                            c,
+                            inner_.count,
+                            c,
+                            sums});
+  }
+
+  // The other columns, of one row of x and of the kernel.
+  void add_edges(const T* x, const T* dy, Sum* sums) const {
+    for (int64_t j = 0; j < g_.kernel[1]; ++j) {
+      const auto [first, count] = columns_[static_cast<size_t>(j)];
+      const int64_t end = first + count;
+      if (inner_.count == 0) {
+        add_columns(x, dy, j, {first, count}, sums);
+      } else {
+        add_columns(x, dy, j, {first, inner_.first - first}, sums);
+        const int64_t behind = inner_.first + inner_.count;
+        add_columns(x, dy, j, {behind, end - behind}, sums);
       }
     }
   }
 
+  void add_columns(const T* x, const T* dy, int64_t tap, Columns columns, Sum* sums) const {
+    if (columns.count <= 0) return;
+    const int64_t c = g_.channels;
+    Kernels<T>::get().dot({bits(x + input_place(g_, 1, columns.first, tap) * c),
+                           bits(dy + columns.first * c),
+                           g_.stride[1] * c,
+                           c,
+                           columns.count,
+                           c,
+                           sums + tap * c});
+  }
+
   ConvGeometry g_;
   std::vector<Columns> columns_;  // of dy that each horizontal tap meets
+  Columns inner_{0, INT64_MAX};   // that all of them meet; none for kernels of other sizes
 };
 
 std::unique_ptr<HostKernel> make_weight_gradient(const Node& node) {

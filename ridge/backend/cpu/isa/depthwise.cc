@@ -61,6 +61,62 @@ void pixel(const DepthwisePixel<T>& p) {
   for (; c < p.channels; ++c) pixel_channel(p, c);
 }
 
+// ---- pixels of a row that are alike ----
+
+template <typename T, int kTaps, int kAdvance>
+void strip_vectors(const DepthwiseStrip<T>& s, int64_t channel) {
+  using V = Vector<Computed<T>>;
+  constexpr int kPixels = kTaps + kAdvance * (kStripPixels - 1);
+  typename V::Reg sums[kStripPixels];
+  for (auto& sum : sums) sum = V::zero();
+  for (int64_t r = 0; r < s.rows.count; ++r) {
+    const T* from = s.source + s.rows.taps[r].source + s.cols.taps[0].source + channel;
+    const T* weights = s.weights + s.rows.taps[r].weight + channel;
+    typename V::Reg x[kPixels];
+    for (int i = 0; i < kPixels; ++i)
+      if (kTaps >= kAdvance || i % kAdvance == 0) x[i] = V::load(from + i * s.pixel);
+    for (int k = 0; k < kTaps; ++k) {
+      const typename V::Reg weight = V::load(weights + s.cols.taps[k].weight);
+      for (int p = 0; p < kStripPixels; ++p) sums[p] = V::fma(x[k + kAdvance * p], weight, sums[p]);
+    }
+  }
+  for (int p = 0; p < kStripPixels; ++p) {
+    if constexpr (kIsHalf<T>) {
+      alignas(64) Computed<T> block[V::kLanes];
+      V::store(block, sums[p]);
+      put(block, s.result + p * s.result_step + channel, V::kLanes);
+    } else {
+      V::store(s.result + p * s.result_step + channel, sums[p]);
+    }
+  }
+}
+
+template <typename T, int kTaps, int kAdvance>
+void strip_of(const DepthwiseStrip<T>& s) {
+  constexpr int kLanes = Vector<Computed<T>>::kLanes;
+  int64_t c = 0;
+  for (; c + kLanes <= s.channels; c += kLanes) strip_vectors<T, kTaps, kAdvance>(s, c);
+  if (c == s.channels) return;
+  for (int p = 0; p < kStripPixels; ++p) {
+    const DepthwisePixel<T> one{s.source + p * kAdvance * s.pixel,
+                                s.weights,
+                                s.rows,
+                                s.cols,
+                                s.channels,
+                                s.result + p * s.result_step};
+    for (int64_t left = c; left < s.channels; ++left) pixel_channel(one, left);
+  }
+}
+
+template <typename T>
+void strip(const DepthwiseStrip<T>& s) {
+  using Run = void (*)(const DepthwiseStrip<T>&);
+  static constexpr Run kRuns[kStripTaps][kStripAdvance] = {{strip_of<T, 1, 1>, strip_of<T, 1, 2>},
+                                                           {strip_of<T, 2, 1>, strip_of<T, 2, 2>},
+                                                           {strip_of<T, 3, 1>, strip_of<T, 3, 2>}};
+  kRuns[s.cols.count - 1][s.advance - 1](s);
+}
+
 // ---- the gradient of a weight ----
 
 template <typename T, int kVectors>
@@ -93,8 +149,51 @@ void dot(const DepthwiseDot<T>& d) {
   }
 }
 
+template <typename T, int kRows>
+void dots_vectors(const DepthwiseDots<T>& d, int64_t channel) {
+  using V = Vector<Computed<T>>;
+  typename V::Reg sums[kRows][kStripTaps];
+  const T* x[kRows];
+  for (int r = 0; r < kRows; ++r) {
+    x[r] = d.x + d.rows.taps[r].source + channel;
+    for (int k = 0; k < kStripTaps; ++k) sums[r][k] = V::zero();
+  }
+  const T* dy = d.dy + channel;
+  int64_t at = 0;
+  for (int64_t i = 0; i < d.count; ++i, dy += d.dy_step, at += d.x_step) {
+    const typename V::Reg right = V::load(dy);
+    for (int r = 0; r < kRows; ++r)
+      for (int k = 0; k < kStripTaps; ++k)
+        sums[r][k] = V::fma(V::load(x[r] + at + k * d.x_pixel), right, sums[r][k]);
+  }
+  for (int r = 0; r < kRows; ++r)
+    for (int k = 0; k < kStripTaps; ++k) {
+      Computed<T>* to = d.sums + d.rows.taps[r].weight + k * d.channels + channel;
+      V::store(to, V::add(V::load(to), sums[r][k]));
+    }
+}
+
 template <typename T>
-constexpr DepthwiseKernels<T> kKernels = {pixel<T>, dot<T>};
+void dots(const DepthwiseDots<T>& d) {
+  constexpr int kLanes = Vector<Computed<T>>::kLanes;
+  using Run = void (*)(const DepthwiseDots<T>&, int64_t);
+  static constexpr Run kRuns[kStripTaps] = {
+      dots_vectors<T, 1>, dots_vectors<T, 2>, dots_vectors<T, 3>};
+  int64_t c = 0;
+  for (; c + kLanes <= d.channels; c += kLanes) kRuns[d.rows.count - 1](d, c);
+  for (; c < d.channels; ++c)
+    for (int64_t r = 0; r < d.rows.count; ++r)
+      for (int k = 0; k < kStripTaps; ++k) {
+        const T* x = d.x + d.rows.taps[r].source + k * d.x_pixel + c;
+        Computed<T> sum = 0;
+        for (int64_t i = 0; i < d.count; ++i)
+          sum = multiply_add(wide(x[i * d.x_step]), wide(d.dy[i * d.dy_step + c]), sum);
+        d.sums[d.rows.taps[r].weight + k * d.channels + c] += sum;
+      }
+}
+
+template <typename T>
+constexpr DepthwiseKernels<T> kKernels = {pixel<T>, strip<T>, dot<T>, dots<T>};
 
 }  // namespace
 

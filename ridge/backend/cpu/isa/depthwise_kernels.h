@@ -28,6 +28,41 @@ struct DepthwisePixel {
   T* result;
 };
 
+inline constexpr int kStripPixels = 4;
+inline constexpr int kStripTaps = 3;     // at most, along a row
+inline constexpr int kStripAdvance = 2;  // the same
+
+/// kStripPixels results as of DepthwisePixel, `result_step` elements apart, whose column taps are
+/// alike: neighbouring pixels of the source, `pixel` elements apart and in this order, of which
+/// each next result takes those `advance` pixels further.
+template <typename T>
+struct DepthwiseStrip {
+  const T* source;
+  const T* weights;
+  DepthwiseTaps rows;
+  DepthwiseTaps cols;  // of the first result
+  int64_t pixel;
+  int64_t advance;
+  int64_t channels;
+  T* result;
+  int64_t result_step;
+};
+
+/// For each pair of a row and a column tap, sums[pair][c] += the sum of x[c] * dy[c] over `count`
+/// pixels, one fma chain; x of the next column tap lies `x_pixel` elements further.
+template <typename T>
+struct DepthwiseDots {
+  const T* x;
+  const T* dy;
+  DepthwiseTaps rows;  // 1 to kStripTaps
+  int64_t x_pixel;
+  int64_t x_step;
+  int64_t dy_step;
+  int64_t count;
+  int64_t channels;
+  Computed<T>* sums;  // at a row's weight, kStripTaps columns of `channels`
+};
+
 /// sums[c] += the sum of x[c] * dy[c] over `count` pixels so many elements apart, which is one fma
 /// chain.
 template <typename T>
@@ -44,7 +79,9 @@ struct DepthwiseDot {
 template <typename T>
 struct DepthwiseKernels {
   void (*pixel)(const DepthwisePixel<T>&);
+  void (*strip)(const DepthwiseStrip<T>&);
   void (*dot)(const DepthwiseDot<T>&);
+  void (*dots)(const DepthwiseDots<T>&);
 };
 
 struct AllDepthwiseKernels {

@@ -111,6 +111,18 @@ void pool_avg(const T* x, const PoolRectangle& r, Computed<T> count, T* y) {
   }
 }
 
+// to[k] = from[k] * share, or that added to it.
+template <typename Sum>
+void add_share(const Sum* from, Sum share, bool first, int64_t n, Sum* to) {
+  if (first) {
+    RIDGE_INDEPENDENT
+    for (int64_t k = 0; k < n; ++k) to[k] = from[k] * share;
+  } else {
+    RIDGE_INDEPENDENT
+    for (int64_t k = 0; k < n; ++k) to[k] += from[k] * share;
+  }
+}
+
 template <typename T>
 void pool_avg_grad(const T* dy,
                    const PoolRectangle& r,
@@ -118,15 +130,25 @@ void pool_avg_grad(const T* dy,
                    const Computed<T>* col_shares,
                    T* dx) {
   using Sum = Computed<T>;
+  if (r.rows == 0 || r.cols == 0) {
+    for (int64_t k = 0; k < r.channels; ++k) dx[k] = T{};
+    return;
+  }
   for (int64_t c = 0; c < r.channels; c += kChannels) {
     const int64_t n = block_width(r.channels, c);
-    alignas(64) Sum sum[kChannels] = {}, buffer[kChannels];
-    for_each_pixel(r, [&](int64_t i, int64_t j, int64_t offset) {
-      const Sum* pixel = read(dy + offset + c, buffer, n);
-      const Sum share = row_shares[i] * col_shares[j];
-      for (int64_t k = 0; k < n; ++k) sum[k] += pixel[k] * share;
-    });
-    write(sum, dx + c, n);
+    const auto add = [&](int64_t i, int64_t j, const Sum* pixel, Sum* to) {
+      add_share(pixel, row_shares[i] * col_shares[j], i + j == 0, n, to);
+    };
+    if constexpr (kIsHalf<T>) {
+      alignas(64) Sum sum[kChannels], buffer[kChannels];
+      for_each_pixel(r, [&](int64_t i, int64_t j, int64_t offset) {
+        add(i, j, read(dy + offset + c, buffer, n), sum);
+      });
+      write(sum, dx + c, n);
+    } else {
+      for_each_pixel(
+          r, [&](int64_t i, int64_t j, int64_t offset) { add(i, j, dy + offset + c, dx + c); });
+    }
   }
 }
 
