@@ -189,7 +189,8 @@ class WinogradConvolution {
                        1,
                        static_cast<int>(rows.size()),
                        static_cast<int>(std::min<int64_t>(kernel.cols, p_.out - j)),
-                       p > 0});
+                       p > 0,
+                       nullptr});
         }
   }
 
