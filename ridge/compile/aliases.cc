@@ -39,11 +39,11 @@ bool is_made_in_place(Value value,
   for (const auto& reader : graph.nodes()) {
     const bool moves_nothing = roots[static_cast<size_t>(reader->id)].node != reader.get();
     if (moves_nothing) continue;
-    for (const Value& input : reader->inputs) {
-      if (root_of(input, roots).node != &old) continue;
+    for (size_t i = 0; i < reader->inputs.size(); ++i) {
+      if (root_of(reader->inputs[i], roots).node != &old) continue;
       if (reader->id > maker.id) return false;
-      // Element i may be written once element i has been read.
-      if (reader.get() == &maker && !maker.op->traits().elementwise) return false;
+      const auto result = static_cast<size_t>(value.index);
+      if (reader.get() == &maker && !maker.op->may_overwrite(result, i)) return false;
     }
   }
   return true;

@@ -74,15 +74,26 @@ void Arena::place_inputs(const Graph& graph) {
 // The buffer of an operand that ends here and that element i of the result may overwrite.
 int Arena::reusable_operand(Value value, int step) const {
   const Node& node = *value.node;
-  if (!options_->reuse || !node.op->traits().elementwise || node.is<Copy>()) return kNone;
+  if (!options_->reuse || node.is<Copy>()) return kNone;
   for (const Value& input : node.inputs) {
-    if (input.type().elements() != node.outputs[0].elements() ||
+    if (input.type().elements() != value.type().elements() ||
         input.type().bytes() != value.type().bytes())
       continue;
     const int at = buffer(input);
-    if (at != kNone && lifetimes_[static_cast<size_t>(at)].end == step) return at;
+    if (at != kNone && lifetimes_[static_cast<size_t>(at)].end == step && may_overwrite(value, at))
+      return at;
   }
   return kNone;
+}
+
+// Every operand that lies in the buffer lets the result be made there.
+bool Arena::may_overwrite(Value value, int buffer_index) const {
+  const Node& node = *value.node;
+  for (size_t i = 0; i < node.inputs.size(); ++i)
+    if (buffer(node.inputs[i]) == buffer_index &&
+        !node.op->may_overwrite(static_cast<size_t>(value.index), i))
+      return false;
+  return true;
 }
 
 Arena::Home Arena::place_result(Value value, int step) {

@@ -57,6 +57,7 @@ class Arena {
   void place_results(const Node& node, int step);
   Home place_result(Value value, int step);
   int reusable_operand(Value value, int step) const;
+  bool may_overwrite(Value value, int buffer_index) const;
   int add_buffer(Lifetime life);
   const Home& home(Value value) const;
 

@@ -32,11 +32,12 @@ struct PassContext {
 /// Changes the graph and says whether it did.
 using RunPass = bool (*)(Graph&, PassContext&);
 
+bool lower_rows(Graph& graph, PassContext& context);
 bool lower_unsupported(Graph& graph, PassContext& context);
 bool place_casts(Graph& graph, PassContext& context);
 bool fold_constants(Graph& graph, PassContext& context);
 bool simplify(Graph& graph, PassContext& context);
-bool fuse_elementwise(Graph& graph, PassContext& context);
+bool fuse_loops(Graph& graph, PassContext& context);
 bool merge_common(Graph& graph, PassContext& context);
 bool remove_dead(Graph& graph, PassContext& context);
 

@@ -11,10 +11,15 @@ namespace ridge {
 const std::vector<PassInfo>& pipeline() {
   constexpr auto kSame = SemanticClass::kBitIdentical;
   static const std::vector<PassInfo> passes = {
+      {"lower_rows",
+       SemanticClass::kReassociation,
+       lower_rows,
+       "first, and always: a graph that is not fused computes what a fused one does",
+       true},
       {"lower_unsupported",
        kSame,
        lower_unsupported,
-       "first: the rules simplify the plain ops that it makes",
+       "before the rules: they simplify the plain ops that it makes",
        true},
       {"remove_dead",
        kSame,
@@ -38,9 +43,9 @@ const std::vector<PassInfo>& pipeline() {
        kSame,
        remove_dead,
        "folding and rules leave nodes behind that nobody reads, and nobody should fuse"},
-      {"fuse_elementwise",
+      {"fuse_loops",
        kSame,
-       fuse_elementwise,
+       fuse_loops,
        "after all that looks at single ops: no pass looks into a fused node"},
       {"remove_dead_last",
        kSame,

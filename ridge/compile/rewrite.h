@@ -19,6 +19,7 @@ class Rewrite {
   Graph& to() { return to_; }
   /// The value of the new graph that stands for `old`.
   Value mapped(Value old) const;
+  bool has(const Node& old) const { return !values_.at(static_cast<size_t>(old.id)).empty(); }
   std::vector<Value> mapped_inputs(const Node& old) const;
   /// The node as it is, on the mapped inputs.
   Node& copy(const Node& old);

@@ -132,6 +132,10 @@ class Op {
   /// default serves elementwise ops and says "mixed" for all others.
   virtual std::vector<BatchFlow> batch_flow(const BatchFlowContext& context) const;
 
+  /// True when result `result` may be made in the bytes of input `input` (of as many elements of
+  /// the same size): every kernel reads all that it needs of an element before it writes there.
+  virtual bool may_overwrite(size_t, size_t) const { return traits().elementwise; }
+
   /// The traits' linearity, unless a field takes it away.
   virtual Linearity linearity() const { return traits().linear; }
 

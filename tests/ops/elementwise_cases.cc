@@ -1,6 +1,7 @@
 #include "ridge/graph/ops/activation.h"
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/fused.h"
+#include "ridge/graph/ops/reduce.h"
 #include "ridge/graph/ops/shape.h"
 #include "ridge/graph/ops/source.h"
 #include "tests/support/op_audit.h"
@@ -68,6 +69,20 @@ std::vector<Value> finite(CaseBuilder& b) {
 }
 
 // A body with a broadcast, two results, and an operand that is read twice.
+// A softmax, the sum of its columns, and the mean of its row maxima.
+std::vector<Value> fused_rows(CaseBuilder& b) {
+  const Value x = b.input(DType::kF32, {2, 3, 7}, -2.0, 2.0);
+  Graph body("fused");
+  const Value row = input(body, "0", x.type());
+  const Value e = exp(row - reduce_max(row, {2}, true));
+  const Value sum = reduce_sum(e, {2}, true);
+  body.add_output("0", e / sum);
+  body.add_output("1", reduce_sum(e / sum, {0, 1}));
+  body.add_output("2", reduce_mean(sum));
+  Node& node = fused(b.graph(), body, {x}, b.graph().next_site("fused"), LoopDomain{42, 7});
+  return {{&node, 0}, {&node, 1}, {&node, 2}};
+}
+
 std::vector<Value> fused_loop(CaseBuilder& b) {
   const Value x = b.input({3, 7}), row = b.input({7}, 0.5, 2.0);
   Graph body("fused");
@@ -116,6 +131,7 @@ const OpSamples kSamples({
     binary("or", logical_or),
     {"where", "every dtype", where_all},
     {"fused", "two results and a broadcast", fused_loop},
+    {"fused", "rows", fused_rows, /*check_gradient=*/false},
 });
 
 }  // namespace

@@ -141,6 +141,12 @@ const OpSamples kLookups({
      [](CaseBuilder& b) -> std::vector<Value> {
        return {scatter_add(b.input({2, 5, 3}), b.indices(DType::kI32, {5}, 0, 6), 1, 7)};
      }},
+    {"pick",
+     "rows",
+     [](CaseBuilder& b) -> std::vector<Value> {
+       return {pick(b.input({3, 2, 5}), b.indices(DType::kI64, {3, 2}, 0, 4)),
+               pick(b.input({4}), b.indices(DType::kI32, {}, 0, 3))};
+     }},
     {"one_hot",
      "some out of range",
      [](CaseBuilder& b) -> std::vector<Value> {

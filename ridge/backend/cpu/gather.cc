@@ -216,12 +216,33 @@ std::unique_ptr<HostKernel> make_one_hot(const Node& node) {
   });
 }
 
+// ---- pick ----
+
+std::unique_ptr<HostKernel> make_pick(const Node& node) {
+  const TensorType &x = node.inputs[0].type(), &indices = node.inputs[1].type();
+  const int64_t n = x.shape.back();
+  const size_t size = size_of(x.dtype);
+  return with_index(indices.dtype, [&]<typename Index>(const Index*) {
+    return std::make_unique<HostKernel>([n, size, shape = indices.shape](const KernelArgs& args) {
+      const auto* places = static_cast<const Index*>(args.inputs[1]);
+      check_range("pick", places, shape, n);
+      const auto* from = static_cast<const char*>(args.inputs[0]);
+      auto* to = static_cast<char*>(args.outputs[0]);
+      for (int64_t r = 0; r < numel(shape); ++r)
+        std::memcpy(to + static_cast<size_t>(r) * size,
+                    from + static_cast<size_t>(r * n + places[r]) * size,
+                    size);
+    });
+  });
+}
+
 }  // namespace
 
 void add_gather_kernels(KernelTable& table) {
   table.add("gather", {"copy_rows"}, make_gather);
   table.add("scatter_add", {"add_in_order"}, make_scatter_add);
   table.add("one_hot", {"fill"}, make_one_hot);
+  table.add("pick", {"copy"}, make_pick);
 }
 
 }  // namespace ridge::cpu

@@ -1,53 +1,74 @@
 #include "ridge/graph/ops/fused.h"
 
 #include <algorithm>
+#include <set>
 
+#include "ridge/graph/ops/gather.h"
 #include "ridge/graph/ops/registry.h"
 #include "ridge/graph/ops/shape.h"
 #include "ridge/graph/ops/source.h"
 #include "ridge/graph/text.h"
 
 namespace ridge {
-
-bool is_fusible(const Node& node) {
-  return node.op->traits().elementwise && node.outputs.size() == 1 && !node.is<Fused>();
-}
-
 namespace {
 
-void check_body_node(const Node& node, const Shape& domain) {
-  if (node.is<Input>()) return;
-  const auto refuse = [&](std::string_view why) {
-    throw UserError(fmt::format("[fused] node '{}' of the body {}", node.site.name, why));
-  };
-  if (node.outputs.size() != 1 || node.outputs[0].shape != domain)
-    refuse("is not of the shape of the results");
-  if (node.is<Constant>()) {
-    if (!node.op_as<Constant>().is_splat()) refuse("is a constant of several values");
-  } else if (node.is<Broadcast>()) {
-    if (!node.inputs[0].node->is<Input>()) refuse("broadcasts what is no input of the body");
-  } else if (is_fusible(node)) {
-    for (const Value& input : node.inputs)
-      if (input.shape() != domain) refuse("reads a value that is not of the shape of the results");
-  } else {
-    refuse("is not elementwise");
+size_t index_of(const Node& node) { return static_cast<size_t>(node.id); }
+
+LoopDomain domain_of(const Fused& op, const Graph& body) {
+  check(!body.outputs().empty(), "[fused] the body has no outputs");
+  const bool has_neither = op.rows == 0 && op.columns == 0;
+  const bool is_flat = op.rows == 1 && op.columns >= 1;
+  const bool has_rows = op.rows >= 2 && op.columns >= 2 && op.columns <= kMostLoopColumns &&
+                        op.rows < int64_t{1} << 48;
+  check(has_neither || is_flat || has_rows,
+        "[fused] no such rows and columns; got {} and {}",
+        op.rows,
+        op.columns);
+  if (has_neither) return {body.outputs()[0].value.type().elements(), 0};
+  return {op.rows * op.columns, has_rows ? op.columns : 0};
+}
+
+void find_roles(FusedBody& body) {
+  std::set<const Node*> marked;  // whose columns one-hots mark
+  for (const auto& node : body.graph.nodes()) {
+    if (node->is<Input>()) {
+      body.roles.push_back(LoopRole::kOuter);
+      continue;
+    }
+    std::vector<LoopRole> inputs;
+    for (const Value& value : node->inputs) inputs.push_back(body.role(*value.node));
+    std::string_view why;
+    body.roles.push_back(loop_role(*node, inputs, body.domain, &why));
+    if (node->is<OneHot>() && marked.insert(node->inputs[0].node).second && marked.size() > 1)
+      body.roles.back() = LoopRole::kNone, why = "marks other columns than another";
+    if (body.roles.back() == LoopRole::kNone)
+      throw UserError(fmt::format("[fused] node '{}' of the body {}", node->site.name, why));
   }
 }
 
-}  // namespace
+// Of each row a value of level n is there before the n-th pass over its elements.
+void find_levels(FusedBody& body) {
+  for (const auto& node : body.graph.nodes()) {
+    int level = 0;
+    for (const Value& input : node->inputs) level = std::max(level, body.level(*input.node));
+    const bool ends_pass = is_loop_reduction(*node) || node->is<Pick>();
+    body.levels.push_back(level + (ends_pass && body.role(*node) == LoopRole::kRow));
+  }
+}
 
-std::vector<TensorType> Fused::infer(std::span<const TensorType> inputs) const {
-  const Graph graph = parse_graph(body, "fused body");
-  check(!graph.outputs().empty(), "[fused] the body has no outputs");
-  const Shape& domain = graph.outputs()[0].value.shape();
-  for (const auto& node : graph.nodes()) check_body_node(*node, domain);
-  const std::vector<Node*> body_inputs = graph.inputs();
+bool is_result(LoopRole role) {
+  return is_domain(role) || role == LoopRole::kRow || role == LoopRole::kColumns ||
+         role == LoopRole::kTotal;
+}
+
+void check_inputs(const Graph& body, std::span<const TensorType> inputs) {
+  const std::vector<Node*> body_inputs = body.inputs();
   check(body_inputs.size() == inputs.size(),
         "[fused] wrong number of inputs; got {}, the body has {}",
         inputs.size(),
         body_inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
-    const Node* input = graph.find_input(fmt::format("{}", i));
+    const Node* input = body.find_input(fmt::format("{}", i));
     check(input != nullptr, "[fused] the body has no input '{}'", i);
     check(input->outputs[0] == inputs[i],
           "[fused] input {} has another type; got {}, the body has {}",
@@ -55,18 +76,36 @@ std::vector<TensorType> Fused::infer(std::span<const TensorType> inputs) const {
           to_string(inputs[i]),
           to_string(input->outputs[0]));
   }
-  std::vector<TensorType> types;
-  for (size_t i = 0; i < graph.outputs().size(); ++i) {
-    const Output& output = graph.outputs()[i];
+}
+
+size_t input_number(const Node& node) { return std::stoul(node.op_as<Input>().input_name); }
+
+}  // namespace
+
+FusedBody read_body(const Fused& op) {
+  FusedBody body{
+      .graph = parse_graph(op.body, "fused body"), .domain = {}, .roles = {}, .levels = {}};
+  body.domain = domain_of(op, body.graph);
+  find_roles(body);
+  find_levels(body);
+  for (size_t i = 0; i < body.graph.outputs().size(); ++i) {
+    const Output& output = body.graph.outputs()[i];
     check(output.name == fmt::format("{}", i) && output.updates.empty(),
           "[fused] output {} of the body must be named '{}'",
           i,
           i);
-    check(output.value.shape() == domain && !output.value.node->is<Input>(),
-          "[fused] output {} of the body is not computed in the shape of output 0",
+    check(is_result(body.role(*output.value.node)),
+          "[fused] output {} of the body is not computed from its inputs",
           i);
-    types.push_back(output.value.type());
   }
+  return body;
+}
+
+std::vector<TensorType> Fused::infer(std::span<const TensorType> inputs) const {
+  const FusedBody parsed = read_body(*this);
+  check_inputs(parsed.graph, inputs);
+  std::vector<TensorType> types;
+  for (const Output& output : parsed.graph.outputs()) types.push_back(output.value.type());
   return types;
 }
 
@@ -75,20 +114,17 @@ std::vector<Value> Fused::expand(std::span<const Value> inputs) const {
   std::vector<Value> values(graph.nodes().size());
   Graph& to = inputs[0].graph();
   for (const auto& node : graph.nodes()) {
-    const auto id = static_cast<size_t>(node->id);
     if (node->is<Input>()) {
-      const std::string& name = node->op_as<Input>().input_name;
-      values[id] = inputs[static_cast<size_t>(std::stoul(name))];
+      values[index_of(*node)] = inputs[input_number(*node)];
       continue;
     }
     std::vector<Value> operands;
-    for (const Value& input : node->inputs)
-      operands.push_back(values[static_cast<size_t>(input.node->id)]);
-    values[id] = {&to.add(node->op, std::move(operands)), 0};
+    for (const Value& input : node->inputs) operands.push_back(values[index_of(*input.node)]);
+    values[index_of(*node)] = {&to.add(node->op, std::move(operands)), 0};
   }
   std::vector<Value> results;
   for (const Output& output : graph.outputs())
-    results.push_back(values[static_cast<size_t>(output.value.node->id)]);
+    results.push_back(values[index_of(*output.value.node)]);
   return results;
 }
 
@@ -96,7 +132,8 @@ Cost Fused::cost(std::span<const TensorType> inputs, std::span<const TensorType>
   const Graph graph = parse_graph(body, "fused body");
   Cost cost{.flops = 0, .bytes = total_bytes(inputs) + total_bytes(outputs)};
   for (const auto& node : graph.nodes())
-    if (is_fusible(*node)) cost.flops += node->op->cost(node->input_types(), node->outputs).flops;
+    if (is_fusible(*node) || is_loop_reduction(*node))
+      cost.flops += node->op->cost(node->input_types(), node->outputs).flops;
   return cost;
 }
 
@@ -109,9 +146,72 @@ std::vector<BatchFlow> Fused::batch_flow(const BatchFlowContext& c) const {
       depends ? BatchFlow::mixed("a fused node is not followed") : BatchFlow::none());
 }
 
-Node& fused(Graph& graph, const Graph& body, std::vector<Value> inputs, Site site) {
+namespace {
+
+// The last pass that reads each node's elements: of a value of the domain, that of the last
+// reduction or result that depends on it without a reduction of the row in between.
+std::vector<int> last_passes(const FusedBody& body) {
+  const auto& nodes = body.graph.nodes();
+  std::vector<int> last(nodes.size(), -1);
+  for (const Output& output : body.graph.outputs()) {
+    const Node& node = *output.value.node;
+    if (is_domain(body.role(node))) last[index_of(node)] = body.level(node);
+  }
+  for (size_t i = nodes.size(); i-- > 0;) {
+    const Node& node = *nodes[i];
+    const bool is_end = !is_domain(body.role(node));
+    for (const Value& input : node.inputs) {
+      int& reads = last[index_of(*input.node)];
+      // What gives a value of each row reads in the pass before it.
+      const int own = body.level(node) - (body.role(node) == LoopRole::kRow);
+      reads = std::max(reads, is_end ? own : last[i]);
+    }
+  }
+  return last;
+}
+
+}  // namespace
+
+// Rows run one after the other and each in passes, the results of a level in its pass: an element
+// may be written once nothing in a later pass reads it.
+bool Fused::may_overwrite(size_t result, size_t input) const {
+  if (rows < 2) return true;
+  if (overwrites_ == nullptr) {
+    const FusedBody parsed = read_body(*this);
+    const std::vector<int> last = last_passes(parsed);
+    auto answers = std::make_shared<std::vector<bool>>();
+    for (const Output& output : parsed.graph.outputs()) {
+      const Node& made = *output.value.node;
+      for (size_t i = 0; i < parsed.graph.inputs().size(); ++i) {
+        const Node& from = *parsed.graph.find_input(fmt::format("{}", i));
+        answers->push_back(is_domain(parsed.role(made)) &&
+                           from.outputs[0].elements() == parsed.domain.elements &&
+                           last[index_of(from)] <= parsed.level(made));
+      }
+    }
+    input_count_ = parsed.graph.inputs().size();
+    overwrites_ = std::move(answers);
+  }
+  return overwrites_->at(result * input_count_ + input);
+}
+
+void Fused::fields(FieldVisitor& v) {
+  v.visit("body", body);
+  v.visit("rows", rows);
+  v.visit("columns", columns);
+}
+
+Node& fused(Graph& graph,
+            const Graph& body,
+            std::vector<Value> inputs,
+            Site site,
+            const LoopDomain& domain) {
   auto op = std::make_shared<Fused>();
   op->body = print(body);
+  if (domain.elements != 0) {
+    op->rows = domain.columns == 0 ? 1 : domain.rows();
+    op->columns = domain.columns == 0 ? domain.elements : domain.columns;
+  }
   return graph.add(std::move(op), std::move(inputs), std::move(site));
 }
 

@@ -1,40 +1,73 @@
-// Several elementwise ops as one: a loop over the elements with a small program as its body.
+// Several ops as one: a loop over the elements, or over rows of them, with a small program as its
+// body.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "ridge/graph/graph.h"
+#include "ridge/graph/ops/loop_role.h"
 
 namespace ridge {
 
-/// The results of `body`, a graph in text form whose inputs and outputs are named "0", "1", ... All
-/// results have one shape, the domain. A node of the body is an input, a splat constant, a
-/// broadcast of an input to the domain, or an elementwise op of domain shape: element i of each
-/// result depends on element i of the inputs of domain shape. The plain form is the body itself,
-/// node by node, so a kernel that runs it block by block gives the same bits.
+/// The results of `body`, a graph in text form whose inputs and outputs are named "0", "1", ...
+///
+/// Without rows and columns the body holds elementwise ops on values of the shape of the results,
+/// the domain, splat constants, and broadcasts of inputs to the domain. With rows = 1 it may also
+/// reduce all `columns` elements of the domain to one. With rows and columns of 2 or more, the
+/// domain is so many rows: the body may reduce each row (over the last axes), compute with the
+/// values of the rows, broadcast them over their rows, pick an element of each row of an input,
+/// mark one (one_hot), sum over all rows (the first axes), and reduce the values of the rows to one
+/// element; of these last two the body can only make results.
+///
+/// The plain form is the body itself, node by node; a kernel must give the same bits.
 class Fused final : public OpOf<Fused> {
  public:
   static constexpr OpTraits kTraits{.name = "fused",
                                     .min_inputs = 1,
                                     .max_inputs = 1 << 10,
                                     .dtypes = kAnyDType,
-                                    .op_class = OpClass::kTranscendental,
-                                    .gradient = Gradient::kExpand,
-                                    .elementwise = true};
+                                    .op_class = OpClass::kReduction,
+                                    .gradient = Gradient::kExpand};
   std::string body;
+  int64_t rows = 0;
+  int64_t columns = 0;
 
   std::vector<TensorType> infer(std::span<const TensorType> inputs) const override;
   std::vector<Value> expand(std::span<const Value> inputs) const override;
   Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   std::vector<BatchFlow> batch_flow(const BatchFlowContext& c) const override;
-  void fields(FieldVisitor& v) override { v.visit("body", body); }
+  bool may_overwrite(size_t result, size_t input) const override;
+  void fields(FieldVisitor& v) override;
+
+ private:
+  /// Answers of may_overwrite, result by result, once it has been asked: plans ask often.
+  mutable std::shared_ptr<const std::vector<bool>> overwrites_;
+  mutable size_t input_count_ = 0;
 };
 
-/// True for a node that a fused body may hold: an elementwise op of one result.
-bool is_fusible(const Node& node);
+/// A body read back: the graph, and what each of its nodes is to the loop.
+struct FusedBody {
+  Graph graph;
+  LoopDomain domain;
+  std::vector<LoopRole> roles;  ///< By node.
+  /// By node: how many reductions of rows lie one behind the other before its value is there.
+  std::vector<int> levels;
 
-/// The node of op fused that computes the outputs of `body` from `inputs`.
-Node& fused(Graph& graph, const Graph& body, std::vector<Value> inputs, Site site);
+  LoopRole role(const Node& node) const { return roles[static_cast<size_t>(node.id)]; }
+  int level(const Node& node) const { return levels[static_cast<size_t>(node.id)]; }
+};
+
+/// UserError when the body is not one of those that Fused describes.
+FusedBody read_body(const Fused& op);
+
+/// The node of op fused that computes the outputs of `body` from `inputs`, over `domain` (with 0
+/// columns: elementwise, or with reductions over all of its elements).
+Node& fused(Graph& graph,
+            const Graph& body,
+            std::vector<Value> inputs,
+            Site site,
+            const LoopDomain& domain = {});
 
 }  // namespace ridge

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/registry.h"
+#include "ridge/graph/ops/shape.h"
 
 namespace ridge {
 namespace {
@@ -99,6 +101,33 @@ std::vector<BatchFlow> OneHot::batch_flow(const BatchFlowContext& c) const {
   return {flow};
 }
 
+// ---- pick ----
+
+std::vector<TensorType> Pick::infer(std::span<const TensorType> inputs) const {
+  const TensorType &x = inputs[0], &indices = inputs[1];
+  check_indices("pick", indices);
+  check(x.rank() >= 1 && Shape(x.shape.begin(), x.shape.end() - 1) == indices.shape,
+        "[pick] each row needs one index; got {} and indices {}",
+        to_string(x),
+        to_string(indices));
+  return {{x.dtype, indices.shape}};
+}
+
+std::vector<Value> Pick::vjp(const VjpContext& c) const {
+  Shape column = c.dout().shape();
+  column.push_back(1);
+  const Value hot = one_hot(c.in(1), c.in(0).dim(-1), c.dout().dtype());
+  return {hot * reshape(c.dout(), column), Value{}};
+}
+
+std::vector<BatchFlow> Pick::batch_flow(const BatchFlowContext& c) const {
+  const BatchFlow flow = merge_elementwise(c);
+  const int64_t last = c.inputs[0].rank() - 1;
+  if (flow.is_split_on(last)) return {BatchFlow::mixed("the row runs over the batch")};
+  if (flow.is_none()) return {BatchFlow::none(flow.uniform & ~(1u << last))};
+  return {flow};
+}
+
 // ---- builders ----
 
 Value gather(Value x, Value indices, int64_t axis) {
@@ -106,6 +135,8 @@ Value gather(Value x, Value indices, int64_t axis) {
   op.axis = normalize_axis(axis, x.rank(), "gather");
   return add_node(std::move(op), {x, indices});
 }
+
+Value pick(Value x, Value indices) { return add_node(Pick{}, {x, indices}); }
 
 Value embedding(Value table, Value ids) {
   check(table.rank() == 2, "[embedding] the table must be (V, D); got {}", to_string(table.type()));
@@ -130,6 +161,7 @@ void register_gather(OpRegistry& r) {
   r.add<Gather>();
   r.add<ScatterAdd>();
   r.add<OneHot>();
+  r.add<Pick>();
 }
 
 }  // namespace ridge

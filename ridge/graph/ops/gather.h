@@ -68,7 +68,20 @@ class OneHot final : public OpOf<OneHot> {
   }
 };
 
+/// x (..., C), indices (...) i64 or i32 -> (...): of each row the element at its index. An index
+/// outside [0, C) is a UserError at run time.
+class Pick final : public OpOf<Pick> {
+ public:
+  static constexpr OpTraits kTraits = gather_traits("pick", OpClass::kMove);
+
+  std::vector<TensorType> infer(std::span<const TensorType> inputs) const override;
+  std::vector<Value> vjp(const VjpContext& c) const override;
+  std::vector<BatchFlow> batch_flow(const BatchFlowContext& c) const override;
+};
+
 Value gather(Value x, Value indices, int64_t axis = 0);
+/// Of each row of x, over its last axis, the element at the row's index.
+Value pick(Value x, Value indices);
 /// Rows of `table` (V, D) by ids (I...) -> (I..., D).
 Value embedding(Value table, Value ids);
 Value scatter_add(Value updates, Value indices, int64_t axis, int64_t size);

@@ -52,7 +52,8 @@ std::vector<Value> Softmax::vjp(const VjpContext& c) const {
 std::vector<Value> Softmax::expand(std::span<const Value> inputs) const {
   const Value x = inputs[0];
   const Value e = exp(x - reduce_max(x, {-1}, /*keepdims=*/true));
-  return {e / reduce_sum(e, {-1}, /*keepdims=*/true)};
+  const Value sum = reduce_sum(e, {-1}, /*keepdims=*/true);
+  return {e * (constant_like(sum, 1.0) / sum)};
 }
 
 Cost Softmax::cost(std::span<const TensorType> i, std::span<const TensorType> o) const {
@@ -103,32 +104,51 @@ std::vector<TensorType> CrossEntropy::infer(std::span<const TensorType> inputs) 
   return {{logits.dtype, targets.shape}};
 }
 
-// (1 - s) one_hot + s / C; a row of zeros where the target is ignored.
-Value CrossEntropy::smoothed_targets(Value logits, Value targets) const {
-  const int64_t classes = logits.dim(-1);
-  const Value counts = ne(targets, constant_like(targets, static_cast<double>(ignore_index)));
-  const Value valid = cast(counts, logits.dtype());
-  // An ignored target may be a class number as well: it is masked, not looked up.
-  Value hot = one_hot(targets, classes, logits.dtype());
-  if (label_smoothing != 0.0)
-    hot = hot * (1.0 - label_smoothing) + label_smoothing / static_cast<double>(classes);
-  Shape column = targets.shape();
+namespace {
+
+Shape column_of(const Shape& rows) {
+  Shape column = rows;
   column.push_back(1);
-  return hot * reshape(valid, column);
+  return column;
 }
 
+Value counts(Value targets, int64_t ignore_index) {
+  return ne(targets, constant_like(targets, static_cast<double>(ignore_index)));
+}
+
+}  // namespace
+
 std::vector<Value> CrossEntropy::vjp(const VjpContext& c) const {
-  const Value logits = c.in(0), target = smoothed_targets(logits, c.in(1));
-  Shape column = c.dout().shape();
-  column.push_back(1);
-  // The targets of a row sum to 1, or to 0 when it is ignored.
-  const Value weight = reduce_sum(target, {-1}, /*keepdims=*/true);
-  return {(softmax(logits) * weight - target) * reshape(c.dout(), column), Value{}};
+  const Value logits = c.in(0), targets = c.in(1);
+  // An ignored target may be a class number as well: its row is masked, not looked up.
+  Value hot = one_hot(targets, logits.dim(-1), logits.dtype());
+  if (label_smoothing != 0.0)
+    hot = hot * (1.0 - label_smoothing) + label_smoothing / static_cast<double>(logits.dim(-1));
+  const Value zero = constant_like(c.dout(), 0.0);
+  const Value weight = where(counts(targets, ignore_index), c.dout(), zero);
+  return {(softmax(logits) - hot) * reshape(weight, column_of(weight.shape())), Value{}};
 }
 
 std::vector<Value> CrossEntropy::expand(std::span<const Value> inputs) const {
-  const Value target = smoothed_targets(inputs[0], inputs[1]);
-  return {neg(reduce_sum(log_softmax(inputs[0]) * target, {-1}))};
+  const Value logits = inputs[0], targets = inputs[1];
+  const Value max = reduce_max(logits, {-1}, /*keepdims=*/true);
+  const Value shifted = logits - max;
+  const Value sum = reduce_sum(exp(shifted), {-1}, /*keepdims=*/true);
+  const Value normalizer = log(reshape(sum, targets.shape()));
+  const Value is_counted = counts(targets, ignore_index);
+  const Value zero = constant_like(normalizer, 0.0);
+  // A term whose weight is 0 is left out: its logarithm may be infinite.
+  Value loss;
+  if (label_smoothing != 1.0) {
+    const Value place = where(is_counted, targets, constant_like(targets, 0.0));
+    const Value own = normalizer - (pick(logits, place) - reshape(max, targets.shape()));
+    loss = label_smoothing == 0.0 ? own : own * (1.0 - label_smoothing);
+  }
+  if (label_smoothing != 0.0) {
+    const Value all = (normalizer - reduce_mean(shifted, {-1})) * label_smoothing;
+    loss = loss ? loss + all : all;
+  }
+  return {where(is_counted, loss, zero)};
 }
 
 Cost CrossEntropy::cost(std::span<const TensorType> i, std::span<const TensorType> o) const {

@@ -40,7 +40,7 @@ class LogSoftmax final : public OpOf<LogSoftmax> {
 
 /// logits (..., C), targets (...) i64 or i32 -> loss (...): the cross-entropy of each row against
 /// (1 - label_smoothing) one_hot(target) + label_smoothing / C, and 0 where target is ignore_index.
-/// Any other target outside [0, C) is a UserError at run time (of the op, not of its expansion).
+/// Any other target outside [0, C) is a UserError at run time.
 class CrossEntropy final : public OpOf<CrossEntropy> {
  public:
   static constexpr OpTraits kTraits = softmax_traits("cross_entropy", 2);
@@ -53,9 +53,6 @@ class CrossEntropy final : public OpOf<CrossEntropy> {
   Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   std::vector<BatchFlow> batch_flow(const BatchFlowContext& c) const override;
   void fields(FieldVisitor& v) override;
-
- private:
-  Value smoothed_targets(Value logits, Value targets) const;
 };
 
 // Builders: softmax and log_softmax move another axis to the end and back.

@@ -52,6 +52,11 @@ void reduce_floats(const ReduceStage& s, const void* x, void* y, int64_t begin, 
   }
 }
 
+template <typename A>
+void add_rows(const void* x, int64_t n, int64_t columns, void* sum) {
+  add_columns<Plus, false>(static_cast<const A*>(x), columns, n, columns, static_cast<A*>(sum));
+}
+
 // ---- integers: any order gives the same bits ----
 
 struct WrappingPlus {
@@ -182,6 +187,8 @@ constexpr void fill(ReduceKernels& k) {
 constexpr ReduceKernels make_kernels() {
   ReduceKernels k{};
   fill(k);
+  k.add_rows[0] = add_rows<double>;
+  k.add_rows[1] = add_rows<float>;
   return k;
 }
 

@@ -29,11 +29,16 @@ using ReduceKernel =
 using ArgMaxKernel =
     void (*)(const void* x, int64_t* y, int64_t n, int64_t inner, int64_t begin, int64_t end);
 
+/// Adds n rows of x, `columns` wide each, to `sum`. Eight rows a call, and fewer only at the end of
+/// a chunk, give the sum of the chunk as a stage does, where `sum` starts at zero.
+using AddRowsKernel = void (*)(const void* x, int64_t n, int64_t columns, void* sum);
+
 /// Whether what a stage reads and writes is of the dtype, or the f32 of 16-bit floats.
 struct ReduceKernels {
   ReduceKernel sum[2][2][kElements];  // [x is f32][y is f32]
   ReduceKernel max[kElements];
   ArgMaxKernel argmax[kElements];
+  AddRowsKernel add_rows[2];  // of f64 and f32
 };
 
 namespace avx2 {

@@ -1,0 +1,63 @@
+// Fused bodies without rows: one loop over all elements, and reductions of all of them.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "ridge/backend/backend.h"
+#include "ridge/backend/cpu/broadcast_map.h"
+#include "ridge/backend/cpu/loop.h"
+#include "ridge/backend/cpu/staged_reduction.h"
+#include "ridge/graph/ops/fused.h"
+
+namespace ridge::cpu {
+
+using MakeLoop = std::unique_ptr<LoopKernel> (*)(const Loop&);
+
+class FlatProgram {
+ public:
+  FlatProgram(const FusedBody& body, MakeLoop make_loop);
+
+  /// False where the loop has no kernel.
+  bool is_complete() const { return kernel_ != nullptr; }
+  size_t workspace_bytes() const { return workspace_bytes_; }
+  void run(const KernelArgs& args) const;
+
+ private:
+  // How an input of the loop is read: `step` is the bytes from one element to the next.
+  struct Source {
+    size_t index = 0;  // of the node's input
+    size_t size = 0;
+    size_t step = 0;
+    int fill = -1;  // the buffer that a broadcast input is written to
+    BroadcastMap map;
+  };
+  // A reduction of all elements, its first stage within the loop.
+  struct Total {
+    size_t result = 0;  // of the loop, and of the node
+    size_t size = 0;
+    StagedReduction reduction;
+    size_t workspace = 0;
+  };
+
+  int add_input(const Node& node);
+  int add_op(const Node& node);
+  void add_result(const FusedBody& body, const Node& node);
+  void choose_step();
+  void run_chunk(const KernelArgs& args, int64_t begin, int64_t end) const;
+  void run_piece(const KernelArgs& args, int64_t begin, int64_t n) const;
+  void* workspace(const KernelArgs& args, const Total& total) const;
+
+  int64_t count_;
+  int64_t step_ = 0;  // elements of a run of the loop; 0: as many as a thread takes
+  Loop loop_;
+  std::vector<int> value_of_;  // by node of the body
+  std::vector<Source> sources_;
+  std::vector<size_t> result_sizes_;  // 0 for reductions
+  std::vector<Total> totals_;
+  int fills_ = 0;
+  size_t workspace_bytes_ = 0;
+  std::unique_ptr<LoopKernel> kernel_;
+};
+
+}  // namespace ridge::cpu
