@@ -385,8 +385,8 @@ TEST(Loop, ExecutorsAgreeOnRandomLoops) {
   RecordProperty("jit_kernels", static_cast<int>(made));
   RecordProperty("jit_microseconds_median",
                  fmt::format("{:.1f}", counted.jit_microseconds[made / 2]));
-  RecordProperty("jit_microseconds_largest",
-                 fmt::format("{:.1f}", counted.jit_microseconds.back()));
+  RecordProperty("jit_microseconds_p99",
+                 fmt::format("{:.1f}", counted.jit_microseconds[made * 99 / 100]));
 }
 
 Loop exp_loop() {

@@ -116,7 +116,7 @@ class BlockLoop final : public LoopKernel {
   };
 
   static const LoopReduction& kernels(const Reduction& reduction) {
-    const LoopReductions& all = for_isa(avx2::loop_reductions, avx512::loop_reductions);
+    const LoopReductions& all = for_isa(avx2::loop_kernels, avx512::loop_kernels);
     return reduction.is_max ? all.max : all.sum;
   }
 

@@ -29,7 +29,7 @@ class JitLoop final : public LoopKernel {
   void run(const LoopArgs& args) const override {
     alignas(64) std::byte work[jit::kWorkBytes];
     alignas(64) std::byte lanes[jit::kMostReductions][jit::kLaneBytes];
-    const LoopReductions& kernels = for_isa(avx2::loop_reductions, avx512::loop_reductions);
+    const LoopReductions& kernels = for_isa(avx2::loop_kernels, avx512::loop_kernels);
     for (size_t i = 0; i < reductions_.size(); ++i)
       kernel(kernels, reductions_[i]).start[reductions_[i].dtype](lanes[i]);
     const jit::Code& code = is_aligned(args) ? *streaming_ : *code_;

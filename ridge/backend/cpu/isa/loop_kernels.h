@@ -22,10 +22,10 @@ struct LoopReductions {
 };
 
 namespace avx2 {
-extern const LoopReductions loop_reductions;
+extern const LoopReductions loop_kernels;
 }
 namespace avx512 {
-extern const LoopReductions loop_reductions;
+extern const LoopReductions loop_kernels;
 }
 
 }  // namespace ridge::cpu

@@ -47,7 +47,7 @@ static_assert(Turns<Plus, float>::kStep == kTurnLanes);
 }  // namespace
 
 namespace RIDGE_ISA {
-extern const LoopReductions loop_reductions = {kReduction<Plus>, kReduction<Larger>};
+extern const LoopReductions loop_kernels = {kReduction<Plus>, kReduction<Larger>};
 }
 
 }  // namespace ridge::cpu

@@ -226,7 +226,7 @@ class Compiler : public StreamCode {
     } else if (step.kind == Step::kReduce) {
       const Reduced& each = program_.reductions[index];
       const int s = in_register(each.node);
-      reduce(each.is_max, each.lane, s, step.index * static_cast<int>(kLaneBytes), copy_, tail);
+      reduce(each, s, step.index * static_cast<int>(kLaneBytes), copy_, tail);
       release(each.node);
     } else {
       emit_node(step.index);
@@ -530,8 +530,11 @@ std::unique_ptr<Code> compile(const Program& program, Target target, bool stream
   const bool avx512 = target == Target::kAvx512;
   const int lanes = lanes_of(program, avx512);
   const size_t entry = constants_bytes(program);
+  // Of long programs the processor sees no more than a copy or two at a time anyway.
+  const size_t nodes = program.nodes.size();
+  const int most = nodes > 300 ? 1 : nodes > 120 ? 2 : kMostCopies;
   try {
-    for (int copies = kMostCopies; copies >= 1; copies /= 2) {
+    for (int copies = most; copies >= 1; copies /= 2) {
       Compiler compiler(program, *memory, avx512, lanes, copies);
       if (!compiler.emit(streamed)) return nullptr;
       if (compiler.spills() > 0 && copies > 1) continue;

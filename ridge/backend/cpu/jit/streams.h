@@ -91,11 +91,12 @@ class StreamCode : public VectorCode {
   }
 
   /// Combines the elements in s with their lanes.
-  void reduce(bool is_max, Lane lane, int s, int lanes_at, int skipped, bool tail) {
+  void reduce(const Reduced& how, int s, int lanes_at, int skipped, bool tail) {
+    const Lane lane = how.lane;
     const int size = size_of(lane);
     const Address at = ptr[r9 + r8 * size + lanes_at + skipped * lanes() * size];
     const Xmm x = vector(s, lane), one = vector(scratch(0), lane), two = vector(scratch(1), lane);
-    if (!is_max) {
+    if (!how.is_max) {
       arithmetic(Prim::kAdd, lane, two, x, at);
     } else {
       // The machine's maximum is x where either is NaN; a NaN in the lanes must stay.
