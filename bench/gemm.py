@@ -128,6 +128,7 @@ def measure(ridge, shape, layout, arguments):
         "torch_us": 1e6 * statistics.median(other),
         "ridge_of_peak": flops / statistics.median(own) / peak,
         "torch_of_peak": flops / statistics.median(other) / peak,
+        "ridge_of_peak_best": flops / min(own) / max(peaks),
         "peak_gflops": peak / 1e9,
     }
 
@@ -150,7 +151,9 @@ def summarise(results, threads):
     skinny = [r for r in results if 2 <= r["m"] <= 16]
     report_misses("ratio, m of 2 to 16", skinny, lambda r: r["ratio"], 1.2)
     large = [r for r in results if min(r["m"], r["n"], r["k"]) >= 256]
-    report_misses("of peak, all sizes >= 256", large, lambda r: r["ridge_of_peak"], 0.88 if threads == 1 else 0.83)
+    floor = 0.88 if threads == 1 else 0.83
+    report_misses("of peak, all sizes >= 256, medians", large, lambda r: r["ridge_of_peak"], floor)
+    report_misses("of peak, all sizes >= 256, best round", large, lambda r: r["ridge_of_peak_best"], floor)
     return mean
 
 

@@ -4,14 +4,20 @@
 // are transposed into the first-level cache. What comes next is fetched meanwhile.
 #include "ridge/backend/cpu/gemm_thin.h"
 
+#include <iterator>
+
 #include "ridge/backend/cpu/cpu_isa.h"
 
 namespace ridge::cpu {
 namespace {
 
 constexpr int64_t kRowSteps = 16;    // rows of op(B) read side by side; 32 are too many streams
+constexpr int64_t kLine = 64;        // bytes of a cache line
 constexpr int64_t kAheadPanels = 4;  // fetched ahead: panels of those rows
 constexpr int64_t kAheadBlocks = 3;  // the same where columns are contiguous: blocks of them
+
+void dots(const GemmKernels& kernels, const GemmDots<float>& d) { kernels.dots_f32(d); }
+void dots(const GemmKernels& kernels, const GemmDots<double>& d) { kernels.dots_f64(d); }
 
 template <typename T>
 class ThinProduct {
@@ -33,6 +39,8 @@ class ThinProduct {
   int64_t first_of(int64_t panel) const { return columns_.begin + panel * kernel_.cols; }
   T* sums_of(int64_t panel) { return sums_ + panel * plan_.m * kernel_.cols; }
 
+  void run_dots(bool accumulate);
+  void dot_columns(Range columns, Range depth, const T* row, bool add) const;
   void run_rows(Range depth);
   void run_columns(Range depth);
   const T* pack_block(int64_t panel, Range steps);
@@ -54,6 +62,7 @@ class ThinProduct {
 
 template <typename T>
 void ThinProduct<T>::run(bool accumulate) {
+  if (plan_.m == 1 && b_.lane_stride != 1) return run_dots(accumulate);
   for (int64_t p = 0; p < plan_.k; p += plan_.depth) {
     const Range depth = plan_.chain(p);
     pack_rows(kernels_, a_, rows_, depth, packed_rows_);
@@ -63,6 +72,37 @@ void ThinProduct<T>::run(bool accumulate) {
       run_columns(depth);
     put(accumulate || p > 0);
   }
+}
+
+// One row: a few columns at a time over the whole depth, the fewest streams and the longest runs.
+template <typename T>
+void ThinProduct<T>::run_dots(bool accumulate) {
+  T* const row = sums_;
+  const int64_t longest = static_cast<int64_t>(std::size(sums_)) / plan_.depth * plan_.depth;
+  for (int64_t begin = 0; begin < plan_.k; begin += longest) {
+    const Range depth{begin, std::min(begin + longest, plan_.k)};
+    for (int64_t p = depth.begin; p < depth.end; ++p) row[p - depth.begin] = *a_.at(0, p);
+    for (int64_t j = columns_.begin; j < columns_.end; j += GemmDots<T>::kLanes) {
+      const Range some{j, std::min<int64_t>(j + GemmDots<T>::kLanes, columns_.end)};
+      for (int64_t p = depth.begin; p < depth.end; p += plan_.depth)
+        dot_columns(some, plan_.chain(p), row + (p - depth.begin), accumulate || p > 0);
+    }
+  }
+}
+
+template <typename T>
+void ThinProduct<T>::dot_columns(Range columns, Range depth, const T* row, bool add) const {
+  alignas(64) T sums[GemmDots<T>::kLanes];
+  dots(kernels_,
+       {depth.size(),
+        row,
+        b_.at(columns.begin, depth.begin),
+        b_.lane_stride,
+        static_cast<int>(columns.size()),
+        sums});
+  T* to = c_.at(0, columns.begin).data;
+  for (int64_t j = 0; j < columns.size(); ++j, to += c_.col_stride)
+    *to = add ? *to + sums[j] : sums[j];
 }
 
 template <typename T>
@@ -98,16 +138,22 @@ void ThinProduct<T>::run_columns(Range depth) {
   tile.ahead_step = b_.lane_stride;
   tile.b = packed_;
   tile.b_step = kernel_.cols;
+  // The first block ends with a cache line, for the others to use up the lines that they read.
+  const uintptr_t address = reinterpret_cast<uintptr_t>(b_.at(columns_.begin, depth.begin));
+  const int64_t inside = static_cast<int64_t>(address % kLine / sizeof(T)) % kernel_.cols;
   for (int64_t i = 0; i < panels(); ++i)
-    for (int64_t p = depth.begin; p < depth.end; p += kernel_.cols) {
-      const Range steps{p, std::min(p + kernel_.cols, depth.end)};
+    for (Range steps{depth.begin, depth.begin}; steps.end < depth.end;) {
+      steps.begin = steps.end;
+      steps.end += kernel_.cols - (steps.begin == depth.begin ? inside : 0);
+      steps.end = std::min(steps.end, depth.end);
       // Steps beyond the chain are the first ones of the panel that follows.
-      const int64_t q = p + kAheadBlocks * kernel_.cols;
-      const int64_t j = q < depth.end ? i : i + 1;
-      const bool exists = first_of(j) + kernel_.cols <= columns_.end;
-      const int64_t there =
-          q < depth.end ? q : depth.begin + (q - depth.end) / kernel_.cols * kernel_.cols;
-      tile.ahead = exists && there < depth.end ? b_.at(first_of(j), there) : b_.at(first_of(i), p);
+      const int64_t later = steps.begin + kAheadBlocks * kernel_.cols;
+      const int64_t panel = later < depth.end ? i : i + 1;
+      const int64_t p = later < depth.end
+                            ? later
+                            : depth.begin + (later - depth.end) / kernel_.cols * kernel_.cols;
+      const bool exists = first_of(panel) + kernel_.cols <= columns_.end && p < depth.end;
+      tile.ahead = exists ? b_.at(first_of(panel), p) : b_.at(first_of(i), steps.begin);
       pack_block(i, steps);
       multiply(i, depth, steps, tile);
     }

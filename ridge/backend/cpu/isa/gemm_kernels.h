@@ -59,6 +59,19 @@ struct GemmPanel {
   T* to;
 };
 
+/// Whole chains of products of one row with columns that are contiguous along depth, transposed in
+/// registers on the way.
+template <typename T>
+struct GemmDots {
+  static constexpr int kLanes = 64 / sizeof(T);
+  int64_t depth;
+  const T* a;  // contiguous
+  const T* b;  // element (p, j) at p + j * lane_stride
+  int64_t lane_stride;
+  int lanes;  // 1 to kLanes
+  T* sums;    // kLanes of them; those beyond lanes are any values
+};
+
 template <typename T>
 struct GemmKernel {
   int rows;   // of the largest tile
@@ -75,6 +88,8 @@ struct GemmKernels {
   void (*pack_f64)(const GemmPanel<double, double>&);
   void (*pack_f16)(const GemmPanel<F16Bits, float>&);
   void (*pack_bf16)(const GemmPanel<BF16Bits, float>&);
+  void (*dots_f32)(const GemmDots<float>&);
+  void (*dots_f64)(const GemmDots<double>&);
   // n contiguous elements; narrowing rounds to nearest even as F16(float) and BF16(float) do.
   void (*narrow_f16)(const float* from, F16Bits* to, int64_t n);
   void (*narrow_bf16)(const float* from, BF16Bits* to, int64_t n);

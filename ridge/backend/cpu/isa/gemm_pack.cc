@@ -1,5 +1,6 @@
-// Packing of GEMM operands into panels, with widening of 16-bit floats, and the narrowing of
-// 16-bit results. Data movement only: the same bits for every instruction set.
+// Packing of GEMM operands into panels, with widening of 16-bit floats, the narrowing of 16-bit
+// results, and the products that are little more than that: of one row with contiguous columns.
+// The same bits for every instruction set.
 //
 // No load or store reaches outside the lanes and depth that a panel names: operands may end at the
 // end of a page, and the neighbouring panel may belong to another thread.
@@ -26,6 +27,7 @@ struct F32 {
   static Reg load(const In* p) { return _mm256_loadu_ps(p); }
   static Reg load(const In* p, int n) { return _mm256_maskload_ps(p, mask(n)); }
   static void store(T* p, Reg x) { _mm256_storeu_ps(p, x); }
+  static Reg fma(T a, Reg b, Reg c) { return _mm256_fmadd_ps(_mm256_set1_ps(a), b, c); }
   static void store(T* p, Reg x, int n) { _mm256_maskstore_ps(p, mask(n), x); }
 
   static void transpose(Reg (&x)[8]) {
@@ -107,6 +109,7 @@ struct F64 {
   static Reg load(const In* p) { return _mm256_loadu_pd(p); }
   static Reg load(const In* p, int n) { return _mm256_maskload_pd(p, mask(n)); }
   static void store(T* p, Reg x) { _mm256_storeu_pd(p, x); }
+  static Reg fma(T a, Reg b, Reg c) { return _mm256_fmadd_pd(_mm256_set1_pd(a), b, c); }
   static void store(T* p, Reg x, int n) { _mm256_maskstore_pd(p, mask(n), x); }
 
   static void transpose(Reg (&x)[4]) {
@@ -250,6 +253,76 @@ void pack(const GemmPanel<typename S::In, typename S::T>& panel) {
     transpose_lanes<S>(panel);
 }
 
+// kLanes steps of kLanes lanes, transposed; where there are fewer the last one is repeated.
+template <class S>
+void load_block(const typename S::T* from,
+                int64_t stride,
+                int there,
+                typename S::Reg (&x)[S::kLanes]) {
+  if (load_transposed<S>(from, stride, there, x)) return;
+  for (int j = 0; j < S::kLanes; ++j) x[j] = S::load(from + (j < there ? j : there - 1) * stride);
+  S::transpose(x);
+}
+
+// Goes on with kLanes chains for kLanes steps.
+template <class S>
+typename S::Reg dot_block(const typename S::T* a,
+                          const typename S::T* b,
+                          int64_t stride,
+                          int there,
+                          typename S::Reg sum) {
+  typename S::Reg block[S::kLanes];
+  load_block<S>(b, stride, there, block);
+  for (int q = 0; q < S::kLanes; ++q) sum = S::fma(a[q], block[q], sum);
+  return sum;
+}
+
+// The same for fewer steps.
+template <class S>
+typename S::Reg dot_edge(const typename S::T* a,
+                         const typename S::T* b,
+                         int64_t stride,
+                         int there,
+                         int steps,
+                         typename S::Reg sum) {
+  typename S::Reg block[S::kLanes];
+  for (int j = 0; j < S::kLanes; ++j)
+    block[j] = S::load(b + (j < there ? j : there - 1) * stride, steps);
+  S::transpose(block);
+  for (int q = 0; q < S::kLanes; ++q)
+    if (q < steps) sum = S::fma(a[q], block[q], sum);
+  return sum;
+}
+
+// Both halves of a cache line are read before other lanes, which in a matrix of 2^n columns would
+// evict it.
+template <class S>
+void dots(const GemmDots<typename S::T>& d) {
+  using T = typename S::T;
+  constexpr int kLanes = S::kLanes;
+  static_assert(GemmDots<T>::kLanes == 2 * kLanes);
+  const int halves = d.lanes > kLanes ? 2 : 1;
+  typename S::Reg sums[2] = {S::zero(), S::zero()};
+  const bool splits = reinterpret_cast<uintptr_t>(d.b) % 64 != 0;
+  for (int64_t p = 0; p < d.depth;) {
+    const int64_t end = p + kLanes * (p == 0 && splits ? 1 : 2);
+    for (int half = 0; half < halves; ++half) {
+      const T* const b = d.b + half * kLanes * d.lane_stride;
+      const int there = least(kLanes, d.lanes - half * kLanes);
+      typename S::Reg sum = sums[half];
+      int64_t q = p;
+      for (; q < end && q + kLanes <= d.depth; q += kLanes)
+        sum = dot_block<S>(d.a + q, b + q, d.lane_stride, there, sum);
+      if (q < end && q < d.depth)
+        sum = dot_edge<S>(d.a + q, b + q, d.lane_stride, there, static_cast<int>(d.depth - q), sum);
+      sums[half] = sum;
+    }
+    p = end;
+  }
+  S::store(d.sums, sums[0]);
+  S::store(d.sums + kLanes, sums[1]);
+}
+
 __m128i to_f16(__m256 x) { return _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT); }
 
 __m128i to_bf16(__m256 x) {
@@ -285,6 +358,8 @@ const GemmKernels gemm_kernels = {&gemm_f32,
                                   pack<F64>,
                                   pack<Half16<F16Bits>>,
                                   pack<Half16<BF16Bits>>,
+                                  dots<F32>,
+                                  dots<F64>,
                                   narrow<to_f16, F16Bits>,
                                   narrow<to_bf16, BF16Bits>};
 }
