@@ -14,7 +14,7 @@ std::vector<Value> byte_roots(const Graph& graph, bool share) {
   roots.reserve(graph.nodes().size());
   for (const auto& node : graph.nodes()) {
     Value root{node.get(), 0};
-    if (share && node->is<Reshape>()) {
+    if (share && (node->is<Reshape>() || node->is<Barrier>())) {
       const Value from = node->inputs[0];
       root = from.index == 0 ? roots[static_cast<size_t>(from.node->id)] : from;
     }

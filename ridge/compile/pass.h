@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ridge/backend/backend.h"
+#include "ridge/compile/arena.h"
 #include "ridge/graph/graph.h"
 
 namespace ridge {
@@ -27,6 +28,10 @@ struct PassContext {
   DType precision = DType::kF32;
   /// Nodes whose site begins with one of these keep their dtype.
   std::vector<std::string> pins = {};
+  /// Bytes that the arena of a graph may take; 0: as many as it needs.
+  int64_t arena_limit = 0;
+  /// What decides how many it needs; to be filled where there is a limit.
+  ArenaOptions arena = {};
 };
 
 /// Changes the graph and says whether it did.
@@ -40,5 +45,6 @@ bool simplify(Graph& graph, PassContext& context);
 bool fuse_loops(Graph& graph, PassContext& context);
 bool merge_common(Graph& graph, PassContext& context);
 bool remove_dead(Graph& graph, PassContext& context);
+bool recompute(Graph& graph, PassContext& context);
 
 }  // namespace ridge

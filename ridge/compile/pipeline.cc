@@ -50,7 +50,11 @@ const std::vector<PassInfo>& pipeline() {
       {"remove_dead_last",
        kSame,
        remove_dead,
-       "last: loops make constants and broadcasts for themselves"},
+       "loops make constants and broadcasts for themselves"},
+      {"recompute",
+       kSame,
+       recompute,
+       "last: it weighs what is launched, and nothing may merge what it makes again"},
   };
   return passes;
 }
@@ -81,7 +85,12 @@ std::vector<PassReport> run_pipeline(Graph& graph,
                                      Backend& backend,
                                      const PipelineOptions& options) {
   check_names(options.off);
-  PassContext context{backend, options.highest, options.precision, options.pins};
+  PassContext context{.backend = backend,
+                      .highest = options.highest,
+                      .precision = options.precision,
+                      .pins = options.pins,
+                      .arena_limit = options.arena_limit,
+                      .arena = options.arena};
   std::vector<PassReport> reports;
   for (const PassInfo& pass : pipeline()) {
     if (!is_on(pass, options)) continue;

@@ -26,6 +26,9 @@ struct PipelineOptions {
   SemanticClass highest = SemanticClass::kBitIdentical;
   DType precision = DType::kF32;
   std::vector<std::string> pins = {};
+  /// As in PassContext.
+  int64_t arena_limit = 0;
+  ArenaOptions arena = {};
   /// Names of passes to leave out; "all" leaves out every one that is not required.
   std::vector<std::string> off = {};
   /// Check the graph after every pass; else once, at the end.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 
@@ -12,6 +13,22 @@
 
 namespace ridge {
 namespace {
+
+// What a node runs; the same in whatever order.
+struct Kernel {
+  size_t choice = 0;
+  std::string choice_name;
+  int64_t workspace_bytes = 0;
+};
+
+Kernel choose_kernel(const Node& node, Backend& backend, const PlanOptions& options) {
+  const std::vector<Choice> choices = backend.candidates(node);
+  check_internal(
+      !choices.empty(), "device '{}' has no kernel for node '{}'", backend.name(), node.site.name);
+  const size_t choice = options.choose ? options.choose(node, choices) : 0;
+  const size_t bytes = backend.instantiate(node, choice)->workspace_bytes();
+  return {choice, choices.at(choice).name, static_cast<int64_t>(bytes)};
+}
 
 class EntryPlanner {
  public:
@@ -38,28 +55,10 @@ class EntryPlanner {
   }
 
  private:
-  /// What a node runs; the same in whatever order.
-  struct Kernel {
-    size_t choice = 0;
-    std::string choice_name;
-    int64_t workspace_bytes = 0;
-  };
-
   const Kernel& kernel(const Node& node) {
     std::optional<Kernel>& known = kernels_[static_cast<size_t>(node.id)];
-    if (!known) known = choose(node);
+    if (!known) known = choose_kernel(node, backend_, options_);
     return *known;
-  }
-
-  Kernel choose(const Node& node) const {
-    const std::vector<Choice> choices = backend_.candidates(node);
-    check_internal(!choices.empty(),
-                   "device '{}' has no kernel for node '{}'",
-                   backend_.name(),
-                   node.site.name);
-    const size_t choice = options_.choose ? options_.choose(node, choices) : 0;
-    const size_t bytes = backend_.instantiate(node, choice)->workspace_bytes();
-    return {choice, choices.at(choice).name, static_cast<int64_t>(bytes)};
   }
 
   Place place_of(const Arena& arena, const Layout& layout, Value value) const {
@@ -133,6 +132,29 @@ void check_entry(const Graph& graph, const std::vector<PlanSlot>& state) {
 }
 
 }  // namespace
+
+int64_t state_bytes(const std::vector<StateEntry>& state) {
+  int64_t bytes = 0;
+  for (const StateEntry& entry : state) bytes += aligned_bytes(entry.type.bytes());
+  return bytes;
+}
+
+ArenaOptions arena_options(const std::vector<StateEntry>& state,
+                           Backend& backend,
+                           const PlanOptions& options) {
+  std::set<std::string, std::less<>> names;
+  for (const StateEntry& entry : state) names.insert(entry.name);
+  // Nodes made again have the op and the site of the first: kernels are asked once.
+  using Known = std::map<std::pair<const Op*, std::string>, int64_t>;
+  return {.reuse = options.reuse,
+          .in_state = [names](std::string_view name) { return names.contains(name); },
+          .workspace_bytes =
+              [&backend, &options, known = std::make_shared<Known>()](const Node& node) {
+                const auto [at, is_new] = known->try_emplace({node.op.get(), node.site.name}, 0);
+                if (is_new) at->second = choose_kernel(node, backend, options).workspace_bytes;
+                return at->second;
+              }};
+}
 
 Plan make_plan(ProgramGraphs& graphs, Backend& backend, const PlanOptions& options) {
   Plan plan;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ridge/backend/backend.h"
+#include "ridge/compile/arena.h"
 #include "ridge/graph/program_graphs.h"
 
 namespace ridge {
@@ -74,6 +75,15 @@ struct PlanOptions {
   /// Default: the first candidate.
   ChooseCandidate choose = nullptr;
 };
+
+/// Bytes of the state in a plan.
+int64_t state_bytes(const std::vector<StateEntry>& state);
+
+/// What make_plan counts an entry's arena by, for who wants to know before there is a plan. All
+/// arguments must outlive it.
+ArenaOptions arena_options(const std::vector<StateEntry>& state,
+                           Backend& backend,
+                           const PlanOptions& options);
 
 /// Plans all entries over one state. The graphs are changed where an update needs a copy.
 /// InternalError when the backend lacks a kernel (lower_unsupported comes before); UserError when

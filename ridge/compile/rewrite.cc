@@ -22,7 +22,7 @@ std::vector<Value> Rewrite::mapped_inputs(const Node& old) const {
 }
 
 Node& Rewrite::copy(const Node& old) {
-  Node& node = to_.add(old.op, mapped_inputs(old), old.site);
+  Node& node = to_.add_like(old, mapped_inputs(old));
   std::vector<Value> results;
   for (size_t i = 0; i < node.outputs.size(); ++i) results.push_back({&node, static_cast<int>(i)});
   replace(old, std::move(results));

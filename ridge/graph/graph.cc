@@ -98,6 +98,20 @@ Node& Graph::add(std::shared_ptr<const Op> op, std::vector<Value> inputs, Site s
   } catch (const UserError& error) {
     throw UserError(fmt::format("{}, at site '{}'", error.message(), node->site.name), error.fix());
   }
+  return append(std::move(node));
+}
+
+Node& Graph::add_like(const Node& like, std::vector<Value> inputs) {
+  auto node = std::make_unique<Node>(Node{.id = static_cast<int>(nodes_.size()),
+                                          .op = like.op,
+                                          .inputs = std::move(inputs),
+                                          .outputs = like.outputs,
+                                          .site = like.site,
+                                          .graph = this});
+  return append(std::move(node));
+}
+
+Node& Graph::append(std::unique_ptr<Node> node) {
   nodes_.push_back(std::move(node));
   Node& added = *nodes_.back();
   if (added.is<Input>()) {
@@ -148,7 +162,7 @@ Graph Graph::clone() const {
   for (const auto& node : nodes_) {
     std::vector<Value> inputs;
     for (const Value& input : node->inputs) inputs.push_back(mapped(input));
-    copy.add(node->op, std::move(inputs), node->site);
+    copy.add_like(*node, std::move(inputs));
   }
   for (const Output& output : outputs_)
     copy.outputs_.push_back({output.name, mapped(output.value), output.updates});

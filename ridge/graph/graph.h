@@ -81,6 +81,10 @@ class Graph {
   /// The same with a given site (a parsed or cloned node).
   Node& add(std::shared_ptr<const Op> op, std::vector<Value> inputs, Site site);
 
+  /// A node like `like`, of any graph, on inputs of the same types: its types are taken over, not
+  /// inferred again.
+  Node& add_like(const Node& like, std::vector<Value> inputs);
+
   /// Names a result; `updates` names the input whose buffer it takes over. UserError when the name
   /// is taken or the input is unknown, of another type, or already updated.
   void add_output(std::string name, Value value, std::string updates = {});
@@ -99,6 +103,7 @@ class Graph {
  private:
   friend class SiteScope;
   void adopt_nodes();
+  Node& append(std::unique_ptr<Node> node);
 
   std::string name_;
   std::vector<std::unique_ptr<Node>> nodes_;

@@ -16,6 +16,9 @@ namespace ridge {
 struct ProgramOptions {
   PipelineOptions passes;
   PlanOptions plan;
+  /// Bytes that state and arena may take: cheap results are made again until they do, as far as
+  /// that goes. 0: as many as it needs.
+  int64_t memory_limit = 0;
   /// Print each graph and parse it back before it is planned: what a run must survive.
   bool reparse = false;
   /// Called when all is ready but the memory of the plan: what it takes can be refused or measured.

@@ -180,7 +180,7 @@ void add_run(Keys& keys, data::LoaderOptions& l, RunOptions& t, CheckpointOption
        &t.memory_limit,
        "",
        kMany,
-       "MiB for state and arena; the fewest micro-batches that keep within it are taken; 0: none"},
+       "MiB for state and arena; micro-batches and results made again keep within it; 0: none"},
       {"train.epochs", &t.epochs, "", kMany, "passes over the data"},
       {"train.steps", &t.steps, "", kMany, "updates; above 0 it wins over `epochs`"},
       {"train.eval_every", &t.eval_every, "", kMany, "steps between evaluations; 0: each epoch"},

@@ -1,8 +1,12 @@
 #include "ridge/train/memory_limit.h"
 
 #include <algorithm>
+#include <memory>
+#include <optional>
 
+#include "ridge/compile/live_ranges.h"
 #include "ridge/graph/batch_flow.h"
+#include "ridge/graph/summary.h"
 #include "ridge/run/program.h"
 
 namespace ridge {
@@ -12,67 +16,215 @@ constexpr int64_t kMiB = int64_t{1} << 20;
 
 double in_mib(int64_t bytes) { return static_cast<double>(bytes) / static_cast<double>(kMiB); }
 
-int64_t planned_bytes(TrainConfig config, const Task& task, Backend& backend, int64_t micro) {
-  config.train.micro = micro;
-  return compile_program(task.training->program(program_sizes(config, task)),
-                         backend,
-                         program_options(config, task))
-      .plan.total_bytes();
+/// A number of micro-batches, what a step of them needs, and what it costs.
+struct Way {
+  int64_t micro = 0;
+  int64_t bytes = 0;
+  double cost = 0;   ///< Bytes to move, a FLOP counted as a tenth of a byte.
+  double extra = 0;  ///< Share of the cost that is for making results again.
+  std::shared_ptr<const CompiledProgram> program = nullptr;
+};
+
+double step_cost(const CompiledProgram& program, int64_t batch, int64_t micro) {
+  const std::string parts = micro > 1 ? "micro" : "step";
+  double cost = 0;
+  int64_t first_size = 0;
+  const auto cost_of = [&](const std::string& entry) {
+    for (const Graph& graph : program.graphs.entries)
+      if (graph.name() == entry) {
+        const Cost total = summarize(graph).total;
+        return total.bytes + total.flops / 10;
+      }
+    return 0.0;
+  };
+  for (int64_t part = 0; part < micro; ++part) {
+    const int64_t size = part_size(batch, micro, part);
+    if (part == 0) first_size = size;
+    cost += cost_of(size == first_size ? parts : fmt::format("{}.{}", parts, size));
+  }
+  return cost + cost_of("apply");
 }
 
-void check_separable(const TrainConfig& config, const Task& task, int64_t needed) {
-  const int64_t batch = config.train.batch;
-  const BatchReport report = analyze_batch(*task.training->micro_source(), {{"B", batch}}, "B");
-  if (report.separable) return;
+class LimitSolver {
+ public:
+  LimitSolver(const TrainConfig& config, const Task& task, Backend& backend)
+      : config_(config), task_(task), backend_(backend), limit_(config.train.memory_limit * kMiB) {}
+
+  /// The plan with so many micro-batches; `again`: with results made again until it fits. `tuned`:
+  /// with the kernels that the run will have, which sizes that are not taken are not worth.
+  Way plan(int64_t micro, bool again, bool tuned = false) const {
+    TrainConfig config = config_;
+    config.train.micro = micro;
+    ProgramOptions options = program_options(config, task_);
+    if (!tuned) options.plan.choose = nullptr;
+    if (!again) options.memory_limit = 0;
+    const auto program = std::make_shared<const CompiledProgram>(
+        compile_program(task_.training->program(program_sizes(config, task_)), backend_, options));
+    return {.micro = micro,
+            .bytes = program->plan.total_bytes(),
+            .cost = step_cost(*program, config.train.batch, micro),
+            .program = program};
+  }
+
+  bool fits(const Way& way) const { return way.bytes <= limit_; }
+
+  /// The cheapest way that fits. Where none does, `least` is the one that needs least.
+  std::optional<Way> solve(bool separable, Way& least) const {
+    std::optional<Way> best;
+    const int64_t batch = config_.train.batch;
+    for (Way plain = plan(config_.train.micro, false);;) {
+      if (best && plain.cost >= best->cost) return best;
+      if (fits(plain)) {
+        const Way fewest = fewest_that_fit(plain);
+        return best && best->cost <= fewest.cost ? best : fewest;
+      }
+      Way again = plan(plain.micro, true);
+      again.extra = again.cost / plain.cost - 1;
+      if (least.micro == 0 || again.bytes < least.bytes) least = again;
+      if (fits(again) && (!best || again.cost < best->cost)) best = again;
+      if (!separable || plain.micro >= batch) return best;
+      plain = plan(std::min(2 * plain.micro, batch), false);
+    }
+  }
+
+ private:
+  // Halving: more micro-batches never need more memory once there are two (one has no gradient
+  // buffers in the state), and half as many as `way` has do not fit.
+  Way fewest_that_fit(Way way) const {
+    int64_t low = std::max(config_.train.micro, way.micro / 2);
+    while (way.micro - low > 1) {
+      const int64_t middle = low + (way.micro - low) / 2;
+      Way tried = plan(middle, false);
+      if (fits(tried))
+        way = std::move(tried);
+      else
+        low = middle;
+    }
+    return way;
+  }
+
+  const TrainConfig& config_;
+  const Task& task_;
+  Backend& backend_;
+  int64_t limit_;
+};
+
+// "parameters 12.0 MiB, ..., 3.0 MiB in 'SITE'": the state by its roles and the largest buffers of
+// the entry that needs most, where it needs most.
+std::string holders_text(const CompiledProgram& program) {
+  constexpr size_t kShown = 3;
+  const Plan& plan = program.plan;
+  const EntryPlan& entry =
+      *std::max_element(plan.entries.begin(), plan.entries.end(), [](const auto& a, const auto& b) {
+        return a.peak_bytes < b.peak_bytes;
+      });
+  const std::vector<LiveRange> ranges = live_ranges(entry);
+  const std::vector<int64_t> live = live_bytes(entry, ranges);
+  const int peak = static_cast<int>(std::max_element(live.begin(), live.end()) - live.begin());
+  std::vector<std::pair<int64_t, std::string>> held;
+  for (const LiveRange& range : ranges) {
+    if (range.begin > peak || range.end < peak) continue;
+    const bool is_input = range.kind == LiveRange::Kind::kInput;
+    held.emplace_back(range.place.bytes,
+                      is_input ? "input " + entry.inputs[range.index].name
+                               : entry.steps[static_cast<size_t>(range.begin) - 1].site);
+  }
+  std::stable_sort(
+      held.begin(), held.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::string text = fmt::format("state {:.1f} MiB", in_mib(plan.state_bytes));
+  for (size_t i = 0; i < std::min(kShown, held.size()); ++i)
+    text += fmt::format(", {:.1f} MiB '{}'", in_mib(held[i].first), held[i].second);
+  return text;
+}
+
+[[noreturn]] void fail(const TrainConfig& config, const Way& least, const BatchReport& report) {
+  const int64_t missing = least.bytes - config.train.memory_limit * kMiB;
+  const std::string micro =
+      report.separable ? fmt::format("with {} micro-batches", least.micro)
+                       : "(micro-batches would change what is computed: " + report.reason + ")";
   throw UserError(
-      fmt::format(
-          "train.memory_limit is {} MiB, the plan needs {:.1f} MiB, and micro-batches would "
-          "change what is computed: {}",
-          config.train.memory_limit,
-          in_mib(needed),
-          report.reason),
-      "set a smaller train.batch");
+      fmt::format("train.memory_limit is {} MiB, {:.1f} MiB less than the least plan, {:.1f} MiB "
+                  "{}; most is held by: {}",
+                  config.train.memory_limit,
+                  in_mib(missing),
+                  in_mib(least.bytes),
+                  micro,
+                  holders_text(*least.program)),
+      fmt::format("set it to {} or more, or {}",
+                  (least.bytes + kMiB - 1) / kMiB,
+                  report.separable ? "make the model smaller" : "set a smaller train.batch"));
+}
+
+std::string describe(const TrainConfig& config, const Way& way) {
+  std::string text = fmt::format("memory limit {} MiB: ", config.train.memory_limit);
+  if (way.micro > 1)
+    text += fmt::format("{} micro-batches of {} samples a step",
+                        way.micro,
+                        part_size(config.train.batch, way.micro, 0));
+  if (way.extra > 0)
+    text += fmt::format(
+        "{}results made again for {:.1f} % more work", way.micro > 1 ? ", " : "", 100 * way.extra);
+  return fmt::format("{}, need {:.1f} MiB", text, in_mib(way.bytes));
 }
 
 }  // namespace
 
 std::string apply_memory_limit(TrainConfig& config, Task& task, Backend& backend) {
   if (config.train.memory_limit == 0) return {};
-  const int64_t limit = config.train.memory_limit * kMiB, asked = config.train.micro;
-  const int64_t needed = planned_bytes(config, task, backend, asked);
-  if (needed <= limit) return {};
-  check_separable(config, task, needed);
-  // Doubling finds one that fits, halving the fewest: more micro-batches never need more memory
-  // once there are two (one has no gradient buffers in the state).
-  int64_t low = asked, high = asked, bytes = needed;
-  while (bytes > limit && high < config.train.batch) {
-    low = high;
-    high = std::min(2 * high, config.train.batch);
-    bytes = planned_bytes(config, task, backend, high);
+  const LimitSolver solver(config, task, backend);
+  const int64_t asked = config.train.micro;
+  if (solver.fits(solver.plan(asked, false, true))) return {};
+  const BatchReport report =
+      analyze_batch(*task.training->micro_source(), {{"B", config.train.batch}}, "B");
+  Way least;
+  std::optional<Way> way = solver.solve(report.separable, least);
+  if (!way) fail(config, least, report);
+  // Tuned kernels may ask for other workspaces than those that were counted.
+  while (task.choose) {
+    const Way tuned = solver.plan(way->micro, true, true);
+    way->bytes = tuned.bytes;
+    if (solver.fits(tuned)) break;
+    if (!report.separable || way->micro >= config.train.batch) fail(config, tuned, report);
+    ++way->micro;
   }
-  if (bytes > limit)
-    throw UserError(
-        fmt::format("train.memory_limit is {} MiB, but micro-batches of one sample need {:.1f} MiB",
-                    config.train.memory_limit,
-                    in_mib(bytes)),
-        fmt::format("set it to {} or more, or make the model smaller", (bytes + kMiB - 1) / kMiB));
-  while (high - low > 1) {
-    const int64_t middle = low + (high - low) / 2;
-    const int64_t middle_bytes = planned_bytes(config, task, backend, middle);
-    if (middle_bytes <= limit) {
-      high = middle;
-      bytes = middle_bytes;
+  const std::string text = describe(config, *way);
+  config.train.micro = way->micro;
+  task.sizes = program_sizes(config, task);
+  return text;
+}
+
+MicroBatch largest_micro_batch(const TrainConfig& config,
+                               const Task& task,
+                               Backend& backend,
+                               int64_t limit) {
+  constexpr int64_t kMost = int64_t{1} << 20;
+  ProgramOptions options = program_options(config, task);
+  options.plan.choose = nullptr;
+  options.memory_limit = 0;
+  const auto bytes_of = [&](int64_t samples) {
+    return compile_program(
+               task.training->program({.micro = {samples}, .eval = {samples}}), backend, options)
+        .plan.total_bytes();
+  };
+  MicroBatch found{.samples = 0, .bytes = 0, .next_bytes = bytes_of(1)};
+  int64_t above = 1;  // the fewest that are known not to fit
+  while (found.next_bytes <= limit && found.samples < kMost) {
+    found = {above, found.next_bytes, 0};
+    above *= 2;
+    found.next_bytes = bytes_of(above);
+  }
+  while (above - found.samples > 1) {
+    const int64_t middle = found.samples + (above - found.samples) / 2;
+    const int64_t bytes = bytes_of(middle);
+    if (bytes <= limit) {
+      found.samples = middle;
+      found.bytes = bytes;
     } else {
-      low = middle;
+      above = middle;
+      found.next_bytes = bytes;
     }
   }
-  config.train.micro = high;
-  task.sizes = program_sizes(config, task);
-  return fmt::format("memory limit {} MiB: {} micro-batches of {} samples a step need {:.1f} MiB",
-                     config.train.memory_limit,
-                     high,
-                     part_size(config.train.batch, high, 0),
-                     in_mib(bytes));
+  return found;
 }
 
 }  // namespace ridge

@@ -8,11 +8,28 @@
 
 namespace ridge {
 
-/// Where config.train.memory_limit is set and the plan (state and arena) needs more: raises
-/// config.train.micro to the fewest micro-batches a step that keep within it, fits task.sizes to
-/// it, and returns a line that says so. Empty when nothing had to change. UserError, with the least
-/// that would do, when even micro-batches of one sample need more, or when the samples of a batch
-/// cannot be taken apart (batch norm).
+/// Where config.train.memory_limit is set and the plan (state and arena) needs more: of the ways
+/// that keep within it takes the one that costs least by Op::cost, fits config.train.micro and
+/// task.sizes to it, and returns a line that says so. The ways are: the fewest micro-batches that
+/// fit as they are; and, for asked, twice asked, four times asked, ... micro-batches, to make
+/// results again (ProgramOptions::memory_limit) until they fit. Empty when nothing had to change.
+/// A larger limit never gives a smaller plan than a smaller limit does. UserError, with what is
+/// missing and what holds the memory, when none fits; where the samples of a batch cannot be taken
+/// apart (batch norm) only the second way is tried.
 std::string apply_memory_limit(TrainConfig& config, Task& task, Backend& backend);
+
+struct MicroBatch {
+  int64_t samples = 0;  ///< The most whose plan keeps within the limit; 0 where not even one does.
+  int64_t bytes = 0;    ///< Of that plan.
+  int64_t next_bytes = 0;  ///< Of the plan with one sample more.
+};
+
+/// The largest micro-batch, of several in a step, whose plan (state, gradients and arena;
+/// evaluation in pieces of as many samples) needs at most `limit` bytes with nothing made again; at
+/// most 2^20 samples.
+MicroBatch largest_micro_batch(const TrainConfig& config,
+                               const Task& task,
+                               Backend& backend,
+                               int64_t limit);
 
 }  // namespace ridge

@@ -47,6 +47,7 @@ bool has_eval_data(const data::DataOptions& options) {
 ProgramOptions program_options(const TrainConfig& config, const Task& task) {
   ProgramOptions options;
   options.plan.choose = task.choose;
+  options.memory_limit = config.train.memory_limit << 20;
   options.passes.precision = config.train.precision == "bf16" ? DType::kBF16 : DType::kF32;
   return options;
 }

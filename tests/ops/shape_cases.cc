@@ -31,6 +31,7 @@ const OpSamples kSamples({
     {"constant", "splat, list, scalar", constants},
     {"iota", "two ranks", ramps},
     one("copy", "whole", {2, 3, 4}, [](Value x) { return copy(x); }),
+    one("barrier", "of two", {2, 3, 4}, [](Value x) { return barrier(x, copy(x)); }),
     one("reshape", "merge", {2, 3, 4}, [](Value x) { return reshape(x, {6, -1}); }),
     one("transpose", "3d", {2, 3, 4}, [](Value x) { return transpose(x, {2, 0, 1}); }),
     one("transpose", "large", {37, 65}, [](Value x) { return transpose(x, {1, 0}); }),

@@ -22,46 +22,95 @@ TrainConfig wide_config() {
   return config;
 }
 
+TrainConfig deep_config() {
+  TrainConfig config = small_config("gpt");
+  config.model.gpt = {
+      .vocab = 11, .context = 32, .layers = 3, .heads = 2, .width = 32, .dropout = 0.1};
+  config.data.shape = {32};
+  config.data.samples = 140;
+  config.train.batch = 48;
+  config.train.steps = 3;
+  return config;
+}
+
 int64_t planned(const TrainConfig& config) {
   const Task task = open_task(config);
   const auto backend = make_backend("cpu");
-  return compile_program(task.training->program(task.sizes), *backend, program_options(config, task))
+  return compile_program(
+             task.training->program(task.sizes), *backend, program_options(config, task))
       .plan.total_bytes();
 }
 
-TEST(MemoryLimit, TheFewestMicroBatchesThatFitAreTaken) {
+// A series of limits from what the plan needs as it is down to what nothing can keep.
+TEST(MemoryLimit, ASmallerLimitNeverGivesALargerPlan) {
   const auto backend = make_backend("cpu");
-  int64_t last = 0;
-  int solved = 0;
-  for (const int64_t limit : {5, 7, 10, 14, 100}) {
-    TrainConfig config = wide_config();
-    config.train.memory_limit = limit;
-    Task task = open_task(config);
-    std::string text;
-    try {
-      text = apply_memory_limit(config, task, *backend);
-    } catch (const UserError& error) {
-      EXPECT_THAT(error.what(), testing::HasSubstr("one sample need"));
-      EXPECT_EQ(last, 0) << "a larger limit must not fail where a smaller one was kept";
-      continue;
+  for (const std::string kind : {"mlp", "gpt"}) {
+    TrainConfig config = kind == "mlp" ? wide_config() : deep_config();
+    config.data.eval_fraction = 0.0;
+    const int64_t whole = planned(config) >> 20;
+    int64_t last = planned(config);
+    int failed = 0, in_parts = 0, again = 0;
+    for (int64_t i = 0; i < 12; ++i) {
+      TrainConfig limited = config;
+      limited.train.memory_limit = std::max<int64_t>(1, whole * (12 - i) / 12);
+      Task task = open_task(limited);
+      std::string text;
+      try {
+        text = apply_memory_limit(limited, task, *backend);
+      } catch (const UserError& error) {
+        EXPECT_THAT(error.what(),
+                    testing::AllOf(testing::HasSubstr("less than the least plan"),
+                                   testing::HasSubstr("most is held by: state")));
+        ++failed;
+        continue;
+      }
+      EXPECT_EQ(failed, 0) << "a smaller limit was kept where a larger one was not";
+      const int64_t bytes = planned(limited);
+      EXPECT_LE(bytes, limited.train.memory_limit << 20) << text;
+      EXPECT_LE(bytes, last) << text;
+      last = bytes;
+      if (text.find("micro-batches") != std::string::npos) ++in_parts;
+      if (text.find("made again") != std::string::npos) ++again;
     }
-    const int64_t bytes = limit << 20;
-    EXPECT_LE(planned(config), bytes);
-    if (last > 0) {
-      EXPECT_LE(config.train.micro, last);
-    }
-    last = config.train.micro;
-    if (config.train.micro == 1) {
-      EXPECT_EQ(text, "");
-      continue;
-    }
-    ++solved;
-    EXPECT_THAT(text, testing::HasSubstr(fmt::format("{} micro-batches", config.train.micro)));
-    config.train.micro -= 1;
-    EXPECT_GT(planned(config), bytes) << "limit " << limit;
+    EXPECT_GE(in_parts + again, 4) << kind;
+    EXPECT_GE(failed, kind == "mlp" ? 1 : 0) << kind;
   }
-  EXPECT_GE(solved, 2);
-  EXPECT_EQ(last, 1);
+}
+
+TEST(MemoryLimit, TheLargestMicroBatchRunsAndOneMoreIsRefused) {
+  const auto backend = make_backend("cpu");
+  TrainConfig config = wide_config();
+  const int64_t limit = int64_t{12} << 20;
+  const MicroBatch found = largest_micro_batch(config, open_task(config), *backend, limit);
+  ASSERT_GE(found.samples, 2);
+  EXPECT_LE(found.bytes, limit);
+  EXPECT_GT(found.next_bytes, limit);
+  for (const int64_t samples : {found.samples, found.samples + 1}) {
+    config.train.batch = 2 * samples;
+    config.train.micro = 2;
+    config.train.eval_batch = samples;
+    config.data.samples = 2 * config.train.batch;
+    config.data.eval_fraction = 0.5;
+    const int64_t bytes = planned(config);
+    EXPECT_EQ(bytes, samples == found.samples ? found.bytes : found.next_bytes);
+    if (samples > found.samples) continue;
+    EXPECT_EQ(run_small(config).steps, 3);
+  }
+}
+
+TEST(MemoryLimit, ResultsMadeAgainKeepEveryBit) {
+  TrainConfig config = small_config("cnn");  // its batch norm forbids micro-batches
+  config.model.cnn.widths = {16, 16};
+  config.data.shape = {16, 16, 3};
+  config.train.batch = 64;
+  config.train.steps = 3;
+  const TrainResult whole = run_small(config);
+  config.train.memory_limit = (planned(config) >> 20) * 3 / 4;
+  Watch watch;
+  const TrainResult limited = run_small(config, watch);
+  EXPECT_THAT(watch.messages, testing::Contains(testing::HasSubstr("results made again")));
+  EXPECT_EQ(limited.state_hash, whole.state_hash);
+  EXPECT_LT(limited.memory.planned_bytes, whole.memory.planned_bytes);
 }
 
 TEST(MemoryLimit, ARunKeepsWithinItAndLearnsTheSame) {

@@ -142,6 +142,7 @@ std::unique_ptr<HostKernel> make_pad(const Node& node) {
 
 void add_shape_kernels(KernelTable& table) {
   table.add("copy", {"copy"}, make_copy);
+  table.add("barrier", {"copy"}, make_copy);
   table.add("reshape", {"copy"}, make_copy);
   table.add("transpose", {"strided_copy"}, make_transpose);
   table.add("broadcast", {"strided_copy"}, make_broadcast);

@@ -84,6 +84,7 @@ void concat(const Concat& op, const Call& call) {
 
 void add_shape_kernels(KernelTable& table) {
   add_kernel<Copy>(table, copy_all<Copy>);
+  add_kernel<Barrier>(table, copy_all<Barrier>);
   add_kernel<Reshape>(table, copy_all<Reshape>);
   add_kernel<Transpose>(table, transpose);
   add_kernel<Broadcast>(table, broadcast);

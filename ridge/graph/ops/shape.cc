@@ -34,6 +34,18 @@ std::vector<Value> Copy::vjp(const VjpContext& c) const { return {c.dout()}; }
 
 Value copy(Value x) { return add_node(Copy{}, {x}); }
 
+// ---- barrier ----
+
+std::vector<TensorType> Barrier::infer(std::span<const TensorType> inputs) const {
+  return {inputs[0]};
+}
+
+std::vector<Value> Barrier::vjp(const VjpContext& c) const { return {c.dout(), Value{}}; }
+
+std::vector<BatchFlow> Barrier::batch_flow(const BatchFlowContext& c) const { return {c.flows[0]}; }
+
+Value barrier(Value x, Value after) { return add_node(Barrier{}, {x, after}); }
+
 // ---- reshape ----
 
 std::vector<TensorType> Reshape::infer(std::span<const TensorType> inputs) const {
@@ -408,6 +420,7 @@ Value concat(std::vector<Value> xs, int64_t axis) {
 
 void register_shape(OpRegistry& r) {
   r.add<Copy>();
+  r.add<Barrier>();
   r.add<Reshape>();
   r.add<Transpose>();
   r.add<Broadcast>();

@@ -43,6 +43,22 @@ class Copy final : public OpOf<Copy> {
   std::vector<Value> vjp(const VjpContext& c) const override;
 };
 
+/// The first input, from the time on when the second is there: a node made again for memory's sake
+/// must neither be merged with the first of its kind nor run as early. Plans give it no bytes of
+/// its own.
+class Barrier final : public OpOf<Barrier> {
+ public:
+  static constexpr OpTraits kTraits = [] {
+    OpTraits traits = move_traits("barrier");
+    traits.min_inputs = traits.max_inputs = 2;
+    return traits;
+  }();
+
+  std::vector<TensorType> infer(std::span<const TensorType> inputs) const override;
+  std::vector<Value> vjp(const VjpContext& c) const override;
+  std::vector<BatchFlow> batch_flow(const BatchFlowContext& c) const override;
+};
+
 /// Axis i of the result is axis perm[i] of the input.
 class Transpose final : public OpOf<Transpose> {
  public:
@@ -115,6 +131,7 @@ class Concat final : public OpOf<Concat> {
 Shape broadcast_shape(const Shape& a, const Shape& b, std::string_view who);
 
 Value copy(Value x);
+Value barrier(Value x, Value after);
 // All other builders return x itself where the result would be equal to it.
 /// One size may be -1: what is left.
 Value reshape(Value x, Shape shape);
