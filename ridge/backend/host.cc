@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 
@@ -43,6 +44,24 @@ constexpr size_t kAlignment = 64;
 // From this size on memory comes as pages of its own: what a plan takes is what the system counts,
 // not what the heap happened to have left.
 constexpr size_t kMappedBytes = size_t{1} << 20;
+constexpr size_t kPage = 4096, kHugePage = size_t{2} << 20;
+
+// Whole pages from the system; null when it has none. Large ones start where a huge page does and
+// ask for huge pages: what is planned is touched at once, so they cost nothing that 4 KiB would
+// not.
+void* map_pages(size_t bytes) {
+  constexpr int kKind = MAP_PRIVATE | MAP_ANONYMOUS;
+  const size_t slack = bytes >= 2 * kHugePage ? kHugePage : 0;
+  void* mapped = mmap(nullptr, bytes + slack, PROT_READ | PROT_WRITE, kKind, -1, 0);
+  if (mapped == MAP_FAILED) return nullptr;
+  if (slack == 0) return mapped;
+  char* begin = static_cast<char*>(mapped);
+  const size_t before = (kHugePage - reinterpret_cast<uintptr_t>(begin) % kHugePage) % kHugePage;
+  if (before > 0) munmap(begin, before);
+  if (slack > before) munmap(begin + before + bytes, slack - before);
+  madvise(begin + before, bytes, MADV_HUGEPAGE);  // a wish: the system may have none
+  return begin + before;
+}
 
 }  // namespace
 
@@ -53,9 +72,8 @@ void* HostBackend::allocate(size_t bytes) {
   size_t mapped = 0;
   check(size > bytes, "no memory for {} bytes on device '{}'", bytes, name());
   if (size >= kMappedBytes) {
-    block = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (block == MAP_FAILED) block = nullptr;
-    mapped = size;
+    mapped = (size + kPage - 1) / kPage * kPage;
+    block = map_pages(mapped);
   } else {
     block = std::aligned_alloc(kAlignment, size);
   }

@@ -28,6 +28,10 @@ void write_memory(JsonWriter& json, const ProgramFacts& facts) {
   json.field("state_bytes", plan.state_bytes).field("arena_bytes", plan.arena_bytes);
   json.field("planned_bytes", plan.total_bytes());
   json.field("lower_bound_bytes", plan.lower_bound_bytes());
+  if (const auto& most = facts.largest_micro_batch) {
+    json.key("largest_micro_batch").begin_object().field("samples", most->samples);
+    json.field("bytes", most->bytes).field("next_bytes", most->next_bytes).end_object();
+  }
   json.key("loader").begin_object().field("included", false);
   json.field("batch_bytes", facts.batch_bytes).field("prefetch", facts.config.loader.prefetch);
   json.end_object().end_object();

@@ -79,6 +79,9 @@ ProgramFacts inspect_program(const TrainConfig& config, Tuning& tuning) {
   facts.batch = analyze_batch(*facts.task.training->micro_source(),
                               {{"B", part_size(config.train.batch, facts.config.train.micro, 0)}},
                               "B");
+  if (config.train.memory_limit > 0 && facts.batch.separable)
+    facts.largest_micro_batch =
+        largest_micro_batch(facts.config, facts.task, *backend, config.train.memory_limit << 20);
   return facts;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "ridge/cli/tuning.h"
 #include "ridge/graph/batch_flow.h"
 #include "ridge/graph/summary.h"
+#include "ridge/train/memory_limit.h"
 #include "ridge/train/task.h"
 
 namespace ridge {
@@ -37,6 +39,8 @@ struct ProgramFacts {
   TrainConfig config;
   Task task;
   std::string memory_limit = {};  ///< What the memory limit changed, as apply_memory_limit says.
+  /// Where there is a limit and micro-batches are possible.
+  std::optional<MicroBatch> largest_micro_batch = {};
   CompiledProgram program = {};
   std::vector<EntryFacts> entries = {};
   int64_t parameters = 0, parameter_bytes = 0;

@@ -97,6 +97,13 @@ std::string memory_text(const ProgramFacts& facts) {
   row("planned",
       plan.total_bytes(),
       fmt::format("{} is the least possible in this order", bytes_text(plan.lower_bound_bytes())));
+  if (const auto& most = facts.largest_micro_batch)
+    text += fmt::format(
+        "  the largest micro-batch within train.memory_limit: {} samples need {}, {} need {}\n",
+        most->samples,
+        bytes_text(most->bytes),
+        most->samples + 1,
+        bytes_text(most->next_bytes));
   text += fmt::format(
       "  not included: what the loader keeps ready (up to {} batches of {}) and its caches\n",
       facts.config.loader.prefetch,

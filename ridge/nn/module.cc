@@ -18,8 +18,10 @@ Initializer Initializer::fan_out(int64_t fan_out) {
   return normal(std::sqrt(2.0 / static_cast<double>(fan_out)));
 }
 
-Tensor initial_value(const ParameterSpec& spec, uint64_t seed) {
-  Tensor tensor(spec.type);
+namespace {
+
+// Elements from `first` on.
+void fill_initial(const ParameterSpec& spec, uint64_t seed, int64_t first, Tensor& tensor) {
   const RngKey key{seed, 0, hash64(spec.name)};
   const double scale = spec.init.scale;
   const auto value = [&](uint64_t index) {
@@ -33,8 +35,21 @@ Tensor initial_value(const ParameterSpec& spec, uint64_t seed) {
     }
   };
   parallel_for(tensor.elements(), int64_t{1} << 14, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) tensor.set(i, value(static_cast<uint64_t>(i)));
+    for (int64_t i = begin; i < end; ++i) tensor.set(i, value(static_cast<uint64_t>(first + i)));
   });
+}
+
+}  // namespace
+
+Tensor initial_value(const ParameterSpec& spec, uint64_t seed) {
+  Tensor tensor(spec.type);
+  fill_initial(spec, seed, 0, tensor);
+  return tensor;
+}
+
+Tensor initial_piece(const ParameterSpec& spec, uint64_t seed, int64_t first, int64_t count) {
+  Tensor tensor({spec.type.dtype, {count}});
+  fill_initial(spec, seed, first, tensor);
   return tensor;
 }
 

@@ -57,6 +57,9 @@ struct StatisticUpdate {
 /// numbers are Philox's, keyed by the name.
 Tensor initial_value(const ParameterSpec& spec, uint64_t seed);
 Tensor initial_value(const StatisticSpec& spec);
+/// `count` elements of the former from element `first` on: what is large need not lie in memory
+/// twice.
+Tensor initial_piece(const ParameterSpec& spec, uint64_t seed, int64_t first, int64_t count);
 
 /// What a graph is built for.
 struct BuildMode {

@@ -78,7 +78,7 @@ class LimitSolver {
         const Way fewest = fewest_that_fit(plain);
         return best && best->cost <= fewest.cost ? best : fewest;
       }
-      Way again = plan(plain.micro, true);
+      Way again = plain.program->plan.state_bytes < limit_ ? plan(plain.micro, true) : plain;
       again.extra = again.cost / plain.cost - 1;
       if (least.micro == 0 || again.bytes < least.bytes) least = again;
       if (fits(again) && (!best || again.cost < best->cost)) best = again;

@@ -9,7 +9,10 @@
 
 namespace ridge {
 
-int64_t resident_anonymous_bytes() {
+namespace {
+
+// A field of /proc/self/status, such as "RssAnon:", in bytes; 0 where there is none.
+int64_t status_bytes(std::string_view field) {
   const int file = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
   if (file < 0) return 0;
   char buffer[8192];
@@ -20,15 +23,19 @@ int64_t resident_anonymous_bytes() {
   }
   close(file);
   const std::string_view text(buffer, size);
-  constexpr std::string_view kField = "RssAnon:";
-  size_t at = text.find(kField);
+  size_t at = text.find(field);
   if (at == std::string_view::npos) return 0;
-  at = text.find_first_of("0123456789", at + kField.size());
+  at = text.find_first_of("0123456789", at + field.size());
   if (at == std::string_view::npos) return 0;
   int64_t kibibytes = 0;
   std::from_chars(text.data() + at, text.data() + text.size(), kibibytes);
   return kibibytes * 1024;
 }
+
+}  // namespace
+
+int64_t resident_anonymous_bytes() { return status_bytes("RssAnon:"); }
+int64_t data_bytes() { return status_bytes("VmData:"); }
 
 void release_free_memory() { malloc_trim(0); }
 

@@ -9,6 +9,9 @@ namespace ridge {
 /// does not tell. Allocates nothing.
 int64_t resident_anonymous_bytes();
 
+/// VmData of the same file in bytes: what RLIMIT_DATA limits.
+int64_t data_bytes();
+
 /// Gives free pages of the heap back, so that memory taken later counts as memory taken.
 void release_free_memory();
 

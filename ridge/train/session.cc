@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "ridge/io/checksum.h"
 
@@ -45,8 +46,7 @@ Session::Session(const Task& task,
       rng_({DType::kI64, {3}}) {
   check(backend_.is_host(), "training needs a device whose memory the host can read");
   program_ = std::make_unique<Program>(task.training->program(task.sizes), backend_, options);
-  for (const auto& [name, tensor] : task.training->initial_state(accumulates_, config.train.seed))
-    program_->state().write(name, tensor);
+  initialize();
   const auto& sizes = accumulates_ ? task.sizes.micro : task.sizes.step;
   for (int64_t size : sizes)
     train_entries_.push_back(
@@ -55,6 +55,28 @@ Session::Session(const Task& task,
     eval_entries_.push_back(make_entry(nn::entry_name("eval", task.sizes.eval, size), size));
   if (accumulates_) apply_ = program_->entry("apply");
   for (size_t i = 0; i < program_->entries().size(); ++i) scalars_.push_back(scalars_of(i));
+}
+
+// Right where they lie, and all that is not named starts as zeros: there is no room for the state
+// twice.
+void Session::initialize() {
+  constexpr int64_t kPiece = int64_t{1} << 17;
+  State& state = program_->state();
+  for (const PlanSlot& slot : state.slots()) {
+    const auto& parameters = task_.training->parameters();
+    const auto spec = std::find_if(
+        parameters.begin(), parameters.end(), [&](const auto& p) { return p.name == slot.name; });
+    if (spec == parameters.end()) continue;
+    auto* to = static_cast<std::byte*>(state.data(slot));
+    for (int64_t first = 0; first < slot.type.elements(); first += kPiece) {
+      const int64_t count = std::min(kPiece, slot.type.elements() - first);
+      const Tensor piece = nn::initial_piece(*spec, config_.train.seed, first, count);
+      std::memcpy(to, piece.data(), piece.bytes());
+      to += piece.bytes();
+    }
+  }
+  for (const nn::StatisticSpec& spec : task_.training->statistics())
+    state.write(spec.name, nn::initial_value(spec));
 }
 
 Session::Entry Session::make_entry(const std::string& name, int64_t samples) const {

@@ -61,6 +61,7 @@ class Session {
   struct Scalars {
     DataSlot hyper, loss, grad_norm, count, correct;
   };
+  void initialize();
   Entry make_entry(const std::string& name, int64_t samples) const;
   Scalars scalars_of(size_t entry) const;
   void write_data(const Entry& entry, const data::Batch& batch, int64_t first, int64_t step);

@@ -32,7 +32,7 @@ void expect_no_overlap(const std::vector<Lifetime>& lifetimes, const Layout& lay
 }
 
 TEST(Memory, RandomLifetimesNeverOverlap) {
-  for (int seed = 0; seed < cases(300); ++seed) {
+  for (int seed = 0; seed < cases(100); ++seed) {
     Random random(static_cast<uint64_t>(seed));
     std::vector<Lifetime> lifetimes;
     for (int64_t i = random.integer(1, 40); i > 0; --i) {

@@ -25,10 +25,9 @@ TrainConfig wide_config() {
 TrainConfig deep_config() {
   TrainConfig config = small_config("gpt");
   config.model.gpt = {
-      .vocab = 11, .context = 32, .layers = 3, .heads = 2, .width = 32, .dropout = 0.1};
-  config.data.shape = {32};
-  config.data.samples = 140;
-  config.train.batch = 48;
+      .vocab = 11, .context = 64, .layers = 2, .heads = 2, .width = 64, .dropout = 0.1};
+  config.data.shape = {64};
+  config.train.batch = 8;
   config.train.steps = 3;
   return config;
 }
@@ -105,7 +104,7 @@ TEST(MemoryLimit, ResultsMadeAgainKeepEveryBit) {
   config.train.batch = 64;
   config.train.steps = 3;
   const TrainResult whole = run_small(config);
-  config.train.memory_limit = (planned(config) >> 20) * 3 / 4;
+  config.train.memory_limit = (planned(config) >> 20) - 1;
   Watch watch;
   const TrainResult limited = run_small(config, watch);
   EXPECT_THAT(watch.messages, testing::Contains(testing::HasSubstr("results made again")));

@@ -1,0 +1,61 @@
+#include "ridge/train/memory_check.h"
+
+#include <sys/resource.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "ridge/base/parallel.h"
+#include "ridge/run/backends.h"
+#include "ridge/train/memory_limit.h"
+#include "ridge/train/process_memory.h"
+#include "ridge/train/session.h"
+
+namespace ridge {
+namespace {
+
+constexpr int64_t kSlack = int64_t{8} << 20;
+
+void limit_data(int64_t planned) {
+  rlimit limit{};
+  getrlimit(RLIMIT_DATA, &limit);
+  limit.rlim_cur = static_cast<rlim_t>(data_bytes() + planned + planned / 50 + kSlack);
+  check(setrlimit(RLIMIT_DATA, &limit) == 0, "cannot limit memory: {}", std::strerror(errno));
+}
+
+}  // namespace
+
+MemoryCheck check_memory(const TrainConfig& given, int64_t steps) {
+  TrainConfig config = given;
+  // Threads and their stacks are there before memory is measured.
+  parallel_for(num_threads(), 1, [](int64_t, int64_t) {});
+  const auto backend = make_backend(config.train.device);
+  Task task = open_task(config);
+  apply_memory_limit(config, task, *backend);
+  data::Loader loader(*task.train_data,
+                      {.batch = config.train.batch,
+                       .shuffle = config.train.shuffle,
+                       .seed = config.train.seed,
+                       .drop_last = config.train.drop_last,
+                       .repeat = true},
+                      config.loader);
+  loader.next();
+  MemoryCheck result{.micro = config.train.micro};
+  int64_t before = 0;
+  ProgramOptions options = program_options(config, task);
+  options.before_memory = [&](const Plan& plan) {
+    result.planned_bytes = plan.total_bytes();
+    result.lower_bound_bytes = plan.lower_bound_bytes();
+    result.state_bytes = plan.state_bytes;
+    release_free_memory();
+    before = resident_anonymous_bytes();
+    limit_data(plan.total_bytes());
+  };
+  Session session(task, config, *backend, options);
+  for (int64_t step = 0; step < steps; ++step) session.train_step(loader.next(), step, steps + 1);
+  release_free_memory();
+  result.measured_bytes = resident_anonymous_bytes() - before;
+  return result;
+}
+
+}  // namespace ridge

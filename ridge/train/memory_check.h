@@ -1,0 +1,24 @@
+// Whether a plan says what the operating system counts.
+#pragma once
+
+#include <cstdint>
+
+#include "ridge/train/config.h"
+
+namespace ridge {
+
+struct MemoryCheck {
+  int64_t planned_bytes = 0;      ///< State and arena.
+  int64_t lower_bound_bytes = 0;  ///< State and the largest live set.
+  int64_t state_bytes = 0;
+  int64_t measured_bytes = 0;  ///< RssAnon after the steps, less what it was before the plan's
+                               ///< memory was taken.
+  int64_t micro = 0;           ///< Micro-batches a step.
+};
+
+/// Trains `steps` steps and measures, with RLIMIT_DATA set to VmData before the plan's memory is
+/// taken + 1.02 times the plan + 8 MiB: for a process of its own, which the limit stays with.
+/// UserError where the memory does not suffice, or the configuration cannot be opened.
+MemoryCheck check_memory(const TrainConfig& config, int64_t steps);
+
+}  // namespace ridge
