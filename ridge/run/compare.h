@@ -31,8 +31,9 @@ std::string bit_difference(const NamedTensors& a, const NamedTensors& b);
 Graph lone_node(const Node& node);
 
 /// One line for each of the backend's choices for the node of `lone`: empty when its results agree
-/// with `want` by the tolerance table, else where they differ. `want` is what `reference` gives for
-/// `operands`.
+/// with `want` by the tolerance table, or, for an op made of several, err no more than twice what
+/// its plain form does when `backend` runs that op by op; else where they differ. `want` is what
+/// `reference` gives for `operands`.
 std::vector<std::string> choice_differences(const Graph& lone,
                                             const NamedTensors& operands,
                                             const NamedTensors& want,

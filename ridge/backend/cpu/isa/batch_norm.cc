@@ -8,6 +8,8 @@ namespace ridge::cpu {
 namespace {
 
 constexpr int kRows = 4;  // taken together in the sums
+// Rows that are summed in the computed dtype; over more of them, sums go on in f64.
+constexpr int64_t kSummed = 64;
 
 // In the order of NormActivation.
 struct Identity {
@@ -117,6 +119,8 @@ void collect_forward(const BatchNormData& d, int64_t begin, int64_t end) {
   alignas(64) A center[kNormColumns];
   alignas(64) A one[kNormColumns];
   alignas(64) A two[kNormColumns];
+  alignas(64) double ones[kNormColumns];
+  alignas(64) double twos[kNormColumns];
   WideRows<T> wide_rows;
   for (int64_t index = begin; index < end; ++index) {
     const Tile tile(d, index % tile_count(d));
@@ -124,24 +128,32 @@ void collect_forward(const BatchNormData& d, int64_t begin, int64_t end) {
     const int64_t n = least(d.chunk, d.rows - first), columns = tile.columns();
     const T* x = static_cast<const T*>(d.x) + first * d.channels + tile.begin;
     find_center(x, d.channels, n, columns, center);
-    for (int64_t j = 0; j < columns; ++j) one[j] = two[j] = A(0);
-    int64_t r = 0;
-    for (; r + kRows <= n; r += kRows) {
-      const A* rows[kRows];
-      for (int k = 0; k < kRows; ++k) rows[k] = wide_rows.row(k, x + (r + k) * d.channels, columns);
-      add_deviations<kRows>(rows, center, columns, one, two);
-    }
-    for (; r < n; ++r) {
-      const A* row = wide_rows.row(0, x + r * d.channels, columns);
-      add_deviations<1>(&row, center, columns, one, two);
+    for (int64_t j = 0; j < columns; ++j) ones[j] = twos[j] = 0;
+    for (int64_t r = 0; r < n;) {
+      for (int64_t j = 0; j < columns; ++j) one[j] = two[j] = A(0);
+      const int64_t stop = least(n, r + kSummed);
+      for (; r + kRows <= stop; r += kRows) {
+        const A* rows[kRows];
+        for (int k = 0; k < kRows; ++k)
+          rows[k] = wide_rows.row(k, x + (r + k) * d.channels, columns);
+        add_deviations<kRows>(rows, center, columns, one, two);
+      }
+      for (; r < stop; ++r) {
+        const A* row = wide_rows.row(0, x + r * d.channels, columns);
+        add_deviations<1>(&row, center, columns, one, two);
+      }
+      for (int64_t j = 0; j < columns; ++j) {
+        ones[j] += static_cast<double>(one[j]);
+        twos[j] += static_cast<double>(two[j]);
+      }
     }
     double* mean = d.chunk_first + chunk * d.channels + tile.begin;
     double* square = d.chunk_second + chunk * d.channels + tile.begin;
     const auto count = static_cast<double>(n);
     for (int64_t j = 0; j < columns; ++j) {
-      const double missed = static_cast<double>(one[j]) / count;
+      const double missed = ones[j] / count;
       mean[j] = static_cast<double>(center[j]) + missed;
-      square[j] = variance_of(static_cast<double>(two[j]) / count, missed) * count;
+      square[j] = variance_of(twos[j] / count, missed) * count;
     }
   }
 }
