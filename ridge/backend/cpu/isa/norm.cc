@@ -23,6 +23,43 @@ double row_sum(const T* x, int64_t n, Computed<T> pad, F f) {
   return sum;
 }
 
+inline void store_line_past_caches(const void* from, void* to) {
+#ifdef __AVX512F__
+  _mm512_stream_si512(static_cast<__m512i*>(to), _mm512_load_si512(from));
+#else
+  const auto* half = static_cast<const __m256i*>(from);
+  _mm256_stream_si256(static_cast<__m256i*>(to), _mm256_load_si256(half));
+  _mm256_stream_si256(static_cast<__m256i*>(to) + 1, _mm256_load_si256(half + 1));
+#endif
+}
+
+struct Moments {
+  double first = 0, second = 0;
+};
+
+// Sums of x - shift and of its square, in one pass.
+template <typename T, typename A>
+Moments moments(const T* x, int64_t n, A shift) {
+  const auto all = Lanes<A>::all(shift);
+  Moments sums;
+  for (int64_t begin = 0; begin < n; begin += kSummed) {
+    const int64_t count = least(kSummed, n - begin);
+    Turns<Plus, A> first, second;
+    for (int64_t i = 0; i < count; i += first.kStep)
+      for (int k = 0; k < first.kTurns; ++k) {
+        const int64_t at = i + k * kLanes;
+        if (at >= count) break;
+        const auto lanes = static_cast<int>(least(kLanes, count - at));
+        const auto centered = lanes_at<A>(x + begin, at, lanes, shift) - all;
+        first.sum[k] = first.sum[k] + centered;
+        second.sum[k] = second.sum[k] + centered * centered;
+      }
+    sums.first += first.result();
+    sums.second += second.result();
+  }
+  return sums;
+}
+
 // y = (x - high - low) * scale * gamma + beta.
 template <typename A>
 struct RowForm {
@@ -39,13 +76,9 @@ struct LayerNorm {
     using A = Computed<T>;
     const auto count = static_cast<double>(n);
     const A high = static_cast<A>(row_sum(x, n, A(0), [](const auto& v) { return v; }) / count);
-    const auto shift = Lanes<A>::all(high);
-    const double missed = row_sum(x, n, high, [&](const auto& v) { return v - shift; }) / count;
-    const double square = row_sum(x, n, high, [&](const auto& v) {
-      const auto centered = v - shift;
-      return centered * centered;
-    });
-    const double variance = variance_of(square / count, missed);
+    Moments sums = moments(x, n, high);
+    const double missed = sums.first / count;
+    const double variance = variance_of(sums.second / count, missed);
     return {high, static_cast<A>(missed), static_cast<A>(1.0 / sqrt_of(variance + eps))};
   }
 
@@ -79,6 +112,25 @@ void normalize(const A* x, const RowForm<A>& form, const A* gamma, const A* beta
     y[i] = Norm::of(x[i], form, gamma[i], Norm::kHasShift ? beta[i] : A(0));
 }
 
+// Past the caches, and what comes after the row into them, as long computations leave the
+// hardware's own prefetching too little lead.
+template <class Norm, typename A>
+void normalize_streamed(
+    const A* x, const RowForm<A>& form, const A* gamma, const A* beta, A* y, int64_t n) {
+  constexpr int64_t kLine = 64 / sizeof(A);
+  alignas(64) A block[kLine * 4];
+  const auto past = static_cast<int64_t>(reinterpret_cast<uintptr_t>(y) / sizeof(A)) % kLine;
+  const int64_t head = least(n, (kLine - past) % kLine);
+  normalize<Norm>(x, form, gamma, beta, y, head);
+  int64_t i = head;
+  for (; i + kLine * 4 <= n; i += kLine * 4) {
+    for (int k = 0; k < 4; ++k) __builtin_prefetch(x + i + n + k * kLine);
+    normalize<Norm>(x + i, form, gamma + i, Norm::kHasShift ? beta + i : nullptr, block, kLine * 4);
+    for (int k = 0; k < 4; ++k) store_line_past_caches(block + k * kLine, y + i + k * kLine);
+  }
+  normalize<Norm>(x + i, form, gamma + i, Norm::kHasShift ? beta + i : nullptr, y + i, n - i);
+}
+
 template <class Norm, typename T>
 void normalize_halves(
     const T* x, const RowForm<float>& form, const T* gamma, const T* beta, T* y, int64_t n) {
@@ -105,9 +157,12 @@ void norm_rows(const NormRows& rows, int64_t begin, int64_t end) {
     const auto form = Norm::form(x, rows.n, rows.eps);
     if constexpr (kIsHalf<T>)
       normalize_halves<Norm>(x, form, gamma, beta, y, rows.n);
+    else if (rows.streamed)
+      normalize_streamed<Norm>(x, form, gamma, beta, y, rows.n);
     else
       normalize<Norm>(x, form, gamma, beta, y, rows.n);
   }
+  if (rows.streamed) _mm_sfence();
 }
 
 }  // namespace

@@ -13,6 +13,7 @@ struct NormRows {
   void* y;
   int64_t n;
   double eps;
+  bool streamed;  ///< y is stored past the caches.
 };
 /// Rows [begin, end).
 using NormKernel = void (*)(const NormRows& rows, int64_t begin, int64_t end);
