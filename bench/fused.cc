@@ -25,9 +25,15 @@
 #include "ridge/base/json_writer.h"
 #include "ridge/base/parallel.h"
 #include "ridge/base/stats.h"
+#include "ridge/graph/autodiff.h"
 #include "ridge/graph/ops/activation.h"
 #include "ridge/graph/ops/elementwise.h"
+#include "ridge/graph/ops/norm.h"
+#include "ridge/graph/ops/reduce.h"
+#include "ridge/graph/ops/softmax.h"
 #include "ridge/graph/ops/source.h"
+#include "ridge/run/backends.h"
+#include "ridge/run/program.h"
 
 namespace ridge::cpu {
 namespace {
@@ -123,6 +129,61 @@ std::unique_ptr<LoopKernel> make_bias_gelu(bool by_tanh) {
   return b.make();
 }
 
+// A graph as the pipeline compiles it.
+class Compiled {
+ public:
+  explicit Compiled(Graph graph)
+      : backend_(make_backend("cpu")), program_(graphs_of(std::move(graph)), *backend_) {
+    for (const auto& input : program_.plan().entries[0].inputs) {
+      Tensor values(input.type);
+      const double scale = is_float(input.type.dtype) ? 0.01 : 1.0;
+      for (int64_t i = 0; i < values.elements(); ++i)
+        values.set(i, static_cast<double>(i * 37 % 101) * scale);
+      program_.write(program_.input(0, input.name), values.data());
+    }
+  }
+  void run() { program_.run(0); }
+
+ private:
+  static ProgramGraphs graphs_of(Graph graph) {
+    ProgramGraphs graphs;
+    graphs.entries.push_back(std::move(graph));
+    return graphs;
+  }
+  std::unique_ptr<Backend> backend_;
+  Program program_;
+};
+
+constexpr int64_t kNormRows = 16384, kNormColumns = 768;
+constexpr int64_t kTokens = 512, kWords = 50257;
+
+Graph layer_norm_graph(bool backward) {
+  Graph graph;
+  const TensorType rows{DType::kF32, {kNormRows, kNormColumns}};
+  const TensorType columns{DType::kF32, {kNormColumns}};
+  const Value x = input(graph, "x", rows), gamma = input(graph, "gamma", columns);
+  const Value beta = input(graph, "beta", columns), y = layer_norm(x, gamma, beta);
+  if (!backward) {
+    graph.add_output("y", y);
+    return graph;
+  }
+  const Value dy = input(graph, "dy", rows);
+  const auto made = vector_jacobian_product(
+      std::vector<Value>{y}, std::vector<Value>{dy}, std::vector<Value>{x, gamma, beta});
+  for (size_t i = 0; i < made.size(); ++i) graph.add_output(std::to_string(i), made[i]);
+  return graph;
+}
+
+// The mean loss and its gradient.
+Graph cross_entropy_graph() {
+  Graph graph;
+  const Value x = input(graph, "x", {DType::kF32, {kTokens, kWords}});
+  const Value loss = reduce_mean(cross_entropy(x, input(graph, "t", {DType::kI64, {kTokens}})));
+  graph.add_output("loss", loss);
+  graph.add_output("gradient", gradients(loss, std::vector<Value>{x})[0]);
+  return graph;
+}
+
 struct Workload {
   std::string name;
   double floor;  // of the copy bandwidth
@@ -138,9 +199,13 @@ class Bench {
 
   std::vector<Workload> workloads() {
     constexpr double kBytes = static_cast<double>(kElements) * sizeof(float);
+    constexpr double kNorm = kNormRows * kNormColumns * 4.0;
     return {{"adamw", 0.95, 7 * kBytes, [this] { run_adamw(); }},
             {"bias + gelu (tanh)", 0.55, 2 * kRows * kColumns * 4.0, [this] { run_gelu(true); }},
-            {"bias + gelu (erf)", 0.55, 2 * kRows * kColumns * 4.0, [this] { run_gelu(false); }}};
+            {"bias + gelu (erf)", 0.55, 2 * kRows * kColumns * 4.0, [this] { run_gelu(false); }},
+            {"layer norm", 0.6, 2 * kNorm, [this] { norm_.run(); }},
+            {"layer norm, backward", 0.75, 3 * kNorm, [this] { norm_grad_.run(); }},
+            {"softmax + loss", 0.42, 2 * kTokens * kWords * 4.0, [this] { loss_.run(); }}};
   }
 
   // Bytes per second.
@@ -182,6 +247,8 @@ class Bench {
     });
   }
 
+  Compiled norm_{layer_norm_graph(false)}, norm_grad_{layer_norm_graph(true)};
+  Compiled loss_{cross_entropy_graph()};
   const Array arrays_[4];
   const std::unique_ptr<LoopKernel> adamw_ = make_adamw();
   const std::unique_ptr<LoopKernel> gelu_tanh_ = make_bias_gelu(true);
