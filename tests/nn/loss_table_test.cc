@@ -2,6 +2,7 @@
 // data come from the same formula here and there.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -168,7 +169,9 @@ TEST_P(LossTable, IsPyTorchs) {
     data.emplace("hyper", nn::hyper_tensor(scalars, training_.accumulate()));
     const NamedTensors got = run_.run(step_graph, data);
     EXPECT_NEAR(got.at("loss").at(0), want()["loss"][i], tolerance()) << "step " << step;
-    EXPECT_NEAR(got.at("grad_norm").at(0), want()["grad_norm"][i], 10.0 * tolerance())
+    // Losses are near 1; norms may be in the hundreds, and their rounding grows with them.
+    const double norm = want()["grad_norm"][i];
+    EXPECT_NEAR(got.at("grad_norm").at(0), norm, 10.0 * tolerance() * std::max(1.0, norm))
         << "step " << step;
   }
   const double first = want()["loss"].front(), last = want()["loss"].back();
