@@ -7,6 +7,7 @@
 #include <immintrin.h>
 #include <linux/futex.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -52,16 +53,27 @@ void futex_wake(std::atomic<uint32_t>& word, int count) {
   syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, count, nullptr, nullptr, 0);
 }
 
-// Looks at `done` for up to so many nanoseconds; true once it holds.
+// How long a thread looks for a change before it sleeps, in nanoseconds: first for itself, then, up
+// to `yielding`, offering its CPU to others between the looks.
+struct Patience {
+  int64_t spinning = 0;
+  int64_t yielding = 0;
+};
+
+// Looks at `done` for so long; true once it holds.
 template <typename Done>
-bool spin(int64_t nanoseconds, Done done) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::nanoseconds(nanoseconds);
+bool look_for(const Patience& patience, Done done) {
+  using std::chrono::nanoseconds, std::chrono::steady_clock;
+  const auto start = steady_clock::now();
+  auto passed = nanoseconds(0);
   do {
     for (int i = 0; i < 16; ++i) {
       if (done()) return true;
       _mm_pause();
     }
-  } while (std::chrono::steady_clock::now() < end);
+    if (passed.count() >= patience.spinning) sched_yield();
+    passed = steady_clock::now() - start;
+  } while (passed.count() < std::max(patience.spinning, patience.yielding));
   return false;
 }
 
@@ -84,7 +96,7 @@ void run_chunk(int64_t n,
 
 class Pool {
  public:
-  Pool() { choose_spin(); }
+  Pool() { choose_patience(); }
   // False, having run nothing, when the pool is busy with another thread's job.
   bool try_run(int64_t n,
                int64_t grain,
@@ -102,7 +114,8 @@ class Pool {
   static constexpr uint32_t kCallerSleeps = 1u << 14;
   static constexpr uint32_t kInside = kCallerSleeps - 1;
 
-  void choose_spin();
+  void choose_patience();
+  Patience patience() const;
   void grow(int threads);
   void stop_workers(size_t keep);
   void open(int64_t chunks);
@@ -117,8 +130,8 @@ class Pool {
   std::vector<std::thread> workers_;
   std::mutex error_mutex_;
   Job job_{};
-  std::atomic<int> keep_{0};      // workers whose index is not below this end
-  std::atomic<int64_t> spin_{0};  // nanoseconds to look for a change before sleeping
+  std::atomic<int> keep_{0};  // workers whose index is not below this end
+  std::atomic<bool> is_patient_{false};
   alignas(64) std::atomic<int64_t> next_chunk_{0};
   alignas(64) std::atomic<uint32_t> state_{0};
   alignas(64) std::atomic<uint32_t> wake_{0};
@@ -159,7 +172,7 @@ void Pool::close() {
     state = state_.load(std::memory_order_acquire);
     return (state & kInside) == 0;
   };
-  if ((state & kInside) == 0 || spin(spin_, left)) return;
+  if ((state & kInside) == 0 || look_for(patience(), left)) return;
   state = state_.fetch_or(kCallerSleeps, std::memory_order_acq_rel) | kCallerSleeps;
   while ((state & kInside) != 0) {
     futex_wait(state_, state);
@@ -221,14 +234,20 @@ void Pool::work(int index) {
 }
 
 void Pool::wait_for_wake(uint32_t seen) {
-  if (spin(spin_, [&] { return wake_.load(std::memory_order_acquire) != seen; })) return;
+  if (look_for(patience(), [&] { return wake_.load(std::memory_order_acquire) != seen; })) return;
   sleepers_.fetch_add(1, std::memory_order_seq_cst);
   futex_wait(wake_, seen);
   sleepers_.fetch_sub(1, std::memory_order_seq_cst);
 }
 
 // Looking around costs others their CPU where there are more threads than CPUs.
-void Pool::choose_spin() { spin_ = num_threads() > cpu_info().usable_cpus ? 1000 : 20000; }
+void Pool::choose_patience() { is_patient_ = num_threads() <= cpu_info().usable_cpus; }
+
+// To wake a sleeper takes some 50 us on a virtual machine, as long as many a kernel: the workers
+// stay awake over one that runs on a single thread.
+Patience Pool::patience() const {
+  return is_patient_ ? Patience{.spinning = 20000, .yielding = 200000} : Patience{.spinning = 1000};
+}
 
 void Pool::grow(int threads) {
   const size_t wanted = static_cast<size_t>(threads - 1);
@@ -269,7 +288,7 @@ void Pool::stop_workers(size_t keep) {
 
 void Pool::resize() {
   const std::lock_guard<std::mutex> owner(owner_);
-  choose_spin();
+  choose_patience();
   stop_workers(static_cast<size_t>(num_threads() - 1));
 }
 
