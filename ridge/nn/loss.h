@@ -10,9 +10,8 @@ inline constexpr int64_t kIgnoreLabel = -100;
 
 /// Scalars of the logits' accumulate dtype (f64 for f64, else f32).
 struct LossSums {
-  Value loss;     ///< Over all targets that count.
-  Value count;    ///< How many they are.
-  Value correct;  ///< How many the largest logit names; null for a regression.
+  Value loss;   ///< Over all targets that count.
+  Value count;  ///< How many they are.
 };
 
 /// logits (..., C), integer labels (...): cross-entropy. Labels of kIgnoreLabel do not count.
@@ -24,5 +23,9 @@ LossSums squared_error_sums(Value predictions, Value targets);
 
 /// The loss that goes with the model's targets `y` (B, ...).
 LossSums loss_sums(const Model& model, Value logits, Value y);
+
+/// logits (..., C), integer labels (...): how many labels the largest logit names, as a scalar of
+/// the logits' accumulate dtype. A walk over all logits, and no part of a training step.
+Value count_correct(Value logits, Value labels);
 
 }  // namespace ridge::nn

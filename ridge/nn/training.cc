@@ -9,7 +9,7 @@
 namespace ridge::nn {
 namespace {
 
-constexpr std::string_view kSumNames[] = {"sum.loss", "sum.count", "sum.correct"};
+constexpr std::string_view kSumNames[] = {"sum.loss", "sum.count"};
 
 std::string gradient_name(const std::string& parameter) { return parameter + ".grad"; }
 
@@ -27,7 +27,7 @@ struct Forward {
 
   void add_loss(const Model& model) {
     Graph& graph = context.graph();
-    const Value y = input(graph, "y", batched(model.sample().y, context.samples()), 0);
+    y = input(graph, "y", batched(model.sample().y, context.samples()), 0);
     sums = loss_sums(model, logits, y);
   }
 
@@ -55,7 +55,7 @@ struct Forward {
   }
 
   ModuleContext context;
-  Value x, logits;
+  Value x, logits, y;
   LossSums sums;
 };
 
@@ -66,8 +66,8 @@ struct StepInputs {
   Value halted;
 };
 
-// The outputs "loss", "grad_norm", "count" and "correct", the guarded update of parameters and
-// moments, and "halted".
+// The outputs "loss", "grad_norm" and "count", the guarded update of parameters and moments, and
+// "halted".
 class StepBuilder {
  public:
   StepBuilder(const Training& training, Graph& graph, StepInputs inputs)
@@ -91,7 +91,6 @@ class StepBuilder {
     graph_.add_output("loss", loss);
     graph_.add_output("grad_norm", norm);
     graph_.add_output("count", in_.sums.count);
-    if (in_.sums.correct) graph_.add_output("correct", in_.sums.correct / count);
   }
 
  private:
@@ -162,9 +161,9 @@ Graph Training::micro(int64_t batch, std::string name) const {
     };
     for (size_t i = 0; i < parameters_.size(); ++i)
       accumulate_into(gradient_name(parameters_[i].name), gradient[i]);
-    const Value sums[] = {forward.sums.loss, forward.sums.count, forward.sums.correct};
+    const Value sums[] = {forward.sums.loss, forward.sums.count};
     for (size_t i = 0; i < std::size(sums); ++i)
-      if (sums[i]) accumulate_into(std::string(kSumNames[i]), sums[i]);
+      accumulate_into(std::string(kSumNames[i]), sums[i]);
   }
   if (!statistics_.empty()) forward.finish_statistics(input(graph, "halted", {accumulate(), {}}));
   return graph;
@@ -181,16 +180,15 @@ Graph Training::apply() const {
   const auto sum = [&](size_t i) { return input(graph, std::string(kSumNames[i]), {dtype, {}}); };
   in.sums.loss = sum(0);
   in.sums.count = sum(1);
-  if (!model_->sample().regression()) in.sums.correct = sum(2);
   in.halted = input(graph, "halted", {dtype, {}});
   StepBuilder(*this, graph, in).build();
 
   const SiteScope scope(graph, "clear");
   for (size_t i = 0; i < parameters_.size(); ++i)
     update(graph, gradient_name(parameters_[i].name), constant_like(in.gradients[i], 0.0));
-  const Value sums[] = {in.sums.loss, in.sums.count, in.sums.correct};
+  const Value sums[] = {in.sums.loss, in.sums.count};
   for (size_t i = 0; i < std::size(sums); ++i)
-    if (sums[i]) update(graph, std::string(kSumNames[i]), constant_like(sums[i], 0.0));
+    update(graph, std::string(kSumNames[i]), constant_like(sums[i], 0.0));
   return graph;
 }
 
@@ -213,7 +211,8 @@ Graph Training::evaluation(int64_t batch, std::string name) const {
   forward.add_loss(*model_);
   graph.add_output("loss", forward.sums.loss);
   graph.add_output("count", forward.sums.count);
-  if (forward.sums.correct) graph.add_output("correct", forward.sums.correct);
+  if (!model_->sample().regression())
+    graph.add_output("correct", count_correct(forward.logits, forward.y));
   return graph;
 }
 
@@ -243,8 +242,7 @@ std::vector<StateEntry> Training::state(bool accumulates) const {
   for (const ParameterSpec& spec : parameters_)
     entries.push_back({gradient_name(spec.name), {dtype, spec.type.shape}, StateRole::kGradient});
   for (std::string_view name : kSumNames)
-    if (name != kSumNames[2] || !model_->sample().regression())
-      entries.push_back({std::string(name), {dtype, {}}, StateRole::kGradient});
+    entries.push_back({std::string(name), {dtype, {}}, StateRole::kGradient});
   return entries;
 }
 

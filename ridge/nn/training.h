@@ -1,8 +1,8 @@
 // The entry graphs that train and use a model, over one state of named buffers.
 //
 // State: every parameter (NAME) and statistic; NAME.m, NAME.v by the optimizer; "halted"; and where
-// gradients add up over micro-batches, NAME.grad, "sum.loss", "sum.count" and "sum.correct" (the
-// last not for a regression). An output NAME.new updates the buffer NAME.
+// gradients add up over micro-batches, NAME.grad, "sum.loss" and "sum.count". An output
+// NAME.new updates the buffer NAME.
 //
 // Data: "x" and "y" (B, of the sample's types), "rng" (i64[3] = {seed, step, first sample of the
 // micro-batch within the step}; only where the model drops out), "hyper" (optimizer.h).
@@ -51,12 +51,12 @@ class Training {
   Graph micro(int64_t batch, std::string name = "micro") const;
   /// Takes the mean of the gradients, clips, steps and clears. When the loss or the norm is not
   /// finite, or `halted` is 1, parameters and moments keep their bits and `halted` becomes 1.
-  /// Outputs, scalars: "loss" (mean), "grad_norm" (before the clip), "count", "correct" (fraction;
-  /// not for a regression).
+  /// Outputs, scalars: "loss" (mean), "grad_norm" (before the clip), "count".
   Graph apply() const;
   /// micro and apply in one, without gradients and sums in the state. The outputs of apply.
   Graph step(int64_t batch, std::string name = "step") const;
-  /// Outputs, scalars: the sums "loss", "count" and "correct". No state is updated.
+  /// Outputs, scalars: the sums "loss", "count" and, but for a regression, "correct". No state is
+  /// updated.
   Graph evaluation(int64_t batch, std::string name = "eval") const;
   /// Output "logits" (B, outputs) or (B, T, vocab), in evaluation mode; "x" is the only data.
   Graph logits(int64_t batch, std::string name = "logits") const;

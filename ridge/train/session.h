@@ -15,7 +15,7 @@ namespace ridge {
 struct StepResult {
   double loss = 0;       ///< Mean over what counts.
   double grad_norm = 0;  ///< Before clipping.
-  double correct = 0;    ///< Share; NaN for a regression.
+  double correct = 0;    ///< Of an evaluation, how many; NaN for a step and for a regression.
   double count = 0;      ///< Samples or tokens that count.
   bool is_finite() const;
 };
