@@ -375,7 +375,7 @@ TYPED_TEST(GemmTyped, FewRowsAreThoseOfTheWholeProduct) {
       const Problem<TypeParam> problem(make_shape(20, 517, 530, transpose_a, transpose_b, layout),
                                        random);
       const std::vector<TypeParam> whole = problem.result(true);
-      for (int64_t rows : {1, 3, 16}) {
+      for (int64_t rows : {1, 3, 8, 9, 16}) {
         Problem<TypeParam> part = problem;
         part.shape.m = rows;
         part.a.resize(static_cast<size_t>(size_a(part.shape)));
@@ -387,6 +387,20 @@ TYPED_TEST(GemmTyped, FewRowsAreThoseOfTheWholeProduct) {
         ASSERT_TRUE(same_bits(c.values(), expected)) << rows << " rows, layout " << layout;
       }
     }
+  }
+}
+
+// Columns longer than what is packed at a time.
+TYPED_TEST(GemmTyped, FewRowsOfGreatDepthAreThoseOfTheWholeProduct) {
+  Random random(14);
+  const Problem<TypeParam> problem(make_shape(17, 131, 16500, false, true), random);
+  const std::vector<TypeParam> whole = problem.result(true);
+  for (int64_t rows : {1, 7, 16}) {
+    Problem<TypeParam> part = problem;
+    part.shape.m = rows;
+    part.c.resize(static_cast<size_t>(size_c(part.shape)));
+    const std::vector<TypeParam> expected(whole.begin(), whole.begin() + size_c(part.shape));
+    ASSERT_TRUE(same_bits(part.result(true), expected)) << rows << " rows";
   }
 }
 

@@ -1,7 +1,7 @@
 // A task takes a range of columns over the whole depth, chain by chain, a few steps of depth at a
 // time: a chain that is interrupted goes on from sums kept in cache, which changes no bit. Where
-// rows of op(B) are contiguous some of them are read side by side; where columns are, small blocks
-// are transposed into the first-level cache. What comes next is fetched meanwhile.
+// rows of op(B) are contiguous some of them are read side by side; where columns are, a few columns
+// over the whole depth. What comes next is fetched meanwhile.
 #include "ridge/backend/cpu/gemm_thin.h"
 
 #include <iterator>
@@ -12,12 +12,13 @@ namespace ridge::cpu {
 namespace {
 
 constexpr int64_t kRowSteps = 16;    // rows of op(B) read side by side; 32 are too many streams
-constexpr int64_t kLine = 64;        // bytes of a cache line
 constexpr int64_t kAheadPanels = 4;  // fetched ahead: panels of those rows
-constexpr int64_t kAheadBlocks = 3;  // the same where columns are contiguous: blocks of them
+constexpr int64_t kRowBytes = 256 * 1024;  // packed at a time where columns are contiguous
 
 void dots(const GemmKernels& kernels, const GemmDots<float>& d) { kernels.dots_f32(d); }
 void dots(const GemmKernels& kernels, const GemmDots<double>& d) { kernels.dots_f64(d); }
+void stream(const GemmStreams& kernels, const GemmStream<float>& s) { kernels.f32(s); }
+void stream(const GemmStreams& kernels, const GemmStream<double>& s) { kernels.f64(s); }
 
 template <typename T>
 class ThinProduct {
@@ -25,6 +26,7 @@ class ThinProduct {
   ThinProduct(const GemmPlan& plan, const GemmOperands<T>& operands, Range columns)
       : plan_(plan),
         kernels_(for_isa(avx2::gemm_kernels, avx512::gemm_kernels)),
+        streams_(for_isa(avx2::gemm_streams, avx512::gemm_streams)),
         kernel_(kernel_of(kernels_, T{})),
         a_(operands.a),
         b_(operands.b),
@@ -40,15 +42,18 @@ class ThinProduct {
   T* sums_of(int64_t panel) { return sums_ + panel * plan_.m * kernel_.cols; }
 
   void run_dots(bool accumulate);
-  void dot_columns(Range columns, Range depth, const T* row, bool add) const;
+  void dot_columns(Range columns, int64_t p, Range depth, bool add) const;
+  int64_t next_chain(Range columns, int64_t p, Range depth, int64_t step) const;
   void run_rows(Range depth);
-  void run_columns(Range depth);
+  void run_streams(bool accumulate);
+  void stream_columns(Range columns, Range depth, int64_t first_row, bool add);
   const T* pack_block(int64_t panel, Range steps);
   void multiply(int64_t panel, Range depth, Range steps, GemmThinTile<T> tile);
   void put(bool add) const;
 
   const GemmPlan& plan_;
   const GemmKernels& kernels_;
+  const GemmStreams& streams_;
   const GemmKernel<T>& kernel_;
   const Operand<T> a_;
   const Operand<T> b_;
@@ -57,19 +62,17 @@ class ThinProduct {
   const Range columns_;
   alignas(64) T packed_rows_[kThinRows * kGemmDepth];
   alignas(64) T packed_[kGemmColumns * kGemmColumns];
+  alignas(64) T wide_rows_[kRowBytes / sizeof(T)];
   alignas(64) T sums_[kThinBytes / sizeof(T)];  // by panels of columns
 };
 
 template <typename T>
 void ThinProduct<T>::run(bool accumulate) {
-  if (plan_.m == 1 && b_.lane_stride != 1) return run_dots(accumulate);
+  if (b_.lane_stride != 1) return plan_.m == 1 ? run_dots(accumulate) : run_streams(accumulate);
   for (int64_t p = 0; p < plan_.k; p += plan_.depth) {
     const Range depth = plan_.chain(p);
     pack_rows(kernels_, a_, rows_, depth, packed_rows_);
-    if (b_.lane_stride == 1)
-      run_rows(depth);
-    else
-      run_columns(depth);
+    run_rows(depth);
     put(accumulate || p > 0);
   }
 }
@@ -85,24 +88,94 @@ void ThinProduct<T>::run_dots(bool accumulate) {
     for (int64_t j = columns_.begin; j < columns_.end; j += GemmDots<T>::kLanes) {
       const Range some{j, std::min<int64_t>(j + GemmDots<T>::kLanes, columns_.end)};
       for (int64_t p = depth.begin; p < depth.end; p += plan_.depth)
-        dot_columns(some, plan_.chain(p), row + (p - depth.begin), accumulate || p > 0);
+        dot_columns(some, p, depth, accumulate || p > 0);
     }
   }
 }
 
+// What is worked on next, as the distance in op(B) from the chain at p: the next chain, or the
+// first one of the columns that follow; nothing (0) after the last.
 template <typename T>
-void ThinProduct<T>::dot_columns(Range columns, Range depth, const T* row, bool add) const {
+int64_t ThinProduct<T>::next_chain(Range columns, int64_t p, Range depth, int64_t step) const {
+  if (p + plan_.depth < depth.end) return plan_.depth;
+  if (columns.end + step > columns_.end) return 0;
+  return step * b_.lane_stride + depth.begin - p;
+}
+
+// The chain that begins at p, which is part of `depth`.
+template <typename T>
+void ThinProduct<T>::dot_columns(Range columns, int64_t p, Range depth, bool add) const {
   alignas(64) T sums[GemmDots<T>::kLanes];
   dots(kernels_,
-       {depth.size(),
-        row,
-        b_.at(columns.begin, depth.begin),
+       {plan_.chain(p).size(),
+        sums_ + (p - depth.begin),
+        b_.at(columns.begin, p),
         b_.lane_stride,
         static_cast<int>(columns.size()),
+        next_chain(columns, p, depth, GemmDots<T>::kLanes),
         sums});
   T* to = c_.at(0, columns.begin).data;
   for (int64_t j = 0; j < columns.size(); ++j, to += c_.col_stride)
     *to = add ? *to + sums[j] : sums[j];
+}
+
+// The rows are packed side by side, and each element of op(B) multiplies all of them: nothing is
+// transposed. A few columns at a time over the whole depth, as above.
+template <typename T>
+void ThinProduct<T>::run_streams(bool accumulate) {
+  constexpr int kWhole = GemmStream<T>::kWhole, kHalf = GemmStream<T>::kHalf;
+  const int width = plan_.m <= kHalf ? kHalf : kWhole;
+  const int64_t passes = ceil_div(plan_.m, width);
+  const int64_t longest =
+      kRowBytes / static_cast<int64_t>(sizeof(T)) / (passes * width) / plan_.depth * plan_.depth;
+  for (int64_t begin = 0; begin < plan_.k; begin += longest) {
+    const Range depth{begin, std::min(begin + longest, plan_.k)};
+    for (int64_t pass = 0; pass < passes; ++pass) {
+      const int64_t first = pass * width;
+      pack(kernels_,
+           {a_.at(first, begin),
+            a_.lane_stride,
+            a_.depth_stride,
+            depth.size(),
+            static_cast<int>(std::min<int64_t>(width, plan_.m - first)),
+            width,
+            wide_rows_ + first * depth.size()});
+    }
+    for (int64_t j = columns_.begin; j < columns_.end; j += GemmStream<T>::kColumns)
+      for (int64_t pass = 0; pass < passes; ++pass)
+        stream_columns({j, std::min<int64_t>(j + GemmStream<T>::kColumns, columns_.end)},
+                       depth,
+                       pass * width,
+                       accumulate || begin > 0);
+  }
+}
+
+template <typename T>
+void ThinProduct<T>::stream_columns(Range columns, Range depth, int64_t first_row, bool add) {
+  constexpr int kColumns = GemmStream<T>::kColumns;
+  constexpr int kWhole = GemmStream<T>::kWhole, kHalf = GemmStream<T>::kHalf;
+  alignas(64) T sums[kColumns * kWhole] = {};
+  GemmStream<T> part{};
+  part.column_stride = b_.lane_stride;
+  part.columns = static_cast<int>(columns.size());
+  part.width = plan_.m <= kHalf ? kHalf : kWhole;
+  part.sums = sums;
+  const int64_t rows = std::min<int64_t>(part.width, plan_.m - first_row);
+  const auto each_result = [&](auto body) {
+    for (int64_t j = 0; j < columns.size(); ++j)
+      for (int64_t i = 0; i < rows; ++i)
+        body(sums[j * part.width + i], *c_.at(first_row + i, columns.begin + j).data);
+  };
+  if (add) each_result([](T& sum, T& c) { sum = c; });
+  for (int64_t p = depth.begin; p < depth.end; p += plan_.depth) {
+    part.depth = std::min(plan_.depth, depth.end - p);
+    part.b = b_.at(columns.begin, p);
+    part.ahead = next_chain(columns, p, depth, kColumns);
+    part.rows = wide_rows_ + first_row * depth.size() + (p - depth.begin) * part.width;
+    part.add = add || p > depth.begin;
+    stream(streams_, part);
+  }
+  each_result([](T& sum, T& c) { c = sum; });
 }
 
 template <typename T>
@@ -129,34 +202,6 @@ void ThinProduct<T>::run_rows(Range depth) {
       multiply(i, depth, steps, tile);
     }
   }
-}
-
-// Blocks are square, so that each of their steps fetches two lines of one column.
-template <typename T>
-void ThinProduct<T>::run_columns(Range depth) {
-  GemmThinTile<T> tile{};
-  tile.ahead_step = b_.lane_stride;
-  tile.b = packed_;
-  tile.b_step = kernel_.cols;
-  // The first block ends with a cache line, for the others to use up the lines that they read.
-  const uintptr_t address = reinterpret_cast<uintptr_t>(b_.at(columns_.begin, depth.begin));
-  const int64_t inside = static_cast<int64_t>(address % kLine / sizeof(T)) % kernel_.cols;
-  for (int64_t i = 0; i < panels(); ++i)
-    for (Range steps{depth.begin, depth.begin}; steps.end < depth.end;) {
-      steps.begin = steps.end;
-      steps.end += kernel_.cols - (steps.begin == depth.begin ? inside : 0);
-      steps.end = std::min(steps.end, depth.end);
-      // Steps beyond the chain are the first ones of the panel that follows.
-      const int64_t later = steps.begin + kAheadBlocks * kernel_.cols;
-      const int64_t panel = later < depth.end ? i : i + 1;
-      const int64_t p = later < depth.end
-                            ? later
-                            : depth.begin + (later - depth.end) / kernel_.cols * kernel_.cols;
-      const bool exists = first_of(panel) + kernel_.cols <= columns_.end && p < depth.end;
-      tile.ahead = exists ? b_.at(first_of(panel), p) : b_.at(first_of(i), steps.begin);
-      pack_block(i, steps);
-      multiply(i, depth, steps, tile);
-    }
 }
 
 // Whole vectors of the steps of one panel, in packed_.

@@ -68,8 +68,28 @@ struct GemmDots {
   const T* a;  // contiguous
   const T* b;  // element (p, j) at p + j * lane_stride
   int64_t lane_stride;
-  int lanes;  // 1 to kLanes
-  T* sums;    // kLanes of them; those beyond lanes are any values
+  int lanes;      // 1 to kLanes
+  int64_t ahead;  // what lies so many elements further in every column is fetched meanwhile
+  T* sums;        // kLanes of them; those beyond lanes are any values
+};
+
+/// One chain of some columns that are contiguous along depth, by rows that are packed as
+/// [depth][width]: sums[j][i] = the sum over p of b[j][p] rows[p][i], plus the old sums when `add`.
+/// `ahead` as in GemmDots.
+template <typename T>
+struct GemmStream {
+  static constexpr int kColumns = 6;
+  static constexpr int kHalf = 32 / sizeof(T);
+  static constexpr int kWhole = 64 / sizeof(T);
+  int64_t depth;
+  const T* b;  // element (p, j) at p + j * column_stride
+  int64_t column_stride;
+  int columns;  // 1 to kColumns
+  int64_t ahead;
+  const T* rows;
+  int width;  // kHalf or kWhole
+  T* sums;    // [kColumns][width], those beyond `columns` are any values
+  bool add;
 };
 
 template <typename T>
@@ -95,16 +115,23 @@ struct GemmKernels {
   void (*narrow_bf16)(const float* from, BF16Bits* to, int64_t n);
 };
 
+struct GemmStreams {
+  void (*f32)(const GemmStream<float>&);
+  void (*f64)(const GemmStream<double>&);
+};
+
 namespace avx2 {
 extern const GemmKernel<float> gemm_f32;
 extern const GemmKernel<double> gemm_f64;
 extern const GemmKernels gemm_kernels;
+extern const GemmStreams gemm_streams;
 }  // namespace avx2
 
 namespace avx512 {
 extern const GemmKernel<float> gemm_f32;
 extern const GemmKernel<double> gemm_f64;
 extern const GemmKernels gemm_kernels;
+extern const GemmStreams gemm_streams;
 }  // namespace avx512
 
 }  // namespace ridge::cpu

@@ -7,6 +7,7 @@
 #include <immintrin.h>
 
 #include "ridge/backend/cpu/isa/gemm_kernels.h"
+#include "ridge/backend/cpu/isa/row_fetch.h"
 
 namespace ridge::cpu {
 namespace {
@@ -303,12 +304,14 @@ void dots(const GemmDots<typename S::T>& d) {
   static_assert(GemmDots<T>::kLanes == 2 * kLanes);
   const int halves = d.lanes > kLanes ? 2 : 1;
   typename S::Reg sums[2] = {S::zero(), S::zero()};
+  RowFetch<T> fetch(d.b + d.ahead, d.depth, d.lane_stride);
   const bool splits = reinterpret_cast<uintptr_t>(d.b) % 64 != 0;
   for (int64_t p = 0; p < d.depth;) {
     const int64_t end = p + kLanes * (p == 0 && splits ? 1 : 2);
     for (int half = 0; half < halves; ++half) {
       const T* const b = d.b + half * kLanes * d.lane_stride;
       const int there = least(kLanes, d.lanes - half * kLanes);
+      for (int j = 0; j < kLanes; ++j) fetch.next();
       typename S::Reg sum = sums[half];
       int64_t q = p;
       for (; q < end && q + kLanes <= d.depth; q += kLanes)

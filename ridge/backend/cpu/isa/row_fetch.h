@@ -1,0 +1,37 @@
+// Fetching rows of an operand while others are worked on.
+#pragma once
+
+#include <cstdint>
+
+namespace ridge::cpu {
+namespace {
+
+// Fetches rows into the second-level cache a line at a time, in the order in which they lie: memory
+// serves long runs sooner than many short ones side by side, and rows a power of two apart do not
+// fit beside one another into the first-level cache.
+template <typename T>
+class RowFetch {
+ public:
+  RowFetch(const T* first, int64_t elements, int64_t stride)
+      : at_(reinterpret_cast<const char*>(first)),
+        bytes_(elements * static_cast<int64_t>(sizeof(T))),
+        stride_(stride * static_cast<int64_t>(sizeof(T))) {}
+
+  void next() {
+    __builtin_prefetch(at_ + offset_, 0, 2);
+    offset_ += kLine;
+    if (offset_ < bytes_) return;
+    offset_ = 0;
+    at_ += stride_;
+  }
+
+ private:
+  static constexpr int64_t kLine = 64;
+  const char* at_;
+  int64_t bytes_;
+  int64_t stride_;
+  int64_t offset_ = 0;
+};
+
+}  // namespace
+}  // namespace ridge::cpu
