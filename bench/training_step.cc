@@ -1,21 +1,25 @@
 // Training steps on demand: bench/training_step.py has them run in turn with the peer's.
 //
-//   bench_training_step CONFIG THREADS FOLDER
+//   bench_training_step CONFIG THREADS FOLDER [TRACE]
 //
 // Writes the parameters that it starts from and the batches that it takes in turn into FOLDER, then
 // a line that describes the run. Then it reads a number of steps a line from stdin, runs so many
-// and answers with the seconds that they took and the last loss.
+// and answers with the seconds that they took and the last loss. TRACE receives a Chrome trace of
+// all launches, which slows them a little.
 #include <fmt/core.h>
 
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
+#include "ridge/base/chrome_trace.h"
 #include "ridge/base/clock.h"
 #include "ridge/base/parallel.h"
+#include "ridge/base/trace.h"
 #include "ridge/cli/tuning.h"
 #include "ridge/data/loader.h"
 #include "ridge/io/safetensors.h"
@@ -75,7 +79,10 @@ std::string quoted_names(const std::vector<ridge::nn::ParameterSpec>& parameters
   return text;
 }
 
-int run(const std::string& path, int threads, const std::filesystem::path& folder) {
+int run(const std::string& path,
+        int threads,
+        const std::filesystem::path& folder,
+        const char* trace) {
   using namespace ridge;
   const TrainConfig config = load_config_file(path, {}).config;
   set_num_threads(threads);
@@ -102,6 +109,7 @@ int run(const std::string& path, int threads, const std::filesystem::path& folde
              threads,
              quoted_names(task.training->parameters()));
   std::fflush(stdout);
+  if (trace) start_tracing();
   int64_t step = 0;
   for (int count; std::scanf("%d", &count) == 1;) {
     double loss = 0;
@@ -116,18 +124,22 @@ int run(const std::string& path, int threads, const std::filesystem::path& folde
                resident_anonymous_bytes() - before);
     std::fflush(stdout);
   }
+  if (trace) {
+    std::ofstream file(trace);
+    write_chrome_trace(drain_trace(), file);
+  }
   return 0;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 4) {
-    fmt::print(stderr, "usage: bench_training_step CONFIG THREADS FOLDER\n");
+  if (argc < 4 || argc > 5) {
+    fmt::print(stderr, "usage: bench_training_step CONFIG THREADS FOLDER [TRACE]\n");
     return 2;
   }
   try {
-    return run(argv[1], std::atoi(argv[2]), argv[3]);
+    return run(argv[1], std::atoi(argv[2]), argv[3], argc > 4 ? argv[4] : nullptr);
   } catch (const std::exception& error) {
     fmt::print(stderr, "error: {}\n", error.what());
     return 2;

@@ -42,6 +42,7 @@ bool lower_unsupported(Graph& graph, PassContext& context);
 bool place_casts(Graph& graph, PassContext& context);
 bool fold_constants(Graph& graph, PassContext& context);
 bool simplify(Graph& graph, PassContext& context);
+bool fuse_conv_norms(Graph& graph, PassContext& context);
 bool fuse_loops(Graph& graph, PassContext& context);
 bool merge_common(Graph& graph, PassContext& context);
 bool remove_dead(Graph& graph, PassContext& context);

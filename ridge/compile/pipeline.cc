@@ -43,6 +43,11 @@ const std::vector<PassInfo>& pipeline() {
        kSame,
        remove_dead,
        "folding and rules leave nodes behind that nobody reads, and nobody should fuse"},
+      {"fuse_conv_norms",
+       kSame,
+       fuse_conv_norms,
+       "after the casts, which decide what a convolution computes in; before loops take its "
+       "readers"},
       {"fuse_loops",
        kSame,
        fuse_loops,

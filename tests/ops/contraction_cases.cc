@@ -1,5 +1,6 @@
 #include "ridge/graph/ops/attention.h"
 #include "ridge/graph/ops/conv.h"
+#include "ridge/graph/ops/conv_norm.h"
 #include "ridge/graph/ops/matmul.h"
 #include "tests/support/op_audit.h"
 
@@ -74,6 +75,36 @@ std::vector<OpSample> convolutions() {
 }
 
 const OpSamples kConvolutions(convolutions());
+
+// z lies well away from the kinks: x of the norm is separated, its scale small against its shift.
+OpSample convolution_with_norm(const ConvolutionCase& c, std::string activation) {
+  return {"conv2d_norm_grad", c.label, [=](CaseBuilder& b) -> std::vector<Value> {
+            const Shape z = output_shape(c), channel{z[3]};
+            Conv2dNormGrad op;
+            op.window = c.window;
+            op.groups = c.groups;
+            op.activation = activation;
+            const Value dx = add_node(std::move(op),
+                                      {b.input(c.x),
+                                       b.input(c.w),
+                                       b.separated(z),
+                                       b.input(channel, 0.1, 0.2),
+                                       b.input(channel, 2.0, 4.0),
+                                       b.input(channel),
+                                       b.input(channel, 0.5, 2.0),
+                                       b.input(z)});
+            return {dx, {dx.node, 1}, {dx.node, 2}, {dx.node, 3}};
+          }};
+}
+
+std::vector<OpSample> convolutions_with_norms() {
+  std::vector<OpSample> samples;
+  for (const ConvolutionCase& c : convolution_cases())
+    samples.push_back(convolution_with_norm(c, samples.size() % 2 == 0 ? "relu6" : "none"));
+  return samples;
+}
+
+const OpSamples kConvolutionsWithNorms(convolutions_with_norms());
 
 // What one sample of attention is like; `packed` heads of qkv, or 0 for q, k, v with 3 heads.
 struct AttentionCase {

@@ -3,10 +3,9 @@
 
 #include <algorithm>
 
+#include "ridge/backend/cpu/batch_norm_plan.h"
 #include "ridge/backend/cpu/cpu_isa.h"
 #include "ridge/backend/cpu/cpu_kernels.h"
-#include "ridge/backend/cpu/isa/batch_norm_kernels.h"
-#include "ridge/backend/cpu/workspace.h"
 #include "ridge/base/parallel.h"
 
 namespace ridge::cpu {
@@ -17,65 +16,62 @@ constexpr int64_t kGrain = 16384;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// What a launch knows of its node but for the addresses.
-struct BatchNormPlan {
-  BatchNormPlan(const TensorType& x, double eps, NormActivation act)
-      : dtype(static_cast<size_t>(x.dtype)), activation(static_cast<size_t>(act)) {
-    data.channels = x.shape.back();
-    data.rows = x.elements() / data.channels;
-    data.eps = eps;
-    // Sums of so many rows in f32 are exact enough; beyond that they are in f64.
-    const int64_t columns = std::min(data.channels, kNormColumns);
-    data.chunk = std::clamp<int64_t>(32768 / columns, 64, 512);
-    chunks = ceil_div(data.rows, data.chunk);
-    tiles = ceil_div(data.channels, kNormColumns);
-    tile_grain = std::max<int64_t>(1, kGrain / (std::min(data.chunk, data.rows) * columns));
-    row_grain = std::max<int64_t>(1, kGrain / data.channels);
-  }
+}  // namespace
 
-  size_t workspace_bytes() const {
-    Workspace space(nullptr);
-    BatchNormData ignored = data;
-    carve(space, ignored);
-    return space.used();
-  }
-
-  void carve(Workspace& space, BatchNormData& bound) const {
-    bound.chunk_first = space.take<double>(chunks * data.channels);
-    bound.chunk_second = space.take<double>(chunks * data.channels);
-    const bool wide = dtype == static_cast<size_t>(DType::kF64);
-    bound.table = space.take<char>(kNormTables * data.channels * (wide ? 8 : 4));
-  }
-
-  void run(const BatchNormSteps& steps, const BatchNormData& bound) const {
-    const auto step = [&](int64_t n, int64_t grain, BatchNormStep each) {
-      parallel_for(n, grain, [&](int64_t begin, int64_t end) { each(bound, begin, end); });
-    };
-    steps.prepare(bound, 0, bound.channels);
-    step(chunks * tiles, tile_grain, steps.collect);
-    step(tiles, 1, steps.combine);
-    // From the end on, which the first step has left in the caches.
-    const int64_t blocks = ceil_div(data.rows, row_grain);
-    parallel_for(blocks, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t first = (blocks - 1 - i) * row_grain;
-        steps.write(bound, first, std::min(data.rows, first + row_grain));
-      }
-    });
-  }
-
-  size_t dtype;
-  size_t activation;
-  BatchNormData data{};
-  int64_t chunks;
-  int64_t tiles;
-  int64_t tile_grain;
-  int64_t row_grain;
-};
-
-const BatchNormKernels& kernels() {
+const BatchNormKernels& batch_norm_kernels() {
   return for_isa(avx2::batch_norm_kernels, avx512::batch_norm_kernels);
 }
+
+BatchNormPlan::BatchNormPlan(const TensorType& x, double eps, NormActivation act)
+    : dtype(static_cast<size_t>(x.dtype)), activation(static_cast<size_t>(act)) {
+  data.channels = x.shape.back();
+  data.rows = x.elements() / data.channels;
+  data.eps = eps;
+  // Sums of so many rows in f32 are exact enough; beyond that they are in f64.
+  const int64_t columns = std::min(data.channels, kNormColumns);
+  data.chunk = std::clamp<int64_t>(32768 / columns, 64, 512);
+  chunks = ceil_div(data.rows, data.chunk);
+  tiles = ceil_div(data.channels, kNormColumns);
+  tile_grain = std::max<int64_t>(1, kGrain / (std::min(data.chunk, data.rows) * columns));
+  row_grain = std::max<int64_t>(1, kGrain / data.channels);
+}
+
+void BatchNormPlan::carve(Workspace& space, BatchNormData& bound) const {
+  bound.chunk_first = space.take<double>(chunks * data.channels);
+  bound.chunk_second = space.take<double>(chunks * data.channels);
+  const bool wide = dtype == static_cast<size_t>(DType::kF64);
+  bound.table = space.take<char>(kNormTables * data.channels * (wide ? 8 : 4));
+}
+
+size_t BatchNormPlan::workspace_bytes() const {
+  Workspace space(nullptr);
+  BatchNormData ignored = data;
+  carve(space, ignored);
+  return space.used();
+}
+
+void BatchNormPlan::sum(const BatchNormSteps& steps, const BatchNormData& bound) const {
+  const auto step = [&](int64_t n, int64_t grain, BatchNormStep each) {
+    parallel_for(n, grain, [&](int64_t begin, int64_t end) { each(bound, begin, end); });
+  };
+  steps.prepare(bound, 0, bound.channels);
+  step(chunks * tiles, tile_grain, steps.collect);
+  step(tiles, 1, steps.combine);
+}
+
+void BatchNormPlan::run(const BatchNormSteps& steps, const BatchNormData& bound) const {
+  sum(steps, bound);
+  // From the end on, which the first step has left in the caches.
+  const int64_t blocks = ceil_div(data.rows, row_grain);
+  parallel_for(blocks, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t first = (blocks - 1 - i) * row_grain;
+      steps.write(bound, first, std::min(data.rows, first + row_grain));
+    }
+  });
+}
+
+namespace {
 
 std::unique_ptr<HostKernel> make_batch_norm(const Node& node) {
   const auto& op = node.op_as<BatchNorm>();
@@ -92,7 +88,7 @@ std::unique_ptr<HostKernel> make_batch_norm(const Node& node) {
         data.variance = args.outputs[2];
         Workspace space(args.workspace);
         plan.carve(space, data);
-        plan.run(kernels().forward[plan.dtype][plan.activation], data);
+        plan.run(batch_norm_kernels().forward[plan.dtype][plan.activation], data);
       },
       plan.workspace_bytes());
 }
@@ -115,7 +111,7 @@ std::unique_ptr<HostKernel> make_batch_norm_grad(const Node& node) {
         data.dbeta = args.outputs[2];
         Workspace space(args.workspace);
         plan.carve(space, data);
-        plan.run(kernels().backward[plan.dtype][plan.activation], data);
+        plan.run(batch_norm_kernels().backward[plan.dtype][plan.activation], data);
       },
       plan.workspace_bytes());
 }

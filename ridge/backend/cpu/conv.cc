@@ -1,11 +1,11 @@
-// Convolution and its gradients as products: of the images themselves where the kernel is a single
-// pixel, else of matrices of patches, a chunk of pixels at a time.
+// Convolution and its gradients as products of matrices of patches, a chunk of pixels at a time.
 #include "ridge/graph/ops/conv.h"
 
 #include <algorithm>
 
 #include "ridge/backend/cpu/conv_depthwise.h"
 #include "ridge/backend/cpu/conv_patches.h"
+#include "ridge/backend/cpu/conv_pointwise.h"
 #include "ridge/backend/cpu/conv_winograd.h"
 #include "ridge/backend/cpu/cpu_kernels.h"
 #include "ridge/backend/cpu/gemm.h"
@@ -20,76 +20,6 @@ namespace {
 // Few enough for the nearer caches, enough rows to repay packing the other factor for each chunk.
 constexpr int64_t kPatchBytes = 2 << 20;
 constexpr int64_t kCopyBytes = 64 << 10;
-
-template <typename Op>
-ConvGeometry geometry(const Node& node) {
-  const auto& op = node.op_as<Op>();
-  const Shape &a = node.inputs[0].shape(), &b = node.inputs[1].shape(),
-              &result = node.outputs[0].shape;
-  if constexpr (std::is_same_v<Op, Conv2d>)
-    return {op.window, op.groups, a, b, result};
-  else if constexpr (std::is_same_v<Op, Conv2dGradInput>)
-    return {op.window, op.groups, result, b, a};
-  else
-    return {op.window, op.groups, a, result, b};
-}
-
-// ---- kernels of a single pixel ----
-
-struct PointwiseProduct {
-  GemmShape shape;
-  GemmBatch groups;
-};
-
-template <typename Op>
-PointwiseProduct pointwise_product(const ConvGeometry& g) {
-  const int64_t pixels = g.images * g.in[0] * g.in[1], c = g.group_in(), o = g.group_out();
-  if constexpr (std::is_same_v<Op, Conv2d>)
-    return {{.m = pixels,
-             .n = o,
-             .k = c,
-             .lda = g.channels,
-             .ldb = g.out_channels,
-             .ldc = g.out_channels},
-            {g.groups, c, o, o}};
-  else if constexpr (std::is_same_v<Op, Conv2dGradInput>)
-    return {{.m = pixels,
-             .n = c,
-             .k = o,
-             .transpose_b = true,
-             .lda = g.out_channels,
-             .ldb = g.out_channels,
-             .ldc = g.channels},
-            {g.groups, o, o, c}};
-  else
-    return {{.m = c,
-             .n = o,
-             .k = pixels,
-             .transpose_a = true,
-             .lda = g.channels,
-             .ldb = g.out_channels,
-             .ldc = g.out_channels},
-            {g.groups, c, o, o}};
-}
-
-template <typename Op>
-std::unique_ptr<HostKernel> make_pointwise(const Node& node) {
-  const auto [shape, groups] = pointwise_product<Op>(geometry<Op>(node));
-  const DType dtype = node.outputs[0].dtype;
-  return dispatch_float(dtype, Op::kTraits.name, [&]<typename T>(TypeTag<T>) {
-    return std::make_unique<HostKernel>(
-        [shape, groups](const KernelArgs& args) {
-          gemm_batched(shape,
-                       groups,
-                       static_cast<const T*>(args.inputs[0]),
-                       static_cast<const T*>(args.inputs[1]),
-                       static_cast<T*>(args.outputs[0]),
-                       /*accumulate=*/false,
-                       args.workspace);
-        },
-        gemm_workspace_bytes(shape, dtype, groups.count));
-  });
-}
 
 // ---- patches times a matrix: the forward direction and the gradient of the input ----
 
@@ -403,7 +333,7 @@ class WeightGradient {
 // A kernel of Direction<T>, whose run takes both inputs, the output and the workspace.
 template <typename Op, template <typename> typename Direction>
 std::unique_ptr<HostKernel> make_by_patches(const Node& node) {
-  const ConvGeometry g = geometry<Op>(node);
+  const ConvGeometry g = geometry_of<Op>(node);
   return dispatch_float(node.outputs[0].dtype, Op::kTraits.name, [&]<typename T>(TypeTag<T>) {
     const Direction<T> direction(g);
     const size_t bytes = direction.workspace_bytes();
@@ -418,23 +348,10 @@ std::unique_ptr<HostKernel> make_by_patches(const Node& node) {
   });
 }
 
-template <typename Op>
-bool accepts_pointwise(const Node& node) {
-  return geometry<Op>(node).is_pointwise();
-}
-
 }  // namespace
 
 void add_conv_kernels(KernelTable& table) {
-  table.add("conv2d", {"gemm", 0}, make_pointwise<Conv2d>, accepts_pointwise<Conv2d>);
-  table.add("conv2d_grad_input",
-            {"gemm", 0},
-            make_pointwise<Conv2dGradInput>,
-            accepts_pointwise<Conv2dGradInput>);
-  table.add("conv2d_grad_weight",
-            {"gemm", 1},
-            make_pointwise<Conv2dGradWeight>,
-            accepts_pointwise<Conv2dGradWeight>);
+  add_pointwise_kernels(table);
   add_depthwise_kernels(table);
   add_winograd_kernels(table);
   table.add("conv2d", {"im2col_gemm", 0}, make_by_patches<Conv2d, ForwardConvolution>);

@@ -148,6 +148,28 @@ class ImageProduct {
     });
   }
 
+  // One row of the result, of an image that begins at `image`.
+  template <typename T>
+  void run_row(const T* image, const T* weights, int64_t row, T* to) const {
+    const DepthwiseTaps rows = rows_.at(row);
+    for (const Unit& unit : units_) {
+      const DepthwiseTaps cols = cols_.at(unit.column);
+      T* result = to + unit.column * channels_;
+      if (unit.is_strip)
+        Kernels<T>::get().strip({bits(image),
+                                 bits(weights),
+                                 rows,
+                                 cols,
+                                 channels_,
+                                 lap_.advance,
+                                 channels_,
+                                 bits(result),
+                                 lap_.columns * channels_});
+      else
+        Kernels<T>::get().pixel({bits(image), bits(weights), rows, cols, channels_, bits(result)});
+    }
+  }
+
  private:
   struct Unit {
     int64_t column;
@@ -176,27 +198,6 @@ class ImageProduct {
     return true;
   }
 
-  template <typename T>
-  void run_row(const T* image, const T* weights, int64_t row, T* to) const {
-    const DepthwiseTaps rows = rows_.at(row);
-    for (const Unit& unit : units_) {
-      const DepthwiseTaps cols = cols_.at(unit.column);
-      T* result = to + unit.column * channels_;
-      if (unit.is_strip)
-        Kernels<T>::get().strip({bits(image),
-                                 bits(weights),
-                                 rows,
-                                 cols,
-                                 channels_,
-                                 lap_.advance,
-                                 channels_,
-                                 bits(result),
-                                 lap_.columns * channels_});
-      else
-        Kernels<T>::get().pixel({bits(image), bits(weights), rows, cols, channels_, bits(result)});
-    }
-  }
-
   int64_t images_, channels_;
   std::array<int64_t, 2> source_, grid_;
   Lap lap_;
@@ -215,19 +216,18 @@ std::unique_ptr<HostKernel> make_image_kernel(DType dtype, ImageProduct product)
 }
 
 std::unique_ptr<HostKernel> make_forward(const Node& node) {
-  const auto& op = node.op_as<Conv2d>();
-  const ConvGeometry g(
-      op.window, op.groups, node.inputs[0].shape(), node.inputs[1].shape(), node.outputs[0].shape);
+  const ConvGeometry g = geometry_of<Conv2d>(node);
   return make_image_kernel(node.outputs[0].dtype,
                            ImageProduct(g, g.in, g.out, {1, g.stride[1]}, input_place));
 }
 
+ImageProduct input_gradient(const ConvGeometry& g) {
+  return ImageProduct(g, g.out, g.in, {g.stride[1], 1}, output_place);
+}
+
 std::unique_ptr<HostKernel> make_input_gradient(const Node& node) {
-  const auto& op = node.op_as<Conv2dGradInput>();
-  const ConvGeometry g(
-      op.window, op.groups, node.outputs[0].shape, node.inputs[1].shape(), node.inputs[0].shape());
   return make_image_kernel(node.outputs[0].dtype,
-                           ImageProduct(g, g.out, g.in, {g.stride[1], 1}, output_place));
+                           input_gradient(geometry_of<Conv2dGradInput>(node)));
 }
 
 // Sums over the rows of dy in parts, each in a workspace of its own, then over the parts.
@@ -249,16 +249,21 @@ class WeightGradient {
 
   size_t workspace_bytes() const { return static_cast<size_t>(parts() * weights()) * sizeof(Sum); }
 
+  using Sum = ComputeType<T>;
+
   void run(const T* x, const T* dy, T* dw, void* workspace) const {
     Sum* partial = static_cast<Sum*>(workspace);
     parallel_for(parts(), 1, [&](int64_t begin, int64_t end) {
       for (int64_t p = begin; p < end; ++p) {
         Sum* sums = partial + p * weights();
         std::fill_n(sums, weights(), Sum{0});
-        for (int64_t row = rows() * p / parts(); row < rows() * (p + 1) / parts(); ++row)
-          add_row(x, dy, row, sums);
+        for (int64_t row = first_row(p); row < first_row(p + 1); ++row) add_row(x, dy, row, sums);
       }
     });
+    combine(partial, dw);
+  }
+
+  void combine(Sum* partial, T* dw) const {
     parallel_for(weights(), 4096, [&](int64_t begin, int64_t end) {
       for (int64_t p = 1; p < parts(); ++p)
         for (int64_t i = begin; i < end; ++i) partial[i] += partial[p * weights() + i];
@@ -266,14 +271,9 @@ class WeightGradient {
     });
   }
 
- private:
-  using Sum = ComputeType<T>;
-  struct Columns {
-    int64_t first, count;
-  };
-
   int64_t rows() const { return g_.images * g_.out[0]; }
   int64_t parts() const { return std::min(rows(), kPartialSums); }
+  int64_t first_row(int64_t part) const { return rows() * part / parts(); }
   int64_t weights() const { return g_.taps() * g_.channels; }
 
   // What row `row` of all rows of dy adds to the sums.
@@ -292,6 +292,11 @@ class WeightGradient {
     }
     if (taps > 0) add_inner(x, dy, {inner.data(), taps}, sums);
   }
+
+ private:
+  struct Columns {
+    int64_t first, count;
+  };
 
   // The columns in which each tap meets a pixel.
   void add_inner(const T* x, const T* dy, const DepthwiseTaps& rows, Sum* sums) const {
@@ -340,9 +345,7 @@ class WeightGradient {
 };
 
 std::unique_ptr<HostKernel> make_weight_gradient(const Node& node) {
-  const auto& op = node.op_as<Conv2dGradWeight>();
-  const ConvGeometry g(
-      op.window, op.groups, node.inputs[0].shape(), node.outputs[0].shape, node.inputs[1].shape());
+  const ConvGeometry g = geometry_of<Conv2dGradWeight>(node);
   return dispatch_float(node.outputs[0].dtype, "depthwise", [&]<typename T>(TypeTag<T>) {
     const WeightGradient<T> gradient(g);
     const size_t bytes = gradient.workspace_bytes();
@@ -360,7 +363,92 @@ std::unique_ptr<HostKernel> make_weight_gradient(const Node& node) {
 // One channel in and one out a group, given the shape of the weights (KH, KW, C / groups, O).
 bool is_depthwise(const Shape& w, int64_t groups) { return w[2] == 1 && w[3] == groups; }
 
+// Rows [begin, end) of an image.
+struct Rows {
+  int64_t begin, end;
+};
+
+// Rows of dy that rows of dx take from, `own` among them.
+Rows rows_needed(const ConvGeometry& g, Rows dx, Rows own) {
+  Rows needed = own;
+  for (int64_t row = dx.begin; row < dx.end; ++row)
+    for (int64_t tap = 0; tap < g.kernel[0]; ++tap) {
+      const int64_t place = output_place(g, 0, row, tap);
+      if (place < 0) continue;
+      needed.begin = std::min(needed.begin, place);
+      needed.end = std::max(needed.end, place + 1);
+    }
+  return needed;
+}
+
+constexpr int64_t kMostHalo = 2;    // rows of dy around those that a band owns
+constexpr int64_t kFewestRows = 4;  // that a band owns; fewer would be made too often
+
 }  // namespace
+
+class DepthwiseGradients::Body {
+ public:
+  Body(const ConvGeometry& g, int64_t most_elements)
+      : g_(g),
+        image_(input_gradient(g)),
+        weight_(g),
+        band_(most_elements / (g.out[1] * g.channels) - kMostHalo) {}
+
+  const WeightGradient<float>& weight() const { return weight_; }
+
+  void run_part(int64_t part, const Part& to) const {
+    std::fill_n(to.sums, weight_.weights(), 0.0F);
+    const int64_t end = weight_.first_row(part + 1);
+    for (int64_t row = weight_.first_row(part); row < end;) {
+      const int64_t image = row / g_.out[0], in_image = row % g_.out[0];
+      const int64_t count = std::min({band_, end - row, g_.out[0] - in_image});
+      run_band(image, {in_image, in_image + count}, to);
+      row += count;
+    }
+  }
+
+ private:
+  // Bands of neighbouring rows of dy have neighbouring rows of dx.
+  Rows rows_of_dx(Rows own) const {
+    const auto first = [&](int64_t row) { return std::min(g_.in[0], row * g_.stride[0]); };
+    return {first(own.begin), own.end == g_.out[0] ? g_.in[0] : first(own.end)};
+  }
+
+  void run_band(int64_t image, Rows own, const Part& to) const {
+    const Rows dx = rows_of_dx(own), needed = rows_needed(g_, dx, own);
+    const int64_t before = image * g_.out[0];
+    const float* dy =
+        to.make((before + needed.begin) * g_.out[1], (before + needed.end) * g_.out[1]);
+    const int64_t dy_row = g_.out[1] * g_.channels, dx_row = g_.in[1] * g_.channels;
+    const float* dy_image = dy - needed.begin * dy_row;
+    float* dx_image = to.dx + image * g_.in[0] * dx_row;
+    for (int64_t row = dx.begin; row < dx.end; ++row)
+      image_.run_row(dy_image, to.w, row, dx_image + row * dx_row);
+    for (int64_t row = own.begin; row < own.end; ++row)
+      weight_.add_row(to.x, dy_image - before * dy_row, before + row, to.sums);
+  }
+
+  ConvGeometry g_;
+  ImageProduct image_;
+  WeightGradient<float> weight_;
+  int64_t band_;  // rows of dy
+};
+
+bool DepthwiseGradients::accepts(const ConvGeometry& g, int64_t most_elements) {
+  const bool is_small = g.kernel[0] <= 3 && g.dilation[0] == 1 && g.padding[0] <= 1;
+  return is_small && g.groups == g.channels && g.channels == g.out_channels &&
+         (kFewestRows + kMostHalo) * g.out[1] * g.channels <= most_elements;
+}
+
+DepthwiseGradients::DepthwiseGradients(const ConvGeometry& g, int64_t most_elements)
+    : body_(std::make_shared<const Body>(g, most_elements)) {}
+
+int64_t DepthwiseGradients::parts() const { return body_->weight().parts(); }
+int64_t DepthwiseGradients::sums() const { return body_->weight().weights(); }
+void DepthwiseGradients::run_part(int64_t part, const Part& to) const { body_->run_part(part, to); }
+void DepthwiseGradients::combine(float* sums, float* dw) const {
+  body_->weight().combine(sums, dw);
+}
 
 void add_depthwise_kernels(KernelTable& table) {
   table.add("conv2d", {"depthwise", 1}, make_forward, [](const Node& node) {

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <type_traits>
 #include <vector>
 
 #include "ridge/graph/ops/conv.h"
@@ -30,6 +31,20 @@ struct ConvGeometry {
   /// True when an output pixel sees just the input pixel at its place.
   bool is_pointwise() const;
 };
+
+/// Of a node of op Op: conv2d or one of its gradients.
+template <typename Op>
+ConvGeometry geometry_of(const Node& node) {
+  const auto& op = node.op_as<Op>();
+  const Shape &a = node.inputs[0].shape(), &b = node.inputs[1].shape(),
+              &result = node.outputs[0].shape;
+  if constexpr (std::is_same_v<Op, Conv2d>)
+    return {op.window, op.groups, a, b, result};
+  else if constexpr (std::is_same_v<Op, Conv2dGradInput>)
+    return {op.window, op.groups, result, b, a};
+  else
+    return {op.window, op.groups, a, result, b};
+}
 
 /// A matrix (pixels of a grid in each image, depth): row (n, i, j) holds, for each vertical and
 /// each horizontal offset, `channels` of the source pixel (n, i * step + offset, j * step +

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ridge/backend/ref/ref_kernels.h"
+#include "ridge/graph/ops/conv_norm.h"
 #include "ridge/graph/ops/fused.h"
 
 namespace ridge {
@@ -49,12 +50,13 @@ double measure_dot_product() {
   return 2.0 * kLength * kRounds / best;
 }
 
-// A fused node runs op by op.
+// Fused nodes run op by op.
 KernelTable with_fused(KernelTable table) {
-  table.add(Fused::kTraits.name, {std::string(kExpandedChoice)}, [](const Node& node) {
-    static const KernelTable plain = all_kernels();
-    return make_expanded(node, plain);
-  });
+  for (const std::string_view op : {Fused::kTraits.name, Conv2dNormGrad::kTraits.name})
+    table.add(op, {std::string(kExpandedChoice)}, [](const Node& node) {
+      static const KernelTable plain = all_kernels();
+      return make_expanded(node, plain);
+    });
   return table;
 }
 

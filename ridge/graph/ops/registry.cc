@@ -14,6 +14,7 @@ void register_pool(OpRegistry&);
 void register_softmax(OpRegistry&);
 void register_norm(OpRegistry&);
 void register_batch_norm(OpRegistry&);
+void register_conv_norm(OpRegistry&);
 void register_gather(OpRegistry&);
 void register_attention(OpRegistry&);
 void register_random(OpRegistry&);
@@ -33,6 +34,7 @@ const OpRegistry& registry() {
     register_softmax(r);
     register_norm(r);
     register_batch_norm(r);
+    register_conv_norm(r);
     register_gather(r);
     register_attention(r);
     register_random(r);

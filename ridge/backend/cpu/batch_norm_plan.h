@@ -1,0 +1,33 @@
+// What the launches of batch norm, and of what is fused with it, know of their node.
+#pragma once
+
+#include "ridge/backend/cpu/isa/batch_norm_kernels.h"
+#include "ridge/backend/cpu/workspace.h"
+#include "ridge/graph/ops/batch_norm.h"
+
+namespace ridge::cpu {
+
+/// The steps of the instruction set in use.
+const BatchNormKernels& batch_norm_kernels();
+
+/// How the steps of isa/batch_norm_kernels.h are cut over x (..., C): a function of its type.
+struct BatchNormPlan {
+  BatchNormPlan(const TensorType& x, double eps, NormActivation act);
+
+  size_t workspace_bytes() const;
+  /// Takes what the steps need from the workspace.
+  void carve(Workspace& space, BatchNormData& bound) const;
+  /// All steps but the last, in parallel: what `write` needs lies in the table then.
+  void sum(const BatchNormSteps& steps, const BatchNormData& bound) const;
+  void run(const BatchNormSteps& steps, const BatchNormData& bound) const;
+
+  size_t dtype;
+  size_t activation;
+  BatchNormData data{};  // sizes alone
+  int64_t chunks;
+  int64_t tiles;
+  int64_t tile_grain;
+  int64_t row_grain;
+};
+
+}  // namespace ridge::cpu
