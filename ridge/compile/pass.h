@@ -38,6 +38,7 @@ struct PassContext {
 using RunPass = bool (*)(Graph&, PassContext&);
 
 bool lower_rows(Graph& graph, PassContext& context);
+bool scatter_to_sums(Graph& graph, PassContext& context);
 bool lower_unsupported(Graph& graph, PassContext& context);
 bool place_casts(Graph& graph, PassContext& context);
 bool fold_constants(Graph& graph, PassContext& context);

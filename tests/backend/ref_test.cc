@@ -380,6 +380,14 @@ TEST(RefGather, ScatterAddsRepeatedIndices) {
   EXPECT_TRUE(same_numbers(results[1], {1, 0, 44, 4, 0, 8}));
 }
 
+TEST(RefGather, ScatterAddsToWhatIsThere) {
+  RefCase c;
+  const Value base = c.given({DType::kF32, {3, 2}}, {100, 200, 300, 400, 500, 600});
+  const Value updates = c.given({DType::kF32, {3, 2}}, {1, 2, 3, 4, 10, 20});
+  const auto sums = c.run(scatter_add_to(base, updates, c.list(DType::kI32, {2, 0, 2}), 0));
+  EXPECT_TRUE(same_numbers(sums, {103, 204, 300, 400, 511, 622}));
+}
+
 TEST(RefGather, OneHotIsZeroOutOfRange) {
   for (DType to : {DType::kF16, DType::kI64, DType::kBool}) {
     RefCase c;

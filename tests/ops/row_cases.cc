@@ -141,6 +141,12 @@ const OpSamples kLookups({
      [](CaseBuilder& b) -> std::vector<Value> {
        return {scatter_add(b.input({2, 5, 3}), b.indices(DType::kI32, {5}, 0, 6), 1, 7)};
      }},
+    {"scatter_add",
+     "to what is there",
+     [](CaseBuilder& b) -> std::vector<Value> {
+       return {scatter_add_to(
+           b.input({6, 5}), b.input({3, 4, 5}), b.indices(DType::kI64, {3, 4}, 0, 3), 0)};
+     }},
     {"pick",
      "rows",
      [](CaseBuilder& b) -> std::vector<Value> {

@@ -116,8 +116,8 @@ std::unique_ptr<HostKernel> make_gather(const Node& node) {
 
 // ---- scatter-add ----
 
-// Sums updates (outer, count, inner) into (outer, size, inner). A task owns some columns of one
-// outer slice and adds to them in the order of the indices.
+// Adds updates (outer, count, inner) to `base` (zeros where it is null) of (outer, size, inner). A
+// task owns some columns of one outer slice and adds to them in the order of the indices.
 template <typename T>
 struct ScatterRows {
   using Sum = ComputeType<T>;
@@ -125,11 +125,15 @@ struct ScatterRows {
   int64_t count;
 
   template <typename Index>
-  void run(const T* updates, const Index* indices, T* to, Sum* sums) const {
+  void run(const T* updates, const Index* indices, const T* base, T* to, Sum* sums) const {
     const int64_t elements = y.outer * y.size * y.inner;
-    parallel_for(elements, kChunkBytes, [&](int64_t begin, int64_t end) {
-      std::fill(sums + begin, sums + end, Sum{0});
-    });
+    if (static_cast<const void*>(base) != sums)
+      parallel_for(elements, kChunkBytes, [&](int64_t begin, int64_t end) {
+        if (base != nullptr)
+          widen_row(base + begin, sums + begin, end - begin);
+        else
+          std::fill(sums + begin, sums + end, Sum{0});
+      });
     add(updates, indices, sums);
     if constexpr (is_half<T>)
       parallel_for(elements, kChunkBytes, [&](int64_t begin, int64_t end) {
@@ -170,8 +174,10 @@ std::unique_ptr<HostKernel> make_scatter_add(const Node& node) {
               const auto* places = static_cast<const Index*>(args.inputs[1]);
               check_range("scatter_add", places, shape, rows.y.size);
               void* sums = is_half<T> ? args.workspace : args.outputs[0];
+              const void* base = args.inputs.size() == 3 ? args.inputs[2] : nullptr;
               rows.run(static_cast<const T*>(args.inputs[0]),
                        places,
+                       static_cast<const T*>(base),
                        static_cast<T*>(args.outputs[0]),
                        static_cast<ComputeType<T>*>(sums));
             },

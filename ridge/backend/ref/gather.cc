@@ -42,7 +42,7 @@ void scatter_add(const ScatterAdd& op, const Call& call) {
   const std::vector<size_t> indices = read_indices(call, "scatter_add", op.size);
   dispatch_number<ScatterAdd>(call.inputs[0].dtype, [&]<typename V>(TypeTag<V>) {
     const std::vector<V> updates = call.read<V>(0);
-    std::vector<V> sums = call.zeros<V>(0);
+    std::vector<V> sums = call.inputs.size() == 3 ? call.read<V>(2) : call.zeros<V>(0);
     for (size_t o = 0; o < y.outer; ++o)
       for (size_t k = 0; k < indices.size(); ++k)
         for (size_t i = 0; i < y.inner; ++i) {

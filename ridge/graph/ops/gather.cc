@@ -63,15 +63,40 @@ std::vector<TensorType> ScatterAdd::infer(std::span<const TensorType> inputs) co
   Shape shape(updates.shape.begin(), updates.shape.begin() + axis);
   shape.push_back(size);
   shape.insert(shape.end(), updates.shape.begin() + behind, updates.shape.end());
-  return {{updates.dtype, shape}};
+  const TensorType result{updates.dtype, shape};
+  check(inputs.size() == 2 || inputs[2] == result,
+        "[scatter_add] what is added to has another type; got {}, expected {}",
+        to_string(inputs.back()),
+        to_string(result));
+  return {result};
 }
 
 std::vector<Value> ScatterAdd::vjp(const VjpContext& c) const {
-  return {gather(c.dout(), c.in(1), axis), Value{}};
+  std::vector<Value> gradients{gather(c.dout(), c.in(1), axis), Value{}};
+  if (c.node.inputs.size() == 3) gradients.push_back(c.dout());
+  return gradients;
+}
+
+// Of what is added to, only the rows that have updates must move.
+Cost ScatterAdd::cost(std::span<const TensorType> inputs,
+                      std::span<const TensorType> outputs) const {
+  const double updates = static_cast<double>(inputs[0].bytes());
+  const double read = updates + static_cast<double>(inputs[1].bytes());
+  const double written = inputs.size() == 3 ? 2 * updates : total_bytes(outputs);
+  return {static_cast<double>(inputs[0].elements()), read + written};
 }
 
 std::vector<BatchFlow> ScatterAdd::batch_flow(const BatchFlowContext& c) const {
   const BatchFlow &updates = c.flows[0], &indices = c.flows[1];
+  if (c.flows.size() == 3) {
+    BatchFlowContext zeros = c;
+    zeros.flows = c.flows.first(2);
+    zeros.inputs = c.inputs.first(2);
+    const BatchFlow flow = batch_flow(zeros)[0], &base = c.flows[2];
+    const bool is_alike =
+        flow.is_none() ? base.is_none() : flow.is_split() && base.is_split_on(flow.axis);
+    return {is_alike ? flow : BatchFlow::mixed("the scatter combines samples")};
+  }
   if (updates.is_none() && indices.is_none()) return {BatchFlow::none()};
   const int64_t behind = axis + c.inputs[1].rank();
   if (updates.is_split()) {
@@ -148,6 +173,13 @@ Value scatter_add(Value updates, Value indices, int64_t axis, int64_t size) {
   op.axis = axis;
   op.size = size;
   return add_node(std::move(op), {updates, indices});
+}
+
+Value scatter_add_to(Value base, Value updates, Value indices, int64_t axis) {
+  ScatterAdd op;
+  op.axis = normalize_axis(axis, base.rank(), "scatter_add");
+  op.size = base.dim(op.axis);
+  return add_node(std::move(op), {updates, indices, base});
 }
 
 Value one_hot(Value indices, int64_t depth, DType to) {

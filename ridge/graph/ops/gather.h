@@ -7,14 +7,14 @@
 
 namespace ridge {
 
-constexpr OpTraits gather_traits(std::string_view name, OpClass op_class) {
+constexpr OpTraits gather_traits(std::string_view name, OpClass op_class, int most_inputs = 2) {
   return {.name = name,
           .min_inputs = 2,
-          .max_inputs = 2,
+          .max_inputs = most_inputs,
           .dtypes = kNumbers,
           .op_class = op_class,
           .gradient = Gradient::kRule,
-          .linear = {.joint = 1}};
+          .linear = {.joint = most_inputs == 3 ? 0b101u : 1u}};
 }
 
 /// x (A..., N, B...), indices (I...) i64 or i32 -> (A..., I..., B...), where N is axis `axis`
@@ -30,18 +30,20 @@ class Gather final : public OpOf<Gather> {
   void fields(FieldVisitor& v) override { v.visit("axis", axis); }
 };
 
-/// updates (A..., I..., B...), indices (I...) -> (A..., size, B...): zeros, to which every update
-/// is added at its index, in the order of the indices. The transpose of Gather; an index outside
-/// [0, size) is a UserError at run time.
+/// updates (A..., I..., B...), indices (I...) -> (A..., size, B...): zeros, or the third input, to
+/// which every update is added at its index, in the order of the indices. The transpose of Gather;
+/// an index outside [0, size) is a UserError at run time.
 class ScatterAdd final : public OpOf<ScatterAdd> {
  public:
-  static constexpr OpTraits kTraits = gather_traits("scatter_add", OpClass::kReduction);
+  static constexpr OpTraits kTraits = gather_traits("scatter_add", OpClass::kReduction, 3);
   int64_t axis = 0;
   int64_t size = 1;
 
   std::vector<TensorType> infer(std::span<const TensorType> inputs) const override;
   std::vector<Value> vjp(const VjpContext& c) const override;
+  Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   std::vector<BatchFlow> batch_flow(const BatchFlowContext& c) const override;
+  bool may_overwrite(size_t, size_t input) const override { return input == 2; }
   void fields(FieldVisitor& v) override {
     v.visit("axis", axis);
     v.visit("size", size);
@@ -85,6 +87,8 @@ Value pick(Value x, Value indices);
 /// Rows of `table` (V, D) by ids (I...) -> (I..., D).
 Value embedding(Value table, Value ids);
 Value scatter_add(Value updates, Value indices, int64_t axis, int64_t size);
+/// `base` with the updates added along `axis`.
+Value scatter_add_to(Value base, Value updates, Value indices, int64_t axis);
 Value one_hot(Value indices, int64_t depth, DType to = DType::kF32);
 
 }  // namespace ridge
