@@ -5,9 +5,8 @@
 // makes the same bits.
 //
 // Largest error against the correctly rounded value over all 2^32 floats, in units in the last
-// place (tests/backend/math_test.cc takes a sample): exp 1, log 1, tanh 2, erf 2, sigmoid 2, silu
-// 3, gelu 7; gelu by tanh about twice the exponent that it takes, where x is negative. Coefficients
-// are minimax fits of our own.
+// place (tests/backend/math_test.cc takes a sample): exp 1, log 1, tanh, erf, sigmoid, silu and
+// gelu by tanh 2, gelu 7. Coefficients are minimax fits of our own.
 //
 // Internal linkage, as kernel files share no code.
 #pragma once
@@ -54,7 +53,6 @@ inline float scaled(float x, float shifted) {
   const uint32_t half = shift_signed_right(exponent, 1);
   return x * from_bits((half + 127u) << 23) * from_bits((exponent - half + 127u) << 23);
 }
-inline double scaled(double x, double factor) { return x * factor; }
 
 // An exponential in two parts, so that something multiplied by it is rounded well even where the
 // exponential itself is subnormal: it is scaled(fraction, shifted).
@@ -199,7 +197,6 @@ inline F gelu_of(F x) {
 }
 
 inline double exp_of(double x) { return __builtin_exp(x); }
-inline Exponential<double> exponential(double x) { return {1.0, __builtin_exp(x)}; }
 inline double log_of(double x) { return __builtin_log(x); }
 inline double tanh_of(double x) { return __builtin_tanh(x); }
 inline double erf_of(double x) { return __builtin_erf(x); }
@@ -213,37 +210,107 @@ inline double variance_of(double mean_square, double missed) {
   return variance < 0.0 ? 0.0 : variance;
 }
 
-// The exponential of this is zero, even times 1000.
-template <typename T>
-inline constexpr double kFarthest = -174;
-template <>
-inline constexpr double kFarthest<double> = -800;
+// ---- activations that are x Phi(x) for a distribution Phi that is symmetric ----
+//
+// x Phi(x) = max(x, 0) - a Phi(-a), a = |x|, which does not cancel for negative x, and Phi(-a) =
+// 1 / (1 + 2^w). The power is made 2^64 times smaller than it is, so that neither it nor the
+// quotient leaves the normal numbers; the last fma makes up for that, rounding once, also to a
+// subnormal result.
+constexpr float kSmall = 0x1p-64f;
+// Added to a number, the sum's last bits are 64 less than that number rounded to a whole one.
+constexpr float kSmallShift = kShift - 64.0f;
 
-// x sigmoid(weight) = x / (1 + exp(-weight)), by an exponential that cannot overflow; x >= -1000.
-template <typename T>
-inline T gated(T x, T weight) {
-  const Exponential<T> e = exponential(at_least(-magnitude(weight), T(kFarthest<T>)));
-  const T numerator = select(weight < T(0), scaled(x * e.fraction, e.shifted), x);
-  return numerator / (T(1) + scaled(e.fraction, e.shifted));
+/// x 2^k for the k in the last bits of `shifted`, by adding to the exponent: x and the result have
+/// to be normal. Of a NaN anything may become.
+template <typename F>
+inline F with_exponent(F x, F shifted) {
+  return from_bits(bits_of(x) + (bits_of(shifted) << 23));
 }
 
-template <typename T>
-inline T sigmoid_of(T x) {
-  return gated(T(1), x);
+/// max(x, 0) - a / (1 + power 2^k), k in `shifted` by kSmallShift.
+template <typename F>
+inline F less_tail(F x, F a, F power, F shifted) {
+  const F y = a / (with_exponent(power, shifted) + kSmall);
+  // -0 keeps the sign of a result that is zero.
+  return fma_of(y, F(-kSmall), at_least(x, -0.0f));
 }
 
-// Below -1000 the result is zero, which a factor of that size cannot change.
-template <typename T>
-inline T silu_of(T x) {
-  return gated(at_least(x, T(-1000)), x);
+/// (2^r - 1) / r, |r| <= 1/2.
+template <typename F>
+inline F power_slope(F r) {
+  F q = fma_of(F(0x1.417a5cp-13f), r, 0x1.5f0946p-10f);
+  q = fma_of(q, r, 0x1.3b2dd2p-7f);
+  q = fma_of(q, r, 0x1.c6af7ap-5f);
+  q = fma_of(q, r, 0x1.ebfbdcp-3f);
+  return fma_of(q, r, 0x1.62e43p-1f);
 }
 
-// 0.5 x (1 + tanh(u)) = x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3).
-template <typename T>
-inline T gelu_tanh_of(T x) {
-  const T linear = T(1.5957691216057307117597842397375);
-  const T cubic = T(0.0713548162726002487763387522799);
-  return gated(at_least(x, T(-1000)), x * fma_of(x * x, cubic, linear));
+/// (exp(r) - 1) / r, |r| <= ln(2) / 2.
+template <typename F>
+inline F exp_slope(F r) {
+  F q = fma_of(F(0x1.6a4154p-10f), r, 0x1.1239c6p-7f);
+  q = fma_of(q, r, 0x1.5558bcp-5f);
+  q = fma_of(q, r, 0x1.555492p-3f);
+  q = fma_of(q, r, 0x1.fffffcp-2f);
+  return fma_of(q, r, 1.0f);
+}
+
+// exp(x) = 2^k exp(r), with k - 64 in the last bits of `shifted`.
+template <typename F>
+inline Reduced<F> reduced_small(F x) {
+  const F shifted = fma_of(x, 0x1.715476p+0f, kSmallShift);
+  const F k = shifted - kSmallShift;
+  const F r = fma_of(k, -kLn2High, x);
+  return {fma_of(k, -kLn2Low, r), shifted};
+}
+
+template <typename F>
+inline F sigmoid_of(F x) {
+  // Above 40 it is 1, below -104.5 the nearest float is 0.
+  const Reduced<F> e = reduced_small(at_most(at_least(-x, -40.0f), 104.5f));
+  const F power = from_bits((bits_of(e.shifted) << 23) + 0x3f800000u);
+  return kSmall / fma_of(power, exp_slope(e.r) * e.r, power + kSmall);
+}
+
+template <typename F>
+inline F silu_of(F x) {
+  const F a = at_most(magnitude(x), 110.0f);  // a exp(-a) is zero there
+  const Reduced<F> e = reduced_small(a);
+  return less_tail(x, a, fma_of(exp_slope(e.r), e.r, 1.0f), e.shifted);
+}
+
+// 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))): w = a (linear + cubic a^2), linear = sqrt(8/pi)
+// / ln(2) and cubic = 0.044715 linear, with the second parts of both, of a^2 and of the sum, as w
+// may be 150. So that linear - p is exact, linear is of 21 bits.
+template <typename F>
+inline F gelu_tanh_of(F x) {
+  constexpr float kLinear = 0x1.26aecp+1f, kLinearLow = 0x1.0de73ap-22f;
+  constexpr float kCubic = 0x1.a5a7dp-4f, kCubicLow = -0x1.151aaep-29f;
+  const F a = at_most(magnitude(x), 11.0f);  // a 2^-w is zero there
+  const F square = a * a;
+  const F square_low = fma_of(a, a, -square);
+  const F p = fma_of(square, kCubic, kLinear);
+  F low = fma_of(square, kCubic, kLinear - p);
+  low = fma_of(square_low, kCubic, low);
+  low = fma_of(square, kCubicLow, low) + kLinearLow;
+  const F shifted = fma_of(a, p, kSmallShift);
+  const F r = fma_of(a, low, fma_of(a, p, kSmallShift - shifted));
+  return less_tail(x, a, fma_of(power_slope(r), r, 1.0f), shifted);
+}
+
+// x / (1 + exp(-weight)) by an exponential that cannot overflow; x >= -1000, of which the factor
+// exp(-800) makes zero.
+inline double gated(double x, double weight) {
+  const double e = exp_of(at_least(-magnitude(weight), -800.0));
+  return (weight < 0.0 ? x * e : x) / (1.0 + e);
+}
+
+inline double sigmoid_of(double x) { return gated(1.0, x); }
+inline double silu_of(double x) { return gated(at_least(x, -1000.0), x); }
+inline double gelu_tanh_of(double x) {
+  const double linear = 1.5957691216057307117597842397375;
+  const double cubic = 0.0713548162726002487763387522799;
+  return gated(at_least(x, -1000.0), x * fma_of(x * x, cubic, linear));
 }
 
 }  // namespace
