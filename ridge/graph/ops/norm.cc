@@ -1,5 +1,7 @@
 #include "ridge/graph/ops/norm.h"
 
+#include <numeric>
+
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/reduce.h"
 #include "ridge/graph/ops/registry.h"
@@ -42,6 +44,14 @@ Value normalized(Value centered, const std::vector<int64_t>& axes, double eps) {
   return centered * rsqrt(reduce_mean(centered * centered, axes, /*keepdims=*/true) + eps);
 }
 
+// The sum over all axes but the last.
+Value over_rows(Value x) {
+  if (x.rank() == 1) return x;
+  std::vector<int64_t> axes(static_cast<size_t>(x.rank()) - 1);
+  std::iota(axes.begin(), axes.end(), int64_t{0});
+  return reduce_sum(x, axes);
+}
+
 }  // namespace
 
 // ---- layer norm ----
@@ -55,6 +65,19 @@ std::vector<Value> LayerNorm::expand(std::span<const Value> inputs) const {
   const Value x = inputs[0];
   const Value centered = x - reduce_mean(x, {-1}, /*keepdims=*/true);
   return {normalized(centered, {-1}, eps) * inputs[1] + inputs[2]};
+}
+
+// That of expand() has a sum more over each row: of what flows through the mean by way of the
+// variance, which is zero but for rounding.
+std::vector<Value> LayerNorm::vjp(const VjpContext& c) const {
+  const Value x = c.in(0), dy = c.dout();
+  const auto row_mean = [](Value of) { return reduce_mean(of, {-1}, /*keepdims=*/true); };
+  const Value centered = x - row_mean(x);
+  const Value scale = rsqrt(row_mean(centered * centered) + eps);
+  const Value y = centered * scale, scaled = dy * c.in(1);
+  const Value slope = row_mean(scaled * centered) * scale;
+  const Value dx = (scaled - row_mean(scaled) - y * slope) * scale;
+  return {dx, over_rows(dy * y), over_rows(dy)};
 }
 
 Cost LayerNorm::cost(std::span<const TensorType> i, std::span<const TensorType> o) const {

@@ -1,5 +1,4 @@
-// Normalisation of rows: layer and root-mean-square norm. Each carries its plain form in expand(),
-// from which the gradient comes.
+// Normalisation of rows: layer and root-mean-square norm. Each carries its plain form in expand().
 #pragma once
 
 #include <vector>
@@ -8,22 +7,23 @@
 
 namespace ridge {
 
-constexpr OpTraits norm_traits(std::string_view name, int inputs) {
+constexpr OpTraits norm_traits(std::string_view name, int inputs, Gradient gradient) {
   return {.name = name,
           .min_inputs = inputs,
           .max_inputs = inputs,
           .dtypes = kFloats,
           .op_class = OpClass::kReduction,
-          .gradient = Gradient::kExpand};
+          .gradient = gradient};
 }
 
 /// x (..., C), gamma (C), beta (C) -> (x - mean) / sqrt(variance + eps) * gamma + beta, over the
 /// last axis with the biased variance (Ba et al., "Layer normalization", 2016).
 class LayerNorm final : public OpOf<LayerNorm> {
  public:
-  static constexpr OpTraits kTraits = norm_traits("layer_norm", 3);
+  static constexpr OpTraits kTraits = norm_traits("layer_norm", 3, Gradient::kRule);
   double eps = 1e-5;
   std::vector<TensorType> infer(std::span<const TensorType> inputs) const override;
+  std::vector<Value> vjp(const VjpContext& c) const override;
   std::vector<Value> expand(std::span<const Value> inputs) const override;
   Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   std::vector<BatchFlow> batch_flow(const BatchFlowContext& c) const override;
@@ -34,7 +34,7 @@ class LayerNorm final : public OpOf<LayerNorm> {
 /// Sennrich, "Root mean square layer normalization", 2019).
 class RmsNorm final : public OpOf<RmsNorm> {
  public:
-  static constexpr OpTraits kTraits = norm_traits("rms_norm", 2);
+  static constexpr OpTraits kTraits = norm_traits("rms_norm", 2, Gradient::kExpand);
   double eps = 1e-5;
   std::vector<TensorType> infer(std::span<const TensorType> inputs) const override;
   std::vector<Value> expand(std::span<const Value> inputs) const override;
