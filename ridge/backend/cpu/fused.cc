@@ -5,6 +5,7 @@
 #include "ridge/backend/cpu/cpu_kernels.h"
 #include "ridge/backend/cpu/fused_flat.h"
 #include "ridge/backend/cpu/fused_rows.h"
+#include "ridge/backend/cpu/fused_rows_code.h"
 
 namespace ridge::cpu {
 namespace {
@@ -23,7 +24,9 @@ std::unique_ptr<HostKernel> make_fused(const Node& node, MakeLoop make_loop) {
   if (body.domain.columns == 0)
     return kernel_of(std::make_shared<const FlatProgram>(body, make_loop));
   std::optional<RowPlan> plan = plan_rows(body, make_loop);
-  return plan ? kernel_of(std::make_shared<const RowProgram>(std::move(*plan))) : nullptr;
+  if (!plan) return nullptr;
+  auto code = make_loop == make_jit_loop ? RowCode::make(*plan) : nullptr;
+  return kernel_of(std::make_shared<const RowProgram>(std::move(*plan), std::move(code)));
 }
 
 void add_loops(KernelTable& table, std::string name, MakeLoop make_loop) {

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "ridge/backend/cpu/cpu_isa.h"
+#include "ridge/backend/cpu/fused_rows_code.h"
 #include "ridge/base/error.h"
 #include "ridge/base/parallel.h"
 
@@ -13,7 +14,6 @@ namespace {
 constexpr int64_t kGrain = 16384;         // elements that a thread takes at a time
 constexpr int64_t kMostBatch = 64;        // rows of a batch
 constexpr size_t kBatchBytes = 96 << 10;  // of a batch, for the second-level cache
-constexpr int64_t kTurn = 8;              // rows that are summed together
 
 size_t rounded(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
@@ -56,14 +56,14 @@ void with_scratch(size_t bytes, F f) {
 
 }  // namespace
 
-RowProgram::RowProgram(RowPlan plan) : plan_(std::move(plan)) {
+RowProgram::~RowProgram() = default;
+
+RowProgram::RowProgram(RowPlan plan, std::unique_ptr<const RowCode> code)
+    : plan_(std::move(plan)), code_(std::move(code)) {
   const auto fitting = static_cast<int64_t>(kBatchBytes / row_bytes(plan_));
   batch_ = std::clamp<int64_t>(fitting, 1, std::min(kMostBatch, plan_.rows));
   task_rows_ = std::max<int64_t>(1, kGrain / plan_.columns);
-  if (!plan_.sums.empty()) {
-    batch_ = std::max(kTurn, batch_ / kTurn * kTurn);
-    task_rows_ = plan_.sums[0].reduction.first_chunk();
-  }
+  if (!plan_.sums.empty()) task_rows_ = plan_.sums[0].reduction.first_chunk();
   batch_ = std::min(batch_, task_rows_);
   values_bytes_ = rounded(plan_.value_count * static_cast<size_t>(kMostBatch) * sizeof(double));
   for (const size_t size : plan_.kept) {
@@ -85,7 +85,10 @@ RowProgram::RowProgram(RowPlan plan) : plan_(std::move(plan)) {
 
 void RowProgram::run(const KernelArgs& args) const {
   parallel_for(plan_.rows, task_rows_, [&](int64_t begin, int64_t end) {
-    with_scratch(scratch_bytes(), [&](std::byte* scratch) { run_rows(args, scratch, begin, end); });
+    const size_t bytes = code_ != nullptr ? code_->scratch_bytes() : scratch_bytes();
+    with_scratch(bytes, [&](std::byte* scratch) {
+      code_ != nullptr ? run_code(args, scratch, begin, end) : run_rows(args, scratch, begin, end);
+    });
   });
   auto* workspace = static_cast<std::byte*>(args.workspace);
   for (const ColumnSum& sum : plan_.sums)
@@ -110,6 +113,19 @@ void RowProgram::run_rows(const KernelArgs& args,
     add_to_sums(batch, RowPlace::kOutput);
     add_to_sums(batch, RowPlace::kKept);
   }
+}
+
+void RowProgram::run_code(const KernelArgs& args,
+                          std::byte* scratch,
+                          int64_t begin,
+                          int64_t end) const {
+  void* partials[jit::kMostRowPointers];
+  for (size_t i = 0; i < plan_.sums.size(); ++i) {
+    const ColumnSum& sum = plan_.sums[i];
+    partials[i] = partial(sum, args, begin);
+    std::memset(partials[i], 0, static_cast<size_t>(plan_.columns) * sum.rows.size);
+  }
+  code_->run(args, scratch, partials, begin, end - begin);
 }
 
 // The first element of a row, or the row's own element.
@@ -272,17 +288,20 @@ void RowProgram::run_row(const RowLoop& loop,
   }
 }
 
+// What a row is added to.
+void* RowProgram::partial(const ColumnSum& sum, const KernelArgs& args, int64_t row) const {
+  void* results = sum.reduction.first_results(
+      args.outputs[sum.output], static_cast<std::byte*>(args.workspace) + sum.workspace);
+  return static_cast<std::byte*>(results) +
+         static_cast<size_t>(row / task_rows_ * plan_.columns) * sum.rows.size;
+}
+
 void RowProgram::add_to_sums(const Batch& batch, RowPlace::Kind kind) const {
   for (const ColumnSum& sum : plan_.sums) {
     if (sum.rows.kind != kind) continue;
-    void* results =
-        sum.reduction.first_results(batch.args.outputs[sum.output],
-                                    static_cast<std::byte*>(batch.args.workspace) + sum.workspace);
-    const int64_t chunk = sum.reduction.first_chunk();
-    const size_t bytes = static_cast<size_t>(plan_.columns) * sum.rows.size;
-    std::byte* to =
-        static_cast<std::byte*>(results) + static_cast<size_t>(batch.first / chunk) * bytes;
-    if (batch.first % chunk == 0) std::memset(to, 0, bytes);
+    void* const to = partial(sum, batch.args, batch.first);
+    if (batch.first % task_rows_ == 0)
+      std::memset(to, 0, static_cast<size_t>(plan_.columns) * sum.rows.size);
     const AddRowsKernel add =
         for_isa(avx2::reduce_kernels, avx512::reduce_kernels).add_rows[sum.dtype];
     add(address(sum.rows, batch, 0), batch.count, plan_.columns, to);

@@ -100,9 +100,13 @@ struct RowPlan {
 /// The plan of a body with rows; nothing where a loop has no kernel.
 std::optional<RowPlan> plan_rows(const FusedBody& body, MakeLoop make_loop);
 
+class RowCode;
+
 class RowProgram {
  public:
-  explicit RowProgram(RowPlan plan);
+  /// `code`: for all that is done to a row; null where there is none, and loops run one by one.
+  explicit RowProgram(RowPlan plan, std::unique_ptr<const RowCode> code = nullptr);
+  ~RowProgram();
   /// False where a batch of rows takes too much room.
   bool is_complete() const { return scratch_bytes() <= kMostScratch; }
   size_t workspace_bytes() const { return plan_.workspace_bytes; }
@@ -121,16 +125,19 @@ class RowProgram {
 
   size_t scratch_bytes() const { return values_bytes_ + kept_bytes_ + partial_bytes_; }
   void run_rows(const KernelArgs& args, std::byte* scratch, int64_t begin, int64_t end) const;
+  void run_code(const KernelArgs& args, std::byte* scratch, int64_t begin, int64_t end) const;
   void run_values(const RowLoop& loop, const Batch& batch) const;
   void run_pass(const RowPass& pass, const Batch& batch) const;
   void run_marked(const RowLoop& loop, const Batch& batch, int64_t row) const;
   void run_row(const RowLoop& loop, const void** inputs, void** results, std::byte* partial) const;
   void pick(const RowPick& pick, const Batch& batch, int64_t row) const;
   void add_to_sums(const Batch& batch, RowPlace::Kind kind) const;
+  void* partial(const ColumnSum& sum, const KernelArgs& args, int64_t row) const;
   std::byte* address(const RowPlace& place, const Batch& batch, int64_t row) const;
   int64_t column_of(const RowPlace& place, bool is_i64, const Batch& batch, int64_t row) const;
 
   RowPlan plan_;
+  std::unique_ptr<const RowCode> code_;
   int64_t batch_ = 1;      // rows that go through the passes together
   int64_t task_rows_ = 1;  // rows that a thread takes at a time
   size_t values_bytes_ = 0, kept_bytes_ = 0, partial_bytes_ = 0;

@@ -11,11 +11,9 @@ namespace {
 // Elements a thread takes at a time.
 constexpr int64_t kGrain = 16384;
 
-// Rows of a tile that become one partial result. A lane adds no more than 64 terms one after the
-// other, so that the error of a sum stays small.
-constexpr int64_t kFewestRows = 64;
-constexpr int64_t kMostRows = 512;
-constexpr int64_t kTileElements = 32768;
+// Rows of a tile that become one partial result: a column adds no more terms one after the other,
+// so that the error of a sum stays small.
+constexpr int64_t kTileRows = 64;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -74,8 +72,7 @@ void StagedReduction::plan(std::vector<Run> runs) {
     for (auto run = runs.begin(); run != longest; ++run) outer *= run->size;
     for (auto run = longest + 1; run != runs.end(); ++run) inner *= run->size;
     const int64_t columns = std::min(inner, kReduceColumns);
-    const int64_t chunk =
-        inner == 1 ? kReduceChunk : std::clamp(kTileElements / columns, kFewestRows, kMostRows);
+    const int64_t chunk = inner == 1 ? kReduceChunk : kTileRows;
     const int64_t chunks = ceil_div(longest->size, chunk);
     const int64_t work = std::min(chunk, longest->size) * columns;
     stages_.push_back({.geometry = {longest->size, chunk, inner, 1.0},

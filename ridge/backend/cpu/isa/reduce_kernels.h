@@ -29,8 +29,8 @@ using ReduceKernel =
 using ArgMaxKernel =
     void (*)(const void* x, int64_t* y, int64_t n, int64_t inner, int64_t begin, int64_t end);
 
-/// Adds n rows of x, `columns` wide each, to `sum`. Eight rows a call, and fewer only at the end of
-/// a chunk, give the sum of the chunk as a stage does, where `sum` starts at zero.
+/// Adds n rows of x, `columns` wide each, to `sum`, one after the other: call after call gives the
+/// sum of a chunk as a stage does, where `sum` starts at zero.
 using AddRowsKernel = void (*)(const void* x, int64_t n, int64_t columns, void* sum);
 
 /// Whether what a stage reads and writes is of the dtype, or the f32 of 16-bit floats.

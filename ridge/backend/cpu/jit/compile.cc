@@ -1,51 +1,30 @@
-// Machine code of programs: registers are given out while the code is written.
+// Machine code of loops over elements.
 #include "ridge/backend/cpu/jit/compile.h"
 
-#include <algorithm>
-#include <cstring>
-#include <optional>
+#include <numeric>
 
-#include "ridge/backend/cpu/jit/registers.h"
-#include "ridge/backend/cpu/jit/schedule.h"
-#include "ridge/backend/cpu/jit/streams.h"
+#include "ridge/backend/cpu/jit/program_code.h"
 
 namespace ridge::cpu::jit {
 namespace {
 
-constexpr size_t kCodeBytes = size_t{1} << 20;
-constexpr int kMostCopies = 4;
-constexpr size_t kTableBytes = 64;  // of each of two tables that tail masks are read from
-constexpr size_t kConstantBytes = 64;
-
-// What stands before the code: tables, then a vector for each constant.
-size_t constants_bytes(const Program& program) {
-  size_t bytes = 2 * kTableBytes;
-  for (const Node& node : program.nodes)
-    if (node.prim == Prim::kConstant) bytes += kConstantBytes;
-  return bytes;
-}
-
-class Compiler : public StreamCode {
+class LoopCode : public ProgramCode {
  public:
   // A loop over `copies` vectors at a time.
-  Compiler(const Program& program, CodeMemory& memory, bool avx512, int lanes, int copies)
-      : StreamCode(memory.bytes() - constants_bytes(program),
-                   memory.data() + constants_bytes(program),
-                   avx512,
-                   lanes),
-        program_(program),
-        data_(memory.data()),
-        copies_(copies),
-        reg_(program.nodes.size() * kMostCopies, Registers::kNobody),
-        slot_(reg_.size(), kNowhere),
-        home_(program.nodes.size(), kNowhere) {}
+  LoopCode(const Program& program, CodeMemory& memory, bool avx512, int copies)
+      : ProgramCode(memory, constants_bytes(program), avx512), copies_(copies) {
+    is_possible_ = use(program);
+  }
 
   // False where the target lacks an instruction or the work area room.
   bool emit(bool streamed) {
-    write_constants();
-    if (!is_possible()) return false;
-    enter();
-    emit_invariants();
+    constexpr int kAhead = 2048;  // bytes; measured: 512 is too near, 4096 no better
+    const size_t pointers = program_->inputs.size() + static_cast<size_t>(program_->results);
+    if (!is_possible_ || pointers > static_cast<size_t>(WorkArea::kMostPointers)) return false;
+    // Long computations leave the hardware's own prefetching too little lead.
+    ahead_.assign(program_->inputs.size(), streamed ? kAhead : 0);
+    enter(pointers);
+    write_invariants();
     emit_loops(streamed);
     if (streamed) sfence();
     leave();
@@ -53,68 +32,19 @@ class Compiler : public StreamCode {
   }
 
   // Values that the loop keeps in memory for want of registers.
-  int spills() const { return spills_; }
+  int spills() const { return loop_spills_; }
 
  private:
-  static constexpr int kNowhere = -1;
-
-  // ---- before the code ----
-
-  void write_constants() {
-    std::byte* to = data_;
-    std::memset(to, 0, 2 * kTableBytes);
-    std::memset(to, 0xff, kTableBytes / 2);
-    std::memset(to + kTableBytes, 0xff, kTableBytes / 2);
-    to += 2 * kTableBytes;
-    for (size_t i = 0; i < program_.nodes.size(); ++i) {
-      const Node& node = program_.nodes[i];
-      if (node.prim != Prim::kConstant) continue;
-      home_[i] = static_cast<int>(to - data_);
-      const auto size = static_cast<size_t>(size_of(node.lane));
-      for (size_t at = 0; at < kConstantBytes; at += size) std::memcpy(to + at, &node.detail, size);
-      to += kConstantBytes;
-    }
-  }
-
-  bool is_possible() const {
-    const size_t pointers = program_.inputs.size() + static_cast<size_t>(program_.results);
-    if (pointers > static_cast<size_t>(WorkArea::kMostPointers)) return false;
-    const std::vector<bool> needed = needed_nodes(program_);
-    for (size_t i = 0; i < program_.nodes.size(); ++i) {
-      const Node& node = program_.nodes[i];
-      if (!needed[i]) continue;
-      if (!has(node.prim, node.lane)) return false;
-      if (node.prim == Prim::kConvert && !has_convert(node.lane, node.source())) return false;
-    }
-    return true;
-  }
-
-  // ---- pointers ----
-
-  static constexpr int kPinned = 7;
-  static Reg64 pinned(int which) {
-    constexpr int kRegisters[kPinned] = {Operand::RBX,
-                                         Operand::R10,
-                                         Operand::R11,
-                                         Operand::R12,
-                                         Operand::R13,
-                                         Operand::R14,
-                                         Operand::R15};
-    return Reg64(kRegisters[which]);
-  }
-  static constexpr int kSaved[] = {
-      Operand::RBX, Operand::RBP, Operand::R12, Operand::R13, Operand::R14, Operand::R15};
-
-  int result_pointer(int result) const { return static_cast<int>(program_.inputs.size()) + result; }
-
-  void enter() {
-    for (const int saved : kSaved) push(Reg64(saved));
+  void enter(size_t pointers) {
+    save_registers();
     mov(rbp, ptr[rdi + offsetof(Call, work)]);
     mov(rsi, ptr[rdi + offsetof(Call, n)]);
     mov(r9, ptr[rdi + offsetof(Call, lanes)]);
     mov(rax, ptr[rdi + offsetof(Call, inputs)]);
     mov(rcx, ptr[rdi + offsetof(Call, results)]);
-    pinned_of_.assign(program_.inputs.size() + static_cast<size_t>(program_.results), kNowhere);
+    pinned_of_.assign(pointers, kNowhere);
+    place_of_.resize(pointers);
+    std::iota(place_of_.begin(), place_of_.end(), 0);
     int used = 0;
     const auto keep = [&](int pointer, const Address& from, bool is_stream) {
       if (is_stream && used < kPinned) {
@@ -125,43 +55,21 @@ class Compiler : public StreamCode {
         mov(work(8 * pointer), rdi);
       }
     };
-    const std::vector<bool> needed = needed_nodes(program_);
-    for (size_t i = 0; i < program_.nodes.size(); ++i) {
-      const Node& node = program_.nodes[i];
+    const std::vector<bool> needed = needed_nodes(*program_);
+    for (size_t i = 0; i < program_->nodes.size(); ++i) {
+      const Node& node = program_->nodes[i];
       if (needed[i] && node.prim == Prim::kInput) {
         const auto input = static_cast<int>(node.detail);
         keep(input, ptr[rax + 8 * input], !node.invariant);
       }
     }
-    for (const Stored& each : program_.stores)
+    for (const Stored& each : program_->stores)
       keep(result_pointer(each.result), ptr[rcx + 8 * each.result], true);
   }
 
-  void leave() {
-    vzeroupper();
-    for (size_t i = std::size(kSaved); i-- > 0;) pop(Reg64(kSaved[i]));
-    ret();
-  }
-
-  // The register that holds a pointer; rax where none does for good.
-  Reg64 pointer(int which) {
-    const int at = pinned_of_[static_cast<size_t>(which)];
-    if (at != kNowhere) return pinned(at);
-    mov(rax, work(8 * which));
-    return rax;
-  }
-
-  // ---- the parts ----
-
-  void emit_invariants() {
-    schedule_ = schedule_invariants(program_);
-    in_body_ = false;
-    emit_steps(1, StreamCode::How::kWhole);
-  }
-
   void emit_loops(bool streamed) {
-    schedule_ = schedule_body(program_);
-    in_body_ = true;
+    schedule_ = schedule_body(*program_);
+    part_ = Part::kElements;
     Xbyak::Label whole, rest, tail, done;
     const int step = copies_ * lanes();
     xor_(edx, edx);
@@ -170,8 +78,9 @@ class Compiler : public StreamCode {
     jl(rest, T_NEAR);
     align(32);
     L(whole);
+    spills_ = 0;
     emit_steps(copies_, streamed ? How::kStreamed : How::kWhole);
-    spills_ = static_cast<int>(spilled_);
+    loop_spills_ = spills_;
     advance(step);
     lea(rax, ptr[rdx + step]);
     cmp(rax, rsi);
@@ -190,337 +99,15 @@ class Compiler : public StreamCode {
 
   void advance(int step) {
     add(rdx, step);
-    if (program_.reductions.empty()) return;
+    if (program_->reductions.empty()) return;
     add(r8d, step);
     and_(r8d, 63);
   }
 
-  // Every step of the schedule for each of `copies` neighbouring vectors.
-  void emit_steps(int copies, How how) {
-    how_ = how;
-    vectors_ = Registers(value_registers());
-    masks_ = Registers(kMasks);
-    std::fill(reg_.begin(), reg_.end(), Registers::kNobody);
-    std::fill(slot_.begin(), slot_.end(), kNowhere);
-    next_slot_ = home_slots_;
-    spilled_ = 0;
-    last_copy_ = copies - 1;
-    for (at_ = 0; at_ < static_cast<int>(schedule_.steps.size()); ++at_) {
-      for (copy_ = 0; copy_ < copies; ++copy_) {
-        emit_step(schedule_.steps[static_cast<size_t>(at_)]);
-        vectors_.unpin_all();
-        masks_.unpin_all();
-      }
-    }
-  }
-
-  void emit_step(const Step& step) {
-    const auto index = static_cast<size_t>(step.index);
-    const bool tail = how_ == How::kTail;
-    if (step.kind == Step::kStore) {
-      const Stored& each = program_.stores[index];
-      const int s = in_register(each.node);
-      const How how = how_ == How::kStreamed && !each.streamed ? How::kWhole : how_;
-      store(each.dtype, s, pointer(result_pointer(each.result)), copy_, how);
-      release(each.node);
-    } else if (step.kind == Step::kReduce) {
-      const Reduced& each = program_.reductions[index];
-      const int s = in_register(each.node);
-      reduce(each, s, step.index * static_cast<int>(kLaneBytes), copy_, tail);
-      release(each.node);
-    } else {
-      emit_node(step.index);
-      if (!in_body_) keep_invariant(step.index);
-    }
-  }
-
-  // Invariants that the loop reads get a place of their own.
-  void keep_invariant(int made) {
-    int& home = home_[static_cast<size_t>(made)];
-    home = WorkArea::kSlots + WorkArea::kSlotBytes * home_slots_++;
-    next_slot_ = std::max(next_slot_, home_slots_);
-    write_slot(made, reg_[key(made)], home);
-    // Spilled values above would be overwritten: there are none, as a home is a slot as well.
-    slot_[key(made)] = home;
-  }
-
-  // ---- values and registers ----
-
-  const Node& node(int index) const { return program_.nodes[static_cast<size_t>(index)]; }
-  bool is_mask(int index) const { return is_avx512() && node(index).lane == Lane::kMask; }
-  Registers& registers_of(int index) { return is_mask(index) ? masks_ : vectors_; }
-  bool is_shared(int index) const { return node(index).invariant; }
-  size_t key(int index) const {
-    return static_cast<size_t>(index) * kMostCopies +
-           static_cast<size_t>(is_shared(index) ? 0 : copy_);
-  }
-  bool is_constant(int index) const { return node(index).prim == Prim::kConstant; }
-  bool is_read_later(int index) const {
-    return schedule_.next_read(index, at_ + 1) < static_cast<int>(schedule_.steps.size()) ||
-           (is_shared(index) && copy_ < last_copy_);
-  }
-
-  void write_slot(int index, int reg, int offset) {
-    if (is_mask(index))
-      kmovw(work(offset), mask(reg));
-    else
-      vmovups(work(offset), vector(reg, node(index).lane));
-  }
-
-  // Where a value without a register lies.
-  Address memory(int index) const {
-    if (is_constant(index)) {
-      const std::byte* at = data_ + home_[static_cast<size_t>(index)];
-      const auto address = rip + static_cast<const void*>(at);
-      return is_avx512() ? ptr_b[address] : ptr[address];
-    }
-    const int slot = slot_[key(index)];
-    return work(slot != kNowhere ? slot : home_[static_cast<size_t>(index)]);
-  }
-
-  void read_memory(int index, int reg) {
-    const Lane lane = node(index).lane;
-    if (is_mask(index)) {
-      kmovw(mask(reg), memory(index));
-    } else if (is_constant(index) && is_avx512()) {
-      const std::byte* at = data_ + home_[static_cast<size_t>(index)];
-      broadcast(size_of(lane), reg, ptr[rip + static_cast<const void*>(at)]);
-    } else {
-      vmovups(vector(reg, lane), memory(index));
-    }
-  }
-
-  // A register for the value, which another may have to leave.
-  int claim(int index) {
-    Registers& registers = registers_of(index);
-    const int reg =
-        registers.choose([&](int held) { return schedule_.next_read(held / kMostCopies, at_); });
-    if (const int held = registers.holder(reg); held != Registers::kNobody) evict(held, reg);
-    registers.give(reg, static_cast<int>(key(index)));
-    registers.pin(reg);
-    reg_[key(index)] = reg;
-    return reg;
-  }
-
-  void evict(int held, int reg) {
-    const int index = held / kMostCopies;
-    const bool has_home = is_constant(index) || (in_body_ && is_shared(index));
-    int& slot = slot_[static_cast<size_t>(held)];
-    if (!has_home && slot == kNowhere) {
-      slot = WorkArea::kSlots + WorkArea::kSlotBytes * next_slot_++;
-      fits_ = fits_ && slot + WorkArea::kSlotBytes <= static_cast<int>(kWorkBytes);
-      write_slot(index, reg, slot);
-      ++spilled_;
-    }
-    reg_[static_cast<size_t>(held)] = Registers::kNobody;
-  }
-
-  int in_register(int index) {
-    const int known = reg_[key(index)];
-    if (known != Registers::kNobody) {
-      registers_of(index).pin(known);
-      return known;
-    }
-    const int reg = claim(index);
-    read_memory(index, reg);
-    return reg;
-  }
-
-  bool has_register(int index) const { return reg_[key(index)] != Registers::kNobody; }
-
-  Source source(int index) {
-    Source s;
-    s.in_memory = !has_register(index);
-    if (s.in_memory)
-      s.memory = memory(index);
-    else
-      s.reg = vector(in_register(index), node(index).lane);
-    return s;
-  }
-
-  // Frees the register of a value that nobody reads any more.
-  void release(int index) {
-    if (is_read_later(index) || !has_register(index)) return;
-    registers_of(index).free(reg_[key(index)]);
-    reg_[key(index)] = Registers::kNobody;
-  }
-
-  void release_operands(const Node& n) {
-    for (const int operand : n.operands)
-      if (operand >= 0) release(operand);
-  }
-
-  // ---- nodes ----
-
-  Xmm vector_of(int index) { return vector(in_register(index), node(index).lane); }
-
-  // The register of a node's result, once its operands are in place.
-  Xmm result(int index) {
-    release_operands(node(index));
-    return vector(claim(index), node(index).lane);
-  }
-
-  void emit_node(int index) {
-    const Node& n = node(index);
-    switch (n.prim) {
-      case Prim::kInput:
-        return emit_input(index);
-      case Prim::kFma:
-        return emit_fma(index);
-      case Prim::kCompare:
-        return emit_compare(index);
-      case Prim::kSelect:
-        return emit_select(index);
-      case Prim::kSqrt: {
-        const Xmm a = vector_of(n.operands[0]);
-        return root(n.lane, result(index), a);
-      }
-      case Prim::kShiftLeft:
-      case Prim::kShiftRight: {
-        const Xmm a = vector_of(n.operands[0]);
-        const auto by = static_cast<int>(n.detail);
-        return n.prim == Prim::kShiftLeft ? shift_left(result(index), a, by)
-                                          : shift_right(result(index), a, by);
-      }
-      case Prim::kConvert:
-      case Prim::kRoundF16: {
-        const int a = in_register(n.operands[0]);
-        release_operands(n);
-        const int d = claim(index);
-        return n.prim == Prim::kConvert ? convert(n.lane, n.source(), d, a) : round_f16(d, a);
-      }
-      default:
-        return n.lane == Lane::kMask ? emit_mask(index) : emit_binary(index);
-    }
-  }
-
-  void emit_input(int index) {
-    const Node& n = node(index);
-    const auto input = static_cast<int>(n.detail);
-    const DType dtype = program_.inputs[static_cast<size_t>(input)];
-    const int d = claim(index);
-    if (n.invariant)
-      load_uniform(dtype, d, pointer(input));
-    else
-      load(dtype, d, pointer(input), copy_, how_ == How::kTail);
-    // Long computations leave the hardware's own prefetching too little lead.
-    if (how_ == How::kStreamed) prefetch(dtype, pointer(input), copy_);
-  }
-
-  void emit_binary(int index) {
-    const Node& n = node(index);
-    int a = n.operands[0], b = n.operands[1];
-    const bool commutes = n.prim == Prim::kAdd || n.prim == Prim::kMul || n.prim == Prim::kAnd ||
-                          n.prim == Prim::kOr || n.prim == Prim::kXor;
-    if (commutes && !has_register(a) && has_register(b)) std::swap(a, b);
-    const Xmm left = vector_of(a);
-    const Source right = source(b);
-    arithmetic(n.prim, n.lane, result(index), left, right.operand());
-  }
-
-  void emit_mask(int index) {
-    const Node& n = node(index);
-    const int a = in_register(n.operands[0]);
-    const int b = n.operands[1] >= 0 ? in_register(n.operands[1]) : a;
-    release_operands(n);
-    const int d = claim(index);
-    if (is_avx512()) {
-      if (n.prim == Prim::kNot)
-        knotw(mask(d), mask(a));
-      else
-        n.prim == Prim::kAnd ? kandw(mask(d), mask(a), mask(b)) : korw(mask(d), mask(a), mask(b));
-    } else if (n.prim == Prim::kNot) {
-      const Xmm ones = vector(scratch(0), 4);
-      vpcmpeqd(ones, ones, ones);
-      vxorps(vector(d, 4), vector(a, 4), ones);
-    } else {
-      arithmetic(n.prim, n.lane, vector(d, 4), vector(a, 4), vector(b, 4));
-    }
-  }
-
-  void emit_compare(int index) {
-    const Node& n = node(index);
-    const Xmm a = vector_of(n.operands[0]);
-    const Source b = source(n.operands[1]);
-    release_operands(n);
-    const int d = claim(index);
-    if (is_avx512())
-      compare_avx512(n.compare(), n.compared(), mask(d), a, b.operand());
-    else
-      compare_avx2(n.compare(), n.compared(), d, a, b.operand());
-  }
-
-  void emit_select(int index) {
-    const Node& n = node(index);
-    const int chosen = in_register(n.operands[0]);
-    const Xmm otherwise = vector_of(n.operands[2]);
-    const Source yes = source(n.operands[1]);
-    select(n.lane, result(index), chosen, yes.operand(), otherwise);
-  }
-
-  // a * b + c, over the register of an operand that is not read again where there is one.
-  void emit_fma(int index) {
-    const Node& n = node(index);
-    int a = n.operands[0], b = n.operands[1];
-    const int c = n.operands[2];
-    const auto ends = [&](int x) { return has_register(x) && !is_read_later(x); };
-    if (!ends(a) && ends(b)) std::swap(a, b);
-    if (ends(a) && a != c && (has_register(b) || !has_register(c))) {
-      const Xmm d = vector_of(a), factor = vector_of(b);
-      const Source addend = source(c);
-      become(a, index);
-      fma213(n.lane, d, factor, addend.operand());
-    } else if (ends(c) && c != a && c != b) {
-      if (!has_register(a)) std::swap(a, b);
-      const Xmm d = vector_of(c), factor = vector_of(a);
-      const Source other = source(b);
-      become(c, index);
-      fma231(n.lane, d, factor, other.operand());
-    } else {
-      if (!has_register(a)) std::swap(a, b);
-      const Xmm factor = vector_of(a);
-      const Source other = source(b);
-      if (has_register(c)) in_register(c);
-      const int d = claim(index);
-      if (has_register(c))
-        move(vector(d, n.lane), vector_of(c));
-      else
-        read_memory(c, d);
-      fma231(n.lane, vector(d, n.lane), factor, other.operand());
-    }
-    release_operands(n);
-  }
-
-  // The register of `ended` is the node's from now on.
-  void become(int ended, int index) {
-    const int reg = reg_[key(ended)];
-    reg_[key(ended)] = Registers::kNobody;
-    vectors_.give(reg, static_cast<int>(key(index)));
-    reg_[key(index)] = reg;
-  }
-
-  const Program& program_;
-  std::byte* data_;
   int copies_;
-  Schedule schedule_;
-  bool in_body_ = false;
-  How how_ = How::kWhole;
-  int at_ = 0, copy_ = 0, last_copy_ = 0;  // what is being written
-  Registers vectors_{0}, masks_{0};
-  std::vector<int> reg_, slot_;  // by key: register, offset in the work area
-  std::vector<int> home_;        // by node: constants below data_, invariants in the work area
-  std::vector<int> pinned_of_;   // by pointer
-  int home_slots_ = 0, next_slot_ = 0;
-  int spilled_ = 0, spills_ = 0;
-  bool fits_ = true;
+  int loop_spills_ = 0;
+  bool is_possible_ = false;
 };
-
-// Elements of a vector: as many as the largest lanes allow.
-int lanes_of(const Program& program, bool avx512) {
-  int size = 4;
-  for (const Node& node : program.nodes) size = std::max(size, size_of(node.lane));
-  return (avx512 ? 64 : 32) / size;
-}
 
 }  // namespace
 
@@ -528,18 +115,15 @@ std::unique_ptr<Code> compile(const Program& program, Target target, bool stream
   auto memory = std::make_unique<CodeMemory>(kCodeBytes);
   if (memory->data() == nullptr || program.reductions.size() > kMostReductions) return nullptr;
   const bool avx512 = target == Target::kAvx512;
-  const int lanes = lanes_of(program, avx512);
-  const size_t entry = constants_bytes(program);
-  // Of long programs the processor sees no more than a copy or two at a time anyway.
-  const size_t nodes = program.nodes.size();
-  const int most = nodes > 300 ? 1 : nodes > 120 ? 2 : kMostCopies;
   try {
-    for (int copies = most; copies >= 1; copies /= 2) {
-      Compiler compiler(program, *memory, avx512, lanes, copies);
-      if (!compiler.emit(streamed)) return nullptr;
-      if (compiler.spills() > 0 && copies > 1) continue;
-      if (!memory->seal(entry + compiler.getSize())) return nullptr;
-      return std::make_unique<Code>(std::move(memory), entry, lanes);
+    for (int copies = most_copies(program); copies >= 1; copies /= 2) {
+      LoopCode code(program, *memory, avx512, copies);
+      if (!code.emit(streamed)) return nullptr;
+      if (code.spills() > 0 && copies > 1) continue;
+      const auto entry =
+          static_cast<size_t>(reinterpret_cast<const std::byte*>(code.getCode()) - memory->data());
+      if (!memory->seal(entry + code.getSize())) return nullptr;
+      return std::make_unique<Code>(std::move(memory), entry, lanes_of(program, avx512));
     }
   } catch (const Xbyak::Error&) {
     return nullptr;  // longer than the memory

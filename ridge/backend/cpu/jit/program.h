@@ -48,6 +48,7 @@ enum class Compare : uint8_t {
   kLe = 0x12,
   kUnordered = 0x03,
   kNe = 0x04,  ///< True for NaN.
+  kOrdered = 0x07,
   kGe = 0x1d,
   kGt = 0x1e,
 };

@@ -56,6 +56,15 @@ Schedule schedule_invariants(const Program& program) {
   return schedule;
 }
 
+Schedule schedule_singles(const Program& program) {
+  Schedule schedule = schedule_invariants(program);
+  for (size_t i = 0; i < program.stores.size(); ++i)
+    schedule.steps.push_back({Step::kStore, static_cast<int>(i)});
+  schedule.reads.clear();
+  find_reads(program, schedule);
+  return schedule;
+}
+
 Schedule schedule_body(const Program& program) {
   const std::vector<bool> needed = needed_nodes(program);
   const auto is_step = [&](size_t i) { return needed[i] && !program.nodes[i].invariant; };

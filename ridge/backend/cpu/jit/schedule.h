@@ -23,7 +23,9 @@ struct Schedule {
 
 /// What is the same for all elements: computed once, before the loop. Constants are no steps.
 Schedule schedule_invariants(const Program& program);
-/// All else.
+/// The same, and then the stores, of a program that computes nothing else.
+Schedule schedule_singles(const Program& program);
+/// All that is not the same for all elements.
 Schedule schedule_body(const Program& program);
 
 /// Nodes that a result needs.

@@ -9,6 +9,7 @@ namespace ridge::cpu::jit {
 struct WorkArea {
   static constexpr int kMostPointers = 60;
   static constexpr int kCount = 480;  ///< Elements left, in the tail.
+  static constexpr int kRows = 488;   ///< Rows left.
   static constexpr int kMask32 = 512, kMask64 = 576;
   static constexpr int kTail = 640;  ///< A vector of small elements, copied one by one.
   static constexpr int kSlots = 704;
@@ -65,11 +66,11 @@ class StreamCode : public VectorCode {
       size == 8 ? vmaskmovpd(y, tail_vector(8), from) : vmaskmovps(y, tail_vector(4), from);
   }
 
-  /// Fetches what a later step loads; beyond the end it does nothing.
-  void prefetch(DType dtype, const Reg64& base, int skipped) {
-    constexpr int kAhead = 2048;  // bytes; measured: 512 is too near, 4096 no better
-    const int size = static_cast<int>(ridge::size_of(dtype));
-    prefetcht0(ptr[base + rdx * size + skipped * lanes() * size + kAhead]);
+  /// Fetches what lies so many bytes further on; beyond the end it does nothing.
+  void prefetch(DType dtype, const Reg64& base, int skipped, int ahead) {
+    constexpr int kLine = 64;
+    const int size = static_cast<int>(ridge::size_of(dtype)), at = skipped * lanes() * size;
+    if (at % kLine == 0) prefetcht0(ptr[base + rdx * size + at + ahead]);
   }
 
   enum class How : uint8_t { kWhole, kTail, kStreamed };
@@ -116,6 +117,38 @@ class StreamCode : public VectorCode {
       size == 8 ? vmovupd(at | tail_mask(), two) : vmovups(at | tail_mask(), two);
     else
       size == 8 ? vmaskmovpd(at, tail_vector(8), two) : vmaskmovps(at, tail_vector(4), two);
+  }
+
+  /// The same with the lanes in a register: AVX-512 alone.
+  void reduce(const Reduced& how, int s, int lanes_in) {
+    const Xmm x = vector(s, how.lane), y = vector(lanes_in, how.lane);
+    if (!how.is_max) return arithmetic(Prim::kAdd, how.lane, y, y, x);
+    compare_avx512(Compare::kOrdered, how.lane, scratch_mask(), y, y);
+    arithmetic(Prim::kMax, how.lane, y | scratch_mask(), y, x);
+  }
+
+  /// The first element of register s (of masks, where there are such) to memory.
+  void store_one(DType dtype, int s, const Reg64& to) {
+    const Xmm x(s);
+    switch (ridge::size_of(dtype)) {
+      case 8:
+        return vmovsd(qword[to], x);
+      case 4:
+        return vmovss(dword[to], x);
+      case 2:
+        if (dtype == DType::kF16) {
+          vcvtps2ph(Xmm(scratch(0)), x, 0);
+          vmovd(ecx, Xmm(scratch(0)));
+        } else {
+          vmovd(ecx, x);
+          shr(ecx, 16);
+        }
+        return mov(word[to], cx);
+      default:
+        is_avx512() ? kmovw(ecx, mask(s)) : vmovd(ecx, x);
+        and_(ecx, 1);
+        return mov(byte[to], cl);
+    }
   }
 
   /// Register d (of masks, where there are such) = the one element in memory, in all places.

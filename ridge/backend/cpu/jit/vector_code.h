@@ -31,6 +31,7 @@ class VectorCode : public Xbyak::CodeGenerator {
 
   bool is_avx512() const { return avx512_; }
   int lanes() const { return lanes_; }
+  void set_lanes(int lanes) { lanes_ = lanes; }
 
   /// Register `index` as a vector of elements of that size, or of a lane's.
   Xmm vector(int index, int size) const {
