@@ -31,7 +31,7 @@ constexpr int64_t kFewestColumns = 512;
 constexpr int64_t kMostTasks = 16;  // more only where there are many rows
 // Multiply-adds that a task should have, and of products worth a search for the best cut.
 constexpr double kWorkOfTask = 0x1p19;
-constexpr double kWorkOfSearch = 0x1p22;
+constexpr double kWorkOfSearch = 0x1p20;
 
 // A thin product has at least so much of op(B), and so many columns.
 constexpr int64_t kFewestThinBytes = 512 * 1024;
