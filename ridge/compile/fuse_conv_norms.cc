@@ -4,8 +4,16 @@
 //   dz, dg, db = batch_norm_grad(z, ..., dy)
 //   dx = conv2d_grad_input(dz, w)               ->   dx, dw, dg, db =
 //   dw = conv2d_grad_weight(x, dz)                       conv2d_norm_grad(x, w, z, ..., dy)
+//
+// A batch norm whose result only convolutions and such gradients read is left to them: they
+// normalise what they read.
+//
+//   y, mean, var = batch_norm(x, g, b)          ->   mean, var, s, t = batch_norm_stats(x, g, b)
+//   z = conv2d(y, w)                                 z = norm_conv2d(x, mean, s, t, w)
 #include <algorithm>
+#include <array>
 #include <map>
+#include <optional>
 
 #include "ridge/compile/pass.h"
 #include "ridge/compile/rewrite.h"
@@ -46,11 +54,14 @@ bool are_of_one_convolution(const Node& input_gradient, const Node& weight_gradi
          input_gradient.inputs[1].type() == weight_gradient.outputs[0];
 }
 
-// The readers of the first result of each batch_norm_grad; an output of the graph counts as null.
-std::map<const Node*, std::vector<const Node*>> readers_of_gradients(const Graph& graph) {
-  std::map<const Node*, std::vector<const Node*>> readers;
+using Readers = std::map<const Node*, std::vector<const Node*>>;
+
+// The readers of the first result of each T; an output of the graph counts as null.
+template <typename T>
+Readers readers_of(const Graph& graph) {
+  Readers readers;
   const auto note = [&](const Value& value, const Node* reader) {
-    if (value.index == 0 && value.node->is<BatchNormGrad>()) readers[value.node].push_back(reader);
+    if (value.index == 0 && value.node->is<T>()) readers[value.node].push_back(reader);
   };
   for (const auto& node : graph.nodes())
     for (const Value& input : node->inputs) note(input, node.get());
@@ -58,18 +69,18 @@ std::map<const Node*, std::vector<const Node*>> readers_of_gradients(const Graph
   return readers;
 }
 
-bool has_kernel(const Group& group, Backend& backend) {
+bool has_kernel(std::shared_ptr<const Op> op, const std::vector<Value>& values, Backend& backend) {
   Graph probe("probe");
   std::vector<Value> inputs;
-  for (const Value& value : group.inputs())
+  for (const Value& value : values)
     inputs.push_back(input(probe, std::to_string(inputs.size()), value.type()));
-  const auto choices = backend.candidates(probe.add(group.op(), inputs));
+  const auto choices = backend.candidates(probe.add(std::move(op), inputs));
   return !choices.empty() && choices.front().name != kExpandedChoice;
 }
 
 std::vector<Group> find_groups(const Graph& graph, Backend& backend) {
   std::vector<Group> groups;
-  for (const auto& [norm, readers] : readers_of_gradients(graph)) {
+  for (const auto& [norm, readers] : readers_of<BatchNormGrad>(graph)) {
     if (readers.size() != 2 || readers[0] == nullptr || readers[1] == nullptr) continue;
     const bool input_first = readers[0]->is<Conv2dGradInput>();
     const Group group{norm, readers[input_first ? 0 : 1], readers[input_first ? 1 : 0]};
@@ -83,16 +94,14 @@ std::vector<Group> find_groups(const Graph& graph, Backend& backend) {
         group.input_gradient->inputs[0] == Value{const_cast<Node*>(norm), 0} &&
         group.weight_gradient->inputs[1] == Value{const_cast<Node*>(norm), 0} &&
         are_of_one_convolution(*group.input_gradient, *group.weight_gradient) &&
-        has_kernel(group, backend))
+        has_kernel(group.op(), group.inputs(), backend))
       groups.push_back(group);
   }
   return groups;
 }
 
-}  // namespace
-
-bool fuse_conv_norms(Graph& graph, PassContext& context) {
-  const std::vector<Group> groups = find_groups(graph, context.backend);
+bool join_gradients(Graph& graph, Backend& backend) {
+  const std::vector<Group> groups = find_groups(graph, backend);
   if (groups.empty()) return false;
   std::map<const Node*, const Group*> of_norm;
   std::vector<bool> gone(graph.nodes().size());
@@ -120,6 +129,100 @@ bool fuse_conv_norms(Graph& graph, PassContext& context) {
   }
   graph = rewrite.finish();
   return true;
+}
+
+// ---- norms that their readers apply ----
+
+// A norm by the inputs that stand for it: mean, scale and shift.
+using NormInputs = std::array<Value, 3>;
+
+// What a reader becomes, of the norm's input in place of its result.
+struct Reader {
+  std::shared_ptr<const Op> op;
+  std::vector<Value> inputs;
+};
+
+std::optional<Reader> as_reader(const Node& reader,
+                                std::vector<Value> inputs,
+                                const std::string& activation,
+                                const NormInputs& norm) {
+  if (reader.is<Conv2d>()) {
+    const auto& conv = reader.op_as<Conv2d>();
+    auto op = std::make_shared<NormConv2d>();
+    op->window = conv.window;
+    op->groups = conv.groups;
+    op->activation = activation;
+    return Reader{op, {inputs[0], norm[0], norm[1], norm[2], inputs[1]}};
+  }
+  if (!reader.is<Conv2dNormGrad>() || inputs.size() != 8) return std::nullopt;
+  auto op = std::make_shared<Conv2dNormGrad>(reader.op_as<Conv2dNormGrad>());
+  op->input_activation = activation;
+  inputs.insert(inputs.end(), norm.begin(), norm.end());
+  return Reader{op, inputs};
+}
+
+// True where the reader takes `value` as its first input alone, and has a kernel that normalises
+// it.
+bool can_apply(const Node& reader, Value value, Backend& backend) {
+  if (reader.inputs[0] != value ||
+      std::count(reader.inputs.begin(), reader.inputs.end(), value) > 1)
+    return false;
+  const Node& norm = *value.node;
+  const Value channel = norm.inputs[2];  // stands for any of its type
+  const auto changed = as_reader(
+      reader, reader.inputs, norm.op_as<BatchNorm>().activation, {channel, channel, channel});
+  return changed && has_kernel(changed->op, changed->inputs, backend);
+}
+
+bool leave_to_readers(const Node& norm, const std::vector<const Node*>& readers, Backend& backend) {
+  const Value result{const_cast<Node*>(&norm), 0};
+  auto stats = std::make_shared<BatchNormStats>();
+  return std::all_of(readers.begin(),
+                     readers.end(),
+                     [&](const Node* reader) {
+                       return reader != nullptr && can_apply(*reader, result, backend);
+                     }) &&
+         has_kernel(stats, norm.inputs, backend);
+}
+
+bool delay_norms(Graph& graph, Backend& backend) {
+  Rewrite rewrite(graph);
+  std::map<const Node*, NormInputs> delayed;
+  const Readers readers = readers_of<BatchNorm>(graph);
+  for (const auto& node : graph.nodes()) {
+    const auto found = readers.find(node.get());
+    if (found != readers.end() && leave_to_readers(*node, found->second, backend)) {
+      auto op = std::make_shared<BatchNormStats>();
+      op->eps = node->op_as<BatchNorm>().eps;
+      const std::vector<Value> inputs = rewrite.mapped_inputs(*node);
+      Node& stats = rewrite.to().add(std::move(op), inputs, node->site);
+      delayed[node.get()] = {Value{&stats, 0}, {&stats, 2}, {&stats, 3}};
+      rewrite.replace(*node, {inputs[0], {&stats, 0}, {&stats, 1}});
+      continue;
+    }
+    const auto norm = node->inputs.empty() ? delayed.end() : delayed.find(node->inputs[0].node);
+    if (norm == delayed.end() || node->inputs[0].index != 0) {
+      rewrite.copy(*node);
+      continue;
+    }
+    const std::string& activation = norm->first->op_as<BatchNorm>().activation;
+    const auto reader = as_reader(*node, rewrite.mapped_inputs(*node), activation, norm->second);
+    Node& changed = rewrite.to().add(reader->op, reader->inputs, node->site);
+    std::vector<Value> results;
+    for (size_t i = 0; i < changed.outputs.size(); ++i)
+      results.push_back({&changed, static_cast<int>(i)});
+    rewrite.replace(*node, std::move(results));
+  }
+  if (delayed.empty()) return false;
+  graph = rewrite.finish();
+  return true;
+}
+
+}  // namespace
+
+bool fuse_conv_norms(Graph& graph, PassContext& context) {
+  const bool joined = join_gradients(graph, context.backend);
+  return delay_norms(graph, context.backend) || joined;
 }
 
 }  // namespace ridge

@@ -68,6 +68,11 @@ TEST(FuseConvNorms, JoinsTheGradientsOfABlock) {
   EXPECT_EQ(count(fused, "batch_norm_grad"), 0);
   EXPECT_EQ(count(fused, "conv2d_grad_input"), 0);
   EXPECT_EQ(count(fused, "conv2d_grad_weight"), 0);
+  // The last norm is added to x.
+  EXPECT_EQ(count(fused, "batch_norm_stats"), 2);
+  EXPECT_EQ(count(fused, "norm_conv2d"), 2);
+  EXPECT_EQ(count(fused, "batch_norm"), 1);
+  EXPECT_EQ(count(fused, "conv2d"), 1);
   const auto cpu = make_backend("cpu");
   const Graph plain = compiled(b.graph(), {"fuse_conv_norms"});
   EXPECT_EQ(count(plain, "conv2d_norm_grad"), 0);
@@ -84,7 +89,9 @@ TEST(FuseConvNorms, LeavesAGradientThatOthersRead) {
   const Value loss = reduce_sum(y * y);
   const std::vector<Value> wanted{x, w, gamma, z};
   b.finish(gradients(loss, wanted));
-  EXPECT_EQ(count(compiled(b.graph(), {}), "conv2d_norm_grad"), 0);
+  const Graph graph = compiled(b.graph(), {});
+  EXPECT_EQ(count(graph, "conv2d_norm_grad"), 0);
+  EXPECT_EQ(count(graph, "batch_norm_stats"), 0);
 }
 
 TEST(FuseConvNorms, LeavesTheReferenceBackendAlone) {

@@ -76,31 +76,58 @@ std::vector<OpSample> convolutions() {
 
 const OpSamples kConvolutions(convolutions());
 
-// z lies well away from the kinks: x of the norm is separated, its scale small against its shift.
-OpSample convolution_with_norm(const ConvolutionCase& c, std::string activation) {
-  return {"conv2d_norm_grad", c.label, [=](CaseBuilder& b) -> std::vector<Value> {
+// Results of the norms lie well away from the kinks: their inputs are separated, scales small
+// against shifts.
+// mean, scale and shift of `channels`.
+std::vector<Value> norm_inputs(CaseBuilder& b, int64_t channels) {
+  return {b.input({channels}), b.input({channels}, 0.1, 0.2), b.input({channels}, 2.0, 4.0)};
+}
+
+OpSample norm_then_convolution(const ConvolutionCase& c, std::string activation) {
+  return {"norm_conv2d", c.label, [=](CaseBuilder& b) -> std::vector<Value> {
+            NormConv2d op;
+            op.window = c.window;
+            op.groups = c.groups;
+            op.activation = activation;
+            std::vector<Value> inputs{b.separated(c.x)};
+            for (const Value& value : norm_inputs(b, c.x[3])) inputs.push_back(value);
+            inputs.push_back(b.input(c.w));
+            return {add_node(std::move(op), inputs)};
+          }};
+}
+
+OpSample convolution_with_norm(const ConvolutionCase& c, std::string activation, bool before) {
+  const std::string label = c.label + (before ? ", normalised" : "");
+  return {"conv2d_norm_grad", label, [=](CaseBuilder& b) -> std::vector<Value> {
             const Shape z = output_shape(c), channel{z[3]};
             Conv2dNormGrad op;
             op.window = c.window;
             op.groups = c.groups;
             op.activation = activation;
-            const Value dx = add_node(std::move(op),
-                                      {b.input(c.x),
-                                       b.input(c.w),
-                                       b.separated(z),
-                                       b.input(channel, 0.1, 0.2),
-                                       b.input(channel, 2.0, 4.0),
-                                       b.input(channel),
-                                       b.input(channel, 0.5, 2.0),
-                                       b.input(z)});
+            if (before) op.input_activation = "relu";
+            std::vector<Value> inputs{b.separated(c.x),
+                                      b.input(c.w),
+                                      b.separated(z),
+                                      b.input(channel, 0.1, 0.2),
+                                      b.input(channel, 2.0, 4.0),
+                                      b.input(channel),
+                                      b.input(channel, 0.5, 2.0),
+                                      b.input(z)};
+            if (before)
+              for (const Value& value : norm_inputs(b, c.x[3])) inputs.push_back(value);
+            const Value dx = add_node(std::move(op), inputs);
             return {dx, {dx.node, 1}, {dx.node, 2}, {dx.node, 3}};
           }};
 }
 
 std::vector<OpSample> convolutions_with_norms() {
   std::vector<OpSample> samples;
-  for (const ConvolutionCase& c : convolution_cases())
-    samples.push_back(convolution_with_norm(c, samples.size() % 2 == 0 ? "relu6" : "none"));
+  for (const ConvolutionCase& c : convolution_cases()) {
+    const std::string activation = samples.size() % 2 == 0 ? "relu6" : "none";
+    samples.push_back(norm_then_convolution(c, activation));
+    samples.push_back(convolution_with_norm(c, activation, false));
+    samples.push_back(convolution_with_norm(c, activation, true));
+  }
   return samples;
 }
 

@@ -81,6 +81,13 @@ const OpSamples kNorms({
     batch_norm_gradient("none"),
     batch_norm_gradient("relu"),
     batch_norm_gradient("relu6"),
+    {"batch_norm_stats",
+     "images",
+     [](CaseBuilder& b) -> std::vector<Value> {
+       const Value mean =
+           add_node(BatchNormStats{}, {b.input({3, 4, 5, 6}), b.input({6}), b.input({6})});
+       return {mean, {mean.node, 1}, {mean.node, 2}, {mean.node, 3}};
+     }},
 });
 
 OpSample max_pool(std::string label, Shape x, PoolFields pool) {

@@ -2,6 +2,7 @@
 #include "ridge/graph/ops/batch_norm.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "ridge/backend/cpu/batch_norm_plan.h"
 #include "ridge/backend/cpu/cpu_isa.h"
@@ -116,11 +117,37 @@ std::unique_ptr<HostKernel> make_batch_norm_grad(const Node& node) {
       plan.workspace_bytes());
 }
 
+// 16-bit statistics would not be those that batch norm itself goes on with.
+bool accepts_stats(const Node& node) { return size_of(node.outputs[0].dtype) >= 4; }
+
+std::unique_ptr<HostKernel> make_batch_norm_stats(const Node& node) {
+  const BatchNormPlan plan(
+      node.inputs[0].type(), node.op_as<BatchNormStats>().eps, NormActivation::kNone);
+  const size_t row = static_cast<size_t>(node.outputs[0].bytes());
+  return std::make_unique<HostKernel>(
+      [plan, row](const KernelArgs& args) {
+        BatchNormData data = plan.data;
+        data.x = args.inputs[0];
+        data.gamma = args.inputs[1];
+        data.beta = args.inputs[2];
+        data.mean = args.outputs[0];
+        data.variance = args.outputs[1];
+        Workspace space(args.workspace);
+        plan.carve(space, data);
+        plan.sum(batch_norm_kernels().forward[plan.dtype][plan.activation], data);
+        const char* table = static_cast<const char*>(data.table);
+        std::memcpy(args.outputs[2], table + row, row);
+        std::memcpy(args.outputs[3], table + 2 * row, row);
+      },
+      plan.workspace_bytes());
+}
+
 }  // namespace
 
 void add_batch_norm_kernels(KernelTable& table) {
   table.add(BatchNorm::kTraits.name, {"vectorized"}, make_batch_norm);
   table.add(BatchNormGrad::kTraits.name, {"vectorized"}, make_batch_norm_grad);
+  table.add(BatchNormStats::kTraits.name, {"vectorized"}, make_batch_norm_stats, accepts_stats);
 }
 
 }  // namespace ridge::cpu

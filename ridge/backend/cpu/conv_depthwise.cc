@@ -215,10 +215,12 @@ std::unique_ptr<HostKernel> make_image_kernel(DType dtype, ImageProduct product)
   });
 }
 
+ImageProduct forward_product(const ConvGeometry& g) {
+  return ImageProduct(g, g.in, g.out, {1, g.stride[1]}, input_place);
+}
+
 std::unique_ptr<HostKernel> make_forward(const Node& node) {
-  const ConvGeometry g = geometry_of<Conv2d>(node);
-  return make_image_kernel(node.outputs[0].dtype,
-                           ImageProduct(g, g.in, g.out, {1, g.stride[1]}, input_place));
+  return make_image_kernel(node.outputs[0].dtype, forward_product(geometry_of<Conv2d>(node)));
 }
 
 ImageProduct input_gradient(const ConvGeometry& g) {
@@ -369,7 +371,7 @@ struct Rows {
 };
 
 // Rows of dy that rows of dx take from, `own` among them.
-Rows rows_needed(const ConvGeometry& g, Rows dx, Rows own) {
+Rows rows_of_dy(const ConvGeometry& g, Rows dx, Rows own) {
   Rows needed = own;
   for (int64_t row = dx.begin; row < dx.end; ++row)
     for (int64_t tap = 0; tap < g.kernel[0]; ++tap) {
@@ -381,20 +383,96 @@ Rows rows_needed(const ConvGeometry& g, Rows dx, Rows own) {
   return needed;
 }
 
+// Rows of x that rows of y take from; one at least.
+Rows rows_of_x(const ConvGeometry& g, Rows y) {
+  const int64_t begin = y.begin * g.stride[0] - g.padding[0];
+  const int64_t end = (y.end - 1) * g.stride[0] - g.padding[0] + g.kernel[0];
+  const int64_t first = std::clamp<int64_t>(begin, 0, g.in[0] - 1);
+  return {first, std::clamp(end, first + 1, g.in[0])};
+}
+
+// Rows of y for which x has at most so many rows.
+int64_t rows_within(const ConvGeometry& g, int64_t rows) {
+  return rows < g.kernel[0] ? 0 : (rows - g.kernel[0]) / g.stride[0] + 1;
+}
+
+bool is_small_depthwise(const ConvGeometry& g) {
+  return g.kernel[0] <= 3 && g.dilation[0] == 1 && g.padding[0] <= 1 && g.groups == g.channels &&
+         g.channels == g.out_channels;
+}
+
 constexpr int64_t kMostHalo = 2;    // rows of dy around those that a band owns
-constexpr int64_t kFewestRows = 4;  // that a band owns; fewer would be made too often
+constexpr int64_t kFewestRows = 3;  // that a band owns; fewer would be made too often
+constexpr int64_t kFewestBands = 16;
 
 }  // namespace
 
+// ---- forward, of an input that is made ----
+
+class DepthwiseForward::Body {
+ public:
+  Body(const ConvGeometry& g, int64_t most_elements) : g_(g), image_(forward_product(g)) {
+    const int64_t most = most_rows(g, most_elements);
+    const int64_t fewest = (kFewestBands + g.images - 1) / g.images;
+    per_image_ = std::min(g.out[0], std::max((g.out[0] + most - 1) / most, fewest));
+  }
+
+  static int64_t most_rows(const ConvGeometry& g, int64_t most_elements) {
+    return rows_within(g, most_elements / (g.in[1] * g.channels));
+  }
+
+  int64_t bands() const { return g_.images * per_image_; }
+
+  void run_band(int64_t band, MakePixels make_x, const float* w, float* y) const {
+    const int64_t image = band / per_image_, i = band % per_image_;
+    const Rows own{g_.out[0] * i / per_image_, g_.out[0] * (i + 1) / per_image_};
+    const Rows needed = rows_of_x(g_, own);
+    const int64_t before = image * g_.in[0];
+    const float* x = make_x((before + needed.begin) * g_.in[1], (before + needed.end) * g_.in[1]);
+    const float* x_image = x - needed.begin * g_.in[1] * g_.channels;
+    const int64_t y_row = g_.out[1] * g_.channels;
+    for (int64_t row = own.begin; row < own.end; ++row)
+      image_.run_row(x_image, w, row, y + (image * g_.out[0] + row) * y_row);
+  }
+
+ private:
+  ConvGeometry g_;
+  ImageProduct image_;
+  int64_t per_image_;
+};
+
+bool DepthwiseForward::accepts(const ConvGeometry& g, int64_t most_elements) {
+  return is_small_depthwise(g) && Body::most_rows(g, most_elements) >= kFewestRows;
+}
+
+DepthwiseForward::DepthwiseForward(const ConvGeometry& g, int64_t most_elements)
+    : body_(std::make_shared<const Body>(g, most_elements)) {}
+
+int64_t DepthwiseForward::bands() const { return body_->bands(); }
+void DepthwiseForward::run_band(int64_t band, MakePixels make_x, const float* w, float* y) const {
+  body_->run_band(band, make_x, w, y);
+}
+
+// ---- gradients, of a dy that is made ----
+
 class DepthwiseGradients::Body {
  public:
-  Body(const ConvGeometry& g, int64_t most_elements)
+  Body(const ConvGeometry& g, int64_t most_elements, bool makes_x)
       : g_(g),
         image_(input_gradient(g)),
         weight_(g),
-        band_(most_elements / (g.out[1] * g.channels) - kMostHalo) {}
+        band_(rows_of_band(g, most_elements, makes_x)) {}
+
+  // Rows of dy that a band owns.
+  static int64_t rows_of_band(const ConvGeometry& g, int64_t most_elements, bool makes_x) {
+    const int64_t dy_row = g.out[1] * g.channels, x_row = g.in[1] * g.channels;
+    if (!makes_x) return most_elements / dy_row - kMostHalo;
+    const int64_t left = most_elements - kMostHalo * dy_row - (g.kernel[0] - 1) * x_row;
+    return left / (dy_row + g.stride[0] * x_row);
+  }
 
   const WeightGradient<float>& weight() const { return weight_; }
+  int64_t most_of_dy() const { return (band_ + kMostHalo) * g_.out[1] * g_.channels; }
 
   void run_part(int64_t part, const Part& to) const {
     std::fill_n(to.sums, weight_.weights(), 0.0F);
@@ -415,36 +493,38 @@ class DepthwiseGradients::Body {
   }
 
   void run_band(int64_t image, Rows own, const Part& to) const {
-    const Rows dx = rows_of_dx(own), needed = rows_needed(g_, dx, own);
-    const int64_t before = image * g_.out[0];
+    const Rows dx = rows_of_dx(own), needed = rows_of_dy(g_, dx, own), seen = rows_of_x(g_, own);
+    const int64_t before = image * g_.out[0], x_before = image * g_.in[0];
     const float* dy =
-        to.make((before + needed.begin) * g_.out[1], (before + needed.end) * g_.out[1]);
+        to.make_dy((before + needed.begin) * g_.out[1], (before + needed.end) * g_.out[1]);
+    const float* x =
+        to.make_x((x_before + seen.begin) * g_.in[1], (x_before + seen.end) * g_.in[1]);
     const int64_t dy_row = g_.out[1] * g_.channels, dx_row = g_.in[1] * g_.channels;
     const float* dy_image = dy - needed.begin * dy_row;
-    float* dx_image = to.dx + image * g_.in[0] * dx_row;
+    float* dx_image = to.dx + x_before * dx_row;
     for (int64_t row = dx.begin; row < dx.end; ++row)
       image_.run_row(dy_image, to.w, row, dx_image + row * dx_row);
+    const float* x_first = x - (x_before + seen.begin) * dx_row;
     for (int64_t row = own.begin; row < own.end; ++row)
-      weight_.add_row(to.x, dy_image - before * dy_row, before + row, to.sums);
+      weight_.add_row(x_first, dy_image - before * dy_row, before + row, to.sums);
   }
 
   ConvGeometry g_;
   ImageProduct image_;
   WeightGradient<float> weight_;
-  int64_t band_;  // rows of dy
+  int64_t band_;
 };
 
-bool DepthwiseGradients::accepts(const ConvGeometry& g, int64_t most_elements) {
-  const bool is_small = g.kernel[0] <= 3 && g.dilation[0] == 1 && g.padding[0] <= 1;
-  return is_small && g.groups == g.channels && g.channels == g.out_channels &&
-         (kFewestRows + kMostHalo) * g.out[1] * g.channels <= most_elements;
+bool DepthwiseGradients::accepts(const ConvGeometry& g, int64_t most_elements, bool makes_x) {
+  return is_small_depthwise(g) && Body::rows_of_band(g, most_elements, makes_x) >= kFewestRows;
 }
 
-DepthwiseGradients::DepthwiseGradients(const ConvGeometry& g, int64_t most_elements)
-    : body_(std::make_shared<const Body>(g, most_elements)) {}
+DepthwiseGradients::DepthwiseGradients(const ConvGeometry& g, int64_t most_elements, bool makes_x)
+    : body_(std::make_shared<const Body>(g, most_elements, makes_x)) {}
 
 int64_t DepthwiseGradients::parts() const { return body_->weight().parts(); }
 int64_t DepthwiseGradients::sums() const { return body_->weight().weights(); }
+int64_t DepthwiseGradients::most_of_dy() const { return body_->most_of_dy(); }
 void DepthwiseGradients::run_part(int64_t part, const Part& to) const { body_->run_part(part, to); }
 void DepthwiseGradients::combine(float* sums, float* dw) const {
   body_->weight().combine(sums, dw);

@@ -9,6 +9,7 @@
 #include "ridge/backend/cpu/conv_pointwise.h"
 #include "ridge/backend/cpu/cpu_kernels.h"
 #include "ridge/backend/cpu/gemm.h"
+#include "ridge/backend/cpu/input_norm.h"
 #include "ridge/base/parallel.h"
 #include "ridge/graph/ops/conv_norm.h"
 
@@ -16,6 +17,8 @@ namespace ridge::cpu {
 namespace {
 
 constexpr int64_t kChunkElements = kPixelChunkBytes / static_cast<int64_t>(sizeof(float));
+constexpr int64_t kBothElements = (640 << 10) / 4;  // of rows of dz and of x
+constexpr size_t kInputNorm = 8;                    // the first input that belongs to it
 
 ConvGeometry geometry_of_norm(const Node& node) {
   const auto& op = node.op_as<Conv2dNormGrad>();
@@ -68,6 +71,47 @@ class NormGradient {
   BatchNormPlan plan_;
 };
 
+// The convolution's input, any rows of it: where it lies, or made by the norm before.
+class ConvInput {
+ public:
+  explicit ConvInput(const Node& node)
+      : channels_(node.inputs[0].dim(-1)),
+        is_made_(node.inputs.size() > kInputNorm),
+        norm_(node.inputs[0].type(),
+              node.op_as<Conv2dNormGrad>().input_activation,
+              Conv2dNormGrad::kTraits.name) {}
+
+  bool is_made() const { return is_made_; }
+
+  float* carve(Workspace& space) const { return space.take<float>(is_made_ ? norm_.table() : 0); }
+
+  BatchNormData bind(const KernelArgs& args, float* table) const {
+    if (is_made_) return norm_.bind(args.inputs[0], args.inputs.subspan(kInputNorm), table);
+    BatchNormData bound{};
+    bound.x = args.inputs[0];
+    return bound;
+  }
+
+  // Rows [begin, end), at `space` if they are made.
+  const float* rows(const BatchNormData& bound, int64_t begin, int64_t end, float* space) const {
+    if (!is_made_) return static_cast<const float*>(bound.x) + begin * channels_;
+    norm_.write(bound, begin, end, space);
+    return space;
+  }
+
+ private:
+  int64_t channels_;
+  bool is_made_;
+  InputNorm norm_;
+};
+
+// What both kernels carve of their workspace.
+struct Bound {
+  BatchNormData norm{}, input{};
+  float* table = nullptr;
+  float* sums = nullptr;
+};
+
 // ---- a kernel of a single pixel ----
 
 PixelSums pixel_sums(const ConvGeometry& g) {
@@ -83,46 +127,46 @@ bool accepts_pointwise(const Node& node) {
 class PointwiseNormGradient {
  public:
   explicit PointwiseNormGradient(const Node& node)
-      : g_(geometry_of_norm(node)), norm_(node), sums_(pixel_sums(g_)) {}
+      : g_(geometry_of_norm(node)), norm_(node), input_(node), sums_(pixel_sums(g_)) {}
 
   size_t workspace_bytes() const {
-    BatchNormData ignored{};
     Workspace space(nullptr);
-    carve(space, ignored);
+    carve(space);
     return space.used();
   }
 
   void run(const KernelArgs& args) const {
-    BatchNormData bound{};
     Workspace space(args.workspace);
-    float* all = carve(space, bound);
-    norm_.prepare(args, bound);
+    Bound bound = carve(space);
+    norm_.prepare(args, bound.norm);
+    bound.input = input_.bind(args, bound.table);
     // From the end on, which the sums have left in the caches.
     parallel_for(sums_.parts(), 1, [&](int64_t i, int64_t) {
       const int64_t part = sums_.parts() - 1 - i;
-      run_part(args, bound, part, all + part * sums_.sums());
+      run_part(args, bound, part);
     });
-    sums_.combine(all, static_cast<float*>(args.outputs[1]));
+    sums_.combine(bound.sums, static_cast<float*>(args.outputs[1]));
   }
 
  private:
-  float* carve(Workspace& space, BatchNormData& bound) const {
-    norm_.carve(space, bound);
-    return space.take<float>(sums_.parts() * sums_.sums());
+  Bound carve(Workspace& space) const {
+    Bound bound;
+    norm_.carve(space, bound.norm);
+    bound.table = input_.carve(space);
+    bound.sums = space.take<float>(sums_.parts() * sums_.sums());
+    return bound;
   }
 
-  void run_part(const KernelArgs& args,
-                const BatchNormData& bound,
-                int64_t part,
-                float* sums) const {
-    alignas(64) float dz[kChunkElements];
-    const float* x = static_cast<const float*>(args.inputs[0]);
+  void run_part(const KernelArgs& args, const Bound& bound, int64_t part) const {
+    alignas(64) float chunk[kChunkElements];  // of dz, then of x if it is made
+    float* const dz = chunk;
+    float* const x_space = chunk + sums_.chunk() * g_.out_channels;
     const float* w = static_cast<const float*>(args.inputs[1]);
     float* dx = static_cast<float*>(args.outputs[0]);
     const int64_t first = sums_.first_of(part), end = sums_.first_of(part + 1);
     for (int64_t i = first; i < end; i += sums_.chunk()) {
       const int64_t n = std::min(sums_.chunk(), end - i);
-      norm_.write(bound, i, i + n, dz);
+      norm_.write(bound.norm, i, i + n, dz);
       gemm({.m = n,
             .n = g_.channels,
             .k = g_.out_channels,
@@ -135,63 +179,83 @@ class PointwiseNormGradient {
            dx + i * g_.channels,
            /*accumulate=*/false,
            nullptr);
-      sums_.add(x + i * g_.channels, dz, n, i == first, sums);
+      sums_.add(input_.rows(bound.input, i, i + n, x_space),
+                dz,
+                n,
+                i == first,
+                bound.sums + part * sums_.sums());
     }
   }
 
   ConvGeometry g_;
   NormGradient norm_;
+  ConvInput input_;
   PixelSums sums_;
 };
 
 // ---- one channel a group ----
 
+int64_t most_elements(bool makes_x) { return makes_x ? kBothElements : kChunkElements; }
+
 bool accepts_depthwise(const Node& node) {
+  const bool makes_x = node.inputs.size() > kInputNorm;
   return node.outputs[0].dtype == DType::kF32 &&
-         DepthwiseGradients::accepts(geometry_of_norm(node), kChunkElements);
+         DepthwiseGradients::accepts(geometry_of_norm(node), most_elements(makes_x), makes_x);
 }
 
 class DepthwiseNormGradient {
  public:
   explicit DepthwiseNormGradient(const Node& node)
-      : norm_(node), conv_(geometry_of_norm(node), kChunkElements) {}
+      : norm_(node),
+        input_(node),
+        conv_(geometry_of_norm(node), most_elements(input_.is_made()), input_.is_made()) {}
 
   size_t workspace_bytes() const {
-    BatchNormData ignored{};
     Workspace space(nullptr);
-    carve(space, ignored);
+    carve(space);
     return space.used();
   }
 
   void run(const KernelArgs& args) const {
-    BatchNormData bound{};
     Workspace space(args.workspace);
-    float* all = carve(space, bound);
-    norm_.prepare(args, bound);
+    Bound bound = carve(space);
+    norm_.prepare(args, bound.norm);
+    bound.input = input_.bind(args, bound.table);
     parallel_for(conv_.parts(), 1, [&](int64_t i, int64_t) {
-      alignas(64) float dz[kChunkElements];
-      const int64_t part = conv_.parts() - 1 - i;
-      const auto make = [&](int64_t begin, int64_t end) {
-        norm_.write(bound, begin, end, dz);
-        return static_cast<const float*>(dz);
-      };
-      conv_.run_part(part,
-                     {static_cast<const float*>(args.inputs[0]),
-                      static_cast<const float*>(args.inputs[1]),
-                      static_cast<float*>(args.outputs[0]),
-                      make,
-                      all + part * conv_.sums()});
+      run_part(args, bound, conv_.parts() - 1 - i);
     });
-    conv_.combine(all, static_cast<float*>(args.outputs[1]));
+    conv_.combine(bound.sums, static_cast<float*>(args.outputs[1]));
   }
 
  private:
-  float* carve(Workspace& space, BatchNormData& bound) const {
-    norm_.carve(space, bound);
-    return space.take<float>(conv_.parts() * conv_.sums());
+  Bound carve(Workspace& space) const {
+    Bound bound;
+    norm_.carve(space, bound.norm);
+    bound.table = input_.carve(space);
+    bound.sums = space.take<float>(conv_.parts() * conv_.sums());
+    return bound;
+  }
+
+  void run_part(const KernelArgs& args, const Bound& bound, int64_t part) const {
+    alignas(64) float rows[kBothElements];  // of dz, then of x if it is made
+    float* const x_space = rows + conv_.most_of_dy();
+    const auto make_dy = [&](int64_t begin, int64_t end) {
+      norm_.write(bound.norm, begin, end, rows);
+      return static_cast<const float*>(rows);
+    };
+    const auto make_x = [&](int64_t begin, int64_t end) {
+      return input_.rows(bound.input, begin, end, x_space);
+    };
+    conv_.run_part(part,
+                   {static_cast<const float*>(args.inputs[1]),
+                    static_cast<float*>(args.outputs[0]),
+                    make_x,
+                    make_dy,
+                    bound.sums + part * conv_.sums()});
   }
 
   NormGradient norm_;
+  ConvInput input_;
   DepthwiseGradients conv_;
 };
 
@@ -205,7 +269,7 @@ std::unique_ptr<HostKernel> make(const Node& node) {
 
 }  // namespace
 
-void add_conv_norm_kernels(KernelTable& table, const KernelTable& (*plain)()) {
+void add_conv_norm_grad_kernels(KernelTable& table, const KernelTable& (*plain)()) {
   const auto name = Conv2dNormGrad::kTraits.name;
   table.add(name, {"gemm", 0}, make<PointwiseNormGradient>, accepts_pointwise);
   table.add(name, {"depthwise", 1}, make<DepthwiseNormGradient>, accepts_depthwise);

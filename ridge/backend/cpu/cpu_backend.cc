@@ -31,7 +31,8 @@ const KernelTable& plain_kernels() {
 }
 
 KernelTable with_fused(KernelTable table) {
-  cpu::add_conv_norm_kernels(table, plain_kernels);
+  cpu::add_norm_conv_kernels(table, plain_kernels);
+  cpu::add_conv_norm_grad_kernels(table, plain_kernels);
   cpu::add_fused_kernels(table, plain_kernels);
   return table;
 }

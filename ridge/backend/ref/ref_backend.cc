@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ridge/backend/ref/ref_kernels.h"
+#include "ridge/graph/ops/batch_norm.h"
 #include "ridge/graph/ops/conv_norm.h"
 #include "ridge/graph/ops/fused.h"
 
@@ -52,7 +53,10 @@ double measure_dot_product() {
 
 // Fused nodes run op by op.
 KernelTable with_fused(KernelTable table) {
-  for (const std::string_view op : {Fused::kTraits.name, Conv2dNormGrad::kTraits.name})
+  for (const std::string_view op : {Fused::kTraits.name,
+                                    BatchNormStats::kTraits.name,
+                                    NormConv2d::kTraits.name,
+                                    Conv2dNormGrad::kTraits.name})
     table.add(op, {std::string(kExpandedChoice)}, [](const Node& node) {
       static const KernelTable plain = all_kernels();
       return make_expanded(node, plain);

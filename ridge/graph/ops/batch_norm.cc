@@ -164,6 +164,31 @@ void BatchNormGrad::fields(FieldVisitor& v) {
   v.visit("activation", activation);
 }
 
+// ---- statistics alone ----
+
+std::vector<TensorType> BatchNormStats::infer(std::span<const TensorType> inputs) const {
+  check_batch_norm("batch_norm_stats", inputs, 3, eps);
+  return {inputs[1], inputs[1], inputs[1], inputs[1]};
+}
+
+std::vector<Value> BatchNormStats::expand(std::span<const Value> inputs) const {
+  const Value x = inputs[0];
+  const Value mean = reduce_mean(x, sample_axes(x));
+  const Value centered = x - mean;
+  const Value variance = reduce_mean(centered * centered, sample_axes(x));
+  return {mean, variance, rsqrt(variance + eps) * inputs[1], inputs[2]};
+}
+
+Cost BatchNormStats::cost(std::span<const TensorType> i, std::span<const TensorType> o) const {
+  return {4.0 * static_cast<double>(i[0].elements()), total_bytes(i) + total_bytes(o)};
+}
+
+std::vector<BatchFlow> BatchNormStats::batch_flow(const BatchFlowContext& c) const {
+  return channel_flow(c, 0, 4);
+}
+
+void BatchNormStats::fields(FieldVisitor& v) { v.visit("eps", eps); }
+
 // ---- builders ----
 
 BatchNormResult batch_norm(
@@ -175,6 +200,20 @@ BatchNormResult batch_norm(
   return {y, {y.node, 1}, {y.node, 2}};
 }
 
+Value normalized(Value x, std::span<const Value> norm, NormActivation activation) {
+  return activated((x - norm[0]) * norm[1] + norm[2], activation);
+}
+
+void check_normalized(std::string_view op, const TensorType& x, std::span<const TensorType> norm) {
+  const TensorType channel{x.dtype, {x.shape.back()}};
+  for (const TensorType& type : norm)
+    check(type == channel,
+          "[{}] mean, scale and shift go with the last axis of x; got {}, expected {}",
+          op,
+          to_string(type),
+          to_string(channel));
+}
+
 Value batch_norm_inference(
     Value x, Value gamma, Value beta, Value mean, Value variance, double eps) {
   const Value scale = gamma * rsqrt(variance + eps);
@@ -184,6 +223,7 @@ Value batch_norm_inference(
 void register_batch_norm(OpRegistry& r) {
   r.add<BatchNorm>();
   r.add<BatchNormGrad>();
+  r.add<BatchNormStats>();
 }
 
 }  // namespace ridge

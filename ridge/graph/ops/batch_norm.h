@@ -1,7 +1,9 @@
 // Batch norm, with the activation that follows it, and its gradient.
 #pragma once
 
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ridge/graph/graph.h"
@@ -55,6 +57,20 @@ class BatchNormGrad final : public OpOf<BatchNormGrad> {
   void fields(FieldVisitor& v) override;
 };
 
+/// What a BatchNorm of the same eps needs besides x: x (..., C), gamma (C), beta (C) -> mean,
+/// biased variance, scale and shift (C each), where its result is the activation of (x - mean) *
+/// scale + shift. The shift is beta but for what rounding takes off the mean.
+class BatchNormStats final : public OpOf<BatchNormStats> {
+ public:
+  static constexpr OpTraits kTraits = batch_norm_traits("batch_norm_stats", 3, Gradient::kNone);
+  double eps = 1e-5;
+  std::vector<TensorType> infer(std::span<const TensorType> inputs) const override;
+  std::vector<Value> expand(std::span<const Value> inputs) const override;
+  Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
+  std::vector<BatchFlow> batch_flow(const BatchFlowContext& c) const override;
+  void fields(FieldVisitor& v) override;
+};
+
 /// The activation of that name; UserError when there is none.
 NormActivation norm_activation(const std::string& name, std::string_view op);
 
@@ -69,6 +85,10 @@ BatchNormResult batch_norm(Value x,
 /// Inference form, with running statistics (C): plain ops.
 Value batch_norm_inference(
     Value x, Value gamma, Value beta, Value mean, Value variance, double eps = 1e-5);
+/// (x - mean) * scale + shift and its activation by plain ops; `norm` is those three.
+Value normalized(Value x, std::span<const Value> norm, NormActivation activation);
+/// UserError unless the three go with the last axis of x.
+void check_normalized(std::string_view op, const TensorType& x, std::span<const TensorType> norm);
 /// The activation by plain ops.
 Value activated(Value x, NormActivation activation);
 

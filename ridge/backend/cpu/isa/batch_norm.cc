@@ -180,7 +180,7 @@ void combine_chunks(const BatchNormData& d, const Tile& tile, double* mean, doub
   }
 }
 
-// Tables: the mean in two parts, what a deviation from it is multiplied by, the shift.
+// Tables: the mean, what a deviation from it is multiplied by, the shift.
 template <typename T>
 void combine_forward(const BatchNormData& d, int64_t begin, int64_t end) {
   using A = Computed<T>;
@@ -197,23 +197,24 @@ void combine_forward(const BatchNormData& d, int64_t begin, int64_t end) {
       static_cast<T*>(d.variance)[c] = rounded<T>(static_cast<A>(variance));
       const auto gamma = static_cast<double>(wide(static_cast<const T*>(d.gamma)[c]));
       const A high = static_cast<A>(center);
+      const double scale = gamma / sqrt_of(variance + d.eps);
+      const auto beta = static_cast<double>(wide(static_cast<const T*>(d.beta)[c]));
       table[c] = high;
-      table[d.channels + c] = static_cast<A>(center - static_cast<double>(high));
-      table[2 * d.channels + c] = static_cast<A>(gamma / sqrt_of(variance + d.eps));
-      table[3 * d.channels + c] = wide(static_cast<const T*>(d.beta)[c]);
+      table[d.channels + c] = static_cast<A>(scale);
+      // What rounding takes off the mean goes into the shift.
+      table[2 * d.channels + c] =
+          static_cast<A>(beta - (center - static_cast<double>(high)) * scale);
     }
   }
 }
 
 template <class Activation, typename A>
 void normalize(const A* x, const A* table, int64_t channels, int64_t n, A* y) {
-  const A* high = table;
-  const A* low = high + channels;
-  const A* scale = low + channels;
+  const A* mean = table;
+  const A* scale = mean + channels;
   const A* shift = scale + channels;
   RIDGE_INDEPENDENT
-  for (int64_t c = 0; c < n; ++c)
-    y[c] = Activation::of(fma_of(x[c] - high[c] - low[c], scale[c], shift[c]));
+  for (int64_t c = 0; c < n; ++c) y[c] = Activation::of(fma_of(x[c] - mean[c], scale[c], shift[c]));
 }
 
 template <typename T, class Activation>
