@@ -30,7 +30,7 @@ TEST(Train, SameStateForAnyNumberOfThreadsAndWorkers) {
   const int threads = num_threads();
   for (const char* kind : kKinds) {
     TrainConfig config = small_config(kind);
-    config.train.steps = std::max(12, std::min(50, cases(50)));
+    config.train.steps = std::max(12, std::min(50, cases(50)));  // past the ragged batch of 10
     set_num_threads(1);
     config.loader.workers = 0;
     const TrainResult one = run_small(config);
@@ -65,6 +65,8 @@ TEST(Train, VerifyPassesOnEveryModel) {
     for (int64_t micro : {1, 2}) {
       TrainRequest request;
       request.config = small_config(kind);
+      request.config.train.batch = 4;
+      request.config.data.eval_fraction = 0.0;
       request.config.train.steps = 1;
       request.config.train.micro = micro;
       request.verify = true;
