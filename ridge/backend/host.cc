@@ -32,10 +32,14 @@ std::vector<Choice> KernelTable::candidates(const Node& node) const {
 }
 
 std::unique_ptr<HostKernel> KernelTable::instantiate(const Node& node, size_t choice) const {
-  const auto found = rows(node);
-  check_internal(
-      choice < found.size(), "choice {} of {} for node '{}'", choice, found.size(), node.site.name);
-  return found[choice]->make(node);
+  const auto of_op = rows_.find(node.op->name());
+  size_t accepted = 0;
+  if (of_op != rows_.end())
+    for (const Row& row : of_op->second)
+      if ((row.accepts == nullptr || row.accepts(node)) && accepted++ == choice)
+        return row.make(node);
+  throw InternalError(
+      fmt::format("choice {} of {} for node '{}'", choice, accepted, node.site.name));
 }
 
 namespace {

@@ -38,7 +38,7 @@ std::string describe(const Node& node) {
 
 std::string fields_without_sites(const Node& node) {
   if (!node.is<Fused>()) return fields_text(*node.op);
-  const Graph body = parse_graph(node.op_as<Fused>().body, "fused body");
+  const Graph& body = read_body(node.op_as<Fused>()).graph;
   std::string text;
   for (const auto& inner : body.nodes()) {
     text += fmt::format("{}{}=", text.empty() ? "" : "; ", inner->id);

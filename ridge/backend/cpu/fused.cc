@@ -20,7 +20,7 @@ std::unique_ptr<HostKernel> kernel_of(std::shared_ptr<const Program> program) {
 
 // Null where the body has no such kernel.
 std::unique_ptr<HostKernel> make_fused(const Node& node, MakeLoop make_loop) {
-  const FusedBody body = read_body(node.op_as<Fused>());
+  const FusedBody& body = read_body(node.op_as<Fused>());
   if (body.domain.columns == 0)
     return kernel_of(std::make_shared<const FlatProgram>(body, make_loop));
   std::optional<RowPlan> plan = plan_rows(body, make_loop);

@@ -80,11 +80,12 @@ void check_inputs(const Graph& body, std::span<const TensorType> inputs) {
 
 size_t input_number(const Node& node) { return std::stoul(node.op_as<Input>().input_name); }
 
-}  // namespace
-
-FusedBody read_body(const Fused& op) {
-  FusedBody body{
-      .graph = parse_graph(op.body, "fused body"), .domain = {}, .roles = {}, .levels = {}};
+FusedBody parse_body(const Fused& op) {
+  FusedBody body{.text = op.body,
+                 .graph = parse_graph(op.body, "fused body"),
+                 .domain = {},
+                 .roles = {},
+                 .levels = {}};
   body.domain = domain_of(op, body.graph);
   find_roles(body);
   find_levels(body);
@@ -101,8 +102,21 @@ FusedBody read_body(const Fused& op) {
   return body;
 }
 
+}  // namespace
+
+const FusedBody& read_body(const Fused& op) {
+  const auto is_same = [&](const FusedBody& known) {
+    if (known.text != op.body) return false;
+    const LoopDomain domain = domain_of(op, known.graph);
+    return known.domain.elements == domain.elements && known.domain.columns == domain.columns;
+  };
+  if (op.read_ == nullptr || !is_same(*op.read_))
+    op.read_ = std::make_shared<const FusedBody>(parse_body(op));
+  return *op.read_;
+}
+
 std::vector<TensorType> Fused::infer(std::span<const TensorType> inputs) const {
-  const FusedBody parsed = read_body(*this);
+  const FusedBody& parsed = read_body(*this);
   check_inputs(parsed.graph, inputs);
   std::vector<TensorType> types;
   for (const Output& output : parsed.graph.outputs()) types.push_back(output.value.type());
@@ -110,7 +124,7 @@ std::vector<TensorType> Fused::infer(std::span<const TensorType> inputs) const {
 }
 
 std::vector<Value> Fused::expand(std::span<const Value> inputs) const {
-  const Graph graph = parse_graph(body, "fused body");
+  const Graph& graph = read_body(*this).graph;
   std::vector<Value> values(graph.nodes().size());
   Graph& to = inputs[0].graph();
   for (const auto& node : graph.nodes()) {
@@ -129,7 +143,7 @@ std::vector<Value> Fused::expand(std::span<const Value> inputs) const {
 }
 
 Cost Fused::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
-  const Graph graph = parse_graph(body, "fused body");
+  const Graph& graph = read_body(*this).graph;
   Cost cost{.flops = 0, .bytes = total_bytes(inputs) + total_bytes(outputs)};
   for (const auto& node : graph.nodes())
     if (is_fusible(*node) || is_loop_reduction(*node))
@@ -177,7 +191,7 @@ std::vector<int> last_passes(const FusedBody& body) {
 bool Fused::may_overwrite(size_t result, size_t input) const {
   if (rows < 2) return true;
   if (overwrites_ == nullptr) {
-    const FusedBody parsed = read_body(*this);
+    const FusedBody& parsed = read_body(*this);
     const std::vector<int> last = last_passes(parsed);
     auto answers = std::make_shared<std::vector<bool>>();
     for (const Output& output : parsed.graph.outputs()) {

@@ -11,6 +11,8 @@
 
 namespace ridge {
 
+struct FusedBody;
+
 /// The results of `body`, a graph in text form whose inputs and outputs are named "0", "1", ...
 ///
 /// Without rows and columns the body holds elementwise ops on values of the shape of the results,
@@ -42,6 +44,9 @@ class Fused final : public OpOf<Fused> {
   void fields(FieldVisitor& v) override;
 
  private:
+  friend const FusedBody& read_body(const Fused& op);
+  /// What read_body found: plans ask for it again and again.
+  mutable std::shared_ptr<const FusedBody> read_;
   /// Answers of may_overwrite, result by result, once it has been asked: plans ask often.
   mutable std::shared_ptr<const std::vector<bool>> overwrites_;
   mutable size_t input_count_ = 0;
@@ -49,6 +54,7 @@ class Fused final : public OpOf<Fused> {
 
 /// A body read back: the graph, and what each of its nodes is to the loop.
 struct FusedBody {
+  std::string text;  ///< What was read.
   Graph graph;
   LoopDomain domain;
   std::vector<LoopRole> roles;  ///< By node.
@@ -59,8 +65,9 @@ struct FusedBody {
   int level(const Node& node) const { return levels[static_cast<size_t>(node.id)]; }
 };
 
-/// UserError when the body is not one of those that Fused describes.
-FusedBody read_body(const Fused& op);
+/// Of the op's body, rows and columns as they are now, and there until they change. UserError when
+/// the body is not one of those that Fused describes.
+const FusedBody& read_body(const Fused& op);
 
 /// The node of op fused that computes the outputs of `body` from `inputs`, over `domain` (with 0
 /// columns: elementwise, or with reductions over all of its elements).
