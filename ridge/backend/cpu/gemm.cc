@@ -118,7 +118,8 @@ class Product {
 
 template <typename In>
 void Product<In>::run_task(int64_t task, T* scratch) const {
-  const PanelledRows rows(part(plan_.m, plan_.row_blocks, task % plan_.row_blocks), kernel_.rows);
+  const PanelledRows rows(part(plan_.m, plan_.row_blocks, task % plan_.row_blocks),
+                          std::min<int64_t>(kernel_.rows, plan_.tallest));
   const int64_t strips = ceil_div(plan_.n, plan_.strip_columns);
   const Range group = part(strips, plan_.column_groups, task / plan_.row_blocks);
   const Range columns{group.begin * plan_.strip_columns,
@@ -271,8 +272,7 @@ template <typename In>
 void Product<In>::multiply_16_bit(const PanelledRows& rows,
                                   const Step<T>& step,
                                   Result<In> c) const {
-  constexpr int64_t kMostRows = 16;
-  alignas(64) T sums[kMostRows * kGemmColumns];
+  alignas(64) T sums[kGemmRows * kGemmColumns];
   alignas(64) T old[kGemmColumns];
   for (int64_t i = 0; i < rows.panels; ++i) {
     const Range r = rows.panel(i);

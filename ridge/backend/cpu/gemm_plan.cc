@@ -12,11 +12,14 @@ namespace {
 // cache line (op(A) transposed), unless there are few lines.
 constexpr int64_t kFewColumns = 1024;
 constexpr int64_t kFewColumnsTransposed = 256;
-constexpr int64_t kFewColumnsWorst = 64;
+constexpr int64_t kFewColumnsWorst = 256;
+constexpr int64_t kFewColumnsWorstTransposed = 64;
 constexpr int64_t kFewLines = 128;
 constexpr int64_t kFewRows = 64;
 constexpr int64_t kFewRowsWorst = 32;
 constexpr int64_t kWorstStride = 4096;
+// Rows so far apart that are read side by side: the ways of a first-level cache, less one.
+constexpr int64_t kFewStreams = 7;
 
 // Time to pack an element of op(A) or op(B), or to fetch one that is not packed, in terms of
 // multiplying it with 16 others.
@@ -133,10 +136,13 @@ GemmPlan make_gemm_plan(const GemmShape& shape, DType dtype, int64_t batch_count
   const bool worst_a = ld_a * element % kWorstStride == 0;
   const bool worst_b = ld_b * element % kWorstStride == 0;
   const bool a_transposed = plan.swapped ? !shape.transpose_b : shape.transpose_a;
-  const int64_t few_columns = worst_a                                  ? kFewColumnsWorst
-                              : a_transposed && plan.depth > kFewLines ? kFewColumnsTransposed
-                                                                       : kFewColumns;
+  int64_t few_columns = kFewColumns;
+  if (worst_a)
+    few_columns = a_transposed ? kFewColumnsWorstTransposed : kFewColumnsWorst;
+  else if (a_transposed && plan.depth > kFewLines)
+    few_columns = kFewColumnsTransposed;
   plan.direct_a = !is_16_bit && plan.n <= few_columns;
+  plan.tallest = plan.direct_a && worst_a && !a_transposed ? kFewStreams : kGemmRows;
   plan.direct_b = !is_16_bit && plan.m <= (worst_b ? kFewRowsWorst : kFewRows);
   plan.fetch = plan.n * plan.k * element > kCachedBytes;
   plan.thin = !is_16_bit && is_thin(plan.m, plan.n, plan.k, element);

@@ -13,6 +13,8 @@ namespace ridge::cpu {
 inline constexpr int64_t kGemmDepth = 384;
 /// Most columns of any kernel's tile; each kernel's number of columns divides it.
 inline constexpr int64_t kGemmColumns = 32;
+/// Most rows of any kernel's tile.
+inline constexpr int64_t kGemmRows = 16;
 /// Bytes of what a task packs at a time, on its stack: its rows, and a strip of its columns.
 inline constexpr int64_t kGemmBlockBytes = 320 * kGemmDepth * 4;
 inline constexpr int64_t kGemmStripBytes = 64 * kGemmDepth * 4;
@@ -40,6 +42,7 @@ struct GemmPlan {
   int64_t m, n, k;
   bool swapped;           // compute the transpose of C: few columns become few rows
   bool direct_a;          // read op(A) where it lies; never for 16-bit types
+  int64_t tallest;        // no panel of rows is taller, whatever the kernel has
   bool direct_b;          // the same for op(B), if its rows are contiguous
   bool thin;              // few rows by a large op(B): each task a strip of columns, by gemm_thin.h
   bool fetch;             // operands are too large for the caches: fetch what will be packed next
