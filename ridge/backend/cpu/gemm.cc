@@ -8,6 +8,8 @@
 // one another would cost more than packing twice.
 #include "ridge/backend/cpu/gemm.h"
 
+#include <optional>
+
 #include "ridge/backend/cpu/cpu_isa.h"
 #include "ridge/backend/cpu/gemm_operands.h"
 #include "ridge/backend/cpu/gemm_plan.h"
@@ -76,6 +78,11 @@ class Ahead {
   int64_t lines_ = 0;
 };
 
+// What is fetched while tiles are computed.
+struct Fetch {
+  Ahead rows, columns;
+};
+
 template <typename In>
 class Product {
  public:
@@ -93,16 +100,19 @@ class Product {
   /// `scratch` holds plan.scratch_elements, of which tasks touch their own.
   void run_task(int64_t task, T* scratch) const;
 
+  /// Operands of the product that will come after this one, to be fetched meanwhile.
+  void precede(const GemmOperands<In>& next) { next_ = &next; }
+
  private:
   // 16-bit sums of a single chain of depth go into C tile by tile.
   bool rounds_at_once() const { return is_half<In> && plan_.scratch_elements == 0; }
   void run_block(const PanelledRows& rows, Range columns, Result<T> sums) const;
   void run_strip(
-      const PanelledRows& rows, Range strip, Step<T> step, Result<T> sums, Ahead ahead) const;
+      const PanelledRows& rows, Range strip, Step<T> step, Result<T> sums, Fetch& fetch) const;
   Ahead after(const PanelledRows& rows, Range columns, Range strip, Range depth) const;
   Step<T> take_rows(const PanelledRows& rows, Range depth, T* packed) const;
   void pack_columns(Range columns, Range depth, T* to) const;
-  void multiply(const PanelledRows& rows, const Step<T>& step, Result<T> c, Ahead& ahead) const;
+  void multiply(const PanelledRows& rows, const Step<T>& step, Result<T> c, Fetch& fetch) const;
   void multiply_16_bit(const PanelledRows& rows, const Step<T>& step, Result<In> c) const;
   void widen_row_of(Result<In> from, int64_t n, T* to) const;
   void narrow_row_to(const T* from, int64_t n, Result<In> to) const;
@@ -114,6 +124,7 @@ class Product {
   Operand<In> b_;
   Result<In> c_;
   bool accumulate_;
+  const GemmOperands<In>* next_ = nullptr;
 };
 
 template <typename In>
@@ -148,11 +159,16 @@ void Product<In>::run_block(const PanelledRows& rows, Range columns, Result<T> s
     Step<T> step = take_rows(rows, depth, packed);
     step.p = p;
     step.add = accumulate_ || p > 0;
+    Fetch fetch;
+    if (next_ != nullptr) {
+      const int64_t turns = rows.panels * ceil_div(columns.size(), kernel_.cols);
+      fetch = {Ahead(next_->a, {0, plan_.m}, depth, turns),
+               Ahead(next_->b, {0, plan_.n}, depth, turns)};
+    }
     for (int64_t j = columns.begin; j < columns.end; j += plan_.strip_columns) {
       const Range strip{j, std::min(j + plan_.strip_columns, columns.end)};
-      Ahead ahead;
-      if (plan_.fetch) ahead = after(rows, columns, strip, depth);
-      run_strip(rows, strip, step, sums.at(0, j - columns.begin), ahead);
+      if (plan_.fetch) fetch.columns = after(rows, columns, strip, depth);
+      run_strip(rows, strip, step, sums.at(0, j - columns.begin), fetch);
     }
   }
 }
@@ -173,7 +189,7 @@ Ahead Product<In>::after(const PanelledRows& rows, Range columns, Range strip, R
 
 template <typename In>
 void Product<In>::run_strip(
-    const PanelledRows& rows, Range strip, Step<T> step, Result<T> sums, Ahead ahead) const {
+    const PanelledRows& rows, Range strip, Step<T> step, Result<T> sums, Fetch& fetch) const {
   alignas(64) T packed[kGemmStripBytes / sizeof(T)];
   const Range depth{step.p, step.p + step.depth};
   const bool direct = plan_.direct_b && b_.lane_stride == 1;
@@ -200,7 +216,7 @@ void Product<In>::run_strip(
       }
     }
     if (!rounds_at_once())
-      multiply(rows, step, sums.at(0, j - strip.begin), ahead);
+      multiply(rows, step, sums.at(0, j - strip.begin), fetch);
     else
       multiply_16_bit(rows, step, c_.at(rows.begin, j));
   }
@@ -245,12 +261,13 @@ template <typename In>
 void Product<In>::multiply(const PanelledRows& rows,
                            const Step<T>& step,
                            Result<T> c,
-                           Ahead& ahead) const {
+                           Fetch& fetch) const {
   const bool packed = step.a_row == 0;
   for (int64_t i = 0; i < rows.panels; ++i) {
     const Range r = rows.panel(i);
     const bool copies = i == 0 && step.copy != nullptr;
-    ahead.fetch();
+    fetch.rows.fetch();
+    fetch.columns.fetch();
     kernel_.tile({step.depth,
                   step.a + r.begin * (packed ? step.depth : step.a_row),
                   packed ? 1 : step.a_row,
@@ -279,7 +296,7 @@ void Product<In>::multiply_16_bit(const PanelledRows& rows,
     Step<T> one = step;
     one.a += r.begin * step.depth;
     one.add = false;
-    Ahead nothing;
+    Fetch nothing;
     multiply({{0, r.size()}, r.size()}, one, {sums, step.cols, 1}, nothing);
     for (int64_t row = 0; row < r.size(); ++row) {
       T* const line = sums + row * step.cols;
@@ -367,17 +384,27 @@ void gemm_batched(const GemmShape& shape,
     return;
   }
   const GemmPlan plan = make_gemm_plan(shape, dtype_of<T>(), batch.count, num_threads());
+  const auto item_at = [&](int64_t i) {
+    return GemmOperands<T>(
+        plan, shape, a + i * batch.stride_a, b + i * batch.stride_b, c + i * batch.stride_c);
+  };
   parallel_for(batch.count * plan.tasks(), 1, [&](int64_t begin, int64_t end) {
     for (int64_t task = begin; task < end; ++task) {
       const int64_t i = task / plan.tasks();
-      const GemmOperands<T> item(
-          plan, shape, a + i * batch.stride_a, b + i * batch.stride_b, c + i * batch.stride_c);
+      const GemmOperands<T> item = item_at(i);
       if constexpr (!is_half<T>)
         if (plan.thin) {
           run_thin_gemm_task(plan, item, accumulate, task % plan.tasks());
           continue;
         }
-      Product<T>(plan, item, accumulate).run_task(task % plan.tasks(), nullptr);
+      Product<T> product(plan, item, accumulate);
+      // The item that this thread will probably come to next.
+      std::optional<GemmOperands<T>> next;
+      if (plan.fetch_items && i + num_threads() < batch.count) {
+        next = item_at(i + num_threads());
+        product.precede(*next);
+      }
+      product.run_task(task % plan.tasks(), nullptr);
     }
   });
 }

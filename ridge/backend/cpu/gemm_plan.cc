@@ -41,6 +41,8 @@ constexpr int64_t kFewestThinBytes = 512 * 1024;
 constexpr int64_t kFewestThinColumns = 128;
 
 constexpr int64_t kCachedBytes = 256 * 1024;  // of op(B); less need not be fetched
+// Of both operands of an item of a batch; more would drive out those of the item before.
+constexpr int64_t kItemBytes = 256 * 1024;
 
 double count(int64_t x) { return static_cast<double>(x); }
 
@@ -150,6 +152,8 @@ GemmPlan make_gemm_plan(const GemmShape& shape, DType dtype, int64_t batch_count
     cut_thin(plan, element, threads);
   else
     cut_into_tasks(plan, batch_count, element, threads);
+  plan.fetch_items =
+      batch_count > 1 && plan.tasks() == 1 && (plan.m + plan.n) * plan.k * element <= kItemBytes;
   plan.scratch_elements = is_16_bit && plan.k > plan.depth ? plan.m * plan.n : 0;
   return plan;
 }

@@ -46,6 +46,7 @@ struct GemmPlan {
   bool direct_b;          // the same for op(B), if its rows are contiguous
   bool thin;              // few rows by a large op(B): each task a strip of columns, by gemm_thin.h
   bool fetch;             // operands are too large for the caches: fetch what will be packed next
+  bool fetch_items;       // items of a batch are small: fetch a later one during each
   int64_t depth;          // of one fma chain; the last one may be shorter
   int64_t strip_columns;  // packed at a time
   int64_t row_blocks, column_groups;  // tasks, each over the whole depth
