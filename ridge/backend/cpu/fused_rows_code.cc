@@ -54,7 +54,6 @@ class RowCode::Builder {
     if (made_.pointers_.size() > jit::kMostRowPointers) return false;
     for (const Pointer& pointer : made_.pointers_)
       rows_.steps.push_back(static_cast<int32_t>(pointer.step));
-    choose_prefetches();
     lay_out();
     made_.code_ = jit::compile_rows(rows_, target, false);
     if (!made_.streamed_.empty()) made_.streaming_ = jit::compile_rows(rows_, target, true);
@@ -110,7 +109,6 @@ class RowCode::Builder {
     auto program = jit::lower(loop, target_ == jit::Target::kAvx512);
     if (!program) return false;
     part.program = std::move(*program);
-    part.ahead.assign(part.inputs.size(), 0);
     rows_.parts.push_back(std::move(part));
     return true;
   }
@@ -199,34 +197,6 @@ class RowCode::Builder {
       loop.ops.push_back({std::make_shared<Add>(), {partial[i], added[i].value}, added[i].dtype});
       loop.results.push_back({.value = static_cast<int>(loop.inputs.size() + loop.ops.size()) - 1});
       part.results.push_back(part.inputs[static_cast<size_t>(partial[i])]);
-    }
-  }
-
-  // The next rows are fetched while the memory is at rest: in passes that read a row again.
-  void choose_prefetches() {
-    constexpr int64_t kFewestBytes = int64_t{1} << 20;  // of an input that the caches may not hold
-    constexpr int64_t kAhead = 2048;
-    std::vector<int> fetched(rows_.parts.size());
-    for (size_t p = 0; p < made_.pointers_.size(); ++p) {
-      const Pointer& pointer = made_.pointers_[p];
-      if (pointer.sum >= 0 || pointer.place.kind != RowPlace::kInput ||
-          pointer.step * plan_.rows < kFewestBytes)
-        continue;
-      std::vector<std::pair<size_t, size_t>> readers;  // part and its input
-      for (size_t part = 0; part < rows_.parts.size(); ++part) {
-        const auto& inputs = rows_.parts[part].inputs;
-        const auto at = std::find(inputs.begin(), inputs.end(), static_cast<int>(p));
-        if (rows_.parts[part].is_pass && at != inputs.end())
-          readers.emplace_back(part, at - inputs.begin());
-      }
-      if (readers.size() < 2) continue;
-      const auto [part, input] =
-          *std::min_element(readers.begin() + 1, readers.end(), [&](const auto& a, const auto& b) {
-            return fetched[a.first] < fetched[b.first];
-          });
-      ++fetched[part];
-      rows_.parts[part].ahead[input] =
-          static_cast<int>((kAhead + pointer.step - 1) / pointer.step * pointer.step);
     }
   }
 

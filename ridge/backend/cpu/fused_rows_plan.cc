@@ -139,6 +139,7 @@ class Planner {
     for (const auto& node : body_.graph.nodes())
       if (role(*node) == LoopRole::kTotal) add_total(*node);
     for (size_t level = plan_.values.size(); level-- > 0;) build_values(level);
+    choose_prefetches();
     for (size_t pass = 0; pass < drafts_.size(); ++pass) {
       if (!drafts_[pass].finish(make_loop)) return std::nullopt;
       plan_.passes[pass].elements = std::move(drafts_[pass].made);
@@ -225,6 +226,34 @@ class Planner {
       store(node, {RowPlace::kKept, at->second, element_size(node)});
     }
     return at->second;
+  }
+
+  // The next rows are fetched while the memory is at rest: in passes that read a row again.
+  void choose_prefetches() {
+    constexpr int64_t kFewestBytes = int64_t{1} << 20;  // of an input that the caches may not hold
+    // Measured. Long rows go through the passes some at a time: not what these have read already.
+    const int64_t least = plan_.columns > kReduceChunk ? 96 << 10 : 6 << 10;
+    std::vector<int> fetched(drafts_.size());
+    for (size_t number = 0; number < body_.graph.inputs().size(); ++number) {
+      std::vector<std::pair<size_t, LoopInput*>> readers;
+      int64_t bytes = 0;
+      for (size_t pass = 0; pass < drafts_.size(); ++pass) {
+        RowLoop& loop = drafts_[pass].made;
+        for (size_t i = 0; i < loop.inputs.size(); ++i) {
+          const RowPlace& place = loop.inputs[i];
+          if (place.kind != RowPlace::kInput || place.index != number) continue;
+          readers.emplace_back(pass, &loop.loop.inputs[i]);
+          bytes = plan_.columns * static_cast<int64_t>(place.size);
+        }
+      }
+      if (readers.size() < 2 || bytes * plan_.rows < kFewestBytes) continue;
+      const auto [pass, input] =
+          *std::min_element(readers.begin() + 1, readers.end(), [&](const auto& a, const auto& b) {
+            return fetched[a.first] < fetched[b.first];
+          });
+      ++fetched[pass];
+      input->ahead = static_cast<int>((least + bytes - 1) / bytes * bytes);
+    }
   }
 
   // ---- what passes end in ----

@@ -13,6 +13,7 @@ namespace ridge::cpu {
 struct LoopInput {
   DType dtype{};
   bool uniform = false;  ///< One element for the whole pass; else element i belongs to step i.
+  int ahead = 0;         ///< A wish: fetch what lies so many bytes further on as well; 0: do not.
 };
 
 /// An elementwise op of the graph on earlier values of the loop; or a constant of one number, which

@@ -22,7 +22,8 @@ class LoopCode : public ProgramCode {
     const size_t pointers = program_->inputs.size() + static_cast<size_t>(program_->results);
     if (!is_possible_ || pointers > static_cast<size_t>(WorkArea::kMostPointers)) return false;
     // Long computations leave the hardware's own prefetching too little lead.
-    ahead_.assign(program_->inputs.size(), streamed ? kAhead : 0);
+    for (int& ahead : ahead_)
+      if (streamed && ahead == 0) ahead = kAhead;
     enter(pointers);
     write_invariants();
     emit_loops(streamed);

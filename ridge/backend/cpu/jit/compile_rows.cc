@@ -56,16 +56,16 @@ class RowsWriter : public ReduceCode {
     place_of_ = part.inputs;
     place_of_.insert(place_of_.end(), part.results.begin(), part.results.end());
     pinned_of_.assign(place_of_.size(), kNowhere);
-    ahead_ = part.ahead;
     if (!part.is_pass) {
       emit_single();
       return true;
     }
     pin_pointers();
+    copies_ = copies_of_[number];
+    choose_registers();
     write_invariants();
     schedule_ = schedule_body(part.program);
     part_ = Part::kElements;
-    copies_ = copies_of_[number];
     spills_ = 0;
     emit_elements(streamed ? How::kStreamed : How::kWhole);
     if (spills_ > 0 && copies_ > 1) {
@@ -102,7 +102,7 @@ class RowsWriter : public ReduceCode {
   void emit_elements(How how) {
     const int columns = rows_.columns, step = copies_ * lanes(), whole = columns / step;
     const int rest = columns % step / lanes(), tail = columns % lanes();
-    choose_registers(whole > 0);
+    load_constants();
     start_reductions();
     mov(esi, columns);
     xor_(edx, edx);
@@ -139,8 +139,9 @@ class RowsWriter : public ReduceCode {
 
   // Registers for the lanes of reductions, where every copy is a turn, and for what is read by all
   // elements.
-  void choose_registers(bool has_loop) {
-    if (!has_loop) return;
+  void choose_registers() {
+    if (rows_.columns < copies_ * lanes()) return;  // no loop
+    const Schedule body = schedule_body(*program_);
     const int reductions = static_cast<int>(program_->reductions.size());
     const int wanted = reductions * kMostCopies;
     if (is_avx512() && lanes() == kTurnElements && copies_ == kTurns && reductions > 0 &&
@@ -150,11 +151,16 @@ class RowsWriter : public ReduceCode {
     }
     for (size_t i = 0; i < program_->nodes.size(); ++i) {
       const int index = static_cast<int>(i);
-      if (!is_shared(index) || is_mask(index) || schedule_.reads[i].empty()) continue;
+      if (!is_shared(index) || is_mask(index) || body.reads[i].empty()) continue;
       if (value_registers() - reserved_ <= kLeastRegisters) return;
       resident_[i] = value_registers() - ++reserved_;
-      read_memory(index, resident_[i]);
     }
+  }
+
+  void load_constants() {
+    for (size_t i = 0; i < program_->nodes.size(); ++i)
+      if (resident_[i] != Registers::kNobody && is_constant(static_cast<int>(i)))
+        read_memory(static_cast<int>(i), resident_[i]);
   }
 
   void start_reductions() {

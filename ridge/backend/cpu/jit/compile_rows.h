@@ -16,7 +16,6 @@ struct RowsProgram {
     bool is_pass = false;  ///< Over the row's elements; else over single elements, all uniform.
     /// Pointers of its inputs and results; the results of reductions are single elements.
     std::vector<int> inputs, results;
-    std::vector<int> ahead;  ///< By input: bytes that are fetched before they are read, or 0.
   };
   std::vector<Part> parts;
   std::vector<int32_t> steps;  ///< By pointer: bytes from one row to the next.

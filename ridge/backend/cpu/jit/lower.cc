@@ -245,6 +245,7 @@ class Lowering {
     for (size_t i = 0; i < loop_.inputs.size(); ++i) {
       const LoopInput& input = loop_.inputs[i];
       program_.inputs.push_back(input.dtype);
+      program_.ahead.push_back(input.ahead);
       const auto lane = lane_of(input.dtype);
       if (!lane) return std::nullopt;
       dtypes_.push_back(input.dtype);

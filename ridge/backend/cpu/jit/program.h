@@ -86,6 +86,7 @@ struct Reduced {
 struct Program {
   std::vector<Node> nodes;  ///< In an order in which they can be computed.
   std::vector<DType> inputs;
+  std::vector<int> ahead;  ///< By input, as LoopInput::ahead.
   std::vector<Stored> stores;
   std::vector<Reduced> reductions;
   int results = 0;

@@ -66,6 +66,7 @@ class ProgramCode : public StreamCode {
   /// or the work area room.
   bool use(const Program& program) {
     program_ = &program;
+    ahead_ = program.ahead;
     set_lanes(lanes_of(program, is_avx512()));
     reg_.assign(program.nodes.size() * kMostCopies, Registers::kNobody);
     slot_.assign(reg_.size(), kNowhere);
@@ -187,12 +188,14 @@ class ProgramCode : public StreamCode {
     }
   }
 
-  // Invariants that the loop reads get a place of their own.
+  // Invariants that the loop reads get a place of their own, and maybe a register.
   void keep_invariant(int made) {
     int& home = home_[static_cast<size_t>(made)];
     home = WorkArea::kSlots + WorkArea::kSlotBytes * home_slots_++;
     next_slot_ = std::max(next_slot_, home_slots_);
     write_slot(made, reg_[key(made)], home);
+    if (const int resident = resident_[static_cast<size_t>(made)]; resident != Registers::kNobody)
+      move(vector(resident, node(made).lane), vector(reg_[key(made)], node(made).lane));
     // Spilled values above would be overwritten: there are none, as a home is a slot as well.
     slot_[key(made)] = home;
   }
