@@ -66,12 +66,14 @@ class StreamCode : public VectorCode {
       size == 8 ? vmaskmovpd(y, tail_vector(8), from) : vmaskmovps(y, tail_vector(4), from);
   }
 
-  /// Fetches what lies so many bytes further on into the second-level cache, which can wait for
-  /// more of it at a time than the first; beyond the end it does nothing.
+  /// Fetches what lies so many bytes further on; beyond the end it does nothing. What is far goes
+  /// to the second-level cache, which can wait for more of it at a time than the first.
   void prefetch(DType dtype, const Reg64& base, int skipped, int ahead) {
-    constexpr int kLine = 64;
+    constexpr int kLine = 64, kNear = 2048;
     const int size = static_cast<int>(ridge::size_of(dtype)), at = skipped * lanes() * size;
-    if (at % kLine == 0) prefetcht1(ptr[base + rdx * size + at + ahead]);
+    if (at % kLine != 0) return;
+    const Address line = ptr[base + rdx * size + at + ahead];
+    ahead > kNear ? prefetcht1(line) : prefetcht0(line);
   }
 
   enum class How : uint8_t { kWhole, kTail, kStreamed };
