@@ -114,6 +114,15 @@ TEST(MemoryLimit, TheLargestMicroBatchRunsAndOneMoreIsRefused) {
     config.data.eval_fraction = 0.5;
     const int64_t bytes = planned(config);
     EXPECT_EQ(bytes, samples == found.samples ? found.bytes : found.next_bytes);
+    // One more is refused by the plan alone: nothing has run, or taken memory, when that is known.
+    TrainConfig limited = config;
+    limited.train.memory_limit = limit >> 20;
+    Task task = open_task(limited);
+    const std::string text = apply_memory_limit(limited, task, *backend);
+    if (samples == found.samples)
+      EXPECT_EQ(text, "");
+    else
+      EXPECT_THAT(text, testing::HasSubstr("memory limit 12 MiB: "));
     if (samples > found.samples) continue;
     EXPECT_EQ(run_small(config).steps, 3);
   }

@@ -57,5 +57,38 @@ TEST_P(SteadyExample, StepsAllocateNothing) {
   EXPECT_EQ(after - before, 0);
 }
 
+// Every kind of model, whole batches and parts of them.
+class SteadyModel : public ::testing::TestWithParam<std::string> {};
+
+INSTANTIATE_TEST_SUITE_P(Kinds,
+                         SteadyModel,
+                         ::testing::Values("mlp", "cnn", "gpt", "resnet18", "mobilenetv2"),
+                         [](const auto& kind) { return kind.param; });
+
+TEST_P(SteadyModel, StepsAllocateNothing) {
+  if (!test::kCountsAllocations) GTEST_SKIP() << "the sanitizer owns malloc";
+  TrainConfig config = test::small_config(GetParam());
+  const bool is_separable = GetParam() == "mlp" || GetParam() == "gpt";
+  config.model.resnet18 = {.outputs = 4, .width = 16};
+  config.model.mobilenetv2 = {.outputs = 4, .multiplier = 0.25};
+  if (!is_separable) config.data.shape = {32, 32, 3};
+  config.data.eval_fraction = 0.0;
+  config.train.batch = 4;
+  config.train.steps = 12;
+  for (const int64_t micro : {1, 2}) {
+    if (micro > 1 && !is_separable) continue;
+    config.train.micro = micro;
+    int64_t before = -1, after = -1;
+    test::Watch watch;
+    watch.step = [&](const StepReport& report) {
+      if (report.step == 4) before = test::allocations;
+      if (report.step == 12) after = test::allocations;
+    };
+    test::run_small(config, watch);
+    ASSERT_GE(before, 1);
+    EXPECT_EQ(after - before, 0) << micro << " micro-batches";
+  }
+}
+
 }  // namespace
 }  // namespace ridge
