@@ -5,7 +5,9 @@ Each runs some steps in a process of its own, under RLIMIT_DATA = VmData before 
 taken + 1.02 of the plan + 8 MiB. With --peer, PyTorch eager runs the same work, for what both need
 above the state (parameters, gradients, moments).
 
-Usage: bench/memory.py [--steps N] [--peer] [--json FILE] [CONFIG...]
+Usage: bench/memory.py [--steps N] [--peer] [--limits SHARE,...] [--json FILE] [CONFIG...]
+--limits 75,50 gives the state and so many per cent of what the plan needs above it: each is planned
+and run, and a smaller one must never get a larger plan.
        (with --peer: build/peers/bin/python bench/memory.py --peer ...)
 """
 
@@ -87,16 +89,48 @@ def check(path, arguments):
     return found
 
 
+def check_limits(path, arguments):
+    """Whether limits are kept and plans fall with them; prints a row for each."""
+    whole = check(path, argparse.Namespace(steps=0, peer=False))
+    print("| workload | above the state | limit, MiB | planned, MiB | measured, MiB | s | how |")
+    print("|---|---|---|---|---|---|---|")
+    last, ok = whole["planned"], True
+    for share in arguments.limits:
+        limit = -(-(whole["state"] + (whole["planned"] - whole["state"]) * share // 100) // MIB)
+        run = subprocess.run(
+            [str(PROGRAM), str(path), str(arguments.steps), f"train.memory_limit={limit}"],
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+        )
+        if run.returncode != 0:
+            print(f"| {path.stem} | {share} % | {limit} | {run.stderr.strip()} |", flush=True)
+            continue
+        found = json.loads(run.stdout)
+        ok = ok and found["planned"] <= min(last, limit * MIB)
+        last = found["planned"]
+        print(
+            f"| {path.stem} | {share} % | {limit} | {found['planned'] / MIB:.1f} "
+            f"| {found['measured'] / MIB:.1f} | {found['limit_seconds']:.1f} "
+            f"| {found['limit_text']} |",
+            flush=True,
+        )
+    return ok
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("configs", nargs="*", type=pathlib.Path)
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--peer", action="store_true")
+    parser.add_argument("--limits", type=lambda text: [int(word) for word in text.split(",")])
     parser.add_argument("--json", type=pathlib.Path)
     arguments = parser.parse_args()
     configs = arguments.configs or sorted((ROOT / "bench" / "configs").glob("*.toml")) + sorted(
         (ROOT / "examples").glob("*.toml")
     )
+    if arguments.limits:
+        return 0 if all([check_limits(path, arguments) for path in configs]) else 1
     print("| workload | planned, MiB | least, MiB | ratio | measured, MiB | difference | exact |")
     print("|---|---|---|---|---|---|---|")
     rows, failed = [], False

@@ -24,11 +24,15 @@ int main(int count, char** words) {
     for (int i = 3; i < count; ++i) flags.push_back(ridge::parse_set(words[i]));
     const ridge::TrainConfig config = ridge::load_config_file(words[1], flags, scratch).config;
     const ridge::MemoryCheck found = ridge::check_memory(config, std::atol(words[2]));
-    fmt::print("{{\"planned\": {}, \"lower_bound\": {}, \"state\": {}, \"measured\": {}}}\n",
-               found.planned_bytes,
-               found.lower_bound_bytes,
-               found.state_bytes,
-               found.measured_bytes);
+    fmt::print(
+        "{{\"planned\": {}, \"lower_bound\": {}, \"state\": {}, \"measured\": {}, "
+        "\"limit_seconds\": {:.2f}, \"limit_text\": \"{}\"}}\n",
+        found.planned_bytes,
+        found.lower_bound_bytes,
+        found.state_bytes,
+        found.measured_bytes,
+        found.limit_seconds,
+        found.limit_text);
   } catch (const std::exception& error) {
     fmt::print(stderr, "error: {}\n", error.what());
     return 1;

@@ -4,7 +4,9 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
+#include "ridge/base/clock.h"
 #include "ridge/base/parallel.h"
 #include "ridge/run/backends.h"
 #include "ridge/train/memory_limit.h"
@@ -31,7 +33,9 @@ MemoryCheck check_memory(const TrainConfig& given, int64_t steps) {
   parallel_for(num_threads(), 1, [](int64_t, int64_t) {});
   const auto backend = make_backend(config.train.device);
   Task task = open_task(config);
-  apply_memory_limit(config, task, *backend);
+  const int64_t start = now_ns();
+  std::string text = apply_memory_limit(config, task, *backend);
+  const double seconds = static_cast<double>(now_ns() - start) * 1e-9;
   data::Loader loader(*task.train_data,
                       {.batch = config.train.batch,
                        .shuffle = config.train.shuffle,
@@ -40,7 +44,8 @@ MemoryCheck check_memory(const TrainConfig& given, int64_t steps) {
                        .repeat = true},
                       config.loader);
   loader.next();
-  MemoryCheck result{.micro = config.train.micro};
+  MemoryCheck result{
+      .micro = config.train.micro, .limit_text = std::move(text), .limit_seconds = seconds};
   int64_t before = 0;
   ProgramOptions options = program_options(config, task);
   options.before_memory = [&](const Plan& plan) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "ridge/train/config.h"
 
@@ -14,6 +15,8 @@ struct MemoryCheck {
   int64_t measured_bytes = 0;  ///< RssAnon after the steps, less what it was before the plan's
                                ///< memory was taken.
   int64_t micro = 0;           ///< Micro-batches a step.
+  std::string limit_text;      ///< What apply_memory_limit said.
+  double limit_seconds = 0;    ///< How long it took.
 };
 
 /// Trains `steps` steps and measures, with RLIMIT_DATA set to VmData before the plan's memory is
