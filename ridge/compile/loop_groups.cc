@@ -7,6 +7,7 @@
 
 #include "ridge/graph/ops/fused.h"
 #include "ridge/graph/ops/gather.h"
+#include "ridge/graph/ops/random.h"
 #include "ridge/graph/ops/reduce.h"
 #include "ridge/graph/ops/shape.h"
 #include "ridge/graph/ops/source.h"
@@ -70,7 +71,8 @@ bool LoopGroups::Members::contains(const Node& node) {
       (is_fusible(node) && !node.is<Copy>()) || is_loop_reduction(node) || node.is<Pick>();
   if (!is_known_kind) return false;
   std::string key(node.op->name());
-  if (is_fusible(node)) key += fmt::format("({})", fields_text(*node.op));
+  // Every dropout has a key of its own.
+  if (is_fusible(node) && !node.is<Dropout>()) key += fmt::format("({})", fields_text(*node.op));
   for (const Value& input : node.inputs) key += name_of(input.dtype());
   const auto [at, is_new] = known_.try_emplace(std::move(key), false);
   if (is_new) at->second = runs_in_loop(node);
@@ -84,8 +86,9 @@ bool LoopGroups::Members::runs_in_loop(const Node& node) {
   for (const Value& value : node.inputs) {
     const std::string name = fmt::format("{}", operands.size());
     const bool is_index = has_rows && !operands.empty();
-    const TensorType type{value.dtype(),
-                          has_rows && !is_index ? Shape{2, 2} : Shape{has_rows ? 2 : 1}};
+    TensorType type{value.dtype(), has_rows && !is_index ? Shape{2, 2} : Shape{has_rows ? 2 : 1}};
+    if (node.is<Dropout>())
+      type.shape = {operands.empty() ? node.op_as<Dropout>().samples : node.inputs[1].dim(0)};
     operands.push_back(input(body, name, type));
     inputs.push_back(input(probe, name, type));
   }

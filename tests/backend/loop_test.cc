@@ -17,6 +17,7 @@
 #include "ridge/base/settings.h"
 #include "ridge/graph/ops/activation.h"
 #include "ridge/graph/ops/elementwise.h"
+#include "ridge/graph/ops/random.h"
 #include "ridge/graph/ops/source.h"
 #include "tests/backend/cpu_runs.h"
 #include "tests/support/scale.h"
@@ -25,6 +26,8 @@ namespace ridge::cpu {
 namespace {
 
 constexpr int64_t kMostElements = 1100;
+constexpr int kMostSamples = 5;
+constexpr int kMostDropouts = 4;
 
 // Memory between two pages that fault.
 class Region {
@@ -80,7 +83,7 @@ std::vector<std::shared_ptr<const Op>> all_ops() {
           op_of<Maximum>(),    op_of<Minimum>(),   op_of<Equal>(),    op_of<NotEqual>(),
           op_of<Less>(),       op_of<LessEqual>(), op_of<Greater>(),  op_of<GreaterEqual>(),
           op_of<LogicalAnd>(), op_of<LogicalOr>(), op_of<Where>(),    op_of<Where>(),
-          op_of<Constant>()};
+          op_of<Dropout>(),    op_of<Dropout>(),   op_of<Constant>()};
 }
 
 // A loop, and where its results lie.
@@ -89,6 +92,8 @@ struct RandomLoop {
   int64_t n = 1;
   std::vector<int> over;  // by result: the input it lies over, or -1
   bool at_end = true;
+  int64_t first = 0;
+  int rng = -1;  // the input with {seed, step, first sample}
 };
 
 DType dtype_of_value(const Loop& loop, int value) {
@@ -109,6 +114,13 @@ class Generator {
     const int inputs = 1 + below(6);
     for (int i = 0; i < inputs; ++i)
       loop.inputs.push_back({kDTypes[(first + below(types)) % 9], below(4) == 0});
+    if (below(2) == 0) {
+      made.rng = static_cast<int>(loop.inputs.size());
+      loop.inputs.push_back({DType::kI64, true});
+      loop.elements = (int64_t{1} << (14 + below(26))) * kMostSamples;
+      made.first = loop.elements / (1 + below(7));
+    }
+    rng_ = made.rng;
     const int ops = below(14);
     for (int tries = 0; static_cast<int>(loop.ops.size()) < ops && tries < 200; ++tries)
       add_op(loop);
@@ -175,6 +187,7 @@ class Generator {
       return;
     }
     if (!op->traits().dtypes.has(dtype)) return;
+    if (dynamic_cast<const Dropout*>(op.get()) != nullptr) return add_dropout(loop, dtype);
     LoopOp each{op, {pick(loop, dtype)}, dtype};
     if (op->traits().min_inputs == 2) each.operands.push_back(pick(loop, dtype));
     if (dynamic_cast<const Cast*>(op.get()) != nullptr) {
@@ -186,6 +199,19 @@ class Generator {
       each.dtype = op->infer(types)[0].dtype;
     }
     loop.ops.push_back(std::move(each));
+  }
+
+  void add_dropout(Loop& loop, DType dtype) {
+    const auto count = std::count_if(loop.ops.begin(), loop.ops.end(), [](const LoopOp& each) {
+      return dynamic_cast<const Dropout*>(each.op.get()) != nullptr;
+    });
+    if (rng_ < 0 || count == kMostDropouts) return;
+    static constexpr double kChances[] = {0.0, 0.1, 0.5, 0.9, 1.0 - 0x1p-40};
+    Dropout dropout;
+    dropout.p = kChances[below(std::size(kChances))];
+    dropout.key = fmt::format("drop.{}", below(3));
+    dropout.samples = 1 + below(kMostSamples);
+    loop.ops.push_back({op_of(dropout), {pick(loop, dtype), rng_}, dtype});
   }
 
   void add_constant(Loop& loop) {
@@ -228,6 +254,7 @@ class Generator {
   }
 
   std::mt19937 random_;
+  int rng_ = -1;
 };
 
 std::string text_of(const RandomLoop& made) {
@@ -274,9 +301,11 @@ int64_t first_difference(DType dtype, const std::byte* a, const std::byte* b, in
 class Case {
  public:
   Case(const RandomLoop& made, Generator& random) : made_(made) {
-    for (const LoopInput& each : made.loop.inputs) {
-      inputs_.emplace_back(size_of(each.dtype) * static_cast<size_t>(each.uniform ? 1 : made.n));
-      random.fill(each.dtype, inputs_.back().data(), each.uniform ? 1 : made.n);
+    for (size_t i = 0; i < made.loop.inputs.size(); ++i) {
+      const LoopInput& each = made.loop.inputs[i];
+      const int64_t n = static_cast<int>(i) == made.rng ? 3 : each.uniform ? 1 : made.n;
+      inputs_.emplace_back(size_of(each.dtype) * static_cast<size_t>(n));
+      random.fill(each.dtype, inputs_.back().data(), n);
     }
   }
 
@@ -304,7 +333,7 @@ class Case {
                             ? const_cast<void*>(inputs[static_cast<size_t>(made_.over[i])])
                             : own.place(result_bytes(i), made_.at_end));
     }
-    kernel.run({inputs.data(), results.data(), made_.n});
+    kernel.run({inputs.data(), results.data(), made_.n, made_.first});
     std::vector<std::vector<std::byte>> made;
     for (size_t i = 0; i < results.size(); ++i) {
       const auto* at = static_cast<const std::byte*>(results[i]);

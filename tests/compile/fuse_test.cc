@@ -7,6 +7,7 @@
 #include "ridge/graph/ops/activation.h"
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/fused.h"
+#include "ridge/graph/ops/random.h"
 #include "ridge/graph/ops/reduce.h"
 #include "ridge/graph/ops/shape.h"
 #include "ridge/graph/ops/source.h"
@@ -71,6 +72,20 @@ TEST(Fuse, ReshapesAreWithinALoop) {
   EXPECT_EQ(optimized_ops(graph.clone()), "fused");
 }
 
+TEST(Fuse, DropoutIsWithinALoopButNotInOneOverRows) {
+  Graph graph;
+  const Value x = f32_input(graph, "x", {6, 5}), bias = f32_input(graph, "b", {5});
+  const Value rng = input(graph, "rng", {DType::kI64, {3}});
+  graph.add_output("y", x + dropout(gelu(x + bias), rng, 0.1, 6));
+  EXPECT_EQ(optimized_ops(graph.clone()), "fused");
+  graph.add_output("sums", reduce_sum(exp(dropout(x, rng, 0.1, 6)), {1}));
+  run_pipeline(graph, *make_backend("cpu"), {.verify_each = true});
+  for (const auto& node : graph.nodes())
+    if (node->is<Fused>() && node->op_as<Fused>().rows > 1) {
+      EXPECT_THAT(node->op_as<Fused>().body, testing::Not(testing::HasSubstr("dropout(")));
+    }
+}
+
 TEST(Fuse, LoopsOfDifferentSizesStayApart) {
   Graph graph;
   const Value x = f32_input(graph, "x", {6, 5});
@@ -113,13 +128,14 @@ TEST(Fuse, RandomLoopsGiveTheBitsOfTheirOps) {
       values.push_back(broadcast(b.input(small), domain));
     }
     values.push_back(broadcast(b.input({domain[2]}), domain));
+    const Value rng = b.given({DType::kI64, {3}}, {7.0 * seed, 3, static_cast<double>(seed % 5)});
     const auto any = [&] {
       return values[static_cast<size_t>(
           random.integer(0, static_cast<int64_t>(values.size()) - 1))];
     };
     std::vector<Value> outputs;
     for (int i = 0; i < 14; ++i) {
-      switch (random.integer(0, 8)) {
+      switch (random.integer(0, 9)) {
         case 0:
           values.push_back(tanh(any()));
           break;
@@ -143,6 +159,9 @@ TEST(Fuse, RandomLoopsGiveTheBitsOfTheirOps) {
           break;
         case 7:
           values.push_back(gelu(any()));
+          break;
+        case 8:
+          values.push_back(dropout(any(), rng, 0.3, domain[0]));
           break;
         default:
           values.push_back(any() - any());

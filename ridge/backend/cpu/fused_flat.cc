@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ridge/base/parallel.h"
+#include "ridge/graph/ops/random.h"
 #include "ridge/graph/ops/reduce.h"
 #include "ridge/graph/ops/shape.h"
 #include "ridge/graph/ops/source.h"
@@ -40,6 +41,9 @@ FlatProgram::FlatProgram(const FusedBody& body, MakeLoop make_loop)
   for (const auto& node : body.graph.nodes())
     if (is_loop_input(*node, count_)) value_of_[id(*node)] = add_input(*node);
   for (const auto& node : body.graph.nodes())
+    if (node->is<Dropout>()) add_random_state(*node->inputs[1].node);
+  loop_.elements = count_;
+  for (const auto& node : body.graph.nodes())
     if (body.role(*node) == LoopRole::kUniform ||
         (is_domain(body.role(*node)) && !node->is<Broadcast>()))
       value_of_[id(*node)] = add_op(*node);
@@ -62,10 +66,20 @@ int FlatProgram::add_input(const Node& node) {
   return static_cast<int>(loop_.inputs.size()) - 1;
 }
 
+// {seed, step, first sample} of dropouts.
+void FlatProgram::add_random_state(const Node& node) {
+  const auto [at, is_new] =
+      random_states_.try_emplace(input_number(node), static_cast<int>(loop_.inputs.size()));
+  if (!is_new) return;
+  loop_.inputs.push_back({DType::kI64, true});
+  sources_.push_back({at->first, sizeof(int64_t), 0, -1, BroadcastMap({}, {count_})});
+}
+
 int FlatProgram::add_op(const Node& node) {
   if (node.is<Reshape>()) return value_of_[id(*node.inputs[0].node)];
   LoopOp op{.op = node.op, .operands = {}, .dtype = node.outputs[0].dtype};
   for (const Value& input : node.inputs) op.operands.push_back(value_of_[id(*input.node)]);
+  if (node.is<Dropout>()) op.operands[1] = random_states_.at(input_number(*node.inputs[1].node));
   loop_.ops.push_back(std::move(op));
   return static_cast<int>(loop_.inputs.size() + loop_.ops.size()) - 1;
 }
@@ -157,7 +171,7 @@ void FlatProgram::run_piece(const KernelArgs& args, int64_t begin, int64_t n) co
     results[total.result] = static_cast<std::byte*>(total.reduction.first_results(
                                 args.outputs[total.result], workspace(args, total))) +
                             static_cast<size_t>(begin / kReduceChunk) * total.size;
-  kernel_->run({inputs, results, n});
+  kernel_->run({inputs, results, n, begin});
 }
 
 }  // namespace ridge::cpu

@@ -1,6 +1,7 @@
 // Fused bodies without rows: one loop over all elements, and reductions of all of them.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -41,6 +42,7 @@ class FlatProgram {
   };
 
   int add_input(const Node& node);
+  void add_random_state(const Node& node);
   int add_op(const Node& node);
   void add_result(const FusedBody& body, const Node& node);
   void choose_step();
@@ -51,7 +53,8 @@ class FlatProgram {
   int64_t count_;
   int64_t step_ = 0;  // elements of a run of the loop; 0: as many as a thread takes
   Loop loop_;
-  std::vector<int> value_of_;  // by node of the body
+  std::vector<int> value_of_;            // by node of the body
+  std::map<size_t, int> random_states_;  // value of the loop, by input of the node
   std::vector<Source> sources_;
   std::vector<size_t> result_sizes_;  // 0 for reductions
   std::vector<Total> totals_;

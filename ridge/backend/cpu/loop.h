@@ -17,7 +17,7 @@ struct LoopInput {
 };
 
 /// An elementwise op of the graph on earlier values of the loop; or a constant of one number, which
-/// has no operands.
+/// has no operands. The second operand of a dropout is a uniform input, that points at three i64.
 struct LoopOp {
   std::shared_ptr<const Op> op;
   std::vector<int> operands;
@@ -38,6 +38,7 @@ struct Loop {
   std::vector<LoopInput> inputs;
   std::vector<LoopOp> ops;
   std::vector<LoopResult> results;
+  int64_t elements = 0;  ///< Of the tensors that the loop goes over; dropout alone asks.
 };
 
 /// One pass. Stored results may lie exactly over inputs of the same element size; anything else
@@ -46,6 +47,7 @@ struct LoopArgs {
   const void* const* inputs;  ///< First elements, in the order of Loop::inputs.
   void* const* results;       ///< First elements; the one element of reductions.
   int64_t n = 0;              ///< At least 1.
+  int64_t first = 0;          ///< Where in those tensors the pass begins; dropout alone asks.
 };
 
 /// A loop made ready to run, by any number of threads at once. All executors give the same bits.

@@ -8,6 +8,7 @@
 #include "ridge/backend/cpu/cpu_isa.h"
 #include "ridge/backend/cpu/isa/loop_kernels.h"
 #include "ridge/backend/cpu/loop.h"
+#include "ridge/backend/cpu/loop_random.h"
 #include "ridge/graph/ops/source.h"
 #include "ridge/graph/tensor.h"
 
@@ -321,6 +322,7 @@ class BlockLoop final : public LoopKernel {
 }  // namespace
 
 std::unique_ptr<LoopKernel> make_block_loop(const Loop& loop) {
+  if (has_dropout(loop)) return make_random_loop(loop, make_block_loop);
   auto made = std::make_unique<BlockLoop>(loop);
   if (!made->is_complete()) return nullptr;
   return made;

@@ -6,6 +6,7 @@
 #include "ridge/backend/cpu/jit/compile.h"
 #include "ridge/backend/cpu/jit/lower.h"
 #include "ridge/backend/cpu/loop.h"
+#include "ridge/backend/cpu/loop_random.h"
 #include "ridge/base/settings.h"
 
 namespace ridge::cpu {
@@ -74,6 +75,7 @@ class JitLoop final : public LoopKernel {
 }  // namespace
 
 std::unique_ptr<LoopKernel> make_jit_loop(const Loop& loop) {
+  if (has_dropout(loop)) return make_random_loop(loop, make_jit_loop);
   if (!settings().get_bool("cpu.jit")) return nullptr;
   const jit::Target target = isa() == Isa::kAvx512 ? jit::Target::kAvx512 : jit::Target::kAvx2;
   const auto program = jit::lower(loop, target == jit::Target::kAvx512);

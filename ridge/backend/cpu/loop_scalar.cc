@@ -8,7 +8,10 @@
 #include "ridge/backend/cpu/isa/functions.h"
 #include "ridge/backend/cpu/loop.h"
 #include "ridge/base/dtype.h"
+#include "ridge/base/hash.h"
+#include "ridge/base/philox.h"
 #include "ridge/graph/ops/elementwise.h"
+#include "ridge/graph/ops/random.h"
 #include "ridge/graph/ops/source.h"
 
 namespace ridge::cpu {
@@ -246,7 +249,8 @@ class ScalarLoop final : public LoopKernel {
       const bool is_known = constant != nullptr ? constant->is_splat()
                                                 : unary_op(op) || binary_op(op) ||
                                                       dynamic_cast<const Cast*>(&op) != nullptr ||
-                                                      dynamic_cast<const Where*>(&op) != nullptr;
+                                                      dynamic_cast<const Where*>(&op) != nullptr ||
+                                                      dynamic_cast<const Dropout*>(&op) != nullptr;
       if (!is_known) return false;
     }
     for (const LoopResult& result : loop.results)
@@ -264,7 +268,15 @@ class ScalarLoop final : public LoopKernel {
     // Results may lie over inputs, uniform ones too: those are read first.
     for (size_t i = 0; i < loop_.inputs.size(); ++i)
       if (loop_.inputs[i].uniform) load(args.inputs[i], 0, static_cast<int>(i), cells);
-    for (int64_t i = 0; i < args.n; ++i) run_element(args, i, cells, sums);
+    const std::vector<Draw> draws = draws_of(args);
+    for (int64_t i = 0; i < args.n; ++i) {
+      load_streams(args, i, cells);
+      for (size_t k = 0; k < loop_.ops.size(); ++k)
+        cells[loop_.inputs.size() + k] = draws[k].op != nullptr
+                                             ? dropout_cell(draws[k], i, loop_.ops[k], cells)
+                                             : evaluate(loop_.ops[k], cells);
+      keep_results(args, i, cells, sums);
+    }
     for (size_t r = 0; r < sums.size(); ++r) {
       if (sums[r].kind == LoopResult::kStore) continue;
       if (sums[r].dtype == DType::kF64)
@@ -289,14 +301,53 @@ class ScalarLoop final : public LoopKernel {
                 size);
   }
 
-  void run_element(const LoopArgs& args,
-                   int64_t i,
-                   std::vector<Cell>& cells,
-                   std::vector<Accumulator>& sums) const {
+  // A dropout of one run; of other ops, nothing.
+  struct Draw {
+    const Dropout* op = nullptr;
+    RngKey key;
+    uint64_t first = 0;  // of the pass
+  };
+
+  std::vector<Draw> draws_of(const LoopArgs& args) const {
+    std::vector<Draw> draws(loop_.ops.size());
+    for (size_t k = 0; k < draws.size(); ++k) {
+      const auto* op = dynamic_cast<const Dropout*>(loop_.ops[k].op.get());
+      if (op == nullptr) continue;
+      std::array<uint64_t, 3> rng;  // seed, step, first sample
+      std::memcpy(
+          rng.data(), args.inputs[static_cast<size_t>(loop_.ops[k].operands[1])], sizeof rng);
+      const auto per_sample = static_cast<uint64_t>(loop_.elements / op->samples);
+      draws[k] = {op,
+                  {.seed = rng[0], .step = rng[1], .site = hash64(op->key)},
+                  rng[2] * per_sample + static_cast<uint64_t>(args.first)};
+    }
+    return draws;
+  }
+
+  static Cell dropout_cell(const Draw& draw,
+                           int64_t i,
+                           const LoopOp& op,
+                           const std::vector<Cell>& cells) {
+    const bool kept = static_cast<double>(random_f32(
+                          draw.key, draw.first + static_cast<uint64_t>(i))) >= draw.op->p;
+    const Cell& x = cells[static_cast<size_t>(op.operands[0])];
+    return dispatch_float(op.dtype, "dropout", [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      const auto value = computed(get<T>(x));
+      return cell_of(
+          kept ? T(value * static_cast<decltype(computed(T()))>(1.0 / (1.0 - draw.op->p))) : T(0));
+    });
+  }
+
+  void load_streams(const LoopArgs& args, int64_t i, std::vector<Cell>& cells) const {
     for (size_t k = 0; k < loop_.inputs.size(); ++k)
       if (!loop_.inputs[k].uniform) load(args.inputs[k], i, static_cast<int>(k), cells);
-    for (size_t k = 0; k < loop_.ops.size(); ++k)
-      cells[loop_.inputs.size() + k] = evaluate(loop_.ops[k], cells);
+  }
+
+  void keep_results(const LoopArgs& args,
+                    int64_t i,
+                    const std::vector<Cell>& cells,
+                    std::vector<Accumulator>& sums) const {
     for (size_t r = 0; r < sums.size(); ++r) {
       const int value = loop_.results[r].value;
       const Cell& cell = cells[static_cast<size_t>(value)];

@@ -17,9 +17,15 @@ void dropout(const Dropout& op, const Call& call) {
                    .site = hash64(op.key)};
   const auto elements_per_sample = x.size() / static_cast<uint64_t>(op.samples);
   const uint64_t first = static_cast<uint64_t>(rng[2]) * elements_per_sample;
+  const double scale = 1.0 / (1.0 - op.p);
+  const bool is_wide = call.inputs[0].dtype == DType::kF64;
+  const auto product = [&](double each) {
+    return is_wide ? each * scale
+                   : static_cast<double>(static_cast<float>(each) * static_cast<float>(scale));
+  };
   for (size_t i = 0; i < x.size(); ++i) {
     const bool kept = static_cast<double>(random_f32(key, first + i)) >= op.p;
-    x[i] = kept ? x[i] / (1.0 - op.p) : 0.0;
+    x[i] = kept ? product(x[i]) : 0.0;
   }
   call.write(0, x);
 }

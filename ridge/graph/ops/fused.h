@@ -16,9 +16,9 @@ struct FusedBody;
 /// The results of `body`, a graph in text form whose inputs and outputs are named "0", "1", ...
 ///
 /// Without rows and columns the body holds elementwise ops on values of the shape of the results,
-/// the domain, splat constants, and broadcasts of inputs to the domain. With rows = 1 it may also
-/// reduce all `columns` elements of the domain to one. With rows and columns of 2 or more, the
-/// domain is so many rows: the body may reduce each row (over the last axes), compute with the
+/// the domain, splat constants, broadcasts of inputs to the domain, and dropout. With rows = 1 it
+/// may also reduce all `columns` elements of the domain to one. With rows and columns of 2 or more,
+/// the domain is so many rows: the body may reduce each row (over the last axes), compute with the
 /// values of the rows, broadcast them over their rows, pick an element of each row of an input,
 /// mark one (one_hot), sum over all rows (the first axes), and reduce the values of the rows to one
 /// element; of these last two the body can only make results.

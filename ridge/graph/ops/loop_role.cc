@@ -4,6 +4,7 @@
 
 #include "ridge/graph/ops/fused.h"
 #include "ridge/graph/ops/gather.h"
+#include "ridge/graph/ops/random.h"
 #include "ridge/graph/ops/reduce.h"
 #include "ridge/graph/ops/shape.h"
 #include "ridge/graph/ops/source.h"
@@ -11,6 +12,7 @@
 namespace ridge {
 
 bool is_fusible(const Node& node) {
+  if (node.is<Dropout>()) return true;
   return node.op->traits().elementwise && node.outputs.size() == 1 && !node.is<Fused>();
 }
 
@@ -149,6 +151,17 @@ struct Asked {
     return role;
   }
 
+  // The mask counts the elements of the domain; the random state comes from outside. Machine code
+  // for whole rows draws no numbers, and rows pass by pass would lose more than dropout gains.
+  LoopRole of_dropout() {
+    if (domain.columns != 0) return refuse("is dropout in a loop over rows");
+    if (inputs[1] != LoopRole::kOuter) return refuse("reads a random state that is not an input");
+    if (result_size() != domain.elements) return refuse("is not of the shape of the results");
+    if (inputs[0] != LoopRole::kOuter && inputs[0] != LoopRole::kUniform && !is_domain(inputs[0]))
+      return refuse("reads a value that is not of the shape of the results");
+    return LoopRole::kDomain;
+  }
+
   LoopRole of_reduction() {
     const ReducedAxes axes = reduced_axes(node);
     const bool is_whole =
@@ -187,6 +200,7 @@ LoopRole loop_role(const Node& node,
     if (node.is<OneHot>()) return asked.of_one_hot();
     if (node.is<Pick>()) return asked.of_pick();
     if (is_loop_reduction(node)) return asked.of_reduction();
+    if (node.is<Dropout>()) return asked.of_dropout();
     if (is_fusible(node)) return asked.of_elementwise();
     return asked.refuse("is not elementwise");
   };

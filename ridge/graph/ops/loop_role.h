@@ -37,7 +37,7 @@ constexpr bool is_domain(LoopRole role) {
   return role == LoopRole::kDomain || role == LoopRole::kSpotted;
 }
 
-/// True for an elementwise op of one result that a body may hold.
+/// True for an elementwise op of one result that a body may hold, and for dropout.
 bool is_fusible(const Node& node);
 
 /// The role of the node's result, given those of its inputs. With kNone, `why` (unless null) says

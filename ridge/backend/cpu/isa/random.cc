@@ -1,7 +1,6 @@
 // Dropout: the mask is a pure function of the stream and the element's global index.
 #include "ridge/backend/cpu/isa/map.h"
 #include "ridge/backend/cpu/isa/random_kernels.h"
-#include "ridge/backend/cpu/isa/round_odd.h"
 #include "ridge/base/philox.h"
 
 namespace ridge::cpu {
@@ -18,48 +17,31 @@ void fill_words(const DropoutStream& s, uint64_t block, int64_t blocks, uint32_t
   }
 }
 
-// x / keep by its reciprocal, corrected by the remainder (Markstein, "Computation of elementary
-// functions on the IBM RISC System/6000 processor", 1990): a vector division would take longer than
-// the random numbers do.
-inline double quotient(double x, double keep, double reciprocal) {
-  const double near = x * reciprocal;
-  const double rest = __builtin_fma(-near, keep, x);
-  return rest == rest ? __builtin_fma(rest, reciprocal, near) : near;  // near is infinite or NaN
-}
-
-// x / keep, rounded once to T.
-template <typename T>
-Computed<T> divided(Computed<T> x, double keep, double reciprocal) {
-  if constexpr (std::is_same_v<T, double>)
-    return x / keep;
-  else if constexpr (kIsHalf<T>)
-    return round_odd(quotient(static_cast<double>(x), keep, reciprocal));
-  else
-    return static_cast<float>(quotient(static_cast<double>(x), keep, reciprocal));
+// The words of up to kBlock elements from `begin` on; gives the place of the first.
+int64_t words_of(const DropoutStream& s, uint64_t begin, int64_t count, uint32_t* words) {
+  const uint64_t index = s.first + begin;
+  const auto skipped = static_cast<int64_t>(index % kWords);
+  fill_words(s, index / kWords, (skipped + count + kWords - 1) / kWords, words);
+  return skipped;
 }
 
 template <typename T>
 void dropout(const DropoutStream& s, uint64_t first, const void* x, void* y, int64_t n) {
   using A = Computed<T>;
-  alignas(64) uint32_t words[kBlock + kWords];
+  alignas(64) uint32_t words[kBlock + 2 * kWords];
   alignas(64) A block[kBlock];
-  const double reciprocal = 1.0 / s.keep;
+  const A scale = static_cast<A>(s.scale);
   for (int64_t begin = 0; begin < n; begin += kBlock) {
     const int64_t count = least(kBlock, n - begin);
-    const uint64_t index = first + static_cast<uint64_t>(begin);
-    const auto skipped = static_cast<int64_t>(index % kWords);
-    fill_words(s, index / kWords, (skipped + count + kWords - 1) / kWords, words);
+    const uint32_t* word = words + words_of(s, first + static_cast<uint64_t>(begin), count, words);
     const T* from = static_cast<const T*>(x) + begin;
     T* to = static_cast<T*>(y) + begin;
-    const uint32_t* word = words + skipped;
     if constexpr (kIsHalf<T>)
       widen(from, block, count);
     else
       for (int64_t i = 0; i < count; ++i) block[i] = from[i];
-    for (int64_t i = 0; i < count; ++i) {
-      const A kept = divided<T>(block[i], s.keep, reciprocal);
-      block[i] = word[i] >> 8 >= s.threshold ? kept : A(0);
-    }
+    for (int64_t i = 0; i < count; ++i)
+      block[i] = word[i] >> 8 >= s.threshold ? block[i] * scale : A(0);
     if constexpr (kIsHalf<T>)
       narrow(block, to, count);
     else
@@ -67,11 +49,20 @@ void dropout(const DropoutStream& s, uint64_t first, const void* x, void* y, int
   }
 }
 
+void numbers(const DropoutStream& s, uint64_t first, int32_t* y, int64_t n) {
+  alignas(64) uint32_t words[kBlock + 2 * kWords];
+  for (int64_t begin = 0; begin < n; begin += kBlock) {
+    const int64_t count = least(kBlock, n - begin);
+    const uint32_t* word = words + words_of(s, first + static_cast<uint64_t>(begin), count, words);
+    for (int64_t i = 0; i < count; ++i) y[begin + i] = static_cast<int32_t>(word[i] >> 8);
+  }
+}
+
 }  // namespace
 
 namespace RIDGE_ISA {
 extern const RandomKernels random_kernels = {
-    {dropout<double>, dropout<float>, dropout<F16Bits>, dropout<BF16Bits>}};
+    {dropout<double>, dropout<float>, dropout<F16Bits>, dropout<BF16Bits>}, numbers};
 }
 
 }  // namespace ridge::cpu
