@@ -37,7 +37,7 @@ TrainConfig deep_config() {
 // weigh. Planning alone takes no longer for large sizes.
 TrainConfig quick_config(const std::string& kind) {
   TrainConfig config = small_config(kind);
-  config.train.batch = 6;
+  config.train.batch = 8;
   config.model.mlp.hidden = {1 << 18};
   config.model.mlp.outputs = 2;
   config.model.gpt = {
