@@ -2,7 +2,9 @@
 // op by op.
 #include "ridge/graph/ops/fused.h"
 
+#include <algorithm>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <utility>
 
@@ -39,29 +41,42 @@ Made make_fused(const Node& node, MakeLoop make_loop) {
   return made_of(std::make_shared<const RowProgram>(std::move(*plan), std::move(code)));
 }
 
-// Keeps what it made last: a plan asks whether a node has a kernel, then how many bytes that works
-// in, and machine code takes a while to make.
+// All that a kernel depends on: the body without the sites of its nodes, which layers of a model do
+// not share, its rows and columns, and what the machine code may use.
+std::string made_from(const Fused& op) {
+  std::string key = fmt::format(
+      "{} {} {} {}\n", op.rows, op.columns, name_of(isa()), settings().get_bool("cpu.jit"));
+  std::string_view rest = op.body;
+  while (!rest.empty()) {
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+    key += line.substr(0, line.find(" @ \""));
+    key += '\n';
+  }
+  return key;
+}
+
+// Keeps what it made: a plan asks whether a node has a kernel, then how many bytes that works in,
+// then for it, layer by layer, and machine code takes a while to make.
 class Maker {
  public:
   explicit Maker(MakeLoop make_loop) : make_loop_(make_loop) {}
 
   Made make(const Node& node) {
     const std::lock_guard lock(mutex_);
-    const std::pair now{isa(), settings().get_bool("cpu.jit")};
-    if (op_.lock() != node.op || made_under_ != now) {
-      made_ = make_fused(node, make_loop_);
-      op_ = node.op;
-      made_under_ = now;
-    }
-    return made_;
+    std::string key = made_from(node.op_as<Fused>());
+    const auto known = made_.find(key);
+    if (known != made_.end()) return known->second;
+    if (made_.size() >= kMostKept) made_.clear();
+    return made_.emplace(std::move(key), make_fused(node, make_loop_)).first->second;
   }
 
  private:
+  static constexpr size_t kMostKept = 256;  // some kilobytes each
+
   MakeLoop make_loop_;
   std::mutex mutex_;
-  std::weak_ptr<const Op> op_;
-  std::pair<Isa, bool> made_under_;
-  Made made_;
+  std::map<std::string, Made> made_;
 };
 
 void add_loops(KernelTable& table, std::string name, MakeLoop make_loop) {
