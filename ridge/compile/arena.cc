@@ -136,7 +136,7 @@ std::vector<Arena> arenas(const Graph& graph, const ArenaOptions& options) {
 PlacedArena place_arena(const Graph& graph, const ArenaOptions& options) {
   std::optional<PlacedArena> best;
   for (Arena& arena : arenas(graph, options)) {
-    if (best && best->layout.peak <= largest_live_set(arena.lifetimes())) break;
+    if (best && is_close(best->layout.peak, largest_live_set(arena.lifetimes()))) break;
     Layout layout = lay_out(arena.lifetimes(), options.reuse);
     if (!best || layout.peak < best->layout.peak)
       best.emplace(PlacedArena{std::move(arena), std::move(layout)});

@@ -80,7 +80,7 @@ struct PlacedArena {
   Layout layout;
 };
 
-/// The one of arenas() that needs least bytes when it is laid out.
+/// The one of arenas() that needs least bytes when it is laid out, or one that is close to it.
 PlacedArena place_arena(const Graph& graph, const ArenaOptions& options);
 
 }  // namespace ridge

@@ -147,7 +147,7 @@ class Planner {
       if (!found.offsets.empty()) best_ = found;
     }
     const int64_t each = kRepairVisits / static_cast<int64_t>(std::size(kFits) * orders_.size());
-    for (size_t i = 0; i < orders_.size() && !is_done(); ++i)
+    for (size_t i = 0; i < orders_.size() && !is_close(best_.peak, lower_bound_); ++i)
       for (const auto fit : kFits) repair(orders_[i], fit, greedy_.visits() + each);
     best_.lower_bound = lower_bound_;
     return best_;
@@ -167,7 +167,8 @@ class Planner {
   void repair(Order order, GreedyLayout::Fit fit, int64_t until) {
     int without_gain = 0;
     int64_t least = -1;
-    while (greedy_.visits() < until && !is_done() && without_gain < kRoundsWithoutGain) {
+    while (greedy_.visits() < until && !is_close(best_.peak, lower_bound_) &&
+           without_gain < kRoundsWithoutGain) {
       const Layout layout = greedy_.place(order, fit);
       keep(layout);
       without_gain = least < 0 || layout.peak < least ? 0 : without_gain + 1;

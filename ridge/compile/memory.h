@@ -34,10 +34,15 @@ std::vector<int64_t> live_by_step(std::span<const Lifetime> lifetimes);
 /// The largest of live_by_step; 0 for no lifetimes.
 int64_t largest_live_set(std::span<const Lifetime> lifetimes);
 
-/// The best of several greedy layouts (by size, by time and size, by start, and what repairs them
-/// find) and, for few buffers, of a search that proves it; each only as long as the lower bound is
-/// not reached. A function of its arguments alone, in milliseconds for thousands of buffers. With
-/// `reuse` off every buffer gets bytes of its own.
+/// Whether `peak` is within a quarter of a per cent of `lower_bound`: not worth more planning.
+constexpr bool is_close(int64_t peak, int64_t lower_bound) {
+  return peak - lower_bound <= lower_bound / 400;
+}
+
+/// The best of several greedy layouts (by size, by time and size, by start) and, for few buffers,
+/// of a search that proves it, each only as long as the lower bound is not reached; and of repairs
+/// of those, as long as it is not close. A function of its arguments alone, in milliseconds for
+/// thousands of buffers. With `reuse` off every buffer gets bytes of its own.
 Layout lay_out(std::span<const Lifetime> lifetimes, bool reuse = true);
 
 /// The least layout of at most 64 buffers (InternalError) that needs less than `below` bytes, by
