@@ -6,8 +6,9 @@ taken + 1.02 of the plan + 8 MiB. With --peer, PyTorch eager runs the same work,
 above the state (parameters, gradients, moments).
 
 Usage: bench/memory.py [--steps N] [--peer] [--limits SHARE,...] [--json FILE] [CONFIG...]
---limits 75,50 gives the state and so many per cent of what the plan needs above it: each is planned
-and run, and a smaller one must never get a larger plan.
+--limits 75,50 gives parameters, moments and gradients (of AdamW: four times the parameters) and so
+many per cent of what the plan needs above them: each is planned and run, and a smaller one must
+never get a larger plan.
        (with --peer: build/peers/bin/python bench/memory.py --peer ...)
 """
 
@@ -95,8 +96,9 @@ def check_limits(path, arguments):
     print("| workload | above the state | limit, MiB | planned, MiB | measured, MiB | s | how |")
     print("|---|---|---|---|---|---|---|")
     last, ok = whole["planned"], True
+    held = whole["state"] * 4 // 3
     for share in arguments.limits:
-        limit = -(-(whole["state"] + (whole["planned"] - whole["state"]) * share // 100) // MIB)
+        limit = -(-(held + (whole["planned"] - held) * share // 100) // MIB)
         run = subprocess.run(
             [str(PROGRAM), str(path), str(arguments.steps), f"train.memory_limit={limit}"],
             capture_output=True,
