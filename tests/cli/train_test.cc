@@ -151,8 +151,12 @@ TEST(TrainReport, JsonHasEveryField) {
   EXPECT_EQ(nlohmann::json::parse(text), expected);
 }
 
+// A shell starts what it puts into the background with SIGINT ignored, and such signals stay so.
+void heed(int signal) { std::signal(signal, SIG_DFL); }
+
 TEST(StopSignals, FirstAsksAndTheOldHandlersComeBack) {
   for (const int signal : {SIGINT, SIGTERM}) {
+    heed(signal);
     struct sigaction before, after;
     ::sigaction(signal, nullptr, &before);
     {
@@ -174,6 +178,8 @@ TEST(StopSignals, SecondEndsTheProcessAtOnce) {
   for (const int signal : {SIGINT, SIGTERM}) {
     const pid_t child = ::fork();
     if (child == 0) {
+      heed(SIGINT);
+      heed(SIGTERM);
       const StopSignals signals;
       if (std::freopen("/dev/null", "w", stderr) == nullptr) ::_exit(1);
       ::raise(signal == SIGINT ? SIGTERM : SIGINT);
