@@ -26,7 +26,7 @@ class ThinProduct {
   ThinProduct(const GemmPlan& plan, const GemmOperands<T>& operands, Range columns)
       : plan_(plan),
         kernels_(for_isa(avx2::gemm_kernels, avx512::gemm_kernels)),
-        streams_(for_isa(avx2::gemm_streams, avx512::gemm_streams)),
+        streams_(for_isa(avx2::gemm_stream_kernels, avx512::gemm_stream_kernels)),
         kernel_(kernel_of(kernels_, T{})),
         a_(operands.a),
         b_(operands.b),

@@ -124,14 +124,14 @@ namespace avx2 {
 extern const GemmKernel<float> gemm_f32;
 extern const GemmKernel<double> gemm_f64;
 extern const GemmKernels gemm_kernels;
-extern const GemmStreams gemm_streams;
+extern const GemmStreams gemm_stream_kernels;
 }  // namespace avx2
 
 namespace avx512 {
 extern const GemmKernel<float> gemm_f32;
 extern const GemmKernel<double> gemm_f64;
 extern const GemmKernels gemm_kernels;
-extern const GemmStreams gemm_streams;
+extern const GemmStreams gemm_stream_kernels;
 }  // namespace avx512
 
 }  // namespace ridge::cpu

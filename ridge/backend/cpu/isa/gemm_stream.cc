@@ -90,7 +90,7 @@ void stream(const GemmStream<T>& t) {
 }  // namespace
 
 namespace RIDGE_ISA {
-const GemmStreams gemm_streams = {stream<float>, stream<double>};
+const GemmStreams gemm_stream_kernels = {stream<float>, stream<double>};
 }
 
 }  // namespace ridge::cpu
