@@ -7,34 +7,6 @@
 namespace ridge::cpu {
 namespace {
 
-// Registers of 32 bytes.
-template <typename T>
-struct Half;
-
-template <>
-struct Half<float> {
-  using Reg = __m256;
-  static constexpr int kLanes = 8;
-  static Reg zero() { return _mm256_setzero_ps(); }
-  static Reg load(const float* p) { return _mm256_loadu_ps(p); }
-  static void store(float* p, Reg x) { _mm256_storeu_ps(p, x); }
-  static Reg set(float x) { return _mm256_set1_ps(x); }
-  static Reg add(Reg a, Reg b) { return _mm256_add_ps(a, b); }
-  static Reg fma(Reg a, Reg b, Reg c) { return _mm256_fmadd_ps(a, b, c); }
-};
-
-template <>
-struct Half<double> {
-  using Reg = __m256d;
-  static constexpr int kLanes = 4;
-  static Reg zero() { return _mm256_setzero_pd(); }
-  static Reg load(const double* p) { return _mm256_loadu_pd(p); }
-  static void store(double* p, Reg x) { _mm256_storeu_pd(p, x); }
-  static Reg set(double x) { return _mm256_set1_pd(x); }
-  static Reg add(Reg a, Reg b) { return _mm256_add_pd(a, b); }
-  static Reg fma(Reg a, Reg b, Reg c) { return _mm256_fmadd_pd(a, b, c); }
-};
-
 // Where columns are a power of two apart, more of them would evict one another from the
 // first-level cache.
 constexpr int kColumns = GemmStream<float>::kColumns;
