@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "ridge/cli/inspect.h"
-#include "ridge/cli/tuning.h"
 #include "ridge/graph/batch_flow.h"
 #include "ridge/graph/summary.h"
+#include "ridge/run/tuning.h"
 #include "ridge/train/memory_limit.h"
 #include "ridge/train/task.h"
 

@@ -10,8 +10,8 @@
 #include "ridge/cli/threads.h"
 #include "ridge/cli/train_report.h"
 #include "ridge/cli/train_request.h"
-#include "ridge/cli/tuning.h"
 #include "ridge/cli/verbs.h"
+#include "ridge/run/tuning.h"
 
 namespace ridge {
 namespace {

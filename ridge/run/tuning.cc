@@ -1,4 +1,4 @@
-#include "ridge/cli/tuning.h"
+#include "ridge/run/tuning.h"
 
 #include "ridge/base/machine.h"
 #include "ridge/base/settings.h"

@@ -1,4 +1,4 @@
-// Kernels picked by time, for the verbs that run or show a program.
+// Kernels picked by time: a tuner with all that it needs.
 #pragma once
 
 #include <memory>
