@@ -146,7 +146,7 @@ std::string place(Source source, std::string_view where) {
 }  // namespace
 
 std::string_view name_of(Source source) {
-  constexpr std::string_view kNames[] = {"default", "file", "environment", "flag"};
+  constexpr std::string_view kNames[] = {"default", "file", "recipe", "environment", "flag"};
   return kNames[static_cast<size_t>(source)];
 }
 

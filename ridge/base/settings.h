@@ -1,5 +1,5 @@
-// Every setting of Ridge that is not part of a recipe: one table, layered by where a value comes
-// from. None changes a result; what does belongs into a recipe or a model.
+// Every setting of Ridge: one table, layered by where a value comes from. None changes a result;
+// what does belongs into a configuration.
 #pragma once
 
 #include <array>
@@ -15,9 +15,9 @@ namespace ridge {
 enum class SettingType { kInt, kDouble, kBool, kString };
 
 /// Where a value comes from; a later one wins over an earlier one.
-enum class Source { kDefault, kFile, kEnvironment, kFlag };
+enum class Source { kDefault, kFile, kRecipe, kEnvironment, kFlag };
 
-/// "default", "file", "environment", "flag".
+/// "default", "file", "recipe", "environment", "flag".
 std::string_view name_of(Source source);
 
 /// One row of the table. `allowed` is "low..high" for numbers (inclusive), "a|b|c" for strings,
@@ -73,7 +73,7 @@ class Settings {
     std::string value;
     std::string where;
   };
-  using Layers = std::array<Layer, 4>;  // by Source
+  using Layers = std::array<Layer, 5>;  // by Source
 
   size_t index_of(std::string_view name) const;
   Origin typed(std::string_view name, SettingType type) const;

@@ -126,8 +126,8 @@ std::string json_report(const Graph& graph, const InspectOptions& options) {
 }
 
 std::string inspect_graph(const InspectOptions& options) {
-  check(options.set.empty() && options.device.empty() && !options.plan,
-        "'{}' is a graph: --set, --device and --plan are for configurations",
+  check(options.set.empty() && options.device.empty() && options.recipe.empty() && !options.plan,
+        "'{}' is a graph: --set, --device, --recipe and --plan are for configurations",
         options.file);
   const Graph graph = parse_graph(read_file(options.file), options.file);
   verify(graph);
@@ -135,8 +135,10 @@ std::string inspect_graph(const InspectOptions& options) {
 }
 
 std::string inspect_config(const InspectOptions& options) {
-  const LoadedConfig loaded =
-      load_config_options({.file = options.file, .device = options.device, .set = options.set});
+  const LoadedConfig loaded = load_config_options({.file = options.file,
+                                                   .recipe = options.recipe,
+                                                   .device = options.device,
+                                                   .set = options.set});
   apply_threads();
   Tuning tuning(loaded.config.train.device, options.plan);
   const ProgramFacts facts = inspect_program(loaded.config, tuning);
@@ -170,7 +172,7 @@ void add_inspect(CLI::App& app, int&) {
       "Say what is in a graph file, or what a configuration would train: sizes, FLOPs, memory");
   verb->add_option("file", options->file, "A configuration (TOML), or a graph in Ridge's text form")
       ->required();
-  add_override_options(*verb, options->device, options->set);
+  add_override_options(*verb, options->recipe, options->device, options->set);
   verb->add_flag("--json", options->json, "One JSON object (ridge.inspect/1)");
   verb->add_flag("--nodes", options->nodes, "Also print every node, after the passes");
   verb->add_flag("--plan", options->plan, "Also print the plan: every launch, and where bytes lie");

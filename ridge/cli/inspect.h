@@ -13,6 +13,7 @@ struct InspectOptions {
   bool plan = false;                  ///< Also the plan, a launch a line; configurations only.
   std::string device = {};            ///< As --device of train; configurations only.
   std::vector<std::string> set = {};  ///< "KEY=VALUE"; configurations only.
+  std::string recipe = {};            ///< Path of a recipe; configurations only.
 };
 
 /// The report on what is in `options.file`, as text or as one JSON object ("ridge.inspect/1", whose

@@ -125,7 +125,7 @@ std::string row_text(const ConfigKey& key) {
                      key.help);
 }
 
-constexpr std::string_view kOpening = R"(# Configuration
+constexpr std::string_view kOpening = R"page(# Configuration
 
 <!-- Made from the table of keys by tests/train/config_docs_test.cc; edits are overwritten. -->
 
@@ -152,11 +152,35 @@ out = "runs/fashion"
 ```
 
 - A table's `kind` says which of its keys there are; a key of another kind is an error.
-- A flag wins over the environment, that over the file, the file over the default. `--set model.widths=16,32`
-  gives any key a value; `--steps`, `--seed`, `--out` and `--device` are short for `train.` keys.
+- A flag wins over the environment, that over a recipe, that over the file, the file over the default.
+  `--set model.widths=16,32` gives any key a value; `--steps`, `--seed`, `--out` and `--device` are short for
+  `train.` keys.
 - The settings at the end may stand in the file too, before the first table: `threads = 4`.
 - A run writes what it used, with where each value came from, to `config.toml` in `train.out`.
-)";
+
+A **recipe** (`ridge train run.toml --recipe recipe.toml`; also for `eval`, `generate` and `inspect`) is a file of
+the same form that holds only what differs from `run.toml`, and so can be told apart from it, tried, and left out
+again:
+
+```toml
+threads = 2
+
+[recipe]
+schema = "ridge.recipe/1"
+claim = "1.84 times as fast (1.79 to 1.90, 95 %)"
+
+[loader]
+workers = 2
+
+[train]
+precision = "bf16"
+```
+
+The table `[recipe]` may be left out. It holds texts that say what was proven of the values: `schema`, `version`
+(of Ridge), `claim`, `plan` (the hash of the plan that was timed), `config` (the hash of the configuration that it
+was proven on) and `machine`. A run on another configuration or machine says so, as does one in which a flag or the
+environment overrides the recipe.
+)page";
 
 }  // namespace
 

@@ -25,19 +25,21 @@ struct LoadedConfig {
   ConfigOrigins origins;
 };
 
-/// A value given on the command line; it wins over the file.
+/// A value laid over the file's: from the command line, or from a recipe.
 struct ConfigFlag {
   std::string key;    ///< "train.steps", or a setting: "threads"
   std::string value;  ///< TOML, where strings need no quotes and lists no brackets.
-  std::string where;  ///< "--steps"
+  std::string where;  ///< "--steps", "recipe.toml:3:11"
+  Source source = Source::kFlag;
 };
 
 /// The flag `--set KEY=VALUE`. UserError where there is no "=".
 ConfigFlag parse_set(std::string_view text);
 
-/// Reads TOML and then the flags. Keys that are the names of settings go to `settings`. UserError,
-/// with the place, for what is no TOML, an unknown key, a key of another kind, a value that its key
-/// does not allow, and values that do not go together. `name` is the file's in messages.
+/// Reads TOML and then the flags, those of recipes first, whatever their order. Keys that are the
+/// names of settings go to `settings`. UserError, with the place, for what is no TOML, an unknown
+/// key, a key of another kind, a value that its key does not allow, and values that do not go
+/// together. `name` is the file's in messages.
 LoadedConfig load_config(std::string_view text,
                          std::string_view name,
                          const std::vector<ConfigFlag>& flags,

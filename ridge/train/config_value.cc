@@ -1,10 +1,12 @@
 #include "ridge/train/config_value.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <type_traits>
 
 #include "ridge/base/error.h"
+#include "ridge/base/settings.h"
 #include "ridge/base/utf8.h"
 
 namespace ridge {
@@ -203,6 +205,22 @@ std::string value_text(const ConfigField& field) {
 
 std::string value_text(const TomlValue& value) {
   return std::visit([](const auto& held) { return any_text(held); }, value);
+}
+
+bool is_setting(std::string_view name) {
+  const auto rows = setting_rows();
+  return std::any_of(
+      rows.begin(), rows.end(), [&](const SettingRow& row) { return row.name == name; });
+}
+
+std::string setting_text(const TomlValue& value) {
+  const std::string* text = std::get_if<std::string>(&value);
+  return text != nullptr ? *text : value_text(value);
+}
+
+std::string setting_text(const std::string& flag) {
+  std::string unquoted;
+  return setting_text(parse_flag(&unquoted, flag));
 }
 
 }  // namespace ridge

@@ -27,4 +27,12 @@ TomlValue parse_flag(const ConfigField& field, const std::string& text);
 std::string value_text(const ConfigField& field);
 std::string value_text(const TomlValue& value);
 
+/// Whether `name` is that of a setting of Ridge.
+bool is_setting(std::string_view name);
+
+/// A setting's value as Settings takes it: strings without their quotes.
+std::string setting_text(const TomlValue& value);
+/// The same of a flag's text, which may have quotes or not.
+std::string setting_text(const std::string& flag);
+
 }  // namespace ridge

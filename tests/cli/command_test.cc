@@ -34,9 +34,10 @@ std::vector<std::string> listed(const std::string& help, const std::string& head
 
 // Scripts of users rely on these. A change here is a change for them: say so in the release.
 const std::map<std::string, std::vector<std::string>> kOptions = {
-    {"inspect", {"-h,--help", "--device", "--set", "--json", "--nodes", "--plan"}},
+    {"inspect", {"-h,--help", "--recipe", "--device", "--set", "--json", "--nodes", "--plan"}},
     {"train",
      {"-h,--help",
+      "--recipe",
       "--device",
       "--set",
       "--steps",
@@ -47,9 +48,10 @@ const std::map<std::string, std::vector<std::string>> kOptions = {
       "--trace",
       "--verify",
       "--json"}},
-    {"eval", {"-h,--help", "--device", "--set", "--weights", "--json"}},
+    {"eval", {"-h,--help", "--recipe", "--device", "--set", "--weights", "--json"}},
     {"generate",
      {"-h,--help",
+      "--recipe",
       "--device",
       "--set",
       "--weights",
