@@ -1,0 +1,69 @@
+// What `ridge optimize` found, apart from the single trials: what its report is made from.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ridge {
+
+/// One launch of a step, for the time-line.
+struct StepLaunch {
+  std::string name;      ///< "matmul", "loader wait"
+  std::string category;  ///< Launches of one category have one row: "kernel", "data".
+  double start_ms = 0;   ///< From the start of the step.
+  double duration_ms = 0;
+};
+
+struct MemoryShare {
+  std::string role;  ///< "parameter", "optimizer", "arena"
+  int64_t bytes = 0;
+};
+
+/// One variant in steady state.
+struct VariantSpeed {
+  double step_ms = 0;  ///< Median; 0: not measured.
+  double samples_per_s = 0;
+  double loader_wait_share = 0;  ///< 0 to 1.
+  int64_t planned_bytes = 0;
+  int64_t measured_bytes = 0;             ///< 0: not measured.
+  std::optional<double> joules_per_step;  ///< Nothing: not measured.
+  std::string config;                     ///< TOML of all that it ran with.
+  std::vector<StepLaunch> timeline;       ///< Of one step; empty: not recorded.
+  std::vector<MemoryShare> memory;        ///< Its bytes by role; sums to planned_bytes.
+};
+
+/// The only number that is claimed: from the final proof, in fresh processes.
+struct OptimizeClaim {
+  double speedup = 1, low = 1, high = 1;  ///< All 1: nothing was gained.
+  int64_t pairs = 0;
+  double confidence = 0.95;
+};
+
+/// "No evidence of loss above `margin`, at `power`": all fixed before the runs.
+struct OptimizeGuard {
+  std::optional<double> margin;    ///< Of the loss; nothing: no change called for paired runs.
+  std::optional<double> power;     ///< Probability that a result without any loss passes.
+  std::string verdict = "passed";  ///< passed, failed, cannot_tell, not_needed
+  std::string text;                ///< What was compared, in a line.
+};
+
+struct OptimizeSummary {
+  std::string target;  ///< "examples/fashion_mnist.toml on cpu"
+  std::string machine;
+  VariantSpeed baseline, result;  ///< Equal where nothing was gained.
+  OptimizeClaim claim;
+  OptimizeGuard guard;
+  std::string recipe;  ///< TOML; empty where nothing was gained.
+  double budget_s = 0;
+  double seconds = 0;                    ///< That it took.
+  std::optional<double> price_per_hour;  ///< Of this machine, as the user said.
+  std::vector<std::string> notes;        ///< What the reader has to know: noise, an early end.
+  /// Where things were written; empty: nowhere.
+  std::string recipe_path, ledger_path, report_path;
+
+  bool gained() const { return !recipe.empty(); }
+};
+
+}  // namespace ridge

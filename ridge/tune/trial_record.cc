@@ -1,0 +1,60 @@
+#include "ridge/tune/trial_record.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace ridge {
+namespace {
+
+constexpr std::array<std::string_view, 7> kVerdicts = {
+    "kept", "not_faster", "open", "guard_failed", "failed", "refused", "not_tried"};
+constexpr std::array<std::string_view, 4> kClasses = {
+    "bit_identical", "reassociation", "precision", "trajectory"};
+
+template <typename T, size_t kCount>
+std::optional<T> parse_name(const std::array<std::string_view, kCount>& names,
+                            std::string_view name) {
+  for (size_t i = 0; i < names.size(); ++i)
+    if (names[i] == name) return static_cast<T>(i);
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string_view name_of(TrialVerdict verdict) { return kVerdicts[static_cast<size_t>(verdict)]; }
+
+std::optional<TrialVerdict> parse_trial_verdict(std::string_view name) {
+  return parse_name<TrialVerdict>(kVerdicts, name);
+}
+
+std::string_view name_of(SemanticClass semantic_class) {
+  return kClasses[static_cast<size_t>(semantic_class)];
+}
+
+std::optional<SemanticClass> parse_semantic_class(std::string_view name) {
+  return parse_name<SemanticClass>(kClasses, name);
+}
+
+double log_ratio_of(const PairRecord& pair) {
+  const double outer = pair.seconds[0] + pair.seconds[3];
+  const double inner = pair.seconds[1] + pair.seconds[2];
+  return pair.before_outside ? std::log(outer / inner) : std::log(inner / outer);
+}
+
+int64_t TrialRecord::dropped_pairs() const {
+  return std::count_if(
+      pairs.begin(), pairs.end(), [](const PairRecord& pair) { return pair.dropped; });
+}
+
+int64_t TrialRecord::judged_pairs() const {
+  return static_cast<int64_t>(pairs.size()) - dropped_pairs();
+}
+
+Judge judge_again(const TrialRecord& record) {
+  Judge judge(record.judge);
+  for (const PairRecord& pair : record.pairs)
+    if (!pair.dropped) judge.add(pair.log_ratio);
+  return judge;
+}
+
+}  // namespace ridge

@@ -1,0 +1,88 @@
+// What is kept of a trial: what was believed, what was measured, and what became of it. Everything
+// that the verdict was made from is in it, so that it can be made again.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ridge/compile/pass.h"
+#include "ridge/tune/judge.h"
+
+namespace ridge {
+
+enum class TrialVerdict : uint8_t {
+  kKept,         ///< Faster, and the guard had nothing against it.
+  kNotFaster,    ///< Not by as much as would be worth having.
+  kOpen,         ///< Time or pairs ran out before a verdict stood.
+  kGuardFailed,  ///< The numbers got worse.
+  kFailed,       ///< It crashed, hung, or ran out of memory.
+  kRefused,      ///< Predicted to lose, or impossible here.
+  kNotTried,     ///< Its ceiling is too low, or nothing is to be changed.
+};
+
+/// "kept", "not_faster", "open", "guard_failed", "failed", "refused", "not_tried".
+std::string_view name_of(TrialVerdict verdict);
+std::optional<TrialVerdict> parse_trial_verdict(std::string_view name);
+
+/// "bit_identical", "reassociation", "precision", "trajectory".
+std::string_view name_of(SemanticClass semantic_class);
+std::optional<SemanticClass> parse_semantic_class(std::string_view name);
+
+/// Factors of speed: 2 takes half the time, 1 is no gain.
+struct SpeedRange {
+  double low = 1, high = 1;
+};
+
+struct SpeedEstimate {
+  double low = 1, mid = 1, high = 1;
+  double confidence = 0.95;
+};
+
+/// Four blocks in the order in which they ran.
+struct PairRecord {
+  bool before_outside = false;      ///< ABBA, A the variant before; else BAAB.
+  bool dropped = false;             ///< Not judged.
+  std::array<double, 4> seconds{};  ///< Above 0.
+  double log_ratio = 0;             ///< What the judge was told, or would have been.
+};
+
+/// log(time before / time after) of the blocks.
+double log_ratio_of(const PairRecord& pair);
+
+/// Name of the technique of the record that holds the final proof: original against result.
+inline constexpr std::string_view kProofTechnique = "proof";
+
+struct TrialRecord {
+  int64_t number = 0;     ///< From 1, in the order of the loop.
+  std::string technique;  ///< "loader.workers"
+  std::string change;     ///< "loader.workers 0 -> 2"; empty where nothing was to be changed.
+  SemanticClass semantic_class = SemanticClass::kBitIdentical;
+  std::string hypothesis;
+  std::optional<SpeedRange> predicted;
+  std::optional<double> ceiling;  ///< Most that it could gain, where that was measured.
+  std::optional<SpeedEstimate> measured;
+  int64_t block_steps = 0;  ///< Steps of a block.
+  std::vector<PairRecord> pairs;
+  JudgeOptions judge{};  ///< What was bet against.
+  TrialVerdict verdict = TrialVerdict::kNotTried;
+  std::string reason;  ///< Of the verdict, in words.
+  std::string guard;   ///< What the guard said, in a line; empty: it was not asked.
+  /// TOML of the recipes before and after the change; empty: the configuration as it is.
+  std::string recipe_before, recipe;
+  std::string recipe_hash;  ///< recipe_hash() of `recipe`.
+  std::string plan_hash, machine;
+  std::string started;  ///< "2026-11-21T20:15:03Z"
+  double seconds = 0;   ///< That the trial took, guard included.
+
+  int64_t judged_pairs() const;
+  int64_t dropped_pairs() const;
+};
+
+/// The judge after all pairs of the record that count, rebuilt from what was measured.
+Judge judge_again(const TrialRecord& record);
+
+}  // namespace ridge
