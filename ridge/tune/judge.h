@@ -51,6 +51,10 @@ class Judge {
   Verdict add(double log_ratio);
 
   Verdict verdict() const { return verdict_; }
+  /// Of who started with 1 and bets that the gain is above `worth`, or below `hope`: 1 / the error
+  /// makes the verdict. Both stay what they are once a verdict stands.
+  double log_capital_for() const { return faster_.log_capital(); }
+  double log_capital_against() const { return slower_.log_capital(); }
   std::span<const double> log_ratios() const { return log_ratios_; }
 
   /// The gains that the bets do not contradict: contains the true one with at least this confidence

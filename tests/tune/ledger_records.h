@@ -1,0 +1,88 @@
+// Records and runs as tests of ledgers and reports need them.
+#pragma once
+
+#include <cmath>
+
+#include "ridge/base/philox.h"
+#include "ridge/tune/ledger.h"
+
+namespace ridge::test {
+
+/// Pairs of blocks whose gain scatters around `gain`, ABBA and BAAB in turn; each seventh dropped.
+inline std::vector<PairRecord> some_pairs(int count, double gain, uint64_t seed) {
+  const uint64_t key = rng_philox_key(seed, 1);
+  std::vector<PairRecord> pairs;
+  for (int i = 0; i < count; ++i) {
+    const PhiloxWords words = rng_block(key, 0, static_cast<uint64_t>(i));
+    PairRecord pair;
+    pair.before_outside = i % 2 == 0;
+    pair.dropped = i % 7 == 6;
+    for (size_t block = 0; block < 4; ++block) {
+      const bool is_before = (block == 0 || block == 3) == pair.before_outside;
+      const double noise = 1 + 0.02 * (words.word[block] * 0x1p-32 - 0.5);
+      pair.seconds[block] = 0.2 * noise * (is_before ? 1 : std::exp(-gain));
+    }
+    pair.log_ratio = log_ratio_of(pair);
+    pairs.push_back(pair);
+  }
+  return pairs;
+}
+
+inline LedgerRun some_run() {
+  return {.target = "run.toml on cpu",
+          .config = "run.toml",
+          .config_hash = "0123456789abcdef",
+          .machine = "cpu; a processor; 2 CPUs",
+          .version = "0.1.0",
+          .started = "2026-11-21T20:15:03Z",
+          .budget_s = 120,
+          .seed = 18446744073709551615u};
+}
+
+inline TrialRecord kept_trial(int64_t number = 1) {
+  TrialRecord trial;
+  trial.number = number;
+  trial.technique = "loader.workers";
+  trial.change = "loader.workers 0 -> 2";
+  trial.hypothesis = "batches are made while a step computes";
+  trial.predicted = SpeedRange{1.2, 1.5};
+  trial.ceiling = 1.6;
+  trial.measured = SpeedEstimate{1.3, 1.35, 1.4, 0.95};
+  trial.block_steps = 20;
+  trial.pairs = some_pairs(15, std::log(1.35), 3);
+  trial.verdict = TrialVerdict::kKept;
+  trial.reason = "faster, and the same bits";
+  trial.guard = "the state has the same bits after 3 steps";
+  trial.recipe = "[loader]\nworkers = 2\n";
+  trial.recipe_hash = "f00f00f00f00f00f";
+  trial.plan_hash = "89abcdef01234567";
+  trial.machine = "cpu; a processor; 2 CPUs";
+  trial.started = "2026-11-21T20:15:10Z";
+  trial.seconds = 9.25;
+  return trial;
+}
+
+inline TrialRecord untried_trial(int64_t number) {
+  TrialRecord trial;
+  trial.number = number;
+  trial.technique = "micro";
+  trial.ceiling = 1.01;
+  trial.reason = "ceiling 1.01";
+  return trial;
+}
+
+inline TrialRecord slow_trial(int64_t number) {
+  TrialRecord trial = kept_trial(number);
+  trial.technique = "bf16";
+  trial.change = "train.precision \"f32\" -> \"bf16\"";
+  trial.semantic_class = SemanticClass::kPrecision;
+  trial.predicted = SpeedRange{0.9, 1.1};
+  trial.measured = SpeedEstimate{0.85, 0.9, 0.95, 0.95};
+  trial.pairs = some_pairs(15, std::log(0.9), 4);
+  trial.verdict = TrialVerdict::kNotFaster;
+  trial.reason = "not faster by 2 %";
+  trial.guard = "";
+  return trial;
+}
+
+}  // namespace ridge::test
