@@ -37,17 +37,18 @@ BatchNormPlan::BatchNormPlan(const TensorType& x, double eps, NormActivation act
   row_grain = std::max<int64_t>(1, kGrain / data.channels);
 }
 
-void BatchNormPlan::carve(Workspace& space, BatchNormData& bound) const {
+BatchNormData BatchNormPlan::carve(Workspace& space) const {
+  BatchNormData bound = data;
   bound.chunk_first = space.take<double>(chunks * data.channels);
   bound.chunk_second = space.take<double>(chunks * data.channels);
   const bool wide = dtype == static_cast<size_t>(DType::kF64);
   bound.table = space.take<char>(kNormTables * data.channels * (wide ? 8 : 4));
+  return bound;
 }
 
 size_t BatchNormPlan::workspace_bytes() const {
   Workspace space(nullptr);
-  BatchNormData ignored = data;
-  carve(space, ignored);
+  carve(space);
   return space.used();
 }
 
@@ -72,6 +73,29 @@ void BatchNormPlan::run(const BatchNormSteps& steps, const BatchNormData& bound)
   });
 }
 
+void bind_forward(std::span<const void* const> inputs,
+                  std::span<void* const> stats,
+                  BatchNormData& data) {
+  data.x = inputs[0];
+  data.gamma = inputs[1];
+  data.beta = inputs[2];
+  data.mean = stats[0];
+  data.variance = stats[1];
+}
+
+void bind_backward(std::span<const void* const> inputs,
+                   std::span<void* const> gradients,
+                   BatchNormData& data) {
+  data.x = inputs[0];
+  data.gamma = inputs[1];
+  data.beta = inputs[2];
+  data.mean = const_cast<void*>(inputs[3]);
+  data.variance = const_cast<void*>(inputs[4]);
+  data.dy = inputs[5];
+  data.dgamma = gradients[0];
+  data.dbeta = gradients[1];
+}
+
 namespace {
 
 std::unique_ptr<HostKernel> make_batch_norm(const Node& node) {
@@ -80,15 +104,10 @@ std::unique_ptr<HostKernel> make_batch_norm(const Node& node) {
       node.inputs[0].type(), op.eps, norm_activation(op.activation, BatchNorm::kTraits.name));
   return std::make_unique<HostKernel>(
       [plan](const KernelArgs& args) {
-        BatchNormData data = plan.data;
-        data.x = args.inputs[0];
-        data.gamma = args.inputs[1];
-        data.beta = args.inputs[2];
-        data.result = args.outputs[0];
-        data.mean = args.outputs[1];
-        data.variance = args.outputs[2];
         Workspace space(args.workspace);
-        plan.carve(space, data);
+        BatchNormData data = plan.carve(space);
+        bind_forward(args.inputs, args.outputs.subspan(1), data);
+        data.result = args.outputs[0];
         plan.run(batch_norm_kernels().forward[plan.dtype][plan.activation], data);
       },
       plan.workspace_bytes());
@@ -100,18 +119,10 @@ std::unique_ptr<HostKernel> make_batch_norm_grad(const Node& node) {
       node.inputs[0].type(), op.eps, norm_activation(op.activation, BatchNormGrad::kTraits.name));
   return std::make_unique<HostKernel>(
       [plan](const KernelArgs& args) {
-        BatchNormData data = plan.data;
-        data.x = args.inputs[0];
-        data.gamma = args.inputs[1];
-        data.beta = args.inputs[2];
-        data.mean = const_cast<void*>(args.inputs[3]);
-        data.variance = const_cast<void*>(args.inputs[4]);
-        data.dy = args.inputs[5];
-        data.result = args.outputs[0];
-        data.dgamma = args.outputs[1];
-        data.dbeta = args.outputs[2];
         Workspace space(args.workspace);
-        plan.carve(space, data);
+        BatchNormData data = plan.carve(space);
+        bind_backward(args.inputs, args.outputs.subspan(1), data);
+        data.result = args.outputs[0];
         plan.run(batch_norm_kernels().backward[plan.dtype][plan.activation], data);
       },
       plan.workspace_bytes());
@@ -126,14 +137,9 @@ std::unique_ptr<HostKernel> make_batch_norm_stats(const Node& node) {
   const size_t row = static_cast<size_t>(node.outputs[0].bytes());
   return std::make_unique<HostKernel>(
       [plan, row](const KernelArgs& args) {
-        BatchNormData data = plan.data;
-        data.x = args.inputs[0];
-        data.gamma = args.inputs[1];
-        data.beta = args.inputs[2];
-        data.mean = args.outputs[0];
-        data.variance = args.outputs[1];
         Workspace space(args.workspace);
-        plan.carve(space, data);
+        BatchNormData data = plan.carve(space);
+        bind_forward(args.inputs, args.outputs, data);
         plan.sum(batch_norm_kernels().forward[plan.dtype][plan.activation], data);
         const char* table = static_cast<const char*>(data.table);
         std::memcpy(args.outputs[2], table + row, row);

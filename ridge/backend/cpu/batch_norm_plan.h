@@ -1,6 +1,8 @@
 // What the launches of batch norm, and of what is fused with it, know of their node.
 #pragma once
 
+#include <span>
+
 #include "ridge/backend/cpu/isa/batch_norm_kernels.h"
 #include "ridge/backend/cpu/workspace.h"
 #include "ridge/graph/ops/batch_norm.h"
@@ -15,8 +17,8 @@ struct BatchNormPlan {
   BatchNormPlan(const TensorType& x, double eps, NormActivation act);
 
   size_t workspace_bytes() const;
-  /// Takes what the steps need from the workspace.
-  void carve(Workspace& space, BatchNormData& bound) const;
+  /// Sizes, and what the steps need of the workspace: all else is still to be bound.
+  BatchNormData carve(Workspace& space) const;
   /// All steps but the last, in parallel: what `write` needs lies in the table then.
   void sum(const BatchNormSteps& steps, const BatchNormData& bound) const;
   void run(const BatchNormSteps& steps, const BatchNormData& bound) const;
@@ -29,5 +31,14 @@ struct BatchNormPlan {
   int64_t tile_grain;
   int64_t row_grain;
 };
+
+/// Binds {x, gamma, beta} and {mean, variance}.
+void bind_forward(std::span<const void* const> inputs,
+                  std::span<void* const> stats,
+                  BatchNormData& data);
+/// Binds {x, gamma, beta, mean, variance, dy} and {dgamma, dbeta}.
+void bind_backward(std::span<const void* const> inputs,
+                   std::span<void* const> gradients,
+                   BatchNormData& data);
 
 }  // namespace ridge::cpu

@@ -35,23 +35,11 @@ class NormGradient {
               norm_activation(node.op_as<Conv2dNormGrad>().activation,
                               Conv2dNormGrad::kTraits.name)) {}
 
-  void carve(Workspace& space, BatchNormData& bound) const { plan_.carve(space, bound); }
+  BatchNormData carve(Workspace& space) const { return plan_.carve(space); }
 
   // Sums over all rows; `bound` has its part of the workspace.
   void prepare(const KernelArgs& args, BatchNormData& bound) const {
-    BatchNormData carved = bound;
-    bound = plan_.data;
-    bound.chunk_first = carved.chunk_first;
-    bound.chunk_second = carved.chunk_second;
-    bound.table = carved.table;
-    bound.x = args.inputs[2];
-    bound.gamma = args.inputs[3];
-    bound.beta = args.inputs[4];
-    bound.mean = const_cast<void*>(args.inputs[5]);
-    bound.variance = const_cast<void*>(args.inputs[6]);
-    bound.dy = args.inputs[7];
-    bound.dgamma = args.outputs[2];
-    bound.dbeta = args.outputs[3];
+    bind_backward(args.inputs.subspan(2, 6), args.outputs.subspan(2), bound);
     plan_.sum(steps(), bound);
   }
 
@@ -151,7 +139,7 @@ class PointwiseNormGradient {
  private:
   Bound carve(Workspace& space) const {
     Bound bound;
-    norm_.carve(space, bound.norm);
+    bound.norm = norm_.carve(space);
     bound.table = input_.carve(space);
     bound.sums = space.take<float>(sums_.parts() * sums_.sums());
     return bound;
@@ -230,7 +218,7 @@ class DepthwiseNormGradient {
  private:
   Bound carve(Workspace& space) const {
     Bound bound;
-    norm_.carve(space, bound.norm);
+    bound.norm = norm_.carve(space);
     bound.table = input_.carve(space);
     bound.sums = space.take<float>(conv_.parts() * conv_.sums());
     return bound;
