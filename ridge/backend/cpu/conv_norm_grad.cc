@@ -20,6 +20,9 @@ constexpr int64_t kChunkElements = kPixelChunkBytes / static_cast<int64_t>(sizeo
 constexpr int64_t kBothElements = (640 << 10) / 4;  // of rows of dz and of x
 constexpr size_t kInputNorm = 8;                    // the first input that belongs to it
 
+// Whether the convolution's input is what a norm before it gives.
+bool makes_x(const Node& node) { return node.inputs.size() > kInputNorm; }
+
 ConvGeometry geometry_of_norm(const Node& node) {
   const auto& op = node.op_as<Conv2dNormGrad>();
   return {
@@ -64,12 +67,10 @@ class ConvInput {
  public:
   explicit ConvInput(const Node& node)
       : channels_(node.inputs[0].dim(-1)),
-        is_made_(node.inputs.size() > kInputNorm),
+        is_made_(makes_x(node)),
         norm_(node.inputs[0].type(),
               node.op_as<Conv2dNormGrad>().input_activation,
               Conv2dNormGrad::kTraits.name) {}
-
-  bool is_made() const { return is_made_; }
 
   float* carve(Workspace& space) const { return space.take<float>(is_made_ ? norm_.table() : 0); }
 
@@ -93,11 +94,62 @@ class ConvInput {
   InputNorm norm_;
 };
 
-// What both kernels carve of their workspace.
-struct Bound {
-  BatchNormData norm{}, input{};
-  float* table = nullptr;
-  float* sums = nullptr;
+// The rows that one run makes for the convolution's gradients.
+struct Rows {
+  const NormGradient& norm;
+  const ConvInput& input;
+  BatchNormData of_norm, of_input;
+
+  // Rows [begin, end) of dz to `to`.
+  void make_dz(int64_t begin, int64_t end, float* to) const { norm.write(of_norm, begin, end, to); }
+  // The same of x, at `space` if they are made.
+  const float* x(int64_t begin, int64_t end, float* space) const {
+    return input.rows(of_input, begin, end, space);
+  }
+};
+
+// Both gradients by those of the convolution, part by part: each of the parts() of a Conv has
+// sums() numbers, which combine() adds up to dw.
+template <class Conv>
+class Gradients {
+ public:
+  explicit Gradients(const Node& node) : norm_(node), input_(node), conv_(node) {}
+
+  size_t workspace_bytes() const {
+    Workspace space(nullptr);
+    carve(space);
+    return space.used();
+  }
+
+  void run(const KernelArgs& args) const {
+    Workspace space(args.workspace);
+    Bound bound = carve(space);
+    norm_.prepare(args, bound.norm);
+    const Rows rows{norm_, input_, bound.norm, input_.bind(args, bound.table)};
+    // From the end on, which the sums have left in the caches.
+    parallel_for(conv_.parts(), 1, [&](int64_t i, int64_t) {
+      const int64_t part = conv_.parts() - 1 - i;
+      conv_.run_part(part, args, rows, bound.sums + part * conv_.sums());
+    });
+    conv_.combine(bound.sums, static_cast<float*>(args.outputs[1]));
+  }
+
+ private:
+  struct Bound {
+    BatchNormData norm;
+    float* table;
+    float* sums;
+  };
+
+  Bound carve(Workspace& space) const {
+    return {.norm = norm_.carve(space),
+            .table = input_.carve(space),
+            .sums = space.take<float>(conv_.parts() * conv_.sums())};
+  }
+
+  NormGradient norm_;
+  ConvInput input_;
+  Conv conv_;
 };
 
 // ---- a kernel of a single pixel ----
@@ -112,40 +164,15 @@ bool accepts_pointwise(const Node& node) {
          pixel_sums(g).pays();
 }
 
-class PointwiseNormGradient {
+class PointwiseParts {
  public:
-  explicit PointwiseNormGradient(const Node& node)
-      : g_(geometry_of_norm(node)), norm_(node), input_(node), sums_(pixel_sums(g_)) {}
+  explicit PointwiseParts(const Node& node) : g_(geometry_of_norm(node)), sums_(pixel_sums(g_)) {}
 
-  size_t workspace_bytes() const {
-    Workspace space(nullptr);
-    carve(space);
-    return space.used();
-  }
+  int64_t parts() const { return sums_.parts(); }
+  int64_t sums() const { return sums_.sums(); }
+  void combine(float* sums, float* dw) const { sums_.combine(sums, dw); }
 
-  void run(const KernelArgs& args) const {
-    Workspace space(args.workspace);
-    Bound bound = carve(space);
-    norm_.prepare(args, bound.norm);
-    bound.input = input_.bind(args, bound.table);
-    // From the end on, which the sums have left in the caches.
-    parallel_for(sums_.parts(), 1, [&](int64_t i, int64_t) {
-      const int64_t part = sums_.parts() - 1 - i;
-      run_part(args, bound, part);
-    });
-    sums_.combine(bound.sums, static_cast<float*>(args.outputs[1]));
-  }
-
- private:
-  Bound carve(Workspace& space) const {
-    Bound bound;
-    bound.norm = norm_.carve(space);
-    bound.table = input_.carve(space);
-    bound.sums = space.take<float>(sums_.parts() * sums_.sums());
-    return bound;
-  }
-
-  void run_part(const KernelArgs& args, const Bound& bound, int64_t part) const {
+  void run_part(int64_t part, const KernelArgs& args, const Rows& rows, float* sums) const {
     alignas(64) float chunk[kChunkElements];  // of dz, then of x if it is made
     float* const dz = chunk;
     float* const x_space = chunk + sums_.chunk() * g_.out_channels;
@@ -154,7 +181,7 @@ class PointwiseNormGradient {
     const int64_t first = sums_.first_of(part), end = sums_.first_of(part + 1);
     for (int64_t i = first; i < end; i += sums_.chunk()) {
       const int64_t n = std::min(sums_.chunk(), end - i);
-      norm_.write(bound.norm, i, i + n, dz);
+      rows.make_dz(i, i + n, dz);
       gemm({.m = n,
             .n = g_.channels,
             .k = g_.out_channels,
@@ -167,91 +194,58 @@ class PointwiseNormGradient {
            dx + i * g_.channels,
            /*accumulate=*/false,
            nullptr);
-      sums_.add(input_.rows(bound.input, i, i + n, x_space),
-                dz,
-                n,
-                i == first,
-                bound.sums + part * sums_.sums());
+      sums_.add(rows.x(i, i + n, x_space), dz, n, i == first, sums);
     }
   }
 
+ private:
   ConvGeometry g_;
-  NormGradient norm_;
-  ConvInput input_;
   PixelSums sums_;
 };
 
 // ---- one channel a group ----
 
-int64_t most_elements(bool makes_x) { return makes_x ? kBothElements : kChunkElements; }
+int64_t most_elements(const Node& node) { return makes_x(node) ? kBothElements : kChunkElements; }
 
 bool accepts_depthwise(const Node& node) {
-  const bool makes_x = node.inputs.size() > kInputNorm;
   return node.outputs[0].dtype == DType::kF32 &&
-         DepthwiseGradients::accepts(geometry_of_norm(node), most_elements(makes_x), makes_x);
+         DepthwiseGradients::accepts(geometry_of_norm(node), most_elements(node), makes_x(node));
 }
 
-class DepthwiseNormGradient {
+class DepthwiseParts {
  public:
-  explicit DepthwiseNormGradient(const Node& node)
-      : norm_(node),
-        input_(node),
-        conv_(geometry_of_norm(node), most_elements(input_.is_made()), input_.is_made()) {}
+  explicit DepthwiseParts(const Node& node)
+      : conv_(geometry_of_norm(node), most_elements(node), makes_x(node)) {}
 
-  size_t workspace_bytes() const {
-    Workspace space(nullptr);
-    carve(space);
-    return space.used();
-  }
+  int64_t parts() const { return conv_.parts(); }
+  int64_t sums() const { return conv_.sums(); }
+  void combine(float* sums, float* dw) const { conv_.combine(sums, dw); }
 
-  void run(const KernelArgs& args) const {
-    Workspace space(args.workspace);
-    Bound bound = carve(space);
-    norm_.prepare(args, bound.norm);
-    bound.input = input_.bind(args, bound.table);
-    parallel_for(conv_.parts(), 1, [&](int64_t i, int64_t) {
-      run_part(args, bound, conv_.parts() - 1 - i);
-    });
-    conv_.combine(bound.sums, static_cast<float*>(args.outputs[1]));
-  }
-
- private:
-  Bound carve(Workspace& space) const {
-    Bound bound;
-    bound.norm = norm_.carve(space);
-    bound.table = input_.carve(space);
-    bound.sums = space.take<float>(conv_.parts() * conv_.sums());
-    return bound;
-  }
-
-  void run_part(const KernelArgs& args, const Bound& bound, int64_t part) const {
-    alignas(64) float rows[kBothElements];  // of dz, then of x if it is made
-    float* const x_space = rows + conv_.most_of_dy();
+  void run_part(int64_t part, const KernelArgs& args, const Rows& rows, float* sums) const {
+    alignas(64) float space[kBothElements];  // of dz, then of x if it is made
+    float* const x_space = space + conv_.most_of_dy();
     const auto make_dy = [&](int64_t begin, int64_t end) {
-      norm_.write(bound.norm, begin, end, rows);
-      return static_cast<const float*>(rows);
+      rows.make_dz(begin, end, space);
+      return static_cast<const float*>(space);
     };
-    const auto make_x = [&](int64_t begin, int64_t end) {
-      return input_.rows(bound.input, begin, end, x_space);
-    };
+    const auto make_x = [&](int64_t begin, int64_t end) { return rows.x(begin, end, x_space); };
     conv_.run_part(part,
                    {static_cast<const float*>(args.inputs[1]),
                     static_cast<float*>(args.outputs[0]),
                     make_x,
                     make_dy,
-                    bound.sums + part * conv_.sums()});
+                    sums});
   }
 
-  NormGradient norm_;
-  ConvInput input_;
+ private:
   DepthwiseGradients conv_;
 };
 
-template <typename Gradient>
+template <class Conv>
 std::unique_ptr<HostKernel> make(const Node& node) {
-  const Gradient gradient(node);
-  const size_t bytes = gradient.workspace_bytes();
-  return std::make_unique<HostKernel>([gradient](const KernelArgs& args) { gradient.run(args); },
+  const Gradients<Conv> gradients(node);
+  const size_t bytes = gradients.workspace_bytes();
+  return std::make_unique<HostKernel>([gradients](const KernelArgs& args) { gradients.run(args); },
                                       bytes);
 }
 
@@ -259,8 +253,8 @@ std::unique_ptr<HostKernel> make(const Node& node) {
 
 void add_conv_norm_grad_kernels(KernelTable& table, const KernelTable& (*plain)()) {
   const auto name = Conv2dNormGrad::kTraits.name;
-  table.add(name, {"gemm", 0}, make<PointwiseNormGradient>, accepts_pointwise);
-  table.add(name, {"depthwise", 1}, make<DepthwiseNormGradient>, accepts_depthwise);
+  table.add(name, {"gemm", 0}, make<PointwiseParts>, accepts_pointwise);
+  table.add(name, {"depthwise", 1}, make<DepthwiseParts>, accepts_depthwise);
   table.add(name, {std::string(kExpandedChoice)}, [plain](const Node& node) {
     return make_expanded(node, plain());
   });
