@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "ridge/backend/host.h"
+#include "ridge/base/alignment.h"
 #include "ridge/graph/ops/source.h"
 
 namespace ridge {
@@ -52,11 +53,9 @@ class Expanded {
     size_t workspace = 0;
   };
 
-  static size_t rounded(size_t bytes) { return (bytes + 63) / 64 * 64; }
-
   size_t take(size_t bytes) {
     const size_t at = bytes_;
-    bytes_ += rounded(bytes);
+    bytes_ += aligned_bytes(bytes);
     return at;
   }
 

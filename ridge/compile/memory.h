@@ -5,15 +5,9 @@
 #include <span>
 #include <vector>
 
+#include "ridge/base/alignment.h"
+
 namespace ridge {
-
-/// Offsets and sizes of buffers are multiples of it: a cache line, and what kernels ask for.
-inline constexpr int64_t kBufferAlignment = 64;
-
-/// `bytes` rounded up to the alignment.
-constexpr int64_t aligned_bytes(int64_t bytes) {
-  return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
-}
 
 /// A buffer that is needed from step `begin` to step `end`, both included.
 struct Lifetime {

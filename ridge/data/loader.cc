@@ -14,6 +14,7 @@
 #include <system_error>
 #include <thread>
 
+#include "ridge/base/alignment.h"
 #include "ridge/base/clock.h"
 #include "ridge/base/error.h"
 #include "ridge/base/trace.h"
@@ -154,8 +155,7 @@ void Loader::Pipeline::make_slots(int64_t count) {
           field.bytes(),
           field.name);
     places_.push_back({.offset = slot_bytes_, .sample_bytes = field.bytes()});
-    // Fields start at multiples of 64 bytes.
-    slot_bytes_ += (field.bytes() * plan_.batch + 63) / 64 * 64;
+    slot_bytes_ += aligned_bytes(field.bytes() * plan_.batch);
   }
   slots_.resize(static_cast<size_t>(count));
   for (Slot& slot : slots_) {

@@ -3,15 +3,16 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "ridge/base/alignment.h"
+
 namespace ridge {
 
 void Tensor::Free::operator()(std::byte* bytes) const { std::free(bytes); }
 
 Tensor::Tensor(TensorType type) : type_(std::move(type)) {
   check_type(type_, "tensor");
-  constexpr size_t kAlignment = 64;
-  const size_t size = (bytes() + kAlignment - 1) / kAlignment * kAlignment;
-  storage_.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignment, size)));
+  const size_t size = aligned_bytes(bytes());
+  storage_.reset(static_cast<std::byte*>(std::aligned_alloc(kBufferAlignment, size)));
   check(storage_ != nullptr, "no memory for a tensor {} of {} bytes", to_string(type_), size);
   std::memset(storage_.get(), 0, size);
 }

@@ -5,6 +5,7 @@
 
 #include "ridge/backend/cpu/cpu_isa.h"
 #include "ridge/backend/cpu/fused_rows_code.h"
+#include "ridge/base/alignment.h"
 #include "ridge/base/error.h"
 #include "ridge/base/parallel.h"
 
@@ -14,8 +15,6 @@ namespace {
 constexpr int64_t kGrain = 16384;         // elements that a thread takes at a time
 constexpr int64_t kMostBatch = 64;        // rows of a batch
 constexpr size_t kBatchBytes = 96 << 10;  // of a batch, for the second-level cache
-
-size_t rounded(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 size_t kept_row_bytes(const RowPlan& plan) {
   size_t bytes = 0;
@@ -65,10 +64,11 @@ RowProgram::RowProgram(RowPlan plan, std::unique_ptr<const RowCode> code)
   task_rows_ = std::max<int64_t>(1, kGrain / plan_.columns);
   if (!plan_.sums.empty()) task_rows_ = plan_.sums[0].reduction.first_chunk();
   batch_ = std::min(batch_, task_rows_);
-  values_bytes_ = rounded(plan_.value_count * static_cast<size_t>(kMostBatch) * sizeof(double));
+  values_bytes_ =
+      aligned_bytes(plan_.value_count * static_cast<size_t>(kMostBatch) * sizeof(double));
   for (const size_t size : plan_.kept) {
     kept_offsets_.push_back(kept_bytes_);
-    kept_bytes_ += rounded(size * static_cast<size_t>(batch_ * plan_.columns));
+    kept_bytes_ += aligned_bytes(size * static_cast<size_t>(batch_ * plan_.columns));
   }
   // Partial results of the pieces of a row, and what is computed at a mark.
   const int64_t pieces = (plan_.columns + kReduceChunk - 1) / kReduceChunk;

@@ -7,6 +7,7 @@
 #include "ridge/backend/cpu/cache_size.h"
 #include "ridge/backend/cpu/cpu_isa.h"
 #include "ridge/backend/cpu/jit/lower.h"
+#include "ridge/base/alignment.h"
 #include "ridge/graph/ops/elementwise.h"
 
 namespace ridge::cpu {
@@ -14,8 +15,6 @@ namespace {
 
 constexpr int64_t kMostColumns = kReduceChunk;  // one chunk: its lanes are the whole reduction
 constexpr size_t kLanesBytes = jit::kMostReductions * jit::kLaneBytes;
-
-size_t rounded(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 // Elements of the source from one row to the next; nothing where rows are not evenly spaced.
 std::optional<int64_t> row_step(const BroadcastMap& map, int64_t columns) {
@@ -201,10 +200,10 @@ class RowCode::Builder {
   }
 
   void lay_out() {
-    made_.values_bytes_ = rounded(plan_.value_count * sizeof(double));
+    made_.values_bytes_ = aligned_bytes(plan_.value_count * sizeof(double));
     for (const size_t size : plan_.kept) {
       made_.kept_offsets_.push_back(made_.kept_bytes_);
-      made_.kept_bytes_ += rounded(size * static_cast<size_t>(plan_.columns));
+      made_.kept_bytes_ += aligned_bytes(size * static_cast<size_t>(plan_.columns));
     }
   }
 

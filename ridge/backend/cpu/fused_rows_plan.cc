@@ -6,6 +6,7 @@
 #include <set>
 
 #include "ridge/backend/cpu/fused_rows.h"
+#include "ridge/base/alignment.h"
 #include "ridge/graph/ops/activation.h"
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/gather.h"
@@ -300,7 +301,7 @@ class Planner {
     const size_t size = element_size(node);
     for (const size_t output : outputs_[&node]) {
       const size_t values = plan_.workspace_bytes;
-      plan_.workspace_bytes += (static_cast<size_t>(plan_.rows) * size + 63) / 64 * 64;
+      plan_.workspace_bytes += aligned_bytes(static_cast<size_t>(plan_.rows) * size);
       plan_.totals.push_back({output, values, staged(node), plan_.workspace_bytes});
       plan_.workspace_bytes += plan_.totals.back().reduction.workspace_bytes();
       stores_[&reduced].push_back({RowPlace::kRowTotal, values, size});

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ridge/backend/cpu/cpu_isa.h"
+#include "ridge/base/alignment.h"
 #include "ridge/base/parallel.h"
 
 namespace ridge::cpu {
@@ -56,7 +57,7 @@ StagedReduction::StagedReduction(const TensorType& x,
   const size_t size = is_widened_ ? sizeof(float) : size_of(x.dtype);
   for (size_t i = 0; i + 1 < stages_.size(); ++i) {
     stages_[i].offset = workspace_bytes_;
-    workspace_bytes_ += (static_cast<size_t>(stages_[i].results) * size + 63) / 64 * 64;
+    workspace_bytes_ += aligned_bytes(static_cast<size_t>(stages_[i].results) * size);
   }
 }
 

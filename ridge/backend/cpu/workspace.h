@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "ridge/base/alignment.h"
+
 namespace ridge::cpu {
 
 /// Pieces of one block of memory, in order, each 64-byte aligned where the block is. With a null
@@ -15,7 +17,7 @@ class Workspace {
   template <typename T>
   T* take(int64_t elements) {
     T* piece = block_ == nullptr ? nullptr : reinterpret_cast<T*>(block_ + used_);
-    used_ += (static_cast<size_t>(elements) * sizeof(T) + 63) / 64 * 64;
+    used_ += aligned_bytes(static_cast<size_t>(elements) * sizeof(T));
     return piece;
   }
   size_t used() const { return used_; }
