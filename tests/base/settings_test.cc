@@ -3,13 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <functional>
 #include <set>
 
 #include "ridge/base/error.h"
+#include "tests/support/errors.h"
 
 namespace ridge {
 namespace {
+
+using test::user_error;
 
 constexpr SettingRow kRows[] = {
     {"count", SettingType::kInt, "3", "0..10", "RIDGE_TEST_COUNT", "a count"},
@@ -19,15 +21,6 @@ constexpr SettingRow kRows[] = {
     {"colour", SettingType::kString, "blue", "blue|green", "RIDGE_TEST_COLOUR", "a choice"},
     {"title", SettingType::kString, "", "", "RIDGE_TEST_TITLE", "any text"},
 };
-
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "nothing thrown";
-}
 
 TEST(Settings, DefaultsAndTypes) {
   const Settings s(kRows);
@@ -95,16 +88,16 @@ TEST(Settings, RefusesWhatTheRowDoesNotAllow) {
 
 TEST(Settings, MessagesSayWhatWhereWhyAndFix) {
   Settings s(kRows);
-  EXPECT_EQ(message_of([&] { s.set("count", "many", Source::kEnvironment, "RIDGE_TEST_COUNT"); }),
+  EXPECT_EQ(user_error([&] { s.set("count", "many", Source::kEnvironment, "RIDGE_TEST_COUNT"); }),
             "setting 'count' from environment RIDGE_TEST_COUNT: got 'many', expected an integer "
             "from 0 to 10; leave it out for the default '3'");
-  EXPECT_EQ(message_of([&] { s.set("colour", "gren", Source::kFile, "ridge.toml:3"); }),
+  EXPECT_EQ(user_error([&] { s.set("colour", "gren", Source::kFile, "ridge.toml:3"); }),
             "setting 'colour' from file ridge.toml:3: got 'gren', expected one of blue, green; "
             "did you mean 'green'?");
-  EXPECT_EQ(message_of([&] { s.set("coutn", "3", Source::kFlag, "--set"); }),
+  EXPECT_EQ(user_error([&] { s.set("coutn", "3", Source::kFlag, "--set"); }),
             "unknown setting 'coutn' from flag --set; did you mean 'count'?");
   const std::string huge =
-      message_of([&] { s.set("count", std::string(1 << 20, '7'), Source::kFile); });
+      user_error([&] { s.set("count", std::string(1 << 20, '7'), Source::kFile); });
   EXPECT_LT(huge.size(), 300u);
 }
 

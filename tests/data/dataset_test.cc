@@ -6,14 +6,14 @@
 #include <array>
 #include <cmath>
 
-#include "ridge/base/error.h"
 #include "tests/data/temporary_folder.h"
+#include "tests/support/errors.h"
 
 namespace ridge::data {
 namespace {
 
-using test::message_of;
 using test::TemporaryFolder;
+using test::user_error;
 
 struct Tokens {
   std::vector<int64_t> x, y;
@@ -62,15 +62,15 @@ TEST(Text, Refusals) {
   const TemporaryFolder folder;
   DataOptions options{.kind = "text", .path = folder.path("none")};
   const auto open = [&] { open_dataset(options, Split::kTrain); };
-  EXPECT_NE(message_of<UserError>(open).find("No such file"), std::string::npos);
+  EXPECT_NE(user_error(open).find("No such file"), std::string::npos);
   options.path = folder.path();
-  EXPECT_NE(message_of<UserError>(open).find("no file for text below"), std::string::npos);
+  EXPECT_NE(user_error(open).find("no file for text below"), std::string::npos);
   folder.write("short.txt", "abc");
-  EXPECT_NE(message_of<UserError>(open).find("has 3 bytes: too few"), std::string::npos);
+  EXPECT_NE(user_error(open).find("has 3 bytes: too few"), std::string::npos);
   options.context = 2;
-  EXPECT_NE(message_of<UserError>(open).find("too few to hold some back"), std::string::npos);
+  EXPECT_NE(user_error(open).find("too few to hold some back"), std::string::npos);
   options.context = 0;
-  EXPECT_NE(message_of<UserError>(open).find("context is 0"), std::string::npos);
+  EXPECT_NE(user_error(open).find("context is 0"), std::string::npos);
 }
 
 struct Numbers {
@@ -140,7 +140,7 @@ TEST(Random, TokensFollowEachOther) {
 
 TEST(Random, Refusals) {
   const auto refusal = [](const DataOptions& options) {
-    return message_of<UserError>([&] { open_dataset(options, Split::kTrain); });
+    return user_error([&] { open_dataset(options, Split::kTrain); });
   };
   EXPECT_NE(refusal({.kind = "random", .samples = 0}).find("samples is 0"), std::string::npos);
   EXPECT_NE(refusal({.kind = "random", .classes = 0}).find("classes is 0"), std::string::npos);

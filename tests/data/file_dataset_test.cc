@@ -6,15 +6,15 @@
 #include <filesystem>
 #include <set>
 
-#include "ridge/base/error.h"
 #include "ridge/data/loader.h"
 #include "tests/data/temporary_folder.h"
+#include "tests/support/errors.h"
 
 namespace ridge::data {
 namespace {
 
-using test::message_of;
 using test::TemporaryFolder;
+using test::user_error;
 
 /// The header of an IDX file of u8 and the given sizes.
 std::string idx_header(const std::vector<int64_t>& sizes) {
@@ -117,7 +117,7 @@ TEST(Idx, ShiftsAndMirrorsInTraining) {
 TEST(Idx, Refusals) {
   IdxFolder idx(10);
   const auto refusal = [&](Split split) {
-    return message_of<UserError>([&] { open_dataset(idx.options, split); });
+    return user_error([&] { open_dataset(idx.options, split); });
   };
   const std::string images = idx.options.path, labels = idx.options.labels;
   idx.options.labels = idx.folder.write("nine", idx_header({9}) + std::string(9, 0));
@@ -254,9 +254,8 @@ TEST(Table, NpyWithTheTargetLastOrApart) {
   EXPECT_EQ(apart->fields()[0].shape, (std::vector<int64_t>{3}));
   EXPECT_EQ(read(*apart, 0).y, 1);
   options.labels = folder.write("y3.npy", npy("3,", {4, 2, 1}));
-  EXPECT_NE(
-      message_of<UserError>([&] { open_dataset(options, Split::kTrain); }).find("has 2 rows, but"),
-      std::string::npos);
+  EXPECT_NE(user_error([&] { open_dataset(options, Split::kTrain); }).find("has 2 rows, but"),
+            std::string::npos);
 }
 
 TEST(Table, Refusals) {
@@ -264,7 +263,7 @@ TEST(Table, Refusals) {
   const auto refusal = [&](const std::string& text, const std::string& task = "classify") {
     DataOptions options = table_options(folder.write("t.csv", text));
     options.task = task;
-    return message_of<UserError>([&] { open_dataset(options, Split::kTrain); });
+    return user_error([&] { open_dataset(options, Split::kTrain); });
   };
   EXPECT_NE(refusal("a,labl\n1,2\n").find("label"), std::string::npos);
   EXPECT_NE(refusal("a,label\nx,2\n").find("'x' is not a number"), std::string::npos);
@@ -275,10 +274,10 @@ TEST(Table, Refusals) {
   EXPECT_NE(refusal("a,label\n1,2\n", "guess").find("task is 'guess'"), std::string::npos);
   DataOptions options = table_options(folder.write("t.csv", "a,label\n1,cat\n"));
   options.eval_path = folder.write("e.csv", "a,label\n1,cow\n");
-  EXPECT_NE(message_of<UserError>([&] { open_dataset(options, Split::kEval); }).find("class 'cow'"),
+  EXPECT_NE(user_error([&] { open_dataset(options, Split::kEval); }).find("class 'cow'"),
             std::string::npos);
   options.eval_path = folder.write("e.csv", "b,label\n1,cat\n");
-  EXPECT_NE(message_of<UserError>([&] {
+  EXPECT_NE(user_error([&] {
               open_dataset(options, Split::kEval);
             }).find("do not have the same features"),
             std::string::npos);

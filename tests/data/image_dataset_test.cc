@@ -10,12 +10,13 @@
 #include "ridge/io/jpeg.h"
 #include "ridge/io/png.h"
 #include "tests/data/temporary_folder.h"
+#include "tests/support/errors.h"
 
 namespace ridge::data {
 namespace {
 
-using test::message_of;
 using test::TemporaryFolder;
+using test::user_error;
 
 constexpr int64_t kSize = 16;
 
@@ -116,7 +117,7 @@ TEST(Images, NormalizationIsAChannelsOwn) {
   for (size_t i = 0; i < plain.x.size(); ++i)
     ASSERT_NEAR(normal.x[i], (plain.x[i] - options.mean[i % 3]) / options.deviation[i % 3], 1e-6);
   options.mean = {0.5};
-  EXPECT_NE(message_of<UserError>([&] {
+  EXPECT_NE(user_error([&] {
               open_dataset(options, Split::kTrain);
             }).find("mean or deviation has 1 numbers"),
             std::string::npos);
@@ -143,15 +144,14 @@ TEST(Images, ABadFileIsReplacedByTheNext) {
 
   options.on_error = "fail";
   const auto strict = open_dataset(options, Split::kTrain);
-  const std::string message = message_of<UserError>([&] { read(*strict, 0); });
+  const std::string message = user_error([&] { read(*strict, 0); });
   EXPECT_NE(message.find("blue/0.jpg': not a readable JPEG: the file is truncated"),
             std::string::npos)
       << message;
-  EXPECT_NE(message_of<UserError>([&] { read(*strict, 1); }).find("neither a JPEG nor a PNG"),
+  EXPECT_NE(user_error([&] { read(*strict, 1); }).find("neither a JPEG nor a PNG"),
             std::string::npos);
   std::filesystem::remove(folder.path("blue/2.jpg"));
-  EXPECT_NE(message_of<UserError>([&] { read(*strict, 2); }).find("No such file"),
-            std::string::npos);
+  EXPECT_NE(user_error([&] { read(*strict, 2); }).find("No such file"), std::string::npos);
 }
 
 TEST(Images, NoReadableFileIsAnError) {
@@ -161,7 +161,7 @@ TEST(Images, NoReadableFileIsAnError) {
   DataOptions options = options_for(folder);
   options.eval_path = options.path;
   const auto dataset = open_dataset(options, Split::kTrain);
-  EXPECT_NE(message_of<UserError>([&] { read(*dataset, 1); }).find("none of the 2 pictures"),
+  EXPECT_NE(user_error([&] { read(*dataset, 1); }).find("none of the 2 pictures"),
             std::string::npos);
 }
 
@@ -197,7 +197,7 @@ TEST(Images, Refusals) {
   const TemporaryFolder folder;
   DataOptions options = options_for(folder);
   const auto refusal = [&](Split split) {
-    return message_of<UserError>([&] { open_dataset(options, split); });
+    return user_error([&] { open_dataset(options, split); });
   };
   EXPECT_NE(refusal(Split::kTrain).find("has no subfolders"), std::string::npos);
   options.path = folder.path("none");

@@ -13,12 +13,13 @@
 #include "ridge/io/jpeg.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/support/count_allocations.h"
+#include "tests/support/errors.h"
 #include "tests/support/scale.h"
 
 namespace ridge::data {
 namespace {
 
-using test::message_of;
+using test::user_error;
 
 /// x f32 [3] = (sample, epoch, seed) and y i64; sample `bad` throws, and reading takes a while that
 /// differs from sample to sample.
@@ -161,8 +162,7 @@ TEST(Loader, AnErrorComesWithItsBatch) {
   for (int64_t workers : {0, 1, 4}) {
     Loader loader(dataset, {.batch = 10, .shuffle = false}, {.workers = workers, .prefetch = 8});
     for (int i = 0; i < 3; ++i) EXPECT_EQ(loader.next().count, 10);
-    for (int i = 0; i < 2; ++i)
-      EXPECT_EQ(message_of<UserError>([&] { loader.next(); }), "sample is bad");
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(user_error([&] { loader.next(); }), "sample is bad");
   }
 }
 
@@ -170,7 +170,7 @@ TEST(Loader, EndsWithWorkAndErrorsPending) {
   for (int64_t i = 0; i < test::cases(30); ++i) {
     const TestDataset dataset(100, i % 2 == 0 ? 5 : -1);
     Loader loader(dataset, {.batch = 10}, {.workers = 1 + i % 4, .prefetch = 3});
-    if (i % 3 == 0) message_of<UserError>([&] { loader.next(); });
+    if (i % 3 == 0) user_error([&] { loader.next(); });
   }
 }
 
@@ -193,7 +193,7 @@ TEST(Loader, IsSeenInTraces) {
 
 TEST(Loader, RefusesWhatCannotBe) {
   const TestDataset dataset(10);
-  EXPECT_EQ(message_of<UserError>([&] { Loader(dataset, {.batch = 11}, {}); }),
+  EXPECT_EQ(user_error([&] { Loader(dataset, {.batch = 11}, {}); }),
             "a batch of 11 samples is larger than the data, which has 10; make the batch smaller, "
             "or give more data");
   EXPECT_THROW(Loader(dataset, {.batch = 0}, {}), UserError);

@@ -30,15 +30,4 @@ class TemporaryFolder : public TempFolder {
   }
 };
 
-/// What a call refuses with, or "accepted".
-template <typename E, typename F>
-std::string message_of(F&& call) {
-  try {
-    call();
-  } catch (const E& error) {
-    return error.what();
-  }
-  return "accepted";
-}
-
 }  // namespace ridge::test

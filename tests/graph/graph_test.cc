@@ -8,6 +8,7 @@
 #include "ridge/graph/ops/source.h"
 #include "ridge/graph/text.h"
 #include "ridge/graph/verify.h"
+#include "tests/support/errors.h"
 
 namespace ridge {
 namespace {
@@ -113,13 +114,8 @@ TEST(ModelSource, AnotherSizeIsAnotherBinding) {
 }
 
 TEST(ModelSource, NamesWhatIsWrongWithABinding) {
-  const auto error_of = [](const Binding& binding) -> std::string {
-    try {
-      Line().bind(binding);
-    } catch (const UserError& error) {
-      return error.what();
-    }
-    return "no error";
+  const auto error_of = [](const Binding& binding) {
+    return test::user_error([&] { Line().bind(binding); });
   };
   EXPECT_EQ(error_of({{"batch", 4}}), "the model needs a size for dimension 'width'");
   EXPECT_EQ(error_of({{"batch", 4}, {"widht", 5}}),

@@ -11,6 +11,7 @@
 #include "ridge/graph/ops/matmul.h"
 #include "ridge/graph/ops/source.h"
 #include "ridge/graph/verify.h"
+#include "tests/support/errors.h"
 
 namespace ridge {
 namespace {
@@ -29,12 +30,7 @@ output "w.new" = %4 updates "w"
 
 // The message of the error that parsing `text` gives.
 std::string error_of(std::string_view text) {
-  try {
-    parse_graph(text, "test");
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "no error";
+  return test::user_error([&] { parse_graph(text, "test"); });
 }
 
 // kGood with `from` replaced by `to`.
