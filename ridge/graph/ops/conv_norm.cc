@@ -90,7 +90,7 @@ std::vector<TensorType> Conv2dNormGrad::infer(std::span<const TensorType> inputs
   check(
       inputs.size() == kInputNorm || inputs.size() == kInputNorm + 3,
       "[conv2d_norm_grad] a norm before the convolution takes three inputs; got {}, expected 8 or "
-      "12",
+      "11",
       inputs.size());
   check_normalized("conv2d_norm_grad", inputs[kX], inputs.subspan(kInputNorm));
   norm_activation(input_activation, "conv2d_norm_grad");
