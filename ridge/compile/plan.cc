@@ -133,6 +133,12 @@ void check_entry(const Graph& graph, const std::vector<PlanSlot>& state) {
 
 }  // namespace
 
+const PlanSlot* find_slot(const std::vector<PlanSlot>& slots, std::string_view name) {
+  const auto at = std::find_if(
+      slots.begin(), slots.end(), [&](const PlanSlot& slot) { return slot.name == name; });
+  return at == slots.end() ? nullptr : &*at;
+}
+
 int64_t state_bytes(const std::vector<StateEntry>& state) {
   int64_t bytes = 0;
   for (const StateEntry& entry : state) bytes += aligned_bytes(entry.type.bytes());

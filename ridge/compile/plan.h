@@ -44,6 +44,9 @@ struct PlanSlot {
   Place place;
 };
 
+/// The slot of that name; null when there is none.
+const PlanSlot* find_slot(const std::vector<PlanSlot>& slots, std::string_view name);
+
 struct EntryPlan {
   std::string name;
   std::vector<PlanStep> steps;

@@ -93,29 +93,24 @@ void* Program::address(const Place& place) const {
   return static_cast<std::byte*>(base) + place.offset;
 }
 
+DataSlot Program::data_slot(const PlanSlot& slot) const {
+  return {address(slot.place), static_cast<size_t>(slot.place.bytes)};
+}
+
 namespace {
 
-DataSlot find_slot(const std::vector<PlanSlot>& slots,
-                   std::string_view kind,
-                   std::string_view name,
-                   std::string_view entry,
-                   auto&& address) {
+const PlanSlot& slot_of(const std::vector<PlanSlot>& slots,
+                        std::string_view kind,
+                        std::string_view name,
+                        std::string_view entry) {
+  if (const PlanSlot* slot = find_slot(slots, name); slot != nullptr) return *slot;
   std::vector<std::string> names;
-  for (const PlanSlot& slot : slots) {
-    if (slot.name == name) return {address(slot.place), static_cast<size_t>(slot.place.bytes)};
-    names.push_back(slot.name);
-  }
+  for (const PlanSlot& slot : slots) names.push_back(slot.name);
   throw UserError(fmt::format("entry '{}' has no {} '{}'", entry, kind, name),
                   did_you_mean(name, names));
 }
 
 }  // namespace
-
-bool Program::has_entry(std::string_view name) const {
-  return std::any_of(plan().entries.begin(), plan().entries.end(), [&](const EntryPlan& entry) {
-    return entry.name == name;
-  });
-}
 
 size_t Program::entry(std::string_view name) const {
   std::vector<std::string> names;
@@ -128,14 +123,12 @@ size_t Program::entry(std::string_view name) const {
 
 DataSlot Program::input(size_t entry, std::string_view name) const {
   const EntryPlan& of = plan().entries.at(entry);
-  return find_slot(
-      of.inputs, "input", name, of.name, [this](const Place& p) { return address(p); });
+  return data_slot(slot_of(of.inputs, "input", name, of.name));
 }
 
 DataSlot Program::output(size_t entry, std::string_view name) const {
   const EntryPlan& of = plan().entries.at(entry);
-  return find_slot(
-      of.outputs, "output", name, of.name, [this](const Place& p) { return address(p); });
+  return data_slot(slot_of(of.outputs, "output", name, of.name));
 }
 
 void Program::write(DataSlot slot, const void* host) {

@@ -71,7 +71,6 @@ class Program {
 
   /// Number of the entry of that name; UserError (the nearest is named) when there is none.
   size_t entry(std::string_view name) const;
-  bool has_entry(std::string_view name) const;
   /// UserError when the entry has no such data input or output.
   DataSlot input(size_t entry, std::string_view name) const;
   DataSlot output(size_t entry, std::string_view name) const;
@@ -94,6 +93,7 @@ class Program {
   void make_launches(size_t entry);
   void set_addresses(size_t entry);
   void* address(const Place& place) const;
+  DataSlot data_slot(const PlanSlot& slot) const;
   void launch(const Launch& launch);
   Tensor read_tensor(const void* address, const TensorType& type);
 

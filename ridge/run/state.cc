@@ -8,15 +8,8 @@ namespace ridge {
 State::State(const Plan& plan, Backend& backend)
     : plan_(plan), backend_(backend), memory_(resident_memory(backend, plan.state_bytes)) {}
 
-const PlanSlot* State::find(std::string_view name) const {
-  const auto at = std::find_if(plan_.state.begin(), plan_.state.end(), [&](const PlanSlot& slot) {
-    return slot.name == name;
-  });
-  return at == plan_.state.end() ? nullptr : &*at;
-}
-
 const PlanSlot& State::get(std::string_view name) const {
-  const PlanSlot* slot = find(name);
+  const PlanSlot* slot = find_slot(plan_.state, name);
   if (slot != nullptr) return *slot;
   std::vector<std::string> names;
   for (const PlanSlot& known : plan_.state) names.push_back(known.name);
@@ -43,8 +36,6 @@ Tensor State::read(std::string_view name) const {
   stream->synchronize();
   return tensor;
 }
-
-void State::fill_zero(std::string_view name) { write(name, Tensor(get(name).type)); }
 
 void* State::data(const PlanSlot& slot) const {
   return static_cast<std::byte*>(memory_.get()) + slot.place.offset;

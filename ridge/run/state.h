@@ -19,19 +19,17 @@ class State {
 
   std::span<const PlanSlot> slots() const { return plan_.state; }
   StateRole role(size_t slot) const { return plan_.roles.at(slot); }
-  bool has(std::string_view name) const { return find(name) != nullptr; }
+  bool has(std::string_view name) const { return find_slot(plan_.state, name) != nullptr; }
 
   /// UserError when there is no such buffer (the nearest is named) or the type is another.
   void write(std::string_view name, const Tensor& tensor);
   Tensor read(std::string_view name) const;
-  void fill_zero(std::string_view name);
 
   /// The buffer's address in device memory; the host may use it where Backend::is_host().
   void* data(const PlanSlot& slot) const;
   void* base() const { return memory_.get(); }
 
  private:
-  const PlanSlot* find(std::string_view name) const;
   const PlanSlot& get(std::string_view name) const;
 
   const Plan& plan_;

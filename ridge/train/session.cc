@@ -12,23 +12,14 @@ bool StepResult::is_finite() const { return std::isfinite(loss) && std::isfinite
 
 namespace {
 
-DataSlot slot_or_none(const Program& program,
-                      const std::vector<PlanSlot>& slots,
-                      size_t entry,
-                      std::string_view name,
-                      DataSlot (Program::*get)(size_t, std::string_view) const) {
-  for (const PlanSlot& slot : slots)
-    if (slot.name == name) return (program.*get)(entry, name);
-  return {};
-}
-
 DataSlot input_or_none(const Program& program, size_t entry, std::string_view name) {
-  return slot_or_none(program, program.plan().entries[entry].inputs, entry, name, &Program::input);
+  const bool is_there = find_slot(program.plan().entries[entry].inputs, name) != nullptr;
+  return is_there ? program.input(entry, name) : DataSlot{};
 }
 
 DataSlot output_or_none(const Program& program, size_t entry, std::string_view name) {
-  return slot_or_none(
-      program, program.plan().entries[entry].outputs, entry, name, &Program::output);
+  const bool is_there = find_slot(program.plan().entries[entry].outputs, name) != nullptr;
+  return is_there ? program.output(entry, name) : DataSlot{};
 }
 
 }  // namespace
