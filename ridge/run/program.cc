@@ -199,7 +199,7 @@ std::string describe_bad(const Node& node, const Tensor& tensor, bool may_be_inf
 
 // Which op of a fused node it was, on the data that the node had.
 std::string describe_bad_body(const Fused& op, const NamedTensors& inputs, Backend& backend) {
-  const Graph body = parse_graph(op.body, "fused body");
+  const Graph& body = read_body(op).graph;
   Graph open("fused");
   std::vector<Value> values;
   for (const auto& node : body.nodes()) {
