@@ -7,6 +7,7 @@
 #include <cctype>
 #include <iostream>
 #include <new>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,31 +23,42 @@ constexpr const char* kFooter =
     "Ridge,\n"
     "130 or 143 stopped by a signal after saving. 'ridge VERB --help' lists the options of a verb.";
 
-// An unknown verb gets the nearest one named, which the parser would not do.
-void check_verb(const CLI::App& app, int argc, char** argv) {
+std::vector<std::string> verbs_of(const CLI::App& app) {
   std::vector<std::string> verbs;
   for (const CLI::App* verb : app.get_subcommands({})) verbs.push_back(verb->get_name());
-  if (argc < 2) throw UserError("no verb is given", "'ridge --help' lists them");
-  const std::string name = argv[1];
-  if (name.starts_with('-') || std::find(verbs.begin(), verbs.end(), name) != verbs.end()) return;
+  return verbs;
+}
+
+// An unknown verb gets the nearest one named, which the parser would not do. `words` are what
+// follows `command`, which is `ridge` or a verb with verbs of its own.
+void check_verb(CLI::App& app, const std::string& command, std::span<char*> words) {
+  const std::vector<std::string> verbs = verbs_of(app);
+  if (verbs.empty()) return;
+  if (words.empty())
+    throw UserError("no verb is given", fmt::format("'{} --help' lists them", command));
+  const std::string name = words[0];
+  if (name.starts_with('-')) return;
+  if (std::find(verbs.begin(), verbs.end(), name) != verbs.end())
+    return check_verb(*app.get_subcommand(name), command + " " + name, words.subspan(1));
   const std::string near = did_you_mean(name, verbs);
   throw UserError(fmt::format("unknown verb '{}'", name),
-                  near.empty() ? "'ridge --help' lists the verbs" : near);
+                  near.empty() ? fmt::format("'{} --help' lists the verbs", command) : near);
 }
 
 // Likewise an unknown option. Does nothing when what is left over is no option.
-void check_options(const CLI::App& app) {
+void check_options(const CLI::App& app, const std::string& command) {
   for (const CLI::App* verb : app.get_subcommands()) {
+    const std::string name = command + verb->get_name();
     for (const std::string& word : verb->remaining()) {
       if (!word.starts_with("--")) continue;
       std::vector<std::string> known;
       for (const CLI::Option* option : verb->get_options())
-        for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+        for (const std::string& long_name : option->get_lnames()) known.push_back("--" + long_name);
       const std::string near = did_you_mean(word.substr(0, word.find('=')), known);
-      throw UserError(
-          fmt::format("unknown option '{}' of '{}'", word, verb->get_name()),
-          near.empty() ? fmt::format("'ridge {} --help' lists them", verb->get_name()) : near);
+      throw UserError(fmt::format("unknown option '{}' of '{}'", word, name),
+                      near.empty() ? fmt::format("'ridge {} --help' lists them", name) : near);
     }
+    check_options(*verb, name + " ");
   }
 }
 
@@ -54,7 +66,10 @@ void check_options(const CLI::App& app) {
 std::string parse_failure(const CLI::App* app, const CLI::Error& error) {
   std::string text = error.what(), verb;
   if (!text.empty()) text[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(text[0])));
-  for (const CLI::App* chosen : app->get_subcommands()) verb += chosen->get_name() + " ";
+  while (!app->get_subcommands().empty()) {
+    app = app->get_subcommands().front();
+    verb += app->get_name() + " ";
+  }
   return fmt::format("error: {}; 'ridge {}--help' lists what may be given\n", text, verb);
 }
 
@@ -68,12 +83,14 @@ int run_verb(CLI::App& app, int argc, char** argv) {
   add_eval(app, exit_code);
   add_generate(app, exit_code);
   add_calibrate(app, exit_code);
+  add_ledger(app, exit_code);
   app.footer(kFooter);  // after the verbs, which would inherit it
-  check_verb(app, argc, argv);
+  const size_t words = argc > 1 ? static_cast<size_t>(argc) - 1 : 0;
+  check_verb(app, "ridge", std::span(argv + argc - words, words));
   try {
     app.parse(argc, argv);
   } catch (const CLI::ExtrasError&) {
-    check_options(app);
+    check_options(app, "");
     throw;
   }
   return exit_code;

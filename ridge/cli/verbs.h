@@ -13,5 +13,6 @@ void add_calibrate(CLI::App& app, int& exit_code);
 void add_train(CLI::App& app, int& exit_code);
 void add_eval(CLI::App& app, int& exit_code);
 void add_generate(CLI::App& app, int& exit_code);
+void add_ledger(CLI::App& app, int& exit_code);
 
 }  // namespace ridge

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <regex>
@@ -62,6 +63,9 @@ const std::map<std::string, std::vector<std::string>> kOptions = {
       "--seed",
       "--json"}},
     {"calibrate", {"-h,--help", "--device", "--threads", "--fresh", "--json"}},
+    {"ledger", {"-h,--help"}},
+    {"ledger show", {"-h,--help", "--json"}},
+    {"ledger explain", {"-h,--help"}},
 };
 
 TEST(Command, OptionsAreFrozen) {
@@ -69,14 +73,19 @@ TEST(Command, OptionsAreFrozen) {
   EXPECT_EQ(help.code, 0);
   EXPECT_EQ(help.err, "");
   EXPECT_EQ(listed(help.out, "Options"), (std::vector<std::string>{"-h,--help", "--version"}));
-  const std::vector<std::string> verbs = listed(help.out, "Subcommands");
-  EXPECT_EQ(verbs.size(), kOptions.size());
-  for (const std::string& verb : verbs) {
-    const Outcome verb_help = run({verb, "--help"});
+  std::vector<std::string> verbs = listed(help.out, "Subcommands");
+  for (size_t i = 0; i < verbs.size(); ++i) {  // grows while verbs have verbs of their own
+    const std::string verb = verbs[i];
+    std::istringstream words(verb + " --help");
+    const Outcome verb_help =
+        run({std::istream_iterator<std::string>(words), std::istream_iterator<std::string>()});
     EXPECT_EQ(verb_help.code, 0) << verb;
     ASSERT_TRUE(kOptions.contains(verb)) << verb;
     EXPECT_EQ(listed(verb_help.out, "Options"), kOptions.at(verb)) << verb;
+    for (const std::string& inner : listed(verb_help.out, "Subcommands"))
+      verbs.push_back(verb + " " + inner);
   }
+  EXPECT_EQ(verbs.size(), kOptions.size());
 }
 
 TEST(Command, VersionIsOneLine) {
@@ -93,6 +102,10 @@ TEST(Command, UnknownNamesGetTheNearest) {
             "error: unknown option '--qqqqqqqq' of 'calibrate'; 'ridge calibrate --help' lists "
             "them\n");
   EXPECT_EQ(run({"calibrate", "--fesh"}).code, 2);
+  EXPECT_EQ(run({"ledger", "shwo"}).err, "error: unknown verb 'shwo'; did you mean 'show'?\n");
+  EXPECT_EQ(run({"ledger"}).err, "error: no verb is given; 'ridge ledger --help' lists them\n");
+  EXPECT_EQ(run({"ledger", "show", "f", "--jsno"}).err,
+            "error: unknown option '--jsno' of 'ledger show'; did you mean '--json'?\n");
 }
 
 // From the file to weights, an evaluation of them, and a resumed run, through the front door.

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "ridge/base/philox.h"
+#include "ridge/train/recipe.h"
 #include "ridge/tune/ledger.h"
 
 namespace ridge::test {
@@ -28,6 +29,15 @@ inline std::vector<PairRecord> some_pairs(int count, double gain, uint64_t seed)
   return pairs;
 }
 
+/// What the judge says of the pairs, and the hash of the recipe.
+inline void finish(TrialRecord& trial) {
+  const Judge judge = judge_again(trial);
+  const Interval interval = judge.interval(0.95).value();
+  trial.measured = SpeedEstimate{
+      std::exp(interval.low), std::exp(judge.centre()), std::exp(interval.high), 0.95};
+  trial.recipe_hash = recipe_hash(parse_recipe(trial.recipe, "recipe"));
+}
+
 inline LedgerRun some_run() {
   return {.target = "run.toml on cpu",
           .config = "run.toml",
@@ -47,18 +57,17 @@ inline TrialRecord kept_trial(int64_t number = 1) {
   trial.hypothesis = "batches are made while a step computes";
   trial.predicted = SpeedRange{1.2, 1.5};
   trial.ceiling = 1.6;
-  trial.measured = SpeedEstimate{1.3, 1.35, 1.4, 0.95};
   trial.block_steps = 20;
   trial.pairs = some_pairs(15, std::log(1.35), 3);
   trial.verdict = TrialVerdict::kKept;
   trial.reason = "faster, and the same bits";
   trial.guard = "the state has the same bits after 3 steps";
   trial.recipe = "[loader]\nworkers = 2\n";
-  trial.recipe_hash = "f00f00f00f00f00f";
   trial.plan_hash = "89abcdef01234567";
   trial.machine = "cpu; a processor; 2 CPUs";
   trial.started = "2026-11-21T20:15:10Z";
   trial.seconds = 9.25;
+  finish(trial);
   return trial;
 }
 
@@ -77,11 +86,12 @@ inline TrialRecord slow_trial(int64_t number) {
   trial.change = "train.precision \"f32\" -> \"bf16\"";
   trial.semantic_class = SemanticClass::kPrecision;
   trial.predicted = SpeedRange{0.9, 1.1};
-  trial.measured = SpeedEstimate{0.85, 0.9, 0.95, 0.95};
   trial.pairs = some_pairs(15, std::log(0.9), 4);
   trial.verdict = TrialVerdict::kNotFaster;
   trial.reason = "not faster by 2 %";
   trial.guard = "";
+  trial.recipe = "[train]\nprecision = \"bf16\"\n";
+  finish(trial);
   return trial;
 }
 

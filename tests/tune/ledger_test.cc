@@ -47,7 +47,8 @@ TEST(Ledger, ReadsBackToTheLastBit) {
   EXPECT_EQ(kept.change, expected.change);
   EXPECT_EQ(kept.recipe, expected.recipe);
   EXPECT_EQ(kept.predicted->high, 1.5);
-  EXPECT_EQ(kept.measured->mid, 1.35);
+  EXPECT_EQ(kept.measured->mid, expected.measured->mid);
+  EXPECT_EQ(kept.recipe_hash, expected.recipe_hash);
   ASSERT_EQ(kept.pairs.size(), 15u);
   for (size_t i = 0; i < kept.pairs.size(); ++i) {
     EXPECT_EQ(kept.pairs[i].seconds, expected.pairs[i].seconds);
@@ -71,7 +72,7 @@ TEST(Ledger, FormIsThatOfTheSchema) {
   const auto trial = nlohmann::json::parse(line);
   EXPECT_EQ(trial.at("class"), "bit_identical");
   EXPECT_EQ(trial.at("predicted").at("lo"), 1.2);
-  EXPECT_EQ(trial.at("measured").at("hi"), 1.4);
+  EXPECT_EQ(trial.at("measured").at("confidence"), 0.95);
   EXPECT_EQ(trial.at("pairs"), 13);
   EXPECT_EQ(trial.at("dropped"), 2);
   EXPECT_EQ(trial.at("blocks").at(1).at("order"), "BAAB");

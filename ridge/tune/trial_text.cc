@@ -1,0 +1,91 @@
+#include "ridge/tune/trial_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ridge/base/utf8.h"
+
+namespace ridge {
+namespace {
+
+std::string cells(std::string_view number,
+                  std::string_view technique,
+                  std::string_view change,
+                  std::string_view predicted,
+                  std::string_view measured) {
+  return fmt::format(
+      "{:>3}  {:<16} {:<34} {:<14} {:<21} ", number, technique, change, predicted, measured);
+}
+
+}  // namespace
+
+std::string plain_line(std::string_view text) {
+  std::string plain;
+  for (const std::string valid = valid_utf8(text); char c : valid) {
+    const auto byte = static_cast<unsigned char>(c);
+    // U+0080 to U+009F are C2 80 to C2 9F, and control terminals as well.
+    const bool is_second = !plain.empty() && plain.back() == '\xc2' && byte < 0xa0 && byte >= 0x80;
+    if (is_second)
+      plain.back() = '?';
+    else
+      plain += byte < 0x20 || byte == 0x7f ? '?' : c;
+  }
+  return plain;
+}
+
+std::string words_of(TrialVerdict verdict) {
+  std::string words(name_of(verdict));
+  std::replace(words.begin(), words.end(), '_', ' ');
+  return words;
+}
+
+std::string_view words_of(SemanticClass semantic_class) {
+  switch (semantic_class) {
+    case SemanticClass::kBitIdentical:
+      return "the same bits";
+    case SemanticClass::kReassociation:
+      return "the same formula in another order";
+    case SemanticClass::kPrecision:
+      return "numbers of another precision";
+    case SemanticClass::kTrajectory:
+      break;
+  }
+  return "another computation";
+}
+
+std::string predicted_text(const TrialRecord& record) {
+  if (record.predicted)
+    return fmt::format("{:.2f} .. {:.2f}", record.predicted->low, record.predicted->high);
+  return record.ceiling ? fmt::format("at most {:.2f}", *record.ceiling) : "-";
+}
+
+std::string measured_text(const TrialRecord& record) {
+  if (!record.measured) return "-";
+  const SpeedEstimate& measured = *record.measured;
+  return fmt::format("{:.2f} ({:.2f} .. {:.2f})", measured.mid, measured.low, measured.high);
+}
+
+std::string trial_heading() {
+  return cells("", "technique", "change", "predicted", "measured") + "verdict\n";
+}
+
+std::string trial_line(const TrialRecord& record) {
+  std::string line = cells(fmt::format("{}", record.number),
+                           plain_line(record.technique),
+                           record.change.empty() ? "-" : plain_line(record.change),
+                           predicted_text(record),
+                           measured_text(record)) +
+                     words_of(record.verdict);
+  if (record.verdict != TrialVerdict::kKept && !record.reason.empty())
+    line += ": " + plain_line(record.reason);
+  return line + "\n";
+}
+
+std::string trial_table(std::span<const TrialRecord> trials) {
+  std::string text = trial_heading();
+  for (const TrialRecord& record : trials) text += trial_line(record);
+  return text;
+}
+
+}  // namespace ridge

@@ -1,0 +1,128 @@
+// Ledgers in words: what is shown is what is there, and what does not follow from it is told.
+#include "ridge/tune/ledger_text.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "ridge/tune/trial_text.h"
+#include "tests/tune/ledger_records.h"
+
+namespace ridge {
+namespace {
+
+Ledger some_ledger() {
+  return {.run = test::some_run(),
+          .trials = {test::kept_trial(1), test::untried_trial(2), test::slow_trial(3)},
+          .note = {}};
+}
+
+::testing::AssertionResult has(const std::string& text, const std::string& part) {
+  if (text.find(part) != std::string::npos) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure() << "no '" << part << "' in\n" << text;
+}
+
+TEST(LedgerText, TableHasALineATrial) {
+  Ledger ledger = some_ledger();
+  ledger.trials[0].measured = SpeedEstimate{1.3, 1.35, 1.4, 0.95};
+  const std::string text = ledger_table(ledger);
+  EXPECT_TRUE(has(text, "run.toml on cpu\ncpu; a processor; 2 CPUs, ridge 0.1.0\n"));
+  EXPECT_TRUE(has(text,
+                  "\n  1  loader.workers   loader.workers 0 -> 2              1.20 .. 1.50   "
+                  "1.35 (1.30 .. 1.40)   kept\n"));
+  EXPECT_TRUE(has(text,
+                  "\n  2  micro            -                                  at most 1.01   "
+                  "-                     not tried: ceiling 1.01\n"));
+  EXPECT_TRUE(has(text, "not faster: not faster by 2 %\n"));
+  EXPECT_TRUE(has(text, "\n1 of 3 kept\n"));
+}
+
+TEST(LedgerText, JsonHasRunAndTrials) {
+  const auto json = nlohmann::json::parse(ledger_json(some_ledger()));
+  EXPECT_EQ(json.at("schema"), "ridge.ledger.show/1");
+  EXPECT_EQ(json.at("run").at("seed"), 18446744073709551615u);
+  EXPECT_EQ(json.at("trials").size(), 3u);
+  EXPECT_EQ(json.at("trials").at(0).at("pairs"), 13);
+  EXPECT_TRUE(json.at("trials").at(1).at("measured").is_null());
+  EXPECT_FALSE(json.at("trials").at(0).contains("blocks"));
+}
+
+TEST(LedgerText, ExplainTellsBeliefsBetsAndWhy) {
+  const std::string text = explain_trial(test::kept_trial());
+  for (const char* part : {"trial 1: loader.workers\n",
+                           "believed   batches are made while a step computes\n",
+                           "predicted  1.20 to 1.50 times as fast; at most 1.60 could be gained\n",
+                           ", 95 %), as predicted\n",
+                           "pairs      13 judged, 2 dropped; blocks of 20 steps\n",
+                           "guard      the state has the same bits after 3 steps\n",
+                           "verdict    kept: faster, and the same bits\n",
+                           "    [loader]\n    workers = 2\n",
+                           "dropped\n",
+                           "Made again from these pairs: faster, at pair ",
+                           "Verdict, interval and recipe follow from what is recorded.\n"})
+    EXPECT_TRUE(has(text, part));
+  const std::string untried = explain_trial(test::untried_trial(2));
+  EXPECT_TRUE(has(untried, "Nothing was timed.\n"));
+  EXPECT_TRUE(has(untried, "verdict    not tried: ceiling 1.01\n"));
+  EXPECT_TRUE(has(untried, "predicted  nothing; at most 1.01 could be gained\n"));
+}
+
+// Of a trial of many pairs, the one that decides and the last are among those shown.
+TEST(LedgerText, LongTrialsAreShownInPart) {
+  TrialRecord trial = test::kept_trial();
+  trial.pairs = test::some_pairs(400, 0.3, 9);
+  test::finish(trial);
+  const std::string text = explain_trial(trial);
+  EXPECT_LT(std::count(text.begin(), text.end(), '\n'), 90);
+  EXPECT_TRUE(has(text, "\n  400  "));
+  const size_t at = text.find("faster, at pair ") + 16;
+  EXPECT_TRUE(has(text, fmt::format("\n{:>5}  ", text.substr(at, text.find('.', at) - at))));
+}
+
+TEST(LedgerText, WhatDoesNotFollowIsTold) {
+  EXPECT_TRUE(contradictions(test::kept_trial()).empty());
+  EXPECT_TRUE(contradictions(test::slow_trial(1)).empty());
+  EXPECT_TRUE(contradictions(test::untried_trial(1)).empty());
+  const auto only = [](const TrialRecord& record) {
+    const std::vector<std::string> found = contradictions(record);
+    return found.size() == 1 ? found[0] : fmt::format("{} found", found.size());
+  };
+  TrialRecord trial = test::slow_trial(1);
+  trial.verdict = TrialVerdict::kKept;
+  EXPECT_EQ(only(trial), "the verdict is 'kept', but the pairs say 'not faster'");
+  trial = test::kept_trial();
+  trial.verdict = TrialVerdict::kOpen;
+  EXPECT_EQ(only(trial), "the verdict is 'open', but the pairs say 'faster'");
+  trial.verdict = TrialVerdict::kGuardFailed;  // faster, and no good
+  EXPECT_TRUE(contradictions(trial).empty());
+  trial = test::kept_trial();
+  trial.measured->low *= 1.001;
+  EXPECT_TRUE(has(only(trial), "the interval of the pairs is "));
+  EXPECT_TRUE(has(explain_trial(trial), "Does not hold: the interval of the pairs is "));
+  trial = test::kept_trial();
+  trial.pairs.resize(2);
+  trial.verdict = TrialVerdict::kFailed;
+  EXPECT_EQ(only(trial), "an interval is given, but the pairs are too few for one");
+  trial = test::kept_trial();
+  trial.recipe = "[loader]\nworkers = 3\n";
+  EXPECT_TRUE(has(only(trial), "the hash of the recipe is "));
+  trial.recipe = "[loader]\nworker = 3\n";
+  EXPECT_TRUE(has(only(trial), "the recipe cannot be read: recipe:2:1: unknown key"));
+}
+
+// A ledger from elsewhere cannot move the cursor of a terminal.
+TEST(LedgerText, TerminalsAreNotObeyed) {
+  EXPECT_EQ(plain_line("a\x1b[2Jb\nc\x7f"), "a?[2Jb?c?");
+  EXPECT_EQ(plain_line("\xc2\x9b"
+                       "2J \xc2\xb5s"),
+            "?2J \xc2\xb5s");
+  TrialRecord trial = test::kept_trial();
+  trial.technique = trial.change = trial.hypothesis = trial.reason = trial.guard = "\x1b]0;x\x07";
+  trial.machine = trial.plan_hash = trial.recipe_hash = trial.recipe = "\x1b[A";
+  const std::string text = explain_trial(trial) + trial_line(trial);
+  EXPECT_EQ(text.find('\x1b'), std::string::npos);
+  EXPECT_EQ(text.find('\x07'), std::string::npos);
+}
+
+}  // namespace
+}  // namespace ridge
