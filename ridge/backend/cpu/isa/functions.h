@@ -1,17 +1,19 @@
-// exp, log, tanh, erf and the activations built of them, for f32 without branches or tables, so
-// that loops over them are vectorised, and for f64 by libm. Each f32 function is a fixed sequence
-// of correctly rounded operations: the same bits on every machine. The sequences are templates over
-// the value: a float here, a recorded operation in the JIT compiler (jit/expression.h), which so
-// makes the same bits.
+// exp, log, tanh, erf and the activations built of them, for f32 without branches, so that loops
+// over them are vectorised (but gelu_of's, which looks up numbers), and for f64 by libm. Each f32
+// function is a fixed sequence of correctly rounded operations: the same bits on every machine. The
+// sequences are templates over the value: a float here, a recorded operation in the JIT compiler
+// (jit/expression.h), which so makes the same bits.
 //
 // Largest error against the correctly rounded value over all 2^32 floats, in units in the last
-// place (tests/backend/math_test.cc takes a sample): exp 1, log 1, tanh, erf, sigmoid, silu and
-// gelu by tanh 2, gelu 7. Coefficients are minimax fits of our own.
+// place (tests/backend/math_test.cc takes a sample): exp 1, log 1, tanh, erf, sigmoid, silu,
+// gelu and gelu by tanh 2. Coefficients are minimax fits of our own.
 //
 // Internal linkage, as kernel files share no code.
 #pragma once
 
 #include <cstdint>
+
+#include "ridge/backend/cpu/isa/gelu_table.h"
 
 namespace ridge::cpu {
 namespace {
@@ -38,6 +40,8 @@ inline uint32_t shift_signed_right(uint32_t x, int by) {
   return static_cast<uint32_t>(static_cast<int32_t>(x) >> by);
 }
 inline float float_of_signed(uint32_t x) { return static_cast<float>(static_cast<int32_t>(x)); }
+/// The entry that the last four bits of the index say.
+inline float look_up(const Table16& table, uint32_t index) { return table.of[index & 15u]; }
 
 // ln 2 in two parts; the product of the first with an exponent is exact.
 constexpr float kLn2High = 0.693359375f;
@@ -62,7 +66,8 @@ struct Exponential {
   F shifted;
 };
 
-// exp(x) = 2^k exp(r), |r| <= ln(2)/2, for x in [-174, 89].
+// exp(x) = 2^k exp(r), |r| <= ln(2)/2, for x in [-174, 174], with k in the last bits of `shifted`
+// as `shift` leaves it there.
 template <typename F>
 struct Reduced {
   F r;
@@ -70,25 +75,21 @@ struct Reduced {
 };
 
 template <typename F>
-inline Reduced<F> reduced(F x) {
-  const F shifted = fma_of(x, 0x1.715476p+0f, kShift);
-  const F k = shifted - kShift;
+inline Reduced<F> reduced(F x, float shift) {
+  const F shifted = fma_of(x, 0x1.715476p+0f, shift);
+  const F k = shifted - shift;
   const F r = fma_of(k, -kLn2High, x);
   return {fma_of(k, -kLn2Low, r), shifted};
 }
 
 template <typename F>
-inline Exponential<F> exponential(Reduced<F> x) {
-  F p = fma_of(F(0x1.6ac682p-10f), x.r, 0x1.123ddep-7f);
-  p = fma_of(p, x.r, 0x1.555858p-5f);
-  p = fma_of(p, x.r, 0x1.55548cp-3f);
-  p = fma_of(p, x.r, 0x1.fffffcp-2f);
-  return {fma_of(x.r * x.r, p, x.r) + 1.0f, x.shifted};
-}
-
-template <typename F>
 inline Exponential<F> exponential(F x) {
-  return exponential(reduced(x));
+  const auto [r, shifted] = reduced(x, kShift);
+  F p = fma_of(F(0x1.6ac682p-10f), r, 0x1.123ddep-7f);
+  p = fma_of(p, r, 0x1.555858p-5f);
+  p = fma_of(p, r, 0x1.55548cp-3f);
+  p = fma_of(p, r, 0x1.fffffcp-2f);
+  return {fma_of(r * r, p, r) + 1.0f, shifted};
 }
 
 // Zero below -104, where the nearest float is.
@@ -173,29 +174,6 @@ inline F erf_of(F x) {
   return saturating(p * a, q, z < 0.765625f, fma_of(a, near, a), x);
 }
 
-// x Phi(x) = max(x, 0) - a Phi(-a), a = |x|, by Phi(-a) = exp(-a^2/2) R(a): that does not cancel
-// for negative x.
-template <typename F>
-inline F gelu_of(F x) {
-  const F a = at_most(magnitude(x), 16.0f);  // a exp(-a^2/2) is zero there
-  const F half = a * -0.5f;
-  const F square = half * a;
-  Reduced<F> argument = reduced(square);
-  argument.r = argument.r + fma_of(half, a, -square);
-  const Exponential<F> e = exponential(argument);
-  F p = fma_of(F(0x1.0d5358p-8f), a, 0x1.4c7f0ap-5f);
-  p = fma_of(p, a, 0x1.76fd8cp-3f);
-  p = fma_of(p, a, 0x1.c0a0dcp-2f);
-  p = fma_of(p, a, 0.5f);
-  F q = fma_of(F(0x1.518baap-7f), a, 0x1.a0bfbap-4f);
-  q = fma_of(q, a, 0x1.e05feep-2f);
-  q = fma_of(q, a, 0x1.33b2aep+0f);
-  q = fma_of(q, a, 0x1.ac92a0p+0f);
-  q = fma_of(q, a, 1.0f);
-  // -0 keeps the sign of a result that is zero.
-  return at_least(x, -0.0f) - scaled(a * p / q * e.fraction, e.shifted);
-}
-
 inline double exp_of(double x) { return __builtin_exp(x); }
 inline double log_of(double x) { return __builtin_log(x); }
 inline double tanh_of(double x) { return __builtin_tanh(x); }
@@ -255,19 +233,10 @@ inline F exp_slope(F r) {
   return fma_of(q, r, 1.0f);
 }
 
-// exp(x) = 2^k exp(r), with k - 64 in the last bits of `shifted`.
-template <typename F>
-inline Reduced<F> reduced_small(F x) {
-  const F shifted = fma_of(x, 0x1.715476p+0f, kSmallShift);
-  const F k = shifted - kSmallShift;
-  const F r = fma_of(k, -kLn2High, x);
-  return {fma_of(k, -kLn2Low, r), shifted};
-}
-
 template <typename F>
 inline F sigmoid_of(F x) {
   // Above 40 it is 1, below -104.5 the nearest float is 0.
-  const Reduced<F> e = reduced_small(at_most(at_least(-x, -40.0f), 104.5f));
+  const Reduced<F> e = reduced(at_most(at_least(-x, -40.0f), 104.5f), kSmallShift);
   const F power = from_bits((bits_of(e.shifted) << 23) + 0x3f800000u);
   return kSmall / fma_of(power, exp_slope(e.r) * e.r, power + kSmall);
 }
@@ -275,7 +244,7 @@ inline F sigmoid_of(F x) {
 template <typename F>
 inline F silu_of(F x) {
   const F a = at_most(magnitude(x), 110.0f);  // a exp(-a) is zero there
-  const Reduced<F> e = reduced_small(a);
+  const Reduced<F> e = reduced(a, kSmallShift);
   return less_tail(x, a, fma_of(exp_slope(e.r), e.r, 1.0f), e.shifted);
 }
 
@@ -296,6 +265,27 @@ inline F gelu_tanh_of(F x) {
   const F shifted = fma_of(a, p, kSmallShift);
   const F r = fma_of(a, low, fma_of(a, p, kSmallShift - shifted));
   return less_tail(x, a, fma_of(power_slope(r), r, 1.0f), shifted);
+}
+
+// By Phi(-a) = 2^-w(a) times what tables know, w = 23/32 a^2: that is near the exponent of Phi(-a),
+// and times numbers of 19 bits 23/32 is exact. a = h + l, h of 19 bits, so that w = 23/32 h (h +
+// 2l) but for l^2, which is nothing; h + 2l is a float. Few roundings are of the size of the
+// result's: the table's polynomial, the sum with what 2^r is more than 1, and the last.
+template <typename F>
+inline F gelu_of(F x) {
+  const F a = at_most(magnitude(x), 14.5f);  // a Phi(-a) is zero there
+  const F h = from_bits(bits_of(a) & 0xffffffe0u);
+  const F u = h * -0.71875f;
+  const F s = (a - h) + a;
+  const F shifted = fma_of(u, s, kShift);
+  const F r = fma_of(u, s, kShift - shifted);
+  const auto piece = shift_signed_right(bits_of(a + 1.0625f), 21);
+  const F d = a - look_up(kGeluCentres, piece);
+  F tail = look_up(kGeluTail[5], piece);
+  for (int power = 4; power >= 0; --power) tail = fma_of(tail, d, look_up(kGeluTail[power], piece));
+  tail = fma_of(tail, power_slope(r) * r, tail);
+  // -0 keeps the sign of a result that is zero.
+  return fma_of(with_exponent(tail, shifted), F(-kSmall), at_least(x, -0.0f));
 }
 
 // x / (1 + exp(-weight)) by an exponential that cannot overflow; x >= -1000, of which the factor

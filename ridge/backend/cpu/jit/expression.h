@@ -4,6 +4,7 @@
 
 #include <bit>
 
+#include "ridge/backend/cpu/isa/gelu_table.h"
 #include "ridge/backend/cpu/jit/program.h"
 
 namespace ridge::cpu::jit {
@@ -111,6 +112,9 @@ inline Whole shift_signed_right(Whole x, int by) {
 }
 inline F32 float_of_signed(Whole x) {
   return {x.recorder, x.recorder->convert(Lane::kF32, Lane::kI32, x.node)};
+}
+inline F32 look_up(const Table16& table, Whole index) {
+  return {index.recorder, index.recorder->look_up(table.of, index.node)};
 }
 
 // The machine's maximum and minimum take the second where the operands are equal or NaN.

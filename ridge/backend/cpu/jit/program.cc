@@ -1,5 +1,6 @@
 #include "ridge/backend/cpu/jit/program.h"
 
+#include <algorithm>
 #include <bit>
 
 namespace ridge::cpu::jit {
@@ -64,6 +65,26 @@ int Recorder::select(Lane lane, int mask, int a, int b) {
 
 int Recorder::convert(Lane to, Lane from, int a) {
   return unary(Prim::kConvert, to, a, static_cast<int64_t>(from));
+}
+
+int Recorder::look_up(const float* table, int index) {
+  const int64_t at = table_at(table);
+  const int low = unary(Prim::kLookUp, Lane::kF32, index, at);
+  if (scales_) return low;
+  const int high = unary(Prim::kLookUp, Lane::kF32, index, at + kTableEntries / 2);
+  const int fourth_bit = unary(Prim::kShiftLeft, Lane::kI32, index, 28);
+  const int is_high = compare(Compare::kLt, Lane::kI32, fourth_bit, number(Lane::kI32, 0));
+  return select(Lane::kF32, is_high, high, low);
+}
+
+// Where in the program's tables it lies; it is added where it is new.
+int64_t Recorder::table_at(const float* table) {
+  std::vector<float>& all = program_.tables;
+  for (size_t at = 0; at < all.size(); at += kTableEntries)
+    if (std::equal(table, table + kTableEntries, all.begin() + static_cast<std::ptrdiff_t>(at)))
+      return static_cast<int64_t>(at);
+  all.insert(all.end(), table, table + kTableEntries);
+  return static_cast<int64_t>(all.size()) - kTableEntries;
 }
 
 }  // namespace ridge::cpu::jit

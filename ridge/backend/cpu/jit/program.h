@@ -39,6 +39,7 @@ enum class Prim : uint8_t {
   kSelect,      ///< a, a mask, ? b : c.
   kConvert,     ///< detail: the Lane it comes from; floats to integers are truncated.
   kRoundF16,    ///< f32 to the nearest f16.
+  kLookUp,      ///< The entry of a table; detail: the table's first entry among all.
 };
 
 /// Comparisons, numbered as VCMPPS numbers the quiet ones.
@@ -83,19 +84,24 @@ struct Reduced {
   Lane lane{};  ///< kF32 or kF64; the node may be made as a whole number of the same bits.
 };
 
+/// Tables that the widest vectors hold: AVX2 takes the entry of 8 that an index's last three bits
+/// say, AVX-512 of 16 and four.
+inline constexpr int kTableEntries = 16;
+
 struct Program {
   std::vector<Node> nodes;  ///< In an order in which they can be computed.
   std::vector<DType> inputs;
   std::vector<int> ahead;  ///< By input, as LoopInput::ahead.
   std::vector<Stored> stores;
   std::vector<Reduced> reductions;
+  std::vector<float> tables;  ///< kTableEntries of each.
   int results = 0;
 };
 
 /// Appends nodes; what is there already is not repeated.
 class Recorder {
  public:
-  /// `scales`: the code is for a machine with kScale.
+  /// `scales`: the code is for AVX-512, which has kScale and tables of 16 entries.
   Recorder(Program& program, bool scales) : program_(program), scales_(scales) {}
 
   bool scales() const { return scales_; }
@@ -110,8 +116,11 @@ class Recorder {
   int compare(Compare how, Lane lane, int a, int b);
   int select(Lane lane, int mask, int a, int b);
   int convert(Lane to, Lane from, int a);
+  /// The f32 of kTableEntries that the last four bits of the index say.
+  int look_up(const float* table, int index);
 
  private:
+  int64_t table_at(const float* table);
   using Key = std::tuple<Prim, Lane, int, int, int, int64_t>;
   Program& program_;
   bool scales_;

@@ -18,9 +18,9 @@ inline constexpr int kMostCopies = 4;
 inline constexpr size_t kTableBytes = 64;  // of each of two tables that tail masks are read from
 inline constexpr size_t kConstantBytes = 64;
 
-/// Bytes for a vector for each constant.
+/// Bytes for a vector for each constant, and for the tables.
 inline size_t constants_bytes(const Program& program) {
-  size_t bytes = 0;
+  size_t bytes = program.tables.size() * sizeof(float);
   for (const Node& node : program.nodes)
     if (node.prim == Prim::kConstant) bytes += kConstantBytes;
   return bytes;
@@ -88,6 +88,10 @@ class ProgramCode : public StreamCode {
         std::memcpy(data_ + constants_end_ + at, &node.detail, size);
       constants_end_ += kConstantBytes;
     }
+    tables_at_ = constants_end_;
+    const size_t bytes = program_->tables.size() * sizeof(float);
+    if (bytes > 0) std::memcpy(data_ + tables_at_, program_->tables.data(), bytes);
+    constants_end_ += bytes;
   }
 
   bool is_possible() const {
@@ -347,6 +351,12 @@ class ProgramCode : public StreamCode {
         const int d = claim(index);
         return n.prim == Prim::kConvert ? convert(n.lane, n.source(), d, a) : round_f16(d, a);
       }
+      case Prim::kLookUp: {
+        const int a = in_register(n.operands[0]);
+        release_operands(n);
+        const std::byte* table = data_ + tables_at_ + static_cast<size_t>(n.detail) * sizeof(float);
+        return look_up(claim(index), a, ptr[rip + static_cast<const void*>(table)]);
+      }
       default:
         return n.lane == Lane::kMask ? emit_mask(index) : emit_binary(index);
     }
@@ -460,6 +470,7 @@ class ProgramCode : public StreamCode {
   const Program* program_ = nullptr;
   std::byte* data_;
   size_t constants_end_;  // of those written so far
+  size_t tables_at_ = 0;  // the program's, below data_
   Schedule schedule_;
   Part part_ = Part::kInvariants;
   How how_ = How::kWhole;

@@ -95,6 +95,14 @@ class VectorCode : public Xbyak::CodeGenerator {
   }
   void shift_left(const Xmm& d, const Xmm& a, int by) { vpslld(d, a, static_cast<uint8_t>(by)); }
   void shift_right(const Xmm& d, const Xmm& a, int by) { vpsrad(d, a, static_cast<uint8_t>(by)); }
+  /// Register d = the entries of a table, as many as the widest vectors have lanes, by the last
+  /// bits of a's lanes.
+  void look_up(int d, int a, const Address& table) {
+    if (avx512_)
+      vpermps(Xbyak::Zmm(d), Xbyak::Zmm(a), table);
+    else
+      vpermps(Xbyak::Ymm(d), Xbyak::Ymm(a), table);
+  }
   void move(const Xmm& d, const Operand& a) {
     if (!(a == d)) vmovups(d, a);
   }
