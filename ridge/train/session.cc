@@ -28,6 +28,13 @@ Session::Session(const Task& task,
                  const TrainConfig& config,
                  Backend& backend,
                  const ProgramOptions& options)
+    : Session(task, config, backend, options, task.training->program(task.sizes)) {}
+
+Session::Session(const Task& task,
+                 const TrainConfig& config,
+                 Backend& backend,
+                 const ProgramOptions& options,
+                 ProgramGraphs graphs)
     : task_(task),
       config_(config),
       backend_(backend),
@@ -36,7 +43,7 @@ Session::Session(const Task& task,
       scalar_({task.training->accumulate(), {}}),
       rng_({DType::kI64, {3}}) {
   check(backend_.is_host(), "training needs a device whose memory the host can read");
-  program_ = std::make_unique<Program>(task.training->program(task.sizes), backend_, options);
+  program_ = std::make_unique<Program>(std::move(graphs), backend_, options);
   initialize();
   const auto& sizes = accumulates_ ? task.sizes.micro : task.sizes.step;
   for (int64_t size : sizes)

@@ -28,6 +28,12 @@ class Session {
           const TrainConfig& config,
           Backend& backend,
           const ProgramOptions& options);
+  /// The same on `graphs` in place of task.training's: of the same state and entries, rewritten.
+  Session(const Task& task,
+          const TrainConfig& config,
+          Backend& backend,
+          const ProgramOptions& options,
+          ProgramGraphs graphs);
 
   Program& program() { return *program_; }
   const Program& program() const { return *program_; }

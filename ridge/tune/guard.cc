@@ -1,0 +1,71 @@
+#include "ridge/tune/guard.h"
+
+#include "ridge/tune/guard_judgement.h"
+
+namespace ridge {
+
+std::string_view name_of(GuardTest test) {
+  switch (test) {
+    case GuardTest::kHash:
+      return "hash";
+    case GuardTest::kAccuracy:
+      return "accuracy";
+    case GuardTest::kNoise:
+      return "noise";
+    case GuardTest::kSlope:
+      return "slope";
+    case GuardTest::kUpdate:
+      return "update";
+    case GuardTest::kExact:
+      return "exact";
+    case GuardTest::kOverflow:
+      return "overflow";
+    case GuardTest::kLoss:
+      return "loss";
+  }
+  throw InternalError("[name_of] GuardTest out of range");
+}
+
+GuardReport guard_hash(const GuardVariants& variants,
+                       const GuardData& data,
+                       const GuardOptions& options) {
+  const StateSnapshot start = capture(variants.reference);
+  restore(variants.reference, start);
+  restore(variants.candidate, start);
+  GuardBatches batches(data, 0);
+  GuardReport report;
+  report.points = options.hash_steps;
+  for (int64_t step = 0; step < options.hash_steps; ++step) {
+    const data::Batch& batch = batches.next();
+    variants.reference.step(batch, step);
+    variants.candidate.step(batch, step);
+    if (variants.reference.hash() == variants.candidate.hash()) continue;
+    report.failures.push_back({GuardTest::kHash, "", step + 1, 1, 0});
+    report.text = describe(report.failures[0]);
+    return report;
+  }
+  report.passed = true;
+  report.text = fmt::format("the same bits after each of {} steps", options.hash_steps);
+  return report;
+}
+
+GuardReport guard(const GuardVariants& variants,
+                  const GuardData& data,
+                  const GuardOptions& options) {
+  check(options.semantic_class != SemanticClass::kTrajectory,
+        "guard: a change of the trajectory is another training run; there is nothing to compare");
+  if (options.semantic_class == SemanticClass::kBitIdentical)
+    return guard_hash(variants, data, options);
+  const StateSnapshot start = capture(variants.reference);
+  GuardReport report = guard_steps(variants, data, options);
+  if (options.semantic_class != SemanticClass::kPrecision || !report.passed) return report;
+  restore(variants.reference, start);
+  const GuardReport runs = guard_runs(variants, data, options);
+  report.passed = runs.passed;
+  report.failures = runs.failures;
+  report.runs = runs.runs;
+  report.text += "; " + runs.text;
+  return report;
+}
+
+}  // namespace ridge

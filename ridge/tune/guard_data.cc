@@ -1,0 +1,34 @@
+#include "ridge/tune/guard_data.h"
+
+namespace ridge {
+namespace {
+
+data::BatchPlan plan_of(const GuardData& data, int64_t order) {
+  check_internal(data.dataset != nullptr, "[GuardBatches] no data set");
+  data::BatchPlan plan = data.plan;
+  plan.repeat = true;
+  plan.shuffle = plan.shuffle || order > 0;
+  plan.seed += static_cast<uint64_t>(order);
+  return plan;
+}
+
+}  // namespace
+
+GuardBatches::GuardBatches(const GuardData& data, int64_t order, int64_t first_epoch)
+    : batch_(data.plan.batch),
+      rest_(data.plan.drop_last ? 0 : data.dataset->size() % data.plan.batch),
+      samples_(data.dataset->size()),
+      loader_(*data.dataset, plan_of(data, order), data.loader, {.epoch = first_epoch}) {}
+
+const data::Batch& GuardBatches::next_full() {
+  const data::Batch* batch = &loader_.next();
+  while (batch->count != batch_) batch = &loader_.next();
+  return *batch;
+}
+
+const data::Batch& GuardBatches::last_of(int64_t epoch) {
+  loader_.seek({.epoch = epoch, .sample = samples_ - rest_});
+  return loader_.next();
+}
+
+}  // namespace ridge

@@ -1,0 +1,93 @@
+// What the guard compares: a training program as a function (state, batch, step) -> state. The
+// state is read and set by name, so nothing inside a program needs to be instrumented.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ridge/graph/program_graphs.h"
+#include "ridge/run/evaluate.h"
+#include "ridge/train/session.h"
+
+namespace ridge {
+
+class Variant {
+ public:
+  virtual ~Variant() = default;
+
+  /// Every buffer of the state, gradient buffers included.
+  virtual const std::vector<StateEntry>& entries() const = 0;
+  /// UserError when there is no such buffer; write also when `value` has another shape or dtype.
+  virtual Tensor read(const std::string& name) const = 0;
+  virtual void write(const std::string& name, const Tensor& value) = 0;
+  /// Runs step number `step` (from 0) on `batch` and returns the mean loss, which need not be
+  /// finite.
+  virtual double step(const data::Batch& batch, int64_t step) = 0;
+  /// Of all that a checkpoint keeps.
+  virtual std::string hash() const = 0;
+  /// The least precise dtype that anything is computed in.
+  virtual DType precision() const { return DType::kF32; }
+};
+
+/// What a checkpoint keeps, by name.
+using StateSnapshot = NamedTensors;
+
+StateSnapshot capture(const Variant& variant);
+/// Sets what `snapshot` names, converted to the variant's dtypes, and all else to zero. Names that
+/// the variant lacks are left out.
+void restore(Variant& variant, const StateSnapshot& snapshot);
+
+/// The elements of `from` in `dtype`.
+Tensor converted(const Tensor& from, DType dtype);
+
+/// How a SessionVariant is made, beyond its configuration.
+struct SessionVariantOptions {
+  int64_t total_steps = 1000;  ///< Of the whole run: what the schedule goes by.
+  /// In place of program_options(config); the configuration's precision is then not looked at.
+  std::optional<ProgramOptions> program = std::nullopt;
+  std::vector<std::string> pins = {};  ///< Prefixes of sites that keep their dtype.
+  ChooseCandidate choose = nullptr;    ///< As in PlanOptions.
+  /// Rewrites the graphs before they are compiled.
+  std::function<void(ProgramGraphs&)> edit = nullptr;
+};
+
+/// A Session as a variant. It starts from config.train.seed.
+class SessionVariant : public Variant {
+ public:
+  /// UserError as of open_task, make_backend and Session.
+  explicit SessionVariant(TrainConfig config, const SessionVariantOptions& options = {});
+
+  const std::vector<StateEntry>& entries() const override { return entries_; }
+  Tensor read(const std::string& name) const override;
+  void write(const std::string& name, const Tensor& value) override;
+  double step(const data::Batch& batch, int64_t step) override;
+  std::string hash() const override { return session_->state_hash(); }
+  DType precision() const override;
+
+  /// Modules, such as "blocks.0.attn", whose contractions are computed in 16 bits.
+  std::vector<std::string> low_modules() const;
+
+  Session& session() { return *session_; }
+  const Session& session() const { return *session_; }
+
+ private:
+  TrainConfig config_;
+  int64_t total_steps_;
+  DType precision_ = DType::kF32;  ///< Of what is not pinned.
+  std::vector<std::string> pins_;
+  Task task_;  ///< Without its data.
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Session> session_;
+  std::vector<StateEntry> entries_;
+};
+
+/// The configuration of the oracle of `config`: the same formula in f64, and no memory limit.
+TrainConfig oracle_config(TrainConfig config);
+
+/// The pins (prefixes of sites) of modules: a module's own nodes and those of modules inside it.
+std::vector<std::string> pins_of(const std::vector<std::string>& modules);
+
+}  // namespace ridge
