@@ -1,0 +1,23 @@
+// What `ridge optimize` hands over: a page, an object of JSON, and a text. All have the same
+// numbers. A record of the technique kProofTechnique is the claim's, and is no trial in them.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "ridge/tune/optimize_summary.h"
+#include "ridge/tune/trial_record.h"
+
+namespace ridge {
+
+/// One self-contained page.
+std::string optimize_html(const OptimizeSummary& summary, std::span<const TrialRecord> trials);
+
+/// One object "ridge.optimize/1" on a line. Where nothing was gained the recipe is empty and the
+/// claim is {1, 1, 1}. What was not measured is null.
+std::string optimize_json(const OptimizeSummary& summary, std::span<const TrialRecord> trials);
+
+/// For a terminal: the claim, both variants, all trials.
+std::string optimize_text(const OptimizeSummary& summary, std::span<const TrialRecord> trials);
+
+}  // namespace ridge

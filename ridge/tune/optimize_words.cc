@@ -1,0 +1,100 @@
+#include "ridge/tune/optimize_words.h"
+
+#include <fmt/format.h>
+
+#include <functional>
+
+#include "ridge/base/charts.h"
+
+namespace ridge {
+namespace {
+
+constexpr const char* kUnknown = "not measured";
+
+std::string positive(double value, std::string_view unit) {
+  return value > 0 ? readable_number(value) + std::string(unit) : kUnknown;
+}
+
+std::string energy(const VariantSpeed& variant) {
+  return variant.joules_per_step ? readable_number(1000 * *variant.joules_per_step) + " J"
+                                 : kUnknown;
+}
+
+std::string memory(int64_t bytes) {
+  return bytes > 0 ? mebibytes(static_cast<double>(bytes)) : kUnknown;
+}
+
+std::string money(const OptimizeSummary& summary, const VariantSpeed& variant) {
+  const std::optional<double> price = price_of_1000_steps(summary, variant);
+  return price ? readable_number(*price) : kUnknown;
+}
+
+}  // namespace
+
+std::string mebibytes(double bytes) { return fmt::format("{:.1f} MiB", bytes / (1 << 20)); }
+
+std::optional<double> price_of_1000_steps(const OptimizeSummary& summary,
+                                          const VariantSpeed& variant) {
+  if (!summary.price_per_hour || !(variant.step_ms > 0)) return std::nullopt;
+  return *summary.price_per_hour * variant.step_ms / 3600;  // 1000 steps of so many ms: as many s
+}
+
+std::vector<ComparisonRow> comparison_rows(const OptimizeSummary& summary) {
+  const VariantSpeed &a = summary.baseline, &b = summary.result;
+  std::vector<ComparisonRow> rows;
+  const auto add = [&](std::string name, auto text) {
+    rows.push_back({std::move(name), text(a), text(b)});
+  };
+  add("time of a step", [](const VariantSpeed& v) { return positive(v.step_ms, " ms"); });
+  add("samples a second", [](const VariantSpeed& v) { return positive(v.samples_per_s, ""); });
+  add("share of waiting for data", [](const VariantSpeed& v) {
+    return v.step_ms > 0 ? fmt::format("{:.1f} %", 100 * v.loader_wait_share) : kUnknown;
+  });
+  add("memory, planned", [](const VariantSpeed& v) { return memory(v.planned_bytes); });
+  add("memory, measured", [](const VariantSpeed& v) { return memory(v.measured_bytes); });
+  add("energy of 1,000 steps", energy);
+  if (summary.price_per_hour)
+    add("money for 1,000 steps", [&](const VariantSpeed& v) { return money(summary, v); });
+  return rows;
+}
+
+OptimizeClaim claim_of(const OptimizeSummary& summary) {
+  if (summary.gained()) return summary.claim;
+  return {.speedup = 1, .low = 1, .high = 1, .pairs = 0, .confidence = summary.claim.confidence};
+}
+
+std::string claim_title(const OptimizeSummary& summary) {
+  if (!summary.gained()) return "nothing was gained";
+  return fmt::format("{:.2f} times as fast", summary.claim.speedup);
+}
+
+std::string claim_text(const OptimizeSummary& summary) {
+  if (!summary.gained())
+    return "No change beat the configuration as it is in paired runs: it stays as it is.";
+  const OptimizeClaim& claim = summary.claim;
+  return fmt::format(
+      "Proven in fresh processes, against the configuration as it was: between {:.2f} and {:.2f} "
+      "times, with {:.4g} % confidence, from {} pairs.",
+      claim.low,
+      claim.high,
+      100 * claim.confidence,
+      claim.pairs);
+}
+
+std::string guard_text(const OptimizeGuard& guard) {
+  std::string text;
+  if (guard.verdict == "passed" && guard.margin && guard.power)
+    text = fmt::format(
+        "no evidence of loss above {:.3g}, at power {:.2g}", *guard.margin, *guard.power);
+  else if (guard.verdict == "passed")
+    text = "passed; no change called for runs to compare losses";
+  else if (guard.verdict == "not_needed")
+    text = "not needed: nothing changes";
+  else if (guard.verdict == "cannot_tell")
+    text = "the runs cannot tell";
+  else
+    text = guard.verdict;
+  return guard.text.empty() ? text : text + " (" + guard.text + ")";
+}
+
+}  // namespace ridge

@@ -1,0 +1,37 @@
+// What `ridge optimize` found, in words: the same for terminal and report.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ridge/tune/optimize_summary.h"
+
+namespace ridge {
+
+/// A quantity of both variants.
+struct ComparisonRow {
+  std::string name, before, after;
+};
+
+/// Step, speed, wait, memory, energy and money; what was not measured says so.
+std::vector<ComparisonRow> comparison_rows(const OptimizeSummary& summary);
+
+/// The claim that a summary supports: {1, 1, 1} where nothing was gained, whatever it says.
+OptimizeClaim claim_of(const OptimizeSummary& summary);
+
+/// "1.84 times as fast", or "nothing was gained".
+std::string claim_title(const OptimizeSummary& summary);
+/// How sure that is.
+std::string claim_text(const OptimizeSummary& summary);
+
+/// "no evidence of loss above 0.012, at power 0.86", or what the guard said instead.
+std::string guard_text(const OptimizeGuard& guard);
+
+/// Money for 1000 steps; nothing without a price or a time.
+std::optional<double> price_of_1000_steps(const OptimizeSummary& summary,
+                                          const VariantSpeed& variant);
+
+/// "152.3 MiB"
+std::string mebibytes(double bytes);
+
+}  // namespace ridge

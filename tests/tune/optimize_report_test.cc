@@ -1,0 +1,245 @@
+// The report of `ridge optimize`: page, JSON and text have the same numbers, claim nothing that was
+// not proven, and stand whatever is in them.
+#include "ridge/tune/optimize_report.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <regex>
+
+#include "ridge/tune/optimize_pictures.h"
+#include "ridge/tune/optimize_words.h"
+#include "tests/tune/ledger_records.h"
+
+namespace ridge {
+namespace {
+
+std::vector<StepLaunch> some_step(double scale) {
+  std::vector<StepLaunch> step = {{"loader wait", "data", 0, 3 * scale}};
+  const char* names[] = {"conv2d",
+                         "fused",
+                         "matmul",
+                         "conv2d_grad",
+                         "adamw",
+                         "max_pool",
+                         "softmax",
+                         "gather",
+                         "reduce",
+                         "transpose"};
+  for (int i = 0; i < 40; ++i) step.push_back({names[i % 10], "kernel", 3 * scale + 0.6 * i, 0.55});
+  return step;
+}
+
+OptimizeSummary some_summary() {
+  OptimizeSummary summary;
+  summary.target = "run.toml on cpu";
+  summary.machine = "cpu; a processor; 2 CPUs";
+  summary.baseline = {
+      .step_ms = 30,
+      .samples_per_s = 2133,
+      .loader_wait_share = 0.25,
+      .planned_bytes = 160 << 20,
+      .measured_bytes = 161 << 20,
+      .joules_per_step = {},
+      .config = "[train]\nbatch = 64\n",
+      .timeline = some_step(2),
+      .memory = {{"parameter", 60 << 20}, {"optimizer", 80 << 20}, {"arena", 20 << 20}}};
+  summary.result = summary.baseline;
+  summary.result.step_ms = 20;
+  summary.result.samples_per_s = 3200;
+  summary.result.loader_wait_share = 0.01;
+  summary.result.joules_per_step = 0.5;
+  summary.result.timeline = some_step(0.1);
+  summary.claim = {.speedup = 1.5, .low = 1.45, .high = 1.55, .pairs = 40, .confidence = 0.95};
+  summary.guard = {.margin = 0.0125, .power = 0.86, .verdict = "passed", .text = "5 pairs of runs"};
+  summary.recipe = "[loader]\nworkers = 2\n";
+  summary.budget_s = 120;
+  summary.seconds = 97.4;
+  summary.price_per_hour = 3.6;
+  summary.notes = {"two pairs were lost to other guests of the machine"};
+  summary.recipe_path = "recipe.toml";
+  return summary;
+}
+
+std::vector<TrialRecord> some_trials() {
+  TrialRecord proof = test::kept_trial(5);
+  proof.technique = kProofTechnique;
+  return {test::kept_trial(1), test::untried_trial(2), test::slow_trial(4), proof};
+}
+
+size_t count(const std::string& text, const std::string& part) {
+  size_t found = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+  return found;
+}
+
+TEST(OptimizeReport, JsonIsThatOfTheSchema) {
+  const auto json = nlohmann::json::parse(optimize_json(some_summary(), some_trials()));
+  EXPECT_EQ(json.at("schema"), "ridge.optimize/1");
+  EXPECT_EQ(json.at("target"), "run.toml on cpu");
+  EXPECT_EQ(json.at("baseline").at("step_ms"), 30);
+  EXPECT_EQ(json.at("result").at("planned_bytes"), 160 << 20);
+  EXPECT_TRUE(json.at("baseline").at("joules_per_step").is_null());
+  EXPECT_EQ(json.at("result").at("joules_per_step"), 0.5);
+  // 3.6 an hour are 0.001 a second; 1000 steps of 20 ms are 20 s.
+  EXPECT_DOUBLE_EQ(json.at("result").at("price_of_1000_steps"), 0.02);
+  EXPECT_EQ(json.at("claim").at("speedup"), 1.5);
+  EXPECT_EQ(json.at("claim").at("lo"), 1.45);
+  EXPECT_EQ(json.at("claim").at("hi"), 1.55);
+  EXPECT_EQ(json.at("claim").at("pairs"), 40);
+  EXPECT_EQ(json.at("claim").at("confidence"), 0.95);
+  ASSERT_EQ(json.at("trials").size(), 3u);  // the proof is the claim
+  const auto& trial = json.at("trials").at(0);
+  EXPECT_EQ(trial.at("technique"), "loader.workers");
+  EXPECT_EQ(trial.at("class"), "bit_identical");
+  EXPECT_EQ(trial.at("predicted").at("hi"), 1.5);
+  EXPECT_TRUE(trial.at("measured").at("mid").is_number());
+  EXPECT_EQ(trial.at("verdict"), "kept");
+  EXPECT_EQ(json.at("trials").at(1).at("reason"), "ceiling 1.01");
+  EXPECT_EQ(json.at("guard").at("margin"), 0.0125);
+  EXPECT_EQ(json.at("guard").at("power"), 0.86);
+  EXPECT_EQ(json.at("guard").at("verdict"), "passed");
+  EXPECT_EQ(json.at("recipe"), "[loader]\nworkers = 2\n");
+  EXPECT_EQ(json.at("budget_s"), 120);
+}
+
+// Without a recipe there is no claim, whatever the numbers say.
+TEST(OptimizeReport, NothingGainedClaimsNothing) {
+  OptimizeSummary summary = some_summary();
+  summary.recipe.clear();
+  const auto json = nlohmann::json::parse(optimize_json(summary, {}));
+  EXPECT_EQ(json.at("claim").at("speedup"), 1);
+  EXPECT_EQ(json.at("claim").at("lo"), 1);
+  EXPECT_EQ(json.at("claim").at("hi"), 1);
+  EXPECT_EQ(json.at("recipe"), "");
+  EXPECT_EQ(json.at("trials").size(), 0u);
+  for (const std::string& text : {optimize_html(summary, {}), optimize_text(summary, {})}) {
+    EXPECT_NE(text.find("nothing was gained"), std::string::npos);
+    EXPECT_EQ(text.find("1.50 times"), std::string::npos);
+  }
+}
+
+TEST(OptimizeReport, PageHasTheNumbersAndNeedsNothingElse) {
+  const std::string page = optimize_html(some_summary(), some_trials());
+  if (const char* path = std::getenv("RIDGE_SAMPLE_REPORT")) std::ofstream(path) << page;
+  for (const char* part : {"1.50 times as fast",
+                           "between 1.45 and 1.55 times, with 95 % confidence, from 40 pairs",
+                           "30 \u2192 20 ms",
+                           "160.0 MiB",
+                           "not measured",
+                           "500 J",
+                           "0.02",
+                           "no evidence of loss above 0.0125, at power 0.86 (5 pairs of runs)",
+                           "[loader]\nworkers = 2",
+                           "--recipe recipe.toml",
+                           "two pairs were lost",
+                           "loader.workers 0 -&gt; 2",
+                           "1.20 .. 1.50",
+                           "at most 1.01",
+                           "ceiling 1.01",
+                           "not faster by 2 %",
+                           "Configuration before",
+                           "took 97 s of 120 s"})
+    EXPECT_NE(page.find(part), std::string::npos) << part;
+  EXPECT_EQ(page.find("://"), std::string::npos);
+  EXPECT_EQ(page.find("<script"), std::string::npos);
+  EXPECT_EQ(page.find("<td>proof"), std::string::npos);
+  EXPECT_EQ(count(page, "<svg"), 3u);
+}
+
+TEST(OptimizeReport, TextHasClaimAndTrials) {
+  const std::string text = optimize_text(some_summary(), some_trials());
+  for (const char* part : {"run.toml on cpu: 1.50 times as fast\n",
+                           "  time of a step             30 ms -> 20 ms\n",
+                           "  memory, planned            160.0 MiB\n",
+                           "  energy of 1,000 steps      not measured -> 500 J\n",
+                           "  took                       97 s of 120 s\n",
+                           "\n  2  micro ",
+                           "\n  recipe                     recipe.toml\n"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+  EXPECT_EQ(text.find("proof"), std::string::npos);
+  EXPECT_EQ(text.find("ledger"), std::string::npos);
+}
+
+// Of the attribute `name` of all rects, in order.
+std::vector<double> attributes(const std::string& svg, const std::string& name) {
+  std::vector<double> values;
+  const std::regex pattern("<rect[^>]* " + name + "=\"([-0-9.e]+)\"");
+  for (std::sregex_iterator it(svg.begin(), svg.end(), pattern), end; it != end; ++it)
+    values.push_back(std::stod((*it)[1]));
+  return values;
+}
+
+// Each step begins where the one before it ended; lengths are the times.
+TEST(OptimizePictures, WaterfallFalls) {
+  TrialRecord a = test::kept_trial(1), b = test::kept_trial(2);
+  a.measured = SpeedEstimate{1.1, 1.2, 1.3, 0.95};
+  b.measured = SpeedEstimate{1.2, 1.25, 1.3, 0.95};
+  const std::string svg = waterfall(some_summary(), std::vector{a, test::slow_trial(2), b});
+  const std::vector<double> x = attributes(svg, "x"), width = attributes(svg, "width");
+  ASSERT_EQ(x.size(), 4u) << svg;
+  const double ms = width[0] / 30;
+  EXPECT_NEAR(width[1], ms * 5, 0.05);  // 30 to 25
+  EXPECT_NEAR(x[1] + width[1], x[0] + width[0], 0.05);
+  EXPECT_NEAR(width[2], ms * 5, 0.05);  // 25 to 20
+  EXPECT_NEAR(x[2] + width[2], x[1], 0.05);
+  EXPECT_NEAR(width[3], ms * 20, 0.05);
+  EXPECT_EQ(x[3], x[0]);
+}
+
+TEST(OptimizePictures, MemoryIsToScale) {
+  const std::string svg = memory_map(some_summary());
+  const std::vector<double> width = attributes(svg, "width");
+  ASSERT_GE(width.size(), 6u);
+  EXPECT_NEAR(width[0] / width[2], 3, 0.02);
+  EXPECT_NEAR(width[1] / width[2], 4, 0.02);
+  EXPECT_EQ(memory_map({}), "");
+}
+
+TEST(OptimizePictures, StepsShareAnAxis) {
+  const std::string svg = step_timeline(some_summary());
+  EXPECT_EQ(count(svg, "<title>loader wait: 6 ms</title>"), 1u);
+  EXPECT_EQ(count(svg, "<title>loader wait: 0.3 ms</title>"), 1u);
+  EXPECT_EQ(count(svg, "<title>conv2d: 0.55 ms</title>"), 8u);
+  EXPECT_NE(svg.find(">loader wait 6 \u2192 0.3 ms<"), std::string::npos);
+  EXPECT_NE(svg.find(">4 others 8.8 \u2192 8.8 ms<"), std::string::npos);  // 11 names, 8 colours
+  EXPECT_EQ(step_timeline({}), "");
+  OptimizeSummary half = some_summary();
+  half.result.timeline.clear();
+  EXPECT_NE(step_timeline(half).find("not recorded"), std::string::npos);
+}
+
+TEST(OptimizeReport, StandsWhateverIsInIt) {
+  constexpr const char* kHostile = "</style><script>alert('1')</script>\" x=\"\xff\x1b[2J\x01";
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  OptimizeSummary summary = some_summary();
+  summary.target = summary.machine = summary.recipe = summary.guard.text = kHostile;
+  summary.baseline.config = summary.recipe_path = summary.ledger_path = kHostile;
+  summary.notes = {kHostile};
+  summary.baseline.timeline = {
+      {kHostile, kHostile, kNan, 1}, {"a", "b", 0, 1e300}, {"", "", -1, 1}};
+  summary.baseline.memory = {{kHostile, -5}, {"x", std::numeric_limits<int64_t>::max()}};
+  summary.result.step_ms = kNan;
+  summary.result.joules_per_step = kNan;
+  std::vector<TrialRecord> trials = some_trials();
+  for (TrialRecord& trial : trials) {
+    trial.technique = trial.change = trial.hypothesis = trial.reason = kHostile;
+    trial.measured = SpeedEstimate{kNan, kNan, kNan, 0.95};
+  }
+  trials[0].measured = SpeedEstimate{0, 0, 1e300, 0.95};
+  const std::string page = optimize_html(summary, trials);
+  EXPECT_EQ(page.find("<script"), std::string::npos);
+  EXPECT_EQ(page.find('\x1b'), std::string::npos);
+  EXPECT_EQ(optimize_text(summary, trials).find('\x1b'), std::string::npos);
+  EXPECT_TRUE(nlohmann::json::accept(optimize_json(summary, trials)));
+  EXPECT_TRUE(nlohmann::json::accept(optimize_json({}, {})));
+  EXPECT_FALSE(optimize_html({}, {}).empty());
+  summary.claim = {.speedup = 0, .low = kNan, .high = 0};
+  EXPECT_FALSE(optimize_html(summary, trials).empty());
+}
+
+}  // namespace
+}  // namespace ridge
