@@ -55,13 +55,15 @@ struct Case {
   int64_t batch = 1;
 
   std::string name() const {
-    return fmt::format("{}x{}x{} {}{} {}{}",
+    const bool rounds = dtype == DType::kF32 && shape.products != GemmProducts::kOwn;
+    return fmt::format("{}x{}x{} {}{} {}{}{}",
                        shape.m,
                        shape.n,
                        shape.k,
                        shape.transpose_a ? 'T' : 'N',
                        shape.transpose_b ? 'T' : 'N',
                        name_of(dtype),
+                       rounds ? " rounded" : "",
                        batch > 1 ? fmt::format(" x{}", batch) : "");
   }
   double flops() const {
@@ -98,6 +100,8 @@ Case parse_case(const std::string& line, const std::string& where) {
     if (word == "NN" || word == "NT" || word == "TN" || word == "TT") {
       c.shape.transpose_a = word[0] == 'T';
       c.shape.transpose_b = word[1] == 'T';
+    } else if (word == "rounded") {
+      c.shape.products = GemmProducts::kRounded;
     } else if (word[0] == 'x') {
       c.batch = parse_number(word.substr(1), where);
     } else {
@@ -106,6 +110,9 @@ Case parse_case(const std::string& line, const std::string& where) {
       c.dtype = *dtype;
     }
   }
+  // As matrix products of the engine.
+  if (has_bf16_pairs() && (c.dtype == DType::kBF16 || c.shape.products == GemmProducts::kRounded))
+    c.shape.products = GemmProducts::kPairs;
   c.shape.lda = c.shape.transpose_a ? c.shape.m : c.shape.k;
   c.shape.ldb = c.shape.transpose_b ? c.shape.k : c.shape.n;
   c.shape.ldc = c.shape.n;
@@ -235,19 +242,21 @@ Rates measure(const Case& c) {
   const std::function<void()> ours = [&] { work(); };
   std::function<void()> theirs;
 #ifdef RIDGE_BENCH_DNNL
-  if (DnnlMatmul::has(c.dtype))
+  if (DnnlMatmul::has(c.dtype) &&
+      (c.dtype != DType::kF32 || c.shape.products == GemmProducts::kOwn))
     theirs = [matmul = DnnlMatmul(c,
                                   work.a.template as<void>(),
                                   work.b.template as<void>(),
                                   work.result.template as<void>())]() mutable { matmul(); };
 #endif
-  const DType summed = c.dtype == DType::kF64 ? DType::kF64 : DType::kF32;
+  DType multiplied = c.dtype == DType::kF64 ? DType::kF64 : DType::kF32;
+  if (c.shape.products == GemmProducts::kPairs) multiplied = DType::kBF16;
   const int64_t our_calls = calls_of_repetition(ours);
   const int64_t their_calls = theirs ? calls_of_repetition(theirs) : 0;
   if (theirs) std::this_thread::sleep_for(std::chrono::milliseconds(20));
   Rates rates;
   for (int i = 0; i < kRepetitions; ++i) {
-    rates.peak.push_back(measure_fma_peak(summed));
+    rates.peak.push_back(measure_fma_peak(multiplied));
     rates.ridge.push_back(calls_per_second(ours, our_calls) * c.flops());
     if (!theirs) continue;
     rates.dnnl.push_back(calls_per_second(theirs, their_calls) * c.flops());
@@ -328,7 +337,8 @@ constexpr const char* kUsage =
     "       bench_gemm [--threads N] [--isa ISA] --serve yes, then lines of input: case SHAPE, run "
     "N,\n"
     "       peak f32\n"
-    "lines of FILE: m n k [NN|NT|TN|TT] [f32|f64|f16|bf16] [xBATCH]\n";
+    "lines of FILE: m n k [NN|NT|TN|TT] [f32|f64|f16|bf16] [rounded] [xBATCH]; rounded: f32 to "
+    "bf16\n";
 
 // Nothing where help was asked for.
 std::optional<Options> parse_options(int argc, char** argv) {

@@ -8,6 +8,9 @@ set(ridge_isa_avx512 ${ridge_isa_avx2} -mavx512f -mavx512bw -mavx512dq -mavx512v
 
 function(ridge_add_kernels target)
   file(GLOB kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/ridge/backend/cpu/isa/*.cc)
+  # AVX512-BF16 besides: callers ask has_bf16_pairs().
+  file(GLOB pairs CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/ridge/backend/cpu/isa/*_pairs_avx512.cc)
+  set_source_files_properties(${pairs} PROPERTIES COMPILE_OPTIONS -mavx512bf16)
   foreach(isa avx2 avx512)
     set(sources ${kernels})
     foreach(other avx2 avx512)

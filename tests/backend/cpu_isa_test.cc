@@ -53,14 +53,16 @@ TEST(Peak, IsPlausible) {
   set_num_threads(1);
   const double f64 = measure_fma_peak(DType::kF64);
   const double f32 = measure_fma_peak(DType::kF32);
+  const double bf16 = measure_fma_peak(DType::kBF16);
   const double copy = measure_copy_bandwidth(size_t{4} << 20);
   set_num_threads(threads);
   EXPECT_GT(f64, 0.2e9 * 2);
   EXPECT_LT(f64, 8e9 * 64);
   EXPECT_GT(f32, 1.2 * f64);
+  EXPECT_GT(bf16, (has_bf16_pairs() ? 1.3 : 0.5) * f32);
   EXPECT_GT(copy, 1e8);
   EXPECT_LT(copy, 1e13);
-  EXPECT_THROW(measure_fma_peak(DType::kBF16), InternalError);
+  EXPECT_THROW(measure_fma_peak(DType::kF16), InternalError);
 }
 
 }  // namespace

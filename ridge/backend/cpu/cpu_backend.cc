@@ -45,9 +45,10 @@ class CpuBackend final : public HostBackend {
     constexpr size_t kCopyBytes = size_t{128} << 20;  // far beyond any last cache's share
     Calibration result;
     result.flops_per_s[DType::kF64] = cpu::measure_fma_peak(DType::kF64);
-    // 16-bit floats are widened and multiplied in f32.
-    for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16})
+    // f16 is widened and multiplied in f32.
+    for (DType dtype : {DType::kF32, DType::kF16})
       result.flops_per_s[dtype] = cpu::measure_fma_peak(DType::kF32);
+    result.flops_per_s[DType::kBF16] = cpu::measure_fma_peak(DType::kBF16);
     result.copy_bytes_per_s = cpu::measure_copy_bandwidth(kCopyBytes);
     result.launch_s = measure_launch_seconds();
     return result;

@@ -48,6 +48,8 @@ Isa isa() {
   return static_cast<Isa>(chosen.load());
 }
 
+bool has_bf16_pairs() { return isa() == Isa::kAvx512 && cpu_info().bf16; }
+
 void set_isa(Isa isa) {
   require_isa(isa);
   chosen.store(static_cast<int>(isa));

@@ -33,6 +33,9 @@ Isa isa();
 /// Not while kernels run.
 void set_isa(Isa isa);
 
+/// Whether bf16 is multiplied by vdpbf16ps: the set in use is AVX-512 and the machine has it.
+bool has_bf16_pairs();
+
 /// The one of two things that belongs to the set in use.
 template <typename T>
 const T& for_isa(const T& avx2, const T& avx512) {

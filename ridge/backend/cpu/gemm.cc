@@ -25,8 +25,8 @@ namespace {
 // What the tiles of one panel of columns share.
 template <typename T>
 struct Step {
-  int64_t p;  // of the first step of depth
-  int64_t depth;
+  Range depth;
+  int64_t steps;  // packed ones, of which kPairs has half as many
   const T* a;     // of the first row: panels, or the operand where it lies
   int64_t a_row;  // strides of the operand; 0 for panels
   int64_t a_step;
@@ -91,7 +91,8 @@ class Product {
   Product(const GemmPlan& plan, const GemmOperands<In>& operands, bool accumulate)
       : plan_(plan),
         kernels_(for_isa(avx2::gemm_kernels, avx512::gemm_kernels)),
-        kernel_(kernel_of(kernels_, T{})),
+        kernel_(kernel_for(plan, kernels_)),
+        pack_(packing<In>(kernels_, plan.products)),
         a_(operands.a),
         b_(operands.b),
         c_(operands.c),
@@ -104,6 +105,11 @@ class Product {
   void precede(const GemmOperands<In>& next) { next_ = &next; }
 
  private:
+  static const GemmKernel<T>& kernel_for(const GemmPlan& plan, const GemmKernels& kernels) {
+    if constexpr (std::is_same_v<T, float>)
+      if (plan.products == GemmProducts::kPairs) return avx512::gemm_pair_kernels.kernel;
+    return kernel_of(kernels, T{});
+  }
   // 16-bit sums of a single chain of depth go into C tile by tile.
   bool rounds_at_once() const { return is_half<In> && plan_.scratch_elements == 0; }
   void run_block(const PanelledRows& rows, Range columns, Result<T> sums) const;
@@ -120,6 +126,7 @@ class Product {
   const GemmPlan& plan_;
   const GemmKernels& kernels_;
   const GemmKernel<T>& kernel_;
+  const PackGemmPanel<BitsOf<In>, T> pack_;
   Operand<In> a_;
   Operand<In> b_;
   Result<In> c_;
@@ -157,7 +164,6 @@ void Product<In>::run_block(const PanelledRows& rows, Range columns, Result<T> s
   for (int64_t p = 0; p < plan_.k; p += plan_.depth) {
     const Range depth = plan_.chain(p);
     Step<T> step = take_rows(rows, depth, packed);
-    step.p = p;
     step.add = accumulate_ || p > 0;
     Fetch fetch;
     if (next_ != nullptr) {
@@ -191,18 +197,18 @@ template <typename In>
 void Product<In>::run_strip(
     const PanelledRows& rows, Range strip, Step<T> step, Result<T> sums, Fetch& fetch) const {
   alignas(64) T packed[kGemmStripBytes / sizeof(T)];
-  const Range depth{step.p, step.p + step.depth};
+  const Range depth = step.depth;
   const bool direct = plan_.direct_b && b_.lane_stride == 1;
   // Packing that is mere copying hides behind the multiply-adds of the first tile.
-  const bool copies = !is_half<In> && b_.lane_stride == 1 && strip.size() % kernel_.cols == 0;
+  const bool copies = !plan_.converts && b_.lane_stride == 1 && strip.size() % kernel_.cols == 0;
   if (!direct && !copies) pack_columns(strip, depth, packed);
   for (int64_t j = strip.begin; j < strip.end; j += kernel_.cols) {
     step.cols = std::min<int64_t>(kernel_.cols, strip.end - j);
-    step.b = packed + (j - strip.begin) * step.depth;
+    step.b = packed + (j - strip.begin) * step.steps;
     step.b_step = kernel_.cols;
     if constexpr (!is_half<In>) {
-      step.copy = !direct && copies ? packed + (j - strip.begin) * step.depth : nullptr;
-      step.lying = b_.at(j, step.p);
+      step.copy = !direct && copies ? packed + (j - strip.begin) * step.steps : nullptr;
+      step.lying = b_.at(j, depth.begin);
       step.lying_step = b_.depth_stride;
       if (direct) {
         // A panel that ends inside a vector is packed, as reading it would pass its end.
@@ -210,7 +216,7 @@ void Product<In>::run_strip(
           pack_columns({j, strip.end}, depth, packed);
           step.b = packed;
         } else {
-          step.b = b_.at(j, step.p);
+          step.b = b_.at(j, depth.begin);
           step.b_step = b_.depth_stride;
         }
       }
@@ -228,7 +234,8 @@ Step<ComputeType<In>> Product<In>::take_rows(const PanelledRows& rows,
                                              Range depth,
                                              T* packed) const {
   Step<T> step{};
-  step.depth = depth.size();
+  step.depth = depth;
+  step.steps = plan_.packed(depth.size());
   if constexpr (!is_half<In>)
     if (plan_.direct_a) {
       step.a = a_.at(rows.begin, depth.begin);
@@ -236,7 +243,7 @@ Step<ComputeType<In>> Product<In>::take_rows(const PanelledRows& rows,
       step.a_step = a_.depth_stride;
       return step;
     }
-  pack_rows(kernels_, a_, rows, depth, packed);
+  pack_rows(plan_, kernels_, a_, rows, depth, packed);
   step.a = packed;
   return step;
 }
@@ -244,17 +251,17 @@ Step<ComputeType<In>> Product<In>::take_rows(const PanelledRows& rows,
 template <typename In>
 void Product<In>::pack_columns(Range columns, Range depth, T* to) const {
   const int64_t width = kernel_.cols;
-  const int64_t steps = pack_steps(b_);
+  const int64_t steps = pack_steps(plan_, b_);
   for (int64_t p = depth.begin; p < depth.end; p += steps)
     for (int64_t j = columns.begin; j < columns.end; j += width)
-      pack(kernels_,
-           {bits_of(b_.at(j, p)),
-            b_.lane_stride,
-            b_.depth_stride,
-            std::min(steps, depth.end - p),
-            static_cast<int>(std::min(width, columns.end - j)),
-            static_cast<int>(width),
-            to + (j - columns.begin) * depth.size() + (p - depth.begin) * width});
+      pack_({bits_of(b_.at(j, p)),
+             b_.lane_stride,
+             b_.depth_stride,
+             std::min(steps, depth.end - p),
+             static_cast<int>(std::min(width, columns.end - j)),
+             static_cast<int>(width),
+             to + (j - columns.begin) * plan_.packed(depth.size()) +
+                 plan_.packed(p - depth.begin) * width});
 }
 
 template <typename In>
@@ -268,8 +275,8 @@ void Product<In>::multiply(const PanelledRows& rows,
     const bool copies = i == 0 && step.copy != nullptr;
     fetch.rows.fetch();
     fetch.columns.fetch();
-    kernel_.tile({step.depth,
-                  step.a + r.begin * (packed ? step.depth : step.a_row),
+    kernel_.tile({step.steps,
+                  step.a + r.begin * (packed ? step.steps : step.a_row),
                   packed ? 1 : step.a_row,
                   packed ? r.size() : step.a_step,
                   copies ? step.lying : step.b,
@@ -294,7 +301,7 @@ void Product<In>::multiply_16_bit(const PanelledRows& rows,
   for (int64_t i = 0; i < rows.panels; ++i) {
     const Range r = rows.panel(i);
     Step<T> one = step;
-    one.a += r.begin * step.depth;
+    one.a += r.begin * step.steps;
     one.add = false;
     Fetch nothing;
     multiply({{0, r.size()}, r.size()}, one, {sums, step.cols, 1}, nothing);
@@ -327,7 +334,16 @@ constexpr int64_t kMostRowsOfScratch = 2048;
 constexpr int64_t kMostColumnsOfScratch = 2048;
 
 bool needs_pieces(const GemmShape& shape, DType dtype) {
-  return size_of(dtype) == 2 && shape.k > kGemmDepth;
+  const int64_t longest = kGemmDepth * (shape.products == GemmProducts::kPairs ? 2 : 1);
+  return size_of(dtype) == 2 && shape.k > longest;
+}
+
+void check_products(GemmProducts products, DType dtype) {
+  const bool f32 = dtype == DType::kF32;
+  const bool fits =
+      products == GemmProducts::kOwn || (products == GemmProducts::kRounded && f32) ||
+      (products == GemmProducts::kPairs && (f32 || dtype == DType::kBF16) && has_bf16_pairs());
+  check_internal(fits, "[gemm] products of this kind are not made of {} here", name_of(dtype));
 }
 
 template <typename T>
@@ -373,6 +389,7 @@ void gemm_batched(const GemmShape& shape,
                   bool accumulate,
                   void* workspace) {
   check_gemm_shape(shape);
+  check_products(shape.products, dtype_of<T>());
   if (needs_pieces(shape, dtype_of<T>())) {
     for (int64_t i = 0; i < batch.count; ++i)
       run_in_pieces(shape,

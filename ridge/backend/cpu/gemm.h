@@ -3,6 +3,8 @@
 // Same bits for any number of threads and any instruction set: an element of C is the sum, in
 // order, of one fma chain for each block of depth. The blocks depend on k alone, and up to k = 384
 // there is one. So a row of C has the same bits whatever other rows or columns are computed too.
+// Products by pairs (GemmProducts::kPairs) are a family with bits of their own: their chains are of
+// vdpbf16ps, each of which adds two products, and up to k = 768 there is one.
 #pragma once
 
 #include <cstddef>
@@ -11,6 +13,13 @@
 #include "ridge/base/dtype.h"
 
 namespace ridge::cpu {
+
+/// What is multiplied.
+enum class GemmProducts : uint8_t {
+  kOwn,      ///< Elements as they are; 16-bit ones are widened to f32.
+  kRounded,  ///< f32 that is rounded to bf16 first.
+  kPairs,    ///< bf16, or f32 rounded to bf16, by vdpbf16ps: only where has_bf16_pairs().
+};
 
 /// Row-major matrices: op(A) is (m, k), op(B) is (k, n), C is (m, n); all three sizes at least 1.
 /// A leading dimension is the distance between rows in elements, at least the length of a row:
@@ -24,6 +33,7 @@ struct GemmShape {
   int64_t lda = 0;
   int64_t ldb = 0;
   int64_t ldc = 0;
+  GemmProducts products = GemmProducts::kOwn;
 };
 
 /// `count` products of one shape, their operands so many elements apart. A stride of 0 shares A
@@ -36,8 +46,8 @@ struct GemmBatch {
 };
 
 /// Bytes of workspace that gemm needs, for f32, f64, f16 or bf16: 0 but for 16-bit operands with
-/// k above 384, which keep f32 sums there. What is packed lies on the stack of each thread: up to
-/// 640 KiB.
+/// k above 384 (768 by pairs), which keep f32 sums there. What is packed lies on the stack of each
+/// thread: up to 640 KiB.
 size_t gemm_workspace_bytes(const GemmShape& shape, DType dtype, int64_t batch_count = 1);
 
 /// C = op(A) op(B), plus the old C when `accumulate`. f16 and bf16 are summed in f32 and rounded

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <type_traits>
 #include <utility>
 
 #include "ridge/backend/cpu/gemm_plan.h"
@@ -78,52 +79,62 @@ inline const GemmKernel<double>& kernel_of(const GemmKernels& kernels, double) {
   return *kernels.f64;
 }
 
-inline void pack(const GemmKernels& kernels, const GemmPanel<float, float>& panel) {
-  kernels.pack_f32(panel);
-}
-inline void pack(const GemmKernels& kernels, const GemmPanel<double, double>& panel) {
-  kernels.pack_f64(panel);
-}
-inline void pack(const GemmKernels& kernels, const GemmPanel<F16Bits, float>& panel) {
-  kernels.pack_f16(panel);
-}
-inline void pack(const GemmKernels& kernels, const GemmPanel<BF16Bits, float>& panel) {
-  kernels.pack_bf16(panel);
-}
-
 // What the kernels take for an element.
 inline const float* bits_of(const float* p) { return p; }
 inline const double* bits_of(const double* p) { return p; }
 inline const F16Bits* bits_of(const F16* p) { return reinterpret_cast<const F16Bits*>(p); }
 inline const BF16Bits* bits_of(const BF16* p) { return reinterpret_cast<const BF16Bits*>(p); }
 
+template <typename In>
+using BitsOf =
+    std::remove_cv_t<std::remove_pointer_t<decltype(bits_of(static_cast<In*>(nullptr)))>>;
+
+/// How panels of operands of type In are packed for products of that kind.
+template <typename In>
+PackGemmPanel<BitsOf<In>, ComputeType<In>> packing(const GemmKernels& kernels,
+                                                   GemmProducts products) {
+  const bool pairs = products == GemmProducts::kPairs;
+  if constexpr (std::is_same_v<In, double>) {
+    return kernels.pack_f64;
+  } else if constexpr (std::is_same_v<In, F16>) {
+    return kernels.pack_f16;
+  } else if constexpr (std::is_same_v<In, BF16>) {
+    return pairs ? avx512::gemm_pair_kernels.pack_bf16 : kernels.pack_bf16;
+  } else {
+    return pairs                                ? avx512::gemm_pair_kernels.pack_f32
+           : products == GemmProducts::kRounded ? kernels.pack_rounded
+                                                : kernels.pack_f32;
+  }
+}
+
 // Where rows of the operand run along the lanes, few steps at a time for all panels read them in
 // order, which suits the hardware's prefetching and address translation.
 template <typename In>
-int64_t pack_steps(const Operand<In>& x) {
-  return x.lane_stride == 1 ? 32 : kGemmDepth;
+int64_t pack_steps(const GemmPlan& plan, const Operand<In>& x) {
+  return plan.pair * (x.lane_stride == 1 ? 32 : kGemmDepth);
 }
 
 /// Packs the panels of rows of op(A), one after another.
 template <typename In>
-void pack_rows(const GemmKernels& kernels,
+void pack_rows(const GemmPlan& plan,
+               const GemmKernels& kernels,
                const Operand<In>& a,
                const PanelledRows& rows,
                Range depth,
                ComputeType<In>* to) {
-  const int64_t steps = pack_steps(a);
+  const int64_t steps = pack_steps(plan, a);
+  const auto pack = packing<In>(kernels, plan.products);
   for (int64_t p = depth.begin; p < depth.end; p += steps)
     for (int64_t i = 0; i < rows.panels; ++i) {
       const Range r = rows.panel(i);
       const int lanes = static_cast<int>(r.size());
-      pack(kernels,
-           {bits_of(a.at(rows.begin + r.begin, p)),
+      pack({bits_of(a.at(rows.begin + r.begin, p)),
             a.lane_stride,
             a.depth_stride,
             std::min(steps, depth.end - p),
             lanes,
             lanes,
-            to + r.begin * depth.size() + (p - depth.begin) * lanes});
+            to + r.begin * plan.packed(depth.size()) + plan.packed(p - depth.begin) * lanes});
     }
 }
 

@@ -123,13 +123,16 @@ GemmPlan make_gemm_plan(const GemmShape& shape, DType dtype, int64_t batch_count
   const int64_t element = dtype == DType::kF64 ? 8 : 4;  // of the accumulator
   GemmPlan plan{};
   const bool is_16_bit = size_of(dtype) == 2;
+  plan.products = shape.products;
+  plan.pair = shape.products == GemmProducts::kPairs ? 2 : 1;
+  plan.converts = is_16_bit || shape.products != GemmProducts::kOwn;
   plan.swapped = shape.m > shape.n &&
-                 (shape.n < 16 || (!is_16_bit && is_thin(shape.n, shape.m, shape.k, element)));
+                 (shape.n < 16 || (!plan.converts && is_thin(shape.n, shape.m, shape.k, element)));
   plan.m = plan.swapped ? shape.n : shape.m;
   plan.n = plan.swapped ? shape.m : shape.n;
   plan.k = shape.k;
   // Chains of equal length: 385 steps are 200 and 185, not 384 and 1.
-  const int64_t chains = ceil_div(plan.k, kGemmDepth);
+  const int64_t chains = ceil_div(plan.k, kGemmDepth * plan.pair);
   plan.depth = std::min(plan.k, round_up(ceil_div(plan.k, chains), 8));
   plan.strip_columns = kGemmStripBytes / (kGemmDepth * element);
 
@@ -143,11 +146,11 @@ GemmPlan make_gemm_plan(const GemmShape& shape, DType dtype, int64_t batch_count
     few_columns = a_transposed ? kFewColumnsWorstTransposed : kFewColumnsWorst;
   else if (a_transposed && plan.depth > kFewLines)
     few_columns = kFewColumnsTransposed;
-  plan.direct_a = !is_16_bit && plan.n <= few_columns;
+  plan.direct_a = !plan.converts && plan.n <= few_columns;
   plan.tallest = plan.direct_a && worst_a && !a_transposed ? kFewStreams : kGemmRows;
-  plan.direct_b = !is_16_bit && plan.m <= (worst_b ? kFewRowsWorst : kFewRows);
+  plan.direct_b = !plan.converts && plan.m <= (worst_b ? kFewRowsWorst : kFewRows);
   plan.fetch = plan.n * plan.k * element > kCachedBytes;
-  plan.thin = !is_16_bit && is_thin(plan.m, plan.n, plan.k, element);
+  plan.thin = !plan.converts && is_thin(plan.m, plan.n, plan.k, element);
   if (plan.thin)
     cut_thin(plan, element, threads);
   else

@@ -8,8 +8,8 @@
 
 namespace ridge::cpu {
 
-/// Longest fma chain. With the plan's `depth` it decides the bits of every result; all else in a
-/// plan decides only the speed.
+/// Longest fma chain; of pairs, so many pairs. With the plan's `depth` it decides the bits of every
+/// result; all else in a plan decides only the speed.
 inline constexpr int64_t kGemmDepth = 384;
 /// Most columns of any kernel's tile; each kernel's number of columns divides it.
 inline constexpr int64_t kGemmColumns = 32;
@@ -40,8 +40,11 @@ inline Range part(int64_t total, int64_t parts, int64_t i) {
 /// All sizes in elements; m and n are those of the transposed product when `swapped`.
 struct GemmPlan {
   int64_t m, n, k;
-  bool swapped;           // compute the transpose of C: few columns become few rows
-  bool direct_a;          // read op(A) where it lies; never for 16-bit types
+  bool swapped;  // compute the transpose of C: few columns become few rows
+  GemmProducts products;
+  int64_t pair;           // steps of depth that a packed element holds: 2 for kPairs, else 1
+  bool converts;          // what is packed is not what lies there: 16-bit types and rounded ones
+  bool direct_a;          // read op(A) where it lies; never where packing converts
   int64_t tallest;        // no panel of rows is taller, whatever the kernel has
   bool direct_b;          // the same for op(B), if its rows are contiguous
   bool thin;              // few rows by a large op(B): each task a strip of columns, by gemm_thin.h
@@ -52,6 +55,7 @@ struct GemmPlan {
   int64_t row_blocks, column_groups;  // tasks, each over the whole depth
   int64_t scratch_elements;           // f32 sums of 16-bit results over several chains, else 0
 
+  int64_t packed(int64_t steps) const { return ceil_div(steps, pair); }
   int64_t tasks() const { return row_blocks * column_groups; }
   /// The chain of depth that begins at p.
   Range chain(int64_t p) const { return {p, std::min(p + depth, k)}; }

@@ -55,6 +55,7 @@ class ThinProduct {
   const GemmKernels& kernels_;
   const GemmStreams& streams_;
   const GemmKernel<T>& kernel_;
+  const PackGemmPanel<BitsOf<T>, T> pack_ = packing<T>(kernels_, GemmProducts::kOwn);
   const Operand<T> a_;
   const Operand<T> b_;
   const Result<T> c_;
@@ -71,7 +72,7 @@ void ThinProduct<T>::run(bool accumulate) {
   if (b_.lane_stride != 1) return plan_.m == 1 ? run_dots(accumulate) : run_streams(accumulate);
   for (int64_t p = 0; p < plan_.k; p += plan_.depth) {
     const Range depth = plan_.chain(p);
-    pack_rows(kernels_, a_, rows_, depth, packed_rows_);
+    pack_rows(plan_, kernels_, a_, rows_, depth, packed_rows_);
     run_rows(depth);
     put(accumulate || p > 0);
   }
@@ -132,14 +133,13 @@ void ThinProduct<T>::run_streams(bool accumulate) {
     const Range depth{begin, std::min(begin + longest, plan_.k)};
     for (int64_t pass = 0; pass < passes; ++pass) {
       const int64_t first = pass * width;
-      pack(kernels_,
-           {a_.at(first, begin),
-            a_.lane_stride,
-            a_.depth_stride,
-            depth.size(),
-            static_cast<int>(std::min<int64_t>(width, plan_.m - first)),
-            width,
-            wide_rows_ + first * depth.size()});
+      pack_({a_.at(first, begin),
+             a_.lane_stride,
+             a_.depth_stride,
+             depth.size(),
+             static_cast<int>(std::min<int64_t>(width, plan_.m - first)),
+             width,
+             wide_rows_ + first * depth.size()});
     }
     for (int64_t j = columns_.begin; j < columns_.end; j += GemmStream<T>::kColumns)
       for (int64_t pass = 0; pass < passes; ++pass)
@@ -207,14 +207,13 @@ void ThinProduct<T>::run_rows(Range depth) {
 // Whole vectors of the steps of one panel, in packed_.
 template <typename T>
 const T* ThinProduct<T>::pack_block(int64_t panel, Range steps) {
-  pack(kernels_,
-       {b_.at(first_of(panel), steps.begin),
-        b_.lane_stride,
-        b_.depth_stride,
-        steps.size(),
-        static_cast<int>(std::min<int64_t>(kernel_.cols, columns_.end - first_of(panel))),
-        kernel_.cols,
-        packed_});
+  pack_({b_.at(first_of(panel), steps.begin),
+         b_.lane_stride,
+         b_.depth_stride,
+         steps.size(),
+         static_cast<int>(std::min<int64_t>(kernel_.cols, columns_.end - first_of(panel))),
+         kernel_.cols,
+         packed_});
   return packed_;
 }
 

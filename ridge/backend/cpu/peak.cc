@@ -52,7 +52,8 @@ struct Pages {
 }  // namespace
 
 double measure_fma_peak(DType dtype) {
-  if (dtype == DType::kF32) return best_rate(kernels().fma_f32);
+  if (dtype == DType::kBF16 && has_bf16_pairs()) return best_rate(avx512::dot_bf16);
+  if (dtype == DType::kF32 || dtype == DType::kBF16) return best_rate(kernels().fma_f32);
   check_internal(dtype == DType::kF64, "[peak] no fma loop for dtype {}", name_of(dtype));
   return best_rate(kernels().fma_f64);
 }

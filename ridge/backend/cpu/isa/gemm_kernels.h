@@ -92,6 +92,9 @@ struct GemmStream {
   bool add;
 };
 
+template <typename In, typename T>
+using PackGemmPanel = void (*)(const GemmPanel<In, T>&);
+
 template <typename T>
 struct GemmKernel {
   int rows;   // of the largest tile
@@ -104,10 +107,11 @@ struct GemmKernel {
 struct GemmKernels {
   const GemmKernel<float>* f32;
   const GemmKernel<double>* f64;
-  void (*pack_f32)(const GemmPanel<float, float>&);
-  void (*pack_f64)(const GemmPanel<double, double>&);
-  void (*pack_f16)(const GemmPanel<F16Bits, float>&);
-  void (*pack_bf16)(const GemmPanel<BF16Bits, float>&);
+  PackGemmPanel<float, float> pack_f32;
+  PackGemmPanel<double, double> pack_f64;
+  PackGemmPanel<F16Bits, float> pack_f16;
+  PackGemmPanel<BF16Bits, float> pack_bf16;
+  PackGemmPanel<float, float> pack_rounded;  // to bf16
   void (*dots_f32)(const GemmDots<float>&);
   void (*dots_f64)(const GemmDots<double>&);
   // n contiguous elements; narrowing rounds to nearest even as F16(float) and BF16(float) do.
@@ -118,6 +122,15 @@ struct GemmKernels {
 struct GemmStreams {
   void (*f32)(const GemmStream<float>&);
   void (*f64)(const GemmStream<double>&);
+};
+
+/// Products of bf16 by vdpbf16ps, for machines that have it. A step of depth is a pair of steps of
+/// the operands, and an element of a panel the bits of two bf16: floats to those who move them. The
+/// panels to pack name steps of the operands; an odd last one is paired with zero.
+struct GemmPairKernels {
+  GemmKernel<float> kernel;  // without `thin`, and without `copy` in its tiles
+  PackGemmPanel<float, float> pack_f32;
+  PackGemmPanel<BF16Bits, float> pack_bf16;
 };
 
 namespace avx2 {
@@ -132,6 +145,7 @@ extern const GemmKernel<float> gemm_f32;
 extern const GemmKernel<double> gemm_f64;
 extern const GemmKernels gemm_kernels;
 extern const GemmStreams gemm_stream_kernels;
+extern const GemmPairKernels gemm_pair_kernels;
 }  // namespace avx512
 
 }  // namespace ridge::cpu

@@ -72,6 +72,24 @@ struct F32 {
   }
 };
 
+__m256 rounded_to_bf16(__m256 x) {
+  const __m256i bits = _mm256_castps_si256(x);
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  const __m256i near = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+  // A NaN must not round to infinity.
+  const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+  const __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+  const __m256i both = _mm256_blendv_epi8(near, quiet, is_nan);
+  return _mm256_castsi256_ps(
+      _mm256_and_si256(both, _mm256_set1_epi32(static_cast<int>(0xffff0000u))));
+}
+
+struct RoundedF32 : F32 {
+  static Reg load(const In* p) { return rounded_to_bf16(F32::load(p)); }
+  static Reg load(const In* p, int n) { return rounded_to_bf16(F32::load(p, n)); }
+  static constexpr bool kHalves = false;
+};
+
 // The 16-bit types share F32's arithmetic; a partial load goes through a zeroed array.
 template <typename Half>
 struct Half16 : F32 {
@@ -329,13 +347,7 @@ void dots(const GemmDots<typename S::T>& d) {
 __m128i to_f16(__m256 x) { return _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT); }
 
 __m128i to_bf16(__m256 x) {
-  const __m256i bits = _mm256_castps_si256(x);
-  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-  const __m256i near = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
-  // A NaN must not round to infinity.
-  const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
-  const __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
-  const __m256i high = _mm256_srli_epi32(_mm256_blendv_epi8(near, quiet, is_nan), 16);
+  const __m256i high = _mm256_srli_epi32(_mm256_castps_si256(rounded_to_bf16(x)), 16);
   return _mm_packus_epi32(_mm256_castsi256_si128(high), _mm256_extracti128_si256(high, 1));
 }
 
@@ -361,6 +373,7 @@ const GemmKernels gemm_kernels = {&gemm_f32,
                                   pack<F64>,
                                   pack<Half16<F16Bits>>,
                                   pack<Half16<BF16Bits>>,
+                                  pack<RoundedF32>,
                                   dots<F32>,
                                   dots<F64>,
                                   narrow<to_f16, F16Bits>,

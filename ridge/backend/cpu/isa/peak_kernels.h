@@ -19,6 +19,8 @@ extern const PeakKernels peak_kernels;
 }
 namespace avx512 {
 extern const PeakKernels peak_kernels;
-}
+// As fma_f32 with vdpbf16ps, for machines that have it: two products and two sums a lane.
+double dot_bf16(int64_t rounds, float* sink);
+}  // namespace avx512
 
 }  // namespace ridge::cpu
