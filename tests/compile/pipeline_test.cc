@@ -78,8 +78,20 @@ TEST(Pipeline, CastsGoAroundContractionsOnceAValue) {
   const auto twice = [](Value x) {
     return matmul(x, transpose_last(x)) + matmul(x, x, false, true);
   };
-  EXPECT_EQ(ops_after(twice, {.precision = DType::kBF16}), "cast matmul cast add");
-  EXPECT_EQ(ops_after(twice, {.precision = DType::kBF16, .pins = {":matmul"}}), "matmul add");
+  EXPECT_EQ(ops_after(twice, {.precision = DType::kF16}), "cast matmul cast add");
+  EXPECT_EQ(ops_after(twice, {.precision = DType::kF16, .pins = {":matmul"}}), "matmul add");
+}
+
+TEST(Pipeline, MatrixProductsRoundToBf16Themselves) {
+  const auto product = [](Value x) { return exp(matmul(x, x, false, true)); };
+  EXPECT_EQ(ops_after(product, {.precision = DType::kBF16}), "matmul exp");
+  for (const bool pinned : {false, true}) {
+    Graph graph = graph_of(product);
+    PipelineOptions options{.precision = DType::kBF16};
+    if (pinned) options.pins = {":matmul"};
+    run_pipeline(graph, *make_backend("cpu"), options);
+    EXPECT_EQ(print(graph).find("round_to_bf16=true") == std::string::npos, pinned);
+  }
 }
 
 TEST(Pipeline, PassesSwitchOffByName) {

@@ -1,6 +1,7 @@
 // Matrix product by the packed GEMM.
 #include "ridge/graph/ops/matmul.h"
 
+#include "ridge/backend/cpu/cpu_isa.h"
 #include "ridge/backend/cpu/cpu_kernels.h"
 #include "ridge/backend/cpu/gemm.h"
 
@@ -19,9 +20,12 @@ GemmShape gemm_shape(const MatMul& op, const Shape& a, const Shape& b) {
           .ldc = b[op.transpose_b ? rows : columns]};
 }
 
+template <GemmProducts kBf16Products>
 std::unique_ptr<HostKernel> make_matmul(const Node& node) {
   const TensorType &a = node.inputs[0].type(), &b = node.inputs[1].type();
-  const GemmShape shape = gemm_shape(node.op_as<MatMul>(), a.shape, b.shape);
+  GemmShape shape = gemm_shape(node.op_as<MatMul>(), a.shape, b.shape);
+  if (node.op_as<MatMul>().round_to_bf16 || kBf16Products == GemmProducts::kPairs)
+    shape.products = kBf16Products;
   const GemmBatch batch{.count = a.elements() / (shape.m * shape.k),
                         .stride_a = shape.m * shape.k,
                         .stride_b = shape.k * shape.n,
@@ -41,8 +45,16 @@ std::unique_ptr<HostKernel> make_matmul(const Node& node) {
   });
 }
 
+bool is_for_pairs(const Node& node) {
+  const bool is_bf16 = node.inputs[0].dtype() == DType::kBF16;
+  return has_bf16_pairs() && (is_bf16 || node.op_as<MatMul>().round_to_bf16);
+}
+
 }  // namespace
 
-void add_matmul_kernels(KernelTable& table) { table.add("matmul", {"packed_gemm"}, make_matmul); }
+void add_matmul_kernels(KernelTable& table) {
+  table.add("matmul", {"bf16_pairs_gemm", 1}, make_matmul<GemmProducts::kPairs>, is_for_pairs);
+  table.add("matmul", {"packed_gemm"}, make_matmul<GemmProducts::kRounded>);
+}
 
 }  // namespace ridge::cpu

@@ -7,6 +7,13 @@
 namespace ridge::ref {
 namespace {
 
+std::vector<double> operand(const MatMul& op, const Call& call, size_t input) {
+  std::vector<double> values = call.read<double>(input);
+  if (op.round_to_bf16)
+    for (double& x : values) x = static_cast<double>(convert<BF16>(x));
+  return values;
+}
+
 void matmul(const MatMul& op, const Call& call) {
   const Shape& shape_a = call.inputs[0].shape;
   const Shape& shape_y = call.outputs[0].shape;
@@ -16,7 +23,7 @@ void matmul(const MatMul& op, const Call& call) {
   const size_t row_a = op.transpose_a ? 1 : k, inner_a = op.transpose_a ? m : 1;
   const size_t inner_b = op.transpose_b ? 1 : n, column_b = op.transpose_b ? k : 1;
 
-  const std::vector<double> a = call.read<double>(0), b = call.read<double>(1);
+  const std::vector<double> a = operand(op, call, 0), b = operand(op, call, 1);
   std::vector<double> y = call.zeros<double>(0);
   const size_t batches = y.size() / (m * n);
   for (size_t batch = 0; batch < batches; ++batch)

@@ -17,6 +17,9 @@ std::vector<TensorType> MatMul::infer(std::span<const TensorType> inputs) const 
         "[matmul] accumulate does not fit the inputs; got {} for {}",
         name_of(accumulate),
         to_string(a));
+  check(!round_to_bf16 || a.dtype == DType::kF32,
+        "[matmul] only f32 is rounded to bf16; got {}",
+        to_string(a));
   const bool fits = rank >= 2 && b.shape.size() == rank &&
                     std::equal(a.shape.begin(), a.shape.end() - 2, b.shape.begin());
   check(fits,
@@ -40,11 +43,17 @@ std::vector<TensorType> MatMul::infer(std::span<const TensorType> inputs) const 
 
 std::vector<Value> MatMul::vjp(const VjpContext& c) const {
   const Value a = c.in(0), b = c.in(1), dy = c.dout();
+  const auto product = [this](Value left, Value right, bool transpose_left, bool transpose_right) {
+    MatMul op = *this;
+    op.transpose_a = transpose_left;
+    op.transpose_b = transpose_right;
+    return add_node(std::move(op), {left, right});
+  };
   // op(A) gets dY op(B)^T and op(B) gets op(A)^T dY; a transposed input gets the transposed form.
   const Value da =
-      transpose_a ? matmul(b, dy, transpose_b, true) : matmul(dy, b, false, !transpose_b);
+      transpose_a ? product(b, dy, transpose_b, true) : product(dy, b, false, !transpose_b);
   const Value db =
-      transpose_b ? matmul(dy, a, true, transpose_a) : matmul(a, dy, !transpose_a, false);
+      transpose_b ? product(dy, a, true, transpose_a) : product(a, dy, !transpose_a, false);
   return {da, db};
 }
 
@@ -75,6 +84,7 @@ void MatMul::fields(FieldVisitor& v) {
   v.visit("transpose_a", transpose_a);
   v.visit("transpose_b", transpose_b);
   v.visit("accumulate", accumulate);
+  v.visit("round_to_bf16", round_to_bf16);
 }
 
 namespace {
