@@ -75,6 +75,7 @@ class Loader::Pipeline {
   ~Pipeline();
 
   const Batch& next();
+  void wait_until_full();
   void seek(LoaderPosition position);
   int64_t staging_bytes() const;
   int64_t batches_per_epoch() const { return planner_.batches_per_epoch(); }
@@ -330,6 +331,15 @@ const Batch& Loader::Pipeline::next() {
   return slot.batch;
 }
 
+void Loader::Pipeline::wait_until_full() {
+  if (threads_.empty()) return;
+  std::unique_lock lock(mutex_);
+  batch_ready_.wait(lock, [this] {
+    const bool all_planned = paused_ || planned_ - consumed_ == static_cast<int64_t>(slots_.size());
+    return all_planned && filling_ == planned_ && parts_running_ == 0;
+  });
+}
+
 void Loader::Pipeline::seek(LoaderPosition position) {
   {
     std::unique_lock lock(mutex_);
@@ -352,6 +362,7 @@ Loader::Loader(const Dataset& dataset,
 Loader::~Loader() = default;
 
 const Batch& Loader::next() { return pipeline_->next(); }
+void Loader::wait_until_full() { pipeline_->wait_until_full(); }
 void Loader::seek(LoaderPosition position) { pipeline_->seek(position); }
 int64_t Loader::batches_per_epoch() const { return pipeline_->batches_per_epoch(); }
 int64_t Loader::staging_bytes() const { return pipeline_->staging_bytes(); }

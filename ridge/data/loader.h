@@ -58,6 +58,10 @@ class Loader {
   /// threw (the first by place); so does every later call.
   const Batch& next();
 
+  /// Returns when as many batches are ready as are ever kept ready: what next() has given out since
+  /// has then been made again. At once where no thread loads ahead.
+  void wait_until_full();
+
   /// Goes on at `position`, as a new loader would.
   void seek(LoaderPosition position);
 

@@ -137,7 +137,10 @@ StepResult Session::read_scalars(const Scalars& scalars) {
           .count = read_scalar(scalars.count)};
 }
 
-StepResult Session::train_step(const data::Batch& batch, int64_t step, int64_t total_steps) {
+StepResult Session::train_step(const data::Batch& batch,
+                               int64_t step,
+                               int64_t total_steps,
+                               RunMode mode) {
   nn::set_hyper(nn::step_scalars(config_.optimizer, config_.schedule, step, total_steps), hyper_);
   size_t last = apply_;
   int64_t first = 0;
@@ -146,13 +149,13 @@ StepResult Session::train_step(const data::Batch& batch, int64_t step, int64_t t
     const Entry& entry = entry_for(train_entries_, samples);
     write_data(entry, batch, first, step);
     if (accumulates_)
-      program_->run(entry.id);
+      program_->run(entry.id, mode);
     else
       last = entry.id;
     first += samples;
   }
   program_->write(scalars_[last].hyper, hyper_.data());
-  program_->run(last);
+  program_->run(last, mode);
   return read_scalars(scalars_[last]);
 }
 

@@ -39,8 +39,12 @@ class Session {
   const Program& program() const { return *program_; }
 
   /// Step number `step` (from 0) of `total_steps` on `batch`, in config.train.micro parts.
-  /// Allocates nothing. When the result is not finite, no parameter has changed.
-  StepResult train_step(const data::Batch& batch, int64_t step, int64_t total_steps);
+  /// Allocates nothing. When the result is not finite, no parameter has changed. Without kernels
+  /// nothing is computed, and the result says nothing.
+  StepResult train_step(const data::Batch& batch,
+                        int64_t step,
+                        int64_t total_steps,
+                        RunMode mode = RunMode::kNormal);
   /// Adds the sums over `batch` to `sums`: loss, correct and count are sums here.
   void evaluate(const data::Batch& batch, StepResult& sums);
   /// "layer.1:log.0 (nan at ...)": the first node whose result is not finite in the last step.

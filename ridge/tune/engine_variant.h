@@ -1,0 +1,58 @@
+// One variant of a training configuration, ready to be timed: what `ridge train` does in a step,
+// and the same with one part taken out, which says what that part costs.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "ridge/tune/trial.h"
+
+namespace ridge {
+
+/// What a stretch of steps does.
+enum class StepKind : uint8_t {
+  kTrain,     ///< All: the next batch from the loader, and a step on it.
+  kKept,      ///< Steps on a few real batches that lie in memory: no loader.
+  kLoad,      ///< The loader alone.
+  kNoKernel,  ///< Kept batches and no kernel: what a step costs the host.
+};
+
+/// "train", "kept", "load", "no_kernel".
+std::string_view name_of(StepKind kind);
+
+struct VariantFacts {
+  std::string plan_hash;
+  int64_t planned_bytes = 0;  ///< State, arena and what the loader stages.
+  int64_t state_bytes = 0;    ///< Of them, what lives from step to step.
+  int64_t batch = 0;          ///< Samples a step.
+  int64_t micro = 1;          ///< Parts a step, after a memory limit.
+  int64_t queue = 0;          ///< Batches that the loader holds ready.
+  int64_t steps_per_epoch = 0;
+  double open_seconds = 0;  ///< To open, plan, and fill a cache of samples where there is one.
+};
+
+class EngineVariant final : public Runner {
+ public:
+  /// `config_toml` as to_toml() writes it; the settings in it become those of the process. Writes
+  /// nothing to train.out. Samples come from the beginning of epoch `epoch`. UserError as train().
+  EngineVariant(std::string_view config_toml, int64_t epoch);
+  ~EngineVariant() override;
+
+  const VariantFacts& facts() const;
+  /// UserError when a loss is not finite, except without kernels.
+  Block run(int64_t steps) override { return run(steps, StepKind::kTrain); }
+  Block run(int64_t steps, StepKind kind);
+  /// Of the state after the steps so far.
+  std::string state_hash() const;
+  double last_loss() const;
+  /// RssAnon now, less what it was before the plan's memory was taken.
+  int64_t measured_bytes() const;
+
+ private:
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace ridge

@@ -1,0 +1,37 @@
+// What a change would gain, from what its parts cost alone. Parts are measured by taking the others
+// away (engine_variant.h), the change as a whole is only modelled: a trial then says how good that
+// was.
+#pragma once
+
+#include <cstdint>
+
+namespace ridge {
+
+/// What a step of a variant costs, in seconds.
+struct StepCosts {
+  double step = 0;      ///< As it is.
+  double compute = 0;   ///< On batches that lie in memory: without the loader.
+  double load = 0;      ///< A batch, by the loader alone, with all its threads.
+  double host = 0;      ///< Without kernels.
+  int64_t workers = 0;  ///< Of the loader.
+  int64_t threads = 1;  ///< That compute.
+};
+
+/// Factors of speed; 1 is no gain.
+struct Speedup {
+  double low = 1, high = 1;
+};
+
+/// Seconds of a step by its parts. Without workers it loads, then computes. With them both go on
+/// at the same time, as fast as the slower of them and as the CPUs allow.
+double modelled_step(const StepCosts& costs, int cpus);
+
+/// How much faster `after` would be than `before`: the ratio that the model gives, with room for
+/// what it leaves out. after.step is not read.
+Speedup predicted_speedup(const StepCosts& before, const StepCosts& after, int cpus);
+
+/// The most that a change could gain that makes loading free, and one that makes computing free.
+double loading_ceiling(const StepCosts& costs);
+double computing_ceiling(const StepCosts& costs);
+
+}  // namespace ridge

@@ -1,0 +1,144 @@
+#include "ridge/tune/technique.h"
+
+#include <fmt/format.h>
+
+#include <array>
+
+#include "ridge/train/config_keys.h"
+#include "ridge/train/config_value.h"
+
+namespace ridge {
+namespace {
+
+ConfigFlag set(std::string key, const auto& value) {
+  return {std::move(key), fmt::format("{}", value), "ridge optimize"};
+}
+
+Proposals one(ConfigFlag change,
+              std::string hypothesis,
+              SemanticClass semantic_class = SemanticClass::kBitIdentical) {
+  Proposals proposals;
+  proposals.tries.push_back({.changes = {std::move(change)},
+                             .semantic_class = semantic_class,
+                             .hypothesis = std::move(hypothesis)});
+  return proposals;
+}
+
+Proposals nothing(std::string reason) { return {.tries = {}, .reason = std::move(reason)}; }
+
+// ---- starvation ----
+
+Proposals propose_workers(const Situation& s) {
+  const int64_t now = s.config.loader.workers;
+  Proposals proposals;
+  for (const int64_t workers : {int64_t{1}, int64_t{s.cpus}})
+    if (workers > now && (proposals.tries.empty() || workers > 1))
+      proposals.tries.push_back(
+          {.changes = {set("loader.workers", workers)},
+           .hypothesis = "batches are made while a step computes, not between steps"});
+  if (proposals.tries.empty())
+    proposals.reason = fmt::format("{} workers already, on {} CPUs", now, s.cpus);
+  return proposals;
+}
+
+Proposals propose_prefetch(const Situation& s) {
+  const data::LoaderOptions& loader = s.config.loader;
+  if (loader.workers == 0) return nothing("no thread loads ahead");
+  constexpr int64_t kDeep = 8;
+  if (loader.prefetch >= kDeep)
+    return nothing(fmt::format("{} batches are kept ready already", loader.prefetch));
+  return one(set("loader.prefetch", kDeep),
+             "more batches ready bridge samples that take long to read");
+}
+
+Proposals propose_cache(const Situation& s) {
+  if (s.config.loader.cache) return nothing("samples are kept in memory already");
+  return one(set("loader.cache", true),
+             "from the second epoch on no sample is read and decoded again");
+}
+
+// ---- what a step costs the host ----
+
+Proposals propose_threads(const Situation& s) {
+  const int64_t wanted = s.settings.get_int("threads");
+  const int64_t now = wanted == 0 ? s.cpus : wanted;
+  Proposals proposals;
+  if (now != s.cpus)
+    proposals.tries.push_back(
+        {.changes = {set("threads", s.cpus)}, .hypothesis = "every CPU computes"});
+  if (now != 1)
+    proposals.tries.push_back(
+        {.changes = {set("threads", 1)},
+         .hypothesis = "small kernels wait for each other longer than they compute"});
+  if (proposals.tries.empty()) proposals.reason = "there is one CPU, and one thread computes";
+  return proposals;
+}
+
+Proposals propose_micro(const Situation& s) {
+  if (s.config.train.micro == 1) return nothing("a step is one batch already");
+  return one(set("train.micro", 1),
+             "one pass over the batch launches less, and the update joins it",
+             SemanticClass::kReassociation);
+}
+
+// ---- kernels and precision ----
+
+Proposals propose_jit(const Situation& s) {
+  if (s.settings.get_bool("cpu.jit")) return nothing("fused loops are machine code already");
+  return one(set("cpu.jit", true), "machine code keeps a loop's values in registers");
+}
+
+Proposals propose_choices(const Situation& s) {
+  if (s.settings.get_bool("tune")) return nothing("kernels are picked by time already");
+  return one(set("tune", true), "the first candidate of a node is not always the fastest");
+}
+
+Proposals propose_isa(const Situation& s) {
+  if (s.settings.get_string("cpu.isa") == "auto")
+    return nothing("the widest instruction set is used already");
+  return one(set("cpu.isa", "auto"), "wider registers");
+}
+
+Proposals propose_bf16(const Situation& s) {
+  if (s.config.train.precision != "f32" || s.config.model.dtype != DType::kF32)
+    return nothing("products do not compute in f32");
+  return one(set("train.precision", "bf16"),
+             "products of 16-bit numbers take less time and memory traffic",
+             SemanticClass::kPrecision);
+}
+
+constexpr std::array kTechniques = {
+    Technique{"loader.workers", "threads that load ahead", Affects::kLoading, propose_workers},
+    Technique{"loader.cache", "samples stay in memory", Affects::kLoading, propose_cache},
+    Technique{"threads", "threads that compute", Affects::kComputing, propose_threads},
+    Technique{"micro", "fewer parts a batch", Affects::kComputing, propose_micro},
+    Technique{"jit", "machine code for fused loops", Affects::kComputing, propose_jit},
+    Technique{"choices", "kernels picked by time", Affects::kComputing, propose_choices},
+    Technique{"isa", "the widest instruction set", Affects::kComputing, propose_isa},
+    Technique{"bf16", "products in 16 bits", Affects::kComputing, propose_bf16},
+    Technique{"loader.prefetch", "more batches ready", Affects::kLoading, propose_prefetch},
+};
+
+std::string value_now(const std::string& key, const Situation& situation) {
+  TrainConfig config = situation.config;
+  for (const ConfigKey& row : config_keys(config))
+    if (row.name == key) return value_text(row.field);
+  return situation.settings.origin(key).value;
+}
+
+}  // namespace
+
+std::span<const Technique> techniques() { return kTechniques; }
+
+std::string change_text(const std::vector<ConfigFlag>& changes, const Situation& situation) {
+  std::string text;
+  for (const ConfigFlag& change : changes)
+    text += fmt::format("{}{} {} -> {}",
+                        text.empty() ? "" : ", ",
+                        change.key,
+                        value_now(change.key, situation),
+                        change.value);
+  return text;
+}
+
+}  // namespace ridge

@@ -1,0 +1,54 @@
+// What the loop knows how to try. A technique looks at the configuration and says which values it
+// would change; what that would gain is measured (prediction.h), never believed.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ridge/base/settings.h"
+#include "ridge/compile/pass.h"
+#include "ridge/train/config_text.h"
+
+namespace ridge {
+
+/// Where a change can make a difference: what has to be measured to predict it.
+enum class Affects : uint8_t { kLoading, kComputing };
+
+/// What a technique sees.
+struct Situation {
+  const TrainConfig& config;  ///< With the changes that were kept so far.
+  const Settings& settings;
+  int cpus = 1;  ///< That the process may use.
+};
+
+/// Values to change, as one thing to try.
+struct Proposal {
+  std::vector<ConfigFlag> changes;
+  SemanticClass semantic_class = SemanticClass::kBitIdentical;
+  std::string hypothesis;  ///< Why it would help.
+};
+
+/// Nothing to try has a reason.
+struct Proposals {
+  std::vector<Proposal> tries;
+  std::string reason;
+};
+
+struct Technique {
+  std::string_view name;
+  std::string_view what;  ///< In the words of the documentation.
+  Affects affects;
+  Proposals (*propose)(const Situation&);
+};
+
+/// All techniques, in the order in which they are tried: starvation first, then what a step costs
+/// the host, precision and kernels, memory, and the loader again.
+std::span<const Technique> techniques();
+
+/// "loader.workers 0 -> 2, loader.prefetch 4 -> 8".
+std::string change_text(const std::vector<ConfigFlag>& changes, const Situation& situation);
+
+}  // namespace ridge

@@ -1,0 +1,76 @@
+// A trial: two variants of a program, timed in turn until a verdict stands.
+//
+// Blocks of steps are taken as ABBA or BAAB, as a coin says, so that what drifts meets both; the
+// verdict is the judge's (judge.h), which no noise can win. Whoever runs the steps is a Runner, so
+// a trial is the same for a process of ours, a foreign command, and a series made for a test.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ridge/tune/judge.h"
+
+namespace ridge {
+
+/// One stretch of steps.
+struct Block {
+  double seconds = 0;         ///< Wall time of its steps, and of bringing the loader back to full.
+  double waited_seconds = 0;  ///< Of them, those in which a step waited for data.
+  double stolen_seconds = 0;  ///< CPU time that other guests took from this machine meanwhile.
+  int64_t switches = 0;       ///< Involuntary context switches of the process.
+};
+
+/// One variant, ready to run. What run() throws ends the trial.
+class Runner {
+ public:
+  Runner() = default;
+  Runner(const Runner&) = delete;
+  Runner& operator=(const Runner&) = delete;
+  virtual ~Runner() = default;
+  virtual Block run(int64_t steps) = 0;
+};
+
+struct TrialOptions {
+  JudgeOptions judge{};
+  uint64_t seed = 0;           ///< Of the coin.
+  double block_seconds = 0.2;  ///< A block has about so many, of the slower variant's steps.
+  int64_t least_steps = 1;     ///< Of a block: many times what a loader holds ready.
+  int64_t least_pairs = 0;     ///< That are judged even when the verdict stands earlier.
+  int64_t most_pairs = 200;
+  /// A pair of which others stole more than this share of the CPU time is not judged.
+  double stolen_share = 0.05;
+  int cpus = 1;  ///< Whose time can be stolen.
+  /// Asked before each pair: true ends the trial with what there is.
+  std::function<bool()> should_stop = nullptr;
+};
+
+/// Two blocks of each variant, in their order.
+struct Pair {
+  bool before_outside = false;  ///< ABBA, A the variant before; else BAAB.
+  bool dropped = false;         ///< Too much time was stolen: not judged.
+  Block before[2], after[2];
+  /// log(time before / time after).
+  double log_ratio() const;
+};
+
+struct TrialResult {
+  Verdict verdict = Verdict::kOpen;
+  int64_t steps = 0;  ///< Of a block.
+  std::vector<Pair> pairs;
+  int64_t dropped = 0;
+  double gain = 0;  ///< Median of the log ratios that were judged.
+  /// Of the gain, with 95 % confidence whenever the trial ended.
+  std::optional<Interval> interval;
+  /// Median seconds of a step.
+  double before_seconds = 0, after_seconds = 0;
+};
+
+/// Runs blocks of both until the verdict stands and, where it is kFaster, an interval says how
+/// much; or until most_pairs are judged or should_stop says so. The first blocks of each only find
+/// out how many steps a block has to have.
+TrialResult compare(Runner& before, Runner& after, const TrialOptions& options);
+
+}  // namespace ridge

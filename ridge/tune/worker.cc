@@ -1,0 +1,95 @@
+#include "ridge/tune/worker.h"
+
+#include <algorithm>
+#include <istream>
+#include <memory>
+#include <new>
+#include <ostream>
+
+#include "ridge/base/error.h"
+#include "ridge/base/json_writer.h"
+#include "ridge/io/json.h"
+
+namespace ridge {
+namespace {
+
+constexpr const char* kSource = "request";
+
+void write_facts(JsonWriter& json, const VariantFacts& facts) {
+  json.key("facts").begin_object();
+  json.field("plan_hash", facts.plan_hash);
+  json.field("planned_bytes", facts.planned_bytes);
+  json.field("state_bytes", facts.state_bytes);
+  json.field("batch", facts.batch);
+  json.field("micro", facts.micro);
+  json.field("queue", facts.queue);
+  json.field("steps_per_epoch", facts.steps_per_epoch);
+  json.field("open_seconds", facts.open_seconds);
+  json.end_object();
+}
+
+void write_block(JsonWriter& json, const Block& block, int64_t measured_bytes) {
+  json.key("block").begin_object();
+  json.field("seconds", block.seconds);
+  json.field("waited_seconds", block.waited_seconds);
+  json.field("stolen_seconds", block.stolen_seconds);
+  json.field("switches", block.switches);
+  json.field("measured_bytes", measured_bytes);
+  json.end_object();
+}
+
+StepKind kind_of(const std::string& name) {
+  for (StepKind kind : {StepKind::kTrain, StepKind::kKept, StepKind::kLoad, StepKind::kNoKernel})
+    if (name == name_of(kind)) return kind;
+  throw UserError(fmt::format("unknown kind of steps '{}'", name));
+}
+
+class Server {
+ public:
+  void answer(const std::string& line, JsonWriter& json) {
+    const JsonValue request = parse_json(line, kSource);
+    if (const JsonValue* config = request.find("open")) {
+      variant_ = std::make_unique<EngineVariant>(config->as_string("open"),
+                                                 request.at("epoch", kSource).as_integer("epoch"));
+      return write_facts(json, variant_->facts());
+    }
+    check(variant_ != nullptr, "no variant is open");
+    if (const JsonValue* steps = request.find("run")) {
+      const StepKind kind = kind_of(request.at("kind", kSource).as_string("kind"));
+      const Block block = variant_->run(steps->as_integer("run"), kind);
+      return write_block(json, block, variant_->measured_bytes());
+    }
+    request.at("hash", kSource);
+    json.field("hash", variant_->state_hash());
+  }
+
+ private:
+  std::unique_ptr<EngineVariant> variant_;
+};
+
+}  // namespace
+
+void serve_variant(std::istream& in, std::ostream& out) {
+  Server server;
+  for (std::string line; std::getline(in, line);) {
+    std::string text, what;
+    try {
+      JsonWriter json(text);
+      json.begin_object();
+      server.answer(line, json);
+      json.end_object().finish();
+    } catch (const std::bad_alloc&) {
+      what = "out of memory";
+    } catch (const std::exception& error) {
+      what = error.what();
+    }
+    if (!what.empty()) {
+      text.clear();
+      JsonWriter json(text);
+      json.begin_object().field("error", what).end_object().finish();
+    }
+    out << text << std::endl;
+  }
+}
+
+}  // namespace ridge

@@ -1,0 +1,69 @@
+// The process in which one variant runs, so that a crash, a hang or a lack of memory costs no more
+// than a trial. The two ends talk in lines of JSON, a request and its answer:
+//
+//   {"open": "CONFIG TOML", "epoch": 0}      {"facts": {...}}
+//   {"run": 20, "kind": "train"}             {"block": {"seconds": 0.31, ...}}
+//   {"hash": true}                           {"hash": "8c1f..."}
+//                                            {"error": "what is wrong; the fix"}
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+#include <stdexcept>
+#include <string>
+
+#include "ridge/tune/engine_variant.h"
+
+namespace ridge {
+
+/// The worker's side: answers the requests of `in` until it ends.
+void serve_variant(std::istream& in, std::ostream& out);
+
+/// Why a variant cannot be timed, in words for the ledger: it crashed, hung, or said what is wrong.
+class WorkerFailed : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// stop_requested() became true, or the deadline passed, while a worker was waited for.
+class TrialStopped : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+struct WorkerOptions {
+  std::string program;         ///< Path of ridge; its verb `trial-worker` is serve_variant().
+  double answer_seconds = 60;  ///< A worker that is silent for longer hangs.
+  int64_t deadline_ns = 0;     ///< By now_ns(): no answer is waited for beyond it; 0: none.
+};
+
+/// The other side. The process ends with this object.
+class WorkerProcess final : public Runner {
+ public:
+  /// Starts the program and opens the variant. All members throw WorkerFailed and TrialStopped;
+  /// UserError where no process can be started.
+  WorkerProcess(const WorkerOptions& options, const std::string& config_toml, int64_t epoch);
+  ~WorkerProcess() override;
+
+  const VariantFacts& facts() const { return facts_; }
+  Block run(int64_t steps) override { return run(steps, StepKind::kTrain); }
+  Block run(int64_t steps, StepKind kind);
+  std::string state_hash();
+  /// RssAnon of the variant's memory after the last block; 0 before.
+  int64_t measured_bytes() const { return measured_bytes_; }
+  int process_id() const { return process_; }
+
+ private:
+  std::string ask(const std::string& request);
+  std::string read_line();
+  void end();
+  std::string how_it_ended();
+
+  WorkerOptions options_;
+  int process_ = -1, to_ = -1, from_ = -1;
+  std::string pending_;  ///< Read, but not yet a whole line.
+  VariantFacts facts_;
+  int64_t measured_bytes_ = 0;
+};
+
+}  // namespace ridge

@@ -1,0 +1,148 @@
+// Trials on series of times made for the purpose: the order of blocks, what is dropped, and that
+// what the machine does to both variants decides nothing.
+#include "ridge/tune/trial.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <stdexcept>
+#include <string>
+
+namespace ridge {
+namespace {
+
+/// A machine that grows slower, has bursts, and loses time to others; and programs on it.
+class Machine {
+ public:
+  explicit Machine(uint64_t seed) : random_(seed) {}
+
+  /// Seconds of `steps` steps that take `step_seconds` each when nobody disturbs.
+  double run(double step_seconds, int64_t steps) {
+    ++blocks_;
+    double factor = 1 + 0.002 * static_cast<double>(blocks_);
+    if (uniform_(random_) < 0.1) factor *= 1.5;
+    factor *= std::exp(std::normal_distribution<double>(0, 0.01)(random_));
+    return step_seconds * static_cast<double>(steps) * factor;
+  }
+  double uniform() { return uniform_(random_); }
+  std::string order;  ///< Who ran, block by block.
+
+ private:
+  std::mt19937_64 random_;
+  std::uniform_real_distribution<double> uniform_;
+  int64_t blocks_ = 0;
+};
+
+class Program final : public Runner {
+ public:
+  Program(Machine& machine, char name, double step_seconds)
+      : machine_(machine), name_(name), step_seconds_(step_seconds) {}
+  Block run(int64_t steps) override {
+    machine_.order += name_;
+    if (machine_.order.size() > fails_after) throw std::runtime_error("crashed");
+    Block block{.seconds = machine_.run(step_seconds_, steps)};
+    if (machine_.uniform() < stolen_rate) block.stolen_seconds = block.seconds;
+    return block;
+  }
+  double stolen_rate = 0;
+  size_t fails_after = std::string::npos;
+
+ private:
+  Machine& machine_;
+  char name_;
+  double step_seconds_;
+};
+
+TEST(Trial, FindsAGainAndSaysHowMuch) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    Machine machine(seed);
+    Program before(machine, 'A', 0.010), after(machine, 'B', 0.008);
+    const TrialResult result = compare(before, after, {.seed = seed});
+    ASSERT_EQ(result.verdict, Verdict::kFaster) << seed;
+    EXPECT_NEAR(std::exp(result.gain), 1.25, 0.08);
+    ASSERT_TRUE(result.interval.has_value());
+    EXPECT_LT(result.interval->low, std::log(1.25));
+    EXPECT_GT(result.interval->high, std::log(1.25));
+    EXPECT_GT(result.before_seconds, result.after_seconds);
+  }
+}
+
+TEST(Trial, NoGainIsNotFound) {
+  int accepted = 0;
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    Machine machine(1000 + seed);
+    Program before(machine, 'A', 0.010), after(machine, 'B', 0.010);
+    accepted +=
+        compare(before, after, {.seed = seed, .most_pairs = 60}).verdict == Verdict::kFaster;
+  }
+  EXPECT_LE(accepted, 6);
+}
+
+TEST(Trial, BlocksAreLongAndAlternateByTheCoin) {
+  Machine machine(7);
+  Program before(machine, 'A', 0.010), after(machine, 'B', 0.010);
+  const TrialResult result =
+      compare(before, after, {.seed = 7, .block_seconds = 0.5, .least_steps = 3, .most_pairs = 40});
+  EXPECT_GE(result.steps, 40);
+  EXPECT_LE(result.steps, 60);
+  const std::string judged = machine.order.substr(machine.order.size() - 4 * result.pairs.size());
+  int outside = 0;
+  for (size_t i = 0; i < result.pairs.size(); ++i) {
+    const bool before_outside = result.pairs[i].before_outside;
+    EXPECT_EQ(judged.substr(4 * i, 4), before_outside ? "ABBA" : "BAAB");
+    outside += before_outside;
+  }
+  EXPECT_GT(outside, 8);
+  EXPECT_LT(outside, 32);
+}
+
+TEST(Trial, ABlockIsAtLeastAsLongAsTheLoaderAsks) {
+  Machine machine(3);
+  Program before(machine, 'A', 1.0), after(machine, 'B', 1.0);
+  const TrialResult result = compare(before, after, {.least_steps = 64, .most_pairs = 2});
+  EXPECT_GE(result.steps, 64);
+}
+
+TEST(Trial, StolenPairsAreDroppedAndCounted) {
+  Machine machine(11);
+  Program before(machine, 'A', 0.010), after(machine, 'B', 0.008);
+  before.stolen_rate = after.stolen_rate = 0.1;
+  const TrialResult result = compare(before, after, {.seed = 11});
+  EXPECT_EQ(result.verdict, Verdict::kFaster);
+  EXPECT_GT(result.dropped, 0);
+  const auto marked = std::count_if(
+      result.pairs.begin(), result.pairs.end(), [](const Pair& pair) { return pair.dropped; });
+  EXPECT_EQ(marked, result.dropped);
+}
+
+TEST(Trial, AMachineThatIsNeverOursEndsWithoutAVerdict) {
+  Machine machine(12);
+  Program before(machine, 'A', 0.010), after(machine, 'B', 0.005);
+  before.stolen_rate = after.stolen_rate = 1;
+  const TrialResult result = compare(before, after, {});
+  EXPECT_EQ(result.verdict, Verdict::kOpen);
+  EXPECT_EQ(result.dropped, static_cast<int64_t>(result.pairs.size()));
+  EXPECT_FALSE(result.interval.has_value());
+}
+
+TEST(Trial, EndsWhenItIsTold) {
+  Machine machine(13);
+  Program before(machine, 'A', 0.010), after(machine, 'B', 0.010);
+  int asked = 0;
+  const TrialResult result =
+      compare(before, after, {.should_stop = [&asked] { return ++asked > 3; }});
+  EXPECT_EQ(result.pairs.size(), 3u);
+  EXPECT_EQ(result.verdict, Verdict::kOpen);
+}
+
+TEST(Trial, WhatARunnerThrowsArrives) {
+  Machine machine(14);
+  Program before(machine, 'A', 0.010), after(machine, 'B', 0.010);
+  after.fails_after = 20;
+  EXPECT_THROW(compare(before, after, {}), std::runtime_error);
+}
+
+}  // namespace
+}  // namespace ridge
