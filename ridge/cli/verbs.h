@@ -14,5 +14,6 @@ void add_train(CLI::App& app, int& exit_code);
 void add_eval(CLI::App& app, int& exit_code);
 void add_generate(CLI::App& app, int& exit_code);
 void add_ledger(CLI::App& app, int& exit_code);
+void add_optimize(CLI::App& app, int& exit_code);
 
 }  // namespace ridge

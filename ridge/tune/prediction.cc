@@ -22,7 +22,7 @@ double modelled_step(const StepCosts& costs, int cpus) {
   return std::max({costs.compute, costs.load, cpu_seconds / static_cast<double>(cpus)});
 }
 
-Speedup predicted_speedup(const StepCosts& before, const StepCosts& after, int cpus) {
+SpeedRange predicted_speedup(const StepCosts& before, const StepCosts& after, int cpus) {
   const double gain = modelled_step(before, cpus) / modelled_step(after, cpus) - 1;
   const double least = gain > 0 ? kLeastShare : kMostShare;
   const double most = gain > 0 ? kMostShare : kLeastShare;

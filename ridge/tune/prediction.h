@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "ridge/tune/trial_record.h"
+
 namespace ridge {
 
 /// What a step of a variant costs, in seconds.
@@ -17,18 +19,13 @@ struct StepCosts {
   int64_t threads = 1;  ///< That compute.
 };
 
-/// Factors of speed; 1 is no gain.
-struct Speedup {
-  double low = 1, high = 1;
-};
-
 /// Seconds of a step by its parts. Without workers it loads, then computes. With them both go on
 /// at the same time, as fast as the slower of them and as the CPUs allow.
 double modelled_step(const StepCosts& costs, int cpus);
 
 /// How much faster `after` would be than `before`: the ratio that the model gives, with room for
 /// what it leaves out. after.step is not read.
-Speedup predicted_speedup(const StepCosts& before, const StepCosts& after, int cpus);
+SpeedRange predicted_speedup(const StepCosts& before, const StepCosts& after, int cpus);
 
 /// The most that a change could gain that makes loading free, and one that makes computing free.
 double loading_ceiling(const StepCosts& costs);

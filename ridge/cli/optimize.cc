@@ -1,0 +1,136 @@
+// `ridge optimize CONFIG`, and the process that its trials run in.
+#include "ridge/tune/optimize.h"
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+
+#include "ridge/base/error.h"
+#include "ridge/cli/command.h"
+#include "ridge/cli/config_options.h"
+#include "ridge/cli/output.h"
+#include "ridge/cli/signals.h"
+#include "ridge/cli/threads.h"
+#include "ridge/cli/verbs.h"
+#include "ridge/io/file.h"
+#include "ridge/train/stop.h"
+#include "ridge/tune/worker.h"
+
+namespace ridge {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kLeastBudget = 5, kMostBudget = 1e6;
+
+struct OptimizeOptions {
+  ConfigOptions config;
+  std::string out;
+  double budget = 120;
+  uint64_t seed = 0;
+  bool json = false;
+};
+
+std::string range_text(const std::optional<SpeedRange>& range) {
+  return range ? fmt::format("{:.2f} to {:.2f}", range->low, range->high) : "-";
+}
+
+std::string range_text(const std::optional<SpeedEstimate>& range) {
+  return range ? fmt::format("{:.3f} ({:.3f} to {:.3f})", range->mid, range->low, range->high)
+               : "-";
+}
+
+/// A line a trial, as it ends.
+class TrialTable final : public OptimizeObserver {
+ public:
+  void on_message(const std::string& text) override { write_stderr(text + "\n"); }
+  void on_trial(const TrialRecord& record) override {
+    if (!header_shown_)
+      write_stderr(fmt::format("{:<16} {:<28} {:>14}  {:<24} verdict\n",
+                               "technique",
+                               "change",
+                               "predicted",
+                               "measured"));
+    header_shown_ = true;
+    write_stderr(fmt::format("{:<16} {:<28} {:>14}  {:<24} {}: {}\n",
+                             record.technique,
+                             record.change.empty() ? "-" : record.change,
+                             range_text(record.predicted),
+                             range_text(record.measured),
+                             name_of(record.verdict),
+                             record.reason));
+  }
+
+ private:
+  bool header_shown_ = false;
+};
+
+OptimizeRequest make_request(const OptimizeOptions& options) {
+  OptimizeRequest request;
+  for (const std::string& text : options.config.set) request.flags.push_back(parse_set(text));
+  if (!options.config.device.empty())
+    request.flags.push_back({"train.device", options.config.device, "--device"});
+  // What is wrong with it is said here, not by a worker.
+  load_config_options(options.config);
+  apply_threads();
+  request.config_text = read_file(options.config.file);
+  request.config_name = options.config.file;
+  request.program = fs::read_symlink("/proc/self/exe").string();
+  request.budget_seconds = options.budget;
+  request.seed = options.seed;
+  return request;
+}
+
+int run_optimize(const OptimizeOptions& options) {
+  check(options.budget >= kLeastBudget && options.budget <= kMostBudget,
+        "--budget is {} s: it may be {} to {}",
+        options.budget,
+        kLeastBudget,
+        kMostBudget);
+  const OptimizeRequest request = make_request(options);
+  const StopSignals signals;
+  TrialTable table;
+  const OptimizeResult result = optimize(request, table);
+  const OptimizeClaim& claim = result.summary.claim;
+  for (const std::string& note : result.summary.notes) write_stderr(note + "\n");
+  write_stdout(fmt::format("{:.2f} times as fast ({:.2f} to {:.2f})\n{}",
+                           claim.speedup,
+                           claim.low,
+                           claim.high,
+                           result.summary.recipe));
+  return stop_signal() == 0 ? kFine : kSignalBase + stop_signal();
+}
+
+/// Ends with the process that started it, and leaves signals from the terminal to that one.
+void run_worker() {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  signal(SIGINT, SIG_IGN);
+  serve_variant(std::cin, std::cout);
+}
+
+}  // namespace
+
+void add_optimize(CLI::App& app, int& exit_code) {
+  const auto options = std::make_shared<OptimizeOptions>();
+  CLI::App* verb =
+      app.add_subcommand("optimize", "Find what makes a configuration faster, and prove it");
+  verb->add_option("config", options->config.file, "TOML file; docs/config.md lists its keys")
+      ->required();
+  verb->add_option("--device", options->config.device, "Where it runs (train.device)");
+  verb->add_option("--set", options->config.set, "Any key of the file, or a setting; repeatable")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+  verb->add_option("--budget", options->budget, "Seconds that it may take (120)");
+  verb->add_option("--seed", options->seed, "Of the order of measurements (0)");
+  verb->callback([options, &exit_code] { exit_code = run_optimize(*options); });
+  app.add_subcommand("trial-worker", "Run one variant, as `ridge optimize` tells it on stdin")
+      ->group("")
+      ->callback([] { run_worker(); });
+}
+
+}  // namespace ridge

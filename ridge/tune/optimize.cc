@@ -1,0 +1,417 @@
+#include "ridge/tune/optimize.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "ridge/base/clock.h"
+#include "ridge/base/cpu_info.h"
+#include "ridge/base/error.h"
+#include "ridge/base/machine.h"
+#include "ridge/base/stats.h"
+#include "ridge/train/stop.h"
+#include "ridge/tune/optimizer.h"
+
+namespace ridge {
+namespace {
+
+// Steps whose state is compared where a change must keep the bits.
+constexpr int64_t kHashSteps = 2;
+
+// Of a part that is measured alone.
+constexpr double kPartSeconds = 0.08;
+constexpr int kPartBlocks = 3;
+
+// What is predicted to gain less is not tried.
+constexpr double kWorthTrying = 1.02;
+
+// Shares of the budget: the search ends here, and what is left belongs to the proof.
+constexpr double kSearchShare = 0.65, kTrialShare = 0.2;
+
+constexpr int64_t kNoisePairs = 6, kProofPairs = 12;
+
+// A block has so many times the batches that the loader holds ready.
+constexpr int64_t kQueuesOfBlock = 4;
+
+constexpr double kProofConfidence = 0.95;
+
+std::string utc_now() {
+  const std::time_t now = static_cast<std::time_t>(wall_ns() / 1'000'000'000);
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  char text[32];
+  return {text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts)};
+}
+
+PairRecord record_of(const Pair& pair) {
+  const auto& outer = pair.before_outside ? pair.before : pair.after;
+  const auto& inner = pair.before_outside ? pair.after : pair.before;
+  return {.before_outside = pair.before_outside,
+          .dropped = pair.dropped,
+          .seconds = {outer[0].seconds, inner[0].seconds, inner[1].seconds, outer[1].seconds},
+          .log_ratio = pair.log_ratio()};
+}
+
+void fill(TrialRecord& record, const TrialResult& trial, const JudgeOptions& judge) {
+  record.judge = judge;
+  record.block_steps = trial.steps;
+  for (const Pair& pair : trial.pairs) record.pairs.push_back(record_of(pair));
+  if (trial.interval)
+    record.measured = {.low = std::exp(trial.interval->low),
+                       .mid = std::exp(trial.gain),
+                       .high = std::exp(trial.interval->high),
+                       .confidence = trial.interval->confidence};
+}
+
+std::string open_reason(const TrialResult& trial) {
+  return fmt::format(
+      "no verdict after {} pairs{}",
+      trial.pairs.size() - static_cast<size_t>(trial.dropped),
+      trial.dropped > 0
+          ? fmt::format(" ({} more were dropped: others took CPU time)", trial.dropped)
+          : "");
+}
+
+}  // namespace
+
+Optimizer::Optimizer(const OptimizeRequest& request, OptimizeObserver& observer)
+    : request_(request), observer_(observer), start_(now_ns()), cpus_(usable_cpus()) {}
+
+double Optimizer::seconds_left() const {
+  return request_.budget_seconds - static_cast<double>(now_ns() - start_) * 1e-9;
+}
+
+bool Optimizer::search_is_over() const {
+  return stop_requested() || seconds_left() < (1 - kSearchShare) * request_.budget_seconds;
+}
+
+int64_t Optimizer::deadline(double seconds_from_now) const {
+  return now_ns() + static_cast<int64_t>(std::max(0.0, seconds_from_now) * 1e9);
+}
+
+OpenVariant Optimizer::resolve(const Recipe& recipe) const {
+  OpenVariant variant;
+  variant.recipe = recipe;
+  variant.settings->read_environment();
+  std::vector<ConfigFlag> flags = recipe.changes();
+  flags.insert(flags.end(), request_.flags.begin(), request_.flags.end());
+  variant.loaded =
+      load_config(request_.config_text, request_.config_name, flags, *variant.settings);
+  variant.config_toml = to_toml(variant.loaded, *variant.settings);
+  return variant;
+}
+
+OpenVariant Optimizer::open(const Recipe& recipe, int64_t epoch) {
+  OpenVariant variant = resolve(recipe);
+  const WorkerOptions options{.program = request_.program, .deadline_ns = deadline(seconds_left())};
+  variant.worker = std::make_unique<WorkerProcess>(options, variant.config_toml, epoch);
+  variant.worker->run(kHashSteps);
+  variant.state_hash = variant.worker->state_hash();
+  const int64_t threads = variant.settings->get_int("threads");
+  variant.costs.threads = threads == 0 ? cpus_ : threads;
+  variant.costs.workers = variant.loaded.config.loader.workers;
+  return variant;
+}
+
+// Seconds of a step: the median of some blocks, none of them too short for the clock.
+double Optimizer::measure(WorkerProcess& worker, StepKind kind) {
+  int64_t steps = 1;
+  std::vector<double> seconds;
+  while (seconds.size() < kPartBlocks) {
+    const double block = worker.run(steps, kind).seconds;
+    if (seconds.empty() && block < kPartSeconds / 2 && steps < int64_t{1} << 30) {
+      steps *= 2;
+      continue;
+    }
+    seconds.push_back(block / static_cast<double>(steps));
+  }
+  return median(seconds);
+}
+
+void Optimizer::measure_costs(OpenVariant& variant) {
+  variant.costs.step = measure(*variant.worker, StepKind::kTrain);
+  variant.costs.compute = measure(*variant.worker, StepKind::kKept);
+  variant.costs.load = measure(*variant.worker, StepKind::kLoad);
+  variant.costs.host = measure(*variant.worker, StepKind::kNoKernel);
+}
+
+Situation Optimizer::situation() const {
+  return {.config = best_.loaded.config, .settings = *best_.settings, .cpus = cpus_};
+}
+
+TrialOptions Optimizer::trial_options(double most_seconds) const {
+  const int64_t until = deadline(std::min(most_seconds, seconds_left()));
+  TrialOptions options;
+  options.seed = request_.seed + result_.trials.size();
+  options.cpus = cpus_;
+  options.least_steps = 1 + kQueuesOfBlock * best_.worker->facts().queue;
+  options.should_stop = [until] { return stop_requested() || now_ns() > until; };
+  return options;
+}
+
+// The same variant twice: what the machine adds to a pair by itself.
+void Optimizer::measure_noise() {
+  const OpenVariant twin = open({}, 0);
+  TrialOptions options = trial_options(kTrialShare * request_.budget_seconds);
+  options.most_pairs = kNoisePairs;
+  const TrialResult trial = compare(*best_.worker, *twin.worker, options);
+  std::vector<double> ratios;
+  for (const Pair& pair : trial.pairs)
+    if (!pair.dropped) ratios.push_back(pair.log_ratio());
+  if (ratios.size() < 3) {
+    result_.summary.notes.push_back("others take this machine's CPU time: few verdicts will stand");
+    return;
+  }
+  noise_ = 1.4826 * median_absolute_deviation(ratios);
+  constexpr double kShown = 0.05;
+  const int64_t most = TrialOptions{}.most_pairs;
+  const int64_t pairs = pairs_for_power({}, std::log1p(kShown), std::max(noise_, 1e-4), 0.9, most);
+  observer_.on_message(fmt::format(
+      "noise: pairs of the same program differ by {:.1f} %; a gain of 5 % would take {} pairs of "
+      "{:.1f} s",
+      100 * noise_,
+      pairs == most ? fmt::format("more than {}", most) : fmt::format("about {}", pairs),
+      4 * static_cast<double>(trial.steps) * trial.before_seconds));
+}
+
+TrialRecord Optimizer::new_record(std::string_view technique) const {
+  TrialRecord record;
+  record.number = static_cast<int64_t>(result_.trials.size()) + 1;
+  record.technique = technique;
+  record.machine = machine_;
+  record.started = utc_now();
+  if (!best_.recipe.empty()) record.recipe_before = to_toml(best_.recipe);
+  return record;
+}
+
+void Optimizer::finish(TrialRecord record) {
+  observer_.on_trial(record);
+  result_.trials.push_back(std::move(record));
+}
+
+std::string Optimizer::who_set(const std::vector<ConfigFlag>& changes) const {
+  for (const ConfigFlag& change : changes) {
+    const auto origin = best_.loaded.origins.find(change.key);
+    if (origin != best_.loaded.origins.end() && origin->second.source > Source::kRecipe)
+      return fmt::format("{} is set by {}", change.key, origin->second.where);
+    for (const SettingRow& row : setting_rows()) {
+      if (row.name != change.key) continue;
+      const Settings::Origin setting = best_.settings->origin(change.key);
+      if (setting.source > Source::kRecipe)
+        return fmt::format("{} is set by {}", change.key, setting.where);
+    }
+  }
+  return {};
+}
+
+void Optimizer::try_technique(const Technique& technique) {
+  const bool loads = technique.affects == Affects::kLoading;
+  const Proposals proposals = technique.propose(situation());
+  TrialRecord record = new_record(technique.name);
+  record.ceiling = loads ? loading_ceiling(best_.costs) : computing_ceiling(best_.costs);
+  if (proposals.tries.empty())
+    record.reason = proposals.reason;
+  else if (search_is_over())
+    record.reason = "the time for trials is over";
+  else if (*record.ceiling < kWorthTrying)
+    record.reason = fmt::format(
+        "ceiling {:.2f}: {} costs no more", *record.ceiling, loads ? "loading" : "computing");
+  if (!record.reason.empty()) return finish(std::move(record));
+  for (const Proposal& proposal : proposals.tries) {
+    TrialRecord trial = new_record(technique.name);
+    trial.ceiling = record.ceiling;
+    if (!search_is_over()) try_proposal(technique, proposal, trial);
+  }
+}
+
+void Optimizer::try_proposal(const Technique& technique,
+                             const Proposal& proposal,
+                             TrialRecord& record) {
+  const int64_t start = now_ns();
+  record.change = change_text(proposal.changes, situation());
+  record.semantic_class = proposal.semantic_class;
+  record.hypothesis = proposal.hypothesis;
+  if (const std::string who = who_set(proposal.changes); !who.empty()) {
+    record.reason = who;
+    return finish(std::move(record));
+  }
+  try {
+    Recipe recipe = best_.recipe;
+    for (const ConfigFlag& change : proposal.changes) recipe.set(change.key, change.value);
+    record.recipe = to_toml(recipe);
+    record.recipe_hash = recipe_hash(recipe);
+    OpenVariant candidate = open(recipe, 0);
+    record.plan_hash = candidate.worker->facts().plan_hash;
+    candidate.costs.compute = technique.affects == Affects::kComputing
+                                  ? measure(*candidate.worker, StepKind::kKept)
+                                  : best_.costs.compute;
+    candidate.costs.load = technique.affects == Affects::kLoading
+                               ? measure(*candidate.worker, StepKind::kLoad)
+                               : best_.costs.load;
+    const SpeedRange speedup = predicted_speedup(best_.costs, candidate.costs, cpus_);
+    record.predicted = speedup;
+    if (!numbers_agree(candidate, record)) {
+    } else if (speedup.high < kWorthTrying) {
+      record.verdict = TrialVerdict::kRefused;
+      record.reason = "predicted to gain less than 2 %";
+    } else {
+      time_candidate(candidate, record);
+    }
+    record.seconds = static_cast<double>(now_ns() - start) * 1e-9;
+    if (record.verdict == TrialVerdict::kKept) {
+      best_ = std::move(candidate);
+      measure_costs(best_);
+    }
+  } catch (const WorkerFailed& error) {
+    record.verdict = TrialVerdict::kFailed;
+    record.reason = error.what();
+  } catch (const UserError& error) {
+    record.verdict = TrialVerdict::kFailed;
+    record.reason = error.what();
+  }
+  finish(std::move(record));
+}
+
+bool Optimizer::numbers_agree(const OpenVariant& candidate, TrialRecord& record) const {
+  if (record.semantic_class != SemanticClass::kBitIdentical) return true;
+  if (candidate.state_hash == best_.state_hash) {
+    record.guard = fmt::format("same bits of the state after {} steps", kHashSteps);
+    return true;
+  }
+  record.verdict = TrialVerdict::kGuardFailed;
+  record.reason = record.guard =
+      fmt::format("the state after {} steps has other bits: {}, expected {}",
+                  kHashSteps,
+                  candidate.state_hash,
+                  best_.state_hash);
+  return false;
+}
+
+void Optimizer::time_candidate(OpenVariant& candidate, TrialRecord& record) {
+  TrialOptions options = trial_options(kTrialShare * request_.budget_seconds);
+  options.judge.accept_error =
+      0.05 / static_cast<double>(std::max<size_t>(1, request_.techniques.size()));
+  options.least_steps =
+      std::max(options.least_steps, 1 + kQueuesOfBlock * candidate.worker->facts().queue);
+  const TrialResult trial = compare(*best_.worker, *candidate.worker, options);
+  fill(record, trial, options.judge);
+  switch (trial.verdict) {
+    case Verdict::kFaster:
+      record.verdict = TrialVerdict::kKept;
+      record.reason = "faster";
+      break;
+    case Verdict::kNotFaster:
+      record.verdict = TrialVerdict::kNotFaster;
+      record.reason = "not 2 % faster";
+      break;
+    case Verdict::kOpen:
+      record.verdict = TrialVerdict::kOpen;
+      record.reason = open_reason(trial);
+      break;
+  }
+}
+
+VariantSpeed Optimizer::speed_of(const OpenVariant& variant) const {
+  VariantSpeed speed;
+  speed.config = variant.config_toml;
+  speed.planned_bytes = variant.worker->facts().planned_bytes;
+  speed.measured_bytes = variant.worker->measured_bytes();
+  return speed;
+}
+
+// The configuration as it was against what was kept, in processes that know nothing of the search,
+// on an epoch that it has not seen.
+void Optimizer::prove() {
+  best_.worker.reset();
+  baseline_.worker.reset();
+  TrialRecord record = new_record(kProofTechnique);
+  const int64_t start = now_ns();
+  record.recipe_before.clear();
+  record.hypothesis = "what was kept, together, in fresh processes and on another epoch";
+  OpenVariant before = open({}, 1), after = open(best_.recipe, 1);
+  record.recipe = to_toml(best_.recipe);
+  record.recipe_hash = recipe_hash(best_.recipe);
+  record.plan_hash = after.worker->facts().plan_hash;
+  best_.worker = std::move(after.worker);
+  TrialOptions options = trial_options(seconds_left());
+  options.least_steps =
+      1 + kQueuesOfBlock * std::max(before.worker->facts().queue, best_.worker->facts().queue);
+  options.least_pairs = kProofPairs;
+  const TrialResult trial = compare(*before.worker, *best_.worker, options);
+  fill(record, trial, options.judge);
+  record.seconds = static_cast<double>(now_ns() - start) * 1e-9;
+  OptimizeSummary& summary = result_.summary;
+  summary.baseline = speed_of(before);
+  summary.result = speed_of(best_);
+  const double batch = static_cast<double>(best_.worker->facts().batch);
+  for (const auto& [speed, seconds] : {std::pair{&summary.baseline, trial.before_seconds},
+                                       std::pair{&summary.result, trial.after_seconds}}) {
+    speed->step_ms = 1e3 * seconds;
+    speed->samples_per_s = seconds > 0 ? batch / seconds : 0;
+  }
+  if (trial.verdict == Verdict::kFaster && record.measured) {
+    record.verdict = TrialVerdict::kKept;
+    record.reason = "proven";
+    summary.claim = {.speedup = record.measured->mid,
+                     .low = record.measured->low,
+                     .high = record.measured->high,
+                     .pairs = record.judged_pairs(),
+                     .confidence = kProofConfidence};
+    best_.recipe.proven = {.version = RIDGE_VERSION,
+                           .claim = fmt::format("{:.2f} times as fast ({:.2f} to {:.2f}, {:.0f} %)",
+                                                summary.claim.speedup,
+                                                summary.claim.low,
+                                                summary.claim.high,
+                                                100 * summary.claim.confidence),
+                           .plan = record.plan_hash,
+                           .config = config_hash(baseline_.loaded.config),
+                           .machine = machine_};
+    summary.recipe = to_toml(best_.recipe);
+  } else {
+    record.verdict =
+        trial.verdict == Verdict::kNotFaster ? TrialVerdict::kNotFaster : TrialVerdict::kOpen;
+    record.reason =
+        trial.verdict == Verdict::kNotFaster ? "not faster when proven again" : open_reason(trial);
+    summary.result = summary.baseline;
+    summary.notes.push_back("what was kept could not be proven again: your configuration stays");
+  }
+  finish(std::move(record));
+}
+
+OptimizeResult Optimizer::run() {
+  OptimizeSummary& summary = result_.summary;
+  best_ = open({}, 0);
+  baseline_ = resolve({});
+  machine_ = machine_fingerprint(best_.loaded.config.train.device);
+  summary.target = fmt::format("{} on {}", request_.config_name, best_.loaded.config.train.device);
+  summary.machine = machine_;
+  summary.budget_s = request_.budget_seconds;
+  try {
+    measure_costs(best_);
+    summary.baseline = summary.result = speed_of(best_);
+    summary.baseline.step_ms = summary.result.step_ms = 1e3 * best_.costs.step;
+    summary.baseline.samples_per_s = summary.result.samples_per_s =
+        static_cast<double>(best_.worker->facts().batch) / best_.costs.step;
+    const StepCosts& costs = best_.costs;
+    observer_.on_message(
+        fmt::format("baseline: {:.3g} ms a step; {:.3g} ms without the loader, {:.3g} ms the "
+                    "loader alone, {:.3g} ms "
+                    "without kernels",
+                    1e3 * costs.step,
+                    1e3 * costs.compute,
+                    1e3 * costs.load,
+                    1e3 * costs.host));
+    measure_noise();
+    for (const Technique& technique : request_.techniques) try_technique(technique);
+    if (!best_.recipe.empty()) prove();
+  } catch (const TrialStopped& stop) {
+    summary.notes.push_back(fmt::format("ended early: {}", stop.what()));
+  }
+  summary.seconds = static_cast<double>(now_ns() - start_) * 1e-9;
+  return std::move(result_);
+}
+
+OptimizeResult optimize(const OptimizeRequest& request, OptimizeObserver& observer) {
+  return Optimizer(request, observer).run();
+}
+
+}  // namespace ridge

@@ -1,0 +1,45 @@
+// The closed loop over a training configuration: measure, try one technique at a time, keep what is
+// proven faster and not worse, and prove the sum of it once more in fresh processes.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ridge/train/config_text.h"
+#include "ridge/tune/optimize_summary.h"
+#include "ridge/tune/technique.h"
+#include "ridge/tune/trial_record.h"
+
+namespace ridge {
+
+struct OptimizeRequest {
+  std::string config_text;        ///< TOML.
+  std::string config_name;        ///< Path of the file, for messages.
+  std::vector<ConfigFlag> flags;  ///< Laid over it; no technique changes what they set.
+  std::string program;            ///< Path of ridge, which the variants run in.
+  double budget_seconds = 120;
+  uint64_t seed = 0;  ///< Of the coins.
+  std::span<const Technique> techniques = ridge::techniques();
+};
+
+/// Told while the loop goes on.
+class OptimizeObserver {
+ public:
+  virtual ~OptimizeObserver() = default;
+  virtual void on_message(const std::string& text) = 0;
+  virtual void on_trial(const TrialRecord& record) = 0;
+};
+
+struct OptimizeResult {
+  OptimizeSummary summary;
+  std::vector<TrialRecord> trials;
+};
+
+/// Ends within the budget, or soon after stop_requested(), with the best that is proven by then;
+/// its claim is 1 and its recipe empty when nothing is. Touches no file of the user. UserError
+/// where the configuration cannot be run as it is.
+OptimizeResult optimize(const OptimizeRequest& request, OptimizeObserver& observer);
+
+}  // namespace ridge

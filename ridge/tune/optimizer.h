@@ -1,0 +1,65 @@
+// The state of `optimize` while it goes on: the best variant so far, and what is known of it.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "ridge/train/recipe.h"
+#include "ridge/tune/optimize.h"
+#include "ridge/tune/prediction.h"
+#include "ridge/tune/worker.h"
+
+namespace ridge {
+
+/// The configuration with a recipe over it, and the process that runs it.
+struct OpenVariant {
+  Recipe recipe;
+  LoadedConfig loaded;
+  std::unique_ptr<Settings> settings = std::make_unique<Settings>();
+  std::string config_toml;  ///< All of it, as a worker reads it.
+  std::unique_ptr<WorkerProcess> worker;
+  std::string state_hash;  ///< After the first steps of the epoch.
+  StepCosts costs;
+};
+
+class Optimizer {
+ public:
+  Optimizer(const OptimizeRequest& request, OptimizeObserver& observer);
+  OptimizeResult run();
+
+ private:
+  double seconds_left() const;
+  bool search_is_over() const;
+  int64_t deadline(double seconds_from_now) const;
+
+  OpenVariant resolve(const Recipe& recipe) const;
+  OpenVariant open(const Recipe& recipe, int64_t epoch);
+  double measure(WorkerProcess& worker, StepKind kind);
+  void measure_costs(OpenVariant& variant);
+  void measure_noise();
+
+  void try_technique(const Technique& technique);
+  void try_proposal(const Technique& technique, const Proposal& proposal, TrialRecord& record);
+  /// False, with the record's verdict, where the trial ends before it is timed.
+  bool numbers_agree(const OpenVariant& candidate, TrialRecord& record) const;
+  void time_candidate(OpenVariant& candidate, TrialRecord& record);
+  std::string who_set(const std::vector<ConfigFlag>& changes) const;
+  TrialOptions trial_options(double most_seconds) const;
+  void prove();
+
+  TrialRecord new_record(std::string_view technique) const;
+  void finish(TrialRecord record);
+  Situation situation() const;
+  VariantSpeed speed_of(const OpenVariant& variant) const;
+
+  const OptimizeRequest& request_;
+  OptimizeObserver& observer_;
+  int64_t start_;
+  int cpus_;
+  OpenVariant baseline_, best_;  ///< Of the baseline only the first costs are kept up.
+  double noise_ = 0;             ///< Deviation of the log ratio of a pair.
+  std::string machine_;
+  OptimizeResult result_;
+};
+
+}  // namespace ridge
