@@ -138,7 +138,7 @@ std::string WorkerProcess::read_line() {
       throw TrialStopped("the budget is spent");
     if (static_cast<double>(now_ns() - start) * 1e-9 > options_.answer_seconds) {
       end();
-      throw WorkerFailed(fmt::format("no answer within {:.0f} s", options_.answer_seconds));
+      throw WorkerFailed(fmt::format("no answer within {:.3g} s", options_.answer_seconds));
     }
     pollfd waiting{.fd = from_, .events = POLLIN, .revents = 0};
     if (poll(&waiting, 1, kPollMilliseconds) <= 0) continue;

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -39,8 +40,11 @@ class TestDataset : public Dataset {
     x[1] = static_cast<float>(key.epoch);
     x[2] = static_cast<float>(key.seed);
     *static_cast<int64_t*>(out[1]) = index;
+    ++reads;
     if (index % 10 == 0) ++scratch.skipped;
   }
+
+  mutable std::atomic<int64_t> reads = 0;
 
  private:
   int64_t size_, bad_;
@@ -155,6 +159,27 @@ TEST(Loader, SeekIsANewStart) {
     EXPECT_THROW(loader.seek({0, 64}), UserError);
     EXPECT_EQ(loader.next().begin.sample, 48);  // a refused seek changes nothing
   }
+}
+
+TEST(Loader, IsFullWhenAllThatIsKeptReadyIsThere) {
+  const TestDataset dataset(1000);
+  Loader loader(dataset, {.batch = 10}, {.workers = 3, .prefetch = 5});
+  loader.wait_until_full();
+  EXPECT_EQ(dataset.reads, 60);  // and the one that next() gives out first
+  for (int64_t taken = 1; taken <= 4; ++taken) {
+    for (int64_t i = 0; i < 4; ++i) loader.next();
+    loader.wait_until_full();
+    // The consumer still has the last one.
+    EXPECT_EQ(dataset.reads, 10 * (4 * taken + 5));
+  }
+  loader.seek({});
+  loader.wait_until_full();
+  // What a plan that ends has left.
+  Loader once(dataset, {.batch = 400, .repeat = false}, {.workers = 2, .prefetch = 8});
+  once.wait_until_full();
+  // Nothing to wait for.
+  Loader none(dataset, {.batch = 10}, {.workers = 0});
+  none.wait_until_full();
 }
 
 TEST(Loader, AnErrorComesWithItsBatch) {
