@@ -30,11 +30,39 @@ constexpr double kLeastBudget = 5, kMostBudget = 1e6;
 
 struct OptimizeOptions {
   ConfigOptions config;
+  std::string memory;
   std::string out;
   double budget = 120;
   uint64_t seed = 0;
   bool json = false;
 };
+
+/// "2GiB", "512 MiB", "1e9": bytes. UserError for what is none.
+int64_t parse_bytes(const std::string& text) {
+  struct Unit {
+    std::string_view name;
+    double bytes;
+  };
+  constexpr Unit kUnits[] = {{"", 1},
+                             {"B", 1},
+                             {"KiB", 0x1p10},
+                             {"MiB", 0x1p20},
+                             {"GiB", 0x1p30},
+                             {"TiB", 0x1p40},
+                             {"kB", 1e3},
+                             {"MB", 1e6},
+                             {"GB", 1e9},
+                             {"TB", 1e12}};
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  std::string_view unit(end);
+  while (unit.starts_with(' ')) unit.remove_prefix(1);
+  for (const Unit& each : kUnits)
+    if (end != text.c_str() && unit == each.name && value > 0 && value * each.bytes < 0x1p60)
+      return static_cast<int64_t>(value * each.bytes);
+  throw UserError(fmt::format("--memory is '{}', which is no amount of memory", text),
+                  "write it as 2GiB or 500MB");
+}
 
 std::string range_text(const std::optional<SpeedRange>& range) {
   return range ? fmt::format("{:.2f} to {:.2f}", range->low, range->high) : "-";
@@ -83,6 +111,7 @@ OptimizeRequest make_request(const OptimizeOptions& options) {
   request.program = fs::read_symlink("/proc/self/exe").string();
   request.budget_seconds = options.budget;
   request.seed = options.seed;
+  if (!options.memory.empty()) request.memory_bytes = parse_bytes(options.memory);
   return request;
 }
 
@@ -126,6 +155,8 @@ void add_optimize(CLI::App& app, int& exit_code) {
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
   verb->add_option("--budget", options->budget, "Seconds that it may take (120)");
+  verb->add_option("--memory", options->memory, "The fastest way that needs no more, such as 2GiB")
+      ->type_name("SIZE");
   verb->add_option("--seed", options->seed, "Of the order of measurements (0)");
   verb->callback([options, &exit_code] { exit_code = run_optimize(*options); });
   app.add_subcommand("trial-worker", "Run one variant, as `ridge optimize` tells it on stdin")

@@ -150,7 +150,8 @@ EngineVariant::Parts::Parts(std::string_view text, int64_t epoch)
       config.train.steps > 0 ? config.train.steps : config.train.epochs * facts.steps_per_epoch;
   const Plan& program = session->program().plan();
   facts.plan_hash = plan_hash(program);
-  facts.planned_bytes = program.total_bytes() + loader->staging_bytes();
+  facts.staging_bytes = loader->staging_bytes();
+  facts.planned_bytes = program.total_bytes() + facts.staging_bytes;
   facts.state_bytes = program.state_bytes;
   facts.batch = config.train.batch;
   facts.micro = config.train.micro;

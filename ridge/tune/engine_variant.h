@@ -25,6 +25,7 @@ std::string_view name_of(StepKind kind);
 struct VariantFacts {
   std::string plan_hash;
   int64_t planned_bytes = 0;  ///< State, arena and what the loader stages.
+  int64_t staging_bytes = 0;  ///< Of them, what the loader stages.
   int64_t state_bytes = 0;    ///< Of them, what lives from step to step.
   int64_t batch = 0;          ///< Samples a step.
   int64_t micro = 1;          ///< Parts a step, after a memory limit.

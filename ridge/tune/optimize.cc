@@ -34,6 +34,8 @@ constexpr int64_t kQueuesOfBlock = 4;
 
 constexpr double kProofConfidence = 0.95;
 
+double in_mebibytes(int64_t bytes) { return static_cast<double>(bytes) * 0x1p-20; }
+
 std::string utc_now() {
   const std::time_t now = static_cast<std::time_t>(wall_ns() / 1'000'000'000);
   std::tm parts{};
@@ -148,9 +150,43 @@ TrialOptions Optimizer::trial_options(double most_seconds) const {
   return options;
 }
 
+// A plan that keeps within the limit, whatever it costs: micro-batches and results made again.
+void Optimizer::fit_memory() {
+  if (request_.memory_bytes == 0) return;
+  const VariantFacts facts = best_.worker->facts();
+  const int64_t mebibytes = (request_.memory_bytes - facts.staging_bytes) >> 20;
+  if (mebibytes < 1)
+    throw UserError(
+        fmt::format("--memory is {:.1f} MiB, and the batches that the loader stages take {:.1f}",
+                    in_mebibytes(request_.memory_bytes),
+                    in_mebibytes(facts.staging_bytes)),
+        "give it more, or lower loader.prefetch");
+  base_.set("train.memory_limit", fmt::format("{}", mebibytes));
+  best_ = {};  // its memory, before that of the next is taken
+  best_ = open(base_, 0);
+  best_.worker->run(1);
+  observer_.on_message(
+      fmt::format("memory: {:.1f} MiB planned, {:.1f} MiB measured, within {:.1f} MiB; "
+                  "{:.1f} MiB as it was",
+                  in_mebibytes(best_.worker->facts().planned_bytes),
+                  in_mebibytes(best_.worker->measured_bytes()),
+                  in_mebibytes(request_.memory_bytes),
+                  in_mebibytes(facts.planned_bytes)));
+}
+
+bool Optimizer::fits(const OpenVariant& candidate, TrialRecord& record) const {
+  const int64_t planned = candidate.worker->facts().planned_bytes;
+  if (request_.memory_bytes == 0 || planned <= request_.memory_bytes) return true;
+  record.verdict = TrialVerdict::kRefused;
+  record.reason = fmt::format("it needs {:.1f} MiB: {:.1f} more than there are",
+                              in_mebibytes(planned),
+                              in_mebibytes(planned - request_.memory_bytes));
+  return false;
+}
+
 // The same variant twice: what the machine adds to a pair by itself.
 void Optimizer::measure_noise() {
-  const OpenVariant twin = open({}, 0);
+  const OpenVariant twin = open(base_, 0);
   TrialOptions options = trial_options(kTrialShare * request_.budget_seconds);
   options.most_pairs = kNoisePairs;
   const TrialResult trial = compare(*best_.worker, *twin.worker, options);
@@ -249,7 +285,8 @@ void Optimizer::try_proposal(const Technique& technique,
                                : best_.costs.load;
     const SpeedRange speedup = predicted_speedup(best_.costs, candidate.costs, cpus_);
     record.predicted = speedup;
-    if (!numbers_agree(candidate, record)) {
+    if (!fits(candidate, record) || !numbers_agree(candidate, record)) {
+      // the record says why
     } else if (speedup.high < kWorthTrying) {
       record.verdict = TrialVerdict::kRefused;
       record.reason = "predicted to gain less than 2 %";
@@ -322,12 +359,11 @@ VariantSpeed Optimizer::speed_of(const OpenVariant& variant) const {
 // on an epoch that it has not seen.
 void Optimizer::prove() {
   best_.worker.reset();
-  baseline_.worker.reset();
   TrialRecord record = new_record(kProofTechnique);
   const int64_t start = now_ns();
   record.recipe_before.clear();
   record.hypothesis = "what was kept, together, in fresh processes and on another epoch";
-  OpenVariant before = open({}, 1), after = open(best_.recipe, 1);
+  OpenVariant before = open(base_, 1), after = open(best_.recipe, 1);
   record.recipe = to_toml(best_.recipe);
   record.recipe_hash = recipe_hash(best_.recipe);
   record.plan_hash = after.worker->facts().plan_hash;
@@ -363,7 +399,7 @@ void Optimizer::prove() {
                                                 summary.claim.high,
                                                 100 * summary.claim.confidence),
                            .plan = record.plan_hash,
-                           .config = config_hash(baseline_.loaded.config),
+                           .config = config_hash(resolve({}).loaded.config),
                            .machine = machine_};
     summary.recipe = to_toml(best_.recipe);
   } else {
@@ -377,35 +413,45 @@ void Optimizer::prove() {
   finish(std::move(record));
 }
 
+void Optimizer::measure_baseline() {
+  measure_costs(best_);
+  const StepCosts& costs = best_.costs;
+  OptimizeSummary& summary = result_.summary;
+  summary.baseline = speed_of(best_);
+  summary.baseline.step_ms = 1e3 * costs.step;
+  summary.baseline.samples_per_s = static_cast<double>(best_.worker->facts().batch) / costs.step;
+  summary.result = summary.baseline;
+  observer_.on_message(
+      fmt::format("baseline: {:.3g} ms a step; {:.3g} ms without the loader, "
+                  "{:.3g} ms the loader alone, {:.3g} ms without kernels",
+                  1e3 * costs.step,
+                  1e3 * costs.compute,
+                  1e3 * costs.load,
+                  1e3 * costs.host));
+}
+
 OptimizeResult Optimizer::run() {
   OptimizeSummary& summary = result_.summary;
-  best_ = open({}, 0);
-  baseline_ = resolve({});
-  machine_ = machine_fingerprint(best_.loaded.config.train.device);
-  summary.target = fmt::format("{} on {}", request_.config_name, best_.loaded.config.train.device);
+  const std::string device = resolve({}).loaded.config.train.device;
+  machine_ = machine_fingerprint(device);
+  summary.target = fmt::format("{} on {}", request_.config_name, device);
   summary.machine = machine_;
   summary.budget_s = request_.budget_seconds;
   try {
-    measure_costs(best_);
-    summary.baseline = summary.result = speed_of(best_);
-    summary.baseline.step_ms = summary.result.step_ms = 1e3 * best_.costs.step;
-    summary.baseline.samples_per_s = summary.result.samples_per_s =
-        static_cast<double>(best_.worker->facts().batch) / best_.costs.step;
-    const StepCosts& costs = best_.costs;
-    observer_.on_message(
-        fmt::format("baseline: {:.3g} ms a step; {:.3g} ms without the loader, {:.3g} ms the "
-                    "loader alone, {:.3g} ms "
-                    "without kernels",
-                    1e3 * costs.step,
-                    1e3 * costs.compute,
-                    1e3 * costs.load,
-                    1e3 * costs.host));
+    best_ = open({}, 0);
+    fit_memory();
+    measure_baseline();
     measure_noise();
     for (const Technique& technique : request_.techniques) try_technique(technique);
-    if (!best_.recipe.empty()) prove();
+    if (recipe_hash(best_.recipe) != recipe_hash(base_)) prove();
   } catch (const TrialStopped& stop) {
     summary.notes.push_back(fmt::format("ended early: {}", stop.what()));
+  } catch (const WorkerFailed& failure) {
+    throw UserError(
+        fmt::format("{} cannot be run as it is: {}", request_.config_name, failure.what()));
   }
+  // A limit is kept to whatever was gained within it.
+  if (summary.recipe.empty() && !base_.empty()) summary.recipe = to_toml(base_);
   summary.seconds = static_cast<double>(now_ns() - start_) * 1e-9;
   return std::move(result_);
 }

@@ -20,6 +20,9 @@ struct OptimizeRequest {
   std::vector<ConfigFlag> flags;  ///< Laid over it; no technique changes what they set.
   std::string program;            ///< Path of ridge, which the variants run in.
   double budget_seconds = 120;
+  /// Bytes that state, arena and what the loader stages may take together: the fastest way to keep
+  /// within them is then what is looked for. 0: any number.
+  int64_t memory_bytes = 0;
   uint64_t seed = 0;  ///< Of the coins.
   std::span<const Technique> techniques = ridge::techniques();
 };

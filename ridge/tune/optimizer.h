@@ -36,7 +36,10 @@ class Optimizer {
   OpenVariant open(const Recipe& recipe, int64_t epoch);
   double measure(WorkerProcess& worker, StepKind kind);
   void measure_costs(OpenVariant& variant);
+  void measure_baseline();
   void measure_noise();
+  void fit_memory();
+  bool fits(const OpenVariant& candidate, TrialRecord& record) const;
 
   void try_technique(const Technique& technique);
   void try_proposal(const Technique& technique, const Proposal& proposal, TrialRecord& record);
@@ -56,8 +59,9 @@ class Optimizer {
   OptimizeObserver& observer_;
   int64_t start_;
   int cpus_;
-  OpenVariant baseline_, best_;  ///< Of the baseline only the first costs are kept up.
-  double noise_ = 0;             ///< Deviation of the log ratio of a pair.
+  Recipe base_;       ///< What every variant has: a memory limit, or nothing.
+  OpenVariant best_;  ///< So far.
+  double noise_ = 0;  ///< Deviation of the log ratio of a pair.
   std::string machine_;
   OptimizeResult result_;
 };

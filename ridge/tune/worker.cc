@@ -19,6 +19,7 @@ void write_facts(JsonWriter& json, const VariantFacts& facts) {
   json.key("facts").begin_object();
   json.field("plan_hash", facts.plan_hash);
   json.field("planned_bytes", facts.planned_bytes);
+  json.field("staging_bytes", facts.staging_bytes);
   json.field("state_bytes", facts.state_bytes);
   json.field("batch", facts.batch);
   json.field("micro", facts.micro);

@@ -32,6 +32,7 @@ VariantFacts read_facts(const JsonValue& json) {
   VariantFacts facts;
   facts.plan_hash = json.at("plan_hash", kSource).as_string("plan_hash");
   facts.planned_bytes = integer("planned_bytes");
+  facts.staging_bytes = integer("staging_bytes");
   facts.state_bytes = integer("state_bytes");
   facts.batch = integer("batch");
   facts.micro = integer("micro");
