@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <string>
 
 namespace ridge {
 
@@ -19,5 +20,8 @@ inline int64_t wall_ns() {
              std::chrono::system_clock::now().time_since_epoch())
       .count();
 }
+
+/// Such a time as "2026-11-21T20:15:03Z".
+std::string utc_time(int64_t wall_ns);
 
 }  // namespace ridge

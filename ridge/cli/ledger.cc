@@ -1,11 +1,20 @@
-// `ridge ledger show|explain FILE`: what `ridge optimize` tried, and why it kept what it kept.
+// `ridge ledger show|explain|replay FILE`: what `ridge optimize` tried, and why it kept what it
+// kept.
 #include <CLI/CLI.hpp>
+#include <cmath>
+#include <filesystem>
 #include <memory>
 
+#include "ridge/base/error.h"
+#include "ridge/base/json_writer.h"
 #include "ridge/cli/command.h"
 #include "ridge/cli/output.h"
+#include "ridge/cli/signals.h"
 #include "ridge/cli/verbs.h"
+#include "ridge/io/file.h"
 #include "ridge/tune/ledger_text.h"
+#include "ridge/tune/replay.h"
+#include "ridge/tune/trial_text.h"
 
 namespace ridge {
 namespace {
@@ -13,6 +22,8 @@ namespace {
 struct LedgerOptions {
   std::string file;
   int64_t number = 0;
+  double budget = 60;
+  uint64_t seed = 1;
   bool json = false;
 };
 
@@ -34,6 +45,58 @@ int run_explain(const LedgerOptions& options) {
   return contradictions(record).empty() ? kFine : kFindings;
 }
 
+/// The trial that is asked for; without a number the last one that was proven.
+const TrialRecord& trial_to_replay(const Ledger& ledger, int64_t number) {
+  if (number > 0) return trial_of(ledger, number);
+  for (auto record = ledger.trials.rbegin(); record != ledger.trials.rend(); ++record)
+    if (record->technique == kProofTechnique) return *record;
+  throw UserError("the ledger has no proof: nothing was gained",
+                  "name a trial by its number, as 'ridge ledger show' lists it");
+}
+
+std::string replay_json(const TrialRecord& record, const TrialResult& trial) {
+  std::string text;
+  JsonWriter json(text);
+  json.begin_object().field("schema", "ridge.ledger.replay/1").field("number", record.number);
+  json.field("technique", record.technique).field("speedup", std::exp(trial.gain));
+  json.field("lo", trial.interval ? std::exp(trial.interval->low) : NAN);
+  json.field("hi", trial.interval ? std::exp(trial.interval->high) : NAN);
+  json.field("pairs", static_cast<int64_t>(trial.pairs.size()) - trial.dropped);
+  json.field("dropped", trial.dropped).end_object().finish();
+  return text + "\n";
+}
+
+std::string replay_text(const TrialRecord& record, const TrialResult& trial) {
+  const std::string name = fmt::format("trial {} ({})", record.number, record.technique);
+  if (!trial.interval)
+    return fmt::format("{}: {} pairs are too few to tell\n", name, trial.pairs.size());
+  return fmt::format(
+      "{}: {:.2f} times as fast ({:.2f} to {:.2f}) in {} pairs; the ledger says {}\n",
+      name,
+      std::exp(trial.gain),
+      std::exp(trial.interval->low),
+      std::exp(trial.interval->high),
+      trial.pairs.size(),
+      measured_text(record));
+}
+
+int run_replay(const LedgerOptions& options) {
+  const Ledger ledger = read_ledger(options.file);
+  const TrialRecord& record = trial_to_replay(ledger, options.number);
+  const std::filesystem::path config =
+      std::filesystem::path(options.file).parent_path() / "config.toml";
+  const StopSignals signals;
+  const TrialResult trial =
+      replay(record,
+             {.config_text = read_file(config),
+              .config_name = config.string(),
+              .program = std::filesystem::read_symlink("/proc/self/exe").string(),
+              .seconds = options.budget,
+              .seed = options.seed});
+  write_stdout(options.json ? replay_json(record, trial) : replay_text(record, trial));
+  return trial.interval && trial.interval->low > 0 ? kFine : kFindings;
+}
+
 }  // namespace
 
 void add_ledger(CLI::App& app, int& exit_code) {
@@ -50,6 +113,14 @@ void add_ledger(CLI::App& app, int& exit_code) {
       "1 where it does not follow");
   explain->add_option("file", options->file, "The ledger.jsonl of a run")->required();
   explain->add_option("number", options->number, "Of the trial, as show lists it")->required();
+  CLI::App* again = verb->add_subcommand(
+      "replay", "Time a kept step again, in fresh processes; exits with 1 where it is not faster");
+  again->add_option("file", options->file, "The ledger.jsonl of a run")->required();
+  again->add_option("number", options->number, "Of the trial; without it the last proof");
+  again->add_option("--budget", options->budget, "Seconds that it may take (60)");
+  again->add_option("--seed", options->seed, "Of the order of measurements (1)");
+  again->add_flag("--json", options->json, "One JSON object (ridge.ledger.replay/1)");
+  again->callback([options, &exit_code] { exit_code = run_replay(*options); });
   explain->callback([options, &exit_code] { exit_code = run_explain(*options); });
 }
 

@@ -10,7 +10,9 @@
 #include <iostream>
 #include <memory>
 
+#include "ridge/base/clock.h"
 #include "ridge/base/error.h"
+#include "ridge/base/machine.h"
 #include "ridge/cli/command.h"
 #include "ridge/cli/config_options.h"
 #include "ridge/cli/output.h"
@@ -18,7 +20,10 @@
 #include "ridge/cli/threads.h"
 #include "ridge/cli/verbs.h"
 #include "ridge/io/file.h"
+#include "ridge/train/recipe.h"
 #include "ridge/train/stop.h"
+#include "ridge/tune/ledger.h"
+#include "ridge/tune/trial_text.h"
 #include "ridge/tune/worker.h"
 
 namespace ridge {
@@ -64,47 +69,42 @@ int64_t parse_bytes(const std::string& text) {
                   "write it as 2GiB or 500MB");
 }
 
-std::string range_text(const std::optional<SpeedRange>& range) {
-  return range ? fmt::format("{:.2f} to {:.2f}", range->low, range->high) : "-";
-}
-
-std::string range_text(const std::optional<SpeedEstimate>& range) {
-  return range ? fmt::format("{:.3f} ({:.3f} to {:.3f})", range->mid, range->low, range->high)
-               : "-";
-}
-
-/// A line a trial, as it ends.
-class TrialTable final : public OptimizeObserver {
+/// Shows every trial as it ends, and keeps it in the ledger.
+class TrialLog final : public OptimizeObserver {
  public:
+  explicit TrialLog(LedgerWriter& ledger) : ledger_(ledger) {}
+
   void on_message(const std::string& text) override { write_stderr(text + "\n"); }
   void on_trial(const TrialRecord& record) override {
-    if (!header_shown_)
-      write_stderr(fmt::format("{:<16} {:<28} {:>14}  {:<24} verdict\n",
-                               "technique",
-                               "change",
-                               "predicted",
-                               "measured"));
-    header_shown_ = true;
-    write_stderr(fmt::format("{:<16} {:<28} {:>14}  {:<24} {}: {}\n",
-                             record.technique,
-                             record.change.empty() ? "-" : record.change,
-                             range_text(record.predicted),
-                             range_text(record.measured),
-                             name_of(record.verdict),
-                             record.reason));
+    if (record.number == 1) write_stderr(trial_heading());
+    write_stderr(trial_line(record));
+    ledger_.add(record);
   }
 
  private:
-  bool header_shown_ = false;
+  LedgerWriter& ledger_;
 };
 
-OptimizeRequest make_request(const OptimizeOptions& options) {
+/// What is to be done, and the folder that takes what is found.
+struct Job {
   OptimizeRequest request;
+  LoadedConfig loaded;
+  fs::path out;
+};
+
+Job make_job(const OptimizeOptions& options) {
+  check(options.budget >= kLeastBudget && options.budget <= kMostBudget,
+        "--budget is {} s: it may be {} to {}",
+        options.budget,
+        kLeastBudget,
+        kMostBudget);
+  Job job;
+  OptimizeRequest& request = job.request;
   for (const std::string& text : options.config.set) request.flags.push_back(parse_set(text));
   if (!options.config.device.empty())
     request.flags.push_back({"train.device", options.config.device, "--device"});
   // What is wrong with it is said here, not by a worker.
-  load_config_options(options.config);
+  job.loaded = load_config_options(options.config);
   apply_threads();
   request.config_text = read_file(options.config.file);
   request.config_name = options.config.file;
@@ -112,26 +112,46 @@ OptimizeRequest make_request(const OptimizeOptions& options) {
   request.budget_seconds = options.budget;
   request.seed = options.seed;
   if (!options.memory.empty()) request.memory_bytes = parse_bytes(options.memory);
-  return request;
+  job.out = options.out.empty()
+                ? fs::path("runs") / (fs::path(options.config.file).stem().string() + "-optimize")
+                : fs::path(options.out);
+  std::error_code error;
+  fs::create_directories(job.out, error);
+  check(!error, "cannot make the folder '{}': {}", job.out.string(), error.message());
+  return job;
 }
 
 int run_optimize(const OptimizeOptions& options) {
-  check(options.budget >= kLeastBudget && options.budget <= kMostBudget,
-        "--budget is {} s: it may be {} to {}",
-        options.budget,
-        kLeastBudget,
-        kMostBudget);
-  const OptimizeRequest request = make_request(options);
+  const Job job = make_job(options);
+  const OptimizeRequest& request = job.request;
+  const std::string& device = job.loaded.config.train.device;
+  // What `ridge ledger replay` begins with, whatever becomes of the user's file.
+  write_file_atomically(job.out / "config.toml", to_toml(job.loaded, settings()));
+  LedgerWriter ledger(job.out / "ledger.jsonl",
+                      {.target = fmt::format("{} on {}", request.config_name, device),
+                       .config = request.config_name,
+                       .config_hash = config_hash(job.loaded.config),
+                       .machine = machine_fingerprint(device),
+                       .version = RIDGE_VERSION,
+                       .started = utc_time(wall_ns()),
+                       .budget_s = request.budget_seconds,
+                       .seed = request.seed});
   const StopSignals signals;
-  TrialTable table;
-  const OptimizeResult result = optimize(request, table);
-  const OptimizeClaim& claim = result.summary.claim;
-  for (const std::string& note : result.summary.notes) write_stderr(note + "\n");
+  TrialLog log(ledger);
+  OptimizeResult result = optimize(request, log);
+  OptimizeSummary& summary = result.summary;
+  summary.ledger_path = (job.out / "ledger.jsonl").string();
+  if (summary.gained()) {
+    summary.recipe_path = (job.out / "recipe.toml").string();
+    write_file_atomically(summary.recipe_path, summary.recipe);
+  }
+  for (const std::string& note : summary.notes) write_stderr(note + "\n");
+  const OptimizeClaim& claim = summary.claim;
   write_stdout(fmt::format("{:.2f} times as fast ({:.2f} to {:.2f})\n{}",
                            claim.speedup,
                            claim.low,
                            claim.high,
-                           result.summary.recipe));
+                           summary.recipe));
   return stop_signal() == 0 ? kFine : kSignalBase + stop_signal();
 }
 
@@ -154,6 +174,9 @@ void add_optimize(CLI::App& app, int& exit_code) {
   verb->add_option("--set", options->config.set, "Any key of the file, or a setting; repeatable")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
+  verb->add_option(
+          "--out", options->out, "Folder of recipe, ledger and report (runs/NAME-optimize)")
+      ->type_name("DIR");
   verb->add_option("--budget", options->budget, "Seconds that it may take (120)");
   verb->add_option("--memory", options->memory, "The fastest way that needs no more, such as 2GiB")
       ->type_name("SIZE");

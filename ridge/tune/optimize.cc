@@ -29,20 +29,9 @@ constexpr double kSearchShare = 0.65, kTrialShare = 0.2;
 
 constexpr int64_t kNoisePairs = 6, kProofPairs = 12;
 
-// A block has so many times the batches that the loader holds ready.
-constexpr int64_t kQueuesOfBlock = 4;
-
 constexpr double kProofConfidence = 0.95;
 
 double in_mebibytes(int64_t bytes) { return static_cast<double>(bytes) * 0x1p-20; }
-
-std::string utc_now() {
-  const std::time_t now = static_cast<std::time_t>(wall_ns() / 1'000'000'000);
-  std::tm parts{};
-  gmtime_r(&now, &parts);
-  char text[32];
-  return {text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts)};
-}
 
 PairRecord record_of(const Pair& pair) {
   const auto& outer = pair.before_outside ? pair.before : pair.after;
@@ -90,27 +79,21 @@ int64_t Optimizer::deadline(double seconds_from_now) const {
   return now_ns() + static_cast<int64_t>(std::max(0.0, seconds_from_now) * 1e9);
 }
 
-OpenVariant Optimizer::resolve(const Recipe& recipe) const {
-  OpenVariant variant;
-  variant.recipe = recipe;
-  variant.settings->read_environment();
-  std::vector<ConfigFlag> flags = recipe.changes();
-  flags.insert(flags.end(), request_.flags.begin(), request_.flags.end());
-  variant.loaded =
-      load_config(request_.config_text, request_.config_name, flags, *variant.settings);
-  variant.config_toml = to_toml(variant.loaded, *variant.settings);
-  return variant;
+ResolvedConfig Optimizer::resolve(const Recipe& recipe) const {
+  return resolve_config(request_.config_text, request_.config_name, recipe, request_.flags);
 }
 
 OpenVariant Optimizer::open(const Recipe& recipe, int64_t epoch) {
-  OpenVariant variant = resolve(recipe);
+  OpenVariant variant;
+  variant.recipe = recipe;
+  variant.config = resolve(recipe);
   const WorkerOptions options{.program = request_.program, .deadline_ns = deadline(seconds_left())};
-  variant.worker = std::make_unique<WorkerProcess>(options, variant.config_toml, epoch);
+  variant.worker = std::make_unique<WorkerProcess>(options, variant.config.toml, epoch);
   variant.worker->run(kHashSteps);
   variant.state_hash = variant.worker->state_hash();
-  const int64_t threads = variant.settings->get_int("threads");
+  const int64_t threads = variant.config.settings->get_int("threads");
   variant.costs.threads = threads == 0 ? cpus_ : threads;
-  variant.costs.workers = variant.loaded.config.loader.workers;
+  variant.costs.workers = variant.config.loaded.config.loader.workers;
   return variant;
 }
 
@@ -137,7 +120,7 @@ void Optimizer::measure_costs(OpenVariant& variant) {
 }
 
 Situation Optimizer::situation() const {
-  return {.config = best_.loaded.config, .settings = *best_.settings, .cpus = cpus_};
+  return {.config = best_.config.loaded.config, .settings = *best_.config.settings, .cpus = cpus_};
 }
 
 TrialOptions Optimizer::trial_options(double most_seconds) const {
@@ -145,7 +128,7 @@ TrialOptions Optimizer::trial_options(double most_seconds) const {
   TrialOptions options;
   options.seed = request_.seed + result_.trials.size();
   options.cpus = cpus_;
-  options.least_steps = 1 + kQueuesOfBlock * best_.worker->facts().queue;
+  options.least_steps = least_block_steps(best_.worker->facts().queue);
   options.should_stop = [until] { return stop_requested() || now_ns() > until; };
   return options;
 }
@@ -214,7 +197,7 @@ TrialRecord Optimizer::new_record(std::string_view technique) const {
   record.number = static_cast<int64_t>(result_.trials.size()) + 1;
   record.technique = technique;
   record.machine = machine_;
-  record.started = utc_now();
+  record.started = utc_time(wall_ns());
   if (!best_.recipe.empty()) record.recipe_before = to_toml(best_.recipe);
   return record;
 }
@@ -226,12 +209,12 @@ void Optimizer::finish(TrialRecord record) {
 
 std::string Optimizer::who_set(const std::vector<ConfigFlag>& changes) const {
   for (const ConfigFlag& change : changes) {
-    const auto origin = best_.loaded.origins.find(change.key);
-    if (origin != best_.loaded.origins.end() && origin->second.source > Source::kRecipe)
+    const auto origin = best_.config.loaded.origins.find(change.key);
+    if (origin != best_.config.loaded.origins.end() && origin->second.source > Source::kRecipe)
       return fmt::format("{} is set by {}", change.key, origin->second.where);
     for (const SettingRow& row : setting_rows()) {
       if (row.name != change.key) continue;
-      const Settings::Origin setting = best_.settings->origin(change.key);
+      const Settings::Origin setting = best_.config.settings->origin(change.key);
       if (setting.source > Source::kRecipe)
         return fmt::format("{} is set by {}", change.key, setting.where);
     }
@@ -328,7 +311,7 @@ void Optimizer::time_candidate(OpenVariant& candidate, TrialRecord& record) {
   options.judge.accept_error =
       0.05 / static_cast<double>(std::max<size_t>(1, request_.techniques.size()));
   options.least_steps =
-      std::max(options.least_steps, 1 + kQueuesOfBlock * candidate.worker->facts().queue);
+      std::max(options.least_steps, least_block_steps(candidate.worker->facts().queue));
   const TrialResult trial = compare(*best_.worker, *candidate.worker, options);
   fill(record, trial, options.judge);
   switch (trial.verdict) {
@@ -349,7 +332,7 @@ void Optimizer::time_candidate(OpenVariant& candidate, TrialRecord& record) {
 
 VariantSpeed Optimizer::speed_of(const OpenVariant& variant) const {
   VariantSpeed speed;
-  speed.config = variant.config_toml;
+  speed.config = variant.config.toml;
   speed.planned_bytes = variant.worker->facts().planned_bytes;
   speed.measured_bytes = variant.worker->measured_bytes();
   return speed;
@@ -361,7 +344,7 @@ void Optimizer::prove() {
   best_.worker.reset();
   TrialRecord record = new_record(kProofTechnique);
   const int64_t start = now_ns();
-  record.recipe_before.clear();
+  record.recipe_before = base_.empty() ? "" : to_toml(base_);
   record.hypothesis = "what was kept, together, in fresh processes and on another epoch";
   OpenVariant before = open(base_, 1), after = open(best_.recipe, 1);
   record.recipe = to_toml(best_.recipe);
@@ -370,7 +353,7 @@ void Optimizer::prove() {
   best_.worker = std::move(after.worker);
   TrialOptions options = trial_options(seconds_left());
   options.least_steps =
-      1 + kQueuesOfBlock * std::max(before.worker->facts().queue, best_.worker->facts().queue);
+      least_block_steps(std::max(before.worker->facts().queue, best_.worker->facts().queue));
   options.least_pairs = kProofPairs;
   const TrialResult trial = compare(*before.worker, *best_.worker, options);
   fill(record, trial, options.judge);

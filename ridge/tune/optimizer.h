@@ -7,6 +7,7 @@
 #include "ridge/train/recipe.h"
 #include "ridge/tune/optimize.h"
 #include "ridge/tune/prediction.h"
+#include "ridge/tune/resolved_config.h"
 #include "ridge/tune/worker.h"
 
 namespace ridge {
@@ -14,9 +15,7 @@ namespace ridge {
 /// The configuration with a recipe over it, and the process that runs it.
 struct OpenVariant {
   Recipe recipe;
-  LoadedConfig loaded;
-  std::unique_ptr<Settings> settings = std::make_unique<Settings>();
-  std::string config_toml;  ///< All of it, as a worker reads it.
+  ResolvedConfig config;
   std::unique_ptr<WorkerProcess> worker;
   std::string state_hash;  ///< After the first steps of the epoch.
   StepCosts costs;
@@ -32,7 +31,7 @@ class Optimizer {
   bool search_is_over() const;
   int64_t deadline(double seconds_from_now) const;
 
-  OpenVariant resolve(const Recipe& recipe) const;
+  ResolvedConfig resolve(const Recipe& recipe) const;
   OpenVariant open(const Recipe& recipe, int64_t epoch);
   double measure(WorkerProcess& worker, StepKind kind);
   void measure_costs(OpenVariant& variant);

@@ -47,6 +47,10 @@ struct TrialOptions {
   std::function<bool()> should_stop = nullptr;
 };
 
+/// Of a block, where a loader holds `queue` batches ready: many times that, so that what is ready
+/// at its beginning counts for little.
+int64_t least_block_steps(int64_t queue);
+
 /// Two blocks of each variant, in their order.
 struct Pair {
   bool before_outside = false;  ///< ABBA, A the variant before; else BAAB.
