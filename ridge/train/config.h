@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "ridge/data/options.h"
 #include "ridge/nn/options.h"
@@ -14,9 +15,11 @@ struct RunOptions {
   std::string out;    ///< Folder of checkpoints and metrics; empty: nothing is written.
   std::string device = "cpu";
   std::string precision = "f32";  ///< f32, bf16 (contractions); f64 is model.dtype's.
-  int64_t batch = 64;             ///< Samples a step.
-  int64_t micro = 1;  ///< Micro-batches a step; where they do not divide `batch`, sizes differ
-                      ///< by at most one.
+  std::vector<std::string>
+      f32_modules;     ///< "blocks.0.attn": they keep f32 where bf16 is asked for.
+  int64_t batch = 64;  ///< Samples a step.
+  int64_t micro = 1;   ///< Micro-batches a step; where they do not divide `batch`, sizes differ
+                       ///< by at most one.
   int64_t memory_limit = 0;  ///< MiB that the plan may need: see memory_limit.h; 0: any number.
   int64_t epochs = 0;        ///< One of `epochs` and `steps` is above 0.
   int64_t steps = 0;         ///< Above 0: decides, whatever `epochs` says.

@@ -49,7 +49,17 @@ ProgramOptions program_options(const TrainConfig& config, const Task& task) {
   options.plan.choose = task.choose;
   options.memory_limit = config.train.memory_limit << 20;
   options.passes.precision = config.train.precision == "bf16" ? DType::kBF16 : DType::kF32;
+  options.passes.pins = pins_of(config.train.f32_modules);
   return options;
+}
+
+std::vector<std::string> pins_of(const std::vector<std::string>& modules) {
+  std::vector<std::string> pins;
+  for (const std::string& module : modules) {
+    pins.push_back(module + ":");
+    pins.push_back(module + ".");
+  }
+  return pins;
 }
 
 nn::ProgramSizes program_sizes(const TrainConfig& config, const Task& task) {

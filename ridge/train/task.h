@@ -2,6 +2,8 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "ridge/data/dataset.h"
 #include "ridge/nn/training.h"
@@ -21,6 +23,9 @@ struct Task {
 /// UserError when the data cannot be read, the model does not fit them, or a batch is larger than
 /// the data.
 Task open_task(const TrainConfig& config);
+
+/// The pins (prefixes of sites) of modules: a module's own nodes and those of modules inside it.
+std::vector<std::string> pins_of(const std::vector<std::string>& modules);
 
 /// Every size that a micro-batch, a step of one, or an evaluation batch can have. UserError when a
 /// batch is larger than the data.

@@ -117,13 +117,4 @@ TrainConfig oracle_config(TrainConfig config) {
   return config;
 }
 
-std::vector<std::string> pins_of(const std::vector<std::string>& modules) {
-  std::vector<std::string> pins;
-  for (const std::string& module : modules) {
-    pins.push_back(module + ":");
-    pins.push_back(module + ".");
-  }
-  return pins;
-}
-
 }  // namespace ridge

@@ -87,7 +87,4 @@ class SessionVariant : public Variant {
 /// The configuration of the oracle of `config`: the same formula in f64, and no memory limit.
 TrainConfig oracle_config(TrainConfig config);
 
-/// The pins (prefixes of sites) of modules: a module's own nodes and those of modules inside it.
-std::vector<std::string> pins_of(const std::vector<std::string>& modules);
-
 }  // namespace ridge

@@ -31,6 +31,10 @@ constexpr int64_t kNoisePairs = 6, kProofPairs = 12;
 
 constexpr double kProofConfidence = 0.95;
 
+// The guard's paired runs take about this share of the budget: five pairs, and as many references.
+constexpr double kGuardShare = 0.15, kGuardRuns = 20;
+constexpr int64_t kLeastRunSteps = 8, kMostRunSteps = 40;
+
 double in_mebibytes(int64_t bytes) { return static_cast<double>(bytes) * 0x1p-20; }
 
 PairRecord record_of(const Pair& pair) {
@@ -128,7 +132,6 @@ TrialOptions Optimizer::trial_options(double most_seconds) const {
   TrialOptions options;
   options.seed = request_.seed + result_.trials.size();
   options.cpus = cpus_;
-  options.least_steps = least_block_steps(best_.worker->facts().queue);
   options.should_stop = [until] { return stop_requested() || now_ns() > until; };
   return options;
 }
@@ -238,49 +241,24 @@ void Optimizer::try_technique(const Technique& technique) {
   for (const Proposal& proposal : proposals.tries) {
     TrialRecord trial = new_record(technique.name);
     trial.ceiling = record.ceiling;
-    if (!search_is_over()) try_proposal(technique, proposal, trial);
+    if (!search_is_over()) try_proposal(technique, proposal, std::move(trial));
   }
 }
 
 void Optimizer::try_proposal(const Technique& technique,
                              const Proposal& proposal,
-                             TrialRecord& record) {
+                             TrialRecord record) {
   const int64_t start = now_ns();
   record.change = change_text(proposal.changes, situation());
   record.semantic_class = proposal.semantic_class;
   record.hypothesis = proposal.hypothesis;
+  std::vector<ConfigFlag> mended;
   if (const std::string who = who_set(proposal.changes); !who.empty()) {
     record.reason = who;
     return finish(std::move(record));
   }
   try {
-    Recipe recipe = best_.recipe;
-    for (const ConfigFlag& change : proposal.changes) recipe.set(change.key, change.value);
-    record.recipe = to_toml(recipe);
-    record.recipe_hash = recipe_hash(recipe);
-    OpenVariant candidate = open(recipe, 0);
-    record.plan_hash = candidate.worker->facts().plan_hash;
-    candidate.costs.compute = technique.affects == Affects::kComputing
-                                  ? measure(*candidate.worker, StepKind::kKept)
-                                  : best_.costs.compute;
-    candidate.costs.load = technique.affects == Affects::kLoading
-                               ? measure(*candidate.worker, StepKind::kLoad)
-                               : best_.costs.load;
-    const SpeedRange speedup = predicted_speedup(best_.costs, candidate.costs, cpus_);
-    record.predicted = speedup;
-    if (!fits(candidate, record) || !numbers_agree(candidate, record)) {
-      // the record says why
-    } else if (speedup.high < kWorthTrying) {
-      record.verdict = TrialVerdict::kRefused;
-      record.reason = "predicted to gain less than 2 %";
-    } else {
-      time_candidate(candidate, record);
-    }
-    record.seconds = static_cast<double>(now_ns() - start) * 1e-9;
-    if (record.verdict == TrialVerdict::kKept) {
-      best_ = std::move(candidate);
-      measure_costs(best_);
-    }
+    run_trial(technique, proposal, record, mended);
   } catch (const WorkerFailed& error) {
     record.verdict = TrialVerdict::kFailed;
     record.reason = error.what();
@@ -288,7 +266,78 @@ void Optimizer::try_proposal(const Technique& technique,
     record.verdict = TrialVerdict::kFailed;
     record.reason = error.what();
   }
+  record.seconds = static_cast<double>(now_ns() - start) * 1e-9;
   finish(std::move(record));
+  if (mended.empty() || search_is_over()) return;
+  Proposal again = proposal;
+  again.changes.insert(again.changes.end(), mended.begin(), mended.end());
+  again.hypothesis += "; the guard passes it with some modules in f32";
+  try_proposal(technique, again, new_record(technique.name));
+}
+
+void Optimizer::run_trial(const Technique& technique,
+                          const Proposal& proposal,
+                          TrialRecord& record,
+                          std::vector<ConfigFlag>& mended) {
+  Recipe recipe = best_.recipe;
+  for (const ConfigFlag& change : proposal.changes) recipe.set(change.key, change.value);
+  record.recipe = to_toml(recipe);
+  record.recipe_hash = recipe_hash(recipe);
+  OpenVariant candidate = open(recipe, 0);
+  record.plan_hash = candidate.worker->facts().plan_hash;
+  const bool loads = technique.affects == Affects::kLoading;
+  candidate.costs.compute =
+      loads ? best_.costs.compute : measure(*candidate.worker, StepKind::kKept);
+  candidate.costs.load = loads ? measure(*candidate.worker, StepKind::kLoad) : best_.costs.load;
+  record.predicted = predicted_speedup(best_.costs, candidate.costs, cpus_);
+  if (!fits(candidate, record) || !numbers_agree(candidate, record)) return;
+  if (record.predicted->high < kWorthTrying) {
+    record.verdict = TrialVerdict::kRefused;
+    record.reason = "predicted to gain less than 2 %";
+    return;
+  }
+  time_candidate(candidate, record);
+  if (record.verdict != TrialVerdict::kKept) return;
+  if (record.semantic_class != SemanticClass::kBitIdentical &&
+      !guard_candidate(candidate, record, mended))
+    return;
+  best_ = std::move(candidate);
+  measure_costs(best_);
+}
+
+bool Optimizer::guard_candidate(const OpenVariant& candidate,
+                                TrialRecord& record,
+                                std::vector<ConfigFlag>& mended) {
+  const double seconds = seconds_left();
+  WorkerProcess worker(WorkerOptions{
+      .program = request_.program, .answer_seconds = seconds, .deadline_ns = deadline(seconds)});
+  const double most_steps =
+      kGuardShare * request_.budget_seconds / (kGuardRuns * best_.costs.compute);
+  const GuardAnswer answer = worker.guard(
+      {.reference = best_.config.toml,
+       .candidate = candidate.config.toml,
+       .semantic_class = record.semantic_class,
+       .run_steps = std::clamp<int64_t>(std::llround(most_steps), kLeastRunSteps, kMostRunSteps)});
+  record.guard = answer.text;
+  OptimizeGuard& guard = result_.summary.guard;
+  if (answer.passed) {
+    guard.verdict = "passed";
+    guard.text = answer.text;
+    if (answer.margin > 0) {
+      guard.margin = answer.margin;
+      guard.power = answer.power;
+    }
+    return true;
+  }
+  record.verdict = TrialVerdict::kGuardFailed;
+  record.reason = answer.text;
+  if (!answer.f32_modules.empty()) {
+    std::string modules;
+    for (const std::string& module : answer.f32_modules)
+      modules += (modules.empty() ? "" : ",") + module;
+    mended.push_back({"train.f32_modules", modules, "the guard"});
+  }
+  return false;
 }
 
 bool Optimizer::numbers_agree(const OpenVariant& candidate, TrialRecord& record) const {
@@ -310,8 +359,6 @@ void Optimizer::time_candidate(OpenVariant& candidate, TrialRecord& record) {
   TrialOptions options = trial_options(kTrialShare * request_.budget_seconds);
   options.judge.accept_error =
       0.05 / static_cast<double>(std::max<size_t>(1, request_.techniques.size()));
-  options.least_steps =
-      std::max(options.least_steps, least_block_steps(candidate.worker->facts().queue));
   const TrialResult trial = compare(*best_.worker, *candidate.worker, options);
   fill(record, trial, options.judge);
   switch (trial.verdict) {
@@ -352,8 +399,6 @@ void Optimizer::prove() {
   record.plan_hash = after.worker->facts().plan_hash;
   best_.worker = std::move(after.worker);
   TrialOptions options = trial_options(seconds_left());
-  options.least_steps =
-      least_block_steps(std::max(before.worker->facts().queue, best_.worker->facts().queue));
   options.least_pairs = kProofPairs;
   const TrialResult trial = compare(*before.worker, *best_.worker, options);
   fill(record, trial, options.judge);
@@ -420,6 +465,8 @@ OptimizeResult Optimizer::run() {
   summary.target = fmt::format("{} on {}", request_.config_name, device);
   summary.machine = machine_;
   summary.budget_s = request_.budget_seconds;
+  summary.guard.verdict = "not_needed";
+  summary.guard.text = "no change that was kept touches numbers";
   try {
     best_ = open({}, 0);
     fit_memory();

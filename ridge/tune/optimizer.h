@@ -41,10 +41,19 @@ class Optimizer {
   bool fits(const OpenVariant& candidate, TrialRecord& record) const;
 
   void try_technique(const Technique& technique);
-  void try_proposal(const Technique& technique, const Proposal& proposal, TrialRecord& record);
+  void try_proposal(const Technique& technique, const Proposal& proposal, TrialRecord record);
+  void run_trial(const Technique& technique,
+                 const Proposal& proposal,
+                 TrialRecord& record,
+                 std::vector<ConfigFlag>& mended);
   /// False, with the record's verdict, where the trial ends before it is timed.
   bool numbers_agree(const OpenVariant& candidate, TrialRecord& record) const;
   void time_candidate(OpenVariant& candidate, TrialRecord& record);
+  /// The guard's verdict on a candidate that is faster; false where it is rejected. `mended` are
+  /// changes with which it would pass.
+  bool guard_candidate(const OpenVariant& candidate,
+                       TrialRecord& record,
+                       std::vector<ConfigFlag>& mended);
   std::string who_set(const std::vector<ConfigFlag>& changes) const;
   TrialOptions trial_options(double most_seconds) const;
   void prove();

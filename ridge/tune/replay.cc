@@ -1,6 +1,5 @@
 #include "ridge/tune/replay.h"
 
-#include <algorithm>
 #include <memory>
 
 #include "ridge/base/clock.h"
@@ -43,7 +42,6 @@ TrialResult replay(const TrialRecord& record, const ReplayRequest& request) {
     trial.seed = request.seed;
     trial.cpus = usable_cpus();
     trial.least_pairs = kLeastPairs;
-    trial.least_steps = least_block_steps(std::max(before->facts().queue, after->facts().queue));
     trial.should_stop = [until] { return stop_requested() || now_ns() > until; };
     return compare(*before, *after, trial);
   } catch (const WorkerFailed& failure) {

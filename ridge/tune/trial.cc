@@ -75,8 +75,6 @@ double median_step(const std::vector<Pair>& pairs, const Block (Pair::*blocks)[2
 
 }  // namespace
 
-int64_t least_block_steps(int64_t queue) { return 1 + 4 * queue; }
-
 double Pair::log_ratio() const { return std::log(time_of(before) / time_of(after)); }
 
 TrialResult compare(Runner& before, Runner& after, const TrialOptions& options) {

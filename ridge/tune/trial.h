@@ -1,7 +1,8 @@
 // A trial: two variants of a program, timed in turn until a verdict stands.
 //
 // Blocks of steps are taken as ABBA or BAAB, as a coin says, so that what drifts meets both; the
-// verdict is the judge's (judge.h), which no noise can win. Whoever runs the steps is a Runner, so
+// verdict is the judge's (judge.h), which no noise can win. A loader is full when a block begins and
+// when it ends, so what lay ready gains nothing: a block makes as many batches as it takes. Whoever runs the steps is a Runner, so
 // a trial is the same for a process of ours, a foreign command, and a series made for a test.
 #pragma once
 
@@ -37,7 +38,7 @@ struct TrialOptions {
   JudgeOptions judge{};
   uint64_t seed = 0;           ///< Of the coin.
   double block_seconds = 0.2;  ///< A block has about so many, of the slower variant's steps.
-  int64_t least_steps = 1;     ///< Of a block: many times what a loader holds ready.
+  int64_t least_steps = 2;     ///< Of a block.
   int64_t least_pairs = 0;     ///< That are judged even when the verdict stands earlier.
   int64_t most_pairs = 200;
   /// A pair of which others stole more than this share of the CPU time is not judged.
@@ -46,10 +47,6 @@ struct TrialOptions {
   /// Asked before each pair: true ends the trial with what there is.
   std::function<bool()> should_stop = nullptr;
 };
-
-/// Of a block, where a loader holds `queue` batches ready: many times that, so that what is ready
-/// at its beginning counts for little.
-int64_t least_block_steps(int64_t queue);
 
 /// Two blocks of each variant, in their order.
 struct Pair {

@@ -9,6 +9,7 @@
 #include "ridge/base/error.h"
 #include "ridge/base/json_writer.h"
 #include "ridge/io/json.h"
+#include "ridge/tune/trial_record.h"
 
 namespace ridge {
 namespace {
@@ -39,6 +40,25 @@ void write_block(JsonWriter& json, const Block& block, int64_t measured_bytes) {
   json.end_object();
 }
 
+void write_guard(JsonWriter& json, const GuardAnswer& answer) {
+  json.key("guard").begin_object();
+  json.field("passed", answer.passed).field("text", answer.text).field("margin", answer.margin);
+  json.field("detectable", answer.detectable).field("power", answer.power);
+  json.key("f32_modules").begin_array();
+  for (const std::string& module : answer.f32_modules) json.value(module);
+  json.end_array().end_object();
+}
+
+GuardRequest read_guard(const JsonValue& request) {
+  const auto text = [&](const char* key) { return request.at(key, kSource).as_string(key); };
+  const auto semantic_class = parse_semantic_class(text("class"));
+  check(semantic_class.has_value(), "unknown class '{}'", text("class"));
+  return {.reference = text("reference"),
+          .candidate = text("guard"),
+          .semantic_class = *semantic_class,
+          .run_steps = request.at("run_steps", kSource).as_integer("run_steps")};
+}
+
 StepKind kind_of(const std::string& name) {
   for (StepKind kind : {StepKind::kTrain, StepKind::kKept, StepKind::kLoad, StepKind::kNoKernel})
     if (name == name_of(kind)) return kind;
@@ -54,6 +74,8 @@ class Server {
                                                  request.at("epoch", kSource).as_integer("epoch"));
       return write_facts(json, variant_->facts());
     }
+    if (request.find("guard") != nullptr)
+      return write_guard(json, guard_configs(read_guard(request)));
     check(variant_ != nullptr, "no variant is open");
     if (const JsonValue* steps = request.find("run")) {
       const StepKind kind = kind_of(request.at("kind", kSource).as_string("kind"));

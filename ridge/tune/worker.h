@@ -4,6 +4,9 @@
 //   {"open": "CONFIG TOML", "epoch": 0}      {"facts": {...}}
 //   {"run": 20, "kind": "train"}             {"block": {"seconds": 0.31, ...}}
 //   {"hash": true}                           {"hash": "8c1f..."}
+//   {"guard": "CONFIG TOML",                 {"guard": {"passed": true, ...}}
+//    "reference": "CONFIG TOML",
+//    "class": "precision", "run_steps": 40}
 //                                            {"error": "what is wrong; the fix"}
 #pragma once
 
@@ -13,6 +16,7 @@
 #include <string>
 
 #include "ridge/tune/engine_variant.h"
+#include "ridge/tune/guard_configs.h"
 
 namespace ridge {
 
@@ -43,12 +47,15 @@ class WorkerProcess final : public Runner {
   /// Starts the program and opens the variant. All members throw WorkerFailed and TrialStopped;
   /// UserError where no process can be started.
   WorkerProcess(const WorkerOptions& options, const std::string& config_toml, int64_t epoch);
+  /// Starts the program without a variant: for guard().
+  explicit WorkerProcess(const WorkerOptions& options);
   ~WorkerProcess() override;
 
   const VariantFacts& facts() const { return facts_; }
   Block run(int64_t steps) override { return run(steps, StepKind::kTrain); }
   Block run(int64_t steps, StepKind kind);
   std::string state_hash();
+  GuardAnswer guard(const GuardRequest& request);
   /// RssAnon of the variant's memory after the last block; 0 before.
   int64_t measured_bytes() const { return measured_bytes_; }
   int process_id() const { return process_; }

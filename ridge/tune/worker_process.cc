@@ -15,6 +15,7 @@
 #include "ridge/base/json_writer.h"
 #include "ridge/io/json.h"
 #include "ridge/train/stop.h"
+#include "ridge/tune/trial_record.h"
 #include "ridge/tune/worker.h"
 
 extern char** environ;
@@ -75,10 +76,7 @@ pid_t start(const std::string& program, int in, int out) {
 
 }  // namespace
 
-WorkerProcess::WorkerProcess(const WorkerOptions& options,
-                             const std::string& config_toml,
-                             int64_t epoch)
-    : options_(options) {
+WorkerProcess::WorkerProcess(const WorkerOptions& options) : options_(options) {
   const auto requests = make_pipe();
   const auto answers = make_pipe();
   to_ = requests[1];
@@ -87,14 +85,20 @@ WorkerProcess::WorkerProcess(const WorkerOptions& options,
     process_ = start(options_.program, requests[0], answers[1]);
     close(requests[0]);
     close(answers[1]);
-    std::string text;
-    JsonWriter json(text);
-    json.begin_object().field("open", config_toml).field("epoch", epoch).end_object().finish();
-    facts_ = read_facts(parse_json(ask(text), kSource).at("facts", kSource));
   } catch (...) {
     end();
     throw;
   }
+}
+
+WorkerProcess::WorkerProcess(const WorkerOptions& options,
+                             const std::string& config_toml,
+                             int64_t epoch)
+    : WorkerProcess(options) {
+  std::string text;
+  JsonWriter json(text);
+  json.begin_object().field("open", config_toml).field("epoch", epoch).end_object().finish();
+  facts_ = read_facts(parse_json(ask(text), kSource).at("facts", kSource));
 }
 
 WorkerProcess::~WorkerProcess() { end(); }
@@ -174,6 +178,26 @@ Block WorkerProcess::run(int64_t steps, StepKind kind) {
   const JsonValue& block = answer.at("block", kSource);
   measured_bytes_ = block.at("measured_bytes", kSource).as_integer("measured_bytes");
   return read_block(block);
+}
+
+GuardAnswer WorkerProcess::guard(const GuardRequest& request) {
+  std::string text;
+  JsonWriter json(text);
+  json.begin_object().field("guard", request.candidate).field("reference", request.reference);
+  json.field("class", name_of(request.semantic_class)).field("run_steps", request.run_steps);
+  json.end_object().finish();
+  const JsonValue whole = parse_json(ask(text), kSource);
+  const JsonValue& guard = whole.at("guard", kSource);
+  const auto number = [&](const char* key) { return guard.at(key, kSource).as_number(key); };
+  GuardAnswer answer{.passed = guard.at("passed", kSource).as_bool("passed"),
+                     .text = guard.at("text", kSource).as_string("text"),
+                     .margin = number("margin"),
+                     .detectable = number("detectable"),
+                     .power = number("power"),
+                     .f32_modules = {}};
+  for (const JsonValue& module : guard.at("f32_modules", kSource).as_array("f32_modules"))
+    answer.f32_modules.push_back(module.as_string("f32_modules"));
+  return answer;
 }
 
 std::string WorkerProcess::state_hash() {

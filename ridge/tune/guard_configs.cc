@@ -1,0 +1,103 @@
+#include "ridge/tune/guard_configs.h"
+
+#include <algorithm>
+
+#include "ridge/base/settings.h"
+#include "ridge/run/tuning.h"
+#include "ridge/train/config_text.h"
+#include "ridge/tune/guard.h"
+
+namespace ridge {
+namespace {
+
+// Each builds a program: a search is bounded by what a trial may take.
+constexpr int64_t kBisections = 12;
+
+TrainConfig read(const std::string& text) {
+  TrainConfig config = load_config(text, "a variant under guard", {}, settings()).config;
+  config.train.out.clear();
+  return config;
+}
+
+int64_t total_steps(const TrainConfig& config, const Task& task) {
+  if (config.train.steps > 0) return config.train.steps;
+  const int64_t samples = task.train_data->size(), batch = config.train.batch;
+  return config.train.epochs *
+         (config.train.drop_last ? samples / batch : (samples + batch - 1) / batch);
+}
+
+/// What all comparisons of one request share.
+class Guarding {
+ public:
+  explicit Guarding(const GuardRequest& request)
+      : config_(read(request.reference)),
+        task_(open_task(config_)),
+        tuning_(config_.train.device, false),
+        options_(session_options()),
+        reference_(config_, options_),
+        oracle_(oracle_config(config_), options_) {
+    guard_options_.semantic_class = request.semantic_class;
+    guard_options_.optimizer = config_.optimizer;
+    guard_options_.schedule = config_.schedule;
+    guard_options_.total_steps = options_.total_steps;
+    guard_options_.run_steps = request.run_steps;
+  }
+
+  GuardReport whole(const TrainConfig& candidate) { return run(candidate, guard); }
+  GuardReport steps(const TrainConfig& candidate) { return run(candidate, guard_steps); }
+  std::vector<std::string> low_modules_of(const TrainConfig& candidate) const {
+    return SessionVariant(candidate, options_).low_modules();
+  }
+
+ private:
+  SessionVariantOptions session_options() {
+    SessionVariantOptions options;
+    options.total_steps = std::max<int64_t>(1, total_steps(config_, task_));
+    options.choose = tuning_.choose();
+    return options;
+  }
+  GuardReport run(const TrainConfig& config, const auto& test) {
+    SessionVariant candidate(config, options_);
+    const GuardData data{.dataset = task_.train_data.get(),
+                         .plan = {.batch = config_.train.batch,
+                                  .shuffle = config_.train.shuffle,
+                                  .seed = config_.train.seed,
+                                  .drop_last = config_.train.drop_last,
+                                  .repeat = true}};
+    return test(
+        {.reference = reference_, .candidate = candidate, .oracle = oracle_}, data, guard_options_);
+  }
+
+  TrainConfig config_;
+  Task task_;
+  Tuning tuning_;
+  SessionVariantOptions options_;
+  SessionVariant reference_, oracle_;
+  GuardOptions guard_options_;
+};
+
+}  // namespace
+
+GuardAnswer guard_configs(const GuardRequest& request) {
+  Guarding guarding(request);
+  const TrainConfig candidate = read(request.candidate);
+  const GuardReport report = guarding.whole(candidate);
+  GuardAnswer answer{.passed = report.passed, .text = report.text, .f32_modules = {}};
+  if (report.runs) {
+    answer.margin = report.runs->margin;
+    answer.detectable = report.runs->detectable;
+    answer.power = report.runs->power;
+  }
+  if (report.passed || request.semantic_class != SemanticClass::kPrecision) return answer;
+  TrainConfig pinned = candidate;
+  const auto passes = [&](const std::vector<std::string>& modules) {
+    pinned.train.f32_modules = modules;
+    return guarding.steps(pinned).passed;
+  };
+  const GuardBisection bisection =
+      bisect_modules(guarding.low_modules_of(candidate), passes, kBisections);
+  if (bisection.mended) answer.f32_modules = bisection.modules;
+  return answer;
+}
+
+}  // namespace ridge

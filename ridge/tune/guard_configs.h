@@ -1,0 +1,31 @@
+// The guard over two configurations that differ by a change under trial.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ridge/compile/pass.h"
+
+namespace ridge {
+
+struct GuardRequest {
+  std::string reference, candidate;  ///< TOML, as a worker reads it.
+  SemanticClass semantic_class = SemanticClass::kReassociation;
+  int64_t run_steps = 40;  ///< Of each of the paired runs.
+};
+
+/// What came of it, as the ledger and the report have it.
+struct GuardAnswer {
+  bool passed = false;
+  std::string text;       ///< One line.
+  double margin = 0;      ///< Of paired runs; 0 where there were none.
+  double detectable = 0;  ///< A loss that they would have shown with a probability of 80 %.
+  double power = 0;       ///< Probability that a candidate without any loss passes them.
+  /// Modules that, kept in f32, let the candidate pass; empty where that mends nothing.
+  std::vector<std::string> f32_modules;
+};
+
+/// Runs both on real batches, in this process. UserError as train().
+GuardAnswer guard_configs(const GuardRequest& request);
+
+}  // namespace ridge
