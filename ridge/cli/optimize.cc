@@ -23,6 +23,7 @@
 #include "ridge/train/recipe.h"
 #include "ridge/train/stop.h"
 #include "ridge/tune/ledger.h"
+#include "ridge/tune/optimize_report.h"
 #include "ridge/tune/trial_text.h"
 #include "ridge/tune/worker.h"
 
@@ -39,6 +40,7 @@ struct OptimizeOptions {
   std::string out;
   double budget = 120;
   uint64_t seed = 0;
+  double price_per_hour = 0;
   bool json = false;
 };
 
@@ -140,18 +142,16 @@ int run_optimize(const OptimizeOptions& options) {
   TrialLog log(ledger);
   OptimizeResult result = optimize(request, log);
   OptimizeSummary& summary = result.summary;
+  if (options.price_per_hour > 0) summary.price_per_hour = options.price_per_hour;
   summary.ledger_path = (job.out / "ledger.jsonl").string();
   if (summary.gained()) {
     summary.recipe_path = (job.out / "recipe.toml").string();
     write_file_atomically(summary.recipe_path, summary.recipe);
   }
-  for (const std::string& note : summary.notes) write_stderr(note + "\n");
-  const OptimizeClaim& claim = summary.claim;
-  write_stdout(fmt::format("{:.2f} times as fast ({:.2f} to {:.2f})\n{}",
-                           claim.speedup,
-                           claim.low,
-                           claim.high,
-                           summary.recipe));
+  summary.report_path = (job.out / "report.html").string();
+  write_file_atomically(summary.report_path, optimize_html(summary, result.trials));
+  write_stdout(options.json ? optimize_json(summary, result.trials)
+                            : optimize_text(summary, result.trials));
   return stop_signal() == 0 ? kFine : kSignalBase + stop_signal();
 }
 
@@ -181,6 +181,9 @@ void add_optimize(CLI::App& app, int& exit_code) {
   verb->add_option("--memory", options->memory, "The fastest way that needs no more, such as 2GiB")
       ->type_name("SIZE");
   verb->add_option("--seed", options->seed, "Of the order of measurements (0)");
+  verb->add_option("--price-per-hour", options->price_per_hour, "Of this machine: money is told")
+      ->check(CLI::NonNegativeNumber);
+  verb->add_flag("--json", options->json, "One JSON object (ridge.optimize/1)");
   verb->callback([options, &exit_code] { exit_code = run_optimize(*options); });
   app.add_subcommand("trial-worker", "Run one variant, as `ridge optimize` tells it on stdin")
       ->group("")

@@ -1,9 +1,10 @@
 // A trial: two variants of a program, timed in turn until a verdict stands.
 //
 // Blocks of steps are taken as ABBA or BAAB, as a coin says, so that what drifts meets both; the
-// verdict is the judge's (judge.h), which no noise can win. A loader is full when a block begins and
-// when it ends, so what lay ready gains nothing: a block makes as many batches as it takes. Whoever runs the steps is a Runner, so
-// a trial is the same for a process of ours, a foreign command, and a series made for a test.
+// verdict is the judge's (judge.h), which no noise can win. A loader is full when a block begins
+// and when it ends, so what lay ready gains nothing: a block makes as many batches as it takes.
+// Whoever runs the steps is a Runner, so a trial is the same for a process of ours, a foreign
+// command, and a series made for a test.
 #pragma once
 
 #include <cstdint>

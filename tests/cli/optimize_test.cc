@@ -1,0 +1,170 @@
+// `ridge optimize` as users run it: what it finds, what it keeps, and what it leaves behind.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "tests/cli/ridge_process.h"
+#include "tests/support/temp_folder.h"
+
+namespace ridge {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using test::Ended;
+using test::ridge;
+using test::RidgeProcess;
+using test::TempFolder;
+using test::text_of;
+
+class Optimize : public testing::Test {
+ protected:
+  Optimize() { write(""); }
+  /// A small model whose kernels are run block by block: machine code is faster by far.
+  void write(const std::string& more) {
+    std::ofstream(folder_ / "run.toml")
+        << "cpu.jit = false\n[model]\nkind = 'mlp'\nhidden = [512]\noutputs = 3\n[data]\n"
+           "kind = 'random'\nshape = [8]\nsamples = 4096\nclasses = 3\n[loader]\nworkers = 0\n"
+           "[train]\nbatch = 256\nsteps = 1000\nout = 'run'\n"
+        << more;
+  }
+  Ended optimize(std::vector<std::string> words, const std::string& shell = {}) {
+    words.insert(words.begin(), {"optimize", "run.toml", "--out", "found"});
+    return ridge(folder_.path(), words, shell);
+  }
+  json lines_of_ledger(size_t line) {
+    std::ifstream file(folder_ / "found/ledger.jsonl");
+    std::string text;
+    for (size_t i = 0; i <= line; ++i) std::getline(file, text);
+    return json::parse(text);
+  }
+
+  TempFolder folder_;
+};
+
+// A timing decides nothing here: whatever was found has to be told in the same way everywhere.
+TEST_F(Optimize, TellsTheSameInJsonLedgerRecipeAndReport) {
+  const std::string before = text_of(folder_ / "run.toml");
+  const Ended ended = optimize({"--budget", "20", "--json"});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  const json found = json::parse(ended.out);
+  EXPECT_EQ(found.at("schema"), "ridge.optimize/1");
+  EXPECT_EQ(found.at("budget_s"), 20.0);
+  EXPECT_GT(found.at("baseline").at("step_ms"), 0.0);
+  const json& claim = found.at("claim");
+  EXPECT_LE(claim.at("lo"), claim.at("speedup"));
+  EXPECT_LE(claim.at("speedup"), claim.at("hi"));
+  const bool gained = !found.at("recipe").get<std::string>().empty();
+  EXPECT_EQ(gained, fs::exists(folder_ / "found/recipe.toml"));
+  if (gained) {
+    EXPECT_GT(claim.at("lo"), 1.0);
+    EXPECT_EQ(text_of(folder_ / "found/recipe.toml"), found.at("recipe"));
+  } else {
+    EXPECT_EQ(claim.at("speedup"), 1.0);
+  }
+  // Every technique has a verdict and a reason.
+  std::set<std::string> techniques;
+  for (const json& trial : found.at("trials")) {
+    techniques.insert(trial.at("technique"));
+    EXPECT_FALSE(trial.at("reason").get<std::string>().empty()) << trial;
+    EXPECT_FALSE(trial.at("verdict").get<std::string>().empty()) << trial;
+  }
+  for (const char* name : {"loader.workers", "loader.cache", "threads", "jit", "bf16"})
+    EXPECT_TRUE(techniques.contains(name)) << name;
+  EXPECT_NE(text_of(folder_ / "found/report.html").find("</html>"), std::string::npos);
+  // The user's file and folder of results are as they were.
+  EXPECT_EQ(text_of(folder_ / "run.toml"), before);
+  EXPECT_FALSE(fs::exists(folder_ / "run"));
+  // What the ledger holds proves its verdicts.
+  const Ended shown = ridge(folder_.path(), {"ledger", "show", "found/ledger.jsonl", "--json"});
+  ASSERT_EQ(shown.code, 0) << shown.err;
+  const size_t trials = json::parse(shown.out).at("trials").size();
+  for (size_t i = 1; i <= trials; ++i)
+    EXPECT_EQ(
+        ridge(folder_.path(), {"ledger", "explain", "found/ledger.jsonl", std::to_string(i)}).code,
+        0);
+}
+
+TEST_F(Optimize, TheRecipeTrains) {
+  std::ofstream(folder_ / "recipe.toml") << "cpu.jit = true\n[loader]\nworkers = 1\n";
+  const Ended plain = ridge(folder_.path(), {"train", "run.toml", "--steps", "5", "--json"});
+  const Ended fast = ridge(
+      folder_.path(),
+      {"train", "run.toml", "--recipe", "recipe.toml", "--steps", "5", "--json", "--out", "other"});
+  ASSERT_EQ(plain.code, 0) << plain.err;
+  ASSERT_EQ(fast.code, 0) << fast.err;
+  EXPECT_EQ(json::parse(plain.out).at("state_hash"), json::parse(fast.out).at("state_hash"));
+}
+
+TEST_F(Optimize, WhatTheUserSetsIsNotChanged) {
+  const Ended ended =
+      optimize({"--budget", "8", "--json", "--set", "cpu.jit=false", "--set", "loader.workers=0"});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  for (const json& trial : json::parse(ended.out).at("trials")) {
+    if (trial.at("technique") != "jit" && trial.at("technique") != "loader.workers") continue;
+    EXPECT_NE(trial.at("verdict"), "kept") << trial;
+  }
+}
+
+TEST_F(Optimize, ASignalEndsItSoonAndLeavesNothingBehind) {
+  const std::string before = text_of(folder_ / "run.toml");
+  RidgeProcess process(folder_.path(), {"optimize", "run.toml", "--out", "found"});
+  ASSERT_TRUE(process.says("baseline:"));
+  process.send(SIGINT);
+  const Ended ended = process.wait();
+  EXPECT_EQ(ended.code, 130) << ended.err;
+  EXPECT_EQ(text_of(folder_ / "run.toml"), before);
+  EXPECT_FALSE(fs::exists(folder_ / "found/recipe.toml"));
+  EXPECT_NE(ended.out.find("nothing was gained"), std::string::npos) << ended.out;
+}
+
+TEST_F(Optimize, KeepsWithinItsBudget) {
+  const auto start = std::chrono::steady_clock::now();
+  const Ended ended = optimize({"--budget", "6", "--json"});
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_LT(seconds, 30);  // 6 on a machine that is ours
+}
+
+TEST_F(Optimize, AMemoryLimitIsKeptOrRefused) {
+  const Ended ended = optimize({"--budget", "10", "--json", "--memory", "4MiB"});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  const json found = json::parse(ended.out);
+  EXPECT_NE(found.at("recipe").get<std::string>().find("memory_limit"), std::string::npos);
+  EXPECT_LE(found.at("result").at("planned_bytes"), 4 << 20);
+  EXPECT_LE(found.at("result").at("measured_bytes"), 4 << 20);
+  const Ended small = optimize({"--memory", "3MiB", "--set", "model.hidden=2048,2048"});
+  EXPECT_EQ(small.code, 2);
+  EXPECT_NE(small.err.find("less than the least plan"), std::string::npos) << small.err;
+}
+
+TEST_F(Optimize, BadInputIsOneError) {
+  const auto error = [&](std::vector<std::string> words) {
+    const Ended ended = optimize(words);
+    EXPECT_EQ(ended.code, 2) << ended.err;
+    return ended.err;
+  };
+  EXPECT_NE(error({"--memory", "much"}).find("no amount of memory"), std::string::npos);
+  EXPECT_NE(error({"--budget", "0"}).find("--budget"), std::string::npos);
+  EXPECT_NE(error({"--set", "train.bacth=3"}).find("train.batch"), std::string::npos);
+  const Ended file = ridge(folder_.path(), {"optimize", "run.toml", "--out", "run.toml"});
+  EXPECT_EQ(file.code, 2);
+  EXPECT_NE(file.err.find("'run.toml'"), std::string::npos) << file.err;
+  write("lr = [");
+  EXPECT_NE(error({}).find("run.toml:"), std::string::npos);
+}
+
+TEST_F(Optimize, ARunThatFailsIsToldAsItsOwn) {
+  const Ended ended = optimize({"--set", "optimizer.lr=1000", "--set", "optimizer.kind=sgd"});
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_NE(ended.err.find("cannot be run as it is"), std::string::npos) << ended.err;
+}
+
+}  // namespace
+}  // namespace ridge
