@@ -66,6 +66,17 @@ const std::map<std::string, std::vector<std::string>> kOptions = {
     {"ledger", {"-h,--help"}},
     {"ledger show", {"-h,--help", "--json"}},
     {"ledger explain", {"-h,--help"}},
+    {"ledger replay", {"-h,--help", "--budget", "--seed", "--json"}},
+    {"optimize",
+     {"-h,--help",
+      "--device",
+      "--set",
+      "--out",
+      "--budget",
+      "--memory",
+      "--seed",
+      "--price-per-hour",
+      "--json"}},
 };
 
 TEST(Command, OptionsAreFrozen) {
