@@ -26,6 +26,16 @@ std::string_view name_of(GuardTest test) {
   throw InternalError("[name_of] GuardTest out of range");
 }
 
+int64_t most_guard_steps(const GuardOptions& o) {
+  if (o.semantic_class == SemanticClass::kBitIdentical) return 2 * o.hash_steps;
+  const bool is_precision = o.semantic_class == SemanticClass::kPrecision;
+  // Six points of the schedule and one with smaller batches; at each the update once more, and at
+  // the first a step of both that is not finite.
+  const int64_t points = 7 * o.rounds;
+  const int64_t steps = points * (o.batches * (is_precision ? 4 : 3) + 1 + o.stride) + 2;
+  return steps + (is_precision ? 2 * o.pairs * o.run_steps : 0);
+}
+
 GuardReport guard_hash(const GuardVariants& variants,
                        const GuardData& data,
                        const GuardOptions& options) {

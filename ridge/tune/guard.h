@@ -107,6 +107,10 @@ GuardReport guard(const GuardVariants& variants,
                   const GuardData& data,
                   const GuardOptions& options);
 
+/// The most steps that guard() runs, those of all three programs together: what a budget can go by.
+/// The oracle's take about twice as long as the reference's.
+int64_t most_guard_steps(const GuardOptions& options);
+
 /// The parts of it. Each starts from the state that the reference has.
 GuardReport guard_hash(const GuardVariants& variants,
                        const GuardData& data,

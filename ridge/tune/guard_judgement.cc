@@ -143,7 +143,7 @@ class TensorJudge {
     const double bend = sum_.ff > 0 ? 0.5 * sum_.error_c / sum_.ff : 0.0;
     const double away = std::fabs(slope.value - 1);
     const double limit = kSlopeLimit + std::min(bend, kMostBend);
-    const double chance = kChanceOfFailure / static_cast<double>(rules_.tensors) / 2;
+    const double chance = kChanceOfFailure / static_cast<double>(rules_.tests) / 2;
     const double surely = student_quantile(1 - chance, slope.freedom) * slope.error;
     if (!(away <= limit + surely)) {
       fail(GuardTest::kSlope, tensor_.groups.front().step, slope.value, limit + surely);

@@ -18,7 +18,7 @@ struct MeasuredTensor {
 /// What the limits depend on.
 struct JudgementRules {
   bool loses_precision = false;  ///< Class 2, and the candidate computes in 16 bits somewhere.
-  size_t tensors = 1;  ///< That share the error of 1 % with which a slope is failed by chance.
+  size_t tests = 1;  ///< Of slopes, which share the 1 % with which one is failed by chance.
 };
 
 /// The tensor's row; what it fails goes to `failures`.

@@ -79,6 +79,9 @@ GuardReport guard_runs(const GuardVariants& variants,
   std::vector<double> reference, differences;
   for (int64_t pair = 0; pair < options.pairs; ++pair)
     reference.push_back(loss(variants.reference, pair));
+  check(std::isfinite(mean(reference)),
+        "guard: the loss of the program as it is was not finite in runs of {} steps",
+        options.run_steps);
   runs.margin = std::max(deviation(reference), kLeastMargin * std::fabs(mean(reference)));
   for (int64_t pair = 0; pair < options.pairs; ++pair)
     differences.push_back(loss(variants.candidate, pair) - reference[static_cast<size_t>(pair)]);

@@ -1,5 +1,7 @@
 // Classes 1 and 2: one step at a time, from states along the reference's trajectory.
 #include <algorithm>
+#include <cmath>
+#include <utility>
 
 #include "ridge/tune/guard.h"
 #include "ridge/tune/guard_judgement.h"
@@ -21,6 +23,14 @@ std::vector<int64_t> points_of(const GuardOptions& o) {
   return points;
 }
 
+// Nothing can be compared with a reference that diverges.
+void check_finite(double loss, int64_t step) {
+  if (!std::isfinite(loss))
+    throw UserError(
+        fmt::format("guard: the loss of the program as it is was {} in step {}", loss, step),
+        "lower optimizer.lr or set optimizer.clip");
+}
+
 class StepGuard {
  public:
   StepGuard(const GuardVariants& variants, const GuardData& data, const GuardOptions& options)
@@ -37,7 +47,7 @@ class StepGuard {
     precision_ = variants.candidate.precision();
     rules_.loses_precision =
         options.semantic_class == SemanticClass::kPrecision && precision_ != DType::kF32;
-    rules_.tensors = tensors_.size();
+    rules_.tests = tensors_.size() * static_cast<size_t>(options.rounds);
   }
   StepGuard(const StepGuard&) = delete;
   StepGuard& operator=(const StepGuard&) = delete;
@@ -71,9 +81,10 @@ class StepGuard {
       const data::Batch& batch = batch_of(k);
       const GuardedStep at{variants_, trajectory_, batch, step};
       const StateSnapshot controlled = control(batch, step);
-      for (Variant* variant : {&variants_.reference, &variants_.candidate, &variants_.oracle}) {
+      for (Variant* variant : {&variants_.candidate, &variants_.oracle, &variants_.reference}) {
         restore(*variant, trajectory_);
-        variant->step(batch, step);
+        const double loss = variant->step(batch, step);
+        if (variant == &variants_.reference) check_finite(loss, step);
       }
       measure(previous, controlled);
       previous = compared(variants_.reference);
@@ -133,8 +144,9 @@ class StepGuard {
 
   void advance() {
     restore(variants_.reference, trajectory_);
-    for (int64_t i = 0; i < options_.stride; ++i)
-      variants_.reference.step(trajectory_batches_.next(), trajectory_step_++);
+    for (int64_t i = 0; i < options_.stride; ++i, ++trajectory_step_)
+      check_finite(variants_.reference.step(trajectory_batches_.next(), trajectory_step_),
+                   trajectory_step_);
     trajectory_ = capture(variants_.reference);
   }
 
@@ -165,9 +177,9 @@ class StepGuard {
     for (const UpdateError& update : updates_) add_row(update, report);
     for (const GuardRow& row : report.tensors)
       report.undecided += row.verdict == GuardVerdict::kCannotTell ? 1 : 0;
-    std::stable_sort(report.failures.begin(),
-                     report.failures.end(),
-                     [](const auto& a, const auto& b) { return excess(a) > excess(b); });
+    std::sort(report.failures.begin(), report.failures.end(), [](const auto& a, const auto& b) {
+      return std::make_pair(-excess(a), a.tensor) < std::make_pair(-excess(b), b.tensor);
+    });
     report.passed = report.failures.empty();
     report.text = text_of(report);
     return report;
@@ -217,6 +229,7 @@ GuardReport guard_steps(const GuardVariants& variants,
                         const GuardData& data,
                         const GuardOptions& options) {
   check(options.batches >= 2, "guard: {} batches a state; at least 2 show noise", options.batches);
+  check(options.rounds >= 1, "guard: {} rounds; at least 1", options.rounds);
   return StepGuard(variants, data, options).run();
 }
 

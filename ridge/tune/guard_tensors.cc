@@ -20,11 +20,8 @@ void add_parameter(std::vector<Compared>& list,
   if (!can_match_moments(o)) list.push_back({name + ": update", Kind::kUpdate, name, 1.0, 1.0});
 }
 
-// Elements at a time: doubles of a whole tensor would be several times its memory.
-constexpr int64_t kPiece = int64_t{1} << 16;
-
 // What one batch adds to the sums of squares.
-struct PieceSums {
+struct BatchSums {
   double ff = 0, fr = 0, fc = 0, error_r = 0, error_c = 0, floor = 0, control = 0, noise = 0;
 };
 
@@ -45,42 +42,27 @@ double error_ratio(double candidate, double reference) {
   return reference > 0 ? std::sqrt(candidate / reference) : std::numeric_limits<double>::infinity();
 }
 
-// The tensor's elements from `first` on, in each variant.
-class Piece {
- public:
-  Piece(const Compared& compared, const StepTensors& tensors, int64_t first)
-      : compared_(compared),
-        first_(first),
-        count_(std::min(kPiece, tensors.before.elements() - first)),
-        before_(to_doubles(tensors.before, first, count_)) {}
-
-  void add(const StepTensors& tensors, PieceSums& sums) const {
-    const std::vector<double> r = values(tensors.reference), c = values(tensors.candidate),
-                              f = values(tensors.oracle);
-    sums.ff += dot(f, f);
-    sums.fr += dot(f, r);
-    sums.fc += dot(f, c);
-    sums.error_r += squared_distance(r, f);
-    sums.error_c += squared_distance(c, f);
-    const auto stored = to_doubles(tensors.reference, first_, count_);
-    const double roundoff = unit_roundoff(tensors.reference.type().dtype) * compared_.scale;
-    sums.floor += dot(stored, stored) * roundoff * roundoff;
-    if (tensors.control != nullptr) sums.control += squared_distance(values(*tensors.control), f);
-    if (tensors.previous != nullptr) sums.noise += squared_distance(values(*tensors.previous), r);
-  }
-
- private:
-  std::vector<double> values(const Tensor& after) const {
-    std::vector<double> values = to_doubles(after, first_, count_);
-    for (size_t i = 0; i < values.size(); ++i)
-      values[i] = (values[i] - compared_.keep * before_[i]) * compared_.scale;
-    return values;
-  }
-
-  const Compared& compared_;
-  int64_t first_, count_;
-  std::vector<double> before_;
-};
+void add_piece(BatchSums& sums, const Compared& compared, const StepTensors& tensors, Piece piece) {
+  const std::vector<double> before = to_doubles(tensors.before, piece);
+  const auto values = [&](const Tensor& after) {
+    std::vector<double> result = to_doubles(after, piece);
+    for (size_t i = 0; i < result.size(); ++i)
+      result[i] = (result[i] - compared.keep * before[i]) * compared.scale;
+    return result;
+  };
+  const std::vector<double> r = values(tensors.reference), c = values(tensors.candidate),
+                            f = values(tensors.oracle);
+  sums.ff += dot(f, f);
+  sums.fr += dot(f, r);
+  sums.fc += dot(f, c);
+  sums.error_r += squared_distance(r, f);
+  sums.error_c += squared_distance(c, f);
+  const auto stored = to_doubles(tensors.reference, piece);
+  const double roundoff = unit_roundoff(tensors.reference.type().dtype) * compared.scale;
+  sums.floor += dot(stored, stored) * roundoff * roundoff;
+  if (tensors.control != nullptr) sums.control += squared_distance(values(*tensors.control), f);
+  if (tensors.previous != nullptr) sums.noise += squared_distance(values(*tensors.previous), r);
+}
 
 }  // namespace
 
@@ -112,24 +94,20 @@ double unit_roundoff(DType dtype) {
   }
 }
 
-std::vector<double> to_doubles(const Tensor& tensor) {
-  return to_doubles(tensor, 0, tensor.elements());
-}
-
-std::vector<double> to_doubles(const Tensor& tensor, int64_t first, int64_t count) {
-  std::vector<double> values(static_cast<size_t>(count));
+std::vector<double> to_doubles(const Tensor& tensor, Piece piece) {
+  std::vector<double> values(static_cast<size_t>(piece.count));
   dispatch(tensor.type().dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    const auto from = tensor.span<T>().subspan(static_cast<size_t>(first));
+    const auto from = tensor.span<T>().subspan(static_cast<size_t>(piece.first));
     for (size_t i = 0; i < values.size(); ++i) values[i] = convert<double>(from[i]);
   });
   return values;
 }
 
 void add_batch(GroupSums& sums, const Compared& compared, const StepTensors& tensors) {
-  PieceSums batch;
-  for (int64_t first = 0; first < tensors.before.elements(); first += kPiece)
-    Piece(compared, tensors, first).add(tensors, batch);
+  BatchSums batch;
+  for_pieces(tensors.before.elements(),
+             [&](Piece piece) { add_piece(batch, compared, tensors, piece); });
   const double ratio = error_ratio(batch.error_c, std::max(batch.error_r, batch.floor));
   const double share = error_ratio(batch.error_c, batch.ff);
   sums.least_ratio = sums.count == 0 ? ratio : std::min(sums.least_ratio, ratio);

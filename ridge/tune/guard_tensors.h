@@ -1,7 +1,7 @@
 // What of a state the guard compares, and how one step of it is summed up.
 #pragma once
 
-#include <span>
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -31,9 +31,18 @@ bool can_match_moments(const nn::OptimizerOptions& optimizer);
 /// Half of a unit in the last place, relative: 2^-24 for f32, 2^-8 for bf16.
 double unit_roundoff(DType dtype);
 
-std::vector<double> to_doubles(const Tensor& tensor);
-/// The same of `count` elements from `first` on.
-std::vector<double> to_doubles(const Tensor& tensor, int64_t first, int64_t count);
+/// A part of a tensor: as doubles, a whole one would take several times its memory.
+struct Piece {
+  int64_t first = 0, count = 0;
+};
+/// Calls body(piece) for the pieces of a tensor, in order.
+template <typename Body>
+void for_pieces(int64_t elements, Body&& body) {
+  constexpr int64_t kPiece = int64_t{1} << 16;
+  for (int64_t first = 0; first < elements; first += kPiece)
+    body(Piece{first, std::min(kPiece, elements - first)});
+}
+std::vector<double> to_doubles(const Tensor& tensor, Piece piece);
 
 /// One buffer before a step, and after it in each variant. `previous` is the reference's after the
 /// batch before, of the same group; null for the first.

@@ -36,10 +36,13 @@ Tensor matched_start(const Tensor& start,
                      const Tensor& reference,
                      const Tensor& candidate,
                      double keep) {
-  const auto m = to_doubles(start), r = to_doubles(reference), c = to_doubles(candidate);
   Tensor matched(start.type());
-  for (size_t i = 0; i < m.size(); ++i)
-    matched.set(static_cast<int64_t>(i), m[i] + (c[i] - r[i]) / keep);
+  for_pieces(start.elements(), [&](Piece piece) {
+    const auto m = to_doubles(start, piece), r = to_doubles(reference, piece),
+               c = to_doubles(candidate, piece);
+    for (size_t i = 0; i < m.size(); ++i)
+      matched.set(piece.first + static_cast<int64_t>(i), m[i] + (c[i] - r[i]) / keep);
+  });
   return matched;
 }
 
@@ -58,15 +61,25 @@ StateSnapshot matched_snapshot(const GuardedStep& at,
   return matched;
 }
 
+// A parameter or a moment after the step, in both.
+struct Both {
+  Tensor reference, candidate;
+};
+
+Both read_both(const GuardVariants& variants, const std::string& name) {
+  return {variants.reference.read(name), variants.candidate.read(name)};
+}
+
+struct UpdateSums {
+  int64_t compared = 0;
+  double error = 0, update = 0, size = 0;
+};
+
 // Where cancellation kept the moments from becoming equal, the parameters say nothing.
-std::vector<bool> equal_moments(const GuardedStep& at,
-                                const Parameter& parameter,
-                                double roundoff) {
-  std::vector<bool> equal;
-  for (const std::string& name : parameter.moments) {
-    const auto r = to_doubles(at.variants.reference.read(name));
-    const auto c = to_doubles(at.variants.candidate.read(name));
-    equal.resize(c.size(), true);
+std::vector<bool> equal_moments(const std::vector<Both>& moments, Piece piece, double roundoff) {
+  std::vector<bool> equal(static_cast<size_t>(piece.count), true);
+  for (const Both& moment : moments) {
+    const auto r = to_doubles(moment.reference, piece), c = to_doubles(moment.candidate, piece);
     for (size_t i = 0; i < c.size(); ++i)
       if (!(std::fabs(r[i] - c[i]) <= kUpdateRoundings * roundoff * std::fabs(c[i])))
         equal[i] = false;
@@ -75,55 +88,71 @@ std::vector<bool> equal_moments(const GuardedStep& at,
 }
 
 UpdateError update_error(const GuardedStep& at, const Parameter& parameter) {
-  const Tensor after = at.variants.reference.read(parameter.name);
-  const double roundoff = unit_roundoff(after.type().dtype);
-  const auto p = to_doubles(at.start.at(parameter.name)), r = to_doubles(after),
-             c = to_doubles(at.variants.candidate.read(parameter.name));
-  const std::vector<bool> equal = equal_moments(at, parameter, roundoff);
-  double error = 0, update = 0, size = 0;
-  int64_t compared = 0;
-  for (size_t i = 0; i < p.size(); ++i) {
-    if (!equal[i]) continue;
-    ++compared;
-    error += (c[i] - r[i]) * (c[i] - r[i]);
-    update += (r[i] - p[i]) * (r[i] - p[i]);
-    size += r[i] * r[i];
-  }
-  UpdateError result{.tensor = parameter.name + ": update", .step = at.step};
-  result.share = static_cast<double>(compared) / static_cast<double>(p.size());
-  const double limit = kUpdateRoundings * roundoff * (std::sqrt(size) + 2 * std::sqrt(update));
-  const double unit = update > 0 ? std::sqrt(update) : 1.0;
-  result.error =
-      std::isfinite(error) ? std::sqrt(error) / unit : std::numeric_limits<double>::infinity();
-  result.limit = limit / unit;
-  return result;
+  const Tensor& before = at.start.at(parameter.name);
+  const double roundoff = unit_roundoff(before.type().dtype);
+  const Both after = read_both(at.variants, parameter.name);
+  std::vector<Both> moments;
+  for (const std::string& name : parameter.moments) moments.push_back(read_both(at.variants, name));
+  UpdateSums sums;
+  for_pieces(before.elements(), [&](Piece piece) {
+    const auto p = to_doubles(before, piece), r = to_doubles(after.reference, piece),
+               c = to_doubles(after.candidate, piece);
+    const std::vector<bool> equal = equal_moments(moments, piece, roundoff);
+    for (size_t i = 0; i < p.size(); ++i) {
+      if (!equal[i]) continue;
+      ++sums.compared;
+      sums.error += (c[i] - r[i]) * (c[i] - r[i]);
+      sums.update += (r[i] - p[i]) * (r[i] - p[i]);
+      sums.size += r[i] * r[i];
+    }
+  });
+  const double update = std::sqrt(sums.update), unit = update > 0 ? update : 1.0;
+  const double limit = kUpdateRoundings * roundoff * (std::sqrt(sums.size) + 2 * update);
+  const double error =
+      std::isfinite(sums.error) ? std::sqrt(sums.error) : std::numeric_limits<double>::infinity();
+  return {.tensor = parameter.name + ": update",
+          .step = at.step,
+          .error = error / unit,
+          .limit = limit / unit,
+          .share = static_cast<double>(sums.compared) / static_cast<double>(before.elements())};
 }
 
-// (m' - beta1 m) / (1 - beta1) squared, against the same of v.
+struct MomentSums {
+  double error = 0, limit = 0, size = 0;
+};
+
+// One element before and after the step; the limit is what rounding the moments does to either side
+// of g^2 = (v' - beta2 v) / (1 - beta2), with g = (m' - beta1 m) / (1 - beta1).
+void add_moment(MomentSums& sums, double m, double m_new, double v, double v_new, const auto& o) {
+  const double g = (m_new - o.beta1 * m) / (1 - o.beta1);
+  const double square = (v_new - o.beta2 * v) / (1 - o.beta2);
+  const double of_g = 2 * std::fabs(g) * (std::fabs(m_new) + std::fabs(m)) / (1 - o.beta1);
+  const double of_square = (std::fabs(v_new) + std::fabs(v)) / (1 - o.beta2);
+  sums.error += (square - g * g) * (square - g * g);
+  sums.limit += of_g * of_g + of_square * of_square;
+  sums.size += g * g * g * g;
+}
+
 UpdateError moment_error(const GuardedStep& at,
                          const Parameter& parameter,
                          const nn::OptimizerOptions& o) {
-  const Tensor after = at.variants.candidate.read(parameter.moments[0]);
-  const auto m = to_doubles(at.start.at(parameter.moments[0])), m_new = to_doubles(after),
-             v = to_doubles(at.start.at(parameter.moments[1])),
-             v_new = to_doubles(at.variants.candidate.read(parameter.moments[1]));
-  double error = 0, limit = 0, size = 0;
-  for (size_t i = 0; i < m.size(); ++i) {
-    const double g = (m_new[i] - o.beta1 * m[i]) / (1 - o.beta1);
-    const double square = (v_new[i] - o.beta2 * v[i]) / (1 - o.beta2);
-    // What rounding the moments does to either.
-    const double of_g = 2 * std::fabs(g) * (std::fabs(m_new[i]) + std::fabs(m[i])) / (1 - o.beta1);
-    const double of_square = (std::fabs(v_new[i]) + std::fabs(v[i])) / (1 - o.beta2);
-    error += (square - g * g) * (square - g * g);
-    limit += of_g * of_g + of_square * of_square;
-    size += g * g * g * g;
-  }
-  const double unit = size > 0 ? std::sqrt(size) : 1.0;
-  UpdateError result{.tensor = parameter.name + ": second moment", .step = at.step};
-  result.error =
-      std::isfinite(error) ? std::sqrt(error) / unit : std::numeric_limits<double>::infinity();
-  result.limit = kUpdateRoundings * unit_roundoff(after.type().dtype) * std::sqrt(limit) / unit;
-  return result;
+  const Tensor &m = at.start.at(parameter.moments[0]), &v = at.start.at(parameter.moments[1]);
+  const Tensor m_new = at.variants.candidate.read(parameter.moments[0]),
+               v_new = at.variants.candidate.read(parameter.moments[1]);
+  MomentSums sums;
+  for_pieces(m.elements(), [&](Piece piece) {
+    const auto a = to_doubles(m, piece), b = to_doubles(m_new, piece), c = to_doubles(v, piece),
+               d = to_doubles(v_new, piece);
+    for (size_t i = 0; i < a.size(); ++i) add_moment(sums, a[i], b[i], c[i], d[i], o);
+  });
+  const double unit = sums.size > 0 ? std::sqrt(sums.size) : 1.0;
+  const double error =
+      std::isfinite(sums.error) ? std::sqrt(sums.error) : std::numeric_limits<double>::infinity();
+  const double limit = kUpdateRoundings * unit_roundoff(m_new.type().dtype) * std::sqrt(sums.limit);
+  return {.tensor = parameter.name + ": second moment",
+          .step = at.step,
+          .error = error / unit,
+          .limit = limit / unit};
 }
 
 bool is_kept_on_overflow(StateRole role) {
@@ -132,8 +161,11 @@ bool is_kept_on_overflow(StateRole role) {
 }
 
 bool all_zero(const Tensor& tensor) {
-  const auto values = to_doubles(tensor);
-  return std::all_of(values.begin(), values.end(), [](double v) { return v == 0; });
+  bool zero = true;
+  for_pieces(tensor.elements(), [&](Piece piece) {
+    for (double v : to_doubles(tensor, piece)) zero = zero && v == 0;
+  });
+  return zero;
 }
 
 // The first parameter becomes NaN, which reaches the loss in any precision.
@@ -150,10 +182,13 @@ StateSnapshot poisoned_start(const GuardedStep& at) {
 }
 
 bool same_values(const Tensor& a, const Tensor& b) {
-  const auto x = to_doubles(a), y = to_doubles(b);
-  return std::equal(x.begin(), x.end(), y.begin(), y.end(), [](double u, double v) {
-    return u == v || (std::isnan(u) && std::isnan(v));
+  bool same = true;
+  for_pieces(a.elements(), [&](Piece piece) {
+    const auto x = to_doubles(a, piece), y = to_doubles(b, piece);
+    for (size_t i = 0; i < x.size(); ++i)
+      same = same && (x[i] == y[i] || (std::isnan(x[i]) && std::isnan(y[i])));
   });
+  return same;
 }
 
 }  // namespace
@@ -180,11 +215,10 @@ std::vector<UpdateError> moment_errors(const GuardedStep& at,
 
 std::vector<GuardFailure> flag_failures(const GuardedStep& at) {
   std::vector<GuardFailure> failures;
-  const StateSnapshot reference = capture(at.variants.reference);
   for (const StateEntry& entry : at.variants.candidate.entries()) {
-    if (entry.role != StateRole::kScaler || reference.count(entry.name) == 0) continue;
+    if (entry.role != StateRole::kScaler || at.start.count(entry.name) == 0) continue;
     const Tensor value = at.variants.candidate.read(entry.name);
-    const Tensor& expected = reference.at(entry.name);
+    const Tensor expected = at.variants.reference.read(entry.name);
     if (same_values(value, expected)) continue;
     failures.push_back({GuardTest::kExact, entry.name, at.step, value.at(0), expected.at(0)});
   }

@@ -16,7 +16,10 @@ namespace ridge {
 
 class Variant {
  public:
+  Variant() = default;
   virtual ~Variant() = default;
+  Variant(const Variant&) = delete;
+  Variant& operator=(const Variant&) = delete;
 
   /// Every buffer of the state, gradient buffers included.
   virtual const std::vector<StateEntry>& entries() const = 0;

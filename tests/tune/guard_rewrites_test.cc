@@ -167,6 +167,33 @@ TEST(GuardBisection, FindsTheModulesThatMatter) {
   EXPECT_TRUE(needs({"b", "g"})(early.modules));
 }
 
+// ReLUs that rounding tips over make a small network's gradients noisier than the guard allows:
+// a few modules in f32 mend it.
+TEST(GuardBisection, PinsWhatBf16Spoils) {
+  TrainConfig config = guarded_config("cnn");
+  config.data.shape = {12, 12, 3};
+  config.model.cnn.widths = {8, 12};
+  TrainConfig low = config;
+  low.train.precision = "bf16";
+  GuardRun run(config, SemanticClass::kPrecision);
+  run.options.rounds = 1;
+  SessionVariant all(low, {.total_steps = kGuardedSteps});
+  const GuardReport report = run(all, guard_steps);
+  EXPECT_FALSE(report.passed);
+  for (const GuardFailure& failure : report.failures)
+    EXPECT_EQ(failure.test, GuardTest::kNoise) << report.text;
+  const GuardBisection found = bisect_modules(
+      all.low_modules(),
+      [&](const std::vector<std::string>& modules) {
+        SessionVariant candidate(low, {.total_steps = kGuardedSteps, .pins = pins_of(modules)});
+        return run(candidate, guard_steps).passed;
+      },
+      20);
+  EXPECT_TRUE(found.mended);
+  EXPECT_GE(found.modules.size(), 1u);
+  EXPECT_LE(found.modules.size(), all.low_modules().size() / 2);
+}
+
 // ---- Statistics ----
 
 // Quantiles of published tables.
@@ -210,6 +237,22 @@ TEST(GuardStatistics, SlopeAndItsError) {
   EXPECT_NEAR(errors / kTrials / deviation, 1.0, 0.12);
 }
 
+TEST(GuardOptionsChecks, StepsAreBounded) {
+  for (const auto semantic_class : {SemanticClass::kBitIdentical, SemanticClass::kReassociation}) {
+    const TrainConfig config = guarded_config("mlp");
+    GuardRun run(config, semantic_class);
+    Spoiled candidate(config);
+    int64_t steps = 0;
+    candidate.around = [&steps](Spoiled& self, const data::Batch& batch, int64_t step) {
+      ++steps;
+      return self.plain_step(batch, step);
+    };
+    EXPECT_TRUE(run(candidate).passed);
+    EXPECT_GE(steps, 3);
+    EXPECT_LE(2 * steps, most_guard_steps(run.options));
+  }
+}
+
 TEST(GuardOptionsChecks, SayWhatIsWrong) {
   const TrainConfig config = guarded_config("mlp");
   GuardRun run(config, SemanticClass::kTrajectory);
@@ -217,6 +260,12 @@ TEST(GuardOptionsChecks, SayWhatIsWrong) {
   run.options.semantic_class = SemanticClass::kReassociation;
   run.options.batches = 1;
   EXPECT_THROW(run(config), UserError);
+  TrainConfig wild = config;
+  wild.optimizer.kind = "sgd";
+  wild.optimizer.lr = 1000;
+  wild.optimizer.clip = 0;
+  GuardRun wild_run(wild);
+  EXPECT_THROW(wild_run(wild), UserError);
 }
 
 }  // namespace
