@@ -29,10 +29,10 @@ SpeedRange predicted_speedup(const StepCosts& before, const StepCosts& after, in
   return {.low = std::max(0.05, 1 + gain * least - kNoise), .high = 1 + gain * most + kNoise};
 }
 
-double loading_ceiling(const StepCosts& costs) { return costs.step / costs.compute; }
+double loading_ceiling(const StepCosts& costs) { return std::max(1.0, costs.step / costs.compute); }
 
 double computing_ceiling(const StepCosts& costs) {
-  return costs.step / std::max(costs.load, costs.host);
+  return std::max(1.0, costs.step / std::max(costs.load, costs.host));
 }
 
 }  // namespace ridge
