@@ -60,6 +60,21 @@ void fill(TrialRecord& record, const TrialResult& trial, const JudgeOptions& jud
                        .confidence = trial.interval->confidence};
 }
 
+void fill(VariantSpeed& speed, int64_t batch, double seconds) {
+  speed.step_ms = 1e3 * seconds;
+  speed.samples_per_s = seconds > 0 ? static_cast<double>(batch) / seconds : 0;
+}
+
+double wait_share(const std::vector<Pair>& pairs, const Block (Pair::*blocks)[2]) {
+  double waited = 0, seconds = 0;
+  for (const Pair& pair : pairs)
+    for (const Block& block : pair.*blocks) {
+      waited += block.waited_seconds;
+      seconds += block.seconds;
+    }
+  return seconds > 0 ? std::min(1.0, waited / seconds) : 0;
+}
+
 std::string open_reason(const TrialResult& trial) {
   return fmt::format(
       "no verdict after {} pairs{}",
@@ -105,22 +120,23 @@ OpenVariant Optimizer::open(const Recipe& recipe, int64_t epoch) {
 }
 
 // Seconds of a step: the median of some blocks, none of them too short for the clock.
-double Optimizer::measure(WorkerProcess& worker, StepKind kind) {
+double Optimizer::measure(WorkerProcess& worker, StepKind kind, double* wait_share) {
   int64_t steps = 1;
   std::vector<double> seconds;
   while (seconds.size() < kPartBlocks) {
-    const double block = worker.run(steps, kind).seconds;
-    if (seconds.empty() && block < kPartSeconds / 2 && steps < int64_t{1} << 30) {
+    const Block block = worker.run(steps, kind);
+    if (seconds.empty() && block.seconds < kPartSeconds / 2 && steps < int64_t{1} << 30) {
       steps *= 2;
       continue;
     }
-    seconds.push_back(block / static_cast<double>(steps));
+    seconds.push_back(block.seconds / static_cast<double>(steps));
+    if (wait_share != nullptr) *wait_share = std::min(1.0, block.waited_seconds / block.seconds);
   }
   return median(seconds);
 }
 
 void Optimizer::measure_costs(OpenVariant& variant) {
-  variant.costs.step = measure(*variant.worker, StepKind::kTrain);
+  variant.costs.step = measure(*variant.worker, StepKind::kTrain, &variant.costs.wait_share);
   variant.costs.compute = measure(*variant.worker, StepKind::kKept);
   variant.costs.load = measure(*variant.worker, StepKind::kLoad);
   variant.costs.host = measure(*variant.worker, StepKind::kNoKernel);
@@ -391,6 +407,10 @@ VariantSpeed Optimizer::speed_of(const OpenVariant& variant) const {
   speed.config = variant.config.toml;
   speed.planned_bytes = variant.worker->facts().planned_bytes;
   speed.measured_bytes = variant.worker->measured_bytes();
+  const VariantFacts& facts = variant.worker->facts();
+  speed.memory = {{"state", facts.state_bytes},
+                  {"arena", facts.planned_bytes - facts.state_bytes - facts.staging_bytes},
+                  {"batches that the loader stages", facts.staging_bytes}};
   return speed;
 }
 
@@ -415,12 +435,10 @@ void Optimizer::prove() {
   OptimizeSummary& summary = result_.summary;
   summary.baseline = speed_of(before);
   summary.result = speed_of(best_);
-  const double batch = static_cast<double>(best_.worker->facts().batch);
-  for (const auto& [speed, seconds] : {std::pair{&summary.baseline, trial.before_seconds},
-                                       std::pair{&summary.result, trial.after_seconds}}) {
-    speed->step_ms = 1e3 * seconds;
-    speed->samples_per_s = seconds > 0 ? batch / seconds : 0;
-  }
+  fill(summary.baseline, best_.worker->facts().batch, trial.before_seconds);
+  fill(summary.result, best_.worker->facts().batch, trial.after_seconds);
+  summary.baseline.loader_wait_share = wait_share(trial.pairs, &Pair::before);
+  summary.result.loader_wait_share = wait_share(trial.pairs, &Pair::after);
   if (trial.verdict == Verdict::kFaster && record.measured) {
     record.verdict = TrialVerdict::kKept;
     record.reason = "proven";
@@ -455,8 +473,8 @@ void Optimizer::measure_baseline() {
   const StepCosts& costs = best_.costs;
   OptimizeSummary& summary = result_.summary;
   summary.baseline = speed_of(best_);
-  summary.baseline.step_ms = 1e3 * costs.step;
-  summary.baseline.samples_per_s = static_cast<double>(best_.worker->facts().batch) / costs.step;
+  fill(summary.baseline, best_.worker->facts().batch, costs.step);
+  summary.baseline.loader_wait_share = costs.wait_share;
   summary.result = summary.baseline;
   observer_.on_message(
       fmt::format("baseline: {:.3g} ms a step; {:.3g} ms without the loader, "

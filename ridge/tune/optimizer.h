@@ -33,7 +33,7 @@ class Optimizer {
 
   ResolvedConfig resolve(const Recipe& recipe) const;
   OpenVariant open(const Recipe& recipe, int64_t epoch);
-  double measure(WorkerProcess& worker, StepKind kind);
+  double measure(WorkerProcess& worker, StepKind kind, double* wait_share = nullptr);
   void measure_costs(OpenVariant& variant);
   void measure_baseline();
   void measure_noise();

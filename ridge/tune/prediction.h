@@ -11,12 +11,13 @@ namespace ridge {
 
 /// What a step of a variant costs, in seconds.
 struct StepCosts {
-  double step = 0;      ///< As it is.
-  double compute = 0;   ///< On batches that lie in memory: without the loader.
-  double load = 0;      ///< A batch, by the loader alone, with all its threads.
-  double host = 0;      ///< Without kernels.
-  int64_t workers = 0;  ///< Of the loader.
-  int64_t threads = 1;  ///< That compute.
+  double step = 0;        ///< As it is.
+  double compute = 0;     ///< On batches that lie in memory: without the loader.
+  double load = 0;        ///< A batch, by the loader alone, with all its threads.
+  double host = 0;        ///< Without kernels.
+  double wait_share = 0;  ///< Of the step, in which it waits for data.
+  int64_t workers = 0;    ///< Of the loader.
+  int64_t threads = 1;    ///< That compute.
 };
 
 /// Seconds of a step by its parts. Without workers it loads, then computes. With them both go on
