@@ -39,6 +39,7 @@ void tile(const GemmTile<float>& t) {
 }
 
 constexpr int kLanes = 16;
+constexpr int64_t kAhead = 96;  // lanes: some panels
 
 int least(int a, int64_t b) { return b < a ? static_cast<int>(b) : a; }
 __mmask16 first16(int n) { return static_cast<__mmask16>((1u << n) - 1u); }
@@ -79,17 +80,30 @@ struct BF16 {
   }
 };
 
+// Stores the part of a panel's row q that begins at lane i. What lies beyond the row is written
+// too, since later rows overwrite it; only at the panel's end, where none follow, is it masked.
+template <class Panel>
+void put(const Panel& panel, int i, int64_t q, __m512i x) {
+  float* to = panel.to + q * panel.width + i;
+  const int64_t left = ((panel.depth + 1) / 2 - q) * panel.width - i;
+  if (left >= kLanes)
+    _mm512_storeu_si512(to, x);
+  else
+    _mm512_mask_storeu_epi32(to, first16(static_cast<int>(left)), x);
+}
+
 // Lanes contiguous in the operand: two of its rows make one of the panel.
 template <class S>
 void pack_across(const GemmPanel<typename S::In, float>& panel) {
   for (int64_t p = 0; p < panel.depth; p += 2) {
     const typename S::In* from = panel.from + p * panel.depth_stride;
     const typename S::In* next = p + 1 < panel.depth ? from + panel.depth_stride : nullptr;
-    float* to = panel.to + p / 2 * panel.width;
+    // Of rows this far apart the hardware follows too few.
+    _mm_prefetch(reinterpret_cast<const char*>(from + kAhead), _MM_HINT_T1);
+    if (next != nullptr) _mm_prefetch(reinterpret_cast<const char*>(next + kAhead), _MM_HINT_T1);
     for (int i = 0; i < panel.lanes; i += kLanes) {
       const __mmask16 lanes = first16(least(kLanes, panel.lanes - i));
-      _mm512_mask_storeu_epi32(
-          to + i, lanes, S::across(from + i, next == nullptr ? next : next + i, lanes));
+      put(panel, i, p / 2, S::across(from + i, next == nullptr ? next : next + i, lanes));
     }
   }
 }
@@ -125,11 +139,13 @@ void transpose(__m512i (&x)[16]) {
 }
 
 // Depth contiguous in the operand: 16 lanes of 32 steps are transposed in registers as 16 x 16
-// pairs. Both cache lines of a lane are used up before those of the next.
+// pairs. Both cache lines of a lane are used up before those of the next. The lanes go backwards,
+// so that what spills into the next row is overwritten.
 template <class S>
 void pack_along(const GemmPanel<typename S::In, float>& panel) {
+  const int last = (panel.lanes - 1) / kLanes * kLanes;
   for (int64_t p = 0; p < panel.depth; p += 2 * kLanes)
-    for (int i = 0; i < panel.lanes; i += kLanes) {
+    for (int i = last; i >= 0; i -= kLanes) {
       const int lanes = least(kLanes, panel.lanes - i);
       const int steps = least(2 * kLanes, panel.depth - p);
       const typename S::In* from = panel.from + i * panel.lane_stride + p;
@@ -140,10 +156,8 @@ void pack_along(const GemmPanel<typename S::In, float>& panel) {
         block[j] = steps == 2 * kLanes ? S::along(lane) : S::along(lane, steps);
       }
       transpose(block);
-      float* to = panel.to + p / 2 * panel.width + i;
-      const __mmask16 there = first16(lanes);
       for (int q = 0; q < kLanes; ++q)
-        if (2 * q < steps) _mm512_mask_storeu_epi32(to + q * panel.width, there, block[q]);
+        if (2 * q < steps) put(panel, i, p / 2 + q, block[q]);
     }
 }
 
