@@ -71,8 +71,8 @@ class Dataset {
 
   /// What a reading thread needs; `cache` is null or of load_cache, and must outlive it.
   virtual std::unique_ptr<Scratch> make_scratch(const SampleCache* cache) const;
-  /// What the samples need before augmentation, read from disk; null where a data set has them
-  /// in memory anyway.
+  /// What the samples need before augmentation, read from disk and decoded; null where a data set
+  /// has them in memory anyway.
   virtual std::unique_ptr<SampleCache> load_cache() const { return nullptr; }
 };
 

@@ -1,10 +1,13 @@
 // Pictures: read the file, choose the crop, decode and resize it.
 #include "ridge/data/image_dataset.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "ridge/base/error.h"
 #include "ridge/data/image_files.h"
+#include "ridge/data/picture_cache.h"
 #include "ridge/data/picture_crop.h"
 
 namespace ridge::data {
@@ -60,57 +63,30 @@ ImageOptions image_options(const DataOptions& options, Split split) {
   return result;
 }
 
-/// The bytes of all files one after the other.
-class FileCache : public SampleCache {
- public:
-  explicit FileCache(const std::vector<ImageFile>& files) {
-    size_t total = 1;
-    for (const ImageFile& file : files) total += static_cast<size_t>(file.bytes);
-    bytes_.resize(total);
-    size_t filled = 0;
-    for (const ImageFile& file : files) {
-      const size_t room = static_cast<size_t>(file.bytes) + 1;
-      size_t count = 0;
-      try {
-        count = read_whole(file.path, std::span(bytes_).subspan(filled, room)).size();
-      } catch (const UserError&) {
-        // Cached as empty, so that reading the sample meets the error, where the policy is.
-      }
-      places_.push_back({filled, count});
-      filled += count;
-    }
-  }
-  int64_t bytes() const override {
-    return static_cast<int64_t>(bytes_.size() + places_.size() * sizeof(Place));
-  }
-  std::span<const std::byte> file(int64_t index) const {
-    return std::span(bytes_).subspan(places_[index].begin, places_[index].count);
-  }
-
- private:
-  struct Place {
-    size_t begin, count;
-  };
-  std::vector<std::byte> bytes_;
-  std::vector<Place> places_;
-};
+/// Decoded pictures may take so much of the machine's memory that training still has most of it.
+int64_t cache_limit() {
+  constexpr int64_t kShare = 4;
+  return int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE) / kShare;
+}
 
 class ImageScratch : public Scratch {
  public:
-  ImageScratch(const ImageOptions& options, const FileCache* cache, int64_t largest_file)
+  ImageScratch(const ImageOptions& options, const PictureCache* cache, int64_t largest_file)
       : reader(options.size, options.normalization), cache_(cache) {
     if (cache == nullptr) file_.resize(static_cast<size_t>(largest_file) + 1);
   }
   int64_t bytes() const override { return reader.bytes() + static_cast<int64_t>(file_.size()); }
 
-  std::span<const std::byte> file(const std::vector<ImageFile>& files, int64_t index) {
-    return cache_ == nullptr ? read_whole(files[index].path, file_) : cache_->file(index);
+  PictureSize open(const std::vector<ImageFile>& files, int64_t index) {
+    if (cache_ == nullptr) return reader.open(read_whole(files[index].path, file_));
+    const StoredPicture* picture = cache_->picture(index);
+    return picture != nullptr ? reader.open(*picture) : reader.open(cache_->file(index));
   }
 
   PictureReader reader;
 
  private:
-  const FileCache* cache_;
+  const PictureCache* cache_;
   std::vector<std::byte> file_;
 };
 
@@ -133,11 +109,14 @@ class ImageDataset : public Dataset {
   std::vector<std::string> class_names() const override { return classes_; }
 
   std::unique_ptr<SampleCache> load_cache() const override {
-    return std::make_unique<FileCache>(files_);
+    return std::make_unique<PictureCache>(
+        files_,
+        PictureCache::Options{
+            .target = options_.size, .crop = options_.crop, .max_bytes = cache_limit()});
   }
   std::unique_ptr<Scratch> make_scratch(const SampleCache* cache) const override {
     return std::make_unique<ImageScratch>(
-        options_, static_cast<const FileCache*>(cache), largest_file_);
+        options_, static_cast<const PictureCache*>(cache), largest_file_);
   }
 
   void read(int64_t index,
@@ -164,7 +143,7 @@ class ImageDataset : public Dataset {
 
  private:
   void read_picture(int64_t index, const SampleKey& key, float* out, ImageScratch& scratch) const {
-    const PictureSize size = scratch.reader.open(scratch.file(files_, index));
+    const PictureSize size = scratch.open(files_, index);
     SampleRandom random(key);
     CropBox box{.width = static_cast<double>(size.width),
                 .height = static_cast<double>(size.height)};

@@ -53,6 +53,12 @@ CropBox random_crop(const PictureSize& size, SampleRandom& random) {
           .exclusive = true};
 }
 
+double smallest_random_side(const PictureSize& size) {
+  const auto width = static_cast<double>(size.width), height = static_cast<double>(size.height);
+  // One more for the rounding. The box after ten attempts has the shorter side of the picture.
+  return std::min(std::sqrt(width * height * kMinArea * kMinRatio) - 1, std::min(width, height));
+}
+
 CropBox center_crop(const PictureSize& size, int64_t target) {
   const int64_t short_side = target * 256 / 224;
   const int64_t shorter = std::min(size.width, size.height);
@@ -92,6 +98,12 @@ PictureSize PictureReader::open(std::span<const std::byte> file) {
         size_.height,
         kMaxPictureSide);
   decoder_ = &decoder;
+  return size_;
+}
+
+PictureSize PictureReader::open(const StoredPicture& picture) {
+  size_ = stored_.open(picture);
+  decoder_ = &stored_;
   return size_;
 }
 

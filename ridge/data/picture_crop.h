@@ -5,6 +5,7 @@
 
 #include "ridge/data/order.h"
 #include "ridge/data/resize.h"
+#include "ridge/data/stored_picture.h"
 #include "ridge/io/jpeg.h"
 #include "ridge/io/png.h"
 
@@ -23,6 +24,9 @@ enum class Crop { kRandom, kCenter, kNone };
 /// RandomResizedCrop draws them: ten attempts, then the largest central box within the ratios.
 CropBox random_crop(const PictureSize& size, SampleRandom& random);
 
+/// What neither side of such a box is below.
+double smallest_random_side(const PictureSize& size);
+
 /// The central target x target pixels once the short side has target * 256 / 224 of them.
 CropBox center_crop(const PictureSize& size, int64_t target);
 
@@ -37,6 +41,8 @@ class PictureReader {
 
   /// UserError for bytes that are neither, or damaged.
   PictureSize open(std::span<const std::byte> file);
+  /// One that was decoded before.
+  PictureSize open(const StoredPicture& picture);
   /// Reads `box` of the opened picture into `out`.
   void read(const CropBox& box, float* out);
 
@@ -46,6 +52,7 @@ class PictureReader {
   int64_t target_;
   JpegDecoder jpeg_;
   PngDecoder png_;
+  StoredPictureDecoder stored_;
   Resizer resizer_;
   PictureDecoder* decoder_ = nullptr;  // the opened one
   PictureSize size_;
