@@ -40,22 +40,23 @@ GuardReport guard_hash(const GuardVariants& variants,
                        const GuardData& data,
                        const GuardOptions& options) {
   const StateSnapshot start = capture(variants.reference);
-  restore(variants.reference, start);
   restore(variants.candidate, start);
   GuardBatches batches(data, 0);
-  GuardReport report;
-  report.points = options.hash_steps;
-  for (int64_t step = 0; step < options.hash_steps; ++step) {
+  bool same = true;
+  int64_t step = 0;
+  for (; same && step < options.hash_steps; ++step) {
     const data::Batch& batch = batches.next();
     variants.reference.step(batch, step);
     variants.candidate.step(batch, step);
-    if (variants.reference.hash() == variants.candidate.hash()) continue;
-    report.failures.push_back({GuardTest::kHash, "", step + 1, 1, 0});
-    report.text = describe(report.failures[0]);
-    return report;
+    same = variants.reference.hash() == variants.candidate.hash();
   }
-  report.passed = true;
-  report.text = fmt::format("the same bits after each of {} steps", options.hash_steps);
+  restore(variants.reference, start);
+  GuardReport report;
+  report.points = step;
+  report.passed = same;
+  if (!same) report.failures.push_back({GuardTest::kHash, "", step, 1, 0});
+  report.text = same ? fmt::format("the same bits after each of {} steps", step)
+                     : describe(report.failures[0]);
   return report;
 }
 
@@ -66,10 +67,8 @@ GuardReport guard(const GuardVariants& variants,
         "guard: a change of the trajectory is another training run; there is nothing to compare");
   if (options.semantic_class == SemanticClass::kBitIdentical)
     return guard_hash(variants, data, options);
-  const StateSnapshot start = capture(variants.reference);
   GuardReport report = guard_steps(variants, data, options);
   if (options.semantic_class != SemanticClass::kPrecision || !report.passed) return report;
-  restore(variants.reference, start);
   const GuardReport runs = guard_runs(variants, data, options);
   report.passed = runs.passed;
   report.failures = runs.failures;

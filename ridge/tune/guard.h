@@ -94,7 +94,8 @@ struct GuardReport {
   std::string text;  ///< One line.
 };
 
-/// Their states are anything afterwards. `oracle` is the reference in f64 (oracle_config).
+/// `oracle` is the reference in f64 (oracle_config). Afterwards the reference has its state back;
+/// the others have any.
 struct GuardVariants {
   Variant& reference;
   Variant& candidate;

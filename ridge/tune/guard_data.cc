@@ -1,5 +1,9 @@
 #include "ridge/tune/guard_data.h"
 
+#include <cstring>
+
+#include "ridge/tune/guard_variant.h"
+
 namespace ridge {
 namespace {
 
@@ -29,6 +33,18 @@ const data::Batch& GuardBatches::next_full() {
 const data::Batch& GuardBatches::last_of(int64_t epoch) {
   loader_.seek({.epoch = epoch, .sample = samples_ - rest_});
   return loader_.next();
+}
+
+RoundedBatch::RoundedBatch(const data::Dataset& dataset, const data::Batch& batch, DType precision)
+    : batch_(batch) {
+  const data::FieldType& x = dataset.fields()[0];
+  if (x.dtype != DType::kF32) return;
+  Shape shape = x.shape;
+  shape.insert(shape.begin(), batch.count);
+  x_ = Tensor({DType::kF32, shape});
+  std::memcpy(x_.data(), batch.fields[0], x_.bytes());
+  x_ = converted(converted(x_, precision), DType::kF32);
+  batch_.fields[0] = x_.data();
 }
 
 }  // namespace ridge

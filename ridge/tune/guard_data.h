@@ -1,10 +1,8 @@
 // Real batches for the guard, from the data set that the task trains on.
 #pragma once
 
-#include <memory>
-#include <optional>
-
 #include "ridge/data/loader.h"
+#include "ridge/graph/tensor.h"
 
 namespace ridge {
 
@@ -32,6 +30,19 @@ class GuardBatches {
  private:
   int64_t batch_, rest_, samples_;
   data::Loader loader_;
+};
+
+/// A batch whose x is rounded to `precision`, where it holds f32, and widened again.
+class RoundedBatch {
+ public:
+  RoundedBatch(const data::Dataset& dataset, const data::Batch& batch, DType precision);
+  RoundedBatch(const RoundedBatch&) = delete;
+  RoundedBatch& operator=(const RoundedBatch&) = delete;
+  const data::Batch& batch() const { return batch_; }
+
+ private:
+  data::Batch batch_;
+  Tensor x_;
 };
 
 }  // namespace ridge

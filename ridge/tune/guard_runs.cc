@@ -86,6 +86,7 @@ GuardReport guard_runs(const GuardVariants& variants,
   for (int64_t pair = 0; pair < options.pairs; ++pair)
     differences.push_back(loss(variants.candidate, pair) - reference[static_cast<size_t>(pair)]);
   decide(differences, runs);
+  restore(variants.reference, plan.start);
   GuardReport report;
   report.runs = runs;
   report.passed = runs.passed;

@@ -22,7 +22,7 @@ struct GroupSums {
   double ff = 0;                    ///< F F
   double fr = 0, fc = 0;            ///< F R, F C
   double error_r = 0, error_c = 0;  ///< (R - F)^2, (C - F)^2
-  double control = 0;               ///< (F of parameters rounded to the lower precision - F)^2.
+  double control = 0;               ///< (F of what is rounded to the lower precision - F)^2.
   double floor = 0;                 ///< Squared error of rounding the stored results once.
   double noise = 0;                 ///< Half of (R - R of the batch before)^2: its variance.
   int64_t noise_count =

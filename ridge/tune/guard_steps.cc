@@ -36,6 +36,7 @@ class StepGuard {
   StepGuard(const GuardVariants& variants, const GuardData& data, const GuardOptions& options)
       : variants_(variants),
         options_(options),
+        dataset_(*data.dataset),
         trajectory_(capture(variants.reference)),
         trajectory_batches_(data, 0),
         // Another epoch: the states were not fitted to these batches in this order.
@@ -100,7 +101,7 @@ class StepGuard {
     }
   }
 
-  // What rounding the parameters alone does to a step, in the oracle's arithmetic.
+  // What rounding a step's parameters and data does to it, in the oracle's arithmetic.
   StateSnapshot control(const data::Batch& batch, int64_t step) {
     if (!rules_.loses_precision) return {};
     StateSnapshot rounded = trajectory_;
@@ -108,7 +109,7 @@ class StepGuard {
       if (entry.role == StateRole::kParameter)
         rounded[entry.name] = converted(trajectory_.at(entry.name), precision_);
     restore(variants_.oracle, rounded);
-    variants_.oracle.step(batch, step);
+    variants_.oracle.step(RoundedBatch(dataset_, batch, precision_).batch(), step);
     return compared(variants_.oracle);
   }
 
@@ -211,6 +212,7 @@ class StepGuard {
 
   GuardVariants variants_;
   const GuardOptions& options_;
+  const data::Dataset& dataset_;
   StateSnapshot trajectory_;  ///< The reference's state, where the next point starts.
   int64_t trajectory_step_ = 0;
   GuardBatches trajectory_batches_, batches_;
@@ -230,7 +232,10 @@ GuardReport guard_steps(const GuardVariants& variants,
                         const GuardOptions& options) {
   check(options.batches >= 2, "guard: {} batches a state; at least 2 show noise", options.batches);
   check(options.rounds >= 1, "guard: {} rounds; at least 1", options.rounds);
-  return StepGuard(variants, data, options).run();
+  const StateSnapshot start = capture(variants.reference);
+  GuardReport report = StepGuard(variants, data, options).run();
+  restore(variants.reference, start);
+  return report;
 }
 
 }  // namespace ridge

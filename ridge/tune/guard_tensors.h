@@ -50,7 +50,7 @@ struct StepTensors {
   const Tensor& before;
   const Tensor &reference, &candidate, &oracle;
   const Tensor* previous;
-  const Tensor* control;  ///< The oracle's from rounded parameters; null where there is none.
+  const Tensor* control;  ///< The oracle's from a rounded start; null where there is none.
 };
 /// Adds one batch to its group. What is not finite counts as an infinite error.
 void add_batch(GroupSums& sums, const Compared& compared, const StepTensors& tensors);

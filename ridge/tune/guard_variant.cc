@@ -4,6 +4,7 @@
 #include <cctype>
 #include <set>
 
+#include "ridge/graph/ops/attention.h"
 #include "ridge/run/backends.h"
 
 namespace ridge {
@@ -93,7 +94,7 @@ double SessionVariant::step(const data::Batch& batch, int64_t step) {
 
 DType SessionVariant::precision() const { return low_modules().empty() ? DType::kF32 : precision_; }
 
-// By what the pass place_casts goes by, whatever it makes of a contraction.
+// By what the pass place_casts goes by, whatever it makes of a contraction. Attention stays in f32.
 std::vector<std::string> SessionVariant::low_modules() const {
   std::set<std::string> modules;
   if (precision_ == DType::kF32) return {};
@@ -104,7 +105,8 @@ std::vector<std::string> SessionVariant::low_modules() const {
   for (const Graph& graph : session_->program().entries())
     for (const auto& node : graph.nodes()) {
       const std::string& site = node->site.name;
-      if (node->op->traits().op_class == OpClass::kContraction && !is_pinned(site))
+      const bool is_attention = node->is<Attention>() || node->is<AttentionGrad>();
+      if (node->op->traits().op_class == OpClass::kContraction && !is_attention && !is_pinned(site))
         modules.insert(module_of(site.substr(0, site.find(':'))));
     }
   return {modules.begin(), modules.end()};

@@ -100,14 +100,13 @@ TEST(GuardPrecision, Bf16OfAGptPasses) {
   const TrainConfig config = wide_gpt(1);
   TrainConfig low = config;
   low.train.precision = "bf16";
-  const GuardReport report =
-      GuardRun(config, SemanticClass::kPrecision)(low, {.pins = kAttentionPins});
+  const GuardReport report = GuardRun(config, SemanticClass::kPrecision)(low);
   EXPECT_TRUE(report.passed) << report.text;
   ASSERT_TRUE(report.runs.has_value());
   EXPECT_GT(report.runs->power, 0.9);
   EXPECT_LT(report.runs->upper, report.runs->margin);
   // As class 1, which it is not, it is rejected.
-  EXPECT_FALSE(GuardRun(config)(low, {.pins = kAttentionPins}).passed);
+  EXPECT_FALSE(GuardRun(config)(low).passed);
 }
 
 TEST(GuardPrecision, WorseRunsAreRejected) {
@@ -134,7 +133,6 @@ TEST(GuardPrecision, ModulesAndPins) {
   const std::vector<std::string> all = {"blocks.0.attn", "blocks.0.mlp", "head"};
   const std::vector<std::string> rest = {"blocks.0.attn", "head"};
   SessionVariantOptions options;
-  options.pins = kAttentionPins;
   EXPECT_EQ(SessionVariant(low, options).low_modules(), all);
   for (const std::string& pin : pins_of({"blocks.0.mlp"})) options.pins.push_back(pin);
   EXPECT_EQ(SessionVariant(low, options).low_modules(), rest);
