@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "ridge/train/recipe.h"
 #include "ridge/tune/optimize.h"
@@ -33,6 +34,8 @@ class Optimizer {
 
   ResolvedConfig resolve(const Recipe& recipe) const;
   OpenVariant open(const Recipe& recipe, int64_t epoch);
+  int64_t part_steps(WorkerProcess& worker, StepKind kind);
+  std::pair<double, double> measure_both(WorkerProcess& one, WorkerProcess& other, StepKind kind);
   double measure(WorkerProcess& worker, StepKind kind, double* wait_share = nullptr);
   void measure_costs(OpenVariant& variant);
   void measure_baseline();
@@ -46,6 +49,7 @@ class Optimizer {
                  const Proposal& proposal,
                  TrialRecord& record,
                  std::vector<ConfigFlag>& mended);
+  SpeedRange predict(OpenVariant& candidate, Affects affects);
   /// False, with the record's verdict, where the trial ends before it is timed.
   bool numbers_agree(const OpenVariant& candidate, TrialRecord& record) const;
   void time_candidate(OpenVariant& candidate, TrialRecord& record);
@@ -67,9 +71,10 @@ class Optimizer {
   OptimizeObserver& observer_;
   int64_t start_;
   int cpus_;
-  Recipe base_;       ///< What every variant has: a memory limit, or nothing.
-  OpenVariant best_;  ///< So far.
-  double noise_ = 0;  ///< Deviation of the log ratio of a pair.
+  Recipe base_;        ///< What every variant has: a memory limit, or nothing.
+  OpenVariant best_;   ///< So far.
+  int64_t timed_ = 0;  ///< Trials that were timed.
+  double noise_ = 0;   ///< Deviation of the log ratio of a pair.
   std::string machine_;
   OptimizeResult result_;
 };
