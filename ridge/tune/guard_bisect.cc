@@ -27,10 +27,16 @@ GuardBisection bisect_modules(const std::vector<std::string>& modules,
                               const std::function<bool(const std::vector<std::string>&)>& passes,
                               int64_t most_trials) {
   GuardBisection result;
+  // A trial builds a program: none is run twice, nor one of fewer modules than failed already.
+  std::vector<Modules> failed;
   const auto tried = [&](const Modules& some) {
-    if (result.trials >= most_trials) return false;
+    const auto holds_some = [&](const Modules& all) { return without(some, all).empty(); };
+    if (result.trials >= most_trials || std::any_of(failed.begin(), failed.end(), holds_some))
+      return false;
     ++result.trials;
-    return passes(some);
+    if (passes(some)) return true;
+    failed.push_back(some);
+    return false;
   };
   if (modules.empty() || !tried(modules)) return result;
   result.mended = true;

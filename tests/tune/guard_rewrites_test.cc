@@ -157,6 +157,7 @@ TEST(GuardBisection, FindsTheModulesThatMatter) {
     EXPECT_EQ(found.modules, needed);
   }
   EXPECT_LE(bisect_modules(modules, needs({"c"}), 100).trials, 8);
+  EXPECT_LE(bisect_modules(modules, needs({"b", "g"}), 100).trials, 20);
   EXPECT_FALSE(bisect_modules(modules, needs({"z"}), 100).mended);
   // Out of trials: what it has is still enough.
   const GuardBisection early = bisect_modules(modules, needs({"b", "g"}), 3);
