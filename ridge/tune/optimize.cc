@@ -506,6 +506,16 @@ void Optimizer::prove() {
   finish(std::move(record));
 }
 
+// Every technique has a record, whenever the loop ends.
+void Optimizer::tell_not_tried(size_t first, const std::string& reason) {
+  for (const Technique& technique : request_.techniques.subspan(first)) {
+    if (!result_.trials.empty() && result_.trials.back().technique == technique.name) continue;
+    TrialRecord record = new_record(technique.name);
+    record.reason = reason;
+    finish(std::move(record));
+  }
+}
+
 void Optimizer::measure_baseline() {
   measure_costs(best_);
   const StepCosts& costs = best_.costs;
@@ -532,15 +542,18 @@ OptimizeResult Optimizer::run() {
   summary.budget_s = request_.budget_seconds;
   summary.guard.verdict = "not_needed";
   summary.guard.text = "no change that was kept touches numbers";
+  size_t looked_at = 0;
   try {
     best_ = open({}, 0);
     fit_memory();
     measure_baseline();
     measure_noise();
-    for (const Technique& technique : request_.techniques) try_technique(technique);
+    for (; looked_at < request_.techniques.size(); ++looked_at)
+      try_technique(request_.techniques[looked_at]);
     if (recipe_hash(best_.recipe) != recipe_hash(base_)) prove();
   } catch (const TrialStopped& stop) {
     summary.notes.push_back(fmt::format("ended early: {}", stop.what()));
+    tell_not_tried(looked_at, stop.what());
   } catch (const WorkerFailed& failure) {
     throw UserError(
         fmt::format("{} cannot be run as it is: {}", request_.config_name, failure.what()));

@@ -61,6 +61,7 @@ class Optimizer {
   std::string who_set(const std::vector<ConfigFlag>& changes) const;
   TrialOptions trial_options(double most_seconds) const;
   void prove();
+  void tell_not_tried(size_t first, const std::string& reason);
 
   TrialRecord new_record(std::string_view technique) const;
   void finish(TrialRecord record);
