@@ -1,6 +1,7 @@
 #include "ridge/tune/guard_configs.h"
 
 #include <algorithm>
+#include <array>
 
 #include "ridge/base/settings.h"
 #include "ridge/run/tuning.h"
@@ -12,6 +13,27 @@ namespace {
 
 // Each builds a program: a search is bounded by what a trial may take.
 constexpr int64_t kBisections = 12;
+
+// From thorough to the least that still shows a mini-batch noise, an error of a slope and a margin.
+struct Effort {
+  int64_t rounds, batches, pairs, run_steps;
+};
+constexpr std::array kEfforts = {Effort{3, 3, 5, 40},
+                                 Effort{2, 3, 5, 24},
+                                 Effort{1, 3, 5, 16},
+                                 Effort{1, 2, 4, 12},
+                                 Effort{1, 2, 3, 8}};
+
+/// The most thorough that keeps within `most_steps`, or the least.
+void set_effort(GuardOptions& options, int64_t most_steps) {
+  for (const Effort& effort : kEfforts) {
+    options.rounds = effort.rounds;
+    options.batches = effort.batches;
+    options.pairs = effort.pairs;
+    options.run_steps = effort.run_steps;
+    if (most_guard_steps(options) <= most_steps) return;
+  }
+}
 
 TrainConfig read(const std::string& text) {
   TrainConfig config = load_config(text, "a variant under guard", {}, settings()).config;
@@ -40,7 +62,7 @@ class Guarding {
     guard_options_.optimizer = config_.optimizer;
     guard_options_.schedule = config_.schedule;
     guard_options_.total_steps = options_.total_steps;
-    guard_options_.run_steps = request.run_steps;
+    set_effort(guard_options_, request.most_steps);
   }
 
   GuardReport whole(const TrainConfig& candidate) { return run(candidate, guard); }

@@ -11,7 +11,8 @@ namespace ridge {
 struct GuardRequest {
   std::string reference, candidate;  ///< TOML, as a worker reads it.
   SemanticClass semantic_class = SemanticClass::kReassociation;
-  int64_t run_steps = 40;  ///< Of each of the paired runs.
+  /// Steps of all programs together, as far as a guard that means something goes with fewer.
+  int64_t most_steps = 1000;
 };
 
 /// What came of it, as the ledger and the report have it.

@@ -36,9 +36,8 @@ constexpr double kProofConfidence = 0.95;
 // Times that a plan is made for a limit, each with what the one before needed besides.
 constexpr int kFits = 3;
 
-// The guard's paired runs take about this share of the budget: five pairs, and as many references.
-constexpr double kGuardShare = 0.15, kGuardRuns = 20;
-constexpr int64_t kLeastRunSteps = 8, kMostRunSteps = 40;
+// What the guard may take of the budget, as if every step took as long as the reference's.
+constexpr double kGuardShare = 0.15;
 
 double in_mebibytes(int64_t bytes) { return static_cast<double>(bytes) * 0x1p-20; }
 
@@ -370,13 +369,11 @@ bool Optimizer::guard_candidate(const OpenVariant& candidate,
   const double seconds = seconds_left();
   WorkerProcess worker(WorkerOptions{
       .program = request_.program, .answer_seconds = seconds, .deadline_ns = deadline(seconds)});
-  const double most_steps =
-      kGuardShare * request_.budget_seconds / (kGuardRuns * best_.costs.compute);
-  const GuardAnswer answer = worker.guard(
-      {.reference = best_.config.toml,
-       .candidate = candidate.config.toml,
-       .semantic_class = record.semantic_class,
-       .run_steps = std::clamp<int64_t>(std::llround(most_steps), kLeastRunSteps, kMostRunSteps)});
+  const double most_steps = kGuardShare * request_.budget_seconds / best_.costs.compute;
+  const GuardAnswer answer = worker.guard({.reference = best_.config.toml,
+                                           .candidate = candidate.config.toml,
+                                           .semantic_class = record.semantic_class,
+                                           .most_steps = std::llround(most_steps)});
   record.guard = answer.text;
   OptimizeGuard& guard = result_.summary.guard;
   if (answer.passed) {

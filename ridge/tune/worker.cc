@@ -56,7 +56,7 @@ GuardRequest read_guard(const JsonValue& request) {
   return {.reference = text("reference"),
           .candidate = text("guard"),
           .semantic_class = *semantic_class,
-          .run_steps = request.at("run_steps", kSource).as_integer("run_steps")};
+          .most_steps = request.at("most_steps", kSource).as_integer("most_steps")};
 }
 
 StepKind kind_of(const std::string& name) {

@@ -6,7 +6,7 @@
 //   {"hash": true}                           {"hash": "8c1f..."}
 //   {"guard": "CONFIG TOML",                 {"guard": {"passed": true, ...}}
 //    "reference": "CONFIG TOML",
-//    "class": "precision", "run_steps": 40}
+//    "class": "precision", "most_steps": 300}
 //                                            {"error": "what is wrong; the fix"}
 #pragma once
 

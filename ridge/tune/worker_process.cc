@@ -184,7 +184,7 @@ GuardAnswer WorkerProcess::guard(const GuardRequest& request) {
   std::string text;
   JsonWriter json(text);
   json.begin_object().field("guard", request.candidate).field("reference", request.reference);
-  json.field("class", name_of(request.semantic_class)).field("run_steps", request.run_steps);
+  json.field("class", name_of(request.semantic_class)).field("most_steps", request.most_steps);
   json.end_object().finish();
   const JsonValue whole = parse_json(ask(text), kSource);
   const JsonValue& guard = whole.at("guard", kSource);
