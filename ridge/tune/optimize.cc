@@ -272,7 +272,8 @@ void Optimizer::try_technique(const Technique& technique) {
   const bool loads = technique.affects == Affects::kLoading;
   const Proposals proposals = technique.propose(situation());
   TrialRecord record = new_record(technique.name);
-  record.ceiling = loads ? loading_ceiling(best_.costs) : computing_ceiling(best_.costs);
+  if (!proposals.tries.empty())
+    record.ceiling = loads ? loading_ceiling(best_.costs) : computing_ceiling(best_.costs);
   if (proposals.tries.empty())
     record.reason = proposals.reason;
   else if (search_is_over())
