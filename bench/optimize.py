@@ -18,6 +18,7 @@ Usage: build/peers/bin/python bench/optimize.py [--threads N] [--rounds N] [--st
 import argparse
 import gzip
 import json
+import os
 import pathlib
 import statistics
 import subprocess
@@ -287,6 +288,10 @@ def check_same_model(ridge, peer):
         sys.exit(f"optimize.py: the models differ: Ridge has {own} bytes of state, PyTorch {theirs}")
 
 
+def default_threads():
+    return len(os.sched_getaffinity(0))
+
+
 def compare(path, config, arguments):
     """Baseline and PyTorch in turn."""
     ridge = Ridge(path, arguments.threads)
@@ -330,10 +335,11 @@ def optimize(path, arguments):
     """The claim, and what proving it again in fresh processes says."""
     out = FOLDER / path.stem
     started = time.perf_counter()
-    found = run_json(
-        ["optimize", path, "--budget", arguments.budget, "--out", out]
-        + ["--set", f"threads={arguments.threads}"]
-    )
+    words = ["optimize", path, "--budget", arguments.budget, "--out", out]
+    # A setting on the command line is none that optimize may change.
+    if arguments.threads != default_threads():
+        words += ["--set", f"threads={arguments.threads}"]
+    found = run_json(words)
     seconds = time.perf_counter() - started
     claim, replays = found["claim"], []
     if claim["speedup"] > 1:
@@ -373,7 +379,7 @@ def print_optimized(found):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=default_threads())
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--stretch", type=float, default=0.5, help="seconds of steps at a time")
     parser.add_argument("--optimize", action="store_true")
