@@ -26,7 +26,11 @@ constexpr int kPartBlocks = 3;
 constexpr double kWorthTrying = 1.02;
 
 // Shares of the budget: the search ends here, and what is left belongs to the proof.
-constexpr double kSearchShare = 0.65, kTrialShare = 0.2, kLongTrialShare = 0.35;
+constexpr double kSearchShare = 0.65;
+
+// Of a trial; what is predicted to gain more than kPromise at the least may take longer, what gains
+// less at the most is over sooner.
+constexpr double kShortTrialShare = 0.1, kTrialShare = 0.2, kLongTrialShare = 0.35;
 constexpr double kPromise = 1.1;
 
 constexpr int64_t kNoisePairs = 6, kProofPairs = 12;
@@ -94,8 +98,16 @@ double Optimizer::seconds_left() const {
   return request_.budget_seconds - static_cast<double>(now_ns() - start_) * 1e-9;
 }
 
+// Two variants are opened for the proof, and their pairs are timed.
+double Optimizer::proof_seconds() const {
+  if (best_.worker == nullptr) return 0;
+  const double pair = 4 * std::max(TrialOptions{}.block_seconds, 2 * best_.costs.step);
+  return 2 * 1.5 * best_.worker->facts().open_seconds + 1.5 * kProofPairs * pair;
+}
+
 bool Optimizer::search_is_over() const {
-  return stop_requested() || seconds_left() < (1 - kSearchShare) * request_.budget_seconds;
+  const double kept = std::max((1 - kSearchShare) * request_.budget_seconds, proof_seconds());
+  return stop_requested() || seconds_left() < kept;
 }
 
 int64_t Optimizer::deadline(double seconds_from_now) const {
@@ -161,7 +173,14 @@ void Optimizer::measure_costs(OpenVariant& variant) {
 }
 
 Situation Optimizer::situation() const {
-  return {.config = best_.config.loaded.config, .settings = *best_.config.settings, .cpus = cpus_};
+  const TrainConfig& config = best_.config.loaded.config;
+  const auto steps_per_epoch = static_cast<double>(best_.worker->facts().steps_per_epoch);
+  return {.config = config,
+          .settings = *best_.config.settings,
+          .cpus = cpus_,
+          .epochs = config.train.steps > 0
+                        ? static_cast<double>(config.train.steps) / steps_per_epoch
+                        : static_cast<double>(config.train.epochs)};
 }
 
 TrialOptions Optimizer::trial_options(double most_seconds) const {
@@ -312,7 +331,8 @@ void Optimizer::try_proposal(const Technique& technique,
   } catch (const TrialStopped& stop) {
     // Timed or not, it has not passed all that it would have to.
     record.verdict = record.pairs.empty() ? TrialVerdict::kNotTried : TrialVerdict::kGuardFailed;
-    record.reason = fmt::format("{} before the trial was over", stop.what());
+    record.reason = record.pairs.empty() ? stop.what()
+                                         : fmt::format("no verdict of the guard: {}", stop.what());
     finish(std::move(record));
     throw;
   }
@@ -329,6 +349,7 @@ void Optimizer::run_trial(const Technique& technique,
                           const Proposal& proposal,
                           TrialRecord& record,
                           std::vector<ConfigFlag>& mended) {
+  if (!best_.worker->is_running()) best_ = open(best_.recipe, 0);  // it failed in another trial
   Recipe recipe = best_.recipe;
   for (const ConfigFlag& change : proposal.changes) recipe.set(change.key, change.value);
   record.recipe = to_toml(recipe);
@@ -414,7 +435,9 @@ bool Optimizer::numbers_agree(const OpenVariant& candidate, TrialRecord& record)
 
 void Optimizer::time_candidate(OpenVariant& candidate, TrialRecord& record) {
   // What promises more may take longer.
-  const double share = record.predicted->low > kPromise ? kLongTrialShare : kTrialShare;
+  const double share = record.predicted->low > kPromise    ? kLongTrialShare
+                       : record.predicted->high < kPromise ? kShortTrialShare
+                                                           : kTrialShare;
   TrialOptions options = trial_options(share * request_.budget_seconds);
   // Of all trials together, however many there will be, the error is that of one: the shares
   // 1/2 + 1/6 + 1/12 + ... sum to 1.
@@ -493,6 +516,9 @@ void Optimizer::prove() {
                            .config = config_hash(resolve({}).loaded.config),
                            .machine = machine_};
     summary.recipe = to_toml(best_.recipe);
+    if (best_.config.loaded.config.loader.cache && !resolve(base_).loaded.config.loader.cache)
+      summary.notes.push_back(
+          "the claim is of steps from the second epoch on, when samples are in memory");
   } else {
     record.verdict =
         trial.verdict == Verdict::kNotFaster ? TrialVerdict::kNotFaster : TrialVerdict::kOpen;

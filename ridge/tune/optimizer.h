@@ -29,6 +29,7 @@ class Optimizer {
 
  private:
   double seconds_left() const;
+  double proof_seconds() const;
   bool search_is_over() const;
   int64_t deadline(double seconds_from_now) const;
 

@@ -21,7 +21,8 @@ enum class Affects : uint8_t { kLoading, kComputing };
 struct Situation {
   const TrainConfig& config;  ///< With the changes that were kept so far.
   const Settings& settings;
-  int cpus = 1;  ///< That the process may use.
+  int cpus = 1;       ///< That the process may use.
+  double epochs = 1;  ///< That the whole run takes.
 };
 
 /// Values to change, as one thing to try.

@@ -59,6 +59,8 @@ class WorkerProcess final : public Runner {
   /// RssAnon of the variant's memory after the last block; 0 before.
   int64_t measured_bytes() const { return measured_bytes_; }
   int process_id() const { return process_; }
+  /// False once it has been found to have ended.
+  bool is_running() const { return process_ >= 0; }
 
  private:
   std::string ask(const std::string& request);

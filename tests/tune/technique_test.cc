@@ -20,11 +20,16 @@ ResolvedConfig resolved(const std::string& settings, const std::string& more) {
   return resolve_config(settings + kModel + more, "test", Recipe{});
 }
 
-Proposals propose(std::string_view name, const ResolvedConfig& config, int cpus = 2) {
+Proposals propose(std::string_view name,
+                  const ResolvedConfig& config,
+                  int cpus = 2,
+                  double epochs = 3) {
   for (const Technique& technique : techniques())
     if (technique.name == name)
-      return technique.propose(
-          {.config = config.loaded.config, .settings = *config.settings, .cpus = cpus});
+      return technique.propose({.config = config.loaded.config,
+                                .settings = *config.settings,
+                                .cpus = cpus,
+                                .epochs = epochs});
   ADD_FAILURE() << "no technique " << name;
   return {};
 }
@@ -50,6 +55,8 @@ TEST(Technique, ProposalsFollowTheConfiguration) {
   const ResolvedConfig none = resolved("", "[loader]\nworkers = 0\n[train]\nsteps = 10\n");
   EXPECT_EQ(propose("loader.workers", none).tries.size(), 2u);
   EXPECT_EQ(propose("loader.workers", none, 1).tries.size(), 1u);
+  EXPECT_EQ(propose("loader.cache", none).tries.size(), 1u);
+  EXPECT_TRUE(propose("loader.cache", none, 2, 1).tries.empty());
   EXPECT_EQ(propose("loader.prefetch", none).reason, "no thread loads ahead");
   const ResolvedConfig full = resolved(
       "cpu.jit = false\ntune = false\ncpu.isa = 'avx2'\nthreads = 1\n",
@@ -66,7 +73,7 @@ TEST(Technique, ProposalsFollowTheConfiguration) {
 TEST(Technique, AChangeIsShownWithWhatWasThere) {
   const ResolvedConfig config = resolved("", "[loader]\nworkers = 0\n[train]\nsteps = 10\n");
   const Situation situation{
-      .config = config.loaded.config, .settings = *config.settings, .cpus = 2};
+      .config = config.loaded.config, .settings = *config.settings, .cpus = 2, .epochs = 1};
   EXPECT_EQ(change_text({{"loader.workers", "2", ""}, {"threads", "1", ""}}, situation),
             "loader.workers 0 -> 2, threads 0 -> 1");
 }
