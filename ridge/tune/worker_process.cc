@@ -81,14 +81,18 @@ WorkerProcess::WorkerProcess(const WorkerOptions& options) : options_(options) {
   const auto answers = make_pipe();
   to_ = requests[1];
   from_ = answers[0];
-  try {
-    process_ = start(options_.program, requests[0], answers[1]);
+  const auto close_theirs = [&] {
     close(requests[0]);
     close(answers[1]);
+  };
+  try {
+    process_ = start(options_.program, requests[0], answers[1]);
   } catch (...) {
+    close_theirs();
     end();
     throw;
   }
+  close_theirs();
 }
 
 WorkerProcess::WorkerProcess(const WorkerOptions& options,
