@@ -11,6 +11,13 @@ function(ridge_add_kernels target)
   # AVX512-BF16 besides: callers ask has_bf16_pairs().
   file(GLOB pairs CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/ridge/backend/cpu/isa/*_pairs_avx512.cc)
   set_source_files_properties(${pairs} PROPERTIES COMPILE_OPTIONS -mavx512bf16)
+  # Unrolled register tiles, of intrinsics alone: a check of every one of them would take the
+  # compiler minutes and find nothing.
+  if(RIDGE_SANITIZE MATCHES "undefined")
+    set(tiles ${kernels})
+    list(FILTER tiles INCLUDE REGEX "/(gemm_tile|gemm_pairs|attention_product)[^/]*$")
+    set_property(SOURCE ${tiles} APPEND PROPERTY COMPILE_OPTIONS -fno-sanitize=undefined)
+  endif()
   foreach(isa avx2 avx512)
     set(sources ${kernels})
     foreach(other avx2 avx512)

@@ -105,7 +105,8 @@ TEST_F(Optimize, WhatTheUserSetsIsNotChanged) {
   const Ended ended =
       optimize({"--budget", "8", "--json", "--set", "cpu.jit=false", "--set", "loader.workers=0"});
   ASSERT_EQ(ended.code, 0) << ended.err;
-  for (const json& trial : json::parse(ended.out).at("trials")) {
+  const json found = json::parse(ended.out);
+  for (const json& trial : found.at("trials")) {
     if (trial.at("technique") != "jit" && trial.at("technique") != "loader.workers") continue;
     EXPECT_NE(trial.at("verdict"), "kept") << trial;
   }
