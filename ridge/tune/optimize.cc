@@ -245,14 +245,14 @@ void Optimizer::measure_noise() {
     result_.summary.notes.push_back("others take this machine's CPU time: few verdicts will stand");
     return;
   }
-  noise_ = 1.4826 * median_absolute_deviation(ratios);
+  const double noise = 1.4826 * median_absolute_deviation(ratios);
   constexpr double kShown = 0.05;
   const int64_t most = TrialOptions{}.most_pairs;
-  const int64_t pairs = pairs_for_power({}, std::log1p(kShown), std::max(noise_, 1e-4), 0.9, most);
+  const int64_t pairs = pairs_for_power({}, std::log1p(kShown), std::max(noise, 1e-4), 0.9, most);
   observer_.on_message(fmt::format(
       "noise: pairs of the same program differ by {:.1f} %; a gain of 5 % would take {} pairs of "
       "{:.1f} s",
-      100 * noise_,
+      100 * noise,
       pairs == most ? fmt::format("more than {}", most) : fmt::format("about {}", pairs),
       4 * static_cast<double>(trial.steps) * trial.before_seconds));
 }

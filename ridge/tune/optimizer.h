@@ -76,7 +76,6 @@ class Optimizer {
   Recipe base_;        ///< What every variant has: a memory limit, or nothing.
   OpenVariant best_;   ///< So far.
   int64_t timed_ = 0;  ///< Trials that were timed.
-  double noise_ = 0;   ///< Deviation of the log ratio of a pair.
   std::string machine_;
   OptimizeResult result_;
 };
