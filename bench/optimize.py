@@ -391,7 +391,10 @@ def main():
         sys.exit("optimize.py: build/release/ridge is missing; ./dev build makes it")
     torch.set_num_threads(arguments.threads)
     make_inputs()
-    configs = arguments.configs or sorted((ROOT / "bench" / "optimize").glob("*.toml"))
+    configs = arguments.configs or [
+        ROOT / "examples" / "fashion_mnist.toml",
+        *sorted((ROOT / "bench" / "optimize").glob("*.toml")),
+    ]
     results = []
     print(f"torch {torch.__version__}, {arguments.threads} threads; ms a step, loader included")
     print(f"{'workload':14} {'ridge':>9} {'eager':>9} {'ratio':>7}  interval")

@@ -158,10 +158,13 @@ class Peer:
             loss = F.cross_entropy(logits.flatten(0, -2), y.flatten())
             self.optimizer.zero_grad(set_to_none=True)
             loss.backward()
-            nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
+            self.clip_gradients()
             self.optimizer.step()
         self.loss = loss
         return time.perf_counter() - start
+
+    def clip_gradients(self):
+        nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
 
 
 class Ridge:

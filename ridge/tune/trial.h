@@ -37,10 +37,12 @@ class Runner {
 
 struct TrialOptions {
   JudgeOptions judge{};
-  uint64_t seed = 0;           ///< Of the coin.
-  double block_seconds = 0.2;  ///< A block has about so many, of the slower variant's steps.
-  int64_t least_steps = 2;     ///< Of a block.
-  int64_t least_pairs = 0;     ///< That are judged even when the verdict stands earlier.
+  uint64_t seed = 0;  ///< Of the coin.
+  /// A block has about so many, of the slower variant's steps. What others take comes in bursts:
+  /// of many short pairs most are spared, of few long ones none.
+  double block_seconds = 0.02;
+  int64_t least_steps = 1;  ///< Of a block.
+  int64_t least_pairs = 0;  ///< That are judged even when the verdict stands earlier.
   int64_t most_pairs = 200;
   /// A pair of which others stole more than this share of the CPU time is not judged.
   double stolen_share = 0.05;

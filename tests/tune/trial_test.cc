@@ -87,15 +87,24 @@ TEST(Trial, BlocksAreLongAndAlternateByTheCoin) {
       compare(before, after, {.seed = 7, .block_seconds = 0.5, .least_steps = 3, .most_pairs = 40});
   EXPECT_GE(result.steps, 40);
   EXPECT_LE(result.steps, 60);
-  const std::string judged = machine.order.substr(machine.order.size() - 4 * result.pairs.size());
+  // Steps this short have one before them that is not timed, where the other variant ran.
+  const std::string judged = machine.order.substr(machine.order.size() - 7 * result.pairs.size());
   int outside = 0;
   for (size_t i = 0; i < result.pairs.size(); ++i) {
     const bool before_outside = result.pairs[i].before_outside;
-    EXPECT_EQ(judged.substr(4 * i, 4), before_outside ? "ABBA" : "BAAB");
+    EXPECT_EQ(judged.substr(7 * i, 7), before_outside ? "AABBBAA" : "BBAAABB");
     outside += before_outside;
   }
   EXPECT_GT(outside, 8);
   EXPECT_LT(outside, 32);
+}
+
+TEST(Trial, LongStepsAreAllTimed) {
+  Machine machine(8);
+  Program before(machine, 'A', 0.100), after(machine, 'B', 0.100);
+  const TrialResult result = compare(before, after, {.seed = 8, .most_pairs = 10});
+  EXPECT_EQ(result.steps, 1);
+  EXPECT_EQ(machine.order.size(), 2 + 4 * result.pairs.size());
 }
 
 TEST(Trial, ABlockIsAtLeastAsLongAsTheLoaderAsks) {
