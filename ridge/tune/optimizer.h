@@ -13,6 +13,26 @@
 
 namespace ridge {
 
+/// What is predicted to gain less is not tried.
+inline constexpr double kWorthTrying = 1.02;
+
+/// Steps whose state is compared where a change must keep the bits.
+inline constexpr int64_t kHashSteps = 2;
+
+/// Of the budget, that a trial may take.
+inline constexpr double kTrialShare = 0.2;
+
+/// Pairs that the final proof has at least.
+inline constexpr int64_t kProofPairs = 12;
+
+/// What was measured, into the record of the trial.
+void record_trial(TrialRecord& record, const TrialResult& trial, const JudgeOptions& judge);
+/// Why no verdict stands.
+std::string open_reason(const TrialResult& trial);
+void fill_speed(VariantSpeed& speed, int64_t batch, double seconds);
+
+inline double in_mebibytes(int64_t bytes) { return static_cast<double>(bytes) * 0x1p-20; }
+
 /// The configuration with a recipe over it, and the process that runs it.
 struct OpenVariant {
   Recipe recipe;

@@ -1,0 +1,136 @@
+// What the configuration costs as it is: its parts, the noise of the machine, and a plan that keeps
+// within a limit of memory.
+#include <algorithm>
+#include <cmath>
+
+#include "ridge/base/error.h"
+#include "ridge/base/stats.h"
+#include "ridge/tune/optimizer.h"
+
+namespace ridge {
+namespace {
+
+// Of a part that is measured alone.
+constexpr double kPartSeconds = 0.08;
+constexpr int kPartBlocks = 3;
+
+constexpr int64_t kNoisePairs = 6;
+
+// Times that a plan is made for a limit, each with what the one before needed besides.
+constexpr int kFits = 3;
+
+}  // namespace
+
+// Blocks that are not too short for the clock; the first also warm the variant up.
+int64_t Optimizer::part_steps(WorkerProcess& worker, StepKind kind) {
+  int64_t steps = 1;
+  while (worker.run(steps, kind).seconds < kPartSeconds / 2 && steps < int64_t{1} << 30) steps *= 2;
+  return steps;
+}
+
+// Seconds of a step: the median of some blocks.
+double Optimizer::measure(WorkerProcess& worker, StepKind kind, double* wait_share) {
+  const int64_t steps = part_steps(worker, kind);
+  std::vector<double> seconds;
+  for (int i = 0; i < kPartBlocks; ++i) {
+    const Block block = worker.run(steps, kind);
+    seconds.push_back(block.seconds / static_cast<double>(steps));
+    if (wait_share != nullptr) *wait_share = std::min(1.0, block.waited_seconds / block.seconds);
+  }
+  return median(seconds);
+}
+
+// The same of two variants in turn, so that what the machine does meanwhile meets both.
+std::pair<double, double> Optimizer::measure_both(WorkerProcess& one,
+                                                  WorkerProcess& other,
+                                                  StepKind kind) {
+  const int64_t one_steps = part_steps(one, kind), other_steps = part_steps(other, kind);
+  std::vector<double> one_seconds, other_seconds;
+  for (int i = 0; i < kPartBlocks; ++i) {
+    one_seconds.push_back(one.run(one_steps, kind).seconds / static_cast<double>(one_steps));
+    other_seconds.push_back(other.run(other_steps, kind).seconds /
+                            static_cast<double>(other_steps));
+  }
+  return {median(one_seconds), median(other_seconds)};
+}
+
+void Optimizer::measure_costs(OpenVariant& variant) {
+  variant.costs.step = measure(*variant.worker, StepKind::kTrain, &variant.costs.wait_share);
+  variant.costs.compute = measure(*variant.worker, StepKind::kKept);
+  variant.costs.load = measure(*variant.worker, StepKind::kLoad);
+  variant.costs.host = measure(*variant.worker, StepKind::kNoKernel);
+}
+
+void Optimizer::measure_baseline() {
+  measure_costs(best_);
+  const StepCosts& costs = best_.costs;
+  OptimizeSummary& summary = result_.summary;
+  summary.baseline = speed_of(best_);
+  fill_speed(summary.baseline, best_.worker->facts().batch, costs.step);
+  summary.baseline.loader_wait_share = costs.wait_share;
+  summary.result = summary.baseline;
+  observer_.on_message(
+      fmt::format("baseline: {:.3g} ms a step; {:.3g} ms without the loader, "
+                  "{:.3g} ms the loader alone, {:.3g} ms without kernels",
+                  1e3 * costs.step,
+                  1e3 * costs.compute,
+                  1e3 * costs.load,
+                  1e3 * costs.host));
+}
+
+// The same variant twice: what the machine adds to a pair by itself.
+void Optimizer::measure_noise() {
+  const OpenVariant twin = open(base_, 0);
+  TrialOptions options = trial_options(kTrialShare * request_.budget_seconds);
+  options.most_pairs = kNoisePairs;
+  const TrialResult trial = compare(*best_.worker, *twin.worker, options);
+  std::vector<double> ratios;
+  for (const Pair& pair : trial.pairs)
+    if (!pair.dropped) ratios.push_back(pair.log_ratio());
+  if (ratios.size() < 3) {
+    result_.summary.notes.push_back("others take this machine's CPU time: few verdicts will stand");
+    return;
+  }
+  const double noise = 1.4826 * median_absolute_deviation(ratios);
+  constexpr double kShown = 0.05;
+  const int64_t most = TrialOptions{}.most_pairs;
+  const int64_t pairs = pairs_for_power({}, std::log1p(kShown), std::max(noise, 1e-4), 0.9, most);
+  observer_.on_message(fmt::format(
+      "noise: pairs of the same program differ by {:.1f} %; a gain of 5 % would take {} pairs of "
+      "{:.1f} s",
+      100 * noise,
+      pairs == most ? fmt::format("more than {}", most) : fmt::format("about {}", pairs),
+      4 * static_cast<double>(trial.steps) * trial.before_seconds));
+}
+
+// A plan that keeps within the limit, whatever it costs: micro-batches and results made again. What
+// the process needs besides (code, tables of kernels) is small, and known once it has run.
+void Optimizer::fit_memory() {
+  if (request_.memory_bytes == 0) return;
+  const int64_t before = best_.worker->facts().planned_bytes;
+  int64_t besides = best_.worker->facts().staging_bytes;
+  for (int attempt = 0; attempt < kFits; ++attempt) {
+    const int64_t mebibytes = (request_.memory_bytes - besides) >> 20;
+    if (mebibytes < 1)
+      throw UserError(fmt::format("--memory is {:.1f} MiB, and {:.1f} MiB of it are needed besides "
+                                  "the plan: for batches that the loader stages, and code",
+                                  in_mebibytes(request_.memory_bytes),
+                                  in_mebibytes(besides)),
+                      "give it more, or lower loader.prefetch");
+    base_.set("train.memory_limit", fmt::format("{}", mebibytes));
+    best_ = {};  // its memory, before that of the next is taken
+    best_ = open(base_, 0);
+    const int64_t over = best_.worker->measured_bytes() - request_.memory_bytes;
+    if (over <= 0) break;
+    besides += over + (int64_t{1} << 20);
+  }
+  observer_.on_message(
+      fmt::format("memory: {:.1f} MiB planned, {:.1f} MiB measured, within {:.1f} MiB; "
+                  "{:.1f} MiB were planned without the limit",
+                  in_mebibytes(best_.worker->facts().planned_bytes),
+                  in_mebibytes(best_.worker->measured_bytes()),
+                  in_mebibytes(request_.memory_bytes),
+                  in_mebibytes(before)));
+}
+
+}  // namespace ridge
