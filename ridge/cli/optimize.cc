@@ -41,6 +41,7 @@ struct OptimizeOptions {
   double budget = 120;
   uint64_t seed = 0;
   double price_per_hour = 0;
+  bool allow_trajectory = false;
   bool json = false;
 };
 
@@ -113,6 +114,7 @@ Job make_job(const OptimizeOptions& options) {
   request.program = fs::read_symlink("/proc/self/exe").string();
   request.budget_seconds = options.budget;
   request.seed = options.seed;
+  request.allow_trajectory = options.allow_trajectory;
   if (!options.memory.empty()) request.memory_bytes = parse_bytes(options.memory);
   job.out = options.out.empty()
                 ? fs::path("runs") / (fs::path(options.config.file).stem().string() + "-optimize")
@@ -180,6 +182,10 @@ void add_optimize(CLI::App& app, int& exit_code) {
   verb->add_option("--budget", options->budget, "Seconds that it may take (120)");
   verb->add_option("--memory", options->memory, "The fastest way that needs no more, such as 2GiB")
       ->type_name("SIZE");
+  verb->add_flag(
+      "--allow-trajectory",
+      options->allow_trajectory,
+      "Also try what makes other updates, such as a larger batch with its learning rate");
   verb->add_option("--seed", options->seed, "Of the order of measurements (0)");
   verb->add_option("--price-per-hour", options->price_per_hour, "Of this machine: money is told")
       ->check(CLI::NonNegativeNumber);

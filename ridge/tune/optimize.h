@@ -23,6 +23,8 @@ struct OptimizeRequest {
   /// Bytes that state, arena and what the loader stages may take together: the fastest way to keep
   /// within them is then what is looked for. 0: any number.
   int64_t memory_bytes = 0;
+  /// Changes that make other updates (SemanticClass::kTrajectory) may be tried.
+  bool allow_trajectory = false;
   uint64_t seed = 0;  ///< Of the coins.
   std::span<const Technique> techniques = ridge::techniques();
 };

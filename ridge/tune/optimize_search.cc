@@ -13,7 +13,8 @@ Situation Optimizer::situation() const {
           .cpus = cpus_,
           .epochs = config.train.steps > 0
                         ? static_cast<double>(config.train.steps) / steps_per_epoch
-                        : static_cast<double>(config.train.epochs)};
+                        : static_cast<double>(config.train.epochs),
+          .allow_trajectory = request_.allow_trajectory};
 }
 
 std::string Optimizer::who_set(const std::vector<ConfigFlag>& changes) const {
@@ -31,12 +32,28 @@ std::string Optimizer::who_set(const std::vector<ConfigFlag>& changes) const {
   return {};
 }
 
+Proposals Optimizer::propose(const Technique& technique, TrialRecord& record) const {
+  Proposals proposals = technique.propose(situation());
+  if (proposals.tries.empty()) return proposals;
+  record.ceiling = technique.affects == Affects::kLoading ? loading_ceiling(best_.costs)
+                                                          : computing_ceiling(best_.costs);
+  if (request_.allow_trajectory) return proposals;
+  const Proposal first = proposals.tries[0];
+  std::erase_if(proposals.tries, [](const Proposal& proposal) {
+    return proposal.semantic_class == SemanticClass::kTrajectory;
+  });
+  if (!proposals.tries.empty()) return proposals;
+  record.change = change_text(first.changes, situation());
+  record.semantic_class = first.semantic_class;
+  record.hypothesis = first.hypothesis;
+  proposals.reason = "changes the trajectory; allow it by --allow-trajectory";
+  return proposals;
+}
+
 void Optimizer::try_technique(const Technique& technique) {
   const bool loads = technique.affects == Affects::kLoading;
-  const Proposals proposals = technique.propose(situation());
   TrialRecord record = new_record(technique.name);
-  if (!proposals.tries.empty())
-    record.ceiling = loads ? loading_ceiling(best_.costs) : computing_ceiling(best_.costs);
+  const Proposals proposals = propose(technique, record);
   if (proposals.tries.empty())
     record.reason = proposals.reason;
   else if (search_is_over())

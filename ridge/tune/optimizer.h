@@ -65,6 +65,9 @@ class Optimizer {
   bool fits(const OpenVariant& candidate, TrialRecord& record) const;
 
   void try_technique(const Technique& technique);
+  /// What the technique would try, and in the record what that could gain. What the user did not
+  /// allow is left out.
+  Proposals propose(const Technique& technique, TrialRecord& record) const;
   void try_proposal(const Technique& technique, const Proposal& proposal, TrialRecord record);
   void run_trial(const Technique& technique,
                  const Proposal& proposal,

@@ -23,6 +23,8 @@ struct Situation {
   const Settings& settings;
   int cpus = 1;       ///< That the process may use.
   double epochs = 1;  ///< That the whole run takes.
+  /// Proposals of class kTrajectory may be tried; without it they are only listed.
+  bool allow_trajectory = false;
 };
 
 /// Values to change, as one thing to try.

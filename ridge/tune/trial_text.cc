@@ -51,7 +51,7 @@ std::string_view words_of(SemanticClass semantic_class) {
     case SemanticClass::kTrajectory:
       break;
   }
-  return "another computation";
+  return "other updates: another trajectory";
 }
 
 std::string predicted_text(const TrialRecord& record) {
