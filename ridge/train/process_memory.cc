@@ -11,9 +11,9 @@ namespace ridge {
 
 namespace {
 
-// A field of /proc/self/status, such as "RssAnon:", in bytes; 0 where there is none.
-int64_t status_bytes(std::string_view field) {
-  const int file = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
+// A field of `path`, such as "RssAnon:", in bytes; 0 where there is none.
+int64_t kibibyte_field(const char* path, std::string_view field) {
+  const int file = open(path, O_RDONLY | O_CLOEXEC);
   if (file < 0) return 0;
   char buffer[8192];
   size_t size = 0;
@@ -34,8 +34,9 @@ int64_t status_bytes(std::string_view field) {
 
 }  // namespace
 
-int64_t resident_anonymous_bytes() { return status_bytes("RssAnon:"); }
-int64_t data_bytes() { return status_bytes("VmData:"); }
+int64_t resident_anonymous_bytes() { return kibibyte_field("/proc/self/status", "RssAnon:"); }
+int64_t data_bytes() { return kibibyte_field("/proc/self/status", "VmData:"); }
+int64_t available_bytes() { return kibibyte_field("/proc/meminfo", "MemAvailable:"); }
 
 void release_free_memory() { malloc_trim(0); }
 

@@ -12,6 +12,10 @@ int64_t resident_anonymous_bytes();
 /// VmData of the same file in bytes: what RLIMIT_DATA limits.
 int64_t data_bytes();
 
+/// MemAvailable of /proc/meminfo in bytes: what programs could take without swapping; 0 where the
+/// system does not tell.
+int64_t available_bytes();
+
 /// Gives free pages of the heap back, so that memory taken later counts as memory taken.
 void release_free_memory();
 

@@ -90,6 +90,15 @@ class BlockClock {
 
 }  // namespace
 
+double samples_per_step(const VariantFacts& facts) {
+  return static_cast<double>(facts.epoch_samples) /
+         static_cast<double>(std::max<int64_t>(1, facts.steps_per_epoch));
+}
+
+double work_ratio(const VariantFacts& before, const VariantFacts& after) {
+  return samples_per_step(after) / samples_per_step(before);
+}
+
 std::string_view name_of(StepKind kind) { return kKindNames[static_cast<size_t>(kind)]; }
 
 struct EngineVariant::Parts {
@@ -146,6 +155,8 @@ EngineVariant::Parts::Parts(std::string_view text, int64_t epoch)
   if (config.loader.cache) fill_cache();
   loader->wait_until_full();
   facts.steps_per_epoch = loader->batches_per_epoch();
+  facts.epoch_samples =
+      config.train.drop_last ? facts.steps_per_epoch * config.train.batch : task.train_data->size();
   total_steps =
       config.train.steps > 0 ? config.train.steps : config.train.epochs * facts.steps_per_epoch;
   const Plan& program = session->program().plan();

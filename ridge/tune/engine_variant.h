@@ -31,8 +31,14 @@ struct VariantFacts {
   int64_t micro = 1;          ///< Parts a step, after a memory limit.
   int64_t queue = 0;          ///< Batches that the loader holds ready.
   int64_t steps_per_epoch = 0;
-  double open_seconds = 0;  ///< To open, plan, and fill a cache of samples where there is one.
+  int64_t epoch_samples = 0;  ///< That the steps of an epoch take together.
+  double open_seconds = 0;    ///< To open, plan, and fill a cache of samples where there is one.
 };
+
+/// Mean over an epoch, whose last batch may be smaller.
+double samples_per_step(const VariantFacts& facts);
+/// Samples a step of `after` over those a step of `before`.
+double work_ratio(const VariantFacts& before, const VariantFacts& after);
 
 class EngineVariant final : public Runner {
  public:

@@ -91,6 +91,7 @@ std::string to_json(const TrialRecord& record) {
   json.begin_object();
   write_fields(json, record);
   json.field("block_steps", record.block_steps);
+  json.field("after_block_steps", record.after_block_steps).field("work", record.work);
   write_judge(json, record.judge);
   write_pairs(json, record.pairs);
   json.end_object().finish();

@@ -31,6 +31,7 @@ class Reader {
   std::string text(std::string_view key) const { return at(key).as_string(place(key)); }
   bool boolean(std::string_view key) const { return at(key).as_bool(place(key)); }
   Reader object(std::string_view key) const { return {at(key), place(key)}; }
+  bool has(std::string_view key) const { return object_.find(key) != nullptr; }
   bool is_null(std::string_view key) const {
     return std::holds_alternative<std::nullptr_t>(at(key).data());
   }
@@ -54,6 +55,7 @@ class Reader {
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
 constexpr double kLongest = 1e12;  // seconds
 constexpr double kFastest = 1e30;  // factors of speed
+constexpr double kLeastWork = 1e-9;
 
 uint64_t read_seed(const Reader& line) {
   const JsonValue& seed = line.at("seed");
@@ -77,7 +79,7 @@ LedgerRun read_run(const Reader& line) {
           .seed = read_seed(line)};
 }
 
-PairRecord read_pair(const Reader& block) {
+PairRecord read_pair(const Reader& block, double work) {
   PairRecord pair;
   const std::string order = block.text("order");
   check(order == "ABBA" || order == "BAAB", "{}: neither ABBA nor BAAB", block.place("order"));
@@ -97,20 +99,21 @@ PairRecord read_pair(const Reader& block) {
           pair.seconds[i]);
   }
   pair.log_ratio = block.number("log_ratio", -kLongest, kLongest);
-  check(std::abs(pair.log_ratio - log_ratio_of(pair)) <= kRatioError,
+  check(std::abs(pair.log_ratio - log_ratio_of(pair, work)) <= kRatioError,
         "{}: {} is not that of its blocks, which is {}",
         block.place("log_ratio"),
         pair.log_ratio,
-        log_ratio_of(pair));
+        log_ratio_of(pair, work));
   return pair;
 }
 
-std::vector<PairRecord> read_pairs(const Reader& line) {
+std::vector<PairRecord> read_pairs(const Reader& line, double work) {
   const JsonValue::Array& blocks = line.at("blocks").as_array(line.place("blocks"));
   check(blocks.size() <= kMostPairs, "{}: more than {}", line.place("blocks"), kMostPairs);
   std::vector<PairRecord> pairs;
   for (const JsonValue& block : blocks)
-    pairs.push_back(read_pair({block, fmt::format("{}: blocks[{}]", line.where(), pairs.size())}));
+    pairs.push_back(
+        read_pair({block, fmt::format("{}: blocks[{}]", line.where(), pairs.size())}, work));
   return pairs;
 }
 
@@ -145,6 +148,15 @@ void read_speeds(const Reader& line, TrialRecord& record) {
   }
 }
 
+// Ledgers of before there was a work had the same steps on both sides.
+void read_blocks(const Reader& line, TrialRecord& record) {
+  record.block_steps = record.after_block_steps = line.integer("block_steps", 0, kMost);
+  if (line.has("after_block_steps"))
+    record.after_block_steps = line.integer("after_block_steps", 0, kMost);
+  if (line.has("work")) record.work = line.number("work", kLeastWork, 1 / kLeastWork);
+  record.pairs = read_pairs(line, record.work);
+}
+
 TrialRecord read_trial(const Reader& line) {
   TrialRecord record;
   record.number = line.integer("number", 1, kMost);
@@ -153,8 +165,7 @@ TrialRecord read_trial(const Reader& line) {
   record.semantic_class = read_name(line, "class", parse_semantic_class);
   record.hypothesis = line.text("hypothesis");
   read_speeds(line, record);
-  record.block_steps = line.integer("block_steps", 0, kMost);
-  record.pairs = read_pairs(line);
+  read_blocks(line, record);
   record.judge = read_judge(line.object("judge"));
   record.verdict = read_name(line, "verdict", parse_trial_verdict);
   record.reason = line.text("reason");

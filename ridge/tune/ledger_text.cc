@@ -62,10 +62,14 @@ std::string opening(const TrialRecord& record) {
   text += row("predicted", predicted_words(record));
   text += row("measured", measured_words(record));
   text += row("pairs",
-              fmt::format("{} judged, {} dropped; blocks of {} steps",
+              fmt::format("{} judged, {} dropped; blocks of {} steps{}",
                           record.judged_pairs(),
                           record.dropped_pairs(),
-                          record.block_steps));
+                          record.block_steps,
+                          record.after_block_steps == record.block_steps
+                              ? ""
+                              : fmt::format(" against {}, for the same samples",
+                                            record.after_block_steps)));
   text += row("guard", record.guard.empty() ? "not asked" : record.guard);
   text += row("verdict",
               words_of(record.verdict) + (record.reason.empty() ? "" : ": " + record.reason));

@@ -54,6 +54,7 @@ OpenVariant Optimizer::open(const Recipe& recipe, int64_t epoch) {
   variant.state_hash = variant.worker->state_hash();
   const int64_t threads = variant.config.settings->get_int("threads");
   variant.costs.threads = threads == 0 ? cpus_ : threads;
+  variant.costs.samples = samples_per_step(variant.worker->facts());
   variant.costs.workers = variant.config.loaded.config.loader.workers;
   return variant;
 }

@@ -66,7 +66,7 @@ void Optimizer::measure_baseline() {
   const StepCosts& costs = best_.costs;
   OptimizeSummary& summary = result_.summary;
   summary.baseline = speed_of(best_);
-  fill_speed(summary.baseline, best_.worker->facts().batch, costs.step);
+  fill_speed(summary.baseline, best_.worker->facts(), costs.step);
   summary.baseline.loader_wait_share = costs.wait_share;
   summary.result = summary.baseline;
   observer_.on_message(

@@ -3,6 +3,7 @@
 
 #include "ridge/base/clock.h"
 #include "ridge/base/error.h"
+#include "ridge/tune/optimize_words.h"
 #include "ridge/tune/optimizer.h"
 
 namespace ridge {
@@ -22,9 +23,10 @@ double wait_share(const std::vector<Pair>& pairs, const Block (Pair::*blocks)[2]
 
 }  // namespace
 
-void fill_speed(VariantSpeed& speed, int64_t batch, double seconds) {
+void fill_speed(VariantSpeed& speed, const VariantFacts& facts, double seconds) {
   speed.step_ms = 1e3 * seconds;
-  speed.samples_per_s = seconds > 0 ? static_cast<double>(batch) / seconds : 0;
+  speed.step_samples = samples_per_step(facts);
+  speed.samples_per_s = seconds > 0 ? speed.step_samples / seconds : 0;
 }
 
 VariantSpeed Optimizer::speed_of(const OpenVariant& variant) const {
@@ -37,6 +39,18 @@ VariantSpeed Optimizer::speed_of(const OpenVariant& variant) const {
                   {"arena", facts.planned_bytes - facts.state_bytes - facts.staging_bytes},
                   {"batches that the loader stages", facts.staging_bytes}};
   return speed;
+}
+
+// What a reader who only looks at the claim has to know of it.
+void Optimizer::note_trajectory() {
+  for (const TrialRecord& trial : result_.trials)
+    if (trial.verdict == TrialVerdict::kKept && trial.semantic_class == SemanticClass::kTrajectory)
+      result_.summary.notes.push_back(
+          fmt::format("{} ({}) makes other updates than your configuration, as --allow-trajectory "
+                      "allows: {}",
+                      trial.technique,
+                      trial.change,
+                      trial.guard));
 }
 
 // The configuration as it was against what was kept, in processes that know nothing of the search,
@@ -54,14 +68,15 @@ void Optimizer::prove() {
   best_.worker = std::move(after.worker);
   TrialOptions options = trial_options(seconds_left());
   options.least_pairs = kProofPairs;
+  options.work = work_ratio(before.worker->facts(), best_.worker->facts());
   const TrialResult trial = compare(*before.worker, *best_.worker, options);
   record_trial(record, trial, options.judge);
   record.seconds = static_cast<double>(now_ns() - start) * 1e-9;
   OptimizeSummary& summary = result_.summary;
   summary.baseline = speed_of(before);
   summary.result = speed_of(best_);
-  fill_speed(summary.baseline, best_.worker->facts().batch, trial.before_seconds);
-  fill_speed(summary.result, best_.worker->facts().batch, trial.after_seconds);
+  fill_speed(summary.baseline, before.worker->facts(), trial.before_seconds);
+  fill_speed(summary.result, best_.worker->facts(), trial.after_seconds);
   summary.baseline.loader_wait_share = wait_share(trial.pairs, &Pair::before);
   summary.result.loader_wait_share = wait_share(trial.pairs, &Pair::after);
   if (trial.verdict == Verdict::kFaster && record.measured) {
@@ -71,10 +86,11 @@ void Optimizer::prove() {
                      .low = record.measured->low,
                      .high = record.measured->high,
                      .pairs = record.judged_pairs(),
-                     .confidence = kProofConfidence};
+                     .confidence = kProofConfidence,
+                     .per_sample = options.work != 1};
     best_.recipe.proven = {.version = RIDGE_VERSION,
-                           .claim = fmt::format("{:.2f} times as fast ({:.2f} to {:.2f}, {:.0f} %)",
-                                                summary.claim.speedup,
+                           .claim = fmt::format("{} ({:.2f} to {:.2f}, {:.0f} %)",
+                                                claim_words(summary.claim),
                                                 summary.claim.low,
                                                 summary.claim.high,
                                                 100 * summary.claim.confidence),
@@ -82,6 +98,7 @@ void Optimizer::prove() {
                            .config = config_hash(resolve({}).loaded.config),
                            .machine = machine_};
     summary.recipe = to_toml(best_.recipe);
+    note_trajectory();
     if (best_.config.loaded.config.loader.cache && !resolve(base_).loaded.config.loader.cache)
       summary.notes.push_back(
           "the claim is of steps from the second epoch on, when samples are in memory");

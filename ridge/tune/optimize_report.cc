@@ -20,7 +20,7 @@ void add_claim(HtmlReport& page, const OptimizeSummary& summary) {
   };
   std::vector<HtmlReport::Figure> figures;
   const VariantSpeed &a = summary.baseline, &b = summary.result;
-  if (a.step_ms > 0 && b.step_ms > 0)
+  if (a.step_ms > 0 && b.step_ms > 0 && !summary.claim.per_sample)
     figures.push_back({change(a.step_ms, b.step_ms, " ms"), "a step"});
   if (a.samples_per_s > 0 && b.samples_per_s > 0)
     figures.push_back({change(a.samples_per_s, b.samples_per_s, ""), "samples a second"});
@@ -125,8 +125,10 @@ std::string optimize_html(const OptimizeSummary& summary, std::span<const TrialR
   add_comparison(page, summary);
   page.heading(2, "From the old step to the new one");
   page.figure(waterfall(summary, trials),
-              "What each kept change took off a step when it was tried, and what all of them "
-              "together were proven to give.");
+              fmt::format("What each kept change took off {} when it was tried, and what all of "
+                          "them together were proven to give.",
+                          summary.claim.per_sample ? "the time for the samples of a step before"
+                                                   : "a step"));
   add_recipe(page, summary);
   add_numbers(page, summary);
   add_pictures(page, summary);

@@ -1,9 +1,36 @@
 // Which technique is tried, and what becomes of its trial.
 #include "ridge/base/clock.h"
 #include "ridge/base/error.h"
+#include "ridge/train/process_memory.h"
 #include "ridge/tune/optimizer.h"
 
 namespace ridge {
+
+namespace {
+
+// Plans of a candidate that are in memory at the same time: while it is timed, one beside the best,
+// and while it is guarded two more in another process.
+constexpr double kPlansAtOnce = 3;
+
+bool is_rejected_trajectory(const TrialRecord& record) {
+  return record.semantic_class == SemanticClass::kTrajectory &&
+         record.verdict == TrialVerdict::kGuardFailed;
+}
+
+double ceiling_of(Affects affects, const StepCosts& costs) {
+  if (affects == Affects::kLoading) return loading_ceiling(costs);
+  return affects == Affects::kBatch ? batch_ceiling(costs, kMostGrowth) : computing_ceiling(costs);
+}
+
+}  // namespace
+
+double Optimizer::batch_room() const {
+  const VariantFacts& facts = best_.worker->facts();
+  const auto growing = static_cast<double>(facts.planned_bytes - facts.state_bytes);
+  const auto free = static_cast<double>(available_bytes());
+  if (free <= 0 || growing <= 0) return kMostGrowth;
+  return (free / kPlansAtOnce - static_cast<double>(facts.state_bytes)) / growing;
+}
 
 Situation Optimizer::situation() const {
   const TrainConfig& config = best_.config.loaded.config;
@@ -14,6 +41,8 @@ Situation Optimizer::situation() const {
           .epochs = config.train.steps > 0
                         ? static_cast<double>(config.train.steps) / steps_per_epoch
                         : static_cast<double>(config.train.epochs),
+          .epoch_samples = best_.worker->facts().epoch_samples,
+          .batch_room = batch_room(),
           .allow_trajectory = request_.allow_trajectory};
 }
 
@@ -35,8 +64,7 @@ std::string Optimizer::who_set(const std::vector<ConfigFlag>& changes) const {
 Proposals Optimizer::propose(const Technique& technique, TrialRecord& record) const {
   Proposals proposals = technique.propose(situation());
   if (proposals.tries.empty()) return proposals;
-  record.ceiling = technique.affects == Affects::kLoading ? loading_ceiling(best_.costs)
-                                                          : computing_ceiling(best_.costs);
+  record.ceiling = ceiling_of(technique.affects, best_.costs);
   if (request_.allow_trajectory) return proposals;
   const Proposal first = proposals.tries[0];
   std::erase_if(proposals.tries, [](const Proposal& proposal) {
@@ -65,7 +93,10 @@ void Optimizer::try_technique(const Technique& technique) {
   for (const Proposal& proposal : proposals.tries) {
     TrialRecord trial = new_record(technique.name);
     trial.ceiling = record.ceiling;
-    if (!search_is_over()) try_proposal(technique, proposal, std::move(trial));
+    if (search_is_over()) return;
+    try_proposal(technique, proposal, std::move(trial));
+    // What follows goes further in the same direction: the guard would say so again.
+    if (is_rejected_trajectory(result_.trials.back())) return;
   }
 }
 

@@ -23,7 +23,8 @@ struct MemoryShare {
 
 /// One variant in steady state.
 struct VariantSpeed {
-  double step_ms = 0;  ///< Median; 0: not measured.
+  double step_ms = 0;       ///< Median; 0: not measured.
+  double step_samples = 0;  ///< Mean over an epoch; 0: not known.
   double samples_per_s = 0;
   double loader_wait_share = 0;  ///< 0 to 1.
   int64_t planned_bytes = 0;
@@ -34,11 +35,13 @@ struct VariantSpeed {
   std::vector<MemoryShare> memory;        ///< Its bytes by role; sums to planned_bytes.
 };
 
-/// The only number that is claimed: from the final proof, in fresh processes.
+/// The only number that is claimed: from the final proof, in fresh processes. It is of the time for
+/// the same samples.
 struct OptimizeClaim {
   double speedup = 1, low = 1, high = 1;  ///< All 1: nothing was gained.
   int64_t pairs = 0;
   double confidence = 0.95;
+  bool per_sample = false;  ///< Steps before and after take different numbers of samples.
 };
 
 /// "No evidence of loss above `margin`, at `power`": all fixed before the runs.

@@ -26,6 +26,7 @@ std::optional<double> positive(double value) {
 void write_variant(JsonWriter& json, const OptimizeSummary& summary, const VariantSpeed& variant) {
   json.begin_object();
   write_known(json, "step_ms", positive(variant.step_ms));
+  write_known(json, "step_samples", positive(variant.step_samples));
   write_known(json, "samples_per_s", positive(variant.samples_per_s));
   json.field("loader_wait_share", variant.loader_wait_share);
   json.field("planned_bytes", variant.planned_bytes);
@@ -73,7 +74,8 @@ std::string optimize_json(const OptimizeSummary& summary, std::span<const TrialR
   const OptimizeClaim claim = claim_of(summary);
   json.key("claim").begin_object().field("speedup", claim.speedup);
   json.field("lo", claim.low).field("hi", claim.high).field("pairs", claim.pairs);
-  json.field("confidence", claim.confidence).end_object().key("trials").begin_array();
+  json.field("confidence", claim.confidence).field("per_sample", claim.per_sample);
+  json.end_object().key("trials").begin_array();
   for (const TrialRecord& trial : without_proof(trials)) {
     json.begin_object();
     write_fields(json, trial);

@@ -17,6 +17,8 @@ constexpr double kPromise = 1.1;
 
 // What the guard may take of the budget, as if every step took as long as the reference's.
 constexpr double kGuardShare = 0.15;
+// Only whole runs tell of a trajectory, and the longer they are the more.
+constexpr double kTrajectoryShare = 0.3, kTrajectoryCare = 0.7;
 
 PairRecord record_of(const Pair& pair) {
   const auto& outer = pair.before_outside ? pair.before : pair.after;
@@ -32,6 +34,8 @@ PairRecord record_of(const Pair& pair) {
 void record_trial(TrialRecord& record, const TrialResult& trial, const JudgeOptions& judge) {
   record.judge = judge;
   record.block_steps = trial.steps;
+  record.after_block_steps = trial.after_steps;
+  record.work = trial.work;
   for (const Pair& pair : trial.pairs) record.pairs.push_back(record_of(pair));
   if (trial.interval)
     record.measured = {.low = std::exp(trial.interval->low),
@@ -72,20 +76,25 @@ void Optimizer::run_trial(const Technique& technique,
   if (record.semantic_class != SemanticClass::kBitIdentical &&
       !guard_candidate(candidate, record, mended))
     return;
+  if (record.semantic_class == SemanticClass::kTrajectory && own_config_.empty()) {
+    own_config_ = best_.config.toml;
+    own_compute_ = best_.costs.compute;
+  }
   best_ = std::move(candidate);
   measure_costs(best_);
 }
 
 SpeedRange Optimizer::predict(OpenVariant& candidate, Affects affects) {
   StepCosts before = best_.costs;
-  candidate.costs.compute = before.compute;
-  candidate.costs.load = before.load;
-  if (affects == Affects::kComputing)
-    std::tie(before.compute, candidate.costs.compute) =
-        measure_both(*best_.worker, *candidate.worker, StepKind::kKept);
-  else
+  const double work = candidate.costs.samples / before.samples;
+  candidate.costs.compute = work * before.compute;
+  candidate.costs.load = work * before.load;
+  if (affects == Affects::kLoading)
     std::tie(before.load, candidate.costs.load) =
         measure_both(*best_.worker, *candidate.worker, StepKind::kLoad);
+  else
+    std::tie(before.compute, candidate.costs.compute) =
+        measure_both(*best_.worker, *candidate.worker, StepKind::kKept);
   return predicted_speedup(before, candidate.costs, cpus_);
 }
 
@@ -124,6 +133,7 @@ void Optimizer::time_candidate(OpenVariant& candidate, TrialRecord& record) {
   // 1/2 + 1/6 + 1/12 + ... sum to 1.
   const auto timed = static_cast<double>(++timed_);
   options.judge.accept_error /= timed * (timed + 1);
+  options.work = work_ratio(best_.worker->facts(), candidate.worker->facts());
   const TrialResult trial = compare(*best_.worker, *candidate.worker, options);
   record_trial(record, trial, options.judge);
   switch (trial.verdict) {
@@ -142,22 +152,34 @@ void Optimizer::time_candidate(OpenVariant& candidate, TrialRecord& record) {
   }
 }
 
+// What leaves the proof its time, should steps take longer than it seems.
+double Optimizer::trajectory_seconds() const {
+  const double left = kTrajectoryCare * (seconds_left() - proof_seconds());
+  return std::clamp(left, 0.0, kTrajectoryShare * request_.budget_seconds);
+}
+
 bool Optimizer::guard_candidate(const OpenVariant& candidate,
                                 TrialRecord& record,
                                 std::vector<ConfigFlag>& mended) {
   const double seconds = seconds_left();
   WorkerProcess worker(WorkerOptions{
       .program = request_.program, .answer_seconds = seconds, .deadline_ns = deadline(seconds)});
-  const double most_steps = kGuardShare * request_.budget_seconds / best_.costs.compute;
-  const GuardAnswer answer = worker.guard({.reference = best_.config.toml,
+  const bool is_trajectory = record.semantic_class == SemanticClass::kTrajectory;
+  // Step after step towards other updates would wear out any margin: the reference is always what
+  // made those of the user's configuration.
+  const bool is_other = is_trajectory && !own_config_.empty();
+  const double most_seconds =
+      is_trajectory ? trajectory_seconds() : kGuardShare * request_.budget_seconds;
+  const double most_steps = most_seconds / (is_other ? own_compute_ : best_.costs.compute);
+  const GuardAnswer answer = worker.guard({.reference = is_other ? own_config_ : best_.config.toml,
                                            .candidate = candidate.config.toml,
                                            .semantic_class = record.semantic_class,
                                            .most_steps = std::llround(most_steps)});
   record.guard = answer.text;
   OptimizeGuard& guard = result_.summary.guard;
   if (answer.passed) {
+    guard.text = guard.verdict == "passed" ? guard.text + "; " + answer.text : answer.text;
     guard.verdict = "passed";
-    guard.text = answer.text;
     if (answer.margin > 0) {
       guard.margin = answer.margin;
       guard.power = answer.power;

@@ -15,9 +15,13 @@ std::string positive(double value, std::string_view unit) {
   return value > 0 ? readable_number(value) + std::string(unit) : kUnknown;
 }
 
-std::string energy(const VariantSpeed& variant) {
-  return variant.joules_per_step ? readable_number(1000 * *variant.joules_per_step) + " J"
-                                 : kUnknown;
+std::string energy(const OptimizeSummary& summary, const VariantSpeed& variant) {
+  if (!variant.joules_per_step) return kUnknown;
+  return readable_number(steps_as_1000(summary, variant) * *variant.joules_per_step) + " J";
+}
+
+bool steps_differ(const OptimizeSummary& summary) {
+  return summary.baseline.step_samples != summary.result.step_samples;
 }
 
 std::string memory(int64_t bytes) {
@@ -33,10 +37,15 @@ std::string money(const OptimizeSummary& summary, const VariantSpeed& variant) {
 
 std::string mebibytes(double bytes) { return fmt::format("{:.1f} MiB", bytes / (1 << 20)); }
 
+double steps_as_1000(const OptimizeSummary& summary, const VariantSpeed& variant) {
+  const double before = summary.baseline.step_samples;
+  return before > 0 && variant.step_samples > 0 ? 1000 * before / variant.step_samples : 1000;
+}
+
 std::optional<double> price_of_1000_steps(const OptimizeSummary& summary,
                                           const VariantSpeed& variant) {
   if (!summary.price_per_hour || !(variant.step_ms > 0)) return std::nullopt;
-  return *summary.price_per_hour * variant.step_ms / 3600;  // 1000 steps of so many ms: as many s
+  return *summary.price_per_hour * variant.step_ms * steps_as_1000(summary, variant) / 3.6e6;
 }
 
 std::vector<ComparisonRow> comparison_rows(const OptimizeSummary& summary) {
@@ -46,16 +55,26 @@ std::vector<ComparisonRow> comparison_rows(const OptimizeSummary& summary) {
     rows.push_back({std::move(name), text(a), text(b)});
   };
   add("time of a step", [](const VariantSpeed& v) { return positive(v.step_ms, " ms"); });
+  if (steps_differ(summary))
+    add("samples a step", [](const VariantSpeed& v) { return positive(v.step_samples, ""); });
   add("samples a second", [](const VariantSpeed& v) { return positive(v.samples_per_s, ""); });
   add("share of waiting for data", [](const VariantSpeed& v) {
     return v.step_ms > 0 ? fmt::format("{:.1f} %", 100 * v.loader_wait_share) : kUnknown;
   });
   add("memory, planned", [](const VariantSpeed& v) { return memory(v.planned_bytes); });
   add("memory, measured", [](const VariantSpeed& v) { return memory(v.measured_bytes); });
-  add("energy of 1,000 steps", energy);
+  const char* steps = steps_differ(summary) ? "1,000 steps before" : "1,000 steps";
+  add(fmt::format("energy of {}", steps),
+      [&](const VariantSpeed& v) { return energy(summary, v); });
   if (summary.price_per_hour)
-    add("money for 1,000 steps", [&](const VariantSpeed& v) { return money(summary, v); });
+    add(fmt::format("money for {}", steps),
+        [&](const VariantSpeed& v) { return money(summary, v); });
   return rows;
+}
+
+std::string claim_words(const OptimizeClaim& claim) {
+  return fmt::format(
+      "{:.2f} times as fast{}", claim.speedup, claim.per_sample ? " per sample" : "");
 }
 
 OptimizeClaim claim_of(const OptimizeSummary& summary) {
@@ -65,7 +84,7 @@ OptimizeClaim claim_of(const OptimizeSummary& summary) {
 
 std::string claim_title(const OptimizeSummary& summary) {
   if (!summary.gained()) return "nothing was gained";
-  return fmt::format("{:.2f} times as fast", summary.claim.speedup);
+  return claim_words(summary.claim);
 }
 
 std::string claim_text(const OptimizeSummary& summary) {

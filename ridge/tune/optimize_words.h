@@ -19,7 +19,10 @@ std::vector<ComparisonRow> comparison_rows(const OptimizeSummary& summary);
 /// The claim that a summary supports: {1, 1, 1} where nothing was gained, whatever it says.
 OptimizeClaim claim_of(const OptimizeSummary& summary);
 
-/// "1.84 times as fast", or "nothing was gained".
+/// "1.84 times as fast", or "1.84 times as fast per sample" where steps differ.
+std::string claim_words(const OptimizeClaim& claim);
+
+/// The words of the claim, or "nothing was gained".
 std::string claim_title(const OptimizeSummary& summary);
 /// How sure that is.
 std::string claim_text(const OptimizeSummary& summary);
@@ -27,7 +30,10 @@ std::string claim_text(const OptimizeSummary& summary);
 /// "no evidence of loss above 0.012, at power 0.86", or what the guard said instead.
 std::string guard_text(const OptimizeGuard& guard);
 
-/// Money for 1000 steps; nothing without a price or a time.
+/// Steps of the variant for the samples of 1000 steps before.
+double steps_as_1000(const OptimizeSummary& summary, const VariantSpeed& variant);
+
+/// Money for them; nothing without a price or a time.
 std::optional<double> price_of_1000_steps(const OptimizeSummary& summary,
                                           const VariantSpeed& variant);
 

@@ -29,7 +29,8 @@ inline constexpr int64_t kProofPairs = 12;
 void record_trial(TrialRecord& record, const TrialResult& trial, const JudgeOptions& judge);
 /// Why no verdict stands.
 std::string open_reason(const TrialResult& trial);
-void fill_speed(VariantSpeed& speed, int64_t batch, double seconds);
+/// `seconds` of a step, and what follows from it.
+void fill_speed(VariantSpeed& speed, const VariantFacts& facts, double seconds);
 
 inline double in_mebibytes(int64_t bytes) { return static_cast<double>(bytes) * 0x1p-20; }
 
@@ -82,23 +83,30 @@ class Optimizer {
   bool guard_candidate(const OpenVariant& candidate,
                        TrialRecord& record,
                        std::vector<ConfigFlag>& mended);
+  /// That the guard of a trajectory may take.
+  double trajectory_seconds() const;
   std::string who_set(const std::vector<ConfigFlag>& changes) const;
   TrialOptions trial_options(double most_seconds) const;
   void prove();
+  void note_trajectory();
   void tell_not_tried(size_t first, const std::string& reason);
 
   TrialRecord new_record(std::string_view technique) const;
   void finish(TrialRecord record);
   Situation situation() const;
+  double batch_room() const;
   VariantSpeed speed_of(const OpenVariant& variant) const;
 
   const OptimizeRequest& request_;
   OptimizeObserver& observer_;
   int64_t start_;
   int cpus_;
-  Recipe base_;        ///< What every variant has: a memory limit, or nothing.
-  OpenVariant best_;   ///< So far.
-  int64_t timed_ = 0;  ///< Trials that were timed.
+  Recipe base_;       ///< What every variant has: a memory limit, or nothing.
+  OpenVariant best_;  ///< So far.
+  /// The best that made the updates of the user's configuration, once one was kept that does not.
+  std::string own_config_;
+  double own_compute_ = 0;  ///< Seconds of a step of it, on batches in memory.
+  int64_t timed_ = 0;       ///< Trials that were timed.
   std::string machine_;
   OptimizeResult result_;
 };

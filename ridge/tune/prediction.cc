@@ -23,7 +23,8 @@ double modelled_step(const StepCosts& costs, int cpus) {
 }
 
 SpeedRange predicted_speedup(const StepCosts& before, const StepCosts& after, int cpus) {
-  const double gain = modelled_step(before, cpus) / modelled_step(after, cpus) - 1;
+  const double work = after.samples / before.samples;
+  const double gain = work * modelled_step(before, cpus) / modelled_step(after, cpus) - 1;
   const double least = gain > 0 ? kLeastShare : kMostShare;
   const double most = gain > 0 ? kMostShare : kLeastShare;
   return {.low = std::max(0.05, 1 + gain * least - kNoise), .high = 1 + gain * most + kNoise};
@@ -33,6 +34,10 @@ double loading_ceiling(const StepCosts& costs) { return std::max(1.0, costs.step
 
 double computing_ceiling(const StepCosts& costs) {
   return std::max(1.0, costs.step / std::max(costs.load, costs.host));
+}
+
+double batch_ceiling(const StepCosts& costs, double growth) {
+  return std::max(1.0, std::min(growth, costs.step / costs.load));
 }
 
 }  // namespace ridge

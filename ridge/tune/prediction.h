@@ -18,18 +18,22 @@ struct StepCosts {
   double wait_share = 0;  ///< Of the step, in which it waits for data.
   int64_t workers = 0;    ///< Of the loader.
   int64_t threads = 1;    ///< That compute.
+  double samples = 1;     ///< Of a step.
 };
 
 /// Seconds of a step by its parts. Without workers it loads, then computes. With them both go on
 /// at the same time, as fast as the slower of them and as the CPUs allow.
 double modelled_step(const StepCosts& costs, int cpus);
 
-/// How much faster `after` would be than `before`: the ratio that the model gives, with room for
-/// what it leaves out. after.step is not read.
+/// How much faster `after` would be than `before`, a sample: the ratio that the model gives, with
+/// room for what it leaves out. after.step is not read.
 SpeedRange predicted_speedup(const StepCosts& before, const StepCosts& after, int cpus);
 
 /// The most that a change could gain that makes loading free, and one that makes computing free.
 double loading_ceiling(const StepCosts& costs);
 double computing_ceiling(const StepCosts& costs);
+/// The most that a batch could gain a sample that is so many times as large: what a step costs
+/// once, and it all, is spread over more samples; loading is not.
+double batch_ceiling(const StepCosts& costs, double growth);
 
 }  // namespace ridge

@@ -40,6 +40,7 @@ TrialResult replay(const TrialRecord& record, const ReplayRequest& request) {
     TrialOptions trial;
     trial.judge = record.judge;
     trial.seed = request.seed;
+    trial.work = work_ratio(before->facts(), after->facts());
     trial.cpus = usable_cpus();
     trial.least_pairs = kLeastPairs;
     trial.should_stop = [until] { return stop_requested() || now_ns() > until; };

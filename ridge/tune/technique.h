@@ -14,15 +14,21 @@
 
 namespace ridge {
 
-/// Where a change can make a difference: what has to be measured to predict it.
-enum class Affects : uint8_t { kLoading, kComputing };
+/// Where a change can make a difference: what has to be measured to predict it. A larger batch
+/// computes more efficiently, and takes as long to load a sample.
+enum class Affects : uint8_t { kLoading, kComputing, kBatch };
+
+/// A batch may grow by so much at most.
+inline constexpr int64_t kMostGrowth = 4;
 
 /// What a technique sees.
 struct Situation {
   const TrainConfig& config;  ///< With the changes that were kept so far.
   const Settings& settings;
-  int cpus = 1;       ///< That the process may use.
-  double epochs = 1;  ///< That the whole run takes.
+  int cpus = 1;                     ///< That the process may use.
+  double epochs = 1;                ///< That the whole run takes.
+  int64_t epoch_samples = 0;        ///< That the steps of an epoch take together.
+  double batch_room = kMostGrowth;  ///< Times that the batch could grow within free memory.
   /// Proposals of class kTrajectory may be tried; without it they are only listed.
   bool allow_trajectory = false;
 };

@@ -22,46 +22,61 @@ constexpr double kWarmStepSeconds = 0.05;
 
 constexpr int64_t kMostSteps = int64_t{1} << 30;
 
-double time_of(const Block (&blocks)[2]) { return blocks[0].seconds + blocks[1].seconds; }
-
+/// Of each variant: timed, and run before to warm up.
 struct BlockSteps {
-  int64_t timed = 1, warm = 0;
+  int64_t before = 1, after = 1, warm = 0;
 };
+
+// `least` of those that do more work, and as many of the others as do the same.
+BlockSteps steps_for(int64_t least, double work) {
+  const auto others = [least](double ratio) {
+    return std::llround(
+        std::min(static_cast<double>(kMostSteps), static_cast<double>(least) * ratio));
+  };
+  return work >= 1 ? BlockSteps{others(work), least} : BlockSteps{least, others(1 / work)};
+}
+
+double time_of(const Block (&blocks)[2]) { return blocks[0].seconds + blocks[1].seconds; }
 
 // Doubles the steps until a block is long enough for the clock, then scales to the length asked
 // for. What these blocks cost also warms the variants up.
 BlockSteps steps_of_block(Runner& before, Runner& after, const TrialOptions& options) {
-  int64_t steps = std::max<int64_t>(1, options.least_steps);
+  int64_t least = std::max<int64_t>(1, options.least_steps);
   for (;;) {
-    const double seconds = std::max(before.run(steps).seconds, after.run(steps).seconds);
+    const BlockSteps tried = steps_for(least, options.work);
+    const double seconds =
+        std::max(before.run(tried.before).seconds, after.run(tried.after).seconds);
     check_internal(std::isfinite(seconds) && seconds >= 0, "[compare] {} seconds", seconds);
-    if (seconds < options.block_seconds / 4 && steps < kMostSteps) {
-      steps *= 2;
+    if (seconds < options.block_seconds / 4 && least < kMostSteps) {
+      least *= 2;
       continue;
     }
-    const bool warm = seconds < kWarmStepSeconds * static_cast<double>(steps);
-    const double more = static_cast<double>(steps) * options.block_seconds / seconds;
-    return {.timed = more < kMostSteps ? std::max<int64_t>(steps, std::llround(more)) : steps,
-            .warm = warm ? 1 : 0};
+    const bool warm = seconds < kWarmStepSeconds * static_cast<double>(least);
+    const double more = static_cast<double>(least) * options.block_seconds / seconds;
+    if (more < kMostSteps) least = std::max<int64_t>(least, std::llround(more));
+    BlockSteps steps = steps_for(least, options.work);
+    steps.warm = warm ? 1 : 0;
+    return steps;
   }
 }
 
-Pair run_pair(
-    Runner& before, Runner& after, int64_t steps, int64_t warm_steps, bool before_outside) {
+Pair run_pair(Runner& before, Runner& after, const BlockSteps& steps, bool before_outside) {
   Pair pair;
   pair.before_outside = before_outside;
   Runner& outer = before_outside ? before : after;
   Runner& inner = before_outside ? after : before;
   Block(&outer_blocks)[2] = before_outside ? pair.before : pair.after;
   Block(&inner_blocks)[2] = before_outside ? pair.after : pair.before;
-  const auto run_after_other = [&](Runner& runner) {
-    if (warm_steps > 0) runner.run(warm_steps);
-    return runner.run(steps);
+  const int64_t outer_steps = before_outside ? steps.before : steps.after;
+  const int64_t inner_steps = before_outside ? steps.after : steps.before;
+  const auto run_after_other = [&](Runner& runner, int64_t timed) {
+    if (steps.warm > 0) runner.run(steps.warm);
+    return runner.run(timed);
   };
-  outer_blocks[0] = run_after_other(outer);
-  inner_blocks[0] = run_after_other(inner);
-  inner_blocks[1] = inner.run(steps);
-  outer_blocks[1] = run_after_other(outer);
+  outer_blocks[0] = run_after_other(outer, outer_steps);
+  inner_blocks[0] = run_after_other(inner, inner_steps);
+  inner_blocks[1] = inner.run(inner_steps);
+  outer_blocks[1] = run_after_other(outer, outer_steps);
   return pair;
 }
 
@@ -90,12 +105,19 @@ double median_step(const std::vector<Pair>& pairs, const Block (Pair::*blocks)[2
 
 }  // namespace
 
-double Pair::log_ratio() const { return std::log(time_of(before) / time_of(after)); }
+double Pair::log_ratio() const {
+  const double ratio = std::log(time_of(before) / time_of(after));
+  return work == 1 ? ratio : ratio + std::log(work);
+}
 
 TrialResult compare(Runner& before, Runner& after, const TrialOptions& options) {
+  check_internal(
+      options.work > 0 && std::isfinite(options.work), "[compare] work {}", options.work);
   TrialResult result;
   const BlockSteps steps = steps_of_block(before, after, options);
-  result.steps = steps.timed;
+  result.steps = steps.before;
+  result.after_steps = steps.after;
+  result.work = options.work * static_cast<double>(steps.after) / static_cast<double>(steps.before);
   Judge judge(options.judge);
   const uint64_t key = rng_philox_key(options.seed, 0x636f696e);
   for (;;) {
@@ -105,7 +127,8 @@ TrialResult compare(Runner& before, Runner& after, const TrialOptions& options) 
       break;
     if (options.should_stop && options.should_stop()) break;
     const PhiloxWords coin = rng_block(key, 0, result.pairs.size());
-    Pair pair = run_pair(before, after, steps.timed, steps.warm, (coin.word[0] & 1) != 0);
+    Pair pair = run_pair(before, after, steps, (coin.word[0] & 1) != 0);
+    pair.work = result.work;
     pair.dropped = is_stolen_from(pair, options);
     if (pair.dropped)
       ++result.dropped;
@@ -117,7 +140,7 @@ TrialResult compare(Runner& before, Runner& after, const TrialOptions& options) 
   result.gain = judge.centre();
   result.interval = judge.interval(kConfidence);
   result.before_seconds = median_step(result.pairs, &Pair::before, result.steps);
-  result.after_seconds = median_step(result.pairs, &Pair::after, result.steps);
+  result.after_seconds = median_step(result.pairs, &Pair::after, result.after_steps);
   return result;
 }
 

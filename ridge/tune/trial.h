@@ -3,6 +3,8 @@
 // Blocks of steps are taken as ABBA or BAAB, as a coin says, so that what drifts meets both; the
 // verdict is the judge's (judge.h), which no noise can win. A loader is full when a block begins
 // and when it ends, so what lay ready gains nothing: a block makes as many batches as it takes.
+// Where a step of one variant does more work than one of the other, such as more samples, that one
+// runs fewer: blocks of a pair do the same work, and what is compared is the time that it takes.
 // Whoever runs the steps is a Runner, so a trial is the same for a process of ours, a foreign
 // command, and a series made for a test.
 #pragma once
@@ -42,6 +44,7 @@ struct TrialOptions {
   /// of many short pairs most are spared, of few long ones none.
   double block_seconds = 0.02;
   int64_t least_steps = 1;  ///< Of a block.
+  double work = 1;          ///< Samples a step of `after` over those a step of `before`.
   int64_t least_pairs = 0;  ///< That are judged even when the verdict stands earlier.
   int64_t most_pairs = 200;
   /// A pair of which others stole more than this share of the CPU time is not judged.
@@ -55,14 +58,17 @@ struct TrialOptions {
 struct Pair {
   bool before_outside = false;  ///< ABBA, A the variant before; else BAAB.
   bool dropped = false;         ///< Too much time was stolen: not judged.
+  double work = 1;              ///< Of a block after over that of one before.
   Block before[2], after[2];
-  /// log(time before / time after).
+  /// log(time before / time after), both for the same work.
   double log_ratio() const;
 };
 
 struct TrialResult {
   Verdict verdict = Verdict::kOpen;
-  int64_t steps = 0;  ///< Of a block.
+  int64_t steps = 0;        ///< Of a block before.
+  int64_t after_steps = 0;  ///< Of a block after.
+  double work = 1;          ///< Of a block after over that of one before: 1, but for rounding.
   std::vector<Pair> pairs;
   int64_t dropped = 0;
   double gain = 0;  ///< Median of the log ratios that were judged.

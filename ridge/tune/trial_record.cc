@@ -35,10 +35,11 @@ std::optional<SemanticClass> parse_semantic_class(std::string_view name) {
   return parse_name<SemanticClass>(kClasses, name);
 }
 
-double log_ratio_of(const PairRecord& pair) {
+double log_ratio_of(const PairRecord& pair, double work) {
   const double outer = pair.seconds[0] + pair.seconds[3];
   const double inner = pair.seconds[1] + pair.seconds[2];
-  return pair.before_outside ? std::log(outer / inner) : std::log(inner / outer);
+  const double ratio = pair.before_outside ? std::log(outer / inner) : std::log(inner / outer);
+  return work == 1 ? ratio : ratio + std::log(work);
 }
 
 int64_t TrialRecord::dropped_pairs() const {

@@ -50,8 +50,9 @@ struct PairRecord {
   double log_ratio = 0;             ///< What the judge was told, or would have been.
 };
 
-/// log(time before / time after) of the blocks.
-double log_ratio_of(const PairRecord& pair);
+/// log(time before / time after) of the blocks, for the same work; `work` is that of a block after
+/// over that of one before.
+double log_ratio_of(const PairRecord& pair, double work = 1);
 
 /// Name of the technique of the record that holds the final proof: original against result.
 inline constexpr std::string_view kProofTechnique = "proof";
@@ -65,7 +66,9 @@ struct TrialRecord {
   std::optional<SpeedRange> predicted;
   std::optional<double> ceiling;  ///< Most that it could gain, where that was measured.
   std::optional<SpeedEstimate> measured;
-  int64_t block_steps = 0;  ///< Steps of a block.
+  int64_t block_steps = 0;        ///< Steps of a block before.
+  int64_t after_block_steps = 0;  ///< Steps of a block after.
+  double work = 1;  ///< Samples of a block after over those of one before; 1 but for rounding.
   std::vector<PairRecord> pairs;
   JudgeOptions judge{};  ///< What was bet against.
   TrialVerdict verdict = TrialVerdict::kNotTried;

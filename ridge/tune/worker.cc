@@ -25,7 +25,7 @@ void write_facts(JsonWriter& json, const VariantFacts& facts) {
   json.field("batch", facts.batch);
   json.field("micro", facts.micro);
   json.field("queue", facts.queue);
-  json.field("steps_per_epoch", facts.steps_per_epoch);
+  json.field("steps_per_epoch", facts.steps_per_epoch).field("epoch_samples", facts.epoch_samples);
   json.field("open_seconds", facts.open_seconds);
   json.end_object();
 }

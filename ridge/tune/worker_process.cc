@@ -39,6 +39,7 @@ VariantFacts read_facts(const JsonValue& json) {
   facts.micro = integer("micro");
   facts.queue = integer("queue");
   facts.steps_per_epoch = integer("steps_per_epoch");
+  facts.epoch_samples = integer("epoch_samples");
   facts.open_seconds = json.at("open_seconds", kSource).as_number("open_seconds");
   return facts;
 }

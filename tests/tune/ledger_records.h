@@ -57,7 +57,7 @@ inline TrialRecord kept_trial(int64_t number = 1) {
   trial.hypothesis = "batches are made while a step computes";
   trial.predicted = SpeedRange{1.2, 1.5};
   trial.ceiling = 1.6;
-  trial.block_steps = 20;
+  trial.block_steps = trial.after_block_steps = 20;
   trial.pairs = some_pairs(15, std::log(1.35), 3);
   trial.verdict = TrialVerdict::kKept;
   trial.reason = "faster, and the same bits";

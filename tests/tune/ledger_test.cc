@@ -85,6 +85,41 @@ TEST(Ledger, LogRatiosFollowTheOrderOfBlocks) {
   EXPECT_EQ(log_ratio_of({.before_outside = false, .seconds = {3, 1, 1, 5}}), std::log(0.25));
 }
 
+TEST(Ledger, AWorkReadsBackAndIsInEveryRatio) {
+  EXPECT_NEAR(
+      log_ratio_of({.before_outside = true, .seconds = {3, 1, 1, 5}}, 0.5), std::log(2.0), 1e-12);
+  TrialRecord trial = test::kept_trial(1);
+  trial.block_steps = 41;
+  trial.after_block_steps = 20;
+  trial.work = 0.99;
+  for (PairRecord& pair : trial.pairs) pair.log_ratio = log_ratio_of(pair, trial.work);
+  test::finish(trial);
+  const std::string text = to_json(test::some_run()) + to_json(trial);
+  const Ledger ledger = parse_ledger(text, "l.jsonl");
+  EXPECT_EQ(printed(ledger), text);
+  EXPECT_EQ(ledger.trials[0].work, 0.99);
+  EXPECT_EQ(ledger.trials[0].after_block_steps, 20);
+  EXPECT_TRUE(refusal(replaced(text, "\"work\":0.99", "\"work\":0.98"))
+                  .starts_with("l.jsonl:2: blocks[0]: log_ratio: "));
+  EXPECT_TRUE(refusal(replaced(text, "\"work\":0.99", "\"work\":0"))
+                  .starts_with("l.jsonl:2: work: 0 is not in"));
+}
+
+// Written before there was a work: blocks of both had the same steps.
+TEST(Ledger, OldOnesStayReadable) {
+  std::string text = some_ledger();
+  for (const char* fields : {",\"after_block_steps\":20", ",\"after_block_steps\":0"})
+    for (size_t at; (at = text.find(fields)) != std::string::npos;)
+      text.erase(at, std::string(fields).size());
+  for (size_t at; (at = text.find(",\"work\":1")) != std::string::npos;)
+    text.erase(at, text.find_first_of(",}", at + 1) - at);
+  EXPECT_EQ(text.find("work\""), std::string::npos);
+  const Ledger ledger = parse_ledger(text, "l.jsonl");
+  EXPECT_EQ(ledger.trials[0].work, 1);
+  EXPECT_EQ(ledger.trials[0].after_block_steps, 20);
+  EXPECT_EQ(printed(ledger), some_ledger());
+}
+
 TEST(Ledger, NamesReadBack) {
   for (int i = 0; i < 7; ++i) {
     const auto verdict = static_cast<TrialVerdict>(i);

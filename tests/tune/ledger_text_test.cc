@@ -67,6 +67,15 @@ TEST(LedgerText, ExplainTellsBeliefsBetsAndWhy) {
   EXPECT_TRUE(has(untried, "predicted  nothing; at most 1.01 could be gained\n"));
 }
 
+TEST(LedgerText, BlocksOfOtherStepsAreTold) {
+  TrialRecord trial = test::kept_trial();
+  trial.semantic_class = SemanticClass::kTrajectory;
+  trial.block_steps = 40;
+  const std::string text = explain_trial(trial);
+  EXPECT_TRUE(has(text, "blocks of 40 steps against 20, for the same samples\n"));
+  EXPECT_TRUE(has(text, "class      trajectory: other updates: another trajectory\n"));
+}
+
 // Of a trial of many pairs, the one that decides and the last are among those shown.
 TEST(LedgerText, LongTrialsAreShownInPart) {
   TrialRecord trial = test::kept_trial();

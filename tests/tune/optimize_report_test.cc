@@ -106,6 +106,29 @@ TEST(OptimizeReport, JsonIsThatOfTheSchema) {
   EXPECT_EQ(json.at("budget_s"), 120);
 }
 
+// Steps of another number of samples: time, energy and money are those of the same samples.
+TEST(OptimizeReport, ClaimsOfOtherBatchesAreASample) {
+  OptimizeSummary summary = some_summary();
+  summary.baseline.step_samples = 64;
+  summary.result.step_samples = 128;
+  summary.result.step_ms = 40;
+  summary.claim.per_sample = true;
+  const auto json = nlohmann::json::parse(optimize_json(summary, some_trials()));
+  EXPECT_EQ(json.at("claim").at("per_sample"), true);
+  EXPECT_EQ(json.at("result").at("step_samples"), 128);
+  // 3.6 an hour are 0.001 a second; 500 steps of 40 ms are 20 s.
+  EXPECT_DOUBLE_EQ(json.at("result").at("price_of_1000_steps"), 0.02);
+  EXPECT_DOUBLE_EQ(json.at("baseline").at("price_of_1000_steps"), 0.03);
+  const std::string text = optimize_text(summary, some_trials());
+  for (const char* part : {"run.toml on cpu: 1.50 times as fast per sample\n",
+                           "  samples a step             64 -> 128\n",
+                           "  energy of 1,000 steps before not measured -> 250 J\n"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+  const std::string page = optimize_html(summary, some_trials());
+  EXPECT_NE(page.find("1.50 times as fast per sample"), std::string::npos);
+  EXPECT_EQ(page.find("40 ms</"), page.rfind("40 ms</"));  // in the table alone
+}
+
 // Without a recipe there is no claim, whatever the numbers say.
 TEST(OptimizeReport, NothingGainedClaimsNothing) {
   OptimizeSummary summary = some_summary();

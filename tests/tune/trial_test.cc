@@ -41,12 +41,14 @@ class Program final : public Runner {
       : machine_(machine), name_(name), step_seconds_(step_seconds) {}
   Block run(int64_t steps) override {
     machine_.order += name_;
+    last_steps = steps;
     if (machine_.order.size() > fails_after) throw std::runtime_error("crashed");
     Block block{.seconds = machine_.run(step_seconds_, steps)};
     if (machine_.uniform() < stolen_rate) block.stolen_seconds = block.seconds;
     return block;
   }
   double stolen_rate = 0;
+  int64_t last_steps = 0;  ///< Of the last block.
   size_t fails_after = std::string::npos;
 
  private:
@@ -67,6 +69,40 @@ TEST(Trial, FindsAGainAndSaysHowMuch) {
     EXPECT_GT(result.interval->high, std::log(1.25));
     EXPECT_GT(result.before_seconds, result.after_seconds);
   }
+}
+
+// Steps of three times the samples that take 2.4 times as long: 1.25 times as fast a sample.
+TEST(Trial, TheTimeForTheSameSamplesIsCompared) {
+  for (const double work : {3.0, 1 / 3.0}) {
+    Machine machine(5);
+    Program small(machine, 'A', 0.010), large(machine, 'B', 0.024);
+    Program& before = work > 1 ? small : large;
+    Program& after = work > 1 ? large : small;
+    const TrialResult result = compare(before, after, {.seed = 5, .work = work});
+    ASSERT_EQ(result.verdict, work > 1 ? Verdict::kFaster : Verdict::kNotFaster);
+    EXPECT_NEAR(result.gain, std::log(work > 1 ? 1.25 : 0.8), 0.06);
+    EXPECT_EQ(small.last_steps, 3 * large.last_steps);
+    EXPECT_EQ(result.steps, before.last_steps);
+    EXPECT_EQ(result.after_steps, after.last_steps);
+    EXPECT_DOUBLE_EQ(result.work, 1.0);
+    EXPECT_NEAR(result.before_seconds, work > 1 ? 0.010 : 0.024, 0.01);
+  }
+}
+
+// Blocks have whole steps: what that leaves of the ratio is in every pair's.
+TEST(Trial, WhatRoundingLeavesOfTheWorkCounts) {
+  Machine machine(6);
+  Program before(machine, 'A', 0.3), after(machine, 'B', 0.45);
+  const TrialResult result = compare(before, after, {.seed = 6, .least_steps = 1, .work = 1.5});
+  EXPECT_EQ(result.after_steps, 1);
+  EXPECT_EQ(result.steps, 2);
+  EXPECT_DOUBLE_EQ(result.work, 0.75);
+  EXPECT_NEAR(result.gain, 0, 0.1);
+  EXPECT_NE(result.verdict, Verdict::kFaster);
+  const Pair& pair = result.pairs.at(0);
+  const double times = std::log((pair.before[0].seconds + pair.before[1].seconds) /
+                                (pair.after[0].seconds + pair.after[1].seconds));
+  EXPECT_NEAR(pair.log_ratio(), times + std::log(0.75), 1e-12);
 }
 
 TEST(Trial, NoGainIsNotFound) {
