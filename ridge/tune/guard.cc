@@ -64,7 +64,7 @@ GuardReport guard(const GuardVariants& variants,
                   const GuardData& data,
                   const GuardOptions& options) {
   check(options.semantic_class != SemanticClass::kTrajectory,
-        "guard: a change of the trajectory is another training run; there is nothing to compare");
+        "guard: a change of the trajectory is another training run, without steps to compare");
   if (options.semantic_class == SemanticClass::kBitIdentical)
     return guard_hash(variants, data, options);
   GuardReport report = guard_steps(variants, data, options);

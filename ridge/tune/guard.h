@@ -7,6 +7,8 @@
 //             tensor by tensor, with the same formula in f64 (the oracle) as the truth
 //   class 2   the same with the limits of the lower precision, then whole runs in pairs
 //
+// A change of the trajectory (class 3) has no steps to compare: guard_trajectory.h.
+//
 // The gradient is read off the moments, g = (m' - beta1 m) / (1 - beta1), so that nothing inside a
 // program needs to be instrumented.
 #pragma once
@@ -76,9 +78,10 @@ struct GuardRow {
 /// less reference.
 struct GuardRuns {
   int64_t pairs = 0, steps = 0;
-  double margin = 0;      ///< Fixed before the candidate ran.
-  double difference = 0;  ///< Mean over the pairs.
-  double upper = 0;       ///< Of its one-sided 95 % interval: passed when below the margin.
+  int64_t samples = 0;          ///< Of each run, of a trajectory: its sides take different steps.
+  double margin = 0;            ///< Fixed before the candidate ran.
+  double difference = 0;        ///< Mean over the pairs.
+  double lower = 0, upper = 0;  ///< Of it, 95 % each way: passed when `upper` is below the margin.
   double detectable = 0;  ///< A loss of this much would be detected with a probability of 80 %.
   double power = 0;       ///< Probability that a candidate without any loss passes.
   bool passed = false;

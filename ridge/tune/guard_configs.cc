@@ -7,6 +7,7 @@
 #include "ridge/run/tuning.h"
 #include "ridge/train/config_text.h"
 #include "ridge/tune/guard.h"
+#include "ridge/tune/guard_trajectory.h"
 
 namespace ridge {
 namespace {
@@ -35,24 +36,11 @@ void set_effort(GuardOptions& options, int64_t most_steps) {
   }
 }
 
-TrainConfig read(const std::string& text) {
-  TrainConfig config = load_config(text, "a variant under guard", {}, settings()).config;
-  config.train.out.clear();
-  return config;
-}
-
-int64_t total_steps(const TrainConfig& config, const Task& task) {
-  if (config.train.steps > 0) return config.train.steps;
-  const int64_t samples = task.train_data->size(), batch = config.train.batch;
-  return config.train.epochs *
-         (config.train.drop_last ? samples / batch : (samples + batch - 1) / batch);
-}
-
 /// What all comparisons of one request share.
 class Guarding {
  public:
   explicit Guarding(const GuardRequest& request)
-      : config_(read(request.reference)),
+      : config_(read_variant(request.reference)),
         task_(open_task(config_)),
         tuning_(config_.train.device, false),
         options_(session_options()),
@@ -74,7 +62,7 @@ class Guarding {
  private:
   SessionVariantOptions session_options() {
     SessionVariantOptions options;
-    options.total_steps = std::max<int64_t>(1, total_steps(config_, task_));
+    options.total_steps = std::max<int64_t>(1, total_steps(config_, task_.train_data->size()));
     options.choose = tuning_.choose();
     return options;
   }
@@ -100,9 +88,24 @@ class Guarding {
 
 }  // namespace
 
+TrainConfig read_variant(const std::string& text) {
+  TrainConfig config = load_config(text, "a variant under guard", {}, settings()).config;
+  config.train.out.clear();
+  return config;
+}
+
+int64_t total_steps(const TrainConfig& config, int64_t samples) {
+  if (config.train.steps > 0) return config.train.steps;
+  const int64_t batch = config.train.batch;
+  return config.train.epochs *
+         (config.train.drop_last ? samples / batch : (samples + batch - 1) / batch);
+}
+
 GuardAnswer guard_configs(const GuardRequest& request) {
+  if (request.semantic_class == SemanticClass::kTrajectory)
+    return guard_trajectory_configs(request);
   Guarding guarding(request);
-  const TrainConfig candidate = read(request.candidate);
+  const TrainConfig candidate = read_variant(request.candidate);
   const GuardReport report = guarding.whole(candidate);
   GuardAnswer answer{.passed = report.passed, .text = report.text, .f32_modules = {}};
   if (report.runs) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ridge/compile/pass.h"
+#include "ridge/train/config.h"
 
 namespace ridge {
 
@@ -25,6 +26,12 @@ struct GuardAnswer {
   /// Modules that, kept in f32, let the candidate pass; empty where that mends nothing.
   std::vector<std::string> f32_modules;
 };
+
+/// The configuration in `text`, its settings those of this process from now on; it writes nothing.
+TrainConfig read_variant(const std::string& text);
+
+/// Of a whole run over `samples` samples an epoch.
+int64_t total_steps(const TrainConfig& config, int64_t samples);
 
 /// Runs both on real batches, in this process. UserError as train().
 GuardAnswer guard_configs(const GuardRequest& request);

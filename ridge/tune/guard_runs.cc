@@ -1,31 +1,13 @@
 // Class 2: whole runs in pairs, on the same data from the same state.
 #include <algorithm>
 #include <cmath>
-#include <limits>
-#include <numeric>
 
 #include "ridge/tune/guard.h"
 #include "ridge/tune/guard_judgement.h"
-#include "ridge/tune/guard_statistics.h"
+#include "ridge/tune/guard_pairs.h"
 
 namespace ridge {
 namespace {
-
-constexpr double kConfidence = 0.95, kPower = 0.8;
-
-// No margin can be finer than what another order of summation does to a run.
-constexpr double kLeastMargin = 1e-4;
-
-double mean(const std::vector<double>& values) {
-  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
-}
-
-double deviation(const std::vector<double>& values) {
-  const double centre = mean(values);
-  double squares = 0;
-  for (double value : values) squares += (value - centre) * (value - centre);
-  return std::sqrt(squares / static_cast<double>(values.size() - 1));
-}
 
 // All runs start from one state and have the same steps.
 struct RunPlan {
@@ -50,18 +32,6 @@ double run_loss(Variant& variant, const RunPlan& plan, const GuardData& data, in
   return sum / static_cast<double>(plan.steps - plan.steps / 2);
 }
 
-// From the differences of the pairs, the margin being fixed.
-void decide(const std::vector<double>& differences, GuardRuns& runs) {
-  const auto n = static_cast<double>(differences.size());
-  const double error = deviation(differences) / std::sqrt(n), freedom = n - 1;
-  const double sure = student_quantile(kConfidence, freedom);
-  runs.difference = mean(differences);
-  runs.upper = runs.difference + sure * error;
-  runs.detectable = (sure + student_quantile(kPower, freedom)) * error;
-  runs.power = error > 0 ? student_cdf(runs.margin / error - sure, freedom) : 1.0;
-  runs.passed = runs.upper < runs.margin;  // false for NaN
-}
-
 }  // namespace
 
 GuardReport guard_runs(const GuardVariants& variants,
@@ -82,10 +52,10 @@ GuardReport guard_runs(const GuardVariants& variants,
   check(std::isfinite(mean(reference)),
         "guard: the loss of the program as it is was not finite in runs of {} steps",
         options.run_steps);
-  runs.margin = std::max(deviation(reference), kLeastMargin * std::fabs(mean(reference)));
+  runs.margin = fixed_margin(reference);
   for (int64_t pair = 0; pair < options.pairs; ++pair)
     differences.push_back(loss(variants.candidate, pair) - reference[static_cast<size_t>(pair)]);
-  decide(differences, runs);
+  judge_pairs(differences, runs);
   restore(variants.reference, plan.start);
   GuardReport report;
   report.runs = runs;

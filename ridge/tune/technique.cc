@@ -6,6 +6,7 @@
 
 #include "ridge/train/config_keys.h"
 #include "ridge/train/config_value.h"
+#include "ridge/tune/technique_batch.h"
 
 namespace ridge {
 namespace {
@@ -117,13 +118,15 @@ constexpr std::array kTechniques = {
     Technique{"choices", "kernels picked by time", Affects::kComputing, propose_choices},
     Technique{"isa", "the widest instruction set", Affects::kComputing, propose_isa},
     Technique{"bf16", "products in 16 bits", Affects::kComputing, propose_bf16},
+    Technique{"batch", "more samples a step", Affects::kBatch, propose_batch},
     Technique{"loader.prefetch", "more batches ready", Affects::kLoading, propose_prefetch},
 };
 
 std::string value_now(const std::string& key, const Situation& situation) {
   TrainConfig config = situation.config;
-  for (const ConfigKey& row : config_keys(config))
-    if (row.name == key) return value_text(row.field);
+  const std::vector<ConfigKey> keys = config_keys(config);
+  for (const ConfigKey& row : keys)
+    if (row.name == key && is_active(row, keys)) return value_text(row.field);
   return situation.settings.origin(key).value;
 }
 

@@ -101,6 +101,45 @@ TEST_F(Optimize, TheRecipeTrains) {
   EXPECT_EQ(json::parse(plain.out).at("state_hash"), json::parse(fast.out).at("state_hash"));
 }
 
+// Whatever the clock says, a change of the trajectory is timed only where the user allows it.
+TEST_F(Optimize, OtherUpdatesAreTriedOnlyWhereTheyAreAllowed) {
+  const std::string asks = "changes the trajectory; allow it by --allow-trajectory";
+  for (const bool allowed : {false, true}) {
+    std::vector<std::string> words = {"--budget", "10", "--json", "--set", "data.samples=65536"};
+    if (allowed) words.emplace_back("--allow-trajectory");
+    const Ended ended = optimize(words);
+    ASSERT_EQ(ended.code, 0) << ended.err;
+    const json found = json::parse(ended.out);
+    bool is_there = false;
+    for (const json& trial : found.at("trials")) {
+      if (trial.at("technique") != "batch") continue;
+      is_there = true;
+      const std::string reason = trial.at("reason");
+      if (allowed) {
+        EXPECT_NE(reason, asks);
+        continue;
+      }
+      EXPECT_EQ(trial.at("verdict"), "not_tried") << trial;
+      if (reason != asks) continue;  // the time was over
+      EXPECT_EQ(trial.at("class"), "trajectory");
+      EXPECT_GE(trial.at("ceiling"), 1.0);
+      EXPECT_TRUE(trial.at("change").get<std::string>().starts_with("train.batch 256 -> 512"));
+    }
+    EXPECT_TRUE(is_there);
+  }
+}
+
+TEST_F(Optimize, ARecipeOfALargerBatchTrains) {
+  std::ofstream(folder_ / "recipe.toml")
+      << "[optimizer]\nlr = 0.00141421\nbeta1 = 0.81\n[train]\nbatch = 512\nsteps = 5\n";
+  const Ended ended =
+      ridge(folder_.path(), {"train", "run.toml", "--recipe", "recipe.toml", "--json"});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  const json trained = json::parse(ended.out);
+  EXPECT_EQ(trained.at("steps"), 5);
+  EXPECT_DOUBLE_EQ(trained.at("epochs"), 5 * 512 / 4096.0);
+}
+
 TEST_F(Optimize, WhatTheUserSetsIsNotChanged) {
   const Ended ended =
       optimize({"--budget", "8", "--json", "--set", "cpu.jit=false", "--set", "loader.workers=0"});

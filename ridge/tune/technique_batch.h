@@ -1,0 +1,17 @@
+// The technique "batch": a larger global batch, with all that has to follow it.
+#pragma once
+
+#include <vector>
+
+#include "ridge/tune/technique.h"
+
+namespace ridge {
+
+/// What to change so that a step takes `growth` times as many samples and the run stays the same by
+/// its samples: learning rate, decays that are counted in steps, and all numbers of steps.
+std::vector<ConfigFlag> grown_batch(const TrainConfig& config, int64_t growth);
+
+/// Twice and four times the batch, where data and memory allow it.
+Proposals propose_batch(const Situation& situation);
+
+}  // namespace ridge
