@@ -17,7 +17,7 @@ constexpr int64_t kDroppedPerPair = 3, kDroppedBesides = 120;
 constexpr double kConfidence = 0.95;
 
 // Of a step that is shorter, what another process left in the caches is a part that counts: one is
-// run before each block that follows one of the other variant's, and not timed.
+// run before each block, and not timed.
 constexpr double kWarmStepSeconds = 0.05;
 
 constexpr int64_t kMostSteps = int64_t{1} << 30;
@@ -69,14 +69,15 @@ Pair run_pair(Runner& before, Runner& after, const BlockSteps& steps, bool befor
   Block(&inner_blocks)[2] = before_outside ? pair.after : pair.before;
   const int64_t outer_steps = before_outside ? steps.before : steps.after;
   const int64_t inner_steps = before_outside ? steps.after : steps.before;
-  const auto run_after_other = [&](Runner& runner, int64_t timed) {
+  // Before every block, so that both variants have timed the same batches of their epoch.
+  const auto run = [&](Runner& runner, int64_t timed) {
     if (steps.warm > 0) runner.run(steps.warm);
     return runner.run(timed);
   };
-  outer_blocks[0] = run_after_other(outer, outer_steps);
-  inner_blocks[0] = run_after_other(inner, inner_steps);
-  inner_blocks[1] = inner.run(inner_steps);
-  outer_blocks[1] = run_after_other(outer, outer_steps);
+  outer_blocks[0] = run(outer, outer_steps);
+  inner_blocks[0] = run(inner, inner_steps);
+  inner_blocks[1] = run(inner, inner_steps);
+  outer_blocks[1] = run(outer, outer_steps);
   return pair;
 }
 
@@ -89,9 +90,11 @@ bool is_stolen_from(const Pair& pair, const TrialOptions& options) {
 }
 
 // Whether no further pair is needed.
-bool is_told(const Judge& judge, const TrialOptions& options) {
+bool is_told(const Judge& judge, double timed_seconds, const TrialOptions& options) {
   if (judge.verdict() == Verdict::kOpen) return false;
-  if (static_cast<int64_t>(judge.log_ratios().size()) < options.least_pairs) return false;
+  if (static_cast<int64_t>(judge.log_ratios().size()) < options.least_pairs ||
+      timed_seconds < options.least_seconds)
+    return false;
   return judge.verdict() == Verdict::kNotFaster || judge.interval(kConfidence).has_value();
 }
 
@@ -119,16 +122,18 @@ TrialResult compare(Runner& before, Runner& after, const TrialOptions& options) 
   result.after_steps = steps.after;
   result.work = options.work * static_cast<double>(steps.after) / static_cast<double>(steps.before);
   Judge judge(options.judge);
+  double timed_seconds = 0;
   const uint64_t key = rng_philox_key(options.seed, 0x636f696e);
   for (;;) {
     const auto judged = static_cast<int64_t>(judge.log_ratios().size());
-    if (is_told(judge, options)) break;
+    if (is_told(judge, timed_seconds, options)) break;
     if (judged >= options.most_pairs || result.dropped > kDroppedPerPair * judged + kDroppedBesides)
       break;
     if (options.should_stop && options.should_stop()) break;
     const PhiloxWords coin = rng_block(key, 0, result.pairs.size());
     Pair pair = run_pair(before, after, steps, (coin.word[0] & 1) != 0);
     pair.work = result.work;
+    timed_seconds += time_of(pair.before) + time_of(pair.after);
     pair.dropped = is_stolen_from(pair, options);
     if (pair.dropped)
       ++result.dropped;

@@ -43,9 +43,10 @@ struct TrialOptions {
   /// A block has about so many, of the slower variant's steps. What others take comes in bursts:
   /// of many short pairs most are spared, of few long ones none.
   double block_seconds = 0.02;
-  int64_t least_steps = 1;  ///< Of a block.
-  double work = 1;          ///< Samples a step of `after` over those a step of `before`.
-  int64_t least_pairs = 0;  ///< That are judged even when the verdict stands earlier.
+  int64_t least_steps = 1;   ///< Of a block.
+  double work = 1;           ///< Samples a step of `after` over those a step of `before`.
+  int64_t least_pairs = 0;   ///< That are judged even when the verdict stands earlier.
+  double least_seconds = 0;  ///< Of all blocks, even when the verdict stands earlier.
   int64_t most_pairs = 200;
   /// A pair of which others stole more than this share of the CPU time is not judged.
   double stolen_share = 0.05;

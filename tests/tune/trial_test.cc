@@ -123,16 +123,29 @@ TEST(Trial, BlocksAreLongAndAlternateByTheCoin) {
       compare(before, after, {.seed = 7, .block_seconds = 0.5, .least_steps = 3, .most_pairs = 40});
   EXPECT_GE(result.steps, 40);
   EXPECT_LE(result.steps, 60);
-  // Steps this short have one before them that is not timed, where the other variant ran.
-  const std::string judged = machine.order.substr(machine.order.size() - 7 * result.pairs.size());
+  // Each block of steps this short has one before it that is not timed.
+  const std::string judged = machine.order.substr(machine.order.size() - 8 * result.pairs.size());
   int outside = 0;
   for (size_t i = 0; i < result.pairs.size(); ++i) {
     const bool before_outside = result.pairs[i].before_outside;
-    EXPECT_EQ(judged.substr(7 * i, 7), before_outside ? "AABBBAA" : "BBAAABB");
+    EXPECT_EQ(judged.substr(8 * i, 8), before_outside ? "AABBBBAA" : "BBAAAABB");
     outside += before_outside;
   }
   EXPECT_GT(outside, 8);
   EXPECT_LT(outside, 32);
+}
+
+TEST(Trial, GoesOnForTheSecondsAskedFor) {
+  Machine machine(9);
+  Program before(machine, 'A', 0.010), after(machine, 'B', 0.005);
+  const TrialResult result = compare(before, after, {.seed = 9, .least_seconds = 3});
+  EXPECT_EQ(result.verdict, Verdict::kFaster);
+  double seconds = 0;
+  for (const Pair& pair : result.pairs)
+    for (const auto* blocks : {&pair.before, &pair.after})
+      for (const Block& block : *blocks) seconds += block.seconds;
+  EXPECT_GT(seconds, 3);
+  EXPECT_LT(seconds, 3.2);
 }
 
 TEST(Trial, LongStepsAreAllTimed) {
