@@ -90,9 +90,7 @@ class Pairs {
     report.text = finding_of(runs);
     if (!std::isfinite(runs.upper)) return report;
     report.text += fmt::format(
-        ", margin {:.3g} ({} pairs of runs from the start, {} loss; with 80 % one of {:.3g} would "
-        "have shown)",
-        runs.margin,
+        " ({} pairs of runs from the start, {} loss; with 80 % one of {:.3g} would have shown)",
         runs.pairs,
         reference_.held_out ? "held-out" : "training",
         runs.detectable);
@@ -110,9 +108,15 @@ class Pairs {
                          runs.power);
     if (!std::isfinite(runs.upper)) return fmt::format("the loss is not finite within {}", extent);
     if (runs.lower > runs.margin)
-      return fmt::format(
-          "after {} the loss is worse by {:.3g} to {:.3g}", extent, runs.lower, runs.upper);
-    return fmt::format("cannot tell: after {} the loss may be worse by {:.3g}", extent, runs.upper);
+      return fmt::format("after {} the loss is worse by {:.3g} to {:.3g}, margin {:.3g}",
+                         extent,
+                         runs.lower,
+                         runs.upper,
+                         runs.margin);
+    return fmt::format("cannot tell: after {} the loss may be worse by {:.3g}, margin {:.3g}",
+                       extent,
+                       runs.upper,
+                       runs.margin);
   }
 
   const TrajectorySide &reference_, &candidate_;

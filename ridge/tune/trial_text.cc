@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "ridge/base/utf8.h"
 
@@ -16,6 +17,21 @@ std::string cells(std::string_view number,
                   std::string_view measured) {
   return fmt::format(
       "{:>3}  {:<16} {:<34} {:<14} {:<21} ", number, technique, change, predicted, measured);
+}
+
+// Of many changes those that a line has room for, and at least the first; a ledger has all.
+std::string shown_change(std::string_view change) {
+  constexpr size_t kRoom = 60;
+  const std::string plain = plain_line(change);
+  if (plain.empty()) return "-";
+  std::vector<size_t> ends;  // of each change
+  for (size_t at = plain.find(", "); at != std::string::npos; at = plain.find(", ", at + 1))
+    ends.push_back(at);
+  ends.push_back(plain.size());
+  size_t shown = ends.size();
+  while (shown > 1 && ends[shown - 1] > kRoom) --shown;
+  if (shown == ends.size()) return plain;
+  return fmt::format("{}, and {} more", plain.substr(0, ends[shown - 1]), ends.size() - shown);
 }
 
 }  // namespace
@@ -73,7 +89,7 @@ std::string trial_heading() {
 std::string trial_line(const TrialRecord& record) {
   std::string line = cells(fmt::format("{}", record.number),
                            plain_line(record.technique),
-                           record.change.empty() ? "-" : plain_line(record.change),
+                           shown_change(record.change),
                            predicted_text(record),
                            measured_text(record)) +
                      words_of(record.verdict);

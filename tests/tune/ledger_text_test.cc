@@ -37,6 +37,18 @@ TEST(LedgerText, TableHasALineATrial) {
   EXPECT_TRUE(has(text, "\n1 of 3 kept\n"));
 }
 
+TEST(LedgerText, ManyChangesAreShownInPart) {
+  TrialRecord trial = test::kept_trial();
+  trial.change =
+      "train.batch 32 -> 64, optimizer.lr 0.001 -> 0.00141421, optimizer.beta1 0.9 -> 0.81, "
+      "model.momentum 0.1 -> 0.19";
+  EXPECT_TRUE(has(trial_line(trial),
+                  "  train.batch 32 -> 64, optimizer.lr 0.001 -> 0.00141421, and 2 more 1.20 .. "));
+  EXPECT_TRUE(has(explain_trial(trial), trial.change + "\n"));
+  trial.change = "train.f32_modules [] -> " + std::string(100, 'm');
+  EXPECT_TRUE(has(trial_line(trial), trial.change));
+}
+
 TEST(LedgerText, JsonHasRunAndTrials) {
   const auto json = nlohmann::json::parse(ledger_json(some_ledger()));
   EXPECT_EQ(json.at("schema"), "ridge.ledger.show/1");
