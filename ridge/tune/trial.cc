@@ -22,9 +22,14 @@ constexpr double kWarmStepSeconds = 0.05;
 
 constexpr int64_t kMostSteps = int64_t{1} << 30;
 
-/// Of each variant: timed, and run before to warm up.
+/// Of each variant, for the same samples.
 struct BlockSteps {
-  int64_t before = 1, after = 1, warm = 0;
+  int64_t before = 0, after = 0;
+};
+
+/// What is timed, and what is run before it to warm up.
+struct BlockPlan {
+  BlockSteps timed, warm;
 };
 
 // `least` of those that do more work, and as many of the others as do the same.
@@ -40,7 +45,7 @@ double time_of(const Block (&blocks)[2]) { return blocks[0].seconds + blocks[1].
 
 // Doubles the steps until a block is long enough for the clock, then scales to the length asked
 // for. What these blocks cost also warms the variants up.
-BlockSteps steps_of_block(Runner& before, Runner& after, const TrialOptions& options) {
+BlockPlan plan_blocks(Runner& before, Runner& after, const TrialOptions& options) {
   int64_t least = std::max<int64_t>(1, options.least_steps);
   for (;;) {
     const BlockSteps tried = steps_for(least, options.work);
@@ -54,30 +59,29 @@ BlockSteps steps_of_block(Runner& before, Runner& after, const TrialOptions& opt
     const bool warm = seconds < kWarmStepSeconds * static_cast<double>(least);
     const double more = static_cast<double>(least) * options.block_seconds / seconds;
     if (more < kMostSteps) least = std::max<int64_t>(least, std::llround(more));
-    BlockSteps steps = steps_for(least, options.work);
-    steps.warm = warm ? 1 : 0;
-    return steps;
+    return {.timed = steps_for(least, options.work),
+            .warm = warm ? steps_for(1, options.work) : BlockSteps{}};
   }
 }
 
-Pair run_pair(Runner& before, Runner& after, const BlockSteps& steps, bool before_outside) {
+Pair run_pair(Runner& before, Runner& after, const BlockPlan& plan, bool before_outside) {
   Pair pair;
   pair.before_outside = before_outside;
   Runner& outer = before_outside ? before : after;
   Runner& inner = before_outside ? after : before;
   Block(&outer_blocks)[2] = before_outside ? pair.before : pair.after;
   Block(&inner_blocks)[2] = before_outside ? pair.after : pair.before;
-  const int64_t outer_steps = before_outside ? steps.before : steps.after;
-  const int64_t inner_steps = before_outside ? steps.after : steps.before;
   // Before every block, so that both variants have timed the same batches of their epoch.
-  const auto run = [&](Runner& runner, int64_t timed) {
-    if (steps.warm > 0) runner.run(steps.warm);
-    return runner.run(timed);
+  const auto run = [&](Runner& runner) {
+    const bool is_before = &runner == &before;
+    if (const int64_t steps = is_before ? plan.warm.before : plan.warm.after; steps > 0)
+      runner.run(steps);
+    return runner.run(is_before ? plan.timed.before : plan.timed.after);
   };
-  outer_blocks[0] = run(outer, outer_steps);
-  inner_blocks[0] = run(inner, inner_steps);
-  inner_blocks[1] = run(inner, inner_steps);
-  outer_blocks[1] = run(outer, outer_steps);
+  outer_blocks[0] = run(outer);
+  inner_blocks[0] = run(inner);
+  inner_blocks[1] = run(inner);
+  outer_blocks[1] = run(outer);
   return pair;
 }
 
@@ -117,10 +121,11 @@ TrialResult compare(Runner& before, Runner& after, const TrialOptions& options) 
   check_internal(
       options.work > 0 && std::isfinite(options.work), "[compare] work {}", options.work);
   TrialResult result;
-  const BlockSteps steps = steps_of_block(before, after, options);
-  result.steps = steps.before;
-  result.after_steps = steps.after;
-  result.work = options.work * static_cast<double>(steps.after) / static_cast<double>(steps.before);
+  const BlockPlan plan = plan_blocks(before, after, options);
+  result.steps = plan.timed.before;
+  result.after_steps = plan.timed.after;
+  result.work =
+      options.work * static_cast<double>(result.after_steps) / static_cast<double>(result.steps);
   Judge judge(options.judge);
   double timed_seconds = 0;
   const uint64_t key = rng_philox_key(options.seed, 0x636f696e);
@@ -131,7 +136,7 @@ TrialResult compare(Runner& before, Runner& after, const TrialOptions& options) 
       break;
     if (options.should_stop && options.should_stop()) break;
     const PhiloxWords coin = rng_block(key, 0, result.pairs.size());
-    Pair pair = run_pair(before, after, steps, (coin.word[0] & 1) != 0);
+    Pair pair = run_pair(before, after, plan, (coin.word[0] & 1) != 0);
     pair.work = result.work;
     timed_seconds += time_of(pair.before) + time_of(pair.after);
     pair.dropped = is_stolen_from(pair, options);

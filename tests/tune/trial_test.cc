@@ -42,6 +42,7 @@ class Program final : public Runner {
   Block run(int64_t steps) override {
     machine_.order += name_;
     last_steps = steps;
+    all_steps += steps;
     if (machine_.order.size() > fails_after) throw std::runtime_error("crashed");
     Block block{.seconds = machine_.run(step_seconds_, steps)};
     if (machine_.uniform() < stolen_rate) block.stolen_seconds = block.seconds;
@@ -49,6 +50,7 @@ class Program final : public Runner {
   }
   double stolen_rate = 0;
   int64_t last_steps = 0;  ///< Of the last block.
+  int64_t all_steps = 0;
   size_t fails_after = std::string::npos;
 
  private:
@@ -82,6 +84,7 @@ TEST(Trial, TheTimeForTheSameSamplesIsCompared) {
     ASSERT_EQ(result.verdict, work > 1 ? Verdict::kFaster : Verdict::kNotFaster);
     EXPECT_NEAR(result.gain, std::log(work > 1 ? 1.25 : 0.8), 0.06);
     EXPECT_EQ(small.last_steps, 3 * large.last_steps);
+    EXPECT_EQ(small.all_steps, 3 * large.all_steps);  // they go through the data side by side
     EXPECT_EQ(result.steps, before.last_steps);
     EXPECT_EQ(result.after_steps, after.last_steps);
     EXPECT_DOUBLE_EQ(result.work, 1.0);
