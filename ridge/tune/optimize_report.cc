@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "ridge/base/charts.h"
 #include "ridge/base/html_writer.h"
 #include "ridge/tune/optimize_pictures.h"
@@ -69,11 +71,19 @@ void add_pictures(HtmlReport& page, const OptimizeSummary& summary) {
   }
 }
 
+// "bit identical", "trajectory".
+std::string class_words(SemanticClass semantic_class) {
+  std::string words(name_of(semantic_class));
+  std::replace(words.begin(), words.end(), '_', ' ');
+  return words;
+}
+
 std::vector<std::string> trial_cells(const TrialRecord& trial) {
   std::string what = trial.change.empty() ? trial.hypothesis : trial.change;
   return {fmt::format("{}", trial.number),
           trial.technique,
           what,
+          trial.change.empty() ? "" : class_words(trial.semantic_class),
           predicted_text(trial),
           measured_text(trial),
           words_of(trial.verdict),
@@ -91,6 +101,7 @@ void add_trials(HtmlReport& page,
   HtmlTable table{{{"", true},
                    {"technique"},
                    {"change"},
+                   {"class"},
                    {"predicted", true},
                    {"measured", true},
                    {"verdict"},

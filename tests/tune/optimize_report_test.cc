@@ -124,7 +124,10 @@ TEST(OptimizeReport, ClaimsOfOtherBatchesAreASample) {
                            "  samples a step             64 -> 128\n",
                            "  energy of 1,000 steps before not measured -> 250 J\n"})
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
-  const std::string page = optimize_html(summary, some_trials());
+  std::vector<TrialRecord> trials = some_trials();
+  trials[0].semantic_class = SemanticClass::kTrajectory;
+  const std::string page = optimize_html(summary, trials);
+  EXPECT_NE(page.find(">trajectory</td>"), std::string::npos);
   EXPECT_NE(page.find("1.50 times as fast per sample"), std::string::npos);
   EXPECT_EQ(page.find("40 ms</"), page.rfind("40 ms</"));  // in the table alone
 }
