@@ -1,5 +1,5 @@
-// `ridge ledger show|explain|replay FILE`: what `ridge optimize` tried, and why it kept what it
-// kept.
+// `ridge ledger show|explain|predictions|replay FILE`: what `ridge optimize` tried, and why it kept
+// what it kept.
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <filesystem>
@@ -12,6 +12,7 @@
 #include "ridge/cli/signals.h"
 #include "ridge/cli/verbs.h"
 #include "ridge/io/file.h"
+#include "ridge/tune/ledger_predictions.h"
 #include "ridge/tune/ledger_text.h"
 #include "ridge/tune/replay.h"
 #include "ridge/tune/trial_text.h"
@@ -21,6 +22,7 @@ namespace {
 
 struct LedgerOptions {
   std::string file;
+  std::vector<std::string> files;
   int64_t number = 0;
   double budget = 60;
   uint64_t seed = 1;
@@ -36,6 +38,13 @@ Ledger read_ledger(const std::string& file) {
 void run_show(const LedgerOptions& options) {
   const Ledger ledger = read_ledger(options.file);
   write_stdout(options.json ? ledger_json(ledger) : ledger_table(ledger));
+}
+
+void run_predictions(const LedgerOptions& options) {
+  std::vector<Ledger> ledgers;
+  for (const std::string& file : options.files) ledgers.push_back(read_ledger(file));
+  const PredictionScore score = prediction_score(ledgers);
+  write_stdout(options.json ? predictions_json(score) : predictions_text(score));
 }
 
 int run_explain(const LedgerOptions& options) {
@@ -107,6 +116,11 @@ void add_ledger(CLI::App& app, int& exit_code) {
   show->add_option("file", options->file, "The ledger.jsonl of a run")->required();
   show->add_flag("--json", options->json, "One JSON object (ridge.ledger.show/1)");
   show->callback([options] { run_show(*options); });
+  CLI::App* predictions = verb->add_subcommand(
+      "predictions", "How many measured gains lie within what was predicted, over all these runs");
+  predictions->add_option("files", options->files, "The ledger.jsonl of each run")->required();
+  predictions->add_flag("--json", options->json, "One JSON object (ridge.ledger.predictions/1)");
+  predictions->callback([options] { run_predictions(*options); });
   CLI::App* explain = verb->add_subcommand(
       "explain",
       "Everything about one trial; proves its verdict again from what was measured, and exits with "

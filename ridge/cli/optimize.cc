@@ -43,6 +43,7 @@ struct OptimizeOptions {
   double price_per_hour = 0;
   bool allow_trajectory = false;
   bool json = false;
+  bool dry_run = false;
 };
 
 /// "2GiB", "512 MiB", "1e9": bytes. UserError for what is none.
@@ -72,20 +73,20 @@ int64_t parse_bytes(const std::string& text) {
                   "write it as 2GiB or 500MB");
 }
 
-/// Shows every trial as it ends, and keeps it in the ledger.
+/// Shows every trial as it ends, and keeps it in the ledger where there is one.
 class TrialLog final : public OptimizeObserver {
  public:
-  explicit TrialLog(LedgerWriter& ledger) : ledger_(ledger) {}
+  explicit TrialLog(LedgerWriter* ledger) : ledger_(ledger) {}
 
   void on_message(const std::string& text) override { write_stderr(text + "\n"); }
   void on_trial(const TrialRecord& record) override {
     if (record.number == 1) write_stderr(trial_heading());
     write_stderr(trial_line(record));
-    ledger_.add(record);
+    if (ledger_ != nullptr) ledger_->add(record);
   }
 
  private:
-  LedgerWriter& ledger_;
+  LedgerWriter* ledger_;
 };
 
 /// What is to be done, and the folder that takes what is found.
@@ -119,15 +120,34 @@ Job make_job(const OptimizeOptions& options) {
   job.out = options.out.empty()
                 ? fs::path("runs") / (fs::path(options.config.file).stem().string() + "-optimize")
                 : fs::path(options.out);
-  std::error_code error;
-  fs::create_directories(job.out, error);
-  check(!error, "cannot make the folder '{}': {}", job.out.string(), error.message());
+  request.is_dry = options.dry_run;
   return job;
+}
+
+int exit_code_of_stop() { return stop_signal() == 0 ? kFine : kSignalBase + stop_signal(); }
+
+// Who watches both on one terminal has seen the trials already.
+std::span<const TrialRecord> unseen_trials(const OptimizeResult& result) {
+  if (isatty(STDOUT_FILENO) != 0 && isatty(STDERR_FILENO) != 0) return {};
+  return result.trials;
+}
+
+int run_dry(const OptimizeOptions& options, const Job& job) {
+  const StopSignals signals;
+  TrialLog log(nullptr);
+  const OptimizeResult result = optimize(job.request, log);
+  write_stdout(options.json ? optimize_json(result.summary, result.trials)
+                            : optimize_text(result.summary, unseen_trials(result)));
+  return exit_code_of_stop();
 }
 
 int run_optimize(const OptimizeOptions& options) {
   const Job job = make_job(options);
+  if (options.dry_run) return run_dry(options, job);
   const OptimizeRequest& request = job.request;
+  std::error_code error;
+  fs::create_directories(job.out, error);
+  check(!error, "cannot make the folder '{}': {}", job.out.string(), error.message());
   const std::string& device = job.loaded.config.train.device;
   // What `ridge ledger replay` begins with, whatever becomes of the user's file.
   write_file_atomically(job.out / "config.toml", to_toml(job.loaded, settings()));
@@ -141,7 +161,7 @@ int run_optimize(const OptimizeOptions& options) {
                        .budget_s = request.budget_seconds,
                        .seed = request.seed});
   const StopSignals signals;
-  TrialLog log(ledger);
+  TrialLog log(&ledger);
   OptimizeResult result = optimize(request, log);
   OptimizeSummary& summary = result.summary;
   if (options.price_per_hour > 0) summary.price_per_hour = options.price_per_hour;
@@ -153,8 +173,8 @@ int run_optimize(const OptimizeOptions& options) {
   summary.report_path = (job.out / "report.html").string();
   write_file_atomically(summary.report_path, optimize_html(summary, result.trials));
   write_stdout(options.json ? optimize_json(summary, result.trials)
-                            : optimize_text(summary, result.trials));
-  return stop_signal() == 0 ? kFine : kSignalBase + stop_signal();
+                            : optimize_text(summary, unseen_trials(result)));
+  return exit_code_of_stop();
 }
 
 /// Ends with the process that started it, and leaves signals from the terminal to that one.
@@ -189,6 +209,8 @@ void add_optimize(CLI::App& app, int& exit_code) {
   verb->add_option("--seed", options->seed, "Of the order of measurements (0)");
   verb->add_option("--price-per-hour", options->price_per_hour, "Of this machine: money is told")
       ->check(CLI::NonNegativeNumber);
+  verb->add_flag(
+      "--dry-run", options->dry_run, "Measure and predict alone; nothing is tried or written");
   verb->add_flag("--json", options->json, "One JSON object (ridge.optimize/1)");
   verb->callback([options, &exit_code] { exit_code = run_optimize(*options); });
   app.add_subcommand("trial-worker", "Run one variant, as `ridge optimize` tells it on stdin")

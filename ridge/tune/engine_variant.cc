@@ -88,6 +88,18 @@ class BlockClock {
   int64_t switches_, start_;
 };
 
+// A barrier keeps what is made again apart from the first, and is no result itself.
+int64_t results_made_again(const Program& program) {
+  int64_t nodes = 0;
+  for (const PassReport& pass : program.passes())
+    if (pass.name == "recompute" && pass.changed)
+      nodes += static_cast<int64_t>(pass.nodes_after) - static_cast<int64_t>(pass.nodes_before);
+  for (const Graph& entry : program.entries())
+    for (const auto& node : entry.nodes())
+      if (node->site.name.find("/again:barrier") != std::string::npos) --nodes;
+  return std::max<int64_t>(0, nodes);
+}
+
 }  // namespace
 
 double samples_per_step(const VariantFacts& facts) {
@@ -138,7 +150,7 @@ EngineVariant::Parts::Parts(std::string_view text, int64_t epoch)
   parallel_for(num_threads(), 1, [](int64_t, int64_t) {});
   tuning = std::make_unique<Tuning>(config.train.device, false);
   task.choose = tuning->choose();
-  apply_memory_limit(config, task, *backend);
+  facts.memory_text = apply_memory_limit(config, task, *backend);
   ProgramOptions options = program_options(config, task);
   options.before_memory = [this](const Plan&) {
     release_free_memory();
@@ -164,6 +176,7 @@ EngineVariant::Parts::Parts(std::string_view text, int64_t epoch)
   facts.staging_bytes = loader->staging_bytes();
   facts.planned_bytes = program.total_bytes() + facts.staging_bytes;
   facts.state_bytes = program.state_bytes;
+  facts.made_again = results_made_again(session->program());
   facts.batch = config.train.batch;
   facts.micro = config.train.micro;
   facts.queue = config.loader.workers == 0 ? 0 : config.loader.prefetch;

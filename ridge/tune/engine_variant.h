@@ -32,6 +32,8 @@ struct VariantFacts {
   int64_t queue = 0;          ///< Batches that the loader holds ready.
   int64_t steps_per_epoch = 0;
   int64_t epoch_samples = 0;  ///< That the steps of an epoch take together.
+  std::string memory_text;    ///< What a limit of memory made of the plan; empty: nothing.
+  int64_t made_again = 0;     ///< Results that are made again within a step.
   double open_seconds = 0;    ///< To open, plan, and fill a cache of samples where there is one.
 };
 

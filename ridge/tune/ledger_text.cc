@@ -138,16 +138,32 @@ std::string bets(const TrialRecord& record) {
 
 bool differs(double a, double b) { return !(std::abs(a - b) <= kSpeedError * std::abs(b)); }
 
+// What the pairs have to say where a verdict stands; nothing where it does not rest on them.
+std::optional<Verdict> claimed_of_pairs(TrialVerdict verdict) {
+  switch (verdict) {
+    case TrialVerdict::kKept:
+    case TrialVerdict::kUnguarded:
+      return Verdict::kFaster;
+    case TrialVerdict::kNotFaster:
+    case TrialVerdict::kDropped:
+      return Verdict::kNotFaster;
+    case TrialVerdict::kOpen:
+      return Verdict::kOpen;
+    case TrialVerdict::kGuardFailed:
+    case TrialVerdict::kFailed:
+    case TrialVerdict::kRefused:
+    case TrialVerdict::kNotTried:
+      break;
+  }
+  return std::nullopt;
+}
+
 void contradict_verdict(const TrialRecord& record,
                         const Judge& judge,
                         std::vector<std::string>& found) {
   if (record.judged_pairs() == 0) return;
-  const bool holds =
-      record.verdict == TrialVerdict::kKept ? judge.verdict() == Verdict::kFaster
-      : record.verdict == TrialVerdict::kNotFaster
-          ? judge.verdict() == Verdict::kNotFaster
-          : record.verdict != TrialVerdict::kOpen || judge.verdict() == Verdict::kOpen;
-  if (!holds)
+  if (const std::optional<Verdict> claimed = claimed_of_pairs(record.verdict);
+      claimed && *claimed != judge.verdict())
     found.push_back(fmt::format("the verdict is '{}', but the pairs say '{}'",
                                 words_of(record.verdict),
                                 words_of_bets(judge.verdict())));
@@ -201,9 +217,7 @@ std::string explain_trial(const TrialRecord& record) {
 
 std::string ledger_table(const Ledger& ledger) {
   const LedgerRun& run = ledger.run;
-  const auto kept = std::count_if(ledger.trials.begin(), ledger.trials.end(), [](auto& trial) {
-    return trial.verdict == TrialVerdict::kKept;
-  });
+  const auto tried = std::count_if(ledger.trials.begin(), ledger.trials.end(), is_of_technique);
   return fmt::format(
       "{}\n{}, ridge {}\nstarted {}, budget {:.0f} s, seed {}\n\n{}\n{} of {} kept\n",
       plain_line(run.target),
@@ -213,8 +227,8 @@ std::string ledger_table(const Ledger& ledger) {
       run.budget_s,
       run.seed,
       trial_table(ledger.trials),
-      kept,
-      ledger.trials.size());
+      kept_steps(ledger.trials).size(),
+      tried);
 }
 
 std::string ledger_json(const Ledger& ledger) {

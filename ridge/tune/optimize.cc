@@ -44,10 +44,13 @@ ResolvedConfig Optimizer::resolve(const Recipe& recipe) const {
   return resolve_config(request_.config_text, request_.config_name, recipe, request_.flags);
 }
 
-OpenVariant Optimizer::open(const Recipe& recipe, int64_t epoch) {
+OpenVariant Optimizer::open(const Recipe& recipe, int64_t epoch, std::span<const ConfigFlag> over) {
+  std::vector<ConfigFlag> flags = request_.flags;
+  for (const ConfigFlag& change : over)
+    std::erase_if(flags, [&](const ConfigFlag& flag) { return flag.key == change.key; });
   OpenVariant variant;
   variant.recipe = recipe;
-  variant.config = resolve(recipe);
+  variant.config = resolve_config(request_.config_text, request_.config_name, recipe, flags);
   const WorkerOptions options{.program = request_.program, .deadline_ns = deadline(seconds_left())};
   variant.worker = std::make_unique<WorkerProcess>(options, variant.config.toml, epoch);
   variant.worker->run(kHashSteps);
@@ -59,6 +62,15 @@ OpenVariant Optimizer::open(const Recipe& recipe, int64_t epoch) {
   return variant;
 }
 
+// Its process failed in the trial of another.
+void Optimizer::reopen_best() {
+  if (best_.worker->is_running()) return;
+  const StepCosts costs = best_.costs;
+  const Recipe recipe = best_.recipe;
+  best_ = open(recipe, 0);
+  best_.costs = costs;
+}
+
 TrialOptions Optimizer::trial_options(double most_seconds) const {
   const int64_t until = deadline(std::min(most_seconds, seconds_left()));
   TrialOptions options;
@@ -68,9 +80,16 @@ TrialOptions Optimizer::trial_options(double most_seconds) const {
   return options;
 }
 
+// However many trials there will be: the shares 1/2 + 1/6 + 1/12 + ... sum to 1.
+TrialOptions Optimizer::next_trial_options(double most_seconds) {
+  TrialOptions options = trial_options(most_seconds);
+  const auto timed = static_cast<double>(++timed_);
+  options.judge.accept_error /= timed * (timed + 1);
+  return options;
+}
+
 TrialRecord Optimizer::new_record(std::string_view technique) const {
   TrialRecord record;
-  record.number = static_cast<int64_t>(result_.trials.size()) + 1;
   record.technique = technique;
   record.machine = machine_;
   record.started = utc_time(wall_ns());
@@ -79,8 +98,22 @@ TrialRecord Optimizer::new_record(std::string_view technique) const {
 }
 
 void Optimizer::finish(TrialRecord record) {
+  record.number = static_cast<int64_t>(result_.trials.size()) + 1;
   observer_.on_trial(record);
   result_.trials.push_back(std::move(record));
+}
+
+void Optimizer::find_and_prove() {
+  best_ = open({}, 0);
+  fit_memory();
+  original_hash_ = best_.state_hash;
+  measure_baseline();
+  measure_noise();
+  measure_launches();
+  if (request_.is_dry) return look_at_all();
+  search();
+  leave_one_out();
+  if (recipe_hash(best_.recipe) != recipe_hash(base_)) prove();
 }
 
 OptimizeResult Optimizer::run() {
@@ -92,18 +125,12 @@ OptimizeResult Optimizer::run() {
   summary.budget_s = request_.budget_seconds;
   summary.guard.verdict = "not_needed";
   summary.guard.text = "no change that was kept touches numbers";
-  size_t looked_at = 0;
+  summary.is_dry = request_.is_dry;
   try {
-    best_ = open({}, 0);
-    fit_memory();
-    measure_baseline();
-    measure_noise();
-    for (; looked_at < request_.techniques.size(); ++looked_at)
-      try_technique(request_.techniques[looked_at]);
-    if (recipe_hash(best_.recipe) != recipe_hash(base_)) prove();
+    find_and_prove();
   } catch (const TrialStopped& stop) {
     summary.notes.push_back(fmt::format("ended early: {}", stop.what()));
-    tell_not_tried(looked_at, stop.what());
+    finish_rest(stop.what());
   } catch (const WorkerFailed& failure) {
     throw UserError(
         fmt::format("{} cannot be run as it is: {}", request_.config_name, failure.what()));

@@ -25,7 +25,8 @@ struct OptimizeRequest {
   int64_t memory_bytes = 0;
   /// Changes that make other updates (SemanticClass::kTrajectory) may be tried.
   bool allow_trajectory = false;
-  uint64_t seed = 0;  ///< Of the coins.
+  uint64_t seed = 0;    ///< Of the coins.
+  bool is_dry = false;  ///< Nothing is tried: all is predicted, and listed in the order of trials.
   std::span<const Technique> techniques = ridge::techniques();
 };
 
@@ -43,8 +44,9 @@ struct OptimizeResult {
 };
 
 /// Ends within the budget, or soon after stop_requested(), with the best that is proven by then;
-/// its claim is 1 and its recipe empty when nothing is. Touches no file of the user. UserError
-/// where the configuration cannot be run as it is.
+/// its claim is 1 and its recipe empty when nothing is. Touches no file of the user. Every
+/// technique has a record, whenever it ends. UserError where the configuration cannot be run as it
+/// is.
 OptimizeResult optimize(const OptimizeRequest& request, OptimizeObserver& observer);
 
 }  // namespace ridge

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ridge/base/clock.h"
 #include "ridge/base/error.h"
 #include "ridge/base/stats.h"
 #include "ridge/tune/optimizer.h"
@@ -14,10 +15,25 @@ namespace {
 constexpr double kPartSeconds = 0.08;
 constexpr int kPartBlocks = 3;
 
+// Pairs of such blocks that a prediction rests on: the fewer, the longer a step takes.
+constexpr size_t kLeastChangePairs = 3, kMostChangePairs = 7;
+constexpr double kChangeSeconds = 1.5;
+
+// Of the budget, for a second micro-batch size.
+constexpr double kLaunchShare = 0.05;
+
 constexpr int64_t kNoisePairs = 6;
 
 // Times that a plan is made for a limit, each with what the one before needed besides.
 constexpr int kFits = 3;
+
+// What a limit made of a plan.
+std::string memory_text(const VariantFacts& facts) {
+  if (facts.memory_text.empty()) return "the plan is within the limit as it is";
+  return (facts.made_again > 0 ? fmt::format("made again: {} results; ", facts.made_again)
+                               : "nothing made again: ") +
+         facts.memory_text;
+}
 
 }  // namespace
 
@@ -40,18 +56,28 @@ double Optimizer::measure(WorkerProcess& worker, StepKind kind, double* wait_sha
   return median(seconds);
 }
 
-// The same of two variants in turn, so that what the machine does meanwhile meets both.
-std::pair<double, double> Optimizer::measure_both(WorkerProcess& one,
-                                                  WorkerProcess& other,
-                                                  StepKind kind) {
-  const int64_t one_steps = part_steps(one, kind), other_steps = part_steps(other, kind);
-  std::vector<double> one_seconds, other_seconds;
-  for (int i = 0; i < kPartBlocks; ++i) {
-    one_seconds.push_back(one.run(one_steps, kind).seconds / static_cast<double>(one_steps));
-    other_seconds.push_back(other.run(other_steps, kind).seconds /
-                            static_cast<double>(other_steps));
+// Of a part of two variants: blocks in turn, and who is first in turn too, so that what the machine
+// does meanwhile meets both.
+PartChange Optimizer::measure_change(WorkerProcess& before, WorkerProcess& after, StepKind kind) {
+  const int64_t before_steps = part_steps(before, kind), after_steps = part_steps(after, kind);
+  std::vector<double> before_seconds, after_seconds;
+  const auto run = [kind](WorkerProcess& worker, int64_t steps, std::vector<double>& seconds) {
+    seconds.push_back(worker.run(steps, kind).seconds / static_cast<double>(steps));
+  };
+  const int64_t start = now_ns();
+  const auto is_enough = [&] {
+    const size_t pairs = before_seconds.size();
+    return pairs >= kMostChangePairs ||
+           (pairs >= kLeastChangePairs &&
+            static_cast<double>(now_ns() - start) * 1e-9 > kChangeSeconds);
+  };
+  while (!is_enough()) {
+    const bool before_first = before_seconds.size() % 2 == 0;
+    if (before_first) run(before, before_steps, before_seconds);
+    run(after, after_steps, after_seconds);
+    if (!before_first) run(before, before_steps, before_seconds);
   }
-  return {median(one_seconds), median(other_seconds)};
+  return part_change(before_seconds, after_seconds);
 }
 
 void Optimizer::measure_costs(OpenVariant& variant) {
@@ -69,13 +95,19 @@ void Optimizer::measure_baseline() {
   fill_speed(summary.baseline, best_.worker->facts(), costs.step);
   summary.baseline.loader_wait_share = costs.wait_share;
   summary.result = summary.baseline;
-  observer_.on_message(
+  summary.parts.push_back(
       fmt::format("baseline: {:.3g} ms a step; {:.3g} ms without the loader, "
                   "{:.3g} ms the loader alone, {:.3g} ms without kernels",
                   1e3 * costs.step,
                   1e3 * costs.compute,
                   1e3 * costs.load,
                   1e3 * costs.host));
+  observer_.on_message(summary.parts.back());
+  summary.parts.push_back(
+      fmt::format("ceilings: {:.2f} times as fast if loading were free, {:.2f} if computing were",
+                  loading_ceiling(costs),
+                  computing_ceiling(costs)));
+  observer_.on_message(summary.parts.back());
 }
 
 // The same variant twice: what the machine adds to a pair by itself.
@@ -92,6 +124,7 @@ void Optimizer::measure_noise() {
     return;
   }
   const double noise = 1.4826 * median_absolute_deviation(ratios);
+  noise_ = std::max(noise, 0.005);
   constexpr double kShown = 0.05;
   const int64_t most = TrialOptions{}.most_pairs;
   const int64_t pairs = pairs_for_power({}, std::log1p(kShown), std::max(noise, 1e-4), 0.9, most);
@@ -103,9 +136,45 @@ void Optimizer::measure_noise() {
       4 * static_cast<double>(trial.steps) * trial.before_seconds));
 }
 
+// A second number of micro-batches tells what each of them costs whatever its size. Twice as many
+// always fit into the memory; where a batch cannot be taken apart, there is nothing to tell.
+void Optimizer::measure_launches() {
+  const VariantFacts facts = best_.worker->facts();
+  const int64_t more = 2 * facts.micro;
+  const double seconds = 1.5 * facts.open_seconds + kChangeSeconds + 8 * best_.costs.compute;
+  if (more > facts.batch || seconds > kLaunchShare * request_.budget_seconds) return;
+  const std::vector<ConfigFlag> change = {
+      {"train.micro", fmt::format("{}", more), "ridge optimize"}};
+  Recipe recipe = best_.recipe;
+  recipe.set(change[0].key, change[0].value);
+  try {
+    const OpenVariant other = open(recipe, 0, change);
+    if (other.worker->facts().micro != more) return;
+    batch_ = batch_costs(best_.costs.compute,
+                         measure_change(*best_.worker, *other.worker, StepKind::kKept),
+                         facts.micro,
+                         more,
+                         facts.batch);
+  } catch (const WorkerFailed&) {
+    return reopen_best();
+  } catch (const UserError&) {
+    return;
+  }
+  std::vector<std::string>& parts = result_.summary.parts;
+  parts.push_back(
+      fmt::format("a micro-batch costs {:.3g} ms (give or take {:.2g}) + {:.3g} ms a sample: what "
+                  "only saves launches gains {:.2f} at most",
+                  1e3 * batch_->launch,
+                  1e3 * batch_->launch_error,
+                  1e3 * batch_->sample,
+                  launching_ceiling(best_.costs, *batch_, facts.micro)));
+  observer_.on_message(parts.back());
+}
+
 // A plan that keeps within the limit, whatever it costs: micro-batches and results made again. What
 // the process needs besides (code, tables of kernels) is small, and known once it has run.
 void Optimizer::fit_memory() {
+  memory_text_ = memory_text(best_.worker->facts());
   if (request_.memory_bytes == 0) return;
   const int64_t before = best_.worker->facts().planned_bytes;
   int64_t besides = best_.worker->facts().staging_bytes;
@@ -124,6 +193,10 @@ void Optimizer::fit_memory() {
     if (over <= 0) break;
     besides += over + (int64_t{1} << 20);
   }
+  const VariantFacts& facts = best_.worker->facts();
+  memory_text_ = memory_text(facts) + fmt::format("; peak {:.1f} -> {:.1f} MiB",
+                                                  in_mebibytes(before),
+                                                  in_mebibytes(facts.planned_bytes));
   observer_.on_message(
       fmt::format("memory: {:.1f} MiB planned, {:.1f} MiB measured, within {:.1f} MiB; "
                   "{:.1f} MiB were planned without the limit",

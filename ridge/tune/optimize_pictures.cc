@@ -76,9 +76,9 @@ std::vector<Fall> falls_of(const OptimizeSummary& summary, std::span<const Trial
                               .end = start,
                               .series = 7}};
   double now = start;
-  for (const TrialRecord& trial : trials) {
-    if (trial.verdict != TrialVerdict::kKept || trial.technique == kProofTechnique) continue;
-    if (!trial.measured || !is_factor(trial.measured->mid)) continue;
+  for (const TrialRecord* step : kept_steps(trials)) {
+    const TrialRecord& trial = *step;
+    if (!is_factor(trial.measured->mid)) continue;
     const double next = now / trial.measured->mid;
     falls.push_back(
         {.label = shortened(trial.technique, 30),

@@ -43,14 +43,14 @@ VariantSpeed Optimizer::speed_of(const OpenVariant& variant) const {
 
 // What a reader who only looks at the claim has to know of it.
 void Optimizer::note_trajectory() {
-  for (const TrialRecord& trial : result_.trials)
-    if (trial.verdict == TrialVerdict::kKept && trial.semantic_class == SemanticClass::kTrajectory)
+  for (const TrialRecord* step : kept_steps(result_.trials))
+    if (step->semantic_class == SemanticClass::kTrajectory)
       result_.summary.notes.push_back(
           fmt::format("{} ({}) makes other updates than your configuration, as --allow-trajectory "
                       "allows: {}",
-                      trial.technique,
-                      trial.change,
-                      trial.guard));
+                      step->technique,
+                      step->change,
+                      step->guard));
 }
 
 // The configuration as it was against what was kept, in processes that know nothing of the search,

@@ -17,7 +17,8 @@ std::string optimize_html(const OptimizeSummary& summary, std::span<const TrialR
 /// claim is {1, 1, 1}. What was not measured is null.
 std::string optimize_json(const OptimizeSummary& summary, std::span<const TrialRecord> trials);
 
-/// For a terminal: the claim, both variants, all trials.
+/// For a terminal: the claim, both variants, all trials unless `trials` is empty, the recipe. Of a
+/// dry run what a step costs, and the trials as they would be.
 std::string optimize_text(const OptimizeSummary& summary, std::span<const TrialRecord> trials);
 
 }  // namespace ridge

@@ -1,25 +1,40 @@
-// Which technique is tried, and what becomes of its trial.
-#include "ridge/base/clock.h"
+// Which candidate is looked at or tried next, and what becomes of those that are not.
+//
+// A prediction costs an opening and a second of blocks, a trial ten times that, so candidates are
+// not all predicted again after each step. The queue is lazy: the most valuable by what is known so
+// far comes first, and only where that is unknown, or was found before its part of the step
+// changed, it is looked at and goes back into the queue. What nobody has looked at is supposed to
+// gain much, up to its ceiling, as long as looks have taken a small share of the budget, so that a
+// first round sees all; and little once they have, so that a small budget is spent on trials. Where
+// the other part of the step changed, the prediction is made again from what was measured: no look.
+#include <algorithm>
+
 #include "ridge/base/error.h"
 #include "ridge/train/process_memory.h"
+#include "ridge/train/stop.h"
 #include "ridge/tune/optimizer.h"
 
 namespace ridge {
-
 namespace {
+
+// Of the budget, for looks.
+constexpr double kLookShare = 0.2;
+
+// What is supposed of a candidate that nobody has looked at: while there is time for looks, then.
+constexpr double kHopedGain = 2, kModestGain = 1.05;
+
+// What did not look worth a trial before its part changed.
+constexpr double kFaintGain = 1.005;
 
 // Plans of a candidate that are in memory at the same time: while it is timed, one beside the best,
 // and while it is guarded two more in another process.
 constexpr double kPlansAtOnce = 3;
 
-bool is_rejected_trajectory(const TrialRecord& record) {
-  return record.semantic_class == SemanticClass::kTrajectory &&
-         record.verdict == TrialVerdict::kGuardFailed;
-}
-
-double ceiling_of(Affects affects, const StepCosts& costs) {
-  if (affects == Affects::kLoading) return loading_ceiling(costs);
-  return affects == Affects::kBatch ? batch_ceiling(costs, kMostGrowth) : computing_ceiling(costs);
+std::string key_of(const Technique& technique, const Proposal& proposal) {
+  std::string key(technique.name);
+  for (const ConfigFlag& change : proposal.changes)
+    key += fmt::format(" {}={}", change.key, change.value);
+  return key;
 }
 
 }  // namespace
@@ -34,16 +49,19 @@ double Optimizer::batch_room() const {
 
 Situation Optimizer::situation() const {
   const TrainConfig& config = best_.config.loaded.config;
-  const auto steps_per_epoch = static_cast<double>(best_.worker->facts().steps_per_epoch);
+  const VariantFacts& facts = best_.worker->facts();
+  const auto steps_per_epoch = static_cast<double>(facts.steps_per_epoch);
   return {.config = config,
           .settings = *best_.config.settings,
           .cpus = cpus_,
           .epochs = config.train.steps > 0
                         ? static_cast<double>(config.train.steps) / steps_per_epoch
                         : static_cast<double>(config.train.epochs),
-          .epoch_samples = best_.worker->facts().epoch_samples,
+          .epoch_samples = facts.epoch_samples,
           .batch_room = batch_room(),
-          .allow_trajectory = request_.allow_trajectory};
+          .allow_trajectory = request_.allow_trajectory,
+          .micro = facts.micro,
+          .memory = memory_text_};
 }
 
 std::string Optimizer::who_set(const std::vector<ConfigFlag>& changes) const {
@@ -61,90 +79,244 @@ std::string Optimizer::who_set(const std::vector<ConfigFlag>& changes) const {
   return {};
 }
 
-Proposals Optimizer::propose(const Technique& technique, TrialRecord& record) const {
-  Proposals proposals = technique.propose(situation());
-  if (proposals.tries.empty()) return proposals;
-  record.ceiling = ceiling_of(technique.affects, best_.costs);
-  if (request_.allow_trajectory) return proposals;
-  const Proposal first = proposals.tries[0];
-  std::erase_if(proposals.tries, [](const Proposal& proposal) {
-    return proposal.semantic_class == SemanticClass::kTrajectory;
+// What the techniques would change now: after a step they may propose other things than before.
+void Optimizer::propose() {
+  const Situation now = situation();
+  for (const Technique& technique : request_.techniques) propose(technique, now);
+}
+
+void Optimizer::propose(const Technique& technique, const Situation& now) {
+  Proposals proposals = technique.propose(now);
+  std::set<std::string> keys;
+  for (const Proposal& proposal : proposals.tries) keys.insert(key_of(technique, proposal));
+  std::erase_if(candidates_, [&](const Candidate& candidate) {
+    return candidate.technique == &technique && !candidate.is_mended &&
+           candidate.proposal.semantic_class != SemanticClass::kTrajectory &&  // goes its own way
+           !keys.contains(key_of(technique, candidate.proposal));
   });
-  if (!proposals.tries.empty()) return proposals;
-  record.change = change_text(first.changes, situation());
-  record.semantic_class = first.semantic_class;
-  record.hypothesis = first.hypothesis;
-  proposals.reason = "changes the trajectory; allow it by --allow-trajectory";
-  return proposals;
-}
-
-void Optimizer::try_technique(const Technique& technique) {
-  const bool loads = technique.affects == Affects::kLoading;
-  TrialRecord record = new_record(technique.name);
-  const Proposals proposals = propose(technique, record);
-  if (proposals.tries.empty())
+  const bool is_kept = std::any_of(kept_.begin(), kept_.end(), [&](const KeptChange& kept) {
+    return kept.technique == technique.name;
+  });
+  if (proposals.is_done && !is_kept && proposed_.insert(std::string(technique.name)).second) {
+    TrialRecord record = new_record(technique.name);
+    record.verdict = TrialVerdict::kKept;
     record.reason = proposals.reason;
-  else if (search_is_over())
-    record.reason = "the time for trials is over";
-  else if (*record.ceiling < kWorthTrying)
-    record.reason = fmt::format(
-        "ceiling {:.2f}: {} costs no more", *record.ceiling, loads ? "loading" : "computing");
-  if (!record.reason.empty()) return finish(std::move(record));
-  for (const Proposal& proposal : proposals.tries) {
-    TrialRecord trial = new_record(technique.name);
-    trial.ceiling = record.ceiling;
-    if (search_is_over()) return;
-    try_proposal(technique, proposal, std::move(trial));
-    // What follows goes further in the same direction: the guard would say so again.
-    if (is_rejected_trajectory(result_.trials.back())) return;
-  }
-}
-
-void Optimizer::try_proposal(const Technique& technique,
-                             const Proposal& proposal,
-                             TrialRecord record) {
-  const int64_t start = now_ns();
-  record.change = change_text(proposal.changes, situation());
-  record.semantic_class = proposal.semantic_class;
-  record.hypothesis = proposal.hypothesis;
-  std::vector<ConfigFlag> mended;
-  if (const std::string who = who_set(proposal.changes); !who.empty()) {
-    record.reason = who;
     return finish(std::move(record));
   }
-  try {
-    run_trial(technique, proposal, record, mended);
-  } catch (const WorkerFailed& error) {
-    record.verdict = TrialVerdict::kFailed;
-    record.reason = error.what();
-  } catch (const UserError& error) {
-    record.verdict = TrialVerdict::kFailed;
-    record.reason = error.what();
-  } catch (const TrialStopped& stop) {
-    // Timed or not, it has not passed all that it would have to.
-    record.verdict = record.pairs.empty() ? TrialVerdict::kNotTried : TrialVerdict::kGuardFailed;
-    record.reason = record.pairs.empty() ? stop.what()
-                                         : fmt::format("no verdict of the guard: {}", stop.what());
-    finish(std::move(record));
-    throw;
+  if (proposals.tries.empty()) reasons_[std::string(technique.name)] = proposals.reason;
+  if (is_kept) return;  // it would only take back what it did
+  for (Proposal& proposal : proposals.tries) {
+    if (!proposed_.insert(key_of(technique, proposal)).second) continue;
+    Candidate candidate;
+    candidate.technique = &technique;
+    candidate.locked = who_set(proposal.changes);
+    if (candidate.locked.empty() && !request_.allow_trajectory &&
+        proposal.semantic_class == SemanticClass::kTrajectory)
+      candidate.locked = "changes the trajectory; allow it by --allow-trajectory";
+    candidate.place = proposed_.size();
+    candidate.proposal = std::move(proposal);
+    candidates_.push_back(std::move(candidate));
   }
-  record.seconds = static_cast<double>(now_ns() - start) * 1e-9;
-  finish(std::move(record));
-  if (mended.empty() || search_is_over()) return;
-  Proposal again = proposal;
-  again.changes.insert(again.changes.end(), mended.begin(), mended.end());
-  again.hypothesis += "; the guard passes it with some modules in f32";
-  try_proposal(technique, again, new_record(technique.name));
 }
 
-// Every technique has a record, whenever the loop ends.
-void Optimizer::tell_not_tried(size_t first, const std::string& reason) {
-  for (const Technique& technique : request_.techniques.subspan(first)) {
-    if (!result_.trials.empty() && result_.trials.back().technique == technique.name) continue;
-    TrialRecord record = new_record(technique.name);
+double Optimizer::ceiling_of(const Candidate& candidate) const {
+  switch (candidate.technique->affects) {
+    case Affects::kLoading:
+      return loading_ceiling(best_.costs);
+    case Affects::kLaunching:
+      if (batch_) return launching_ceiling(best_.costs, *batch_, best_.worker->facts().micro);
+      break;
+    case Affects::kBatch:
+      return batch_ceiling(best_.costs, kMostGrowth);
+    case Affects::kComputing:
+      break;
+  }
+  return computing_ceiling(best_.costs);
+}
+
+SpeedRange Optimizer::predict(const Candidate& candidate) const {
+  StepChange change = *candidate.change;
+  if (candidate.loads())
+    change.threads_after = best_.costs.threads;
+  else
+    change.workers_after = best_.costs.workers;
+  return predicted_speedup(best_.costs, change, cpus_);
+}
+
+double Optimizer::trial_seconds(const Candidate& candidate, double gain) const {
+  const double pair = 4 * std::max(TrialOptions{}.block_seconds, 2 * best_.costs.step);
+  const double longest = kTrialShare * request_.budget_seconds;
+  double seconds = std::min(longest, pair * pairs_expected(gain, noise_));
+  if (candidate.variant.worker == nullptr) seconds += best_.worker->facts().open_seconds;
+  if (candidate.proposal.semantic_class != SemanticClass::kBitIdentical)
+    seconds += guard_seconds_ > 0 ? guard_seconds_ : kGuardShare * request_.budget_seconds;
+  return seconds;
+}
+
+bool Optimizer::may_look() const {
+  return request_.is_dry || looks_seconds_ < kLookShare * request_.budget_seconds;
+}
+
+bool Optimizer::is_by_flag(const Candidate& candidate) const {
+  return std::any_of(request_.flags.begin(), request_.flags.end(), [&](const ConfigFlag& flag) {
+    return std::any_of(candidate.proposal.changes.begin(),
+                       candidate.proposal.changes.end(),
+                       [&](const ConfigFlag& change) { return change.key == flag.key; });
+  });
+}
+
+std::optional<Promise> Optimizer::promise_of(const Candidate& candidate) const {
+  const double ceiling = ceiling_of(candidate);
+  if (ceiling < kWorthTrying) return std::nullopt;
+  Promise promise{.gain = 1, .seconds = 1, .loads = candidate.loads()};
+  if (!candidate.locked.empty()) {
+    // It is never tried: what it would gain is told where there is time for that, and where a flag
+    // is in the way; the environment reaches the workers too.
+    if (candidate.change || !may_look() || !is_by_flag(candidate)) return std::nullopt;
+    return promise;
+  }
+  if (!candidate.change) {
+    promise.gain = std::min(ceiling, may_look() ? kHopedGain : kModestGain);
+  } else {
+    const SpeedRange predicted = predict(candidate);
+    const bool is_worth = is_worth_trying(predicted);
+    if (!is_worth && !(candidate.is_stale && may_look())) return std::nullopt;
+    promise.gain = is_worth ? middle_of(predicted) : kFaintGain;
+  }
+  promise.seconds = trial_seconds(candidate, promise.gain);
+  return promise;
+}
+
+std::optional<size_t> Optimizer::next_candidate() const {
+  std::vector<Promise> promises;
+  std::vector<size_t> of;
+  for (size_t i = 0; i < candidates_.size(); ++i)
+    if (const std::optional<Promise> promise = promise_of(candidates_[i])) {
+      promises.push_back(*promise);
+      of.push_back(i);
+    }
+  const std::optional<size_t> best = most_promising(promises);
+  return best ? std::optional(of[*best]) : std::nullopt;
+}
+
+// One candidate at most stays open, so that no more than three variants ever have memory.
+void Optimizer::hold_most_promising() {
+  const std::optional<size_t> next = next_candidate();
+  for (size_t i = 0; i < candidates_.size(); ++i)
+    if (i != next) candidates_[i].variant.worker.reset();
+}
+
+void Optimizer::search() {
+  propose();
+  while (!search_is_over()) {
+    const std::optional<size_t> next = next_candidate();
+    if (!next) break;
+    if (candidates_[*next].needs_look()) {
+      if (!look(candidates_[*next]))
+        candidates_.erase(candidates_.begin() + static_cast<int64_t>(*next));
+      hold_most_promising();
+      continue;
+    }
+    Candidate candidate = std::move(candidates_[*next]);
+    candidates_.erase(candidates_.begin() + static_cast<int64_t>(*next));
+    try_candidate(std::move(candidate));
+  }
+  finish_rest("the time for trials is over");
+}
+
+// For a dry run: what search() would begin with.
+void Optimizer::look_at_all() {
+  propose();
+  for (size_t i = 0; i < candidates_.size() && !search_is_over();) {
+    Candidate& candidate = candidates_[i];
+    const bool may_tell = candidate.locked.empty() || is_by_flag(candidate);
+    const bool is_over = may_tell && ceiling_of(candidate) >= kWorthTrying && !look(candidate);
+    if (is_over)
+      candidates_.erase(candidates_.begin() + static_cast<int64_t>(i));
+    else
+      candidates_[i++].variant.worker.reset();
+  }
+  for (int place = 1;; ++place) {
+    const std::optional<size_t> next = next_candidate();
+    if (!next || candidates_[*next].needs_look()) break;
+    TrialRecord record = record_of(candidates_[*next]);
+    record.reason = fmt::format("dry run: it would be number {} to be tried", place);
+    finish(std::move(record));
+    candidates_.erase(candidates_.begin() + static_cast<int64_t>(*next));
+  }
+  finish_rest("the time is over");
+}
+
+// What comes after it goes further in the same direction: the guard would say so again.
+void Optimizer::give_up_further(const Candidate& rejected) {
+  std::erase_if(candidates_, [&](const Candidate& candidate) {
+    return candidate.technique == rejected.technique && candidate.place > rejected.place;
+  });
+}
+
+void Optimizer::keep(Candidate candidate, const TrialRecord& record) {
+  kept_.push_back({.technique = record.technique,
+                   .text = record.change,
+                   .changes = candidate.proposal.changes,
+                   .semantic_class = record.semantic_class,
+                   .gain = record.measured ? record.measured->mid : 1});
+  const bool loads = candidate.loads();
+  if (record.semantic_class == SemanticClass::kTrajectory && own_config_.empty()) {
+    own_config_ = best_.config.toml;
+    own_compute_ = best_.costs.compute;
+  }
+  best_ = std::move(candidate.variant);
+  for (Candidate& other : candidates_) {
+    other.variant.worker.reset();  // of a recipe that is no longer the best
+    if (other.loads() == loads) other.is_stale = true;
+  }
+  measure_costs(best_);
+  if (!loads) batch_.reset();  // what was known of micro-batches went with the way to compute
+  propose();
+}
+
+TrialRecord Optimizer::rest_record(const Candidate& candidate, const std::string& reason) const {
+  TrialRecord record = record_of(candidate);
+  if (!candidate.locked.empty()) {
+    record.reason = candidate.locked;
+  } else if (*record.ceiling < kWorthTrying) {
+    record.reason =
+        fmt::format("ceiling {:.2f}: {} no more",
+                    *record.ceiling,
+                    candidate.loads()                                     ? "loading costs"
+                    : candidate.technique->affects == Affects::kLaunching ? "launches cost"
+                                                                          : "computing costs");
+  } else if (!candidate.needs_look() && !is_worth_trying(*record.predicted)) {
+    record.verdict = TrialVerdict::kRefused;
+    record.reason = "predicted to gain too little for a trial";
+  } else {
     record.reason = reason;
+  }
+  return record;
+}
+
+// Every technique has a record, whenever the loop ends, and so has every prediction.
+void Optimizer::finish_rest(const std::string& reason) {
+  for (const Technique& technique : request_.techniques) {
+    for (const Candidate& candidate : candidates_) {
+      if (candidate.technique != &technique) continue;
+      const bool is_told =
+          std::any_of(result_.trials.begin(), result_.trials.end(), [&](const TrialRecord& record) {
+            return record.technique == technique.name;
+          });
+      if (candidate.change || !is_told) finish(rest_record(candidate, reason));
+    }
+    const bool is_told =
+        std::any_of(result_.trials.begin(), result_.trials.end(), [&](const TrialRecord& record) {
+          return record.technique == technique.name;
+        });
+    if (is_told) continue;
+    TrialRecord record = new_record(technique.name);
+    const auto known = reasons_.find(std::string(technique.name));
+    record.reason = known != reasons_.end() ? known->second : reason;
     finish(std::move(record));
   }
+  candidates_.clear();
 }
 
 }  // namespace ridge

@@ -62,6 +62,8 @@ struct OptimizeSummary {
   double budget_s = 0;
   double seconds = 0;                    ///< That it took.
   std::optional<double> price_per_hour;  ///< Of this machine, as the user said.
+  bool is_dry = false;                   ///< Nothing was tried.
+  std::vector<std::string> parts;        ///< What a step costs as it was, and ceilings: lines.
   std::vector<std::string> notes;        ///< What the reader has to know: noise, an early end.
   /// Where things were written; empty: nowhere.
   std::string recipe_path, ledger_path, report_path;

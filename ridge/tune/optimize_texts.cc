@@ -1,6 +1,8 @@
 // The same as JSON, and for a terminal.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "ridge/base/json_writer.h"
 #include "ridge/tune/ledger.h"
 #include "ridge/tune/optimize_report.h"
@@ -54,11 +56,30 @@ std::string labelled(std::string_view name, std::string_view text) {
   return fmt::format("  {:<26} {}\n", name, plain_line(text));
 }
 
+std::string indented(const std::string& lines) {
+  std::string text;
+  for (size_t at = 0; at < lines.size();) {
+    const size_t end = std::min(lines.find('\n', at), lines.size());
+    const std::string line = plain_line(lines.substr(at, end - at));
+    text += line.empty() ? "\n" : "  " + line + "\n";
+    at = end + 1;
+  }
+  return text;
+}
+
 std::vector<TrialRecord> without_proof(std::span<const TrialRecord> trials) {
   std::vector<TrialRecord> others;
   for (const TrialRecord& trial : trials)
     if (trial.technique != kProofTechnique) others.push_back(trial);
   return others;
+}
+
+std::string dry_run_text(const OptimizeSummary& summary, std::span<const TrialRecord> trials) {
+  std::string text = fmt::format("{}: nothing was tried\n\n", plain_line(summary.target));
+  for (const std::string& part : summary.parts) text += fmt::format("  {}\n", plain_line(part));
+  for (const std::string& note : summary.notes) text += labelled("note", note);
+  text += labelled("took", fmt::format("{:.0f} s of {:.0f} s", summary.seconds, summary.budget_s));
+  return trials.empty() ? text : text + "\n" + trial_table(trials);
 }
 
 }  // namespace
@@ -86,7 +107,9 @@ std::string optimize_json(const OptimizeSummary& summary, std::span<const TrialR
   json.field("recipe", summary.recipe).field("budget_s", summary.budget_s);
   json.field("seconds", summary.seconds);
   write_known(json, "price_per_hour", summary.price_per_hour);
-  json.key("notes").begin_array();
+  json.field("dry_run", summary.is_dry).key("parts").begin_array();
+  for (const std::string& part : summary.parts) json.value(part);
+  json.end_array().key("notes").begin_array();
   for (const std::string& note : summary.notes) json.value(note);
   json.end_array().field("recipe_path", summary.recipe_path);
   json.field("ledger_path", summary.ledger_path).field("report_path", summary.report_path);
@@ -95,6 +118,7 @@ std::string optimize_json(const OptimizeSummary& summary, std::span<const TrialR
 }
 
 std::string optimize_text(const OptimizeSummary& summary, std::span<const TrialRecord> trials) {
+  if (summary.is_dry) return dry_run_text(summary, trials);
   std::string text = fmt::format("{}: {}\n", plain_line(summary.target), claim_title(summary));
   text += claim_text(summary) + "\n\n";
   for (const ComparisonRow& row : comparison_rows(summary))
@@ -103,7 +127,8 @@ std::string optimize_text(const OptimizeSummary& summary, std::span<const TrialR
   text += labelled("guard", guard_text(summary.guard));
   text += labelled("took", fmt::format("{:.0f} s of {:.0f} s", summary.seconds, summary.budget_s));
   for (const std::string& note : summary.notes) text += labelled("note", note);
-  text += "\n" + trial_table(without_proof(trials));
+  if (!trials.empty()) text += "\n" + trial_table(without_proof(trials));
+  if (summary.gained()) text += "\n" + indented(summary.recipe);
   std::string written;
   for (const auto& [name, path] : {std::pair("recipe", &summary.recipe_path),
                                    std::pair("ledger", &summary.ledger_path),

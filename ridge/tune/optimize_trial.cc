@@ -2,25 +2,23 @@
 // guard says.
 #include <algorithm>
 #include <cmath>
-#include <tuple>
 
+#include "ridge/base/clock.h"
 #include "ridge/base/error.h"
+#include "ridge/train/stop.h"
 #include "ridge/tune/optimizer.h"
 
 namespace ridge {
 namespace {
 
-// Of a trial; what is predicted to gain more than kPromise at the least may take longer, what gains
-// less at the most is over sooner.
-constexpr double kShortTrialShare = 0.1, kLongTrialShare = 0.35;
+// What is predicted to gain more than this at the least may take longer, what gains less at the
+// most is over sooner.
 constexpr double kPromise = 1.1;
 
-// What the guard may take of the budget, as if every step took as long as the reference's.
-constexpr double kGuardShare = 0.15;
 // Only whole runs tell of a trajectory, and the longer they are the more.
 constexpr double kTrajectoryShare = 0.3, kTrajectoryCare = 0.7;
 
-PairRecord record_of(const Pair& pair) {
+PairRecord pair_record(const Pair& pair) {
   const auto& outer = pair.before_outside ? pair.before : pair.after;
   const auto& inner = pair.before_outside ? pair.after : pair.before;
   return {.before_outside = pair.before_outside,
@@ -36,7 +34,7 @@ void record_trial(TrialRecord& record, const TrialResult& trial, const JudgeOpti
   record.block_steps = trial.steps;
   record.after_block_steps = trial.after_steps;
   record.work = trial.work;
-  for (const Pair& pair : trial.pairs) record.pairs.push_back(record_of(pair));
+  for (const Pair& pair : trial.pairs) record.pairs.push_back(pair_record(pair));
   if (trial.interval)
     record.measured = {.low = std::exp(trial.interval->low),
                        .mid = std::exp(trial.gain),
@@ -53,49 +51,130 @@ std::string open_reason(const TrialResult& trial) {
           : "");
 }
 
-void Optimizer::run_trial(const Technique& technique,
-                          const Proposal& proposal,
-                          TrialRecord& record,
-                          std::vector<ConfigFlag>& mended) {
-  if (!best_.worker->is_running()) best_ = open(best_.recipe, 0);  // it failed in another trial
+TrialRecord Optimizer::record_of(const Candidate& candidate) const {
+  TrialRecord record = new_record(candidate.technique->name);
+  record.change = change_text(candidate.proposal.changes, situation());
+  record.semantic_class = candidate.proposal.semantic_class;
+  record.hypothesis = candidate.proposal.hypothesis;
+  record.ceiling = ceiling_of(candidate);
+  record.seconds = candidate.seconds;
+  if (!candidate.change) return record;
+  record.predicted = predict(candidate);
   Recipe recipe = best_.recipe;
-  for (const ConfigFlag& change : proposal.changes) recipe.set(change.key, change.value);
+  for (const ConfigFlag& change : candidate.proposal.changes) recipe.set(change.key, change.value);
   record.recipe = to_toml(recipe);
   record.recipe_hash = recipe_hash(recipe);
-  OpenVariant candidate = open(recipe, 0);
-  record.plan_hash = candidate.worker->facts().plan_hash;
-  record.predicted = predict(candidate, technique.affects);
-  if (!fits(candidate, record) || !numbers_agree(candidate, record)) return;
-  if (record.predicted->high < kWorthTrying) {
-    record.verdict = TrialVerdict::kRefused;
-    record.reason = "predicted to gain less than 2 %";
-    return;
-  }
-  time_candidate(candidate, record);
-  if (record.verdict != TrialVerdict::kKept) return;
-  if (record.semantic_class != SemanticClass::kBitIdentical &&
-      !guard_candidate(candidate, record, mended))
-    return;
-  if (record.semantic_class == SemanticClass::kTrajectory && own_config_.empty()) {
-    own_config_ = best_.config.toml;
-    own_compute_ = best_.costs.compute;
-  }
-  best_ = std::move(candidate);
-  measure_costs(best_);
+  record.plan_hash = candidate.plan_hash;
+  return record;
 }
 
-SpeedRange Optimizer::predict(OpenVariant& candidate, Affects affects) {
-  StepCosts before = best_.costs;
-  const double work = candidate.costs.samples / before.samples;
-  candidate.costs.compute = work * before.compute;
-  candidate.costs.load = work * before.load;
-  if (affects == Affects::kLoading)
-    std::tie(before.load, candidate.costs.load) =
-        measure_both(*best_.worker, *candidate.worker, StepKind::kLoad);
-  else
-    std::tie(before.compute, candidate.costs.compute) =
-        measure_both(*best_.worker, *candidate.worker, StepKind::kKept);
-  return predicted_speedup(before, candidate.costs, cpus_);
+void Optimizer::open_candidate(Candidate& candidate) {
+  reopen_best();
+  Recipe recipe = best_.recipe;
+  for (const ConfigFlag& change : candidate.proposal.changes) recipe.set(change.key, change.value);
+  candidate.variant = open(recipe, 0, candidate.proposal.changes);
+  candidate.plan_hash = candidate.variant.worker->facts().plan_hash;
+}
+
+bool Optimizer::look(Candidate& candidate) {
+  const int64_t start = now_ns();
+  std::string failure;
+  try {
+    open_candidate(candidate);
+    StepChange change{.compute = {},
+                      .load = {},
+                      .workers_after = candidate.variant.costs.workers,
+                      .threads_after = candidate.variant.costs.threads,
+                      .work = candidate.variant.costs.samples / best_.costs.samples};
+    change.load.log_ratio = std::log(change.work);
+    const StepKind kind = candidate.loads() ? StepKind::kLoad : StepKind::kKept;
+    (candidate.loads() ? change.load : change.compute) =
+        measure_change(*best_.worker, *candidate.variant.worker, kind);
+    candidate.change = change;
+    candidate.is_stale = false;
+  } catch (const WorkerFailed& error) {
+    failure = error.what();
+  } catch (const UserError& error) {
+    failure = error.what();
+  }
+  const double seconds = static_cast<double>(now_ns() - start) * 1e-9;
+  candidate.seconds += seconds;
+  looks_seconds_ += seconds;
+  TrialRecord record = record_of(candidate);
+  if (failure.empty() && is_sound(candidate, record)) return true;
+  if (!failure.empty()) {
+    record.verdict = TrialVerdict::kFailed;
+    record.reason = failure;
+  }
+  finish(std::move(record));
+  return false;
+}
+
+void Optimizer::try_candidate(Candidate candidate) {
+  const int64_t start = now_ns();
+  TrialRecord record = record_of(candidate);
+  std::vector<ConfigFlag> mended;
+  bool is_kept = false;
+  try {
+    is_kept = run_trial(candidate, record, mended);
+  } catch (const WorkerFailed& error) {
+    record.verdict = TrialVerdict::kFailed;
+    record.reason = error.what();
+  } catch (const UserError& error) {
+    record.verdict = TrialVerdict::kFailed;
+    record.reason = error.what();
+  } catch (const TrialStopped& stop) {
+    record.verdict = record.pairs.empty() ? TrialVerdict::kNotTried : TrialVerdict::kUnguarded;
+    record.reason = stop.what();
+    finish(std::move(record));
+    throw;
+  }
+  record.seconds += static_cast<double>(now_ns() - start) * 1e-9;
+  finish(record);
+  if (is_kept) return keep(std::move(candidate), record);
+  if (record.semantic_class == SemanticClass::kTrajectory &&
+      record.verdict == TrialVerdict::kGuardFailed)
+    give_up_further(candidate);
+  if (mended.empty() || candidate.is_mended) return;
+  candidate.proposal.changes.insert(candidate.proposal.changes.end(), mended.begin(), mended.end());
+  candidate.proposal.hypothesis += "; the guard passes it with some modules in f32";
+  candidate.is_mended = candidate.is_stale = true;
+  candidate.variant.worker.reset();
+  candidate.seconds = 0;
+  candidates_.push_back(std::move(candidate));
+}
+
+// True where it is faster and passes the guard.
+bool Optimizer::run_trial(Candidate& candidate,
+                          TrialRecord& record,
+                          std::vector<ConfigFlag>& mended) {
+  reopen_best();
+  if (candidate.variant.worker == nullptr) {
+    open_candidate(candidate);
+    record.plan_hash = candidate.plan_hash;
+  }
+  if (!is_sound(candidate, record)) return false;
+  time_candidate(candidate, record);
+  if (record.verdict != TrialVerdict::kKept) return false;
+  return record.semantic_class == SemanticClass::kBitIdentical ||
+         guard_candidate(guard_reference(record.semantic_class), candidate.variant, record, mended);
+}
+
+bool Optimizer::is_sound(const Candidate& candidate, TrialRecord& record) const {
+  return fits(candidate.variant, record) && has_its_parts(candidate, record) &&
+         (!candidate.locked.empty() || numbers_agree(candidate.variant, record));
+}
+
+// A limit of memory may ask for more micro-batches than are proposed.
+bool Optimizer::has_its_parts(const Candidate& candidate, TrialRecord& record) const {
+  const int64_t micro = candidate.variant.worker->facts().micro;
+  for (const ConfigFlag& change : candidate.proposal.changes) {
+    if (change.key != "train.micro" || change.value == fmt::format("{}", micro)) continue;
+    record.verdict = TrialVerdict::kRefused;
+    record.reason = fmt::format("the limit of memory asks for {} micro-batches", micro);
+    return false;
+  }
+  return true;
 }
 
 bool Optimizer::fits(const OpenVariant& candidate, TrialRecord& record) const {
@@ -123,18 +202,14 @@ bool Optimizer::numbers_agree(const OpenVariant& candidate, TrialRecord& record)
   return false;
 }
 
-void Optimizer::time_candidate(OpenVariant& candidate, TrialRecord& record) {
+void Optimizer::time_candidate(Candidate& candidate, TrialRecord& record) {
   // What promises more may take longer.
   const double share = record.predicted->low > kPromise    ? kLongTrialShare
                        : record.predicted->high < kPromise ? kShortTrialShare
                                                            : kTrialShare;
-  TrialOptions options = trial_options(share * request_.budget_seconds);
-  // Of all trials together, however many there will be, the error is that of one: the shares
-  // 1/2 + 1/6 + 1/12 + ... sum to 1.
-  const auto timed = static_cast<double>(++timed_);
-  options.judge.accept_error /= timed * (timed + 1);
-  options.work = work_ratio(best_.worker->facts(), candidate.worker->facts());
-  const TrialResult trial = compare(*best_.worker, *candidate.worker, options);
+  TrialOptions options = next_trial_options(share * request_.budget_seconds);
+  options.work = work_ratio(best_.worker->facts(), candidate.variant.worker->facts());
+  const TrialResult trial = compare(*best_.worker, *candidate.variant.worker, options);
   record_trial(record, trial, options.judge);
   switch (trial.verdict) {
     case Verdict::kFaster:
@@ -158,23 +233,29 @@ double Optimizer::trajectory_seconds() const {
   return std::clamp(left, 0.0, kTrajectoryShare * request_.budget_seconds);
 }
 
-bool Optimizer::guard_candidate(const OpenVariant& candidate,
+// Step after step towards other updates would wear out any margin: their reference is always what
+// made those of the user's configuration.
+GuardReference Optimizer::guard_reference(SemanticClass semantic_class) const {
+  const bool is_trajectory = semantic_class == SemanticClass::kTrajectory;
+  const bool is_other = is_trajectory && !own_config_.empty();
+  return {.config = is_other ? own_config_ : best_.config.toml,
+          .seconds = is_other ? own_compute_ : best_.costs.compute,
+          .budget = is_trajectory ? trajectory_seconds() : kGuardShare * request_.budget_seconds};
+}
+
+bool Optimizer::guard_candidate(const GuardReference& reference,
+                                const OpenVariant& candidate,
                                 TrialRecord& record,
                                 std::vector<ConfigFlag>& mended) {
-  const double seconds = seconds_left();
-  WorkerProcess worker(WorkerOptions{
-      .program = request_.program, .answer_seconds = seconds, .deadline_ns = deadline(seconds)});
-  const bool is_trajectory = record.semantic_class == SemanticClass::kTrajectory;
-  // Step after step towards other updates would wear out any margin: the reference is always what
-  // made those of the user's configuration.
-  const bool is_other = is_trajectory && !own_config_.empty();
-  const double most_seconds =
-      is_trajectory ? trajectory_seconds() : kGuardShare * request_.budget_seconds;
-  const double most_steps = most_seconds / (is_other ? own_compute_ : best_.costs.compute);
-  const GuardAnswer answer = worker.guard({.reference = is_other ? own_config_ : best_.config.toml,
-                                           .candidate = candidate.config.toml,
-                                           .semantic_class = record.semantic_class,
-                                           .most_steps = std::llround(most_steps)});
+  GuardAnswer answer;
+  try {
+    answer = ask_guard(reference, candidate, record.semantic_class);
+  } catch (const TrialStopped& stop) {
+    if (stop_requested()) throw;
+    record.verdict = TrialVerdict::kUnguarded;
+    record.reason = fmt::format("the guard had no verdict within the time: {}", stop.what());
+    return false;
+  }
   record.guard = answer.text;
   OptimizeGuard& guard = result_.summary.guard;
   if (answer.passed) {
@@ -195,6 +276,23 @@ bool Optimizer::guard_candidate(const OpenVariant& candidate,
     mended.push_back({"train.f32_modules", modules, "the guard"});
   }
   return false;
+}
+
+// What was kept before must still be proven: the guard leaves the time for that.
+GuardAnswer Optimizer::ask_guard(const GuardReference& reference,
+                                 const OpenVariant& candidate,
+                                 SemanticClass semantic_class) {
+  const int64_t start = now_ns();
+  const double seconds = std::max(0.1, seconds_left() - proof_seconds());
+  WorkerProcess worker(WorkerOptions{
+      .program = request_.program, .answer_seconds = seconds, .deadline_ns = deadline(seconds)});
+  const double most_steps = reference.budget / reference.seconds;
+  const GuardAnswer answer = worker.guard({.reference = reference.config,
+                                           .candidate = candidate.config.toml,
+                                           .semantic_class = semantic_class,
+                                           .most_steps = std::llround(most_steps)});
+  guard_seconds_ = static_cast<double>(now_ns() - start) * 1e-9;
+  return answer;
 }
 
 }  // namespace ridge

@@ -1,26 +1,34 @@
 // The state of `optimize` while it goes on: the best variant so far, and what is known of it.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <optional>
+#include <set>
+#include <span>
 #include <string>
-#include <utility>
+#include <vector>
 
 #include "ridge/train/recipe.h"
 #include "ridge/tune/optimize.h"
 #include "ridge/tune/prediction.h"
 #include "ridge/tune/resolved_config.h"
+#include "ridge/tune/trial_order.h"
 #include "ridge/tune/worker.h"
 
 namespace ridge {
 
-/// What is predicted to gain less is not tried.
+/// What has a lower ceiling is not tried.
 inline constexpr double kWorthTrying = 1.02;
 
 /// Steps whose state is compared where a change must keep the bits.
 inline constexpr int64_t kHashSteps = 2;
 
 /// Of the budget, that a trial may take.
-inline constexpr double kTrialShare = 0.2;
+inline constexpr double kShortTrialShare = 0.1, kTrialShare = 0.2, kLongTrialShare = 0.35;
+
+/// What the guard may take of it, as if every step took as long as the reference's.
+inline constexpr double kGuardShare = 0.15;
 
 /// Pairs that the final proof has at least.
 inline constexpr int64_t kProofPairs = 12;
@@ -43,6 +51,38 @@ struct OpenVariant {
   StepCosts costs;
 };
 
+/// What a candidate's updates are compared with.
+struct GuardReference {
+  std::string config;  ///< TOML.
+  double seconds = 0;  ///< Of a step of it, on batches in memory.
+  double budget = 0;   ///< Seconds for all steps of the guard, as if each took as long.
+};
+
+/// One proposal of a technique, and what is known of it.
+struct Candidate {
+  const Technique* technique = nullptr;
+  Proposal proposal;
+  size_t place = 0;                  ///< Later proposals of a technique go further.
+  bool is_mended = false;            ///< The guard's own proposal.
+  std::string locked;                ///< Who set what it would change; empty: nobody.
+  std::optional<StepChange> change;  ///< As it was measured; nothing: nobody has looked.
+  bool is_stale = false;             ///< What it changes is not as it was then.
+  OpenVariant variant;               ///< Without a worker where it is not kept open.
+  std::string plan_hash;
+  double seconds = 0;  ///< Spent on it so far.
+
+  bool loads() const { return technique->affects == Affects::kLoading; }
+  bool needs_look() const { return !change || is_stale; }
+};
+
+/// A change of the best recipe so far.
+struct KeptChange {
+  std::string technique, text;
+  std::vector<ConfigFlag> changes;
+  SemanticClass semantic_class = SemanticClass::kBitIdentical;
+  double gain = 1;  ///< When it was kept.
+};
+
 class Optimizer {
  public:
   Optimizer(const OptimizeRequest& request, OptimizeObserver& observer);
@@ -55,47 +95,87 @@ class Optimizer {
   int64_t deadline(double seconds_from_now) const;
 
   ResolvedConfig resolve(const Recipe& recipe) const;
-  OpenVariant open(const Recipe& recipe, int64_t epoch);
+  /// With `over` the recipe wins where a flag sets the same key.
+  OpenVariant open(const Recipe& recipe, int64_t epoch, std::span<const ConfigFlag> over = {});
+  void reopen_best();
+  TrialOptions trial_options(double most_seconds) const;
+  /// So that of all trials together the error of acceptance is that of one.
+  TrialOptions next_trial_options(double most_seconds);
+  TrialRecord new_record(std::string_view technique) const;
+  void finish(TrialRecord record);
+
+  void find_and_prove();
+
+  // optimize_measure.cc
   int64_t part_steps(WorkerProcess& worker, StepKind kind);
-  std::pair<double, double> measure_both(WorkerProcess& one, WorkerProcess& other, StepKind kind);
+  PartChange measure_change(WorkerProcess& before, WorkerProcess& after, StepKind kind);
   double measure(WorkerProcess& worker, StepKind kind, double* wait_share = nullptr);
   void measure_costs(OpenVariant& variant);
   void measure_baseline();
   void measure_noise();
+  void measure_launches();
   void fit_memory();
-  bool fits(const OpenVariant& candidate, TrialRecord& record) const;
 
-  void try_technique(const Technique& technique);
-  /// What the technique would try, and in the record what that could gain. What the user did not
-  /// allow is left out.
-  Proposals propose(const Technique& technique, TrialRecord& record) const;
-  void try_proposal(const Technique& technique, const Proposal& proposal, TrialRecord record);
-  void run_trial(const Technique& technique,
-                 const Proposal& proposal,
-                 TrialRecord& record,
-                 std::vector<ConfigFlag>& mended);
-  SpeedRange predict(OpenVariant& candidate, Affects affects);
-  /// False, with the record's verdict, where the trial ends before it is timed.
-  bool numbers_agree(const OpenVariant& candidate, TrialRecord& record) const;
-  void time_candidate(OpenVariant& candidate, TrialRecord& record);
-  /// The guard's verdict on a candidate that is faster; false where it is rejected. `mended` are
-  /// changes with which it would pass.
-  bool guard_candidate(const OpenVariant& candidate,
-                       TrialRecord& record,
-                       std::vector<ConfigFlag>& mended);
-  /// That the guard of a trajectory may take.
-  double trajectory_seconds() const;
-  std::string who_set(const std::vector<ConfigFlag>& changes) const;
-  TrialOptions trial_options(double most_seconds) const;
-  void prove();
-  void note_trajectory();
-  void tell_not_tried(size_t first, const std::string& reason);
-
-  TrialRecord new_record(std::string_view technique) const;
-  void finish(TrialRecord record);
+  // optimize_search.cc
   Situation situation() const;
   double batch_room() const;
+  void give_up_further(const Candidate& rejected);
+  std::string who_set(const std::vector<ConfigFlag>& changes) const;
+  void propose();
+  void propose(const Technique& technique, const Situation& now);
+  void search();
+  void look_at_all();
+  bool may_look() const;
+  /// Whether a flag sets what it would change.
+  bool is_by_flag(const Candidate& candidate) const;
+  std::optional<size_t> next_candidate() const;
+  /// Nothing where it is neither worth a look nor a trial.
+  std::optional<Promise> promise_of(const Candidate& candidate) const;
+  double ceiling_of(const Candidate& candidate) const;
+  SpeedRange predict(const Candidate& candidate) const;
+  double trial_seconds(const Candidate& candidate, double gain) const;
+  void hold_most_promising();
+  void keep(Candidate candidate, const TrialRecord& record);
+  void finish_rest(const std::string& reason);
+  TrialRecord rest_record(const Candidate& candidate, const std::string& reason) const;
+
+  // optimize_trial.cc
+  TrialRecord record_of(const Candidate& candidate) const;
+  /// False where its record is finished: it failed, or is no candidate.
+  bool look(Candidate& candidate);
+  void try_candidate(Candidate candidate);
+  bool run_trial(Candidate& candidate, TrialRecord& record, std::vector<ConfigFlag>& mended);
+  void open_candidate(Candidate& candidate);
+  /// False, with the record's verdict, where the trial ends before it is timed.
+  bool is_sound(const Candidate& candidate, TrialRecord& record) const;
+  bool fits(const OpenVariant& candidate, TrialRecord& record) const;
+  bool has_its_parts(const Candidate& candidate, TrialRecord& record) const;
+  bool numbers_agree(const OpenVariant& candidate, TrialRecord& record) const;
+  void time_candidate(Candidate& candidate, TrialRecord& record);
+  /// The guard's verdict on a candidate that is faster; false where it is rejected. `mended` are
+  /// changes with which it would pass.
+  bool guard_candidate(const GuardReference& reference,
+                       const OpenVariant& candidate,
+                       TrialRecord& record,
+                       std::vector<ConfigFlag>& mended);
+
+  GuardReference guard_reference(SemanticClass semantic_class) const;
+  /// That the guard of a trajectory may take.
+  double trajectory_seconds() const;
+  GuardAnswer ask_guard(const GuardReference& reference,
+                        const OpenVariant& candidate,
+                        SemanticClass semantic_class);
+
+  // optimize_without.cc
+  void leave_one_out();
+  void try_without(const KeptChange& kept);
+  bool time_without(OpenVariant& without, const KeptChange& kept, TrialRecord& record);
+  bool may_drop(const OpenVariant& without, const KeptChange& kept, TrialRecord& record);
+
+  // optimize_proof.cc
   VariantSpeed speed_of(const OpenVariant& variant) const;
+  void prove();
+  void note_trajectory();
 
   const OptimizeRequest& request_;
   OptimizeObserver& observer_;
@@ -105,8 +185,18 @@ class Optimizer {
   OpenVariant best_;  ///< So far.
   /// The best that made the updates of the user's configuration, once one was kept that does not.
   std::string own_config_;
-  double own_compute_ = 0;  ///< Seconds of a step of it, on batches in memory.
-  int64_t timed_ = 0;       ///< Trials that were timed.
+  double own_compute_ = 0;     ///< Seconds of a step of it, on batches in memory.
+  std::string original_hash_;  ///< Of the state of the configuration as it is.
+  std::vector<KeptChange> kept_;
+  std::vector<Candidate> candidates_;
+  std::set<std::string> proposed_;              ///< All that ever were candidates.
+  std::map<std::string, std::string> reasons_;  ///< Of techniques with nothing to try.
+  std::optional<BatchCosts> batch_;
+  std::string memory_text_;   ///< What a limit of memory made of the plan.
+  double noise_ = 0.02;       ///< Of a pair: standard deviation of its logarithm.
+  double looks_seconds_ = 0;  ///< Spent on predictions.
+  double guard_seconds_ = 0;  ///< Of the last guard; 0: there was none.
+  int64_t timed_ = 0;         ///< Trials that were timed.
   std::string machine_;
   OptimizeResult result_;
 };

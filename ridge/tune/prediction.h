@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "ridge/tune/trial_record.h"
 
@@ -25,9 +26,27 @@ struct StepCosts {
 /// at the same time, as fast as the slower of them and as the CPUs allow.
 double modelled_step(const StepCosts& costs, int cpus);
 
-/// How much faster `after` would be than `before`, a sample: the ratio that the model gives, with
-/// room for what it leaves out. after.step is not read.
-SpeedRange predicted_speedup(const StepCosts& before, const StepCosts& after, int cpus);
+/// What happens to the time of a part: log(after / before), and how far off that may be.
+struct PartChange {
+  double log_ratio = 0, error = 0;
+};
+
+/// The change between times of both, taken in turn: the i-th of each are neighbours, at least one
+/// of each, all above 0. The error is what these pairs scatter by, without their extremes where
+/// there are seven or more.
+PartChange part_change(std::span<const double> before, std::span<const double> after);
+
+/// All that a change does to a step.
+struct StepChange {
+  PartChange compute{}, load{};  ///< What it does not touch has no change and no error.
+  int64_t workers_after = 0, threads_after = 1;
+  double work = 1;  ///< Samples of a step after over those before.
+};
+
+/// How much faster a step of `before` would be, a sample. A part that both variants were timed on
+/// has the error of that; where loading and computing go on at once, what they take from each other
+/// is only modelled, and the range holds both ends.
+SpeedRange predicted_speedup(const StepCosts& before, const StepChange& change, int cpus);
 
 /// The most that a change could gain that makes loading free, and one that makes computing free.
 double loading_ceiling(const StepCosts& costs);
@@ -35,5 +54,21 @@ double computing_ceiling(const StepCosts& costs);
 /// The most that a batch could gain a sample that is so many times as large: what a step costs
 /// once, and it all, is spread over more samples; loading is not.
 double batch_ceiling(const StepCosts& costs, double growth);
+
+/// t = launch + a sample's share: what a micro-batch costs whatever its size, and what each sample
+/// adds, in seconds.
+struct BatchCosts {
+  double launch = 0;        ///< At least 0.
+  double launch_error = 0;  ///< How far it may be off.
+  double sample = 0;
+};
+
+/// From the time of a step's computation in `micro` parts, and of one in `more` parts; `micro` <
+/// `more`, at a batch of `samples`.
+BatchCosts batch_costs(
+    double seconds, PartChange with_more, int64_t micro, int64_t more, int64_t samples);
+
+/// The most that could be gained by what only saves launches, of a step in `micro` parts.
+double launching_ceiling(const StepCosts& costs, const BatchCosts& batch, int64_t micro);
 
 }  // namespace ridge

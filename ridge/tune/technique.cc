@@ -77,10 +77,37 @@ Proposals propose_threads(const Situation& s) {
 }
 
 Proposals propose_micro(const Situation& s) {
-  if (s.config.train.micro == 1) return nothing("a step is one batch already");
-  return one(set("train.micro", 1),
-             "one pass over the batch launches less, and the update joins it",
-             SemanticClass::kReassociation);
+  const int64_t now = s.micro > 0 ? s.micro : s.config.train.micro;
+  if (now == 1) return nothing("a step is one batch already, and the update is part of its graph");
+  if (s.config.train.memory_limit > 0 && now > s.config.train.micro)
+    return nothing(fmt::format("the limit of memory asks for {} micro-batches", now));
+  Proposals proposals;
+  proposals.tries.push_back(
+      {.changes = {set("train.micro", 1)},
+       .semantic_class = SemanticClass::kReassociation,
+       .hypothesis = "one pass over the batch launches less, and the update joins its graph"});
+  // Fewer launches on the one hand, results that stay in the cache on the other.
+  for (const int64_t micro : {now / 2, now / 4})
+    if (micro > 1)
+      proposals.tries.push_back(
+          {.changes = {set("train.micro", micro)},
+           .semantic_class = SemanticClass::kReassociation,
+           .hypothesis = fmt::format("{} passes launch less than {}, and what each computes is "
+                                     "still small enough to stay in the cache",
+                                     micro,
+                                     now)});
+  return proposals;
+}
+
+// ---- memory ----
+
+// It is a way to keep within a limit, never to be faster: the plan has chosen it, or not, before
+// anything is tried.
+Proposals propose_recompute(const Situation& s) {
+  if (s.config.train.memory_limit == 0) return nothing("no memory limit");
+  Proposals proposals = nothing(s.memory);
+  proposals.is_done = true;
+  return proposals;
 }
 
 // ---- kernels and precision ----
@@ -113,12 +140,13 @@ constexpr std::array kTechniques = {
     Technique{"loader.workers", "threads that load ahead", Affects::kLoading, propose_workers},
     Technique{"loader.cache", "samples stay in memory", Affects::kLoading, propose_cache},
     Technique{"threads", "threads that compute", Affects::kComputing, propose_threads},
-    Technique{"micro", "fewer parts a batch", Affects::kComputing, propose_micro},
+    Technique{"micro", "fewer parts a batch", Affects::kLaunching, propose_micro},
     Technique{"jit", "machine code for fused loops", Affects::kComputing, propose_jit},
     Technique{"choices", "kernels picked by time", Affects::kComputing, propose_choices},
     Technique{"isa", "the widest instruction set", Affects::kComputing, propose_isa},
     Technique{"bf16", "products in 16 bits", Affects::kComputing, propose_bf16},
     Technique{"batch", "more samples a step", Affects::kBatch, propose_batch},
+    Technique{"recompute", "results made again", Affects::kComputing, propose_recompute},
     Technique{"loader.prefetch", "more batches ready", Affects::kLoading, propose_prefetch},
 };
 

@@ -14,9 +14,13 @@
 
 namespace ridge {
 
-/// Where a change can make a difference: what has to be measured to predict it. A larger batch
-/// computes more efficiently, and takes as long to load a sample.
-enum class Affects : uint8_t { kLoading, kComputing, kBatch };
+/// Where a change can make a difference: what has to be measured to predict it.
+enum class Affects : uint8_t {
+  kLoading,
+  kComputing,
+  kLaunching,  ///< Computing, by what each micro-batch costs whatever its size.
+  kBatch,      ///< Computing; a sample takes as long to load.
+};
 
 /// A batch may grow by so much at most.
 inline constexpr int64_t kMostGrowth = 4;
@@ -31,6 +35,8 @@ struct Situation {
   double batch_room = kMostGrowth;  ///< Times that the batch could grow within free memory.
   /// Proposals of class kTrajectory may be tried; without it they are only listed.
   bool allow_trajectory = false;
+  int64_t micro = 0;        ///< Parts of a step, after a limit of memory; 0: as configured.
+  std::string memory = {};  ///< What a limit of memory made of the plan, in words.
 };
 
 /// Values to change, as one thing to try.
@@ -44,6 +50,7 @@ struct Proposal {
 struct Proposals {
   std::vector<Proposal> tries;
   std::string reason;
+  bool is_done = false;  ///< There is nothing to try because it was asked for: `reason` tells what.
 };
 
 struct Technique {

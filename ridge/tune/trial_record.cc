@@ -6,8 +6,15 @@
 namespace ridge {
 namespace {
 
-constexpr std::array<std::string_view, 7> kVerdicts = {
-    "kept", "not_faster", "open", "guard_failed", "failed", "refused", "not_tried"};
+constexpr std::array<std::string_view, 9> kVerdicts = {"kept",
+                                                       "not_faster",
+                                                       "open",
+                                                       "guard_failed",
+                                                       "failed",
+                                                       "refused",
+                                                       "not_tried",
+                                                       "unguarded",
+                                                       "dropped"};
 constexpr std::array<std::string_view, 4> kClasses = {
     "bit_identical", "reassociation", "precision", "trajectory"};
 
@@ -49,6 +56,24 @@ int64_t TrialRecord::dropped_pairs() const {
 
 int64_t TrialRecord::judged_pairs() const {
   return static_cast<int64_t>(pairs.size()) - dropped_pairs();
+}
+
+bool is_of_technique(const TrialRecord& record) {
+  return record.technique != kProofTechnique && !record.technique.starts_with(kWithout);
+}
+
+std::vector<const TrialRecord*> kept_steps(std::span<const TrialRecord> trials) {
+  std::vector<const TrialRecord*> steps;
+  for (const TrialRecord& trial : trials) {
+    if (is_of_technique(trial) && trial.verdict == TrialVerdict::kKept && trial.measured)
+      steps.push_back(&trial);
+    if (trial.verdict != TrialVerdict::kDropped || !trial.technique.starts_with(kWithout)) continue;
+    std::erase_if(steps, [&](const TrialRecord* step) {
+      return trial.technique.substr(kWithout.size()) == step->technique &&
+             trial.change == step->change;
+    });
+  }
+  return steps;
 }
 
 Judge judge_again(const TrialRecord& record) {

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,9 +23,12 @@ enum class TrialVerdict : uint8_t {
   kFailed,       ///< It crashed, hung, or ran out of memory.
   kRefused,      ///< Predicted to lose, or impossible here.
   kNotTried,     ///< Its ceiling is too low, or nothing is to be changed.
+  kUnguarded,    ///< Faster, but the time ended before the guard had a verdict.
+  kDropped,      ///< Kept once, and no longer worth having beside what was kept after it.
 };
 
-/// "kept", "not_faster", "open", "guard_failed", "failed", "refused", "not_tried".
+/// "kept", "not_faster", "open", "guard_failed", "failed", "refused", "not_tried", "unguarded",
+/// "dropped".
 std::string_view name_of(TrialVerdict verdict);
 std::optional<TrialVerdict> parse_trial_verdict(std::string_view name);
 
@@ -57,6 +61,10 @@ double log_ratio_of(const PairRecord& pair, double work = 1);
 /// Name of the technique of the record that holds the final proof: original against result.
 inline constexpr std::string_view kProofTechnique = "proof";
 
+/// Opens the name of a record that takes a kept change away again: "without loader.workers". Its
+/// trial is of the recipe without it (before) against the recipe with it (after).
+inline constexpr std::string_view kWithout = "without ";
+
 struct TrialRecord {
   int64_t number = 0;     ///< From 1, in the order of the loop.
   std::string technique;  ///< "loader.workers"
@@ -84,6 +92,13 @@ struct TrialRecord {
   int64_t judged_pairs() const;
   int64_t dropped_pairs() const;
 };
+
+/// Whether a record is of a technique, not of the proof or of what was taken away again.
+bool is_of_technique(const TrialRecord& record);
+
+/// The steps from the configuration to the recipe, in their order: what was timed and kept, and not
+/// dropped later. They point into `trials`.
+std::vector<const TrialRecord*> kept_steps(std::span<const TrialRecord> trials);
 
 /// The judge after all pairs of the record that count, rebuilt from what was measured.
 Judge judge_again(const TrialRecord& record);

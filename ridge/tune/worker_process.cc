@@ -40,6 +40,8 @@ VariantFacts read_facts(const JsonValue& json) {
   facts.queue = integer("queue");
   facts.steps_per_epoch = integer("steps_per_epoch");
   facts.epoch_samples = integer("epoch_samples");
+  facts.memory_text = json.at("memory_text", kSource).as_string("memory_text");
+  facts.made_again = integer("made_again");
   facts.open_seconds = json.at("open_seconds", kSource).as_number("open_seconds");
   return facts;
 }

@@ -55,6 +55,16 @@ TEST_F(LedgerVerb, ExplainsOneAndFindsWhatDoesNotHold) {
   EXPECT_EQ(missing.err, "error: the ledger has no trial 4; its trials are 1 to 3\n");
 }
 
+TEST_F(LedgerVerb, TellsHowGoodPredictionsWereOverSeveralRuns) {
+  const Outcome text = run({"ledger", "predictions", path_, path_});
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_TRUE(text.out.starts_with("2 of 4 measured gains lie within their prediction (50 %)"))
+      << text.out;
+  const auto json = nlohmann::json::parse(run({"ledger", "predictions", path_, "--json"}).out);
+  EXPECT_EQ(json.at("measured"), 2);
+  EXPECT_EQ(run({"ledger", "predictions"}).code, 2);
+}
+
 TEST_F(LedgerVerb, LineThatAKillCutOffIsTold) {
   std::ofstream(path_, std::ios::app) << "{\"number\":4,";
   const Outcome text = run({"ledger", "show", path_});

@@ -1,6 +1,10 @@
 // `ridge optimize` as users run it: what it finds, what it keeps, and what it leaves behind.
 #include <gtest/gtest.h>
+#include <pty.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
@@ -8,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "ridge/tune/technique.h"
 #include "tests/cli/ridge_process.h"
 #include "tests/support/temp_folder.h"
 
@@ -73,9 +78,12 @@ TEST_F(Optimize, TellsTheSameInJsonLedgerRecipeAndReport) {
     techniques.insert(trial.at("technique"));
     EXPECT_FALSE(trial.at("reason").get<std::string>().empty()) << trial;
     EXPECT_FALSE(trial.at("verdict").get<std::string>().empty()) << trial;
+    if (trial.at("technique") == "recompute") {
+      EXPECT_EQ(trial.at("reason"), "no memory limit");
+    }
   }
-  for (const char* name : {"loader.workers", "loader.cache", "threads", "jit", "bf16"})
-    EXPECT_TRUE(techniques.contains(name)) << name;
+  for (const Technique& technique : ridge::techniques())
+    EXPECT_TRUE(techniques.contains(std::string(technique.name))) << technique.name;
   EXPECT_NE(text_of(folder_ / "found/report.html").find("</html>"), std::string::npos);
   // The user's file and folder of results are as they were.
   EXPECT_EQ(text_of(folder_ / "run.toml"), before);
@@ -88,6 +96,56 @@ TEST_F(Optimize, TellsTheSameInJsonLedgerRecipeAndReport) {
     EXPECT_EQ(
         ridge(folder_.path(), {"ledger", "explain", "found/ledger.jsonl", std::to_string(i)}).code,
         0);
+}
+
+TEST_F(Optimize, ADryRunTellsWhatItWouldTryAndWritesNothing) {
+  const std::vector<std::string> before = folder_.names();
+  const Ended ended = optimize({"--budget", "20", "--dry-run"});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  for (const char* part : {"nothing was tried", "baseline: ", "ceilings: ", "  jit  "})
+    EXPECT_NE(ended.out.find(part), std::string::npos) << part << "\n" << ended.out;
+  for (const std::string& name : folder_.names())
+    EXPECT_TRUE(name.starts_with(".") ||  // what the test itself writes
+                std::find(before.begin(), before.end(), name) != before.end())
+        << name;
+  const Ended again = optimize({"--budget", "20", "--dry-run", "--json"});
+  const json found = json::parse(again.out);
+  EXPECT_EQ(found.at("dry_run"), true);
+  EXPECT_EQ(found.at("recipe"), "");
+  EXPECT_GE(found.at("parts").size(), 2u);
+  for (const json& trial : found.at("trials")) EXPECT_TRUE(trial.at("measured").is_null()) << trial;
+}
+
+// Where both streams go to one terminal, the trials are shown as they end and not once more.
+TEST_F(Optimize, ATerminalSeesTheTrialsOnce) {
+  int terminal = -1;
+  const pid_t process = forkpty(&terminal, nullptr, nullptr, nullptr);
+  ASSERT_GE(process, 0);
+  if (process == 0) {
+    if (chdir(folder_.path().c_str()) == 0)
+      execl(RIDGE_PROGRAM,
+            RIDGE_PROGRAM,
+            "optimize",
+            "run.toml",
+            "--out",
+            "found",
+            "--budget",
+            "6",
+            static_cast<char*>(nullptr));
+    _exit(127);
+  }
+  std::string seen;
+  char piece[4096];
+  for (ssize_t count; (count = read(terminal, piece, sizeof piece)) > 0;)
+    seen.append(piece, static_cast<size_t>(count));
+  int status = 0;
+  waitpid(process, &status, 0);
+  close(terminal);
+  EXPECT_EQ(status, 0) << seen;
+  const size_t heading = seen.find("technique ");
+  ASSERT_NE(heading, std::string::npos) << seen;
+  EXPECT_EQ(seen.find("technique ", heading + 1), std::string::npos) << seen;
+  EXPECT_NE(seen.find("report"), std::string::npos) << seen;
 }
 
 TEST_F(Optimize, TheRecipeTrains) {
@@ -182,6 +240,12 @@ TEST_F(Optimize, AMemoryLimitIsKeptOrRefused) {
   EXPECT_NE(found.at("recipe").get<std::string>().find("memory_limit"), std::string::npos);
   EXPECT_LE(found.at("result").at("planned_bytes"), 4 << 20);
   EXPECT_LE(found.at("result").at("measured_bytes"), 4 << 20);
+  // What the limit did is told, and no micro-batches are proposed that it had to make.
+  for (const json& trial : found.at("trials")) {
+    if (trial.at("technique") != "recompute") continue;
+    EXPECT_EQ(trial.at("verdict"), "kept") << trial;
+    EXPECT_NE(trial.at("reason").get<std::string>().find("peak "), std::string::npos) << trial;
+  }
   const Ended small = optimize({"--memory", "3MiB", "--set", "model.hidden=2048,2048"});
   EXPECT_EQ(small.code, 2);
   EXPECT_NE(small.err.find("less than the least plan"), std::string::npos) << small.err;

@@ -121,7 +121,7 @@ TEST(Ledger, OldOnesStayReadable) {
 }
 
 TEST(Ledger, NamesReadBack) {
-  for (int i = 0; i < 7; ++i) {
+  for (int i = 0; i < 9; ++i) {
     const auto verdict = static_cast<TrialVerdict>(i);
     EXPECT_EQ(parse_trial_verdict(name_of(verdict)), verdict);
   }
@@ -249,6 +249,27 @@ TEST(Ledger, TheVerdictIsMadeAgainFromThePairs) {
   EXPECT_EQ(judge_again(ledger.trials[0]).log_ratios().size(), 13u);  // without those dropped
   EXPECT_GE(judge_again(ledger.trials[0]).log_capital_for(), std::log(20.0));
   EXPECT_LT(judge_again(ledger.trials[0]).log_capital_against(), 0);
+}
+
+// What a dropped step gained is no step of the recipe; another change of the same technique is.
+TEST(Ledger, KeptStepsAreThoseThatStayed) {
+  TrialRecord other = test::kept_trial(2), dropped = test::kept_trial(4);
+  other.change = "loader.workers 2 -> 4";
+  TrialRecord done = test::untried_trial(3);  // asked for, never timed
+  done.verdict = TrialVerdict::kKept;
+  TrialRecord proof = test::kept_trial(5);
+  proof.technique = kProofTechnique;
+  dropped.technique = std::string(kWithout) + "loader.workers";
+  const std::vector<TrialRecord> stays = {test::kept_trial(1), other, done, dropped, proof};
+  EXPECT_EQ(kept_steps(stays).size(), 2u);  // it was kept again
+  std::vector<TrialRecord> trials = stays;
+  trials[3].verdict = TrialVerdict::kDropped;
+  const std::vector<const TrialRecord*> steps = kept_steps(trials);
+  ASSERT_EQ(steps.size(), 1u);
+  EXPECT_EQ(steps[0]->number, 2);
+  EXPECT_FALSE(is_of_technique(trials[3]));
+  EXPECT_FALSE(is_of_technique(proof));
+  EXPECT_TRUE(is_of_technique(other));
 }
 
 }  // namespace

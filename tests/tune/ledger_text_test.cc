@@ -116,6 +116,15 @@ TEST(LedgerText, WhatDoesNotFollowIsTold) {
   EXPECT_EQ(only(trial), "the verdict is 'open', but the pairs say 'faster'");
   trial.verdict = TrialVerdict::kGuardFailed;  // faster, and no good
   EXPECT_TRUE(contradictions(trial).empty());
+  trial.verdict = TrialVerdict::kUnguarded;
+  EXPECT_TRUE(contradictions(trial).empty());
+  trial.verdict = TrialVerdict::kDropped;
+  EXPECT_EQ(only(trial), "the verdict is 'dropped', but the pairs say 'faster'");
+  trial = test::slow_trial(1);
+  trial.verdict = TrialVerdict::kDropped;
+  EXPECT_TRUE(contradictions(trial).empty());
+  trial.verdict = TrialVerdict::kUnguarded;
+  EXPECT_EQ(only(trial), "the verdict is 'unguarded', but the pairs say 'not faster'");
   trial = test::kept_trial();
   trial.measured->low *= 1.001;
   EXPECT_TRUE(has(only(trial), "the interval of the pairs is "));

@@ -190,6 +190,31 @@ TEST(OptimizeReport, TextHasClaimAndTrials) {
   EXPECT_EQ(text.find("ledger"), std::string::npos);
 }
 
+// Who has seen the trials already gets claim, recipe and places.
+TEST(OptimizeReport, TextWithoutTrialsHasTheRest) {
+  const std::string text = optimize_text(some_summary(), {});
+  EXPECT_EQ(text.find("technique"), std::string::npos) << text;
+  for (const char* part : {"run.toml on cpu: 1.50 times as fast\n",
+                           "\n  [loader]\n  workers = 2\n",
+                           "\n  recipe                     recipe.toml\n"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+}
+
+TEST(OptimizeReport, ADryRunClaimsNothing) {
+  OptimizeSummary summary = some_summary();
+  summary.is_dry = true;
+  summary.recipe.clear();
+  summary.parts = {"baseline: 30 ms a step"};
+  const std::string text = optimize_text(summary, some_trials());
+  EXPECT_TRUE(text.starts_with("run.toml on cpu: nothing was tried\n\n  baseline: 30 ms a step\n"))
+      << text;
+  EXPECT_EQ(text.find("gained"), std::string::npos) << text;
+  EXPECT_NE(text.find("\n  2  micro "), std::string::npos) << text;
+  const auto json = nlohmann::json::parse(optimize_json(summary, some_trials()));
+  EXPECT_EQ(json.at("dry_run"), true);
+  EXPECT_EQ(json.at("parts").at(0), "baseline: 30 ms a step");
+}
+
 // Of the attribute `name` of all rects, in order.
 std::vector<double> attributes(const std::string& svg, const std::string& name) {
   std::vector<double> values;
@@ -214,6 +239,21 @@ TEST(OptimizePictures, WaterfallFalls) {
   EXPECT_NEAR(x[2] + width[2], x[1], 0.05);
   EXPECT_NEAR(width[3], ms * 20, 0.05);
   EXPECT_EQ(x[3], x[0]);
+}
+
+// A step that was dropped in the end is no part of the way.
+TEST(OptimizePictures, WaterfallLeavesOutWhatWasDropped) {
+  TrialRecord a = test::kept_trial(1), b = test::kept_trial(2), gone = test::kept_trial(3);
+  b.technique = "jit";
+  gone.technique = std::string(kWithout) + "jit";
+  gone.verdict = TrialVerdict::kDropped;
+  const auto bars = [](const std::vector<TrialRecord>& trials) {
+    return attributes(waterfall(some_summary(), trials), "x").size();
+  };
+  EXPECT_EQ(bars({a, b}), 4u);
+  EXPECT_EQ(bars({a, b, gone}), 3u);
+  gone.verdict = TrialVerdict::kKept;  // it was tried without, and stayed
+  EXPECT_EQ(bars({a, b, gone}), 4u);
 }
 
 TEST(OptimizePictures, MemoryIsToScale) {

@@ -103,14 +103,18 @@ TEST(TechniqueBatch, DataAndMemoryBoundIt) {
 // A step that takes 10 ms for 32 samples and 16 for 64, of which loading takes 2 and 4.
 TEST(TechniqueBatch, PredictionsAreOfTheSameSamples) {
   const StepCosts before{.step = 0.010, .compute = 0.008, .load = 0.002, .samples = 32};
-  StepCosts after{.compute = 0.012, .load = 0.004, .samples = 64};
-  const SpeedRange gain = predicted_speedup(before, after, 1);
+  StepChange change{.compute = {.log_ratio = std::log(1.5)},
+                    .load = {.log_ratio = std::log(2.0)},
+                    .workers_after = 0,
+                    .threads_after = 1,
+                    .work = 2};
+  const SpeedRange gain = predicted_speedup(before, change, 1);
   EXPECT_LT(gain.low, 1.25);
   EXPECT_GT(gain.high, 1.25);
   EXPECT_LT(gain.high, 1.4);
-  after.compute = 0.016;  // twice the time for twice the samples
-  EXPECT_LT(predicted_speedup(before, after, 1).low, 1.0);
-  EXPECT_GT(predicted_speedup(before, after, 1).high, 1.0);
+  change.compute.log_ratio = std::log(2.0);  // twice the time for twice the samples
+  EXPECT_LT(predicted_speedup(before, change, 1).low, 1.0);
+  EXPECT_GT(predicted_speedup(before, change, 1).high, 1.0);
   EXPECT_DOUBLE_EQ(batch_ceiling(before, 4), 4);
   EXPECT_DOUBLE_EQ(batch_ceiling({.step = 0.010, .load = 0.005}, 4), 2);
   EXPECT_DOUBLE_EQ(batch_ceiling({.step = 0.010, .load = 0.012}, 4), 1);

@@ -1,13 +1,13 @@
-// Techniques propose what can be changed and say why not otherwise; predictions follow what the
-// parts of a step cost.
+// Techniques propose what can be changed, and say why not otherwise.
 #include "ridge/tune/technique.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <set>
 #include <string>
+#include <vector>
 
-#include "ridge/tune/prediction.h"
 #include "ridge/tune/resolved_config.h"
 
 namespace ridge {
@@ -64,7 +64,7 @@ TEST(Technique, ProposalsFollowTheConfiguration) {
   EXPECT_TRUE(propose("loader.workers", full).tries.empty());
   EXPECT_TRUE(propose("loader.cache", full).tries.empty());
   EXPECT_TRUE(propose("bf16", full).tries.empty());
-  for (const char* name : {"jit", "choices", "isa", "threads", "micro", "loader.prefetch"})
+  for (const char* name : {"jit", "choices", "isa", "threads", "loader.prefetch"})
     EXPECT_EQ(propose(name, full).tries.size(), 1u) << name;
   EXPECT_EQ(propose("micro", full).tries[0].semantic_class, SemanticClass::kReassociation);
   EXPECT_EQ(propose("bf16", none).tries[0].semantic_class, SemanticClass::kPrecision);
@@ -78,42 +78,56 @@ TEST(Technique, AChangeIsShownWithWhatWasThere) {
             "loader.workers 0 -> 2, threads 0 -> 1");
 }
 
-// A step that computes for 10 ms on both of two CPUs, and loads for 6.
-constexpr StepCosts kSerial{
-    .step = 0.016, .compute = 0.010, .load = 0.006, .host = 0.001, .workers = 0, .threads = 2};
-
-TEST(Prediction, SerialStepsAddAndThreadsOverlap) {
-  EXPECT_DOUBLE_EQ(modelled_step(kSerial, 2), 0.016);
-  StepCosts overlapped = kSerial;
-  overlapped.workers = 1;
-  // 26 ms of CPU time on two CPUs; on four the computation hides the loading.
-  EXPECT_DOUBLE_EQ(modelled_step(overlapped, 2), 0.013);
-  EXPECT_DOUBLE_EQ(modelled_step(overlapped, 4), 0.010);
-  overlapped.load = 0.030;
-  EXPECT_DOUBLE_EQ(modelled_step(overlapped, 4), 0.030);
+TEST(Technique, MicroBatchesGoDownToOneAndStopBetween) {
+  const auto values = [](const Proposals& proposals) {
+    std::vector<std::string> found;
+    for (const Proposal& proposal : proposals.tries) {
+      EXPECT_EQ(proposal.semantic_class, SemanticClass::kReassociation);
+      EXPECT_EQ(proposal.changes.size(), 1u);
+      EXPECT_EQ(proposal.changes[0].key, "train.micro");
+      found.push_back(proposal.changes[0].value);
+    }
+    return found;
+  };
+  const auto at = [&](int micro) {
+    return values(propose(
+        "micro", resolved("", fmt::format("[train]\nbatch = 64\nmicro = {}\nsteps = 9\n", micro))));
+  };
+  EXPECT_EQ(at(1), std::vector<std::string>{});
+  EXPECT_EQ(at(2), std::vector<std::string>{"1"});
+  EXPECT_EQ(at(4), (std::vector<std::string>{"1", "2"}));
+  EXPECT_EQ(at(16), (std::vector<std::string>{"1", "8", "4"}));
+  // A limit of memory made more of them than were configured: fewer do not fit.
+  const ResolvedConfig limited = resolved("", "[train]\nbatch = 64\nsteps = 9\nmemory_limit = 5\n");
+  for (const Technique& technique : techniques()) {
+    if (technique.name != "micro") continue;
+    const Proposals proposals = technique.propose({.config = limited.loaded.config,
+                                                   .settings = *limited.settings,
+                                                   .cpus = 2,
+                                                   .epochs = 1,
+                                                   .micro = 4});
+    EXPECT_TRUE(proposals.tries.empty());
+    EXPECT_EQ(proposals.reason, "the limit of memory asks for 4 micro-batches");
+  }
 }
 
-TEST(Prediction, IsAnIntervalAroundTheModel) {
-  StepCosts overlapped = kSerial;
-  overlapped.workers = 1;
-  const SpeedRange gain = predicted_speedup(kSerial, overlapped, 2);
-  EXPECT_LT(gain.low, 16.0 / 13);
-  EXPECT_GT(gain.high, 16.0 / 13);
-  EXPECT_LT(gain.high / gain.low, 1.5);
-  const SpeedRange loss = predicted_speedup(overlapped, kSerial, 2);
-  EXPECT_LT(loss.high, 1.0);
-  const SpeedRange same = predicted_speedup(kSerial, kSerial, 2);
-  EXPECT_LT(same.low, 1.0);
-  EXPECT_GT(same.high, 1.0);
-}
-
-TEST(Prediction, CeilingsAreWhatIsLeftWithoutAPart) {
-  EXPECT_DOUBLE_EQ(loading_ceiling(kSerial), 1.6);
-  EXPECT_DOUBLE_EQ(computing_ceiling(kSerial), 16.0 / 6);
-  // Noise may make a part dearer than the whole.
-  StepCosts noisy = kSerial;
-  noisy.compute = 0.020;
-  EXPECT_DOUBLE_EQ(loading_ceiling(noisy), 1.0);
+TEST(Technique, RecomputeTellsWhatALimitDid) {
+  const ResolvedConfig none = resolved("", "[train]\nsteps = 9\n");
+  EXPECT_EQ(propose("recompute", none).reason, "no memory limit");
+  EXPECT_FALSE(propose("recompute", none).is_done);
+  const ResolvedConfig limited = resolved("", "[train]\nsteps = 9\nmemory_limit = 5\n");
+  for (const Technique& technique : techniques()) {
+    if (technique.name != "recompute") continue;
+    const Proposals proposals = technique.propose({.config = limited.loaded.config,
+                                                   .settings = *limited.settings,
+                                                   .cpus = 2,
+                                                   .epochs = 1,
+                                                   .micro = 1,
+                                                   .memory = "made again: 3 results"});
+    EXPECT_TRUE(proposals.is_done);
+    EXPECT_TRUE(proposals.tries.empty());
+    EXPECT_EQ(proposals.reason, "made again: 3 results");
+  }
 }
 
 }  // namespace
