@@ -1,9 +1,9 @@
-// Lets contractions compute in 16 bits, with the sum in f32. A matrix product in bf16 rounds its
-// operands itself, while it packs them, and keeps its sums in f32; other contractions get casts, as
+// Lets contractions compute in 16 bits, with the sum in f32. A matrix product rounds its operands
+// itself, while it packs them, and keeps its sums in f32; other contractions get casts, as
 // from torch.autocast, and merging common nodes afterwards leaves one cast a value. Attention stays
 // as it is: its kernels compute in f32 whatever they read.
 //
-//   y = matmul(a, b) : f32   ->   y = matmul[round_to_bf16=true](a, b) : f32
+//   y = matmul(a, b) : f32   ->   y = matmul[round_to=bf16](a, b) : f32
 //   y = conv2d(a, b) : f32   ->   y = cast(conv2d(cast(a), cast(b)) : bf16) : f32
 #include <algorithm>
 
@@ -28,9 +28,9 @@ bool is_f32_contraction(const Node& node) {
          node.inputs[0].dtype() == DType::kF32;
 }
 
-void round_while_packing(const Node& node, Rewrite& rewrite) {
+void round_while_packing(const Node& node, DType precision, Rewrite& rewrite) {
   MatMul op = node.op_as<MatMul>();
-  op.round_to_bf16 = true;
+  op.round_to = precision;
   Node& low = rewrite.to().add(
       std::make_shared<const MatMul>(std::move(op)), rewrite.mapped_inputs(node), node.site);
   rewrite.replace(node, {{&low, 0}});
@@ -59,8 +59,8 @@ bool place_casts(Graph& graph, PassContext& context) {
       rewrite.copy(*node);
       continue;
     }
-    if (context.precision == DType::kBF16 && node->is<MatMul>())
-      round_while_packing(*node, rewrite);
+    if (node->is<MatMul>())
+      round_while_packing(*node, context.precision, rewrite);
     else
       add_casts(*node, context.precision, rewrite);
     changed = true;

@@ -1,5 +1,5 @@
 // Products of bf16: by vdpbf16ps (GemmProducts::kPairs) against its definition, step by step, and
-// rounded operands without it (kRounded).
+// operands rounded to bf16 and f16 without it (kRounded, kRoundedToF16).
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -297,7 +297,8 @@ TEST_F(GemmPairs, SpreadsNanAndInfinityOnlyWhereDue) {
 
 // ---- rounded operands, and f32 arithmetic ----
 
-TEST_F(GemmBf16, RoundedOperandsAreThoseRoundedBefore) {
+template <typename Half>
+void expect_rounded_operands(GemmProducts products) {
   Random random(8);
   for (Isa isa : kAllIsas) {
     if (!has_isa(isa)) continue;
@@ -305,13 +306,17 @@ TEST_F(GemmBf16, RoundedOperandsAreThoseRoundedBefore) {
     for (int round = 0; round < 24; ++round) {
       GemmShape s = make_shape(
           random_size(random, 90), random_size(random, 90), random_size(random, 500), round & 3, 1);
-      s.products = GemmProducts::kRounded;
+      s.products = products;
       Problem<float> rounding(s, random);
-      rounding.a[0] = std::nanf("");
+      // What is special about f16: its largest number and the first that is infinite, its
+      // subnormal numbers, and what vanishes.
+      const float special[] = {std::nanf(""), 65519.0f, 65520.0f, -1e6f, 3e-8f, 5.9e-6f, 1e-9f};
+      for (size_t i = 0; i < std::min(std::size(special), rounding.a.size()); ++i)
+        rounding.a[rounding.a.size() - 1 - i] = special[i];
       Problem<float> rounded = rounding;
       rounded.s.products = GemmProducts::kOwn;
       for (auto* values : {&rounded.a, &rounded.b})
-        for (float& x : *values) x = BF16(x);
+        for (float& x : *values) x = Half(x);
       const std::vector<float> got = rounding.result(true), want = rounded.result(true);
       for (size_t i = 0; i < got.size(); ++i)
         ASSERT_TRUE(std::memcmp(&got[i], &want[i], sizeof(float)) == 0 ||
@@ -321,10 +326,58 @@ TEST_F(GemmBf16, RoundedOperandsAreThoseRoundedBefore) {
   }
 }
 
+TEST_F(GemmBf16, RoundedOperandsAreThoseRoundedBefore) {
+  expect_rounded_operands<BF16>(GemmProducts::kRounded);
+  expect_rounded_operands<F16>(GemmProducts::kRoundedToF16);
+}
+
+// 65519.99 is nearer to 65504 than to 65536, which f16 lacks.
+TEST_F(GemmBf16, F16OverflowsToInfinity) {
+  const float inf = std::numeric_limits<float>::infinity();
+  for (Isa isa : kAllIsas) {
+    if (!has_isa(isa)) continue;
+    set_isa(isa);
+    for (int layout = 0; layout < 4; ++layout) {
+      GemmShape s = make_shape(1, 20, 1, layout);
+      s.products = GemmProducts::kRoundedToF16;
+      const float one = 1;
+      std::vector<float> b(20, 1.0f), c(20);
+      b[0] = 65519.99f, b[1] = 65520.0f, b[2] = -3e38f, b[3] = 0x1p-24f, b[4] = 0x1p-25f;
+      b[5] = 1.0f + 0x1p-11f, b[6] = 1.0f + 0x1.8p-10f;
+      gemm<float>(s, &one, b.data(), c.data(), false, nullptr);
+      const std::vector<float> want = {65504, inf, -inf, 0x1p-24f, 0, 1, 1.0f + 0x1p-9f, 1, 1, 1};
+      for (size_t i = 0; i < want.size(); ++i) EXPECT_EQ(c[i], want[i]) << i << ' ' << name_of(isa);
+    }
+  }
+}
+
+// Any number of threads, and either instruction set.
+TEST_F(GemmBf16, F16HasTheSameBitsEverywhere) {
+  Random random(9);
+  for (int round = 0; round < 6; ++round) {
+    GemmShape s = make_shape(130 + 9 * round, 97, 300 + 200 * round, round & 3, round % 2);
+    s.products = GemmProducts::kRoundedToF16;
+    const Problem<float> problem(s, random);
+    set_isa(Isa::kAvx2);
+    set_num_threads(1);
+    const std::vector<float> want = problem.result(true);
+    for (Isa isa : kAllIsas) {
+      if (!has_isa(isa)) continue;
+      set_isa(isa);
+      for (int threads : {1, 2, 5}) {
+        set_num_threads(threads);
+        EXPECT_TRUE(same_bits(problem.result(true), want)) << name_of(isa) << " " << threads;
+      }
+    }
+  }
+}
+
 TEST_F(GemmBf16, RefusesProductsThatItDoesNotHave) {
   double x[4] = {};
   GemmShape s{.m = 2, .n = 2, .k = 1, .lda = 1, .ldb = 2, .ldc = 2};
   s.products = GemmProducts::kRounded;
+  EXPECT_THROW(gemm(s, x, x, x, false, nullptr), InternalError);
+  s.products = GemmProducts::kRoundedToF16;
   EXPECT_THROW(gemm(s, x, x, x, false, nullptr), InternalError);
   set_isa(Isa::kAvx2);
   float y[4] = {};

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "ridge/compile/rules/rule.h"
+#include "ridge/graph/ops/conv.h"
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/matmul.h"
 #include "ridge/graph/ops/reduce.h"
@@ -76,21 +77,29 @@ TEST(Pipeline, AFoldedSplatKeepsItsSite) {
 
 TEST(Pipeline, CastsGoAroundContractionsOnceAValue) {
   const auto twice = [](Value x) {
-    return matmul(x, transpose_last(x)) + matmul(x, x, false, true);
+    const Value pixels = reshape(x, {1, 2, 3, 1}), filter = reshape(x, {1, 1, 1, 6});
+    return conv2d(pixels, filter) + conv2d(pixels, filter);
   };
-  EXPECT_EQ(ops_after(twice, {.precision = DType::kF16}), "cast matmul cast add");
-  EXPECT_EQ(ops_after(twice, {.precision = DType::kF16, .pins = {":matmul"}}), "matmul add");
+  for (const DType precision : {DType::kF16, DType::kBF16}) {
+    EXPECT_EQ(ops_after(twice, {.precision = precision}),
+              "reshape reshape cast cast conv2d cast add");
+    EXPECT_EQ(ops_after(twice, {.precision = precision, .pins = {":conv2d"}}),
+              "reshape reshape conv2d add");
+  }
 }
 
-TEST(Pipeline, MatrixProductsRoundToBf16Themselves) {
+TEST(Pipeline, MatrixProductsRoundTheirOperandsThemselves) {
   const auto product = [](Value x) { return exp(matmul(x, x, false, true)); };
-  EXPECT_EQ(ops_after(product, {.precision = DType::kBF16}), "matmul exp");
-  for (const bool pinned : {false, true}) {
-    Graph graph = graph_of(product);
-    PipelineOptions options{.precision = DType::kBF16};
-    if (pinned) options.pins = {":matmul"};
-    run_pipeline(graph, *make_backend("cpu"), options);
-    EXPECT_EQ(print(graph).find("round_to_bf16=true") == std::string::npos, pinned);
+  for (const DType precision : {DType::kF16, DType::kBF16}) {
+    EXPECT_EQ(ops_after(product, {.precision = precision}), "matmul exp");
+    for (const bool pinned : {false, true}) {
+      Graph graph = graph_of(product);
+      PipelineOptions options{.precision = precision};
+      if (pinned) options.pins = {":matmul"};
+      run_pipeline(graph, *make_backend("cpu"), options);
+      const std::string field = fmt::format("round_to={}", name_of(precision));
+      EXPECT_EQ(print(graph).find(field) == std::string::npos, pinned);
+    }
   }
 }
 

@@ -14,15 +14,15 @@ OpSample product(std::string label, Shape a, Shape b_shape, bool ta, bool tb) {
 }
 
 // Steps hide from finite differences.
-OpSample rounded_product(std::string label, Shape a, Shape b_shape, bool transpose_b) {
+OpSample rounded_product(DType to, Shape a, Shape b_shape, bool transpose_b) {
   return {"matmul",
-          std::move(label),
+          fmt::format("rounded to {}{}", name_of(to), transpose_b ? ", transposed b" : ""),
           [=](CaseBuilder& b) -> std::vector<Value> {
             const Value left = b.input(a);
             MatMul op;
             op.transpose_b = transpose_b;
             op.accumulate = accumulate_dtype(left.dtype());
-            op.round_to_bf16 = left.dtype() == DType::kF32;
+            if (left.dtype() == DType::kF32) op.round_to = to;
             return {add_node(std::move(op), {left, b.input(b_shape)})};
           },
           /*check_gradient=*/false};
@@ -38,8 +38,10 @@ const OpSamples kMatMul({
     product("broadcast batch", {3, 5, 7}, {1, 4, 7}, false, true),
     product("beyond one tile", {67, 45}, {45, 70}, false, false),
     product("one row", {1, 33}, {33, 17}, false, false),
-    rounded_product("rounded to bf16", {67, 45}, {45, 70}, false),
-    rounded_product("rounded to bf16, transposed b", {3, 20, 131}, {3, 40, 131}, true),
+    rounded_product(DType::kBF16, {67, 45}, {45, 70}, false),
+    rounded_product(DType::kBF16, {3, 20, 131}, {3, 40, 131}, true),
+    rounded_product(DType::kF16, {67, 45}, {45, 70}, false),
+    rounded_product(DType::kF16, {3, 20, 131}, {3, 40, 131}, true),
 });
 
 struct ConvolutionCase {

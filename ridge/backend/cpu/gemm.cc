@@ -341,7 +341,8 @@ bool needs_pieces(const GemmShape& shape, DType dtype) {
 void check_products(GemmProducts products, DType dtype) {
   const bool f32 = dtype == DType::kF32;
   const bool fits =
-      products == GemmProducts::kOwn || (products == GemmProducts::kRounded && f32) ||
+      products == GemmProducts::kOwn ||
+      (f32 && (products == GemmProducts::kRounded || products == GemmProducts::kRoundedToF16)) ||
       (products == GemmProducts::kPairs && (f32 || dtype == DType::kBF16) && has_bf16_pairs());
   check_internal(fits, "[gemm] products of this kind are not made of {} here", name_of(dtype));
 }

@@ -16,9 +16,10 @@ namespace ridge::cpu {
 
 /// What is multiplied.
 enum class GemmProducts : uint8_t {
-  kOwn,      ///< Elements as they are; 16-bit ones are widened to f32.
-  kRounded,  ///< f32 that is rounded to bf16 first.
-  kPairs,    ///< bf16, or f32 rounded to bf16, by vdpbf16ps: only where has_bf16_pairs().
+  kOwn,           ///< Elements as they are; 16-bit ones are widened to f32.
+  kRounded,       ///< f32 that is rounded to bf16 first.
+  kRoundedToF16,  ///< f32 that is rounded to f16 first.
+  kPairs,         ///< bf16, or f32 rounded to bf16, by vdpbf16ps: only where has_bf16_pairs().
 };
 
 /// Row-major matrices: op(A) is (m, k), op(B) is (k, n), C is (m, n); all three sizes at least 1.

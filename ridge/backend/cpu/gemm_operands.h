@@ -101,9 +101,9 @@ PackGemmPanel<BitsOf<In>, ComputeType<In>> packing(const GemmKernels& kernels,
   } else if constexpr (std::is_same_v<In, BF16>) {
     return pairs ? avx512::gemm_pair_kernels.pack_bf16 : kernels.pack_bf16;
   } else {
-    return pairs                                ? avx512::gemm_pair_kernels.pack_f32
-           : products == GemmProducts::kRounded ? kernels.pack_rounded
-                                                : kernels.pack_f32;
+    if (products == GemmProducts::kRounded) return kernels.pack_rounded;
+    if (products == GemmProducts::kRoundedToF16) return kernels.pack_rounded_to_f16;
+    return pairs ? avx512::gemm_pair_kernels.pack_f32 : kernels.pack_f32;
   }
 }
 

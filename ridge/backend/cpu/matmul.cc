@@ -20,12 +20,17 @@ GemmShape gemm_shape(const MatMul& op, const Shape& a, const Shape& b) {
           .ldc = b[op.transpose_b ? rows : columns]};
 }
 
-template <GemmProducts kBf16Products>
+// What packed_gemm multiplies.
+GemmProducts packed_products(const MatMul& op) {
+  if (op.round_to == DType::kF32) return GemmProducts::kOwn;
+  return op.round_to == DType::kF16 ? GemmProducts::kRoundedToF16 : GemmProducts::kRounded;
+}
+
+template <bool kPairs>
 std::unique_ptr<HostKernel> make_matmul(const Node& node) {
   const TensorType &a = node.inputs[0].type(), &b = node.inputs[1].type();
   GemmShape shape = gemm_shape(node.op_as<MatMul>(), a.shape, b.shape);
-  if (node.op_as<MatMul>().round_to_bf16 || kBf16Products == GemmProducts::kPairs)
-    shape.products = kBf16Products;
+  shape.products = kPairs ? GemmProducts::kPairs : packed_products(node.op_as<MatMul>());
   const GemmBatch batch{.count = a.elements() / (shape.m * shape.k),
                         .stride_a = shape.m * shape.k,
                         .stride_b = shape.k * shape.n,
@@ -47,14 +52,14 @@ std::unique_ptr<HostKernel> make_matmul(const Node& node) {
 
 bool is_for_pairs(const Node& node) {
   const bool is_bf16 = node.inputs[0].dtype() == DType::kBF16;
-  return has_bf16_pairs() && (is_bf16 || node.op_as<MatMul>().round_to_bf16);
+  return has_bf16_pairs() && (is_bf16 || node.op_as<MatMul>().round_to == DType::kBF16);
 }
 
 }  // namespace
 
 void add_matmul_kernels(KernelTable& table) {
-  table.add("matmul", {"bf16_pairs_gemm", 1}, make_matmul<GemmProducts::kPairs>, is_for_pairs);
-  table.add("matmul", {"packed_gemm"}, make_matmul<GemmProducts::kRounded>);
+  table.add("matmul", {"bf16_pairs_gemm", 1}, make_matmul<true>, is_for_pairs);
+  table.add("matmul", {"packed_gemm"}, make_matmul<false>);
 }
 
 }  // namespace ridge::cpu

@@ -9,8 +9,10 @@ namespace {
 
 std::vector<double> operand(const MatMul& op, const Call& call, size_t input) {
   std::vector<double> values = call.read<double>(input);
-  if (op.round_to_bf16)
+  if (op.round_to == DType::kBF16)
     for (double& x : values) x = static_cast<double>(convert<BF16>(x));
+  if (op.round_to == DType::kF16)
+    for (double& x : values) x = static_cast<double>(convert<F16>(x));
   return values;
 }
 

@@ -17,9 +17,11 @@ std::vector<TensorType> MatMul::infer(std::span<const TensorType> inputs) const 
         "[matmul] accumulate does not fit the inputs; got {} for {}",
         name_of(accumulate),
         to_string(a));
-  check(!round_to_bf16 || a.dtype == DType::kF32,
-        "[matmul] only f32 is rounded to bf16; got {}",
-        to_string(a));
+  check(round_to == DType::kF32 ||
+            (a.dtype == DType::kF32 && size_of(round_to) == 2 && is_float(round_to)),
+        "[matmul] only f32 is rounded, and only to f16 or bf16; got {} to {}",
+        to_string(a),
+        name_of(round_to));
   const bool fits = rank >= 2 && b.shape.size() == rank &&
                     std::equal(a.shape.begin(), a.shape.end() - 2, b.shape.begin());
   check(fits,
@@ -84,7 +86,7 @@ void MatMul::fields(FieldVisitor& v) {
   v.visit("transpose_a", transpose_a);
   v.visit("transpose_b", transpose_b);
   v.visit("accumulate", accumulate);
-  v.visit("round_to_bf16", round_to_bf16);
+  v.visit("round_to", round_to);
 }
 
 namespace {

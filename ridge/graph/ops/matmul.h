@@ -8,8 +8,9 @@ namespace ridge {
 /// (..., M, K) x (..., K, N) -> (..., M, N), the leading dimensions equal. With transpose_a the
 /// first input is (..., K, M); with transpose_b the second is (..., N, K). `accumulate` is the
 /// dtype of the running sum: f64 for f64, f32 for all others; the result is rounded once. With
-/// round_to_bf16, for f32 alone, the inputs are rounded to bf16 before they are multiplied; the
-/// result is f32. Rounding counts as linear: gradients and claims about batches ignore it.
+/// round_to, f16 or bf16 and for f32 alone, the inputs are rounded to it before they are multiplied
+/// (f16: to infinity from 65520 on); the result is f32. Rounding counts as linear: gradients and
+/// claims about batches ignore it.
 class MatMul final : public OpOf<MatMul> {
  public:
   static constexpr OpTraits kTraits{.name = "matmul",
@@ -22,7 +23,7 @@ class MatMul final : public OpOf<MatMul> {
   bool transpose_a = false;
   bool transpose_b = false;
   DType accumulate = DType::kF32;
-  bool round_to_bf16 = false;
+  DType round_to = DType::kF32;  ///< f32: nothing is rounded.
 
   std::vector<TensorType> infer(std::span<const TensorType> inputs) const override;
   std::vector<Value> vjp(const VjpContext& c) const override;

@@ -112,6 +112,7 @@ struct GemmKernels {
   PackGemmPanel<F16Bits, float> pack_f16;
   PackGemmPanel<BF16Bits, float> pack_bf16;
   PackGemmPanel<float, float> pack_rounded;  // to bf16
+  PackGemmPanel<float, float> pack_rounded_to_f16;
   void (*dots_f32)(const GemmDots<float>&);
   void (*dots_f64)(const GemmDots<double>&);
   // n contiguous elements; narrowing rounds to nearest even as F16(float) and BF16(float) do.

@@ -84,9 +84,15 @@ __m256 rounded_to_bf16(__m256 x) {
       _mm256_and_si256(both, _mm256_set1_epi32(static_cast<int>(0xffff0000u))));
 }
 
+// Beyond 65504 to infinity, as IEEE 754 has it.
+__m256 rounded_to_f16(__m256 x) {
+  return _mm256_cvtph_ps(_mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+}
+
+template <__m256 (*kRound)(__m256)>
 struct RoundedF32 : F32 {
-  static Reg load(const In* p) { return rounded_to_bf16(F32::load(p)); }
-  static Reg load(const In* p, int n) { return rounded_to_bf16(F32::load(p, n)); }
+  static Reg load(const In* p) { return kRound(F32::load(p)); }
+  static Reg load(const In* p, int n) { return kRound(F32::load(p, n)); }
   static constexpr bool kHalves = false;
 };
 
@@ -373,7 +379,8 @@ const GemmKernels gemm_kernels = {&gemm_f32,
                                   pack<F64>,
                                   pack<Half16<F16Bits>>,
                                   pack<Half16<BF16Bits>>,
-                                  pack<RoundedF32>,
+                                  pack<RoundedF32<rounded_to_bf16>>,
+                                  pack<RoundedF32<rounded_to_f16>>,
                                   dots<F32>,
                                   dots<F64>,
                                   narrow<to_f16, F16Bits>,
