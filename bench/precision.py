@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What train.precision = "bf16" gains: two processes run stretches of steps in turn, one of them in f32.
+"""What train.precision = "bf16" or "fp16" gains: two processes run stretches of steps in turn, one in f32.
 
-Usage: bench/precision.py [--threads N] [--rounds N] [--steps N] [--program FILE] CONFIG...
+Usage: bench/precision.py [--precision P] [--threads N] [--rounds N] [--steps N] [--program FILE] CONFIG...
 """
 
 import argparse
@@ -50,28 +50,30 @@ class Trainer:
 
 
 def measure(config, arguments):
-    f32, bf16 = (Trainer(config, precision, arguments) for precision in ("f32", "bf16"))
-    times = {f32: [], bf16: []}
+    low_name = arguments.precision
+    f32, low = (Trainer(config, precision, arguments) for precision in ("f32", low_name))
+    times = {f32: [], low: []}
     for i in range(arguments.rounds + 1):
-        for trainer in (f32, bf16) if i % 2 == 0 else (bf16, f32):
+        for trainer in (f32, low) if i % 2 == 0 else (low, f32):
             seconds = trainer.run(arguments.steps)
             if i > 0:  # the first steps warm up
                 times[trainer].append(seconds)
-    ratios = [a / b for a, b in zip(times[f32], times[bf16])]
+    ratios = [a / b for a, b in zip(times[f32], times[low])]
     print(
         f"{config.stem}, {arguments.threads} threads: f32 {statistics.median(times[f32]) * 1e3:.0f} ms, "
-        f"bf16 {statistics.median(times[bf16]) * 1e3:.0f} ms; f32 takes "
+        f"{low_name} {statistics.median(times[low]) * 1e3:.0f} ms; f32 takes "
         f"{statistics.median(ratios):.2f} times as long ({min(ratios):.2f} to {max(ratios):.2f}); "
-        f"losses {f32.loss:.5f} and {bf16.loss:.5f}",
+        f"losses {f32.loss:.5f} and {low.loss:.5f}",
         flush=True,
     )
     f32.end()
-    bf16.end()
+    low.end()
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("configs", nargs="+", type=pathlib.Path)
+    parser.add_argument("--precision", choices=("bf16", "fp16"), default="bf16")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--steps", type=int, default=1)

@@ -6,6 +6,7 @@
 #include "ridge/base/hash.h"
 #include "ridge/base/parallel.h"
 #include "ridge/base/philox.h"
+#include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/source.h"
 
 namespace ridge::nn {
@@ -53,6 +54,8 @@ Tensor initial_piece(const ParameterSpec& spec, uint64_t seed, int64_t first, in
   return tensor;
 }
 
+std::string pending_name(const std::string& statistic) { return statistic + ".pending"; }
+
 Tensor initial_value(const StatisticSpec& spec) {
   Tensor tensor(spec.type);
   for (int64_t i = 0; i < tensor.elements(); ++i) tensor.set(i, spec.initial);
@@ -79,11 +82,14 @@ Value ModuleContext::parameter(std::string_view name, Shape shape, Initializer i
 
 Value ModuleContext::statistic(std::string_view name, Shape shape, double initial) {
   statistics_.push_back({full_name(name), {dtype_, std::move(shape)}, initial});
-  return input(graph_, statistics_.back().name, statistics_.back().type);
+  const auto& [full, type, first] = statistics_.back();
+  const Value before = input(graph_, full, type);
+  return mode_.pending ? before + input(graph_, pending_name(full), type) : before;
 }
 
 void ModuleContext::update_statistic(Value statistic, Value new_value) {
-  updates_.push_back({statistic.node->op_as<Input>().input_name, statistic, new_value});
+  const Node& node = mode_.pending ? *statistic.node->inputs[0].node : *statistic.node;
+  updates_.push_back({node.op_as<Input>().input_name, statistic, new_value});
 }
 
 Value ModuleContext::rng() {

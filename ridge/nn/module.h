@@ -53,6 +53,9 @@ struct StatisticUpdate {
   Value old_value, new_value;
 };
 
+/// The buffer of what a step has changed so far of a statistic.
+std::string pending_name(const std::string& statistic);
+
 /// A parameter's first value: a function of the seed, its name and its type alone. Its random
 /// numbers are Philox's, keyed by the name.
 Tensor initial_value(const ParameterSpec& spec, uint64_t seed);
@@ -65,6 +68,9 @@ Tensor initial_piece(const ParameterSpec& spec, uint64_t seed, int64_t first, in
 struct BuildMode {
   bool training = false;  ///< Dropout drops, batch norm uses the batch and updates statistics.
   int64_t samples = 1;    ///< The batch on axis 0 of every activation.
+  /// A statistic is what NAME and NAME.pending add up to: what earlier parts of a step changed is
+  /// kept apart until the step is known to count.
+  bool pending = false;
 };
 
 class ModuleContext {
@@ -96,7 +102,7 @@ class ModuleContext {
   /// Declares a parameter of the context's dtype and returns its input, named PATH.name. Decay
   /// applies to those of two dimensions and more. UserError when the name is taken.
   Value parameter(std::string_view name, Shape shape, Initializer init);
-  /// The same for a statistic.
+  /// The same for a statistic; the value is it as it is so far.
   Value statistic(std::string_view name, Shape shape, double initial);
   /// The statistic's value after this graph has run.
   void update_statistic(Value statistic, Value new_value);

@@ -1,5 +1,6 @@
 #include "ridge/nn/optimizer.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "ridge/graph/ops/elementwise.h"
@@ -73,8 +74,10 @@ void check_options(const OptimizerOptions& o) {
 StepScalars step_scalars(const OptimizerOptions& optimizer,
                          const ScheduleOptions& schedule,
                          int64_t step,
-                         int64_t total_steps) {
-  const double t = static_cast<double>(step + 1);
+                         int64_t total_steps,
+                         int64_t skipped) {
+  // A step may be run again and again, as trials do: each time it may be skipped.
+  const double t = static_cast<double>(std::max<int64_t>(1, step + 1 - skipped));
   StepScalars scalars;
   scalars.lr = optimizer.lr * schedule_factor(schedule, step, total_steps);
   scalars.keep = 1.0 - scalars.lr * optimizer.weight_decay;

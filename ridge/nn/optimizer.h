@@ -23,11 +23,13 @@ struct StepScalars {
 };
 inline constexpr int64_t kStepScalars = 4;
 
-/// The scalars of step `step` (the first is 0) of `total_steps`.
+/// The scalars of step `step` (the first is 0) of `total_steps`. The learning rate follows the
+/// steps whatever came of them; t, the number of updates, leaves out those `skipped` before.
 StepScalars step_scalars(const OptimizerOptions& optimizer,
                          const ScheduleOptions& schedule,
                          int64_t step,
-                         int64_t total_steps);
+                         int64_t total_steps,
+                         int64_t skipped = 0);
 
 /// Writes the scalars into what the graphs take in as "hyper": a float [kStepScalars]. Allocates
 /// nothing.

@@ -79,6 +79,12 @@ struct OptimizerOptions {
   double clip = 0.0;  ///< Largest global norm of the gradient; 0 for no limit.
 };
 
+/// What the gradient of the loss is multiplied by where products compute in f16; see loss_scale.h.
+struct LossScaleOptions {
+  double initial = 0.0;            ///< A power of two; 0: by nothing, and nothing is skipped.
+  int64_t growth_interval = 2000;  ///< Steps in a row without overflow after which it doubles.
+};
+
 /// The learning rate over the steps: a linear warm-up, then constant or a half cosine down to
 /// final_ratio of the peak at the last step.
 struct ScheduleOptions {

@@ -1,5 +1,7 @@
 #include "ridge/nn/training.h"
 
+#include <optional>
+
 #include "ridge/graph/autodiff.h"
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/matmul.h"
@@ -31,9 +33,11 @@ struct Forward {
     sums = loss_sums(model, logits, y);
   }
 
-  // Gradients of the summed loss, as the accumulate dtype.
-  std::vector<Value> gradients_of_sum() const {
-    std::vector<Value> result = gradients(sums.loss, context.parameter_values());
+  // Gradients of the summed loss, as the accumulate dtype; of the scaled loss where there is a
+  // scale.
+  std::vector<Value> gradients_of_sum(const std::optional<LossScale>& scale) const {
+    const Value loss = scale ? scale->scaled(sums.loss) : sums.loss;
+    std::vector<Value> result = gradients(loss, context.parameter_values());
     for (Value& gradient : result) gradient = cast(gradient, sums.loss.dtype());
     return result;
   }
@@ -42,11 +46,21 @@ struct Forward {
   // halted run would need.
   void finish_statistics(Value halted) {
     if (context.statistic_updates().empty()) return;
-    Graph& graph = context.graph();
-    const SiteScope scope(graph, "statistics");
-    const Value fine = logical_and(is_finite(sums.loss), eq(halted, constant_like(halted, 0.0)));
+    const SiteScope scope(context.graph(), "statistics");
+    update_statistics_where(
+        logical_and(is_finite(sums.loss), eq(halted, constant_like(halted, 0.0))));
+  }
+
+  void update_statistics_where(Value fine) {
     for (const StatisticUpdate& u : context.statistic_updates())
-      update(graph, u.name, where(fine, u.new_value, u.old_value));
+      update(context.graph(), u.name, where(fine, u.new_value, u.old_value));
+  }
+
+  // What is not finite here shows in the sums, and is dropped with them.
+  void add_to_pending_statistics() {
+    const SiteScope scope(context.graph(), "statistics");
+    for (const StatisticUpdate& u : context.statistic_updates())
+      update(context.graph(), pending_name(u.name), u.new_value - u.old_value.node->inputs[0]);
   }
 
   static TensorType batched(TensorType type, int64_t batch) {
@@ -64,16 +78,18 @@ struct StepInputs {
   std::vector<Value> parameters, gradients;  ///< One a parameter; gradients of the summed loss.
   LossSums sums;
   Value halted;
+  std::optional<LossScale> scale;  ///< That the gradients have.
 };
 
-// The outputs "loss", "grad_norm" and "count", the guarded update of parameters and moments, and
-// "halted".
+// The outputs "loss", "grad_norm" and "count", the guarded update of parameters and moments,
+// "halted", and the loss scale.
 class StepBuilder {
  public:
   StepBuilder(const Training& training, Graph& graph, StepInputs inputs)
       : training_(training), graph_(graph), in_(std::move(inputs)) {}
 
-  void build() {
+  /// Returns whether the step counts.
+  Value build() {
     const SiteScope scope(graph_, "optimizer");
     const DType dtype = training_.accumulate();
     hyper_ = split_hyper(input(graph_, "hyper", {dtype, {kStepScalars}}));
@@ -81,16 +97,22 @@ class StepBuilder {
     const Value one = constant_like(in_.sums.count, 1.0);
     const Value count = maximum(in_.sums.count, one);
     const Value loss = in_.sums.loss / count;
+    if (in_.scale) in_.gradients = in_.scale->unscaled(std::move(in_.gradients));
     const Value norm = global_norm(in_.gradients) / count;
     const Value running = eq(in_.halted, constant_like(in_.halted, 0.0));
     fine_ = logical_and(running, logical_and(is_finite(loss), is_finite(norm)));
     const double clip = training_.optimizer().clip;
     factor_ = (clip > 0.0 ? clip_coefficient(norm, clip) : one) / count;
     for (size_t i = 0; i < in_.parameters.size(); ++i) step_parameter(i);
-    update(graph_, "halted", where(fine_, constant_like(one, 0.0), one));
+    const Value goes_on =
+        in_.scale ? in_.scale->finish_step(
+                        training_.loss_scale(), logical_and(running, is_finite(loss)), fine_)
+                  : fine_;
+    update(graph_, "halted", where(goes_on, constant_like(one, 0.0), one));
     graph_.add_output("loss", loss);
     graph_.add_output("grad_norm", norm);
     graph_.add_output("count", in_.sums.count);
+    return fine_;
   }
 
  private:
@@ -113,6 +135,11 @@ class StepBuilder {
   HyperValues hyper_;
   Value fine_, factor_;
 };
+
+std::optional<LossScale> loss_scale_in(Graph& graph, const LossScaleOptions& options, DType dtype) {
+  if (options.initial == 0) return std::nullopt;
+  return LossScale(graph, dtype);
+}
 
 class MicroSource final : public ModelSource {
  public:
@@ -138,9 +165,12 @@ std::string entry_name(std::string_view base, const std::vector<int64_t>& sizes,
   return sizes.empty() || sizes[0] == size ? std::string(base) : fmt::format("{}.{}", base, size);
 }
 
-Training::Training(std::shared_ptr<const Model> model, OptimizerOptions optimizer)
-    : model_(std::move(model)), optimizer_(std::move(optimizer)) {
+Training::Training(std::shared_ptr<const Model> model,
+                   OptimizerOptions optimizer,
+                   LossScaleOptions loss_scale)
+    : model_(std::move(model)), optimizer_(std::move(optimizer)), loss_scale_(loss_scale) {
   check_options(optimizer_);
+  check_options(loss_scale_);
   Graph graph;
   const Forward forward(*model_, graph, {});
   parameters_ = forward.context.parameters();
@@ -151,9 +181,10 @@ DType Training::accumulate() const { return accumulate_dtype(model_->dtype()); }
 
 Graph Training::micro(int64_t batch, std::string name) const {
   Graph graph = batch_graph(std::move(name), batch);
-  Forward forward(*model_, graph, {true, batch});
+  Forward forward(*model_, graph, {true, batch, has_loss_scale()});
   forward.add_loss(*model_);
-  const std::vector<Value> gradient = forward.gradients_of_sum();
+  const std::vector<Value> gradient =
+      forward.gradients_of_sum(loss_scale_in(graph, loss_scale_, accumulate()));
   {
     const SiteScope scope(graph, "accumulate");
     const auto accumulate_into = [&](const std::string& buffer, Value term) {
@@ -165,7 +196,10 @@ Graph Training::micro(int64_t batch, std::string name) const {
     for (size_t i = 0; i < std::size(sums); ++i)
       accumulate_into(std::string(kSumNames[i]), sums[i]);
   }
-  if (!statistics_.empty()) forward.finish_statistics(input(graph, "halted", {accumulate(), {}}));
+  if (has_loss_scale())
+    forward.add_to_pending_statistics();
+  else if (!statistics_.empty())
+    forward.finish_statistics(input(graph, "halted", {accumulate(), {}}));
   return graph;
 }
 
@@ -181,14 +215,24 @@ Graph Training::apply() const {
   in.sums.loss = sum(0);
   in.sums.count = sum(1);
   in.halted = input(graph, "halted", {dtype, {}});
-  StepBuilder(*this, graph, in).build();
+  in.scale = loss_scale_in(graph, loss_scale_, dtype);
+  const Value fine = StepBuilder(*this, graph, in).build();
 
   const SiteScope scope(graph, "clear");
+  const auto clear = [&](const std::string& name, Value value) {
+    update(graph, name, constant_like(value, 0.0));
+  };
   for (size_t i = 0; i < parameters_.size(); ++i)
-    update(graph, gradient_name(parameters_[i].name), constant_like(in.gradients[i], 0.0));
-  const Value sums[] = {in.sums.loss, in.sums.count};
-  for (size_t i = 0; i < std::size(sums); ++i)
-    update(graph, std::string(kSumNames[i]), constant_like(sums[i], 0.0));
+    clear(gradient_name(parameters_[i].name), in.gradients[i]);
+  clear(std::string(kSumNames[0]), in.sums.loss);
+  clear(std::string(kSumNames[1]), in.sums.count);
+  if (!has_loss_scale()) return graph;
+  for (const StatisticSpec& spec : statistics_) {
+    const Value before = input(graph, spec.name, spec.type);
+    const Value pending = input(graph, pending_name(spec.name), spec.type);
+    update(graph, spec.name, where(fine, before + pending, before));
+    clear(pending_name(spec.name), pending);
+  }
   return graph;
 }
 
@@ -196,12 +240,17 @@ Graph Training::step(int64_t batch, std::string name) const {
   Graph graph = batch_graph(std::move(name), batch);
   Forward forward(*model_, graph, {true, batch});
   forward.add_loss(*model_);
+  const std::optional<LossScale> scale = loss_scale_in(graph, loss_scale_, accumulate());
   StepInputs in{forward.context.parameter_values(),
-                forward.gradients_of_sum(),
+                forward.gradients_of_sum(scale),
                 forward.sums,
-                input(graph, "halted", {accumulate(), {}})};
-  forward.finish_statistics(in.halted);
-  StepBuilder(*this, graph, std::move(in)).build();
+                input(graph, "halted", {accumulate(), {}}),
+                scale};
+  if (!scale) forward.finish_statistics(in.halted);
+  const Value fine = StepBuilder(*this, graph, std::move(in)).build();
+  if (!scale) return graph;
+  const SiteScope scope(graph, "statistics");
+  forward.update_statistics_where(fine);
   return graph;
 }
 
@@ -238,11 +287,15 @@ std::vector<StateEntry> Training::state(bool accumulates) const {
     for (const std::string& name : moment_names(optimizer_, spec.name))
       entries.push_back({name, {dtype, spec.type.shape}, StateRole::kOptimizer});
   entries.push_back({"halted", {dtype, {}}, StateRole::kScaler});
+  for (StateEntry& entry : loss_scale_state(loss_scale_, dtype)) entries.push_back(entry);
   if (!accumulates) return entries;
   for (const ParameterSpec& spec : parameters_)
     entries.push_back({gradient_name(spec.name), {dtype, spec.type.shape}, StateRole::kGradient});
   for (std::string_view name : kSumNames)
     entries.push_back({std::string(name), {dtype, {}}, StateRole::kGradient});
+  if (!has_loss_scale()) return entries;
+  for (const StatisticSpec& spec : statistics_)
+    entries.push_back({pending_name(spec.name), spec.type, StateRole::kGradient});
   return entries;
 }
 
@@ -267,6 +320,7 @@ std::map<std::string, Tensor> Training::initial_state(bool accumulates, uint64_t
     values.emplace(spec.name, initial_value(spec, seed));
   for (const StatisticSpec& spec : statistics_) values.emplace(spec.name, initial_value(spec));
   for (const StateEntry& entry : state(accumulates)) values.try_emplace(entry.name, entry.type);
+  if (has_loss_scale()) values.at(std::string(kLossScale)).set(0, loss_scale_.initial);
   return values;
 }
 

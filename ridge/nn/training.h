@@ -1,8 +1,9 @@
 // The entry graphs that train and use a model, over one state of named buffers.
 //
-// State: every parameter (NAME) and statistic; NAME.m, NAME.v by the optimizer; "halted"; and where
-// gradients add up over micro-batches, NAME.grad, "sum.loss" and "sum.count". An output
-// NAME.new updates the buffer NAME.
+// State: every parameter (NAME) and statistic; NAME.m, NAME.v by the optimizer; "halted"; with a
+// loss scale that and its counts (loss_scale.h); and where gradients add up over micro-batches,
+// NAME.grad, "sum.loss" and "sum.count", with a loss scale also NAME.pending of statistics. An
+// output NAME.new updates the buffer NAME.
 //
 // Data: "x" and "y" (B, of the sample's types), "rng" (i64[3] = {seed, step, first sample of the
 // micro-batch within the step}; only where the model drops out), "hyper" (optimizer.h).
@@ -17,6 +18,7 @@
 #include "ridge/graph/model_source.h"
 #include "ridge/graph/program_graphs.h"
 #include "ridge/graph/tensor.h"
+#include "ridge/nn/loss_scale.h"
 #include "ridge/nn/model.h"
 #include "ridge/nn/optimizer.h"
 
@@ -36,11 +38,15 @@ std::string entry_name(std::string_view base, const std::vector<int64_t>& sizes,
 
 class Training {
  public:
-  /// UserError when the optimizer's options are out of range.
-  Training(std::shared_ptr<const Model> model, OptimizerOptions optimizer);
+  /// UserError when options are out of range.
+  Training(std::shared_ptr<const Model> model,
+           OptimizerOptions optimizer,
+           LossScaleOptions loss_scale = {});
 
   const Model& model() const { return *model_; }
   const OptimizerOptions& optimizer() const { return optimizer_; }
+  const LossScaleOptions& loss_scale() const { return loss_scale_; }
+  bool has_loss_scale() const { return loss_scale_.initial != 0; }
   const std::vector<ParameterSpec>& parameters() const { return parameters_; }
   const std::vector<StatisticSpec>& statistics() const { return statistics_; }
   /// The dtype of sums, gradients, moments, "hyper" and "halted": f64 for f64, else f32.
@@ -50,7 +56,9 @@ class Training {
   /// the statistics (not once halted, nor when the loss is not finite). No other outputs.
   Graph micro(int64_t batch, std::string name = "micro") const;
   /// Takes the mean of the gradients, clips, steps and clears. When the loss or the norm is not
-  /// finite, or `halted` is 1, parameters and moments keep their bits and `halted` becomes 1.
+  /// finite, or `halted` is 1, parameters and moments keep their bits and `halted` becomes 1. With
+  /// a loss scale above 1 a norm that is not finite lowers the scale instead, and statistics keep
+  /// their bits too.
   /// Outputs, scalars: "loss" (mean), "grad_norm" (before the clip), "count".
   Graph apply() const;
   /// micro and apply in one, without gradients and sums in the state. The outputs of apply.
@@ -74,6 +82,7 @@ class Training {
  private:
   std::shared_ptr<const Model> model_;
   OptimizerOptions optimizer_;
+  LossScaleOptions loss_scale_;
   std::vector<ParameterSpec> parameters_;
   std::vector<StatisticSpec> statistics_;
 };

@@ -1,4 +1,6 @@
 // Values that are fine one by one but do not go together.
+#include <bit>
+
 #include "ridge/base/error.h"
 #include "ridge/train/config_text.h"
 
@@ -37,10 +39,16 @@ class Checker {
                      run.micro,
                      run.batch),
          "raise the batch or lower micro");
-    need(run.precision != "bf16" || config_.model.dtype == DType::kF32,
+    need(run.precision == "f32" || config_.model.dtype == DType::kF32,
          "train.precision",
-         "train.precision 'bf16' needs model.dtype 'f32': its parameters are kept in f32",
+         fmt::format("train.precision '{}' needs model.dtype 'f32': its parameters are kept in f32",
+                     run.precision),
          "take one of the two keys out");
+    need(std::has_single_bit(static_cast<uint64_t>(run.loss_scale)),
+         "train.loss_scale",
+         fmt::format("train.loss_scale ({}) is no power of two, and other factors would round",
+                     run.loss_scale),
+         "give a power of two, such as 65536");
     need(config_.checkpoint.every == 0 || !run.out.empty(),
          "checkpoint.every",
          "checkpoint.every asks for checkpoints, but train.out names no folder for them",

@@ -39,7 +39,7 @@ class Line {
   }
   void put(std::string_view text) { at_ = fmt::format_to(at_, "{}", text); }
 
-  // Seven numbers of at most 24 characters, with names of at most 13: below 300.
+  // Nine numbers of at most 24 characters, with names of at most 13: below 400.
   char text_[512];
   char* at_ = text_;
 };
@@ -85,6 +85,10 @@ void MetricsWriter::write(const StepReport& report) {
   line.number("lr", report.lr);
   line.number("samples_per_s", report.samples_per_s);
   line.number("step_ms", report.step_ms);
+  if (report.loss_scale > 0) {
+    line.number("loss_scale", report.loss_scale);
+    line.integer("skipped_steps", report.skipped_steps);
+  }
   file_.append(line.finish());
 }
 

@@ -8,10 +8,11 @@
 
 namespace ridge {
 
-/// Lines of steps have step, epoch, loss, grad_norm, lr, samples_per_s and step_ms; those of
-/// evaluations step, eval_loss, eval_accuracy (null for a regression), eval_samples and
-/// eval_seconds. Writing allocates nothing; it reaches the file within about a second, at flush()
-/// and at the end.
+/// Lines of steps have step, epoch, loss, grad_norm, lr, samples_per_s and step_ms, with a loss
+/// scale also loss_scale (of the next step) and skipped_steps (so far); the grad_norm of a step
+/// that was skipped is null. Those of evaluations step, eval_loss, eval_accuracy (null for a
+/// regression), eval_samples and eval_seconds. Writing allocates nothing; it reaches the file
+/// within about a second, at flush() and at the end.
 class MetricsWriter {
  public:
   /// Goes on behind the lines of steps up to `last_step` (0 for a fresh run) and drops those after

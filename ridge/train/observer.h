@@ -21,6 +21,8 @@ struct StepReport {
   double epoch = 0;  ///< Epochs done, with the fraction.
   double loss = 0, grad_norm = 0, lr = 0;
   double step_ms = 0, samples_per_s = 0;
+  double loss_scale = 0;      ///< Of the next step; 0: there is none.
+  int64_t skipped_steps = 0;  ///< So far, since their gradients overflowed.
 };
 
 struct EvalReport {

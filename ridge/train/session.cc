@@ -8,7 +8,9 @@
 
 namespace ridge {
 
-bool StepResult::is_finite() const { return std::isfinite(loss) && std::isfinite(grad_norm); }
+bool StepResult::is_finite() const {
+  return std::isfinite(loss) && (skipped || std::isfinite(grad_norm));
+}
 
 namespace {
 
@@ -75,6 +77,12 @@ void Session::initialize() {
   }
   for (const nn::StatisticSpec& spec : task_.training->statistics())
     state.write(spec.name, nn::initial_value(spec));
+  loss_scale_ = find_slot(program_->plan().state, nn::kLossScale);
+  skipped_ = find_slot(program_->plan().state, nn::kSkippedSteps);
+  if (loss_scale_ == nullptr) return;
+  Tensor first(loss_scale_->type);
+  first.set(0, task_.training->loss_scale().initial);
+  state.write(nn::kLossScale, first);
 }
 
 Session::Entry Session::make_entry(const std::string& name, int64_t samples) const {
@@ -130,6 +138,14 @@ double Session::read_scalar(DataSlot slot) {
   return scalar_.at(0);
 }
 
+// Right where it lies: this allocates nothing.
+double Session::state_scalar(const PlanSlot* slot) const {
+  if (slot == nullptr) return 0;
+  const void* at = program_->state().data(*slot);
+  return slot->type.dtype == DType::kF64 ? *static_cast<const double*>(at)
+                                         : static_cast<double>(*static_cast<const float*>(at));
+}
+
 StepResult Session::read_scalars(const Scalars& scalars) {
   return {.loss = read_scalar(scalars.loss),
           .grad_norm = read_scalar(scalars.grad_norm),
@@ -141,7 +157,9 @@ StepResult Session::train_step(const data::Batch& batch,
                                int64_t step,
                                int64_t total_steps,
                                RunMode mode) {
-  nn::set_hyper(nn::step_scalars(config_.optimizer, config_.schedule, step, total_steps), hyper_);
+  const int64_t skipped = skipped_steps();
+  nn::set_hyper(nn::step_scalars(config_.optimizer, config_.schedule, step, total_steps, skipped),
+                hyper_);
   size_t last = apply_;
   int64_t first = 0;
   for (int64_t part = 0; first < batch.count; ++part) {
@@ -156,7 +174,19 @@ StepResult Session::train_step(const data::Batch& batch,
   }
   program_->write(scalars_[last].hyper, hyper_.data());
   program_->run(last, mode);
-  return read_scalars(scalars_[last]);
+  StepResult result = read_scalars(scalars_[last]);
+  result.skipped = skipped_steps() > skipped;
+  return result;
+}
+
+StepResult Session::settled_step(const data::Batch& batch, int64_t step, int64_t total_steps) {
+  State& state = program_->state();
+  const Tensor skipped = skipped_ == nullptr ? Tensor() : state.read(nn::kSkippedSteps);
+  for (;;) {
+    const StepResult result = train_step(batch, step, total_steps);
+    if (!result.skipped) return result;
+    state.write(nn::kSkippedSteps, skipped);
+  }
 }
 
 void Session::evaluate(const data::Batch& batch, StepResult& sums) {

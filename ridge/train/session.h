@@ -17,6 +17,8 @@ struct StepResult {
   double grad_norm = 0;  ///< Before clipping.
   double correct = 0;    ///< Of an evaluation, how many; NaN for a step and for a regression.
   double count = 0;      ///< Samples or tokens that count.
+  bool skipped = false;  ///< The gradient overflowed f16: nothing changed but the loss scale.
+  /// Whether a run can go on: after a skipped step it can, though its grad_norm is not finite.
   bool is_finite() const;
 };
 
@@ -45,6 +47,12 @@ class Session {
                         int64_t step,
                         int64_t total_steps,
                         RunMode mode = RunMode::kNormal);
+  /// train_step as if it had come when the loss scale had settled: a skipped step is taken again,
+  /// and does not count as skipped.
+  StepResult settled_step(const data::Batch& batch, int64_t step, int64_t total_steps);
+  /// The loss scale after the last step; 0: there is none. And all steps that were skipped.
+  double loss_scale() const { return state_scalar(loss_scale_); }
+  int64_t skipped_steps() const { return static_cast<int64_t>(state_scalar(skipped_)); }
   /// Adds the sums over `batch` to `sums`: loss, correct and count are sums here.
   void evaluate(const data::Batch& batch, StepResult& sums);
   /// "layer.1:log.0 (nan at ...)": the first node whose result is not finite in the last step.
@@ -77,6 +85,7 @@ class Session {
   void write_data(const Entry& entry, const data::Batch& batch, int64_t first, int64_t step);
   StepResult read_scalars(const Scalars& scalars);
   double read_scalar(DataSlot slot);
+  double state_scalar(const PlanSlot* slot) const;
   std::vector<const PlanSlot*> slots_of(bool with_optimizer) const;
 
   const Task& task_;
@@ -88,6 +97,7 @@ class Session {
   std::vector<Scalars> scalars_;  ///< By the program's entries.
   size_t apply_ = 0;              ///< The entry, where there is one.
   Tensor hyper_, scalar_, rng_;   ///< On their way to and from the device.
+  const PlanSlot *loss_scale_ = nullptr, *skipped_ = nullptr;  ///< Null without a loss scale.
 };
 
 }  // namespace ridge

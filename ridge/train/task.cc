@@ -38,6 +38,17 @@ void add_size(std::vector<int64_t>& sizes, int64_t size) {
   if (size > 0 && std::find(sizes.begin(), sizes.end(), size) == sizes.end()) sizes.push_back(size);
 }
 
+DType precision_of(const TrainConfig& config) {
+  if (config.train.precision == "fp16") return DType::kF16;
+  return config.train.precision == "bf16" ? DType::kBF16 : DType::kF32;
+}
+
+// The range of bf16 is that of f32: nothing overflows sooner.
+nn::LossScaleOptions loss_scale_of(const TrainConfig& config) {
+  if (precision_of(config) != DType::kF16) return {};
+  return {.initial = static_cast<double>(config.train.loss_scale)};
+}
+
 bool has_eval_data(const data::DataOptions& options) {
   return !options.eval_path.empty() || options.eval_fraction > 0;
 }
@@ -48,7 +59,7 @@ ProgramOptions program_options(const TrainConfig& config, const Task& task) {
   ProgramOptions options;
   options.plan.choose = task.choose;
   options.memory_limit = config.train.memory_limit << 20;
-  options.passes.precision = config.train.precision == "bf16" ? DType::kBF16 : DType::kF32;
+  options.passes.precision = precision_of(config);
   options.passes.pins = pins_of(config.train.f32_modules);
   return options;
 }
@@ -106,7 +117,8 @@ Task open_task(const TrainConfig& config) {
     throw UserError("the data to evaluate on have samples of another shape than those to train on");
   task.training = std::make_unique<nn::Training>(
       nn::make_model(model_options(config, *task.train_data), sample_types(*task.train_data)),
-      config.optimizer);
+      config.optimizer,
+      loss_scale_of(config));
   task.sizes = program_sizes(config, task);
   return task;
 }

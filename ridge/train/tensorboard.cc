@@ -122,6 +122,7 @@ void TensorBoardWriter::write(const StepReport& report) {
   summary.add("train/lr", report.lr);
   summary.add("train/samples_per_s", report.samples_per_s);
   summary.add("train/step_ms", report.step_ms);
+  if (report.loss_scale > 0) summary.add("train/loss_scale", report.loss_scale);
   append_summary(file_, report.step, summary);
 }
 

@@ -261,7 +261,9 @@ void Run::one_step() {
       .grad_norm = last_.grad_norm,
       .lr = nn::step_scalars(config_.optimizer, config_.schedule, step, total_steps_).lr,
       .step_ms = seconds * 1e3,
-      .samples_per_s = static_cast<double>(batch.count) / seconds};
+      .samples_per_s = static_cast<double>(batch.count) / seconds,
+      .loss_scale = session_->loss_scale(),
+      .skipped_steps = session_->skipped_steps()};
   files_->write(report);
   observer_.on_step(report);
 }
@@ -315,6 +317,13 @@ void Run::train_steps() {
     checkpoints_->after_step(*session_, progress_);
   }
   trace_->finish();
+  if (const int64_t skipped = session_->skipped_steps(); skipped > 0)
+    observer_.on_message(
+        fmt::format("{} of {} steps were skipped, since their gradients overflowed f16; the loss "
+                    "scale is {}",
+                    skipped,
+                    progress_.step,
+                    session_->loss_scale()));
 }
 
 void Run::fill_result() {

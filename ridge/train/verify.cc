@@ -102,8 +102,8 @@ VerifyReport verify_training(const Task& task,
       const std::string text = compare_nodes(task, plain, config, batch, backend);
       if (!text.empty()) return {false, text};
     }
-    const StepResult a = planned.train_step(batch, step, 1000);
-    const StepResult b = plain.train_step(batch, step, 1000);
+    const StepResult a = planned.settled_step(batch, step, 1000);
+    const StepResult b = plain.settled_step(batch, step, 1000);
     if (same_bits ? planned.state_hash() != plain.state_hash() : !agree(a.loss, b.loss, 0.02))
       return {false,
               fmt::format("step {}: the planned program and the plain one differ; loss {:.17g} "

@@ -97,7 +97,9 @@ class StepGuard {
         for (UpdateError& error : update_errors(at, options_.optimizer))
           errors.push_back(std::move(error));
       add_updates(errors);
-      if (points_ == 1) add(overflow_failures(at));
+      if (points_ > 1) continue;
+      add(overflow_failures(at));
+      add(scale_failures(at));
     }
   }
 

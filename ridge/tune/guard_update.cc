@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "ridge/nn/loss_scale.h"
 #include "ridge/tune/guard_tensors.h"
 
 namespace ridge {
@@ -191,6 +192,22 @@ bool same_values(const Tensor& a, const Tensor& b) {
   return same;
 }
 
+bool all_finite(const Tensor& tensor) {
+  bool finite = true;
+  for_pieces(tensor.elements(), [&](Piece piece) {
+    for (double v : to_doubles(tensor, piece)) finite = finite && std::isfinite(v);
+  });
+  return finite;
+}
+
+// The scalars of a loss scale, which an overflow changes.
+StateSnapshot scalers_of(const Variant& variant) {
+  StateSnapshot scalers;
+  for (const StateEntry& entry : variant.entries())
+    if (entry.role == StateRole::kScaler) scalers.emplace(entry.name, variant.read(entry.name));
+  return scalers;
+}
+
 }  // namespace
 
 std::vector<UpdateError> update_errors(const GuardedStep& at,
@@ -252,6 +269,26 @@ std::vector<GuardFailure> overflow_failures(const GuardedStep& at) {
     failures.push_back({GuardTest::kOverflow, entry.name, at.step, 1, 0});
   }
   for (GuardFailure& failure : failures) failure.test = GuardTest::kOverflow;
+  return failures;
+}
+
+std::vector<GuardFailure> scale_failures(const GuardedStep& at) {
+  std::vector<GuardFailure> failures;
+  Variant& candidate = at.variants.candidate;
+  restore(candidate, at.start);
+  const StateSnapshot scalers = scalers_of(candidate);
+  if (!candidate.overflow(at.batch, at.step)) return failures;
+  const double scale = candidate.read(std::string(nn::kLossScale)).at(0);
+  const bool skipped = scale < nn::kMostLossScale;
+  for (const StateEntry& entry : candidate.entries()) {
+    if (!is_kept_on_overflow(entry.role) || at.start.count(entry.name) == 0) continue;
+    const Tensor after = candidate.read(entry.name);
+    // Where all that matters is kept in f32 the gradient may have survived.
+    if (!skipped && all_finite(after)) continue;
+    if (!same_values(after, at.start.at(entry.name)))
+      failures.push_back({GuardTest::kOverflow, entry.name, at.step, 1, 0});
+  }
+  for (const auto& [name, value] : scalers) candidate.write(name, value);
   return failures;
 }
 

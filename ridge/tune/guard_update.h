@@ -43,5 +43,8 @@ std::vector<GuardFailure> leftover_failures(const GuardedStep& at);
 /// Runs both on a state that is not finite. What the reference then leaves as it was, the candidate
 /// must leave.
 std::vector<GuardFailure> overflow_failures(const GuardedStep& at);
+/// Runs the candidate once with a gradient that overflows f16, its loss being finite: then too it
+/// must leave all as it was but its loss scale. Nothing where it has none.
+std::vector<GuardFailure> scale_failures(const GuardedStep& at);
 
 }  // namespace ridge

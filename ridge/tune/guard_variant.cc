@@ -55,6 +55,7 @@ StateSnapshot capture(const Variant& variant) {
 void restore(Variant& variant, const StateSnapshot& snapshot) {
   for (const StateEntry& entry : variant.entries()) {
     const auto at = snapshot.find(entry.name);
+    if (at == snapshot.end() && entry.role == StateRole::kScaler) continue;
     variant.write(
         entry.name,
         at == snapshot.end() ? Tensor(entry.type) : converted(at->second, entry.type.dtype));
@@ -89,7 +90,16 @@ void SessionVariant::write(const std::string& name, const Tensor& value) {
 }
 
 double SessionVariant::step(const data::Batch& batch, int64_t step) {
-  return session_->train_step(batch, step, total_steps_).loss;
+  return session_->settled_step(batch, step, total_steps_).loss;
+}
+
+bool SessionVariant::overflow(const data::Batch& batch, int64_t step) {
+  if (session_->loss_scale() == 0) return false;
+  Tensor most = read(std::string(nn::kLossScale));
+  most.set(0, nn::kMostLossScale);
+  write(std::string(nn::kLossScale), most);
+  session_->train_step(batch, step, total_steps_);
+  return true;
 }
 
 DType SessionVariant::precision() const { return low_modules().empty() ? DType::kF32 : precision_; }

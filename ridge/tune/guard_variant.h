@@ -27,8 +27,10 @@ class Variant {
   virtual Tensor read(const std::string& name) const = 0;
   virtual void write(const std::string& name, const Tensor& value) = 0;
   /// Runs step number `step` (from 0) on `batch` and returns the mean loss, which need not be
-  /// finite.
+  /// finite. A loss scale settles: a step that only lowers it is run again.
   virtual double step(const data::Batch& batch, int64_t step) = 0;
+  /// The same once, with a loss scale that no gradient survives. False without a loss scale.
+  virtual bool overflow(const data::Batch&, int64_t) { return false; }
   /// Of all that a checkpoint keeps.
   virtual std::string hash() const = 0;
   /// The least precise dtype that anything is computed in.
@@ -39,8 +41,8 @@ class Variant {
 using StateSnapshot = NamedTensors;
 
 StateSnapshot capture(const Variant& variant);
-/// Sets what `snapshot` names, converted to the variant's dtypes, and all else to zero. Names that
-/// the variant lacks are left out.
+/// Sets what `snapshot` names, converted to the variant's dtypes, and all else to zero but for the
+/// scalars that steer steps (a loss scale), which stay. Names that the variant lacks are left out.
 void restore(Variant& variant, const StateSnapshot& snapshot);
 
 /// The elements of `from` in `dtype`.
@@ -67,6 +69,7 @@ class SessionVariant : public Variant {
   Tensor read(const std::string& name) const override;
   void write(const std::string& name, const Tensor& value) override;
   double step(const data::Batch& batch, int64_t step) override;
+  bool overflow(const data::Batch& batch, int64_t step) override;
   std::string hash() const override { return session_->state_hash(); }
   DType precision() const override;
 

@@ -136,6 +136,14 @@ Proposals propose_bf16(const Situation& s) {
              SemanticClass::kPrecision);
 }
 
+Proposals propose_fp16(const Situation& s) {
+  if (s.config.train.precision != "f32" || s.config.model.dtype != DType::kF32)
+    return nothing("products do not compute in f32");
+  return one(set("train.precision", "fp16"),
+             "products of 16-bit numbers take less time where the machine multiplies f16",
+             SemanticClass::kPrecision);
+}
+
 constexpr std::array kTechniques = {
     Technique{"loader.workers", "threads that load ahead", Affects::kLoading, propose_workers},
     Technique{"loader.cache", "samples stay in memory", Affects::kLoading, propose_cache},
@@ -145,6 +153,7 @@ constexpr std::array kTechniques = {
     Technique{"choices", "kernels picked by time", Affects::kComputing, propose_choices},
     Technique{"isa", "the widest instruction set", Affects::kComputing, propose_isa},
     Technique{"bf16", "products in 16 bits", Affects::kComputing, propose_bf16},
+    Technique{"fp16", "products in f16, with a loss scale", Affects::kComputing, propose_fp16},
     Technique{"batch", "more samples a step", Affects::kBatch, propose_batch},
     Technique{"recompute", "results made again", Affects::kComputing, propose_recompute},
     Technique{"loader.prefetch", "more batches ready", Affects::kLoading, propose_prefetch},

@@ -69,8 +69,11 @@ TEST(InspectConfig, NumbersOfASmallNetwork) {
 }
 
 TEST(InspectConfig, PlanIsTheOneThatTrains) {
-  for (const std::vector<std::string>& more : std::vector<std::vector<std::string>>{
-           {}, {"--set", "train.micro=2"}, {"--set", "train.precision=bf16"}}) {
+  for (const std::vector<std::string>& more :
+       std::vector<std::vector<std::string>>{{},
+                                             {"--set", "train.micro=2"},
+                                             {"--set", "train.precision=bf16"},
+                                             {"--set", "train.precision=fp16"}}) {
     const Config config(kCnn);
     std::vector<std::string> words{"train", config.path(), "--json"};
     words.insert(words.end(), more.begin(), more.end());

@@ -153,6 +153,12 @@ constexpr Wrong kWrong[] = {
      "",
      "run.toml:4:9: train.micro (5) is more than train.batch (4)"},
     {"[train]\nsteps = 1\nprecision = 'bf16'\n[model]\ndtype = 'f64'\n", "", "run.toml:3:13: "},
+    {"[train]\nsteps = 1\nprecision = 'fp16'\n[model]\ndtype = 'f64'\n",
+     "",
+     "run.toml:3:13: train.precision 'fp16' needs model.dtype 'f32'"},
+    {"[train]\nsteps = 1\nprecision = 'fp16'\nloss_scale = 3000\n",
+     "",
+     "run.toml:4:14: train.loss_scale (3000) is no power of two"},
     {"[train]\nsteps = 1\n[checkpoint]\nevery = 5\n", "", "run.toml:4:9: checkpoint.every asks"},
     {"[model]\nkind = 'gpt'\nwidth = 10\nheads = 3\n[train]\nsteps = 1\n",
      "",
@@ -226,9 +232,9 @@ TEST(Config, PrintedTextSaysWhereValuesComeFrom) {
   settings.set("threads", "3", Source::kEnvironment, "RIDGE_THREADS");
   const std::string text = to_toml(load("[train]\nbatch = 32\n", {"train.steps=7"}), settings);
   for (const char* line : {"threads = 3         # environment RIDGE_THREADS\n",
-                           "steps = 7          # flag --set\n",
-                           "batch = 32         # file run.toml:2:9\n",
-                           "epochs = 0         # default\n"})
+                           "steps = 7           # flag --set\n",
+                           "batch = 32          # file run.toml:2:9\n",
+                           "epochs = 0          # default\n"})
     EXPECT_NE(text.find(line), std::string::npos) << line << text;
 }
 

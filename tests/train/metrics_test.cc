@@ -73,12 +73,30 @@ TEST(Metrics, LinesAreJsonWithTheNumbersGiven) {
   EXPECT_EQ(lines[1], eval);
 }
 
+TEST(Metrics, ALossScaleIsToldWhereThereIsOne) {
+  const TempFolder folder;
+  StepReport report = step_at(3);
+  report.grad_norm = HUGE_VAL;
+  report.loss_scale = 32768;
+  report.skipped_steps = 1;
+  {
+    MetricsWriter writer(folder / "metrics.jsonl", 0);
+    writer.write(report);
+  }
+  const auto line = lines_of(folder / "metrics.jsonl").at(0);
+  EXPECT_EQ(line.at("loss_scale"), 32768.0);
+  EXPECT_EQ(line.at("skipped_steps"), 1);
+  EXPECT_TRUE(line.at("grad_norm").is_null());
+}
+
 TEST(Metrics, WidestNumbersFit) {
   const TempFolder folder;
   StepReport wide;
   wide.step = INT64_MIN;
   wide.epoch = wide.loss = wide.grad_norm = wide.lr = -1.2345678901234567e-300;
   wide.step_ms = wide.samples_per_s = -2.2250738585072014e-308;
+  wide.loss_scale = 2.2250738585072014e-308;
+  wide.skipped_steps = INT64_MIN;
   MetricsWriter writer(folder / "metrics.jsonl", 0);
   writer.write(wide);
   writer.flush();

@@ -78,15 +78,17 @@ TEST(Train, VerifyPassesOnEveryModel) {
   }
 }
 
-TEST(Train, Bf16LearnsAndVerifies) {
-  TrainRequest request;
-  request.config = small_config("mlp");
-  request.config.train.precision = "bf16";
-  request.verify = true;
-  Watch watch;
-  const TrainResult result = train(request, watch);
-  EXPECT_EQ(result.verified, std::optional<bool>(true)) << testing::PrintToString(watch.messages);
-  EXPECT_LT(watch.losses.back(), watch.losses.front());
+TEST(Train, SixteenBitsLearnAndVerify) {
+  for (const char* precision : {"bf16", "fp16"}) {
+    TrainRequest request;
+    request.config = small_config("mlp");
+    request.config.train.precision = precision;
+    request.verify = true;
+    Watch watch;
+    const TrainResult result = train(request, watch);
+    EXPECT_EQ(result.verified, std::optional<bool>(true)) << testing::PrintToString(watch.messages);
+    EXPECT_LT(watch.losses.back(), watch.losses.front()) << precision;
+  }
 }
 
 // ---- kill and resume ----
@@ -154,6 +156,21 @@ TEST_F(KilledRun, ResumesToTheSameState) {
   }
   ASSERT_EQ(steps.size(), 50u);
   for (int64_t i = 0; i < 50; ++i) EXPECT_EQ(steps[static_cast<size_t>(i)], i + 1);
+}
+
+// The loss scale and the steps that it skipped are part of a checkpoint.
+TEST_F(KilledRun, ResumesToTheSameStateInFp16) {
+  config_.train.precision = "fp16";
+  config_.train.loss_scale = 1 << 22;
+  TrainConfig whole = config_;
+  whole.train.out = (folder_ / "whole").string();
+  train_and_die(config_, 6);
+  Watch watch, uninterrupted;
+  const TrainResult resumed = resume(config_, watch);
+  EXPECT_THAT(watch.messages, testing::Contains(testing::HasSubstr("step-00000004")));
+  EXPECT_EQ(resumed.state_hash, run_small(whole, uninterrupted).state_hash);
+  EXPECT_THAT(uninterrupted.messages,
+              testing::Contains(testing::HasSubstr("of 50 steps were skipped")));
 }
 
 // What a checkpoint must hold: without any one part the run ends elsewhere.

@@ -109,6 +109,22 @@ TEST(GuardPrecision, Bf16OfAGptPasses) {
   EXPECT_FALSE(GuardRun(config)(low).passed);
 }
 
+// The loss scale begins too high, settles, and costs the steps under guard nothing.
+TEST(GuardPrecision, Fp16OfAGptPasses) {
+  const TrainConfig config = wide_gpt(1);
+  TrainConfig low = config;
+  low.train.precision = "fp16";
+  low.train.loss_scale = 1 << 20;
+  const GuardReport report = GuardRun(config, SemanticClass::kPrecision)(low);
+  EXPECT_TRUE(report.passed) << report.text;
+  ASSERT_TRUE(report.runs.has_value());
+  EXPECT_LT(report.runs->upper, report.runs->margin);
+  EXPECT_FALSE(GuardRun(config)(low).passed);
+  // What is in fp16 already keeps its bits.
+  const GuardReport same = GuardRun(low, SemanticClass::kBitIdentical)(low);
+  EXPECT_TRUE(same.passed) << same.text;
+}
+
 TEST(GuardPrecision, WorseRunsAreRejected) {
   const TrainConfig config = guarded_config("mlp");
   TrainConfig slower = config;

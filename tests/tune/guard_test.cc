@@ -49,13 +49,14 @@ SessionVariantOptions edited(std::function<void(ProgramGraphs&)> edit) {
   return options;
 }
 
-// The same program in f32 and in bf16, as a candidate of its class.
+// The same program in f32 and in 16 bits, as a candidate of its class.
 struct Precision {
   const char* name;
   SemanticClass semantic_class;
 };
 constexpr Precision kPrecisions[] = {{"f32", SemanticClass::kReassociation},
-                                     {"bf16", SemanticClass::kPrecision}};
+                                     {"bf16", SemanticClass::kPrecision},
+                                     {"fp16", SemanticClass::kPrecision}};
 
 // ---- The ten mutants ----
 
@@ -148,14 +149,45 @@ TEST(GuardMutants, DropoutOff) {
 
 // The results of the guarded update, without the guard.
 TEST(GuardMutants, IgnoredOverflow) {
+  const auto ignore = edited([](ProgramGraphs& program) {
+    for (const char* name : {"head.weight.new", "head.weight.m.new", "head.weight.v.new"})
+      change_output(program, "step", name, [](Graph&, Node& where) { return where.inputs[1]; });
+  });
   const TrainConfig config = guarded_config("cnn");
-  const GuardReport report = GuardRun(config)(
-      config, edited([](ProgramGraphs& program) {
-        for (const char* name : {"head.weight.new", "head.weight.m.new", "head.weight.v.new"})
-          change_output(program, "step", name, [](Graph&, Node& where) { return where.inputs[1]; });
-      }));
+  const GuardReport report = GuardRun(config)(config, ignore);
   expect_rejected(report, GuardTest::kOverflow, "head.weight");
   expect_only(report, "head.weight");
+  TrainConfig low = config;
+  low.train.precision = "fp16";
+  expect_rejected(GuardRun(config, SemanticClass::kPrecision)(low, ignore),
+                  GuardTest::kOverflow,
+                  "head.weight");
+}
+
+// The loss is finite, and its scaled gradient is not: a program that looks at the loss alone lets
+// into a parameter what is not finite.
+TEST(GuardMutants, IgnoredOverflowOfAScaledGradient) {
+  const TrainConfig config = wide_gpt(2);
+  TrainConfig low = config;
+  low.train.precision = "fp16";
+  low.train.loss_scale = 16;  // none of the steps themselves overflows
+  const auto ignore = edited([](ProgramGraphs& program) {
+    for (const char* name :
+         {"positions.weight.new", "positions.weight.m.new", "positions.weight.v.new"})
+      change_output(program, "apply", name, [](Graph& graph, Node& old) {
+        const Value loss{graph.find_input("sum.loss"), 0};
+        return where(is_finite(loss), old.inputs[1], old.inputs[2]);
+      });
+  });
+  GuardRun run(config, SemanticClass::kPrecision);
+  run.options.rounds = 1;
+  SessionVariant candidate(low, {.total_steps = kGuardedSteps, .edit = ignore.edit});
+  const GuardReport report = run(candidate, guard_steps);
+  expect_rejected(report, GuardTest::kOverflow, "positions.weight");
+  expect_only(report, "positions.weight");
+  SessionVariant honest(low, {.total_steps = kGuardedSteps});
+  const GuardReport passed = run(honest, guard_steps);
+  EXPECT_TRUE(passed.passed) << failures_text(passed);
 }
 
 TEST(GuardMutants, StaleStatistics) {

@@ -64,10 +64,15 @@ TEST(Technique, ProposalsFollowTheConfiguration) {
   EXPECT_TRUE(propose("loader.workers", full).tries.empty());
   EXPECT_TRUE(propose("loader.cache", full).tries.empty());
   EXPECT_TRUE(propose("bf16", full).tries.empty());
+  EXPECT_TRUE(propose("fp16", full).tries.empty());  // bf16 is kept
   for (const char* name : {"jit", "choices", "isa", "threads", "loader.prefetch"})
     EXPECT_EQ(propose(name, full).tries.size(), 1u) << name;
   EXPECT_EQ(propose("micro", full).tries[0].semantic_class, SemanticClass::kReassociation);
-  EXPECT_EQ(propose("bf16", none).tries[0].semantic_class, SemanticClass::kPrecision);
+  for (const char* name : {"bf16", "fp16"}) {
+    ASSERT_EQ(propose(name, none).tries.size(), 1u) << name;
+    EXPECT_EQ(propose(name, none).tries[0].semantic_class, SemanticClass::kPrecision) << name;
+    EXPECT_EQ(propose(name, none).tries[0].changes[0].value, name);
+  }
 }
 
 TEST(Technique, AChangeIsShownWithWhatWasThere) {
