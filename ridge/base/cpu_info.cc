@@ -1,7 +1,6 @@
 #include "ridge/base/cpu_info.h"
 
 #include <cpuid.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,7 +10,9 @@
 #include <string_view>
 #include <vector>
 
+#include "ridge/base/cpu_affinity.h"
 #include "ridge/base/error.h"
+#include "ridge/base/sysfs.h"
 
 namespace ridge {
 namespace {
@@ -64,29 +65,8 @@ std::string read_model() {
   return model.substr(first, model.find_last_not_of(' ') - first + 1);
 }
 
-// CPU numbers of the affinity mask, in order; empty when the kernel will not say.
-std::vector<int> affinity() {
-  for (size_t cpus = 1024; cpus <= size_t{1} << 20; cpus *= 2) {
-    std::vector<cpu_set_t> mask(cpus / (8 * sizeof(cpu_set_t)));
-    const size_t bytes = mask.size() * sizeof(cpu_set_t);
-    if (sched_getaffinity(0, bytes, mask.data()) != 0) continue;  // a larger machine than that
-    std::vector<int> found;
-    for (size_t i = 0; i < cpus; ++i)
-      if (CPU_ISSET_S(i, bytes, mask.data())) found.push_back(static_cast<int>(i));
-    return found;
-  }
-  return {};
-}
-
-std::string first_line(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
 void read_caches(CpuInfo& info) {
-  const std::vector<int> cpus = affinity();
+  const std::vector<int> cpus = allowed_cpus();
   const std::string folder =
       fmt::format("/sys/devices/system/cpu/cpu{}/cache/index", cpus.empty() ? 0 : cpus.front());
   int64_t* const sizes[] = {&info.l1_bytes, &info.l2_bytes, &info.l3_bytes};
@@ -154,7 +134,7 @@ double cgroup_cpu_quota(const std::string& root) {
 }
 
 int usable_cpus() {
-  const int in_mask = std::max(1, static_cast<int>(affinity().size()));
+  const int in_mask = std::max(1, static_cast<int>(allowed_cpus().size()));
   const double quota = cgroup_cpu_quota();
   if (quota <= 0 || quota >= in_mask) return in_mask;
   return std::max(1, static_cast<int>(std::ceil(quota)));

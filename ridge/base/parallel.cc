@@ -25,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include "ridge/base/cpu_affinity.h"
 #include "ridge/base/cpu_info.h"
 #include "ridge/base/error.h"
 #include "ridge/base/settings.h"
@@ -104,6 +105,8 @@ class Pool {
                const FunctionRef<void(int64_t, int64_t)>& body);
   // Makes ready for a new num_threads() and ends surplus workers, once no job runs.
   void resize();
+  // The same for whether threads are pinned.
+  void set_pinning(bool pins);
   // Ends the workers unless a job runs (exit called within a body, say).
   void stop_at_exit();
 
@@ -118,6 +121,7 @@ class Pool {
   Patience patience() const;
   void grow(int threads);
   void stop_workers(size_t keep);
+  void place_threads();
   void open(int64_t chunks);
   void close();
   void work(int index);
@@ -128,6 +132,10 @@ class Pool {
 
   std::mutex owner_;  // held by the one caller whose job runs, or by a resize
   std::vector<std::thread> workers_;
+  bool pins_ = false;
+  // Where the thread that asked for it and the workers stay; empty: they are not pinned. It changes
+  // only while there are no workers.
+  std::vector<int> cpus_;
   std::mutex error_mutex_;
   Job job_{};
   std::atomic<int> keep_{0};  // workers whose index is not below this end
@@ -219,6 +227,8 @@ void Pool::work(int index) {
   const std::string name = fmt::format("ridge-{}", index);
   pthread_setname_np(pthread_self(), name.c_str());
   name_this_thread(name);
+  if (const auto place = static_cast<size_t>(index) + 1; place < cpus_.size())
+    pin_this_thread(cpus_[place]);
   uint32_t last_job = UINT32_MAX;  // no job number has more than 16 bits
   for (;;) {
     const uint32_t seen = wake_.load(std::memory_order_acquire);
@@ -254,6 +264,7 @@ void Pool::grow(int threads) {
   if (workers_.size() >= wanted) return;
   workers_.reserve(wanted);
   keep_.store(threads - 1, std::memory_order_release);
+  const UnpinnedScope unpinned;
   // Signals belong to the program's own threads.
   sigset_t all, before;
   sigfillset(&all);
@@ -290,6 +301,25 @@ void Pool::resize() {
   const std::lock_guard<std::mutex> owner(owner_);
   choose_patience();
   stop_workers(static_cast<size_t>(num_threads() - 1));
+  place_threads();
+}
+
+void Pool::set_pinning(bool pins) {
+  const std::lock_guard<std::mutex> owner(owner_);
+  pins_ = pins;
+  place_threads();
+}
+
+// Threads without a CPU each would wait for one another where others might be free.
+void Pool::place_threads() {
+  std::vector<int> cpus;
+  if (pins_) cpus = cores_first(allowed_cpus());
+  if (cpus.size() < static_cast<size_t>(num_threads())) cpus.clear();
+  if (cpus != cpus_) {
+    stop_workers(0);  // they take their places when they start
+    cpus_ = std::move(cpus);
+  }
+  if (cpus_.empty() || !pin_this_thread(cpus_[0])) unpin_this_thread();
 }
 
 void Pool::stop_at_exit() {
@@ -354,6 +384,17 @@ void set_num_threads(int count) {
   check_internal(!inside_body, "[set_num_threads] called from inside a parallel_for body");
   thread_count = count;
   pool().resize();
+}
+
+void set_thread_pinning(bool pins) {
+  check_internal(!inside_body, "[set_thread_pinning] called from inside a parallel_for body");
+  pool().set_pinning(pins);
+}
+
+void apply_threads() {
+  const auto wanted = static_cast<int>(settings().get_int("threads"));
+  set_num_threads(wanted != 0 ? wanted : std::min(usable_cpus(), kMaxThreads));
+  set_thread_pinning(settings().get_bool("cpu.pin"));
 }
 
 }  // namespace ridge

@@ -26,4 +26,12 @@ int num_threads();
 /// body.
 void set_num_threads(int count);
 
+/// Whether each of these threads, the workers and the one that calls this, stays on a CPU of its
+/// own, on physical cores before hyper-threads. Where the process may use fewer CPUs than there are
+/// threads none does. Not from inside a body.
+void set_thread_pinning(bool pins);
+
+/// Does both as the settings "threads" and "cpu.pin" say, for the CPUs that there are now.
+void apply_threads();
+
 }  // namespace ridge

@@ -5,8 +5,8 @@
 
 #include "ridge/base/error.h"
 #include "ridge/base/machine.h"
+#include "ridge/base/parallel.h"
 #include "ridge/cli/output.h"
-#include "ridge/cli/threads.h"
 #include "ridge/train/recipe.h"
 
 namespace ridge {

@@ -5,10 +5,10 @@
 
 #include "ridge/base/clock.h"
 #include "ridge/base/json_writer.h"
+#include "ridge/base/parallel.h"
 #include "ridge/cli/config_options.h"
 #include "ridge/cli/output.h"
 #include "ridge/cli/progress.h"
-#include "ridge/cli/threads.h"
 #include "ridge/cli/verbs.h"
 #include "ridge/train/inference.h"
 

@@ -1,4 +1,4 @@
-// The setting "threads", put into force.
+// The flag that sets the number of threads.
 #pragma once
 
 #include <string>
@@ -6,10 +6,8 @@
 
 namespace ridge {
 
-/// Sets the setting to the text of the flag `where` and applies it. UserError for a wrong number.
+/// Gives the setting "threads" the text of the flag `where` and puts it into force. UserError for a
+/// wrong number.
 void set_threads(const std::string& text, std::string_view where);
-
-/// Makes parallel_for use as many threads as the setting says; 0 is all usable CPUs.
-void apply_threads();
 
 }  // namespace ridge

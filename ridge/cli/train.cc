@@ -3,11 +3,11 @@
 #include <cstdio>
 #include <memory>
 
+#include "ridge/base/parallel.h"
 #include "ridge/cli/command.h"
 #include "ridge/cli/output.h"
 #include "ridge/cli/progress.h"
 #include "ridge/cli/signals.h"
-#include "ridge/cli/threads.h"
 #include "ridge/cli/train_report.h"
 #include "ridge/cli/train_request.h"
 #include "ridge/cli/verbs.h"

@@ -16,6 +16,7 @@
 
 #include "ridge/base/alignment.h"
 #include "ridge/base/clock.h"
+#include "ridge/base/cpu_affinity.h"
 #include "ridge/base/error.h"
 #include "ridge/base/trace.h"
 #include "ridge/data/batch_planner.h"
@@ -176,6 +177,7 @@ int64_t Loader::Pipeline::staging_bytes() const {
 
 void Loader::Pipeline::start_workers(int64_t count) {
   part_samples_ = std::clamp<int64_t>(plan_.batch / (count * kPartsOfWorker), 1, kMaxPart);
+  const UnpinnedScope unpinned;
   try {
     for (int64_t i = 0; i < count; ++i) threads_.emplace_back([this, i] { work(i); });
   } catch (const std::system_error& error) {

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "ridge/base/clock.h"
-#include "ridge/base/cpu_info.h"
 #include "ridge/base/error.h"
 #include "ridge/base/parallel.h"
 #include "ridge/base/settings.h"
@@ -145,8 +144,7 @@ TrainConfig config_of(std::string_view text) {
 EngineVariant::Parts::Parts(std::string_view text, int64_t epoch)
     : config(config_of(text)), backend(make_backend(config.train.device)), task(open_task(config)) {
   const int64_t start = now_ns();
-  const auto threads = static_cast<int>(settings().get_int("threads"));
-  set_num_threads(threads != 0 ? threads : std::min(usable_cpus(), kMaxThreads));
+  apply_threads();
   parallel_for(num_threads(), 1, [](int64_t, int64_t) {});
   tuning = std::make_unique<Tuning>(config.train.device, false);
   task.choose = tuning->choose();

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "ridge/base/clock.h"
+#include "ridge/base/cpu_affinity.h"
 #include "ridge/base/error.h"
 #include "ridge/base/json_writer.h"
 #include "ridge/io/json.h"
@@ -71,6 +72,7 @@ pid_t start(const std::string& program, int in, int out) {
   std::string verb = "trial-worker", path = program;
   char* words[] = {path.data(), verb.data(), nullptr};
   pid_t process = -1;
+  const UnpinnedScope unpinned;
   const int error = posix_spawn(&process, program.c_str(), &files, nullptr, words, environ);
   posix_spawn_file_actions_destroy(&files);
   check(error == 0, "cannot start '{}': {}", program, std::strerror(error));

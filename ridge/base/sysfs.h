@@ -1,0 +1,11 @@
+// The small files in which the system tells about itself.
+#pragma once
+
+#include <string>
+
+namespace ridge {
+
+/// The first line of a file; empty where it has none or cannot be read.
+std::string first_line(const std::string& path);
+
+}  // namespace ridge
