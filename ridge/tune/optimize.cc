@@ -24,11 +24,21 @@ double Optimizer::seconds_left() const {
   return request_.budget_seconds - static_cast<double>(now_ns() - start_) * 1e-9;
 }
 
+// Four blocks, each with a step before it that is not timed.
+double Optimizer::pair_seconds() const {
+  const double steps = best_.costs.step * static_cast<double>(block_steps_);
+  return 4 * (std::max(TrialOptions{}.block_seconds, steps) + best_.costs.step);
+}
+
 // Two variants are opened for the proof, and their pairs are timed.
 double Optimizer::proof_seconds() const {
   if (best_.worker == nullptr) return 0;
-  const double pair = 4 * std::max(TrialOptions{}.block_seconds, 2 * best_.costs.step);
-  return 2 * 1.5 * best_.worker->facts().open_seconds + 1.5 * kProofPairs * pair;
+  const double pairs = std::max(proof_block_seconds(), kProofPairs * pair_seconds());
+  return 2 * 1.5 * best_.worker->facts().open_seconds + 1.5 * pairs;
+}
+
+double Optimizer::proof_block_seconds() const {
+  return std::min(kProofSeconds, kProofShare * request_.budget_seconds);
 }
 
 bool Optimizer::search_is_over() const {
@@ -76,6 +86,7 @@ TrialOptions Optimizer::trial_options(double most_seconds) const {
   TrialOptions options;
   options.seed = request_.seed + result_.trials.size();
   options.cpus = cpus_;
+  options.least_steps = block_steps_;
   options.should_stop = [until] { return stop_requested() || now_ns() > until; };
   return options;
 }

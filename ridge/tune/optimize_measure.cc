@@ -22,7 +22,7 @@ constexpr double kChangeSeconds = 1.5;
 // Of the budget, for a second micro-batch size.
 constexpr double kLaunchShare = 0.05;
 
-constexpr int64_t kNoisePairs = 6;
+constexpr int64_t kNoisePairs = 12;
 
 // Times that a plan is made for a limit, each with what the one before needed besides.
 constexpr int kFits = 3;
@@ -85,6 +85,12 @@ void Optimizer::measure_costs(OpenVariant& variant) {
   variant.costs.compute = measure(*variant.worker, StepKind::kKept);
   variant.costs.load = measure(*variant.worker, StepKind::kLoad);
   variant.costs.host = measure(*variant.worker, StepKind::kNoKernel);
+  note_block_steps(variant.costs, variant.worker->facts());
+}
+
+// All trials from here on, the proof among them, have blocks that suit all variants met so far.
+void Optimizer::note_block_steps(const StepCosts& costs, const VariantFacts& facts) {
+  block_steps_ = std::max(block_steps_, least_block_steps(costs, facts.queue));
 }
 
 void Optimizer::measure_baseline() {

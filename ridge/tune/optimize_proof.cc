@@ -68,6 +68,7 @@ void Optimizer::prove() {
   best_.worker = std::move(after.worker);
   TrialOptions options = trial_options(seconds_left());
   options.least_pairs = kProofPairs;
+  options.least_seconds = proof_block_seconds();
   options.work = work_ratio(before.worker->facts(), best_.worker->facts());
   const TrialResult trial = compare(*before.worker, *best_.worker, options);
   record_trial(record, trial, options.judge);

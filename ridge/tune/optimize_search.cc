@@ -144,9 +144,8 @@ SpeedRange Optimizer::predict(const Candidate& candidate) const {
 }
 
 double Optimizer::trial_seconds(const Candidate& candidate, double gain) const {
-  const double pair = 4 * std::max(TrialOptions{}.block_seconds, 2 * best_.costs.step);
   const double longest = kTrialShare * request_.budget_seconds;
-  double seconds = std::min(longest, pair * pairs_expected(gain, noise_));
+  double seconds = std::min(longest, pair_seconds() * pairs_expected(gain, noise_));
   if (candidate.variant.worker == nullptr) seconds += best_.worker->facts().open_seconds;
   if (candidate.proposal.semantic_class != SemanticClass::kBitIdentical)
     seconds += guard_seconds_ > 0 ? guard_seconds_ : kGuardShare * request_.budget_seconds;

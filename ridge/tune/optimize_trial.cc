@@ -91,6 +91,11 @@ bool Optimizer::look(Candidate& candidate) {
     (candidate.loads() ? change.load : change.compute) =
         measure_change(*best_.worker, *candidate.variant.worker, kind);
     candidate.change = change;
+    StepCosts costs = best_.costs;
+    costs.workers = change.workers_after;
+    costs.load *= std::exp(change.load.log_ratio);
+    costs.compute *= std::exp(change.compute.log_ratio);
+    note_block_steps(costs, candidate.variant.worker->facts());
     candidate.is_stale = false;
   } catch (const WorkerFailed& error) {
     failure = error.what();

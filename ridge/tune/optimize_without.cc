@@ -16,8 +16,7 @@ void Optimizer::leave_one_out() {
   });
   for (const KeptChange& kept : order) {
     if (kept_.size() < 2) return;
-    const double trial = 2 * best_.worker->facts().open_seconds +
-                         4 * 8 * std::max(TrialOptions{}.block_seconds, 2 * best_.costs.step);
+    const double trial = 2 * best_.worker->facts().open_seconds + 8 * pair_seconds();
     if (stop_requested() || seconds_left() < proof_seconds() + trial) {
       result_.summary.notes.push_back(fmt::format(
           "no time was left to see whether '{}' still gains beside the others", kept.text));

@@ -32,6 +32,7 @@ inline constexpr double kGuardShare = 0.15;
 
 /// Pairs that the final proof has at least.
 inline constexpr int64_t kProofPairs = 12;
+inline constexpr double kProofSeconds = 8, kProofShare = 0.1;  // of its blocks
 
 /// What was measured, into the record of the trial.
 void record_trial(TrialRecord& record, const TrialResult& trial, const JudgeOptions& judge);
@@ -90,7 +91,9 @@ class Optimizer {
 
  private:
   double seconds_left() const;
+  double pair_seconds() const;
   double proof_seconds() const;
+  double proof_block_seconds() const;
   bool search_is_over() const;
   int64_t deadline(double seconds_from_now) const;
 
@@ -111,6 +114,7 @@ class Optimizer {
   PartChange measure_change(WorkerProcess& before, WorkerProcess& after, StepKind kind);
   double measure(WorkerProcess& worker, StepKind kind, double* wait_share = nullptr);
   void measure_costs(OpenVariant& variant);
+  void note_block_steps(const StepCosts& costs, const VariantFacts& facts);
   void measure_baseline();
   void measure_noise();
   void measure_launches();
@@ -197,6 +201,7 @@ class Optimizer {
   double looks_seconds_ = 0;  ///< Spent on predictions.
   double guard_seconds_ = 0;  ///< Of the last guard; 0: there was none.
   int64_t timed_ = 0;         ///< Trials that were timed.
+  int64_t block_steps_ = 1;   ///< That a block has at least.
   std::string machine_;
   OptimizeResult result_;
 };

@@ -69,6 +69,12 @@ double modelled_step(const StepCosts& costs, int cpus) {
   return std::max({costs.compute, costs.load, cpu_seconds / static_cast<double>(cpus)});
 }
 
+int64_t least_block_steps(const StepCosts& costs, int64_t queue) {
+  constexpr double kNear = 0.8;  // as near as that, some samples do
+  const double alone = costs.load * static_cast<double>(costs.workers);
+  return costs.workers > 0 && alone > kNear * costs.compute ? 4 * std::max<int64_t>(1, queue) : 1;
+}
+
 PartChange part_change(std::span<const double> before, std::span<const double> after) {
   check_internal(!before.empty() && before.size() == after.size(),
                  "[part_change] {} times before, {} after",

@@ -26,6 +26,11 @@ struct StepCosts {
 /// at the same time, as fast as the slower of them and as the CPUs allow.
 double modelled_step(const StepCosts& costs, int cpus);
 
+/// Steps that a block needs for what loads ahead to be timed as it runs: where a sample takes
+/// longer to load than a step to compute and threads make up for it, the last load of a block
+/// outlasts its last step. `queue` batches are kept ready.
+int64_t least_block_steps(const StepCosts& costs, int64_t queue);
+
 /// What happens to the time of a part: log(after / before), and how far off that may be.
 struct PartChange {
   double log_ratio = 0, error = 0;

@@ -1,5 +1,6 @@
 #include "ridge/tune/replay.h"
 
+#include <algorithm>
 #include <memory>
 
 #include "ridge/base/clock.h"
@@ -15,6 +16,9 @@ namespace {
 constexpr int64_t kEpoch = 2;
 
 constexpr int64_t kLeastPairs = 12;
+
+// Of all blocks, where there is four times as much.
+constexpr double kLeastSeconds = 8;
 
 std::unique_ptr<WorkerProcess> open(const ReplayRequest& request,
                                     const WorkerOptions& options,
@@ -43,6 +47,8 @@ TrialResult replay(const TrialRecord& record, const ReplayRequest& request) {
     trial.work = work_ratio(before->facts(), after->facts());
     trial.cpus = usable_cpus();
     trial.least_pairs = kLeastPairs;
+    trial.least_seconds = std::min(kLeastSeconds, request.seconds / 4);
+    trial.least_steps = record.block_steps;
     trial.should_stop = [until] { return stop_requested() || now_ns() > until; };
     return compare(*before, *after, trial);
   } catch (const WorkerFailed& failure) {

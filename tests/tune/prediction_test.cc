@@ -89,6 +89,15 @@ TEST(Prediction, AChangeIsTheMiddleOfItsPairs) {
   EXPECT_DOUBLE_EQ(seven.error, std::log(2.2 / 2));
 }
 
+TEST(Prediction, ABlockIsLongWhereItsLastLoadOutlastsAStep) {
+  StepCosts costs{.step = 0.01, .compute = 0.01, .load = 0.006, .workers = 0};
+  EXPECT_EQ(least_block_steps(costs, 4), 1);  // loaded between steps
+  costs.workers = 2;                          // a batch takes one thread 12 ms
+  EXPECT_EQ(least_block_steps(costs, 4), 16);
+  costs.load = 0.001;
+  EXPECT_EQ(least_block_steps(costs, 4), 1);
+}
+
 TEST(Prediction, CeilingsAreWhatIsLeftWithoutAPart) {
   EXPECT_DOUBLE_EQ(loading_ceiling(kSerial), 1.6);
   EXPECT_DOUBLE_EQ(computing_ceiling(kSerial), 16.0 / 6);
