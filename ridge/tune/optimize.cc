@@ -41,10 +41,12 @@ double Optimizer::proof_block_seconds() const {
   return std::min(kProofSeconds, kProofShare * request_.budget_seconds);
 }
 
-bool Optimizer::search_is_over() const {
+double Optimizer::search_seconds_left() const {
   const double kept = std::max((1 - kSearchShare) * request_.budget_seconds, proof_seconds());
-  return stop_requested() || seconds_left() < kept;
+  return seconds_left() - kept;
 }
+
+bool Optimizer::search_is_over() const { return stop_requested() || search_seconds_left() < 0; }
 
 int64_t Optimizer::deadline(double seconds_from_now) const {
   return now_ns() + static_cast<int64_t>(std::max(0.0, seconds_from_now) * 1e9);

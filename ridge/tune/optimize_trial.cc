@@ -207,12 +207,21 @@ bool Optimizer::numbers_agree(const OpenVariant& candidate, TrialRecord& record)
   return false;
 }
 
-void Optimizer::time_candidate(Candidate& candidate, TrialRecord& record) {
-  // What promises more may take longer.
+// What promises more may take longer, and what is likely to gain and the last of its kind may have
+// all that the search has left: a clear gain on a noisy machine is not given up beside idle time.
+double Optimizer::longest_trial(const TrialRecord& record) const {
   const double share = record.predicted->low > kPromise    ? kLongTrialShare
                        : record.predicted->high < kPromise ? kShortTrialShare
                                                            : kTrialShare;
-  TrialOptions options = next_trial_options(share * request_.budget_seconds);
+  const double seconds = share * request_.budget_seconds;
+  if (middle_of(*record.predicted) < kPromise || next_candidate()) return seconds;
+  const bool is_guarded = record.semantic_class != SemanticClass::kBitIdentical;
+  const double guard = is_guarded ? kGuardShare * request_.budget_seconds : 0;
+  return std::max(seconds, search_seconds_left() - guard);
+}
+
+void Optimizer::time_candidate(Candidate& candidate, TrialRecord& record) {
+  TrialOptions options = next_trial_options(longest_trial(record));
   options.work = work_ratio(best_.worker->facts(), candidate.variant.worker->facts());
   const TrialResult trial = compare(*best_.worker, *candidate.variant.worker, options);
   record_trial(record, trial, options.judge);

@@ -94,6 +94,7 @@ class Optimizer {
   double pair_seconds() const;
   double proof_seconds() const;
   double proof_block_seconds() const;
+  double search_seconds_left() const;
   bool search_is_over() const;
   int64_t deadline(double seconds_from_now) const;
 
@@ -156,6 +157,7 @@ class Optimizer {
   bool has_its_parts(const Candidate& candidate, TrialRecord& record) const;
   bool numbers_agree(const OpenVariant& candidate, TrialRecord& record) const;
   void time_candidate(Candidate& candidate, TrialRecord& record);
+  double longest_trial(const TrialRecord& record) const;
   /// The guard's verdict on a candidate that is faster; false where it is rejected. `mended` are
   /// changes with which it would pass.
   bool guard_candidate(const GuardReference& reference,
