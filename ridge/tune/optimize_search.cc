@@ -30,6 +30,9 @@ constexpr double kFaintGain = 1.005;
 // and while it is guarded two more in another process.
 constexpr double kPlansAtOnce = 3;
 
+// A ceiling is measured too.
+constexpr double kCeilingNoise = 1.03;
+
 std::string key_of(const Technique& technique, const Proposal& proposal) {
   std::string key(technique.name);
   for (const ConfigFlag& change : proposal.changes)
@@ -140,7 +143,10 @@ SpeedRange Optimizer::predict(const Candidate& candidate) const {
     change.threads_after = best_.costs.threads;
   else
     change.workers_after = best_.costs.workers;
-  return predicted_speedup(best_.costs, change, cpus_);
+  // No change takes away more than its part, whatever the noise of that part.
+  const double most = kCeilingNoise * ceiling_of(candidate);
+  const SpeedRange range = predicted_speedup(best_.costs, change, cpus_);
+  return {.low = std::min(range.low, most), .high = std::min(range.high, most)};
 }
 
 double Optimizer::trial_seconds(const Candidate& candidate, double gain) const {
@@ -285,7 +291,7 @@ TrialRecord Optimizer::rest_record(const Candidate& candidate, const std::string
                     candidate.loads()                                     ? "loading costs"
                     : candidate.technique->affects == Affects::kLaunching ? "launches cost"
                                                                           : "computing costs");
-  } else if (!candidate.needs_look() && !is_worth_trying(*record.predicted)) {
+  } else if (record.predicted && !is_worth_trying(*record.predicted)) {
     record.verdict = TrialVerdict::kRefused;
     record.reason = "predicted to gain too little for a trial";
   } else {

@@ -97,10 +97,14 @@ SpeedRange predicted_speedup(const StepCosts& before, const StepChange& change, 
   if ((before.workers == 0) == (change.workers_after == 0)) {
     range = modelled_range(before, change, cpus);
   } else {
-    const double gain = modelled_step(before, cpus) / modelled_step(after(before, change, 0), cpus);
-    const double error = change.compute.error + change.load.error;
-    range.low = stretched(gain, gain > 1 ? kLeastShare : kMostShare) * std::exp(-error);
-    range.high = stretched(gain, gain > 1 ? kMostShare : kLeastShare) * std::exp(error);
+    // A part's error counts by the part's share of the step.
+    const auto gain_at = [&](int sign) {
+      return modelled_step(before, cpus) / modelled_step(after(before, change, sign), cpus);
+    };
+    const double least = std::min(gain_at(1), gain_at(-1));
+    const double most = std::max(gain_at(1), gain_at(-1));
+    range.low = stretched(least, least > 1 ? kLeastShare : kMostShare);
+    range.high = stretched(most, most > 1 ? kMostShare : kLeastShare);
     // Threads that compute do not hold their CPUs all of the time, whatever the model says.
     range.high = std::max(
         range.high, stretched(free_step(before) / free_step(after(before, change, 0)), kIdleShare));
