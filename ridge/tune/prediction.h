@@ -37,8 +37,8 @@ struct PartChange {
 };
 
 /// The change between times of both, taken in turn: the i-th of each are neighbours, at least one
-/// of each, all above 0. The error is what these pairs scatter by, without their extremes where
-/// there are seven or more.
+/// of each, all above 0. The error is what the median of so many pairs is off by, in four cases of
+/// five, by what they scatter; single bursts do not count.
 PartChange part_change(std::span<const double> before, std::span<const double> after);
 
 /// All that a change does to a step.
