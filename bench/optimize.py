@@ -68,11 +68,7 @@ class Text(Dataset):
     """Tokens, which are bytes, and the ones after them."""
 
     def __init__(self, data):
-        files = sorted(
-            (p for p in (ROOT / data["path"]).rglob("*") if p.suffix in data["extensions"]),
-            key=lambda p: p.as_posix(),
-        )
-        text = b"\0".join(p.read_bytes() for p in files)
+        text = b"\0".join(p.read_bytes() for p in text_files(data))
         kept = FOLDER / "tokens.bin"
         kept.write_bytes(text)
         self.tokens = numpy.memmap(kept, dtype=numpy.uint8, mode="r")
@@ -91,6 +87,31 @@ class Text(Dataset):
         return tokens[:-1], tokens[1:]
 
 
+class Lines(Dataset):
+    """A line a sample, padded to the context."""
+
+    def __init__(self, data):
+        lines = [
+            line for p in text_files(data) for line in p.read_bytes().split(b"\n") if line
+        ]
+        self.lines = lines[: len(lines) - round(len(lines) * data["eval_fraction"])]
+        self.context = data["context"]
+
+    def __len__(self):
+        return len(self.lines)
+
+    def __getitem__(self, at):
+        tokens = torch.tensor(list((self.lines[at] + b"\n")[: self.context + 1]))
+        padding = self.context + 1 - len(tokens)
+        # What F.cross_entropy ignores.
+        return F.pad(tokens[:-1], (0, padding)), F.pad(tokens[1:], (0, padding), value=-100)
+
+
+def text_files(data):
+    files = (p for p in (ROOT / data["path"]).rglob("*") if p.suffix in data["extensions"])
+    return sorted(files, key=lambda p: p.as_posix())
+
+
 def read_idx(path):
     raw = gzip.open(path).read()
     rank = raw[3]
@@ -104,7 +125,7 @@ def idx(data):
 
 
 def text(data):
-    return Text(data), 256
+    return (Lines if data.get("samples") == "lines" else Text)(data), 256
 
 
 def table(data):

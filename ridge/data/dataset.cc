@@ -34,6 +34,8 @@ int64_t FieldType::elements() const {
 
 int64_t FieldType::bytes() const { return elements() * static_cast<int64_t>(size_of(dtype)); }
 
+int64_t Dataset::length(int64_t) const { return 0; }
+
 std::unique_ptr<Scratch> Dataset::make_scratch(const SampleCache*) const {
   return std::make_unique<Scratch>();
 }

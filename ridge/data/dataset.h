@@ -24,6 +24,9 @@ struct FieldType {
   bool operator==(const FieldType&) const = default;
 };
 
+/// The label of padding, which does not count.
+inline constexpr int64_t kPadLabel = -100;
+
 /// Keys the augmentation of a sample: the same numbers whatever thread reads it, and when.
 struct SampleKey {
   uint64_t seed = 0;
@@ -63,6 +66,10 @@ class Dataset {
                     const SampleKey& key,
                     std::span<void* const> out,
                     Scratch& scratch) const = 0;
+
+  /// How many items of the fields' first axis sample `index` fills; what follows is padding. 0:
+  /// all, as do those of every other sample.
+  virtual int64_t length(int64_t index) const;
 
   /// Classes of "y", the vocabulary of tokens, or 0 for regression.
   virtual int64_t classes() const { return 0; }

@@ -249,6 +249,9 @@ void Loader::Pipeline::plan_batch(Slot& slot) {
   slot.batch.count = range.count;
   slot.batch.begin = range.begin;
   slot.batch.end = range.end;
+  slot.batch.longest = 0;
+  for (int64_t i = 0; i < range.count; ++i)
+    slot.batch.longest = std::max(slot.batch.longest, dataset_.length(slot.samples[i]));
   slot.taken = slot.done = slot.skipped = 0;
   slot.error = nullptr;
 }

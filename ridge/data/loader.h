@@ -30,6 +30,7 @@ struct Batch {
   std::vector<const void*>
       fields;                 ///< As Dataset::fields: (count, shape...) each, 64-byte aligned.
   int64_t count = 0;          ///< 0 past the end of a plan that does not repeat.
+  int64_t longest = 0;        ///< The largest Dataset::length of its samples.
   LoaderPosition begin, end;  ///< Starting a loader at `end` goes on after this batch.
 };
 

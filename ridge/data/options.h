@@ -20,7 +20,8 @@ struct DataOptions {
   std::vector<std::string> extensions{};   ///< text: such as ".h"; empty: every file.
   std::string target = "label";            ///< table: the column to predict.
   std::string task = "classify";           ///< classify, regress (tables)
-  int64_t context = 128;                   ///< text: tokens a sample.
+  int64_t context = 128;                   ///< text: tokens a sample, at most.
+  std::string text_samples = "windows";    ///< text: windows of the whole, lines, files
   int64_t size = 224;                      ///< images: height and width after the crop.
   std::string crop = "random";             ///< images: random (resized crop), center, none (resize)
   bool flip = false;  ///< idx, images: mirrored with probability 1/2 in training.
@@ -32,12 +33,16 @@ struct DataOptions {
   std::vector<int64_t> shape{32};  ///< Of one sample's x.
   int64_t classes = 10;            ///< Labels, or the vocabulary of tokens.
   bool tokens = false;             ///< x and y are token ids of that shape.
+
+  /// Whether samples differ in length.
+  bool is_ragged() const { return kind == "text" && text_samples != "windows"; }
 };
 
 struct LoaderOptions {
   int64_t workers = 2;   ///< Threads that load ahead; 0 loads in the caller.
   int64_t prefetch = 4;  ///< Batches ready or being made at most.
   bool cache = false;    ///< Keep samples in memory after the first read, before augmentation.
+  std::string pad = "context";  ///< Ragged samples: context, longest (of their batch)
 };
 
 }  // namespace ridge::data

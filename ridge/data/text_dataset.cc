@@ -1,7 +1,8 @@
-// Reads all files into one string of bytes; samples are windows of it.
+// Reads all files into one string of bytes; samples are parts of it.
 #include "ridge/data/text_dataset.h"
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 
 #include "ridge/base/error.h"
@@ -43,8 +44,19 @@ std::vector<fs::path> list_texts(const std::string& path,
   return files;
 }
 
-std::vector<std::byte> read_texts(const std::vector<fs::path>& files) {
-  std::vector<std::byte> text;
+/// Bytes `begin` to `end` of a text.
+struct Extent {
+  int64_t begin = 0, end = 0;
+};
+
+struct Texts {
+  std::vector<std::byte> bytes;  ///< Of all files, with a byte 0 between them.
+  std::vector<Extent> files;
+};
+
+Texts read_texts(const std::vector<fs::path>& files) {
+  Texts texts;
+  std::vector<std::byte>& text = texts.bytes;
   for (const fs::path& file : files) {
     if (!text.empty()) text.push_back(std::byte{0});
     std::error_code error;
@@ -57,20 +69,43 @@ std::vector<std::byte> read_texts(const std::vector<fs::path>& files) {
     text.resize(before + size + 1);
     const size_t count = read_whole(file.string(), std::span(text).subspan(before)).size();
     text.resize(before + count);
+    texts.files.push_back(
+        {.begin = static_cast<int64_t>(before), .end = static_cast<int64_t>(text.size())});
   }
   text.shrink_to_fit();
-  return text;
+  return texts;
 }
 
-class TextDataset : public Dataset {
+std::vector<Extent> lines_of(const Texts& texts) {
+  std::vector<Extent> lines;
+  for (const Extent& file : texts.files)
+    for (int64_t begin = file.begin; begin < file.end;) {
+      const std::byte* from = texts.bytes.data() + begin;
+      const auto left = static_cast<size_t>(file.end - begin);
+      const auto* found = static_cast<const std::byte*>(std::memchr(from, '\n', left));
+      const int64_t end = found == nullptr ? file.end : begin + (found - from);
+      if (end > begin) lines.push_back({.begin = begin, .end = end});
+      begin = end + 1;
+    }
+  return lines;
+}
+
+std::vector<Extent> files_of(const Texts& texts) {
+  std::vector<Extent> files = texts.files;
+  std::erase_if(files, [](const Extent& file) { return file.begin == file.end; });
+  return files;
+}
+
+std::vector<FieldType> token_fields(int64_t context) {
+  return {{.name = "x", .dtype = DType::kI64, .shape = {context}},
+          {.name = "y", .dtype = DType::kI64, .shape = {context}}};
+}
+
+class WindowDataset final : public Dataset {
  public:
   /// Samples first to first + count - 1 of `text`.
-  TextDataset(std::vector<std::byte> text, int64_t context, int64_t first, int64_t count)
-      : text_(std::move(text)),
-        first_(first),
-        count_(count),
-        fields_{{.name = "x", .dtype = DType::kI64, .shape = {context}},
-                {.name = "y", .dtype = DType::kI64, .shape = {context}}} {}
+  WindowDataset(std::vector<std::byte> text, int64_t context, int64_t first, int64_t count)
+      : text_(std::move(text)), first_(first), count_(count), fields_(token_fields(context)) {}
 
   int64_t size() const override { return count_; }
   const std::vector<FieldType>& fields() const override { return fields_; }
@@ -93,26 +128,101 @@ class TextDataset : public Dataset {
   std::vector<FieldType> fields_;
 };
 
+class DocumentDataset final : public Dataset {
+ public:
+  /// After the bytes of a document comes `end`.
+  DocumentDataset(std::vector<std::byte> text,
+                  std::vector<Extent> documents,
+                  int64_t context,
+                  int64_t end)
+      : text_(std::move(text)),
+        documents_(std::move(documents)),
+        end_(end),
+        fields_(token_fields(context)) {}
+
+  int64_t size() const override { return static_cast<int64_t>(documents_.size()); }
+  const std::vector<FieldType>& fields() const override { return fields_; }
+  int64_t classes() const override { return kTokens; }
+  int64_t length(int64_t index) const override {
+    const Extent& document = documents_[index];
+    return std::min(document.end - document.begin, fields_[0].shape[0]);
+  }
+
+  void read(int64_t index, const SampleKey&, std::span<void* const> out, Scratch&) const override {
+    const Extent& document = documents_[index];
+    const int64_t context = fields_[0].shape[0], filled = length(index);
+    auto* x = static_cast<int64_t*>(out[0]);
+    auto* y = static_cast<int64_t*>(out[1]);
+    for (int64_t i = 0; i < filled; ++i) {
+      const int64_t at = document.begin + i, next = at + 1;
+      x[i] = std::to_integer<int64_t>(text_[at]);
+      y[i] = next < document.end ? std::to_integer<int64_t>(text_[next]) : end_;
+    }
+    std::fill(x + filled, x + context, 0);
+    std::fill(y + filled, y + context, kPadLabel);
+  }
+
+ private:
+  std::vector<std::byte> text_;
+  std::vector<Extent> documents_;
+  int64_t end_;
+  std::vector<FieldType> fields_;
+};
+
+/// What a data set has of the samples of a path.
+struct Part {
+  const std::string& path;
+  bool is_whole;
+  Split split;
+
+  Extent of(int64_t samples, const DataOptions& options) const {
+    if (is_whole) return {.begin = 0, .end = samples};
+    const int64_t trained = samples - eval_samples(samples, options.eval_fraction);
+    return split == Split::kTrain ? Extent{.begin = 0, .end = trained}
+                                  : Extent{.begin = trained, .end = samples};
+  }
+};
+
+std::unique_ptr<Dataset> open_windows(Texts texts, const DataOptions& options, Part part) {
+  const int64_t context = options.context;
+  const int64_t samples = (static_cast<int64_t>(texts.bytes.size()) - 1) / context;
+  check(samples >= 1,
+        "the text at '{}' has {} bytes: too few for one sample of {} tokens and the next one",
+        part.path,
+        texts.bytes.size(),
+        context);
+  const Extent range = part.of(samples, options);
+  return std::make_unique<WindowDataset>(
+      std::move(texts.bytes), context, range.begin, range.end - range.begin);
+}
+
+std::unique_ptr<Dataset> open_documents(Texts texts, const DataOptions& options, Part part) {
+  const bool lines = options.text_samples == "lines";
+  std::vector<Extent> documents = lines ? lines_of(texts) : files_of(texts);
+  check(!documents.empty(), "the text at '{}' is empty", part.path);
+  const Extent range = part.of(static_cast<int64_t>(documents.size()), options);
+  documents.erase(documents.begin() + range.end, documents.end());
+  documents.erase(documents.begin(), documents.begin() + range.begin);
+  return std::make_unique<DocumentDataset>(
+      std::move(texts.bytes), std::move(documents), options.context, lines ? '\n' : 0);
+}
+
 }  // namespace
 
 std::unique_ptr<Dataset> open_text_dataset(const DataOptions& options, Split split) {
-  const int64_t context = options.context;
-  check(
-      context >= 1 && context <= (int64_t{1} << 24), "context is {}: it may be 1 to 2^24", context);
+  check(options.context >= 1 && options.context <= (int64_t{1} << 24),
+        "context is {}: it may be 1 to 2^24",
+        options.context);
   const bool separate = !options.eval_path.empty();
-  const std::string& path = separate && split == Split::kEval ? options.eval_path : options.path;
-  std::vector<std::byte> text = read_texts(list_texts(path, options.extensions));
-  const int64_t samples = (static_cast<int64_t>(text.size()) - 1) / context;
-  check(samples >= 1,
-        "the text at '{}' has {} bytes: too few for one sample of {} tokens and the next one",
-        path,
-        text.size(),
-        context);
-  if (separate) return std::make_unique<TextDataset>(std::move(text), context, 0, samples);
-  const int64_t held = eval_samples(samples, options.eval_fraction);
-  const bool train = split == Split::kTrain;
-  return std::make_unique<TextDataset>(
-      std::move(text), context, train ? 0 : samples - held, train ? samples - held : held);
+  const Part part{.path = separate && split == Split::kEval ? options.eval_path : options.path,
+                  .is_whole = separate,
+                  .split = split};
+  Texts texts = read_texts(list_texts(part.path, options.extensions));
+  if (options.text_samples == "windows") return open_windows(std::move(texts), options, part);
+  check(options.text_samples == "lines" || options.text_samples == "files",
+        "there are no samples '{}' of a text: windows, lines or files",
+        options.text_samples);
+  return open_documents(std::move(texts), options, part);
 }
 
 }  // namespace ridge::data

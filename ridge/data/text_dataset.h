@@ -7,10 +7,12 @@
 
 namespace ridge::data {
 
-/// x and y i64 [context], y one token further: sample i covers tokens i * context to
-/// (i + 1) * context. A token is a byte, 0 to 255; files lie one after the other in the order of
-/// their paths with a byte 0 between them. Without eval_path the last eval_fraction of the samples
-/// is for evaluation.
+/// x and y i64 [context], y one token further. A token is a byte, 0 to 255. Files come in the order
+/// of their paths. Without eval_path the last eval_fraction of the samples is for evaluation.
+///
+/// A window is tokens i * context to (i + 1) * context of all files, joined with a byte 0. A line
+/// or a file of n > 0 bytes fills n tokens, at most `context`; its last target is what would
+/// follow: a line's end, 10, or a file's, 0. Behind them x is 0 and y is kPadLabel.
 std::unique_ptr<Dataset> open_text_dataset(const DataOptions& options, Split split);
 
 }  // namespace ridge::data

@@ -22,14 +22,15 @@ void update(Graph& graph, const std::string& name, Value new_value) {
 
 // The model's nodes for one batch, up to the logits and the sums of the loss.
 struct Forward {
-  Forward(const Model& model, Graph& graph, BuildMode mode) : context(graph, model.dtype(), mode) {
-    x = input(graph, "x", batched(model.sample().x, mode.samples), 0);
+  Forward(const Model& model, Graph& graph, BuildMode mode, int64_t items = 0)
+      : context(graph, model.dtype(), mode), length(items) {
+    x = input(graph, "x", batched(model.sample().x), 0);
     logits = model.logits(context, x);
   }
 
   void add_loss(const Model& model) {
     Graph& graph = context.graph();
-    y = input(graph, "y", batched(model.sample().y, context.samples()), 0);
+    y = input(graph, "y", batched(model.sample().y), 0);
     sums = loss_sums(model, logits, y);
   }
 
@@ -63,12 +64,20 @@ struct Forward {
       update(context.graph(), pending_name(u.name), u.new_value - u.old_value.node->inputs[0]);
   }
 
-  static TensorType batched(TensorType type, int64_t batch) {
-    type.shape.insert(type.shape.begin(), batch);
+  TensorType batched(TensorType type) const {
+    if (length > 0) {
+      check(type.rank() == 1 && length <= type.shape[0],
+            "training: a sample {} cannot be cut to {} items",
+            to_string(type),
+            length);
+      type.shape[0] = length;
+    }
+    type.shape.insert(type.shape.begin(), context.samples());
     return type;
   }
 
   ModuleContext context;
+  int64_t length;  ///< As BatchSize's.
   Value x, logits, y;
   LossSums sums;
 };
@@ -152,17 +161,38 @@ class MicroSource final : public ModelSource {
   Training training_;
 };
 
-Graph batch_graph(std::string name, int64_t batch) {
-  check(batch >= 1, "training: a batch must have at least 1 sample; got {}", batch);
+Graph batch_graph(std::string name, BatchSize batch) {
+  check(batch.samples >= 1, "training: a batch must have at least 1 sample; got {}", batch.samples);
+  check(batch.length >= 0, "training: samples cannot be cut to {} items", batch.length);
   Graph graph(std::move(name));
-  graph.set_binding({{"B", batch}});
+  if (batch.length == 0)
+    graph.set_binding({{"B", batch.samples}});
+  else
+    graph.set_binding({{"B", batch.samples}, {"T", batch.length}});
   return graph;
 }
 
 }  // namespace
 
-std::string entry_name(std::string_view base, const std::vector<int64_t>& sizes, int64_t size) {
-  return sizes.empty() || sizes[0] == size ? std::string(base) : fmt::format("{}.{}", base, size);
+std::string entry_name(std::string_view base, const std::vector<BatchSize>& sizes, BatchSize size) {
+  if (sizes.empty() || sizes[0] == size) return std::string(base);
+  const std::string name = fmt::format("{}.{}", base, size.samples);
+  return size.length == 0 ? name : fmt::format("{}x{}", name, size.length);
+}
+
+size_t fitting_size(const std::vector<BatchSize>& sizes, int64_t samples, int64_t longest) {
+  size_t best = sizes.size();
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    const int64_t length = sizes[i].length;
+    const bool has_room = length == 0 || (longest > 0 && longest <= length);
+    if (sizes[i].samples != samples || !has_room) continue;
+    const bool is_shorter =
+        best == sizes.size() ||
+        (length > 0 && (sizes[best].length == 0 || length < sizes[best].length));
+    if (is_shorter) best = i;
+  }
+  check_internal(best < sizes.size(), "no entry for {} samples of {} items", samples, longest);
+  return best;
 }
 
 Training::Training(std::shared_ptr<const Model> model,
@@ -179,9 +209,9 @@ Training::Training(std::shared_ptr<const Model> model,
 
 DType Training::accumulate() const { return accumulate_dtype(model_->dtype()); }
 
-Graph Training::micro(int64_t batch, std::string name) const {
+Graph Training::micro(BatchSize batch, std::string name) const {
   Graph graph = batch_graph(std::move(name), batch);
-  Forward forward(*model_, graph, {true, batch, has_loss_scale()});
+  Forward forward(*model_, graph, {true, batch.samples, has_loss_scale()}, batch.length);
   forward.add_loss(*model_);
   const std::vector<Value> gradient =
       forward.gradients_of_sum(loss_scale_in(graph, loss_scale_, accumulate()));
@@ -236,9 +266,9 @@ Graph Training::apply() const {
   return graph;
 }
 
-Graph Training::step(int64_t batch, std::string name) const {
+Graph Training::step(BatchSize batch, std::string name) const {
   Graph graph = batch_graph(std::move(name), batch);
-  Forward forward(*model_, graph, {true, batch});
+  Forward forward(*model_, graph, {true, batch.samples}, batch.length);
   forward.add_loss(*model_);
   const std::optional<LossScale> scale = loss_scale_in(graph, loss_scale_, accumulate());
   StepInputs in{forward.context.parameter_values(),
@@ -254,9 +284,9 @@ Graph Training::step(int64_t batch, std::string name) const {
   return graph;
 }
 
-Graph Training::evaluation(int64_t batch, std::string name) const {
+Graph Training::evaluation(BatchSize batch, std::string name) const {
   Graph graph = batch_graph(std::move(name), batch);
-  Forward forward(*model_, graph, {false, batch});
+  Forward forward(*model_, graph, {false, batch.samples}, batch.length);
   forward.add_loss(*model_);
   graph.add_output("loss", forward.sums.loss);
   graph.add_output("count", forward.sums.count);
@@ -265,9 +295,9 @@ Graph Training::evaluation(int64_t batch, std::string name) const {
   return graph;
 }
 
-Graph Training::logits(int64_t batch, std::string name) const {
+Graph Training::logits(BatchSize batch, std::string name) const {
   Graph graph = batch_graph(std::move(name), batch);
-  const Forward forward(*model_, graph, {false, batch});
+  const Forward forward(*model_, graph, {false, batch.samples}, batch.length);
   graph.add_output("logits", forward.logits);
   return graph;
 }
@@ -302,8 +332,8 @@ std::vector<StateEntry> Training::state(bool accumulates) const {
 ProgramGraphs Training::program(const ProgramSizes& sizes) const {
   ProgramGraphs program;
   program.state = state(!sizes.micro.empty());
-  const auto add_all = [&](std::string_view name, const std::vector<int64_t>& list, auto build) {
-    for (int64_t size : list)
+  const auto add_all = [&](std::string_view name, const std::vector<BatchSize>& list, auto build) {
+    for (BatchSize size : list)
       program.entries.push_back((this->*build)(size, entry_name(name, list, size)));
   };
   add_all("micro", sizes.micro, &Training::micro);

@@ -24,17 +24,32 @@
 
 namespace ridge::nn {
 
-/// Batch sizes for which a program has entry graphs; an empty list has none.
-struct ProgramSizes {
-  std::vector<int64_t> micro = {};   ///< Samples a micro-batch; with "apply" where there is one.
-  std::vector<int64_t> step = {};    ///< Samples a step, where a step is one micro-batch.
-  std::vector<int64_t> eval = {};    ///< Samples an evaluation batch.
-  std::vector<int64_t> logits = {};  ///< Samples a batch to predict.
+/// What a graph is built for: so many samples, of a row of items the first `length`.
+struct BatchSize {
+  // Not explicit: most batches are no more than a number of samples.
+  BatchSize(int64_t sample_count, int64_t items = 0) : samples(sample_count), length(items) {}
+  bool operator==(const BatchSize&) const = default;
+
+  int64_t samples;
+  int64_t length;  ///< 0: whole samples.
 };
 
-/// The name of the entry graph for one of `sizes`: `base` for the first, "BASE.SIZE" for the
-/// others.
-std::string entry_name(std::string_view base, const std::vector<int64_t>& sizes, int64_t size);
+/// Batch sizes for which a program has entry graphs; an empty list has none.
+struct ProgramSizes {
+  std::vector<BatchSize> micro = {};   ///< Of a micro-batch; with "apply" where there is one.
+  std::vector<BatchSize> step = {};    ///< Of a step, where a step is one micro-batch.
+  std::vector<BatchSize> eval = {};    ///< Of an evaluation batch.
+  std::vector<BatchSize> logits = {};  ///< Of a batch to predict.
+};
+
+/// The name of the entry graph for one of `sizes`: `base` for the first, "BASE.SAMPLES" or
+/// "BASE.SAMPLESxLENGTH" for the others.
+std::string entry_name(std::string_view base, const std::vector<BatchSize>& sizes, BatchSize size);
+
+/// Which of `sizes` a batch of so many samples goes through: the shortest in which the longest
+/// sample, of `longest` items, has room. `longest` 0: only whole samples have. InternalError where
+/// there is none.
+size_t fitting_size(const std::vector<BatchSize>& sizes, int64_t samples, int64_t longest);
 
 class Training {
  public:
@@ -54,7 +69,7 @@ class Training {
 
   /// Adds d(sum of the loss)/d(parameter) to the gradients and the loss to the sums, and updates
   /// the statistics (not once halted, nor when the loss is not finite). No other outputs.
-  Graph micro(int64_t batch, std::string name = "micro") const;
+  Graph micro(BatchSize batch, std::string name = "micro") const;
   /// Takes the mean of the gradients, clips, steps and clears. When the loss or the norm is not
   /// finite, or `halted` is 1, parameters and moments keep their bits and `halted` becomes 1. With
   /// a loss scale above 1 a norm that is not finite lowers the scale instead, and statistics keep
@@ -62,12 +77,12 @@ class Training {
   /// Outputs, scalars: "loss" (mean), "grad_norm" (before the clip), "count".
   Graph apply() const;
   /// micro and apply in one, without gradients and sums in the state. The outputs of apply.
-  Graph step(int64_t batch, std::string name = "step") const;
+  Graph step(BatchSize batch, std::string name = "step") const;
   /// Outputs, scalars: the sums "loss", "count" and, but for a regression, "correct". No state is
   /// updated.
-  Graph evaluation(int64_t batch, std::string name = "eval") const;
+  Graph evaluation(BatchSize batch, std::string name = "eval") const;
   /// Output "logits" (B, outputs) or (B, T, vocab), in evaluation mode; "x" is the only data.
-  Graph logits(int64_t batch, std::string name = "logits") const;
+  Graph logits(BatchSize batch, std::string name = "logits") const;
 
   /// micro as a function of "B": what analyze_batch needs to prove that micro-batches add up.
   std::unique_ptr<ModelSource> micro_source() const;

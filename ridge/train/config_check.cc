@@ -69,6 +69,10 @@ class Checker {
 
   void check_data() const {
     const data::DataOptions& data = config_.data;
+    need(config_.loader.pad == "context" || data.is_ragged(),
+         "loader.pad",
+         "loader.pad 'longest' has no padding to leave out: all samples have the same length",
+         "take it out, or use data.kind 'text' with data.samples 'lines' or 'files'");
     if (data.kind == "random") return;
     const std::string kind = fmt::format("data.kind '{}'", data.kind);
     need(!data.path.empty(), "data.kind", kind + " needs data.path", "give data.path");

@@ -82,22 +82,24 @@ EvalResult evaluate_model(const TrainConfig& config,
                     "set data.eval_path or data.eval_fraction");
   const auto& sizes = task.sizes.eval;
   std::vector<Graph> entries;
-  for (int64_t size : sizes)
+  for (const nn::BatchSize& size : sizes)
     entries.push_back(task.training->evaluation(size, nn::entry_name("eval", sizes, size)));
   Program program(inference_program(*task.training, std::move(entries)), *backend);
   EvalResult result;
   result.model = config.model.kind;
   result.weights = load_weights(program, config, weights, observer);
   const int64_t start = now_ns();
-  const data::BatchPlan plan{.batch = sizes[0], .shuffle = false, .repeat = false};
+  const data::BatchPlan plan{.batch = sizes[0].samples, .shuffle = false, .repeat = false};
   data::Loader loader(*task.eval_data, plan, config.loader);
   double loss = 0, correct = 0, count = 0;
   for (;;) {
     const data::Batch& batch = loader.next();
     if (batch.count == 0) break;
-    const size_t entry = program.entry(nn::entry_name("eval", sizes, batch.count));
-    program.write(program.input(entry, "x"), batch.fields[0]);
-    program.write(program.input(entry, "y"), batch.fields[1]);
+    const nn::BatchSize size = sizes[nn::fitting_size(sizes, batch.count, batch.longest)];
+    const size_t entry = program.entry(nn::entry_name("eval", sizes, size));
+    const nn::SampleTypes& sample = task.training->model().sample();
+    BatchInput(program.input(entry, "x"), size.samples, sample.x).write(program, batch.fields[0]);
+    BatchInput(program.input(entry, "y"), size.samples, sample.y).write(program, batch.fields[1]);
     program.run(entry);
     const auto read = [&](const char* name) {
       Tensor scalar({task.training->accumulate(), {}});

@@ -47,12 +47,9 @@ Session::Session(const Task& task,
   check(backend_.is_host(), "training needs a device whose memory the host can read");
   program_ = std::make_unique<Program>(std::move(graphs), backend_, options);
   initialize();
-  const auto& sizes = accumulates_ ? task.sizes.micro : task.sizes.step;
-  for (int64_t size : sizes)
-    train_entries_.push_back(
-        make_entry(nn::entry_name(accumulates_ ? "micro" : "step", sizes, size), size));
-  for (int64_t size : task.sizes.eval)
-    eval_entries_.push_back(make_entry(nn::entry_name("eval", task.sizes.eval, size), size));
+  train_entries_ = accumulates_ ? make_entries("micro", task.sizes.micro)
+                                : make_entries("step", task.sizes.step);
+  eval_entries_ = make_entries("eval", task.sizes.eval);
   if (accumulates_) apply_ = program_->entry("apply");
   for (size_t i = 0; i < program_->entries().size(); ++i) scalars_.push_back(scalars_of(i));
 }
@@ -85,13 +82,18 @@ void Session::initialize() {
   state.write(nn::kLossScale, first);
 }
 
-Session::Entry Session::make_entry(const std::string& name, int64_t samples) const {
-  const size_t id = program_->entry(name);
-  return {.id = id,
-          .samples = samples,
-          .x = program_->input(id, "x"),
-          .y = program_->input(id, "y"),
-          .rng = input_or_none(*program_, id, "rng")};
+std::vector<Session::Entry> Session::make_entries(std::string_view base,
+                                                  const std::vector<nn::BatchSize>& sizes) const {
+  const nn::SampleTypes& sample = task_.training->model().sample();
+  std::vector<Entry> entries;
+  for (const nn::BatchSize& size : sizes) {
+    const size_t id = program_->entry(nn::entry_name(base, sizes, size));
+    entries.push_back({.id = id,
+                       .x = {program_->input(id, "x"), size.samples, sample.x},
+                       .y = {program_->input(id, "y"), size.samples, sample.y},
+                       .rng = input_or_none(*program_, id, "rng")});
+  }
+  return entries;
 }
 
 Session::Scalars Session::scalars_of(size_t entry) const {
@@ -102,27 +104,17 @@ Session::Scalars Session::scalars_of(size_t entry) const {
           .correct = output_or_none(*program_, entry, "correct")};
 }
 
-namespace {
-
-const auto& entry_for(const auto& entries, int64_t samples) {
-  const auto at = std::find_if(
-      entries.begin(), entries.end(), [&](const auto& entry) { return entry.samples == samples; });
-  check_internal(at != entries.end(), "no entry for {} samples", samples);
-  return *at;
+const Session::Entry& Session::train_entry(const data::Batch& batch, int64_t samples) const {
+  const auto& sizes = accumulates_ ? task_.sizes.micro : task_.sizes.step;
+  return train_entries_[nn::fitting_size(sizes, samples, batch.longest)];
 }
-
-}  // namespace
 
 void Session::write_data(const Entry& entry,
                          const data::Batch& batch,
                          int64_t first,
                          int64_t step) {
-  const auto part = [&](size_t field, DataSlot slot) {
-    return static_cast<const std::byte*>(batch.fields[field]) +
-           static_cast<size_t>(first) * (slot.bytes / static_cast<size_t>(entry.samples));
-  };
-  program_->write(entry.x, part(0, entry.x));
-  program_->write(entry.y, part(1, entry.y));
+  entry.x.write(*program_, batch.fields[0], first);
+  entry.y.write(*program_, batch.fields[1], first);
   if (entry.rng.address == nullptr) return;
   const auto rng = rng_.span<int64_t>();
   rng[0] = static_cast<int64_t>(config_.train.seed);
@@ -164,7 +156,7 @@ StepResult Session::train_step(const data::Batch& batch,
   int64_t first = 0;
   for (int64_t part = 0; first < batch.count; ++part) {
     const int64_t samples = part_size(batch.count, config_.train.micro, part);
-    const Entry& entry = entry_for(train_entries_, samples);
+    const Entry& entry = train_entry(batch, samples);
     write_data(entry, batch, first, step);
     if (accumulates_)
       program_->run(entry.id, mode);
@@ -190,7 +182,8 @@ StepResult Session::settled_step(const data::Batch& batch, int64_t step, int64_t
 }
 
 void Session::evaluate(const data::Batch& batch, StepResult& sums) {
-  const Entry& entry = entry_for(eval_entries_, batch.count);
+  const Entry& entry =
+      eval_entries_[nn::fitting_size(task_.sizes.eval, batch.count, batch.longest)];
   write_data(entry, batch, 0, 0);
   program_->run(entry.id);
   const StepResult result = read_scalars(scalars_[entry.id]);
@@ -203,7 +196,7 @@ std::string Session::first_not_finite(const data::Batch& batch, int64_t step) {
   int64_t first = 0;
   for (int64_t part = 0; first < batch.count; ++part) {
     const int64_t samples = part_size(batch.count, config_.train.micro, part);
-    const Entry& entry = entry_for(train_entries_, samples);
+    const Entry& entry = train_entry(batch, samples);
     write_data(entry, batch, first, step);
     if (const DataSlot hyper = scalars_[entry.id].hyper; hyper.address != nullptr)
       program_->write(hyper, hyper_.data());

@@ -7,6 +7,7 @@
 #include "ridge/data/loader.h"
 #include "ridge/io/checkpoint.h"
 #include "ridge/run/program.h"
+#include "ridge/train/batch_input.h"
 #include "ridge/train/task.h"
 
 namespace ridge {
@@ -72,16 +73,19 @@ class Session {
   /// An entry that sees data, and where they go. With one micro-batch a step it also updates.
   struct Entry {
     size_t id = 0;
-    int64_t samples = 0;
-    DataSlot x, y, rng;
+    BatchInput x, y;
+    DataSlot rng;
   };
   /// Where scalars go in and come out of an entry; those that it lacks have no address.
   struct Scalars {
     DataSlot hyper, loss, grad_norm, count, correct;
   };
   void initialize();
-  Entry make_entry(const std::string& name, int64_t samples) const;
+  std::vector<Entry> make_entries(std::string_view base,
+                                  const std::vector<nn::BatchSize>& sizes) const;
   Scalars scalars_of(size_t entry) const;
+  /// The entry for `samples` of the samples of `batch`.
+  const Entry& train_entry(const data::Batch& batch, int64_t samples) const;
   void write_data(const Entry& entry, const data::Batch& batch, int64_t first, int64_t step);
   StepResult read_scalars(const Scalars& scalars);
   double read_scalar(DataSlot slot);

@@ -2,8 +2,13 @@
 
 #include <algorithm>
 
+#include "ridge/data/lengths.h"
+#include "ridge/nn/loss.h"
+
 namespace ridge {
 namespace {
+
+static_assert(data::kPadLabel == nn::kIgnoreLabel);
 
 nn::SampleTypes sample_types(const data::Dataset& dataset) {
   const auto& fields = dataset.fields();
@@ -34,8 +39,17 @@ nn::ModelOptions model_options(const TrainConfig& config, const data::Dataset& d
   return options;
 }
 
-void add_size(std::vector<int64_t>& sizes, int64_t size) {
-  if (size > 0 && std::find(sizes.begin(), sizes.end(), size) == sizes.end()) sizes.push_back(size);
+void add_size(std::vector<nn::BatchSize>& sizes, nn::BatchSize size) {
+  if (size.samples > 0 && std::find(sizes.begin(), sizes.end(), size) == sizes.end())
+    sizes.push_back(size);
+}
+
+// Whole, and cut to each length: for what comes up at every step.
+void add_sizes(std::vector<nn::BatchSize>& sizes,
+               int64_t samples,
+               const std::vector<int64_t>& lengths) {
+  add_size(sizes, samples);
+  for (int64_t length : lengths) add_size(sizes, {samples, length});
 }
 
 DType precision_of(const TrainConfig& config) {
@@ -82,16 +96,21 @@ nn::ProgramSizes program_sizes(const TrainConfig& config, const Task& task) {
                                 samples,
                                 samples == 1 ? "" : "s"),
                     fmt::format("set train.batch to {} or less", samples));
+  const auto lengths = [&](const data::Dataset& dataset, int64_t batch) {
+    return config.loader.pad == "longest" ? data::batch_lengths(dataset, batch)
+                                          : std::vector<int64_t>{};
+  };
   nn::ProgramSizes sizes;
   auto& steps = run.micro > 1 ? sizes.micro : sizes.step;
+  const std::vector<int64_t> of_steps = lengths(*task.train_data, run.batch);
   for (int64_t part = 0; part < run.micro; ++part)
-    add_size(steps, part_size(run.batch, run.micro, part));
+    add_sizes(steps, part_size(run.batch, run.micro, part), of_steps);
   const int64_t rest = run.drop_last ? 0 : samples % run.batch;
   for (int64_t part = 0; part < run.micro; ++part)
     add_size(steps, part_size(rest, run.micro, part));
   if (task.eval_data != nullptr) {
     const int64_t batch = eval_batch(config, *task.eval_data);
-    add_size(sizes.eval, batch);
+    add_sizes(sizes.eval, batch, lengths(*task.eval_data, batch));
     add_size(sizes.eval, task.eval_data->size() % batch);
   }
   return sizes;

@@ -27,8 +27,9 @@ Task open_task(const TrainConfig& config);
 /// The pins (prefixes of sites) of modules: a module's own nodes and those of modules inside it.
 std::vector<std::string> pins_of(const std::vector<std::string>& modules);
 
-/// Every size that a micro-batch, a step of one, or an evaluation batch can have. UserError when a
-/// batch is larger than the data.
+/// Every size that a micro-batch, a step of one, or an evaluation batch can have; with loader.pad
+/// "longest" also cut to some lengths, but for the last batches of an epoch. UserError when a batch
+/// is larger than the data.
 nn::ProgramSizes program_sizes(const TrainConfig& config, const Task& task);
 
 /// The passes and the plan that the configuration asks for.

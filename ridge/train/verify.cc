@@ -56,7 +56,7 @@ std::vector<Graph> compared_graphs(const Task& task, Backend& backend) {
   nn::ProgramSizes sizes;
   const bool accumulates = !task.sizes.micro.empty();
   auto& size = accumulates ? sizes.micro : sizes.step;
-  const int64_t samples = (accumulates ? task.sizes.micro : task.sizes.step).front();
+  const int64_t samples = (accumulates ? task.sizes.micro : task.sizes.step).front().samples;
   size = {std::min(samples, kComparedSamples)};
   return std::move(
       compile_program(task.training->program(sizes), backend, plain_options()).graphs.entries);

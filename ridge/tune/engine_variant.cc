@@ -27,6 +27,10 @@ namespace {
 // Enough that a step does not find its batch in the cache, few enough to be loaded at once.
 constexpr size_t kKeptBatches = 4;
 
+// Where batches differ in length: so many out of the first kSeenBatches of the epoch, at equal
+// distances by length, the same for every variant.
+constexpr size_t kMixedBatches = 8, kSeenBatches = 64;
+
 constexpr std::array<std::string_view, 4> kKindNames = {"train", "kept", "load", "no_kernel"};
 
 /// A batch in memory of its own.
@@ -117,8 +121,10 @@ struct EngineVariant::Parts {
   void fill_cache();
   void step(const data::Batch& batch, RunMode mode);
   void keep_batches();
+  void keep_mix();
 
   TrainConfig config;
+  data::LoaderPosition start;
   std::unique_ptr<Backend> backend;
   Task task;
   std::unique_ptr<Tuning> tuning;
@@ -142,8 +148,11 @@ TrainConfig config_of(std::string_view text) {
 }  // namespace
 
 EngineVariant::Parts::Parts(std::string_view text, int64_t epoch)
-    : config(config_of(text)), backend(make_backend(config.train.device)), task(open_task(config)) {
-  const int64_t start = now_ns();
+    : config(config_of(text)),
+      start{.epoch = epoch},
+      backend(make_backend(config.train.device)),
+      task(open_task(config)) {
+  const int64_t opened = now_ns();
   apply_threads();
   parallel_for(num_threads(), 1, [](int64_t, int64_t) {});
   tuning = std::make_unique<Tuning>(config.train.device, false);
@@ -160,8 +169,7 @@ EngineVariant::Parts::Parts(std::string_view text, int64_t epoch)
                              .seed = config.train.seed,
                              .drop_last = config.train.drop_last,
                              .repeat = true};
-  loader = std::make_unique<data::Loader>(
-      *task.train_data, plan, config.loader, data::LoaderPosition{.epoch = epoch});
+  loader = std::make_unique<data::Loader>(*task.train_data, plan, config.loader, start);
   if (config.loader.cache) fill_cache();
   loader->wait_until_full();
   facts.steps_per_epoch = loader->batches_per_epoch();
@@ -178,13 +186,13 @@ EngineVariant::Parts::Parts(std::string_view text, int64_t epoch)
   facts.batch = config.train.batch;
   facts.micro = config.train.micro;
   facts.queue = config.loader.workers == 0 ? 0 : config.loader.prefetch;
-  facts.open_seconds = static_cast<double>(now_ns() - start) * 1e-9;
+  facts.mix = config.data.is_ragged() ? kMixedBatches : 1;
+  facts.open_seconds = static_cast<double>(now_ns() - opened) * 1e-9;
 }
 
 // What is measured is a run whose first epoch is over.
 void EngineVariant::Parts::fill_cache() {
-  const data::LoaderPosition start = loader->next().begin;
-  for (int64_t i = 1; i < loader->batches_per_epoch(); ++i) loader->next();
+  for (int64_t i = 0; i < loader->batches_per_epoch(); ++i) loader->next();
   loader->seek(start);
 }
 
@@ -202,6 +210,7 @@ void EngineVariant::Parts::step(const data::Batch& batch, RunMode mode) {
 }
 
 void EngineVariant::Parts::keep_batches() {
+  if (facts.mix > 1) return keep_mix();
   while (kept.size() < kKeptBatches) {
     const data::Batch& batch = loader->next();
     // The last one of an epoch may be smaller: another amount of work.
@@ -209,6 +218,23 @@ void EngineVariant::Parts::keep_batches() {
       kept.push_back(keep(batch, task.train_data->fields()));
   }
   loader->wait_until_full();
+}
+
+void EngineVariant::Parts::keep_mix() {
+  if (!kept.empty()) return;
+  loader->seek(start);
+  std::vector<KeptBatch> seen;
+  while (seen.size() < kSeenBatches) {
+    const data::Batch& batch = loader->next();
+    if (batch.count == config.train.batch || facts.steps_per_epoch == 1)
+      seen.push_back(keep(batch, task.train_data->fields()));
+  }
+  loader->wait_until_full();
+  std::stable_sort(seen.begin(), seen.end(), [](const KeptBatch& a, const KeptBatch& b) {
+    return a.batch.longest < b.batch.longest;
+  });
+  constexpr size_t kApart = kSeenBatches / kMixedBatches;
+  for (size_t i = kApart / 2; i < seen.size(); i += kApart) kept.push_back(std::move(seen[i]));
 }
 
 EngineVariant::EngineVariant(std::string_view config_toml, int64_t epoch)
@@ -225,6 +251,12 @@ int64_t EngineVariant::measured_bytes() const {
   return now > 0 ? now - parts_->memory_before : 0;
 }
 
+void EngineVariant::rewind() {
+  if (parts_->facts.mix == 1) return;
+  parts_->loader->seek(parts_->start);
+  parts_->loader->wait_until_full();
+}
+
 // The loader is full when a block begins and when it ends: a block makes as many batches as it
 // takes, whatever was ready.
 Block EngineVariant::run(int64_t steps, StepKind kind) {
@@ -234,7 +266,7 @@ Block EngineVariant::run(int64_t steps, StepKind kind) {
   const RunMode mode = kind == StepKind::kNoKernel ? RunMode::kNoKernel : RunMode::kNormal;
   const BlockClock clock(*p.loader);
   for (int64_t i = 0; i < steps; ++i) {
-    const data::Batch& batch = loads ? p.loader->next() : p.kept[i % kKeptBatches].batch;
+    const data::Batch& batch = loads ? p.loader->next() : p.kept[i % p.kept.size()].batch;
     if (kind != StepKind::kLoad) p.step(batch, mode);
   }
   if (loads) p.loader->wait_until_full();

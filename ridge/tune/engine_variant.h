@@ -14,7 +14,7 @@ namespace ridge {
 /// What a stretch of steps does.
 enum class StepKind : uint8_t {
   kTrain,     ///< All: the next batch from the loader, and a step on it.
-  kKept,      ///< Steps on a few real batches that lie in memory: no loader.
+  kKept,      ///< Steps on a few real batches that lie in memory, in turn: no loader.
   kLoad,      ///< The loader alone.
   kNoKernel,  ///< Kept batches and no kernel: what a step costs the host.
 };
@@ -32,9 +32,11 @@ struct VariantFacts {
   int64_t queue = 0;          ///< Batches that the loader holds ready.
   int64_t steps_per_epoch = 0;
   int64_t epoch_samples = 0;  ///< That the steps of an epoch take together.
-  std::string memory_text;    ///< What a limit of memory made of the plan; empty: nothing.
-  int64_t made_again = 0;     ///< Results that are made again within a step.
-  double open_seconds = 0;    ///< To open, plan, and fill a cache of samples where there is one.
+  /// Steps that are a fair mix where batches differ in length, and kept batches once round.
+  int64_t mix = 1;
+  std::string memory_text;  ///< What a limit of memory made of the plan; empty: nothing.
+  int64_t made_again = 0;   ///< Results that are made again within a step.
+  double open_seconds = 0;  ///< To open, plan, and fill a cache of samples where there is one.
 };
 
 /// Mean over an epoch, whose last batch may be smaller.
@@ -53,6 +55,8 @@ class EngineVariant final : public Runner {
   /// UserError when a loss is not finite, except without kernels.
   Block run(int64_t steps) override { return run(steps, StepKind::kTrain); }
   Block run(int64_t steps, StepKind kind);
+  /// Where batches differ in length: back to the first of the epoch.
+  void rewind() override;
   /// Of the state after the steps so far.
   std::string state_hash() const;
   double last_loss() const;

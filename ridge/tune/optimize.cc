@@ -88,7 +88,7 @@ TrialOptions Optimizer::trial_options(double most_seconds) const {
   TrialOptions options;
   options.seed = request_.seed + result_.trials.size();
   options.cpus = cpus_;
-  options.least_steps = block_steps_;
+  options.least_steps = std::max(block_steps_, best_.worker->facts().mix);
   options.should_stop = [until] { return stop_requested() || now_ns() > until; };
   return options;
 }

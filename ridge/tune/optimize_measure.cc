@@ -39,7 +39,7 @@ std::string memory_text(const VariantFacts& facts) {
 
 // Blocks that are not too short for the clock; the first also warm the variant up.
 int64_t Optimizer::part_steps(WorkerProcess& worker, StepKind kind) {
-  int64_t steps = 1;
+  int64_t steps = worker.facts().mix;
   while (worker.run(steps, kind).seconds < kPartSeconds / 2 && steps < int64_t{1} << 30) steps *= 2;
   return steps;
 }

@@ -110,6 +110,17 @@ Proposals propose_recompute(const Situation& s) {
   return proposals;
 }
 
+Proposals propose_padding(const Situation& s) {
+  if (!s.config.data.is_ragged()) return nothing("all samples have the same length");
+  if (s.config.loader.pad == "longest")
+    return nothing("batches are as long as their longest sample already");
+  if (s.config.model.gpt.dropout > 0)
+    return nothing("dropout draws by the place in a padded batch: other lengths draw other masks");
+  return one(set("loader.pad", "longest"),
+             "what stands behind the longest sample of a batch is padding",
+             SemanticClass::kReassociation);
+}
+
 // ---- kernels and precision ----
 
 Proposals propose_jit(const Situation& s) {
@@ -149,6 +160,7 @@ constexpr std::array kTechniques = {
     Technique{"loader.cache", "samples stay in memory", Affects::kLoading, propose_cache},
     Technique{"threads", "threads that compute", Affects::kComputing, propose_threads},
     Technique{"micro", "fewer parts a batch", Affects::kLaunching, propose_micro},
+    Technique{"padding", "batches as long as they need", Affects::kComputing, propose_padding},
     Technique{"jit", "machine code for fused loops", Affects::kComputing, propose_jit},
     Technique{"choices", "kernels picked by time", Affects::kComputing, propose_choices},
     Technique{"isa", "the widest instruction set", Affects::kComputing, propose_isa},

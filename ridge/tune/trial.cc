@@ -121,6 +121,8 @@ TrialResult compare(Runner& before, Runner& after, const TrialOptions& options) 
   check_internal(
       options.work > 0 && std::isfinite(options.work), "[compare] work {}", options.work);
   TrialResult result;
+  before.rewind();
+  after.rewind();
   const BlockPlan plan = plan_blocks(before, after, options);
   result.steps = plan.timed.before;
   result.after_steps = plan.timed.after;

@@ -28,6 +28,7 @@ void write_facts(JsonWriter& json, const VariantFacts& facts) {
   json.field("steps_per_epoch", facts.steps_per_epoch).field("epoch_samples", facts.epoch_samples);
   json.field("memory_text", facts.memory_text);
   json.field("made_again", facts.made_again);
+  json.field("mix", facts.mix);
   json.field("open_seconds", facts.open_seconds);
   json.end_object();
 }
@@ -83,6 +84,11 @@ class Server {
       const StepKind kind = kind_of(request.at("kind", kSource).as_string("kind"));
       const Block block = variant_->run(steps->as_integer("run"), kind);
       return write_block(json, block, variant_->measured_bytes());
+    }
+    if (request.find("rewind") != nullptr) {
+      variant_->rewind();
+      json.field("rewound", true);
+      return;
     }
     request.at("hash", kSource);
     json.field("hash", variant_->state_hash());

@@ -3,6 +3,7 @@
 //
 //   {"open": "CONFIG TOML", "epoch": 0}      {"facts": {...}}
 //   {"run": 20, "kind": "train"}             {"block": {"seconds": 0.31, ...}}
+//   {"rewind": true}                         {"rewound": true}
 //   {"hash": true}                           {"hash": "8c1f..."}
 //   {"guard": "CONFIG TOML",                 {"guard": {"passed": true, ...}}
 //    "reference": "CONFIG TOML",
@@ -54,6 +55,7 @@ class WorkerProcess final : public Runner {
   const VariantFacts& facts() const { return facts_; }
   Block run(int64_t steps) override { return run(steps, StepKind::kTrain); }
   Block run(int64_t steps, StepKind kind);
+  void rewind() override;
   std::string state_hash();
   GuardAnswer guard(const GuardRequest& request);
   /// RssAnon of the variant's memory after the last block; 0 before.

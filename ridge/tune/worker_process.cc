@@ -43,6 +43,7 @@ VariantFacts read_facts(const JsonValue& json) {
   facts.epoch_samples = integer("epoch_samples");
   facts.memory_text = json.at("memory_text", kSource).as_string("memory_text");
   facts.made_again = integer("made_again");
+  facts.mix = integer("mix");
   facts.open_seconds = json.at("open_seconds", kSource).as_number("open_seconds");
   return facts;
 }
@@ -207,6 +208,10 @@ GuardAnswer WorkerProcess::guard(const GuardRequest& request) {
   for (const JsonValue& module : guard.at("f32_modules", kSource).as_array("f32_modules"))
     answer.f32_modules.push_back(module.as_string("f32_modules"));
   return answer;
+}
+
+void WorkerProcess::rewind() {
+  if (facts_.mix > 1) ask(R"({"rewind":true})");
 }
 
 std::string WorkerProcess::state_hash() {

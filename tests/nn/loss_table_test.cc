@@ -161,7 +161,7 @@ TEST_P(LossTable, IsPyTorchs) {
   const int64_t steps = table_.value("steps", golden()["steps"].get<int64_t>());
   const uint64_t batches = golden()["batches"];
   const nn::ScheduleOptions schedule = schedule_options(table_["schedule"]);
-  const Graph step_graph = training_.step(table_["sample"]["batch"]);
+  const Graph step_graph = training_.step(table_["sample"]["batch"].get<int64_t>());
   for (int64_t step = 0; step < steps; ++step) {
     const auto i = static_cast<size_t>(step);
     NamedTensors data = batch(i % batches);
@@ -181,7 +181,7 @@ TEST_P(LossTable, IsPyTorchs) {
   }
   EXPECT_EQ(run_.state().at("halted").at(0), 0.0);
 
-  const Graph evaluation = training_.evaluation(table_["sample"]["batch"]);
+  const Graph evaluation = training_.evaluation(table_["sample"]["batch"].get<int64_t>());
   const NamedTensors sums = run_.run(evaluation, batch(batches));
   EXPECT_NEAR(sums.at("loss").at(0) / sums.at("count").at(0), want()["eval_loss"], tolerance());
   EXPECT_EQ(sums.at("correct").at(0), want()["eval_correct"]);

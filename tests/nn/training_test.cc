@@ -297,6 +297,36 @@ TEST(Training, ProgramHoldsWhatItsSizesAskFor) {
   EXPECT_EQ(joined.entries.size(), 1u);
   for (const StateEntry& entry : joined.state) EXPECT_NE(entry.role, StateRole::kGradient);
   EXPECT_THROW(training.micro(0), UserError);
+  EXPECT_THROW(training.micro({8, 4}), UserError);  // an image is no row of items
+}
+
+TEST(Training, SamplesCanBeCut) {
+  const Training training = make_training(gpt());
+  const int64_t whole = gpt().types.x.shape[0];
+  std::vector<std::string> names;
+  for (const Graph& graph : training.program({.step = {4, {4, whole - 1}, {4, 1}, 3}}).entries) {
+    verify(graph);
+    names.push_back(graph.name());
+    EXPECT_EQ(print(parse_graph(print(graph))), print(graph));
+  }
+  EXPECT_EQ(names,
+            (std::vector<std::string>{
+                "step", fmt::format("step.4x{}", whole - 1), "step.4x1", "step.3"}));
+  EXPECT_THROW(training.step({4, whole + 1}), UserError);
+  EXPECT_THROW(training.step({4, -1}), UserError);
+}
+
+TEST(Training, ABatchTakesTheShortestProgramWithRoom) {
+  const std::vector<nn::BatchSize> sizes = {8, {8, 16}, {8, 4}, 3, {3, 4}};
+  EXPECT_EQ(nn::fitting_size(sizes, 8, 0), 0u);  // not known
+  EXPECT_EQ(nn::fitting_size(sizes, 8, 1), 2u);
+  EXPECT_EQ(nn::fitting_size(sizes, 8, 4), 2u);
+  EXPECT_EQ(nn::fitting_size(sizes, 8, 5), 1u);
+  EXPECT_EQ(nn::fitting_size(sizes, 8, 17), 0u);
+  EXPECT_EQ(nn::fitting_size(sizes, 3, 4), 4u);
+  EXPECT_EQ(nn::fitting_size(sizes, 3, 5), 3u);
+  EXPECT_THROW(nn::fitting_size(sizes, 4, 1), InternalError);
+  EXPECT_THROW(nn::fitting_size({{3, 4}}, 3, 5), InternalError);
 }
 
 }  // namespace

@@ -179,6 +179,20 @@ constexpr Wrong kWrong[] = {
     {"[model]\nkind = 'cnn'\n[train]\nsteps = 1\n",
      "",
      "configuration: model.kind 'cnn' takes images"},
+    {"[loader]\npad = 'longest'\n[train]\nsteps = 1\n",
+     "",
+     "run.toml:2:7: loader.pad 'longest' has no padding to leave out"},
+    {"[model]\nkind = 'gpt'\n[data]\nkind = 'text'\npath = 'a'\n[loader]\npad = 'longest'\n"
+     "[train]\nsteps = 1\n",
+     "",
+     "run.toml:7:7: loader.pad 'longest' has no padding to leave out"},
+    {"[model]\nkind = 'gpt'\n[data]\nkind = 'text'\npath = 'a'\nsamples = 'words'\n",
+     "",
+     "run.toml:6:11: "},
+    {"[model]\nkind = 'gpt'\n[data]\nkind = 'text'\npath = 'a'\nsamples = 12\n",
+     "",
+     "run.toml:6:11: "},
+    {"[data]\nsamples = 'lines'\n[train]\nsteps = 1\n", "", "run.toml:2:11: "},
 };
 
 TEST(Config, WhatIsWrongGetsOneMessage) {

@@ -1,6 +1,8 @@
 // What runs at every step of training allocates nothing.
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "ridge/train/metrics.h"
 #include "ridge/train/tensorboard.h"
 #include "tests/support/count_allocations.h"
@@ -89,6 +91,37 @@ TEST_P(SteadyModel, StepsAllocateNothing) {
     test::run_small(config, watch);
     ASSERT_GE(before, 1);
     EXPECT_EQ(after - before, 0) << micro << " micro-batches in " << precision;
+  }
+}
+
+// Batches of all lengths, each through entries of its own.
+TEST(Steady, RaggedBatchesAllocateNothing) {
+  if (!test::kCountsAllocations) GTEST_SKIP() << "the sanitizer owns malloc";
+  const test::TempFolder folder;
+  std::ofstream text(folder / "text");
+  for (size_t i = 0; i < 100; ++i) text << std::string(1 + i * 7 % 30, 'a') << '\n';
+  text.close();
+  TrainConfig config = test::small_config("gpt");
+  config.model.gpt.vocab = 256;
+  config.model.gpt.context = 32;
+  config.model.gpt.dropout = 0;
+  config.data = {
+      .kind = "text", .path = (folder / "text").string(), .context = 32, .text_samples = "lines"};
+  config.loader.pad = "longest";
+  config.train.batch = 2;
+  config.train.steps = 90;
+  config.train.eval_every = 1000;
+  for (const int64_t micro : {1, 2}) {
+    config.train.micro = micro;
+    int64_t before = -1, after = -1;
+    test::Watch watch;
+    watch.step = [&](const StepReport& report) {
+      if (report.step == 4) before = test::allocations;
+      if (report.step == 89) after = test::allocations;
+    };
+    test::run_small(config, watch);
+    ASSERT_GE(before, 1);
+    EXPECT_EQ(after - before, 0) << micro << " micro-batches";
   }
 }
 

@@ -75,6 +75,24 @@ TEST(Technique, ProposalsFollowTheConfiguration) {
   }
 }
 
+TEST(Technique, PaddingIsLeftOutWhereSamplesDifferInLength) {
+  const auto text = [](const std::string& data, const std::string& more) {
+    return resolve_config("[train]\nsteps = 9\n[model]\nkind = 'gpt'\n" + more +
+                              "[data]\nkind = 'text'\npath = 'x'\n" + data,
+                          "test",
+                          {});
+  };
+  const std::string lines = "samples = 'lines'\n";
+  const Proposals found = propose("padding", text(lines, ""));
+  ASSERT_EQ(found.tries.size(), 1u);
+  EXPECT_EQ(found.tries[0].changes[0].key, "loader.pad");
+  EXPECT_EQ(found.tries[0].semantic_class, SemanticClass::kReassociation);
+  EXPECT_EQ(propose("padding", text("", "")).reason, "all samples have the same length");
+  EXPECT_EQ(propose("padding", text(lines + "[loader]\npad = 'longest'\n", "")).reason,
+            "batches are as long as their longest sample already");
+  EXPECT_TRUE(propose("padding", text(lines, "dropout = 0.1\n")).reason.starts_with("dropout"));
+}
+
 TEST(Technique, AChangeIsShownWithWhatWasThere) {
   const ResolvedConfig config = resolved("", "[loader]\nworkers = 0\n[train]\nsteps = 10\n");
   const Situation situation{

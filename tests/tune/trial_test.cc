@@ -48,6 +48,8 @@ class Program final : public Runner {
     if (machine_.uniform() < stolen_rate) block.stolen_seconds = block.seconds;
     return block;
   }
+  void rewind() override { rewound_after.push_back(machine_.order.size()); }
+  std::vector<size_t> rewound_after;  ///< Blocks of both.
   double stolen_rate = 0;
   int64_t last_steps = 0;  ///< Of the last block.
   int64_t all_steps = 0;
@@ -106,6 +108,14 @@ TEST(Trial, WhatRoundingLeavesOfTheWorkCounts) {
   const double times = std::log((pair.before[0].seconds + pair.before[1].seconds) /
                                 (pair.after[0].seconds + pair.after[1].seconds));
   EXPECT_NEAR(pair.log_ratio(), times + std::log(0.75), 1e-12);
+}
+
+TEST(Trial, BothSidesBeginAtTheSameStep) {
+  Machine machine(1);
+  Program before(machine, 'A', 0.010), after(machine, 'B', 0.008);
+  compare(before, after, {});
+  EXPECT_EQ(before.rewound_after, std::vector<size_t>{0});
+  EXPECT_EQ(after.rewound_after, std::vector<size_t>{0});
 }
 
 TEST(Trial, NoGainIsNotFound) {

@@ -23,7 +23,7 @@ namespace {
 
 constexpr const char* kFacts =
     R"({"facts":{"plan_hash":"ab","planned_bytes":1,"staging_bytes":0,"state_bytes":1,"batch":2,"micro":1,"queue":3,)"
-    R"("steps_per_epoch":4,"epoch_samples":7,"memory_text":"","made_again":0,"open_seconds":0.5}})";
+    R"("steps_per_epoch":4,"epoch_samples":7,"mix":1,"memory_text":"","made_again":0,"open_seconds":0.5}})";
 constexpr const char* kBlock =
     R"({"block":{"seconds":0.25,"waited_seconds":0.0,"stolen_seconds":0.0,"switches":7,)"
     R"("measured_bytes":99}})";
@@ -68,6 +68,29 @@ TEST_F(Worker, AnswersAreRead) {
   EXPECT_EQ(block.switches, 7);
   EXPECT_EQ(process.measured_bytes(), 99);
   EXPECT_EQ(process.state_hash(), "0a1b");
+}
+
+// Batches that differ in length are asked for again; others lie ready, and stay.
+TEST_F(Worker, RewindsWhereStepsDiffer) {
+  const std::string script = "opened; read line; echo \"$line\" > " + (folder_ / "asked").string() +
+                             "; echo '{}'; exec sleep 100";
+  const auto asked = [&](const std::string& facts_before, const std::string& facts) {
+    std::string program = script;
+    WorkerOptions with = options(program);
+    std::stringstream text;
+    text << std::ifstream(with.program).rdbuf();
+    std::string changed = text.str();
+    const size_t at = changed.find(facts_before);
+    changed.replace(at, facts_before.size(), facts);
+    std::ofstream(with.program) << changed;
+    WorkerProcess process(with, "", 0);
+    process.rewind();
+    std::stringstream line;
+    line << std::ifstream(folder_ / "asked").rdbuf();
+    return line.str();
+  };
+  EXPECT_EQ(asked("\"mix\":1", "\"mix\":1"), "");
+  EXPECT_EQ(asked("\"mix\":1", "\"mix\":8"), "{\"rewind\":true}\n");
 }
 
 TEST_F(Worker, FailuresAreToldInWords) {

@@ -1,0 +1,24 @@
+// Where one field of a batch goes in an entry, which may take samples in part only.
+#pragma once
+
+#include <cstdint>
+
+#include "ridge/graph/type.h"
+#include "ridge/run/program.h"
+
+namespace ridge {
+
+class BatchInput {
+ public:
+  /// `slot` holds `samples` samples, whole ones of type `sample` or their first items.
+  BatchInput(DataSlot slot, int64_t samples, const TensorType& sample);
+
+  /// Writes samples `first` and following of `field`, (count, sample...). Allocates nothing.
+  void write(Program& program, const void* field, int64_t first = 0) const;
+
+ private:
+  DataSlot slot_;
+  size_t bytes_, sample_bytes_;  ///< Of a sample, in the slot and in a batch.
+};
+
+}  // namespace ridge
