@@ -233,8 +233,10 @@ void EngineVariant::Parts::keep_mix() {
   std::stable_sort(seen.begin(), seen.end(), [](const KeptBatch& a, const KeptBatch& b) {
     return a.batch.longest < b.batch.longest;
   });
+  // The first 1, 2 or 4 of them are about as long as all are.
+  constexpr std::array<size_t, kMixedBatches> kOrder = {4, 3, 6, 1, 5, 2, 7, 0};
   constexpr size_t kApart = kSeenBatches / kMixedBatches;
-  for (size_t i = kApart / 2; i < seen.size(); i += kApart) kept.push_back(std::move(seen[i]));
+  for (const size_t i : kOrder) kept.push_back(std::move(seen[i * kApart + kApart / 2]));
 }
 
 EngineVariant::EngineVariant(std::string_view config_toml, int64_t epoch)

@@ -1,6 +1,7 @@
 #include "ridge/tune/optimize.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "ridge/base/clock.h"
 #include "ridge/base/cpu_info.h"
@@ -15,6 +16,9 @@ namespace {
 // Shares of the budget: the search ends here, and what is left belongs to the proof.
 constexpr double kSearchShare = 0.65;
 
+// Of a block, where batches differ in length.
+constexpr double kMixSeconds = 0.25;
+
 }  // namespace
 
 Optimizer::Optimizer(const OptimizeRequest& request, OptimizeObserver& observer)
@@ -26,7 +30,7 @@ double Optimizer::seconds_left() const {
 
 // Four blocks, each with a step before it that is not timed.
 double Optimizer::pair_seconds() const {
-  const double steps = best_.costs.step * static_cast<double>(block_steps_);
+  const double steps = best_.costs.step * static_cast<double>(least_steps());
   return 4 * (std::max(TrialOptions{}.block_seconds, steps) + best_.costs.step);
 }
 
@@ -83,12 +87,19 @@ void Optimizer::reopen_best() {
   best_.costs = costs;
 }
 
+// Both variants time the same batches, so few of a mix are fair; more say better what all gain.
+int64_t Optimizer::least_steps() const {
+  const double mix = std::ceil(kMixSeconds / std::max(best_.costs.step, 1e-9));
+  const auto most = static_cast<double>(best_.worker->facts().mix);
+  return std::max(block_steps_, static_cast<int64_t>(std::min(mix, most)));
+}
+
 TrialOptions Optimizer::trial_options(double most_seconds) const {
   const int64_t until = deadline(std::min(most_seconds, seconds_left()));
   TrialOptions options;
   options.seed = request_.seed + result_.trials.size();
   options.cpus = cpus_;
-  options.least_steps = std::max(block_steps_, best_.worker->facts().mix);
+  options.least_steps = least_steps();
   options.should_stop = [until] { return stop_requested() || now_ns() > until; };
   return options;
 }

@@ -15,6 +15,9 @@ namespace {
 constexpr double kPartSeconds = 0.08;
 constexpr int kPartBlocks = 3;
 
+// A block that takes longer is enough by itself.
+constexpr double kLongPartSeconds = 1;
+
 // Pairs of such blocks that a prediction rests on: the fewer, the longer a step takes.
 constexpr size_t kLeastChangePairs = 3, kMostChangePairs = 7;
 constexpr double kChangeSeconds = 1.5;
@@ -39,7 +42,10 @@ std::string memory_text(const VariantFacts& facts) {
 
 // Blocks that are not too short for the clock; the first also warm the variant up.
 int64_t Optimizer::part_steps(WorkerProcess& worker, StepKind kind) {
-  int64_t steps = worker.facts().mix;
+  int64_t steps = 1;
+  // Any 1, 2, 4 or all of a mix are a fair one.
+  for (; steps < worker.facts().mix; steps *= 2)
+    if (worker.run(steps, kind).seconds > kLongPartSeconds / 2) return steps;
   while (worker.run(steps, kind).seconds < kPartSeconds / 2 && steps < int64_t{1} << 30) steps *= 2;
   return steps;
 }
@@ -51,6 +57,7 @@ double Optimizer::measure(WorkerProcess& worker, StepKind kind, double* wait_sha
   for (int i = 0; i < kPartBlocks; ++i) {
     const Block block = worker.run(steps, kind);
     seconds.push_back(block.seconds / static_cast<double>(steps));
+    if (block.seconds > kLongPartSeconds) i = kPartBlocks;
     if (wait_share != nullptr) *wait_share = std::min(1.0, block.waited_seconds / block.seconds);
   }
   return median(seconds);
@@ -59,7 +66,8 @@ double Optimizer::measure(WorkerProcess& worker, StepKind kind, double* wait_sha
 // Of a part of two variants: blocks in turn, and who is first in turn too, so that what the machine
 // does meanwhile meets both.
 PartChange Optimizer::measure_change(WorkerProcess& before, WorkerProcess& after, StepKind kind) {
-  const int64_t before_steps = part_steps(before, kind), after_steps = part_steps(after, kind);
+  int64_t before_steps = part_steps(before, kind), after_steps = part_steps(after, kind);
+  if (before.facts().mix > 1) before_steps = after_steps = std::max(before_steps, after_steps);
   std::vector<double> before_seconds, after_seconds;
   const auto run = [kind](WorkerProcess& worker, int64_t steps, std::vector<double>& seconds) {
     seconds.push_back(worker.run(steps, kind).seconds / static_cast<double>(steps));

@@ -92,6 +92,7 @@ class Optimizer {
  private:
   double seconds_left() const;
   double pair_seconds() const;
+  int64_t least_steps() const;
   double proof_seconds() const;
   double proof_block_seconds() const;
   double search_seconds_left() const;
