@@ -1,8 +1,6 @@
 // Products of bf16: by vdpbf16ps (GemmProducts::kPairs) against its definition, step by step, and
 // operands rounded to bf16 and f16 without it (kRounded, kRoundedToF16).
 #include <gtest/gtest.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <cstring>
@@ -14,11 +12,10 @@
 #include "ridge/backend/cpu/gemm.h"
 #include "ridge/base/error.h"
 #include "ridge/base/parallel.h"
+#include "tests/backend/gemm_problem.h"
 
 namespace ridge::cpu {
 namespace {
-
-using Random = std::mt19937_64;
 
 class GemmBf16 : public ::testing::Test {
  protected:
@@ -50,48 +47,17 @@ GemmShape make_shape(int64_t m, int64_t n, int64_t k, int layout, int64_t paddin
           GemmProducts::kPairs};
 }
 
+/// Its operands as they are multiplied: rounded to bf16.
 template <typename T>
-std::vector<T> random_values(int64_t count, Random& random) {
-  std::uniform_real_distribution<float> uniform(-1, 1);
-  std::vector<T> values(static_cast<size_t>(count));
-  for (T& x : values) x = static_cast<T>(uniform(random));
-  return values;
-}
-
-template <typename T>
-struct Problem {
-  GemmShape s;
-  std::vector<T> a, b, c;
-
-  Problem(const GemmShape& shape, Random& random)
-      : s(shape),
-        a(random_values<T>(
-            (s.transpose_a ? s.k - 1 : s.m - 1) * s.lda + (s.transpose_a ? s.m : s.k), random)),
-        b(random_values<T>(
-            (s.transpose_b ? s.n - 1 : s.k - 1) * s.ldb + (s.transpose_b ? s.k : s.n), random)),
-        c(random_values<T>((s.m - 1) * s.ldc + s.n, random)) {}
-
+struct Problem : GemmProblem<T> {
+  using GemmProblem<T>::GemmProblem;
   float left(int64_t i, int64_t p) const {
-    return BF16(
-        static_cast<float>(a[static_cast<size_t>(s.transpose_a ? p * s.lda + i : i * s.lda + p)]));
+    return BF16(static_cast<float>(GemmProblem<T>::left(i, p)));
   }
   float right(int64_t p, int64_t j) const {
-    return BF16(
-        static_cast<float>(b[static_cast<size_t>(s.transpose_b ? j * s.ldb + p : p * s.ldb + j)]));
-  }
-  T old(int64_t i, int64_t j) const { return c[static_cast<size_t>(i * s.ldc + j)]; }
-  std::vector<T> result(bool accumulate) const {
-    std::vector<T> out = c;
-    std::vector<char> workspace(gemm_workspace_bytes(s, dtype_of<T>()));
-    gemm<T>(s, a.data(), b.data(), out.data(), accumulate, workspace.data());
-    return out;
+    return BF16(static_cast<float>(GemmProblem<T>::right(p, j)));
   }
 };
-
-template <typename T>
-bool same_bits(const std::vector<T>& x, const std::vector<T>& y) {
-  return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size() * sizeof(T)) == 0;
-}
 
 int64_t random_size(Random& random, int64_t limit) {
   static constexpr int64_t kEdges[] = {1,  2,  3,  13, 14, 15, 16,  17,  28,  31,  32,
@@ -226,32 +192,6 @@ TEST_F(GemmPairs, BatchesAreTheirItems) {
   EXPECT_TRUE(same_bits(got, expected));
 }
 
-// A copy of an array that ends where a page without access begins, or begins where one ends.
-template <typename T>
-class Guarded {
- public:
-  Guarded(const std::vector<T>& values, bool at_end) {
-    const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-    const size_t bytes = values.size() * sizeof(T), inside = (bytes + page - 1) / page * page;
-    mapped_ = inside + 2 * page;
-    base_ =
-        static_cast<char*>(mmap(nullptr, mapped_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-    EXPECT_EQ(mprotect(base_ + page, inside, PROT_READ | PROT_WRITE), 0);
-    char* const at = base_ + page + (at_end ? inside - bytes : 0);
-    std::memcpy(at, values.data(), bytes);
-    data_ = reinterpret_cast<T*>(at);
-  }
-  ~Guarded() { munmap(base_, mapped_); }
-  Guarded(const Guarded&) = delete;
-  Guarded& operator=(const Guarded&) = delete;
-  T* data() { return data_; }
-
- private:
-  size_t mapped_;
-  char* base_;
-  T* data_;
-};
-
 template <typename T>
 void expect_no_touch_outside() {
   Random random(6);
@@ -264,8 +204,7 @@ void expect_no_touch_outside() {
     const Problem<T> problem(s, random);
     Guarded<T> a(problem.a, round & 4), b(problem.b, round & 4), c(problem.c, round & 4);
     gemm<T>(s, a.data(), b.data(), c.data(), true, nullptr);
-    const std::vector<T> got(c.data(), c.data() + problem.c.size());
-    ASSERT_TRUE(same_bits(got, problem.result(true)));
+    ASSERT_TRUE(same_bits(c.values(), problem.result(true)));
   }
 }
 

@@ -3,8 +3,6 @@
 #include "ridge/backend/cpu/gemm.h"
 
 #include <gtest/gtest.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <bit>
 #include <cmath>
@@ -17,6 +15,7 @@
 #include "ridge/backend/cpu/isa/gemm_kernels.h"
 #include "ridge/base/error.h"
 #include "ridge/base/parallel.h"
+#include "tests/backend/gemm_problem.h"
 
 #ifdef RIDGE_TEST_DNNL
 #include <dnnl.h>
@@ -24,8 +23,6 @@
 
 namespace ridge::cpu {
 namespace {
-
-using Random = std::mt19937_64;
 
 // Leaves the process as it was, whatever a test sets.
 class Gemm : public ::testing::Test {
@@ -65,21 +62,6 @@ double sum_unit() {
   return std::is_same_v<T, double> ? 0x1p-53 : 0x1p-24;
 }
 
-template <typename T>
-std::vector<T> random_values(int64_t count, Random& random) {
-  std::uniform_real_distribution<float> uniform(-1, 1);
-  std::vector<T> values(static_cast<size_t>(count));
-  for (T& x : values) x = static_cast<T>(uniform(random));
-  return values;
-}
-
-int64_t rows_a(const GemmShape& s) { return s.transpose_a ? s.k : s.m; }
-int64_t rows_b(const GemmShape& s) { return s.transpose_b ? s.n : s.k; }
-// Elements from the first to the last of a matrix; the last row has no padding.
-int64_t size_a(const GemmShape& s) { return (rows_a(s) - 1) * s.lda + (s.transpose_a ? s.m : s.k); }
-int64_t size_b(const GemmShape& s) { return (rows_b(s) - 1) * s.ldb + (s.transpose_b ? s.k : s.n); }
-int64_t size_c(const GemmShape& s) { return (s.m - 1) * s.ldc + s.n; }
-
 GemmShape make_shape(
     int64_t m, int64_t n, int64_t k, bool transpose_a, bool transpose_b, int64_t padding = 0) {
   return {m,
@@ -93,36 +75,14 @@ GemmShape make_shape(
 }
 
 template <typename T>
-struct Problem {
-  GemmShape shape;
-  std::vector<T> a, b, c;
-
-  Problem(const GemmShape& s, Random& random)
-      : shape(s),
-        a(random_values<T>(size_a(s), random)),
-        b(random_values<T>(size_b(s), random)),
-        c(random_values<T>(size_c(s), random)) {}
-
-  T left(int64_t i, int64_t p) const {
-    return a[static_cast<size_t>(shape.transpose_a ? p * shape.lda + i : i * shape.lda + p)];
-  }
-  T right(int64_t p, int64_t j) const {
-    return b[static_cast<size_t>(shape.transpose_b ? j * shape.ldb + p : p * shape.ldb + j)];
-  }
-  std::vector<T> result(bool accumulate) const {
-    std::vector<T> out = c;
-    std::vector<char> workspace(gemm_workspace_bytes(shape, dtype_of<T>()));
-    gemm<T>(shape, a.data(), b.data(), out.data(), accumulate, workspace.data());
-    return out;
-  }
-};
+using Problem = GemmProblem<T>;
 
 // Against plain loops in a wider type. The bound is the one for sums in any order
 // (Higham, "Accuracy and Stability of Numerical Algorithms", section 3.1).
 template <typename T>
 void expect_close(const Problem<T>& problem, bool accumulate, const std::vector<T>& got) {
   constexpr double kLastStep = std::is_same_v<T, F16> ? 0x1p-24 : 0;  // of subnormal numbers
-  const GemmShape& s = problem.shape;
+  const GemmShape& s = problem.s;
   std::vector<Wide<T>> left, right;  // op(A) by rows, op(B) by columns
   for (int64_t i = 0; i < s.m; ++i)
     for (int64_t p = 0; p < s.k; ++p) left.push_back(static_cast<Wide<T>>(problem.left(i, p)));
@@ -151,11 +111,6 @@ void expect_close(const Problem<T>& problem, bool accumulate, const std::vector<
   for (size_t i = 0; i < got.size(); ++i)
     ASSERT_TRUE(written[i] || std::memcmp(&got[i], &problem.c[i], sizeof(T)) == 0)
         << "gap of C at " << i;
-}
-
-template <typename T>
-bool same_bits(const std::vector<T>& x, const std::vector<T>& y) {
-  return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size() * sizeof(T)) == 0;
 }
 
 // Sizes that lie on and around the edges of tiles, panels, strips and chains.
@@ -262,7 +217,7 @@ TEST_F(Gemm, MachineHasBothInstructionSets) {
 TYPED_TEST(GemmTyped, RowsAndColumnsStandAlone) {
   Random random(5);
   const Problem<TypeParam> problem(make_shape(260, 210, 530, false, false), random);
-  const GemmShape& s = problem.shape;
+  const GemmShape& s = problem.s;
   const std::vector<TypeParam> whole = problem.result(false);
   std::vector<char> workspace;
   for (auto [m, n] : {std::pair<int64_t, int64_t>{1, 210}, {260, 1}, {3, 5}, {90, 100}}) {
@@ -310,36 +265,6 @@ TYPED_TEST(GemmTyped, BatchesAreTheirItems) {
   }
 }
 
-// An array of T that touches a page without access, at its end or at its beginning.
-template <typename T>
-class Guarded {
- public:
-  Guarded(const std::vector<T>& values, bool at_end) : count_(values.size()) {
-    const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-    const size_t bytes = count_ * sizeof(T);
-    const size_t inside = (bytes + page - 1) / page * page;
-    mapped_ = inside + 2 * page;
-    base_ =
-        static_cast<char*>(mmap(nullptr, mapped_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-    EXPECT_NE(static_cast<void*>(base_), MAP_FAILED);
-    EXPECT_EQ(mprotect(base_ + page, inside, PROT_READ | PROT_WRITE), 0);
-    data_ = reinterpret_cast<T*>(base_ + page + (at_end ? inside - bytes : 0));
-    if (bytes > 0) std::memcpy(static_cast<void*>(data_), values.data(), bytes);
-  }
-  ~Guarded() { munmap(base_, mapped_); }
-  Guarded(const Guarded&) = delete;
-  Guarded& operator=(const Guarded&) = delete;
-
-  T* data() { return data_; }
-  std::vector<T> values() const { return {data_, data_ + count_}; }
-
- private:
-  size_t count_;
-  size_t mapped_;
-  char* base_;
-  T* data_;
-};
-
 TYPED_TEST(GemmTyped, TouchesNothingOutsideTheOperands) {
   Random random(7);
   for (Isa isa : isas_here()) {
@@ -377,13 +302,13 @@ TYPED_TEST(GemmTyped, FewRowsAreThoseOfTheWholeProduct) {
       const std::vector<TypeParam> whole = problem.result(true);
       for (int64_t rows : {1, 3, 8, 9, 16}) {
         Problem<TypeParam> part = problem;
-        part.shape.m = rows;
-        part.a.resize(static_cast<size_t>(size_a(part.shape)));
-        part.c.resize(static_cast<size_t>(size_c(part.shape)));
+        part.s.m = rows;
+        part.a.resize(static_cast<size_t>(size_a(part.s)));
+        part.c.resize(static_cast<size_t>(size_c(part.s)));
         Guarded<TypeParam> a(part.a, layout < 2), b(part.b, layout < 2), c(part.c, layout < 2);
-        std::vector<char> workspace(gemm_workspace_bytes(part.shape, dtype_of<TypeParam>()));
-        gemm<TypeParam>(part.shape, a.data(), b.data(), c.data(), true, workspace.data());
-        const std::vector<TypeParam> expected(whole.begin(), whole.begin() + size_c(part.shape));
+        std::vector<char> workspace(gemm_workspace_bytes(part.s, dtype_of<TypeParam>()));
+        gemm<TypeParam>(part.s, a.data(), b.data(), c.data(), true, workspace.data());
+        const std::vector<TypeParam> expected(whole.begin(), whole.begin() + size_c(part.s));
         ASSERT_TRUE(same_bits(c.values(), expected)) << rows << " rows, layout " << layout;
       }
     }
@@ -397,9 +322,9 @@ TYPED_TEST(GemmTyped, FewRowsOfGreatDepthAreThoseOfTheWholeProduct) {
   const std::vector<TypeParam> whole = problem.result(true);
   for (int64_t rows : {1, 7, 16}) {
     Problem<TypeParam> part = problem;
-    part.shape.m = rows;
-    part.c.resize(static_cast<size_t>(size_c(part.shape)));
-    const std::vector<TypeParam> expected(whole.begin(), whole.begin() + size_c(part.shape));
+    part.s.m = rows;
+    part.c.resize(static_cast<size_t>(size_c(part.s)));
+    const std::vector<TypeParam> expected(whole.begin(), whole.begin() + size_c(part.s));
     ASSERT_TRUE(same_bits(part.result(true), expected)) << rows << " rows";
   }
 }
@@ -411,7 +336,7 @@ TYPED_TEST(GemmTyped, FewColumnsAreThoseOfTheWholeProduct) {
     const std::vector<TypeParam> whole = problem.result(false);
     for (int64_t columns : {1, 5, 16}) {
       Problem<TypeParam> part = problem;
-      part.shape.n = columns;
+      part.s.n = columns;
       const std::vector<TypeParam> got = part.result(false);
       for (int64_t i = 0; i < 517; ++i)
         ASSERT_EQ(std::memcmp(&got[static_cast<size_t>(i * 20)],
@@ -431,8 +356,8 @@ TYPED_TEST(GemmTyped, TakesUnalignedPointers) {
     a.insert(a.end(), problem.a.begin(), problem.a.end());
     b.insert(b.end(), problem.b.begin(), problem.b.end());
     c.insert(c.end(), problem.c.begin(), problem.c.end());
-    std::vector<char> workspace(gemm_workspace_bytes(problem.shape, dtype_of<TypeParam>()) + 1);
-    gemm<TypeParam>(problem.shape,
+    std::vector<char> workspace(gemm_workspace_bytes(problem.s, dtype_of<TypeParam>()) + 1);
+    gemm<TypeParam>(problem.s,
                     a.data() + shift,
                     b.data() + shift,
                     c.data() + shift,
