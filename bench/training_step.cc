@@ -20,6 +20,7 @@
 #include "ridge/base/clock.h"
 #include "ridge/base/parallel.h"
 #include "ridge/base/trace.h"
+#include "ridge/data/kept_batch.h"
 #include "ridge/data/loader.h"
 #include "ridge/io/safetensors.h"
 #include "ridge/run/backends.h"
@@ -33,41 +34,29 @@ namespace {
 // As many batches as the peer has lying in memory.
 constexpr size_t kBatches = 16;
 
-struct KeptBatch {
-  std::vector<std::vector<std::byte>> fields;
-  ridge::data::Batch batch;
-};
-
-std::vector<KeptBatch> keep_batches(const ridge::Task& task, const ridge::TrainConfig& config) {
+std::vector<ridge::data::KeptBatch> keep_batches(const ridge::Task& task,
+                                                 const ridge::TrainConfig& config) {
   ridge::data::Loader loader(
       *task.train_data,
       {.batch = config.train.batch, .shuffle = true, .seed = config.train.seed},
       config.loader);
-  std::vector<KeptBatch> kept(kBatches);
-  for (KeptBatch& own : kept) {
-    own.batch = loader.next();
-    for (size_t i = 0; i < own.batch.fields.size(); ++i) {
-      const auto* from = static_cast<const std::byte*>(own.batch.fields[i]);
-      const int64_t bytes = task.train_data->fields()[i].bytes() * own.batch.count;
-      own.fields.emplace_back(from, from + bytes);
-      own.batch.fields[i] = own.fields.back().data();
-    }
-  }
+  std::vector<ridge::data::KeptBatch> kept;
+  while (kept.size() < kBatches) kept.emplace_back(loader.next(), task.train_data->fields());
   return kept;
 }
 
 void save_batches(const std::filesystem::path& path,
                   const ridge::Task& task,
-                  const std::vector<KeptBatch>& batches) {
+                  const std::vector<ridge::data::KeptBatch>& batches) {
   std::vector<ridge::TensorView> views;
   for (size_t b = 0; b < batches.size(); ++b)
-    for (size_t i = 0; i < batches[b].fields.size(); ++i) {
+    for (size_t i = 0; i < task.train_data->fields().size(); ++i) {
       const ridge::data::FieldType& field = task.train_data->fields()[i];
       std::vector<int64_t> shape = field.shape;
-      shape.insert(shape.begin(), batches[b].batch.count);
+      shape.insert(shape.begin(), batches[b].batch().count);
       views.push_back({fmt::format("{}{}", i == 0 ? "x" : "y", b),
                        {field.dtype, shape},
-                       batches[b].fields[i].data()});
+                       batches[b].batch().fields[i]});
     }
   ridge::save_safetensors(path, views);
 }
@@ -97,7 +86,7 @@ int run(const std::string& path,
     release_free_memory();
     before = resident_anonymous_bytes();
   };
-  const std::vector<KeptBatch> batches = keep_batches(task, config);
+  const std::vector<data::KeptBatch> batches = keep_batches(task, config);
   Session session(task, config, *backend, options);
   save_safetensors(folder / "parameters.safetensors", session.tensors(false));
   save_batches(folder / "batches.safetensors", task, batches);
@@ -115,8 +104,9 @@ int run(const std::string& path,
     double loss = 0;
     const int64_t start = now_ns();
     for (int i = 0; i < count; ++i, ++step)
-      loss = session.train_step(batches[static_cast<size_t>(step) % kBatches].batch, step, 1000000)
-                 .loss;
+      loss =
+          session.train_step(batches[static_cast<size_t>(step) % kBatches].batch(), step, 1000000)
+              .loss;
     const double seconds = static_cast<double>(now_ns() - start) * 1e-9;
     fmt::print("{{\"seconds\": {:.9f}, \"loss\": {:.9g}, \"measured\": {}}}\n",
                seconds,

@@ -117,7 +117,8 @@ class StepBuilder {
         in_.scale ? in_.scale->finish_step(
                         training_.loss_scale(), logical_and(running, is_finite(loss)), fine_)
                   : fine_;
-    update(graph_, "halted", where(goes_on, constant_like(one, 0.0), one));
+    // It counts the steps since, so that whoever looks late knows which was the first.
+    update(graph_, "halted", where(goes_on, constant_like(one, 0.0), in_.halted + one));
     graph_.add_output("loss", loss);
     graph_.add_output("grad_norm", norm);
     graph_.add_output("count", in_.sums.count);

@@ -71,10 +71,10 @@ class Training {
   /// the statistics (not once halted, nor when the loss is not finite). No other outputs.
   Graph micro(BatchSize batch, std::string name = "micro") const;
   /// Takes the mean of the gradients, clips, steps and clears. When the loss or the norm is not
-  /// finite, or `halted` is 1, parameters and moments keep their bits and `halted` becomes 1. With
-  /// a loss scale above 1 a norm that is not finite lowers the scale instead, and statistics keep
-  /// their bits too.
-  /// Outputs, scalars: "loss" (mean), "grad_norm" (before the clip), "count".
+  /// finite, or `halted` is not 0, parameters and moments keep their bits and 1 is added to
+  /// `halted`, which else becomes 0: it counts the steps that changed nothing. With a loss scale
+  /// above 1 a norm that is not finite lowers the scale instead, and statistics keep their bits
+  /// too. Outputs, scalars: "loss" (mean), "grad_norm" (before the clip), "count".
   Graph apply() const;
   /// micro and apply in one, without gradients and sums in the state. The outputs of apply.
   Graph step(BatchSize batch, std::string name = "step") const;

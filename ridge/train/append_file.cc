@@ -27,7 +27,8 @@ AppendFile::AppendFile(std::filesystem::path path, size_t keep)
       descriptor_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666)),
       flushed_ns_(now_ns()) {
   if (descriptor_ < 0) fail("open", path_);
-  buffer_.reserve(kBufferBytes);
+  buffer_.resize(kBufferBytes);  // every page of it is there from the start
+  buffer_.clear();
   // Pipes and devices cannot be cut, and hold nothing to cut off.
   if (::ftruncate(descriptor_, static_cast<off_t>(keep)) == 0 || errno == EINVAL) return;
   const int code = errno;

@@ -36,6 +36,10 @@ struct CheckpointOptions {
   bool best = false;  ///< Also keep the one of the best evaluation.
 };
 
+struct MetricsOptions {
+  int64_t every = 1;  ///< Steps from one line to the next.
+};
+
 struct TrainConfig {
   nn::ModelOptions model;
   nn::OptimizerOptions optimizer;
@@ -43,6 +47,7 @@ struct TrainConfig {
   data::DataOptions data;
   data::LoaderOptions loader;
   RunOptions train;
+  MetricsOptions metrics;
   CheckpointOptions checkpoint;
 };
 

@@ -162,7 +162,10 @@ void add_data(Keys& keys, data::DataOptions& d) {
   keys.insert(keys.end(), rows.begin(), rows.end());
 }
 
-void add_run(Keys& keys, data::LoaderOptions& l, RunOptions& t, CheckpointOptions& c) {
+void add_run(Keys& keys, TrainConfig& config) {
+  data::LoaderOptions& l = config.loader;
+  RunOptions& t = config.train;
+  CheckpointOptions& c = config.checkpoint;
   const Keys rows = {
       {"loader.workers", &l.workers, "", "0..256", "threads that load ahead; 0: none"},
       {"loader.prefetch", &l.prefetch, "", "1..4096", "batches that are ready or being made"},
@@ -213,6 +216,11 @@ void add_run(Keys& keys, data::LoaderOptions& l, RunOptions& t, CheckpointOption
        "samples at a time in evaluation; 0: as a micro-batch"},
       {"train.shuffle", &t.shuffle, "", "", "another order of the samples each epoch"},
       {"train.drop_last", &t.drop_last, "", "", "leave out the last batch where it is not full"},
+      {"metrics.every",
+       &config.metrics.every,
+       "",
+       "1..1000000",
+       "steps from one line to the next; evaluations, checkpoints and the end have one besides"},
       {"checkpoint.every",
        &c.every,
        "",
@@ -231,7 +239,7 @@ std::vector<ConfigKey> config_keys(TrainConfig& config) {
   add_model(keys, config.model);
   add_optimizer(keys, config.optimizer, config.schedule);
   add_data(keys, config.data);
-  add_run(keys, config.loader, config.train, config.checkpoint);
+  add_run(keys, config);
   return keys;
 }
 

@@ -108,6 +108,7 @@ std::string_view about_table(std::string_view table) {
       {"data", "Where samples come from. Paths are relative to the working directory."},
       {"loader", "How samples are loaded; no value here changes a result."},
       {"train", "The run itself."},
+      {"metrics", "What a run tells of its steps; no value here changes a result."},
       {"checkpoint", "What is kept in `train.out`, besides the state at the end."},
   };
   for (const About& about : kAbout)

@@ -39,6 +39,7 @@ class TrainObserver {
  public:
   virtual ~TrainObserver() = default;
   virtual void on_start(const StartReport&) {}
+  /// Each step that is told: all of them, unless metrics.every is above 1.
   virtual void on_step(const StepReport&) {}
   virtual void on_eval(const EvalReport&) {}
   virtual void on_checkpoint(std::string_view /*path*/, int64_t /*step*/) {}

@@ -52,6 +52,10 @@ Session::Session(const Task& task,
   eval_entries_ = make_entries("eval", task.sizes.eval);
   if (accumulates_) apply_ = program_->entry("apply");
   for (size_t i = 0; i < program_->entries().size(); ++i) scalars_.push_back(scalars_of(i));
+  const State& state = program_->state();
+  const PlanSlot* halted = find_slot(program_->plan().state, "halted");
+  check_internal(halted != nullptr, "a program to train without 'halted'");
+  halted_ = {state.data(*halted), static_cast<size_t>(halted->place.bytes)};
 }
 
 // Right where they lie, and all that is not named starts as zeros: there is no room for the state
@@ -149,10 +153,24 @@ StepResult Session::train_step(const data::Batch& batch,
                                int64_t step,
                                int64_t total_steps,
                                RunMode mode) {
-  const int64_t skipped = skipped_steps();
-  nn::set_hyper(nn::step_scalars(config_.optimizer, config_.schedule, step, total_steps, skipped),
-                hyper_);
-  size_t last = apply_;
+  run_step(batch, step, total_steps, mode);
+  return last_result();
+}
+
+StepResult Session::last_result() {
+  StepResult result = read_scalars(scalars_[last_]);
+  result.skipped = skipped_steps() > skipped_before_;
+  return result;
+}
+
+int64_t Session::halted_steps() { return static_cast<int64_t>(read_scalar(halted_)); }
+
+void Session::run_step(const data::Batch& batch, int64_t step, int64_t total_steps, RunMode mode) {
+  skipped_before_ = skipped_steps();
+  nn::set_hyper(
+      nn::step_scalars(config_.optimizer, config_.schedule, step, total_steps, skipped_before_),
+      hyper_);
+  last_ = apply_;
   int64_t first = 0;
   for (int64_t part = 0; first < batch.count; ++part) {
     const int64_t samples = part_size(batch.count, config_.train.micro, part);
@@ -161,14 +179,11 @@ StepResult Session::train_step(const data::Batch& batch,
     if (accumulates_)
       program_->run(entry.id, mode);
     else
-      last = entry.id;
+      last_ = entry.id;
     first += samples;
   }
-  program_->write(scalars_[last].hyper, hyper_.data());
-  program_->run(last, mode);
-  StepResult result = read_scalars(scalars_[last]);
-  result.skipped = skipped_steps() > skipped;
-  return result;
+  program_->write(scalars_[last_].hyper, hyper_.data());
+  program_->run(last_, mode);
 }
 
 StepResult Session::settled_step(const data::Batch& batch, int64_t step, int64_t total_steps) {

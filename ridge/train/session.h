@@ -48,6 +48,15 @@ class Session {
                         int64_t step,
                         int64_t total_steps,
                         RunMode mode = RunMode::kNormal);
+  /// The same without waiting for the result, which last_result() reads.
+  void run_step(const data::Batch& batch,
+                int64_t step,
+                int64_t total_steps,
+                RunMode mode = RunMode::kNormal);
+  StepResult last_result();
+  /// Steps that changed no parameter because one of them, the first, was not finite; 0: all is
+  /// well. Once it is above 0 every further step adds to it.
+  int64_t halted_steps();
   /// train_step as if it had come when the loss scale had settled: a skipped step is taken again,
   /// and does not count as skipped.
   StepResult settled_step(const data::Batch& batch, int64_t step, int64_t total_steps);
@@ -100,7 +109,10 @@ class Session {
   std::vector<Entry> train_entries_, eval_entries_;
   std::vector<Scalars> scalars_;  ///< By the program's entries.
   size_t apply_ = 0;              ///< The entry, where there is one.
-  Tensor hyper_, scalar_, rng_;   ///< On their way to and from the device.
+  size_t last_ = 0;               ///< The entry whose scalars are the last step's.
+  DataSlot halted_;
+  int64_t skipped_before_ = 0;   ///< Steps, before the last one.
+  Tensor hyper_, scalar_, rng_;  ///< On their way to and from the device.
   const PlanSlot *loss_scale_ = nullptr, *skipped_ = nullptr;  ///< Null without a loss scale.
 };
 

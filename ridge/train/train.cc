@@ -19,11 +19,10 @@
 #include "ridge/run/backends.h"
 #include "ridge/train/checkpointing.h"
 #include "ridge/train/memory_limit.h"
-#include "ridge/train/metrics.h"
 #include "ridge/train/process_memory.h"
 #include "ridge/train/run_lock.h"
 #include "ridge/train/stop.h"
-#include "ridge/train/tensorboard.h"
+#include "ridge/train/telling.h"
 #include "ridge/train/verify.h"
 
 namespace ridge {
@@ -36,37 +35,6 @@ constexpr int64_t kTraceFrom = 2, kTraceSteps = 10;
 
 // Times of steps that are kept for the quantiles: the latest, however long a run is.
 constexpr int64_t kTimesKept = int64_t{1} << 20;
-
-// Files of a run: the configuration as it is in force, and what is measured.
-class RunFiles {
- public:
-  RunFiles(const TrainRequest& request, int64_t first_step) {
-    const std::string& out = request.config.train.out;
-    if (out.empty()) return;
-    const fs::path boards = fs::path(out) / "tensorboard";
-    std::error_code error;
-    fs::create_directories(boards, error);
-    check(!error, "cannot make the folder '{}': {}", boards.string(), error.message());
-    write_file_atomically(fs::path(out) / "config.toml", request.config_toml);
-    metrics_.emplace(fs::path(out) / "metrics.jsonl", first_step);
-    tensorboard_.emplace(boards, first_step);
-  }
-  void write(const auto& report) {
-    if (!metrics_) return;
-    metrics_->write(report);
-    tensorboard_->write(report);
-  }
-  void flush() {
-    if (!metrics_) return;
-    metrics_->flush();
-    tensorboard_->flush();
-  }
-  std::string metrics_path() const { return metrics_ ? metrics_->path().string() : ""; }
-
- private:
-  std::optional<MetricsWriter> metrics_;
-  std::optional<TensorBoardWriter> tensorboard_;
-};
 
 // Records a few steady steps and writes them when they are done.
 class TraceWindow {
@@ -135,11 +103,16 @@ class Run {
 
  private:
   void open();
+  void make_files();
   void train_steps();
   void one_step();
   const data::Batch& next_batch();
+  void count_step(const DoneStep& done);
+  void read_last();
+  void tell();
+  void tell_last();
   void evaluate();
-  [[noreturn]] void fail_not_finite(const data::Batch& batch, const StepResult& result);
+  [[noreturn]] void fail_not_finite(int64_t halted);
   void report_skipped();
   void fill_result();
 
@@ -153,10 +126,13 @@ class Run {
   std::unique_ptr<data::Loader> loader_, eval_loader_;
   std::unique_ptr<Checkpointer> checkpoints_;
   std::unique_ptr<RunFiles> files_;
+  std::optional<StepTeller> teller_;
   std::optional<TraceWindow> trace_;
   int64_t memory_before_ = 0;  ///< RssAnon before the plan's memory was taken.
   int64_t steps_per_epoch_ = 0, total_steps_ = 0, first_step_ = 0;
   Progress progress_;
+  DoneStep done_;  ///< The last one.
+  Progress fine_;  ///< Up to here all steps are known to have been finite, and are told.
   StepResult last_;
   EvalReport last_eval_;
   std::vector<double> step_ms_;
@@ -198,11 +174,26 @@ void Run::open() {
   total_steps_ =
       config_.train.steps > 0 ? config_.train.steps : config_.train.epochs * steps_per_epoch_;
   first_step_ = progress_.step;
-  files_ = std::make_unique<RunFiles>(request_, first_step_);
+  fine_ = progress_;
+  done_.step = first_step_;
+  make_files();
   trace_.emplace(request_.trace, first_step_, session_->program().plan());
   step_ms_.reserve(
       static_cast<size_t>(std::clamp<int64_t>(total_steps_ - first_step_, 0, kTimesKept)));
   release_free_memory();
+}
+
+void Run::make_files() {
+  if (const fs::path out = config_.train.out; out.empty()) {
+    files_ = std::make_unique<RunFiles>();
+  } else {
+    files_ = std::make_unique<RunFiles>(out, first_step_);
+    write_file_atomically(out / "config.toml", request_.config_toml);
+  }
+  const RunLength length{.total_steps = total_steps_,
+                         .steps_per_epoch = steps_per_epoch_,
+                         .samples = task_.train_data->size()};
+  teller_.emplace(config_, length, *files_, observer_);
 }
 
 const data::Batch& Run::next_batch() {
@@ -210,8 +201,11 @@ const data::Batch& Run::next_batch() {
   try {
     return loader_->next();
   } catch (const UserError&) {
-    // What was learned before the data failed is kept.
-    checkpoints_->save(*session_, progress_);
+    // What was learned before the data failed is kept, unless it had failed before them.
+    if (session_->halted_steps() == 0) {
+      tell_last();
+      checkpoints_->save(*session_, progress_);
+    }
     throw;
   }
 }
@@ -221,12 +215,19 @@ std::string number_text(double value) {
   return std::isnan(value) ? "nan" : fmt::format("{:.6g}", value);
 }
 
-void Run::fail_not_finite(const data::Batch& batch, const StepResult& result) {
-  const std::string site = session_->first_not_finite(batch, progress_.step);
+// Steps after the first that was not finite changed nothing: run again on its batch, it gives what
+// it gave.
+void Run::fail_not_finite(int64_t halted) {
+  const int64_t step = std::max(fine_.step, progress_.step - halted);
+  loader_->seek(fine_.position);
+  const data::Batch* batch = nullptr;
+  for (int64_t i = fine_.step; i <= step; ++i) batch = &loader_->next();
+  const StepResult result = session_->train_step(*batch, step, total_steps_);
+  const std::string site = session_->first_not_finite(*batch, step);
   files_->flush();
   throw UserError(
       fmt::format("step {}: loss {}, gradient norm {}; the first value that is not finite is in {}",
-                  progress_.step + 1,
+                  step + 1,
                   number_text(result.loss),
                   number_text(result.grad_norm),
                   site.empty() ? "no node when it is run again" : site),
@@ -239,33 +240,47 @@ void Run::one_step() {
   const int64_t start = now_ns();
   const TraceScope scope(name, "user_annotation");
   const data::Batch& batch = next_batch();
-  last_ = session_->train_step(batch, step, total_steps_);
-  if (!last_.is_finite()) fail_not_finite(batch, last_);
-  const double seconds = static_cast<double>(now_ns() - start) * 1e-9;
-  step_seconds_ += seconds;
-  if (step_ms_.size() < static_cast<size_t>(kTimesKept))
-    step_ms_.push_back(seconds * 1e3);
-  else
-    step_ms_[static_cast<size_t>(step % kTimesKept)] = seconds * 1e3;
-  samples_ += batch.count;
+  session_->run_step(batch, step, total_steps_);
   progress_.step = step + 1;
   progress_.position = batch.end;
-  const double epoch =
-      static_cast<double>(batch.end.epoch) +
-      static_cast<double>(batch.end.sample) / static_cast<double>(task_.train_data->size());
-  const StepReport report{
-      .step = step + 1,
-      .total_steps = total_steps_,
-      .epoch = epoch,
-      .loss = last_.loss,
-      .grad_norm = last_.grad_norm,
-      .lr = nn::step_scalars(config_.optimizer, config_.schedule, step, total_steps_).lr,
-      .step_ms = seconds * 1e3,
-      .samples_per_s = static_cast<double>(batch.count) / seconds,
-      .loss_scale = session_->loss_scale(),
-      .skipped_steps = session_->skipped_steps()};
-  files_->write(report);
-  observer_.on_step(report);
+  const bool is_told = teller_->is_due(step + 1);
+  if (is_told) read_last();
+  done_ = {.step = step + 1,
+           .samples = batch.count,
+           .end = batch.end,
+           .seconds = static_cast<double>(now_ns() - start) * 1e-9,
+           .loss_scale = 0,
+           .skipped_steps = 0};
+  count_step(done_);
+  if (is_told) tell();
+}
+
+void Run::count_step(const DoneStep& done) {
+  step_seconds_ += done.seconds;
+  if (step_ms_.size() < static_cast<size_t>(kTimesKept))
+    step_ms_.push_back(done.seconds * 1e3);
+  else
+    step_ms_[static_cast<size_t>(done.step % kTimesKept)] = done.seconds * 1e3;
+  samples_ += done.samples;
+}
+
+// UserError where a step since the last that was read was not finite.
+void Run::read_last() {
+  last_ = session_->last_result();
+  if (const int64_t halted = session_->halted_steps(); halted > 0) fail_not_finite(halted);
+  fine_ = progress_;
+}
+
+void Run::tell_last() {
+  if (fine_.step == progress_.step) return;
+  read_last();
+  tell();
+}
+
+void Run::tell() {
+  done_.loss_scale = session_->loss_scale();
+  done_.skipped_steps = session_->skipped_steps();
+  teller_->tell(done_, last_);
 }
 
 void Run::report_skipped() {
@@ -316,6 +331,7 @@ void Run::train_steps() {
       files_->flush();
     checkpoints_->after_step(*session_, progress_);
   }
+  tell_last();
   trace_->finish();
   if (const int64_t skipped = session_->skipped_steps(); skipped > 0)
     observer_.on_message(

@@ -4,15 +4,22 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstddef>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <map>
+#include <optional>
 #include <vector>
 
 #include "ridge/base/clock.h"
 #include "ridge/base/error.h"
 #include "ridge/base/parallel.h"
 #include "ridge/base/settings.h"
+#include "ridge/base/trace.h"
+#include "ridge/data/kept_batch.h"
 #include "ridge/data/loader.h"
 #include "ridge/run/backends.h"
 #include "ridge/run/tuning.h"
@@ -20,6 +27,7 @@
 #include "ridge/train/memory_limit.h"
 #include "ridge/train/process_memory.h"
 #include "ridge/train/session.h"
+#include "ridge/train/telling.h"
 
 namespace ridge {
 namespace {
@@ -31,23 +39,48 @@ constexpr size_t kKeptBatches = 4;
 // distances by length, the same for every variant.
 constexpr size_t kMixedBatches = 8, kSeenBatches = 64;
 
-constexpr std::array<std::string_view, 4> kKindNames = {"train", "kept", "load", "no_kernel"};
+constexpr std::array<std::string_view, 5> kKindNames = {
+    "train", "kept", "load", "no_kernel", "tell"};
 
-/// A batch in memory of its own.
-struct KeptBatch {
-  std::vector<std::vector<std::byte>> fields;
-  data::Batch batch;
-};
+// Steps of a trace run in before it begins: a loader that was full is then as it is in a long run.
+constexpr int64_t kMostRunIn = 8;
 
-KeptBatch keep(const data::Batch& batch, const std::vector<data::FieldType>& types) {
-  KeptBatch kept{.fields = {}, .batch = batch};
-  for (size_t i = 0; i < types.size(); ++i) {
-    const auto* from = static_cast<const std::byte*>(batch.fields[i]);
-    kept.fields.emplace_back(from, from + types[i].bytes() * batch.count);
-    kept.batch.fields[i] = kept.fields.back().data();
+// Events that a thread may record.
+constexpr int64_t kLeastEvents = 1 << 10, kMostEvents = 1 << 15;
+
+// Lines that files take before they begin anew.
+constexpr int64_t kMostLines = 50'000;
+
+/// Files as a run writes them, but without a name: however this process ends, none stays behind.
+std::unique_ptr<RunFiles> make_files(bool writes) {
+  if (!writes) return std::make_unique<RunFiles>();
+  namespace fs = std::filesystem;
+  std::string folder = (fs::temp_directory_path() / "ridge-trial-XXXXXX").string();
+  if (mkdtemp(folder.data()) == nullptr)
+    throw UserError(fmt::format("cannot make the folder '{}': {}", folder, std::strerror(errno)),
+                    "let TMPDIR name a folder that can be written to");
+  std::unique_ptr<RunFiles> files;
+  std::error_code ignored;
+  try {
+    files = std::make_unique<RunFiles>(folder, 0);
+  } catch (...) {
+    fs::remove_all(folder, ignored);
+    throw;
   }
-  return kept;
+  fs::remove_all(folder, ignored);
+  return files;
 }
+
+/// Stops tracing, whatever happens.
+class Tracing {
+ public:
+  explicit Tracing(int64_t events) {
+    start_tracing(static_cast<size_t>(std::clamp(events, kLeastEvents, kMostEvents)));
+  }
+  ~Tracing() { stop_tracing(); }
+  Tracing(const Tracing&) = delete;
+  Tracing& operator=(const Tracing&) = delete;
+};
 
 /// CPU time in seconds that the hypervisor gave to others while this machine wanted it, since it
 /// started; 0 where the system does not tell.
@@ -120,29 +153,39 @@ struct EngineVariant::Parts {
   Parts(std::string_view text, int64_t epoch);
   void fill_cache();
   void step(const data::Batch& batch, RunMode mode);
+  void tell(const data::Batch& batch, int64_t step, int64_t started_ns);
+  void start_telling();
+  void renew_files();
+  void check_finite();
   void keep_batches();
   void keep_mix();
+  int64_t schedule_step() const;
+  int64_t events_per_step() const;
+  std::map<std::string, std::string> ops() const;
 
   TrainConfig config;
   data::LoaderPosition start;
+  bool writes;  ///< As the run would.
+  std::unique_ptr<RunFiles> files;
   std::unique_ptr<Backend> backend;
   Task task;
   std::unique_ptr<Tuning> tuning;
   int64_t memory_before = 0;
   std::unique_ptr<Session> session;
   std::unique_ptr<data::Loader> loader;
-  std::vector<KeptBatch> kept;
+  std::vector<data::KeptBatch> kept;
   VariantFacts facts;
   int64_t total_steps = 0, steps_done = 0;
-  StepResult last;
+  int64_t halted = 0;  ///< As of the last step that was told.
+  int64_t lines = 0;   ///< That its files have.
+  TrainObserver nobody;
+  std::optional<StepTeller> teller;
 };
 
 namespace {
 
 TrainConfig config_of(std::string_view text) {
-  TrainConfig config = load_config(text, "the variant's configuration", {}, settings()).config;
-  config.train.out.clear();
-  return config;
+  return load_config(text, "the variant's configuration", {}, settings()).config;
 }
 
 }  // namespace
@@ -150,8 +193,11 @@ TrainConfig config_of(std::string_view text) {
 EngineVariant::Parts::Parts(std::string_view text, int64_t epoch)
     : config(config_of(text)),
       start{.epoch = epoch},
+      writes(!config.train.out.empty()),
+      files(make_files(writes)),
       backend(make_backend(config.train.device)),
       task(open_task(config)) {
+  config.train.out.clear();
   const int64_t opened = now_ns();
   apply_threads();
   parallel_for(num_threads(), 1, [](int64_t, int64_t) {});
@@ -177,6 +223,7 @@ EngineVariant::Parts::Parts(std::string_view text, int64_t epoch)
       config.train.drop_last ? facts.steps_per_epoch * config.train.batch : task.train_data->size();
   total_steps =
       config.train.steps > 0 ? config.train.steps : config.train.epochs * facts.steps_per_epoch;
+  start_telling();
   const Plan& program = session->program().plan();
   facts.plan_hash = plan_hash(program);
   facts.staging_bytes = loader->staging_bytes();
@@ -196,16 +243,54 @@ void EngineVariant::Parts::fill_cache() {
   loader->seek(start);
 }
 
+// Beyond the end of the schedule its last step is repeated.
+int64_t EngineVariant::Parts::schedule_step() const {
+  return total_steps > 0 ? std::min(steps_done, total_steps - 1) : steps_done;
+}
+
 void EngineVariant::Parts::step(const data::Batch& batch, RunMode mode) {
-  // Beyond the end of the schedule its last step is repeated.
-  const int64_t at = total_steps > 0 ? std::min(steps_done, total_steps - 1) : steps_done;
-  last = session->train_step(batch, at, std::max<int64_t>(total_steps, 1), mode);
-  ++steps_done;
-  if (mode == RunMode::kNoKernel || last.is_finite()) return;
-  throw UserError(fmt::format("step {}: the loss is {}, the norm of the gradient {}",
-                              steps_done,
-                              last.loss,
-                              last.grad_norm),
+  const int64_t started = now_ns();
+  session->run_step(batch, schedule_step(), std::max<int64_t>(total_steps, 1), mode);
+  tell(batch, ++steps_done, started);
+}
+
+// What Run does after step number `step`, but that it is not left when something is not finite:
+// check_finite() is for after a block.
+void EngineVariant::Parts::tell(const data::Batch& batch, int64_t step, int64_t started_ns) {
+  if (!teller->is_due(step)) return;
+  const StepResult result = session->last_result();
+  halted = session->halted_steps();
+  const double seconds = static_cast<double>(now_ns() - started_ns) * 1e-9;
+  teller->tell({.step = total_steps > 0 ? std::min(step, total_steps) : step,
+                .samples = batch.count,
+                .end = batch.end,
+                .seconds = seconds,
+                .loss_scale = session->loss_scale(),
+                .skipped_steps = session->skipped_steps()},
+               result);
+  ++lines;
+}
+
+// A run of small steps would fill a disk in the time of its trials.
+void EngineVariant::Parts::renew_files() {
+  if (lines < kMostLines) return;
+  lines = 0;
+  files = make_files(writes);
+  start_telling();
+}
+
+void EngineVariant::Parts::start_telling() {
+  const RunLength length{.total_steps = total_steps,
+                         .steps_per_epoch = facts.steps_per_epoch,
+                         .samples = task.train_data->size()};
+  teller.emplace(config, length, *files, nobody);
+}
+
+void EngineVariant::Parts::check_finite() {
+  halted = session->halted_steps();
+  if (halted == 0) return;
+  throw UserError(fmt::format("step {}: the loss or the norm of the gradient is not finite",
+                              steps_done - halted + 1),
                   "lower optimizer.lr or set optimizer.clip");
 }
 
@@ -215,7 +300,7 @@ void EngineVariant::Parts::keep_batches() {
     const data::Batch& batch = loader->next();
     // The last one of an epoch may be smaller: another amount of work.
     if (batch.count == config.train.batch || facts.steps_per_epoch == 1)
-      kept.push_back(keep(batch, task.train_data->fields()));
+      kept.emplace_back(batch, task.train_data->fields());
   }
   loader->wait_until_full();
 }
@@ -223,20 +308,36 @@ void EngineVariant::Parts::keep_batches() {
 void EngineVariant::Parts::keep_mix() {
   if (!kept.empty()) return;
   loader->seek(start);
-  std::vector<KeptBatch> seen;
+  std::vector<data::KeptBatch> seen;
   while (seen.size() < kSeenBatches) {
     const data::Batch& batch = loader->next();
     if (batch.count == config.train.batch || facts.steps_per_epoch == 1)
-      seen.push_back(keep(batch, task.train_data->fields()));
+      seen.emplace_back(batch, task.train_data->fields());
   }
   loader->wait_until_full();
-  std::stable_sort(seen.begin(), seen.end(), [](const KeptBatch& a, const KeptBatch& b) {
-    return a.batch.longest < b.batch.longest;
+  std::stable_sort(seen.begin(), seen.end(), [](const auto& a, const auto& b) {
+    return a.batch().longest < b.batch().longest;
   });
   // The first 1, 2 or 4 of them are about as long as all are.
   constexpr std::array<size_t, kMixedBatches> kOrder = {4, 3, 6, 1, 5, 2, 7, 0};
   constexpr size_t kApart = kSeenBatches / kMixedBatches;
   for (const size_t i : kOrder) kept.push_back(std::move(seen[i * kApart + kApart / 2]));
+}
+
+// At most, of any thread.
+int64_t EngineVariant::Parts::events_per_step() const {
+  int64_t launches = 0;
+  for (const EntryPlan& entry : session->program().plan().entries)
+    launches += static_cast<int64_t>(entry.steps.size());
+  return 8 + launches * config.train.micro + 2 * config.train.batch;
+}
+
+// By site.
+std::map<std::string, std::string> EngineVariant::Parts::ops() const {
+  std::map<std::string, std::string> ops;
+  for (const EntryPlan& entry : session->program().plan().entries)
+    for (const PlanStep& step : entry.steps) ops.emplace(step.site, step.op);
+  return ops;
 }
 
 EngineVariant::EngineVariant(std::string_view config_toml, int64_t epoch)
@@ -246,7 +347,6 @@ EngineVariant::~EngineVariant() = default;
 
 const VariantFacts& EngineVariant::facts() const { return parts_->facts; }
 std::string EngineVariant::state_hash() const { return parts_->session->state_hash(); }
-double EngineVariant::last_loss() const { return parts_->last.loss; }
 
 int64_t EngineVariant::measured_bytes() const {
   const int64_t now = resident_anonymous_bytes();
@@ -265,14 +365,50 @@ Block EngineVariant::run(int64_t steps, StepKind kind) {
   Parts& p = *parts_;
   const bool loads = kind == StepKind::kTrain || kind == StepKind::kLoad;
   if (!loads) p.keep_batches();
+  p.renew_files();
   const RunMode mode = kind == StepKind::kNoKernel ? RunMode::kNoKernel : RunMode::kNormal;
   const BlockClock clock(*p.loader);
   for (int64_t i = 0; i < steps; ++i) {
-    const data::Batch& batch = loads ? p.loader->next() : p.kept[i % p.kept.size()].batch;
-    if (kind != StepKind::kLoad) p.step(batch, mode);
+    const data::Batch& batch = loads ? p.loader->next() : p.kept[i % p.kept.size()].batch();
+    if (kind == StepKind::kTell)
+      p.tell(batch, i + 1, now_ns());
+    else if (kind != StepKind::kLoad)
+      p.step(batch, mode);
   }
   if (loads) p.loader->wait_until_full();
-  return clock.finish();
+  const Block block = clock.finish();
+  p.check_finite();
+  return block;
+}
+
+StepTimeline EngineVariant::timeline(int64_t steps) {
+  Parts& p = *parts_;
+  const char* const loading = p.config.loader.workers == 0 ? "loading" : "loader wait";
+  std::vector<StepWindow> windows;
+  const auto traced_step = [&] {
+    StepWindow window{.start_ns = now_ns(), .end_ns = 0, .thread = this_thread_id()};
+    const data::Batch* batch = nullptr;
+    {
+      const TraceScope scope(loading, "loader");
+      batch = &p.loader->next();
+    }
+    p.step(*batch, RunMode::kNormal);
+    window.end_ns = now_ns();
+    return window;
+  };
+  for (int64_t i = 0; i < std::min({p.facts.queue, steps, kMostRunIn}); ++i) traced_step();
+  {
+    const Tracing tracing(steps * p.events_per_step());
+    for (int64_t i = 0; i < steps; ++i) windows.push_back(traced_step());
+  }
+  const TraceLog log = drain_trace();
+  p.loader->wait_until_full();
+  p.check_finite();
+  const auto median = windows.begin() + static_cast<std::ptrdiff_t>(windows.size() / 2);
+  std::nth_element(windows.begin(), median, windows.end(), [](const auto& a, const auto& b) {
+    return a.end_ns - a.start_ns < b.end_ns - b.start_ns;
+  });
+  return make_timeline(log, *median, p.ops());
 }
 
 }  // namespace ridge

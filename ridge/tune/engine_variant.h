@@ -1,25 +1,32 @@
 // One variant of a training configuration, ready to be timed: what `ridge train` does in a step,
-// and the same with one part taken out, which says what that part costs.
+// what it tells of it included, and the same with one part taken out or alone, which says what that
+// part costs.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
 
+#include "ridge/tune/step_timeline.h"
 #include "ridge/tune/trial.h"
 
 namespace ridge {
 
 /// What a stretch of steps does.
 enum class StepKind : uint8_t {
-  kTrain,     ///< All: the next batch from the loader, and a step on it.
+  kTrain,     ///< All: the next batch from the loader, a step on it, and what is told of it.
   kKept,      ///< Steps on a few real batches that lie in memory, in turn: no loader.
   kLoad,      ///< The loader alone.
   kNoKernel,  ///< Kept batches and no kernel: what a step costs the host.
+  kTell,      ///< No step, only what would be told of it: its result is read, lines are written.
 };
 
-/// "train", "kept", "load", "no_kernel".
+inline constexpr std::array kStepKinds = {
+    StepKind::kTrain, StepKind::kKept, StepKind::kLoad, StepKind::kNoKernel, StepKind::kTell};
+
+/// "train", "kept", "load", "no_kernel", "tell".
 std::string_view name_of(StepKind kind);
 
 struct VariantFacts {
@@ -46,8 +53,9 @@ double work_ratio(const VariantFacts& before, const VariantFacts& after);
 
 class EngineVariant final : public Runner {
  public:
-  /// `config_toml` as to_toml() writes it; the settings in it become those of the process. Writes
-  /// nothing to train.out. Samples come from the beginning of epoch `epoch`. UserError as train().
+  /// `config_toml` as to_toml() writes it; the settings in it become those of the process. What a
+  /// run would write to train.out goes to files without a name. Samples come from the beginning of
+  /// epoch `epoch`. UserError as train().
   EngineVariant(std::string_view config_toml, int64_t epoch);
   ~EngineVariant() override;
 
@@ -57,9 +65,10 @@ class EngineVariant final : public Runner {
   Block run(int64_t steps, StepKind kind);
   /// Where batches differ in length: back to the first of the epoch.
   void rewind() override;
+  /// Traces `steps` steps in a row and returns the one of median length. Nothing is traced else.
+  StepTimeline timeline(int64_t steps);
   /// Of the state after the steps so far.
   std::string state_hash() const;
-  double last_loss() const;
   /// RssAnon now, less what it was before the plan's memory was taken.
   int64_t measured_bytes() const;
 

@@ -96,11 +96,8 @@ int64_t Optimizer::least_steps() const {
 
 TrialOptions Optimizer::trial_options(double most_seconds) const {
   const int64_t until = deadline(std::min(most_seconds, seconds_left()));
-  TrialOptions options;
-  options.seed = request_.seed + result_.trials.size();
-  options.cpus = cpus_;
+  TrialOptions options = trial_until(until, request_.seed + result_.trials.size());
   options.least_steps = least_steps();
-  options.should_stop = [until] { return stop_requested() || now_ns() > until; };
   return options;
 }
 
@@ -147,6 +144,7 @@ OptimizeResult Optimizer::run() {
   summary.target = fmt::format("{} on {}", request_.config_name, device);
   summary.machine = machine_;
   summary.budget_s = request_.budget_seconds;
+  summary.energy_problem = "nothing was kept, so there was no proof to weigh";
   summary.guard.verdict = "not_needed";
   summary.guard.text = "no change that was kept touches numbers";
   summary.is_dry = request_.is_dry;

@@ -30,6 +30,9 @@ constexpr int64_t kNoisePairs = 12;
 // Times that a plan is made for a limit, each with what the one before needed besides.
 constexpr int kFits = 3;
 
+// Telling takes microseconds and writes a line each time: enough for the clock, and no more.
+constexpr int64_t kToldSteps = 1000;
+
 // What a limit made of a plan.
 std::string memory_text(const VariantFacts& facts) {
   if (facts.memory_text.empty()) return "the plan is within the limit as it is";
@@ -42,6 +45,7 @@ std::string memory_text(const VariantFacts& facts) {
 
 // Blocks that are not too short for the clock; the first also warm the variant up.
 int64_t Optimizer::part_steps(WorkerProcess& worker, StepKind kind) {
+  if (kind == StepKind::kTell) return kToldSteps;
   int64_t steps = 1;
   // Any 1, 2, 4 or all of a mix are a fair one.
   for (; steps < worker.facts().mix; steps *= 2)
@@ -93,6 +97,7 @@ void Optimizer::measure_costs(OpenVariant& variant) {
   variant.costs.compute = measure(*variant.worker, StepKind::kKept);
   variant.costs.load = measure(*variant.worker, StepKind::kLoad);
   variant.costs.host = measure(*variant.worker, StepKind::kNoKernel);
+  variant.costs.tell = measure(*variant.worker, StepKind::kTell);
   note_block_steps(variant.costs, variant.worker->facts());
 }
 
@@ -108,14 +113,16 @@ void Optimizer::measure_baseline() {
   summary.baseline = speed_of(best_);
   fill_speed(summary.baseline, best_.worker->facts(), costs.step);
   summary.baseline.loader_wait_share = costs.wait_share;
+  summary.baseline.timeline = timeline_of(best_, costs.step);
   summary.result = summary.baseline;
   summary.parts.push_back(
       fmt::format("baseline: {:.3g} ms a step; {:.3g} ms without the loader, "
-                  "{:.3g} ms the loader alone, {:.3g} ms without kernels",
+                  "{:.3g} ms the loader alone, {:.3g} ms without kernels, {:.3g} ms to tell of it",
                   1e3 * costs.step,
                   1e3 * costs.compute,
                   1e3 * costs.load,
-                  1e3 * costs.host));
+                  1e3 * costs.host,
+                  1e3 * costs.tell));
   observer_.on_message(summary.parts.back());
   summary.parts.push_back(
       fmt::format("ceilings: {:.2f} times as fast if loading were free, {:.2f} if computing were",

@@ -20,7 +20,7 @@ namespace {
 constexpr double kWidth = 812;  // of a report's column
 constexpr double kRow = 26, kBar = 18, kFont = 12;
 constexpr size_t kColours = 8;
-constexpr size_t kMostLaunches = 5000;  // of a time-line
+constexpr size_t kMostDrawn = 5000;  // launches of a time-line
 
 // The start of `text`, at most so many characters.
 std::string shortened(std::string_view text, size_t most) {
@@ -181,23 +181,31 @@ class Legend {
   std::vector<std::string> names_;
 };
 
+// Stretches of short launches are one name, however many each holds.
+std::string name_of(const StepLaunch& launch) {
+  return launch.name.ends_with(kShortOnes) ? "short ones" : launch.name;
+}
+
 // What can be drawn: finite, and not beyond what a page can hold.
-std::vector<StepLaunch> drawable(const std::vector<StepLaunch>& timeline) {
-  std::vector<StepLaunch> good;
-  for (const StepLaunch& launch : timeline)
-    if (good.size() < kMostLaunches && std::isfinite(launch.start_ms) &&
+StepTimeline drawable(const StepTimeline& timeline) {
+  StepTimeline good = timeline;
+  good.launches.clear();
+  for (const StepLaunch& launch : timeline.launches)
+    if (good.launches.size() < kMostDrawn && std::isfinite(launch.start_ms) &&
         std::isfinite(launch.duration_ms) && launch.start_ms >= 0 && launch.duration_ms >= 0)
-      good.push_back(launch);
+      good.launches.push_back(launch);
+  // The step ends after the last of what it launched.
+  for (const StepLaunch& launch : good.launches)
+    good.step_ms = std::fmax(good.step_ms, launch.start_ms + launch.duration_ms);
   return good;
 }
 
 // In the order of first appearance.
-std::vector<std::string> categories_of(const std::vector<StepLaunch>& timeline) {
-  std::vector<std::string> categories;
-  for (const StepLaunch& launch : timeline)
-    if (std::find(categories.begin(), categories.end(), launch.category) == categories.end())
-      categories.push_back(launch.category);
-  return categories;
+std::vector<std::string> rows_of(const StepTimeline& timeline) {
+  std::vector<std::string> rows;
+  for (const StepLaunch& launch : timeline.launches)
+    if (std::find(rows.begin(), rows.end(), launch.row) == rows.end()) rows.push_back(launch.row);
+  return rows;
 }
 
 // Draws steps one below the other.
@@ -206,23 +214,30 @@ class StepDrawing {
   StepDrawing(SvgWriter& svg, const Scale& scale, Legend& legend)
       : svg_(svg), scale_(scale), legend_(legend) {}
 
-  void add(std::string_view title, const std::vector<StepLaunch>& timeline) {
-    svg_.text({0, y_ + 14}, title, {.bold = true});
+  void add(std::string_view title, const StepTimeline& timeline) {
+    if (timeline.launches.empty()) {
+      svg_.text({0, y_ + 14}, title, {.bold = true});
+      svg_.text({scale_.from, y_ + kTitle + 13}, "not recorded", {.ink = ink::kMuted});
+      y_ += kTitle + kRow;
+      return;
+    }
+    svg_.text({0, y_ + 14},
+              fmt::format("{}: {} ms", title, readable_number(timeline.step_ms)),
+              {.bold = true});
     y_ += kTitle;
-    if (timeline.empty()) {
-      svg_.text({scale_.from, y_ + 13}, "not recorded", {.ink = ink::kMuted});
+    const double top = y_;
+    for (const std::string& row : rows_of(timeline)) {
+      svg_.text({0, y_ + 13}, shortened(row, 16), {.ink = ink::kMuted});
+      for (const StepLaunch& launch : timeline.launches)
+        if (launch.row == row) add_launch(launch);
       y_ += kRow;
     }
-    for (const std::string& category : categories_of(timeline)) {
-      svg_.text({0, y_ + 13}, shortened(category, 16), {.ink = ink::kMuted});
-      for (const StepLaunch& launch : timeline)
-        if (launch.category == category) add_launch(launch);
-      y_ += kRow;
-    }
+    const double end = scale_.at(timeline.step_ms);
+    svg_.line({end, top - 3}, {end, y_ - 5}, ink::kText, 1.25);
   }
 
-  static double height(const std::vector<StepLaunch>& timeline) {
-    return kTitle + kRow * static_cast<double>(std::max<size_t>(1, categories_of(timeline).size()));
+  static double height(const StepTimeline& timeline) {
+    return kTitle + kRow * static_cast<double>(std::max<size_t>(1, rows_of(timeline).size()));
   }
 
  private:
@@ -231,10 +246,12 @@ class StepDrawing {
   void add_launch(const StepLaunch& launch) {
     const double left = scale_.at(launch.start_ms);
     const double right = scale_.at(launch.start_ms + launch.duration_ms);
-    svg_.begin_group(
-        fmt::format("{}: {} ms", plain_line(launch.name), readable_number(launch.duration_ms)));
+    const std::string site =
+        launch.site.empty() ? "" : fmt::format(" ({})", shortened(launch.site, 100));
+    svg_.begin_group(fmt::format(
+        "{}{}: {} ms", shortened(launch.name, 100), site, readable_number(launch.duration_ms)));
     svg_.rect(
-        left, y_, std::max(0.4, right - left), kBar, ink::series(legend_.colour(launch.name)));
+        left, y_, std::max(0.4, right - left), kBar, ink::series(legend_.colour(name_of(launch))));
     svg_.end_group();
   }
 
@@ -243,13 +260,6 @@ class StepDrawing {
   Legend& legend_;
   double y_ = 0;
 };
-
-double end_of(const std::vector<StepLaunch>& timeline) {
-  double end = 0;
-  for (const StepLaunch& launch : timeline)
-    end = std::max(end, launch.start_ms + launch.duration_ms);
-  return end;
-}
 
 double sum_of(const std::vector<MemoryShare>& shares) {
   double sum = 0;
@@ -290,13 +300,16 @@ std::string waterfall(const OptimizeSummary& summary, std::span<const TrialRecor
 }
 
 std::string step_timeline(const OptimizeSummary& summary) {
-  const std::vector<StepLaunch> before = drawable(summary.baseline.timeline);
-  const std::vector<StepLaunch> after = drawable(summary.result.timeline);
-  const double most = std::max(end_of(before), end_of(after));
+  const StepTimeline before = drawable(summary.baseline.timeline);
+  const StepTimeline after = drawable(summary.result.timeline);
+  double most = 0;
+  for (const StepTimeline* timeline : {&before, &after})
+    if (!timeline->launches.empty()) most = std::max(most, timeline->step_ms);
   if (!(most > 0)) return {};
   Legend legend("ms");
-  for (const StepLaunch& launch : before) legend.add(launch.name, 0, launch.duration_ms);
-  for (const StepLaunch& launch : after) legend.add(launch.name, 1, launch.duration_ms);
+  for (size_t variant : {0, 1})
+    for (const StepLaunch& launch : (variant == 0 ? before : after).launches)
+      legend.add(name_of(launch), variant, launch.duration_ms);
   const double bottom = StepDrawing::height(before) + StepDrawing::height(after);
   SvgWriter svg(kWidth, bottom + 30 + legend.height(), "one step before and after");
   const Scale scale{120, kWidth - 30, most};

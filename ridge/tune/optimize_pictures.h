@@ -13,8 +13,8 @@ namespace ridge {
 /// Times are in ms, or in shares of the first where that was not measured.
 std::string waterfall(const OptimizeSummary& summary, std::span<const TrialRecord> trials);
 
-/// One step of each variant, with a row a category, over one axis of time. Empty where neither has
-/// a time-line.
+/// One step of each variant, with a row a thread, over one axis of time. Empty where neither has a
+/// time-line.
 std::string step_timeline(const OptimizeSummary& summary);
 
 /// Bytes by role, before and after, over one axis. Empty where neither has a memory map.

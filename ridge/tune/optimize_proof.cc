@@ -3,6 +3,7 @@
 
 #include "ridge/base/clock.h"
 #include "ridge/base/error.h"
+#include "ridge/tune/metered_runner.h"
 #include "ridge/tune/optimize_words.h"
 #include "ridge/tune/optimizer.h"
 
@@ -10,6 +11,10 @@ namespace ridge {
 namespace {
 
 constexpr double kProofConfidence = 0.95;
+
+// Of steps that are traced for the picture of one.
+constexpr double kTracedSeconds = 0.3;
+constexpr int64_t kTracedSteps = 5;
 
 double wait_share(const std::vector<Pair>& pairs, const Block (Pair::*blocks)[2]) {
   double waited = 0, seconds = 0;
@@ -53,6 +58,20 @@ void Optimizer::note_trajectory() {
                       step->guard));
 }
 
+// Tracing takes a little time and memory: after what is claimed was measured.
+StepTimeline Optimizer::timeline_of(OpenVariant& variant, double step_seconds) const {
+  const auto steps = static_cast<int64_t>(kTracedSeconds / std::max(step_seconds, 1e-6));
+  try {
+    return variant.worker->timeline(std::clamp<int64_t>(steps, 1, kTracedSteps));
+  } catch (const WorkerFailed&) {
+    return {};
+  } catch (const UserError&) {
+    return {};
+  } catch (const TrialStopped&) {
+    return {};
+  }
+}
+
 // The configuration as it was against what was kept, in processes that know nothing of the search,
 // on an epoch that it has not seen.
 void Optimizer::prove() {
@@ -66,11 +85,13 @@ void Optimizer::prove() {
   record.recipe_hash = recipe_hash(best_.recipe);
   record.plan_hash = after.worker->facts().plan_hash;
   best_.worker = std::move(after.worker);
-  TrialOptions options = trial_options(seconds_left());
+  TrialOptions options = trial_options(seconds_left() - 8 * kTracedSeconds);
   options.least_pairs = kProofPairs;
   options.least_seconds = proof_block_seconds();
   options.work = work_ratio(before.worker->facts(), best_.worker->facts());
-  const TrialResult trial = compare(*before.worker, *best_.worker, options);
+  EnergyMeter meter;
+  MeteredRunner metered_before(*before.worker, meter), metered_after(*best_.worker, meter);
+  const TrialResult trial = compare(metered_before, metered_after, options);
   record_trial(record, trial, options.judge);
   record.seconds = static_cast<double>(now_ns() - start) * 1e-9;
   OptimizeSummary& summary = result_.summary;
@@ -80,6 +101,13 @@ void Optimizer::prove() {
   fill_speed(summary.result, best_.worker->facts(), trial.after_seconds);
   summary.baseline.loader_wait_share = wait_share(trial.pairs, &Pair::before);
   summary.result.loader_wait_share = wait_share(trial.pairs, &Pair::after);
+  summary.baseline.joules_per_step = metered_before.joules_per_step();
+  summary.result.joules_per_step = metered_after.joules_per_step();
+  summary.energy_problem = meter.problem();
+  if (meter.problem().empty() && !energy_ratio(summary))
+    summary.energy_problem = "the counters of the processors stood still";
+  summary.baseline.timeline = timeline_of(before, trial.before_seconds);
+  summary.result.timeline = timeline_of(best_, trial.after_seconds);
   if (trial.verdict == Verdict::kFaster && record.measured) {
     record.verdict = TrialVerdict::kKept;
     record.reason = "proven";

@@ -41,6 +41,9 @@ void add_comparison(HtmlReport& page, const OptimizeSummary& summary) {
   for (const ComparisonRow& row : comparison_rows(summary))
     table.rows.push_back({row.name, row.before, row.after});
   page.table(table);
+  page.paragraph(summary.energy_problem.empty()
+                     ? "Energy is that of all processor packages while the blocks of the proof ran."
+                     : "Energy was not measured: " + summary.energy_problem + ".");
   if (summary.price_per_hour)
     page.paragraph(fmt::format("Money at {} an hour, in its currency.",
                                readable_number(*summary.price_per_hour)));
@@ -60,10 +63,23 @@ void add_recipe(HtmlReport& page, const OptimizeSummary& summary) {
                  (summary.recipe_path.empty() ? "FILE" : summary.recipe_path));
 }
 
+std::string steps_caption(const OptimizeSummary& summary) {
+  std::string text =
+      "One step of median length of each variant, to the same scale: what ran when, by thread, and "
+      "where the step ends. Names, sites and times show on each piece; in the legend they are "
+      "summed, "
+      "before and after.";
+  const int64_t merged = summary.baseline.timeline.merged + summary.result.timeline.merged;
+  if (merged > 0)
+    text +=
+        fmt::format(" The {} shortest pieces are drawn together with their neighbours.", merged);
+  return text;
+}
+
 void add_pictures(HtmlReport& page, const OptimizeSummary& summary) {
   if (const std::string steps = step_timeline(summary); !steps.empty()) {
     page.heading(2, "One step");
-    page.figure(steps, "What a step of each variant launches, and when. Names show on a launch.");
+    page.figure(steps, steps_caption(summary));
   }
   if (const std::string map = memory_map(summary); !map.empty()) {
     page.heading(2, "Memory");

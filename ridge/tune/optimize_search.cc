@@ -40,6 +40,23 @@ std::string key_of(const Technique& technique, const Proposal& proposal) {
   return key;
 }
 
+// Why a part is left as it is.
+std::string costs_no_more(Affects affects, const StepCosts& costs) {
+  switch (affects) {
+    case Affects::kLoading:
+      return "loading costs no more";
+    case Affects::kLaunching:
+      return "launches cost no more";
+    case Affects::kTelling:
+      return fmt::format(
+          "telling costs {:.2g} ms of {:.3g} ms", 1e3 * costs.tell, 1e3 * costs.step);
+    case Affects::kBatch:
+    case Affects::kComputing:
+      break;
+  }
+  return "computing costs no more";
+}
+
 }  // namespace
 
 double Optimizer::batch_room() const {
@@ -129,6 +146,8 @@ double Optimizer::ceiling_of(const Candidate& candidate) const {
     case Affects::kLaunching:
       if (batch_) return launching_ceiling(best_.costs, *batch_, best_.worker->facts().micro);
       break;
+    case Affects::kTelling:
+      return telling_ceiling(best_.costs);
     case Affects::kBatch:
       return batch_ceiling(best_.costs, kMostGrowth);
     case Affects::kComputing:
@@ -285,12 +304,9 @@ TrialRecord Optimizer::rest_record(const Candidate& candidate, const std::string
   if (!candidate.locked.empty()) {
     record.reason = candidate.locked;
   } else if (*record.ceiling < kWorthTrying) {
-    record.reason =
-        fmt::format("ceiling {:.2f}: {} no more",
-                    *record.ceiling,
-                    candidate.loads()                                     ? "loading costs"
-                    : candidate.technique->affects == Affects::kLaunching ? "launches cost"
-                                                                          : "computing costs");
+    record.reason = fmt::format("ceiling {:.2f}: {}",
+                                *record.ceiling,
+                                costs_no_more(candidate.technique->affects, best_.costs));
   } else if (record.predicted && !is_worth_trying(*record.predicted)) {
     record.verdict = TrialVerdict::kRefused;
     record.reason = "predicted to gain too little for a trial";

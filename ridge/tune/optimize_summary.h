@@ -6,15 +6,9 @@
 #include <string>
 #include <vector>
 
-namespace ridge {
+#include "ridge/tune/step_timeline.h"
 
-/// One launch of a step, for the time-line.
-struct StepLaunch {
-  std::string name;      ///< "matmul", "loader wait"
-  std::string category;  ///< Launches of one category have one row: "kernel", "data".
-  double start_ms = 0;   ///< From the start of the step.
-  double duration_ms = 0;
-};
+namespace ridge {
 
 struct MemoryShare {
   std::string role;  ///< "parameter", "optimizer", "arena"
@@ -31,7 +25,7 @@ struct VariantSpeed {
   int64_t measured_bytes = 0;             ///< 0: not measured.
   std::optional<double> joules_per_step;  ///< Nothing: not measured.
   std::string config;                     ///< TOML of all that it ran with.
-  std::vector<StepLaunch> timeline;       ///< Of one step; empty: not recorded.
+  StepTimeline timeline;                  ///< Of one step; without launches: not recorded.
   std::vector<MemoryShare> memory;        ///< Its bytes by role; sums to planned_bytes.
 };
 
@@ -64,6 +58,7 @@ struct OptimizeSummary {
   std::optional<double> price_per_hour;  ///< Of this machine, as the user said.
   bool is_dry = false;                   ///< Nothing was tried.
   std::vector<std::string> parts;        ///< What a step costs as it was, and ceilings: lines.
+  std::string energy_problem;            ///< Why no joules were measured; empty where they were.
   std::vector<std::string> notes;        ///< What the reader has to know: noise, an early end.
   /// Where things were written; empty: nowhere.
   std::string recipe_path, ledger_path, report_path;

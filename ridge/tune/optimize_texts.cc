@@ -42,7 +42,12 @@ void write_variant(JsonWriter& json, const OptimizeSummary& summary, const Varia
   json.key("memory").begin_array();
   for (const MemoryShare& share : variant.memory)
     json.begin_object().field("role", share.role).field("bytes", share.bytes).end_object();
-  json.end_array().field("config", variant.config).end_object();
+  json.end_array().key("timeline");
+  if (variant.timeline.launches.empty())
+    json.value(nullptr);
+  else
+    write_timeline(json, variant.timeline);
+  json.field("config", variant.config).end_object();
 }
 
 void write_guard(JsonWriter& json, const OptimizeGuard& guard) {
@@ -107,6 +112,9 @@ std::string optimize_json(const OptimizeSummary& summary, std::span<const TrialR
   json.field("recipe", summary.recipe).field("budget_s", summary.budget_s);
   json.field("seconds", summary.seconds);
   write_known(json, "price_per_hour", summary.price_per_hour);
+  json.key("energy").begin_object();
+  write_known(json, "ratio", energy_ratio(summary));
+  json.field("problem", summary.energy_problem).end_object();
   json.field("dry_run", summary.is_dry).key("parts").begin_array();
   for (const std::string& part : summary.parts) json.value(part);
   json.end_array().key("notes").begin_array();
@@ -124,6 +132,7 @@ std::string optimize_text(const OptimizeSummary& summary, std::span<const TrialR
   for (const ComparisonRow& row : comparison_rows(summary))
     text +=
         labelled(row.name, row.before == row.after ? row.before : row.before + " -> " + row.after);
+  if (!summary.energy_problem.empty()) text += labelled("energy", summary.energy_problem);
   text += labelled("guard", guard_text(summary.guard));
   text += labelled("took", fmt::format("{:.0f} s of {:.0f} s", summary.seconds, summary.budget_s));
   for (const std::string& note : summary.notes) text += labelled("note", note);

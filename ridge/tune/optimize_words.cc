@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <functional>
 
 #include "ridge/base/charts.h"
@@ -22,6 +23,15 @@ std::string energy(const OptimizeSummary& summary, const VariantSpeed& variant) 
 
 bool steps_differ(const OptimizeSummary& summary) {
   return summary.baseline.step_samples != summary.result.step_samples;
+}
+
+// "300 J: 1.67 times less"
+std::string energy_after(const OptimizeSummary& summary) {
+  const std::string joules = energy(summary, summary.result);
+  const std::optional<double> ratio = energy_ratio(summary);
+  if (!ratio) return joules;
+  return *ratio >= 1 ? fmt::format("{}: {:.2f} times less", joules, *ratio)
+                     : fmt::format("{}: {:.2f} times more", joules, 1 / *ratio);
 }
 
 std::string memory(int64_t bytes) {
@@ -48,6 +58,15 @@ std::optional<double> price_of_1000_steps(const OptimizeSummary& summary,
   return *summary.price_per_hour * variant.step_ms * steps_as_1000(summary, variant) / 3.6e6;
 }
 
+std::optional<double> energy_ratio(const OptimizeSummary& summary) {
+  const auto joules = [&](const VariantSpeed& variant) {
+    return steps_as_1000(summary, variant) * variant.joules_per_step.value_or(0);
+  };
+  const double before = joules(summary.baseline), after = joules(summary.result);
+  if (!(before > 0 && after > 0) || !std::isfinite(before / after)) return std::nullopt;
+  return before / after;
+}
+
 std::vector<ComparisonRow> comparison_rows(const OptimizeSummary& summary) {
   const VariantSpeed &a = summary.baseline, &b = summary.result;
   std::vector<ComparisonRow> rows;
@@ -64,8 +83,7 @@ std::vector<ComparisonRow> comparison_rows(const OptimizeSummary& summary) {
   add("memory, planned", [](const VariantSpeed& v) { return memory(v.planned_bytes); });
   add("memory, measured", [](const VariantSpeed& v) { return memory(v.measured_bytes); });
   const char* steps = steps_differ(summary) ? "1,000 steps before" : "1,000 steps";
-  add(fmt::format("energy of {}", steps),
-      [&](const VariantSpeed& v) { return energy(summary, v); });
+  rows.push_back({fmt::format("energy of {}", steps), energy(summary, a), energy_after(summary)});
   if (summary.price_per_hour)
     add(fmt::format("money for {}", steps),
         [&](const VariantSpeed& v) { return money(summary, v); });

@@ -37,6 +37,9 @@ double steps_as_1000(const OptimizeSummary& summary, const VariantSpeed& variant
 std::optional<double> price_of_1000_steps(const OptimizeSummary& summary,
                                           const VariantSpeed& variant);
 
+/// Joules for the same samples, before over after; nothing where one is not known.
+std::optional<double> energy_ratio(const OptimizeSummary& summary);
+
 /// "152.3 MiB"
 std::string mebibytes(double bytes);
 

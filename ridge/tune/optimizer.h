@@ -182,6 +182,8 @@ class Optimizer {
   // optimize_proof.cc
   VariantSpeed speed_of(const OpenVariant& variant) const;
   void prove();
+  /// Of one step, where there is time for it.
+  StepTimeline timeline_of(OpenVariant& variant, double step_seconds) const;
   void note_trajectory();
 
   const OptimizeRequest& request_;

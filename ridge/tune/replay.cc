@@ -4,9 +4,7 @@
 #include <memory>
 
 #include "ridge/base/clock.h"
-#include "ridge/base/cpu_info.h"
 #include "ridge/base/error.h"
-#include "ridge/train/stop.h"
 #include "ridge/tune/resolved_config.h"
 #include "ridge/tune/worker.h"
 
@@ -41,15 +39,12 @@ TrialResult replay(const TrialRecord& record, const ReplayRequest& request) {
   try {
     const auto before = open(request, options, record.recipe_before);
     const auto after = open(request, options, record.recipe);
-    TrialOptions trial;
+    TrialOptions trial = trial_until(until, request.seed);
     trial.judge = record.judge;
-    trial.seed = request.seed;
     trial.work = work_ratio(before->facts(), after->facts());
-    trial.cpus = usable_cpus();
     trial.least_pairs = kLeastPairs;
     trial.least_seconds = std::min(kLeastSeconds, request.seconds / 4);
     trial.least_steps = record.block_steps;
-    trial.should_stop = [until] { return stop_requested() || now_ns() > until; };
     return compare(*before, *after, trial);
   } catch (const WorkerFailed& failure) {
     throw UserError(fmt::format("trial {} cannot be run again: {}", record.number, failure.what()));

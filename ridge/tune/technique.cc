@@ -76,6 +76,19 @@ Proposals propose_threads(const Situation& s) {
   return proposals;
 }
 
+Proposals propose_pinning(const Situation& s) {
+  if (s.settings.get_bool("cpu.pin")) return nothing("threads stay on CPUs of their own already");
+  if (s.settings.get_int("threads") > s.cpus) return nothing("there are more threads than CPUs");
+  return one(set("cpu.pin", true), "a thread that stays on its CPU finds its caches warm");
+}
+
+Proposals propose_metrics(const Situation& s) {
+  constexpr int64_t kRarely = 50;
+  const int64_t now = s.config.metrics.every;
+  if (now >= kRarely) return nothing(fmt::format("one step in {} is told already", now));
+  return one(set("metrics.every", kRarely), "no step waits for the result of each to be told");
+}
+
 Proposals propose_micro(const Situation& s) {
   const int64_t now = s.micro > 0 ? s.micro : s.config.train.micro;
   if (now == 1) return nothing("a step is one batch already, and the update is part of its graph");
@@ -159,6 +172,8 @@ constexpr std::array kTechniques = {
     Technique{"loader.workers", "threads that load ahead", Affects::kLoading, propose_workers},
     Technique{"loader.cache", "samples stay in memory", Affects::kLoading, propose_cache},
     Technique{"threads", "threads that compute", Affects::kComputing, propose_threads},
+    Technique{"pinning", "threads that stay on a CPU", Affects::kComputing, propose_pinning},
+    Technique{"metrics", "steps told late, some at once", Affects::kTelling, propose_metrics},
     Technique{"micro", "fewer parts a batch", Affects::kLaunching, propose_micro},
     Technique{"padding", "batches as long as they need", Affects::kComputing, propose_padding},
     Technique{"jit", "machine code for fused loops", Affects::kComputing, propose_jit},

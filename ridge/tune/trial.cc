@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ridge/base/clock.h"
+#include "ridge/base/cpu_info.h"
 #include "ridge/base/error.h"
 #include "ridge/base/philox.h"
 #include "ridge/base/stats.h"
+#include "ridge/train/stop.h"
 
 namespace ridge {
 namespace {
@@ -111,6 +114,14 @@ double median_step(const std::vector<Pair>& pairs, const Block (Pair::*blocks)[2
 }
 
 }  // namespace
+
+TrialOptions trial_until(int64_t until_ns, uint64_t seed) {
+  TrialOptions options;
+  options.seed = seed;
+  options.cpus = usable_cpus();
+  options.should_stop = [until_ns] { return stop_requested() || now_ns() > until_ns; };
+  return options;
+}
 
 double Pair::log_ratio() const {
   const double ratio = std::log(time_of(before) / time_of(after));

@@ -58,6 +58,10 @@ struct TrialOptions {
   std::function<bool()> should_stop = nullptr;
 };
 
+/// On this machine's CPUs, ending with stop_requested() and before a pair that would begin after
+/// `until_ns` by now_ns().
+TrialOptions trial_until(int64_t until_ns, uint64_t seed);
+
 /// Two blocks of each variant, in their order.
 struct Pair {
   bool before_outside = false;  ///< ABBA, A the variant before; else BAAB.

@@ -16,6 +16,8 @@ namespace {
 
 constexpr const char* kSource = "request";
 
+constexpr int64_t kMostTraced = 100;
+
 void write_facts(JsonWriter& json, const VariantFacts& facts) {
   json.key("facts").begin_object();
   json.field("plan_hash", facts.plan_hash);
@@ -63,7 +65,7 @@ GuardRequest read_guard(const JsonValue& request) {
 }
 
 StepKind kind_of(const std::string& name) {
-  for (StepKind kind : {StepKind::kTrain, StepKind::kKept, StepKind::kLoad, StepKind::kNoKernel})
+  for (StepKind kind : kStepKinds)
     if (name == name_of(kind)) return kind;
   throw UserError(fmt::format("unknown kind of steps '{}'", name));
 }
@@ -89,6 +91,13 @@ class Server {
       variant_->rewind();
       json.field("rewound", true);
       return;
+    }
+    if (const JsonValue* steps = request.find("timeline")) {
+      const int64_t count = steps->as_integer("timeline");
+      check(
+          count >= 1 && count <= kMostTraced, "{} steps to trace: at most {}", count, kMostTraced);
+      json.key("timeline");
+      return write_timeline(json, variant_->timeline(count));
     }
     request.at("hash", kSource);
     json.field("hash", variant_->state_hash());

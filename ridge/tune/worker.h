@@ -5,6 +5,7 @@
 //   {"run": 20, "kind": "train"}             {"block": {"seconds": 0.31, ...}}
 //   {"rewind": true}                         {"rewound": true}
 //   {"hash": true}                           {"hash": "8c1f..."}
+//   {"timeline": 3}                          {"timeline": {"step_ms": 31.2, ...}}
 //   {"guard": "CONFIG TOML",                 {"guard": {"passed": true, ...}}
 //    "reference": "CONFIG TOML",
 //    "class": "precision", "most_steps": 300}
@@ -57,6 +58,8 @@ class WorkerProcess final : public Runner {
   Block run(int64_t steps, StepKind kind);
   void rewind() override;
   std::string state_hash();
+  /// One of `steps` steps, as EngineVariant::timeline() has it.
+  StepTimeline timeline(int64_t steps);
   GuardAnswer guard(const GuardRequest& request);
   /// RssAnon of the variant's memory after the last block; 0 before.
   int64_t measured_bytes() const { return measured_bytes_; }

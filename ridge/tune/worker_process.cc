@@ -190,6 +190,29 @@ Block WorkerProcess::run(int64_t steps, StepKind kind) {
   return read_block(block);
 }
 
+StepTimeline WorkerProcess::timeline(int64_t steps) {
+  std::string text;
+  JsonWriter json(text);
+  json.begin_object().field("timeline", steps).end_object().finish();
+  const JsonValue answer = parse_json(ask(text), kSource);
+  const JsonValue& found = answer.at("timeline", kSource);
+  StepTimeline timeline{.step_ms = found.at("step_ms", kSource).as_number("step_ms"),
+                        .launches = {},
+                        .merged = found.at("merged", kSource).as_integer("merged")};
+  const auto& launches = found.at("launches", kSource).as_array("launches");
+  check(launches.size() <= kMostLaunches, "a time-line of {} launches", launches.size());
+  for (const JsonValue& launch : launches) {
+    const auto text_of = [&](const char* key) { return launch.at(key, kSource).as_string(key); };
+    const auto number = [&](const char* key) { return launch.at(key, kSource).as_number(key); };
+    timeline.launches.push_back({.name = text_of("name"),
+                                 .row = text_of("row"),
+                                 .start_ms = number("start_ms"),
+                                 .duration_ms = number("duration_ms"),
+                                 .site = text_of("site")});
+  }
+  return timeline;
+}
+
 GuardAnswer WorkerProcess::guard(const GuardRequest& request) {
   std::string text;
   JsonWriter json(text);

@@ -240,7 +240,7 @@ TEST(LossScale, HaltsWhereNoScaleHelps) {
   EXPECT_EQ(steps.scalar("halted"), 1.0);
   EXPECT_EQ(steps.scalar("loss_scale"), 64.0);
   steps.step(0.1);  // a halted run stays where it is
-  EXPECT_EQ(steps.scalar("halted"), 1.0);
+  EXPECT_EQ(steps.scalar("halted"), 2.0);
   EXPECT_EQ(steps.scalar("loss_scale"), 64.0);
   EXPECT_EQ(steps.scalar("loss_scale.good"), 0.0);
   steps.state().at("halted").set(0, 0.0);

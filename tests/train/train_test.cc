@@ -7,9 +7,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "ridge/base/parallel.h"
 #include "ridge/io/checkpoint.h"
@@ -347,6 +350,82 @@ TEST(Train, ALossThatIsNotFiniteNamesStepAndNode) {
               testing::AllOf(testing::HasSubstr("not finite is in "),
                              testing::ContainsRegex("step [0-9]+:"),
                              testing::HasSubstr("lower optimizer.lr (now 900)")));
+}
+
+// Noticed steps later, at the end of the run: the same error, of the same step and node.
+TEST(Train, AFailureThatIsNoticedLateIsToldAsIfAtOnce) {
+  TrainConfig config = small_config("mlp");
+  config.optimizer.lr = 900;
+  config.optimizer.clip = 0;
+  config.schedule.warmup = 0;
+  config.optimizer.kind = "sgd";
+  config.train.eval_every = 1000;
+  for (const int64_t micro : {1, 3}) {
+    config.train.micro = micro;
+    config.metrics.every = 1;
+    const std::string at_once = user_error([&] { run_small(config); });
+    const int64_t step = std::stoll(at_once.substr(at_once.find("step ") + 5));
+    EXPECT_LT(step, 50) << "it is noticed at once: " << at_once;
+    config.metrics.every = 1000;
+    EXPECT_EQ(user_error([&] { run_small(config); }), at_once);
+  }
+}
+
+// ---- what is told ----
+
+// Step and loss of each line.
+std::map<int64_t, double> told_losses(const TrainConfig& config) {
+  std::map<int64_t, double> losses;
+  std::ifstream lines(config.train.out + "/metrics.jsonl");
+  for (std::string line; std::getline(lines, line);) {
+    const auto json = nlohmann::json::parse(line);
+    if (json.contains("loss")) losses[json.at("step")] = json.at("loss");
+  }
+  return losses;
+}
+
+TEST(Train, StepsMayBeToldLateAndAreTheSame) {
+  const TempFolder folder;
+  TrainConfig config = small_config("mlp");
+  config.checkpoint.every = 7;
+  config.train.eval_every = 9;
+  config.train.out = (folder / "all").string();
+  Watch all, some;
+  const TrainResult each = run_small(config, all);
+  const std::map<int64_t, double> losses = told_losses(config);
+  ASSERT_EQ(losses.size(), 50u);
+  config.metrics.every = 4;
+  config.train.out = (folder / "some").string();
+  const TrainResult few = run_small(config, some);
+  EXPECT_EQ(few.state_hash, each.state_hash);
+  EXPECT_EQ(few.final.train_loss, each.final.train_loss);
+  std::map<int64_t, double> expected;
+  for (int64_t step = 1; step <= 50; ++step)
+    if (step % 4 == 0 || step % 7 == 0 || step % 9 == 0 || step == 50)
+      expected[step] = losses.at(step);
+  EXPECT_EQ(told_losses(config), expected);
+  EXPECT_EQ(some.losses.size(), expected.size());
+}
+
+TEST(Train, TheLastStepOfAStoppedRunIsTold) {
+  const TempFolder folder;
+  TrainConfig config = small_config("mlp");
+  config.train.out = (folder / "run").string();
+  config.train.steps = 1000000;
+  config.train.eval_every = 1000000;
+  config.metrics.every = 1000000;
+  std::thread stopper([] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    request_stop(SIGINT);
+  });
+  const TrainResult stopped = run_small(config);
+  stopper.join();
+  clear_stop();
+  const std::map<int64_t, double> told = told_losses(config);
+  EXPECT_EQ(told.size(), stopped.steps > 0 ? 1u : 0u);
+  if (stopped.steps > 0) {
+    EXPECT_TRUE(told.contains(stopped.steps));
+  }
 }
 
 TEST(Train, ABatchLargerThanTheDataIsRefused) {

@@ -17,8 +17,9 @@
 namespace ridge {
 namespace {
 
-std::vector<StepLaunch> some_step(double scale) {
-  std::vector<StepLaunch> step = {{"loader wait", "data", 0, 3 * scale}};
+StepTimeline some_step(double scale) {
+  StepTimeline step{.step_ms = 27 + 3 * scale, .launches = {}, .merged = 0};
+  step.launches.push_back({"loader wait", "step", 0, 3 * scale});
   const char* names[] = {"conv2d",
                          "fused",
                          "matmul",
@@ -29,7 +30,9 @@ std::vector<StepLaunch> some_step(double scale) {
                          "gather",
                          "reduce",
                          "transpose"};
-  for (int i = 0; i < 40; ++i) step.push_back({names[i % 10], "kernel", 3 * scale + 0.6 * i, 0.55});
+  for (int i = 0; i < 40; ++i)
+    step.launches.push_back({names[i % 10], "step", 3 * scale + 0.6 * i, 0.55, "a.b:1"});
+  step.launches.push_back({"sample", "loader 0", 1, 20});
   return step;
 }
 
@@ -269,13 +272,64 @@ TEST(OptimizePictures, StepsShareAnAxis) {
   const std::string svg = step_timeline(some_summary());
   EXPECT_EQ(count(svg, "<title>loader wait: 6 ms</title>"), 1u);
   EXPECT_EQ(count(svg, "<title>loader wait: 0.3 ms</title>"), 1u);
-  EXPECT_EQ(count(svg, "<title>conv2d: 0.55 ms</title>"), 8u);
+  EXPECT_EQ(count(svg, "<title>conv2d (a.b:1): 0.55 ms</title>"), 8u);
+  EXPECT_EQ(count(svg, ">loader 0<"), 2u);  // a row in each
+  EXPECT_NE(svg.find(">before: 33 ms<"), std::string::npos);
+  EXPECT_NE(svg.find(">after: 27.3 ms<"), std::string::npos);
   EXPECT_NE(svg.find(">loader wait 6 \u2192 0.3 ms<"), std::string::npos);
-  EXPECT_NE(svg.find(">4 others 8.8 \u2192 8.8 ms<"), std::string::npos);  // 11 names, 8 colours
+  EXPECT_NE(svg.find(">5 others 11 \u2192 11 ms<"), std::string::npos);  // 12 names, 8 colours
   EXPECT_EQ(step_timeline({}), "");
   OptimizeSummary half = some_summary();
-  half.result.timeline.clear();
+  half.result.timeline.launches.clear();
   EXPECT_NE(step_timeline(half).find("not recorded"), std::string::npos);
+}
+
+// Steps of 33 and 27.3 ms: what takes 20 ms of each is as wide in both.
+TEST(OptimizePictures, BothStepsHaveOneScale) {
+  const std::string svg = step_timeline(some_summary());
+  const std::vector<double> x = attributes(svg, "x"), width = attributes(svg, "width");
+  ASSERT_GE(x.size(), 84u);
+  EXPECT_NEAR(width[41], width[83], 0.05);  // the samples
+  EXPECT_NEAR(x[41], x[83], 0.05);
+  EXPECT_NEAR(width[41] / width[0], 20.0 / 6, 0.02);  // and the loader's wait before
+  EXPECT_NEAR(x[40] + width[40], x[0] + width[0] * (6 + 0.6 * 39 + 0.55) / 6, 0.5);
+}
+
+TEST(OptimizeReport, PiecesThatWereMergedAreToldAndDrawnAsOneName) {
+  OptimizeSummary summary = some_summary();
+  summary.result.timeline.merged = 12;
+  summary.result.timeline.launches = {{"5 short ones", "step", 0, 1},
+                                      {"7 short ones", "step", 2, 1}};
+  const std::string page = optimize_html(summary, {});
+  EXPECT_NE(page.find("The 12 shortest pieces are drawn together"), std::string::npos);
+  const auto json = nlohmann::json::parse(optimize_json(summary, {}));
+  EXPECT_EQ(json.at("result").at("timeline").at("merged"), 12);
+  EXPECT_EQ(json.at("baseline").at("timeline").at("launches").size(), 42u);
+  summary.result.timeline = {};
+  EXPECT_TRUE(
+      nlohmann::json::parse(optimize_json(summary, {})).at("result").at("timeline").is_null());
+}
+
+TEST(OptimizeReport, EnergyHasARatioOrAReason) {
+  OptimizeSummary summary = some_summary();
+  summary.energy_problem = "this machine shows no energy counters";
+  summary.result.joules_per_step = {};
+  EXPECT_NE(
+      optimize_html(summary, {}).find("Energy was not measured: this machine shows no energy"),
+      std::string::npos);
+  EXPECT_NE(optimize_text(summary, {}).find("  energy                     this machine shows"),
+            std::string::npos);
+  auto json = nlohmann::json::parse(optimize_json(summary, {}));
+  EXPECT_EQ(json.at("energy").at("problem"), "this machine shows no energy counters");
+  EXPECT_TRUE(json.at("energy").at("ratio").is_null());
+  summary.energy_problem.clear();
+  summary.baseline.joules_per_step = 0.75;
+  summary.result.joules_per_step = 0.5;
+  EXPECT_NE(optimize_text(summary, {}).find("750 J -> 500 J: 1.50 times less\n"),
+            std::string::npos);
+  json = nlohmann::json::parse(optimize_json(summary, {}));
+  EXPECT_DOUBLE_EQ(json.at("energy").at("ratio"), 1.5);
+  EXPECT_EQ(json.at("energy").at("problem"), "");
 }
 
 TEST(OptimizeReport, StandsWhateverIsInIt) {
@@ -286,7 +340,10 @@ TEST(OptimizeReport, StandsWhateverIsInIt) {
   summary.baseline.config = summary.recipe_path = summary.ledger_path = kHostile;
   summary.notes = {kHostile};
   summary.baseline.timeline = {
-      {kHostile, kHostile, kNan, 1}, {"a", "b", 0, 1e300}, {"", "", -1, 1}};
+      .step_ms = kNan,
+      .launches = {{kHostile, kHostile, 0, 1, kHostile}, {"a", "b", 0, 1e300}, {"", "", -1, kNan}},
+      .merged = -1};
+  summary.energy_problem = kHostile;
   summary.baseline.memory = {{kHostile, -5}, {"x", std::numeric_limits<int64_t>::max()}};
   summary.result.step_ms = kNan;
   summary.result.joules_per_step = kNan;

@@ -47,8 +47,12 @@ while read -r line; do
     if on '"load"'; then answer $((steps * load))
     elif on '"kept"'; then answer $((steps * compute))
     elif on '"no_kernel"'; then answer $((steps * 500))
+    elif on '"tell"'; then answer $((steps * 50))
     elif [ $workers = 0 ]; then answer $((steps * (compute + load)))
     else answer $((steps * (compute > load ? compute : load))); fi
+  elif on '"timeline":'; then
+    printf '{"timeline":{"step_ms":25,"merged":0,"launches":[{"name":"matmul","row":"step",'
+    echo '"start_ms":1,"duration_ms":20,"site":"head:matmul"}]}}'
   else
     echo "{\"hash\":\"$hash\"}"
   fi
@@ -85,6 +89,10 @@ Proposals cache(const Situation& s) {
   return set("loader.cache", "true", SemanticClass::kBitIdentical);
 }
 
+Proposals rarely(const Situation&) {
+  return set("metrics.every", "50", SemanticClass::kBitIdentical);
+}
+
 Proposals never(const Situation&) { return {.tries = {}, .reason = "not here"}; }
 
 constexpr Technique kThreads{"threads", "", Affects::kComputing, one_thread};
@@ -92,6 +100,7 @@ constexpr Technique kTuned{"tuned", "", Affects::kComputing, tuned};
 constexpr Technique kJit{"jit", "", Affects::kComputing, jit};
 constexpr Technique kBf16{"bf16", "", Affects::kComputing, bf16};
 constexpr Technique kCache{"cache", "", Affects::kLoading, cache};
+constexpr Technique kMetrics{"metrics", "", Affects::kTelling, rarely};
 constexpr Technique kNever{"never", "", Affects::kComputing, never};
 
 class Told final : public OptimizeObserver {
@@ -310,6 +319,19 @@ TEST_F(OptimizeLoop, ASecondMicroBatchSizeTellsWhatLaunchesCost) {
   EXPECT_LT(error, 0.3);
   EXPECT_NEAR(sample, 18.0 / 8, 0.05);
   EXPECT_NEAR(ceiling, 25.0 / 23, 0.03);
+}
+
+// 50 us of 25 ms; the step of the baseline has a picture, and without a proof nothing is weighed.
+TEST_F(OptimizeLoop, WhatIsToldOfAStepHasItsCeiling) {
+  const OptimizeResult result = optimize({kMetrics}, ":");
+  ASSERT_EQ(result.trials.size(), 1u);
+  EXPECT_EQ(result.trials[0].verdict, TrialVerdict::kNotTried);
+  EXPECT_TRUE(result.trials[0].reason.starts_with("ceiling 1.00: telling costs 0.05 ms of 2"))
+      << result.trials[0].reason;
+  const StepTimeline& timeline = result.summary.result.timeline;
+  ASSERT_EQ(timeline.launches.size(), 1u);
+  EXPECT_EQ(timeline.launches[0].site, "head:matmul");
+  EXPECT_NE(result.summary.energy_problem, "");
 }
 
 }  // namespace

@@ -65,7 +65,8 @@ TEST(Technique, ProposalsFollowTheConfiguration) {
   EXPECT_TRUE(propose("loader.cache", full).tries.empty());
   EXPECT_TRUE(propose("bf16", full).tries.empty());
   EXPECT_TRUE(propose("fp16", full).tries.empty());  // bf16 is kept
-  for (const char* name : {"jit", "choices", "isa", "threads", "loader.prefetch"})
+  for (const char* name :
+       {"jit", "choices", "isa", "threads", "loader.prefetch", "pinning", "metrics"})
     EXPECT_EQ(propose(name, full).tries.size(), 1u) << name;
   EXPECT_EQ(propose("micro", full).tries[0].semantic_class, SemanticClass::kReassociation);
   for (const char* name : {"bf16", "fp16"}) {
@@ -91,6 +92,18 @@ TEST(Technique, PaddingIsLeftOutWhereSamplesDifferInLength) {
   EXPECT_EQ(propose("padding", text(lines + "[loader]\npad = 'longest'\n", "")).reason,
             "batches are as long as their longest sample already");
   EXPECT_TRUE(propose("padding", text(lines, "dropout = 0.1\n")).reason.starts_with("dropout"));
+}
+
+TEST(Technique, PinningNeedsACpuForEachThread) {
+  const std::string run = "[train]\nsteps = 10\n";
+  EXPECT_EQ(propose("pinning", resolved("threads = 2\n", run)).tries.size(), 1u);
+  EXPECT_TRUE(propose("pinning", resolved("threads = 3\n", run)).tries.empty());
+  EXPECT_TRUE(propose("pinning", resolved("cpu.pin = true\n", run)).tries.empty());
+}
+
+TEST(Technique, MetricsAreToldLateOnce) {
+  const ResolvedConfig rare = resolved("", "[train]\nsteps = 10\n[metrics]\nevery = 50\n");
+  EXPECT_EQ(propose("metrics", rare).reason, "one step in 50 is told already");
 }
 
 TEST(Technique, AChangeIsShownWithWhatWasThere) {

@@ -6,9 +6,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <csignal>
 #include <random>
 #include <stdexcept>
 #include <string>
+
+#include "ridge/base/clock.h"
+#include "ridge/base/cpu_info.h"
+#include "ridge/train/stop.h"
 
 namespace ridge {
 namespace {
@@ -206,6 +211,18 @@ TEST(Trial, EndsWhenItIsTold) {
       compare(before, after, {.should_stop = [&asked] { return ++asked > 3; }});
   EXPECT_EQ(result.pairs.size(), 3u);
   EXPECT_EQ(result.verdict, Verdict::kOpen);
+}
+
+TEST(Trial, EndsAtATimeOrWhenTheProcessIsToStop) {
+  const TrialOptions late = trial_until(now_ns() - 1, 7);
+  EXPECT_TRUE(late.should_stop());
+  EXPECT_EQ(late.seed, 7u);
+  EXPECT_EQ(late.cpus, usable_cpus());
+  const TrialOptions early = trial_until(now_ns() + 3'600'000'000'000, 0);
+  EXPECT_FALSE(early.should_stop());
+  request_stop(SIGINT);
+  EXPECT_TRUE(early.should_stop());
+  clear_stop();
 }
 
 TEST(Trial, WhatARunnerThrowsArrives) {

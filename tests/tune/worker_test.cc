@@ -93,6 +93,24 @@ TEST_F(Worker, RewindsWhereStepsDiffer) {
   EXPECT_EQ(asked("\"mix\":1", "\"mix\":8"), "{\"rewind\":true}\n");
 }
 
+TEST_F(Worker, ATimelineIsRead) {
+  WorkerProcess process(
+      options("opened; read line; echo '{\"timeline\":{\"step_ms\":2.5,\"merged\":3,\"launches\":"
+              "[{\"name\":\"matmul\",\"row\":\"step\",\"start_ms\":0.5,\"duration_ms\":1.5,"
+              "\"site\":\"head:matmul\"}]}}'"),
+      "",
+      0);
+  const StepTimeline timeline = process.timeline(3);
+  EXPECT_EQ(timeline.step_ms, 2.5);
+  EXPECT_EQ(timeline.merged, 3);
+  ASSERT_EQ(timeline.launches.size(), 1u);
+  EXPECT_EQ(timeline.launches[0].name, "matmul");
+  EXPECT_EQ(timeline.launches[0].row, "step");
+  EXPECT_EQ(timeline.launches[0].site, "head:matmul");
+  EXPECT_EQ(timeline.launches[0].start_ms, 0.5);
+  EXPECT_EQ(timeline.launches[0].duration_ms, 1.5);
+}
+
 TEST_F(Worker, FailuresAreToldInWords) {
   EXPECT_EQ(failure("opened; exit 3"), "it ended with exit code 3");
   EXPECT_EQ(failure("opened; kill -SEGV $$"), "it was ended by signal 11 (Segmentation fault)");
@@ -164,20 +182,23 @@ TEST(ServeVariant, RunsEveryKindOfStepAndHashesTheState) {
       "[model]\\nkind = 'mlp'\\nhidden = [8]\\noutputs = 3\\n[data]\\nkind = 'random'\\n"
       "shape = [4]\\nsamples = 64\\nclasses = 3\\n[train]\\nbatch = 16\\nsteps = 100\\n";
   const std::string open = "{\"open\":\"" + config + "\",\"epoch\":0}\n";
-  const auto lines =
-      answers(open +
-              "{\"run\":2,\"kind\":\"train\"}\n{\"hash\":true}\n"
-              "{\"run\":9,\"kind\":\"kept\"}\n{\"run\":3,\"kind\":\"load\"}\n"
-              "{\"run\":3,\"kind\":\"no_kernel\"}\n{\"run\":3,\"kind\":\"other\"}\n");
-  ASSERT_EQ(lines.size(), 7u);
+  const auto lines = answers(open +
+                             "{\"run\":2,\"kind\":\"train\"}\n{\"hash\":true}\n"
+                             "{\"run\":9,\"kind\":\"kept\"}\n{\"run\":3,\"kind\":\"load\"}\n"
+                             "{\"run\":3,\"kind\":\"no_kernel\"}\n{\"run\":3,\"kind\":\"other\"}\n"
+                             "{\"run\":9,\"kind\":\"tell\"}\n{\"timeline\":2}\n{\"timeline\":0}\n");
+  ASSERT_EQ(lines.size(), 10u);
   const JsonValue facts = parse_json(lines[0], "facts").at("facts", "facts");
   EXPECT_EQ(facts.at("batch", "").as_integer("batch"), 16);
   EXPECT_EQ(facts.at("steps_per_epoch", "").as_integer(""), 4);
-  for (const size_t i : {1, 3, 4, 5})
+  for (const size_t i : {1, 3, 4, 5, 7})
     EXPECT_GT(parse_json(lines[i], "b").at("block", "b").at("seconds", "b").as_number(""), 0.0);
   const std::string hash = parse_json(lines[2], "hash").at("hash", "").as_string("hash");
   EXPECT_EQ(hash.size(), 16u);
   EXPECT_NE(lines[6].find("unknown kind"), std::string::npos);
+  const JsonValue timeline = parse_json(lines[8], "t").at("timeline", "t");
+  EXPECT_GT(timeline.at("launches", "t").as_array("t").size(), 3u);
+  EXPECT_NE(lines[9].find("0 steps to trace"), std::string::npos);
   // Another variant has its own state: two steps from the same seed end with the same bits.
   const auto again = answers(open + "{\"run\":2,\"kind\":\"train\"}\n{\"hash\":true}\n");
   EXPECT_EQ(again[2], lines[2]);
