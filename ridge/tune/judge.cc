@@ -104,6 +104,12 @@ std::optional<Interval> Judge::interval(double confidence) const {
   return Interval{*low, *high, confidence};
 }
 
+Verdict borne_out(const Judge& judge) {
+  if (judge.verdict() != Verdict::kFaster) return judge.verdict();
+  const auto interval = judge.interval(kVerdictConfidence);
+  return interval && interval->low > 0 ? Verdict::kFaster : Verdict::kOpen;
+}
+
 int64_t pairs_for_power(
     const JudgeOptions& options, double gain, double deviation, double power, int64_t most) {
   constexpr int kSeries = 200;

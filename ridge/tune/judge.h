@@ -72,6 +72,12 @@ class Judge {
   std::vector<double> scales_;  ///< Of each pair, from those before it alone; 0: no bet.
 };
 
+constexpr double kVerdictConfidence = 0.95;
+
+/// The verdict, but kOpen in place of kFaster until all gains that the bets do not contradict with
+/// kVerdictConfidence are above 0: what is called faster has no interval that says otherwise.
+Verdict borne_out(const Judge& judge);
+
 /// Pairs after which a gain of `gain` would be accepted with a probability of about `power`, where
 /// log ratios of pairs scatter by `deviation` (normal). For predictions and reports: no verdict
 /// depends on it. `most` where that many do not suffice.

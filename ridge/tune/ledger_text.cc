@@ -163,10 +163,10 @@ void contradict_verdict(const TrialRecord& record,
                         std::vector<std::string>& found) {
   if (record.judged_pairs() == 0) return;
   if (const std::optional<Verdict> claimed = claimed_of_pairs(record.verdict);
-      claimed && *claimed != judge.verdict())
+      claimed && *claimed != borne_out(judge))
     found.push_back(fmt::format("the verdict is '{}', but the pairs say '{}'",
                                 words_of(record.verdict),
-                                words_of_bets(judge.verdict())));
+                                words_of_bets(borne_out(judge))));
 }
 
 void contradict_interval(const TrialRecord& record,

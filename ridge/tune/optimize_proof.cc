@@ -10,8 +10,6 @@
 namespace ridge {
 namespace {
 
-constexpr double kProofConfidence = 0.95;
-
 // Of steps that are traced for the picture of one.
 constexpr double kTracedSeconds = 0.3;
 constexpr int64_t kTracedSteps = 5;
@@ -115,7 +113,7 @@ void Optimizer::prove() {
                      .low = record.measured->low,
                      .high = record.measured->high,
                      .pairs = record.judged_pairs(),
-                     .confidence = kProofConfidence,
+                     .confidence = kVerdictConfidence,
                      .per_sample = options.work != 1};
     best_.recipe.proven = {.version = RIDGE_VERSION,
                            .claim = fmt::format("{} ({:.2f} to {:.2f}, {:.0f} %)",

@@ -17,8 +17,6 @@ namespace {
 // others come and go in seconds.
 constexpr int64_t kDroppedPerPair = 3, kDroppedBesides = 120;
 
-constexpr double kConfidence = 0.95;
-
 // Of a step that is shorter, what another process left in the caches is a part that counts: one is
 // run before each block, and not timed.
 constexpr double kWarmStepSeconds = 0.05;
@@ -102,7 +100,7 @@ bool is_told(const Judge& judge, double timed_seconds, const TrialOptions& optio
   if (static_cast<int64_t>(judge.log_ratios().size()) < options.least_pairs ||
       timed_seconds < options.least_seconds)
     return false;
-  return judge.verdict() == Verdict::kNotFaster || judge.interval(kConfidence).has_value();
+  return borne_out(judge) != Verdict::kOpen;
 }
 
 double median_step(const std::vector<Pair>& pairs, const Block (Pair::*blocks)[2], int64_t steps) {
@@ -159,9 +157,9 @@ TrialResult compare(Runner& before, Runner& after, const TrialOptions& options) 
       judge.add(pair.log_ratio());
     result.pairs.push_back(pair);
   }
-  result.verdict = judge.verdict();
+  result.verdict = borne_out(judge);
   result.gain = judge.centre();
-  result.interval = judge.interval(kConfidence);
+  result.interval = judge.interval(kVerdictConfidence);
   result.before_seconds = median_step(result.pairs, &Pair::before, result.steps);
   result.after_seconds = median_step(result.pairs, &Pair::after, result.after_steps);
   return result;

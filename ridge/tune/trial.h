@@ -86,9 +86,9 @@ struct TrialResult {
   double before_seconds = 0, after_seconds = 0;
 };
 
-/// Runs blocks of both until the verdict stands and, where it is kFaster, an interval says how
-/// much; or until most_pairs are judged or should_stop says so. The first blocks of each only find
-/// out how many steps a block has to have.
+/// Runs blocks of both until the verdict stands and, where it is kFaster, an interval of gains
+/// alone says how much; or until most_pairs are judged or should_stop says so. The first blocks of
+/// each only find out how many steps a block has to have.
 TrialResult compare(Runner& before, Runner& after, const TrialOptions& options);
 
 }  // namespace ridge

@@ -67,6 +67,7 @@ const std::map<std::string, std::vector<std::string>> kOptions = {
     {"ledger show", {"-h,--help", "--json"}},
     {"ledger explain", {"-h,--help"}},
     {"ledger replay", {"-h,--help", "--budget", "--seed", "--json"}},
+    {"ledger predictions", {"-h,--help", "--json"}},
     {"optimize",
      {"-h,--help",
       "--device",
@@ -74,8 +75,10 @@ const std::map<std::string, std::vector<std::string>> kOptions = {
       "--out",
       "--budget",
       "--memory",
+      "--allow-trajectory",
       "--seed",
       "--price-per-hour",
+      "--dry-run",
       "--json"}},
 };
 
