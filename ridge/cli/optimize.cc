@@ -166,9 +166,13 @@ int run_optimize(const OptimizeOptions& options) {
   OptimizeSummary& summary = result.summary;
   if (options.price_per_hour > 0) summary.price_per_hour = options.price_per_hour;
   summary.ledger_path = (job.out / "ledger.jsonl").string();
+  const std::filesystem::path recipe = job.out / "recipe.toml";
   if (summary.gained()) {
-    summary.recipe_path = (job.out / "recipe.toml").string();
+    summary.recipe_path = recipe.string();
     write_file_atomically(summary.recipe_path, summary.recipe);
+  } else if (stop_signal() == 0) {
+    // That of an earlier run is no result of this one.
+    std::filesystem::rename(recipe, job.out / "recipe.previous.toml", error);
   }
   summary.report_path = (job.out / "report.html").string();
   write_file_atomically(summary.report_path, optimize_html(summary, result.trials));

@@ -55,6 +55,9 @@ class Optimize : public testing::Test {
 // A timing decides nothing here: whatever was found has to be told in the same way everywhere.
 TEST_F(Optimize, TellsTheSameInJsonLedgerRecipeAndReport) {
   const std::string before = text_of(folder_ / "run.toml");
+  // The recipe of an earlier run.
+  fs::create_directories(folder_ / "found");
+  std::ofstream(folder_ / "found/recipe.toml") << "[train]\nmicro = 3\n";
   const Ended ended = optimize({"--budget", "20", "--json"});
   ASSERT_EQ(ended.code, 0) << ended.err;
   const json found = json::parse(ended.out);
@@ -66,6 +69,7 @@ TEST_F(Optimize, TellsTheSameInJsonLedgerRecipeAndReport) {
   EXPECT_LE(claim.at("speedup"), claim.at("hi"));
   const bool gained = !found.at("recipe").get<std::string>().empty();
   EXPECT_EQ(gained, fs::exists(folder_ / "found/recipe.toml"));
+  EXPECT_EQ(!gained, fs::exists(folder_ / "found/recipe.previous.toml"));
   if (gained) {
     EXPECT_GT(claim.at("lo"), 1.0);
     EXPECT_EQ(text_of(folder_ / "found/recipe.toml"), found.at("recipe"));
