@@ -123,7 +123,7 @@ double telling_ceiling(const StepCosts& costs) {
 }
 
 double computing_ceiling(const StepCosts& costs) {
-  return std::max(1.0, costs.step / std::max(costs.load, costs.host));
+  return std::clamp(costs.step / std::max(costs.load, costs.host), 1.0, kNoCeiling);
 }
 
 double batch_ceiling(const StepCosts& costs, double growth) {

@@ -54,7 +54,11 @@ struct StepChange {
 /// is only modelled, and the range holds both ends.
 SpeedRange predicted_speedup(const StepCosts& before, const StepChange& change, int cpus);
 
-/// The most that a change could gain that makes loading free, and one that makes computing free.
+/// As good as none.
+inline constexpr double kNoCeiling = 100;
+
+/// The most that a change could gain that makes loading free, and one that makes computing free,
+/// but not more than kNoCeiling.
 double loading_ceiling(const StepCosts& costs);
 double computing_ceiling(const StepCosts& costs);
 /// The same where nothing were told of a step.

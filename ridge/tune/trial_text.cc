@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ridge/base/utf8.h"
+#include "ridge/tune/prediction.h"
 
 namespace ridge {
 namespace {
@@ -73,7 +74,8 @@ std::string_view words_of(SemanticClass semantic_class) {
 std::string predicted_text(const TrialRecord& record) {
   if (record.predicted)
     return fmt::format("{:.2f} .. {:.2f}", record.predicted->low, record.predicted->high);
-  return record.ceiling ? fmt::format("at most {:.2f}", *record.ceiling) : "-";
+  const bool is_bounded = record.ceiling && *record.ceiling < kNoCeiling;
+  return is_bounded ? fmt::format("at most {:.2f}", *record.ceiling) : "-";
 }
 
 std::string measured_text(const TrialRecord& record) {

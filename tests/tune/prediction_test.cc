@@ -103,6 +103,7 @@ TEST(Prediction, ABlockIsLongWhereItsLastLoadOutlastsAStep) {
 TEST(Prediction, CeilingsAreWhatIsLeftWithoutAPart) {
   EXPECT_DOUBLE_EQ(loading_ceiling(kSerial), 1.6);
   EXPECT_DOUBLE_EQ(computing_ceiling(kSerial), 16.0 / 6);
+  EXPECT_DOUBLE_EQ(computing_ceiling({.step = 1, .load = 1e-6}), kNoCeiling);
   // Noise may make a part dearer than the whole.
   StepCosts noisy = kSerial;
   noisy.compute = 0.020;
