@@ -17,7 +17,7 @@ namespace {
 constexpr double kSearchShare = 0.65;
 
 // Of a block, where batches differ in length.
-constexpr double kMixSeconds = 0.25;
+constexpr double kMixSeconds = 0.05;
 
 }  // namespace
 
@@ -28,10 +28,11 @@ double Optimizer::seconds_left() const {
   return request_.budget_seconds - static_cast<double>(now_ns() - start_) * 1e-9;
 }
 
-// Four blocks, each with a step before it that is not timed.
+// Four blocks, each of short steps with one before it that is not timed.
 double Optimizer::pair_seconds() const {
   const double steps = best_.costs.step * static_cast<double>(least_steps());
-  return 4 * (std::max(TrialOptions{}.block_seconds, steps) + best_.costs.step);
+  const double warm = best_.costs.step < kWarmStepSeconds ? best_.costs.step : 0;
+  return 4 * (std::max(TrialOptions{}.block_seconds, steps) + warm);
 }
 
 // Two variants are opened for the proof, and their pairs are timed.

@@ -25,7 +25,9 @@ constexpr double kChangeSeconds = 1.5;
 // Of the budget, for a second micro-batch size.
 constexpr double kLaunchShare = 0.05;
 
+// Pairs, and the share of the budget for them.
 constexpr int64_t kNoisePairs = 12;
+constexpr double kNoiseShare = 0.05;
 
 // Times that a plan is made for a limit, each with what the one before needed besides.
 constexpr int kFits = 3;
@@ -134,7 +136,7 @@ void Optimizer::measure_baseline() {
 // The same variant twice: what the machine adds to a pair by itself.
 void Optimizer::measure_noise() {
   const OpenVariant twin = open(base_, 0);
-  TrialOptions options = trial_options(kTrialShare * request_.budget_seconds);
+  TrialOptions options = trial_options(kNoiseShare * request_.budget_seconds);
   options.most_pairs = kNoisePairs;
   const TrialResult trial = compare(*best_.worker, *twin.worker, options);
   std::vector<double> ratios;

@@ -17,10 +17,6 @@ namespace {
 // others come and go in seconds.
 constexpr int64_t kDroppedPerPair = 3, kDroppedBesides = 120;
 
-// Of a step that is shorter, what another process left in the caches is a part that counts: one is
-// run before each block, and not timed.
-constexpr double kWarmStepSeconds = 0.05;
-
 constexpr int64_t kMostSteps = int64_t{1} << 30;
 
 /// Of each variant, for the same samples.

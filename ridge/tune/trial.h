@@ -40,6 +40,10 @@ class Runner {
   virtual void rewind() {}
 };
 
+/// Of a step that is shorter, what another process left in the caches is a part that counts: one is
+/// run before each block, and not timed.
+inline constexpr double kWarmStepSeconds = 0.05;
+
 struct TrialOptions {
   JudgeOptions judge{};
   uint64_t seed = 0;  ///< Of the coin.
