@@ -78,14 +78,6 @@ class TraceWindow {
   std::vector<const char*> names_;
 };
 
-data::BatchPlan batch_plan(const RunOptions& run) {
-  return {.batch = run.batch,
-          .shuffle = run.shuffle,
-          .seed = run.seed,
-          .drop_last = run.drop_last,
-          .repeat = true};
-}
-
 class Run {
  public:
   Run(const TrainRequest& request, TrainObserver& observer)

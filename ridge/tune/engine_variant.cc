@@ -210,12 +210,8 @@ EngineVariant::Parts::Parts(std::string_view text, int64_t epoch)
     memory_before = resident_anonymous_bytes();
   };
   session = std::make_unique<Session>(task, config, *backend, options);
-  const data::BatchPlan plan{.batch = config.train.batch,
-                             .shuffle = config.train.shuffle,
-                             .seed = config.train.seed,
-                             .drop_last = config.train.drop_last,
-                             .repeat = true};
-  loader = std::make_unique<data::Loader>(*task.train_data, plan, config.loader, start);
+  loader = std::make_unique<data::Loader>(
+      *task.train_data, batch_plan(config.train), config.loader, start);
   if (config.loader.cache) fill_cache();
   loader->wait_until_full();
   facts.steps_per_epoch = loader->batches_per_epoch();

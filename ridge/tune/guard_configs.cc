@@ -68,12 +68,7 @@ class Guarding {
   }
   GuardReport run(const TrainConfig& config, const auto& test) {
     SessionVariant candidate(config, options_);
-    const GuardData data{.dataset = task_.train_data.get(),
-                         .plan = {.batch = config_.train.batch,
-                                  .shuffle = config_.train.shuffle,
-                                  .seed = config_.train.seed,
-                                  .drop_last = config_.train.drop_last,
-                                  .repeat = true}};
+    const GuardData data{.dataset = task_.train_data.get(), .plan = batch_plan(config_.train)};
     return test(
         {.reference = reference_, .candidate = candidate, .oracle = oracle_}, data, guard_options_);
   }

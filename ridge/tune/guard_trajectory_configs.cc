@@ -51,14 +51,6 @@ class HeldOut {
   int64_t most_;
 };
 
-data::BatchPlan plan_of(const RunOptions& run) {
-  return {.batch = run.batch,
-          .shuffle = run.shuffle,
-          .seed = run.seed,
-          .drop_last = run.drop_last,
-          .repeat = true};
-}
-
 /// What the budget allows; no pairs where that is too little to tell.
 struct Extent {
   int64_t pairs = 0, samples = 0, wanted = 0, run_samples = 0;
@@ -118,7 +110,7 @@ GuardAnswer guard_trajectory_configs(const GuardRequest& request) {
     held_out = std::make_unique<HeldOut>(
         *task.eval_data, reference, std::max(kLeastHeldOut, extent.samples / kHeldOutShare));
   const auto side = [&](SessionVariant& variant, const TrainConfig& config) {
-    TrajectorySide result{.variant = variant, .plan = plan_of(config.train)};
+    TrajectorySide result{.variant = variant, .plan = batch_plan(config.train)};
     if (held_out)
       result.held_out = [&variant, &held_out] { return held_out->loss(variant.session()); };
     return result;

@@ -63,8 +63,8 @@ double Optimizer::measure(WorkerProcess& worker, StepKind kind, double* wait_sha
   for (int i = 0; i < kPartBlocks; ++i) {
     const Block block = worker.run(steps, kind);
     seconds.push_back(block.seconds / static_cast<double>(steps));
-    if (block.seconds > kLongPartSeconds) i = kPartBlocks;
     if (wait_share != nullptr) *wait_share = std::min(1.0, block.waited_seconds / block.seconds);
+    if (block.seconds > kLongPartSeconds) break;
   }
   return median(seconds);
 }

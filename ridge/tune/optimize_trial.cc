@@ -60,19 +60,22 @@ TrialRecord Optimizer::record_of(const Candidate& candidate) const {
   record.seconds = candidate.seconds;
   if (!candidate.change) return record;
   record.predicted = predict(candidate);
-  Recipe recipe = best_.recipe;
-  for (const ConfigFlag& change : candidate.proposal.changes) recipe.set(change.key, change.value);
+  const Recipe recipe = recipe_with(candidate);
   record.recipe = to_toml(recipe);
   record.recipe_hash = recipe_hash(recipe);
   record.plan_hash = candidate.plan_hash;
   return record;
 }
 
-void Optimizer::open_candidate(Candidate& candidate) {
-  reopen_best();
+Recipe Optimizer::recipe_with(const Candidate& candidate) const {
   Recipe recipe = best_.recipe;
   for (const ConfigFlag& change : candidate.proposal.changes) recipe.set(change.key, change.value);
-  candidate.variant = open(recipe, 0, candidate.proposal.changes);
+  return recipe;
+}
+
+void Optimizer::open_candidate(Candidate& candidate) {
+  reopen_best();
+  candidate.variant = open(recipe_with(candidate), 0, candidate.proposal.changes);
   candidate.plan_hash = candidate.variant.worker->facts().plan_hash;
 }
 

@@ -151,6 +151,7 @@ class Optimizer {
   bool look(Candidate& candidate);
   void try_candidate(Candidate candidate);
   bool run_trial(Candidate& candidate, TrialRecord& record, std::vector<ConfigFlag>& mended);
+  Recipe recipe_with(const Candidate& candidate) const;
   void open_candidate(Candidate& candidate);
   /// False, with the record's verdict, where the trial ends before it is timed.
   bool is_sound(const Candidate& candidate, TrialRecord& record) const;
