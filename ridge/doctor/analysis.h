@@ -1,0 +1,77 @@
+// Where the time of a steady step goes. Every nanosecond of a step is counted once.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ridge/doctor/intervals.h"
+#include "ridge/doctor/trace.h"
+
+namespace ridge::doctor {
+
+/// Steady steps: warm-up, and what ends the recording, left out.
+struct Steps {
+  std::vector<Interval> windows;  ///< Adjacent or apart, ascending.
+  std::string
+      source;  ///< "ProfilerStep", "Iteration", "optimizer", "kernels repeat", "whole trace"
+  int64_t left_out = 0;
+  bool are_marked() const { return source != "whole trace"; }
+};
+Steps find_steps(const Trace& trace);
+
+/// What the launching thread did while the device starved.
+enum class HostCause : uint8_t {
+  kLoader,       ///< Waited for data.
+  kSync,         ///< A blocking call had returned, and the next launch came late.
+  kAllocation,   ///< cudaMalloc and the like.
+  kModule,       ///< Loads code, compiles it, searches for an algorithm.
+  kPageable,     ///< A copy through pageable memory.
+  kCheckpoint,   ///< Writes files.
+  kInterpreter,  ///< Garbage collection, or frames with no operator in them.
+  kOffCpu,       ///< Was not running.
+  kOperators,    ///< The work of issuing: operators and launches.
+  kUnknown,
+};
+inline constexpr size_t kHostCauses = static_cast<size_t>(HostCause::kUnknown) + 1;
+std::string_view name_of(HostCause cause);
+
+/// A stretch in which no kernel computed, and the launch that ended it.
+struct Gap {
+  Interval at;
+  size_t next = 0;  ///< Row of the kernel after it; of the last gap of a window Trace::size().
+  int64_t starved_ns = 0, launch_ns = 0, blocking_ns = 0, unknown_ns = 0;  ///< Sum: at.length().
+  HostCause cause = HostCause::kUnknown;  ///< Of most of what is starved.
+  int64_t by_cause_ns[kHostCauses] = {};  ///< Of starved_ns.
+  std::vector<size_t> blockers;           ///< Rows that blocking_ns is charged to.
+};
+
+/// Means over the steady steps, in milliseconds. wall = busy + idle;
+/// starved + launch + blocking + unknown = wall - compute. Of a program on the CPU, busy and
+/// compute are the union of operator time, and what only devices have is 0.
+struct Breakdown {
+  double wall = 0, busy = 0, compute = 0, copy = 0, communication = 0, idle = 0;
+  double starved = 0, launch = 0, blocking = 0, unknown = 0;
+  double starved_by[kHostCauses] = {};
+};
+
+struct Analysis {
+  Steps steps;
+  bool is_cpu_only = false;
+  int32_t device = -1;  ///< The device that the analysis is of: the one with most kernel time.
+  double step_ms_median = 0, step_ms_min = 0, step_ms_max = 0;
+  Breakdown breakdown;
+  std::vector<Gap> gaps;            ///< Of all steady steps, ascending.
+  std::vector<size_t> launched_by;  ///< By row: of device work the row of its call, else size().
+  uint32_t launching_lane = Trace::kNone;  ///< The host thread that launches most.
+  std::optional<double> replay_error;  ///< |replayed - measured| / measured; empty: not replayed.
+};
+
+/// A pure function of the trace. Never throws for what is in it: an empty trace has no steps.
+Analysis analyse(const Trace& trace);
+
+/// Communication, by its name: NCCL, RCCL, MPI and their like.
+bool is_communication(std::string_view kernel_name);
+
+}  // namespace ridge::doctor
