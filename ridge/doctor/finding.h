@@ -20,25 +20,25 @@ struct Gain {
 };
 
 struct Evidence {
-  std::vector<size_t> rows;  ///< Of the trace, at most a few; all are counted in `text`.
-  std::string text;          ///< "412 calls of cudaStreamSynchronize, 3.1 ms a step"
-  std::string place;         ///< "train.py(88): step", where the trace has stacks.
+  std::vector<size_t> rows{};  ///< Of the trace, at most a few; all are counted in `text`.
+  std::string text{};          ///< "412 calls of cudaStreamSynchronize, 3.1 ms a step"
+  std::string place{};         ///< "train.py(88): step", where the trace has stacks.
 };
 
 struct Finding {
   std::string_view rule;  ///< "R05"
-  std::string title;      ///< One line, lower case, no full stop.
+  std::string title{};    ///< One line, lower case, no full stop.
   Severity severity = Severity::kInfo;
   double cost_ms = 0;     ///< A step, that could be recovered at most.
   double share = 0;       ///< Of the step.
   double confidence = 1;  ///< 0 to 1.
   double ceiling = 1;     ///< Times as fast, if all of cost_ms were gone.
-  Gain predicted;         ///< Within the ceiling.
-  std::vector<Evidence> evidence;
-  Intervals at;            ///< The stretches that it is charged with, to tell overlapping findings.
-  std::string fix;         ///< What to do, in one or two sentences.
-  std::string recipe;      ///< TOML that Ridge can apply; empty where it cannot.
-  std::string command;     ///< That proves it.
+  Gain predicted{};       ///< Within the ceiling.
+  std::vector<Evidence> evidence{};
+  Intervals at{};          ///< The stretches that it is charged with, to tell overlapping findings.
+  std::string fix{};       ///< What to do, in one or two sentences.
+  std::string recipe{};    ///< TOML that Ridge can apply; empty where it cannot.
+  std::string command{};   ///< That proves it.
   int semantic_class = 0;  ///< Of the fix: 0 same bits to 3 another training run.
 };
 
