@@ -71,4 +71,8 @@ struct Diagnosis {
 /// Applies all rules, ranks, and merges findings that are charged with the same stretches.
 Diagnosis diagnose(const Trace& trace, const Analysis& analysis);
 
+/// Ranks and merges alone: what is mostly charged to a finding above it goes to not_fired, what is
+/// so in part is charged with the rest. The order of `all` does not matter.
+Diagnosis ranked(RuleOutput all, const Analysis& analysis);
+
 }  // namespace ridge::doctor
