@@ -33,9 +33,9 @@ std::string_view name_of(EventKind kind);
 /// A host thread, or a stream of a device.
 struct Lane {
   int64_t process = 0;
-  int64_t thread = 0;   ///< Of the system; of a device its stream.
-  int32_t device = -1;  ///< -1: a host thread.
-  std::string name;     ///< As the recorder calls it; may be empty.
+  int64_t thread = 0;     ///< Of the system; of a device its stream.
+  int32_t device = -1;    ///< -1: a host thread.
+  std::string name = {};  ///< As the recorder calls it; may be empty.
   bool is_device() const { return device >= 0; }
   bool operator==(const Lane&) const = default;
 };
