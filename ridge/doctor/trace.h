@@ -76,6 +76,16 @@ struct Details {
   int64_t flops = -1, bytes = -1;
 };
 
+/// What a recorder says of a device; 0: not known.
+struct Device {
+  int32_t number = 0;  ///< As Lane::device.
+  std::string name = {};
+  int32_t multiprocessors = 0;
+  int32_t major = 0, minor = 0;  ///< Compute capability, or AMD's like.
+  int64_t memory_bytes = 0;
+  bool operator==(const Device&) const = default;
+};
+
 /// Trouble that a reader had and went on from.
 struct Warning {
   std::string text;
@@ -102,6 +112,7 @@ struct Trace {
 
   std::vector<std::string> names;  ///< names[0] is empty.
   std::vector<Lane> lanes;
+  std::vector<Device> devices;  ///< By number; those that the recorder describes.
 
   int64_t base_ns = 0;           ///< Nanoseconds since 1970 at time 0, where the recorder says so.
   int32_t rank = -1, world = 0;  ///< Of a distributed run; -1 and 0: not known.
