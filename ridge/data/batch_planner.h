@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "ridge/data/length_classes.h"
 #include "ridge/data/loader.h"
 
 namespace ridge::data {
@@ -12,30 +14,44 @@ namespace ridge::data {
 /// Cuts epochs into batches. Allocates at construction only.
 class BatchPlanner {
  public:
-  /// UserError for a batch that is not 1 to `samples`.
-  BatchPlanner(int64_t samples, const BatchPlan& plan);
+  /// UserError for a batch that is not 1 to all samples, and for buckets of samples that are not
+  /// shuffled or of one length. `dataset` must outlive it.
+  BatchPlanner(const Dataset& dataset, const BatchPlan& plan);
 
-  /// UserError when no epoch has such a position.
+  /// UserError when no epoch has such a position. In buckets a place within a batch is that of the
+  /// next one: it is of a run that was cut into other batches.
   void seek(LoaderPosition position);
 
   struct Range {
     LoaderPosition begin, end;
     int64_t count = 0;  ///< 0: the plan has ended.
+    bool is_rest = false;
   };
-  /// The next batch; its samples go to the front of `samples`, which has room for a whole batch.
+  /// The next batch; its samples go to the front of `samples`, which has room for most().
   Range next(std::span<int64_t> samples);
 
+  int64_t most() const;  ///< Samples of the largest batch.
   int64_t batches_per_epoch() const;
-  int64_t bytes() const { return static_cast<int64_t>(order_.size() * sizeof(int64_t)); }
+  int64_t samples_per_epoch() const;
+  int64_t rest() const;  ///< Samples of the smaller batch at an epoch's end; 0: there is none.
+  int64_t bytes() const;
 
  private:
-  /// Samples of an epoch that are in a batch when one starts at `first`.
-  int64_t used_from(int64_t first) const;
+  void make_order();
+  /// Where the batch at position_ ends, which is moved to where that begins; the same place where
+  /// the epoch has none left.
+  int64_t batch_end();
+  void next_epoch();
+  bool is_over() { return batch_end() == position_.sample; }
+
+  int64_t left_over() const;
 
   int64_t samples_;
   BatchPlan plan_;
   LoaderPosition position_;
-  std::vector<int64_t> order_;  // of epoch ordered_; empty without shuffling
+  std::optional<LengthClasses> classes_;  // for buckets
+  std::vector<int64_t> order_;            // of epoch ordered_; empty without shuffling
+  std::vector<int64_t> begins_;           // of its batches, in buckets
   int64_t ordered_ = -1;
   bool ended_ = false;
 };

@@ -79,7 +79,7 @@ class Loader::Pipeline {
   void wait_until_full();
   void seek(LoaderPosition position);
   int64_t staging_bytes() const;
-  int64_t batches_per_epoch() const { return planner_.batches_per_epoch(); }
+  const BatchPlanner& planner() const { return planner_; }
   const LoaderStats& stats() const { return stats_; }
 
  private:
@@ -106,12 +106,13 @@ class Loader::Pipeline {
   std::unique_ptr<SampleCache> cache_;
   std::vector<FieldPlace> places_;
   int64_t slot_bytes_ = 0;
+  BatchPlanner planner_;  // under mutex_, but for what stays the same
+  int64_t most_;          ///< Samples of a batch.
   int64_t part_samples_;
   LoaderStats stats_;
 
   std::mutex mutex_;
   std::condition_variable work_ready_, batch_ready_;
-  BatchPlanner planner_;
   std::vector<Slot> slots_;
   // Numbers of batches: [consumed_, planned_) are in slots, the first of them perhaps at the
   // consumer; filling_ is the earliest with samples that nobody took.
@@ -127,7 +128,11 @@ Loader::Pipeline::Pipeline(const Dataset& dataset,
                            const BatchPlan& plan,
                            const LoaderOptions& options,
                            LoaderPosition start)
-    : dataset_(dataset), plan_(plan), part_samples_(plan.batch), planner_(dataset.size(), plan) {
+    : dataset_(dataset),
+      plan_(plan),
+      planner_(dataset, plan),
+      most_(planner_.most()),
+      part_samples_(most_) {
   check(options.workers >= 0 && options.workers <= kMaxWorkers,
         "workers is {}: it may be 0 to {}",
         options.workers,
@@ -151,32 +156,32 @@ Loader::Pipeline::~Pipeline() { stop_workers(); }
 
 void Loader::Pipeline::make_slots(int64_t count) {
   for (const FieldType& field : dataset_.fields()) {
-    check(field.bytes() <= kMaxBytes / plan_.batch && slot_bytes_ <= kMaxBytes / count,
+    check(field.bytes() <= kMaxBytes / most_ && slot_bytes_ <= kMaxBytes / count,
           "a batch of {} samples with {} bytes of '{}' each is more than this machine has",
-          plan_.batch,
+          most_,
           field.bytes(),
           field.name);
     places_.push_back({.offset = slot_bytes_, .sample_bytes = field.bytes()});
-    slot_bytes_ += aligned_bytes(field.bytes() * plan_.batch);
+    slot_bytes_ += aligned_bytes(field.bytes() * most_);
   }
   slots_.resize(static_cast<size_t>(count));
   for (Slot& slot : slots_) {
     slot.memory = touched_memory(slot_bytes_);
-    slot.samples.resize(static_cast<size_t>(plan_.batch));
+    slot.samples.resize(static_cast<size_t>(most_));
     for (const FieldPlace& place : places_)
       slot.batch.fields.push_back(slot.memory.get() + place.offset);
   }
 }
 
 int64_t Loader::Pipeline::staging_bytes() const {
-  const int64_t batch = slot_bytes_ + plan_.batch * static_cast<int64_t>(sizeof(int64_t));
+  const int64_t batch = slot_bytes_ + most_ * static_cast<int64_t>(sizeof(int64_t));
   int64_t bytes = batch * static_cast<int64_t>(slots_.size()) + planner_.bytes();
   for (const Reader& reader : readers_) bytes += reader.scratch->bytes();
   return bytes + (cache_ == nullptr ? 0 : cache_->bytes());
 }
 
 void Loader::Pipeline::start_workers(int64_t count) {
-  part_samples_ = std::clamp<int64_t>(plan_.batch / (count * kPartsOfWorker), 1, kMaxPart);
+  part_samples_ = std::clamp<int64_t>(most_ / (count * kPartsOfWorker), 1, kMaxPart);
   const UnpinnedScope unpinned;
   try {
     for (int64_t i = 0; i < count; ++i) threads_.emplace_back([this, i] { work(i); });
@@ -247,6 +252,7 @@ Loader::Pipeline::Part Loader::Pipeline::take_part() {
 void Loader::Pipeline::plan_batch(Slot& slot) {
   const BatchPlanner::Range range = planner_.next(slot.samples);
   slot.batch.count = range.count;
+  slot.batch.is_rest = range.is_rest;
   slot.batch.begin = range.begin;
   slot.batch.end = range.end;
   slot.batch.longest = 0;
@@ -369,7 +375,9 @@ Loader::~Loader() = default;
 const Batch& Loader::next() { return pipeline_->next(); }
 void Loader::wait_until_full() { pipeline_->wait_until_full(); }
 void Loader::seek(LoaderPosition position) { pipeline_->seek(position); }
-int64_t Loader::batches_per_epoch() const { return pipeline_->batches_per_epoch(); }
+int64_t Loader::batches_per_epoch() const { return pipeline_->planner().batches_per_epoch(); }
+int64_t Loader::rest() const { return pipeline_->planner().rest(); }
+int64_t Loader::samples_per_epoch() const { return pipeline_->planner().samples_per_epoch(); }
 int64_t Loader::staging_bytes() const { return pipeline_->staging_bytes(); }
 LoaderStats Loader::stats() const { return pipeline_->stats(); }
 

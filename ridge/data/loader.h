@@ -17,19 +17,23 @@ struct LoaderPosition {
 };
 
 /// How epochs become batches. An epoch of N samples is cut into batches of `batch`; the rest is a
-/// smaller batch, or dropped.
+/// smaller batch at its end, or dropped.
 struct BatchPlan {
   int64_t batch = 1;
   bool shuffle = true;  ///< By (seed, epoch); else samples come by their number.
   uint64_t seed = 0;    ///< Of the order and of the augmentation.
   bool drop_last = false;
   bool repeat = true;  ///< Epoch after epoch; else the end of the first epoch is the end.
+  /// Samples of like length meet in a batch (length_classes.h). Needs `shuffle`.
+  bool buckets = false;
+  int64_t tokens = 0;  ///< Above 0: a batch in buckets has room for so many, in place of `batch`.
 };
 
 struct Batch {
   std::vector<const void*>
       fields;                 ///< As Dataset::fields: (count, shape...) each, 64-byte aligned.
   int64_t count = 0;          ///< 0 past the end of a plan that does not repeat.
+  bool is_rest = false;       ///< The smaller one at the end of an epoch.
   int64_t longest = 0;        ///< The largest Dataset::length of its samples.
   LoaderPosition begin, end;  ///< Starting a loader at `end` goes on after this batch.
 };
@@ -66,8 +70,10 @@ class Loader {
   /// Goes on at `position`, as a new loader would.
   void seek(LoaderPosition position);
 
-  /// Batches of an epoch, from its beginning.
+  /// Batches of an epoch, from its beginning, and the samples in them.
   int64_t batches_per_epoch() const;
+  int64_t samples_per_epoch() const;
+  int64_t rest() const;  ///< Samples of the smaller batch at its end; 0: there is none.
 
   /// Memory held for staging: batches, what reading threads need, the order and the cache.
   int64_t staging_bytes() const;

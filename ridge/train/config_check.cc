@@ -73,6 +73,7 @@ class Checker {
          "loader.pad",
          "loader.pad 'longest' has no padding to leave out: all samples have the same length",
          "take it out, or use data.kind 'text' with data.samples 'lines' or 'files'");
+    check_buckets();
     if (data.kind == "random") return;
     const std::string kind = fmt::format("data.kind '{}'", data.kind);
     need(!data.path.empty(), "data.kind", kind + " needs data.path", "give data.path");
@@ -94,6 +95,31 @@ class Checker {
                      data.mean.size(),
                      data.deviation.size()),
          "give one of each for every channel");
+  }
+
+  void check_buckets() const {
+    const data::LoaderOptions& loader = config_.loader;
+    if (!loader.buckets && loader.tokens == 0) return;
+    const char* const key = loader.buckets ? "loader.buckets" : "loader.tokens";
+    need(config_.data.is_ragged() && config_.train.shuffle,
+         key,
+         fmt::format("{} needs samples of different lengths, and train.shuffle", key),
+         "take it out, or use data.kind 'text' with data.samples 'lines' or 'files'");
+    need(loader.pad == "longest",
+         key,
+         fmt::format("{} gains nothing while samples are padded to the context", key),
+         "set loader.pad to 'longest'");
+    need(loader.tokens == 0 || loader.tokens >= config_.data.context,
+         "loader.tokens",
+         fmt::format("loader.tokens ({}) has no room for one sample of data.context ({}) tokens",
+                     loader.tokens,
+                     config_.data.context),
+         "give some times the context");
+    need(loader.tokens == 0 || config_.train.memory_limit == 0,
+         "loader.tokens",
+         "loader.tokens and train.memory_limit exclude each other: the limit is kept by taking "
+         "batches of train.batch samples apart",
+         "take one of the two keys out");
   }
 
   // What the model takes against what the data give.

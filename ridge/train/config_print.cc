@@ -106,7 +106,7 @@ std::string_view about_table(std::string_view table) {
       {"optimizer", "How gradients become updates."},
       {"schedule", "The learning rate over the steps."},
       {"data", "Where samples come from. Paths are relative to the working directory."},
-      {"loader", "How samples are loaded; no value here changes a result."},
+      {"loader", "How samples are loaded; no value but `buckets` and `tokens` changes a result."},
       {"train", "The run itself."},
       {"metrics", "What a run tells of its steps; no value here changes a result."},
       {"checkpoint", "What is kept in `train.out`, besides the state at the end."},

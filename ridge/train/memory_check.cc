@@ -36,13 +36,7 @@ MemoryCheck check_memory(const TrainConfig& given, int64_t steps) {
   const int64_t start = now_ns();
   std::string text = apply_memory_limit(config, task, *backend);
   const double seconds = static_cast<double>(now_ns() - start) * 1e-9;
-  data::Loader loader(*task.train_data,
-                      {.batch = config.train.batch,
-                       .shuffle = config.train.shuffle,
-                       .seed = config.train.seed,
-                       .drop_last = config.train.drop_last,
-                       .repeat = true},
-                      config.loader);
+  data::Loader loader(*task.train_data, batch_plan(config), config.loader);
   loader.next();
   MemoryCheck result{
       .micro = config.train.micro, .limit_text = std::move(text), .limit_seconds = seconds};

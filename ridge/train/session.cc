@@ -26,14 +26,6 @@ DataSlot output_or_none(const Program& program, size_t entry, std::string_view n
 
 }  // namespace
 
-data::BatchPlan batch_plan(const RunOptions& run) {
-  return {.batch = run.batch,
-          .shuffle = run.shuffle,
-          .seed = run.seed,
-          .drop_last = run.drop_last,
-          .repeat = true};
-}
-
 Session::Session(const Task& task,
                  const TrainConfig& config,
                  Backend& backend,

@@ -23,9 +23,6 @@ struct StepResult {
   bool is_finite() const;
 };
 
-/// How a run takes its batches: epoch after epoch.
-data::BatchPlan batch_plan(const RunOptions& run);
-
 class Session {
  public:
   /// Compiles, plans and takes the memory; parameters start from config.train.seed. The task and

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ridge/data/length_classes.h"
 #include "ridge/data/lengths.h"
 #include "ridge/nn/loss.h"
 
@@ -78,6 +79,16 @@ ProgramOptions program_options(const TrainConfig& config, const Task& task) {
   return options;
 }
 
+data::BatchPlan batch_plan(const TrainConfig& config) {
+  return {.batch = config.train.batch,
+          .shuffle = config.train.shuffle,
+          .seed = config.train.seed,
+          .drop_last = config.train.drop_last,
+          .repeat = true,
+          .buckets = config.loader.buckets || config.loader.tokens > 0,
+          .tokens = config.loader.tokens};
+}
+
 std::vector<std::string> pins_of(const std::vector<std::string>& modules) {
   std::vector<std::string> pins;
   for (const std::string& module : modules) {
@@ -102,10 +113,22 @@ nn::ProgramSizes program_sizes(const TrainConfig& config, const Task& task) {
   };
   nn::ProgramSizes sizes;
   auto& steps = run.micro > 1 ? sizes.micro : sizes.step;
-  const std::vector<int64_t> of_steps = lengths(*task.train_data, run.batch);
-  for (int64_t part = 0; part < run.micro; ++part)
-    add_sizes(steps, part_size(run.batch, run.micro, part), of_steps);
-  const int64_t rest = run.drop_last ? 0 : samples % run.batch;
+  const data::BatchPlan plan = batch_plan(config);
+  int64_t rest = samples % run.batch;
+  if (plan.buckets) {
+    const data::LengthClasses buckets(*task.train_data, plan.batch, plan.tokens);
+    rest = buckets.rest();
+    for (const data::LengthClasses::Class& c : buckets.classes())
+      for (int64_t part = 0; c.batches > 0 && part < run.micro; ++part)
+        add_size(steps,
+                 {part_size(c.batch, run.micro, part),
+                  c.length == buckets.classes().back().length ? 0 : c.length});
+  } else {
+    const std::vector<int64_t> of_steps = lengths(*task.train_data, run.batch);
+    for (int64_t part = 0; part < run.micro; ++part)
+      add_sizes(steps, part_size(run.batch, run.micro, part), of_steps);
+  }
+  if (run.drop_last) rest = 0;
   for (int64_t part = 0; part < run.micro; ++part)
     add_size(steps, part_size(rest, run.micro, part));
   if (task.eval_data != nullptr) {

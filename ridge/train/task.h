@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "ridge/data/dataset.h"
+#include "ridge/data/loader.h"
 #include "ridge/nn/training.h"
 #include "ridge/run/program.h"
 #include "ridge/train/config.h"
@@ -26,6 +26,9 @@ Task open_task(const TrainConfig& config);
 
 /// The pins (prefixes of sites) of modules: a module's own nodes and those of modules inside it.
 std::vector<std::string> pins_of(const std::vector<std::string>& modules);
+
+/// How the samples to train on become batches, epoch after epoch.
+data::BatchPlan batch_plan(const TrainConfig& config);
 
 /// Every size that a micro-batch, a step of one, or an evaluation batch can have; with loader.pad
 /// "longest" also cut to some lengths, but for the last batches of an epoch. UserError when a batch

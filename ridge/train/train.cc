@@ -153,7 +153,7 @@ void Run::open() {
     checkpoint.reset();
   }
   loader_ = std::make_unique<data::Loader>(
-      *task_.train_data, batch_plan(config_.train), config_.loader, progress_.position);
+      *task_.train_data, batch_plan(config_), config_.loader, progress_.position);
   if (task_.eval_data != nullptr) {
     const data::BatchPlan plan{.batch = eval_batch(config_, *task_.eval_data),
                                .shuffle = false,

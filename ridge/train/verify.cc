@@ -10,14 +10,6 @@
 namespace ridge {
 namespace {
 
-data::BatchPlan verify_plan(const TrainConfig& config) {
-  return {.batch = config.train.batch,
-          .shuffle = config.train.shuffle,
-          .seed = config.train.seed,
-          .drop_last = config.train.drop_last,
-          .repeat = true};
-}
-
 // The inputs that the entry's graph would see: the state, and data of the right form for the rest.
 NamedTensors inputs_of(const Graph& graph, const Session& session, const NamedTensors& data) {
   NamedTensors inputs;
@@ -95,7 +87,7 @@ VerifyReport verify_training(const Task& task,
   Session plain(task, config, backend, plain_options());
   data::LoaderOptions inline_loading;
   inline_loading.workers = 0;
-  data::Loader loader(*task.train_data, verify_plan(config), inline_loading);
+  data::Loader loader(*task.train_data, batch_plan(config), inline_loading);
   for (int step = 0; step < kVerifiedSteps; ++step) {
     const data::Batch& batch = loader.next();
     if (step == 0) {

@@ -19,6 +19,7 @@
 #include "ridge/base/parallel.h"
 #include "ridge/base/settings.h"
 #include "ridge/base/trace.h"
+#include "ridge/data/batch_planner.h"
 #include "ridge/data/kept_batch.h"
 #include "ridge/data/loader.h"
 #include "ridge/run/backends.h"
@@ -159,6 +160,7 @@ struct EngineVariant::Parts {
   void check_finite();
   void keep_batches();
   void keep_mix();
+  void note_lengths();
   int64_t schedule_step() const;
   int64_t events_per_step() const;
   std::map<std::string, std::string> ops() const;
@@ -210,13 +212,12 @@ EngineVariant::Parts::Parts(std::string_view text, int64_t epoch)
     memory_before = resident_anonymous_bytes();
   };
   session = std::make_unique<Session>(task, config, *backend, options);
-  loader = std::make_unique<data::Loader>(
-      *task.train_data, batch_plan(config.train), config.loader, start);
+  loader =
+      std::make_unique<data::Loader>(*task.train_data, batch_plan(config), config.loader, start);
   if (config.loader.cache) fill_cache();
   loader->wait_until_full();
   facts.steps_per_epoch = loader->batches_per_epoch();
-  facts.epoch_samples =
-      config.train.drop_last ? facts.steps_per_epoch * config.train.batch : task.train_data->size();
+  facts.epoch_samples = loader->samples_per_epoch();
   total_steps =
       config.train.steps > 0 ? config.train.steps : config.train.epochs * facts.steps_per_epoch;
   start_telling();
@@ -229,8 +230,19 @@ EngineVariant::Parts::Parts(std::string_view text, int64_t epoch)
   facts.batch = config.train.batch;
   facts.micro = config.train.micro;
   facts.queue = config.loader.workers == 0 ? 0 : config.loader.prefetch;
-  facts.mix = config.data.is_ragged() ? kMixedBatches : 1;
+  if (config.data.is_ragged()) note_lengths();
   facts.open_seconds = static_cast<double>(now_ns() - opened) * 1e-9;
+}
+
+void EngineVariant::Parts::note_lengths() {
+  facts.mix = kMixedBatches;
+  if (batch_plan(config).buckets) facts.fair_steps = kMixedBatches;
+  data::BatchPlan plan = batch_plan(config);
+  plan.shuffle = plan.buckets = true;
+  plan.tokens = config.train.batch * task.train_data->fields()[0].shape[0];
+  const data::BatchPlanner filled(*task.train_data, plan);
+  facts.token_growth = static_cast<double>(filled.samples_per_epoch()) /
+                       static_cast<double>(filled.batches_per_epoch()) / samples_per_step(facts);
 }
 
 // What is measured is a run whose first epoch is over.
@@ -295,7 +307,7 @@ void EngineVariant::Parts::keep_batches() {
   while (kept.size() < kKeptBatches) {
     const data::Batch& batch = loader->next();
     // The last one of an epoch may be smaller: another amount of work.
-    if (batch.count == config.train.batch || facts.steps_per_epoch == 1)
+    if (!batch.is_rest || facts.steps_per_epoch == 1)
       kept.emplace_back(batch, task.train_data->fields());
   }
   loader->wait_until_full();
@@ -307,7 +319,7 @@ void EngineVariant::Parts::keep_mix() {
   std::vector<data::KeptBatch> seen;
   while (seen.size() < kSeenBatches) {
     const data::Batch& batch = loader->next();
-    if (batch.count == config.train.batch || facts.steps_per_epoch == 1)
+    if (!batch.is_rest || facts.steps_per_epoch == 1)
       seen.emplace_back(batch, task.train_data->fields());
   }
   loader->wait_until_full();
@@ -325,7 +337,7 @@ int64_t EngineVariant::Parts::events_per_step() const {
   int64_t launches = 0;
   for (const EntryPlan& entry : session->program().plan().entries)
     launches += static_cast<int64_t>(entry.steps.size());
-  return 8 + launches * config.train.micro + 2 * config.train.batch;
+  return 8 + launches * config.train.micro + 2 * std::max(config.train.batch, config.loader.tokens);
 }
 
 // By site.

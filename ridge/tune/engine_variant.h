@@ -41,6 +41,10 @@ struct VariantFacts {
   int64_t epoch_samples = 0;  ///< That the steps of an epoch take together.
   /// Steps that are a fair mix where batches differ in length, and kept batches once round.
   int64_t mix = 1;
+  /// Steps that a block has to have where the batches of a mix differ much.
+  int64_t fair_steps = 1;
+  /// Times the samples a step, where batches had room for batch * context tokens.
+  double token_growth = 1;
   std::string memory_text;  ///< What a limit of memory made of the plan; empty: nothing.
   int64_t made_again = 0;   ///< Results that are made again within a step.
   double open_seconds = 0;  ///< To open, plan, and fill a cache of samples where there is one.

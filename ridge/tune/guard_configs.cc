@@ -4,6 +4,7 @@
 #include <array>
 
 #include "ridge/base/settings.h"
+#include "ridge/data/batch_planner.h"
 #include "ridge/run/tuning.h"
 #include "ridge/train/config_text.h"
 #include "ridge/tune/guard.h"
@@ -62,13 +63,13 @@ class Guarding {
  private:
   SessionVariantOptions session_options() {
     SessionVariantOptions options;
-    options.total_steps = std::max<int64_t>(1, total_steps(config_, task_.train_data->size()));
+    options.total_steps = std::max<int64_t>(1, total_steps(config_, *task_.train_data));
     options.choose = tuning_.choose();
     return options;
   }
   GuardReport run(const TrainConfig& config, const auto& test) {
     SessionVariant candidate(config, options_);
-    const GuardData data{.dataset = task_.train_data.get(), .plan = batch_plan(config_.train)};
+    const GuardData data{.dataset = task_.train_data.get(), .plan = batch_plan(config_)};
     return test(
         {.reference = reference_, .candidate = candidate, .oracle = oracle_}, data, guard_options_);
   }
@@ -89,11 +90,9 @@ TrainConfig read_variant(const std::string& text) {
   return config;
 }
 
-int64_t total_steps(const TrainConfig& config, int64_t samples) {
+int64_t total_steps(const TrainConfig& config, const data::Dataset& data) {
   if (config.train.steps > 0) return config.train.steps;
-  const int64_t batch = config.train.batch;
-  return config.train.epochs *
-         (config.train.drop_last ? samples / batch : (samples + batch - 1) / batch);
+  return config.train.epochs * data::BatchPlanner(data, batch_plan(config)).batches_per_epoch();
 }
 
 GuardAnswer guard_configs(const GuardRequest& request) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ridge/compile/pass.h"
+#include "ridge/data/dataset.h"
 #include "ridge/train/config.h"
 
 namespace ridge {
@@ -31,7 +32,7 @@ struct GuardAnswer {
 TrainConfig read_variant(const std::string& text);
 
 /// Of a whole run over `samples` samples an epoch.
-int64_t total_steps(const TrainConfig& config, int64_t samples);
+int64_t total_steps(const TrainConfig& config, const data::Dataset& data);
 
 /// Runs both on real batches, in this process. UserError as train().
 GuardAnswer guard_configs(const GuardRequest& request);

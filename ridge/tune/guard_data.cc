@@ -19,19 +19,17 @@ data::BatchPlan plan_of(const GuardData& data, int64_t order) {
 }  // namespace
 
 GuardBatches::GuardBatches(const GuardData& data, int64_t order, int64_t first_epoch)
-    : batch_(data.plan.batch),
-      rest_(data.plan.drop_last ? 0 : data.dataset->size() % data.plan.batch),
-      samples_(data.dataset->size()),
+    : samples_(data.dataset->size()),
       loader_(*data.dataset, plan_of(data, order), data.loader, {.epoch = first_epoch}) {}
 
 const data::Batch& GuardBatches::next_full() {
   const data::Batch* batch = &loader_.next();
-  while (batch->count != batch_) batch = &loader_.next();
+  while (batch->is_rest) batch = &loader_.next();
   return *batch;
 }
 
 const data::Batch& GuardBatches::last_of(int64_t epoch) {
-  loader_.seek({.epoch = epoch, .sample = samples_ - rest_});
+  loader_.seek({.epoch = epoch, .sample = samples_ - loader_.rest()});
   return loader_.next();
 }
 

@@ -25,10 +25,10 @@ class GuardBatches {
   const data::Batch& next() { return loader_.next(); }
   /// The smaller batch at the end of epoch `epoch`, where there is one.
   const data::Batch& last_of(int64_t epoch);
-  bool has_smaller() const { return rest_ > 0; }
+  bool has_smaller() const { return loader_.rest() > 0; }
 
  private:
-  int64_t batch_, rest_, samples_;
+  int64_t samples_;
   data::Loader loader_;
 };
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 
+#include "ridge/data/batch_planner.h"
 #include "ridge/run/tuning.h"
 #include "ridge/train/session.h"
 #include "ridge/tune/guard_trajectory.h"
@@ -56,20 +57,33 @@ struct Extent {
   int64_t pairs = 0, samples = 0, wanted = 0, run_samples = 0;
 };
 
+/// Samples of a step, in the mean.
+double step_samples(const TrainConfig& config, const data::Dataset& data) {
+  const data::BatchPlanner planner(data, batch_plan(config));
+  return static_cast<double>(planner.samples_per_epoch()) /
+         static_cast<double>(planner.batches_per_epoch());
+}
+
 Extent extent_of(const TrainConfig& reference,
                  const TrainConfig& candidate,
-                 int64_t epoch,
+                 const data::Dataset& data,
                  int64_t most_steps) {
   const RunOptions& run = reference.train;
+  const double of_reference = step_samples(reference, data);
+  const double of_candidate = step_samples(candidate, data);
+  const auto samples = [](double of_step, int64_t steps) {
+    return static_cast<int64_t>(of_step * static_cast<double>(steps));
+  };
   Extent extent;
-  extent.run_samples = run.steps > 0 ? run.steps * run.batch : run.epochs * epoch;
+  extent.run_samples = run.steps > 0 ? samples(of_reference, run.steps) : run.epochs * data.size();
   extent.wanted = std::min(extent.run_samples,
-                           candidate.train.batch * (candidate.schedule.warmup + kLeastUpdates));
-  const double all = static_cast<double>(most_steps) * static_cast<double>(run.batch) / kEvaluating;
+                           samples(of_candidate, candidate.schedule.warmup + kLeastUpdates));
+  const double all = static_cast<double>(most_steps) * of_reference / kEvaluating;
   for (const int64_t pairs : kPairs) {
     const auto each = static_cast<int64_t>(all / static_cast<double>(2 * pairs));
-    extent.samples = aligned_samples(
-        std::min(each, extent.run_samples), epoch, std::max(run.batch, candidate.train.batch));
+    extent.samples = aligned_samples(std::min(each, extent.run_samples),
+                                     data.size(),
+                                     std::max(run.batch, candidate.train.batch));
     if (each < extent.wanted) continue;
     extent.pairs = pairs;
     break;
@@ -77,9 +91,11 @@ Extent extent_of(const TrainConfig& reference,
   return extent;
 }
 
-SessionVariantOptions options_of(const TrainConfig& config, int64_t samples, Tuning& tuning) {
+SessionVariantOptions options_of(const TrainConfig& config,
+                                 const data::Dataset& data,
+                                 Tuning& tuning) {
   SessionVariantOptions options;
-  options.total_steps = std::max<int64_t>(1, total_steps(config, samples));
+  options.total_steps = std::max<int64_t>(1, total_steps(config, data));
   options.choose = tuning.choose();
   return options;
 }
@@ -90,8 +106,7 @@ GuardAnswer guard_trajectory_configs(const GuardRequest& request) {
   TrainConfig reference = read_variant(request.reference);
   TrainConfig candidate = read_variant(request.candidate);
   const Task task = open_task(reference);
-  const int64_t epoch = task.train_data->size();
-  const Extent extent = extent_of(reference, candidate, epoch, request.most_steps);
+  const Extent extent = extent_of(reference, candidate, *task.train_data, request.most_steps);
   if (extent.pairs == 0)
     return {.passed = false,
             .text = fmt::format("cannot tell: runs of {} samples would be needed, and the budget "
@@ -103,14 +118,14 @@ GuardAnswer guard_trajectory_configs(const GuardRequest& request) {
     reference.train.eval_batch = candidate.train.eval_batch =
         eval_batch(reference, *task.eval_data);
   Tuning tuning(reference.train.device, false);
-  SessionVariant before(reference, options_of(reference, epoch, tuning));
-  SessionVariant after(candidate, options_of(candidate, epoch, tuning));
+  SessionVariant before(reference, options_of(reference, *task.train_data, tuning));
+  SessionVariant after(candidate, options_of(candidate, *task.train_data, tuning));
   std::unique_ptr<HeldOut> held_out;
   if (task.eval_data != nullptr)
     held_out = std::make_unique<HeldOut>(
         *task.eval_data, reference, std::max(kLeastHeldOut, extent.samples / kHeldOutShare));
   const auto side = [&](SessionVariant& variant, const TrainConfig& config) {
-    TrajectorySide result{.variant = variant, .plan = batch_plan(config.train)};
+    TrajectorySide result{.variant = variant, .plan = batch_plan(config)};
     if (held_out)
       result.held_out = [&variant, &held_out] { return held_out->loss(variant.session()); };
     return result;

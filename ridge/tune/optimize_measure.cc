@@ -48,8 +48,8 @@ std::string memory_text(const VariantFacts& facts) {
 // Blocks that are not too short for the clock; the first also warm the variant up.
 int64_t Optimizer::part_steps(WorkerProcess& worker, StepKind kind) {
   if (kind == StepKind::kTell) return kToldSteps;
-  int64_t steps = 1;
-  // Any 1, 2, 4 or all of a mix are a fair one.
+  int64_t steps = worker.facts().fair_steps;
+  // Any 1, 2, 4 or all of a mix are a fair one, where its batches are nearly alike.
   for (; steps < worker.facts().mix; steps *= 2)
     if (worker.run(steps, kind).seconds > kLongPartSeconds / 2) return steps;
   while (worker.run(steps, kind).seconds < kPartSeconds / 2 && steps < int64_t{1} << 30) steps *= 2;
@@ -105,7 +105,7 @@ void Optimizer::measure_costs(OpenVariant& variant) {
 
 // All trials from here on, the proof among them, have blocks that suit all variants met so far.
 void Optimizer::note_block_steps(const StepCosts& costs, const VariantFacts& facts) {
-  block_steps_ = std::max(block_steps_, least_block_steps(costs, facts.queue));
+  block_steps_ = std::max({block_steps_, least_block_steps(costs, facts.queue), facts.fair_steps});
 }
 
 void Optimizer::measure_baseline() {

@@ -78,9 +78,11 @@ Situation Optimizer::situation() const {
                         ? static_cast<double>(config.train.steps) / steps_per_epoch
                         : static_cast<double>(config.train.epochs),
           .epoch_samples = facts.epoch_samples,
+          .epoch_steps = facts.steps_per_epoch,
           .batch_room = batch_room(),
           .allow_trajectory = request_.allow_trajectory,
           .micro = facts.micro,
+          .token_growth = facts.token_growth,
           .memory = memory_text_};
 }
 
@@ -164,7 +166,9 @@ SpeedRange Optimizer::predict(const Candidate& candidate) const {
     change.workers_after = best_.costs.workers;
   // No change takes away more than its part, whatever the noise of that part.
   const double most = kCeilingNoise * ceiling_of(candidate);
-  const SpeedRange range = predicted_speedup(best_.costs, change, cpus_);
+  StepCosts costs = best_.costs;
+  costs.noise = noise_;
+  const SpeedRange range = predicted_speedup(costs, change, cpus_);
   return {.low = std::min(range.low, most), .high = std::min(range.high, most)};
 }
 

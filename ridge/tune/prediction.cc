@@ -18,8 +18,10 @@ constexpr double kLeastShare = 0.7, kMostShare = 1.2;
 // Of what would be gained if threads took no time from each other, where the model sees no gain.
 constexpr double kIdleShare = 0.35;
 
-// What a trial adds by itself, and what parts cost each other that are measured alone: logarithms.
-constexpr double kNoise = 0.025;
+// Logarithms: what parts cost each other that are measured alone; the same for each e-fold of the
+// gain, since little is left then for what was not measured to count in; and what a trial that ends
+// early is off by, of the noise of a pair.
+constexpr double kApart = 0.025, kApartOfGain = 0.05, kEarlyEnd = 0.5;
 
 // Of what the model is off where the step is known, what it may be off by where it is not.
 constexpr double kSameMistake = 0.5, kMostMistake = 0.1;
@@ -112,8 +114,13 @@ SpeedRange predicted_speedup(const StepCosts& before, const StepChange& change, 
   range.high *= change.work;
   const double mistake =
       before.step > 0 ? std::abs(std::log(before.step / modelled_step(before, cpus))) : 0;
-  const double room = std::exp(kNoise + std::min(kMostMistake, kSameMistake * mistake));
-  return {.low = std::max(0.05, range.low / room), .high = std::max(0.05, range.high * room)};
+  const double known =
+      kApart + kEarlyEnd * before.noise + std::min(kMostMistake, kSameMistake * mistake);
+  const auto end = [known](double gain, int sign) {
+    return std::max(0.05,
+                    gain * std::exp(sign * (known + kApartOfGain * std::abs(std::log(gain)))));
+  };
+  return {.low = end(range.low, -1), .high = end(range.high, 1)};
 }
 
 double loading_ceiling(const StepCosts& costs) { return std::max(1.0, costs.step / costs.compute); }

@@ -21,6 +21,7 @@ struct StepCosts {
   int64_t workers = 0;    ///< Of the loader.
   int64_t threads = 1;    ///< That compute.
   double samples = 1;     ///< Of a step.
+  double noise = 0;       ///< Of a pair of blocks of it: standard deviation of the logarithm.
 };
 
 /// Seconds of a step by its parts. Without workers it loads, then computes. With them both go on

@@ -7,6 +7,7 @@
 #include "ridge/train/config_keys.h"
 #include "ridge/train/config_value.h"
 #include "ridge/tune/technique_batch.h"
+#include "ridge/tune/technique_lengths.h"
 
 namespace ridge {
 namespace {
@@ -123,17 +124,6 @@ Proposals propose_recompute(const Situation& s) {
   return proposals;
 }
 
-Proposals propose_padding(const Situation& s) {
-  if (!s.config.data.is_ragged()) return nothing("all samples have the same length");
-  if (s.config.loader.pad == "longest")
-    return nothing("batches are as long as their longest sample already");
-  if (s.config.model.gpt.dropout > 0)
-    return nothing("dropout draws by the place in a padded batch: other lengths draw other masks");
-  return one(set("loader.pad", "longest"),
-             "what stands behind the longest sample of a batch is padding",
-             SemanticClass::kReassociation);
-}
-
 // ---- kernels and precision ----
 
 Proposals propose_jit(const Situation& s) {
@@ -181,6 +171,8 @@ constexpr std::array kTechniques = {
     Technique{"isa", "the widest instruction set", Affects::kComputing, propose_isa},
     Technique{"bf16", "products in 16 bits", Affects::kComputing, propose_bf16},
     Technique{"fp16", "products in f16, with a loss scale", Affects::kComputing, propose_fp16},
+    Technique{"buckets", "like lengths in a batch", Affects::kComputing, propose_buckets},
+    Technique{"tokens", "batches that hold so many tokens", Affects::kBatch, propose_tokens},
     Technique{"batch", "more samples a step", Affects::kBatch, propose_batch},
     Technique{"recompute", "results made again", Affects::kComputing, propose_recompute},
     Technique{"loader.prefetch", "more batches ready", Affects::kLoading, propose_prefetch},

@@ -25,18 +25,22 @@ enum class Affects : uint8_t {
 
 /// A batch may grow by so much at most.
 inline constexpr int64_t kMostGrowth = 4;
+/// Less is not worth another training run.
+inline constexpr double kWorthwhileGrowth = 1.1;
 
 /// What a technique sees.
 struct Situation {
   const TrainConfig& config;  ///< With the changes that were kept so far.
   const Settings& settings;
-  int cpus = 1;                     ///< That the process may use.
-  double epochs = 1;                ///< That the whole run takes.
-  int64_t epoch_samples = 0;        ///< That the steps of an epoch take together.
+  int cpus = 1;               ///< That the process may use.
+  double epochs = 1;          ///< That the whole run takes.
+  int64_t epoch_samples = 0;  ///< That the steps of an epoch take together.
+  int64_t epoch_steps = 0;
   double batch_room = kMostGrowth;  ///< Times that the batch could grow within free memory.
   /// Proposals of class kTrajectory may be tried; without it they are only listed.
   bool allow_trajectory = false;
   int64_t micro = 0;        ///< Parts of a step, after a limit of memory; 0: as configured.
+  double token_growth = 1;  ///< Times the samples a step if it had room for batch * context tokens.
   std::string memory = {};  ///< What a limit of memory made of the plan, in words.
 };
 

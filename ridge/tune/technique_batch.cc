@@ -17,13 +17,14 @@ constexpr int64_t kMostBatch = int64_t{1} << 20;  // as train.batch allows
 
 class Growing {
  public:
-  Growing(const TrainConfig& config, int64_t growth)
-      : config_(config), growth_(growth), factor_(static_cast<double>(growth)) {}
+  Growing(const TrainConfig& config, double factor) : config_(config), factor_(factor) {}
 
-  std::vector<ConfigFlag> changes() {
-    set("train.batch", config_.train.batch * growth_);
+  void change_batch(int64_t growth) {
+    set("train.batch", config_.train.batch * growth);
     // Parts are there for the memory's sake: they keep their size.
-    if (config_.train.micro > 1) set("train.micro", config_.train.micro * growth_);
+    if (config_.train.micro > 1) set("train.micro", config_.train.micro * growth);
+  }
+  std::vector<ConfigFlag> changes() {
     change_optimizer();
     change_statistics();
     change_steps();
@@ -71,7 +72,8 @@ class Growing {
   // Rounded so that no run becomes shorter, and no warm-up.
   void change_steps() {
     const auto fewer = [this](const char* key, int64_t steps) {
-      if (steps > 0) set(key, (steps + growth_ - 1) / growth_);
+      if (steps > 0)
+        set(key, static_cast<int64_t>(std::ceil(static_cast<double>(steps) / factor_)));
     };
     fewer("schedule.warmup", config_.schedule.warmup);
     fewer("train.steps", config_.train.steps);
@@ -80,22 +82,32 @@ class Growing {
   }
 
   const TrainConfig& config_;
-  int64_t growth_;
   double factor_;
   std::vector<ConfigFlag> changes_;
 };
 
-// Steps of an epoch, or of the run where that is shorter.
-int64_t steps_left(const Situation& s, int64_t growth) {
-  const RunOptions& run = s.config.train;
-  const int64_t epoch = s.epoch_samples / (run.batch * growth);
-  return run.steps > 0 ? std::min(epoch, run.steps / growth) : epoch;
-}
-
 }  // namespace
 
 std::vector<ConfigFlag> grown_batch(const TrainConfig& config, int64_t growth) {
+  Growing growing(config, static_cast<double>(growth));
+  growing.change_batch(growth);
+  return growing.changes();
+}
+
+std::vector<ConfigFlag> grown_steps(const TrainConfig& config, double growth) {
   return Growing(config, growth).changes();
+}
+
+std::string too_few_steps(const Situation& s, double growth) {
+  // Of an epoch, or of the run where that is shorter.
+  const int64_t run = s.config.train.steps;
+  const int64_t steps = run > 0 ? std::min(s.epoch_steps, run) : s.epoch_steps;
+  const auto left = static_cast<int64_t>(static_cast<double>(steps) / growth);
+  if (left >= kLeastSteps) return {};
+  return fmt::format("{:.3g} times the batch would leave {} steps an epoch or a run, fewer than {}",
+                     growth,
+                     left,
+                     kLeastSteps);
 }
 
 Proposals propose_batch(const Situation& s) {
@@ -104,14 +116,10 @@ Proposals propose_batch(const Situation& s) {
     std::string reason;
     if (s.config.train.batch > kMostBatch / growth)
       reason = fmt::format("a batch of {} samples is the largest there is", s.config.train.batch);
-    else if (const int64_t left = steps_left(s, growth); left < kLeastSteps)
-      reason =
-          fmt::format("{} times the batch would leave {} steps an epoch or a run, fewer than {}",
-                      growth,
-                      left,
-                      kLeastSteps);
     else if (static_cast<double>(growth) > s.batch_room)
       reason = fmt::format("{} times the batch does not fit into free memory", growth);
+    else
+      reason = too_few_steps(s, static_cast<double>(growth));
     if (!reason.empty()) {
       if (proposals.tries.empty()) proposals.reason = std::move(reason);
       break;

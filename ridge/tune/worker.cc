@@ -30,7 +30,8 @@ void write_facts(JsonWriter& json, const VariantFacts& facts) {
   json.field("steps_per_epoch", facts.steps_per_epoch).field("epoch_samples", facts.epoch_samples);
   json.field("memory_text", facts.memory_text);
   json.field("made_again", facts.made_again);
-  json.field("mix", facts.mix);
+  json.field("mix", facts.mix).field("fair_steps", facts.fair_steps);
+  json.field("token_growth", facts.token_growth);
   json.field("open_seconds", facts.open_seconds);
   json.end_object();
 }

@@ -44,6 +44,8 @@ VariantFacts read_facts(const JsonValue& json) {
   facts.memory_text = json.at("memory_text", kSource).as_string("memory_text");
   facts.made_again = integer("made_again");
   facts.mix = integer("mix");
+  facts.fair_steps = integer("fair_steps");
+  facts.token_growth = json.at("token_growth", kSource).as_number("token_growth");
   facts.open_seconds = json.at("open_seconds", kSource).as_number("open_seconds");
   return facts;
 }

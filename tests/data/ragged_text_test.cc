@@ -10,6 +10,7 @@
 
 #include "ridge/data/lengths.h"
 #include "ridge/data/loader.h"
+#include "tests/data/lengths_dataset.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/support/errors.h"
 #include "tests/support/scale.h"
@@ -17,6 +18,7 @@
 namespace ridge::data {
 namespace {
 
+using test::Lengths;
 using test::TemporaryFolder;
 using test::user_error;
 
@@ -175,21 +177,6 @@ TEST(RaggedText, BatchesSayHowLongTheyAre) {
 }
 
 // ---- batch_lengths ----
-
-class Lengths final : public Dataset {
- public:
-  Lengths(std::vector<int64_t> lengths, int64_t whole)
-      : lengths_(std::move(lengths)),
-        fields_{{.name = "x", .dtype = DType::kI64, .shape = {whole}}} {}
-  int64_t size() const override { return static_cast<int64_t>(lengths_.size()); }
-  const std::vector<FieldType>& fields() const override { return fields_; }
-  int64_t length(int64_t index) const override { return lengths_[static_cast<size_t>(index)]; }
-  void read(int64_t, const SampleKey&, std::span<void* const>, Scratch&) const override {}
-
- private:
-  std::vector<int64_t> lengths_;
-  std::vector<FieldType> fields_;
-};
 
 /// Of all pairs of samples (one may come twice), each cut to the shortest of `cuts` that holds it.
 double mean_of_pairs(const Dataset& dataset, const std::vector<int64_t>& cuts) {

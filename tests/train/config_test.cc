@@ -186,6 +186,21 @@ constexpr Wrong kWrong[] = {
      "[train]\nsteps = 1\n",
      "",
      "run.toml:7:7: loader.pad 'longest' has no padding to leave out"},
+    {"[loader]\nbuckets = true\n[train]\nsteps = 1\n",
+     "",
+     "run.toml:2:11: loader.buckets needs samples of different lengths"},
+    {"[model]\nkind = 'gpt'\n[data]\nkind = 'text'\npath = 'a'\nsamples = 'lines'\n"
+     "[loader]\ntokens = 4096\n[train]\nsteps = 1\n",
+     "",
+     "run.toml:8:10: loader.tokens gains nothing while samples are padded"},
+    {"[model]\nkind = 'gpt'\n[data]\nkind = 'text'\npath = 'a'\nsamples = 'lines'\n"
+     "[loader]\npad = 'longest'\ntokens = 100\n[train]\nsteps = 1\n",
+     "",
+     "run.toml:9:10: loader.tokens (100) has no room for one sample of data.context (128) tokens"},
+    {"[model]\nkind = 'gpt'\n[data]\nkind = 'text'\npath = 'a'\nsamples = 'lines'\n"
+     "[loader]\npad = 'longest'\ntokens = 1000\n[train]\nsteps = 1\nmemory_limit = 100\n",
+     "",
+     "run.toml:9:10: loader.tokens and train.memory_limit exclude each other"},
     {"[model]\nkind = 'gpt'\n[data]\nkind = 'text'\npath = 'a'\nsamples = 'words'\n",
      "",
      "run.toml:6:11: "},

@@ -5,6 +5,7 @@
 
 #include <fstream>
 #include <random>
+#include <set>
 
 #include "ridge/io/safetensors.h"
 #include "ridge/run/backends.h"
@@ -176,10 +177,41 @@ TEST_F(Padding, AResumedRunHasTheBitsOfAnUninterruptedOne) {
   EXPECT_EQ(watch.losses.size(), 17u);
 }
 
+// Another order of the samples, in batches that differ in size; a resumed run takes it up.
+TEST_F(Padding, BucketsTrainAndResume) {
+  TrainConfig whole = config("longest");
+  whole.train.steps = 50;
+  whole.schedule = {.kind = "constant", .warmup = 5};
+  std::set<std::string> hashes{run_small(whole).state_hash};
+  whole.loader.buckets = true;
+  for (const int64_t tokens : {0, 160}) {
+    for (const int64_t micro : {1, 3}) {
+      whole.loader.tokens = tokens;
+      whole.train.micro = micro;
+      Watch watch;
+      const std::string expected = run_small(whole, watch).state_hash;
+      EXPECT_LT(watch.losses.back(), 0.9 * watch.losses.front());
+      EXPECT_TRUE(hashes.insert(expected).second) << "the order or the parts made no difference";
+      TrainConfig part = whole;
+      part.train.out = (folder_ / "run").string();
+      part.train.steps = 21;
+      run_small(part);
+      part.train.steps = 50;
+      part.loader.workers = 0;
+      TrainRequest request;
+      request.config = part;
+      request.resume = "auto";
+      EXPECT_EQ(train(request, watch).state_hash, expected);
+      std::filesystem::remove_all(part.train.out);
+    }
+  }
+}
+
 TEST_F(Padding, VerifyPasses) {
   for (const int64_t micro : {1, 2}) {
     TrainRequest request;
     request.config = config("longest");
+    request.config.loader.tokens = micro == 2 ? 160 : 0;
     request.config.train.micro = micro;
     request.config.train.steps = 3;
     request.verify = true;

@@ -40,7 +40,7 @@ while read -r line; do
     compute=20000 load=5000 workers=0 hash=aa micro=1
     machine
     printf '{"facts":{"plan_hash":"ab","planned_bytes":9,"staging_bytes":1,"state_bytes":1,'
-    printf '"batch":8,"micro":%d,"queue":0,"steps_per_epoch":9,"epoch_samples":72,"mix":1,"memory_text":"",' $micro
+    printf '"batch":8,"micro":%d,"queue":0,"steps_per_epoch":9,"epoch_samples":72,"mix":1,"fair_steps":1,"token_growth":1,"memory_text":"",' $micro
     echo '"made_again":0,"open_seconds":0.01}}'
   elif on '"run":'; then
     steps=${line#*'"run":'} && steps=${steps%%,*}

@@ -55,7 +55,11 @@ TEST(Prediction, WhatWasMeasuredOfBothIsAsSureAsItsNoise) {
   const SpeedRange sure = predicted_speedup(kSerial, change, 2);
   EXPECT_LT(sure.low, 16.0 / 11);
   EXPECT_GT(sure.high, 16.0 / 11);
-  EXPECT_LT(sure.high / sure.low, 1.08);
+  EXPECT_LT(sure.high / sure.low, 1.1);
+  StepCosts noisy = kSerial;
+  noisy.noise = 0.1;
+  EXPECT_GT(predicted_speedup(noisy, change, 2).high / sure.high, 1.04);
+  EXPECT_LT(predicted_speedup(noisy, change, 2).low / sure.low, 0.96);
   change.compute.error = 0.1;
   const SpeedRange unsure = predicted_speedup(kSerial, change, 2);
   EXPECT_LT(unsure.low, 16 / (6 + 5 * std::exp(0.1)));

@@ -34,6 +34,7 @@ Proposals propose(const ResolvedConfig& config, int64_t epoch_samples, double ro
   return propose_batch({.config = config.loaded.config,
                         .settings = *config.settings,
                         .epoch_samples = epoch_samples,
+                        .epoch_steps = epoch_samples / config.loaded.config.train.batch,
                         .batch_room = room});
 }
 

@@ -94,6 +94,51 @@ TEST(Technique, PaddingIsLeftOutWhereSamplesDifferInLength) {
   EXPECT_TRUE(propose("padding", text(lines, "dropout = 0.1\n")).reason.starts_with("dropout"));
 }
 
+// By hand: 4 samples of 50 tokens are half of what a batch of 4 * 100 has room for.
+TEST(Technique, LikeLengthsAreAnotherRun) {
+  const auto text = [](const std::string& data) {
+    return resolve_config(
+        "[optimizer]\nlr = 0.5\n[train]\nsteps = 900\nbatch = 4\n[model]\nkind = "
+        "'gpt'\n[data]\nkind = 'text'\npath = 'x'\ncontext = 100\n" +
+            data,
+        "test",
+        {});
+  };
+  const auto with_growth = [](std::string_view name, const ResolvedConfig& config, double growth) {
+    for (const Technique& technique : techniques())
+      if (technique.name == name)
+        return technique.propose({.config = config.loaded.config,
+                                  .settings = *config.settings,
+                                  .epoch_steps = 300,
+                                  .token_growth = growth});
+    return Proposals{};
+  };
+  const ResolvedConfig lines = text("samples = 'lines'\n");
+  const Proposals buckets = with_growth("buckets", lines, 2);
+  ASSERT_EQ(buckets.tries.size(), 1u);
+  EXPECT_EQ(buckets.tries[0].semantic_class, SemanticClass::kTrajectory);
+  std::set<std::string> changed;
+  for (const ConfigFlag& change : buckets.tries[0].changes)
+    changed.insert(change.key + " " + change.value);
+  EXPECT_EQ(changed, (std::set<std::string>{"loader.buckets true", "loader.pad longest"}));
+  const Proposals tokens = with_growth("tokens", lines, 2);
+  ASSERT_EQ(tokens.tries.size(), 1u);
+  EXPECT_EQ(tokens.tries[0].semantic_class, SemanticClass::kTrajectory);
+  changed.clear();
+  for (const ConfigFlag& change : tokens.tries[0].changes)
+    changed.insert(change.key + " " + change.value);
+  for (const char* change :
+       {"loader.tokens 400", "loader.pad longest", "optimizer.lr 0.707107", "train.steps 450"})
+    EXPECT_TRUE(changed.contains(change)) << change;
+  EXPECT_FALSE(changed.contains("train.batch 8"));
+  EXPECT_EQ(with_growth("tokens", lines, 1.05).reason, "padded batches are 95 % full");
+  EXPECT_NE(with_growth("tokens", lines, 3.5).reason.find("would leave 85 steps"),
+            std::string::npos);
+  for (const char* name : {"buckets", "tokens"}) {
+    EXPECT_EQ(with_growth(name, text(""), 1).reason, "all samples have the same length");
+  }
+}
+
 TEST(Technique, PinningNeedsACpuForEachThread) {
   const std::string run = "[train]\nsteps = 10\n";
   EXPECT_EQ(propose("pinning", resolved("threads = 2\n", run)).tries.size(), 1u);

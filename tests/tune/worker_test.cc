@@ -23,7 +23,7 @@ namespace {
 
 constexpr const char* kFacts =
     R"({"facts":{"plan_hash":"ab","planned_bytes":1,"staging_bytes":0,"state_bytes":1,"batch":2,"micro":1,"queue":3,)"
-    R"("steps_per_epoch":4,"epoch_samples":7,"mix":1,"memory_text":"","made_again":0,"open_seconds":0.5}})";
+    R"("steps_per_epoch":4,"epoch_samples":7,"mix":1,"fair_steps":1,"token_growth":1,"memory_text":"","made_again":0,"open_seconds":0.5}})";
 constexpr const char* kBlock =
     R"({"block":{"seconds":0.25,"waited_seconds":0.0,"stolen_seconds":0.0,"switches":7,)"
     R"("measured_bytes":99}})";
