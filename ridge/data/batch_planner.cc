@@ -21,6 +21,12 @@ BatchPlanner::BatchPlanner(const Dataset& dataset, const BatchPlan& plan)
   if (!plan.buckets) return;
   check(plan.shuffle, "samples cannot come both by length and by their number");
   classes_.emplace(dataset, plan.batch, plan.tokens);
+  if (classes_->batches() == 0)
+    throw UserError(
+        fmt::format("a batch with room for {} tokens is larger than the data, which has {} samples",
+                    plan.tokens,
+                    samples_),
+        "give it room for fewer, or give more data");
   begins_.resize(static_cast<size_t>(classes_->batches()) + 1);
 }
 

@@ -15,7 +15,7 @@ namespace ridge::data {
 class BatchPlanner {
  public:
   /// UserError for a batch that is not 1 to all samples, and for buckets of samples that are not
-  /// shuffled or of one length. `dataset` must outlive it.
+  /// shuffled, of one length, or too few for one batch. `dataset` must outlive it.
   BatchPlanner(const Dataset& dataset, const BatchPlan& plan);
 
   /// UserError when no epoch has such a position. In buckets a place within a batch is that of the
@@ -35,6 +35,8 @@ class BatchPlanner {
   int64_t samples_per_epoch() const;
   int64_t rest() const;  ///< Samples of the smaller batch at an epoch's end; 0: there is none.
   int64_t bytes() const;
+  /// Of a plan in buckets; null of others.
+  const LengthClasses* classes() const { return classes_ ? &*classes_ : nullptr; }
 
  private:
   void make_order();

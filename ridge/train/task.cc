@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "ridge/data/length_classes.h"
+#include "ridge/data/batch_planner.h"
 #include "ridge/data/lengths.h"
 #include "ridge/nn/loss.h"
 
@@ -113,24 +113,20 @@ nn::ProgramSizes program_sizes(const TrainConfig& config, const Task& task) {
   };
   nn::ProgramSizes sizes;
   auto& steps = run.micro > 1 ? sizes.micro : sizes.step;
-  const data::BatchPlan plan = batch_plan(config);
-  int64_t rest = samples % run.batch;
-  if (plan.buckets) {
-    const data::LengthClasses buckets(*task.train_data, plan.batch, plan.tokens);
-    rest = buckets.rest();
-    for (const data::LengthClasses::Class& c : buckets.classes())
+  const data::BatchPlanner planner(*task.train_data, batch_plan(config));
+  if (const data::LengthClasses* buckets = planner.classes(); buckets != nullptr) {
+    for (const data::LengthClasses::Class& c : buckets->classes())
       for (int64_t part = 0; c.batches > 0 && part < run.micro; ++part)
         add_size(steps,
                  {part_size(c.batch, run.micro, part),
-                  c.length == buckets.classes().back().length ? 0 : c.length});
+                  c.length == buckets->classes().back().length ? 0 : c.length});
   } else {
     const std::vector<int64_t> of_steps = lengths(*task.train_data, run.batch);
     for (int64_t part = 0; part < run.micro; ++part)
       add_sizes(steps, part_size(run.batch, run.micro, part), of_steps);
   }
-  if (run.drop_last) rest = 0;
   for (int64_t part = 0; part < run.micro; ++part)
-    add_size(steps, part_size(rest, run.micro, part));
+    add_size(steps, part_size(planner.rest(), run.micro, part));
   if (task.eval_data != nullptr) {
     const int64_t batch = eval_batch(config, *task.eval_data);
     add_sizes(sizes.eval, batch, lengths(*task.eval_data, batch));

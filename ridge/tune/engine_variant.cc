@@ -19,8 +19,8 @@
 #include "ridge/base/parallel.h"
 #include "ridge/base/settings.h"
 #include "ridge/base/trace.h"
-#include "ridge/data/batch_planner.h"
 #include "ridge/data/kept_batch.h"
+#include "ridge/data/length_classes.h"
 #include "ridge/data/loader.h"
 #include "ridge/run/backends.h"
 #include "ridge/run/tuning.h"
@@ -237,12 +237,11 @@ EngineVariant::Parts::Parts(std::string_view text, int64_t epoch)
 void EngineVariant::Parts::note_lengths() {
   facts.mix = kMixedBatches;
   if (batch_plan(config).buckets) facts.fair_steps = kMixedBatches;
-  data::BatchPlan plan = batch_plan(config);
-  plan.shuffle = plan.buckets = true;
-  plan.tokens = config.train.batch * task.train_data->fields()[0].shape[0];
-  const data::BatchPlanner filled(*task.train_data, plan);
-  facts.token_growth = static_cast<double>(filled.samples_per_epoch()) /
-                       static_cast<double>(filled.batches_per_epoch()) / samples_per_step(facts);
+  const data::Dataset& dataset = *task.train_data;
+  const int64_t tokens = config.train.batch * dataset.fields()[0].shape[0];
+  const data::LengthClasses filled(dataset, config.train.batch, tokens);
+  facts.token_growth = static_cast<double>(dataset.size()) /
+                       static_cast<double>(filled.batches() + 1) / samples_per_step(facts);
 }
 
 // What is measured is a run whose first epoch is over.

@@ -128,6 +128,7 @@ void Optimizer::finish(TrialRecord record) {
 void Optimizer::find_and_prove() {
   best_ = open({}, 0);
   fit_memory();
+  result_.summary.baseline = result_.summary.result = speed_of(best_);
   original_hash_ = best_.state_hash;
   measure_baseline();
   measure_noise();

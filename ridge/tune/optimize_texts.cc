@@ -31,12 +31,14 @@ void write_variant(JsonWriter& json, const OptimizeSummary& summary, const Varia
   write_known(json, "step_samples", positive(variant.step_samples));
   write_known(json, "samples_per_s", positive(variant.samples_per_s));
   json.field("loader_wait_share", variant.loader_wait_share);
-  json.field("planned_bytes", variant.planned_bytes);
-  json.key("measured_bytes");
-  if (variant.measured_bytes > 0)
-    json.value(variant.measured_bytes);
-  else
-    json.value(nullptr);
+  for (const auto& [name, bytes] : {std::pair{"planned_bytes", variant.planned_bytes},
+                                    std::pair{"measured_bytes", variant.measured_bytes}}) {
+    json.key(name);
+    if (bytes > 0)
+      json.value(bytes);
+    else
+      json.value(nullptr);
+  }
   write_known(json, "joules_per_step", variant.joules_per_step);
   write_known(json, "price_of_1000_steps", price_of_1000_steps(summary, variant));
   json.key("memory").begin_array();

@@ -171,6 +171,10 @@ TEST(Buckets, NeedLengthsAndAnOrderToChange) {
               BatchPlanner(dataset, {.shuffle = false, .buckets = true});
             }).find("by length"),
             std::string::npos);
+  EXPECT_NE(user_error([&] {
+              BatchPlanner(dataset, {.buckets = true, .tokens = 2000});
+            }).find("larger than the data"),
+            std::string::npos);
   const Lengths alike(std::vector<int64_t>(20, 0), kWhole);
   EXPECT_NE(user_error([&] { BatchPlanner(alike, {.buckets = true}); }).find("one length"),
             std::string::npos);
