@@ -20,8 +20,9 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RIDGE = ROOT / "build" / "release" / "ridge"
 CHECK = ROOT / "build" / "release" / "bench" / "bench_memory_check"
-# Not mlp_table: of the 5.4 MiB above its state one gradient holds 4.0, and a gradient is held whole.
-CONFIGS = ("bench/configs/gpt_small", "bench/optimize/gpt_text", "bench/optimize/jpeg_cnn", "examples/fashion_mnist")
+# Not mlp_table: of the 5.4 MiB above its state one gradient holds 4.0, and a gradient is held whole. Nor
+# models with batch norm, whose batches cannot be taken apart.
+CONFIGS = ("bench/configs/gpt_small", "bench/optimize/gpt_text")
 MIB = 1 << 20
 
 
@@ -81,7 +82,7 @@ def check(path, arguments):
         kept = code == 0 and 0 < measured <= limit
         ok &= kept
         print(
-            f"| {path.stem} | {share} % | {limit / MIB:.1f} | {found['result']['planned_bytes'] / MIB:.1f}"
+            f"| {path.stem} | {share} % | {limit / MIB:.1f} | {(found['result']['planned_bytes'] or 0) / MIB:.1f}"
             f" | {measured / MIB:.1f} | {seen / MIB:.1f} | {found['claim']['speedup']:.2f} | {'yes' if kept else 'NO'} |",
             flush=True,
         )
