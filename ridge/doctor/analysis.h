@@ -14,8 +14,9 @@ namespace ridge::doctor {
 /// Steady steps: warm-up, and what ends the recording, left out.
 struct Steps {
   std::vector<Interval> windows;  ///< Adjacent or apart, ascending.
-  std::string
-      source;  ///< "ProfilerStep", "Iteration", "optimizer", "kernels repeat", "whole trace"
+  /// "ProfilerStep", the name of another range that is one a step, "optimizer", "kernels repeat",
+  /// "operators repeat", "whole trace".
+  std::string source;
   int64_t left_out = 0;
   bool are_marked() const { return source != "whole trace"; }
 };
@@ -37,19 +38,23 @@ enum class HostCause : uint8_t {
 inline constexpr size_t kHostCauses = static_cast<size_t>(HostCause::kUnknown) + 1;
 std::string_view name_of(HostCause cause);
 
-/// A stretch in which no kernel computed, and the launch that ended it.
+/// A stretch in which no kernel computed, and the launch that ended it. Starved: up to the call
+/// that launched the next kernel. Launch: from then on, once all that it waits for had ended.
+/// Blocking: from then on, while something that it waits for ran. One that lies across the edge of
+/// a window is one of each.
 struct Gap {
   Interval at;
-  size_t next = 0;  ///< Row of the kernel after it; of the last gap of a window Trace::size().
+  size_t next = 0;  ///< Row of the kernel after it; Trace::size() where none computes any more.
   int64_t starved_ns = 0, launch_ns = 0, blocking_ns = 0, unknown_ns = 0;  ///< Sum: at.length().
   HostCause cause = HostCause::kUnknown;  ///< Of most of what is starved.
   int64_t by_cause_ns[kHostCauses] = {};  ///< Of starved_ns.
-  std::vector<size_t> blockers;           ///< Rows that blocking_ns is charged to.
+  std::vector<size_t> blockers = {};      ///< Rows that blocking_ns is charged to.
 };
 
 /// Means over the steady steps, in milliseconds. wall = busy + idle;
 /// starved + launch + blocking + unknown = wall - compute. Of a program on the CPU, busy and
-/// compute are the union of operator time, and what only devices have is 0.
+/// compute are the union of operator time, but for what fetches data; starved is the rest, and
+/// what only devices have is 0.
 struct Breakdown {
   double wall = 0, busy = 0, compute = 0, copy = 0, communication = 0, idle = 0;
   double starved = 0, launch = 0, blocking = 0, unknown = 0;
@@ -70,6 +75,8 @@ struct Analysis {
 
 /// A pure function of the trace. Never throws for what is in it: an empty trace has no steps.
 Analysis analyse(const Trace& trace);
+/// The same of stretches that the caller names.
+Analysis analyse(const Trace& trace, Steps steps);
 
 /// Communication, by its name: NCCL, RCCL, MPI and their like.
 bool is_communication(std::string_view kernel_name);
