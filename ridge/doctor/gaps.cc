@@ -161,7 +161,8 @@ void Finder::end_without_launch(Parts& parts) const {
   parts.starved = parts.at;
   if (parts.blocking.empty()) return;
   for (size_t row : others_)
-    if (trace_.start_ns[row] < parts.at.end && trace_.end_ns(row) > parts.at.begin)
+    if (trace_.start_ns[row] < parts.at.end && trace_.end_ns(row) > parts.at.begin &&
+        trace_.duration_ns[row] > 0)
       parts.blockers.push_back(row);
 }
 
@@ -201,8 +202,10 @@ Gap Finder::clip(const Parts& parts, Interval window) const {
   gap.launch_ns = within(parts.launch, gap.at);
   gap.blocking_ns = within(parts.blocking, gap.at);
   gap.unknown_ns = within(parts.unknown, gap.at);
+  const bool is_last = parts.next == trace_.size();
+  const int64_t from = is_last ? gap.at.begin : std::max(gap.at.begin, parts.starved.end);
   for (size_t row : parts.blockers)
-    if (trace_.start_ns[row] < gap.at.end && trace_.end_ns(row) > gap.at.begin)
+    if (std::max(trace_.start_ns[row], from) < std::min(trace_.end_ns(row), gap.at.end))
       gap.blockers.push_back(row);
   if (gap.starved_ns > 0)
     gap.cause = static_cast<HostCause>(
