@@ -83,7 +83,7 @@ void Optimizer::prove() {
   record.recipe_hash = recipe_hash(best_.recipe);
   record.plan_hash = after.worker->facts().plan_hash;
   best_.worker = std::move(after.worker);
-  TrialOptions options = trial_options(seconds_left() - 8 * kTracedSeconds);
+  TrialOptions options = trial_options(seconds_left() - 8 * kTracedSeconds - pair_seconds());
   options.least_pairs = kProofPairs;
   options.least_seconds = proof_block_seconds();
   options.work = work_ratio(before.worker->facts(), best_.worker->facts());

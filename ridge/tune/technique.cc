@@ -192,12 +192,12 @@ std::span<const Technique> techniques() { return kTechniques; }
 
 std::string change_text(const std::vector<ConfigFlag>& changes, const Situation& situation) {
   std::string text;
-  for (const ConfigFlag& change : changes)
-    text += fmt::format("{}{} {} -> {}",
-                        text.empty() ? "" : ", ",
-                        change.key,
-                        value_now(change.key, situation),
-                        change.value);
+  for (const ConfigFlag& change : changes) {
+    const std::string now = value_now(change.key, situation);
+    // Another change that was kept has made it already.
+    if (now == change.value || now == '"' + change.value + '"') continue;
+    text += fmt::format("{}{} {} -> {}", text.empty() ? "" : ", ", change.key, now, change.value);
+  }
   return text;
 }
 

@@ -143,7 +143,14 @@ TrialResult compare(Runner& before, Runner& after, const TrialOptions& options) 
       break;
     if (options.should_stop && options.should_stop()) break;
     const PhiloxWords coin = rng_block(key, 0, result.pairs.size());
-    Pair pair = run_pair(before, after, plan, (coin.word[0] & 1) != 0);
+    Pair pair;
+    try {
+      pair = run_pair(before, after, plan, (coin.word[0] & 1) != 0);
+    } catch (const TrialStopped&) {
+      // The end of the time cut it in two: those before it stand.
+      if (result.pairs.empty()) throw;
+      break;
+    }
     pair.work = result.work;
     timed_seconds += time_of(pair.before) + time_of(pair.after);
     pair.dropped = is_stolen_from(pair, options);

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -27,7 +28,14 @@ struct Block {
   int64_t switches = 0;       ///< Involuntary context switches of the process.
 };
 
-/// One variant, ready to run. What run() throws ends the trial.
+/// A stop was asked for, or the deadline is over.
+class TrialStopped : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// One variant, ready to run. What run() throws ends the trial, but for a TrialStopped after the
+/// first pair: what was judged until then stands.
 class Runner {
  public:
   Runner() = default;

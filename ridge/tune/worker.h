@@ -31,12 +31,6 @@ class WorkerFailed : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// stop_requested() became true, or the deadline passed, while a worker was waited for.
-class TrialStopped : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
-
 struct WorkerOptions {
   std::string program;         ///< Path of ridge; its verb `trial-worker` is serve_variant().
   double answer_seconds = 60;  ///< A worker that is silent for longer hangs.

@@ -150,9 +150,11 @@ std::string WorkerProcess::read_line() {
       pending_.erase(0, end + 1);
       return line;
     }
-    if (stop_requested()) throw TrialStopped("stopped by a signal");
-    if (options_.deadline_ns != 0 && now_ns() > options_.deadline_ns)
-      throw TrialStopped("the budget is spent");
+    const bool is_late = options_.deadline_ns != 0 && now_ns() > options_.deadline_ns;
+    if (stop_requested() || is_late) {
+      end();  // its answer would come to the next question
+      throw TrialStopped(stop_requested() ? "stopped by a signal" : "the budget is spent");
+    }
     if (static_cast<double>(now_ns() - start) * 1e-9 > options_.answer_seconds) {
       end();
       throw WorkerFailed(fmt::format("no answer within {:.3g} s", options_.answer_seconds));

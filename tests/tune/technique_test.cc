@@ -157,6 +157,8 @@ TEST(Technique, AChangeIsShownWithWhatWasThere) {
       .config = config.loaded.config, .settings = *config.settings, .cpus = 2, .epochs = 1};
   EXPECT_EQ(change_text({{"loader.workers", "2", ""}, {"threads", "1", ""}}, situation),
             "loader.workers 0 -> 2, threads 0 -> 1");
+  EXPECT_EQ(change_text({{"loader.pad", "context", ""}, {"loader.workers", "0", ""}}, situation),
+            "");
 }
 
 TEST(Technique, MicroBatchesGoDownToOneAndStopBetween) {

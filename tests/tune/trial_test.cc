@@ -49,6 +49,7 @@ class Program final : public Runner {
     last_steps = steps;
     all_steps += steps;
     if (machine_.order.size() > fails_after) throw std::runtime_error("crashed");
+    if (machine_.order.size() > stops_after) throw TrialStopped("the budget is spent");
     Block block{.seconds = machine_.run(step_seconds_, steps)};
     if (machine_.uniform() < stolen_rate) block.stolen_seconds = block.seconds;
     return block;
@@ -58,7 +59,7 @@ class Program final : public Runner {
   double stolen_rate = 0;
   int64_t last_steps = 0;  ///< Of the last block.
   int64_t all_steps = 0;
-  size_t fails_after = std::string::npos;
+  size_t fails_after = std::string::npos, stops_after = std::string::npos;
 
  private:
   Machine& machine_;
@@ -223,6 +224,24 @@ TEST(Trial, EndsAtATimeOrWhenTheProcessIsToStop) {
   request_stop(SIGINT);
   EXPECT_TRUE(early.should_stop());
   clear_stop();
+}
+
+// A proof that the end of the budget cuts off is what its whole pairs say.
+TEST(Trial, WhatWasJudgedBeforeItWasStoppedStands) {
+  Machine machine(15);
+  Program before(machine, 'A', 0.020), after(machine, 'B', 0.010);
+  const TrialResult whole = compare(before, after, {.least_pairs = 60, .most_pairs = 60});
+  ASSERT_EQ(whole.verdict, Verdict::kFaster);
+  Machine same(15);
+  Program first(same, 'A', 0.020), second(same, 'B', 0.010);
+  second.stops_after = machine.order.size() - 3;  // within the last pair
+  const TrialResult cut = compare(first, second, {.least_pairs = 60, .most_pairs = 60});
+  EXPECT_EQ(cut.pairs.size(), 59u);
+  EXPECT_EQ(cut.verdict, Verdict::kFaster);
+  EXPECT_NEAR(cut.gain, whole.gain, 0.01);
+  Program never(same, 'B', 0.010);
+  never.stops_after = 0;
+  EXPECT_THROW(compare(first, never, {}), TrialStopped);
 }
 
 TEST(Trial, WhatARunnerThrowsArrives) {
