@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <unordered_set>
 
 #include "ridge/doctor/event_names.h"
 #include "ridge/doctor/host_blame.h"
@@ -117,6 +118,13 @@ std::vector<size_t> Finder::producers_of(const Parts& parts, int64_t submitted) 
   std::vector<size_t> rows = producers_.of(parts.next);
   if (const std::optional<size_t> likely = likely_producer(parts, submitted))
     rows.push_back(*likely);
+  // What a producer had to wait for itself held the kernel up as well.
+  std::unordered_set<size_t> known(rows.begin(), rows.end());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (trace_.end_ns(rows[i]) <= parts.at.begin) continue;
+    for (size_t row : producers_.of(rows[i]))
+      if (known.insert(row).second) rows.push_back(row);
+  }
   return rows;
 }
 
