@@ -338,6 +338,8 @@ void Simulation::act(const Action& action) {
     case What::kHost: {
       const int64_t until = now_ + timed(action.host_ns);
       builder_.add(action.kind, builder_.text(action.name), host_, now_, until - now_);
+      if (action.cause == HostCause::kCheckpoint)
+        builder_.add(EventKind::kHostWait, builder_.text("fsync"), host_, now_, until - now_);
       return spend(until, action.cause);
     }
     case What::kNextBatch:

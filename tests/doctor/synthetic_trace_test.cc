@@ -172,6 +172,18 @@ void expect_same(const Trace& read, const Trace& made, Form form, const std::str
   EXPECT_TRUE(read.warnings.empty()) << read.warnings[0].text;
 }
 
+TEST(SyntheticTrace, ReadsBackFromKineto) {
+  TempFolder folder;
+  const std::string path = folder / "a.json";
+  uint64_t seed = 40;
+  for (const Program& program : all_programs()) {
+    const SyntheticTrace made = simulate(program, {.seed = ++seed, .scale = .3})[0];
+    write_kineto(made.trace, seed, path);
+    expect_same(read_kineto(path), made.trace, Form::kKineto, program.name);
+    if (HasFailure()) return;
+  }
+}
+
 TEST(SyntheticTrace, ReadsBackFromNsys) {
   TempFolder folder;
   const std::string path = folder / "a.sqlite";
