@@ -1,4 +1,4 @@
-// Text made safe to stand in HTML and SVG.
+// Text made safe to stand in HTML and SVG, and on a terminal.
 #pragma once
 
 #include <string>
@@ -9,5 +9,8 @@ namespace ridge {
 /// `text` for element content or a quoted attribute: & < > " ' become entities; control characters
 /// but tab and newline, and bytes that are not UTF-8, become U+FFFD.
 std::string escape_markup(std::string_view text);
+
+/// `text` on one line: what controls a terminal becomes '?', what is not UTF-8 U+FFFD.
+std::string plain_line(std::string_view text);
 
 }  // namespace ridge

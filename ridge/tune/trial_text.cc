@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "ridge/base/utf8.h"
 #include "ridge/tune/prediction.h"
 
 namespace ridge {
@@ -36,20 +35,6 @@ std::string shown_change(std::string_view change) {
 }
 
 }  // namespace
-
-std::string plain_line(std::string_view text) {
-  std::string plain;
-  for (const std::string valid = valid_utf8(text); char c : valid) {
-    const auto byte = static_cast<unsigned char>(c);
-    // U+0080 to U+009F are C2 80 to C2 9F, and control terminals as well.
-    const bool is_second = !plain.empty() && plain.back() == '\xc2' && byte < 0xa0 && byte >= 0x80;
-    if (is_second)
-      plain.back() = '?';
-    else
-      plain += byte < 0x20 || byte == 0x7f ? '?' : c;
-  }
-  return plain;
-}
 
 std::string words_of(TrialVerdict verdict) {
   std::string words(name_of(verdict));

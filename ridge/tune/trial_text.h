@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "ridge/base/markup.h"
 #include "ridge/tune/trial_record.h"
 
 namespace ridge {
@@ -24,8 +25,5 @@ std::string measured_text(const TrialRecord& record);
 std::string trial_heading();
 std::string trial_line(const TrialRecord& record);
 std::string trial_table(std::span<const TrialRecord> trials);
-
-/// `text` on one line: what controls a terminal becomes '?'.
-std::string plain_line(std::string_view text);
 
 }  // namespace ridge
