@@ -140,10 +140,17 @@ class Merger {
   Diagnosis& diagnosis_;
 };
 
-RuleOutput apply_all(const Trace& trace, const Analysis& analysis) {
-  RuleOutput all;
+bool is_known(const RuleOutput& known, std::string_view id) {
+  const auto is_it = [id](const auto& row) { return row.rule == id; };
+  return std::any_of(known.findings.begin(), known.findings.end(), is_it) ||
+         std::any_of(known.not_fired.begin(), known.not_fired.end(), is_it);
+}
+
+RuleOutput apply_all(const Trace& trace, const Analysis& analysis, RuleOutput known) {
+  RuleOutput all = std::move(known);
   const bool has_device = trace.has_device_work();
   for (const Rule& rule : rules()) {
+    if (is_known(all, rule.id)) continue;
     if (rule.needs_device && !has_device) {
       all.not_fired.push_back({rule.id, "not applicable: the trace has no device work"});
     } else if (analysis.steps.windows.empty() && rule.id != "R00") {
@@ -157,8 +164,8 @@ RuleOutput apply_all(const Trace& trace, const Analysis& analysis) {
 
 }  // namespace
 
-Diagnosis diagnose(const Trace& trace, const Analysis& analysis) {
-  RuleOutput all = apply_all(trace, analysis);
+Diagnosis diagnose(const Trace& trace, const Analysis& analysis, RuleOutput known) {
+  RuleOutput all = apply_all(trace, analysis, std::move(known));
   const double trust = trust_in(doubts_of(trace, analysis));
   for (Finding& finding : all.findings) bound(finding, analysis, trust);
   return ranked(std::move(all), analysis);

@@ -68,8 +68,9 @@ struct Diagnosis {
   std::vector<NotFired> not_fired;
 };
 
-/// Applies all rules, ranks, and merges findings that are charged with the same stretches.
-Diagnosis diagnose(const Trace& trace, const Analysis& analysis);
+/// Applies all rules, ranks, and merges findings that are charged with the same stretches. Rules
+/// that `known` has rows of already, such as those over several ranks, are not applied again.
+Diagnosis diagnose(const Trace& trace, const Analysis& analysis, RuleOutput known = {});
 
 /// Ranks and merges alone: what is mostly charged to a finding above it goes to not_fired, what is
 /// so in part is charged with the rest. The order of `all` does not matter.

@@ -39,7 +39,27 @@ int64_t closed_graphs(const Trace& trace) {
   return count;
 }
 
+bool is_launch(std::string_view name) {
+  return name.find("LaunchKernel") != name.npos || name.find("launchKernel") != name.npos;
+}
+
+// Launches, though nothing on any device was recorded: profilers without rights do that silently.
+int64_t unseen_launches(const Trace& trace) {
+  if (trace.has_device_work()) return 0;
+  int64_t count = 0;
+  for (size_t row = 0; row < trace.size(); ++row)
+    count += trace.kind[row] == EventKind::kRuntime && is_launch(trace.name_text(row));
+  return count;
+}
+
 void doubt_recording(const Trace& trace, std::vector<Doubt>& doubts) {
+  if (const int64_t launches = unseen_launches(trace); launches > 0)
+    doubts.push_back(
+        {fmt::format("{} kernels were launched, and no device work was recorded", launches),
+         0.3,
+         true,
+         "record with rights to the device's counters and with no other profiler "
+         "beside it"});
   if (trace.dropped > 0)
     doubts.push_back({fmt::format("the recorder lost {} events", trace.dropped),
                       0.6,

@@ -6,5 +6,10 @@
 namespace ridge::doctor {
 
 void r00_unfit(const Trace& trace, const Analysis& analysis, RuleOutput& output);
+void r01_input_starved(const Trace& trace, const Analysis& analysis, RuleOutput& output);
+void r02_loader_limit(const Trace& trace, const Analysis& analysis, RuleOutput& output);
+void r24_straggler(const Trace& trace, const Analysis& analysis, RuleOutput& output);
+void r29_periodic_stalls(const Trace& trace, const Analysis& analysis, RuleOutput& output);
+void r30_cpu_contention(const Trace& trace, const Analysis& analysis, RuleOutput& output);
 
 }  // namespace ridge::doctor

@@ -1,0 +1,80 @@
+#include "ridge/doctor/rules/loader_spans.h"
+
+#include <algorithm>
+#include <set>
+
+#include "ridge/doctor/event_names.h"
+#include "ridge/doctor/rules/measures.h"
+
+namespace ridge::doctor {
+namespace {
+
+constexpr size_t kShownWaits = 3;
+
+bool is_host_span(EventKind kind) {
+  return kind == EventKind::kRange || kind == EventKind::kOperator || kind == EventKind::kHostWait;
+}
+
+// From where no kernel ran up to where the loader's part of it ended.
+Intervals starved_by_loader(const Analysis& analysis) {
+  std::vector<Interval> stretches;
+  for (const Gap& gap : analysis.gaps)
+    if (const int64_t part = gap.by_cause_ns[static_cast<size_t>(HostCause::kLoader)]; part > 0)
+      stretches.push_back({gap.at.begin, gap.at.begin + part});
+  return union_of(std::move(stretches));
+}
+
+void keep_longest(const Trace& trace, size_t row, std::vector<size_t>& rows) {
+  rows.push_back(row);
+  std::sort(rows.begin(), rows.end(), [&](size_t a, size_t b) {
+    return std::pair(-trace.duration_ns[a], a) < std::pair(-trace.duration_ns[b], b);
+  });
+  if (rows.size() > kShownWaits) rows.pop_back();
+}
+
+LoaderForm form_of(std::string_view name, LoaderForm known) {
+  if (holds(name, "singleprocess")) return LoaderForm::kSameThread;
+  if (holds(name, "multiprocess")) return LoaderForm::kWorkers;
+  return known;
+}
+
+}  // namespace
+
+bool is_producer_span(std::string_view name) {
+  return name == "sample" || holds(name, "fetch_data") || holds(name, "collate") ||
+         holds(name, "decode") || holds(name, "load sample") || holds(name, "__getitem__") ||
+         holds(name, "prefetch worker");
+}
+
+LoaderTime loader_time(const Trace& trace, const Analysis& analysis) {
+  LoaderTime loader{.starved = starved_by_loader(analysis)};
+  const std::vector<double> steps = ms_in_steps(loader.starved, analysis.steps);
+  loader.starved_ms = middle_of(steps);
+  for (double ms : steps) loader.mean_ms += ms / static_cast<double>(steps.size());
+  const Intervals within = union_of({analysis.steps.windows.begin(), analysis.steps.windows.end()});
+  const std::vector<HostCause> causes = causes_of(trace);
+  std::set<uint32_t> lanes;
+  for (size_t row = 0; row < trace.size(); ++row) {
+    if (!is_host_span(trace.kind[row]) || trace.lane_of(row).is_device()) continue;
+    const std::string_view name = trace.name_text(row);
+    const bool makes = is_producer_span(name);
+    if (!makes && causes[row] != HostCause::kLoader) continue;
+    loader.form = form_of(name, loader.form);
+    const Interval span{trace.start_ns[row], trace.end_ns(row)};
+    const Intervals inside = clipped(within, span);
+    if (inside.empty()) continue;
+    if (trace.lane[row] == analysis.launching_lane) {
+      keep_longest(trace, row, loader.waits);
+      if (makes) loader.form = LoaderForm::kSameThread;
+    } else if (makes) {
+      lanes.insert(trace.lane[row]);
+      loader.producer_ms += static_cast<double>(total_length(inside)) / 1e6;
+    }
+  }
+  loader.producers = lanes.size();
+  if (!lanes.empty()) loader.form = LoaderForm::kWorkers;
+  if (!steps.empty()) loader.producer_ms /= static_cast<double>(steps.size());
+  return loader;
+}
+
+}  // namespace ridge::doctor

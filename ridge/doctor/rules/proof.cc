@@ -1,0 +1,26 @@
+#include "ridge/doctor/rules/proof.h"
+
+#include <fmt/format.h>
+
+namespace ridge::doctor {
+
+std::string shell_word(std::string_view text) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-+=:,@%";
+  if (!text.empty() && text.find_first_not_of(kPlain) == text.npos) return std::string(text);
+  std::string word = "'";
+  for (char c : text) word += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return word + "'";
+}
+
+std::string proof_of(const Trace& trace, std::string_view set) {
+  const std::string before = shell_word(trace.source.empty() ? "BEFORE" : trace.source);
+  if (trace.recorder == "ridge" && !set.empty())
+    return fmt::format(
+        "ridge train CONFIG --set {} --trace after.json && ridge doctor --compare {} after.json",
+        shell_word(set),
+        before);
+  return fmt::format("ridge doctor --compare {} AFTER", before);
+}
+
+}  // namespace ridge::doctor
