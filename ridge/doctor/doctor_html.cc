@@ -1,0 +1,187 @@
+#include "ridge/doctor/doctor_html.h"
+
+#include <fmt/format.h>
+
+#include "ridge/base/html_writer.h"
+#include "ridge/base/markup.h"
+#include "ridge/doctor/doctor_pictures.h"
+#include "ridge/doctor/doctor_text.h"
+
+namespace ridge::doctor {
+namespace {
+
+constexpr size_t kMostRows = 40, kNameLength = 120, kTextLength = 2000, kMostListed = 200;
+
+Tone tone_of(Severity severity) {
+  switch (severity) {
+    case Severity::kHigh:
+      return Tone::kBad;
+    case Severity::kWarning:
+      return Tone::kWarning;
+    case Severity::kInfo:
+      break;
+  }
+  return Tone::kNeutral;
+}
+
+std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
+
+void add_head(HtmlReport& page, const Examination& examination) {
+  const Analysis& analysis = examination.analysis;
+  Severity worst = Severity::kInfo;
+  for (const Finding& finding : examination.diagnosis.findings)
+    worst = std::max(worst, finding.severity);
+  page.callout(worst == Severity::kInfo ? Tone::kGood : tone_of(worst),
+               shortened(verdict_text(examination), kTextLength),
+               {});
+  if (analysis.steps.windows.empty()) return;
+  page.key_figures(
+      {{fmt::format("{:.2f} ms", analysis.step_ms_median),
+        fmt::format("a step (median of {})", analysis.steps.windows.size())},
+       {percent(analysis.breakdown.wall > 0 ? analysis.breakdown.compute / analysis.breakdown.wall
+                                            : 0),
+        analysis.is_cpu_only ? "of it in operators" : "of it computing"},
+       {fmt::format("{:.2f}x", ceiling_without_gaps(analysis)), "at most, without gaps"}});
+}
+
+void add_breakdown(HtmlReport& page, const Examination& examination) {
+  const Analysis& analysis = examination.analysis;
+  const Breakdown& mean = analysis.breakdown;
+  if (!(mean.wall > 0)) return;
+  page.heading(2, "Where a step goes");
+  HtmlTable table{{{"part"}, {"ms", true}, {"share", true}, {"of which"}}, {}};
+  for (const StepPart& part : parts_of_step(analysis))
+    table.rows.push_back({std::string(part.name),
+                          fmt::format("{:.3f}", part.ms),
+                          percent(part.ms / mean.wall),
+                          part.detail});
+  table.rows.push_back({"the mean step", fmt::format("{:.3f}", mean.wall), percent(1), ""});
+  page.table(table);
+  if (!analysis.is_cpu_only)
+    page.paragraph(fmt::format(
+        "Beside that, and overlapping it: the device is busy {:.3f} ms, copies {:.3f} ms and "
+        "communicates {:.3f} ms.",
+        mean.busy,
+        mean.copy,
+        mean.communication));
+  if (const std::string picture = step_picture(examination.trace, analysis); !picture.empty())
+    page.figure(picture,
+                "One step of median length. Names and times show on each piece; pieces closer "
+                "than a pixel are drawn as one. Of nothing that computes, the colours are in turn "
+                "starved, launch, blocking, unknown.");
+}
+
+void add_finding(HtmlReport& page, size_t number, const Finding& finding) {
+  page.heading(3, shortened(fmt::format("{}. {} {}", number, finding.rule, finding.title), 300));
+  std::string cost = "a remark without a cost of its own";
+  if (finding.cost_ms > 0)
+    cost = fmt::format("{:.3f} ms of a step, {}; {}; confidence {:.2f}",
+                       finding.cost_ms,
+                       percent(finding.share),
+                       gain_text(finding),
+                       finding.confidence);
+  page.callout(tone_of(finding.severity), name_of(finding.severity), cost);
+  std::vector<std::string> seen;
+  for (const Evidence& evidence : finding.evidence)
+    seen.push_back(shortened(evidence.place.empty()
+                                 ? evidence.text
+                                 : fmt::format("{} ({})", evidence.text, evidence.place),
+                             kTextLength));
+  if (!seen.empty()) page.list(seen);
+  if (!finding.fix.empty())
+    page.paragraph(fmt::format(
+        "Fix ({}): {}.", class_text(finding.semantic_class), shortened(finding.fix, kTextLength)));
+  if (!finding.recipe.empty()) page.code(finding.recipe);
+  if (!finding.command.empty()) page.code(plain_line(finding.command));
+}
+
+void add_findings(HtmlReport& page, const Diagnosis& diagnosis) {
+  if (diagnosis.findings.empty()) return;
+  page.heading(2, "Findings");
+  if (const std::string picture = gain_picture(diagnosis); !picture.empty())
+    page.figure(picture,
+                "How many times as fast a step is predicted to be with each fix alone. Gains do "
+                "not add up.");
+  size_t number = 0;
+  for (const Finding& finding : diagnosis.findings)
+    if (++number <= kMostListed) add_finding(page, number, finding);
+}
+
+void add_not_fired(HtmlReport& page, const Diagnosis& diagnosis) {
+  if (diagnosis.not_fired.empty()) return;
+  page.begin_details("What was looked for and not seen");
+  HtmlTable table{{{"rule"}, {"why not"}}, {}};
+  for (const NotFired& row : diagnosis.not_fired)
+    if (table.rows.size() < kMostListed)
+      table.rows.push_back({std::string(row.rule), shortened(row.reason, kTextLength)});
+  page.table(table);
+  page.end_details();
+}
+
+void add_names(HtmlReport& page, const Examination& examination) {
+  const Analysis& analysis = examination.analysis;
+  const std::vector<NameRow> rows = rows_by_name(examination.trace, analysis, kMostRows);
+  if (rows.empty()) return;
+  page.heading(2, analysis.is_cpu_only ? "Operators" : "Kernels and copies");
+  HtmlTable table{{{"ms a step", true}, {"share", true}, {"a step", true}, {"name"}}, {}};
+  for (const NameRow& row : rows)
+    table.rows.push_back({fmt::format("{:.3f}", row.ms),
+                          percent(row.share),
+                          fmt::format("{:.1f}", row.count),
+                          shortened(row.name, kNameLength)});
+  page.table(table);
+}
+
+void add_ranks(HtmlReport& page, const std::vector<RankRow>& ranks) {
+  if (ranks.empty()) return;
+  page.heading(2, "Ranks");
+  HtmlTable table{{{"rank", true},
+                   {"step ms", true},
+                   {"compute ms", true},
+                   {"communication ms", true},
+                   {"file"}},
+                  {}};
+  for (const RankRow& row : ranks)
+    if (table.rows.size() < kMostListed)
+      table.rows.push_back({row.rank < 0 ? "-" : fmt::format("{}", row.rank),
+                            fmt::format("{:.3f}", row.step_ms),
+                            fmt::format("{:.3f}", row.compute_ms),
+                            fmt::format("{:.3f}", row.communication_ms),
+                            shortened(row.file, kNameLength)});
+  page.table(table);
+}
+
+void add_warnings(HtmlReport& page, const Trace& trace) {
+  if (trace.warnings.empty()) return;
+  page.heading(2, "While it was read");
+  std::vector<std::string> lines;
+  for (const Warning& warning : trace.warnings)
+    if (lines.size() < kMostListed)
+      lines.push_back(fmt::format("{} ({})", shortened(warning.text, kTextLength), warning.count));
+  page.list(lines);
+}
+
+}  // namespace
+
+std::string doctor_html(const Examination& examination) {
+  const auto& [trace, analysis, diagnosis, ranks] = examination;
+  HtmlReport page(
+      "ridge doctor: " + shortened(trace.source, kNameLength),
+      fmt::format("{}; {} events{}",
+                  shortened(steps_text(analysis.steps), kNameLength),
+                  trace.size(),
+                  trace.recorder.empty() ? "" : " by " + shortened(trace.recorder, kNameLength)));
+  add_head(page, examination);
+  add_breakdown(page, examination);
+  add_findings(page, diagnosis);
+  add_not_fired(page, diagnosis);
+  add_ranks(page, ranks);
+  add_names(page, examination);
+  if (analysis.replay_error)
+    page.paragraph(fmt::format("A replay of the trace as it is misses the measured step by {}.",
+                               percent(*analysis.replay_error)));
+  add_warnings(page, trace);
+  return page.finish();
+}
+
+}  // namespace ridge::doctor

@@ -1,0 +1,19 @@
+// The pictures of the doctor's page, as SVG for use within HTML.
+#pragma once
+
+#include <string>
+
+#include "ridge/doctor/examination.h"
+
+namespace ridge::doctor {
+
+/// What ran in the step of median length, row below row; empty without a steady step.
+std::string step_picture(const Trace& trace, const Analysis& analysis);
+
+/// How many times as fast each finding's fix makes a step, with the range; empty where none gains.
+std::string gain_picture(const Diagnosis& diagnosis);
+
+/// `text` without what controls a terminal, at most `most` characters.
+std::string shortened(std::string_view text, size_t most);
+
+}  // namespace ridge::doctor

@@ -1,0 +1,58 @@
+// One trace, and all that is said of it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ridge/doctor/finding.h"
+
+namespace ridge::doctor {
+
+/// What one of several ranks did.
+struct RankRow {
+  std::string file;
+  int32_t rank = -1;
+  double step_ms = 0, compute_ms = 0, communication_ms = 0;
+  bool operator==(const RankRow&) const = default;
+};
+
+struct Examination {
+  Trace trace;
+  Analysis analysis;
+  Diagnosis diagnosis;
+  std::vector<RankRow> ranks{};  ///< Where several traces were given, in their order.
+};
+
+/// Analyses, replays and diagnoses.
+Examination examine(Trace trace);
+/// Of the ranks of one run: that of the rank which the others wait for, else of the first.
+Examination examine(std::vector<Trace> ranks);
+
+/// Whether something stands above a remark.
+bool has_findings(const Diagnosis& diagnosis);
+
+/// A part of the mean step; all of them are disjoint, and sum up to it.
+struct StepPart {
+  std::string_view name;
+  double ms = 0;
+  std::string detail{};  ///< "waits for data 1.20 ms"
+};
+std::vector<StepPart> parts_of_step(const Analysis& analysis);
+
+/// Times as fast, if the device computed all the time (of the CPU: if operators ran all the time).
+double ceiling_without_gaps(const Analysis& analysis);
+
+/// Kernels by name (of a program on the CPU operators, less what they call), by time.
+struct NameRow {
+  std::string_view name;
+  double count = 0, ms = 0;  ///< A step, in the mean.
+  double share = 0;          ///< Of the step.
+};
+std::vector<NameRow> rows_by_name(const Trace& trace, const Analysis& analysis, size_t most);
+
+/// "R01 input starved ... takes 1.80 ms of a step", or that nothing is worth fixing.
+std::string verdict_text(const Examination& examination);
+/// "10 steady steps (ProfilerStep), 2 left out"
+std::string steps_text(const Steps& steps);
+
+}  // namespace ridge::doctor

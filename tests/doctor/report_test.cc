@@ -1,0 +1,282 @@
+// What the doctor says: the same numbers in all forms, and nothing in it that obeys a trace.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "ridge/doctor/compare_traces.h"
+#include "ridge/doctor/doctor_html.h"
+#include "ridge/doctor/doctor_json.h"
+#include "ridge/doctor/doctor_text.h"
+#include "tests/doctor/made_run.h"
+
+namespace ridge::doctor {
+namespace {
+
+using nlohmann::json;
+using test::MadeRun;
+
+struct Event {
+  EventKind kind;
+  std::string name;
+  double at, ms;
+};
+
+// Twelve steps of 10 ms that wait 4 ms for data, then compute and copy.
+std::vector<Event> some_events() {
+  std::vector<Event> events;
+  for (int step = 0; step < 12; ++step) {
+    const double at = 10 * step;
+    events.push_back({EventKind::kRange, "next_batch", at, 4});
+    events.push_back({EventKind::kKernel, "gemm", at + 4, 3});
+    events.push_back({EventKind::kKernel, "relu", at + 7, 2.5});
+  }
+  return events;
+}
+
+Examination examined(const std::vector<Event>& events, std::string name = "run.json") {
+  MadeRun run(12, 10);
+  for (const Event& event : events)
+    if (event.kind == EventKind::kKernel)
+      run.kernel(event.name, event.at, event.ms);
+    else
+      run.host(event.kind, event.name, event.at, event.ms);
+  for (int step = 0; step < 12; ++step) run.starve(HostCause::kLoader, 10 * step, 4);
+  Analysis& analysis = run.analysis();
+  analysis.breakdown.compute = analysis.breakdown.busy = 5.5;
+  analysis.breakdown.idle = 4.5;
+  analysis.breakdown.launch = 0.5;
+  analysis.step_ms_median = analysis.step_ms_min = analysis.step_ms_max = 10;
+  run.trace().source = std::move(name);
+  run.trace().recorder = "kineto";
+  run.trace().sort();
+  Diagnosis diagnosis = diagnose(run.trace(), analysis);
+  return {run.trace(), analysis, std::move(diagnosis)};
+}
+
+TEST(DoctorReport, JsonHasTheFieldsOfItsSchemaAndTheyAddUp) {
+  const json report = json::parse(doctor_json(examined(some_events())));
+  EXPECT_EQ(report.at("schema"), "ridge.doctor/1");
+  EXPECT_EQ(report.at("input").at("file"), "run.json");
+  EXPECT_EQ(report.at("steps").at("count"), 12);
+  EXPECT_EQ(report.at("step_ms").at("median"), 10.0);
+  const json& parts = report.at("breakdown_ms");
+  const double wall = report.at("step_ms").at("mean");
+  EXPECT_NEAR(parts.at("busy").get<double>() + parts.at("idle").get<double>(), wall, 1e-9);
+  double sum = 0;
+  for (const char* part : {"compute", "starved", "launch", "blocking", "unknown"})
+    sum += parts.at(part).get<double>();
+  EXPECT_NEAR(sum, wall, 1e-9);
+  EXPECT_NEAR(parts.at("starved_by").at("loader").get<double>(), 4, 1e-9);
+  EXPECT_TRUE(report.at("replay_error").is_null());
+  const json& first = report.at("findings").at(0);
+  EXPECT_EQ(first.at("rule"), "R01");
+  EXPECT_EQ(first.at("severity"), "high");
+  EXPECT_NEAR(first.at("cost_ms").get<double>(), 4, 1e-9);
+  EXPECT_NEAR(first.at("share").get<double>(), 0.4, 1e-9);
+  EXPECT_LE(first.at("predicted").at("lo"), first.at("predicted").at("hi"));
+  EXPECT_LE(first.at("predicted").at("hi"), first.at("ceiling"));
+  for (const char* field : {"title", "fix", "command", "class", "confidence", "evidence"})
+    EXPECT_TRUE(first.contains(field)) << field;
+  EXPECT_EQ(report.at("kernels").at(0).at("name"), "gemm");
+  EXPECT_NEAR(report.at("kernels").at(0).at("ms").get<double>(), 3, 1e-9);
+  EXPECT_NEAR(report.at("kernels").at(0).at("count").get<double>(), 1, 1e-9);
+  EXPECT_FALSE(report.at("not_fired").empty());
+}
+
+TEST(DoctorReport, OrderOfEventsDoesNotMatter) {
+  std::vector<Event> events = some_events();
+  const Examination first = examined(events);
+  std::mt19937 random(5);
+  for (int trial = 0; trial < 20; ++trial) {
+    std::shuffle(events.begin(), events.end(), random);
+    const Examination other = examined(events);
+    ASSERT_EQ(doctor_json(other), doctor_json(first));
+    ASSERT_EQ(doctor_text(other), doctor_text(first));
+    ASSERT_EQ(doctor_html(other), doctor_html(first));
+  }
+}
+
+TEST(DoctorReport, TextHasTheNumbersOfTheJson) {
+  const Examination examination = examined(some_events());
+  const std::string text = doctor_text(examination);
+  EXPECT_TRUE(text.starts_with("run.json: first R01: ")) << text;
+  for (const char* part : {"12 steady steps (ProfilerStep)",
+                           "a step takes 10.00 ms",
+                           "compute          5.50 ms   55 %",
+                           "starved          4.00 ms   40 %",
+                           "waits for data 4.00 ms",
+                           "1. R01 ",
+                           "4.00 ms a step, 40 %",
+                           "1.67 at most",
+                           "   fix: ",
+                           "   try:  ridge doctor --compare run.json AFTER",
+                           "Not seen: R00 "})
+    EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
+  const std::string page = doctor_html(examination);
+  for (const char* part : {"10.00 ms", "55.0 %", "4.000 ms of a step, 40.0 %", "gemm", "3.000"})
+    EXPECT_NE(page.find(part), std::string::npos) << part;
+}
+
+TEST(DoctorReport, NothingToFixIsSaidWithItsCeiling) {
+  MadeRun run(12, 10);
+  for (int step = 0; step < 12; ++step) run.kernel("gemm", 10 * step, 9.7);
+  run.analysis().breakdown.compute = 9.7;
+  run.analysis().breakdown.launch = 0.3;
+  run.trace().sort();
+  const Examination examination{run.trace(), run.analysis(), diagnose(run.trace(), run.analysis())};
+  EXPECT_FALSE(has_findings(examination.diagnosis));
+  EXPECT_EQ(verdict_text(examination), "nothing here is worth fixing; ceiling 1.03x");
+  run.analysis().breakdown.compute = 6;
+  run.analysis().breakdown.unknown = 3.7;
+  const std::string verdict = verdict_text({run.trace(), run.analysis(), {}});
+  EXPECT_EQ(verdict.find("nothing here is worth"), std::string::npos) << verdict;
+  EXPECT_NE(verdict.find("1.67x"), std::string::npos) << verdict;
+}
+
+TEST(DoctorReport, FiveFindingsAreShownAndAllAreKept) {
+  Examination examination = examined(some_events());
+  examination.diagnosis.findings.resize(1);
+  for (int i = 0; i < 7; ++i)
+    examination.diagnosis.findings.push_back(examination.diagnosis.findings.front());
+  const std::string text = doctor_text(examination);
+  EXPECT_NE(text.find("\n5. R01"), std::string::npos);
+  EXPECT_EQ(text.find("\n6. R01"), std::string::npos);
+  EXPECT_NE(text.find("3 more are in --json"), std::string::npos);
+  EXPECT_EQ(json::parse(doctor_json(examination)).at("findings").size(), 8u);
+}
+
+const std::string kHostile =
+    "\x1b]0;owned\x07\x1b[2J\n<script src=\"http://x/\">alert(1)</script><img src=x onerror=y>"
+    "\xc2\x9b"
+    "31m\xff\xfe'\"&";
+
+bool is_harmless_text(const std::string& text) {
+  bool harmless = text.find("\xc2\x9b") == std::string::npos;
+  for (char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    harmless &= byte == '\n' || (byte >= 0x20 && byte != 0x7f);
+  }
+  return harmless;
+}
+
+// All text of the page that is not a tag of ours.
+void expect_harmless_page(const std::string& page) {
+  EXPECT_TRUE(is_harmless_text(page));
+  for (const char* part : {"<script", "<img", "=\"http", "onerror=y>", "\"&'"})
+    EXPECT_EQ(page.find(part), std::string::npos) << part;
+}
+
+TEST(DoctorReport, HostileNamesAreInert) {
+  std::vector<Event> events = some_events();
+  for (Event& event : events)
+    if (event.name == "gemm") event.name = kHostile;
+  Examination examination = examined(events, kHostile + ".json");
+  examination.trace.recorder = kHostile;
+  examination.trace.warnings.push_back({kHostile, 3});
+  examination.analysis.steps.source = kHostile;
+  examination.ranks.push_back({kHostile, 1, 2, 3, 4});
+  Finding& finding = examination.diagnosis.findings.front();
+  finding.title += kHostile;
+  finding.fix += kHostile;
+  finding.command += kHostile;
+  finding.evidence.push_back({.rows = {3}, .text = kHostile, .place = kHostile});
+  examination.diagnosis.not_fired.push_back({"R31", kHostile});
+  EXPECT_TRUE(is_harmless_text(doctor_text(examination))) << doctor_text(examination);
+  expect_harmless_page(doctor_html(examination));
+  const std::string text = doctor_json(examination);
+  EXPECT_TRUE(is_harmless_text(text));  // JSON escapes what controls
+  const json report = json::parse(text);
+  EXPECT_EQ(report.at("warnings").at(0).at("count"), 3);
+  const Comparison comparison = compare_traces(examination, examination, 3);
+  EXPECT_TRUE(is_harmless_text(comparison_text(comparison)));
+  EXPECT_NO_THROW(json::parse(comparison_json(comparison)));
+}
+
+TEST(DoctorReport, CommandIsOneLineThatAShellTakesAsMeant) {
+  Examination examination = examined(some_events(), "my run; rm -rf 'x'.json");
+  EXPECT_EQ(examination.diagnosis.findings.front().command,
+            "ridge doctor --compare 'my run; rm -rf '\\''x'\\''.json' AFTER");
+}
+
+TEST(DoctorReport, LargeTraceGivesASmallPage) {
+  MadeRun run(10, 100);
+  for (int step = 0; step < 10; ++step)
+    for (int i = 0; i < 1200; ++i)
+      run.kernel("kernel " + std::to_string(i % 300) + std::string(2000, 'x'),
+                 100 * step + 0.08 * i,
+                 0.03);
+  run.analysis().step_ms_median = 100;
+  run.analysis().breakdown.compute = 36;
+  run.analysis().breakdown.launch = 64;
+  run.trace().sort();
+  const std::string page =
+      doctor_html({run.trace(), run.analysis(), diagnose(run.trace(), run.analysis())});
+  EXPECT_LT(page.size(), size_t{2} << 20);
+  EXPECT_NE(page.find("<svg"), std::string::npos);
+}
+
+TEST(DoctorReport, EmptyTraceIsTold) {
+  Trace trace;
+  trace.source = "empty.json";
+  const Analysis analysis;
+  const Examination examination{trace, analysis, diagnose(trace, analysis)};
+  EXPECT_NE(doctor_text(examination).find("no steady step"), std::string::npos);
+  EXPECT_TRUE(has_findings(examination.diagnosis));  // R00: fit for nothing
+  EXPECT_NO_THROW(json::parse(doctor_json(examination)));
+  EXPECT_NE(doctor_html(examination).find("no steady step"), std::string::npos);
+  EXPECT_THROW(compare_traces(examination, examination, 3), std::exception);
+}
+
+Examination run_of(double step_ms, size_t steps = 12) {
+  std::vector<double> times;
+  for (size_t i = 0; i < steps; ++i) times.push_back(step_ms + 0.01 * static_cast<double>(i));
+  MadeRun run(times);
+  run.kernel("gemm", 0, step_ms / 2);
+  run.trace().sort();
+  return {run.trace(), run.analysis(), diagnose(run.trace(), run.analysis())};
+}
+
+TEST(DoctorCompare, SlowerByMoreThanTheGateIsARegression) {
+  const Comparison slower = compare_traces(run_of(10), run_of(11), 3);
+  EXPECT_TRUE(slower.is_regression);
+  EXPECT_NEAR(slower.speedup, 10.055 / 11.055, 1e-6);
+  EXPECT_LT(slower.high, 1);
+  EXPECT_FALSE(compare_traces(run_of(10), run_of(11), 15).is_regression);
+  const Comparison faster = compare_traces(run_of(11), run_of(10), 3);
+  EXPECT_FALSE(faster.is_regression);
+  EXPECT_GT(faster.low, 1);
+  EXPECT_NE(comparison_verdict(faster).find("1.10 times as fast"), std::string::npos);
+  EXPECT_FALSE(compare_traces(run_of(10), run_of(10), 0).is_regression);
+}
+
+TEST(DoctorCompare, NoiseIsNoRegression) {
+  // Medians differ by 5 %, steps by far more.
+  std::vector<double> before, after;
+  for (int i = 0; i < 12; ++i) {
+    before.push_back(10 + i % 6);
+    after.push_back(10.6 + i % 6);
+  }
+  MadeRun first(before), second(after);
+  first.trace().sort(), second.trace().sort();
+  const Comparison comparison = compare_traces(
+      {first.trace(), first.analysis(), {}}, {second.trace(), second.analysis(), {}}, 3);
+  EXPECT_FALSE(comparison.is_regression);
+  EXPECT_NE(comparison_verdict(comparison).find("no difference is certain"), std::string::npos);
+}
+
+TEST(DoctorCompare, FindingsThatWentAndCameAreNamed) {
+  const Examination starved = examined(some_events()), clean = run_of(10);
+  const Comparison comparison = compare_traces(starved, clean, 3);
+  ASSERT_EQ(comparison.gone.size(), 1u);
+  EXPECT_TRUE(comparison.gone[0].starts_with("R01 "));
+  EXPECT_TRUE(comparison.appeared.empty());
+  ASSERT_FALSE(comparison.parts.empty());
+  EXPECT_NEAR(comparison.parts[1].before_ms, 4, 1e-9);
+  EXPECT_EQ(compare_traces(clean, starved, 3).appeared, comparison.gone);
+}
+
+}  // namespace
+}  // namespace ridge::doctor
