@@ -82,13 +82,33 @@ Pair run_pair(Runner& before, Runner& after, const BlockPlan& plan, bool before_
   return pair;
 }
 
-bool is_stolen_from(const Pair& pair, const TrialOptions& options) {
+double stolen_share(const Pair& pair, int cpus) {
   double stolen = 0;
   for (const auto* blocks : {&pair.before, &pair.after})
     for (const Block& block : *blocks) stolen += block.stolen_seconds;
-  return stolen > options.stolen_share * (time_of(pair.before) + time_of(pair.after)) *
-                      static_cast<double>(options.cpus);
+  return stolen / ((time_of(pair.before) + time_of(pair.after)) * static_cast<double>(cpus));
 }
+
+/// Which pairs others stole too much from. Where they steal all of the time, that is how the
+/// machine is: what is far above the usual is dropped then. Either way it is the same for both
+/// variants.
+class Stolen {
+ public:
+  explicit Stolen(const TrialOptions& options) : options_(options) {}
+  bool is_too_much(const Pair& pair) {
+    shares_.push_back(stolen_share(pair, options_.cpus));
+    double most = options_.stolen_share;
+    if (shares_.size() >= kToKnow)
+      most = std::max(most, std::min(kHardlyOurs, kFarAbove * median(shares_)));
+    return shares_.back() > most;
+  }
+
+ private:
+  static constexpr size_t kToKnow = 5;
+  static constexpr double kFarAbove = 1.5, kHardlyOurs = 0.3;
+  const TrialOptions& options_;
+  std::vector<double> shares_;
+};
 
 // Whether no further pair is needed.
 bool is_told(const Judge& judge, double timed_seconds, const TrialOptions& options) {
@@ -134,6 +154,7 @@ TrialResult compare(Runner& before, Runner& after, const TrialOptions& options) 
   result.work =
       options.work * static_cast<double>(result.after_steps) / static_cast<double>(result.steps);
   Judge judge(options.judge);
+  Stolen stolen(options);
   double timed_seconds = 0;
   const uint64_t key = rng_philox_key(options.seed, 0x636f696e);
   for (;;) {
@@ -153,7 +174,7 @@ TrialResult compare(Runner& before, Runner& after, const TrialOptions& options) 
     }
     pair.work = result.work;
     timed_seconds += time_of(pair.before) + time_of(pair.after);
-    pair.dropped = is_stolen_from(pair, options);
+    pair.dropped = stolen.is_too_much(pair);
     if (pair.dropped)
       ++result.dropped;
     else

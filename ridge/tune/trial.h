@@ -63,7 +63,8 @@ struct TrialOptions {
   int64_t least_pairs = 0;   ///< That are judged even when the verdict stands earlier.
   double least_seconds = 0;  ///< Of all blocks, even when the verdict stands earlier.
   int64_t most_pairs = 200;
-  /// A pair of which others stole more than this share of the CPU time is not judged.
+  /// A pair of which others stole more than this share of the CPU time is not judged, or, where
+  /// they steal more than that all of the time, one far above the usual.
   double stolen_share = 0.05;
   int cpus = 1;  ///< Whose time can be stolen.
   /// Asked before each pair: true ends the trial with what there is.

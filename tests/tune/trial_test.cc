@@ -51,12 +51,13 @@ class Program final : public Runner {
     if (machine_.order.size() > fails_after) throw std::runtime_error("crashed");
     if (machine_.order.size() > stops_after) throw TrialStopped("the budget is spent");
     Block block{.seconds = machine_.run(step_seconds_, steps)};
+    block.stolen_seconds = usually_stolen * block.seconds;
     if (machine_.uniform() < stolen_rate) block.stolen_seconds = block.seconds;
     return block;
   }
   void rewind() override { rewound_after.push_back(machine_.order.size()); }
   std::vector<size_t> rewound_after;  ///< Blocks of both.
-  double stolen_rate = 0;
+  double stolen_rate = 0, usually_stolen = 0;
   int64_t last_steps = 0;  ///< Of the last block.
   int64_t all_steps = 0;
   size_t fails_after = std::string::npos, stops_after = std::string::npos;
@@ -192,6 +193,27 @@ TEST(Trial, StolenPairsAreDroppedAndCounted) {
   const auto marked = std::count_if(
       result.pairs.begin(), result.pairs.end(), [](const Pair& pair) { return pair.dropped; });
   EXPECT_EQ(marked, result.dropped);
+}
+
+// Others take a tenth all of the time, and now and then all: that alone is dropped.
+TEST(Trial, WhereOthersAlwaysStealSomeTheRestIsJudged) {
+  Machine machine(16);
+  Program before(machine, 'A', 0.010), after(machine, 'B', 0.008);
+  before.usually_stolen = after.usually_stolen = 0.1;
+  before.stolen_rate = after.stolen_rate = 0.05;
+  const TrialResult result = compare(before, after, {.seed = 16, .least_pairs = 60});
+  EXPECT_EQ(result.verdict, Verdict::kFaster);
+  EXPECT_GT(result.dropped, 5);
+  for (const Pair& pair : result.pairs) {
+    double most = 0;
+    for (const auto* blocks : {&pair.before, &pair.after})
+      for (const Block& block : *blocks)
+        most = std::max(most, block.stolen_seconds / block.seconds);
+    // The first few are dropped before the usual is known.
+    if (&pair - result.pairs.data() >= 5) {
+      EXPECT_EQ(pair.dropped, most > 0.9);
+    }
+  }
 }
 
 TEST(Trial, AMachineThatIsNeverOursEndsWithoutAVerdict) {
