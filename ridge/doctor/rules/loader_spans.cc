@@ -1,6 +1,7 @@
 #include "ridge/doctor/rules/loader_spans.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "ridge/doctor/event_names.h"
@@ -10,6 +11,7 @@ namespace ridge::doctor {
 namespace {
 
 constexpr size_t kShownWaits = 3;
+constexpr double kMuchWaiting = 0.03;  // of a step
 
 bool is_host_span(EventKind kind) {
   return kind == EventKind::kRange || kind == EventKind::kOperator || kind == EventKind::kHostWait;
@@ -32,6 +34,17 @@ void keep_longest(const Trace& trace, size_t row, std::vector<size_t>& rows) {
   if (rows.size() > kShownWaits) rows.pop_back();
 }
 
+// Workers that finish together give batches in bursts: every other step waits, and the median of
+// those may be 0. Then it is the mean, without the slowest tenth.
+double usual_ms(std::vector<double> steps, double much_ms) {
+  const auto waiting =
+      std::count_if(steps.begin(), steps.end(), [much_ms](double ms) { return ms >= much_ms; });
+  if (steps.empty() || 3 * static_cast<size_t>(waiting) < steps.size()) return middle_of(steps);
+  std::sort(steps.begin(), steps.end());
+  steps.resize(steps.size() - steps.size() / 10);
+  return std::accumulate(steps.begin(), steps.end(), 0.0) / static_cast<double>(steps.size());
+}
+
 LoaderForm form_of(std::string_view name, LoaderForm known) {
   if (holds(name, "singleprocess")) return LoaderForm::kSameThread;
   if (holds(name, "multiprocess")) return LoaderForm::kWorkers;
@@ -49,7 +62,7 @@ bool is_producer_span(std::string_view name) {
 LoaderTime loader_time(const Trace& trace, const Analysis& analysis) {
   LoaderTime loader{.starved = starved_by_loader(analysis)};
   const std::vector<double> steps = ms_in_steps(loader.starved, analysis.steps);
-  loader.starved_ms = middle_of(steps);
+  loader.starved_ms = usual_ms(steps, kMuchWaiting * analysis.breakdown.wall);
   for (double ms : steps) loader.mean_ms += ms / static_cast<double>(steps.size());
   const Intervals within = union_of({analysis.steps.windows.begin(), analysis.steps.windows.end()});
   const std::vector<HostCause> causes = causes_of(trace);

@@ -16,7 +16,7 @@ enum class LoaderForm {
 
 struct LoaderTime {
   Intervals starved;       ///< No kernel computes since no data has come.
-  double starved_ms = 0;   ///< A step, the median: one slow step of many does not count.
+  double starved_ms = 0;   ///< A usual step: one slow one of many does not count.
   double mean_ms = 0;      ///< A step.
   double producer_ms = 0;  ///< A step, over all threads that the trace shows making batches.
   size_t producers = 0;    ///< Such threads.
