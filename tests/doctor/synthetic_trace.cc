@@ -288,15 +288,14 @@ void Simulation::next_batch(const Action& action) {
   int64_t ready = start + timed(loader.batch_ns - loader.locked_ns);
   const uint32_t lane = builder_.lane(
       {.process = kProcess, .thread = kThread + 1 + batch % loader.workers, .name = "worker"});
-  builder_.add(EventKind::kRange, builder_.text("decode batch"), lane, start, ready - start);
   if (loader.locked_ns > 0) {
     const int64_t turn = std::max(ready, lock_free_);
     if (turn > ready)
       builder_.add(EventKind::kHostWait, builder_.text("futex"), lane, ready, turn - ready);
     ready = turn + timed(loader.locked_ns);
-    builder_.add(EventKind::kRange, builder_.text("read record"), lane, turn, ready - turn);
     lock_free_ = ready;
   }
+  builder_.add(EventKind::kRange, builder_.text("decode batch"), lane, start, ready - start);
   free = ready;
   const int64_t until = std::max(now_ + timed(action.host_ns), ready + timed(kWakeNs));
   const char* name = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__";
