@@ -11,6 +11,7 @@ namespace {
 
 constexpr size_t kBlock = size_t{1} << 20;
 constexpr size_t kLargestItem = size_t{64} << 20;
+constexpr size_t kSecondLook = 4096;
 constexpr size_t kEventHead = 128;  // as many bytes tell whether an event begins
 
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
@@ -160,7 +161,7 @@ bool KinetoStream::attempt(Parse parse) {
     }
     if (scanner.state() == JsonScanner::State::kBroken)
       return recover(std::max<size_t>(1, scanner.at()), false);
-    if (!read_as_much_again()) return recover(window().size(), is_ended_);
+    if (!read_as_much_again()) return recover(std::min(window().size(), kLargestItem), is_ended_);
   }
 }
 
@@ -196,7 +197,7 @@ bool KinetoStream::event() {
 
 /// Goes on to what looks like the next event behind something broken; false where there is none.
 /// An event may begin before the place of the failure, but a hostile file must not be read again
-/// and again: all such second looks together are no longer than the file.
+/// and again: second looks at all of it are no longer than the file, and then only at its end.
 bool KinetoStream::recover(size_t failed_at, bool is_cut) {
   const bool is_large = !is_cut && window().size() >= kLargestItem;
   if (is_large)
@@ -205,7 +206,8 @@ bool KinetoStream::recover(size_t failed_at, bool is_cut) {
     sink_.warn("text that is not JSON was skipped");
   const bool may_look_again = rescanned_ + failed_at <= consumed_ + kBlock;
   if (may_look_again) rescanned_ += failed_at;
-  const size_t skipped = may_look_again && !is_large ? 1 : failed_at;
+  const size_t behind = failed_at > 2 * kSecondLook ? failed_at - kSecondLook : failed_at;
+  const size_t skipped = may_look_again && !is_large ? 1 : behind;
   at_ += skipped;
   consumed_ += skipped;
   return find_event();
