@@ -205,6 +205,17 @@ TEST(Gaps, ACopyOnTheSameStreamBlocks) {
   EXPECT_EQ(made.trace().name_text(analysis.gaps[0].blockers[0]), "HtoD");
 }
 
+TEST(Gaps, WhatTheCopyWaitedForBlocksToo) {
+  MadeTrace made;
+  made.kernel("before", 0, {10, 90});
+  made.copy("HtoD", 6, {102, 298});
+  made.copy("HtoD", 12, {403, 197});
+  made.kernel("after", 20, {605, 95});
+  const Breakdown b = analyse(made.done(), window(10, 700)).breakdown;
+  EXPECT_NEAR(us(b.blocking), 298 + 197, 1e-6);
+  EXPECT_NEAR(us(b.launch), 2 + 3 + 5, 1e-6);
+}
+
 struct Collective {
   MadeTrace made;
   size_t wait = 0;
