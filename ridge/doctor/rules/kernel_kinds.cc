@@ -1,0 +1,179 @@
+#include "ridge/doctor/rules/kernel_kinds.h"
+
+#include <algorithm>
+#include <cctype>
+#include <span>
+
+#include "ridge/doctor/event_names.h"
+#include "ridge/doctor/rules/measures.h"
+
+namespace ridge::doctor {
+namespace {
+
+using Parts = std::span<const std::string_view>;
+
+bool holds_one(std::string_view text, Parts parts) {
+  return std::any_of(
+      parts.begin(), parts.end(), [text](std::string_view part) { return holds(text, part); });
+}
+
+constexpr std::string_view kOptimizerParts[] = {"multi_tensor_apply",
+                                                "fused_adam",
+                                                "fusedadam",
+                                                "fused_sgd",
+                                                "multitensorapply",
+                                                "fusedoptimizer"};
+constexpr std::string_view kLayoutParts[] = {"transpose",
+                                             "nchwtonhwc",
+                                             "nhwctonchw",
+                                             "permute",
+                                             "contiguous",
+                                             "direct_copy_kernel",
+                                             "catarraybatchedcopy",
+                                             "unrolled_copy"};
+constexpr std::string_view kCastParts[] = {"bfloat16_copy_kernel",
+                                           "float16_copy_kernel",
+                                           "float8_copy_kernel",
+                                           "cast_kernel",
+                                           "copy_cast",
+                                           "convert_kernel",
+                                           "castkernel"};
+constexpr std::string_view kNormParts[] = {"layer_norm",
+                                           "layernorm",
+                                           "rms_norm",
+                                           "rmsnorm",
+                                           "groupnorm",
+                                           "group_norm",
+                                           "batch_norm",
+                                           "batchnorm",
+                                           "softmax",
+                                           "bn_fw",
+                                           "bn_bw"};
+constexpr std::string_view kMatrixParts[] = {"gemm",
+                                             "cijk_",
+                                             "xmma",
+                                             "nvjet",
+                                             "winograd",
+                                             "convolve",
+                                             "conv2d",
+                                             "fprop",
+                                             "dgrad",
+                                             "wgrad",
+                                             "cutlass",
+                                             "gemv",
+                                             "fft2d",
+                                             "flash",
+                                             "fmha",
+                                             "attention"};
+constexpr std::string_view kElementwiseParts[] = {"elementwise", "pointwise", "triton_poi"};
+// Of units that multiply matrices; any of these in a name says that they are used.
+constexpr std::string_view kTensorParts[] = {"tensorop",
+                                             "tf32",
+                                             "s1688",
+                                             "s16816",
+                                             "884",
+                                             "16816",
+                                             "hmma",
+                                             "gmma",
+                                             "nvjet",
+                                             "bf16",
+                                             "f16",
+                                             "half",
+                                             "i8",
+                                             "fp8",
+                                             "e4m3",
+                                             "_mi16x16",
+                                             "_mi32x32",
+                                             "wmma"};
+constexpr std::string_view kFp32Parts[] = {"sgemm", "scudnn", "simt", "ffma", "s_gemm"};
+
+}  // namespace
+
+KernelKind kind_of_kernel(std::string_view name) {
+  if (is_communication(name)) return KernelKind::kCommunication;
+  if (holds_one(name, kOptimizerParts)) return KernelKind::kOptimizer;
+  if (holds_one(name, kCastParts)) return KernelKind::kCast;
+  if (holds_one(name, kLayoutParts)) return KernelKind::kLayout;
+  if (holds_one(name, kNormParts)) return KernelKind::kNorm;
+  if (holds_one(name, kMatrixParts)) return KernelKind::kMatrix;
+  if (holds_one(name, kElementwiseParts)) return KernelKind::kElementwise;
+  return KernelKind::kOther;
+}
+
+bool is_plain_fp32_matrix(std::string_view name) {
+  if (kind_of_kernel(name) != KernelKind::kMatrix) return false;
+  return holds_one(name, kFp32Parts) && !holds_one(name, kTensorParts);
+}
+
+std::vector<size_t> kernels_in_steps(const Trace& trace, const Analysis& analysis) {
+  std::vector<size_t> rows;
+  const std::vector<Interval>& windows = analysis.steps.windows;
+  for (size_t row = 0; row < trace.size(); ++row) {
+    if (trace.kind[row] != EventKind::kKernel || trace.lane_of(row).device != analysis.device)
+      continue;
+    const int64_t start = trace.start_ns[row];
+    const auto after = std::upper_bound(
+        windows.begin(), windows.end(), start, [](int64_t t, const Interval& window) {
+          return t < window.begin;
+        });
+    if (after != windows.begin() && start < (after - 1)->end) rows.push_back(row);
+  }
+  return rows;
+}
+
+std::vector<Intervals> optimizer_ranges(const Trace& trace) {
+  std::vector<std::vector<Interval>> updates(trace.lanes.size());
+  for (size_t row = 0; row < trace.size(); ++row)
+    if (trace.kind[row] == EventKind::kRange && is_optimizer_step(trace.name_text(row)))
+      updates[trace.lane[row]].push_back({trace.start_ns[row], trace.end_ns(row)});
+  for (auto& stretches : updates) stretches = union_of(std::move(stretches));
+  return updates;
+}
+
+std::vector<size_t> optimizer_kernels(const Trace& trace,
+                                      const Analysis& analysis,
+                                      const std::vector<size_t>& kernels) {
+  const std::vector<Intervals> updates = optimizer_ranges(trace);
+  std::vector<size_t> found;
+  for (size_t row : kernels) {
+    const size_t call = analysis.launched_by[row];
+    const bool within =
+        call < trace.size() &&
+        !clipped(updates[trace.lane[call]], {trace.start_ns[call], trace.start_ns[call] + 1})
+             .empty();
+    if (within || kind_of_kernel(trace.name_text(row)) == KernelKind::kOptimizer)
+      found.push_back(row);
+  }
+  return found;
+}
+
+double ms_a_step(const Trace& trace, const Analysis& analysis, const std::vector<size_t>& rows) {
+  if (analysis.steps.windows.empty()) return 0;
+  int64_t ns = 0;
+  for (size_t row : rows) ns += trace.duration_ns[row];
+  return static_cast<double>(ns) * 1e-6 / static_cast<double>(analysis.steps.windows.size());
+}
+
+Intervals stretches_of(const Trace& trace, const std::vector<size_t>& rows) {
+  std::vector<Interval> stretches;
+  for (size_t row : rows) stretches.push_back({trace.start_ns[row], trace.end_ns(row)});
+  return union_of(std::move(stretches));
+}
+
+std::vector<size_t> longest_of(const Trace& trace, std::vector<size_t> rows, size_t count) {
+  std::sort(rows.begin(), rows.end(), [&trace](size_t a, size_t b) {
+    return std::pair(-trace.duration_ns[a], a) < std::pair(-trace.duration_ns[b], b);
+  });
+  if (rows.size() > count) rows.resize(count);
+  return rows;
+}
+
+std::string short_name(std::string_view name) {
+  constexpr size_t kLongest = 60;
+  if (name.starts_with("void ")) name.remove_prefix(5);
+  const size_t end = std::min(name.find('<'), name.find('('));
+  if (end != std::string_view::npos && end > 0) name = name.substr(0, end);
+  return std::string(name.substr(0, kLongest));
+}
+
+}  // namespace ridge::doctor

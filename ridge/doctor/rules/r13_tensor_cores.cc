@@ -1,0 +1,64 @@
+// R13: products of matrices in FP32 on units that multiply one number at a time.
+#include <fmt/format.h>
+
+#include "ridge/doctor/rules/kernel_kinds.h"
+#include "ridge/doctor/rules/measures.h"
+#include "ridge/doctor/rules/proof.h"
+#include "ridge/doctor/rules/rules.h"
+
+namespace ridge::doctor {
+namespace {
+
+constexpr double kLeastShare = 0.20;  // Of a step, in products.
+// Matrix units do FP32 products as TF32 or bf16 at least 8 times as fast (dense, A100 and later);
+// memory keeps real ones from all of it.
+constexpr double kAtMost = 7.0 / 8;
+constexpr double kSure = 0.4;
+
+// Compute capability 7 and later has them; where the recorder says nothing they may be there.
+bool has_matrix_units(const Trace& trace, int32_t device) {
+  for (const Device& each : trace.devices)
+    if (each.number == device && each.major > 0) return each.major >= 7;
+  return true;
+}
+
+}  // namespace
+
+void r13_tensor_cores(const Trace& trace, const Analysis& analysis, RuleOutput& output) {
+  if (!has_matrix_units(trace, analysis.device)) {
+    output.not_fired.push_back({"R13", "the device has no matrix units"});
+    return;
+  }
+  std::vector<size_t> plain;
+  for (size_t row : kernels_in_steps(trace, analysis))
+    if (is_plain_fp32_matrix(trace.name_text(row))) plain.push_back(row);
+  const double plain_ms = ms_a_step(trace, analysis, plain);
+  if (share_of(plain_ms, analysis) < kLeastShare) {
+    output.not_fired.push_back(
+        {"R13",
+         fmt::format("products in plain FP32 are {:.1f} % of a step, less than {:.0f} %",
+                     100 * share_of(plain_ms, analysis),
+                     100 * kLeastShare)});
+    return;
+  }
+  Finding finding{.rule = "R13", .title = "matrix units idle: products in plain FP32"};
+  charge(finding, analysis, kAtMost * plain_ms, kSure);
+  finding.severity = Severity::kHigh;
+  finding.confidence = 0.7;
+  const std::vector<size_t> longest = longest_of(trace, plain);
+  finding.evidence.push_back(
+      {.rows = longest,
+       .text = fmt::format("{:.2f} ms of a step of {:.2f} ms in kernels such as {}",
+                           plain_ms,
+                           analysis.breakdown.wall,
+                           short_name(trace.name_text(longest.front())))});
+  finding.at = stretches_of(trace, plain);
+  finding.fix =
+      "compute products in TF32 (torch.set_float32_matmul_precision('high')) or bf16 "
+      "(torch.autocast), unless they are FP32 on purpose";
+  finding.command = proof_of(trace);
+  finding.semantic_class = 2;
+  output.findings.push_back(std::move(finding));
+}
+
+}  // namespace ridge::doctor

@@ -1,0 +1,59 @@
+// R16: kernels that bring the same values into another order, place or type.
+#include <fmt/format.h>
+
+#include "ridge/doctor/rules/kernel_kinds.h"
+#include "ridge/doctor/rules/measures.h"
+#include "ridge/doctor/rules/proof.h"
+#include "ridge/doctor/rules/rules.h"
+
+namespace ridge::doctor {
+namespace {
+
+constexpr Ladder kLadder{.info = 0.05, .warning = 0.05, .high = 0.20};
+constexpr int64_t kShortNs = 10'000;  // What is shorter is bound by its latency, not by memory.
+constexpr double kSure = 0.4;         // Some of them are needed, and some find data in the cache.
+
+bool only_moves(std::string_view name) {
+  const KernelKind kind = kind_of_kernel(name);
+  return kind == KernelKind::kLayout || kind == KernelKind::kCast;
+}
+
+}  // namespace
+
+void r16_layout_copies(const Trace& trace, const Analysis& analysis, RuleOutput& output) {
+  std::vector<size_t> rows;
+  for (size_t row : kernels_in_steps(trace, analysis))
+    if (trace.duration_ns[row] >= kShortNs && only_moves(trace.name_text(row))) rows.push_back(row);
+  const double cost = ms_a_step(trace, analysis, rows);
+  if (share_of(cost, analysis) < kLadder.info) {
+    output.not_fired.push_back(
+        {"R16",
+         fmt::format("{:.1f} % of a step is transposes, copies and casts of {} us or more",
+                     100 * share_of(cost, analysis),
+                     kShortNs / 1000)});
+    return;
+  }
+  Finding finding{.rule = "R16", .title = "transposes, copies and casts move what is there"};
+  charge(finding, analysis, cost, kSure);
+  finding.severity = severity_of(finding.share, kLadder);
+  finding.confidence = 0.7;
+  const std::vector<size_t> longest = longest_of(trace, rows);
+  finding.evidence.push_back(
+      {.rows = longest,
+       .text = fmt::format(
+           "{:.1f} such kernels a step, {:.2f} ms of {:.2f}; the longest is {}",
+           static_cast<double>(rows.size()) / static_cast<double>(analysis.steps.windows.size()),
+           cost,
+           analysis.breakdown.wall,
+           short_name(trace.name_text(longest.front())))});
+  finding.at = stretches_of(trace, rows);
+  finding.fix =
+      "keep one layout and one type through the model (channels_last for convolutions, weights "
+      "cast "
+      "once), and let products read transposed operands as they lie";
+  finding.command = proof_of(trace);
+  finding.semantic_class = 1;
+  output.findings.push_back(std::move(finding));
+}
+
+}  // namespace ridge::doctor
