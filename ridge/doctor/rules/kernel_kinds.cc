@@ -105,6 +105,11 @@ bool is_plain_fp32_matrix(std::string_view name) {
   return holds_one(name, kFp32Parts) && !holds_one(name, kTensorParts);
 }
 
+size_t call_of(const Trace& trace, const Analysis& analysis, size_t row) {
+  const std::vector<size_t>& calls = analysis.launched_by;
+  return row < calls.size() ? std::min(calls[row], trace.size()) : trace.size();
+}
+
 std::vector<size_t> kernels_in_steps(const Trace& trace, const Analysis& analysis) {
   std::vector<size_t> rows;
   const std::vector<Interval>& windows = analysis.steps.windows;
@@ -136,7 +141,7 @@ std::vector<size_t> optimizer_kernels(const Trace& trace,
   const std::vector<Intervals> updates = optimizer_ranges(trace);
   std::vector<size_t> found;
   for (size_t row : kernels) {
-    const size_t call = analysis.launched_by[row];
+    const size_t call = call_of(trace, analysis, row);
     const bool within =
         call < trace.size() &&
         !clipped(updates[trace.lane[call]], {trace.start_ns[call], trace.start_ns[call] + 1})

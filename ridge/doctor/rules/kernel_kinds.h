@@ -23,6 +23,9 @@ KernelKind kind_of_kernel(std::string_view name);
 /// A product or convolution in FP32 on plain arithmetic units, by its name.
 bool is_plain_fp32_matrix(std::string_view name);
 
+/// The row of the call that launched `row`; trace.size() where none is known.
+size_t call_of(const Trace& trace, const Analysis& analysis, size_t row);
+
 /// Kernels of the analysed device that begin in a steady step; rows, ascending.
 std::vector<size_t> kernels_in_steps(const Trace& trace, const Analysis& analysis);
 

@@ -28,7 +28,7 @@ std::vector<size_t> blocking_copies(const Trace& trace, const Analysis& analysis
       continue;
     const Transfer& copy = trace.transfers[trace.detail[row]];
     if (!copy.is_async || copy.bytes < kLarge || !is_pageable(copy)) continue;
-    const size_t call = analysis.launched_by[row];
+    const size_t call = call_of(trace, analysis, row);
     if (call < trace.size() && trace.end_ns(call) < trace.start_ns[row]) continue;
     const bool in_step = std::any_of(
         analysis.steps.windows.begin(), analysis.steps.windows.end(), [&](const Interval& window) {
@@ -44,7 +44,7 @@ Intervals exposed(const Trace& trace, const Analysis& analysis, const std::vecto
   std::vector<Interval> held, idle;
   for (size_t row : copies) {
     held.push_back({trace.start_ns[row], trace.end_ns(row)});
-    const size_t call = analysis.launched_by[row];
+    const size_t call = call_of(trace, analysis, row);
     if (call < trace.size()) held.push_back({trace.start_ns[call], trace.end_ns(call)});
   }
   for (const Gap& gap : analysis.gaps) idle.push_back(gap.at);
