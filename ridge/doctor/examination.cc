@@ -6,13 +6,18 @@
 #include <unordered_map>
 
 #include "ridge/base/error.h"
+#include "ridge/doctor/replay.h"
 #include "ridge/doctor/rules/measures.h"
 #include "ridge/doctor/rules/straggler.h"
 
 namespace ridge::doctor {
 namespace {
 
-Analysis analysed(const Trace& trace) { return analyse(trace); }
+Analysis analysed(const Trace& trace) {
+  Analysis analysis = analyse(trace);
+  analysis.replay_error = replay_error(trace, analysis);
+  return analysis;
+}
 
 std::string rank_name(const Trace& trace) {
   return trace.rank >= 0 ? fmt::format("rank {}", trace.rank) : trace.source;
