@@ -1,7 +1,10 @@
 // What host threads did: calls of CUDA, ranges, waits for the operating system, the profiler's own.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <set>
+#include <tuple>
+#include <vector>
 
 #include "ridge/doctor/nsys_reader.h"
 
@@ -25,6 +28,13 @@ std::string_view without_version(std::string_view name) {
     if (c < '0' || c > '9') return name;
   return name.substr(0, at);
 }
+
+// A thread that was put on a processor, or taken off it.
+struct Switch {
+  int64_t thread = 0, time = 0;
+  bool is_in = false, can_run = false;
+  auto order() const { return std::tie(thread, time, is_in, can_run); }
+};
 
 }  // namespace
 
@@ -59,6 +69,7 @@ void NsysReader::read_calls() {
     if (!at) return;
     const auto thread = row.integer(2);
     if (thread && processes.size() < 2) processes.insert(process_in(*thread));
+    if (thread) calling_threads_.insert(*thread);
     const size_t added = builder_.add(EventKind::kRuntime,
                                       builder_.text(without_version(text_of(row, 4))),
                                       host_lane(thread),
@@ -105,6 +116,35 @@ void NsysReader::read_timed(std::string_view table, EventKind kind, std::string_
                  at->begin,
                  at->end - at->begin);
   });
+}
+
+// Of threads that launch: the time in which they could have run and had no processor. That they
+// waited for something else is in OSRT_API.
+void NsysReader::read_scheduling() {
+  static constexpr std::string_view kColumns[] = {
+      "start", "start", "globalTid", "isSchedIn", "threadState"};
+  constexpr std::string_view kTable = "SCHED_EVENTS";
+  const Labels states = labels("ENUM_SAMPLING_THREAD_STATE");
+  std::vector<Switch> switches;
+  each(kTable, kColumns, [&](const SqliteRow& row) {
+    const int64_t thread = row.integer(2).value_or(0);
+    if (!calling_threads_.contains(thread)) return;
+    const auto at = times(kTable, row);
+    if (!at) return;
+    const auto state = states.find(row.integer(4).value_or(-1));
+    // Linux says "running" of a thread that is taken off while it has more to do.
+    const bool can_run = state != states.end() && state->second.find("run") != std::string::npos;
+    switches.push_back({thread, at->begin, row.integer(3).value_or(0) != 0, can_run});
+  });
+  std::sort(switches.begin(), switches.end(), [](const Switch& a, const Switch& b) {
+    return a.order() < b.order();
+  });
+  const uint32_t name = switches.empty() ? 0 : builder_.text("off-cpu (runnable)");
+  for (size_t i = 1; i < switches.size(); ++i) {
+    const Switch &out = switches[i - 1], &in = switches[i];
+    if (out.thread != in.thread || out.is_in || !in.is_in || !out.can_run) continue;
+    builder_.add(EventKind::kHostWait, name, host_lane(out.thread), out.time, in.time - out.time);
+  }
 }
 
 }  // namespace ridge::doctor

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -54,6 +55,7 @@ class NsysReader {
   void read_calls();
   void read_ranges();
   void read_timed(std::string_view table, EventKind kind, std::string_view name);
+  void read_scheduling();
 
   // ---- nsys_device.cc ----
   std::optional<uint32_t> device_lane(std::string_view table, const SqliteRow& row);
@@ -78,6 +80,7 @@ class NsysReader {
   std::unordered_map<int64_t, std::string> texts_;         // StringIds
   std::unordered_map<int64_t, std::string> thread_names_;  // by globalTid
   std::map<std::pair<int64_t, int64_t>, int64_t> gpu_of_;  // (process, ordinal) -> gpu
+  std::set<int64_t> calling_threads_;                      // globalTid, of those that call CUDA
   std::vector<EventRecord> by_sync_, by_event_;            // sorted
   std::optional<int64_t> only_process_;                    // of the host calls, where it is one
 };

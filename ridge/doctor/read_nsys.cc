@@ -61,6 +61,7 @@ void NsysReader::read() {
   read_calls();
   read_ranges();
   read_timed("OSRT_API", EventKind::kHostWait, "wait");
+  read_scheduling();
   read_timed("PROFILER_OVERHEAD", EventKind::kOverhead, "profiler");
   read_timed("CUPTI_ACTIVITY_KIND_OVERHEAD", EventKind::kOverhead, "profiler");
   read_kernels();

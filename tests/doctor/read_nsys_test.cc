@@ -260,6 +260,27 @@ TEST(ReadNsys, KeepsProcessesApart) {
                    "kernel '' 3 200/7/6 '' 210+10 #4294967297" + rest}));
 }
 
+// Only of threads that call CUDA, and only where they could have run.
+TEST(ReadNsys, TellsWhenAThreadHadNoProcessor) {
+  const Lines lines = lines_after([](SqliteDatabase& database) {
+    database.run(sql(R"(
+      CREATE TABLE ENUM_SAMPLING_THREAD_STATE (id INTEGER, name TEXT, label TEXT);
+      INSERT INTO ENUM_SAMPLING_THREAD_STATE VALUES (1, 'Running', 'Running'),
+          (2, 'Interruptible', 'Interruptible');
+      CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INT, end INT, globalTid INT, nameId TEXT);
+      INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (10, 20, $tid, 'cudaLaunchKernel');
+      CREATE TABLE SCHED_EVENTS (start INT, cpu INT, isSchedIn INT, globalTid INT, threadState INT);
+      INSERT INTO SCHED_EVENTS VALUES (60, 0, 1, $tid, NULL), (50, 0, 0, $tid, 1),
+          (70, 0, 0, $tid, 2), (90, 0, 1, $tid, NULL), (95, 0, 0, $tid, 1),
+          (10, 0, 0, 99, 1), (20, 0, 1, 99, NULL), ('a', 0, 0, $tid, 1), (96, 0, 0, $tid, 7);
+    )"));
+  });
+  EXPECT_EQ(lines,
+            (Lines{"runtime 'cudaLaunchKernel' 0 1234/1240/-1 '' 10+10 #-1",
+                   "host wait 'off-cpu (runnable)' 0 1234/1240/-1 '' 50+10 #-1",
+                   "1 x SCHED_EVENTS: rows without a start and an end that could be times"}));
+}
+
 TEST(ReadNsys, SaysThatGraphsWereRecordedWhole) {
   const Lines lines = lines_after([](SqliteDatabase& database) {
     database.run(

@@ -454,7 +454,7 @@ void add_pauses(Programs& programs) {
             .after_layer =
                 [](Step& step, int64_t) {
                   step.add({.what = What::kHost,
-                            .name = "off cpu",
+                            .name = "off-cpu (runnable)",
                             .host_ns = us(1'500),
                             .kind = EventKind::kHostWait,
                             .cause = HostCause::kOffCpu});

@@ -66,6 +66,36 @@ TEST_P(Zoo, HealthyTwinsAreHealthy) {
   }
 }
 
+// What a file of either form cannot hold: Kineto knows neither locks nor processors, and nsys no
+// shapes of operators.
+bool can_tell(const Program& program, bool is_kineto) {
+  if (program.ranks > 1) return false;  // the simulation has them all, a file one
+  if (is_kineto) return program.rule != "R02" && program.rule != "R30";
+  return program.rule != "R14";
+}
+
+TEST(ZooFiles, TellTheSame) {
+  test::TempFolder folder;
+  const std::string kineto = folder / "a.json", nsys = folder / "a.sqlite";
+  for (const Program& program : all_programs()) {
+    if (!has_rule(program.rule)) continue;
+    const Trace trace = std::move(simulate(program, {.seed = 13})[0].trace);
+    write_kineto(trace, 13, kineto);
+    write_nsys(trace, 13, nsys);
+    for (const bool is_kineto : {true, false}) {
+      if (program.is_sick && !can_tell(program, is_kineto)) continue;
+      const Examination found = examine(is_kineto ? read_kineto(kineto) : read_nsys(nsys));
+      const std::string_view form = is_kineto ? "Kineto" : "nsys";
+      if (program.is_sick)
+        EXPECT_EQ(first_rule(found.diagnosis), program.rule)
+            << program.name << " from " << form << ": " << summary(found.diagnosis);
+      else
+        EXPECT_FALSE(has_findings(found.diagnosis))
+            << program.name << " from " << form << ": " << summary(found.diagnosis);
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Scales, Zoo, testing::Values(.3, 1., 3.));
 
 }  // namespace
