@@ -9,7 +9,7 @@
 namespace ridge::doctor {
 namespace {
 
-constexpr size_t kBlock = size_t{1} << 20;
+constexpr size_t kBlock = size_t{1} << 18;
 constexpr size_t kLargestItem = size_t{64} << 20;
 constexpr size_t kSecondLook = 4096;
 constexpr size_t kEventHead = 128;  // as many bytes tell whether an event begins
