@@ -83,6 +83,7 @@ int run_verb(CLI::App& app, int argc, char** argv) {
   add_eval(app, exit_code);
   add_generate(app, exit_code);
   add_optimize(app, exit_code);
+  add_doctor(app, exit_code);
   add_calibrate(app, exit_code);
   add_ledger(app, exit_code);
   app.footer(kFooter);  // after the verbs, which would inherit it

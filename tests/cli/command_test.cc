@@ -80,6 +80,7 @@ const std::map<std::string, std::vector<std::string>> kOptions = {
       "--price-per-hour",
       "--dry-run",
       "--json"}},
+    {"doctor", {"-h,--help", "--compare", "--html", "--gate", "--json"}},
 };
 
 TEST(Command, OptionsAreFrozen) {

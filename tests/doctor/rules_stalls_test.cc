@@ -116,6 +116,20 @@ TEST(R29, StallsThatNothingExplainsAreTrustedLess) {
   EXPECT_LE(output.findings[0].confidence, 0.5);
 }
 
+TEST(R29, SameWorkThatTakesLongerIsNotToBeMoved) {
+  std::vector<double> times(24, 10);
+  for (size_t i : {3, 9, 20}) times[i] = 20;
+  MadeRun run(times);
+  double at = 0;
+  for (double ms : times) {
+    run.host(EventKind::kOperator, "aten::mm", at + 0.5, ms - 1);
+    at += ms;
+  }
+  const RuleOutput output = run.apply(r29_periodic_stalls);
+  ASSERT_EQ(output.findings.size(), 1u) << reason(output);
+  EXPECT_TRUE(output.findings[0].fix.starts_with("the same work takes longer"));
+}
+
 TEST(R29, EndOfAnEpochIsNoPeriod) {
   EXPECT_EQ(reason(stalling_run({23}).apply(r29_periodic_stalls)),
             "one step alone is slow: too few to call it periodic");

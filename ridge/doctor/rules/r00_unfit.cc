@@ -94,7 +94,7 @@ void doubt_steps(const Trace& trace, const Steps& steps, std::vector<Doubt>& dou
          "record at least 10 steps, and mark them (profiler.step(), or a range each)"});
   else if (steps.windows.size() < kFewSteps)
     doubts.push_back(
-        {fmt::format("{} steady steps, fewer than {}", steps.windows.size(), kFewSteps),
+        {fmt::format("steady steps: {}, fewer than {}", steps.windows.size(), kFewSteps),
          0.8,
          false,
          "record at least 10 steps"});

@@ -15,6 +15,7 @@ namespace {
 
 constexpr Ladder kLadder{.info = 0.03, .warning = 0.05, .high = 0.20};
 constexpr size_t kFewSteps = 8, kFewStalls = 2;
+constexpr double kUsual = 0.02;                             // of what a slow step takes more
 constexpr double kDeviations = 6, kLeastDeviation = 0.005;  // of the median
 constexpr double kMostStalls = 1.0 / 3;                     // of the steps: else they are no stalls
 
@@ -52,7 +53,8 @@ Stalls stalls_of(const std::vector<Interval>& windows) {
 // What fills the slow steps and not the others.
 struct Blame {
   uint32_t name = 0;
-  double excess_ms = 0;  // a slow step, over what it takes in the others
+  double excess_ms = 0;   // a slow step, over what it takes in the others
+  bool is_usual = false;  // the others do it too
   std::vector<Interval> at;
   std::vector<size_t> rows;
 };
@@ -127,6 +129,7 @@ std::optional<Blame> blame_of(const Trace& trace, const Steps& steps, const Stal
       best = each;
   return Blame{.name = best->first,
                .excess_ms = excess(best->second),
+               .is_usual = best->second.other_ms / others > kUsual * excess(best->second),
                .at = std::move(best->second.at),
                .rows = std::move(best->second.rows)};
 }
@@ -177,8 +180,11 @@ Finding finding_of(const Trace& trace, const Analysis& analysis, const Stalls& s
         {.rows = blame->rows,
          .text = fmt::format("'{}' takes {:.2f} ms more in a slow step", name, blame->excess_ms)});
     finding.at = union_of(blame->at);
-    finding.confidence = 0.8;
-    finding.fix = fix_of(name);
+    finding.confidence = blame->is_usual ? 0.5 : 0.8;
+    finding.fix = blame->is_usual
+                      ? "the same work takes longer now and then: look for other programs, memory "
+                        "that is swapped, and clocks that fall, or pin threads to processors"
+                      : fix_of(name);
   } else {
     // What the longer half of a slow step does is not known: all of it is in question.
     std::vector<Interval> slow;
