@@ -7,31 +7,34 @@
 namespace ridge::doctor {
 namespace {
 
-constexpr size_t kMostCandidates = 64;
+constexpr size_t kMostCandidates = 128;
+constexpr size_t kOccurrences = 8;  // Of a name in a step, that are looked through.
 constexpr double kLeastMatch = 0.9;
 constexpr double kAsGood = 0.005;  // A shorter period that repeats as well to this is the one.
 
-// Distances from one occurrence of a name to its next, how many there are of each. One that comes
-// once in a step has the step's length among them.
+// Distances from one occurrence of a name to those after it, how many there are of each. Of a name
+// that comes a few times in a step the step's length is among them.
 std::vector<int64_t> candidates(std::span<const uint32_t> names) {
-  std::unordered_map<uint32_t, int64_t> last;
-  std::unordered_map<int64_t, int64_t> count;
+  std::unordered_map<uint32_t, std::vector<int64_t>> places;
+  std::unordered_map<int64_t, int64_t> weight;
   for (size_t i = 0; i < names.size(); ++i) {
     const auto at = static_cast<int64_t>(i);
-    const auto [it, is_new] = last.try_emplace(names[i], at);
-    if (is_new) continue;
-    ++count[at - it->second];
-    it->second = at;
+    std::vector<int64_t>& before = places[names[i]];
+    for (size_t k = 1; k <= std::min(kOccurrences, before.size()); ++k) {
+      const int64_t distance = at - before[before.size() - k];
+      // By the stretch that it explains: long ones are rare by nature, and those to later
+      // occurrences explain the same stretch again.
+      if (3 * distance <= static_cast<int64_t>(names.size()))
+        weight[distance] += 840 * distance / static_cast<int64_t>(k);
+    }
+    before.push_back(at);
   }
-  // A distance counts by the stretch that it explains: long ones are rare by nature.
   std::vector<std::pair<int64_t, int64_t>> ranked;
-  for (const auto& [distance, times] : count)
-    if (3 * distance <= static_cast<int64_t>(names.size()) && times >= 2)
-      ranked.emplace_back(-distance * times, distance);
+  for (const auto& [distance, each] : weight) ranked.emplace_back(-each, distance);
   std::sort(ranked.begin(), ranked.end());
   if (ranked.size() > kMostCandidates) ranked.resize(kMostCandidates);
   std::vector<int64_t> periods;
-  for (const auto& [weight, distance] : ranked) periods.push_back(distance);
+  for (const auto& [each, distance] : ranked) periods.push_back(distance);
   std::sort(periods.begin(), periods.end());
   return periods;
 }

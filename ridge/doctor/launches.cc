@@ -65,8 +65,8 @@ void Producers::find_streams(int32_t device) {
     Stream stream{.lane = lane, .rows = std::move(rows), .launched = {}};
     for (size_t row : stream.rows)
       if (is_launched(row)) stream.launched.push_back(row);
-    std::stable_sort(stream.launched.begin(), stream.launched.end(), [this](size_t a, size_t b) {
-      return call_start(a) < call_start(b);
+    std::sort(stream.launched.begin(), stream.launched.end(), [this](size_t a, size_t b) {
+      return std::pair(call_start(a), a) < std::pair(call_start(b), b);
     });
     streams_.push_back(std::move(stream));
   }

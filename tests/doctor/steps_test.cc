@@ -146,6 +146,7 @@ TEST(Period, IsTheShortestThatRepeatsBest) {
   EXPECT_EQ(period_of(names("aaaaaaaa")), 1);
   EXPECT_EQ(period_of(names("abcdefgh")), 0);
   EXPECT_EQ(period_of(names("")), 0);
+  EXPECT_EQ(period_of(names("aabbaabbaabbaabb")), 4) << "nothing comes once";
   EXPECT_EQ(period_of(names("abababcdabababcdabababcdabababcd")), 8);
   EXPECT_EQ(period_of(names("xxabcdabcdabcdabcdabcdabcdabcdabcdabcdabcdabcdabcdy")), 4);
 }
