@@ -13,6 +13,10 @@ namespace {
 
 constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
 constexpr int64_t kMaxInt64 = std::numeric_limits<int64_t>::max();
+// Far beyond any recording: a small file may inflate to more than memory holds.
+constexpr size_t kMostRows = size_t{1} << 27;
+constexpr size_t kMostTextBytes = size_t{1} << 30;
+constexpr size_t kMostLaneNames = 65536;
 constexpr int kNanosecondsOfMicroseconds = 3;  // as a power of ten
 
 /// The number of a process or thread; of those that are texts one that is made of the text.
@@ -78,13 +82,11 @@ void KinetoRows::add_stretch(const KinetoEvent& event) {
   add_row(event, kineto_kind(event.category.text, event.name.text, hints), args);
 }
 
-size_t KinetoRows::add_row(const KinetoEvent& event, EventKind kind, const KinetoArgs& args) {
+void KinetoRows::add_row(const KinetoEvent& event, EventKind kind, const KinetoArgs& args) {
   const auto start = scaled_number(event.start, kNanosecondsOfMicroseconds);
-  if (!start || trace_.size() >= Trace::kNone - 1) {
-    builder_.warn(start ? "events beyond the four-thousand-millionth were left out"
-                        : "events without a time were left out");
-    return trace_.size();
-  }
+  if (!start) return builder_.warn("events without a time were left out");
+  if (trace_.size() >= kMostRows)
+    return builder_.warn("events beyond the hundred-millionth were left out");
   const auto duration = scaled_number(event.duration, kNanosecondsOfMicroseconds);
   if (event.duration.is_given() && !duration)
     builder_.warn("durations that are no numbers count as 0");
@@ -94,7 +96,6 @@ size_t KinetoRows::add_row(const KinetoEvent& event, EventKind kind, const Kinet
   add_details(row, args);
   if (event.phase == 'B')
     marks_.push_back({id_of(event.process), id_of(event.thread), *start, row});
-  return row;
 }
 
 void KinetoRows::add_details(size_t row, const KinetoArgs& args) {
@@ -128,7 +129,7 @@ void KinetoRows::add_operator_details(size_t row, const KinetoArgs& args) {
   if (!args.stack.text.empty()) {
     std::string stack = plain_text(args.stack);
     std::replace(stack.begin(), stack.end(), ';', '\n');
-    details.stack = builder_.text(stack);
+    details.stack = text(stack);
   }
   const bool is_any = details.shapes != 0 || details.types != 0 || details.stack != 0 ||
                       details.collective != 0 || details.flops >= 0 || details.bytes >= 0;
@@ -151,6 +152,7 @@ void KinetoRows::note_call(size_t row, const KinetoArgs& args) {
 void KinetoRows::add_end(const KinetoEvent& event) {
   const auto time = scaled_number(event.start, kNanosecondsOfMicroseconds);
   if (!time) return builder_.warn("events without a time were left out");
+  if (marks_.size() >= 2 * kMostRows) return;
   marks_.push_back({id_of(event.process), id_of(event.thread), *time, Trace::kNone});
 }
 
@@ -158,7 +160,7 @@ void KinetoRows::add_metadata(const KinetoEvent& event) {
   if (event.name.text != "thread_name") return;
   std::string name = plain_text(parse_args(event.args).name);
   while (name.ends_with(' ')) name.pop_back();
-  if (name.empty()) return;
+  if (name.empty() || lane_names_.size() >= kMostLaneNames) return;
   // A thread that changed its name has several entries: take one whatever their order is.
   const auto [entry, is_new] =
       lane_names_.try_emplace({id_of(event.process), id_of(event.thread)}, name);
@@ -209,17 +211,33 @@ void KinetoRows::add_device(const JsonSpan& value) {
   if (is_whole) trace_.devices.push_back(device);
 }
 
+uint32_t KinetoRows::text(std::string_view plain) {
+  if (text_bytes_ >= kMostTextBytes) {
+    builder_.warn("texts beyond 1 GiB were left out");
+    return 0;
+  }
+  const size_t before = trace_.names.size();
+  const uint32_t number = builder_.text(plain);
+  if (trace_.names.size() > before) text_bytes_ += plain.size();
+  return number;
+}
+
 uint32_t KinetoRows::text(const JsonSpan& value) {
-  if (is_plain(value)) return builder_.text(value.text);
+  if (is_plain(value)) return text(value.text);
   if (value.text.size() > kLongestText) builder_.warn("texts of more than 64 KiB were cut");
-  return builder_.text(plain_text(value));
+  return text(plain_text(value));
 }
 
 /// 0 for an empty list.
 uint32_t KinetoRows::list_text(const JsonSpan& value) {
   if (!value.is_given()) return 0;
-  const std::string list = valid_utf8(tidy_list(value));
-  return list == "[]" ? 0 : builder_.text(list);
+  std::string list = tidy_list(value);
+  if (list.size() > kLongestText) {
+    builder_.warn("texts of more than 64 KiB were cut");
+    list.resize(kLongestText);
+  }
+  list = valid_utf8(list);
+  return list == "[]" ? 0 : text(list);
 }
 
 uint32_t KinetoRows::lane(const KinetoEvent& event, EventKind kind, const KinetoArgs& args) {

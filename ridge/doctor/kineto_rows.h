@@ -42,10 +42,11 @@ class KinetoRows : public KinetoSink {
   void add_end(const KinetoEvent& event);
   void add_metadata(const KinetoEvent& event);
   void add_device(const JsonSpan& value);
-  size_t add_row(const KinetoEvent& event, EventKind kind, const KinetoArgs& args);
+  void add_row(const KinetoEvent& event, EventKind kind, const KinetoArgs& args);
   void add_details(size_t row, const KinetoArgs& args);
   void add_operator_details(size_t row, const KinetoArgs& args);
   void note_call(size_t row, const KinetoArgs& args);
+  uint32_t text(std::string_view plain);
   uint32_t text(const JsonSpan& value);
   uint32_t list_text(const JsonSpan& value);
   uint32_t lane(const KinetoEvent& event, EventKind kind, const KinetoArgs& args);
@@ -63,6 +64,7 @@ class KinetoRows : public KinetoSink {
   std::vector<Mark> marks_;
   std::unordered_map<int64_t, Call> calls_;  // by correlation, those that know something
   std::vector<Launch> call_launches_;
+  size_t text_bytes_ = 0;
   int64_t base_ns_ = 0;
   bool has_base_ = false;
 };
