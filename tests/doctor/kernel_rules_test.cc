@@ -205,6 +205,20 @@ TEST(R13, ADeviceWithoutMatrixUnits) {
   EXPECT_EQ(expect_none(r13_tensor_cores, trace), "the device has no matrix units");
 }
 
+// TF32 and bf16 came with compute capability 8.
+TEST(R13, TheFixIsOneThatTheDeviceTakes) {
+  Trace trace = eight_steps([](Steps1000& step) { step.kernel("volta_sgemm_128x64_nt", 900); });
+  for (const auto& [major, word] :
+       {std::pair(7, "FP16"), std::pair(8, "TF32"), std::pair(0, "TF32")}) {
+    trace.devices[0].major = major;
+    RuleOutput output;
+    r13_tensor_cores(trace, analyse(trace), output);
+    ASSERT_EQ(output.findings.size(), 1u);
+    EXPECT_NE(output.findings[0].fix.find(word), std::string::npos) << major;
+    EXPECT_EQ(output.findings[0].fix.find("TF32") == std::string::npos, major == 7);
+  }
+}
+
 TEST(R16, TransposesAndCasts) {
   expect_finding(r16_layout_copies,
                  eight_steps([](Steps1000& step) {

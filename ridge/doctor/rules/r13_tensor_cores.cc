@@ -10,22 +10,34 @@ namespace ridge::doctor {
 namespace {
 
 constexpr double kLeastShare = 0.20;  // Of a step, in products.
-// Matrix units do FP32 products as TF32 or bf16 at least 8 times as fast (dense, A100 and later);
+// Matrix units do such products in 16 bits, or as TF32, about 8 times as fast (dense);
 // memory keeps real ones from all of it.
 constexpr double kAtMost = 7.0 / 8;
 constexpr double kSure = 0.4;
 
-// Compute capability 7 and later has them; where the recorder says nothing they may be there.
-bool has_matrix_units(const Trace& trace, int32_t device) {
+// 0 where the recorder does not say.
+int32_t capability(const Trace& trace, int32_t device) {
   for (const Device& each : trace.devices)
-    if (each.number == device && each.major > 0) return each.major >= 7;
-  return true;
+    if (each.number == device) return each.major;
+  return 0;
+}
+
+// Those of compute capability 7 multiply FP16 alone; TF32 and bf16 came with 8.
+constexpr int32_t kFirst = 7, kTf32 = 8;
+
+std::string_view fix_for(int32_t major) {
+  if (major > 0 && major < kTf32)
+    return "compute products in FP16 (torch.autocast, with a GradScaler): the matrix units of this "
+           "device take nothing wider";
+  return "compute products in TF32 (torch.set_float32_matmul_precision('high')) or bf16 "
+         "(torch.autocast), unless they are FP32 on purpose";
 }
 
 }  // namespace
 
 void r13_tensor_cores(const Trace& trace, const Analysis& analysis, RuleOutput& output) {
-  if (!has_matrix_units(trace, analysis.device)) {
+  const int32_t major = capability(trace, analysis.device);
+  if (major > 0 && major < kFirst) {
     output.not_fired.push_back({"R13", "the device has no matrix units"});
     return;
   }
@@ -53,9 +65,7 @@ void r13_tensor_cores(const Trace& trace, const Analysis& analysis, RuleOutput& 
                            analysis.breakdown.wall,
                            short_name(trace.name_text(longest.front())))});
   finding.at = stretches_of(trace, plain);
-  finding.fix =
-      "compute products in TF32 (torch.set_float32_matmul_precision('high')) or bf16 "
-      "(torch.autocast), unless they are FP32 on purpose";
+  finding.fix = fix_for(major);
   finding.command = proof_of(trace);
   finding.semantic_class = 2;
   output.findings.push_back(std::move(finding));
