@@ -187,7 +187,8 @@ void forward_and_backward(Step& step, const Recipe& recipe) {
     if (!recipe.overlapped_communication) continue;
     step.add({.what = What::kRecord, .stream = kComputeStream, .event = 20});
     step.add({.what = What::kStreamWait, .stream = kCommunicationStream, .event = 20});
-    all_reduce(step, gradient_bytes);
+    // The last bucket has nothing to hide behind, and is small for that.
+    all_reduce(step, layer + 1 == recipe.layers ? gradient_bytes / 8 : gradient_bytes);
   }
   if (!recipe.communicates) return;
   if (!recipe.overlapped_communication) {

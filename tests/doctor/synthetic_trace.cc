@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <optional>
 #include <random>
@@ -67,6 +68,13 @@ class Simulation {
 
  private:
   int64_t timed(int64_t ns);
+  int64_t scaled(int64_t size) const;
+  std::string scaled_shapes(const std::string& shapes) const;
+  Launch scaled_launch(Launch launch) const;
+  Transfer scaled_transfer(Transfer transfer) const {
+    transfer.bytes = scaled(transfer.bytes);
+    return transfer;
+  }
   void spend(int64_t until, HostCause cause, bool drains = false);
   void act(const Action& action);
   void end_frame();
@@ -123,6 +131,26 @@ int64_t Simulation::timed(int64_t ns) {
   return std::max<int64_t>(1, static_cast<int64_t>(static_cast<double>(ns) * factor));
 }
 
+int64_t Simulation::scaled(int64_t size) const {
+  return std::max<int64_t>(1, std::llround(static_cast<double>(size) * options_.scale));
+}
+
+// Work grows with the rows of the first operand: "[[rows, ...".
+std::string Simulation::scaled_shapes(const std::string& shapes) const {
+  const size_t end = shapes.find_first_of(",]");
+  if (!shapes.starts_with("[[") || end == std::string::npos) return shapes;
+  return "[[" + std::to_string(scaled(std::stoll(shapes.substr(2, end - 2)))) + shapes.substr(end);
+}
+
+// A grid that does not fill the device stays as it is.
+Launch Simulation::scaled_launch(Launch launch) const {
+  constexpr int64_t kFull = 264;
+  if (launch.grid[0] > kFull)
+    launch.grid[0] =
+        static_cast<int32_t>(std::clamp<int64_t>(scaled(launch.grid[0]), kFull, int64_t{1} << 30));
+  return launch;
+}
+
 void Simulation::spend(int64_t until, HostCause cause, bool drains) {
   if (until <= now_) return;
   host_time_.push_back({{now_, until}, cause, drains});
@@ -174,9 +202,9 @@ size_t Simulation::enqueue(const Action& action,
       kind, builder_.text(name), device_lane(action.stream), task.at.begin, task.at.length());
   builder_.set_correlation(row, correlation_);
   if (kind == EventKind::kKernel)
-    builder_.set(row, action.launch);
+    builder_.set(row, scaled_launch(action.launch));
   else
-    builder_.set(row, action.transfer);
+    builder_.set(row, scaled_transfer(action.transfer));
   starts_.push_back(task.at.begin);
   tasks_.push_back(std::move(task));
   last_in_[action.stream] = tasks_.size() - 1;
@@ -326,9 +354,9 @@ void Simulation::act(const Action& action) {
       frames_.push_back({is_operator ? EventKind::kOperator : EventKind::kRange,
                          action.name,
                          now_,
-                         action.shapes,
+                         scaled_shapes(action.shapes),
                          action.types,
-                         action.bytes});
+                         action.bytes == 0 ? 0 : scaled(action.bytes) / 2 * 2});
       if (action.host_ns > 0) spend(now_ + timed(action.host_ns), action.cause);
       return;
     }
