@@ -22,7 +22,8 @@ TEST(R00, TellsWhatTheTraceLacks) {
   EXPECT_EQ(finding.severity, Severity::kWarning);
   std::string all;
   for (const Evidence& evidence : finding.evidence) all += evidence.text + "\n";
-  for (const char* part : {"lost 12 events", "steady steps: 3", "by 11 %", "graphs show no kernels"})
+  for (const char* part :
+       {"lost 12 events", "steady steps: 3", "by 11 %", "graphs show no kernels"})
     EXPECT_NE(all.find(part), std::string::npos) << part << " in " << all;
   EXPECT_FALSE(finding.command.empty());
 }
