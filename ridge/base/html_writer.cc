@@ -26,6 +26,7 @@ main { max-width: 860px; margin: 0 auto; padding: 40px 24px 72px; }
 h1 { font-size: 26px; line-height: 1.25; margin: 0; letter-spacing: -0.01em; }
 h2 { font-size: 19px; margin: 40px 0 10px; padding-top: 18px; border-top: 1px solid var(--grid); }
 h3 { font-size: 15px; margin: 26px 0 6px; }
+h1, h2, h3, p, li { overflow-wrap: anywhere; }
 p { margin: 8px 0; max-width: 72ch; }
 ul { margin: 8px 0; padding-left: 22px; max-width: 72ch; }
 .subtitle { color: var(--muted); margin-top: 6px; }

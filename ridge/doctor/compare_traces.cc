@@ -9,6 +9,7 @@
 #include "ridge/base/error.h"
 #include "ridge/base/markup.h"
 #include "ridge/base/stats.h"
+#include "ridge/doctor/doctor_pictures.h"
 
 namespace ridge::doctor {
 namespace {
@@ -84,12 +85,11 @@ void compare_steps(const std::vector<double>& before,
 }
 
 std::string rows_text(std::string_view title, const std::vector<ComparedRow>& rows) {
-  std::string text = fmt::format("\n  {:<44} {:>10} {:>10} {:>10}\n", title, "before", "after", "");
+  std::string text =
+      fmt::format("\n  {:<44} {:>10} {:>10} {:>10}\n", title, "before", "after", "change");
   for (const ComparedRow& row : rows) {
-    std::string name = plain_line(row.name);
-    if (name.size() > 44) name = plain_line(name.substr(0, 41)) + "...";
     text += fmt::format("  {:<44} {:>10.3f} {:>10.3f} {:>+10.3f}\n",
-                        name,
+                        shortened(row.name, 43),
                         row.before_ms,
                         row.after_ms,
                         row.after_ms - row.before_ms);
@@ -113,7 +113,8 @@ Comparison compare_traces(const Examination& before,
   const std::vector<StepPart> first = parts_of_step(before.analysis);
   const std::vector<StepPart> second = parts_of_step(after.analysis);
   for (size_t i = 0; i < first.size(); ++i)
-    comparison.parts.push_back({std::string(first[i].name), first[i].ms, second[i].ms});
+    if (first[i].ms > 0 || second[i].ms > 0)  // what only devices have is 0 on the CPU
+      comparison.parts.push_back({std::string(first[i].name), first[i].ms, second[i].ms});
   const std::vector<std::string> had = finding_names(before), has = finding_names(after);
   comparison.gone = only_in(had, has);
   comparison.appeared = only_in(has, had);

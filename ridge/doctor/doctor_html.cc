@@ -31,7 +31,8 @@ void add_head(HtmlReport& page, const Examination& examination) {
   Severity worst = Severity::kInfo;
   for (const Finding& finding : examination.diagnosis.findings)
     worst = std::max(worst, finding.severity);
-  page.callout(worst == Severity::kInfo ? Tone::kGood : tone_of(worst),
+  const bool is_fine = worst == Severity::kInfo && ceiling_without_gaps(analysis) < kNearlyOne;
+  page.callout(is_fine ? Tone::kGood : tone_of(worst),
                shortened(verdict_text(examination), kTextLength),
                {});
   if (analysis.steps.windows.empty()) return;

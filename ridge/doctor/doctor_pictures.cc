@@ -181,15 +181,16 @@ std::string step_picture(const Trace& trace, const Analysis& analysis) {
 }
 
 std::string gain_picture(const Diagnosis& diagnosis) {
-  BarChart chart{.title = "times as fast, by finding", .unit = "x", .width = kChartWidth};
+  BarChart chart{.title = "gain by finding", .unit = "%", .width = kChartWidth};
+  const auto percent = [](double factor) { return 100 * (factor - 1); };
   for (const Finding& finding : diagnosis.findings) {
     if (!(finding.ceiling > 1)) continue;
     const Gain& gain = finding.predicted;
     chart.bars.push_back({.label = std::string(finding.rule),
-                          .value = (gain.low + gain.high) / 2,
-                          .text = fmt::format("{:.2f} to {:.2f}", gain.low, gain.high),
+                          .value = percent((gain.low + gain.high) / 2),
+                          .text = fmt::format("{:.2f} to {:.2f} x", gain.low, gain.high),
                           .tooltip = shortened(finding.title, 100),
-                          .interval = {{gain.low, gain.high}}});
+                          .interval = {{percent(gain.low), percent(gain.high)}}});
   }
   return chart.bars.empty() ? std::string() : bar_chart(chart);
 }

@@ -175,7 +175,8 @@ std::string verdict_text(const Examination& examination) {
                          finding.cost_ms,
                          100 * finding.share);
   const double ceiling = ceiling_without_gaps(analysis);
-  if (ceiling < 1.10) return fmt::format("nothing here is worth fixing; ceiling {:.2f}x", ceiling);
+  if (ceiling < kNearlyOne)
+    return fmt::format("nothing here is worth fixing; ceiling {:.2f}x", ceiling);
   return fmt::format(
       "no rule found what to fix, though {:.0f} % of a step has nothing computing; ceiling {:.2f}x",
       100 * (1 - 1 / ceiling),

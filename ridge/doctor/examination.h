@@ -41,6 +41,8 @@ std::vector<StepPart> parts_of_step(const Analysis& analysis);
 
 /// Times as fast, if the device computed all the time (of the CPU: if operators ran all the time).
 double ceiling_without_gaps(const Analysis& analysis);
+/// Below this ceiling nothing is worth fixing.
+inline constexpr double kNearlyOne = 1.10;
 
 /// Kernels by name (of a program on the CPU operators, less what they call), by time.
 struct NameRow {

@@ -75,6 +75,7 @@ bool can_be_blamed(const Trace& trace, size_t row) {
 
 struct Spent {
   double slow_ms = 0, other_ms = 0;
+  double other_count = 0;
   std::vector<Interval> at;
   std::vector<size_t> rows;
 };
@@ -102,6 +103,7 @@ std::map<uint32_t, Spent> spent_by_name(const Trace& trace,
         if (sum.rows.size() < 3) sum.rows.push_back(row);
       } else {
         sum.other_ms += ms;
+        ++sum.other_count;
       }
     }
   }
@@ -129,7 +131,7 @@ std::optional<Blame> blame_of(const Trace& trace, const Steps& steps, const Stal
       best = each;
   return Blame{.name = best->first,
                .excess_ms = excess(best->second),
-               .is_usual = best->second.other_ms / others > kUsual * excess(best->second),
+               .is_usual = best->second.other_count > kUsual * others,
                .at = std::move(best->second.at),
                .rows = std::move(best->second.rows)};
 }
