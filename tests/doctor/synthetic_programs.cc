@@ -179,7 +179,7 @@ void forward_and_backward(Step& step, const Recipe& recipe) {
     activation(step, recipe);
     if (recipe.after_layer) recipe.after_layer(step, layer);
   }
-  const int64_t gradient_bytes = 2 * kWidth * kWidth;
+  const int64_t bucket_bytes = 60 << 20, last_bytes = 4 << 20;
   for (int64_t layer = 0; layer < recipe.layers; ++layer) {
     step.gemm(kWidth, kWidth, kWidth, recipe.is_bf16);
     step.gemm(kWidth, kWidth, kWidth, recipe.is_bf16);
@@ -188,13 +188,13 @@ void forward_and_backward(Step& step, const Recipe& recipe) {
     step.add({.what = What::kRecord, .stream = kComputeStream, .event = 20});
     step.add({.what = What::kStreamWait, .stream = kCommunicationStream, .event = 20});
     // The last bucket has nothing to hide behind, and is small for that.
-    all_reduce(step, layer + 1 == recipe.layers ? gradient_bytes / 8 : gradient_bytes);
+    all_reduce(step, layer + 1 == recipe.layers ? last_bytes : bucket_bytes);
   }
   if (!recipe.communicates) return;
   if (!recipe.overlapped_communication) {
     step.add({.what = What::kRecord, .stream = kComputeStream, .event = 20});
     step.add({.what = What::kStreamWait, .stream = kCommunicationStream, .event = 20});
-    all_reduce(step, gradient_bytes * recipe.layers * 4);
+    all_reduce(step, bucket_bytes * (recipe.layers - 1) + last_bytes);
   }
   step.add({.what = What::kRecord, .stream = kCommunicationStream, .event = 21});
   step.add({.what = What::kStreamWait, .stream = kComputeStream, .event = 21});
