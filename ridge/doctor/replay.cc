@@ -28,7 +28,7 @@ double step_ms(const DependencyGraph& graph, std::span<const int64_t> starts) {
   for (size_t number = 0; number < graph.nodes.size(); ++number) {
     const Node& node = graph.nodes[number];
     if (node.kind != Node::Kind::kDevice && node.kind != Node::Kind::kMark) continue;
-    int64_t& last = finished[static_cast<size_t>(node.step + 1)];
+    int64_t& last = finished[static_cast<size_t>(int64_t{node.step} + 1)];
     last = std::max(last, starts[number] + node.duration_ns);
   }
   for (size_t step = 1; step <= count; ++step)
