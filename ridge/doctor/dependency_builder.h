@@ -53,6 +53,7 @@ class DependencyBuilder {
   void hand_over_in(uint32_t lane, size_t next);
   void await_results();
   void await(Call& call);
+  void guess_awaited(const Call& call);
   void await_stream(const Call& call, uint32_t lane, int64_t before);
   void mark_steps();
 
@@ -96,6 +97,7 @@ class DependencyBuilder {
   std::unordered_map<int64_t, size_t> call_of_correlation_;
   std::unordered_map<size_t, std::vector<size_t>> work_of_call_;
   std::unordered_map<size_t, int64_t> queue_slot_;  ///< By call: work that must have begun.
+  std::vector<size_t> work_by_end_;
   int64_t launch_lag_ = 5'000, stream_lag_ = 1'000, return_lag_ = 5'000;
 };
 

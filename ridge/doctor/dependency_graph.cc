@@ -11,7 +11,7 @@ namespace ridge::doctor {
 
 namespace {
 
-constexpr size_t kMostWindows = 8;
+constexpr size_t kMostWindows = 12;
 constexpr size_t kMostRows = 2'000'000;
 
 // At equal times what ends a wait comes before what waited, and both before the next call.

@@ -54,7 +54,7 @@ struct DependencyGraph {
   uint32_t last_of(size_t row) const;
 };
 
-/// Of at most the last eight steady steps that follow each other. Empty: no step, no device work,
+/// Of at most the last twelve steady steps that follow each other. Empty: no step, no device work,
 /// or more events than are worth it (two million).
 std::optional<DependencyGraph> build_dependencies(const Trace& trace, const Analysis& analysis);
 

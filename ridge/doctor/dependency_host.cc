@@ -11,6 +11,7 @@ namespace {
 constexpr int64_t kHandOverNs = 100'000;
 // Recorders round, and the clocks of host and device differ a little.
 constexpr int64_t kClockNs = 1'000;
+constexpr int64_t kLongWaitNs = 50'000;
 
 bool starts_with_any(std::string_view text, std::initializer_list<std::string_view> beginnings) {
   return std::any_of(beginnings.begin(), beginnings.end(), [&](std::string_view beginning) {
@@ -159,9 +160,35 @@ void DependencyBuilder::await(Call& call) {
   }
 }
 
+// Who waited long, for something that was asked for before the first step or that the recorder does
+// not tell, and returned right after some work had ended, waited for that.
+void DependencyBuilder::guess_awaited(const Call& call) {
+  if (call.end - call.start < kLongWaitNs) return;
+  if (!without_vendor(trace_.name_text(call.row)).ends_with("Synchronize")) return;
+  const auto& after = graph_.nodes[call.last].after;
+  if (std::any_of(after.begin(), after.end(), [](const Edge& edge) {
+        return edge.kind == EdgeKind::kAwait;
+      }))
+    return;
+  const auto ended = std::partition_point(work_by_end_.begin(), work_by_end_.end(), [&](size_t at) {
+    return work_[at].end <= call.end;
+  });
+  if (ended == work_by_end_.begin()) return;
+  const Work& work = work_[*(ended - 1)];
+  if (work.end > call.start && call.end - work.end <= kLongWaitNs)
+    add_edge(work.node, call.last, EdgeKind::kAwait);
+}
+
 void DependencyBuilder::await_results() {
-  for (Call& call : calls_)
-    if (call.may_wait) await(call);
+  for (size_t work = 0; work < work_.size(); ++work) work_by_end_.push_back(work);
+  std::sort(work_by_end_.begin(), work_by_end_.end(), [&](size_t a, size_t b) {
+    return std::pair(work_[a].end, a) < std::pair(work_[b].end, b);
+  });
+  for (Call& call : calls_) {
+    if (!call.may_wait) continue;
+    await(call);
+    guess_awaited(call);
+  }
 }
 
 }  // namespace ridge::doctor

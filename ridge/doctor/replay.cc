@@ -33,7 +33,7 @@ double step_ms(const DependencyGraph& graph, std::span<const int64_t> starts) {
   }
   for (size_t step = 1; step <= count; ++step)
     finished[step] = std::max(finished[step], finished[step - 1]);
-  const size_t first = count >= 3 ? 1 : 0;
+  const size_t first = count >= 3 ? std::min<size_t>(4, count / 2) : 0;
   return static_cast<double>(finished[count] - finished[first]) / 1e6 /
          static_cast<double>(count - first);
 }

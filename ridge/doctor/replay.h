@@ -15,7 +15,7 @@ namespace ridge::doctor {
 std::vector<int64_t> replay(const DependencyGraph& graph);
 
 /// Milliseconds from the end of one step's work to that of the next, in the mean. Of three or more
-/// steps the first is left out: what was issued before it lets it begin as it was.
+/// steps the first half, four at most, is left out: what was issued before lets it begin as it was.
 double step_ms(const DependencyGraph& graph, std::span<const int64_t> starts);
 
 /// A larger error of the replay, as a share of the step, makes predictions worthless.

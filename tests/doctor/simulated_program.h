@@ -48,7 +48,8 @@ struct Simulated {
   std::vector<int64_t> finished;  ///< By step: when it and all that it issued had ended.
 
   double step_ms() const {
-    const size_t first = finished.size() > 3 ? 1 : 0;
+    const size_t steps = finished.size() - 1;
+    const size_t first = steps >= 3 ? std::min<size_t>(4, steps / 2) : 0;
     return static_cast<double>(finished.back() - finished[first]) / 1e6 /
            static_cast<double>(finished.size() - 1 - first);
   }

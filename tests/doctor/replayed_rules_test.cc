@@ -1,0 +1,158 @@
+// R03, R05, R07, R10, R14, R18, R22: what is found in simulated programs, and in none of their
+// healthy twins.
+#include <gtest/gtest.h>
+
+#include "ridge/doctor/rules/foresight.h"
+#include "ridge/doctor/rules/matrix_roof.h"
+#include "ridge/doctor/rules/rules.h"
+#include "tests/doctor/made_run.h"
+#include "tests/doctor/made_trace.h"
+#include "tests/doctor/simulated_program.h"
+#include "tests/doctor/synthetic_trace.h"
+
+namespace ridge::doctor {
+namespace {
+
+using RuleFunction = void (*)(const Trace&, const Analysis&, RuleOutput&);
+
+struct Case {
+  std::string_view rule;
+  RuleFunction apply;
+};
+constexpr Case kCases[] = {
+    {"R03", r03_launch_bound},
+    {"R05", r05_host_sync},
+    {"R07", r07_blocking_copy},
+    {"R10", r10_allocator},
+    {"R14", r14_slow_products},
+    {"R22", r22_blocking_communication},
+};
+
+RuleOutput apply(RuleFunction rule, const Trace& trace) {
+  RuleOutput output;
+  rule(trace, analyse(trace), output);
+  return output;
+}
+
+TEST(ReplayedRules, FireOnSickProgramsAndNotOnTheirTwins) {
+  for (const Case& each : kCases) {
+    int programs = 0;
+    for (const synthetic::Program& program : synthetic::all_programs()) {
+      if (program.rule != each.rule) continue;
+      ++programs;
+      SCOPED_TRACE(program.name);
+      const auto made = synthetic::simulate(program, {.seed = 3});
+      const RuleOutput output = apply(each.apply, made[0].trace);
+      const bool has_fired =
+          !output.findings.empty() && output.findings[0].severity > Severity::kInfo;
+      EXPECT_EQ(has_fired, program.is_sick) << test::reason(output);
+      for (const Finding& finding : output.findings) {
+        EXPECT_GT(finding.predicted.high, 1);
+        EXPECT_LE(finding.predicted.low, finding.predicted.high);
+        EXPECT_LE(finding.predicted.high, finding.ceiling + 1e-4);
+        EXPECT_FALSE(finding.evidence.empty());
+        EXPECT_FALSE(finding.at.empty());
+      }
+    }
+    EXPECT_EQ(programs, 2) << each.rule;
+  }
+}
+
+TEST(ReplayedRules, StayStillOnTheHealthyTwinsOfAllOthers) {
+  for (const synthetic::Program& program : synthetic::all_programs()) {
+    if (program.is_sick) continue;
+    SCOPED_TRACE(program.name);
+    const auto made = synthetic::simulate(program, {.seed = 5});
+    for (const Case& each : kCases)
+      for (const Finding& finding : apply(each.apply, made[0].trace).findings)
+        EXPECT_EQ(finding.severity, Severity::kInfo) << each.rule << ": " << finding.title;
+  }
+}
+
+// The twin is the fixed program: what is predicted of the sick one has to hold for it.
+TEST(ReplayedRules, PredictTheFixedTwin) {
+  const auto programs = synthetic::all_programs();
+  for (const Case& each : kCases) {
+    if (each.rule == "R14") continue;  // Its twin reaches nine tenths of the roof, not all.
+    for (size_t i = 0; i + 1 < programs.size(); ++i) {
+      if (programs[i].rule != each.rule || !programs[i].is_sick) continue;
+      const Trace sick = synthetic::simulate(programs[i], {.seed = 3})[0].trace;
+      const Trace healthy = synthetic::simulate(programs[i + 1], {.seed = 3})[0].trace;
+      const RuleOutput output = apply(each.apply, sick);
+      ASSERT_EQ(output.findings.size(), 1u) << test::reason(output);
+      const double gain = analyse(sick).step_ms_median / analyse(healthy).step_ms_median;
+      const Gain predicted = output.findings[0].predicted;
+      EXPECT_GT(gain, 1.02) << each.rule;
+      // Within the range, or a tenth of a step beside it.
+      EXPECT_GT(gain, 0.9 * predicted.low) << each.rule << ": up to " << predicted.high;
+      EXPECT_LT(gain, 1.1 * predicted.high) << each.rule << ": from " << predicted.low;
+    }
+  }
+}
+
+TEST(ReplayedRules, AWaitWhileTheDeviceWorksCostsNothing) {
+  using What = Instruction::What;
+  // The host waits for nearly the whole step, for what another stream did at its begin.
+  Program program;
+  for (int step = 0; step < 8; ++step)
+    for (const Instruction& each : {Instruction{What::kLaunch, 900'000, 1},
+                                    Instruction{What::kLaunch, 2'000'000, 0},
+                                    Instruction{What::kSyncStream, 0, 1},
+                                    Instruction{What::kMark}})
+      program.push_back(each);
+  const Simulated run = simulated(program);
+  const Analysis analysis = analyse(run.trace, run.analysis.steps);
+  RuleOutput output;
+  r05_host_sync(run.trace, analysis, output);
+  EXPECT_TRUE(output.findings.empty()) << test::reason(output);
+}
+
+TEST(ReplayedRules, ABadReplayIsNoGroundForAPrediction) {
+  Finding finding{.rule = "R05", .predicted = {1.1, 1.2}};
+  Foresight foresight;
+  foresight.refusal = "a replay of the trace as it is misses the step by 9 %";
+  bool is_asked = false;
+  predict(finding, foresight, [&](WhatIf&) { is_asked = true; });
+  EXPECT_FALSE(is_asked);
+  EXPECT_EQ(finding.predicted.low, 1.1);
+  ASSERT_EQ(finding.evidence.size(), 1u);
+  EXPECT_NE(finding.evidence[0].text.find("9 %"), std::string::npos);
+}
+
+TEST(R18, FiresAsAWordWhereLaunchesAreTheLimit) {
+  for (const synthetic::Program& program : synthetic::all_programs()) {
+    if (program.rule != "R03") continue;
+    const auto made = synthetic::simulate(program, {.seed = 3});
+    const RuleOutput output = apply(r18_small_micro_batch, made[0].trace);
+    ASSERT_EQ(output.findings.size(), program.is_sick ? 1u : 0u) << test::reason(output);
+    if (program.is_sick) {
+      EXPECT_EQ(output.findings[0].severity, Severity::kInfo);
+      EXPECT_EQ(output.findings[0].semantic_class, 1);
+      EXPECT_GT(output.findings[0].predicted.high, 1.2);
+    }
+  }
+}
+
+TEST(MatrixRoof, ReadsShapes) {
+  using Shapes = std::vector<std::vector<int64_t>>;
+  EXPECT_EQ(shapes_in("[[64, 3], [3], []]"), (Shapes{{64, 3}, {3}, {}}));
+  EXPECT_EQ(shapes_in(""), Shapes{});
+  EXPECT_EQ(shapes_in("[[99999999999999999999999, 2]]"), (Shapes{{2}}));
+  const auto product = product_of("aten::addmm", "[[8], [4, 16], [16, 8]]", "[\"float\"]");
+  ASSERT_TRUE(product);
+  EXPECT_EQ(product->flops(), 2.0 * 4 * 16 * 8);
+  EXPECT_EQ(product->bytes(), 4.0 * (4 * 16 + 16 * 8 + 4 * 8));
+  EXPECT_FALSE(product_of("aten::mm", "[[4, 16], [15, 8]]", ""));
+  EXPECT_FALSE(product_of("aten::relu", "[[4, 16], [16, 8]]", ""));
+}
+
+// A product with one row is bound by the weights that it reads.
+TEST(MatrixRoof, ThinProductsAreBoundByBytes) {
+  const auto thin = product_of("aten::mm", "[[1, 4096], [4096, 4096]]", "[\"c10::Half\"]");
+  const Roof roof{.half = 800e12, .bytes = 4e12};
+  ASSERT_TRUE(thin);
+  EXPECT_NEAR(roof.seconds_of(*thin), 2.0 * 4096 * 4098 / 4e12, 1e-9);
+}
+
+}  // namespace
+}  // namespace ridge::doctor
