@@ -58,9 +58,9 @@ std::optional<double> replay_error(const Trace& trace, const Analysis& analysis)
 
 Gain gain_between(const ReplayedStep& before, double after_ms, double ceiling, double model_error) {
   if (!(before.replayed_ms > 0) || !(after_ms > 0)) return {1, 1};
-  const double gain = before.replayed_ms / after_ms;
-  const double bar = std::hypot(before.error() * gain, model_error * (gain - 1));
   const double most = std::max(1.0, ceiling);
+  const double gain = std::min(most, before.replayed_ms / after_ms);
+  const double bar = std::hypot(before.error() * gain, model_error * (gain - 1));
   return {std::clamp(gain - bar, 1.0, most), std::clamp(gain + bar, 1.0, most)};
 }
 

@@ -340,6 +340,8 @@ TEST(Replay, AGainHasABarAndACeiling) {
   EXPECT_NEAR(gain.low, 1.7, 1e-9);  // Twice as fast, give or take 30 % of what is gained.
   EXPECT_NEAR(gain.high, 2.3, 1e-9);
   EXPECT_NEAR(gain_between(exact, 5, 2.1).high, 2.1, 1e-9);
+  // Beyond the ceiling there is nothing to gain: the bar hangs from there.
+  EXPECT_NEAR(gain_between(exact, 1, 2).low, 1.7, 1e-9);
   // The replay's own error of 4 % counts on twice as fast as 0.08, added in squares to 0.3.
   const Gain wide = gain_between({10, 9.6}, 4.8, 10);
   EXPECT_NEAR(wide.high - wide.low, 2 * std::sqrt(0.08 * 0.08 + 0.3 * 0.3), 1e-9);

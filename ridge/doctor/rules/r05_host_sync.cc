@@ -33,8 +33,8 @@ std::vector<size_t> waits_of(const Trace& trace) {
     if (trace.kind[row] == EventKind::kRuntime && causes[row] != HostCause::kOperators &&
         (causes[row] == HostCause::kSync || causes[row] == HostCause::kPageable))
       waits.push_back(row);
-  std::stable_sort(waits.begin(), waits.end(), [&](size_t a, size_t b) {
-    return trace.end_ns(a) < trace.end_ns(b);
+  std::sort(waits.begin(), waits.end(), [&](size_t a, size_t b) {
+    return std::pair(trace.end_ns(a), a) < std::pair(trace.end_ns(b), b);
   });
   return waits;
 }

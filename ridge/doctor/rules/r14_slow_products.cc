@@ -45,11 +45,11 @@ std::vector<Slow> slow_products(const Trace& trace, const Analysis& analysis) {
     each.efficiency /= most;
   }
   std::erase_if(slow, [](const Slow& each) { return each.efficiency >= kLeastEfficiency; });
-  std::stable_sort(slow.begin(), slow.end(), [&](const Slow& a, const Slow& b) {
+  std::sort(slow.begin(), slow.end(), [&](const Slow& a, const Slow& b) {
     const auto lost = [&](const Slow& each) {
       return static_cast<double>(trace.duration_ns[each.product.kernel]) - each.roof_ns;
     };
-    return lost(a) > lost(b);
+    return std::pair(-lost(a), a.product.kernel) < std::pair(-lost(b), b.product.kernel);
   });
   return slow;
 }

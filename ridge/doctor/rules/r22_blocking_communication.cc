@@ -56,6 +56,24 @@ Blocking blocking_of(const Trace& trace, const Analysis& analysis) {
   return blocking;
 }
 
+// Of what was issued in the steps and runs after the last, as much blocks as in the steps.
+void without_blocking(const Trace& trace,
+                      const Analysis& analysis,
+                      const Blocking& blocking,
+                      WhatIf& what_if) {
+  double held_ns = 0, whole_ns = 0;
+  for (const auto& [row, held] : blocking.held_by) {
+    what_if.set_duration(row, trace.duration_ns[row] - held);
+    held_ns += static_cast<double>(held);
+    whole_ns += static_cast<double>(trace.duration_ns[row]);
+  }
+  if (!(whole_ns > 0)) return;
+  const int64_t end = analysis.steps.windows.back().end;
+  for (size_t row = 0; row < trace.size(); ++row)
+    if (trace.start_ns[row] >= end && communicates(trace, row))
+      what_if.scale_duration(row, std::max(0.0, 1 - held_ns / whole_ns));
+}
+
 }  // namespace
 
 void r22_blocking_communication(const Trace& trace, const Analysis& analysis, RuleOutput& output) {
@@ -84,8 +102,7 @@ void r22_blocking_communication(const Trace& trace, const Analysis& analysis, Ru
     if (evidence.rows.size() < 5) evidence.rows.push_back(row);
   finding.evidence.push_back(std::move(evidence));
   predict(finding, foresee(trace, analysis), [&](WhatIf& what_if) {
-    for (const auto& [row, held] : blocking.held_by)
-      what_if.set_duration(row, trace.duration_ns[row] - held);
+    without_blocking(trace, analysis, blocking, what_if);
   });
   finding.fix =
       "let it run beside compute: reduce gradients in buckets as backward makes them, send fewer "
