@@ -408,8 +408,9 @@ StepTimeline EngineVariant::timeline(int64_t steps) {
     const Tracing tracing(steps * p.events_per_step());
     for (int64_t i = 0; i < steps; ++i) windows.push_back(traced_step());
   }
-  const TraceLog log = drain_trace();
+  // What a loader's thread was at when tracing stopped is recorded when it ends.
   p.loader->wait_until_full();
+  const TraceLog log = drain_trace();
   p.check_finite();
   const auto median = windows.begin() + static_cast<std::ptrdiff_t>(windows.size() / 2);
   std::nth_element(windows.begin(), median, windows.end(), [](const auto& a, const auto& b) {
