@@ -1,5 +1,7 @@
 #include "ridge/train/checkpointing.h"
 
+#include "ridge/base/trace.h"
+
 namespace ridge {
 namespace fs = std::filesystem;
 
@@ -85,6 +87,7 @@ void Checkpointer::save_best(const Session& session, const Progress& progress) {
 }
 
 void Checkpointer::save(const Session& session, const Progress& progress) {
+  const TraceScope scope("checkpoint", "user_annotation");
   if (out_.empty() || progress.step == last_step_) return;
   Checkpoint info;
   info.step = progress.step;

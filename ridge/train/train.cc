@@ -228,9 +228,7 @@ void Run::fail_not_finite(int64_t halted) {
 
 void Run::one_step() {
   const int64_t step = progress_.step;
-  const char* name = trace_->begin_step(step);
   const int64_t start = now_ns();
-  const TraceScope scope(name, "user_annotation");
   const data::Batch& batch = next_batch();
   session_->run_step(batch, step, total_steps_);
   progress_.step = step + 1;
@@ -316,6 +314,8 @@ void Run::evaluate() {
 void Run::train_steps() {
   const int64_t every = config_.train.eval_every > 0 ? config_.train.eval_every : steps_per_epoch_;
   while (progress_.step < total_steps_ && !stop_requested()) {
+    // The mark of a step holds all that comes with it, or nobody would see what holds steps up.
+    const TraceScope scope(trace_->begin_step(progress_.step), "user_annotation");
     one_step();
     if (progress_.step % every == 0 || progress_.step == total_steps_) evaluate();
     // A resumed run goes on from these lines: they reach the disk before the checkpoint does.
