@@ -20,12 +20,13 @@ struct GuardRequest {
 /// What came of it, as the ledger and the report have it.
 struct GuardAnswer {
   bool passed = false;
-  std::string text;       ///< One line.
+  bool can_tell = true;   ///< Else it neither passed nor failed: more data could.
+  std::string text = {};  ///< One line.
   double margin = 0;      ///< Of paired runs; 0 where there were none.
   double detectable = 0;  ///< A loss that they would have shown with a probability of 80 %.
   double power = 0;       ///< Probability that a candidate without any loss passes them.
   /// Modules that, kept in f32, let the candidate pass; empty where that mends nothing.
-  std::vector<std::string> f32_modules;
+  std::vector<std::string> f32_modules = {};
 };
 
 /// The configuration in `text`, its settings those of this process from now on; it writes nothing.

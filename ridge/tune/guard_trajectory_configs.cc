@@ -109,6 +109,7 @@ GuardAnswer guard_trajectory_configs(const GuardRequest& request) {
   const Extent extent = extent_of(reference, candidate, *task.train_data, request.most_steps);
   if (extent.pairs == 0)
     return {.passed = false,
+            .can_tell = false,
             .text = fmt::format("cannot tell: runs of {} samples would be needed, and the budget "
                                 "allows {}; --budget gives more",
                                 extent.wanted,
@@ -136,6 +137,7 @@ GuardAnswer guard_trajectory_configs(const GuardRequest& request) {
       *task.train_data,
       {.pairs = extent.pairs, .samples = extent.samples, .run_samples = extent.run_samples});
   return {.passed = report.passed,
+          .can_tell = report.passed || report.runs->lower > report.runs->margin,
           .text = report.text,
           .margin = report.runs->margin,
           .detectable = report.runs->detectable,

@@ -141,7 +141,7 @@ void Optimizer::try_candidate(Candidate candidate) {
   finish(record);
   if (is_kept) return keep(std::move(candidate), record);
   if (record.semantic_class == SemanticClass::kTrajectory &&
-      record.verdict == TrialVerdict::kGuardFailed)
+      (record.verdict == TrialVerdict::kGuardFailed || record.verdict == TrialVerdict::kUnguarded))
     give_up_further(candidate);
   if (mended.empty() || candidate.is_mended) return;
   candidate.proposal.changes.insert(candidate.proposal.changes.end(), mended.begin(), mended.end());
@@ -284,7 +284,7 @@ bool Optimizer::guard_candidate(const GuardReference& reference,
     }
     return true;
   }
-  record.verdict = TrialVerdict::kGuardFailed;
+  record.verdict = answer.can_tell ? TrialVerdict::kGuardFailed : TrialVerdict::kUnguarded;
   record.reason = answer.text;
   if (!answer.f32_modules.empty()) {
     std::string modules;

@@ -48,7 +48,8 @@ void write_block(JsonWriter& json, const Block& block, int64_t measured_bytes) {
 
 void write_guard(JsonWriter& json, const GuardAnswer& answer) {
   json.key("guard").begin_object();
-  json.field("passed", answer.passed).field("text", answer.text).field("margin", answer.margin);
+  json.field("passed", answer.passed).field("can_tell", answer.can_tell);
+  json.field("text", answer.text).field("margin", answer.margin);
   json.field("detectable", answer.detectable).field("power", answer.power);
   json.key("f32_modules").begin_array();
   for (const std::string& module : answer.f32_modules) json.value(module);

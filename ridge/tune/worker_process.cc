@@ -227,6 +227,7 @@ GuardAnswer WorkerProcess::guard(const GuardRequest& request) {
   const JsonValue& guard = whole.at("guard", kSource);
   const auto number = [&](const char* key) { return guard.at(key, kSource).as_number(key); };
   GuardAnswer answer{.passed = guard.at("passed", kSource).as_bool("passed"),
+                     .can_tell = guard.at("can_tell", kSource).as_bool("can_tell"),
                      .text = guard.at("text", kSource).as_string("text"),
                      .margin = number("margin"),
                      .detectable = number("detectable"),

@@ -265,12 +265,14 @@ TEST_F(NoisyTable, AnAbsurdLearningRateIsRejected) {
       const GuardAnswer answer =
           guard(optimizer, {{"train.batch", "16", ""}, {"optimizer.lr", rate, ""}});
       EXPECT_FALSE(answer.passed) << optimizer << ", " << rate << ": " << answer.text;
+      EXPECT_TRUE(answer.can_tell) << answer.text;
     }
 }
 
 TEST_F(NoisyTable, TooFewStepsCannotTellAndRunNothing) {
   const GuardAnswer answer = guard(kAdam, grown_batch(config(kAdam).config, 2), 100);
   EXPECT_FALSE(answer.passed);
+  EXPECT_FALSE(answer.can_tell);
   EXPECT_TRUE(answer.text.starts_with("cannot tell: runs of 640 samples would be needed"))
       << answer.text;
 }

@@ -121,11 +121,12 @@ class OptimizeLoop : public testing::Test {
   OptimizeLoop() { signal(SIGPIPE, SIG_IGN); }
 
   /// `machine` sets the times of a variant, by `on`; `guard` answers where there is one.
-  OptimizeResult optimize(const std::vector<Technique>& techniques,
-                          const std::string& machine,
-                          const std::string& guard =
-                              "echo '{\"guard\":{\"passed\":true,\"text\":\"fine\",\"margin\":0,"
-                              "\"detectable\":0,\"power\":0,\"f32_modules\":[]}}'") {
+  OptimizeResult optimize(
+      const std::vector<Technique>& techniques,
+      const std::string& machine,
+      const std::string& guard =
+          "echo '{\"guard\":{\"passed\":true,\"can_tell\":true,\"text\":\"fine\",\"margin\":0,"
+          "\"detectable\":0,\"power\":0,\"f32_modules\":[]}}'") {
     const auto program = folder_ / "worker";
     std::string script = kMachine;
     const std::string begin = "while read";
@@ -255,6 +256,18 @@ TEST_F(OptimizeLoop, AGuardWithoutAVerdictInTimeKeepsNothing) {
   EXPECT_TRUE(result.summary.recipe.empty());
   EXPECT_EQ(result.summary.claim.speedup, 1);
   EXPECT_LT(result.summary.seconds, 30);
+}
+
+// Neither passed nor failed: more time might tell.
+TEST_F(OptimizeLoop, WhatTheGuardCannotTellIsUnguarded) {
+  const OptimizeResult result =
+      optimize({kBf16},
+               "if on 'precision = \\\"bf16'; then compute=4000 hash=bb; fi",
+               "echo '{\"guard\":{\"passed\":false,\"can_tell\":false,\"text\":\"cannot tell: few "
+               "samples\",\"margin\":0,\"detectable\":0,\"power\":0,\"f32_modules\":[]}}'");
+  EXPECT_EQ(verdict(result, "bf16"), TrialVerdict::kUnguarded);
+  EXPECT_EQ(of(result, "bf16")[0].reason, "cannot tell: few samples");
+  EXPECT_TRUE(result.summary.recipe.empty());
 }
 
 TEST_F(OptimizeLoop, WhatFailsOrMayNotBeChangedWasPredicted) {
