@@ -184,26 +184,24 @@ TEST_F(Padding, BucketsTrainAndResume) {
   whole.schedule = {.kind = "constant", .warmup = 5};
   std::set<std::string> hashes{run_small(whole).state_hash};
   whole.loader.buckets = true;
-  for (const int64_t tokens : {0, 160}) {
-    for (const int64_t micro : {1, 3}) {
-      whole.loader.tokens = tokens;
-      whole.train.micro = micro;
-      Watch watch;
-      const std::string expected = run_small(whole, watch).state_hash;
-      EXPECT_LT(watch.losses.back(), 0.9 * watch.losses.front());
-      EXPECT_TRUE(hashes.insert(expected).second) << "the order or the parts made no difference";
-      TrainConfig part = whole;
-      part.train.out = (folder_ / "run").string();
-      part.train.steps = 21;
-      run_small(part);
-      part.train.steps = 50;
-      part.loader.workers = 0;
-      TrainRequest request;
-      request.config = part;
-      request.resume = "auto";
-      EXPECT_EQ(train(request, watch).state_hash, expected);
-      std::filesystem::remove_all(part.train.out);
-    }
+  for (const auto& [tokens, micro] : {std::pair<int64_t, int64_t>{0, 1}, {160, 3}}) {
+    whole.loader.tokens = tokens;
+    whole.train.micro = micro;
+    Watch watch;
+    const std::string expected = run_small(whole, watch).state_hash;
+    EXPECT_LT(watch.losses.back(), 0.9 * watch.losses.front());
+    EXPECT_TRUE(hashes.insert(expected).second) << "the order made no difference";
+    TrainConfig part = whole;
+    part.train.out = (folder_ / "run").string();
+    part.train.steps = 21;
+    run_small(part);
+    part.train.steps = 50;
+    part.loader.workers = 0;
+    TrainRequest request;
+    request.config = part;
+    request.resume = "auto";
+    EXPECT_EQ(train(request, watch).state_hash, expected);
+    std::filesystem::remove_all(part.train.out);
   }
 }
 
