@@ -46,4 +46,17 @@ std::string plain_line(std::string_view text) {
   return plain;
 }
 
+std::string shortened(std::string_view text, size_t most) {
+  const std::string plain = plain_line(text);
+  std::string shown;
+  size_t at = 0;
+  for (size_t count = 0; at < plain.size(); ++count) {
+    if (count == most) return shown + "\u2026";
+    const size_t length = std::max<size_t>(1, utf8_length(std::string_view(plain).substr(at)));
+    shown += plain.substr(at, length);
+    at += length;
+  }
+  return shown;
+}
+
 }  // namespace ridge

@@ -13,4 +13,7 @@ std::string escape_markup(std::string_view text);
 /// `text` on one line: what controls a terminal becomes '?', what is not UTF-8 U+FFFD.
 std::string plain_line(std::string_view text);
 
+/// The start of plain_line(text): at most `most` characters, and an ellipsis where there are more.
+std::string shortened(std::string_view text, size_t most);
+
 }  // namespace ridge

@@ -9,7 +9,6 @@
 #include "ridge/base/charts.h"
 #include "ridge/base/markup.h"
 #include "ridge/base/svg_writer.h"
-#include "ridge/base/utf8.h"
 
 namespace ridge::doctor {
 namespace {
@@ -140,19 +139,6 @@ void draw_row(SvgWriter& svg, const Row& row, Interval step, double y) {
 }
 
 }  // namespace
-
-std::string shortened(std::string_view text, size_t most) {
-  const std::string plain = plain_line(text);
-  std::string shown;
-  size_t at = 0;
-  for (size_t count = 0; at < plain.size(); ++count) {
-    if (count == most) return shown + "\u2026";
-    const size_t length = std::max<size_t>(1, utf8_length(std::string_view(plain).substr(at)));
-    shown += plain.substr(at, length);
-    at += length;
-  }
-  return shown;
-}
 
 std::string step_picture(const Trace& trace, const Analysis& analysis) {
   if (analysis.steps.windows.empty()) return {};

@@ -13,7 +13,4 @@ std::string step_picture(const Trace& trace, const Analysis& analysis);
 /// How many times as fast each finding's fix makes a step, with the range; empty where none gains.
 std::string gain_picture(const Diagnosis& diagnosis);
 
-/// `text` without what controls a terminal, at most `most` characters.
-std::string shortened(std::string_view text, size_t most);
-
 }  // namespace ridge::doctor

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "ridge/base/charts.h"
+#include "ridge/base/markup.h"
 #include "ridge/base/svg_writer.h"
-#include "ridge/base/utf8.h"
 #include "ridge/tune/optimize_words.h"
 #include "ridge/tune/trial_text.h"
 
@@ -21,20 +21,6 @@ constexpr double kWidth = 812;  // of a report's column
 constexpr double kRow = 26, kBar = 18, kFont = 12;
 constexpr size_t kColours = 8;
 constexpr size_t kMostDrawn = 5000;  // launches of a time-line
-
-// The start of `text`, at most so many characters.
-std::string shortened(std::string_view text, size_t most) {
-  const std::string plain = plain_line(text);
-  std::string shown;
-  size_t at = 0;
-  for (size_t count = 0; at < plain.size(); ++count) {
-    if (count == most) return shown + "\u2026";
-    const size_t length = std::max<size_t>(1, utf8_length(std::string_view(plain).substr(at)));
-    shown += plain.substr(at, length);
-    at += length;
-  }
-  return shown;
-}
 
 // Values from 0 on, to pixels.
 struct Scale {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ridge/base/stats.h"
+
 namespace ridge::doctor {
 
 Severity severity_of(double share, const Ladder& ladder) {
@@ -40,12 +42,7 @@ std::vector<double> ms_in_steps(const Intervals& set, const Steps& steps) {
   return times;
 }
 
-double middle_of(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
+double middle_of(const std::vector<double>& values) { return values.empty() ? 0 : median(values); }
 
 // Names of kernels are long, and asked for many words: where a word may begin is found a register
 // at a time.

@@ -30,7 +30,7 @@ double speedup_without(double recovered_ms, double step_ms);
 std::vector<double> ms_in_steps(const Intervals& set, const Steps& steps);
 
 /// The middle one, or the mean of the two in the middle; 0 of none.
-double middle_of(std::vector<double> values);
+double middle_of(const std::vector<double>& values);
 
 /// Whether `text` holds `part`; `part` in lower case, the case of `text` does not matter.
 bool holds(std::string_view text, std::string_view part);
