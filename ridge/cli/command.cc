@@ -21,7 +21,8 @@ namespace {
 constexpr const char* kFooter =
     "Exit codes: 0 fine, 1 findings or a failed check, 2 wrong usage or input, 3 a fault of "
     "Ridge,\n"
-    "130 or 143 stopped by a signal after saving. 'ridge VERB --help' lists the options of a verb.";
+    "130 or 143 stopped by a signal after saving; with a command behind '--' that command's own.\n"
+    "'ridge VERB --help' lists the options of a verb.";
 
 std::vector<std::string> verbs_of(const CLI::App& app) {
   std::vector<std::string> verbs;
@@ -73,24 +74,41 @@ std::string parse_failure(const CLI::App* app, const CLI::Error& error) {
   return fmt::format("error: {}; 'ridge {}--help' lists what may be given\n", text, verb);
 }
 
-int run_verb(CLI::App& app, int argc, char** argv) {
+// Cuts what stands behind the first `--` off where the verb takes a command: to the parser it
+// would be more arguments of ours.
+ForeignCommand take_command(std::vector<char*>& words) {
+  constexpr std::string_view kTakers[] = {"doctor", "watch"};
+  if (words.size() < 2 || std::ranges::find(kTakers, words[1]) == std::end(kTakers)) return {};
+  const auto dashes =
+      std::ranges::find_if(words, [](const char* word) { return std::string_view(word) == "--"; });
+  if (dashes == words.end()) return {};
+  std::vector<std::string> command(dashes + 1, words.end());
+  words.erase(dashes, words.end());
+  if (command.empty())
+    throw UserError("no command stands behind '--'",
+                    fmt::format("for example: ridge {} -- python train.py", words[1]));
+  return command;
+}
+
+int run_verb(CLI::App& app, std::vector<char*> words) {
   app.require_subcommand(1);
   app.set_version_flag("--version", "ridge " RIDGE_VERSION);
   app.failure_message(parse_failure);
   int exit_code = kFine;
+  const ForeignCommand command = take_command(words);
   add_inspect(app, exit_code);
   add_train(app, exit_code);
   add_eval(app, exit_code);
   add_generate(app, exit_code);
   add_optimize(app, exit_code);
-  add_doctor(app, exit_code);
+  add_doctor(app, exit_code, command);
+  add_watch(app, exit_code, command);
   add_calibrate(app, exit_code);
   add_ledger(app, exit_code);
   app.footer(kFooter);  // after the verbs, which would inherit it
-  const size_t words = argc > 1 ? static_cast<size_t>(argc) - 1 : 0;
-  check_verb(app, "ridge", std::span(argv + argc - words, words));
+  check_verb(app, "ridge", std::span(words).subspan(std::min<size_t>(words.size(), 1)));
   try {
-    app.parse(argc, argv);
+    app.parse(static_cast<int>(words.size()), words.data());
   } catch (const CLI::ExtrasError&) {
     check_options(app, "");
     throw;
@@ -103,7 +121,9 @@ int run_verb(CLI::App& app, int argc, char** argv) {
 int run_command(int argc, char** argv) {
   CLI::App app("Finds what holds an AI workload back, applies the cure, proves the gain.", "ridge");
   try {
-    return run_verb(app, argc, argv);
+    const std::vector<char*> words(argv, argv + argc);
+    if (const std::optional<int> exit_code = run_supervise(words)) return *exit_code;
+    return run_verb(app, words);
   } catch (const CLI::ParseError& error) {
     // Prints help and version to stdout, errors to stderr.
     if (app.exit(error) != 0) return kUsage;

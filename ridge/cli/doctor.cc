@@ -1,16 +1,17 @@
-// `ridge doctor TRACE...`: where each step's time goes, and what to do about it.
+// `ridge doctor TRACE...` and `ridge doctor -- CMD...`: where each step's time goes, and what to do
+// about it.
 #include <CLI/CLI.hpp>
 #include <memory>
 
 #include "ridge/base/error.h"
-#include "ridge/base/markup.h"
 #include "ridge/cli/command.h"
+#include "ridge/cli/doctor_attach.h"
+#include "ridge/cli/doctor_live.h"
+#include "ridge/cli/doctor_report.h"
 #include "ridge/cli/output.h"
 #include "ridge/cli/verbs.h"
+#include "ridge/doctor/compare_html.h"
 #include "ridge/doctor/compare_traces.h"
-#include "ridge/doctor/doctor_html.h"
-#include "ridge/doctor/doctor_json.h"
-#include "ridge/doctor/doctor_text.h"
 #include "ridge/doctor/examination.h"
 #include "ridge/doctor/read_trace.h"
 #include "ridge/io/file.h"
@@ -21,53 +22,84 @@ namespace {
 struct DoctorOptions {
   std::vector<std::string> traces;
   std::vector<std::string> compared;
-  std::string html;
+  ReportForm form;
+  LiveOptions live;
+  AttachOptions attach;
   double gate = doctor::kDefaultGate;
-  bool json = false;
 };
 
 doctor::Trace read(const std::string& path) {
   doctor::Trace trace = doctor::read_trace(path);
-  for (const doctor::Warning& warning : trace.warnings)
-    write_stderr(plain_line(fmt::format(
-                     "note: {}: {}{}",
-                     path,
-                     warning.text,
-                     warning.count > 1 ? fmt::format(" ({})", warning.count) : std::string())) +
-                 "\n");
+  tell_warnings(trace, path);
   return trace;
 }
 
 int run_examination(const DoctorOptions& options) {
   std::vector<doctor::Trace> traces;
   for (const std::string& path : options.traces) traces.push_back(read(path));
-  const doctor::Examination examination = doctor::examine(std::move(traces));
-  if (!options.html.empty()) write_file_atomically(options.html, doctor::doctor_html(examination));
-  write_stdout(options.json ? doctor::doctor_json(examination) : doctor::doctor_text(examination));
-  return doctor::has_findings(examination.diagnosis) ? kFindings : kFine;
+  return tell_report(doctor::examine(std::move(traces)), options.form);
 }
 
 int run_comparison(const DoctorOptions& options) {
   const doctor::Examination before = doctor::examine(read(options.compared[0]));
   const doctor::Examination after = doctor::examine(read(options.compared[1]));
   const doctor::Comparison comparison = doctor::compare_traces(before, after, options.gate);
-  write_stdout(options.json ? doctor::comparison_json(comparison)
-                            : doctor::comparison_text(comparison));
+  if (!options.form.html.empty())
+    write_file_atomically(options.form.html, doctor::comparison_html(comparison, before, after));
+  write_stdout(options.form.json ? doctor::comparison_json(comparison)
+                                 : doctor::comparison_text(comparison));
   return comparison.is_regression ? kFindings : kFine;
 }
 
-int run_doctor(const DoctorOptions& options) {
+// An option that would change nothing is refused: a report that is not where it was asked to be is
+// missed only later.
+void check_forms(const CLI::App& verb, const DoctorOptions& options) {
+  const bool has_command = !options.live.command.empty(), has_pid = options.attach.pid != 0;
+  const std::string before = has_pid                     ? "--pid"
+                             : !options.compared.empty() ? "--compare"
+                             : !options.traces.empty()   ? options.traces[0]
+                                                         : "";
+  check(!has_command || before.empty(),
+        "'{}' stands before '--': a trace, a process or a command, one of them",
+        before);
+  for (const char* name : {"--output", "--after", "--stop"})
+    check(has_command || verb.count(name) == 0,
+          "{0} is for a command; put one behind '--': ridge doctor {0} ... -- python train.py",
+          name);
+  for (const char* name : {"--trace", "--steps"})
+    check(has_command || has_pid || verb.count(name) == 0,
+          "{} is for a program that runs; name one by --pid, or put its command behind '--'",
+          name);
+}
+
+int run_doctor(const CLI::App& verb, const DoctorOptions& options) {
+  check_forms(verb, options);
   if (!options.compared.empty()) return run_comparison(options);
-  check(!options.traces.empty(), "no trace was given; name one: ridge doctor TRACE");
+  if (!options.live.command.empty()) return run_live(options.live, options.form);
+  if (options.attach.pid != 0) {
+    AttachOptions attach = options.attach;
+    attach.trace = options.live.trace;
+    attach.steps = options.live.steps.value_or(0);
+    return run_attach(attach, options.form);
+  }
+  check(!options.traces.empty(),
+        "nothing to look at was given; name a trace or a command: ridge doctor TRACE, or ridge "
+        "doctor -- python train.py");
   return run_examination(options);
 }
 
 }  // namespace
 
-void add_doctor(CLI::App& app, int& exit_code) {
+void add_doctor(CLI::App& app, int& exit_code, const ForeignCommand& command) {
   const auto options = std::make_shared<DoctorOptions>();
+  if (command) options->live.command = *command;
   CLI::App* verb = app.add_subcommand(
-      "doctor", "Say where the steps of a traced program lose time, and how to get it back");
+      "doctor", "Say where the steps of a program lose time, and how to get it back");
+  verb->footer(
+      "ridge doctor [OPTIONS] TRACE...\n"
+      "ridge doctor [OPTIONS] --compare BEFORE AFTER\n"
+      "ridge doctor [OPTIONS] -- COMMAND...    runs it as it is; its stdout and exit code are "
+      "kept");
   CLI::Option* traces = verb->add_option(
       "traces",
       options->traces,
@@ -76,17 +108,25 @@ void add_doctor(CLI::App& app, int& exit_code) {
   CLI::Option* compared = verb->add_option(
       "--compare", options->compared, "Two traces of one program, before and after");
   compared->expected(2)->type_name("BEFORE AFTER")->excludes(traces);
-  verb->add_option("--html", options->html, "Also write the report as one page to this file")
-      ->type_name("FILE")
-      ->excludes(compared);
+  verb->add_option("--html", options->form.html, "Also write the report as one page to this file")
+      ->type_name("FILE");
   verb->add_option("--gate",
                    options->gate,
                    "Percent by which AFTER may be slower before the exit code is 1 (3)")
       ->check(CLI::Range(0.0, 1000.0))
       ->needs(compared);
   verb->add_flag(
-      "--json", options->json, "One JSON object (ridge.doctor/1 or ridge.doctor.compare/1)");
-  verb->callback([options, &exit_code] { exit_code = run_doctor(*options); });
+      "--json", options->form.json, "One JSON object (ridge.doctor/1 or ridge.doctor.compare/1)");
+  verb->add_option("--pid", options->attach.pid, "A PyTorch program that runs already")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber)
+      ->excludes(traces)
+      ->excludes(compared);
+  verb->add_option("--seconds", options->attach.seconds, "That a running program records (5)")
+      ->check(CLI::Range(0.1, 600.0))
+      ->needs("--pid");
+  add_live_options(*verb, options->live);
+  verb->callback([options, verb, &exit_code] { exit_code = run_doctor(*verb, *options); });
 }
 
 }  // namespace ridge

@@ -1,9 +1,15 @@
 #include "ridge/cli/output.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
+#include <filesystem>
 #include <iterator>
+#include <system_error>
 
 #include "ridge/base/error.h"
 
@@ -17,6 +23,20 @@ void write_stdout(std::string_view text) {
 void write_stderr(std::string_view text) {
   std::fwrite(text.data(), 1, text.size(), stderr);
   std::fflush(stderr);
+}
+
+void check_place(const std::string& path) {
+  if (path.empty()) return;
+  std::error_code ignored;
+  check(!std::filesystem::is_directory(path, ignored),
+        "cannot write '{}': it is a folder; name a file in it",
+        path);
+  std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  if (folder.empty()) folder = ".";
+  check(::access(folder.c_str(), W_OK) == 0,
+        "cannot write '{}': {}; name a file in a folder that you may write to",
+        path,
+        std::strerror(errno));
 }
 
 std::string scaled(double value) {

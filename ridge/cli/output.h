@@ -14,6 +14,10 @@ void write_stdout(std::string_view text);
 /// Writes to stderr; nobody is told when that fails.
 void write_stderr(std::string_view text);
 
+/// UserError where no file can be written at `path`: said before work is done that would be lost.
+/// An empty path is fine.
+void check_place(const std::string& path);
+
 /// Three digits and a decimal prefix: "1.25 G", "12.0 k", "7".
 std::string scaled(double value);
 /// "152.3 MiB", "17 B".

@@ -1,6 +1,10 @@
 // The verbs of the command line, each in a file of its own.
 #pragma once
 
+#include <optional>
+#include <string>
+#include <vector>
+
 namespace CLI {
 class App;
 }
@@ -15,6 +19,14 @@ void add_eval(CLI::App& app, int& exit_code);
 void add_generate(CLI::App& app, int& exit_code);
 void add_ledger(CLI::App& app, int& exit_code);
 void add_optimize(CLI::App& app, int& exit_code);
-void add_doctor(CLI::App& app, int& exit_code);
+
+/// What stands behind `--` where the verb takes a command of the user's; empty: no `--` was given.
+using ForeignCommand = std::optional<std::vector<std::string>>;
+void add_doctor(CLI::App& app, int& exit_code, const ForeignCommand& command);
+void add_watch(CLI::App& app, int& exit_code, const ForeignCommand& command);
+
+/// The verb that no parser sees, for its words are a program's: its exit code, or empty where it is
+/// another verb. UserError where it is not ridge that started it.
+std::optional<int> run_supervise(const std::vector<char*>& words);
 
 }  // namespace ridge

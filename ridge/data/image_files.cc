@@ -10,6 +10,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "ridge/base/descriptor.h"
 #include "ridge/base/error.h"
 
 namespace ridge::data {
@@ -29,21 +30,6 @@ fs::directory_iterator open_folder(const fs::path& folder) {
   check(!error, "cannot read the folder '{}': {}", folder.string(), error.message());
   return entries;
 }
-
-class FileDescriptor {
- public:
-  explicit FileDescriptor(const std::string& path)
-      : number_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-    check(number_ >= 0, "cannot open '{}': {}", path, std::strerror(errno));
-  }
-  ~FileDescriptor() { ::close(number_); }
-  FileDescriptor(const FileDescriptor&) = delete;
-  FileDescriptor& operator=(const FileDescriptor&) = delete;
-  int number() const { return number_; }
-
- private:
-  int number_;
-};
 
 }  // namespace
 
@@ -85,10 +71,11 @@ std::vector<ImageFile> list_images(const std::string& folder,
 }
 
 std::span<const std::byte> read_whole(const std::string& path, std::span<std::byte> buffer) {
-  const FileDescriptor file(path);
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  check(file.get() >= 0, "cannot open '{}': {}", path, std::strerror(errno));
   size_t filled = 0;
   while (true) {
-    const ssize_t count = ::read(file.number(), buffer.data() + filled, buffer.size() - filled);
+    const ssize_t count = ::read(file.get(), buffer.data() + filled, buffer.size() - filled);
     if (count < 0 && errno == EINTR) continue;
     check(count >= 0, "cannot read '{}': {}", path, std::strerror(errno));
     if (count == 0) break;

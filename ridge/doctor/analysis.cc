@@ -6,6 +6,7 @@
 #include "ridge/doctor/event_names.h"
 #include "ridge/doctor/gaps.h"
 #include "ridge/doctor/launches.h"
+#include "ridge/doctor/name_words.h"
 
 namespace ridge::doctor {
 namespace {
@@ -19,6 +20,7 @@ struct Work {
 
 Work work_of(const Trace& trace, int32_t device) {
   std::vector<Interval> compute, copy, communication, busy;
+  ByName communicates(trace, is_communication);
   for (size_t row = 0; row < trace.size(); ++row) {
     const EventKind kind = trace.kind[row];
     if (!is_device_work(kind) || trace.lane_of(row).device != device) continue;
@@ -26,7 +28,7 @@ Work work_of(const Trace& trace, int32_t device) {
     busy.push_back(at);
     if (kind != EventKind::kKernel)
       copy.push_back(at);
-    else if (is_communication(trace.name_text(row)))
+    else if (communicates(row))
       communication.push_back(at);
     else
       compute.push_back(at);
@@ -37,20 +39,32 @@ Work work_of(const Trace& trace, int32_t device) {
           union_of(std::move(communication))};
 }
 
-// The host thread with most launches; of a program on the CPU the one with most operator time.
-uint32_t launching_lane_of(const Trace& trace, const Analysis& analysis) {
-  std::vector<int64_t> weight(trace.lanes.size(), 0);
-  for (size_t row = 0; row < trace.size(); ++row) {
-    if (analysis.is_cpu_only) {
-      if (trace.kind[row] == EventKind::kOperator)
-        weight[trace.lane[row]] += trace.duration_ns[row];
-    } else if (analysis.launched_by[row] < trace.size()) {
-      ++weight[trace.lane[analysis.launched_by[row]]];
-    }
-  }
+// Of none that weighs anything there is none.
+uint32_t heaviest(const std::vector<int64_t>& weight) {
   const auto most = std::max_element(weight.begin(), weight.end());
   if (most == weight.end() || *most == 0) return Trace::kNone;
   return static_cast<uint32_t>(most - weight.begin());
+}
+
+uint32_t longest_lane(const Trace& trace, EventKind kind) {
+  std::vector<int64_t> time(trace.lanes.size(), 0);
+  for (size_t row = 0; row < trace.size(); ++row)
+    if (trace.kind[row] == kind && !trace.lane_of(row).is_device())
+      time[trace.lane[row]] += trace.duration_ns[row];
+  return heaviest(time);
+}
+
+// The host thread with most launches; of a program on the CPU the one with most operator time, and
+// where no operators were recorded the one with most in ranges.
+uint32_t launching_lane_of(const Trace& trace, const Analysis& analysis) {
+  if (analysis.is_cpu_only) {
+    const uint32_t lane = longest_lane(trace, EventKind::kOperator);
+    return lane != Trace::kNone ? lane : longest_lane(trace, EventKind::kRange);
+  }
+  std::vector<int64_t> launches(trace.lanes.size(), 0);
+  for (const size_t call : analysis.launched_by)
+    if (call < trace.size()) ++launches[trace.lane[call]];
+  return heaviest(launches);
 }
 
 void measure_steps(Analysis& analysis) {

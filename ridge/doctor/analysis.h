@@ -61,6 +61,12 @@ struct Breakdown {
   double starved_by[kHostCauses] = {};
 };
 
+/// Steps of a program that was watched while it ran, and that no profiler recorded.
+struct Unprofiled {
+  int64_t steps = 0;    ///< Steady ones.
+  double slowdown = 0;  ///< Of a step by the profiler: 0.08 is 8 %.
+};
+
 struct Analysis {
   Steps steps;
   bool is_cpu_only = false;
@@ -71,6 +77,9 @@ struct Analysis {
   std::vector<size_t> launched_by;  ///< By row: of device work the row of its call, else size().
   uint32_t launching_lane = Trace::kNone;  ///< The host thread that launches most.
   std::optional<double> replay_error;  ///< |replayed - measured| / measured; empty: not replayed.
+  int64_t batch = -1;                  ///< Samples that the loader gives at once; -1: not known.
+  /// Where there are such steps, step_ms_*, the breakdown and what findings cost are of them.
+  std::optional<Unprofiled> unprofiled;
 };
 
 /// A pure function of the trace. Never throws for what is in it: an empty trace has no steps.

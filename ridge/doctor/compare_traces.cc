@@ -9,7 +9,6 @@
 #include "ridge/base/error.h"
 #include "ridge/base/markup.h"
 #include "ridge/base/stats.h"
-#include "ridge/doctor/doctor_pictures.h"
 
 namespace ridge::doctor {
 namespace {
@@ -66,9 +65,8 @@ std::vector<ComparedRow> compared_names(const Examination& before, const Examina
   return sorted;
 }
 
-void compare_steps(const std::vector<double>& before,
-                   const std::vector<double>& after,
-                   Comparison& comparison) {
+void compare_steps(Comparison& comparison) {
+  const std::vector<double>&before = comparison.before_steps_ms, &after = comparison.after_steps_ms;
   comparison.before_ms = median(before);
   comparison.after_ms = median(after);
   comparison.speedup = comparison.low = comparison.high =
@@ -104,12 +102,14 @@ Comparison compare_traces(const Examination& before,
                           double gate_percent) {
   Comparison comparison{.before = before.trace.source,
                         .after = after.trace.source,
+                        .before_steps_ms = step_times(before),
+                        .after_steps_ms = step_times(after),
                         .gate_percent = gate_percent,
                         .parts = {},
                         .names = compared_names(before, after),
                         .gone = {},
                         .appeared = {}};
-  compare_steps(step_times(before), step_times(after), comparison);
+  compare_steps(comparison);
   const std::vector<StepPart> first = parts_of_step(before.analysis);
   const std::vector<StepPart> second = parts_of_step(after.analysis);
   for (size_t i = 0; i < first.size(); ++i)

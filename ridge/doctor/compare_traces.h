@@ -16,11 +16,12 @@ struct ComparedRow {
 };
 
 struct Comparison {
-  std::string before, after;           ///< The files.
-  double before_ms = 0, after_ms = 0;  ///< Median steps.
-  double speedup = 1;                  ///< before / after.
-  double low = 1, high = 1;            ///< Of the speedup, from 95 % intervals of both medians.
-  bool has_interval = false;           ///< False: a trace has fewer than 6 steps.
+  std::string before, after;                                ///< The files.
+  double before_ms = 0, after_ms = 0;                       ///< Median steps.
+  std::vector<double> before_steps_ms{}, after_steps_ms{};  ///< The steady ones, in their order.
+  double speedup = 1;                                       ///< before / after.
+  double low = 1, high = 1;   ///< Of the speedup, from 95 % intervals of both medians.
+  bool has_interval = false;  ///< False: a trace has fewer than 6 steps.
   double gate_percent = kDefaultGate;
   bool is_regression = false;         ///< Slower by more than the gate, and surely slower.
   std::vector<ComparedRow> parts;     ///< As parts_of_step().

@@ -5,26 +5,12 @@
 #include "ridge/base/html_writer.h"
 #include "ridge/base/markup.h"
 #include "ridge/doctor/doctor_pictures.h"
-#include "ridge/doctor/doctor_text.h"
+#include "ridge/doctor/html_parts.h"
 
 namespace ridge::doctor {
 namespace {
 
-constexpr size_t kMostRows = 40, kNameLength = 120, kTextLength = 2000, kMostListed = 200;
-
-Tone tone_of(Severity severity) {
-  switch (severity) {
-    case Severity::kHigh:
-      return Tone::kBad;
-    case Severity::kWarning:
-      return Tone::kWarning;
-    case Severity::kInfo:
-      break;
-  }
-  return Tone::kNeutral;
-}
-
-std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
+constexpr size_t kMostRows = 40;
 
 void add_head(HtmlReport& page, const Examination& examination) {
   const Analysis& analysis = examination.analysis;
@@ -39,8 +25,8 @@ void add_head(HtmlReport& page, const Examination& examination) {
   page.key_figures(
       {{fmt::format("{:.2f} ms", analysis.step_ms_median),
         fmt::format("a step (median of {})", analysis.steps.windows.size())},
-       {percent(analysis.breakdown.wall > 0 ? analysis.breakdown.compute / analysis.breakdown.wall
-                                            : 0),
+       {percent_text(
+            analysis.breakdown.wall > 0 ? analysis.breakdown.compute / analysis.breakdown.wall : 0),
         analysis.is_cpu_only ? "of it in operators" : "of it computing"},
        {fmt::format("{:.2f}x", ceiling_without_gaps(analysis)), "at most, without gaps"}});
 }
@@ -50,13 +36,16 @@ void add_breakdown(HtmlReport& page, const Examination& examination) {
   const Breakdown& mean = analysis.breakdown;
   if (!(mean.wall > 0)) return;
   page.heading(2, "Where a step goes");
+  if (analysis.unprofiled)
+    page.paragraph(unprofiled_text(analysis) +
+                   ". Times are theirs, divided as the profiled steps are.");
   HtmlTable table{{{"part"}, {"ms", true}, {"share", true}, {"of which"}}, {}};
   for (const StepPart& part : parts_of_step(analysis))
     table.rows.push_back({std::string(part.name),
                           fmt::format("{:.3f}", part.ms),
-                          percent(part.ms / mean.wall),
+                          percent_text(part.ms / mean.wall),
                           part.detail});
-  table.rows.push_back({"the mean step", fmt::format("{:.3f}", mean.wall), percent(1), ""});
+  table.rows.push_back({"the mean step", fmt::format("{:.3f}", mean.wall), percent_text(1), ""});
   page.table(table);
   if (!analysis.is_cpu_only)
     page.paragraph(fmt::format(
@@ -70,30 +59,6 @@ void add_breakdown(HtmlReport& page, const Examination& examination) {
                 "One step of median length. Names and times show on each piece; pieces closer "
                 "than a pixel are drawn as one. Of nothing that computes, the colours are in turn "
                 "starved, launch, blocking, unknown.");
-}
-
-void add_finding(HtmlReport& page, size_t number, const Finding& finding) {
-  page.heading(3, shortened(fmt::format("{}. {} {}", number, finding.rule, finding.title), 300));
-  std::string cost = "a remark without a cost of its own";
-  if (finding.cost_ms > 0)
-    cost = fmt::format("{:.3f} ms of a step, {}; {}; confidence {:.2f}",
-                       finding.cost_ms,
-                       percent(finding.share),
-                       gain_text(finding),
-                       finding.confidence);
-  page.callout(tone_of(finding.severity), name_of(finding.severity), cost);
-  std::vector<std::string> seen;
-  for (const Evidence& evidence : finding.evidence)
-    seen.push_back(shortened(evidence.place.empty()
-                                 ? evidence.text
-                                 : fmt::format("{} ({})", evidence.text, evidence.place),
-                             kTextLength));
-  if (!seen.empty()) page.list(seen);
-  if (!finding.fix.empty())
-    page.paragraph(fmt::format(
-        "Fix ({}): {}.", class_text(finding.semantic_class), shortened(finding.fix, kTextLength)));
-  if (!finding.recipe.empty()) page.code(finding.recipe);
-  if (!finding.command.empty()) page.code(plain_line(finding.command));
 }
 
 void add_findings(HtmlReport& page, const Diagnosis& diagnosis) {
@@ -127,7 +92,7 @@ void add_names(HtmlReport& page, const Examination& examination) {
   HtmlTable table{{{"ms a step", true}, {"share", true}, {"a step", true}, {"name"}}, {}};
   for (const NameRow& row : rows)
     table.rows.push_back({fmt::format("{:.3f}", row.ms),
-                          percent(row.share),
+                          percent_text(row.share),
                           fmt::format("{:.1f}", row.count),
                           shortened(row.name, kNameLength)});
   page.table(table);
@@ -180,7 +145,7 @@ std::string doctor_html(const Examination& examination) {
   add_names(page, examination);
   if (analysis.replay_error)
     page.paragraph(fmt::format("A replay of the trace as it is misses the measured step by {}.",
-                               percent(*analysis.replay_error)));
+                               percent_text(*analysis.replay_error)));
   add_warnings(page, trace);
   return page.finish();
 }

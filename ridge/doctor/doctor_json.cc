@@ -44,6 +44,10 @@ void write_steps(JsonWriter& json, const Analysis& analysis) {
   json.key("step_ms").begin_object().field("median", analysis.step_ms_median);
   json.field("min", analysis.step_ms_min).field("max", analysis.step_ms_max);
   json.field("mean", analysis.breakdown.wall).end_object();
+  if (!analysis.unprofiled) return;
+  // Then the times above and below are of steps that no profiler slowed.
+  json.key("unprofiled").begin_object().field("steps", analysis.unprofiled->steps);
+  json.field("slowdown", analysis.unprofiled->slowdown).end_object();
 }
 
 void write_breakdown(JsonWriter& json, const Breakdown& mean) {

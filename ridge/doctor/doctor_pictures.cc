@@ -166,6 +166,53 @@ std::string step_picture(const Trace& trace, const Analysis& analysis) {
   return svg.finish();
 }
 
+std::string parts_picture(const Comparison& comparison) {
+  const std::vector<ComparedRow>& parts = comparison.parts;
+  double before = 0, after = 0;
+  for (const ComparedRow& part : parts) before += part.before_ms, after += part.after_ms;
+  const double ms_per_pixel = std::max(before, after) / kWidth;
+  if (!(ms_per_pixel > 0)) return {};
+  constexpr double kRow = kTitle + kBar + kBelow;
+  SvgWriter svg(kWidth, 2 * kRow + kTitle, "where the mean step goes, before and after");
+  const auto draw = [&](std::string_view title, double whole, double y, auto ms_of) {
+    svg.text({0, y + kFont},
+             fmt::format("{}: {} ms", title, readable_number(whole)),
+             {.size = kFont, .ink = ink::kMuted});
+    double left = 0;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const double width = ms_of(parts[i]) / ms_per_pixel;
+      svg.begin_group(fmt::format("{}: {} ms", parts[i].name, readable_number(ms_of(parts[i]))));
+      svg.rect(left, y + kTitle, width, kBar, ink::series(i));
+      svg.end_group();
+      left += width;
+    }
+  };
+  draw("before", before, 0, [](const ComparedRow& part) { return part.before_ms; });
+  draw("after", after, kRow, [](const ComparedRow& part) { return part.after_ms; });
+  double left = 0;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    svg.rect(left, 2 * kRow + 4, kFont - 4, kFont - 4, ink::series(i));
+    svg.text({left + kFont, 2 * kRow + kFont}, parts[i].name, {.size = kFont});
+    left += 2 * kFont + estimated_width(parts[i].name, kFont);
+  }
+  return svg.finish();
+}
+
+std::string steps_picture(const Comparison& comparison) {
+  const auto series_of = [](std::string name, const std::vector<double>& ms) {
+    PlotSeries series{.name = std::move(name), .x = {}, .y = ms};
+    for (size_t i = 0; i < ms.size(); ++i) series.x.push_back(static_cast<double>(i + 1));
+    return series;
+  };
+  return line_plot({.title = "time of each steady step",
+                    .x_label = "steady step",
+                    .y_label = "ms",
+                    .series = {series_of("before", comparison.before_steps_ms),
+                               series_of("after", comparison.after_steps_ms)},
+                    .width = kChartWidth,
+                    .height = 240});
+}
+
 std::string gain_picture(const Diagnosis& diagnosis) {
   BarChart chart{.title = "gain by finding", .unit = "%", .width = kChartWidth};
   const auto percent = [](double factor) { return 100 * (factor - 1); };

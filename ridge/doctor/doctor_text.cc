@@ -44,8 +44,12 @@ std::string head(const Examination& examination) {
                                  steps_text(analysis.steps),
                                  trace.size(),
                                  trace.recorder.empty() ? "an unknown recorder" : trace.recorder));
+  if (analysis.unprofiled)
+    text += "\n" + unprofiled_text(analysis) + ":";
+  else if (!analysis.steps.windows.empty())
+    text += ";";
   if (!analysis.steps.windows.empty())
-    text += fmt::format("; a step takes {:.2f} ms ({:.2f} to {:.2f})",
+    text += fmt::format(" a step takes {:.2f} ms ({:.2f} to {:.2f})",
                         analysis.step_ms_median,
                         analysis.step_ms_min,
                         analysis.step_ms_max);
@@ -55,7 +59,9 @@ std::string head(const Examination& examination) {
 std::string breakdown(const Analysis& analysis) {
   const Breakdown& mean = analysis.breakdown;
   if (!(mean.wall > 0)) return {};
-  std::string text = fmt::format("\nWhere a step of {:.2f} ms goes, in the mean:\n", mean.wall);
+  std::string text = fmt::format("\nWhere a step of {:.2f} ms goes, in the mean{}:\n",
+                                 mean.wall,
+                                 analysis.unprofiled ? ", divided as the profiled steps are" : "");
   for (const StepPart& part : parts_of_step(analysis)) {
     const double share = part.ms / mean.wall;
     if (part.ms < 0.0005 && part.name != "compute") continue;

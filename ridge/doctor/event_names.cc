@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <unordered_map>
+#include <optional>
+
+#include "ridge/doctor/name_words.h"
 
 namespace ridge::doctor {
 namespace {
@@ -12,13 +14,6 @@ std::string lowered(std::string_view text) {
   std::string lower(text);
   for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return lower;
-}
-
-template <size_t n>
-bool holds_any(std::string_view text, const std::array<std::string_view, n>& parts) {
-  return std::any_of(parts.begin(), parts.end(), [text](std::string_view part) {
-    return text.find(part) != std::string_view::npos;
-  });
 }
 
 template <size_t n>
@@ -111,16 +106,14 @@ HostCause cause_of_call(std::string_view name) {
   if (starts_with_any(name, kModuleStarts)) return HostCause::kModule;
   if (starts_with_any(name, kAllocationStarts) || starts_with_any(name, kMoreAllocations))
     return HostCause::kAllocation;
-  if (name.find("synchronize") != std::string_view::npos) return HostCause::kSync;
-  const bool copies = name.find("memcpy") != std::string_view::npos;
-  if (copies && name.find("async") == std::string_view::npos &&
-      name.find("peer") == std::string_view::npos)
+  if (holds(name, "synchronize")) return HostCause::kSync;
+  if (holds(name, "memcpy") && !holds(name, "async") && !holds(name, "peer"))
     return HostCause::kSync;
   return HostCause::kOperators;
 }
 
 bool is_file_work(std::string_view name) {
-  if (name.find("utils/checkpoint") != std::string_view::npos) return false;
+  if (holds(name, "utils/checkpoint")) return false;
   return holds_any(name, kFileParts) || is_any(name, kFileNames);
 }
 
@@ -130,8 +123,7 @@ HostCause cause_of_marked(EventKind kind, std::string_view name) {
   if (is_file_work(name)) return HostCause::kCheckpoint;
   if (holds_any(name, kModuleParts) || starts_with_any(name, kModuleStarts))
     return HostCause::kModule;
-  if (is_any(name, kCollectorNames) || name.find("gc.collect") != std::string_view::npos)
-    return HostCause::kInterpreter;
+  if (is_any(name, kCollectorNames) || holds(name, "gc.collect")) return HostCause::kInterpreter;
   return HostCause::kUnknown;
 }
 
@@ -164,15 +156,15 @@ HostCause cause_of(EventKind kind, std::string_view name) {
 }
 
 std::vector<HostCause> causes_of(const Trace& trace) {
-  // A name comes with few kinds, and there are few names.
-  std::unordered_map<uint64_t, HostCause> known;
+  constexpr size_t kKinds = static_cast<size_t>(EventKind::kOther) + 1;
+  std::vector<std::optional<HostCause>> known(kKinds * trace.names.size());
   std::vector<HostCause> causes(trace.size(), HostCause::kUnknown);
   for (size_t row = 0; row < trace.size(); ++row) {
     if (trace.lane_of(row).is_device()) continue;
-    const uint64_t key = (uint64_t{trace.name[row]} << 8) | static_cast<uint64_t>(trace.kind[row]);
-    auto [it, is_new] = known.try_emplace(key, HostCause::kUnknown);
-    if (is_new) it->second = cause_of(trace.kind[row], trace.name_text(row));
-    causes[row] = it->second;
+    std::optional<HostCause>& cause =
+        known[kKinds * trace.name[row] + static_cast<size_t>(trace.kind[row])];
+    if (!cause) cause = cause_of(trace.kind[row], trace.name_text(row));
+    causes[row] = *cause;
   }
   return causes;
 }

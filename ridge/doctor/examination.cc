@@ -103,6 +103,12 @@ Examination examine(std::vector<Trace> traces) {
   return {std::move(traces[told]), std::move(analyses[told]), std::move(diagnosis), rows};
 }
 
+size_t slowest_rank(std::span<const RankRow> ranks) {
+  const auto own_ms = [](const RankRow& rank) { return rank.step_ms - rank.communication_ms; };
+  const auto slowest = std::ranges::max_element(ranks, {}, own_ms);
+  return slowest == ranks.end() ? 0 : static_cast<size_t>(slowest - ranks.begin());
+}
+
 bool has_findings(const Diagnosis& diagnosis) {
   return std::any_of(diagnosis.findings.begin(), diagnosis.findings.end(), [](const auto& each) {
     return each.severity > Severity::kInfo;
@@ -164,6 +170,14 @@ std::string steps_text(const Steps& steps) {
   return steps.left_out > 0 ? text + fmt::format(", {} left out", steps.left_out) : text;
 }
 
+std::string unprofiled_text(const Analysis& analysis) {
+  if (!analysis.unprofiled) return {};
+  const auto& [steps, slowdown] = *analysis.unprofiled;
+  std::string text = fmt::format("{} {} without a profiler", steps, steps == 1 ? "step" : "steps");
+  if (slowdown >= 0.005) text += fmt::format(", which makes them {:.0f} % longer", 100 * slowdown);
+  return text;
+}
+
 std::string verdict_text(const Examination& examination) {
   const Analysis& analysis = examination.analysis;
   if (analysis.steps.windows.empty()) return "no steady step was found: nothing can be said of it";
@@ -174,6 +188,8 @@ std::string verdict_text(const Examination& examination) {
                          finding.title,
                          finding.cost_ms,
                          100 * finding.share);
+  if (analysis.unprofiled && !(analysis.breakdown.compute > 0))
+    return "no rule found what to fix, but what a step computes was not recorded";
   const double ceiling = ceiling_without_gaps(analysis);
   if (ceiling < kNearlyOne)
     return fmt::format("nothing here is worth fixing; ceiling {:.2f}x", ceiling);

@@ -1,6 +1,7 @@
 // One trace, and all that is said of it.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,10 @@ struct RankRow {
   double step_ms = 0, compute_ms = 0, communication_ms = 0;
   bool operator==(const RankRow&) const = default;
 };
+
+/// The first of those whose steps take longest without communication: ranks that wait for each
+/// other take the same time, and who is late waits least. 0 where there are none.
+size_t slowest_rank(std::span<const RankRow> ranks);
 
 struct Examination {
   Trace trace;
@@ -56,5 +61,7 @@ std::vector<NameRow> rows_by_name(const Trace& trace, const Analysis& analysis, 
 std::string verdict_text(const Examination& examination);
 /// "10 steady steps (ProfilerStep), 2 left out"
 std::string steps_text(const Steps& steps);
+/// "312 steps without a profiler, which makes them 8 % longer"; "" where no such are known.
+std::string unprofiled_text(const Analysis& analysis);
 
 }  // namespace ridge::doctor

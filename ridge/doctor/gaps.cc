@@ -7,6 +7,7 @@
 #include "ridge/doctor/event_names.h"
 #include "ridge/doctor/host_blame.h"
 #include "ridge/doctor/launches.h"
+#include "ridge/doctor/name_words.h"
 
 namespace ridge::doctor {
 namespace {
@@ -35,13 +36,13 @@ class Finder {
         trace_(input.trace),
         blame_(trace_, input.launched_by),
         producers_(trace_, input.device, input.launched_by) {
+    ByName communicates(trace_, is_communication);
+    ByName waits(trace_, [](std::string_view name) { return holds(name, "streamwaitevent"); });
     for (size_t row = 0; row < trace_.size(); ++row) {
-      if (trace_.kind[row] == EventKind::kRuntime &&
-          trace_.name_text(row).find("StreamWaitEvent") != std::string_view::npos)
+      if (trace_.kind[row] == EventKind::kRuntime && waits(row))
         wait_calls_.push_back(trace_.start_ns[row]);
       if (!is_device_work(trace_.kind[row]) || trace_.lane_of(row).device != input.device) continue;
-      const bool computes =
-          trace_.kind[row] == EventKind::kKernel && !is_communication(trace_.name_text(row));
+      const bool computes = trace_.kind[row] == EventKind::kKernel && !communicates(row);
       (computes ? compute_ : others_).push_back(row);
     }
     others_by_end_ = others_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ridge/doctor/event_names.h"
+#include "ridge/doctor/name_words.h"
 
 namespace ridge::doctor {
 namespace {
@@ -42,12 +43,6 @@ void mark_pageable(const Trace& trace,
   }
 }
 
-// A frame whose name tells nothing: its own time is the interpreter's, that of what it calls not.
-bool is_plain_frame(const Trace& trace, size_t row, HostCause cause) {
-  return trace.kind[row] == EventKind::kPython && cause == HostCause::kInterpreter &&
-         cause_of(EventKind::kRange, trace.name_text(row)) == HostCause::kUnknown;
-}
-
 }  // namespace
 
 HostBlame::HostBlame(const Trace& trace, const std::vector<size_t>& launched_by)
@@ -59,6 +54,10 @@ HostBlame::HostBlame(const Trace& trace, const std::vector<size_t>& launched_by)
 void HostBlame::add_causes(const std::vector<size_t>& launched_by) {
   std::vector<HostCause> causes = causes_of(trace_);
   mark_pageable(trace_, launched_by, causes);
+  // A frame whose name tells nothing: its own time is the interpreter's, that of what it calls not.
+  ByName tells_nothing(trace_, [](std::string_view name) {
+    return cause_of(EventKind::kRange, name) == HostCause::kUnknown;
+  });
   for (size_t row = 0; row < trace_.size(); ++row) {
     const HostCause cause = causes[row];
     if (cause == HostCause::kUnknown) continue;
@@ -68,7 +67,8 @@ void HostBlame::add_causes(const std::vector<size_t>& launched_by) {
       if (cause == HostCause::kModule) recorder_loads_.push_back(at);
       continue;
     }
-    if (is_plain_frame(trace_, row, cause))
+    if (trace_.kind[row] == EventKind::kPython && cause == HostCause::kInterpreter &&
+        tells_nothing(row))
       thread.frames.push_back(at);
     else
       thread.by_cause[index(cause)].push_back(at);

@@ -52,33 +52,12 @@ void KinetoRows::finish() {
   });
 }
 
-/// Beginnings and ends of a thread nest. Those at one time are in the order of the file.
 void KinetoRows::close_marks() {
-  std::stable_sort(marks_.begin(), marks_.end(), [](const Mark& a, const Mark& b) {
-    return std::tie(a.process, a.thread, a.time_ns) < std::tie(b.process, b.thread, b.time_ns);
+  int64_t in_vain = pair_marks(std::move(marks_), [this](uint32_t row, int64_t duration_ns) {
+    trace_.duration_ns[row] = duration_ns < 0 ? kLost : duration_ns;
+    if (duration_ns < 0) builder_.warn("events that begin and do not end were left out");
   });
-  std::vector<Mark> open;
-  const auto lose_open = [&] {
-    for (const Mark& mark : open) {
-      trace_.duration_ns[mark.row] = kLost;
-      builder_.warn("events that begin and do not end were left out");
-    }
-    open.clear();
-  };
-  for (const Mark& mark : marks_) {
-    if (!open.empty() && (open.back().process != mark.process || open.back().thread != mark.thread))
-      lose_open();
-    if (mark.row != Trace::kNone) {
-      open.push_back(mark);
-    } else if (open.empty()) {
-      builder_.warn("events that end and did not begin were left out");
-    } else {
-      trace_.duration_ns[open.back().row] = mark.time_ns - open.back().time_ns;
-      open.pop_back();
-    }
-  }
-  lose_open();
-  marks_.clear();
+  while (in_vain-- > 0) builder_.warn("events that end and did not begin were left out");
 }
 
 void KinetoRows::drop_lost_rows() {

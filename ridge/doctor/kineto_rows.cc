@@ -95,7 +95,11 @@ void KinetoRows::add_row(const KinetoEvent& event, EventKind kind, const KinetoA
   builder_.set_correlation(row, number_in(args.correlation, 0, kMaxInt64, -1));
   add_details(row, args);
   if (event.phase == 'B')
-    marks_.push_back({id_of(event.process), id_of(event.thread), *start, row});
+    marks_.push_back({.process = id_of(event.process),
+                      .thread = id_of(event.thread),
+                      .time_ns = *start,
+                      .row = static_cast<uint32_t>(row),
+                      .name = trace_.name[row]});
 }
 
 void KinetoRows::add_details(size_t row, const KinetoArgs& args) {
@@ -153,7 +157,10 @@ void KinetoRows::add_end(const KinetoEvent& event) {
   const auto time = scaled_number(event.start, kNanosecondsOfMicroseconds);
   if (!time) return builder_.warn("events without a time were left out");
   if (marks_.size() >= 2 * kMostRows) return;
-  marks_.push_back({id_of(event.process), id_of(event.thread), *time, Trace::kNone});
+  marks_.push_back({.process = id_of(event.process),
+                    .thread = id_of(event.thread),
+                    .time_ns = *time,
+                    .name = text(event.name)});
 }
 
 void KinetoRows::add_metadata(const KinetoEvent& event) {

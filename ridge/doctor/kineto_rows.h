@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "ridge/doctor/kineto_marks.h"
 #include "ridge/doctor/kineto_stream.h"
 #include "ridge/doctor/trace.h"
 
@@ -26,11 +27,6 @@ class KinetoRows : public KinetoSink {
   void finish();
 
  private:
-  // A beginning (the row that it made) or an end (kNone) of a thread's event.
-  struct Mark {
-    int64_t process, thread, time_ns;
-    size_t row;
-  };
   // What a runtime call knows of the work that it launched.
   struct Call {
     bool is_blocking = false;
@@ -61,7 +57,7 @@ class KinetoRows : public KinetoSink {
   TraceBuilder builder_;
   std::map<std::tuple<int64_t, int64_t, int32_t>, uint32_t> lanes_;
   std::map<std::pair<int64_t, int64_t>, std::string> lane_names_;
-  std::vector<Mark> marks_;
+  std::vector<KinetoMark> marks_;
   std::unordered_map<int64_t, Call> calls_;  // by correlation, those that know something
   std::vector<Launch> call_launches_;
   size_t text_bytes_ = 0;

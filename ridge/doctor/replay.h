@@ -48,6 +48,9 @@ class WhatIf {
   /// The work takes this long.
   void set_duration(size_t device_row, int64_t duration_ns);
   void scale_duration(size_t device_row, double factor);
+  /// The work of these, which were issued one after the other, is done by the first of them, in
+  /// this time; the others and their calls take none.
+  void fuse(std::span<const size_t> device_rows, int64_t duration_ns);
   /// What a call of the host itself takes is cut to at most this, and it waits for nothing.
   void shorten_call(size_t call_row, int64_t duration_ns);
   /// What host threads do between calls within these stretches is gone.

@@ -139,6 +139,24 @@ void WhatIf::scale_duration(size_t device_row, double factor) {
   set_duration(device_row, static_cast<int64_t>(duration * factor));
 }
 
+void WhatIf::fuse(std::span<const size_t> device_rows, int64_t duration_ns) {
+  std::optional<uint32_t> kept_call;
+  bool is_first = true;
+  for (const size_t row : device_rows) {
+    const auto found = graph_.node_of.find(row);
+    if (found == graph_.node_of.end()) continue;
+    set_duration(row, is_first ? duration_ns : 0);
+    for (Edge& edge : graph_.nodes[found->second].after) {
+      const bool launches = edge.kind == EdgeKind::kLaunch;
+      if (is_first && launches) kept_call = edge.from;
+      if (is_first) continue;
+      edge.lag_ns = 0;
+      if (launches && kept_call != edge.from) graph_.nodes[edge.from].duration_ns = 0;
+    }
+    is_first = false;
+  }
+}
+
 void WhatIf::shorten_call(size_t call_row, int64_t duration_ns) {
   const auto found = graph_.node_of.find(call_row);
   if (found == graph_.node_of.end()) return;

@@ -10,6 +10,7 @@
 #include <random>
 #include <utility>
 
+#include "ridge/base/descriptor.h"
 #include "ridge/base/error.h"
 
 namespace ridge {
@@ -20,21 +21,6 @@ namespace fs = std::filesystem;
 [[noreturn]] void fail(std::string_view action, const fs::path& path, int code) {
   throw UserError(fmt::format("cannot {} '{}': {}", action, path.string(), std::strerror(code)));
 }
-
-/// A file descriptor that closes itself.
-class Descriptor {
- public:
-  explicit Descriptor(int number) : number_(number) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (number_ >= 0) ::close(number_);
-  }
-  operator int() const { return number_; }
-
- private:
-  int number_;
-};
 
 /// Bytes of the regular file behind `descriptor`.
 size_t size_of_file(int descriptor, const fs::path& path) {
@@ -65,15 +51,15 @@ fs::path resolve_link(const fs::path& path) {
 
 std::string read_file(const fs::path& path, size_t limit) {
   const Descriptor file(::open(path.c_str(), kReadFlags));
-  if (file < 0) fail("open", path, errno);
-  const size_t size = size_of_file(file, path);
+  if (file.get() < 0) fail("open", path, errno);
+  const size_t size = size_of_file(file.get(), path);
   check(size <= limit, "'{}' is too large; got {} bytes, at most {}", path.string(), size, limit);
   // Files under /proc and /sys state the size 0 or 4096 whatever they hold: read to the end.
   std::string content;
   content.resize(size + 1);
   size_t done = 0;
   while (true) {
-    const ssize_t got = ::read(file, content.data() + done, content.size() - done);
+    const ssize_t got = ::read(file.get(), content.data() + done, content.size() - done);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) fail("read", path, errno);
     if (got == 0) break;
@@ -87,10 +73,10 @@ std::string read_file(const fs::path& path, size_t limit) {
 
 MappedFile::MappedFile(const fs::path& path) : path_(path) {
   const Descriptor file(::open(path.c_str(), kReadFlags));
-  if (file < 0) fail("open", path, errno);
-  const size_t size = size_of_file(file, path);
+  if (file.get() < 0) fail("open", path, errno);
+  const size_t size = size_of_file(file.get(), path);
   if (size == 0) return;
-  void* address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file, 0);
+  void* address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
   if (address == MAP_FAILED) fail("map", path, errno);
   bytes_ = {static_cast<const std::byte*>(address), size};
 }
@@ -161,9 +147,9 @@ void write_file_atomically(const fs::path& path, std::string_view content) {
 void sync_folder(const fs::path& folder) {
   const fs::path path = folder.empty() ? "." : folder;
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (file < 0) fail("open", path, errno);
+  if (file.get() < 0) fail("open", path, errno);
   // Some network file systems cannot synchronise a folder and say so.
-  if (::fsync(file) != 0 && errno != EINVAL && errno != ENOTSUP) fail("write", path, errno);
+  if (::fsync(file.get()) != 0 && errno != EINVAL && errno != ENOTSUP) fail("write", path, errno);
 }
 
 std::string unique_suffix() {

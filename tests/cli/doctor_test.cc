@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ridge/io/file.h"
+#include "tests/cli/ridge_process.h"
 #include "tests/cli/run_words.h"
 #include "tests/support/temp_folder.h"
 
@@ -104,6 +105,9 @@ TEST_F(DoctorVerb, ComparesBeforeAndAfter) {
   const Outcome slower = run({"doctor", "--compare", good, slow, "--gate", "10", "--json"});
   EXPECT_EQ(slower.code, 1);
   EXPECT_EQ(json::parse(slower.out).at("regression"), true);
+  const std::string page = (folder_ / "compared.html").string();
+  EXPECT_EQ(run({"doctor", "--compare", slow, good, "--html", page}).out, faster.out);
+  EXPECT_NE(read_file(page).find("1.67 times as fast"), std::string::npos);
   EXPECT_EQ(run({"doctor", "--compare", good, slow, "--gate", "90"}).code, 0);
 }
 
@@ -113,6 +117,35 @@ TEST_F(DoctorVerb, RanksAreReadTogether) {
   EXPECT_EQ(text.code, 0) << text.out << text.err;
   EXPECT_NE(text.out.find("communication ms"), std::string::npos) << text.out;
   EXPECT_EQ(json::parse(run({"doctor", first, second, "--json"}).out).at("ranks").size(), 2u);
+}
+
+// What an option is for is said, rather than that it does nothing.
+TEST_F(DoctorVerb, FormsDoNotMix) {
+  const std::string path = write("a.json", {0, 5990});
+  const auto says = [&](const std::vector<std::string>& words, const std::string& text) {
+    const test::Ended ended = test::ridge(folder_.path(), words);
+    EXPECT_EQ(ended.code, 2) << text;
+    EXPECT_NE(ended.err.find(text), std::string::npos) << ended.err;
+    EXPECT_EQ(ended.out, "");
+  };
+  const std::vector<std::string> command = {"--", "/bin/echo", "it", "ran"};
+  const auto with_command = [&](std::vector<std::string> words) {
+    words.insert(words.end(), command.begin(), command.end());
+    return words;
+  };
+  says(with_command({"doctor", path}), "stands before '--'");
+  says(with_command({"doctor", "--pid", "1"}), "'--pid' stands before '--'");
+  says(with_command({"doctor", "--compare", path, path}), "'--compare' stands before '--'");
+  says({"doctor", path, "--output", "report"}, "--output is for a command");
+  says({"doctor", "--pid", "1", "--output", "report"}, "--output is for a command");
+  says({"doctor", path, "--stop"}, "--stop is for a command");
+  says({"doctor", path, "--steps", "3"}, "--steps is for a program that runs");
+  says({"doctor", path, "--trace", "kept"}, "--trace is for a program that runs");
+  // Before the program begins, not half a minute later.
+  for (const char* option : {"--output", "--html", "--trace"}) {
+    says(with_command({"doctor", option, "no/such/file"}), "cannot write 'no/such/file'");
+    says(with_command({"doctor", option, folder_.path().string()}), "it is a folder");
+  }
 }
 
 TEST_F(DoctorVerb, MisuseIsTold) {

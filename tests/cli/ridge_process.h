@@ -36,9 +36,10 @@ class RidgeProcess {
   /// Starts `ridge WORDS` in `folder`. `shell` is what a shell does before: "ulimit -f 100;".
   RidgeProcess(const std::filesystem::path& folder,
                std::vector<std::string> words,
-               const std::string& shell = {})
+               const std::string& shell = {},
+               const std::string& program = RIDGE_PROGRAM)
       : folder_(folder) {
-    words.insert(words.begin(), {"/bin/sh", "-c", shell + " exec \"$0\" \"$@\"", RIDGE_PROGRAM});
+    words.insert(words.begin(), {"/bin/sh", "-c", shell + " exec \"$0\" \"$@\"", program});
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);
@@ -69,11 +70,13 @@ class RidgeProcess {
   void send(int signal) const { ::kill(pid_, signal); }
   /// What stderr says by now.
   std::string err() const { return text_of(folder_ / ".err"); }
-  /// Waits until stderr holds `text`; false when it has ended or a minute has passed.
+  /// Of all waiting below, a minute at first.
+  void set_limit(std::chrono::seconds limit) { limit_ = limit; }
+  /// Waits until stderr holds `text`; false when it has ended or the limit is over.
   bool says(const std::string& text) {
     return poll([&] { return err().find(text) != std::string::npos; });
   }
-  /// Waits for the end; a process that takes more than a minute is killed, and its code is -9.
+  /// Waits for the end; a process that takes more than the limit is killed, and its code is -9.
   Ended wait() {
     poll([] { return false; });
     return end(is_over_ ? 0 : SIGKILL);
@@ -83,7 +86,7 @@ class RidgeProcess {
   template <typename Done>
   bool poll(Done done) {
     for (const auto start = std::chrono::steady_clock::now();
-         !is_over_ && std::chrono::steady_clock::now() - start < std::chrono::minutes(1);) {
+         !is_over_ && std::chrono::steady_clock::now() - start < limit_;) {
       if (done()) return true;
       is_over_ = ::waitpid(pid_, &status_, WNOHANG) == pid_;
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
@@ -104,6 +107,7 @@ class RidgeProcess {
   pid_t pid_ = -1;
   int status_ = 0;
   bool is_over_ = false;
+  std::chrono::seconds limit_{60};
 };
 
 /// `ridge WORDS` from start to end.

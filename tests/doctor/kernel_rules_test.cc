@@ -187,6 +187,16 @@ TEST(R13, ProductsInPlainFp32) {
   EXPECT_LE(finding.predicted.high, finding.ceiling);
 }
 
+// As their makers state, in BF16 or FP16 over FP32: 989 over 67, and 165 over 82.
+TEST(R13, WhatComesBackIsTheDevicesToSay) {
+  Trace trace = eight_steps([](Steps1000& step) { step.kernel("ampere_sgemm_128x64_tn", 600); });
+  for (const auto& [name, share] : {std::pair("NVIDIA H200", 1 - 67.0 / 989),
+                                    std::pair("NVIDIA GeForce RTX 4090", 83.0 / 165)}) {
+    trace.devices[0].name = name;
+    expect_finding(r13_tensor_cores, trace, 600 * share);
+  }
+}
+
 TEST(R13, MatrixUnitsUnderManyNames) {
   for (const char* name :
        {kGemm,

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "ridge/doctor/read_trace.h"
+#include "tests/doctor/nsys_tables.h"
 #include "tests/doctor/sqlite_database.h"
 #include "tests/doctor/trace_rows.h"
 #include "tests/support/errors.h"
@@ -13,6 +14,7 @@
 namespace ridge::doctor {
 namespace {
 
+using test::kNsysTables;
 using test::SqliteDatabase;
 using test::TempFolder;
 using test::user_error;
@@ -43,59 +45,14 @@ std::string sql(std::string text) {
 
 using Lines = std::vector<std::string>;
 
-// The columns and enumerations of 2025, those left out that nothing reads.
-const char* const kNew = R"(
-  CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT NOT NULL);
-  CREATE TABLE ThreadNames (nameId INTEGER, priority INTEGER, globalTid INTEGER);
-  CREATE TABLE ENUM_CUDA_MEMCPY_OPER (id INTEGER, name TEXT, label TEXT);
-  CREATE TABLE ENUM_CUDA_MEM_KIND (id INTEGER, name TEXT, label TEXT);
-  CREATE TABLE ENUM_CUPTI_SYNC_TYPE (id INTEGER, name TEXT, label TEXT);
-  CREATE TABLE TARGET_INFO_SESSION_START_TIME (utcEpochNs INTEGER, utcTime TEXT, localTime TEXT);
-  CREATE TABLE TARGET_INFO_GPU (vmId INTEGER, id INTEGER, name TEXT, totalMemory INTEGER,
-      computeMajor INTEGER, computeMinor INTEGER, smCount INTEGER);
-  CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INTEGER, end INTEGER, eventClass INTEGER,
-      globalTid INTEGER, correlationId INTEGER, nameId INTEGER, returnValue INTEGER,
-      callchainId INTEGER);
-  CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER, end INTEGER, deviceId INTEGER,
-      contextId INTEGER, greenContextId INTEGER, streamId INTEGER, correlationId INTEGER,
-      globalPid INTEGER, demangledName INTEGER, shortName INTEGER, mangledName INTEGER,
-      registersPerThread INTEGER, gridX INTEGER, gridY INTEGER, gridZ INTEGER, blockX INTEGER,
-      blockY INTEGER, blockZ INTEGER, staticSharedMemory INTEGER, dynamicSharedMemory INTEGER,
-      graphNodeId INTEGER, graphId INTEGER);
-  CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start INTEGER, end INTEGER, deviceId INTEGER,
-      contextId INTEGER, streamId INTEGER, correlationId INTEGER, globalPid INTEGER,
-      bytes INTEGER, copyKind INTEGER, srcKind INTEGER, dstKind INTEGER);
-  CREATE TABLE CUPTI_ACTIVITY_KIND_MEMSET (start INTEGER, end INTEGER, deviceId INTEGER,
-      contextId INTEGER, streamId INTEGER, correlationId INTEGER, globalPid INTEGER,
-      value INTEGER, bytes INTEGER, memKind INTEGER);
-  CREATE TABLE CUPTI_ACTIVITY_KIND_SYNCHRONIZATION (start INTEGER, end INTEGER, deviceId INTEGER,
-      contextId INTEGER, streamId INTEGER, correlationId INTEGER, globalPid INTEGER,
-      syncType INTEGER, eventId INTEGER, eventSyncId INTEGER);
-  CREATE TABLE CUPTI_ACTIVITY_KIND_CUDA_EVENT (timestamp INTEGER, deviceId INTEGER,
-      contextId INTEGER, streamId INTEGER, correlationId INTEGER, globalPid INTEGER,
-      eventId INTEGER, eventSyncId INTEGER);
-  CREATE TABLE NVTX_EVENTS (start INTEGER, end INTEGER, eventType INTEGER, rangeId INTEGER,
-      text TEXT, globalTid INTEGER, textId INTEGER);
-  CREATE TABLE OSRT_API (start INTEGER, end INTEGER, eventClass INTEGER, globalTid INTEGER,
-      nameId INTEGER);
-  CREATE TABLE DIAGNOSTIC_EVENT (timestamp INTEGER, source INTEGER, severity INTEGER, text TEXT);
-  INSERT INTO StringIds VALUES (1, 'cudaLaunchKernel_v7000'), (2, 'gemm<float, 4>'), (3, 'gemm'),
-      (4, 'cudaMemcpy_v3020'), (5, 'cudaMemcpyAsync_v3020'), (6, 'poll'), (7, 'python'),
-      (8, 'ProfilerStep#3'), (9, 'cudaMemsetAsync_v3020'), (10, 'cuMemcpyHtoD_v2');
-  INSERT INTO ENUM_CUDA_MEMCPY_OPER VALUES (1, 'CUDA_MEMCPY_KIND_HTOD', 'Host-to-Device'),
-      (2, 'CUDA_MEMCPY_KIND_DTOH', 'Device-to-Host');
-  INSERT INTO ENUM_CUDA_MEM_KIND VALUES (0, 'CUDA_MEMOPR_MEMORY_KIND_PAGEABLE', 'Pageable'),
-      (1, 'CUDA_MEMOPR_MEMORY_KIND_PINNED', 'Pinned'),
-      (2, 'CUDA_MEMOPR_MEMORY_KIND_DEVICE', 'Device');
-  INSERT INTO ENUM_CUPTI_SYNC_TYPE VALUES (1, 'EVENT_SYNCHRONIZE', 'Event sync'),
-      (2, 'STREAM_WAIT_EVENT', 'Stream wait event'), (3, 'STREAM_SYNCHRONIZE', 'Stream sync'),
-      (4, 'CONTEXT_SYNCHRONIZE', 'Context sync');
-)";
-
 TEST(ReadNsys, ReadsWhatANewExportHolds) {
   const Lines lines = lines_after([](SqliteDatabase& database) {
-    database.run(kNew);
+    database.run(kNsysTables);
     database.run(sql(R"(
+      INSERT INTO StringIds VALUES (1, 'cudaLaunchKernel_v7000'), (2, 'gemm<float, 4>'),
+          (3, 'gemm'),
+          (4, 'cudaMemcpy_v3020'), (5, 'cudaMemcpyAsync_v3020'), (6, 'poll'), (7, 'python'),
+          (8, 'ProfilerStep#3'), (9, 'cudaMemsetAsync_v3020'), (10, 'cuMemcpyHtoD_v2');
       INSERT INTO ThreadNames VALUES (7, 20, $tid);
       INSERT INTO NVTX_EVENTS VALUES (100, 900, 59, NULL, NULL, $tid, 8),
           (110, 190, 60, 5, 'loader', $tid, NULL),
@@ -199,9 +156,8 @@ TEST(ReadNsys, KnowsClockDevicesRankAndLosses) {
   const std::string path = folder / "a.sqlite";
   {
     SqliteDatabase database(path);
-    database.run(kNew);
+    database.run(kNsysTables);
     database.run(R"(
-      CREATE TABLE MPI_RANKS (globalTid INTEGER, rank INTEGER);
       INSERT INTO MPI_RANKS VALUES (1, 3), (2, 3);
       INSERT INTO TARGET_INFO_SESSION_START_TIME VALUES (1700000000123456789, 'x', 'y');
       INSERT INTO TARGET_INFO_GPU VALUES (0, 1, 'GPU one', 85899345920, 9, 0, 132),
@@ -298,7 +254,7 @@ TEST(ReadNsys, SaysThatGraphsWereRecordedWhole) {
 
 TEST(ReadNsys, HostileValuesAreWarnings) {
   const Lines lines = lines_after([](SqliteDatabase& database) {
-    database.run(kNew);
+    database.run(kNsysTables);
     const std::string rest =
         ", NULL, 7, 1, 'x', 'name', 2, NULL, -1, 'a', 99999999999, 3, -3, "
         "1e300, 4.0, -1, -1, NULL, -7)";

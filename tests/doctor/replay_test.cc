@@ -111,6 +111,32 @@ TEST(Replay, OfAHostThatIsTheSlower) {
   EXPECT_GT(kept.step_ms(), 0.19) << "thought that is kept stays";
 }
 
+// Three kernels of a step as one: where the device is the slower, and where the host is.
+TEST(Replay, OfKernelsThatAreFused) {
+  for (const int64_t unit : {10'000, 1'000}) {
+    const Program step = {launch(20 * unit),
+                          launch(2 * unit),
+                          think(30'000),
+                          launch(2 * unit, 1),
+                          think(10'000),
+                          launch(2 * unit),
+                          think(30'000),
+                          launch(10 * unit)};
+    const Program fused = {launch(20 * unit), launch(3 * unit), think(30'000), launch(10 * unit)};
+    const Simulated run = simulated(repeated(step, 6));
+    WhatIf change(graph_of(run));
+    Intervals issuing;
+    for (size_t at = 0; at < run.work_of.size(); at += step.size() + 1) {
+      change.fuse(std::vector{run.work_of[at + 1], run.work_of[at + 3], run.work_of[at + 5]},
+                  3 * unit);
+      issuing.push_back(
+          {run.trace.end_ns(run.row_of[at + 1]), run.trace.start_ns[run.row_of[at + 5]]});
+    }
+    change.remove_host_time(issuing);
+    EXPECT_NEAR(change.step_ms(), simulated(repeated(fused, 6)).step_ms(), 1e-6) << unit;
+  }
+}
+
 TEST(Replay, OfAQueueThatFills) {
   Program program;
   for (int i = 0; i < 3000; ++i) {
@@ -269,42 +295,47 @@ TEST(Replay, RandomProgramsAreReproducedToTheNanosecond) {
   }
 }
 
-TEST(Replay, ShorterKernelsOfRandomPrograms) {
+/// 200 random programs. `edit` makes another instruction of one, and in `change` what that means
+/// for a replay of its trace; `check` is given the step that is so predicted, the one that the
+/// edited program has, and the one that it had.
+template <typename Edit, typename Check>
+void edit_random_programs(Edit edit, Check check) {
   for (uint32_t seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937 random(seed);
-    const Program before = repeated(random_step(random), 6);
-    Program after = before;
-    const Simulated run = simulated(before);
+    Program program = repeated(random_step(random), 6);
+    const Simulated run = simulated(program);
     WhatIf change(graph_of(run));
-    for (size_t i = 0; i < before.size(); ++i)
-      if (before[i].what == What::kLaunch && random() % 3 == 0) {
-        after[i].ns = before[i].ns / 2;
-        change.set_duration(run.work_of[i], after[i].ns);
-      }
-    EXPECT_NEAR(change.step_ms(), simulated(after).step_ms(), 1e-9);
+    for (size_t i = 0; i < program.size(); ++i) edit(random, program[i], change, run, i);
+    check(change.step_ms(), simulated(program).step_ms(), run.step_ms());
   }
+}
+
+TEST(Replay, ShorterKernelsOfRandomPrograms) {
+  edit_random_programs(
+      [](std::mt19937& random, Instruction& each, WhatIf& change, const Simulated& run, size_t i) {
+        if (each.what != What::kLaunch || random() % 3 != 0) return;
+        each.ns /= 2;
+        change.set_duration(run.work_of[i], each.ns);
+      },
+      [](double predicted_ms, double truth_ms, double) {
+        EXPECT_NEAR(predicted_ms, truth_ms, 1e-9);
+      });
 }
 
 TEST(Replay, DroppedWaitsOfRandomPrograms) {
   int changed = 0;
-  for (uint32_t seed = 0; seed < 200; ++seed) {
-    SCOPED_TRACE(seed);
-    std::mt19937 random(seed);
-    const Program before = repeated(random_step(random), 6);
-    Program after = before;
-    const Simulated run = simulated(before);
-    WhatIf change(graph_of(run));
-    for (size_t i = 0; i < before.size(); ++i)
-      if (before[i].what == What::kSyncStream) {
+  edit_random_programs(
+      [](std::mt19937&, Instruction& each, WhatIf& change, const Simulated& run, size_t i) {
+        if (each.what != What::kSyncStream) return;
         change.drop_wait(run.row_of[i]);
-        after[i] = {What::kPrompt, 5'000};
-      }
-    const double truth = simulated(after).step_ms();
-    changed += std::abs(truth - run.step_ms()) > 1e-6;
-    // What a kernel waited for least, next to another thing, is known as the usual lag only.
-    EXPECT_NEAR(change.step_ms(), truth, 0.001 * truth);
-  }
+        each = {What::kPrompt, 5'000};
+      },
+      [&changed](double predicted_ms, double truth_ms, double before_ms) {
+        changed += std::abs(truth_ms - before_ms) > 1e-6;
+        // What a kernel waited for least, next to another thing, is known as the usual lag only.
+        EXPECT_NEAR(predicted_ms, truth_ms, 0.001 * truth_ms);
+      });
   EXPECT_GT(changed, 40);
 }
 

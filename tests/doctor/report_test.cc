@@ -1,4 +1,5 @@
 // What the doctor says: the same numbers in all forms, and nothing in it that obeys a trace.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -6,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "ridge/doctor/compare_html.h"
 #include "ridge/doctor/compare_traces.h"
 #include "ridge/doctor/doctor_html.h"
 #include "ridge/doctor/doctor_json.h"
@@ -192,6 +194,7 @@ TEST(DoctorReport, HostileNamesAreInert) {
   EXPECT_EQ(report.at("warnings").at(0).at("count"), 3);
   const Comparison comparison = compare_traces(examination, examination, 3);
   EXPECT_TRUE(is_harmless_text(comparison_text(comparison)));
+  expect_harmless_page(comparison_html(comparison, examination, examination));
   EXPECT_NO_THROW(json::parse(comparison_json(comparison)));
 }
 
@@ -276,6 +279,45 @@ TEST(DoctorCompare, FindingsThatWentAndCameAreNamed) {
   ASSERT_FALSE(comparison.parts.empty());
   EXPECT_NEAR(comparison.parts[1].before_ms, 4, 1e-9);
   EXPECT_EQ(compare_traces(clean, starved, 3).appeared, comparison.gone);
+}
+
+void expect_parts(const std::string& page, const std::vector<const char*>& parts) {
+  for (const char* part : parts) EXPECT_NE(page.find(part), std::string::npos) << part;
+}
+
+TEST(DoctorCompare, PageHasTheNumbersOfTheJson) {
+  const Examination slow = run_of(11), fast = run_of(10);
+  const Comparison comparison = compare_traces(slow, fast, 4);
+  const std::string page = comparison_html(comparison, slow, fast);
+  const json report = json::parse(comparison_json(comparison));
+  for (const char* side : {"before", "after"}) {
+    const std::string median = fmt::format("{:.3f}", report.at("step_ms").at(side).get<double>());
+    EXPECT_NE(page.find(">" + median + "<"), std::string::npos) << median;
+  }
+  EXPECT_NE(page.find(report.at("verdict").get<std::string>()), std::string::npos);
+  // Steps of 10.00, 10.01 ... 10.11 ms: the third and the tenth bound the median's interval.
+  expect_parts(page,
+               {"10.020 to 10.090", "11.020 to 11.090", "10.110", "4.0 % longer", "1.10x", "<svg"});
+  EXPECT_EQ(page.find("What is left to fix"), std::string::npos);
+}
+
+TEST(DoctorCompare, PageTellsWhichFindingsWentCameAndStay) {
+  const Examination starved = examined(some_events()), clean = run_of(10);
+  const std::string title = starved.diagnosis.findings.front().title;
+  const auto page_of = [](const Examination& before, const Examination& after) {
+    return comparison_html(compare_traces(before, after, 3), before, after);
+  };
+  const std::string gone = page_of(starved, clean), appeared = page_of(clean, starved);
+  expect_parts(gone, {">gone<", ">4.000<", title.c_str()});
+  EXPECT_EQ(gone.find("What is left to fix"), std::string::npos);
+  expect_parts(appeared, {">new<", "What is left to fix", "1. R01"});
+  expect_parts(page_of(starved, starved), {">still there<", "What is left to fix"});
+  EXPECT_NE(page_of(clean, clean).find("Neither before nor after"), std::string::npos);
+}
+
+TEST(DoctorCompare, PageOfManyStepsIsSmall) {
+  const Examination before = run_of(10, 20'000), after = run_of(11, 20'000);
+  EXPECT_LT(comparison_html(compare_traces(before, after, 3), before, after).size(), 500'000u);
 }
 
 }  // namespace

@@ -46,16 +46,18 @@ TEST(R00, LaunchesWithoutAnyDeviceWorkAreTold) {
   EXPECT_NE(output.findings[0].evidence[0].text.find("no device work"), std::string::npos);
 }
 
-// Each step waits 4 of its 10 ms for data.
-MadeRun starved_run() {
+constexpr std::string_view kBesideIt =
+    "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__";
+constexpr std::string_view kOnThisThread =
+    "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__";
+
+// Each step waits `wait_ms` of its 10 for data.
+MadeRun starved_run(double wait_ms = 4, std::string_view loader = kBesideIt) {
   MadeRun run(10, 10);
   for (int step = 0; step < 10; ++step) {
-    run.starve(HostCause::kLoader, 10 * step, 4);
-    run.host(EventKind::kRange,
-             "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__",
-             10 * step,
-             4);
-    run.kernel("gemm", 10 * step + 4, 6);
+    run.starve(HostCause::kLoader, 10 * step, wait_ms);
+    run.host(EventKind::kRange, loader, 10 * step, wait_ms);
+    run.kernel("gemm", 10 * step + wait_ms, 10 - wait_ms);
   }
   return run;
 }
@@ -77,10 +79,7 @@ TEST(R01, DeviceThatWaitsForDataFires) {
 TEST(R01, LoaderBesideABusyDeviceIsFree) {
   MadeRun run(10, 10);
   for (int step = 0; step < 10; ++step) {
-    run.host(EventKind::kRange,
-             "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__",
-             10 * step,
-             8);
+    run.host(EventKind::kRange, kOnThisThread, 10 * step, 8);
     run.kernel("gemm", 10 * step, 10);
   }
   EXPECT_EQ(reason(run.apply(r01_input_starved)),
@@ -95,16 +94,7 @@ TEST(R01, FirstBatchOfAnEpochIsNoStarving) {
 }
 
 TEST(R01, LoaderOnTheThreadThatTrainsIsToldSo) {
-  MadeRun run(10, 10);
-  for (int step = 0; step < 10; ++step) {
-    run.starve(HostCause::kLoader, 10 * step, 2);
-    run.host(EventKind::kRange,
-             "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__",
-             10 * step,
-             2);
-    run.kernel("gemm", 10 * step + 2, 8);
-  }
-  const RuleOutput output = run.apply(r01_input_starved);
+  const RuleOutput output = starved_run(2, kOnThisThread).apply(r01_input_starved);
   ASSERT_EQ(output.findings.size(), 1u);
   EXPECT_NE(output.findings[0].fix.find("on the thread that trains"), std::string::npos);
 }

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "ridge/base/json_writer.h"
+#include "tests/doctor/nsys_tables.h"
 #include "tests/doctor/sqlite_database.h"
 #include "tests/doctor/synthetic_trace.h"
 
@@ -183,40 +184,11 @@ int64_t sync_type(Sync::What what) {
   return 0;
 }
 
-const char* const kTables = R"(
-  CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT NOT NULL);
-  CREATE TABLE ThreadNames (nameId INTEGER, priority INTEGER, globalTid INTEGER);
-  CREATE TABLE TARGET_INFO_SESSION_START_TIME (utcEpochNs INTEGER);
-  CREATE TABLE TARGET_INFO_GPU (id INTEGER, name TEXT, smCount INTEGER, computeMajor INTEGER,
-      computeMinor INTEGER, totalMemory INTEGER);
-  CREATE TABLE MPI_RANKS (globalTid INTEGER, rank INTEGER);
-  CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INTEGER, end INTEGER, eventClass INTEGER,
-      globalTid INTEGER, correlationId INTEGER, nameId INTEGER, returnValue INTEGER);
-  CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER, end INTEGER, deviceId INTEGER,
-      contextId INTEGER, streamId INTEGER, correlationId INTEGER, globalPid INTEGER,
-      demangledName INTEGER, shortName INTEGER, registersPerThread INTEGER, gridX INTEGER,
-      gridY INTEGER, gridZ INTEGER, blockX INTEGER, blockY INTEGER, blockZ INTEGER,
-      staticSharedMemory INTEGER, dynamicSharedMemory INTEGER, graphNodeId INTEGER,
-      graphId INTEGER);
-  CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start INTEGER, end INTEGER, deviceId INTEGER,
-      contextId INTEGER, streamId INTEGER, correlationId INTEGER, globalPid INTEGER,
-      bytes INTEGER, copyKind INTEGER, srcKind INTEGER, dstKind INTEGER);
-  CREATE TABLE CUPTI_ACTIVITY_KIND_SYNCHRONIZATION (start INTEGER, end INTEGER, deviceId INTEGER,
-      contextId INTEGER, streamId INTEGER, correlationId INTEGER, globalPid INTEGER,
-      syncType INTEGER, eventId INTEGER, eventSyncId INTEGER);
-  CREATE TABLE CUPTI_ACTIVITY_KIND_CUDA_EVENT (timestamp INTEGER, deviceId INTEGER,
-      contextId INTEGER, streamId INTEGER, correlationId INTEGER, globalPid INTEGER,
-      eventId INTEGER, eventSyncId INTEGER);
-  CREATE TABLE NVTX_EVENTS (start INTEGER, end INTEGER, eventType INTEGER, text TEXT,
-      globalTid INTEGER, textId INTEGER);
-  CREATE TABLE OSRT_API (start INTEGER, end INTEGER, globalTid INTEGER, nameId INTEGER);
-)";
-
 class NsysWriter {
  public:
   NsysWriter(const Trace& trace, const std::filesystem::path& path)
       : trace_(trace), database_(path) {
-    database_.run(kTables);
+    database_.run(test::kNsysTables);
     database_.run("BEGIN");
   }
   void write(const std::vector<size_t>& rows);
@@ -244,15 +216,16 @@ int64_t NsysWriter::text(std::string_view text) {
 }
 
 void NsysWriter::write_head() {
-  database_.insert("TARGET_INFO_SESSION_START_TIME", {trace_.base_ns});
+  database_.insert("TARGET_INFO_SESSION_START_TIME", {trace_.base_ns, {}, {}});
   for (const Device& each : trace_.devices)
     database_.insert("TARGET_INFO_GPU",
-                     {int64_t{each.number},
+                     {int64_t{0},
+                      int64_t{each.number},
                       each.name,
-                      int64_t{each.multiprocessors},
+                      each.memory_bytes,
                       int64_t{each.major},
                       int64_t{each.minor},
-                      each.memory_bytes});
+                      int64_t{each.multiprocessors}});
   if (trace_.rank >= 0) database_.insert("MPI_RANKS", {int64_t{1}, int64_t{trace_.rank}});
   for (const Lane& lane : trace_.lanes)
     if (!lane.is_device() && !lane.name.empty())
@@ -275,7 +248,9 @@ void NsysWriter::write_kernel(size_t row) {
   const Launch& launch = trace_.launches[trace_.detail[row]];
   const int64_t name = text(trace_.name_text(row));
   std::vector<SqlValue> values = device_values(row);
-  for (const int64_t each : {name, name, int64_t{launch.registers}}) values.emplace_back(each);
+  values.insert(values.begin() + 4, SqlValue());  // no green context
+  for (const SqlValue& each : {SqlValue(name), SqlValue(name), SqlValue()}) values.push_back(each);
+  values.emplace_back(int64_t{launch.registers});
   for (const int32_t each : launch.grid) values.emplace_back(int64_t{each});
   for (const int32_t each : launch.block) values.emplace_back(int64_t{each});
   values.emplace_back(launch.shared_bytes);
@@ -335,13 +310,16 @@ void NsysWriter::write_row(size_t row) {
                                thread,
                                trace_.correlation[row],
                                text(std::string(trace_.name_text(row)) + "_v3020"),
-                               int64_t{0}});
+                               int64_t{0},
+                               {}});
     case EventKind::kHostWait:
-      return database_.insert("OSRT_API", {start, end, thread, text(trace_.name_text(row))});
+      return database_.insert("OSRT_API",
+                              {start, end, int64_t{27}, thread, text(trace_.name_text(row))});
     case EventKind::kOperator:
     case EventKind::kRange:
       return database_.insert(
-          "NVTX_EVENTS", {start, end, int64_t{59}, std::string(trace_.name_text(row)), thread, {}});
+          "NVTX_EVENTS",
+          {start, end, int64_t{59}, {}, std::string(trace_.name_text(row)), thread, {}});
     default:
       return;  // nsys has nothing of the kind
   }

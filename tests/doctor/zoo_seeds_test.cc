@@ -10,8 +10,7 @@
 #include <random>
 #include <string>
 
-#include "ridge/doctor/examination.h"
-#include "tests/doctor/synthetic_trace.h"
+#include "tests/doctor/examined_program.h"
 #include "tests/support/scale.h"
 
 namespace ridge::doctor::synthetic {
@@ -20,24 +19,9 @@ namespace {
 constexpr uint64_t kFirstSeed = 7'000'000;
 // Whose gains are replayed with the fix in them; others are bounded by what the rule costs, and
 // told.
-constexpr std::string_view kReplayed[] = {"R03", "R05", "R07", "R14", "R22"};
+constexpr std::string_view kReplayed[] = {"R03", "R05", "R07", "R14", "R21", "R22"};
 
 constexpr double kLeastScale = 0.1, kMostScale = 10;
-
-Examination examined(const Program& program, const Options& options) {
-  std::vector<Trace> traces;
-  for (SyntheticTrace& each : simulate(program, options)) traces.push_back(std::move(each.trace));
-  if (traces.size() == 1) return examine(std::move(traces[0]));
-  return examine(std::move(traces));
-}
-
-/// The first finding that is not about the trace itself; null where there is none.
-const Finding* first_of(const Diagnosis& diagnosis) {
-  const auto found = std::find_if(diagnosis.findings.begin(),
-                                  diagnosis.findings.end(),
-                                  [](const Finding& finding) { return finding.rule != "R00"; });
-  return found == diagnosis.findings.end() ? nullptr : &*found;
-}
 
 struct Tally {
   int right = 0, all = 0;
@@ -74,7 +58,7 @@ TEST(ZooSeeds, TheDoctorIsMostlyRight) {
       sick.add(is_right,
                fmt::format("{}: {} first, not {}",
                            programs[i].name,
-                           first == nullptr ? "nothing" : first->rule,
+                           first_rule(ill.diagnosis),
                            programs[i].rule));
       healthy.add(!has_findings(well.diagnosis), programs[i + 1].name);
       // Of the step that the fix leaves, by the middle of the range.

@@ -6,9 +6,8 @@
 #include <set>
 #include <string>
 
-#include "ridge/doctor/examination.h"
 #include "ridge/doctor/read_trace.h"
-#include "tests/doctor/synthetic_trace.h"
+#include "tests/doctor/examined_program.h"
 #include "tests/support/temp_folder.h"
 
 namespace ridge::doctor::synthetic {
@@ -18,14 +17,6 @@ namespace {
 bool has_rule(std::string_view id) {
   const auto known = rules();
   return std::any_of(known.begin(), known.end(), [&](const Rule& rule) { return rule.id == id; });
-}
-
-Examination examined(const Program& program, const Options& options) {
-  std::vector<SyntheticTrace> made = simulate(program, options);
-  if (program.ranks == 1) return examine(std::move(made[0].trace));
-  std::vector<Trace> traces;
-  for (SyntheticTrace& each : made) traces.push_back(std::move(each.trace));
-  return examine(std::move(traces));
 }
 
 std::string summary(const Diagnosis& diagnosis) {
@@ -38,13 +29,6 @@ std::string summary(const Diagnosis& diagnosis) {
                         each.predicted.low,
                         each.predicted.high);
   return text.empty() ? "nothing" : text;
-}
-
-// The first finding that is not about the trace itself.
-std::string_view first_rule(const Diagnosis& diagnosis) {
-  for (const Finding& each : diagnosis.findings)
-    if (each.rule != "R00") return each.rule;
-  return "none";
 }
 
 class Zoo : public testing::TestWithParam<double> {};

@@ -1,21 +1,12 @@
 #include "ridge/doctor/rules/kernel_kinds.h"
 
 #include <algorithm>
-#include <cctype>
-#include <span>
 
 #include "ridge/doctor/event_names.h"
-#include "ridge/doctor/rules/measures.h"
+#include "ridge/doctor/name_words.h"
 
 namespace ridge::doctor {
 namespace {
-
-using Parts = std::span<const std::string_view>;
-
-bool holds_one(std::string_view text, Parts parts) {
-  return std::any_of(
-      parts.begin(), parts.end(), [text](std::string_view part) { return holds(text, part); });
-}
 
 constexpr std::string_view kOptimizerParts[] = {"multi_tensor_apply",
                                                 "fused_adam",
@@ -91,18 +82,18 @@ constexpr std::string_view kFp32Parts[] = {"sgemm", "scudnn", "simt", "ffma", "s
 
 KernelKind kind_of_kernel(std::string_view name) {
   if (is_communication(name)) return KernelKind::kCommunication;
-  if (holds_one(name, kOptimizerParts)) return KernelKind::kOptimizer;
-  if (holds_one(name, kCastParts)) return KernelKind::kCast;
-  if (holds_one(name, kLayoutParts)) return KernelKind::kLayout;
-  if (holds_one(name, kNormParts)) return KernelKind::kNorm;
-  if (holds_one(name, kMatrixParts)) return KernelKind::kMatrix;
-  if (holds_one(name, kElementwiseParts)) return KernelKind::kElementwise;
+  if (holds_any(name, kOptimizerParts)) return KernelKind::kOptimizer;
+  if (holds_any(name, kCastParts)) return KernelKind::kCast;
+  if (holds_any(name, kLayoutParts)) return KernelKind::kLayout;
+  if (holds_any(name, kNormParts)) return KernelKind::kNorm;
+  if (holds_any(name, kMatrixParts)) return KernelKind::kMatrix;
+  if (holds_any(name, kElementwiseParts)) return KernelKind::kElementwise;
   return KernelKind::kOther;
 }
 
 bool is_plain_fp32_matrix(std::string_view name) {
   if (kind_of_kernel(name) != KernelKind::kMatrix) return false;
-  return holds_one(name, kFp32Parts) && !holds_one(name, kTensorParts);
+  return holds_any(name, kFp32Parts) && !holds_any(name, kTensorParts);
 }
 
 size_t call_of(const Trace& trace, const Analysis& analysis, size_t row) {
@@ -128,8 +119,9 @@ std::vector<size_t> kernels_in_steps(const Trace& trace, const Analysis& analysi
 
 std::vector<Intervals> optimizer_ranges(const Trace& trace) {
   std::vector<std::vector<Interval>> updates(trace.lanes.size());
+  ByName is_update(trace, is_optimizer_step);
   for (size_t row = 0; row < trace.size(); ++row)
-    if (trace.kind[row] == EventKind::kRange && is_optimizer_step(trace.name_text(row)))
+    if (trace.kind[row] == EventKind::kRange && is_update(row))
       updates[trace.lane[row]].push_back({trace.start_ns[row], trace.end_ns(row)});
   for (auto& stretches : updates) stretches = union_of(std::move(stretches));
   return updates;
@@ -139,6 +131,7 @@ std::vector<size_t> optimizer_kernels(const Trace& trace,
                                       const Analysis& analysis,
                                       const std::vector<size_t>& kernels) {
   const std::vector<Intervals> updates = optimizer_ranges(trace);
+  ByName kind_of(trace, kind_of_kernel);
   std::vector<size_t> found;
   for (size_t row : kernels) {
     const size_t call = call_of(trace, analysis, row);
@@ -146,8 +139,7 @@ std::vector<size_t> optimizer_kernels(const Trace& trace,
         call < trace.size() &&
         !clipped(updates[trace.lane[call]], {trace.start_ns[call], trace.start_ns[call] + 1})
              .empty();
-    if (within || kind_of_kernel(trace.name_text(row)) == KernelKind::kOptimizer)
-      found.push_back(row);
+    if (within || kind_of(row) == KernelKind::kOptimizer) found.push_back(row);
   }
   return found;
 }

@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "ridge/doctor/name_words.h"
 #include "ridge/doctor/rules/kernel_kinds.h"
 #include "ridge/doctor/rules/measures.h"
 
@@ -42,10 +43,11 @@ double issuing_share(const Trace& trace, const Analysis& analysis) {
   for (const size_t call : analysis.launched_by)
     if (call < trace.size()) launching.insert(trace.lane[call]);
   std::vector<Interval> issuing, windows(analysis.steps.windows);
+  ByName waits(trace, [](std::string_view name) { return holds(name, "synchronize"); });
   for (size_t row = 0; row < trace.size(); ++row) {
-    const bool is_call =
-        trace.kind[row] == EventKind::kRuntime && !holds(trace.name_text(row), "synchronize");
-    if ((is_call || trace.kind[row] == EventKind::kOperator) && launching.contains(trace.lane[row]))
+    const bool issues = trace.kind[row] == EventKind::kOperator ||
+                        (trace.kind[row] == EventKind::kRuntime && !waits(row));
+    if (issues && launching.contains(trace.lane[row]))
       issuing.push_back({trace.start_ns[row], trace.end_ns(row)});
   }
   const Intervals steps = union_of(std::move(windows));
@@ -91,9 +93,10 @@ double underfilled_ms(const Trace& trace, const Analysis& analysis) {
                                    [&](const Device& d) { return d.number == analysis.device; });
   if (device == trace.devices.end() || device->multiprocessors == 0) return 0;
   double sum = 0;
+  ByName communicates(trace, is_communication);
   for (size_t row = 0; row < trace.size(); ++row) {
     if (trace.kind[row] != EventKind::kKernel || trace.detail[row] == Trace::kNone ||
-        trace.duration_ns[row] < 10'000 || is_communication(trace.name_text(row)) ||
+        trace.duration_ns[row] < 10'000 || communicates(row) ||
         trace.lane_of(row).device != analysis.device || !in_steps(analysis, trace.start_ns[row]))
       continue;
     const int64_t blocks = trace.launches[trace.detail[row]].blocks();

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "ridge/doctor/event_names.h"
+#include "ridge/doctor/name_words.h"
 #include "ridge/doctor/rules/measures.h"
 
 namespace ridge::doctor {
@@ -46,17 +47,17 @@ double usual_ms(std::vector<double> steps, double much_ms) {
 }
 
 LoaderForm form_of(std::string_view name, LoaderForm known) {
-  if (holds(name, "singleprocess")) return LoaderForm::kSameThread;
-  if (holds(name, "multiprocess")) return LoaderForm::kWorkers;
+  if (holds(name, "multiprocess") || holds(name, "(workers)")) return LoaderForm::kWorkers;
+  if (holds(name, "singleprocess") || name == "DataLoader.__next__") return LoaderForm::kSameThread;
   return known;
 }
 
 }  // namespace
 
 bool is_producer_span(std::string_view name) {
-  return name == "sample" || holds(name, "fetch_data") || holds(name, "collate") ||
-         holds(name, "decode") || holds(name, "load sample") || holds(name, "__getitem__") ||
-         holds(name, "prefetch worker");
+  constexpr std::string_view kParts[] = {
+      "fetch_data", "collate", "decode", "load sample", "__getitem__", "prefetch worker"};
+  return name == "sample" || holds_any(name, kParts);
 }
 
 LoaderTime loader_time(const Trace& trace, const Analysis& analysis) {
@@ -67,12 +68,12 @@ LoaderTime loader_time(const Trace& trace, const Analysis& analysis) {
   const Intervals within = union_of({analysis.steps.windows.begin(), analysis.steps.windows.end()});
   const std::vector<HostCause> causes = causes_of(trace);
   std::set<uint32_t> lanes;
+  ByName makes_samples(trace, is_producer_span);
   for (size_t row = 0; row < trace.size(); ++row) {
     if (!is_host_span(trace.kind[row]) || trace.lane_of(row).is_device()) continue;
-    const std::string_view name = trace.name_text(row);
-    const bool makes = is_producer_span(name);
+    const bool makes = makes_samples(row);
     if (!makes && causes[row] != HostCause::kLoader) continue;
-    loader.form = form_of(name, loader.form);
+    loader.form = form_of(trace.name_text(row), loader.form);
     const Interval span{trace.start_ns[row], trace.end_ns(row)};
     const Intervals inside = clipped(within, span);
     if (inside.empty()) continue;

@@ -4,8 +4,8 @@
 #include <charconv>
 #include <map>
 
+#include "ridge/doctor/name_words.h"
 #include "ridge/doctor/rules/kernel_kinds.h"
-#include "ridge/doctor/rules/measures.h"
 
 namespace ridge::doctor {
 namespace {
@@ -113,8 +113,10 @@ std::optional<Product> product_of(std::string_view name,
 std::vector<Product> products_of(const Trace& trace, const Analysis& analysis) {
   const auto operators = operators_with_shapes(trace);
   std::map<size_t, std::vector<Product>> by_operator;
+  ByName kind_of(trace, kind_of_kernel);
+  ByName is_plain(trace, is_plain_fp32_matrix);
   for (const size_t kernel : kernels_in_steps(trace, analysis)) {
-    if (kind_of_kernel(trace.name_text(kernel)) != KernelKind::kMatrix) continue;
+    if (kind_of(kernel) != KernelKind::kMatrix) continue;
     const size_t call = call_of(trace, analysis, kernel);
     if (call >= trace.size()) continue;
     const auto lane = operators.find(trace.lane[call]);
@@ -123,7 +125,7 @@ std::vector<Product> products_of(const Trace& trace, const Analysis& analysis) {
     auto product = product_at(trace, lane->second, call, found);
     if (!product) continue;
     product->kernel = kernel;
-    product->is_plain = is_plain_fp32_matrix(trace.name_text(kernel));
+    product->is_plain = is_plain(kernel);
     by_operator[found].push_back(*product);
   }
   std::vector<Product> products;

@@ -1,10 +1,10 @@
 // What rules have in common: how grave a share of the step is, and what a cost could give back.
 #pragma once
 
-#include <string_view>
 #include <vector>
 
 #include "ridge/doctor/finding.h"
+#include "ridge/doctor/name_words.h"
 
 namespace ridge::doctor {
 
@@ -31,8 +31,5 @@ std::vector<double> ms_in_steps(const Intervals& set, const Steps& steps);
 
 /// The middle one, or the mean of the two in the middle; 0 of none.
 double middle_of(const std::vector<double>& values);
-
-/// Whether `text` holds `part`; `part` in lower case, the case of `text` does not matter.
-bool holds(std::string_view text, std::string_view part);
 
 }  // namespace ridge::doctor

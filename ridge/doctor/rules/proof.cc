@@ -23,4 +23,11 @@ std::string proof_of(const Trace& trace, std::string_view set) {
   return fmt::format("ridge doctor --compare {} AFTER", before);
 }
 
+void report(RuleOutput& output, const Trace& trace, Finding finding, const Remedy& remedy) {
+  finding.fix = remedy.fix;
+  finding.semantic_class = remedy.semantic_class;
+  finding.command = proof_of(trace);
+  output.findings.push_back(std::move(finding));
+}
+
 }  // namespace ridge::doctor

@@ -1,4 +1,4 @@
-// Commands that show whether a fix holds.
+// What to do about a finding, and the commands that show whether it holds.
 #pragma once
 
 #include <string>
@@ -10,6 +10,16 @@ namespace ridge::doctor {
 /// To be run after the change: records again where Ridge can, and compares. `set` is what Ridge
 /// would be told, such as "loader.workers=4"; empty where the program itself is to be changed.
 std::string proof_of(const Trace& trace, std::string_view set = {});
+
+/// What a rule advises.
+struct Remedy {
+  std::string_view fix;    ///< As Finding::fix.
+  int semantic_class = 0;  ///< As Finding::semantic_class.
+};
+
+/// How most rules that fire end: the finding goes to `output`, with what to do about it and the
+/// command that proves it.
+void report(RuleOutput& output, const Trace& trace, Finding finding, const Remedy& remedy);
 
 /// `text` as one word of a shell.
 std::string shell_word(std::string_view text);

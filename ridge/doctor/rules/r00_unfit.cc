@@ -11,7 +11,8 @@ namespace ridge::doctor {
 namespace {
 
 constexpr size_t kFewSteps = 5;
-constexpr double kMuchOverhead = 0.10, kMuchUnknown = 0.20, kMostReplayError = 0.05;
+constexpr double kMuchOverhead = 0.10, kMostOverhead = 1.0;
+constexpr double kMuchUnknown = 0.20, kMostReplayError = 0.05;
 
 // Time of the recorder itself within the steady steps, as a share of them.
 double overhead_share(const Trace& trace, const Steps& steps) {
@@ -105,6 +106,25 @@ void doubt_steps(const Trace& trace, const Steps& steps, std::vector<Doubt>& dou
                       "record less: no stacks, no shapes, no memory"});
 }
 
+// Of a program that was watched: what is said of operators is of those that the profiler slowed.
+void doubt_profiler(const Analysis& analysis, std::vector<Doubt>& doubts) {
+  const double slowdown = analysis.unprofiled ? analysis.unprofiled->slowdown : 0;
+  if (slowdown <= kMuchOverhead) return;
+  const bool serious = slowdown > kMostOverhead;
+  doubts.push_back({fmt::format("the profiler made steps {:.0f} % longer: how a step is divided is "
+                                "less sure than how long it takes",
+                                100 * slowdown),
+                    serious ? 0.7 : 0.9,
+                    serious,
+                    "let nothing else run beside it, so that profiled steps are like the others"});
+}
+
+bool shows_work(const Trace& trace) {
+  return std::any_of(trace.kind.begin(), trace.kind.end(), [](EventKind kind) {
+    return kind == EventKind::kOperator || kind == EventKind::kRuntime || is_device_work(kind);
+  });
+}
+
 void doubt_model(const Analysis& analysis, std::vector<Doubt>& doubts) {
   const Breakdown& mean = analysis.breakdown;
   const double absent = mean.starved + mean.launch + mean.blocking + mean.unknown;
@@ -141,7 +161,14 @@ std::vector<Doubt> doubts_of(const Trace& trace, const Analysis& analysis) {
   std::vector<Doubt> doubts;
   doubt_recording(trace, doubts);
   doubt_steps(trace, analysis.steps, doubts);
-  doubt_model(analysis, doubts);
+  doubt_profiler(analysis, doubts);
+  if (analysis.unprofiled && !shows_work(trace))
+    doubts.push_back({"no operators were recorded: only steps, and what they wait for, are known",
+                      0.7,
+                      true,
+                      "let it run until the profile of its steps is written"});
+  else
+    doubt_model(analysis, doubts);
   std::stable_sort(doubts.begin(), doubts.end(), [](const Doubt& a, const Doubt& b) {
     return a.trust < b.trust;
   });

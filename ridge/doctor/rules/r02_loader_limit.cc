@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "ridge/doctor/name_words.h"
 #include "ridge/doctor/rules/loader_spans.h"
 #include "ridge/doctor/rules/measures.h"
 #include "ridge/doctor/rules/proof.h"
@@ -31,13 +32,16 @@ constexpr Limit kLimits[kKinds] = {
      "make a sample cheaper: store it decoded or smaller, resize offline, or use fewer threads for "
      "other work; there is no processor left for more workers"}};
 
+constexpr std::string_view kLockWords[] = {"futex", "mutex", "lock", "semaphore", "gil"};
+constexpr std::string_view kProcessorWords[] = {
+    "runnable", "run queue", "sched", "preempt", "throttl"};
+constexpr std::string_view kFileWords[] = {
+    "read", "open", "stat", "seek", "sync", "disk", "fault", "i/o"};
+
 std::optional<What> kind_of(std::string_view wait) {
-  for (const char* word : {"futex", "mutex", "lock", "semaphore", "gil"})
-    if (holds(wait, word)) return kLocks;
-  for (const char* word : {"runnable", "run queue", "sched", "preempt", "throttl"})
-    if (holds(wait, word)) return kProcessor;
-  for (const char* word : {"read", "open", "stat", "seek", "sync", "disk", "fault", "i/o"})
-    if (holds(wait, word)) return kFiles;
+  if (holds_any(wait, kLockWords)) return kLocks;
+  if (holds_any(wait, kProcessorWords)) return kProcessor;
+  if (holds_any(wait, kFileWords)) return kFiles;
   return std::nullopt;
 }
 
@@ -50,9 +54,10 @@ struct Waiting {
 // What threads wait for while they make samples; waiting for work is outside of that.
 Waiting waiting_of(const Trace& trace, const Analysis& analysis) {
   std::vector<std::vector<Interval>> making(trace.lanes.size());
+  ByName makes(trace, is_producer_span);
   for (size_t row = 0; row < trace.size(); ++row)
     if (trace.kind[row] == EventKind::kRange || trace.kind[row] == EventKind::kOperator)
-      if (is_producer_span(trace.name_text(row)) && !trace.lane_of(row).is_device())
+      if (makes(row) && !trace.lane_of(row).is_device())
         making[trace.lane[row]].push_back({trace.start_ns[row], trace.end_ns(row)});
   const Intervals steps = union_of({analysis.steps.windows.begin(), analysis.steps.windows.end()});
   std::vector<Intervals> by_lane;
@@ -61,9 +66,10 @@ Waiting waiting_of(const Trace& trace, const Analysis& analysis) {
     by_lane.push_back(intersection_of(union_of(std::move(stretches)), steps));
     waiting.making_ns += total_length(by_lane.back());
   }
+  ByName waits_for(trace, kind_of);
   for (size_t row = 0; row < trace.size(); ++row) {
     if (trace.kind[row] != EventKind::kHostWait) continue;
-    const std::optional<What> kind = kind_of(trace.name_text(row));
+    const std::optional<What> kind = waits_for(row);
     if (!kind) continue;
     const Interval wait{trace.start_ns[row], trace.end_ns(row)};
     const int64_t inside = total_length(clipped(by_lane[trace.lane[row]], wait));
@@ -107,9 +113,7 @@ void r02_loader_limit(const Trace& trace, const Analysis& analysis, RuleOutput& 
                            kLimits[kind].what,
                            100 * waited)});
   finding.at = loader.starved;
-  finding.fix = kLimits[kind].fix;
-  finding.command = proof_of(trace);
-  output.findings.push_back(std::move(finding));
+  report(output, trace, std::move(finding), {.fix = kLimits[kind].fix});
 }
 
 }  // namespace ridge::doctor

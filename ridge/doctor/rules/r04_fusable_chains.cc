@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 
+#include "ridge/doctor/name_words.h"
 #include "ridge/doctor/rules/kernel_kinds.h"
 #include "ridge/doctor/rules/measures.h"
 #include "ridge/doctor/rules/proof.h"
@@ -17,17 +18,20 @@ constexpr size_t kLeastLength = 3;  // One after a product is its epilogue, and 
 constexpr int64_t kShortNs = 10'000;
 // Of what a chain takes beyond its longest kernel: chains whose data stay in the cache gain less.
 constexpr double kSure = 0.5;
+constexpr std::string_view kFix =
+    "let a compiler fuse them (torch.compile), or use operators that do it in one pass; what is "
+    "read and written once then need not go through memory between them";
 
 using Chain = std::vector<size_t>;
 
 // Element by element the arithmetic is never what it takes; a norm has to be short besides.
-bool can_be_fused(const Trace& trace, size_t row) {
-  switch (kind_of_kernel(trace.name_text(row))) {
+bool can_be_fused(KernelKind kind, int64_t duration_ns) {
+  switch (kind) {
     case KernelKind::kElementwise:
     case KernelKind::kCast:
       return true;
     case KernelKind::kNorm:
-      return trace.duration_ns[row] < kShortNs;
+      return duration_ns < kShortNs;
     default:
       return false;
   }
@@ -38,7 +42,8 @@ std::vector<Chain> chains_of(const Trace& trace, const Analysis& analysis) {
   const std::vector<size_t> kernels = kernels_in_steps(trace, analysis);
   const std::vector<size_t> updates = optimizer_kernels(trace, analysis, kernels);
   std::vector<char> counts(trace.size(), 0);
-  for (size_t row : kernels) counts[row] = can_be_fused(trace, row);
+  ByName kind_of(trace, kind_of_kernel);
+  for (size_t row : kernels) counts[row] = can_be_fused(kind_of(row), trace.duration_ns[row]);
   for (size_t row : updates) counts[row] = 0;
   std::map<uint32_t, Chain> open;
   std::vector<Chain> chains;
@@ -97,12 +102,7 @@ void r04_fusable_chains(const Trace& trace, const Analysis& analysis, RuleOutput
                            worst->size(),
                            short_name(trace.name_text(worst->front())))});
   finding.at = stretches_of(trace, beyond);
-  finding.fix =
-      "let a compiler fuse them (torch.compile), or use operators that do it in one pass; what is "
-      "read and written once then need not go through memory between them";
-  finding.command = proof_of(trace);
-  finding.semantic_class = 1;
-  output.findings.push_back(std::move(finding));
+  report(output, trace, std::move(finding), {.fix = kFix, .semantic_class = 1});
 }
 
 }  // namespace ridge::doctor

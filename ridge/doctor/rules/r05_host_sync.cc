@@ -17,6 +17,9 @@ namespace {
 constexpr Ladder kLadder{.info = 0.02, .warning = 0.05, .high = 0.15};
 constexpr double kMostStalls = 1;      // A step; one may be the program's own clock.
 constexpr double kLeastShare = 0.001;  // Of many stalls, to be worth a word.
+constexpr std::string_view kFix =
+    "read losses and metrics some steps late or once in many; clip, scale and test for overflow "
+    "on the device; no .item(), .cpu() or synchronize() in the loop";
 
 struct Stalls {
   double cost_ms = 0;  // A step.
@@ -112,11 +115,7 @@ void r05_host_sync(const Trace& trace, const Analysis& analysis, RuleOutput& out
   predict(finding, foresee(trace, analysis), [&](WhatIf& what_if) {
     without_waits(trace, analysis, stalls, what_if);
   });
-  finding.fix =
-      "read losses and metrics some steps late or once in many; clip, scale and test for overflow "
-      "on the device; no .item(), .cpu() or synchronize() in the loop";
-  finding.command = proof_of(trace);
-  output.findings.push_back(std::move(finding));
+  report(output, trace, std::move(finding), {.fix = kFix});
 }
 
 }  // namespace ridge::doctor

@@ -14,6 +14,9 @@ namespace {
 constexpr Ladder kLadder{.info = 0.01, .warning = 0.05, .high = 0.20};
 constexpr int64_t kLarge = 64 << 10;     // Smaller ones are staged by the driver.
 constexpr int64_t kVeryLarge = 1 << 20;  // One of these is worth a word whatever it costs.
+constexpr std::string_view kFix =
+    "copy from pinned memory (pin_memory=True in the loader, non_blocking=True where it is "
+    "copied), from a ring of buffers that is made once";
 
 bool is_pageable(const Transfer& copy) {
   return copy.from == MemoryKind::kPageable || copy.to == MemoryKind::kPageable;
@@ -85,11 +88,7 @@ void r06_pageable_copies(const Trace& trace, const Analysis& analysis, RuleOutpu
                            static_cast<double>(bytes) / steps / (1 << 20),
                            cost)});
   finding.at = at;
-  finding.fix =
-      "copy from pinned memory (pin_memory=True in the loader, non_blocking=True where it is "
-      "copied), from a ring of buffers that is made once";
-  finding.command = proof_of(trace);
-  output.findings.push_back(std::move(finding));
+  report(output, trace, std::move(finding), {.fix = kFix});
 }
 
 }  // namespace ridge::doctor

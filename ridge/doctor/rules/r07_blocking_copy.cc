@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "ridge/doctor/name_words.h"
 #include "ridge/doctor/rules/foresight.h"
 #include "ridge/doctor/rules/measures.h"
 #include "ridge/doctor/rules/proof.h"
@@ -13,6 +14,9 @@ namespace ridge::doctor {
 namespace {
 
 constexpr Ladder kLadder{.info = 0.03, .warning = 0.03, .high = 0.10};
+constexpr std::string_view kFix =
+    "copy the next batch on a stream of its own while this one computes, from pinned memory "
+    "(pin_memory=True and non_blocking=True, two buffers in turn)";
 
 bool is_host_memory(MemoryKind kind) {
   return kind == MemoryKind::kPageable || kind == MemoryKind::kPinned;
@@ -98,11 +102,7 @@ void r07_blocking_copy(const Trace& trace, const Analysis& analysis, RuleOutput&
     for (const size_t row : blocking.copies)
       what_if.move_to_own_stream(row, way_of(trace, row) == Way::kToHost);
   });
-  finding.fix =
-      "copy the next batch on a stream of its own while this one computes, from pinned memory "
-      "(pin_memory=True and non_blocking=True, two buffers in turn)";
-  finding.command = proof_of(trace);
-  output.findings.push_back(std::move(finding));
+  report(output, trace, std::move(finding), {.fix = kFix});
 }
 
 }  // namespace ridge::doctor

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "ridge/doctor/event_names.h"
+#include "ridge/doctor/name_words.h"
 #include "ridge/doctor/rules/measures.h"
 #include "ridge/doctor/rules/proof.h"
 #include "ridge/doctor/rules/rules.h"
@@ -15,6 +16,9 @@ namespace {
 
 constexpr Ladder kLadder{.info = 0.01, .warning = 0.05, .high = 0.15};
 constexpr size_t kWarmUp = 20;  // Steps in which pools still grow.
+constexpr std::string_view kFix =
+    "keep memory from step to step: no empty_cache() in the loop, a pool that may grow "
+    "(PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True), and the longest input first";
 
 struct Calls {
   double cost_ms = 0;         // A step.
@@ -91,11 +95,7 @@ void r10_allocator(const Trace& trace, const Analysis& analysis, RuleOutput& out
   for (size_t i = 0; i < std::min<size_t>(5, calls.rows.size()); ++i)
     evidence.rows.push_back(calls.rows[i]);
   finding.evidence.push_back(std::move(evidence));
-  finding.fix =
-      "keep memory from step to step: no empty_cache() in the loop, a pool that may grow "
-      "(PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True), and the longest input first";
-  finding.command = proof_of(trace);
-  output.findings.push_back(std::move(finding));
+  report(output, trace, std::move(finding), {.fix = kFix});
 }
 
 }  // namespace ridge::doctor

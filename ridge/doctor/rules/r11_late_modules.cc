@@ -15,6 +15,9 @@ namespace ridge::doctor {
 namespace {
 
 constexpr Ladder kLadder{.info = 0.01, .warning = 0.05, .high = 0.15};
+constexpr std::string_view kFix =
+    "run each shape once before the steps that count, keep shapes fixed, and keep what was "
+    "compiled (a cache of compiled code, CUDA_MODULE_LOADING=EAGER)";
 
 struct Loads {
   std::vector<size_t> rows;
@@ -70,11 +73,7 @@ void r11_late_modules(const Trace& trace, const Analysis& analysis, RuleOutput& 
                                                   analysis.steps.windows.size(),
                                                   cost)});
   finding.at = loads.exposed;
-  finding.fix =
-      "run each shape once before the steps that count, keep shapes fixed, and keep what was "
-      "compiled (a cache of compiled code, CUDA_MODULE_LOADING=EAGER)";
-  finding.command = proof_of(trace);
-  output.findings.push_back(std::move(finding));
+  report(output, trace, std::move(finding), {.fix = kFix});
 }
 
 }  // namespace ridge::doctor

@@ -1,7 +1,9 @@
 // R13: products of matrices in FP32 on units that multiply one number at a time.
 #include <fmt/format.h>
 
+#include "ridge/doctor/name_words.h"
 #include "ridge/doctor/rules/kernel_kinds.h"
+#include "ridge/doctor/rules/matrix_roof.h"
 #include "ridge/doctor/rules/measures.h"
 #include "ridge/doctor/rules/proof.h"
 #include "ridge/doctor/rules/rules.h"
@@ -10,16 +12,21 @@ namespace ridge::doctor {
 namespace {
 
 constexpr double kLeastShare = 0.20;  // Of a step, in products.
-// Matrix units do such products in 16 bits, or as TF32, about 8 times as fast (dense);
-// memory keeps real ones from all of it.
-constexpr double kAtMost = 7.0 / 8;
-constexpr double kSure = 0.4;
+// Matrix units of most devices do such products in 16 bits about 8 times as fast (dense).
+constexpr double kUsualSpeedup = 8;
+constexpr double kSure = 0.4;  // Memory keeps real ones from all of it.
 
 // 0 where the recorder does not say.
 int32_t capability(const Trace& trace, int32_t device) {
   for (const Device& each : trace.devices)
     if (each.number == device) return each.major;
   return 0;
+}
+
+// The part of the time of plain products that matrix units save, by what the device's maker states.
+double saved_share(const Trace& trace, const Analysis& analysis) {
+  const Roof roof = roof_of(trace, analysis, {});
+  return 1 - (roof.half > 0 ? roof.single / roof.half : 1 / kUsualSpeedup);
 }
 
 // Those of compute capability 7 multiply FP16 alone; TF32 and bf16 came with 8.
@@ -42,8 +49,9 @@ void r13_tensor_cores(const Trace& trace, const Analysis& analysis, RuleOutput& 
     return;
   }
   std::vector<size_t> plain;
+  ByName is_plain(trace, is_plain_fp32_matrix);
   for (size_t row : kernels_in_steps(trace, analysis))
-    if (is_plain_fp32_matrix(trace.name_text(row))) plain.push_back(row);
+    if (is_plain(row)) plain.push_back(row);
   const double plain_ms = ms_a_step(trace, analysis, plain);
   if (share_of(plain_ms, analysis) < kLeastShare) {
     output.not_fired.push_back(
@@ -54,7 +62,7 @@ void r13_tensor_cores(const Trace& trace, const Analysis& analysis, RuleOutput& 
     return;
   }
   Finding finding{.rule = "R13", .title = "matrix units idle: products in plain FP32"};
-  charge(finding, analysis, kAtMost * plain_ms, kSure);
+  charge(finding, analysis, saved_share(trace, analysis) * plain_ms, kSure);
   finding.severity = Severity::kHigh;
   finding.confidence = 0.7;
   const std::vector<size_t> longest = longest_of(trace, plain);
@@ -65,10 +73,7 @@ void r13_tensor_cores(const Trace& trace, const Analysis& analysis, RuleOutput& 
                            analysis.breakdown.wall,
                            short_name(trace.name_text(longest.front())))});
   finding.at = stretches_of(trace, plain);
-  finding.fix = fix_for(major);
-  finding.command = proof_of(trace);
-  finding.semantic_class = 2;
-  output.findings.push_back(std::move(finding));
+  report(output, trace, std::move(finding), {.fix = fix_for(major), .semantic_class = 2});
 }
 
 }  // namespace ridge::doctor

@@ -18,6 +18,9 @@ namespace {
 constexpr Ladder kLadder{.info = 0.03, .warning = 0.05, .high = 0.15};
 constexpr int64_t kShortNs = 50'000;  // Below, latency is most of it.
 constexpr double kLeastEfficiency = 0.5, kFullWaves = 0.8, kSure = 0.7;
+constexpr std::string_view kFix =
+    "pad sizes to multiples of 64, choose ones that fill the device's waves of blocks, let the "
+    "library search (torch.compile with mode=\"max-autotune\"), or join thin products into one";
 
 struct Slow {
   Product product;
@@ -119,12 +122,7 @@ void r14_slow_products(const Trace& trace, const Analysis& analysis, RuleOutput&
     for (const Slow& each : slow)
       what_if.set_duration(each.product.kernel, static_cast<int64_t>(each.roof_ns));
   });
-  finding.fix =
-      "pad sizes to multiples of 64, choose ones that fill the device's waves of blocks, let the "
-      "library search (torch.compile with mode=\"max-autotune\"), or join thin products into one";
-  finding.semantic_class = 1;
-  finding.command = proof_of(trace);
-  output.findings.push_back(std::move(finding));
+  report(output, trace, std::move(finding), {.fix = kFix, .semantic_class = 1});
 }
 
 }  // namespace ridge::doctor

@@ -1,6 +1,7 @@
 // R16: kernels that bring the same values into another order, place or type.
 #include <fmt/format.h>
 
+#include "ridge/doctor/name_words.h"
 #include "ridge/doctor/rules/kernel_kinds.h"
 #include "ridge/doctor/rules/measures.h"
 #include "ridge/doctor/rules/proof.h"
@@ -12,6 +13,9 @@ namespace {
 constexpr Ladder kLadder{.info = 0.05, .warning = 0.05, .high = 0.20};
 constexpr int64_t kShortNs = 10'000;  // What is shorter is bound by its latency, not by memory.
 constexpr double kSure = 0.4;         // Some of them are needed, and some find data in the cache.
+constexpr std::string_view kFix =
+    "keep one layout and one type through the model (channels_last for convolutions, weights cast "
+    "once), and let products read transposed operands as they lie";
 
 bool only_moves(std::string_view name) {
   const KernelKind kind = kind_of_kernel(name);
@@ -22,8 +26,9 @@ bool only_moves(std::string_view name) {
 
 void r16_layout_copies(const Trace& trace, const Analysis& analysis, RuleOutput& output) {
   std::vector<size_t> rows;
+  ByName moves(trace, only_moves);
   for (size_t row : kernels_in_steps(trace, analysis))
-    if (trace.duration_ns[row] >= kShortNs && only_moves(trace.name_text(row))) rows.push_back(row);
+    if (trace.duration_ns[row] >= kShortNs && moves(row)) rows.push_back(row);
   const double cost = ms_a_step(trace, analysis, rows);
   if (share_of(cost, analysis) < kLadder.info) {
     output.not_fired.push_back(
@@ -47,13 +52,7 @@ void r16_layout_copies(const Trace& trace, const Analysis& analysis, RuleOutput&
            analysis.breakdown.wall,
            short_name(trace.name_text(longest.front())))});
   finding.at = stretches_of(trace, rows);
-  finding.fix =
-      "keep one layout and one type through the model (channels_last for convolutions, weights "
-      "cast "
-      "once), and let products read transposed operands as they lie";
-  finding.command = proof_of(trace);
-  finding.semantic_class = 1;
-  output.findings.push_back(std::move(finding));
+  report(output, trace, std::move(finding), {.fix = kFix, .semantic_class = 1});
 }
 
 }  // namespace ridge::doctor

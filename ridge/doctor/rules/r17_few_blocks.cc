@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "ridge/doctor/name_words.h"
 #include "ridge/doctor/rules/kernel_kinds.h"
 #include "ridge/doctor/rules/measures.h"
 #include "ridge/doctor/rules/proof.h"
@@ -14,6 +15,9 @@ namespace {
 constexpr Ladder kLadder{.info = 0.05, .warning = 0.05, .high = 0.20};
 constexpr int64_t kShortNs = 10'000;
 constexpr double kSure = 0.3;  // What has few blocks may have little to do in parallel.
+constexpr std::string_view kFix =
+    "give a kernel more to do at once (a larger micro-batch, the work split along another axis), "
+    "or run independent ones on streams beside it";
 
 int32_t multiprocessors(const Trace& trace, int32_t device) {
   for (const Device& each : trace.devices)
@@ -41,10 +45,10 @@ int64_t blocks_of(const Trace& trace, size_t row) {
 // Long ones that leave multiprocessors without work. Persistent kernels have one block on each.
 std::vector<size_t> small_kernels(const Trace& trace, const Analysis& analysis, int32_t width) {
   std::vector<size_t> rows;
+  ByName communicates(trace, is_communication);
   for (size_t row : kernels_in_steps(trace, analysis)) {
     const int64_t blocks = blocks_of(trace, row);
-    if (blocks > 0 && blocks < width && trace.duration_ns[row] >= kShortNs &&
-        !is_communication(trace.name_text(row)))
+    if (blocks > 0 && blocks < width && trace.duration_ns[row] >= kShortNs && !communicates(row))
       rows.push_back(row);
   }
   return rows;
@@ -96,12 +100,7 @@ void r17_few_blocks(const Trace& trace, const Analysis& analysis, RuleOutput& ou
                            short_name(trace.name_text(longest.front())),
                            blocks_of(trace, longest.front()))});
   finding.at = difference_of(stretches_of(trace, rows), shared);
-  finding.fix =
-      "give a kernel more to do at once (a larger micro-batch, the work split along another axis), "
-      "or run independent ones on streams beside it";
-  finding.command = proof_of(trace);
-  finding.semantic_class = 1;
-  output.findings.push_back(std::move(finding));
+  report(output, trace, std::move(finding), {.fix = kFix, .semantic_class = 1});
 }
 
 }  // namespace ridge::doctor

@@ -1,4 +1,4 @@
-// R18: the micro-batch is too small to keep the device busy.
+// R18: the micro-batch is too small to keep the device busy, or on the CPU to be worth the calls.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,15 +8,76 @@
 #include "ridge/doctor/rules/measures.h"
 #include "ridge/doctor/rules/proof.h"
 #include "ridge/doctor/rules/rules.h"
+#include "ridge/doctor/rules/small_operators.h"
 
 namespace ridge::doctor {
 namespace {
 
 constexpr double kUnderfilled = 0.05;  // Of the time that the device is busy.
+constexpr Ladder kOnCpu{.info = 0.35, .warning = 0.35, .high = 0.60};
+
+std::string samples_text(int64_t count) {
+  return fmt::format("{} {}", count, count == 1 ? "sample" : "samples");
+}
+
+std::string reason_against(const SmallOperators& small) {
+  if (small.rows == 0) return "how many samples operators get at once is not known";
+  if (small.rows > SmallOperators::kFewRows)
+    return fmt::format("operators get {} at once", samples_text(small.rows));
+  return fmt::format("operators get {} at once, and {:.0f} % of a step would not grow with them",
+                     samples_text(small.rows),
+                     100 * small.fixed_share);
+}
+
+// More samples in a batch cost no more calls, no more updates and no more reading of weights.
+void judge_batch(const Trace& trace, const Analysis& analysis, RuleOutput& output) {
+  const SmallOperators small = small_operators(trace, analysis);
+  if (trace.recorder == "ridge" || !small.is_small_batch()) {
+    output.not_fired.push_back({"R18", reason_against(small)});
+    return;
+  }
+  Finding finding{
+      .rule = "R18",
+      .title = fmt::format("the batch is too small: {} at once", samples_text(small.rows))};
+  finding.severity = severity_of(small.fixed_share, kOnCpu);
+  finding.confidence = 0.8;
+  // Twice the batch gives half of it back, a very large one all.
+  charge(finding, analysis, small.fixed_share * analysis.breakdown.wall, 0.5);
+  finding.at = small.fixed_at;
+  finding.evidence.push_back(
+      {.text =
+           fmt::format("{:.0f} % of a step would be the same for more samples: {:.0f} operators of "
+                       "{:.1f} us in the median with {:.1f} us between them, the update of the "
+                       "weights, and reading them",
+                       100 * small.fixed_share,
+                       small.calls,
+                       small.median_us,
+                       small.between_us)});
+  finding.evidence.push_back({.text =
+                                  "the gain is that of a sample: from twice the batch up to a very "
+                                  "large one, as far as memory allows"});
+  const bool accumulates = small.passes > 1;
+  if (accumulates)
+    finding.evidence.push_back(
+        {.text = fmt::format("gradients are accumulated over {:.0f} backward passes a step",
+                             small.passes)});
+  finding.fix =
+      accumulates
+          ? "take micro-batches k times as large and accumulate over 1/k as many: the batch of an "
+            "update stays, and the run is the same"
+          : "take a larger batch, which is another training run: the learning rate has to be "
+            "looked "
+            "at again, so only with your consent (where gradients are accumulated, micro-batches k "
+            "times as large with 1/k of the accumulation leave the run as it is)";
+  finding.semantic_class = accumulates ? 1 : 3;
+  finding.command = proof_of(trace);
+  output.findings.push_back(std::move(finding));
+}
 
 }  // namespace
 
 void r18_small_micro_batch(const Trace& trace, const Analysis& analysis, RuleOutput& output) {
+  if (analysis.is_cpu_only) return judge_batch(trace, analysis, output);
   const LaunchBound bound = launch_bound(trace, analysis);
   const double underfilled = underfilled_ms(trace, analysis);
   const double busy = analysis.breakdown.busy;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 
+#include "ridge/doctor/name_words.h"
 #include "ridge/doctor/rules/foresight.h"
 #include "ridge/doctor/rules/measures.h"
 #include "ridge/doctor/rules/proof.h"
@@ -14,6 +15,9 @@ namespace {
 
 constexpr Ladder kLadder{.info = 0.03, .warning = 0.03, .high = 0.15};
 constexpr double kTail = 0.4;  // Of all communication.
+constexpr std::string_view kFix =
+    "let it run beside compute: reduce gradients in buckets as backward makes them, send fewer "
+    "bytes (bf16), or do so once in several micro-batches";
 
 struct Blocking {
   double cost_ms = 0, exposed_ms = 0;  // A step.
@@ -21,21 +25,27 @@ struct Blocking {
   std::vector<Interval> at;
 };
 
-bool communicates(const Trace& trace, size_t row) {
-  return trace.kind[row] == EventKind::kKernel && is_communication(trace.name_text(row));
+// Rows, ascending.
+std::vector<size_t> collectives_of(const Trace& trace) {
+  std::vector<size_t> rows;
+  ByName communicates(trace, is_communication);
+  for (size_t row = 0; row < trace.size(); ++row)
+    if (trace.kind[row] == EventKind::kKernel && communicates(row)) rows.push_back(row);
+  return rows;
 }
 
 // Exposed is what runs while nothing computes; blocking is what the next kernel waits for. Where
 // the host is late too, the one is more than the other, and overlap would not give it back.
 Blocking blocking_of(const Trace& trace, const Analysis& analysis) {
   Blocking blocking;
+  const std::vector<size_t> collectives = collectives_of(trace);
   std::vector<Interval> idle, running;
   for (const Gap& gap : analysis.gaps) {
     idle.push_back(gap.at);
     if (gap.blocking_ns <= 0) continue;
     std::vector<Interval> held;
     for (const size_t row : gap.blockers) {
-      if (!communicates(trace, row)) continue;
+      if (!std::binary_search(collectives.begin(), collectives.end(), row)) continue;
       const Interval part{std::max(trace.start_ns[row], gap.at.begin),
                           std::min(trace.end_ns(row), gap.at.end)};
       held.push_back(part);
@@ -45,8 +55,8 @@ Blocking blocking_of(const Trace& trace, const Analysis& analysis) {
     blocking.cost_ms += static_cast<double>(std::min(total_length(at), gap.blocking_ns)) / 1e6;
     blocking.at.insert(blocking.at.end(), at.begin(), at.end());
   }
-  for (size_t row = 0; row < trace.size(); ++row)
-    if (communicates(trace, row) && trace.lane_of(row).device == analysis.device)
+  for (const size_t row : collectives)
+    if (trace.lane_of(row).device == analysis.device)
       running.push_back({trace.start_ns[row], trace.end_ns(row)});
   const Intervals exposed =
       intersection_of(union_of(std::move(idle)), union_of(std::move(running)));
@@ -69,8 +79,8 @@ void without_blocking(const Trace& trace,
   }
   if (!(whole_ns > 0)) return;
   const int64_t end = analysis.steps.windows.back().end;
-  for (size_t row = 0; row < trace.size(); ++row)
-    if (trace.start_ns[row] >= end && communicates(trace, row))
+  for (const size_t row : collectives_of(trace))
+    if (trace.start_ns[row] >= end)
       what_if.scale_duration(row, std::max(0.0, 1 - held_ns / whole_ns));
 }
 
@@ -104,12 +114,7 @@ void r22_blocking_communication(const Trace& trace, const Analysis& analysis, Ru
   predict(finding, foresee(trace, analysis), [&](WhatIf& what_if) {
     without_blocking(trace, analysis, blocking, what_if);
   });
-  finding.fix =
-      "let it run beside compute: reduce gradients in buckets as backward makes them, send fewer "
-      "bytes (bf16), or do so once in several micro-batches";
-  finding.semantic_class = 1;
-  finding.command = proof_of(trace);
-  output.findings.push_back(std::move(finding));
+  report(output, trace, std::move(finding), {.fix = kFix, .semantic_class = 1});
 }
 
 }  // namespace ridge::doctor

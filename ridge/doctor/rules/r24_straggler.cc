@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "ridge/doctor/name_words.h"
 #include "ridge/doctor/rules/measures.h"
 #include "ridge/doctor/rules/proof.h"
 #include "ridge/doctor/rules/rules.h"
@@ -25,14 +26,15 @@ Collectives collectives_of(const RankView& rank) {
   const std::vector<Interval>& steps = rank.analysis->steps.windows;
   Collectives collectives(steps.size());
   size_t step = 0;
+  ByName is_of_all(trace, [](std::string_view name) {
+    return is_communication(name) && !holds(name, "sendrecv") && !holds(name, "send_recv");
+  });
   for (size_t row = 0; row < trace.size(); ++row) {  // by start
     while (step < steps.size() && steps[step].end <= trace.start_ns[row]) ++step;
     if (step == steps.size()) break;
     if (trace.kind[row] != EventKind::kKernel || trace.start_ns[row] < steps[step].begin) continue;
     if (trace.lane_of(row).device != rank.device) continue;
-    const std::string_view name = trace.name_text(row);
-    if (is_communication(name) && !holds(name, "sendrecv") && !holds(name, "send_recv"))
-      collectives[step].push_back(row);
+    if (is_of_all(row)) collectives[step].push_back(row);
   }
   return collectives;
 }
@@ -173,8 +175,9 @@ std::optional<size_t> late_rank(std::span<const RankView> ranks) {
 
 void r24_straggler(const Trace& trace, const Analysis& analysis, RuleOutput& output) {
   std::set<int32_t> devices;
+  ByName communicates(trace, is_communication);
   for (size_t row = 0; row < trace.size(); ++row)
-    if (trace.kind[row] == EventKind::kKernel && is_communication(trace.name_text(row)))
+    if (trace.kind[row] == EventKind::kKernel && communicates(row))
       devices.insert(trace.lane_of(row).device);
   std::vector<RankView> ranks;
   for (int32_t device : devices) {

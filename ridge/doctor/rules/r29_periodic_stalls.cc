@@ -31,7 +31,8 @@ int64_t period_of(const std::vector<size_t>& steps) {
     apart.push_back(static_cast<int64_t>(steps[i] - steps[i - 1]));
   if (apart.size() < 2) return 0;
   const auto [least, most] = std::minmax_element(apart.begin(), apart.end());
-  return *most - *least <= 1 ? (*least + *most) / 2 : 0;
+  // Slow steps that follow each other are one time of trouble, and no period.
+  return *least > 1 && *most - *least <= 1 ? (*least + *most) / 2 : 0;
 }
 
 Stalls stalls_of(const std::vector<Interval>& windows) {
@@ -160,6 +161,14 @@ std::string how_often(const Stalls& stalls, size_t steps) {
   return fmt::format("{} of {} steps", stalls.steps.size(), steps);
 }
 
+// Marks alone tell neither what a step does nor what else the machine does.
+bool shows_work(const Trace& trace) {
+  return std::any_of(trace.kind.begin(), trace.kind.end(), [](EventKind kind) {
+    return kind == EventKind::kOperator || kind == EventKind::kPython ||
+           kind == EventKind::kRuntime || kind == EventKind::kKernel;
+  });
+}
+
 Finding finding_of(const Trace& trace, const Analysis& analysis, const Stalls& stalls) {
   const std::vector<Interval>& windows = analysis.steps.windows;
   const std::string often = how_often(stalls, windows.size());
@@ -193,6 +202,7 @@ Finding finding_of(const Trace& trace, const Analysis& analysis, const Stalls& s
     for (size_t step : stalls.steps) slow.push_back(windows[step]);
     finding.at = union_of(std::move(slow));
     finding.confidence = 0.5;
+    if (stalls.period == 0 && !shows_work(trace)) finding.severity = Severity::kInfo;
     finding.fix =
         "nothing in the trace explains the slow steps: record host threads and their "
         "waits too, or look for other programs that run then";

@@ -1,0 +1,31 @@
+# Writes a C++ file that holds the texts of FILES (by '|'), for shim_files():
+#   cmake -DFILES=a.py|b.py -DOUT=shim_text.cc -P embed_text.cmake
+# A literal is at most 4 KiB, which every compiler takes; adjacent ones are one text.
+string(REPLACE "|" ";" files "${FILES}")
+set(rows "")
+foreach(path IN LISTS files)
+  get_filename_component(name "${path}" NAME)
+  file(READ "${path}" text)
+  string(LENGTH "${text}" length)
+  set(literals "")
+  set(at 0)
+  while(at LESS length)
+    string(SUBSTRING "${text}" ${at} 4096 piece)
+    string(APPEND literals "\n     R\"shim_text(${piece})shim_text\"")
+    math(EXPR at "${at} + 4096")
+  endwhile()
+  string(APPEND rows "    {\"${name}\",${literals}},\n")
+endforeach()
+file(WRITE "${OUT}" "// Made of ridge/attach/shim/*.py by cmake/embed_text.cmake.
+#include \"ridge/attach/shim.h\"
+
+namespace ridge::attach {
+
+const std::vector<std::pair<std::string_view, std::string_view>>& shim_files() {
+  static const std::vector<std::pair<std::string_view, std::string_view>> files = {
+${rows}  };
+  return files;
+}
+
+}  // namespace ridge::attach
+")

@@ -1,0 +1,40 @@
+// What a Program and its supervisor tell each other, in messages over a socket that keeps their
+// bounds. Its end that closes without kFinish says that ridge is gone.
+//
+// The words of `ridge supervise`: the socket's number, descriptors that the program inherits
+// ("3,7", or nothing), the folder to remove (or nothing), and the program with its arguments.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+
+namespace ridge::attach {
+
+/// From ridge.
+struct Order {
+  enum Kind : int32_t {
+    kSend,       ///< `signal` is for the program.
+    kInterrupt,  ///< SIGINT, or SIGTERM, for the program and all that descends from it.
+    kRelay,   ///< `sender` sent `signal` to ridge: it is for the program, if that has not got it.
+    kFinish,  ///< All that runs is to end; ridge sees to the folder.
+  };
+  Kind kind = kSend;
+  int32_t signal = 0;
+  pid_t sender = 0;
+};
+
+/// From the supervisor.
+struct Report {
+  enum Kind : int32_t {
+    kStarted,  ///< `pid` runs.
+    kFailed,   ///< It could not be started: `error`.
+    kEnded,    ///< With `status`, as wait() has it, after `lifetime_ns`.
+  };
+  Kind kind = kStarted;
+  pid_t pid = 0;
+  int32_t error = 0, status = 0;
+  int64_t peak_rss_bytes = 0, lifetime_ns = 0;
+};
+
+}  // namespace ridge::attach

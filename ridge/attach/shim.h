@@ -1,0 +1,95 @@
+// What is put into a PyTorch program to see its steps: sitecustomize.py and what it loads with
+// torch (ridge/attach/shim/), in a folder of ours that comes first on PYTHONPATH.
+//
+// Every process of the program that imports torch writes into that folder, and nowhere else:
+//   facts_PID.json   one object (ProcessFacts below), replaced as a whole when it has changed and
+//                    twice a second while steps go on
+//   spans_PID.json   a Chrome trace that grows (it is closed only at the program's own end): a
+//   range
+//                    a step and what cost time in it, for little: "Step#N", "DataLoader.__next__"
+//                    and "DataLoader.__next__ (workers)", "DataLoader.__iter__",
+//                    "DataLoader.__init__", "torch.save", "gc.collect", "ridge profiling"
+//   trace_PID.json   what torch's profiler recorded of some steady steps, there when it is whole;
+//                    step N is "ProfilerStep#N" there and "Step#N" above
+//   stacks_PID.json  two more such steps with the stacks of Python, whose times are inflated
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace ridge::attach {
+
+struct ShimOptions {
+  int profiled_steps = 8;  ///< 0: only spans and facts.
+  /// Steps before the recording: so many at least, and so many seconds of them unless `most`
+  /// seconds have gone by since the first one.
+  int warm_steps = 10;
+  double warm_seconds = 5, most_seconds = 40;
+};
+
+struct LoaderFacts {
+  int64_t batch = 0;    ///< 0: not known, as where the program makes batches itself.
+  int64_t workers = 0;  ///< Processes; 0: on the thread that iterates.
+  int64_t prefetch = 0;
+  int64_t samples = -1;  ///< -1: not known.
+  bool pins_memory = false, is_persistent = false, shuffles = false;
+  std::string dataset{};  ///< Its class.
+};
+
+/// What one process of the program says of itself.
+struct ProcessFacts {
+  pid_t pid = 0;
+  std::string program{};  ///< "train.py"
+  std::string python{}, torch{};
+  int64_t threads = 0, interop_threads = 0;  ///< Of torch.
+  bool has_cuda = false;
+  int64_t rank = -1, world = 0;
+  std::string step_source{};  ///< "optimizer", "module", or empty: no step was seen.
+  int64_t steps = 0;
+  int64_t last_step_wall_ns = 0, first_step_wall_ns = 0;  ///< Since 1970.
+  double step_seconds = 0;                                ///< Median of those lately.
+  double loader_seconds = 0;                              ///< Waited for data since the first step.
+  std::vector<LoaderFacts> loaders{};
+  /// "waiting", "recording", "writing", "written", "off", or "failed: why".
+  std::string profile{};
+  std::vector<std::string> notes{};  ///< What else is worth saying, in sentences.
+  /// Empty where there is no such file.
+  std::string spans_path{}, trace_path{}, stacks_path{};
+};
+
+class ShimFolder {
+ public:
+  /// Makes the folder (private, beneath TMPDIR or /tmp, named after this process) and removes those
+  /// of our processes that are gone. UserError where it cannot.
+  explicit ShimFolder(const ShimOptions& options);
+  ShimFolder(const ShimFolder&) = delete;
+  ShimFolder& operator=(const ShimFolder&) = delete;
+  ~ShimFolder();
+
+  const std::string& path() const { return path_; }
+  /// What the program's environment needs: PYTHONPATH with ours first, and the shim's options.
+  std::vector<std::pair<std::string, std::string>> environment() const;
+  /// Whether any Python has loaded the shim, torch or no torch.
+  bool was_loaded() const;
+  /// Of all processes that imported torch, by their pid. What is broken is left out: the files are
+  /// written by a program that may do anything to them.
+  std::vector<ProcessFacts> facts() const;
+
+ private:
+  ShimOptions options_;
+  std::string path_;
+  int lock_ = -1;  ///< Held while this process lives, whatever number others know it by.
+};
+
+/// Names and texts of the files that the folder begins with.
+const std::vector<std::pair<std::string_view, std::string_view>>& shim_files();
+/// The text of sitecustomize.py.
+std::string_view shim_source();
+
+}  // namespace ridge::attach

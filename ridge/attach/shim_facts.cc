@@ -1,0 +1,168 @@
+// What the processes of a program wrote of themselves. They may do anything to these files.
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <optional>
+
+#include "ridge/attach/shim.h"
+#include "ridge/base/error.h"
+#include "ridge/base/utf8.h"
+#include "ridge/io/file.h"
+#include "ridge/io/json.h"
+
+namespace ridge::attach {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kMostBytes = size_t{1} << 20;
+constexpr size_t kMostProcesses = 4096;
+constexpr size_t kMostText = 1000, kMostNotes = 100, kMostLoaders = 100;
+// Of what is counted, nanoseconds since 1970 included: no sum or difference of two goes over.
+constexpr int64_t kMostNumber = std::numeric_limits<int64_t>::max() / 2;
+constexpr JsonLimits kLimits{.bytes = kMostBytes, .values = size_t{1} << 16, .depth = 8};
+
+bool is_file(const std::string& path) {
+  struct stat status;
+  return ::lstat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode);
+}
+
+/// The members of an object. What is missing or of another type leaves the field as it is.
+class Fields {
+ public:
+  explicit Fields(const JsonValue& object) : object_(object) {}
+
+  void read(std::string_view key, std::string& out) const {
+    if (const auto* text = find<std::string>(key)) out = shortened(*text);
+  }
+  void read(std::string_view key, bool& out) const {
+    if (const bool* flag = find<bool>(key)) out = *flag;
+  }
+  void read(std::string_view key, int64_t& out, int64_t least = 0) const {
+    const int64_t* number = find<int64_t>(key);
+    if (number != nullptr && *number >= least && *number <= kMostNumber) out = *number;
+  }
+  void read(std::string_view key, double& out) const {
+    double number = -1;
+    if (const double* real = find<double>(key)) number = *real;
+    if (const int64_t* whole = find<int64_t>(key)) number = static_cast<double>(*whole);
+    if (std::isfinite(number) && number >= 0) out = number;
+  }
+  void read(std::string_view key, std::vector<std::string>& out) const {
+    const auto* texts = find<JsonValue::Array>(key);
+    if (texts == nullptr) return;
+    for (const JsonValue& entry : *texts)
+      if (const auto* text = std::get_if<std::string>(&entry.data());
+          text != nullptr && out.size() < kMostNotes)
+        out.push_back(shortened(*text));
+  }
+  void read(std::string_view key, std::vector<LoaderFacts>& out) const {
+    const auto* loaders = find<JsonValue::Array>(key);
+    if (loaders == nullptr) return;
+    for (const JsonValue& entry : *loaders)
+      if (std::holds_alternative<JsonValue::Object>(entry.data()) && out.size() < kMostLoaders)
+        out.push_back(loader(Fields(entry)));
+  }
+
+ private:
+  template <typename T>
+  const T* find(std::string_view key) const {
+    const JsonValue* value = object_.find(key);
+    return value == nullptr ? nullptr : std::get_if<T>(&value->data());
+  }
+  static std::string shortened(const std::string& text) {
+    size_t end = std::min(text.size(), kMostText);
+    while (end > 0 && end < text.size() && (text[end] & 0xc0) == 0x80) --end;
+    return text.substr(0, end);
+  }
+  static LoaderFacts loader(const Fields& fields) {
+    LoaderFacts facts;
+    fields.read("batch", facts.batch);
+    fields.read("workers", facts.workers);
+    fields.read("prefetch", facts.prefetch);
+    fields.read("samples", facts.samples, -1);
+    fields.read("pins_memory", facts.pins_memory);
+    fields.read("is_persistent", facts.is_persistent);
+    fields.read("shuffles", facts.shuffles);
+    fields.read("dataset", facts.dataset);
+    return facts;
+  }
+
+  const JsonValue& object_;
+};
+
+ProcessFacts facts_of(const JsonValue& object) {
+  ProcessFacts facts;
+  const Fields fields(object);
+  fields.read("program", facts.program);
+  fields.read("python", facts.python);
+  fields.read("torch", facts.torch);
+  fields.read("threads", facts.threads);
+  fields.read("interop_threads", facts.interop_threads);
+  fields.read("has_cuda", facts.has_cuda);
+  fields.read("rank", facts.rank, -1);
+  fields.read("world", facts.world);
+  fields.read("step_source", facts.step_source);
+  fields.read("steps", facts.steps);
+  fields.read("first_step_wall_ns", facts.first_step_wall_ns);
+  fields.read("last_step_wall_ns", facts.last_step_wall_ns);
+  fields.read("step_seconds", facts.step_seconds);
+  fields.read("loader_seconds", facts.loader_seconds);
+  fields.read("loaders", facts.loaders);
+  fields.read("profile", facts.profile);
+  fields.read("notes", facts.notes);
+  return facts;
+}
+
+/// Of "facts_PID.json".
+std::optional<pid_t> process_in(std::string_view name) {
+  constexpr std::string_view kBegin = "facts_", kEnd = ".json";
+  if (!name.starts_with(kBegin) || !name.ends_with(kEnd)) return std::nullopt;
+  name.remove_prefix(kBegin.size());
+  name.remove_suffix(std::min(name.size(), kEnd.size()));
+  pid_t pid = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), pid);
+  if (error != std::errc() || end != name.data() + name.size() || pid <= 0) return std::nullopt;
+  return pid;
+}
+
+std::optional<ProcessFacts> read_facts(const std::string& path) {
+  if (!is_file(path)) return std::nullopt;
+  try {
+    const JsonValue object = parse_json(read_file(path, kMostBytes), path, kLimits);
+    if (!std::holds_alternative<JsonValue::Object>(object.data())) return std::nullopt;
+    return facts_of(object);
+  } catch (const UserError&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+std::vector<ProcessFacts> ShimFolder::facts() const {
+  std::vector<ProcessFacts> all;
+  std::error_code error;
+  for (fs::directory_iterator it(path_, error), end; !error && it != end; it.increment(error)) {
+    const std::optional<pid_t> pid = process_in(it->path().filename().string());
+    if (!pid || all.size() >= kMostProcesses) continue;
+    std::optional<ProcessFacts> facts = read_facts(it->path().string());
+    if (!facts) continue;
+    facts->pid = *pid;
+    const auto path_of = [&](std::string_view kind) {
+      std::string path = fmt::format("{}/{}_{}.json", path_, kind, *pid);
+      return is_file(path) ? path : std::string();
+    };
+    facts->spans_path = path_of("spans");
+    facts->trace_path = path_of("trace");
+    facts->stacks_path = path_of("stacks");
+    all.push_back(std::move(*facts));
+  }
+  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.pid < b.pid; });
+  return all;
+}
+
+}  // namespace ridge::attach

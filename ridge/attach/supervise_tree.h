@@ -1,0 +1,18 @@
+// The processes that descend from this one.
+#pragma once
+
+#include <sys/types.h>
+
+#include <vector>
+
+namespace ridge::attach {
+
+/// As /proc lists them now, parents before their children. The list is not taken in one moment: a
+/// process whose parent ends meanwhile may be missing.
+std::vector<pid_t> descendants();
+
+/// Removes the folder, with all it holds and through no link, if it is one of ours: called
+/// "ridge-..." and owned by the user.
+void remove_our_folder(const char* path);
+
+}  // namespace ridge::attach

@@ -1,0 +1,96 @@
+// What the system says of a process and all that descends from it, at one time.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace ridge::attach {
+
+/// Counters are totals since the thread or process began.
+struct ThreadSample {
+  pid_t thread = 0;
+  std::string name{};
+  char state = '?';  ///< As /proc has it: R runs or waits for a processor, D waits for a disk.
+  double cpu_seconds = 0, queue_seconds = 0;  ///< Ran; was ready to run, but had no processor.
+};
+
+struct ProcessSample {
+  pid_t pid = 0, parent = 0;
+  int64_t start_ticks = 0;  ///< With pid: who it is, since numbers are used again.
+  std::string name{};
+  int64_t rss_bytes = 0;
+  int64_t read_bytes = 0, written_bytes = 0;  ///< From and to storage; -1: we may not know.
+  int64_t major_faults = 0;
+  /// The first is the main thread. Empty: it has ended, but was not waited for, and uses nothing.
+  std::vector<ThreadSample> threads{};
+  int64_t thread_count = 0;  ///< Of all threads: no more than 512 of them are looked at.
+  /// Of all its threads, those that ended too; and of its children that ended and were waited for.
+  /// In hundredths of a second: what `threads` say is finer.
+  double cpu_seconds = 0, waited_seconds = 0;
+};
+
+/// Of the cgroup (v2, or v1) that the root is in; what is not known is -1.
+struct CgroupSample {
+  double quota_cpus = -1;         ///< Processors' worth of time it may use; -1: no limit.
+  double throttled_seconds = -1;  ///< Added up over the processors that it was held off.
+  double used_seconds = -1;       ///< Processor time of all in it.
+  int64_t memory_bytes = -1, memory_limit_bytes = -1;
+};
+
+struct TreeSample {
+  int64_t at_ns = 0;  ///< By now_ns().
+  /// The root first; empty: it is gone. Those that left their parent stay, if they were seen.
+  std::vector<ProcessSample> processes;
+  CgroupSample cgroup;
+};
+
+class TreeSampler {
+ public:
+  /// The folders are the system's outside of tests. `root` is who has that number now: one that
+  /// gets the number later is not taken for it.
+  explicit TreeSampler(pid_t root,
+                       const std::string& proc = "/proc",
+                       const std::string& cgroup = "/sys/fs/cgroup");
+  TreeSampler(TreeSampler&& other) noexcept;
+  TreeSampler& operator=(TreeSampler&& other) noexcept;
+  ~TreeSampler();
+
+  TreeSample take();
+  /// What this system does not tell, in words: "waits for a processor (no schedstat)".
+  std::vector<std::string> missing() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// What happened between two samples of one tree. Threads that began or ended meanwhile count with
+/// what is known of them.
+struct TreeLoad {
+  double seconds = 0;
+  double cpus = 0;        ///< Processors' worth of time that all of it used.
+  double main_cpu = 0;    ///< Shares of the time in which the root's main thread ran ...
+  double main_queue = 0;  ///< ... and was ready but had no processor.
+  /// Threads that were ready but had no processor, in the mean: taken by others, or withheld by the
+  /// cgroup's quota.
+  double queue = 0;
+  /// Of the time that threads of the cgroup had work, the share that it was held back by its quota;
+  /// -1: not known.
+  double throttled = -1;
+  int64_t busy_threads = 0;  ///< That wanted a processor at least a tenth of the time.
+  int64_t processes = 0, threads = 0;
+  int64_t rss_bytes = 0;
+  double read_bytes = -1, written_bytes = -1;  ///< A second; -1: not known.
+  double disk_wait = 0;  ///< Share of the samples in which the main thread waited for a disk.
+};
+TreeLoad load_between(const TreeSample& before, const TreeSample& after);
+
+/// Processors that a process may use, by its affinity (of its main thread); 0: this process. Those
+/// of this process where the other does not say.
+int64_t usable_cpus(pid_t of = 0);
+
+}  // namespace ridge::attach

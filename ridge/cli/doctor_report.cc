@@ -1,0 +1,31 @@
+#include "ridge/cli/doctor_report.h"
+
+#include <fmt/format.h>
+
+#include "ridge/base/markup.h"
+#include "ridge/cli/command.h"
+#include "ridge/cli/output.h"
+#include "ridge/doctor/doctor_html.h"
+#include "ridge/doctor/doctor_json.h"
+#include "ridge/doctor/doctor_text.h"
+#include "ridge/io/file.h"
+
+namespace ridge {
+
+void tell_warnings(const doctor::Trace& trace, const std::string& name) {
+  for (const doctor::Warning& warning : trace.warnings)
+    write_stderr(plain_line(fmt::format(
+                     "note: {}: {}{}",
+                     name,
+                     warning.text,
+                     warning.count > 1 ? fmt::format(" ({})", warning.count) : std::string())) +
+                 "\n");
+}
+
+int tell_report(const doctor::Examination& examination, const ReportForm& form) {
+  if (!form.html.empty()) write_file_atomically(form.html, doctor::doctor_html(examination));
+  write_stdout(form.json ? doctor::doctor_json(examination) : doctor::doctor_text(examination));
+  return doctor::has_findings(examination.diagnosis) ? kFindings : kFine;
+}
+
+}  // namespace ridge

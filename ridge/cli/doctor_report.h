@@ -1,0 +1,23 @@
+// What the forms of `ridge doctor` tell alike.
+#pragma once
+
+#include <string>
+
+#include "ridge/doctor/examination.h"
+
+namespace ridge {
+
+/// How a report is written.
+struct ReportForm {
+  std::string html{};  ///< Also as a page, to this file.
+  bool json = false;
+};
+
+/// What the reader of `trace` had trouble with, on stderr; `name` is what the trace is called.
+void tell_warnings(const doctor::Trace& trace, const std::string& name);
+
+/// The page to its file and the text or JSON to stdout; kFindings where something stands above a
+/// remark, else kFine. UserError where it cannot be written.
+int tell_report(const doctor::Examination& examination, const ReportForm& form);
+
+}  // namespace ridge

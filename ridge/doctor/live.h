@@ -1,0 +1,33 @@
+// What is said of a program that was watched while it ran: its trace, and more than a trace has.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ridge/doctor/examination.h"
+
+namespace ridge::doctor {
+
+/// What was seen from outside, over the steady steps that were not profiled. -1: not known.
+struct LiveFacts {
+  int64_t cpus = -1;           ///< That the program may use.
+  double quota_cpus = -1;      ///< Of its cgroup; -1: no limit.
+  double seconds = 0;          ///< That the shares below are of; 0: nothing was sampled.
+  double main_cpu = -1;        ///< Shares of the time in which the thread that trains ran ...
+  double main_queue = -1;      ///< ... and was ready, but had no processor.
+  double throttled = -1;       ///< Share of the time in which the cgroup was held back.
+  double queue = -1;           ///< Threads that were ready but had no processor, in the mean.
+  double busy_threads = -1;    ///< That wanted a processor, in the mean.
+  double used_cpus = -1;       ///< Processors' worth of time used.
+  int64_t torch_threads = -1;  ///< Of the program's operators.
+  int64_t batch = -1, loader_workers = -1;
+  std::string step_source{};  ///< "optimizer", "module" or empty.
+};
+
+/// `trace` is what a profiler recorded of a few steps; `spans` what a shim marked in all of them
+/// (ridge/attach/shim.h), for little. Where time goes within a step comes from the first; how long
+/// steps take, how often they stall and how long data is waited for comes from the second, since
+/// a profiler slows some programs down: costs are in milliseconds of a step that is not profiled.
+Examination examine_live(Trace trace, Trace spans, const LiveFacts& facts);
+
+}  // namespace ridge::doctor

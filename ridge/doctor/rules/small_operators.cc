@@ -1,0 +1,263 @@
+#include "ridge/doctor/rules/small_operators.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "ridge/doctor/event_names.h"
+#include "ridge/doctor/rules/kernel_kinds.h"
+#include "ridge/doctor/rules/matrix_roof.h"
+#include "ridge/doctor/rules/measures.h"
+
+namespace ridge::doctor {
+namespace {
+
+// What a call takes beside its work: it chooses a kernel, makes the result, and splits the work.
+// The smallest quarter of a program's calls do little else.
+constexpr double kTimesSmallest = 2;
+constexpr double kLeastCallUs = 3, kMostCallUs = 10;
+constexpr double kMostRecordingNs = 3000;  // That a profiler takes for a call.
+
+// What operators get as the first of their inputs has a sample a row.
+bool takes_samples(std::string_view name) {
+  return name == "aten::linear" || name == "aten::conv1d" || name == "aten::conv2d" ||
+         name == "aten::conv3d" || name == "aten::embedding" || name == "aten::lstm" ||
+         name == "aten::matmul";
+}
+
+struct Call {
+  size_t row = 0;
+  int64_t own_ns = 0;  // less what it calls
+  size_t outer = 0;    // In the list of calls; its own place: nothing calls it.
+  bool updates = false;
+};
+
+bool covers(const Intervals& set, size_t& from, int64_t time) {
+  while (from < set.size() && set[from].end <= time) ++from;
+  return from < set.size() && set[from].begin <= time;
+}
+
+class Measure {
+ public:
+  Measure(const Trace& trace, const Analysis& analysis)
+      : trace_(trace),
+        analysis_(analysis),
+        steps_(static_cast<double>(std::max<size_t>(1, analysis.steps.windows.size()))) {
+    find_calls();
+  }
+
+  SmallOperators measured() {
+    if (calls_.empty()) return std::move(found_);
+    find_recording();
+    find_cost_of_call();
+    count_calls();
+    find_samples();
+    add_up();
+    return std::move(found_);
+  }
+
+ private:
+  void find_calls();
+  void nest(size_t row, bool updates);
+  void find_recording();
+  void find_cost_of_call();
+  void count_calls();
+  void find_samples();
+  void add_up();
+  bool is_thin_product(size_t row) const;
+  std::string place_of(size_t row) const;
+  double share_of_step(double ns) const;
+  std::string_view shapes_of(size_t row) const {
+    if (trace_.detail[row] == Trace::kNone) return {};
+    return trace_.names[trace_.details[trace_.detail[row]].shapes];
+  }
+
+  const Trace& trace_;
+  const Analysis& analysis_;
+  const double steps_;
+  SmallOperators found_;
+  std::vector<Call> calls_;
+  std::vector<size_t> open_;  // Calls that have not ended, the innermost last.
+  double call_ns_ = 0;
+  double recording_ns_ = 0;  // That a call is longer since it is recorded.
+};
+
+void Measure::nest(size_t row, bool updates) {
+  while (!open_.empty() && trace_.end_ns(calls_[open_.back()].row) <= trace_.start_ns[row])
+    open_.pop_back();
+  const size_t at = calls_.size();
+  calls_.push_back({row, trace_.duration_ns[row], open_.empty() ? at : open_.front(), updates});
+  if (!open_.empty()) calls_[open_.back()].own_ns -= trace_.duration_ns[row];
+  open_.push_back(at);
+}
+
+// Those of the thread that trains, in steady steps; what a loader calls is the loader's.
+void Measure::find_calls() {
+  const uint32_t lane = analysis_.launching_lane;
+  if (lane == Trace::kNone) return;
+  const std::vector<HostCause> causes = causes_of(trace_);
+  std::vector<Interval> loading;
+  for (size_t row = 0; row < trace_.size(); ++row)
+    if (trace_.lane[row] == lane && causes[row] == HostCause::kLoader)
+      loading.push_back({trace_.start_ns[row], trace_.end_ns(row)});
+  const Intervals fetching = union_of(std::move(loading));
+  const Intervals steps =
+      union_of({analysis_.steps.windows.begin(), analysis_.steps.windows.end()});
+  const Intervals updates = optimizer_ranges(trace_)[lane];
+  size_t fetch = 0, step = 0, update = 0;
+  for (size_t row = 0; row < trace_.size(); ++row) {
+    if (trace_.lane[row] != lane || trace_.kind[row] != EventKind::kOperator ||
+        causes[row] != HostCause::kOperators)
+      continue;
+    const int64_t begin = trace_.start_ns[row];
+    if (covers(steps, step, begin) && !covers(fetching, fetch, begin))
+      nest(row, covers(updates, update, begin));
+  }
+}
+
+// A profiler that makes steps longer does so at each call.
+void Measure::find_recording() {
+  if (!analysis_.unprofiled) return;
+  const double slowdown = std::max(0.0, analysis_.unprofiled->slowdown);
+  const double added = 1e6 * analysis_.breakdown.wall * slowdown / (1 + slowdown);
+  recording_ns_ = std::min(kMostRecordingNs, added * steps_ / static_cast<double>(calls_.size()));
+}
+
+void Measure::find_cost_of_call() {
+  std::vector<double> times;
+  for (size_t i = 0; i < calls_.size(); ++i)
+    if (calls_[i].outer == i)
+      times.push_back(static_cast<double>(trace_.duration_ns[calls_[i].row]) - recording_ns_);
+  const auto quarter = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 4);
+  std::nth_element(times.begin(), quarter, times.end());
+  found_.per_call_us = std::clamp(kTimesSmallest * *quarter / 1e3, kLeastCallUs, kMostCallUs);
+  call_ns_ = 1e3 * found_.per_call_us;
+}
+
+// How many there are, how long they take, and which of them are alike.
+void Measure::count_calls() {
+  struct Alike {
+    double count = 0;
+    size_t row = 0;
+  };
+  std::map<std::pair<uint32_t, std::string_view>, Alike> groups;
+  std::vector<double> times, between;
+  double counted = 0, passes = 0;
+  for (size_t i = 0; i < calls_.size(); ++i) {
+    const Call& call = calls_[i];
+    if (call.outer != i) continue;
+    found_.calls += 1 / steps_;
+    times.push_back(static_cast<double>(trace_.duration_ns[call.row]) / 1e3);
+    if (call.updates) continue;  // As many as the model has tensors: that is R21's.
+    ++counted;
+    Alike& alike = groups[{trace_.name[call.row], shapes_of(call.row)}];
+    ++alike.count;
+    alike.row = call.row;
+    // What a backward pass begins from.
+    passes +=
+        trace_.name_text(call.row) == "aten::ones_like" && shapes_of(call.row).starts_with("[[]");
+  }
+  for (const Gap& gap : analysis_.gaps)
+    if (gap.cause == HostCause::kOperators)
+      between.push_back(static_cast<double>(gap.at.length()) / 1e3);
+  found_.median_us = middle_of(times);
+  found_.between_us = middle_of(between);
+  found_.passes = std::max(1.0, std::round(passes / steps_));
+  double looped = 0;
+  const Alike* most = nullptr;
+  for (const auto& [key, alike] : groups) {
+    if (alike.count / steps_ / found_.passes >= SmallOperators::kManyAlike) looped += alike.count;
+    if (most == nullptr || alike.count > most->count) most = &alike;
+  }
+  found_.looped = counted > 0 ? looped / counted : 0;
+  if (most == nullptr) return;
+  found_.most_alike = most->count / steps_;
+  found_.alike = fmt::format("{} {}", trace_.name_text(most->row), shapes_of(most->row));
+  found_.place = place_of(most->row);
+}
+
+// The loader says how many samples there are, else what most operators get at once.
+void Measure::find_samples() {
+  found_.rows = std::max<int64_t>(0, analysis_.batch);
+  if (found_.rows > 0) return;
+  std::map<int64_t, size_t> counts;
+  for (const Call& call : calls_) {
+    if (call.updates || !takes_samples(trace_.name_text(call.row))) continue;
+    const auto shapes = shapes_in(shapes_of(call.row));
+    if (!shapes.empty() && shapes[0].size() >= 2) ++counts[shapes[0][0]];
+  }
+  size_t most = 0;
+  for (const auto& [rows, count] : counts)
+    if (count > most) {
+      most = count;
+      found_.rows = rows;
+    }
+}
+
+// All weights are read, or their gradients written, for a few rows.
+bool Measure::is_thin_product(size_t row) const {
+  if (found_.rows == 0 || found_.rows > SmallOperators::kFewRows) return false;
+  const auto product = product_of(trace_.name_text(row), shapes_of(row), {});
+  return product && (product->m == found_.rows || product->k == found_.rows);
+}
+
+// The innermost frame of the program itself around it.
+std::string Measure::place_of(size_t row) const {
+  const auto is_own = [](std::string_view name) {
+    return name.find(".py(") != name.npos && !holds(name, "torch/") &&
+           !holds(name, "site-packages") && !name.starts_with("<");
+  };
+  size_t inner = trace_.size();
+  for (size_t each = 0; each < row; ++each)
+    if (trace_.kind[each] == EventKind::kPython && trace_.lane[each] == trace_.lane[row] &&
+        trace_.end_ns(each) >= trace_.end_ns(row) && is_own(trace_.name_text(each)))
+      inner = each;
+  return inner < trace_.size() ? std::string(trace_.name_text(inner)) : std::string();
+}
+
+// Of a step without what the profiler added to its calls.
+double Measure::share_of_step(double ns) const {
+  const double step_ns =
+      1e6 * analysis_.breakdown.wall - recording_ns_ * static_cast<double>(calls_.size()) / steps_;
+  return step_ns > 0 ? std::clamp(ns / steps_ / step_ns, 0.0, 1.0) : 0;
+}
+
+void Measure::add_up() {
+  double overhead = 0, fixed = 0;
+  std::vector<Interval> at, fixed_at;
+  std::vector<double> within(calls_.size());  // Of each that nothing calls: the overhead in it.
+  for (const Call& call : calls_) {
+    const double own = std::max(0.0, static_cast<double>(call.own_ns) - recording_ns_);
+    const double of_call = std::min(own, call_ns_);
+    overhead += of_call;
+    within[call.outer] += of_call + recording_ns_;
+    if (!call.updates && !is_thin_product(call.row)) continue;
+    fixed += own - of_call;
+    fixed_at.push_back({trace_.start_ns[call.row], trace_.end_ns(call.row)});
+  }
+  for (size_t i = 0; i < calls_.size(); ++i) {
+    const size_t row = calls_[i].row;
+    if (calls_[i].outer == i && 2 * within[i] >= static_cast<double>(trace_.duration_ns[row]))
+      at.push_back({trace_.start_ns[row], trace_.end_ns(row)});
+  }
+  for (const Gap& gap : analysis_.gaps) {
+    const int64_t part = gap.by_cause_ns[static_cast<size_t>(HostCause::kOperators)];
+    overhead += static_cast<double>(part);
+    if (part > 0 && 2 * part >= gap.at.length()) at.push_back(gap.at);
+  }
+  found_.share = share_of_step(overhead);
+  found_.fixed_share = share_of_step(overhead + fixed);
+  fixed_at.insert(fixed_at.end(), at.begin(), at.end());
+  found_.at = union_of(std::move(at));
+  found_.fixed_at = union_of(std::move(fixed_at));
+}
+
+}  // namespace
+
+SmallOperators small_operators(const Trace& trace, const Analysis& analysis) {
+  return Measure(trace, analysis).measured();
+}
+
+}  // namespace ridge::doctor
