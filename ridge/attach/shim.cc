@@ -99,6 +99,10 @@ ShimFolder::ShimFolder(const ShimOptions& options) : options_(options) {
       FileWriter file(path_ + "/" + std::string(name));
       file.write(as_bytes(text));
     }
+    if (!options.recipe.empty()) {
+      FileWriter file(path_ + "/recipe.json");
+      file.write(as_bytes(options.recipe));
+    }
   } catch (...) {
     std::error_code ignored;
     fs::remove_all(path_, ignored);
@@ -125,6 +129,12 @@ std::vector<std::pair<std::string, std::string>> ShimFolder::environment() const
       {"RIDGE_SHIM_WARM_SECONDS", number(options_.warm_seconds)},
       {"RIDGE_SHIM_MOST_SECONDS", number(options_.most_seconds)},
   };
+  if (options_.probes) all.emplace_back("RIDGE_SHIM_PROBE", "1");
+  if (options_.gate) all.emplace_back("RIDGE_SHIM_GATE", "1");
+  if (options_.record_steps > 0) {
+    all.emplace_back("RIDGE_SHIM_RECORD_STEPS", fmt::format("{}", options_.record_steps));
+    all.emplace_back("RIDGE_SHIM_RESEED", fmt::format("{}", options_.reseed));
+  }
   // Some versions of libkineto say on stderr that they begin and end.
   if (std::getenv("KINETO_LOG_LEVEL") == nullptr) all.emplace_back("KINETO_LOG_LEVEL", "99");
   return all;

@@ -31,6 +31,13 @@ struct ShimOptions {
   /// seconds have gone by since the first one.
   int warm_steps = 10;
   double warm_seconds = 5, most_seconds = 40;
+
+  // What `ridge optimize` and `ridge run` add; each is a part of the shim of its own.
+  std::string recipe{};      ///< JSON of what is applied (ridge_knobs.py); empty: nothing.
+  bool probes = false;       ///< Finds out what could be applied (ridge_probe.py).
+  int64_t record_steps = 0;  ///< Of so many first steps the numbers are kept (ridge_record.py).
+  int64_t reseed = 0;  ///< Added to each seed that the program sets, where steps are recorded.
+  bool gate = false;   ///< Steps are held and let go through step_gate.h (ridge_gate.py).
 };
 
 struct LoaderFacts {
@@ -40,6 +47,23 @@ struct LoaderFacts {
   int64_t samples = -1;  ///< -1: not known.
   bool pins_memory = false, is_persistent = false, shuffles = false;
   std::string dataset{};  ///< Its class.
+};
+
+/// What a probe says of one knob (tune/foreign_recipe.h): a value to try, or why there is none.
+struct KnobOffer {
+  std::string key{}, value{};
+  int64_t semantic_class = 0;  ///< 0 to 3, as SemanticClass has them, in this program.
+  std::string text{};          ///< Why it could gain: "3 convolutions, in NCHW".
+  std::string refusal{};       ///< Not empty: why it is not to be tried; no value then.
+};
+
+/// What became of one knob of a recipe.
+struct KnobFacts {
+  std::string key{}, value{};
+  std::string state{};  ///< "applied", "refused", or "waiting": what it is for has not come.
+  std::string text{};   ///< What was done, or why not.
+  std::string site{};   ///< "path:line" of the call in the program that it is about, where known.
+  double seconds = 0;   ///< That it cost once: to fill a cache, to compile.
 };
 
 /// What one process of the program says of itself.
@@ -58,6 +82,9 @@ struct ProcessFacts {
   std::vector<LoaderFacts> loaders{};
   /// "waiting", "recording", "writing", "written", "off", or "failed: why".
   std::string profile{};
+  std::vector<KnobOffer> offers{};   ///< Where it was probed, and `is_probed`.
+  bool is_probed = false;            ///< All that is to be found out was.
+  std::vector<KnobFacts> knobs{};    ///< Where a recipe was given.
   std::vector<std::string> notes{};  ///< What else is worth saying, in sentences.
   /// Empty where there is no such file.
   std::string spans_path{}, trace_path{}, stacks_path{};

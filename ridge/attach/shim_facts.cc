@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 constexpr size_t kMostBytes = size_t{1} << 20;
 constexpr size_t kMostProcesses = 4096;
-constexpr size_t kMostText = 1000, kMostNotes = 100, kMostLoaders = 100;
+constexpr size_t kMostText = 1000, kMostNotes = 100, kMostEntries = 100;
 // Of what is counted, nanoseconds since 1970 included: no sum or difference of two goes over.
 constexpr int64_t kMostNumber = std::numeric_limits<int64_t>::max() / 2;
 constexpr JsonLimits kLimits{.bytes = kMostBytes, .values = size_t{1} << 16, .depth = 8};
@@ -60,12 +60,14 @@ class Fields {
           text != nullptr && out.size() < kMostNotes)
         out.push_back(shortened(*text));
   }
-  void read(std::string_view key, std::vector<LoaderFacts>& out) const {
-    const auto* loaders = find<JsonValue::Array>(key);
-    if (loaders == nullptr) return;
-    for (const JsonValue& entry : *loaders)
-      if (std::holds_alternative<JsonValue::Object>(entry.data()) && out.size() < kMostLoaders)
-        out.push_back(loader(Fields(entry)));
+  /// Of an array of objects.
+  template <typename T>
+  void read(std::string_view key, std::vector<T>& out, T (*make)(const Fields&)) const {
+    const auto* entries = find<JsonValue::Array>(key);
+    if (entries == nullptr) return;
+    for (const JsonValue& entry : *entries)
+      if (std::holds_alternative<JsonValue::Object>(entry.data()) && out.size() < kMostEntries)
+        out.push_back(make(Fields(entry)));
   }
 
  private:
@@ -79,21 +81,43 @@ class Fields {
     while (end > 0 && end < text.size() && (text[end] & 0xc0) == 0x80) --end;
     return text.substr(0, end);
   }
-  static LoaderFacts loader(const Fields& fields) {
-    LoaderFacts facts;
-    fields.read("batch", facts.batch);
-    fields.read("workers", facts.workers);
-    fields.read("prefetch", facts.prefetch);
-    fields.read("samples", facts.samples, -1);
-    fields.read("pins_memory", facts.pins_memory);
-    fields.read("is_persistent", facts.is_persistent);
-    fields.read("shuffles", facts.shuffles);
-    fields.read("dataset", facts.dataset);
-    return facts;
-  }
 
   const JsonValue& object_;
 };
+
+LoaderFacts loader(const Fields& fields) {
+  LoaderFacts facts;
+  fields.read("batch", facts.batch);
+  fields.read("workers", facts.workers);
+  fields.read("prefetch", facts.prefetch);
+  fields.read("samples", facts.samples, -1);
+  fields.read("pins_memory", facts.pins_memory);
+  fields.read("is_persistent", facts.is_persistent);
+  fields.read("shuffles", facts.shuffles);
+  fields.read("dataset", facts.dataset);
+  return facts;
+}
+
+KnobOffer offer(const Fields& fields) {
+  KnobOffer offer;
+  fields.read("key", offer.key);
+  fields.read("value", offer.value);
+  fields.read("class", offer.semantic_class);
+  fields.read("text", offer.text);
+  fields.read("refusal", offer.refusal);
+  return offer;
+}
+
+KnobFacts knob(const Fields& fields) {
+  KnobFacts knob;
+  fields.read("key", knob.key);
+  fields.read("value", knob.value);
+  fields.read("state", knob.state);
+  fields.read("text", knob.text);
+  fields.read("site", knob.site);
+  fields.read("seconds", knob.seconds);
+  return knob;
+}
 
 ProcessFacts facts_of(const JsonValue& object) {
   ProcessFacts facts;
@@ -112,7 +136,10 @@ ProcessFacts facts_of(const JsonValue& object) {
   fields.read("last_step_wall_ns", facts.last_step_wall_ns);
   fields.read("step_seconds", facts.step_seconds);
   fields.read("loader_seconds", facts.loader_seconds);
-  fields.read("loaders", facts.loaders);
+  fields.read("loaders", facts.loaders, loader);
+  fields.read("offers", facts.offers, offer);
+  fields.read("is_probed", facts.is_probed);
+  fields.read("knobs", facts.knobs, knob);
   fields.read("profile", facts.profile);
   fields.read("notes", facts.notes);
   return facts;

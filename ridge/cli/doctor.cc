@@ -12,6 +12,7 @@
 #include "ridge/cli/verbs.h"
 #include "ridge/doctor/compare_html.h"
 #include "ridge/doctor/compare_traces.h"
+#include "ridge/doctor/doctor_json.h"
 #include "ridge/doctor/examination.h"
 #include "ridge/doctor/read_trace.h"
 #include "ridge/io/file.h"

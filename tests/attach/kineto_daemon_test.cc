@@ -403,7 +403,7 @@ TEST_F(KinetoDaemonWithPyTorch, TheDoctorReportsBySecondsAndBySteps) {
   testing::internal::CaptureStdout();
   testing::internal::CaptureStderr();
   const int code =
-      run_attach({.pid = program.pid(), .seconds = 0.5, .html = page, .trace = kept, .json = true});
+      run_attach({.pid = program.pid(), .seconds = 0.5, .trace = kept}, {.html = page, .json = true});
   const std::string out = testing::internal::GetCapturedStdout();
   expect_in(testing::internal::GetCapturedStderr(), "(train.py): it warms up, records 0.5 s");
   EXPECT_TRUE(code == kFine || code == kFindings) << code;

@@ -170,6 +170,7 @@ class Steps:
             self.begun = end
 
     def mark(self, marker, source):
+        """Whether a step ended here."""
         now = clock()
         # What is done at each of thousands of steps a second is as little as can be.
         if (
@@ -179,14 +180,14 @@ class Steps:
             and threading.get_ident() == self.thread
         ):
             self.ends.append(now)
-            return
+            return True
         self.settle()
         if self.marker is None or self.marker() is not marker:
             if not self.takes_over(marker, source):
-                return
+                return False
         elif threading.get_ident() != self.thread:
             if self.shim.recording.is_busy():
-                return
+                return False
             self.thread, self.begun, self.is_idle = threading.get_ident(), 0, False
         self.count += 1
         self.others = 0
@@ -203,6 +204,7 @@ class Steps:
         self.is_idle = shim.recording.is_idle(self.count)
         shim.tick(now)
         self.begun = clock()  # what we took ourselves is in no step
+        return True
 
     def seconds(self):
         lately = sorted(self.lately)
@@ -219,6 +221,7 @@ class Shim:
         self.steps = Steps(self)
         self.recording = load("ridge_profile").Recording(self)
         self.calls = load("ridge_calls").Calls(self)
+        self.parts = [load(name).Part(self) for name in asked_parts(folder)]
         self.torch = None
         self.loaders, self.loader_ns, self.loader_waits = [], 0, 0
         self.notes, self.forks = [], 0
@@ -244,9 +247,13 @@ class Shim:
         if not self.on:
             return
         try:
-            self.steps.mark(marker, source)
+            ended = self.steps.mark(marker, source)
         except Exception as error:
             self.trouble("steps", error)
+            return
+        if ended:
+            for part in self.parts:
+                part.at_step(marker)
 
     def waited(self, iterator, begin):
         try:
@@ -346,6 +353,8 @@ class Shim:
             facts["threads"] = torch.get_num_threads()
             facts["interop_threads"] = torch.get_num_interop_threads()
             facts["has_cuda"] = bool(torch.cuda.is_initialized())
+        for part in self.parts:
+            facts.update(part.facts())
         return facts
 
     def end(self):
@@ -359,6 +368,7 @@ class Shim:
 
     def hook_optimizer(self, module):
         """Steps are marked behind the range that torch draws around each of them."""
+        self.tell_parts("hook_optimizer", module)
         optimizer = module.Optimizer
         original = optimizer.profile_hook_step
         if hasattr(original, "_ridge"):
@@ -383,7 +393,13 @@ class Shim:
         profile_hook_step._ridge = True
         optimizer.profile_hook_step = staticmethod(profile_hook_step)
 
+    def tell_parts(self, hook, module):
+        if self.on:
+            for part in self.parts:
+                getattr(part, hook)(module)
+
     def hook_loader(self, module):
+        self.tell_parts("hook_loader", module)
         iterator, loader = module._BaseDataLoaderIter, module.DataLoader
         original_next, original_iter = iterator.__next__, loader.__iter__
         original_init = loader.__init__
@@ -442,10 +458,48 @@ class Shim:
             self.hook_save(torch)
         self.recording.hook(torch)
         if is_first:
+            self.tell_parts("hook_torch", torch)
             gc.callbacks.append(self.collected)
             atexit.register(self.end)
             self.calls.begin(torch)
             self.write()
+
+
+class Part:
+    """What a run of `ridge optimize` or `ridge run` adds. An exception in any of these but facts()
+    is for the part itself to catch and tell of."""
+
+    def __init__(self, shim):
+        self.shim = shim
+
+    def hook_torch(self, torch):
+        """Once, behind the import of torch."""
+
+    def hook_optimizer(self, module):
+        """Behind torch.optim.optimizer, before its steps are marked."""
+
+    def hook_loader(self, module):
+        """Behind torch.utils.data.dataloader, before its waits are timed."""
+
+    def at_step(self, marker):
+        """A step ended: on the thread that steps, behind the optimizer's step() or the call of the
+        outermost module, which is `marker`."""
+
+    def facts(self):
+        """For facts_PID.json; also from another thread. Does not raise."""
+        return {}
+
+
+def asked_parts(folder):
+    """In the order in which they are told of things: knobs change the program, the others look at
+    what it is then; the gate may hold it."""
+    asked = {
+        "ridge_knobs": os.path.exists(os.path.join(folder, "recipe.json")),
+        "ridge_probe": bool(os.environ.get("RIDGE_SHIM_PROBE")),
+        "ridge_record": whole_number(os.environ.get("RIDGE_SHIM_RECORD_STEPS"), 0) > 0,
+        "ridge_gate": bool(os.environ.get("RIDGE_SHIM_GATE")),
+    }
+    return [name for name, is_asked in asked.items() if is_asked]
 
 
 def whole_number(text, default):

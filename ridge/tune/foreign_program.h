@@ -1,0 +1,53 @@
+// A program of others as a trial runs it: in a place of its own, under a supervisor, with the shim,
+// its output kept from the terminal.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "ridge/attach/program.h"
+#include "ridge/attach/shim.h"
+#include "ridge/attach/workplace.h"
+#include "ridge/tune/foreign_recipe.h"
+
+namespace ridge {
+
+/// What is run, and how it may be.
+struct ForeignTarget {
+  attach::CommandTemplate command;
+  attach::Consent consent = attach::Consent::kOut;
+  std::string supervisor = "/proc/self/exe";
+};
+
+/// It ended, crashed or hung before it had done what it was run for; what() ends with the last
+/// lines that it wrote.
+class ForeignFailed : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+class ForeignProgram {
+ public:
+  /// Starts it. `shim.recipe` is filled in from `recipe`; `steps` is what {steps} becomes.
+  /// attach::ProgramError and UserError as attach::Program and attach::Workplace.
+  ForeignProgram(const ForeignTarget& target,
+                 const ForeignRecipe& recipe,
+                 attach::ShimOptions shim,
+                 int64_t steps);
+  /// Ends it and all of it.
+  ~ForeignProgram();
+
+  attach::Program& program() { return *program_; }
+  const attach::ShimFolder& shim() const { return *shim_; }
+  /// Of the process that steps; of a torchrun the rank 0. Nothing before there is one.
+  std::optional<attach::ProcessFacts> facts() const;
+  /// The last lines of what it wrote, for people.
+  std::string last_lines() const;
+
+ private:
+  std::unique_ptr<attach::Workplace> place_;
+  std::unique_ptr<attach::ShimFolder> shim_;
+  std::unique_ptr<attach::Program> program_;
+};
+
+}  // namespace ridge

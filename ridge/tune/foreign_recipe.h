@@ -1,0 +1,74 @@
+// A recipe for a program of others: what the shim changes in its processes, and what is set in its
+// environment. `ridge run --recipe FILE -- CMD` applies it; without that prefix nothing is changed.
+//
+//   [pytorch]                     keys of knobs(), docs/recipes_pytorch.md says what each does
+//   loader.workers = 2
+//   [environment]                 set over what the program's environment has
+//   LD_PRELOAD = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2"
+//   [sites]                       where in the program's text the call stands that a key is about
+//   loader.workers = "train.py:53"
+//   [recipe]                      what was proven of it
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ridge/train/recipe.h"
+
+namespace ridge {
+
+enum class KnobType : uint8_t { kFlag, kNumber, kWord };
+
+/// One key of [pytorch].
+struct Knob {
+  std::string_view key;
+  KnobType type = KnobType::kFlag;
+  int64_t least = 0, most = 0;  ///< Of a number.
+  std::string_view words{};     ///< Of a word: "default|reduce-overhead|max-autotune"
+  std::string_view text;        ///< What it does, in a sentence.
+};
+std::span<const Knob> knobs();
+
+/// Overrides in the order of knobs(), each key once. A value that its key does not allow cannot get
+/// in.
+class ForeignRecipe {
+ public:
+  /// `value` as TOML has it without quotes: "true", "2", "bf16". UserError that opens with `where`
+  /// for an unknown key (nearest named) or a wrong value.
+  void set(const std::string& key, const std::string& value, const std::string& where = "recipe");
+  /// UserError for what is no name of a variable.
+  void set_environment(const std::string& name, const std::string& value);
+  void erase(const std::string& key);
+
+  /// Empty where the key is not set.
+  std::string get(std::string_view key) const;
+  /// In order: key, value.
+  const std::vector<std::pair<std::string, std::string>>& changes() const { return changes_; }
+  const std::map<std::string, std::string>& environment() const { return environment_; }
+  bool empty() const { return changes_.empty() && environment_.empty(); }
+  /// What the shim reads: {"loader.workers":2,...}; empty where no key is set.
+  std::string shim_json() const;
+
+  std::map<std::string, std::string> sites;  ///< Key: "path:line".
+  RecipeClaim proven;                        ///< `config` is the hash of the command.
+
+ private:
+  std::vector<std::pair<std::string, std::string>> changes_;
+  std::map<std::string, std::string> environment_;
+};
+
+/// Reads TOML; `name` is the file's in messages. UserError with the place, as parse_recipe().
+ForeignRecipe parse_foreign_recipe(std::string_view text, std::string_view name);
+ForeignRecipe read_foreign_recipe_file(const std::string& path);
+/// Equal recipes have equal texts, which parse_foreign_recipe() reads back.
+std::string to_toml(const ForeignRecipe& recipe);
+/// 16 hex digits of keys and environment; what was proven and the sites do not count.
+std::string recipe_hash(const ForeignRecipe& recipe);
+/// "loader.workers = 2, LD_PRELOAD = ..." of what `to` has and `from` has not, or has otherwise.
+std::string change_text(const ForeignRecipe& from, const ForeignRecipe& to);
+
+}  // namespace ridge
