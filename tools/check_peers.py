@@ -2,12 +2,15 @@
 
 import tempfile
 
+import accelerate
 import hta.trace_analysis  # noqa: F401
+import lightning
 import numpy
 import onnx
 import onnxruntime
 import torch
 import torchvision
+import transformers
 
 
 def check_torch():
@@ -38,6 +41,56 @@ def check_onnx():
     assert y.tolist() == [2.0, 4.0, 6.0]
 
 
+class Line(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(1, 1)
+
+    def forward(self, x, labels):
+        return {"loss": ((self.layer(x) - labels) ** 2).mean()}
+
+    def training_step(self, sample, _):
+        return self(**sample)["loss"]
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+def check_trainers():
+    samples = [{"x": torch.tensor([x]), "labels": torch.tensor([2 * x])} for x in (1.0, 2.0)]
+
+    def check(train):
+        model = Line()
+        before = model.layer.weight.item()
+        train(model)
+        assert model.layer.weight.item() != before
+
+    def by_lightning(model):
+        trainer = lightning.Trainer(
+            max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False,
+            enable_progress_bar=False, enable_model_summary=False,
+        )
+        trainer.fit(model, torch.utils.data.DataLoader(samples))
+
+    def by_accelerate(model):
+        accelerator = accelerate.Accelerator(cpu=True)
+        model, optimizer = accelerator.prepare(model, model.configure_optimizers())
+        accelerator.backward(model(**samples[0])["loss"])
+        optimizer.step()
+
+    def by_transformers(model):
+        with tempfile.TemporaryDirectory() as folder:
+            arguments = transformers.TrainingArguments(
+                folder, use_cpu=True, max_steps=1, report_to="none", disable_tqdm=True
+            )
+            transformers.Trainer(model, arguments, train_dataset=samples).train()
+
+    for train in (by_lightning, by_accelerate, by_transformers):
+        check(train)
+
+
 check_torch()
 check_onnx()
-print(torch.__version__, torchvision.__version__, onnx.__version__, onnxruntime.__version__)
+check_trainers()
+for module in (torch, torchvision, onnx, onnxruntime, lightning, accelerate, transformers):
+    print(module.__name__, module.__version__)
