@@ -13,7 +13,6 @@
 namespace ridge {
 namespace {
 
-constexpr std::string_view kSchema = "ridge.recipe/1";
 constexpr std::string_view kTable = "recipe.";
 
 struct ClaimField {
@@ -25,7 +24,8 @@ constexpr std::array kClaimFields = {ClaimField{"version", &RecipeClaim::version
                                      ClaimField{"claim", &RecipeClaim::claim},
                                      ClaimField{"plan", &RecipeClaim::plan},
                                      ClaimField{"config", &RecipeClaim::config},
-                                     ClaimField{"machine", &RecipeClaim::machine}};
+                                     ClaimField{"machine", &RecipeClaim::machine},
+                                     ClaimField{"command", &RecipeClaim::command}};
 
 std::string hex_text(uint64_t hash) { return fmt::format("{:016x}", hash); }
 
@@ -73,17 +73,34 @@ size_t rank(std::string_view name) {
   return static_cast<size_t>(std::find(names.begin(), names.end(), name) - names.begin());
 }
 
-void take_claim(const TomlEntry& entry, RecipeClaim& proven) {
-  const std::string name = entry.key.substr(kTable.size());
+// Tables that no configuration has.
+bool is_for_a_program(const std::string& key) {
+  const std::string table = key.substr(0, key.find('.'));
+  return table == "pytorch" || table == "environment" || table == "sites";
+}
+
+}  // namespace
+
+void refuse_recipe_kind(std::string_view place, bool is_config) {
+  if (is_config)
+    throw UserError(fmt::format("{}: this recipe is for a configuration of ridge", place),
+                    "apply it with 'ridge train CONFIG --recipe FILE'");
+  throw UserError(fmt::format("{}: this recipe is for a program in PyTorch", place),
+                  "apply it with 'ridge run --recipe FILE -- COMMAND'");
+}
+
+void take_claim(const TomlEntry& entry, std::string_view schema, RecipeClaim& proven) {
+  const std::string name = entry.key.substr(std::min(kTable.size(), entry.key.size()));
   const std::string* text = std::get_if<std::string>(&entry.value);
   if (entry.is_table || text == nullptr)
     throw UserError(fmt::format("{}: recipe.{} is no string", entry.value_place, shown_text(name)),
                     "put its value in quotes");
   if (name == "schema") {
-    if (*text == kSchema) return;
+    if (*text == schema) return;
+    if (*text == kConfigRecipe || *text == kProgramRecipe)
+      refuse_recipe_kind(entry.value_place, *text == kConfigRecipe);
     throw UserError(
-        fmt::format(
-            "{}: the schema is '{}', not {}", entry.value_place, shown_text(*text), kSchema),
+        fmt::format("{}: the schema is '{}', not {}", entry.value_place, shown_text(*text), schema),
         "use the version of ridge that made the recipe");
   }
   std::vector<std::string> known = {"schema"};
@@ -97,8 +114,6 @@ void take_claim(const TomlEntry& entry, RecipeClaim& proven) {
   throw UserError(fmt::format("{}: unknown key 'recipe.{}'", entry.key_place, shown_text(name)),
                   did_you_mean(name, known));
 }
-
-}  // namespace
 
 void Recipe::set(const std::string& key, const std::string& value, const std::string& where) {
   const TomlEntry places{.key = key, .value = {}, .key_place = where, .value_place = where};
@@ -116,12 +131,22 @@ void Recipe::put(const TomlEntry& places, ReadValue read) {
   changes_.insert(at, {key, text, places.value_place, Source::kRecipe});
 }
 
+std::string claim_toml(const RecipeClaim& proven, std::string_view schema) {
+  std::string text = fmt::format("[recipe]\nschema = {}\n", toml_quoted(schema));
+  for (const ClaimField& field : kClaimFields)
+    if (const std::string& said = proven.*field.text; !said.empty())
+      text += fmt::format("{} = {}\n", field.name, toml_quoted(valid_utf8(said)));
+  return text;
+}
+
 Recipe parse_recipe(std::string_view text, std::string_view name) {
   Recipe recipe;
   TrainConfig scratch;
   for (const TomlEntry& entry : read_toml(text, name)) {
     if (entry.key.starts_with(kTable))
-      take_claim(entry, recipe.proven);
+      take_claim(entry, kConfigRecipe, recipe.proven);
+    else if (is_for_a_program(entry.key))
+      refuse_recipe_kind(entry.key_place, false);
     else if (!entry.is_table)
       recipe.put(entry, [&](const ConfigField&) { return entry.value; });
     else if (entry.key != "recipe")
@@ -148,12 +173,8 @@ std::string to_toml(const Recipe& recipe) {
     }
     tables += fmt::format("{} = {}\n", change.key.substr(dot + 1), change.value);
   }
-  std::string text = settings + (settings.empty() ? "" : "\n");
-  text += fmt::format("[recipe]\nschema = {}\n", toml_quoted(kSchema));
-  for (const ClaimField& field : kClaimFields)
-    if (const std::string& said = recipe.proven.*field.text; !said.empty())
-      text += fmt::format("{} = {}\n", field.name, toml_quoted(valid_utf8(said)));
-  return text + tables;
+  const std::string text = settings + (settings.empty() ? "" : "\n");
+  return text + claim_toml(recipe.proven, kConfigRecipe) + tables;
 }
 
 std::string recipe_hash(const Recipe& recipe) {

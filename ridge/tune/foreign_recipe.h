@@ -7,7 +7,7 @@
 //   LD_PRELOAD = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2"
 //   [sites]                       where in the program's text the call stands that a key is about
 //   loader.workers = "train.py:53"
-//   [recipe]                      what was proven of it
+//   [recipe]                      what was proven of it, where, and of which command
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ridge/compile/pass.h"
 #include "ridge/train/recipe.h"
 
 namespace ridge {
@@ -28,10 +29,13 @@ struct Knob {
   std::string_view key;
   KnobType type = KnobType::kFlag;
   int64_t least = 0, most = 0;  ///< Of a number.
-  std::string_view words{};     ///< Of a word: "default|reduce-overhead|max-autotune"
-  std::string_view text;        ///< What it does, in a sentence.
+  std::string_view words{};     ///< Of a word: "default|reduce-overhead"; empty: CPUs, "0-1,4".
+  SemanticClass semantic_class = SemanticClass::kBitIdentical;  ///< Where a probe knows no better.
+  std::string_view text{};                                      ///< What it does, in a sentence.
 };
 std::span<const Knob> knobs();
+/// nullptr where there is no such key.
+const Knob* find_knob(std::string_view key);
 
 /// Overrides in the order of knobs(), each key once. A value that its key does not allow cannot get
 /// in.
@@ -40,8 +44,15 @@ class ForeignRecipe {
   /// `value` as TOML has it without quotes: "true", "2", "bf16". UserError that opens with `where`
   /// for an unknown key (nearest named) or a wrong value.
   void set(const std::string& key, const std::string& value, const std::string& where = "recipe");
-  /// UserError for what is no name of a variable.
-  void set_environment(const std::string& name, const std::string& value);
+  /// UserError for what is no name of a variable, and for one that Ridge sets itself.
+  void set_environment(const std::string& name,
+                       const std::string& value,
+                       const std::string& where = "recipe");
+  /// Where in the program the call stands that `key` is about: "train.py:53". UserError for an
+  /// unknown key, or another form.
+  void set_site(const std::string& key,
+                const std::string& site,
+                const std::string& where = "recipe");
   void erase(const std::string& key);
 
   /// Empty where the key is not set.
@@ -49,16 +60,18 @@ class ForeignRecipe {
   /// In order: key, value.
   const std::vector<std::pair<std::string, std::string>>& changes() const { return changes_; }
   const std::map<std::string, std::string>& environment() const { return environment_; }
+  const std::map<std::string, std::string>& sites() const { return sites_; }
+  /// Nothing is changed, whatever is said of it.
   bool empty() const { return changes_.empty() && environment_.empty(); }
   /// What the shim reads: {"loader.workers":2,...}; empty where no key is set.
   std::string shim_json() const;
 
-  std::map<std::string, std::string> sites;  ///< Key: "path:line".
-  RecipeClaim proven;                        ///< `config` is the hash of the command.
+  /// `command` is attach::CommandTemplate::text(): {out} and {steps} stand for anything.
+  RecipeClaim proven;
 
  private:
   std::vector<std::pair<std::string, std::string>> changes_;
-  std::map<std::string, std::string> environment_;
+  std::map<std::string, std::string> environment_, sites_;
 };
 
 /// Reads TOML; `name` is the file's in messages. UserError with the place, as parse_recipe().
@@ -70,5 +83,7 @@ std::string to_toml(const ForeignRecipe& recipe);
 std::string recipe_hash(const ForeignRecipe& recipe);
 /// "loader.workers = 2, LD_PRELOAD = ..." of what `to` has and `from` has not, or has otherwise.
 std::string change_text(const ForeignRecipe& from, const ForeignRecipe& to);
+/// Whether `command` is the one that it was proven with; true where that is not said.
+bool is_proven_for(const ForeignRecipe& recipe, const std::vector<std::string>& command);
 
 }  // namespace ridge
