@@ -215,23 +215,30 @@ class Shim:
     def __init__(self, folder, load):
         self.on = True
         self.pid = os.getpid()
-        self.folder = folder
+        self.folder, self.load = folder, load
         self.program = self.program_name()
         self.spans = Spans(os.path.join(folder, "spans_%d.json" % self.pid), self.program)
         self.steps = Steps(self)
         self.recording = load("ridge_profile").Recording(self)
         self.calls = load("ridge_calls").Calls(self)
-        self.parts = [load(name).Part(self) for name in asked_parts(folder)]
-        self.torch = None
+        self.torch, self.is_before_told = None, False
         self.loaders, self.loader_ns, self.loader_waits = [], 0, 0
         self.notes, self.forks = [], 0
         self.next_flush = 0
         self.collection = 0
+        self.parts = [part for part in map(self.part, asked_parts(folder)) if part is not None]
         os.register_at_fork(
             before=self.recording.before_fork,
             after_in_parent=self.forked,
             after_in_child=self.switch_off,
         )
+
+    def part(self, name):
+        try:
+            return self.load(name).Part(self)
+        except Exception as error:
+            self.trouble(name, error)
+            return None
 
     @staticmethod
     def program_name():
@@ -393,10 +400,15 @@ class Shim:
         profile_hook_step._ridge = True
         optimizer.profile_hook_step = staticmethod(profile_hook_step)
 
-    def tell_parts(self, hook, module):
+    def tell_parts(self, hook, *modules):
         if self.on:
             for part in self.parts:
-                getattr(part, hook)(module)
+                getattr(part, hook)(*modules)
+
+    def before_torch(self, _):
+        if not self.is_before_told:
+            self.is_before_told = True
+            self.tell_parts("before_torch")
 
     def hook_loader(self, module):
         self.tell_parts("hook_loader", module)
@@ -471,6 +483,10 @@ class Part:
 
     def __init__(self, shim):
         self.shim = shim
+
+    def before_torch(self):
+        """Once, before torch is loaded, and so before it asks how many CPUs there are. Only where
+        there is a recipe."""
 
     def hook_torch(self, torch):
         """Once, behind the import of torch."""

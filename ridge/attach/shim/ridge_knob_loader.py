@@ -1,0 +1,2 @@
+"""Knobs of the loaders that feed steps."""
+KNOBS = []

@@ -1,0 +1,181 @@
+"""Changes a program as a recipe says (recipe.json): the frame of the knobs, one class a key.
+
+A knob that does not suit the program leaves it as it is, and says why.
+"""
+import json
+import os
+import sys
+import sysconfig
+
+import ridge_shim
+
+FILES = ("ridge_knob_loader", "ridge_knob_model", "ridge_knob_process")
+SAME_BITS, REASSOCIATION, PRECISION, TRAJECTORY = range(4)
+MOST_TEXT = 300
+
+
+class Knob:
+    """One key of a recipe in one process.
+
+    What a knob raises in a hook is caught, and makes it refused. Files of knobs may also have
+    watch_torch(shim, torch), watch_optimizer(shim, module) and watch_loader(shim, module): they are
+    called before the hooks of their knobs, and where there are only offers to be made.
+    """
+
+    key = ""
+
+    def __init__(self, shim, value):
+        self.shim, self.value = shim, value
+        self.state, self.text, self.site, self.seconds = "waiting", "", "", 0.0
+
+    @classmethod
+    def offers(cls, shim, marker):
+        """In a program that has made some steps, on the thread that steps: a list of offer() and
+        refusal(). `marker`: its optimizer, or the outermost module of a program without one. A
+        refused key has one entry."""
+        return []
+
+    def before_torch(self):
+        pass
+
+    def hook_torch(self, torch):
+        pass
+
+    def hook_optimizer(self, module):
+        pass
+
+    def hook_loader(self, module):
+        pass
+
+    def at_step(self, marker):
+        pass
+
+    # ---- what becomes of it ----
+
+    def apply(self, text, site=""):
+        self.state, self.text, self.site = "applied", text, site or self.site
+
+    def refuse(self, text, site=""):
+        self.state, self.text, self.site = "refused", text, site or self.site
+
+    def fail(self, error):
+        self.refuse("it failed: %s" % told(error))
+
+    def fact(self):
+        return {
+            "key": self.key,
+            "value": value_text(self.value),
+            "state": self.state,
+            "text": self.text[:MOST_TEXT],
+            "site": self.site,
+            "seconds": self.seconds,
+        }
+
+
+def offer(key, value, semantic_class, text):
+    return {
+        "key": key,
+        "value": value_text(value),
+        "class": semantic_class,
+        "text": text[:MOST_TEXT],
+        "refusal": "",
+    }
+
+
+def refusal(key, text):
+    return {"key": key, "value": "", "class": 0, "text": "", "refusal": text[:MOST_TEXT]}
+
+
+def value_text(value):
+    """As a recipe has it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def told(error):
+    lines = str(error).strip().splitlines()
+    return (lines[0] if lines else type(error).__name__)[:MOST_TEXT]
+
+
+def is_foreign(path):
+    """Whether a file is of the program itself, and neither of a package nor of ours."""
+    folders = (os.path.dirname(os.path.abspath(__file__)), sysconfig.get_paths()["stdlib"])
+    is_package = "site-packages" in path or "dist-packages" in path
+    return not (is_package or path.startswith("<") or path.startswith(folders))
+
+
+def call_site(frame=None):
+    """ "path:line" of the innermost call that stands in the program's own text; empty where there
+    is none."""
+    frame = frame or sys._getframe(1)
+    while frame is not None:
+        path = frame.f_code.co_filename
+        if is_foreign(path):
+            path = os.path.abspath(path)
+            here = os.path.join(os.getcwd(), "")
+            path = path[len(here) :] if path.startswith(here) else path
+            return "%s:%d" % (path, frame.f_lineno)
+        frame = frame.f_back
+    return ""
+
+
+def knob_files(shim):
+    names = [name for name in FILES if os.path.exists(os.path.join(shim.folder, name + ".py"))]
+    return [shim.load(name) for name in names]
+
+
+class Part(ridge_shim.Part):
+    def __init__(self, shim):
+        super().__init__(shim)
+        with open(os.path.join(shim.folder, "recipe.json"), "rb") as file:
+            self.recipe = json.loads(file.read().decode())
+        self.files = knob_files(shim)
+        classes = [knob for file in self.files for knob in file.KNOBS]
+        self.knobs = [
+            knob(shim, self.recipe[knob.key]) for knob in classes if knob.key in self.recipe
+        ]
+        for key in sorted(set(self.recipe) - {knob.key for knob in classes}):
+            shim.note("no knob is called %s" % key[:100])
+        self.steppers = [knob for knob in self.knobs if type(knob).at_step is not Knob.at_step]
+
+    def tell(self, hook, *values):
+        for knob in self.knobs:
+            try:
+                getattr(knob, hook)(*values)
+            except Exception as error:
+                knob.fail(error)
+
+    def watch(self, hook, module):
+        watch_all(self.files, self.shim, hook, module)
+
+    def before_torch(self):
+        self.tell("before_torch")
+
+    def hook_torch(self, torch):
+        self.watch("watch_torch", torch)
+        self.tell("hook_torch", torch)
+
+    def hook_optimizer(self, module):
+        self.watch("watch_optimizer", module)
+        self.tell("hook_optimizer", module)
+
+    def hook_loader(self, module):
+        self.watch("watch_loader", module)
+        self.tell("hook_loader", module)
+
+    def at_step(self, marker):
+        for knob in self.steppers:
+            try:
+                knob.at_step(marker)
+            except Exception as error:
+                knob.fail(error)
+
+    def facts(self):
+        return {"knobs": [knob.fact() for knob in self.knobs]}
+
+
+def watch_all(files, shim, hook, module):
+    for file in files:
+        try:
+            getattr(file, hook, lambda *_: None)(shim, module)
+        except Exception as error:
+            shim.trouble(file.__name__, error)
