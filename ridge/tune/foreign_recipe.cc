@@ -191,6 +191,24 @@ void take_knob(const TomlEntry& entry, ForeignRecipe& recipe) {
   recipe.set(key, is_word ? *word : value_text(entry.value), entry.value_place);
 }
 
+bool is_site(std::string_view text) {
+  const size_t colon = text.rfind(':');
+  return colon != std::string_view::npos && colon > 0 &&
+         whole(text.substr(colon + 1), 1, INT32_MAX).has_value();
+}
+
+void take_site(const TomlEntry& entry, ForeignRecipe& recipe) {
+  const std::string key = entry.key.substr(kSites.size());
+  knob_of(key, entry.key_place);
+  const std::string site = text_value(entry, false);
+  check(is_site(site),
+        "{}: {}: got '{}', expected a file and its line, such as \"train.py:53\"",
+        entry.value_place,
+        key,
+        shown_text(site));
+  recipe.sites[key] = valid_utf8(site);
+}
+
 // What stands in none of our tables: of a configuration, or a slip.
 void refuse_entry(const TomlEntry& entry) {
   TrainConfig scratch;
@@ -289,21 +307,6 @@ void ForeignRecipe::set_environment(const std::string& name,
   environment_[name] = value;
 }
 
-void ForeignRecipe::set_site(const std::string& key,
-                             const std::string& site,
-                             const std::string& where) {
-  knob_of(key, where);
-  const size_t colon = site.rfind(':');
-  const bool has_line = colon != std::string::npos && colon > 0 &&
-                        whole(std::string_view(site).substr(colon + 1), 1, INT32_MAX);
-  check(has_line,
-        "{}: {}: got '{}', expected a file and its line, such as \"train.py:53\"",
-        where,
-        key,
-        shown_text(site));
-  sites_[key] = valid_utf8(site);
-}
-
 void ForeignRecipe::erase(const std::string& key) {
   std::erase_if(changes_, [&](const auto& change) { return change.first == key; });
 }
@@ -349,7 +352,7 @@ ForeignRecipe parse_foreign_recipe(std::string_view text, std::string_view name)
       recipe.set_environment(
           key.substr(kVariables.size()), text_value(entry, true), entry.key_place);
     else if (key.starts_with(kSites))
-      recipe.set_site(key.substr(kSites.size()), text_value(entry, false), entry.key_place);
+      take_site(entry, recipe);
     else if (!is_own_table)
       refuse_entry(entry);
   }
@@ -368,9 +371,11 @@ std::string to_toml(const ForeignRecipe& recipe) {
   if (!recipe.environment().empty()) text += "\n[environment]\n";
   for (const auto& [name, value] : recipe.environment())
     text += fmt::format("{} = {}\n", name, toml_quoted(value));
-  if (!recipe.sites().empty()) text += "\n[sites]\n";
-  for (const auto& [key, site] : recipe.sites())
-    text += fmt::format("{} = {}\n", key, toml_quoted(site));
+  std::string sites;
+  for (const auto& [key, site] : recipe.sites)
+    if (find_knob(key) != nullptr && is_site(site))
+      sites += fmt::format("{} = {}\n", key, toml_quoted(valid_utf8(site)));
+  if (!sites.empty()) text += "\n[sites]\n" + sites;
   return text;
 }
 

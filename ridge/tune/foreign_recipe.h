@@ -48,11 +48,6 @@ class ForeignRecipe {
   void set_environment(const std::string& name,
                        const std::string& value,
                        const std::string& where = "recipe");
-  /// Where in the program the call stands that `key` is about: "train.py:53". UserError for an
-  /// unknown key, or another form.
-  void set_site(const std::string& key,
-                const std::string& site,
-                const std::string& where = "recipe");
   void erase(const std::string& key);
 
   /// Empty where the key is not set.
@@ -60,18 +55,19 @@ class ForeignRecipe {
   /// In order: key, value.
   const std::vector<std::pair<std::string, std::string>>& changes() const { return changes_; }
   const std::map<std::string, std::string>& environment() const { return environment_; }
-  const std::map<std::string, std::string>& sites() const { return sites_; }
   /// Nothing is changed, whatever is said of it.
   bool empty() const { return changes_.empty() && environment_.empty(); }
   /// What the shim reads: {"loader.workers":2,...}; empty where no key is set.
   std::string shim_json() const;
 
+  /// Key: "path:line" of the call in the program that it is about. Another form is not written.
+  std::map<std::string, std::string> sites;
   /// `command` is attach::CommandTemplate::text(): {out} and {steps} stand for anything.
   RecipeClaim proven;
 
  private:
   std::vector<std::pair<std::string, std::string>> changes_;
-  std::map<std::string, std::string> environment_, sites_;
+  std::map<std::string, std::string> environment_;
 };
 
 /// Reads TOML; `name` is the file's in messages. UserError with the place, as parse_recipe().

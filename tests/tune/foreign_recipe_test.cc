@@ -30,7 +30,7 @@ TEST(ForeignRecipe, TextIsCanonicalAndReadsBack) {
   const ForeignRecipe again = parse_foreign_recipe(text, "again.toml");
   EXPECT_EQ(to_toml(again), text);
   EXPECT_EQ(again.proven, recipe.proven);
-  EXPECT_EQ(again.sites().at("loader.workers"), "a b/train.py:53");
+  EXPECT_EQ(again.sites.at("loader.workers"), "a b/train.py:53");
   EXPECT_EQ(recipe_hash(again), recipe_hash(recipe));
 }
 
@@ -54,7 +54,7 @@ TEST(ForeignRecipe, HashIsOfWhatIsChangedAlone) {
   EXPECT_NE(recipe_hash(a), recipe_hash(b));
   b.set("loader.workers", "02");  // in place of 3, in its one spelling
   EXPECT_EQ(b.get("loader.workers"), "2");
-  b.set_site("threads", "a.py:1");
+  b.sites["threads"] = "a.py:1";
   b.proven.claim = "fast";
   EXPECT_EQ(recipe_hash(a), recipe_hash(b));
   b.set_environment("A", "1");
@@ -67,6 +67,19 @@ TEST(ForeignRecipe, HashIsOfWhatIsChangedAlone) {
   b.erase("threads");
   EXPECT_EQ(b.get("threads"), "");
   EXPECT_EQ(b.changes().size(), 1u);
+}
+
+TEST(ForeignRecipe, SitesOfAnotherFormAreNotWritten) {
+  ForeignRecipe recipe;
+  const std::string plain = to_toml(recipe);
+  for (const char* site : {"", ":3", "train.py", "train.py:", "train.py:0", "train.py:x"}) {
+    recipe.sites["threads"] = site;
+    EXPECT_EQ(to_toml(recipe), plain) << site;
+  }
+  recipe.sites["nothing"] = "train.py:1";
+  EXPECT_EQ(to_toml(recipe), plain);
+  recipe.sites["threads"] = "a\xff:1";
+  EXPECT_EQ(to_toml(parse_foreign_recipe(to_toml(recipe), "r")), to_toml(recipe));
 }
 
 TEST(ForeignRecipe, ChangesAreToldInWords) {
@@ -148,7 +161,7 @@ constexpr Wrong kWrong[] = {
     {"[environment]\nA = 1.5\n", "r.toml:2:5: environment.A is no string; put its value in quotes"},
     {"[environment]\nA.B = 'x'\n", "r.toml:2:3: 'A.B' is no name of an environment variable"},
     {"[sites]\nloader.workers = 'train.py'\n",
-     "r.toml:2:8: loader.workers: got 'train.py', expected a file and its line, such as "
+     "r.toml:2:18: loader.workers: got 'train.py', expected a file and its line, such as "
      "\"train.py:53\""},
     {"[sites]\nthread = 'train.py:1'\n",
      "r.toml:2:1: unknown key 'thread'; did you mean 'threads'?"},
