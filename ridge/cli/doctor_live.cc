@@ -15,13 +15,13 @@
 #include "ridge/base/clock.h"
 #include "ridge/base/error.h"
 #include "ridge/base/markup.h"
+#include "ridge/base/shell_word.h"
 #include "ridge/cli/live_samples.h"
 #include "ridge/cli/output.h"
 #include "ridge/doctor/doctor_html.h"
 #include "ridge/doctor/doctor_json.h"
 #include "ridge/doctor/doctor_text.h"
 #include "ridge/doctor/read_trace.h"
-#include "ridge/doctor/rules/proof.h"
 #include "ridge/io/file.h"
 
 namespace ridge {
@@ -72,7 +72,7 @@ attach::ShimOptions shim_options(const LiveOptions& options) {
 /// The command as one would type it again: what proves a fix is to look once more.
 std::string typed(const std::vector<std::string>& command) {
   std::string text = "ridge doctor --";
-  for (const std::string& word : command) text += " " + doctor::shell_word(word);
+  for (const std::string& word : command) text += " " + shell_word(word);
   return text;
 }
 
@@ -84,7 +84,7 @@ class LiveDoctor {
         folder_(shim_options(options)),
         program_({.command = options.command,
                   .environment = folder_.environment(),
-                  .folder = folder_.path()}),
+                  .folders = {folder_.path()}}),
         signals_(std::in_place, program_),
         samples_(program_.pid()),
         started_ns_(now_ns()) {}

@@ -2,16 +2,9 @@
 
 #include <fmt/format.h>
 
-namespace ridge::doctor {
+#include "ridge/base/shell_word.h"
 
-std::string shell_word(std::string_view text) {
-  constexpr std::string_view kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-+=:,@%";
-  if (!text.empty() && text.find_first_not_of(kPlain) == text.npos) return std::string(text);
-  std::string word = "'";
-  for (char c : text) word += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return word + "'";
-}
+namespace ridge::doctor {
 
 std::string proof_of(const Trace& trace, std::string_view set) {
   const std::string before = shell_word(trace.source.empty() ? "BEFORE" : trace.source);

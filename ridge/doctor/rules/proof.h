@@ -21,7 +21,4 @@ struct Remedy {
 /// command that proves it.
 void report(RuleOutput& output, const Trace& trace, Finding finding, const Remedy& remedy);
 
-/// `text` as one word of a shell.
-std::string shell_word(std::string_view text);
-
 }  // namespace ridge::doctor

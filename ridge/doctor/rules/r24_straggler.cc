@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "ridge/base/shell_word.h"
 #include "ridge/doctor/name_words.h"
 #include "ridge/doctor/rules/measures.h"
 #include "ridge/doctor/rules/proof.h"
