@@ -23,6 +23,8 @@
 #include <utility>
 #include <vector>
 
+#include "ridge/attach/private_folder.h"
+
 namespace ridge::attach {
 
 struct ShimOptions {
@@ -97,9 +99,8 @@ class ShimFolder {
   explicit ShimFolder(const ShimOptions& options);
   ShimFolder(const ShimFolder&) = delete;
   ShimFolder& operator=(const ShimFolder&) = delete;
-  ~ShimFolder();
 
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return folder_->path(); }
   /// What the program's environment needs: PYTHONPATH with ours first, and the shim's options.
   std::vector<std::pair<std::string, std::string>> environment() const;
   /// Whether any Python has loaded the shim, torch or no torch.
@@ -110,8 +111,7 @@ class ShimFolder {
 
  private:
   ShimOptions options_;
-  std::string path_;
-  int lock_ = -1;  ///< Held while this process lives, whatever number others know it by.
+  std::optional<PrivateFolder> folder_;
 };
 
 /// Names and texts of the files that the folder begins with.

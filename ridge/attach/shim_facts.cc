@@ -173,14 +173,14 @@ std::optional<ProcessFacts> read_facts(const std::string& path) {
 std::vector<ProcessFacts> ShimFolder::facts() const {
   std::vector<ProcessFacts> all;
   std::error_code error;
-  for (fs::directory_iterator it(path_, error), end; !error && it != end; it.increment(error)) {
+  for (fs::directory_iterator it(path(), error), end; !error && it != end; it.increment(error)) {
     const std::optional<pid_t> pid = process_in(it->path().filename().string());
     if (!pid || all.size() >= kMostProcesses) continue;
     std::optional<ProcessFacts> facts = read_facts(it->path().string());
     if (!facts) continue;
     facts->pid = *pid;
     const auto path_of = [&](std::string_view kind) {
-      std::string path = fmt::format("{}/{}_{}.json", path_, kind, *pid);
+      std::string path = fmt::format("{}/{}_{}.json", this->path(), kind, *pid);
       return is_file(path) ? path : std::string();
     };
     facts->spans_path = path_of("spans");

@@ -11,8 +11,9 @@
 #include <cstring>
 #include <filesystem>
 #include <string>
-#include <system_error>
 #include <unordered_map>
+
+#include "ridge/attach/private_folder.h"
 
 namespace ridge::attach {
 namespace {
@@ -62,17 +63,11 @@ std::vector<pid_t> descendants() {
 }
 
 void remove_our_folder(const char* path) {
-  namespace fs = std::filesystem;
   struct stat status{};
-  if (!fs::path(path).filename().string().starts_with("ridge-")) return;
+  if (!std::filesystem::path(path).filename().string().starts_with("ridge-")) return;
   if (::lstat(path, &status) != 0 || !S_ISDIR(status.st_mode) || status.st_uid != ::geteuid())
     return;
-  // A second time for what came into it meanwhile.
-  for (int attempt = 0; attempt < 2; ++attempt) {
-    std::error_code error;
-    fs::remove_all(path, error);
-    if (!error) return;
-  }
+  remove_tree(path);
 }
 
 }  // namespace ridge::attach
