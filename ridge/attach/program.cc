@@ -10,6 +10,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <iterator>
 #include <string_view>
 
 #include "ridge/attach/program_protocol.h"
@@ -27,7 +29,8 @@ constexpr int kNoSuchProgram = 127, kNotExecutable = 126;
 // The supervisor needs at most 2 s for SIGTERM and 5 s for what does not die of SIGKILL.
 constexpr int64_t kFinishNs = 10'000'000'000;
 
-ProgramError failure(const std::string& name, int error) {
+/// `folder` is where the program was to run; empty: here.
+ProgramError failure(const std::string& name, int error, const std::string& folder = {}) {
   const auto say = [&](const char* fix) {
     return ProgramError(error == ENOENT ? kNoSuchProgram : kNotExecutable,
                         fmt::format("cannot start '{}': {}", name, std::strerror(error)),
@@ -37,7 +40,7 @@ ProgramError failure(const std::string& name, int error) {
   switch (error) {
     case ENOENT:
       if (!is_path) return say("put its folder into PATH, or give its path");
-      return ::access(name.c_str(), F_OK) != 0
+      return ::access((std::filesystem::path(folder) / name).c_str(), F_OK) != 0
                  ? say("give the path of the program")
                  : say("it exists, but what its first line names to run it does not");
     case EACCES:
@@ -98,26 +101,57 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
 }
 
 std::vector<std::string> supervisor_words(const ProgramRequest& request, int socket) {
-  std::string inherited;
-  for (int descriptor : process_start().inherited)
-    inherited += (inherited.empty() ? "" : ",") + std::to_string(descriptor);
-  std::vector<std::string> words = {
-      "ridge", "supervise", std::to_string(socket), inherited, request.folder};
-  words.insert(words.end(), request.command.begin(), request.command.end());
+  const SupervisorTask task{.socket = socket,
+                            .inherited = process_start().inherited,
+                            .folders = request.folders,
+                            .command = request.command};
+  std::vector<std::string> words = {"ridge", "supervise"};
+  std::ranges::move(task.words(), std::back_inserter(words));
   return words;
 }
 
-/// How the supervisor is started: with the signals and streams that this process began with.
+void check_working_folder(const ProgramRequest& request) {
+  const std::string& folder = request.working_folder;
+  if (folder.empty() || ::access((folder + "/.").c_str(), X_OK) == 0) return;
+  throw UserError(
+      fmt::format(
+          "cannot run '{}' in '{}': {}", request.command.front(), folder, std::strerror(errno)),
+      "give a folder that can be entered");
+}
+
+/// For the program's streams; -1 where it has ours.
+int open_output(const ProgramRequest& request) {
+  if (request.output.empty()) return -1;
+  const int file =
+      ::open(request.output.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
+  if (file < 0)
+    throw UserError(fmt::format("cannot keep what '{}' writes in '{}': {}",
+                                request.command.front(),
+                                request.output,
+                                std::strerror(errno)),
+                    "see that its folder can be written and has room");
+  return raised(file);
+}
+
+/// How the supervisor is started: with the signals and streams that this process began with, or
+/// with those that the program is to have.
 class SpawnPlan {
  public:
-  explicit SpawnPlan(int socket) {
+  SpawnPlan(int socket, int output, const std::string& working_folder) {
     const ProcessStart& start = process_start();
     ::posix_spawn_file_actions_init(&files_);
     // One onto itself takes the mark off that closes it.
     ::posix_spawn_file_actions_adddup2(&files_, socket, socket);
-    for (int stream = 0; stream < 3; ++stream)
+    if (output >= 0) {
+      ::posix_spawn_file_actions_addopen(&files_, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+      ::posix_spawn_file_actions_adddup2(&files_, output, STDOUT_FILENO);
+      ::posix_spawn_file_actions_adddup2(&files_, output, STDERR_FILENO);
+    }
+    for (int stream = 0; output < 0 && stream < 3; ++stream)
       if (start.is_closed[static_cast<size_t>(stream)])
         ::posix_spawn_file_actions_addclose(&files_, stream);
+    if (!working_folder.empty())
+      ::posix_spawn_file_actions_addchdir_np(&files_, working_folder.c_str());
     ::posix_spawnattr_init(&attributes_);
     // All that were not ignored. sigfillset() leaves out two, which spawn would then have ignored.
     sigset_t defaults{};
@@ -186,6 +220,8 @@ int64_t milliseconds_until(int64_t ns) { return std::max<int64_t>(0, (ns - now_n
 Program::Program(const ProgramRequest& request) {
   check_internal(!request.command.empty(), "a program without a name");
   name_ = request.command.front();
+  check_working_folder(request);
+  const Descriptor output(open_output(request));
   int ends[2];
   // What it cannot have is descriptors: the limit, or the system's.
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
@@ -195,7 +231,8 @@ Program::Program(const ProgramRequest& request) {
     const Descriptor theirs(raised(ends[1]));
     int error = EMFILE;
     if (socket_ >= 0 && theirs.get() >= 0)
-      error = SpawnPlan(theirs.get()).spawn(supervisor_, request, theirs.get());
+      error = SpawnPlan(theirs.get(), output.get(), request.working_folder)
+                  .spawn(supervisor_, request, theirs.get());
     if (error != 0) {
       supervisor_ = -1;
       end_supervisor();
@@ -203,10 +240,10 @@ Program::Program(const ProgramRequest& request) {
     }
   }
   started_ns_ = now_ns();
-  await_start();
+  await_start(request);
 }
 
-void Program::await_start() {
+void Program::await_start(const ProgramRequest& request) {
   Report report;
   const bool is_there = receive(socket_, report);
   if (is_there && report.kind == Report::kStarted) {
@@ -220,7 +257,7 @@ void Program::await_start() {
                                    "it ended at once",
                                    name_),
                        "see whether memory is short, or somebody killed it, and try again");
-  throw failure(name_, report.error);
+  throw failure(name_, report.error, request.working_folder);
 }
 
 Program::~Program() {

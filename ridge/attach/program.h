@@ -2,7 +2,7 @@
 //
 // Between this process and the program stands a small one of ours (`ridge supervise`): it adopts
 // what the program leaves (PR_SET_CHILD_SUBREAPER), hears of our end by a pipe that closes, ends
-// all there is then, and removes the folder of the shim. A program that ends by itself keeps the
+// all there is then, and removes our folders. A program that ends by itself keeps the
 // processes that it wants to leave running.
 #pragma once
 
@@ -24,8 +24,13 @@ struct ProgramRequest {
   /// Set in its environment, over what is there.
   std::vector<std::pair<std::string, std::string>> environment{};
   /// Ours, called "ridge-...": removed by the supervisor if this process ends without ~Program,
-  /// which leaves it to the caller. Or empty.
-  std::string folder{};
+  /// which leaves them to the caller.
+  std::vector<std::string> folders{};
+  /// Where it runs; empty: in our working folder.
+  std::string working_folder{};
+  /// A file for its stdout and stderr, emptied first; its stdin is empty then. Or empty: it has our
+  /// streams.
+  std::string output{};
   /// The executable of the supervisor, which is ridge itself.
   std::string supervisor = "/proc/self/exe";
 };
@@ -55,8 +60,9 @@ struct ProgramEnd {
 
 class Program {
  public:
-  /// Starts it with our stdin, stdout, stderr, working folder, and with signals as we got them.
-  /// ProgramError where there is no such program or it cannot be executed.
+  /// Starts it with our stdin, stdout, stderr and working folder, where the request does not say
+  /// otherwise, and with signals as we got them. ProgramError where there is no such program or it
+  /// cannot be executed; UserError for a working folder or an output that cannot be had.
   explicit Program(const ProgramRequest& request);
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
@@ -79,7 +85,7 @@ class Program {
 
  private:
   friend class ProgramSignals;
-  void await_start();
+  void await_start(const ProgramRequest& request);
   ProgramEnd end_without_supervisor() const;
   void end_supervisor();
 

@@ -2,14 +2,29 @@
 // bounds. Its end that closes without kFinish says that ridge is gone.
 //
 // The words of `ridge supervise`: the socket's number, descriptors that the program inherits
-// ("3,7", or nothing), the folder to remove (or nothing), and the program with its arguments.
+// ("3,7", or nothing), how many folders there are to remove and which, and the program with its
+// arguments.
 #pragma once
 
 #include <sys/types.h>
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 namespace ridge::attach {
+
+/// What the supervisor is told at its start.
+struct SupervisorTask {
+  int socket = -1;
+  std::vector<int> inherited{};
+  std::vector<std::string> folders{};
+  std::vector<std::string> command{};
+
+  std::vector<std::string> words() const;
+  /// UserError for words that did not come from ridge.
+  static SupervisorTask of(const std::vector<std::string>& words);
+};
 
 /// From ridge.
 struct Order {

@@ -16,7 +16,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <csignal>
 #include <cstdlib>
 #include <unordered_set>
@@ -40,54 +39,16 @@ constexpr int64_t kSameSignalNs = 100 * kMillisecond;
 
 constexpr std::array kStopSignals = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 
-struct Words {
-  int socket = -1;
-  std::vector<int> inherited{};
-  std::string folder{};
-  std::vector<std::string> command{};
-};
-
-int read_number(const std::string& text, size_t& at) {
-  int number = -1;
-  const auto [end, error] = std::from_chars(text.data() + at, text.data() + text.size(), number);
-  at = static_cast<size_t>(end - text.data());
-  return error == std::errc() ? number : -1;
-}
-
-Words read_words(const std::vector<std::string>& words) {
-  Words read;
-  bool is_right = words.size() > 3;
-  if (is_right) {
-    size_t at = 0;
-    read.socket = read_number(words[0], at);
-    int type = 0;
-    socklen_t size = sizeof type;
-    is_right = read.socket > STDERR_FILENO && at == words[0].size() &&
-               ::getsockopt(read.socket, SOL_SOCKET, SO_TYPE, &type, &size) == 0 &&
-               type == SOCK_SEQPACKET;
-    for (at = 0; is_right && at < words[1].size(); ++at) {
-      read.inherited.push_back(read_number(words[1], at));
-      is_right = read.inherited.back() > STDERR_FILENO;
-    }
-  }
-  if (!is_right)
-    throw UserError("'ridge supervise' is what ridge starts for itself",
-                    "see 'ridge doctor --help' for what watches a program");
-  read.folder = words[2];
-  read.command.assign(words.begin() + 3, words.end());
-  return read;
-}
-
 /// Closes what ridge had open for itself.
-void close_others(const Words& words) {
+void close_others(const SupervisorTask& task) {
   std::vector<int> others;
   DIR* folder = ::opendir("/proc/self/fd");
   if (folder == nullptr) return;
   while (const dirent* entry = ::readdir(folder)) {
     const int number = std::atoi(entry->d_name);
-    const bool is_kept = number <= STDERR_FILENO || number == words.socket ||
+    const bool is_kept = number <= STDERR_FILENO || number == task.socket ||
                          number == ::dirfd(folder) ||
-                         std::ranges::find(words.inherited, number) != words.inherited.end();
+                         std::ranges::find(task.inherited, number) != task.inherited.end();
     if (!is_kept) others.push_back(number);
   }
   ::closedir(folder);
@@ -96,7 +57,7 @@ void close_others(const Words& words) {
 
 class Supervisor {
  public:
-  explicit Supervisor(Words words) : words_(std::move(words)) {}
+  explicit Supervisor(SupervisorTask task) : task_(std::move(task)) {}
 
   /// Starts the program and tells ridge; false: it cannot be started.
   bool start();
@@ -125,7 +86,7 @@ class Supervisor {
   void interrupt();
   void end_all();
 
-  Words words_;
+  SupervisorTask task_;
   int signals_ = -1;
   pid_t program_ = -1;
   int64_t started_ns_ = 0;
@@ -149,7 +110,7 @@ void Supervisor::listen() {
 }
 
 void Supervisor::report(const Report& report) const {
-  while (::send(words_.socket, &report, sizeof report, MSG_NOSIGNAL) < 0 && errno == EINTR) {
+  while (::send(task_.socket, &report, sizeof report, MSG_NOSIGNAL) < 0 && errno == EINTR) {
   }
 }
 
@@ -163,7 +124,7 @@ void Supervisor::become_program(int failure, pid_t supervisor) {
   for (int stream = 0; stream < 3; ++stream)
     if (start.is_closed[static_cast<size_t>(stream)]) ::close(stream);
   std::vector<char*> words;
-  for (std::string& word : words_.command) words.push_back(word.data());
+  for (std::string& word : task_.command) words.push_back(word.data());
   words.push_back(nullptr);
   ::sigprocmask(SIG_SETMASK, &start.blocked, nullptr);
   ::execvp(words[0], words.data());
@@ -195,8 +156,8 @@ bool Supervisor::start() {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   // Somebody may have stopped this process before ridge ends.
   ::prctl(PR_SET_PDEATHSIG, SIGCONT);
-  ::fcntl(words_.socket, F_SETFD, FD_CLOEXEC);
-  close_others(words_);
+  ::fcntl(task_.socket, F_SETFD, FD_CLOEXEC);
+  close_others(task_);
   listen();
   if (const int error = launch(); error != 0) {
     report({.kind = Report::kFailed, .error = error});
@@ -210,7 +171,7 @@ bool Supervisor::start() {
 
 // Who reads or writes the other end of a stream of the program sees the program alone.
 void Supervisor::let_go() const {
-  for (int number : words_.inherited) ::close(number);
+  for (int number : task_.inherited) ::close(number);
   const int nowhere = ::open("/dev/null", O_RDWR | O_CLOEXEC);
   for (int stream = 0; stream < 3; ++stream) ::dup2(nowhere, stream);
   if (nowhere > STDERR_FILENO) ::close(nowhere);
@@ -314,12 +275,13 @@ void Supervisor::relay(int signal, pid_t sender) {
 // False: there is nothing more to do.
 bool Supervisor::obey() {
   Order order;
-  const ssize_t got = ::recv(words_.socket, &order, sizeof order, MSG_DONTWAIT);
+  const ssize_t got = ::recv(task_.socket, &order, sizeof order, MSG_DONTWAIT);
   if (got < 0 && (errno == EINTR || errno == EAGAIN || errno == ECONNRESET)) return true;
   const bool is_gone = got != static_cast<ssize_t>(sizeof order);
   if (is_gone || order.kind == Order::kFinish) {
     if (runs_) end_all();
-    if (is_gone && !words_.folder.empty()) remove_our_folder(words_.folder.c_str());
+    for (const std::string& folder : task_.folders)
+      if (is_gone) remove_our_folder(folder.c_str());
     return false;
   }
   if (order.kind == Order::kSend) send(order.signal);
@@ -331,7 +293,7 @@ bool Supervisor::obey() {
 void Supervisor::serve() {
   bool is_clear = false;
   do {
-    std::array<pollfd, 2> both = {pollfd{.fd = words_.socket, .events = POLLIN, .revents = 0},
+    std::array<pollfd, 2> both = {pollfd{.fd = task_.socket, .events = POLLIN, .revents = 0},
                                   pollfd{.fd = signals_, .events = POLLIN, .revents = 0}};
     ::poll(both.data(), both.size(), -1);
     hear();
@@ -348,7 +310,7 @@ void Supervisor::serve() {
 }  // namespace
 
 int supervise(const std::vector<std::string>& words) {
-  Supervisor supervisor(read_words(words));
+  Supervisor supervisor(SupervisorTask::of(words));
   if (supervisor.start()) supervisor.serve();
   return 0;
 }

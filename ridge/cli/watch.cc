@@ -147,7 +147,7 @@ int watch_command(const WatchOptions& options) try {
   WatchOutputs outputs(options);
   const attach::ShimFolder shim({.profiled_steps = 0});
   Program program(
-      {.command = options.command, .environment = shim.environment(), .folder = shim.path()});
+      {.command = options.command, .environment = shim.environment(), .folders = {shim.path()}});
   const attach::ProgramSignals program_signals(program);
   const WatchSignals signals(false);
   return watch_until_end(program, options, outputs, shim).exit_code;

@@ -32,7 +32,7 @@ TEST(ProgramHolder, DISABLED_Holds) {
   ASSERT_NE(script, nullptr);
   const std::string end_path = std::getenv("RIDGE_TEST_END");
   ProgramRequest request = shell(script);
-  if (const char* folder = std::getenv("RIDGE_TEST_FOLDER")) request.folder = folder;
+  if (const char* folder = std::getenv("RIDGE_TEST_FOLDER")) request.folders = {folder};
   Program program(request);
   const ProgramSignals signals(program);
   std::ofstream(end_path + ".pid") << program.pid() << std::endl;
