@@ -115,9 +115,15 @@ TEST(Watch, ACommandKeepsItsWordsOutputAndExitCode) {
 
 TEST(Watch, ASupervisorThatIsKilledIsSaidAndTheEndTold) {
   const TempFolder folder;
-  const Ended ended =
-      ridge(folder.path(),
-            {"watch", "--quiet", "--json", "--", "/bin/sh", "-c", "kill -9 $PPID; exec sleep 9"});
+  // Not before it has said that the program runs.
+  const Ended ended = ridge(folder.path(),
+                            {"watch",
+                             "--quiet",
+                             "--json",
+                             "--",
+                             "/bin/sh",
+                             "-c",
+                             "sleep 0.2; kill -9 $PPID; exec sleep 9"});
   EXPECT_EQ(ended.code, 128 + SIGKILL) << ended.err;
   EXPECT_NE(ended.err.find("killed the process of ridge"), std::string::npos) << ended.err;
 }
