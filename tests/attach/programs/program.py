@@ -12,6 +12,7 @@ def arguments(steps):
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=steps)
     parser.add_argument("--seconds", type=float, help="instead of --steps; no two runs are equal")
+    parser.add_argument("--out", help="where some of them write their weights")
     return parser.parse_args()
 
 
@@ -22,6 +23,12 @@ def counted(given):
     while step < given.steps if given.seconds is None else time.monotonic() - begun < given.seconds:
         yield step
         step += 1
+
+
+def save(model, given):
+    """As most programs do: over what the last run wrote."""
+    if given.out:
+        torch.save(model.state_dict(), given.out)
 
 
 def tell(model, loss):
