@@ -49,7 +49,7 @@ class Gpt(nn.Module):
         self.head = nn.Linear(width, vocabulary, bias=False)
 
     def forward(self, x):
-        x = self.tokens(x) + self.positions(torch.arange(x.shape[1]))
+        x = self.tokens(x) + self.positions(torch.arange(x.shape[1], device=x.device))
         for block in self.blocks:
             x = block(x)
         return self.head(self.norm(x))
@@ -71,18 +71,19 @@ def main():
     parser.add_argument("--out", default="char_gpt.pt")
     options = parser.parse_args()
     torch.manual_seed(0)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
 
     text = corpus(options.text)
     letters = sorted(set(text))
     number = {letter: i for i, letter in enumerate(letters)}
     data = torch.tensor([number[letter] for letter in text])
 
-    model = Gpt(len(letters), options.time)
+    model = Gpt(len(letters), options.time).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     for step in range(options.steps):
         starts = torch.randint(len(data) - options.time - 1, (options.batch,))
-        x = torch.stack([data[i:i + options.time] for i in starts])
-        y = torch.stack([data[i + 1:i + options.time + 1] for i in starts])
+        x = torch.stack([data[i:i + options.time] for i in starts]).to(device)
+        y = torch.stack([data[i + 1:i + options.time + 1] for i in starts]).to(device)
         loss = F.cross_entropy(model(x).flatten(0, 1), y.flatten())
         optimizer.zero_grad()
         loss.backward()

@@ -62,16 +62,18 @@ def main():
     parser.add_argument("--out", default="fashion_cnn.pt")
     options = parser.parse_args()
     torch.manual_seed(0)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
 
     transform = transforms.Compose([transforms.ToTensor(), transforms.Normalize((0.286,), (0.353,))])
     train = DataLoader(FashionMnist(options.data, "train", transform), batch_size=options.batch, shuffle=True)
     test = DataLoader(FashionMnist(options.data, "t10k", transform), batch_size=1000)
 
-    model = Net()
+    model = Net().to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     for epoch in range(options.epochs):
         model.train()
         for step, (images, labels) in enumerate(train):
+            images, labels = images.to(device), labels.to(device)
             optimizer.zero_grad()
             loss = F.cross_entropy(model(images), labels)
             loss.backward()
@@ -80,7 +82,8 @@ def main():
                 print(f"epoch {epoch} step {step}: loss {loss.item():.4f}", flush=True)
         model.eval()
         with torch.no_grad():
-            right = sum((model(images).argmax(1) == labels).sum().item() for images, labels in test)
+            right = sum((model(images.to(device)).argmax(1).cpu() == labels).sum().item()
+                        for images, labels in test)
         print(f"epoch {epoch}: accuracy {right / len(test.dataset):.4f}", flush=True)
     torch.save(model.state_dict(), options.out)
 

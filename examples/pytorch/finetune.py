@@ -23,6 +23,7 @@ def main():
     parser.add_argument("--out", default="finetune.pt")
     options = parser.parse_args()
     torch.manual_seed(0)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
 
     transform = transforms.Compose([
         transforms.Resize(128),
@@ -39,6 +40,7 @@ def main():
     for parameter in model.parameters():
         parameter.requires_grad = False
     model.fc = nn.Linear(model.fc.in_features, len(dataset.classes))
+    model.to(device)
 
     optimizer = torch.optim.SGD(model.fc.parameters(), lr=0.01, momentum=0.9)
     criterion = nn.CrossEntropyLoss()
@@ -46,6 +48,7 @@ def main():
     for epoch in range(options.epochs):
         total, correct, seen = 0.0, 0, 0
         for images, labels in loader:
+            images, labels = images.to(device), labels.to(device)
             optimizer.zero_grad()
             scores = model(images)
             loss = criterion(scores, labels)

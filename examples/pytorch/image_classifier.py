@@ -28,6 +28,7 @@ def main():
     parser.add_argument("--out", default="image_classifier.pt")
     options = parser.parse_args()
     torch.manual_seed(0)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
 
     augment = transforms.Compose([
         transforms.RandomResizedCrop(96, scale=(0.5, 1.0)),
@@ -41,13 +42,14 @@ def main():
     model = nn.Sequential(
         block(3, 32), block(32, 64), block(64, 128), block(128, 128),
         nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, len(dataset.classes)),
-    )
+    ).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     criterion = nn.CrossEntropyLoss()
 
     for epoch in range(options.epochs):
         total, correct, seen = 0.0, 0, 0
         for images, labels in loader:
+            images, labels = images.to(device), labels.to(device)
             optimizer.zero_grad()
             scores = model(images)
             loss = criterion(scores, labels)

@@ -23,11 +23,12 @@ def main():
     parser.add_argument("--out", default="predictions.csv")
     options = parser.parse_args()
     torch.manual_seed(0)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
 
     model = torchvision.models.mobilenet_v2(weights=None)
     if options.weights:
         model.load_state_dict(torch.load(options.weights))
-    model.eval()
+    model.to(device).eval()
     transform = transforms.Compose([
         transforms.Resize(256),
         transforms.CenterCrop(224),
@@ -43,7 +44,7 @@ def main():
             batch = paths[start:start + options.batch]
             images = torch.stack([transform(Image.open(path).convert("RGB")) for path in batch])
             with torch.no_grad():
-                scores = torch.softmax(model(images), dim=1)
+                scores = torch.softmax(model(images.to(device)), dim=1).cpu()
             for path, row in zip(batch, scores):
                 best = row.argmax().item()
                 rows.writerow([path.name, best, f"{row[best].item():.6f}"])

@@ -57,16 +57,19 @@ def main():
     parser.add_argument("--out", default="tabular_mlp.pt")
     options = parser.parse_args()
     torch.manual_seed(0)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
 
     loader = DataLoader(Table(options.rows, seed=0), batch_size=options.batch, shuffle=True)
     held_out = DataLoader(Table(options.rows // 10, seed=1), batch_size=4096)
-    model = Model()
+    model = Model().to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     criterion = nn.MSELoss()
     for epoch in range(options.epochs):
         model.train()
         total = 0.0
         for numbers, categories, target in loader:
+            numbers, categories = numbers.to(device), categories.to(device)
+            target = target.to(device)
             optimizer.zero_grad()
             loss = criterion(model(numbers, categories), target)
             loss.backward()
@@ -74,7 +77,8 @@ def main():
             total += loss.item() * len(target)
         model.eval()
         with torch.no_grad():
-            error = sum(criterion(model(n, c), t).item() * len(t) for n, c, t in held_out)
+            error = sum(criterion(model(n.to(device), c.to(device)), t.to(device)).item() * len(t)
+                        for n, c, t in held_out)
         print(f"epoch {epoch}: loss {total / len(loader.dataset):.4f}, "
               f"held out {error / len(held_out.dataset):.4f}", flush=True)
     torch.save(model.state_dict(), options.out)
