@@ -82,6 +82,13 @@ class Program {
   /// shell that waits for what it started heeds one to itself alone only after that. SIGTERM where
   /// this process was started with SIGINT ignored, as then the program was.
   void interrupt() const;
+  /// Stops the program and all that descends from it, so that they use no processor, until go_on()
+  /// or ~Program.
+  void hold();
+  void go_on();
+  /// Ends by SIGKILL all that descends from the program, also what one that has ended by itself
+  /// wants to leave running.
+  void kill_all() const;
 
  private:
   friend class ProgramSignals;
@@ -94,6 +101,7 @@ class Program {
   int socket_ = -1;
   int64_t started_ns_ = 0;
   std::optional<ProgramEnd> end_;
+  std::vector<pid_t> held_;
 };
 
 /// What `ridge supervise` does, with the words that Program gave it (program_protocol.h); returns

@@ -52,9 +52,9 @@ Children children_of_all() {
 
 }  // namespace
 
-std::vector<pid_t> descendants() {
+std::vector<pid_t> descendants(pid_t root) {
   const Children children = children_of_all();
-  std::vector<pid_t> found = {::getpid()};
+  std::vector<pid_t> found = {root != 0 ? root : ::getpid()};
   for (size_t i = 0; i < found.size(); ++i)
     if (const auto its = children.find(found[i]); its != children.end())
       found.insert(found.end(), its->second.begin(), its->second.end());

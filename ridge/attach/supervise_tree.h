@@ -1,4 +1,4 @@
-// The processes that descend from this one.
+// The processes that descend from one.
 #pragma once
 
 #include <sys/types.h>
@@ -7,9 +7,9 @@
 
 namespace ridge::attach {
 
-/// As /proc lists them now, parents before their children. The list is not taken in one moment: a
-/// process whose parent ends meanwhile may be missing.
-std::vector<pid_t> descendants();
+/// Of `root` (0: of this process), as /proc lists them now, parents before their children. The list
+/// is not taken in one moment: a process whose parent ends meanwhile may be missing.
+std::vector<pid_t> descendants(pid_t root = 0);
 
 /// Removes the folder, with all it holds and through no link, if it is one of ours: called
 /// "ridge-..." and owned by the user.

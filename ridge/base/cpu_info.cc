@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <fstream>
 #include <sstream>
 #include <string_view>
@@ -150,6 +151,16 @@ const CpuInfo& cpu_info() {
     return made;
   }();
   return info;
+}
+
+double stolen_seconds() {
+  std::FILE* file = std::fopen("/proc/stat", "re");
+  if (file == nullptr) return 0;
+  unsigned long long steal = 0;
+  const int found = std::fscanf(file, "cpu %*u %*u %*u %*u %*u %*u %*u %llu", &steal);
+  std::fclose(file);
+  constexpr double kTicksPerSecond = 100;  // USER_HZ on every Linux
+  return found == 1 ? static_cast<double>(steal) / kTicksPerSecond : 0;
 }
 
 }  // namespace ridge

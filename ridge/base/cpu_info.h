@@ -30,4 +30,8 @@ int usable_cpus();
 /// proc/self/cgroup and sys/fs/cgroup under `root`, which is "/" outside tests.
 double cgroup_cpu_quota(const std::string& root = "/");
 
+/// CPU time in seconds that the hypervisor gave to others while this machine wanted it, since it
+/// started; 0 where the system does not tell.
+double stolen_seconds();
+
 }  // namespace ridge

@@ -6,7 +6,6 @@
 #include <array>
 #include <cerrno>
 #include <cstddef>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -15,6 +14,7 @@
 #include <vector>
 
 #include "ridge/base/clock.h"
+#include "ridge/base/cpu_info.h"
 #include "ridge/base/error.h"
 #include "ridge/base/parallel.h"
 #include "ridge/base/settings.h"
@@ -82,18 +82,6 @@ class Tracing {
   Tracing(const Tracing&) = delete;
   Tracing& operator=(const Tracing&) = delete;
 };
-
-/// CPU time in seconds that the hypervisor gave to others while this machine wanted it, since it
-/// started; 0 where the system does not tell.
-double stolen_seconds() {
-  std::FILE* file = std::fopen("/proc/stat", "re");
-  if (file == nullptr) return 0;
-  unsigned long long steal = 0;
-  const int found = std::fscanf(file, "cpu %*u %*u %*u %*u %*u %*u %*u %llu", &steal);
-  std::fclose(file);
-  constexpr double kTicksPerSecond = 100;  // USER_HZ on every Linux
-  return found == 1 ? static_cast<double>(steal) / kTicksPerSecond : 0;
-}
 
 int64_t involuntary_switches() {
   rusage usage{};

@@ -223,6 +223,7 @@ class Shim:
         self.calls = load("ridge_calls").Calls(self)
         self.torch, self.is_before_told = None, False
         self.loaders, self.loader_ns, self.loader_waits = [], 0, 0
+        self.iterations, self.saves = 0, 0
         self.notes, self.forks = [], 0
         self.next_flush = 0
         self.collection = 0
@@ -278,6 +279,7 @@ class Shim:
             self.trouble("loaders", error)
 
     def iterated(self, loader, begin):
+        self.iterations += 1
         try:
             self.spans.add("DataLoader.__iter__", begin, clock())
             fact = loader_fact(loader)
@@ -453,6 +455,7 @@ class Shim:
             try:
                 return original(*args, **kwargs)
             finally:
+                self.saves += 1
                 if self.on:
                     self.spans.add("torch.save", begin, clock())
 

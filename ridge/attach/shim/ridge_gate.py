@@ -1,0 +1,303 @@
+"""Holds a program behind a step, and lets it run for so many as Ridge asks for (step_gate.h).
+
+While it waits here, Ridge stops all of the program's processes: it costs nothing. A block of steps
+begins and ends with loaders that have all their batches ready, so what lies ready gains nothing.
+"""
+import functools
+import json
+import os
+import resource
+import socket
+import time
+import weakref
+
+import ridge_shim
+
+clock = time.perf_counter_ns
+LOOK = 0.0002  # seconds between looks at what a loader has ready
+MOST_FILL_NS = 1_000_000_000  # and three times what the batches should take
+MOST_BREAKS = 100  # of a block that are told of
+SURE = 3  # breaks without a step between them, until they are taken for what steps are like
+PLAIN, DRAINED, BREAK = range(3)
+
+
+class Block:
+    """What came of one order to run."""
+
+    def __init__(self, steps, shim):
+        self.wanted, self.count, self.intervals = steps, 0, 0
+        self.out_ns, self.out_waited = 0, 0  # left out: no steps
+        self.breaks, self.open_break = [], None  # [ns, intervals in it]
+        self.shim = shim
+        self.switches = switches()
+        self.waited = shim.loader_ns
+        self.interval_waited = shim.loader_ns
+        self.begun = self.last = clock()
+
+    def step(self, now):
+        self.count += 1
+        self.close_break()
+        self.next_interval(now)
+
+    def leave_out(self, now, intervals):
+        """What went by since the last step; those without a step between them are one break."""
+        if self.open_break is None:
+            self.open_break = [0, 0]
+        self.open_break[0] += now - self.last
+        self.open_break[1] += intervals
+        self.out_ns += now - self.last
+        self.out_waited += self.shim.loader_ns - self.interval_waited
+        self.next_interval(now)
+
+    def close_break(self):
+        if self.open_break is not None:
+            self.breaks.append(self.open_break)
+            self.open_break = None
+
+    def next_interval(self, now):
+        self.intervals += 1
+        self.last, self.interval_waited = now, self.shim.loader_ns
+
+    def usual_ns(self):
+        return (self.last - self.begun) // max(1, self.intervals)
+
+    def answer(self):
+        self.close_break()
+        return {
+            "steps": self.count,
+            "seconds": (self.last - self.begun - self.out_ns) * 1e-9,
+            "waited": (self.shim.loader_ns - self.waited - self.out_waited) * 1e-9,
+            "switches": switches() - self.switches,
+            "breaks": [[ns * 1e-9, count] for ns, count in self.breaks[-MOST_BREAKS:]],
+        }
+
+
+class Part(ridge_shim.Part):
+    def __init__(self, shim):
+        super().__init__(shim)
+        self.connection, self.is_off, self.pid = None, False, os.getpid()
+        self.torch, self.loaders = None, None
+        self.block = None
+        self.plain_steps, self.lone_breaks, self.since_break = 0, 0, 0
+        self.is_whole = False  # blocks go from break to break
+        self.longest = 0  # steps between breaks, then
+        self.flips, self.is_flipping = 0, False
+        self.seen = None
+        os.register_at_fork(after_in_child=self.close)
+
+    # ---- what happens between steps ----
+
+    def hook_torch(self, torch):
+        """A module that is put back into training has evaluated something. Who freezes parts of it
+        switches those alone, in the same direction each time."""
+        self.torch = torch
+        original = torch.nn.Module.train
+
+        @functools.wraps(original)
+        def train(module, mode=True):
+            if self.is_flipping or ridge_shim.is_compiling():
+                return original(module, mode)
+            was_training, self.is_flipping = module.training, True
+            try:
+                return original(module, mode)
+            finally:
+                self.is_flipping = False
+                if mode and not was_training:
+                    self.flips += 1
+
+        torch.nn.Module.train = train
+
+    def hook_loader(self, module):
+        iterator = getattr(module, "_MultiProcessingDataLoaderIter", None)
+        if iterator is None:
+            return
+        self.loaders = Loaders()
+        original = iterator.__init__
+
+        @functools.wraps(original)
+        def init(iterator_self, *args, **kwargs):
+            original(iterator_self, *args, **kwargs)
+            self.loaders.add(iterator_self)
+
+        iterator.__init__ = init
+
+    def what_went_by(self):
+        """Of the interval that ends here."""
+        seen = (self.shim.iterations, self.shim.saves, self.flips)
+        was_break, self.seen = seen != self.seen, seen
+        is_drained = self.loaders is not None and self.loaders.were_drained()
+        return BREAK if was_break else DRAINED if is_drained else PLAIN
+
+    # ---- from step to step ----
+
+    def at_step(self, marker):
+        if self.is_off:
+            return
+        try:
+            if self.connection is None:
+                self.connect()
+            else:
+                self.stepped(clock())
+        except Exception as error:
+            self.shim.trouble("the gate", error)
+            self.close()
+
+    def connect(self):
+        if self.is_follower():
+            self.is_off = True
+            return
+        # A path through the folder's descriptor is short enough, wherever the folder is.
+        folder = os.open(self.shim.folder, os.O_PATH | os.O_CLOEXEC)
+        try:
+            connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            connection.settimeout(None)
+            connection.connect("/proc/self/fd/%d/gate" % folder)
+        finally:
+            os.close(folder)
+        self.connection = connection
+        self.send({"hello": {"pid": self.pid, "source": self.shim.steps.source}})
+        self.wait()
+
+    def is_follower(self):
+        """Ranks step together: who holds the first one holds all."""
+        distributed = getattr(self.torch, "distributed", None)
+        if distributed is not None and distributed.is_available() and distributed.is_initialized():
+            return distributed.get_rank() > 0
+        return ridge_shim.whole_number(os.environ.get("RANK"), 0) > 0
+
+    def stepped(self, now):
+        block, what = self.block, self.what_went_by()
+        self.since_break += 1
+        if self.is_whole:
+            block.step(now)
+        elif what == PLAIN:
+            self.plain_steps += 1
+            block.step(now)
+        else:
+            self.left_out(block, what, now)
+        if self.is_whole and what == BREAK:
+            self.longest, self.since_break = max(self.longest, self.since_break), 0
+        if block.count >= block.wanted and self.may_end(what):
+            self.finish()
+
+    def left_out(self, block, what, now):
+        if what == BREAK:
+            # What loads ahead begins anew.
+            self.fill()
+            now = clock()
+        block.leave_out(now, 1)
+        if what != BREAK:
+            return
+        self.lone_breaks += 1
+        if self.plain_steps == 0 and self.lone_breaks >= SURE:
+            # A loader per step, or epochs that are no longer than the queue: nothing else would be
+            # left to time.
+            self.is_whole, self.since_break = True, 0
+            self.block = Block(block.wanted, self.shim)
+
+    def may_end(self, what):
+        if not self.is_whole:
+            return True
+        return what == BREAK or self.block.count > 4 * (self.block.wanted + self.longest) + 100
+
+    def finish(self):
+        block = self.block
+        if self.torch is not None and self.torch.cuda.is_initialized():
+            self.torch.cuda.synchronize()
+            block.last = clock()
+        if self.fill():
+            block.last = clock()
+        answer = block.answer()
+        answer["queue"] = max(self.longest, self.loaders.capacity() if self.loaders else 0)
+        answer["source"] = self.shim.steps.source
+        self.shim.write()
+        self.send({"block": answer})
+        self.wait()
+
+    def fill(self):
+        """Waits until all batches that loaders were asked for are there; false: they do not come,
+        as where an iterable has ended in a worker."""
+        loaders = self.loaders
+        if loaders is None or loaders.missing() <= 0:
+            return True
+        usual = max(self.block.usual_ns(), self.shim.steps.seconds() * 1e9)
+        until = clock() + MOST_FILL_NS + 3 * loaders.capacity() * usual
+        while loaders.missing() > 0:
+            if clock() > until:
+                return False
+            time.sleep(LOOK)
+        return True
+
+    # ---- the other end ----
+
+    def send(self, message):
+        self.connection.send(json.dumps(message).encode())
+
+    def wait(self):
+        """Until Ridge lets it go; all other threads may go on until it stops them."""
+        order = self.connection.recv(4096)
+        steps = json.loads(order.decode()).get("go", 0) if order else 0
+        if steps <= 0:  # Ridge has another process, or is gone
+            self.close()
+            return
+        shim = self.shim
+        self.seen = (shim.iterations, shim.saves, self.flips)
+        if self.loaders is not None:
+            self.loaders.were_drained()
+        # The time in which it was held is in no step, and in no block.
+        shim.steps.settle()
+        shim.next_flush = clock() + ridge_shim.FLUSH_NS
+        self.block = Block(steps, shim)
+        shim.steps.begun = self.block.begun
+
+    def close(self):
+        self.is_off = True
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            connection.close()
+
+
+class Loaders:
+    """The iterators of loaders that have workers, while they live."""
+
+    def __init__(self):
+        self.yielded = weakref.WeakKeyDictionary()  # when were_drained() last looked
+
+    def add(self, iterator):
+        self.yielded[iterator] = 0
+
+    def were_drained(self):
+        """Whether one served since it was last asked that has less under way than it may have: its
+        epoch ends, and the batches that lie ready are not followed by others."""
+        found = False
+        for iterator, before in list(self.yielded.items()):
+            now = iterator._num_yielded
+            if now != before:
+                self.yielded[iterator] = now
+                found = found or len(iterator._task_info) < limit(iterator)
+        return found
+
+    def capacity(self):
+        return sum(limit(iterator) for iterator in list(self.yielded))
+
+    def missing(self):
+        """Batches under way that no worker has handed over."""
+        missing = 0
+        for iterator in list(self.yielded):
+            if not iterator._shutdown:
+                missing += max(0, under_way(iterator) - iterator._data_queue.qsize())
+        return missing
+
+
+def limit(iterator):
+    return iterator._prefetch_factor * iterator._num_workers
+
+
+def under_way(iterator):
+    # One that came before its turn has its data with it; a worker that has ended hands nothing over.
+    tasks = list(iterator._task_info.values())
+    return sum(1 for task in tasks if len(task) == 1 and iterator._workers_status[task[0]])
+
+
+def switches():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
