@@ -50,6 +50,7 @@ std::vector<std::pair<std::string, std::string>> ShimFolder::environment() const
       {"RIDGE_SHIM_WARM_SECONDS", number(options_.warm_seconds)},
       {"RIDGE_SHIM_MOST_SECONDS", number(options_.most_seconds)},
   };
+  if (!options_.keeps_spans) all.emplace_back("RIDGE_SHIM_NO_SPANS", "1");
   if (options_.probes) all.emplace_back("RIDGE_SHIM_PROBE", "1");
   if (options_.gate) all.emplace_back("RIDGE_SHIM_GATE", "1");
   if (options_.record_steps > 0) {

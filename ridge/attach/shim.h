@@ -29,6 +29,7 @@ namespace ridge::attach {
 
 struct ShimOptions {
   int profiled_steps = 8;  ///< 0: only spans and facts.
+  bool keeps_spans = true;
   /// Steps before the recording: so many at least, and so many seconds of them unless `most`
   /// seconds have gone by since the first one.
   int warm_steps = 10;

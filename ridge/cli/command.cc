@@ -77,16 +77,19 @@ std::string parse_failure(const CLI::App* app, const CLI::Error& error) {
 // Cuts what stands behind the first `--` off where the verb takes a command: to the parser it
 // would be more arguments of ours.
 ForeignCommand take_command(std::vector<char*>& words) {
-  constexpr std::string_view kTakers[] = {"doctor", "watch"};
+  constexpr std::string_view kTakers[] = {"doctor", "watch", "run", "recipe"};
   if (words.size() < 2 || std::ranges::find(kTakers, words[1]) == std::end(kTakers)) return {};
   const auto dashes =
       std::ranges::find_if(words, [](const char* word) { return std::string_view(word) == "--"; });
   if (dashes == words.end()) return {};
   std::vector<std::string> command(dashes + 1, words.end());
   words.erase(dashes, words.end());
-  if (command.empty())
+  if (command.empty()) {
+    std::string before;
+    for (const char* word : std::span(words).subspan(1)) before += fmt::format(" {}", word);
     throw UserError("no command stands behind '--'",
-                    fmt::format("for example: ridge {} -- python train.py", words[1]));
+                    fmt::format("for example: ridge{} -- python train.py", before));
+  }
   return command;
 }
 
@@ -101,6 +104,7 @@ int run_verb(CLI::App& app, std::vector<char*> words) {
   add_eval(app, exit_code);
   add_generate(app, exit_code);
   add_optimize(app, exit_code);
+  add_run(app, exit_code, command);
   add_doctor(app, exit_code, command);
   add_watch(app, exit_code, command);
   add_calibrate(app, exit_code);

@@ -23,6 +23,7 @@ void add_optimize(CLI::App& app, int& exit_code);
 /// What stands behind `--` where the verb takes a command of the user's; empty: no `--` was given.
 using ForeignCommand = std::optional<std::vector<std::string>>;
 void add_doctor(CLI::App& app, int& exit_code, const ForeignCommand& command);
+void add_run(CLI::App& app, int& exit_code, const ForeignCommand& command);
 void add_watch(CLI::App& app, int& exit_code, const ForeignCommand& command);
 
 /// The verb that no parser sees, for its words are a program's: its exit code, or empty where it is

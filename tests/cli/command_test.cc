@@ -80,6 +80,7 @@ const std::map<std::string, std::vector<std::string>> kOptions = {
       "--price-per-hour",
       "--dry-run",
       "--json"}},
+    {"run", {"-h,--help", "--recipe", "--quiet"}},
     {"doctor",
      {"-h,--help",
       "--compare",

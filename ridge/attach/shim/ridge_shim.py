@@ -58,9 +58,12 @@ class Spans:
         self.rows, self.threads, self.written, self.dropped = [], set(), 0, 0
         self.zero, self.wall_zero = clock(), time.time_ns()
         self.lock = threading.Lock()
+        self.is_kept = not os.environ.get("RIDGE_SHIM_NO_SPANS")
 
     def add(self, name, begin, end, number=0):
         """`number`: of the thread, where it is not the one that calls."""
+        if not self.is_kept:
+            return
         if len(self.rows) < MOST_ROWS:
             self.rows.append((name, number or threading.get_native_id(), begin, end))
         else:
