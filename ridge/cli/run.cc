@@ -97,7 +97,7 @@ class RecipeRun {
     attach::ProgramRequest request{.command = options_.command};
     if (shim_) {
       request.environment = shim_->environment();
-      request.folder = shim_->path();
+      request.folders = {shim_->path()};
     }
     for (const auto& variable : recipe_.environment()) request.environment.push_back(variable);
     attach::Program program(request);

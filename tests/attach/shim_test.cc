@@ -283,6 +283,15 @@ TEST_F(ShimProgram, NothingIsRecordedWhereNothingIsAsked) {
             "failed: the program ended before its steps were steady");
 }
 
+TEST_F(ShimProgram, SpansAreKeptOnlyWhereTheyAreRead) {
+  ShimOptions none = kSoon;
+  none.profiled_steps = 0;
+  none.keeps_spans = false;
+  const ProcessFacts facts = watch_alone(program("shim_train.py") + " plain 30", none);
+  EXPECT_EQ(facts.steps, 30);
+  EXPECT_EQ(facts.spans_path, "");
+}
+
 TEST_F(ShimProgram, WithoutTorchNothingIsWritten) {
   const ShimFolder folder(kSoon);
   const Ended ended =
