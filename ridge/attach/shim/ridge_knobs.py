@@ -9,7 +9,13 @@ import sysconfig
 
 import ridge_shim
 
-FILES = ("ridge_knob_loader", "ridge_knob_model", "ridge_knob_process")
+FILES = (
+    "ridge_knob_loader",
+    "ridge_models",
+    "ridge_knob_model",
+    "ridge_knob_optimizer",
+    "ridge_knob_process",
+)
 SAME_BITS, REASSOCIATION, PRECISION, TRAJECTORY = range(4)
 MOST_TEXT = 300
 

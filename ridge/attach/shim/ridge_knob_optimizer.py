@@ -1,0 +1,211 @@
+"""Knobs of torch's own optimizers: all parameters in one call (fused), or in a few (foreach)."""
+import collections.abc
+import functools
+import inspect
+import sys
+
+from ridge_knobs import PRECISION, REASSOCIATION, Knob, call_site, offer, refusal
+from ridge_models import the_search
+
+
+def classes_with(torch, option):
+    """Of torch.optim, by their class: the parameters of the constructor."""
+    found = {}
+    for value in vars(torch.optim).values():
+        if isinstance(value, type) and issubclass(value, torch.optim.Optimizer):
+            signature = inspect.signature(value.__init__)
+            if option in signature.parameters:
+                found[value] = signature
+    return found
+
+
+def devices_with(option):
+    """Kinds of devices that have kernels for it; torch 1.13 to 2.4 have fewer, or do not say."""
+    name = "_get_%s_kernels_supported_devices" % option
+    for place in ("torch.optim.optimizer", "torch.utils._foreach_utils"):
+        kinds = getattr(sys.modules.get(place), name, None)
+        if kinds is not None:
+            return set(kinds())
+    return {"cuda"}
+
+
+def groups_of(params):
+    """As an optimizer takes them: tensors, names with tensors, or groups of either."""
+    params = list(params)
+    if not any(isinstance(entry, dict) for entry in params):
+        params = [{"params": params}]
+    groups = []
+    for group in params:
+        tensors = group["params"]
+        tensors = [tensors] if hasattr(tensors, "dim") else list(tensors)
+        tensors = [entry[1] if isinstance(entry, tuple) else entry for entry in tensors]
+        groups.append((tensors, {key: group[key] for key in group if key != "params"}))
+    return groups
+
+
+def why_not(torch, option, name, groups):
+    """Why an optimizer of this class cannot have it. `groups`: tensors and options of each."""
+    tensors = [tensor for group, _ in groups for tensor in group]
+    every = [options for _, options in groups]
+    if any(o.get("fused") is not None or o.get("foreach") is not None for o in every):
+        return "the program sets fused or foreach of %s itself" % name
+    if any(o.get("differentiable") for o in every):
+        return "%s is to be differentiable" % name
+    if any(isinstance(value, torch.Tensor) for o in every for value in o.values()):
+        return "%s has an option that is a tensor" % name
+    if not tensors:
+        return "%s has no parameters" % name
+    if any(type(tensor) not in (torch.Tensor, torch.nn.Parameter) for tensor in tensors):
+        return "%s has parameters of types of their own" % name
+    if option == "foreach":
+        return ""
+    kinds = {tensor.device.type for tensor in tensors}
+    missing = kinds - devices_with("fused")
+    if name == "Adagrad":
+        missing |= kinds - {"cpu"}
+    if missing:
+        return "%s has no fused form on %s in this torch" % (name, sorted(missing)[0])
+    if not all(tensor.is_floating_point() for tensor in tensors):
+        return "%s has parameters that are no real numbers" % name
+    return ""
+
+
+def read_twice(params):
+    """What an iterator gives can be had only once, and is needed for a look and for use."""
+    if isinstance(params, collections.abc.Iterator):
+        params = list(params)
+    for group in params if isinstance(params, (list, tuple)) else ():
+        if isinstance(group, dict) and isinstance(group.get("params"), collections.abc.Iterator):
+            group["params"] = list(group["params"])
+    return params
+
+
+class OptimizerKnob(Knob):
+    """An option of the constructors of torch.optim, where the program leaves it open."""
+
+    option = ""
+    MOST_NAMES = 3
+
+    def __init__(self, shim, value):
+        super().__init__(shim, value)
+        self.torch, self.told = None, []
+
+    def hook_torch(self, torch):
+        self.torch = torch
+        for cls, signature in classes_with(torch, self.option).items():
+            self.wrap(cls, signature)
+
+    def wrap(self, cls, signature):
+        original = cls.__init__
+
+        @functools.wraps(original)
+        def init(optimizer, *args, **kwargs):
+            # What a class of the program's own makes of the option nobody knows.
+            if type(optimizer) is not cls or not self.shim.on:
+                original(optimizer, *args, **kwargs)
+                return
+            if args:
+                args = (read_twice(args[0]),) + args[1:]
+            elif "params" in kwargs:
+                kwargs["params"] = read_twice(kwargs["params"])
+            is_changed = self.may_change(cls, signature, (optimizer,) + args, kwargs)
+            if is_changed:
+                kwargs[self.option] = True
+            original(optimizer, *args, **kwargs)
+            if is_changed:
+                self.keep_checkpoints(optimizer)
+
+        cls.__init__ = init
+
+    def may_change(self, cls, signature, args, kwargs):
+        try:
+            try:
+                given = dict(signature.bind(*args, **kwargs).arguments)
+            except TypeError:
+                return False  # torch tells the program
+            options = {key: value for key, value in given.items() if key not in ("self", "params")}
+            groups = groups_of(given["params"])
+            groups = [(tensors, dict(options, **own)) for tensors, own in groups]
+            why = why_not(self.torch, self.option, cls.__name__, groups)
+            if why:
+                if self.state != "applied":
+                    self.refuse(why, call_site())
+                return False
+            number = sum(len(tensors) for tensors, _ in groups)
+            self.told.append("%s of %d tensors is %s" % (cls.__name__, number, self.option))
+            self.apply("; ".join(self.told[: self.MOST_NAMES]), call_site())
+            return True
+        except Exception as error:
+            self.fail(error)
+            return False
+
+    def keep_checkpoints(self, optimizer):
+        """A checkpoint says of the option what it says without us, and one that was written
+        without us does not switch it off."""
+        try:
+            save = getattr(optimizer, "register_state_dict_post_hook", None)
+            load = getattr(optimizer, "register_load_state_dict_pre_hook", None)
+            if save is not None and load is not None:
+                save(lambda _, state: self.with_option(state, True, None))
+                load(lambda _, state: self.with_option(state, None, True))
+        except Exception as error:
+            self.shim.trouble("checkpoints of the optimizer", error)
+
+    def with_option(self, state, old, new):
+        groups = [dict(group) for group in state.get("param_groups", ())]
+        for group in groups:
+            if group.get(self.option) is old:
+                group[self.option] = new
+        return dict(state, param_groups=groups)
+
+    @classmethod
+    def offers(cls, shim, marker):
+        torch, why = sys.modules["torch"], ""
+        optimizers = the_search(shim).living_optimizers()
+        for optimizer in optimizers:
+            why = cls.refusal_of(torch, optimizer)
+            if not why:
+                number = sum(len(group["params"]) for group in optimizer.param_groups)
+                text = "%s updates %d tensors one by one" % (type(optimizer).__name__, number)
+                return [offer(cls.key, True, cls.class_of(optimizer), text)]
+        return [refusal(cls.key, why or "the program has no optimizer of torch.optim")]
+
+    @classmethod
+    def refusal_of(cls, torch, optimizer):
+        name = type(optimizer).__name__
+        if type(optimizer) not in classes_with(torch, cls.option):
+            return "%s is no class of torch.optim that can be %s" % (name, cls.option)
+        groups = groups_of(optimizer.param_groups)
+        if any(p.grad is not None and p.grad.is_sparse for tensors, _ in groups for p in tensors):
+            return "gradients of %s are sparse" % name
+        return why_not(torch, cls.option, name, groups)
+
+    @staticmethod
+    def class_of(optimizer):
+        """Kernels compute 16-bit numbers in f32, and round once."""
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        is_short = any(p.element_size() < 4 for p in parameters)
+        return PRECISION if is_short else REASSOCIATION
+
+
+class Fused(OptimizerKnob):
+    key, option = "optimizer.fused", "fused"
+
+
+class Foreach(OptimizerKnob):
+    key, option = "optimizer.foreach", "foreach"
+
+    @classmethod
+    def refusal_of(cls, torch, optimizer):
+        why = super().refusal_of(torch, optimizer)
+        if why:
+            return why
+        if not Fused.refusal_of(torch, optimizer):
+            return "optimizer.fused does more of the same"
+        usual = devices_with("foreach")
+        devices = {p.device.type for group in optimizer.param_groups for p in group["params"]}
+        return "torch does so on %s by itself" % min(devices) if devices <= usual else ""
+
+
+# What is wrapped later is asked first: fused, where a recipe has both.
+KNOBS = [Foreach, Fused]
