@@ -1,5 +1,10 @@
 // The numbers of a program's first steps, as the shim kept them (shim/ridge_record.py):
 // record_PID.json in its folder.
+//
+// A recorded run is the program as it seeds itself; where it sets no seed, torch, numpy and random
+// get one at the import of torch (a note in its facts says so). With ShimOptions::reseed, from its
+// first parameter on, each seed is another: weights, dropout and the order of samples are those of
+// another run, the data are the same. Generators of the program's own stay as they are.
 #pragma once
 
 #include <sys/types.h>
@@ -16,18 +21,25 @@ namespace ridge::attach {
 struct RunRecord {
   int64_t steps = 0;      ///< That were recorded.
   bool is_whole = false;  ///< As many as were asked for.
-  std::string source{};   ///< "optimizer" or "module": whose steps.
-  /// One a step; empty where there was none to see (then `trouble` says so). A loss that is not
-  /// finite is kept as such.
+  /// "optimizer": its steps; "module": calls from outside of modules that have weights; empty:
+  /// neither was seen.
+  std::string source{};
+  /// One a step: the mean over its calls of .backward(), and the norm over all parameters as the
+  /// optimizer saw them. Empty where there was none to see (then `trouble` says so); NaN for a step
+  /// without one. What is not finite is kept as such.
   std::vector<double> losses{}, gradient_norms{};
-  /// Where modules are only called: sums over the outputs of each call, of values and of squares.
-  std::vector<double> output_sums{}, output_squares{};
+  /// Where modules are only called, one a call: how many numbers came out, their sum and sum of
+  /// squares, and their sum with fixed random signs: its square is that of the difference of two
+  /// outputs, in the mean.
+  std::vector<double> output_counts{}, output_sums{}, output_squares{}, output_projections{};
   std::string parameters_hash{};  ///< Of all parameters' and buffers' bits behind the last step.
   std::string outputs_hash{};     ///< Of all outputs' bits, where modules are only called.
+  bool is_coarse = false;         ///< The program computes in bf16 or f16 somewhere.
   std::vector<std::string> trouble{};  ///< What could not be recorded, in sentences.
 };
 
-/// Of the process that steps (rank 0 of several); nothing while there is none.
+/// Of the process that steps (rank 0 of several); nothing while there is none. It comes when all
+/// steps are recorded, or with fewer at the program's end.
 std::optional<RunRecord> read_record(const ShimFolder& folder);
 
 }  // namespace ridge::attach

@@ -56,6 +56,8 @@ std::vector<std::pair<std::string, std::string>> ShimFolder::environment() const
   if (options_.record_steps > 0) {
     all.emplace_back("RIDGE_SHIM_RECORD_STEPS", fmt::format("{}", options_.record_steps));
     all.emplace_back("RIDGE_SHIM_RESEED", fmt::format("{}", options_.reseed));
+    // The order of sets of words would be another in each run.
+    if (std::getenv("PYTHONHASHSEED") == nullptr) all.emplace_back("PYTHONHASHSEED", "0");
   }
   // Some versions of libkineto say on stderr that they begin and end.
   if (std::getenv("KINETO_LOG_LEVEL") == nullptr) all.emplace_back("KINETO_LOG_LEVEL", "99");
