@@ -1,7 +1,16 @@
 // The guard for programs of others: whether a run with a change computes as one without. Nothing
 // in the program is known, so whole runs of some steps are compared: losses, norms of gradients,
-// bits of the parameters; the noise that counts is that of the program's own repeated and reseeded
-// runs.
+// bits of the parameters, or outputs. The noise that counts is that of the program's own repeated
+// and reseeded runs.
+//
+// Of a class above 0 two things are asked for. The first steps, before errors can have grown, agree
+// as closely as the class allows: in units of the loss's spread over the steps, never of its size,
+// so that no offset hides an error. And the losses of the later half are no worse than another seed
+// would have made them: with two deviations of that over the seeds as the margin, tested on pairs
+// of runs with the same seed. The power is that of pairs that differ as runs of two seeds do, which
+// is the worst that a change without any harm could do; so it is known before the candidate runs.
+//
+// What runs of some steps cannot show is what comes after them.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +22,9 @@
 #include "ridge/compile/pass.h"
 
 namespace ridge {
+
+/// Class 2 needs at least so many; fewer seeds have a power below a half.
+inline constexpr int64_t kForeignSteps = 16, kForeignSeeds = 4;
 
 /// Runs of the program without the change. The i-th of `seeds` ran with ShimOptions::reseed i;
 /// `again` is the first once more.
@@ -31,13 +43,15 @@ struct ForeignGuardAnswer {
   std::string text;                     ///< One line: what was compared, and with what result.
 };
 
-/// The margin of a loss, and the power: from the baseline alone.
+/// The margin of a loss, and the power: from the baseline alone. Zeros where it has no losses or
+/// only one seed.
 struct ForeignMargin {
   double margin = 0, power = 0;
 };
 ForeignMargin margin_of(const ForeignBaseline& baseline);
 
-/// `candidates[i]` ran with the same reseed as `baseline.seeds[i]`. Not for kTrajectory.
+/// `candidates[i]` ran with the same reseed as `baseline.seeds[i]`; there may be fewer of them, for
+/// class 2 not. Not for kTrajectory. Of a program that only calls modules one seed is enough.
 ForeignGuardAnswer judge_runs(const ForeignBaseline& baseline,
                               const std::vector<attach::RunRecord>& candidates,
                               SemanticClass semantic_class);
