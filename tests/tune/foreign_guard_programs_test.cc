@@ -1,0 +1,130 @@
+// The guard on real programs: what breaks them is rejected, what does not passes.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "ridge/tune/foreign_guard.h"
+#include "tests/support/peers_python.h"
+#include "tests/support/scale.h"
+#include "tests/support/temp_folder.h"
+
+namespace ridge {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kSteps = 32;
+
+class GuardedProgram : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (python_.empty()) GTEST_SKIP() << test::kNoPeers;
+  }
+
+  attach::RunRecord run(const std::string& words, const std::string& change, int64_t reseed) {
+    const attach::ShimFolder shim({.profiled_steps = 0, .record_steps = kSteps, .reseed = reseed});
+    const test::TempFolder place;
+    std::string command = "cd '" + place.path().string() + "' && exec env OMP_NUM_THREADS=1" +
+                          " GUARD_CHANGE=" + change;
+    for (const auto& [name, value] : shim.environment()) command += " '" + name + "=" + value + "'";
+    command += " timeout -k 1 120 '" + python_ + "' '" +
+               fs::absolute("tests/attach/programs").string() + "/" + words +
+               " >.out 2>.err </dev/null";
+    const int status = std::system(command.c_str());
+    EXPECT_EQ(WIFEXITED(status) ? WEXITSTATUS(status) : -1, 0) << command;
+    const std::optional<attach::RunRecord> record = attach::read_record(shim);
+    EXPECT_TRUE(record.has_value()) << words;
+    return record.value_or(attach::RunRecord{});
+  }
+
+  /// `words`: "NAME.py' ARGUMENTS" and the steps.
+  void begin(const std::string& words, int64_t seeds) {
+    words_ = words + " " + std::to_string(kSteps + 4);
+    baseline_ = {};
+    for (int64_t i = 0; i < seeds; ++i) baseline_.seeds.push_back(run(words_, "", i));
+    baseline_.again = run(words_, "", 0);
+  }
+  ForeignGuardAnswer guard(const std::string& change, SemanticClass semantic_class) {
+    std::vector<attach::RunRecord> candidates;
+    const bool is_precision = semantic_class == SemanticClass::kPrecision;
+    for (int64_t i = 0; i < (is_precision ? static_cast<int64_t>(baseline_.seeds.size()) : 1); ++i)
+      candidates.push_back(run(words_, change, i));
+    ForeignGuardAnswer answer = judge_runs(baseline_, candidates, semantic_class);
+    printf("%s, %s: %s\n", words_.c_str(), change.c_str(), answer.text.c_str());
+    return answer;
+  }
+  void passes(const std::string& change, SemanticClass semantic_class) {
+    const ForeignGuardAnswer answer = guard(change, semantic_class);
+    EXPECT_TRUE(answer.passed) << words_ << ", " << change << ": " << answer.text;
+  }
+  std::string fails(const std::string& change, SemanticClass semantic_class) {
+    const ForeignGuardAnswer answer = guard(change, semantic_class);
+    EXPECT_FALSE(answer.passed) << words_ << ", " << change << ": " << answer.text;
+    EXPECT_TRUE(answer.can_tell) << words_ << ", " << change << ": " << answer.text;
+    return answer.text;
+  }
+
+  std::string python_ = test::peers_python(), words_;
+  ForeignBaseline baseline_;
+};
+
+constexpr SemanticClass kBits = SemanticClass::kBitIdentical;
+constexpr SemanticClass kOrder = SemanticClass::kReassociation;
+constexpr SemanticClass kPrecise = SemanticClass::kPrecision;
+
+TEST_F(GuardedProgram, AHealthyCnnPassesInAnotherLayoutAndInBf16) {
+  begin("guard_healthy.py' cnn", kForeignSeeds);
+  EXPECT_TRUE(baseline_.is_repeatable());
+  passes("none", kBits);
+  passes("channels_last", kOrder);
+  passes("bf16", kPrecise);
+  fails("bf16", kOrder);
+  EXPECT_EQ(fails("nan", kPrecise), "the loss of step 8 is not finite");
+}
+
+TEST_F(GuardedProgram, HealthyOnesOfOtherKindsPassInBf16) {
+  const std::vector<std::string> kinds =
+      test::cases(1) > 1 ? std::vector<std::string>{"mlp", "gpt"} : std::vector<std::string>{"gpt"};
+  for (const std::string& kind : kinds) {
+    begin("guard_healthy.py' " + kind, kForeignSeeds);
+    passes("bf16", kPrecise);
+    fails("gradients", kPrecise);
+    fails("rate", kPrecise);
+    passes("foreach", kOrder);
+  }
+}
+
+TEST_F(GuardedProgram, ALossThatIsLostInBf16IsSeen) {
+  for (const std::string way : {"offset", "sum"}) {
+    begin("guard_lost_loss.py' " + way, kForeignSeeds);
+    fails("bf16", kPrecise);
+  }
+}
+
+TEST_F(GuardedProgram, WorkersThatShareAFileOffsetAreSeen) {
+  begin("guard_shared_offset.py'", 2);
+  EXPECT_TRUE(baseline_.is_repeatable());
+  EXPECT_TRUE(fails("workers", kBits).starts_with("not the same bits: the loss of step 1"));
+}
+
+TEST_F(GuardedProgram, OutputsOfAnInference) {
+  begin("guard_healthy.py' infer", 1);
+  EXPECT_TRUE(baseline_.is_repeatable());
+  passes("none", kBits);
+  passes("bf16", kPrecise);
+  fails("bf16", kOrder);
+}
+
+TEST_F(GuardedProgram, AProgramThatCannotBeRepeated) {
+  begin("guard_unseeded.py' system", kForeignSeeds);
+  EXPECT_FALSE(baseline_.is_repeatable());
+  const ForeignGuardAnswer answer = guard("none", kBits);
+  EXPECT_TRUE(answer.passed || !answer.can_tell) << answer.text;
+  EXPECT_NE(answer.text.find("bits could not be compared"), std::string::npos) << answer.text;
+  fails("rate", kPrecise);
+}
+
+}  // namespace
+}  // namespace ridge
