@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 
 #include "ridge/tune/foreign_guard.h"
 #include "tests/support/peers_python.h"
@@ -21,6 +22,12 @@ class GuardedProgram : public testing::Test {
  protected:
   void SetUp() override {
     if (python_.empty()) GTEST_SKIP() << test::kNoPeers;
+  }
+
+  const attach::RunRecord& cached(const std::string& change, int64_t reseed) {
+    const auto key = std::pair(change, reseed);
+    if (!runs_.contains(key)) runs_[key] = run(words_, change, reseed);
+    return runs_[key];
   }
 
   attach::RunRecord run(const std::string& words, const std::string& change, int64_t reseed) {
@@ -43,6 +50,7 @@ class GuardedProgram : public testing::Test {
   void begin(const std::string& words, int64_t seeds) {
     words_ = words + " " + std::to_string(kSteps + 4);
     baseline_ = {};
+    runs_.clear();
     for (int64_t i = 0; i < seeds; ++i) baseline_.seeds.push_back(run(words_, "", i));
     baseline_.again = run(words_, "", 0);
   }
@@ -50,9 +58,10 @@ class GuardedProgram : public testing::Test {
     std::vector<attach::RunRecord> candidates;
     const bool is_precision = semantic_class == SemanticClass::kPrecision;
     for (int64_t i = 0; i < (is_precision ? static_cast<int64_t>(baseline_.seeds.size()) : 1); ++i)
-      candidates.push_back(run(words_, change, i));
-    ForeignGuardAnswer answer = judge_runs(baseline_, candidates, semantic_class);
-    printf("%s, %s: %s\n", words_.c_str(), change.c_str(), answer.text.c_str());
+      candidates.push_back(cached(change, i));
+    const ForeignGuardAnswer answer = judge_runs(baseline_, candidates, semantic_class);
+    if (std::getenv("RIDGE_TEST_TALK"))
+      fprintf(stderr, "%s, %s: %s\n", words_.c_str(), change.c_str(), answer.text.c_str());
     return answer;
   }
   void passes(const std::string& change, SemanticClass semantic_class) {
@@ -68,6 +77,7 @@ class GuardedProgram : public testing::Test {
 
   std::string python_ = test::peers_python(), words_;
   ForeignBaseline baseline_;
+  std::map<std::pair<std::string, int64_t>, attach::RunRecord> runs_;  ///< With changes.
 };
 
 constexpr SemanticClass kBits = SemanticClass::kBitIdentical;
@@ -77,36 +87,37 @@ constexpr SemanticClass kPrecise = SemanticClass::kPrecision;
 TEST_F(GuardedProgram, AHealthyCnnPassesInAnotherLayoutAndInBf16) {
   begin("guard_healthy.py' cnn", kForeignSeeds);
   EXPECT_TRUE(baseline_.is_repeatable());
-  passes("none", kBits);
   passes("channels_last", kOrder);
   passes("bf16", kPrecise);
   fails("bf16", kOrder);
-  EXPECT_EQ(fails("nan", kPrecise), "the loss of step 8 is not finite");
+  EXPECT_EQ(fails("nan", kOrder), "the loss of step 8 is not finite");
+  EXPECT_EQ(fails("end", kOrder), "the run ended after 7 of 32 steps");
 }
 
 TEST_F(GuardedProgram, HealthyOnesOfOtherKindsPassInBf16) {
-  const std::vector<std::string> kinds =
-      test::cases(1) > 1 ? std::vector<std::string>{"mlp", "gpt"} : std::vector<std::string>{"gpt"};
-  for (const std::string& kind : kinds) {
+  if (test::cases(1) == 1) GTEST_SKIP() << "only with RIDGE_TEST_SCALE=full";
+  for (const std::string kind : {"mlp", "gpt"}) {
     begin("guard_healthy.py' " + kind, kForeignSeeds);
     passes("bf16", kPrecise);
+    passes("foreach", kOrder);
     fails("gradients", kPrecise);
     fails("rate", kPrecise);
-    passes("foreach", kOrder);
   }
 }
 
 TEST_F(GuardedProgram, ALossThatIsLostInBf16IsSeen) {
-  for (const std::string way : {"offset", "sum"}) {
+  std::vector<std::string> ways = {"offset"};
+  if (test::cases(1) > 1) ways.push_back("sum");
+  for (const std::string& way : ways) {
     begin("guard_lost_loss.py' " + way, kForeignSeeds);
     fails("bf16", kPrecise);
   }
 }
 
 TEST_F(GuardedProgram, WorkersThatShareAFileOffsetAreSeen) {
-  begin("guard_shared_offset.py'", 2);
+  begin("guard_shared_offset.py'", 1);
   EXPECT_TRUE(baseline_.is_repeatable());
-  EXPECT_TRUE(fails("workers", kBits).starts_with("not the same bits: the loss of step 1"));
+  EXPECT_TRUE(fails("workers", kBits).starts_with("not the same bits: the loss of step "));
 }
 
 TEST_F(GuardedProgram, OutputsOfAnInference) {
@@ -123,7 +134,6 @@ TEST_F(GuardedProgram, AProgramThatCannotBeRepeated) {
   const ForeignGuardAnswer answer = guard("none", kBits);
   EXPECT_TRUE(answer.passed || !answer.can_tell) << answer.text;
   EXPECT_NE(answer.text.find("bits could not be compared"), std::string::npos) << answer.text;
-  fails("rate", kPrecise);
 }
 
 }  // namespace

@@ -41,6 +41,7 @@ class Part(ShimPart):
         self.outputs, self.modules, self.trouble = None, [], []
         self.within = threading.local()  # calls of modules and waits for data, one in another
         self.is_coarse = False
+        self.optimizer = None  # whose steps they are; it may be gone when the program ends
         self.parameters_hash = ""
 
     def complain(self, what, error=None):
@@ -193,6 +194,7 @@ class Part(ShimPart):
         if self.is_done or self.shim.steps.source != "optimizer":
             return
         try:
+            self.optimizer = marker
             losses, squares = self.step_losses, self.step_squares.values()
             self.step_losses, self.step_squares = [], {}
             self.losses.append(sum(losses) / len(losses) if losses else None)
@@ -200,15 +202,14 @@ class Part(ShimPart):
             if len(self.losses) == 1:
                 self.seeds.tell()
             if len(self.losses) >= self.wanted:
-                self.hash_parameters(marker)
                 self.write()
         except Exception as error:
             self.complain("a step could not be recorded", error)
 
-    def hash_parameters(self, optimizer):
+    def hash_parameters(self):
         try:
             bits = Bits()
-            parameters = [p for group in optimizer.param_groups for p in group["params"]]
+            parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
             for parameter in parameters:
                 bits.add(self.torch, parameter)
             seen = set()
@@ -227,16 +228,14 @@ class Part(ShimPart):
     def at_exit(self):
         try:
             if not self.is_done and os.getpid() == self.pid:
-                marker = self.shim.steps.marker
-                optimizer = marker() if marker is not None and self.losses else None
-                if optimizer is not None:
-                    self.hash_parameters(optimizer)
                 self.write()
         except Exception as error:
             self.complain("the end could not be recorded", error)
 
     def write(self):
         steps, trains = len(self.losses), bool(self.losses)
+        if trains:
+            self.hash_parameters()
         outputs = Outputs(self.torch) if trains else self.outputs
         if not trains:
             steps = outputs.count
@@ -266,6 +265,7 @@ class Part(ShimPart):
             os.path.join(self.shim.folder, "record_%d.json" % self.pid), json.dumps(record)
         )
         self.is_done = steps >= self.wanted
+        self.optimizer = None
 
 
 class Outputs:
