@@ -353,10 +353,10 @@ def flattened(torch, tensor):
         tensor = tensor.coalesce().values() if tensor.is_sparse else tensor.values()
     if tensor.device.type not in ("cpu", "cuda"):
         tensor = tensor.cpu()  # not all have f64
+    for resolve in ("resolve_conj", "resolve_neg"):
+        tensor = getattr(tensor, resolve, lambda tensor=tensor: tensor)()
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor)
-    if hasattr(tensor, "resolve_neg"):
-        tensor = tensor.resolve_neg()
     return tensor.contiguous().reshape(-1)
 
 
