@@ -224,7 +224,6 @@ class Shim:
         self.steps = Steps(self)
         self.recording = load("ridge_profile").Recording(self)
         self.calls = load("ridge_calls").Calls(self)
-        self.load = load
         self.torch, self.is_before_told = None, False
         self.loaders, self.loader_ns, self.loader_waits = [], 0, 0
         self.iterations, self.saves = 0, 0
