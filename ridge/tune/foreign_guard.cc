@@ -112,7 +112,7 @@ std::string missing_in(const ForeignBaseline& baseline) {
 std::string percent(double share) {
   const double value = 100 * share;
   if (value < 1e-3) return value == 0 ? "0 %" : "below 0.001 %";
-  return fmt::format("{:.2g} %", value < 100 ? value : std::round(value));
+  return value < 10 ? fmt::format("{:.2g} %", value) : fmt::format("{:.0f} %", value);
 }
 
 std::string extent_of(const ForeignRuns& candidates, std::string_view steps) {
