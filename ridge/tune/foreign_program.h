@@ -3,10 +3,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <stdexcept>
 #include <string>
 
 #include "ridge/attach/program.h"
 #include "ridge/attach/shim.h"
+#include "ridge/attach/step_gate.h"
 #include "ridge/attach/workplace.h"
 #include "ridge/tune/foreign_recipe.h"
 
@@ -34,19 +37,30 @@ class ForeignProgram {
                  const ForeignRecipe& recipe,
                  attach::ShimOptions shim,
                  int64_t steps);
+  ForeignProgram(const ForeignProgram&) = delete;
+  ForeignProgram& operator=(const ForeignProgram&) = delete;
   /// Ends it and all of it.
   ~ForeignProgram();
 
   attach::Program& program() { return *program_; }
   const attach::ShimFolder& shim() const { return *shim_; }
+  /// Where its steps are held; nullptr where `shim.gate` was not asked for.
+  attach::StepGate* gate() { return gate_.get(); }
   /// Of the process that steps; of a torchrun the rank 0. Nothing before there is one.
   std::optional<attach::ProcessFacts> facts() const;
+  /// Why there is no such process, as far as can be seen: what was looked for, and what there is.
+  std::string why_no_step() const;
   /// The last lines of what it wrote, for people.
   std::string last_lines() const;
+  /// `what`, with the last lines.
+  ForeignFailed failure(const std::string& what) const;
+  /// Of one that has ended: "it ended with exit code 1", with the last lines.
+  ForeignFailed failure(const attach::ProgramEnd& end) const;
 
  private:
   std::unique_ptr<attach::Workplace> place_;
   std::unique_ptr<attach::ShimFolder> shim_;
+  std::unique_ptr<attach::StepGate> gate_;
   std::unique_ptr<attach::Program> program_;
 };
 

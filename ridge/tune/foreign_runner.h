@@ -1,5 +1,5 @@
 // One variant of a program of others, held between steps, so that compare() (trial.h) can time two
-// of them in turn.
+// of them in turn. While it is held all of its processes are stopped: it costs the other nothing.
 #pragma once
 
 #include <memory>
@@ -13,22 +13,25 @@ struct ForeignRunnerOptions {
   int64_t warm_steps = 5;      ///< Before the first block, so many at least, and
   double warm_seconds = 1;     ///< so many seconds of them.
   double start_seconds = 120;  ///< It has to come to a step within.
-  double block_seconds = 120;  ///< A block has to end within, else it hangs.
+  double block_seconds = 120;  ///< So long without a step, and it hangs.
   int64_t deadline_ns = 0;     ///< By now_ns(): TrialStopped; 0: none.
 };
 
 class ForeignRunner final : public Runner {
  public:
-  /// Starts the program and waits until it is warm and held. ForeignFailed where it comes to no
-  /// step (with what was looked for), TrialStopped with stop_requested() or at the deadline.
+  /// Starts the program and waits until it is warm and held: a compiler that it was given is done,
+  /// and steps do not become faster. ForeignFailed where it comes to no step (with what was looked
+  /// for), TrialStopped with stop_requested() or at the deadline.
   ForeignRunner(const ForeignTarget& target,
                 const ForeignRecipe& recipe,
                 const ForeignRunnerOptions& options);
   ~ForeignRunner() override;
 
   /// The program runs for so many steps and is held again, with all its processes. Intervals in
-  /// which it iterated a loader anew or saved are no steps of the block: they are counted apart. A
-  /// program that ends is started again, and the block with it. ForeignFailed where it fails.
+  /// which it iterated a loader anew, saved, or put a module back into training are no steps of the
+  /// block: they are counted apart. A program that ends is started again, and the block with it; a
+  /// block that is longer than the program is put together of several runs. ForeignFailed where it
+  /// fails.
   Block run(int64_t steps) override;
 
   /// That a block has to have for what loads ahead to be timed as it runs.
@@ -37,7 +40,8 @@ class ForeignRunner final : public Runner {
   attach::ProcessFacts facts() const;
   /// From its start until it was warm, the last time.
   double open_seconds() const;
-  /// Intervals that were no steps: how many, and their median seconds.
+  /// Intervals that were no steps: how many by now, and what one costs (the median) beyond the
+  /// steps that are made in it, in seconds: an epoch of n steps takes n steps' time and this.
   int64_t breaks() const;
   double break_seconds() const;
 
@@ -45,5 +49,12 @@ class ForeignRunner final : public Runner {
   struct Parts;
   std::unique_ptr<Parts> parts_;
 };
+
+/// As trial_until() has it, for compare() of two such: blocks that are long against what letting a
+/// program go costs, and against what its loaders have ready.
+TrialOptions foreign_trial_options(int64_t until_ns,
+                                   uint64_t seed,
+                                   const ForeignRunner& before,
+                                   const ForeignRunner& after);
 
 }  // namespace ridge

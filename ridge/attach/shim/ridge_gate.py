@@ -10,6 +10,7 @@ import resource
 import socket
 import time
 import weakref
+from collections import deque
 
 import ridge_shim
 
@@ -17,6 +18,7 @@ clock = time.perf_counter_ns
 LOOK = 0.0002  # seconds between looks at what a loader has ready
 MOST_FILL_NS = 1_000_000_000  # and three times what the batches should take
 MOST_BREAKS = 100  # of a block that are told of
+MOST_QUEUE = 1000
 SURE = 3  # breaks without a step between them, until they are taken for what steps are like
 PLAIN, DRAINED, BREAK = range(3)
 
@@ -28,6 +30,7 @@ class Block:
         self.wanted, self.count, self.intervals = steps, 0, 0
         self.out_ns, self.out_waited = 0, 0  # left out: no steps
         self.breaks, self.open_break = [], None  # [ns, intervals in it]
+        self.lately = deque(maxlen=MOST_QUEUE)  # steps: ns, of which waited
         self.shim = shim
         self.switches = switches()
         self.waited = shim.loader_ns
@@ -36,18 +39,28 @@ class Block:
 
     def step(self, now):
         self.count += 1
+        self.lately.append((now - self.last, self.shim.loader_ns - self.interval_waited))
         self.close_break()
         self.next_interval(now)
 
-    def leave_out(self, now, intervals):
+    def leave_out(self, now):
         """What went by since the last step; those without a step between them are one break."""
+        self.add_to_break(now - self.last, self.shim.loader_ns - self.interval_waited)
+        self.next_interval(now)
+
+    def take_back(self, steps):
+        """So many that were made last belong to the break that ends now."""
+        for _ in range(min(steps - self.open_break[1] + 1, len(self.lately))):
+            self.count -= 1
+            self.add_to_break(*self.lately.pop())
+
+    def add_to_break(self, ns, waited):
         if self.open_break is None:
             self.open_break = [0, 0]
-        self.open_break[0] += now - self.last
-        self.open_break[1] += intervals
-        self.out_ns += now - self.last
-        self.out_waited += self.shim.loader_ns - self.interval_waited
-        self.next_interval(now)
+        self.open_break[0] += ns
+        self.open_break[1] += 1
+        self.out_ns += ns
+        self.out_waited += waited
 
     def close_break(self):
         if self.open_break is not None:
@@ -83,6 +96,7 @@ class Part(ridge_shim.Part):
         self.longest = 0  # steps between breaks, then
         self.flips, self.is_flipping = 0, False
         self.seen = None
+        self.streamed = 0  # loaders.streamed, of the interval before
         os.register_at_fork(after_in_child=self.close)
 
     # ---- what happens between steps ----
@@ -125,6 +139,7 @@ class Part(ridge_shim.Part):
         """Of the interval that ends here."""
         seen = (self.shim.iterations, self.shim.saves, self.flips)
         was_break, self.seen = seen != self.seen, seen
+        self.streamed = 0 if self.loaders is None else self.loaders.streamed
         is_drained = self.loaders is not None and self.loaders.were_drained()
         return BREAK if was_break else DRAINED if is_drained else PLAIN
 
@@ -185,9 +200,10 @@ class Part(ridge_shim.Part):
             # What loads ahead begins anew.
             self.fill()
             now = clock()
-        block.leave_out(now, 1)
+        block.leave_out(now)
         if what != BREAK:
             return
+        block.take_back(self.streamed)
         self.lone_breaks += 1
         if self.plain_steps == 0 and self.lone_breaks >= SURE:
             # A loader per step, or epochs that are no longer than the queue: nothing else would be
@@ -262,6 +278,8 @@ class Loaders:
 
     def __init__(self):
         self.yielded = weakref.WeakKeyDictionary()  # when were_drained() last looked
+        # The queue of an iterable that served then. Its end shows only behind its last batch.
+        self.streamed = 0
 
     def add(self, iterator):
         self.yielded[iterator] = 0
@@ -269,12 +287,14 @@ class Loaders:
     def were_drained(self):
         """Whether one served since it was last asked that has less under way than it may have: its
         epoch ends, and the batches that lie ready are not followed by others."""
-        found = False
+        found, self.streamed = False, 0
         for iterator, before in list(self.yielded.items()):
             now = iterator._num_yielded
             if now != before:
                 self.yielded[iterator] = now
                 found = found or len(iterator._task_info) < limit(iterator)
+                if getattr(iterator, "_dataset_kind", 0) != 0:
+                    self.streamed += limit(iterator)
         return found
 
     def capacity(self):
