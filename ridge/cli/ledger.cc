@@ -8,6 +8,7 @@
 #include "ridge/base/error.h"
 #include "ridge/base/json_writer.h"
 #include "ridge/cli/command.h"
+#include "ridge/cli/optimize_program.h"
 #include "ridge/cli/output.h"
 #include "ridge/cli/signals.h"
 #include "ridge/cli/verbs.h"
@@ -21,6 +22,7 @@ namespace ridge {
 namespace {
 
 struct LedgerOptions {
+  RerunOptions rerun;
   std::string file;
   std::vector<std::string> files;
   int64_t number = 0;
@@ -89,26 +91,40 @@ std::string replay_text(const TrialRecord& record, const TrialResult& trial) {
       measured_text(record));
 }
 
-int run_replay(const LedgerOptions& options) {
-  const Ledger ledger = read_ledger(options.file);
-  const TrialRecord& record = trial_to_replay(ledger, options.number);
+TrialResult replay_config(const LedgerOptions& options,
+                          const Ledger& ledger,
+                          const TrialRecord& record) {
   const std::filesystem::path config =
       std::filesystem::path(options.file).parent_path() / "config.toml";
+  check(std::filesystem::exists(config),
+        "'{}' does not lie there: the ledger is of a command, which 'ridge ledger replay {} "
+        "(--sandbox | --rerun) -- COMMAND' runs again: {}",
+        config.string(),
+        options.file,
+        ledger.run.config);
+  return replay(record,
+                {.config_text = read_file(config),
+                 .config_name = config.string(),
+                 .program = std::filesystem::read_symlink("/proc/self/exe").string(),
+                 .seconds = options.budget,
+                 .seed = options.seed});
+}
+
+int run_replay(const LedgerOptions& options, const ForeignCommand& command) {
+  const Ledger ledger = read_ledger(options.file);
+  const TrialRecord& record = trial_to_replay(ledger, options.number);
   const StopSignals signals;
   const TrialResult trial =
-      replay(record,
-             {.config_text = read_file(config),
-              .config_name = config.string(),
-              .program = std::filesystem::read_symlink("/proc/self/exe").string(),
-              .seconds = options.budget,
-              .seed = options.seed});
+      command ? replay_program(
+                    record, make_target(command, options.rerun), options.budget, options.seed)
+              : replay_config(options, ledger, record);
   write_stdout(options.json ? replay_json(record, trial) : replay_text(record, trial));
   return trial.interval && trial.interval->low > 0 ? kFine : kFindings;
 }
 
 }  // namespace
 
-void add_ledger(CLI::App& app, int& exit_code) {
+void add_ledger(CLI::App& app, int& exit_code, const ForeignCommand& command) {
   const auto options = std::make_shared<LedgerOptions>();
   CLI::App* verb = app.add_subcommand("ledger", "Read what ridge optimize tried");
   verb->require_subcommand(1);
@@ -134,7 +150,9 @@ void add_ledger(CLI::App& app, int& exit_code) {
   again->add_option("--budget", options->budget, "Seconds that it may take (60)");
   again->add_option("--seed", options->seed, "Of the order of measurements (1)");
   again->add_flag("--json", options->json, "One JSON object (ridge.ledger.replay/1)");
-  again->callback([options, &exit_code] { exit_code = run_replay(*options); });
+  again->add_flag("--sandbox", options->rerun.sandbox, "As of 'ridge optimize', for a command");
+  again->add_flag("--rerun", options->rerun.rerun, "As of 'ridge optimize', for a command");
+  again->callback([options, &exit_code, &command] { exit_code = run_replay(*options, command); });
   explain->callback([options, &exit_code] { exit_code = run_explain(*options); });
 }
 

@@ -16,15 +16,14 @@
 #include "ridge/base/parallel.h"
 #include "ridge/cli/command.h"
 #include "ridge/cli/config_options.h"
-#include "ridge/cli/output.h"
+#include "ridge/cli/optimize_output.h"
+#include "ridge/cli/optimize_program.h"
 #include "ridge/cli/signals.h"
 #include "ridge/cli/verbs.h"
 #include "ridge/io/file.h"
 #include "ridge/train/recipe.h"
 #include "ridge/train/stop.h"
 #include "ridge/tune/ledger.h"
-#include "ridge/tune/optimize_report.h"
-#include "ridge/tune/trial_text.h"
 #include "ridge/tune/worker.h"
 
 namespace ridge {
@@ -32,18 +31,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kLeastBudget = 5, kMostBudget = 1e6;
+constexpr double kConfigBudget = 120;
 
 struct OptimizeOptions {
   ConfigOptions config;
   std::string memory;
-  std::string out;
-  double budget = 120;
-  uint64_t seed = 0;
-  double price_per_hour = 0;
-  bool allow_trajectory = false;
-  bool json = false;
-  bool dry_run = false;
+  OptimizeProgramOptions both;  ///< What a command has too, or alone.
 };
 
 /// "2GiB", "512 MiB", "1e9": bytes. UserError for what is none.
@@ -73,22 +66,6 @@ int64_t parse_bytes(const std::string& text) {
                   "write it as 2GiB or 500MB");
 }
 
-/// Shows every trial as it ends, and keeps it in the ledger where there is one.
-class TrialLog final : public OptimizeObserver {
- public:
-  explicit TrialLog(LedgerWriter* ledger) : ledger_(ledger) {}
-
-  void on_message(const std::string& text) override { write_stderr(text + "\n"); }
-  void on_trial(const TrialRecord& record) override {
-    if (record.number == 1) write_stderr(trial_heading());
-    write_stderr(trial_line(record));
-    if (ledger_ != nullptr) ledger_->add(record);
-  }
-
- private:
-  LedgerWriter* ledger_;
-};
-
 /// What is to be done, and the folder that takes what is found.
 struct Job {
   OptimizeRequest request;
@@ -97,11 +74,8 @@ struct Job {
 };
 
 Job make_job(const OptimizeOptions& options) {
-  check(options.budget >= kLeastBudget && options.budget <= kMostBudget,
-        "--budget is {} s: it may be {} to {}",
-        options.budget,
-        kLeastBudget,
-        kMostBudget);
+  const double budget = options.both.budget == 0 ? kConfigBudget : options.both.budget;
+  check_budget(budget);
   Job job;
   OptimizeRequest& request = job.request;
   for (const std::string& text : options.config.set) request.flags.push_back(parse_set(text));
@@ -113,41 +87,26 @@ Job make_job(const OptimizeOptions& options) {
   request.config_text = read_file(options.config.file);
   request.config_name = options.config.file;
   request.program = fs::read_symlink("/proc/self/exe").string();
-  request.budget_seconds = options.budget;
-  request.seed = options.seed;
-  request.allow_trajectory = options.allow_trajectory;
+  request.budget_seconds = budget;
+  request.seed = options.both.seed;
+  request.allow_trajectory = options.both.allow_trajectory;
   if (!options.memory.empty()) request.memory_bytes = parse_bytes(options.memory);
-  job.out = options.out.empty()
+  job.out = options.both.out.empty()
                 ? fs::path("runs") / (fs::path(options.config.file).stem().string() + "-optimize")
-                : fs::path(options.out);
-  request.is_dry = options.dry_run;
+                : fs::path(options.both.out);
+  request.is_dry = options.both.dry_run;
   return job;
-}
-
-int exit_code_of_stop() { return stop_signal() == 0 ? kFine : kSignalBase + stop_signal(); }
-
-// Who watches both on one terminal has seen the trials already.
-std::span<const TrialRecord> unseen_trials(const OptimizeResult& result) {
-  if (isatty(STDOUT_FILENO) != 0 && isatty(STDERR_FILENO) != 0) return {};
-  return result.trials;
-}
-
-int run_dry(const OptimizeOptions& options, const Job& job) {
-  const StopSignals signals;
-  TrialLog log(nullptr);
-  const OptimizeResult result = optimize(job.request, log);
-  write_stdout(options.json ? optimize_json(result.summary, result.trials)
-                            : optimize_text(result.summary, unseen_trials(result)));
-  return exit_code_of_stop();
 }
 
 int run_optimize(const OptimizeOptions& options) {
   const Job job = make_job(options);
-  if (options.dry_run) return run_dry(options, job);
   const OptimizeRequest& request = job.request;
-  std::error_code error;
-  fs::create_directories(job.out, error);
-  check(!error, "cannot make the folder '{}': {}", job.out.string(), error.message());
+  if (request.is_dry) {
+    const StopSignals signals;
+    TrialLog log(nullptr);
+    return tell_result(optimize(request, log), options.both.json);
+  }
+  make_folder(job.out);
   const std::string& device = job.loaded.config.train.device;
   // What `ridge ledger replay` begins with, whatever becomes of the user's file.
   write_file_atomically(job.out / "config.toml", to_toml(job.loaded, settings()));
@@ -163,22 +122,26 @@ int run_optimize(const OptimizeOptions& options) {
   const StopSignals signals;
   TrialLog log(&ledger);
   OptimizeResult result = optimize(request, log);
-  OptimizeSummary& summary = result.summary;
-  if (options.price_per_hour > 0) summary.price_per_hour = options.price_per_hour;
-  summary.ledger_path = (job.out / "ledger.jsonl").string();
-  const std::filesystem::path recipe = job.out / "recipe.toml";
-  if (summary.gained()) {
-    summary.recipe_path = recipe.string();
-    write_file_atomically(summary.recipe_path, summary.recipe);
-  } else if (stop_signal() == 0) {
-    // That of an earlier run is no result of this one.
-    std::filesystem::rename(recipe, job.out / "recipe.previous.toml", error);
+  if (options.both.price_per_hour > 0) result.summary.price_per_hour = options.both.price_per_hour;
+  return write_result(std::move(result), job.out, options.both.json);
+}
+
+// What only one of both forms understands is not passed over in silence.
+int run_either(const OptimizeOptions& options, const ForeignCommand& command) {
+  const RerunOptions& rerun = options.both.rerun;
+  if (command) {
+    check(options.config.file.empty() && options.config.set.empty() &&
+              options.config.device.empty() && options.memory.empty(),
+          "a configuration, --set, --device and --memory are for training in Ridge, not for a "
+          "command behind '--'");
+    return run_optimize_program(options.both, command);
   }
-  summary.report_path = (job.out / "report.html").string();
-  write_file_atomically(summary.report_path, optimize_html(summary, result.trials));
-  write_stdout(options.json ? optimize_json(summary, result.trials)
-                            : optimize_text(summary, unseen_trials(result)));
-  return exit_code_of_stop();
+  check(!options.config.file.empty(),
+        "no configuration is given, nor a command: ridge optimize config.toml, or ridge optimize "
+        "--sandbox -- python train.py");
+  check(!rerun.sandbox && !rerun.rerun,
+        "--sandbox and --rerun are for a command behind '--', not for a configuration");
+  return run_optimize(options);
 }
 
 /// Ends with the process that started it, and leaves signals from the terminal to that one.
@@ -190,33 +153,50 @@ void run_worker() {
 
 }  // namespace
 
-void add_optimize(CLI::App& app, int& exit_code) {
+void add_optimize(CLI::App& app, int& exit_code, const ForeignCommand& command) {
   const auto options = std::make_shared<OptimizeOptions>();
-  CLI::App* verb =
-      app.add_subcommand("optimize", "Find what makes a configuration faster, and prove it");
-  verb->add_option("config", options->config.file, "TOML file; docs/config.md lists its keys")
-      ->required();
+  OptimizeProgramOptions& both = options->both;
+  CLI::App* verb = app.add_subcommand(
+      "optimize",
+      "Find what makes a configuration, or a program behind '--', faster, and prove it");
+  verb->add_option("config", options->config.file, "TOML file; docs/config.md lists its keys");
   verb->add_option("--device", options->config.device, "Where it runs (train.device)");
   verb->add_option("--set", options->config.set, "Any key of the file, or a setting; repeatable")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
-  verb->add_option(
-          "--out", options->out, "Folder of recipe, ledger and report (runs/NAME-optimize)")
+  verb->add_option("--out",
+                   both.out,
+                   "Folder of recipe, ledger and report (runs/NAME-optimize; for a command a "
+                   "folder beneath ~/.local/state/ridge)")
       ->type_name("DIR");
-  verb->add_option("--budget", options->budget, "Seconds that it may take (120)");
+  verb->add_option("--budget", both.budget, "Seconds that it may take (120; for a command 300)");
   verb->add_option("--memory", options->memory, "The fastest way that needs no more, such as 2GiB")
       ->type_name("SIZE");
+  verb->add_flag("--sandbox",
+                 both.rerun.sandbox,
+                 "Run the command in a private copy of the working folder: what it writes there is "
+                 "dropped");
+  verb->add_flag("--rerun",
+                 both.rerun.rerun,
+                 "The command may run again and again as it is, over what it writes. Neither is "
+                 "needed where it names {out}, a folder that each run gets of its own; {steps} is "
+                 "how many steps a run needs");
+  verb->add_option(
+          "--planned",
+          both.planned,
+          "Seconds that your own run takes: what a change costs once must come back (3600)")
+      ->check(CLI::PositiveNumber);
   verb->add_flag(
       "--allow-trajectory",
-      options->allow_trajectory,
+      both.allow_trajectory,
       "Also try what makes other updates, such as a larger batch with its learning rate");
-  verb->add_option("--seed", options->seed, "Of the order of measurements (0)");
-  verb->add_option("--price-per-hour", options->price_per_hour, "Of this machine: money is told")
+  verb->add_option("--seed", both.seed, "Of the order of measurements (0)");
+  verb->add_option("--price-per-hour", both.price_per_hour, "Of this machine: money is told")
       ->check(CLI::NonNegativeNumber);
   verb->add_flag(
-      "--dry-run", options->dry_run, "Measure and predict alone; nothing is tried or written");
-  verb->add_flag("--json", options->json, "One JSON object (ridge.optimize/1)");
-  verb->callback([options, &exit_code] { exit_code = run_optimize(*options); });
+      "--dry-run", both.dry_run, "Measure and predict alone; nothing is tried or written");
+  verb->add_flag("--json", both.json, "One JSON object (ridge.optimize/1)");
+  verb->callback([options, &exit_code, &command] { exit_code = run_either(*options, command); });
   app.add_subcommand("trial-worker", "Run one variant, as `ridge optimize` tells it on stdin")
       ->group("")
       ->callback([] { run_worker(); });

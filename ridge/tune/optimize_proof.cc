@@ -14,16 +14,6 @@ namespace {
 constexpr double kTracedSeconds = 0.3;
 constexpr int64_t kTracedSteps = 5;
 
-double wait_share(const std::vector<Pair>& pairs, const Block (Pair::*blocks)[2]) {
-  double waited = 0, seconds = 0;
-  for (const Pair& pair : pairs)
-    for (const Block& block : pair.*blocks) {
-      waited += block.waited_seconds;
-      seconds += block.seconds;
-    }
-  return seconds > 0 ? std::min(1.0, waited / seconds) : 0;
-}
-
 }  // namespace
 
 void fill_speed(VariantSpeed& speed, const VariantFacts& facts, double seconds) {

@@ -59,8 +59,9 @@ void add_recipe(HtmlReport& page, const OptimizeSummary& summary) {
   if (!summary.gained()) return;
   page.heading(2, "Recipe");
   page.code(summary.recipe);
-  page.paragraph("To be used with: ridge train CONFIG --recipe " +
-                 (summary.recipe_path.empty() ? "FILE" : summary.recipe_path));
+  const std::string path = summary.recipe_path.empty() ? "FILE" : summary.recipe_path;
+  page.paragraph(
+      fmt::format("To be used with: {} {}{}", summary.recipe_use, path, summary.recipe_rest));
 }
 
 std::string steps_caption(const OptimizeSummary& summary) {

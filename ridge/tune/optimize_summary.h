@@ -40,14 +40,17 @@ struct OptimizeClaim {
 
 /// "No evidence of loss above `margin`, at `power`": all fixed before the runs.
 struct OptimizeGuard {
-  std::optional<double> margin;    ///< Of the loss; nothing: no change called for paired runs.
-  std::optional<double> power;     ///< Probability that a result without any loss passes.
+  std::optional<double> margin{};  ///< Of the loss; nothing: no change called for paired runs.
+  std::optional<double> power{};   ///< Probability that a result without any loss passes.
   std::string verdict = "passed";  ///< passed, failed, cannot_tell, not_needed
   std::string text;                ///< What was compared, in a line.
 };
 
 struct OptimizeSummary {
-  std::string target;  ///< "examples/fashion_mnist.toml on cpu"
+  std::string target;                     ///< "examples/fashion_mnist.toml on cpu"
+  std::string subject = "configuration";  ///< What stays as it is where nothing was gained.
+  /// What the recipe is used with: this, its path, and the rest.
+  std::string recipe_use = "ridge train CONFIG --recipe", recipe_rest;
   std::string machine;
   VariantSpeed baseline, result;  ///< Equal where nothing was gained.
   OptimizeClaim claim;

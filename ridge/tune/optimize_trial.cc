@@ -18,38 +18,7 @@ constexpr double kPromise = 1.1;
 // Only whole runs tell of a trajectory, and the longer they are the more.
 constexpr double kTrajectoryShare = 0.3, kTrajectoryCare = 0.7;
 
-PairRecord pair_record(const Pair& pair) {
-  const auto& outer = pair.before_outside ? pair.before : pair.after;
-  const auto& inner = pair.before_outside ? pair.after : pair.before;
-  return {.before_outside = pair.before_outside,
-          .dropped = pair.dropped,
-          .seconds = {outer[0].seconds, inner[0].seconds, inner[1].seconds, outer[1].seconds},
-          .log_ratio = pair.log_ratio()};
-}
-
 }  // namespace
-
-void record_trial(TrialRecord& record, const TrialResult& trial, const JudgeOptions& judge) {
-  record.judge = judge;
-  record.block_steps = trial.steps;
-  record.after_block_steps = trial.after_steps;
-  record.work = trial.work;
-  for (const Pair& pair : trial.pairs) record.pairs.push_back(pair_record(pair));
-  if (trial.interval)
-    record.measured = {.low = std::exp(trial.interval->low),
-                       .mid = std::exp(trial.gain),
-                       .high = std::exp(trial.interval->high),
-                       .confidence = trial.interval->confidence};
-}
-
-std::string open_reason(const TrialResult& trial) {
-  return fmt::format(
-      "no verdict after {} pairs{}",
-      trial.pairs.size() - static_cast<size_t>(trial.dropped),
-      trial.dropped > 0
-          ? fmt::format(" ({} more were dropped: others took CPU time)", trial.dropped)
-          : "");
-}
 
 TrialRecord Optimizer::record_of(const Candidate& candidate) const {
   TrialRecord record = new_record(candidate.technique->name);

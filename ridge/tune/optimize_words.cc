@@ -80,7 +80,9 @@ std::vector<ComparisonRow> comparison_rows(const OptimizeSummary& summary) {
   add("share of waiting for data", [](const VariantSpeed& v) {
     return v.step_ms > 0 ? fmt::format("{:.1f} %", 100 * v.loader_wait_share) : kUnknown;
   });
-  add("memory, planned", [](const VariantSpeed& v) { return memory(v.planned_bytes); });
+  // Nobody plans the memory of a program of others.
+  if (a.planned_bytes > 0 || b.planned_bytes > 0)
+    add("memory, planned", [](const VariantSpeed& v) { return memory(v.planned_bytes); });
   add("memory, measured", [](const VariantSpeed& v) { return memory(v.measured_bytes); });
   const char* steps = steps_differ(summary) ? "1,000 steps before" : "1,000 steps";
   rows.push_back({fmt::format("energy of {}", steps), energy(summary, a), energy_after(summary)});
@@ -107,11 +109,13 @@ std::string claim_title(const OptimizeSummary& summary) {
 
 std::string claim_text(const OptimizeSummary& summary) {
   if (!summary.gained())
-    return "No change beat the configuration as it is in paired runs: it stays as it is.";
+    return fmt::format("No change beat the {} as it is in paired runs: it stays as it is.",
+                       summary.subject);
   const OptimizeClaim& claim = summary.claim;
   return fmt::format(
-      "Proven in fresh processes, against the configuration as it was: between {:.2f} and {:.2f} "
-      "times, with {:.4g} % confidence, from {} pairs.",
+      "Proven in fresh processes, against the {} as it was: between {:.2f} and {:.2f} times, with "
+      "{:.4g} % confidence, from {} pairs.",
+      summary.subject,
       claim.low,
       claim.high,
       100 * claim.confidence,
@@ -124,7 +128,7 @@ std::string guard_text(const OptimizeGuard& guard) {
     text = fmt::format(
         "no evidence of loss above {:.3g}, at power {:.2g}", *guard.margin, *guard.power);
   else if (guard.verdict == "passed")
-    text = "passed; no change called for runs to compare losses";
+    text = "passed";
   else if (guard.verdict == "not_needed")
     text = "not needed: nothing changes";
   else if (guard.verdict == "cannot_tell")

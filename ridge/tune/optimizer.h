@@ -12,6 +12,7 @@
 #include "ridge/train/recipe.h"
 #include "ridge/tune/optimize.h"
 #include "ridge/tune/prediction.h"
+#include "ridge/tune/record_trial.h"
 #include "ridge/tune/resolved_config.h"
 #include "ridge/tune/trial_order.h"
 #include "ridge/tune/worker.h"
@@ -34,10 +35,6 @@ inline constexpr double kGuardShare = 0.15;
 inline constexpr int64_t kProofPairs = 12;
 inline constexpr double kProofSeconds = 8, kProofShare = 0.1;  // of its blocks
 
-/// What was measured, into the record of the trial.
-void record_trial(TrialRecord& record, const TrialResult& trial, const JudgeOptions& judge);
-/// Why no verdict stands.
-std::string open_reason(const TrialResult& trial);
 /// `seconds` of a step, and what follows from it.
 void fill_speed(VariantSpeed& speed, const VariantFacts& facts, double seconds);
 

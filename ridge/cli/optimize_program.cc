@@ -1,0 +1,79 @@
+#include "ridge/cli/optimize_program.h"
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "ridge/base/clock.h"
+#include "ridge/base/error.h"
+#include "ridge/base/machine.h"
+#include "ridge/cli/optimize_output.h"
+#include "ridge/cli/signals.h"
+
+namespace ridge {
+namespace {
+
+namespace fs = std::filesystem;
+
+// "train" of "python train.py".
+std::string name_of(const attach::CommandTemplate& command) {
+  for (const std::string& word : command.words())
+    if (word.ends_with(".py")) return fs::path(word).stem().string();
+  return fs::path(command.words().front()).filename().string();
+}
+
+// What is written by itself goes nowhere near the program's own files.
+fs::path default_folder(const attach::CommandTemplate& command) {
+  const char* state = std::getenv("XDG_STATE_HOME");
+  const char* home = std::getenv("HOME");
+  check((state != nullptr && *state != '\0') || (home != nullptr && *home != '\0'),
+        "neither XDG_STATE_HOME nor HOME says where results can be kept; give --out DIR");
+  const fs::path base =
+      state != nullptr && *state != '\0' ? fs::path(state) : fs::path(home) / ".local" / "state";
+  return base / "ridge" /
+         (name_of(command) + "-" + command_hash(command).substr(0, 8) + "-optimize");
+}
+
+}  // namespace
+
+ForeignTarget make_target(const ForeignCommand& command, const RerunOptions& options) {
+  attach::CommandTemplate text(*command);
+  const attach::Consent consent = attach::consent_to(text, options.sandbox, options.rerun);
+  return {.command = std::move(text),
+          .consent = consent,
+          .supervisor = fs::read_symlink("/proc/self/exe").string()};
+}
+
+int run_optimize_program(const OptimizeProgramOptions& options, const ForeignCommand& command) {
+  const double budget = options.budget == 0 ? kProgramBudget : options.budget;
+  check_budget(budget);
+  const ForeignOptimizeRequest request{.target = make_target(command, options.rerun),
+                                       .budget_seconds = budget,
+                                       .planned_seconds = options.planned,
+                                       .allow_trajectory = options.allow_trajectory,
+                                       .seed = options.seed,
+                                       .is_dry = options.dry_run};
+  if (options.dry_run) {
+    const StopSignals signals;
+    TrialLog log(nullptr);
+    return tell_result(optimize_program(request, log), options.json);
+  }
+  const fs::path out =
+      options.out.empty() ? default_folder(request.target.command) : fs::path(options.out);
+  make_folder(out);
+  LedgerWriter ledger(out / "ledger.jsonl",
+                      {.target = name_of(request.target.command),
+                       .config = request.target.command.text(),
+                       .config_hash = command_hash(request.target.command),
+                       .machine = machine_fingerprint("cpu"),
+                       .version = RIDGE_VERSION,
+                       .started = utc_time(wall_ns()),
+                       .budget_s = budget,
+                       .seed = options.seed});
+  const StopSignals signals;
+  TrialLog log(&ledger);
+  OptimizeResult result = optimize_program(request, log);
+  if (options.price_per_hour > 0) result.summary.price_per_hour = options.price_per_hour;
+  return write_result(std::move(result), out, options.json);
+}
+
+}  // namespace ridge

@@ -1,0 +1,88 @@
+// The state of optimize_program() while it goes on.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ridge/tune/foreign_guard.h"
+#include "ridge/tune/foreign_optimize.h"
+#include "ridge/tune/foreign_runner.h"
+#include "ridge/tune/foreign_technique.h"
+
+namespace ridge {
+
+class ForeignOptimizer {
+ public:
+  ForeignOptimizer(const ForeignOptimizeRequest& request, OptimizeObserver& observer);
+  OptimizeResult run();
+
+ private:
+  double seconds_left() const;
+  double proof_seconds() const;
+  double search_seconds_left() const;
+  int64_t deadline(double seconds_from_now) const;
+  std::unique_ptr<ForeignRunner> open(const ForeignRecipe& recipe) const;
+  TrialOptions trial_options(const ForeignRunner& before,
+                             const ForeignRunner& after,
+                             double most_seconds);
+  TrialRecord new_record(std::string_view technique) const;
+  void finish(TrialRecord record);
+
+  void find_and_prove();
+  /// Runs the program once, and looks at what it does.
+  void probe();
+  void measure_baseline();
+  void tell_parts();
+
+  // foreign_search.cc
+  void search();
+  TrialRecord record_of(const ForeignProposal& proposal) const;
+  /// Why it is not to be tried now, as a verdict with a reason in the record; false: it is.
+  bool is_settled(const ForeignProposal& proposal, TrialRecord& record) const;
+  void try_proposal(const ForeignProposal& proposal);
+  /// The runner with the change, where it is faster, pays and computes the same.
+  std::unique_ptr<ForeignRunner> run_trial(const ForeignRecipe& recipe, TrialRecord& record);
+  bool is_applied(const ForeignRunner& candidate, TrialRecord& record) const;
+  bool pays(const ForeignRunner& candidate, TrialRecord& record) const;
+  void note_sites(const ForeignRunner& candidate);
+  void finish_rest(std::span<const ForeignProposal> rest, const std::string& reason);
+
+  // foreign_guard_runs.cc
+  int64_t guard_steps() const;
+  double guard_run_seconds() const;
+  /// Each pair: a recipe and a reseed. Two at a time: nothing is timed.
+  std::vector<attach::RunRecord> record_runs(
+      const std::vector<std::pair<ForeignRecipe, int64_t>>& runs) const;
+  void record_baseline(int64_t seeds);
+  int64_t seeds_for(SemanticClass semantic_class) const;
+  bool passes_guard(const ForeignRecipe& recipe, TrialRecord& record);
+
+  // foreign_proof.cc
+  void prove();
+  TrialResult prove_once(const ForeignRecipe& before,
+                         const ForeignRecipe& after,
+                         double seconds,
+                         TrialRecord& record);
+  void claim(const TrialRecord& record, const TrialResult& trial);
+
+  const ForeignOptimizeRequest& request_;
+  OptimizeObserver& observer_;
+  int64_t start_;
+  ForeignMachine machine_;
+  std::string fingerprint_;
+  attach::ProcessFacts facts_;  ///< Of the probe.
+  ForeignRecipe best_recipe_;
+  std::unique_ptr<ForeignRunner> best_;
+  double step_seconds_ = 0;   ///< Of the best so far, in a block.
+  double wait_share_ = 0;     ///< Of a step of it.
+  double start_seconds_ = 0;  ///< From the start of the program until it steps.
+  std::optional<ForeignBaseline> baseline_;
+  int64_t timed_ = 0;  ///< Trials that were timed.
+  OptimizeResult result_;
+};
+
+}  // namespace ridge

@@ -1,0 +1,143 @@
+// The final proof: the program as it is against the program with what was kept.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "ridge/base/clock.h"
+#include "ridge/base/error.h"
+#include "ridge/tune/foreign_optimizer.h"
+#include "ridge/tune/optimize_words.h"
+#include "ridge/tune/record_trial.h"
+
+namespace ridge {
+namespace {
+
+constexpr int64_t kProofPairs = 12;
+constexpr double kProofSeconds = 12, kProofShare = 0.05;  // of its blocks, at least
+
+// Breaks that take longer by more than this are told.
+constexpr double kLongerBreak = 1.1;
+
+constexpr double kOpenSeconds = 1e6;  // no limit but the budget's
+
+void set_proof(TrialOptions& options, double seconds) {
+  options.least_pairs = kProofPairs;
+  options.least_seconds = std::min(kProofSeconds, seconds / 4);
+}
+
+}  // namespace
+
+TrialResult ForeignOptimizer::prove_once(const ForeignRecipe& before,
+                                         const ForeignRecipe& after,
+                                         double seconds,
+                                         TrialRecord& record) {
+  best_.reset();
+  const std::unique_ptr<ForeignRunner> first = open(before);
+  best_ = open(after);
+  TrialOptions options = trial_options(*first, *best_, seconds);
+  set_proof(options, kProofShare * 4 * request_.budget_seconds);
+  const TrialResult trial = compare(*first, *best_, options);
+  record_trial(record, trial, options.judge);
+  OptimizeSummary& summary = result_.summary;
+  summary.baseline.step_ms = 1e3 * trial.before_seconds;
+  summary.result = summary.baseline;
+  summary.result.step_ms = 1e3 * trial.after_seconds;
+  summary.baseline.loader_wait_share = wait_share(trial.pairs, &Pair::before);
+  summary.result.loader_wait_share = wait_share(trial.pairs, &Pair::after);
+  for (VariantSpeed* speed : {&summary.baseline, &summary.result})
+    speed->samples_per_s = speed->step_ms > 0 ? 1e3 * speed->step_samples / speed->step_ms : 0;
+  for (const attach::KnobFacts& knob : best_->facts().knobs)
+    if (knob.seconds >= 0.5)
+      summary.notes.push_back(fmt::format(
+          "{} costs {:.1f} s once a run, which no step has in it", knob.key, knob.seconds));
+  if (first->breaks() > 0 && best_->breaks() > 0 &&
+      best_->break_seconds() > kLongerBreak * first->break_seconds())
+    summary.notes.push_back(fmt::format("between epochs it takes {:.2f} s, {:.2f} s before",
+                                        best_->break_seconds(),
+                                        first->break_seconds()));
+  return trial;
+}
+
+void ForeignOptimizer::claim(const TrialRecord& record, const TrialResult& trial) {
+  OptimizeSummary& summary = result_.summary;
+  if (trial.verdict != Verdict::kFaster || !record.measured) {
+    summary.result = summary.baseline;
+    summary.notes.push_back("what was kept could not be proven again: your program stays as it is");
+    return;
+  }
+  summary.claim = {.speedup = record.measured->mid,
+                   .low = record.measured->low,
+                   .high = record.measured->high,
+                   .pairs = record.judged_pairs(),
+                   .confidence = kVerdictConfidence};
+  best_recipe_.proven = {.version = RIDGE_VERSION,
+                         .claim = fmt::format("{} ({:.2f} to {:.2f}, {:.0f} %)",
+                                              claim_words(summary.claim),
+                                              summary.claim.low,
+                                              summary.claim.high,
+                                              100 * summary.claim.confidence),
+                         .plan = "",
+                         .config = command_hash(request_.target.command),
+                         .machine = fingerprint_};
+  summary.recipe = to_toml(best_recipe_);
+}
+
+void ForeignOptimizer::prove() {
+  observer_.on_message("the proof: your program as it is against the recipe, both started anew");
+  TrialRecord record = new_record(kProofTechnique);
+  const int64_t start = now_ns();
+  record.recipe_before.clear();
+  record.hypothesis = "what was kept, together, in fresh processes";
+  record.recipe = to_toml(best_recipe_);
+  record.recipe_hash = recipe_hash(best_recipe_);
+  TrialResult trial;
+  try {
+    trial = prove_once({}, best_recipe_, kOpenSeconds, record);
+  } catch (const ForeignFailed& failure) {
+    record.verdict = TrialVerdict::kFailed;
+    record.reason = failure.what();
+  }
+  record.seconds = static_cast<double>(now_ns() - start) * 1e-9;
+  if (record.verdict != TrialVerdict::kFailed) {
+    const bool is_faster = trial.verdict == Verdict::kFaster;
+    record.verdict = is_faster                              ? TrialVerdict::kKept
+                     : trial.verdict == Verdict::kNotFaster ? TrialVerdict::kNotFaster
+                                                            : TrialVerdict::kOpen;
+    record.reason = is_faster                              ? "proven"
+                    : trial.verdict == Verdict::kNotFaster ? "not faster when proven again"
+                                                           : open_reason(trial);
+  }
+  claim(record, trial);
+  finish(std::move(record));
+}
+
+TrialResult replay_program(const TrialRecord& record,
+                           const ForeignTarget& target,
+                           double seconds,
+                           uint64_t seed) {
+  check(!record.recipe.empty() && record.recipe != record.recipe_before,
+        "trial {} ({}) changed nothing: there is nothing to prove",
+        record.number,
+        record.technique);
+  const auto recipe = [](const std::string& text) {
+    return text.empty() ? ForeignRecipe{} : parse_foreign_recipe(text, "the ledger's recipe");
+  };
+  const int64_t until = now_ns() + static_cast<int64_t>(seconds * 1e9);
+  const ForeignRunnerOptions runner{.deadline_ns = until};
+  try {
+    ForeignRunner before(target, recipe(record.recipe_before), runner);
+    ForeignRunner after(target, recipe(record.recipe), runner);
+    TrialOptions options = foreign_trial_options(until, seed, before, after);
+    options.judge = record.judge;
+    set_proof(options, seconds);
+    return compare(before, after, options);
+  } catch (const ForeignFailed& failure) {
+    throw UserError(fmt::format("trial {} cannot be run again: {}", record.number, failure.what()));
+  } catch (const TrialStopped& stop) {
+    throw UserError(fmt::format("trial {} was not proven again: {}", record.number, stop.what()),
+                    "give it more time with --budget");
+  }
+}
+
+}  // namespace ridge

@@ -1,0 +1,204 @@
+// Which change is tried, and what becomes of it.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <ranges>
+
+#include "ridge/base/clock.h"
+#include "ridge/base/error.h"
+#include "ridge/train/stop.h"
+#include "ridge/tune/foreign_optimizer.h"
+#include "ridge/tune/record_trial.h"
+
+namespace ridge {
+namespace {
+
+// What has a lower ceiling is not tried.
+constexpr double kWorthTrying = 1.02;
+
+// Of the budget, for the pairs of one trial.
+constexpr double kTrialShare = 0.1;
+constexpr double kLeastTrialSeconds = 6, kMostTrialSeconds = 60;
+
+std::string variable(const std::string& name) {
+  const char* value = std::getenv(name.c_str());
+  return value == nullptr ? "" : value;
+}
+
+// The keys that a change is about, as facts know them.
+bool is_about(const attach::KnobFacts& knob, const ForeignRecipe& recipe) {
+  return !recipe.get(knob.key).empty();
+}
+
+double once_seconds(const attach::ProcessFacts& facts) {
+  double seconds = 0;
+  for (const attach::KnobFacts& knob : facts.knobs) seconds += knob.seconds;
+  return seconds;
+}
+
+}  // namespace
+
+TrialRecord ForeignOptimizer::record_of(const ForeignProposal& proposal) const {
+  TrialRecord record = new_record(proposal.technique);
+  record.semantic_class = proposal.semantic_class;
+  record.hypothesis = proposal.hypothesis;
+  record.ceiling = ceiling_of(proposal, wait_share_);
+  if (!proposal.refusal.empty()) return record;
+  const ForeignRecipe recipe = with_proposal(best_recipe_, proposal);
+  record.change = change_text(best_recipe_, recipe);
+  record.recipe = to_toml(recipe);
+  record.recipe_hash = recipe_hash(recipe);
+  return record;
+}
+
+bool ForeignOptimizer::is_settled(const ForeignProposal& proposal, TrialRecord& record) const {
+  record.verdict = TrialVerdict::kRefused;
+  if (!proposal.refusal.empty()) {
+    record.reason = proposal.refusal;
+    return true;
+  }
+  if (proposal.semantic_class == SemanticClass::kTrajectory && !request_.allow_trajectory) {
+    record.reason = "it makes another trajectory: only with --allow-trajectory";
+    return true;
+  }
+  record.verdict = TrialVerdict::kNotTried;
+  if (record.change.empty()) {
+    record.reason = "it is so already";
+    return true;
+  }
+  if (record.ceiling && *record.ceiling < kWorthTrying) {
+    record.reason = fmt::format("it could gain a factor of {:.3f} at most", *record.ceiling);
+    return true;
+  }
+  if (request_.is_dry) {
+    record.reason = "a dry run tries nothing";
+    return true;
+  }
+  return false;
+}
+
+void ForeignOptimizer::finish_rest(std::span<const ForeignProposal> rest,
+                                   const std::string& reason) {
+  for (const ForeignProposal& proposal : rest) {
+    TrialRecord record = record_of(proposal);
+    if (!is_settled(proposal, record)) record.reason = reason;
+    finish(std::move(record));
+  }
+}
+
+void ForeignOptimizer::search() {
+  const std::vector<ForeignProposal> proposals = foreign_proposals(facts_, machine_, variable);
+  for (size_t i = 0; i < proposals.size(); ++i) {
+    TrialRecord record = record_of(proposals[i]);
+    if (is_settled(proposals[i], record)) {
+      finish(std::move(record));
+      continue;
+    }
+    if (search_seconds_left() < start_seconds_ + kLeastTrialSeconds) {
+      finish_rest(std::span(proposals).subspan(i), "the budget has no time left for it");
+      return;
+    }
+    try {
+      try_proposal(proposals[i]);
+    } catch (const TrialStopped& stop) {
+      finish_rest(std::span(proposals).subspan(i + 1), stop.what());
+      if (stop_requested()) throw;
+      return;
+    }
+  }
+}
+
+void ForeignOptimizer::try_proposal(const ForeignProposal& proposal) {
+  const int64_t start = now_ns();
+  TrialRecord record = record_of(proposal);
+  const ForeignRecipe recipe = with_proposal(best_recipe_, proposal);
+  std::unique_ptr<ForeignRunner> kept;
+  const auto take_time = [&] { record.seconds = static_cast<double>(now_ns() - start) * 1e-9; };
+  try {
+    kept = run_trial(recipe, record);
+  } catch (const ForeignFailed& failure) {
+    record.verdict = TrialVerdict::kFailed;
+    record.reason = failure.what();
+  } catch (const TrialStopped& stop) {
+    record.verdict = record.pairs.empty() ? TrialVerdict::kNotTried : TrialVerdict::kUnguarded;
+    record.reason = stop.what();
+    take_time();
+    finish(std::move(record));
+    throw;
+  }
+  take_time();
+  if (kept != nullptr) {
+    note_sites(*kept);
+    const auto sites = best_recipe_.sites;
+    best_recipe_ = recipe;
+    best_recipe_.sites = sites;
+    best_ = std::move(kept);
+  }
+  finish(std::move(record));
+}
+
+// Where the calls stand that the kept knobs are about.
+void ForeignOptimizer::note_sites(const ForeignRunner& candidate) {
+  for (const attach::KnobFacts& knob : candidate.facts().knobs)
+    if (!knob.site.empty()) best_recipe_.sites[knob.key] = knob.site;
+}
+
+bool ForeignOptimizer::is_applied(const ForeignRunner& candidate, TrialRecord& record) const {
+  const ForeignRecipe recipe = parse_foreign_recipe(record.recipe, "the trial's recipe");
+  for (const attach::KnobFacts& knob : candidate.facts().knobs) {
+    if (!is_about(knob, recipe) || knob.state == "applied") continue;
+    record.verdict = TrialVerdict::kRefused;
+    record.reason = knob.state == "refused" ? fmt::format("{}: {}", knob.key, knob.text)
+                                            : fmt::format("{}: what it is for did not come{}{}",
+                                                          knob.key,
+                                                          knob.text.empty() ? "" : ": ",
+                                                          knob.text);
+    return false;
+  }
+  return true;
+}
+
+// What it costs once has to come back within the run that is planned.
+bool ForeignOptimizer::pays(const ForeignRunner& candidate, TrialRecord& record) const {
+  const double once = once_seconds(candidate.facts()) - once_seconds(best_->facts());
+  if (!record.measured || once <= 0) return true;
+  const double saved = request_.planned_seconds * (1 - 1 / record.measured->mid);
+  if (saved > once) return true;
+  record.verdict = TrialVerdict::kNotFaster;
+  record.reason =
+      fmt::format("it costs {:.0f} s once and would save {:.0f} s of a run of {:.0f} s (--planned)",
+                  once,
+                  saved,
+                  request_.planned_seconds);
+  return false;
+}
+
+std::unique_ptr<ForeignRunner> ForeignOptimizer::run_trial(const ForeignRecipe& recipe,
+                                                           TrialRecord& record) {
+  std::unique_ptr<ForeignRunner> candidate = open(recipe);
+  if (!is_applied(*candidate, record)) return nullptr;
+  const double most =
+      std::clamp(kTrialShare * request_.budget_seconds, kLeastTrialSeconds, kMostTrialSeconds);
+  TrialOptions options =
+      trial_options(*best_, *candidate, std::min(most, std::max(1.0, search_seconds_left())));
+  const auto timed = static_cast<double>(++timed_);
+  options.judge.accept_error /= timed * (timed + 1);
+  const TrialResult trial = compare(*best_, *candidate, options);
+  record_trial(record, trial, options.judge);
+  if (trial.verdict != Verdict::kFaster) {
+    const bool is_open = trial.verdict == Verdict::kOpen;
+    record.verdict = is_open ? TrialVerdict::kOpen : TrialVerdict::kNotFaster;
+    record.reason = is_open ? open_reason(trial) : "not faster";
+    return nullptr;
+  }
+  if (!pays(*candidate, record) || !passes_guard(recipe, record)) return nullptr;
+  record.verdict = TrialVerdict::kKept;
+  record.reason = "faster";
+  step_seconds_ = trial.after_seconds;
+  wait_share_ = wait_share(trial.pairs, &Pair::after);
+  return candidate;
+}
+
+}  // namespace ridge

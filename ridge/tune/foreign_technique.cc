@@ -1,0 +1,191 @@
+#include "ridge/tune/foreign_technique.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+
+#include "ridge/io/file.h"
+#include "ridge/tune/prediction.h"
+
+namespace ridge {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Place {
+  std::string_view technique;
+  ForeignPart part;
+};
+
+// In the order of trials: what gains most where it applies comes first, as trials by hand showed,
+// so that a small budget is well spent. What makes the loader cheap comes before what hides it.
+constexpr std::array kPlaces = {
+    Place{"loader.cache", ForeignPart::kLoading},
+    Place{"model.channels_last", ForeignPart::kComputing},
+    Place{"loader.workers", ForeignPart::kLoading},
+    Place{"model.autocast", ForeignPart::kComputing},
+    Place{"threads", ForeignPart::kAll},
+    Place{"optimizer.fused", ForeignPart::kComputing},
+    Place{"matmul.tf32", ForeignPart::kComputing},
+    Place{"model.compile", ForeignPart::kComputing},
+    Place{"allocator", ForeignPart::kAll},
+    Place{"cudnn.benchmark", ForeignPart::kComputing},
+    Place{"loader.pin", ForeignPart::kAll},
+    Place{"optimizer.foreach", ForeignPart::kComputing},
+    Place{"huge_pages", ForeignPart::kAll},
+    Place{"cpus", ForeignPart::kAll},
+    Place{"loader.prefetch", ForeignPart::kLoading},
+    Place{"interop_threads", ForeignPart::kAll},
+};
+
+// Of loader.workers: what only makes sense beside them.
+constexpr std::string_view kWithWorkers = "loader.persistent";
+
+// Of two of a row the later one takes the other's place.
+constexpr std::pair<std::string_view, std::string_view> kExcluding[] = {
+    {"optimizer.fused", "optimizer.foreach"},
+    {"loader.cache", "loader.workers"},
+    {"loader.cache", "loader.prefetch"},
+    {"loader.cache", "loader.persistent"},
+};
+
+constexpr std::pair<std::string_view, std::string_view> kAllocators[] = {
+    {"jemalloc", "libjemalloc.so.2"},
+    {"tcmalloc", "libtcmalloc_minimal.so.4"},
+    {"mimalloc", "libmimalloc.so.2"},
+};
+
+constexpr std::string_view kLibraryFolders[] = {
+    "usr/lib/x86_64-linux-gnu", "usr/lib64", "usr/lib", "usr/local/lib"};
+
+constexpr const char* kHugePagesVariable = "GLIBC_TUNABLES";
+constexpr const char* kHugePages = "glibc.malloc.hugetlb=1";
+
+ForeignProposal proposal_of(const attach::KnobOffer& offer, const Place& place) {
+  ForeignProposal proposal{
+      .technique = offer.key,
+      .semantic_class = static_cast<SemanticClass>(std::clamp<int64_t>(offer.semantic_class, 0, 3)),
+      .part = place.part,
+      .hypothesis = offer.text,
+      .refusal = offer.refusal};
+  if (proposal.refusal.empty()) proposal.knobs.emplace_back(offer.key, offer.value);
+  return proposal;
+}
+
+void propose_offers(std::vector<ForeignProposal>& proposals,
+                    const attach::ProcessFacts& facts,
+                    const Place& place) {
+  const bool keeps_workers = std::ranges::any_of(facts.offers, [](const attach::KnobOffer& offer) {
+    return offer.key == kWithWorkers && offer.refusal.empty();
+  });
+  for (const attach::KnobOffer& offer : facts.offers) {
+    if (offer.key != place.technique) continue;
+    proposals.push_back(proposal_of(offer, place));
+    if (offer.key == "loader.workers" && offer.refusal.empty() && offer.value != "0" &&
+        keeps_workers)
+      proposals.back().knobs.emplace_back(kWithWorkers, "true");
+  }
+}
+
+void propose_allocators(std::vector<ForeignProposal>& proposals,
+                        const ForeignMachine& machine,
+                        const std::string& preload) {
+  ForeignProposal proposal{.technique = "allocator",
+                           .hypothesis = "memory is taken and given back at every step"};
+  if (!preload.empty()) {
+    proposal.refusal = "you set LD_PRELOAD yourself";
+  } else if (machine.allocators.empty()) {
+    proposal.refusal = "neither jemalloc, tcmalloc nor mimalloc is installed";
+  } else {
+    for (const auto& [name, path] : machine.allocators) {
+      proposals.push_back(proposal);
+      proposals.back().hypothesis += ": by " + name;
+      proposals.back().variables = {{"LD_PRELOAD", path}};
+    }
+    return;
+  }
+  proposals.push_back(proposal);
+}
+
+void propose_huge_pages(std::vector<ForeignProposal>& proposals,
+                        const ForeignMachine& machine,
+                        const std::string& tunables) {
+  ForeignProposal proposal{.technique = "huge_pages",
+                           .hypothesis = "large tensors take fewer faults in pages of 2 MiB"};
+  if (!tunables.empty())
+    proposal.refusal = fmt::format("you set {} yourself", kHugePagesVariable);
+  else if (!machine.has_huge_pages)
+    proposal.refusal = "this system gives transparent huge pages to all or to nobody";
+  else
+    proposal.variables = {{kHugePagesVariable, kHugePages}};
+  proposals.push_back(proposal);
+}
+
+}  // namespace
+
+ForeignMachine find_machine(const fs::path& root) {
+  ForeignMachine machine;
+  std::error_code error;
+  for (const auto& [name, file] : kAllocators)
+    for (std::string_view folder : kLibraryFolders) {
+      const fs::path path = root / folder / file;
+      if (!fs::exists(path, error)) continue;
+      machine.allocators.emplace_back(name, path.string());
+      break;
+    }
+  // "always [madvise] never"
+  const fs::path pages = root / "sys/kernel/mm/transparent_hugepage/enabled";
+  try {
+    machine.has_huge_pages = read_file(pages).find("[madvise]") != std::string::npos;
+  } catch (const UserError&) {
+    machine.has_huge_pages = false;
+  }
+  return machine;
+}
+
+std::vector<ForeignProposal> foreign_proposals(
+    const attach::ProcessFacts& facts,
+    const ForeignMachine& machine,
+    const std::function<std::string(const std::string&)>& environment) {
+  std::vector<ForeignProposal> proposals;
+  for (const Place& place : kPlaces) {
+    const size_t before = proposals.size();
+    if (place.technique == "allocator")
+      propose_allocators(proposals, machine, environment("LD_PRELOAD"));
+    else if (place.technique == "huge_pages")
+      propose_huge_pages(proposals, machine, environment(kHugePagesVariable));
+    else
+      propose_offers(proposals, facts, place);
+    if (proposals.size() == before)
+      proposals.push_back({.technique = std::string(place.technique),
+                           .refusal = "the probe of the program offered nothing"});
+  }
+  return proposals;
+}
+
+ForeignRecipe with_proposal(const ForeignRecipe& recipe, const ForeignProposal& proposal) {
+  ForeignRecipe with = recipe;
+  for (const auto& [key, value] : proposal.knobs) {
+    for (const auto& [one, other] : kExcluding) {
+      if (key == one) with.erase(std::string(other));
+      if (key == other) with.erase(std::string(one));
+    }
+    with.set(key, value);
+  }
+  for (const auto& [name, value] : proposal.variables) with.set_environment(name, value);
+  return with;
+}
+
+std::optional<double> ceiling_of(const ForeignProposal& proposal, double wait_share) {
+  const double share = std::clamp(wait_share, 0.0, 1.0);
+  const double rest = proposal.part == ForeignPart::kLoading     ? 1 - share
+                      : proposal.part == ForeignPart::kComputing ? share
+                                                                 : 0;
+  if (proposal.part == ForeignPart::kAll) return std::nullopt;
+  return std::min(kNoCeiling, 1 / std::max(rest, 1e-9));
+}
+
+}  // namespace ridge

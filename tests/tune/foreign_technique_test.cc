@@ -1,0 +1,129 @@
+#include "ridge/tune/foreign_technique.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <set>
+
+#include "tests/support/temp_folder.h"
+
+namespace ridge {
+namespace {
+
+using attach::KnobOffer;
+using attach::ProcessFacts;
+using Pairs = std::vector<std::pair<std::string, std::string>>;
+
+std::string unset(const std::string&) { return ""; }
+
+const ForeignProposal& find(const std::vector<ForeignProposal>& proposals,
+                            const std::string& technique) {
+  const auto found =
+      std::ranges::find_if(proposals, [&](const auto& p) { return p.technique == technique; });
+  if (found == proposals.end()) throw std::runtime_error("no " + technique);
+  return *found;
+}
+
+ProcessFacts facts_with(std::vector<KnobOffer> offers) {
+  ProcessFacts facts;
+  facts.offers = std::move(offers);
+  return facts;
+}
+
+TEST(ForeignTechnique, EachIsListedOnceOrForEachOffer) {
+  const auto proposals = foreign_proposals(
+      facts_with({{.key = "threads", .value = "1"}, {.key = "threads", .value = "2"}}), {}, unset);
+  std::multiset<std::string> names;
+  for (const auto& proposal : proposals) names.insert(proposal.technique);
+  EXPECT_EQ(names.count("threads"), 2u);
+  names.erase("threads");
+  EXPECT_EQ(names.size(), std::set<std::string>(names.begin(), names.end()).size());
+}
+
+TEST(ForeignTechnique, WhatNobodyOffersIsRefusedWithAReason) {
+  for (const auto& proposal : foreign_proposals({}, {}, unset)) {
+    EXPECT_NE(proposal.refusal, "") << proposal.technique;
+    EXPECT_TRUE(proposal.knobs.empty() && proposal.variables.empty()) << proposal.technique;
+  }
+}
+
+TEST(ForeignTechnique, ARefusalOfTheProbeIsItsReason) {
+  const auto proposals = foreign_proposals(
+      facts_with({{.key = "loader.cache", .refusal = "samples draw random numbers"}}), {}, unset);
+  EXPECT_EQ(find(proposals, "loader.cache").refusal, "samples draw random numbers");
+}
+
+TEST(ForeignTechnique, WorkersStayFromEpochToEpochWhereTheyMay) {
+  const KnobOffer workers{.key = "loader.workers", .value = "2", .semantic_class = 3};
+  const auto alone = find(foreign_proposals(facts_with({workers}), {}, unset), "loader.workers");
+  EXPECT_EQ(alone.knobs.size(), 1u);
+  EXPECT_EQ(alone.semantic_class, SemanticClass::kTrajectory);
+  const auto both =
+      find(foreign_proposals(
+               facts_with({workers, {.key = "loader.persistent", .value = "true"}}), {}, unset),
+           "loader.workers");
+  EXPECT_EQ(both.knobs, (Pairs{{"loader.workers", "2"}, {"loader.persistent", "true"}}));
+}
+
+TEST(ForeignTechnique, WhatExcludesAChangeGoesWithIt) {
+  ForeignRecipe recipe;
+  recipe.set("loader.workers", "2");
+  recipe.set("loader.persistent", "true");
+  recipe.set("threads", "2");
+  const ForeignRecipe cached =
+      with_proposal(recipe, {.technique = "loader.cache", .knobs = {{"loader.cache", "true"}}});
+  EXPECT_EQ(cached.get("loader.workers"), "");
+  EXPECT_EQ(cached.get("loader.persistent"), "");
+  EXPECT_EQ(cached.get("loader.cache"), "true");
+  EXPECT_EQ(cached.get("threads"), "2");
+  const ForeignRecipe back =
+      with_proposal(cached, {.technique = "loader.workers", .knobs = {{"loader.workers", "2"}}});
+  EXPECT_EQ(back.get("loader.cache"), "");
+}
+
+TEST(ForeignTechnique, WhatTheUserSetsStays) {
+  const ForeignMachine machine{
+      .cpus = 2, .allocators = {{"jemalloc", "/lib/jemalloc.so"}}, .has_huge_pages = true};
+  const auto free = foreign_proposals({}, machine, unset);
+  EXPECT_EQ(find(free, "allocator").variables, (Pairs{{"LD_PRELOAD", "/lib/jemalloc.so"}}));
+  EXPECT_EQ(find(free, "huge_pages").variables.size(), 1u);
+  const auto taken =
+      foreign_proposals({}, machine, [](const std::string&) { return std::string("mine"); });
+  EXPECT_NE(find(taken, "allocator").refusal.find("LD_PRELOAD"), std::string::npos);
+  EXPECT_NE(find(taken, "huge_pages").refusal.find("GLIBC_TUNABLES"), std::string::npos);
+}
+
+TEST(ForeignTechnique, CeilingIsOfThePartThatItChanges) {
+  const ForeignProposal loading{.technique = "loader.cache", .part = ForeignPart::kLoading};
+  const ForeignProposal computing{.technique = "model.compile", .part = ForeignPart::kComputing};
+  const ForeignProposal all{.technique = "threads", .part = ForeignPart::kAll};
+  EXPECT_NEAR(*ceiling_of(loading, 0.75), 4, 1e-9);
+  EXPECT_NEAR(*ceiling_of(computing, 0.75), 4.0 / 3, 1e-9);
+  EXPECT_FALSE(ceiling_of(all, 0.75));
+  EXPECT_LE(*ceiling_of(loading, 1), 100);
+  EXPECT_NEAR(*ceiling_of(loading, 0), 1, 1e-9);
+}
+
+TEST(ForeignTechnique, TheMachineIsLookedAt) {
+  const test::TempFolder root;
+  const auto put = [&](const std::filesystem::path& path, const std::string& text) {
+    std::filesystem::create_directories((root.path() / path).parent_path());
+    std::ofstream(root.path() / path) << text;
+  };
+  EXPECT_TRUE(find_machine(root.path()).allocators.empty());
+  EXPECT_FALSE(find_machine(root.path()).has_huge_pages);
+  put("usr/lib64/libjemalloc.so.2", "");
+  put("usr/lib/x86_64-linux-gnu/libmimalloc.so.2", "");
+  put("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n");
+  const ForeignMachine machine = find_machine(root.path());
+  ASSERT_EQ(machine.allocators.size(), 2u);
+  EXPECT_EQ(machine.allocators[0].first, "jemalloc");
+  EXPECT_EQ(machine.allocators[1].first, "mimalloc");
+  EXPECT_TRUE(machine.has_huge_pages);
+  put("sys/kernel/mm/transparent_hugepage/enabled", "[always] madvise never\n");
+  EXPECT_FALSE(find_machine(root.path()).has_huge_pages);
+}
+
+}  // namespace
+}  // namespace ridge
