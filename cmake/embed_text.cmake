@@ -1,5 +1,6 @@
-# Writes a C++ file that holds the texts of FILES (by '|'), for shim_files():
-#   cmake -DFILES=a.py|b.py -DOUT=shim_text.cc -P embed_text.cmake
+# Writes a C++ file that holds the texts of FILES (by '|'), for the function NAME of HEADER:
+#   cmake -DFILES=a.py|b.py -DOUT=shim_text.cc -DNAME=shim_files -DHEADER=ridge/attach/shim.h
+#         -DNAMESPACE=ridge::attach -P embed_text.cmake
 # A literal is at most 4 KiB, which every compiler takes; adjacent ones are one text.
 string(REPLACE "|" ";" files "${FILES}")
 set(rows "")
@@ -16,16 +17,16 @@ foreach(path IN LISTS files)
   endwhile()
   string(APPEND rows "    {\"${name}\",${literals}},\n")
 endforeach()
-file(WRITE "${OUT}" "// Made of ridge/attach/shim/*.py by cmake/embed_text.cmake.
-#include \"ridge/attach/shim.h\"
+file(WRITE "${OUT}" "// Made of Python files by cmake/embed_text.cmake.
+#include \"${HEADER}\"
 
-namespace ridge::attach {
+namespace ${NAMESPACE} {
 
-const std::vector<std::pair<std::string_view, std::string_view>>& shim_files() {
+const std::vector<std::pair<std::string_view, std::string_view>>& ${NAME}() {
   static const std::vector<std::pair<std::string_view, std::string_view>> files = {
 ${rows}  };
   return files;
 }
 
-}  // namespace ridge::attach
+}  // namespace ${NAMESPACE}
 ")

@@ -1,11 +1,19 @@
-# The Python files of ridge/attach/shim are part of the library: made into C++ when they change.
-function(ridge_embed_shim target)
-  file(GLOB texts CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/ridge/attach/shim/*.py)
-  set(out ${PROJECT_BINARY_DIR}/generated/shim_text.cc)
+# Python files of FOLDER are part of the library, as the function NAME of HEADER: made into C++ when
+# they change.
+function(ridge_embed_python target folder name header namespace)
+  file(GLOB texts CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.py)
+  set(out ${PROJECT_BINARY_DIR}/generated/${name}.cc)
   set(script ${PROJECT_SOURCE_DIR}/cmake/embed_text.cmake)
   list(JOIN texts "|" joined)
   add_custom_command(OUTPUT ${out}
-    COMMAND ${CMAKE_COMMAND} "-DFILES=${joined}" -DOUT=${out} -P ${script}
+    COMMAND ${CMAKE_COMMAND} "-DFILES=${joined}" -DOUT=${out} -DNAME=${name} -DHEADER=${header}
+            -DNAMESPACE=${namespace} -P ${script}
     DEPENDS ${texts} ${script} VERBATIM)
   target_sources(${target} PRIVATE ${out})
+endfunction()
+
+# What is put into programs of others, and what reads the text of them.
+function(ridge_embed_shim target)
+  ridge_embed_python(${target} ridge/attach/shim shim_files ridge/attach/shim.h ridge::attach)
+  ridge_embed_python(${target} ridge/tune/patch patch_files ridge/tune/recipe_patch.h ridge)
 endfunction()

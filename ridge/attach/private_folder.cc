@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<std::string_view, 2> kKinds = {"place", "shim"};
+constexpr std::array<std::string_view, 3> kKinds = {"patch", "place", "shim"};
 
 /// Of "ridge-KIND-PID-XXXXXX"; 0 where the name is another.
 pid_t owner_in(std::string_view name) {

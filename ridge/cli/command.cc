@@ -106,6 +106,7 @@ int run_verb(CLI::App& app, std::vector<char*> words) {
   add_generate(app, exit_code);
   add_optimize(app, exit_code, command);
   add_run(app, exit_code, command);
+  add_recipe(app, exit_code, command);
   add_doctor(app, exit_code, command);
   add_watch(app, exit_code, command);
   add_calibrate(app, exit_code);

@@ -23,6 +23,7 @@ using ForeignCommand = std::optional<std::vector<std::string>>;
 void add_optimize(CLI::App& app, int& exit_code, const ForeignCommand& command);
 void add_ledger(CLI::App& app, int& exit_code, const ForeignCommand& command);
 void add_doctor(CLI::App& app, int& exit_code, const ForeignCommand& command);
+void add_recipe(CLI::App& app, int& exit_code, const ForeignCommand& command);
 void add_run(CLI::App& app, int& exit_code, const ForeignCommand& command);
 void add_watch(CLI::App& app, int& exit_code, const ForeignCommand& command);
 
