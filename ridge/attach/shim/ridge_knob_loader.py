@@ -1,2 +1,436 @@
-"""Knobs of the loaders that feed steps."""
-KNOBS = []
+"""Knobs of the loaders that feed steps: a cache, workers, and how those go on.
+
+Batches and their order stay what they were, and so do the program's random numbers, but where
+samples draw some of their own.
+"""
+import multiprocessing
+import os
+import sys
+
+import ridge_cache
+import ridge_samples
+from ridge_knob_process import local_ranks, usable_cpus
+from ridge_knobs import SAME_BITS, TRAJECTORY, Knob, offer, refusal
+from ridge_loaders import samplers, the_loaders
+
+LEAST_SHARE = 0.02  # of a step that a loader takes: below there is nothing to be had
+MOST_FILL_SECONDS = 60
+MOST_WORKERS = 16
+ASKED_INDICES = 200
+
+
+def watch_loader(shim, module):
+    the_loaders(shim).hook(module)
+
+
+def watch_loader_of_probe(shim, module):
+    the_loaders(shim).time(module)
+
+
+# ---- why not ----
+
+
+def is_iterable(loader):
+    return loader._dataset_kind != 0
+
+
+def names_workers(dataset):
+    """Whether an iterable dataset asks which worker it is in."""
+    for kind in type(dataset).__mro__:
+        for function in vars(kind).values():
+            code = getattr(function, "__code__", None)
+            if code is not None and {"get_worker_info", "_worker_info"} & names_in(code):
+                return True
+    return False
+
+
+def names_in(code):
+    names = set(code.co_names)
+    for constant in code.co_consts:
+        if hasattr(constant, "co_names"):
+            names |= names_in(constant)
+    return names
+
+
+def forking_trouble(loader, torch):
+    """Why its dataset is not to be read in processes that are forked from this one."""
+    if torch.utils.data.get_worker_info() is not None:
+        return "it is in a worker itself"
+    handle = ridge_samples.shared_handle(loader.dataset)
+    if handle:
+        return "the dataset has %s: workers would share it" % handle
+    path = ridge_samples.gpu_tensor(loader.dataset, torch)
+    if path:
+        return "the dataset is on the GPU (its %s)" % path
+    method = multiprocessing.get_start_method(allow_none=True)
+    if method not in (None, "fork") and not is_default_method(method):
+        return "the program starts processes by '%s'" % method
+    if multiprocessing.current_process().daemon:
+        return "its process may not start others"
+    return ""
+
+
+def is_default_method(method):
+    return multiprocessing.get_all_start_methods()[0] == method
+
+
+def datapipe_trouble(loader, torch):
+    kinds = [getattr(torch.utils.data, name, None) for name in ("IterDataPipe", "MapDataPipe")]
+    is_pipe = isinstance(loader.dataset, tuple(kind for kind in kinds if kind is not None))
+    return "a DataPipe shards itself" if is_pipe else ""
+
+
+def order_trouble(loader, torch):
+    """Workers are told indices some batches ahead: no numbers may be drawn between batches.
+    Samplers of torch draw all at once, others are tried."""
+    if all(is_of_torch(sampler) for sampler in samplers(loader)):
+        return ""
+    sampler = samplers(loader)[0]
+    before = ridge_samples.RandomStates(torch, sampler)
+    try:
+        indices = iter(sampler)
+        next(indices, None)
+        drawn = ridge_samples.RandomStates(torch, sampler)
+        for _ in zip(indices, range(ASKED_INDICES)):
+            pass
+        if drawn.moved():
+            return "its %s draws random numbers between batches" % type(sampler).__name__
+        return ""
+    finally:
+        before.restore()
+
+
+def is_of_torch(sampler):
+    if isinstance(sampler, (list, tuple, range)):
+        return True
+    return (type(sampler).__module__ or "").split(".")[0] == "torch"
+
+
+def shared_memory_trouble(wanted):
+    try:
+        status = os.statvfs("/dev/shm")
+    except OSError:
+        return "there is no /dev/shm, in which workers leave their batches"
+    room = status.f_bavail * status.f_frsize
+    if wanted > room:
+        return "workers would need %s in /dev/shm, which has %s" % (
+            ridge_cache.size_text(wanted),
+            ridge_cache.size_text(room),
+        )
+    return ""
+
+
+# ---- what a probing run finds ----
+
+
+class Findings:
+    """Of the loader that feeds most; made once for all keys."""
+
+    def __init__(self, shim):
+        self.torch, self.loaders = shim.torch, the_loaders(shim)
+        self.entry = self.loader = self.reading = None
+        self.trouble = self.class_text = ""
+        self.trouble = self.find()
+
+    def find(self):
+        feeding = self.loaders.feeding()
+        if not feeding:
+            return "no DataLoader feeds the steps"
+        if any(entry.passed_rule is False for entry in feeding):
+            return "the loader that feeds the steps is not told from others when it is iterated"
+        self.entry = feeding[0]
+        self.loader = self.entry.loader()
+        if self.loader is None:
+            return "the loader that fed the steps is gone"
+        if self.entry.share() < LEAST_SHARE:
+            return "the loader takes %.1f %% of a step" % (100 * self.entry.share())
+        pipes = datapipe_trouble(self.loader, self.torch)
+        if pipes:
+            return pipes
+        if not is_iterable(self.loader):
+            self.reading = ridge_samples.Reading(self.loader, self.torch)
+        return ""
+
+    def why(self):
+        where = "in workers" if self.loader.num_workers else "on the thread that steps"
+        return "the loader takes %d %% of a step, %s" % (round(100 * self.entry.share()), where)
+
+    def batch_size(self):
+        loader = self.loader
+        size = loader.batch_size or getattr(loader.batch_sampler, "batch_size", None)
+        return size if isinstance(size, int) else 1
+
+    def semantic_class(self):
+        """Of other numbers of workers."""
+        if self.reading is None or self.reading.drawn or not self.reading.is_same:
+            return TRAJECTORY
+        return SAME_BITS
+
+    def class_reason(self):
+        if self.reading is None:
+            return "; workers take turns, so the order is another"
+        if self.reading.drawn:
+            return "; samples draw random numbers (%s)" % self.reading.drawn
+        return "" if self.reading.is_same else "; samples differ when they are read again"
+
+    def workers_trouble(self):
+        loader, reading = self.loader, self.reading
+        if self.trouble:
+            return self.trouble
+        if is_iterable(loader) and not names_workers(loader.dataset):
+            return "an iterable dataset that does not share itself out: workers would repeat it"
+        trouble = forking_trouble(loader, self.torch)
+        if trouble:
+            return trouble
+        if loader.worker_init_fn is not None and loader.num_workers == 0:
+            return "its worker_init_fn has not been called so far"
+        if reading is not None and reading.moved:
+            name = os.path.basename(reading.moved)
+            return "reading a sample moves the offset of an open file (%s): workers would share it" % name
+        if reading is not None and reading.is_on_gpu:
+            return "its batches are made on the GPU"
+        return "" if is_iterable(loader) else order_trouble(loader, self.torch)
+
+
+_findings = {}
+
+
+def findings(shim):
+    if "all" not in _findings:
+        _findings["all"] = Findings(shim)
+    return _findings["all"]
+
+
+# ---- the knobs ----
+
+
+class LoaderKnob(Knob):
+    """Is asked at each epoch of each loader that feeds steps."""
+
+    def __init__(self, shim, value):
+        super().__init__(shim, value)
+        self.count = 0
+
+    def hook_loader(self, module):
+        the_loaders(self.shim).adapters.append(self)
+
+    def adapt(self, entry, loader):
+        raise NotImplementedError
+
+    def take_back(self, entry, loader, error):
+        """What was done to it did not work."""
+
+    def done_for(self, entry, text):
+        self.count += 1
+        more = " and %d more" % (self.count - 1) if self.count > 1 else ""
+        self.apply(text + more, entry.site)
+
+
+class Cache(LoaderKnob):
+    key = "loader.cache"
+
+    @classmethod
+    def offers(cls, shim, marker):
+        found = findings(shim)
+        trouble = found.trouble or cls.trouble_of(found.loader, found.reading)
+        if trouble:
+            return [refusal(cls.key, trouble)]
+        reading = found.reading
+        size = reading.sample_bytes * reading.count
+        seconds = reading.seconds * reading.count
+        try:
+            room = ridge_cache.check_room(size, local_ranks())
+        except ridge_cache.Unfit as error:
+            return [refusal(cls.key, str(error))]
+        if seconds > MOST_FILL_SECONDS:
+            return [refusal(cls.key, "reading its samples once would take %d s" % seconds)]
+        text = "%s; its samples are the same each time, take %s of %s that may be used, and %.1f s" % (
+            found.why(),
+            ridge_cache.size_text(size),
+            ridge_cache.size_text(room),
+            seconds,
+        )
+        return [offer(cls.key, True, SAME_BITS, text)]
+
+    @staticmethod
+    def trouble_of(loader, reading):
+        trouble = Cache.kind_trouble(loader)
+        if trouble:
+            return trouble
+        if reading.drawn:
+            return "samples draw random numbers (%s): each has to be made anew" % reading.drawn
+        if not reading.is_same:
+            return "samples differ when they are read again"
+        if reading.mutated:
+            return "the dataset changes as it is read (its %s)" % reading.mutated
+        return "its samples are on the GPU" if reading.is_on_gpu else ""
+
+    @staticmethod
+    def kind_trouble(loader):
+        if is_iterable(loader):
+            return "an iterable dataset has no samples by number"
+        if loader.batch_sampler is None:
+            return "the dataset makes its batches itself"
+        return ""
+
+    def adapt(self, entry, loader):
+        torch = sys.modules["torch"]
+        if entry.cache is not None:
+            stale = entry.cache.stale()
+            if stale:
+                entry.cache = None
+                self.give_up(entry, loader, "the dataset has changed (its %s)" % stale)
+            return
+        if self.state == "refused":
+            return
+        trouble = self.kind_trouble(loader) or datapipe_trouble(loader, torch)
+        if trouble or loader._iterator is not None:
+            self.refuse(trouble or "its workers run already", entry.site)
+            return
+        try:
+            entry.cache = ridge_cache.Cache(loader, torch, local_ranks())
+        except ridge_cache.Unfit as error:
+            self.refuse(str(error), entry.site)
+            return
+        self.seconds += entry.cache.seconds
+        self.kept = (loader.num_workers, loader.timeout)
+        loader.num_workers, loader.timeout = 0, 0
+        text = "%s serves %d samples from memory" % (entry.name(), entry.cache.count)
+        self.done_for(entry, text)
+
+    def give_up(self, entry, loader, why):
+        loader.num_workers, loader.timeout = self.kept
+        self.refuse(why, entry.site)
+
+
+class Workers(LoaderKnob):
+    key = "loader.workers"
+
+    @classmethod
+    def offers(cls, shim, marker):
+        found = findings(shim)
+        cpus = min(MOST_WORKERS, len(usable_cpus()) // local_ranks())
+        trouble = found.workers_trouble()
+        if not trouble and cpus <= 1:
+            trouble = "there is one CPU for each process"
+        if not trouble and found.reading is not None:
+            wanted = found.reading.batch_bytes * found.batch_size() * (2 * cpus + 2)
+            trouble = shared_memory_trouble(wanted)
+        if trouble:
+            return [refusal(cls.key, trouble)]
+        text = found.why() + found.class_reason()
+        return [
+            offer(cls.key, number, found.semantic_class(), text)
+            for number in (cpus, cpus // 2)
+            if number != found.loader.num_workers
+        ]
+
+    def adapt(self, entry, loader):
+        torch = sys.modules["torch"]
+        if entry.has_new_workers:
+            return
+        if entry.cache is not None:
+            self.refuse("its samples are in memory (loader.cache)", entry.site)
+            return
+        trouble = datapipe_trouble(loader, torch)
+        if not trouble and is_iterable(loader) and not names_workers(loader.dataset):
+            trouble = "an iterable dataset that does not share itself out: workers would repeat it"
+        trouble = trouble or forking_trouble(loader, torch)
+        if loader._iterator is not None:
+            trouble = "its workers run already"
+        if trouble:
+            self.refuse(trouble, entry.site)
+            return
+        entry.has_new_workers = True
+        self.set(loader, self.value)
+        self.done_for(entry, "%s has %d workers" % (entry.name(), self.value))
+
+    @staticmethod
+    def set(loader, number):
+        loader.num_workers = number
+        if number and loader.prefetch_factor is None:
+            loader.prefetch_factor = 2  # what torch would have set
+        # From Python 3.14 on the default would start the program's file once more.
+        is_forked = multiprocessing.get_all_start_methods()[0] == "fork"
+        if number and loader.multiprocessing_context is None and not is_forked:
+            loader.multiprocessing_context = "fork"
+
+    def take_back(self, entry, loader, error):
+        entry.has_new_workers = False
+        loader.num_workers, loader.prefetch_factor = entry.own_workers, entry.own_prefetch
+        if entry.persists:
+            loader.__dict__["persistent_workers"] = entry.persists = False
+        self.fail(error)
+
+
+class Prefetch(LoaderKnob):
+    key = "loader.prefetch"
+
+    @classmethod
+    def offers(cls, shim, marker):
+        found = findings(shim)
+        trouble = found.workers_trouble()
+        if trouble:
+            return [refusal(cls.key, trouble)]
+        if found.loader.prefetch_factor not in (None, 2):
+            return [refusal(cls.key, "the program has set it")]
+        text = "a worker loads two batches ahead"
+        return [offer(cls.key, 4, SAME_BITS, text)]
+
+    def adapt(self, entry, loader):
+        if loader.num_workers == 0:
+            self.refuse("there are no workers", entry.site)
+        elif loader._iterator is None and loader.prefetch_factor != self.value:
+            loader.prefetch_factor = self.value
+            self.done_for(entry, "%d batches a worker are loaded ahead" % self.value)
+
+
+class Persistent(LoaderKnob):
+    key = "loader.persistent"
+
+    @classmethod
+    def offers(cls, shim, marker):
+        found = findings(shim)
+        trouble = found.workers_trouble()
+        if trouble:
+            return [refusal(cls.key, trouble)]
+        if found.loader.persistent_workers:
+            return [refusal(cls.key, "the program has set it")]
+        text = "workers are started anew for each epoch" + found.class_reason()
+        return [offer(cls.key, True, found.semantic_class(), text)]
+
+    def adapt(self, entry, loader):
+        if loader.num_workers == 0:
+            self.refuse("there are no workers", entry.site)
+        elif not loader.persistent_workers and not entry.persists:
+            # torch forbids this while an epoch may go on with other workers. None has begun.
+            loader.__dict__["persistent_workers"] = entry.persists = True
+            self.done_for(entry, "workers stay from one epoch to the next")
+
+
+class Pin(LoaderKnob):
+    key = "loader.pin"
+
+    @classmethod
+    def offers(cls, shim, marker):
+        found = findings(shim)
+        if not shim.torch.cuda.is_initialized():
+            return [refusal(cls.key, "the program does not use CUDA")]
+        if found.trouble:
+            return [refusal(cls.key, found.trouble)]
+        if found.loader.pin_memory:
+            return [refusal(cls.key, "the program has set it")]
+        if found.reading is not None and found.reading.is_on_gpu:
+            return [refusal(cls.key, "its batches are made on the GPU")]
+        return [offer(cls.key, True, SAME_BITS, "batches are copied from memory that may be swapped")]
+
+    def adapt(self, entry, loader):
+        torch = sys.modules["torch"]
+        if not torch.cuda.is_available():
+            self.refuse("there is no CUDA", entry.site)
+        elif not loader.pin_memory and loader._iterator is None:
+            loader.pin_memory = True
+            self.done_for(entry, "batches lie in pinned memory")
+
+
+KNOBS = [Cache, Workers, Prefetch, Persistent, Pin]

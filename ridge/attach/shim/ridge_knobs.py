@@ -16,6 +16,7 @@ FILES = (
     "ridge_knob_optimizer",
     "ridge_knob_process",
 )
+USED = ("ridge_samples", "ridge_cache", "ridge_knob_process", "ridge_loaders")  # by those
 SAME_BITS, REASSOCIATION, PRECISION, TRAJECTORY = range(4)
 MOST_TEXT = 300
 
@@ -125,6 +126,9 @@ def call_site(frame=None):
 
 
 def knob_files(shim):
+    # Loaded by name they are found by import.
+    for name in USED:
+        shim.load(name)
     names = [name for name in FILES if os.path.exists(os.path.join(shim.folder, name + ".py"))]
     return [shim.load(name) for name in names]
 

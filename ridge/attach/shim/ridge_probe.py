@@ -25,6 +25,7 @@ class Part(ridge_shim.Part):
 
     def hook_loader(self, module):
         self.watch("watch_loader", module)
+        self.watch("watch_loader_of_probe", module)
 
     def at_step(self, marker):
         # What is called in probing may step itself.
