@@ -10,7 +10,7 @@ import sys
 import ridge_cache
 import ridge_samples
 from ridge_knob_process import local_ranks, usable_cpus
-from ridge_knobs import SAME_BITS, TRAJECTORY, Knob, offer, refusal
+from ridge_knobs import REASSOCIATION, SAME_BITS, TRAJECTORY, Knob, offer, refusal
 from ridge_loaders import samplers, the_loaders
 
 LEAST_SHARE = 0.02  # of a step that a loader takes: below there is nothing to be had
@@ -83,18 +83,21 @@ def datapipe_trouble(loader, torch):
 def order_trouble(loader, torch):
     """Workers are told indices some batches ahead: no numbers may be drawn between batches.
     Samplers of torch draw all at once, others are tried."""
-    if all(is_of_torch(sampler) for sampler in samplers(loader)):
+    foreign = [sampler for sampler in samplers(loader) if not is_of_torch(sampler)]
+    if not foreign:
         return ""
-    sampler = samplers(loader)[0]
+    sampler, name = samplers(loader)[0], type(foreign[0]).__name__
     before = ridge_samples.RandomStates(torch, sampler)
     try:
         indices = iter(sampler)
+        if before.moved():
+            return "its %s draws random numbers at once, and workers iterate it twice" % name
         next(indices, None)
         drawn = ridge_samples.RandomStates(torch, sampler)
         for _ in zip(indices, range(ASKED_INDICES)):
             pass
         if drawn.moved():
-            return "its %s draws random numbers between batches" % type(sampler).__name__
+            return "its %s draws random numbers between batches" % name
         return ""
     finally:
         before.restore()
@@ -164,14 +167,17 @@ class Findings:
         """Of other numbers of workers."""
         if self.reading is None or self.reading.drawn or not self.reading.is_same:
             return TRAJECTORY
-        return SAME_BITS
+        # Workers collate into memory of one layout: what runs on it may add up otherwise.
+        return SAME_BITS if self.reading.is_plain else REASSOCIATION
 
     def class_reason(self):
         if self.reading is None:
             return "; workers take turns, so the order is another"
         if self.reading.drawn:
             return "; samples draw random numbers (%s)" % self.reading.drawn
-        return "" if self.reading.is_same else "; samples differ when they are read again"
+        if not self.reading.is_same:
+            return "; samples differ when they are read again"
+        return "" if self.reading.is_plain else "; workers lay batches out otherwise"
 
     def workers_trouble(self):
         loader, reading = self.loader, self.reading
@@ -278,8 +284,8 @@ class Cache(LoaderKnob):
         if entry.cache is not None:
             stale = entry.cache.stale()
             if stale:
-                entry.cache = None
-                self.give_up(entry, loader, "the dataset has changed (its %s)" % stale)
+                entry.restore(loader)
+                self.refuse("the dataset has changed (its %s)" % stale, entry.site)
             return
         if self.state == "refused":
             return
@@ -288,19 +294,21 @@ class Cache(LoaderKnob):
             self.refuse(trouble or "its workers run already", entry.site)
             return
         try:
-            entry.cache = ridge_cache.Cache(loader, torch, local_ranks())
+            cache = ridge_cache.Cache(loader, torch, local_ranks())
+            # Workers collate into memory of one layout.
+            if loader.num_workers and not all(
+                tensor.is_contiguous()
+                for tensor in ridge_samples.tensors_in(cache.samples.batch([0, 0]), torch)
+            ):
+                raise ridge_cache.Unfit("its workers lay batches out otherwise")
+            entry.cache = cache
         except ridge_cache.Unfit as error:
             self.refuse(str(error), entry.site)
             return
         self.seconds += entry.cache.seconds
-        self.kept = (loader.num_workers, loader.timeout)
         loader.num_workers, loader.timeout = 0, 0
         text = "%s serves %d samples from memory" % (entry.name(), entry.cache.count)
         self.done_for(entry, text)
-
-    def give_up(self, entry, loader, why):
-        loader.num_workers, loader.timeout = self.kept
-        self.refuse(why, entry.site)
 
 
 class Workers(LoaderKnob):
@@ -356,10 +364,6 @@ class Workers(LoaderKnob):
             loader.multiprocessing_context = "fork"
 
     def take_back(self, entry, loader, error):
-        entry.has_new_workers = False
-        loader.num_workers, loader.prefetch_factor = entry.own_workers, entry.own_prefetch
-        if entry.persists:
-            loader.__dict__["persistent_workers"] = entry.persists = False
         self.fail(error)
 
 

@@ -4,6 +4,8 @@ Which one that is has to be known when it is iterated, before it has fed anythin
 rule, and a probing run checks it by what the loaders then do.
 """
 import functools
+import multiprocessing.process
+import os
 import sys
 import threading
 import time
@@ -22,13 +24,21 @@ class Entry:
         self.loader, self.site = weakref.ref(loader), site
         self.own_workers = loader.num_workers
         self.own_persistent = bool(loader.persistent_workers)
-        self.own_prefetch = loader.prefetch_factor
+        self.own_prefetch, self.own_timeout = loader.prefetch_factor, loader.timeout
         self.passed_rule = None  # the last time it was iterated
         self.epochs = 0
         # What was done to it.
         self.cache, self.has_new_workers, self.persists, self.mark = None, False, False, None
         # Of a probing run.
         self.fed, self.yields, self.steps_then, self.began, self.ended, self.ns = 0, 0, -1, 0, 0, 0
+
+    def restore(self, loader):
+        """As the program made it."""
+        loader.num_workers, loader.timeout = self.own_workers, self.own_timeout
+        loader.prefetch_factor = self.own_prefetch
+        if self.persists:
+            loader.__dict__["persistent_workers"] = False
+        self.cache, self.has_new_workers, self.persists = None, False, False
 
     def shuffles(self):
         loader = self.loader()
@@ -62,7 +72,8 @@ class Entry:
 
 def samplers(loader):
     """The one that is asked for indices, and those within it."""
-    found = [loader.batch_sampler or loader.sampler]
+    # A sampler may have no length, and so no truth.
+    found = [loader.sampler if loader.batch_sampler is None else loader.batch_sampler]
     while len(found) < 5:
         names = ("batch_sampler", "sampler")
         inner = [getattr(found[-1], name, None) for name in names]
@@ -78,6 +89,7 @@ class Loaders:
         self.shim, self.torch = shim, None
         self.entries = {}
         self.adapters = []  # knobs
+        self.inherited = []
         self.is_hooked = self.are_timed = False
 
     def entry(self, loader):
@@ -109,10 +121,7 @@ class Loaders:
 
     # ---- an epoch begins ----
 
-    def adapt(self, loader):
-        entry = self.entry(loader)
-        if entry is None or not self.shim.on:
-            return entry
+    def adapt(self, entry, loader):
         entry.passed_rule = self.rule(entry)
         if entry.passed_rule:
             for knob in self.adapters:
@@ -120,19 +129,20 @@ class Loaders:
                     knob.adapt(entry, loader)
                 except Exception as error:
                     knob.fail(error)
-        return entry
 
     def iterate(self, original, loader):
-        entry = self.adapt(loader)
-        if entry is None:
+        entry = self.entry(loader)
+        if entry is None or not self.shim.on:
             return original(loader)
         entry.epochs += 1
-        if entry.persists:
-            try:
+        try:
+            self.adapt(entry, loader)
+            if entry.persists:
                 self.persist(entry, loader)
-            except Exception as error:
+        except Exception as error:
+            if entry.persists:
                 loader._iterator = None
-                self.shim.trouble("a dataset", error)
+            self.shim.trouble("a loader", error)
         if not entry.has_new_workers or loader._iterator is not None:
             return original(loader)
         states = RandomStates(self.torch)
@@ -140,6 +150,7 @@ class Loaders:
             return original(loader)
         except OSError as error:  # no memory or no process is left
             states.restore()
+            entry.restore(loader)
             for knob in self.adapters:
                 knob.take_back(entry, loader, error)
             return original(loader)
@@ -165,7 +176,9 @@ class Loaders:
     def cached_iterator(self, entry, original, loader):
         # Workers that stay would have drawn a seed in the first epoch alone.
         draws_none = entry.own_persistent and entry.own_workers and entry.epochs > 1
-        generator = loader.generator or self.torch.default_generator
+        generator = loader.generator
+        if generator is None:
+            generator = self.torch.default_generator
         state = generator.get_state() if draws_none else None
         iterator = original(loader)
         if draws_none:
@@ -175,12 +188,26 @@ class Loaders:
             iterator._dataset_fetcher = entry.cache.fetcher(iterator._dataset_fetcher)
         return iterator
 
+    def forked(self):
+        """In a process of the program's own, where other workers are not known."""
+        for entry in self.living():
+            loader = entry.loader()
+            if entry.persists and loader._iterator is not None:
+                # They are not its children, to be waited for.
+                self.inherited.append(loader._iterator)
+                workers = getattr(loader._iterator, "_workers", ())
+                multiprocessing.process._children.difference_update(workers)
+                loader._iterator = None
+            if entry.persists or entry.has_new_workers or entry.cache is not None:
+                entry.restore(loader)
+
     # ---- where it is put into torch ----
 
     def hook(self, module):
         if self.is_hooked:
             return
         self.is_hooked, self.torch = True, module.torch
+        os.register_at_fork(after_in_child=self.forked)
         loader = module.DataLoader
         original_init, original_iter = loader.__init__, loader.__iter__
         original_get = loader._get_iterator

@@ -16,6 +16,7 @@ import warnings
 MOST_DEPTH = 6
 MOST_ENTRIES = 20  # of one container
 MOST_OBJECTS = 3000
+SOME_NUMBERS = 64  # of an array
 READ_SAMPLES = 16
 READ_SECONDS = 2.0
 # Of these packages objects hold files or connections, which processes that were forked would share.
@@ -41,8 +42,12 @@ def walk(root):
 
 
 def entries(value):
-    if isinstance(value, type) or callable(value) and hasattr(value, "__code__"):
+    if isinstance(value, type):
         return []
+    if hasattr(value, "__func__"):
+        return [("__self__", value.__self__)]
+    if hasattr(value, "__code__"):
+        return closed_over(value)
     if isinstance(value, dict):
         found = [(str(key)[:40], value[key]) for key in list(value)[:MOST_ENTRIES]]
     elif isinstance(value, (list, tuple)):
@@ -52,6 +57,16 @@ def entries(value):
     else:
         found = []
     return found + list(getattr(value, "__dict__", {}).items())
+
+
+def closed_over(function):
+    found = []
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
+        try:
+            found.append((name, cell.cell_contents))
+        except ValueError:  # it has not been set yet
+            pass
+    return found
 
 
 def shared_handle(dataset):
@@ -109,9 +124,19 @@ def fingerprint(dataset, torch):
             marks[path] = (id(value), getattr(value, "_version", 0))
         elif isinstance(value, (dict, list, tuple, set)):
             marks[path] = (id(value), len(value))
+        elif hasattr(value, "nbytes") and hasattr(value, "ravel"):
+            marks[path] = (id(value), some_bytes(value))
         else:
             marks[path] = id(value)
     return marks
+
+
+def some_bytes(array):
+    """Of an array of numpy, of numbers."""
+    if array.dtype.hasobject or array.size == 0:
+        return array.shape
+    step = max(1, array.size // SOME_NUMBERS)
+    return array.shape, array.flat[::step].tobytes()
 
 
 def changed(before, after):
@@ -265,7 +290,7 @@ class Reading:
         self.drawn = self.mutated = self.moved = ""
         self.is_same, self.count = True, len(self.dataset)
         self.seconds = self.sample_bytes = self.batch_bytes = 0
-        self.is_on_gpu = False
+        self.is_on_gpu, self.is_plain = False, True
         states = RandomStates(torch, self.dataset, self.loader.collate_fn)
         try:
             with warnings.catch_warnings():
@@ -299,13 +324,14 @@ class Reading:
         self.is_same = self.is_same and same(batch, self.loader.collate_fn(second), self.torch)
         self.mutated = changed(mark, fingerprint(self.dataset, self.torch))
         self.moved = moved_file(offsets, file_offsets())
-        self.is_on_gpu = has_gpu_tensor(batch, self.torch)
+        found = list(tensors_in(batch, self.torch))
+        self.is_on_gpu = any(tensor.is_cuda for tensor in found)
+        self.is_plain = all(tensor.is_contiguous() for tensor in found)
 
 
-def has_gpu_tensor(value, torch):
+def tensors_in(value, torch):
     if isinstance(value, torch.Tensor):
-        return value.is_cuda
-    parts = value.values() if isinstance(value, dict) else value
-    return isinstance(value, (dict, list, tuple)) and any(
-        has_gpu_tensor(part, torch) for part in parts
-    )
+        yield value
+    elif isinstance(value, (dict, list, tuple)):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from tensors_in(part, torch)

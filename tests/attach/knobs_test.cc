@@ -1,0 +1,337 @@
+// Knobs of loaders and of the process, in real programs of PyTorch: whatever is done to a loader,
+// the program sees the same batches and draws the same random numbers.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <set>
+#include <sstream>
+
+#include "ridge/attach/shim.h"
+#include "tests/support/peers_python.h"
+#include "tests/support/temp_folder.h"
+
+namespace ridge::attach {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kCache = R"({"loader.cache":true})";
+constexpr const char* kWorkers =
+    R"({"loader.workers":2,"loader.prefetch":3,"loader.persistent":true})";
+
+std::string text_of(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+struct Ended {
+  int code = -1;
+  std::string out, err;
+  ProcessFacts facts{};  ///< Of the one process that has torch; with a shim.
+};
+
+class Knobs : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (python_.empty()) GTEST_SKIP() << test::kNoPeers;
+  }
+
+  /// A program of tests/attach/programs, under the shim where there are options.
+  Ended run(const std::string& words, const ShimOptions* options) const {
+    const test::TempFolder folder;
+    std::optional<ShimFolder> shim;
+    std::string command = "cd '" + folder.path().string() + "' && exec env -u PYTHONPATH";
+    if (options != nullptr) {
+      shim.emplace(*options);
+      for (const auto& [name, value] : shim->environment())
+        command += " '" + name + "=" + value + "'";
+    }
+    command += " PYTHONDONTWRITEBYTECODE=1 timeout -k 1 120 '" + python_ + "' '" +
+               fs::absolute("tests/attach/programs").string() + "/'" + words +
+               " >.out 2>.err </dev/null";
+    const int status = std::system(command.c_str());
+    Ended ended{WIFEXITED(status) ? WEXITSTATUS(status) : -1,
+                text_of(folder / ".out"),
+                text_of(folder / ".err")};
+    if (shim) {
+      const std::vector<ProcessFacts> all = shim->facts();
+      EXPECT_EQ(all.size(), 1u) << ended.err;
+      if (!all.empty()) ended.facts = all.front();
+    }
+    return ended;
+  }
+  Ended plain(const std::string& words) const { return run(words, nullptr); }
+  Ended with(const std::string& recipe, const std::string& words) const {
+    const ShimOptions options{.profiled_steps = 0, .recipe = recipe};
+    return run(words, &options);
+  }
+  /// With the recipe the program prints what it prints without.
+  Ended same(const std::string& recipe, const std::string& words) const {
+    const Ended without = plain(words), ended = with(recipe, words);
+    EXPECT_EQ(without.code, 0) << without.err;
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    EXPECT_GT(without.out.size(), 500u);
+    EXPECT_EQ(ended.out, without.out);
+    reads_without_ = reads(without);
+    return ended;
+  }
+
+  /// Samples that were made in the program's own process.
+  static int64_t reads(const Ended& ended) {
+    const size_t at = ended.err.rfind("read ");
+    return at == std::string::npos ? -1 : std::stoll(ended.err.substr(at + 5));
+  }
+
+  std::string python_ = test::peers_python();
+  mutable int64_t reads_without_ = 0;
+};
+
+KnobFacts fact(const Ended& ended, const std::string& key) {
+  for (const KnobFacts& knob : ended.facts.knobs)
+    if (knob.key == key) return knob;
+  ADD_FAILURE() << "nothing was said of " << key;
+  return {};
+}
+
+std::string notes(const Ended& ended) {
+  std::string all;
+  for (const std::string& note : ended.facts.notes) all += note + "\n";
+  return all;
+}
+
+// ---- loader.cache ----
+
+TEST_F(Knobs, BatchesFromMemoryAreTheSame) {
+  const Ended ended = same(kCache, "knobs_loader.py served");
+  const KnobFacts cache = fact(ended, "loader.cache");
+  EXPECT_EQ(cache.state, "applied");
+  EXPECT_NE(cache.text.find("and 11 more"), std::string::npos) << cache.text;
+  EXPECT_NE(cache.site.find("knobs_loader.py:"), std::string::npos) << cache.site;
+  EXPECT_GT(cache.seconds, 0);
+  // Three epochs are read once, and some samples again, to be compared.
+  EXPECT_LT(reads(ended), reads_without_ * 2 / 3);
+}
+
+TEST_F(Knobs, BatchesFromMemoryAreTheSameWhateverIsAskedFor) {
+  for (const char* what : {"permuted", "eager", "odd", "together", "inference"}) {
+    SCOPED_TRACE(what);
+    const Ended ended = same(kCache, std::string("knobs_loader.py ") + what);
+    EXPECT_EQ(fact(ended, "loader.cache").state, "applied");
+  }
+}
+
+TEST_F(Knobs, MemoryTakesThePlaceOfWorkers) {
+  const Ended ended = same(kCache, "knobs_loader.py own");
+  EXPECT_EQ(fact(ended, "loader.cache").state, "applied");
+  EXPECT_EQ(notes(ended).find("forked"), std::string::npos);
+}
+
+TEST_F(Knobs, ALoaderForEvaluationIsLeftAlone) {
+  const Ended ended = same(kCache, "knobs_loader.py two");
+  EXPECT_EQ(fact(ended, "loader.cache").text.find("more"), std::string::npos);
+  // 30 of each epoch of evaluation.
+  EXPECT_GE(reads(ended), 30 + 40);
+}
+
+TEST_F(Knobs, ADatasetThatChangesIsReadAgain) {
+  for (const char* what : {"changing", "silent"}) {
+    SCOPED_TRACE(what);
+    const Ended ended = same(kCache, std::string("knobs_loader.py ") + what);
+    const KnobFacts cache = fact(ended, "loader.cache");
+    EXPECT_EQ(cache.state, "refused");
+    EXPECT_EQ(cache.text.rfind("the dataset has changed", 0), 0u) << cache.text;
+  }
+}
+
+TEST_F(Knobs, OneSampleThatDrawsRandomNumbersIsNoticed) {
+  const Ended ended = same(kCache, "knobs_loader.py rare");
+  EXPECT_EQ(fact(ended, "loader.cache").state, "refused");
+  EXPECT_EQ(fact(ended, "loader.cache").text, "its samples draw random numbers (torch)");
+}
+
+// ---- loader.workers, .prefetch, .persistent ----
+
+TEST_F(Knobs, BatchesOfWorkersAreTheSame) {
+  const Ended ended = same(kWorkers, "knobs_loader.py served");
+  for (const char* key : {"loader.workers", "loader.prefetch", "loader.persistent"})
+    EXPECT_EQ(fact(ended, key).state, "applied") << key;
+  EXPECT_EQ(reads(ended), 0);
+  // Two for each of twelve loaders: they stay over three epochs.
+  EXPECT_NE(notes(ended).find("24 processes were forked"), std::string::npos) << notes(ended);
+  for (const LoaderFacts& loader : ended.facts.loaders) {
+    EXPECT_EQ(loader.workers, 2);
+    EXPECT_EQ(loader.prefetch, 3);
+    EXPECT_TRUE(loader.is_persistent);
+  }
+}
+
+TEST_F(Knobs, WorkersThatStayHearOfAnotherDataset) {
+  for (const char* what : {"changing", "silent"}) {
+    SCOPED_TRACE(what);
+    const Ended ended = same(kWorkers, std::string("knobs_loader.py ") + what);
+    EXPECT_EQ(fact(ended, "loader.persistent").state, "applied");
+    EXPECT_EQ(reads(ended), 0);
+  }
+}
+
+TEST_F(Knobs, WorkersAreForTheLoaderThatFeedsSteps) {
+  const Ended ended = same(kWorkers, "knobs_loader.py two");
+  EXPECT_EQ(ended.err.rfind("2 0\n", 0), 0u) << ended.err;
+  EXPECT_EQ(reads(ended), 30);
+}
+
+TEST_F(Knobs, PersistenceNeedsWorkers) {
+  const Ended ended =
+      same(R"({"loader.persistent":true,"loader.prefetch":4})", "knobs_loader.py inference");
+  EXPECT_EQ(fact(ended, "loader.persistent").text, "there are no workers");
+  EXPECT_EQ(fact(ended, "loader.prefetch").state, "refused");
+}
+
+TEST_F(Knobs, MemoryComesBeforeWorkers) {
+  const Ended ended =
+      same(R"({"loader.cache":true,"loader.workers":2})", "knobs_loader.py permuted");
+  EXPECT_EQ(fact(ended, "loader.cache").state, "applied");
+  EXPECT_EQ(fact(ended, "loader.workers").state, "refused");
+}
+
+TEST_F(Knobs, AProcessThatForksGoesOnAlone) {
+  for (const char* recipe : {kCache, kWorkers}) {
+    SCOPED_TRACE(recipe);
+    same(recipe, "knobs_loader.py forked");
+  }
+}
+
+// ---- the process ----
+
+TEST_F(Knobs, TheProcessIsAsTheRecipeSays) {
+  const Ended ended = with(
+      R"({"threads":2,"interop_threads":3,"cpus":"0","matmul.tf32":true,"cudnn.benchmark":true})",
+      "knobs_process.py");
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_EQ(ended.out, "2 3 1 1 1\n");
+  EXPECT_EQ(fact(ended, "threads").state, "applied");
+  EXPECT_NE(fact(ended, "threads").site.find("knobs_process.py:"), std::string::npos);
+  EXPECT_EQ(fact(ended, "interop_threads").state, "applied");
+  EXPECT_EQ(fact(ended, "cpus").state, "applied");
+  EXPECT_EQ(fact(ended, "matmul.tf32").text, "the program does not use CUDA");
+  EXPECT_EQ(fact(ended, "cudnn.benchmark").state, "refused");
+}
+
+TEST_F(Knobs, CpusThatAreNotThereAreRefused) {
+  const Ended ended = with(R"({"cpus":"0,100000","no.such":1})", "knobs_process.py");
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_EQ(fact(ended, "cpus").text, "the process may not use CPU 100000");
+  EXPECT_NE(notes(ended).find("no knob is called no.such"), std::string::npos);
+}
+
+// ---- the probe ----
+
+/// Lines of knobs_probe.py: "CASE KEY rest", by case and key.
+using Offers = std::map<std::pair<std::string, std::string>, std::set<std::string>>;
+
+Offers offers_in(const std::string& text) {
+  Offers offers;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string name, key, rest;
+    words >> name >> key;
+    std::getline(words, rest);
+    offers[{name, key}].insert(rest.substr(std::min<size_t>(1, rest.size())));
+  }
+  return offers;
+}
+
+class Probed : public Knobs {
+ protected:
+  void SetUp() override {
+    Knobs::SetUp();
+    if (IsSkipped()) return;
+    const ShimOptions options{.profiled_steps = 0, .probes = true};
+    ended_ = run("knobs_probe.py", &options);
+    ASSERT_EQ(ended_.code, 0) << ended_.err;
+    offers_ = offers_in(ended_.out);
+  }
+
+  /// "" where some value is offered.
+  std::string refusal(const std::string& name, const std::string& key) {
+    const auto found = offers_.find({name, key});
+    if (found == offers_.end()) return "nothing was said";
+    const std::string& first = *found->second.begin();
+    return first.starts_with("refused: ") ? first.substr(9) : "";
+  }
+  /// Classes of the offered values.
+  std::set<char> classes(const std::string& name, const std::string& key) {
+    std::set<char> found;
+    for (const std::string& offer : offers_[{name, key}])
+      if (const size_t at = offer.find(' '); at != std::string::npos && at + 1 < offer.size())
+        found.insert(offer[at + 1]);
+    return found;
+  }
+
+  Ended ended_;
+  Offers offers_;
+};
+
+TEST_F(Probed, OffersWhatSuitsTheLoader) {
+  EXPECT_TRUE(ended_.facts.is_probed);
+  EXPECT_EQ(ended_.out.find("drew random numbers"), std::string::npos);
+  const std::set<char> same_bits = {'0'}, trajectory = {'3'};
+  for (const char* name : {"rows", "permuted", "places", "halves", "text"}) {
+    EXPECT_EQ(classes(name, "loader.cache"), same_bits) << name;
+    EXPECT_EQ(classes(name, "loader.workers"), same_bits) << name;
+    EXPECT_EQ(classes(name, "loader.persistent"), same_bits) << name;
+  }
+  for (const char* name : {"torch", "numpy", "random", "own", "entropy", "shared_stream"}) {
+    EXPECT_EQ(classes(name, "loader.workers"), trajectory) << name;
+    EXPECT_EQ(classes(name, "loader.persistent"), trajectory) << name;
+    EXPECT_NE(refusal(name, "loader.cache"), "") << name;
+  }
+  EXPECT_EQ(refusal("rows", "loader.pin"), "the program does not use CUDA");
+  EXPECT_EQ(refusal("workers", "loader.prefetch"), "the program has set it");
+}
+
+TEST_F(Probed, SaysWhyNot) {
+  const std::map<std::pair<std::string, std::string>, std::string> reasons = {
+      {{"torch", "cache"}, "samples draw random numbers (torch): each has to be made anew"},
+      {{"numpy", "cache"}, "samples draw random numbers (numpy.random): each has to be made anew"},
+      {{"own", "cache"},
+       "samples draw random numbers (a generator of its own): each has to be made anew"},
+      {{"entropy", "cache"}, "samples differ when they are read again"},
+      {{"counting", "cache"}, "the dataset changes as it is read (its reads)"},
+      {{"stream", "cache"}, "an iterable dataset has no samples by number"},
+      {{"unbatched", "cache"}, "the dataset makes its batches itself"},
+      {{"file", "workers"}, "the dataset has an open file (its file): workers would share it"},
+      {{"nested", "workers"},
+       "the dataset has an open file (its dataset.file): workers would share it"},
+      {{"closure", "workers"},
+       "the dataset has an open file (its make.file): workers would share it"},
+      {{"descriptor", "workers"},
+       "reading a sample moves the offset of an open file (samples.bin): workers would share it"},
+      {{"sqlite", "workers"},
+       "the dataset has an open sqlite3.Connection (its table): workers would share it"},
+      {{"stream", "workers"},
+       "an iterable dataset that does not share itself out: workers would repeat it"},
+      {{"init", "workers"}, "its worker_init_fn has not been called so far"},
+      {{"eager", "workers"},
+       "its EagerHalves draws random numbers at once, and workers iterate it twice"},
+      {{"drawing", "workers"}, "its Drawing draws random numbers between batches"},
+      {{"without", "workers"}, "no DataLoader feeds the steps"},
+      {{"evaluated", "cache"},
+       "the loader that feeds the steps is not told from others when it is iterated"},
+  };
+  for (const auto& [where, reason] : reasons)
+    EXPECT_EQ(refusal(where.first, "loader." + where.second), reason) << where.first;
+  EXPECT_EQ(refusal("giant", "loader.cache").rfind("its samples take 2000.0 GB", 0), 0u);
+  EXPECT_EQ(refusal("slow", "loader.cache").rfind("reading its samples once would take", 0), 0u);
+}
+
+}  // namespace
+}  // namespace ridge::attach
