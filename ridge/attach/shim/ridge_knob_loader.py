@@ -356,6 +356,8 @@ class Workers(LoaderKnob):
     @staticmethod
     def set(loader, number):
         loader.num_workers = number
+        if number == 0:
+            loader.timeout = 0  # torch takes no other without workers
         if number and loader.prefetch_factor is None:
             loader.prefetch_factor = 2  # what torch would have set
         # From Python 3.14 on the default would start the program's file once more.

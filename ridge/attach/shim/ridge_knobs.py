@@ -140,8 +140,11 @@ class Part(ridge_shim.Part):
             self.recipe = json.loads(file.read().decode())
         self.files = knob_files(shim)
         classes = [knob for file in self.files for knob in file.KNOBS]
+        # A flag that is off leaves the program as it is.
         self.knobs = [
-            knob(shim, self.recipe[knob.key]) for knob in classes if knob.key in self.recipe
+            knob(shim, self.recipe[knob.key])
+            for knob in classes
+            if self.recipe.get(knob.key, False) is not False
         ]
         for key in sorted(set(self.recipe) - {knob.key for knob in classes}):
             shim.note("no knob is called %s" % key[:100])

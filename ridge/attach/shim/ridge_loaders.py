@@ -169,22 +169,19 @@ class Loaders:
 
     def iterator_of(self, original, loader):
         entry = self.entry(loader)
-        if entry is None or entry.cache is None:
-            return original(loader)
-        return self.cached_iterator(entry, original, loader)
-
-    def cached_iterator(self, entry, original, loader):
+        is_alone = entry is not None and loader.num_workers == 0
         # Workers that stay would have drawn a seed in the first epoch alone.
-        draws_none = entry.own_persistent and entry.own_workers and entry.epochs > 1
-        generator = loader.generator
-        if generator is None:
-            generator = self.torch.default_generator
-        state = generator.get_state() if draws_none else None
-        iterator = original(loader)
-        if draws_none:
+        if not (is_alone and entry.own_persistent and entry.own_workers and entry.epochs > 1):
+            iterator = original(loader)
+        else:
+            generator = loader.generator
+            if generator is None:
+                generator = self.torch.default_generator
+            state = generator.get_state()
+            iterator = original(loader)
             generator.set_state(state)
         # The program may have given it workers again.
-        if loader.num_workers == 0:
+        if is_alone and entry.cache is not None:
             iterator._dataset_fetcher = entry.cache.fetcher(iterator._dataset_fetcher)
         return iterator
 
