@@ -14,6 +14,7 @@
 #include <iterator>
 #include <string_view>
 
+#include "ridge/attach/folder_copy.h"
 #include "ridge/attach/program_protocol.h"
 #include "ridge/attach/program_start.h"
 #include "ridge/base/clock.h"
@@ -76,12 +77,16 @@ int raised(int descriptor) {
   return number;
 }
 
-/// Ours with the entries of `set` over it, as exec takes it: "NAME=VALUE".
-std::vector<std::string> environment_with(
-    const std::vector<std::pair<std::string, std::string>>& set) {
+void move_paths(std::vector<std::string>& texts, const ProgramRequest& request) {
+  for (std::string& text : texts)
+    for (const auto& [from, to] : request.moved) text = with_moved_paths(text, from, to);
+}
+
+/// Ours with those asked for over it, as exec takes it: "NAME=VALUE".
+std::vector<std::string> environment_for(const ProgramRequest& request) {
   std::vector<std::string> entries;
   for (char** entry = environ; *entry != nullptr; ++entry) entries.emplace_back(*entry);
-  for (const auto& [name, value] : set) {
+  for (const auto& [name, value] : request.environment) {
     const std::string start = name + "=";
     const auto is_it = [&](const std::string& entry) { return entry.starts_with(start); };
     const auto found = std::ranges::find_if(entries, is_it);
@@ -90,6 +95,7 @@ std::vector<std::string> environment_with(
     else
       *found = start + value;
   }
+  move_paths(entries, request);
   return entries;
 }
 
@@ -101,10 +107,12 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
 }
 
 std::vector<std::string> supervisor_words(const ProgramRequest& request, int socket) {
-  const SupervisorTask task{.socket = socket,
-                            .inherited = process_start().inherited,
-                            .folders = request.folders,
-                            .command = request.command};
+  SupervisorTask task{.socket = socket,
+                      .inherited = process_start().inherited,
+                      .folders = request.folders,
+                      .sandbox = request.sandbox,
+                      .command = request.command};
+  move_paths(task.command, request);
   std::vector<std::string> words = {"ridge", "supervise"};
   std::ranges::move(task.words(), std::back_inserter(words));
   return words;
@@ -171,7 +179,7 @@ class SpawnPlan {
   /// The error's number, or 0.
   int spawn(pid_t& process, const ProgramRequest& request, int socket) const {
     std::vector<std::string> words = supervisor_words(request, socket);
-    std::vector<std::string> entries = environment_with(request.environment);
+    std::vector<std::string> entries = environment_for(request);
     const UnpinnedScope unpinned;
     return ::posix_spawn(&process,
                          request.supervisor.c_str(),
@@ -257,6 +265,13 @@ void Program::await_start(const ProgramRequest& request) {
                                    "it ended at once",
                                    name_),
                        "see whether memory is short, or somebody killed it, and try again");
+  if (report.stage != SandboxTrouble::kNone)
+    throw UserError(
+        fmt::format("cannot keep what '{}' writes in '{}' apart: {}",
+                    name_,
+                    request.sandbox.folders[0],
+                    SandboxTrouble{.stage = report.stage, .error = report.error}.text()),
+        "see whether what is mounted has changed, and try again");
   throw failure(name_, report.error, request.working_folder);
 }
 

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "ridge/attach/sandbox.h"
 #include "ridge/base/error.h"
 
 namespace ridge::attach {
@@ -28,6 +29,10 @@ struct ProgramRequest {
   std::vector<std::string> folders{};
   /// Where it runs; empty: in our working folder.
   std::string working_folder{};
+  /// What it sees in place of some folders, its working folder first; without any, nothing.
+  Sandbox sandbox{};
+  /// Paths of a folder that its words and its environment name, and what they are there instead.
+  std::vector<std::pair<std::string, std::string>> moved{};
   /// A file for its stdout and stderr, emptied first; its stdin is empty then. Or empty: it has our
   /// streams.
   std::string output{};

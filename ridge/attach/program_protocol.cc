@@ -73,6 +73,9 @@ std::vector<std::string> SupervisorTask::words() const {
     all_inherited += (all_inherited.empty() ? "" : ",") + std::to_string(descriptor);
   std::vector<std::string> words = {std::to_string(socket), all_inherited};
   append(words, folders);
+  append(words, sandbox.folders);
+  words.push_back(sandbox.state);
+  words.push_back(sandbox.in_user_namespace ? "1" : "0");
   words.insert(words.end(), command.begin(), command.end());
   return words;
 }
@@ -83,6 +86,9 @@ SupervisorTask SupervisorTask::of(const std::vector<std::string>& words) {
   task.socket = reader.number();
   task.inherited = reader.numbers();
   task.folders = reader.texts();
+  task.sandbox.folders = reader.texts();
+  task.sandbox.state = reader.text();
+  task.sandbox.in_user_namespace = reader.number() == 1;
   task.command = reader.rest();
   bool is_right = reader.is_right() && task.socket > STDERR_FILENO && keeps_bounds(task.socket);
   for (int descriptor : task.inherited) is_right = is_right && descriptor > STDERR_FILENO;

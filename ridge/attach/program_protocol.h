@@ -2,8 +2,8 @@
 // bounds. Its end that closes without kFinish says that ridge is gone.
 //
 // The words of `ridge supervise`: the socket's number, descriptors that the program inherits
-// ("3,7", or nothing), how many folders there are to remove and which, and the program with its
-// arguments.
+// ("3,7", or nothing), how many folders there are to remove and which, the sandbox (how many
+// folders and which, its state, 1 for a user namespace), and the program with its arguments.
 #pragma once
 
 #include <sys/types.h>
@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "ridge/attach/sandbox.h"
+
 namespace ridge::attach {
 
 /// What the supervisor is told at its start.
@@ -19,6 +21,7 @@ struct SupervisorTask {
   int socket = -1;
   std::vector<int> inherited{};
   std::vector<std::string> folders{};
+  Sandbox sandbox{};
   std::vector<std::string> command{};
 
   std::vector<std::string> words() const;
@@ -43,12 +46,12 @@ struct Order {
 struct Report {
   enum Kind : int32_t {
     kStarted,  ///< `pid` runs.
-    kFailed,   ///< It could not be started: `error`.
+    kFailed,   ///< It could not be started: `error`, with `stage` where its sandbox failed.
     kEnded,    ///< With `status`, as wait() has it, after `lifetime_ns`.
   };
   Kind kind = kStarted;
   pid_t pid = 0;
-  int32_t error = 0, status = 0;
+  int32_t error = 0, stage = 0, status = 0;
   int64_t peak_rss_bytes = 0, lifetime_ns = 0;
 };
 

@@ -72,7 +72,7 @@ class Supervisor {
   };
 
   void listen();
-  int launch();
+  SandboxTrouble launch();
   void report(const Report& report) const;
   void let_go() const;
   [[noreturn]] void become_program(int failure, pid_t supervisor);
@@ -116,6 +116,9 @@ void Supervisor::report(const Report& report) const {
 
 // Only what a new process of a single thread may do before exec.
 void Supervisor::become_program(int failure, pid_t supervisor) {
+  SandboxTrouble trouble;
+  if (!task_.sandbox.folders.empty()) trouble = enter_sandbox(task_.sandbox);
+  // After it: another user namespace may take it back.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != supervisor) ::_exit(0);  // floors-waiver: a process without its parent
   const ProcessStart& start = process_start();
@@ -127,28 +130,30 @@ void Supervisor::become_program(int failure, pid_t supervisor) {
   for (std::string& word : task_.command) words.push_back(word.data());
   words.push_back(nullptr);
   ::sigprocmask(SIG_SETMASK, &start.blocked, nullptr);
-  ::execvp(words[0], words.data());
-  const int error = errno;
-  [[maybe_unused]] const ssize_t written = ::write(failure, &error, sizeof error);
+  if (trouble.stage == SandboxTrouble::kNone) {
+    ::execvp(words[0], words.data());
+    trouble.error = errno;
+  }
+  [[maybe_unused]] const ssize_t written = ::write(failure, &trouble, sizeof trouble);
   ::_exit(0);  // floors-waiver: the process has no program
 }
 
-// The error's number, or 0.
-int Supervisor::launch() {
+// No error: it runs.
+SandboxTrouble Supervisor::launch() {
   int failure[2];
-  if (signals_ < 0 || ::pipe2(failure, O_CLOEXEC) != 0) return errno;
+  if (signals_ < 0 || ::pipe2(failure, O_CLOEXEC) != 0) return {.error = errno};
   const pid_t self = ::getpid();
   started_ns_ = now_ns();
   program_ = ::fork();
   if (program_ == 0) become_program(failure[1], self);
-  int error = program_ < 0 ? errno : 0;
+  SandboxTrouble trouble{.error = program_ < 0 ? errno : 0};
   ::close(failure[1]);
   // Exec closes it.
-  while (error == 0 && ::read(failure[0], &error, sizeof error) < 0 && errno == EINTR) {
+  while (program_ > 0 && ::read(failure[0], &trouble, sizeof trouble) < 0 && errno == EINTR) {
   }
   ::close(failure[0]);
-  if (error != 0 && program_ > 0) ::waitpid(program_, nullptr, 0);
-  return error;
+  if (trouble.error != 0 && program_ > 0) ::waitpid(program_, nullptr, 0);
+  return trouble;
 }
 
 bool Supervisor::start() {
@@ -159,8 +164,8 @@ bool Supervisor::start() {
   ::fcntl(task_.socket, F_SETFD, FD_CLOEXEC);
   close_others(task_);
   listen();
-  if (const int error = launch(); error != 0) {
-    report({.kind = Report::kFailed, .error = error});
+  if (const SandboxTrouble trouble = launch(); trouble.error != 0) {
+    report({.kind = Report::kFailed, .error = trouble.error, .stage = trouble.stage});
     return false;
   }
   runs_ = true;

@@ -256,9 +256,9 @@ TEST(Program, IsWatchedOverForNothing) {
 TEST(Supervise, IsForRidgeAlone) {
   for (const std::vector<std::string>& words : {std::vector<std::string>{},
                                                 {"3"},
-                                                {"0", "", "0", "true"},
-                                                {"999", "", "0", "true"},
-                                                {"x", "", "0", "true"}})
+                                                {"0", "", "0", "0", "", "0", "true"},
+                                                {"999", "", "0", "0", "", "0", "true"},
+                                                {"x", "", "0", "0", "", "0", "true"}})
     EXPECT_NE(test::user_error([&] { supervise(words); }).find("for itself"), std::string::npos);
 }
 
