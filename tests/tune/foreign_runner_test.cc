@@ -5,6 +5,7 @@
 // one test ForeignRunnerHolder.DISABLED_Holds.
 #include "ridge/tune/foreign_runner.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
@@ -40,10 +41,10 @@ ForeignTarget target_of(const std::string& script) {
 }
 
 /// A program of tests/attach/programs in a folder.
-ForeignTarget program(const TempFolder& folder,
+ForeignTarget program(const fs::path& folder,
                       const std::string& words,
                       const std::string& python = "python3") {
-  return target_of("cd '" + folder.path().string() + "' && exec '" + python + "' '" +
+  return target_of("cd '" + folder.string() + "' && exec '" + python + "' '" +
                    fs::absolute("tests/attach/programs").string() + "/" + words);
 }
 std::string steps(const std::string& words) { return "gate_steps.py' " + words; }
@@ -79,7 +80,7 @@ class ForeignRunnerTest : public testing::Test {
 // ---- blocks ----
 
 TEST_F(ForeignRunnerTest, IsStoppedButInItsBlocks) {
-  ForeignRunner runner(program(folder_, steps("plain 100000")), {}, soon());
+  ForeignRunner runner(program(folder_.path(), steps("plain 100000")), {}, soon());
   const attach::ProcessFacts facts = runner.facts();
   EXPECT_EQ(facts.step_source, "optimizer");
   EXPECT_GT(facts.steps, 1);
@@ -100,14 +101,14 @@ TEST_F(ForeignRunnerTest, IsWarmAfterItsStepsAndSeconds) {
   ForeignRunnerOptions options = soon();
   options.warm_steps = 30;
   options.warm_seconds = 0.1;
-  ForeignRunner runner(program(folder_, steps("plain 100000")), slower("10"), options);
+  ForeignRunner runner(program(folder_.path(), steps("plain 100000")), slower("10"), options);
   EXPECT_GE(runner.facts().steps, 31);
   EXPECT_GE(runner.open_seconds(), 0.3);
 }
 
 TEST_F(ForeignRunnerTest, BlocksAreLongAgainstWhatLiesReady) {
-  ForeignRunner runner(program(folder_, steps("loader 100000")), {}, soon());
-  ForeignRunner other(program(folder_, steps("plain 100000")), {}, soon());
+  ForeignRunner runner(program(folder_.path(), steps("loader 100000")), {}, soon());
+  ForeignRunner other(program(folder_.path(), steps("plain 100000")), {}, soon());
   EXPECT_GE(runner.least_steps(), 3 * 4);
   const TrialOptions options = foreign_trial_options(0, 1, other, runner);
   EXPECT_EQ(options.least_steps, runner.least_steps());
@@ -115,7 +116,7 @@ TEST_F(ForeignRunnerTest, BlocksAreLongAgainstWhatLiesReady) {
 }
 
 TEST_F(ForeignRunnerTest, BreaksAreToldOfAndCostWhatTheyCost) {
-  ForeignRunner runner(program(folder_, steps("breaks 100000")), {}, soon());
+  ForeignRunner runner(program(folder_.path(), steps("breaks 100000")), {}, soon());
   const Block block = runner.run(40);
   EXPECT_GE(runner.breaks(), 4);
   EXPECT_LE(runner.breaks(), 5);
@@ -133,8 +134,8 @@ TrialOptions short_trial(const ForeignRunner& before, const ForeignRunner& after
 }
 
 TEST_F(ForeignRunnerTest, TheSameProgramIsNotFaster) {
-  ForeignRunner before(program(folder_, steps("plain 1000000")), {}, soon());
-  ForeignRunner after(program(folder_, steps("plain 1000000")), {}, soon());
+  ForeignRunner before(program(folder_.path(), steps("plain 1000000")), {}, soon());
+  ForeignRunner after(program(folder_.path(), steps("plain 1000000")), {}, soon());
   const TrialResult result = compare(before, after, short_trial(before, after));
   EXPECT_GE(result.pairs.size(), 4u);
   EXPECT_NE(result.verdict, Verdict::kFaster);
@@ -147,8 +148,8 @@ TEST_F(ForeignRunnerTest, TheSameProgramIsNotFaster) {
 TEST_F(ForeignRunnerTest, OneThatIsFasterIsFound) {
   Verdict verdict = Verdict::kOpen;
   for (int attempt = 0; attempt < 4 && verdict != Verdict::kFaster; ++attempt) {
-    ForeignRunner before(program(folder_, steps("plain 1000000")), slower("15"), soon());
-    ForeignRunner after(program(folder_, steps("plain 1000000")), slower("10"), soon());
+    ForeignRunner before(program(folder_.path(), steps("plain 1000000")), slower("15"), soon());
+    ForeignRunner after(program(folder_.path(), steps("plain 1000000")), slower("10"), soon());
     verdict = compare(before, after, short_trial(before, after)).verdict;
   }
   EXPECT_EQ(verdict, Verdict::kFaster);
@@ -157,7 +158,7 @@ TEST_F(ForeignRunnerTest, OneThatIsFasterIsFound) {
 // ---- programs that end ----
 
 TEST_F(ForeignRunnerTest, OneThatEndsIsStartedAgainAndTheBlockWithIt) {
-  ForeignRunner runner(program(folder_, steps("plain 40")), {}, soon());
+  ForeignRunner runner(program(folder_.path(), steps("plain 40")), {}, soon());
   const pid_t first = runner.facts().pid;
   for (int i = 0; i < 3; ++i) EXPECT_GE(runner.run(25).seconds, 0.025);
   EXPECT_NE(runner.facts().pid, first);
@@ -165,7 +166,7 @@ TEST_F(ForeignRunnerTest, OneThatEndsIsStartedAgainAndTheBlockWithIt) {
 }
 
 TEST_F(ForeignRunnerTest, ABlockThatIsLongerThanTheProgramIsPutTogether) {
-  ForeignRunner runner(program(folder_, steps("plain 40")), {}, soon());
+  ForeignRunner runner(program(folder_.path(), steps("plain 40")), {}, soon());
   const Block block = runner.run(100);
   EXPECT_GE(block.seconds, 0.1);
   EXPECT_LT(block.seconds, 10);
@@ -174,25 +175,25 @@ TEST_F(ForeignRunnerTest, ABlockThatIsLongerThanTheProgramIsPutTogether) {
 TEST_F(ForeignRunnerTest, OneThatEndsBeforeItIsWarmIsTimedAllTheSame) {
   ForeignRunnerOptions options = soon();
   options.warm_seconds = 100;
-  ForeignRunner runner(program(folder_, steps("plain 40")), {}, options);
+  ForeignRunner runner(program(folder_.path(), steps("plain 40")), {}, options);
   EXPECT_GE(runner.run(20).seconds, 0.02);
 }
 
 TEST_F(ForeignRunnerTest, OneOfThreeStepsIsNotTimed) {
-  EXPECT_SAYS(failure(program(folder_, steps("plain 3"))),
+  EXPECT_SAYS(failure(program(folder_.path(), steps("plain 3"))),
               "ended by itself after 2 steps: too few");
 }
 
 // ---- programs that fail ----
 
 TEST_F(ForeignRunnerTest, OneThatCrashesSaysWhatItSaid) {
-  const std::string text = failure(program(folder_, steps("crash 100000")));
+  const std::string text = failure(program(folder_.path(), steps("crash 100000")));
   EXPECT_EQ(text.find("it ended with exit code 1; its last lines:\n"), 0u) << text;
   EXPECT_TRUE(text.ends_with("\nValueError: broken on purpose")) << text;
 }
 
 TEST_F(ForeignRunnerTest, OneThatIsKilledSaysSo) {
-  ForeignRunner runner(program(folder_, steps("plain 100000")), {}, soon());
+  ForeignRunner runner(program(folder_.path(), steps("plain 100000")), {}, soon());
   ::kill(runner.facts().pid, SIGKILL);
   try {
     runner.run(10);
@@ -217,18 +218,18 @@ TEST_F(ForeignRunnerTest, OneThatNeverStepsSaysWhatWasLookedFor) {
 TEST_F(ForeignRunnerTest, OneThatHangsIsGivenUp) {
   ForeignRunnerOptions options = soon();
   options.block_seconds = 0.7;
-  EXPECT_SAYS(failure(program(folder_, steps("hang 100000")), options),
+  EXPECT_SAYS(failure(program(folder_.path(), steps("hang 100000")), options),
               "it made no step for 0.7 s");
-  EXPECT_SAYS(failure(program(folder_, steps("silent 100000")), options),
+  EXPECT_SAYS(failure(program(folder_.path(), steps("silent 100000")), options),
               "steps, but they could not be held");
 }
 
 TEST_F(ForeignRunnerTest, OneThatTalksNonsenseIsGivenUp) {
-  EXPECT_SAYS(failure(program(folder_, steps("nonsense 100000"))), "says what makes no sense");
+  EXPECT_SAYS(failure(program(folder_.path(), steps("nonsense 100000"))),
+              "says what makes no sense");
 }
 
 TEST_F(ForeignRunnerTest, WhatAProgramLeavesIsEnded) {
-  const TempFolder folder;
   pid_t left = 0;
   {
     ForeignRunner runner(
@@ -252,7 +253,7 @@ TEST_F(ForeignRunnerTest, AStopIsHeededWhileItStartsAndInABlock) {
   EXPECT_THROW(ForeignRunner(target_of("exec sleep 1000"), {}, soon()), TrialStopped);
   clear_stop();
   ForeignRunnerOptions options = soon();
-  ForeignRunner runner(program(folder_, steps("hang 100000")), {}, options);
+  ForeignRunner runner(program(folder_.path(), steps("hang 100000")), {}, options);
   std::thread later([] {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     request_stop(SIGINT);
@@ -268,13 +269,22 @@ TEST_F(ForeignRunnerTest, TheDeadlineIsHeeded) {
 }
 
 TEST(ForeignRunnerHolder, DISABLED_Holds) {
-  const TempFolder folder;
-  ForeignRunner runner(program(folder, steps("orphan 100000")), {}, soon());
-  std::ofstream(std::getenv("RIDGE_TEST_PID")) << runner.facts().pid << std::endl;
+  const fs::path path = std::getenv("RIDGE_TEST_PID");
+  ForeignRunner runner(program(path.parent_path(), steps("orphan 100000")), {}, soon());
+  std::ofstream(path) << runner.facts().pid << std::endl;
   std::this_thread::sleep_for(std::chrono::seconds(60));
 }
 
-TEST_F(ForeignRunnerTest, AKilledRidgeLeavesNoProcess) {
+/// Folders that a process of ridge has made.
+bool has_folders(pid_t pid) {
+  for (const auto& entry : fs::directory_iterator(fs::temp_directory_path()))
+    if (const std::string name = entry.path().filename().string();
+        name.starts_with("ridge-") && name.find(fmt::format("-{}-", pid)) != std::string::npos)
+      return true;
+  return false;
+}
+
+TEST_F(ForeignRunnerTest, AKilledRidgeLeavesNoProcessAndNoFolder) {
   const std::string path = (folder_ / "pid").string();
   const pid_t holder = ::fork();
   if (holder == 0) {
@@ -291,9 +301,11 @@ TEST_F(ForeignRunnerTest, AKilledRidgeLeavesNoProcess) {
   const pid_t held = test::pids_in(path, 1)[0];
   const test::Ending ending({held, test::parent_of(held)});
   EXPECT_TRUE(comes([&] { return stat_of(held).starts_with("T"); }));
+  EXPECT_TRUE(has_folders(holder));
   ::kill(holder, SIGKILL);
   ::waitpid(holder, nullptr, 0);
   EXPECT_TRUE(comes([&] { return ending.all_gone(); }));
+  EXPECT_TRUE(comes([&] { return !has_folders(holder); }));
 }
 
 // ---- PyTorch ----
@@ -304,7 +316,7 @@ class ForeignTorch : public ForeignRunnerTest {
     if (python_.empty()) GTEST_SKIP() << test::kNoPeers;
   }
   ForeignTarget train(const std::string& words) {
-    return program(folder_, "gate_train.py' " + words, python_);
+    return program(folder_.path(), "gate_train.py' " + words, python_);
   }
   std::string python_ = test::peers_python();
 };
@@ -339,7 +351,8 @@ TEST_F(ForeignTorch, AnEvaluationIsABreakAndAFrozenLayerIsNone) {
 }
 
 TEST_F(ForeignTorch, CallsOfAModuleAreSteps) {
-  ForeignRunner runner(program(folder_, "shim_infer.py' plain 1000000", python_), {}, soon());
+  ForeignRunner runner(
+      program(folder_.path(), "shim_infer.py' plain 1000000", python_), {}, soon());
   EXPECT_EQ(runner.facts().step_source, "module");
   EXPECT_GT(runner.run(20).seconds, 0);
 }
