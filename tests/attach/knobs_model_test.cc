@@ -81,19 +81,17 @@ class ModelKnobs : public ::testing::Test {
     if (python_.empty()) GTEST_SKIP() << test::kNoPeers;
   }
 
-  Ran run(const std::string& mode, int steps, const ShimOptions& options) const {
+  Ran run(const std::string& path, const std::string& words, const ShimOptions& options) const {
     const ShimFolder shim(options);
     const test::TempFolder folder;
     std::string command = "cd '" + folder.path().string() + "' && exec env -u PYTHONPATH";
     for (const auto& [name, value] : shim.environment())
       command += fmt::format(" '{}={}'", name, value);
     command += fmt::format(
-        " TORCHINDUCTOR_CACHE_DIR=inductor timeout -k 1 170 '{}' '{}' {} {} >.out 2>.err "
-        "</dev/null",
+        " TORCHINDUCTOR_CACHE_DIR=inductor timeout -k 1 170 '{}' '{}' {} >.out 2>.err </dev/null",
         python_,
-        fs::absolute("tests/attach/programs/knob_model.py").string(),
-        mode,
-        steps);
+        fs::absolute(path).string(),
+        words);
     const int status = std::system(command.c_str());
     Ran ran;
     ran.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
@@ -102,9 +100,12 @@ class ModelKnobs : public ::testing::Test {
     err << std::ifstream(folder / ".err").rdbuf();
     ran.err = err.str();
     for (const ProcessFacts& facts : shim.facts())
-      if (facts.program == "knob_model.py") ran.facts = facts;
+      if (facts.program == fs::path(path).filename()) ran.facts = facts;
     EXPECT_EQ(ran.code == 0, ran.err.find("Error") == std::string::npos) << ran.err;
     return ran;
+  }
+  Ran run(const std::string& mode, int steps, const ShimOptions& options) const {
+    return run("tests/attach/programs/knob_model.py", fmt::format("{} {}", mode, steps), options);
   }
   Ran run(const std::string& mode, int steps, const std::string& recipe = "") const {
     return run(mode, steps, ShimOptions{.profiled_steps = 0, .recipe = recipe});
@@ -279,6 +280,22 @@ TEST_F(ModelKnobs, ACheckpointWithoutKnobsGoesOnWithThem) {
   EXPECT_EQ(knobs["options"], "None None");
   expect_near(knobs, plain, 1e-4);
   expect_same_files(knobs, plain);
+}
+
+TEST_F(ModelKnobs, ModelsOfFrameworks) {
+  const ShimOptions options{.profiled_steps = 0,
+                            .recipe = R"({"model.autocast":"bf16","optimizer.fused":true})"};
+  const std::map<std::string, std::string> models = {{"train_lightning.py", "Sequential"},
+                                                     {"train_hf_trainer.py", "GPT2LMHeadModel"},
+                                                     {"train_accelerate.py", "Classifier"}};
+  for (const auto& [program, model] : models) {
+    const Ran ran = run("examples/pytorch/" + program, "--steps 15", options);
+    EXPECT_EQ(ran.code, 0) << ran.err;
+    EXPECT_EQ(ran.knob("model.autocast").text, model + ": products in bf16, results in f32");
+    const bool sets_it = program == "train_hf_trainer.py";
+    EXPECT_EQ(ran.knob("optimizer.fused").state, sets_it ? "refused" : "applied") << program;
+    EXPECT_EQ(ran.facts.steps, 15) << program;
+  }
 }
 
 TEST_F(ModelKnobs, OffersAndTheirReasons) {
