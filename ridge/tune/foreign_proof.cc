@@ -79,7 +79,8 @@ void ForeignOptimizer::claim(const TrialRecord& record, const TrialResult& trial
                                               100 * summary.claim.confidence),
                          .plan = "",
                          .config = command_hash(request_.target.command),
-                         .machine = fingerprint_};
+                         .machine = fingerprint_,
+                         .command = request_.target.command.text()};
   summary.recipe = to_toml(best_recipe_);
 }
 
