@@ -2,11 +2,12 @@
 """Records the programs of tests/attach/programs as the doctor sees a live program.
 
 For each: NAME.trace.json.gz (torch.profiler, 8 steps), NAME.spans.json.gz (steps and what cost
-time in them, as ridge/attach/shim.h has it) and NAME.facts.json (the fields of LiveFacts).
+time in them, as ridge/attach/shim.h has it), NAME.facts.json (the fields of LiveFacts), and with
+--stacks NAME.stacks.json.gz (one more step, with the frames of the interpreter).
 
-tests/data/traces/live has all but sick_loop, whose trace takes a megabyte.
+tests/data/traces/live has sick_loop by --profiled 3 --stacks: 8 steps of it take a megabyte.
 
-Usage: record_live_traces.py OUT [NAME ...] [--seconds N] [--cpus N]
+Usage: record_live_traces.py OUT [NAME ...] [--seconds N] [--cpus N] [--profiled N] [--stacks]
 """
 
 import argparse
@@ -21,7 +22,6 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROGRAMS = ROOT / "tests" / "attach" / "programs"
-PROFILED = 8
 MOST_MARKS = 3000
 NANOSECONDS = 1e9
 
@@ -31,7 +31,7 @@ NANOSECONDS = 1e9
 class Recorder:
     """Marks steps and what is known to cost time, and profiles some steps in the middle."""
 
-    def __init__(self, folder, warm_seconds):
+    def __init__(self, folder, warm_seconds, profiled, with_stacks):
         import torch
         self.torch = torch
         self.folder = folder
@@ -40,6 +40,7 @@ class Recorder:
         self.step = 0
         self.begun = None
         self.profiler = None
+        self.plan = [("trace", profiled, False)] + [("stacks", 1, True)] * with_stacks
         self.facts = {"torch_threads": -1, "batch": -1, "loader_workers": -1,
                       "step_source": "optimizer"}
         self.install()
@@ -87,7 +88,7 @@ class Recorder:
             self.span(f"Step#{self.step}", self.begun, now)
         self.step += 1
         self.facts["torch_threads"] = self.torch.get_num_threads()
-        if self.profiler is None and self.step > 10 and \
+        if self.profiler is None and self.plan and self.step > 10 and \
                 time.monotonic() - self.first > self.warm_seconds:
             self.profile(now)
         elif self.profiler is not None and self.left > 0:
@@ -100,15 +101,17 @@ class Recorder:
     def profile(self, now):
         profile = self.torch.profiler
         self.profiling_since = now
-        self.left = PROFILED + 1
+        self.name, steps, with_stack = self.plan.pop(0)
+        self.left = steps + 1
         self.profiler = profile.profile(
-            activities=[profile.ProfilerActivity.CPU], record_shapes=True,
-            schedule=profile.schedule(wait=0, warmup=1, active=PROFILED, repeat=1))
+            activities=[profile.ProfilerActivity.CPU], record_shapes=True, with_stack=with_stack,
+            schedule=profile.schedule(wait=0, warmup=1, active=steps, repeat=1))
         self.profiler.start()
 
     def finish(self):
         self.profiler.stop()
-        self.profiler.export_chrome_trace(str(self.folder / "trace.json"))
+        self.profiler.export_chrome_trace(str(self.folder / f"{self.name}.json"))
+        self.profiler = None
         self.span("ridge profiling", self.profiling_since, time.time_ns())
 
     def write(self):
@@ -117,11 +120,12 @@ class Recorder:
         (self.folder / "facts.json").write_text(json.dumps(self.facts))
 
 
-def run_recorded(folder, warm_seconds, program, words):
+def run_recorded(folder, warm_seconds, profiled, with_stacks, program, *words):
     import runpy
     sys.argv = [program, *words]
     sys.path[0] = str(PROGRAMS)
-    recorder = Recorder(pathlib.Path(folder), warm_seconds)
+    recorder = Recorder(
+        pathlib.Path(folder), float(warm_seconds), int(profiled), int(with_stacks))
     try:
         runpy.run_path(program, run_name="__main__")
     finally:
@@ -170,7 +174,7 @@ def record(name, out, given):
     folder = out / f"{name}.d"
     folder.mkdir(parents=True, exist_ok=True)
     words = [sys.executable, __file__, "--child", str(folder), str(given.seconds / 3),
-             str(PROGRAMS / f"{name}.py"), "--seconds", str(given.seconds)]
+             str(given.profiled), str(int(given.stacks)), str(PROGRAMS / f"{name}.py"), "--seconds", str(given.seconds)]
     facts = {"cpus": given.cpus or len(os.sched_getaffinity(0)), "quota_cpus": -1, "throttled": -1}
     with subprocess.Popen(words, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}) as process:
         watcher = threading.Thread(target=sample, args=(process, given.seconds / 2 + 2, facts))
@@ -178,9 +182,9 @@ def record(name, out, given):
         process.wait()
         watcher.join()
     facts.update(json.loads((folder / "facts.json").read_text()))
-    for part in ("trace", "spans"):
+    for part in ("trace", "spans") + ("stacks",) * given.stacks:
         data = (folder / f"{part}.json").read_bytes()
-        data = stripped(data) if part == "trace" else shortened(data)
+        data = shortened(data) if part == "spans" else stripped(data)
         with gzip.GzipFile(out / f"{name}.{part}.json.gz", "wb", 9, mtime=0) as file:
             file.write(data)
         (folder / f"{part}.json").unlink()
@@ -201,14 +205,16 @@ def shortened(data):
 def stripped(data):
     """Without what names the machine, and without what takes room and tells nothing."""
     trace = json.loads(data)
-    events = [event for event in trace["traceEvents"] if event["ph"] == "X"]
+    events = [event for event in trace["traceEvents"]
+              if event["ph"] == "X" and __file__ not in event["name"]]
     first = int(min(event["ts"] for event in events))
     for event in events:
         event["ts"] = round(event["ts"] - first, 1)
         event["dur"] = round(event["dur"], 1)
         args = event.pop("args", {})
-        if "Input Dims" in args:
-            event["args"] = {"Input Dims": args["Input Dims"]}
+        kept = {key: args[key] for key in ("Input Dims", "CallFrom") if key in args and __file__ not in args[key]}
+        if kept:
+            event["args"] = kept
     base = trace["baseTimeNanoseconds"] + 1000 * first
     return json.dumps({"schemaVersion": 1, "baseTimeNanoseconds": base, "traceEvents": events},
                       separators=(",", ":")).encode()
@@ -220,6 +226,8 @@ def main():
     parser.add_argument("names", nargs="*")
     parser.add_argument("--seconds", type=float, default=9)
     parser.add_argument("--cpus", type=int, help="that the programs are said to have")
+    parser.add_argument("--profiled", type=int, default=8, help="steps")
+    parser.add_argument("--stacks", action="store_true", help="of one more step")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     programs = sorted(path.stem for path in PROGRAMS.glob("*.py") if path.stem != "program")
@@ -229,6 +237,6 @@ def main():
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--child"]:
-        run_recorded(sys.argv[2], float(sys.argv[3]), sys.argv[4], sys.argv[5:])
+        run_recorded(*sys.argv[2:])
     else:
         main()

@@ -67,6 +67,13 @@ struct Unprofiled {
   double slowdown = 0;  ///< Of a step by the profiler: 0.08 is 8 %.
 };
 
+/// The function of the program that most operators are called from; those of the backward pass and
+/// of the update are its own doing only at one place each, and do not count.
+struct CallPlace {
+  std::string name{};  ///< "train.py(12): forward", the line of the calls where it is known.
+  double share = 0;    ///< Of these operators; 0: no stacks were recorded.
+};
+
 struct Analysis {
   Steps steps;
   bool is_cpu_only = false;
@@ -78,6 +85,7 @@ struct Analysis {
   uint32_t launching_lane = Trace::kNone;  ///< The host thread that launches most.
   std::optional<double> replay_error;  ///< |replayed - measured| / measured; empty: not replayed.
   int64_t batch = -1;                  ///< Samples that the loader gives at once; -1: not known.
+  CallPlace place;                     ///< By a recording of its own, where there is one.
   /// Where there are such steps, step_ms_*, the breakdown and what findings cost are of them.
   std::optional<Unprofiled> unprofiled;
 };

@@ -34,6 +34,7 @@ constexpr std::array kFields = {
     Field{"Input type", &KinetoArgs::types},
     Field{"Call stack", &KinetoArgs::stack},
     Field{"stack", &KinetoArgs::stack},
+    Field{"CallFrom", &KinetoArgs::caller},
     Field{"cuda_sync_kind", &KinetoArgs::sync_kind},
     Field{"wait_on_stream", &KinetoArgs::waits_on_stream},
     Field{"wait_on_cuda_event_record_corr_id", &KinetoArgs::waits_on_correlation},

@@ -117,6 +117,10 @@ void KinetoRows::add_details(size_t row, const KinetoArgs& args) {
       return builder_.set(row, sync_of(args));
     case EventKind::kOperator:
       return add_operator_details(row, args);
+    case EventKind::kPython:
+      if (!args.caller.text.empty())
+        builder_.set(row, Details{.stack = text(plain_text(args.caller))});
+      return;
     case EventKind::kRuntime:
       return note_call(row, args);
     default:

@@ -12,6 +12,7 @@
 #include "ridge/doctor/replay.h"
 #include "ridge/doctor/rules/loader_spans.h"
 #include "ridge/doctor/rules/measures.h"
+#include "ridge/doctor/rules/small_operators.h"
 
 namespace ridge::doctor {
 namespace {
@@ -208,6 +209,10 @@ void place_loader(const Trace& trace, const Analysis& profiled, RuleOutput& know
 
 }  // namespace
 
+CallPlace place_of_calls(const Trace& stacks) {
+  return small_operators(stacks, analyse(stacks)).place;
+}
+
 Examination examine_live(Trace trace, Trace spans, const LiveFacts& facts) {
   // It is never closed, and that is no loss.
   if (spans.is_truncated)
@@ -218,6 +223,7 @@ Examination examine_live(Trace trace, Trace spans, const LiveFacts& facts) {
   add_marks(spans, trace);
   Analysis profiled = analysed(trace);
   profiled.batch = facts.batch;
+  profiled.place = facts.place;
   const bool has_profile = profiled.steps.are_marked() && !profiled.steps.windows.empty();
   const bool has_marks = !steps.windows.empty();
   if (!has_marks && !has_profile)

@@ -10,7 +10,7 @@ namespace ridge::doctor {
 
 /// What was seen from outside, over the steady steps that were not profiled. -1: not known.
 struct LiveFacts {
-  int64_t cpus = -1;           ///< That the program may use.
+  int64_t cpus = -1;           ///< That one of its ranks here may use.
   double quota_cpus = -1;      ///< Of its cgroup; -1: no limit.
   double seconds = 0;          ///< That the shares below are of; 0: nothing was sampled.
   double main_cpu = -1;        ///< Shares of the time in which the thread that trains ran ...
@@ -19,9 +19,11 @@ struct LiveFacts {
   double queue = -1;           ///< Threads that were ready but had no processor, in the mean.
   double busy_threads = -1;    ///< That wanted a processor, in the mean.
   double used_cpus = -1;       ///< Processors' worth of time used.
-  int64_t torch_threads = -1;  ///< Of the program's operators.
+  int64_t ranks = 1;           ///< Processes of it on this machine that make steps.
+  int64_t torch_threads = -1;  ///< Of the operators of all these.
   int64_t batch = -1, loader_workers = -1;
   std::string step_source{};  ///< "optimizer", "module" or empty.
+  CallPlace place{};          ///< Of a recording with stacks.
 };
 
 /// `trace` is what a profiler recorded of a few steps; `spans` what a shim marked in all of them
@@ -29,5 +31,8 @@ struct LiveFacts {
 /// steps take, how often they stall and how long data is waited for comes from the second, since
 /// a profiler slows some programs down: costs are in milliseconds of a step that is not profiled.
 Examination examine_live(Trace trace, Trace spans, const LiveFacts& facts);
+
+/// What a recording with stacks tells: where in the program's code most operators are called.
+CallPlace place_of_calls(const Trace& stacks);
 
 }  // namespace ridge::doctor

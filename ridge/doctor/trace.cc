@@ -143,7 +143,7 @@ void compact_tables(Trace& trace) {
       move_to(trace.launches, sorted.launches);
     else if (kind == EventKind::kSynchronization)
       move_to(trace.syncs, sorted.syncs);
-    else if (kind == EventKind::kOperator)
+    else if (kind == EventKind::kOperator || kind == EventKind::kPython)
       move_to(trace.details, sorted.details);
     else
       move_to(trace.transfers, sorted.transfers);

@@ -67,11 +67,13 @@ struct Sync {
   int64_t event = -1;                 ///< Number of the event; numbers are used again.
 };
 
-/// Of an operator. Texts are in Trace::names; 0: not known.
+/// Of an operator or a frame. Texts are in Trace::names; 0: not known.
 struct Details {
-  uint32_t shapes = 0;     ///< Of the inputs: "[[64, 3], [3]]".
-  uint32_t types = 0;      ///< "[\"float\", \"float\"]".
-  uint32_t stack = 0;      ///< Frames, the innermost first, one a line: "file.py(12): f".
+  uint32_t shapes = 0;  ///< Of the inputs: "[[64, 3], [3]]".
+  uint32_t types = 0;   ///< "[\"float\", \"float\"]".
+  /// Frames, the innermost first, one a line: "file.py(12): f". Of a frame where it was called
+  /// from: "file.py:12".
+  uint32_t stack = 0;
   int64_t collective = 0;  ///< Bytes that a collective moves.
   int64_t flops = -1, bytes = -1;
 };
@@ -108,7 +110,7 @@ struct Trace {
   std::vector<Transfer> transfers;  ///< Of kCopy and kSet.
   std::vector<Launch> launches;     ///< Of kKernel.
   std::vector<Sync> syncs;          ///< Of kSynchronization.
-  std::vector<Details> details;     ///< Of kOperator, and of a kKernel's call none.
+  std::vector<Details> details;     ///< Of kOperator and kPython, and of a kKernel's call none.
 
   std::vector<std::string> names;  ///< names[0] is empty.
   std::vector<Lane> lanes;

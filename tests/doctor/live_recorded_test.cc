@@ -1,5 +1,4 @@
-// The programs of tests/attach/programs as they were recorded by tools/record_live_traces.py: of
-// sick_loop rules_overhead_test.cc has the like.
+// The programs of tests/attach/programs as they were recorded by tools/record_live_traces.py.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -76,6 +75,7 @@ INSTANTIATE_TEST_SUITE_P(Programs,
                                          Case{"sick_threads", "R30"},
                                          Case{"sick_tiny_batch", "R18"},
                                          Case{"sick_checkpoint", "R29"},
+                                         Case{"sick_loop", "R03"},
                                          Case{"healthy", "none"},
                                          Case{"healthy_loader", "none"}),
                          [](const auto& each) { return std::string(each.param.program); });
@@ -87,6 +87,24 @@ TEST(LiveRecordedHealthy, NothingStandsAboveARemark) {
     EXPECT_TRUE(verdict_text(examination).starts_with("nothing here is worth fixing"))
         << name << ": " << verdict_text(examination);
   }
+}
+
+// The line in its forward() where the turns of the loop call their operators.
+TEST(LiveRecordedStacks, NameTheLineOfTheLoop) {
+  const CallPlace place = place_of_calls(read_kineto(kFolder + "sick_loop.stacks.json.gz"));
+  EXPECT_EQ(place.name, "sick_loop.py(20): forward");
+  EXPECT_GT(place.share, 0.9);
+  LiveFacts facts = facts_of("sick_loop");
+  const auto told = [&] {
+    return doctor_text(examine_live(read_kineto(kFolder + "sick_loop.trace.json.gz"),
+                                    read_kineto(kFolder + "sick_loop.spans.json.gz"),
+                                    facts));
+  };
+  EXPECT_EQ(told().find("sick_loop.py"), std::string::npos) << told();
+  facts.place = place;
+  EXPECT_NE(told().find("sick_loop.py(20): forward"), std::string::npos) << told();
+  // Without frames no place is made up.
+  EXPECT_EQ(place_of_calls(read_kineto(kFolder + "sick_loop.trace.json.gz")).share, 0);
 }
 
 // What the trace shows needs no samples of processes.

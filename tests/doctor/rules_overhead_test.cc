@@ -61,7 +61,7 @@ TEST(R03OnCpu, LoopOverSmallOperatorsFires) {
   EXPECT_NEAR(finding.cost_ms, 480 * 8e-3, 0.1);
   EXPECT_LE(finding.predicted.high, finding.ceiling);
   EXPECT_EQ(finding.semantic_class, 1);
-  EXPECT_EQ(finding.evidence.at(1).place, "train.py(12): forward");
+  EXPECT_EQ(finding.evidence.at(2).place, "train.py(12): forward");
   EXPECT_NE(finding.evidence.at(1).text.find("'aten::add [[32, 16], [32, 16], []]' is called 480"),
             std::string::npos)
       << finding.evidence.at(1).text;

@@ -70,8 +70,13 @@ void judge_calls(const Trace& trace, const Analysis& analysis, RuleOutput& outpu
                              small.alike,
                              small.most_alike,
                              100 * small.looped,
-                             SmallOperators::kManyAlike),
-         .place = small.place});
+                             SmallOperators::kManyAlike)});
+  if (small.place.share > 0)
+    finding.evidence.push_back(
+        {.text = fmt::format("{:.0f} % of the calls outside of the backward pass and the update "
+                             "come from one function",
+                             100 * small.place.share),
+         .place = small.place.name});
   finding.fix =
       small.is_loop()
           ? "do all turns of the loop with one operator over a larger tensor, take a module that "

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "ridge/doctor/event_names.h"
+#include "ridge/doctor/name_words.h"
 #include "ridge/doctor/rules/kernel_kinds.h"
 #include "ridge/doctor/rules/matrix_roof.h"
 #include "ridge/doctor/rules/measures.h"
@@ -25,6 +26,42 @@ bool takes_samples(std::string_view name) {
   return name == "aten::linear" || name == "aten::conv1d" || name == "aten::conv2d" ||
          name == "aten::conv3d" || name == "aten::embedding" || name == "aten::lstm" ||
          name == "aten::matmul";
+}
+
+// "/usr/lib/python3.11/random.py", "torch/nn/modules/linear.py(130): forward"; recorders leave the
+// folders of sys.path away, so that modules of the standard library look like the program's own.
+bool is_own_frame(std::string_view name) {
+  static constexpr std::string_view kNotOwn[] = {
+      "torch/", "site-packages/", "dist-packages/", "/lib/python", "ridge-shim-"};
+  static constexpr std::string_view kStandard[] = {"_collections_abc",
+                                                   "abc",
+                                                   "collections/",
+                                                   "concurrent/",
+                                                   "contextlib",
+                                                   "copy",
+                                                   "enum",
+                                                   "functools",
+                                                   "importlib/",
+                                                   "multiprocessing/",
+                                                   "runpy",
+                                                   "threading",
+                                                   "typing",
+                                                   "weakref"};
+  if (name.find(".py(") == name.npos || name.starts_with('<') || holds_any(name, kNotOwn))
+    return false;
+  return std::ranges::none_of(kStandard, [&](std::string_view module) {
+    return name.starts_with(module) &&
+           (module.ends_with('/') || name.substr(module.size()).starts_with(".py("));
+  });
+}
+
+// "train.py(12): forward" with the line of "train.py:20", where that is in the same file.
+std::string at_line(std::string_view frame, std::string_view line) {
+  const size_t open = frame.rfind(".py(") + 3, colon = line.rfind(':');
+  const size_t close = frame.find(')', open);
+  if (colon == line.npos || close == frame.npos || line.substr(0, colon) != frame.substr(0, open))
+    return std::string(frame);
+  return fmt::format("{}({}{}", frame.substr(0, open), line.substr(colon + 1), frame.substr(close));
 }
 
 struct Call {
@@ -55,6 +92,7 @@ class Measure {
     count_calls();
     find_samples();
     add_up();
+    found_.place = analysis_.place.share > 0 ? analysis_.place : place();
     return std::move(found_);
   }
 
@@ -67,7 +105,7 @@ class Measure {
   void find_samples();
   void add_up();
   bool is_thin_product(size_t row) const;
-  std::string place_of(size_t row) const;
+  CallPlace place() const;
   double share_of_step(double ns) const;
   std::string_view shapes_of(size_t row) const {
     if (trace_.detail[row] == Trace::kNone) return {};
@@ -175,7 +213,6 @@ void Measure::count_calls() {
   if (most == nullptr) return;
   found_.most_alike = most->count / steps_;
   found_.alike = fmt::format("{} {}", trace_.name_text(most->row), shapes_of(most->row));
-  found_.place = place_of(most->row);
 }
 
 // The loader says how many samples there are, else what most operators get at once.
@@ -203,18 +240,50 @@ bool Measure::is_thin_product(size_t row) const {
   return product && (product->m == found_.rows || product->k == found_.rows);
 }
 
-// The innermost frame of the program itself around it.
-std::string Measure::place_of(size_t row) const {
-  const auto is_own = [](std::string_view name) {
-    return name.find(".py(") != name.npos && !holds(name, "torch/") &&
-           !holds(name, "site-packages") && !name.starts_with("<");
+// By the innermost frame of the program itself around each call, and what that frame called.
+CallPlace Measure::place() const {
+  struct Function {
+    double calls = 0;
+    std::map<uint32_t, size_t> lines;
   };
-  size_t inner = trace_.size();
-  for (size_t each = 0; each < row; ++each)
-    if (trace_.kind[each] == EventKind::kPython && trace_.lane[each] == trace_.lane[row] &&
-        trace_.end_ns(each) >= trace_.end_ns(row) && is_own(trace_.name_text(each)))
-      inner = each;
-  return inner < trace_.size() ? std::string(trace_.name_text(inner)) : std::string();
+  std::map<uint32_t, Function> functions;  // By their names.
+  ByName is_own(trace_, is_own_frame);
+  ByName is_backward(trace_, [](std::string_view name) { return holds(name, "autograd::"); });
+  std::vector<size_t> frames;  // That have not ended, the innermost last.
+  const auto end_before = [&](int64_t time) {
+    while (!frames.empty() && trace_.end_ns(frames.back()) <= time) frames.pop_back();
+  };
+  size_t next = 0;
+  double counted = 0;
+  for (size_t i = 0; i < calls_.size(); ++i) {
+    const size_t row = calls_[i].row;
+    for (; next < row; ++next) {
+      if (trace_.kind[next] != EventKind::kPython || trace_.lane[next] != trace_.lane[row])
+        continue;
+      end_before(trace_.start_ns[next]);
+      frames.push_back(next);
+    }
+    if (calls_[i].outer != i || calls_[i].updates || is_backward(row)) continue;
+    end_before(trace_.start_ns[row]);
+    ++counted;
+    size_t at = frames.size();
+    while (at > 0 && !is_own(frames[at - 1])) --at;
+    if (at == 0) continue;
+    Function& function = functions[trace_.name[frames[at - 1]]];
+    ++function.calls;
+    if (at < frames.size() && trace_.detail[frames[at]] != Trace::kNone)
+      ++function.lines[trace_.details[trace_.detail[frames[at]]].stack];
+  }
+  const auto most =
+      std::ranges::max_element(functions, {}, [](const auto& each) { return each.second.calls; });
+  if (most == functions.end()) return {};
+  const auto& [name, function] = *most;
+  const auto line =
+      std::ranges::max_element(function.lines, {}, [](const auto& each) { return each.second; });
+  return {.name = line == function.lines.end()
+                      ? trace_.names[name]
+                      : at_line(trace_.names[name], trace_.names[line->first]),
+          .share = function.calls / counted};
 }
 
 // Of a step without what the profiler added to its calls.

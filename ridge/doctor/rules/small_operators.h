@@ -23,7 +23,7 @@ struct SmallOperators {
   double looped = 0;      ///< Share of the calls that have many alike, by name and shapes.
   double most_alike = 0;  ///< Calls of those that there are most of.
   std::string alike{};    ///< "aten::add [[64], [64], []]"
-  std::string place{};    ///< Of one of these: "train.py(12): forward"; empty: no stacks.
+  CallPlace place{};      ///< What the analysis knows, else by stacks of the trace itself.
   int64_t rows = 0;       ///< Samples that operators get at once; 0: not known.
   double passes = 1;      ///< Backward passes: more than one where gradients are accumulated.
   Intervals at{}, fixed_at{};
