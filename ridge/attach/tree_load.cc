@@ -177,15 +177,24 @@ TreeLoad load_between(const TreeSample& before, const TreeSample& after) {
   return load;
 }
 
-int64_t usable_cpus(pid_t of) {
+TreeSample only(const TreeSample& sample, pid_t pid) {
+  TreeSample one;
+  one.at_ns = sample.at_ns;
+  for (const ProcessSample& process : sample.processes)
+    if (process.pid == pid) one.processes.push_back(process);
+  return one;
+}
+
+int64_t usable_cpus(std::span<const pid_t> of) {
   // The mask of the largest kernels; a smaller one than theirs is refused.
   constexpr size_t kMostCpus = 1 << 16;
-  if (of != 0) {
-    std::vector<cpu_set_t> mask(kMostCpus / (8 * sizeof(cpu_set_t)));
-    const size_t bytes = mask.size() * sizeof(cpu_set_t);
-    if (sched_getaffinity(of, bytes, mask.data()) == 0) return CPU_COUNT_S(bytes, mask.data());
-  }
-  return std::max<int64_t>(1, static_cast<int64_t>(allowed_cpus().size()));
+  std::vector<cpu_set_t> mask(kMostCpus / (8 * sizeof(cpu_set_t))), all = mask;
+  const size_t bytes = mask.size() * sizeof(cpu_set_t);
+  for (pid_t pid : of)
+    if (sched_getaffinity(pid, bytes, mask.data()) == 0)
+      CPU_OR_S(bytes, all.data(), all.data(), mask.data());
+  const int count = CPU_COUNT_S(bytes, all.data());
+  return count > 0 ? count : std::max<int64_t>(1, static_cast<int64_t>(allowed_cpus().size()));
 }
 
 }  // namespace ridge::attach

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -89,8 +90,11 @@ struct TreeLoad {
 };
 TreeLoad load_between(const TreeSample& before, const TreeSample& after);
 
-/// Processors that a process may use, by its affinity (of its main thread); 0: this process. Those
-/// of this process where the other does not say.
-int64_t usable_cpus(pid_t of = 0);
+/// The one process alone, if it is there.
+TreeSample only(const TreeSample& sample, pid_t pid);
+
+/// Processors that one of these processes may use, by the affinity of their main threads. Those of
+/// this process where none of them says.
+int64_t usable_cpus(std::span<const pid_t> of = {});
 
 }  // namespace ridge::attach

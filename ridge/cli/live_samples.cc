@@ -28,15 +28,6 @@ std::string gpu_text(const attach::GpuSample& gpu, double looks) {
   return text;
 }
 
-/// The one process alone, if it is there.
-attach::TreeSample only(const attach::TreeSample& sample, pid_t pid) {
-  attach::TreeSample one;
-  one.at_ns = sample.at_ns;
-  for (const attach::ProcessSample& process : sample.processes)
-    if (process.pid == pid) one.processes.push_back(process);
-  return one;
-}
-
 }  // namespace
 
 LiveSamples::LiveSamples(pid_t root) : sampler_(root) {}
@@ -79,6 +70,8 @@ void LiveSamples::add(const attach::TreeLoad& load) {
 // a shell runs.
 void LiveSamples::add_stepping(const attach::TreeSample& sample,
                                const std::vector<attach::ProcessFacts>& facts) {
+  std::vector<pid_t> ranks;
+  int64_t torch_threads = 0;
   for (const attach::ProcessFacts& process : facts) {
     if (process.steps < 2) continue;
     const attach::TreeSample before = only(*last_, process.pid), after = only(sample, process.pid);
@@ -88,16 +81,18 @@ void LiveSamples::add_stepping(const attach::TreeSample& sample,
     sum.seconds += load.seconds;
     sum.main_cpu += load.main_cpu * load.seconds;
     sum.main_queue += load.main_queue * load.seconds;
-    sum.cpus = attach::usable_cpus(process.pid);
+    ranks.push_back(process.pid);
+    torch_threads += process.threads;
   }
+  if (ranks.empty()) return;
+  ranks_ = std::max(ranks_, static_cast<int64_t>(ranks.size()));
+  torch_threads_ = std::max(torch_threads_, torch_threads);
+  cpus_ = std::max(cpus_, attach::usable_cpus(ranks));
 }
 
 // The root where nothing below it makes steps.
 LiveSamples::Stepping LiveSamples::busiest() const {
-  Stepping most{.seconds = seconds_,
-                .main_cpu = sum_.main_cpu,
-                .main_queue = sum_.main_queue,
-                .cpus = attach::usable_cpus()};
+  Stepping most{.seconds = seconds_, .main_cpu = sum_.main_cpu, .main_queue = sum_.main_queue};
   for (const auto& [pid, each] : stepping_)
     if (each.seconds > 0 && each.main_cpu + each.main_queue >= most.main_cpu + most.main_queue)
       most = each;
@@ -127,10 +122,11 @@ doctor::LiveFacts LiveSamples::facts_with(const attach::ProcessFacts& process) c
   doctor::LiveFacts facts;
   const auto own = stepping_.find(process.pid);
   const bool is_seen = own != stepping_.end() && own->second.seconds > 0;
-  facts.cpus = is_seen ? own->second.cpus : attach::usable_cpus();
+  facts.cpus = cpus_ > 0 ? cpus_ : attach::usable_cpus();
   facts.quota_cpus = quota_cpus_;
   facts.step_source = process.step_source;
-  if (process.threads > 0) facts.torch_threads = process.threads;
+  if (process.threads > 0) facts.torch_threads = std::max(process.threads, torch_threads_);
+  facts.ranks = std::max<int64_t>(1, ranks_);
   // Of several loaders the one that trains is made first: those of evaluation come later.
   if (!process.loaders.empty()) {
     if (process.loaders[0].batch > 0) facts.batch = process.loaders[0].batch;
@@ -158,7 +154,7 @@ std::vector<std::string> LiveSamples::lines() const {
         "of memory; the main thread ran {:.0f} % of the time and waited for a CPU {:.0f} %",
         seconds_,
         sum_.cpus / seconds_,
-        main.cpus,
+        cpus_ > 0 ? cpus_ : attach::usable_cpus(),
         sum_.processes,
         sum_.threads,
         bytes_text(sum_.rss_bytes),

@@ -30,7 +30,6 @@ class LiveSamples {
   /// Of a process that makes steps, which a launcher may have started.
   struct Stepping {
     double seconds = 0, main_cpu = 0, main_queue = 0;  ///< Of its main thread, summed.
-    int64_t cpus = 0;                                  ///< That it may use.
   };
 
   void add(const attach::TreeLoad& load);
@@ -44,6 +43,8 @@ class LiveSamples {
   std::optional<attach::TreeSample> last_;
   bool was_steady_ = false;
   std::map<pid_t, Stepping> stepping_;
+  /// Of those that make steps at one time, together: the most that were seen.
+  int64_t ranks_ = 0, torch_threads_ = 0, cpus_ = 0;
   attach::TreeLoad sum_;  ///< Each share times seconds; counts as their most.
   double throttled_seconds_ = 0, busy_seconds_ = 0;
   double seconds_ = 0, throttle_known_seconds_ = 0;

@@ -55,7 +55,7 @@ class Ticks {
 WatchState first_state(const WatchOptions& options, pid_t root) {
   WatchState state;
   state.price_per_hour = options.price_per_hour;
-  state.usable_cpus = attach::usable_cpus(root);
+  state.usable_cpus = attach::usable_cpus({&root, 1});
   return state;
 }
 

@@ -40,7 +40,7 @@ Contention contention_of(const LiveFacts& facts, const Analysis& analysis) {
   // Not more threads than processors, but another program has some of these: all threads of an
   // operator wait for the one that does not run, and look busy.
   const double beside = facts.queue - std::max(0.0, facts.main_queue);
-  if (analysis.is_cpu_only && found.crowd == 0 && facts.torch_threads > 1 &&
+  if (analysis.is_cpu_only && found.crowd == 0 && facts.torch_threads > facts.ranks &&
       facts.loader_workers <= 0 && beside >= kHeldUp)
     found.held_up = std::min(beside, 0.9);
   // Beside a device a late thread costs only what the device waits.
@@ -62,13 +62,16 @@ std::string threads_text(const LiveFacts& facts) {
       facts.used_cpus,
       processors_of(facts));
   if (facts.torch_threads > 0)
-    text += fmt::format("; operators compute with {} threads", facts.torch_threads);
+    text += fmt::format("; operators compute with {} threads{}",
+                        facts.torch_threads,
+                        facts.ranks > 1 ? fmt::format(" of {} processes", facts.ranks) : "");
   if (facts.loader_workers > 0) text += fmt::format(", and {} load data", facts.loader_workers);
   return text;
 }
 
 void explain(const LiveFacts& facts, const Contention& found, Finding& finding) {
   const auto processors = std::max<int64_t>(1, static_cast<int64_t>(processors_of(facts)));
+  const int64_t threads = std::max<int64_t>(1, processors / std::max<int64_t>(1, facts.ranks));
   const bool is_crowded =
       facts.torch_threads > processors && (found.crowd > 0 || found.queue > found.throttled);
   if (found.throttled > std::max(found.queue, found.crowd)) {
@@ -76,16 +79,24 @@ void explain(const LiveFacts& facts, const Contention& found, Finding& finding) 
                                 facts.quota_cpus);
     finding.fix = fmt::format(
         "give it a larger quota, or as many threads as the quota has processors: "
-        "torch.set_num_threads({0}), OMP_NUM_THREADS={0}",
-        processors);
+        "torch.set_num_threads({0}), OMP_NUM_THREADS={0}{1}",
+        threads,
+        facts.ranks > 1 ? " in each process" : "");
   } else if (is_crowded) {
-    finding.title = fmt::format(
-        "{} threads for {} processors: they wait for each other", facts.torch_threads, processors);
-    finding.fix = fmt::format(
-        "as many threads as processors: torch.set_num_threads({0}) or "
-        "OMP_NUM_THREADS={0}, and torch.set_num_threads(1) in each of several "
-        "processes",
-        processors);
+    finding.title = fmt::format("{} threads{} for {} processors: they wait for each other",
+                                facts.torch_threads,
+                                facts.ranks > 1 ? fmt::format(" of {} processes", facts.ranks) : "",
+                                processors);
+    finding.fix = facts.ranks > 1
+                      ? fmt::format(
+                            "as many threads as processors, over all {1} processes: in each "
+                            "torch.set_num_threads({0}) or OMP_NUM_THREADS={0}",
+                            threads,
+                            facts.ranks)
+                      : fmt::format(
+                            "as many threads as processors: torch.set_num_threads({0}) or "
+                            "OMP_NUM_THREADS={0}",
+                            threads);
   } else {
     finding.title = found.held_up > found.queue
                         ? "operators wait for threads of theirs that have no processor"

@@ -300,8 +300,12 @@ TEST(LiveTree, ProcessorsThatMayBeUsed) {
     ::pause();
   });
   ASSERT_TRUE(child.wait_for(1));
-  EXPECT_EQ(usable_cpus(child.pid()), 1);
-  EXPECT_EQ(usable_cpus(-1), usable_cpus());
+  const pid_t ours = ::getpid(), none = -1, one = child.pid();
+  const pid_t both[] = {one, ours}, gone[] = {none, one};
+  EXPECT_EQ(usable_cpus({&one, 1}), 1);
+  EXPECT_EQ(usable_cpus(both), usable_cpus());
+  EXPECT_EQ(usable_cpus(gone), 1);
+  EXPECT_EQ(usable_cpus({&none, 1}), usable_cpus());
 }
 
 }  // namespace

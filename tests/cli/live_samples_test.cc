@@ -74,6 +74,22 @@ TEST(LiveSamples, TheThreadThatTrainsMayBeALaunchersChild) {
   EXPECT_EQ(found.cpus, 1);  // its own, not ours
   EXPECT_NE(samples.lines().at(0).find("of 1 CPUs used"), std::string::npos);
 
+  EXPECT_EQ(found.ranks, 1);
+
+  // Two ranks: what they compute with adds up; a third one that has ended does not count.
+  attach::ProcessFacts launched = facts, ended = facts;
+  facts.threads = launched.threads = ended.threads = 3;
+  launched.pid = launcher.root();
+  ended.pid = 1;
+  LiveSamples ranks(launcher.root());
+  for (int i = 0; i < 3; ++i) {
+    ranks.look({facts, launched, ended});
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  EXPECT_EQ(ranks.facts_with(facts).ranks, 2);
+  EXPECT_EQ(ranks.facts_with(facts).torch_threads, 6);
+  EXPECT_EQ(ranks.facts_with(facts).cpus, 1);
+
   // What was never seen is not known, rather than the launcher's.
   attach::ProcessFacts other = facts;
   other.pid = 1;

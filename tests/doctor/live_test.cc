@@ -217,6 +217,18 @@ TEST(Live, MoreThreadsThanProcessorsAreNamed) {
   EXPECT_TRUE(finding->title.starts_with("16 threads for 2 processors")) << finding->title;
   EXPECT_NE(finding->fix.find("torch.set_num_threads(2)"), std::string::npos);
   EXPECT_LE(finding->predicted.high, finding->ceiling);
+  LiveFacts ranks = facts;
+  ranks.ranks = 4;
+  ranks.cpus = 8;
+  ranks.main_queue = 0.01;
+  const Examination several = told(ranks);
+  EXPECT_EQ(first(several), nullptr) << doctor_text(several);  // 16 threads, but few at a time
+  ranks.used_cpus = 7.9;
+  const Examination crowded = told(ranks);
+  ASSERT_NE(first(crowded), nullptr) << doctor_text(crowded);
+  EXPECT_TRUE(first(crowded)->title.starts_with("16 threads of 4 processes for 8 processors"))
+      << first(crowded)->title;
+  EXPECT_NE(first(crowded)->fix.find("in each torch.set_num_threads(2)"), std::string::npos);
   // As many threads, and as many processors: what they wait for is work.
   facts.cpus = 16;
   facts.main_queue = 0.01;
