@@ -184,9 +184,10 @@ void put_cpu(std::string& text, const WatchState& state) {
   gauge("ridge_cpu_limit_cpus",
         "Processors' worth of time that the program may use.",
         state.usable_cpus > 0 ? cpu_limit_of(state) : -1);
-  gauge("ridge_cpu_queue_share",
-        "Share of the time in which the main thread was ready but had no processor.",
-        is_known ? load.main_queue : -1);
+  gauge(
+      "ridge_cpu_queue_share",
+      "Share of the time in which the main thread of what makes steps had to wait for a processor.",
+      is_known ? load.main_queue : -1);
   gauge("ridge_cpu_queued_threads",
         "Threads that were ready but had no processor, in the mean.",
         is_known ? load.queue : -1);

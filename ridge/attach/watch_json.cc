@@ -47,6 +47,7 @@ void put_load(JsonWriter& json, const WatchState& state) {
   json.field("usable_cpus", state.usable_cpus);
   known(json, "quota_cpus", state.last.tree.cgroup.quota_cpus);
   known(json, "throttled_share", is_known ? load.throttled : -1);
+  known(json, "main_thread_pid", is_known ? int64_t{state.main_pid} : -1);
   known(json, "main_thread_share", is_known ? load.main_cpu : -1);
   known(json, "main_thread_queue_share", is_known ? load.main_queue : -1);
   known(json, "queued_threads", is_known ? load.queue : -1);

@@ -83,6 +83,17 @@ void count_load(WatchState& state, const TreeLoad& load) {
   remember(state.cpu_history, load.cpus);
 }
 
+void take_main_thread(WatchState& state, const TreeSample& tree) {
+  const pid_t pid = state.steps->pid;
+  const TreeSample before = only(state.last.tree, pid), after = only(tree, pid);
+  if (before.processes.empty() || after.processes.empty()) return;
+  const TreeLoad load = load_between(before, after);
+  state.main_pid = pid;
+  state.load->main_cpu = load.main_cpu;
+  state.load->main_queue = load.main_queue;
+  state.load->disk_wait = load.disk_wait;
+}
+
 void advance_tree(WatchState& state, const WatchInput& input) {
   int64_t rss = 0;
   for (const ProcessSample& process : input.tree.processes) rss += process.rss_bytes;
@@ -92,6 +103,8 @@ void advance_tree(WatchState& state, const WatchInput& input) {
   if (state.inputs == 0) return count_first(state, input.tree);
   if (input.tree.at_ns <= before.at_ns) return;
   state.load = load_between(before, input.tree);
+  state.main_pid = state.pid;
+  if (state.steps && state.steps->pid != state.pid) take_main_thread(state, input.tree);
   count_load(state, *state.load);
 }
 
@@ -211,6 +224,7 @@ void advance_names(WatchState& state, const WatchInput& input) {
 
 void advance(WatchState& state, WatchInput input) {
   state.is_over = state.is_over || is_gone(state, input.tree);
+  advance_steps(state, input);
   if (!state.is_over) {
     const int64_t earlier = state.last.started_wall_ns;
     if (input.started_wall_ns <= 0) input.started_wall_ns = earlier;
@@ -229,7 +243,6 @@ void advance(WatchState& state, WatchInput input) {
     input.started_wall_ns = state.last.started_wall_ns;
   }
   advance_power(state, input);
-  advance_steps(state, input);
   state.last = std::move(input);
   ++state.inputs;
 }

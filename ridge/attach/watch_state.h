@@ -59,7 +59,10 @@ struct WatchState {
   int64_t inputs = 0;
   WatchInput last{};
 
-  std::optional<TreeLoad> load{};  ///< Empty until there are two samples.
+  /// Empty until there are two samples. Its main thread is that of the process `main_pid`: the one
+  /// that counts steps, which a launcher may have started, else the root.
+  std::optional<TreeLoad> load{};
+  pid_t main_pid = 0;
   std::optional<WatchedSteps> steps{};
   std::string why_no_steps{};             ///< Where there are none.
   std::vector<WatchedProcess> processes;  ///< Those that use most processor time first.

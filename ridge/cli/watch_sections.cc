@@ -101,6 +101,12 @@ WatchSection loader_section(const WatchState& state) {
   return section;
 }
 
+// Of a launched rank its number tells which one it is.
+std::string main_thread_text(const WatchState& state) {
+  return state.main_pid == state.pid ? "main thread"
+                                     : fmt::format("main thread of {}", state.main_pid);
+}
+
 WatchSection cpu_section(const WatchState& state) {
   WatchSection section{.label = "CPU", .rank = 3};
   if (!state.load) {
@@ -115,7 +121,8 @@ WatchSection cpu_section(const WatchState& state) {
                     Tone::kStrong});
   fields.push_back({fmt::format("{:.1f} threads wait for one", load.queue),
                     load.queue >= 1 ? Tone::kWarning : Tone::kPlain});
-  fields.push_back({fmt::format("main thread runs {}, waits for a CPU {}",
+  fields.push_back({fmt::format("{} runs {}, waits for a CPU {}",
+                                main_thread_text(state),
                                 percent(load.main_cpu),
                                 percent(load.main_queue))});
   fields.push_back({fmt::format("{} of {} threads busy", load.busy_threads, load.threads)});
@@ -159,7 +166,7 @@ WatchSection disk_section(const WatchState& state) {
     section.fields.push_back({bytes_of(load.written_bytes) + "/s written", Tone::kStrong});
   if (load.disk_wait > 0)
     section.fields.push_back(
-        {"main thread waits for it " + percent(load.disk_wait), Tone::kWarning});
+        {main_thread_text(state) + " waits for it " + percent(load.disk_wait), Tone::kWarning});
   return section;
 }
 

@@ -50,6 +50,33 @@ TEST(WatchState, RatesAreThoseOfTheSamples) {
   for (double seconds : state.step_history) EXPECT_NEAR(seconds, 0.5, 1e-9);
 }
 
+// As under torchrun: the launcher's main thread waits all the time.
+TEST(WatchState, TheMainThreadIsThatOfTheRankWhichSteps) {
+  const auto launched = [](double seconds) {
+    WatchInput input = full_input_at(seconds);
+    input.tree.processes[0].threads = {test::thread_of(100, 0)};
+    input.tree.processes[1].threads[0].queue_seconds = 0.5 * seconds;
+    input.facts = {facts_at(101, seconds)};
+    return input;
+  };
+  const WatchState state = state_after(11, launched);
+  ASSERT_TRUE(state.load);
+  EXPECT_EQ(state.main_pid, 101);
+  EXPECT_NEAR(state.load->main_cpu, 1, 1e-9);
+  EXPECT_NEAR(state.load->main_queue, 0.5, 1e-9);
+  EXPECT_NEAR(state.load->cpus, 1.5, 1e-9);
+  EXPECT_EQ(nlohmann::json::parse(watch_json(state)).at("cpu").at("main_thread_pid"), 101);
+  // Where it is not among the processes that are seen, or none makes steps, it is the root.
+  const WatchState other = state_after(11, [&](double seconds) {
+    WatchInput input = launched(seconds);
+    input.facts = {facts_at(7, seconds)};
+    return input;
+  });
+  EXPECT_EQ(other.main_pid, 100);
+  EXPECT_EQ(other.load->main_cpu, 0);
+  EXPECT_EQ(state_after(3, input_at).main_pid, 100);
+}
+
 TEST(WatchState, StepsOfLatelyCountNotThoseOfOld) {
   // Ten seconds at two steps a second without a wait, then one step every four seconds, all waits.
   WatchState state;
