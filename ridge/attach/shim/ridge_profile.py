@@ -13,6 +13,8 @@ clock = time.perf_counter_ns
 LONG_STEP = 4  # seconds: fewer of such are recorded
 MOST_SECONDS = 30
 MOST_BYTES = 1 << 30  # that the process may grow by: some two million events
+LEAST_BYTES = 32 << 20  # less is soon full
+PROC, GROUPS = "/proc", "/sys/fs/cgroup"
 STACK_STEPS = 2
 MOST_TRIES = 3
 OWN = "failed: the program uses torch.profiler itself"
@@ -31,6 +33,76 @@ def resident_bytes():
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
         return 0
+
+
+def free_memory():
+    """Bytes that the process may still take: of the machine, and of its control groups."""
+    free = [1024 * entries_of(PROC + "/meminfo").get("MemAvailable:", 1 << 40)]
+    for limit, used, stat, cached in group_files():
+        try:
+            most, now = int(text_of(limit)), int(text_of(used))
+        except (OSError, ValueError):  # of another layout, or without a limit: "max"
+            continue
+        free.append(most - now + entries_of(stat).get(cached, 0))
+    return max(0, min(free))
+
+
+def text_of(path):
+    with open(path, "rb") as file:
+        return file.read().decode("utf-8", "replace")
+
+
+def entries_of(path):
+    """Of a file with a name and a number in each line."""
+    try:
+        rows = [line.split() for line in text_of(path).splitlines()]
+        return {row[0]: int(row[1]) for row in rows if len(row) > 1 and row[1].isdigit()}
+    except OSError:
+        return {}
+
+
+def group_files():
+    """Of each group that the process is in: its limit, what it uses, and what of that is cached.
+    Within a container the names can be those outside, and the root is its own."""
+    kinds = {
+        "": (GROUPS, "memory.max", "memory.current", "inactive_file"),
+        "memory": (
+            GROUPS + "/memory",
+            "memory.limit_in_bytes",
+            "memory.usage_in_bytes",
+            "total_inactive_file",
+        ),
+    }
+    try:
+        lines = text_of(PROC + "/self/cgroup").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, name = (line.split(":", 2) + ["", ""])[:3]
+        if controllers not in kinds:
+            continue
+        root, limit, used, cached = kinds[controllers]
+        parts = [part for part in name.split("/") if part]
+        for depth in range(len(parts) + 1):
+            at = "/".join([root] + parts[:depth]) + "/"
+            yield at + limit, at + used, at + "memory.stat", cached
+
+
+def free_disk(folder):
+    room = os.statvfs(folder)
+    return room.f_bavail * room.f_frsize
+
+
+def bytes_for(folder):
+    """How much the process may grow by while it is recorded, and why that is too little, or "".
+    A recording is held in memory and written, perhaps into memory too; the program needs some."""
+    memory, disk = free_memory(), free_disk(folder)
+    most = min(MOST_BYTES, memory // 4, disk // 2)
+    if most >= LEAST_BYTES:
+        return most, ""
+    if memory // 4 <= disk // 2:
+        return most, "failed: only %d MiB of memory are free" % (memory >> 20)
+    return most, "failed: only %d MiB are free in '%s'" % (disk >> 20, os.path.dirname(folder))
 
 
 class Recording:
@@ -52,6 +124,7 @@ class Recording:
         self.current, self.tries = None, 0
         self.wanted, self.done, self.thread = 0, 0, 0
         self.began, self.bytes, self.prepared = 0, 0, 0
+        self.most_bytes = MOST_BYTES
 
     def is_busy(self):
         return self.profiler is not None
@@ -163,7 +236,7 @@ class Recording:
 
     def is_much(self, now):
         grown = resident_bytes() - self.bytes
-        return (now - self.began) * 1e-9 > MOST_SECONDS or grown > MOST_BYTES
+        return (now - self.began) * 1e-9 > MOST_SECONDS or grown > self.most_bytes
 
     def prepare(self, now):
         name, steps, with_stack = self.plan[0]
@@ -180,8 +253,13 @@ class Recording:
         if usual > LONG_STEP:
             steps = max(1, min(steps, int(MOST_SECONDS / usual)))
         self.current = self.plan.pop(0)
-        if name == "stacks" and usual * steps > MOST_SECONDS / 2:
+        self.most_bytes, why = bytes_for(self.shim.folder)
+        if name == "stacks" and (why or usual * steps > MOST_SECONDS / 2):
             self.state = "written"
+            self.shim.write()
+            return
+        if why:
+            self.state, self.plan = why, []
             self.shim.write()
             return
         self.name, self.wanted, self.done, self.has_labels = name, steps, 0, not is_giant

@@ -37,6 +37,16 @@ def the_shim(folder, load):
     return _shim
 
 
+def remove_old(folder, pid):
+    """What an earlier process with this number left: it is not this one's."""
+    for kind in ("facts", "spans", "trace", "stacks"):
+        for end in (".json", ".json.part", ".part.json"):
+            try:
+                os.remove(os.path.join(folder, "%s_%d%s" % (kind, pid, end)))
+            except OSError:
+                pass
+
+
 def write_whole(path, text):
     """Replaces a file, so that a reader sees the old or the new one."""
     part = path + ".part"
@@ -127,7 +137,11 @@ class Spans:
 
 
 class Steps:
-    """When steps end. Of several optimizers the one that stepped first says so."""
+    """When steps end. Of several optimizers the one that stepped first says so.
+
+    Any thread may mark, wait for data and so write. Nobody waits for the lock: a collection can
+    run within, and call anything.
+    """
 
     def __init__(self, shim):
         self.shim = shim
@@ -138,6 +152,7 @@ class Steps:
         self.count, self.others, self.begun, self.number = 0, 0, 0, 0
         self.first, self.last = 0, 0
         self.lately = deque(maxlen=99)
+        self.lock = threading.Lock()
 
     def takes_over(self, marker, source):
         if source == "module" and self.source == "optimizer":
@@ -162,8 +177,17 @@ class Steps:
             self.marker_id = 0
 
     def settle(self):
-        """Makes ranges of the steps whose ends alone were noted."""
-        ends, self.ends = self.ends, []
+        """Makes ranges of the steps whose ends alone were noted; who has the lock does so too."""
+        if self.lock.acquire(False):
+            try:
+                self.settle_locked()
+            finally:
+                self.lock.release()
+
+    def settle_locked(self):
+        # Ends that come meanwhile stay.
+        ends = self.ends[:]
+        del self.ends[: len(ends)]
         if ends:
             self.others, self.last = 0, ends[-1]
             self.lately.extend(b - a for a, b in zip([self.begun] + ends, ends))
@@ -184,7 +208,18 @@ class Steps:
         ):
             self.ends.append(now)
             return True
-        self.settle()
+        if self.lock.acquire(False):
+            try:
+                return self.mark_locked(marker, source, now)
+            finally:
+                self.lock.release()
+        is_next = id(marker) == self.marker_id and threading.get_ident() == self.thread
+        if is_next:
+            self.ends.append(now)
+        return is_next
+
+    def mark_locked(self, marker, source, now):
+        self.settle_locked()
         if self.marker is None or self.marker() is not marker:
             if not self.takes_over(marker, source):
                 return False
@@ -219,6 +254,7 @@ class Shim:
         self.on = True
         self.pid = os.getpid()
         self.folder, self.load = folder, load
+        remove_old(folder, self.pid)
         self.program = self.program_name()
         self.spans = Spans(os.path.join(folder, "spans_%d.json" % self.pid), self.program)
         self.steps = Steps(self)
@@ -229,6 +265,7 @@ class Shim:
         self.iterations, self.saves = 0, 0
         self.notes, self.forks = [], 0
         self.next_flush = 0
+        self.writing, self.is_asked = threading.Lock(), False
         self.collection = 0
         self.parts = [part for part in map(self.part, asked_parts(folder)) if part is not None]
         os.register_at_fork(
@@ -324,6 +361,18 @@ class Shim:
             self.write()
 
     def write(self, is_last=False):
+        """Who finds another thread at it leaves it to that one, and only the last word waits."""
+        self.is_asked = True
+        while self.is_asked and self.writing.acquire(is_last, 1 if is_last else -1):
+            try:
+                self.is_asked = False
+                self.write_now(is_last)
+            finally:
+                self.writing.release()
+            if is_last:
+                break
+
+    def write_now(self, is_last):
         # The folder is gone when Ridge is: there is nobody to write for.
         try:
             self.steps.settle()
@@ -335,12 +384,15 @@ class Shim:
             if not os.path.isdir(self.folder):
                 self.on = False
                 self.recording.fail(error)
+        except Exception as error:
+            self.trouble("what is written", error)
 
     def facts(self):
         steps, torch, spans = self.steps, self.torch, self.spans
         notes = list(self.notes)
         if self.forks:
-            notes.append("%d processes were forked; they are not looked into" % self.forks)
+            many = "processes were forked; they are" if self.forks > 1 else "process was forked; it is"
+            notes.append("%d %s not looked into" % (self.forks, many))
         if spans.dropped:
             notes.append("%d ranges were more than is kept" % spans.dropped)
         facts = {
@@ -373,6 +425,7 @@ class Shim:
         if self.on and os.getpid() == self.pid:
             self.calls.stop()
             self.recording.at_exit()
+            self.on = False
             self.write(is_last=True)
         self.on = False
 
