@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kMostBytes = size_t{1} << 20;
-constexpr size_t kMostProcesses = 4096;
+constexpr size_t kMostProcesses = 4096, kMostIdle = 1024;
 constexpr size_t kMostText = 1000, kMostNotes = 100, kMostEntries = 100;
 // Of what is counted, nanoseconds since 1970 included: no sum or difference of two goes over.
 constexpr int64_t kMostNumber = std::numeric_limits<int64_t>::max() / 2;
@@ -172,12 +172,20 @@ std::optional<ProcessFacts> read_facts(const std::string& path) {
 
 std::vector<ProcessFacts> ShimFolder::facts() const {
   std::vector<ProcessFacts> all;
+  size_t idle = 0, left_out = 0;
   std::error_code error;
   for (fs::directory_iterator it(path(), error), end; !error && it != end; it.increment(error)) {
     const std::optional<pid_t> pid = process_in(it->path().filename().string());
-    if (!pid || all.size() >= kMostProcesses) continue;
+    if (!pid) continue;
     std::optional<ProcessFacts> facts = read_facts(it->path().string());
     if (!facts) continue;
+    // Thousands of workers that import torch must not keep out the one that trains.
+    const bool is_idle = facts->steps == 0;
+    if (is_idle ? idle >= kMostIdle : all.size() - idle >= kMostProcesses) {
+      ++left_out;
+      continue;
+    }
+    idle += is_idle ? 1 : 0;
     facts->pid = *pid;
     const auto path_of = [&](std::string_view kind) {
       std::string path = fmt::format("{}/{}_{}.json", this->path(), kind, *pid);
@@ -189,6 +197,9 @@ std::vector<ProcessFacts> ShimFolder::facts() const {
     all.push_back(std::move(*facts));
   }
   std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.pid < b.pid; });
+  if (left_out > 0)
+    all.front().notes.push_back(
+        fmt::format("{} more processes imported torch and are not looked at", left_out));
   return all;
 }
 

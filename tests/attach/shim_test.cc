@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -63,6 +64,9 @@ Ended run(const std::string& words, const Environment& environment, const std::s
 std::string program(const std::string& name) {
   return "'" + fs::absolute("tests/attach/programs/" + name).string() + "'";
 }
+
+/// For Python, within single quotes of a shell.
+std::string quoted(const std::string& text) { return '"' + text + '"'; }
 
 /// Numbers N of the ranges "NAME#N" in a trace.
 std::vector<int64_t> numbers_of(const std::string& path, const std::string& name) {
@@ -292,6 +296,51 @@ TEST_F(ShimProgram, SpansAreKeptOnlyWhereTheyAreRead) {
   EXPECT_EQ(facts.spans_path, "");
 }
 
+TEST_F(ShimProgram, RefusesToRecordWhereThereIsNoRoom) {
+  const ProcessFacts facts = watch_alone(
+      "-c 'import os, runpy, sys\n"
+      "os.statvfs = lambda at: os.statvfs_result([512, 512, 9, 9, 40960] + [0] * 5)\n"
+      "sys.argv = [\"shim_train.py\", \"plain\", \"30\"]\n"
+      "runpy.run_path(" +
+      quoted(fs::absolute("tests/attach/programs/shim_train.py").string()) +
+      ", run_name=\"__main__\")'");
+  EXPECT_EQ(ended_.code, 0) << ended_.err;
+  EXPECT_TRUE(facts.profile.starts_with("failed: only 20 MiB are free in '")) << facts.profile;
+  EXPECT_TRUE(facts.trace_path.empty());
+  EXPECT_EQ(facts.steps, 30);
+}
+
+// A number is used again where a program starts itself anew, and in containers with few of them.
+TEST_F(ShimProgram, WhatAnEarlierProcessOfTheNumberLeftIsNotItsOwn) {
+  const std::string train = quoted(fs::absolute("tests/attach/programs/shim_train.py").string());
+  const ProcessFacts facts = watch_alone(
+      "-c 'import os, runpy, sys\n"
+      "sys.argv = [\"shim_train.py\", \"plain\", \"40\"]\n"
+      "runpy.run_path(" +
+      train +
+      ", run_name=\"__main__\")\n"
+      "shim = os.environ[\"PYTHONPATH\"]\n"
+      "kept = \"trace_%d.json\" % os.getpid() in os.listdir(shim)\n"
+      "print(\"recorded:\", kept, flush=True)\n"
+      "os.execv(sys.executable, [sys.executable, " +
+      train + ", \"plain\", \"3\"])'");
+  EXPECT_NE(ended_.out.find("recorded: True"), std::string::npos) << ended_.out << ended_.err;
+  EXPECT_EQ(facts.steps, 3);
+  EXPECT_TRUE(facts.profile.starts_with("failed: the program ended")) << facts.profile;
+  EXPECT_EQ(facts.trace_path, "");
+  EXPECT_EQ(facts.stacks_path, "");
+}
+
+// Without torch, so that what it does at any place of any thread can be asked thousands of times.
+TEST_F(ShimProgram, ItsPartsAlone) {
+  const std::string shim = " '" + fs::absolute("ridge/attach/shim").string() + "' ";
+  for (const std::string mode : {"threads", "room"}) {
+    const Ended ended =
+        run(program("shim_alone.py") + shim + mode, {{"PYTHONDONTWRITEBYTECODE", "1"}}, python_);
+    EXPECT_EQ(ended.out, "as expected\n") << mode << ended.err;
+  }
+}
+
 TEST_F(ShimProgram, WithoutTorchNothingIsWritten) {
   const ShimFolder folder(kSoon);
   const Ended ended =
@@ -437,6 +486,20 @@ TEST(ShimFacts, BrokenOnesAreLeftOut) {
   EXPECT_EQ(all[1].notes, std::vector<std::string>{"a"});
   EXPECT_EQ(all[1].trace_path, (path / "trace_30.json").string());
   EXPECT_EQ(all[1].spans_path, "");
+}
+
+TEST(ShimFacts, ManyWorkersDoNotKeepOutWhatTrains) {
+  const ShimFolder folder(kSoon);
+  const fs::path path = folder.path();
+  // The order of a folder is any: those that train are made among the others.
+  for (int pid = 1; pid <= 1500; ++pid)
+    write(path / ("facts_" + std::to_string(pid) + ".json"),
+          pid % 100 == 0 ? "{\"steps\": 2}" : "{}");
+  const std::vector<ProcessFacts> all = folder.facts();
+  EXPECT_EQ(all.size(), 1024u + 15u);
+  EXPECT_EQ(std::ranges::count(all, 2, &ProcessFacts::steps), 15);
+  EXPECT_EQ(all.front().notes,
+            std::vector<std::string>{"461 more processes imported torch and are not looked at"});
 }
 
 }  // namespace
