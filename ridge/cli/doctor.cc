@@ -99,8 +99,12 @@ void add_doctor(CLI::App& app, int& exit_code, const ForeignCommand& command) {
   verb->footer(
       "ridge doctor [OPTIONS] TRACE...\n"
       "ridge doctor [OPTIONS] --compare BEFORE AFTER\n"
-      "ridge doctor [OPTIONS] -- COMMAND...    runs it as it is; its stdout and exit code are "
-      "kept");
+      "ridge doctor [OPTIONS] -- COMMAND...    runs it as it is\n\n"
+      "The report of traces and of --pid goes to stdout, and the exit code is 1 where something is "
+      "worth fixing.\n"
+      "With a command, stdout and the exit code are the command's own: the report, JSON too, goes "
+      "to "
+      "stderr behind\nwhat the command writes there, or with --output into a file of its own.");
   CLI::Option* traces = verb->add_option(
       "traces",
       options->traces,
@@ -116,8 +120,10 @@ void add_doctor(CLI::App& app, int& exit_code, const ForeignCommand& command) {
                    "Percent by which AFTER may be slower before the exit code is 1 (3)")
       ->check(CLI::Range(0.0, 1000.0))
       ->needs(compared);
-  verb->add_flag(
-      "--json", options->form.json, "One JSON object (ridge.doctor/1 or ridge.doctor.compare/1)");
+  verb->add_flag("--json",
+                 options->form.json,
+                 "One JSON object (ridge.doctor/1 or ridge.doctor.compare/1) "
+                 "in place of the text");
   verb->add_option("--pid", options->attach.pid, "A PyTorch program that runs already")
       ->type_name("N")
       ->check(CLI::PositiveNumber)

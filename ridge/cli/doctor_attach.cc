@@ -11,7 +11,6 @@
 #include "ridge/cli/command.h"
 #include "ridge/cli/output.h"
 #include "ridge/doctor/read_trace.h"
-#include "ridge/io/file.h"
 
 namespace ridge {
 namespace {
@@ -55,10 +54,7 @@ void check_options(const AttachOptions& options) {
 
 // Read from where it is kept, so that the report names that file; else it names the program.
 doctor::Trace read(const attach::OnDemandTrace& recorded, const std::string& kept) {
-  if (!kept.empty()) {
-    const MappedFile file(recorded.path);
-    stream_file_atomically(kept, [&](ByteSink sink) { sink(file.bytes()); });
-  }
+  if (!kept.empty()) keep_trace(recorded.path, kept);
   doctor::Trace trace = doctor::read_trace(kept.empty() ? recorded.path : kept);
   if (kept.empty()) trace.source = recorded.program;
   tell_warnings(trace, trace.source);

@@ -206,10 +206,13 @@ class LiveDoctor {
     std::vector<doctor::RankRow> ranks;
     for (const attach::ProcessFacts& process : facts) {
       could([&] { keep(process, facts.size() > 1); });
+      doctor::LiveFacts seen = samples_.facts_with(process);
+      if (!process.stacks_path.empty())
+        seen.place = doctor::place_of_calls(read(process.stacks_path, process.program));
       doctor::Examination examination =
           doctor::examine_live(read(process.trace_path, process.program),
                                read(process.spans_path, process.program),
-                               samples_.facts_with(process));
+                               seen);
       const doctor::Analysis& analysis = examination.analysis;
       ranks.push_back({.file = fmt::format("process {}", process.pid),
                        .rank = static_cast<int32_t>(process.rank),
@@ -231,8 +234,7 @@ class LiveDoctor {
     if (is_one_of_many)
       to.replace_filename(
           fmt::format("{}_{}{}", to.stem().string(), process.pid, to.extension().string()));
-    std::filesystem::copy_file(
-        process.trace_path, to, std::filesystem::copy_options::overwrite_existing);
+    keep_trace(process.trace_path, to);
   }
 
   const LiveOptions& options_;
@@ -249,7 +251,8 @@ class LiveDoctor {
 }  // namespace
 
 void add_live_options(CLI::App& verb, LiveOptions& options) {
-  verb.add_option("--output", options.output, "File of the report (stderr)")->type_name("FILE");
+  verb.add_option("--output", options.output, "File of a command's report (stderr)")
+      ->type_name("FILE");
   verb.add_option("--trace", options.trace, "Keep what was recorded in this file")
       ->type_name("FILE");
   verb.add_option(

@@ -22,6 +22,11 @@ void tell_warnings(const doctor::Trace& trace, const std::string& name) {
                  "\n");
 }
 
+void keep_trace(const std::string& recorded, const std::string& kept) {
+  const MappedFile file(recorded);
+  stream_file_atomically(kept, [&](ByteSink sink) { sink(file.bytes()); });
+}
+
 int tell_report(const doctor::Examination& examination, const ReportForm& form) {
   if (!form.html.empty()) write_file_atomically(form.html, doctor::doctor_html(examination));
   write_stdout(form.json ? doctor::doctor_json(examination) : doctor::doctor_text(examination));

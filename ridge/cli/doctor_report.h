@@ -16,6 +16,10 @@ struct ReportForm {
 /// What the reader of `trace` had trouble with, on stderr; `name` is what the trace is called.
 void tell_warnings(const doctor::Trace& trace, const std::string& name);
 
+/// Copies a recording to a file of the user's, which then is whole or as it was. UserError where it
+/// cannot be written.
+void keep_trace(const std::string& recorded, const std::string& kept);
+
 /// The page to its file and the text or JSON to stdout; kFindings where something stands above a
 /// remark, else kFine. UserError where it cannot be written.
 int tell_report(const doctor::Examination& examination, const ReportForm& form);
