@@ -26,7 +26,7 @@ main { max-width: 860px; margin: 0 auto; padding: 40px 24px 72px; }
 h1 { font-size: 26px; line-height: 1.25; margin: 0; letter-spacing: -0.01em; }
 h2 { font-size: 19px; margin: 40px 0 10px; padding-top: 18px; border-top: 1px solid var(--grid); }
 h3 { font-size: 15px; margin: 26px 0 6px; }
-h1, h2, h3, p, li { overflow-wrap: anywhere; }
+h1, h2, h3, p, li, b, span, summary, figcaption { overflow-wrap: anywhere; }
 p { margin: 8px 0; max-width: 72ch; }
 ul { margin: 8px 0; padding-left: 22px; max-width: 72ch; }
 .subtitle { color: var(--muted); margin-top: 6px; }
@@ -36,6 +36,7 @@ th, td { text-align: left; padding: 6px 22px 6px 0; border-bottom: 1px solid var
   vertical-align: top; }
 th { color: var(--muted); font-weight: 500; white-space: nowrap; }
 tbody tr:hover { background: var(--panel); }
+td { max-width: 40ch; overflow-wrap: break-word; }
 .n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 th:last-child, td:last-child { padding-right: 4px; }
 pre { background: var(--panel); border-radius: 6px; padding: 12px 14px; overflow-x: auto;
@@ -48,6 +49,7 @@ pre { background: var(--panel); border-radius: 6px; padding: 12px 14px; overflow
 .warning { border-left-color: var(--warning); } .warning b { color: var(--warning); }
 .bad { border-left-color: var(--bad); } .bad b { color: var(--bad); }
 .keys { display: flex; flex-wrap: wrap; gap: 14px 40px; margin: 22px 0; }
+.keys > div { min-width: 0; }
 .keys b { display: block; font-size: 25px; font-weight: 600; line-height: 1.2;
   font-variant-numeric: tabular-nums; letter-spacing: -0.01em; }
 .keys span { color: var(--muted); font-size: 13px; }
