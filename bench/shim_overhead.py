@@ -3,7 +3,8 @@
 
 A process with the shim runs stretches of steps in turn with the shim's wrappers in place and with them
 taken off (ABBA), so that both have their code and data in the same places: a step that takes 0.4 ms
-differs by 10 % from one process to the next. A ratio is that of the stretches of one round. With
+differs by 10 % from one process to the next. A ratio is that of the stretches of one round, by the clock
+and by the processor time that the process used, which other programs disturb less. With
 --processes the stretches without are those of a process that never saw the shim. Needs a Python with torch.
 
 Usage: bench/shim_overhead.py [--starts N] [--rounds N] [--seconds S] [--processes] [--json FILE]
@@ -77,10 +78,11 @@ def child(kind):
         count, shim = line.split()
         for owner, name, ours, original in wrapped:
             setattr(owner, name, ours if shim == "with" else original)
-        begin = time.perf_counter()
+        begin, used = time.perf_counter(), time.process_time()
         for _ in range(int(count)):
             next(steps)
-        print(time.perf_counter() - begin, len(wrapped), flush=True)
+        used = time.process_time() - used
+        print(time.perf_counter() - begin, used, len(wrapped), flush=True)
 
 
 class Program:
@@ -98,8 +100,8 @@ class Program:
     def seconds(self, steps, shim):
         self.process.stdin.write(f"{steps} {shim}\n")
         self.process.stdin.flush()
-        seconds, self.wrappers = self.process.stdout.readline().split()
-        return float(seconds)
+        seconds, used, self.wrappers = self.process.stdout.readline().split()
+        return float(seconds), float(used)
 
     def end(self):
         self.process.stdin.close()
@@ -107,23 +109,25 @@ class Program:
 
 
 def measure_start(kind, arguments, folder):
-    """Pairs of seconds without and with, and the seconds of a step without."""
+    """Pairs without and with, each of seconds and processor seconds, and the seconds of a step
+    without."""
     watched = Program(kind, folder)
     plain = Program(kind, None) if arguments.processes else watched
     try:
         for count in (20, 20):
             watched.seconds(count, "with")
-            steps = max(1, round(arguments.seconds / (plain.seconds(count, "without") / count)))
+            steps = max(1, round(arguments.seconds / (plain.seconds(count, "without")[0] / count)))
         assert int(watched.wrappers) > 0, "the shim does not stand where this looks for it"
         sides = {"without": plain, "with": watched}
         pairs = []
         for i in range(arguments.rounds):
             order = ["without", "with", "with", "without"][:: 1 if i % 2 == 0 else -1]
-            took = {"without": 0.0, "with": 0.0}
+            took = {"without": [0.0, 0.0], "with": [0.0, 0.0]}
             for shim in order:
-                took[shim] += sides[shim].seconds(steps, shim)
+                for clock, seconds in enumerate(sides[shim].seconds(steps, shim)):
+                    took[shim][clock] += seconds
             pairs.append(took)
-        return pairs, statistics.median(pair["without"] for pair in pairs) / (2 * steps)
+        return pairs, statistics.median(pair["without"][0] for pair in pairs) / (2 * steps)
     finally:
         watched.end()
         if plain is not watched:
@@ -131,10 +135,11 @@ def measure_start(kind, arguments, folder):
 
 
 def measure(kind, arguments, folder):
-    ratios, usual = [], []
+    ratios, used, usual = [], [], []
     for _ in range(arguments.starts):
         pairs, step = measure_start(kind, arguments, folder)
-        ratios += [pair["with"] / pair["without"] for pair in pairs]
+        ratios += [pair["with"][0] / pair["without"][0] for pair in pairs]
+        used += [pair["with"][1] / pair["without"][1] for pair in pairs]
         usual.append(step)
         facts = json.loads(next(pathlib.Path(folder).glob("facts_*.json")).read_text())
         assert facts["steps"] > 20, "the shim saw no steps"
@@ -142,6 +147,7 @@ def measure(kind, arguments, folder):
     return {
         "step_ms": statistics.median(usual) * 1e3,
         "overhead": statistics.median(ratios) - 1,
+        "processor_overhead": statistics.mean(used) - 1,
         "quarters": [quarters[0] - 1, quarters[2] - 1],
         "pairs": len(ratios),
     }
@@ -159,14 +165,16 @@ def main():
     if arguments.child:
         return child(arguments.child)
     results = {}
-    print(f"{'':40} {'step ms':>8} {'overhead':>9}   quarters")
+    print(f"{'':40} {'step ms':>8} {'overhead':>9}   {'quarters':19} processor time")
     for kind, text in KINDS.items():
         with tempfile.TemporaryDirectory() as folder:
             for path in (ROOT / "ridge" / "attach" / "shim").glob("*.py"):
                 shutil.copy(path, folder)
             results[kind] = row = measure(kind, arguments, folder)
         low, high = row["quarters"]
-        print(f"{text:40} {row['step_ms']:8.3f} {row['overhead']:+9.1%}   {low:+.1%} to {high:+.1%}")
+        quarters = f"{low:+.1%} to {high:+.1%}"
+        print(f"{text:40} {row['step_ms']:8.3f} {row['overhead']:+9.1%}   {quarters:19} "
+              f"{row['processor_overhead']:+.1%}")
     if arguments.json:
         pathlib.Path(arguments.json).write_text(json.dumps(results, indent=2) + "\n")
     else:
