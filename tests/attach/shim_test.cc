@@ -252,6 +252,7 @@ TEST_F(ShimProgram, AForkedChildIsLeftAlone) {
   const ProcessFacts facts = watch(program("shim_train.py") + " fork 60");
   EXPECT_NE(ended_.out.find("child 3"), std::string::npos);
   EXPECT_EQ(facts.steps, 60);
+  EXPECT_EQ(facts.notes, std::vector<std::string>{"1 process was forked; it is not looked into"});
   EXPECT_EQ(facts.profile, "written");
 }
 

@@ -64,7 +64,7 @@ TEST(WatchState, TheMainThreadIsThatOfTheRankWhichSteps) {
   EXPECT_EQ(state.main_pid, 101);
   EXPECT_NEAR(state.load->main_cpu, 1, 1e-9);
   EXPECT_NEAR(state.load->main_queue, 0.5, 1e-9);
-  EXPECT_NEAR(state.load->cpus, 1.5, 1e-9);
+  EXPECT_NEAR(state.load->cpus, 3, 1e-9);  // of all
   EXPECT_EQ(nlohmann::json::parse(watch_json(state)).at("cpu").at("main_thread_pid"), 101);
   // Where it is not among the processes that are seen, or none makes steps, it is the root.
   const WatchState other = state_after(11, [&](double seconds) {

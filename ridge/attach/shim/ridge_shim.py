@@ -391,8 +391,8 @@ class Shim:
         steps, torch, spans = self.steps, self.torch, self.spans
         notes = list(self.notes)
         if self.forks:
-            many = "processes were forked; they are" if self.forks > 1 else "process was forked; it is"
-            notes.append("%d %s not looked into" % (self.forks, many))
+            one, many = "process was forked; it is", "processes were forked; they are"
+            notes.append("%d %s not looked into" % (self.forks, one if self.forks == 1 else many))
         if spans.dropped:
             notes.append("%d ranges were more than is kept" % spans.dropped)
         facts = {
