@@ -221,9 +221,11 @@ TEST(Live, MoreThreadsThanProcessorsAreNamed) {
   ranks.ranks = 4;
   ranks.cpus = 8;
   ranks.main_queue = 0.01;
+  ranks.queue = 0.1;
   const Examination several = told(ranks);
   EXPECT_EQ(first(several), nullptr) << doctor_text(several);  // 16 threads, but few at a time
   ranks.used_cpus = 7.9;
+  ranks.queue = 4.6;
   const Examination crowded = told(ranks);
   ASSERT_NE(first(crowded), nullptr) << doctor_text(crowded);
   EXPECT_TRUE(first(crowded)->title.starts_with("16 threads of 4 processes for 8 processors"))
