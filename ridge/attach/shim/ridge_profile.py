@@ -105,9 +105,20 @@ def bytes_for(folder):
     return most, "failed: only %d MiB are free in '%s'" % (disk >> 20, os.path.dirname(folder))
 
 
+def remove_old(folder, pid):
+    """What an earlier process with this number left: it is not this one's."""
+    for kind in ("facts", "spans", "trace", "stacks"):
+        for end in (".json", ".json.part", ".part.json"):
+            try:
+                os.remove(os.path.join(folder, "%s_%d%s" % (kind, pid, end)))
+            except OSError:
+                pass
+
+
 class Recording:
     def __init__(self, shim):
         self.shim = shim
+        remove_old(shim.folder, shim.pid)
         steps = int(number_in("STEPS", 8))
         self.warm_steps = number_in("WARM_STEPS", 10)
         self.warm_seconds = number_in("WARM_SECONDS", 5)

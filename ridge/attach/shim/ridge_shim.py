@@ -37,16 +37,6 @@ def the_shim(folder, load):
     return _shim
 
 
-def remove_old(folder, pid):
-    """What an earlier process with this number left: it is not this one's."""
-    for kind in ("facts", "spans", "trace", "stacks"):
-        for end in (".json", ".json.part", ".part.json"):
-            try:
-                os.remove(os.path.join(folder, "%s_%d%s" % (kind, pid, end)))
-            except OSError:
-                pass
-
-
 def write_whole(path, text):
     """Replaces a file, so that a reader sees the old or the new one."""
     part = path + ".part"
@@ -254,7 +244,6 @@ class Shim:
         self.on = True
         self.pid = os.getpid()
         self.folder, self.load = folder, load
-        remove_old(folder, self.pid)
         self.program = self.program_name()
         self.spans = Spans(os.path.join(folder, "spans_%d.json" % self.pid), self.program)
         self.steps = Steps(self)
