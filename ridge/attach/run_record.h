@@ -24,9 +24,9 @@ struct RunRecord {
   /// "optimizer": its steps; "module": calls from outside of modules that have weights; empty:
   /// neither was seen.
   std::string source{};
-  /// One a step: the mean over its calls of .backward(), and the norm over all parameters as the
-  /// optimizer saw them. Empty where there was none to see (then `trouble` says so); NaN for a step
-  /// without one. What is not finite is kept as such.
+  /// One a step: the mean over its calls of .backward(), and the gradients' norm, over all
+  /// parameters, as the optimizer sees it, or before it was clipped. Empty where there was none to
+  /// see (then `trouble` says so); NaN for a step without one. What is not finite is kept as such.
   std::vector<double> losses{}, gradient_norms{};
   /// Where modules are only called, one a call: how many numbers came out, their sum and sum of
   /// squares, and their sum with fixed random signs: its square is that of the difference of two

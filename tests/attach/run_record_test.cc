@@ -151,6 +151,30 @@ for step in range(12):
   EXPECT_GT(found.gradient_norms[0], 0);
 }
 
+// Clipped gradients would all have the same norm.
+TEST_F(Recorded, NormsAreThoseBeforeClipping) {
+  const RunRecord found = of_script(R"(
+import torch
+from torch.nn.utils import clip_grad_norm_
+torch.manual_seed(2)
+net = torch.nn.Linear(3, 1)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for step in range(12):
+    optimizer.zero_grad()
+    net(torch.randn(4, 3)).square().sum().backward()
+    print(clip_grad_norm_(net.parameters(), 0.01).item())
+    optimizer.step()
+)");
+  std::istringstream expected(out_);
+  ASSERT_EQ(found.gradient_norms.size(), 12u);
+  for (const double norm : found.gradient_norms) {
+    double told = 0;
+    expected >> told;
+    EXPECT_NEAR(norm, told, 1e-6 * told);
+    EXPECT_GT(norm, 0.02);
+  }
+}
+
 TEST_F(Recorded, AnEarlyEndIsNotWhole) {
   std::optional<RunRecord> found = run(program("shim_train.py") + " plain 5");
   ASSERT_TRUE(found);

@@ -38,6 +38,7 @@ class Part(ShimPart):
         self.is_done = False
         self.losses, self.norms = [], []  # of the steps that ended
         self.step_losses, self.step_squares = [], {}  # of the one that goes on
+        self.step_clipped = []
         self.outputs, self.modules, self.trouble = None, [], []
         self.within = threading.local()  # calls of modules and waits for data, one in another
         self.is_coarse = False
@@ -58,6 +59,7 @@ class Part(ShimPart):
             self.outputs = Outputs(torch)
             self.seeds.hook(torch)
             self.hook_backward(torch.autograd)
+            self.hook_clipping(torch.nn.utils)
             self.hook_calls(torch.nn.Module)
             atexit.register(self.at_exit)
         except Exception as error:
@@ -73,6 +75,19 @@ class Part(ShimPart):
             return original(*args, **kwargs)
 
         module.backward = backward
+
+    def hook_clipping(self, module):
+        """Behind it the norm is what the program wants it to be, whatever the gradients are."""
+        original = module.clip_grad_norm_
+
+        @functools.wraps(original)
+        def clip_grad_norm_(*args, **kwargs):
+            norm = original(*args, **kwargs)
+            if not self.is_done and not self.is_compiling():
+                self.saw_norm(norm)
+            return norm
+
+        module.clip_grad_norm_ = module.clip_grad.clip_grad_norm_ = clip_grad_norm_
 
     def hook_calls(self, module):
         """Hooks on modules would make torch.compile warn; this is asked about compilers first, and
@@ -150,6 +165,13 @@ class Part(ShimPart):
         except Exception as error:
             self.complain("a loss could not be read", error)
 
+    def saw_norm(self, norm):
+        try:
+            if self.shim.on:
+                self.step_clipped.append(float(norm) ** 2)
+        except Exception as error:
+            self.complain("a norm of gradients could not be read", error)
+
     def sees_type(self, tensor):
         if tensor.dtype in (self.torch.float16, self.torch.bfloat16):
             self.is_coarse = True
@@ -195,8 +217,9 @@ class Part(ShimPart):
             return
         try:
             self.optimizer = marker
-            losses, squares = self.step_losses, self.step_squares.values()
-            self.step_losses, self.step_squares = [], {}
+            losses = self.step_losses
+            squares = self.step_clipped or self.step_squares.values()
+            self.step_losses, self.step_squares, self.step_clipped = [], {}, []
             self.losses.append(sum(losses) / len(losses) if losses else None)
             self.norms.append(math.sqrt(sum(squares)) if squares else None)
             if len(self.losses) == 1:
