@@ -40,7 +40,7 @@ struct ForeignGuardAnswer {
   bool passed = false;
   bool can_tell = true;  ///< False: neither passed nor failed, `text` says what is missing.
   std::optional<double> margin{}, power{};  ///< Fixed before the candidate's runs; class 2 alone.
-  std::string text{};                   ///< One line: what was compared, and with what result.
+  std::string text{};                       ///< One line: what was compared, and with what result.
 };
 
 /// The margin of a loss, and the power: from the baseline alone. Zeros where it has no losses or
