@@ -53,10 +53,9 @@ order = RandomSampler(windows, replacement=True, num_samples=1_000_000,
                       generator=torch.Generator().manual_seed(21))
 loader = DataLoader(windows, batch_size=16, sampler=order)
 model = nn.Sequential(
-    nn.Conv2d(1, 16, 3, stride=2, padding=1), nn.ReLU(),
-    nn.Conv2d(16, 32, 3, stride=2, padding=1), nn.ReLU(),
-    nn.Conv2d(32, 32, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten(),
-    nn.Linear(512, CLASSES))
+    nn.Conv2d(1, 12, 3, stride=2, padding=1), nn.ReLU(),
+    nn.Conv2d(12, 24, 3, stride=2, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten(),
+    nn.Linear(384, CLASSES))
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
 criterion = nn.CrossEntropyLoss()
 sure = 0.0
