@@ -77,8 +77,7 @@ std::string parse_failure(const CLI::App* app, const CLI::Error& error) {
 // Cuts what stands behind the first `--` off where the verb takes a command: to the parser it
 // would be more arguments of ours.
 ForeignCommand take_command(std::vector<char*>& words) {
-  constexpr std::string_view kTakers[] = {
-      "doctor", "watch", "optimize", "run", "recipe", "ledger"};
+  constexpr std::string_view kTakers[] = {"doctor", "watch", "optimize", "run", "recipe", "ledger"};
   if (words.size() < 2 || std::ranges::find(kTakers, words[1]) == std::end(kTakers)) return {};
   const auto dashes =
       std::ranges::find_if(words, [](const char* word) { return std::string_view(word) == "--"; });

@@ -74,7 +74,7 @@ struct Job {
 };
 
 Job make_job(const OptimizeOptions& options) {
-  const double budget = options.both.budget == 0 ? kConfigBudget : options.both.budget;
+  const double budget = options.both.budget.value_or(kConfigBudget);
   check_budget(budget);
   Job job;
   OptimizeRequest& request = job.request;

@@ -44,7 +44,7 @@ ForeignTarget make_target(const ForeignCommand& command, const RerunOptions& opt
 }
 
 int run_optimize_program(const OptimizeProgramOptions& options, const ForeignCommand& command) {
-  const double budget = options.budget == 0 ? kProgramBudget : options.budget;
+  const double budget = options.budget.value_or(kProgramBudget);
   check_budget(budget);
   const ForeignOptimizeRequest request{.target = make_target(command, options.rerun),
                                        .budget_seconds = budget,

@@ -17,7 +17,7 @@ struct RerunOptions {
 struct OptimizeProgramOptions {
   RerunOptions rerun;
   std::string out{};  ///< Empty: a folder of the user's state, outside of the program's.
-  double budget = 0;  ///< 0: kProgramBudget.
+  std::optional<double> budget{};  ///< Seconds; kProgramBudget where it is not given.
   double planned = 3600;
   uint64_t seed = 0;
   double price_per_hour = 0;

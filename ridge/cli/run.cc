@@ -30,15 +30,18 @@ struct RecipeRunOptions {
 
 void say(std::string_view text) { write_stderr(plain_line(fmt::format("ridge: {}", text)) + "\n"); }
 
-// What comes before it names a device, and which one the program takes is not known yet.
-std::string_view behind_device(std::string_view machine) {
-  return machine.substr(std::min(machine.find(';'), machine.size()));
+// Processor and CPUs. What comes before them names a device, and which one the program takes is not
+// known yet; what comes behind them is how Ridge itself computes.
+std::string_view hardware_in(std::string_view machine) {
+  constexpr std::string_view kEnd = " CPUs;";
+  machine = machine.substr(std::min(machine.find(';'), machine.size()));
+  return machine.substr(0, machine.find(kEnd));
 }
 
 void tell_claim(const ForeignRecipe& recipe, const RecipeRunOptions& options) {
   const std::string name = valid_utf8(options.recipe);
   const std::string& machine = recipe.proven.machine;
-  if (!machine.empty() && behind_device(machine) != behind_device(machine_fingerprint("cpu")))
+  if (!machine.empty() && hardware_in(machine) != hardware_in(machine_fingerprint("cpu")))
     say(fmt::format("note: {}: proven on another machine: {}", name, machine));
   if (!is_proven_for(recipe, options.command))
     say(fmt::format("note: {}: proven for another command: {}", name, recipe.proven.command));

@@ -402,8 +402,8 @@ TEST_F(KinetoDaemonWithPyTorch, TheDoctorReportsBySecondsAndBySteps) {
                     page = (folder_ / "page.html").string();
   testing::internal::CaptureStdout();
   testing::internal::CaptureStderr();
-  const int code =
-      run_attach({.pid = program.pid(), .seconds = 0.5, .trace = kept}, {.html = page, .json = true});
+  const int code = run_attach({.pid = program.pid(), .seconds = 0.5, .trace = kept},
+                              {.html = page, .json = true});
   const std::string out = testing::internal::GetCapturedStdout();
   expect_in(testing::internal::GetCapturedStderr(), "(train.py): it warms up, records 0.5 s");
   EXPECT_TRUE(code == kFine || code == kFindings) << code;

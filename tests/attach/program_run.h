@@ -58,7 +58,10 @@ inline attach::ProgramEnd run(const attach::ProgramRequest& request) {
 
 /// What follows the name in /proc/PID/stat: "S 1 ..."; empty where there is no such process.
 inline std::string stat_of(pid_t pid) {
-  const std::string text = text_of("/proc/" + std::to_string(pid) + "/stat");
+  // One that ends while it is read is none: getline() does not throw then.
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string text;
+  std::getline(file, text);
   const size_t name = text.rfind(')');
   return name == std::string::npos ? "" : text.substr(name + 2);
 }

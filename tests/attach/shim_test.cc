@@ -37,7 +37,7 @@ void write(const fs::path& path, std::string_view text) {
 }
 
 /// Steps are recorded at once.
-constexpr ShimOptions kSoon{
+const ShimOptions kSoon{
     .profiled_steps = 8, .warm_steps = 5, .warm_seconds = 0, .most_seconds = 40};
 
 using Environment = std::vector<std::pair<std::string, std::string>>;

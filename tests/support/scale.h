@@ -14,4 +14,8 @@ inline int cases(int normal) {
   return name == "full" ? normal * 10 : normal;
 }
 
+/// Under =full: tests that take half a minute skip otherwise, with kOnlyFull.
+inline bool is_full_scale() { return cases(1) > 1; }
+inline constexpr const char* kOnlyFull = "only with RIDGE_TEST_SCALE=full, as ./dev full has it";
+
 }  // namespace ridge::test

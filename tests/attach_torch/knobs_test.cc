@@ -15,6 +15,7 @@
 
 #include "ridge/attach/shim.h"
 #include "tests/support/peers_python.h"
+#include "tests/support/scale.h"
 #include "tests/support/temp_folder.h"
 
 namespace ridge::attach {
@@ -122,6 +123,7 @@ TEST_F(Knobs, BatchesFromMemoryAreTheSame) {
 }
 
 TEST_F(Knobs, BatchesFromMemoryAreTheSameWhateverIsAskedFor) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   for (const char* what : {"permuted", "eager", "odd", "together", "inference"}) {
     SCOPED_TRACE(what);
     const Ended ended = same(kCache, std::string("knobs_loader.py ") + what);
@@ -143,6 +145,7 @@ TEST_F(Knobs, ALoaderForEvaluationIsLeftAlone) {
 }
 
 TEST_F(Knobs, ADatasetThatChangesIsReadAgain) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   for (const char* what : {"changing", "silent"}) {
     SCOPED_TRACE(what);
     const Ended ended = same(kCache, std::string("knobs_loader.py ") + what);
@@ -175,6 +178,7 @@ TEST_F(Knobs, BatchesOfWorkersAreTheSame) {
 }
 
 TEST_F(Knobs, WorkersThatStayHearOfAnotherDataset) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   for (const char* what : {"changing", "silent"}) {
     SCOPED_TRACE(what);
     const Ended ended = same(kWorkers, std::string("knobs_loader.py ") + what);
@@ -204,6 +208,7 @@ TEST_F(Knobs, MemoryComesBeforeWorkers) {
 }
 
 TEST_F(Knobs, AProcessThatForksGoesOnAlone) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   for (const char* recipe : {kCache, kWorkers}) {
     SCOPED_TRACE(recipe);
     same(recipe, "knobs_loader.py forked");

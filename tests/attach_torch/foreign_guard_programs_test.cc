@@ -85,6 +85,7 @@ constexpr SemanticClass kOrder = SemanticClass::kReassociation;
 constexpr SemanticClass kPrecise = SemanticClass::kPrecision;
 
 TEST_F(GuardedProgram, AHealthyCnnPassesInAnotherLayoutAndInBf16) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   begin("guard_healthy.py' cnn", kForeignSeeds);
   EXPECT_TRUE(baseline_.is_repeatable());
   passes("channels_last", kOrder);
@@ -94,7 +95,7 @@ TEST_F(GuardedProgram, AHealthyCnnPassesInAnotherLayoutAndInBf16) {
 }
 
 TEST_F(GuardedProgram, HealthyOnesOfOtherKindsPassInBf16) {
-  if (test::cases(1) == 1) GTEST_SKIP() << "only with RIDGE_TEST_SCALE=full";
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   for (const std::string kind : {"mlp", "gpt"}) {
     begin("guard_healthy.py' " + kind, kForeignSeeds);
     passes("bf16", kPrecise);
@@ -120,6 +121,7 @@ TEST_F(GuardedProgram, WorkersThatShareAFileOffsetAreSeen) {
 }
 
 TEST_F(GuardedProgram, OutputsOfAnInference) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   begin("guard_healthy.py' infer", 1);
   EXPECT_TRUE(baseline_.is_repeatable());
   passes("none", kBits);
@@ -128,6 +130,7 @@ TEST_F(GuardedProgram, OutputsOfAnInference) {
 }
 
 TEST_F(GuardedProgram, AProgramThatCannotBeRepeated) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   begin("guard_unseeded.py' system", kForeignSeeds);
   EXPECT_FALSE(baseline_.is_repeatable());
   const ForeignGuardAnswer answer = guard("none", kBits);

@@ -15,6 +15,7 @@
 
 #include "ridge/attach/shim.h"
 #include "tests/support/peers_python.h"
+#include "tests/support/scale.h"
 #include "tests/support/temp_folder.h"
 
 namespace ridge::attach {
@@ -176,6 +177,7 @@ TEST_F(ModelKnobs, ForeachAloneIsSet) {
 }
 
 TEST_F(ModelKnobs, CompiledDropoutDrawsTheSameNumbers) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const Ran plain = run("dropout", 6), knobs = run("dropout", 6, R"({"model.compile":"default"})");
   EXPECT_EQ(plain["functions"], "0");
   EXPECT_EQ(knobs["functions"], "3");  // of 8 rows, of any number, and for evaluation
@@ -188,6 +190,7 @@ TEST_F(ModelKnobs, CompiledDropoutDrawsTheSameNumbers) {
 }
 
 TEST_F(ModelKnobs, ACompiledSequentialStaysOne) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   // Its forward() is torch's own, which the compiler leaves alone unless it is asked rightly.
   const Ran plain = run("sequential", 5);
   const Ran knobs = run("sequential", 5, R"({"model.compile":"default","model.autocast":"bf16"})");
@@ -219,6 +222,7 @@ TEST_F(ModelKnobs, BothModelsOfAGanAreFound) {
 }
 
 TEST_F(ModelKnobs, WhereNoModuleHasAllNothingIsChanged) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   for (const auto& [mode, reason] : std::map<std::string, std::string>{
            {"parts", "called one by one (Linear)"},
            {"forward", "called one by one (Conv2d, BatchNorm2d, Linear)"},
@@ -263,6 +267,7 @@ TEST_F(ModelKnobs, WhatTheProgramDoesItselfIsLeftToIt) {
 }
 
 TEST_F(ModelKnobs, InferenceAndATrainingBehindIt) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   for (const std::string mode : {"infer", "inference_mode"}) {
     const Ran plain = run(mode, 24), knobs = run(mode, 24, kFormats);
     EXPECT_EQ(knobs["formats"], "first last");  // two calls tell that there is a third
@@ -283,6 +288,7 @@ TEST_F(ModelKnobs, ACheckpointWithoutKnobsGoesOnWithThem) {
 }
 
 TEST_F(ModelKnobs, ModelsOfFrameworks) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const ShimOptions options{.profiled_steps = 0,
                             .recipe = R"({"model.autocast":"bf16","optimizer.fused":true})"};
   const std::map<std::string, std::string> models = {{"train_lightning.py", "Sequential"},
@@ -299,6 +305,7 @@ TEST_F(ModelKnobs, ModelsOfFrameworks) {
 }
 
 TEST_F(ModelKnobs, OffersAndTheirReasons) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const ShimOptions probing{.profiled_steps = 0, .probes = true};
   const Ran cnn = run("cnn", 25, probing);
   ASSERT_TRUE(cnn.facts.is_probed);
