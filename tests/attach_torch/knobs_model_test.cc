@@ -153,7 +153,7 @@ TEST_F(ModelKnobs, ChannelsLastAndFusedChangeNoMoreThanRounding) {
     EXPECT_EQ(knobs.knob("model.channels_last").state, "applied");
     EXPECT_EQ(knobs.knob("model.channels_last")
                   .site.substr(knobs.knob("model.channels_last").site.rfind('/')),
-              "/knob_model.py:93");
+              "/knob_model.py:94");
     EXPECT_EQ(knobs.knob("optimizer.fused").text, "AdamW of 8 tensors is fused");
     EXPECT_EQ(knobs.knob("optimizer.foreach").state, "refused");
     EXPECT_TRUE(knobs.facts.notes.empty());
@@ -319,6 +319,11 @@ TEST_F(ModelKnobs, OffersAndTheirReasons) {
   const KnobOffer compile = cnn.offer("model.compile");
   EXPECT_TRUE(compile.value == "default" || compile.refusal.starts_with("torch.compile needs"));
   EXPECT_EQ(cnn.losses, run("cnn", 25).losses);
+
+  const Ran slow = run("slow_infer", 16, probing);
+  ASSERT_TRUE(slow.facts.is_probed);
+  EXPECT_EQ(slow.facts.step_source, "module");
+  EXPECT_EQ(slow.offer("model.compile").value, compile.value);
 
   const Ran amp = run("amp", 25, probing);
   EXPECT_EQ(amp.offer("model.autocast").refusal, "the program uses autocast itself");

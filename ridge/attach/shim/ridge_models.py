@@ -36,9 +36,7 @@ class Model:
     def __init__(self, module, role, torch, values):
         self.ref, self.role = weakref.ref(module), role
         self.name = type(module.__dict__.get("_modules", {}).get("_orig_mod", module)).__name__
-        self.is_compiled = module.__dict__.get("_compiled_call_impl") is not None or any(
-            base.__name__ == "OptimizedModule" for base in type(module).__mro__
-        )
+        self.is_compiled = within_timed(module) is not None or "OptimizedModule" in self.bases()
         self.has_gradients = torch.is_grad_enabled()
         self.site = ridge_knobs.call_site()
         tensors = [value for value in values if isinstance(value, torch.Tensor)]
@@ -82,18 +80,29 @@ class Call:
         return None
 
 
+SLOT = "_compiled_call_impl"
+
+
+def timed_of(module):
+    """What times the calls (ridge_calls.py), where that is in place."""
+    present = module.__dict__.get(SLOT)
+    return present if type(present).__name__ == "TimedCall" else None
+
+
+def within_timed(module):
+    timed = timed_of(module)
+    return module.__dict__.get(SLOT) if timed is None else timed.inner
+
+
 def call_of(module):
-    """Within what times the calls (ridge_calls.py), around what the program compiled itself."""
-    holder, slot = module.__dict__, "_compiled_call_impl"
-    present = holder.get(slot)
-    timed = present if type(present).__name__ == "TimedCall" else None
-    inner = present if timed is None else timed.inner
+    """Within what times the calls, around what the program compiled itself."""
+    timed, inner = timed_of(module), within_timed(module)
     if isinstance(inner, Call):
         return inner
     call = Call(module, inner)
     if timed is None:
         # Past the __setattr__ of the module, which may hand it on to another one.
-        holder[slot] = call
+        module.__dict__[SLOT] = call
     else:
         timed.inner = call
     return call
