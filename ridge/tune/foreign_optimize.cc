@@ -110,6 +110,7 @@ void ForeignOptimizer::probe() {
   observer_.on_message("the program runs once, to see what it does");
   attach::ShimOptions options{.profiled_steps = 0, .probes = true};
   ForeignProgram program(request_.target, {}, options, kProbeSteps * 100);
+  result_.summary.notes.push_back(program.place().how());
   const int64_t begun = now_ns();
   std::optional<attach::ProcessFacts> facts;
   for (bool is_done = false; !is_done;) {

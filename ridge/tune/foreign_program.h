@@ -44,6 +44,7 @@ class ForeignProgram {
 
   attach::Program& program() { return *program_; }
   const attach::ShimFolder& shim() const { return *shim_; }
+  const attach::Workplace& place() const { return *place_; }
   /// Where its steps are held; nullptr where `shim.gate` was not asked for.
   attach::StepGate* gate() { return gate_.get(); }
   /// Of the process that steps; of a torchrun the rank 0. Nothing before there is one.
