@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -101,7 +102,8 @@ TEST_F(Reader, BrokenOnesAreNotThere) {
 TEST_F(Reader, AnyTextIsReadOrNot) {
   std::mt19937 random(5);
   int read = 0;
-  for (int i = 0; i < test::cases(3000); ++i) {
+  // Few of them can be read at all.
+  for (int i = 0; i < std::max(3000, test::cases(3000)); ++i) {
     std::string text(kRecord);
     for (unsigned changes = 1 + random() % 4; changes > 0 && !text.empty(); --changes) {
       const size_t at = random() % text.size();

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -102,7 +103,7 @@ Shares shares(const Population& of,
               const Change& change,
               size_t seeds,
               SemanticClass semantic_class) {
-  const int trials = test::cases(1000);
+  const int trials = std::max(1000, test::cases(1000));  // of fewer no rate can be told
   Shares found;
   for (int trial = 0; trial < trials; ++trial) {
     Draw draw(static_cast<uint64_t>(trial) + 1);
@@ -346,7 +347,7 @@ TEST(ForeignPopulations, ALossOfTwiceTheMarginIsFound) {
 
 // A program whose runs have nothing in common but their distribution.
 TEST(ForeignPopulations, RunsThatCannotBeRepeatedAreJudgedByTheirLaterLosses) {
-  const int trials = test::cases(1000);
+  const int trials = std::max(1000, test::cases(1000));  // of fewer no rate can be told
   double rejected = 0, passed = 0, passed_worse = 0;
   for (int trial = 0; trial < trials; ++trial) {
     Draw draw(static_cast<uint64_t>(trial) + 7);
