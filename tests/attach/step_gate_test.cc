@@ -27,7 +27,7 @@ using test::comes;
 using test::TempFolder;
 using test::text_of;
 
-constexpr ShimOptions kGate{.profiled_steps = 0, .gate = true};
+const ShimOptions kGate{.profiled_steps = 0, .gate = true};
 constexpr double kStepSeconds = 0.001, kBatchSeconds = 0.005;
 
 /// Such a program, in a folder of its own.
