@@ -16,8 +16,8 @@ namespace {
 constexpr int64_t kProofPairs = 12;
 constexpr double kProofSeconds = 12, kProofShare = 0.05;  // of its blocks, at least
 
-// Breaks that take longer by more than this are told.
-constexpr double kLongerBreak = 1.1;
+// Ends of epochs that take longer by more seconds than this are told.
+constexpr double kLongerBreak = 0.25;
 
 constexpr double kOpenSeconds = 1e6;  // no limit but the budget's
 
@@ -51,11 +51,9 @@ TrialResult ForeignOptimizer::prove_once(const ForeignRecipe& before,
     if (knob.seconds >= 0.5)
       summary.notes.push_back(fmt::format(
           "{} costs {:.1f} s once a run, which no step has in it", knob.key, knob.seconds));
-  if (first->breaks() > 0 && best_->breaks() > 0 &&
-      best_->break_seconds() > kLongerBreak * first->break_seconds())
-    summary.notes.push_back(fmt::format("between epochs it takes {:.2f} s, {:.2f} s before",
-                                        best_->break_seconds(),
-                                        first->break_seconds()));
+  if (best_->break_seconds() > first->break_seconds() + kLongerBreak)
+    summary.notes.push_back(fmt::format("the end of an epoch takes {:.2f} s longer than before",
+                                        best_->break_seconds() - first->break_seconds()));
   return trial;
 }
 
