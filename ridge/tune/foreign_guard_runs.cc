@@ -15,6 +15,9 @@ namespace {
 constexpr double kRunShare = 0.03;
 constexpr int64_t kLeastSteps = kForeignSteps, kMostSteps = 60;
 
+// Of the budget: a guard that has begun may take so much of what the proof was to have.
+constexpr double kGuardGrace = 0.08;
+
 // A run with a change may take so many times as long as one of the best so far.
 constexpr double kPatience = 4, kMostCompileSeconds = 120;
 
@@ -59,7 +62,9 @@ std::vector<attach::RunRecord> ForeignOptimizer::record_runs(
   std::vector<Run> running;
   for (size_t next = 0; next < runs.size() || !running.empty();) {
     if (stop_requested()) throw TrialStopped("stopped within the guard");
-    if (seconds_left() < 0) throw TrialStopped("the budget is spent");
+    // What was kept before must still be proven.
+    if (search_seconds_left() < -kGuardGrace * request_.budget_seconds)
+      throw TrialStopped("what is left of the budget belongs to the proof");
     while (next < runs.size() && running.size() < at_once) {
       const auto& [recipe, reseed] = runs[next];
       const attach::ShimOptions options{
