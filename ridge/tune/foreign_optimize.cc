@@ -78,7 +78,6 @@ std::unique_ptr<ForeignRunner> ForeignOptimizer::open(const ForeignRecipe& recip
       request_.target, recipe, ForeignRunnerOptions{.deadline_ns = deadline(seconds_left())});
 }
 
-// However many trials there will be: the shares 1/2 + 1/6 + 1/12 + ... sum to 1.
 TrialOptions ForeignOptimizer::trial_options(const ForeignRunner& before,
                                              const ForeignRunner& after,
                                              double most_seconds) {

@@ -46,9 +46,11 @@ class ForeignOptimizer {
   void try_proposal(const ForeignProposal& proposal);
   /// The runner with the change, where it is faster, pays and computes the same.
   std::unique_ptr<ForeignRunner> run_trial(const ForeignRecipe& recipe, TrialRecord& record);
-  bool is_applied(const ForeignRunner& candidate, TrialRecord& record) const;
+  bool is_applied(const ForeignRunner& candidate,
+                  const ForeignRecipe& recipe,
+                  TrialRecord& record) const;
   bool pays(const ForeignRunner& candidate, TrialRecord& record) const;
-  void note_sites(const ForeignRunner& candidate);
+  void note_sites();
   void finish_rest(std::span<const ForeignProposal> rest, const std::string& reason);
 
   // foreign_guard_runs.cc
@@ -63,10 +65,7 @@ class ForeignOptimizer {
 
   // foreign_proof.cc
   void prove();
-  TrialResult prove_once(const ForeignRecipe& before,
-                         const ForeignRecipe& after,
-                         double seconds,
-                         TrialRecord& record);
+  TrialResult time_proof(TrialRecord& record);
   void claim(const TrialRecord& record, const TrialResult& trial);
 
   const ForeignOptimizeRequest& request_;

@@ -19,24 +19,19 @@ constexpr double kProofSeconds = 12, kProofShare = 0.05;  // of its blocks, at l
 // Ends of epochs that take longer by more seconds than this are told.
 constexpr double kLongerBreak = 0.25;
 
-constexpr double kOpenSeconds = 1e6;  // no limit but the budget's
-
 void set_proof(TrialOptions& options, double seconds) {
   options.least_pairs = kProofPairs;
-  options.least_seconds = std::min(kProofSeconds, seconds / 4);
+  options.least_seconds = std::min(kProofSeconds, seconds);
 }
 
 }  // namespace
 
-TrialResult ForeignOptimizer::prove_once(const ForeignRecipe& before,
-                                         const ForeignRecipe& after,
-                                         double seconds,
-                                         TrialRecord& record) {
+TrialResult ForeignOptimizer::time_proof(TrialRecord& record) {
   best_.reset();
-  const std::unique_ptr<ForeignRunner> first = open(before);
-  best_ = open(after);
-  TrialOptions options = trial_options(*first, *best_, seconds);
-  set_proof(options, kProofShare * 4 * request_.budget_seconds);
+  const std::unique_ptr<ForeignRunner> first = open({});
+  best_ = open(best_recipe_);
+  TrialOptions options = trial_options(*first, *best_, seconds_left());
+  set_proof(options, request_.budget_seconds * kProofShare);
   const TrialResult trial = compare(*first, *best_, options);
   record_trial(record, trial, options.judge);
   OptimizeSummary& summary = result_.summary;
@@ -92,7 +87,7 @@ void ForeignOptimizer::prove() {
   record.recipe_hash = recipe_hash(best_recipe_);
   TrialResult trial;
   try {
-    trial = prove_once({}, best_recipe_, kOpenSeconds, record);
+    trial = time_proof(record);
   } catch (const ForeignFailed& failure) {
     record.verdict = TrialVerdict::kFailed;
     record.reason = failure.what();
@@ -129,7 +124,7 @@ TrialResult replay_program(const TrialRecord& record,
     ForeignRunner after(target, recipe(record.recipe), runner);
     TrialOptions options = foreign_trial_options(until, seed, before, after);
     options.judge = record.judge;
-    set_proof(options, seconds);
+    set_proof(options, seconds / 4);
     return compare(before, after, options);
   } catch (const ForeignFailed& failure) {
     throw UserError(fmt::format("trial {} cannot be run again: {}", record.number, failure.what()));

@@ -27,11 +27,6 @@ std::string variable(const std::string& name) {
   return value == nullptr ? "" : value;
 }
 
-// The keys that a change is about, as facts know them.
-bool is_about(const attach::KnobFacts& knob, const ForeignRecipe& recipe) {
-  return !recipe.get(knob.key).empty();
-}
-
 double once_seconds(const attach::ProcessFacts& facts) {
   double seconds = 0;
   for (const attach::KnobFacts& knob : facts.knobs) seconds += knob.seconds;
@@ -130,25 +125,24 @@ void ForeignOptimizer::try_proposal(const ForeignProposal& proposal) {
   }
   take_time();
   if (kept != nullptr) {
-    note_sites(*kept);
-    const auto sites = best_recipe_.sites;
     best_recipe_ = recipe;
-    best_recipe_.sites = sites;
     best_ = std::move(kept);
+    note_sites();
   }
   finish(std::move(record));
 }
 
 // Where the calls stand that the kept knobs are about.
-void ForeignOptimizer::note_sites(const ForeignRunner& candidate) {
-  for (const attach::KnobFacts& knob : candidate.facts().knobs)
+void ForeignOptimizer::note_sites() {
+  for (const attach::KnobFacts& knob : best_->facts().knobs)
     if (!knob.site.empty()) best_recipe_.sites[knob.key] = knob.site;
 }
 
-bool ForeignOptimizer::is_applied(const ForeignRunner& candidate, TrialRecord& record) const {
-  const ForeignRecipe recipe = parse_foreign_recipe(record.recipe, "the trial's recipe");
+bool ForeignOptimizer::is_applied(const ForeignRunner& candidate,
+                                  const ForeignRecipe& recipe,
+                                  TrialRecord& record) const {
   for (const attach::KnobFacts& knob : candidate.facts().knobs) {
-    if (!is_about(knob, recipe) || knob.state == "applied") continue;
+    if (recipe.get(knob.key).empty() || knob.state == "applied") continue;
     record.verdict = TrialVerdict::kRefused;
     record.reason = knob.state == "refused" ? fmt::format("{}: {}", knob.key, knob.text)
                                             : fmt::format("{}: what it is for did not come{}{}",
@@ -178,11 +172,12 @@ bool ForeignOptimizer::pays(const ForeignRunner& candidate, TrialRecord& record)
 std::unique_ptr<ForeignRunner> ForeignOptimizer::run_trial(const ForeignRecipe& recipe,
                                                            TrialRecord& record) {
   std::unique_ptr<ForeignRunner> candidate = open(recipe);
-  if (!is_applied(*candidate, record)) return nullptr;
+  if (!is_applied(*candidate, recipe, record)) return nullptr;
   const double most =
       std::clamp(kTrialShare * request_.budget_seconds, kLeastTrialSeconds, kMostTrialSeconds);
   TrialOptions options =
       trial_options(*best_, *candidate, std::min(most, std::max(1.0, search_seconds_left())));
+  // However many trials there will be: the shares 1/2 + 1/6 + 1/12 + ... sum to 1.
   const auto timed = static_cast<double>(++timed_);
   options.judge.accept_error /= timed * (timed + 1);
   const TrialResult trial = compare(*best_, *candidate, options);
