@@ -14,6 +14,7 @@ import weakref
 from collections import deque
 
 clock = time.perf_counter_ns
+get_thread = threading.get_ident
 LONG_COLLECTION_NS = 1_000_000
 MOST_SPAN_BYTES = 64 << 20
 MOST_ROWS = 20_000  # that wait for being written
@@ -107,14 +108,14 @@ class Spans:
 
     def append(self, rows, is_last):
         pieces = [self.head()] if self.written == 0 else []
+        pid, zero = self.pid, self.zero
         for name, number, begin, end in rows:
             if number not in self.threads:
                 pieces.append(self.name_thread(number))
-            at, long = max(0, begin - self.zero), end - begin
+            # Microseconds, written as nanoseconds e-3: half of a program's steps may be 0.2 ms long.
             pieces.append(
-                ',\n{"ph":"X","cat":"user_annotation","name":"%s","pid":%d,"tid":%d,'
-                '"ts":%d.%03d,"dur":%d.%03d}'
-                % (name, self.pid, number, at // 1000, at % 1000, long // 1000, long % 1000)
+                f',\n{{"ph":"X","cat":"user_annotation","name":"{name}","pid":{pid},"tid":{number},'
+                f'"ts":{begin - zero}e-3,"dur":{end - begin}e-3}}'
             )
         if is_last:
             pieces.append("\n]}\n")
@@ -159,7 +160,7 @@ class Steps:
             self.lately.clear()
         self.source, self.marker = source, weakref.ref(marker, self.forget_marker)
         self.marker_id = id(marker)
-        self.thread, self.begun, self.is_idle = threading.get_ident(), 0, False
+        self.thread, self.begun, self.is_idle = get_thread(), 0, False
         return True
 
     def forget_marker(self, marker):
@@ -181,29 +182,21 @@ class Steps:
         if ends:
             self.others, self.last = 0, ends[-1]
             self.lately.extend(b - a for a, b in zip([self.begun] + ends, ends))
-        for end in ends:
-            self.count += 1
-            self.shim.spans.add("Step#%d" % self.count, self.begun, end, self.number)
-            self.begun = end
+        add, begun = self.shim.spans.add, self.begun
+        for count, end in enumerate(ends, self.count + 1):
+            add(f"Step#{count}", begun, end, self.number)
+            begun = end
+        self.count, self.begun = self.count + len(ends), begun
 
     def mark(self, marker, source):
         """Whether a step ended here."""
         now = clock()
-        # What is done at each of thousands of steps a second is as little as can be.
-        if (
-            id(marker) == self.marker_id
-            and self.is_idle
-            and now < self.shim.next_flush
-            and threading.get_ident() == self.thread
-        ):
-            self.ends.append(now)
-            return True
         if self.lock.acquire(False):
             try:
                 return self.mark_locked(marker, source, now)
             finally:
                 self.lock.release()
-        is_next = id(marker) == self.marker_id and threading.get_ident() == self.thread
+        is_next = id(marker) == self.marker_id and get_thread() == self.thread
         if is_next:
             self.ends.append(now)
         return is_next
@@ -213,10 +206,10 @@ class Steps:
         if self.marker is None or self.marker() is not marker:
             if not self.takes_over(marker, source):
                 return False
-        elif threading.get_ident() != self.thread:
+        elif get_thread() != self.thread:
             if self.shim.recording.is_busy():
                 return False
-            self.thread, self.begun, self.is_idle = threading.get_ident(), 0, False
+            self.thread, self.begun, self.is_idle = get_thread(), 0, False
         self.count += 1
         self.others = 0
         self.last = now
@@ -283,8 +276,17 @@ class Shim:
     def stepped(self, marker, source):
         if not self.on:
             return
+        # What is done at each of thousands of steps a second is as little as can be.
+        steps = self.steps
+        if id(marker) == steps.marker_id and steps.is_idle and get_thread() == steps.thread:
+            now = clock()
+            if now < self.next_flush:
+                steps.ends.append(now)
+                for part in self.parts:
+                    part.at_step(marker)
+                return
         try:
-            ended = self.steps.mark(marker, source)
+            ended = steps.mark(marker, source)
         except Exception as error:
             self.trouble("steps", error)
             return
@@ -300,7 +302,7 @@ class Shim:
                 "DataLoader.__next__ (workers)" if workers else "DataLoader.__next__", begin, now
             )
             self.loader_waits += 1
-            if threading.get_ident() == self.steps.thread:
+            if get_thread() == self.steps.thread:
                 self.loader_ns += now - begin
                 self.recording.within_step(now)
             self.tick(now)
