@@ -43,9 +43,14 @@ class ForeignOptimizer {
   TrialRecord record_of(const ForeignProposal& proposal) const;
   /// Why it is not to be tried now, as a verdict with a reason in the record; false: it is.
   bool is_settled(const ForeignProposal& proposal, TrialRecord& record) const;
-  void try_proposal(const ForeignProposal& proposal);
+  bool has_time_to_try() const;
+  /// For the pairs of one trial.
+  double trial_seconds() const;
+  const TrialRecord& try_proposal(const ForeignProposal& proposal, double most_seconds);
   /// The runner with the change, where it is faster, pays and computes the same.
-  std::unique_ptr<ForeignRunner> run_trial(const ForeignRecipe& recipe, TrialRecord& record);
+  std::unique_ptr<ForeignRunner> run_trial(const ForeignRecipe& recipe,
+                                           double most_seconds,
+                                           TrialRecord& record);
   bool is_applied(const ForeignRunner& candidate,
                   const ForeignRecipe& recipe,
                   TrialRecord& record) const;

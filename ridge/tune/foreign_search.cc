@@ -22,6 +22,9 @@ constexpr double kWorthTrying = 1.02;
 constexpr double kTrialShare = 0.1;
 constexpr double kLeastTrialSeconds = 6, kMostTrialSeconds = 60;
 
+// Of a trial. What has no verdict for want of pairs is tried again where it seemed to gain so much.
+constexpr double kAcceptError = 0.025, kSeemsToGain = 1.02;
+
 std::string variable(const std::string& name) {
   const char* value = std::getenv(name.c_str());
   return value == nullptr ? "" : value;
@@ -85,34 +88,59 @@ void ForeignOptimizer::finish_rest(std::span<const ForeignProposal> rest,
 
 void ForeignOptimizer::search() {
   const std::vector<ForeignProposal> proposals = foreign_proposals(facts_, machine_, variable);
+  std::vector<std::pair<double, const ForeignProposal*>> open;
   for (size_t i = 0; i < proposals.size(); ++i) {
     TrialRecord record = record_of(proposals[i]);
     if (is_settled(proposals[i], record)) {
       finish(std::move(record));
       continue;
     }
-    if (search_seconds_left() < start_seconds_ + kLeastTrialSeconds) {
+    if (!has_time_to_try()) {
       finish_rest(std::span(proposals).subspan(i), "the budget has no time left for it");
       return;
     }
     try {
-      try_proposal(proposals[i]);
+      const TrialRecord& tried = try_proposal(proposals[i], trial_seconds());
+      if (tried.verdict == TrialVerdict::kOpen && tried.measured && tried.measured->mid >= kSeemsToGain)
+        open.emplace_back(tried.measured->mid, &proposals[i]);
     } catch (const TrialStopped& stop) {
       finish_rest(std::span(proposals).subspan(i + 1), stop.what());
       if (stop_requested()) throw;
       return;
     }
   }
+  // What seemed to gain most first, each for as long as there is time.
+  std::ranges::stable_sort(open, std::greater{}, &decltype(open)::value_type::first);
+  for (const auto& [gain, proposal] : open) {
+    if (!has_time_to_try()) return;
+    observer_.on_message(
+        fmt::format("{} is tried again, for longer: it seemed to gain", proposal->technique));
+    try {
+      try_proposal(*proposal, search_seconds_left());
+    } catch (const TrialStopped&) {
+      if (stop_requested()) throw;
+      return;
+    }
+  }
 }
 
-void ForeignOptimizer::try_proposal(const ForeignProposal& proposal) {
+bool ForeignOptimizer::has_time_to_try() const {
+  return search_seconds_left() >= start_seconds_ + kLeastTrialSeconds;
+}
+
+double ForeignOptimizer::trial_seconds() const {
+  return std::clamp(kTrialShare * request_.budget_seconds, kLeastTrialSeconds, kMostTrialSeconds);
+}
+
+const TrialRecord& ForeignOptimizer::try_proposal(const ForeignProposal& proposal,
+                                                  double most_seconds) {
   const int64_t start = now_ns();
   TrialRecord record = record_of(proposal);
   const ForeignRecipe recipe = with_proposal(best_recipe_, proposal);
   std::unique_ptr<ForeignRunner> kept;
   const auto take_time = [&] { record.seconds = static_cast<double>(now_ns() - start) * 1e-9; };
   try {
-    kept = run_trial(recipe, record);
+    kept = run_trial(recipe, most_seconds, record);
   } catch (const ForeignFailed& failure) {
     record.verdict = TrialVerdict::kFailed;
     record.reason = failure.what();
@@ -130,6 +158,7 @@ void ForeignOptimizer::try_proposal(const ForeignProposal& proposal) {
     note_sites();
   }
   finish(std::move(record));
+  return result_.trials.back();
 }
 
 // Where the calls stand that the kept knobs are about.
@@ -170,16 +199,15 @@ bool ForeignOptimizer::pays(const ForeignRunner& candidate, TrialRecord& record)
 }
 
 std::unique_ptr<ForeignRunner> ForeignOptimizer::run_trial(const ForeignRecipe& recipe,
+                                                           double most_seconds,
                                                            TrialRecord& record) {
   std::unique_ptr<ForeignRunner> candidate = open(recipe);
   if (!is_applied(*candidate, recipe, record)) return nullptr;
-  const double most =
-      std::clamp(kTrialShare * request_.budget_seconds, kLeastTrialSeconds, kMostTrialSeconds);
-  TrialOptions options =
-      trial_options(*best_, *candidate, std::min(most, std::max(1.0, search_seconds_left())));
-  // However many trials there will be: the shares 1/2 + 1/6 + 1/12 + ... sum to 1.
-  const auto timed = static_cast<double>(++timed_);
-  options.judge.accept_error /= timed * (timed + 1);
+  ++timed_;
+  TrialOptions options = trial_options(
+      *best_, *candidate, std::min(most_seconds, std::max(1.0, search_seconds_left())));
+  // However many trials there will be, what they keep is proven together, by an error of its own.
+  options.judge.accept_error = kAcceptError;
   const TrialResult trial = compare(*best_, *candidate, options);
   record_trial(record, trial, options.judge);
   if (trial.verdict != Verdict::kFaster) {
