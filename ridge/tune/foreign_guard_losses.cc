@@ -197,16 +197,16 @@ LaterSteps later_steps(const ForeignBaseline& baseline, const ForeignRuns& candi
 std::string missing_for(const ForeignBaseline& baseline,
                         const ForeignRuns& candidates,
                         const ForeignMargin& margin,
-                        bool is_precision) {
+                        bool is_of_pairs) {
   const RunRecord& first = baseline.seeds[0];
   if (first.losses.empty()) return "no loss of the program was seen: no .backward() on a scalar";
-  const int64_t least = is_precision ? kForeignSteps : kLeastSteps;
+  const int64_t least = is_of_pairs ? kForeignSteps : kLeastSteps;
   if (first.steps < least)
     return fmt::format("{} steps are too few; {} are needed", first.steps, least);
   if (!(spread_of(baseline.seeds) > 0))
     return "the loss does not move over the steps, so there is no measure for differences";
   if (baseline.seeds.size() < 2) return "one seed shows no noise; 2 are needed at least";
-  if (!is_precision) return "";
+  if (!is_of_pairs) return "";
   if (candidates.size() < baseline.seeds.size())
     return fmt::format("{} of {} seeds were run", candidates.size(), baseline.seeds.size());
   if (margin.power < kLeastPower)
@@ -220,7 +220,7 @@ std::string missing_for(const ForeignBaseline& baseline,
 ForeignGuardAnswer judge_later(const ForeignBaseline& baseline,
                                const ForeignRuns& candidates,
                                const ForeignMargin& margin,
-                               bool is_precision) {
+                               bool is_of_pairs) {
   const LaterSteps later = later_steps(baseline, candidates);
   const std::string extent = extent_of(candidates, "steps");
   const std::string allowed = fmt::format("{:.3g}, as other seeds make it", margin.margin);
@@ -231,12 +231,12 @@ ForeignGuardAnswer judge_later(const ForeignBaseline& baseline,
   if (later.is_surely_below && later.mean < -2 * margin.margin)
     return guard_failed(fmt::format(
         "after {} the loss is lower by {:.3g}, which no seed makes it", extent, -later.mean));
-  if (!is_precision && std::fabs(later.mean) <= margin.margin)
+  if (!is_of_pairs && std::fabs(later.mean) <= margin.margin)
     return guard_passed(fmt::format("losses of {}: later ones differ by {:.3g} (allowed {})",
                                     extent,
                                     std::fabs(later.mean),
                                     allowed));
-  if (is_precision && later.upper <= margin.margin)
+  if (is_of_pairs && later.upper <= margin.margin)
     return guard_passed(
         fmt::format("no evidence of a loss above {:.3g}, at power {:.2f}, in losses of {}",
                     margin.margin,
@@ -263,26 +263,30 @@ ForeignMargin margin_of(const ForeignBaseline& baseline) {
 ForeignGuardAnswer judge_losses(const ForeignBaseline& baseline,
                                 const ForeignRuns& candidates,
                                 SemanticClass semantic_class) {
-  const bool is_precision = semantic_class == SemanticClass::kPrecision;
+  const bool is_trajectory = semantic_class == SemanticClass::kTrajectory;
+  const bool is_of_pairs = is_trajectory || semantic_class == SemanticClass::kPrecision;
   const ForeignMargin margin = margin_of(baseline);
   FirstSteps first(baseline, semantic_class);
   for (size_t i = 0; i < candidates.size(); ++i) first.compare(baseline.seeds[i], candidates[i]);
-  const bool is_judged = !baseline.seeds[0].losses.empty() && first.says_anything();
+  // Of other samples the first losses are others.
+  const bool is_judged =
+      !is_trajectory && !baseline.seeds[0].losses.empty() && first.says_anything();
   ForeignGuardAnswer answer;
   if (is_judged && first.spread() > 0 && !first.passes()) {
     answer = guard_failed(first.text());
-  } else if (const std::string missing = missing_for(baseline, candidates, margin, is_precision);
+  } else if (const std::string missing = missing_for(baseline, candidates, margin, is_of_pairs);
              !missing.empty()) {
     answer = guard_open(missing);
   } else {
-    answer = judge_later(baseline, candidates, margin, is_precision);
-    answer.text += is_judged ? "; " + first.text()
-                             : fmt::format(
-                                   "; first losses differ by {} of their spread from run to run, "
-                                   "so they show nothing",
-                                   percent(first.loss_noise()));
+    answer = judge_later(baseline, candidates, margin, is_of_pairs);
+    answer.text += is_judged       ? "; " + first.text()
+                   : is_trajectory ? std::string("; its samples are others, so no step is the same")
+                                   : fmt::format(
+                                         "; first losses differ by {} of their spread from run to "
+                                         "run, so they show nothing",
+                                         percent(first.loss_noise()));
   }
-  if (is_precision) {
+  if (is_of_pairs) {
     answer.margin = margin.margin;
     answer.power = margin.power;
   }

@@ -17,7 +17,7 @@ std::string percent(double share);
 /// "40 steps x 3 seeds"
 std::string extent_of(const ForeignRuns& candidates, std::string_view steps);
 
-/// For classes 1 and 2; the runs are whole enough to be compared.
+/// For classes above 0, outputs for 1 and 2; the runs are whole enough to be compared.
 ForeignGuardAnswer judge_losses(const ForeignBaseline& baseline,
                                 const ForeignRuns& candidates,
                                 SemanticClass semantic_class);

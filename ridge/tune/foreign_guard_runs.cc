@@ -43,18 +43,22 @@ std::optional<attach::RunRecord> finished(Run& run) {
 
 }  // namespace
 
-int64_t ForeignOptimizer::guard_steps() const {
-  const double step = std::max(1e-4, step_seconds_);
-  const auto steps = static_cast<int64_t>(kRunShare * request_.budget_seconds / step);
-  return std::clamp(steps, kLeastSteps, kMostSteps);
+// As many for all runs, however fast the best has become since.
+int64_t ForeignOptimizer::guard_steps() {
+  if (guard_steps_ == 0) {
+    const double step = std::max(1e-4, step_seconds_);
+    const auto steps = static_cast<int64_t>(kRunShare * request_.budget_seconds / step);
+    guard_steps_ = std::clamp(steps, kLeastSteps, kMostSteps);
+  }
+  return guard_steps_;
 }
 
-double ForeignOptimizer::guard_run_seconds() const {
+double ForeignOptimizer::guard_run_seconds() {
   return start_seconds_ + static_cast<double>(guard_steps()) * step_seconds_;
 }
 
 std::vector<attach::RunRecord> ForeignOptimizer::record_runs(
-    const std::vector<std::pair<ForeignRecipe, int64_t>>& runs) const {
+    const std::vector<std::pair<ForeignRecipe, int64_t>>& runs) {
   const size_t at_once = machine_.cpus > 1 ? 2 : 1;
   const double most =
       kPatience * guard_run_seconds() * static_cast<double>(at_once) + kMostCompileSeconds;
@@ -109,23 +113,52 @@ int64_t ForeignOptimizer::seeds_for(SemanticClass semantic_class) const {
              : kForeignSeeds;
 }
 
-bool ForeignOptimizer::passes_guard(const ForeignRecipe& recipe, TrialRecord& record) {
-  if (record.semantic_class == SemanticClass::kTrajectory) {
-    record.verdict = TrialVerdict::kUnguarded;
-    record.reason = record.guard =
-        "faster, but its samples are others: whole trainings would have to be compared";
-    return false;
+// Classes 2 and 3: pairs of runs, against the program as it is, so that what several such changes
+// lose adds up.
+ForeignGuardAnswer ForeignOptimizer::guard_coarse(const ForeignRecipe& recipe,
+                                                  SemanticClass semantic_class) {
+  // On other samples no step is the same, whatever is changed besides.
+  if (coarse_) semantic_class = std::max(semantic_class, coarse_->semantic_class);
+  std::vector<std::pair<ForeignRecipe, int64_t>> runs;
+  for (int64_t seed = 0; seed < seeds_for(semantic_class); ++seed) runs.emplace_back(recipe, seed);
+  std::vector<attach::RunRecord> records = record_runs(runs);
+  ForeignGuardAnswer answer = judge_runs(*baseline_, records, semantic_class);
+  if (answer.passed)
+    coarse_ = {.recipe = recipe,
+               .semantic_class = semantic_class,
+               .runs = {.seeds = std::move(records), .again = {}}};
+  return answer;
+}
+
+// Classes 0 and 1, against the program without this change: with those of classes 2 and 3 that were
+// kept, beside which nothing so fine could be seen.
+ForeignGuardAnswer ForeignOptimizer::guard_fine(const ForeignRecipe& recipe,
+                                                SemanticClass semantic_class) {
+  std::vector<std::pair<ForeignRecipe, int64_t>> runs = {{recipe, 0}};
+  const bool needs_again = coarse_ && !coarse_->has_again;
+  if (needs_again) runs.emplace_back(coarse_->recipe, 0);
+  std::vector<attach::RunRecord> records = record_runs(runs);
+  if (needs_again) {
+    coarse_->runs.again = std::move(records.back());
+    coarse_->has_again = true;
+    records.pop_back();
   }
+  return judge_runs(coarse_ ? coarse_->runs : *baseline_, records, semantic_class);
+}
+
+ForeignGuardAnswer ForeignOptimizer::guard_answer(const ForeignRecipe& recipe,
+                                                  SemanticClass semantic_class) {
+  record_baseline(seeds_for(semantic_class));
+  // Where bits cannot be compared, losses are, in the noise of the seeds.
+  if (!baseline_->is_repeatable()) record_baseline(seeds_for(SemanticClass::kReassociation));
+  return semantic_class >= SemanticClass::kPrecision ? guard_coarse(recipe, semantic_class)
+                                                     : guard_fine(recipe, semantic_class);
+}
+
+bool ForeignOptimizer::passes_guard(const ForeignRecipe& recipe, TrialRecord& record) {
   ForeignGuardAnswer answer;
   try {
-    record_baseline(seeds_for(record.semantic_class));
-    // Where bits cannot be compared, losses are, in the noise of the seeds.
-    if (!baseline_->is_repeatable()) record_baseline(seeds_for(SemanticClass::kReassociation));
-    const bool is_of_pairs = record.semantic_class == SemanticClass::kPrecision;
-    std::vector<std::pair<ForeignRecipe, int64_t>> runs;
-    for (int64_t seed = 0; seed < (is_of_pairs ? seeds_for(record.semantic_class) : 1); ++seed)
-      runs.emplace_back(recipe, seed);
-    answer = judge_runs(*baseline_, record_runs(runs), record.semantic_class);
+    answer = guard_answer(recipe, record.semantic_class);
   } catch (const TrialStopped& stop) {
     if (stop_requested()) throw;
     answer.can_tell = false;

@@ -59,14 +59,17 @@ class ForeignOptimizer {
   void finish_rest(std::span<const ForeignProposal> rest, const std::string& reason);
 
   // foreign_guard_runs.cc
-  int64_t guard_steps() const;
-  double guard_run_seconds() const;
+  int64_t guard_steps();
+  double guard_run_seconds();
   /// Each pair: a recipe and a reseed. Two at a time: nothing is timed.
   std::vector<attach::RunRecord> record_runs(
-      const std::vector<std::pair<ForeignRecipe, int64_t>>& runs) const;
+      const std::vector<std::pair<ForeignRecipe, int64_t>>& runs);
   void record_baseline(int64_t seeds);
   int64_t seeds_for(SemanticClass semantic_class) const;
   bool passes_guard(const ForeignRecipe& recipe, TrialRecord& record);
+  ForeignGuardAnswer guard_answer(const ForeignRecipe& recipe, SemanticClass semantic_class);
+  ForeignGuardAnswer guard_coarse(const ForeignRecipe& recipe, SemanticClass semantic_class);
+  ForeignGuardAnswer guard_fine(const ForeignRecipe& recipe, SemanticClass semantic_class);
 
   // foreign_proof.cc
   void prove();
@@ -85,7 +88,16 @@ class ForeignOptimizer {
   double wait_share_ = 0;     ///< Of a step of it.
   double start_seconds_ = 0;  ///< From the start of the program until it steps.
   std::optional<ForeignBaseline> baseline_;
-  int64_t timed_ = 0;  ///< Trials that were timed.
+  /// Of the last change of class 2 or 3 that was kept: finer ones on top are held against its runs.
+  struct Coarse {
+    ForeignRecipe recipe;
+    SemanticClass semantic_class;
+    ForeignBaseline runs;
+    bool has_again = false;
+  };
+  std::optional<Coarse> coarse_;
+  int64_t guard_steps_ = 0;  ///< Of each run for the guard; 0: not settled yet.
+  int64_t timed_ = 0;        ///< Trials that were timed.
   OptimizeResult result_;
 };
 

@@ -47,6 +47,15 @@ struct Ran {
   }
 };
 
+/// The number of the first line of knob_model.py that holds `text`.
+int line_with(std::string_view text) {
+  std::ifstream file("tests/attach/programs/knob_model.py");
+  int number = 1;
+  for (std::string line; std::getline(file, line) && line.find(text) == std::string::npos;)
+    ++number;
+  return number;
+}
+
 /// Names of what is seen are words that no value begins with.
 constexpr std::array kNames = {"formats",
                                "dtypes",
@@ -153,11 +162,19 @@ TEST_F(ModelKnobs, ChannelsLastAndFusedChangeNoMoreThanRounding) {
     EXPECT_EQ(knobs.knob("model.channels_last").state, "applied");
     EXPECT_EQ(knobs.knob("model.channels_last")
                   .site.substr(knobs.knob("model.channels_last").site.rfind('/')),
-              "/knob_model.py:94");
+              fmt::format("/knob_model.py:{}", line_with("lambda x, y: F.cross_entropy")));
     EXPECT_EQ(knobs.knob("optimizer.fused").text, "AdamW of 8 tensors is fused");
     EXPECT_EQ(knobs.knob("optimizer.foreach").state, "refused");
     EXPECT_TRUE(knobs.facts.notes.empty());
   }
+}
+
+TEST_F(ModelKnobs, DropoutOfPicturesWithChannelsLastDropsTheSameValues) {
+  const Ran plain = run("dropper", 24), knobs = run("dropper", 24, kChannels);
+  EXPECT_EQ(plain["formats"], "first");
+  EXPECT_EQ(knobs["formats"], "last") << knobs.err;
+  expect_near(knobs, plain, 2e-5);
+  expect_same_files(knobs, plain);
 }
 
 TEST_F(ModelKnobs, AutocastIsWithinTheModelAlone) {

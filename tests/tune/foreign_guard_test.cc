@@ -345,28 +345,57 @@ TEST(ForeignPopulations, ALossOfTwiceTheMarginIsFound) {
   EXPECT_GE(shares({}, {.first = 1e-3, .late = 0.005, .shift = 2}, 4, kPrecise).rejected, 0.95);
 }
 
-// A program whose runs have nothing in common but their distribution.
-TEST(ForeignPopulations, RunsThatCannotBeRepeatedAreJudgedByTheirLaterLosses) {
+// Runs that have nothing in common with the baseline's but their distribution, and worse ones.
+struct Strangers {
+  double passed = 0, rejected = 0, passed_worse = 0;
+};
+Strangers strangers(SemanticClass semantic_class, bool is_repeatable) {
   const int trials = std::max(1000, test::cases(1000));  // of fewer no rate can be told
-  double rejected = 0, passed = 0, passed_worse = 0;
+  Strangers found;
   for (int trial = 0; trial < trials; ++trial) {
     Draw draw(static_cast<uint64_t>(trial) + 7);
     const Population of{};
     ForeignBaseline baseline = draw.baseline(of, 4);
-    baseline.again = draw.run(of);
+    if (!is_repeatable) baseline.again = draw.run(of);
     std::vector<RunRecord> same, worse;
     for (int i = 0; i < 4; ++i) {
       same.push_back(draw.run(of));
       worse.push_back(draw.changed(draw.run(of), {.shift = 2 * margin_of(baseline).margin}));
     }
-    const ForeignGuardAnswer answer = judge_runs(baseline, same, kPrecise);
-    passed += answer.passed ? 1 : 0;
-    rejected += !answer.passed && answer.can_tell ? 1 : 0;
-    passed_worse += judge_runs(baseline, worse, kPrecise).passed ? 1 : 0;
+    const ForeignGuardAnswer answer = judge_runs(baseline, same, semantic_class);
+    found.passed += answer.passed ? 1.0 / trials : 0;
+    found.rejected += !answer.passed && answer.can_tell ? 1.0 / trials : 0;
+    found.passed_worse += judge_runs(baseline, worse, semantic_class).passed ? 1.0 / trials : 0;
   }
-  EXPECT_LE(rejected, 0.01 * trials);
-  EXPECT_GE(passed, 0.5 * trials);
-  EXPECT_LE(passed_worse, 0.05 * trials);
+  return found;
+}
+
+TEST(ForeignPopulations, RunsThatCannotBeRepeatedAreJudgedByTheirLaterLosses) {
+  const Strangers found = strangers(kPrecise, false);
+  EXPECT_LE(found.rejected, 0.01);
+  EXPECT_GE(found.passed, 0.5);
+  EXPECT_LE(found.passed_worse, 0.05);
+}
+
+// The same of a change that makes other samples; as a change of precision such runs would fail.
+TEST(ForeignPopulations, AnotherTrajectoryIsJudgedByItsLaterLosses) {
+  const Strangers found = strangers(SemanticClass::kTrajectory, true);
+  EXPECT_LE(found.rejected, 0.01);
+  EXPECT_GE(found.passed, 0.5);
+  EXPECT_LE(found.passed_worse, 0.05);
+  EXPECT_GE(strangers(kPrecise, true).rejected, 0.95);
+}
+
+TEST(ForeignLosses, AnotherTrajectoryNeedsAllSeeds) {
+  Draw draw(11);
+  const ForeignBaseline baseline = draw.baseline({}, 4);
+  std::vector<RunRecord> candidates = draw.changed(baseline, {});
+  const ForeignGuardAnswer answer = judge(baseline, candidates, SemanticClass::kTrajectory);
+  EXPECT_TRUE(answer.passed) << answer.text;
+  EXPECT_TRUE(answer.margin && answer.power);
+  EXPECT_NE(answer.text.find("its samples are others"), std::string::npos) << answer.text;
+  candidates.pop_back();
+  EXPECT_FALSE(judge(baseline, candidates, SemanticClass::kTrajectory).can_tell);
 }
 
 // ---- outputs ----
@@ -420,6 +449,7 @@ TEST_F(Outputs, WhatCannotBeComparedIsSaid) {
   EXPECT_EQ(judge({{plain}, plain}, {other}, kPrecise).text,
             "call 5 gives other numbers of outputs");
   EXPECT_FALSE(judge({{run(0, 0, 3)}, run(0, 0, 3)}, {run(0.01, 0, 3)}, kPrecise).can_tell);
+  EXPECT_FALSE(judge({{plain}, plain}, {plain}, SemanticClass::kTrajectory).can_tell);
   // Repeated runs that differ as much as what is looked for.
   EXPECT_FALSE(judge({{plain}, run(0.3)}, {run(0.01)}, kPrecise).can_tell);
   other = run(0.001);

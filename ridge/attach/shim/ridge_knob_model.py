@@ -44,6 +44,35 @@ def in_format(tensor, memory_format):
     return tensor
 
 
+def keep_dropout_masks(torch):
+    """Dropout draws its numbers in the order of memory: with channels innermost the same numbers
+    would make another mask, and so another training."""
+    original = torch.nn.functional.dropout
+    if hasattr(original, "_ridge"):
+        return
+
+    @functools.wraps(original)
+    def dropout(input, p=0.5, training=True, inplace=False):
+        # In the order of its axes, a recomputation within backward() draws the same mask again.
+        is_reordered = (
+            training
+            and 0 < p < 1
+            and isinstance(input, torch.Tensor)
+            and input.dim() in (4, 5)
+            and not input.is_contiguous()
+            and input.is_contiguous(
+                memory_format=torch.channels_last if input.dim() == 4 else torch.channels_last_3d
+            )
+        )
+        if not is_reordered:
+            return original(input, p, training, inplace)
+        mask = original(torch.ones(input.shape, dtype=input.dtype, device=input.device), p, True)
+        return input.mul_(mask) if inplace else input * mask
+
+    dropout._ridge = True
+    torch.nn.functional.dropout = dropout
+
+
 class ChannelsLast(ModelKnob):
     """Inputs are converted at each call, and what is computed from them follows. Weights stay as
     they are where they are trained: the optimizer's state, gradients and checkpoints keep their
@@ -96,6 +125,7 @@ class ChannelsLast(ModelKnob):
             return run
 
         call_of(module).put(self.kind, around)
+        keep_dropout_masks(torch)
         text = "the inputs of %s come with channels last" % self.named()
         if self.count:
             text += ", and %s that nobody trains" % counted(self.count, "weight")

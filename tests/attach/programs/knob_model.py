@@ -46,6 +46,15 @@ class Cnn(nn.Module):
         return self.head(self.dropout(x.mean((2, 3))))
 
 
+class Dropper(Cnn):
+    """Drops values of pictures, by a module, by a call, and in place."""
+
+    def forward(self, x):
+        x = F.dropout(self.dropout(self.look(self.one(x))), 0.2, self.training)
+        x = F.dropout(self.two(F.relu(self.norm(x))), 0.1, self.training, inplace=True)
+        return self.head(x.mean((2, 3)))
+
+
 class Viewer(Cnn):
     def forward(self, x):
         x = self.one(x)
@@ -203,6 +212,13 @@ def functions(steps):
     weight = nn.Parameter(torch.randn(12, 4))
     optimizer = torch.optim.SGD([weight], lr=0.1)
     train(lambda x, y: F.cross_entropy(x @ weight, y), optimizer, steps, rows)
+
+
+def dropper(steps):
+    model = Dropper(dropout=0.3)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    train(loss_of(model), optimizer, steps)
+    end(model, optimizer)
 
 
 def task(steps):
