@@ -16,12 +16,32 @@ namespace {
 constexpr int64_t kProofPairs = 12;
 constexpr double kProofSeconds = 12, kProofShare = 0.05;  // of its blocks, at least
 
+// Starting the programs again has to take this much less time than is left.
+constexpr double kRestartCare = 3;
+
 // Ends of epochs that take longer by more seconds than this are told.
 constexpr double kLongerBreak = 0.25;
 
-void set_proof(TrialOptions& options, double seconds) {
+/// Two processes of one program differ by where their memory lies: so half of the pairs are of
+/// others, started anew where there is time until `until_ns`.
+void set_proof(TrialOptions& options,
+               double seconds,
+               ForeignRunner& before,
+               ForeignRunner& after,
+               int64_t until_ns) {
   options.least_pairs = kProofPairs;
   options.least_seconds = std::min(kProofSeconds, seconds);
+  options.should_stop =
+      [&before, &after, until_ns, stop = options.should_stop, pairs = 0]() mutable {
+        if (stop()) return true;
+        const double left = static_cast<double>(until_ns - now_ns()) * 1e-9;
+        if (++pairs == kProofPairs / 2 + 1 &&
+            left > kRestartCare * (before.open_seconds() + after.open_seconds())) {
+          before.restart();
+          after.restart();
+        }
+        return stop();
+      };
 }
 
 }  // namespace
@@ -31,13 +51,16 @@ TrialResult ForeignOptimizer::time_proof(TrialRecord& record) {
   const std::unique_ptr<ForeignRunner> first = open({});
   best_ = open(best_recipe_);
   TrialOptions options = trial_options(*first, *best_, seconds_left());
-  set_proof(options, request_.budget_seconds * kProofShare);
+  set_proof(
+      options, request_.budget_seconds * kProofShare, *first, *best_, deadline(seconds_left()));
   const TrialResult trial = compare(*first, *best_, options);
   record_trial(record, trial, options.judge);
   OptimizeSummary& summary = result_.summary;
   summary.baseline.step_ms = 1e3 * trial.before_seconds;
   summary.result = summary.baseline;
   summary.result.step_ms = 1e3 * trial.after_seconds;
+  summary.baseline.measured_bytes = first->memory_bytes();
+  summary.result.measured_bytes = best_->memory_bytes();
   summary.baseline.loader_wait_share = wait_share(trial.pairs, &Pair::before);
   summary.result.loader_wait_share = wait_share(trial.pairs, &Pair::after);
   for (VariantSpeed* speed : {&summary.baseline, &summary.result})
@@ -82,7 +105,7 @@ void ForeignOptimizer::prove() {
   TrialRecord record = new_record(kProofTechnique);
   const int64_t start = now_ns();
   record.recipe_before.clear();
-  record.hypothesis = "what was kept, together, in fresh processes";
+  record.hypothesis = "what was kept, together, in fresh processes of two starts";
   record.recipe = to_toml(best_recipe_);
   record.recipe_hash = recipe_hash(best_recipe_);
   TrialResult trial;
@@ -124,7 +147,7 @@ TrialResult replay_program(const TrialRecord& record,
     ForeignRunner after(target, recipe(record.recipe), runner);
     TrialOptions options = foreign_trial_options(until, seed, before, after);
     options.judge = record.judge;
-    set_proof(options, seconds / 4);
+    set_proof(options, seconds / 4, before, after, until);
     return compare(before, after, options);
   } catch (const ForeignFailed& failure) {
     throw UserError(fmt::format("trial {} cannot be run again: {}", record.number, failure.what()));

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "ridge/attach/tree_memory.h"
 #include "ridge/base/clock.h"
 #include "ridge/base/cpu_info.h"
 #include "ridge/base/stats.h"
@@ -214,11 +215,15 @@ ForeignRunner::ForeignRunner(const ForeignTarget& target,
                              const ForeignRecipe& recipe,
                              const ForeignRunnerOptions& options)
     : parts_(std::make_unique<Parts>(target, recipe, options)) {
-  parts_->open();
-  parts_->program->program().hold();
+  restart();
 }
 
 ForeignRunner::~ForeignRunner() = default;
+
+void ForeignRunner::restart() {
+  parts_->open();
+  parts_->program->program().hold();
+}
 
 Block ForeignRunner::run(int64_t steps) {
   using Came = Parts::Came;
@@ -269,6 +274,10 @@ int64_t ForeignRunner::breaks() const { return parts_->break_count; }
 
 double ForeignRunner::break_seconds() const {
   return parts_->break_seconds.empty() ? 0 : median(parts_->break_seconds);
+}
+
+int64_t ForeignRunner::memory_bytes() const {
+  return attach::tree_memory_bytes(parts_->program->program().pid());
 }
 
 TrialOptions foreign_trial_options(int64_t until_ns,

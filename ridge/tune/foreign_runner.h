@@ -34,6 +34,9 @@ class ForeignRunner final : public Runner {
   /// fails.
   Block run(int64_t steps) override;
 
+  /// Another process in the place of this one, as the constructor starts it.
+  void restart();
+
   /// That a block has to have for what loads ahead to be timed as it runs.
   int64_t least_steps() const;
   /// Of the held process.
@@ -44,6 +47,8 @@ class ForeignRunner final : public Runner {
   /// steps that are made in it, in seconds: an epoch of n steps takes n steps' time and this.
   int64_t breaks() const;
   double break_seconds() const;
+  /// Of all its processes, now; pages that they share count once.
+  int64_t memory_bytes() const;
 
  private:
   struct Parts;

@@ -101,7 +101,8 @@ void ForeignOptimizer::search() {
     }
     try {
       const TrialRecord& tried = try_proposal(proposals[i], trial_seconds());
-      if (tried.verdict == TrialVerdict::kOpen && tried.measured && tried.measured->mid >= kSeemsToGain)
+      if (tried.verdict == TrialVerdict::kOpen && tried.measured &&
+          tried.measured->mid >= kSeemsToGain)
         open.emplace_back(tried.measured->mid, &proposals[i]);
     } catch (const TrialStopped& stop) {
       finish_rest(std::span(proposals).subspan(i + 1), stop.what());

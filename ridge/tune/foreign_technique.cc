@@ -31,7 +31,9 @@ constexpr std::array kPlaces = {
     Place{"optimizer.fused", ForeignPart::kComputing},
     Place{"matmul.tf32", ForeignPart::kComputing},
     Place{"model.compile", ForeignPart::kComputing},
+    Place{"allocator.keep", ForeignPart::kAll},
     Place{"allocator", ForeignPart::kAll},
+    Place{"cuda_allocator", ForeignPart::kAll},
     Place{"cudnn.benchmark", ForeignPart::kComputing},
     Place{"loader.pin", ForeignPart::kAll},
     Place{"optimizer.foreach", ForeignPart::kComputing},
@@ -61,8 +63,16 @@ constexpr std::pair<std::string_view, std::string_view> kAllocators[] = {
 constexpr std::string_view kLibraryFolders[] = {
     "usr/lib/x86_64-linux-gnu", "usr/lib64", "usr/lib", "usr/local/lib"};
 
-constexpr const char* kHugePagesVariable = "GLIBC_TUNABLES";
+constexpr const char* kMallocVariable = "GLIBC_TUNABLES";
 constexpr const char* kHugePages = "glibc.malloc.hugetlb=1";
+// Of what a step frees, malloc gives all above 64 MiB back, and the next one takes a fault for each
+// of its pages.
+constexpr const char* kKeepsMemory =
+    "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=1099511627776";
+constexpr const char* kMallocLibrary = "libc.so.6";
+
+constexpr const char* kCudaAllocatorVariable = "PYTORCH_CUDA_ALLOC_CONF";
+constexpr const char* kCudaAllocator = "expandable_segments:True";
 
 ForeignProposal proposal_of(const attach::KnobOffer& offer, const Place& place) {
   ForeignProposal proposal{
@@ -110,18 +120,19 @@ void propose_allocators(std::vector<ForeignProposal>& proposals,
   proposals.push_back(proposal);
 }
 
-void propose_huge_pages(std::vector<ForeignProposal>& proposals,
-                        const ForeignMachine& machine,
-                        const std::string& tunables) {
-  ForeignProposal proposal{.technique = "huge_pages",
-                           .hypothesis = "large tensors take fewer faults in pages of 2 MiB"};
-  if (!tunables.empty())
-    proposal.refusal = fmt::format("you set {} yourself", kHugePagesVariable);
-  else if (!machine.has_huge_pages)
-    proposal.refusal = "this system gives transparent huge pages to all or to nobody";
+/// A variable that the program reads; `refusal`: why it would not help, empty: it may.
+void propose_variable(std::vector<ForeignProposal>& proposals,
+                      ForeignProposal proposal,
+                      const std::string& refusal,
+                      std::pair<const char*, const char*> variable,
+                      const std::string& had) {
+  if (!had.empty())
+    proposal.refusal = fmt::format("you set {} yourself", variable.first);
+  else if (!refusal.empty())
+    proposal.refusal = refusal;
   else
-    proposal.variables = {{kHugePagesVariable, kHugePages}};
-  proposals.push_back(proposal);
+    proposal.variables = {variable};
+  proposals.push_back(std::move(proposal));
 }
 
 }  // namespace
@@ -143,6 +154,9 @@ ForeignMachine find_machine(const fs::path& root) {
   } catch (const UserError&) {
     machine.has_huge_pages = false;
   }
+  machine.has_glibc = std::ranges::any_of(kLibraryFolders, [&](std::string_view folder) {
+    return fs::exists(root / folder / kMallocLibrary, error);
+  });
   return machine;
 }
 
@@ -155,8 +169,29 @@ std::vector<ForeignProposal> foreign_proposals(
     const size_t before = proposals.size();
     if (place.technique == "allocator")
       propose_allocators(proposals, machine, environment("LD_PRELOAD"));
+    else if (place.technique == "allocator.keep")
+      propose_variable(proposals,
+                       {.technique = std::string(place.technique),
+                        .hypothesis = "memory that a step frees is kept for the next one"},
+                       machine.has_glibc ? "" : "the system's malloc is not glibc's",
+                       {kMallocVariable, kKeepsMemory},
+                       environment(kMallocVariable));
     else if (place.technique == "huge_pages")
-      propose_huge_pages(proposals, machine, environment(kHugePagesVariable));
+      propose_variable(proposals,
+                       {.technique = std::string(place.technique),
+                        .hypothesis = "large tensors take fewer faults in pages of 2 MiB"},
+                       machine.has_huge_pages && machine.has_glibc
+                           ? ""
+                           : "this system gives transparent huge pages to all or to nobody",
+                       {kMallocVariable, kHugePages},
+                       environment(kMallocVariable));
+    else if (place.technique == "cuda_allocator")
+      propose_variable(proposals,
+                       {.technique = std::string(place.technique),
+                        .hypothesis = "segments that grow leave fewer holes in the GPU's memory"},
+                       facts.has_cuda ? "" : "the program does not use CUDA",
+                       {kCudaAllocatorVariable, kCudaAllocator},
+                       environment(kCudaAllocatorVariable));
     else
       propose_offers(proposals, facts, place);
     if (proposals.size() == before)
@@ -175,7 +210,12 @@ ForeignRecipe with_proposal(const ForeignRecipe& recipe, const ForeignProposal& 
     }
     with.set(key, value);
   }
-  for (const auto& [name, value] : proposal.variables) with.set_environment(name, value);
+  for (const auto& [name, value] : proposal.variables) {
+    // One variable holds all settings of malloc.
+    const auto had = recipe.environment().find(name);
+    const bool joins = name == kMallocVariable && had != recipe.environment().end();
+    with.set_environment(name, joins ? had->second + ":" + value : value);
+  }
   return with;
 }
 

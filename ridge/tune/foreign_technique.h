@@ -40,6 +40,7 @@ struct ForeignMachine {
   int cpus = 1;
   std::vector<std::pair<std::string, std::string>> allocators{};  ///< Name, path of the library.
   bool has_huge_pages = false;                                    ///< Given to who asks for them.
+  bool has_glibc = false;
 };
 /// Looks beneath `root`, which is "/" outside tests.
 ForeignMachine find_machine(const std::filesystem::path& root = "/");

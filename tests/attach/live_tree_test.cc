@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "ridge/attach/tree_memory.h"
 #include "ridge/attach/tree_samples.h"
 #include "ridge/base/clock.h"
 
@@ -306,6 +307,36 @@ TEST(LiveTree, ProcessorsThatMayBeUsed) {
   EXPECT_EQ(usable_cpus(both), usable_cpus());
   EXPECT_EQ(usable_cpus(gone), 1);
   EXPECT_EQ(usable_cpus({&none, 1}), usable_cpus());
+}
+
+// What a parent filled before it forked is there once.
+TEST(TreeMemory, PagesThatProcessesShareCountOnce) {
+  constexpr int64_t kBytes = 64 << 20;
+  const Child child([](Shared& shared) {
+    void* const memory = ::mmap(
+        nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    if (memory == MAP_FAILED) ::_exit(1);
+    for (int i = 0; i < 2; ++i)
+      if (::fork() == 0) {
+        ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+        ++shared.stage;
+        ::pause();
+      }
+    ::pause();
+  });
+  ASSERT_TRUE(child.wait_for(2));
+  const int64_t bytes = tree_memory_bytes(child.pid());
+  EXPECT_GE(bytes, kBytes);
+  EXPECT_LT(bytes, kBytes + kBytes / 2);
+}
+
+TEST(TreeMemory, OfNobodyThereIsNone) {
+  pid_t gone = 0;
+  {
+    const Child child([](Shared&) {});
+    gone = child.pid();
+  }
+  EXPECT_EQ(tree_memory_bytes(gone), 0);
 }
 
 }  // namespace

@@ -83,15 +83,34 @@ TEST(ForeignTechnique, WhatExcludesAChangeGoesWithIt) {
 }
 
 TEST(ForeignTechnique, WhatTheUserSetsStays) {
-  const ForeignMachine machine{
-      .cpus = 2, .allocators = {{"jemalloc", "/lib/jemalloc.so"}}, .has_huge_pages = true};
+  const ForeignMachine machine{.cpus = 2,
+                               .allocators = {{"jemalloc", "/lib/jemalloc.so"}},
+                               .has_huge_pages = true,
+                               .has_glibc = true};
   const auto free = foreign_proposals({}, machine, unset);
   EXPECT_EQ(find(free, "allocator").variables, (Pairs{{"LD_PRELOAD", "/lib/jemalloc.so"}}));
   EXPECT_EQ(find(free, "huge_pages").variables.size(), 1u);
+  EXPECT_EQ(find(free, "allocator.keep").variables.size(), 1u);
+  EXPECT_NE(find(free, "cuda_allocator").refusal.find("CUDA"), std::string::npos);
+  ProcessFacts cuda;
+  cuda.has_cuda = true;
+  EXPECT_EQ(find(foreign_proposals(cuda, machine, unset), "cuda_allocator").variables,
+            (Pairs{{"PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"}}));
   const auto taken =
       foreign_proposals({}, machine, [](const std::string&) { return std::string("mine"); });
   EXPECT_NE(find(taken, "allocator").refusal.find("LD_PRELOAD"), std::string::npos);
-  EXPECT_NE(find(taken, "huge_pages").refusal.find("GLIBC_TUNABLES"), std::string::npos);
+  for (const char* technique : {"huge_pages", "allocator.keep"})
+    EXPECT_NE(find(taken, technique).refusal.find("GLIBC_TUNABLES"), std::string::npos);
+}
+
+// Of one variable the settings add up.
+TEST(ForeignTechnique, SettingsOfMallocGoTogether) {
+  const auto proposals = foreign_proposals({}, {.has_huge_pages = true, .has_glibc = true}, unset);
+  const ForeignRecipe keep = with_proposal({}, find(proposals, "allocator.keep"));
+  const ForeignRecipe both = with_proposal(keep, find(proposals, "huge_pages"));
+  const std::string kept = keep.environment().at("GLIBC_TUNABLES");
+  EXPECT_NE(kept.find("trim_threshold"), std::string::npos);
+  EXPECT_EQ(both.environment().at("GLIBC_TUNABLES"), kept + ":glibc.malloc.hugetlb=1");
 }
 
 TEST(ForeignTechnique, CeilingIsOfThePartThatItChanges) {
@@ -121,6 +140,9 @@ TEST(ForeignTechnique, TheMachineIsLookedAt) {
   EXPECT_EQ(machine.allocators[0].first, "jemalloc");
   EXPECT_EQ(machine.allocators[1].first, "mimalloc");
   EXPECT_TRUE(machine.has_huge_pages);
+  EXPECT_FALSE(machine.has_glibc);
+  put("usr/lib64/libc.so.6", "");
+  EXPECT_TRUE(find_machine(root.path()).has_glibc);
   put("sys/kernel/mm/transparent_hugepage/enabled", "[always] madvise never\n");
   EXPECT_FALSE(find_machine(root.path()).has_huge_pages);
 }
