@@ -144,6 +144,25 @@ TEST_F(Knobs, ALoaderForEvaluationIsLeftAlone) {
   EXPECT_GE(reads(ended), 30 + 40);
 }
 
+TEST_F(Knobs, ALoaderForEachEpochIsFilledOnce) {
+  const Ended ended = same(kCache, "knobs_loader.py anew");
+  EXPECT_EQ(fact(ended, "loader.cache").state, "applied");
+  EXPECT_LT(reads(ended), reads_without_ * 2 / 3);
+  const ShimOptions probing{.profiled_steps = 0, .probes = true};
+  const Ended probed = run("knobs_loader.py anew", &probing);
+  for (const KnobOffer& offer : probed.facts.offers)
+    EXPECT_EQ(offer.refusal.find("no DataLoader"), std::string::npos) << offer.key;
+}
+
+// Filled for one epoch each, memory would cost more than it saves.
+TEST_F(Knobs, ADatasetForEachEpochIsNotKept) {
+  const Ended ended = same(kCache, "knobs_loader.py others");
+  EXPECT_EQ(fact(ended, "loader.cache").state, "refused");
+  EXPECT_EQ(fact(ended, "loader.cache").text.rfind("each epoch makes another dataset", 0), 0u)
+      << fact(ended, "loader.cache").text;
+  EXPECT_LT(reads(ended), 2 * reads_without_);
+}
+
 TEST_F(Knobs, ADatasetThatChangesIsReadAgain) {
   if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   for (const char* what : {"changing", "silent"}) {

@@ -61,6 +61,39 @@ while step < 1000000:
         step += 1
 )";
 
+// Two ranks, each with its half of the samples, which are slow to make.
+constexpr const char* kRanks = R"(
+import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
+
+class Rows(Dataset):
+    def __init__(self):
+        self.rows = torch.randn(512, 64, generator=torch.Generator().manual_seed(0))
+    def __len__(self):
+        return len(self.rows)
+    def __getitem__(self, index):
+        row = self.rows[index]
+        for _ in range(200):
+            row = row.roll(1)
+        return row, row[:1]
+
+dist.init_process_group('gloo')
+torch.manual_seed(0)
+body = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1))
+model = DistributedDataParallel(body)
+optimizer = torch.optim.Adam(model.parameters())
+rows = Rows()
+sampler = DistributedSampler(rows)
+for epoch in range(100000):
+    sampler.set_epoch(epoch)
+    for x, y in DataLoader(rows, batch_size=16, sampler=sampler):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+)";
+
 /// Processes whose command line holds `word`.
 std::set<std::string> processes_with(const std::string& word) {
   std::set<std::string> found;
@@ -238,6 +271,19 @@ void OptimizeLive::expect_tuned(const std::string& program) {
 TEST_F(OptimizeLive, TunesLightning) { expect_tuned("train_lightning.py"); }
 TEST_F(OptimizeLive, TunesAccelerate) { expect_tuned("train_accelerate.py"); }
 TEST_F(OptimizeLive, TunesTheTrainerOfHuggingFace) { expect_tuned("train_hf_trainer.py"); }
+
+TEST_F(OptimizeLive, TunesRanksOfTorchrun) {
+  if (!is_full()) GTEST_SKIP() << kOnlyFull;
+  const std::string text = script(kRanks);
+  const Words command = {python_, "-m", "torch.distributed.run", "--nproc-per-node", "2", text};
+  const json report = report_of(optimize({"--rerun", "--budget", kBudget}, command));
+  // Making samples is nine tenths of a step: without the cache nobody would be served.
+  EXPECT_TRUE(verdicts_of(report, "loader.cache").contains("kept")) << report;
+  for (const json& trial : report.value("trials", json::array()))
+    EXPECT_NE(trial["verdict"], "failed") << trial;
+  expect_nothing_temporary();
+  EXPECT_TRUE(comes_within(std::chrono::seconds(10), [&] { return processes_with(text).empty(); }));
+}
 
 TEST_F(OptimizeLive, ASandboxKeepsTheTreeAsItIs) {
   const std::string text = script(kWriter);

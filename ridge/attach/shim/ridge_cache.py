@@ -250,6 +250,7 @@ class Cache:
     def __init__(self, loader, torch, ranks):
         self.dataset, self.collate, self.torch = loader.dataset, loader.collate_fn, torch
         self.ranks, self.count = ranks, len(loader.dataset)
+        self.uses = 1  # epochs
         if self.count == 0:
             raise Unfit("its dataset is empty")
         began = time.perf_counter()

@@ -235,6 +235,10 @@ class LoaderKnob(Knob):
 class Cache(LoaderKnob):
     key = "loader.cache"
 
+    def __init__(self, shim, value):
+        super().__init__(shim, value)
+        self.filled = []  # caches, each with the entry that it was filled for
+
     @classmethod
     def offers(cls, shim, marker):
         found = findings(shim)
@@ -279,13 +283,20 @@ class Cache(LoaderKnob):
             return "the dataset makes its batches itself"
         return ""
 
+    def earlier(self, entry, loader):
+        """What another loader of the same samples filled: programs make one for each epoch."""
+        for cache, filled in self.filled:
+            if cache.dataset is loader.dataset and cache.collate == loader.collate_fn:
+                return cache
+            if filled.site == entry.site and filled.loader() is None and cache.uses < 2:
+                raise ridge_cache.Unfit("each epoch makes another dataset, which is read once only")
+        self.filled = [one for one in self.filled if one[1].loader() is not None]
+        return None
+
     def adapt(self, entry, loader):
         torch = sys.modules["torch"]
         if entry.cache is not None:
-            stale = entry.cache.stale()
-            if stale:
-                entry.restore(loader)
-                self.refuse("the dataset has changed (its %s)" % stale, entry.site)
+            self.go_on(entry, loader)
             return
         if self.state == "refused":
             return
@@ -294,6 +305,11 @@ class Cache(LoaderKnob):
             self.refuse(trouble or "its workers run already", entry.site)
             return
         try:
+            entry.cache = self.earlier(entry, loader)
+            if entry.cache is not None:
+                loader.num_workers, loader.timeout = 0, 0
+                self.go_on(entry, loader)
+                return
             cache = ridge_cache.Cache(loader, torch, local_ranks())
             # Workers collate into memory of one layout.
             if loader.num_workers and not all(
@@ -302,6 +318,7 @@ class Cache(LoaderKnob):
             ):
                 raise ridge_cache.Unfit("its workers lay batches out otherwise")
             entry.cache = cache
+            self.filled.append((cache, entry))
         except ridge_cache.Unfit as error:
             self.refuse(str(error), entry.site)
             return
@@ -309,6 +326,17 @@ class Cache(LoaderKnob):
         loader.num_workers, loader.timeout = 0, 0
         text = "%s serves %d samples from memory" % (entry.name(), entry.cache.count)
         self.done_for(entry, text)
+
+
+    def go_on(self, entry, loader):
+        """Another epoch from what is there."""
+        stale = entry.cache.stale()
+        if stale:
+            self.filled = [one for one in self.filled if one[0] is not entry.cache]
+            entry.restore(loader)
+            self.refuse("the dataset has changed (its %s)" % stale, entry.site)
+        else:
+            entry.cache.uses += 1
 
 
 class Workers(LoaderKnob):

@@ -238,6 +238,10 @@ class Loaders:
         def noted_get(loader_self):
             result = original_get(loader_self)
             result._ridge_entry = self.entry(loader_self)
+            # Of `for batch in DataLoader(...)` nobody holds the loader itself. One that keeps its
+            # iterator would hold itself.
+            if not loader_self.persistent_workers:
+                result._ridge_loader = loader_self
             return result
 
         @functools.wraps(original_next)

@@ -212,6 +212,23 @@ def together():
         print(states())
 
 
+def anew(makes_samples=None):
+    """A loader for each epoch, which nobody holds."""
+    samples = Samples(400, row)
+    training = Training()
+    for epoch in range(EPOCHS):
+        own = makes_samples() if makes_samples else samples
+        for batch in data.DataLoader(own, batch_size=8, shuffle=True):
+            print("anew", epoch, described(batch))
+            training.step()
+        print("anew", epoch, states())
+
+
+def others():
+    """And a dataset for each."""
+    anew(lambda: Samples(400, row))
+
+
 def changing():
     """The dataset is another behind the first epoch."""
     samples = Samples(40, row)
