@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "ridge/base/clock.h"
 #include "ridge/base/error.h"
@@ -12,7 +13,7 @@ namespace ridge {
 namespace {
 
 // Of the budget, for the steps of one run; so many steps at least and at most.
-constexpr double kRunShare = 0.03;
+constexpr double kRunShare = 0.015;
 constexpr int64_t kLeastSteps = kForeignSteps, kMostSteps = 60;
 
 // Of the budget: a guard that has begun may take so much of what the proof was to have.
@@ -22,6 +23,18 @@ constexpr double kGuardGrace = 0.08;
 constexpr double kPatience = 4, kMostCompileSeconds = 120;
 
 constexpr int kPollMilliseconds = 20;
+
+// Two programs at once have more threads than there are processors: those of one that wait for each
+// other must not keep the other's from running. It moves no bit.
+constexpr std::pair<const char*, const char*> kWaitsAsleep[] = {{"OMP_WAIT_POLICY", "PASSIVE"},
+                                                                {"KMP_BLOCKTIME", "0"}};
+
+ForeignRecipe waiting_asleep(ForeignRecipe recipe) {
+  for (const auto& [name, value] : kWaitsAsleep)
+    if (std::getenv(name) == nullptr && !recipe.environment().contains(name))
+      recipe.set_environment(name, value);
+  return recipe;
+}
 
 struct Run {
   std::unique_ptr<ForeignProgram> program;
@@ -57,8 +70,9 @@ double ForeignOptimizer::guard_run_seconds() {
   return start_seconds_ + static_cast<double>(guard_steps()) * step_seconds_;
 }
 
-std::vector<attach::RunRecord> ForeignOptimizer::record_runs(
-    const std::vector<std::pair<ForeignRecipe, int64_t>>& runs) {
+std::vector<attach::RunRecord> ForeignOptimizer::record_runs(const ForeignReference::Runs& runs) {
+  if (runs.front().first.empty())
+    observer_.on_message("the guard runs your program as it is, to compare with");
   const size_t at_once = machine_.cpus > 1 ? 2 : 1;
   const double most =
       kPatience * guard_run_seconds() * static_cast<double>(at_once) + kMostCompileSeconds;
@@ -73,10 +87,10 @@ std::vector<attach::RunRecord> ForeignOptimizer::record_runs(
       const auto& [recipe, reseed] = runs[next];
       const attach::ShimOptions options{
           .profiled_steps = 0, .record_steps = guard_steps(), .reseed = reseed};
-      running.push_back(
-          {std::make_unique<ForeignProgram>(request_.target, recipe, options, guard_steps() + 1),
-           next++,
-           deadline(most)});
+      running.push_back({std::make_unique<ForeignProgram>(
+                             request_.target, waiting_asleep(recipe), options, guard_steps() + 1),
+                         next++,
+                         deadline(most)});
     }
     for (Run& run : running)
       if (std::optional<attach::RunRecord> record = finished(run)) {
@@ -88,77 +102,13 @@ std::vector<attach::RunRecord> ForeignOptimizer::record_runs(
   return records;
 }
 
-// The first run twice, and of the other seeds those that are not there yet.
-void ForeignOptimizer::record_baseline(int64_t seeds) {
-  std::vector<std::pair<ForeignRecipe, int64_t>> runs;
-  auto had = baseline_ ? static_cast<int64_t>(baseline_->seeds.size()) : 0;
-  if (had >= seeds) return;
-  observer_.on_message("the guard runs your program as it is, to compare with");
-  const bool is_first = !baseline_;
-  if (is_first) runs.emplace_back(ForeignRecipe{}, 0);
-  for (; had < seeds; ++had) runs.emplace_back(ForeignRecipe{}, had);
-  std::vector<attach::RunRecord> records = record_runs(runs);
-  if (is_first) {
-    baseline_.emplace();
-    baseline_->again = std::move(records.front());
-    records.erase(records.begin());
-  }
-  for (attach::RunRecord& record : records) baseline_->seeds.push_back(std::move(record));
-}
-
-// Of a program that only calls modules one run says all: its outputs.
-int64_t ForeignOptimizer::seeds_for(SemanticClass semantic_class) const {
-  return semantic_class == SemanticClass::kBitIdentical || facts_.step_source == "module"
-             ? 1
-             : kForeignSeeds;
-}
-
-// Classes 2 and 3: pairs of runs, against the program as it is, so that what several such changes
-// lose adds up.
-ForeignGuardAnswer ForeignOptimizer::guard_coarse(const ForeignRecipe& recipe,
-                                                  SemanticClass semantic_class) {
-  // On other samples no step is the same, whatever is changed besides.
-  if (coarse_) semantic_class = std::max(semantic_class, coarse_->semantic_class);
-  std::vector<std::pair<ForeignRecipe, int64_t>> runs;
-  for (int64_t seed = 0; seed < seeds_for(semantic_class); ++seed) runs.emplace_back(recipe, seed);
-  std::vector<attach::RunRecord> records = record_runs(runs);
-  ForeignGuardAnswer answer = judge_runs(*baseline_, records, semantic_class);
-  if (answer.passed)
-    coarse_ = {.recipe = recipe,
-               .semantic_class = semantic_class,
-               .runs = {.seeds = std::move(records), .again = {}}};
-  return answer;
-}
-
-// Classes 0 and 1, against the program without this change: with those of classes 2 and 3 that were
-// kept, beside which nothing so fine could be seen.
-ForeignGuardAnswer ForeignOptimizer::guard_fine(const ForeignRecipe& recipe,
-                                                SemanticClass semantic_class) {
-  std::vector<std::pair<ForeignRecipe, int64_t>> runs = {{recipe, 0}};
-  const bool needs_again = coarse_ && !coarse_->has_again;
-  if (needs_again) runs.emplace_back(coarse_->recipe, 0);
-  std::vector<attach::RunRecord> records = record_runs(runs);
-  if (needs_again) {
-    coarse_->runs.again = std::move(records.back());
-    coarse_->has_again = true;
-    records.pop_back();
-  }
-  return judge_runs(coarse_ ? coarse_->runs : *baseline_, records, semantic_class);
-}
-
-ForeignGuardAnswer ForeignOptimizer::guard_answer(const ForeignRecipe& recipe,
-                                                  SemanticClass semantic_class) {
-  record_baseline(seeds_for(semantic_class));
-  // Where bits cannot be compared, losses are, in the noise of the seeds.
-  if (!baseline_->is_repeatable()) record_baseline(seeds_for(SemanticClass::kReassociation));
-  return semantic_class >= SemanticClass::kPrecision ? guard_coarse(recipe, semantic_class)
-                                                     : guard_fine(recipe, semantic_class);
-}
-
 bool ForeignOptimizer::passes_guard(const ForeignRecipe& recipe, TrialRecord& record) {
   ForeignGuardAnswer answer;
   try {
-    answer = guard_answer(recipe, record.semantic_class);
+    if (!reference_)
+      reference_.emplace([this](const ForeignReference::Runs& runs) { return record_runs(runs); },
+                         facts_.step_source == "module");
+    answer = reference_->judge(recipe, record.semantic_class);
   } catch (const TrialStopped& stop) {
     if (stop_requested()) throw;
     answer.can_tell = false;

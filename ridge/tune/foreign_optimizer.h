@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "ridge/tune/foreign_guard.h"
 #include "ridge/tune/foreign_optimize.h"
+#include "ridge/tune/foreign_reference.h"
 #include "ridge/tune/foreign_runner.h"
 #include "ridge/tune/foreign_technique.h"
 
@@ -61,15 +61,9 @@ class ForeignOptimizer {
   // foreign_guard_runs.cc
   int64_t guard_steps();
   double guard_run_seconds();
-  /// Each pair: a recipe and a reseed. Two at a time: nothing is timed.
-  std::vector<attach::RunRecord> record_runs(
-      const std::vector<std::pair<ForeignRecipe, int64_t>>& runs);
-  void record_baseline(int64_t seeds);
-  int64_t seeds_for(SemanticClass semantic_class) const;
+  /// Two at a time: nothing is timed.
+  std::vector<attach::RunRecord> record_runs(const ForeignReference::Runs& runs);
   bool passes_guard(const ForeignRecipe& recipe, TrialRecord& record);
-  ForeignGuardAnswer guard_answer(const ForeignRecipe& recipe, SemanticClass semantic_class);
-  ForeignGuardAnswer guard_coarse(const ForeignRecipe& recipe, SemanticClass semantic_class);
-  ForeignGuardAnswer guard_fine(const ForeignRecipe& recipe, SemanticClass semantic_class);
 
   // foreign_proof.cc
   void prove();
@@ -87,15 +81,7 @@ class ForeignOptimizer {
   double step_seconds_ = 0;   ///< Of the best so far, in a block.
   double wait_share_ = 0;     ///< Of a step of it.
   double start_seconds_ = 0;  ///< From the start of the program until it steps.
-  std::optional<ForeignBaseline> baseline_;
-  /// Of the last change of class 2 or 3 that was kept: finer ones on top are held against its runs.
-  struct Coarse {
-    ForeignRecipe recipe;
-    SemanticClass semantic_class;
-    ForeignBaseline runs;
-    bool has_again = false;
-  };
-  std::optional<Coarse> coarse_;
+  std::optional<ForeignReference> reference_;
   int64_t guard_steps_ = 0;  ///< Of each run for the guard; 0: not settled yet.
   int64_t timed_ = 0;        ///< Trials that were timed.
   OptimizeResult result_;

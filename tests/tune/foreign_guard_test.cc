@@ -9,76 +9,17 @@
 #include <random>
 
 #include "tests/support/scale.h"
+#include "tests/tune/foreign_draws.h"
 
 namespace ridge {
 namespace {
 
 using attach::RunRecord;
+using test::Change;
+using test::Draw;
+using test::Population;
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-
-/// What a program and its changes are like.
-struct Population {
-  int64_t steps = 40;
-  double offset = 0;     ///< Of every loss.
-  double batches = 0.1;  ///< Deviation of a loss from batch to batch.
-  double seeds = 0.05;   ///< Of the later losses from seed to seed.
-};
-
-/// A candidate's difference from the baseline of the same seed.
-struct Change {
-  double first = 1e-7;  ///< Relative, of the first loss and gradient norm.
-  double late = 0;      ///< Deviation of the mean of its later losses.
-  double shift = 0;     ///< Of its later losses.
-};
-
-class Draw {
- public:
-  explicit Draw(uint64_t seed) : random_(seed) {}
-
-  RunRecord run(const Population& of) {
-    RunRecord record{.steps = of.steps, .is_whole = true, .source = "optimizer"};
-    const double level = of.seeds * normal();
-    for (int64_t step = 0; step < of.steps; ++step) {
-      const double t = static_cast<double>(step) / static_cast<double>(of.steps);
-      record.losses.push_back(of.offset + 1 + std::exp(-4 * t) + level * std::min(1.0, 4 * t) +
-                              of.batches * normal());
-      record.gradient_norms.push_back(2 + std::exp(-2 * t) + 0.1 * std::fabs(normal()));
-    }
-    record.parameters_hash = std::to_string(random_());
-    return record;
-  }
-
-  ForeignBaseline baseline(const Population& of, size_t seeds) {
-    ForeignBaseline baseline;
-    for (size_t i = 0; i < seeds; ++i) baseline.seeds.push_back(run(of));
-    baseline.again = baseline.seeds[0];
-    return baseline;
-  }
-
-  RunRecord changed(RunRecord record, const Change& change) {
-    const auto half = record.losses.size() / 2;
-    const double late = change.shift + change.late * normal();
-    for (size_t i = 0; i < record.losses.size(); ++i) {
-      record.losses[i] += change.first * normal() + (i >= half ? late : 0);
-      record.gradient_norms[i] *= 1 + change.first * normal();
-    }
-    record.parameters_hash += "x";
-    return record;
-  }
-
-  std::vector<RunRecord> changed(const ForeignBaseline& baseline, const Change& change) {
-    std::vector<RunRecord> all;
-    for (const RunRecord& record : baseline.seeds) all.push_back(changed(record, change));
-    return all;
-  }
-
- private:
-  double normal() { return normal_(random_); }
-
-  std::mt19937_64 random_;
-  std::normal_distribution<double> normal_;
-};
 
 ForeignGuardAnswer judge(const ForeignBaseline& baseline,
                          const std::vector<RunRecord>& candidates,
