@@ -1,0 +1,100 @@
+#include "ridge/backend/cuda/device.h"
+
+#include <array>
+#include <cstdlib>
+
+#include "ridge/base/markup.h"
+
+namespace ridge::cuda {
+namespace {
+
+constexpr int kLeastMajor = 8;  // the first with bf16 and asynchronous copies into shared memory
+
+std::string visible_devices() {
+  const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (visible == nullptr) return {};
+  return fmt::format(" (CUDA_VISIBLE_DEVICES is '{}')", shortened(visible, 60));
+}
+
+}  // namespace
+
+Device::Device(DriverRef driver, int number) : driver_(std::move(driver)) {
+  read_facts(number);
+  driver_->check(driver_->primary_ctx_retain(&context_, handle_), "cuda:{}", number);
+  try {
+    make_current();
+  } catch (...) {
+    static_cast<void>(driver_->primary_ctx_release(handle_));
+    throw;
+  }
+}
+
+Device::~Device() { static_cast<void>(driver_->primary_ctx_release(handle_)); }
+
+void Device::read_facts(int number) {
+  const Driver& driver = *driver_;
+  int count = 0;
+  driver.check(driver.device_get_count(&count));
+  if (number < 0 || number >= count)
+    throw UserError(
+        fmt::format(
+            "there is no GPU cuda:{}: the driver shows {}{}", number, count, visible_devices()),
+        count == 0   ? "see whether nvidia-smi lists one"
+        : count == 1 ? "give cuda:0"
+                     : fmt::format("give cuda:0 to cuda:{}", count - 1));
+  driver.check(driver.device_get(&handle_, number), "cuda:{}", number);
+  facts_.number = number;
+  std::array<char, 256> name{};
+  driver.check(driver.device_get_name(name.data(), static_cast<int>(name.size()) - 1, handle_),
+               "cuda:{}",
+               number);
+  facts_.name = plain_line(name.data());
+  size_t bytes = 0;
+  driver.check(driver.device_total_mem(&bytes, handle_), "cuda:{}", number);
+  facts_.memory_bytes = static_cast<int64_t>(bytes);
+  const auto ask = [&](DeviceAttribute attribute) {
+    int value = 0;
+    driver.check(driver.device_get_attribute(&value, attribute, handle_),
+                 "attribute {} of cuda:{}",
+                 static_cast<int>(attribute),
+                 number);
+    return value;
+  };
+  facts_.major = ask(DeviceAttribute::kMajor);
+  facts_.minor = ask(DeviceAttribute::kMinor);
+  facts_.multiprocessors = ask(DeviceAttribute::kMultiprocessors);
+  facts_.copy_engines = ask(DeviceAttribute::kCopyEngines);
+  facts_.l2_bytes = ask(DeviceAttribute::kL2Bytes);
+  facts_.most_shared_bytes = ask(DeviceAttribute::kMostSharedBytes);
+  if (facts_.major < kLeastMajor)
+    throw UserError(fmt::format("cuda:{} is a {} of compute capability {}.{}, Ridge needs {}.0",
+                                number,
+                                facts_.name,
+                                facts_.major,
+                                facts_.minor,
+                                kLeastMajor),
+                    "take a GPU of 2020 or later (A100, RTX 30 and what followed)");
+}
+
+void Device::make_current() const {
+  driver_->check(driver_->ctx_set_current(context_), "cuda:{}", facts_.number);
+}
+
+void Device::make_current_quietly() const noexcept {
+  static_cast<void>(driver_->ctx_set_current(context_));
+}
+
+void Device::wait_quietly() const noexcept { static_cast<void>(driver_->ctx_synchronize()); }
+
+DeviceMemoryUse Device::memory_use() const {
+  DeviceMemoryUse use;
+  driver_->check(driver_->mem_get_info(&use.free, &use.total), "cuda:{}", facts_.number);
+  return use;
+}
+
+DeviceRef open_device(int number) {
+  return std::make_shared<const Device>(std::make_shared<const Driver>(Driver::default_name()),
+                                        number);
+}
+
+}  // namespace ridge::cuda
