@@ -21,6 +21,7 @@
 #include "ridge/cli/signals.h"
 #include "ridge/cli/verbs.h"
 #include "ridge/io/file.h"
+#include "ridge/run/backends.h"
 #include "ridge/train/recipe.h"
 #include "ridge/train/stop.h"
 #include "ridge/tune/ledger.h"
@@ -84,6 +85,7 @@ Job make_job(const OptimizeOptions& options) {
   // What is wrong with it is said here, not by a worker.
   job.loaded = load_config_options(options.config);
   apply_threads();
+  make_backend(job.loaded.config.train.device);
   request.config_text = read_file(options.config.file);
   request.config_name = options.config.file;
   request.program = fs::read_symlink("/proc/self/exe").string();

@@ -10,11 +10,11 @@
 
 namespace ridge {
 
-/// "ref", "cpu". UserError for another name (the nearest is named), or when the machine lacks what
-/// the backend needs.
+/// "ref", "cpu", "cuda" (the same as "cuda:0"), "cuda:1" and so on. UserError for another name (the
+/// nearest is named), or when the machine lacks what the backend needs.
 std::unique_ptr<Backend> make_backend(std::string_view name);
 
-/// All names that make_backend takes.
+/// The names of backends that run programs.
 std::vector<std::string> backend_names();
 
 }  // namespace ridge

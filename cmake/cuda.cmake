@@ -1,0 +1,27 @@
+# The CUDA backend is a plugin, libridge_cuda.so beside the program, which opens it when it is asked
+# for. Nothing of CUDA is linked, and no header of it is needed: driver and libraries are opened at
+# run time as well.
+#
+# The plugin holds ridge/backend/cuda and nothing else. Settings, the trace, the pool of threads and
+# the registry of ops are the program's: a second copy of them would be a second state. So programs
+# hand out the symbols of namespace ridge (exported_symbols.txt), and `ridge` holds all of the
+# library, what it does not call itself included. The plugin keeps default visibility, so that type
+# information and the statics of inline functions are one, too.
+function(ridge_add_cuda program)
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/ridge/backend/cuda/*.cc)
+  add_library(ridge_cuda_objects OBJECT ${sources})
+  set_target_properties(ridge_cuda_objects PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  target_include_directories(ridge_cuda_objects PUBLIC ${PROJECT_SOURCE_DIR})
+  target_compile_definitions(ridge_cuda_objects PRIVATE RIDGE_VERSION="${PROJECT_VERSION}")
+  target_link_libraries(ridge_cuda_objects PUBLIC ridge_options fmt::fmt)
+
+  add_library(ridge_cuda MODULE $<TARGET_OBJECTS:ridge_cuda_objects>)
+  set_target_properties(ridge_cuda PROPERTIES PREFIX lib)
+  target_link_libraries(ridge_cuda PRIVATE ridge_options fmt::fmt ${CMAKE_DL_LIBS})
+  # A program without the plugin of its own build would refuse what lies there.
+  add_dependencies(${program} ridge_cuda)
+
+  set(exported ${PROJECT_SOURCE_DIR}/cmake/exported_symbols.txt)
+  target_link_options(ridge_library INTERFACE -Wl,--dynamic-list=${exported})
+  target_link_libraries(${program} PRIVATE $<LINK_LIBRARY:WHOLE_ARCHIVE,ridge_library>)
+endfunction()

@@ -1,0 +1,22 @@
+// What the program and libridge_cuda.so agree on.
+#pragma once
+
+#include <memory>
+
+#include "ridge/backend/backend.h"
+
+namespace ridge::cuda {
+
+/// The plugin's table. The version stands first, for all time: the rest is of C++ types, and means
+/// something only between a program and a plugin of one build.
+struct Plugin {
+  const char* version;  ///< RIDGE_VERSION.
+  /// The backend of GPU `number`; UserError when there is none, or no driver.
+  std::unique_ptr<Backend> (*make_backend)(int number);
+};
+
+/// The one function of the plugin that the program looks up.
+inline constexpr const char* kPluginEntry = "ridge_cuda_plugin";
+using PluginEntry = const Plugin*();
+
+}  // namespace ridge::cuda
