@@ -1,0 +1,221 @@
+// The driver as it is found, opened and refused, and what its errors say.
+#include "ridge/backend/cuda/driver.h"
+
+#include <stdlib.h>
+
+#include <fstream>
+
+#include "ridge/backend/cuda/arena.h"
+#include "ridge/backend/cuda/module.h"
+#include "ridge/backend/cuda/staging.h"
+#include "tests/backend/cuda/fake_driver_test.h"
+#include "tests/support/errors.h"
+#include "tests/support/temp_folder.h"
+
+namespace ridge::cuda {
+namespace {
+
+using test::user_error;
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+class CudaDriver : public FakeDriverTest {};
+
+TEST_F(CudaDriver, ADeviceTellsItsFacts) {
+  fake_.set_devices(2);
+  const DeviceRef second = device(1);
+  const DeviceFacts& facts = second->facts();
+  EXPECT_EQ(facts.number, 1);
+  EXPECT_EQ(facts.name, "NVIDIA Fake 9000");
+  EXPECT_EQ(facts.major, 9);
+  EXPECT_EQ(facts.minor, 0);
+  EXPECT_EQ(facts.memory_bytes, int64_t{1} << 30);
+  EXPECT_EQ(facts.multiprocessors, 132);
+  EXPECT_EQ(facts.copy_engines, 3);
+  EXPECT_EQ(facts.l2_bytes, 50 << 20);
+  EXPECT_EQ(facts.most_shared_bytes, 227 << 10);
+  EXPECT_EQ(second->driver().version_text(), "13.2");
+  const Arena arena(second, 1 << 20);
+  EXPECT_EQ(second->memory_use().total, size_t{1} << 30);
+  EXPECT_EQ(second->memory_use().free, (size_t{1} << 30) - (1 << 20));
+}
+
+TEST_F(CudaDriver, TheVersionIsAskedBeforeItIsStarted) {
+  const Driver driver(RIDGE_FAKE_CUDA);
+  EXPECT_EQ(fake_.log(), (std::vector<std::string>{"cuDriverGetVersion", "cuInit"}));
+}
+
+TEST_F(CudaDriver, NoDriverIsAnError) {
+  const std::string error = user_error([] { Driver("/nowhere/libcuda.so.1"); });
+  EXPECT_TRUE(error.starts_with("no NVIDIA driver was found: cannot open '/nowhere/libcuda.so.1'"))
+      << error;
+  EXPECT_TRUE(has(error, "RIDGE_CUDA_DRIVER")) << error;
+}
+
+TEST_F(CudaDriver, AFileThatIsNoLibraryIsAnError) {
+  const test::TempFolder folder;
+  std::ofstream(folder / "libcuda.so.1") << "no library";
+  EXPECT_TRUE(has(user_error([&] { Driver((folder / "libcuda.so.1").string()); }),
+                  "no NVIDIA driver was found"));
+}
+
+TEST_F(CudaDriver, AnotherLibraryIsAnError) {
+  const std::string error = user_error([] { Driver("libm.so.6"); });
+  EXPECT_EQ(error,
+            "'libm.so.6' is no NVIDIA driver that Ridge can use: it has no function "
+            "cuDriverGetVersion; install NVIDIA's driver 525 (CUDA 12.0) or later");
+}
+
+TEST_F(CudaDriver, ALackingFunctionIsNamed) {
+  const std::string error = user_error([] { Driver driver(RIDGE_FAKE_LACKING_CUDA); });
+  EXPECT_TRUE(has(error, "it has no function cuLaunchKernel; install")) << error;
+  // Nothing of it was started.
+  EXPECT_EQ(open_fake(RIDGE_FAKE_LACKING_CUDA).log(),
+            std::vector<std::string>{"cuDriverGetVersion"});
+}
+
+TEST_F(CudaDriver, AnOldDriverIsAnError) {
+  fake_.set_version(11080);
+  const std::string error = user_error([] { Driver driver(RIDGE_FAKE_CUDA); });
+  EXPECT_TRUE(has(error, "too old")) << error;
+  EXPECT_TRUE(has(error, "is for CUDA 11.8, Ridge needs 12.0; update to NVIDIA's driver 525"))
+      << error;
+  fake_.set_version(12000);
+  EXPECT_EQ(Driver(RIDGE_FAKE_CUDA).version_text(), "12.0");
+}
+
+TEST_F(CudaDriver, NoDeviceIsAnError) {
+  fake_.set_devices(0);
+  const std::string error = user_error([] { device(); });
+  EXPECT_TRUE(has(error, "CUDA: cuInit failed: no CUDA-capable device is detected")) << error;
+  EXPECT_TRUE(has(error, "CUDA_VISIBLE_DEVICES")) << error;
+}
+
+TEST_F(CudaDriver, ANumberOfNoDeviceIsAnError) {
+  ::setenv("CUDA_VISIBLE_DEVICES", "3\x1b", 1);
+  EXPECT_EQ(user_error([] { device(1); }),
+            "there is no GPU cuda:1: the driver shows 1 (CUDA_VISIBLE_DEVICES is '3?'); give "
+            "cuda:0");
+  ::unsetenv("CUDA_VISIBLE_DEVICES");
+  fake_.set_devices(4);
+  EXPECT_EQ(user_error([] { device(4); }),
+            "there is no GPU cuda:4: the driver shows 4; give cuda:0 to cuda:3");
+  EXPECT_TRUE(has(user_error([] { device(-1); }), "there is no GPU cuda:-1"));
+}
+
+TEST_F(CudaDriver, AnOldDeviceIsAnError) {
+  fake_.set_capability(7, 5);
+  const std::string error = user_error([] { device(); });
+  EXPECT_TRUE(has(error, "NVIDIA Fake 9000 of compute capability 7.5, Ridge needs 8.0")) << error;
+}
+
+TEST_F(CudaDriver, TheEnvironmentNamesTheDriver) {
+  ::unsetenv("RIDGE_CUDA_DRIVER");
+  EXPECT_EQ(Driver::default_name(), "libcuda.so.1");
+  ::setenv("RIDGE_CUDA_DRIVER", RIDGE_FAKE_CUDA, 1);
+  EXPECT_EQ(open_device(0)->facts().name, "NVIDIA Fake 9000");
+  ::setenv("RIDGE_CUDA_DRIVER", "", 1);
+  EXPECT_EQ(Driver::default_name(), "libcuda.so.1");
+  ::unsetenv("RIDGE_CUDA_DRIVER");
+}
+
+TEST_F(CudaDriver, OutOfMemorySaysHowMuchThereIs) {
+  const DeviceRef gpu = device();
+  const Arena first(gpu, 1000);
+  try {
+    Arena(gpu, size_t{2} << 30);
+    FAIL() << "no error";
+  } catch (const CudaError& error) {
+    EXPECT_EQ(error.trouble(), Trouble::kOutOfMemory);
+    EXPECT_EQ(error.call(), "cuMemAlloc_v2");
+    EXPECT_EQ(error.message(),
+              "CUDA: cuMemAlloc_v2(2147483648 bytes; 1073740824 of 1073741824 bytes are free) "
+              "failed: out of memory (CUDA_ERROR_OUT_OF_MEMORY)");
+    EXPECT_TRUE(has(error.fix(), "nvidia-smi")) << error.fix();
+  }
+  // The device goes on.
+  const Arena second(gpu, 1000);
+  EXPECT_EQ(gpu->memory_use().free, (size_t{1} << 30) - 2000);
+}
+
+TEST_F(CudaDriver, HostMemoryThatCannotBeLockedHasAFixOfItsOwn) {
+  const DeviceRef gpu = device();
+  fake_.fail("cuMemHostAlloc", 1, 2);
+  const std::string error = user_error([&] { PinnedMemory(gpu, 4096); });
+  EXPECT_TRUE(has(error, "cuMemHostAlloc(4096 bytes of page-locked host memory) failed")) << error;
+  EXPECT_TRUE(has(error, "memory of the host")) << error;
+}
+
+TEST_F(CudaDriver, ACodeWithoutNameIsANumber) {
+  const DeviceRef gpu = device();
+  fake_.fail("cuStreamCreate", 1, 98765);
+  EXPECT_EQ(user_error([&] { Stream{gpu}; }), "CUDA: cuStreamCreate failed: error 98765");
+}
+
+TEST_F(CudaDriver, ALostDeviceIsToldApart) {
+  const DeviceRef gpu = device();
+  const Module module(gpu, kPtx, "kernels");
+  fake_.on_kernel("add", [](const test::FakeLaunch&) { return 700; });
+  const Kernel kernel = module.kernel("add");
+  Stream stream(gpu);
+  const Arena arena(gpu, 64);
+  DevicePointer to = arena.at(0, 64);
+  float value = 1;
+  uint32_t count = 16;
+  void* const arguments[] = {&to, &value, &count};
+  launch(stream, kernel, {}, arguments);  // which the kernel's failure does not reach yet
+  try {
+    stream.synchronize();
+    FAIL() << "no error";
+  } catch (const CudaError& error) {
+    EXPECT_EQ(error.trouble(), Trouble::kDeviceLost);
+    EXPECT_EQ(error.call(), "cuStreamSynchronize");
+    EXPECT_TRUE(has(error.what(), "an illegal memory access was encountered")) << error.what();
+    EXPECT_TRUE(has(error.fix(), "--resume auto")) << error.fix();
+  }
+  EXPECT_TRUE(has(user_error([&] { launch(stream, kernel, {}, arguments); }), "kernel 'add'"));
+  EXPECT_TRUE(has(user_error([&] { Arena(gpu, 8); }), "illegal memory access"));
+}
+
+TEST_F(CudaDriver, CodesAreSorted) {
+  for (const int code : {214, 220, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721})
+    EXPECT_EQ(trouble_of(Result{code}), Trouble::kDeviceLost) << code;
+  EXPECT_EQ(trouble_of(Result{2}), Trouble::kOutOfMemory);
+  for (const int code : {1, 46, 100, 201, 400, 600, 701, 901, 999})
+    EXPECT_EQ(trouble_of(Result{code}), Trouble::kOther) << code;
+}
+
+TEST_F(CudaDriver, AKernelOrModuleThatIsNotThereIsNamed) {
+  const DeviceRef gpu = device();
+  const Module module(gpu, kPtx, "kernels");
+  EXPECT_TRUE(has(user_error([&] { static_cast<void>(module.kernel("subtract")); }),
+                  "cuModuleGetFunction(kernel 'subtract' of 'kernels') failed"));
+  const std::string error = user_error([&] { Module(gpu, "what is this", "noise"); });
+  EXPECT_TRUE(has(error, "cuModuleLoadDataEx('noise': ptxas fatal   : no entry in the text)"))
+      << error;
+}
+
+TEST_F(CudaDriver, ALaunchThatIsRefusedNamesTheKernelAndItsShape) {
+  const DeviceRef gpu = device();
+  const Module module(gpu, kPtx, "kernels");
+  Stream stream(gpu);
+  DevicePointer to = 0;
+  uint32_t count = 0;
+  void* const arguments[] = {&to, &count};
+  const LaunchShape shape{.grid_x = 7, .block_x = 2048, .shared_bytes = 64};
+  EXPECT_TRUE(
+      has(user_error([&] { launch(stream, module.kernel("double_all"), shape, arguments); }),
+          "cuLaunchKernel(kernel 'double_all', grid 7x1x1, block 2048x1x1, 64 bytes of shared "
+          "memory) failed: invalid argument"));
+  // More shared memory than usual is there for those who asked.
+  const LaunchShape large{.block_x = 32, .shared_bytes = 100 << 10};
+  const Kernel asked = module.kernel("double_all", 100 << 10);
+  EXPECT_EQ(lines({"cuFuncSetAttribute"}),
+            std::vector<std::string>{"cuFuncSetAttribute double_all 8=102400"});
+  launch(stream, asked, large, arguments);
+}
+
+}  // namespace
+}  // namespace ridge::cuda

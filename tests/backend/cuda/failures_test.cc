@@ -1,0 +1,208 @@
+// A small training loop over all that the layer has: whatever call fails, the end is one clean
+// error, and nothing is left. A steady step of it neither allocates nor waits.
+#include <algorithm>
+#include <optional>
+
+#include "ridge/backend/cuda/arena.h"
+#include "ridge/backend/cuda/graph.h"
+#include "ridge/backend/cuda/module.h"
+#include "ridge/backend/cuda/staging.h"
+#include "tests/backend/cuda/fake_driver_test.h"
+#include "tests/support/scale.h"
+
+namespace ridge::cuda {
+namespace {
+
+constexpr uint32_t kCount = 64;
+constexpr size_t kBytes = kCount * sizeof(float);
+constexpr size_t kPlace = 256;
+
+/// Inputs go by a ring and a stream of their own into one of two places, in turns; the step adds
+/// each to a sum by copying it and launching kernels, some of them captured.
+class Loop {
+ public:
+  explicit Loop(const DeviceRef& gpu)
+      : module_(gpu, kPtx, "kernels"),
+        add_(module_.kernel("add", 64 << 10)),
+        twice_(module_.kernel("double_all")),
+        arena_(gpu, 3 * kPlace),
+        ring_(gpu, 3, kBytes),
+        result_(gpu, kBytes),
+        work_(gpu),
+        copies_(gpu),
+        start_(gpu, Event::Timing::kOn),
+        end_(gpu, Event::Timing::kOn) {
+    for (int i = 0; i < 2; ++i) {
+      filled_.emplace_back(gpu);
+      read_.emplace_back(gpu);
+      captured_.emplace_back(work_, [&] { queue_step(static_cast<size_t>(i)); });
+    }
+  }
+
+  void step(size_t number) {
+    const size_t place = number % 2;
+    const PinnedRing::Slot slot = ring_.acquire();
+    std::fill_n(
+        reinterpret_cast<float*>(slot.bytes.data()), kCount, static_cast<float>(number + 1));
+    copies_.wait(read_[place]);
+    copies_.copy_to_device(arena_.at(place * kPlace, kBytes), slot.bytes.data(), kBytes);
+    ring_.release(slot, copies_);
+    copies_.record(filled_[place]);
+    work_.wait(filled_[place]);
+    work_.record(start_);
+    if (number % 3 == 2)
+      queue_step(place);
+    else
+      captured_[place].launch(work_);
+    work_.record(end_);
+    work_.record(read_[place]);
+  }
+
+  /// What the last step left.
+  float read() {
+    work_.copy_to_host(result_.bytes().data(), arena_.at(2 * kPlace, kBytes), kBytes);
+    work_.synchronize();
+    EXPECT_GT(end_.seconds_since(start_), 0);
+    return reinterpret_cast<const float*>(result_.bytes().data())[kCount - 1];
+  }
+
+ private:
+  void queue_step(size_t place) {
+    DevicePointer to = arena_.at(2 * kPlace, kBytes);
+    float value = 1;
+    uint32_t count = kCount;
+    void* const add_arguments[] = {&to, &value, &count};
+    void* const double_arguments[] = {&to, &count};
+    work_.copy(to, arena_.at(place * kPlace, kBytes), kBytes);
+    launch(work_, add_, {.block_x = kCount, .shared_bytes = 64 << 10}, add_arguments);
+    launch(work_, twice_, {.block_x = kCount}, double_arguments);
+  }
+
+  Module module_;
+  Kernel add_, twice_;
+  Arena arena_;
+  PinnedRing ring_;
+  PinnedMemory result_;
+  Stream work_, copies_;
+  Event start_, end_;
+  std::vector<Event> filled_, read_;
+  std::vector<CapturedWork> captured_;
+};
+
+constexpr size_t kSteps = 7;
+constexpr float kExpected = (kSteps + 1) * 2;
+
+class CudaFailures : public FakeDriverTest {
+ protected:
+  /// From the driver on to the end; `calls` at the end of the steps.
+  float run(int64_t* calls = nullptr) {
+    const DeviceRef gpu = device();
+    Loop loop(gpu);
+    for (size_t i = 0; i < kSteps; ++i) loop.step(i);
+    const float value = loop.read();
+    gpu->memory_use();
+    if (calls != nullptr) *calls = fake_.calls();
+    return value;
+  }
+  void start(Schedule schedule, uint64_t seed = 0) {
+    fake_.reset();
+    register_kernels(fake_);
+    fake_.set_schedule(schedule, seed);
+  }
+};
+
+TEST_F(CudaFailures, TheLoopIsRightInAnyOrderThatItAllows) {
+  start(Schedule::kAtOnce);
+  EXPECT_EQ(run(), kExpected);
+  start(Schedule::kAtLast);
+  EXPECT_EQ(run(), kExpected);
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
+    start(Schedule::kRandom, seed);
+    ASSERT_EQ(run(), kExpected) << seed;
+    expect_clean();
+  }
+}
+
+bool destroys(const std::string& call) {
+  for (const char* part : {"Destroy", "Free", "Unload", "Release"})
+    if (call.find(part) != std::string::npos) return true;
+  return false;
+}
+
+TEST_F(CudaFailures, EachCallMayFail) {
+  start(Schedule::kAtLast);
+  int64_t calls_of_steps = 0;
+  EXPECT_EQ(run(&calls_of_steps), kExpected);
+  const std::vector<std::string> clean = fake_.log();
+  ASSERT_GT(clean.size(), 150u);
+  ASSERT_EQ(static_cast<int64_t>(clean.size()), fake_.calls());
+  for (const int code : {2, 999, 719}) {
+    for (size_t n = 0; n < clean.size(); ++n) {
+      const std::string call = clean[n].substr(0, clean[n].find(' '));
+      SCOPED_TRACE(fmt::format("call {} ({}) fails with {}", n + 1, clean[n], code));
+      start(Schedule::kAtLast);
+      fake_.fail("", static_cast<int64_t>(n) + 1, code);
+      std::optional<Result> failed;
+      std::string failed_call;
+      try {
+        run();
+      } catch (const CudaError& error) {
+        failed = error.result();
+        failed_call = error.call();
+      }
+      // What only destroys has nobody to tell; a lost device shows at the next call.
+      if (static_cast<int64_t>(n) >= calls_of_steps || (destroys(call) && code != 719)) {
+        EXPECT_EQ(failed, std::nullopt);
+      } else if (!destroys(call) && call != "cuCtxSetCurrent") {
+        EXPECT_EQ(failed, Result{code});
+        EXPECT_EQ(failed_call, call);
+      }
+      expect_clean();
+      if (HasFailure()) return;
+    }
+  }
+}
+
+// The call that queues it succeeds; a later one, whichever is the first to look, says so.
+TEST_F(CudaFailures, WorkThatFailsOnTheDeviceEndsCleanly) {
+  for (int64_t nth = 1; nth <= 2 * static_cast<int64_t>(kSteps); ++nth) {
+    SCOPED_TRACE(nth);
+    start(Schedule::kAtLast);
+    int64_t launches = 0;
+    fake_.on_kernel("double_all",
+                    [&](const test::FakeLaunch&) { return ++launches == nth ? 716 : 0; });
+    try {
+      run();
+      EXPECT_LT(launches, nth);
+    } catch (const CudaError& error) {
+      EXPECT_EQ(error.trouble(), Trouble::kDeviceLost);
+      EXPECT_EQ(error.result(), Result::kMisalignedAddress);
+    }
+    expect_clean();
+  }
+}
+
+TEST_F(CudaFailures, ASteadyStepNeitherAllocatesNorWaits) {
+  start(Schedule::kAtOnce);
+  Loop loop(device());
+  for (size_t i = 0; i < 6; ++i) loop.step(i);
+  fake_.clear_log();
+  for (size_t i = 6; i < 60; ++i) loop.step(i);
+  const std::vector<std::string> allowed = {"cuMemcpyHtoDAsync_v2",
+                                            "cuMemcpyDtoDAsync_v2",
+                                            "cuEventRecord",
+                                            "cuEventQuery",
+                                            "cuStreamWaitEvent",
+                                            "cuLaunchKernel",
+                                            "cuGraphLaunch"};
+  EXPECT_EQ(lines(allowed).size(), fake_.log().size());
+  for (const std::string& line : fake_.log())
+    EXPECT_EQ(line.find("pageable"), std::string::npos) << line;
+  // A step by kernels, and one by its graph.
+  EXPECT_EQ(lines({"cuLaunchKernel"}).size(), 54u / 3 * 2);
+  EXPECT_EQ(lines({"cuGraphLaunch"}).size(), 54u / 3 * 2);
+  EXPECT_EQ(loop.read(), 61 * 2);
+}
+
+}  // namespace
+}  // namespace ridge::cuda

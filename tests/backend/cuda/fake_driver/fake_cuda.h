@@ -1,0 +1,76 @@
+// What a test asks of the stand-in for NVIDIA's driver (fake_cuda_driver.cc), which runs the work
+// of streams on the host, keeps each call in a log, and fails where it is told to.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace ridge::test {
+
+/// A kernel as it was launched; parameters have the bytes that they had then.
+struct FakeLaunch {
+  std::string kernel;
+  unsigned grid[3], block[3], shared_bytes;
+  std::vector<std::vector<std::byte>> parameters;
+
+  template <typename T>
+  T parameter(size_t index) const {
+    T value{};
+    if (parameters.at(index).size() != sizeof(T)) throw "another type than the kernel's";
+    std::memcpy(&value, parameters[index].data(), sizeof(T));
+    return value;
+  }
+  /// A parameter that is an address in device memory, which is host memory here.
+  template <typename T>
+  T* pointer(size_t index) const {
+    return reinterpret_cast<T*>(parameter<unsigned long long>(index));
+  }
+};
+
+class FakeCuda {
+ public:
+  virtual ~FakeCuda() = default;
+
+  /// When queued work runs, within the order of its stream and what it waits for.
+  enum class Schedule {
+    kAtOnce,  ///< As soon as it may: a device of no time.
+    kAtLast,  ///< When the host waits for it, and no more than it waits for: a missing wait shows.
+    kRandom,  ///< By the seed, at each call.
+  };
+  /// All as at the start of the process; what lives is dropped.
+  virtual void reset() = 0;
+  virtual void set_schedule(Schedule schedule, uint64_t seed = 0) = 0;
+  /// Of CUDA, as 1000 * major + 10 * minor.
+  virtual void set_version(int version) = 0;
+  virtual void set_devices(int count) = 0;
+  virtual void set_memory(size_t bytes) = 0;
+  virtual void set_capability(int major, int minor) = 0;
+  /// The `nth` call of that name from now on (1: the next one; an empty name: of any) returns
+  /// `code`. What destroys does so all the same, as the driver does. A code after which a device is
+  /// lost is returned by all calls that follow.
+  virtual void fail(const std::string& call, int64_t nth, int code) = 0;
+  /// What a kernel does; it returns a code of the driver, 0 for fine. A kernel without does
+  /// nothing. `sizes` of its parameters, where they cannot be read from PTX.
+  using Body = std::function<int(const FakeLaunch&)>;
+  virtual void on_kernel(const std::string& name, Body body, std::vector<size_t> sizes = {}) = 0;
+
+  /// A line a call, in order, with names for handles and addresses: stream1, event2, memory1+64.
+  virtual std::vector<std::string> log() const = 0;
+  virtual void clear_log() = 0;
+  /// How many calls there were since the start or reset().
+  virtual int64_t calls() const = 0;
+  /// Names of what was made and not destroyed.
+  virtual std::vector<std::string> live() const = 0;
+  /// What no program may do: handles that are not alive, work on memory that is gone.
+  virtual std::vector<std::string> faults() const = 0;
+};
+
+/// The one function of the stand-in that no driver has.
+inline constexpr const char* kFakeCudaEntry = "fake_cuda";
+using FakeCudaEntry = FakeCuda*();
+
+}  // namespace ridge::test

@@ -1,0 +1,218 @@
+// The device inside the stand-in: streams, events, memory, captures, and when their work runs.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <set>
+#include <thread>
+
+#include "tests/backend/cuda/fake_driver/fake_cuda.h"
+
+namespace ridge::test {
+
+// Codes of the driver, as its reference numbers them.
+enum Code : int {
+  kSuccess = 0,
+  kInvalidValue = 1,
+  kOutOfMemory = 2,
+  kNotInitialized = 3,
+  kNoDevice = 100,
+  kInvalidDevice = 101,
+  kInvalidContext = 201,
+  kInvalidPtx = 218,
+  kInvalidHandle = 400,
+  kNotFound = 500,
+  kNotReady = 600,
+  kIllegalAddress = 700,
+  kCaptureUnsupported = 900,
+  kCaptureInvalidated = 901,
+  kCaptureUnmatched = 903,
+  kCaptureUnjoined = 904,
+  kCaptureIsolation = 905,
+  kCapturedEvent = 907,
+};
+
+using Task = std::function<int()>;  // returns a code
+
+struct FakeStream;
+
+/// One recording of an event: a point that work reaches.
+struct Recording {
+  FakeStream* stream;
+  bool is_done = false;
+  double milliseconds = 0;
+};
+using RecordingRef = std::shared_ptr<Recording>;
+
+/// A piece of a stream: a task, a wait, or a point.
+struct Work {
+  Task task;
+  RecordingRef wait, record;
+};
+
+/// A piece of a captured graph, and those that must have run before.
+struct Node {
+  Task task;
+  std::set<size_t> after;
+};
+
+struct Capture {
+  FakeStream* origin;
+  std::thread::id thread;
+  std::vector<Node> nodes;
+  std::vector<FakeStream*> joined;
+  bool is_invalid = false;
+};
+
+struct FakeStream {
+  std::deque<Work> queue;
+  std::shared_ptr<Capture> capture;
+  std::set<size_t> after;  // of the capture: what the next piece follows
+};
+
+struct FakeEvent {
+  bool keeps_time = true;
+  RecordingRef last;
+  std::shared_ptr<Capture> capture;
+  std::set<size_t> after;
+};
+
+struct FakeFunction {
+  std::string name;
+  std::vector<size_t> sizes;
+  unsigned most_dynamic_shared = 48 << 10;
+};
+
+struct FakeModule {
+  bool is_ptx = false;
+  std::map<std::string, std::vector<size_t>> entries;  // name -> sizes of parameters
+  std::map<std::string, std::unique_ptr<FakeFunction>> functions;
+};
+
+using FakeGraph = std::vector<Node>;
+
+/// Memory of the device (of this process's heap) or page-locked.
+struct Block {
+  size_t bytes;
+  bool is_pinned;
+};
+
+class FakeMachine final : public FakeCuda {
+ public:
+  FakeMachine() { reset(); }
+  ~FakeMachine() override { drop_all(); }
+
+  void reset() override;
+  void set_schedule(Schedule schedule, uint64_t seed) override;
+  void set_version(int value) override { version = value; }
+  void set_devices(int count) override { devices = count; }
+  void set_memory(size_t bytes) override { memory_bytes = bytes; }
+  void set_capability(int major_number, int minor_number) override {
+    major = major_number, minor = minor_number;
+  }
+  void fail(const std::string& call, int64_t nth, int code) override;
+  void on_kernel(const std::string& name, Body body, std::vector<size_t> sizes) override {
+    kernels[name] = {std::move(body), std::move(sizes)};
+  }
+  std::vector<std::string> log() const override { return log_; }
+  void clear_log() override { log_.clear(); }
+  int64_t calls() const override { return calls_; }
+  std::vector<std::string> live() const override;
+  std::vector<std::string> faults() const override { return faults_; }
+
+  // The start of each call: a code that it must return, and its line in the log.
+  int refusal(const std::string& call, bool needs_context);
+  void add_to_log(const std::string& line);
+  void add_fault(const std::string& text) { faults_.push_back(text); }
+
+  // Objects by handle; null, and a fault, where it is none of that kind that lives.
+  template <typename T>
+  T* find(std::map<const void*, std::unique_ptr<T>>& all, const void* handle, const char* what) {
+    const auto found = all.find(handle);
+    if (found != all.end()) return found->second.get();
+    add_fault(std::string("no such ") + what);
+    return nullptr;
+  }
+  template <typename T>
+  T* make(std::map<const void*, std::unique_ptr<T>>& all, const char* what) {
+    auto object = std::make_unique<T>();
+    T* const handle = object.get();
+    all[handle] = std::move(object);
+    give_name(handle, what);
+    return handle;
+  }
+  void give_name(const void* handle, const std::string& what);
+  std::string name_of(const void* handle) const;
+  void forget_name(const void* handle) { names_.erase(handle); }
+
+  /// Memory for `bytes`; null when there is no room.
+  void* allocate(size_t bytes, bool is_pinned);
+  int release(void* memory, bool is_pinned);
+  /// The block that holds all of the bytes, or null.
+  const Block* block_of(const void* address, size_t bytes) const;
+  std::string place(const void* address) const;
+  size_t used_bytes() const;
+
+  // Work. Each returns a code at once; what fails later makes `lost`.
+  int enqueue(FakeStream& stream, Task task);
+  int record(FakeEvent& event, FakeStream& stream);
+  int wait(FakeStream& stream, FakeEvent& event);
+  void finish(const RecordingRef& point);
+  void drain(FakeStream& stream);
+  void drain_all();
+  /// A code when this thread captures, which what waits or allocates may not do then.
+  int refuse_in_capture();
+  int begin_capture(FakeStream& stream);
+  int end_capture(FakeStream& stream, FakeGraph& graph);
+  int run_graph(const FakeGraph& graph);
+
+  std::mutex mutex;
+  int version = 0, devices = 0, major = 0, minor = 0;
+  size_t memory_bytes = 0;
+  bool is_started = false;
+  int lost = 0;  // the code that every call returns from now on
+  std::map<int, int> retained;
+  std::map<const void*, std::unique_ptr<FakeStream>> streams;
+  std::map<const void*, std::unique_ptr<FakeEvent>> events;
+  std::map<const void*, std::unique_ptr<FakeModule>> modules;
+  std::map<const void*, std::unique_ptr<FakeGraph>> graphs, execs;
+  struct Registered {
+    Body body;
+    std::vector<size_t> sizes;
+  };
+  std::map<std::string, Registered> kernels;
+
+ private:
+  bool step(FakeStream& stream);
+  void progress();
+  void drop_all();
+
+  Schedule schedule_ = Schedule::kAtLast;
+  std::mt19937_64 random_;
+  double clock_ = 0;
+  struct Failure {
+    std::string call;
+    int64_t left;
+    int code;
+  };
+  std::vector<Failure> failures_;
+  std::vector<std::string> log_, faults_;
+  std::string log_file_;
+  int64_t calls_ = 0;
+  std::map<std::string, int> named_;
+  std::map<const void*, std::string> names_;
+  std::map<const void*, Block> blocks_;
+  std::vector<std::weak_ptr<Capture>> captures_;
+};
+
+FakeMachine& machine();
+
+/// Whether the real driver keeps returning the code.
+bool loses_device(int code);
+/// Whether the calling thread has a context.
+bool& has_context();
+
+}  // namespace ridge::test

@@ -1,0 +1,292 @@
+// The part of the stand-in that queues work: copies, fills, modules and kernels.
+#include <algorithm>
+#include <cstring>
+
+#include "tests/backend/cuda/fake_driver/fake_calls.h"
+
+// NOLINTBEGIN(readability-identifier-naming): the names are those of the driver.
+using namespace ridge::test;
+using Address = unsigned long long;
+
+namespace {
+
+void* pointer(Address address) { return reinterpret_cast<void*>(address); }
+
+// When it runs, not when it is queued: the memory may have gone by then.
+int touch(FakeMachine& fake, const void* address, size_t bytes, bool is_pinned) {
+  const Block* const block = fake.block_of(address, bytes);
+  if (block != nullptr && block->is_pinned == is_pinned) return kSuccess;
+  fake.add_fault(fmt::format(
+      "work on {} bytes that are no {} memory", bytes, is_pinned ? "page-locked" : "device"));
+  return kIllegalAddress;
+}
+
+bool is_pinned(const FakeMachine& fake, const void* address) {
+  const Block* const block = fake.block_of(address, 0);
+  return block != nullptr && block->is_pinned;
+}
+
+// PTX's types of parameters, by their last digits; an array says its length behind the name.
+size_t parameter_bytes(const std::string& declaration) {
+  size_t bytes = 0;
+  for (const auto& [type, size] : {std::pair{"64 ", 8}, {"32 ", 4}, {"16 ", 2}, {"8 ", 1}})
+    for (const char* kind : {".b", ".u", ".s", ".f"})
+      if (bytes == 0 && declaration.find(std::string(kind) + type) != std::string::npos)
+        bytes = static_cast<size_t>(size);
+  if (const size_t at = declaration.find('['); at != std::string::npos)
+    bytes *= std::strtoul(declaration.c_str() + at + 1, nullptr, 10);
+  return bytes;
+}
+
+// Name and parameters of each `.entry`.
+void read_ptx(const std::string& text, FakeModule& module) {
+  module.is_ptx = true;
+  for (size_t at = text.find(".entry "); at != std::string::npos; at = text.find(".entry ", at)) {
+    at += 7;
+    const size_t open = text.find('(', at), close = text.find(')', at);
+    if (open == std::string::npos || close == std::string::npos) return;
+    std::vector<size_t>& sizes = module.entries[text.substr(at, open - at)];
+    for (size_t next = open; (next = text.find(".param ", next)) < close; next += 7)
+      sizes.push_back(parameter_bytes(text.substr(next, text.find_first_of(",)", next) - next)));
+  }
+}
+
+void write_log(const char* text, unsigned count, const int* options, void** values) {
+  char* log = nullptr;
+  size_t room = 0;
+  for (unsigned i = 0; i < count; ++i) {
+    if (options[i] == 5) log = static_cast<char*>(values[i]);
+    if (options[i] == 6) room = reinterpret_cast<size_t>(values[i]);
+  }
+  if (log != nullptr && room > 0) std::strncpy(log, text, room - 1);
+}
+
+}  // namespace
+
+extern "C" {
+
+int cuMemcpyHtoDAsync_v2(Address to, const void* from, size_t bytes, void* handle) {
+  return called(
+      "cuMemcpyHtoDAsync_v2", CallKind::kUsual, [&](FakeMachine& fake, std::string& line) {
+        line += fmt::format(" {} from {}, {} bytes, {}",
+                            fake.place(pointer(to)),
+                            fake.place(from),
+                            bytes,
+                            fake.name_of(handle));
+        FakeStream* const stream = fake.find(fake.streams, handle, "stream");
+        if (stream == nullptr) return int{kInvalidHandle};
+        if (fake.block_of(pointer(to), bytes) == nullptr) return int{kInvalidValue};
+        // Memory that is not page-locked is read within the call.
+        std::vector<std::byte> kept;
+        const bool is_locked = is_pinned(fake, from);
+        if (!is_locked) {
+          line += ", pageable";
+          const auto* const start = static_cast<const std::byte*>(from);
+          kept.assign(start, start + bytes);
+        }
+        return fake.enqueue(*stream, [&fake, to, from, bytes, is_locked, kept = std::move(kept)] {
+          if (const int code = touch(fake, pointer(to), bytes, false); code != kSuccess)
+            return code;
+          if (is_locked)
+            if (const int code = touch(fake, from, bytes, true); code != kSuccess) return code;
+          std::memcpy(pointer(to), is_locked ? from : kept.data(), bytes);
+          return int{kSuccess};
+        });
+      });
+}
+
+int cuMemcpyDtoHAsync_v2(void* to, Address from, size_t bytes, void* handle) {
+  return called(
+      "cuMemcpyDtoHAsync_v2", CallKind::kUsual, [&](FakeMachine& fake, std::string& line) {
+        line += fmt::format(" {} from {}, {} bytes, {}",
+                            fake.place(to),
+                            fake.place(pointer(from)),
+                            bytes,
+                            fake.name_of(handle));
+        FakeStream* const stream = fake.find(fake.streams, handle, "stream");
+        if (stream == nullptr) return int{kInvalidHandle};
+        if (fake.block_of(pointer(from), bytes) == nullptr) return int{kInvalidValue};
+        const bool is_locked = is_pinned(fake, to);
+        const int code = fake.enqueue(*stream, [&fake, to, from, bytes, is_locked] {
+          if (const int read = touch(fake, pointer(from), bytes, false); read != kSuccess)
+            return read;
+          if (is_locked)
+            if (const int write = touch(fake, to, bytes, true); write != kSuccess) return write;
+          std::memcpy(to, pointer(from), bytes);
+          return int{kSuccess};
+        });
+        if (is_locked || code != kSuccess || stream->capture != nullptr) return code;
+        // Memory that is not page-locked is written before the call returns.
+        line += ", pageable";
+        fake.drain(*stream);
+        return fake.lost;
+      });
+}
+
+int cuMemcpyDtoDAsync_v2(Address to, Address from, size_t bytes, void* handle) {
+  return called(
+      "cuMemcpyDtoDAsync_v2", CallKind::kUsual, [&](FakeMachine& fake, std::string& line) {
+        line += fmt::format(" {} from {}, {} bytes, {}",
+                            fake.place(pointer(to)),
+                            fake.place(pointer(from)),
+                            bytes,
+                            fake.name_of(handle));
+        FakeStream* const stream = fake.find(fake.streams, handle, "stream");
+        if (stream == nullptr) return int{kInvalidHandle};
+        if (fake.block_of(pointer(to), bytes) == nullptr ||
+            fake.block_of(pointer(from), bytes) == nullptr)
+          return int{kInvalidValue};
+        return fake.enqueue(*stream, [&fake, to, from, bytes] {
+          for (const Address address : {to, from})
+            if (const int code = touch(fake, pointer(address), bytes, false); code != kSuccess)
+              return code;
+          std::memmove(pointer(to), pointer(from), bytes);
+          return int{kSuccess};
+        });
+      });
+}
+
+int cuMemsetD8Async(Address to, unsigned char value, size_t bytes, void* handle) {
+  return called("cuMemsetD8Async", CallKind::kUsual, [&](FakeMachine& fake, std::string& line) {
+    line += fmt::format(
+        " {} to {}, {} bytes, {}", fake.place(pointer(to)), value, bytes, fake.name_of(handle));
+    FakeStream* const stream = fake.find(fake.streams, handle, "stream");
+    if (stream == nullptr) return int{kInvalidHandle};
+    if (fake.block_of(pointer(to), bytes) == nullptr) return int{kInvalidValue};
+    return fake.enqueue(*stream, [&fake, to, value, bytes] {
+      if (const int code = touch(fake, pointer(to), bytes, false); code != kSuccess) return code;
+      std::memset(pointer(to), value, bytes);
+      return int{kSuccess};
+    });
+  });
+}
+
+int cuModuleLoadDataEx(
+    void** module, const void* image, unsigned count, int* options, void** values) {
+  return called("cuModuleLoadDataEx", CallKind::kUsual, [&](FakeMachine& fake, std::string& line) {
+    const auto* const text = static_cast<const char*>(image);
+    const bool is_cubin = std::strncmp(text,
+                                       "\x7f"
+                                       "ELF",
+                                       4) == 0;
+    if (!is_cubin && std::strstr(text, ".entry ") == nullptr) {
+      write_log("ptxas fatal   : no entry in the text", count, options, values);
+      return int{kInvalidPtx};
+    }
+    FakeModule* const made = fake.make(fake.modules, "module");
+    if (!is_cubin) read_ptx(text, *made);
+    *module = made;
+    line += " = " + fake.name_of(made);
+    return int{kSuccess};
+  });
+}
+
+int cuModuleUnload(void* module) {
+  return called("cuModuleUnload", CallKind::kDestroys, [&](FakeMachine& fake, std::string& line) {
+    line += " " + fake.name_of(module);
+    if (fake.find(fake.modules, module, "module") == nullptr) return int{kInvalidHandle};
+    fake.modules.erase(module);
+    fake.forget_name(module);
+    return int{kSuccess};
+  });
+}
+
+int cuModuleGetFunction(void** function, void* handle, const char* name) {
+  return called("cuModuleGetFunction", CallKind::kUsual, [&](FakeMachine& fake, std::string& line) {
+    line += fmt::format(" {} {}", fake.name_of(handle), name);
+    FakeModule* const module = fake.find(fake.modules, handle, "module");
+    if (module == nullptr) return int{kInvalidHandle};
+    const auto entry = module->entries.find(name);
+    const auto registered = fake.kernels.find(name);
+    if (module->is_ptx ? entry == module->entries.end() : registered == fake.kernels.end())
+      return int{kNotFound};
+    std::unique_ptr<FakeFunction>& made = module->functions[name];
+    if (made == nullptr) made = std::make_unique<FakeFunction>();
+    made->name = name;
+    made->sizes = module->is_ptx ? entry->second : registered->second.sizes;
+    *function = made.get();
+    return int{kSuccess};
+  });
+}
+
+int cuFuncGetAttribute(int* value, int attribute, void* function) {
+  return called("cuFuncGetAttribute", CallKind::kUsual, [&](FakeMachine&, std::string&) {
+    const std::map<int, int> values = {{0, 1024}, {1, 0}, {3, 0}, {4, 32}};
+    const auto found = values.find(attribute);
+    if (function == nullptr || found == values.end()) return int{kInvalidValue};
+    *value = found->second;
+    return int{kSuccess};
+  });
+}
+
+int cuFuncSetAttribute(void* handle, int attribute, int value) {
+  return called("cuFuncSetAttribute", CallKind::kUsual, [&](FakeMachine&, std::string& line) {
+    auto* const function = static_cast<FakeFunction*>(handle);
+    line += fmt::format(" {} {}={}", function->name, attribute, value);
+    if (attribute != 8 || value < 0 || value > 227 << 10) return int{kInvalidValue};
+    function->most_dynamic_shared = static_cast<unsigned>(value);
+    return int{kSuccess};
+  });
+}
+
+#ifndef FAKE_CUDA_LACKS_LAUNCH
+int cuLaunchKernel(void* function_handle,
+                   unsigned grid_x,
+                   unsigned grid_y,
+                   unsigned grid_z,
+                   unsigned block_x,
+                   unsigned block_y,
+                   unsigned block_z,
+                   unsigned shared_bytes,
+                   void* handle,
+                   void** parameters,
+                   void** extra) {
+  return called("cuLaunchKernel", CallKind::kUsual, [&](FakeMachine& fake, std::string& line) {
+    FakeFunction* function = nullptr;
+    for (const auto& [module_handle, module] : fake.modules)
+      for (const auto& [name, each] : module->functions)
+        if (each.get() == function_handle) function = each.get();
+    FakeStream* const stream = fake.find(fake.streams, handle, "stream");
+    if (function == nullptr) fake.add_fault("a kernel of a module that is gone");
+    if (function == nullptr || stream == nullptr) return int{kInvalidHandle};
+    FakeLaunch launch{.kernel = function->name,
+                      .grid = {grid_x, grid_y, grid_z},
+                      .block = {block_x, block_y, block_z},
+                      .shared_bytes = shared_bytes,
+                      .parameters = {}};
+    line += fmt::format(" {} <<<{},{},{}; {},{},{}; {}>>>(",
+                        function->name,
+                        grid_x,
+                        grid_y,
+                        grid_z,
+                        block_x,
+                        block_y,
+                        block_z,
+                        shared_bytes);
+    for (size_t i = 0; i < function->sizes.size(); ++i) {
+      const auto* const value = static_cast<const std::byte*>(parameters[i]);
+      launch.parameters.emplace_back(value, value + function->sizes[i]);
+      uint64_t number = 0;
+      std::memcpy(&number, value, std::min(function->sizes[i], sizeof number));
+      const bool is_place = function->sizes[i] == 8 && fake.block_of(pointer(number), 0) != nullptr;
+      line += fmt::format("{}{}",
+                          i == 0 ? "" : ", ",
+                          is_place ? fake.place(pointer(number)) : std::to_string(number));
+    }
+    line += ") " + fake.name_of(handle);
+    const uint64_t threads = uint64_t{block_x} * block_y * block_z;
+    if (extra != nullptr || grid_x * grid_y * grid_z == 0 || threads == 0 || threads > 1024 ||
+        shared_bytes > function->most_dynamic_shared)
+      return int{kInvalidValue};
+    const auto registered = fake.kernels.find(function->name);
+    const FakeCuda::Body body =
+        registered == fake.kernels.end() ? FakeCuda::Body{} : registered->second.body;
+    return fake.enqueue(*stream, [body, launch = std::move(launch)] {
+      return body ? body(launch) : int{kSuccess};
+    });
+  });
+}
+#endif
+
+}  // extern "C"
+// NOLINTEND(readability-identifier-naming)

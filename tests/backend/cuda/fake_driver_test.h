@@ -1,0 +1,76 @@
+// Tests over the stand-in for NVIDIA's driver: it starts as new, and in the end nothing lives in it
+// and nothing was done that no program may do.
+#pragma once
+
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ridge/backend/cuda/device.h"
+#include "tests/backend/cuda/fake_driver/fake_cuda.h"
+
+namespace ridge::cuda {
+
+/// The stand-in that lies in `path`; every Driver of that name is the same one.
+inline test::FakeCuda& open_fake(const char* path) {
+  void* const library = ::dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) throw std::runtime_error(::dlerror());
+  auto* const entry =
+      reinterpret_cast<test::FakeCudaEntry*>(::dlsym(library, test::kFakeCudaEntry));
+  if (entry == nullptr) throw std::runtime_error("not the stand-in");
+  return *entry();
+}
+
+class FakeDriverTest : public testing::Test {
+ protected:
+  using Schedule = test::FakeCuda::Schedule;
+
+  FakeDriverTest() : fake_(open_fake(RIDGE_FAKE_CUDA)) { fake_.reset(); }
+  void TearDown() override { expect_clean(); }
+
+  void expect_clean() const {
+    EXPECT_EQ(fake_.live(), std::vector<std::string>{});
+    EXPECT_EQ(fake_.faults(), std::vector<std::string>{});
+  }
+  static DeviceRef device(int number = 0) {
+    return std::make_shared<const Device>(std::make_shared<const Driver>(RIDGE_FAKE_CUDA), number);
+  }
+  /// Lines of the log that begin with one of the names.
+  std::vector<std::string> lines(const std::vector<std::string>& names) const {
+    std::vector<std::string> found;
+    for (const std::string& line : fake_.log())
+      for (const std::string& name : names)
+        if (line == name || line.starts_with(name + " ")) found.push_back(line);
+    return found;
+  }
+
+  test::FakeCuda& fake_;
+};
+
+/// A module of kernels in the form that the stand-in reads: names and types of parameters.
+inline constexpr const char* kPtx = R"(
+.version 8.0
+.target sm_80
+.visible .entry add(.param .u64 to, .param .f32 value, .param .u32 count) { ret; }
+.visible .entry double_all(.param .u64 to, .param .u32 count) { ret; }
+)";
+
+/// Registers what the kernels do: f32 values in device memory.
+inline void register_kernels(test::FakeCuda& fake) {
+  fake.on_kernel("add", [](const test::FakeLaunch& launch) {
+    float* const to = launch.pointer<float>(0);
+    for (uint32_t i = 0; i < launch.parameter<uint32_t>(2); ++i)
+      to[i] += launch.parameter<float>(1);
+    return 0;
+  });
+  fake.on_kernel("double_all", [](const test::FakeLaunch& launch) {
+    float* const to = launch.pointer<float>(0);
+    for (uint32_t i = 0; i < launch.parameter<uint32_t>(1); ++i) to[i] *= 2;
+    return 0;
+  });
+}
+
+}  // namespace ridge::cuda

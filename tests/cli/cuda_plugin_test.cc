@@ -1,0 +1,178 @@
+// `--device cuda` as users run it: the plugin found, opened and refused, and a driver found or not.
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+
+#include "tests/cli/ridge_process.h"
+#include "tests/support/temp_folder.h"
+
+namespace ridge {
+namespace {
+
+using test::Ended;
+
+/// What a program of the system prints.
+std::string printed(const std::string& command) {
+  std::string text;
+  FILE* const pipe = ::popen(command.c_str(), "r");
+  if (pipe == nullptr) throw std::runtime_error("cannot run " + command);
+  std::array<char, 4096> read{};
+  while (const size_t count = ::fread(read.data(), 1, read.size(), pipe))
+    text.append(read.data(), count);
+  if (::pclose(pipe) != 0) throw std::runtime_error(command + " failed");
+  return text;
+}
+
+class CudaPlugin : public testing::Test {
+ protected:
+  CudaPlugin() {
+    std::ofstream(folder_ / "mlp.toml")
+        << "[model]\nkind = 'mlp'\nhidden = [8]\noutputs = 3\n[data]\nkind = 'random'\n"
+           "shape = [4]\nsamples = 64\nclasses = 3\n[train]\nbatch = 16\nsteps = 4\n";
+  }
+
+  /// Runs `ridge WORDS` with these lines of a shell before, and expects one line of error.
+  std::string error_of(const std::string& words, const std::string& shell) {
+    std::vector<std::string> split;
+    std::istringstream stream(words);
+    for (std::string word; stream >> word;) split.push_back(word);
+    const Ended ended = test::ridge(folder_.path(), split, shell);
+    EXPECT_EQ(ended.code, 2) << words << "\n" << ended.err;
+    EXPECT_EQ(ended.out, "");
+    EXPECT_TRUE(ended.err.starts_with("error: ")) << ended.err;
+    EXPECT_EQ(std::count(ended.err.begin(), ended.err.end(), '\n'), 1) << ended.err;
+    return ended.err;
+  }
+  void expect(const std::string& words,
+              const std::string& shell,
+              const std::vector<std::string>& parts) {
+    const std::string error = error_of(words, shell);
+    for (const std::string& part : parts)
+      EXPECT_NE(error.find(part), std::string::npos) << error << "\nlacks " << part;
+  }
+
+  const std::string no_driver_ = "export RIDGE_CUDA_DRIVER=/nowhere/libcuda.so.1;";
+  const std::string driver_ = "export RIDGE_CUDA_DRIVER=" RIDGE_FAKE_CUDA ";";
+  test::TempFolder folder_;
+};
+
+TEST_F(CudaPlugin, WithoutADriverThatIsSaid) {
+  for (const char* verb : {"train mlp.toml",
+                           "optimize mlp.toml",
+                           "eval mlp.toml --weights none",
+                           "inspect mlp.toml --plan",
+                           "calibrate"})
+    for (const char* device : {"cuda", "cuda:0", "cuda:3"})
+      expect(std::string(verb) + " --device " + device,
+             no_driver_,
+             {"no NVIDIA driver was found", "'/nowhere/libcuda.so.1'", "RIDGE_CUDA_DRIVER"});
+  // Nothing was begun.
+  EXPECT_EQ(folder_.names(), (std::vector<std::string>{".err", ".out", "mlp.toml"}));
+}
+
+TEST_F(CudaPlugin, ADriverIsLookedForUnderItsOwnName) {
+  if (void* const library = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL)) {
+    ::dlclose(library);
+    GTEST_SKIP() << "this machine has a driver";
+  }
+  expect("train mlp.toml --device cuda",
+         "unset RIDGE_CUDA_DRIVER;",
+         {"no NVIDIA driver was found: cannot open 'libcuda.so.1'"});
+}
+
+TEST_F(CudaPlugin, WithADriverItSaysThatItCannotRunProgramsYet) {
+  for (const char* verb : {"train mlp.toml", "optimize mlp.toml", "calibrate"})
+    expect(std::string(verb) + " --device cuda",
+           driver_,
+           {"cannot run programs yet", "NVIDIA Fake 9000, sm_90, driver for CUDA 13.2", "cpu"});
+  expect("train mlp.toml --device cuda:1",
+         driver_ + "export FAKE_CUDA_DEVICES=2;",
+         {"cannot run programs yet (cuda:1 is there"});
+}
+
+TEST_F(CudaPlugin, WhatTheDriverRefusesIsSaid) {
+  const std::string words = "train mlp.toml --device cuda";
+  expect(words, driver_ + "export FAKE_CUDA_VERSION=11080;", {"too old", "CUDA 11.8", "525"});
+  expect(words,
+         driver_ + "export FAKE_CUDA_DEVICES=0;",
+         {"cuInit failed: no CUDA-capable device is detected", "nvidia-smi"});
+  expect(words,
+         driver_ + "export FAKE_CUDA_FAIL=cuInit=803;",
+         {"CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "restart the machine"});
+  expect(words, driver_ + "export FAKE_CUDA_MAJOR=7;", {"compute capability 7.0"});
+  expect(words, "export RIDGE_CUDA_DRIVER=" RIDGE_FAKE_LACKING_CUDA ";", {"no function cuLaunch"});
+  expect("train mlp.toml --device cuda:1", driver_, {"there is no GPU cuda:1", "give cuda:0"});
+}
+
+TEST_F(CudaPlugin, NothingIsLeftOnTheDevice) {
+  const std::string log = (folder_ / "log").string();
+  error_of("train mlp.toml --device cuda", driver_ + "export FAKE_CUDA_LOG=" + log + ";");
+  const std::string text = test::text_of(log);
+  EXPECT_NE(text.find("cuDevicePrimaryCtxRetain\n"), std::string::npos) << text;
+  EXPECT_TRUE(text.ends_with("cuDevicePrimaryCtxRelease_v2\n")) << text;
+}
+
+TEST_F(CudaPlugin, AnotherPluginIsRefused) {
+  const std::string words = "train mlp.toml --device cuda";
+  const std::string plugin = "export RIDGE_CUDA_PLUGIN=";
+  expect(words, plugin + "/nowhere/x.so;", {"cannot open the CUDA backend '/nowhere/x.so'"});
+  expect(words, plugin + "mlp.toml;", {"cannot open the CUDA backend 'mlp.toml'"});
+  expect(
+      words, plugin + RIDGE_FAKE_CUDA + ";", {"is no CUDA backend of Ridge", "ridge_cuda_plugin"});
+  expect(words,
+         plugin + RIDGE_FAKE_OLD_PLUGIN + ";",
+         {"is of ridge 0.0.9, and this is ridge ", "from the build that made this ridge"});
+  // A program without one beside it says where it looked.
+  std::filesystem::copy_file(RIDGE_PROGRAM, folder_ / "ridge");
+  const Ended ended = test::RidgeProcess(folder_.path(),
+                                         {"calibrate", "--device", "cuda"},
+                                         "unset RIDGE_CUDA_PLUGIN;",
+                                         (folder_ / "ridge").string())
+                          .wait();
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_NE(ended.err.find((folder_ / "libridge_cuda.so").string()), std::string::npos)
+      << ended.err;
+}
+
+TEST_F(CudaPlugin, ADeviceThatIsNoneIsNamed) {
+  for (const char* name : {"cuda:", "cuda:x", "cuda:-1", "cuda:0x", "cuda:99999999999"})
+    expect(std::string("train mlp.toml --device ") + name,
+           driver_,
+           {std::string("device '") + name + "' names no GPU; write it as cuda:0"});
+  expect("train mlp.toml --device cudo", driver_, {"unknown device 'cudo'"});
+}
+
+TEST_F(CudaPlugin, TheProgramNeedsNothingOfCuda) {
+  for (const char* file : {RIDGE_PROGRAM, RIDGE_CUDA_PLUGIN}) {
+    const std::string needed = printed(std::string("ldd '") + file + "'");
+    EXPECT_NE(needed.find("libstdc++"), std::string::npos);  // it is a list of libraries
+    std::istringstream lines(needed);
+    for (std::string line; std::getline(lines, line);)
+      for (const char* part : {"cuda", "nvidia", "cublas", "cudnn", "nvrtc", "nccl", "cupti"})
+        // Behind the arrow stands where it was found.
+        EXPECT_EQ(line.substr(0, line.find("=>")).find(part), std::string::npos) << line;
+  }
+}
+
+// What the program has, the plugin takes from there: state of its own would be a second one.
+TEST_F(CudaPlugin, ThePluginHasNoStateOfTheProgram) {
+  const std::string symbols = printed("nm -DC --defined-only '" RIDGE_CUDA_PLUGIN "'");
+  EXPECT_NE(symbols.find(" T ridge_cuda_plugin\n"), std::string::npos);
+  std::istringstream lines(symbols);
+  for (std::string line; std::getline(lines, line);) {
+    const size_t kind = line.find(' ') + 1;
+    if (kind == 0 || std::string("TDBR").find(line[kind]) == std::string::npos) continue;
+    const std::string name = line.substr(kind + 2);
+    EXPECT_TRUE(name == "ridge_cuda_plugin" || name.find("ridge::cuda::") != std::string::npos ||
+                !name.starts_with("ridge::"))
+        << line;
+  }
+  const std::string missing = printed("nm -D --undefined-only '" RIDGE_CUDA_PLUGIN "'");
+  EXPECT_NE(missing.find("_ZN5ridge10plain_line"), std::string::npos) << missing;
+}
+
+}  // namespace
+}  // namespace ridge
