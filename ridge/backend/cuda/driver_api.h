@@ -20,23 +20,17 @@ using GraphExecHandle = struct OpaqueGraphExec*;
 /// What a call returns. Only those are named that Ridge tells apart; others keep their number.
 enum class Result : int {
   kSuccess = 0,
-  kInvalidValue = 1,
   kOutOfMemory = 2,
   kStubLibrary = 34,
   kDeviceUnavailable = 46,
   kNoDevice = 100,
-  kInvalidContext = 201,
   kNoBinaryForGpu = 209,
   kEccUncorrectable = 214,
-  kInvalidPtx = 218,
   kNvlinkUncorrectable = 220,
   kUnsupportedPtxVersion = 222,
   kContained = 226,
-  kInvalidHandle = 400,
-  kNotFound = 500,
   kNotReady = 600,
   kIllegalAddress = 700,
-  kLaunchOutOfResources = 701,
   kLaunchTimeout = 702,
   kContextIsDestroyed = 709,
   kAssert = 710,
@@ -52,7 +46,6 @@ enum class Result : int {
   kCompatNotSupported = 804,
   kMpsClientTerminated = 810,
   kCaptureUnsupported = 900,
-  kCaptureInvalidated = 901,
   kCaptureUnjoined = 904,
   kExternalDevice = 911,
 };
@@ -70,7 +63,6 @@ enum class DeviceAttribute : int {
 /// What cuFuncGetAttribute is asked for and cuFuncSetAttribute sets.
 enum class FunctionAttribute : int {
   kMostThreads = 0,
-  kStaticSharedBytes = 1,
   kLocalBytes = 3,
   kRegisters = 4,
   kDynamicSharedBytes = 8,

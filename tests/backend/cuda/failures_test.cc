@@ -17,21 +17,23 @@ constexpr uint32_t kCount = 64;
 constexpr size_t kBytes = kCount * sizeof(float);
 constexpr size_t kPlace = 256;
 
-/// Inputs go by a ring and a stream of their own into one of two places, in turns; the step adds
-/// each to a sum by copying it and launching kernels, some of them captured.
+/// Inputs go by a ring and a stream of their own into one of two places, in turns; the step copies
+/// the input, adds 1, doubles it and adds it to a sum: by its kernels, or by a captured graph.
 class Loop {
  public:
   explicit Loop(const DeviceRef& gpu)
       : module_(gpu, kPtx, "kernels"),
         add_(module_.kernel("add", 64 << 10)),
         twice_(module_.kernel("double_all")),
-        arena_(gpu, 3 * kPlace),
+        accumulate_(module_.kernel("accumulate")),
+        arena_(gpu, 4 * kPlace),
         ring_(gpu, 3, kBytes),
         result_(gpu, kBytes),
         work_(gpu),
         copies_(gpu),
         start_(gpu, Event::Timing::kOn),
         end_(gpu, Event::Timing::kOn) {
+    work_.fill(arena_.at(3 * kPlace, kBytes), 0, kBytes);
     for (int i = 0; i < 2; ++i) {
       filled_.emplace_back(gpu);
       read_.emplace_back(gpu);
@@ -58,9 +60,9 @@ class Loop {
     work_.record(read_[place]);
   }
 
-  /// What the last step left.
+  /// The sum of all steps.
   float read() {
-    work_.copy_to_host(result_.bytes().data(), arena_.at(2 * kPlace, kBytes), kBytes);
+    work_.copy_to_host(result_.bytes().data(), arena_.at(3 * kPlace, kBytes), kBytes);
     work_.synchronize();
     EXPECT_GT(end_.seconds_since(start_), 0);
     return reinterpret_cast<const float*>(result_.bytes().data())[kCount - 1];
@@ -68,18 +70,20 @@ class Loop {
 
  private:
   void queue_step(size_t place) {
-    DevicePointer to = arena_.at(2 * kPlace, kBytes);
+    DevicePointer to = arena_.at(2 * kPlace, kBytes), sum = arena_.at(3 * kPlace, kBytes);
     float value = 1;
     uint32_t count = kCount;
     void* const add_arguments[] = {&to, &value, &count};
     void* const double_arguments[] = {&to, &count};
+    void* const sum_arguments[] = {&sum, &to, &count};
     work_.copy(to, arena_.at(place * kPlace, kBytes), kBytes);
     launch(work_, add_, {.block_x = kCount, .shared_bytes = 64 << 10}, add_arguments);
     launch(work_, twice_, {.block_x = kCount}, double_arguments);
+    launch(work_, accumulate_, {.block_x = kCount}, sum_arguments);
   }
 
   Module module_;
-  Kernel add_, twice_;
+  Kernel add_, twice_, accumulate_;
   Arena arena_;
   PinnedRing ring_;
   PinnedMemory result_;
@@ -90,7 +94,10 @@ class Loop {
 };
 
 constexpr size_t kSteps = 7;
-constexpr float kExpected = (kSteps + 1) * 2;
+/// Of 2 * (i + 1 + 1) over the steps.
+constexpr float expected(size_t steps) {
+  return static_cast<float>(steps * (steps - 1) + 4 * steps);
+}
 
 class CudaFailures : public FakeDriverTest {
  protected:
@@ -113,12 +120,12 @@ class CudaFailures : public FakeDriverTest {
 
 TEST_F(CudaFailures, TheLoopIsRightInAnyOrderThatItAllows) {
   start(Schedule::kAtOnce);
-  EXPECT_EQ(run(), kExpected);
+  EXPECT_EQ(run(), expected(kSteps));
   start(Schedule::kAtLast);
-  EXPECT_EQ(run(), kExpected);
+  EXPECT_EQ(run(), expected(kSteps));
   for (uint64_t seed = 1; seed <= 100; ++seed) {
     start(Schedule::kRandom, seed);
-    ASSERT_EQ(run(), kExpected) << seed;
+    ASSERT_EQ(run(), expected(kSteps)) << seed;
     expect_clean();
   }
 }
@@ -132,7 +139,7 @@ bool destroys(const std::string& call) {
 TEST_F(CudaFailures, EachCallMayFail) {
   start(Schedule::kAtLast);
   int64_t calls_of_steps = 0;
-  EXPECT_EQ(run(&calls_of_steps), kExpected);
+  EXPECT_EQ(run(&calls_of_steps), expected(kSteps));
   const std::vector<std::string> clean = fake_.log();
   ASSERT_GT(clean.size(), 150u);
   ASSERT_EQ(static_cast<int64_t>(clean.size()), fake_.calls());
@@ -199,9 +206,9 @@ TEST_F(CudaFailures, ASteadyStepNeitherAllocatesNorWaits) {
   for (const std::string& line : fake_.log())
     EXPECT_EQ(line.find("pageable"), std::string::npos) << line;
   // A step by kernels, and one by its graph.
-  EXPECT_EQ(lines({"cuLaunchKernel"}).size(), 54u / 3 * 2);
+  EXPECT_EQ(lines({"cuLaunchKernel"}).size(), 54u / 3 * 3);
   EXPECT_EQ(lines({"cuGraphLaunch"}).size(), 54u / 3 * 2);
-  EXPECT_EQ(loop.read(), 61 * 2);
+  EXPECT_EQ(loop.read(), expected(60));
 }
 
 }  // namespace

@@ -56,6 +56,7 @@ inline constexpr const char* kPtx = R"(
 .target sm_80
 .visible .entry add(.param .u64 to, .param .f32 value, .param .u32 count) { ret; }
 .visible .entry double_all(.param .u64 to, .param .u32 count) { ret; }
+.visible .entry accumulate(.param .u64 to, .param .u64 from, .param .u32 count) { ret; }
 )";
 
 /// Registers what the kernels do: f32 values in device memory.
@@ -69,6 +70,12 @@ inline void register_kernels(test::FakeCuda& fake) {
   fake.on_kernel("double_all", [](const test::FakeLaunch& launch) {
     float* const to = launch.pointer<float>(0);
     for (uint32_t i = 0; i < launch.parameter<uint32_t>(1); ++i) to[i] *= 2;
+    return 0;
+  });
+  fake.on_kernel("accumulate", [](const test::FakeLaunch& launch) {
+    const float* const from = launch.pointer<float>(1);
+    float* const to = launch.pointer<float>(0);
+    for (uint32_t i = 0; i < launch.parameter<uint32_t>(2); ++i) to[i] += from[i];
     return 0;
   });
 }
