@@ -1,0 +1,148 @@
+// A cubin is an ELF file. `.nv.info` holds attributes of kernels, each {format, attribute, size,
+// payload}; those read here have a payload of {symbol, number}. `.text.NAME` is the code of a
+// kernel, `.nv.shared.NAME` its shared memory.
+#include "ridge/backend/cuda/cubin.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <map>
+
+#include "ridge/base/error.h"
+
+namespace ridge::cuda {
+namespace {
+
+// The formats and attributes that `cuobjdump -elf` prints as EIFMT_SVAL, EIATTR_...
+constexpr uint8_t kSizedValue = 0x04;
+constexpr uint8_t kFrameSize = 0x11;
+constexpr uint8_t kMinStackSize = 0x12;
+constexpr uint8_t kRegisterCount = 0x2f;
+
+class Bytes {
+ public:
+  explicit Bytes(std::string_view all) : all_(all) {}
+
+  template <typename T>
+  T at(uint64_t offset) const {
+    check(offset <= all_.size() && all_.size() - offset >= sizeof(T),
+          "[cubin] ends early: {} bytes at {} of {}",
+          sizeof(T),
+          offset,
+          all_.size());
+    T value;
+    std::memcpy(&value, all_.data() + offset, sizeof value);
+    return value;
+  }
+  std::string_view part(uint64_t offset, uint64_t size) const {
+    check(offset <= all_.size() && all_.size() - offset >= size,
+          "[cubin] ends early: {} bytes at {} of {}",
+          size,
+          offset,
+          all_.size());
+    return all_.substr(offset, size);
+  }
+  std::string_view text(uint64_t offset) const {
+    const std::string_view rest = part(offset, all_.size() - std::min<uint64_t>(offset, all_.size()));
+    return rest.substr(0, rest.find('\0'));
+  }
+
+ private:
+  std::string_view all_;
+};
+
+struct Section {
+  std::string_view name;
+  uint32_t type = 0;
+  uint64_t offset = 0, size = 0;
+  uint32_t link = 0;
+};
+
+std::vector<Section> sections_of(const Bytes& file) {
+  constexpr uint64_t kHeader = 64;
+  const auto first = file.at<uint64_t>(40);
+  const auto step = file.at<uint16_t>(58), count = file.at<uint16_t>(60), names = file.at<uint16_t>(62);
+  check(step >= kHeader && names < count, "[cubin] has no table of sections");
+  std::vector<Section> sections;
+  const auto place = [&](uint64_t i) { return first + i * step; };
+  const auto names_at = file.at<uint64_t>(place(names) + 24);
+  for (uint64_t i = 0; i < count; ++i)
+    sections.push_back({.name = file.text(names_at + file.at<uint32_t>(place(i))),
+                        .type = file.at<uint32_t>(place(i) + 4),
+                        .offset = file.at<uint64_t>(place(i) + 24),
+                        .size = file.at<uint64_t>(place(i) + 32),
+                        .link = file.at<uint32_t>(place(i) + 40)});
+  return sections;
+}
+
+// Names of the symbols, by number.
+std::vector<std::string_view> symbols_of(const Bytes& file, const std::vector<Section>& sections) {
+  constexpr uint32_t kSymbols = 2;
+  constexpr uint64_t kEntry = 24;
+  std::vector<std::string_view> names;
+  for (const Section& section : sections) {
+    if (section.type != kSymbols) continue;
+    check(section.link < sections.size(), "[cubin] has symbols without names");
+    const Bytes table(file.part(section.offset, section.size));
+    for (uint64_t at = 0; at + kEntry <= section.size; at += kEntry)
+      names.push_back(file.text(sections[section.link].offset + table.at<uint32_t>(at)));
+  }
+  return names;
+}
+
+struct Attributes {
+  std::map<std::string_view, int> registers, frame, stack;
+};
+
+void read_attributes(const Bytes& info,
+                     uint64_t size,
+                     const std::vector<std::string_view>& symbols,
+                     Attributes& found) {
+  for (uint64_t at = 0; at + 4 <= size;) {
+    const auto format = info.at<uint8_t>(at), attribute = info.at<uint8_t>(at + 1);
+    const auto bytes = info.at<uint16_t>(at + 2);
+    const uint64_t payload = at + 4;
+    at = payload + (format == kSizedValue ? bytes : 0);
+    if (format != kSizedValue || bytes != 8) continue;
+    const auto symbol = info.at<uint32_t>(payload);
+    const int number = info.at<int32_t>(payload + 4);
+    if (symbol >= symbols.size()) continue;
+    if (attribute == kRegisterCount) found.registers[symbols[symbol]] = number;
+    if (attribute == kFrameSize) found.frame[symbols[symbol]] = number;
+    if (attribute == kMinStackSize) found.stack[symbols[symbol]] = number;
+  }
+}
+
+}  // namespace
+
+std::vector<KernelUse> read_cubin(std::string_view cubin) {
+  check(cubin.starts_with("\x7f" "ELF\x02\x01"), "[cubin] is no ELF file of 64 bits");
+  const Bytes file(cubin);
+  const std::vector<Section> sections = sections_of(file);
+  const std::vector<std::string_view> symbols = symbols_of(file, sections);
+  Attributes found;
+  std::map<std::string_view, int> shared;
+  constexpr std::string_view kText = ".text.", kShared = ".nv.shared.";
+  for (const Section& section : sections) {
+    if (section.name == ".nv.info")
+      read_attributes(
+          Bytes(file.part(section.offset, section.size)), section.size, symbols, found);
+    if (section.name.starts_with(kShared))
+      shared[section.name.substr(kShared.size())] = static_cast<int>(section.size);
+  }
+  std::vector<KernelUse> kernels;
+  for (const Section& section : sections) {
+    if (!section.name.starts_with(kText)) continue;
+    const std::string_view entry = section.name.substr(kText.size());
+    // Without its registers nothing is known of it: a cubin of a form that this does not read.
+    check(found.registers.contains(entry), "[cubin] says nothing of kernel '{}'", entry);
+    kernels.push_back({.entry = std::string(entry),
+                       .registers = found.registers[entry],
+                       .local_bytes = std::max(found.frame[entry], found.stack[entry]),
+                       .shared_bytes = shared[entry]});
+  }
+  check(!kernels.empty(), "[cubin] holds no kernel");
+  return kernels;
+}
+
+}  // namespace ridge::cuda

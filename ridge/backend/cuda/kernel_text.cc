@@ -1,0 +1,218 @@
+#include "ridge/backend/cuda/kernel_text.h"
+
+#include <algorithm>
+#include <set>
+
+#include "ridge/backend/cuda/scalar_text.h"
+#include "ridge/base/alignment.h"
+#include "ridge/base/hash.h"
+#include "ridge/graph/ops/elementwise.h"
+#include "ridge/graph/ops/reduce.h"
+#include "ridge/graph/ops/shape.h"
+#include "ridge/graph/ops/source.h"
+
+namespace ridge::cuda {
+namespace {
+
+constexpr int64_t kMostBlocks = 1 << 14;
+constexpr int64_t kStageThreads = 256;
+constexpr size_t kMostOperands = 480;  // a launch has 4 KiB for them
+constexpr int64_t kPiece = 2048;       // as device/kernel.h has it
+constexpr int64_t kSummedRows = 64;
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+std::string replaced(std::string text, std::string_view what, std::string_view by) {
+  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + by.size()))
+    text.replace(at, what.size(), by);
+  return text;
+}
+
+}  // namespace
+
+size_t input_number(const Node& node) { return std::stoul(node.op_as<Input>().input_name); }
+
+const std::vector<int64_t>& reduced_axes_of(const Node& node) {
+  if (node.is<ReduceSum>()) return node.op_as<ReduceSum>().axes;
+  if (node.is<ReduceMean>()) return node.op_as<ReduceMean>().axes;
+  return node.op_as<ReduceMax>().axes;
+}
+
+int64_t divisor_of(const Node& node) {
+  return node.is<ReduceMean>() ? node.inputs[0].type().elements() / node.outputs[0].elements() : 1;
+}
+
+const Node& base_of(const Node& node) {
+  const Node* at = &node;
+  while (at->is<Reshape>()) at = at->inputs[0].node;
+  return *at;
+}
+
+std::string_view combining(const Node& reduction) {
+  return reduction.is<ReduceMax>() ? "Larger" : "Plus";
+}
+
+// ---- KernelText ----
+
+std::string KernelText::parameter(KernelOperand operand, std::string type, std::string name) {
+  if (named_.emplace(name, true).second) {
+    parameters_.push_back(fmt::format("{} {}", type, name));
+    operands_.push_back(operand);
+  }
+  return name;
+}
+
+// Without __restrict__: a result may lie over an input, element by element.
+std::string KernelText::input(size_t index) {
+  const Node& node = *body_.graph.find_input(fmt::format("{}", index));
+  return parameter({KernelOperand::kInput, index},
+                   fmt::format("const {}*", stored_type(node.outputs[0].dtype)),
+                   fmt::format("in{}", index));
+}
+
+std::string KernelText::output(size_t index) {
+  const DType dtype = body_.graph.outputs()[index].value.dtype();
+  return parameter({KernelOperand::kOutput, index},
+                   fmt::format("{}*", stored_type(dtype)),
+                   fmt::format("out{}", index));
+}
+
+std::string KernelText::workspace(size_t at, std::string_view type, std::string name) {
+  return parameter({KernelOperand::kWorkspace, at}, fmt::format("{}*", type), std::move(name));
+}
+
+std::string KernelText::fault() { return parameter({KernelOperand::kFault, 0}, "Fault*", "fault"); }
+
+size_t KernelText::take(size_t bytes) {
+  const size_t at = made_.workspace_bytes;
+  made_.workspace_bytes += aligned_bytes(bytes);
+  return at;
+}
+
+void KernelText::finish(std::string_view suffix,
+                        int64_t blocks,
+                        int64_t threads,
+                        size_t shared_bytes) {
+  if (operands_.size() > kMostOperands)
+    throw Refused{fmt::format("has {} inputs and outputs", operands_.size())};
+  const std::string entry = fmt::format("{}{}", kName, suffix);
+  functions_ += fmt::format("\nextern \"C\" __global__ void __launch_bounds__({})\n{}({}) {{\n",
+                            threads,
+                            entry,
+                            fmt::join(parameters_, ", "));
+  functions_ += lines.text() + "}\n";
+  made_.launches.push_back({.entry = entry,
+                            .blocks = static_cast<uint32_t>(std::min(blocks, kMostBlocks)),
+                            .threads = static_cast<uint32_t>(threads),
+                            .shared_bytes = shared_bytes,
+                            .operands = std::move(operands_)});
+  lines = Lines();
+  parameters_.clear();
+  operands_.clear();
+  named_.clear();
+}
+
+void KernelText::add_reduction(const Node& reduction, size_t at, int64_t count, size_t output_at) {
+  const DType dtype = reduction.outputs[0].dtype;
+  const std::string_view type = stored_type(dtype);
+  while (count > 1) {
+    const int64_t pieces = ceil_div(count, kPiece);
+    const bool is_last = pieces == 1;
+    const std::string x = workspace(at, type, "x");
+    if (!is_last) at = take(static_cast<size_t>(pieces) * size_of(dtype));
+    const std::string y = is_last ? output(output_at) : workspace(at, type, "y");
+    const auto divisor = static_cast<double>(is_last ? divisor_of(reduction) : 1);
+    lines.line("reduce_pieces<{}, {}>({}, {}, {}, {});",
+               combining(reduction),
+               type,
+               x,
+               y,
+               count,
+               number_text(dtype, divisor));
+    const int64_t groups = kStageThreads / 16;
+    finish(fmt::format("_stage{}", ++stages_), ceil_div(pieces, groups), kStageThreads);
+    count = pieces;
+  }
+}
+
+void KernelText::add_row_sums(const Node& reduction, size_t at, int64_t rows, size_t output_at) {
+  const DType dtype = reduction.outputs[0].dtype;
+  const std::string_view type = stored_type(dtype);
+  const int64_t columns = reduction.outputs[0].elements();
+  while (rows > 1) {
+    const int64_t chunks = ceil_div(rows, kSummedRows);
+    const bool is_last = chunks == 1;
+    const std::string x = workspace(at, type, "x");
+    if (!is_last) at = take(static_cast<size_t>(chunks * columns) * size_of(dtype));
+    const std::string y = is_last ? output(output_at) : workspace(at, type, "y");
+    const auto divisor = static_cast<double>(is_last ? divisor_of(reduction) : 1);
+    lines.line("sum_rows<{}>({}, {}, {}, {}, {});",
+               type,
+               x,
+               y,
+               rows,
+               columns,
+               number_text(dtype, divisor));
+    finish(fmt::format("_stage{}", ++stages_),
+           ceil_div(chunks * columns, kStageThreads),
+           kStageThreads);
+    rows = chunks;
+  }
+}
+
+PrintedKernel KernelText::result(std::string_view prefix, std::string_view summary) {
+  constexpr size_t kMostOps = 4;
+  std::string ops;
+  std::set<std::string_view> seen;
+  for (const auto& node : body_.graph.nodes()) {
+    const bool is_named = !node->is<Input>() && !node->is<Constant>() && !node->is<Broadcast>() &&
+                          !node->is<Reshape>();
+    if (is_named && seen.size() < kMostOps && seen.insert(node->op->name()).second)
+      ops += fmt::format("_{}", node->op->name());
+  }
+  std::string source = fmt::format("// {}\n", summary);
+  source += "#include \"ridge/backend/cuda/device/kernel.h\"\n";
+  if (needs_functions) source += "#include \"ridge/backend/cpu/isa/functions.h\"\n";
+  if (needs_random)
+    source +=
+        "#include \"ridge/base/philox.h\"\n#include \"ridge/backend/cuda/device/random.h\"\n";
+  // A namespace of its own, so that several kernels may share a translation unit.
+  source += "\nnamespace ridge::cuda {\n";
+  if (needs_functions) source += "using namespace ridge::cpu;\n";
+  source += functions_ + "\n}  // namespace ridge::cuda\n";
+  made_.name = fmt::format("{}{}_{:016x}", prefix, ops, hash64(source));
+  made_.source = replaced(std::move(source), kName, made_.name);
+  for (KernelLaunch& launch : made_.launches)
+    launch.entry = replaced(std::move(launch.entry), kName, made_.name);
+  return std::move(made_);
+}
+
+// ---- Statements ----
+
+std::string Statements::name(const Node& node, std::string_view text) {
+  std::string made = fmt::format("{}_{}", node.op->name(), node.id);
+  lines.push_back(
+      fmt::format("const {} {} = {};", value_type(node.outputs[0].dtype), made, text));
+  know(node, made);
+  return made;
+}
+
+std::string Statements::value(const Node& node) {
+  const auto found = names_.find(&node);
+  if (found != names_.end()) return found->second;
+  if (node.is<Constant>()) return constant_text(node);
+  if (node.is<Reshape>()) return value(*node.inputs[0].node);
+  if (std::string made = leaf_(node); !made.empty()) {
+    know(node, made);
+    return made;
+  }
+  std::vector<std::string> operands;
+  for (const Value& input : node.inputs) operands.push_back(value(*input.node));
+  std::string why;
+  const std::optional<std::string> text = expression(node, operands, why);
+  if (!text) throw Refused{fmt::format("holds {}, which {}", node.op->name(), why)};
+  needs_functions = needs_functions || cuda::needs_functions(node);
+  return name(node, *text);
+}
+
+}  // namespace ridge::cuda

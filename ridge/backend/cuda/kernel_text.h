@@ -1,0 +1,139 @@
+// The text of a kernel under construction.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ridge/backend/cuda/print_kernel.h"
+#include "ridge/graph/ops/fused.h"
+
+namespace ridge::cuda {
+
+/// Thrown by those who print where a body has no kernel; print_kernel makes a refusal of it.
+struct Refused {
+  std::string why;
+};
+
+/// Number of an input or output of the body, by its name.
+size_t input_number(const Node& node);
+const std::vector<int64_t>& reduced_axes_of(const Node& reduction);
+/// How many elements a mean divides its sum by; 1 for other reductions.
+int64_t divisor_of(const Node& reduction);
+/// The value without the reshapes around it.
+const Node& base_of(const Node& node);
+/// "Plus" or "Larger", the way in which the reduction combines.
+std::string_view combining(const Node& reduction);
+
+/// Lines with their indentation.
+class Lines {
+ public:
+  /// 1: within a function.
+  explicit Lines(int depth = 1) : depth_(depth) {}
+  template <typename... Args>
+  void line(fmt::format_string<Args...> format, Args&&... args) {
+    add(fmt::format(format, std::forward<Args>(args)...));
+  }
+  /// One line or several.
+  void add(std::string_view text) {
+    while (!text.empty()) {
+      const std::string_view first = text.substr(0, text.find('\n'));
+      text_.append(static_cast<size_t>(depth_) * 2, ' ').append(first).append("\n");
+      text.remove_prefix(std::min(text.size(), first.size() + 1));
+    }
+  }
+  template <typename... Args>
+  void open(fmt::format_string<Args...> format, Args&&... args) {
+    add(fmt::format(format, std::forward<Args>(args)...) + " {");
+    ++depth_;
+  }
+  void close() {
+    --depth_;
+    add("}");
+  }
+  void add_all(const std::vector<std::string>& lines) {
+    for (const std::string& each : lines) add(each);
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+  int depth_;
+};
+
+/// A source of several functions, each with its launch. The name of the kernel is known last, so
+/// that the text says kName until then.
+class KernelText {
+ public:
+  static constexpr std::string_view kName = "@KERNEL@";
+
+  explicit KernelText(const FusedBody& body) : body_(body) {}
+
+  Lines lines;  ///< The body of the function that is being written.
+
+  /// The name by which that function has a pointer; the first call makes it a parameter.
+  std::string input(size_t index);
+  std::string output(size_t index);
+  /// `name`: of the parameter, of the type `type`.
+  std::string workspace(size_t at, std::string_view type, std::string name);
+  std::string fault();
+
+  /// Takes bytes of the workspace.
+  size_t take(size_t bytes);
+
+  /// Ends the function with its launch; `suffix` tells it from the others of the kernel.
+  void finish(std::string_view suffix, int64_t blocks, int64_t threads, size_t shared_bytes = 0);
+
+  /// Stages that reduce `count` elements at `at` of the workspace to one, the output.
+  void add_reduction(const Node& reduction, size_t at, int64_t count, size_t output);
+  /// Stages that sum `rows` rows at `at` of the workspace to one, the output.
+  void add_row_sums(const Node& reduction, size_t at, int64_t rows, size_t output);
+
+  PrintedKernel result(std::string_view prefix, std::string_view summary);
+
+  bool needs_functions = false, needs_random = false;
+
+ private:
+  std::string parameter(KernelOperand operand, std::string type, std::string name);
+
+  const FusedBody& body_;
+  PrintedKernel made_;
+  std::string functions_;
+  int stages_ = 0;
+  std::vector<std::string> parameters_;  // of the function that is being written
+  std::map<std::string, bool> named_;
+  std::vector<KernelOperand> operands_;
+};
+
+/// The statements that compute values, each once, for one element or one row.
+class Statements {
+ public:
+  /// The name of a value that is no plain elementwise op, or an empty text.
+  using Leaf = std::function<std::string(const Node&)>;
+
+  explicit Statements(Leaf leaf) : leaf_(std::move(leaf)) {}
+
+  /// The name of the node's value; adds what computes it.
+  std::string value(const Node& node);
+  void know(const Node& node, std::string name) { names_[&node] = std::move(name); }
+  /// Adds `const TYPE NAME = text;` with the node's name, and gives that.
+  std::string name(const Node& node, std::string_view text);
+
+  std::vector<std::string> lines;
+  bool needs_functions = false;
+
+ private:
+  Leaf leaf_;
+  std::map<const Node*, std::string> names_;
+};
+
+/// Bodies without rows, and those with.
+PrintedKernel print_flat(const FusedBody& body);
+PrintedKernel print_rows(const FusedBody& body);
+
+}  // namespace ridge::cuda

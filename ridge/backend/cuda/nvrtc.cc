@@ -1,0 +1,248 @@
+#include "ridge/backend/cuda/nvrtc.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <vector>
+
+#include "ridge/backend/cuda/print_kernel.h"
+#include "ridge/base/error.h"
+#include "ridge/base/hash.h"
+
+namespace ridge::cuda {
+namespace {
+
+// Written by us from NVRTC's documentation; 0 is success.
+using Program = void*;
+using Result = int;
+
+// Contraction would change bits, and a host function has no place in a kernel.
+constexpr const char* kOptions[] = {
+    "--std=c++17", "--fmad=false", "--device-as-default-execution-space", "--disable-warnings"};
+
+struct CloseLibrary {
+  void operator()(void* library) const { dlclose(library); }
+};
+using Library = std::unique_ptr<void, CloseLibrary>;
+
+// Of the files of a Python environment that may be the library: the wheel's folder is named after
+// its version of CUDA.
+void add_wheels(const std::filesystem::path& environment, std::vector<std::string>& places) {
+  std::error_code ignored;
+  for (const auto& python : std::filesystem::directory_iterator(environment / "lib", ignored)) {
+    const auto wheels = python.path() / "site-packages" / "nvidia";
+    for (const auto& wheel : std::filesystem::directory_iterator(wheels, ignored))
+      for (const char* file : {"libnvrtc.so.13", "libnvrtc.so.12"})
+        if (const auto path = wheel.path() / "lib" / file; std::filesystem::exists(path, ignored))
+          places.push_back(path.string());
+  }
+}
+
+std::vector<std::string> places_to_look() {
+  if (const char* named = std::getenv("RIDGE_NVRTC"); named != nullptr && *named != '\0')
+    return {named};
+  std::vector<std::string> places;
+  for (const char* file : {"libnvrtc.so.13", "libnvrtc.so.12"}) {
+    places.emplace_back(file);
+    places.push_back(fmt::format("/usr/local/cuda/lib64/{}", file));
+  }
+  if (const char* environment = std::getenv("VIRTUAL_ENV"); environment != nullptr)
+    add_wheels(environment, places);
+  return places;
+}
+
+}  // namespace
+
+struct Nvrtc::Api {
+  Library library;
+  const char* (*error_text)(Result) = nullptr;
+  Result (*version)(int*, int*) = nullptr;
+  Result (*create)(
+      Program*, const char*, const char*, int, const char* const*, const char* const*) = nullptr;
+  Result (*destroy)(Program*) = nullptr;
+  Result (*compile)(Program, int, const char* const*) = nullptr;
+  Result (*log_size)(Program, size_t*) = nullptr;
+  Result (*log)(Program, char*) = nullptr;
+  Result (*cubin_size)(Program, size_t*) = nullptr;
+  Result (*cubin)(Program, char*) = nullptr;
+
+  template <typename F>
+  bool find(F& function, const char* name) const {
+    void* found = dlsym(library.get(), name);
+    std::memcpy(&function, &found, sizeof found);
+    return found != nullptr;
+  }
+
+  bool find_all() {
+    return find(error_text, "nvrtcGetErrorString") && find(version, "nvrtcVersion") &&
+           find(create, "nvrtcCreateProgram") && find(destroy, "nvrtcDestroyProgram") &&
+           find(compile, "nvrtcCompileProgram") && find(log_size, "nvrtcGetProgramLogSize") &&
+           find(log, "nvrtcGetProgramLog") && find(cubin_size, "nvrtcGetCUBINSize") &&
+           find(cubin, "nvrtcGetCUBIN");
+  }
+
+  void check_call(Result result, const char* call, const std::string& name) const {
+    check(result == 0, "[nvrtc] {} failed for kernel '{}': {}", call, name, error_text(result));
+  }
+};
+
+Nvrtc::~Nvrtc() = default;
+
+std::shared_ptr<const Nvrtc> Nvrtc::open() {
+  const std::vector<std::string> places = places_to_look();
+  std::string why;
+  for (const std::string& place : places) {
+    auto api = std::make_unique<Api>();
+    api->library.reset(dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL));
+    if (api->library == nullptr) {
+      why = dlerror();
+      continue;
+    }
+    int major = 0, minor = 0;
+    if (!api->find_all() || api->version(&major, &minor) != 0) {
+      why = fmt::format("{} is no NVRTC of CUDA 12 or later", place);
+      continue;
+    }
+    std::shared_ptr<Nvrtc> made(new Nvrtc);
+    made->api_ = std::move(api);
+    made->version_ = fmt::format("{}.{}", major, minor);
+    made->path_ = place;
+    return made;
+  }
+  throw UserError(
+      fmt::format("[nvrtc] cannot open the compiler of CUDA kernels: {}; looked for {}",
+                  why,
+                  fmt::join(places, ", ")),
+      "install it by `pip install nvidia-cuda-nvrtc` and name its libnvrtc.so.13 in RIDGE_NVRTC");
+}
+
+std::string Nvrtc::compile(const std::string& source,
+                           const std::string& name,
+                           const std::string& architecture) const {
+  std::vector<const char*> texts, names;
+  std::vector<std::string> copies;  // the texts end in a zero only as such
+  // NVRTC has no standard headers of its own.
+  copies.reserve(2 * device_headers().size() + 2);
+  const auto add_header = [&](std::string_view header, std::string_view text) {
+    texts.push_back(copies.emplace_back(text).c_str());
+    names.push_back(copies.emplace_back(header).c_str());
+  };
+  for (const auto& [header, text] : device_headers()) add_header(header, text);
+  add_header("cstdint",
+             "typedef signed char int8_t; typedef short int16_t; typedef int int32_t;\n"
+             "typedef long long int64_t; typedef unsigned char uint8_t;\n"
+             "typedef unsigned short uint16_t; typedef unsigned int uint32_t;\n"
+             "typedef unsigned long long uint64_t;\n");
+  Program program = nullptr;
+  const std::string file = name + ".cu";
+  api_->check_call(api_->create(&program,
+                                source.c_str(),
+                                file.c_str(),
+                                static_cast<int>(texts.size()),
+                                texts.data(),
+                                names.data()),
+                   "nvrtcCreateProgram",
+                   name);
+  const auto destroy = [this](void* made) {
+    Program each = made;
+    api_->destroy(&each);
+  };
+  const std::unique_ptr<void, decltype(destroy)> owned(program, destroy);
+  const std::string target = "--gpu-architecture=" + architecture;
+  std::vector<const char*> options(std::begin(kOptions), std::end(kOptions));
+  options.push_back(target.c_str());
+  const Result compiled = api_->compile(program, static_cast<int>(options.size()), options.data());
+  if (compiled != 0) {
+    size_t size = 0;
+    std::string log;
+    if (api_->log_size(program, &size) == 0 && size > 1) {
+      log.resize(size);
+      if (api_->log(program, log.data()) != 0) log.clear();
+      log.resize(std::strlen(log.c_str()));
+    }
+    throw UserError(fmt::format("[nvrtc] kernel '{}' does not compile for {} with NVRTC {}: {}\n{}",
+                                name,
+                                architecture,
+                                version_,
+                                api_->error_text(compiled),
+                                log));
+  }
+  size_t size = 0;
+  api_->check_call(api_->cubin_size(program, &size), "nvrtcGetCUBINSize", name);
+  check(size > 0, "[nvrtc] made no cubin of kernel '{}' for {}", name, architecture);
+  std::string cubin(size, '\0');
+  api_->check_call(api_->cubin(program, cubin.data()), "nvrtcGetCUBIN", name);
+  return cubin;
+}
+
+// ---- the cache ----
+
+namespace {
+
+// A file: this, the hash of the cubin in eight bytes, the cubin.
+constexpr std::string_view kMagic = "ridgecu1";
+constexpr size_t kHead = kMagic.size() + sizeof(uint64_t);
+
+std::string read_kept(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string all{std::istreambuf_iterator<char>(file), {}};
+  if (!file || all.size() <= kHead || !all.starts_with(kMagic)) return {};
+  uint64_t hash = 0;
+  std::memcpy(&hash, all.data() + kMagic.size(), sizeof hash);
+  std::string cubin = all.substr(kHead);
+  return hash64(cubin) == hash ? cubin : std::string();
+}
+
+// Under another name first: a reader finds all of it or nothing.
+void keep(const std::filesystem::path& path, const std::string& cubin) {
+  static std::atomic<int> written{0};
+  std::error_code error;
+  std::filesystem::create_directories(path.parent_path(), error);
+  auto other = path;
+  other += fmt::format(".{}.{}", getpid(), written++);
+  const uint64_t hash = hash64(cubin);
+  {
+    std::ofstream file(other, std::ios::binary);
+    file.write(kMagic.data(), static_cast<std::streamsize>(kMagic.size()));
+    file.write(reinterpret_cast<const char*>(&hash), sizeof hash);
+    file.write(cubin.data(), static_cast<std::streamsize>(cubin.size()));
+    file.close();
+    if (!file) {
+      std::filesystem::remove(other, error);
+      return;
+    }
+  }
+  std::filesystem::rename(other, path, error);
+  if (error) std::filesystem::remove(other, error);
+}
+
+}  // namespace
+
+CubinCache::CubinCache(std::shared_ptr<const Nvrtc> compiler, std::filesystem::path folder)
+    : compiler_(std::move(compiler)), folder_(std::move(folder)) {}
+
+std::string CubinCache::compile(const std::string& source,
+                                const std::string& name,
+                                const std::string& architecture) const {
+  if (folder_.empty()) return compiler_->compile(source, name, architecture);
+  std::string key = fmt::format(
+      "{}\n{}\n{}\n", compiler_->version(), architecture, fmt::join(kOptions, " "));
+  for (const auto& [header, text] : device_headers()) key += fmt::format("{}\n{}\n", header, text);
+  key += source;
+  const auto path = folder_ / fmt::format("{:016x}{:016x}.cubin",
+                                          hash64(key),
+                                          hash64(key, hash64("another start")));
+  if (std::string kept = read_kept(path); !kept.empty()) return kept;
+  std::string cubin = compiler_->compile(source, name, architecture);
+  keep(path, cubin);
+  return cubin;
+}
+
+}  // namespace ridge::cuda

@@ -1,0 +1,208 @@
+// Printed kernels through NVIDIA's compiler, which needs no GPU: they compile for each generation of
+// devices, and no thread needs local memory. Skipped where there is no NVRTC.
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <set>
+
+#include "ridge/backend/cuda/cubin.h"
+#include "ridge/backend/cuda/nvrtc.h"
+#include "ridge/backend/cuda/print_kernel.h"
+#include "ridge/base/error.h"
+#include "ridge/compile/pipeline.h"
+#include "ridge/graph/ops/activation.h"
+#include "ridge/graph/ops/fused.h"
+#include "ridge/graph/ops/source.h"
+#include "ridge/run/backends.h"
+#include "ridge/train/config_text.h"
+#include "ridge/train/task.h"
+#include "tests/support/errors.h"
+#include "tests/support/scale.h"
+#include "tests/support/temp_folder.h"
+
+namespace ridge::test {
+namespace {
+
+using cuda::CubinCache;
+using cuda::KernelUse;
+using cuda::Nvrtc;
+
+constexpr const char* kNoNvrtc =
+    "no NVRTC: ./dev peers installs it, or name a libnvrtc.so.13 in RIDGE_NVRTC";
+
+// That of the environment, else of the peers; null where there is none.
+std::shared_ptr<const Nvrtc> nvrtc() {
+  static const std::shared_ptr<const Nvrtc> opened = []() -> std::shared_ptr<const Nvrtc> {
+    if (::getenv("RIDGE_NVRTC") == nullptr && std::filesystem::exists("build/peers"))
+      ::setenv("VIRTUAL_ENV", std::filesystem::absolute("build/peers").c_str(), 1);
+    try {
+      return Nvrtc::open();
+    } catch (const UserError&) {
+      return nullptr;
+    }
+  }();
+  return opened;
+}
+
+std::string source_of(std::string_view body) {
+  return "#include \"ridge/backend/cuda/device/kernel.h\"\n"
+         "extern \"C\" __global__ void __launch_bounds__(1024) one(const float* x, float* y, int n) {" +
+         std::string(body) + "}\n";
+}
+
+TEST(Nvrtc, AMissingLibraryIsOneClearError) {
+  const char* before = ::getenv("RIDGE_NVRTC");
+  const std::string kept = before == nullptr ? "" : before;
+  ::setenv("RIDGE_NVRTC", "/nowhere/libnvrtc.so", 1);
+  const std::string message = user_error([] { Nvrtc::open(); });
+  ::setenv("RIDGE_NVRTC", "/usr/lib/x86_64-linux-gnu/libm.so.6", 1);
+  const std::string other = user_error([] { Nvrtc::open(); });
+  before == nullptr ? ::unsetenv("RIDGE_NVRTC") : ::setenv("RIDGE_NVRTC", kept.c_str(), 1);
+  EXPECT_NE(message.find("looked for /nowhere/libnvrtc.so"), std::string::npos) << message;
+  EXPECT_NE(message.find("pip install nvidia-cuda-nvrtc"), std::string::npos) << message;
+  EXPECT_NE(other.find("is no NVRTC of CUDA 12 or later"), std::string::npos) << other;
+}
+
+TEST(Nvrtc, AWrongSourceIsRefusedWithTheLog) {
+  if (nvrtc() == nullptr) GTEST_SKIP() << kNoNvrtc;
+  const std::string message =
+      user_error([] { nvrtc()->compile(source_of("y[0] = nothing;"), "wrong", "sm_90"); });
+  EXPECT_NE(message.find("kernel 'wrong' does not compile for sm_90"), std::string::npos) << message;
+  EXPECT_NE(message.find("\"nothing\" is undefined"), std::string::npos) << message;
+}
+
+// The check of local memory can fail: by an array read at a place known at run time, and by more
+// values than 1024 threads have registers for.
+TEST(Nvrtc, LocalMemoryIsSeen) {
+  if (nvrtc() == nullptr) GTEST_SKIP() << kNoNvrtc;
+  const auto use = [](std::string_view body, const std::string& architecture) {
+    return cuda::read_cubin(nvrtc()->compile(source_of(body), "one", architecture)).at(0);
+  };
+  const std::string_view spilled =
+      "float v[100];\n#pragma unroll\nfor (int i = 0; i < 100; ++i) v[i] = x[i * 1024 + threadIdx.x];"
+      "__syncthreads();\n#pragma unroll\nfor (int i = 0; i < 100; ++i)"
+      " y[i * 1024 + threadIdx.x] = v[99 - i] * v[i];";
+  for (const char* architecture : {"sm_80", "sm_90", "sm_100"}) {
+    const KernelUse plain = use("y[threadIdx.x] = x[threadIdx.x];", architecture);
+    EXPECT_EQ(plain.entry, "one");
+    EXPECT_EQ(plain.local_bytes, 0);
+    EXPECT_GT(plain.registers, 0);
+    const KernelUse array =
+        use("float v[32]; for (int i = 0; i < 32; ++i) v[i] = x[i]; y[0] = v[n];", architecture);
+    EXPECT_GE(array.local_bytes, 128);
+    const KernelUse spill = use(spilled, architecture);
+    EXPECT_GT(spill.local_bytes, 0);
+    EXPECT_LE(spill.registers, 64);
+  }
+}
+
+TEST(Nvrtc, TheCacheKeepsWholeFilesAlone) {
+  if (nvrtc() == nullptr) GTEST_SKIP() << kNoNvrtc;
+  const TempFolder folder;
+  const CubinCache cache(nvrtc(), folder.path() / "kernels");
+  const std::string source = source_of("y[0] = x[0];");
+  const std::string first = cache.compile(source, "one", "sm_90");
+  const auto files = [&] {
+    std::vector<std::filesystem::path> found;
+    for (const auto& each : std::filesystem::directory_iterator(folder.path() / "kernels"))
+      found.push_back(each.path());
+    return found;
+  };
+  ASSERT_EQ(files().size(), 1u);
+  // From the file: a compiler that is asked for nonsense is not asked.
+  EXPECT_EQ(cache.compile(source, "another name", "sm_90"), first);
+  EXPECT_EQ(files().size(), 1u);
+  EXPECT_NE(cache.compile(source, "one", "sm_80"), first);
+  EXPECT_EQ(files().size(), 2u);
+  for (const auto& path : files()) std::filesystem::resize_file(path, 40);
+  EXPECT_EQ(cache.compile(source, "one", "sm_90"), first);
+  EXPECT_EQ(cuda::read_cubin(first).at(0).entry, "one");
+}
+
+TEST(Nvrtc, AFolderThatCannotBeWrittenCostsNoRun) {
+  if (nvrtc() == nullptr) GTEST_SKIP() << kNoNvrtc;
+  const CubinCache cache(nvrtc(), "/proc/no/such/folder");
+  EXPECT_FALSE(cache.compile(source_of("y[0] = x[0];"), "one", "sm_90").empty());
+}
+
+TEST(Cubin, WhatIsNoCubinIsRefused) {
+  const std::string elf = std::string("\x7f" "ELF\x02\x01", 6);
+  for (const std::string& text : {std::string(), std::string("text"), elf, elf + std::string(58, '\0'),
+                                  elf + std::string(58, '\xff')})
+    EXPECT_NE(user_error([&] { cuda::read_cubin(text); }).find("[cubin]"), std::string::npos);
+}
+
+// ---- the kernels of the example configurations ----
+
+struct Found {
+  std::map<std::string, cuda::PrintedKernel> kernels;  // by name
+  std::map<std::string, std::string> refused;          // fused nodes, by site
+  std::set<std::string> opened;
+};
+
+void add_kernels(const std::string& path, DType precision, Found& found) {
+  const auto cpu = make_backend("cpu");
+  LoadedConfig loaded = load_config_file(path, {});
+  const Task task = open_task(loaded.config);
+  ProgramOptions options = program_options(loaded.config, task);
+  options.passes.precision = precision;
+  if (precision != DType::kF32) options.passes.highest = SemanticClass::kPrecision;
+  for (Graph& graph : task.training->program(task.sizes).entries) {
+    run_pipeline(graph, *cpu, options.passes);
+    for (const auto& node : graph.nodes()) {
+      if (node->is<Input>()) continue;
+      cuda::Printing printing = cuda::print_kernel(*node);
+      if (printing.kernel)
+        found.kernels.emplace(printing.kernel->name, std::move(*printing.kernel));
+      else if (node->is<Fused>())
+        found.refused[path + " " + node->site.name] = printing.refusal;
+    }
+  }
+  found.opened.insert(path);
+}
+
+std::vector<std::string> configurations() {
+  std::vector<std::string> paths;
+  for (const char* folder : {"bench/configs", "examples"})
+    for (const auto& each : std::filesystem::directory_iterator(folder))
+      if (each.path().extension() == ".toml") paths.push_back(each.path().string());
+  return paths;
+}
+
+// All of them in f32 and bf16; where data are missing (pictures that are made, a data set of the
+// distribution) a configuration is left out, but for those in bench/configs, which bring their own.
+TEST(PrintedKernels, ThoseOfAllExamplesCompileWithoutLocalMemory) {
+  if (nvrtc() == nullptr) GTEST_SKIP() << kNoNvrtc;
+  Found found;
+  for (const std::string& path : configurations())
+    for (const DType precision : {DType::kF32, DType::kBF16}) {
+      try {
+        add_kernels(path, precision, found);
+      } catch (const UserError& error) {
+        EXPECT_FALSE(path.starts_with("bench/configs")) << path << ": " << error.what();
+        std::printf("left out: %s: %s\n", path.c_str(), error.what());
+      }
+    }
+  for (const auto& [site, why] : found.refused) ADD_FAILURE() << site << ' ' << why;
+  EXPECT_GE(found.opened.size(), 7u);
+  EXPECT_GE(found.kernels.size(), 60u);
+  const TempFolder folder;
+  const CubinCache cache(nvrtc(), folder.path());
+  // A tenth of the kernels for the short form, spread over all.
+  const int step = cases(10) == 1 ? 8 : 1;
+  int number = 0;
+  for (const auto& [name, kernel] : found.kernels) {
+    if (number++ % step != 0) continue;
+    for (const char* architecture : {"sm_80", "sm_90", "sm_100"})
+      for (const KernelUse& use : cuda::read_cubin(cache.compile(kernel.source, name, architecture)))
+        EXPECT_EQ(use.local_bytes, 0) << architecture << ", " << use.registers << " registers\n"
+                                      << kernel.source;
+  }
+  std::printf("%zu kernels, of which %d compiled\n", found.kernels.size(), (number + step - 1) / step);
+}
+
+}  // namespace
+}  // namespace ridge::test

@@ -1,0 +1,92 @@
+#include "tests/backend/cuda/printed_on_host.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <stdexcept>
+
+namespace ridge::test {
+
+PrintedOnHost::~PrintedOnHost() {
+  if (library_ != nullptr) dlclose(library_);
+}
+
+void PrintedOnHost::add(const cuda::PrintedKernel& kernel) {
+  if (std::find(names_.begin(), names_.end(), kernel.name) != names_.end()) return;
+  names_.push_back(kernel.name);
+  sources_.push_back(kernel.source);
+  for (const cuda::KernelLaunch& launch : kernel.launches) entries_.push_back(launch.entry);
+}
+
+void PrintedOnHost::build() {
+  std::ofstream file(folder_ / "kernels.cc");
+  file << "#include \"tests/backend/cuda/simt.h\"\n";
+  for (const std::string& source : sources_) file << source;
+  for (const std::string& entry : entries_)
+    file << fmt::format(
+        "static void call_{0}(void* const* operands) {{ simt::call(ridge::cuda::{0}, operands); }}\n"
+        "extern \"C\" void on_host_{0}(void* const* operands, unsigned blocks, unsigned threads) {{\n"
+        "  simt::launch(call_{0}, operands, blocks, threads);\n}}\n",
+        entry);
+  file.close();
+#ifdef __SANITIZE_ADDRESS__
+  const char* const sanitizer = "-fsanitize=address";
+#else
+  const char* const sanitizer = "";
+#endif
+  const std::string command = fmt::format(
+      "{} -std=c++20 -O1 -w -mavx2 -mfma -ffp-contract=off {} -fPIC -shared -I. '{}' -o '{}' 2> '{}'",
+      RIDGE_CXX,
+      sanitizer,
+      (folder_ / "kernels.cc").string(),
+      (folder_ / "kernels.so").string(),
+      (folder_ / "log").string());
+  if (std::system(command.c_str()) != 0) {
+    std::ifstream log(folder_ / "log");
+    const std::string text{std::istreambuf_iterator<char>(log), {}};
+    throw std::runtime_error("a printed kernel does not compile:\n" + text.substr(0, 4000));
+  }
+  library_ = dlopen((folder_ / "kernels.so").c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library_ == nullptr) throw std::runtime_error(dlerror());
+}
+
+HostFault PrintedOnHost::run(const cuda::PrintedKernel& kernel,
+                             const std::vector<const void*>& inputs,
+                             const std::vector<void*>& outputs,
+                             bool one_block) const {
+  HostFault fault;
+  // What no launch has written must not look like something.
+  std::vector<std::byte> memory(kernel.workspace_bytes + 64, std::byte{0x5a});
+  auto* workspace = memory.data();
+  while (reinterpret_cast<uintptr_t>(workspace) % 64 != 0) ++workspace;
+  for (const cuda::KernelLaunch& launch : kernel.launches) {
+    std::vector<void*> operands;
+    for (const cuda::KernelOperand& operand : launch.operands) switch (operand.kind) {
+        case cuda::KernelOperand::kInput:
+          operands.push_back(const_cast<void*>(inputs.at(operand.at)));
+          break;
+        case cuda::KernelOperand::kOutput:
+          operands.push_back(outputs.at(operand.at));
+          break;
+        case cuda::KernelOperand::kWorkspace:
+          operands.push_back(workspace + operand.at);
+          break;
+        case cuda::KernelOperand::kFault:
+          operands.push_back(&fault);
+          break;
+      }
+    Entry entry = nullptr;
+    void* found = dlsym(library_, ("on_host_" + launch.entry).c_str());
+    std::memcpy(&entry, &found, sizeof found);
+    if (entry == nullptr) throw std::runtime_error("no kernel " + launch.entry);
+    entry(operands.data(), one_block ? 1 : launch.blocks, launch.threads);
+  }
+  return fault;
+}
+
+}  // namespace ridge::test

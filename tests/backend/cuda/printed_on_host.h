@@ -1,0 +1,44 @@
+// Printed kernels as functions of this machine: their source, compiled by this compiler on top of
+// simt.h, many kernels at a time.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ridge/backend/cuda/print_kernel.h"
+#include "ridge/graph/tensor.h"
+#include "tests/support/temp_folder.h"
+
+namespace ridge::test {
+
+struct HostFault {
+  uint64_t place = 0;  ///< 1 + the number of the index.
+  int64_t index = 0;
+};
+
+class PrintedOnHost {
+ public:
+  PrintedOnHost() = default;
+  ~PrintedOnHost();
+  PrintedOnHost(const PrintedOnHost&) = delete;
+  PrintedOnHost& operator=(const PrintedOnHost&) = delete;
+
+  void add(const cuda::PrintedKernel& kernel);
+  /// Compiles what was added. std::runtime_error with the compiler's words when it refuses.
+  void build();
+
+  /// Runs all launches of a kernel that was added; with `one_block` each as a grid of one block.
+  HostFault run(const cuda::PrintedKernel& kernel,
+                const std::vector<const void*>& inputs,
+                const std::vector<void*>& outputs,
+                bool one_block) const;
+
+ private:
+  using Entry = void (*)(void* const* operands, unsigned blocks, unsigned threads);
+
+  TempFolder folder_;
+  std::vector<std::string> names_, sources_, entries_;
+  void* library_ = nullptr;
+};
+
+}  // namespace ridge::test
