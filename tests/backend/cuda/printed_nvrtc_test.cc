@@ -82,17 +82,18 @@ TEST(Nvrtc, LocalMemoryIsSeen) {
     return cuda::read_cubin(nvrtc()->compile(source_of(body), "one", architecture)).at(0);
   };
   const std::string_view spilled =
-      "float v[100];\n#pragma unroll\nfor (int i = 0; i < 100; ++i) v[i] = x[i * 1024 + threadIdx.x];"
-      "__syncthreads();\n#pragma unroll\nfor (int i = 0; i < 100; ++i)"
-      " y[i * 1024 + threadIdx.x] = v[99 - i] * v[i];";
+      "float v[100], sum = 0;\n#pragma unroll\n"
+      "for (int i = 0; i < 100; ++i) sum += v[i] = x[i * 1024 + threadIdx.x];\n"
+      "__syncthreads();\n#pragma unroll\n"
+      "for (int i = 0; i < 100; ++i) y[i * 1024 + threadIdx.x] = v[i] * sum;";
+  const std::string_view indexed =
+      "float v[256]; for (int i = 0; i < 256; ++i) v[i * n & 255] = x[i]; y[0] = v[n];";
   for (const char* architecture : {"sm_80", "sm_90", "sm_100"}) {
     const KernelUse plain = use("y[threadIdx.x] = x[threadIdx.x];", architecture);
     EXPECT_EQ(plain.entry, "one");
     EXPECT_EQ(plain.local_bytes, 0);
     EXPECT_GT(plain.registers, 0);
-    const KernelUse array =
-        use("float v[32]; for (int i = 0; i < 32; ++i) v[i] = x[i]; y[0] = v[n];", architecture);
-    EXPECT_GE(array.local_bytes, 128);
+    EXPECT_GE(use(indexed, architecture).local_bytes, 1024);
     const KernelUse spill = use(spilled, architecture);
     EXPECT_GT(spill.local_bytes, 0);
     EXPECT_LE(spill.registers, 64);
