@@ -43,7 +43,8 @@ class Bytes {
     return all_.substr(offset, size);
   }
   std::string_view text(uint64_t offset) const {
-    const std::string_view rest = part(offset, all_.size() - std::min<uint64_t>(offset, all_.size()));
+    const std::string_view rest =
+        part(offset, all_.size() - std::min<uint64_t>(offset, all_.size()));
     return rest.substr(0, rest.find('\0'));
   }
 
@@ -61,7 +62,8 @@ struct Section {
 std::vector<Section> sections_of(const Bytes& file) {
   constexpr uint64_t kHeader = 64;
   const auto first = file.at<uint64_t>(40);
-  const auto step = file.at<uint16_t>(58), count = file.at<uint16_t>(60), names = file.at<uint16_t>(62);
+  const auto step = file.at<uint16_t>(58), count = file.at<uint16_t>(60),
+             names = file.at<uint16_t>(62);
   check(step >= kHeader && names < count, "[cubin] has no table of sections");
   std::vector<Section> sections;
   const auto place = [&](uint64_t i) { return first + i * step; };
@@ -116,7 +118,9 @@ void read_attributes(const Bytes& info,
 }  // namespace
 
 std::vector<KernelUse> read_cubin(std::string_view cubin) {
-  check(cubin.starts_with("\x7f" "ELF\x02\x01"), "[cubin] is no ELF file of 64 bits");
+  check(cubin.starts_with("\x7f"
+                          "ELF\x02\x01"),
+        "[cubin] is no ELF file of 64 bits");
   const Bytes file(cubin);
   const std::vector<Section> sections = sections_of(file);
   const std::vector<std::string_view> symbols = symbols_of(file, sections);
@@ -125,8 +129,7 @@ std::vector<KernelUse> read_cubin(std::string_view cubin) {
   constexpr std::string_view kText = ".text.", kShared = ".nv.shared.";
   for (const Section& section : sections) {
     if (section.name == ".nv.info")
-      read_attributes(
-          Bytes(file.part(section.offset, section.size)), section.size, symbols, found);
+      read_attributes(Bytes(file.part(section.offset, section.size)), section.size, symbols, found);
     if (section.name.starts_with(kShared))
       shared[section.name.substr(kShared.size())] = static_cast<int>(section.size);
   }

@@ -174,8 +174,7 @@ PrintedKernel KernelText::result(std::string_view prefix, std::string_view summa
   source += "#include \"ridge/backend/cuda/device/kernel.h\"\n";
   if (needs_functions) source += "#include \"ridge/backend/cpu/isa/functions.h\"\n";
   if (needs_random)
-    source +=
-        "#include \"ridge/base/philox.h\"\n#include \"ridge/backend/cuda/device/random.h\"\n";
+    source += "#include \"ridge/base/philox.h\"\n#include \"ridge/backend/cuda/device/random.h\"\n";
   // A namespace of its own, so that several kernels may share a translation unit.
   source += "\nnamespace ridge::cuda {\n";
   if (needs_functions) source += "using namespace ridge::cpu;\n";
@@ -191,8 +190,7 @@ PrintedKernel KernelText::result(std::string_view prefix, std::string_view summa
 
 std::string Statements::name(const Node& node, std::string_view text) {
   std::string made = fmt::format("{}_{}", node.op->name(), node.id);
-  lines.push_back(
-      fmt::format("const {} {} = {};", value_type(node.outputs[0].dtype), made, text));
+  lines.push_back(fmt::format("const {} {} = {};", value_type(node.outputs[0].dtype), made, text));
   know(node, made);
   return made;
 }

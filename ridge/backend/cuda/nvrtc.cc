@@ -232,13 +232,13 @@ std::string CubinCache::compile(const std::string& source,
                                 const std::string& name,
                                 const std::string& architecture) const {
   if (folder_.empty()) return compiler_->compile(source, name, architecture);
-  std::string key = fmt::format(
-      "{}\n{}\n{}\n", compiler_->version(), architecture, fmt::join(kOptions, " "));
+  std::string key =
+      fmt::format("{}\n{}\n{}\n", compiler_->version(), architecture, fmt::join(kOptions, " "));
   for (const auto& [header, text] : device_headers()) key += fmt::format("{}\n{}\n", header, text);
   key += source;
-  const auto path = folder_ / fmt::format("{:016x}{:016x}.cubin",
-                                          hash64(key),
-                                          hash64(key, hash64("another start")));
+  const auto path =
+      folder_ /
+      fmt::format("{:016x}{:016x}.cubin", hash64(key), hash64(key, hash64("another start")));
   if (std::string kept = read_kept(path); !kept.empty()) return kept;
   std::string cubin = compiler_->compile(source, name, architecture);
   keep(path, cubin);

@@ -19,8 +19,8 @@ class Nvrtc {
   const std::string& version() const { return version_; }  ///< "13.2".
   const std::string& path() const { return path_; }
 
-  /// The cubin of a printed source for a device such as "sm_90"; `name` says in errors which source.
-  /// UserError with the compiler's log when it is refused.
+  /// The cubin of a printed source for a device such as "sm_90"; `name` says in errors which
+  /// source. UserError with the compiler's log when it is refused.
   std::string compile(const std::string& source,
                       const std::string& name,
                       const std::string& architecture) const;
@@ -33,9 +33,9 @@ class Nvrtc {
   std::string version_, path_;
 };
 
-/// Cubins kept from run to run, by all that they depend on: source, the headers that it may include,
-/// options, architecture and the compiler's version. What cannot be read or written costs time,
-/// never a run; a file that was cut off or changed is compiled anew.
+/// Cubins kept from run to run, by all that they depend on: source, the headers that it may
+/// include, options, architecture and the compiler's version. What cannot be read or written costs
+/// time, never a run; a file that was cut off or changed is compiled anew.
 class CubinCache {
  public:
   /// Files are kept in `folder`, which is made; an empty path keeps nothing. Ridge's own is

@@ -71,9 +71,7 @@ class FlatPrinter {
   int64_t pieces() const { return ceil_div(n_, kPiece); }
   bool is_whole() const { return n_ % width_ == 0; }
   // Unsigned, so that divisions by what is known are multiplications.
-  std::string_view index_type() const {
-    return n_ < int64_t{1} << 31 ? "uint32_t" : "uint64_t";
-  }
+  std::string_view index_type() const { return n_ < int64_t{1} << 31 ? "uint32_t" : "uint64_t"; }
   // How many elements are left from i on, where a pack may have fewer than it holds.
   std::string left() const {
     if (is_whole()) return "";
@@ -92,8 +90,7 @@ class FlatPrinter {
     const std::string in = text_.input(number);
     const auto value = [&](std::vector<std::string>& to, const std::string& at) {
       const std::string name = fmt::format("b{}", node.id);
-      to.push_back(
-          fmt::format("const {} {} = value_of({}[{}]);", value_type(dtype), name, in, at));
+      to.push_back(fmt::format("const {} {} = value_of({}[{}]);", value_type(dtype), name, in, at));
       return name;
     };
     if (map.is_one()) return value(setup_, "0");
@@ -102,18 +99,16 @@ class FlatPrinter {
       return value(code_.lines, map.text("at"));
     }
     if (map.runs[0].stride == 0) return value(loads_, map.text("i", width_));
-    loads_.push_back(fmt::format("const auto p{}b = load<{}>({} + ({}));",
-                                 node.id,
-                                 width_,
-                                 in,
-                                 map.text("i")));
+    loads_.push_back(
+        fmt::format("const auto p{}b = load<{}>({} + ({}));", node.id, width_, in, map.text("i")));
     return code_.name(node, fmt::format("value_of(p{}b.at[k])", node.id));
   }
 
   std::string element_of(size_t number, DType dtype) {
     const std::string in = text_.input(number), name = fmt::format("x{}", number);
     if (!read_.emplace(number, true).second) return name;
-    loads_.push_back(fmt::format("const auto p{} = load<{}>({} + i{});", number, width_, in, left()));
+    loads_.push_back(
+        fmt::format("const auto p{} = load<{}>({} + i{});", number, width_, in, left()));
     code_.lines.push_back(
         fmt::format("const {} {} = value_of(p{}.at[k]);", value_type(dtype), name, number));
     return name;
@@ -129,7 +124,8 @@ class FlatPrinter {
                                  text_.input(input_number(*node.inputs[1].node)),
                                  hash64(op.key),
                                  n_ / op.samples));
-    loads_.push_back(fmt::format("const Draws<{}> draws{}(stream{}, i);", width_, node.id, node.id));
+    loads_.push_back(
+        fmt::format("const Draws<{}> draws{}(stream{}, i);", width_, node.id, node.id));
     // A number u of 24 bits keeps its element where u 2^-24 >= p; p 2^24 is exact.
     const auto threshold = static_cast<uint32_t>(std::ceil(op.p * 0x1p24));
     const double factor = 1.0 / (1.0 - op.p);
@@ -137,12 +133,10 @@ class FlatPrinter {
     std::string kept = fmt::format("{} * {}", x, number_text(wide, factor));
     if (dtype == DType::kF16 || dtype == DType::kBF16)
       kept = fmt::format("round_{}({})", name_of(dtype), kept);
-    return code_.name(node,
-                      fmt::format("draws{}.at[k] < {}u ? {} : {}",
-                                  node.id,
-                                  threshold,
-                                  number_text(wide, 0.0),
-                                  kept));
+    return code_.name(
+        node,
+        fmt::format(
+            "draws{}.at[k] < {}u ? {} : {}", node.id, threshold, number_text(wide, 0.0), kept));
   }
 
   void add_result(size_t index) {
@@ -229,6 +223,8 @@ class FlatPrinter {
                kPiece,
                n_);
     lines.add_all(sums_);
+    // Left to itself the compiler unrolls all of it, for more registers than that is worth.
+    lines.add("#pragma unroll 4");
     lines.open("for ({} i = piece * {} + lane * 4; i < end; i += 64)", type, kPiece);
     print_pack();
     lines.close();

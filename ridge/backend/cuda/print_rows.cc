@@ -22,9 +22,9 @@ namespace {
 constexpr int64_t kGroup = 16;
 constexpr int64_t kPiece = 2048;
 constexpr int64_t kSummedRows = 64;
-constexpr int64_t kMostRows = 16;               // of a block
-constexpr int64_t kGoodShared = 96 << 10;       // leaves room for a second block
-constexpr int64_t kMostShared = 160 << 10;      // of a block on every device from sm_80 on
+constexpr int64_t kMostRows = 16;           // of a block
+constexpr int64_t kGoodShared = 96 << 10;   // leaves room for a second block
+constexpr int64_t kMostShared = 160 << 10;  // of a block on every device from sm_80 on
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -80,7 +80,9 @@ class RowPrinter {
   bool is_aligned() const { return columns_ % 4 == 0; }
   int64_t pieces() const { return ceil_div(columns_, kPiece); }
   int64_t chunks() const { return ceil_div(rows_, kSummedRows); }
-  int64_t threads() const { return std::max<int64_t>(32, (kGroup * pieces() * block_rows_ + 16) & -32); }
+  int64_t threads() const {
+    return std::max<int64_t>(32, (kGroup * pieces() * block_rows_ + 16) & -32);
+  }
   std::string_view index_type() const {
     return body_.domain.elements < int64_t{1} << 31 ? "uint32_t" : "uint64_t";
   }
@@ -114,8 +116,8 @@ class RowPrinter {
       const DType dtype = sum->node->outputs[0].dtype;
       const std::string_view type = stored_type(dtype);
       const auto place = [&](std::string name, int64_t rows) {
-        setup_.push_back(
-            fmt::format("{0}* const {1} = reinterpret_cast<{0}*>(shared + {2});", type, name, offset));
+        setup_.push_back(fmt::format(
+            "{0}* const {1} = reinterpret_cast<{0}*>(shared + {2});", type, name, offset));
         offset += rows * columns_ * static_cast<int64_t>(size_of(dtype));
         return name;
       };
@@ -157,10 +159,12 @@ class RowPrinter {
       flush_row_code();
       const std::string in = text_.input(input_number(*node->inputs[0].node));
       const std::string is_in = fmt::format("{0} >= 0 && {0} < {1}", index, columns_);
-      body_lines_.push_back(fmt::format(
-          "if (lane == 0 && begin < end && !({})) report({}, row, {});", is_in, text_.fault(), index));
-      row_code_.name(
-          *node, fmt::format("value_of({}[at + ({} ? {} : 0)])", in, is_in, index));
+      body_lines_.push_back(
+          fmt::format("if (lane == 0 && begin < end && !({})) report({}, row, {});",
+                      is_in,
+                      text_.fault(),
+                      index));
+      row_code_.name(*node, fmt::format("value_of({}[at + ({} ? {} : 0)])", in, is_in, index));
       flush_row_code();
     }
     // Before a result is written over what they read.
@@ -215,8 +219,8 @@ class RowPrinter {
   std::string element_of(size_t number, DType dtype, std::string_view at, Pass& pass) {
     const std::string in = text_.input(number), name = fmt::format("x{}", number);
     if (!pass.read.insert(number).second) return name;
-    pass.loads.push_back(fmt::format(
-        "const auto p{} = load{}<4>({} + {} + c{});", number, some(), in, at, left()));
+    pass.loads.push_back(
+        fmt::format("const auto p{} = load{}<4>({} + {} + c{});", number, some(), in, at, left()));
     pass.code.lines.push_back(
         fmt::format("const {} {} = value_of(p{}.at[k]);", value_type(dtype), name, number));
     return name;
@@ -241,7 +245,8 @@ class RowPrinter {
   void print_pass(int level) {
     Pass pass{Statements([&](const Node& node) { return leaf(node, pass); })};
     for (const auto& node : body_.graph.nodes())
-      if (role(*node) == LoopRole::kRow && is_loop_reduction(*node) && body_.level(*node) == level + 1)
+      if (role(*node) == LoopRole::kRow && is_loop_reduction(*node) &&
+          body_.level(*node) == level + 1)
         add_reduction(*node, pass);
     for (Sum& sum : sums_)
       if (body_.level(base_of(*sum.node->inputs[0].node)) == level) add_to_sum(sum, pass);
@@ -251,6 +256,8 @@ class RowPrinter {
     if (pass.ends.empty()) return;
     Lines lines(0);
     lines.add_all(pass.before);
+    // Left to itself the compiler unrolls all of it; a block of a long row has few registers.
+    lines.line("#pragma unroll {}", is_long() ? 1 : 2);
     lines.open("for ({} c = begin + lane * 4; c < end; c += 64)", index_type());
     lines.add_all(pass.loads);
     lines.add("#pragma unroll");
@@ -336,7 +343,8 @@ class RowPrinter {
                  columns_);
     } else {
       lines.line("const {} begin = 0;", type);
-      lines.line("const {} end = group < {} && mine < {} ? {} : 0;", type, block_rows_, rows_, columns_);
+      lines.line(
+          "const {} end = group < {} && mine < {} ? {} : 0;", type, block_rows_, rows_, columns_);
     }
     lines.add_all(body_lines_);
     if (!row_outputs_.empty()) {
@@ -374,10 +382,8 @@ class RowPrinter {
                chunks(),
                kSummedRows,
                rows_);
-    lines.open("for ({} first = chunk * {}; first < limit; first += {})",
-               type,
-               kSummedRows,
-               block_rows_);
+    lines.open(
+        "for ({} first = chunk * {}; first < limit; first += {})", type, kSummedRows, block_rows_);
     print_rows(lines);
     print_adding(lines);
     if (block_rows_ > 1 || is_long()) lines.add("__syncthreads();");

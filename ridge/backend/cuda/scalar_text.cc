@@ -62,8 +62,8 @@ constexpr Row kRows[] = {
 };
 
 const Row* find_row(std::string_view op) {
-  const auto* found =
-      std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& row) { return row.op == op; });
+  const auto* found = std::find_if(
+      std::begin(kRows), std::end(kRows), [&](const Row& row) { return row.op == op; });
   return found == std::end(kRows) ? nullptr : found;
 }
 
@@ -72,8 +72,9 @@ std::string cast_text(DType from, DType to, const std::string& x) {
   switch (to) {
     case DType::kF64:
     case DType::kF32:
-      return value_type(from) == value_type(to) ? x
-                                                : fmt::format("static_cast<{}>({})", value_type(to), x);
+      return value_type(from) == value_type(to)
+                 ? x
+                 : fmt::format("static_cast<{}>({})", value_type(to), x);
     case DType::kF16:
       return fmt::format("to_f16({})", x);
     case DType::kBF16:
@@ -81,7 +82,8 @@ std::string cast_text(DType from, DType to, const std::string& x) {
     case DType::kBool:
       return fmt::format("{} != {}", x, is_float(from) ? "0.0f" : "0");
     default:
-      return fmt::format("{}<{}>({})", is_float(from) ? "to_integer" : "static_cast", value_type(to), x);
+      return fmt::format(
+          "{}<{}>({})", is_float(from) ? "to_integer" : "static_cast", value_type(to), x);
   }
 }
 

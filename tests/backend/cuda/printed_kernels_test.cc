@@ -79,7 +79,8 @@ std::string first_difference(const Tensor& got, const Tensor& wanted) {
   return dispatch(wanted.type().dtype, [&](auto tag) -> std::string {
     using T = typename decltype(tag)::type;
     for (int64_t i = 0; i < wanted.elements(); ++i) {
-      const T &x = got.span<T>()[static_cast<size_t>(i)], &y = wanted.span<T>()[static_cast<size_t>(i)];
+      const T &x = got.span<T>()[static_cast<size_t>(i)],
+              &y = wanted.span<T>()[static_cast<size_t>(i)];
       if (std::memcmp(&x, &y, sizeof x) == 0) continue;
       if (std::isnan(got.at(i)) && std::isnan(wanted.at(i))) continue;
       return fmt::format("element {} is {:a}, not {:a}", i, got.at(i), wanted.at(i));
@@ -109,7 +110,8 @@ class Cases {
     host_.build();
     const auto cpu = make_backend("cpu");
     for (Case& each : cases_) {
-      SCOPED_TRACE(fmt::format("seed {}\n{}\n{}", each.seed, print(each.graph), each.kernel.source));
+      SCOPED_TRACE(
+          fmt::format("seed {}\n{}\n{}", each.seed, print(each.graph), each.kernel.source));
       const NamedTensors inputs = inputs_of(each);
       const NamedTensors wanted = evaluate(each.graph, *cpu, inputs);
       run(each, inputs, wanted, false);
@@ -154,7 +156,10 @@ class Cases {
   }
 
   // In place of what may be overwritten, and in memory of its own; nothing beside it is touched.
-  void run(const Case& each, const NamedTensors& inputs, const NamedTensors& wanted, bool in_place) {
+  void run(const Case& each,
+           const NamedTensors& inputs,
+           const NamedTensors& wanted,
+           bool in_place) {
     constexpr size_t kGuard = 64;
     NamedTensors copies = inputs;
     std::vector<const void*> from;
@@ -174,8 +179,7 @@ class Cases {
         place = over.data();
       }
       if (place == nullptr) {
-        own.emplace_back(
-            TensorType{DType::kU8, {static_cast<int64_t>(result.bytes() + kGuard)}});
+        own.emplace_back(TensorType{DType::kU8, {static_cast<int64_t>(result.bytes() + kGuard)}});
         std::memset(own.back().data(), 0x5a, own.back().bytes());
         place = own.back().data();
       }
@@ -284,22 +288,23 @@ class RandomFlat {
     Gelu by_tanh;
     by_tanh.tanh = true;
     static const std::vector<std::shared_ptr<const Op>> ops = {
-        op_of<Neg>(),        op_of<Abs>(),       op_of<Sign>(),     op_of<Exp>(),
-        op_of<Log>(),        op_of<Tanh>(),      op_of<Erf>(),      op_of<Sqrt>(),
-        op_of<Rsqrt>(),      op_of<Sigmoid>(),   op_of<Relu>(),     op_of<Silu>(),
-        op_of<Gelu>(),       op_of(by_tanh),     op_of<IsFinite>(), op_of<LogicalNot>(),
-        op_of<Cast>(),       op_of<Cast>(),      op_of<Cast>(),     op_of<Add>(),
-        op_of<Sub>(),        op_of<Mul>(),       op_of<Add>(),      op_of<Mul>(),
-        op_of<Div>(),        op_of<Maximum>(),   op_of<Minimum>(),  op_of<Equal>(),
-        op_of<NotEqual>(),   op_of<Less>(),      op_of<LessEqual>(), op_of<Greater>(),
+        op_of<Neg>(),          op_of<Abs>(),        op_of<Sign>(),      op_of<Exp>(),
+        op_of<Log>(),          op_of<Tanh>(),       op_of<Erf>(),       op_of<Sqrt>(),
+        op_of<Rsqrt>(),        op_of<Sigmoid>(),    op_of<Relu>(),      op_of<Silu>(),
+        op_of<Gelu>(),         op_of(by_tanh),      op_of<IsFinite>(),  op_of<LogicalNot>(),
+        op_of<Cast>(),         op_of<Cast>(),       op_of<Cast>(),      op_of<Add>(),
+        op_of<Sub>(),          op_of<Mul>(),        op_of<Add>(),       op_of<Mul>(),
+        op_of<Div>(),          op_of<Maximum>(),    op_of<Minimum>(),   op_of<Equal>(),
+        op_of<NotEqual>(),     op_of<Less>(),       op_of<LessEqual>(), op_of<Greater>(),
         op_of<GreaterEqual>(), op_of<LogicalAnd>(), op_of<LogicalOr>(), op_of<Where>(),
-        op_of<Where>(),      op_of<Dropout>(),   op_of<Constant>()};
+        op_of<Where>(),        op_of<Dropout>(),    op_of<Constant>()};
     const auto& op = ops[static_cast<size_t>(below(static_cast<int64_t>(ops.size())))];
     if (dynamic_cast<const Constant*>(op.get()) != nullptr) return add_constant();
     const size_t back = static_cast<size_t>(below(std::min<int64_t>(4, std::ssize(values_))));
     const DType dtype = values_[values_.size() - 1 - back].dtype();
     if (dynamic_cast<const Where*>(op.get()) != nullptr) {
-      if (const Value condition = pick(DType::kBool)) add(op, {condition, pick(dtype), pick(dtype)});
+      if (const Value condition = pick(DType::kBool))
+        add(op, {condition, pick(dtype), pick(dtype)});
       return;
     }
     if (!op->traits().dtypes.has(dtype)) return;

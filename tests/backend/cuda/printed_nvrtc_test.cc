@@ -1,5 +1,5 @@
-// Printed kernels through NVIDIA's compiler, which needs no GPU: they compile for each generation of
-// devices, and no thread needs local memory. Skipped where there is no NVRTC.
+// Printed kernels through NVIDIA's compiler, which needs no GPU: they compile for each generation
+// of devices, and no thread needs local memory. Skipped where there is no NVRTC.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
@@ -49,7 +49,8 @@ std::shared_ptr<const Nvrtc> nvrtc() {
 
 std::string source_of(std::string_view body) {
   return "#include \"ridge/backend/cuda/device/kernel.h\"\n"
-         "extern \"C\" __global__ void __launch_bounds__(1024) one(const float* x, float* y, int n) {" +
+         "extern \"C\" __global__ void __launch_bounds__(1024) one(const float* x, float* y, int "
+         "n) {" +
          std::string(body) + "}\n";
 }
 
@@ -70,7 +71,8 @@ TEST(Nvrtc, AWrongSourceIsRefusedWithTheLog) {
   if (nvrtc() == nullptr) GTEST_SKIP() << kNoNvrtc;
   const std::string message =
       user_error([] { nvrtc()->compile(source_of("y[0] = nothing;"), "wrong", "sm_90"); });
-  EXPECT_NE(message.find("kernel 'wrong' does not compile for sm_90"), std::string::npos) << message;
+  EXPECT_NE(message.find("kernel 'wrong' does not compile for sm_90"), std::string::npos)
+      << message;
   EXPECT_NE(message.find("\"nothing\" is undefined"), std::string::npos) << message;
 }
 
@@ -130,8 +132,14 @@ TEST(Nvrtc, AFolderThatCannotBeWrittenCostsNoRun) {
 }
 
 TEST(Cubin, WhatIsNoCubinIsRefused) {
-  const std::string elf = std::string("\x7f" "ELF\x02\x01", 6);
-  for (const std::string& text : {std::string(), std::string("text"), elf, elf + std::string(58, '\0'),
+  const std::string elf = std::string(
+      "\x7f"
+      "ELF\x02\x01",
+      6);
+  for (const std::string& text : {std::string(),
+                                  std::string("text"),
+                                  elf,
+                                  elf + std::string(58, '\0'),
                                   elf + std::string(58, '\xff')})
     EXPECT_NE(user_error([&] { cuda::read_cubin(text); }).find("[cubin]"), std::string::npos);
 }
@@ -192,17 +200,19 @@ TEST(PrintedKernels, ThoseOfAllExamplesCompileWithoutLocalMemory) {
   EXPECT_GE(found.kernels.size(), 60u);
   const TempFolder folder;
   const CubinCache cache(nvrtc(), folder.path());
-  // A tenth of the kernels for the short form, spread over all.
-  const int step = cases(10) == 1 ? 8 : 1;
+  // Each takes a tenth of a second: all of them in the full form, else some, spread over all.
+  const int step = is_full_scale() ? 1 : cases(10) == 10 ? 4 : 8;
   int number = 0;
   for (const auto& [name, kernel] : found.kernels) {
     if (number++ % step != 0) continue;
     for (const char* architecture : {"sm_80", "sm_90", "sm_100"})
-      for (const KernelUse& use : cuda::read_cubin(cache.compile(kernel.source, name, architecture)))
+      for (const KernelUse& use :
+           cuda::read_cubin(cache.compile(kernel.source, name, architecture)))
         EXPECT_EQ(use.local_bytes, 0) << architecture << ", " << use.registers << " registers\n"
                                       << kernel.source;
   }
-  std::printf("%zu kernels, of which %d compiled\n", found.kernels.size(), (number + step - 1) / step);
+  std::printf(
+      "%zu kernels, of which %d compiled\n", found.kernels.size(), (number + step - 1) / step);
 }
 
 }  // namespace

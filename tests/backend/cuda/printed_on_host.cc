@@ -29,8 +29,10 @@ void PrintedOnHost::build() {
   for (const std::string& source : sources_) file << source;
   for (const std::string& entry : entries_)
     file << fmt::format(
-        "static void call_{0}(void* const* operands) {{ simt::call(ridge::cuda::{0}, operands); }}\n"
-        "extern \"C\" void on_host_{0}(void* const* operands, unsigned blocks, unsigned threads) {{\n"
+        "static void call_{0}(void* const* operands) {{ simt::call(ridge::cuda::{0}, operands); "
+        "}}\n"
+        "extern \"C\" void on_host_{0}(void* const* operands, unsigned blocks, unsigned threads) "
+        "{{\n"
         "  simt::launch(call_{0}, operands, blocks, threads);\n}}\n",
         entry);
   file.close();
@@ -40,7 +42,8 @@ void PrintedOnHost::build() {
   const char* const sanitizer = "";
 #endif
   const std::string command = fmt::format(
-      "{} -std=c++20 -O1 -w -mavx2 -mfma -ffp-contract=off {} -fPIC -shared -I. '{}' -o '{}' 2> '{}'",
+      "{} -std=c++20 -O1 -w -mavx2 -mfma -ffp-contract=off {} -fPIC -shared -I. '{}' -o '{}' 2> "
+      "'{}'",
       RIDGE_CXX,
       sanitizer,
       (folder_ / "kernels.cc").string(),

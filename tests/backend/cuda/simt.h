@@ -1,6 +1,6 @@
-// What a printed kernel needs of CUDA, on a CPU: the threads of a block are fibers that run one after
-// another to the next place where they have to meet. Included before the source of a kernel, in a
-// translation unit of its own that is compiled while the test runs.
+// What a printed kernel needs of CUDA, on a CPU: the threads of a block are fibers that run one
+// after another to the next place where they have to meet. Included before the source of a kernel,
+// in a translation unit of its own that is compiled while the test runs.
 #pragma once
 
 #include <sys/mman.h>
@@ -37,7 +37,7 @@ struct Fiber {
   void* stack = nullptr;
   void* fake_stack = nullptr;
   bool done = false;
-  int waits = 0;             // 0: for nothing; 1: its warp; 2: its block
+  int waits = 0;                 // 0: for nothing; 1: its warp; 2: its block
   unsigned long long given = 0;  // to a shuffle
 };
 
@@ -97,8 +97,8 @@ inline void resume(size_t index) {
 #endif
 }
 
-// Runs the block to its end. Threads of a warp that meet must all be there, and so those of a block:
-// anything else hangs a GPU, and ends the test here.
+// Runs the block to its end. Threads of a warp that meet must all be there, and so those of a
+// block: anything else hangs a GPU, and ends the test here.
 inline void run_block() {
   const size_t threads = block_size.x;
   for (size_t i = 0; i < threads; ++i) {

@@ -1,6 +1,6 @@
-// What printed kernels are made of. NVRTC compiles this text with --device-as-default-execution-space
-// and without contraction of a * b + c; the tests compile the same text for the host, with the few
-// names of CUDA from tests/backend/cuda/simt.h.
+// What printed kernels are made of. NVRTC compiles this text with
+// --device-as-default-execution-space and without contraction of a * b + c; the tests compile the
+// same text for the host, with the few names of CUDA from tests/backend/cuda/simt.h.
 //
 // A value of f16 or bf16 is held as the float that it is: what makes one rounds it at once. Every
 // function here gives the bits of its twin in base/dtype.h or backend/cpu.
@@ -82,8 +82,8 @@ inline uint16_t f16_bits(float x) {
   if (magnitude > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7e00u);
   if (magnitude >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);
   if (magnitude < 0x38800000u)
-    return static_cast<uint16_t>(
-        sign | (bits_of_float(float_of_bits(magnitude) + 0.5f) - 0x3f000000u));
+    return static_cast<uint16_t>(sign |
+                                 (bits_of_float(float_of_bits(magnitude) + 0.5f) - 0x3f000000u));
   return static_cast<uint16_t>(
       sign | ((magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13));
 #endif
@@ -165,8 +165,7 @@ inline float round_to_odd(double x) {
   return float_of_bits(bits | 1u);
 }
 inline double round_to_odd(int64_t x) {
-  uint64_t magnitude =
-      x < 0 ? uint64_t{0} - static_cast<uint64_t>(x) : static_cast<uint64_t>(x);
+  uint64_t magnitude = x < 0 ? uint64_t{0} - static_cast<uint64_t>(x) : static_cast<uint64_t>(x);
   int spare = -53;
   for (uint64_t rest = magnitude; rest != 0; rest >>= 1) ++spare;
   if (spare > 0) {
@@ -199,8 +198,8 @@ template <typename To, typename From>
 inline To to_integer(From x) {
   constexpr int kDigits = static_cast<int>(8 * sizeof(To)) - (kIsSigned<To> ? 1 : 0);
   constexpr From kEnd = static_cast<From>(uint64_t{1} << (kDigits - 1)) * From(2);
-  constexpr To kMost = static_cast<To>((uint64_t{1} << (kDigits - 1)) - 1 +
-                                       (uint64_t{1} << (kDigits - 1)));
+  constexpr To kMost =
+      static_cast<To>((uint64_t{1} << (kDigits - 1)) - 1 + (uint64_t{1} << (kDigits - 1)));
   constexpr To kLeast = kIsSigned<To> ? static_cast<To>(-kMost - 1) : To(0);
   if (!(x == x)) return To(0);
   if (x >= kEnd) return kMost;
@@ -257,7 +256,8 @@ inline T wrapped_mul(T a, T b) {
 // ---- reductions, in the order of all executors of the Kernel IR ----
 //
 // Element i of a piece of 2048 belongs to lane i mod 64, a lane adds its elements one after the
-// other, and the 64 lanes are four turns of sixteen: (0 + 1) + (2 + 3), then l with l + 8, + 4, + 2,
+// other, and the 64 lanes are four turns of sixteen: (0 + 1) + (2 + 3), then l with l + 8, + 4, +
+// 2,
 // + 1. Sixteen threads hold four neighbouring lanes each, so that they load vectors.
 
 inline constexpr int kGroup = 16;
@@ -344,6 +344,7 @@ inline void reduce_pieces(const T* x, T* y, int64_t n, T divisor) {
     const int64_t piece = first + static_cast<int>(threadIdx.x) / kGroup;
     const int64_t end = piece >= pieces ? 0 : (piece + 1) * kPiece < n ? (piece + 1) * kPiece : n;
     Reduced<Op, T> all;
+#pragma unroll 1
     for (int64_t i = piece * kPiece + lane * 4; i < end; i += 4 * kGroup) {
       const Pack<T, 4> pack = load<4>(x + i, end - i);
 #pragma unroll
@@ -355,7 +356,8 @@ inline void reduce_pieces(const T* x, T* y, int64_t n, T divisor) {
   }
 }
 
-/// One stage of a sum of all rows of x (rows, columns): y (ceil(rows / 64), columns), row after row.
+/// One stage of a sum of all rows of x (rows, columns): y (ceil(rows / 64), columns), row after
+/// row.
 template <typename T>
 inline void sum_rows(const T* x, T* y, int64_t rows, int64_t columns, T divisor) {
   constexpr int64_t kRows = 64;
@@ -367,6 +369,7 @@ inline void sum_rows(const T* x, T* y, int64_t rows, int64_t columns, T divisor)
     const int64_t chunk = i / columns, column = i % columns;
     const int64_t end = (chunk + 1) * kRows < rows ? (chunk + 1) * kRows : rows;
     T sum = T(0);
+#pragma unroll 8
     for (int64_t row = chunk * kRows; row < end; ++row) sum = sum + x[row * columns + column];
     y[i] = sum / divisor;
   }
