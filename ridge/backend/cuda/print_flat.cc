@@ -224,7 +224,7 @@ class FlatPrinter {
                n_);
     lines.add_all(sums_);
     // Left to itself the compiler unrolls all of it, for more registers than that is worth.
-    lines.add("#pragma unroll 4");
+    lines.add("#pragma unroll 2");
     lines.open("for ({} i = piece * {} + lane * 4; i < end; i += 64)", type, kPiece);
     print_pack();
     lines.close();

@@ -331,8 +331,11 @@ class RowPrinter {
   // What is done to the rows from `first` on.
   void print_rows(Lines& lines) {
     const std::string_view type = index_type();
-    lines.line("const {} mine = first + group;", type);
-    lines.line("const {} row = mine < {} ? mine : {};", type, rows_, rows_ - 1);
+    const bool is_whole = rows_ % block_rows_ == 0;
+    if (is_whole)
+      lines.line("const {} row = first{};", type, block_rows_ == 1 ? "" : " + group");
+    else
+      lines.line("const {0} mine = first + group, row = mine < {1} ? mine : {1} - 1;", type, rows_);
     lines.line("const {} at = row * {};", type, columns_);
     // No column of a row that is not there.
     if (is_long()) {
@@ -342,9 +345,15 @@ class RowPrinter {
                  kPiece,
                  columns_);
     } else {
-      lines.line("const {} begin = 0;", type);
-      lines.line(
-          "const {} end = group < {} && mine < {} ? {} : 0;", type, block_rows_, rows_, columns_);
+      // A warp has room for two rows: of one alone the second group has none.
+      const std::string is_there = block_rows_ == 1 ? "group == 0 ? "
+                                   : is_whole       ? ""
+                                                    : fmt::format("mine < {} ? ", rows_);
+      lines.line("const {} begin = 0, end = {}{}{};",
+                 type,
+                 is_there,
+                 columns_,
+                 is_there.empty() ? "" : " : 0");
     }
     lines.add_all(body_lines_);
     if (!row_outputs_.empty()) {

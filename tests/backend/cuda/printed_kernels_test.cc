@@ -63,11 +63,19 @@ double any_number(std::mt19937_64& random, bool special) {
   return 6 * unit(random);
 }
 
-void fill(Tensor& tensor, std::mt19937_64& random, bool special) {
+enum class Fill : uint8_t {
+  kTame,
+  kSpecial,  ///< Infinities, NaN, subnormal numbers and the ends of ranges among others.
+  kZeros,    ///< Zeros of both signs: which of equal numbers a maximum keeps.
+};
+
+void fill(Tensor& tensor, std::mt19937_64& random, Fill how) {
+  const bool special = how == Fill::kSpecial;
   dispatch(tensor.type().dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     for (T& each : tensor.span<T>()) {
-      each = convert<T>(any_number(random, special));
+      each = convert<T>(how == Fill::kZeros ? (random() % 2 == 0 ? 0.0 : -0.0)
+                                            : any_number(random, special));
       if constexpr (std::is_same_v<T, int64_t>)
         if (special && random() % 4 == 0) each = static_cast<T>(random() * uint64_t{0x100000001});
     }
@@ -93,8 +101,8 @@ std::string first_difference(const Tensor& got, const Tensor& wanted) {
 class Cases {
  public:
   // False where the node is refused; then refusal() says why.
-  bool add(const Node& node, uint64_t seed, bool special, int64_t index_limit = 0) {
-    Case each{.graph = alone(node), .seed = seed, .special = special, .index_limit = index_limit};
+  bool add(const Node& node, uint64_t seed, Fill how, int64_t index_limit = 0) {
+    Case each{.graph = alone(node), .seed = seed, .how = how, .index_limit = index_limit};
     cuda::Printing printing = print_kernel(node_of(each.graph));
     refusal_ = printing.refusal;
     if (!printing.kernel) return false;
@@ -136,7 +144,7 @@ class Cases {
     Graph graph;
     PrintedKernel kernel = {};
     uint64_t seed = 0;
-    bool special = false;
+    Fill how = Fill::kTame;
     int64_t index_limit = 0;
   };
 
@@ -146,7 +154,7 @@ class Cases {
     for (const Node* node : each.graph.inputs()) {
       Tensor tensor(node->outputs[0]);
       const DType dtype = tensor.type().dtype;
-      fill(tensor, random, each.special);
+      fill(tensor, random, each.how);
       if (each.index_limit > 0 && is_integer(dtype))
         for (int64_t i = 0; i < tensor.elements(); ++i)
           tensor.set(i, static_cast<double>(random() % static_cast<uint64_t>(each.index_limit)));
@@ -210,6 +218,20 @@ class Cases {
 template <typename T>
 std::shared_ptr<const Op> op_of(T op = {}) {
   return std::make_shared<const T>(std::move(op));
+}
+
+// Those of one and two operands of one dtype.
+std::vector<std::shared_ptr<const Op>> elementwise_ops() {
+  Gelu by_tanh;
+  by_tanh.tanh = true;
+  return {op_of<Neg>(),        op_of<Abs>(),       op_of<Sign>(),     op_of<Exp>(),
+          op_of<Log>(),        op_of<Tanh>(),      op_of<Erf>(),      op_of<Sqrt>(),
+          op_of<Rsqrt>(),      op_of<Sigmoid>(),   op_of<Relu>(),     op_of<Silu>(),
+          op_of<Gelu>(),       op_of(by_tanh),     op_of<IsFinite>(), op_of<LogicalNot>(),
+          op_of<Add>(),        op_of<Sub>(),       op_of<Mul>(),      op_of<Div>(),
+          op_of<Maximum>(),    op_of<Minimum>(),   op_of<Equal>(),    op_of<NotEqual>(),
+          op_of<Less>(),       op_of<LessEqual>(), op_of<Greater>(),  op_of<GreaterEqual>(),
+          op_of<LogicalAnd>(), op_of<LogicalOr>()};
 }
 
 constexpr DType kDTypes[] = {DType::kF32,
@@ -285,19 +307,14 @@ class RandomFlat {
   }
 
   void add_op() {
-    Gelu by_tanh;
-    by_tanh.tanh = true;
-    static const std::vector<std::shared_ptr<const Op>> ops = {
-        op_of<Neg>(),          op_of<Abs>(),        op_of<Sign>(),      op_of<Exp>(),
-        op_of<Log>(),          op_of<Tanh>(),       op_of<Erf>(),       op_of<Sqrt>(),
-        op_of<Rsqrt>(),        op_of<Sigmoid>(),    op_of<Relu>(),      op_of<Silu>(),
-        op_of<Gelu>(),         op_of(by_tanh),      op_of<IsFinite>(),  op_of<LogicalNot>(),
-        op_of<Cast>(),         op_of<Cast>(),       op_of<Cast>(),      op_of<Add>(),
-        op_of<Sub>(),          op_of<Mul>(),        op_of<Add>(),       op_of<Mul>(),
-        op_of<Div>(),          op_of<Maximum>(),    op_of<Minimum>(),   op_of<Equal>(),
-        op_of<NotEqual>(),     op_of<Less>(),       op_of<LessEqual>(), op_of<Greater>(),
-        op_of<GreaterEqual>(), op_of<LogicalAnd>(), op_of<LogicalOr>(), op_of<Where>(),
-        op_of<Where>(),        op_of<Dropout>(),    op_of<Constant>()};
+    static const auto ops = [] {
+      auto all = elementwise_ops();
+      for (int i = 0; i < 3; ++i) all.push_back(op_of<Cast>());
+      for (int i = 0; i < 2; ++i)
+        all.insert(all.end(), {op_of<Where>(), op_of<Add>(), op_of<Mul>()});
+      all.insert(all.end(), {op_of<Dropout>(), op_of<Constant>()});
+      return all;
+    }();
     const auto& op = ops[static_cast<size_t>(below(static_cast<int64_t>(ops.size())))];
     if (dynamic_cast<const Constant*>(op.get()) != nullptr) return add_constant();
     const size_t back = static_cast<size_t>(below(std::min<int64_t>(4, std::ssize(values_))));
@@ -373,7 +390,7 @@ TEST(PrintedKernels, RandomElementwiseBodiesGiveTheBitsOfTheCpu) {
       RandomFlat flat(seed);
       const Node* node = flat.make(graph);
       if (node != nullptr) {
-        ASSERT_TRUE(all.add(*node, seed, true)) << all.refusal() << "\n" << print(*node);
+        ASSERT_TRUE(all.add(*node, seed, Fill::kSpecial)) << all.refusal() << "\n" << print(*node);
         ++done;
       }
       ++seed;
@@ -383,6 +400,38 @@ TEST(PrintedKernels, RandomElementwiseBodiesGiveTheBitsOfTheCpu) {
   }
 }
 
+// Each op on many special numbers, a body for each dtype: what random bodies may not come to.
+TEST(PrintedKernels, EveryOpGivesTheBitsOfTheCpuOnSpecialNumbers) {
+  Cases all;
+  for (const DType dtype : kAllDTypes)
+    for (const int64_t size : {40000, 8191}) {
+      Graph body("body"), graph("case");
+      const TensorType type{dtype, {size}};
+      const Value a = input(body, "0", type), b = input(body, "1", type);
+      const Value condition = input(body, "2", {DType::kBool, {size}});
+      size_t results = 0;
+      for (const auto& op : elementwise_ops()) {
+        if (!op->traits().dtypes.has(dtype) || op->traits().min_inputs > 2) continue;
+        if (dtype == DType::kF64 && op->traits().op_class == OpClass::kTranscendental &&
+            op->name() != "rsqrt")
+          continue;
+        const bool is_binary = op->traits().min_inputs == 2;
+        const std::vector<Value> from =
+            is_binary ? std::vector<Value>{a, b} : std::vector<Value>{a};
+        body.add_output(name_of_number(results++), {&body.add(op, from), 0});
+      }
+      for (const DType to : kAllDTypes)
+        if (to != dtype) body.add_output(name_of_number(results++), cast(a, to));
+      body.add_output(name_of_number(results++), where(condition, a, b));
+      std::vector<Value> from;
+      for (const Node* node : body.inputs())
+        from.push_back(input(graph, node->op_as<Input>().input_name, node->outputs[0]));
+      const Node& node = fused(graph, body, std::move(from), Site{"ops"});
+      ASSERT_TRUE(all.add(node, 7, Fill::kSpecial)) << all.refusal();
+    }
+  all.expect_bits_of_cpu();
+}
+
 // ---- bodies over rows ----
 
 // Every fused node of the graph behind the passes.
@@ -390,7 +439,7 @@ void add_fused(Cases& all, Graph graph, uint64_t seed, int64_t index_limit) {
   const auto cpu = make_backend("cpu");
   run_pipeline(graph, *cpu, {});
   for (const auto& node : graph.nodes())
-    if (node->is<Fused>()) all.add(*node, seed, false, index_limit);
+    if (node->is<Fused>()) all.add(*node, seed, Fill::kTame, index_limit);
 }
 
 TEST(PrintedKernels, RandomRowsGiveTheBitsOfTheCpu) {
@@ -451,7 +500,10 @@ TEST(PrintedKernels, SingleNodesGiveTheBitsOfTheCpu) {
                                           sqrt(x),
                                           cast(x, DType::kBF16)};
       for (size_t i = 0; i < singles.size(); ++i)
-        ASSERT_TRUE(all.add(*singles[i].node, i, true)) << all.refusal();
+        ASSERT_TRUE(all.add(*singles[i].node, i, Fill::kSpecial)) << all.refusal();
+      for (const Value maximum : {singles[2], reduce_max(x)})
+        for (uint64_t seed = 0; seed < 4; ++seed)
+          ASSERT_TRUE(all.add(*maximum.node, seed, Fill::kZeros)) << all.refusal();
     }
   all.expect_bits_of_cpu();
 }
@@ -477,7 +529,7 @@ TEST(PrintedKernels, AnIndexOutOfRangeIsReported) {
   Cases all;
   const Value picked = pick(x, at);
   ASSERT_EQ(print_kernel(*picked.node).kernel->index_limit, 9);
-  ASSERT_TRUE(all.add(*picked.node, 1, false)) << all.refusal();
+  ASSERT_TRUE(all.add(*picked.node, 1, Fill::kTame)) << all.refusal();
   NamedTensors inputs, outputs;
   inputs.emplace("0", Tensor(x.type()));
   inputs.emplace("1", Tensor(at.type()));

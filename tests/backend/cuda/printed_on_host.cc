@@ -36,11 +36,9 @@ void PrintedOnHost::build() {
         "  simt::launch(call_{0}, operands, blocks, threads);\n}}\n",
         entry);
   file.close();
-#ifdef __SANITIZE_ADDRESS__
-  const char* const sanitizer = "-fsanitize=address";
-#else
-  const char* const sanitizer = "";
-#endif
+  // Where this process has the runtime of AddressSanitizer, linked or preloaded, kernels use it.
+  const char* const sanitizer =
+      dlsym(RTLD_DEFAULT, "__asan_init") != nullptr ? "-fsanitize=address" : "";
   const std::string command = fmt::format(
       "{} -std=c++20 -O1 -w -mavx2 -mfma -ffp-contract=off {} -fPIC -shared -I. '{}' -o '{}' 2> "
       "'{}'",

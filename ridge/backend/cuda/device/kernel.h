@@ -58,6 +58,11 @@ struct BF16 {
 };
 
 inline float value_of(F16 x) {
+#ifdef __CUDA_ARCH__
+  float y;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
+  return y;
+#else
   const uint32_t sign = static_cast<uint32_t>(x.bits & 0x8000u) << 16;
   const uint32_t exponent = (x.bits >> 10) & 0x1fu;
   const uint32_t mantissa = x.bits & 0x3ffu;
@@ -65,6 +70,7 @@ inline float value_of(F16 x) {
   if (exponent != 0) return float_of_bits(sign | ((exponent + 112u) << 23) | (mantissa << 13));
   const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;  // zero or subnormal, exact
   return sign != 0 ? -magnitude : magnitude;
+#endif
 }
 inline float value_of(BF16 x) { return float_of_bits(static_cast<uint32_t>(x.bits) << 16); }
 template <typename T>
