@@ -17,10 +17,6 @@ namespace {
 constexpr int64_t kMostBlocks = 1 << 14;
 constexpr int64_t kStageThreads = 256;
 constexpr size_t kMostOperands = 480;  // a launch has 4 KiB for them
-constexpr int64_t kPiece = 2048;       // as device/kernel.h has it
-constexpr int64_t kSummedRows = 64;
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 std::string replaced(std::string text, std::string_view what, std::string_view by) {
   for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + by.size()))

@@ -15,6 +15,14 @@
 
 namespace ridge::cuda {
 
+// The tree of all reductions, as device/kernel.h has it: threads that share a piece, elements of a
+// piece, rows that are summed one after the other.
+inline constexpr int64_t kGroup = 16;
+inline constexpr int64_t kPiece = 2048;
+inline constexpr int64_t kSummedRows = 64;
+
+constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
 /// Thrown by those who print where a body has no kernel; print_kernel makes a refusal of it.
 struct Refused {
   std::string why;

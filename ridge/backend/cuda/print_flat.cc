@@ -21,10 +21,6 @@ namespace ridge::cuda {
 namespace {
 
 constexpr int64_t kThreads = 256;
-constexpr int64_t kGroup = 16;
-constexpr int64_t kPiece = 2048;
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 class FlatPrinter {
  public:

@@ -1,7 +1,7 @@
 // Bodies over rows: a group of sixteen threads for each piece of 2048 columns, so that a block has
 // several short rows or one long one. A pass over the elements ends at each reduction of the row;
 // what comes between is computed by every thread of the row. Passes read their inputs again, from
-// the caches, and compute again what several of them need: both are cheaper than keeping it.
+// the caches, and compute again what several of them need: no row is kept anywhere.
 //
 // Sums over all rows: a block takes 64 rows. Where it has several at a time, they are added up one
 // after the other from shared memory, in the order that the CPU adds them in.
@@ -19,14 +19,9 @@
 namespace ridge::cuda {
 namespace {
 
-constexpr int64_t kGroup = 16;
-constexpr int64_t kPiece = 2048;
-constexpr int64_t kSummedRows = 64;
 constexpr int64_t kMostRows = 16;           // of a block
 constexpr int64_t kGoodShared = 96 << 10;   // leaves room for a second block
 constexpr int64_t kMostShared = 160 << 10;  // of a block on every device from sm_80 on
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 class RowPrinter {
  public:

@@ -128,7 +128,9 @@ class Cases {
     }
   }
 
-  // One run of a single case: for what goes wrong.
+  // Of the first case.
+  NamedTensors inputs() const { return inputs_of(cases_[0]); }
+  // One run of it alone.
   HostFault run_with(const NamedTensors& inputs, NamedTensors& outputs) {
     host_.build();
     std::vector<const void*> from;
@@ -506,6 +508,28 @@ TEST(PrintedKernels, SingleNodesGiveTheBitsOfTheCpu) {
           ASSERT_TRUE(all.add(*maximum.node, seed, Fill::kZeros)) << all.refusal();
     }
   all.expect_bits_of_cpu();
+}
+
+// Norms and softmax given as one node: their plain form, whose order of additions is not that of
+// the CPU's kernels for them. Against the reference, which sums in double.
+TEST(PrintedKernels, NodesWithAPlainFormAreNearTheReference) {
+  Graph graph("plain");
+  const Value x = input(graph, "x", {DType::kF32, {70, 300}});
+  const Value gamma = input(graph, "gamma", {DType::kF32, {300}});
+  const Value beta = input(graph, "beta", {DType::kF32, {300}});
+  const auto ref = make_backend("ref");
+  for (const Value value : {layer_norm(x, gamma, beta), rms_norm(x, gamma), softmax(x)}) {
+    Cases all;
+    ASSERT_TRUE(all.add(*value.node, 3, Fill::kTame)) << all.refusal();
+    EXPECT_FALSE(print_kernel(*value.node).kernel->same_bits);
+    const NamedTensors inputs = all.inputs();
+    NamedTensors outputs;
+    all.run_with(inputs, outputs);
+    const NamedTensors wanted = evaluate(alone(*value.node), *ref, inputs);
+    const Tensor &y = outputs.at("0"), &exact = wanted.at("0");
+    for (int64_t i = 0; i < y.elements(); ++i)
+      ASSERT_NEAR(y.at(i), exact.at(i), 1e-5 * std::max(1.0, std::fabs(exact.at(i)))) << i;
+  }
 }
 
 // ---- what is refused, and what goes wrong ----
