@@ -92,7 +92,8 @@ void KernelText::finish(std::string_view suffix,
   if (operands_.size() > kMostOperands)
     throw Refused{fmt::format("has {} inputs and outputs", operands_.size())};
   const std::string entry = fmt::format("{}{}", kName, suffix);
-  functions_ += fmt::format("\nextern \"C\" __global__ void __launch_bounds__({})\n{}({}) {{\n",
+  // One block: not told so, the assembler spills a few registers to have room for another.
+  functions_ += fmt::format("\nextern \"C\" __global__ void __launch_bounds__({}, 1)\n{}({}) {{\n",
                             threads,
                             entry,
                             fmt::join(parameters_, ", "));

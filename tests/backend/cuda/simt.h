@@ -19,7 +19,7 @@
 
 #define __global__
 #define __shared__ static
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
 #define RIDGE_DYNAMIC_SHARED(name) unsigned char* const name = simt::dynamic_shared
 
 namespace simt {
