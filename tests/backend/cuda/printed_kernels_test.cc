@@ -160,6 +160,11 @@ class Cases {
       if (each.index_limit > 0 && is_integer(dtype))
         for (int64_t i = 0; i < tensor.elements(); ++i)
           tensor.set(i, static_cast<double>(random() % static_cast<uint64_t>(each.index_limit)));
+      // {seed, step, first sample} of dropout: no batch begins so late that its numbers wrap.
+      if (tensor.type() == TensorType{DType::kI64, {3}}) {
+        int64_t& first = tensor.span<int64_t>()[2];
+        first = static_cast<int64_t>(static_cast<uint64_t>(first) >> 20);
+      }
       tensors.emplace(node->op_as<Input>().input_name, std::move(tensor));
     }
     return tensors;
@@ -490,7 +495,7 @@ TEST(PrintedKernels, LossesNormsAndSoftmaxGiveTheBitsOfTheCpu) {
 TEST(PrintedKernels, SingleNodesGiveTheBitsOfTheCpu) {
   Cases all;
   for (const DType dtype : {DType::kF32, DType::kF64})
-    for (const Shape& shape : {Shape{300, 70}, Shape{5, 3, 4100}, Shape{70, 2, 9}}) {
+    for (const Shape& shape : {Shape{300, 70}, Shape{2, 3, 2100}, Shape{70, 2, 9}}) {
       Graph graph("single");
       const Value x = input(graph, "x", {dtype, shape});
       const Value y = input(graph, "y", {dtype, {shape.back()}});
