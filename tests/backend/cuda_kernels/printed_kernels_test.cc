@@ -22,7 +22,7 @@
 #include "ridge/graph/text.h"
 #include "ridge/run/backends.h"
 #include "ridge/run/evaluate.h"
-#include "tests/backend/cuda/printed_on_host.h"
+#include "tests/backend/cuda_kernels/printed_on_host.h"
 #include "tests/support/errors.h"
 #include "tests/support/random_rows.h"
 #include "tests/support/scale.h"

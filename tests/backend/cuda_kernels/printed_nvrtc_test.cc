@@ -1,13 +1,11 @@
 // Printed kernels through NVIDIA's compiler, which needs no GPU: they compile for each generation
 // of devices, and no thread needs local memory. Skipped where there is no NVRTC.
-#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
 #include <fstream>
 #include <iterator>
 #include <map>
-#include <set>
 
 #include "ridge/backend/cuda/cubin.h"
 #include "ridge/backend/cuda/nvrtc.h"
@@ -150,7 +148,6 @@ TEST(Cubin, WhatIsNoCubinIsRefused) {
 
 struct Found {
   std::map<std::string, cuda::PrintedKernel> kernels;  // by name
-  std::set<std::string_view> others;                   // ops that are no loops: for libraries
   std::map<std::string, std::string> refused;          // fused nodes, by site
 };
 
@@ -172,8 +169,6 @@ void add_kernels(const std::string& name,
         found.kernels.emplace(printing.kernel->name, std::move(*printing.kernel));
       else if (node->is<Fused>())
         found.refused[name + " " + node->site.name] = printing.refusal;
-      else
-        found.others.insert(node->op->name());
     }
   }
 }

@@ -1,4 +1,4 @@
-#include "tests/backend/cuda/printed_on_host.h"
+#include "tests/backend/cuda_kernels/printed_on_host.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -25,7 +25,7 @@ void PrintedOnHost::add(const cuda::PrintedKernel& kernel) {
 
 void PrintedOnHost::build() {
   std::ofstream file(folder_ / "kernels.cc");
-  file << "#include \"tests/backend/cuda/simt.h\"\n";
+  file << "#include \"tests/backend/cuda_kernels/simt.h\"\n";
   for (const std::string& source : sources_) file << source;
   for (const std::string& entry : entries_)
     file << fmt::format(
