@@ -14,6 +14,7 @@ function(ridge_add_cuda program)
   target_include_directories(ridge_cuda_objects PUBLIC ${PROJECT_SOURCE_DIR})
   target_compile_definitions(ridge_cuda_objects PRIVATE RIDGE_VERSION="${PROJECT_VERSION}")
   target_link_libraries(ridge_cuda_objects PUBLIC ridge_options fmt::fmt)
+  ridge_embed_device_headers(ridge_cuda_objects)
 
   add_library(ridge_cuda MODULE $<TARGET_OBJECTS:ridge_cuda_objects>)
   set_target_properties(ridge_cuda PROPERTIES PREFIX lib)
@@ -24,4 +25,23 @@ function(ridge_add_cuda program)
   set(exported ${PROJECT_SOURCE_DIR}/cmake/exported_symbols.txt)
   target_link_options(ridge_library INTERFACE -Wl,--dynamic-list=${exported})
   target_link_libraries(${program} PRIVATE $<LINK_LIBRARY:WHOLE_ARCHIVE,ridge_library>)
+endfunction()
+
+# The texts that printed kernels include are embedded: what lies in device/, and the two headers whose
+# arithmetic the CPU's kernels share.
+function(ridge_embed_device_headers target)
+  file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/ridge/backend/cuda/device/*.h)
+  list(APPEND headers
+       ${PROJECT_SOURCE_DIR}/ridge/backend/cpu/isa/functions.h
+       ${PROJECT_SOURCE_DIR}/ridge/backend/cpu/isa/gelu_table.h
+       ${PROJECT_SOURCE_DIR}/ridge/base/philox.h)
+  set(out ${PROJECT_BINARY_DIR}/generated/device_headers.cc)
+  set(script ${PROJECT_SOURCE_DIR}/cmake/embed_text.cmake)
+  list(JOIN headers "|" joined)
+  add_custom_command(OUTPUT ${out}
+    COMMAND ${CMAKE_COMMAND} "-DFILES=${joined}" -DROOT=${PROJECT_SOURCE_DIR} -DOUT=${out}
+            -DNAME=device_headers -DHEADER=ridge/backend/cuda/print_kernel.h
+            -DNAMESPACE=ridge::cuda -P ${script}
+    DEPENDS ${headers} ${script} VERBATIM)
+  target_sources(${target} PRIVATE ${out})
 endfunction()
