@@ -27,11 +27,6 @@ using Result = int;
 constexpr const char* kOptions[] = {
     "--std=c++17", "--fmad=false", "--device-as-default-execution-space", "--disable-warnings"};
 
-struct CloseLibrary {
-  void operator()(void* library) const { dlclose(library); }
-};
-using Library = std::unique_ptr<void, CloseLibrary>;
-
 // Of the files of a Python environment that may be the library: the wheel's folder is named after
 // its version of CUDA.
 void add_wheels(const std::filesystem::path& environment, std::vector<std::string>& places) {
@@ -61,7 +56,8 @@ std::vector<std::string> places_to_look() {
 }  // namespace
 
 struct Nvrtc::Api {
-  Library library;
+  /// Never closed: it has a C++ runtime of its own, whose memory would be lost with it.
+  void* library = nullptr;
   const char* (*error_text)(Result) = nullptr;
   Result (*version)(int*, int*) = nullptr;
   Result (*create)(
@@ -75,7 +71,7 @@ struct Nvrtc::Api {
 
   template <typename F>
   bool find(F& function, const char* name) const {
-    void* found = dlsym(library.get(), name);
+    void* found = dlsym(library, name);
     std::memcpy(&function, &found, sizeof found);
     return found != nullptr;
   }
@@ -100,7 +96,7 @@ std::shared_ptr<const Nvrtc> Nvrtc::open() {
   std::string why;
   for (const std::string& place : places) {
     auto api = std::make_unique<Api>();
-    api->library.reset(dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL));
+    api->library = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (api->library == nullptr) {
       why = dlerror();
       continue;
