@@ -186,7 +186,8 @@ void add_optimize(CLI::App& app, int& exit_code, const ForeignCommand& command) 
   verb->add_option(
           "--planned",
           both.planned,
-          "Seconds that your own run takes: what a change costs once must come back (3600)")
+          "Seconds that your own run takes: what a change costs once must come back (what the "
+          "command takes, or 3600 where its end is not seen)")
       ->check(CLI::PositiveNumber);
   verb->add_flag(
       "--allow-trajectory",

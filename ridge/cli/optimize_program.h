@@ -18,7 +18,7 @@ struct OptimizeProgramOptions {
   RerunOptions rerun;
   std::string out{};  ///< Empty: a folder of the user's state, outside of the program's.
   std::optional<double> budget{};  ///< Seconds; kProgramBudget where it is not given.
-  double planned = 3600;
+  std::optional<double> planned;
   uint64_t seed = 0;
   double price_per_hour = 0;
   bool allow_trajectory = false, json = false, dry_run = false;

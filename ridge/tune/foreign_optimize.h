@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "ridge/tune/foreign_program.h"
 #include "ridge/tune/optimize.h"
@@ -15,8 +16,8 @@ struct ForeignOptimizeRequest {
   ForeignTarget target;
   double budget_seconds = 300;
   /// How long the user's own run takes as it is: what a change costs once, as compiling does, has
-  /// to come back within it.
-  double planned_seconds = 3600;
+  /// to come back within it. Nothing: what the command takes, or an hour where its end is not seen.
+  std::optional<double> planned_seconds;
   bool allow_trajectory = false;  ///< SemanticClass::kTrajectory may be tried.
   uint64_t seed = 0;              ///< Of the coins.
   bool is_dry = false;            ///< Only the probe; all is listed in the order of trials.

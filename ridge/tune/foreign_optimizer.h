@@ -54,7 +54,8 @@ class ForeignOptimizer {
   bool is_applied(const ForeignRunner& candidate,
                   const ForeignRecipe& recipe,
                   TrialRecord& record) const;
-  bool pays(const ForeignRunner& candidate, TrialRecord& record) const;
+  double planned_steps(const ForeignRunner& candidate) const;
+  bool pays(const ForeignRunner& candidate, const TrialResult& trial, TrialRecord& record) const;
   void note_sites();
   void finish_rest(std::span<const ForeignProposal> rest, const std::string& reason);
 

@@ -98,6 +98,7 @@ struct ForeignRunner::Parts {
   int64_t most_steps = 0;  ///< At a time, of one that would end; 0: not known.
   bool is_fresh = false;   ///< It was started again, and has not run a block since.
   int64_t moved_ns = 0, moved_wall_ns = 0;  ///< When a step was last looked for, and seen.
+  int64_t whole_steps = 0;                  ///< Of the last run that ended by itself.
   int64_t break_count = 0;
   std::vector<double> break_seconds;
 };
@@ -134,7 +135,10 @@ ForeignRunner::Parts::Came ForeignRunner::Parts::await(GateEvent wanted, double 
       throw program->failure("of its process that steps: " + gate().trouble());
     check_going(patience);
     const std::optional<attach::ProgramEnd> end = program->program().wait(0);
-    if (end && end->exit_code == 0) return Came::kEnded;
+    if (end && end->exit_code == 0) {
+      if (const auto facts = program->facts()) whole_steps = facts->steps;
+      return Came::kEnded;
+    }
     if (!end) continue;
     // The key of a terminal reaches the program, too.
     check_going(patience);
@@ -275,6 +279,8 @@ int64_t ForeignRunner::breaks() const { return parts_->break_count; }
 double ForeignRunner::break_seconds() const {
   return parts_->break_seconds.empty() ? 0 : median(parts_->break_seconds);
 }
+
+int64_t ForeignRunner::whole_steps() const { return parts_->whole_steps; }
 
 int64_t ForeignRunner::memory_bytes() const {
   return attach::tree_memory_bytes(parts_->program->program().pid());

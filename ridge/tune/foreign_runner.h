@@ -47,6 +47,8 @@ class ForeignRunner final : public Runner {
   /// steps that are made in it, in seconds: an epoch of n steps takes n steps' time and this.
   int64_t breaks() const;
   double break_seconds() const;
+  /// Of a whole run, from start to end; 0: none has ended by itself so far.
+  int64_t whole_steps() const;
   /// Of all its processes, now; pages that they share count once.
   int64_t memory_bytes() const;
 

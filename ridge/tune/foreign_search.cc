@@ -18,6 +18,9 @@ namespace {
 // What has a lower ceiling is not tried.
 constexpr double kWorthTrying = 1.02;
 
+// The user's own run, where nobody says and none has ended.
+constexpr double kPlannedSeconds = 3600;
+
 // Of the budget, for the pairs of one trial.
 constexpr double kTrialShare = 0.1;
 constexpr double kLeastTrialSeconds = 6, kMostTrialSeconds = 60;
@@ -184,18 +187,29 @@ bool ForeignOptimizer::is_applied(const ForeignRunner& candidate,
   return true;
 }
 
+// Of the user's own run.
+double ForeignOptimizer::planned_steps(const ForeignRunner& candidate) const {
+  const int64_t whole = std::max(best_->whole_steps(), candidate.whole_steps());
+  if (!request_.planned_seconds && whole > 0) return static_cast<double>(whole);
+  const double step_seconds = 1e-3 * result_.summary.baseline.step_ms;
+  return request_.planned_seconds.value_or(kPlannedSeconds) / std::max(step_seconds, 1e-9);
+}
+
 // What it costs once has to come back within the run that is planned.
-bool ForeignOptimizer::pays(const ForeignRunner& candidate, TrialRecord& record) const {
+bool ForeignOptimizer::pays(const ForeignRunner& candidate,
+                            const TrialResult& trial,
+                            TrialRecord& record) const {
   const double once = once_seconds(candidate.facts()) - once_seconds(best_->facts());
   if (!record.measured || once <= 0) return true;
-  const double saved = request_.planned_seconds * (1 - 1 / record.measured->mid);
+  const double run = planned_steps(candidate) * trial.before_seconds;
+  const double saved = run * (1 - 1 / record.measured->mid);
   if (saved > once) return true;
   record.verdict = TrialVerdict::kNotFaster;
   record.reason =
-      fmt::format("it costs {:.0f} s once and would save {:.0f} s of a run of {:.0f} s (--planned)",
+      fmt::format("it costs {:.1f} s once and would save {:.1f} s of a run of {:.0f} s (--planned)",
                   once,
                   saved,
-                  request_.planned_seconds);
+                  run);
   return false;
 }
 
@@ -217,7 +231,7 @@ std::unique_ptr<ForeignRunner> ForeignOptimizer::run_trial(const ForeignRecipe& 
     record.reason = is_open ? open_reason(trial) : "not faster";
     return nullptr;
   }
-  if (!pays(*candidate, record) || !passes_guard(recipe, record)) return nullptr;
+  if (!pays(*candidate, trial, record) || !passes_guard(recipe, record)) return nullptr;
   record.verdict = TrialVerdict::kKept;
   record.reason = "faster";
   step_seconds_ = trial.after_seconds;

@@ -177,9 +177,11 @@ TEST_F(ForeignRunnerTest, OneThatEndsIsStartedAgainAndTheBlockWithIt) {
 
 TEST_F(ForeignRunnerTest, ABlockThatIsLongerThanTheProgramIsPutTogether) {
   ForeignRunner runner(program(folder_.path(), steps("plain 40")), {}, soon());
+  EXPECT_EQ(runner.whole_steps(), 0);
   const Block block = runner.run(100);
   EXPECT_GE(block.seconds, 0.1);
   EXPECT_LT(block.seconds, 10);
+  EXPECT_EQ(runner.whole_steps(), 40);
 }
 
 TEST_F(ForeignRunnerTest, OneThatEndsBeforeItIsWarmIsTimedAllTheSame) {
