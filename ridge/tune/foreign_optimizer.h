@@ -54,8 +54,8 @@ class ForeignOptimizer {
   bool is_applied(const ForeignRunner& candidate,
                   const ForeignRecipe& recipe,
                   TrialRecord& record) const;
-  double planned_steps(const ForeignRunner& candidate) const;
-  bool pays(const ForeignRunner& candidate, const TrialResult& trial, TrialRecord& record) const;
+  double planned_steps(const ForeignRunner& candidate);
+  bool pays(const ForeignRunner& candidate, const TrialResult& trial, TrialRecord& record);
   void note_sites();
   void finish_rest(std::span<const ForeignProposal> rest, const std::string& reason);
 
@@ -83,6 +83,7 @@ class ForeignOptimizer {
   double wait_share_ = 0;     ///< Of a step of it.
   double start_seconds_ = 0;  ///< From the start of the program until it steps.
   std::optional<ForeignReference> reference_;
+  int64_t whole_steps_ = 0;  ///< Of a run of the program from start to end; 0: not seen.
   int64_t guard_steps_ = 0;  ///< Of each run for the guard; 0: not settled yet.
   int64_t timed_ = 0;        ///< Trials that were timed.
   OptimizeResult result_;

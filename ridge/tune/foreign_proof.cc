@@ -67,8 +67,13 @@ TrialResult ForeignOptimizer::time_proof(TrialRecord& record) {
     speed->samples_per_s = speed->step_ms > 0 ? 1e3 * speed->step_samples / speed->step_ms : 0;
   for (const attach::KnobFacts& knob : best_->facts().knobs)
     if (knob.seconds >= 0.5)
-      summary.notes.push_back(fmt::format(
-          "{} costs {:.1f} s once a run, which no step has in it", knob.key, knob.seconds));
+      summary.notes.push_back(fmt::format("{} costs {:.1f} s once a run, which no step has in it{}",
+                                          knob.key,
+                                          knob.seconds,
+                                          request_.planned_seconds || whole_steps_ > 0
+                                              ? ""
+                                              : "; it was held against a run of an hour, for no "
+                                                "trial saw the program's end (--planned)"));
   if (best_->break_seconds() > first->break_seconds() + kLongerBreak)
     summary.notes.push_back(fmt::format("the end of an epoch takes {:.2f} s longer than before",
                                         best_->break_seconds() - first->break_seconds()));

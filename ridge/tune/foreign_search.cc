@@ -188,9 +188,9 @@ bool ForeignOptimizer::is_applied(const ForeignRunner& candidate,
 }
 
 // Of the user's own run.
-double ForeignOptimizer::planned_steps(const ForeignRunner& candidate) const {
-  const int64_t whole = std::max(best_->whole_steps(), candidate.whole_steps());
-  if (!request_.planned_seconds && whole > 0) return static_cast<double>(whole);
+double ForeignOptimizer::planned_steps(const ForeignRunner& candidate) {
+  whole_steps_ = std::max({whole_steps_, best_->whole_steps(), candidate.whole_steps()});
+  if (!request_.planned_seconds && whole_steps_ > 0) return static_cast<double>(whole_steps_);
   const double step_seconds = 1e-3 * result_.summary.baseline.step_ms;
   return request_.planned_seconds.value_or(kPlannedSeconds) / std::max(step_seconds, 1e-9);
 }
@@ -198,7 +198,7 @@ double ForeignOptimizer::planned_steps(const ForeignRunner& candidate) const {
 // What it costs once has to come back within the run that is planned.
 bool ForeignOptimizer::pays(const ForeignRunner& candidate,
                             const TrialResult& trial,
-                            TrialRecord& record) const {
+                            TrialRecord& record) {
   const double once = once_seconds(candidate.facts()) - once_seconds(best_->facts());
   if (!record.measured || once <= 0) return true;
   const double run = planned_steps(candidate) * trial.before_seconds;
