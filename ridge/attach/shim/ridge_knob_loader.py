@@ -327,7 +327,6 @@ class Cache(LoaderKnob):
         text = "%s serves %d samples from memory" % (entry.name(), entry.cache.count)
         self.done_for(entry, text)
 
-
     def go_on(self, entry, loader):
         """Another epoch from what is there."""
         stale = entry.cache.stale()

@@ -112,7 +112,7 @@ class Spans:
         for name, number, begin, end in rows:
             if number not in self.threads:
                 pieces.append(self.name_thread(number))
-            # Microseconds, written as nanoseconds e-3: half of a program's steps may be 0.2 ms long.
+            # Microseconds as nanoseconds e-3: of thousands a second, integers are cheap to write.
             pieces.append(
                 f',\n{{"ph":"X","cat":"user_annotation","name":"{name}","pid":{pid},"tid":{number},'
                 f'"ts":{begin - zero}e-3,"dur":{end - begin}e-3}}'
@@ -188,9 +188,8 @@ class Steps:
             begun = end
         self.count, self.begun = self.count + len(ends), begun
 
-    def mark(self, marker, source):
+    def mark(self, marker, source, now):
         """Whether a step ended here."""
-        now = clock()
         if self.lock.acquire(False):
             try:
                 return self.mark_locked(marker, source, now)
@@ -277,19 +276,21 @@ class Shim:
         if not self.on:
             return
         # What is done at each of thousands of steps a second is as little as can be.
-        steps = self.steps
-        if id(marker) == steps.marker_id and steps.is_idle and get_thread() == steps.thread:
-            now = clock()
-            if now < self.next_flush:
-                steps.ends.append(now)
-                for part in self.parts:
-                    part.at_step(marker)
+        steps, now = self.steps, clock()
+        if (
+            id(marker) == steps.marker_id
+            and steps.is_idle
+            and now < self.next_flush
+            and get_thread() == steps.thread
+        ):
+            steps.ends.append(now)
+            ended = True
+        else:
+            try:
+                ended = steps.mark(marker, source, now)
+            except Exception as error:
+                self.trouble("steps", error)
                 return
-        try:
-            ended = steps.mark(marker, source)
-        except Exception as error:
-            self.trouble("steps", error)
-            return
         if ended:
             for part in self.parts:
                 part.at_step(marker)

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "ridge/backend/backend.h"
-#include "ridge/backend/cpu/broadcast_map.h"
+#include "ridge/backend/cpu/fill_broadcast.h"
 #include "ridge/backend/cpu/loop.h"
 #include "ridge/backend/cpu/staged_reduction.h"
 #include "ridge/graph/ops/fused.h"

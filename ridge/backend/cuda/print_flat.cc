@@ -89,12 +89,12 @@ class FlatPrinter {
       to.push_back(fmt::format("const {} {} = value_of({}[{}]);", value_type(dtype), name, in, at));
       return name;
     };
-    if (map.is_one()) return value(setup_, "0");
+    if (map.is_uniform()) return value(setup_, "0");
     if (!map.keeps_pieces(width_)) {
       needs_at_ = true;
       return value(code_.lines, map.text("at"));
     }
-    if (map.runs[0].stride == 0) return value(loads_, map.text("i", width_));
+    if (map.axes[0].stride == 0) return value(loads_, map.text("i", width_));
     loads_.push_back(
         fmt::format("const auto p{}b = load<{}>({} + ({}));", node.id, width_, in, map.text("i")));
     return code_.name(node, fmt::format("value_of(p{}b.at[k])", node.id));

@@ -191,7 +191,7 @@ class RowPrinter {
     if (!map.keeps_pieces(columns_))
       throw Refused{"reads a broadcast input that changes within a row"};
     const std::string in = text_.input(input_number(from)), base = map.text("at", columns_);
-    if (map.runs[0].stride == 0) {
+    if (map.axes[0].stride == 0) {
       const std::string name = fmt::format("b{}", node.id);
       if (declared_.insert(node.id).second)
         pass.before.push_back(

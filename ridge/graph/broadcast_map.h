@@ -1,12 +1,12 @@
 // How the elements of a tensor are read as those of a larger one that it is broadcast to.
 #pragma once
 
-#include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "ridge/graph/type.h"
 
-namespace ridge::cpu {
+namespace ridge {
 
 /// Dimensions from the innermost out, the stride in elements. Neighbours that continue each other
 /// are one; there is at least one.
@@ -26,8 +26,4 @@ struct BroadcastMap {
   int64_t run() const { return axes[0].size; }
 };
 
-/// Writes elements begin to begin + n of the larger tensor; `size` is that of an element.
-void fill_broadcast(
-    void* to, const void* from, const BroadcastMap& map, size_t size, int64_t begin, int64_t n);
-
-}  // namespace ridge::cpu
+}  // namespace ridge
