@@ -3,11 +3,11 @@
 
 #include <sys/types.h>
 
-#include "ridge/attach/nvml.h"
 #include "ridge/attach/shim.h"
 #include "ridge/attach/tree_samples.h"
 #include "ridge/attach/watch_state.h"
 #include "ridge/base/energy.h"
+#include "ridge/base/nvml.h"
 
 namespace ridge::attach {
 

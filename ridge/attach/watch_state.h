@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "ridge/attach/nvml.h"
 #include "ridge/attach/shim.h"
 #include "ridge/attach/tree_samples.h"
+#include "ridge/base/nvml.h"
 
 namespace ridge::attach {
 

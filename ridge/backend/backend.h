@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <span>
@@ -9,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ridge/base/function_ref.h"
 #include "ridge/graph/graph.h"
 
 namespace ridge {
@@ -34,6 +36,9 @@ struct KernelArgs {
 class Event {
  public:
   virtual ~Event() = default;
+  /// Returns when what it stands for now has run; at once where it was never recorded. An error of
+  /// that work is told by Stream::synchronize().
+  virtual void synchronize() = 0;
 };
 
 /// A queue of work, run in order. Two streams of a backend run side by side.
@@ -54,9 +59,25 @@ class NodeKernel {
  public:
   virtual ~NodeKernel() = default;
   virtual size_t workspace_bytes() const { return 0; }
+  /// Compiles and loads what launch() needs, which else does so the first time. UserError when that
+  /// fails.
+  virtual void prepare() const {}
   /// Queues one run. UserError for wrong data (an index out of range), at the latest from
   /// Stream::synchronize().
   virtual void launch(Stream& stream, const KernelArgs& args) const = 0;
+};
+
+/// Launches that were queued once and are launched again as one, with the addresses of then.
+class Recording {
+ public:
+  virtual ~Recording() = default;
+  /// Queues all of it. Errors of data come at the latest from Stream::synchronize().
+  virtual void launch(Stream& stream) const = 0;
+};
+
+/// Bytes a second of large copies between host and device; 0: not measured.
+struct TransferRates {
+  double to_device = 0, to_host = 0;
 };
 
 /// What a machine can do, measured.
@@ -64,6 +85,9 @@ struct Calibration {
   std::map<DType, double> flops_per_s;  ///< Peak multiply-adds (2 each) of dtypes with a kernel.
   double copy_bytes_per_s = 0;          ///< Read + written bytes of a large copy.
   double launch_s = 0;                  ///< Host time to launch a kernel that does nothing.
+  // What only devices have that the host does not share; else 0.
+  TransferRates pinned, pageable;  ///< By the kind of the host's memory.
+  double graph_node_s = 0;         ///< Device time of a captured kernel that does nothing.
 };
 
 class Backend {
@@ -72,6 +96,9 @@ class Backend {
   virtual std::string_view name() const = 0;
   /// True when the host may read and write the device's memory by its addresses.
   virtual bool is_host() const { return false; }
+  /// True when queued work runs beside the host; else it has run when the call that queues it
+  /// returns.
+  virtual bool is_asynchronous() const { return !is_host(); }
 
   /// The ways to compute `node`, best guess first; none when the backend cannot.
   virtual std::vector<Choice> candidates(const Node& node) const = 0;
@@ -81,11 +108,38 @@ class Backend {
   /// 64-byte aligned memory of the device; UserError when it cannot be had.
   virtual void* allocate(size_t bytes) = 0;
   virtual void deallocate(void* memory) noexcept = 0;
-  /// Queue a copy between host and device memory.
+  /// Memory of the host that copies read and write while the host goes on: page-locked, where the
+  /// device asks for that. 64-byte aligned; UserError when it cannot be had.
+  virtual void* allocate_host(size_t bytes);
+  virtual void deallocate_host(void* memory) noexcept;
+  /// Queue a copy between host and device memory. Host memory stays as it is, and is read by nobody
+  /// else while it is written, until the copy has run; other memory than that of allocate_host()
+  /// may make the host wait.
   virtual void copy_to_device(Stream& stream, void* device, const void* host, size_t bytes) = 0;
   virtual void copy_to_host(Stream& stream, void* host, const void* device, size_t bytes) = 0;
+  /// Queues a copy within device memory; the two places share no byte.
+  virtual void copy_on_device(Stream& stream, void* to, const void* from, size_t bytes) = 0;
+
+  /// Queues zeros into device memory.
+  virtual void clear(Stream& stream, void* device, size_t bytes);
 
   virtual std::unique_ptr<Stream> make_stream() = 0;
+
+  /// Whether record() can be called.
+  virtual bool can_record() const { return false; }
+  /// What `queue` launches on `stream`, to be launched again and again; nothing of it runs now.
+  /// `queue` makes only launches: no copies, events or waits. Kernels and KernelArgs must stay
+  /// valid as long as the recording lives. Null where one of the launches cannot be recorded.
+  /// InternalError where the backend cannot record at all.
+  virtual std::unique_ptr<Recording> record(Stream& stream, FunctionRef<void()> queue);
+
+  /// What the device is, where the processor does not say it: measurements of one are not taken
+  /// for another's. Empty: it is the processor.
+  virtual std::string hardware() const { return {}; }
+  /// Bytes of the device's own memory that are in use, by all processes; 0: it has none of its own.
+  virtual int64_t memory_in_use() const { return 0; }
+  /// The device as NVIDIA's tools name it ("GPU-8e5c..."); empty where it is no such.
+  virtual std::string gpu_uuid() const { return {}; }
 
   /// Measures, in about a second, with the threads that are set now.
   virtual Calibration calibrate() = 0;
@@ -102,6 +156,22 @@ class DeviceMemory {
   struct Free {
     Backend* backend;  // no initializer: clang could not default-construct Free in this class
     void operator()(void* memory) const { backend->deallocate(memory); }
+  };
+  std::unique_ptr<void, Free> memory_;
+};
+
+/// Memory of Backend::allocate_host() that frees itself.
+class HostMemory {
+ public:
+  HostMemory() = default;
+  HostMemory(Backend& backend, size_t bytes)
+      : memory_(backend.allocate_host(bytes), Free{&backend}) {}
+  std::byte* get() const { return static_cast<std::byte*>(memory_.get()); }
+
+ private:
+  struct Free {
+    Backend* backend;
+    void operator()(void* memory) const { backend->deallocate_host(memory); }
   };
   std::unique_ptr<void, Free> memory_;
 };

@@ -105,4 +105,8 @@ void HostBackend::copy_to_host(Stream& stream, void* host, const void* device, s
   enqueue_host(stream, [=] { std::memcpy(host, device, bytes); });
 }
 
+void HostBackend::copy_on_device(Stream& stream, void* to, const void* from, size_t bytes) {
+  enqueue_host(stream, [=] { std::memcpy(to, from, bytes); });
+}
+
 }  // namespace ridge

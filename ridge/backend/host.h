@@ -90,6 +90,7 @@ class HostBackend : public Backend {
 
   std::string_view name() const override { return name_; }
   bool is_host() const override { return true; }
+  bool is_asynchronous() const override { return mode_ == StreamMode::kThread; }
   std::vector<Choice> candidates(const Node& node) const override {
     return table_.candidates(node);
   }
@@ -100,6 +101,7 @@ class HostBackend : public Backend {
   void deallocate(void* memory) noexcept override;
   void copy_to_device(Stream& stream, void* device, const void* host, size_t bytes) override;
   void copy_to_host(Stream& stream, void* host, const void* device, size_t bytes) override;
+  void copy_on_device(Stream& stream, void* to, const void* from, size_t bytes) override;
   std::unique_ptr<Stream> make_stream() override { return make_host_stream(mode_); }
 
  private:

@@ -12,6 +12,7 @@ namespace {
 
 class HostEvent final : public Event {
  public:
+  void synchronize() override { wait(recorded()); }
   /// A new recording: waits from now on are for the `set` that belongs to the ticket.
   uint64_t begin() {
     const std::lock_guard lock(mutex_);

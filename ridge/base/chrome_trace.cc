@@ -47,6 +47,12 @@ void write_name(JsonWriter& json, const char* kind, Lane lane, const std::string
   json.end_object();
 }
 
+void write_device(JsonWriter& json, const TraceDevice& device) {
+  json.begin_object().field("id", device.number).field("name", device.name);
+  json.field("totalGlobalMem", device.memory_bytes).field("numSms", device.multiprocessors);
+  json.field("computeMajor", device.major).field("computeMinor", device.minor).end_object();
+}
+
 }  // namespace
 
 void write_chrome_trace(const TraceLog& log, std::ostream& out) {
@@ -59,6 +65,11 @@ void write_chrome_trace(const TraceLog& log, std::ostream& out) {
   json.field("displayTimeUnit", "ms");
   json.field("baseTimeNanoseconds", base_ns + log.wall_minus_steady_ns);
   json.field("droppedEvents", log.dropped);
+  if (!log.devices.empty()) {
+    json.key("deviceProperties").begin_array();
+    for (const TraceDevice& device : log.devices) write_device(json, device);
+    json.end_array();
+  }
   json.key("traceEvents").begin_array();
   std::set<Lane> lanes;
   for (const TraceEvent& event : log.events) lanes.insert(lane_of(event, process));

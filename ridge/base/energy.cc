@@ -9,6 +9,7 @@
 #include <system_error>
 #include <utility>
 
+#include "ridge/base/nvml.h"
 #include "ridge/base/sysfs.h"
 
 namespace ridge {
@@ -67,7 +68,47 @@ EnergyMeter::EnergyMeter(std::string folder) {
     problem_ = fmt::format("this machine shows no energy counters (RAPL) in {}", folder);
 }
 
+EnergyMeter::EnergyMeter(std::string folder, std::string gpu, const std::string& nvml)
+    : EnergyMeter(std::move(folder)) {
+  if (gpu.empty()) return;
+  gpu_ = std::move(gpu);
+  nvml_ = std::make_unique<Nvml>(nvml);
+  last_joules_ = nvml_->joules(gpu_);
+  problem_.clear();
+  if (last_joules_) return;
+  // The processors' part of what a program on a GPU takes would mislead.
+  problem_ = nvml_->problem().empty() ? "the driver does not tell what the GPU takes"
+                                      : "the GPU cannot be weighed: " + nvml_->problem();
+  counters_.clear();
+  nvml_.reset();
+}
+
+EnergyMeter::EnergyMeter(EnergyMeter&&) noexcept = default;
+EnergyMeter::~EnergyMeter() = default;
+
+std::string EnergyMeter::what() const {
+  if (nvml_ == nullptr) return counters_.empty() ? "" : "all processor packages";
+  return counters_.empty() ? "the GPU" : "all processor packages and the GPU";
+}
+
 std::optional<double> EnergyMeter::take() {
+  // Each is asked, whatever the other says: their counts begin anew with each call.
+  const std::optional<double> processors = take_processors(), gpu = take_gpu();
+  if (nvml_ == nullptr) return processors;
+  if (counters_.empty() || !gpu) return gpu;
+  if (!processors) return std::nullopt;
+  return *processors + *gpu;
+}
+
+std::optional<double> EnergyMeter::take_gpu() {
+  if (nvml_ == nullptr) return std::nullopt;
+  const std::optional<double> now = nvml_->joules(gpu_);
+  const std::optional<double> last = std::exchange(last_joules_, now);
+  if (!now || !last || *now < *last) return std::nullopt;
+  return *now - *last;
+}
+
+std::optional<double> EnergyMeter::take_processors() {
   if (counters_.empty()) return std::nullopt;
   double microjoules = 0;
   bool is_whole = true;

@@ -1,12 +1,15 @@
-// Energy that the processors of this machine take, as they count it themselves (RAPL).
+// Energy that the processors of this machine take, as they count it themselves (RAPL), and a GPU.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace ridge {
+
+class Nvml;
 
 /// Counters of all processor packages. What lies within a package (cores, graphics) is in its count
 /// and is not added to it; memory outside of it and the platform as a whole are not in the sum.
@@ -14,6 +17,14 @@ class EnergyMeter {
  public:
   /// `folder` is that of the kernel's powercap interface outside tests.
   explicit EnergyMeter(std::string folder = "/sys/class/powercap");
+  /// And of the GPU of that UUID, as the driver counts it: of a program that runs there. Without
+  /// the GPU's count nothing is measured; without the processors' the GPU's alone.
+  EnergyMeter(std::string folder, std::string gpu, const std::string& nvml = "libnvidia-ml.so.1");
+  EnergyMeter(EnergyMeter&&) noexcept;
+  ~EnergyMeter();
+
+  /// What is measured: "all processor packages and the GPU"; empty where nothing is.
+  std::string what() const;
 
   /// Why nothing can be read; empty where something can.
   const std::string& problem() const { return problem_; }
@@ -30,7 +41,13 @@ class EnergyMeter {
     std::optional<uint64_t> last;
   };
 
+  std::optional<double> take_processors();
+  std::optional<double> take_gpu();
+
   std::vector<Counter> counters_;
+  std::string gpu_;
+  std::unique_ptr<Nvml> nvml_;  ///< Null: no GPU is measured.
+  std::optional<double> last_joules_;
   std::string problem_;
 };
 

@@ -14,10 +14,19 @@
 namespace ridge {
 
 namespace trace_detail {
-std::atomic<bool> enabled{false};
+std::atomic<unsigned> duties{0};
 }  // namespace trace_detail
 
 namespace {
+
+using trace_detail::duties;
+using trace_detail::kFirstListener;
+using trace_detail::kRecords;
+
+constexpr size_t kListeners = 2;
+std::atomic<const ScopeHooks*> scope_hooks[kListeners];
+
+constexpr unsigned duty_of(size_t listener) { return kFirstListener << listener; }
 
 // A ring with one writer, its thread, and one reader at a time, who holds the registry's lock.
 class Buffer {
@@ -61,6 +70,9 @@ struct Registry {
   std::map<int64_t, std::string> thread_names;
   std::set<std::string, std::less<>> names;
   std::atomic<size_t> capacity{kDefaultTraceCapacity};
+  // Held while sources run; one may take the other lock then.
+  std::mutex sources_mutex;
+  std::vector<TraceSource*> sources;
 };
 
 // Never destroyed: threads may record while the program exits.
@@ -71,8 +83,14 @@ Registry& registry() {
 
 // A fork while another thread holds the lock would leave it locked in the child for ever, so the
 // forking thread takes it first.
-void lock_for_fork() { registry().mutex.lock(); }
-void unlock_after_fork() { registry().mutex.unlock(); }
+void lock_for_fork() {
+  registry().sources_mutex.lock();
+  registry().mutex.lock();
+}
+void unlock_after_fork() {
+  registry().mutex.unlock();
+  registry().sources_mutex.unlock();
+}
 
 [[maybe_unused]] const int kForkHandlers =
     pthread_atfork(lock_for_fork, unlock_after_fork, unlock_after_fork);
@@ -115,11 +133,35 @@ TraceEvent event_of(const TraceRecord& record) {
 
 void start_tracing(size_t events_per_thread) {
   check_internal(events_per_thread > 0, "[start_tracing] buffers of no events");
-  registry().capacity.store(events_per_thread, std::memory_order_relaxed);
-  trace_detail::enabled.store(true, std::memory_order_seq_cst);
+  Registry& all = registry();
+  all.capacity.store(events_per_thread, std::memory_order_relaxed);
+  {
+    const std::lock_guard<std::mutex> lock(all.sources_mutex);
+    for (TraceSource* source : all.sources) source->start(events_per_thread);
+  }
+  duties.fetch_or(kRecords, std::memory_order_seq_cst);
 }
 
-void stop_tracing() { trace_detail::enabled.store(false, std::memory_order_seq_cst); }
+void stop_tracing() {
+  duties.fetch_and(~kRecords, std::memory_order_seq_cst);
+  const std::lock_guard<std::mutex> lock(registry().sources_mutex);
+  for (TraceSource* source : registry().sources) source->stop();
+}
+
+void add_trace_source(TraceSource& source) {
+  const std::lock_guard<std::mutex> lock(registry().sources_mutex);
+  registry().sources.push_back(&source);
+}
+
+void hear_scopes(ScopeListener listener, const ScopeHooks& hooks) {
+  const auto at = static_cast<size_t>(listener);
+  scope_hooks[at].store(&hooks, std::memory_order_release);
+  duties.fetch_or(duty_of(at), std::memory_order_seq_cst);
+}
+
+void stop_hearing_scopes(ScopeListener listener) {
+  duties.fetch_and(~duty_of(static_cast<size_t>(listener)), std::memory_order_seq_cst);
+}
 
 TraceLog drain_trace() {
   TraceLog log;
@@ -135,6 +177,10 @@ TraceLog drain_trace() {
       return last;
     });
     log.thread_names = all.thread_names;
+  }
+  {
+    const std::lock_guard<std::mutex> lock(all.sources_mutex);
+    for (TraceSource* source : all.sources) source->drain(log);
   }
   sort_events(log.events);
   return log;
@@ -163,20 +209,35 @@ void record_event(const TraceRecord& record) {
   if (is_tracing()) local_buffer().write(record);
 }
 
-void TraceScope::begin(const char* name, const char* category, int32_t stream) {
-  name_ = name;
-  category_ = category;
-  stream_ = stream;
-  correlated_ = false;
-  arg_name_ = nullptr;
-  local_buffer();  // the allocation may throw, which the destructor must not
-  active_ = true;
+void TraceScope::begin(unsigned due, const char* name, const char* category, int32_t stream) {
+  if ((due & kRecords) != 0) {
+    name_ = name;
+    category_ = category;
+    stream_ = stream;
+    correlated_ = false;
+    arg_name_ = nullptr;
+    local_buffer();  // the allocation may throw, which the destructor must not
+    duties_ = kRecords;
+  }
+  for (size_t i = 0; i < kListeners; ++i) {
+    if ((due & duty_of(i)) == 0) continue;
+    const ScopeHooks* const hooks = scope_hooks[i].load(std::memory_order_acquire);
+    if (hooks == nullptr) continue;
+    hooks->begin(name);
+    duties_ |= duty_of(i);
+  }
   start_ns_ = now_ns();
 }
 
 void TraceScope::end() {
+  const int64_t end_ns = now_ns();
+  for (size_t i = kListeners; i-- > 0;) {
+    if ((duties_ & duty_of(i)) == 0) continue;
+    scope_hooks[i].load(std::memory_order_acquire)->end();
+  }
+  if ((duties_ & kRecords) == 0) return;
   TraceRecord record{.name = name_, .category = category_, .start_ns = start_ns_};
-  record.duration_ns = now_ns() - start_ns_;
+  record.duration_ns = end_ns - start_ns_;
   record.thread = this_thread_id();
   record.stream = stream_;
   record.correlated = correlated_;

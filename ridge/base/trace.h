@@ -1,7 +1,8 @@
 // Records what Ridge itself does: scopes on every thread, cheap enough to stay in the code.
 //
 // Each thread writes into a buffer of its own, allocated at the thread's first event; nothing is
-// locked or allocated per event. A full buffer drops events and counts them.
+// locked or allocated per event. A full buffer drops events and counts them. Other recorders, such
+// as that of a device, run along as sources; a profiler of the user hears of scopes by hooks.
 #pragma once
 
 #include <atomic>
@@ -22,9 +23,27 @@ void start_tracing(size_t events_per_thread = kDefaultTraceCapacity);
 /// Stops it; scopes that are open now are still recorded at their end.
 void stop_tracing();
 
-/// Takes all events recorded and not yet taken, of all threads, those that ended included. May
-/// run while others record.
+/// Takes all events recorded and not yet taken, of all threads, those that ended included, and of
+/// all sources. May run while others record.
 TraceLog drain_trace();
+
+/// Another recorder that runs while Ridge's own does. Its functions are called one at a time, from
+/// any thread.
+class TraceSource {
+ public:
+  virtual ~TraceSource() = default;
+  /// `events`: about how many will come, as start_tracing() was told. What keeps it from recording
+  /// is no error: drain() says so in TraceLog::notes.
+  virtual void start(size_t events) noexcept = 0;
+  /// May be called when nothing was started.
+  virtual void stop() noexcept = 0;
+  /// Adds what was recorded and not yet taken, on the clock of now_ns(), in any order.
+  virtual void drain(TraceLog& log) = 0;
+};
+
+/// `source` starts, stops and is drained with Ridge's own recording from now on, and must live as
+/// long as the process. One that comes while tracing runs begins with the next start.
+void add_trace_source(TraceSource& source);
 
 /// Names the calling thread in traces.
 void name_this_thread(std::string_view name);
@@ -51,26 +70,47 @@ struct TraceRecord {
 /// work that no thread of this process did.
 void record_event(const TraceRecord& record);
 
+/// Who hears of scopes at their begin and end, on their threads, beside Ridge's own recording.
+enum class ScopeListener : uint8_t {
+  kDevice,    ///< The recorder of a device, which ties work to the scope that launched it.
+  kProfiler,  ///< A profiler that the user runs the program under.
+};
+struct ScopeHooks {
+  void (*begin)(const char* name);
+  void (*end)();
+};
+
+/// From now on scopes that begin call `hooks`, which live as long as the process.
+void hear_scopes(ScopeListener listener, const ScopeHooks& hooks);
+/// Scopes that begin are not heard any more; those whose begin was heard still have their end
+/// heard.
+void stop_hearing_scopes(ScopeListener listener);
+
 namespace trace_detail {
-extern std::atomic<bool> enabled;
+// What a scope has to do: kRecords, and a bit for each listener.
+inline constexpr unsigned kRecords = 1, kFirstListener = 2;
+extern std::atomic<unsigned> duties;
 }  // namespace trace_detail
 
 /// True while recording: one relaxed load.
-inline bool is_tracing() { return trace_detail::enabled.load(std::memory_order_relaxed); }
+inline bool is_tracing() {
+  return (trace_detail::duties.load(std::memory_order_relaxed) & trace_detail::kRecords) != 0;
+}
 
 /// The system's id of the calling thread.
 int64_t this_thread_id();
 
-/// Records the time from its construction to its destruction. While tracing is off it costs one
+/// Records the time from its construction to its destruction. While nobody listens it costs one
 /// relaxed load and a branch. `name` and `category` must live as long as the process.
 class TraceScope {
  public:
   TraceScope(const char* name, const char* category, int32_t stream = -1) {
-    if (is_tracing()) [[unlikely]]
-      begin(name, category, stream);
+    const unsigned duties = trace_detail::duties.load(std::memory_order_relaxed);
+    if (duties != 0) [[unlikely]]
+      begin(duties, name, category, stream);
   }
   ~TraceScope() {
-    if (active_) [[unlikely]]
+    if (duties_ != 0) [[unlikely]]
       end();
   }
   TraceScope(const TraceScope&) = delete;
@@ -78,21 +118,21 @@ class TraceScope {
 
   /// Attaches one number; a later one replaces it.
   void set_arg(const char* name, int64_t value) {
-    if (!active_) return;
+    if ((duties_ & trace_detail::kRecords) == 0) return;
     arg_name_ = name;
     arg_ = value;
   }
   void set_correlation(uint64_t id) {
-    if (!active_) return;
+    if ((duties_ & trace_detail::kRecords) == 0) return;
     correlated_ = true;
     correlation_ = id;
   }
 
  private:
-  void begin(const char* name, const char* category, int32_t stream);
+  void begin(unsigned duties, const char* name, const char* category, int32_t stream);
   void end();
 
-  bool active_ = false;
+  unsigned duties_ = 0;  // those that it began
   // The rest is unset until begin(): a scope that is off writes nothing.
   bool correlated_;
   int32_t stream_;

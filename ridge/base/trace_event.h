@@ -27,11 +27,22 @@ struct TraceEvent {
   int64_t end_ns() const { return start_ns + duration_ns; }
 };
 
+/// A device whose work is in a recording.
+struct TraceDevice {
+  int32_t number = 0;  // the argument "device" of its events
+  std::string name;
+  int32_t major = 0, minor = 0;  // compute capability
+  int32_t multiprocessors = 0;
+  int64_t memory_bytes = 0;
+};
+
 /// What a recording gave.
 struct TraceLog {
   std::vector<TraceEvent> events;  // by start; of those that start together the longest first
   std::map<int64_t, std::string> thread_names;
+  std::vector<TraceDevice> devices;
   int64_t dropped = 0;               // events that found their buffer full
+  std::vector<std::string> notes;    // what could not be recorded, and why; a sentence each
   int64_t wall_minus_steady_ns = 0;  // add to start_ns for nanoseconds since 1970
 };
 

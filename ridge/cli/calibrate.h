@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "ridge/backend/backend.h"
 #include "ridge/base/machine.h"
@@ -26,6 +28,15 @@ struct KeptCalibration {
   std::filesystem::path file;  ///< Where it is kept; empty: nowhere.
   std::string note;            ///< Why the cache did not serve; empty: it did, or there was none.
 };
+
+/// A number of a calibration that only devices have which the host does not share: else 0, and
+/// neither printed nor kept.
+struct DeviceNumber {
+  std::string_view label, key;  ///< In the text, and in JSON.
+  double* value;
+  bool is_time = false;  ///< Seconds, else bytes a second.
+};
+std::vector<DeviceNumber> device_numbers(Calibration& values);
 
 /// The calibration of `fingerprint` kept in `folder`, or else, or when `fresh`, that which
 /// `measure` gives, and keeps it there. A file that is damaged or cannot be written never is an

@@ -39,10 +39,13 @@ KeptCalibration read_kept(const fs::path& file, const std::string& fingerprint) 
   }
   kept.values.copy_bytes_per_s = positive(root.at("copy_bytes_per_s", where), where);
   kept.values.launch_s = positive(root.at("launch_s", where), where);
+  for (const DeviceNumber& each : device_numbers(kept.values))
+    if (const JsonValue* const value = root.find(each.key); value != nullptr)
+      *each.value = positive(*value, where);
   return kept;
 }
 
-void write_kept(const KeptCalibration& kept, const std::string& fingerprint) {
+void write_kept(KeptCalibration& kept, const std::string& fingerprint) {
   std::string text;
   JsonWriter json(text, 2);
   json.begin_object().field("schema", kSchema).field("machine", fingerprint);
@@ -51,12 +54,24 @@ void write_kept(const KeptCalibration& kept, const std::string& fingerprint) {
   for (const auto& [dtype, rate] : kept.values.flops_per_s) json.field(name_of(dtype), rate);
   json.end_object();
   json.field("copy_bytes_per_s", kept.values.copy_bytes_per_s);
-  json.field("launch_s", kept.values.launch_s).end_object().finish();
+  json.field("launch_s", kept.values.launch_s);
+  for (const DeviceNumber& each : device_numbers(kept.values))
+    if (*each.value > 0) json.field(each.key, *each.value);
+  json.end_object().finish();
   fs::create_directories(kept.file.parent_path());
   write_file_atomically(kept.file, text + "\n");
 }
 
 }  // namespace
+
+std::vector<DeviceNumber> device_numbers(Calibration& values) {
+  return {
+      {"to device, pinned", "pinned_to_device_bytes_per_s", &values.pinned.to_device, false},
+      {"to host, pinned", "pinned_to_host_bytes_per_s", &values.pinned.to_host, false},
+      {"to device, pageable", "pageable_to_device_bytes_per_s", &values.pageable.to_device, false},
+      {"to host, pageable", "pageable_to_host_bytes_per_s", &values.pageable.to_host, false},
+      {"graph node", "graph_node_s", &values.graph_node_s, true}};
+}
 
 KeptCalibration kept_calibration(const fs::path& folder,
                                  const std::string& fingerprint,

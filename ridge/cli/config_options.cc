@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "ridge/base/error.h"
-#include "ridge/base/machine.h"
 #include "ridge/base/parallel.h"
 #include "ridge/cli/output.h"
+#include "ridge/run/backends.h"
 #include "ridge/train/recipe.h"
 
 namespace ridge {
@@ -46,7 +46,7 @@ void tell_recipe(const Recipe& recipe, const ConfigOptions& options, const Loade
   }
   apply_threads();  // the machine's fingerprint has their number
   const std::string& machine = recipe.proven.machine;
-  if (!machine.empty() && machine != machine_fingerprint(loaded.config.train.device))
+  if (!machine.empty() && machine != device_fingerprint(loaded.config.train.device))
     write_stderr(fmt::format("note: {}: proven on another machine, or with other threads: {}\n",
                              options.recipe,
                              machine));

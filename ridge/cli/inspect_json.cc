@@ -26,7 +26,7 @@ void write_memory(JsonWriter& json, const ProgramFacts& facts) {
   for (StateRole role : kRoles) json.field(role_name(role), role_bytes(plan, role));
   json.end_object();
   json.field("state_bytes", plan.state_bytes).field("arena_bytes", plan.arena_bytes);
-  json.field("planned_bytes", plan.total_bytes());
+  json.field("staging_bytes", plan.staging_bytes).field("planned_bytes", plan.total_bytes());
   json.field("lower_bound_bytes", plan.lower_bound_bytes());
   if (const auto& most = facts.largest_micro_batch) {
     json.key("largest_micro_batch").begin_object().field("samples", most->samples);

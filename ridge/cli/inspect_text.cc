@@ -94,6 +94,8 @@ std::string memory_text(const ProgramFacts& facts) {
   row("arena",
       plan.arena_bytes,
       fmt::format("shared by the entries; '{}' needs the most", largest_entry(facts).name));
+  if (plan.staging_bytes > 0)
+    row("staging", plan.staging_bytes, "inputs on their way while a step runs: two slots each");
   row("planned",
       plan.total_bytes(),
       fmt::format("{} is the least possible in this order", bytes_text(plan.lower_bound_bytes())));

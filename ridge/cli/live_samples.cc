@@ -18,7 +18,7 @@ bool is_steady(const std::vector<attach::ProcessFacts>& facts) {
   return steps;
 }
 
-std::string gpu_text(const attach::GpuSample& gpu, double looks) {
+std::string gpu_text(const GpuSample& gpu, double looks) {
   std::string text = fmt::format("GPU {} ({})", gpu.number, gpu.name);
   if (gpu.kernel_time >= 0)
     text += fmt::format(", a kernel ran {:.0f} % of the time", 100 * gpu.kernel_time / looks);
@@ -100,7 +100,7 @@ LiveSamples::Stepping LiveSamples::busiest() const {
 }
 
 void LiveSamples::add_gpus() {
-  const std::vector<attach::GpuSample> now = nvml_.sample();
+  const std::vector<GpuSample> now = nvml_.sample();
   if (now.empty()) return;
   ++gpu_looks_;
   if (gpus_.size() != now.size()) {
@@ -165,7 +165,7 @@ std::vector<std::string> LiveSamples::lines() const {
                                   quota_cpus_,
                                   100 * throttled_seconds_ / throttle_known_seconds_));
   }
-  for (const attach::GpuSample& gpu : gpus_)
+  for (const GpuSample& gpu : gpus_)
     lines.push_back(gpu_text(gpu, static_cast<double>(std::max<int64_t>(1, gpu_looks_))));
   std::string missing = nvml_.problem();
   for (const std::string& what : sampler_.missing())

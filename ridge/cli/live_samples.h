@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "ridge/attach/nvml.h"
 #include "ridge/attach/shim.h"
 #include "ridge/attach/tree_samples.h"
+#include "ridge/base/nvml.h"
 #include "ridge/doctor/live.h"
 
 namespace ridge {
@@ -39,7 +39,7 @@ class LiveSamples {
   void add_gpus();
 
   attach::TreeSampler sampler_;
-  attach::Nvml nvml_;
+  Nvml nvml_;
   std::optional<attach::TreeSample> last_;
   bool was_steady_ = false;
   std::map<pid_t, Stepping> stepping_;
@@ -49,7 +49,7 @@ class LiveSamples {
   double throttled_seconds_ = 0, busy_seconds_ = 0;
   double seconds_ = 0, throttle_known_seconds_ = 0;
   double quota_cpus_ = -1;
-  std::vector<attach::GpuSample> gpus_;  ///< Shares and watts summed over `gpu_looks_`.
+  std::vector<GpuSample> gpus_;  ///< Shares and watts summed over `gpu_looks_`.
   int64_t gpu_looks_ = 0;
 };
 

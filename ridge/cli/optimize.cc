@@ -12,7 +12,6 @@
 
 #include "ridge/base/clock.h"
 #include "ridge/base/error.h"
-#include "ridge/base/machine.h"
 #include "ridge/base/parallel.h"
 #include "ridge/cli/command.h"
 #include "ridge/cli/config_options.h"
@@ -116,7 +115,7 @@ int run_optimize(const OptimizeOptions& options) {
                       {.target = fmt::format("{} on {}", request.config_name, device),
                        .config = request.config_name,
                        .config_hash = config_hash(job.loaded.config),
-                       .machine = machine_fingerprint(device),
+                       .machine = device_fingerprint(device),
                        .version = RIDGE_VERSION,
                        .started = utc_time(wall_ns()),
                        .budget_s = request.budget_seconds,

@@ -11,7 +11,6 @@
 namespace ridge {
 namespace {
 
-using attach::GpuSample;
 using attach::LoaderFacts;
 using attach::TreeLoad;
 using attach::WatchedSteps;

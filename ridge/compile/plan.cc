@@ -91,15 +91,17 @@ class EntryPlanner {
   }
 
   void fill_slots(const Arena& arena, const Layout& layout) {
+    int64_t staging = 0;
     for (Node* node : graph_.inputs()) {
       const std::string& name = node->op_as<Input>().input_name;
-      if (!state_.contains(name))
-        plan_.inputs.push_back({name, node->outputs[0], place_of(arena, layout, {node, 0})});
+      if (state_.contains(name)) continue;
+      plan_.inputs.push_back({name, node->outputs[0], place_of(arena, layout, {node, 0}), staging});
+      staging += aligned_bytes(node->outputs[0].bytes());
     }
     for (const Output& output : graph_.outputs())
       if (output.updates.empty())
         plan_.outputs.push_back(
-            {output.name, output.value.type(), place_of(arena, layout, output.value)});
+            {output.name, output.value.type(), place_of(arena, layout, output.value), 0});
   }
 
   const Graph& graph_;
@@ -145,6 +147,21 @@ int64_t state_bytes(const std::vector<StateEntry>& state) {
   return bytes;
 }
 
+int64_t staging_bytes(const ProgramGraphs& graphs, const Backend& backend) {
+  if (!backend.is_asynchronous()) return 0;
+  std::set<std::string, std::less<>> state;
+  for (const StateEntry& entry : graphs.state) state.insert(entry.name);
+  int64_t most = 0;
+  for (const Graph& graph : graphs.entries) {
+    int64_t bytes = 0;
+    for (const Node* node : graph.inputs())
+      if (!state.contains(node->op_as<Input>().input_name))
+        bytes += aligned_bytes(node->outputs[0].bytes());
+    most = std::max(most, bytes);
+  }
+  return 2 * most;
+}
+
 ArenaOptions arena_options(const std::vector<StateEntry>& state,
                            Backend& backend,
                            const PlanOptions& options) {
@@ -169,7 +186,7 @@ Plan make_plan(ProgramGraphs& graphs, Backend& backend, const PlanOptions& optio
   for (const StateEntry& entry : graphs.state) {
     check(names.insert(entry.name).second, "two state entries are named '{}'", entry.name);
     const int64_t bytes = entry.type.bytes();
-    plan.state.push_back({entry.name, entry.type, {Region::kState, plan.state_bytes, bytes}});
+    plan.state.push_back({entry.name, entry.type, {Region::kState, plan.state_bytes, bytes}, 0});
     plan.roles.push_back(entry.role);
     plan.state_bytes += aligned_bytes(bytes);
   }
@@ -183,6 +200,7 @@ Plan make_plan(ProgramGraphs& graphs, Backend& backend, const PlanOptions& optio
     plan.arena_lower_bound_bytes =
         std::max(plan.arena_lower_bound_bytes, plan.entries.back().lower_bound_bytes);
   }
+  plan.staging_bytes = staging_bytes(graphs, backend);
   return plan;
 }
 

@@ -42,6 +42,7 @@ struct PlanSlot {
   std::string name;
   TensorType type;
   Place place;
+  int64_t staging = 0;  ///< Of a data input: where it lies in a staging slot.
 };
 
 /// The slot of that name; null when there is none.
@@ -64,9 +65,13 @@ struct Plan {
   int64_t state_bytes = 0;
   int64_t arena_bytes = 0;
   int64_t arena_lower_bound_bytes = 0;
+  /// What inputs are written into while an entry runs, see staging_bytes().
+  int64_t staging_bytes = 0;
 
-  int64_t total_bytes() const { return state_bytes + arena_bytes; }
-  int64_t lower_bound_bytes() const { return state_bytes + arena_lower_bound_bytes; }
+  int64_t total_bytes() const { return state_bytes + arena_bytes + staging_bytes; }
+  int64_t lower_bound_bytes() const {
+    return state_bytes + arena_lower_bound_bytes + staging_bytes;
+  }
 };
 
 /// Id of the candidate to use for a node.
@@ -81,6 +86,11 @@ struct PlanOptions {
 
 /// Bytes of the state in a plan.
 int64_t state_bytes(const std::vector<StateEntry>& state);
+
+/// Bytes of the two staging slots that a program needs where the device runs beside the host: one
+/// takes the data of the next run while the other still holds that of the last. All entries share
+/// them, for one is written and run after the other. 0 where inputs are written in place.
+int64_t staging_bytes(const ProgramGraphs& graphs, const Backend& backend);
 
 /// What make_plan counts an entry's arena by, for who wants to know before there is a plan. All
 /// arguments must outlive it.

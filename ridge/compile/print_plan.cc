@@ -22,14 +22,21 @@ void print_slots(std::string& text, std::string_view kind, const std::vector<Pla
         "  {} \"{}\" : {} at {}\n", kind, slot.name, to_string(slot.type), print(slot.place));
 }
 
+void print_staged(std::string& text, const PlanSlot& input) {
+  text += fmt::format("  staged \"{}\" at {}\n", input.name, input.staging);
+}
+
 }  // namespace
 
 std::string print(const Plan& plan) {
-  std::string text = fmt::format("ridge.plan/1 device {} state {} arena {} lower bound {}\n",
+  std::string text = fmt::format("ridge.plan/1 device {} state {} arena {} lower bound {}",
                                  plan.device,
                                  plan.state_bytes,
                                  plan.arena_bytes,
                                  plan.arena_lower_bound_bytes);
+  // Only where there is any: plans of hosts keep their hash.
+  if (plan.staging_bytes > 0) text += fmt::format(" staging {}", plan.staging_bytes);
+  text += '\n';
   print_slots(text, "state", plan.state);
   for (const EntryPlan& entry : plan.entries) {
     text += fmt::format("entry \"{}\" peak {} lower bound {}\n",
@@ -37,6 +44,8 @@ std::string print(const Plan& plan) {
                         entry.peak_bytes,
                         entry.lower_bound_bytes);
     print_slots(text, "input", entry.inputs);
+    if (plan.staging_bytes > 0)
+      for (const PlanSlot& input : entry.inputs) print_staged(text, input);
     for (const PlanStep& step : entry.steps) {
       text += fmt::format("  {}({}) -> {}", step.op, print(step.inputs), print(step.outputs));
       if (step.workspace.bytes > 0) text += fmt::format(", workspace {}", print(step.workspace));

@@ -24,29 +24,33 @@
 namespace ridge::data {
 namespace {
 
-constexpr std::align_val_t kAlignment{64};
+constexpr std::align_val_t kAlignment{kBufferAlignment};
 constexpr int64_t kMaxWorkers = 1024, kMaxPrefetch = 1 << 16;
 constexpr int64_t kMaxBytes = int64_t{1} << 46;
 // Small enough that threads share a batch evenly, large enough that the lock costs nothing.
 constexpr int64_t kPartsOfWorker = 4, kMaxPart = 256;
 
-struct FreeAligned {
-  void operator()(std::byte* bytes) const { ::operator delete(bytes, kAlignment); }
-};
+using Bytes = std::unique_ptr<std::byte, std::function<void(void*)>>;
+
+Bytes heap_memory(size_t bytes) {
+  auto* memory = static_cast<std::byte*>(::operator new(bytes, kAlignment, std::nothrow));
+  check(memory != nullptr, "out of memory: {} bytes for batches of the data", bytes);
+  return {memory, [](void* freed) { ::operator delete(freed, kAlignment); }};
+}
 
 /// Zeros: writing them makes the system find the pages now.
-std::unique_ptr<std::byte, FreeAligned> touched_memory(int64_t bytes) {
-  auto* memory =
-      static_cast<std::byte*>(::operator new(static_cast<size_t>(bytes), kAlignment, std::nothrow));
-  check(memory != nullptr, "out of memory: {} bytes for batches of the data", bytes);
-  std::memset(memory, 0, static_cast<size_t>(bytes));
-  return std::unique_ptr<std::byte, FreeAligned>(memory);
+Bytes touched_memory(const BatchMemory& from, size_t bytes) {
+  Bytes memory = from.allocate == nullptr
+                     ? heap_memory(bytes)
+                     : Bytes(static_cast<std::byte*>(from.allocate(bytes)), from.deallocate);
+  std::memset(memory.get(), 0, bytes);
+  return memory;
 }
 
 /// One batch in the making, ready, or at the consumer.
 struct Slot {
   Batch batch;
-  std::unique_ptr<std::byte, FreeAligned> memory;
+  Bytes memory;
   std::vector<int64_t> samples;
   int64_t taken = 0, done = 0;  // samples of the batch
   int64_t skipped = 0;
@@ -72,7 +76,8 @@ class Loader::Pipeline {
   Pipeline(const Dataset& dataset,
            const BatchPlan& plan,
            const LoaderOptions& options,
-           LoaderPosition start);
+           LoaderPosition start,
+           const BatchMemory& memory);
   ~Pipeline();
 
   const Batch& next();
@@ -89,7 +94,7 @@ class Loader::Pipeline {
     int64_t begin = 0, end = 0;
   };
 
-  void make_slots(int64_t count);
+  void make_slots(int64_t count, const BatchMemory& memory);
   void start_workers(int64_t count);
   void stop_workers();
   void work(int64_t worker);
@@ -114,9 +119,11 @@ class Loader::Pipeline {
   std::mutex mutex_;
   std::condition_variable work_ready_, batch_ready_;
   std::vector<Slot> slots_;
-  // Numbers of batches: [consumed_, planned_) are in slots, the first of them perhaps at the
-  // consumer; filling_ is the earliest with samples that nobody took.
-  int64_t consumed_ = 0, filling_ = 0, planned_ = 0;
+  // Numbers of batches: [consumed_, planned_) are in slots. given_ is the one that the consumer has
+  // or asks for, those before it are kept for it; filling_ is the earliest with samples that nobody
+  // took.
+  int64_t consumed_ = 0, given_ = 0, filling_ = 0, planned_ = 0;
+  const int64_t kept_;
   int64_t parts_running_ = 0, started_ = 0;
   bool at_consumer_ = false, paused_ = false, stopping_ = false;
 
@@ -127,12 +134,14 @@ class Loader::Pipeline {
 Loader::Pipeline::Pipeline(const Dataset& dataset,
                            const BatchPlan& plan,
                            const LoaderOptions& options,
-                           LoaderPosition start)
+                           LoaderPosition start,
+                           const BatchMemory& memory)
     : dataset_(dataset),
       plan_(plan),
       planner_(dataset, plan),
       most_(planner_.most()),
-      part_samples_(most_) {
+      part_samples_(most_),
+      kept_(memory.kept) {
   check(options.workers >= 0 && options.workers <= kMaxWorkers,
         "workers is {}: it may be 0 to {}",
         options.workers,
@@ -143,8 +152,8 @@ Loader::Pipeline::Pipeline(const Dataset& dataset,
         kMaxPrefetch);
   planner_.seek(start);
   if (options.cache) cache_ = dataset.load_cache();
-  // One more than is made ahead: the batch that the consumer has.
-  make_slots(options.workers == 0 ? 1 : options.prefetch + 1);
+  // More than are made ahead: the batches that the consumer has.
+  make_slots(kept_ + (options.workers == 0 ? 1 : options.prefetch + 1), memory);
   for (int64_t i = 0; i < std::max<int64_t>(options.workers, 1); ++i) {
     readers_.push_back({.scratch = dataset.make_scratch(cache_.get()), .out = {}});
     readers_.back().out.resize(dataset.fields().size());
@@ -154,7 +163,7 @@ Loader::Pipeline::Pipeline(const Dataset& dataset,
 
 Loader::Pipeline::~Pipeline() { stop_workers(); }
 
-void Loader::Pipeline::make_slots(int64_t count) {
+void Loader::Pipeline::make_slots(int64_t count, const BatchMemory& memory) {
   for (const FieldType& field : dataset_.fields()) {
     check(field.bytes() <= kMaxBytes / most_ && slot_bytes_ <= kMaxBytes / count,
           "a batch of {} samples with {} bytes of '{}' each is more than this machine has",
@@ -166,7 +175,7 @@ void Loader::Pipeline::make_slots(int64_t count) {
   }
   slots_.resize(static_cast<size_t>(count));
   for (Slot& slot : slots_) {
-    slot.memory = touched_memory(slot_bytes_);
+    slot.memory = touched_memory(memory, static_cast<size_t>(slot_bytes_));
     slot.samples.resize(static_cast<size_t>(most_));
     for (const FieldPlace& place : places_)
       slot.batch.fields.push_back(slot.memory.get() + place.offset);
@@ -303,34 +312,34 @@ void Loader::Pipeline::finish_part(const Part& part,
   if (slot.done == slot.batch.count || parts_running_ == 0) batch_ready_.notify_one();
 }
 
-/// Until all samples of the batch that consumed_ counts are there.
+/// Until all samples of batch given_ are there.
 void Loader::Pipeline::wait_for(Slot& slot) {
   const TraceScope scope("wait for batch", "loader");
   const int64_t start = now_ns();
   if (threads_.empty()) {
-    while (planned_ == consumed_ || slot.done < slot.batch.count) {
+    while (planned_ == given_ || slot.done < slot.batch.count) {
       const Part part = take_part();
       if (part.slot != nullptr) read_part(part, readers_[0]);
     }
   } else {
     std::unique_lock lock(mutex_);
-    batch_ready_.wait(
-        lock, [this, &slot] { return planned_ > consumed_ && slot.done == slot.batch.count; });
+    batch_ready_.wait(lock,
+                      [this, &slot] { return planned_ > given_ && slot.done == slot.batch.count; });
   }
   stats_.wait_seconds += static_cast<double>(now_ns() - start) * 1e-9;
 }
 
 const Batch& Loader::Pipeline::next() {
-  Slot& held = slot_at(consumed_);
+  Slot& held = slot_at(given_);
   if (at_consumer_ && held.batch.count > 0 && held.error == nullptr) {
     {
       const std::lock_guard lock(mutex_);
-      ++consumed_;
+      consumed_ = std::max(consumed_, ++given_ - kept_);
     }
     work_ready_.notify_all();
     at_consumer_ = false;
   }
-  Slot& slot = slot_at(consumed_);
+  Slot& slot = slot_at(given_);
   if (!at_consumer_) wait_for(slot);
   at_consumer_ = true;
   if (slot.error != nullptr) std::rethrow_exception(slot.error);
@@ -357,7 +366,7 @@ void Loader::Pipeline::seek(LoaderPosition position) {
     planner_.seek(position);
     paused_ = true;
     batch_ready_.wait(lock, [this] { return parts_running_ == 0; });
-    consumed_ = filling_ = planned_ = 0;
+    consumed_ = given_ = filling_ = planned_ = 0;
     at_consumer_ = false;
     paused_ = false;
   }
@@ -367,8 +376,9 @@ void Loader::Pipeline::seek(LoaderPosition position) {
 Loader::Loader(const Dataset& dataset,
                const BatchPlan& plan,
                const LoaderOptions& options,
-               LoaderPosition start)
-    : pipeline_(std::make_unique<Pipeline>(dataset, plan, options, start)) {}
+               LoaderPosition start,
+               const BatchMemory& memory)
+    : pipeline_(std::make_unique<Pipeline>(dataset, plan, options, start, memory)) {}
 
 Loader::~Loader() = default;
 

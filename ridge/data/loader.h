@@ -1,7 +1,9 @@
 // Batches of a data set, loaded ahead by threads of their own.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -38,6 +40,14 @@ struct Batch {
   LoaderPosition begin, end;  ///< Starting a loader at `end` goes on after this batch.
 };
 
+/// Where batches lie, for a consumer whose copies of them run beside it.
+struct BatchMemory {
+  /// 64-byte aligned; both null: the heap.
+  std::function<void*(size_t)> allocate = nullptr;
+  std::function<void(void*)> deallocate = nullptr;
+  int64_t kept = 0;  ///< Batches before the last one that stay valid too.
+};
+
 struct LoaderStats {
   int64_t batches = 0, samples = 0;  ///< Handed out.
   int64_t skipped = 0;               ///< Of the samples, those that another one replaced.
@@ -53,21 +63,22 @@ class Loader {
   Loader(const Dataset& dataset,
          const BatchPlan& plan,
          const LoaderOptions& options,
-         LoaderPosition start = {});
+         LoaderPosition start = {},
+         const BatchMemory& memory = {});
   /// Waits for samples that are being read.
   ~Loader();
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  /// The next batch, valid until the following call. Rethrows what reading one of its samples
-  /// threw (the first by place); so does every later call.
+  /// The next batch, valid until the following call, or so many calls later as batches are kept.
+  /// Rethrows what reading one of its samples threw (the first by place); so does every later call.
   const Batch& next();
 
   /// Returns when as many batches are ready as are ever kept ready: what next() has given out since
   /// has then been made again. At once where no thread loads ahead.
   void wait_until_full();
 
-  /// Goes on at `position`, as a new loader would.
+  /// Goes on at `position`, as a new loader would. No batch stays valid.
   void seek(LoaderPosition position);
 
   /// Batches of an epoch, from its beginning, and the samples in them.

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <string>
 
+#include "ridge/graph/ops/gather.h"
+#include "ridge/graph/ops/shape.h"
 #include "ridge/graph/ops/source.h"
 
 namespace ridge::nn {
@@ -36,15 +38,25 @@ std::vector<Value> LossScale::unscaled(std::vector<Value> gradients) const {
   return gradients;
 }
 
+// Not in the constructor: micro-batches do not read it.
+Value LossScale::skipped() {
+  if (!skipped_) skipped_ = input(scale_.graph(), std::string(kSkippedSteps), scale_.type());
+  return skipped_;
+}
+
+Value LossScale::fitting_row(Value hyper) {
+  const SiteScope scope(scale_.graph(), "loss_scale");
+  const Value known = reshape(slice(slice(hyper, 0, 0, 1), 1, 0, 1), {});
+  return gather(hyper, cast(skipped() - known + 1.0, DType::kI32), 0);
+}
+
 Value LossScale::finish_step(const LossScaleOptions& options, Value sound, Value fine) {
   Graph& graph = scale_.graph();
   const SiteScope scope(graph, "loss_scale");
   const auto update = [&](std::string_view name, Value value) {
     graph.add_output(std::string(name) + ".new", value, std::string(name));
   };
-  const TensorType scalar = scale_.type();
-  const Value good = input(graph, std::string(kGoodSteps), scalar);
-  const Value skipped = input(graph, std::string(kSkippedSteps), scalar);
+  const Value good = input(graph, std::string(kGoodSteps), scale_.type());
   const Value zero = constant_like(scale_, 0.0), one = constant_like(scale_, 1.0);
   const Value skips = logical_and(logical_and(sound, logical_not(fine)), gt(scale_, one));
   const Value more = good + one;
@@ -53,7 +65,7 @@ Value LossScale::finish_step(const LossScaleOptions& options, Value sound, Value
   const Value after_good = where(grows, larger, scale_);
   update(kLossScale, where(fine, after_good, where(skips, scale_ * 0.5, scale_)));
   update(kGoodSteps, where(fine, where(grows, zero, more), where(skips, zero, good)));
-  update(kSkippedSteps, where(skips, skipped + one, skipped));
+  update(kSkippedSteps, where(skips, skipped() + one, skipped()));
   return logical_or(fine, skips);
 }
 

@@ -20,6 +20,12 @@ inline constexpr std::string_view kLossScale = "loss_scale";
 inline constexpr std::string_view kGoodSteps = "loss_scale.good";
 inline constexpr std::string_view kSkippedSteps = "loss_scale.skipped";
 
+/// Adam's corrections leave out skipped steps, which are counted on the device; the host reads the
+/// count some steps late, for it would have to wait else. So "hyper" has rows: the first begins
+/// with the count that the host knows of, the one 1 + n after it is for n more. This many more
+/// there may be.
+inline constexpr int64_t kMostUnknownSkips = 63;
+
 /// UserError when the scale is no power of two from 1 to kMostLossScale, and not 0.
 void check_options(const LossScaleOptions& options);
 
@@ -35,6 +41,8 @@ class LossScale {
   LossScale(Graph& graph, DType dtype);
 
   Value scaled(Value loss) const { return loss * scale_; }
+  /// The row of "hyper" for the steps that have been skipped.
+  Value fitting_row(Value hyper);
   /// `gradients` of a scaled loss, back at the size of the loss's own.
   std::vector<Value> unscaled(std::vector<Value> gradients) const;
 
@@ -44,7 +52,9 @@ class LossScale {
   Value finish_step(const LossScaleOptions& options, Value sound, Value fine);
 
  private:
-  Value scale_;
+  Value skipped();
+
+  Value scale_, skipped_;
 };
 
 }  // namespace ridge::nn

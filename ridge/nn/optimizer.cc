@@ -86,9 +86,9 @@ StepScalars step_scalars(const OptimizerOptions& optimizer,
   return scalars;
 }
 
-void set_hyper(const StepScalars& scalars, Tensor& hyper) {
+void set_hyper(const StepScalars& scalars, Tensor& hyper, int64_t row) {
   const auto set = [&](Hyper which, double value) {
-    hyper.set(static_cast<int64_t>(which), value);
+    hyper.set(row * kStepScalars + static_cast<int64_t>(which), value);
   };
   set(Hyper::kLr, scalars.lr);
   set(Hyper::kKeep, scalars.keep);

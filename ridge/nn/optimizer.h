@@ -31,9 +31,9 @@ StepScalars step_scalars(const OptimizerOptions& optimizer,
                          int64_t total_steps,
                          int64_t skipped = 0);
 
-/// Writes the scalars into what the graphs take in as "hyper": a float [kStepScalars]. Allocates
-/// nothing.
-void set_hyper(const StepScalars& scalars, Tensor& hyper);
+/// Writes the scalars into what the graphs take in as "hyper": a float [kStepScalars], or into a
+/// row of several such. Allocates nothing.
+void set_hyper(const StepScalars& scalars, Tensor& hyper, int64_t row = 0);
 /// The same as a new tensor.
 Tensor hyper_tensor(const StepScalars& scalars, DType dtype);
 
@@ -41,7 +41,7 @@ Tensor hyper_tensor(const StepScalars& scalars, DType dtype);
 struct HyperValues {
   Value lr, keep, step_size, root_scale;
 };
-/// The elements of the input "hyper".
+/// The elements of the input "hyper", or of its row that counts.
 HyperValues split_hyper(Value hyper);
 
 /// The moments of a parameter: "NAME.m" and "NAME.v" (AdamW), "NAME.m" (SGD with momentum). They

@@ -100,8 +100,8 @@ class StepBuilder {
   /// Returns whether the step counts.
   Value build() {
     const SiteScope scope(graph_, "optimizer");
-    const DType dtype = training_.accumulate();
-    hyper_ = split_hyper(input(graph_, "hyper", {dtype, {kStepScalars}}));
+    const Value hyper = input(graph_, "hyper", training_.hyper_type());
+    hyper_ = split_hyper(in_.scale ? in_.scale->fitting_row(hyper) : hyper);
     // With no target that counts the gradients are zeros: they must not become 0 / 0.
     const Value one = constant_like(in_.sums.count, 1.0);
     const Value count = maximum(in_.sums.count, one);
@@ -232,6 +232,32 @@ Graph Training::micro(BatchSize batch, std::string name) const {
   else if (!statistics_.empty())
     forward.finish_statistics(input(graph, "halted", {accumulate(), {}}));
   return graph;
+}
+
+TensorType Training::hyper_type() const {
+  if (!has_loss_scale()) return {accumulate(), {kStepScalars}};
+  return {accumulate(), {2 + kMostUnknownSkips, kStepScalars}};
+}
+
+void Training::set_hyper(const ScheduleOptions& schedule,
+                         const StepPlace& place,
+                         Tensor& hyper) const {
+  const auto scalars = [&](int64_t skipped) {
+    return step_scalars(optimizer_, schedule, place.step, place.total_steps, skipped);
+  };
+  if (!has_loss_scale()) return nn::set_hyper(scalars(0), hyper);
+  check_internal(place.maybe_skipped <= kMostUnknownSkips,
+                 "{} steps of which it is not known whether they were skipped",
+                 place.maybe_skipped);
+  hyper.set(0, static_cast<double>(place.skipped));
+  for (int64_t more = 0; more <= place.maybe_skipped; ++more)
+    nn::set_hyper(scalars(place.skipped + more), hyper, 1 + more);
+}
+
+Tensor Training::hyper(const ScheduleOptions& schedule, const StepPlace& place) const {
+  Tensor hyper(hyper_type());
+  set_hyper(schedule, place, hyper);
+  return hyper;
 }
 
 Graph Training::apply() const {

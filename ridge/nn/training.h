@@ -34,6 +34,14 @@ struct BatchSize {
   int64_t length;  ///< 0: whole samples.
 };
 
+/// Where a step stands in a run, as far as the host knows.
+struct StepPlace {
+  int64_t step = 0;  ///< From 0.
+  int64_t total_steps = 1;
+  int64_t skipped = 0;        ///< Steps before it that are known to have been skipped.
+  int64_t maybe_skipped = 0;  ///< As many of the others may have been: at most kMostUnknownSkips.
+};
+
 /// Batch sizes for which a program has entry graphs; an empty list has none.
 struct ProgramSizes {
   std::vector<BatchSize> micro = {};   ///< Of a micro-batch; with "apply" where there is one.
@@ -64,6 +72,12 @@ class Training {
   bool has_loss_scale() const { return loss_scale_.initial != 0; }
   const std::vector<ParameterSpec>& parameters() const { return parameters_; }
   const std::vector<StatisticSpec>& statistics() const { return statistics_; }
+  /// The input "hyper": [kStepScalars], or rows of so many (loss_scale.h).
+  TensorType hyper_type() const;
+  /// Its value for a step. Allocates nothing.
+  void set_hyper(const ScheduleOptions& schedule, const StepPlace& place, Tensor& hyper) const;
+  Tensor hyper(const ScheduleOptions& schedule, const StepPlace& place) const;
+
   /// The dtype of sums, gradients, moments, "hyper" and "halted": f64 for f64, else f32.
   DType accumulate() const;
 

@@ -10,6 +10,7 @@
 #include "ridge/backend/cpu/cpu_backend.h"
 #include "ridge/backend/cuda/plugin.h"
 #include "ridge/backend/ref/ref_backend.h"
+#include "ridge/base/machine.h"
 #include "ridge/base/markup.h"
 
 namespace ridge {
@@ -73,8 +74,17 @@ const cuda::Plugin& open_cuda_plugin() {
 
 }  // namespace
 
-// "cuda" joins them with the version that runs programs on it.
-std::vector<std::string> backend_names() { return {"cpu", "ref"}; }
+std::vector<std::string> backend_names() { return {"cpu", "cuda", "ref"}; }
+
+std::string device_fingerprint(std::string_view name, const Backend& backend) {
+  const std::string hardware = backend.hardware();
+  return hardware.empty() ? machine_fingerprint(name)
+                          : fmt::format("{}; {}", machine_fingerprint(name), hardware);
+}
+
+std::string device_fingerprint(std::string_view name) {
+  return device_fingerprint(name, *make_backend(name));
+}
 
 std::unique_ptr<Backend> make_backend(std::string_view name) {
   if (name == "cpu") return make_cpu_backend();

@@ -14,6 +14,12 @@ namespace ridge {
 /// nearest is named), or when the machine lacks what the backend needs.
 std::unique_ptr<Backend> make_backend(std::string_view name);
 
+/// machine_fingerprint of the device, and what `backend`, which is of that name, says of its
+/// hardware: what measurements are kept by.
+std::string device_fingerprint(std::string_view name, const Backend& backend);
+/// The same of a device that is opened for it. UserError as of make_backend.
+std::string device_fingerprint(std::string_view name);
+
 /// The names of backends that run programs.
 std::vector<std::string> backend_names();
 

@@ -79,8 +79,10 @@ class Evaluation {
       kernel->launch(*stream_, {inputs, outputs, workspace.get()});
       stream_->synchronize();  // the argument tables and the workspace end here
     } catch (const UserError& error) {
-      throw UserError(fmt::format("{}, at site '{}'", error.message(), node.site.name),
-                      error.fix());
+      const std::string site = fmt::format(", at site '{}'", node.site.name);
+      // What a device finds while it runs has the site already.
+      if (error.message().ends_with(site)) throw;
+      throw UserError(error.message() + site, error.fix());
     }
   }
 

@@ -17,6 +17,7 @@ ProgramOptions plain_options() {
   options.passes.off = {"all"};
   options.plan.reuse = false;
   options.reparse = true;
+  options.capture = Capture::kOff;
   return options;
 }
 
@@ -38,7 +39,9 @@ CompiledProgram compile_program(ProgramGraphs graphs,
   if (options.memory_limit > 0) {
     passes.arena = arena_options(compiled.graphs.state, backend, options.plan);
     passes.arena_limit =
-        std::max<int64_t>(1, options.memory_limit - state_bytes(compiled.graphs.state));
+        std::max<int64_t>(1,
+                          options.memory_limit - state_bytes(compiled.graphs.state) -
+                              staging_bytes(compiled.graphs, backend));
   }
   for (Graph& graph : compiled.graphs.entries) {
     const auto reports = run_pipeline(graph, backend, passes);
@@ -52,16 +55,34 @@ CompiledProgram compile_program(ProgramGraphs graphs,
 Program::Program(ProgramGraphs graphs, Backend& backend, const ProgramOptions& options)
     : backend_(backend),
       compiled_(compile_program(std::move(graphs), backend, options)),
+      capture_(options.capture),
       stream_(backend.make_stream()) {
+  if (capture_ == Capture::kOn && !backend.can_record())
+    throw UserError(fmt::format("device '{}' cannot capture the launches of a step", plan().device),
+                    "set train.capture to auto");
+  const bool records = capture_ != Capture::kOff && backend.can_record();
   launches_.resize(plan().entries.size());
+  recordings_.resize(plan().entries.size());
+  recorded_.resize(plan().entries.size(), records ? Recorded::kAfterARun : Recorded::kNever);
   for (size_t i = 0; i < plan().entries.size(); ++i) make_launches(i);
   if (options.before_memory) options.before_memory(plan());
   state_ = std::make_unique<State>(plan(), backend);
   arena_ = resident_memory(backend, plan().arena_bytes);
   for (size_t i = 0; i < plan().entries.size(); ++i) set_addresses(i);
+  if (!backend.is_asynchronous()) return;
+  copies_ = backend.make_stream();
+  computed_ = stream_->make_event();
+  was_read_ = stream_->make_event();
+  staging_ = std::make_unique<InputStaging>(plan(), backend, *copies_);
 }
 
-Program::~Program() = default;
+// Queued work uses the memory, the kernels, and what the caller gave to read into.
+Program::~Program() {
+  try {
+    synchronize();
+  } catch (...) {  // nobody is left to tell
+  }
+}
 
 void Program::make_launches(size_t entry) {
   const Graph& graph = entries()[entry];
@@ -69,6 +90,7 @@ void Program::make_launches(size_t entry) {
     const Node& node = *graph.nodes().at(static_cast<size_t>(step.node));
     Launch launch;
     launch.kernel = backend_.instantiate(node, step.choice);
+    launch.kernel->prepare();
     launch.inputs.resize(step.inputs.size());
     launch.outputs.resize(step.outputs.size());
     launch.step = &step;
@@ -91,10 +113,6 @@ void Program::set_addresses(size_t entry) {
 void* Program::address(const Place& place) const {
   void* base = place.region == Region::kState ? state_->base() : arena_.get();
   return static_cast<std::byte*>(base) + place.offset;
-}
-
-DataSlot Program::data_slot(const PlanSlot& slot) const {
-  return {address(slot.place), static_cast<size_t>(slot.place.bytes)};
 }
 
 namespace {
@@ -123,20 +141,65 @@ size_t Program::entry(std::string_view name) const {
 
 DataSlot Program::input(size_t entry, std::string_view name) const {
   const EntryPlan& of = plan().entries.at(entry);
-  return data_slot(slot_of(of.inputs, "input", name, of.name));
+  const PlanSlot& slot = slot_of(of.inputs, "input", name, of.name);
+  return {address(slot.place), static_cast<size_t>(slot.place.bytes), entry, slot.staging};
 }
 
 DataSlot Program::output(size_t entry, std::string_view name) const {
   const EntryPlan& of = plan().entries.at(entry);
-  return data_slot(slot_of(of.outputs, "output", name, of.name));
+  const PlanSlot& slot = slot_of(of.outputs, "output", name, of.name);
+  return {address(slot.place), static_cast<size_t>(slot.place.bytes), entry, DataSlot::kNotStaged};
 }
 
 void Program::write(DataSlot slot, const void* host) {
-  backend_.copy_to_device(*stream_, slot.address, host, slot.bytes);
+  if (staging_ == nullptr)
+    backend_.copy_to_device(*stream_, slot.address, host, slot.bytes);
+  else
+    staging_->write(slot.entry, slot.address, slot.staging, host, slot.bytes);
 }
 
-void Program::read(DataSlot slot, void* host) {
-  backend_.copy_to_host(*stream_, host, slot.address, slot.bytes);
+void Program::write_scalars(DataSlot slot, const void* host) {
+  if (staging_ == nullptr)
+    backend_.copy_to_device(*stream_, slot.address, host, slot.bytes);
+  else
+    staging_->write_scalars(slot.entry, slot.address, slot.staging, host, slot.bytes);
+}
+
+void Program::write_rows(DataSlot slot, const void* host, size_t bytes, size_t stride) {
+  const size_t rows = slot.bytes / bytes;
+  if (staging_ != nullptr)
+    return staging_->write_rows(slot.entry, slot.address, slot.staging, host, bytes, stride, rows);
+  auto* to = static_cast<std::byte*>(slot.address);
+  const auto* from = static_cast<const std::byte*>(host);
+  for (size_t row = 0; row < rows; ++row, to += bytes, from += stride)
+    backend_.copy_to_device(*stream_, to, from, bytes);
+}
+
+// On the stream of copies, beside what the next run computes until it would write there.
+void Program::read(const void* address, size_t bytes, void* host) {
+  if (staging_ == nullptr) return backend_.copy_to_host(*stream_, host, address, bytes);
+  if (!is_reading_) {
+    stream_->record(*computed_);
+    copies_->wait(*computed_);
+    is_reading_ = true;
+  }
+  backend_.copy_to_host(*copies_, host, address, bytes);
+}
+
+void Program::read(DataSlot slot, void* host) { read(slot.address, slot.bytes, host); }
+
+void Program::read(const PlanSlot& state, void* host) {
+  read(address(state.place), static_cast<size_t>(state.place.bytes), host);
+}
+
+// What waits in a slot goes to its place, after what was there has been read.
+void Program::take_inputs(size_t entry) {
+  if (is_reading_) {
+    copies_->record(*was_read_);
+    stream_->wait(*was_read_);
+    is_reading_ = false;
+  }
+  staging_->take(entry, *stream_);
 }
 
 void Program::launch(const Launch& launch) {
@@ -151,11 +214,46 @@ void Program::launch(const Launch& launch) {
 }
 
 void Program::run(size_t entry, RunMode mode) {
-  for (const Launch& step : launches_.at(entry))
-    if (mode == RunMode::kNormal) launch(step);
+  if (staging_ != nullptr) take_inputs(entry);
+  if (mode == RunMode::kNormal) launch_all(entry);
+  if (staging_ != nullptr) staging_->finish();
 }
 
-void Program::synchronize() { stream_->synchronize(); }
+// What a launch does once (loading its code, say) the first run does, so that a recording has none
+// of it. A trace shows launches, so nothing recorded runs while one is made.
+void Program::launch_all(size_t entry) {
+  if (recorded_.at(entry) != Recorded::kNever && !is_tracing()) {
+    if (recorded_[entry] == Recorded::kNext) record(entry);
+    if (recorded_[entry] == Recorded::kDone) return recordings_[entry]->launch(*stream_);
+  }
+  for (const Launch& step : launches_[entry]) launch(step);
+  if (recorded_[entry] == Recorded::kAfterARun) recorded_[entry] = Recorded::kNext;
+}
+
+void Program::record(size_t entry) {
+  recordings_[entry] = backend_.record(*stream_, [&] {
+    for (const Launch& step : launches_[entry]) launch(step);
+  });
+  recorded_[entry] = recordings_[entry] == nullptr ? Recorded::kNever : Recorded::kDone;
+  if (recordings_[entry] == nullptr && capture_ == Capture::kOn)
+    throw UserError(fmt::format("device '{}' cannot capture all launches of '{}'",
+                                plan().device,
+                                plan().entries[entry].name),
+                    "set train.capture to auto");
+}
+
+// Both streams, whatever one of them says: copies still use memory of the host.
+void Program::synchronize() const {
+  if (staging_ == nullptr) return stream_->synchronize();
+  std::exception_ptr error;
+  for (Stream* const stream : {stream_.get(), copies_.get()}) try {
+      stream->synchronize();
+    } catch (...) {
+      if (error == nullptr) error = std::current_exception();
+    }
+  is_reading_ = false;
+  if (error != nullptr) std::rethrow_exception(error);
+}
 
 namespace {
 
@@ -233,6 +331,7 @@ Tensor Program::read_tensor(const void* address, const TensorType& type) {
 std::string Program::first_not_finite(size_t entry) {
   const Graph& graph = entries().at(entry);
   const std::vector<bool> may_be_infinite = made_from_infinity(graph);
+  if (staging_ != nullptr) take_inputs(entry);
   for (const Launch& step : launches_[entry]) {
     const auto id = static_cast<size_t>(step.step->node);
     const Node& node = *graph.nodes()[id];

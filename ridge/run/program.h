@@ -9,9 +9,17 @@
 
 #include "ridge/compile/pipeline.h"
 #include "ridge/compile/plan.h"
+#include "ridge/run/input_staging.h"
 #include "ridge/run/state.h"
 
 namespace ridge {
+
+/// Whether the launches of an entry are recorded when it first runs, and then launched as one.
+enum class Capture : uint8_t {
+  kAuto,  ///< Where the device can.
+  kOn,    ///< UserError where it cannot.
+  kOff,
+};
 
 struct ProgramOptions {
   PipelineOptions passes;
@@ -21,6 +29,7 @@ struct ProgramOptions {
   int64_t memory_limit = 0;
   /// Print each graph and parse it back before it is planned: what a run must survive.
   bool reparse = false;
+  Capture capture = Capture::kAuto;
   /// Called when all is ready but the memory of the plan: what it takes can be refused or measured.
   std::function<void(const Plan&)> before_memory = nullptr;
 };
@@ -39,7 +48,7 @@ CompiledProgram compile_program(ProgramGraphs graphs,
                                 const ProgramOptions& options = {});
 
 /// The same program in the plainest way, against which `--verify` compares: no passes but the
-/// required ones, no byte shared, through the printer and the parser.
+/// required ones, no byte shared, through the printer and the parser, launch by launch.
 ProgramOptions plain_options();
 
 enum class RunMode : uint8_t {
@@ -49,10 +58,19 @@ enum class RunMode : uint8_t {
 
 /// A place in an entry's data: an input to write before each run, or an output to read after it.
 struct DataSlot {
+  static constexpr int64_t kNotStaged = -1;
+
   void* address = nullptr;
   size_t bytes = 0;
+  size_t entry = 0;
+  int64_t staging = kNotStaged;  ///< Of an input: where it waits until the entry runs.
 };
 
+/// On a device that runs beside the host there are two streams, of compute and of copies: inputs of
+/// the next run are written while one computes (input_staging.h), and results are read beside what
+/// is written. Launches stay on one stream. With an edge wherever two of them share bytes, the
+/// longest chain of a GPT's step (6 layers, width 256) takes 81 % of the time of all; and what
+/// could run beside it are mostly products that fill a device by themselves.
 class Program {
  public:
   /// `backend` must outlive it. UserError when the device cannot run the graphs or has not the
@@ -66,8 +84,15 @@ class Program {
   const std::vector<Graph>& entries() const { return compiled_.graphs.entries; }
   /// One a pass and entry.
   const std::vector<PassReport>& passes() const { return compiled_.passes; }
-  State& state() { return *state_; }
-  const State& state() const { return *state_; }
+  /// Waits for all that was queued: the state is not for use while an entry runs.
+  State& state() {
+    synchronize();
+    return *state_;
+  }
+  const State& state() const {
+    synchronize();
+    return *state_;
+  }
 
   /// Number of the entry of that name; UserError (the nearest is named) when there is none.
   size_t entry(std::string_view name) const;
@@ -75,14 +100,31 @@ class Program {
   DataSlot input(size_t entry, std::string_view name) const;
   DataSlot output(size_t entry, std::string_view name) const;
 
-  // A step: write all inputs of an entry, run it, read what is wanted. Each call queues its work
-  // and allocates nothing.
+  // A step: write all inputs of an entry, run it, read what is wanted, before anything is written
+  // for another run. Each call queues its work and allocates nothing, but for the first two runs of
+  // an entry that is recorded.
+
+  /// `host` stays as it is until the next run, of any entry, has returned, or synchronize() has:
+  /// of a device the run after the one that reads it.
   void write(DataSlot slot, const void* host);
-  /// UserError, with the site, for wrong data (an index out of range), at the latest from
-  /// synchronize(). While tracing is on, each launch is an event with its site's name.
+  /// The same from memory that may change at once: for a few bytes.
+  void write_scalars(DataSlot slot, const void* host);
+  /// The same of rows of `bytes` each that lie `stride` bytes apart on the host: as many as fill
+  /// the slot. They too may change at once.
+  void write_rows(DataSlot slot, const void* host, size_t bytes, size_t stride);
+  /// UserError, with the site, for wrong data (an index out of range); from synchronize(), and then
+  /// without, where the device runs beside the host. While tracing is on, each launch is an event
+  /// with its site's name, and nothing recorded is launched. Waits for the device only where the
+  /// host is more than two runs ahead of it.
   void run(size_t entry, RunMode mode = RunMode::kNormal);
+  /// `host` is written until synchronize() returns; meanwhile the entry's results stay.
   void read(DataSlot slot, void* host);
-  void synchronize();
+  /// The same of a buffer of the state, as it is after the last run.
+  void read(const PlanSlot& state, void* host);
+  void synchronize() const;
+
+  /// Whether runs of the entry launch a recording.
+  bool is_recorded(size_t entry) const { return recordings_.at(entry) != nullptr; }
 
   /// Runs the entry once more, launch by launch, and returns the site of the first whose result
   /// holds NaN or an infinity, with what it is; empty when none does. For reports: it allocates.
@@ -93,8 +135,11 @@ class Program {
   void make_launches(size_t entry);
   void set_addresses(size_t entry);
   void* address(const Place& place) const;
-  DataSlot data_slot(const PlanSlot& slot) const;
   void launch(const Launch& launch);
+  void launch_all(size_t entry);
+  void record(size_t entry);
+  void take_inputs(size_t entry);
+  void read(const void* address, size_t bytes, void* host);
   Tensor read_tensor(const void* address, const TensorType& type);
 
   Backend& backend_;
@@ -102,6 +147,16 @@ class Program {
   std::unique_ptr<State> state_;
   DeviceMemory arena_;
   std::vector<std::vector<Launch>> launches_;  ///< By entry.
+  Capture capture_;
+  std::vector<std::unique_ptr<Recording>> recordings_;  ///< By entry; null: launch by launch.
+  enum class Recorded : uint8_t { kAfterARun, kNext, kDone, kNever };
+  std::vector<Recorded> recorded_;  ///< By entry: when.
+  // From here on only where the device runs beside the host, but for stream_, which else runs all.
+  std::unique_ptr<Event> computed_;  ///< What is read next.
+  std::unique_ptr<Event> was_read_;  ///< What was read, and may be written over.
+  mutable bool is_reading_ = false;
+  std::unique_ptr<Stream> copies_;
+  std::unique_ptr<InputStaging> staging_;
   std::unique_ptr<Stream> stream_;
 };
 

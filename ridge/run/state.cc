@@ -1,12 +1,14 @@
 #include "ridge/run/state.h"
 
-#include <algorithm>
 #include <vector>
 
 namespace ridge {
 
 State::State(const Plan& plan, Backend& backend)
-    : plan_(plan), backend_(backend), memory_(resident_memory(backend, plan.state_bytes)) {}
+    : plan_(plan),
+      backend_(backend),
+      memory_(resident_memory(backend, plan.state_bytes)),
+      stream_(backend.make_stream()) {}
 
 const PlanSlot& State::get(std::string_view name) const {
   const PlanSlot* slot = find_slot(plan_.state, name);
@@ -23,17 +25,24 @@ void State::write(std::string_view name, const Tensor& tensor) {
         name,
         to_string(tensor.type()),
         to_string(slot.type));
-  const auto stream = backend_.make_stream();
-  backend_.copy_to_device(*stream, data(slot), tensor.data(), tensor.bytes());
-  stream->synchronize();
+  write_part(slot, 0, tensor.data(), tensor.bytes());
+}
+
+void State::write_part(const PlanSlot& slot, size_t first, const void* host, size_t bytes) {
+  check_internal(first + bytes <= static_cast<size_t>(slot.place.bytes),
+                 "{} bytes from {} on are more than '{}' has",
+                 bytes,
+                 first,
+                 slot.name);
+  backend_.copy_to_device(*stream_, static_cast<std::byte*>(data(slot)) + first, host, bytes);
+  stream_->synchronize();
 }
 
 Tensor State::read(std::string_view name) const {
   const PlanSlot& slot = get(name);
   Tensor tensor(slot.type);
-  const auto stream = backend_.make_stream();
-  backend_.copy_to_host(*stream, tensor.data(), data(slot), tensor.bytes());
-  stream->synchronize();
+  backend_.copy_to_host(*stream_, tensor.data(), data(slot), tensor.bytes());
+  stream_->synchronize();
   return tensor;
 }
 
@@ -46,15 +55,10 @@ bool is_saved(StateRole role) {
 }
 
 DeviceMemory resident_memory(Backend& backend, int64_t bytes) {
-  constexpr int64_t kPiece = int64_t{1} << 20;
-  DeviceMemory memory(backend, static_cast<size_t>(bytes));
-  const std::vector<std::byte> zeros(static_cast<size_t>(std::min(bytes, kPiece)));
+  const auto size = static_cast<size_t>(bytes);
+  DeviceMemory memory(backend, size);
   const auto stream = backend.make_stream();
-  for (int64_t at = 0; at < bytes; at += kPiece)
-    backend.copy_to_device(*stream,
-                           static_cast<std::byte*>(memory.get()) + at,
-                           zeros.data(),
-                           static_cast<size_t>(std::min(kPiece, bytes - at)));
+  backend.clear(*stream, memory.get(), size);
   stream->synchronize();
   return memory;
 }

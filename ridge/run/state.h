@@ -24,6 +24,8 @@ class State {
   /// UserError when there is no such buffer (the nearest is named) or the type is another.
   void write(std::string_view name, const Tensor& tensor);
   Tensor read(std::string_view name) const;
+  /// `bytes` bytes of a buffer from byte `first` on, for those that have no room for it twice.
+  void write_part(const PlanSlot& slot, size_t first, const void* host, size_t bytes);
 
   /// The buffer's address in device memory; the host may use it where Backend::is_host().
   void* data(const PlanSlot& slot) const;
@@ -35,6 +37,7 @@ class State {
   const Plan& plan_;
   Backend& backend_;
   DeviceMemory memory_;
+  std::unique_ptr<Stream> stream_;
 };
 
 /// True for what a checkpoint keeps: all but gradients, which are zero between steps, and what is

@@ -7,6 +7,7 @@
 #include "ridge/base/hash.h"
 #include "ridge/base/stats.h"
 #include "ridge/graph/ops/fused.h"
+#include "ridge/graph/signature.h"
 #include "ridge/graph/text.h"
 #include "ridge/run/compare.h"
 
@@ -25,30 +26,6 @@ constexpr int64_t kRoundNs = 200'000;        // a round runs a kernel again unti
 constexpr int64_t kCandidateNs = 8'000'000;  // what a candidate's rounds may take
 constexpr size_t kFewestRounds = 5;
 constexpr size_t kMostRounds = 21;
-
-std::string fields_without_sites(const Node& node);
-
-std::string describe(const Node& node) {
-  std::string text = fmt::format("{}({})", node.op->name(), fields_without_sites(node));
-  for (const Value& input : node.inputs) text += " " + to_string(input.type());
-  text += " ->";
-  for (const TensorType& type : node.outputs) text += " " + to_string(type);
-  return text;
-}
-
-std::string fields_without_sites(const Node& node) {
-  if (!node.is<Fused>()) return fields_text(*node.op);
-  const Graph& body = read_body(node.op_as<Fused>()).graph;
-  std::string text;
-  for (const auto& inner : body.nodes()) {
-    text += fmt::format("{}{}=", text.empty() ? "" : "; ", inner->id);
-    for (const Value& input : inner->inputs) text += fmt::format("{},", input.node->id);
-    text += describe(*inner);
-  }
-  text += " out";
-  for (const Output& output : body.outputs()) text += fmt::format(" {}", output.value.node->id);
-  return text;
-}
 
 // Random numbers in [-1, 1); indices are 0, which every table has.
 void fill(Tensor& tensor, uint64_t key) {
@@ -190,7 +167,7 @@ bool is_faster(const std::vector<double>& later, const std::vector<double>& earl
 
 }  // namespace
 
-std::string tuning_key(const Node& node) { return describe(node); }
+std::string tuning_key(const Node& node) { return signature(node); }
 
 Tuner::Tuner(Backend& backend, Backend& reference, ChoiceCache& cache, TunerOptions options)
     : backend_(backend), reference_(reference), cache_(cache), options_(options) {}

@@ -10,7 +10,7 @@ Tuning::Tuning(const std::string& device, bool show)
     : show_(show),
       backend_(make_backend(device)),
       reference_(make_backend("ref")),
-      cache_(cache_folder(), machine_fingerprint(device)),
+      cache_(cache_folder(), device_fingerprint(device, *backend_)),
       tuner_(std::make_unique<Tuner>(
           *backend_, *reference_, cache_, TunerOptions{.time_all = show})) {}
 

@@ -13,8 +13,14 @@ void BatchInput::write(Program& program, const void* field, int64_t first) const
   const auto* from =
       static_cast<const std::byte*>(field) + static_cast<size_t>(first) * sample_bytes_;
   if (bytes_ == sample_bytes_) return program.write(slot_, from);
-  for (size_t at = 0; at < slot_.bytes; at += bytes_, from += sample_bytes_)
-    program.write({.address = static_cast<std::byte*>(slot_.address) + at, .bytes = bytes_}, from);
+  program.write_rows(slot_, from, bytes_, sample_bytes_);
+}
+
+data::BatchMemory batch_memory(Backend& backend) {
+  if (!backend.is_asynchronous()) return {};
+  return {.allocate = [&backend](size_t bytes) { return backend.allocate_host(bytes); },
+          .deallocate = [&backend](void* memory) { backend.deallocate_host(memory); },
+          .kept = 1};
 }
 
 }  // namespace ridge

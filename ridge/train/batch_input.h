@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "ridge/data/loader.h"
 #include "ridge/graph/type.h"
 #include "ridge/run/program.h"
 
@@ -13,12 +14,18 @@ class BatchInput {
   /// `slot` holds `samples` samples, whole ones of type `sample` or their first items.
   BatchInput(DataSlot slot, int64_t samples, const TensorType& sample);
 
-  /// Writes samples `first` and following of `field`, (count, sample...). Allocates nothing.
+  /// Writes samples `first` and following of `field`, (count, sample...), which stay as
+  /// Program::write() says. Allocates nothing.
   void write(Program& program, const void* field, int64_t first = 0) const;
 
  private:
   DataSlot slot_;
   size_t bytes_, sample_bytes_;  ///< Of a sample, in the slot and in a batch.
 };
+
+/// What a loader needs whose batches are written to a program on `backend`, which outlives it, and
+/// not waited for: memory that copies read beside the host, and the batch before the last, which is
+/// still read while the last one is written.
+data::BatchMemory batch_memory(Backend& backend);
 
 }  // namespace ridge

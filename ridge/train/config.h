@@ -21,13 +21,14 @@ struct RunOptions {
   int64_t batch = 64;  ///< Samples a step.
   int64_t micro = 1;   ///< Micro-batches a step; where they do not divide `batch`, sizes differ
                        ///< by at most one.
-  int64_t memory_limit = 0;  ///< MiB that the plan may need: see memory_limit.h; 0: any number.
-  int64_t epochs = 0;        ///< One of `epochs` and `steps` is above 0.
-  int64_t steps = 0;         ///< Above 0: decides, whatever `epochs` says.
-  int64_t eval_every = 0;    ///< Steps between evaluations; 0: after each epoch.
-  int64_t eval_batch = 0;    ///< Samples at a time in evaluation; 0: as a micro-batch.
-  bool shuffle = true;       ///< Another order of the samples each epoch.
-  bool drop_last = false;    ///< Leave out the last batch of an epoch where it is not full.
+  int64_t memory_limit = 0;      ///< MiB that the plan may need: see memory_limit.h; 0: any number.
+  int64_t epochs = 0;            ///< One of `epochs` and `steps` is above 0.
+  int64_t steps = 0;             ///< Above 0: decides, whatever `epochs` says.
+  int64_t eval_every = 0;        ///< Steps between evaluations; 0: after each epoch.
+  int64_t eval_batch = 0;        ///< Samples at a time in evaluation; 0: as a micro-batch.
+  bool shuffle = true;           ///< Another order of the samples each epoch.
+  bool drop_last = false;        ///< Leave out the last batch of an epoch where it is not full.
+  std::string capture = "auto";  ///< Launch what a step computes as one piece: auto, on, off.
 };
 
 struct CheckpointOptions {

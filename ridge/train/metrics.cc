@@ -28,6 +28,11 @@ class Line {
     start(name);
     at_ = fmt::format_to(at_, "{}", value);
   }
+  /// Words of our own: nothing in them needs to be escaped.
+  void words(std::string_view name, std::string_view value) {
+    start(name);
+    at_ = fmt::format_to(at_, "\"{}\"", value.substr(0, kMostWords));
+  }
   Bytes finish() {
     put("}\n");
     return as_bytes({text_, static_cast<size_t>(at_ - text_)});
@@ -39,8 +44,9 @@ class Line {
   }
   void put(std::string_view text) { at_ = fmt::format_to(at_, "{}", text); }
 
-  // Nine numbers of at most 24 characters, with names of at most 13: below 400.
-  char text_[512];
+  // 14 numbers of at most 24 characters, with names of at most 16, and the words: below 900.
+  static constexpr size_t kMostWords = 250;
+  char text_[1024];
   char* at_ = text_;
 };
 
@@ -71,6 +77,18 @@ size_t bytes_to_keep(const std::filesystem::path& path, int64_t last_step) {
   return keep;
 }
 
+void write_gpu(Line& line, const GpuLook& gpu) {
+  const auto known = [&](std::string_view name, double value) {
+    if (value >= 0) line.number(name, value);
+  };
+  known("gpu_watts", gpu.watts);
+  known("gpu_joules", gpu.joules);
+  if (gpu.memory_bytes >= 0) line.integer("gpu_memory_bytes", gpu.memory_bytes);
+  known("gpu_sm_mhz", gpu.sm_mhz);
+  known("gpu_celsius", gpu.celsius);
+  line.words("gpu_held_by", gpu.held_by);
+}
+
 }  // namespace
 
 MetricsWriter::MetricsWriter(const std::filesystem::path& path, int64_t last_step)
@@ -89,6 +107,7 @@ void MetricsWriter::write(const StepReport& report) {
     line.number("loss_scale", report.loss_scale);
     line.integer("skipped_steps", report.skipped_steps);
   }
+  if (report.gpu != nullptr) write_gpu(line, *report.gpu);
   file_.append(line.finish());
 }
 

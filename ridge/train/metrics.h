@@ -10,9 +10,11 @@ namespace ridge {
 
 /// Lines of steps have step, epoch, loss, grad_norm, lr, samples_per_s and step_ms, with a loss
 /// scale also loss_scale (of the next step) and skipped_steps (so far); the grad_norm of a step
-/// that was skipped is null. Those of evaluations step, eval_loss, eval_accuracy (null for a
-/// regression), eval_samples and eval_seconds. Writing allocates nothing; it reaches the file
-/// within about a second, at flush() and at the end.
+/// that was skipped is null; on a GPU, of what it tells, gpu_watts, gpu_joules (of the run so far),
+/// gpu_memory_bytes, gpu_sm_mhz, gpu_celsius and gpu_held_by (why its clocks are held back). Those
+/// of evaluations step, eval_loss, eval_accuracy (null for a regression), eval_samples and
+/// eval_seconds. Writing allocates nothing; it reaches the file within about a second, at flush()
+/// and at the end.
 class MetricsWriter {
  public:
   /// Goes on behind the lines of steps up to `last_step` (0 for a fresh run) and drops those after

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "ridge/base/gpu_watch.h"
+
 namespace ridge {
 
 struct StartReport {
@@ -21,8 +23,9 @@ struct StepReport {
   double epoch = 0;  ///< Epochs done, with the fraction.
   double loss = 0, grad_norm = 0, lr = 0;
   double step_ms = 0, samples_per_s = 0;
-  double loss_scale = 0;      ///< Of the next step; 0: there is none.
-  int64_t skipped_steps = 0;  ///< So far, since their gradients overflowed.
+  double loss_scale = 0;         ///< Of the next step; 0: there is none.
+  int64_t skipped_steps = 0;     ///< So far, since their gradients overflowed.
+  const GpuLook* gpu = nullptr;  ///< Of the GPU that trains; null: there is none, or nothing known.
 };
 
 struct EvalReport {

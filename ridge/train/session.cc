@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <utility>
 
 #include "ridge/io/checksum.h"
 
@@ -24,6 +24,9 @@ DataSlot output_or_none(const Program& program, size_t entry, std::string_view n
   return is_there ? program.output(entry, name) : DataSlot{};
 }
 
+// Scalars that are read at once, each in a cell of its own.
+constexpr size_t kCells = 4, kCellBytes = 64;
+
 }  // namespace
 
 Session::Session(const Task& task,
@@ -41,10 +44,9 @@ Session::Session(const Task& task,
       config_(config),
       backend_(backend),
       accumulates_(!task.sizes.micro.empty()),
-      hyper_({task.training->accumulate(), {nn::kStepScalars}}),
-      scalar_({task.training->accumulate(), {}}),
+      cells_(backend, kCells * kCellBytes),
+      hyper_(task.training->hyper_type()),
       rng_({DType::kI64, {3}}) {
-  check(backend_.is_host(), "training needs a device whose memory the host can read");
   program_ = std::make_unique<Program>(std::move(graphs), backend_, options);
   initialize();
   train_entries_ = accumulates_ ? make_entries("micro", task.sizes.micro)
@@ -52,14 +54,11 @@ Session::Session(const Task& task,
   eval_entries_ = make_entries("eval", task.sizes.eval);
   if (accumulates_) apply_ = program_->entry("apply");
   for (size_t i = 0; i < program_->entries().size(); ++i) scalars_.push_back(scalars_of(i));
-  const State& state = program_->state();
-  const PlanSlot* halted = find_slot(program_->plan().state, "halted");
-  check_internal(halted != nullptr, "a program to train without 'halted'");
-  halted_ = {state.data(*halted), static_cast<size_t>(halted->place.bytes)};
+  halted_ = find_slot(program_->plan().state, "halted");
+  check_internal(halted_ != nullptr, "a program to train without 'halted'");
 }
 
-// Right where they lie, and all that is not named starts as zeros: there is no room for the state
-// twice.
+// Piece by piece, and all that is not named starts as zeros: there is no room for the state twice.
 void Session::initialize() {
   constexpr int64_t kPiece = int64_t{1} << 17;
   State& state = program_->state();
@@ -68,12 +67,12 @@ void Session::initialize() {
     const auto spec = std::find_if(
         parameters.begin(), parameters.end(), [&](const auto& p) { return p.name == slot.name; });
     if (spec == parameters.end()) continue;
-    auto* to = static_cast<std::byte*>(state.data(slot));
+    size_t at = 0;
     for (int64_t first = 0; first < slot.type.elements(); first += kPiece) {
       const int64_t count = std::min(kPiece, slot.type.elements() - first);
       const Tensor piece = nn::initial_piece(*spec, config_.train.seed, first, count);
-      std::memcpy(to, piece.data(), piece.bytes());
-      to += piece.bytes();
+      state.write_part(slot, at, piece.data(), piece.bytes());
+      at += piece.bytes();
     }
   }
   for (const nn::StatisticSpec& spec : task_.training->statistics())
@@ -124,29 +123,49 @@ void Session::write_data(const Entry& entry,
   rng[0] = static_cast<int64_t>(config_.train.seed);
   rng[1] = step;
   rng[2] = first;
-  program_->write(entry.rng, rng_.data());
+  program_->write_scalars(entry.rng, rng_.data());
 }
 
-double Session::read_scalar(DataSlot slot) {
-  if (slot.address == nullptr) return NAN;
-  program_->read(slot, scalar_.data());
-  program_->synchronize();
-  return scalar_.at(0);
+// Which step had wrong data is known only where each is waited for.
+void Session::synchronize() const {
+  try {
+    program_->synchronize();
+  } catch (const UserError& error) {
+    const int64_t first = std::exchange(waiting_from_, -1);
+    if (first < 0) throw;
+    throw UserError(
+        first == last_step_
+            ? fmt::format("{}, in step {}", error.message(), first + 1)
+            : fmt::format(
+                  "{}, in one of the steps {} to {}", error.message(), first + 1, last_step_ + 1),
+        error.fix());
+  }
+  waiting_from_ = -1;
+  maybe_skipped_ = nn::kMostUnknownSkips;
 }
 
-// Right where it lies: this allocates nothing.
+double Session::cell(size_t number) const {
+  const std::byte* const at = cells_.get() + number * kCellBytes;
+  return task_.training->accumulate() == DType::kF64
+             ? *reinterpret_cast<const double*>(at)
+             : static_cast<double>(*reinterpret_cast<const float*>(at));
+}
+
 double Session::state_scalar(const PlanSlot* slot) const {
   if (slot == nullptr) return 0;
-  const void* at = program_->state().data(*slot);
-  return slot->type.dtype == DType::kF64 ? *static_cast<const double*>(at)
-                                         : static_cast<double>(*static_cast<const float*>(at));
+  program_->read(*slot, cells_.get());
+  synchronize();
+  return cell(0);
 }
 
+// All on their way before the one wait.
 StepResult Session::read_scalars(const Scalars& scalars) {
-  return {.loss = read_scalar(scalars.loss),
-          .grad_norm = read_scalar(scalars.grad_norm),
-          .correct = read_scalar(scalars.correct),
-          .count = read_scalar(scalars.count)};
+  const DataSlot slots[kCells] = {scalars.loss, scalars.grad_norm, scalars.correct, scalars.count};
+  for (size_t i = 0; i < kCells; ++i)
+    if (slots[i].address != nullptr) program_->read(slots[i], cells_.get() + i * kCellBytes);
+  synchronize();
+  const auto value = [&](size_t i) { return slots[i].address == nullptr ? NAN : cell(i); };
+  return {.loss = value(0), .grad_norm = value(1), .correct = value(2), .count = value(3)};
 }
 
 StepResult Session::train_step(const data::Batch& batch,
@@ -159,17 +178,36 @@ StepResult Session::train_step(const data::Batch& batch,
 
 StepResult Session::last_result() {
   StepResult result = read_scalars(scalars_[last_]);
-  result.skipped = skipped_steps() > skipped_before_;
+  // Of a step that changed nothing, halted_steps() tells those that end a run from skipped ones.
+  result.skipped = skipped_ != nullptr && std::isfinite(result.loss) &&
+                   !std::isfinite(result.grad_norm) && halted_steps() == 0;
   return result;
 }
 
-int64_t Session::halted_steps() { return static_cast<int64_t>(read_scalar(halted_)); }
+// With a loss scale Adam needs the number of steps that were skipped. A device tells it late, or
+// the host would have to wait for each step; once it has waited for whatever reason, it asks.
+void Session::set_hyper(int64_t step, int64_t total_steps) {
+  if (skipped_ != nullptr &&
+      (!backend_.is_asynchronous() || maybe_skipped_ >= nn::kMostUnknownSkips)) {
+    known_skipped_ = skipped_steps();
+    maybe_skipped_ = 0;
+  }
+  task_.training->set_hyper(config_.schedule,
+                            {.step = step,
+                             .total_steps = total_steps,
+                             .skipped = known_skipped_,
+                             // And this one, where it is run again to be looked at.
+                             .maybe_skipped = std::min(maybe_skipped_ + 1, nn::kMostUnknownSkips)},
+                            hyper_);
+  ++maybe_skipped_;
+}
+
+int64_t Session::halted_steps() { return static_cast<int64_t>(state_scalar(halted_)); }
 
 void Session::run_step(const data::Batch& batch, int64_t step, int64_t total_steps, RunMode mode) {
-  skipped_before_ = skipped_steps();
-  nn::set_hyper(
-      nn::step_scalars(config_.optimizer, config_.schedule, step, total_steps, skipped_before_),
-      hyper_);
+  set_hyper(step, total_steps);
+  last_step_ = step;
+  if (waiting_from_ < 0) waiting_from_ = step;
   last_ = apply_;
   int64_t first = 0;
   for (int64_t part = 0; first < batch.count; ++part) {
@@ -182,7 +220,7 @@ void Session::run_step(const data::Batch& batch, int64_t step, int64_t total_ste
       last_ = entry.id;
     first += samples;
   }
-  program_->write(scalars_[last_].hyper, hyper_.data());
+  program_->write_scalars(scalars_[last_].hyper, hyper_.data());
   program_->run(last_, mode);
 }
 
@@ -214,13 +252,13 @@ std::string Session::first_not_finite(const data::Batch& batch, int64_t step) {
     const Entry& entry = train_entry(batch, samples);
     write_data(entry, batch, first, step);
     if (const DataSlot hyper = scalars_[entry.id].hyper; hyper.address != nullptr)
-      program_->write(hyper, hyper_.data());
+      program_->write_scalars(hyper, hyper_.data());
     std::string site = program_->first_not_finite(entry.id);
     if (!site.empty()) return site;
     first += samples;
   }
   if (!accumulates_) return {};
-  program_->write(scalars_[apply_].hyper, hyper_.data());
+  program_->write_scalars(scalars_[apply_].hyper, hyper_.data());
   return program_->first_not_finite(apply_);
 }
 
@@ -237,8 +275,15 @@ std::vector<const PlanSlot*> Session::slots_of(bool with_optimizer) const {
 
 std::vector<TensorView> Session::tensors(bool with_optimizer) const {
   std::vector<TensorView> views;
-  for (const PlanSlot* slot : slots_of(with_optimizer))
-    views.push_back({slot->name, slot->type, program_->state().data(*slot)});
+  const State& state = program_->state();
+  snapshot_.clear();
+  const auto slots = slots_of(with_optimizer);
+  snapshot_.reserve(slots.size());
+  for (const PlanSlot* slot : slots) {
+    if (!backend_.is_host()) snapshot_.push_back(state.read(slot->name));
+    views.push_back(
+        {slot->name, slot->type, backend_.is_host() ? state.data(*slot) : snapshot_.back().data()});
+  }
   return views;
 }
 

@@ -43,17 +43,21 @@ class Session {
 
   /// Step number `step` (from 0) of `total_steps` on `batch`, in config.train.micro parts.
   /// Allocates nothing. When the result is not finite, no parameter has changed. Without kernels
-  /// nothing is computed, and the result says nothing.
+  /// nothing is computed, and the result says nothing. UserError, with the step, for wrong data.
   StepResult train_step(const data::Batch& batch,
                         int64_t step,
                         int64_t total_steps,
                         RunMode mode = RunMode::kNormal);
-  /// The same without waiting for the result, which last_result() reads.
+  /// The same without waiting for the result, which last_result() reads. On a device that runs
+  /// beside the host, `batch` stays as it is until the next step has returned, or what waits has
+  /// (batch_memory() has a loader keep it), and wrong data are told by what waits.
   void run_step(const data::Batch& batch,
                 int64_t step,
                 int64_t total_steps,
                 RunMode mode = RunMode::kNormal);
   StepResult last_result();
+  /// Returns when all steps so far have run.
+  void synchronize() const;
   /// Steps that changed no parameter because one of them, the first, was not finite; 0: all is
   /// well. Once it is above 0 every further step adds to it.
   int64_t halted_steps();
@@ -69,7 +73,7 @@ class Session {
   std::string first_not_finite(const data::Batch& batch, int64_t step);
 
   /// Views of what a checkpoint keeps, or of parameters and statistics alone. The memory is the
-  /// state's own.
+  /// state's own; on a device that the host cannot read it is a copy, until the next call.
   std::vector<TensorView> tensors(bool with_optimizer) const;
   /// UserError when a buffer is missing or of another type; the state is then unchanged.
   void restore(const OpenCheckpoint& checkpoint);
@@ -95,25 +99,31 @@ class Session {
   Scalars scalars_of(size_t entry) const;
   /// The entry for `samples` of the samples of `batch`.
   const Entry& train_entry(const data::Batch& batch, int64_t samples) const;
+  void set_hyper(int64_t step, int64_t total_steps);
   void write_data(const Entry& entry, const data::Batch& batch, int64_t first, int64_t step);
   StepResult read_scalars(const Scalars& scalars);
-  double read_scalar(DataSlot slot);
   double state_scalar(const PlanSlot* slot) const;
+  double cell(size_t number) const;
   std::vector<const PlanSlot*> slots_of(bool with_optimizer) const;
 
   const Task& task_;
   const TrainConfig& config_;
   Backend& backend_;
   bool accumulates_;
+  HostMemory cells_;  ///< Where scalars are read into.
   std::unique_ptr<Program> program_;
   std::vector<Entry> train_entries_, eval_entries_;
   std::vector<Scalars> scalars_;  ///< By the program's entries.
   size_t apply_ = 0;              ///< The entry, where there is one.
   size_t last_ = 0;               ///< The entry whose scalars are the last step's.
-  DataSlot halted_;
-  int64_t skipped_before_ = 0;   ///< Steps, before the last one.
-  Tensor hyper_, scalar_, rng_;  ///< On their way to and from the device.
+  Tensor hyper_, rng_;            ///< On their way to the device.
+  const PlanSlot* halted_ = nullptr;
   const PlanSlot *loss_scale_ = nullptr, *skipped_ = nullptr;  ///< Null without a loss scale.
+  int64_t known_skipped_ = 0;  ///< Of the steps so far, and of how many that is not known.
+  mutable int64_t maybe_skipped_ = nn::kMostUnknownSkips;
+  int64_t last_step_ = -1;
+  mutable int64_t waiting_from_ = -1;     ///< The first step that nobody waited for; -1: none.
+  mutable std::vector<Tensor> snapshot_;  ///< What tensors() shows, where the state is not shown.
 };
 
 }  // namespace ridge

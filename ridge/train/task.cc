@@ -58,6 +58,11 @@ DType precision_of(const TrainConfig& config) {
   return config.train.precision == "bf16" ? DType::kBF16 : DType::kF32;
 }
 
+Capture capture_of(const TrainConfig& config) {
+  if (config.train.capture == "on") return Capture::kOn;
+  return config.train.capture == "off" ? Capture::kOff : Capture::kAuto;
+}
+
 // The range of bf16 is that of f32: nothing overflows sooner.
 nn::LossScaleOptions loss_scale_of(const TrainConfig& config) {
   if (precision_of(config) != DType::kF16) return {};
@@ -76,6 +81,7 @@ ProgramOptions program_options(const TrainConfig& config, const Task& task) {
   options.memory_limit = config.train.memory_limit << 20;
   options.passes.precision = precision_of(config);
   options.passes.pins = pins_of(config.train.f32_modules);
+  options.capture = capture_of(config);
   return options;
 }
 

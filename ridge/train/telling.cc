@@ -45,7 +45,8 @@ void StepTeller::tell(const DoneStep& done, const StepResult& result) {
                           .step_ms = done.seconds * 1e3,
                           .samples_per_s = static_cast<double>(done.samples) / done.seconds,
                           .loss_scale = done.loss_scale,
-                          .skipped_steps = done.skipped_steps};
+                          .skipped_steps = done.skipped_steps,
+                          .gpu = done.gpu};
   files_.write(report);
   observer_.on_step(report);
 }

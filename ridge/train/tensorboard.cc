@@ -123,6 +123,12 @@ void TensorBoardWriter::write(const StepReport& report) {
   summary.add("train/samples_per_s", report.samples_per_s);
   summary.add("train/step_ms", report.step_ms);
   if (report.loss_scale > 0) summary.add("train/loss_scale", report.loss_scale);
+  if (const GpuLook* const gpu = report.gpu; gpu != nullptr) {
+    if (gpu->watts >= 0) summary.add("gpu/watts", gpu->watts);
+    if (gpu->sm_mhz >= 0) summary.add("gpu/sm_mhz", gpu->sm_mhz);
+    if (gpu->memory_bytes >= 0)
+      summary.add("gpu/memory_bytes", static_cast<double>(gpu->memory_bytes));
+  }
   append_summary(file_, report.step, summary);
 }
 

@@ -12,6 +12,7 @@
 
 #include "ridge/base/chrome_trace.h"
 #include "ridge/base/clock.h"
+#include "ridge/base/nvtx.h"
 #include "ridge/base/parallel.h"
 #include "ridge/base/stats.h"
 #include "ridge/base/trace.h"
@@ -53,18 +54,20 @@ class TraceWindow {
   ~TraceWindow() { stop_tracing(); }
 
   /// The name of the step's scope; starts and ends the recording.
-  const char* begin_step(int64_t step) {
+  const char* begin_step(int64_t step, TrainObserver& observer) {
     if (path_.empty()) return "step";
-    if (step == from_ + kTraceSteps) finish();
+    if (step == from_ + kTraceSteps) finish(observer);
     if (path_.empty() || step < from_) return "step";
     if (step == from_) start_tracing(capacity_);
     return names_[static_cast<size_t>(step - from_)];
   }
-  /// UserError when the file cannot be written.
-  void finish() {
+  /// UserError when the file cannot be written. What the trace lacks is told.
+  void finish(TrainObserver& observer) {
     if (path_.empty()) return;
     stop_tracing();
-    write_chrome_trace(drain_trace(), file_);
+    const TraceLog log = drain_trace();
+    write_chrome_trace(log, file_);
+    for (const std::string& note : log.notes) observer.on_message(note);
     file_.close();
     const std::string path = std::exchange(path_, {});
     check(file_.good(), "cannot write all of the trace to '{}'", path);
@@ -89,6 +92,8 @@ class Run {
     task_.choose = request.choose;
     const std::string text = apply_memory_limit(config_, task_, *backend_);
     if (!text.empty()) observer_.on_message(text);
+    const std::string note = start_profiler_ranges();
+    if (!note.empty()) observer_.on_message(note);
   }
 
   TrainResult run();
@@ -96,6 +101,7 @@ class Run {
  private:
   void open();
   void make_files();
+  void watch_gpu();
   void train_steps();
   void one_step();
   const data::Batch& next_batch();
@@ -107,6 +113,7 @@ class Run {
   [[noreturn]] void fail_not_finite(int64_t halted);
   void report_skipped();
   void fill_result();
+  int64_t memory_in_use() const;
 
   const TrainRequest& request_;
   TrainConfig config_;  ///< Of the request, with as many micro-batches as the memory limit asks.
@@ -114,13 +121,15 @@ class Run {
   std::unique_ptr<Backend> backend_;
   Task task_;
   std::optional<RunLock> lock_;
-  std::unique_ptr<Session> session_;
   std::unique_ptr<data::Loader> loader_, eval_loader_;
+  std::unique_ptr<Session> session_;  ///< Gone before the loaders: its copies read their batches.
   std::unique_ptr<Checkpointer> checkpoints_;
   std::unique_ptr<RunFiles> files_;
   std::optional<StepTeller> teller_;
   std::optional<TraceWindow> trace_;
-  int64_t memory_before_ = 0;  ///< RssAnon before the plan's memory was taken.
+  std::optional<GpuWatch> gpu_;  ///< Where the device is one, and tells.
+  GpuLook gpu_look_;
+  int64_t memory_before_ = 0;  ///< In use before the plan's memory was taken.
   int64_t steps_per_epoch_ = 0, total_steps_ = 0, first_step_ = 0;
   Progress progress_;
   DoneStep done_;  ///< The last one.
@@ -129,6 +138,8 @@ class Run {
   EvalReport last_eval_;
   std::vector<double> step_ms_;
   double step_seconds_ = 0;
+  double untold_seconds_ = 0;  ///< Of steps that no line tells of yet.
+  int64_t untold_steps_ = 0;
   int64_t samples_ = 0, skipped_ = 0;
   TrainResult result_;
 };
@@ -139,7 +150,7 @@ void Run::open() {
   ProgramOptions options = program_options(config_, task_);
   options.before_memory = [this](const Plan&) {
     release_free_memory();
-    memory_before_ = resident_anonymous_bytes();
+    memory_before_ = memory_in_use();
   };
   if (!config_.train.out.empty()) lock_.emplace(config_.train.out);
   auto checkpoint = find_checkpoint(request_.resume, config_.train.out, observer_);
@@ -152,15 +163,19 @@ void Run::open() {
     checkpoints_->resumed(checkpoint->path(), progress_.step);
     checkpoint.reset();
   }
-  loader_ = std::make_unique<data::Loader>(
-      *task_.train_data, batch_plan(config_), config_.loader, progress_.position);
+  loader_ = std::make_unique<data::Loader>(*task_.train_data,
+                                           batch_plan(config_),
+                                           config_.loader,
+                                           progress_.position,
+                                           batch_memory(*backend_));
   if (task_.eval_data != nullptr) {
     const data::BatchPlan plan{.batch = eval_batch(config_, *task_.eval_data),
                                .shuffle = false,
                                .seed = config_.train.seed,
                                .drop_last = false,
                                .repeat = false};
-    eval_loader_ = std::make_unique<data::Loader>(*task_.eval_data, plan, config_.loader);
+    eval_loader_ = std::make_unique<data::Loader>(
+        *task_.eval_data, plan, config_.loader, data::LoaderPosition{}, batch_memory(*backend_));
   }
   steps_per_epoch_ = loader_->batches_per_epoch();
   total_steps_ =
@@ -170,6 +185,7 @@ void Run::open() {
   done_.step = first_step_;
   make_files();
   trace_.emplace(request_.trace, first_step_, session_->program().plan());
+  watch_gpu();
   step_ms_.reserve(
       static_cast<size_t>(std::clamp<int64_t>(total_steps_ - first_step_, 0, kTimesKept)));
   release_free_memory();
@@ -186,6 +202,15 @@ void Run::make_files() {
                          .steps_per_epoch = steps_per_epoch_,
                          .samples = task_.train_data->size()};
   teller_.emplace(config_, length, *files_, observer_);
+}
+
+void Run::watch_gpu() {
+  const std::string uuid = backend_->gpu_uuid();
+  if (uuid.empty()) return;
+  gpu_.emplace(uuid);
+  if (gpu_->problem().empty()) return;
+  observer_.on_message("power, clocks and memory of the GPU are not told: " + gpu_->problem());
+  gpu_.reset();
 }
 
 const data::Batch& Run::next_batch() {
@@ -247,6 +272,8 @@ void Run::one_step() {
 
 void Run::count_step(const DoneStep& done) {
   step_seconds_ += done.seconds;
+  untold_seconds_ += done.seconds;
+  ++untold_steps_;
   if (step_ms_.size() < static_cast<size_t>(kTimesKept))
     step_ms_.push_back(done.seconds * 1e3);
   else
@@ -270,6 +297,15 @@ void Run::tell_last() {
 void Run::tell() {
   done_.loss_scale = session_->loss_scale();
   done_.skipped_steps = session_->skipped_steps();
+  // On a device that the host runs ahead of, the step that is read waits for those before it too.
+  if (backend_->is_asynchronous() && untold_steps_ > 0)
+    done_.seconds = untold_seconds_ / static_cast<double>(untold_steps_);
+  untold_seconds_ = 0;
+  untold_steps_ = 0;
+  if (gpu_) {
+    gpu_->latest(gpu_look_);
+    done_.gpu = &gpu_look_;
+  }
   teller_->tell(done_, last_);
 }
 
@@ -315,7 +351,7 @@ void Run::train_steps() {
   const int64_t every = config_.train.eval_every > 0 ? config_.train.eval_every : steps_per_epoch_;
   while (progress_.step < total_steps_ && !stop_requested()) {
     // The mark of a step holds all that comes with it, or nobody would see what holds steps up.
-    const TraceScope scope(trace_->begin_step(progress_.step), "user_annotation");
+    const TraceScope scope(trace_->begin_step(progress_.step, observer_), "user_annotation");
     one_step();
     if (progress_.step % every == 0 || progress_.step == total_steps_) evaluate();
     // A resumed run goes on from these lines: they reach the disk before the checkpoint does.
@@ -324,7 +360,7 @@ void Run::train_steps() {
     checkpoints_->after_step(*session_, progress_);
   }
   tell_last();
-  trace_->finish();
+  trace_->finish(observer_);
   if (const int64_t skipped = session_->skipped_steps(); skipped > 0)
     observer_.on_message(
         fmt::format("{} of {} steps were skipped, since their gradients overflowed f16; the loss "
@@ -334,11 +370,17 @@ void Run::train_steps() {
                     session_->loss_scale()));
 }
 
+// RssAnon, or what the device counts where the plan's memory is its own.
+int64_t Run::memory_in_use() const {
+  return backend_->is_host() ? resident_anonymous_bytes() : backend_->memory_in_use();
+}
+
 void Run::fill_result() {
   const Plan& plan = session_->program().plan();
   int64_t staging = loader_->staging_bytes();
   if (eval_loader_ != nullptr) staging += eval_loader_->staging_bytes();
-  const int64_t now = resident_anonymous_bytes();
+  if (!backend_->is_host()) staging = 0;  // of the host's memory
+  const int64_t now = memory_in_use();
   result_.memory.planned_bytes = plan.total_bytes() + staging;
   result_.memory.lower_bound_bytes = plan.lower_bound_bytes() + staging;
   result_.memory.measured_bytes = now > 0 ? now - memory_before_ : 0;

@@ -23,7 +23,8 @@ NamedTensors inputs_of(const Graph& graph, const Session& session, const NamedTe
   return inputs;
 }
 
-NamedTensors data_of(const Session& session,
+NamedTensors data_of(const Task& task,
+                     const Session& session,
                      const Graph& graph,
                      const TrainConfig& config,
                      const data::Batch& batch) {
@@ -37,7 +38,7 @@ NamedTensors data_of(const Session& session,
     else if (name == "rng")
       tensor.set(0, static_cast<double>(config.train.seed));
     else
-      nn::set_hyper(nn::step_scalars(config.optimizer, config.schedule, 0, 1000), tensor);
+      task.training->set_hyper(config.schedule, {.step = 0, .total_steps = 1000}, tensor);
     data.emplace(name, std::move(tensor));
   }
   return data;
@@ -63,7 +64,7 @@ std::string compare_nodes(const Task& task,
                           Backend& backend) {
   const auto reference = make_backend("ref");
   for (const Graph& graph : compared_graphs(task, backend)) {
-    const NamedTensors data = data_of(plain, graph, config, batch);
+    const NamedTensors data = data_of(task, plain, graph, config, batch);
     const std::string text =
         node_differences(graph, inputs_of(graph, plain, data), backend, *reference);
     if (!text.empty()) return fmt::format("entry '{}' against ref: {}", graph.name(), text);

@@ -161,9 +161,9 @@ struct EngineVariant::Parts {
   Task task;
   std::unique_ptr<Tuning> tuning;
   int64_t memory_before = 0;
-  std::unique_ptr<Session> session;
   std::unique_ptr<data::Loader> loader;
   std::vector<data::KeptBatch> kept;
+  std::unique_ptr<Session> session;  ///< Gone before the batches that its copies read.
   VariantFacts facts;
   int64_t total_steps = 0, steps_done = 0;
   int64_t halted = 0;  ///< As of the last step that was told.
@@ -200,8 +200,8 @@ EngineVariant::Parts::Parts(std::string_view text, int64_t epoch)
     memory_before = resident_anonymous_bytes();
   };
   session = std::make_unique<Session>(task, config, *backend, options);
-  loader =
-      std::make_unique<data::Loader>(*task.train_data, batch_plan(config), config.loader, start);
+  loader = std::make_unique<data::Loader>(
+      *task.train_data, batch_plan(config), config.loader, start, batch_memory(*backend));
   if (config.loader.cache) fill_cache();
   loader->wait_until_full();
   facts.steps_per_epoch = loader->batches_per_epoch();
@@ -211,8 +211,8 @@ EngineVariant::Parts::Parts(std::string_view text, int64_t epoch)
   start_telling();
   const Plan& program = session->program().plan();
   facts.plan_hash = plan_hash(program);
-  facts.staging_bytes = loader->staging_bytes();
-  facts.planned_bytes = program.total_bytes() + facts.staging_bytes;
+  facts.staging_bytes = loader->staging_bytes() + program.staging_bytes;
+  facts.planned_bytes = program.total_bytes() + loader->staging_bytes();
   facts.state_bytes = program.state_bytes;
   facts.made_again = results_made_again(session->program());
   facts.batch = config.train.batch;
@@ -370,6 +370,7 @@ Block EngineVariant::run(int64_t steps, StepKind kind) {
     else if (kind != StepKind::kLoad)
       p.step(batch, mode);
   }
+  p.session->synchronize();  // a device has then done all that the block gave it
   if (loads) p.loader->wait_until_full();
   const Block block = clock.finish();
   p.check_finite();

@@ -6,7 +6,7 @@
 #include "ridge/base/clock.h"
 #include "ridge/base/cpu_info.h"
 #include "ridge/base/error.h"
-#include "ridge/base/machine.h"
+#include "ridge/run/backends.h"
 #include "ridge/train/stop.h"
 #include "ridge/tune/optimizer.h"
 
@@ -142,7 +142,7 @@ void Optimizer::find_and_prove() {
 OptimizeResult Optimizer::run() {
   OptimizeSummary& summary = result_.summary;
   const std::string device = resolve({}).loaded.config.train.device;
-  machine_ = machine_fingerprint(device);
+  machine_ = device_fingerprint(device);
   summary.target = fmt::format("{} on {}", request_.config_name, device);
   summary.machine = machine_;
   summary.budget_s = request_.budget_seconds;

@@ -3,6 +3,7 @@
 
 #include "ridge/base/clock.h"
 #include "ridge/base/error.h"
+#include "ridge/run/backends.h"
 #include "ridge/tune/metered_runner.h"
 #include "ridge/tune/optimize_words.h"
 #include "ridge/tune/optimizer.h"
@@ -13,6 +14,8 @@ namespace {
 // Of steps that are traced for the picture of one.
 constexpr double kTracedSeconds = 0.3;
 constexpr int64_t kTracedSteps = 5;
+
+constexpr const char* kPowercap = "/sys/class/powercap";
 
 }  // namespace
 
@@ -77,7 +80,7 @@ void Optimizer::prove() {
   options.least_pairs = kProofPairs;
   options.least_seconds = proof_block_seconds();
   options.work = work_ratio(before.worker->facts(), best_.worker->facts());
-  EnergyMeter meter;
+  EnergyMeter meter(kPowercap, make_backend(best_.config.loaded.config.train.device)->gpu_uuid());
   MeteredRunner metered_before(*before.worker, meter), metered_after(*best_.worker, meter);
   const TrialResult trial = compare(metered_before, metered_after, options);
   record_trial(record, trial, options.judge);
@@ -91,9 +94,10 @@ void Optimizer::prove() {
   summary.result.loader_wait_share = wait_share(trial.pairs, &Pair::after);
   summary.baseline.joules_per_step = metered_before.joules_per_step();
   summary.result.joules_per_step = metered_after.joules_per_step();
+  summary.energy_of = meter.what();
   summary.energy_problem = meter.problem();
   if (meter.problem().empty() && !energy_ratio(summary))
-    summary.energy_problem = "the counters of the processors stood still";
+    summary.energy_problem = fmt::format("the counters of {} stood still", meter.what());
   summary.baseline.timeline = timeline_of(before, trial.before_seconds);
   summary.result.timeline = timeline_of(best_, trial.after_seconds);
   if (trial.verdict == Verdict::kFaster && record.measured) {

@@ -42,7 +42,8 @@ void add_comparison(HtmlReport& page, const OptimizeSummary& summary) {
     table.rows.push_back({row.name, row.before, row.after});
   page.table(table);
   page.paragraph(summary.energy_problem.empty()
-                     ? "Energy is that of all processor packages while the blocks of the proof ran."
+                     ? fmt::format("Energy is that of {} while the blocks of the proof ran.",
+                                   summary.energy_of)
                      : "Energy was not measured: " + summary.energy_problem + ".");
   if (summary.price_per_hour)
     page.paragraph(fmt::format("Money at {} an hour, in its currency.",

@@ -61,8 +61,9 @@ struct OptimizeSummary {
   std::optional<double> price_per_hour;  ///< Of this machine, as the user said.
   bool is_dry = false;                   ///< Nothing was tried.
   std::vector<std::string> parts;        ///< What a step costs as it was, and ceilings: lines.
-  std::string energy_problem;            ///< Why no joules were measured; empty where they were.
-  std::vector<std::string> notes;        ///< What the reader has to know: noise, an early end.
+  std::string energy_of;  ///< "all processor packages and the GPU"; empty where none was measured.
+  std::string energy_problem;      ///< Why no joules were measured; empty where they were.
+  std::vector<std::string> notes;  ///< What the reader has to know: noise, an early end.
   /// Where things were written; empty: nowhere.
   std::string recipe_path, ledger_path, report_path;
 

@@ -116,7 +116,7 @@ std::string optimize_json(const OptimizeSummary& summary, std::span<const TrialR
   write_known(json, "price_per_hour", summary.price_per_hour);
   json.key("energy").begin_object();
   write_known(json, "ratio", energy_ratio(summary));
-  json.field("problem", summary.energy_problem).end_object();
+  json.field("of", summary.energy_of).field("problem", summary.energy_problem).end_object();
   json.field("dry_run", summary.is_dry).key("parts").begin_array();
   for (const std::string& part : summary.parts) json.value(part);
   json.end_array().key("notes").begin_array();

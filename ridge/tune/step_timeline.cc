@@ -5,36 +5,54 @@
 #include <algorithm>
 #include <functional>
 #include <iterator>
+#include <utility>
+#include <variant>
 
 namespace ridge {
 namespace {
 
-std::string row_of(const TraceLog& log, int64_t thread, const StepWindow& window) {
-  if (thread == window.thread) return kStepRow;
-  const auto named = log.thread_names.find(thread);
-  return named != log.thread_names.end() ? named->second : fmt::format("thread {}", thread);
+std::string row_of(const TraceLog& log, const TraceEvent& event, const StepWindow& window) {
+  if (event.thread == 0) return fmt::format("stream {}", event.stream);
+  if (event.thread == window.thread) return kStepRow;
+  const auto named = log.thread_names.find(event.thread);
+  return named != log.thread_names.end() ? named->second : fmt::format("thread {}", event.thread);
+}
+
+// Of work on a device the scope that launched it; of all else its own name.
+std::string site_of(const TraceEvent& event) {
+  for (const auto& [name, value] : event.args)
+    if (event.thread == 0 && name == "site")
+      if (const auto* const site = std::get_if<std::string>(&value)) return *site;
+  return event.name;
+}
+
+// That a stream waits is no work of it.
+bool is_shown(const TraceEvent& event) {
+  return event.thread != 0 || (event.stream >= 0 && event.category != "cuda_sync");
 }
 
 // Launches of each row; their events must be sorted.
 std::map<std::string, std::vector<StepLaunch>> rows_of(
     const TraceLog& log, const StepWindow& window, const std::map<std::string, std::string>& ops) {
   std::map<std::string, std::vector<StepLaunch>> rows;
-  std::map<int64_t, int64_t> busy_until;  // by thread
+  std::map<std::pair<int64_t, int32_t>, int64_t> busy_until;  // by thread and stream
   for (const TraceEvent& event : log.events) {
     const int64_t start = std::max(event.start_ns, window.start_ns);
     const int64_t end = std::min(event.end_ns(), window.end_ns);
-    if (event.thread == 0 || end <= start) continue;
-    const auto [busy, is_first] = busy_until.try_emplace(event.thread, window.start_ns);
+    if (!is_shown(event) || end <= start) continue;
+    const std::pair track(event.thread, event.thread == 0 ? event.stream : -1);
+    const auto [busy, is_first] = busy_until.try_emplace(track, window.start_ns);
     if (start < busy->second) continue;
     busy->second = end;
-    const auto op = ops.find(event.name);
+    const std::string site = site_of(event);
+    const auto op = ops.find(site);
     const bool is_launch = op != ops.end();
-    rows[row_of(log, event.thread, window)].push_back(
+    rows[row_of(log, event, window)].push_back(
         {.name = is_launch ? op->second : event.name,
          .row = {},
          .start_ms = 1e-6 * static_cast<double>(start - window.start_ns),
          .duration_ms = 1e-6 * static_cast<double>(end - start),
-         .site = is_launch ? event.name : ""});
+         .site = is_launch ? site : ""});
   }
   return rows;
 }

@@ -1,4 +1,4 @@
-// The time-line of one step: what ran when, and on which thread.
+// The time-line of one step: what ran when, and on which thread or stream.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace ridge {
 /// A stretch of a thread's time within a step.
 struct StepLaunch {
   std::string name;     ///< "matmul", "loader wait", "12 short ones"
-  std::string row;      ///< The thread: kStepRow, "loader 0".
+  std::string row;      ///< The thread: kStepRow, "loader 0"; of a device "stream 7".
   double start_ms = 0;  ///< From the start of the step.
   double duration_ms = 0;
   std::string site = {};  ///< Of the node that was launched; empty for what is no launch.

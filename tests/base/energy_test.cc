@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
@@ -90,6 +91,64 @@ TEST_F(Energy, AFailureInBetweenIsOneGap) {
   EnergyMeter blind(folder());
   count("intel-rapl:0", "1");
   EXPECT_EQ(blind.take(), std::nullopt);
+}
+
+// Environment of NVML's stand-in: joules of its devices are 123456789.012, or as FAKE_NVML_JOULES.
+class GpuEnergy : public Energy {
+ protected:
+  GpuEnergy() { joules("1000"); }
+  ~GpuEnergy() override {
+    ::unsetenv("FAKE_NVML_MILLIJOULES");
+    ::unsetenv("FAKE_NVML_RESULTS");
+    ::unsetenv("FAKE_NVML_LOST");
+  }
+  static void joules(const char* millijoules) { ::setenv("FAKE_NVML_MILLIJOULES", millijoules, 1); }
+  EnergyMeter meter(const char* uuid = "GPU-fa4e0000-0") const {
+    return {folder(), uuid, RIDGE_FAKE_NVML};
+  }
+};
+
+TEST_F(GpuEnergy, AGpuIsAddedToTheProcessors) {
+  make("intel-rapl:0", "package-0", "1000000");
+  EnergyMeter both = meter();
+  EXPECT_EQ(both.problem(), "");
+  EXPECT_EQ(both.what(), "all processor packages and the GPU");
+  joules("3500");
+  count("intel-rapl:0", "1250000");
+  EXPECT_DOUBLE_EQ(both.take().value(), 2.75);
+  EXPECT_EQ(both.take(), 0.0);
+  joules("3000");  // the driver was loaded again
+  EXPECT_EQ(both.take(), std::nullopt);
+  joules("4000");
+  EXPECT_DOUBLE_EQ(both.take().value(), 1.0);
+}
+
+TEST_F(GpuEnergy, AGpuAloneIsSaidToBeAlone) {
+  EnergyMeter alone = meter();
+  EXPECT_EQ(alone.problem(), "");
+  EXPECT_EQ(alone.what(), "the GPU");
+  joules("1500");
+  EXPECT_DOUBLE_EQ(alone.take().value(), 0.5);
+  // A device that is not told of, or is lost, leaves a gap.
+  ::setenv("FAKE_NVML_LOST", "0", 1);
+  EXPECT_EQ(alone.take(), std::nullopt);
+}
+
+TEST_F(GpuEnergy, WithoutTheGpuTheProcessorsSayNothing) {
+  make("intel-rapl:0", "package-0", "1000000");
+  const auto expect_none = [&](EnergyMeter measured, const std::string& problem) {
+    EXPECT_EQ(measured.problem(), problem);
+    EXPECT_EQ(measured.what(), "");
+    count("intel-rapl:0", "2000000");
+    EXPECT_EQ(measured.take(), std::nullopt);
+  };
+  expect_none(meter("GPU-another"), "the driver does not tell what the GPU takes");
+  ::setenv("FAKE_NVML_RESULTS", "energy=3", 1);
+  expect_none(meter(), "the driver does not tell what the GPU takes");
+  expect_none(EnergyMeter(folder(), "GPU-fa4e0000-0", "/nowhere/libnvidia-ml.so.1"),
+              "the GPU cannot be weighed: no NVIDIA driver (/nowhere/libnvidia-ml.so.1)");
+  // A program on the processors has no GPU.
+  EXPECT_EQ(EnergyMeter(folder(), "", RIDGE_FAKE_NVML).what(), "all processor packages");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <sstream>
 #include <thread>
@@ -49,6 +50,85 @@ TEST_F(TraceTest, NothingIsRecordedWhileOff) {
   stop_tracing();
   record_event({.name = "off", .category = "test"});
   EXPECT_TRUE(drain_trace().events.empty());
+}
+
+// A source that notes what it is asked for; sources live as long as the process.
+class NotingSource final : public TraceSource {
+ public:
+  void start(size_t events) noexcept override {
+    if (is_looked_at) asked.push_back(events);
+  }
+  void stop() noexcept override { ++stops; }
+  void drain(TraceLog& log) override {
+    if (asked.empty()) return;
+    log.events.push_back(event("of the device", next_ns, next_ns + 5, 0));
+    log.notes.emplace_back("half of it");
+    log.dropped += 3;
+    log.devices.push_back({.number = 1, .name = "device"});
+  }
+  bool is_looked_at = true;  // by the test that it is of
+  std::vector<size_t> asked;
+  int stops = 0;
+  int64_t next_ns = 1;  // before all that this process records
+};
+
+TEST_F(TraceTest, SourcesRunAlongAndAreInTheLog) {
+  static NotingSource source;
+  add_trace_source(source);
+  start_tracing(500);
+  {
+    const TraceScope scope("own", "test");
+  }
+  stop_tracing();
+  EXPECT_EQ(source.asked, std::vector<size_t>{500});
+  EXPECT_EQ(source.stops, 1);
+  const TraceLog log = drain_trace();
+  ASSERT_EQ(log.events.size(), 2u);
+  EXPECT_EQ(log.events[0].name, "of the device");  // sorted with the rest
+  EXPECT_EQ(log.events[1].name, "own");
+  EXPECT_EQ(log.dropped, 3);
+  EXPECT_EQ(log.notes, std::vector<std::string>{"half of it"});
+  std::ostringstream text;
+  write_chrome_trace(log, text);
+  const Json json = Json::parse(text.str());
+  EXPECT_EQ(json["deviceProperties"][0]["name"], "device");
+  EXPECT_EQ(json["deviceProperties"][0]["id"], 1);
+  source.asked.clear();
+  source.is_looked_at = false;
+}
+
+std::vector<std::string> heard;
+constexpr ScopeHooks kNoting = {[](const char* name) { heard.emplace_back(name); },
+                                [] { heard.emplace_back("end"); }};
+
+TEST_F(TraceTest, ListenersHearScopesWhetherOrNotTheyAreRecorded) {
+  heard.clear();
+  {
+    const TraceScope before("before", "test");
+  }
+  std::optional<TraceScope> over, begun;
+  over.emplace("too early", "test");
+  hear_scopes(ScopeListener::kProfiler, kNoting);
+  {
+    TraceScope scope("not recorded", "test");
+    scope.set_arg("bytes", 1);
+    start_tracing();
+    const TraceScope inner("recorded", "test");
+  }
+  begun.emplace("begun", "test");
+  over.reset();
+  stop_hearing_scopes(ScopeListener::kProfiler);
+  {
+    const TraceScope after("after", "test");
+  }
+  begun.reset();  // its begin was heard
+  EXPECT_EQ(heard,
+            (std::vector<std::string>{"not recorded", "recorded", "end", "end", "begun", "end"}));
+  stop_tracing();
+  const TraceLog log = drain_trace();
+  std::vector<std::string> names;
+  for (const TraceEvent& each : log.events) names.push_back(each.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"recorded", "begun", "after"}));
 }
 
 TEST_F(TraceTest, ScopesNestAndCarryWhatTheyAreGiven) {

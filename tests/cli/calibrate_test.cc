@@ -52,6 +52,37 @@ TEST(Calibrate, MeasuredOnceAndKept) {
   EXPECT_FALSE(other.from_cache);
 }
 
+// Transfers and graph nodes are kept where there are such, and left out where there are none.
+TEST(Calibrate, NumbersOfADeviceAreKept) {
+  const TempFolder folder;
+  int asked = 0;
+  const auto measure = [&] {
+    ++asked;
+    Calibration values;
+    values.flops_per_s[DType::kBF16] = 7.5e14;
+    values.copy_bytes_per_s = 4e12;
+    values.launch_s = 2e-6;
+    double next = 1e9;
+    for (const DeviceNumber& each : device_numbers(values)) *each.value = next += 1e9;
+    return values;
+  };
+  kept_calibration(folder.path(), "a GPU", false, measure);
+  KeptCalibration kept = kept_calibration(folder.path(), "a GPU", false, measure);
+  EXPECT_EQ(asked, 1);
+  EXPECT_EQ(kept.values.pinned.to_device, 2e9);
+  EXPECT_EQ(kept.values.pinned.to_host, 3e9);
+  EXPECT_EQ(kept.values.pageable.to_device, 4e9);
+  EXPECT_EQ(kept.values.pageable.to_host, 5e9);
+  EXPECT_EQ(kept.values.graph_node_s, 6e9);
+  Meter meter;
+  const KeptCalibration host =
+      kept_calibration(folder.path(), "no GPU", false, [&] { return meter(); });
+  std::ifstream in(host.file);
+  const std::string text((std::istreambuf_iterator<char>(in)), {});
+  EXPECT_EQ(text.find("pinned"), std::string::npos);
+  EXPECT_EQ(text.find("graph_node"), std::string::npos);
+}
+
 TEST(Calibrate, DamageIsMeasuredAnewAndSaid) {
   const TempFolder folder;
   Meter meter;

@@ -200,7 +200,7 @@ TEST(WatchScreen, SoundAtAnySizeForAnyProgram) {
       if (!made.facts.empty()) made.facts[0].program = names[below(8)];
       made.gpus.clear();
       for (int32_t gpu = 0; gpu < devices; ++gpu) {
-        made.gpus.push_back(below(3) == 0 ? attach::GpuSample{.number = gpu} : test::gpu_of(gpu));
+        made.gpus.push_back(below(3) == 0 ? GpuSample{.number = gpu} : test::gpu_of(gpu));
         made.gpus.back().name = names[below(8)];
         made.gpus.back().held_by = {names[below(8)]};
       }

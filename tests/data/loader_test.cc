@@ -5,7 +5,9 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
+#include <map>
 #include <thread>
 
 #include "ridge/base/error.h"
@@ -84,6 +86,65 @@ TEST(Loader, BitsDoNotDependOnWorkersOrPrefetch) {
     }
   Loader other(dataset, {.batch = 8, .seed = 6}, {.workers = 0});
   EXPECT_NE(hash_of_run(other, dataset, 40), expected);
+}
+
+// A consumer whose copies of a batch still run when it asks for the next one.
+TEST(Loader, KeptBatchesStayAsTheyAre) {
+  const TestDataset dataset(101);
+  const BatchPlan plan{.batch = 8, .seed = 5};
+  Loader plain(dataset, plan, {.workers = 0});
+  const uint64_t expected = hash_of_run(plain, dataset, 40);
+  for (int64_t workers : {0, 1, 5})
+    for (int64_t kept : {0, 1, 3}) {
+      Loader loader(dataset, plan, {.workers = workers, .prefetch = 2}, {}, {.kept = kept});
+      for (int round = 0; round < 2; ++round) {
+        loader.seek({});
+        uint64_t hash = kHashStart;
+        std::vector<std::pair<const Batch*, uint64_t>> valid;
+        for (int64_t i = 0; i < 40; ++i) {
+          const Batch& batch = loader.next();
+          hash = hash_of(dataset, batch, hash);
+          valid.emplace_back(&batch, hash_of(dataset, batch, kHashStart));
+          if (static_cast<int64_t>(valid.size()) > kept + 1) valid.erase(valid.begin());
+          std::this_thread::sleep_for(
+              std::chrono::microseconds(200));  // others write what they may
+          for (const auto& [each, was] : valid)
+            ASSERT_EQ(hash_of(dataset, *each, kHashStart), was) << workers << " " << kept;
+        }
+        EXPECT_EQ(hash, expected) << workers << " " << kept;
+      }
+    }
+}
+
+TEST(Loader, BatchesLieWhereTheConsumerWants) {
+  const TestDataset dataset(50);
+  std::map<void*, size_t> memory;
+  const BatchMemory wanted{.allocate =
+                               [&](size_t bytes) {
+                                 void* const made = std::aligned_alloc(64, bytes);
+                                 memory[made] = bytes;
+                                 return made;
+                               },
+                           .deallocate =
+                               [&](void* gone) {
+                                 EXPECT_EQ(memory.erase(gone), 1u);
+                                 std::free(gone);
+                               },
+                           .kept = 1};
+  {
+    Loader loader(dataset, {.batch = 8, .seed = 5}, {.workers = 2, .prefetch = 3}, {}, wanted);
+    EXPECT_EQ(memory.size(), 5u);  // three ahead, two with the consumer
+    for (int i = 0; i < 10; ++i) {
+      const auto* const x = static_cast<const std::byte*>(loader.next().fields[0]);
+      const auto after = memory.upper_bound(const_cast<std::byte*>(x));
+      ASSERT_NE(after, memory.begin());
+      const auto& [start, bytes] = *std::prev(after);
+      EXPECT_LT(x, static_cast<const std::byte*>(start) + bytes);
+    }
+    Loader plain(dataset, {.batch = 8, .seed = 5}, {.workers = 2, .prefetch = 3});
+    EXPECT_GT(loader.staging_bytes(), plain.staging_bytes());
+  }
+  EXPECT_TRUE(memory.empty());
 }
 
 TEST(Loader, ResumingGivesTheSameBits) {

@@ -55,8 +55,9 @@ class Steps {
   // Targets are `size`, or in the second half of the batch `second`.
   NamedTensors step(double size, double second) {
     NamedTensors data = batch(size, second);
-    data.emplace("hyper",
-                 nn::hyper_tensor(nn::step_scalars(training_.optimizer(), {}, 0, 10), DType::kF32));
+    const auto skipped =
+        training_.has_loss_scale() ? static_cast<int64_t>(scalar(nn::kSkippedSteps)) : 0;
+    data.emplace("hyper", training_.hyper({}, {.total_steps = 10, .skipped = skipped}));
     if (parts_ == 1) return run_.run(graphs_[0], data);
     for (int64_t part = 0; part < parts_; ++part) {
       NamedTensors half;
@@ -264,11 +265,13 @@ TEST(LossScale, IsExact) {
       data.emplace(name, std::move(tensor));
     }
     for (int64_t step = 0; step < 3; ++step) {
-      NamedTensors all = data;
-      all.emplace("hyper",
-                  nn::hyper_tensor(nn::step_scalars(plain.optimizer(), {}, step, 10), DType::kF32));
-      got.run(training.step(kSamples), all);
-      want.run(plain.step(kSamples), all);
+      const auto run = [&](const nn::Training& each, ProgramRun& program) {
+        NamedTensors all = data;
+        all.emplace("hyper", each.hyper({}, {.step = step, .total_steps = 10}));
+        program.run(each.step(kSamples), all);
+      };
+      run(training, got);
+      run(plain, want);
     }
     for (const nn::ParameterSpec& spec : plain.parameters())
       EXPECT_TRUE(got.state().at(spec.name).same_bits(want.state().at(spec.name)))

@@ -58,6 +58,7 @@ class FakeBackend final : public Backend {
   explicit FakeBackend(std::vector<FakeChoice> choices) : choices_(std::move(choices)) {}
   std::string_view name() const override { return "fake"; }
   bool is_host() const override { return true; }
+  bool is_asynchronous() const override { return false; }
   std::vector<Choice> candidates(const Node&) const override {
     std::vector<Choice> all;
     for (const FakeChoice& each : choices_) all.push_back({each.name, each.bits});
@@ -74,6 +75,9 @@ class FakeBackend final : public Backend {
   }
   void copy_to_host(Stream& stream, void* host, const void* device, size_t bytes) override {
     inner_->copy_to_host(stream, host, device, bytes);
+  }
+  void copy_on_device(Stream& stream, void* to, const void* from, size_t bytes) override {
+    inner_->copy_on_device(stream, to, from, bytes);
   }
   std::unique_ptr<Stream> make_stream() override { return inner_->make_stream(); }
   Calibration calibrate() override { return inner_->calibrate(); }

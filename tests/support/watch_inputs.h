@@ -63,7 +63,7 @@ inline attach::ProcessFacts facts_at(pid_t pid, double seconds) {
   return facts;
 }
 
-inline attach::GpuSample gpu_of(int32_t number) {
+inline GpuSample gpu_of(int32_t number) {
   return {.number = number,
           .name = "NVIDIA H200",
           .uuid = "GPU-" + std::to_string(number),

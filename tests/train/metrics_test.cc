@@ -89,9 +89,38 @@ TEST(Metrics, ALossScaleIsToldWhereThereIsOne) {
   EXPECT_TRUE(line.at("grad_norm").is_null());
 }
 
+TEST(Metrics, AGpuIsToldAsFarAsItTells) {
+  const TempFolder folder;
+  GpuLook look;
+  look.watts = 412.5;
+  look.memory_bytes = int64_t{30} << 30;
+  look.held_by = "power limit, thermal limit";
+  StepReport report = step_at(3);
+  report.gpu = &look;
+  {
+    MetricsWriter writer(folder / "metrics.jsonl", 0);
+    writer.write(report);
+    look = GpuLook();
+    writer.write(report);
+  }
+  const auto lines = lines_of(folder / "metrics.jsonl");
+  EXPECT_EQ(lines.at(0).at("gpu_watts"), 412.5);
+  EXPECT_EQ(lines.at(0).at("gpu_memory_bytes"), int64_t{30} << 30);
+  EXPECT_EQ(lines.at(0).at("gpu_held_by"), "power limit, thermal limit");
+  for (const char* name : {"gpu_joules", "gpu_sm_mhz", "gpu_celsius"})
+    EXPECT_FALSE(lines.at(0).contains(name)) << name;
+  EXPECT_FALSE(lines.at(1).contains("gpu_watts"));
+  EXPECT_EQ(lines.at(1).at("gpu_held_by"), "");
+}
+
 TEST(Metrics, WidestNumbersFit) {
   const TempFolder folder;
+  GpuLook look;
+  look.watts = look.joules = look.sm_mhz = look.celsius = 1.2345678901234567e-300;
+  look.memory_bytes = INT64_MAX;
+  look.held_by = std::string(1000, 'w');
   StepReport wide;
+  wide.gpu = &look;
   wide.step = INT64_MIN;
   wide.epoch = wide.loss = wide.grad_norm = wide.lr = -1.2345678901234567e-300;
   wide.step_ms = wide.samples_per_s = -2.2250738585072014e-308;

@@ -43,7 +43,7 @@ TEST(StepTimeline, IsWhatLayInTheWindow) {
       event("sample", 8, 95 * kMs, 102 * kMs),   // begun before
       event("sample", 8, 106 * kMs, 115 * kMs),  // goes on after
       event("later", 7, 110 * kMs, 111 * kMs),
-      event("on a device", 0, 104 * kMs, 105 * kMs),
+      event("on no stream of a device", 0, 104 * kMs, 105 * kMs),
       event("other", 9, 101 * kMs, 102 * kMs),
   });
   const StepTimeline timeline = make_timeline(
@@ -68,6 +68,34 @@ TEST(StepTimeline, IsWhatLayInTheWindow) {
     EXPECT_DOUBLE_EQ(launch.start_ms, expected[i].start) << launch.name;
     EXPECT_DOUBLE_EQ(launch.duration_ms, expected[i].duration) << launch.name;
   }
+}
+
+// Work of a device has a row a stream, and the op of the scope that launched it.
+TEST(StepTimeline, ADeviceHasItsStreams) {
+  TraceEvent kernel = event("gemm_128x128", 0, 104 * kMs, 107 * kMs);
+  kernel.stream = 13;
+  kernel.category = "kernel";
+  kernel.args = {{"device", int64_t{0}}, {"site", std::string("head:matmul")}};
+  TraceEvent copy = event("Memcpy HtoD (Pinned -> Device)", 0, 103 * kMs, 105 * kMs);
+  copy.stream = 14;
+  TraceEvent wait = event("Stream Wait Event", 0, 103 * kMs, 104 * kMs);
+  wait.stream = 13;
+  wait.category = "cuda_sync";
+  TraceEvent all = event("Context Sync", 0, 103 * kMs, 104 * kMs);
+  const StepTimeline timeline = make_timeline(
+      log_of({kernel, copy, wait, all, event("head:matmul", 7, 103 * kMs, 104 * kMs)}),
+      {.start_ns = 100 * kMs, .end_ns = 110 * kMs, .thread = 7},
+      {{"head:matmul", "matmul"}});
+  ASSERT_EQ(timeline.launches.size(), 3u);
+  EXPECT_EQ(timeline.launches[0].row, "step");
+  EXPECT_EQ(timeline.launches[1].row, "stream 13");
+  EXPECT_EQ(timeline.launches[1].name, "matmul");
+  EXPECT_EQ(timeline.launches[1].site, "head:matmul");
+  EXPECT_DOUBLE_EQ(timeline.launches[1].start_ms, 4);
+  EXPECT_DOUBLE_EQ(timeline.launches[1].duration_ms, 3);
+  EXPECT_EQ(timeline.launches[2].row, "stream 14");
+  EXPECT_EQ(timeline.launches[2].name, "Memcpy HtoD (Pinned -> Device)");
+  EXPECT_EQ(timeline.launches[2].site, "");
 }
 
 // Whatever the step launches: bounded, in order, without overlap, and the longest stay as they are.

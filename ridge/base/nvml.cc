@@ -1,6 +1,6 @@
 // The binary interface is written down here from NVIDIA's published reference of NVML, as much of
 // it as is called: no header of NVIDIA is needed, and no driver to build.
-#include "ridge/attach/nvml.h"
+#include "ridge/base/nvml.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -12,7 +12,7 @@
 
 #include "ridge/base/markup.h"
 
-namespace ridge::attach {
+namespace ridge {
 namespace {
 
 using Device = void*;
@@ -103,6 +103,8 @@ struct Nvml::Calls {
   std::string error(Result result) const;
   std::string text(TextCall* call, Device device) const;
   void note(const std::string& trouble);
+  /// Null where there is none, or it is lost.
+  Known* find(std::string_view uuid);
   GpuSample sample(Known& known);
 
   /// A value that the device does not tell, or may not tell us, stays as it is. False: no value.
@@ -225,6 +227,12 @@ void Nvml::Calls::note(const std::string& trouble) {
   problem += problem.empty() ? trouble : "; " + trouble;
 }
 
+Nvml::Calls::Known* Nvml::Calls::find(std::string_view uuid) {
+  for (Known& known : devices)
+    if (known.uuid == uuid && !uuid.empty() && !known.is_lost) return &known;
+  return nullptr;
+}
+
 void Nvml::Calls::read_memory(Known& known, GpuSample& sample) {
   MemoryV2 second{};
   second.version = kMemoryV2;
@@ -289,4 +297,20 @@ std::vector<GpuSample> Nvml::sample() const {
   return samples;
 }
 
-}  // namespace ridge::attach
+std::optional<GpuSample> Nvml::sample(std::string_view uuid) const {
+  Calls::Known* const known = calls_->find(uuid);
+  if (known == nullptr) return std::nullopt;
+  GpuSample sample = calls_->sample(*known);
+  if (known->is_lost) return std::nullopt;
+  return sample;
+}
+
+std::optional<double> Nvml::joules(std::string_view uuid) const {
+  Calls::Known* const known = calls_->find(uuid);
+  unsigned long long millijoules = 0;
+  if (known == nullptr || !calls_->ask(calls_->get_energy, *known, &millijoules))
+    return std::nullopt;
+  return 1e-3 * static_cast<double>(millijoules);
+}
+
+}  // namespace ridge

@@ -1,5 +1,5 @@
 // NVML against a stand-in for its library (fake_nvml/), and against none.
-#include "ridge/attach/nvml.h"
+#include "ridge/base/nvml.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 
 #include "tests/support/temp_folder.h"
 
-namespace ridge::attach {
+namespace ridge {
 namespace {
 
 /// Sets what the stand-in reads, and forgets it at the end.
@@ -196,4 +196,4 @@ TEST_F(NvmlTest, SeveralSideBySide) {
 }
 
 }  // namespace
-}  // namespace ridge::attach
+}  // namespace ridge

@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
-namespace ridge::attach {
+namespace ridge {
 
 /// What a device does not tell is -1 or empty.
 struct GpuSample {
@@ -37,10 +39,14 @@ class Nvml {
   const std::string& problem() const;
   /// A device that is lost is left out from then on, and problem() names it.
   std::vector<GpuSample> sample() const;
+  /// Of the device of that UUID alone; nothing where there is none, or it is lost.
+  std::optional<GpuSample> sample(std::string_view uuid) const;
+  /// Joules that it has taken since the driver was loaded; nothing where that is not told.
+  std::optional<double> joules(std::string_view uuid) const;
 
  private:
   struct Calls;
   std::unique_ptr<Calls> calls_;
 };
 
-}  // namespace ridge::attach
+}  // namespace ridge

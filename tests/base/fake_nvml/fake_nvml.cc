@@ -1,8 +1,9 @@
 // A stand-in for NVIDIA's management library: it answers as its published reference says, from the
 // environment. FAKE_NVML_DEVICES: how many (1); _INIT, _COUNT, _HANDLE_<n>: a result to return
 // instead; _RESULTS: "power=3,memory=4": results of single functions; _LOST: the number of a device
-// that is lost; _REASONS: the bits that hold clocks back; _NAME: of all devices. With
-// FAKE_NVML_OLD it has only what drivers of 2016 had.
+// that is lost; _REASONS: the bits that hold clocks back; _NAME: of all devices; _UUID: of the
+// first; _MILLIJOULES: what each has taken; "5000+20": 20 more each time that it is asked, until
+// _LOST_AFTER of these, when it is lost. With FAKE_NVML_OLD it has only what drivers of 2016 had.
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -33,6 +34,7 @@ int number(const std::string& name, int otherwise) {
 // Devices are handed out as addresses in here.
 char handles[64];
 int open_count = 0;
+unsigned long long energy_calls = 0;
 
 int number_of(void* device) { return static_cast<int>(static_cast<char*>(device) - handles); }
 
@@ -41,11 +43,20 @@ int result_of(const std::string& function, void* device) {
   if (open_count == 0) return 1;
   if (device == nullptr || number_of(device) >= number("DEVICES", 1)) return 2;
   if (number("LOST", -1) == number_of(device)) return 15;
+  if (const int most = number("LOST_AFTER", -1);
+      most >= 0 && energy_calls >= static_cast<unsigned long long>(most))
+    return 15;
   const char* const all = std::getenv("FAKE_NVML_RESULTS");
   const std::string text = all == nullptr ? "" : std::string(",") + all;
   const size_t at = text.find("," + function + "=");
   if (at == std::string::npos) return 0;
   return std::atoi(text.c_str() + at + function.size() + 2);
+}
+
+std::string uuid_of(int device) {
+  const char* const first = std::getenv("FAKE_NVML_UUID");
+  if (first != nullptr && device == 0) return first;
+  return "GPU-fa4e0000-" + std::to_string(device);
 }
 
 int give(char* to, unsigned length, const std::string& text) {
@@ -59,6 +70,7 @@ int give(char* to, unsigned length, const std::string& text) {
 extern "C" {
 
 int nvmlInit_v2() {
+  energy_calls = 0;
   const int result = number("INIT", 0);
   if (result == 0) ++open_count;
   return result;
@@ -106,8 +118,7 @@ int nvmlDeviceGetName(void* device, char* name, unsigned length) {
 
 int nvmlDeviceGetUUID(void* device, char* uuid, unsigned length) {
   const int result = result_of("uuid", device);
-  return result != 0 ? result
-                     : give(uuid, length, "GPU-fa4e0000-" + std::to_string(number_of(device)));
+  return result != 0 ? result : give(uuid, length, uuid_of(number_of(device)));
 }
 
 int nvmlDeviceGetUtilizationRates(void* device, Utilization* rates) {
@@ -158,7 +169,11 @@ int nvmlDeviceGetEnforcedPowerLimit(void* device, unsigned* milliwatts) {
 }
 
 int nvmlDeviceGetTotalEnergyConsumption(void* device, unsigned long long* millijoules) {
-  *millijoules = 123456789012ULL;
+  const char* const counted = std::getenv("FAKE_NVML_MILLIJOULES");
+  char* end = nullptr;
+  *millijoules = counted == nullptr ? 123456789012ULL : std::strtoull(counted, &end, 10);
+  if (end != nullptr && *end == '+')
+    *millijoules += energy_calls++ * std::strtoull(end + 1, nullptr, 10);
   return result_of("energy", device);
 }
 

@@ -1,0 +1,39 @@
+// What a backend has where it does not say otherwise.
+#include "ridge/backend/backend.h"
+
+#include <algorithm>
+#include <array>
+#include <new>
+
+#include "ridge/base/alignment.h"
+#include "ridge/base/error.h"
+
+namespace ridge {
+namespace {
+
+constexpr std::align_val_t kAlignment{kBufferAlignment};
+
+}  // namespace
+
+void* Backend::allocate_host(size_t bytes) {
+  void* const memory = ::operator new(bytes, kAlignment, std::nothrow);
+  check(memory != nullptr, "no memory for {} bytes on the host", bytes);
+  return memory;
+}
+
+void Backend::deallocate_host(void* memory) noexcept { ::operator delete(memory, kAlignment); }
+
+void Backend::clear(Stream& stream, void* device, size_t bytes) {
+  static constexpr std::array<std::byte, size_t{1} << 16> kZeros{};
+  for (size_t at = 0; at < bytes; at += kZeros.size())
+    copy_to_device(stream,
+                   static_cast<std::byte*>(device) + at,
+                   kZeros.data(),
+                   std::min(kZeros.size(), bytes - at));
+}
+
+std::unique_ptr<Recording> Backend::record(Stream& /*stream*/, FunctionRef<void()> /*queue*/) {
+  throw InternalError(fmt::format("device '{}' cannot record", name()));
+}
+
+}  // namespace ridge

@@ -1,0 +1,39 @@
+#include "ridge/graph/signature.h"
+
+#include <fmt/format.h>
+
+#include "ridge/graph/ops/fused.h"
+
+namespace ridge {
+namespace {
+
+std::string fields_without_sites(const Node& node);
+
+std::string describe(const Node& node) {
+  std::string text = fmt::format("{}({})", node.op->name(), fields_without_sites(node));
+  for (const Value& input : node.inputs) text += " " + to_string(input.type());
+  text += " ->";
+  for (const TensorType& type : node.outputs) text += " " + to_string(type);
+  return text;
+}
+
+std::string fields_without_sites(const Node& node) {
+  if (!node.is<Fused>()) return fields_text(*node.op);
+  const auto& op = node.op_as<Fused>();
+  const Graph& body = read_body(op).graph;
+  std::string text = fmt::format("{} x {}", op.rows, op.columns);
+  for (const auto& inner : body.nodes()) {
+    text += fmt::format("; {}=", inner->id);
+    for (const Value& input : inner->inputs) text += fmt::format("{},", input.node->id);
+    text += describe(*inner);
+  }
+  text += " out";
+  for (const Output& output : body.outputs()) text += fmt::format(" {}", output.value.node->id);
+  return text;
+}
+
+}  // namespace
+
+std::string signature(const Node& node) { return describe(node); }
+
+}  // namespace ridge

@@ -1,0 +1,14 @@
+// What a node computes, whatever it is called.
+#pragma once
+
+#include <string>
+
+#include "ridge/graph/graph.h"
+
+namespace ridge {
+
+/// Op, fields, types of operands and results: equal for nodes that one kernel serves. Sites do not
+/// count, those within a fused body neither.
+std::string signature(const Node& node);
+
+}  // namespace ridge

@@ -1,0 +1,424 @@
+// Programs on a device that runs beside the host: the bits of the CPU whatever the device's pace,
+// each wait needed, and nothing queued in a step but what the plan says.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "ridge/backend/cpu/cpu_backend.h"
+#include "ridge/backend/ref/ref_backend.h"
+#include "ridge/base/trace.h"
+#include "ridge/graph/ops/elementwise.h"
+#include "ridge/graph/ops/gather.h"
+#include "ridge/graph/ops/matmul.h"
+#include "ridge/graph/ops/reduce.h"
+#include "ridge/graph/ops/source.h"
+#include "ridge/run/program.h"
+#include "tests/support/lazy_backend.h"
+#include "tests/support/scale.h"
+
+namespace ridge::test {
+namespace {
+
+using Schedule = LazyOptions::Schedule;
+
+constexpr int64_t kWidth = 16;
+const TensorType kRow{DType::kF32, {kWidth}};
+const TensorType kRows{DType::kF32, {kWidth, kWidth}};
+
+// What training has: parts that add up, an update with a small input, an evaluation; and an entry
+// without data, whose results nothing but the wait for a read keeps.
+ProgramGraphs small_training() {
+  ProgramGraphs graphs;
+  for (const char* name : {"p", "sum", "ticks"})
+    graphs.state.push_back({name, kRow, StateRole::kParameter});
+  const auto open = [&](const char* name) -> Graph& { return graphs.entries.emplace_back(name); };
+  {
+    Graph& g = open("micro");
+    const Value x = input(g, "x", kRows), p = input(g, "p", kRow), sum = input(g, "sum", kRow);
+    const Value part = input(g, "part", kRow);
+    const Value y = matmul(exp(matmul(x, x) * 0.01), x);
+    g.add_output("sum.new", sum + part * p + reduce_sum(y, {0}), "sum");
+    g.add_output("y", y);
+  }
+  {
+    Graph& g = open("apply");
+    const Value p = input(g, "p", kRow), sum = input(g, "sum", kRow);
+    const Value next = p - sum * input(g, "hyper", kRow);
+    g.add_output("p.new", next, "p");
+    g.add_output("sum.new", sum * 0.5, "sum");
+    g.add_output("norm", exp(next * -0.01));
+  }
+  {
+    Graph& g = open("eval");
+    const Value x = input(g, "x", kRow);
+    g.add_output("loss", x * input(g, "p", kRow) + exp(x));
+  }
+  {
+    Graph& g = open("tick");
+    const Value ticks = input(g, "ticks", kRow), p = input(g, "p", kRow);
+    g.add_output("ticks.new", ticks + 1.0, "ticks");
+    g.add_output("seen", exp(ticks * 0.1) + p);
+  }
+  return graphs;
+}
+
+// Values of step `step` that no other step has.
+void fill(Tensor& tensor, int64_t step) {
+  for (int64_t i = 0; i < tensor.elements(); ++i)
+    tensor.set(i, 0.001 * static_cast<double>((i * 7 + step * 13) % 101) - 0.03);
+}
+
+// Everything that is read while the program runs, and the state that it leaves.
+struct Seen {
+  std::vector<Tensor> results;
+  bool operator==(const Seen& other) const {
+    return results.size() == other.results.size() &&
+           std::equal(results.begin(),
+                      results.end(),
+                      other.results.begin(),
+                      [](const Tensor& a, const Tensor& b) { return a.same_bits(b); });
+  }
+};
+
+class Loop {
+ public:
+  Loop(Backend& backend, const ProgramOptions& options, int64_t steps)
+      : program_(small_training(), backend, options), steps_(steps) {
+    for (const char* name : {"p", "sum", "ticks"}) {
+      Tensor first(kRow);
+      fill(first, name[0]);
+      program_.state().write(name, first);
+    }
+    seen_.results.reserve(static_cast<size_t>(steps * 8));
+  }
+  Program& program() { return program_; }
+
+  Seen run() {
+    for (int64_t step = 0; step < steps_; ++step) run_step(step);
+    program_.synchronize();
+    for (const char* name : {"p", "sum", "ticks"})
+      seen_.results.push_back(program_.state().read(name));
+    return std::move(seen_);
+  }
+
+  // As a run does it: host memory of a batch is used again as soon as it may be, scalars at once,
+  // and what is read is not waited for.
+  void run_step(int64_t step) {
+    for (int64_t part = 0; part < 2; ++part) {
+      Tensor& x = batches_[part];
+      fill(x, 2 * step + part);
+      if (step % 6 == 5) {  // the same numbers as the first of longer rows, which change at once
+        for (int64_t i = 0; i < kRows.elements(); ++i)
+          longer_.set(i / kWidth * (kWidth + 3) + i % kWidth, x.at(i));
+        constexpr size_t kBytes = kWidth * sizeof(float);
+        program_.write_rows(
+            input("micro", "x"), longer_.data(), kBytes, kBytes + 3 * sizeof(float));
+        fill(longer_, step);
+      } else {
+        program_.write(input("micro", "x"), x.data());
+      }
+      write_scalars("micro", "part", 2 * step + part + 50);
+      program_.run(program_.entry("micro"));
+    }
+    write_scalars("apply", "hyper", step + 70);
+    program_.run(program_.entry("apply"));
+    if (step % 3 == 1) read("apply", "norm");
+    if (step % 4 == 2)
+      for (int i = 0; i < 3; ++i) {
+        program_.run(program_.entry("tick"));
+        read("tick", "seen");
+      }
+    if (step % 5 == 3) {
+      write_scalars("eval", "x", step + 90);
+      program_.run(program_.entry("eval"));
+      read("eval", "loss");
+    }
+    if (step % 7 == 6) program_.synchronize();
+  }
+
+ private:
+  DataSlot input(const char* entry, const char* name) {
+    return program_.input(program_.entry(entry), name);
+  }
+  void write_scalars(const char* entry, const char* name, int64_t step) {
+    fill(scalars_, step);
+    program_.write_scalars(input(entry, name), scalars_.data());
+  }
+  void read(const char* entry, const char* name) {
+    Tensor& to = seen_.results.emplace_back(kRow);
+    program_.read(program_.output(program_.entry(entry), name), to.data());
+  }
+
+  // Before the program, which still reads and writes them when it goes.
+  Tensor batches_[2] = {Tensor(kRows), Tensor(kRows)};
+  Tensor scalars_{kRow}, longer_{TensorType{DType::kF32, {kWidth, kWidth + 3}}};
+  Seen seen_;
+  Program program_;
+  int64_t steps_;
+};
+
+constexpr int64_t kSteps = 24;
+
+Seen run_on(Backend& backend, Capture capture = Capture::kAuto) {
+  ProgramOptions options;
+  options.capture = capture;
+  return Loop(backend, options, kSteps).run();
+}
+
+Seen run_on_cpu() {
+  const auto cpu = make_cpu_backend();
+  return run_on(*cpu);
+}
+
+// Every pace of the device that a test tries.
+std::vector<LazyOptions> all_paces() {
+  std::vector<LazyOptions> paces{{.schedule = Schedule::kAtLast}};
+  for (size_t stream = 0; stream < 6; ++stream)
+    paces.push_back({.schedule = Schedule::kFavored, .favored = stream});
+  for (int seed = 0; seed < cases(40); ++seed)
+    paces.push_back({.schedule = Schedule::kRandom, .seed = static_cast<uint64_t>(seed)});
+  return paces;
+}
+
+TEST(Device, TheBitsDoNotDependOnItsPace) {
+  const Seen wanted = run_on_cpu();
+  for (LazyOptions pace : all_paces())
+    for (const bool records : {false, true}) {
+      pace.records = records;
+      LazyBackend device(pace);
+      EXPECT_TRUE(run_on(device) == wanted) << pace.favored << " " << pace.seed << " " << records;
+    }
+}
+
+// Streams on threads: under ThreadSanitizer a missing wait is a race besides.
+TEST(Device, StreamsOnThreadsGiveTheSameBits) {
+  const Seen wanted = run_on_cpu();
+  const auto ref = make_ref_backend(), threaded_ref = make_ref_backend(StreamMode::kThread);
+  const auto threaded = make_cpu_backend(StreamMode::kThread);
+  for (int i = 0; i < cases(20); ++i) EXPECT_TRUE(run_on(*threaded) == wanted);
+  EXPECT_TRUE(run_on(*threaded_ref) == run_on(*ref));
+}
+
+TEST(Device, EveryWaitIsNeeded) {
+  const Seen wanted = run_on_cpu();
+  const auto shows = [&](const LazyOptions& mutation) {
+    for (LazyOptions pace : all_paces()) {
+      pace.ignored_event = mutation.ignored_event;
+      pace.host_ignores_events = mutation.host_ignores_events;
+      LazyBackend device(pace);
+      if (!(run_on(device) == wanted)) return true;
+    }
+    return false;
+  };
+  LazyBackend counts;
+  run_on(counts);
+  ASSERT_EQ(counts.events(), 6u);
+  for (size_t event = 0; event < counts.events(); ++event)
+    EXPECT_TRUE(shows({.ignored_event = event})) << "event " << event;
+  EXPECT_TRUE(shows({.host_ignores_events = true}));
+  EXPECT_FALSE(shows({}));
+}
+
+std::string place_text(const Place& place) {
+  return fmt::format("{}+{}", place.region == Region::kState ? 0 : 1, place.offset);
+}
+
+// What a run launches, as the log has it: of the plan alone.
+std::vector<std::string> planned_launches(const EntryPlan& entry) {
+  std::vector<std::string> lines;
+  for (const PlanStep& step : entry.steps) {
+    std::string line = "launch (";
+    for (const Place& place : step.inputs) line += " " + place_text(place);
+    line += " ) -> (";
+    for (const Place& place : step.outputs) line += " " + place_text(place);
+    line += " )";
+    if (step.workspace.bytes > 0) line += " " + place_text(step.workspace);
+    lines.push_back(line);
+  }
+  return lines;
+}
+
+// Streams 0 and 4 compute and copy. Events 2 and 3 are those of slot 0, 4 and 5 of slot 1.
+std::vector<std::string> planned_run(const Plan& plan, size_t entry, int slot, bool is_replay) {
+  const int copied = slot == 0 ? 2 : 4, before = slot == 0 ? 4 : 2;
+  const int64_t start = slot * plan.staging_bytes / 2;
+  std::vector<std::string> lines{fmt::format("4: wait for event {}", copied + 1)};
+  const auto& inputs = plan.entries[entry].inputs;
+  for (const PlanSlot& input : inputs)
+    lines.push_back(fmt::format("4: {} bytes to 2+{}", input.place.bytes, start + input.staging));
+  lines.push_back(fmt::format("4: record event {}", copied));
+  lines.push_back(fmt::format("0: wait for event {}", copied));
+  for (size_t i = 0; i < inputs.size();) {
+    Place place = inputs[i].place;
+    const int64_t staging = inputs[i].staging;
+    // Inputs that lie side by side here and there go as one.
+    for (++i; i < inputs.size() && inputs[i].staging == staging + place.bytes &&
+              inputs[i].place.offset == place.offset + place.bytes;
+         ++i)
+      place.bytes += inputs[i].place.bytes;
+    lines.push_back(fmt::format(
+        "0: {} bytes from 2+{} to {}", place.bytes, start + staging, place_text(place)));
+  }
+  lines.push_back(fmt::format("0: record event {}", copied + 1));
+  const auto launches = planned_launches(plan.entries[entry]);
+  if (is_replay)
+    lines.push_back(fmt::format("0: replay {} launches", launches.size()));
+  else
+    for (const std::string& launch : launches) lines.push_back("0: " + launch);
+  lines.push_back(fmt::format("host waits for event {}", before));
+  return lines;
+}
+
+// No allocation, no wait for a stream, and of the host's waits only those for the copies of the run
+// before the last: the log is what the plan says, line by line.
+TEST(Device, ASteadyStepQueuesWhatThePlanSays) {
+  for (const bool records : {false, true}) {
+    LazyBackend device({.records = records});
+    Loop loop(device, {}, kSteps);
+    const Plan& plan = loop.program().plan();
+    ASSERT_GT(plan.staging_bytes, 0);
+    for (int64_t step = 0; step < 12; ++step) loop.run_step(step);  // 12 steps of 3 runs, 2 of 1
+    device.clear_log();
+    loop.run_step(14);
+    loop.program().synchronize();
+    loop.run_step(15);  // nothing but the step
+    device.clear_log();
+    std::vector<std::string> wanted;
+    int slot = -1;
+    loop.run_step(21);
+    for (const char* entry : {"micro", "micro", "apply"}) {
+      if (slot < 0) slot = device.log()[0] == "4: wait for event 3" ? 0 : 1;
+      const auto lines = planned_run(plan, loop.program().entry(entry), slot, records);
+      wanted.insert(wanted.end(), lines.begin(), lines.end());
+      slot = 1 - slot;
+    }
+    EXPECT_EQ(device.log(), wanted);
+  }
+}
+
+TEST(Device, StagingIsPartOfThePlan) {
+  const auto cpu = make_cpu_backend(), threaded = make_cpu_backend(StreamMode::kThread);
+  ProgramGraphs graphs = small_training(), same = small_training();
+  const Plan host = make_plan(graphs, *cpu, {}), device = make_plan(same, *threaded, {});
+  EXPECT_EQ(host.staging_bytes, 0);
+  EXPECT_EQ(device.staging_bytes, 2 * (kRows.bytes() + kRow.bytes()));  // of micro: x and part
+  EXPECT_EQ(device.total_bytes(), host.total_bytes() + device.staging_bytes);
+  EXPECT_EQ(print(host).find("stag"), std::string::npos);
+  EXPECT_THAT(print(device), testing::HasSubstr(fmt::format(" staging {}\n", 2 * 1088)));
+  EXPECT_THAT(print(device), testing::HasSubstr("  staged \"part\" at 1024\n"));
+}
+
+size_t count(const std::vector<std::string>& log, std::string_view text) {
+  return static_cast<size_t>(std::count_if(log.begin(), log.end(), [&](const std::string& line) {
+    return line.find(text) != std::string::npos;
+  }));
+}
+
+TEST(Device, AnEntryIsRecordedAfterItsFirstRun) {
+  LazyBackend device({.records = true});
+  Loop loop(device, {}, kSteps);
+  Program& program = loop.program();
+  const size_t apply = program.entry("apply"),
+               launches = program.plan().entries[apply].steps.size();
+  Tensor hyper(kRow);
+  const auto run = [&] {
+    device.clear_log();
+    program.write_scalars(program.input(apply, "hyper"), hyper.data());
+    program.run(apply);
+  };
+  run();
+  EXPECT_EQ(count(device.log(), "0: launch"), launches);
+  EXPECT_FALSE(program.is_recorded(apply));
+  run();
+  EXPECT_EQ(count(device.log(), "recorded: launch"), launches);
+  EXPECT_EQ(count(device.log(), "0: replay"), 1u);
+  EXPECT_TRUE(program.is_recorded(apply));
+  run();
+  EXPECT_EQ(count(device.log(), "launch"), 1u);  // "replay 3 launches"
+  EXPECT_FALSE(program.is_recorded(program.entry("micro")));
+  start_tracing();
+  run();  // a trace shows each launch
+  stop_tracing();
+  EXPECT_EQ(count(device.log(), "0: launch"), launches);
+  EXPECT_GE(drain_trace().events.size(), launches);
+  run();
+  EXPECT_EQ(count(device.log(), "0: replay"), 1u);
+  EXPECT_EQ(program.first_not_finite(apply), "");
+  EXPECT_EQ(count(device.log(), "0: launch"), launches);
+}
+
+TEST(Device, CaptureIsRefusedWhereItIsAskedForAndCannotBe) {
+  const Seen wanted = run_on_cpu();
+  LazyBackend cannot, refuses({.records = true, .refuses_recordings = true}),
+      off({.records = true});
+  const auto message = [](Backend& backend) {
+    try {
+      run_on(backend, Capture::kOn);
+    } catch (const UserError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(message(cannot),
+            "device 'lazy' cannot capture the launches of a step; set train.capture to auto");
+  EXPECT_EQ(message(refuses),
+            "device 'lazy' cannot capture all launches of 'micro'; set train.capture to auto");
+  EXPECT_EQ(message(off), "");
+  EXPECT_TRUE(run_on(refuses) == wanted);
+  off.clear_log();
+  EXPECT_TRUE(run_on(off, Capture::kOff) == wanted);
+  EXPECT_EQ(count(off.log(), "record"), count(off.log(), "record event"));
+}
+
+// The error comes with the wait, once, and the program can go on.
+TEST(Device, WrongDataAreToldByTheWait) {
+  const auto run = [](Backend& backend) {
+    ProgramGraphs graphs;
+    Graph& g = graphs.entries.emplace_back("lookup");
+    const Value ids = input(g, "ids", {DType::kI64, {2}}),
+                table = input(g, "table", {DType::kF32, {4, 2}});
+    g.add_output("y", embedding(table, ids));
+    Program program(std::move(graphs), backend);
+    Tensor table_values({DType::kF32, {4, 2}}), numbers({DType::kI64, {2}}),
+        y({DType::kF32, {2, 2}});
+    table_values.set(6, 1.5);
+    const auto run_with = [&](double id) {
+      numbers.set(1, id);
+      program.write(program.input(0, "ids"), numbers.data());
+      program.write(program.input(0, "table"), table_values.data());
+      program.run(0);
+      program.read(program.output(0, "y"), y.data());
+      program.synchronize();
+      return y.at(2);
+    };
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_THROW(run_with(4), UserError);
+      EXPECT_EQ(run_with(3), 1.5);
+    }
+  };
+  const auto threaded = make_cpu_backend(StreamMode::kThread);
+  run(*threaded);
+  for (const bool records : {false, true}) {
+    LazyBackend lazy({.records = records});
+    run(lazy);
+  }
+}
+
+// Staged inputs of two entries would lie in one slot.
+TEST(Device, InputsOfTwoEntriesAtOnceAreAFault) {
+  LazyBackend device;
+  Loop loop(device, {}, kSteps);
+  Program& program = loop.program();
+  Tensor row(kRow);
+  program.write_scalars(program.input(program.entry("apply"), "hyper"), row.data());
+  EXPECT_THROW(program.write(program.input(program.entry("eval"), "x"), row.data()), InternalError);
+  EXPECT_THROW(program.run(program.entry("eval")), InternalError);
+  program.run(program.entry("apply"));
+  program.synchronize();
+}
+
+}  // namespace
+}  // namespace ridge::test
