@@ -56,6 +56,7 @@ class CudaPlugin : public testing::Test {
 
   const std::string no_driver_ = "export RIDGE_CUDA_DRIVER=/nowhere/libcuda.so.1;";
   const std::string driver_ = "export RIDGE_CUDA_DRIVER=" RIDGE_FAKE_CUDA ";";
+  const std::string no_compiler_ = "export RIDGE_NVRTC=/nowhere/libnvrtc.so.13;";
   test::TempFolder folder_;
 };
 
@@ -83,14 +84,12 @@ TEST_F(CudaPlugin, ADriverIsLookedForUnderItsOwnName) {
          {"no NVIDIA driver was found: cannot open 'libcuda.so.1'"});
 }
 
-TEST_F(CudaPlugin, WithADriverItSaysThatItCannotRunProgramsYet) {
+TEST_F(CudaPlugin, WithADriverItNeedsACompiler) {
   for (const char* verb : {"train mlp.toml", "optimize mlp.toml", "calibrate"})
-    expect(std::string(verb) + " --device cuda",
-           driver_,
-           {"cannot run programs yet", "NVIDIA Fake 9000, sm_90, driver for CUDA 13.2", "cpu"});
-  expect("train mlp.toml --device cuda:1",
-         driver_ + "export FAKE_CUDA_DEVICES=2;",
-         {"cannot run programs yet (cuda:1 is there"});
+    for (const char* device : {"cuda", "cuda:1"})
+      expect(std::string(verb) + " --device " + device,
+             driver_ + no_compiler_ + "export FAKE_CUDA_DEVICES=2;",
+             {"cannot open the compiler of CUDA kernels", "RIDGE_NVRTC"});
 }
 
 TEST_F(CudaPlugin, WhatTheDriverRefusesIsSaid) {
@@ -109,7 +108,8 @@ TEST_F(CudaPlugin, WhatTheDriverRefusesIsSaid) {
 
 TEST_F(CudaPlugin, NothingIsLeftOnTheDevice) {
   const std::string log = (folder_ / "log").string();
-  error_of("train mlp.toml --device cuda", driver_ + "export FAKE_CUDA_LOG=" + log + ";");
+  error_of("train mlp.toml --device cuda",
+           driver_ + no_compiler_ + "export FAKE_CUDA_LOG=" + log + ";");
   const std::string text = test::text_of(log);
   EXPECT_NE(text.find("cuDevicePrimaryCtxRetain\n"), std::string::npos) << text;
   EXPECT_TRUE(text.ends_with("cuDevicePrimaryCtxRelease_v2\n")) << text;

@@ -1,6 +1,7 @@
 #include "ridge/backend/cuda/device.h"
 
 #include <array>
+#include <atomic>
 #include <cstdlib>
 
 #include "ridge/base/markup.h"
@@ -16,9 +17,26 @@ std::string visible_devices() {
   return fmt::format(" (CUDA_VISIBLE_DEVICES is '{}')", shortened(visible, 60));
 }
 
+// Which device this thread made current last; 0: none of ours.
+thread_local uint64_t current_device = 0;
+
+uint64_t next_serial() {
+  static std::atomic<uint64_t> last{0};
+  return ++last;
+}
+
+std::string uuid_text(const DeviceUuid& uuid) {
+  std::string text = "GPU";
+  for (size_t i = 0; i < sizeof uuid.bytes; ++i) {
+    if (i == 0 || i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    text += fmt::format("{:02x}", uuid.bytes[i]);
+  }
+  return text;
+}
+
 }  // namespace
 
-Device::Device(DriverRef driver, int number) : driver_(std::move(driver)) {
+Device::Device(DriverRef driver, int number) : driver_(std::move(driver)), serial_(next_serial()) {
   read_facts(number);
   driver_->check(driver_->primary_ctx_retain(&context_, handle_), "cuda:{}", number);
   try {
@@ -49,6 +67,9 @@ void Device::read_facts(int number) {
                "cuda:{}",
                number);
   facts_.name = plain_line(name.data());
+  DeviceUuid uuid{};
+  driver.check(driver.device_get_uuid(&uuid, handle_), "cuda:{}", number);
+  facts_.uuid = uuid_text(uuid);
   size_t bytes = 0;
   driver.check(driver.device_total_mem(&bytes, handle_), "cuda:{}", number);
   facts_.memory_bytes = static_cast<int64_t>(bytes);
@@ -77,11 +98,17 @@ void Device::read_facts(int number) {
 }
 
 void Device::make_current() const {
+  current_device = 0;
   driver_->check(driver_->ctx_set_current(context_), "cuda:{}", facts_.number);
+  current_device = serial_;
+}
+
+void Device::ensure_current() const {
+  if (current_device != serial_) make_current();
 }
 
 void Device::make_current_quietly() const noexcept {
-  static_cast<void>(driver_->ctx_set_current(context_));
+  current_device = driver_->ctx_set_current(context_).ok() ? serial_ : 0;
 }
 
 void Device::wait_quietly() const noexcept { static_cast<void>(driver_->ctx_synchronize()); }

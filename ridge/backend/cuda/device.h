@@ -13,6 +13,7 @@ namespace ridge::cuda {
 struct DeviceFacts {
   int number = 0;    ///< As in cuda:0.
   std::string name;  ///< "NVIDIA H200".
+  std::string uuid;  ///< As nvidia-smi shows it: "GPU-" and five groups of hexadecimal digits.
   int major = 0, minor = 0;
   int64_t memory_bytes = 0;
   int multiprocessors = 0;
@@ -43,6 +44,8 @@ class Device {
   const Driver& driver() const { return *driver_; }
   const DeviceFacts& facts() const { return facts_; }
   void make_current() const;
+  /// The same, and no call of the driver where this thread made it current last.
+  void ensure_current() const;
   DeviceMemoryUse memory_use() const;
 
   /// For destructors, which have nobody to tell: a lost device fails every call.
@@ -54,6 +57,7 @@ class Device {
 
   DriverRef driver_;
   DeviceFacts facts_;
+  uint64_t serial_;  ///< Of this object: an address may be another's later.
   int handle_ = 0;
   ContextHandle context_ = nullptr;
 };

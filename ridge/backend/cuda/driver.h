@@ -112,6 +112,7 @@ struct Driver {
   Call<int*> device_get_count{library, "cuDeviceGetCount"};
   Call<int*, int> device_get{library, "cuDeviceGet"};
   Call<char*, int, int> device_get_name{library, "cuDeviceGetName"};
+  Call<DeviceUuid*, int> device_get_uuid{library, "cuDeviceGetUuid_v2"};
   Call<size_t*, int> device_total_mem{library, "cuDeviceTotalMem_v2"};
   Call<int*, DeviceAttribute, int> device_get_attribute{library, "cuDeviceGetAttribute"};
   Call<ContextHandle*, int> primary_ctx_retain{library, "cuDevicePrimaryCtxRetain"};

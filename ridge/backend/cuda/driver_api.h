@@ -17,6 +17,10 @@ using GraphHandle = struct OpaqueGraph*;
 using GraphNodeHandle = struct OpaqueGraphNode*;
 using GraphExecHandle = struct OpaqueGraphExec*;
 
+struct DeviceUuid {
+  unsigned char bytes[16];
+};
+
 /// What a call returns. Only those are named that Ridge tells apart; others keep their number.
 enum class Result : int {
   kSuccess = 0,

@@ -4,7 +4,9 @@
 
 namespace ridge::cuda {
 
-std::string IndexMap::text(const std::string& at, int64_t step) const {
+std::string place_text(std::span<const BroadcastMap::Axis> axes,
+                       const std::string& at,
+                       int64_t step) {
   std::string text;
   int64_t below = 1;  // elements of the axes further in
   for (size_t i = 0; i < axes.size(); ++i) {
@@ -19,6 +21,10 @@ std::string IndexMap::text(const std::string& at, int64_t step) const {
     below *= size;
   }
   return text.empty() ? "0" : text;
+}
+
+std::string IndexMap::text(const std::string& at, int64_t step) const {
+  return place_text(axes, at, step);
 }
 
 }  // namespace ridge::cuda

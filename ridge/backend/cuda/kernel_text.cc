@@ -15,7 +15,6 @@ namespace ridge::cuda {
 namespace {
 
 constexpr int64_t kMostBlocks = 1 << 14;
-constexpr int64_t kStageThreads = 256;
 constexpr size_t kMostOperands = 480;  // a launch has 4 KiB for them
 
 std::string replaced(std::string text, std::string_view what, std::string_view by) {
@@ -48,7 +47,47 @@ std::string_view combining(const Node& reduction) {
   return reduction.is<ReduceMax>() ? "Larger" : "Plus";
 }
 
+std::string_view index_type_of(int64_t elements) {
+  return elements < int64_t{1} << 31 ? "uint32_t" : "uint64_t";
+}
+
 // ---- KernelText ----
+
+KernelText::KernelText(const FusedBody& body) {
+  input_dtypes_.resize(body.graph.inputs().size());
+  for (const Node* node : body.graph.inputs())
+    input_dtypes_.at(input_number(*node)) = node->outputs[0].dtype;
+  for (const Output& each : body.graph.outputs()) output_dtypes_.push_back(each.value.dtype());
+  constexpr size_t kMostOps = 4;
+  std::set<std::string_view> seen;
+  for (const auto& node : body.graph.nodes()) {
+    const bool is_named = !node->is<Input>() && !node->is<Constant>() && !node->is<Broadcast>() &&
+                          !node->is<Reshape>();
+    if (is_named && seen.size() < kMostOps && seen.insert(node->op->name()).second)
+      ops_ += fmt::format("_{}", node->op->name());
+  }
+}
+
+KernelText::KernelText(const Node& node) {
+  for (const Value& value : node.inputs) input_dtypes_.push_back(value.dtype());
+  for (const TensorType& type : node.outputs) output_dtypes_.push_back(type.dtype);
+}
+
+void KernelText::include(std::string_view header) { headers_.emplace_back(header); }
+
+void KernelText::open_stride(int64_t n) {
+  const std::string_view type = index_type_of(n);
+  lines.line("const {0} stride = static_cast<{0}>(gridDim.x) * {1};", type, kThreads);
+  lines.open("for ({0} i = static_cast<{0}>(blockIdx.x) * {1} + threadIdx.x; i < {2}; i += stride)",
+             type,
+             kThreads,
+             n);
+}
+
+void KernelText::finish_stride(std::string_view suffix, int64_t n) {
+  lines.close();
+  finish(suffix, ceil_div(n, kThreads), kThreads);
+}
 
 std::string KernelText::parameter(KernelOperand operand, std::string type, std::string name) {
   if (named_.emplace(name, true).second) {
@@ -59,18 +98,16 @@ std::string KernelText::parameter(KernelOperand operand, std::string type, std::
 }
 
 // Without __restrict__: a result may lie over an input, element by element.
-std::string KernelText::input(size_t index) {
-  const Node& node = *body_.graph.find_input(fmt::format("{}", index));
-  return parameter({KernelOperand::kInput, index},
-                   fmt::format("const {}*", stored_type(node.outputs[0].dtype)),
-                   fmt::format("in{}", index));
+std::string KernelText::input(size_t index, std::string_view type) {
+  if (type.empty()) type = stored_type(input_dtypes_.at(index));
+  return parameter(
+      {KernelOperand::kInput, index}, fmt::format("const {}*", type), fmt::format("in{}", index));
 }
 
-std::string KernelText::output(size_t index) {
-  const DType dtype = body_.graph.outputs()[index].value.dtype();
-  return parameter({KernelOperand::kOutput, index},
-                   fmt::format("{}*", stored_type(dtype)),
-                   fmt::format("out{}", index));
+std::string KernelText::output(size_t index, std::string_view type) {
+  if (type.empty()) type = stored_type(output_dtypes_.at(index));
+  return parameter(
+      {KernelOperand::kOutput, index}, fmt::format("{}*", type), fmt::format("out{}", index));
 }
 
 std::string KernelText::workspace(size_t at, std::string_view type, std::string name) {
@@ -126,8 +163,8 @@ void KernelText::add_reduction(const Node& reduction, size_t at, int64_t count, 
                y,
                count,
                number_text(dtype, divisor));
-    const int64_t groups = kStageThreads / 16;
-    finish(fmt::format("_stage{}", ++stages_), ceil_div(pieces, groups), kStageThreads);
+    const int64_t groups = kThreads / 16;
+    finish(fmt::format("_stage{}", ++stages_), ceil_div(pieces, groups), kThreads);
     count = pieces;
   }
 }
@@ -150,33 +187,24 @@ void KernelText::add_row_sums(const Node& reduction, size_t at, int64_t rows, si
                rows,
                columns,
                number_text(dtype, divisor));
-    finish(fmt::format("_stage{}", ++stages_),
-           ceil_div(chunks * columns, kStageThreads),
-           kStageThreads);
+    finish(fmt::format("_stage{}", ++stages_), ceil_div(chunks * columns, kThreads), kThreads);
     rows = chunks;
   }
 }
 
 PrintedKernel KernelText::result(std::string_view prefix, std::string_view summary) {
-  constexpr size_t kMostOps = 4;
-  std::string ops;
-  std::set<std::string_view> seen;
-  for (const auto& node : body_.graph.nodes()) {
-    const bool is_named = !node->is<Input>() && !node->is<Constant>() && !node->is<Broadcast>() &&
-                          !node->is<Reshape>();
-    if (is_named && seen.size() < kMostOps && seen.insert(node->op->name()).second)
-      ops += fmt::format("_{}", node->op->name());
-  }
   std::string source = fmt::format("// {}\n", summary);
   source += "#include \"ridge/backend/cuda/device/kernel.h\"\n";
   if (needs_functions) source += "#include \"ridge/backend/cpu/isa/functions.h\"\n";
   if (needs_random)
     source += "#include \"ridge/base/philox.h\"\n#include \"ridge/backend/cuda/device/random.h\"\n";
+  for (const std::string& header : headers_)
+    source += fmt::format("#include \"ridge/backend/cuda/device/{}\"\n", header);
   // A namespace of its own, so that several kernels may share a translation unit.
   source += "\nnamespace ridge::cuda {\n";
   if (needs_functions) source += "using namespace ridge::cpu;\n";
   source += functions_ + "\n}  // namespace ridge::cuda\n";
-  made_.name = fmt::format("{}{}_{:016x}", prefix, ops, hash64(source));
+  made_.name = fmt::format("{}{}_{:016x}", prefix, ops_, hash64(source));
   made_.source = replaced(std::move(source), kName, made_.name);
   for (KernelLaunch& launch : made_.launches)
     launch.entry = replaced(std::move(launch.entry), kName, made_.name);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,6 +21,9 @@ namespace ridge::cuda {
 inline constexpr int64_t kGroup = 16;
 inline constexpr int64_t kPiece = 2048;
 inline constexpr int64_t kSummedRows = 64;
+
+/// Threads of a block where nothing asks for another number.
+inline constexpr int64_t kThreads = 256;
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -80,19 +84,31 @@ class KernelText {
  public:
   static constexpr std::string_view kName = "@KERNEL@";
 
-  explicit KernelText(const FusedBody& body) : body_(body) {}
+  explicit KernelText(const FusedBody& body);
+  /// Of a node that is no fused body.
+  explicit KernelText(const Node& node);
 
   Lines lines;  ///< The body of the function that is being written.
 
-  /// The name by which that function has a pointer; the first call makes it a parameter.
-  std::string input(size_t index);
-  std::string output(size_t index);
+  /// The name by which that function has a pointer; the first call makes it a parameter. `type`:
+  /// of its elements, where that is not the dtype's.
+  std::string input(size_t index, std::string_view type = {});
+  std::string output(size_t index, std::string_view type = {});
   /// `name`: of the parameter, of the type `type`.
   std::string workspace(size_t at, std::string_view type, std::string name);
   std::string fault();
 
   /// Takes bytes of the workspace.
   size_t take(size_t bytes);
+
+  /// The source includes `header` of device/.
+  void include(std::string_view header);
+  /// Text before the functions.
+  void declare(std::string_view text) { functions_ += text; }
+
+  /// Opens a loop over i, from 0 to n, of all threads of the grid, and ends the function with it.
+  void open_stride(int64_t n);
+  void finish_stride(std::string_view suffix, int64_t n);
 
   /// Ends the function with its launch; `suffix` tells it from the others of the kernel.
   void finish(std::string_view suffix, int64_t blocks, int64_t threads, size_t shared_bytes = 0);
@@ -109,7 +125,9 @@ class KernelText {
  private:
   std::string parameter(KernelOperand operand, std::string type, std::string name);
 
-  const FusedBody& body_;
+  std::vector<DType> input_dtypes_, output_dtypes_;
+  std::string ops_;  // what the kernel computes, as a part of its name
+  std::vector<std::string> headers_;
   PrintedKernel made_;
   std::string functions_;
   int stages_ = 0;
@@ -140,8 +158,28 @@ class Statements {
   std::map<const Node*, std::string> names_;
 };
 
+/// The unsigned type that counts `elements`; divisions by what is known are multiplications then.
+std::string_view index_type_of(int64_t elements);
+
+/// The type of so many bytes (1 to 16, a power of two) that are moved and not computed with.
+std::string unit_type(size_t bytes);
+
 /// Bodies without rows, and those with.
 PrintedKernel print_flat(const FusedBody& body);
 PrintedKernel print_rows(const FusedBody& body);
+
+// Families of ops, a file each: the kernel of the node, or nothing where its op is none of theirs.
+std::optional<PrintedKernel> print_matmul(const Node& node);
+std::optional<PrintedKernel> print_attention(const Node& node);
+std::optional<PrintedKernel> print_attention_grad(const Node& node);
+std::optional<PrintedKernel> print_source(const Node& node);
+std::optional<PrintedKernel> print_move(const Node& node);
+std::optional<PrintedKernel> print_gather(const Node& node);
+std::optional<PrintedKernel> print_scatter(const Node& node);
+std::optional<PrintedKernel> print_reduction(const Node& node);
+std::optional<PrintedKernel> print_norm(const Node& node);
+std::optional<PrintedKernel> print_batch_norm(const Node& node);
+std::optional<PrintedKernel> print_pool(const Node& node);
+std::optional<PrintedKernel> print_convolution(const Node& node);
 
 }  // namespace ridge::cuda

@@ -1,17 +1,16 @@
 #include "ridge/backend/cuda/nvrtc.h"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iterator>
 #include <vector>
 
+#include "ridge/backend/cuda/library_search.h"
 #include "ridge/backend/cuda/print_kernel.h"
 #include "ridge/base/error.h"
 #include "ridge/base/hash.h"
@@ -27,37 +26,9 @@ using Result = int;
 constexpr const char* kOptions[] = {
     "--std=c++17", "--fmad=false", "--device-as-default-execution-space", "--disable-warnings"};
 
-// Of the files of a Python environment that may be the library: the wheel's folder is named after
-// its version of CUDA.
-void add_wheels(const std::filesystem::path& environment, std::vector<std::string>& places) {
-  std::error_code ignored;
-  for (const auto& python : std::filesystem::directory_iterator(environment / "lib", ignored)) {
-    const auto wheels = python.path() / "site-packages" / "nvidia";
-    for (const auto& wheel : std::filesystem::directory_iterator(wheels, ignored))
-      for (const char* file : {"libnvrtc.so.13", "libnvrtc.so.12"})
-        if (const auto path = wheel.path() / "lib" / file; std::filesystem::exists(path, ignored))
-          places.push_back(path.string());
-  }
-}
-
-std::vector<std::string> places_to_look() {
-  if (const char* named = std::getenv("RIDGE_NVRTC"); named != nullptr && *named != '\0')
-    return {named};
-  std::vector<std::string> places;
-  for (const char* file : {"libnvrtc.so.13", "libnvrtc.so.12"}) {
-    places.emplace_back(file);
-    places.push_back(fmt::format("/usr/local/cuda/lib64/{}", file));
-  }
-  if (const char* environment = std::getenv("VIRTUAL_ENV"); environment != nullptr)
-    add_wheels(environment, places);
-  return places;
-}
-
 }  // namespace
 
 struct Nvrtc::Api {
-  /// Never closed: it has a C++ runtime of its own, whose memory would be lost with it.
-  void* library = nullptr;
   const char* (*error_text)(Result) = nullptr;
   Result (*version)(int*, int*) = nullptr;
   Result (*create)(
@@ -69,19 +40,12 @@ struct Nvrtc::Api {
   Result (*cubin_size)(Program, size_t*) = nullptr;
   Result (*cubin)(Program, char*) = nullptr;
 
-  template <typename F>
-  bool find(F& function, const char* name) const {
-    void* found = dlsym(library, name);
-    std::memcpy(&function, &found, sizeof found);
-    return found != nullptr;
-  }
-
-  bool find_all() {
-    return find(error_text, "nvrtcGetErrorString") && find(version, "nvrtcVersion") &&
-           find(create, "nvrtcCreateProgram") && find(destroy, "nvrtcDestroyProgram") &&
-           find(compile, "nvrtcCompileProgram") && find(log_size, "nvrtcGetProgramLogSize") &&
-           find(log, "nvrtcGetProgramLog") && find(cubin_size, "nvrtcGetCUBINSize") &&
-           find(cubin, "nvrtcGetCUBIN");
+  bool find_all(const OpenedLibrary& from) {
+    return from.find(error_text, "nvrtcGetErrorString") && from.find(version, "nvrtcVersion") &&
+           from.find(create, "nvrtcCreateProgram") && from.find(destroy, "nvrtcDestroyProgram") &&
+           from.find(compile, "nvrtcCompileProgram") &&
+           from.find(log_size, "nvrtcGetProgramLogSize") && from.find(log, "nvrtcGetProgramLog") &&
+           from.find(cubin_size, "nvrtcGetCUBINSize") && from.find(cubin, "nvrtcGetCUBIN");
   }
 
   void check_call(Result result, const char* call, const std::string& name) const {
@@ -92,31 +56,23 @@ struct Nvrtc::Api {
 Nvrtc::~Nvrtc() = default;
 
 std::shared_ptr<const Nvrtc> Nvrtc::open() {
-  const std::vector<std::string> places = places_to_look();
-  std::string why;
-  for (const std::string& place : places) {
-    auto api = std::make_unique<Api>();
-    api->library = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (api->library == nullptr) {
-      why = dlerror();
-      continue;
-    }
-    int major = 0, minor = 0;
-    if (!api->find_all() || api->version(&major, &minor) != 0) {
-      why = fmt::format("{} is no NVRTC of CUDA 12 or later", place);
-      continue;
-    }
-    std::shared_ptr<Nvrtc> made(new Nvrtc);
-    made->api_ = std::move(api);
-    made->version_ = fmt::format("{}.{}", major, minor);
-    made->path_ = place;
-    return made;
-  }
-  throw UserError(
-      fmt::format("[nvrtc] cannot open the compiler of CUDA kernels: {}; looked for {}",
-                  why,
-                  fmt::join(places, ", ")),
-      "install it by `pip install nvidia-cuda-nvrtc` and name its libnvrtc.so.13 in RIDGE_NVRTC");
+  std::shared_ptr<Nvrtc> made(new Nvrtc);
+  made->api_ = std::make_unique<Api>();
+  int major = 0, minor = 0;
+  const OpenedLibrary library = open_library(
+      {.variable = "RIDGE_NVRTC",
+       .files = {"libnvrtc.so.13", "libnvrtc.so.12"},
+       .failed = "[nvrtc] cannot open the compiler of CUDA kernels",
+       .fix = "install it by `pip install nvidia-cuda-nvrtc` and name its libnvrtc.so.13 in "
+              "RIDGE_NVRTC"},
+      [&](const OpenedLibrary& opened) {
+        const bool fits = made->api_->find_all(opened) && made->api_->version(&major, &minor) == 0;
+        return fits ? std::string()
+                    : fmt::format("{} is no NVRTC of CUDA 12 or later", opened.path);
+      });
+  made->version_ = fmt::format("{}.{}", major, minor);
+  made->path_ = library.path;
+  return made;
 }
 
 std::string Nvrtc::compile(const std::string& source,

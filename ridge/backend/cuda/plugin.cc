@@ -1,22 +1,32 @@
 #include "ridge/backend/cuda/plugin.h"
 
-#include "ridge/backend/cuda/device.h"
+#include <cstdlib>
+
+#include "ridge/backend/cuda/cuda_backend.h"
+#include "ridge/base/machine.h"
 
 namespace ridge::cuda {
 namespace {
 
+// Null where it is not installed: products have kernels of ours too. One that is named has to be
+// right.
+std::shared_ptr<const Blas> open_blas(const DeviceRef& device) {
+  const char* const named = std::getenv("RIDGE_CUBLASLT");
+  try {
+    return std::make_shared<const Blas>(device, BlasLibrary::open());
+  } catch (const UserError&) {
+    if (named != nullptr && *named != '\0') throw;
+    return nullptr;
+  }
+}
+
 std::unique_ptr<Backend> make_backend(int number) {
-  const DeviceRef device = open_device(number);
-  const DeviceFacts& facts = device->facts();
-  throw UserError(fmt::format("the CUDA backend of ridge {} cannot run programs yet (cuda:{} is "
-                              "there: {}, sm_{}{}, driver for CUDA {})",
-                              RIDGE_VERSION,
-                              facts.number,
-                              facts.name,
-                              facts.major,
-                              facts.minor,
-                              device->driver().version_text()),
-                  "take --device cpu");
+  DeviceRef device = open_device(number);
+  // Nothing runs without the compiler: better said before anything is read or planned.
+  Libraries libraries{.compiler = Nvrtc::open(), .blas = open_blas(device)};
+  const std::filesystem::path cache = cache_folder();
+  return make_cuda_backend(
+      std::move(device), std::move(libraries), cache.empty() ? cache : cache / "cuda-kernels-1");
 }
 
 }  // namespace

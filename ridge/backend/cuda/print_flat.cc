@@ -20,8 +20,6 @@
 namespace ridge::cuda {
 namespace {
 
-constexpr int64_t kThreads = 256;
-
 class FlatPrinter {
  public:
   explicit FlatPrinter(const FusedBody& body)

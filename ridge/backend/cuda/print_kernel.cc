@@ -1,87 +1,76 @@
 #include "ridge/backend/cuda/print_kernel.h"
 
 #include "ridge/backend/cuda/kernel_text.h"
-#include "ridge/graph/ops/gather.h"
-#include "ridge/graph/ops/norm.h"
+#include "ridge/backend/cuda/scalar_text.h"
 #include "ridge/graph/ops/shape.h"
-#include "ridge/graph/ops/softmax.h"
 #include "ridge/graph/ops/source.h"
 
 namespace ridge::cuda {
 namespace {
 
-LoopDomain rows_over_last_axis(const TensorType& type) {
-  const int64_t columns = type.rank() == 0 ? 1 : type.shape.back();
-  const int64_t elements = type.elements();
-  if (columns < 2 || elements == columns) return {elements, 0};
-  return {elements, columns};
-}
-
-// The domain of a body of this one op; none where a body cannot hold it.
-LoopDomain domain_of(const Node& node) {
-  if (is_loop_reduction(node)) {
-    const int64_t elements = node.inputs[0].type().elements();
-    const ReducedAxes axes = reduced_axes(node);
-    if (axes.kind == ReducedAxes::kMixed) throw Refused{"reduces axes between others"};
-    if (axes.kind == ReducedAxes::kAll) return {elements, 0};
-    return {elements, axes.kind == ReducedAxes::kLast ? axes.reduced : axes.kept};
-  }
-  if (node.is<Pick>() || node.is<LayerNorm>() || node.is<RmsNorm>() || node.is<Softmax>())
-    return rows_over_last_axis(node.inputs[0].type());
-  return rows_over_last_axis(node.outputs[0]);
-}
-
-// Norms and softmax carry their plain form.
-bool is_expanded(const Node& node) {
-  return node.is<LayerNorm>() || node.is<RmsNorm>() || node.is<Softmax>();
-}
-
-// The node as the one node of a fused body.
-Graph body_of(const Node& node) {
-  Graph body("body");
-  std::vector<Value> inputs;
-  for (const Value& value : node.inputs)
-    inputs.push_back(input(body, fmt::format("{}", inputs.size()), value.type()));
-  if (is_expanded(node)) {
-    const std::vector<Value> plain = node.op->expand(inputs);
-    for (size_t i = 0; i < plain.size(); ++i) body.add_output(fmt::format("{}", i), plain[i]);
-  } else {
-    body.add_output("0", {&body.add(node.op, std::move(inputs)), 0});
-  }
-  return body;
-}
-
 PrintedKernel print_body(const FusedBody& body) {
   return body.domain.columns == 0 ? print_flat(body) : print_rows(body);
 }
 
-PrintedKernel print_single(const Node& node) {
-  const bool is_known = is_fusible(node) || is_loop_reduction(node) || node.is<Broadcast>() ||
-                        node.is<OneHot>() || node.is<Pick>() || is_expanded(node);
-  if (!is_known || node.outputs.size() != 1)
-    throw Refused{fmt::format("is {}, which is no loop over elements", node.op->name())};
-  // Fused again only to have the body read and checked.
-  Graph graph("one");
-  std::vector<Value> inputs;
-  for (const Value& value : node.inputs)
-    inputs.push_back(input(graph, fmt::format("{}", inputs.size()), value.type()));
-  const bool has_rows = !is_fusible(node) && !node.is<Broadcast>();
-  const Node& made = fused(graph,
-                           body_of(node),
-                           std::move(inputs),
-                           node.site,
-                           has_rows ? domain_of(node) : LoopDomain{});
-  PrintedKernel kernel = print_body(read_body(made.op_as<Fused>()));
-  kernel.same_bits = !is_expanded(node);
+// Functions of f64 are CUDA's own, whose last bits are not those of the C library.
+bool calls_wide_functions(const Graph& body) {
+  for (const auto& node : body.nodes())
+    if (!node->inputs.empty() && node->inputs[0].dtype() == DType::kF64 && needs_functions(*node))
+      return true;
+  return false;
+}
+
+PrintedKernel print_fused(const Fused& op) {
+  const FusedBody& body = read_body(op);
+  PrintedKernel kernel = print_body(body);
+  kernel.same_bits = !calls_wide_functions(body.graph);
   return kernel;
+}
+
+// An elementwise op, as the body of a fused node: only to have it read and checked.
+PrintedKernel print_single(const Node& node) {
+  if (!is_fusible(node) && !node.is<Broadcast>())
+    throw Refused{fmt::format("is {}, which has no kernel of its own", node.op->name())};
+  Graph body("body"), graph("one");
+  std::vector<Value> inputs, own;
+  for (const Value& value : node.inputs) {
+    const std::string name = fmt::format("{}", inputs.size());
+    inputs.push_back(input(body, name, value.type()));
+    own.push_back(input(graph, name, value.type()));
+  }
+  body.add_output("0", {&body.add(node.op, std::move(inputs)), 0});
+  return print_fused(fused(graph, body, std::move(own), node.site).op_as<Fused>());
+}
+
+// Families of ops that have kernels of their own.
+using PrintFamily = std::optional<PrintedKernel> (*)(const Node&);
+constexpr PrintFamily kFamilies[] = {
+    print_source,
+    print_move,
+    print_gather,
+    print_scatter,
+    print_reduction,
+    print_norm,
+    print_batch_norm,
+    print_pool,
+    print_convolution,
+    print_matmul,
+    print_attention,
+    print_attention_grad,
+};
+
+PrintedKernel print_any(const Node& node) {
+  if (node.is<Fused>()) return print_fused(node.op_as<Fused>());
+  for (const PrintFamily print : kFamilies)
+    if (std::optional<PrintedKernel> kernel = print(node)) return std::move(*kernel);
+  return print_single(node);
 }
 
 }  // namespace
 
 Printing print_kernel(const Node& node) {
   try {
-    if (node.is<Fused>()) return {print_body(read_body(node.op_as<Fused>())), {}};
-    return {print_single(node), {}};
+    return {print_any(node), {}};
   } catch (const Refused& refused) {
     return {std::nullopt, refused.why};
   } catch (const UserError& error) {

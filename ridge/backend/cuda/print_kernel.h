@@ -1,14 +1,14 @@
-// Kernel IR printed as CUDA C++ for NVRTC: fused nodes, and single nodes that are a fused body of
-// one op.
+// The kernels that Ridge writes itself, printed as CUDA C++ for NVRTC: fused nodes, elementwise
+// ops, and families of ops that have a file each.
 //
-// Bits: all that is printed gives the bits of the CPU executors (semantic class 0): every op is one
-// correctly rounded operation or a sequence of them that both share, nothing is contracted, and
-// reductions keep the tree of the Kernel IR (pieces of 2048, 64 lanes, chunks of 64 rows). A norm
-// given as one node is the exception: its plain form is printed, which differs from the CPU's
-// kernel for it in the order of additions (class 1).
+// Bits: where nothing else is said, a kernel gives the bits of the CPU backend (semantic class 0):
+// it does the same correctly rounded operations in the same order, and nothing is contracted. Sums
+// keep the CPU's tree (pieces of 2048, 64 lanes, chunks of 64 rows) and rows that are added by
+// index their order. What differs is functions of f64, which are CUDA's own, convolutions, which
+// sum in an order of their own, and the logarithm of log-softmax and cross-entropy.
 //
-// What has no such form is refused with a reason: functions of f64, reductions of axes in the
-// middle, sums over rows that no block's shared memory holds.
+// What has no kernel is refused with a reason: ops that other providers or their plain form serve,
+// and fused sums over rows that no block's shared memory holds.
 #pragma once
 
 #include <cstddef>
@@ -61,7 +61,7 @@ struct Printing {
   std::string refusal;  ///< Why there is none; the end of a sentence about the node.
 };
 
-/// The kernel of a fused node, or of one op. The sites of the nodes are no part of it: layers of a
+/// The kernel of the node. The sites of the nodes are no part of it: layers of a
 /// model share their kernels.
 Printing print_kernel(const Node& node);
 

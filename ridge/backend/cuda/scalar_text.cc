@@ -17,7 +17,7 @@ namespace ridge::cuda {
 namespace {
 
 // How an op is written for floats and for integers and bools; {0} and {1} are its operands. Empty:
-// not at all. `exact` says that f64 has the same form.
+// not at all.
 struct Row {
   std::string_view op;
   std::string_view floats;
@@ -26,8 +26,8 @@ struct Row {
   bool rounds = true;  ///< What it makes of 16-bit floats may be none.
 };
 
-// With `exact` false the f32 form is a function of isa/functions.h, whose f64 twin is libm's: no
-// two machines agree on its last bit.
+// With `exact` false the form is a function of isa/functions.h, whose f64 twin is the C library's
+// there and CUDA's own here: they agree but for the last bits.
 constexpr Row kRows[] = {
     {"neg", "-{0}", "wrapped_neg({0})", true, false},
     {"abs", "absolute({0})", "wrapped_abs({0})", true, false},
@@ -153,10 +153,6 @@ std::optional<std::string> expression(const Node& node,
   std::string_view form = is_float(from) || row->integers.empty() ? row->floats : row->integers;
   if (form.empty()) form = row->integers;
   if (node.is<Gelu>() && node.op_as<Gelu>().tanh) form = "gelu_tanh_of({0})";
-  if (from == DType::kF64 && !row->exact) {
-    why = "is a function of f64, which has no fixed sequence of operations";
-    return std::nullopt;
-  }
   if (node.is<Rsqrt>() && from == DType::kF64) form = "1.0 / square_root({0})";
   const std::string text = operands.size() == 1
                                ? fmt::format(fmt::runtime(form), operands[0])

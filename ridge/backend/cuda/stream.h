@@ -14,6 +14,7 @@ class Event {
   explicit Event(DeviceRef device, Timing timing = Timing::kOff);
 
   EventHandle handle() const { return event_.get(); }
+  const Device& device() const { return event_.device(); }
   /// True when the work before it has run, or it was never recorded. Does not wait.
   bool is_done() const;
   /// Returns when it is done. CudaError also where that work failed.

@@ -29,6 +29,7 @@ TEST_F(CudaDriver, ADeviceTellsItsFacts) {
   const DeviceFacts& facts = second->facts();
   EXPECT_EQ(facts.number, 1);
   EXPECT_EQ(facts.name, "NVIDIA Fake 9000");
+  EXPECT_EQ(facts.uuid, "GPU-f0f1f2f3-f4f5-f6f7-f8f9-fafbfcfdfe01");
   EXPECT_EQ(facts.major, 9);
   EXPECT_EQ(facts.minor, 0);
   EXPECT_EQ(facts.memory_bytes, int64_t{1} << 30);

@@ -43,6 +43,8 @@ static_assert(Function<decltype(&cuGetErrorString)>::is(&Driver::get_error_strin
 static_assert(Function<decltype(&cuDeviceGetCount)>::is(&Driver::device_get_count));
 static_assert(Function<decltype(&cuDeviceGet)>::is(&Driver::device_get));
 static_assert(Function<decltype(&cuDeviceGetName)>::is(&Driver::device_get_name));
+static_assert(Function<decltype(&cuDeviceGetUuid_v2)>::is(&Driver::device_get_uuid));
+static_assert(sizeof(DeviceUuid) == sizeof(CUuuid));
 static_assert(Function<decltype(&cuDeviceTotalMem_v2)>::is(&Driver::device_total_mem));
 static_assert(Function<decltype(&cuDeviceGetAttribute)>::is(&Driver::device_get_attribute));
 static_assert(Function<decltype(&cuDevicePrimaryCtxRetain)>::is(&Driver::primary_ctx_retain));

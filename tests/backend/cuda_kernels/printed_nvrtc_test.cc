@@ -1,11 +1,14 @@
 // Printed kernels through NVIDIA's compiler, which needs no GPU: they compile for each generation
 // of devices, and no thread needs local memory. Skipped where there is no NVRTC.
+#include "tests/backend/cuda_kernels/printed_nvrtc.h"
+
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <set>
 
 #include "ridge/backend/cuda/cubin.h"
 #include "ridge/backend/cuda/nvrtc.h"
@@ -29,23 +32,6 @@ namespace {
 using cuda::CubinCache;
 using cuda::KernelUse;
 using cuda::Nvrtc;
-
-constexpr const char* kNoNvrtc =
-    "no NVRTC: ./dev peers installs it, or name a libnvrtc.so.13 in RIDGE_NVRTC";
-
-// That of the environment, else of the peers; null where there is none.
-std::shared_ptr<const Nvrtc> nvrtc() {
-  static const std::shared_ptr<const Nvrtc> opened = []() -> std::shared_ptr<const Nvrtc> {
-    if (::getenv("RIDGE_NVRTC") == nullptr && std::filesystem::exists("build/peers"))
-      ::setenv("VIRTUAL_ENV", std::filesystem::absolute("build/peers").c_str(), 1);
-    try {
-      return Nvrtc::open();
-    } catch (const UserError&) {
-      return nullptr;
-    }
-  }();
-  return opened;
-}
 
 std::string source_of(std::string_view body) {
   return "#include \"ridge/backend/cuda/device/kernel.h\"\n"
@@ -148,8 +134,12 @@ TEST(Cubin, WhatIsNoCubinIsRefused) {
 
 struct Found {
   std::map<std::string, cuda::PrintedKernel> kernels;  // by name
-  std::map<std::string, std::string> refused;          // fused nodes, by site
+  std::map<std::string, std::string> refused;          // by site
 };
+
+// By libraries, or by their plain form.
+const std::set<std::string> kServedOtherwise = {
+    "attention", "attention_grad", "conv2d_norm_grad", "matmul", "norm_conv2d"};
 
 void add_kernels(const std::string& name,
                  const TrainConfig& config,
@@ -167,7 +157,7 @@ void add_kernels(const std::string& name,
       cuda::Printing printing = cuda::print_kernel(*node);
       if (printing.kernel)
         found.kernels.emplace(printing.kernel->name, std::move(*printing.kernel));
-      else if (node->is<Fused>())
+      else if (!kServedOtherwise.contains(std::string(node->op->name())))
         found.refused[name + " " + node->site.name] = printing.refusal;
     }
   }

@@ -21,7 +21,7 @@
 #define __builtin_inf() __longlong_as_double(0x7ff0000000000000ll)
 #define __builtin_nanf(text) __int_as_float(0x7fc00000)
 #define __builtin_bit_cast(to, x) ::ridge::cuda::bits_as(x, static_cast<to*>(nullptr))
-// Nothing printed calls these: of f64 they are refused.
+// Of f64: other last bits than those of the C library.
 #define __builtin_exp(x) exp(x)
 #define __builtin_log(x) log(x)
 #define __builtin_tanh(x) tanh(x)

@@ -24,6 +24,7 @@ int called(const char* name, CallKind kind, Body body) {
   FakeMachine& fake = machine();
   const std::lock_guard lock(fake.mutex);
   std::string line = name;
+  if (fake.observer != nullptr) fake.observer->begin();
   int code = fake.refusal(name, kind == CallKind::kUsual || kind == CallKind::kDestroys);
   if (code == kSuccess || kind == CallKind::kDestroys || kind == CallKind::kReleases) {
     const int own = body(fake, line);
@@ -31,6 +32,7 @@ int called(const char* name, CallKind kind, Body body) {
   }
   if (code != kSuccess) line += fmt::format(" -> {}", code);
   fake.add_to_log(line);
+  if (fake.observer != nullptr) fake.observer->end(line, code);
   return code;
 }
 

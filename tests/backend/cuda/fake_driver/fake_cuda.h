@@ -31,9 +31,21 @@ struct FakeLaunch {
   }
 };
 
+/// Hears of each call that is in the log, on the thread that makes it: what a profiler would. May
+/// not call the driver.
+class FakeCallObserver {
+ public:
+  virtual ~FakeCallObserver() = default;
+  virtual void begin() = 0;
+  virtual void end(const std::string& line, int code) = 0;
+};
+
 class FakeCuda {
  public:
   virtual ~FakeCuda() = default;
+
+  /// Null: nobody. It must live until it is replaced; reset() does not touch it.
+  virtual void set_observer(FakeCallObserver* observer) = 0;
 
   /// When queued work runs, within the order of its stream and what it waits for.
   enum class Schedule {

@@ -1,7 +1,9 @@
 // A stand-in for NVIDIA's driver: the functions that Ridge calls, as their published reference
 // describes them, over a device of the host (fake_machine.h). Tests steer it by fake_cuda.h; other
-// processes by their environment: FAKE_CUDA_VERSION (13020), _DEVICES (1), _MAJOR (9), _FAIL
-// (cuInit=803: its first call), _LOG (a file for the log).
+// processes by their environment: FAKE_CUDA_VERSION (13020), _DEVICES (1), _MAJOR (9), _MIB (1024
+// of memory), _FAIL (cuInit=803: its first call; cuInit@2=803: its second), _RANDOM (the seed of a
+// drawn order of work; else it runs as late as it may), _LOG (a file for the log, which ends with
+// what was left and done wrong).
 #include <cstring>
 
 #include "tests/backend/cuda/fake_driver/fake_calls.h"
@@ -102,6 +104,15 @@ int cuDeviceGetName(char* name, int length, int device) {
   return called("cuDeviceGetName", CallKind::kBare, [&](FakeMachine& fake, std::string&) -> int {
     if (!is_device(fake, device) || length < 1) return kInvalidValue;
     std::strncpy(name, "NVIDIA Fake 9000", static_cast<size_t>(length));
+    return kSuccess;
+  });
+}
+
+int cuDeviceGetUuid_v2(unsigned char* uuid, int device) {
+  return called("cuDeviceGetUuid_v2", CallKind::kBare, [&](FakeMachine& fake, std::string&) -> int {
+    if (!is_device(fake, device)) return kInvalidDevice;
+    for (unsigned i = 0; i < 16; ++i) uuid[i] = static_cast<unsigned char>(0xf0 + i);
+    uuid[15] = static_cast<unsigned char>(device);
     return kSuccess;
   });
 }

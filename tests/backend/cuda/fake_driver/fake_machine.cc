@@ -37,7 +37,7 @@ void FakeMachine::reset() {
   version = from_environment("FAKE_CUDA_VERSION", 13020);
   devices = from_environment("FAKE_CUDA_DEVICES", 1);
   major = from_environment("FAKE_CUDA_MAJOR", 9), minor = 0;
-  memory_bytes = size_t{1} << 30;
+  memory_bytes = static_cast<size_t>(from_environment("FAKE_CUDA_MIB", 1024)) << 20;
   is_started = false;
   lost = 0;
   kernels.clear();
@@ -47,11 +47,27 @@ void FakeMachine::reset() {
   calls_ = 0;
   const char* const file = std::getenv("FAKE_CUDA_LOG");
   log_file_ = file == nullptr ? "" : file;
-  // "cuInit=803": the first call of that name.
+  // "cuInit=803": the first call of that name; "cuLaunchKernel@30=719": the 30th.
   const char* const failing = std::getenv("FAKE_CUDA_FAIL");
   const std::string text = failing == nullptr ? "" : failing;
-  if (const size_t at = text.find('='); at != std::string::npos)
-    fail(text.substr(0, at), 1, std::atoi(text.c_str() + at + 1));
+  if (const size_t at = text.find('='); at != std::string::npos) {
+    const size_t nth = std::min(text.find('@'), at);
+    fail(text.substr(0, nth),
+         nth == at ? 1 : std::atoll(text.c_str() + nth + 1),
+         std::atoi(text.c_str() + at + 1));
+  }
+  if (const int seed = from_environment("FAKE_CUDA_RANDOM", 0); seed > 0)
+    set_schedule(Schedule::kRandom, static_cast<uint64_t>(seed));
+}
+
+// What a process leaves, or has done wrong, stands at the end of its log.
+FakeMachine::~FakeMachine() {
+  if (!log_file_.empty()) {
+    std::ofstream log(log_file_, std::ios::app);
+    for (const std::string& each : faults_) log << "FAULT: " << each << '\n';
+    for (const std::string& each : live()) log << "LEFT: " << each << '\n';
+  }
+  drop_all();
 }
 
 void FakeMachine::drop_all() {

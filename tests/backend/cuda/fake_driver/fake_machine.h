@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "tests/backend/cuda/fake_driver/fake_cuda.h"
+#include "tests/backend/cuda/fake_nvrtc/simulated_image.h"
 
 namespace ridge::test {
 
@@ -82,13 +83,15 @@ struct FakeEvent {
 
 struct FakeFunction {
   std::string name;
+  const SimulatedKernel* simulated = nullptr;  // what it does, where the module says it
   std::vector<size_t> sizes;
   unsigned most_dynamic_shared = 48 << 10;
 };
 
 struct FakeModule {
-  bool is_ptx = false;
+  bool knows_entries = false;                          // PTX does, and images of fake_nvrtc
   std::map<std::string, std::vector<size_t>> entries;  // name -> sizes of parameters
+  std::map<std::string, const SimulatedKernel*> simulated;
   std::map<std::string, std::unique_ptr<FakeFunction>> functions;
 };
 
@@ -103,8 +106,12 @@ struct Block {
 class FakeMachine final : public FakeCuda {
  public:
   FakeMachine() { reset(); }
-  ~FakeMachine() override { drop_all(); }
+  ~FakeMachine() override;
 
+  void set_observer(FakeCallObserver* heard_by) override {
+    const std::lock_guard lock(mutex);
+    observer = heard_by;
+  }
   void reset() override;
   void set_schedule(Schedule schedule, uint64_t seed) override;
   void set_version(int value) override { version = value; }
@@ -170,6 +177,7 @@ class FakeMachine final : public FakeCuda {
   int run_graph(const FakeGraph& graph);
 
   std::mutex mutex;
+  FakeCallObserver* observer = nullptr;
   int version = 0, devices = 0, major = 0, minor = 0;
   size_t memory_bytes = 0;
   bool is_started = false;

@@ -1,7 +1,14 @@
 // The part of the stand-in that queues work: copies, fills, modules and kernels.
-#include <algorithm>
-#include <cstring>
+#include <dlfcn.h>
+#include <elf.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include "ridge/base/hash.h"
 #include "tests/backend/cuda/fake_driver/fake_calls.h"
 
 // NOLINTBEGIN(readability-identifier-naming): the names are those of the driver.
@@ -40,7 +47,7 @@ size_t parameter_bytes(const std::string& declaration) {
 
 // Name and parameters of each `.entry`.
 void read_ptx(const std::string& text, FakeModule& module) {
-  module.is_ptx = true;
+  module.knows_entries = true;
   for (size_t at = text.find(".entry "); at != std::string::npos; at = text.find(".entry ", at)) {
     at += 7;
     const size_t open = text.find('(', at), close = text.find(')', at);
@@ -50,6 +57,48 @@ void read_ptx(const std::string& text, FakeModule& module) {
       sizes.push_back(parameter_bytes(text.substr(next, text.find_first_of(",)", next) - next)));
   }
 }
+
+// An image of fake_nvrtc is a shared object of this machine, and as long as its headers say. The
+// same image is opened once: what it holds never changes, and it stays open.
+bool read_simulated(const char* image, FakeModule& module) {
+  Elf64_Ehdr head;
+  std::memcpy(&head, image, sizeof head);
+  if (head.e_machine != EM_X86_64 || head.e_type != ET_DYN) return false;
+  const size_t bytes = head.e_shoff + size_t{head.e_shnum} * head.e_shentsize;
+  static std::map<uint64_t, void*> opened;
+  void*& library = opened[ridge::hash64({image, bytes})];
+  if (library == nullptr) {
+    // Each in a file of its own name: the loader opens no name twice.
+    std::string path = (std::filesystem::temp_directory_path() / "simulated-XXXXXX").string();
+    const int file = ::mkstemp(path.data());
+    if (::write(file, image, bytes) == static_cast<ssize_t>(bytes))
+      library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    ::unlink(path.c_str());
+    ::close(file);
+  }
+  if (library == nullptr) return false;
+  const auto* kernel = static_cast<const SimulatedKernel*>(::dlsym(library, kSimulatedKernels));
+  if (kernel == nullptr) return false;
+  module.knows_entries = true;
+  for (; kernel->name != nullptr; ++kernel) {
+    module.entries[kernel->name].assign(kernel->parameters, sizeof(Address));
+    module.simulated[kernel->name] = kernel;
+  }
+  return true;
+}
+
+#ifndef FAKE_CUDA_LACKS_LAUNCH
+// Runs it on the operands of a launch, all of which have to be memory of the device.
+int run_simulated(FakeMachine& fake, const SimulatedKernel& kernel, const FakeLaunch& launch) {
+  std::vector<void*> operands;
+  for (size_t i = 0; i < launch.parameters.size(); ++i) {
+    operands.push_back(launch.pointer<void>(i));
+    if (const int code = touch(fake, operands.back(), 1, false); code != kSuccess) return code;
+  }
+  kernel.run(operands.data(), launch.grid[0], launch.block[0]);
+  return kSuccess;
+}
+#endif
 
 void write_log(const char* text, unsigned count, const int* options, void** values) {
   char* log = nullptr;
@@ -174,7 +223,10 @@ int cuModuleLoadDataEx(
       return int{kInvalidPtx};
     }
     FakeModule* const made = fake.make(fake.modules, "module");
-    if (!is_cubin) read_ptx(text, *made);
+    if (!is_cubin)
+      read_ptx(text, *made);
+    else
+      read_simulated(text, *made);
     *module = made;
     line += " = " + fake.name_of(made);
     return int{kSuccess};
@@ -198,12 +250,14 @@ int cuModuleGetFunction(void** function, void* handle, const char* name) {
     if (module == nullptr) return int{kInvalidHandle};
     const auto entry = module->entries.find(name);
     const auto registered = fake.kernels.find(name);
-    if (module->is_ptx ? entry == module->entries.end() : registered == fake.kernels.end())
+    if (module->knows_entries ? entry == module->entries.end() : registered == fake.kernels.end())
       return int{kNotFound};
     std::unique_ptr<FakeFunction>& made = module->functions[name];
     if (made == nullptr) made = std::make_unique<FakeFunction>();
     made->name = name;
-    made->sizes = module->is_ptx ? entry->second : registered->second.sizes;
+    made->sizes = module->knows_entries ? entry->second : registered->second.sizes;
+    if (const auto simulated = module->simulated.find(name); simulated != module->simulated.end())
+      made->simulated = simulated->second;
     *function = made.get();
     return int{kSuccess};
   });
@@ -279,8 +333,16 @@ int cuLaunchKernel(void* function_handle,
         shared_bytes > function->most_dynamic_shared)
       return int{kInvalidValue};
     const auto registered = fake.kernels.find(function->name);
-    const FakeCuda::Body body =
+    FakeCuda::Body body =
         registered == fake.kernels.end() ? FakeCuda::Body{} : registered->second.body;
+    if (!body && function->simulated != nullptr) {
+      // Printed kernels have one dimension, and the harness this much shared memory.
+      if (grid_y * grid_z * block_y * block_z != 1 || shared_bytes > 160 << 10)
+        return int{kInvalidValue};
+      body = [&fake, kernel = function->simulated](const FakeLaunch& each) {
+        return run_simulated(fake, *kernel, each);
+      };
+    }
     return fake.enqueue(*stream, [body, launch = std::move(launch)] {
       return body ? body(launch) : int{kSuccess};
     });

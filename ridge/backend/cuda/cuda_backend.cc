@@ -1,0 +1,301 @@
+#include "ridge/backend/cuda/cuda_backend.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <span>
+#include <unordered_map>
+
+#include "ridge/backend/cuda/arena.h"
+#include "ridge/backend/cuda/blas_matmul.h"
+#include "ridge/backend/cuda/device_trace.h"
+#include "ridge/backend/cuda/engine_stream.h"
+#include "ridge/backend/cuda/graph.h"
+#include "ridge/backend/cuda/plain_nodes.h"
+#include "ridge/backend/cuda/printed_node.h"
+#include "ridge/graph/ops/fused.h"
+#include "ridge/graph/ops/source.h"
+#include "ridge/graph/signature.h"
+
+namespace ridge::cuda {
+namespace {
+
+// One way to compute a node, in the order of candidates().
+struct Way {
+  enum Kind : uint8_t {
+    kCopy,      // the driver's copy
+    kFill,      // the driver's fill
+    kBlas,      // an algorithm of cuBLASLt
+    kPrinted,   // a kernel of ours
+    kStored,    // a copy of a constant that lies on the device
+    kExpanded,  // op by op
+  };
+  Kind kind;
+  Choice choice;
+  size_t algorithm = 0;  // of kBlas, by number
+};
+
+// What is known of all nodes of one signature.
+struct Known {
+  std::vector<Way> ways;
+  std::vector<BlasChoice> algorithms;
+  std::shared_ptr<const PrintedKernel> printed;
+  unsigned char byte = 0;  // of kFill
+};
+
+// Bits of choices that are the CPU's, of printed ones that are not, and of those of several.
+constexpr int kSameBits = 0, kPrintedBits = 1, kExpandedBits = 2;
+
+class CudaBackend final : public Backend {
+ public:
+  CudaBackend(DeviceRef device, Libraries libraries, std::filesystem::path cubins)
+      : device_(std::move(device)),
+        blas_(std::move(libraries.blas)),
+        trace_(device_),
+        library_(device_, std::move(libraries.compiler), std::move(cubins)),
+        faults_(device_),
+        copies_(device_) {}
+
+  std::string_view name() const override { return "cuda"; }
+  std::string hardware() const override;
+  int64_t memory_in_use() const override;
+  std::string gpu_uuid() const override { return device_->facts().uuid; }
+
+  std::vector<Choice> candidates(const Node& node) const override {
+    std::vector<Choice> choices;
+    for (const Way& way : known(node).ways) choices.push_back(way.choice);
+    return choices;
+  }
+  std::unique_ptr<NodeKernel> instantiate(const Node& node, size_t choice) const override;
+
+  void* allocate(size_t bytes) override;
+  void deallocate(void* memory) noexcept override;
+  void* allocate_host(size_t bytes) override;
+  void deallocate_host(void* memory) noexcept override;
+  void copy_to_device(ridge::Stream& stream, void* to, const void* from, size_t bytes) override;
+  void copy_to_host(ridge::Stream& stream, void* to, const void* from, size_t bytes) override;
+  void copy_on_device(ridge::Stream& stream, void* to, const void* from, size_t bytes) override {
+    cuda_stream(stream).copy(device_pointer(to), device_pointer(from), bytes);
+  }
+  void clear(ridge::Stream& stream, void* memory, size_t bytes) override {
+    if (bytes > 0) cuda_stream(stream).fill(device_pointer(memory), 0, bytes);
+  }
+  std::unique_ptr<ridge::Stream> make_stream() override {
+    device_->ensure_current();
+    return std::make_unique<EngineStream>(device_, copies_, faults_);
+  }
+  bool can_record() const override { return true; }
+  std::unique_ptr<Recording> record(ridge::Stream& stream, FunctionRef<void()> queue) override;
+  Calibration calibrate() override { return cuda::calibrate(*this, device_); }
+
+ private:
+  bool is_page_locked(const void* host) const;
+  const Known& known(const Node& node) const;
+  Known examine(const Node& node) const;
+  void add_algorithms(const Node& node, Known& found) const;
+  void add_printed(const Node& node, Known& found) const;
+  void add_expanded(const Node& node, Known& found) const;
+
+  DeviceRef device_;
+  std::shared_ptr<const Blas> blas_;  // null: there is none
+  DeviceTrace trace_;
+  // Kernels that the graph is asked for change nothing that a caller could see.
+  mutable KernelLibrary library_;
+  mutable FaultTable faults_;
+  HostCopies copies_;
+  mutable std::mutex memory_mutex_;
+  std::unordered_map<void*, Arena> memory_;
+  std::map<const void*, PinnedMemory> host_memory_;
+  mutable std::recursive_mutex known_mutex_;  // a plain form asks for its ops
+  mutable std::map<std::string, Known> known_;
+};
+
+std::string CudaBackend::hardware() const {
+  const DeviceFacts& facts = device_->facts();
+  std::string text = fmt::format("{}, sm_{}{}, driver for CUDA {}",
+                                 facts.name,
+                                 facts.major,
+                                 facts.minor,
+                                 device_->driver().version_text());
+  // Its versions have other algorithms.
+  if (blas_ != nullptr) text += fmt::format(", cuBLASLt {}", blas_->library()->version_text);
+  return text;
+}
+
+int64_t CudaBackend::memory_in_use() const {
+  device_->ensure_current();
+  const DeviceMemoryUse use = device_->memory_use();
+  return static_cast<int64_t>(use.total - use.free);
+}
+
+const Known& CudaBackend::known(const Node& node) const {
+  const std::lock_guard lock(known_mutex_);
+  std::string key = signature(node);
+  const auto found = known_.find(key);
+  if (found != known_.end()) return found->second;
+  Known made = examine(node);
+  return known_.emplace(std::move(key), std::move(made)).first->second;
+}
+
+// Best guess first.
+Known CudaBackend::examine(const Node& node) const {
+  Known found;
+  if (node.is<Input>()) return found;
+  if (is_copy(node)) {
+    found.ways.push_back({Way::kCopy, {"copy", kSameBits}});
+    return found;
+  }
+  if (node.is<Constant>()) {
+    if (const auto byte = byte_of_constant(node)) {
+      found.byte = *byte;
+      found.ways.push_back({Way::kFill, {"fill", kSameBits}});
+      return found;
+    }
+  }
+  add_algorithms(node, found);
+  add_printed(node, found);
+  if (node.is<Constant>() && found.ways.empty())
+    found.ways.push_back({Way::kStored, {"stored", kSameBits}});
+  // Other ops with a plain form are lowered to it by a pass, which fuses what it can.
+  if (node.is<Fused>()) add_expanded(node, found);
+  return found;
+}
+
+void CudaBackend::add_algorithms(const Node& node, Known& found) const {
+  if (blas_ == nullptr) return;
+  device_->ensure_current();
+  found.algorithms = blas_choices(*blas_, node);
+  for (size_t i = 0; i < found.algorithms.size(); ++i)
+    found.ways.push_back({Way::kBlas, found.algorithms[i].choice, i});
+}
+
+void CudaBackend::add_printed(const Node& node, Known& found) const {
+  Printing printing = print_kernel(node);
+  if (!printing.kernel || !launch_refusal(*printing.kernel, device_->facts()).empty()) return;
+  found.printed = std::make_shared<const PrintedKernel>(std::move(*printing.kernel));
+  found.ways.push_back(
+      {Way::kPrinted, {"printed", found.printed->same_bits ? kSameBits : kPrintedBits}});
+}
+
+void CudaBackend::add_expanded(const Node& node, Known& found) const {
+  const std::optional<Graph> form = plain_form(node);
+  if (!form) return;
+  int bits = kSameBits;
+  for (const auto& plain : form->nodes()) {
+    if (plain->is<Input>()) continue;
+    const Known& part = known(*plain);
+    if (part.ways.empty()) return;
+    if (part.ways[0].choice.bits != kSameBits) bits = kExpandedBits;
+  }
+  found.ways.push_back({Way::kExpanded, {std::string(kExpandedChoice), bits}});
+}
+
+std::unique_ptr<NodeKernel> CudaBackend::instantiate(const Node& node, size_t choice) const {
+  const Known& found = known(node);
+  check_internal(choice < found.ways.size(),
+                 "choice {} of {} for node '{}'",
+                 choice,
+                 found.ways.size(),
+                 node.site.name);
+  switch (found.ways[choice].kind) {
+    case Way::kCopy:
+      return make_copy_node(node);
+    case Way::kFill:
+      return make_fill_node(node, found.byte);
+    case Way::kBlas:
+      return make_blas_kernel(
+          blas_, node, found.algorithms[found.ways[choice].algorithm], [this](const Node& cast) {
+            return instantiate(cast, 0);
+          });
+    case Way::kPrinted:
+      return make_printed_node(node, found.printed, library_, faults_);
+    case Way::kStored:
+      return make_stored_constant(node, device_);
+    case Way::kExpanded:
+      break;
+  }
+  return make_expanded_node(*plain_form(node),
+                            [this](const Node& plain) { return instantiate(plain, 0); });
+}
+
+void* CudaBackend::allocate(size_t bytes) {
+  device_->ensure_current();
+  Arena arena(device_, std::max<size_t>(bytes, 1));
+  void* const memory = reinterpret_cast<void*>(arena.at(0, 0));
+  const std::lock_guard lock(memory_mutex_);
+  memory_.emplace(memory, std::move(arena));
+  return memory;
+}
+
+void CudaBackend::deallocate(void* memory) noexcept {
+  if (memory == nullptr) return;
+  const std::lock_guard lock(memory_mutex_);
+  memory_.erase(memory);
+}
+
+void* CudaBackend::allocate_host(size_t bytes) {
+  device_->ensure_current();
+  PinnedMemory made(device_, std::max<size_t>(bytes, 1));
+  void* const memory = made.bytes().data();
+  const std::lock_guard lock(memory_mutex_);
+  host_memory_.emplace(memory, std::move(made));
+  return memory;
+}
+
+void CudaBackend::deallocate_host(void* memory) noexcept {
+  if (memory == nullptr) return;
+  const std::lock_guard lock(memory_mutex_);
+  host_memory_.erase(memory);
+}
+
+bool CudaBackend::is_page_locked(const void* host) const {
+  const std::lock_guard lock(memory_mutex_);
+  auto after = host_memory_.upper_bound(host);
+  if (after == host_memory_.begin()) return false;
+  const std::span<std::byte> bytes = (--after)->second.bytes();
+  return std::less<>()(host, static_cast<const void*>(bytes.data() + bytes.size()));
+}
+
+void CudaBackend::copy_to_device(ridge::Stream& stream, void* to, const void* from, size_t bytes) {
+  if (is_page_locked(from))
+    cuda_stream(stream).copy_to_device(device_pointer(to), from, bytes);
+  else
+    copies_.to_device(cuda_stream(stream), device_pointer(to), from, bytes);
+}
+
+void CudaBackend::copy_to_host(ridge::Stream& stream, void* to, const void* from, size_t bytes) {
+  if (is_page_locked(to))
+    cuda_stream(stream).copy_to_host(to, device_pointer(from), bytes);
+  else
+    copies_.to_host(cuda_stream(stream), to, device_pointer(from), bytes);
+}
+
+class CapturedLaunches final : public Recording {
+ public:
+  CapturedLaunches(Stream& stream, FunctionRef<void()> queue) : work_(stream, queue) {}
+  void launch(ridge::Stream& stream) const override { work_.launch(cuda_stream(stream)); }
+
+ private:
+  CapturedWork work_;
+};
+
+std::unique_ptr<Recording> CudaBackend::record(ridge::Stream& stream, FunctionRef<void()> queue) {
+  try {
+    return std::make_unique<CapturedLaunches>(cuda_stream(stream), queue);
+  } catch (const UserError&) {
+    // What a library does in a launch may be forbidden there. Where something else is wrong, the
+    // launches say so one by one.
+    return nullptr;
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Backend> make_cuda_backend(DeviceRef device,
+                                           Libraries libraries,
+                                           std::filesystem::path cubins) {
+  return std::make_unique<CudaBackend>(std::move(device), std::move(libraries), std::move(cubins));
+}
+
+}  // namespace ridge::cuda

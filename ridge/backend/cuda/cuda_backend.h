@@ -1,0 +1,29 @@
+// Ridge's contract with a device, on a GPU of NVIDIA.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+
+#include "ridge/backend/backend.h"
+#include "ridge/backend/cuda/cublaslt.h"
+#include "ridge/backend/cuda/device.h"
+#include "ridge/backend/cuda/nvrtc.h"
+
+namespace ridge::cuda {
+
+/// Libraries that the backend calls.
+struct Libraries {
+  std::shared_ptr<const Nvrtc> compiler;
+  std::shared_ptr<const Blas> blas = nullptr;  ///< Null: products are printed kernels.
+};
+
+/// The backend of a GPU. Kernels are compiled when they are first needed; their cubins are kept in
+/// `cubins` from run to run (an empty path: they are not).
+std::unique_ptr<Backend> make_cuda_backend(DeviceRef device,
+                                           Libraries libraries,
+                                           std::filesystem::path cubins);
+
+/// What the device can do, by the backend's own kernels and copies.
+Calibration calibrate(Backend& backend, const DeviceRef& device);
+
+}  // namespace ridge::cuda

@@ -1,0 +1,61 @@
+#include "ridge/backend/cuda/library_search.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "ridge/base/error.h"
+
+namespace ridge::cuda {
+namespace {
+
+// Of the files of a Python environment: a wheel's folder is named after the library or its version
+// of CUDA.
+void add_wheels(const std::filesystem::path& environment,
+                const std::vector<const char*>& files,
+                std::vector<std::string>& places) {
+  std::error_code ignored;
+  for (const auto& python : std::filesystem::directory_iterator(environment / "lib", ignored)) {
+    const auto wheels = python.path() / "site-packages" / "nvidia";
+    for (const auto& wheel : std::filesystem::directory_iterator(wheels, ignored))
+      for (const char* file : files)
+        if (const auto path = wheel.path() / "lib" / file; std::filesystem::exists(path, ignored))
+          places.push_back(path.string());
+  }
+}
+
+std::vector<std::string> places_to_look(const LibrarySearch& search) {
+  if (const char* named = std::getenv(search.variable); named != nullptr && *named != '\0')
+    return {named};
+  std::vector<std::string> places;
+  for (const char* file : search.files) {
+    places.emplace_back(file);
+    for (const char* folder : search.folders) places.push_back(fmt::format("{}/{}", folder, file));
+  }
+  if (const char* environment = std::getenv("VIRTUAL_ENV"); environment != nullptr)
+    add_wheels(environment, search.files, places);
+  return places;
+}
+
+}  // namespace
+
+OpenedLibrary open_library(const LibrarySearch& search,
+                           const std::function<std::string(const OpenedLibrary&)>& refuse) {
+  const std::vector<std::string> places = places_to_look(search);
+  std::string why;
+  for (const std::string& place : places) {
+    const OpenedLibrary library{::dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL), place};
+    if (library.handle == nullptr) {
+      const char* const reason = ::dlerror();
+      why = reason == nullptr ? "no reason is given" : reason;
+      continue;
+    }
+    why = refuse(library);
+    if (why.empty()) return library;
+  }
+  throw UserError(fmt::format("{}: {}; looked for {}", search.failed, why, fmt::join(places, ", ")),
+                  search.fix);
+}
+
+}  // namespace ridge::cuda

@@ -1,0 +1,43 @@
+// Libraries of CUDA that are opened at run time, from wherever they were installed to.
+#pragma once
+
+#include <dlfcn.h>
+
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace ridge::cuda {
+
+/// A library that was opened. It is never closed: NVIDIA's have a C++ runtime of their own, whose
+/// memory would be lost with them.
+struct OpenedLibrary {
+  void* handle = nullptr;
+  std::string path;  ///< As it was opened: a file's name alone where the loader found it.
+
+  template <typename Function>
+  bool find(Function& function, const char* name) const {
+    void* found = ::dlsym(handle, name);
+    std::memcpy(&function, &found, sizeof found);
+    return found != nullptr;
+  }
+};
+
+/// What is looked for, and what an error says where it is not found.
+struct LibrarySearch {
+  const char* variable;            ///< Of the environment: names the one file to open.
+  std::vector<const char*> files;  ///< Else these, the best first.
+  std::vector<const char*> folders = {"/usr/local/cuda/lib64"};  ///< Of a toolkit.
+  std::string failed;  ///< "[nvrtc] cannot open the compiler".
+  std::string fix;
+};
+
+/// Opens the first that there is and that `refuse` takes, to which it returns an empty text, else
+/// why not: the file that the variable names, or each file where the loader finds it, in the
+/// toolkit's folders, and in the active Python environment ($VIRTUAL_ENV), where wheels
+/// put it. UserError when there is none, with all places looked at.
+OpenedLibrary open_library(const LibrarySearch& search,
+                           const std::function<std::string(const OpenedLibrary&)>& refuse);
+
+}  // namespace ridge::cuda

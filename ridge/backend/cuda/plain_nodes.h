@@ -1,0 +1,35 @@
+// Nodes that need no kernel: copies and fills of the driver; and nodes run op by op.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "ridge/backend/cuda/node_kernel.h"
+#include "ridge/graph/graph.h"
+
+namespace ridge::cuda {
+
+/// True for ops whose result is the bytes of their first input.
+bool is_copy(const Node& node);
+std::unique_ptr<NodeKernel> make_copy_node(const Node& node);
+
+/// The byte that a constant is made of, where it is one: zeros of any dtype, among others.
+std::optional<unsigned char> byte_of_constant(const Node& node);
+std::unique_ptr<NodeKernel> make_fill_node(const Node& node, unsigned char byte);
+
+/// A constant that lies on the device from the first launch on, and is copied from there.
+std::unique_ptr<NodeKernel> make_stored_constant(const Node& node, DeviceRef device);
+
+/// The plain form of `node` as a graph with inputs "0", "1", ... and outputs "0", "1", ...; none
+/// where the op has none.
+std::optional<Graph> plain_form(const Node& node);
+
+using MakeKernel = std::function<std::unique_ptr<NodeKernel>(const Node&)>;
+
+/// Runs `form`, a plain_form, by a kernel that `make` makes for each of its nodes but the inputs.
+/// The workspace holds all values in between.
+std::unique_ptr<NodeKernel> make_expanded_node(const Graph& form, const MakeKernel& make);
+
+}  // namespace ridge::cuda

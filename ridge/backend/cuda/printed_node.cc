@@ -1,0 +1,132 @@
+#include "ridge/backend/cuda/printed_node.h"
+
+#include <array>
+#include <span>
+#include <utility>
+
+#include "ridge/graph/ops/fused.h"
+
+namespace ridge::cuda {
+namespace {
+
+constexpr size_t kMostOperands = 512;  // 8 bytes each: what a launch has room for
+
+class PrintedNode final : public NodeKernel {
+ public:
+  PrintedNode(std::shared_ptr<const PrintedKernel> printed,
+              KernelLibrary& library,
+              std::unique_ptr<const FaultTable::Record> record)
+      : printed_(std::move(printed)), library_(library), record_(std::move(record)) {}
+
+  size_t workspace_bytes() const override { return printed_->workspace_bytes; }
+
+  void prepare() const override {
+    if (loaded_ == nullptr) loaded_ = library_.load(*printed_);
+  }
+
+  void launch(ridge::Stream& engine_stream, const KernelArgs& args) const override {
+    Stream& stream = cuda_stream(engine_stream);
+    prepare();
+    std::array<DevicePointer, kMostOperands> addresses{};
+    std::array<void*, kMostOperands> parameters{};
+    for (size_t i = 0; i < printed_->launches.size(); ++i) {
+      const KernelLaunch& each = printed_->launches[i];
+      for (size_t k = 0; k < each.operands.size(); ++k) {
+        addresses[k] = address(each.operands[k], args);
+        parameters[k] = &addresses[k];
+      }
+      cuda::launch(stream,
+                   loaded_->kernels[i],
+                   {.grid_x = each.blocks,
+                    .block_x = each.threads,
+                    .shared_bytes = static_cast<unsigned>(each.shared_bytes)},
+                   std::span(parameters).first(each.operands.size()));
+    }
+  }
+
+ private:
+  DevicePointer address(const KernelOperand& operand, const KernelArgs& args) const {
+    switch (operand.kind) {
+      case KernelOperand::kInput:
+        return device_pointer(args.inputs[operand.at]);
+      case KernelOperand::kOutput:
+        return device_pointer(args.outputs[operand.at]);
+      case KernelOperand::kWorkspace:
+        return device_pointer(args.workspace) + operand.at;
+      case KernelOperand::kFault:
+        break;
+    }
+    return record_->address();
+  }
+
+  std::shared_ptr<const PrintedKernel> printed_;
+  KernelLibrary& library_;
+  std::unique_ptr<const FaultTable::Record> record_;             // null where it checks no index
+  mutable std::shared_ptr<const KernelLibrary::Loaded> loaded_;  ///< Null until prepare().
+};
+
+bool checks_indices(const PrintedKernel& printed) {
+  for (const KernelLaunch& launch : printed.launches)
+    for (const KernelOperand& operand : launch.operands)
+      if (operand.kind == KernelOperand::kFault) return true;
+  return false;
+}
+
+}  // namespace
+
+KernelLibrary::KernelLibrary(DeviceRef device,
+                             std::shared_ptr<const Nvrtc> compiler,
+                             std::filesystem::path folder)
+    : device_(std::move(device)),
+      architecture_(fmt::format("sm_{}{}", device_->facts().major, device_->facts().minor)),
+      cubins_(std::move(compiler), std::move(folder)) {}
+
+std::shared_ptr<const KernelLibrary::Loaded> KernelLibrary::load(const PrintedKernel& printed) {
+  const std::lock_guard lock(mutex_);
+  std::weak_ptr<const Loaded>& known = loaded_[printed.name];
+  if (std::shared_ptr<const Loaded> found = known.lock()) return found;
+  device_->ensure_current();
+  auto made = std::make_shared<Loaded>(Loaded{
+      .module = Module(
+          device_, cubins_.compile(printed.source, printed.name, architecture_), printed.name),
+      .kernels = {}});
+  for (const KernelLaunch& launch : printed.launches) {
+    made->kernels.push_back(
+        made->module.kernel(launch.entry, static_cast<unsigned>(launch.shared_bytes)));
+    const Kernel& kernel = made->kernels.back();
+    check_internal(std::cmp_less_equal(launch.threads, kernel.most_threads),
+                   "kernel '{}' is launched with {} threads, and takes {}",
+                   kernel.name,
+                   launch.threads,
+                   kernel.most_threads);
+  }
+  known = made;
+  return made;
+}
+
+std::string launch_refusal(const PrintedKernel& printed, const DeviceFacts& facts) {
+  for (const KernelLaunch& launch : printed.launches) {
+    if (std::cmp_greater(launch.shared_bytes, facts.most_shared_bytes))
+      return fmt::format("takes {} bytes of shared memory a block, and the device has {}",
+                         launch.shared_bytes,
+                         facts.most_shared_bytes);
+    if (launch.operands.size() > kMostOperands)
+      return fmt::format("takes {} operands", launch.operands.size());
+  }
+  return {};
+}
+
+std::unique_ptr<NodeKernel> make_printed_node(const Node& node,
+                                              std::shared_ptr<const PrintedKernel> printed,
+                                              KernelLibrary& library,
+                                              FaultTable& faults) {
+  std::unique_ptr<const FaultTable::Record> record;
+  if (checks_indices(*printed))
+    // In a fused body, a pick is what checks indices.
+    record = faults.make_record({.op = node.is<Fused>() ? "pick" : std::string(node.op->name()),
+                                 .site = node.site.name,
+                                 .limit = printed->index_limit});
+  return std::make_unique<PrintedNode>(std::move(printed), library, std::move(record));
+}
+
+}  // namespace ridge::cuda

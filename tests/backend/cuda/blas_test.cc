@@ -1,0 +1,361 @@
+// Matrix products by cuBLASLt, over a stand-in that multiplies what it is told to.
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+
+#include "ridge/backend/cuda/arena.h"
+#include "ridge/backend/cuda/blas_matmul.h"
+#include "ridge/backend/cuda/module.h"
+#include "ridge/backend/cuda/node_kernel.h"
+#include "ridge/graph/ops/elementwise.h"
+#include "ridge/graph/ops/matmul.h"
+#include "ridge/run/backends.h"
+#include "ridge/run/compare.h"
+#include "tests/backend/cuda/fake_blas/fake_blas.h"
+#include "tests/backend/cuda/fake_driver_test.h"
+#include "tests/support/case_builder.h"
+#include "tests/support/errors.h"
+#include "tests/support/scale.h"
+
+namespace ridge::cuda {
+namespace {
+
+using test::CaseBuilder;
+using test::FakeAlgorithm;
+using test::FakeBlas;
+using test::Random;
+
+// The engine's stream, as far as kernels need it.
+class TestStream final : public StreamOnGpu {
+ public:
+  explicit TestStream(DeviceRef device) : stream_(std::move(device)) {}
+  cuda::Stream& driver_stream() override { return stream_; }
+  std::unique_ptr<ridge::Event> make_event() override { return nullptr; }
+  void record(ridge::Event&) override {}
+  void wait(ridge::Event&) override {}
+  void synchronize() override { stream_.synchronize(); }
+
+ private:
+  cuda::Stream stream_;
+};
+
+constexpr const char* kCastPtx = R"(
+.version 8.0
+.target sm_80
+.visible .entry cast(.param .u64 to, .param .u64 from, .param .u32 count, .param .u32 dtype) { ret; }
+)";
+
+// What the backend prints for a cast: here a kernel of the stand-in.
+class CastNode final : public NodeKernel {
+ public:
+  CastNode(const Module& module, const Node& node)
+      : kernel_(module.kernel("cast")),
+        count_(static_cast<uint32_t>(node.outputs[0].elements())),
+        dtype_(static_cast<uint32_t>(node.outputs[0].dtype)) {}
+  void launch(ridge::Stream& stream, const KernelArgs& args) const override {
+    DevicePointer to = device_pointer(args.outputs[0]), from = device_pointer(args.inputs[0]);
+    uint32_t count = count_, dtype = dtype_;
+    void* const arguments[] = {&to, &from, &count, &dtype};
+    cuda::launch(cuda_stream(stream), kernel_, {}, arguments);
+  }
+
+ private:
+  Kernel kernel_;
+  uint32_t count_, dtype_;
+};
+
+void register_cast(test::FakeCuda& fake) {
+  fake.on_kernel("cast", [](const test::FakeLaunch& launch) {
+    const float* const from = launch.pointer<float>(1);
+    for (uint32_t i = 0; i < launch.parameter<uint32_t>(2); ++i)
+      if (static_cast<DType>(launch.parameter<uint32_t>(3)) == DType::kBF16)
+        launch.pointer<BF16>(0)[i] = BF16(from[i]);
+      else
+        launch.pointer<F16>(0)[i] = F16(from[i]);
+    return 0;
+  });
+}
+
+FakeBlas& open_fake_blas() {
+  void* const library = ::dlopen(RIDGE_FAKE_CUBLASLT, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) throw std::runtime_error(::dlerror());
+  auto* const entry =
+      reinterpret_cast<test::FakeBlasEntry*>(::dlsym(library, test::kFakeBlasEntry));
+  return *entry();
+}
+
+class CudaBlas : public FakeDriverTest {
+ protected:
+  CudaBlas() : blas_(open_fake_blas()) {
+    ::setenv("RIDGE_CUBLASLT", RIDGE_FAKE_CUBLASLT, 1);
+    start(Schedule::kAtLast);
+  }
+  void TearDown() override {
+    expect_blas_clean();
+    FakeDriverTest::TearDown();
+    ::unsetenv("RIDGE_CUBLASLT");
+  }
+  void expect_blas_clean() const {
+    EXPECT_EQ(blas_.live(), std::vector<std::string>{});
+    EXPECT_EQ(blas_.faults(), std::vector<std::string>{});
+  }
+  void start(Schedule schedule, uint64_t seed = 0) {
+    fake_.reset();
+    register_cast(fake_);
+    fake_.set_schedule(schedule, seed);
+    blas_.reset(RIDGE_FAKE_CUDA);
+  }
+  std::vector<std::string> blas_lines(const std::string& name) const {
+    std::vector<std::string> found;
+    for (const std::string& line : blas_.log())
+      if (line == name || line.starts_with(name + " ")) found.push_back(line);
+    return found;
+  }
+
+  FakeBlas& blas_;
+};
+
+std::shared_ptr<const Blas> make_blas(const DeviceRef& gpu) {
+  return std::make_shared<const Blas>(gpu, BlasLibrary::open());
+}
+
+// The node of a graph that was built, by the first choice, from the driver's start to its end.
+NamedTensors run_node(const DeviceRef& gpu, CaseBuilder& built, BlasOptions options = {}) {
+  const Node& node = *built.graph().outputs()[0].value.node;
+  const auto blas = make_blas(gpu);
+  const Module casts(gpu, kCastPtx, "casts");
+  const std::vector<BlasChoice> choices = blas_choices(*blas, node, options);
+  check_internal(!choices.empty(), "no choices");
+  const auto kernel = make_blas_kernel(
+      blas,
+      node,
+      choices[0],
+      [&](const Node& cast) { return std::make_unique<CastNode>(casts, cast); },
+      options);
+  std::vector<Arena> memory;
+  std::vector<const void*> inputs;
+  for (const char* name : {"x0", "x1"}) {
+    const Tensor& tensor = built.tensors().at(name);
+    memory.emplace_back(gpu, tensor.bytes());
+    auto* const place = reinterpret_cast<void*>(memory.back().at(0, tensor.bytes()));
+    std::memcpy(place, tensor.data(), tensor.bytes());
+    inputs.push_back(place);
+  }
+  Tensor y(node.outputs[0]);
+  memory.emplace_back(gpu, y.bytes());
+  void* const outputs[] = {reinterpret_cast<void*>(memory.back().at(0, y.bytes()))};
+  memory.emplace_back(gpu, std::max<size_t>(1, kernel->workspace_bytes()));
+  void* const workspace = reinterpret_cast<void*>(memory.back().at(0, kernel->workspace_bytes()));
+  TestStream stream(gpu);
+  kernel->launch(stream, {inputs, outputs, workspace});
+  stream.synchronize();
+  std::memcpy(y.data(), outputs[0], y.bytes());
+  NamedTensors results;
+  results.emplace("y0", std::move(y));
+  return results;
+}
+
+CaseBuilder matmul_case(DType dtype,
+                        Shape a,
+                        Shape b_shape,
+                        bool ta,
+                        bool tb,
+                        DType round_to = DType::kF32,
+                        uint64_t seed = 1) {
+  CaseBuilder b(dtype, seed);
+  MatMul op;
+  op.transpose_a = ta;
+  op.transpose_b = tb;
+  op.accumulate = accumulate_dtype(dtype);
+  op.round_to = round_to;
+  const Value left = b.input(std::move(a)), right = b.input(std::move(b_shape));
+  b.finish({add_node(std::move(op), {left, right})});
+  return b;
+}
+
+CaseBuilder random_case(uint64_t seed) {
+  Random random(seed);
+  constexpr DType kDTypes[] = {DType::kF32, DType::kBF16, DType::kF16, DType::kF64};
+  const DType dtype = kDTypes[random.integer(0, 3)];
+  const int64_t m = random.integer(1, 30), n = random.integer(1, 30), k = random.integer(1, 40);
+  const bool ta = random.chance(0.5), tb = random.chance(0.5);
+  Shape a = ta ? Shape{k, m} : Shape{m, k}, b = tb ? Shape{n, k} : Shape{k, n};
+  if (random.chance(0.5)) {
+    const int64_t batch = random.integer(1, 5);
+    for (Shape* each : {&a, &b}) each->insert(each->begin(), batch);
+  }
+  DType round_to = DType::kF32;
+  if (dtype == DType::kF32 && random.chance(0.6))
+    round_to = random.chance(0.5) ? DType::kBF16 : DType::kF16;
+  return matmul_case(dtype, std::move(a), std::move(b), ta, tb, round_to, seed);
+}
+
+TEST_F(CudaBlas, RandomNodesAreThoseOfTheReference) {
+  const auto reference = make_backend("ref");
+  constexpr Schedule kSchedules[] = {Schedule::kAtLast, Schedule::kAtOnce, Schedule::kRandom};
+  for (uint64_t seed = 0; seed < static_cast<uint64_t>(test::cases(120)); ++seed) {
+    CaseBuilder built = random_case(seed);
+    start(kSchedules[seed % 3], seed);
+    // Its workspace is spoilt by the product: what was rounded must lie elsewhere.
+    blas_.set_algorithms({{.id = 7, .workspace_bytes = seed % 2 == 0 ? size_t{0} : size_t{1000}}});
+    const NamedTensors got = run_node(device(), built);
+    const NamedTensors wanted = evaluate(built.graph(), *reference, built.tensors());
+    const Tensor& want = wanted.at("y0");
+    EXPECT_EQ(difference(got.at("y0"), want, tolerance(want.type().dtype, OpClass::kContraction)),
+              "")
+        << seed;
+    expect_blas_clean();
+    expect_clean();
+    if (HasFailure()) return;
+  }
+}
+
+TEST_F(CudaBlas, TellsTheLibraryWhatIsMultiplied) {
+  const DeviceRef gpu = device();
+  CaseBuilder f32 = matmul_case(DType::kF32, {3, 5, 7}, {3, 4, 7}, false, true);
+  run_node(gpu, f32);
+  // Column-major: the first matrix is our second, (4, 7) as (7, 4), transposed.
+  EXPECT_EQ(blas_lines("cublasLtMatmul"),
+            std::vector<std::string>{
+                "cublasLtMatmul compute 68 TN 7x4 7x5 -> 4x5, types 0 0 0, 3 at a time"});
+  blas_.clear_log();
+  run_node(gpu, f32, {.tf32 = true});
+  EXPECT_EQ(blas_lines("cublasLtMatmul").at(0).substr(0, 29), "cublasLtMatmul compute 77 TN ");
+  blas_.clear_log();
+  CaseBuilder rounded = matmul_case(DType::kF32, {5, 7}, {7, 4}, false, false, DType::kBF16);
+  run_node(gpu, rounded, {.tf32 = true});
+  EXPECT_EQ(blas_lines("cublasLtMatmul"),
+            std::vector<std::string>{
+                "cublasLtMatmul compute 68 NN 4x7 7x5 -> 4x5, types 14 14 0, 1 at a time"});
+}
+
+TEST_F(CudaBlas, ChoicesAreItsAlgorithms) {
+  const DeviceRef gpu = device();
+  const auto blas = make_blas(gpu);
+  CaseBuilder built = matmul_case(DType::kF32, {64, 64}, {64, 64}, false, false);
+  const Node& node = *built.graph().outputs()[0].value.node;
+  blas_.set_algorithms({
+      {.id = 67, .tile = 20, .stages = 8, .cluster = 2},
+      {.id = 67, .tile = 20, .split_k = 4, .reduction = 2, .stages = 8, .workspace_bytes = 4096},
+      // Parts are added up by whichever block comes first, or rounded before.
+      {.id = 67, .tile = 20, .split_k = 4, .reduction = 1, .stages = 8, .workspace_bytes = 64},
+      {.id = 67, .tile = 20, .split_k = 4, .reduction = 4, .stages = 8},
+      {.id = 21, .tile = 18, .state = 15},
+      {.id = 21, .tile = 18, .workspace_bytes = size_t{1} << 30},
+      {.id = 67, .tile = 20, .stages = 8, .cluster = 2},  // again
+      {.id = 13, .tile = 5, .swizzle = 1, .custom = 3, .inner = 9},
+  });
+  std::vector<std::string> names;
+  std::vector<int> bits;
+  for (const BlasChoice& each : blas_choices(*blas, node)) {
+    names.push_back(each.choice.name);
+    bits.push_back(each.choice.bits);
+  }
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"cublaslt_67_tile20_stages8_cluster2",
+                                      "cublaslt_67_tile20_stages8_split4",
+                                      "cublaslt_13_tile5_swizzle1_custom3_inner9"}));
+  EXPECT_EQ(bits, (std::vector<int>{kBlasBits, kBlasBits + 1, kBlasBits + 2}));
+  EXPECT_EQ(blas_choices(*blas, node)[1].workspace_bytes, 4096u);
+  EXPECT_EQ(blas_choices(*blas, node, {.tf32 = true})[0].choice.name,
+            "cublaslt_tf32_67_tile20_stages8_cluster2");
+  // The library is told so, too, and what alignment it can rely on.
+  const std::vector<std::string> told = blas_lines("cublasLtMatmulPreferenceSetAttribute");
+  EXPECT_EQ(told.at(1), "cublasLtMatmulPreferenceSetAttribute 3=2");
+  for (size_t i = 2; i < 6; ++i)
+    EXPECT_EQ(told.at(i), fmt::format("cublasLtMatmulPreferenceSetAttribute {}=64", i + 3));
+}
+
+TEST_F(CudaBlas, OtherNodesHaveNone) {
+  const DeviceRef gpu = device();
+  const auto blas = make_blas(gpu);
+  CaseBuilder b(DType::kF32, 1);
+  const Value x = b.input({4, 4});
+  b.finish({x + x});
+  EXPECT_TRUE(blas_choices(*blas, *b.graph().outputs()[0].value.node).empty());
+  // A node that the library has nothing for.
+  blas_.set_algorithms({});
+  CaseBuilder built = matmul_case(DType::kF32, {4, 4}, {4, 4}, false, false);
+  EXPECT_TRUE(blas_choices(*blas, *built.graph().outputs()[0].value.node).empty());
+}
+
+TEST_F(CudaBlas, ALaunchMakesOneCall) {
+  const DeviceRef gpu = device();
+  const auto blas = make_blas(gpu);
+  CaseBuilder built = matmul_case(DType::kF32, {8, 8}, {8, 8}, false, false);
+  const Node& node = *built.graph().outputs()[0].value.node;
+  const auto kernel = make_blas_kernel(blas, node, blas_choices(*blas, node).at(0), nullptr);
+  const Arena arena(gpu, 3 * 256);
+  const auto at = [&](size_t i) { return reinterpret_cast<void*>(arena.at(i * 256, 256)); };
+  const void* const inputs[] = {at(0), at(1)};
+  void* const outputs[] = {at(2)};
+  TestStream stream(gpu);
+  blas_.clear_log();
+  fake_.clear_log();
+  for (int i = 0; i < 5; ++i) kernel->launch(stream, {inputs, outputs, nullptr});
+  EXPECT_EQ(blas_.log().size(), 5u);
+  EXPECT_EQ(lines({"cuLaunchKernel"}).size(), 5u);
+  EXPECT_EQ(lines({"cuMemAlloc_v2", "cuStreamSynchronize", "cuCtxSynchronize"}).size(), 0u);
+  stream.synchronize();
+}
+
+// Whatever call fails, the end is one clean error, and nothing is left.
+TEST_F(CudaBlas, EachCallMayFail) {
+  CaseBuilder built = matmul_case(DType::kF32, {2, 5, 7}, {2, 7, 4}, false, false, DType::kBF16);
+  run_node(device(), built);
+  const std::vector<std::string> clean = blas_.log();
+  ASSERT_GT(clean.size(), 30u);
+  for (size_t n = 0; n < clean.size(); ++n) {
+    const std::string call = clean[n].substr(0, clean[n].find(' '));
+    SCOPED_TRACE(fmt::format("call {} ({})", n + 1, clean[n]));
+    start(Schedule::kAtLast);
+    blas_.fail("", static_cast<int64_t>(n) + 1, 13);
+    std::optional<std::string> failed;
+    try {
+      run_node(device(), built);
+    } catch (const BlasError& error) {
+      failed = error.call();
+      EXPECT_EQ(error.result(), BlasResult::kExecutionFailed);
+    }
+    // Shapes of algorithms that know none are no error, and what destroys has nobody to tell.
+    const bool may_fail = call.find("Destroy") != std::string::npos ||
+                          (call == "cublasLtMatmulAlgoConfigGetAttribute" && !failed);
+    if (may_fail)
+      EXPECT_EQ(failed, std::nullopt);
+    else
+      EXPECT_EQ(failed, call);
+    expect_blas_clean();
+    expect_clean();
+    if (HasFailure()) return;
+  }
+}
+
+TEST_F(CudaBlas, AnErrorSaysWithWhat) {
+  CaseBuilder built = matmul_case(DType::kF32, {5, 7}, {4, 7}, false, true);
+  blas_.fail("cublasLtMatmul", 1, 13);
+  EXPECT_EQ(test::user_error([&] { run_node(device(), built); }),
+            "cuBLASLt 13.1.0: cublasLtMatmul(5 x 7 transposed x 4, f32 to f32, 1 at a time, by "
+            "cublaslt_1_tile1) failed: what the library says (CUBLAS_STATUS_EXECUTION_FAILED); "
+            "start again from the last checkpoint (--resume auto)");
+}
+
+TEST_F(CudaBlas, AMissingLibraryIsOneClearError) {
+  ::setenv("RIDGE_CUBLASLT", "/nowhere/libcublasLt.so", 1);
+  const std::string message = test::user_error([] { BlasLibrary::open(); });
+  EXPECT_NE(message.find("[cublaslt] cannot open the library of matrix products"),
+            std::string::npos)
+      << message;
+  EXPECT_NE(message.find("looked for /nowhere/libcublasLt.so; install it by `pip install "
+                         "nvidia-cublas`"),
+            std::string::npos)
+      << message;
+  ::setenv("RIDGE_CUBLASLT", "/usr/lib/x86_64-linux-gnu/libm.so.6", 1);
+  const std::string other = test::user_error([] { BlasLibrary::open(); });
+  EXPECT_NE(other.find("is no cuBLASLt of CUDA 12 or later: it has no cublasLtCreate"),
+            std::string::npos)
+      << other;
+}
+
+}  // namespace
+}  // namespace ridge::cuda

@@ -1,0 +1,231 @@
+// What cupti_api.h writes down, against NVIDIA's own header, where one is installed: the compiler
+// holds it.
+#include <gtest/gtest.h>
+
+#ifdef RIDGE_TEST_CUDA_HEADER
+#include <cupti.h>
+
+#include <cstddef>
+#include <type_traits>
+
+#include "ridge/backend/cuda/cupti_api.h"
+
+namespace ridge::cuda {
+namespace {
+
+// A field of ours lies where theirs does, and is as large.
+#define SAME(OURS, our_field, THEIRS, their_field)                           \
+  static_assert(offsetof(OURS, our_field) == offsetof(THEIRS, their_field)); \
+  static_assert(sizeof(OURS::our_field) == sizeof(THEIRS::their_field))
+
+SAME(KernelActivity, kind, CUpti_ActivityKernel11, kind);
+SAME(KernelActivity, registers, CUpti_ActivityKernel11, registersPerThread);
+SAME(KernelActivity, start, CUpti_ActivityKernel11, start);
+SAME(KernelActivity, end, CUpti_ActivityKernel11, end);
+SAME(KernelActivity, device, CUpti_ActivityKernel11, deviceId);
+SAME(KernelActivity, context, CUpti_ActivityKernel11, contextId);
+SAME(KernelActivity, stream, CUpti_ActivityKernel11, streamId);
+SAME(KernelActivity, grid[0], CUpti_ActivityKernel11, gridX);
+SAME(KernelActivity, grid[1], CUpti_ActivityKernel11, gridY);
+SAME(KernelActivity, grid[2], CUpti_ActivityKernel11, gridZ);
+SAME(KernelActivity, block[0], CUpti_ActivityKernel11, blockX);
+SAME(KernelActivity, block[2], CUpti_ActivityKernel11, blockZ);
+SAME(KernelActivity, static_shared_bytes, CUpti_ActivityKernel11, staticSharedMemory);
+SAME(KernelActivity, dynamic_shared_bytes, CUpti_ActivityKernel11, dynamicSharedMemory);
+SAME(KernelActivity, local_bytes_per_thread, CUpti_ActivityKernel11, localMemoryPerThread);
+SAME(KernelActivity, correlation, CUpti_ActivityKernel11, correlationId);
+SAME(KernelActivity, name, CUpti_ActivityKernel11, name);
+SAME(KernelActivity, graph_node, CUpti_ActivityKernel11, graphNodeId);
+SAME(KernelActivity, graph, CUpti_ActivityKernel11, graphId);
+static_assert(sizeof(KernelActivity) <= sizeof(CUpti_ActivityKernel11));
+
+SAME(CopyActivity, copy, CUpti_ActivityMemcpy6, copyKind);
+SAME(CopyActivity, from, CUpti_ActivityMemcpy6, srcKind);
+SAME(CopyActivity, to, CUpti_ActivityMemcpy6, dstKind);
+SAME(CopyActivity, bytes, CUpti_ActivityMemcpy6, bytes);
+SAME(CopyActivity, start, CUpti_ActivityMemcpy6, start);
+SAME(CopyActivity, end, CUpti_ActivityMemcpy6, end);
+SAME(CopyActivity, device, CUpti_ActivityMemcpy6, deviceId);
+SAME(CopyActivity, context, CUpti_ActivityMemcpy6, contextId);
+SAME(CopyActivity, stream, CUpti_ActivityMemcpy6, streamId);
+SAME(CopyActivity, correlation, CUpti_ActivityMemcpy6, correlationId);
+SAME(CopyActivity, graph_node, CUpti_ActivityMemcpy6, graphNodeId);
+SAME(CopyActivity, graph, CUpti_ActivityMemcpy6, graphId);
+static_assert(sizeof(CopyActivity) <= sizeof(CUpti_ActivityMemcpy6));
+
+SAME(SetActivity, bytes, CUpti_ActivityMemset4, bytes);
+SAME(SetActivity, start, CUpti_ActivityMemset4, start);
+SAME(SetActivity, end, CUpti_ActivityMemset4, end);
+SAME(SetActivity, device, CUpti_ActivityMemset4, deviceId);
+SAME(SetActivity, context, CUpti_ActivityMemset4, contextId);
+SAME(SetActivity, stream, CUpti_ActivityMemset4, streamId);
+SAME(SetActivity, correlation, CUpti_ActivityMemset4, correlationId);
+SAME(SetActivity, memory, CUpti_ActivityMemset4, memoryKind);
+SAME(SetActivity, graph_node, CUpti_ActivityMemset4, graphNodeId);
+SAME(SetActivity, graph, CUpti_ActivityMemset4, graphId);
+static_assert(sizeof(SetActivity) <= sizeof(CUpti_ActivityMemset4));
+
+SAME(CallActivity, call, CUpti_ActivityAPI, cbid);
+SAME(CallActivity, start, CUpti_ActivityAPI, start);
+SAME(CallActivity, end, CUpti_ActivityAPI, end);
+SAME(CallActivity, process, CUpti_ActivityAPI, processId);
+SAME(CallActivity, thread, CUpti_ActivityAPI, threadId);
+SAME(CallActivity, correlation, CUpti_ActivityAPI, correlationId);
+SAME(CallActivity, result, CUpti_ActivityAPI, returnValue);
+static_assert(sizeof(CallActivity) == sizeof(CUpti_ActivityAPI));
+
+SAME(OverheadActivity, overhead, CUpti_ActivityOverhead3, overheadKind);
+SAME(OverheadActivity, object, CUpti_ActivityOverhead3, objectKind);
+SAME(OverheadActivity, object_ids, CUpti_ActivityOverhead3, objectId);
+SAME(OverheadActivity, object_ids[1], CUpti_ActivityOverhead3, objectId.pt.threadId);
+SAME(OverheadActivity, start, CUpti_ActivityOverhead3, start);
+SAME(OverheadActivity, end, CUpti_ActivityOverhead3, end);
+static_assert(sizeof(OverheadActivity) <= sizeof(CUpti_ActivityOverhead));
+
+SAME(SynchronizationActivity, synchronization, CUpti_ActivitySynchronization2, type);
+SAME(SynchronizationActivity, start, CUpti_ActivitySynchronization2, start);
+SAME(SynchronizationActivity, end, CUpti_ActivitySynchronization2, end);
+SAME(SynchronizationActivity, correlation, CUpti_ActivitySynchronization2, correlationId);
+SAME(SynchronizationActivity, context, CUpti_ActivitySynchronization2, contextId);
+SAME(SynchronizationActivity, stream, CUpti_ActivitySynchronization2, streamId);
+SAME(SynchronizationActivity, event, CUpti_ActivitySynchronization2, cudaEventId);
+static_assert(sizeof(SynchronizationActivity) <= sizeof(CUpti_ActivitySynchronization));
+
+SAME(EventActivity, correlation, CUpti_ActivityCudaEvent2, correlationId);
+SAME(EventActivity, context, CUpti_ActivityCudaEvent2, contextId);
+SAME(EventActivity, stream, CUpti_ActivityCudaEvent2, streamId);
+SAME(EventActivity, event, CUpti_ActivityCudaEvent2, eventId);
+static_assert(sizeof(EventActivity) <= sizeof(CUpti_ActivityCudaEvent));
+
+SAME(ExternalCorrelationActivity, external, CUpti_ActivityExternalCorrelation, externalKind);
+SAME(ExternalCorrelationActivity, id, CUpti_ActivityExternalCorrelation, externalId);
+SAME(ExternalCorrelationActivity, correlation, CUpti_ActivityExternalCorrelation, correlationId);
+static_assert(sizeof(ExternalCorrelationActivity) <= sizeof(CUpti_ActivityExternalCorrelation));
+
+// Older records have what is written down, too: those of CUDA 12.0 and what followed.
+SAME(KernelActivity, correlation, CUpti_ActivityKernel8, correlationId);
+SAME(KernelActivity, name, CUpti_ActivityKernel8, name);
+SAME(KernelActivity, graph, CUpti_ActivityKernel8, graphId);
+SAME(KernelActivity, graph, CUpti_ActivityKernel9, graphId);
+SAME(CopyActivity, graph, CUpti_ActivityMemcpy5, graphId);
+SAME(SynchronizationActivity, event, CUpti_ActivitySynchronization, cudaEventId);
+SAME(EventActivity, event, CUpti_ActivityCudaEvent, eventId);
+SAME(OverheadActivity, start, CUpti_ActivityOverhead, start);
+
+#undef SAME
+
+template <typename Ours, typename Theirs>
+constexpr bool is(Ours ours, Theirs theirs) {
+  return static_cast<int64_t>(ours) == static_cast<int64_t>(theirs);
+}
+static_assert(is(CuptiResult::kSuccess, CUPTI_SUCCESS));
+static_assert(is(CuptiResult::kMaxLimitReached, CUPTI_ERROR_MAX_LIMIT_REACHED));
+static_assert(is(CuptiResult::kNotInitialized, CUPTI_ERROR_NOT_INITIALIZED));
+static_assert(is(CuptiResult::kInvalidKind, CUPTI_ERROR_INVALID_KIND));
+static_assert(is(CuptiResult::kInsufficientPrivileges, CUPTI_ERROR_INSUFFICIENT_PRIVILEGES));
+static_assert(is(CuptiResult::kMultipleSubscribers,
+                 CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED));
+
+static_assert(is(ActivityKind::kInvalid, CUPTI_ACTIVITY_KIND_INVALID));
+static_assert(is(ActivityKind::kCopy, CUPTI_ACTIVITY_KIND_MEMCPY));
+static_assert(is(ActivityKind::kSet, CUPTI_ACTIVITY_KIND_MEMSET));
+static_assert(is(ActivityKind::kKernel, CUPTI_ACTIVITY_KIND_KERNEL));
+static_assert(is(ActivityKind::kDriverCall, CUPTI_ACTIVITY_KIND_DRIVER));
+static_assert(is(ActivityKind::kRuntimeCall, CUPTI_ACTIVITY_KIND_RUNTIME));
+static_assert(is(ActivityKind::kConcurrentKernel, CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL));
+static_assert(is(ActivityKind::kOverhead, CUPTI_ACTIVITY_KIND_OVERHEAD));
+static_assert(is(ActivityKind::kEvent, CUPTI_ACTIVITY_KIND_CUDA_EVENT));
+static_assert(is(ActivityKind::kSynchronization, CUPTI_ACTIVITY_KIND_SYNCHRONIZATION));
+static_assert(is(ActivityKind::kExternalCorrelation, CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION));
+
+static_assert(is(CallDomain::kDriver, CUPTI_CB_DOMAIN_DRIVER_API));
+static_assert(is(CallDomain::kRuntime, CUPTI_CB_DOMAIN_RUNTIME_API));
+static_assert(is(ThreadIdType::kSystem, CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM));
+static_assert(is(ActivityAttribute::kZeroedBuffers,
+                 CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER));
+static_assert(is(ExternalKind::kCustom0, CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0));
+static_assert(kFlushForced == CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+static_assert(kNoActivityId == CUPTI_SYNCHRONIZATION_INVALID_VALUE);
+
+static_assert(is(CopyKind::kHostToDevice, CUPTI_ACTIVITY_MEMCPY_KIND_HTOD));
+static_assert(is(CopyKind::kDeviceToHost, CUPTI_ACTIVITY_MEMCPY_KIND_DTOH));
+static_assert(is(CopyKind::kDeviceToDevice, CUPTI_ACTIVITY_MEMCPY_KIND_DTOD));
+static_assert(is(CopyKind::kHostToHost, CUPTI_ACTIVITY_MEMCPY_KIND_HTOH));
+static_assert(is(CopyKind::kPeerToPeer, CUPTI_ACTIVITY_MEMCPY_KIND_PTOP));
+static_assert(is(ActivityMemory::kPageable, CUPTI_ACTIVITY_MEMORY_KIND_PAGEABLE));
+static_assert(is(ActivityMemory::kPinned, CUPTI_ACTIVITY_MEMORY_KIND_PINNED));
+static_assert(is(ActivityMemory::kDevice, CUPTI_ACTIVITY_MEMORY_KIND_DEVICE));
+static_assert(is(ActivityMemory::kArray, CUPTI_ACTIVITY_MEMORY_KIND_ARRAY));
+static_assert(is(ActivityMemory::kManaged, CUPTI_ACTIVITY_MEMORY_KIND_MANAGED));
+static_assert(is(ActivityMemory::kDeviceStatic, CUPTI_ACTIVITY_MEMORY_KIND_DEVICE_STATIC));
+static_assert(is(ActivityMemory::kManagedStatic, CUPTI_ACTIVITY_MEMORY_KIND_MANAGED_STATIC));
+
+static_assert(is(SynchronizationKind::kEvent,
+                 CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_EVENT_SYNCHRONIZE));
+static_assert(is(SynchronizationKind::kStreamWaitsEvent,
+                 CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_WAIT_EVENT));
+static_assert(is(SynchronizationKind::kStream,
+                 CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_SYNCHRONIZE));
+static_assert(is(SynchronizationKind::kContext,
+                 CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_CONTEXT_SYNCHRONIZE));
+
+static_assert(is(OverheadKind::kCompiler, CUPTI_ACTIVITY_OVERHEAD_DRIVER_COMPILER));
+static_assert(is(OverheadKind::kBufferFlush, CUPTI_ACTIVITY_OVERHEAD_CUPTI_BUFFER_FLUSH));
+static_assert(is(OverheadKind::kInstrumentation, CUPTI_ACTIVITY_OVERHEAD_CUPTI_INSTRUMENTATION));
+static_assert(is(OverheadKind::kResource, CUPTI_ACTIVITY_OVERHEAD_CUPTI_RESOURCE));
+static_assert(is(OverheadKind::kModuleLoading,
+                 CUPTI_ACTIVITY_OVERHEAD_RUNTIME_TRIGGERED_MODULE_LOADING));
+static_assert(is(OverheadKind::kFunctionLoading, CUPTI_ACTIVITY_OVERHEAD_LAZY_FUNCTION_LOADING));
+static_assert(is(OverheadKind::kCommandBufferFull, CUPTI_ACTIVITY_OVERHEAD_COMMAND_BUFFER_FULL));
+static_assert(is(OverheadKind::kBufferRequest, CUPTI_ACTIVITY_OVERHEAD_ACTIVITY_BUFFER_REQUEST));
+static_assert(is(OverheadKind::kManagedMemory, CUPTI_ACTIVITY_OVERHEAD_UVM_ACTIVITY_INIT));
+static_assert(is(ActivityObject::kProcess, CUPTI_ACTIVITY_OBJECT_PROCESS));
+static_assert(is(ActivityObject::kThread, CUPTI_ACTIVITY_OBJECT_THREAD));
+
+// How a parameter is passed: enums as their numbers, all else as pointers or of one size.
+template <typename Ours, typename Theirs>
+constexpr bool is_passed_alike() {
+  if constexpr (std::is_pointer_v<Ours> || std::is_pointer_v<Theirs>)
+    return std::is_pointer_v<Ours> && std::is_pointer_v<Theirs>;
+  else if constexpr (std::is_enum_v<Ours> || std::is_enum_v<Theirs>)
+    return sizeof(Ours) == sizeof(Theirs);
+  else
+    return std::is_same_v<Ours, Theirs>;
+}
+template <typename Ours, typename Theirs>
+struct Alike : std::false_type {};
+template <typename OurResult, typename... Ours, typename TheirResult, typename... Theirs>
+struct Alike<OurResult(Ours...), TheirResult(Theirs...)> {
+  static constexpr bool value = [] {
+    if constexpr (sizeof...(Ours) == sizeof...(Theirs))
+      return sizeof(OurResult) == sizeof(TheirResult) && (is_passed_alike<Ours, Theirs>() && ...);
+    return false;
+  }();
+};
+#define CALL(name) static_assert(Alike<CuptiFunctions::name, decltype(cupti##name)>::value)
+CALL(GetVersion);
+CALL(GetResultString);
+CALL(GetCallbackName);
+CALL(Subscribe);
+CALL(Unsubscribe);
+CALL(SetThreadIdType);
+CALL(ActivityRegisterTimestampCallback);
+CALL(ActivityRegisterCallbacks);
+CALL(ActivitySetAttribute);
+CALL(ActivityEnable);
+CALL(ActivityDisable);
+CALL(ActivityFlushAll);
+CALL(ActivityGetNextRecord);
+CALL(ActivityGetNumDroppedRecords);
+CALL(ActivityPushExternalCorrelationId);
+CALL(ActivityPopExternalCorrelationId);
+#undef CALL
+static_assert(!Alike<CuptiFunctions::GetVersion, decltype(cuptiGetResultString)>::value);
+
+TEST(CuptiHeader, AgreesWithOurs) { EXPECT_GE(CUPTI_API_VERSION, 130000); }
+
+}  // namespace
+}  // namespace ridge::cuda
+#else
+TEST(CuptiHeader, AgreesWithOurs) { GTEST_SKIP() << "no cupti.h here: ./dev peers brings one"; }
+#endif

@@ -1,0 +1,544 @@
+// A program over the stand-in for the driver, recorded through the stand-in for CUPTI: what the
+// trace has of it, what doctor makes of that, and what happens where CUPTI does not do its part.
+#include "ridge/backend/cuda/device_trace.h"
+
+#include <stdlib.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <set>
+#include <thread>
+
+#include "ridge/backend/cuda/activity_buffers.h"
+#include "ridge/backend/cuda/arena.h"
+#include "ridge/backend/cuda/cupti.h"
+#include "ridge/backend/cuda/graph.h"
+#include "ridge/backend/cuda/module.h"
+#include "ridge/backend/cuda/staging.h"
+#include "ridge/base/chrome_trace.h"
+#include "ridge/base/clock.h"
+#include "ridge/base/trace.h"
+#include "ridge/doctor/examination.h"
+#include "ridge/doctor/launches.h"
+#include "ridge/doctor/read_trace.h"
+#include "tests/backend/cuda/fake_cupti/fake_cupti.h"
+#include "tests/backend/cuda/fake_driver_test.h"
+#include "tests/support/count_allocations.h"
+#include "tests/support/errors.h"
+#include "tests/support/temp_folder.h"
+
+namespace ridge::cuda {
+namespace {
+
+constexpr size_t kBytes = 64;
+
+test::FakeCupti& open_fake_cupti() {
+  void* const library = ::dlopen(RIDGE_FAKE_CUPTI, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) throw std::runtime_error(::dlerror());
+  return *reinterpret_cast<test::FakeCuptiEntry*>(::dlsym(library, test::kFakeCuptiEntry))();
+}
+
+/// Two streams, as a step has them: copies on one, kernels on the other.
+struct Bench {
+  explicit Bench(const DeviceRef& gpu)
+      : trace(gpu),
+        module(gpu, kPtx, "kernels"),
+        add(module.kernel("add")),
+        twice(module.kernel("double_all")),
+        arena(gpu, kBytes),
+        host(gpu, kBytes),
+        copies(gpu),
+        work(gpu),
+        filled(gpu),
+        used(gpu) {}
+
+  void queue_add() {
+    const TraceScope scope("layer.0:add", "cpu_op");
+    DevicePointer to = arena.at(0, kBytes);
+    float value = 1;
+    uint32_t count = 16;
+    void* const arguments[] = {&to, &value, &count};
+    launch(work, add, {.grid_x = 3, .block_x = 16, .shared_bytes = 32}, arguments);
+  }
+  void queue_double() {
+    const TraceScope scope("layer.1:double", "cpu_op");
+    DevicePointer to = arena.at(0, kBytes);
+    uint32_t count = 16;
+    void* const arguments[] = {&to, &count};
+    launch(work, twice, {.block_x = 16}, arguments);
+  }
+  void step() {
+    {
+      const TraceScope scope("input", "cpu_op");
+      copies.wait(used);
+      copies.copy_to_device(arena.at(0, kBytes), host.bytes().data(), kBytes);
+      copies.record(filled);
+    }
+    work.wait(filled);
+    queue_add();
+    queue_double();
+    work.record(used);
+  }
+  void synchronize() {
+    copies.synchronize();
+    work.synchronize();
+  }
+
+  DeviceTrace trace;
+  Module module;
+  Kernel add, twice;
+  Arena arena;
+  PinnedMemory host;
+  Stream copies, work;
+  Event filled, used;
+};
+
+class CudaTrace : public FakeDriverTest {
+ protected:
+  CudaTrace() : cupti_(open_fake_cupti()) {
+    drain_trace();
+    ::setenv("RIDGE_CUPTI", RIDGE_FAKE_CUPTI, 1);
+    cupti_.reset();
+    cupti_.observe(RIDGE_FAKE_CUDA);
+    register_kernels(fake_);
+  }
+  ~CudaTrace() override {
+    stop_tracing();
+    drain_trace();
+    EXPECT_EQ(cupti_.live(), std::vector<std::string>{});
+    cupti_.reset();
+    ::unsetenv("RIDGE_CUPTI");
+  }
+
+  /// `steps` steps between start and stop.
+  TraceLog record(Bench& bench, int steps, size_t events = 1000) {
+    start_tracing(events);
+    for (int i = 0; i < steps; ++i) bench.step();
+    stop_tracing();
+    return drain_trace();
+  }
+  static std::vector<TraceEvent> of(const TraceLog& log, const std::string& category) {
+    std::vector<TraceEvent> found;
+    std::copy_if(log.events.begin(),
+                 log.events.end(),
+                 std::back_inserter(found),
+                 [&](const TraceEvent& event) { return event.category == category; });
+    return found;
+  }
+  static std::string text(const TraceEvent& event, const std::string& name) {
+    for (const auto& [key, value] : event.args) {
+      if (key != name) continue;
+      if (const auto* number = std::get_if<int64_t>(&value)) return std::to_string(*number);
+      return std::get<std::string>(value);
+    }
+    return "";
+  }
+  /// How often each event of the device is there, by all that no clock decides.
+  static std::map<std::string, int> counted(const TraceLog& log) {
+    std::map<std::string, int> counts;
+    for (const TraceEvent& event : log.events)
+      if (event.category != "cpu_op")
+        ++counts[fmt::format("{} {} stream {} site {}",
+                             event.category,
+                             event.name,
+                             event.stream,
+                             text(event, "site"))];
+    return counts;
+  }
+
+  test::FakeCupti& cupti_;
+};
+
+TEST_F(CudaTrace, ATraceHasWhatTheDeviceDid) {
+  Bench bench(device());
+  const int64_t before = now_ns();
+  const TraceLog log = record(bench, 3);
+  EXPECT_EQ(log.notes, std::vector<std::string>{});
+  EXPECT_EQ(log.dropped, 0);
+  const std::vector<TraceEvent> kernels = of(log, "kernel");
+  ASSERT_EQ(kernels.size(), 6u);
+  const std::vector<TraceEvent> calls = of(log, "cuda_driver");
+  for (const TraceEvent& kernel : kernels) {
+    EXPECT_EQ(kernel.thread, 0);
+    EXPECT_EQ(kernel.stream, 2);
+    EXPECT_EQ(kernel.duration_ns, 500);
+    EXPECT_GE(kernel.start_ns, before);
+    EXPECT_EQ(text(kernel, "site"), kernel.name == "add" ? "layer.0:add" : "layer.1:double");
+    EXPECT_EQ(text(kernel, "grid"), kernel.name == "add" ? "[3, 1, 1]" : "[1, 1, 1]");
+    EXPECT_EQ(text(kernel, "block"), "[16, 1, 1]");
+    // The call that launched it, within the scope that made the call.
+    const auto call = std::find_if(calls.begin(), calls.end(), [&](const TraceEvent& each) {
+      return each.correlation == kernel.correlation;
+    });
+    ASSERT_NE(call, calls.end());
+    EXPECT_EQ(call->name, "cuLaunchKernel");
+    EXPECT_EQ(call->thread, this_thread_id());
+    EXPECT_LE(call->start_ns, kernel.start_ns);
+    const auto is_around = [&](const TraceEvent& scope) {
+      return scope.category == "cpu_op" && scope.name == text(kernel, "site") &&
+             scope.start_ns <= call->start_ns && call->end_ns() <= scope.end_ns();
+    };
+    EXPECT_EQ(std::count_if(log.events.begin(), log.events.end(), is_around), 1);
+  }
+  const std::vector<TraceEvent> copies = of(log, "gpu_memcpy");
+  ASSERT_EQ(copies.size(), 3u);
+  EXPECT_EQ(copies[0].name, "Memcpy HtoD (Pinned -> Device)");
+  EXPECT_EQ(copies[0].stream, 1);
+  EXPECT_EQ(text(copies[0], "bytes"), "64");
+  EXPECT_EQ(text(copies[0], "site"), "input");
+  ASSERT_EQ(log.devices.size(), 1u);
+  EXPECT_EQ(log.devices[0].name, "NVIDIA Fake 9000");
+  EXPECT_EQ(log.devices[0].multiprocessors, 132);
+}
+
+TEST_F(CudaTrace, NothingIsRecordedOutsideOfIt) {
+  Bench bench(device());
+  bench.step();
+  EXPECT_EQ(record(bench, 1).events.empty(), false);
+  bench.step();
+  bench.synchronize();
+  EXPECT_TRUE(drain_trace().events.empty());
+  // A scope that is open at the start or at the end is not one of the device's.
+  {
+    const TraceScope open("before", "test");
+    start_tracing();
+  }
+  const TraceScope scope("behind", "test");
+  stop_tracing();
+  bench.step();
+  bench.synchronize();
+  EXPECT_EQ(of(drain_trace(), "kernel").size(), 0u);
+}
+
+TEST_F(CudaTrace, ARecordingMayBeMadeAgain) {
+  Bench bench(device());
+  const auto first = counted(record(bench, 2));
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(counted(record(bench, 2)), first);
+  // Started twice, stopped twice, drained late.
+  start_tracing();
+  start_tracing();
+  bench.step();
+  stop_tracing();
+  stop_tracing();
+  EXPECT_EQ(of(drain_trace(), "kernel").size(), 2u);
+}
+
+TEST_F(CudaTrace, BuffersMayComeBackInAnyOrderAndHalfFilled) {
+  Bench bench(device());
+  const auto plain = counted(record(bench, 2));
+  for (const size_t records : {1, 2, 3, 7})
+    for (const bool is_reversed : {false, true})
+      for (const size_t strange : {0, 2, 5}) {
+        SCOPED_TRACE(fmt::format("{} records, reversed {}, {}", records, is_reversed, strange));
+        cupti_.set_records_per_buffer(records);
+        cupti_.set_late_and_reversed(is_reversed);
+        cupti_.set_strange_records(strange);
+        // Enough buffers, however few records each has.
+        const TraceLog log = record(bench, 2, size_t{200} << 10);
+        EXPECT_EQ(counted(log), plain);
+        EXPECT_EQ(log.dropped, 0);
+      }
+}
+
+TEST_F(CudaTrace, WhatFindsNoBufferIsCounted) {
+  Bench bench(device());
+  size_t all = 0;
+  for (const auto& [name, count] : counted(record(bench, 40))) all += static_cast<size_t>(count);
+  cupti_.set_records_per_buffer(1);
+  cupti_.set_late_and_reversed(true);
+  const TraceLog log = record(bench, 40, 1);
+  size_t kept = 0;
+  for (const auto& [name, count] : counted(log)) kept += static_cast<size_t>(count);
+  EXPECT_LT(kept, 10u);
+  EXPECT_GT(log.dropped, static_cast<int64_t>(all - kept));  // ids of scopes and events too
+}
+
+TEST_F(CudaTrace, WorkWithoutTimesIsCounted) {
+  Bench bench(device());
+  cupti_.set_without_times(true);
+  const TraceLog log = record(bench, 2);
+  EXPECT_EQ(log.dropped, 2 * 3);
+  EXPECT_EQ(of(log, "kernel").size(), 0u);
+  EXPECT_GT(of(log, "cuda_driver").size(), 6u);
+}
+
+TEST_F(CudaTrace, AGraphsKernelsBelongToItsLaunch) {
+  Bench bench(device());
+  const CapturedWork captured(bench.work, [&] {
+    bench.queue_add();
+    bench.queue_double();
+  });
+  // Captured before the recording, launched within it.
+  start_tracing();
+  {
+    const TraceScope scope("step", "cpu_op");
+    captured.launch(bench.work);
+  }
+  stop_tracing();
+  const TraceLog log = drain_trace();
+  const std::vector<TraceEvent> kernels = of(log, "kernel");
+  const std::vector<TraceEvent> calls = of(log, "cuda_driver");
+  ASSERT_EQ(kernels.size(), 2u);
+  for (const TraceEvent& kernel : kernels) {
+    EXPECT_EQ(text(kernel, "graph id"), "1");
+    EXPECT_EQ(text(kernel, "site"), "step");
+    EXPECT_TRUE(std::any_of(calls.begin(), calls.end(), [&](const TraceEvent& call) {
+      return call.name == "cuGraphLaunch" && call.correlation == kernel.correlation;
+    }));
+  }
+}
+
+TEST_F(CudaTrace, ThreadsHaveTheirOwnCallsAndScopes) {
+  const DeviceRef gpu = device();
+  Bench first(gpu), second(gpu);
+  start_tracing();
+  std::thread other([&] {
+    gpu->make_current();
+    for (int i = 0; i < 50; ++i) second.queue_double();
+  });
+  for (int i = 0; i < 50; ++i) first.queue_add();
+  other.join();
+  stop_tracing();
+  const TraceLog log = drain_trace();
+  std::map<std::string, std::set<int64_t>> threads;
+  for (const TraceEvent& kernel : of(log, "kernel"))
+    for (const TraceEvent& call : of(log, "cuda_driver"))
+      if (call.correlation == kernel.correlation)
+        threads[kernel.name + " " + text(kernel, "site")].insert(call.thread);
+  ASSERT_EQ(threads.size(), 2u);
+  EXPECT_EQ(log.devices.size(), 1u);  // of both
+  EXPECT_EQ(threads["add layer.0:add"], std::set<int64_t>{this_thread_id()});
+  EXPECT_EQ(threads["double_all layer.1:double"].size(), 1u);
+  EXPECT_NE(*threads["double_all layer.1:double"].begin(), this_thread_id());
+}
+
+// What `ridge train --trace` writes.
+class CudaTraceFile : public CudaTrace {
+ protected:
+  doctor::Trace written(const TraceLog& log) {
+    const std::string path = (folder_ / "trace.json").string();
+    {
+      std::ofstream file(path);
+      write_chrome_trace(log, file);
+    }
+    return doctor::read_trace(path);
+  }
+  test::TempFolder folder_;
+};
+
+TEST_F(CudaTraceFile, DoctorReadsIt) {
+  Bench bench(device());
+  const doctor::Trace trace = written(record(bench, 3));
+  EXPECT_TRUE(trace.warnings.empty()) << trace.warnings.front().text;
+  EXPECT_EQ(trace.recorder, "ridge");
+  std::map<doctor::EventKind, int> kinds;
+  const std::vector<size_t> launched_by = doctor::find_launches(trace);
+  for (size_t row = 0; row < trace.size(); ++row) {
+    ++kinds[trace.kind[row]];
+    if (!doctor::is_device_work(trace.kind[row])) continue;
+    EXPECT_EQ(trace.lane_of(row).device, 0);
+    EXPECT_EQ(trace.lane_of(row).thread, trace.kind[row] == doctor::EventKind::kCopy ? 1 : 2);
+    ASSERT_LT(launched_by[row], trace.size());
+    EXPECT_EQ(trace.kind[launched_by[row]], doctor::EventKind::kRuntime);
+  }
+  EXPECT_EQ(kinds[doctor::EventKind::kKernel], 6);
+  EXPECT_EQ(kinds[doctor::EventKind::kCopy], 3);
+  EXPECT_EQ(kinds[doctor::EventKind::kOperator], 9);
+  EXPECT_EQ(kinds[doctor::EventKind::kSynchronization], 6);
+  EXPECT_EQ(trace.launches.at(0).threads(), 16);
+  EXPECT_EQ(trace.transfers.at(0).bytes, 64);
+  EXPECT_EQ(trace.transfers.at(0).from, doctor::MemoryKind::kPinned);
+  EXPECT_TRUE(trace.transfers.at(0).is_async);
+  ASSERT_EQ(trace.devices.size(), 1u);
+  EXPECT_EQ(trace.devices[0].multiprocessors, 132);
+  // A kernel waits for the copy that filled its input, though both are on other streams.
+  const doctor::Producers producers(trace, 0, launched_by);
+  EXPECT_TRUE(producers.has_event_waits());
+  bool has_copy = false;
+  for (size_t row = 0; row < trace.size(); ++row)
+    if (trace.kind[row] == doctor::EventKind::kKernel)
+      for (const size_t before : producers.of(row))
+        has_copy = has_copy || trace.kind[before] == doctor::EventKind::kCopy;
+  EXPECT_TRUE(has_copy);
+}
+
+// The device starves while the program waits for its loader, and doctor says so.
+TEST_F(CudaTraceFile, DoctorFindsAStarvedInput) {
+  fake_.set_schedule(Schedule::kAtOnce);
+  Bench bench(device());
+  start_tracing(4000);
+  for (int i = 0; i < 12; ++i) {
+    const TraceScope step(intern_trace_name(fmt::format("ProfilerStep#{}", i)), "user_annotation");
+    {
+      const TraceScope wait("loader wait", "loader");
+      std::this_thread::sleep_for(std::chrono::milliseconds(3));
+    }
+    bench.step();
+  }
+  stop_tracing();
+  const doctor::Examination examination = doctor::examine(written(drain_trace()));
+  EXPECT_FALSE(examination.analysis.is_cpu_only);
+  EXPECT_EQ(examination.analysis.steps.source, "ProfilerStep");
+  ASSERT_FALSE(examination.diagnosis.findings.empty());
+  EXPECT_EQ(examination.diagnosis.findings[0].rule, "R01");
+}
+
+TEST_F(CudaTrace, AnotherProfilerIsNamedAndAllElseGoesOn) {
+  cupti_.set_taken(true);
+  Bench bench(device());
+  const TraceLog log = record(bench, 2);
+  ASSERT_EQ(log.notes.size(), 1u);
+  EXPECT_EQ(log.notes[0],
+            "the trace is without the device: [cupti] cuptiSubscribe failed: "
+            "CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED; another profiler is attached to this "
+            "program, and CUPTI serves one: record with one of the two");
+  EXPECT_EQ(of(log, "cpu_op").size(), 6u);
+  EXPECT_EQ(of(log, "kernel").size(), 0u);
+  EXPECT_TRUE(drain_trace().notes.empty());  // told once
+}
+
+TEST_F(CudaTrace, EachCallMayFail) {
+  Bench bench(device());
+  const auto plain = counted(record(bench, 2));
+  const size_t calls = cupti_.calls().size();
+  ASSERT_GT(calls, 20u);
+  for (size_t n = 1; n <= calls; ++n) {
+    const std::string name = cupti_.calls().at(n - 1);
+    SCOPED_TRACE(fmt::format("call {} ({})", n, name));
+    cupti_.reset();
+    cupti_.observe(RIDGE_FAKE_CUDA);
+    cupti_.fail("", static_cast<int64_t>(n), 999);
+    const TraceLog log = record(bench, 2);
+    EXPECT_EQ(of(log, "cpu_op").size(), 6u);
+    const bool is_at_end = name == "cuptiActivityDisable" || name == "cuptiActivityFlushAll" ||
+                           name == "cuptiActivityGetNumDroppedRecords" ||
+                           name == "cuptiUnsubscribe" || name == "cuptiActivitySetAttribute";
+    if (is_at_end) {
+      EXPECT_TRUE(log.notes.empty());
+    } else {
+      ASSERT_EQ(log.notes.size(), 1u);
+      EXPECT_NE(log.notes[0].find(name + " failed: CUPTI_ERROR_OF_THE_FAKE"), std::string::npos)
+          << log.notes[0];
+      EXPECT_EQ(cupti_.live(), std::vector<std::string>{});
+    }
+    cupti_.reset();
+    cupti_.observe(RIDGE_FAKE_CUDA);
+    EXPECT_EQ(counted(record(bench, 2)), plain);  // the next recording is whole again
+  }
+}
+
+TEST_F(CudaTrace, ALostDeviceEndsTheRecording) {
+  const DeviceRef gpu = device();
+  Bench bench(gpu);
+  start_tracing();
+  bench.step();
+  fake_.fail("cuLaunchKernel", 1, 719);
+  EXPECT_THROW(bench.step(), CudaError);
+  stop_tracing();
+  EXPECT_GT(of(drain_trace(), "cuda_driver").size(), 5u);
+}
+
+TEST_F(CudaTrace, TheLastDeviceEndsTheRecording) {
+  {
+    Bench bench(device());
+    start_tracing();
+    bench.step();
+  }
+  EXPECT_EQ(cupti_.live(), std::vector<std::string>{});
+  stop_tracing();
+  EXPECT_EQ(of(drain_trace(), "kernel").size(), 2u);
+  start_tracing();  // there is no device any more
+  stop_tracing();
+  const TraceLog log = drain_trace();
+  EXPECT_TRUE(log.notes.empty());
+  EXPECT_TRUE(log.devices.empty());
+}
+
+TEST_F(CudaTrace, WithoutCuptiTheTraceSaysSo) {
+  Bench bench(device());
+  ::setenv("RIDGE_CUPTI", "/nowhere/libcupti.so.13", 1);
+  const TraceLog log = record(bench, 1);
+  ASSERT_EQ(log.notes.size(), 1u);
+  EXPECT_TRUE(log.notes[0].starts_with(
+      "the trace is without the device: [cupti] cannot open the recorder of GPUs: "
+      "/nowhere/libcupti.so.13: "))
+      << log.notes[0];
+  EXPECT_NE(log.notes[0].find("RIDGE_CUPTI"), std::string::npos);
+  EXPECT_EQ(of(log, "cpu_op").size(), 3u);
+}
+
+TEST_F(CudaTrace, AnotherLibraryOrAnOldOneIsRefused) {
+  ::setenv("RIDGE_CUPTI", "libm.so.6", 1);
+  EXPECT_TRUE(test::user_error([] { Cupti::open(13000); })
+                  .starts_with("[cupti] cannot open the recorder of GPUs: 'libm.so.6' has no "
+                               "function cuptiGetVersion"));
+  ::setenv("RIDGE_CUPTI", RIDGE_FAKE_CUPTI, 1);
+  cupti_.set_version(17);
+  EXPECT_NE(test::user_error([] { Cupti::open(13000); }).find("is older than CUDA 12.0"),
+            std::string::npos);
+  cupti_.set_version(18);
+  EXPECT_EQ(Cupti::open(13000)->version(), 18u);
+}
+
+TEST(ActivityBuffers, AreHandedOutAndComeBackWithoutAllocating) {
+  ActivityBuffers buffers;
+  EXPECT_EQ(buffers.take(), nullptr);
+  buffers.reserve(2);
+  const int64_t allocated = test::allocations;
+  uint8_t *const first = buffers.take(), *const second = buffers.take();
+  ASSERT_NE(first, nullptr);
+  ASSERT_NE(second, nullptr);
+  EXPECT_EQ(buffers.take(), nullptr);
+  EXPECT_EQ(buffers.handed_out(), 2u);
+  EXPECT_EQ(first[ActivityBuffers::kBytes - 1], 0);
+  first[0] = 1, second[0] = 2;
+  uint8_t stranger = 0;
+  buffers.give_back(&stranger, 1);
+  buffers.give_back(second, 8);
+  buffers.give_back(second, 16);  // it is back already
+  buffers.give_back(first, ActivityBuffers::kBytes + 5);
+  if (test::kCountsAllocations) {
+    EXPECT_EQ(test::allocations, allocated);
+  }
+  std::vector<std::pair<int, size_t>> read;
+  const auto note = [&](std::span<uint8_t> bytes) { read.emplace_back(bytes[0], bytes.size()); };
+  buffers.read(note);
+  EXPECT_EQ(read, (std::vector<std::pair<int, size_t>>{{2, 8}, {1, ActivityBuffers::kBytes}}));
+  buffers.read(note);
+  EXPECT_EQ(read.size(), 2u);
+  EXPECT_EQ(*buffers.take(), 0);  // zeroes again
+  buffers.release();
+  EXPECT_EQ(buffers.handed_out(), 1u);
+  EXPECT_EQ(buffers.take(), nullptr);
+}
+
+// NVIDIA's own library, where PyTorch's wheels have brought one: it has all functions, and without
+// a driver none of them is called, for none would return.
+TEST(Cupti, TheRealOneIsFoundInWheels) {
+  const std::filesystem::path peers = std::filesystem::absolute("build/peers");
+  bool is_there = false;
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator(peers / "lib", none))
+    is_there = is_there || std::filesystem::exists(entry.path() /
+                                                   "site-packages/nvidia/cu13/lib/libcupti.so.13");
+  if (!is_there) GTEST_SKIP() << "no libcupti.so.13 here: ./dev peers brings one";
+  if (void* const driver = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL)) {
+    ::dlclose(driver);
+    GTEST_SKIP() << "this machine has a driver";
+  }
+  const char* const before = std::getenv("VIRTUAL_ENV");
+  const std::string kept = before == nullptr ? "" : before;
+  ::setenv("VIRTUAL_ENV", peers.c_str(), 1);
+  const std::string error = test::user_error([] { Cupti::open(13000); });
+  before == nullptr ? ::unsetenv("VIRTUAL_ENV") : ::setenv("VIRTUAL_ENV", kept.c_str(), 1);
+  EXPECT_NE(error.find("lib/libcupti.so.13' needs a driver, libcuda.so.1; looked for "),
+            std::string::npos)
+      << error;
+}
+
+}  // namespace
+}  // namespace ridge::cuda

@@ -1,0 +1,249 @@
+// A stand-in for NVRTC: the sources that it is given become functions of this machine, by the
+// compiler of the tests, on top of cuda_kernels/simt.h. Headers are those that the caller hands
+// over and no others, but for the standard's. What was compiled is kept in the folder
+// $FAKE_NVRTC_CACHE, if that is set, by all that it depends on.
+#include "tests/backend/cuda/fake_nvrtc/fake_nvrtc.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "ridge/base/hash.h"
+
+// NOLINTBEGIN(readability-identifier-naming): the names are those of NVRTC.
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kSuccess = 0, kInvalidInput = 3, kCompilation = 6;
+constexpr const char* kSimt = RIDGE_SOURCE_ROOT "/tests/backend/cuda_kernels/simt.h";
+constexpr const char* kImage = RIDGE_SOURCE_ROOT "/tests/backend/cuda/fake_nvrtc/simulated_image.h";
+
+using Headers = std::map<std::string, std::string>;
+
+struct Program {
+  std::string source;
+  Headers headers;
+  std::string image, log;
+};
+
+// What this process has compiled; of several sources, the image that holds them all.
+std::mutex mutex;
+std::map<std::string, std::string> known_images;
+
+std::string text_of(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void write(const fs::path& path, const std::string& text) {
+  fs::create_directories(path.parent_path());
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+// Of "extern "C" __global__ void __launch_bounds__(256, 1) NAME(PARAMETERS) {": NAME stands before
+// the last parenthesis that opens outside of another.
+std::vector<std::string> entries_of(const std::string& source) {
+  std::vector<std::string> found;
+  constexpr std::string_view kGlobal = "__global__";
+  for (size_t at = source.find(kGlobal); at != std::string::npos; at = source.find(kGlobal, at)) {
+    at += kGlobal.size();
+    const size_t end = source.find('{', at);
+    if (end == std::string::npos) break;
+    size_t open = source.rfind(')', end);
+    for (int depth = 1; depth > 0 && open > at;) {
+      --open;
+      if (source[open] == ')') ++depth;
+      if (source[open] == '(') --depth;
+    }
+    const size_t last = source.find_last_not_of(" \n", open - 1) + 1;
+    const size_t first = source.find_last_of(" \n)", last - 1) + 1;
+    found.push_back(source.substr(first, last - first));
+    at = end;
+  }
+  return found;
+}
+
+std::string text_to_compile(const std::vector<std::string>& sources) {
+  std::string text = fmt::format("#include \"{}\"\n#include \"{}\"\n", kSimt, kImage);
+  text +=
+      "template <class... A>\nconstexpr size_t parameters_of(void (*)(A...)) {\n"
+      "  return sizeof...(A);\n}\n";
+  std::string table;
+  for (const std::string& source : sources) {
+    text += source;
+    for (const std::string& entry : entries_of(source)) {
+      text += fmt::format(
+          "static void call_{0}(void* const* p) {{ simt::call(ridge::cuda::{0}, p); }}\n"
+          "static void run_{0}(void* const* p, unsigned blocks, unsigned threads) {{\n"
+          "  simt::launch(call_{0}, p, blocks, threads);\n}}\n",
+          entry);
+      table += fmt::format("  {{\"{0}\", parameters_of(ridge::cuda::{0}), run_{0}}},\n", entry);
+    }
+  }
+  return text + fmt::format(
+                    "extern \"C\" const ridge::test::SimulatedKernel {}[] = {{\n{}  "
+                    "{{nullptr, 0, nullptr}}}};\n",
+                    ridge::test::kSimulatedKernels,
+                    table);
+}
+
+// A folder that goes with the process.
+const fs::path& scratch() {
+  struct Scratch {
+    Scratch() {
+      std::string name = (fs::temp_directory_path() / "fake-nvrtc-XXXXXX").string();
+      if (::mkdtemp(name.data()) != nullptr) path = name;
+    }
+    ~Scratch() {
+      std::error_code ignored;
+      fs::remove_all(path, ignored);
+    }
+    fs::path path;
+  };
+  static const Scratch made;
+  return made.path;
+}
+
+// Empty, with the compiler's words in `log`, when it refuses.
+std::string compile(const std::vector<std::string>& sources,
+                    const Headers& headers,
+                    std::string& log) {
+  // Where this process has the runtime of AddressSanitizer, kernels use it.
+  const char* const sanitizer =
+      ::dlsym(RTLD_DEFAULT, "__asan_init") != nullptr ? "-fsanitize=address" : "";
+  const std::string options =
+      fmt::format("-std=c++20 -O1 -w -mavx2 -mfma -ffp-contract=off {} -fPIC -shared", sanitizer);
+  const std::string text = text_to_compile(sources);
+  uint64_t key = ridge::hash64(text_of(kSimt), ridge::hash64(options));
+  for (const auto& [name, header] : headers) key = ridge::hash64(header, ridge::hash64(name, key));
+  key = ridge::hash64(text, key);
+  const char* const cache = std::getenv("FAKE_NVRTC_CACHE");
+  const fs::path kept =
+      cache == nullptr ? fs::path{} : fs::path(cache) / fmt::format("{:016x}.so", key);
+  if (!kept.empty() && fs::exists(kept)) return text_of(kept);
+
+  const fs::path folder = scratch() / fmt::format("{:016x}", key);
+  for (const auto& [name, header] : headers)
+    // The machine has that one.
+    if (name != "cstdint") write(folder / "headers" / name, header);
+  write(folder / "kernels.cc", text);
+  const std::string command = fmt::format(
+      "{0} {1} -I '{2}/headers' '{2}/kernels.cc' -o "
+      "'{2}/kernels.so' 2> '{2}/log'",
+      RIDGE_CXX,
+      options,
+      folder.string());
+  const bool is_compiled = std::system(command.c_str()) == 0;
+  log = text_of(folder / "log");
+  std::string image = is_compiled ? text_of(folder / "kernels.so") : "";
+  if (is_compiled && !kept.empty()) {
+    // Another process finds all of it or nothing.
+    const fs::path other = fmt::format("{}.{}", kept.string(), ::getpid());
+    write(other, image);
+    fs::rename(other, kept);
+  }
+  fs::remove_all(folder);
+  return image;
+}
+
+}  // namespace
+
+extern "C" {
+
+int fake_nvrtc_compile_together(const char* const* sources,
+                                size_t count,
+                                const char* const* header_texts,
+                                const char* const* header_names,
+                                size_t headers) {
+  Headers all;
+  for (size_t i = 0; i < headers; ++i) all[header_names[i]] = header_texts[i];
+  std::string log;
+  const std::string image = compile({sources, sources + count}, all, log);
+  if (image.empty()) {
+    std::fprintf(stderr, "%s\n", log.substr(0, 4000).c_str());
+    return kCompilation;
+  }
+  const std::lock_guard lock(mutex);
+  for (size_t i = 0; i < count; ++i) known_images[sources[i]] = image;
+  return kSuccess;
+}
+
+const char* nvrtcGetErrorString(int code) {
+  return code == kSuccess       ? "NVRTC_SUCCESS"
+         : code == kCompilation ? "NVRTC_ERROR_COMPILATION"
+                                : "NVRTC_ERROR_INVALID_INPUT";
+}
+
+int nvrtcVersion(int* major, int* minor) {
+  *major = 13, *minor = 0;
+  return kSuccess;
+}
+
+int nvrtcCreateProgram(Program** program,
+                       const char* source,
+                       const char*,
+                       int count,
+                       const char* const* headers,
+                       const char* const* names) {
+  *program = new Program{.source = source, .headers = {}, .image = {}, .log = {}};
+  for (int i = 0; i < count; ++i) (*program)->headers[names[i]] = headers[i];
+  return kSuccess;
+}
+
+int nvrtcDestroyProgram(Program** program) {
+  delete *program;
+  *program = nullptr;
+  return kSuccess;
+}
+
+int nvrtcCompileProgram(Program* program, int count, const char* const* options) {
+  bool has_target = false;
+  for (int i = 0; i < count; ++i)
+    has_target = has_target || std::string_view(options[i]).starts_with("--gpu-architecture=sm_");
+  if (!has_target) return kInvalidInput;
+  {
+    const std::lock_guard lock(mutex);
+    const auto known = known_images.find(program->source);
+    if (known != known_images.end()) program->image = known->second;
+  }
+  if (!program->image.empty()) return kSuccess;
+  program->image = compile({program->source}, program->headers, program->log);
+  if (program->image.empty()) return kCompilation;
+  const std::lock_guard lock(mutex);
+  known_images[program->source] = program->image;
+  return kSuccess;
+}
+
+int nvrtcGetProgramLogSize(Program* program, size_t* size) {
+  *size = program->log.size() + 1;
+  return kSuccess;
+}
+
+int nvrtcGetProgramLog(Program* program, char* log) {
+  std::memcpy(log, program->log.c_str(), program->log.size() + 1);
+  return kSuccess;
+}
+
+int nvrtcGetCUBINSize(Program* program, size_t* size) {
+  *size = program->image.size();
+  return kSuccess;
+}
+
+int nvrtcGetCUBIN(Program* program, char* cubin) {
+  std::memcpy(cubin, program->image.data(), program->image.size());
+  return kSuccess;
+}
+
+}  // extern "C"
+// NOLINTEND(readability-identifier-naming)

@@ -1,0 +1,57 @@
+// Tests of the engine on a simulated GPU: the driver is tests/backend/cuda/fake_driver, which runs
+// printed kernels as tests/backend/cuda/fake_nvrtc has compiled them for this machine.
+#pragma once
+
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ridge/backend/cuda/cuda_backend.h"
+#include "ridge/backend/cuda/print_kernel.h"
+#include "tests/backend/cuda/fake_driver_test.h"
+#include "tests/backend/cuda/fake_nvrtc/fake_nvrtc.h"
+
+namespace ridge::test {
+
+class SimulatedGpu : public cuda::FakeDriverTest {
+ protected:
+  SimulatedGpu() {
+    ::setenv("RIDGE_NVRTC", RIDGE_FAKE_NVRTC, 1);
+    ::setenv("FAKE_NVRTC_CACHE", RIDGE_FAKE_NVRTC_CACHE, 1);
+  }
+
+  /// A backend of the device, which is as new.
+  static std::unique_ptr<Backend> make_backend_cuda() {
+    return cuda::make_cuda_backend(device(), {.compiler = cuda::Nvrtc::open()}, {});
+  }
+
+  /// Compiles kernels together, each of which would take as long alone.
+  static void compile_together(const std::vector<std::string>& printed) {
+    void* const library = ::dlopen(RIDGE_FAKE_NVRTC, RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) throw std::runtime_error(::dlerror());
+    auto* const compile = reinterpret_cast<CompileTogether*>(::dlsym(library, kCompileTogether));
+    std::vector<std::string> headers, names;
+    for (const auto& [name, text] : cuda::device_headers())
+      names.emplace_back(name), headers.emplace_back(text);
+    const auto pointers = [](const std::vector<std::string>& texts) {
+      std::vector<const char*> all;
+      for (const std::string& text : texts) all.push_back(text.c_str());
+      return all;
+    };
+    constexpr size_t kTogether = 60;
+    for (size_t first = 0; first < printed.size(); first += kTogether) {
+      const std::vector<std::string> part(
+          printed.begin() + static_cast<ptrdiff_t>(first),
+          printed.begin() + static_cast<ptrdiff_t>(std::min(printed.size(), first + kTogether)));
+      if (compile(pointers(part).data(),
+                  part.size(),
+                  pointers(headers).data(),
+                  pointers(names).data(),
+                  headers.size()) != 0)
+        throw std::runtime_error("printed kernels do not compile");
+    }
+  }
+};
+
+}  // namespace ridge::test

@@ -1,0 +1,219 @@
+// Whole runs with --device cuda, as users start them, on a simulated GPU: the fake driver runs
+// printed kernels as the fake NVRTC has compiled them for this machine.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/ridge_process.h"
+#include "tests/support/temp_folder.h"
+
+namespace ridge {
+namespace {
+
+using nlohmann::json;
+using test::Ended;
+using test::text_of;
+
+class CudaTrain : public testing::Test {
+ protected:
+  CudaTrain() {
+    write("mlp.toml",
+          "[model]\nkind = 'mlp'\nhidden = [12]\noutputs = 3\ndropout = 0.25\n[data]\n"
+          "kind = 'random'\nshape = [6]\nsamples = 80\nclasses = 3\neval_fraction = 0.2\n"
+          "[optimizer]\nclip = 1.0\n[train]\nbatch = 16\nmicro = 2\nsteps = 6\n"
+          "[metrics]\nevery = 1\n");
+    write("gpt.toml",
+          "[model]\nkind = 'gpt'\nvocab = 11\ncontext = 8\nlayers = 1\nheads = 2\nwidth = 8\n"
+          "dropout = 0.1\n[data]\nkind = 'random'\ntokens = true\nshape = [8]\nclasses = 11\n"
+          "samples = 32\n[train]\nbatch = 4\nsteps = 4\n[metrics]\nevery = 1\n");
+    write("cnn.toml",
+          "[model]\nkind = 'cnn'\nwidths = [4, 8]\nblocks = 1\noutputs = 4\n[data]\n"
+          "kind = 'random'\nshape = [8, 8, 2]\nclasses = 4\nsamples = 32\n[train]\nbatch = 8\n"
+          "steps = 3\n[metrics]\nevery = 1\n");
+  }
+  void write(const std::string& name, const std::string& text) const {
+    std::ofstream(folder_ / name) << text;
+  }
+
+  /// `ridge WORDS` in the folder, on the simulated GPU.
+  Ended ridge(const std::string& words, const std::string& environment = {}) const {
+    std::vector<std::string> split;
+    std::istringstream stream(words);
+    for (std::string word; stream >> word;) split.push_back(word);
+    test::RidgeProcess process(folder_.path(), split, kGpu + environment);
+    process.set_limit(std::chrono::seconds(600));  // the first run compiles all kernels
+    return process.wait();
+  }
+  /// The same, which has to succeed and to leave nothing on the device.
+  Ended fine(const std::string& words, const std::string& environment = {}) const {
+    const std::string log = (folder_ / "log").string();
+    std::filesystem::remove(log);
+    Ended ended = ridge(words, environment + "export FAKE_CUDA_LOG=" + log + ";");
+    EXPECT_EQ(ended.code, 0) << words << "\n" << ended.err;
+    EXPECT_EQ(wrongs(log), std::vector<std::string>{}) << words;
+    return ended;
+  }
+  /// Lines of the driver's log that tell of what was left or misused.
+  static std::vector<std::string> wrongs(const std::string& log) {
+    std::vector<std::string> found;
+    std::istringstream lines(text_of(log));
+    for (std::string line; std::getline(lines, line);)
+      if (line.starts_with("FAULT") || line.starts_with("LEFT")) found.push_back(line);
+    return found;
+  }
+  std::vector<double> losses(const std::string& out) const {
+    std::vector<double> all;
+    std::istringstream lines(text_of(folder_ / (out + "/metrics.jsonl")));
+    for (std::string line; std::getline(lines, line);)
+      if (const json each = json::parse(line); each.contains("loss")) all.push_back(each["loss"]);
+    return all;
+  }
+  static void expect_near(const std::vector<double>& got, const std::vector<double>& want) {
+    ASSERT_EQ(got.size(), want.size());
+    ASSERT_FALSE(want.empty());
+    // Sums of products in another order, over a few steps.
+    for (size_t i = 0; i < want.size(); ++i)
+      EXPECT_NEAR(got[i], want[i], 2e-5 * std::fabs(want[i])) << "step " << i + 1;
+  }
+
+  const std::string kGpu =
+      "export RIDGE_TUNE=false RIDGE_CUDA_DRIVER=" RIDGE_FAKE_CUDA " RIDGE_NVRTC=" RIDGE_FAKE_NVRTC
+      " FAKE_NVRTC_CACHE=" RIDGE_FAKE_NVRTC_CACHE ";";
+  test::TempFolder folder_;
+};
+
+TEST_F(CudaTrain, LossesAreThoseOfTheCpu) {
+  for (const std::string model : {"mlp", "gpt", "cnn"}) {
+    SCOPED_TRACE(model);
+    fine("train " + model + ".toml --out cpu-" + model);
+    fine("train " + model + ".toml --device cuda --out cuda-" + model);
+    expect_near(losses("cuda-" + model), losses("cpu-" + model));
+  }
+}
+
+TEST_F(CudaTrain, TheSameBitsInAnyOrderOfWork) {
+  std::string hash;
+  for (const char* schedule : {"", "export FAKE_CUDA_RANDOM=1;", "export FAKE_CUDA_RANDOM=2;"}) {
+    const Ended ended = fine("train mlp.toml --device cuda --json", schedule);
+    const std::string own = json::parse(ended.out)["state_hash"];
+    if (hash.empty()) hash = own;
+    EXPECT_EQ(own, hash) << schedule;
+  }
+}
+
+TEST_F(CudaTrain, ProductsAreThoseOfCublaslt) {
+  const std::string library =
+      "export RIDGE_CUBLASLT=" RIDGE_FAKE_CUBLASLT " FAKE_CUBLASLT_DRIVER=" RIDGE_FAKE_CUDA ";";
+  const Ended plan = fine("inspect gpt.toml --plan --device cuda", library);
+  EXPECT_NE(plan.out.find("cublaslt_"), std::string::npos) << plan.out;
+  fine("train gpt.toml --out cpu");
+  for (const char* schedule : {"", "export FAKE_CUDA_RANDOM=3;"}) {
+    std::filesystem::remove_all(folder_ / "cuda");
+    fine("train gpt.toml --device cuda --out cuda", library + schedule);
+    expect_near(losses("cuda"), losses("cpu"));
+  }
+}
+
+TEST_F(CudaTrain, ThePlannedProgramIsThePlainOne) {
+  const Ended ended = fine("train mlp.toml --device cuda --verify");
+  EXPECT_NE(ended.err.find("verify: "), std::string::npos) << ended.err;
+  EXPECT_NE(ended.err.find("the same bits"), std::string::npos) << ended.err;
+}
+
+TEST_F(CudaTrain, TheOtherVerbsRunToo) {
+  fine("train mlp.toml --device cuda --out run");
+  const Ended plan = fine("inspect mlp.toml --plan --device cuda");
+  EXPECT_NE(plan.out.find("printed"), std::string::npos) << plan.out;
+  const Ended eval = fine("eval mlp.toml --weights run --device cuda --json");
+  const Ended on_cpu = fine("eval mlp.toml --weights run --json");
+  EXPECT_NEAR(json::parse(eval.out)["loss"].get<double>(),
+              json::parse(on_cpu.out)["loss"].get<double>(),
+              1e-5);
+  const Ended calibration =
+      fine("calibrate --device cuda --json --fresh", "export FAKE_CUDA_MIB=64;");
+  const json measured = json::parse(calibration.out);
+  EXPECT_NE(measured["machine"].get<std::string>().find("NVIDIA Fake 9000, sm_90"),
+            std::string::npos);
+  EXPECT_GT(measured["copy_bytes_per_s"].get<double>(), 0);
+}
+
+// The device's part of a trace, as doctor sees it, and its numbers in the metrics.
+TEST_F(CudaTrain, ATraceHasTheDeviceAndMetricsItsNumbers) {
+  const std::string tools =
+      "export RIDGE_CUPTI=" RIDGE_FAKE_CUPTI " FAKE_CUPTI_DRIVER=" RIDGE_FAKE_CUDA ";";
+  // The stand-in for the recorder hears of no graph that was captured before it was there.
+  fine("train mlp.toml --device cuda --steps 14 --set train.capture=off --trace trace.json", tools);
+  const json trace = json::parse(text_of(folder_ / "trace.json"));
+  size_t kernels = 0, with_site = 0;
+  for (const json& event : trace["traceEvents"]) {
+    if (event.value("cat", "") != "kernel") continue;
+    ++kernels;
+    with_site += event["args"].contains("site");
+  }
+  EXPECT_GT(kernels, 20u);
+  EXPECT_EQ(with_site, kernels);
+  EXPECT_EQ(trace["deviceProperties"][0]["name"], "NVIDIA Fake 9000");
+  // The stand-in works while the host waits for it, which is a finding.
+  const Ended doctor = ridge("doctor trace.json");
+  EXPECT_EQ(doctor.code, 1) << doctor.err;
+  EXPECT_NE(doctor.out.find("the device is busy 0.0"), std::string::npos) << doctor.out;
+  // Without the recorder the run goes on, and says so.
+  const Ended without = fine("train mlp.toml --device cuda --steps 14 --trace other.json",
+                             "export RIDGE_CUPTI=/nowhere/libcupti.so;");
+  EXPECT_NE(without.err.find("the trace is without the device: [cupti] cannot open"),
+            std::string::npos)
+      << without.err;
+}
+
+TEST_F(CudaTrain, KernelsAreTimedAndKeptForTheirGpu) {
+  const std::string tune = "export RIDGE_TUNE=true;";
+  fine("train mlp.toml --device cuda --steps 1", tune);
+  fine("train mlp.toml --device cuda --steps 1", tune);
+}
+
+TEST_F(CudaTrain, ARunThatLosesItsDeviceEndsCleanlyAndIsResumed) {
+  const std::string words = "train mlp.toml --device cuda --set checkpoint.every=2 --json --out ";
+  const Ended whole = fine(words + "whole");
+  const std::string log = (folder_ / "lost-log").string();
+  // Behind the first checkpoints, in the middle of a step.
+  std::istringstream calls(text_of(folder_ / "log"));
+  size_t launches = 0;
+  for (std::string line; std::getline(calls, line);) launches += line.starts_with("cuGraphLaunch");
+  ASSERT_GT(launches, 4u);
+  const Ended lost = ridge(words + "lost",
+                           fmt::format("export FAKE_CUDA_FAIL=cuGraphLaunch@{}=719 "
+                                       "FAKE_CUDA_LOG={};",
+                                       launches * 3 / 4,
+                                       log));
+  EXPECT_EQ(lost.code, 2) << lost.err;
+  EXPECT_NE(lost.err.find("error: CUDA: cuGraphLaunch("), std::string::npos) << lost.err;
+  EXPECT_NE(lost.err.find("--resume auto"), std::string::npos) << lost.err;
+  EXPECT_EQ(wrongs(log), std::vector<std::string>{});
+  const Ended resumed = fine(words + "lost --resume auto");
+  EXPECT_EQ(json::parse(resumed.out)["state_hash"], json::parse(whole.out)["state_hash"]);
+  EXPECT_EQ(losses("lost"), losses("whole"));
+}
+
+TEST_F(CudaTrain, WithoutItsCompilerThatIsSaid) {
+  const Ended ended =
+      ridge("train mlp.toml --device cuda", "export RIDGE_NVRTC=/nowhere/libnvrtc.so.13;");
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_EQ(std::count(ended.err.begin(), ended.err.end(), '\n'), 1) << ended.err;
+  EXPECT_NE(ended.err.find("cannot open the compiler of CUDA kernels"), std::string::npos);
+  EXPECT_NE(ended.err.find("pip install nvidia-cuda-nvrtc"), std::string::npos) << ended.err;
+}
+
+TEST_F(CudaTrain, TooLittleMemoryIsOneClearError) {
+  const Ended ended = ridge("train mlp.toml --device cuda --set model.hidden=4096,4096",
+                            "export FAKE_CUDA_MIB=16;");
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_NE(ended.err.find("out of memory"), std::string::npos) << ended.err;
+  EXPECT_NE(ended.err.find("bytes are free"), std::string::npos) << ended.err;
+}
+
+}  // namespace
+}  // namespace ridge
