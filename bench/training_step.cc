@@ -1,11 +1,12 @@
 // Training steps on demand: bench/training_step.py has them run in turn with the peer's.
 //
-//   bench_training_step CONFIG THREADS FOLDER [TRACE]
+//   bench_training_step CONFIG THREADS FOLDER [TRACE] [KEY=VALUE...]
 //
 // Writes the parameters that it starts from and the batches that it takes in turn into FOLDER, then
 // a line that describes the run. Then it reads a number of steps a line from stdin, runs so many
-// and answers with the seconds that they took and the last loss. TRACE receives a Chrome trace of
-// all launches, which slows them a little.
+// and answers with the seconds that they took, the last loss, and the memory that was taken since
+// just before the plan's. TRACE receives a Chrome trace of all launches, which slows them a little.
+// Keys are those of the configuration: train.device=cuda.
 #include <fmt/core.h>
 
 #include <cstddef>
@@ -16,8 +17,10 @@
 #include <string>
 #include <vector>
 
+#include "bench/device_memory.h"
 #include "ridge/base/chrome_trace.h"
 #include "ridge/base/clock.h"
+#include "ridge/base/error.h"
 #include "ridge/base/parallel.h"
 #include "ridge/base/trace.h"
 #include "ridge/data/kept_batch.h"
@@ -68,23 +71,30 @@ std::string quoted_names(const std::vector<ridge::nn::ParameterSpec>& parameters
   return text;
 }
 
-int run(const std::string& path,
-        int threads,
-        const std::filesystem::path& folder,
-        const char* trace) {
+struct Request {
+  std::string config;
+  int threads = 1;
+  std::filesystem::path folder, trace;
+  std::vector<ridge::ConfigFlag> flags;
+};
+
+void run(const Request& request) {
   using namespace ridge;
-  const TrainConfig config = load_config_file(path, {}).config;
+  const TrainConfig config = load_config_file(request.config, request.flags).config;
+  const int threads = request.threads;
+  const std::filesystem::path& folder = request.folder;
+  const std::string& device = config.train.device;
   set_num_threads(threads);
   parallel_for(threads, 1, [](int64_t, int64_t) {});
-  const auto backend = make_backend("cpu");
+  const auto backend = make_backend(device);
   Task task = open_task(config);
   int64_t before = 0;
-  Tuning tuning("cpu", false);
+  Tuning tuning(device, false);
   task.choose = tuning.choose();
   ProgramOptions options = program_options(config, task);
   options.before_memory = [&](const Plan&) {
     release_free_memory();
-    before = resident_anonymous_bytes();
+    before = bytes_taken(device);
   };
   const std::vector<data::KeptBatch> batches = keep_batches(task, config);
   Session session(task, config, *backend, options);
@@ -98,40 +108,57 @@ int run(const std::string& path,
              threads,
              quoted_names(task.training->parameters()));
   std::fflush(stdout);
-  if (trace) start_tracing();
+  const bool is_traced = !request.trace.empty();
+  if (is_traced) start_tracing();
   int64_t step = 0;
   for (int count; std::scanf("%d", &count) == 1;) {
-    double loss = 0;
     const int64_t start = now_ns();
     for (int i = 0; i < count; ++i, ++step)
-      loss =
-          session.train_step(batches[static_cast<size_t>(step) % kBatches].batch(), step, 1000000)
-              .loss;
+      session.run_step(batches[static_cast<size_t>(step) % kBatches].batch(), step, 1000000);
+    // As the peer: the host waits for the last step alone.
+    const double loss = session.last_result().loss;
     const double seconds = static_cast<double>(now_ns() - start) * 1e-9;
     fmt::print("{{\"seconds\": {:.9f}, \"loss\": {:.9g}, \"measured\": {}}}\n",
                seconds,
                loss,
-               resident_anonymous_bytes() - before);
+               bytes_taken(device) - before);
     std::fflush(stdout);
   }
-  if (trace) {
-    std::ofstream file(trace);
+  if (is_traced) {
+    std::ofstream file(request.trace);
     write_chrome_trace(drain_trace(), file);
   }
-  return 0;
+}
+
+Request parse(int argc, char** argv) {
+  Request request;
+  request.config = argv[1];
+  request.threads = std::atoi(argv[2]);
+  request.folder = argv[3];
+  ridge::check(request.threads >= 1, "'{}' is no number of threads", argv[2]);
+  for (int i = 4; i < argc; ++i)
+    if (const std::string word = argv[i]; word.find('=') != word.npos)
+      request.flags.push_back(ridge::parse_set(word));
+    else
+      request.trace = word;
+  return request;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 4 || argc > 5) {
-    fmt::print(stderr, "usage: bench_training_step CONFIG THREADS FOLDER [TRACE]\n");
+  if (argc < 4) {
+    fmt::print(stderr, "usage: bench_training_step CONFIG THREADS FOLDER [TRACE] [KEY=VALUE...]\n");
     return 2;
   }
   try {
-    return run(argv[1], std::atoi(argv[2]), argv[3], argc > 4 ? argv[4] : nullptr);
-  } catch (const std::exception& error) {
+    run(parse(argc, argv));
+  } catch (const ridge::UserError& error) {
     fmt::print(stderr, "error: {}\n", error.what());
     return 2;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "error: {}\n", error.what());
+    return 3;
   }
+  return 0;
 }

@@ -3,15 +3,21 @@
 
 Every round runs a stretch of steps of each; the ratio is of the medians over the rounds, with the
 interval that order statistics give. PyTorch has its fused AdamW, its fused attention, zero_grad with
-set_to_none and as many threads; all start from the same parameters, and their batches, the same
-ones, lie ready in memory.
+set_to_none, as many threads, and autocast where the configuration says bf16; all start from the same
+parameters, and their batches, the same ones, lie ready in memory (a GPU's own for PyTorch; Ridge
+copies each to it).
 
-Usage: build/peers/bin/python bench/training_step.py [--threads N] [--rounds N] [--stretch SECONDS]
-           [--no-compile] [--json FILE] [CONFIG...]
+Usage: build/peers/bin/python bench/training_step.py [--device cpu|cuda] [--threads N] [--rounds N]
+           [--stretch SECONDS] [--no-compile] [--json FILE] [CONFIG...]
+
+A model's FLOP/s utilisation counts 6 N + 12 L T C operations a token, of a GPT with N parameters (a
+tied head once), L layers, T tokens and width C, over the peak of dense bf16 that the maker gives.
 """
 
 import argparse
+import contextlib
 import json
+import os
 import pathlib
 import statistics
 import subprocess
@@ -22,11 +28,31 @@ import tomllib
 
 import torch
 import torch.nn.functional as F
-import torchvision
 from torch import nn
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PROGRAM = ROOT / "build" / "release" / "bench" / "bench_training_step"
+
+# Dense bf16, as the data sheets give it, by what the driver calls the GPU.
+PEAK_FLOPS = {
+    "NVIDIA H200": 989.4e12,
+    "NVIDIA H100 80GB HBM3": 989.4e12,
+    "NVIDIA A100-SXM4-80GB": 312e12,
+    "NVIDIA A100-SXM4-40GB": 312e12,
+}
+
+
+def find_program(name):
+    """Of a bundle (bin/), or of the build."""
+    bundled = ROOT / "bin" / name
+    return bundled if bundled.exists() else ROOT / "build" / "release" / "bench" / name
+
+
+PROGRAM = find_program("bench_training_step")
+
+
+def wait_for(device):
+    if device != "cpu":
+        torch.cuda.synchronize()
 
 
 class Block(nn.Module):
@@ -71,6 +97,8 @@ def make_mlp(m, inputs):
 
 
 def make_image_model(m):
+    import torchvision  # a GPU machine may have torch alone
+
     if m["kind"] == "mobilenetv2":
         model = torchvision.models.mobilenet_v2(num_classes=m["outputs"], dropout=m["dropout"])
     else:
@@ -114,8 +142,11 @@ def give_parameters(model, tensors, names):
 class Peer:
     """Training steps of PyTorch from the parameters and on the batches that Ridge has."""
 
-    def __init__(self, config, compiled, ridge, dtype=torch.float32):
+    def __init__(self, config, compiled, ridge, dtype=torch.float32, device="cpu"):
         model = config["model"]
+        self.device = device
+        low = {"bf16": torch.bfloat16, "fp16": torch.float16}
+        self.low = low.get(config["train"].get("precision", "f32"))
         batches = read_safetensors(ridge.folder / "batches.safetensors")
         count = len(batches) // 2
         self.x, self.y = ([batches[f"{field}{i}"] for i in range(count)] for field in "xy")
@@ -137,6 +168,8 @@ class Peer:
         if dtype != torch.float32:
             self.model = self.model.to(dtype)
             self.x = [x.to(dtype) if x.is_floating_point() else x for x in self.x]
+        self.model = self.model.to(device)
+        self.x, self.y = ([each.to(device) for each in field] for field in (self.x, self.y))
         self.run_model = torch.compile(self.model) if compiled else self.model
         o = config["optimizer"]
         self.clip = o["clip"]
@@ -149,46 +182,94 @@ class Peer:
         self.optimizer = torch.optim.AdamW(groups, lr=float(o["lr"]), fused=True)
         self.at = 0
 
+    def rounded(self):
+        if self.low is None:
+            return contextlib.nullcontext()
+        return torch.autocast(self.device.split(":")[0], dtype=self.low)
+
     def steps(self, count):
+        wait_for(self.device)
         start = time.perf_counter()
         for _ in range(count):
             x, y = self.x[self.at % len(self.x)], self.y[self.at % len(self.x)]
             self.at += 1
-            logits = self.run_model(x)
-            loss = F.cross_entropy(logits.flatten(0, -2), y.flatten())
+            with self.rounded():
+                logits = self.run_model(x)
+                loss = F.cross_entropy(logits.flatten(0, -2), y.flatten())
             self.optimizer.zero_grad(set_to_none=True)
             loss.backward()
             self.clip_gradients()
             self.optimizer.step()
         self.loss = loss
+        wait_for(self.device)
         return time.perf_counter() - start
 
     def clip_gradients(self):
         nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
 
 
-class Ridge:
-    def __init__(self, path, threads):
-        self.kept = tempfile.TemporaryDirectory()
-        self.folder = pathlib.Path(self.kept.name)
+class Refused(Exception):
+    """What a program of Ridge says when it cannot run, in its own words, and its exit code."""
+
+    def __init__(self, words, code):
+        super().__init__(words)
+        self.code = code
+
+    def row(self):
+        return {"refused": str(self), "exit_code": self.code}
+
+
+class OnDemand:
+    """A program that describes itself in a line, and then answers a line for each line."""
+
+    def __init__(self, words, kept=None):
+        self.kept = kept or tempfile.TemporaryDirectory()
+        self.err = open(pathlib.Path(self.kept.name) / "stderr", "w+")  # noqa: SIM115
+        # In a bundle the plugin lies beside the program.
+        plugin = ROOT / "build" / "release" / "libridge_cuda.so"
+        environment = {"RIDGE_CUDA_PLUGIN": str(plugin)} if plugin.exists() else {}
         self.process = subprocess.Popen(
-            [str(PROGRAM), str(path), str(threads), self.kept.name],
+            [str(word) for word in words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=self.err,
             text=True,
+            env={**environment, **os.environ},
         )
-        self.about = json.loads(self.process.stdout.readline())
+        self.about = self.answer()
+
+    def answer(self):
+        line = self.process.stdout.readline()
+        if line:
+            return json.loads(line)
+        code = self.process.wait()
+        self.err.seek(0)
+        said = [line.strip() for line in self.err if line.strip()]
+        self.close()
+        raise Refused(said[-1] if said else f"it ended with {code} and said nothing", code)
 
     def steps(self, count):
-        self.process.stdin.write(f"{count}\n")
-        self.process.stdin.flush()
-        self.last = json.loads(self.process.stdout.readline())
+        try:
+            self.process.stdin.write(f"{count}\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass  # it says why
+        self.last = self.answer()
         return self.last["seconds"]
 
     def close(self):
-        self.process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
         self.process.wait()
+        self.err.close()
         self.kept.cleanup()
+
+
+class Ridge(OnDemand):
+    def __init__(self, path, threads, device="cpu"):
+        kept = tempfile.TemporaryDirectory()
+        self.folder = pathlib.Path(kept.name)
+        super().__init__([PROGRAM, path, threads, kept.name, f"train.device={device}"], kept)
 
 
 def interval(values):
@@ -198,42 +279,139 @@ def interval(values):
     return values[k], values[n - 1 - k]
 
 
+def spread(values):
+    low, high = interval(values)
+    return {"median": statistics.median(values), "low": low, "high": high}
+
+
+def flops_a_token(model, ridge):
+    """Of a GPT; see above. None for other models."""
+    if model["kind"] != "gpt":
+        return None
+    tensors = read_safetensors(ridge.folder / "parameters.safetensors")
+    parameters = sum(tensors[name].numel() for name in ridge.about["parameters"])
+    return 6 * parameters + 12 * model["layers"] * model["context"] * model["width"]
+
+
+class Side:
+    """One of those that take turns: what it runs, and what it needs at most."""
+
+    def __init__(self, name, run, device, before):
+        self.name, self.run, self.device = name, run, device
+        run.steps(3)
+        self.peak = torch.cuda.max_memory_allocated() - before if before is not None else None
+
+    def stretch(self, count):
+        """Seconds a step. Where memory is short, others may not keep what they do not use: then the
+        first step takes it anew, and is not timed."""
+        is_peer = self.device != "cpu" and isinstance(self.run, Peer)
+        if is_peer:
+            self.run.steps(1)
+        seconds = self.run.steps(count) / count
+        if is_peer:
+            torch.cuda.empty_cache()
+        return seconds
+
+
+def make_sides(config, ridge, arguments):
+    """Ridge and the peers that can run, and why the others cannot."""
+    sides, without = {"ridge": Side("ridge", ridge, arguments.device, None)}, {}
+    for name in ("eager",) if arguments.no_compile else ("eager", "compile"):
+        before = None
+        if arguments.device != "cpu":
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+            before = torch.cuda.memory_allocated()
+        try:
+            peer = Peer(config, name == "compile", ridge, device=arguments.device)
+            sides[name] = Side(name, peer, arguments.device, before)
+        except RuntimeError as error:  # out of memory, or what the compiler cannot
+            without[name] = str(error).splitlines()[0]
+    return sides, without
+
+
 def measure(path, arguments):
     config = tomllib.loads(path.read_text())
-    ridge = Ridge(path, arguments.threads)
-    runs = {"ridge": ridge, "eager": Peer(config, False, ridge)}
-    if not arguments.no_compile:
-        runs["compile"] = Peer(config, True, ridge)
-    counts = {}
-    for name, run in runs.items():
-        run.steps(3)
-        seconds = run.steps(2) / 2
-        counts[name] = max(1, round(arguments.stretch / seconds))
-    times = {name: [] for name in runs}
+    ridge = None
+    try:
+        ridge = Ridge(path, arguments.threads, arguments.device)
+        return compare(path, config, ridge, arguments)
+    except Refused as error:
+        return {"config": path.stem, **error.row()}
+    finally:
+        if ridge is not None:
+            ridge.close()
+
+
+def compare(path, config, ridge, arguments):
+    sides, without = make_sides(config, ridge, arguments)
+    if len(sides) == 1:
+        return {"config": path.stem, "refused": f"PyTorch cannot: {without}", "exit_code": 2}
+    counts = {n: max(1, round(arguments.stretch / side.stretch(2))) for n, side in sides.items()}
+    times = {name: [] for name in sides}
     for _ in range(arguments.rounds):
-        for name, run in runs.items():
-            times[name].append(run.steps(counts[name]) / counts[name])
-    runs["ridge"].close()
+        for name, side in sides.items():
+            times[name].append(side.stretch(counts[name]))
     medians = {name: statistics.median(values) for name, values in times.items()}
     best = min((n for n in medians if n != "ridge"), key=lambda n: medians[n])
-    ratios = [peer / own for peer, own in zip(times[best], times["ridge"])]
-    low, high = interval(ratios)
-    return {
+    ratios = {
+        name: spread([peer / own for peer, own in zip(values, times["ridge"])])
+        for name, values in times.items()
+        if name != "ridge"
+    }
+    result = {
         "config": path.stem,
+        "device": arguments.device,
         "threads": arguments.threads,
         "step_ms": {name: 1e3 * value for name, value in medians.items()},
+        "samples_ms": {name: [1e3 * each for each in values] for name, values in times.items()},
         "best_peer": best,
-        "ratio": statistics.median(ratios),
-        "interval": [low, high],
+        "ratios": ratios,
         "rounds": arguments.rounds,
-        "planned_bytes": runs["ridge"].about["planned"],
-        "measured_bytes": runs["ridge"].last["measured"],
-        "state_bytes": runs["ridge"].about["state"],
+        "without": without,
+        "planned_bytes": ridge.about["planned"],
+        "measured_bytes": ridge.last["measured"],
+        "state_bytes": ridge.about["state"],
+        "peak_bytes": {n: side.peak for n, side in sides.items() if side.peak is not None},
     }
+    if arguments.device != "cpu":
+        result["peak_bytes"]["ridge"] = ridge.last["measured"]
+    add_rates(result, config, ridge, medians, arguments)
+    return result
+
+
+def add_rates(result, config, ridge, medians, arguments):
+    flops = flops_a_token(config["model"], ridge)
+    if flops is None:
+        return
+    tokens = config["train"]["batch"] * config["model"]["context"]
+    result["flops_per_token"] = flops
+    result["tokens_per_s"] = {name: tokens / seconds for name, seconds in medians.items()}
+    gpu = torch.cuda.get_device_name() if arguments.device != "cpu" else None
+    if gpu in PEAK_FLOPS and config["train"].get("precision") == "bf16":
+        result["peak_flops"] = PEAK_FLOPS[gpu]
+        result["flops_utilisation"] = {
+            name: rate * flops / PEAK_FLOPS[gpu] for name, rate in result["tokens_per_s"].items()
+        }
+
+
+def print_row(r):
+    if "refused" in r:
+        print(f"{r['config']:18} {r['refused']}", flush=True)
+        return
+    ms, ratio = r["step_ms"], r["ratios"][r["best_peer"]]
+    missing = float("nan")
+    print(
+        f"{r['config']:18} {ms['ridge']:9.2f} {ms.get('eager', missing):9.2f}"
+        f" {ms.get('compile', missing):9.2f} {ratio['median']:7.2f}"
+        f"  {ratio['low']:.2f} to {ratio['high']:.2f}",
+        flush=True,
+    )
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default="cpu", help="cpu, or cuda: of both")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--stretch", type=float, default=1.0, help="seconds of steps at a time")
@@ -247,17 +425,14 @@ def main():
     torch.set_float32_matmul_precision("highest")
     configs = arguments.configs or sorted((ROOT / "bench" / "configs").glob("*.toml"))
     results = []
-    print(f"torch {torch.__version__}, {arguments.threads} threads; step times in ms, ratio to the better peer")
+    print(
+        f"torch {torch.__version__}, {arguments.device}, {arguments.threads} threads; step times in"
+        " ms, ratio to the better peer"
+    )
     print(f"{'workload':18} {'ridge':>9} {'eager':>9} {'compile':>9} {'ratio':>7}  interval")
     for path in configs:
-        r = measure(path, arguments)
-        results.append(r)
-        ms = r["step_ms"]
-        print(
-            f"{r['config']:18} {ms['ridge']:9.2f} {ms['eager']:9.2f} {ms.get('compile', float('nan')):9.2f}"
-            f" {r['ratio']:7.2f}  {r['interval'][0]:.2f} to {r['interval'][1]:.2f}",
-            flush=True,
-        )
+        results.append(measure(path, arguments))
+        print_row(results[-1])
     if arguments.json:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
         arguments.json.write_text(json.dumps({"torch": torch.__version__, "results": results}, indent=1))

@@ -1,0 +1,120 @@
+"""The tasks of gpu-evidence with Ridge's own programs, on the CPU in place of a GPU: that each is
+asked for what it knows, and that its answers are understood."""
+
+import os
+import pathlib
+import sys
+import tempfile
+import time
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+BUILD = pathlib.Path(os.environ["RIDGE_BUILD"])
+
+sys.path.insert(0, str(ROOT / "bench"))
+import gpu_parts  # noqa: E402
+
+# Of the same kind as bench/gpu/gpt_naive.toml, and so small that a step takes milliseconds.
+SMALL = """
+[model]
+kind = "gpt"
+context = 32
+layers = 1
+heads = 2
+width = 32
+[data]
+kind = "text"
+path = "ridge"
+extensions = [".h", ".cc"]
+context = 32
+eval_fraction = 0.05
+[loader]
+workers = 0
+[optimizer]
+kind = "adamw"
+lr = 3e-4
+[train]
+batch = 8
+epochs = 100
+"""
+
+
+class Tasks(unittest.TestCase):
+    def setUp(self):
+        kept = tempfile.TemporaryDirectory()
+        self.addCleanup(kept.cleanup)
+        self.root, self.work = (pathlib.Path(kept.name) / name for name in ("root", "work"))
+        self.work.mkdir()
+        (self.root / "bin").mkdir(parents=True)
+        for program in (BUILD / "bundle_programs.txt").read_text().split():
+            (self.root / "bin" / pathlib.Path(program).name).symlink_to(program)
+        for place in ("ridge", "examples", "tools"):
+            (self.root / place).symlink_to(ROOT / place)
+        (self.root / "bench" / "gpu").mkdir(parents=True)
+        (self.root / "bench" / "configs").symlink_to(ROOT / "bench" / "configs")
+        (self.root / "bench" / "gpu" / "gpt_naive.toml").write_text(SMALL)
+        (self.root / "data").mkdir()
+        (self.root / "data" / "fashion-mnist").symlink_to("/usr/share/datasets/fashion-mnist")
+        environment = {**os.environ, "XDG_CACHE_HOME": str(self.work / "cache")}
+        deadline = time.monotonic() + 600
+        self.context = gpu_parts.Context(self.root, self.work, deadline, environment, "python3", "")
+        before = gpu_parts.DEVICE, gpu_parts.OPTIMIZE_BUDGET, gpu_parts.REPLAY_BUDGET
+        self.addCleanup(self.restore, before)
+        gpu_parts.DEVICE, gpu_parts.OPTIMIZE_BUDGET, gpu_parts.REPLAY_BUDGET = "cpu", 15, 10
+
+    @staticmethod
+    def restore(before):
+        gpu_parts.DEVICE, gpu_parts.OPTIMIZE_BUDGET, gpu_parts.REPLAY_BUDGET = before
+
+    def end_of(self, name):
+        task = next(task for part in gpu_parts.TASKS.values() for n, task, _ in part if n == name)
+        try:
+            end = task(self.context)
+        except gpu_parts.Outcome as early:
+            end = early
+        self.context.done[name] = {"state": end.state, "values": end.values}
+        return end
+
+    def test_losses(self):
+        for name in [name for name, _, _ in gpu_parts.RIGHT if name.startswith("losses.")]:
+            if "fashion" in name and not (self.root / "data/fashion-mnist").exists():
+                continue
+            end = self.end_of(name)
+            self.assertEqual(end.state, "passed", f"{name}: {end.says}")
+            # The CPU against itself, and f64 is something else.
+            self.assertIn("; 0.00e+00 from the CPU", end.says)
+            losses = end.values["losses"]
+            self.assertNotEqual(losses["cpu"], losses["cpu_f64"])
+            self.assertAlmostEqual(losses["cpu"][0], losses["cpu_f64"][0], places=2)
+
+    def test_memory_and_idle(self):
+        end = self.end_of("memory")
+        self.assertEqual(end.state, "passed", end.says)
+        end = self.end_of("idle")
+        self.assertEqual(end.state, "missing")
+        self.assertIn("no kernels of the GPU", end.says)
+
+    def test_replay(self):
+        end = self.end_of("replay")
+        self.assertIn(end.state, ("passed", "missing"), end.says)
+        if end.state == "missing":
+            self.assertIn("train.capture", end.says)
+
+    def test_registry(self):
+        end = self.end_of("registry")
+        self.assertEqual(end.state, "passed", end.says)
+        self.assertGreater(len(end.values["ops"]), 50)
+
+    def test_loop(self):
+        """Whether a tiny model gains on a machine that others use is no matter here."""
+        end = self.end_of("optimize")
+        self.assertIn(end.state, ("passed", "failed"), end.says)
+        self.assertIn("claim", end.values, end.says)
+        self.assertTrue(end.values["trials"])
+        again = self.end_of("ledger_replay")
+        self.assertIn(again.state, ("passed", "failed", "missing"), again.says)
+        self.assertTrue("speedup" in again.values or "nothing was gained" in again.says, again.says)
+
+
+if __name__ == "__main__":
+    unittest.main()
