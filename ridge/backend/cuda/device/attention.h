@@ -7,9 +7,9 @@
 // query has `kTeam` threads.
 //
 // Bits: those of the CPU's kernel. An element of a product is one chain of fma over depth or over
-// the keys of a block, sums of weights are four chains, in turn, then (0 + 1) + (2 + 3). exp and log
-// are those of backend/cpu/isa/functions.h, which printed kernels include before this; of f64 they
-// are CUDA's own.
+// the keys of a block, sums of weights are four chains, in turn, then (0 + 1) + (2 + 3). exp and
+// log are those of backend/cpu/isa/functions.h, which printed kernels include before this; of f64
+// they are CUDA's own.
 #pragma once
 
 #include "ridge/backend/cuda/device/product.h"
