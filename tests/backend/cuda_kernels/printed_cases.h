@@ -24,6 +24,9 @@ enum class Fill : uint8_t {
   kZeros,    ///< Zeros of both signs: which of equal numbers a maximum keeps.
 };
 
+/// The choice of the CPU whose bits printed kernels have, and which no instruction set changes.
+size_t choose_packed(const Node& node, const std::vector<Choice>& choices);
+
 /// Cases that are compiled together: make some, then compare.
 class Cases {
  public:

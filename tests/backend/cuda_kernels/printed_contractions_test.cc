@@ -11,7 +11,7 @@
 #include "ridge/graph/text.h"
 #include "ridge/run/backends.h"
 #include "ridge/run/compare.h"
-#include "tests/backend/cuda_kernels/printed_on_host.h"
+#include "tests/backend/cuda_kernels/printed_cases.h"
 #include "tests/support/case_builder.h"
 #include "tests/support/scale.h"
 
@@ -19,13 +19,6 @@ namespace ridge::test {
 namespace {
 
 using cuda::PrintedKernel;
-
-/// Choices of the CPU whose bits no instruction set changes.
-size_t choose_packed(const Node&, const std::vector<Choice>& choices) {
-  for (size_t i = 0; i < choices.size(); ++i)
-    if (choices[i].name == "packed_gemm") return i;
-  return 0;
-}
 
 // A node alone with its numbers; its kernel is compiled with that of the others.
 class Contractions {

@@ -24,8 +24,7 @@ namespace ridge::test {
 namespace {
 
 // Served by libraries, by their plain form, or by nothing but the caller.
-const std::set<std::string> kWithoutKernel = {
-    "attention", "attention_grad", "conv2d_norm_grad", "input", "matmul", "norm_conv2d"};
+const std::set<std::string> kWithoutKernel = {"conv2d_norm_grad", "input", "norm_conv2d"};
 
 // Samples for which the op's kernel is refused.
 bool is_refused(const Node& node) {
@@ -94,7 +93,8 @@ void expect_compiles(const cuda::PrintedKernel& kernel, size_t number) {
     for (const cuda::KernelUse& use : cuda::read_cubin(cubin)) {
       EXPECT_EQ(use.local_bytes, 0) << architectures[i] << ", " << use.registers << " registers\n"
                                     << kernel.source;
-      EXPECT_LE(use.shared_bytes, 48 << 10) << kernel.source;
+      // 48 KiB, and what sm_90 and later keep for themselves.
+      EXPECT_LE(use.shared_bytes, 49 << 10) << kernel.source;
     }
   }
 }
