@@ -188,7 +188,7 @@ TEST(PrintedKernels, ThoseOfAllExamplesCompileWithoutLocalMemory) {
   // A large one takes half a second: all of them for each generation in the full form, else some,
   // spread over all, each for one in turn.
   const std::vector<const char*> architectures = {"sm_80", "sm_90", "sm_100"};
-  const size_t step = is_full_scale() ? 1 : cases(10) == 10 ? 4 : 8;
+  const size_t step = is_full_scale() ? 1 : cases(10) == 10 ? 12 : 24;
   size_t number = 0, compiled = 0;
   for (const auto& [name, kernel] : found.kernels) {
     if (number++ % step != 0) continue;
