@@ -44,7 +44,7 @@ class CudaTrain : public testing::Test {
     std::vector<std::string> split;
     std::istringstream stream(words);
     for (std::string word; stream >> word;) split.push_back(word);
-    test::RidgeProcess process(folder_.path(), split, kGpu + environment);
+    test::RidgeProcess process(folder_.path(), split, gpu_ + environment);
     process.set_limit(std::chrono::seconds(600));  // the first run compiles all kernels
     return process.wait();
   }
@@ -80,7 +80,7 @@ class CudaTrain : public testing::Test {
       EXPECT_NEAR(got[i], want[i], 2e-5 * std::fabs(want[i])) << "step " << i + 1;
   }
 
-  const std::string kGpu =
+  const std::string gpu_ =
       "export RIDGE_TUNE=false RIDGE_CUDA_DRIVER=" RIDGE_FAKE_CUDA " RIDGE_NVRTC=" RIDGE_FAKE_NVRTC
       " FAKE_NVRTC_CACHE=" RIDGE_FAKE_NVRTC_CACHE ";";
   test::TempFolder folder_;

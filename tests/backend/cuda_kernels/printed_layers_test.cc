@@ -204,7 +204,7 @@ void add_convolutions(Cases& all,
 
 TEST(PrintedLayers, ConvolutionsAreNearTheReference) {
   Cases all;
-  for (uint64_t seed = 1; seed <= static_cast<uint64_t>(cases(10) + 3); ++seed) {
+  for (uint64_t seed = 1; seed <= static_cast<uint64_t>(cases(10)) + 3; ++seed) {
     const DType dtype = kFloatDTypes[seed % 4];
     Random random(seed + 1000);
     const int64_t groups = random.integer(1, 4);
