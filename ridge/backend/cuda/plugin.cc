@@ -1,6 +1,7 @@
 #include "ridge/backend/cuda/plugin.h"
 
 #include <cstdlib>
+#include <string_view>
 
 #include "ridge/backend/cuda/cuda_backend.h"
 #include "ridge/base/machine.h"
@@ -8,10 +9,11 @@
 namespace ridge::cuda {
 namespace {
 
-// Null where it is not installed: products have kernels of ours too. One that is named has to be
-// right.
+// Null where it is not installed, or where RIDGE_CUBLASLT is "none": products have kernels of ours
+// too. One that is named has to be right.
 std::shared_ptr<const Blas> open_blas(const DeviceRef& device) {
   const char* const named = std::getenv("RIDGE_CUBLASLT");
+  if (named != nullptr && std::string_view(named) == "none") return nullptr;
   try {
     return std::make_shared<const Blas>(device, BlasLibrary::open());
   } catch (const UserError&) {
