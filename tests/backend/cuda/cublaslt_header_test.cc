@@ -8,20 +8,10 @@
 #include <type_traits>
 
 #include "ridge/backend/cuda/cublaslt.h"
+#include "tests/backend/cuda/passed_alike.h"
 
 namespace ridge::cuda {
 namespace {
-
-// Handles and enums have types of our own: what counts is how a parameter is passed.
-template <typename Ours, typename Theirs>
-constexpr bool is_passed_alike() {
-  if constexpr (std::is_pointer_v<Ours> || std::is_pointer_v<Theirs>)
-    return std::is_pointer_v<Ours> && std::is_pointer_v<Theirs>;
-  else
-    return sizeof(Ours) == sizeof(Theirs) &&
-           std::is_integral_v<Ours> == std::is_integral_v<Theirs> &&
-           std::is_enum_v<Ours> == std::is_enum_v<Theirs>;
-}
 
 template <typename Theirs>
 struct Function;
@@ -30,7 +20,7 @@ struct Function<cublasStatus_t (*)(Theirs...)> {
   template <typename... Ours>
   static constexpr bool is(BlasCall<Ours...> BlasLibrary::*) {
     if constexpr (sizeof...(Ours) == sizeof...(Theirs))
-      return (is_passed_alike<Ours, Theirs>() && ...);
+      return (test::is_passed_alike<Ours, Theirs>() && ...);
     return false;
   }
 };

@@ -5,23 +5,11 @@
 #ifdef RIDGE_TEST_CUDA_HEADER
 #include <cuda.h>
 
-#include <type_traits>
-
 #include "ridge/backend/cuda/driver.h"
+#include "tests/backend/cuda/passed_alike.h"
 
 namespace ridge::cuda {
 namespace {
-
-// Handles have types of our own: what counts is how a parameter is passed.
-template <typename Ours, typename Theirs>
-constexpr bool is_passed_alike() {
-  if constexpr (std::is_pointer_v<Ours> || std::is_pointer_v<Theirs>)
-    return std::is_pointer_v<Ours> && std::is_pointer_v<Theirs>;
-  else
-    return sizeof(Ours) == sizeof(Theirs) &&
-           std::is_integral_v<Ours> == std::is_integral_v<Theirs> &&
-           std::is_enum_v<Ours> == std::is_enum_v<Theirs>;
-}
 
 template <typename Theirs>
 struct Function;
@@ -30,7 +18,7 @@ struct Function<CUresult (*)(Theirs...)> {
   template <typename... Ours>
   static constexpr bool is(Call<Ours...> Driver::*) {
     if constexpr (sizeof...(Ours) == sizeof...(Theirs))
-      return (is_passed_alike<Ours, Theirs>() && ...);
+      return (test::is_passed_alike<Ours, Theirs>() && ...);
     return false;
   }
 };

@@ -91,6 +91,17 @@ inline void multiply_by_steps(TileSums& sums,
   }
 }
 
+/// What a block of threads fetches for `Lanes` of a product.
+template <class S, class Lanes, int kPack, bool kAlongDepth>
+using AttentionLoad = TileLoad<typename S::Element,
+                               typename S::Sum,
+                               AsTheyAre,
+                               Lanes::kCount,
+                               S::kSteps,
+                               kAttentionThreads,
+                               kPack,
+                               kAlongDepth>;
+
 /// sums = a b^T: of rows of `a` and rows of `b`, of kDepth elements, of which `a_rows` and `b_rows`
 /// are there.
 template <class S, int64_t kDepth, int kPack, class TileSums, class Left, class Right>
@@ -103,24 +114,8 @@ inline void multiply_rows(TileSums& sums,
                           const typename S::Element* b,
                           int64_t b_stride,
                           int64_t b_rows) {
-  TileLoad<typename S::Element,
-           typename S::Sum,
-           AsTheyAre,
-           Left::kCount,
-           S::kSteps,
-           kAttentionThreads,
-           kPack,
-           true>
-      load_a;
-  TileLoad<typename S::Element,
-           typename S::Sum,
-           AsTheyAre,
-           Right::kCount,
-           S::kSteps,
-           kAttentionThreads,
-           kPack,
-           true>
-      load_b;
+  AttentionLoad<S, Left, kPack, true> load_a;
+  AttentionLoad<S, Right, kPack, true> load_b;
   sums.clear();
   multiply_by_steps<S>(
       sums,
@@ -147,15 +142,7 @@ inline void multiply_weights(TileSums& sums,
                              int64_t stride,
                              int64_t rows,
                              int64_t columns) {
-  TileLoad<typename S::Element,
-           typename S::Sum,
-           AsTheyAre,
-           Right::kCount,
-           S::kSteps,
-           kAttentionThreads,
-           kPack,
-           false>
-      load_x;
+  AttentionLoad<S, Right, kPack, false> load_x;
   sums.clear();
   load_x.fetch(x, stride, columns, rows);
 #pragma unroll 1
