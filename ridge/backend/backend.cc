@@ -32,7 +32,7 @@ void Backend::clear(Stream& stream, void* device, size_t bytes) {
                    std::min(kZeros.size(), bytes - at));
 }
 
-std::unique_ptr<Recording> Backend::record(Stream& /*stream*/, FunctionRef<void()> /*queue*/) {
+RecordingResult Backend::record(Stream& /*stream*/, FunctionRef<void()> /*queue*/) {
   throw InternalError(fmt::format("device '{}' cannot record", name()));
 }
 

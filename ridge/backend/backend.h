@@ -75,6 +75,12 @@ class Recording {
   virtual void launch(Stream& stream) const = 0;
 };
 
+/// What Backend::record() made.
+struct RecordingResult {
+  std::unique_ptr<Recording> recording;  ///< Null: see `refusal`.
+  std::string refusal;                   ///< Why one of the launches cannot be recorded.
+};
+
 /// Bytes a second of large copies between host and device; 0: not measured.
 struct TransferRates {
   double to_device = 0, to_host = 0;
@@ -99,6 +105,10 @@ class Backend {
   /// True when queued work runs beside the host; else it has run when the call that queues it
   /// returns.
   virtual bool is_asynchronous() const { return !is_host(); }
+
+  /// Whether, where 16 bits are asked for, what products read and make is best kept in 16 bits: its
+  /// products read them as they are. Else they round f32 on the way.
+  virtual bool stores_16_bits() const { return false; }
 
   /// The ways to compute `node`, best guess first; none when the backend cannot.
   virtual std::vector<Choice> candidates(const Node& node) const = 0;
@@ -129,9 +139,8 @@ class Backend {
   virtual bool can_record() const { return false; }
   /// What `queue` launches on `stream`, to be launched again and again; nothing of it runs now.
   /// `queue` makes only launches: no copies, events or waits. Kernels and KernelArgs must stay
-  /// valid as long as the recording lives. Null where one of the launches cannot be recorded.
-  /// InternalError where the backend cannot record at all.
-  virtual std::unique_ptr<Recording> record(Stream& stream, FunctionRef<void()> queue);
+  /// valid as long as the recording lives. InternalError where the backend cannot record at all.
+  virtual RecordingResult record(Stream& stream, FunctionRef<void()> queue);
 
   /// What the device is, where the processor does not say it: measurements of one are not taken
   /// for another's. Empty: it is the processor.

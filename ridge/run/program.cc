@@ -231,14 +231,16 @@ void Program::launch_all(size_t entry) {
 }
 
 void Program::record(size_t entry) {
-  recordings_[entry] = backend_.record(*stream_, [&] {
+  RecordingResult made = backend_.record(*stream_, [&] {
     for (const Launch& step : launches_[entry]) launch(step);
   });
+  recordings_[entry] = std::move(made.recording);
   recorded_[entry] = recordings_[entry] == nullptr ? Recorded::kNever : Recorded::kDone;
   if (recordings_[entry] == nullptr && capture_ == Capture::kOn)
-    throw UserError(fmt::format("device '{}' cannot capture all launches of '{}'",
+    throw UserError(fmt::format("device '{}' cannot capture all launches of '{}': {}",
                                 plan().device,
-                                plan().entries[entry].name),
+                                plan().entries[entry].name,
+                                made.refusal),
                     "set train.capture to auto");
 }
 

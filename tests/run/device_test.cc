@@ -365,7 +365,8 @@ TEST(Device, CaptureIsRefusedWhereItIsAskedForAndCannotBe) {
   EXPECT_EQ(message(cannot),
             "device 'lazy' cannot capture the launches of a step; set train.capture to auto");
   EXPECT_EQ(message(refuses),
-            "device 'lazy' cannot capture all launches of 'micro'; set train.capture to auto");
+            "device 'lazy' cannot capture all launches of 'micro': it was asked to refuse; set "
+            "train.capture to auto");
   EXPECT_EQ(message(off), "");
   EXPECT_TRUE(run_on(refuses) == wanted);
   off.clear_log();

@@ -192,7 +192,7 @@ std::unique_ptr<Stream> LazyBackend::make_stream() {
   return stream;
 }
 
-std::unique_ptr<Recording> LazyBackend::record(Stream& stream, FunctionRef<void()> queue) {
+RecordingResult LazyBackend::record(Stream& stream, FunctionRef<void()> queue) {
   check_internal(options_.records, "this device cannot record");
   auto& recorded = dynamic_cast<LazyStream&>(stream);
   std::vector<std::function<void()>> tasks;
@@ -204,8 +204,8 @@ std::unique_ptr<Recording> LazyBackend::record(Stream& stream, FunctionRef<void(
     throw;
   }
   recorded.recording = nullptr;
-  if (options_.refuses_recordings) return nullptr;
-  return std::make_unique<LazyRecording>(*this, std::move(tasks));
+  if (options_.refuses_recordings) return {nullptr, "it was asked to refuse"};
+  return {std::make_unique<LazyRecording>(*this, std::move(tasks)), {}};
 }
 
 void LazyBackend::queue(LazyStream& stream, std::function<void()> task, const std::string& line) {

@@ -51,7 +51,7 @@ class LazyBackend final : public Backend {
   void copy_on_device(Stream& stream, void* to, const void* from, size_t bytes) override;
   std::unique_ptr<Stream> make_stream() override;
   bool can_record() const override { return options_.records; }
-  std::unique_ptr<Recording> record(Stream& stream, FunctionRef<void()> queue) override;
+  RecordingResult record(Stream& stream, FunctionRef<void()> queue) override;
   Calibration calibrate() override { return inner_->calibrate(); }
 
   /// A line a call that queues, waits or allocates, in order.

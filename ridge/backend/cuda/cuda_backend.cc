@@ -86,7 +86,7 @@ class CudaBackend final : public Backend {
     return std::make_unique<EngineStream>(device_, copies_, faults_);
   }
   bool can_record() const override { return true; }
-  std::unique_ptr<Recording> record(ridge::Stream& stream, FunctionRef<void()> queue) override;
+  RecordingResult record(ridge::Stream& stream, FunctionRef<void()> queue) override;
   Calibration calibrate() override { return cuda::calibrate(*this, device_); }
 
  private:
@@ -280,13 +280,13 @@ class CapturedLaunches final : public Recording {
   CapturedWork work_;
 };
 
-std::unique_ptr<Recording> CudaBackend::record(ridge::Stream& stream, FunctionRef<void()> queue) {
+RecordingResult CudaBackend::record(ridge::Stream& stream, FunctionRef<void()> queue) {
   try {
-    return std::make_unique<CapturedLaunches>(cuda_stream(stream), queue);
-  } catch (const UserError&) {
+    return {std::make_unique<CapturedLaunches>(cuda_stream(stream), queue), {}};
+  } catch (const UserError& error) {
     // What a library does in a launch may be forbidden there. Where something else is wrong, the
     // launches say so one by one.
-    return nullptr;
+    return {nullptr, error.message()};
   }
 }
 
