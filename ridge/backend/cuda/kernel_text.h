@@ -94,6 +94,7 @@ class KernelText {
   /// of its elements, where that is not the dtype's.
   std::string input(size_t index, std::string_view type = {});
   std::string output(size_t index, std::string_view type = {});
+  DType input_dtype(size_t index) const { return input_dtypes_.at(index); }
   /// `name`: of the parameter, of the type `type`.
   std::string workspace(size_t at, std::string_view type, std::string name);
   std::string fault();

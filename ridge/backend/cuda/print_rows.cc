@@ -1,12 +1,16 @@
 // Bodies over rows: a group of sixteen threads for each piece of 2048 columns, so that a block has
 // several short rows or one long one. A pass over the elements ends at each reduction of the row;
 // what comes between is computed by every thread of the row. Passes read their inputs again, from
-// the caches, and compute again what several of them need: no row is kept anywhere.
+// the caches, and compute again what several of them need. What several passes read of a long row
+// is kept in shared memory where it has room: rows of 50257 of all blocks are more than the caches
+// hold.
 //
 // Sums over all rows: a block takes 64 rows. Where it has several at a time, they are added up one
 // after the other from shared memory, in the order that the CPU adds them in.
 #include <algorithm>
+#include <map>
 #include <set>
+#include <utility>
 
 #include "ridge/backend/cuda/index_map.h"
 #include "ridge/backend/cuda/kernel_text.h"
@@ -23,18 +27,40 @@ constexpr int64_t kMostRows = 16;           // of a block
 constexpr int64_t kGoodShared = 96 << 10;   // leaves room for a second block
 constexpr int64_t kMostShared = 160 << 10;  // of a block on every device from sm_80 on
 
+// Inputs whose rows are kept in shared memory, by number.
+using KeptRows = std::set<size_t>;
+
 class RowPrinter {
  public:
-  explicit RowPrinter(const FusedBody& body)
+  explicit RowPrinter(const FusedBody& body, KeptRows kept = {})
       : body_(body),
         rows_(body.domain.rows()),
         columns_(body.domain.columns),
+        kept_(std::move(kept)),
         text_(body),
         row_code_([this](const Node& node) { return row_leaf(node); }) {
     for (size_t i = 0; i < body.graph.outputs().size(); ++i)
       if (role(*node_of(i)) == LoopRole::kColumns) sums_.push_back({node_of(i), i});
     choose_rows();
     place_sums();
+    place_kept_rows();
+  }
+
+  /// After print(): inputs that several passes read, as far as they have room.
+  KeptRows worth_keeping() const {
+    if (!is_long()) return {};
+    std::vector<std::pair<int, size_t>> order;  // those that most passes read first
+    for (const auto& [number, passes] : passes_reading_)
+      if (passes > 1) order.emplace_back(-passes, number);
+    std::ranges::sort(order);
+    KeptRows kept;
+    int64_t bytes = shared_bytes(block_rows_);
+    for (const auto& [passes, number] : order)
+      if (bytes + kept_bytes(number) <= kMostShared) {
+        bytes += kept_bytes(number);
+        kept.insert(number);
+      }
+    return kept;
   }
 
   PrintedKernel print() {
@@ -119,6 +145,27 @@ class RowPrinter {
       sum->of = place(fmt::format("sum{}", sum->output), 1);
       if (block_rows_ > 1) sum->rows = place(fmt::format("added{}", sum->output), block_rows_);
     }
+    shared_ = offset;
+  }
+
+  int64_t kept_bytes(size_t input) const {
+    const auto element = static_cast<int64_t>(size_of(text_.input_dtype(input)));
+    return ceil_div(columns_ * element, 16) * 16 + 16;
+  }
+
+  void place_kept_rows() {
+    for (const size_t input : kept_) {
+      shared_ = ceil_div(shared_, 16) * 16;
+      const std::string in = text_.input(input);
+      body_lines_.push_back(
+          fmt::format("const auto* const kept{} = keep_row(shared + {}, {} + at, {});",
+                      input,
+                      shared_,
+                      in,
+                      columns_));
+      shared_ += kept_bytes(input);
+    }
+    if (!kept_.empty()) body_lines_.emplace_back("__syncthreads();");
   }
 
   // ---- values of the row ----
@@ -181,13 +228,13 @@ class RowPrinter {
   std::string leaf(const Node& node, Pass& pass) {
     const DType dtype = node.outputs[0].dtype;
     if (role(node) == LoopRole::kRow) return row_value(node, pass);
-    if (node.is<Input>()) return element_of(input_number(node), dtype, "at", pass);
+    if (node.is<Input>()) return element_of(input_number(node), dtype, pass);
     if (node.is<OneHot>()) return mark(node, pass);
     if (!node.is<Broadcast>()) return {};
     const Node& from = *node.inputs[0].node;
     if (role(from) == LoopRole::kRow) return row_value(from, pass);
     const IndexMap map(from.outputs[0].shape, node.outputs[0].shape);
-    if (map.is_same()) return element_of(input_number(from), dtype, "at", pass);
+    if (map.is_same()) return element_of(input_number(from), dtype, pass);
     if (!map.keeps_pieces(columns_))
       throw Refused{"reads a broadcast input that changes within a row"};
     const std::string in = text_.input(input_number(from)), base = map.text("at", columns_);
@@ -211,11 +258,14 @@ class RowPrinter {
     return name;
   }
 
-  std::string element_of(size_t number, DType dtype, std::string_view at, Pass& pass) {
-    const std::string in = text_.input(number), name = fmt::format("x{}", number);
+  std::string element_of(size_t number, DType dtype, Pass& pass) {
+    const std::string name = fmt::format("x{}", number);
     if (!pass.read.insert(number).second) return name;
+    ++passes_reading_[number];
+    const std::string row =
+        kept_.contains(number) ? fmt::format("kept{}", number) : text_.input(number) + " + at";
     pass.loads.push_back(
-        fmt::format("const auto p{} = load{}<4>({} + {} + c{});", number, some(), in, at, left()));
+        fmt::format("const auto p{} = load{}<4>({} + c{});", number, some(), row, left()));
     pass.code.lines.push_back(
         fmt::format("const {} {} = value_of(p{}.at[k]);", value_type(dtype), name, number));
     return name;
@@ -417,8 +467,7 @@ class RowPrinter {
 
   void finish() {
     Lines& lines = text_.lines;
-    const int64_t shared = shared_bytes(block_rows_);
-    if (shared > 0) lines.add("RIDGE_DYNAMIC_SHARED(shared);");
+    if (shared_ > 0) lines.add("RIDGE_DYNAMIC_SHARED(shared);");
     lines.add_all(setup_);
     lines.line("const uint32_t lane = threadIdx.x % {};", kGroup);
     if (is_long())
@@ -427,7 +476,7 @@ class RowPrinter {
       lines.line("const uint32_t group = threadIdx.x / {};", kGroup);
     if (!sums_.empty()) {
       print_chunks(lines);
-      return text_.finish("", chunks(), threads(), static_cast<size_t>(shared));
+      return text_.finish("", chunks(), threads(), static_cast<size_t>(shared_));
     }
     lines.open("for ({0} first = blockIdx.x * {1}; first < {2}; first += gridDim.x * {1})",
                index_type(),
@@ -436,12 +485,15 @@ class RowPrinter {
     print_rows(lines);
     if (is_long()) lines.add("__syncthreads();");
     lines.close();
-    text_.finish("", ceil_div(rows_, block_rows_), threads());
+    text_.finish("", ceil_div(rows_, block_rows_), threads(), static_cast<size_t>(shared_));
   }
 
   const FusedBody& body_;
   int64_t rows_, columns_;
   int64_t block_rows_ = 1;
+  int64_t shared_ = 0;  // bytes
+  KeptRows kept_;
+  std::map<size_t, int> passes_reading_;  // an input
   KernelText text_;
   Statements row_code_;  // of one row
   bool has_picks_ = false;
@@ -453,6 +505,12 @@ class RowPrinter {
 
 }  // namespace
 
-PrintedKernel print_rows(const FusedBody& body) { return RowPrinter(body).print(); }
+// What several passes read is known when all are printed.
+PrintedKernel print_rows(const FusedBody& body) {
+  RowPrinter plain(body);
+  PrintedKernel made = plain.print();
+  KeptRows kept = plain.worth_keeping();
+  return kept.empty() ? made : RowPrinter(body, std::move(kept)).print();
+}
 
 }  // namespace ridge::cuda

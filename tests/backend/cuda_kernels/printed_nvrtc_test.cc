@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 #include <map>
@@ -15,12 +16,17 @@
 #include "ridge/backend/cuda/print_kernel.h"
 #include "ridge/base/error.h"
 #include "ridge/compile/pipeline.h"
+#include "ridge/graph/autodiff.h"
 #include "ridge/graph/ops/activation.h"
+#include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/fused.h"
+#include "ridge/graph/ops/reduce.h"
+#include "ridge/graph/ops/softmax.h"
 #include "ridge/graph/ops/source.h"
 #include "ridge/run/backends.h"
 #include "ridge/train/config_text.h"
 #include "ridge/train/task.h"
+#include "tests/support/case_builder.h"
 #include "tests/support/errors.h"
 #include "tests/support/scale.h"
 #include "tests/support/temp_folder.h"
@@ -128,6 +134,51 @@ TEST(Cubin, WhatIsNoCubinIsRefused) {
                                   elf + std::string(58, '\0'),
                                   elf + std::string(58, '\xff')})
     EXPECT_NE(user_error([&] { cuda::read_cubin(text); }).find("[cubin]"), std::string::npos);
+}
+
+// ---- long rows ----
+
+// The loss of some rows of logits, with its gradient.
+cuda::PrintedKernel loss_kernel(DType dtype, int64_t columns) {
+  CaseBuilder loss(dtype, 1);
+  const Value logits = loss.input({64, columns});
+  const Value targets = loss.indices(DType::kI64, {64}, 0, columns - 1);
+  const Value mean = reduce_mean(cross_entropy(cast(logits, DType::kF32), targets));
+  loss.finish({mean, gradients(mean, std::vector<Value>{logits})[0]});
+  Graph graph = loss.graph().clone();
+  const auto cpu = make_backend("cpu");
+  run_pipeline(graph, *cpu, {.highest = SemanticClass::kReassociation});
+  cuda::PrintedKernel found;
+  for (const auto& node : graph.nodes())
+    if (node->is<Fused>() && std::ranges::any_of(node->outputs, [&](const TensorType& type) {
+          return type.shape == Shape{64, columns};
+        }))
+      found = cuda::print_kernel(*node).kernel.value();
+  return found;
+}
+
+TEST(PrintedKernels, ALongRowIsReadOnceWhereABlockHasRoomForIt) {
+  const std::shared_ptr<const Nvrtc> compiler = nvrtc();
+  struct {
+    DType dtype;
+    int64_t columns;
+    bool is_kept;
+  } const cases[] = {{DType::kBF16, 50257, true},
+                     {DType::kF32, 20000, true},
+                     {DType::kF32, 50257, false},
+                     {DType::kF32, 2048, false}};
+  for (const auto& [dtype, columns, is_kept] : cases) {
+    SCOPED_TRACE(columns);
+    const cuda::PrintedKernel kernel = loss_kernel(dtype, columns);
+    ASSERT_FALSE(kernel.launches.empty());
+    const size_t bytes = is_kept ? static_cast<size_t>(columns) * size_of(dtype) : 0;
+    EXPECT_GE(kernel.launches[0].shared_bytes, bytes);
+    EXPECT_LE(kernel.launches[0].shared_bytes, bytes + 64);
+    if (compiler == nullptr) continue;
+    for (const KernelUse& use :
+         cuda::read_cubin(compiler->compile(kernel.source, kernel.name, "sm_90")))
+      EXPECT_EQ(use.local_bytes, 0) << use.registers << " registers";
+  }
 }
 
 // ---- the kernels of the example configurations ----

@@ -155,6 +155,35 @@ inline void store(T* to, const Pack<T, N>& x, int64_t count) {
     store_some<N>(to, x, count);
 }
 
+/// Brings n elements into shared memory, by all threads of the block, which has to meet before one
+/// reads them. `to` is a multiple of 16 bytes and has 16 more than they take: they lie as far
+/// behind a multiple of 16 as in memory, so that most are moved 16 bytes at a time. Returns the
+/// first.
+template <typename T>
+inline const T* keep_row(unsigned char* to, const T* from, uint32_t n) {
+  constexpr uint32_t kUnit = 16 / sizeof(T), kAtOnce = 8;
+  const auto behind = static_cast<uint32_t>(reinterpret_cast<uint64_t>(from) % 16);
+  T* const kept = reinterpret_cast<T*>(to + behind);
+  const uint32_t before = (16 - behind) % 16 / static_cast<uint32_t>(sizeof(T));
+  const uint32_t head = before < n ? before : n;
+  const uint32_t units = (n - head) / kUnit, step = blockDim.x;
+  // Many loads under way at once: nothing else hides how long memory takes.
+  for (uint32_t first = threadIdx.x; first < units; first += kAtOnce * step) {
+    Pack<T, kUnit> packs[kAtOnce];
+#pragma unroll
+    for (uint32_t i = 0; i < kAtOnce; ++i)
+      if (first + i * step < units)
+        packs[i] = load<kUnit>(from + head + (first + i * step) * kUnit);
+#pragma unroll
+    for (uint32_t i = 0; i < kAtOnce; ++i)
+      if (first + i * step < units)
+        store<kUnit>(kept + head + (first + i * step) * kUnit, packs[i]);
+  }
+  for (uint32_t i = threadIdx.x; i < head; i += step) kept[i] = from[i];
+  for (uint32_t i = head + units * kUnit + threadIdx.x; i < n; i += step) kept[i] = from[i];
+  return kept;
+}
+
 // ---- conversions ----
 
 inline float round_f16(float x) { return value_of(F16{f16_bits(x)}); }
