@@ -393,6 +393,55 @@ def row_ops(chain, dtype):
     return task
 
 
+def ladder(entries):
+    """The kinds of nodes that have several kernels, by the time that the pick takes of all: what each
+    kernel takes, and its rate of operations and of bytes."""
+    kinds = {}
+    for entry in entries:
+        for launch in entry["kernels"]:
+            times = {each["name"]: each["seconds"] for each in launch["candidates"] if each.get("seconds")}
+            if len(times) < 2:
+                continue
+            # Layers share a measurement, so equal times are of the same node.
+            kind = kinds.setdefault((launch["op"], tuple(times.items())), {
+                "op": launch["op"], "site": launch["site"], "launches": 0, "pick": launch["pick"],
+                "flops": launch["flops"], "bytes": launch["bytes"], "kernels": {},
+            })  # fmt: skip
+            kind["launches"] += 1
+            for name, seconds in times.items():
+                kind["kernels"][name] = {
+                    "seconds": seconds,
+                    "tflops_per_s": launch["flops"] / seconds * 1e-12,
+                    "gb_per_s": launch["bytes"] / seconds * 1e-9,
+                }
+
+    def taken(kind):
+        return kind["launches"] * kind["kernels"][kind["pick"]]["seconds"]
+
+    return sorted(kinds.values(), key=taken, reverse=True)
+
+
+def kernels(context):
+    """Each kernel of ours beside the libraries' on the nodes of GPT-2, timed alone."""
+    config = context.root / "bench/gpu/gpt2_124m.toml"
+    found = context.run_json(
+        context.ridge(
+            "inspect", config, "--plan", "--device", DEVICE, "--set", "train.kernels=fastest", "--json"
+        )
+    )
+    try:
+        kinds = ladder(found["entries"])
+    except (KeyError, TypeError) as error:
+        raise Outcome("failed", f"ridge inspect printed something else: {error!r}") from error
+    if not kinds:
+        raise missing("no node of GPT-2 has two kernels on this machine")
+    best = [
+        f"{kind['op']} {kind['kernels'][kind['pick']]['tflops_per_s']:.0f} TFLOP/s by {kind['pick']}"
+        for kind in kinds[:3]
+    ]
+    return passed_if(True, f"{len(kinds)} kinds of nodes with several kernels: {', '.join(best)}", kinds=kinds)
+
+
 def needs_torch(task):
     def checked(context):
         if context.python_problem:
@@ -481,6 +530,7 @@ FAST = [
         for dtype in ("bf16", "f32")
         for chain in ("norm", "softmax", "cross_entropy")
     ),
+    ("kernels", kernels, 120),
 ]
 
 LOOP = [("optimize", optimize, 360), ("ledger_replay", ledger_replay, 120)]

@@ -78,7 +78,11 @@ void write_choices(JsonWriter& json, const ProgramFacts& facts, size_t entry) {
   json.key("kernels").begin_array();
   for (size_t i = 0; i < steps.size(); ++i) {
     const NodeTimes& times = facts.entries[entry].times[i];
+    const Node& node =
+        *facts.program.graphs.entries[entry].nodes()[static_cast<size_t>(steps[i].node)];
+    const Cost cost = node.op->cost(node.input_types(), node.outputs);
     json.begin_object().field("site", steps[i].site).field("op", steps[i].op);
+    json.field("flops", cost.flops).field("bytes", cost.bytes);
     json.field("pick", times.candidates[times.pick].name).key("candidates").begin_array();
     for (const CandidateTime& candidate : times.candidates) {
       json.begin_object().field("name", candidate.name);

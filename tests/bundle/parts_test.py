@@ -105,6 +105,21 @@ class Tasks(unittest.TestCase):
         self.assertEqual(end.state, "passed", end.says)
         self.assertGreater(len(end.values["ops"]), 50)
 
+    def test_kernels(self):
+        config = self.root / "bench" / "gpu" / "gpt2_124m.toml"
+        config.write_text(SMALL.replace("[train]", "[train]\nprecision = 'bf16'"))
+        end = self.end_of("kernels")
+        if end.state == "missing":  # a CPU without products of bf16 has one kernel for each node
+            self.assertIn("has two kernels", end.says)
+            return
+        self.assertEqual(end.state, "passed", end.says)
+        for kind in end.values["kinds"]:
+            self.assertIn(kind["pick"], kind["kernels"])
+            self.assertGreater(kind["launches"], 0)
+            for each in kind["kernels"].values():
+                self.assertGreater(each["seconds"], 0)
+                self.assertAlmostEqual(each["tflops_per_s"] * each["seconds"] * 1e12, kind["flops"], delta=1)
+
     def test_loop(self):
         """Whether a tiny model gains on a machine that others use is no matter here."""
         end = self.end_of("optimize")

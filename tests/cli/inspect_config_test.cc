@@ -126,6 +126,8 @@ TEST(InspectConfig, PlanShowsEveryLaunchWithItsCandidates) {
   for (const json& entry : report["entries"]) {
     EXPECT_EQ(entry["kernels"].size(), entry["launches"].get<size_t>());
     for (const json& launch : entry["kernels"]) {
+      EXPECT_GT(launch["bytes"].get<double>(), 0);
+      EXPECT_GE(launch["flops"].get<double>(), 0);
       double picked = 0;
       for (const json& candidate : launch["candidates"]) {
         EXPECT_TRUE(candidate.contains("seconds") || candidate.contains("note")) << launch;

@@ -69,6 +69,10 @@ class Parts(Evidence):
         # Raw samples, and no number that JSON has no word for.
         values = self.bundle.tasks("fast")["step.gpt2_124m"]["values"]
         self.assertEqual(values["samples_ms"]["ridge"], [100.0, 101.0])
+        kinds = self.bundle.tasks("fast")["kernels"]["values"]["kinds"]
+        self.assertEqual([(kind["op"], kind["launches"]) for kind in kinds], [("matmul", 2)])
+        rates = {name: each["tflops_per_s"] for name, each in kinds[0]["kernels"].items()}
+        self.assertEqual(rates, {"library": 4.0, "printed": 2.0})
         rows = self.bundle.tasks("fast")["norm.bf16"]["values"]
         self.assertEqual(rows["bytes_per_s"]["ridge"], [1.0, None])
         losses = self.bundle.tasks("right")["losses.gpt_text"]["values"]["losses"]
@@ -124,7 +128,10 @@ class Parts(Evidence):
         self.assertIn("no summary", self.bundle.tasks("right")["memcheck"]["says"])
 
     def test_what_the_engine_refuses_is_missing_in_its_own_words(self):
-        told = {"train:cuda": "refuse", "peer": "refused", "optimize": "refuse", "doctor": "cpu only"}
+        told = {
+            "train:cuda": "refuse", "peer": "refused", "optimize": "refuse", "doctor": "cpu only",
+            "inspect": "alone",
+        }  # fmt: skip
         self.assertEqual(self.bundle.run(told=told)[0], 1)
         document = self.check_files()
         tasks = {**self.bundle.tasks("right"), **self.bundle.tasks("fast"), **self.bundle.tasks("loop")}
@@ -133,6 +140,7 @@ class Parts(Evidence):
             self.assertIn("error: cuda:0 cannot multiply in bf16; take f32", tasks[name]["says"])
         self.assertIn("bf16 is not there yet", tasks["step.gpt2_124m"]["says"])
         self.assertEqual(tasks["memory.gpt2_124m"]["state"], "missing")
+        self.assertIn("no node of GPT-2 has two kernels", tasks["kernels"]["says"])
         self.assertEqual(tasks["ledger_replay"]["state"], "missing")
         self.assertEqual(tasks["registry"]["state"], "passed")
         # Each came to its end: that is what there is to know at this revision.
@@ -153,8 +161,8 @@ class Parts(Evidence):
         for told, says in (("none", "no PyTorch: ModuleNotFoundError"), ("blind", "sees no GPU")):
             self.assertEqual(self.bundle.run("--part", "fast", told={"torch": told})[0], 1)
             self.check_files()
-            for task in self.bundle.tasks("fast").values():
-                self.assertEqual(task["state"], "missing")
+            for name, task in self.bundle.tasks("fast").items():
+                self.assertEqual(task["state"], "passed" if name == "kernels" else "missing")
             self.assertIn(says, self.bundle.tasks("fast")["norm.f32"]["says"])
             self.assertIn("--python", self.bundle.tasks("fast")["norm.f32"]["says"])
 

@@ -79,6 +79,12 @@ elif verb == "doctor":
     print(json.dumps({"input": {"cpu_only": how == "cpu only"}, "step_ms": {"mean": 10.0},
                       "breakdown_ms": {"busy": 9.0 if how == "idle" else 9.9}}))
     sys.exit(1)
+elif verb == "inspect":
+    times = [{"name": "library", "seconds": 2e-3}, {"name": "printed", "seconds": 4e-3}]
+    kernel = {"op": "matmul", "site": "a", "pick": "library", "flops": 8e9, "bytes": 4e6, "candidates": times}
+    alone = {"op": "fused", "site": "b", "pick": "printed", "flops": 1e6, "bytes": 4e6,
+             "candidates": [{"name": "printed", "seconds": 1e-3}, {"name": "expanded", "note": "op by op"}]}
+    print(json.dumps({"entries": [{"kernels": [alone] if how == "alone" else [kernel, alone, kernel]}]}))
 elif verb == "optimize":
     out = pathlib.Path(words[words.index("--out") + 1])
     out.mkdir(parents=True)
