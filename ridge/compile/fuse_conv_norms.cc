@@ -48,9 +48,9 @@ struct Group {
 bool are_of_one_convolution(const Node& input_gradient, const Node& weight_gradient) {
   const auto& a = input_gradient.op_as<Conv2dGradInput>();
   const auto& b = weight_gradient.op_as<Conv2dGradWeight>();
-  return a.window.stride == b.window.stride && a.window.padding == b.window.padding &&
-         a.window.dilation == b.window.dilation && a.groups == b.groups &&
-         input_gradient.outputs[0] == weight_gradient.inputs[0].type() &&
+  return !a.tf32 && !b.tf32 && a.window.stride == b.window.stride &&
+         a.window.padding == b.window.padding && a.window.dilation == b.window.dilation &&
+         a.groups == b.groups && input_gradient.outputs[0] == weight_gradient.inputs[0].type() &&
          input_gradient.inputs[1].type() == weight_gradient.outputs[0];
 }
 
@@ -148,6 +148,7 @@ std::optional<Reader> as_reader(const Node& reader,
                                 const NormInputs& norm) {
   if (reader.is<Conv2d>()) {
     const auto& conv = reader.op_as<Conv2d>();
+    if (conv.tf32) return std::nullopt;
     auto op = std::make_shared<NormConv2d>();
     op->window = conv.window;
     op->groups = conv.groups;

@@ -26,6 +26,8 @@ struct PassContext {
   SemanticClass highest = SemanticClass::kBitIdentical;
   /// What contractions compute in; kF32 leaves all as it is.
   DType precision = DType::kF32;
+  /// Contractions of f32 may round their operands to TF32, on a backend that has it.
+  bool tf32 = false;
   /// Nodes whose site begins with one of these keep their dtype.
   std::vector<std::string> pins = {};
   /// Bytes that the arena of a graph may take; 0: as many as it needs.
@@ -44,6 +46,7 @@ bool place_casts(Graph& graph, PassContext& context);
 bool fold_constants(Graph& graph, PassContext& context);
 bool simplify(Graph& graph, PassContext& context);
 bool fuse_conv_norms(Graph& graph, PassContext& context);
+bool remake_wide(Graph& graph, PassContext& context);
 bool fuse_loops(Graph& graph, PassContext& context);
 bool merge_common(Graph& graph, PassContext& context);
 bool remove_dead(Graph& graph, PassContext& context);

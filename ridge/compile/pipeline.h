@@ -25,6 +25,7 @@ const std::vector<PassInfo>& pipeline();
 struct PipelineOptions {
   SemanticClass highest = SemanticClass::kBitIdentical;
   DType precision = DType::kF32;
+  bool tf32 = false;
   std::vector<std::string> pins = {};
   /// As in PassContext.
   int64_t arena_limit = 0;

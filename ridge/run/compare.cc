@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "ridge/graph/ops/source.h"
+#include "ridge/graph/ops/tf32.h"
 #include "ridge/graph/text.h"
 
 namespace ridge {
@@ -29,6 +30,12 @@ double tolerance(DType dtype, OpClass op_class) {
     default:
       return kBF16[row];
   }
+}
+
+double tolerance(const Node& node, DType dtype) {
+  // Tensor cores cut what they multiply off after 11 bits: 2^-10 an operand.
+  constexpr double kOfTf32 = 2e-3;
+  return is_in_tf32(*node.op) ? kOfTf32 : tolerance(dtype, node.op->traits().op_class);
 }
 
 namespace {
@@ -177,7 +184,7 @@ std::vector<std::string> choice_differences(const Graph& lone,
     for (const auto& [index, tensor] : results) {
       const auto found = magnitudes.find(index);
       const Tensor* magnitude = found == magnitudes.end() ? nullptr : &found->second;
-      const double allowed = tolerance(tensor.type().dtype, node.op->traits().op_class);
+      const double allowed = tolerance(node, tensor.type().dtype);
       lines[choice] = difference(tensor, want.at(index), allowed, magnitude);
       // An op made of several errs more than one does; twice, as its order of sums is another.
       if (!lines[choice].empty() && allowed > 0)

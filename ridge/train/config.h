@@ -14,10 +14,10 @@ struct RunOptions {
   uint64_t seed = 0;  ///< Of initial weights, order of samples, dropout, augmentation.
   std::string out;    ///< Folder of checkpoints and metrics; empty: nothing is written.
   std::string device = "cpu";
-  std::string precision = "f32";  ///< f32, bf16, fp16 (contractions); f64 is model.dtype's.
+  std::string precision = "f32";  ///< f32, tf32, bf16, fp16 (contractions); f64 is model.dtype's.
   int64_t loss_scale = 65536;     ///< Of fp16, at the start: a power of two.
   std::vector<std::string>
-      f32_modules;     ///< "blocks.0.attn": they keep f32 where 16 bits are asked for.
+      f32_modules;     ///< "blocks.0.attn": they keep f32 where `precision` is lower.
   int64_t batch = 64;  ///< Samples a step.
   int64_t micro = 1;   ///< Micro-batches a step; where they do not divide `batch`, sizes differ
                        ///< by at most one.

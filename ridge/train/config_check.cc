@@ -44,6 +44,11 @@ class Checker {
          fmt::format("train.precision '{}' needs model.dtype 'f32': its parameters are kept in f32",
                      run.precision),
          "take one of the two keys out");
+    need(run.precision != "tf32" || run.device.starts_with("cuda"),
+         "train.precision",
+         fmt::format("train.precision 'tf32' is arithmetic of GPUs, and train.device is '{}'",
+                     run.device),
+         "set train.device to 'cuda', or train.precision to 'f32' or 'bf16'");
     need(std::has_single_bit(static_cast<uint64_t>(run.loss_scale)),
          "train.loss_scale",
          fmt::format("train.loss_scale ({}) is no power of two, and other factors would round",

@@ -192,7 +192,13 @@ void add_run(Keys& keys, TrainConfig& config) {
        "",
        "",
        "where it runs: cpu, cuda or cuda:1 for a GPU, ref for the slow reference"},
-      {"train.precision", &t.precision, "", "f32|bf16|fp16", "of matrix products and convolutions"},
+      {"train.precision",
+       &t.precision,
+       "",
+       "f32|tf32|bf16|fp16",
+       "of matrix products and convolutions; tf32, which GPUs have, rounds what is multiplied to "
+       "11 "
+       "bits"},
       {"train.loss_scale",
        &t.loss_scale,
        "",
@@ -204,7 +210,7 @@ void add_run(Keys& keys, TrainConfig& config) {
        &t.f32_modules,
        "",
        "",
-       "modules that keep f32 where `precision` is bf16 or fp16, such as \"blocks.0.attn\""},
+       "modules that keep f32 where `precision` is lower, such as \"blocks.0.attn\""},
       {"train.batch", &t.batch, "", kSome, "samples a step"},
       {"train.micro",
        &t.micro,

@@ -80,6 +80,7 @@ ProgramOptions program_options(const TrainConfig& config, const Task& task) {
   options.plan.choose = task.choose;
   options.memory_limit = config.train.memory_limit << 20;
   options.passes.precision = precision_of(config);
+  options.passes.tf32 = config.train.precision == "tf32";
   options.passes.pins = pins_of(config.train.f32_modules);
   options.capture = capture_of(config);
   return options;

@@ -82,7 +82,7 @@ VerifyReport verify_training(const Task& task,
                              const TrainConfig& config,
                              Backend& backend,
                              const ProgramOptions& options) {
-  const bool same_bits = options.passes.precision == DType::kF32 &&
+  const bool same_bits = options.passes.precision == DType::kF32 && !options.passes.tf32 &&
                          options.passes.highest == SemanticClass::kBitIdentical;
   Session planned(task, config, backend, options);
   Session plain(task, config, backend, plain_options());

@@ -2,8 +2,6 @@
 
 #include <cstring>
 
-#include "ridge/tune/guard_variant.h"
-
 namespace ridge {
 namespace {
 
@@ -33,7 +31,9 @@ const data::Batch& GuardBatches::last_of(int64_t epoch) {
   return loader_.next();
 }
 
-RoundedBatch::RoundedBatch(const data::Dataset& dataset, const data::Batch& batch, DType precision)
+RoundedBatch::RoundedBatch(const data::Dataset& dataset,
+                           const data::Batch& batch,
+                           Rounding precision)
     : batch_(batch) {
   const data::FieldType& x = dataset.fields()[0];
   if (x.dtype != DType::kF32) return;
@@ -41,7 +41,7 @@ RoundedBatch::RoundedBatch(const data::Dataset& dataset, const data::Batch& batc
   shape.insert(shape.begin(), batch.count);
   x_ = Tensor({DType::kF32, shape});
   std::memcpy(x_.data(), batch.fields[0], x_.bytes());
-  x_ = converted(converted(x_, precision), DType::kF32);
+  x_ = rounded(x_, precision);
   batch_.fields[0] = x_.data();
 }
 

@@ -3,6 +3,7 @@
 
 #include "ridge/data/loader.h"
 #include "ridge/graph/tensor.h"
+#include "ridge/tune/guard_variant.h"
 
 namespace ridge {
 
@@ -35,7 +36,7 @@ class GuardBatches {
 /// A batch whose x is rounded to `precision`, where it holds f32, and widened again.
 class RoundedBatch {
  public:
-  RoundedBatch(const data::Dataset& dataset, const data::Batch& batch, DType precision);
+  RoundedBatch(const data::Dataset& dataset, const data::Batch& batch, Rounding precision);
   RoundedBatch(const RoundedBatch&) = delete;
   RoundedBatch& operator=(const RoundedBatch&) = delete;
   const data::Batch& batch() const { return batch_; }

@@ -17,7 +17,8 @@ struct MeasuredTensor {
 
 /// What the limits depend on.
 struct JudgementRules {
-  bool loses_precision = false;  ///< Class 2, and the candidate computes in 16 bits somewhere.
+  bool loses_precision =
+      false;         ///< Class 2, and the candidate computes in less than f32 somewhere.
   size_t tests = 1;  ///< Of slopes, which share the 1 % with which one is failed by chance.
 };
 

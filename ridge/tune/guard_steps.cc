@@ -47,7 +47,7 @@ class StepGuard {
     }
     precision_ = variants.candidate.precision();
     rules_.loses_precision =
-        options.semantic_class == SemanticClass::kPrecision && precision_ != DType::kF32;
+        options.semantic_class == SemanticClass::kPrecision && !precision_.is_f32();
     rules_.tests = tensors_.size() * static_cast<size_t>(options.rounds);
   }
   StepGuard(const StepGuard&) = delete;
@@ -109,7 +109,7 @@ class StepGuard {
     StateSnapshot rounded = trajectory_;
     for (const StateEntry& entry : variants_.reference.entries())
       if (entry.role == StateRole::kParameter)
-        rounded[entry.name] = converted(trajectory_.at(entry.name), precision_);
+        rounded[entry.name] = ridge::rounded(trajectory_.at(entry.name), precision_);
     restore(variants_.oracle, rounded);
     variants_.oracle.step(RoundedBatch(dataset_, batch, precision_).batch(), step);
     return compared(variants_.oracle);
@@ -219,7 +219,7 @@ class StepGuard {
   int64_t trajectory_step_ = 0;
   GuardBatches trajectory_batches_, batches_;
   int64_t epoch_ = 1;
-  DType precision_ = DType::kF32;  ///< Of the candidate.
+  Rounding precision_;  ///< Of the candidate.
   JudgementRules rules_;
   std::vector<MeasuredTensor> tensors_;
   std::vector<UpdateError> updates_;

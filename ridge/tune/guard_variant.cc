@@ -1,7 +1,9 @@
 #include "ridge/tune/guard_variant.h"
 
 #include <algorithm>
+#include <bit>
 #include <cctype>
+#include <cmath>
 #include <set>
 
 #include "ridge/graph/ops/attention.h"
@@ -45,6 +47,19 @@ Tensor converted(const Tensor& from, DType dtype) {
   return to;
 }
 
+Tensor rounded(const Tensor& from, Rounding to) {
+  if (!to.tf32) return converted(converted(from, to.dtype), DType::kF32);
+  Tensor result = converted(from, DType::kF32);
+  for (float& x : result.span<float>()) {
+    if (!std::isfinite(x)) continue;
+    // To nearest even; a carry into the exponent is right as it comes.
+    uint32_t bits = std::bit_cast<uint32_t>(x);
+    bits += 0xfffu + (bits >> 13 & 1u);
+    x = std::bit_cast<float>(bits & ~0x1fffu);
+  }
+  return result;
+}
+
 StateSnapshot capture(const Variant& variant) {
   StateSnapshot snapshot;
   for (const StateEntry& entry : variant.entries())
@@ -73,7 +88,8 @@ SessionVariant::SessionVariant(TrainConfig config, const SessionVariantOptions& 
   ProgramGraphs graphs = task_.training->program(task_.sizes);
   if (options.edit) options.edit(graphs);
   const ProgramOptions program = options_of(config_, task_, options);
-  precision_ = config_.model.dtype == DType::kF32 ? program.passes.precision : DType::kF32;
+  if (config_.model.dtype == DType::kF32)
+    precision_ = {program.passes.precision, program.passes.tf32};
   pins_ = program.passes.pins;
   session_ = std::make_unique<Session>(task_, config_, *backend_, program, std::move(graphs));
   const State& state = session_->program().state();
@@ -102,12 +118,15 @@ bool SessionVariant::overflow(const data::Batch& batch, int64_t step) {
   return true;
 }
 
-DType SessionVariant::precision() const { return low_modules().empty() ? DType::kF32 : precision_; }
+Rounding SessionVariant::precision() const {
+  return low_modules().empty() ? Rounding{} : precision_;
+}
 
-// By what the pass place_casts goes by, whatever it makes of a contraction. Attention stays in f32.
+// By what the pass place_casts goes by, whatever it makes of a contraction.
 std::vector<std::string> SessionVariant::low_modules() const {
   std::set<std::string> modules;
-  if (precision_ == DType::kF32) return {};
+  if (precision_.is_f32()) return {};
+  const bool lowers_attention = !precision_.tf32 && backend_->stores_16_bits();
   const auto is_pinned = [&](const std::string& site) {
     return std::any_of(
         pins_.begin(), pins_.end(), [&](const std::string& pin) { return site.starts_with(pin); });
@@ -116,7 +135,8 @@ std::vector<std::string> SessionVariant::low_modules() const {
     for (const auto& node : graph.nodes()) {
       const std::string& site = node->site.name;
       const bool is_attention = node->is<Attention>() || node->is<AttentionGrad>();
-      if (node->op->traits().op_class == OpClass::kContraction && !is_attention && !is_pinned(site))
+      if (node->op->traits().op_class == OpClass::kContraction &&
+          (!is_attention || lowers_attention) && !is_pinned(site))
         modules.insert(module_of(site.substr(0, site.find(':'))));
     }
   return {modules.begin(), modules.end()};

@@ -14,6 +14,14 @@
 
 namespace ridge {
 
+/// What the operands of products are rounded to: a dtype, or TF32, which is f32 with 11 bits.
+struct Rounding {
+  DType dtype = DType::kF32;
+  bool tf32 = false;
+
+  bool is_f32() const { return dtype == DType::kF32 && !tf32; }
+};
+
 class Variant {
  public:
   Variant() = default;
@@ -33,8 +41,8 @@ class Variant {
   virtual bool overflow(const data::Batch&, int64_t) { return false; }
   /// Of all that a checkpoint keeps.
   virtual std::string hash() const = 0;
-  /// The least precise dtype that anything is computed in.
-  virtual DType precision() const { return DType::kF32; }
+  /// The coarsest that anything is rounded to.
+  virtual Rounding precision() const { return {}; }
 };
 
 /// What a checkpoint keeps, by name.
@@ -47,6 +55,8 @@ void restore(Variant& variant, const StateSnapshot& snapshot);
 
 /// The elements of `from` in `dtype`.
 Tensor converted(const Tensor& from, DType dtype);
+/// f32 whose elements are rounded.
+Tensor rounded(const Tensor& from, Rounding to);
 
 /// How a SessionVariant is made, beyond its configuration.
 struct SessionVariantOptions {
@@ -71,9 +81,9 @@ class SessionVariant : public Variant {
   double step(const data::Batch& batch, int64_t step) override;
   bool overflow(const data::Batch& batch, int64_t step) override;
   std::string hash() const override { return session_->state_hash(); }
-  DType precision() const override;
+  Rounding precision() const override;
 
-  /// Modules, such as "blocks.0.attn", whose contractions are computed in 16 bits.
+  /// Modules, such as "blocks.0.attn", whose contractions are computed in less than f32.
   std::vector<std::string> low_modules() const;
 
   Session& session() { return *session_; }
@@ -82,7 +92,7 @@ class SessionVariant : public Variant {
  private:
   TrainConfig config_;
   int64_t total_steps_;
-  DType precision_ = DType::kF32;  ///< Of what is not pinned.
+  Rounding precision_;  ///< Of what is not pinned.
   std::vector<std::string> pins_;
   Task task_;  ///< Without its data.
   std::unique_ptr<Backend> backend_;

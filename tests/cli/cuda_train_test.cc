@@ -120,10 +120,105 @@ TEST_F(CudaTrain, ProductsAreThoseOfCublaslt) {
   }
 }
 
+// Two ways of the same 16 bits: the device rounds the results of products too. Other pairs are in
+// tests/train/stored_16_bits_test.cc, as each compiles its own kernels here.
+TEST_F(CudaTrain, SixteenBitsInMemory) {
+  struct Case {
+    std::string model, precision;
+    double roundoff;
+  };
+  for (const auto& [model, precision, roundoff] :
+       {Case{"mlp", "fp16", 0x1p-11}, {"gpt", "bf16", 0x1p-8}, {"cnn", "bf16", 0x1p-8}}) {
+    SCOPED_TRACE(model + " in " + precision);
+    const std::string words =
+        fmt::format("train {}.toml --set train.precision={} --out ", model, precision);
+    fine("train " + model + ".toml --out f32-" + model);
+    fine(words + "cpu-" + model);
+    fine(words + "cuda-" + model + " --device cuda");
+    const std::vector<double> got = losses("cuda-" + model), want = losses("cpu-" + model);
+    ASSERT_EQ(got.size(), want.size());
+    for (size_t i = 0; i < want.size(); ++i)
+      EXPECT_NEAR(got[i], want[i], 4 * roundoff * std::fabs(want[i])) << "step " << i + 1;
+    EXPECT_GT(std::fabs(got[0] - losses("f32-" + model)[0]), 1e-6);
+  }
+  const Ended plan = fine("inspect gpt.toml --plan --device cuda --set train.precision=bf16");
+  EXPECT_NE(plan.out.find("bf16["), std::string::npos) << plan.out;
+}
+
+TEST_F(CudaTrain, SixteenBitsByCublaslt) {
+  const std::string library =
+      "export RIDGE_CUBLASLT=" RIDGE_FAKE_CUBLASLT " FAKE_CUBLASLT_DRIVER=" RIDGE_FAKE_CUDA ";";
+  const std::string words = "train gpt.toml --device cuda --set train.precision=bf16 --out ";
+  fine(words + "printed");
+  fine(words + "cublaslt", library);
+  const std::vector<double> got = losses("cublaslt"), want = losses("printed");
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < want.size(); ++i)
+    EXPECT_NEAR(got[i], want[i], 0x1p-8 * std::fabs(want[i])) << "step " << i + 1;
+}
+
+TEST_F(CudaTrain, Tf32IsUsedWhereItIsAskedFor) {
+  const std::string library =
+      "export RIDGE_CUBLASLT=" RIDGE_FAKE_CUBLASLT " FAKE_CUBLASLT_DRIVER=" RIDGE_FAKE_CUDA ";";
+  const std::string words = "gpt.toml --device cuda --set train.precision=tf32";
+  const Ended plan = fine("inspect " + words + " --plan", library);
+  EXPECT_NE(plan.out.find("cublaslt_tf32_"), std::string::npos) << plan.out;
+  fine("train gpt.toml --out cpu");
+  fine("train " + words + " --out cuda", library);
+  const std::vector<double> got = losses("cuda"), want = losses("cpu");
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < want.size(); ++i)
+    EXPECT_NEAR(got[i], want[i], 4 * 0x1p-10 * std::fabs(want[i])) << "step " << i + 1;
+  EXPECT_NE(got, want);
+}
+
+// The gradient of the scaled loss overflows until the scale fits.
+TEST_F(CudaTrain, OverflowsOfFp16SkipTheirSteps) {
+  const std::string words =
+      "train mlp.toml --steps 14 --set train.precision=fp16 --set train.loss_scale=16777216 --out ";
+  fine(words + "cpu");
+  fine(words + "cuda --device cuda");
+  const auto told = [&](const std::string& out, const char* key) {
+    std::vector<double> all;
+    std::istringstream lines(text_of(folder_ / (out + "/metrics.jsonl")));
+    for (std::string line; std::getline(lines, line);)
+      if (const json each = json::parse(line); each.contains("loss")) all.push_back(each[key]);
+    return all;
+  };
+  const std::vector<double> skipped = told("cuda", "skipped_steps"),
+                            scale = told("cuda", "loss_scale");
+  ASSERT_EQ(skipped.size(), 14u);
+  EXPECT_EQ(skipped.front(), 1);
+  EXPECT_GE(skipped.back(), 4);
+  EXPECT_LT(skipped.back(), 12);
+  for (size_t i = 0; i < skipped.size(); ++i)
+    EXPECT_EQ(scale[i], std::ldexp(16777216.0, -static_cast<int>(skipped[i])));
+  EXPECT_NEAR(skipped.back(), told("cpu", "skipped_steps").back(), 1);
+}
+
+TEST_F(CudaTrain, MemoryIsLimitedInSixteenBitsToo) {
+  write("deep.toml",
+        "[model]\nkind = 'gpt'\nvocab = 32\ncontext = 64\nlayers = 4\nheads = 2\nwidth = 32\n"
+        "[data]\nkind = 'random'\ntokens = true\nshape = [64]\nclasses = 32\nsamples = 64\n"
+        "[train]\nbatch = 16\nsteps = 2\nprecision = 'bf16'\n[metrics]\nevery = 1\n");
+  const auto planned = [&](const std::string& more) {
+    const Ended ended = fine("inspect deep.toml --device cuda --json" + more);
+    return json::parse(ended.out)["memory"]["planned_bytes"].get<int64_t>();
+  };
+  const int64_t whole = planned("");
+  const int64_t mib = whole * 3 / 4 >> 20;
+  const std::string limit = fmt::format(" --set train.memory_limit={}", mib);
+  EXPECT_LE(planned(limit), mib << 20);
+  fine("train deep.toml --device cuda --out whole");
+  fine("train deep.toml --device cuda --out less" + limit);
+  EXPECT_EQ(losses("less"), losses("whole"));
+}
+
 TEST_F(CudaTrain, ThePlannedProgramIsThePlainOne) {
   const Ended ended = fine("train mlp.toml --device cuda --verify");
   EXPECT_NE(ended.err.find("verify: "), std::string::npos) << ended.err;
   EXPECT_NE(ended.err.find("the same bits"), std::string::npos) << ended.err;
+  fine("train mlp.toml --device cuda --verify --set train.precision=bf16");
 }
 
 TEST_F(CudaTrain, TheOtherVerbsRunToo) {

@@ -7,11 +7,13 @@
 #include "ridge/compile/rules/rule.h"
 #include "ridge/graph/ops/conv.h"
 #include "ridge/graph/ops/elementwise.h"
+#include "ridge/graph/ops/gather.h"
 #include "ridge/graph/ops/matmul.h"
 #include "ridge/graph/ops/reduce.h"
 #include "ridge/graph/ops/shape.h"
 #include "ridge/graph/ops/softmax.h"
 #include "ridge/graph/ops/source.h"
+#include "ridge/graph/ops/tf32.h"
 #include "ridge/graph/text.h"
 #include "ridge/run/backends.h"
 #include "ridge/run/evaluate.h"
@@ -103,6 +105,26 @@ TEST(Pipeline, MatrixProductsRoundTheirOperandsThemselves) {
   }
 }
 
+TEST(Pipeline, ProductsMayBeMadeInTf32) {
+  const auto both = [](Value x) {
+    const Value pixels = reshape(x, {1, 2, 3, 1}), filter = reshape(x, {1, 1, 1, 6});
+    const Value y = reduce_sum(conv2d(pixels, filter), {0, 1, 2, 3});
+    return y + reduce_sum(matmul(x, x, false, true), {0, 1});
+  };
+  const auto marked = [&](std::vector<std::string> pins) {
+    Graph graph = graph_of(both);
+    run_pipeline(graph, *make_backend("cpu"), {.tf32 = true, .pins = std::move(pins)});
+    std::string found;
+    for (const auto& node : graph.nodes())
+      if (is_in_tf32(*node->op)) found += fmt::format("{} ", node->op->name());
+    EXPECT_EQ(print(parse_graph(print(graph))), print(graph));
+    return found;
+  };
+  EXPECT_EQ(marked({}), "conv2d matmul ");
+  EXPECT_EQ(marked({":conv2d"}), "matmul ");
+  EXPECT_EQ(marked({":"}), "");
+}
+
 TEST(Pipeline, PassesSwitchOffByName) {
   const auto twice = [](Value x) { return exp(x) + exp(x); };
   EXPECT_EQ(ops_after(twice, {.off = {"merge_common"}}), "exp exp add");
@@ -184,6 +206,21 @@ TEST(Rules, BitIdenticalOnesKeepBitsOfSpecialValues) {
          return add_node(std::move(op), {x});
        }},
       {"cast_and_back", [](Value x) { return cast(cast(x, DType::kF64), DType::kF32); }},
+      {"cast_and_back_reshaped",
+       [](Value x) {
+         const Value low = cast(x, DType::kBF16);
+         return cast(cast(reshape(cast(low, DType::kF32), {12}), DType::kBF16), DType::kF32);
+       }},
+      {"argmax_of_cast",
+       [](Value x) {
+         return cast(argmax(reshape(cast(cast(x, DType::kBF16), DType::kF32), {2, 6}), 1),
+                     DType::kF32);
+       }},
+      {"pick_of_cast",
+       [](Value x) {
+         const Value wide = cast(cast(x, DType::kF16), DType::kF32);
+         return pick(reshape(wide, {6, 2}), constant(x.graph(), {DType::kI64, {6}}, 1.0));
+       }},
       {"same_shape",
        [](Value x) {
          Reshape op;

@@ -10,6 +10,7 @@
 #include "ridge/compile/pipeline.h"
 #include "ridge/nn/schedule.h"
 #include "tests/nn/program_run.h"
+#include "tests/support/lazy_backend.h"
 
 namespace ridge::test {
 namespace {
@@ -205,6 +206,59 @@ INSTANTIATE_TEST_SUITE_P(All,
                            return tested.param.table + "_" + tested.param.backend + "_" +
                                   std::string(name_of(tested.param.dtype));
                          });
+
+// ---- 16 bits in memory ----
+
+// As a device compiles it that keeps in 16 bits what products read and make. The CPU runs it.
+Graph stored_in_bf16(Graph graph) {
+  LazyBackend device({.stores_16_bits = true});
+  run_pipeline(graph, device, {.precision = DType::kBF16});
+  return graph;
+}
+
+class AutocastTable : public ::testing::TestWithParam<std::string> {};
+
+// Both round at the same places but for biases, which autocast adds before it rounds: two ways of
+// bf16, so they part no further than bf16 parts from f32.
+TEST_P(AutocastTable, LossesAreWithinWhatRoundingDoes) {
+  const json golden = json::parse(std::ifstream("tests/nn/golden/autocast_tables.json"));
+  const json& table = golden["tables"][GetParam()];
+  const nn::Training training(
+      nn::make_model(model_options(table["model"], DType::kF32), sample_types(table, DType::kF32)),
+      optimizer_options(table["optimizer"]));
+  ProgramRun run("cpu", training.initial_state(false, 0));
+  uint64_t number = 0;
+  for (const nn::ParameterSpec& spec : training.parameters())
+    run.state().at(spec.name) = weight_of(spec, number++);
+  const Graph step = stored_in_bf16(training.step(table["sample"]["batch"].get<int64_t>()));
+  const int64_t steps = golden["steps"];
+  const nn::ScheduleOptions schedule = schedule_options(table["schedule"]);
+  double of_rounding = 0, apart = 0;
+  for (int64_t i = 0; i < steps; ++i) {
+    const auto at = static_cast<size_t>(i);
+    NamedTensors data = batch_of(
+        training.model(),
+        table["sample"]["batch"],
+        table["sample"]["stream"].get<uint64_t>() + at % golden["batches"].get<uint64_t>());
+    const nn::StepScalars scalars = nn::step_scalars(training.optimizer(), schedule, i, steps);
+    data.emplace("hyper", nn::hyper_tensor(scalars, training.accumulate()));
+    const double loss = run.run(step, data).at("loss").at(0);
+    const double f32 = table["f32"][at], bf16 = table["bf16"][at];
+    of_rounding = std::max(of_rounding, std::fabs(bf16 - f32));
+    apart = std::max(apart, std::fabs(loss - bf16));
+    // In f32 the first loss is PyTorch's to a few units of 2^-24.
+    if (i == 0) {
+      EXPECT_GT(std::fabs(loss - f32), 3e-6);
+      EXPECT_NEAR(loss, f32, 2e-3);
+    }
+  }
+  EXPECT_LE(apart, 1.5 * of_rounding);
+}
+
+INSTANTIATE_TEST_SUITE_P(All,
+                         AutocastTable,
+                         ::testing::Values("mlp", "cnn", "gpt"),
+                         [](const auto& tested) { return tested.param; });
 
 // ---- fp16, with a loss scale ----
 

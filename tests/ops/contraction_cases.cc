@@ -28,6 +28,32 @@ OpSample rounded_product(DType to, Shape a, Shape b_shape, bool transpose_b) {
           /*check_gradient=*/false};
 }
 
+// Within its own tolerance, on a device that has it.
+OpSample product_in_tf32(Shape a, Shape b_shape) {
+  return {"matmul", "in TF32", [=](CaseBuilder& b) -> std::vector<Value> {
+            const Value left = b.input(a);
+            MatMul op;
+            op.accumulate = accumulate_dtype(left.dtype());
+            op.tf32 = left.dtype() == DType::kF32;
+            return {add_node(std::move(op), {left, b.input(b_shape)})};
+          }};
+}
+
+// The sum of 16-bit factors, as it is.
+OpSample product_of_f32(Shape a, Shape b_shape, bool transpose_a, bool transpose_b) {
+  return {"matmul",
+          fmt::format("result in f32{}", transpose_a ? ", transposed a" : ""),
+          [=](CaseBuilder& b) -> std::vector<Value> {
+            const Value left = b.input(a);
+            MatMul op;
+            op.transpose_a = transpose_a;
+            op.transpose_b = transpose_b;
+            op.accumulate = accumulate_dtype(left.dtype());
+            op.f32_result = size_of(left.dtype()) == 2;
+            return {add_node(std::move(op), {left, b.input(b_shape)})};
+          }};
+}
+
 const OpSamples kMatMul({
     product("plain", {5, 7}, {7, 3}, false, false),
     product("transposed a", {7, 5}, {7, 3}, true, false),
@@ -42,6 +68,10 @@ const OpSamples kMatMul({
     rounded_product(DType::kBF16, {3, 20, 131}, {3, 40, 131}, true),
     rounded_product(DType::kF16, {67, 45}, {45, 70}, false),
     rounded_product(DType::kF16, {3, 20, 131}, {3, 40, 131}, true),
+    product_in_tf32({67, 45}, {45, 70}),
+    product_of_f32({67, 45}, {45, 70}, false, false),
+    product_of_f32({3, 131, 20}, {3, 40, 131}, true, true),
+    product_of_f32({900, 20}, {900, 12}, true, false),
 });
 
 struct ConvolutionCase {
@@ -49,12 +79,23 @@ struct ConvolutionCase {
   Shape x, w;
   WindowFields window;
   int64_t groups = 1;
+  bool tf32 = false;
 };
+
+template <typename T>
+T of_case(const ConvolutionCase& c, const CaseBuilder& b) {
+  T op;
+  op.window = c.window;
+  op.groups = c.groups;
+  op.tf32 = c.tf32 && b.dtype() == DType::kF32;
+  return op;
+}
 
 std::vector<ConvolutionCase> convolution_cases() {
   return {
       {"3x3", {2, 6, 5, 3}, {3, 3, 3, 4}, {{1, 1}, {1, 1, 1, 1}, {1, 1}}},
       {"1x1", {2, 4, 5, 3}, {1, 1, 3, 6}, {}},
+      {"1x1 in TF32", {2, 4, 5, 3}, {1, 1, 3, 6}, {}, 1, true},
       {"stride and uneven padding", {1, 7, 8, 2}, {3, 2, 2, 3}, {{2, 3}, {0, 1, 2, 0}, {1, 1}}},
       {"dilation", {1, 9, 8, 2}, {3, 2, 2, 3}, {{1, 1}, {1, 0, 1, 1}, {2, 3}}},
       {"groups", {2, 5, 5, 6}, {3, 3, 2, 9}, {{1, 1}, {1, 1, 1, 1}, {1, 1}}, 3},
@@ -73,19 +114,16 @@ std::vector<OpSample> convolutions() {
   std::vector<OpSample> samples;
   for (const ConvolutionCase& c : convolution_cases()) {
     samples.push_back({"conv2d", c.label, [c](CaseBuilder& b) -> std::vector<Value> {
-                         return {conv2d(b.input(c.x), b.input(c.w), c.window, c.groups)};
+                         auto op = of_case<Conv2d>(c, b);
+                         return {add_node(std::move(op), {b.input(c.x), b.input(c.w)})};
                        }});
     samples.push_back({"conv2d_grad_input", c.label, [c](CaseBuilder& b) -> std::vector<Value> {
-                         Conv2dGradInput op;
-                         op.window = c.window;
-                         op.groups = c.groups;
+                         auto op = of_case<Conv2dGradInput>(c, b);
                          op.size = {c.x[1], c.x[2]};
                          return {add_node(std::move(op), {b.input(output_shape(c)), b.input(c.w)})};
                        }});
     samples.push_back({"conv2d_grad_weight", c.label, [c](CaseBuilder& b) -> std::vector<Value> {
-                         Conv2dGradWeight op;
-                         op.window = c.window;
-                         op.groups = c.groups;
+                         auto op = of_case<Conv2dGradWeight>(c, b);
                          op.size = {c.w[0], c.w[1]};
                          return {add_node(std::move(op), {b.input(c.x), b.input(output_shape(c))})};
                        }});

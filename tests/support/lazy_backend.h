@@ -31,6 +31,7 @@ struct LazyOptions {
   /// No stream waits for events of this number, by the order in which they were made, from 0.
   std::optional<size_t> ignored_event = std::nullopt;
   bool host_ignores_events = false;
+  bool stores_16_bits = false;
 };
 
 class LazyBackend final : public Backend {
@@ -39,6 +40,7 @@ class LazyBackend final : public Backend {
   ~LazyBackend() override;
 
   std::string_view name() const override { return "lazy"; }
+  bool stores_16_bits() const override { return options_.stores_16_bits; }
   std::vector<Choice> candidates(const Node& node) const override {
     return inner_->candidates(node);
   }

@@ -152,9 +152,31 @@ TEST(GuardPrecision, ModulesAndPins) {
   EXPECT_EQ(SessionVariant(low, options).low_modules(), all);
   for (const std::string& pin : pins_of({"blocks.0.mlp"})) options.pins.push_back(pin);
   EXPECT_EQ(SessionVariant(low, options).low_modules(), rest);
-  EXPECT_EQ(SessionVariant(low, options).precision(), DType::kBF16);
+  EXPECT_EQ(SessionVariant(low, options).precision().dtype, DType::kBF16);
   options.pins = pins_of(all);
-  EXPECT_EQ(SessionVariant(low, options).precision(), DType::kF32);
+  EXPECT_TRUE(SessionVariant(low, options).precision().is_f32());
+}
+
+TEST(GuardPrecision, Tf32HasElevenBits) {
+  const std::pair<double, double> kCases[] = {{1 + 0x1p-11, 1},  // ties go to even
+                                              {1 + 0x1.8p-10, 1 + 0x1p-9},
+                                              {-1 - 0x1.002p-11, -1 - 0x1p-10},
+                                              {2 - 0x1p-23, 2},
+                                              {0x1p-126, 0x1p-126},
+                                              {INFINITY, INFINITY}};
+  for (const auto& [from, want] : kCases) {
+    Tensor x({DType::kF32, {1}});
+    x.set(0, from);
+    EXPECT_EQ(rounded(x, {.tf32 = true}).at(0), want) << from;
+  }
+  SessionVariantOptions options;
+  options.program = ProgramOptions{};
+  options.program->passes.tf32 = true;
+  const SessionVariant variant(wide_gpt(1), options);
+  EXPECT_TRUE(variant.precision().tf32);
+  // Attention is made in f32.
+  EXPECT_EQ(variant.low_modules(),
+            (std::vector<std::string>{"blocks.0.attn", "blocks.0.mlp", "head"}));
 }
 
 TEST(GuardBisection, FindsTheModulesThatMatter) {

@@ -24,6 +24,7 @@ struct Problem {
   DType factors;  // dtype of what is multiplied
   DType result;
   bool tf32;
+  bool rounds;  // the factors, into the workspace
 
   std::string text() const {
     return fmt::format("{}{} x {}{} x {}, {} to {}{}, {} at a time",
@@ -39,10 +40,9 @@ struct Problem {
   }
   size_t bytes_of_a() const { return static_cast<size_t>(batches * m * k) * size_of(factors); }
   size_t bytes_of_b() const { return static_cast<size_t>(batches * k * n) * size_of(factors); }
-  bool rounds() const { return factors != result; }
 };
 
-Problem problem_of(const Node& node, const BlasOptions& options) {
+Problem problem_of(const Node& node) {
   const auto& op = node.op_as<MatMul>();
   const Shape &a = node.inputs[0].shape(), &y = node.outputs[0].shape;
   const size_t rank = y.size();
@@ -51,8 +51,9 @@ Problem problem_of(const Node& node, const BlasOptions& options) {
   p.batches = node.outputs[0].elements() / (p.m * p.n);
   p.transpose_a = op.transpose_a, p.transpose_b = op.transpose_b;
   p.result = node.outputs[0].dtype;
-  p.factors = op.round_to == DType::kF32 ? p.result : op.round_to;
-  p.tf32 = options.tf32 && p.factors == DType::kF32;
+  p.rounds = op.round_to != DType::kF32;
+  p.factors = p.rounds ? op.round_to : node.inputs[0].dtype();
+  p.tf32 = op.tf32;
   return p;
 }
 
@@ -236,19 +237,19 @@ class BlasMatmul final : public NodeKernel {
   }
 
   size_t workspace_bytes() const override {
-    if (!problem_.rounds()) return blas_bytes_;
+    if (!problem_.rounds) return blas_bytes_;
     return aligned_bytes(blas_bytes_) + aligned_bytes(problem_.bytes_of_a()) +
            problem_.bytes_of_b();
   }
   void prepare() const override {
-    if (!problem_.rounds()) return;
+    if (!problem_.rounds) return;
     cast_a_->prepare();
     cast_b_->prepare();
   }
   void launch(ridge::Stream& stream, const KernelArgs& args) const override {
     Stream& queue = cuda_stream(stream);
     const void *a = args.inputs[0], *b = args.inputs[1];
-    if (problem_.rounds()) {
+    if (problem_.rounds) {
       auto* const rounded_a = static_cast<std::byte*>(args.workspace) + aligned_bytes(blas_bytes_);
       auto* const rounded_b = rounded_a + aligned_bytes(problem_.bytes_of_a());
       run_cast(*cast_a_, stream, a, rounded_a);
@@ -302,9 +303,9 @@ class BlasMatmul final : public NodeKernel {
 
 }  // namespace
 
-std::vector<BlasChoice> blas_choices(const Blas& blas, const Node& node, BlasOptions options) {
+std::vector<BlasChoice> blas_choices(const Blas& blas, const Node& node) {
   if (!node.is<MatMul>()) return {};
-  const Problem problem = problem_of(node, options);
+  const Problem problem = problem_of(node);
   if (problem.batches > std::numeric_limits<int32_t>::max()) return {};
   blas.device().ensure_current();
   const BlasLibrary& library = *blas.library();
@@ -345,11 +346,10 @@ std::unique_ptr<NodeKernel> make_blas_kernel(
     std::shared_ptr<const Blas> blas,
     const Node& node,
     const BlasChoice& choice,
-    const std::function<std::unique_ptr<NodeKernel>(const Node&)>& make,
-    BlasOptions options) {
-  const Problem problem = problem_of(node, options);
+    const std::function<std::unique_ptr<NodeKernel>(const Node&)>& make) {
+  const Problem problem = problem_of(node);
   auto made = std::make_unique<BlasMatmul>(std::move(blas), problem, choice);
-  if (problem.rounds())
+  if (problem.rounds)
     made->set_casts(make_cast(node.inputs[0].type(), problem.factors, make),
                     make_cast(node.inputs[1].type(), problem.factors, make));
   return made;

@@ -18,11 +18,6 @@ struct BlasChoice {
   size_t workspace_bytes = 0;  ///< Of the algorithm alone.
 };
 
-struct BlasOptions {
-  /// Products of f32 may be made in TF32, whose factors have 11 bits: another computation.
-  bool tf32 = false;
-};
-
 /// The first of the bits classes of these choices. Each has its own: the library does not say which
 /// of its algorithms agree to the bit.
 inline constexpr int kBlasBits = 16;
@@ -30,16 +25,15 @@ inline constexpr int kBlasBits = 16;
 /// Algorithms for a `matmul` node, the library's best guess first; none for other nodes, and where
 /// the library has none. All of them give the same bits in each run: where they split the depth,
 /// parts are added up in order, in the type of the sums. With `round_to`, the factors are rounded
-/// into the workspace first. BlasError.
-std::vector<BlasChoice> blas_choices(const Blas& blas, const Node& node, BlasOptions options = {});
+/// into the workspace first; with `tf32` products are made in TF32. BlasError.
+std::vector<BlasChoice> blas_choices(const Blas& blas, const Node& node);
 
-/// The kernel of a choice that blas_choices() gave for this node, with the same options; `make`
+/// The kernel of a choice that blas_choices() gave for this node; `make`
 /// gives those of `cast` nodes. Nothing is allocated in a launch. BlasError.
 std::unique_ptr<NodeKernel> make_blas_kernel(
     std::shared_ptr<const Blas> blas,
     const Node& node,
     const BlasChoice& choice,
-    const std::function<std::unique_ptr<NodeKernel>(const Node&)>& make,
-    BlasOptions options = {});
+    const std::function<std::unique_ptr<NodeKernel>(const Node&)>& make);
 
 }  // namespace ridge::cuda

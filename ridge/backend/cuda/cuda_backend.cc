@@ -58,6 +58,7 @@ class CudaBackend final : public Backend {
         copies_(device_) {}
 
   std::string_view name() const override { return "cuda"; }
+  bool stores_16_bits() const override { return true; }
   std::string hardware() const override;
   int64_t memory_in_use() const override;
   std::string gpu_uuid() const override { return device_->facts().uuid; }

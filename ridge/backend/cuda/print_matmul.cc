@@ -30,7 +30,8 @@ class MatMulPrinter {
  public:
   explicit MatMulPrinter(const Node& node) : op_(node.op_as<MatMul>()), text_(node) {
     const TensorType &a = node.inputs[0].type(), &y = node.outputs[0];
-    dtype_ = y.dtype;
+    dtype_ = a.dtype;
+    result_ = y.dtype;
     const size_t rank = y.shape.size();
     m_ = y.shape[rank - 2], n_ = y.shape[rank - 1];
     k_ = a.shape[rank - (op_.transpose_a ? 2 : 1)];
@@ -114,6 +115,7 @@ class MatMulPrinter {
     Lines lines(0);
     lines.open("struct {}_shape", KernelText::kName);
     lines.line("using Element = {};", stored_type(dtype_));
+    lines.line("using Result = {};", stored_type(result_));
     lines.line("using Sum = {};", stored_type(op_.accumulate));
     lines.line("using Round = {};", round_text());
     lines.line("static constexpr int64_t kBatches = {}, kM = {}, kN = {}, kK = {}, kChain = {};",
@@ -143,7 +145,7 @@ class MatMulPrinter {
 
   const MatMul& op_;
   KernelText text_;
-  DType dtype_ = DType::kF32;
+  DType dtype_ = DType::kF32, result_ = DType::kF32;
   int64_t batches_ = 1, m_ = 1, n_ = 1, k_ = 1, chain_ = 1;
   TileForm form_{};
   bool by_chains_ = false;

@@ -4,6 +4,8 @@
 #include <algorithm>
 
 #include "ridge/compile/rules/rule.h"
+#include "ridge/graph/ops/elementwise.h"
+#include "ridge/graph/ops/gather.h"
 #include "ridge/graph/ops/matmul.h"
 #include "ridge/graph/ops/reduce.h"
 
@@ -88,9 +90,47 @@ Value transpose_into_matmul(const Node& node, std::span<const Value> in) {
                   {a ? in[0].node->inputs[0] : in[0], b ? in[1].node->inputs[0] : in[1]});
 }
 
+// What `value` was before a cast to f32 that kept every value, also where it was reshaped since.
+Value before_widening(Value value) {
+  const Node& node = *value.node;
+  if (node.is<Reshape>()) {
+    const Value from = before_widening(node.inputs[0]);
+    return from.node == nullptr ? Value{} : reshape(from, value.shape());
+  }
+  if (!node.is<Cast>() || value.dtype() != DType::kF32) return {};
+  const Value from = node.inputs[0];
+  return from.dtype() == DType::kBF16 || from.dtype() == DType::kF16 ? from : Value{};
+}
+
+Value cast_and_back_reshaped(const Node& node, std::span<const Value> in) {
+  if (!node.is<Cast>() || !in[0].node->is<Reshape>()) return {};
+  const Value from = before_widening(in[0]);
+  return from.node != nullptr && from.dtype() == node.outputs[0].dtype ? from : Value{};
+}
+
+// Wider numbers have the same order.
+Value argmax_of_cast(const Node& node, std::span<const Value> in) {
+  if (!node.is<ArgMax>()) return {};
+  const Value from = before_widening(in[0]);
+  return from.node == nullptr ? Value{} : add_node(ArgMax(node.op_as<ArgMax>()), {from});
+}
+
+// Loops pick from memory, and need not write f32 there for that.
+Value pick_of_cast(const Node& node, std::span<const Value> in) {
+  if (!node.is<Pick>()) return {};
+  const Value from = before_widening(in[0]);
+  return from.node == nullptr ? Value{} : cast(pick(from, in[1]), DType::kF32);
+}
+
 constexpr SemanticClass kSame = SemanticClass::kBitIdentical;
 
 constexpr Rule kRules[] = {
+    {"cast_and_back_reshaped",
+     kSame,
+     "cast(reshape(cast(x, wider)), dtype of x) = reshape(x)",
+     cast_and_back_reshaped},
+    {"argmax_of_cast", kSame, "argmax(cast(x, wider)) = argmax(x)", argmax_of_cast},
+    {"pick_of_cast", kSame, "pick(cast(x, wider), i) = cast(pick(x, i), wider)", pick_of_cast},
     {"same_shape", kSame, "reshape(x, shape of x) = x, and so for others that move", same_shape},
     {"double_reshape", kSame, "reshape(reshape(x)) = reshape(x)", double_reshape},
     {"identity_transpose", kSame, "transpose(x, 0 1 2) = x", identity_transpose},

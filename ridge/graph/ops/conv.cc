@@ -89,6 +89,10 @@ void check_rank4(std::string_view op, std::span<const TensorType> inputs) {
         to_string(inputs[1]));
 }
 
+void check_tf32(std::string_view op, bool tf32, DType dtype) {
+  check(!tf32 || dtype == DType::kF32, "[{}] TF32 is for f32; got {}", op, name_of(dtype));
+}
+
 void check_size_field(std::string_view op, const std::vector<int64_t>& size) {
   check(size.size() == 2 && size[0] >= 1 && size[1] >= 1 && size[0] < 1 << 30 && size[1] < 1 << 30,
         "[{}] size must be two sizes; got {}",
@@ -96,22 +100,28 @@ void check_size_field(std::string_view op, const std::vector<int64_t>& size) {
         to_string(size));
 }
 
+// An op of the same convolution.
 template <typename T>
-T with_geometry(const WindowFields& window, int64_t groups) {
+T part_of(const auto& convolution) {
   T op;
-  op.window = window;
-  op.groups = groups;
+  op.window = convolution.window;
+  op.groups = convolution.groups;
+  op.tf32 = convolution.tf32;
   return op;
 }
 
-Value grad_input(const WindowFields& window, int64_t groups, Value dy, Value w, const Shape& x) {
-  auto op = with_geometry<Conv2dGradInput>(window, groups);
+Value forward(const auto& convolution, Value x, Value w) {
+  return add_node(part_of<Conv2d>(convolution), {x, w});
+}
+
+Value grad_input(const auto& convolution, Value dy, Value w, const Shape& x) {
+  auto op = part_of<Conv2dGradInput>(convolution);
   op.size = {x[1], x[2]};
   return add_node(std::move(op), {dy, w});
 }
 
-Value grad_weight(const WindowFields& window, int64_t groups, Value x, Value dy, const Shape& w) {
-  auto op = with_geometry<Conv2dGradWeight>(window, groups);
+Value grad_weight(const auto& convolution, Value x, Value dy, const Shape& w) {
+  auto op = part_of<Conv2dGradWeight>(convolution);
   op.size = {w[0], w[1]};
   return add_node(std::move(op), {x, dy});
 }
@@ -122,12 +132,11 @@ template <typename Self>
 std::vector<Value> Convolution<Self>::vjp(const VjpContext& c) const {
   const Value a = c.in(0), b = c.in(1), d = c.dout();
   if constexpr (std::is_same_v<Self, Conv2d>)
-    return {grad_input(window, groups, d, b, a.shape()),
-            grad_weight(window, groups, a, d, b.shape())};
+    return {grad_input(*this, d, b, a.shape()), grad_weight(*this, a, d, b.shape())};
   else if constexpr (std::is_same_v<Self, Conv2dGradInput>)
-    return {conv2d(d, b, window, groups), grad_weight(window, groups, d, a, b.shape())};
+    return {forward(*this, d, b), grad_weight(*this, d, a, b.shape())};
   else
-    return {grad_input(window, groups, b, d, a.shape()), conv2d(a, d, window, groups)};
+    return {grad_input(*this, b, d, a.shape()), forward(*this, a, d)};
 }
 
 template <typename Self>
@@ -149,6 +158,7 @@ template class Convolution<Conv2dGradWeight>;
 
 std::vector<TensorType> Conv2d::infer(std::span<const TensorType> inputs) const {
   check_rank4("conv2d", inputs);
+  check_tf32("conv2d", tf32, inputs[0].dtype);
   window.check_fields("conv2d");
   const Shape &x = inputs[0].shape, &w = inputs[1].shape;
   const TensorType y{inputs[0].dtype,
@@ -162,6 +172,7 @@ std::vector<TensorType> Conv2d::infer(std::span<const TensorType> inputs) const 
 
 std::vector<TensorType> Conv2dGradInput::infer(std::span<const TensorType> inputs) const {
   check_rank4("conv2d_grad_input", inputs);
+  check_tf32("conv2d_grad_input", tf32, inputs[0].dtype);
   window.check_fields("conv2d_grad_input");
   check_size_field("conv2d_grad_input", size);
   int64_t channels = 0;
@@ -176,6 +187,7 @@ std::vector<TensorType> Conv2dGradInput::infer(std::span<const TensorType> input
 
 std::vector<TensorType> Conv2dGradWeight::infer(std::span<const TensorType> inputs) const {
   check_rank4("conv2d_grad_weight", inputs);
+  check_tf32("conv2d_grad_weight", tf32, inputs[0].dtype);
   window.check_fields("conv2d_grad_weight");
   check_size_field("conv2d_grad_weight", size);
   const int64_t channels = inputs[0].shape[3];
@@ -215,22 +227,28 @@ std::vector<BatchFlow> Conv2dGradWeight::batch_flow(const BatchFlowContext& c) c
 void Conv2d::fields(FieldVisitor& v) {
   window.visit(v);
   v.visit("groups", groups);
+  v.visit("tf32", tf32);
 }
 
 void Conv2dGradInput::fields(FieldVisitor& v) {
   window.visit(v);
   v.visit("groups", groups);
+  v.visit("tf32", tf32);
   v.visit("size", size);
 }
 
 void Conv2dGradWeight::fields(FieldVisitor& v) {
   window.visit(v);
   v.visit("groups", groups);
+  v.visit("tf32", tf32);
   v.visit("size", size);
 }
 
 Value conv2d(Value x, Value w, WindowFields window, int64_t groups) {
-  return add_node(with_geometry<Conv2d>(window, groups), {x, w});
+  Conv2d op;
+  op.window = std::move(window);
+  op.groups = groups;
+  return add_node(std::move(op), {x, w});
 }
 
 void register_conv(OpRegistry& r) {

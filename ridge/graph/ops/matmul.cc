@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/registry.h"
 #include "ridge/graph/ops/shape.h"
 
@@ -22,6 +23,13 @@ std::vector<TensorType> MatMul::infer(std::span<const TensorType> inputs) const 
         "[matmul] only f32 is rounded, and only to f16 or bf16; got {} to {}",
         to_string(a),
         name_of(round_to));
+  check(!tf32 || (a.dtype == DType::kF32 && round_to == DType::kF32),
+        "[matmul] TF32 is for f32 that is not rounded otherwise; got {} and round_to {}",
+        to_string(a),
+        name_of(round_to));
+  check(!f32_result || size_of(a.dtype) == 2,
+        "[matmul] f32_result is for 16-bit inputs; got {}",
+        to_string(a));
   const bool fits = rank >= 2 && b.shape.size() == rank &&
                     std::equal(a.shape.begin(), a.shape.end() - 2, b.shape.begin());
   check(fits,
@@ -40,13 +48,14 @@ std::vector<TensorType> MatMul::infer(std::span<const TensorType> inputs) const 
         transpose_b ? " transposed" : "");
   Shape shape(a.shape.begin(), a.shape.end() - 2);
   shape.insert(shape.end(), {m, n});
-  return {{a.dtype, shape}};
+  return {{f32_result ? DType::kF32 : a.dtype, shape}};
 }
 
 std::vector<Value> MatMul::vjp(const VjpContext& c) const {
-  const Value a = c.in(0), b = c.in(1), dy = c.dout();
+  const Value a = c.in(0), b = c.in(1), dy = cast(c.dout(), a.dtype());
   const auto product = [this](Value left, Value right, bool transpose_left, bool transpose_right) {
     MatMul op = *this;
+    op.f32_result = false;
     op.transpose_a = transpose_left;
     op.transpose_b = transpose_right;
     return add_node(std::move(op), {left, right});
@@ -87,6 +96,8 @@ void MatMul::fields(FieldVisitor& v) {
   v.visit("transpose_b", transpose_b);
   v.visit("accumulate", accumulate);
   v.visit("round_to", round_to);
+  v.visit("tf32", tf32);
+  v.visit("f32_result", f32_result);
 }
 
 namespace {

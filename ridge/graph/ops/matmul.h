@@ -7,10 +7,12 @@ namespace ridge {
 
 /// (..., M, K) x (..., K, N) -> (..., M, N), the leading dimensions equal. With transpose_a the
 /// first input is (..., K, M); with transpose_b the second is (..., N, K). `accumulate` is the
-/// dtype of the running sum: f64 for f64, f32 for all others; the result is rounded once. With
+/// dtype of the running sum: f64 for f64, f32 for all others; the result is rounded once, or, with
+/// f32_result, for 16-bit inputs alone, it is the sum in f32. With
 /// round_to, f16 or bf16 and for f32 alone, the inputs are rounded to it before they are multiplied
-/// (f16: to infinity from 65520 on); the result is f32. Rounding counts as linear: gradients and
-/// claims about batches ignore it.
+/// (f16: to infinity from 65520 on); the result is f32. With tf32, for f32 alone, a backend that
+/// has TF32 may round them to its 11 bits. Rounding counts as linear: gradients and claims about
+/// batches ignore it.
 class MatMul final : public OpOf<MatMul> {
  public:
   static constexpr OpTraits kTraits{.name = "matmul",
@@ -24,6 +26,8 @@ class MatMul final : public OpOf<MatMul> {
   bool transpose_b = false;
   DType accumulate = DType::kF32;
   DType round_to = DType::kF32;  ///< f32: nothing is rounded.
+  bool tf32 = false;
+  bool f32_result = false;
 
   std::vector<TensorType> infer(std::span<const TensorType> inputs) const override;
   std::vector<Value> vjp(const VjpContext& c) const override;

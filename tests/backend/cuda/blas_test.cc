@@ -121,18 +121,15 @@ std::shared_ptr<const Blas> make_blas(const DeviceRef& gpu) {
 }
 
 // The node of a graph that was built, by the first choice, from the driver's start to its end.
-NamedTensors run_node(const DeviceRef& gpu, CaseBuilder& built, BlasOptions options = {}) {
+NamedTensors run_node(const DeviceRef& gpu, CaseBuilder& built) {
   const Node& node = *built.graph().outputs()[0].value.node;
   const auto blas = make_blas(gpu);
   const Module casts(gpu, kCastPtx, "casts");
-  const std::vector<BlasChoice> choices = blas_choices(*blas, node, options);
+  const std::vector<BlasChoice> choices = blas_choices(*blas, node);
   check_internal(!choices.empty(), "no choices");
-  const auto kernel = make_blas_kernel(
-      blas,
-      node,
-      choices[0],
-      [&](const Node& cast) { return std::make_unique<CastNode>(casts, cast); },
-      options);
+  const auto kernel = make_blas_kernel(blas, node, choices[0], [&](const Node& cast) {
+    return std::make_unique<CastNode>(casts, cast);
+  });
   std::vector<Arena> memory;
   std::vector<const void*> inputs;
   for (const char* name : {"x0", "x1"}) {
@@ -156,19 +153,16 @@ NamedTensors run_node(const DeviceRef& gpu, CaseBuilder& built, BlasOptions opti
   return results;
 }
 
-CaseBuilder matmul_case(DType dtype,
-                        Shape a,
-                        Shape b_shape,
-                        bool ta,
-                        bool tb,
-                        DType round_to = DType::kF32,
-                        uint64_t seed = 1) {
-  CaseBuilder b(dtype, seed);
+MatMul transposed(bool a, bool b) {
   MatMul op;
-  op.transpose_a = ta;
-  op.transpose_b = tb;
+  op.transpose_a = a;
+  op.transpose_b = b;
+  return op;
+}
+
+CaseBuilder matmul_case(DType dtype, Shape a, Shape b_shape, MatMul op = {}, uint64_t seed = 1) {
+  CaseBuilder b(dtype, seed);
   op.accumulate = accumulate_dtype(dtype);
-  op.round_to = round_to;
   const Value left = b.input(std::move(a)), right = b.input(std::move(b_shape));
   b.finish({add_node(std::move(op), {left, right})});
   return b;
@@ -185,10 +179,13 @@ CaseBuilder random_case(uint64_t seed) {
     const int64_t batch = random.integer(1, 5);
     for (Shape* each : {&a, &b}) each->insert(each->begin(), batch);
   }
-  DType round_to = DType::kF32;
-  if (dtype == DType::kF32 && random.chance(0.6))
-    round_to = random.chance(0.5) ? DType::kBF16 : DType::kF16;
-  return matmul_case(dtype, std::move(a), std::move(b), ta, tb, round_to, seed);
+  MatMul op = transposed(ta, tb);
+  if (dtype == DType::kF32 && random.chance(0.8)) {
+    op.tf32 = random.chance(0.25);
+    if (!op.tf32) op.round_to = random.chance(0.5) ? DType::kBF16 : DType::kF16;
+  }
+  op.f32_result = size_of(dtype) == 2 && random.chance(0.5);
+  return matmul_case(dtype, std::move(a), std::move(b), std::move(op), seed);
 }
 
 TEST_F(CudaBlas, RandomNodesAreThoseOfTheReference) {
@@ -202,9 +199,8 @@ TEST_F(CudaBlas, RandomNodesAreThoseOfTheReference) {
     const NamedTensors got = run_node(device(), built);
     const NamedTensors wanted = evaluate(built.graph(), *reference, built.tensors());
     const Tensor& want = wanted.at("y0");
-    EXPECT_EQ(difference(got.at("y0"), want, tolerance(want.type().dtype, OpClass::kContraction)),
-              "")
-        << seed;
+    const Node& node = *built.graph().outputs()[0].value.node;
+    EXPECT_EQ(difference(got.at("y0"), want, tolerance(node, want.type().dtype)), "") << seed;
     expect_blas_clean();
     expect_clean();
     if (HasFailure()) return;
@@ -213,18 +209,23 @@ TEST_F(CudaBlas, RandomNodesAreThoseOfTheReference) {
 
 TEST_F(CudaBlas, TellsTheLibraryWhatIsMultiplied) {
   const DeviceRef gpu = device();
-  CaseBuilder f32 = matmul_case(DType::kF32, {3, 5, 7}, {3, 4, 7}, false, true);
+  CaseBuilder f32 = matmul_case(DType::kF32, {3, 5, 7}, {3, 4, 7}, transposed(false, true));
   run_node(gpu, f32);
   // Column-major: the first matrix is our second, (4, 7) as (7, 4), transposed.
   EXPECT_EQ(blas_lines("cublasLtMatmul"),
             std::vector<std::string>{
                 "cublasLtMatmul compute 68 TN 7x4 7x5 -> 4x5, types 0 0 0, 3 at a time"});
   blas_.clear_log();
-  run_node(gpu, f32, {.tf32 = true});
+  MatMul tf32 = transposed(false, true);
+  tf32.tf32 = true;
+  CaseBuilder coarse = matmul_case(DType::kF32, {3, 5, 7}, {3, 4, 7}, tf32);
+  run_node(gpu, coarse);
   EXPECT_EQ(blas_lines("cublasLtMatmul").at(0).substr(0, 29), "cublasLtMatmul compute 77 TN ");
   blas_.clear_log();
-  CaseBuilder rounded = matmul_case(DType::kF32, {5, 7}, {7, 4}, false, false, DType::kBF16);
-  run_node(gpu, rounded, {.tf32 = true});
+  MatMul to_bf16;
+  to_bf16.round_to = DType::kBF16;
+  CaseBuilder rounded = matmul_case(DType::kF32, {5, 7}, {7, 4}, to_bf16);
+  run_node(gpu, rounded);
   EXPECT_EQ(blas_lines("cublasLtMatmul"),
             std::vector<std::string>{
                 "cublasLtMatmul compute 68 NN 4x7 7x5 -> 4x5, types 14 14 0, 1 at a time"});
@@ -233,7 +234,7 @@ TEST_F(CudaBlas, TellsTheLibraryWhatIsMultiplied) {
 TEST_F(CudaBlas, ChoicesAreItsAlgorithms) {
   const DeviceRef gpu = device();
   const auto blas = make_blas(gpu);
-  CaseBuilder built = matmul_case(DType::kF32, {64, 64}, {64, 64}, false, false);
+  CaseBuilder built = matmul_case(DType::kF32, {64, 64}, {64, 64});
   const Node& node = *built.graph().outputs()[0].value.node;
   blas_.set_algorithms({
       {.id = 67, .tile = 20, .stages = 8, .cluster = 2},
@@ -258,7 +259,10 @@ TEST_F(CudaBlas, ChoicesAreItsAlgorithms) {
                                       "cublaslt_13_tile5_swizzle1_custom3_inner9"}));
   EXPECT_EQ(bits, (std::vector<int>{kBlasBits, kBlasBits + 1, kBlasBits + 2}));
   EXPECT_EQ(blas_choices(*blas, node)[1].workspace_bytes, 4096u);
-  EXPECT_EQ(blas_choices(*blas, node, {.tf32 = true})[0].choice.name,
+  MatMul tf32;
+  tf32.tf32 = true;
+  CaseBuilder coarse = matmul_case(DType::kF32, {64, 64}, {64, 64}, tf32);
+  EXPECT_EQ(blas_choices(*blas, *coarse.graph().outputs()[0].value.node)[0].choice.name,
             "cublaslt_tf32_67_tile20_stages8_cluster2");
   // The library is told so, too, and what alignment it can rely on.
   const std::vector<std::string> told = blas_lines("cublasLtMatmulPreferenceSetAttribute");
@@ -276,14 +280,14 @@ TEST_F(CudaBlas, OtherNodesHaveNone) {
   EXPECT_TRUE(blas_choices(*blas, *b.graph().outputs()[0].value.node).empty());
   // A node that the library has nothing for.
   blas_.set_algorithms({});
-  CaseBuilder built = matmul_case(DType::kF32, {4, 4}, {4, 4}, false, false);
+  CaseBuilder built = matmul_case(DType::kF32, {4, 4}, {4, 4});
   EXPECT_TRUE(blas_choices(*blas, *built.graph().outputs()[0].value.node).empty());
 }
 
 TEST_F(CudaBlas, ALaunchMakesOneCall) {
   const DeviceRef gpu = device();
   const auto blas = make_blas(gpu);
-  CaseBuilder built = matmul_case(DType::kF32, {8, 8}, {8, 8}, false, false);
+  CaseBuilder built = matmul_case(DType::kF32, {8, 8}, {8, 8});
   const Node& node = *built.graph().outputs()[0].value.node;
   const auto kernel = make_blas_kernel(blas, node, blas_choices(*blas, node).at(0), nullptr);
   const Arena arena(gpu, 3 * 256);
@@ -302,7 +306,9 @@ TEST_F(CudaBlas, ALaunchMakesOneCall) {
 
 // Whatever call fails, the end is one clean error, and nothing is left.
 TEST_F(CudaBlas, EachCallMayFail) {
-  CaseBuilder built = matmul_case(DType::kF32, {2, 5, 7}, {2, 7, 4}, false, false, DType::kBF16);
+  MatMul to_bf16;
+  to_bf16.round_to = DType::kBF16;
+  CaseBuilder built = matmul_case(DType::kF32, {2, 5, 7}, {2, 7, 4}, to_bf16);
   run_node(device(), built);
   const std::vector<std::string> clean = blas_.log();
   ASSERT_GT(clean.size(), 30u);
@@ -332,7 +338,7 @@ TEST_F(CudaBlas, EachCallMayFail) {
 }
 
 TEST_F(CudaBlas, AnErrorSaysWithWhat) {
-  CaseBuilder built = matmul_case(DType::kF32, {5, 7}, {4, 7}, false, true);
+  CaseBuilder built = matmul_case(DType::kF32, {5, 7}, {4, 7}, transposed(false, true));
   blas_.fail("cublasLtMatmul", 1, 13);
   EXPECT_EQ(test::user_error([&] { run_node(device(), built); }),
             "cuBLASLt 13.1.0: cublasLtMatmul(5 x 7 transposed x 4, f32 to f32, 1 at a time, by "

@@ -15,7 +15,7 @@
 namespace ridge::cuda {
 
 // A product's sizes and its tiles, a struct S that the printed source has:
-//   Element, Sum             dtypes of A, B and C, and of the sums
+//   Element, Result, Sum     dtypes of A and B, of C, and of the sums
 //   Round                    what is done to elements before they are multiplied
 //   kBatches, kM, kN, kK     op(A) (M, K), op(B) (K, N)
 //   kChain                   depth of one chain of fma
@@ -147,7 +147,7 @@ inline void multiply_tiles(const typename S::Element* a, const typename S::Eleme
 
 /// The product, of which each chain is summed in x (batches, chains, M, N).
 template <class S>
-inline void add_chains(const typename S::Sum* x, typename S::Element* c) {
+inline void add_chains(const typename S::Sum* x, typename S::Result* c) {
   constexpr int64_t kChains = (S::kK + S::kChain - 1) / S::kChain;
   constexpr int64_t kItem = S::kM * S::kN;
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;

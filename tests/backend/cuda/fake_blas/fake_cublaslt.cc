@@ -112,6 +112,18 @@ void write(int type, void* to, int64_t at, double x) {
   }
 }
 
+// A factor, as the device multiplies it: in TF32 with 11 bits, cut off.
+double factor(const Matmul& op, int type, const void* from, int64_t at) {
+  const double x = read(type, from, at);
+  if (op.compute != kCompute32FFastTf32) return x;
+  uint32_t bits = 0;
+  auto value = static_cast<float>(x);
+  std::memcpy(&bits, &value, sizeof bits);
+  bits &= ~0x1fffu;
+  std::memcpy(&value, &bits, sizeof bits);
+  return static_cast<double>(value);
+}
+
 // Column-major, as the library has it.
 void multiply(const Product& p) {
   if (p.workspace_bytes > 0) std::memset(p.workspace, 0x5a, p.workspace_bytes);
@@ -123,8 +135,8 @@ void multiply(const Product& p) {
         for (int64_t s = 0; s < k; ++s) {
           const int64_t at_a = p.matmul.transpose_a != 0 ? s + i * p.a.ld : i + s * p.a.ld;
           const int64_t at_b = p.matmul.transpose_b != 0 ? j + s * p.b.ld : s + j * p.b.ld;
-          sum += read(p.a.type, p.from_a, item * p.a.offset + at_a) *
-                 read(p.b.type, p.from_b, item * p.b.offset + at_b);
+          sum += factor(p.matmul, p.a.type, p.from_a, item * p.a.offset + at_a) *
+                 factor(p.matmul, p.b.type, p.from_b, item * p.b.offset + at_b);
         }
         double y = p.alpha * sum;
         if (p.beta != 0) y += p.beta * read(p.c.type, p.from_c, item * p.c.offset + i + j * p.c.ld);

@@ -1,0 +1,134 @@
+// Where a device keeps 16 bits in memory: what products read and make, what loops write for others,
+// and what stays in f32.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "ridge/compile/pipeline.h"
+#include "ridge/compile/plan.h"
+#include "ridge/graph/ops/attention.h"
+#include "ridge/graph/ops/conv.h"
+#include "ridge/graph/ops/elementwise.h"
+#include "ridge/graph/ops/gather.h"
+#include "ridge/graph/ops/matmul.h"
+#include "ridge/graph/ops/source.h"
+#include "ridge/graph/text.h"
+#include "ridge/nn/model.h"
+#include "ridge/nn/training.h"
+#include "ridge/run/backends.h"
+#include "ridge/run/evaluate.h"
+#include "tests/support/compare.h"
+#include "tests/support/lazy_backend.h"
+
+namespace ridge::test {
+namespace {
+
+constexpr int64_t kSamples = 3, kLength = 16, kWidth = 24, kVocab = 40, kLayers = 2;
+
+nn::Training gpt() {
+  nn::ModelOptions model;
+  model.kind = "gpt";
+  model.gpt = {.vocab = kVocab, .context = kLength, .layers = kLayers, .heads = 2, .width = kWidth};
+  const TensorType tokens{DType::kI64, {kLength}};
+  return nn::Training(nn::make_model(model, {tokens, tokens}), {});
+}
+
+Graph compiled(Graph graph, DType precision, std::vector<std::string> pins = {}) {
+  LazyBackend device({.stores_16_bits = true});
+  run_pipeline(
+      graph, device, {.precision = precision, .pins = std::move(pins), .verify_each = true});
+  return graph;
+}
+
+bool is_16_bit(const TensorType& type) { return is_float(type.dtype) && size_of(type.dtype) == 2; }
+
+// Products whose result becomes a state are those of the gradients of weights.
+TEST(StoredIn16Bits, WhatProductsReadAndMake) {
+  for (const DType precision : {DType::kBF16, DType::kF16}) {
+    const nn::Training training = gpt();
+    const Graph graph = compiled(training.step(kSamples), precision);
+    int products = 0, in_f32 = 0, attentions = 0;
+    for (const auto& node : graph.nodes()) {
+      if (node->is<MatMul>()) {
+        ++products;
+        in_f32 += node->outputs[0].dtype == DType::kF32 ? 1 : 0;
+        for (const Value& factor : node->inputs) EXPECT_EQ(factor.dtype(), precision);
+      }
+      if (node->is<Attention>() || node->is<AttentionGrad>()) {
+        ++attentions;
+        for (const Value& operand : node->inputs)
+          EXPECT_TRUE(is_16_bit(operand.type()) || operand.rank() == 3) << node->site.name;
+        EXPECT_EQ(node->outputs[0].dtype, precision);
+      }
+    }
+    // A product and its two gradients for each of four weights a layer and the head.
+    EXPECT_EQ(products, 3 * (4 * kLayers + 1));
+    EXPECT_EQ(in_f32, 4 * kLayers + 1);
+    EXPECT_EQ(attentions, 2 * kLayers);
+  }
+}
+
+TEST(StoredIn16Bits, AWeightIsCastOnce) {
+  const Graph graph = compiled(gpt().step(kSamples), DType::kBF16);
+  std::map<const Node*, int> casts;
+  for (const auto& node : graph.nodes())
+    if (node->is<Cast>() && node->inputs[0].node->is<Input>()) ++casts[node->inputs[0].node];
+  EXPECT_EQ(casts.size(), 4u * kLayers + 1);
+  for (const auto& [weight, count] : casts) EXPECT_EQ(count, 1) << weight->site.name;
+}
+
+// The stream that layers add to, what it was normalised by, and sums: all else that is as large as
+// the activations is written in 16 bits.
+TEST(StoredIn16Bits, WhatLoopsWriteForOthers) {
+  const Graph graph = compiled(gpt().step(kSamples), DType::kBF16);
+  const Shape stream{kSamples, kLength, kWidth};
+  int wide = 0;
+  for (const auto& node : graph.nodes()) {
+    if (node->is<Input>() || node->is<MatMul>() || node->site.name.starts_with("optimizer"))
+      continue;
+    for (size_t i = 0; i < node->outputs.size(); ++i) {
+      const TensorType& type = node->outputs[i];
+      if (type.dtype != DType::kF32 || type.elements() < numel(stream) || node->is<ScatterAdd>())
+        continue;
+      EXPECT_EQ(type.shape, stream) << node->site.name;
+      ++wide;
+    }
+  }
+  // The rows of the embedding, to which the positions are added again; the stream after each of
+  // attention and MLP; and the gradient of each.
+  EXPECT_EQ(wide, 2 * (1 + 2 * kLayers));
+}
+
+TEST(StoredIn16Bits, PinnedModulesStayInF32) {
+  const Graph graph =
+      compiled(gpt().step(kSamples), DType::kBF16, {"blocks.0.mlp.", "blocks.0.mlp:"});
+  for (const auto& node : graph.nodes())
+    if (node->is<MatMul>()) {
+      EXPECT_EQ(node->inputs[0].dtype() == DType::kF32, node->site.name.starts_with("blocks.0.mlp"))
+          << node->site.name;
+    }
+}
+
+TEST(StoredIn16Bits, ConvolutionsAreCastAsEverywhere) {
+  Graph graph;
+  const Value x = input(graph, "x", {DType::kF32, {2, 5, 5, 3}});
+  graph.add_output("y", exp(conv2d(x, input(graph, "w", {DType::kF32, {3, 3, 3, 4}}))));
+  graph = compiled(std::move(graph), DType::kBF16);
+  for (const auto& node : graph.nodes())
+    if (node->is<Conv2d>()) {
+      EXPECT_EQ(node->outputs[0].dtype, DType::kBF16);
+    }
+}
+
+// Without a request for it nothing changes, and the CPU rounds while it packs.
+TEST(StoredIn16Bits, OnlyWhereItIsAskedFor) {
+  Graph plain = gpt().step(kSamples), stored = gpt().step(kSamples);
+  LazyBackend cpu, device({.stores_16_bits = true});
+  run_pipeline(plain, cpu, {});
+  run_pipeline(stored, device, {});
+  EXPECT_EQ(print(plain), print(stored));
+}
+
+}  // namespace
+}  // namespace ridge::test
