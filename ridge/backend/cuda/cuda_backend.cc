@@ -33,19 +33,20 @@ struct Way {
   };
   Kind kind;
   Choice choice;
-  size_t algorithm = 0;  // of kBlas, by number
+  size_t number = 0;  // of kBlas and kPrinted: of the algorithm or the kernel
 };
 
 // What is known of all nodes of one signature.
 struct Known {
   std::vector<Way> ways;
   std::vector<BlasChoice> algorithms;
-  std::shared_ptr<const PrintedKernel> printed;
+  std::vector<std::shared_ptr<const PrintedKernel>> printed;
   unsigned char byte = 0;  // of kFill
 };
 
-// Bits of choices that are the CPU's, of printed ones that are not, and of those of several.
-constexpr int kSameBits = 0, kPrintedBits = 1, kExpandedBits = 2;
+// Bits of choices that are the CPU's, of printed ones that are not, of those of several, and of
+// printed ones for tensor cores.
+constexpr int kSameBits = 0, kPrintedBits = 1, kExpandedBits = 2, kMmaBits = 3;
 
 class CudaBackend final : public Backend {
  public:
@@ -172,11 +173,14 @@ void CudaBackend::add_algorithms(const Node& node, Known& found) const {
 }
 
 void CudaBackend::add_printed(const Node& node, Known& found) const {
-  Printing printing = print_kernel(node);
-  if (!printing.kernel || !launch_refusal(*printing.kernel, device_->facts()).empty()) return;
-  found.printed = std::make_shared<const PrintedKernel>(std::move(*printing.kernel));
-  found.ways.push_back(
-      {Way::kPrinted, {"printed", found.printed->same_bits ? kSameBits : kPrintedBits}});
+  const auto add = [&](Printing printing, std::string name, int other_bits) {
+    if (!printing.kernel || !launch_refusal(*printing.kernel, device_->facts()).empty()) return;
+    const int bits = printing.kernel->same_bits ? kSameBits : other_bits;
+    found.ways.push_back({Way::kPrinted, {std::move(name), bits}, found.printed.size()});
+    found.printed.push_back(std::make_shared<const PrintedKernel>(std::move(*printing.kernel)));
+  };
+  add(print_mma_kernel(node), "printed_mma", kMmaBits);
+  add(print_kernel(node), "printed", kPrintedBits);
 }
 
 void CudaBackend::add_expanded(const Node& node, Known& found) const {
@@ -206,11 +210,11 @@ std::unique_ptr<NodeKernel> CudaBackend::instantiate(const Node& node, size_t ch
       return make_fill_node(node, found.byte);
     case Way::kBlas:
       return make_blas_kernel(
-          blas_, node, found.algorithms[found.ways[choice].algorithm], [this](const Node& cast) {
+          blas_, node, found.algorithms[found.ways[choice].number], [this](const Node& cast) {
             return instantiate(cast, 0);
           });
     case Way::kPrinted:
-      return make_printed_node(node, found.printed, library_, faults_);
+      return make_printed_node(node, found.printed[found.ways[choice].number], library_, faults_);
     case Way::kStored:
       return make_stored_constant(node, device_);
     case Way::kExpanded:

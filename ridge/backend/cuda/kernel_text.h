@@ -173,6 +173,8 @@ PrintedKernel print_rows(const FusedBody& body);
 std::optional<PrintedKernel> print_matmul(const Node& node);
 std::optional<PrintedKernel> print_attention(const Node& node);
 std::optional<PrintedKernel> print_attention_grad(const Node& node);
+/// Of either, for tensor cores.
+std::optional<PrintedKernel> print_attention_mma(const Node& node);
 std::optional<PrintedKernel> print_source(const Node& node);
 std::optional<PrintedKernel> print_move(const Node& node);
 std::optional<PrintedKernel> print_gather(const Node& node);

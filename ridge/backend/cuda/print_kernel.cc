@@ -66,7 +66,26 @@ PrintedKernel print_any(const Node& node) {
   return print_single(node);
 }
 
+// Those for tensor cores.
+constexpr PrintFamily kMmaFamilies[] = {
+    print_attention_mma,
+};
+
+PrintedKernel print_any_mma(const Node& node) {
+  for (const PrintFamily print : kMmaFamilies)
+    if (std::optional<PrintedKernel> kernel = print(node)) return std::move(*kernel);
+  throw Refused{fmt::format("is {}, which has no kernel for tensor cores", node.op->name())};
+}
+
 }  // namespace
+
+Printing print_mma_kernel(const Node& node) {
+  try {
+    return {print_any_mma(node), {}};
+  } catch (const Refused& refused) {
+    return {std::nullopt, refused.why};
+  }
+}
 
 Printing print_kernel(const Node& node) {
   try {

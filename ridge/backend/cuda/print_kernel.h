@@ -65,6 +65,10 @@ struct Printing {
 /// model share their kernels.
 Printing print_kernel(const Node& node);
 
+/// The same for tensor cores: of attention and its gradient, where the operands have 16 bits. Other
+/// bits than those of print_kernel(), and the same ones in each run.
+Printing print_mma_kernel(const Node& node);
+
 /// The files that printed sources include, by the names that they include them by.
 const std::vector<std::pair<std::string_view, std::string_view>>& device_headers();
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <cstring>
 
 #include "ridge/backend/cuda/cubin.h"
 #include "ridge/backend/cuda/print_kernel.h"
@@ -15,6 +16,35 @@
 namespace ridge::test {
 namespace {
 
+// The low twelve bits of machine code since sm_80, 16 bytes an instruction: products by tensor
+// cores, matrices out of shared memory, copies into it. A test checks that they are these.
+constexpr uint32_t kHmma = 0x23c, kLdsm = 0x83b, kLdgsts = 0xfae;
+
+// How often the instruction is in the code of a cubin, an ELF file that read_cubin() has accepted.
+size_t count_of(const std::string& cubin, uint32_t instruction) {
+  const auto number = [&]<typename T>(size_t at, T) {
+    T x;
+    std::memcpy(&x, cubin.data() + at, sizeof x);
+    return x;
+  };
+  constexpr uint64_t kIsCode = 4;
+  const auto sections = number(0x28, uint64_t{0});
+  size_t found = 0;
+  for (uint16_t i = 0; i < number(0x3c, uint16_t{0}); ++i) {
+    const size_t header = sections + size_t{64} * i;
+    if ((number(header + 8, uint64_t{0}) & kIsCode) == 0) continue;
+    const auto begin = number(header + 24, uint64_t{0}), size = number(header + 32, uint64_t{0});
+    for (uint64_t at = begin; at < begin + size; at += 16)
+      found += (number(at, uint32_t{0}) & 0xfffu) == instruction ? 1 : 0;
+  }
+  return found;
+}
+
+void expect_mma(const std::string& cubin, const std::string& source) {
+  for (const uint32_t instruction : {kHmma, kLdsm, kLdgsts})
+    EXPECT_GE(count_of(cubin, instruction), 8u) << instruction << '\n' << source;
+}
+
 // The kernels of the nodes of a graph.
 class Kernels {
  public:
@@ -23,8 +53,9 @@ class Kernels {
   Value input(DType dtype, Shape shape) {
     return ridge::input(graph_, fmt::format("{}", graph_.inputs().size()), {dtype, shape});
   }
-  void add(Value value) {
-    cuda::Printing printing = cuda::print_kernel(*value.node);
+  void add(Value value, bool by_mma = false) {
+    cuda::Printing printing =
+        by_mma ? cuda::print_mma_kernel(*value.node) : cuda::print_kernel(*value.node);
     ASSERT_TRUE(printing.kernel) << printing.refusal;
     kernels_.push_back(std::move(*printing.kernel));
   }
@@ -48,35 +79,39 @@ class Kernels {
                      int64_t depth,
                      int64_t width,
                      bool causal,
-                     bool masked) {
+                     bool masked,
+                     bool by_mma = false,
+                     int64_t batch = 2) {
     Attention op;
     op.causal = causal;
-    std::vector<Value> inputs{input(dtype, {2, 4, queries, depth}),
-                              input(dtype, {2, 4, keys, depth}),
-                              input(dtype, {2, 4, keys, width})};
+    std::vector<Value> inputs{input(dtype, {batch, 4, queries, depth}),
+                              input(dtype, {batch, 4, keys, depth}),
+                              input(dtype, {batch, 4, keys, width})};
     AttentionGrad grad;
     grad.causal = causal;
     std::vector<Value> all = inputs;
-    const Value y = input(dtype, {2, 4, queries, width});
-    all.insert(all.end(), {y, input(logsumexp_dtype(dtype), {2, 4, queries}), y});
+    const Value y = input(dtype, {batch, 4, queries, width});
+    all.insert(all.end(), {y, input(logsumexp_dtype(dtype), {batch, 4, queries}), y});
     if (masked) {
-      const Value mask = input(DType::kBool, {2, 1, queries, keys});
+      const Value mask = input(DType::kBool, {batch, 1, queries, keys});
       inputs.push_back(mask);
       all.push_back(mask);
     }
-    add(add_node(std::move(op), std::move(inputs)));
-    add(add_node(std::move(grad), std::move(all)));
+    add(add_node(std::move(op), std::move(inputs)), by_mma);
+    add(add_node(std::move(grad), std::move(all)), by_mma);
   }
 
-  void expect_no_local_memory() const {
+  /// `by_mma`: they multiply by tensor cores, too.
+  void expect_no_local_memory(bool by_mma = false) const {
     // One generation of each kernel in turn; all of them in the full form.
     constexpr const char* kArchitectures[] = {"sm_90", "sm_80", "sm_100"};
     for (size_t i = 0; i < kernels_.size(); ++i)
       for (size_t k = 0; k < std::size(kArchitectures); ++k) {
         if (!is_full_scale() && k != i % std::size(kArchitectures)) continue;
         const cuda::PrintedKernel& kernel = kernels_[i];
-        for (const cuda::KernelUse& use :
-             cuda::read_cubin(nvrtc()->compile(kernel.source, kernel.name, kArchitectures[k]))) {
+        const std::string cubin = nvrtc()->compile(kernel.source, kernel.name, kArchitectures[k]);
+        if (by_mma) expect_mma(cubin, kernel.source);
+        for (const cuda::KernelUse& use : cuda::read_cubin(cubin)) {
           EXPECT_EQ(use.local_bytes, 0)
               << kArchitectures[k] << ", " << use.registers << " registers\n"
               << kernel.source;
@@ -114,6 +149,48 @@ TEST(PrintedContractions, MatrixProductsCompileWithoutLocalMemory) {
   all.add_matmul(DType::kBF16, {16, 4096}, {4096, 4096});
   all.add_matmul(DType::kF32, {4096, 1000}, {1000, 10});
   all.expect_no_local_memory();
+}
+
+// One kernel of each instruction, of which nothing else can make its code.
+TEST(PrintedContractions, MachineCodeIsRead) {
+  if (nvrtc() == nullptr) GTEST_SKIP() << kNoNvrtc;
+  const auto cubin = [](const std::string& body, const std::string& architecture) {
+    return nvrtc()->compile(
+        "#include \"ridge/backend/cuda/device/mma.h\"\nusing namespace ridge::cuda;\n"
+        "extern \"C\" __global__ void one(uint32_t* x, float* y) {\n"
+        "RIDGE_DYNAMIC_SHARED(memory); uint32_t a[4] = {x[0], x[1], x[2], x[3]};\n"
+        "float sums[4] = {};\n" +
+            body + "for (int i = 0; i < 4; ++i) x[i] = a[i], y[i] = sums[i]; }",
+        "one",
+        architecture);
+  };
+  const std::vector<std::string> bodies = {
+      "multiply_16(sums, a, x[4], x[5], BF16{});",
+      "load_matrices(a, shared_address(memory));",
+      "copy_async<16>(shared_address(memory), x, true); copy_commit(); copy_wait<0>();"};
+  const std::vector<uint32_t> instructions = {kHmma, kLdsm, kLdgsts};
+  for (const char* architecture : {"sm_80", "sm_90", "sm_100"})
+    for (size_t i = 0; i < bodies.size(); ++i) {
+      const std::string code = cubin(bodies[i], architecture);
+      for (size_t k = 0; k < instructions.size(); ++k)
+        EXPECT_EQ(count_of(code, instructions[k]), k == i ? 1u : 0u)
+            << architecture << ' ' << bodies[i];
+    }
+}
+
+// With two tiles of rows a warp and with one, each depth of head at its limits.
+TEST(PrintedContractions, AttentionByTensorCoresCompilesWithoutLocalMemory) {
+  if (nvrtc() == nullptr) GTEST_SKIP() << kNoNvrtc;
+  Kernels all;
+  for (const int64_t batch : {1, 64}) {
+    all.add_attention(DType::kBF16, 1024, 1024, 64, 64, true, false, true, batch);
+    all.add_attention(DType::kF16, 1024, 1024, 64, 64, false, true, true, batch);
+    all.add_attention(DType::kBF16, 250, 1024, 128, 128, true, false, true, batch);
+    all.add_attention(DType::kF16, 250, 301, 128, 128, true, true, true, batch);
+    all.add_attention(DType::kBF16, 250, 301, 16, 64, false, false, true, batch);
+    all.add_attention(DType::kF16, 77, 301, 112, 16, true, false, true, batch);
+  }
+  all.expect_no_local_memory(true);
 }
 
 TEST(PrintedContractions, AttentionCompilesWithoutLocalMemory) {

@@ -3,118 +3,16 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
 
-#include "ridge/graph/ops/attention.h"
 #include "ridge/graph/ops/matmul.h"
-#include "ridge/graph/ops/source.h"
-#include "ridge/graph/text.h"
-#include "ridge/run/backends.h"
-#include "ridge/run/compare.h"
-#include "tests/backend/cuda_kernels/printed_cases.h"
-#include "tests/support/case_builder.h"
+#include "tests/backend/cuda_kernels/attention_forms.h"
+#include "tests/backend/cuda_kernels/contractions.h"
 #include "tests/support/scale.h"
 
 namespace ridge::test {
 namespace {
 
 using cuda::PrintedKernel;
-
-// A node alone with its numbers; its kernel is compiled with that of the others.
-class Contractions {
- public:
-  /// `built` is finished; its last node is the one.
-  void add(CaseBuilder built) {
-    const Node& node = *built.graph().outputs()[0].value.node;
-    cuda::Printing printing = cuda::print_kernel(node);
-    ASSERT_TRUE(printing.kernel) << printing.refusal;
-    host_.add(*printing.kernel);
-    cases_.push_back({std::move(built), std::move(*printing.kernel)});
-  }
-
-  /// With the grid of the launch, and with one block.
-  void expect_bits_of_cpu() {
-    const auto cpu = make_backend("cpu");
-    for_each([&](const Case& each) {
-      ASSERT_TRUE(each.kernel.same_bits);
-      const NamedTensors wanted = evaluate(each.graph(), *cpu, each.built.tensors(), choose_packed);
-      expect_everywhere(
-          each, [&](const NamedTensors& got) { EXPECT_EQ(bit_difference(got, wanted), ""); });
-    });
-  }
-  void expect_near_reference() {
-    const auto reference = make_backend("ref");
-    for_each([&](const Case& each) {
-      ASSERT_FALSE(each.kernel.same_bits);
-      const NamedTensors wanted = evaluate(each.graph(), *reference, each.built.tensors());
-      expect_everywhere(each, [&](const NamedTensors& got) {
-        for (const auto& [name, tensor] : wanted)
-          EXPECT_EQ(
-              difference(
-                  got.at(name), tensor, tolerance(tensor.type().dtype, OpClass::kContraction)),
-              "")
-              << name;
-      });
-    });
-  }
-  const PrintedKernel& kernel(size_t i) const { return cases_[i].kernel; }
-  size_t size() const { return cases_.size(); }
-
- private:
-  struct Case {
-    mutable CaseBuilder built;  // finished: it is only read
-    PrintedKernel kernel;
-
-    const Graph& graph() const { return built.graph(); }
-  };
-
-  template <class Check>
-  void for_each(Check check) {
-    host_.build();
-    for (const Case& each : cases_) {
-      SCOPED_TRACE(print(each.graph()) + each.kernel.source);
-      check(each);
-      if (testing::Test::HasFailure()) return;
-    }
-  }
-
-  template <class Check>
-  void expect_everywhere(const Case& each, Check check) {
-    const NamedTensors first = run(each, false);
-    check(first);
-    EXPECT_EQ(bit_difference(run(each, true), first), "") << "another grid, other bits";
-  }
-
-  NamedTensors run(const Case& each, bool one_block) const {
-    constexpr size_t kGuard = 64;
-    const Node& node = *each.graph().outputs()[0].value.node;
-    std::vector<const void*> inputs;
-    for (const Value& value : node.inputs)
-      inputs.push_back(each.built.tensors().at(value.node->op_as<Input>().input_name).data());
-    std::vector<Tensor> memory;
-    std::vector<void*> outputs;
-    for (const TensorType& type : node.outputs) {
-      memory.emplace_back(TensorType{DType::kU8, {type.bytes() + static_cast<int64_t>(kGuard)}});
-      std::memset(memory.back().data(), 0x5a, memory.back().bytes());
-      outputs.push_back(memory.back().data());
-    }
-    host_.run(each.kernel, inputs, outputs, one_block);
-    NamedTensors results;
-    for (const Output& output : each.graph().outputs()) {
-      const auto index = static_cast<size_t>(output.value.index);
-      Tensor result(output.value.type());
-      std::memcpy(result.data(), outputs[index], result.bytes());
-      results.emplace(output.name, std::move(result));
-      const auto bytes = memory[index].span<uint8_t>();
-      for (size_t i = bytes.size() - kGuard; i < bytes.size(); ++i)
-        EXPECT_EQ(bytes[i], 0x5a) << "written behind a result";
-    }
-    return results;
-  }
-
-  PrintedOnHost host_;
-  std::vector<Case> cases_;
-};
 
 // ---- matrix products ----
 
@@ -250,60 +148,10 @@ TEST(PrintedMatMul, TheWorkspaceIsBounded) {
 
 // ---- attention ----
 
-struct Form {
-  int64_t batch = 1, heads = 1, queries = 1, keys = 1, depth = 1, width = 1;
-  bool causal = false;
-  Shape mask = {};
-  bool packed = false;
-};
-
-// q, k and v, or qkv.
-std::vector<Value> operands(const Form& f, CaseBuilder& b) {
-  if (f.packed) return {b.input({f.batch, f.queries, 3 * f.heads * f.depth})};
-  return {b.input({f.batch, f.heads, f.queries, f.depth}),
-          b.input({f.batch, f.heads, f.keys, f.depth}),
-          b.input({f.batch, f.heads, f.keys, f.width})};
-}
-
-template <class Op>
-Op op_of(const Form& f) {
-  Op op;
-  op.causal = f.causal;
-  op.scale = 1.0 / std::sqrt(static_cast<double>(f.depth));
-  op.heads = f.packed ? f.heads : 0;
-  return op;
-}
-
-CaseBuilder attention_of(const Form& f, DType dtype, uint64_t seed = 7) {
-  CaseBuilder b(dtype, seed);
-  std::vector<Value> inputs = operands(f, b);
-  if (!f.mask.empty()) inputs.push_back(b.input(DType::kBool, f.mask, 0, 1));
-  const Value y = add_node(op_of<Attention>(f), std::move(inputs));
-  b.finish({y, {y.node, 1}});
-  return b;
-}
-
-// y, logsumexp and dy are any numbers: what the op makes of them needs no attention before it.
-CaseBuilder gradient_of(const Form& f, DType dtype, uint64_t seed = 8) {
-  CaseBuilder b(dtype, seed);
-  std::vector<Value> inputs = operands(f, b);
-  const Shape y = f.packed ? Shape{f.batch, f.queries, f.heads * f.depth}
-                           : Shape{f.batch, f.heads, f.queries, f.width};
-  inputs.push_back(b.input(y));
-  inputs.push_back(b.input(logsumexp_dtype(dtype), {f.batch, f.heads, f.queries}, 1.0, 3.0));
-  inputs.push_back(b.input(y));
-  if (!f.mask.empty()) inputs.push_back(b.input(DType::kBool, f.mask, 0, 1));
-  Node* const node = add_node(op_of<AttentionGrad>(f), std::move(inputs)).node;
-  std::vector<Value> gradients{{node, 0}};
-  if (!f.packed) gradients.insert(gradients.end(), {{node, 1}, {node, 2}});
-  b.finish(gradients);
-  return b;
-}
-
 // Odd sizes, and those that are read in vectors; blocks that are full and those that are not; more
 // keys than queries and fewer; one column and several parts of them; masks that are repeated along
 // each axis.
-const Form kForms[] = {
+const AttentionCase kForms[] = {
     {2, 3, 5, 7, 4, 5},
     {1, 1, 1, 1, 1, 1},
     {2, 2, 9, 9, 8, 8, true},
@@ -323,7 +171,7 @@ const Form kForms[] = {
 TEST(PrintedAttention, GivesTheBitsOfTheCpu) {
   Contractions all;
   size_t number = 0;
-  for (const Form& form : kForms) {
+  for (const AttentionCase& form : kForms) {
     all.add(attention_of(form, DType::kF32));
     if (is_full_scale() || number % 3 == 0) all.add(attention_of(form, DType::kBF16));
     if (is_full_scale() || number++ % 3 == 1) all.add(attention_of(form, DType::kF16));
@@ -334,7 +182,7 @@ TEST(PrintedAttention, GivesTheBitsOfTheCpu) {
 TEST(PrintedAttention, TheGradientGivesTheBitsOfTheCpu) {
   Contractions all;
   size_t number = 0;
-  for (const Form& form : kForms) {
+  for (const AttentionCase& form : kForms) {
     all.add(gradient_of(form, DType::kF32));
     if (is_full_scale() || number % 3 == 0) all.add(gradient_of(form, DType::kBF16));
     if (is_full_scale() || number++ % 3 == 1) all.add(gradient_of(form, DType::kF16));
@@ -347,7 +195,7 @@ TEST(PrintedAttention, TheGradientGivesTheBitsOfTheCpu) {
 
 TEST(PrintedAttention, InF64ItIsNearTheReference) {
   Contractions all;
-  for (const Form& form : kForms) {
+  for (const AttentionCase& form : kForms) {
     if (form.queries * form.keys > 10000 && !is_full_scale()) continue;
     all.add(attention_of(form, DType::kF64));
     all.add(gradient_of(form, DType::kF64));

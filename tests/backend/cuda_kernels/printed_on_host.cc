@@ -31,8 +31,9 @@ void PrintedOnHost::build() {
     file << fmt::format(
         "static void call_{0}(void* const* operands) {{ simt::call(ridge::cuda::{0}, operands); "
         "}}\n"
-        "extern \"C\" void on_host_{0}(void* const* operands, unsigned blocks, unsigned threads) "
-        "{{\n"
+        "extern \"C\" void on_host_{0}(void* const* operands, unsigned blocks, unsigned threads, "
+        "size_t shared) {{\n"
+        "  simt::dynamic_shared_bytes = shared;\n"
         "  simt::launch(call_{0}, operands, blocks, threads);\n}}\n",
         entry);
   file.close();
@@ -85,7 +86,7 @@ HostFault PrintedOnHost::run(const cuda::PrintedKernel& kernel,
     void* found = dlsym(library_, ("on_host_" + launch.entry).c_str());
     std::memcpy(&entry, &found, sizeof found);
     if (entry == nullptr) throw std::runtime_error("no kernel " + launch.entry);
-    entry(operands.data(), one_block ? 1 : launch.blocks, launch.threads);
+    entry(operands.data(), one_block ? 1 : launch.blocks, launch.threads, launch.shared_bytes);
   }
   return fault;
 }

@@ -34,7 +34,10 @@ class PrintedOnHost {
                 bool one_block) const;
 
  private:
-  using Entry = void (*)(void* const* operands, unsigned blocks, unsigned threads);
+  using Entry = void (*)(void* const* operands,
+                         unsigned blocks,
+                         unsigned threads,
+                         size_t shared_bytes);
 
   TempFolder folder_;
   std::vector<std::string> names_, sources_, entries_;

@@ -30,6 +30,7 @@ struct Index {
 
 inline Index thread_index, block_index, block_size, grid_size;
 alignas(64) inline unsigned char dynamic_shared[160 << 10];
+inline size_t dynamic_shared_bytes = sizeof dynamic_shared;  // of them the block's
 
 // A thread of the block, and where it waits.
 struct Fiber {
@@ -69,11 +70,15 @@ inline void to_scheduler(bool for_good) {
   (void)for_good;
 }
 
+inline void check_copies();
+inline void prepare_mma(size_t threads);
+
 inline void run_fiber() {
 #ifdef __SANITIZE_ADDRESS__
   __sanitizer_finish_switch_fiber(nullptr, &scheduler_stack, &scheduler_stack_size);
 #endif
   kernel(kernel_operands);
+  check_copies();
   fibers[current].done = true;
   to_scheduler(true);
 }
@@ -152,6 +157,7 @@ inline void launch(void (*function)(void* const*),
     fiber.stack = mmap(nullptr, kStack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     fibers.push_back(fiber);
   }
+  prepare_mma(threads);
   kernel = function;
   kernel_operands = operands;
   grid_size.x = blocks;
@@ -209,6 +215,8 @@ T __shfl_sync(unsigned, T x, int from, int width) {
   const unsigned group = lane / static_cast<unsigned>(width) * static_cast<unsigned>(width);
   return simt::shuffled(x, group + static_cast<unsigned>(from));
 }
+#include "simt_mma.h"
+
 inline unsigned long long atomicCAS(unsigned long long* at,
                                     unsigned long long expected,
                                     unsigned long long desired) {
