@@ -30,6 +30,8 @@ struct PassContext {
   bool tf32 = false;
   /// Nodes whose site begins with one of these keep their dtype.
   std::vector<std::string> pins = {};
+  /// Parts that a loss is computed in; 1: as a whole.
+  int64_t loss_chunks = 1;
   /// Bytes that the arena of a graph may take; 0: as many as it needs.
   int64_t arena_limit = 0;
   /// What decides how many it needs; to be filled where there is a limit.
@@ -39,6 +41,7 @@ struct PassContext {
 /// Changes the graph and says whether it did.
 using RunPass = bool (*)(Graph&, PassContext&);
 
+bool chunk_loss(Graph& graph, PassContext& context);
 bool lower_rows(Graph& graph, PassContext& context);
 bool scatter_to_sums(Graph& graph, PassContext& context);
 bool lower_unsupported(Graph& graph, PassContext& context);

@@ -11,10 +11,15 @@ namespace ridge {
 const std::vector<PassInfo>& pipeline() {
   constexpr auto kSame = SemanticClass::kBitIdentical;
   static const std::vector<PassInfo> passes = {
+      {"chunk_loss",
+       SemanticClass::kReassociation,
+       chunk_loss,
+       "asked for by a number; first, while a loss and its gradient are few ops that know rows",
+       true},
       {"lower_rows",
        SemanticClass::kReassociation,
        lower_rows,
-       "first, and always: a graph that is not fused computes what a fused one does",
+       "early, and always: a graph that is not fused computes what a fused one does",
        true},
       {"scatter_to_sums",
        SemanticClass::kReassociation,
@@ -105,6 +110,7 @@ std::vector<PassReport> run_pipeline(Graph& graph,
                       .precision = options.precision,
                       .tf32 = options.tf32,
                       .pins = options.pins,
+                      .loss_chunks = options.loss_chunks,
                       .arena_limit = options.arena_limit,
                       .arena = options.arena};
   std::vector<PassReport> reports;

@@ -28,6 +28,7 @@ struct PipelineOptions {
   bool tf32 = false;
   std::vector<std::string> pins = {};
   /// As in PassContext.
+  int64_t loss_chunks = 1;
   int64_t arena_limit = 0;
   ArenaOptions arena = {};
   /// Names of passes to leave out; "all" leaves out every one that is not required.

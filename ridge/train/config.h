@@ -21,6 +21,7 @@ struct RunOptions {
   int64_t batch = 64;  ///< Samples a step.
   int64_t micro = 1;   ///< Micro-batches a step; where they do not divide `batch`, sizes differ
                        ///< by at most one.
+  int64_t loss_chunks = 1;       ///< Parts of the targets that logits exist for at a time.
   int64_t memory_limit = 0;      ///< MiB that the plan may need: see memory_limit.h; 0: any number.
   int64_t epochs = 0;            ///< One of `epochs` and `steps` is above 0.
   int64_t steps = 0;             ///< Above 0: decides, whatever `epochs` says.

@@ -19,6 +19,7 @@ double in_mib(int64_t bytes) { return static_cast<double>(bytes) / static_cast<d
 /// A number of micro-batches, what a step of them needs, and what it costs.
 struct Way {
   int64_t micro = 0;
+  int64_t loss_chunks = 1;
   int64_t bytes = 0;
   double cost = 0;   ///< Bytes to move, a FLOP counted as a tenth of a byte.
   double extra = 0;  ///< Share of the cost that is for making results again.
@@ -50,17 +51,20 @@ class LimitSolver {
   LimitSolver(const TrainConfig& config, const Task& task, Backend& backend)
       : config_(config), task_(task), backend_(backend), limit_(config.train.memory_limit * kMiB) {}
 
-  /// The plan with so many micro-batches; `again`: with results made again until it fits. `tuned`:
-  /// with the kernels that the run will have, which sizes that are not taken are not worth.
-  Way plan(int64_t micro, bool again, bool tuned = false) const {
+  /// The plan with so many micro-batches and parts of the loss; `again`: with results made again
+  /// until it fits. `tuned`: with the kernels that the run will have, which sizes that are not
+  /// taken are not worth.
+  Way plan(int64_t micro, int64_t loss_chunks, bool again, bool tuned = false) const {
     TrainConfig config = config_;
     config.train.micro = micro;
+    config.train.loss_chunks = loss_chunks;
     ProgramOptions options = program_options(config, task_);
     if (!tuned) options.plan.choose = nullptr;
     if (!again) options.memory_limit = 0;
     const auto program = std::make_shared<const CompiledProgram>(
         compile_program(task_.training->program(program_sizes(config, task_)), backend_, options));
     return {.micro = micro,
+            .loss_chunks = loss_chunks,
             .bytes = program->plan.total_bytes(),
             .cost = step_cost(*program, config.train.batch, micro),
             .program = program};
@@ -72,29 +76,51 @@ class LimitSolver {
   std::optional<Way> solve(bool separable, Way& least) const {
     std::optional<Way> best;
     const int64_t batch = config_.train.batch;
-    for (Way plain = plan(config_.train.micro, false);;) {
+    bool parts_help = !task_.training->model().sample().regression();
+    for (Way plain = plan(config_.train.micro, config_.train.loss_chunks, false);;) {
       if (best && plain.cost >= best->cost) return best;
       if (fits(plain)) {
         const Way fewest = fewest_that_fit(plain);
         return best && best->cost <= fewest.cost ? best : fewest;
       }
-      Way again = plain.program->plan.state_bytes < limit_ ? plan(plain.micro, true) : plain;
-      again.extra = again.cost / plain.cost - 1;
+      const Way parts = parts_help ? with_loss_in_parts(plain) : plain;
+      parts_help = parts.loss_chunks > plain.loss_chunks;
+      const bool may_fit = !fits(parts) && parts.program->plan.state_bytes < limit_;
+      Way again = may_fit ? plan(parts.micro, parts.loss_chunks, true) : parts;
+      again.extra = again.cost / parts.cost - 1;
       if (least.micro == 0 || again.bytes < least.bytes) least = again;
       if (fits(again) && (!best || again.cost < best->cost)) best = again;
       if (!separable || plain.micro >= batch) return best;
-      plain = plan(std::min(2 * plain.micro, batch), false);
+      plain = plan(std::min(2 * plain.micro, batch), config_.train.loss_chunks, false);
     }
   }
 
  private:
+  // The way with its loss in as few parts as fit, or in as many as still free a hundredth of the
+  // arena each time: a step does little more work for them. The way itself where logits are not
+  // what holds most.
+  Way with_loss_in_parts(const Way& whole) const {
+    constexpr int64_t kMostParts = 256;
+    constexpr double kWorth = 0.99;
+    Way least = whole;
+    while (!fits(least) && least.loss_chunks < kMostParts) {
+      Way next = plan(whole.micro, 2 * least.loss_chunks, false);
+      const auto arena = [](const Way& way) {
+        return static_cast<double>(way.program->plan.arena_bytes);
+      };
+      if (arena(next) > kWorth * arena(least)) break;
+      least = std::move(next);
+    }
+    return least;
+  }
+
   // Halving: more micro-batches never need more memory once there are two (one has no gradient
   // buffers in the state), and half as many as `way` has do not fit.
   Way fewest_that_fit(Way way) const {
     int64_t low = std::max(config_.train.micro, way.micro / 2);
     while (way.micro - low > 1) {
       const int64_t middle = low + (way.micro - low) / 2;
-      Way tried = plan(middle, false);
+      Way tried = plan(middle, way.loss_chunks, false);
       if (fits(tried))
         way = std::move(tried);
       else
@@ -137,10 +163,14 @@ std::string holders_text(const CompiledProgram& program) {
   return text;
 }
 
+std::string parts_text(const Way& way) {
+  return way.loss_chunks > 1 ? fmt::format(" and the loss in {} parts", way.loss_chunks) : "";
+}
+
 [[noreturn]] void fail(const TrainConfig& config, const Way& least, const BatchReport& report) {
   const int64_t missing = least.bytes - config.train.memory_limit * kMiB;
   const std::string micro =
-      report.separable ? fmt::format("with {} micro-batches", least.micro)
+      report.separable ? fmt::format("with {} micro-batches{}", least.micro, parts_text(least))
                        : "(micro-batches would change what is computed: " + report.reason + ")";
   throw UserError(
       fmt::format("train.memory_limit is {} MiB, {:.1f} MiB less than the least plan, {:.1f} MiB "
@@ -158,13 +188,14 @@ std::string holders_text(const CompiledProgram& program) {
 std::string describe(const TrainConfig& config, const Way& way) {
   std::string text = fmt::format("memory limit {} MiB: ", config.train.memory_limit);
   if (way.micro > 1)
-    text += fmt::format("{} micro-batches of {} samples a step",
+    text += fmt::format("{} micro-batches of {} samples a step, ",
                         way.micro,
                         part_size(config.train.batch, way.micro, 0));
+  if (way.loss_chunks > config.train.loss_chunks)
+    text += fmt::format("the loss in {} parts, ", way.loss_chunks);
   if (way.extra > 0)
-    text += fmt::format(
-        "{}results made again for {:.1f} % more work", way.micro > 1 ? ", " : "", 100 * way.extra);
-  return fmt::format("{}, need {:.1f} MiB", text, in_mib(way.bytes));
+    text += fmt::format("results made again for {:.1f} % more work, ", 100 * way.extra);
+  return fmt::format("{}need {:.1f} MiB", text, in_mib(way.bytes));
 }
 
 }  // namespace
@@ -172,8 +203,8 @@ std::string describe(const TrainConfig& config, const Way& way) {
 std::string apply_memory_limit(TrainConfig& config, Task& task, Backend& backend) {
   if (config.train.memory_limit == 0) return {};
   const LimitSolver solver(config, task, backend);
-  const int64_t asked = config.train.micro;
-  if (solver.fits(solver.plan(asked, false, true))) return {};
+  const RunOptions& asked = config.train;
+  if (solver.fits(solver.plan(asked.micro, asked.loss_chunks, false, true))) return {};
   const BatchReport report =
       analyze_batch(*task.training->micro_source(), {{"B", config.train.batch}}, "B");
   Way least;
@@ -181,7 +212,7 @@ std::string apply_memory_limit(TrainConfig& config, Task& task, Backend& backend
   if (!way) fail(config, least, report);
   // Tuned kernels may ask for other workspaces than those that were counted.
   while (task.choose) {
-    const Way tuned = solver.plan(way->micro, true, true);
+    const Way tuned = solver.plan(way->micro, way->loss_chunks, true, true);
     way->bytes = tuned.bytes;
     if (solver.fits(tuned)) break;
     if (!report.separable || way->micro >= config.train.batch) fail(config, tuned, report);
@@ -189,6 +220,7 @@ std::string apply_memory_limit(TrainConfig& config, Task& task, Backend& backend
   }
   const std::string text = describe(config, *way);
   config.train.micro = way->micro;
+  config.train.loss_chunks = way->loss_chunks;
   task.sizes = program_sizes(config, task);
   return text;
 }

@@ -9,13 +9,14 @@
 namespace ridge {
 
 /// Where config.train.memory_limit is set and the plan (state and arena) needs more: of the ways
-/// that keep within it takes the one that costs least by Op::cost, fits config.train.micro and
-/// task.sizes to it, and returns a line that says so. The ways are: the fewest micro-batches that
-/// fit as they are; and, for asked, twice asked, four times asked, ... micro-batches, to make
-/// results again (ProgramOptions::memory_limit) until they fit. Empty when nothing had to change.
-/// A larger limit never gives a smaller plan than a smaller limit does. UserError, with what is
-/// missing and what holds the memory, when none fits; where the samples of a batch cannot be taken
-/// apart (batch norm) only the second way is tried.
+/// that keep within it takes the one that costs least by Op::cost, fits config.train.micro,
+/// config.train.loss_chunks and task.sizes to it, and returns a line that says so. The ways are:
+/// the fewest micro-batches that fit as they are; and, for asked, twice asked, four times asked,
+/// ... micro-batches, to compute the loss in parts where logits hold most, and then to make results
+/// again (ProgramOptions::memory_limit) until they fit. Empty when nothing had to change. A larger
+/// limit never gives a smaller plan than a smaller limit does. UserError, with what is missing and
+/// what holds the memory, when none fits; where the samples of a batch cannot be taken apart (batch
+/// norm) only the second way is tried.
 std::string apply_memory_limit(TrainConfig& config, Task& task, Backend& backend);
 
 struct MicroBatch {

@@ -79,6 +79,7 @@ ProgramOptions program_options(const TrainConfig& config, const Task& task) {
   ProgramOptions options;
   options.plan.choose = task.choose;
   options.memory_limit = config.train.memory_limit << 20;
+  options.passes.loss_chunks = config.train.loss_chunks;
   options.passes.precision = precision_of(config);
   options.passes.tf32 = config.train.precision == "tf32";
   options.passes.pins = pins_of(config.train.f32_modules);
@@ -164,6 +165,12 @@ Task open_task(const TrainConfig& config) {
       nn::make_model(model_options(config, *task.train_data), sample_types(*task.train_data)),
       config.optimizer,
       loss_scale_of(config));
+  if (config.train.loss_chunks > 1 && task.training->model().sample().regression())
+    throw UserError(
+        fmt::format("train.loss_chunks is {}, but the targets are numbers: a squared error has no "
+                    "logits to compute in parts",
+                    config.train.loss_chunks),
+        "take train.loss_chunks out");
   task.sizes = program_sizes(config, task);
   return task;
 }

@@ -76,6 +76,27 @@ bool agree(double a, double b, double tolerance) {
   return std::fabs(a - b) <= tolerance * std::fmax(1.0, std::fabs(b));
 }
 
+// A loss in parts is the same loss, and its gradient the same but for the order of sums: both
+// against the first step of a program that has it in one.
+std::string compare_with_whole_loss(const Task& task,
+                                    const TrainConfig& config,
+                                    const data::Batch& batch,
+                                    const StepResult& in_parts,
+                                    Backend& backend) {
+  Session whole(task, config, backend, plain_options());
+  const StepResult want = whole.settled_step(batch, 0, 1000);
+  if (agree(in_parts.loss, want.loss, 1e-5) && agree(in_parts.grad_norm, want.grad_norm, 1e-4))
+    return {};
+  return fmt::format(
+      "step 1: a loss in {} parts is not the loss; loss {:.17g} and {:.17g}, norm of the gradient "
+      "{:.17g} and {:.17g}",
+      config.train.loss_chunks,
+      in_parts.loss,
+      want.loss,
+      in_parts.grad_norm,
+      want.grad_norm);
+}
+
 }  // namespace
 
 VerifyReport verify_training(const Task& task,
@@ -85,7 +106,9 @@ VerifyReport verify_training(const Task& task,
   const bool same_bits = options.passes.precision == DType::kF32 && !options.passes.tf32 &&
                          options.passes.highest == SemanticClass::kBitIdentical;
   Session planned(task, config, backend, options);
-  Session plain(task, config, backend, plain_options());
+  ProgramOptions plainest = plain_options();
+  plainest.passes.loss_chunks = options.passes.loss_chunks;
+  Session plain(task, config, backend, plainest);
   data::LoaderOptions inline_loading;
   inline_loading.workers = 0;
   data::Loader loader(*task.train_data, batch_plan(config), inline_loading);
@@ -104,6 +127,9 @@ VerifyReport verify_training(const Task& task,
                           step + 1,
                           a.loss,
                           b.loss)};
+    if (step > 0 || options.passes.loss_chunks == 1) continue;
+    const std::string text = compare_with_whole_loss(task, config, batch, b, backend);
+    if (!text.empty()) return {false, text};
   }
   return {true,
           fmt::format(

@@ -97,6 +97,14 @@ TEST_F(CudaTrain, LossesAreThoseOfTheCpu) {
   }
 }
 
+TEST_F(CudaTrain, ALossInPartsIsThatOfTheCpu) {
+  fine("train gpt.toml --out cpu");
+  fine("train gpt.toml --device cuda --set train.loss_chunks=3 --out cuda");
+  expect_near(losses("cuda"), losses("cpu"));
+  const Ended ended = fine("train gpt.toml --device cuda --set train.loss_chunks=3 --verify");
+  EXPECT_NE(ended.err.find("the same bits"), std::string::npos) << ended.err;
+}
+
 TEST_F(CudaTrain, TheSameBitsInAnyOrderOfWork) {
   std::string hash;
   for (const char* schedule : {"", "export FAKE_CUDA_RANDOM=1;", "export FAKE_CUDA_RANDOM=2;"}) {

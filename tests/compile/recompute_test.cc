@@ -41,10 +41,14 @@ nn::Training training_of(const std::string& kind) {
 }
 
 // Some numbers in every input, and after two runs of the entry all of its outputs and the state.
-std::vector<double> results_of(const nn::Training& training, int64_t limit, int64_t* bytes) {
+std::vector<double> results_of(const nn::Training& training,
+                               int64_t limit,
+                               int64_t* bytes,
+                               int64_t loss_chunks) {
   const auto backend = make_backend("cpu");
   ProgramOptions options;
   options.memory_limit = limit;
+  options.passes.loss_chunks = loss_chunks;
   options.passes.verify_each = true;
   Program program(training.program({.step = {24}}), *backend, options);
   *bytes = program.plan().total_bytes();
@@ -73,13 +77,15 @@ std::vector<double> results_of(const nn::Training& training, int64_t limit, int6
 class RecomputeOf : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Models,
                          RecomputeOf,
-                         ::testing::Values("mlp", "cnn", "gpt"),
+                         ::testing::Values("mlp", "cnn", "gpt", "gpt_in_parts"),
                          [](const auto& model) { return model.param; });
 
 TEST_P(RecomputeOf, PeaksFallWithTheLimitAndBitsStay) {
-  const nn::Training training = training_of(GetParam());
+  const bool in_parts = GetParam() == "gpt_in_parts";
+  const nn::Training training = training_of(in_parts ? "gpt" : GetParam());
+  const int64_t chunks = in_parts ? 3 : 1;
   int64_t whole = 0;
-  const std::vector<double> expected = results_of(training, 0, &whole);
+  const std::vector<double> expected = results_of(training, 0, &whole, chunks);
   const int64_t state = state_bytes(training.state(false));
   int64_t last = whole, kept = 0, least = whole;
   // In a short form fewer steps, and as far down.
@@ -87,7 +93,7 @@ TEST_P(RecomputeOf, PeaksFallWithTheLimitAndBitsStay) {
   for (int i = 0; i < 12; i += step) {
     const int64_t limit = state + (whole - state) * (20 - i) / 20;
     int64_t bytes = 0;
-    EXPECT_EQ(results_of(training, limit, &bytes), expected) << "limit " << limit;
+    EXPECT_EQ(results_of(training, limit, &bytes, chunks), expected) << "limit " << limit;
     EXPECT_LE(bytes, last) << "limit " << limit;
     if (bytes <= limit) ++kept;
     last = bytes;

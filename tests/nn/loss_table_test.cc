@@ -130,7 +130,18 @@ NamedTensors batch_of(const nn::Model& model, int64_t size, uint64_t stream) {
 struct Case {
   std::string table, backend;
   DType dtype;
+  int64_t loss_chunks = 1;
 };
+
+// With its loss in so many parts.
+Graph chunked(Graph graph, int64_t chunks, const std::string& backend) {
+  const size_t nodes = graph.nodes().size();
+  if (chunks > 1) {
+    run_pipeline(graph, *make_backend(backend), {.loss_chunks = chunks, .off = {"all"}});
+    EXPECT_GT(graph.nodes().size(), nodes);
+  }
+  return graph;
+}
 
 class LossTable : public ::testing::TestWithParam<Case> {
  protected:
@@ -162,7 +173,11 @@ TEST_P(LossTable, IsPyTorchs) {
   const int64_t steps = table_.value("steps", golden()["steps"].get<int64_t>());
   const uint64_t batches = golden()["batches"];
   const nn::ScheduleOptions schedule = schedule_options(table_["schedule"]);
-  const Graph step_graph = training_.step(table_["sample"]["batch"].get<int64_t>());
+  const auto chunked_loss = [](Graph graph) {
+    return chunked(std::move(graph), GetParam().loss_chunks, GetParam().backend);
+  };
+  const int64_t samples = table_["sample"]["batch"];
+  const Graph step_graph = chunked_loss(training_.step(samples));
   for (int64_t step = 0; step < steps; ++step) {
     const auto i = static_cast<size_t>(step);
     NamedTensors data = batch(i % batches);
@@ -182,7 +197,7 @@ TEST_P(LossTable, IsPyTorchs) {
   }
   EXPECT_EQ(run_.state().at("halted").at(0), 0.0);
 
-  const Graph evaluation = training_.evaluation(table_["sample"]["batch"].get<int64_t>());
+  const Graph evaluation = chunked_loss(training_.evaluation(samples));
   const NamedTensors sums = run_.run(evaluation, batch(batches));
   EXPECT_NEAR(sums.at("loss").at(0) / sums.at("count").at(0), want()["eval_loss"], tolerance());
   EXPECT_EQ(sums.at("correct").at(0), want()["eval_correct"]);
@@ -201,10 +216,18 @@ INSTANTIATE_TEST_SUITE_P(All,
                                            Case{"mobilenetv2", "cpu", DType::kF64},
                                            Case{"gpt", "ref", DType::kF64},
                                            Case{"gpt", "cpu", DType::kF64},
-                                           Case{"gpt", "cpu", DType::kF32}),
+                                           Case{"gpt", "cpu", DType::kF32},
+                                           Case{"mlp", "ref", DType::kF64, 5},
+                                           Case{"cnn", "cpu", DType::kF64, 2},
+                                           Case{"gpt", "ref", DType::kF64, 2},
+                                           Case{"gpt", "cpu", DType::kF64, 3},
+                                           Case{"gpt", "cpu", DType::kF32, 7}),
                          [](const auto& tested) {
-                           return tested.param.table + "_" + tested.param.backend + "_" +
-                                  std::string(name_of(tested.param.dtype));
+                           const Case& c = tested.param;
+                           const std::string name =
+                               fmt::format("{}_{}_{}", c.table, c.backend, name_of(c.dtype));
+                           return c.loss_chunks == 1 ? name
+                                                     : fmt::format("{}_in_{}", name, c.loss_chunks);
                          });
 
 // ---- 16 bits in memory ----
@@ -263,8 +286,8 @@ INSTANTIATE_TEST_SUITE_P(All,
 // ---- fp16, with a loss scale ----
 
 // Its matrix products round their operands to f16.
-Graph rounded(Graph graph) {
-  run_pipeline(graph, *make_backend("cpu"), {.precision = DType::kF16});
+Graph rounded(Graph graph, int64_t loss_chunks) {
+  run_pipeline(graph, *make_backend("cpu"), {.precision = DType::kF16, .loss_chunks = loss_chunks});
   return graph;
 }
 
@@ -272,6 +295,7 @@ struct Fp16Case {
   std::string table;
   int64_t parts;        ///< Micro-batches a step.
   double first, later;  ///< Tolerances of losses before the first update, and after it.
+  int64_t loss_chunks = 1;
 };
 
 class Fp16Table : public ::testing::TestWithParam<Fp16Case> {
@@ -279,15 +303,16 @@ class Fp16Table : public ::testing::TestWithParam<Fp16Case> {
   // A step of the whole batch, or of parts of it.
   NamedTensors step(const nn::Training& training, ProgramRun& run, const NamedTensors& data) {
     const int64_t samples = data.at("y").type().shape[0], size = samples / GetParam().parts;
-    if (GetParam().parts == 1) return run.run(rounded(training.step(samples)), data);
-    const Graph micro = rounded(training.micro(size));
+    const int64_t chunks = GetParam().loss_chunks;
+    if (GetParam().parts == 1) return run.run(rounded(training.step(samples), chunks), data);
+    const Graph micro = rounded(training.micro(size), chunks);
     for (int64_t first = 0; first < samples; first += size) {
       NamedTensors part;
       part.emplace("x", rows(data.at("x"), first, size));
       part.emplace("y", rows(data.at("y"), first, size));
       run.run(micro, part);
     }
-    return run.run(rounded(training.apply()), data);
+    return run.run(rounded(training.apply(), chunks), data);
   }
 };
 
@@ -342,9 +367,12 @@ INSTANTIATE_TEST_SUITE_P(All,
                          Fp16Table,
                          ::testing::Values(Fp16Case{"mlp", 1, 2e-6, 3e-4},
                                            Fp16Case{"mlp", 2, 2e-6, 3e-4},
-                                           Fp16Case{"gpt", 1, 2e-5, 2e-3}),
+                                           Fp16Case{"gpt", 1, 2e-5, 2e-3},
+                                           Fp16Case{"mlp", 2, 2e-6, 3e-4, 3},
+                                           Fp16Case{"gpt", 1, 2e-5, 2e-3, 4}),
                          [](const auto& tested) {
-                           return tested.param.table + "_" + std::to_string(tested.param.parts);
+                           const Fp16Case& c = tested.param;
+                           return fmt::format("{}_{}_{}", c.table, c.parts, c.loss_chunks);
                          });
 
 }  // namespace

@@ -158,6 +158,37 @@ TEST(MemoryLimit, ARunKeepsWithinItAndLearnsTheSame) {
   EXPECT_LT(result.memory.planned_bytes, int64_t{11} << 20);  // the loader's batches included
 }
 
+// Where logits are most of a plan, a loss in parts costs less than anything else.
+TEST(MemoryLimit, ALossInPartsFreesTheLogits) {
+  TrainConfig config = small_config("gpt");
+  config.model.gpt = {
+      .vocab = 2048, .context = 32, .layers = 1, .heads = 2, .width = 8, .dropout = 0.1};
+  config.data.shape = {32};
+  config.data.classes = 2048;
+  config.train.steps = 3;
+  const int64_t logits = int64_t{16} * 32 * 2048 * 4, whole = planned(config);
+  ASSERT_GE(whole, logits);
+  Watch plain;
+  run_small(config, plain);
+  config.train.memory_limit = (whole - logits / 2) >> 20;
+  Watch limited;
+  const TrainResult result = run_small(config, limited);
+  EXPECT_THAT(limited.messages,
+              testing::Contains(testing::AllOf(testing::HasSubstr("the loss in "),
+                                               testing::Not(testing::HasSubstr("micro")),
+                                               testing::Not(testing::HasSubstr("again")))));
+  EXPECT_LT(result.memory.planned_bytes, whole - logits / 4);
+  ASSERT_EQ(plain.losses.size(), limited.losses.size());
+  for (size_t i = 0; i < plain.losses.size(); ++i)
+    EXPECT_NEAR(plain.losses[i], limited.losses[i], 1e-5);
+  // Asked for, they are the least that there are.
+  config.train.loss_chunks = 64;
+  const Task task = open_task(config);
+  EXPECT_EQ(program_options(config, task).passes.loss_chunks, 64);
+  config.train.memory_limit = 0;
+  EXPECT_LT(planned(config), whole - 2 * logits / 3);
+}
+
 TEST(MemoryLimit, BatchNormIsNotTakenApart) {
   TrainConfig config = small_config("cnn");
   config.model.cnn.widths = {64, 64};

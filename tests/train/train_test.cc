@@ -63,6 +63,43 @@ TEST(Train, MicroBatchesWalkTheSamePath) {
   }
 }
 
+TEST(Train, ALossInPartsWalksTheSamePath) {
+  for (const char* kind : {"mlp", "gpt"}) {
+    TrainConfig config = small_config(kind);
+    config.model.dtype = DType::kF64;
+    config.train.steps = std::max(12, std::min(50, cases(50)));  // past the ragged batch
+    Watch whole;
+    const TrainResult expected = run_small(config, whole);
+    config.train.loss_chunks = 7;
+    for (int64_t micro : {1, 3}) {
+      config.train.micro = micro;
+      Watch parts;
+      const TrainResult result = run_small(config, parts);
+      ASSERT_EQ(whole.losses.size(), parts.losses.size());
+      for (size_t i = 0; i < whole.losses.size(); ++i)
+        EXPECT_NEAR(whole.losses[i], parts.losses[i], 1e-9) << kind << " step " << i;
+      // Sums in another order: that they were made so shows in the last bits.
+      EXPECT_NE(result.state_hash, expected.state_hash) << kind;
+    }
+  }
+}
+
+TEST(Train, NumbersHaveNoLossInParts) {
+  const TempFolder folder;
+  TrainConfig config = small_config("mlp");
+  config.data.kind = "table";
+  config.data.path = (folder / "numbers.csv").string();
+  config.data.target = "y";
+  config.data.task = "regress";
+  config.model.mlp.outputs = 1;
+  config.train.batch = 1;
+  std::ofstream(config.data.path) << "a,y\n0.5,1.5\n0.25,2.5\n0.75,3.5\n";
+  config.data.eval_fraction = 0.4;
+  config.train.loss_chunks = 2;
+  EXPECT_THAT(user_error([&] { run_small(config); }),
+              testing::HasSubstr("train.loss_chunks is 2, but the targets are numbers"));
+}
+
 TEST(Train, VerifyPassesOnEveryModel) {
   for (const char* kind : kKinds) {
     for (int64_t micro : {1, 2}) {
@@ -73,10 +110,13 @@ TEST(Train, VerifyPassesOnEveryModel) {
       request.config.train.steps = 1;
       request.config.train.micro = micro;
       request.verify = true;
-      Watch watch;
-      const TrainResult result = train(request, watch);
-      EXPECT_EQ(result.verified, std::optional<bool>(true))
-          << kind << testing::PrintToString(watch.messages);
+      for (int64_t chunks : {1, 3}) {
+        request.config.train.loss_chunks = chunks;
+        Watch watch;
+        const TrainResult result = train(request, watch);
+        EXPECT_EQ(result.verified, std::optional<bool>(true))
+            << kind << " in " << chunks << testing::PrintToString(watch.messages);
+      }
     }
   }
 }
@@ -165,6 +205,7 @@ TEST_F(KilledRun, ResumesToTheSameState) {
 TEST_F(KilledRun, ResumesToTheSameStateInFp16) {
   config_.train.precision = "fp16";
   config_.train.loss_scale = 1 << 22;
+  config_.train.loss_chunks = 3;
   TrainConfig whole = config_;
   whole.train.out = (folder_ / "whole").string();
   train_and_die(config_, 6);
