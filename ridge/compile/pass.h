@@ -34,7 +34,8 @@ struct PassContext {
   int64_t loss_chunks = 1;
   /// Bytes that the arena of a graph may take; 0: as many as it needs.
   int64_t arena_limit = 0;
-  /// What decides how many it needs; to be filled where there is a limit.
+  /// What decides how many it needs; to be filled where there is a limit. Where it is not, nobody
+  /// asks whether a pass takes more memory.
   ArenaOptions arena = {};
 };
 
@@ -51,6 +52,7 @@ bool simplify(Graph& graph, PassContext& context);
 bool fuse_conv_norms(Graph& graph, PassContext& context);
 bool remake_wide(Graph& graph, PassContext& context);
 bool fuse_loops(Graph& graph, PassContext& context);
+bool join_loops(Graph& graph, PassContext& context);
 bool merge_common(Graph& graph, PassContext& context);
 bool remove_dead(Graph& graph, PassContext& context);
 bool recompute(Graph& graph, PassContext& context);

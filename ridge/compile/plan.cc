@@ -167,13 +167,14 @@ ArenaOptions arena_options(const std::vector<StateEntry>& state,
                            const PlanOptions& options) {
   std::set<std::string, std::less<>> names;
   for (const StateEntry& entry : state) names.insert(entry.name);
-  // Nodes made again have the op and the site of the first: kernels are asked once.
-  using Known = std::map<std::pair<const Op*, std::string>, int64_t>;
+  // Nodes made again have the op and the site of the first: kernels are asked once. The op is held,
+  // so that no other one gets its address.
+  using Known = std::map<std::pair<std::shared_ptr<const Op>, std::string>, int64_t>;
   return {.reuse = options.reuse,
           .in_state = [names](std::string_view name) { return names.contains(name); },
           .workspace_bytes =
               [&backend, &options, known = std::make_shared<Known>()](const Node& node) {
-                const auto [at, is_new] = known->try_emplace({node.op.get(), node.site.name}, 0);
+                const auto [at, is_new] = known->try_emplace({node.op, node.site.name}, 0);
                 if (is_new) at->second = choose_kernel(node, backend, options).workspace_bytes;
                 return at->second;
               }};

@@ -36,13 +36,12 @@ CompiledProgram compile_program(ProgramGraphs graphs,
                                 const ProgramOptions& options) {
   CompiledProgram compiled{.graphs = std::move(graphs), .passes = {}, .plan = {}};
   PipelineOptions passes = options.passes;
-  if (options.memory_limit > 0) {
-    passes.arena = arena_options(compiled.graphs.state, backend, options.plan);
+  passes.arena = arena_options(compiled.graphs.state, backend, options.plan);
+  if (options.memory_limit > 0)
     passes.arena_limit =
         std::max<int64_t>(1,
                           options.memory_limit - state_bytes(compiled.graphs.state) -
                               staging_bytes(compiled.graphs, backend));
-  }
   for (Graph& graph : compiled.graphs.entries) {
     const auto reports = run_pipeline(graph, backend, passes);
     compiled.passes.insert(compiled.passes.end(), reports.begin(), reports.end());

@@ -7,6 +7,7 @@
 #include "ridge/base/hash.h"
 #include "ridge/base/stats.h"
 #include "ridge/graph/ops/fused.h"
+#include "ridge/graph/ops/fused_each.h"
 #include "ridge/graph/signature.h"
 #include "ridge/graph/text.h"
 #include "ridge/run/compare.h"
@@ -146,7 +147,7 @@ bool is_small(const Node& node) {
 // The first candidate against the reference. A fused body is a chain of ops, whose errors add up:
 // its plain form has its bits, and its ops were checked one by one.
 void check_first(const Node& node, const Bench& bench, Backend& backend, Backend& reference) {
-  if (!is_small(node) || node.is<Fused>()) return;
+  if (!is_small(node) || node.is<Fused>() || node.is<FusedEach>()) return;
   const Graph lone = lone_node(node);
   const NamedTensors want = evaluate(lone, reference, bench.operands());
   const auto lines = choice_differences(lone, bench.operands(), want, backend, reference);

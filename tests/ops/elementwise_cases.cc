@@ -1,9 +1,11 @@
 #include "ridge/graph/ops/activation.h"
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/fused.h"
+#include "ridge/graph/ops/fused_each.h"
 #include "ridge/graph/ops/reduce.h"
 #include "ridge/graph/ops/shape.h"
 #include "ridge/graph/ops/source.h"
+#include "ridge/graph/text.h"
 #include "tests/support/op_audit.h"
 
 namespace ridge::test {
@@ -96,6 +98,28 @@ std::vector<Value> fused_loop(CaseBuilder& b) {
   return {{&node, 0}, {&node, 1}};
 }
 
+// One result of elements for each of three tensors, and a total where there may be one.
+std::vector<Value> fused_list(CaseBuilder& b, bool has_totals) {
+  std::vector<Value> inputs{b.input({})};
+  for (const Shape& shape : {Shape{3, 7}, Shape{5}, Shape{2, 1, 2}})
+    for (int i = 0; i < 2; ++i) inputs.push_back(b.input(shape));
+  Graph body("each");
+  const Value factor = broadcast(input(body, "0", {b.dtype(), {}}), {1});
+  const Value x = input(body, "1", {b.dtype(), {1}}), y = input(body, "2", {b.dtype(), {1}});
+  const bool logical = b.dtype() == DType::kBool;
+  const Value first = logical ? logical_and(x, factor) : x * factor;
+  body.add_output("0", first);
+  body.add_output("1", logical ? logical_or(first, y) : first + y);
+  if (has_totals) body.add_output("2", reduce_sum(first * y));
+  FusedEach op;
+  op.body = print(body);
+  const Node& node = b.graph().add(std::make_shared<const FusedEach>(std::move(op)), inputs);
+  std::vector<Value> results;
+  for (size_t i = 0; i < node.outputs.size(); ++i)
+    results.push_back({const_cast<Node*>(&node), static_cast<int>(i)});
+  return results;
+}
+
 const OpSamples kSamples({
     smooth("neg", neg),
     kinked("abs", abs),
@@ -132,6 +156,12 @@ const OpSamples kSamples({
     {"where", "every dtype", where_all},
     {"fused", "two results and a broadcast", fused_loop},
     {"fused", "rows", fused_rows, /*check_gradient=*/false},
+    {"fused_each", "elements", [](CaseBuilder& b) { return fused_list(b, false); }},
+    {"fused_each",
+     "totals",
+     [](CaseBuilder& b) {
+       return fused_list(b, b.dtype() == DType::kF32 || b.dtype() == DType::kF64);
+     }},
 });
 
 }  // namespace

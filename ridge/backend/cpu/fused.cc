@@ -14,6 +14,7 @@
 #include "ridge/backend/cpu/fused_rows.h"
 #include "ridge/backend/cpu/fused_rows_code.h"
 #include "ridge/base/settings.h"
+#include "ridge/graph/ops/fused_each.h"
 
 namespace ridge::cpu {
 namespace {
@@ -97,9 +98,10 @@ void add_loops(KernelTable& table, std::string name, MakeLoop make_loop) {
 void add_fused_kernels(KernelTable& table, const KernelTable& (*plain)()) {
   add_loops(table, "jit", make_jit_loop);
   add_loops(table, "blocks", make_block_loop);
-  table.add(Fused::kTraits.name, {std::string(kExpandedChoice)}, [plain](const Node& node) {
-    return make_expanded(node, plain());
-  });
+  for (const std::string_view op : {Fused::kTraits.name, FusedEach::kTraits.name})
+    table.add(op, {std::string(kExpandedChoice)}, [plain](const Node& node) {
+      return make_expanded(node, plain());
+    });
 }
 
 }  // namespace ridge::cpu

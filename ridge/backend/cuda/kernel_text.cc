@@ -15,7 +15,6 @@ namespace ridge::cuda {
 namespace {
 
 constexpr int64_t kMostBlocks = 1 << 14;
-constexpr size_t kMostOperands = 480;  // a launch has 4 KiB for them
 
 std::string replaced(std::string text, std::string_view what, std::string_view by) {
   for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + by.size()))
@@ -73,7 +72,10 @@ KernelText::KernelText(const Node& node) {
   for (const TensorType& type : node.outputs) output_dtypes_.push_back(type.dtype);
 }
 
-void KernelText::include(std::string_view header) { headers_.emplace_back(header); }
+void KernelText::include(std::string_view header) {
+  if (std::find(headers_.begin(), headers_.end(), header) == headers_.end())
+    headers_.emplace_back(header);
+}
 
 void KernelText::open_stride(int64_t n) {
   const std::string_view type = index_type_of(n);
@@ -126,6 +128,10 @@ void KernelText::finish(std::string_view suffix,
                         int64_t blocks,
                         int64_t threads,
                         size_t shared_bytes) {
+  if (!listed_.empty())
+    parameters_.push_back(
+        fmt::format("const __grid_constant__ Addresses<{}> list", listed_.size()));
+  operands_.insert(operands_.end(), listed_.begin(), listed_.end());
   if (operands_.size() > kMostOperands)
     throw Refused{fmt::format("has {} inputs and outputs", operands_.size())};
   const std::string entry = fmt::format("{}{}", kName, suffix);
@@ -139,10 +145,12 @@ void KernelText::finish(std::string_view suffix,
                             .blocks = static_cast<uint32_t>(std::min(blocks, kMostBlocks)),
                             .threads = static_cast<uint32_t>(threads),
                             .shared_bytes = shared_bytes,
-                            .operands = std::move(operands_)});
+                            .operands = std::move(operands_),
+                            .listed = listed_.size()});
   lines = Lines();
   parameters_.clear();
   operands_.clear();
+  listed_.clear();
   named_.clear();
 }
 
@@ -169,27 +177,36 @@ void KernelText::add_reduction(const Node& reduction, size_t at, int64_t count, 
   }
 }
 
-void KernelText::add_row_sums(const Node& reduction, size_t at, int64_t rows, size_t output_at) {
+void KernelText::add_row_sums(const std::vector<RowSum>& sums, int64_t rows) {
+  // Sums and means of one dtype.
+  std::map<std::pair<DType, int64_t>, std::vector<RowSum>> kinds;
+  for (const RowSum& sum : sums)
+    kinds[{sum.reduction->outputs[0].dtype, divisor_of(*sum.reduction)}].push_back(sum);
+  for (auto& [kind, same] : kinds)
+    for (int64_t left = rows; left > 1; left = ceil_div(left, kSummedRows))
+      add_row_stage(same, left);
+}
+
+void KernelText::add_row_stage(std::vector<RowSum>& sums, int64_t rows) {
+  const Node& reduction = *sums.front().reduction;
   const DType dtype = reduction.outputs[0].dtype;
   const std::string_view type = stored_type(dtype);
-  const int64_t columns = reduction.outputs[0].elements();
-  while (rows > 1) {
-    const int64_t chunks = ceil_div(rows, kSummedRows);
-    const bool is_last = chunks == 1;
-    const std::string x = workspace(at, type, "x");
-    if (!is_last) at = take(static_cast<size_t>(chunks * columns) * size_of(dtype));
-    const std::string y = is_last ? output(output_at) : workspace(at, type, "y");
-    const auto divisor = static_cast<double>(is_last ? divisor_of(reduction) : 1);
-    lines.line("sum_rows<{}>({}, {}, {}, {}, {});",
-               type,
-               x,
-               y,
-               rows,
-               columns,
-               number_text(dtype, divisor));
-    finish(fmt::format("_stage{}", ++stages_), ceil_div(chunks * columns, kThreads), kThreads);
-    rows = chunks;
+  const int64_t columns = reduction.outputs[0].elements(), chunks = ceil_div(rows, kSummedRows);
+  const bool is_last = chunks == 1;
+  std::vector<KernelOperand> operands;
+  for (RowSum& sum : sums) {
+    operands.push_back({KernelOperand::kWorkspace, sum.at});
+    if (!is_last) sum.at = take(static_cast<size_t>(chunks * columns) * size_of(dtype));
+    operands.push_back(is_last ? KernelOperand{KernelOperand::kOutput, sum.output}
+                               : KernelOperand{KernelOperand::kWorkspace, sum.at});
   }
+  const auto divisor = static_cast<double>(is_last ? divisor_of(reduction) : 1);
+  const auto count = static_cast<int64_t>(sums.size());
+  include("list.h");
+  lines.line("sum_rows<{}>(list, {}, {}, {});", type, rows, columns, number_text(dtype, divisor));
+  list(std::move(operands));
+  finish(
+      fmt::format("_stage{}", ++stages_), ceil_div(count * chunks * columns, kThreads), kThreads);
 }
 
 PrintedKernel KernelText::result(std::string_view prefix, std::string_view summary) {

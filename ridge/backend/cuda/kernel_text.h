@@ -83,6 +83,7 @@ class Lines {
 class KernelText {
  public:
   static constexpr std::string_view kName = "@KERNEL@";
+  static constexpr size_t kMostOperands = 480;  ///< A launch has 4 KiB for them.
 
   explicit KernelText(const FusedBody& body);
   /// Of a node that is no fused body.
@@ -98,6 +99,8 @@ class KernelText {
   /// `name`: of the parameter, of the type `type`.
   std::string workspace(size_t at, std::string_view type, std::string name);
   std::string fault();
+  /// The last parameter of that function: "list", an Addresses of device/list.h.
+  void list(std::vector<KernelOperand> operands) { listed_ = std::move(operands); }
 
   /// Takes bytes of the workspace.
   size_t take(size_t bytes);
@@ -116,8 +119,13 @@ class KernelText {
 
   /// Stages that reduce `count` elements at `at` of the workspace to one, the output.
   void add_reduction(const Node& reduction, size_t at, int64_t count, size_t output);
-  /// Stages that sum `rows` rows at `at` of the workspace to one, the output.
-  void add_row_sums(const Node& reduction, size_t at, int64_t rows, size_t output);
+  /// A sum of rows that lie at `at` of the workspace.
+  struct RowSum {
+    const Node* reduction;
+    size_t output, at;
+  };
+  /// Stages that sum so many rows of each to one, its output; those of a kind in one launch.
+  void add_row_sums(const std::vector<RowSum>& sums, int64_t rows);
 
   PrintedKernel result(std::string_view prefix, std::string_view summary);
 
@@ -125,6 +133,7 @@ class KernelText {
 
  private:
   std::string parameter(KernelOperand operand, std::string type, std::string name);
+  void add_row_stage(std::vector<RowSum>& sums, int64_t rows);
 
   std::vector<DType> input_dtypes_, output_dtypes_;
   std::string ops_;  // what the kernel computes, as a part of its name
@@ -134,7 +143,7 @@ class KernelText {
   int stages_ = 0;
   std::vector<std::string> parameters_;  // of the function that is being written
   std::map<std::string, bool> named_;
-  std::vector<KernelOperand> operands_;
+  std::vector<KernelOperand> operands_, listed_;
 };
 
 /// The statements that compute values, each once, for one element or one row.
@@ -167,6 +176,9 @@ std::string unit_type(size_t bytes);
 
 /// Bodies without rows, and those with.
 PrintedKernel print_flat(const FusedBody& body);
+/// What a body without rows says, for each tensor of a list, whose lengths those are; the first
+/// `shared` inputs of the body are for all of them.
+PrintedKernel print_list(const FusedBody& body, size_t shared, std::vector<int64_t> lengths);
 PrintedKernel print_rows(const FusedBody& body);
 
 // Families of ops, a file each: the kernel of the node, or nothing where its op is none of theirs.

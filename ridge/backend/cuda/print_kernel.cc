@@ -2,6 +2,7 @@
 
 #include "ridge/backend/cuda/kernel_text.h"
 #include "ridge/backend/cuda/scalar_text.h"
+#include "ridge/graph/ops/fused_each.h"
 #include "ridge/graph/ops/shape.h"
 #include "ridge/graph/ops/source.h"
 
@@ -23,6 +24,19 @@ bool calls_wide_functions(const Graph& body) {
 PrintedKernel print_fused(const Fused& op) {
   const FusedBody& body = read_body(op);
   PrintedKernel kernel = print_body(body);
+  kernel.same_bits = !calls_wide_functions(body.graph);
+  return kernel;
+}
+
+PrintedKernel print_fused_each(const Node& node) {
+  const auto& op = node.op_as<FusedEach>();
+  const EachBody& each = read_body(op);
+  std::vector<int64_t> lengths;
+  for (size_t tensor = 0; tensor < each.tensors(node.inputs.size()); ++tensor)
+    lengths.push_back(node.inputs[each.operand(tensor, each.shared)].type().elements());
+  const std::shared_ptr<const Fused> first = fused_of(op, {lengths.front()});
+  const FusedBody& body = read_body(*first);
+  PrintedKernel kernel = print_list(body, each.shared, std::move(lengths));
   kernel.same_bits = !calls_wide_functions(body.graph);
   return kernel;
 }
@@ -61,6 +75,7 @@ constexpr PrintFamily kFamilies[] = {
 
 PrintedKernel print_any(const Node& node) {
   if (node.is<Fused>()) return print_fused(node.op_as<Fused>());
+  if (node.is<FusedEach>()) return print_fused_each(node);
   for (const PrintFamily print : kFamilies)
     if (std::optional<PrintedKernel> kernel = print(node)) return std::move(*kernel);
   return print_single(node);

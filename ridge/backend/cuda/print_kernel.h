@@ -42,6 +42,7 @@ struct KernelLaunch {
   uint32_t blocks = 1, threads = 1;
   size_t shared_bytes = 0;  ///< Dynamic; above 48 KiB the driver has to be asked for it.
   std::vector<KernelOperand> operands;
+  size_t listed = 0;  ///< So many of the last operands are one parameter, an array of them.
 };
 
 struct PrintedKernel {

@@ -73,8 +73,9 @@ class RowPrinter {
     }
     add_row_outputs();
     finish();
-    for (const Sum& sum : sums_)
-      if (chunks() > 1) text_.add_row_sums(*sum.node, sum.at, chunks(), sum.output);
+    std::vector<KernelText::RowSum> sums;
+    for (const Sum& sum : sums_) sums.push_back({sum.node, sum.output, sum.at});
+    text_.add_row_sums(sums, chunks());
     for (const Total& total : totals_)
       text_.add_reduction(*total.node, total.at, rows_, total.output);
     PrintedKernel made = text_.result(

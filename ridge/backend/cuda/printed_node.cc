@@ -35,12 +35,14 @@ class PrintedNode final : public NodeKernel {
         addresses[k] = address(each.operands[k], args);
         parameters[k] = &addresses[k];
       }
+      // The parameter of those that are listed is where they begin.
+      const size_t count = each.operands.size() - each.listed + (each.listed > 0 ? 1 : 0);
       cuda::launch(stream,
                    loaded_->kernels[i],
                    {.grid_x = each.blocks,
                     .block_x = each.threads,
                     .shared_bytes = static_cast<unsigned>(each.shared_bytes)},
-                   std::span(parameters).first(each.operands.size()));
+                   std::span(parameters).first(count));
     }
   }
 

@@ -8,6 +8,7 @@
 #include "ridge/graph/ops/batch_norm.h"
 #include "ridge/graph/ops/conv_norm.h"
 #include "ridge/graph/ops/fused.h"
+#include "ridge/graph/ops/fused_each.h"
 
 namespace ridge {
 namespace {
@@ -54,6 +55,7 @@ double measure_dot_product() {
 // Fused nodes run op by op.
 KernelTable with_fused(KernelTable table) {
   for (const std::string_view op : {Fused::kTraits.name,
+                                    FusedEach::kTraits.name,
                                     BatchNormStats::kTraits.name,
                                     NormConv2d::kTraits.name,
                                     Conv2dNormGrad::kTraits.name})

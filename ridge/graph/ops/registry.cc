@@ -19,6 +19,7 @@ void register_gather(OpRegistry&);
 void register_attention(OpRegistry&);
 void register_random(OpRegistry&);
 void register_fused(OpRegistry&);
+void register_fused_each(OpRegistry&);
 
 const OpRegistry& registry() {
   static const OpRegistry ops = [] {
@@ -39,6 +40,7 @@ const OpRegistry& registry() {
     register_attention(r);
     register_random(r);
     register_fused(r);
+    register_fused_each(r);
     return r;
   }();
   return ops;

@@ -82,6 +82,11 @@ HostFault PrintedOnHost::run(const cuda::PrintedKernel& kernel,
           operands.push_back(&fault);
           break;
       }
+    // The last ones may be one parameter, which is handed over by its address.
+    const std::vector<void*> list(operands.end() - static_cast<ptrdiff_t>(launch.listed),
+                                  operands.end());
+    operands.resize(operands.size() - launch.listed);
+    if (!list.empty()) operands.push_back(const_cast<void**>(list.data()));
     Entry entry = nullptr;
     void* found = dlsym(library_, ("on_host_" + launch.entry).c_str());
     std::memcpy(&entry, &found, sizeof found);

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -19,6 +20,8 @@
 
 #define __global__
 #define __shared__ static
+#define __constant__
+#define __grid_constant__
 #define __launch_bounds__(...)
 #define RIDGE_DYNAMIC_SHARED(name) unsigned char* const name = simt::dynamic_shared
 
@@ -170,10 +173,19 @@ inline void launch(void (*function)(void* const*),
   }
 }
 
+// A parameter that is no pointer lies where the operand says.
+template <class A>
+A parameter(void* operand) {
+  if constexpr (std::is_pointer_v<A>)
+    return static_cast<A>(operand);
+  else
+    return *static_cast<const A*>(operand);
+}
+
 // Calls a kernel with the pointers of `operands`.
 template <class... A, size_t... kAt>
 void call(void (*function)(A...), void* const* operands, std::index_sequence<kAt...>) {
-  function(static_cast<A>(operands[kAt])...);
+  function(parameter<A>(operands[kAt])...);
 }
 template <class... A>
 void call(void (*function)(A...), void* const* operands) {

@@ -391,25 +391,6 @@ inline void reduce_pieces(const T* x, T* y, int64_t n, T divisor) {
   }
 }
 
-/// One stage of a sum of all rows of x (rows, columns): y (ceil(rows / 64), columns), row after
-/// row.
-template <typename T>
-inline void sum_rows(const T* x, T* y, int64_t rows, int64_t columns, T divisor) {
-  constexpr int64_t kRows = 64;
-  const int64_t chunks = (rows + kRows - 1) / kRows;
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-       i < chunks * columns;
-       i += stride) {
-    const int64_t chunk = i / columns, column = i % columns;
-    const int64_t end = (chunk + 1) * kRows < rows ? (chunk + 1) * kRows : rows;
-    T sum = T(0);
-#pragma unroll 8
-    for (int64_t row = chunk * kRows; row < end; ++row) sum = sum + x[row * columns + column];
-    y[i] = sum / divisor;
-  }
-}
-
 // ---- wrong data ----
 
 /// Where a kernel says which index was out of range: of several, one. Zeros: none was.

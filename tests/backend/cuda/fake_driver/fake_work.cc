@@ -81,7 +81,7 @@ bool read_simulated(const char* image, FakeModule& module) {
   if (kernel == nullptr) return false;
   module.knows_entries = true;
   for (; kernel->name != nullptr; ++kernel) {
-    module.entries[kernel->name].assign(kernel->parameters, sizeof(Address));
+    module.entries[kernel->name].assign(kernel->sizes, kernel->sizes + kernel->parameters);
     module.simulated[kernel->name] = kernel;
   }
   return true;
@@ -91,9 +91,12 @@ bool read_simulated(const char* image, FakeModule& module) {
 // Runs it on the operands of a launch, all of which have to be memory of the device.
 int run_simulated(FakeMachine& fake, const SimulatedKernel& kernel, const FakeLaunch& launch) {
   std::vector<void*> operands;
-  for (size_t i = 0; i < launch.parameters.size(); ++i) {
-    operands.push_back(launch.pointer<void>(i));
-    if (const int code = touch(fake, operands.back(), 1, false); code != kSuccess) return code;
+  for (const std::vector<std::byte>& parameter : launch.parameters) {
+    std::vector<void*> held(parameter.size() / sizeof(void*));
+    std::memcpy(held.data(), parameter.data(), parameter.size());
+    for (void* const each : held)
+      if (const int code = touch(fake, each, 1, false); code != kSuccess) return code;
+    operands.push_back(held.size() == 1 ? held[0] : const_cast<std::byte*>(parameter.data()));
   }
   kernel.run(operands.data(), launch.grid[0], launch.block[0]);
   return kSuccess;
@@ -320,12 +323,16 @@ int cuLaunchKernel(void* function_handle,
     for (size_t i = 0; i < function->sizes.size(); ++i) {
       const auto* const value = static_cast<const std::byte*>(parameters[i]);
       launch.parameters.emplace_back(value, value + function->sizes[i]);
-      uint64_t number = 0;
-      std::memcpy(&number, value, std::min(function->sizes[i], sizeof number));
-      const bool is_place = function->sizes[i] == 8 && fake.block_of(pointer(number), 0) != nullptr;
-      line += fmt::format("{}{}",
-                          i == 0 ? "" : ", ",
-                          is_place ? fake.place(pointer(number)) : std::to_string(number));
+      // Of a parameter of several addresses, one after the other.
+      for (size_t at = 0; at < function->sizes[i]; at += sizeof(Address)) {
+        uint64_t number = 0;
+        const size_t bytes = std::min(function->sizes[i] - at, sizeof number);
+        std::memcpy(&number, value + at, bytes);
+        const bool is_place = bytes == 8 && fake.block_of(pointer(number), 0) != nullptr;
+        line += fmt::format("{}{}",
+                            i == 0 && at == 0 ? "" : ", ",
+                            is_place ? fake.place(pointer(number)) : std::to_string(number));
+      }
     }
     line += ") " + fake.name_of(handle);
     const uint64_t threads = uint64_t{block_x} * block_y * block_z;

@@ -79,7 +79,10 @@ std::string text_to_compile(const std::vector<std::string>& sources) {
   std::string text = fmt::format("#include \"{}\"\n#include \"{}\"\n", kSimt, kImage);
   text +=
       "template <class... A>\nconstexpr size_t parameters_of(void (*)(A...)) {\n"
-      "  return sizeof...(A);\n}\n";
+      "  return sizeof...(A);\n}\n"
+      "template <class... A>\nconstexpr size_t sizes[] = {sizeof(A)..., 0};\n"
+      "template <class... A>\nconstexpr const size_t* sizes_of(void (*)(A...)) {\n"
+      "  return sizes<A...>;\n}\n";
   std::string table;
   for (const std::string& source : sources) {
     text += source;
@@ -89,12 +92,15 @@ std::string text_to_compile(const std::vector<std::string>& sources) {
           "static void run_{0}(void* const* p, unsigned blocks, unsigned threads) {{\n"
           "  simt::launch(call_{0}, p, blocks, threads);\n}}\n",
           entry);
-      table += fmt::format("  {{\"{0}\", parameters_of(ridge::cuda::{0}), run_{0}}},\n", entry);
+      table += fmt::format(
+          "  {{\"{0}\", parameters_of(ridge::cuda::{0}), sizes_of(ridge::cuda::{0}), "
+          "run_{0}}},\n",
+          entry);
     }
   }
   return text + fmt::format(
                     "extern \"C\" const ridge::test::SimulatedKernel {}[] = {{\n{}  "
-                    "{{nullptr, 0, nullptr}}}};\n",
+                    "{{nullptr, 0, nullptr, nullptr}}}};\n",
                     ridge::test::kSimulatedKernels,
                     table);
 }

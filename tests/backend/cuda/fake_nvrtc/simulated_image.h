@@ -7,8 +7,10 @@
 namespace ridge::test {
 
 struct SimulatedKernel {
-  const char* name;   ///< Null behind the last.
-  size_t parameters;  ///< All are pointers.
+  const char* name;     ///< Null behind the last.
+  size_t parameters;    ///< Pointers, but for those of other sizes, which hold pointers alone.
+  const size_t* sizes;  ///< Of the parameters, in bytes.
+  /// A pointer is given as it is, any other parameter by its address.
   void (*run)(void* const* parameters, unsigned blocks, unsigned threads);
 };
 
