@@ -26,11 +26,12 @@ int main(int count, char** words) {
     const ridge::MemoryCheck found = ridge::check_memory(config, std::atol(words[2]));
     fmt::print(
         "{{\"planned\": {}, \"lower_bound\": {}, \"state\": {}, \"measured\": {}, "
-        "\"limit_seconds\": {:.2f}, \"limit_text\": \"{}\"}}\n",
+        "\"captured\": {}, \"limit_seconds\": {:.2f}, \"limit_text\": \"{}\"}}\n",
         found.planned_bytes,
         found.lower_bound_bytes,
         found.state_bytes,
         found.measured_bytes,
+        found.captured_bytes,
         found.limit_seconds,
         found.limit_text);
   } catch (const std::exception& error) {

@@ -85,7 +85,9 @@ std::string json_report(const CalibrateOptions& options,
 }  // namespace
 
 std::string calibrate(const CalibrateOptions& options) {
-  const std::unique_ptr<Backend> backend = make_backend(options.device);
+  std::vector<std::string> notes;
+  const std::unique_ptr<Backend> backend = make_backend(options.device, &notes);
+  for (const std::string& note : notes) write_stderr(fmt::format("note: {}\n", note));
   if (!options.threads.empty()) set_threads(options.threads, "--threads");
   const std::string machine = device_fingerprint(options.device, *backend);
   KeptCalibration kept = kept_calibration(

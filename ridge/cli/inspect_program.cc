@@ -61,7 +61,7 @@ EntryFacts entry_facts(const EntryPlan& entry, const Graph& graph, const Tuner& 
 ProgramFacts inspect_program(const TrainConfig& config, Tuning& tuning) {
   ProgramFacts facts{.config = config, .task = open_task(config)};
   facts.task.choose = tuning.choose();
-  const auto backend = make_backend(config.train.device);
+  const auto backend = make_backend(config.train.device, &facts.notes);
   facts.memory_limit = apply_memory_limit(facts.config, facts.task, *backend);
   facts.program = compile_program(facts.task.training->program(facts.task.sizes),
                                   *backend,

@@ -41,6 +41,7 @@ struct ProgramFacts {
   std::string memory_limit = {};  ///< What the memory limit changed, as apply_memory_limit says.
   /// Where there is a limit and micro-batches are possible.
   std::optional<MicroBatch> largest_micro_batch = {};
+  std::vector<std::string> notes = {};  ///< Of the backend, on what it does without.
   CompiledProgram program = {};
   std::vector<EntryFacts> entries = {};
   int64_t parameters = 0, parameter_bytes = 0;

@@ -17,6 +17,7 @@
 #include "ridge/cli/config_options.h"
 #include "ridge/cli/optimize_output.h"
 #include "ridge/cli/optimize_program.h"
+#include "ridge/cli/output.h"
 #include "ridge/cli/signals.h"
 #include "ridge/cli/verbs.h"
 #include "ridge/io/file.h"
@@ -84,7 +85,9 @@ Job make_job(const OptimizeOptions& options) {
   // What is wrong with it is said here, not by a worker.
   job.loaded = load_config_options(options.config);
   apply_threads();
-  make_backend(job.loaded.config.train.device);
+  std::vector<std::string> notes;
+  make_backend(job.loaded.config.train.device, &notes);
+  for (const std::string& note : notes) write_stderr(fmt::format("note: {}\n", note));
   request.config_text = read_file(options.config.file);
   request.config_name = options.config.file;
   request.program = fs::read_symlink("/proc/self/exe").string();

@@ -72,6 +72,8 @@ void add_memory(Summary& summary, const TrainResult& result) {
   std::string remark = "planned";
   if (memory.measured_bytes > 0)
     remark += fmt::format(", {} measured", bytes_text(memory.measured_bytes));
+  if (memory.captured_bytes > 0)
+    remark += fmt::format(" with {} of captured launches", bytes_text(memory.captured_bytes));
   if (memory.lower_bound_bytes > 0)
     remark += fmt::format(", {} the least possible", bytes_text(memory.lower_bound_bytes));
   summary.add("memory", bytes_text(memory.planned_bytes), remark);
@@ -119,7 +121,10 @@ std::string train_json(const TrainResult& result) {
   json.key("memory").begin_object().field("planned_bytes", result.memory.planned_bytes);
   json.key("measured_bytes");
   result.memory.measured_bytes > 0 ? json.value(result.memory.measured_bytes) : json.value(nullptr);
-  json.field("lower_bound_bytes", result.memory.lower_bound_bytes).end_object();
+  json.field("lower_bound_bytes", result.memory.lower_bound_bytes);
+  json.field("captured_bytes", result.memory.captured_bytes).end_object();
+  json.key("capture_refusal");
+  result.capture_refusal.empty() ? json.value(nullptr) : json.value(result.capture_refusal);
   json.field("state_hash", result.state_hash).field("plan_hash", result.plan_hash);
   json.key("verified");
   result.verified.has_value() ? json.value(*result.verified) : json.value(nullptr);

@@ -86,11 +86,13 @@ std::string device_fingerprint(std::string_view name) {
   return device_fingerprint(name, *make_backend(name));
 }
 
-std::unique_ptr<Backend> make_backend(std::string_view name) {
+std::unique_ptr<Backend> make_backend(std::string_view name, std::vector<std::string>* notes) {
   if (name == "cpu") return make_cpu_backend();
   if (name == "ref") return make_ref_backend();
-  if (const std::optional<int> number = cuda_number(name))
-    return open_cuda_plugin().make_backend(*number);
+  if (const std::optional<int> number = cuda_number(name)) {
+    std::vector<std::string> unheard;
+    return open_cuda_plugin().make_backend(*number, notes == nullptr ? unheard : *notes);
+  }
   throw UserError(fmt::format("unknown device '{}'", name), did_you_mean(name, backend_names()));
 }
 

@@ -63,7 +63,9 @@ Program::Program(ProgramGraphs graphs, Backend& backend, const ProgramOptions& o
   launches_.resize(plan().entries.size());
   recordings_.resize(plan().entries.size());
   recorded_.resize(plan().entries.size(), records ? Recorded::kAfterARun : Recorded::kNever);
+  refusals_.resize(plan().entries.size());
   for (size_t i = 0; i < plan().entries.size(); ++i) make_launches(i);
+  prepare_kernels();
   if (options.before_memory) options.before_memory(plan());
   state_ = std::make_unique<State>(plan(), backend);
   arena_ = resident_memory(backend, plan().arena_bytes);
@@ -89,7 +91,6 @@ void Program::make_launches(size_t entry) {
     const Node& node = *graph.nodes().at(static_cast<size_t>(step.node));
     Launch launch;
     launch.kernel = backend_.instantiate(node, step.choice);
-    launch.kernel->prepare();
     launch.inputs.resize(step.inputs.size());
     launch.outputs.resize(step.outputs.size());
     launch.step = &step;
@@ -98,6 +99,12 @@ void Program::make_launches(size_t entry) {
     for (const Place& place : step.outputs) launch.bytes += place.bytes;
     launches_[entry].push_back(std::move(launch));
   }
+}
+
+// When all are there: a backend compiles them together.
+void Program::prepare_kernels() {
+  for (const std::vector<Launch>& entry : launches_)
+    for (const Launch& launch : entry) launch.kernel->prepare();
 }
 
 void Program::set_addresses(size_t entry) {
@@ -222,25 +229,35 @@ void Program::run(size_t entry, RunMode mode) {
 // of it. A trace shows launches, so nothing recorded runs while one is made.
 void Program::launch_all(size_t entry) {
   if (recorded_.at(entry) != Recorded::kNever && !is_tracing()) {
-    if (recorded_[entry] == Recorded::kNext) record(entry);
+    if (recorded_[entry] == Recorded::kNext && record(entry)) return;
     if (recorded_[entry] == Recorded::kDone) return recordings_[entry]->launch(*stream_);
   }
   for (const Launch& step : launches_[entry]) launch(step);
   if (recorded_[entry] == Recorded::kAfterARun) recorded_[entry] = Recorded::kNext;
 }
 
-void Program::record(size_t entry) {
+// Records it and replays that; false where it cannot be recorded.
+bool Program::record(size_t entry) {
+  const int64_t before = backend_.memory_in_use();
   RecordingResult made = backend_.record(*stream_, [&] {
     for (const Launch& step : launches_[entry]) launch(step);
   });
-  recordings_[entry] = std::move(made.recording);
-  recorded_[entry] = recordings_[entry] == nullptr ? Recorded::kNever : Recorded::kDone;
-  if (recordings_[entry] == nullptr && capture_ == Capture::kOn)
+  if (made.recording == nullptr) {
+    recorded_[entry] = Recorded::kNever;
+    refusals_[entry] = std::move(made.refusal);
+    if (capture_ != Capture::kOn) return false;
     throw UserError(fmt::format("device '{}' cannot capture all launches of '{}': {}",
                                 plan().device,
                                 plan().entries[entry].name,
-                                made.refusal),
+                                refusals_[entry]),
                     "set train.capture to auto");
+  }
+  recordings_[entry] = std::move(made.recording);
+  recorded_[entry] = Recorded::kDone;
+  recordings_[entry]->launch(*stream_);
+  // A driver may take some of it only when it first runs. Others may give some back meanwhile.
+  recorded_bytes_ += std::max<int64_t>(0, backend_.memory_in_use() - before);
+  return true;
 }
 
 // Both streams, whatever one of them says: copies still use memory of the host.

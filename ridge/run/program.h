@@ -125,6 +125,11 @@ class Program {
 
   /// Whether runs of the entry launch a recording.
   bool is_recorded(size_t entry) const { return recordings_.at(entry) != nullptr; }
+  /// Why they never will, where the device was asked to record and refused; else empty.
+  const std::string& recording_refusal(size_t entry) const { return refusals_.at(entry); }
+  /// What the device's memory in use grew by when entries were recorded and first replayed. It is
+  /// no part of the plan, since the driver alone knows what a recording needs.
+  int64_t recorded_bytes() const { return recorded_bytes_; }
 
   /// Runs the entry once more, launch by launch, and returns the site of the first whose result
   /// holds NaN or an infinity, with what it is; empty when none does. For reports: it allocates.
@@ -133,11 +138,12 @@ class Program {
  private:
   struct Launch;
   void make_launches(size_t entry);
+  void prepare_kernels();
   void set_addresses(size_t entry);
   void* address(const Place& place) const;
   void launch(const Launch& launch);
   void launch_all(size_t entry);
-  void record(size_t entry);
+  bool record(size_t entry);
   void take_inputs(size_t entry);
   void read(const void* address, size_t bytes, void* host);
   Tensor read_tensor(const void* address, const TensorType& type);
@@ -150,7 +156,9 @@ class Program {
   Capture capture_;
   std::vector<std::unique_ptr<Recording>> recordings_;  ///< By entry; null: launch by launch.
   enum class Recorded : uint8_t { kAfterARun, kNext, kDone, kNever };
-  std::vector<Recorded> recorded_;  ///< By entry: when.
+  std::vector<Recorded> recorded_;     ///< By entry: when.
+  std::vector<std::string> refusals_;  ///< By entry.
+  int64_t recorded_bytes_ = 0;
   // From here on only where the device runs beside the host, but for stream_, which else runs all.
   std::unique_ptr<Event> computed_;  ///< What is read next.
   std::unique_ptr<Event> was_read_;  ///< What was read, and may be written over.

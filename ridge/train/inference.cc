@@ -70,12 +70,19 @@ std::string load_weights(Program& program,
   return checkpoint.path().string();
 }
 
+std::unique_ptr<Backend> open_backend(const std::string& device, TrainObserver& observer) {
+  std::vector<std::string> notes;
+  auto backend = make_backend(device, &notes);
+  for (const std::string& note : notes) observer.on_message(note);
+  return backend;
+}
+
 }  // namespace
 
 EvalResult evaluate_model(const TrainConfig& config,
                           const std::string& weights,
                           TrainObserver& observer) {
-  const auto backend = make_backend(config.train.device);
+  const auto backend = open_backend(config.train.device, observer);
   const Task task = open_task(config);
   if (task.eval_data == nullptr)
     throw UserError("the configuration keeps no samples to evaluate on",
@@ -169,7 +176,7 @@ void generate(const GenerateRequest& request,
               TrainObserver& observer,
               FunctionRef<void(std::string_view)> sink) {
   check_request(request);
-  const auto backend = make_backend(request.config.train.device);
+  const auto backend = open_backend(request.config.train.device, observer);
   const int64_t length = request.config.data.context;
   const TensorType tokens{DType::kI64, {length}};
   const nn::Training training(nn::make_model(request.config.model, {tokens, tokens}),

@@ -40,6 +40,9 @@ MemoryCheck check_memory(const TrainConfig& given, int64_t steps) {
   loader.next();
   MemoryCheck result{
       .micro = config.train.micro, .limit_text = std::move(text), .limit_seconds = seconds};
+  const auto in_use = [&] {
+    return backend->is_host() ? resident_anonymous_bytes() : backend->memory_in_use();
+  };
   int64_t before = 0;
   ProgramOptions options = program_options(config, task);
   options.before_memory = [&](const Plan& plan) {
@@ -47,13 +50,14 @@ MemoryCheck check_memory(const TrainConfig& given, int64_t steps) {
     result.lower_bound_bytes = plan.lower_bound_bytes();
     result.state_bytes = plan.state_bytes;
     release_free_memory();
-    before = resident_anonymous_bytes();
-    limit_data(plan.total_bytes());
+    before = in_use();
+    if (backend->is_host()) limit_data(plan.total_bytes());
   };
   Session session(task, config, *backend, options);
   for (int64_t step = 0; step < steps; ++step) session.train_step(loader.next(), step, steps + 1);
   release_free_memory();
-  result.measured_bytes = resident_anonymous_bytes() - before;
+  result.measured_bytes = in_use() - before;
+  result.captured_bytes = session.program().recorded_bytes();
   return result;
 }
 

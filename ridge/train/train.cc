@@ -87,8 +87,9 @@ class Run {
       : request_(request),
         config_(request.config),
         observer_(observer),
-        backend_(make_backend(config_.train.device)),
+        backend_(make_backend(config_.train.device, &notes_)),
         task_(open_task(config_)) {
+    for (const std::string& each : notes_) observer_.on_message(each);
     task_.choose = request.choose;
     const std::string text = apply_memory_limit(config_, task_, *backend_);
     if (!text.empty()) observer_.on_message(text);
@@ -112,12 +113,14 @@ class Run {
   void evaluate();
   [[noreturn]] void fail_not_finite(int64_t halted);
   void report_skipped();
+  void report_capture();
   void fill_result();
   int64_t memory_in_use() const;
 
   const TrainRequest& request_;
   TrainConfig config_;  ///< Of the request, with as many micro-batches as the memory limit asks.
   TrainObserver& observer_;
+  std::vector<std::string> notes_;  ///< Of the backend, on what it does without.
   std::unique_ptr<Backend> backend_;
   Task task_;
   std::optional<RunLock> lock_;
@@ -256,6 +259,7 @@ void Run::one_step() {
   const int64_t start = now_ns();
   const data::Batch& batch = next_batch();
   session_->run_step(batch, step, total_steps_);
+  report_capture();
   progress_.step = step + 1;
   progress_.position = batch.end;
   const bool is_told = teller_->is_due(step + 1);
@@ -319,6 +323,22 @@ void Run::report_skipped() {
       skipped));
 }
 
+// Once: what forbids it for one entry mostly does for the others.
+void Run::report_capture() {
+  if (!result_.capture_refusal.empty()) return;
+  const Program& program = session_->program();
+  for (size_t i = 0; i < program.entries().size(); ++i) {
+    if (program.recording_refusal(i).empty()) continue;
+    result_.capture_refusal =
+        fmt::format("'{}': {}", program.plan().entries[i].name, program.recording_refusal(i));
+    return observer_.on_message(
+        fmt::format("launches are queued one by one, since device '{}' cannot capture those of {}; "
+                    "train.capture = \"off\" asks for no more than that",
+                    config_.train.device,
+                    result_.capture_refusal));
+  }
+}
+
 void Run::evaluate() {
   report_skipped();
   if (eval_loader_ == nullptr) return;
@@ -331,6 +351,7 @@ void Run::evaluate() {
     const data::Batch& batch = eval_loader_->next();
     if (batch.count == 0) break;
     session_->evaluate(batch, sums);
+    report_capture();
     samples += batch.count;
   }
   last_eval_ = {.step = progress_.step,
@@ -383,6 +404,7 @@ void Run::fill_result() {
   const int64_t now = memory_in_use();
   result_.memory.planned_bytes = plan.total_bytes() + staging;
   result_.memory.lower_bound_bytes = plan.lower_bound_bytes() + staging;
+  result_.memory.captured_bytes = session_->program().recorded_bytes();
   result_.memory.measured_bytes = now > 0 ? now - memory_before_ : 0;
   result_.skipped = loader_->stats().skipped;
   result_.device = config_.train.device;

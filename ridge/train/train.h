@@ -47,7 +47,9 @@ struct TrainResult {
     int64_t planned_bytes = 0;      ///< Peak of the memory plan.
     int64_t measured_bytes = 0;     ///< What the operating system counts of it; 0: not measured.
     int64_t lower_bound_bytes = 0;  ///< The largest set of buffers alive at once.
+    int64_t captured_bytes = 0;  ///< Beside the plan: what captured launches took of the device's.
   } memory;
+  std::string capture_refusal;  ///< Why the device could not capture launches; empty: it could.
   std::string state_hash, plan_hash;
   /// What `verify` found; nothing where it was not asked for. When false, nothing was trained.
   std::optional<bool> verified;

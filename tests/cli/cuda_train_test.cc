@@ -229,6 +229,71 @@ TEST_F(CudaTrain, ThePlannedProgramIsThePlainOne) {
   fine("train mlp.toml --device cuda --verify --set train.precision=bf16");
 }
 
+// What the device's memory in use grows by from just before the plan's memory is taken to the last
+// step is the plan; graphs of CUDA are told apart from it.
+TEST_F(CudaTrain, MemoryInUseIsThePlanAndTheCapturedLaunches) {
+  for (const auto& [model, steps] : {std::pair("mlp", 50), std::pair("gpt", 6)})
+    for (const char* capture : {"auto", "off"}) {
+      SCOPED_TRACE(fmt::format("{} {}", model, capture));
+      const Ended ended =
+          fine(fmt::format("train {}.toml --device cuda --json --steps {} --set train.capture={}",
+                           model,
+                           steps,
+                           capture));
+      const json report = json::parse(ended.out), memory = report["memory"];
+      EXPECT_EQ(report["steps"], steps);
+      EXPECT_TRUE(report["capture_refusal"].is_null());
+      const auto planned = memory["planned_bytes"].get<int64_t>();
+      const auto captured = memory["captured_bytes"].get<int64_t>();
+      EXPECT_EQ(captured > 0, std::string_view(capture) == "auto");
+      EXPECT_EQ(memory["measured_bytes"].get<int64_t>(), planned + captured);
+      EXPECT_LE(captured, std::max<int64_t>(planned / 100, 8 << 20));
+    }
+}
+
+TEST_F(CudaTrain, ACaptureThatIsRefusedIsToldOnce) {
+  const Ended ended =
+      fine("train mlp.toml --device cuda --json", "export FAKE_CUDA_FAIL=cuStreamEndCapture=901;");
+  const std::string note = "launches are queued one by one, since device 'cuda' cannot capture";
+  const size_t at = ended.err.find(note + " those of 'micro");
+  EXPECT_NE(at, std::string::npos) << ended.err;
+  EXPECT_EQ(ended.err.find(note, at + 1), std::string::npos) << ended.err;
+  const json report = json::parse(ended.out);
+  EXPECT_NE(report["capture_refusal"].get<std::string>().find("cuStreamEndCapture"),
+            std::string::npos);
+  // Asked for, it is an error.
+  const Ended refused = ridge("train mlp.toml --device cuda --set train.capture=on",
+                              "export FAKE_CUDA_FAIL=cuStreamEndCapture=901;");
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_NE(refused.err.find("set train.capture to auto"), std::string::npos) << refused.err;
+}
+
+// One that is installed and cannot start costs speed, which is said; one that is named has to.
+TEST_F(CudaTrain, ALibraryOfProductsThatCannotStartIsTold) {
+  const std::filesystem::path library = RIDGE_FAKE_CUBLASLT;
+  const std::string found =
+      "unset RIDGE_CUBLASLT; export LD_LIBRARY_PATH=" + library.parent_path().string() + ";";
+  for (const char* words : {"train mlp.toml --device cuda --steps 1",
+                            "inspect mlp.toml --device cuda",
+                            "calibrate --device cuda --fresh"}) {
+    const Ended ended = fine(words, found + "export FAKE_CUDA_MIB=64;");
+    EXPECT_NE(ended.err.find(
+                  "matrix products run by ridge's own kernels, which are slower: cuBLASLt 13.1.0: "
+                  "cublasLtCreate"),
+              std::string::npos)
+        << words << "\n"
+        << ended.err;
+    if (std::string_view(words).starts_with("calibrate")) {
+      EXPECT_NE(ended.out.find("no cuBLASLt"), std::string::npos) << ended.out;
+    }
+  }
+  const Ended named =
+      ridge("train mlp.toml --device cuda", "export RIDGE_CUBLASLT=" RIDGE_FAKE_CUBLASLT ";");
+  EXPECT_EQ(named.code, 2);
+  EXPECT_NE(named.err.find("cublasLtCreate"), std::string::npos) << named.err;
+  EXPECT_EQ(fine("train mlp.toml --device cuda --steps 1").err.find("cuBLASLt"), std::string::npos);
+}
+
 TEST_F(CudaTrain, TheOtherVerbsRunToo) {
   fine("train mlp.toml --device cuda --out run");
   const Ended plan = fine("inspect mlp.toml --plan --device cuda");

@@ -374,6 +374,21 @@ TEST(Device, CaptureIsRefusedWhereItIsAskedForAndCannotBe) {
   EXPECT_EQ(count(off.log(), "record"), count(off.log(), "record event"));
 }
 
+TEST(Device, WhyARecordingWasRefusedIsKnown) {
+  LazyBackend refuses({.records = true, .refuses_recordings = true}), records({.records = true});
+  for (LazyBackend* const device : {&refuses, &records}) {
+    Loop loop(*device, {}, kSteps);
+    loop.run();
+    const Program& program = loop.program();
+    for (size_t entry = 0; entry < program.entries().size(); ++entry) {
+      EXPECT_EQ(program.is_recorded(entry), device == &records);
+      EXPECT_EQ(program.recording_refusal(entry),
+                device == &records ? "" : "it was asked to refuse");
+    }
+    EXPECT_EQ(program.recorded_bytes(), 0);  // it counts no memory
+  }
+}
+
 // The error comes with the wait, once, and the program can go on.
 TEST(Device, WrongDataAreToldByTheWait) {
   const auto run = [](Backend& backend) {

@@ -121,7 +121,8 @@ std::string CudaBackend::hardware() const {
                                  facts.minor,
                                  device_->driver().version_text());
   // Its versions have other algorithms.
-  if (blas_ != nullptr) text += fmt::format(", cuBLASLt {}", blas_->library()->version_text);
+  text += blas_ == nullptr ? ", no cuBLASLt"
+                           : fmt::format(", cuBLASLt {}", blas_->library()->version_text);
   return text;
 }
 

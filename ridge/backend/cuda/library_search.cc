@@ -5,8 +5,6 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "ridge/base/error.h"
-
 namespace ridge::cuda {
 namespace {
 
@@ -38,24 +36,40 @@ std::vector<std::string> places_to_look(const LibrarySearch& search) {
   return places;
 }
 
+// The loader says the same of a file that is missing and of one that needs another that is; but it
+// begins with the name of the one that it misses.
+bool is_missing(const std::string& place, const std::string& reason) {
+  return reason.starts_with(place + ": ") &&
+         reason.find("No such file or directory") != std::string::npos;
+}
+
 }  // namespace
 
 OpenedLibrary open_library(const LibrarySearch& search,
                            const std::function<std::string(const OpenedLibrary&)>& refuse) {
   const std::vector<std::string> places = places_to_look(search);
-  std::string why;
+  std::string missing, unfit;  // the last reason of each kind
   for (const std::string& place : places) {
     const OpenedLibrary library{::dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL), place};
+    std::string why;
     if (library.handle == nullptr) {
       const char* const reason = ::dlerror();
       why = reason == nullptr ? "no reason is given" : reason;
-      continue;
+      if (is_missing(place, why)) {
+        missing = std::move(why);
+        continue;
+      }
+    } else {
+      why = refuse(library);
+      if (why.empty()) return library;
     }
-    why = refuse(library);
-    if (why.empty()) return library;
+    unfit = std::move(why);
   }
-  throw UserError(fmt::format("{}: {}; looked for {}", search.failed, why, fmt::join(places, ", ")),
-                  search.fix);
+  const auto text = [&](const std::string& why) {
+    return fmt::format("{}: {}; looked for {}", search.failed, why, fmt::join(places, ", "));
+  };
+  if (unfit.empty()) throw LibraryMissing(text(missing), search.fix);
+  throw UserError(text(unfit), search.fix);
 }
 
 }  // namespace ridge::cuda

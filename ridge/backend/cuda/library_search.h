@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "ridge/base/error.h"
+
 namespace ridge::cuda {
 
 /// A library that was opened. It is never closed: NVIDIA's have a C++ runtime of their own, whose
@@ -33,10 +35,17 @@ struct LibrarySearch {
   std::string fix;
 };
 
+/// None of the files is there. Where one is and cannot be used, the error is a UserError alone.
+class LibraryMissing : public UserError {
+ public:
+  using UserError::UserError;
+};
+
 /// Opens the first that there is and that `refuse` takes, to which it returns an empty text, else
 /// why not: the file that the variable names, or each file where the loader finds it, in the
 /// toolkit's folders, and in the active Python environment ($VIRTUAL_ENV), where wheels
-/// put it. UserError when there is none, with all places looked at.
+/// put it. UserError when there is none, with all places looked at and the reason against the last
+/// that is there.
 OpenedLibrary open_library(const LibrarySearch& search,
                            const std::function<std::string(const OpenedLibrary&)>& refuse);
 

@@ -4,28 +4,45 @@
 #include <string_view>
 
 #include "ridge/backend/cuda/cuda_backend.h"
+#include "ridge/backend/cuda/library_search.h"
 #include "ridge/base/machine.h"
 
 namespace ridge::cuda {
 namespace {
 
-// Null where it is not installed, or where RIDGE_CUBLASLT is "none": products have kernels of ours
-// too. One that is named has to be right.
-std::shared_ptr<const Blas> open_blas(const DeviceRef& device) {
-  const char* const named = std::getenv("RIDGE_CUBLASLT");
-  if (named != nullptr && std::string_view(named) == "none") return nullptr;
+// What `open` opens, whose file the environment names in `variable`. Null where it is not
+// installed, where the name is "none", and where what is installed cannot be used; that is noted,
+// with `cost`. One that is named has to be right.
+template <typename Open>
+auto open_unless_missing(const char* variable,
+                         std::string_view cost,
+                         std::vector<std::string>& notes,
+                         Open open) -> decltype(open()) {
+  const char* const name = std::getenv(variable);
+  const std::string_view named = name == nullptr ? "" : name;
+  if (named == "none") return nullptr;
   try {
-    return std::make_shared<const Blas>(device, BlasLibrary::open());
-  } catch (const UserError&) {
-    if (named != nullptr && *named != '\0') throw;
-    return nullptr;
+    return open();
+  } catch (const LibraryMissing&) {
+    if (!named.empty()) throw;
+  } catch (const UserError& error) {
+    if (!named.empty()) throw;
+    const std::string fix = error.fix().empty()
+                                ? fmt::format("name another library in {}, or none", variable)
+                                : error.fix();
+    notes.push_back(fmt::format("{}: {}; {}", cost, error.message(), fix));
   }
+  return nullptr;
 }
 
-std::unique_ptr<Backend> make_backend(int number) {
+std::unique_ptr<Backend> make_backend(int number, std::vector<std::string>& notes) {
   DeviceRef device = open_device(number);
   // Nothing runs without the compiler: better said before anything is read or planned.
-  Libraries libraries{.compiler = Nvrtc::open(), .blas = open_blas(device)};
+  Libraries libraries{.compiler = Nvrtc::open(), .blas = nullptr};
+  libraries.blas = open_unless_missing(
+      "RIDGE_CUBLASLT", "matrix products run by ridge's own kernels, which are slower", notes, [&] {
+        return std::make_shared<const Blas>(device, BlasLibrary::open());
+      });
   const std::filesystem::path cache = cache_folder();
   return make_cuda_backend(
       std::move(device), std::move(libraries), cache.empty() ? cache : cache / "cuda-kernels-1");

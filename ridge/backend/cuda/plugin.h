@@ -2,6 +2,8 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "ridge/backend/backend.h"
 
@@ -11,8 +13,9 @@ namespace ridge::cuda {
 /// something only between a program and a plugin of one build.
 struct Plugin {
   const char* version;  ///< RIDGE_VERSION.
-  /// The backend of GPU `number`; UserError when there is none, or no driver.
-  std::unique_ptr<Backend> (*make_backend)(int number);
+  /// The backend of GPU `number`; UserError when there is none, or no driver. A library that is
+  /// there and cannot be used is told in `notes`, a line each.
+  std::unique_ptr<Backend> (*make_backend)(int number, std::vector<std::string>& notes);
 };
 
 /// The one function of the plugin that the program looks up.

@@ -1,9 +1,11 @@
 #include "ridge/backend/cuda/printed_node.h"
 
 #include <array>
+#include <iterator>
 #include <span>
 #include <utility>
 
+#include "ridge/base/parallel.h"
 #include "ridge/graph/ops/fused.h"
 
 namespace ridge::cuda {
@@ -16,12 +18,15 @@ class PrintedNode final : public NodeKernel {
   PrintedNode(std::shared_ptr<const PrintedKernel> printed,
               KernelLibrary& library,
               std::unique_ptr<const FaultTable::Record> record)
-      : printed_(std::move(printed)), library_(library), record_(std::move(record)) {}
+      : printed_(std::move(printed)),
+        library_(library),
+        kernel_(library.add(printed_)),
+        record_(std::move(record)) {}
 
   size_t workspace_bytes() const override { return printed_->workspace_bytes; }
 
   void prepare() const override {
-    if (loaded_ == nullptr) loaded_ = library_.load(*printed_);
+    if (loaded_ == nullptr) loaded_ = &library_.load(*kernel_);
   }
 
   void launch(ridge::Stream& engine_stream, const KernelArgs& args) const override {
@@ -63,8 +68,9 @@ class PrintedNode final : public NodeKernel {
 
   std::shared_ptr<const PrintedKernel> printed_;
   KernelLibrary& library_;
-  std::unique_ptr<const FaultTable::Record> record_;             // null where it checks no index
-  mutable std::shared_ptr<const KernelLibrary::Loaded> loaded_;  ///< Null until prepare().
+  std::shared_ptr<KernelLibrary::Shared> kernel_;
+  std::unique_ptr<const FaultTable::Record> record_;       // null where it checks no index
+  mutable const KernelLibrary::Loaded* loaded_ = nullptr;  ///< Null until prepare().
 };
 
 bool checks_indices(const PrintedKernel& printed) {
@@ -83,26 +89,63 @@ KernelLibrary::KernelLibrary(DeviceRef device,
       architecture_(fmt::format("sm_{}{}", device_->facts().major, device_->facts().minor)),
       cubins_(std::move(compiler), std::move(folder)) {}
 
-std::shared_ptr<const KernelLibrary::Loaded> KernelLibrary::load(const PrintedKernel& printed) {
+std::shared_ptr<KernelLibrary::Shared> KernelLibrary::add(
+    std::shared_ptr<const PrintedKernel> printed) {
   const std::lock_guard lock(mutex_);
-  std::weak_ptr<const Loaded>& known = loaded_[printed.name];
-  if (std::shared_ptr<const Loaded> found = known.lock()) return found;
+  std::weak_ptr<Shared>& known = kernels_[printed->name];
+  std::shared_ptr<Shared> kernel = known.lock();
+  if (kernel != nullptr) return kernel;
+  kernel = std::make_shared<Shared>();
+  kernel->printed = std::move(printed);
+  known = kernel;
+  return kernel;
+}
+
+const KernelLibrary::Loaded& KernelLibrary::load(Shared& kernel) {
+  const std::lock_guard lock(mutex_);
+  if (kernel.loaded) return *kernel.loaded;
+  if (!kernel.is_compiled) compile_all();
+  // Each by the call that asks for it: which error is told does not depend on the threads.
+  if (kernel.error != nullptr) std::rethrow_exception(kernel.error);
+  return kernel.loaded.emplace(make(kernel));
+}
+
+void KernelLibrary::compile_all() {
+  std::vector<std::shared_ptr<Shared>> waiting;
+  std::erase_if(kernels_, [&](const auto& each) {
+    std::shared_ptr<Shared> kernel = each.second.lock();
+    if (kernel == nullptr) return true;
+    if (!kernel->is_compiled) waiting.push_back(std::move(kernel));
+    return false;
+  });
+  parallel_for(std::ssize(waiting), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      Shared& kernel = *waiting[static_cast<size_t>(i)];
+      try {
+        kernel.cubin = cubins_.compile(kernel.printed->source, kernel.printed->name, architecture_);
+      } catch (...) {
+        kernel.error = std::current_exception();
+      }
+    }
+  });
+  for (const auto& kernel : waiting) kernel->is_compiled = true;
+}
+
+KernelLibrary::Loaded KernelLibrary::make(Shared& kernel) const {
   device_->ensure_current();
-  auto made = std::make_shared<Loaded>(Loaded{
-      .module = Module(
-          device_, cubins_.compile(printed.source, printed.name, architecture_), printed.name),
-      .kernels = {}});
+  const PrintedKernel& printed = *kernel.printed;
+  Loaded made{.module = Module(device_, kernel.cubin, printed.name), .kernels = {}};
   for (const KernelLaunch& launch : printed.launches) {
-    made->kernels.push_back(
-        made->module.kernel(launch.entry, static_cast<unsigned>(launch.shared_bytes)));
-    const Kernel& kernel = made->kernels.back();
-    check_internal(std::cmp_less_equal(launch.threads, kernel.most_threads),
+    made.kernels.push_back(
+        made.module.kernel(launch.entry, static_cast<unsigned>(launch.shared_bytes)));
+    const Kernel& each = made.kernels.back();
+    check_internal(std::cmp_less_equal(launch.threads, each.most_threads),
                    "kernel '{}' is launched with {} threads, and takes {}",
-                   kernel.name,
+                   each.name,
                    launch.threads,
-                   kernel.most_threads);
+                   each.most_threads);
   }
-  known = made;
+  kernel.cubin = {};
   return made;
 }
 

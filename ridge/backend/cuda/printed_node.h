@@ -1,10 +1,12 @@
 // Nodes by the kernels that are printed for them: compiled, loaded, launched.
 #pragma once
 
+#include <exception>
 #include <filesystem>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,13 +18,21 @@
 
 namespace ridge::cuda {
 
-/// Printed kernels on the device, once each however many nodes have them. A module lives as long as
-/// somebody holds what load() gave.
+/// Printed kernels on the device, once each however many nodes have them.
 class KernelLibrary {
  public:
   struct Loaded {
     Module module;
     std::vector<Kernel> kernels;  ///< One a launch.
+  };
+  /// A kernel as its nodes share it: its module lives as long as one of them holds it.
+  class Shared {
+    friend class KernelLibrary;
+    std::shared_ptr<const PrintedKernel> printed;
+    bool is_compiled = false;
+    std::string cubin;         // from compiled to loaded
+    std::exception_ptr error;  // why there is none
+    std::optional<Loaded> loaded;
   };
 
   /// Cubins are kept in `folder`; an empty path keeps none.
@@ -30,15 +40,22 @@ class KernelLibrary {
                 std::shared_ptr<const Nvrtc> compiler,
                 std::filesystem::path folder);
 
-  /// UserError when NVRTC or the driver refuses it.
-  std::shared_ptr<const Loaded> load(const PrintedKernel& printed);
+  /// Nothing is compiled yet.
+  std::shared_ptr<Shared> add(std::shared_ptr<const PrintedKernel> printed);
+  /// Loads it; first compiles, over all threads, whatever was added and still is held: NVRTC takes
+  /// a second for a kernel, and who needs one mostly needs the others next. UserError when NVRTC or
+  /// the driver refuses this one.
+  const Loaded& load(Shared& kernel);
 
  private:
+  void compile_all();
+  Loaded make(Shared& kernel) const;
+
   DeviceRef device_;
   std::string architecture_;  ///< "sm_90".
   CubinCache cubins_;
   std::mutex mutex_;
-  std::map<std::string, std::weak_ptr<const Loaded>> loaded_;  ///< By the kernel's name.
+  std::map<std::string, std::weak_ptr<Shared>> kernels_;  ///< By name.
 };
 
 /// Why the device cannot run the kernel; empty: it can.

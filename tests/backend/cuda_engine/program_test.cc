@@ -1,5 +1,6 @@
 // Programs on a simulated GPU: the CPU's bits, in any order of work that streams allow; steady
 // steps; wrong data; calls of the driver that fail.
+#include "ridge/base/parallel.h"
 #include "ridge/run/backends.h"
 #include "ridge/run/compare.h"
 #include "tests/backend/cuda_engine/simulated_gpu.h"
@@ -93,6 +94,52 @@ TEST_F(CudaProgram, TheMemoryOfAPlanIsWhatItTakes) {
   };
   const Program program(small_program(), *gpu, options);
   EXPECT_EQ(gpu->memory_in_use() - before, planned);
+}
+
+TEST_F(CudaProgram, RecordingsTakeMemoryBesideThePlan) {
+  for (const Capture capture : {Capture::kOff, Capture::kAuto}) {
+    const auto gpu = make_backend_cuda();
+    int64_t before = 0;
+    ProgramOptions options;
+    options.capture = capture;
+    options.before_memory = [&](const Plan&) { before = gpu->memory_in_use(); };
+    SmallTraining training(*gpu, options);
+    training.run(kSteps);
+    const Program& program = training.program();
+    EXPECT_EQ(program.recorded_bytes() > 0, capture == Capture::kAuto);
+    EXPECT_EQ(gpu->memory_in_use() - before,
+              program.plan().total_bytes() + program.recorded_bytes());
+  }
+}
+
+TEST_F(CudaProgram, ARefusedCaptureIsKnownAndTheRunGoesOn) {
+  const SmallRun want = run_on_cpu();
+  const auto gpu = make_backend_cuda();
+  SmallTraining training(*gpu);
+  fake_.fail("cuStreamEndCapture", 1, 901);
+  expect_same(training.run(kSteps), want);
+  const Program& program = training.program();
+  const size_t micro = program.entry("micro"), apply = program.entry("apply");
+  EXPECT_FALSE(program.is_recorded(micro));
+  EXPECT_NE(program.recording_refusal(micro).find("cuStreamEndCapture"), std::string::npos);
+  EXPECT_TRUE(program.is_recorded(apply));
+  EXPECT_EQ(program.recording_refusal(apply), "");
+  EXPECT_EQ(lines({"cuStreamBeginCapture_v2"}).size(), 2u);
+}
+
+TEST_F(CudaProgram, KernelsOfAllEntriesAreCompiledTogether) {
+  FakeNvrtcControl& control = compiler();
+  const int threads = num_threads();
+  control.compilations = 0, control.most_at_once = 0, control.meeting = 3;
+  control.makes_empty = true;
+  set_num_threads(3);
+  const auto gpu = make_backend_cuda();
+  const Program program(small_program(), *gpu);
+  EXPECT_EQ(control.most_at_once, 3);
+  EXPECT_EQ(control.compilations, static_cast<int>(lines({"cuModuleLoadDataEx"}).size()));
+  set_num_threads(threads);
+  control.meeting = 0;
+  control.makes_empty = false;
 }
 
 TEST_F(CudaProgram, AnIndexOutOfRangeIsToldWithItsSite) {
@@ -262,7 +309,8 @@ TEST_F(CudaProgram, CalibrateMeasuresWhatHasKernels) {
 
 TEST_F(CudaProgram, TheHardwareIsNamed) {
   EXPECT_EQ(make_backend_cuda()->gpu_uuid(), "GPU-f0f1f2f3-f4f5-f6f7-f8f9-fafbfcfdfe00");
-  EXPECT_EQ(make_backend_cuda()->hardware(), "NVIDIA Fake 9000, sm_90, driver for CUDA 13.2");
+  EXPECT_EQ(make_backend_cuda()->hardware(),
+            "NVIDIA Fake 9000, sm_90, driver for CUDA 13.2, no cuBLASLt");
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include "ridge/backend/cuda/cuda_backend.h"
 #include "ridge/backend/cuda/print_kernel.h"
+#include "tests/backend/cuda/fake_blas/fake_blas.h"
 #include "tests/backend/cuda/fake_driver_test.h"
 #include "tests/backend/cuda/fake_nvrtc/fake_nvrtc.h"
 
@@ -24,6 +25,28 @@ class SimulatedGpu : public cuda::FakeDriverTest {
   /// A backend of the device, which is as new.
   static std::unique_ptr<Backend> make_backend_cuda() {
     return cuda::make_cuda_backend(device(), {.compiler = cuda::Nvrtc::open()}, {});
+  }
+
+  /// The same with products of the stand-in for cuBLASLt, which was reset.
+  static std::unique_ptr<Backend> make_backend_with_blas() {
+    ::setenv("RIDGE_CUBLASLT", RIDGE_FAKE_CUBLASLT, 1);
+    const cuda::DeviceRef gpu = device();
+    auto blas = std::make_shared<const cuda::Blas>(gpu, cuda::BlasLibrary::open());
+    ::unsetenv("RIDGE_CUBLASLT");
+    return cuda::make_cuda_backend(
+        gpu, {.compiler = cuda::Nvrtc::open(), .blas = std::move(blas)}, {});
+  }
+  static FakeBlas& fake_blas() {
+    void* const library = ::dlopen(RIDGE_FAKE_CUBLASLT, RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) throw std::runtime_error(::dlerror());
+    return *reinterpret_cast<FakeBlasEntry*>(::dlsym(library, kFakeBlasEntry))();
+  }
+
+  /// What is asked of the stand-in for NVRTC.
+  static FakeNvrtcControl& compiler() {
+    void* const library = ::dlopen(RIDGE_FAKE_NVRTC, RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) throw std::runtime_error(::dlerror());
+    return *reinterpret_cast<FakeNvrtcControlEntry*>(::dlsym(library, kFakeNvrtcControl))();
   }
 
   /// Compiles kernels together, each of which would take as long alone.

@@ -11,6 +11,7 @@
 #include "ridge/graph/ops/shape.h"
 #include "ridge/graph/ops/softmax.h"
 #include "ridge/graph/ops/source.h"
+#include "ridge/run/evaluate.h"
 #include "ridge/run/program.h"
 
 namespace ridge::test {
@@ -65,8 +66,8 @@ struct SmallRun {
 /// over as soon as it may be.
 class SmallTraining {
  public:
-  explicit SmallTraining(Backend& backend)
-      : program_(small_program(), backend),
+  explicit SmallTraining(Backend& backend, const ProgramOptions& options = {})
+      : program_(small_program(), backend, options),
         x_({DType::kF32, {kSamples, kFeatures}}),
         y_({DType::kI64, {kSamples}}),
         rate_({DType::kF32, {1}}),

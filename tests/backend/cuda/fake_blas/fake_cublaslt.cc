@@ -244,7 +244,8 @@ Machine& machine() {
 }
 
 constexpr const char* kPtx =
-    ".version 8.0\n.target sm_80\n.visible .entry cublaslt(.param .u64 product) { ret; }\n";
+    ".version 8.0\n.target sm_80\n.visible .entry cublaslt(.param .u64 product, .param .u64 a, "
+    ".param .u64 b, .param .u64 d, .param .u64 workspace) { ret; }\n";
 constexpr uint64_t kMagic = 0x6265626562656265;
 
 // Set attributes have a size each.
@@ -334,7 +335,10 @@ int cublasLtCreate(void** handle) {
         blas.driver_call<int(void**, const void*, unsigned, int*, void**)>("cuModuleLoadDataEx");
     const auto get = blas.driver_call<int(void**, void*, const char*)>("cuModuleGetFunction");
     if (load(&made.module, kPtx, 0, nullptr, nullptr) != 0) return 1;
-    if (get(&made.function, made.module, "cublaslt") != 0) return 1;
+    if (get(&made.function, made.module, "cublaslt") != 0) {
+      blas.driver_call<int(void*)>("cuModuleUnload")(made.module);
+      return 1;
+    }
     *handle = Machine::add(blas.handles, made);
     return int{kSuccess};
   });
@@ -512,7 +516,8 @@ int cublasLtMatmul(void* handle,
                                                      workspace,
                                                      algorithm->data[4]});
     unsigned long long parameter = reinterpret_cast<uintptr_t>(product.get());
-    void* parameters[] = {&parameter};
+    // The addresses are for the driver's log.
+    void* parameters[] = {&parameter, &a, &b, &d, &workspace};
     const auto launch = blas.driver_call<int(void*,
                                              unsigned,
                                              unsigned,

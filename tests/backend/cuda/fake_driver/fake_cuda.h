@@ -59,6 +59,7 @@ class FakeCuda {
   /// Of CUDA, as 1000 * major + 10 * minor.
   virtual void set_version(int version) = 0;
   virtual void set_devices(int count) = 0;
+  /// Beside what is allocated, modules and captured graphs take some of it.
   virtual void set_memory(size_t bytes) = 0;
   virtual void set_capability(int major, int minor) = 0;
   /// The `nth` call of that name from now on (1: the next one; an empty name: of any) returns
@@ -73,6 +74,8 @@ class FakeCuda {
   /// A line a call, in order, with names for handles and addresses: stream1, event2, memory1+64.
   virtual std::vector<std::string> log() const = 0;
   virtual void clear_log() = 0;
+  /// What the log calls the address now: "memory1+64", "pinned2+0", or "host".
+  virtual std::string place_of(const void* address) const = 0;
   /// How many calls there were since the start or reset().
   virtual int64_t calls() const = 0;
   /// Names of what was made and not destroyed.

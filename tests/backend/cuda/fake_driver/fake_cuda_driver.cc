@@ -58,6 +58,13 @@ bool is_device(const FakeMachine& fake, int device) { return device >= 0 && devi
 
 void* pointer(Address address) { return reinterpret_cast<void*>(address); }
 
+// Whether each piece runs right after the one that was captured before it.
+bool is_row(const FakeGraph& graph) {
+  for (size_t i = 0; i < graph.size(); ++i)
+    if (graph[i].after != (i == 0 ? std::set<size_t>{} : std::set<size_t>{i - 1})) return false;
+  return true;
+}
+
 }  // namespace
 
 extern "C" {
@@ -183,7 +190,7 @@ int cuCtxSynchronize() {
 
 int cuMemGetInfo_v2(size_t* free, size_t* total) {
   return called("cuMemGetInfo_v2", CallKind::kUsual, [&](FakeMachine& fake, std::string&) {
-    *free = fake.memory_bytes - fake.used_bytes();
+    *free = fake.memory_bytes - std::min(fake.used_bytes(), fake.memory_bytes);
     *total = fake.memory_bytes;
     return kSuccess;
   });
@@ -389,10 +396,15 @@ int cuGraphInstantiateWithFlags(void** exec, void* handle, unsigned long long) {
       "cuGraphInstantiateWithFlags", CallKind::kUsual, [&](FakeMachine& fake, std::string& line) {
         const FakeGraph* const graph = fake.find(fake.graphs, handle, "graph");
         if (graph == nullptr) return int{kInvalidValue};
+        if (!fake.has_room(exec_bytes(*graph))) return int{kOutOfMemory};
         FakeGraph* const made = fake.make(fake.execs, "exec");
         *made = *graph;
         *exec = made;
-        line += fmt::format(" {} = {}", fake.name_of(handle), fake.name_of(made));
+        line += fmt::format(" {} = {} of {} nodes{}",
+                            fake.name_of(handle),
+                            fake.name_of(made),
+                            graph->size(),
+                            is_row(*graph) ? " in a row" : "");
         return int{kSuccess};
       });
 }

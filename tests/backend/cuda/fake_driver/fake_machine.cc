@@ -128,7 +128,7 @@ std::string FakeMachine::name_of(const void* handle) const {
 }
 
 void* FakeMachine::allocate(size_t bytes, bool is_pinned) {
-  if (!is_pinned && bytes > memory_bytes - std::min(used_bytes(), memory_bytes)) return nullptr;
+  if (!is_pinned && !has_room(bytes)) return nullptr;
   void* memory = nullptr;
   // As aligned as the driver's, and not rounded up: a sanitizer sees the first byte beyond.
   if (::posix_memalign(&memory, 256, bytes) != 0) return nullptr;
@@ -168,9 +168,10 @@ std::string FakeMachine::place(const void* address) const {
 }
 
 size_t FakeMachine::used_bytes() const {
-  size_t used = 0;
+  size_t used = modules.size() * kModuleBytes;
   for (const auto& [memory, block] : blocks_)
     if (!block.is_pinned) used += block.bytes;
+  for (const auto& [handle, exec] : execs) used += exec_bytes(*exec);
   return used;
 }
 

@@ -1,6 +1,7 @@
 // The device inside the stand-in: streams, events, memory, captures, and when their work runs.
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <map>
 #include <memory>
@@ -97,6 +98,11 @@ struct FakeModule {
 
 using FakeGraph = std::vector<Node>;
 
+/// What modules and captured graphs take of the device's memory, as made up as it is odd: what is
+/// not counted somewhere shows.
+inline constexpr size_t kModuleBytes = (8 << 10) + 256;
+inline size_t exec_bytes(const FakeGraph& graph) { return (4 << 10) + 256 + 512 * graph.size(); }
+
 /// Memory of the device (of this process's heap) or page-locked.
 struct Block {
   size_t bytes;
@@ -126,6 +132,7 @@ class FakeMachine final : public FakeCuda {
   }
   std::vector<std::string> log() const override { return log_; }
   void clear_log() override { log_.clear(); }
+  std::string place_of(const void* address) const override { return place(address); }
   int64_t calls() const override { return calls_; }
   std::vector<std::string> live() const override;
   std::vector<std::string> faults() const override { return faults_; }
@@ -161,6 +168,10 @@ class FakeMachine final : public FakeCuda {
   /// The block that holds all of the bytes, or null.
   const Block* block_of(const void* address, size_t bytes) const;
   std::string place(const void* address) const;
+  /// Whether the device has room for so much more than is in use.
+  bool has_room(size_t bytes) const {
+    return bytes <= memory_bytes - std::min(used_bytes(), memory_bytes);
+  }
   size_t used_bytes() const;
 
   // Work. Each returns a code at once; what fails later makes `lost`.

@@ -225,6 +225,7 @@ int cuModuleLoadDataEx(
       write_log("ptxas fatal   : no entry in the text", count, options, values);
       return int{kInvalidPtx};
     }
+    if (!fake.has_room(kModuleBytes)) return int{kOutOfMemory};
     FakeModule* const made = fake.make(fake.modules, "module");
     if (!is_cubin)
       read_ptx(text, *made);

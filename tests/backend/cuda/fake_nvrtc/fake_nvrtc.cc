@@ -52,16 +52,46 @@ void write(const fs::path& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
 }
 
+struct Entry {
+  std::string name;
+  std::vector<size_t> parameters;  // addresses in each
+};
+
+// One address, but for a list of them by value, "Addresses<N> NAME".
+size_t addresses_in(const std::string& parameter) {
+  constexpr std::string_view kList = "Addresses<";
+  const size_t at = parameter.find(kList);
+  return at == std::string::npos ? 1
+                                 : std::strtoul(parameter.c_str() + at + kList.size(), nullptr, 10);
+}
+
+// Types of a template have commas too.
+std::vector<size_t> parameters_in(const std::string& text) {
+  std::vector<size_t> found;
+  if (text.find_first_not_of(" \n") == std::string::npos) return found;
+  int depth = 0;
+  for (size_t i = 0, first = 0; i <= text.size(); ++i) {
+    const char each = i < text.size() ? text[i] : ',';
+    if (each == '<' || each == '(') ++depth;
+    if (each == '>' || each == ')') --depth;
+    if (each != ',' || depth != 0) continue;
+    found.push_back(addresses_in(text.substr(first, i - first)));
+    first = i + 1;
+  }
+  return found;
+}
+
 // Of "extern "C" __global__ void __launch_bounds__(256, 1) NAME(PARAMETERS) {": NAME stands before
 // the last parenthesis that opens outside of another.
-std::vector<std::string> entries_of(const std::string& source) {
-  std::vector<std::string> found;
+std::vector<Entry> entries_of(const std::string& source) {
+  std::vector<Entry> found;
   constexpr std::string_view kGlobal = "__global__";
   for (size_t at = source.find(kGlobal); at != std::string::npos; at = source.find(kGlobal, at)) {
     at += kGlobal.size();
     const size_t end = source.find('{', at);
     if (end == std::string::npos) break;
-    size_t open = source.rfind(')', end);
+    const size_t close = source.rfind(')', end);
+    size_t open = close;
     for (int depth = 1; depth > 0 && open > at;) {
       --open;
       if (source[open] == ')') ++depth;
@@ -69,7 +99,8 @@ std::vector<std::string> entries_of(const std::string& source) {
     }
     const size_t last = source.find_last_not_of(" \n", open - 1) + 1;
     const size_t first = source.find_last_of(" \n)", last - 1) + 1;
-    found.push_back(source.substr(first, last - first));
+    found.push_back({source.substr(first, last - first),
+                     parameters_in(source.substr(open + 1, close - open - 1))});
     at = end;
   }
   return found;
@@ -86,7 +117,7 @@ std::string text_to_compile(const std::vector<std::string>& sources) {
   std::string table;
   for (const std::string& source : sources) {
     text += source;
-    for (const std::string& entry : entries_of(source)) {
+    for (const auto& [entry, parameters] : entries_of(source)) {
       text += fmt::format(
           "static void call_{0}(void* const* p) {{ simt::call(ridge::cuda::{0}, p); }}\n"
           "static void run_{0}(void* const* p, unsigned blocks, unsigned threads) {{\n"
@@ -104,6 +135,33 @@ std::string text_to_compile(const std::vector<std::string>& sources) {
                     ridge::test::kSimulatedKernels,
                     table);
 }
+
+// The form that the stand-in driver reads: kernels without anything in them.
+std::string empty_kernels(const std::string& source) {
+  std::string text = ".version 8.0\n.target sm_80\n";
+  for (const auto& [name, parameters] : entries_of(source)) {
+    text += fmt::format(".visible .entry {}(", name);
+    for (size_t i = 0; i < parameters.size(); ++i)
+      text += fmt::format("{}.param .u64 p{}[{}]", i == 0 ? "" : ", ", i, parameters[i]);
+    text += ") { ret; }\n";
+  }
+  return text;
+}
+
+ridge::test::FakeNvrtcControl control;
+
+// A compilation that runs.
+class Running {
+ public:
+  Running() {
+    ++control.compilations;
+    const int now = ++control.at_once;
+    for (int most = control.most_at_once; most < now;)
+      if (control.most_at_once.compare_exchange_weak(most, now)) break;
+    for (int i = 0; i < 1000 && control.most_at_once < control.meeting; ++i) ::usleep(10000);
+  }
+  ~Running() { --control.at_once; }
+};
 
 // A folder that goes with the process.
 const fs::path& scratch() {
@@ -187,6 +245,8 @@ int fake_nvrtc_compile_together(const char* const* sources,
   return kSuccess;
 }
 
+ridge::test::FakeNvrtcControl* fake_nvrtc_control() { return &control; }
+
 const char* nvrtcGetErrorString(int code) {
   return code == kSuccess       ? "NVRTC_SUCCESS"
          : code == kCompilation ? "NVRTC_ERROR_COMPILATION"
@@ -216,10 +276,20 @@ int nvrtcDestroyProgram(Program** program) {
 }
 
 int nvrtcCompileProgram(Program* program, int count, const char* const* options) {
+  const Running running;
   bool has_target = false;
   for (int i = 0; i < count; ++i)
     has_target = has_target || std::string_view(options[i]).starts_with("--gpu-architecture=sm_");
   if (!has_target) return kInvalidInput;
+  for (const std::string& text : control.refused)
+    if (program->source.find(text) != std::string::npos) {
+      program->log = "the source has '" + text + "'";
+      return kCompilation;
+    }
+  if (control.makes_empty) {
+    program->image = empty_kernels(program->source);
+    return kSuccess;
+  }
   {
     const std::lock_guard lock(mutex);
     const auto known = known_images.find(program->source);

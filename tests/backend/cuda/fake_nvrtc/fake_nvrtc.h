@@ -1,7 +1,10 @@
 // What a test asks of the stand-in for NVRTC (fake_nvrtc.cc), beside what NVRTC does.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
+#include <string>
+#include <vector>
 
 #include "tests/backend/cuda/fake_nvrtc/simulated_image.h"
 
@@ -15,5 +18,18 @@ using CompileTogether = int(const char* const* sources,
                             const char* const* header_texts,
                             const char* const* header_names,
                             size_t headers);
+
+/// What a test sets and reads; at first all is zero and empty.
+struct FakeNvrtcControl {
+  std::atomic<int> compilations = 0, at_once = 0, most_at_once = 0;
+  /// A compilation goes on when so many run at once, or after ten seconds.
+  std::atomic<int> meeting = 0;
+  /// A source that has one of these texts is refused.
+  std::vector<std::string> refused;
+  /// Kernels do nothing, which takes no time to compile: for tests of what is launched.
+  bool makes_empty = false;
+};
+inline constexpr const char* kFakeNvrtcControl = "fake_nvrtc_control";
+using FakeNvrtcControlEntry = FakeNvrtcControl*();
 
 }  // namespace ridge::test
