@@ -108,9 +108,10 @@ def torch_problem(facts):
 
 # The libraries that the engine opens, where PyTorch's wheels have them.
 LIBRARIES = {
-    "RIDGE_NVRTC": "libnvrtc.so",
-    "RIDGE_CUBLASLT": "libcublasLt.so",
-    "RIDGE_CUPTI": "libcupti.so",
+    "RIDGE_NVRTC": "libnvrtc.so.1[0-9]",
+    "RIDGE_CUBLASLT": "libcublasLt.so.1[0-9]",
+    "RIDGE_CUDNN": "libcudnn.so.9",
+    "RIDGE_CUPTI": "libcupti.so.1[0-9]",
 }
 
 
@@ -120,7 +121,7 @@ def libraries(facts):
     for variable, name in LIBRARIES.items():
         if os.environ.get(variable):
             continue
-        files = sorted(wheels.glob(f"*/lib/{name}.1[0-9]"))
+        files = sorted(wheels.glob(f"*/lib/{name}"))
         if files:
             found[variable] = str(files[-1])
     return found

@@ -224,6 +224,7 @@ class Bundle(unittest.TestCase):
                     "RIDGE_CUDA_DRIVER": os.environ["RIDGE_FAKE_CUDA"],
                     "RIDGE_NVRTC": "/nowhere/libnvrtc.so.13",
                     "RIDGE_CUBLASLT": "/nowhere/libcublasLt.so.13",
+                    "RIDGE_CUDNN": "none",
                     "RIDGE_CUPTI": "/nowhere/libcupti.so.13",
                 },
                 capture_output=True,

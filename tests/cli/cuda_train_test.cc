@@ -84,7 +84,7 @@ class CudaTrain : public testing::Test {
       "export RIDGE_TUNE=false RIDGE_CUDA_DRIVER=" RIDGE_FAKE_CUDA " RIDGE_NVRTC=" RIDGE_FAKE_NVRTC
       " FAKE_NVRTC_CACHE=" RIDGE_FAKE_NVRTC_CACHE
       // NVIDIA's own, where this machine has it, can do nothing with the stand-in.
-      " RIDGE_CUBLASLT=none;";
+      " RIDGE_CUBLASLT=none RIDGE_CUDNN=none;";
   test::TempFolder folder_;
 };
 
@@ -220,6 +220,19 @@ TEST_F(CudaTrain, MemoryIsLimitedInSixteenBitsToo) {
   fine("train deep.toml --device cuda --out whole");
   fine("train deep.toml --device cuda --out less" + limit);
   EXPECT_EQ(losses("less"), losses("whole"));
+}
+
+TEST_F(CudaTrain, ConvolutionsAreThoseOfCudnn) {
+  const std::string library =
+      "export RIDGE_CUDNN=" RIDGE_FAKE_CUDNN " FAKE_CUDNN_DRIVER=" RIDGE_FAKE_CUDA ";";
+  const Ended plan = fine("inspect cnn.toml --plan --device cuda", library);
+  EXPECT_NE(plan.out.find("cudnn_eng1"), std::string::npos) << plan.out;
+  fine("train cnn.toml --out cpu");
+  for (const char* schedule : {"", "export FAKE_CUDA_RANDOM=3;"}) {
+    std::filesystem::remove_all(folder_ / "cuda");
+    fine("train cnn.toml --device cuda --out cuda", library + schedule);
+    expect_near(losses("cuda"), losses("cpu"));
+  }
 }
 
 TEST_F(CudaTrain, ThePlannedProgramIsThePlainOne) {

@@ -10,6 +10,7 @@
 #include "ridge/backend/cuda/arena.h"
 #include "ridge/backend/cuda/blas_matmul.h"
 #include "ridge/backend/cuda/device_trace.h"
+#include "ridge/backend/cuda/dnn_nodes.h"
 #include "ridge/backend/cuda/engine_stream.h"
 #include "ridge/backend/cuda/graph.h"
 #include "ridge/backend/cuda/plain_nodes.h"
@@ -27,19 +28,21 @@ struct Way {
     kCopy,      // the driver's copy
     kFill,      // the driver's fill
     kBlas,      // an algorithm of cuBLASLt
+    kDnn,       // a plan of cuDNN
     kPrinted,   // a kernel of ours
     kStored,    // a copy of a constant that lies on the device
     kExpanded,  // op by op
   };
   Kind kind;
   Choice choice;
-  size_t number = 0;  // of kBlas and kPrinted: of the algorithm or the kernel
+  size_t number = 0;  // of kBlas, kDnn and kPrinted: of the algorithm, the plan or the kernel
 };
 
 // What is known of all nodes of one signature.
 struct Known {
   std::vector<Way> ways;
   std::vector<BlasChoice> algorithms;
+  std::vector<DnnChoice> plans;
   std::vector<std::shared_ptr<const PrintedKernel>> printed;
   unsigned char byte = 0;  // of kFill
 };
@@ -53,6 +56,7 @@ class CudaBackend final : public Backend {
   CudaBackend(DeviceRef device, Libraries libraries, std::filesystem::path cubins)
       : device_(std::move(device)),
         blas_(std::move(libraries.blas)),
+        dnn_(std::move(libraries.dnn)),
         trace_(device_),
         library_(device_, std::move(libraries.compiler), std::move(cubins)),
         faults_(device_),
@@ -96,11 +100,13 @@ class CudaBackend final : public Backend {
   const Known& known(const Node& node) const;
   Known examine(const Node& node) const;
   void add_algorithms(const Node& node, Known& found) const;
+  static void add_plans(Known& found, bool fallbacks);
   void add_printed(const Node& node, Known& found) const;
   void add_expanded(const Node& node, Known& found) const;
 
   DeviceRef device_;
   std::shared_ptr<const Blas> blas_;  // null: there is none
+  std::shared_ptr<const Dnn> dnn_;    // likewise
   DeviceTrace trace_;
   // Kernels that the graph is asked for change nothing that a caller could see.
   mutable KernelLibrary library_;
@@ -123,6 +129,7 @@ std::string CudaBackend::hardware() const {
   // Its versions have other algorithms.
   text += blas_ == nullptr ? ", no cuBLASLt"
                            : fmt::format(", cuBLASLt {}", blas_->library()->version_text);
+  if (dnn_ != nullptr) text += fmt::format(", cuDNN {}", dnn_->library()->version_text);
   return text;
 }
 
@@ -157,7 +164,10 @@ Known CudaBackend::examine(const Node& node) const {
     }
   }
   add_algorithms(node, found);
+  if (dnn_ != nullptr) found.plans = dnn_choices(*dnn_, node);
+  add_plans(found, false);
   add_printed(node, found);
+  add_plans(found, true);
   if (node.is<Constant>() && found.ways.empty())
     found.ways.push_back({Way::kStored, {"stored", kSameBits}});
   // Other ops with a plain form are lowered to it by a pass, which fuses what it can.
@@ -171,6 +181,12 @@ void CudaBackend::add_algorithms(const Node& node, Known& found) const {
   found.algorithms = blas_choices(*blas_, node);
   for (size_t i = 0; i < found.algorithms.size(); ++i)
     found.ways.push_back({Way::kBlas, found.algorithms[i].choice, i});
+}
+
+void CudaBackend::add_plans(Known& found, bool fallbacks) {
+  for (size_t i = 0; i < found.plans.size(); ++i)
+    if (found.plans[i].is_fallback == fallbacks)
+      found.ways.push_back({Way::kDnn, found.plans[i].choice, i});
 }
 
 void CudaBackend::add_printed(const Node& node, Known& found) const {
@@ -213,6 +229,11 @@ std::unique_ptr<NodeKernel> CudaBackend::instantiate(const Node& node, size_t ch
       return make_blas_kernel(
           blas_, node, found.algorithms[found.ways[choice].number], [this](const Node& cast) {
             return instantiate(cast, 0);
+          });
+    case Way::kDnn:
+      return make_dnn_kernel(
+          dnn_, node, found.plans[found.ways[choice].number], [this](const Node& transpose) {
+            return instantiate(transpose, 0);
           });
     case Way::kPrinted:
       return make_printed_node(node, found.printed[found.ways[choice].number], library_, faults_);

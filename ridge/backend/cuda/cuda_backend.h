@@ -6,6 +6,7 @@
 
 #include "ridge/backend/backend.h"
 #include "ridge/backend/cuda/cublaslt.h"
+#include "ridge/backend/cuda/cudnn.h"
 #include "ridge/backend/cuda/device.h"
 #include "ridge/backend/cuda/nvrtc.h"
 
@@ -15,6 +16,7 @@ namespace ridge::cuda {
 struct Libraries {
   std::shared_ptr<const Nvrtc> compiler;
   std::shared_ptr<const Blas> blas = nullptr;  ///< Null: products are printed kernels.
+  std::shared_ptr<const Dnn> dnn = nullptr;    ///< Null: convolution and attention are.
 };
 
 /// The backend of a GPU. Kernels are compiled when they are first needed; their cubins are kept in

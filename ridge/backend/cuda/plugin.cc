@@ -38,10 +38,14 @@ auto open_unless_missing(const char* variable,
 std::unique_ptr<Backend> make_backend(int number, std::vector<std::string>& notes) {
   DeviceRef device = open_device(number);
   // Nothing runs without the compiler: better said before anything is read or planned.
-  Libraries libraries{.compiler = Nvrtc::open(), .blas = nullptr};
+  Libraries libraries{.compiler = Nvrtc::open()};
   libraries.blas = open_unless_missing(
       "RIDGE_CUBLASLT", "matrix products run by ridge's own kernels, which are slower", notes, [&] {
         return std::make_shared<const Blas>(device, BlasLibrary::open());
+      });
+  libraries.dnn = open_unless_missing(
+      "RIDGE_CUDNN", "convolution and attention run by ridge's own kernels", notes, [&] {
+        return std::make_shared<const Dnn>(device, DnnLibrary::open());
       });
   const std::filesystem::path cache = cache_folder();
   return make_cuda_backend(

@@ -7,13 +7,13 @@
 #include "ridge/backend/cuda/arena.h"
 #include "ridge/backend/cuda/blas_matmul.h"
 #include "ridge/backend/cuda/module.h"
-#include "ridge/backend/cuda/node_kernel.h"
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/matmul.h"
 #include "ridge/run/backends.h"
 #include "ridge/run/compare.h"
 #include "tests/backend/cuda/fake_blas/fake_blas.h"
 #include "tests/backend/cuda/fake_driver_test.h"
+#include "tests/backend/cuda/test_stream.h"
 #include "tests/support/case_builder.h"
 #include "tests/support/errors.h"
 #include "tests/support/scale.h"
@@ -25,20 +25,6 @@ using test::CaseBuilder;
 using test::FakeAlgorithm;
 using test::FakeBlas;
 using test::Random;
-
-// The engine's stream, as far as kernels need it.
-class TestStream final : public StreamOnGpu {
- public:
-  explicit TestStream(DeviceRef device) : stream_(std::move(device)) {}
-  cuda::Stream& driver_stream() override { return stream_; }
-  std::unique_ptr<ridge::Event> make_event() override { return nullptr; }
-  void record(ridge::Event&) override {}
-  void wait(ridge::Event&) override {}
-  void synchronize() override { stream_.synchronize(); }
-
- private:
-  cuda::Stream stream_;
-};
 
 constexpr const char* kCastPtx = R"(
 .version 8.0

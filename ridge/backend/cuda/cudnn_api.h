@@ -1,0 +1,177 @@
+// The binary interface of cuDNN's graphs, written down from its published reference, as much of it
+// as is called: no header of NVIDIA is needed.
+#pragma once
+
+#include <cstdint>
+
+namespace ridge::cuda {
+
+using DnnHandle = struct OpaqueDnn*;
+using DnnDescriptorHandle = struct OpaqueDnnDescriptor*;
+
+/// What a call returns. The thousands are the kind of failure.
+enum class DnnResult : int {
+  kSuccess = 0,
+  kNotInitialized = 1001,
+  kSublibraryVersionMismatch = 1002,
+  kSublibraryLoadingFailed = 1008,
+  kBadParameter = 2000,
+  kNotSupported = 3000,
+  kArchMismatch = 3007,
+  kInternalError = 4000,
+  kCompilationFailed = 4001,
+  kHostAllocationFailed = 4003,
+  kDeviceAllocationFailed = 4004,
+  kExecutionFailed = 5000,
+};
+
+/// What a descriptor describes.
+enum class DnnKind : int {
+  kConvolution = 1,
+  kEngine = 2,
+  kEngineConfig = 3,
+  kHeuristics = 4,
+  kPlan = 5,
+  kKnobChoice = 7,
+  kConvolutionForward = 10,
+  kConvolutionGradWeight = 11,
+  kConvolutionGradInput = 12,
+  kGraph = 15,
+  kVariantPack = 16,
+  kTensor = 17,
+  kDeviceProperties = 38,  ///< Since 9.8.
+  kAttention = 41,         ///< Since 9.13.
+  kAttentionGrad = 43,     ///< Since 9.17.
+  kDiagonalBandMask = 44,  ///< Since 9.20.
+};
+
+/// Of the values of an attribute.
+enum class DnnType : int {
+  kHandle = 0,
+  kDataType = 1,
+  kBoolean = 2,
+  kInt64 = 3,
+  kFloat = 4,
+  kPointer = 6,
+  kConvolutionMode = 7,
+  kHeuristicMode = 8,
+  kKnobType = 9,
+  kNumericalNote = 11,
+  kPointwiseMode = 14,
+  kDescriptor = 15,
+  kBehaviorNote = 19,
+  kChar = 24,
+};
+
+enum class DnnAttribute : int {
+  kConvolutionComputeType = 100,
+  kConvolutionMode = 101,
+  kConvolutionDilations = 102,
+  kConvolutionStrides = 103,
+  kConvolutionPostPaddings = 104,
+  kConvolutionPrePaddings = 105,
+  kConvolutionSpatialDims = 106,
+  kHeuristicsMode = 200,
+  kHeuristicsGraph = 201,
+  kHeuristicsResults = 202,
+  kHeuristicsDeviceProperties = 204,
+  kConfigEngine = 300,
+  kConfigKnobChoices = 302,
+  kPlanHandle = 400,
+  kPlanConfig = 401,
+  kPlanWorkspaceBytes = 402,
+  kPlanDeviceProperties = 407,
+  kKnobChoiceType = 600,
+  kKnobChoiceValue = 601,
+  kForwardAlpha = 700,
+  kForwardBeta = 701,
+  kForwardConvolution = 702,
+  kForwardW = 703,
+  kForwardX = 704,
+  kForwardY = 705,
+  kGradInputAlpha = 706,
+  kGradInputBeta = 707,
+  kGradInputConvolution = 708,
+  kGradInputW = 709,
+  kGradInputDx = 710,
+  kGradInputDy = 711,
+  kGradWeightAlpha = 712,
+  kGradWeightBeta = 713,
+  kGradWeightConvolution = 714,
+  kGradWeightDw = 715,
+  kGradWeightX = 716,
+  kGradWeightDy = 717,
+  kGraphHandle = 800,
+  kGraphOperations = 801,
+  kTensorByteAlignment = 900,
+  kTensorDataType = 901,
+  kTensorDimensions = 902,
+  kTensorStrides = 903,
+  kTensorUniqueId = 906,
+  kTensorIsVirtual = 907,
+  kTensorIsByValue = 908,
+  kPackUniqueIds = 1000,
+  kPackPointers = 1001,
+  kPackWorkspace = 1003,
+  kEngineGraph = 1300,
+  kEngineIndex = 1301,
+  kEngineNumericalNote = 1303,
+  kEngineBehaviorNote = 1305,
+  kEngineDeviceProperties = 1307,
+  kDevicePropertiesJson = 2702,
+  kAttentionQ = 2800,
+  kAttentionK = 2801,
+  kAttentionV = 2802,
+  kAttentionY = 2803,
+  kAttentionStats = 2804,
+  kAttentionScale = 2805,
+  kAttentionSubgraph = 2811,
+  kAttentionSubgraphInput = 2812,
+  kAttentionSubgraphOutput = 2813,
+  kAttentionGradQ = 2851,
+  kAttentionGradK = 2852,
+  kAttentionGradV = 2853,
+  kAttentionGradY = 2854,
+  kAttentionGradStats = 2855,
+  kAttentionGradScale = 2856,
+  kAttentionGradDq = 2859,
+  kAttentionGradDk = 2860,
+  kAttentionGradDv = 2861,
+  kAttentionGradDy = 2862,
+  kAttentionGradSubgraph = 2867,
+  kAttentionGradSubgraphInput = 2868,
+  kAttentionGradSubgraphOutput = 2869,
+  kMaskX = 3000,
+  kMaskFill = 3005,
+  kMaskY = 3006,
+  kMaskComparison = 3007,
+};
+
+enum class DnnDataType : int { kF32 = 0, kF64 = 1, kF16 = 2, kBF16 = 9 };
+
+enum class DnnConvolutionMode : int { kCrossCorrelation = 1 };
+
+enum class DnnHeuristicMode : int { kFallback = 2, kA = 3 };
+
+enum class DnnPointwiseMode : int { kGreaterOrEqual = 303 };
+
+/// How an engine computes. An engine says all that hold.
+enum class DnnNumericalNote : int {
+  kTensorCore = 0,
+  kDownConvertInputs = 1,
+  kReducedPrecisionReduction = 2,
+  kFft = 3,
+  kNondeterministic = 4,
+  kWinograd = 5,
+  kWinogradTile4x4 = 6,
+  kWinogradTile6x6 = 7,
+  kWinogradTile13x13 = 8,
+  kStrictNanPropagation = 9,
+};
+
+enum class DnnBehaviorNote : int { kRuntimeCompilation = 0 };
+
+/// Knobs have numbers; only one is ever turned here.
+enum class DnnKnob : int { kStages = 14 };
+
+}  // namespace ridge::cuda

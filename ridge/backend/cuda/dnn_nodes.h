@@ -1,0 +1,43 @@
+// Convolution and attention by cuDNN: its plans are choices of a node.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "ridge/backend/backend.h"
+#include "ridge/backend/cuda/dnn_plan.h"
+
+namespace ridge::cuda {
+
+/// One plan for a node.
+struct DnnChoice {
+  Choice choice;  ///< "cudnn_eng12_k2=3_k13=1".
+  DnnPlanRef plan;
+  /// Of an engine that does anything at no promised speed: kernels of ours come first.
+  bool is_fallback = false;
+};
+
+/// The first of the bits classes of these choices. Each has its own: the library does not say which
+/// of its engines agree to the bit.
+inline constexpr int kDnnBits = 1024;
+
+/// Since this version the gradient of attention can be had with the same bits in each run, and
+/// without that its forward half is not worth a second kind of numbers.
+inline constexpr size_t kDnnAttentionVersion = 92800;
+
+/// Plans for a `conv2d`, its gradients, `attention` and `attention_grad`, the library's best guess
+/// first; none for other nodes, and where the library has none. All of them give the same bits in
+/// each run. Planned here, and compiled where the library compiles. DnnError.
+std::vector<DnnChoice> dnn_choices(const Dnn& dnn, const Node& node);
+
+/// The kernel of a choice that dnn_choices() gave for this node; `make` gives those of `transpose`
+/// nodes, which turn weights into the library's order and back, in the workspace. Nothing is
+/// allocated on the device in a launch. DnnError.
+std::unique_ptr<NodeKernel> make_dnn_kernel(
+    std::shared_ptr<const Dnn> dnn,
+    const Node& node,
+    const DnnChoice& choice,
+    const std::function<std::unique_ptr<NodeKernel>(const Node&)>& make);
+
+}  // namespace ridge::cuda

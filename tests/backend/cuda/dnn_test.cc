@@ -1,0 +1,545 @@
+// Convolution and attention by cuDNN, over a stand-in that computes what it is told to.
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+
+#include "ridge/backend/cuda/arena.h"
+#include "ridge/backend/cuda/dnn_nodes.h"
+#include "ridge/backend/cuda/graph.h"
+#include "ridge/backend/cuda/module.h"
+#include "ridge/graph/ops/elementwise.h"
+#include "ridge/graph/ops/shape.h"
+#include "ridge/run/backends.h"
+#include "ridge/run/compare.h"
+#include "tests/backend/cuda/fake_dnn/fake_dnn.h"
+#include "tests/backend/cuda/fake_driver_test.h"
+#include "tests/backend/cuda/test_stream.h"
+#include "tests/support/case_builder.h"
+#include "tests/support/errors.h"
+#include "tests/support/scale.h"
+
+namespace ridge::cuda {
+namespace {
+
+using test::CaseBuilder;
+using test::FakeDnn;
+using test::FakeEngine;
+using test::Random;
+
+constexpr const char* kMovePtx = R"(
+.version 8.0
+.target sm_80
+.visible .entry move(.param .u64 to, .param .u64 from, .param .u64 node) { ret; }
+)";
+
+// What the backend prints for a transpose: here a kernel of the stand-in.
+class MoveNode final : public NodeKernel {
+ public:
+  MoveNode(const Module& module, const Node& node)
+      : kernel_(module.kernel("move")),
+        shape_(node.inputs[0].shape()),
+        perm_(node.op_as<Transpose>().perm),
+        bytes_(size_of(node.outputs[0].dtype)) {}
+  void launch(ridge::Stream& stream, const KernelArgs& args) const override {
+    DevicePointer to = device_pointer(args.outputs[0]), from = device_pointer(args.inputs[0]);
+    auto node = reinterpret_cast<DevicePointer>(this);
+    void* const arguments[] = {&to, &from, &node};
+    cuda::launch(cuda_stream(stream), kernel_, {}, arguments);
+  }
+  void run(std::byte* to, const std::byte* from) const {
+    std::vector<int64_t> at(4, 0);
+    for (int64_t i = 0; i < numel(shape_); ++i) {
+      int64_t rest = i;
+      for (size_t axis = 4; axis-- > 0; rest /= shape_[axis]) at[axis] = rest % shape_[axis];
+      int64_t place = 0;
+      for (const int64_t axis : perm_)
+        place = place * shape_[static_cast<size_t>(axis)] + at[static_cast<size_t>(axis)];
+      std::memcpy(
+          to + static_cast<size_t>(place) * bytes_, from + static_cast<size_t>(i) * bytes_, bytes_);
+    }
+  }
+
+ private:
+  Kernel kernel_;
+  Shape shape_;
+  std::vector<int64_t> perm_;
+  size_t bytes_;
+};
+
+FakeDnn& open_fake_dnn() {
+  void* const library = ::dlopen(RIDGE_FAKE_CUDNN, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) throw std::runtime_error(::dlerror());
+  auto* const entry = reinterpret_cast<test::FakeDnnEntry*>(::dlsym(library, test::kFakeDnnEntry));
+  return *entry();
+}
+
+class CudaDnn : public FakeDriverTest {
+ protected:
+  CudaDnn() : dnn_(open_fake_dnn()) {
+    ::setenv("RIDGE_CUDNN", RIDGE_FAKE_CUDNN, 1);
+    start(Schedule::kAtLast);
+  }
+  void TearDown() override {
+    expect_dnn_clean();
+    FakeDriverTest::TearDown();
+    ::unsetenv("RIDGE_CUDNN");
+  }
+  void expect_dnn_clean() const {
+    EXPECT_EQ(dnn_.live(), std::vector<std::string>{});
+    EXPECT_EQ(dnn_.faults(), std::vector<std::string>{});
+  }
+  void start(Schedule schedule, uint64_t seed = 0) {
+    fake_.reset();
+    fake_.on_kernel("move", [](const test::FakeLaunch& launch) {
+      launch.pointer<const MoveNode>(2)->run(launch.pointer<std::byte>(0),
+                                             launch.pointer<const std::byte>(1));
+      return 0;
+    });
+    fake_.set_schedule(schedule, seed);
+    dnn_.reset(RIDGE_FAKE_CUDA);
+  }
+  std::vector<std::string> dnn_lines(const std::string& name) const {
+    std::vector<std::string> found;
+    for (const std::string& line : dnn_.log())
+      if (line == name || line.starts_with(name + " ")) found.push_back(line);
+    return found;
+  }
+  // Against the reference.
+  void expect_right(CaseBuilder& built, const std::string& where);
+
+  FakeDnn& dnn_;
+};
+
+std::shared_ptr<const Dnn> make_dnn(const DeviceRef& gpu) {
+  return std::make_shared<const Dnn>(gpu, DnnLibrary::open());
+}
+
+const Node& node_of(CaseBuilder& built) { return *built.graph().outputs()[0].value.node; }
+
+// The node of a graph that was built, by the first choice, from the driver's start to its end.
+NamedTensors run_node(const DeviceRef& gpu, CaseBuilder& built) {
+  const Node& node = node_of(built);
+  const auto dnn = make_dnn(gpu);
+  const Module moves(gpu, kMovePtx, "moves");
+  const std::vector<DnnChoice> choices = dnn_choices(*dnn, node);
+  check_internal(!choices.empty(), "no choices");
+  const auto kernel = make_dnn_kernel(dnn, node, choices[0], [&](const Node& each) {
+    return std::make_unique<MoveNode>(moves, each);
+  });
+  kernel->prepare();
+  std::vector<Arena> memory;
+  const auto allocate = [&](size_t bytes) {
+    memory.emplace_back(gpu, std::max<size_t>(bytes, 1));
+    return reinterpret_cast<void*>(memory.back().at(0, bytes));
+  };
+  std::vector<const void*> inputs;
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    const Tensor& tensor = built.tensors().at(fmt::format("x{}", i));
+    void* const place = allocate(tensor.bytes());
+    std::memcpy(place, tensor.data(), tensor.bytes());
+    inputs.push_back(place);
+  }
+  std::vector<Tensor> results;
+  std::vector<void*> outputs;
+  for (const TensorType& type : node.outputs) {
+    results.emplace_back(type);
+    outputs.push_back(allocate(results.back().bytes()));
+  }
+  void* const workspace = allocate(kernel->workspace_bytes());
+  TestStream stream(gpu);
+  kernel->launch(stream, {inputs, outputs, workspace});
+  stream.synchronize();
+  NamedTensors made;
+  for (size_t i = 0; i < results.size(); ++i) {
+    std::memcpy(results[i].data(), outputs[i], results[i].bytes());
+    made.emplace(fmt::format("y{}", i), std::move(results[i]));
+  }
+  return made;
+}
+
+void CudaDnn::expect_right(CaseBuilder& built, const std::string& where) {
+  const auto reference = make_backend("ref");
+  const NamedTensors got = run_node(device(), built);
+  const NamedTensors want = evaluate(built.graph(), *reference, built.tensors());
+  for (const auto& [name, tensor] : want)
+    EXPECT_EQ(
+        difference(got.at(name), tensor, tolerance(tensor.type().dtype, OpClass::kContraction)), "")
+        << name << " of " << where;
+  expect_dnn_clean();
+  expect_clean();
+}
+
+// ---- cases ----
+
+struct Geometry {
+  const char* what;
+  Shape x, w;  // as conv2d has them
+  int64_t stride = 1, padding = 0, dilation = 1, groups = 1;
+};
+
+// As the layers of the examples, with fewer channels and pixels.
+const std::vector<Geometry>& geometries() {
+  static const std::vector<Geometry> kAll = {
+      {"first of ResNet", {2, 15, 15, 3}, {7, 7, 3, 4}, 2, 3},
+      {"3x3 of ResNet", {2, 6, 6, 4}, {3, 3, 4, 5}, 1, 1},
+      {"3x3 of ResNet, halving", {2, 7, 6, 4}, {3, 3, 4, 6}, 2, 1},
+      {"shortcut of ResNet", {2, 6, 6, 4}, {1, 1, 4, 7}, 2},
+      {"depthwise of MobileNet", {2, 6, 7, 6}, {3, 3, 1, 6}, 1, 1, 1, 6},
+      {"depthwise of MobileNet, halving", {2, 7, 7, 6}, {3, 3, 1, 6}, 2, 1, 1, 6},
+      {"1x1 of MobileNet", {2, 4, 4, 6}, {1, 1, 6, 3}},
+      {"dilated", {1, 9, 8, 3}, {3, 3, 3, 4}, 1, 2, 2},
+      {"grouped", {2, 5, 5, 6}, {3, 3, 3, 4}, 1, 1, 1, 2},
+      {"oblong", {1, 5, 9, 2}, {2, 4, 2, 3}, 1, 1},
+      {"one channel to one", {2, 5, 5, 1}, {3, 3, 1, 1}, 1, 1},
+      {"1x1 to one channel", {2, 3, 3, 5}, {1, 1, 5, 1}},
+  };
+  return kAll;
+}
+
+// 0: forward, 1: gradient of the input, 2: of the weights.
+CaseBuilder convolution_case(const Geometry& g, int part, DType dtype, uint64_t seed = 1) {
+  CaseBuilder b(dtype, seed);
+  WindowFields window;
+  window.stride = {g.stride, g.stride};
+  window.padding = {g.padding, g.padding, g.padding, g.padding};
+  window.dilation = {g.dilation, g.dilation};
+  const auto positions = [&](int dimension) {
+    const auto i = static_cast<size_t>(dimension);
+    return window.positions(dimension, g.x[1 + i], g.w[i], "conv2d");
+  };
+  const Shape y{g.x[0], positions(0), positions(1), g.w[3]};
+  const auto finish = [&](auto op, const Shape& first, const Shape& second) {
+    op.window = window;
+    op.groups = g.groups;
+    const Value left = b.input(first), right = b.input(second);
+    b.finish({add_node(std::move(op), {left, right})});
+  };
+  if (part == 0) {
+    finish(Conv2d(), g.x, g.w);
+  } else if (part == 1) {
+    Conv2dGradInput op;
+    op.size = {g.x[1], g.x[2]};
+    finish(std::move(op), y, g.w);
+  } else {
+    Conv2dGradWeight op;
+    op.size = {g.w[0], g.w[1]};
+    finish(std::move(op), g.x, y);
+  }
+  return b;
+}
+
+struct Heads {
+  int64_t batch, heads, queries, keys, depth, width;
+  bool causal, packed;
+};
+
+AttentionForm form_of(const Heads& h) {
+  return {.causal = h.causal, .scale = 0.3, .heads = h.packed ? h.heads : 0};
+}
+
+std::vector<Shape> operands_of(const Heads& h) {
+  if (h.packed) return {{h.batch, h.queries, 3 * h.heads * h.depth}};
+  return {{h.batch, h.heads, h.queries, h.depth},
+          {h.batch, h.heads, h.keys, h.depth},
+          {h.batch, h.heads, h.keys, h.width}};
+}
+
+CaseBuilder attention_case(const Heads& h, DType dtype) {
+  CaseBuilder b(dtype, 5);
+  Attention op;
+  static_cast<AttentionForm&>(op) = form_of(h);
+  std::vector<Value> inputs;
+  for (const Shape& shape : operands_of(h)) inputs.push_back(b.input(shape));
+  const Value y = add_node(std::move(op), inputs);
+  b.finish({y, {y.node, 1}});
+  return b;
+}
+
+std::vector<double> values_of(const Tensor& tensor) {
+  std::vector<double> all;
+  for (int64_t i = 0; i < numel(tensor.type().shape); ++i) all.push_back(tensor.at(i));
+  return all;
+}
+
+CaseBuilder attention_grad_case(const Heads& h, DType dtype) {
+  CaseBuilder forward = attention_case(h, dtype);
+  const auto reference = make_backend("ref");
+  const NamedTensors made = evaluate(forward.graph(), *reference, forward.tensors());
+  CaseBuilder b(dtype, 5);
+  AttentionGrad op;
+  static_cast<AttentionForm&>(op) = form_of(h);
+  std::vector<Value> inputs;
+  for (const Shape& shape : operands_of(h)) inputs.push_back(b.input(shape));
+  for (const char* name : {"y0", "y1"})
+    inputs.push_back(b.given(made.at(name).type(), values_of(made.at(name))));
+  inputs.push_back(b.input(made.at("y0").type().shape));
+  const Value dq = add_node(std::move(op), inputs);
+  std::vector<Value> results{dq};
+  for (int i = 1; i < static_cast<int>(dq.node->outputs.size()); ++i)
+    results.push_back({dq.node, i});
+  b.finish(results);
+  return b;
+}
+
+const std::vector<Heads>& all_heads() {
+  static const std::vector<Heads> kAll = {
+      {2, 3, 6, 6, 8, 8, true, true},
+      {2, 2, 5, 5, 16, 16, false, true},
+      {2, 2, 4, 7, 8, 16, false, false},
+      {1, 3, 7, 4, 16, 8, true, false},
+      {1, 1, 1, 3, 8, 8, false, false},
+  };
+  return kAll;
+}
+
+// ---- tests ----
+
+TEST_F(CudaDnn, ConvolutionsAreThoseOfTheReference) {
+  constexpr Schedule kSchedules[] = {Schedule::kAtLast, Schedule::kAtOnce, Schedule::kRandom};
+  uint64_t seed = 0;
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16})
+    for (const Geometry& geometry : geometries())
+      for (int part = 0; part < 3; ++part) {
+        CaseBuilder built = convolution_case(geometry, part, dtype, ++seed);
+        start(kSchedules[seed % 3], seed);
+        // The workspace is spoilt by the plan: weights must lie elsewhere in it.
+        dnn_.set_engines(
+            {{.index = 7, .workspace_bytes = seed % 2 == 0 ? size_t{0} : size_t{1000}}}, {});
+        expect_right(built, fmt::format("{}, part {}, {}", geometry.what, part, name_of(dtype)));
+        if (HasFailure()) return;
+      }
+}
+
+TEST_F(CudaDnn, RandomConvolutionsAreThoseOfTheReference) {
+  for (uint64_t seed = 1; seed <= static_cast<uint64_t>(test::cases(60)); ++seed) {
+    Random random(seed);
+    Geometry g{"random", {}, {}};
+    g.groups = random.integer(1, 3);
+    g.stride = random.integer(1, 3), g.dilation = random.integer(1, 2);
+    g.padding = random.integer(0, 2);
+    g.w = {random.integer(1, 3),
+           random.integer(1, 3),
+           random.integer(1, 3),
+           g.groups * random.integer(1, 3)};
+    const auto least = [&](size_t i) { return g.dilation * (g.w[i] - 1) + 1; };
+    g.x = {random.integer(1, 3),
+           least(0) + random.integer(0, 4),
+           least(1) + random.integer(0, 4),
+           g.groups * g.w[2]};
+    start(Schedule::kRandom, seed);
+    dnn_.set_engines({{.index = 7, .workspace_bytes = 64 * (seed % 3)}}, {});
+    constexpr DType kDTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
+    CaseBuilder built =
+        convolution_case(g, static_cast<int>(random.integer(0, 2)), kDTypes[seed % 3], seed);
+    expect_right(built, fmt::format("seed {}", seed));
+    if (HasFailure()) return;
+  }
+}
+
+TEST_F(CudaDnn, AttentionsAreThoseOfTheReference) {
+  for (const DType dtype : {DType::kBF16, DType::kF16})
+    for (const Heads& heads : all_heads()) {
+      const std::string where = fmt::format("{}, {} queries", name_of(dtype), heads.queries);
+      CaseBuilder forward = attention_case(heads, dtype);
+      start(Schedule::kAtLast);
+      dnn_.set_engines({{.index = 9, .workspace_bytes = 256}}, {});
+      expect_right(forward, where);
+      CaseBuilder backward = attention_grad_case(heads, dtype);
+      start(Schedule::kAtLast);
+      dnn_.set_engines({{.index = 13, .workspace_bytes = 512}}, {});
+      expect_right(backward, where);
+      if (HasFailure()) return;
+    }
+}
+
+TEST_F(CudaDnn, AWrongResultIsSeen) {
+  CaseBuilder built = convolution_case(geometries()[1], 0, DType::kF32);
+  dnn_.set_wrong(true);
+  const NamedTensors got = run_node(device(), built);
+  const auto reference = make_backend("ref");
+  const NamedTensors want = evaluate(built.graph(), *reference, built.tensors());
+  EXPECT_NE(difference(got.at("y0"), want.at("y0"), tolerance(DType::kF32, OpClass::kContraction)),
+            "");
+}
+
+std::vector<std::string> names_of(const std::vector<DnnChoice>& choices) {
+  std::vector<std::string> names;
+  for (const DnnChoice& each : choices) names.push_back(each.choice.name);
+  return names;
+}
+
+TEST_F(CudaDnn, ChoicesAreItsPlans) {
+  const DeviceRef gpu = device();
+  const auto dnn = make_dnn(gpu);
+  CaseBuilder half = convolution_case(geometries()[1], 0, DType::kBF16);
+  dnn_.set_engines(
+      {
+          {.index = 25, .numerical_notes = {4}},         // other bits in another run
+          {.index = 26, .numerical_notes = {0, 2}},      // sums in 16 bits
+          {.index = 27, .numerical_notes = {1}},         // rounds what it is given
+          {.index = 28, .plan_status = 3000},            // does not do it after all
+          {.index = 29, .workspace_bytes = 300u << 20},  // wants too much
+          {.index = 62, .knobs = {{13, 1}, {2, 5}}, .numerical_notes = {0}},
+          {.index = 62, .knobs = {{2, 5}, {13, 1}}, .numerical_notes = {0}},  // again
+          {.index = 71, .behavior_notes = {0}},                               // would be compiled
+          {.index = 57},
+          {.index = 58},
+      },
+      {{.index = 1}});
+  const std::vector<DnnChoice> choices = dnn_choices(*dnn, node_of(half));
+  EXPECT_EQ(names_of(choices), (std::vector<std::string>{"cudnn_eng62_k2=5_k13=1", "cudnn_eng57"}));
+  for (size_t i = 0; i < choices.size(); ++i) {
+    EXPECT_EQ(choices[i].choice.bits, kDnnBits + static_cast<int>(i));
+    EXPECT_FALSE(choices[i].is_fallback);
+  }
+  // Tensor cores would round factors of f32; a fallback comes behind kernels of ours.
+  CaseBuilder full = convolution_case(geometries()[1], 0, DType::kF32);
+  dnn_.set_engines({{.index = 67, .numerical_notes = {0}}}, {{.index = 0, .numerical_notes = {9}}});
+  const std::vector<DnnChoice> fallbacks = dnn_choices(*dnn, node_of(full));
+  EXPECT_EQ(names_of(fallbacks), std::vector<std::string>{"cudnn_eng0"});
+  EXPECT_TRUE(fallbacks.at(0).is_fallback);
+}
+
+// The engine would add up parts of dq in the order of their arrival, and no note says so.
+TEST_F(CudaDnn, TheGradientOfAttentionAddsUpInOrder) {
+  CaseBuilder built = attention_grad_case(all_heads()[0], DType::kBF16);
+  dnn_.set_engines({{.index = 13, .knobs = {{24, 2}}, .behavior_notes = {0}}}, {});
+  fake_.set_capability(9, 0);
+  EXPECT_EQ(names_of(dnn_choices(*make_dnn(device()), node_of(built))),
+            std::vector<std::string>{"cudnn_eng13_k14=4_k24=2"});
+  fake_.set_capability(10, 0);
+  EXPECT_EQ(names_of(dnn_choices(*make_dnn(device()), node_of(built))),
+            std::vector<std::string>{"cudnn_eng13_k14=2_k24=2"});
+  fake_.set_capability(8, 0);
+  EXPECT_TRUE(dnn_choices(*make_dnn(device()), node_of(built)).empty());
+  fake_.set_capability(9, 0);
+  dnn_.set_version(92700);
+  EXPECT_TRUE(dnn_choices(*make_dnn(device()), node_of(built)).empty());
+}
+
+TEST_F(CudaDnn, OtherNodesHaveNone) {
+  const auto dnn = make_dnn(device());
+  const auto has_none = [&](CaseBuilder built) {
+    return dnn_choices(*dnn, node_of(built)).empty();
+  };
+  CaseBuilder sum(DType::kF32, 1);
+  const Value x = sum.input({4, 4});
+  sum.finish({x + x});
+  EXPECT_TRUE(has_none(std::move(sum)));
+  EXPECT_TRUE(has_none(convolution_case(geometries()[1], 0, DType::kF64)));
+  EXPECT_TRUE(has_none(attention_case(all_heads()[0], DType::kF32)));
+  // Rows of 9 numbers begin where no copy of 16 bytes can.
+  EXPECT_TRUE(has_none(attention_case({1, 1, 4, 4, 9, 8, false, false}, DType::kBF16)));
+  EXPECT_TRUE(has_none(attention_grad_case({1, 1, 1, 1, 8, 8, false, false}, DType::kBF16)));
+  CaseBuilder masked(DType::kBF16, 1);
+  const Value q = masked.input({1, 1, 4, 8}), m = masked.input(DType::kBool, {1, 1, 4, 4}, 0, 1);
+  const Value y = add_node(Attention(), {q, q, q, m});
+  masked.finish({y});
+  EXPECT_TRUE(has_none(std::move(masked)));
+  // Paddings that differ between the sides.
+  CaseBuilder uneven(DType::kF32, 1);
+  Conv2d op;
+  op.window.padding = {0, 0, 1, 1};
+  const Value image = uneven.input({1, 4, 4, 2}), w = uneven.input({2, 2, 2, 3});
+  uneven.finish({add_node(std::move(op), {image, w})});
+  EXPECT_TRUE(has_none(std::move(uneven)));
+  // What the library has nothing for.
+  dnn_.set_engines({}, {});
+  EXPECT_TRUE(has_none(convolution_case(geometries()[1], 0, DType::kF32)));
+}
+
+TEST_F(CudaDnn, ASteadyLaunchMakesOneCall) {
+  const DeviceRef gpu = device();
+  const auto dnn = make_dnn(gpu);
+  // Of one channel to one: no weights are moved.
+  CaseBuilder built = convolution_case(geometries()[10], 0, DType::kF32);
+  const auto kernel =
+      make_dnn_kernel(dnn, node_of(built), dnn_choices(*dnn, node_of(built)).at(0), nullptr);
+  const Arena arena(gpu, 4 * 1024);
+  const auto at = [&](size_t i) { return reinterpret_cast<void*>(arena.at(i * 1024, 1024)); };
+  const void* const inputs[] = {at(0), at(1)};
+  void *const outputs[] = {at(2)}, *const others[] = {at(3)};
+  TestStream stream(gpu);
+  kernel->launch(stream, {inputs, outputs, nullptr});
+  dnn_.clear_log();
+  fake_.clear_log();
+  for (int i = 0; i < 5; ++i) kernel->launch(stream, {inputs, outputs, nullptr});
+  EXPECT_EQ(dnn_.log().size(), 5u);
+  EXPECT_EQ(lines({"cuLaunchKernel"}).size(), 5u);
+  EXPECT_EQ(lines({"cuMemAlloc_v2", "cuStreamSynchronize", "cuCtxSynchronize"}).size(), 0u);
+  // Other addresses are told to the library; other streams as well.
+  kernel->launch(stream, {inputs, others, nullptr});
+  EXPECT_GT(dnn_.log().size(), 6u);
+  TestStream other(gpu);
+  dnn_.clear_log();
+  kernel->launch(other, {inputs, others, nullptr});
+  EXPECT_EQ(dnn_.log(),
+            (std::vector<std::string>{"cudnnSetStream", "cudnnBackendExecute engine 1"}));
+  other.synchronize();
+  stream.synchronize();
+}
+
+// Whatever call fails, the end is one clean error, and nothing is left.
+TEST_F(CudaDnn, EachCallMayFail) {
+  for (const bool is_attention : {false, true}) {
+    CaseBuilder built = is_attention ? attention_grad_case(all_heads()[0], DType::kBF16)
+                                     : convolution_case(geometries()[1], 2, DType::kBF16);
+    const std::vector<FakeEngine> engines = {{.index = 13, .knobs = {{2, 3}}}};
+    start(Schedule::kAtLast);
+    dnn_.set_engines(engines, {});
+    run_node(device(), built);
+    const std::vector<std::string> clean = dnn_.log();
+    ASSERT_GT(clean.size(), 60u);
+    for (size_t n = 0; n < clean.size(); ++n) {
+      const std::string call = clean[n].substr(0, clean[n].find(' '));
+      SCOPED_TRACE(fmt::format("call {} ({})", n + 1, clean[n]));
+      start(Schedule::kAtLast);
+      dnn_.set_engines(engines, {});
+      dnn_.fail("", static_cast<int64_t>(n) + 1, 5000);
+      std::optional<std::string> failed;
+      try {
+        run_node(device(), built);
+      } catch (const DnnError& error) {
+        failed = error.call();
+        EXPECT_EQ(error.result(), DnnResult::kExecutionFailed);
+      }
+      // What destroys has nobody to tell.
+      if (call.find("Destroy") != std::string::npos)
+        EXPECT_EQ(failed, std::nullopt);
+      else
+        EXPECT_EQ(failed, call);
+      expect_dnn_clean();
+      expect_clean();
+      if (HasFailure()) return;
+    }
+  }
+}
+
+TEST_F(CudaDnn, AnErrorSaysWithWhat) {
+  CaseBuilder built = convolution_case(geometries()[1], 0, DType::kF32);
+  dnn_.fail("cudnnBackendExecute", 1, 5000);
+  EXPECT_EQ(
+      test::user_error([&] { run_node(device(), built); }),
+      "cuDNN 9.28.1: cudnnBackendExecute(conv2d of f32 [2,6,6,4] with [3,3,4,5] to "
+      "[2,6,6,5], by cudnn_eng1) failed: what the library says "
+      "(CUDNN_STATUS_EXECUTION_FAILED); start again from the last checkpoint (--resume auto)");
+}
+
+TEST_F(CudaDnn, AMissingLibraryIsOneClearError) {
+  ::setenv("RIDGE_CUDNN", "/nowhere/libcudnn.so.9", 1);
+  const std::string message = test::user_error([] { DnnLibrary::open(); });
+  EXPECT_NE(message.find("[cudnn] cannot open the library of convolution and attention"),
+            std::string::npos)
+      << message;
+  EXPECT_NE(message.find("looked for /nowhere/libcudnn.so.9; install it by `pip install "
+                         "nvidia-cudnn-cu13`"),
+            std::string::npos)
+      << message;
+  ::setenv("RIDGE_CUDNN", "/usr/lib/x86_64-linux-gnu/libm.so.6", 1);
+  const std::string other = test::user_error([] { DnnLibrary::open(); });
+  EXPECT_NE(other.find("is no cuDNN 9: it has no cudnnCreate"), std::string::npos) << other;
+}
+
+}  // namespace
+}  // namespace ridge::cuda

@@ -1,0 +1,560 @@
+// A stand-in for cuDNN: the functions that Ridge calls, as their published reference describes
+// them. Plans are queued as kernels of the stand-in driver, so that they run when its streams do.
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <set>
+
+#include "tests/backend/cuda/fake_dnn/fake_dnn.h"
+#include "tests/backend/cuda/fake_dnn/fake_dnn_math.h"
+#include "tests/backend/cuda/fake_dnn/fake_dnn_rules.h"
+#include "tests/backend/cuda/fake_driver/fake_cuda.h"
+
+namespace {
+
+using namespace ridge::test::dnn_reference;
+using ridge::test::DnnData;
+using ridge::test::DnnJob;
+using ridge::test::FakeCuda;
+using ridge::test::FakeCudaEntry;
+using ridge::test::FakeEngine;
+using ridge::test::FakeLaunch;
+
+struct Descriptor {
+  int kind = 0;
+  bool is_final = false;
+  std::map<int, std::vector<std::byte>> attributes;
+  std::unique_ptr<FakeEngine> engine;  // of engines, configurations and plans
+  Descriptor* graph = nullptr;         // likewise
+
+  template <typename T>
+  std::vector<T> all(int attribute) const {
+    const auto found = attributes.find(attribute);
+    if (found == attributes.end()) return {};
+    std::vector<T> values(found->second.size() / sizeof(T));
+    std::memcpy(values.data(), found->second.data(), values.size() * sizeof(T));
+    return values;
+  }
+  template <typename T>
+  T one(int attribute, T otherwise = {}) const {
+    const std::vector<T> values = all<T>(attribute);
+    return values.empty() ? otherwise : values[0];
+  }
+  Descriptor* child(int attribute) const { return one<Descriptor*>(attribute); }
+  bool is_set(int attribute) const { return one<unsigned char>(attribute) != 0; }
+};
+
+struct Handle {
+  void *module = nullptr, *function = nullptr, *stream = nullptr;
+};
+
+class Machine final : public ridge::test::FakeDnn {
+ public:
+  Machine() {
+    // Of programs that no test steers.
+    if (const char* const file = std::getenv("FAKE_CUDNN_DRIVER")) reset(file);
+  }
+  void reset(const std::string& file) override {
+    const std::lock_guard lock(mutex);
+    driver = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+    descriptors.clear(), handles.clear(), jobs.clear();
+    failures_.clear(), log_.clear(), faults_.clear();
+    best = {{}}, fallback = {};
+    version = 92801, wrong = false;
+  }
+  void set_version(size_t to) override { version = to; }
+  void set_engines(std::vector<FakeEngine> first, std::vector<FakeEngine> second) override {
+    best = std::move(first), fallback = std::move(second);
+  }
+  void set_wrong(bool to) override { wrong = to; }
+  void fail(const std::string& call, int64_t nth, int status) override {
+    failures_.push_back({call, nth, status});
+  }
+  std::vector<std::string> log() const override { return log_; }
+  void clear_log() override { log_.clear(); }
+  std::vector<std::string> live() const override {
+    std::vector<std::string> all(handles.size(), "handle");
+    for (const auto& [handle, each] : descriptors)
+      all.push_back(fmt::format("descriptor {}", each->kind));
+    return all;
+  }
+  std::vector<std::string> faults() const override { return faults_; }
+
+  // One call: counted, refused where a test wants it, written to the log.
+  template <typename Body>
+  int called(const char* name, bool destroys, Body body) {
+    const std::lock_guard lock(mutex);
+    std::string line = name;
+    int status = kSuccess;
+    for (Failure& each : failures_)
+      if ((each.call.empty() || each.call == name) && --each.nth == 0) status = each.status;
+    if (status == kSuccess || destroys) {
+      last_error.clear();
+      const int own = body(line);
+      if (status == kSuccess) status = own;
+    } else {
+      last_error = "what the library says";
+    }
+    if (status != kSuccess) line += fmt::format(" -> {}", status);
+    log_.push_back(line);
+    return status;
+  }
+
+  /// Null, and a fault, where it is not alive, or not of that kind (0: of any).
+  Descriptor* find(void* handle, int kind) {
+    const auto found = descriptors.find(handle);
+    if (found == descriptors.end()) {
+      add_fault("a descriptor that is not alive");
+      return nullptr;
+    }
+    if (kind != 0 && found->second->kind != kind) {
+      add_fault(fmt::format("a descriptor {} for {}", found->second->kind, kind));
+      return nullptr;
+    }
+    return found->second.get();
+  }
+  bool is_finished(void* handle) {
+    const Descriptor* const d = find(handle, 0);
+    if (d != nullptr && d->is_final) return true;
+    add_fault("a descriptor that is not finished");
+    return false;
+  }
+  template <typename Function>
+  Function* driver_call(const char* name) const {
+    return reinterpret_cast<Function*>(::dlsym(driver, name));
+  }
+  void add_fault(std::string text) { faults_.push_back(std::move(text)); }
+
+  std::mutex mutex;
+  void* driver = nullptr;
+  std::map<void*, std::unique_ptr<Descriptor>> descriptors;
+  std::map<void*, std::unique_ptr<Handle>> handles;
+  std::vector<std::unique_ptr<DnnJob>> jobs;
+  std::vector<FakeEngine> best, fallback;
+  size_t version = 92801;
+  bool wrong = false;
+  std::string last_error;
+
+ private:
+  struct Failure {
+    std::string call;
+    int64_t nth;
+    int status;
+  };
+  std::vector<Failure> failures_;
+  std::vector<std::string> log_, faults_;
+};
+
+Machine& machine() {
+  static Machine made;
+  return made;
+}
+
+constexpr const char* kPtx =
+    ".version 8.0\n.target sm_80\n.visible .entry cudnn(.param .u64 job) { ret; }\n";
+
+int refuse(const std::string& why) {
+  machine().last_error = why;
+  machine().add_fault(why);
+  return kBadParam;
+}
+
+// ---- jobs ----
+
+DnnData data_of(const Descriptor& tensor, const std::map<int64_t, void*>& pointers) {
+  DnnData made{tensor.one<int>(901), tensor.all<int64_t>(902), tensor.all<int64_t>(903)};
+  const auto found = pointers.find(tensor.one<int64_t>(906));
+  if (found != pointers.end()) made.data = found->second;
+  return made;
+}
+
+float host_value(const Descriptor* tensor, const std::map<int64_t, void*>& pointers, float other) {
+  if (tensor == nullptr) return other;
+  const auto found = pointers.find(tensor->one<int64_t>(906));
+  if (!tensor->is_set(908) || found == pointers.end()) {
+    machine().add_fault("no value for a scalar");
+    return other;
+  }
+  return *static_cast<const float*>(found->second);
+}
+
+// What an operation is, with or without the data of its tensors.
+DnnJob job_of(const Descriptor& op, const std::map<int64_t, void*>& pointers) {
+  DnnJob job;
+  const auto tensors = [&](const std::vector<std::pair<const char*, int>>& names) {
+    for (const auto& [name, attribute] : names)
+      job.tensors[name] = data_of(*op.child(attribute), pointers);
+  };
+  const auto convolve = [&](DnnJob::Kind kind, int first, int x, int w, int y, int convolution) {
+    job.kind = kind;
+    job.alpha = static_cast<double>(op.one<float>(first));
+    job.beta = static_cast<double>(op.one<float>(first + 1));
+    const Descriptor& c = *op.child(convolution);
+    job.strides = c.all<int64_t>(103), job.dilations = c.all<int64_t>(102);
+    job.padding = c.all<int64_t>(105);
+    tensors({{"x", x}, {"w", w}, {"y", y}});
+  };
+  const auto attend = [&](DnnJob::Kind kind, int scale, int subgraph) {
+    job.kind = kind;
+    job.causal = op.child(subgraph) != nullptr;
+    if (pointers.empty()) return;
+    job.scale = static_cast<double>(host_value(op.child(scale), pointers, 1));
+    if (job.causal) {
+      const Descriptor* const mask = op.child(subgraph)->child(801);
+      job.fill = static_cast<double>(host_value(mask->child(3005), pointers, 0));
+    }
+  };
+  if (op.kind == kForward) convolve(DnnJob::kForward, 700, 704, 703, 705, 702);
+  if (op.kind == kGradInput) convolve(DnnJob::kGradInput, 706, 710, 709, 711, 708);
+  if (op.kind == kGradWeight) convolve(DnnJob::kGradWeight, 712, 716, 715, 717, 714);
+  if (op.kind == kAttention) {
+    attend(DnnJob::kAttention, 2805, 2811);
+    tensors({{"q", 2800}, {"k", 2801}, {"v", 2802}, {"y", 2803}, {"stats", 2804}});
+  }
+  if (op.kind == kAttentionGrad) {
+    attend(DnnJob::kAttentionGrad, 2856, 2867);
+    tensors({{"q", 2851},
+             {"k", 2852},
+             {"v", 2853},
+             {"y", 2854},
+             {"stats", 2855},
+             {"dq", 2859},
+             {"dk", 2860},
+             {"dv", 2861},
+             {"dy", 2862}});
+  }
+  return job;
+}
+
+// ---- finishing ----
+
+// The mask of an attention goes from one virtual tensor of scores to another.
+int check_mask(const Descriptor& op, int subgraph) {
+  const Descriptor* const graph = op.child(subgraph);
+  if (graph == nullptr) return kSuccess;
+  const Descriptor* const mask = graph->child(801);
+  if (mask == nullptr || mask->kind != kMask) return refuse("a subgraph that is no mask");
+  const Descriptor *const x = mask->child(3000), *const y = mask->child(3006);
+  if (!x->is_set(907) || !y->is_set(907)) return refuse("scores that are in memory");
+  if (x->one<int64_t>(906) != op.one<int64_t>(subgraph + 1) ||
+      y->one<int64_t>(906) != op.one<int64_t>(subgraph + 2))
+    return refuse("a subgraph with other tensors");
+  if (mask->one<int>(3007) != 303) return refuse("a comparison that is not >=");
+  return kSuccess;
+}
+
+int finish_config(Descriptor& d) {
+  const Descriptor* const engine = d.child(300);
+  if (engine->engine == nullptr) return refuse("an engine without kernels");
+  d.engine = std::make_unique<FakeEngine>(*engine->engine);
+  d.graph = engine->graph;
+  d.engine->knobs.clear();
+  for (const Descriptor* knob : d.all<Descriptor*>(302))
+    d.engine->knobs[knob->one<int>(600)] = knob->one<int64_t>(601);
+  return kSuccess;
+}
+
+int finish(Descriptor& d, std::string& line) {
+  Machine& dnn = machine();
+  for (const Rule& rule : kRules) {
+    if (rule.kind != d.kind) continue;
+    if (rule.required && !d.attributes.contains(rule.attribute))
+      return refuse(fmt::format("descriptor {} has no attribute {}", d.kind, rule.attribute));
+    if (rule.type != kDescriptor) continue;
+    for (Descriptor* child : d.all<Descriptor*>(rule.attribute))
+      if (!dnn.is_finished(child)) return kNotFinalized;
+  }
+  switch (d.kind) {
+    case kTensor:
+      if (d.all<int64_t>(902).size() != d.all<int64_t>(903).size()) return refuse("strides");
+      break;
+    case kConvolution:
+      for (const int list : {102, 103, 104, 105})
+        if (d.all<int64_t>(list).size() != static_cast<size_t>(d.one<int64_t>(106)))
+          return refuse("dimensions of a convolution");
+      if (d.all<int64_t>(104) != d.all<int64_t>(105)) return kNotSupported;
+      if (d.one<int>(101) != 1) return refuse("a convolution that is turned around");
+      break;
+    case kForward:
+    case kGradInput:
+    case kGradWeight:
+    case kAttention:
+    case kAttentionGrad: {
+      const std::string misfit = job_of(d, {}).misfit();
+      if (!misfit.empty()) return refuse(misfit);
+      if (d.kind == kAttention) return check_mask(d, 2811);
+      if (d.kind == kAttentionGrad) return check_mask(d, 2867);
+      break;
+    }
+    case kEngine:
+      for (const auto* list : {&dnn.best, &dnn.fallback})
+        for (const FakeEngine& each : *list)
+          if (each.index == d.one<int64_t>(1301) && d.engine == nullptr)
+            d.engine = std::make_unique<FakeEngine>(each);
+      d.graph = d.child(1300);
+      break;
+    case kConfig:
+      return finish_config(d);
+    case kPlan:
+      d.engine = std::make_unique<FakeEngine>(*d.child(401)->engine);
+      d.graph = d.child(401)->graph;
+      line += fmt::format(" engine {}", d.engine->index);
+      for (const auto& [knob, value] : d.engine->knobs) line += fmt::format(" {}={}", knob, value);
+      if (d.engine->plan_status != 0) dnn.last_error = "no such plan";
+      return d.engine->plan_status;
+    default:
+      break;
+  }
+  return kSuccess;
+}
+
+// ---- reading ----
+
+template <typename T>
+int give(const std::vector<T>& values, int64_t most, int64_t* count, void* to) {
+  *count = static_cast<int64_t>(values.size());
+  const size_t filled = std::min(values.size(), static_cast<size_t>(most));
+  if (filled > 0) std::memcpy(to, values.data(), filled * sizeof(T));
+  return kSuccess;
+}
+
+// Fills descriptors that the caller has made.
+template <typename Fill>
+int give_descriptors(size_t there, int kind, int64_t most, int64_t* count, void* to, Fill fill) {
+  *count = static_cast<int64_t>(there);
+  auto** const targets = static_cast<void**>(to);
+  for (size_t i = 0; i < std::min(there, static_cast<size_t>(most)); ++i) {
+    Descriptor* const target = machine().find(targets[i], kind);
+    if (target == nullptr) return kBadParam;
+    fill(i, *target);
+    target->is_final = true;
+  }
+  return kSuccess;
+}
+
+int read(const Descriptor& d, int attribute, int type, int64_t most, int64_t* count, void* to) {
+  Machine& dnn = machine();
+  const auto is = [&](int kind, int wanted, int wanted_type) {
+    return d.kind == kind && attribute == wanted && type == wanted_type;
+  };
+  if (is(kHeuristics, 202, kDescriptor)) {
+    const bool is_best = d.one<int>(200) == 3;
+    if (!is_best && d.one<int>(200) != 2) return refuse("another mode");
+    const std::vector<FakeEngine>& engines = is_best ? dnn.best : dnn.fallback;
+    return give_descriptors(
+        engines.size(), kConfig, most, count, to, [&](size_t i, Descriptor& target) {
+          target.engine = std::make_unique<FakeEngine>(engines[i]);
+          target.graph = d.child(201);
+        });
+  }
+  if (is(kKnob, 600, kKnobType)) return give(d.all<int>(600), most, count, to);
+  if (is(kKnob, 601, kInt64)) return give(d.all<int64_t>(601), most, count, to);
+  if (d.engine == nullptr) return refuse("nothing to read");
+  if (is(kConfig, 300, kDescriptor))
+    return give_descriptors(1, kEngine, most, count, to, [&](size_t, Descriptor& target) {
+      target.engine = std::make_unique<FakeEngine>(*d.engine);
+      target.graph = d.graph;
+    });
+  if (is(kConfig, 302, kDescriptor)) {
+    // Unlike configurations, they are not counted for who asks for none.
+    if (most == 0) {
+      *count = 0;
+      return kSuccess;
+    }
+    std::vector<std::pair<int, int64_t>> knobs(d.engine->knobs.begin(), d.engine->knobs.end());
+    return give_descriptors(
+        knobs.size(), kKnob, most, count, to, [&](size_t i, Descriptor& target) {
+          target.attributes[600].resize(4), target.attributes[601].resize(8);
+          std::memcpy(target.attributes[600].data(), &knobs[i].first, 4);
+          std::memcpy(target.attributes[601].data(), &knobs[i].second, 8);
+        });
+  }
+  if (is(kEngine, 1301, kInt64)) return give<int64_t>({d.engine->index}, most, count, to);
+  if (is(kEngine, 1303, kNumericalNote)) return give(d.engine->numerical_notes, most, count, to);
+  if (is(kEngine, 1305, kBehaviorNote)) return give(d.engine->behavior_notes, most, count, to);
+  if (is(kPlan, 402, kInt64))
+    return give<int64_t>({static_cast<int64_t>(d.engine->workspace_bytes)}, most, count, to);
+  return refuse(fmt::format("attribute {} of descriptor {}", attribute, d.kind));
+}
+
+// Whatever a plan stands on must be alive, and every tensor in memory have a place.
+int run(Handle& handle, Descriptor& plan, Descriptor& pack) {
+  Machine& dnn = machine();
+  Descriptor* const graph = dnn.find(plan.graph, kGraph);
+  Descriptor* const op = graph == nullptr ? nullptr : dnn.find(graph->child(801), 0);
+  if (op == nullptr || dnn.find(plan.child(401), kConfig) == nullptr) return kBadParam;
+  const auto ids = pack.all<int64_t>(1000);
+  const auto places = pack.all<void*>(1001);
+  if (ids.size() != places.size()) return refuse("pointers without names");
+  std::map<int64_t, void*> pointers;
+  for (size_t i = 0; i < ids.size(); ++i) pointers[ids[i]] = places[i];
+  if (pointers.size() != ids.size()) return refuse("a tensor twice");
+  auto job = std::make_unique<DnnJob>(job_of(*op, pointers));
+  for (const auto& [name, tensor] : job->tensors)
+    if (tensor.data == nullptr) return refuse("no place for " + name);
+  job->workspace = pack.one<void*>(1003);
+  job->workspace_bytes = plan.engine->workspace_bytes;
+  job->wrong = dnn.wrong;
+  if (job->workspace_bytes > 0 && job->workspace == nullptr) return refuse("no workspace");
+  unsigned long long parameter = reinterpret_cast<uintptr_t>(job.get());
+  void* parameters[] = {&parameter};
+  const auto launch = dnn.driver_call<int(void*,
+                                          unsigned,
+                                          unsigned,
+                                          unsigned,
+                                          unsigned,
+                                          unsigned,
+                                          unsigned,
+                                          unsigned,
+                                          void*,
+                                          void**,
+                                          void**)>("cuLaunchKernel");
+  const int code = launch(handle.function, 1, 1, 1, 1, 1, 1, 0, handle.stream, parameters, nullptr);
+  dnn.jobs.push_back(std::move(job));
+  return code == 0 ? int{kSuccess} : int{kExecutionFailed};
+}
+
+}  // namespace
+
+// NOLINTBEGIN(readability-identifier-naming): the names are those of the library.
+extern "C" {
+
+ridge::test::FakeDnn* fake_dnn() { return &machine(); }
+
+size_t cudnnGetVersion() { return machine().version; }
+const char* cudnnGetErrorString(int status) {
+  return status == kExecutionFailed ? "CUDNN_STATUS_EXECUTION_FAILED"
+         : status == kNotSupported  ? "CUDNN_STATUS_NOT_SUPPORTED"
+                                    : "CUDNN_STATUS_OTHER";
+}
+void cudnnGetLastErrorString(char* to, size_t most) {
+  std::strncpy(to, machine().last_error.c_str(), most);
+}
+
+int cudnnCreate(void** handle) {
+  return machine().called("cudnnCreate", false, [&](std::string&) {
+    Machine& dnn = machine();
+    auto made = std::make_unique<Handle>();
+    auto* const entry = dnn.driver_call<FakeCudaEntry>(ridge::test::kFakeCudaEntry);
+    if (entry == nullptr) return 1001;
+    entry()->on_kernel("cudnn", [](const FakeLaunch& launch) {
+      launch.pointer<DnnJob>(0)->run();
+      return 0;
+    });
+    const auto load =
+        dnn.driver_call<int(void**, const void*, unsigned, int*, void**)>("cuModuleLoadDataEx");
+    const auto get = dnn.driver_call<int(void**, void*, const char*)>("cuModuleGetFunction");
+    if (load(&made->module, kPtx, 0, nullptr, nullptr) != 0) return 1001;
+    if (get(&made->function, made->module, "cudnn") != 0) return 1001;
+    *handle = made.get();
+    dnn.handles.emplace(*handle, std::move(made));
+    return int{kSuccess};
+  });
+}
+
+int cudnnDestroy(void* handle) {
+  return machine().called("cudnnDestroy", true, [&](std::string&) {
+    Machine& dnn = machine();
+    const auto found = dnn.handles.find(handle);
+    if (found == dnn.handles.end()) return refuse("a handle that is not alive");
+    dnn.driver_call<int(void*)>("cuModuleUnload")(found->second->module);
+    dnn.handles.erase(found);
+    return int{kSuccess};
+  });
+}
+
+int cudnnSetStream(void* handle, void* stream) {
+  return machine().called("cudnnSetStream", false, [&](std::string&) {
+    const auto found = machine().handles.find(handle);
+    if (found == machine().handles.end()) return refuse("a handle that is not alive");
+    found->second->stream = stream;
+    return int{kSuccess};
+  });
+}
+
+int cudnnBackendCreateDescriptor(int kind, void** descriptor) {
+  return machine().called("cudnnBackendCreateDescriptor", false, [&](std::string& line) {
+    line += fmt::format(" {}", kind);
+    auto made = std::make_unique<Descriptor>();
+    made->kind = kind;
+    *descriptor = made.get();
+    machine().descriptors.emplace(*descriptor, std::move(made));
+    return int{kSuccess};
+  });
+}
+
+int cudnnBackendDestroyDescriptor(void* descriptor) {
+  return machine().called("cudnnBackendDestroyDescriptor", true, [&](std::string&) {
+    if (machine().find(descriptor, 0) == nullptr) return int{kBadParam};
+    machine().descriptors.erase(descriptor);
+    return int{kSuccess};
+  });
+}
+
+int cudnnBackendSetAttribute(
+    void* descriptor, int attribute, int type, int64_t count, const void* values) {
+  return machine().called("cudnnBackendSetAttribute", false, [&](std::string& line) {
+    line += fmt::format(" {}", attribute);
+    Descriptor* const d = machine().find(descriptor, 0);
+    if (d == nullptr || count < 0) return int{kBadParam};
+    if (d->is_final) return refuse("a descriptor that is finished already");
+    const Rule* const rule = rule_of(d->kind, attribute);
+    if (rule == nullptr || rule->type != type) {
+      refuse(fmt::format("attribute {} of descriptor {} as type {}", attribute, d->kind, type));
+      return int{kAttributeType};
+    }
+    std::vector<std::byte> bytes(static_cast<size_t>(count) * size_of(type));
+    std::memcpy(bytes.data(), values, bytes.size());
+    if (type == kDescriptor)
+      for (int64_t i = 0; i < count; ++i)
+        if (!machine().is_finished(static_cast<void* const*>(values)[i])) return int{kNotFinalized};
+    if (type == kInt64 && count <= 4)
+      for (int64_t i = 0; i < count; ++i)
+        line += fmt::format("{}{}", i == 0 ? '=' : ',', static_cast<const int64_t*>(values)[i]);
+    d->attributes[attribute] = std::move(bytes);
+    return int{kSuccess};
+  });
+}
+
+int cudnnBackendGetAttribute(
+    void* descriptor, int attribute, int type, int64_t most, int64_t* count, void* values) {
+  return machine().called("cudnnBackendGetAttribute", false, [&](std::string& line) {
+    line += fmt::format(" {}", attribute);
+    const Descriptor* const d = machine().find(descriptor, 0);
+    if (d == nullptr) return int{kBadParam};
+    if (!d->is_final) return refuse("a descriptor that is not finished");
+    return read(*d, attribute, type, most, count, values);
+  });
+}
+
+int cudnnBackendFinalize(void* descriptor) {
+  return machine().called("cudnnBackendFinalize", false, [&](std::string& line) {
+    Descriptor* const d = machine().find(descriptor, 0);
+    if (d == nullptr) return int{kBadParam};
+    line += fmt::format(" {}", d->kind);
+    if (d->is_final) return refuse("a descriptor that is finished already");
+    const int status = finish(*d, line);
+    d->is_final = status == kSuccess;
+    return status;
+  });
+}
+
+int cudnnBackendExecute(void* handle, void* plan, void* pack) {
+  return machine().called("cudnnBackendExecute", false, [&](std::string& line) {
+    Machine& dnn = machine();
+    const auto found = dnn.handles.find(handle);
+    if (found == dnn.handles.end()) return refuse("a handle that is not alive");
+    Descriptor *const p = dnn.find(plan, kPlan), *const v = dnn.find(pack, kPack);
+    if (p == nullptr || v == nullptr || !p->is_final || !v->is_final)
+      return refuse("a plan or pack that is not finished");
+    line += fmt::format(" engine {}", p->engine->index);
+    return run(*found->second, *p, *v);
+  });
+}
+
+}  // extern "C"
+// NOLINTEND(readability-identifier-naming)

@@ -1,0 +1,163 @@
+// Convolution and attention of a stand-in for cuDNN on the simulated GPU, beside printed kernels:
+// their order, and programs that are recorded.
+#include "ridge/graph/ops/attention.h"
+#include "ridge/graph/ops/conv.h"
+#include "ridge/graph/ops/elementwise.h"
+#include "ridge/graph/ops/source.h"
+#include "ridge/run/backends.h"
+#include "ridge/run/compare.h"
+#include "ridge/run/program.h"
+#include "tests/backend/cuda/fake_dnn/fake_dnn.h"
+#include "tests/backend/cuda_engine/simulated_gpu.h"
+#include "tests/support/case_builder.h"
+
+namespace ridge::test {
+namespace {
+
+class CudaDnnEngine : public SimulatedGpu {
+ protected:
+  CudaDnnEngine() : dnn_(open_fake_dnn()) {
+    ::setenv("RIDGE_CUDNN", RIDGE_FAKE_CUDNN, 1);
+    dnn_.reset(RIDGE_FAKE_CUDA);
+  }
+  void TearDown() override {
+    EXPECT_EQ(dnn_.live(), std::vector<std::string>{});
+    EXPECT_EQ(dnn_.faults(), std::vector<std::string>{});
+    SimulatedGpu::TearDown();
+    ::unsetenv("RIDGE_CUDNN");
+  }
+  static FakeDnn& open_fake_dnn() {
+    void* const library = ::dlopen(RIDGE_FAKE_CUDNN, RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) throw std::runtime_error(::dlerror());
+    return *reinterpret_cast<FakeDnnEntry*>(::dlsym(library, kFakeDnnEntry))();
+  }
+  static std::unique_ptr<Backend> make_backend_with_dnn() {
+    const cuda::DeviceRef gpu = device();
+    return cuda::make_cuda_backend(
+        gpu,
+        {.compiler = cuda::Nvrtc::open(),
+         .dnn = std::make_shared<const cuda::Dnn>(gpu, cuda::DnnLibrary::open())},
+        {});
+  }
+  static std::vector<std::string> names_of(const Backend& gpu, const Node& node) {
+    std::vector<std::string> names;
+    for (const Choice& each : gpu.candidates(node)) names.push_back(each.name);
+    return names;
+  }
+
+  FakeDnn& dnn_;
+};
+
+Value convolve(Value x, Value w) {
+  WindowFields window;
+  window.padding = {1, 1, 1, 1};
+  return conv2d(x, w, window);
+}
+
+TEST_F(CudaDnnEngine, ChoicesAgreeWithTheReference) {
+  dnn_.set_engines({{.index = 62, .knobs = {{2, 5}}, .workspace_bytes = 100}, {.index = 57}},
+                   {{.index = 1}});
+  const auto gpu = make_backend_with_dnn(), ref = make_backend("ref");
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    CaseBuilder b(dtype, 3);
+    const Value x = b.input({2, 5, 6, 3}), w = b.input({3, 3, 3, 4});
+    b.finish({convolve(x, w)});
+    const Node& node = *b.graph().outputs()[0].value.node;
+    EXPECT_EQ(names_of(*gpu, node),
+              (std::vector<std::string>{"cudnn_eng62_k2=5", "cudnn_eng57", "printed"}));
+    NamedTensors want = evaluate(b.graph(), *ref, b.tensors());
+    NamedTensors results, operands;
+    results.emplace("0", std::move(want.at("y0")));
+    for (const char* name : {"0", "1"})
+      operands.emplace(name, b.tensors().at(std::string("x") + name));
+    for (const std::string& line :
+         choice_differences(lone_node(node), operands, results, *gpu, *ref))
+      EXPECT_EQ(line, "") << name_of(dtype);
+  }
+}
+
+TEST_F(CudaDnnEngine, WhatAlwaysWorksComesBehindKernelsOfOurs) {
+  dnn_.set_engines({{.index = 67, .numerical_notes = {0}}}, {{.index = 1}});
+  const auto gpu = make_backend_with_dnn();
+  CaseBuilder b(DType::kF32, 3);
+  const Value x = b.input({2, 5, 6, 3}), w = b.input({3, 3, 3, 4});
+  b.finish({convolve(x, w)});
+  EXPECT_EQ(names_of(*gpu, *b.graph().outputs()[0].value.node),
+            (std::vector<std::string>{"printed", "cudnn_eng1"}));
+}
+
+TEST_F(CudaDnnEngine, AttentionOf16BitsIsItsOwn) {
+  const auto gpu = make_backend_with_dnn();
+  for (const DType dtype : {DType::kBF16, DType::kF32}) {
+    CaseBuilder b(dtype, 3);
+    const Value y = packed_attention(b.input({2, 4, 48}), 2, {.causal = true});
+    b.finish({y});
+    const std::vector<std::string> names = names_of(*gpu, *y.node);
+    EXPECT_EQ(names.at(0), dtype == DType::kBF16 ? "cudnn_eng1" : "printed");
+  }
+}
+
+TEST_F(CudaDnnEngine, AttentionAndItsGradientAgreeWithTheReference) {
+  const auto gpu = make_backend_with_dnn(), ref = make_backend("ref");
+  CaseBuilder b(DType::kBF16, 4);
+  const Value qkv = b.input({2, 5, 48});
+  const Value y = packed_attention(qkv, 2, {.causal = true});
+  const Value dy = b.input(y.shape());
+  AttentionGrad op;
+  op.causal = true;
+  op.scale = y.node->op_as<Attention>().scale;
+  op.heads = 2;
+  const Value dqkv = add_node(std::move(op), {qkv, y, {y.node, 1}, dy});
+  b.finish({y, {y.node, 1}, dqkv});
+  const NamedTensors made = evaluate(b.graph(), *ref, b.tensors());
+  const Tensor &x0 = b.tensors().at("x0"), &x1 = b.tensors().at("x1");
+  const auto expect_alike = [&](const Node& node, const NamedTensors& in, const NamedTensors& out) {
+    EXPECT_EQ(names_of(*gpu, node).at(0).substr(0, 9), "cudnn_eng");
+    for (const std::string& line : choice_differences(lone_node(node), in, out, *gpu, *ref))
+      EXPECT_EQ(line, "") << node.op->name();
+  };
+  expect_alike(*y.node, {{"0", x0}}, {{"0", made.at("y0")}, {"1", made.at("y1")}});
+  expect_alike(*dqkv.node,
+               {{"0", x0}, {"1", made.at("y0")}, {"2", made.at("y1")}, {"3", x1}},
+               {{"0", made.at("y2")}});
+}
+
+// From its second run on an entry is replayed: what the library launches is in the recording.
+TEST_F(CudaDnnEngine, ARecordedProgramIsTheSame) {
+  dnn_.set_engines({{.index = 62, .workspace_bytes = 128}}, {});
+  const auto gpu = make_backend_with_dnn(), ref = make_backend("ref");
+  Graph graph("main");
+  const TensorType image{DType::kF32, {2, 5, 6, 3}}, weights{DType::kF32, {3, 3, 3, 4}};
+  const Value x = input(graph, "x", image), w = input(graph, "w", weights);
+  graph.add_output("y", tanh(convolve(x, w)));
+  const Graph plain = graph.clone();
+  ProgramGraphs graphs;
+  graphs.entries.push_back(std::move(graph));
+  Program program(std::move(graphs), *gpu);
+  const size_t entry = program.entry("main");
+  for (uint64_t run = 0; run < 4; ++run) {
+    CaseBuilder b(DType::kF32, run);
+    b.input(image.shape), b.input(weights.shape);
+    NamedTensors tensors;
+    tensors.emplace("x", b.tensors().at("x0"));
+    tensors.emplace("w", b.tensors().at("x1"));
+    for (const char* name : {"x", "w"})
+      program.write(program.input(entry, name), tensors.at(name).data());
+    program.run(entry);
+    NamedTensors want = evaluate(plain, *ref, tensors);
+    Tensor got(want.at("y").type());
+    program.read(program.output(entry, "y"), got.data());
+    program.synchronize();
+    EXPECT_EQ(difference(got, want.at("y"), tolerance(DType::kF32, OpClass::kContraction)), "")
+        << "run " << run;
+  }
+  EXPECT_EQ(lines({"cuGraphLaunch"}).size(), 3u);
+}
+
+TEST_F(CudaDnnEngine, TheHardwareNamesIt) {
+  EXPECT_EQ(make_backend_with_dnn()->hardware(),
+            "NVIDIA Fake 9000, sm_90, driver for CUDA 13.2, cuDNN 9.28.1");
+}
+
+}  // namespace
+}  // namespace ridge::test

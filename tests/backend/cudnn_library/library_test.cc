@@ -1,0 +1,226 @@
+// NVIDIA's cuDNN itself, where one lies, plans for an H200 that is not here: it takes our graphs,
+// has engines for them, and compiles those that it compiles. Nothing runs.
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "ridge/backend/cuda/dnn_nodes.h"
+#include "ridge/graph/graph.h"
+#include "ridge/graph/ops/source.h"
+#include "tests/support/scale.h"
+
+namespace ridge::cuda {
+namespace {
+
+// As cuDNN 9.28 writes the properties of a device.
+constexpr const char* kH200 =
+    R"({"version":1,"maxGridSize":[2147483647,65535,65535],"maxBlockSize":[1024,1024,64],)"
+    R"("regsPerBlock":65536,"multiProcessorCount":132,"smCountOrigin":0,"warpSize":32,)"
+    R"("maxSharedMemoryPerBlock":49152,"maxSharedMemoryPerBlockOptin":232448,)"
+    R"("reservedSharedMemoryPerBlock":1024,"oversizedSharedMemoryPerBlock":0,)"
+    R"("maxRegistersPerSM":65536,"maxCtasPerSM":32,"maxThreadsPerBlock":1024,)"
+    R"("maxThreadsPerSM":2048,"pciDeviceId":0,"isTccDriver":0,"supportCoopLaunch":1,)"
+    R"("totalGlobalMem":150754820096,"smClockRateKHz":1980000,"memClockRateKHz":3201000,)"
+    R"("memoryBusWidth":6144,"l2CacheSize":62914560,"cudaDeviceId":0,"deviceVer":900,)"
+    R"("driverVer":13000,"deviceName":"NVIDIA H200"})";
+
+class CudnnLibrary : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (std::getenv("RIDGE_CUDNN") == nullptr && !test::is_full_scale())
+      GTEST_SKIP() << "RIDGE_CUDNN names no libcudnn.so.9; the long form looks for one";
+    // Parts of the library are linked against the driver: found by its name, once it is here.
+    ASSERT_NE(::dlopen(RIDGE_STUB_CUDA, RTLD_NOW | RTLD_LOCAL), nullptr) << ::dlerror();
+    try {
+      library_ = DnnLibrary::open();
+    } catch (const UserError& error) {
+      GTEST_SKIP() << error.message();
+    }
+    if (library_->version < 90800)
+      GTEST_SKIP() << "cuDNN " << library_->version_text << " plans for no device that is not here";
+    dnn_ = std::make_unique<const Dnn>(library_, kH200, 9);
+    std::printf("cuDNN %s: %s\n", library_->version_text.c_str(), library_->path.c_str());
+  }
+  void need_attention() const {
+    if (library_->version < kDnnAttentionVersion)
+      GTEST_SKIP() << "attention is not asked of cuDNN " << library_->version_text;
+  }
+  std::vector<DnnChoice> choices(const Node& node) const {
+    std::vector<DnnChoice> all = dnn_choices(*dnn_, node);
+    for (const DnnChoice& each : all)
+      std::printf("  %s%s, %zu bytes\n",
+                  each.choice.name.c_str(),
+                  each.is_fallback ? " (fallback)" : "",
+                  each.plan->workspace_bytes);
+    return all;
+  }
+
+  DnnLibraryRef library_;
+  std::unique_ptr<const Dnn> dnn_;
+};
+
+struct Layer {
+  const char* what;
+  Shape x, w;
+  int64_t stride, padding, dilation, groups;
+};
+
+// Of ResNet-18 and MobileNetV2 with 32 images, and forms that the examples lack.
+constexpr int64_t kImages = 32;
+const Layer kLayers[] = {
+    {"first of ResNet", {kImages, 224, 224, 3}, {7, 7, 3, 64}, 2, 3, 1, 1},
+    {"3x3, 64", {kImages, 56, 56, 64}, {3, 3, 64, 64}, 1, 1, 1, 1},
+    {"3x3, 64 to 128, halving", {kImages, 56, 56, 64}, {3, 3, 64, 128}, 2, 1, 1, 1},
+    {"shortcut", {kImages, 56, 56, 64}, {1, 1, 64, 128}, 2, 0, 1, 1},
+    {"3x3, 512", {kImages, 7, 7, 512}, {3, 3, 512, 512}, 1, 1, 1, 1},
+    {"1x1 of MobileNet", {kImages, 56, 56, 24}, {1, 1, 24, 144}, 1, 0, 1, 1},
+    {"depthwise", {kImages, 56, 56, 144}, {3, 3, 1, 144}, 1, 1, 1, 144},
+    {"depthwise, halving", {kImages, 56, 56, 144}, {3, 3, 1, 144}, 2, 1, 1, 144},
+    {"grouped", {kImages, 28, 28, 64}, {3, 3, 16, 64}, 1, 1, 1, 4},
+    {"dilated", {8, 28, 28, 64}, {3, 3, 64, 64}, 1, 2, 2, 1},
+    {"odd sizes", {2, 7, 9, 5}, {3, 2, 5, 7}, 1, 1, 1, 1},
+};
+
+const Node& build(Graph& graph, const Layer& l, int part, DType dtype) {
+  WindowFields window;
+  window.stride = {l.stride, l.stride};
+  window.padding = {l.padding, l.padding, l.padding, l.padding};
+  window.dilation = {l.dilation, l.dilation};
+  const Shape y{l.x[0],
+                window.positions(0, l.x[1], l.w[0], "conv2d"),
+                window.positions(1, l.x[2], l.w[1], "conv2d"),
+                l.w[3]};
+  const auto finish = [&](auto op, const Shape& a, const Shape& b) -> const Node& {
+    op.window = window;
+    op.groups = l.groups;
+    const Value left = input(graph, "a", {dtype, a}), right = input(graph, "b", {dtype, b});
+    return *add_node(std::move(op), {left, right}).node;
+  };
+  if (part == 0) return finish(Conv2d(), l.x, l.w);
+  if (part == 1) {
+    Conv2dGradInput op;
+    op.size = {l.x[1], l.x[2]};
+    return finish(std::move(op), y, l.w);
+  }
+  Conv2dGradWeight op;
+  op.size = {l.w[0], l.w[1]};
+  return finish(std::move(op), l.x, y);
+}
+
+TEST_F(CudnnLibrary, PlansEveryConvolution) {
+  for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF32})
+    for (const Layer& layer : kLayers)
+      for (int part = 0; part < 3; ++part) {
+        Graph graph("convolution");
+        const Node& node = build(graph, layer, part, dtype);
+        std::printf("%s, part %d, %s\n", layer.what, part, name_of(dtype).data());
+        const std::vector<DnnChoice> all = choices(node);
+        EXPECT_FALSE(all.empty()) << layer.what << ", part " << part << ", " << name_of(dtype);
+        // What cuDNN promises for 16 bits comes before kernels of ours.
+        if (dtype != DType::kF32 && !all.empty()) {
+          EXPECT_FALSE(all[0].is_fallback) << layer.what << ", part " << part;
+        }
+      }
+}
+
+// By its knobs, too: an engine has more than one way.
+TEST_F(CudnnLibrary, NamesTellPlansApart) {
+  Graph graph("convolution");
+  const std::vector<DnnChoice> all = choices(build(graph, kLayers[1], 0, DType::kBF16));
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_NE(all[0].choice.name.find("_k2="), std::string::npos) << all[0].choice.name;
+  EXPECT_NE(all[0].choice.name, all[1].choice.name);
+}
+
+bool uses_tensor_cores(const DnnPlan& plan) {
+  return std::find(plan.notes.begin(), plan.notes.end(), DnnNumericalNote::kTensorCore) !=
+         plan.notes.end();
+}
+
+TEST_F(CudnnLibrary, RoundsNoFactorsOfF32UnlessAsked) {
+  for (int part = 0; part < 3; ++part) {
+    Graph graph("convolution");
+    const Node& node = build(graph, kLayers[1], part, DType::kF32);
+    const std::vector<DnnChoice> all = choices(node);
+    EXPECT_FALSE(all.empty());
+    for (const DnnChoice& each : all)
+      EXPECT_FALSE(uses_tensor_cores(*each.plan)) << each.choice.name;
+    const auto convolution = dnn_convolution(node);
+    ASSERT_TRUE(convolution.has_value());
+    const auto rounded = make_dnn_plans(*dnn_, convolution_graph(*dnn_, *convolution), {});
+    ASSERT_FALSE(rounded.empty());
+    EXPECT_TRUE(uses_tensor_cores(*rounded[0])) << rounded[0]->name;
+  }
+}
+
+struct Heads {
+  int64_t batch, heads, queries, keys, depth;
+  bool causal, packed;
+};
+
+std::vector<Value> operands(Graph& graph, const Heads& h, DType dtype) {
+  if (h.packed) return {input(graph, "qkv", {dtype, {h.batch, h.queries, 3 * h.heads * h.depth}})};
+  return {input(graph, "q", {dtype, {h.batch, h.heads, h.queries, h.depth}}),
+          input(graph, "k", {dtype, {h.batch, h.heads, h.keys, h.depth}}),
+          input(graph, "v", {dtype, {h.batch, h.heads, h.keys, h.depth}})};
+}
+
+TEST_F(CudnnLibrary, PlansAttention) {
+  need_attention();
+  if (IsSkipped()) return;
+  const Heads kForms[] = {
+      {64, 12, 1024, 1024, 64, true, true},  // GPT-2
+      {64, 12, 1024, 1024, 64, false, false},
+      {2, 4, 128, 128, 32, true, true},
+      {2, 4, 17, 17, 40, true, true},
+      {2, 4, 100, 60, 128, false, false},
+  };
+  for (const DType dtype : {DType::kBF16, DType::kF16})
+    for (const Heads& h : kForms) {
+      Graph graph("attention");
+      const AttentionForm form{.causal = h.causal, .scale = 0.125, .heads = h.packed ? h.heads : 0};
+      std::vector<Value> inputs = operands(graph, h, dtype);
+      Attention op;
+      static_cast<AttentionForm&>(op) = form;
+      const Value y = add_node(std::move(op), inputs);
+      std::printf("%lld queries of %lld, %s\n",
+                  static_cast<long long>(h.queries),
+                  static_cast<long long>(h.depth),
+                  name_of(dtype).data());
+      EXPECT_EQ(choices(*y.node).size(), 1u);
+      AttentionGrad gradient;
+      static_cast<AttentionForm&>(gradient) = form;
+      inputs.insert(inputs.end(), {y, {y.node, 1}, input(graph, "dy", y.type())});
+      const std::vector<DnnChoice> all = choices(*add_node(std::move(gradient), inputs).node);
+      ASSERT_EQ(all.size(), 1u);
+      // Its sums are in order, and the other knobs are as they were proposed.
+      EXPECT_NE(all[0].choice.name.find("_k40="), std::string::npos) << all[0].choice.name;
+      EXPECT_NE(all[0].choice.name.find("_k14=4"), std::string::npos) << all[0].choice.name;
+    }
+}
+
+// What the library would say to a graph that is wrong.
+TEST_F(CudnnLibrary, RefusesWhatIsWrong) {
+  DnnDescriptor tensor = dnn_->make(DnnKind::kTensor);
+  EXPECT_THROW(tensor.set(DnnAttribute::kTensorDataType, int64_t{0}), DnnError);
+  EXPECT_THROW(tensor.finalize(), DnnError);
+  DnnConvolution c{.kind = DnnKind::kConvolutionForward,
+                   .dtype = DType::kBF16,
+                   .x = {2, 8, 8, 16},
+                   .w = {3, 3, 16, 16},
+                   .y = {2, 7, 8, 16},  // one row too few
+                   .window = {}};
+  c.window.padding = {1, 1, 1, 1};
+  try {
+    convolution_graph(*dnn_, c);
+    FAIL() << "it is wrong";
+  } catch (const DnnError& error) {
+    EXPECT_EQ(error.call(), "cudnnBackendFinalize");
+    EXPECT_NE(std::string(error.what()).find("BAD_PARAM"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace ridge::cuda
