@@ -155,7 +155,7 @@ void run(const std::vector<std::string>& words) {
   const auto backend = make_backend(device);
   Tuning tuning(device, false);
   ProgramOptions options;
-  options.plan.choose = tuning.choose();
+  options.plan.choose = tuning.choose(KernelRange::kSameBits);
   Program program(std::move(chain.graphs), *backend, options);
   for (const StateEntry& entry : operands)
     program.state().write(entry.name, filled(entry.type, shape.columns));

@@ -90,7 +90,7 @@ void run(const Request& request) {
   Task task = open_task(config);
   int64_t before = 0;
   Tuning tuning(device, false);
-  task.choose = tuning.choose();
+  task.choose = tuning.choose(kernels_of(config));
   ProgramOptions options = program_options(config, task);
   options.before_memory = [&](const Plan&) {
     release_free_memory();

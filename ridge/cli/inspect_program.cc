@@ -31,7 +31,10 @@ PeakBuffer peak_buffer(const LiveRange& range, const EntryPlan& entry, const Gra
   return buffer;
 }
 
-EntryFacts entry_facts(const EntryPlan& entry, const Graph& graph, const Tuner& tuner) {
+EntryFacts entry_facts(const EntryPlan& entry,
+                       const Graph& graph,
+                       const Tuner& tuner,
+                       KernelRange kernels) {
   EntryFacts facts{.name = entry.name,
                    .nodes = graph.nodes().size(),
                    .launches = entry.steps.size(),
@@ -49,7 +52,8 @@ EntryFacts entry_facts(const EntryPlan& entry, const Graph& graph, const Tuner& 
     return a.bytes > b.bytes;
   });
   for (const PlanStep& step : entry.steps)
-    if (const NodeTimes* times = tuner.times(*graph.nodes().at(static_cast<size_t>(step.node))))
+    if (const NodeTimes* times =
+            tuner.times(*graph.nodes().at(static_cast<size_t>(step.node)), kernels))
       facts.times.push_back(*times);
     else
       facts.times.push_back({.candidates = {{step.choice_name, 0, ""}}, .pick = 0});
@@ -60,7 +64,7 @@ EntryFacts entry_facts(const EntryPlan& entry, const Graph& graph, const Tuner& 
 
 ProgramFacts inspect_program(const TrainConfig& config, Tuning& tuning) {
   ProgramFacts facts{.config = config, .task = open_task(config)};
-  facts.task.choose = tuning.choose();
+  facts.task.choose = tuning.choose(kernels_of(config));
   const auto backend = make_backend(config.train.device, &facts.notes);
   facts.memory_limit = apply_memory_limit(facts.config, facts.task, *backend);
   facts.program = compile_program(facts.task.training->program(facts.task.sizes),
@@ -68,8 +72,8 @@ ProgramFacts inspect_program(const TrainConfig& config, Tuning& tuning) {
                                   program_options(config, facts.task));
   const Plan& plan = facts.program.plan;
   for (size_t i = 0; i < plan.entries.size(); ++i)
-    facts.entries.push_back(
-        entry_facts(plan.entries[i], facts.program.graphs.entries[i], tuning.tuner()));
+    facts.entries.push_back(entry_facts(
+        plan.entries[i], facts.program.graphs.entries[i], tuning.tuner(), kernels_of(config)));
   for (const nn::ParameterSpec& spec : facts.task.training->parameters()) {
     facts.parameters += spec.type.elements();
     facts.parameter_bytes += spec.type.bytes();

@@ -12,6 +12,7 @@
 #include "ridge/cli/train_request.h"
 #include "ridge/cli/verbs.h"
 #include "ridge/run/tuning.h"
+#include "ridge/train/task.h"
 
 namespace ridge {
 namespace {
@@ -20,7 +21,7 @@ int run_train(const TrainOptions& options) {
   TrainRequest request = make_train_request(options);
   apply_threads();
   Tuning tuning(request.config.train.device, false);
-  request.choose = tuning.choose();
+  request.choose = tuning.choose(kernels_of(request.config));
   const StopSignals signals;
   ProgressDisplay progress(stderr);
   const TrainResult result = train(request, progress);

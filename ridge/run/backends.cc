@@ -86,6 +86,11 @@ std::string device_fingerprint(std::string_view name) {
   return device_fingerprint(name, *make_backend(name));
 }
 
+std::optional<int64_t> free_device_memory(std::string_view name) {
+  const std::optional<int> number = cuda_number(name);
+  return number ? std::optional(open_cuda_plugin().free_memory(*number)) : std::nullopt;
+}
+
 std::unique_ptr<Backend> make_backend(std::string_view name, std::vector<std::string>* notes) {
   if (name == "cpu") return make_cpu_backend();
   if (name == "ref") return make_ref_backend();

@@ -1,7 +1,9 @@
 // The one place that names the backends.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,6 +23,10 @@ std::unique_ptr<Backend> make_backend(std::string_view name,
 std::string device_fingerprint(std::string_view name, const Backend& backend);
 /// The same of a device that is opened for it. UserError as of make_backend.
 std::string device_fingerprint(std::string_view name);
+
+/// Bytes of the device's own memory that no process has now; nothing where it computes in the
+/// host's. UserError as of make_backend.
+std::optional<int64_t> free_device_memory(std::string_view name);
 
 /// The names of backends that run programs.
 std::vector<std::string> backend_names();

@@ -124,10 +124,7 @@ NamedTensors term_magnitudes(const Graph& single,
                              const Op& op,
                              NamedTensors operands,
                              Backend& reference) {
-  const Linearity linear = op.linearity();
-  const OpClass op_class = op.traits().op_class;
-  const bool sums = op_class == OpClass::kReduction || op_class == OpClass::kContraction;
-  if (!sums || (linear.each | linear.joint) == 0) return {};
+  if (!sums_terms(op)) return {};
   for (auto& [name, tensor] : operands)
     if (is_float(tensor.type().dtype))
       for (int64_t i = 0; i < tensor.elements(); ++i) tensor.set(i, std::fabs(tensor.at(i)));
@@ -158,6 +155,13 @@ double plain_error(const Graph& lone,
 const Node& node_of(const Graph& lone) { return *lone.outputs().at(0).value.node; }
 
 }  // namespace
+
+bool sums_terms(const Op& op) {
+  const Linearity linear = op.linearity();
+  const OpClass op_class = op.traits().op_class;
+  const bool sums = op_class == OpClass::kReduction || op_class == OpClass::kContraction;
+  return sums && (linear.each | linear.joint) != 0;
+}
 
 Graph lone_node(const Node& node) {
   Graph lone("lone");

@@ -28,6 +28,10 @@ std::string difference(const Tensor& got,
 /// differ. NaNs are equal whatever their payload and sign.
 std::string bit_difference(const NamedTensors& a, const NamedTensors& b);
 
+/// Whether results are sums of terms, each of them linear in the float operands: what cancels is
+/// then measured by the magnitudes of the terms, the results for the magnitudes of the operands.
+bool sums_terms(const Op& op);
+
 /// A node with nothing around it: inputs "0", "1", ... of the types of its operands, outputs "0",
 /// "1", ...
 Graph lone_node(const Node& node);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -18,16 +19,23 @@ namespace ridge {
 /// so the layers of a model share one measurement.
 std::string tuning_key(const Node& node);
 
+/// Which candidates of a node the tuner may pick.
+enum class KernelRange : uint8_t {
+  kSameBits,  ///< Those with the bits of the first: a pick changes speed and nothing else.
+  kAnyBits,   ///< All that agree with the reference: a pick changes the last bits too.
+};
+
 struct TunerOptions {
   /// Also time nodes that leave no choice: for reports.
   bool time_all = false;
   int64_t (*now)() = now_ns;  ///< The clock, in ns.
 };
 
-/// The tuner times the candidates whose bits are those of the first, so that a pick changes speed
-/// and nothing else. Before that it checks them: each against the bits of the first, and the first,
-/// where the node is small enough, against `reference`. Candidates within 3 % of an earlier one
-/// lose to it.
+/// The tuner times the candidates of a node that are in range. Before that it checks them: each
+/// that has the bits of the first against those; all others, and the first, against `reference`,
+/// or, where the node is too large for that, against the first, by the tolerance table. One with
+/// other bits that is wrong, or that cannot run, is not timed, and its note says why. Candidates
+/// within 3 % of an earlier one lose to it.
 class Tuner {
  public:
   /// Backends and cache must outlive it.
@@ -35,16 +43,18 @@ class Tuner {
 
   /// The number of the candidate to use. InternalError when the first candidate computes something
   /// else than the reference.
-  size_t choose(const Node& node, const std::vector<Choice>& choices);
+  size_t choose(const Node& node,
+                const std::vector<Choice>& choices,
+                KernelRange range = KernelRange::kSameBits);
 
-  /// What is known of a node's candidates; null for a node that was never chosen for.
-  const NodeTimes* times(const Node& node) const;
+  /// What is known of a node's candidates; null for a node that was never chosen for in that range.
+  const NodeTimes* times(const Node& node, KernelRange range = KernelRange::kSameBits) const;
 
   size_t timed() const { return timed_; }    ///< Nodes measured by this object.
   size_t cached() const { return cached_; }  ///< Nodes that were found in the cache.
 
  private:
-  NodeTimes measure(const Node& node, const std::vector<Choice>& choices);
+  NodeTimes measure(const Node& node, const std::vector<Choice>& choices, KernelRange range);
 
   Backend& backend_;
   Backend& reference_;

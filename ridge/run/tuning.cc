@@ -16,10 +16,10 @@ Tuning::Tuning(const std::string& device, bool show)
 
 Tuning::~Tuning() = default;
 
-ChooseCandidate Tuning::choose() {
+ChooseCandidate Tuning::choose(KernelRange range) {
   if (!show_ && !settings().get_bool("tune")) return nullptr;
-  return [tuner = tuner_.get()](const Node& node, const std::vector<Choice>& choices) {
-    return tuner->choose(node, choices);
+  return [tuner = tuner_.get(), range](const Node& node, const std::vector<Choice>& choices) {
+    return tuner->choose(node, choices, range);
   };
 }
 

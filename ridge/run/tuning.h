@@ -19,7 +19,7 @@ class Tuning {
 
   /// For PlanOptions; null where the setting `tune` is off and nothing is to be shown. This object
   /// has to outlive it.
-  ChooseCandidate choose();
+  ChooseCandidate choose(KernelRange range);
   const Tuner& tuner() const { return *tuner_; }
   /// What the cache had to say; empty: nothing.
   const std::string& note() const { return cache_.note(); }

@@ -239,6 +239,12 @@ void add_run(Keys& keys, TrainConfig& config) {
        "samples at a time in evaluation; 0: as a micro-batch"},
       {"train.shuffle", &t.shuffle, "", "", "another order of the samples each epoch"},
       {"train.drop_last", &t.drop_last, "", "", "leave out the last batch where it is not full"},
+      {"train.kernels",
+       &t.kernels,
+       "",
+       "same_bits|fastest",
+       "kernels that are picked by time: those with the bits of the first, or the fastest of all "
+       "that are right, whose last bits depend on the machine"},
       {"train.capture",
        &t.capture,
        "",

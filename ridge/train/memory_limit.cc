@@ -95,6 +95,15 @@ class LimitSolver {
     }
   }
 
+  /// The fewest, from those of the configuration on, that fit with nothing made again.
+  std::optional<Way> fewest(bool separable) const {
+    for (Way way = plan(config_.train.micro, config_.train.loss_chunks, false);;) {
+      if (fits(way)) return fewest_that_fit(std::move(way));
+      if (!separable || way.micro >= config_.train.batch) return std::nullopt;
+      way = plan(std::min(2 * way.micro, config_.train.batch), config_.train.loss_chunks, false);
+    }
+  }
+
  private:
   // The way with its loss in as few parts as fit, or in as many as still free a hundredth of the
   // arena each time: a step does little more work for them. The way itself where logits are not
@@ -185,6 +194,12 @@ std::string parts_text(const Way& way) {
                   report.separable ? "make the model smaller" : "set a smaller train.batch"));
 }
 
+// The same configuration with another limit.
+TrainConfig within(TrainConfig config, int64_t bytes) {
+  config.train.memory_limit = std::max<int64_t>(1, bytes / kMiB);
+  return config;
+}
+
 std::string describe(const TrainConfig& config, const Way& way) {
   std::string text = fmt::format("memory limit {} MiB: ", config.train.memory_limit);
   if (way.micro > 1)
@@ -223,6 +238,30 @@ std::string apply_memory_limit(TrainConfig& config, Task& task, Backend& backend
   config.train.loss_chunks = way->loss_chunks;
   task.sizes = program_sizes(config, task);
   return text;
+}
+
+bool can_be_parted(const TrainConfig& config, const Task& task) {
+  return analyze_batch(*task.training->micro_source(), {{"B", config.train.batch}}, "B").separable;
+}
+
+std::optional<int64_t> fewest_micro_batches(const TrainConfig& config,
+                                            const Task& task,
+                                            Backend& backend,
+                                            int64_t limit) {
+  TrainConfig whole = within(config, limit);
+  whole.train.micro = 1;
+  const std::optional<Way> way =
+      LimitSolver(whole, task, backend).fewest(can_be_parted(config, task));
+  return way ? std::optional(way->micro) : std::nullopt;
+}
+
+bool limit_can_be_kept(const TrainConfig& config,
+                       const Task& task,
+                       Backend& backend,
+                       int64_t limit) {
+  const TrainConfig limited = within(config, limit);
+  Way least;
+  return LimitSolver(limited, task, backend).solve(can_be_parted(config, task), least).has_value();
 }
 
 MicroBatch largest_micro_batch(const TrainConfig& config,

@@ -1,6 +1,8 @@
 // Batch sizes are solved for, not found by running out of memory.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include "ridge/backend/backend.h"
@@ -18,6 +20,22 @@ namespace ridge {
 /// what holds the memory, when none fits; where the samples of a batch cannot be taken apart (batch
 /// norm) only the second way is tried.
 std::string apply_memory_limit(TrainConfig& config, Task& task, Backend& backend);
+
+/// Whether the samples of a batch can be taken apart into micro-batches: batch norm forbids it.
+bool can_be_parted(const TrainConfig& config, const Task& task);
+
+/// The fewest micro-batches a step whose plan needs at most `limit` bytes with nothing made again,
+/// however many the configuration has; nothing where none does.
+std::optional<int64_t> fewest_micro_batches(const TrainConfig& config,
+                                            const Task& task,
+                                            Backend& backend,
+                                            int64_t limit);
+
+/// Whether a train.memory_limit of so many bytes could be kept.
+bool limit_can_be_kept(const TrainConfig& config,
+                                  const Task& task,
+                                  Backend& backend,
+                                  int64_t limit);
 
 struct MicroBatch {
   int64_t samples = 0;  ///< The most whose plan keeps within the limit; 0 where not even one does.

@@ -75,6 +75,10 @@ bool has_eval_data(const data::DataOptions& options) {
 
 }  // namespace
 
+KernelRange kernels_of(const TrainConfig& config) {
+  return config.train.kernels == "fastest" ? KernelRange::kAnyBits : KernelRange::kSameBits;
+}
+
 ProgramOptions program_options(const TrainConfig& config, const Task& task) {
   ProgramOptions options;
   options.plan.choose = task.choose;

@@ -8,6 +8,7 @@
 #include "ridge/data/loader.h"
 #include "ridge/nn/training.h"
 #include "ridge/run/program.h"
+#include "ridge/run/tuner.h"
 #include "ridge/train/config.h"
 
 namespace ridge {
@@ -34,6 +35,9 @@ data::BatchPlan batch_plan(const TrainConfig& config);
 /// "longest" also cut to some lengths, but for the last batches of an epoch. UserError when a batch
 /// is larger than the data.
 nn::ProgramSizes program_sizes(const TrainConfig& config, const Task& task);
+
+/// What kernels are picked from by time: for Task::choose.
+KernelRange kernels_of(const TrainConfig& config);
 
 /// The passes and the plan that the configuration asks for.
 ProgramOptions program_options(const TrainConfig& config, const Task& task);

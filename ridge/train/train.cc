@@ -19,6 +19,7 @@
 #include "ridge/io/file.h"
 #include "ridge/run/backends.h"
 #include "ridge/train/checkpointing.h"
+#include "ridge/train/device_memory.h"
 #include "ridge/train/memory_limit.h"
 #include "ridge/train/process_memory.h"
 #include "ridge/train/run_lock.h"
@@ -151,7 +152,8 @@ void Run::open() {
   // Threads and their stacks are there before memory is measured.
   parallel_for(num_threads(), 1, [](int64_t, int64_t) {});
   ProgramOptions options = program_options(config_, task_);
-  options.before_memory = [this](const Plan&) {
+  options.before_memory = [this](const Plan& plan) {
+    check_device_memory(config_, task_, *backend_, plan);
     release_free_memory();
     memory_before_ = memory_in_use();
   };

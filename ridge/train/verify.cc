@@ -104,6 +104,7 @@ VerifyReport verify_training(const Task& task,
                              Backend& backend,
                              const ProgramOptions& options) {
   const bool same_bits = options.passes.precision == DType::kF32 && !options.passes.tf32 &&
+                         kernels_of(config) == KernelRange::kSameBits &&
                          options.passes.highest == SemanticClass::kBitIdentical;
   Session planned(task, config, backend, options);
   ProgramOptions plainest = plain_options();

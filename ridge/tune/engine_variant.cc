@@ -25,6 +25,7 @@
 #include "ridge/run/backends.h"
 #include "ridge/run/tuning.h"
 #include "ridge/train/config_text.h"
+#include "ridge/train/device_memory.h"
 #include "ridge/train/memory_limit.h"
 #include "ridge/train/process_memory.h"
 #include "ridge/train/session.h"
@@ -40,8 +41,8 @@ constexpr size_t kKeptBatches = 4;
 // distances by length, the same for every variant.
 constexpr size_t kMixedBatches = 8, kSeenBatches = 64;
 
-constexpr std::array<std::string_view, 5> kKindNames = {
-    "train", "kept", "load", "no_kernel", "tell"};
+constexpr std::array<std::string_view, 6> kKindNames = {
+    "train", "kept", "load", "no_kernel", "queue", "tell"};
 
 // Steps of a trace run in before it begins: a loader that was full is then as it is in a long run.
 constexpr int64_t kMostRunIn = 8;
@@ -142,6 +143,7 @@ struct EngineVariant::Parts {
   Parts(std::string_view text, int64_t epoch);
   void fill_cache();
   void step(const data::Batch& batch, RunMode mode);
+  Block queue(int64_t steps);
   void tell(const data::Batch& batch, int64_t step, int64_t started_ns);
   void start_telling();
   void renew_files();
@@ -149,6 +151,7 @@ struct EngineVariant::Parts {
   void keep_batches();
   void keep_mix();
   void note_lengths();
+  int64_t memory_in_use() const;
   int64_t schedule_step() const;
   int64_t events_per_step() const;
   std::map<std::string, std::string> ops() const;
@@ -161,6 +164,7 @@ struct EngineVariant::Parts {
   Task task;
   std::unique_ptr<Tuning> tuning;
   int64_t memory_before = 0;
+  std::optional<int64_t> device_bytes;  ///< In use more than before, after the first steps.
   std::unique_ptr<data::Loader> loader;
   std::vector<data::KeptBatch> kept;
   std::unique_ptr<Session> session;  ///< Gone before the batches that its copies read.
@@ -192,12 +196,13 @@ EngineVariant::Parts::Parts(std::string_view text, int64_t epoch)
   apply_threads();
   parallel_for(num_threads(), 1, [](int64_t, int64_t) {});
   tuning = std::make_unique<Tuning>(config.train.device, false);
-  task.choose = tuning->choose();
+  task.choose = tuning->choose(kernels_of(config));
   facts.memory_text = apply_memory_limit(config, task, *backend);
   ProgramOptions options = program_options(config, task);
-  options.before_memory = [this](const Plan&) {
+  options.before_memory = [this](const Plan& plan) {
+    check_device_memory(config, task, *backend, plan);
     release_free_memory();
-    memory_before = resident_anonymous_bytes();
+    memory_before = memory_in_use();
   };
   session = std::make_unique<Session>(task, config, *backend, options);
   loader = std::make_unique<data::Loader>(
@@ -211,14 +216,17 @@ EngineVariant::Parts::Parts(std::string_view text, int64_t epoch)
   start_telling();
   const Plan& program = session->program().plan();
   facts.plan_hash = plan_hash(program);
-  facts.staging_bytes = loader->staging_bytes() + program.staging_bytes;
-  facts.planned_bytes = program.total_bytes() + loader->staging_bytes();
+  // What the loader stages lies in the host's memory.
+  const int64_t in_loader = backend->is_host() ? loader->staging_bytes() : 0;
+  facts.staging_bytes = in_loader + program.staging_bytes;
+  facts.planned_bytes = program.total_bytes() + in_loader;
   facts.state_bytes = program.state_bytes;
   facts.made_again = results_made_again(session->program());
   facts.batch = config.train.batch;
   facts.micro = config.train.micro;
   facts.queue = config.loader.workers == 0 ? 0 : config.loader.prefetch;
   if (config.data.is_ragged()) note_lengths();
+  facts.free_device_bytes = free_device_memory(config.train.device);
   facts.open_seconds = static_cast<double>(now_ns() - opened) * 1e-9;
 }
 
@@ -238,6 +246,10 @@ void EngineVariant::Parts::fill_cache() {
   loader->seek(start);
 }
 
+int64_t EngineVariant::Parts::memory_in_use() const {
+  return backend->is_host() ? resident_anonymous_bytes() : backend->memory_in_use();
+}
+
 // Beyond the end of the schedule its last step is repeated.
 int64_t EngineVariant::Parts::schedule_step() const {
   return total_steps > 0 ? std::min(steps_done, total_steps - 1) : steps_done;
@@ -247,6 +259,22 @@ void EngineVariant::Parts::step(const data::Batch& batch, RunMode mode) {
   const int64_t started = now_ns();
   session->run_step(batch, schedule_step(), std::max<int64_t>(total_steps, 1), mode);
   tell(batch, ++steps_done, started);
+}
+
+// What a device computes meanwhile does not count.
+Block EngineVariant::Parts::queue(int64_t steps) {
+  int64_t queued_ns = 0;
+  for (int64_t i = 0; i < steps; ++i) {
+    const data::Batch& batch = kept[static_cast<size_t>(i) % kept.size()].batch();
+    const int64_t started = now_ns();
+    session->run_step(batch, schedule_step(), std::max<int64_t>(total_steps, 1));
+    queued_ns += now_ns() - started;
+    ++steps_done;
+    session->synchronize();
+  }
+  Block block;
+  block.seconds = static_cast<double>(queued_ns) * 1e-9;
+  return block;
 }
 
 // What Run does after step number `step`, but that it is not left when something is not finite:
@@ -344,8 +372,16 @@ const VariantFacts& EngineVariant::facts() const { return parts_->facts; }
 std::string EngineVariant::state_hash() const { return parts_->session->state_hash(); }
 
 int64_t EngineVariant::measured_bytes() const {
-  const int64_t now = resident_anonymous_bytes();
+  if (parts_->device_bytes) return *parts_->device_bytes;
+  const int64_t now = parts_->memory_in_use();
   return now > 0 ? now - parts_->memory_before : 0;
+}
+
+int64_t EngineVariant::fewest_parts() const {
+  const Parts& p = *parts_;
+  const std::optional<int64_t> free = free_device_memory(p.config.train.device);
+  if (!free) return 0;
+  return fewest_micro_batches(p.config, p.task, *p.backend, room_for_plan(*free)).value_or(0);
 }
 
 void EngineVariant::rewind() {
@@ -360,6 +396,7 @@ Block EngineVariant::run(int64_t steps, StepKind kind) {
   Parts& p = *parts_;
   const bool loads = kind == StepKind::kTrain || kind == StepKind::kLoad;
   if (!loads) p.keep_batches();
+  if (kind == StepKind::kQueue) return p.queue(steps);
   p.renew_files();
   const RunMode mode = kind == StepKind::kNoKernel ? RunMode::kNoKernel : RunMode::kNormal;
   const BlockClock clock(*p.loader);
@@ -373,6 +410,7 @@ Block EngineVariant::run(int64_t steps, StepKind kind) {
   p.session->synchronize();  // a device has then done all that the block gave it
   if (loads) p.loader->wait_until_full();
   const Block block = clock.finish();
+  if (!p.backend->is_host() && !p.device_bytes) p.device_bytes = measured_bytes();
   p.check_finite();
   return block;
 }
@@ -389,6 +427,7 @@ StepTimeline EngineVariant::timeline(int64_t steps) {
       batch = &p.loader->next();
     }
     p.step(*batch, RunMode::kNormal);
+    p.session->synchronize();  // the picture of a step has what a device did for it
     window.end_ns = now_ns();
     return window;
   };

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -20,13 +21,18 @@ enum class StepKind : uint8_t {
   kKept,      ///< Steps on a few real batches that lie in memory, in turn: no loader.
   kLoad,      ///< The loader alone.
   kNoKernel,  ///< Kept batches and no kernel: what a step costs the host.
+  kQueue,     ///< Kept batches, each step waited for: the time counts in which the host queues it.
   kTell,      ///< No step, only what would be told of it: its result is read, lines are written.
 };
 
-inline constexpr std::array kStepKinds = {
-    StepKind::kTrain, StepKind::kKept, StepKind::kLoad, StepKind::kNoKernel, StepKind::kTell};
+inline constexpr std::array kStepKinds = {StepKind::kTrain,
+                                          StepKind::kKept,
+                                          StepKind::kLoad,
+                                          StepKind::kNoKernel,
+                                          StepKind::kQueue,
+                                          StepKind::kTell};
 
-/// "train", "kept", "load", "no_kernel", "tell".
+/// "train", "kept", "load", "no_kernel", "queue", "tell".
 std::string_view name_of(StepKind kind);
 
 struct VariantFacts {
@@ -47,6 +53,8 @@ struct VariantFacts {
   double token_growth = 1;
   std::string memory_text;  ///< What a limit of memory made of the plan; empty: nothing.
   int64_t made_again = 0;   ///< Results that are made again within a step.
+  /// Of the device, once it is open; nothing where it computes in the host's memory.
+  std::optional<int64_t> free_device_bytes;
   double open_seconds = 0;  ///< To open, plan, and fill a cache of samples where there is one.
 };
 
@@ -73,8 +81,12 @@ class EngineVariant final : public Runner {
   StepTimeline timeline(int64_t steps);
   /// Of the state after the steps so far.
   std::string state_hash() const;
-  /// RssAnon now, less what it was before the plan's memory was taken.
+  /// RssAnon now, less what it was before the plan's memory was taken. On a device with memory of
+  /// its own what that has in use more than then, after the first steps: later others open.
   int64_t measured_bytes() const;
+  /// The fewest parts of a step that the device has room for beside all that is open now, with
+  /// nothing made again; 0: none, or it has no memory of its own.
+  int64_t fewest_parts() const;
 
  private:
   struct Parts;

@@ -5,8 +5,10 @@
 
 #include "ridge/base/settings.h"
 #include "ridge/data/batch_planner.h"
+#include "ridge/run/backends.h"
 #include "ridge/run/tuning.h"
 #include "ridge/train/config_text.h"
+#include "ridge/train/memory_limit.h"
 #include "ridge/tune/guard.h"
 #include "ridge/tune/guard_trajectory.h"
 
@@ -15,6 +17,9 @@ namespace {
 
 // Each builds a program: a search is bounded by what a trial may take.
 constexpr int64_t kBisections = 12;
+
+// Plans of the reference that must be free for an oracle in as few parts, and parts else.
+constexpr int64_t kOracleRoom = 3, kOracleParts = 8;
 
 // From thorough to the least that still shows a mini-batch noise, an error of a slope and a margin.
 struct Effort {
@@ -44,31 +49,44 @@ class Guarding {
       : config_(read_variant(request.reference)),
         task_(open_task(config_)),
         tuning_(config_.train.device, false),
-        options_(session_options()),
-        reference_(config_, options_),
-        oracle_(oracle_config(config_), options_) {
+        reference_(config_, options_of(config_)),
+        oracle_(oracle(), options_of(oracle_config(config_))) {
     guard_options_.semantic_class = request.semantic_class;
     guard_options_.optimizer = config_.optimizer;
     guard_options_.schedule = config_.schedule;
-    guard_options_.total_steps = options_.total_steps;
+    guard_options_.total_steps = steps_of_run();
     set_effort(guard_options_, request.most_steps);
   }
 
   GuardReport whole(const TrainConfig& candidate) { return run(candidate, guard); }
   GuardReport steps(const TrainConfig& candidate) { return run(candidate, guard_steps); }
-  std::vector<std::string> low_modules_of(const TrainConfig& candidate) const {
-    return SessionVariant(candidate, options_).low_modules();
+  std::vector<std::string> low_modules_of(const TrainConfig& candidate) {
+    return SessionVariant(candidate, options_of(candidate)).low_modules();
   }
 
  private:
-  SessionVariantOptions session_options() {
+  int64_t steps_of_run() const {
+    return std::max<int64_t>(1, total_steps(config_, *task_.train_data));
+  }
+  // The truth is the same in smaller parts, where a device has no room for two such programs and
+  // one whose numbers are twice as long.
+  TrainConfig oracle() const {
+    TrainConfig oracle = oracle_config(config_);
+    const std::optional<int64_t> free = free_device_memory(config_.train.device);
+    const int64_t planned = reference_.session().program().plan().total_bytes();
+    if (free && *free < kOracleRoom * planned && can_be_parted(config_, task_))
+      oracle.train.micro = std::min(oracle.train.batch, kOracleParts * oracle.train.micro);
+    return oracle;
+  }
+  // Each with the kernels that it would run with.
+  SessionVariantOptions options_of(const TrainConfig& config) {
     SessionVariantOptions options;
-    options.total_steps = std::max<int64_t>(1, total_steps(config_, *task_.train_data));
-    options.choose = tuning_.choose();
+    options.total_steps = steps_of_run();
+    options.choose = tuning_.choose(kernels_of(config));
     return options;
   }
   GuardReport run(const TrainConfig& config, const auto& test) {
-    SessionVariant candidate(config, options_);
+    SessionVariant candidate(config, options_of(config));
     const GuardData data{.dataset = task_.train_data.get(), .plan = batch_plan(config_)};
     return test(
         {.reference = reference_, .candidate = candidate, .oracle = oracle_}, data, guard_options_);
@@ -77,7 +95,6 @@ class Guarding {
   TrainConfig config_;
   Task task_;
   Tuning tuning_;
-  SessionVariantOptions options_;
   SessionVariant reference_, oracle_;
   GuardOptions guard_options_;
 };

@@ -96,7 +96,7 @@ SessionVariantOptions options_of(const TrainConfig& config,
                                  Tuning& tuning) {
   SessionVariantOptions options;
   options.total_steps = std::max<int64_t>(1, total_steps(config, data));
-  options.choose = tuning.choose();
+  options.choose = tuning.choose(kernels_of(config));
   return options;
 }
 

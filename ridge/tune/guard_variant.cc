@@ -146,6 +146,7 @@ TrainConfig oracle_config(TrainConfig config) {
   config.model.dtype = DType::kF64;
   config.train.precision = "f32";
   config.train.memory_limit = 0;
+  config.train.kernels = "same_bits";
   return config;
 }
 

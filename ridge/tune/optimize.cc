@@ -68,24 +68,26 @@ OpenVariant Optimizer::open(const Recipe& recipe, int64_t epoch, std::span<const
   OpenVariant variant;
   variant.recipe = recipe;
   variant.config = resolve_config(request_.config_text, request_.config_name, recipe, flags);
-  const WorkerOptions options{.program = request_.program, .deadline_ns = deadline(seconds_left())};
-  variant.worker = std::make_unique<WorkerProcess>(options, variant.config.toml, epoch);
-  variant.worker->run(kHashSteps);
+  start_worker(variant, epoch);
   variant.state_hash = variant.worker->state_hash();
   const int64_t threads = variant.config.settings->get_int("threads");
-  variant.costs.threads = threads == 0 ? cpus_ : threads;
+  // A device takes none from those that load.
+  const bool is_device = variant.worker->facts().free_device_bytes.has_value();
+  variant.costs.threads = is_device ? 0 : threads == 0 ? cpus_ : threads;
   variant.costs.samples = samples_per_step(variant.worker->facts());
   variant.costs.workers = variant.config.loaded.config.loader.workers;
   return variant;
 }
 
-// Its process failed in the trial of another.
-void Optimizer::reopen_best() {
-  if (best_.worker->is_running()) return;
-  const StepCosts costs = best_.costs;
-  const Recipe recipe = best_.recipe;
-  best_ = open(recipe, 0);
-  best_.costs = costs;
+void Optimizer::start_worker(OpenVariant& variant, int64_t epoch) const {
+  const WorkerOptions options{.program = request_.program, .deadline_ns = deadline(seconds_left())};
+  variant.worker = std::make_unique<WorkerProcess>(options, variant.config.toml, epoch);
+  variant.worker->run(kHashSteps);
+}
+
+// Its process failed in the trial of another, or made room for a guard.
+void Optimizer::reopen(OpenVariant& variant) const {
+  if (!variant.worker->is_running()) start_worker(variant, 0);
 }
 
 // Both variants time the same batches, so few of a mix are fair; more say better what all gain.
@@ -133,6 +135,7 @@ void Optimizer::find_and_prove() {
   measure_baseline();
   measure_noise();
   measure_launches();
+  measure_room();
   if (request_.is_dry) return look_at_all();
   search();
   leave_one_out();

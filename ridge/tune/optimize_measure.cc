@@ -35,6 +35,9 @@ constexpr int kFits = 3;
 // Telling takes microseconds and writes a line each time: enough for the clock, and no more.
 constexpr int64_t kToldSteps = 1000;
 
+// Queueing takes microseconds too, but each of these steps is computed.
+constexpr int64_t kQueuedSteps = 8;
+
 // What a limit made of a plan.
 std::string memory_text(const VariantFacts& facts) {
   if (facts.memory_text.empty()) return "the plan is within the limit as it is";
@@ -48,6 +51,7 @@ std::string memory_text(const VariantFacts& facts) {
 // Blocks that are not too short for the clock; the first also warm the variant up.
 int64_t Optimizer::part_steps(WorkerProcess& worker, StepKind kind) {
   if (kind == StepKind::kTell) return kToldSteps;
+  if (kind == StepKind::kQueue) return kQueuedSteps;
   int64_t steps = worker.facts().fair_steps;
   // Any 1, 2, 4 or all of a mix are a fair one, where its batches are nearly alike.
   for (; steps < worker.facts().mix; steps *= 2)
@@ -100,6 +104,8 @@ void Optimizer::measure_costs(OpenVariant& variant) {
   variant.costs.load = measure(*variant.worker, StepKind::kLoad);
   variant.costs.host = measure(*variant.worker, StepKind::kNoKernel);
   variant.costs.tell = measure(*variant.worker, StepKind::kTell);
+  // A device waits for the host after a step that is told; else it computes meanwhile.
+  if (variant.worker->facts().free_device_bytes) variant.costs.tell += variant.costs.host;
   note_block_steps(variant.costs, variant.worker->facts());
 }
 
@@ -126,11 +132,25 @@ void Optimizer::measure_baseline() {
                   1e3 * costs.host,
                   1e3 * costs.tell));
   observer_.on_message(summary.parts.back());
+  if (best_.worker->facts().free_device_bytes) measure_queue();
   summary.parts.push_back(
       fmt::format("ceilings: {:.2f} times as fast if loading were free, {:.2f} if computing were",
                   loading_ceiling(costs),
                   computing_ceiling(costs)));
   observer_.on_message(summary.parts.back());
+}
+
+// Where a device computes beside the host: which of the two the other waits for.
+void Optimizer::measure_queue() {
+  constexpr double kNear = 0.8;
+  const double queue = measure(*best_.worker, StepKind::kQueue);
+  const bool is_late = queue > kNear * best_.costs.compute;
+  result_.summary.parts.push_back(fmt::format(
+      "device: the host queues a step in {:.3g} ms, and the device is through in {:.3g} ms: {}",
+      1e3 * queue,
+      1e3 * best_.costs.compute,
+      is_late ? "it waits for launches" : "launches do not hold it back"));
+  observer_.on_message(result_.summary.parts.back());
 }
 
 // The same variant twice: what the machine adds to a pair by itself.
@@ -179,7 +199,7 @@ void Optimizer::measure_launches() {
                          more,
                          facts.batch);
   } catch (const WorkerFailed&) {
-    return reopen_best();
+    return reopen(best_);
   } catch (const UserError&) {
     return;
   }
@@ -192,6 +212,14 @@ void Optimizer::measure_launches() {
                   1e3 * batch_->sample,
                   launching_ceiling(best_.costs, *batch_, facts.micro)));
   observer_.on_message(parts.back());
+}
+
+// Only where there are parts to do without.
+void Optimizer::measure_room() {
+  const VariantFacts& facts = best_.worker->facts();
+  fewest_parts_ = 0;
+  if (facts.micro > 1 && facts.free_device_bytes && request_.memory_bytes == 0)
+    fewest_parts_ = best_.worker->fewest_parts();
 }
 
 // A plan that keeps within the limit, whatever it costs: micro-batches and results made again. What

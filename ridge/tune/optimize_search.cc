@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "ridge/base/error.h"
+#include "ridge/train/device_memory.h"
 #include "ridge/train/process_memory.h"
 #include "ridge/train/stop.h"
 #include "ridge/tune/optimizer.h"
@@ -62,7 +63,7 @@ std::string costs_no_more(Affects affects, const StepCosts& costs) {
 double Optimizer::batch_room() const {
   const VariantFacts& facts = best_.worker->facts();
   const auto growing = static_cast<double>(facts.planned_bytes - facts.state_bytes);
-  const auto free = static_cast<double>(available_bytes());
+  const auto free = static_cast<double>(facts.free_device_bytes.value_or(available_bytes()));
   if (free <= 0 || growing <= 0) return kMostGrowth;
   return (free / kPlansAtOnce - static_cast<double>(facts.state_bytes)) / growing;
 }
@@ -83,6 +84,8 @@ Situation Optimizer::situation() const {
           .allow_trajectory = request_.allow_trajectory,
           .micro = facts.micro,
           .token_growth = facts.token_growth,
+          .fewest_parts = fewest_parts_,
+          .free_device_mib = room_for_plan(facts.free_device_bytes.value_or(0)) >> 20,
           .memory = memory_text_};
 }
 
@@ -300,6 +303,7 @@ void Optimizer::keep(Candidate candidate, const TrialRecord& record) {
   }
   measure_costs(best_);
   if (!loads) batch_.reset();  // what was known of micro-batches went with the way to compute
+  measure_room();
   propose();
 }
 

@@ -43,32 +43,47 @@ Recipe Optimizer::recipe_with(const Candidate& candidate) const {
 }
 
 void Optimizer::open_candidate(Candidate& candidate) {
-  reopen_best();
+  reopen(best_);
   candidate.variant = open(recipe_with(candidate), 0, candidate.proposal.changes);
   candidate.plan_hash = candidate.variant.worker->facts().plan_hash;
 }
 
+bool Optimizer::keeps_kernels(const Candidate& candidate) const {
+  return candidate.proposal.changes[0].key == "train.kernels" &&
+         candidate.plan_hash == best_.worker->facts().plan_hash;
+}
+
+void Optimizer::measure_candidate(Candidate& candidate) {
+  StepChange change{.compute = {},
+                    .load = {},
+                    .workers_after = candidate.variant.costs.workers,
+                    .threads_after = candidate.variant.costs.threads,
+                    .work = candidate.variant.costs.samples / best_.costs.samples};
+  change.load.log_ratio = std::log(change.work);
+  const StepKind kind = candidate.loads() ? StepKind::kLoad : StepKind::kKept;
+  (candidate.loads() ? change.load : change.compute) =
+      measure_change(*best_.worker, *candidate.variant.worker, kind);
+  candidate.change = change;
+  StepCosts costs = best_.costs;
+  costs.workers = change.workers_after;
+  costs.load *= std::exp(change.load.log_ratio);
+  costs.compute *= std::exp(change.compute.log_ratio);
+  note_block_steps(costs, candidate.variant.worker->facts());
+  candidate.is_stale = false;
+}
+
 bool Optimizer::look(Candidate& candidate) {
   const int64_t start = now_ns();
+  TrialVerdict verdict = TrialVerdict::kFailed;
   std::string failure;
   try {
     open_candidate(candidate);
-    StepChange change{.compute = {},
-                      .load = {},
-                      .workers_after = candidate.variant.costs.workers,
-                      .threads_after = candidate.variant.costs.threads,
-                      .work = candidate.variant.costs.samples / best_.costs.samples};
-    change.load.log_ratio = std::log(change.work);
-    const StepKind kind = candidate.loads() ? StepKind::kLoad : StepKind::kKept;
-    (candidate.loads() ? change.load : change.compute) =
-        measure_change(*best_.worker, *candidate.variant.worker, kind);
-    candidate.change = change;
-    StepCosts costs = best_.costs;
-    costs.workers = change.workers_after;
-    costs.load *= std::exp(change.load.log_ratio);
-    costs.compute *= std::exp(change.compute.log_ratio);
-    note_block_steps(costs, candidate.variant.worker->facts());
-    candidate.is_stale = false;
+    if (keeps_kernels(candidate)) {
+      verdict = TrialVerdict::kRefused;
+      failure = "the plan stays as it is: no kernel with other bits is faster";
+    } else {
+      measure_candidate(candidate);
+    }
   } catch (const WorkerFailed& error) {
     failure = error.what();
   } catch (const UserError& error) {
@@ -80,7 +95,7 @@ bool Optimizer::look(Candidate& candidate) {
   TrialRecord record = record_of(candidate);
   if (failure.empty() && is_sound(candidate, record)) return true;
   if (!failure.empty()) {
-    record.verdict = TrialVerdict::kFailed;
+    record.verdict = verdict;
     record.reason = failure;
   }
   finish(std::move(record));
@@ -125,7 +140,7 @@ void Optimizer::try_candidate(Candidate candidate) {
 bool Optimizer::run_trial(Candidate& candidate,
                           TrialRecord& record,
                           std::vector<ConfigFlag>& mended) {
-  reopen_best();
+  reopen(best_);
   if (candidate.variant.worker == nullptr) {
     open_candidate(candidate);
     record.plan_hash = candidate.plan_hash;
@@ -229,10 +244,22 @@ GuardReference Optimizer::guard_reference(SemanticClass semantic_class) const {
           .budget = is_trajectory ? trajectory_seconds() : kGuardShare * request_.budget_seconds};
 }
 
+// Reference, candidate, and an oracle whose numbers are twice as long.
+bool Optimizer::has_room_to_guard(const OpenVariant& candidate) const {
+  const VariantFacts& facts = candidate.worker->facts();
+  const int64_t needed = facts.planned_bytes + 3 * best_.worker->facts().planned_bytes;
+  return facts.free_device_bytes.value_or(needed) >= needed;
+}
+
 bool Optimizer::guard_candidate(const GuardReference& reference,
-                                const OpenVariant& candidate,
+                                OpenVariant& candidate,
                                 TrialRecord& record,
                                 std::vector<ConfigFlag>& mended) {
+  const bool makes_room = !has_room_to_guard(candidate);
+  if (makes_room) {
+    best_.worker->end();
+    candidate.worker->end();
+  }
   GuardAnswer answer;
   try {
     answer = ask_guard(reference, candidate, record.semantic_class);
@@ -241,6 +268,10 @@ bool Optimizer::guard_candidate(const GuardReference& reference,
     record.verdict = TrialVerdict::kUnguarded;
     record.reason = fmt::format("the guard had no verdict within the time: {}", stop.what());
     return false;
+  }
+  if (makes_room && answer.passed) {
+    reopen(best_);
+    reopen(candidate);
   }
   record.guard = answer.text;
   OptimizeGuard& guard = result_.summary.guard;

@@ -47,7 +47,7 @@ void Optimizer::try_without(const KeptChange& kept) {
   OpenVariant without;
   bool is_dropped = false;
   try {
-    reopen_best();
+    reopen(best_);
     without = open(recipe, 0);
     is_dropped = time_without(without, kept, record);
   } catch (const WorkerFailed& error) {
@@ -94,7 +94,7 @@ bool Optimizer::time_without(OpenVariant& without, const KeptChange& kept, Trial
 }
 
 // What is left must have passed as it is: each change was only compared with what was kept before.
-bool Optimizer::may_drop(const OpenVariant& without, const KeptChange& kept, TrialRecord& record) {
+bool Optimizer::may_drop(OpenVariant& without, const KeptChange& kept, TrialRecord& record) {
   if (kept.semantic_class == SemanticClass::kBitIdentical) {
     return numbers_agree(without, record);
   }

@@ -99,7 +99,8 @@ class Optimizer {
   ResolvedConfig resolve(const Recipe& recipe) const;
   /// With `over` the recipe wins where a flag sets the same key.
   OpenVariant open(const Recipe& recipe, int64_t epoch, std::span<const ConfigFlag> over = {});
-  void reopen_best();
+  void start_worker(OpenVariant& variant, int64_t epoch) const;
+  void reopen(OpenVariant& variant) const;
   TrialOptions trial_options(double most_seconds) const;
   /// So that of all trials together the error of acceptance is that of one.
   TrialOptions next_trial_options(double most_seconds);
@@ -117,6 +118,8 @@ class Optimizer {
   void measure_baseline();
   void measure_noise();
   void measure_launches();
+  void measure_room();
+  void measure_queue();
   void fit_memory();
 
   // optimize_search.cc
@@ -150,6 +153,10 @@ class Optimizer {
   bool run_trial(Candidate& candidate, TrialRecord& record, std::vector<ConfigFlag>& mended);
   Recipe recipe_with(const Candidate& candidate) const;
   void open_candidate(Candidate& candidate);
+  /// Where it picks among more kernels: whether it has picked the same ones.
+  bool keeps_kernels(const Candidate& candidate) const;
+  /// Its own part of the step, beside that of the best.
+  void measure_candidate(Candidate& candidate);
   /// False, with the record's verdict, where the trial ends before it is timed.
   bool is_sound(const Candidate& candidate, TrialRecord& record) const;
   bool fits(const OpenVariant& candidate, TrialRecord& record) const;
@@ -160,10 +167,12 @@ class Optimizer {
   /// The guard's verdict on a candidate that is faster; false where it is rejected. `mended` are
   /// changes with which it would pass.
   bool guard_candidate(const GuardReference& reference,
-                       const OpenVariant& candidate,
+                       OpenVariant& candidate,
                        TrialRecord& record,
                        std::vector<ConfigFlag>& mended);
 
+  /// Whether a device has it for the programs of a guard beside the two that are open.
+  bool has_room_to_guard(const OpenVariant& candidate) const;
   GuardReference guard_reference(SemanticClass semantic_class) const;
   /// That the guard of a trajectory may take.
   double trajectory_seconds() const;
@@ -175,7 +184,7 @@ class Optimizer {
   void leave_one_out();
   void try_without(const KeptChange& kept);
   bool time_without(OpenVariant& without, const KeptChange& kept, TrialRecord& record);
-  bool may_drop(const OpenVariant& without, const KeptChange& kept, TrialRecord& record);
+  bool may_drop(OpenVariant& without, const KeptChange& kept, TrialRecord& record);
 
   // optimize_proof.cc
   VariantSpeed speed_of(const OpenVariant& variant) const;
@@ -199,6 +208,7 @@ class Optimizer {
   std::set<std::string> proposed_;              ///< All that ever were candidates.
   std::map<std::string, std::string> reasons_;  ///< Of techniques with nothing to try.
   std::optional<BatchCosts> batch_;
+  int64_t fewest_parts_ = 0;  ///< Of a step, that a device has room for beside the best.
   std::string memory_text_;   ///< What a limit of memory made of the plan.
   double noise_ = 0.02;       ///< Of a pair: standard deviation of its logarithm.
   double looks_seconds_ = 0;  ///< Spent on predictions.

@@ -19,7 +19,7 @@ struct StepCosts {
   double tell = 0;        ///< Of the step, in which the loop tells of it.
   double wait_share = 0;  ///< Of the step, in which it waits for data.
   int64_t workers = 0;    ///< Of the loader.
-  int64_t threads = 1;    ///< That compute.
+  int64_t threads = 1;    ///< Of the host that compute.
   double samples = 1;     ///< Of a step.
   double noise = 0;       ///< Of a pair of blocks of it: standard deviation of the logarithm.
 };

@@ -41,6 +41,9 @@ struct Situation {
   bool allow_trajectory = false;
   int64_t micro = 0;        ///< Parts of a step, after a limit of memory; 0: as configured.
   double token_growth = 1;  ///< Times the samples a step if it had room for batch * context tokens.
+  /// Of a device with memory of its own: the fewest parts of a step that it has room for beside
+  /// what it is compared with, and MiB of it that are free then; 0: unknown, or no such device.
+  int64_t fewest_parts = 0, free_device_mib = 0;
   std::string memory = {};  ///< What a limit of memory made of the plan, in words.
 };
 

@@ -32,6 +32,7 @@ void write_facts(JsonWriter& json, const VariantFacts& facts) {
   json.field("made_again", facts.made_again);
   json.field("mix", facts.mix).field("fair_steps", facts.fair_steps);
   json.field("token_growth", facts.token_growth);
+  if (facts.free_device_bytes) json.field("free_device_bytes", *facts.free_device_bytes);
   json.field("open_seconds", facts.open_seconds);
   json.end_object();
 }
@@ -92,6 +93,10 @@ class Server {
     if (request.find("rewind") != nullptr) {
       variant_->rewind();
       json.field("rewound", true);
+      return;
+    }
+    if (request.find("fewest_parts") != nullptr) {
+      json.field("fewest_parts", variant_->fewest_parts());
       return;
     }
     if (const JsonValue* steps = request.find("timeline")) {

@@ -4,6 +4,7 @@
 //   {"open": "CONFIG TOML", "epoch": 0}      {"facts": {...}}
 //   {"run": 20, "kind": "train"}             {"block": {"seconds": 0.31, ...}}
 //   {"rewind": true}                         {"rewound": true}
+//   {"fewest_parts": true}                   {"fewest_parts": 4}
 //   {"hash": true}                           {"hash": "8c1f..."}
 //   {"timeline": 3}                          {"timeline": {"step_ms": 31.2, ...}}
 //   {"guard": "CONFIG TOML",                 {"guard": {"passed": true, ...}}
@@ -52,19 +53,22 @@ class WorkerProcess final : public Runner {
   Block run(int64_t steps, StepKind kind);
   void rewind() override;
   std::string state_hash();
+  /// As EngineVariant::fewest_parts() has it.
+  int64_t fewest_parts();
   /// One of `steps` steps, as EngineVariant::timeline() has it.
   StepTimeline timeline(int64_t steps);
   GuardAnswer guard(const GuardRequest& request);
   /// RssAnon of the variant's memory after the last block; 0 before.
   int64_t measured_bytes() const { return measured_bytes_; }
   int process_id() const { return process_; }
-  /// False once it has been found to have ended.
+  /// Ends the process, and all memory of it: facts() stay.
+  void end();
+  /// False once it was ended, or found to have ended.
   bool is_running() const { return process_ >= 0; }
 
  private:
   std::string ask(const std::string& request);
   std::string read_line();
-  void end();
   std::string how_it_ended();
 
   WorkerOptions options_;

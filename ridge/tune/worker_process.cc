@@ -46,6 +46,8 @@ VariantFacts read_facts(const JsonValue& json) {
   facts.mix = integer("mix");
   facts.fair_steps = integer("fair_steps");
   facts.token_growth = json.at("token_growth", kSource).as_number("token_growth");
+  if (const JsonValue* free = json.find("free_device_bytes"))
+    facts.free_device_bytes = free->as_integer("free_device_bytes");
   facts.open_seconds = json.at("open_seconds", kSource).as_number("open_seconds");
   return facts;
 }
@@ -244,6 +246,11 @@ void WorkerProcess::rewind() {
 
 std::string WorkerProcess::state_hash() {
   return parse_json(ask(R"({"hash":true})"), kSource).at("hash", kSource).as_string("hash");
+}
+
+int64_t WorkerProcess::fewest_parts() {
+  constexpr const char* kKey = "fewest_parts";
+  return parse_json(ask(R"({"fewest_parts":true})"), kSource).at(kKey, kSource).as_integer(kKey);
 }
 
 }  // namespace ridge

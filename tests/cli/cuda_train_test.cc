@@ -394,8 +394,10 @@ TEST_F(CudaTrain, TooLittleMemoryIsOneClearError) {
   const Ended ended = ridge("train mlp.toml --device cuda --set model.hidden=4096,4096",
                             "export FAKE_CUDA_MIB=16;");
   EXPECT_EQ(ended.code, 2);
-  EXPECT_NE(ended.err.find("out of memory"), std::string::npos) << ended.err;
-  EXPECT_NE(ended.err.find("bytes are free"), std::string::npos) << ended.err;
+  EXPECT_NE(ended.err.find("error: out of device memory: the plan needs "), std::string::npos)
+      << ended.err;
+  EXPECT_NE(ended.err.find(" MiB of 'cuda' are free"), std::string::npos) << ended.err;
+  EXPECT_NE(ended.err.find("make the model smaller"), std::string::npos) << ended.err;
 }
 
 }  // namespace

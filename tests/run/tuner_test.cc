@@ -26,6 +26,7 @@ struct FakeChoice {
   int bits = 0;
   int64_t ns = 0;
   float error = 0;
+  bool refuses = false;  ///< To be launched.
 };
 
 class FakeKernel final : public NodeKernel {
@@ -37,6 +38,7 @@ class FakeKernel final : public NodeKernel {
         launches_(launches) {}
   size_t workspace_bytes() const override { return inner_->workspace_bytes(); }
   void launch(Stream& stream, const KernelArgs& args) const override {
+    if (choice_.refuses) throw UserError("not this\ntime");
     inner_->launch(stream, args);
     clock_ns += choice_.ns;
     ++launches_;
@@ -95,25 +97,31 @@ class Tuned {
  public:
   explicit Tuned(std::vector<FakeChoice> choices,
                  const std::filesystem::path& folder = {},
-                 bool time_all = false)
-      : backend_(std::move(choices)), cache_(folder, "a machine"), time_all_(time_all) {}
+                 bool time_all = false,
+                 std::vector<int64_t> shape = {5, 7})
+      : x_(input(graph_, "x", {DType::kF32, std::move(shape)})),
+        backend_(std::move(choices)),
+        cache_(folder, "a machine"),
+        time_all_(time_all) {}
 
-  size_t pick() {
+  size_t pick(KernelRange range = KernelRange::kSameBits) {
     const Value y = exp(x_);
-    return tuner_.choose(*y.node, backend_.candidates(*y.node));
+    return tuner_.choose(*y.node, backend_.candidates(*y.node), range);
   }
-  std::string picked() {
-    const size_t choice = pick();
+  std::string picked(KernelRange range = KernelRange::kSameBits) {
+    const size_t choice = pick(range);
     return backend_.candidates(*graph_.nodes().back())[choice].name;
   }
-  const NodeTimes* times() const { return tuner_.times(*graph_.nodes().back()); }
+  const NodeTimes* times(KernelRange range = KernelRange::kSameBits) const {
+    return tuner_.times(*graph_.nodes().back(), range);
+  }
   Tuner& tuner() { return tuner_; }
   FakeBackend& backend() { return backend_; }
   ChoiceCache& cache() { return cache_; }
 
  private:
   Graph graph_{"test"};
-  Value x_ = input(graph_, "x", {DType::kF32, {5, 7}});
+  Value x_;
   FakeBackend backend_;
   std::unique_ptr<Backend> reference_ = make_backend("ref");
   ChoiceCache cache_;
@@ -130,6 +138,59 @@ TEST(Tuner, NeverTakesOtherBits) {
   EXPECT_EQ(tuned.picked(), "c");
   EXPECT_EQ(tuned.times()->candidates[1].note, "other bits");
   EXPECT_EQ(tuned.times()->candidates[1].seconds, 0);
+}
+
+TEST(Tuner, OfAnyBitsTheFastestThatIsRight) {
+  Tuned tuned({{"a", 0, 3000}, {"b", 1, 10, 0.1F}, {"c", 2, 1000, 1e-7F}, {"d", 0, 2000}});
+  EXPECT_EQ(tuned.picked(KernelRange::kAnyBits), "c");
+  const auto& candidates = tuned.times(KernelRange::kAnyBits)->candidates;
+  EXPECT_THAT(candidates[1].note, testing::StartsWith("wrong: element "));
+  EXPECT_EQ(candidates[1].seconds, 0);
+  EXPECT_DOUBLE_EQ(candidates[2].seconds, 1e-6);
+  // The bits of the first are asked for elsewhere.
+  EXPECT_EQ(tuned.times(), nullptr);
+  EXPECT_EQ(tuned.picked(), "d");
+  EXPECT_EQ(tuned.tuner().timed(), 2u);
+}
+
+TEST(Tuner, RangesAreKeptApart) {
+  const TempFolder folder;
+  const std::vector<FakeChoice> choices = {{"a", 0, 300}, {"b", 0, 200}, {"c", 1, 100}};
+  Tuned first(choices, folder.path());
+  EXPECT_EQ(first.picked(), "b");
+  EXPECT_EQ(first.picked(KernelRange::kAnyBits), "c");
+  Tuned again(choices, folder.path());
+  EXPECT_EQ(again.picked(), "b");
+  EXPECT_EQ(again.picked(KernelRange::kAnyBits), "c");
+  EXPECT_EQ(again.tuner().cached(), 2u);
+}
+
+TEST(Tuner, WhatHasTheBitsOfTheFirstIsHeldToThemInAnyRange) {
+  EXPECT_THROW(Tuned({{"a", 0, 100}, {"b", 0, 10, 1e-7F}}).picked(KernelRange::kAnyBits),
+               InternalError);
+  EXPECT_THROW(Tuned({{"a", 0, 100, 0.1F}, {"b", 1, 10}}).picked(KernelRange::kAnyBits),
+               InternalError);
+}
+
+TEST(Tuner, LargeNodesAreComparedWithTheFirst) {
+  const std::vector<int64_t> shape = {2100, 2000};  // 16.8 MB: its results are read in pieces
+  Tuned tuned({{"a", 0, 900'000'000}, {"b", 1, 1000, 0.1F}, {"c", 2, 800'000'000, 1e-7F}},
+              {},
+              false,
+              shape);
+  EXPECT_EQ(tuned.picked(KernelRange::kAnyBits), "c");
+  EXPECT_THAT(tuned.times(KernelRange::kAnyBits)->candidates[1].note,
+              testing::StartsWith("wrong: element "));
+}
+
+// What a library offered and then refuses; of a small node all choices run before any is timed.
+TEST(Tuner, WhatCannotRunIsNotTimed) {
+  Tuned tuned({{"a", 0, 900'000'000}, {"b", 1, 1000, 0, true}, {"c", 1, 800'000'000}},
+              {},
+              false,
+              {1100, 1000});
+  EXPECT_EQ(tuned.picked(KernelRange::kAnyBits), "c");
+  EXPECT_EQ(tuned.times(KernelRange::kAnyBits)->candidates[1].note, "cannot run: not this?time");
 }
 
 TEST(Tuner, NeverRunsOpByOpWhatHasAKernel) {

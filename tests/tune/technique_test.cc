@@ -76,6 +76,84 @@ TEST(Technique, ProposalsFollowTheConfiguration) {
   }
 }
 
+TEST(Technique, OnADeviceTheHostDoesNotCompute) {
+  const ResolvedConfig cuda = resolved("cpu.jit = false\ncpu.isa = 'avx2'\nthreads = 1\n",
+                                       "[train]\nsteps = 10\ndevice = 'cuda'\n");
+  for (const char* name : {"threads", "pinning", "jit", "isa"}) {
+    EXPECT_TRUE(propose(name, cuda).tries.empty()) << name;
+    EXPECT_TRUE(propose(name, cuda).reason.starts_with("the device ")) << name;
+  }
+  EXPECT_TRUE(propose("overlap", cuda).is_done);
+  EXPECT_EQ(propose("capture", cuda).reason, "the launches of a step are captured already");
+  const ResolvedConfig off =
+      resolved("", "[train]\nsteps = 10\ndevice = 'cuda:1'\ncapture = 'off'\n");
+  ASSERT_EQ(propose("capture", off).tries.size(), 1u);
+  EXPECT_EQ(propose("capture", off).tries[0].semantic_class, SemanticClass::kBitIdentical);
+  const Proposals tf32 = propose("tf32", off);
+  ASSERT_EQ(tf32.tries.size(), 1u);
+  EXPECT_EQ(tf32.tries[0].semantic_class, SemanticClass::kPrecision);
+  EXPECT_EQ(tf32.tries[0].changes[0].value, "tf32");
+  const ResolvedConfig low =
+      resolved("", "[train]\nsteps = 10\ndevice = 'cuda'\nprecision = 'bf16'\n");
+  EXPECT_EQ(propose("tf32", low).reason, "products do not compute in f32");
+}
+
+TEST(Technique, OnTheHostThereIsNothingOfADevice) {
+  const ResolvedConfig host = resolved("", "[train]\nsteps = 10\ncapture = 'off'\n");
+  EXPECT_FALSE(propose("overlap", host).is_done);
+  for (const char* name : {"overlap", "capture", "tf32"})
+    EXPECT_TRUE(propose(name, host).tries.empty()) << name;
+}
+
+TEST(Technique, OtherKernelsAreAnotherOrderOfSums) {
+  // The tests' environment has it off, and a flag is stronger.
+  const Proposals kernels =
+      propose("kernels",
+              resolve_config(std::string(kModel) + "[train]\nsteps = 10\n",
+                             "test",
+                             Recipe{},
+                             std::vector<ConfigFlag>{{"tune", "true", "test"}}));
+  ASSERT_EQ(kernels.tries.size(), 1u);
+  EXPECT_EQ(kernels.tries[0].semantic_class, SemanticClass::kReassociation);
+  EXPECT_EQ(kernels.tries[0].changes.size(), 1u);
+  const Proposals untimed = propose("kernels", resolved("tune = false\n", "[train]\nsteps = 9\n"));
+  EXPECT_EQ(untimed.tries[0].changes[1].key, "tune");
+  EXPECT_TRUE(
+      propose("kernels", resolved("", "[train]\nsteps = 9\nkernels = 'fastest'\n")).tries.empty());
+}
+
+// Of 16 parts a device has room for 3 at the fewest.
+TEST(Technique, PartsFollowTheRoomOfADevice) {
+  const ResolvedConfig cuda =
+      resolved("", "[train]\nsteps = 10\nbatch = 32\nmicro = 16\ndevice = 'cuda'\n");
+  const auto with_room = [&](std::string_view name, int64_t fewest) {
+    for (const Technique& technique : techniques())
+      if (technique.name == name)
+        return technique.propose({.config = cuda.loaded.config,
+                                  .settings = *cuda.settings,
+                                  .micro = 16,
+                                  .fewest_parts = fewest,
+                                  .free_device_mib = 900});
+    return Proposals{};
+  };
+  const auto parts = [&](int64_t fewest) {
+    std::vector<std::string> values;
+    for (const Proposal& proposal : with_room("micro", fewest).tries)
+      values.push_back(proposal.changes[0].value);
+    return values;
+  };
+  EXPECT_EQ(parts(3), (std::vector<std::string>{"3", "8", "4"}));
+  EXPECT_EQ(parts(4), (std::vector<std::string>{"4", "8"}));
+  EXPECT_EQ(parts(1), (std::vector<std::string>{"1", "8", "4"}));
+  EXPECT_EQ(with_room("micro", 16).reason, "the device has no room for fewer than 16 parts");
+  const Proposals again = with_room("recompute", 3);
+  ASSERT_EQ(again.tries.size(), 1u);
+  EXPECT_EQ(again.tries[0].changes[0].value, "1");
+  EXPECT_EQ(again.tries[0].changes[1].key, "train.memory_limit");
+  EXPECT_EQ(again.tries[0].changes[1].value, "900");
+  EXPECT_EQ(with_room("recompute", 1).reason, "no memory limit");
+}
+
 TEST(Technique, PaddingIsLeftOutWhereSamplesDifferInLength) {
   const auto text = [](const std::string& data, const std::string& more) {
     return resolve_config("[train]\nsteps = 9\n[model]\nkind = 'gpt'\n" + more +

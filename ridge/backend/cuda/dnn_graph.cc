@@ -23,15 +23,6 @@ DnnDataType dnn_type(DType dtype) {
 
 bool has_16_bits(DType dtype) { return dtype == DType::kF16 || dtype == DType::kBF16; }
 
-// Where the op has such a field.
-template <typename Op>
-bool may_use_tf32(const Op& op) {
-  if constexpr (requires { op.tf32; })
-    return op.tf32;
-  else
-    return false;
-}
-
 struct TensorText {
   DnnDataType type;
   std::vector<int64_t> sizes, strides;
@@ -122,7 +113,7 @@ std::optional<DnnConvolution> dnn_convolution(const Node& node) {
   std::optional<DnnConvolution> c;
   const auto take =
       [&](DnnKind kind, const auto& op, const Shape& x, const Shape& w, const Shape& y) {
-        c = {kind, dtype, x, w, y, op.window, may_use_tf32(op)};
+        c = {kind, dtype, x, w, y, op.window, op.tf32};
       };
   if (node.is<Conv2d>())
     take(DnnKind::kConvolutionForward, node.op_as<Conv2d>(), a, b, made);

@@ -52,10 +52,15 @@ std::unique_ptr<Backend> make_backend(int number, std::vector<std::string>& note
       std::move(device), std::move(libraries), cache.empty() ? cache : cache / "cuda-kernels-1");
 }
 
+int64_t free_memory(int number) {
+  return static_cast<int64_t>(open_device(number)->memory_use().free);
+}
+
 }  // namespace
 }  // namespace ridge::cuda
 
 extern "C" const ridge::cuda::Plugin* ridge_cuda_plugin() {
-  static constexpr ridge::cuda::Plugin kPlugin = {RIDGE_VERSION, ridge::cuda::make_backend};
+  static constexpr ridge::cuda::Plugin kPlugin = {
+      RIDGE_VERSION, ridge::cuda::make_backend, ridge::cuda::free_memory};
   return &kPlugin;
 }

@@ -1,6 +1,7 @@
 // What the program and libridge_cuda.so agree on.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,6 +17,8 @@ struct Plugin {
   /// The backend of GPU `number`; UserError when there is none, or no driver. A library that is
   /// there and cannot be used is told in `notes`, a line each.
   std::unique_ptr<Backend> (*make_backend)(int number, std::vector<std::string>& notes);
+  /// Bytes of GPU `number` that no process has now; UserError as above.
+  int64_t (*free_memory)(int number);
 };
 
 /// The one function of the plugin that the program looks up.

@@ -156,7 +156,7 @@ TEST_F(CudaDnnEngine, ARecordedProgramIsTheSame) {
 
 TEST_F(CudaDnnEngine, TheHardwareNamesIt) {
   EXPECT_EQ(make_backend_with_dnn()->hardware(),
-            "NVIDIA Fake 9000, sm_90, driver for CUDA 13.2, cuDNN 9.28.1");
+            "NVIDIA Fake 9000, sm_90, driver for CUDA 13.2, no cuBLASLt, cuDNN 9.28.1");
 }
 
 }  // namespace

@@ -191,9 +191,14 @@ void PlannedCalls::add_step(const Node& node, const PlanStep& step, const std::s
   for (const Place& each : step.inputs) inputs.push_back(place(each));
   for (const Place& each : step.outputs) outputs.push_back(place(each));
   const int64_t bytes = step.outputs.at(0).bytes;
-  if (step.choice_name == "printed") {
+  if (step.choice_name.starts_with("printed")) {
     const std::string memory = step.workspace.region == Region::kState ? state_ : arena_;
-    add_printed(cuda::print_kernel(node), inputs, outputs, memory, step.workspace.offset);
+    const bool by_mma = step.choice_name == "printed_mma";
+    add_printed(by_mma ? cuda::print_mma_kernel(node) : cuda::print_kernel(node),
+                inputs,
+                outputs,
+                memory,
+                step.workspace.offset);
   } else if (step.choice_name == "copy") {
     if (inputs[0] == outputs[0]) return;  // it lies where it has to be
     add(fmt::format("cuMemcpyDtoDAsync_v2 {} from {}, {} bytes, $compute$",

@@ -28,6 +28,7 @@
 #include "ridge/train/task.h"
 #include "tests/support/case_builder.h"
 #include "tests/support/errors.h"
+#include "tests/support/lazy_backend.h"
 #include "tests/support/scale.h"
 #include "tests/support/temp_folder.h"
 #include "tests/train/example_inputs.h"
@@ -196,13 +197,13 @@ void add_kernels(const std::string& name,
                  const TrainConfig& config,
                  DType precision,
                  Found& found) {
-  const auto cpu = make_backend("cpu");
+  LazyBackend device({.stores_16_bits = true});
   const Task task = open_task(config);
   ProgramOptions options = program_options(config, task);
   options.passes.precision = precision;
   if (precision != DType::kF32) options.passes.highest = SemanticClass::kPrecision;
   for (Graph& graph : task.training->program(task.sizes).entries) {
-    run_pipeline(graph, *cpu, options.passes);
+    run_pipeline(graph, device, options.passes);
     for (const auto& node : graph.nodes()) {
       if (node->is<Input>()) continue;
       cuda::Printing printing = cuda::print_kernel(*node);
@@ -210,12 +211,14 @@ void add_kernels(const std::string& name,
         found.kernels.emplace(printing.kernel->name, std::move(*printing.kernel));
       else if (!kServedOtherwise.contains(std::string(node->op->name())))
         found.refused[name + " " + node->site.name] = printing.refusal;
+      if (cuda::Printing by_mma = cuda::print_mma_kernel(*node); by_mma.kernel)
+        found.kernels.emplace(by_mma.kernel->name, std::move(*by_mma.kernel));
     }
   }
 }
 
-// All of them in f32 and bf16. The passes are those of the CPU: a backend of CUDA has as many, but
-// for the choice of what it calls libraries for.
+// All of them in f32 and bf16. The passes are those for a device that keeps 16 bits in memory, as
+// CUDA's backend does.
 TEST(PrintedKernels, ThoseOfAllExamplesCompileWithoutLocalMemory) {
   if (nvrtc() == nullptr) GTEST_SKIP() << kNoNvrtc;
   Found found;
@@ -223,8 +226,9 @@ TEST(PrintedKernels, ThoseOfAllExamplesCompileWithoutLocalMemory) {
     for (const DType precision : {DType::kF32, DType::kBF16})
       add_kernels(name, config, precision, found);
   };
-  for (const auto& each : std::filesystem::directory_iterator("bench/configs"))
-    add(each.path().string(), load_config_file(each.path().string(), {}).config);
+  for (const char* folder : {"bench/configs", "bench/gpu"})
+    for (const auto& each : std::filesystem::directory_iterator(folder))
+      add(each.path().string(), load_config_file(each.path().string(), {}).config);
   for (const std::string& name : kExamples) {
     const ExampleInputs example(name);
     if (example.missing().empty())

@@ -4,11 +4,14 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <thread>
 
 #include "ridge/backend/cuda/cublaslt_api.h"
 #include "tests/backend/cuda/fake_blas/fake_blas.h"
@@ -56,7 +59,17 @@ struct Product {
   double alpha, beta;
   void* workspace;
   size_t workspace_bytes;
+  uint32_t tile;  ///< Of the algorithm.
 };
+
+// Of programs that no test steers. FAKE_CUBLASLT_TILES: algorithms that are proposed, of the tiles
+// 1, 2, ...; FAKE_CUBLASLT_SLOW: the tile of one that takes as long as it can; FAKE_CUBLASLT_WRONG:
+// of one whose results are an eighth too large, with FAKE_CUBLASLT_WRONG_ABOVE only where an
+// element of a factor is larger.
+double number_of(const char* name, double otherwise) {
+  const char* const text = std::getenv(name);
+  return text == nullptr ? otherwise : std::atof(text);
+}
 
 double half_value(uint16_t bits) {
   const int exponent = bits >> 10 & 31, fraction = bits & 1023;
@@ -127,17 +140,25 @@ double factor(const Matmul& op, int type, const void* from, int64_t at) {
 // Column-major, as the library has it.
 void multiply(const Product& p) {
   if (p.workspace_bytes > 0) std::memset(p.workspace, 0x5a, p.workspace_bytes);
+  static const double wrong = number_of("FAKE_CUBLASLT_WRONG", 0),
+                      wrong_above = number_of("FAKE_CUBLASLT_WRONG_ABOVE", -1),
+                      slow = number_of("FAKE_CUBLASLT_SLOW", 0);
+  const bool is_wrong = wrong == p.tile;
+  if (slow == p.tile) std::this_thread::sleep_for(std::chrono::milliseconds(2));
   const auto k = static_cast<int64_t>(p.matmul.transpose_a != 0 ? p.a.rows : p.a.columns);
   for (int64_t item = 0; item < p.d.batches; ++item)
     for (int64_t j = 0; j < static_cast<int64_t>(p.d.columns); ++j)
       for (int64_t i = 0; i < static_cast<int64_t>(p.d.rows); ++i) {
-        double sum = 0;
+        double sum = 0, most = 0;
         for (int64_t s = 0; s < k; ++s) {
           const int64_t at_a = p.matmul.transpose_a != 0 ? s + i * p.a.ld : i + s * p.a.ld;
           const int64_t at_b = p.matmul.transpose_b != 0 ? j + s * p.b.ld : s + j * p.b.ld;
-          sum += factor(p.matmul, p.a.type, p.from_a, item * p.a.offset + at_a) *
-                 factor(p.matmul, p.b.type, p.from_b, item * p.b.offset + at_b);
+          const double x = factor(p.matmul, p.a.type, p.from_a, item * p.a.offset + at_a);
+          const double w = factor(p.matmul, p.b.type, p.from_b, item * p.b.offset + at_b);
+          sum += x * w;
+          most = std::max({most, __builtin_fabs(x), __builtin_fabs(w)});
         }
+        if (is_wrong && most > wrong_above) sum *= 1.125;
         double y = p.alpha * sum;
         if (p.beta != 0) y += p.beta * read(p.c.type, p.from_c, item * p.c.offset + i + j * p.c.ld);
         write(p.d.type, p.to, item * p.d.offset + i + j * p.d.ld, y);
@@ -148,7 +169,11 @@ class Machine final : public ridge::test::FakeBlas {
  public:
   Machine() {
     // Of programs that no test steers.
-    if (const char* const file = std::getenv("FAKE_CUBLASLT_DRIVER")) reset(file);
+    const char* const file = std::getenv("FAKE_CUBLASLT_DRIVER");
+    if (file == nullptr) return;
+    reset(file);
+    for (uint32_t tile = 2; tile <= number_of("FAKE_CUBLASLT_TILES", 1); ++tile)
+      algorithms.push_back({.tile = tile});
   }
   void reset(const std::string& file) override {
     const std::lock_guard lock(mutex);
@@ -502,19 +527,21 @@ int cublasLtMatmul(void* handle,
       return int{kInvalidValue};
     const bool is_aligned = reinterpret_cast<uintptr_t>(workspace) % 16 == 0;
     if (workspace_bytes < algorithm->data[4] || !is_aligned) return int{kInvalidValue};
-    auto product = std::make_unique<Product>(Product{*op,
-                                                     *la,
-                                                     *lb,
-                                                     *lc,
-                                                     *ld,
-                                                     a,
-                                                     b,
-                                                     c,
-                                                     d,
-                                                     read(op->scale, alpha, 0),
-                                                     read(op->scale, beta, 0),
-                                                     workspace,
-                                                     algorithm->data[4]});
+    auto product =
+        std::make_unique<Product>(Product{*op,
+                                          *la,
+                                          *lb,
+                                          *lc,
+                                          *ld,
+                                          a,
+                                          b,
+                                          c,
+                                          d,
+                                          read(op->scale, alpha, 0),
+                                          read(op->scale, beta, 0),
+                                          workspace,
+                                          algorithm->data[4],
+                                          static_cast<uint32_t>(algorithm->data[0] >> 32)});
     unsigned long long parameter = reinterpret_cast<uintptr_t>(product.get());
     // The addresses are for the driver's log.
     void* parameters[] = {&parameter, &a, &b, &d, &workspace};

@@ -1,0 +1,158 @@
+#include "ridge/run/node_bench.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "ridge/base/hash.h"
+
+namespace ridge {
+namespace {
+
+constexpr int64_t kRoundNs = 200'000;        // a round runs a kernel again until so much has passed
+constexpr int64_t kCandidateNs = 8'000'000;  // what a candidate's rounds may take
+constexpr size_t kFewestRounds = 5;
+constexpr size_t kMostRounds = 21;
+
+// Elements after which operands repeat themselves: a prime, so rows differ.
+constexpr int64_t kPeriod = 4093;
+
+// A result with more bytes is read in so many pieces, which are that large together.
+constexpr size_t kMostRead = size_t{16} << 20, kPieces = 64;
+
+// The first elements of operand number `key`, up to where they repeat.
+Tensor pattern_of(const TensorType& type, size_t key, bool magnitudes) {
+  Tensor pattern({type.dtype, {std::min(type.elements(), kPeriod)}});
+  if (!is_float(type.dtype) && type.dtype != DType::kBool) return pattern;
+  for (int64_t i = 0; i < pattern.elements(); ++i) {
+    const uint64_t word = hash64(fmt::format("{} {}", key, i));
+    const double unit = static_cast<double>(word >> 11) * 0x1p-53;
+    const double number = type.dtype == DType::kBool ? std::floor(2 * unit) : 2 * unit - 1;
+    pattern.set(i, magnitudes ? std::fabs(number) : number);
+  }
+  return pattern;
+}
+
+}  // namespace
+
+NodeBench::NodeBench(const Node& node, Backend& backend, int64_t (*now)())
+    : backend_(backend), now_(now), stream_(backend.make_stream()) {
+  for (const Value& input : node.inputs) {
+    operand_types_.push_back(input.type());
+    memory_.emplace_back(backend, static_cast<size_t>(input.type().bytes()));
+    operand_memory_.push_back(memory_.back().get());
+    inputs_.push_back(memory_.back().get());
+  }
+  for (const TensorType& type : node.outputs) {
+    memory_.emplace_back(backend, static_cast<size_t>(type.bytes()));
+    outputs_.push_back(memory_.back().get());
+    types_.push_back(type);
+  }
+  fill(Fill::kSigned);
+}
+
+// The device doubles what it has of an operand until it has all of it.
+void NodeBench::fill(Fill what) {
+  for (size_t i = 0; i < operand_types_.size(); ++i) {
+    const Tensor pattern = pattern_of(operand_types_[i], i, what == Fill::kMagnitudes);
+    auto* const to = static_cast<std::byte*>(operand_memory_[i]);
+    const auto bytes = static_cast<size_t>(operand_types_[i].bytes());
+    backend_.copy_to_device(*stream_, to, pattern.data(), pattern.bytes());
+    for (size_t done = pattern.bytes(); done < bytes;) {
+      const size_t more = std::min(done, bytes - done);
+      backend_.copy_on_device(*stream_, to + done, to, more);
+      done += more;
+    }
+    stream_->synchronize();
+  }
+}
+
+NamedTensors NodeBench::operands() const {
+  NamedTensors named;
+  for (size_t i = 0; i < operand_types_.size(); ++i) {
+    Tensor tensor(operand_types_[i]);
+    backend_.copy_to_host(*stream_, tensor.data(), operand_memory_[i], tensor.bytes());
+    stream_->synchronize();
+    named.emplace(fmt::format("{}", i), std::move(tensor));
+  }
+  return named;
+}
+
+void NodeBench::add(std::unique_ptr<NodeKernel> kernel) {
+  workspaces_.emplace_back(backend_, std::max<size_t>(1, kernel->workspace_bytes()));
+  kernels_.push_back(std::move(kernel));
+}
+
+void NodeBench::drop_last() {
+  kernels_.pop_back();
+  workspaces_.pop_back();
+}
+
+Tensor NodeBench::read(size_t result) {
+  const TensorType& type = types_[result];
+  const auto* const from = static_cast<const std::byte*>(outputs_[result]);
+  const auto bytes = static_cast<size_t>(type.bytes());
+  const bool whole = bytes <= kMostRead;
+  const size_t element = size_of(type.dtype), pieces = whole ? 1 : kPieces;
+  const size_t piece = whole ? bytes : kMostRead / kPieces / element * element;
+  Tensor tensor(whole ? type
+                      : TensorType{type.dtype, {static_cast<int64_t>(pieces * piece / element)}});
+  auto* const to = static_cast<std::byte*>(tensor.data());
+  for (size_t i = 0; i < pieces; ++i) {
+    const size_t last = (bytes - piece) / element;  // of its first elements
+    const size_t first = pieces == 1 ? 0 : last * i / (pieces - 1);
+    backend_.copy_to_host(*stream_, to + i * piece, from + first * element, piece);
+  }
+  stream_->synchronize();
+  return tensor;
+}
+
+NamedTensors NodeBench::results(size_t kernel) {
+  for (size_t i = 0; i < types_.size(); ++i)
+    backend_.clear(*stream_, outputs_[i], static_cast<size_t>(types_[i].bytes()));
+  run(kernel);
+  NamedTensors named;
+  for (size_t i = 0; i < types_.size(); ++i) named.emplace(fmt::format("{}", i), read(i));
+  return named;
+}
+
+NamedTensors NodeBench::results_of_magnitudes(size_t kernel) {
+  fill(Fill::kMagnitudes);
+  NamedTensors named = results(kernel);
+  fill(Fill::kSigned);
+  return named;
+}
+
+std::vector<std::vector<double>> NodeBench::time() {
+  std::vector<int64_t> repeats(kernels_.size());
+  int64_t longest = 1;
+  for (size_t i = 0; i < kernels_.size(); ++i) {
+    run(i);
+    const int64_t one = std::max<int64_t>(1, timed(i, 1));
+    repeats[i] = std::clamp<int64_t>(kRoundNs / one, 1, 10000);
+    longest = std::max(longest, one * repeats[i]);
+  }
+  const auto rounds =
+      std::clamp(static_cast<size_t>(kCandidateNs / longest), kFewestRounds, kMostRounds);
+  std::vector<std::vector<double>> seconds(kernels_.size());
+  for (size_t round = 0; round < rounds; ++round)
+    for (size_t i = 0; i < kernels_.size(); ++i)
+      seconds[i].push_back(static_cast<double>(timed(i, repeats[i])) * 1e-9 /
+                           static_cast<double>(repeats[i]));
+  return seconds;
+}
+
+void NodeBench::run(size_t kernel) {
+  kernels_[kernel]->launch(*stream_, {inputs_, outputs_, workspaces_[kernel].get()});
+  stream_->synchronize();
+}
+
+int64_t NodeBench::timed(size_t kernel, int64_t repeats) {
+  const int64_t start = now_();
+  for (int64_t i = 0; i < repeats; ++i)
+    kernels_[kernel]->launch(*stream_, {inputs_, outputs_, workspaces_[kernel].get()});
+  stream_->synchronize();
+  return now_() - start;
+}
+
+}  // namespace ridge

@@ -1,0 +1,204 @@
+// `ridge optimize --device cuda` as users run it, on a simulated GPU: what it proposes there, what
+// it refuses and why, and what becomes of it when the device has no room, or is lost.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "ridge/tune/technique.h"
+#include "tests/cli/ridge_process.h"
+#include "tests/support/scale.h"
+#include "tests/support/temp_folder.h"
+
+namespace ridge {
+namespace {
+
+using nlohmann::json;
+using test::Ended;
+using test::text_of;
+
+class CudaOptimize : public testing::Test {
+ protected:
+  CudaOptimize() {
+    write_mlp("mlp.toml", "");
+    write("gpt.toml",
+          "[model]\nkind = 'gpt'\nvocab = 11\ncontext = 8\nlayers = 1\nheads = 2\nwidth = 8\n"
+          "[data]\nkind = 'random'\ntokens = true\nshape = [8]\nclasses = 11\nsamples = 256\n"
+          "[loader]\nworkers = 1\nprefetch = 8\n[train]\nbatch = 4\nsteps = 64\n"
+          "[metrics]\nevery = 50\n");
+  }
+  void write(const std::string& name, const std::string& text) const {
+    std::ofstream(folder_ / name) << text;
+  }
+
+  void write_mlp(const std::string& name, const std::string& train) const {
+    write(name,
+          "[model]\nkind = 'mlp'\nhidden = [16]\noutputs = 3\n[data]\nkind = 'random'\n"
+          "shape = [6]\nsamples = 4096\nclasses = 3\n[loader]\nworkers = 1\nprefetch = 8\n"
+          "[metrics]\nevery = 50\n[train]\nbatch = 16\nsteps = 256\n" +
+              train);
+  }
+
+  /// `ridge WORDS` in the folder, on the simulated GPU, with a cache of its own.
+  Ended ridge(const std::string& words, const std::string& environment = {}) const {
+    std::vector<std::string> split;
+    std::istringstream stream(words);
+    for (std::string word; stream >> word;) split.push_back(word);
+    const std::string shell =
+        "export RIDGE_TUNE=true RIDGE_CUDA_DRIVER=" RIDGE_FAKE_CUDA " RIDGE_NVRTC=" RIDGE_FAKE_NVRTC
+        " FAKE_NVRTC_CACHE=" RIDGE_FAKE_NVRTC_CACHE " RIDGE_CUBLASLT=" RIDGE_FAKE_CUBLASLT
+        " FAKE_CUBLASLT_DRIVER=" RIDGE_FAKE_CUDA " XDG_CACHE_HOME=" +
+        (folder_ / ".cache").string() + ";";
+    test::RidgeProcess process(folder_.path(), split, shell + environment);
+    process.set_limit(std::chrono::seconds(600));  // the first run compiles all kernels
+    return process.wait();
+  }
+  /// The object that `ridge optimize FILE --device cuda --json` prints.
+  json optimize(const std::string& words, const std::string& environment = {}) const {
+    const Ended ended = ridge("optimize --device cuda --json --out found " + words, environment);
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    return ended.code == 0 ? json::parse(ended.out) : json();
+  }
+  /// The last trial of each technique.
+  static std::map<std::string, json> trials(const json& found) {
+    std::map<std::string, json> all;
+    for (const json& trial : found.at("trials")) all[trial.at("technique")] = trial;
+    return all;
+  }
+
+  /// What the flags leave free is not set by the user, and is all that may be tried.
+  static std::string all_but(const std::string& free) {
+    const std::map<std::string, std::string> rows = {{"train.precision", "f32"},
+                                                     {"train.kernels", "same_bits"},
+                                                     {"train.capture", "auto"},
+                                                     {"loader.workers", "1"},
+                                                     {"loader.prefetch", "8"},
+                                                     {"loader.cache", "false"},
+                                                     {"metrics.every", "50"}};
+    std::string words;
+    for (const auto& [key, value] : rows)
+      if (key != free) words += fmt::format(" --set {}={}", key, value);
+    return words;
+  }
+
+  test::TempFolder folder_;
+};
+
+TEST_F(CudaOptimize, EachTechniqueIsProposedOrHasItsReason) {
+  if (test::cases(2) < 2) GTEST_SKIP() << "not with RIDGE_TEST_SCALE=short: it takes a minute";
+  write_mlp("slow.toml", "capture = 'off'\nmicro = 2\n");
+  const json found = optimize("slow.toml --dry-run --budget 300", "export RIDGE_CUBLASLT=none;");
+  ASSERT_FALSE(found.is_null());
+  const std::map<std::string, json> all = trials(found);
+  for (const Technique& technique : ridge::techniques())
+    EXPECT_TRUE(all.contains(std::string(technique.name))) << technique.name;
+  for (const char* of_host : {"threads", "pinning", "isa"})
+    EXPECT_EQ(all.at(of_host).at("reason"), "the device computes, not the host's threads");
+  EXPECT_EQ(all.at("overlap").at("verdict"), "kept");
+  EXPECT_EQ(all.at("capture").at("change"), "train.capture \"off\" -> auto");
+  EXPECT_EQ(all.at("micro").at("change"), "train.micro 2 -> 1");
+  for (const char* tried : {"capture", "micro", "bf16", "fp16"})
+    EXPECT_FALSE(all.at(tried).at("predicted").is_null()) << all.at(tried);
+  for (const char* precision : {"bf16", "fp16"})
+    EXPECT_EQ(all.at(precision).at("class"), "precision") << precision;
+  // Without a library each node has one kernel.
+  EXPECT_EQ(all.at("kernels").at("verdict"), "refused") << all.at("kernels");
+  // The device's memory is what is planned and measured: little of either.
+  const json& baseline = found.at("baseline");
+  EXPECT_LT(baseline.at("planned_bytes"), 1 << 20);
+  EXPECT_LT(baseline.at("measured_bytes"), 16 << 20);
+  EXPECT_GE(found.at("parts").size(), 2u);
+}
+
+// An algorithm that is slow is left for one with other bits, which the guard passes; the GPU's
+// energy is in the proof.
+TEST_F(CudaOptimize, FasterKernelsAreKeptWhereTheGuardPassesThem) {
+  if (test::cases(2) < 2) GTEST_SKIP() << "not with RIDGE_TEST_SCALE=short: it takes a minute";
+  const std::string gpu = "export FAKE_CUBLASLT_TILES=2 FAKE_CUBLASLT_SLOW=1 LD_LIBRARY_PATH=" +
+                          std::filesystem::path(RIDGE_FAKE_NVML).parent_path().string() +
+                          " FAKE_NVML_UUID=GPU-f0f1f2f3-f4f5-f6f7-f8f9-fafbfcfdfe00"
+                          " FAKE_NVML_MILLIJOULES=5000+20000;";
+  const json found = optimize("mlp.toml --budget 300" + all_but("train.kernels"), gpu);
+  ASSERT_FALSE(found.is_null());
+  const json kernels = trials(found).at("kernels");
+  EXPECT_EQ(kernels.at("class"), "reassociation");
+  EXPECT_EQ(kernels.at("verdict"), "kept") << kernels;
+  EXPECT_NE(kernels.at("guard").get<std::string>(), "");
+  EXPECT_NE(found.at("recipe").get<std::string>().find("kernels = \"fastest\""), std::string::npos);
+  EXPECT_NE(found.at("energy").at("of").get<std::string>().find("the GPU"), std::string::npos)
+      << found.at("energy");
+  EXPECT_GT(found.at("result").at("joules_per_step"), 0.0);
+  EXPECT_NE(text_of(folder_ / "found/report.html").find("</html>"), std::string::npos);
+  const Ended plan = ridge("inspect mlp.toml --plan --device cuda --recipe found/recipe.toml", gpu);
+  EXPECT_NE(plan.out.find("cublaslt_1_tile2"), std::string::npos) << plan.out;
+  // What the ledger holds can be done again.
+  const Ended replayed = ridge(fmt::format("ledger replay found/ledger.jsonl {} --budget 20 --json",
+                                           kernels.at("number").get<int>()),
+                               gpu);
+  EXPECT_EQ(replayed.code, 0) << replayed.err;
+}
+
+// It is right for the numbers by which the tuner checks it, and wrong for larger ones.
+TEST_F(CudaOptimize, AKernelThatIsWrongIsRejectedByTheGuard) {
+  if (test::cases(2) < 2) GTEST_SKIP() << "not with RIDGE_TEST_SCALE=short: it takes a minute";
+  const json found =
+      optimize("mlp.toml --budget 300" + all_but("train.kernels"),
+               "export FAKE_CUBLASLT_TILES=2 FAKE_CUBLASLT_SLOW=1 FAKE_CUBLASLT_WRONG=2 "
+               "FAKE_CUBLASLT_WRONG_ABOVE=1;");
+  ASSERT_FALSE(found.is_null());
+  const json kernels = trials(found).at("kernels");
+  EXPECT_EQ(kernels.at("verdict"), "guard_failed") << kernels;
+  EXPECT_EQ(found.at("recipe"), "");
+}
+
+TEST_F(CudaOptimize, AKernelThatIsWrongForAllIsNeverPicked) {
+  const Ended plan =
+      ridge("inspect mlp.toml --plan --device cuda --set train.kernels=fastest",
+            "export FAKE_CUBLASLT_TILES=2 FAKE_CUBLASLT_SLOW=1 FAKE_CUBLASLT_WRONG=2;");
+  EXPECT_EQ(plan.code, 0) << plan.err;
+  EXPECT_NE(plan.out.find("cublaslt_1_tile2"), std::string::npos) << plan.out;
+  EXPECT_NE(plan.out.find("wrong: element "), std::string::npos) << plan.out;
+}
+
+// A variant whose GPU is lost fails; the others, in processes of their own, go on.
+TEST_F(CudaOptimize, ALostDeviceIsAFailedTrial) {
+  write_mlp("off.toml", "capture = 'off'\n");
+  const json found = optimize("off.toml --budget 300" + all_but("train.capture"),
+                              "export FAKE_CUDA_FAIL=cuGraphLaunch@9=719;");
+  ASSERT_FALSE(found.is_null());
+  const json capture = trials(found).at("capture");
+  EXPECT_EQ(capture.at("verdict"), "failed") << capture;
+  EXPECT_NE(capture.at("reason").get<std::string>().find("cuGraphLaunch"), std::string::npos)
+      << capture;
+}
+
+TEST_F(CudaOptimize, WhatDoesNotFitNamesWhatDoes) {
+  const std::string large =
+      "--device cuda --steps 1 --set model.hidden=128 --set train.batch=2048 ";
+  const std::string little = "export FAKE_CUDA_MIB=2 RIDGE_TUNE=false;";
+  const Ended ended = ridge("train mlp.toml " + large, little);
+  ASSERT_EQ(ended.code, 2) << ended.err;
+  const std::string fits = "train.micro = ";
+  const size_t at = ended.err.find(fits);
+  EXPECT_NE(ended.err.find("error: out of device memory: the plan needs "), std::string::npos)
+      << ended.err;
+  ASSERT_NE(at, std::string::npos) << ended.err;
+  const int micro = std::stoi(ended.err.substr(at + fits.size()));
+  ASSERT_GT(micro, 1);
+  const auto with = [&](int parts) {
+    return ridge(fmt::format("train mlp.toml {} --set train.micro={}", large, parts), little);
+  };
+  EXPECT_EQ(with(micro).code, 0) << with(micro).err;
+}
+
+TEST_F(CudaOptimize, AGptIsTakenApart) {
+  const json found = optimize("gpt.toml --dry-run --budget 300");
+  ASSERT_FALSE(found.is_null());
+  EXPECT_FALSE(trials(found).at("bf16").at("predicted").is_null());
+}
+
+}  // namespace
+}  // namespace ridge
