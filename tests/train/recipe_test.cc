@@ -116,7 +116,8 @@ constexpr Wrong kWrong[] = {
      "default 1"},
     {"[train]\ndevice = 3\n", "r.toml:2:10: train.device: got 3, expected a string"},
     {"[train]\nprecision = 'fb16'\n",
-     "r.toml:2:13: train.precision: got \"fb16\", expected one of f32, bf16, fp16; did you mean "
+     "r.toml:2:13: train.precision: got \"fb16\", expected one of f32, tf32, bf16, fp16; did you "
+     "mean "
      "'bf16' or 'fp16'?"},
     {"threads = 'many'\n", "setting 'threads' from recipe r.toml:1:11: got 'many'"},
     {"[recipe]\nschema = 'ridge.recipe/2'\n",
