@@ -195,6 +195,7 @@ TEST_F(CudaOptimize, WhatDoesNotFitNamesWhatDoes) {
 }
 
 TEST_F(CudaOptimize, AGptIsTakenApart) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const json found = optimize("gpt.toml --dry-run --budget 300");
   ASSERT_FALSE(found.is_null());
   EXPECT_FALSE(trials(found).at("bf16").at("predicted").is_null());

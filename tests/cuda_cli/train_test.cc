@@ -222,7 +222,8 @@ TEST_F(CudaTrain, MemoryIsLimitedInSixteenBitsToo) {
   if (!test::is_full_scale()) return;
   fine("train deep.toml --device cuda --out whole");
   fine("train deep.toml --device cuda --out less" + limit);
-  EXPECT_EQ(losses("less"), losses("whole"));
+  // The limit may be kept by a loss in parts, which are summed in another order.
+  expect_near(losses("less"), losses("whole"));
 }
 
 TEST_F(CudaTrain, ConvolutionsAreThoseOfCudnn) {
