@@ -162,10 +162,7 @@ void add_data(Keys& keys, data::DataOptions& d) {
   keys.insert(keys.end(), rows.begin(), rows.end());
 }
 
-void add_run(Keys& keys, TrainConfig& config) {
-  data::LoaderOptions& l = config.loader;
-  RunOptions& t = config.train;
-  CheckpointOptions& c = config.checkpoint;
+void add_loader(Keys& keys, data::LoaderOptions& l) {
   const Keys rows = {
       {"loader.workers", &l.workers, "", "0..256", "threads that load ahead; 0: none"},
       {"loader.prefetch", &l.prefetch, "", "1..4096", "batches that are ready or being made"},
@@ -181,6 +178,14 @@ void add_run(Keys& keys, TrainConfig& config) {
        "",
        kMany,
        "in buckets, as many lines or files a step as have room in so many tokens; 0: train.batch"},
+  };
+  keys.insert(keys.end(), rows.begin(), rows.end());
+}
+
+void add_run(Keys& keys, TrainConfig& config) {
+  RunOptions& t = config.train;
+  CheckpointOptions& c = config.checkpoint;
+  const Keys rows = {
       {"train.seed",
        &t.seed,
        "",
@@ -274,6 +279,7 @@ std::vector<ConfigKey> config_keys(TrainConfig& config) {
   add_model(keys, config.model);
   add_optimizer(keys, config.optimizer, config.schedule);
   add_data(keys, config.data);
+  add_loader(keys, config.loader);
   add_run(keys, config);
   return keys;
 }
