@@ -20,7 +20,8 @@ std::string fix_for(const TrainConfig& config, const Task& task, Backend& backen
   if (const auto micro = fewest_micro_batches(config, task, backend, room))
     return fmt::format("train.micro = {} fits", *micro);
   if (limit_can_be_kept(config, task, backend, room))
-    return fmt::format("train.memory_limit = {} fits: what it does for that costs time", room >> 20);
+    return fmt::format("train.memory_limit = {} fits: what it does for that costs time",
+                       room >> 20);
   return can_be_parted(config, task) ? "not even micro-batches of one sample fit: make the model "
                                        "smaller"
                                      : "set a smaller train.batch";

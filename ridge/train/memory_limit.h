@@ -33,9 +33,9 @@ std::optional<int64_t> fewest_micro_batches(const TrainConfig& config,
 
 /// Whether a train.memory_limit of so many bytes could be kept.
 bool limit_can_be_kept(const TrainConfig& config,
-                                  const Task& task,
-                                  Backend& backend,
-                                  int64_t limit);
+                       const Task& task,
+                       Backend& backend,
+                       int64_t limit);
 
 struct MicroBatch {
   int64_t samples = 0;  ///< The most whose plan keeps within the limit; 0 where not even one does.
