@@ -96,18 +96,18 @@ std::shared_ptr<KernelLibrary::Shared> KernelLibrary::add(
   std::shared_ptr<Shared> kernel = known.lock();
   if (kernel != nullptr) return kernel;
   kernel = std::make_shared<Shared>();
-  kernel->printed = std::move(printed);
+  kernel->printed_ = std::move(printed);
   known = kernel;
   return kernel;
 }
 
 const KernelLibrary::Loaded& KernelLibrary::load(Shared& kernel) {
   const std::lock_guard lock(mutex_);
-  if (kernel.loaded) return *kernel.loaded;
-  if (!kernel.is_compiled) compile_all();
+  if (kernel.loaded_) return *kernel.loaded_;
+  if (!kernel.is_compiled_) compile_all();
   // Each by the call that asks for it: which error is told does not depend on the threads.
-  if (kernel.error != nullptr) std::rethrow_exception(kernel.error);
-  return kernel.loaded.emplace(make(kernel));
+  if (kernel.error_ != nullptr) std::rethrow_exception(kernel.error_);
+  return kernel.loaded_.emplace(make(kernel));
 }
 
 void KernelLibrary::compile_all() {
@@ -115,26 +115,27 @@ void KernelLibrary::compile_all() {
   std::erase_if(kernels_, [&](const auto& each) {
     std::shared_ptr<Shared> kernel = each.second.lock();
     if (kernel == nullptr) return true;
-    if (!kernel->is_compiled) waiting.push_back(std::move(kernel));
+    if (!kernel->is_compiled_) waiting.push_back(std::move(kernel));
     return false;
   });
   parallel_for(std::ssize(waiting), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       Shared& kernel = *waiting[static_cast<size_t>(i)];
       try {
-        kernel.cubin = cubins_.compile(kernel.printed->source, kernel.printed->name, architecture_);
+        kernel.cubin_ =
+            cubins_.compile(kernel.printed_->source, kernel.printed_->name, architecture_);
       } catch (...) {
-        kernel.error = std::current_exception();
+        kernel.error_ = std::current_exception();
       }
     }
   });
-  for (const auto& kernel : waiting) kernel->is_compiled = true;
+  for (const auto& kernel : waiting) kernel->is_compiled_ = true;
 }
 
 KernelLibrary::Loaded KernelLibrary::make(Shared& kernel) const {
   device_->ensure_current();
-  const PrintedKernel& printed = *kernel.printed;
-  Loaded made{.module = Module(device_, kernel.cubin, printed.name), .kernels = {}};
+  const PrintedKernel& printed = *kernel.printed_;
+  Loaded made{.module = Module(device_, kernel.cubin_, printed.name), .kernels = {}};
   for (const KernelLaunch& launch : printed.launches) {
     made.kernels.push_back(
         made.module.kernel(launch.entry, static_cast<unsigned>(launch.shared_bytes)));
@@ -145,7 +146,7 @@ KernelLibrary::Loaded KernelLibrary::make(Shared& kernel) const {
                    launch.threads,
                    each.most_threads);
   }
-  kernel.cubin = {};
+  kernel.cubin_ = {};
   return made;
 }
 

@@ -28,11 +28,11 @@ class KernelLibrary {
   /// A kernel as its nodes share it: its module lives as long as one of them holds it.
   class Shared {
     friend class KernelLibrary;
-    std::shared_ptr<const PrintedKernel> printed;
-    bool is_compiled = false;
-    std::string cubin;         // from compiled to loaded
-    std::exception_ptr error;  // why there is none
-    std::optional<Loaded> loaded;
+    std::shared_ptr<const PrintedKernel> printed_;
+    bool is_compiled_ = false;
+    std::string cubin_;         // from compiled to loaded
+    std::exception_ptr error_;  // why there is none
+    std::optional<Loaded> loaded_;
   };
 
   /// Cubins are kept in `folder`; an empty path keeps none.

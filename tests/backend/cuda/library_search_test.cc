@@ -12,7 +12,7 @@
 namespace ridge::cuda {
 namespace {
 
-const auto take_any = [](const OpenedLibrary&) { return std::string(); };
+const auto kTakeAny = [](const OpenedLibrary&) { return std::string(); };
 
 LibrarySearch search(const test::TempFolder& folder, const std::string& path) {
   return {.variable = "RIDGE_TEST_LIBRARY",
@@ -25,9 +25,9 @@ LibrarySearch search(const test::TempFolder& folder, const std::string& path) {
 TEST(LibrarySearch, WhatIsNowhereIsMissing) {
   const test::TempFolder folder;
   const std::string path = folder.path().string();
-  EXPECT_THROW(open_library(search(folder, path), take_any), LibraryMissing);
+  EXPECT_THROW(open_library(search(folder, path), kTakeAny), LibraryMissing);
   const std::string message =
-      test::user_error([&] { open_library(search(folder, path), take_any); });
+      test::user_error([&] { open_library(search(folder, path), kTakeAny); });
   EXPECT_NE(message.find("looked for libridge-has-no-such.so.1, " + path), std::string::npos)
       << message;
 }
@@ -37,7 +37,7 @@ TEST(LibrarySearch, WhatIsThereAndCannotBeOpenedIsNot) {
   const std::string path = folder.path().string();
   std::ofstream(folder / "libridge-has-no-such.so.1") << "no library";
   try {
-    open_library(search(folder, path), take_any);
+    open_library(search(folder, path), kTakeAny);
     ADD_FAILURE() << "a text was opened";
   } catch (const LibraryMissing& error) {
     ADD_FAILURE() << error.what();
@@ -51,7 +51,7 @@ TEST(LibrarySearch, WhatIsRefusedIsNotMissingEither) {
   const test::TempFolder folder;
   const std::string path = folder.path().string();
   std::filesystem::create_symlink(RIDGE_FAKE_CUDA, folder / "libridge-has-no-such.so.1");
-  EXPECT_NE(open_library(search(folder, path), take_any).handle, nullptr);
+  EXPECT_NE(open_library(search(folder, path), kTakeAny).handle, nullptr);
   const auto refuse = [](const OpenedLibrary&) { return std::string("it is too old"); };
   try {
     open_library(search(folder, path), refuse);

@@ -35,8 +35,9 @@ struct Descriptor {
   std::vector<T> all(int attribute) const {
     const auto found = attributes.find(attribute);
     if (found == attributes.end()) return {};
-    std::vector<T> values(found->second.size() / sizeof(T));
-    std::memcpy(values.data(), found->second.data(), values.size() * sizeof(T));
+    constexpr size_t kBytes = sizeof(T);  // NOLINT(bugprone-sizeof-expression): of a handle too
+    std::vector<T> values(found->second.size() / kBytes);
+    std::memcpy(values.data(), found->second.data(), values.size() * kBytes);
     return values;
   }
   template <typename T>
