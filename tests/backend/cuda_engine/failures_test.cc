@@ -81,30 +81,12 @@ class CudaTrainingFails : public SimulatedGpu {
   FakeBlas& blas_;
 };
 
-bool destroys(const std::string& call) {
-  for (const char* part : {"Destroy", "Free", "Unload", "Release"})
-    if (call.find(part) != std::string::npos) return true;
-  return false;
-}
-
 std::string call_of(const std::string& line) { return line.substr(0, line.find(' ')); }
 
 std::vector<std::string> calls_of(const std::vector<std::string>& log) {
   std::vector<std::string> calls;
   for (const std::string& line : log) calls.push_back(call_of(line));
   return calls;
-}
-
-// By call, whether it is one of those that make a recording.
-std::vector<bool> records(const std::vector<std::string>& log) {
-  std::vector<bool> found;
-  bool is_recording = false;
-  for (const std::string& line : log) {
-    is_recording = is_recording || line.starts_with("cuStreamBeginCapture");
-    found.push_back(is_recording);
-    if (line.starts_with("cuGraphInstantiate")) is_recording = false;
-  }
-  return found;
 }
 
 TEST_F(CudaTrainingFails, EachCallOfTheDriver) {

@@ -204,24 +204,6 @@ TEST_F(CudaProgram, PageLockedMemoryIsCopiedWhereItLies) {
   EXPECT_EQ(std::memcmp(to.get(), from.get(), kBytes), 0);
 }
 
-bool destroys(const std::string& call) {
-  for (const char* part : {"Destroy", "Free", "Unload", "Release"})
-    if (call.find(part) != std::string::npos) return true;
-  return false;
-}
-
-// By call, whether it is one of those that make a recording: without it a run launches one by one.
-std::vector<bool> records(const std::vector<std::string>& log) {
-  std::vector<bool> found;
-  bool is_recording = false;
-  for (const std::string& line : log) {
-    is_recording = is_recording || line.starts_with("cuStreamBeginCapture");
-    found.push_back(is_recording);
-    if (line.starts_with("cuGraphInstantiate")) is_recording = false;
-  }
-  return found;
-}
-
 // Short of a call that only gives something back or makes a recording, a run ends with the error of
 // the call that failed; whatever happens, nothing is left.
 TEST_F(CudaProgram, EachCallMayFail) {

@@ -42,6 +42,25 @@ class SimulatedGpu : public cuda::FakeDriverTest {
     return *reinterpret_cast<FakeBlasEntry*>(::dlsym(library, kFakeBlasEntry))();
   }
 
+  /// Whether the call only gives something back.
+  static bool destroys(const std::string& call) {
+    for (const char* part : {"Destroy", "Free", "Unload", "Release"})
+      if (call.find(part) != std::string::npos) return true;
+    return false;
+  }
+  /// By call of a log, whether it is one of those that make a recording: without it a run launches
+  /// one by one.
+  static std::vector<bool> records(const std::vector<std::string>& log) {
+    std::vector<bool> found;
+    bool is_recording = false;
+    for (const std::string& line : log) {
+      is_recording = is_recording || line.starts_with("cuStreamBeginCapture");
+      found.push_back(is_recording);
+      if (line.starts_with("cuGraphInstantiate")) is_recording = false;
+    }
+    return found;
+  }
+
   /// What is asked of the stand-in for NVRTC.
   static FakeNvrtcControl& compiler() {
     void* const library = ::dlopen(RIDGE_FAKE_NVRTC, RTLD_NOW | RTLD_LOCAL);
