@@ -369,6 +369,22 @@ inline T over_pieces(T own, T* shared, int pieces) {
   return all.result();
 }
 
+/// Reduces a piece of the n elements of x, by a group; none of it where it `is_there` not.
+template <class Op, typename T>
+inline T reduce_piece(const T* x, int64_t n, int64_t piece, bool is_there) {
+  const int64_t begin = piece * kPiece;
+  const int64_t end = !is_there ? 0 : begin + kPiece < n ? begin + kPiece : n;
+  Reduced<Op, T> all;
+#pragma unroll 1
+  for (int64_t i = begin + threadIdx.x % kGroup * 4; i < end; i += 4 * kGroup) {
+    const Pack<T, 4> pack = load<4>(x + i, end - i);
+#pragma unroll
+    for (int k = 0; k < 4; ++k)
+      if (i + k < end) all.add(k, pack.at[k]);
+  }
+  return all.result();
+}
+
 /// One stage of a reduction of all n elements: y has one for each piece of x.
 template <class Op, typename T>
 inline void reduce_pieces(const T* x, T* y, int64_t n, T divisor) {
@@ -377,16 +393,7 @@ inline void reduce_pieces(const T* x, T* y, int64_t n, T divisor) {
   const int64_t groups = static_cast<int64_t>(blockDim.x) / kGroup;
   for (int64_t first = blockIdx.x * groups; first < pieces; first += gridDim.x * groups) {
     const int64_t piece = first + static_cast<int>(threadIdx.x) / kGroup;
-    const int64_t end = piece >= pieces ? 0 : (piece + 1) * kPiece < n ? (piece + 1) * kPiece : n;
-    Reduced<Op, T> all;
-#pragma unroll 1
-    for (int64_t i = piece * kPiece + lane * 4; i < end; i += 4 * kGroup) {
-      const Pack<T, 4> pack = load<4>(x + i, end - i);
-#pragma unroll
-      for (int k = 0; k < 4; ++k)
-        if (i + k < end) all.add(k, pack.at[k]);
-    }
-    const T result = all.result();
+    const T result = reduce_piece<Op>(x, n, piece, piece < pieces);
     if (lane == 0 && piece < pieces) y[piece] = result / divisor;
   }
 }

@@ -36,18 +36,9 @@ inline void reduce_list(const Addresses<N>& list,
   for (uint32_t first = blockIdx.x * groups; first < pieces; first += gridDim.x * groups) {
     const uint32_t unit = first + threadIdx.x / kGroup;
     const uint32_t tensor = tensor_of(unit, firsts, tensors);
-    const int64_t piece = unit - firsts[tensor], n = lengths[tensor];
-    const int64_t end = unit >= pieces ? 0 : (piece + 1) * kPiece < n ? (piece + 1) * kPiece : n;
+    const int64_t piece = unit - firsts[tensor];
     const T* const x = static_cast<const T*>(list.at[2 * tensor]);
-    Reduced<Op, T> all;
-#pragma unroll 1
-    for (int64_t i = piece * kPiece + lane * 4; i < end; i += 4 * kGroup) {
-      const Pack<T, 4> pack = load<4>(x + i, end - i);
-#pragma unroll
-      for (int k = 0; k < 4; ++k)
-        if (i + k < end) all.add(k, pack.at[k]);
-    }
-    const T result = all.result();
+    const T result = reduce_piece<Op>(x, lengths[tensor], piece, unit < pieces);
     if (lane == 0 && unit < pieces) static_cast<T*>(list.at[2 * tensor + 1])[piece] = result;
   }
 }
