@@ -5,9 +5,15 @@
 
 #include <filesystem>
 #include <memory>
+#include <string>
+#include <vector>
 
+#include "ridge/backend/cuda/cubin.h"
 #include "ridge/backend/cuda/nvrtc.h"
+#include "ridge/backend/cuda/print_kernel.h"
 #include "ridge/base/error.h"
+#include "ridge/base/function_ref.h"
+#include "ridge/base/parallel.h"
 
 namespace ridge::test {
 
@@ -27,6 +33,28 @@ inline std::shared_ptr<const cuda::Nvrtc> nvrtc() {
     }
   }();
   return opened;
+}
+
+/// A kernel, for a generation of devices.
+struct Compilation {
+  const cuda::PrintedKernel* kernel;
+  std::string architecture;
+};
+
+/// Compiles them side by side; then `look` sees what each kernel of each uses, in order.
+inline void compile_all(
+    const std::vector<Compilation>& all,
+    FunctionRef<void(const Compilation& compilation, const cuda::KernelUse& use)> look) {
+  std::vector<std::vector<cuda::KernelUse>> uses(all.size());
+  parallel_for(static_cast<int64_t>(all.size()), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const auto& [kernel, architecture] = all[static_cast<size_t>(i)];
+      uses[static_cast<size_t>(i)] =
+          cuda::read_cubin(nvrtc()->compile(kernel->source, kernel->name, architecture));
+    }
+  });
+  for (size_t i = 0; i < all.size(); ++i)
+    for (const cuda::KernelUse& use : uses[i]) look(all[i], use);
 }
 
 }  // namespace ridge::test

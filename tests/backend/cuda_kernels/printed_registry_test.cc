@@ -84,19 +84,20 @@ TEST(PrintedRegistry, EveryOpHasAKernelOrIsListed) {
   all.expect_results();
 }
 
-// For one of three generations of devices, in turn; in the full form for all of them.
-void expect_compiles(const cuda::PrintedKernel& kernel, size_t number) {
+// Each for one of three generations of devices, in turn; in the full form for all of them.
+void expect_compile(const std::vector<const cuda::PrintedKernel*>& kernels) {
   const std::vector<std::string> architectures = {"sm_80", "sm_90", "sm_100"};
-  for (size_t i = 0; i < architectures.size(); ++i) {
-    if (!is_full_scale() && i != number % architectures.size()) continue;
-    const std::string cubin = nvrtc()->compile(kernel.source, kernel.name, architectures[i]);
-    for (const cuda::KernelUse& use : cuda::read_cubin(cubin)) {
-      EXPECT_EQ(use.local_bytes, 0) << architectures[i] << ", " << use.registers << " registers\n"
-                                    << kernel.source;
-      // 48 KiB, and what sm_90 and later keep for themselves.
-      EXPECT_LE(use.shared_bytes, 49 << 10) << kernel.source;
-    }
-  }
+  std::vector<Compilation> compilations;
+  for (size_t number = 0; number < kernels.size(); ++number)
+    for (size_t i = 0; i < architectures.size(); ++i)
+      if (is_full_scale() || i == number % architectures.size())
+        compilations.push_back({kernels[number], architectures[i]});
+  compile_all(compilations, [](const Compilation& each, const cuda::KernelUse& use) {
+    EXPECT_EQ(use.local_bytes, 0) << each.architecture << ", " << use.registers << " registers\n"
+                                  << each.kernel->source;
+    // 48 KiB, and what sm_90 and later keep for themselves.
+    EXPECT_LE(use.shared_bytes, 49 << 10) << each.kernel->source;
+  });
 }
 
 TEST(PrintedRegistry, AllKernelsCompileWithoutLocalMemory) {
@@ -108,8 +109,9 @@ TEST(PrintedRegistry, AllKernelsCompileWithoutLocalMemory) {
       if (printing.kernel) kernels.emplace(printing.kernel->name, std::move(*printing.kernel));
     });
   EXPECT_GE(kernels.size(), 100u);
-  size_t number = 0;
-  for (const auto& [name, kernel] : kernels) expect_compiles(kernel, number++);
+  std::vector<const cuda::PrintedKernel*> all;
+  for (const auto& [name, kernel] : kernels) all.push_back(&kernel);
+  expect_compile(all);
 }
 
 // More elements than 32 bits count: of these no test runs.
@@ -135,15 +137,19 @@ TEST(PrintedRegistry, KernelsOfLargeTensorsCountIn64Bits) {
                                     argmax(x, 0),
                                     softmax(x),
                                     max_pool2d(images, {{2, 2}, {{2, 2}, {0, 0, 0, 0}, {1, 1}}})};
+  std::vector<cuda::PrintedKernel> kernels;
   for (size_t i = 0; i < large.size(); ++i) {
-    const cuda::Printing printing = cuda::print_kernel(*large[i].node);
+    cuda::Printing printing = cuda::print_kernel(*large[i].node);
     ASSERT_TRUE(printing.kernel) << printing.refusal;
     if (i < 6) {
       EXPECT_NE(printing.kernel->source.find("(uint64_t "), std::string::npos)
           << printing.kernel->source;
     }
-    expect_compiles(*printing.kernel, i);
+    kernels.push_back(std::move(*printing.kernel));
   }
+  std::vector<const cuda::PrintedKernel*> all;
+  for (const cuda::PrintedKernel& kernel : kernels) all.push_back(&kernel);
+  expect_compile(all);
 }
 
 }  // namespace
