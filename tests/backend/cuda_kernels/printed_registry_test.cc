@@ -109,9 +109,13 @@ TEST(PrintedRegistry, AllKernelsCompileWithoutLocalMemory) {
       if (printing.kernel) kernels.emplace(printing.kernel->name, std::move(*printing.kernel));
     });
   EXPECT_GE(kernels.size(), 100u);
-  std::vector<const cuda::PrintedKernel*> all;
-  for (const auto& [name, kernel] : kernels) all.push_back(&kernel);
-  expect_compile(all);
+  // Most are one op in many dtypes: some, spread over all, but in the full form.
+  const size_t step = is_full_scale() ? 1 : 5;
+  size_t number = 0;
+  std::vector<const cuda::PrintedKernel*> chosen;
+  for (const auto& [name, kernel] : kernels)
+    if (number++ % step == 0) chosen.push_back(&kernel);
+  expect_compile(chosen);
 }
 
 // More elements than 32 bits count: of these no test runs.
