@@ -27,13 +27,14 @@ function(ridge_add_cuda program)
   target_link_libraries(${program} PRIVATE $<LINK_LIBRARY:WHOLE_ARCHIVE,ridge_library>)
 endfunction()
 
-# The texts that printed kernels include are embedded: what lies in device/, and the two headers whose
+# The texts that printed kernels include are embedded: what lies in device/, and the headers whose
 # arithmetic the CPU's kernels share.
 function(ridge_embed_device_headers target)
   file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/ridge/backend/cuda/device/*.h)
   list(APPEND headers
        ${PROJECT_SOURCE_DIR}/ridge/backend/cpu/isa/functions.h
        ${PROJECT_SOURCE_DIR}/ridge/backend/cpu/isa/gelu_table.h
+       ${PROJECT_SOURCE_DIR}/ridge/backend/cpu/isa/norm_activations.h
        ${PROJECT_SOURCE_DIR}/ridge/base/philox.h)
   set(out ${PROJECT_BINARY_DIR}/generated/device_headers.cc)
   set(script ${PROJECT_SOURCE_DIR}/cmake/embed_text.cmake)

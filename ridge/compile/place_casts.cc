@@ -14,6 +14,19 @@
 //   y = matmul(a, b) : f32   ->   y = cast(matmul(cast(a), cast(b)) : bf16) : f32
 //   g = matmul(x, dy) : f32  ->   g = matmul[f32_result](cast(x), cast(dy)) : f32
 //
+// There a convolution that looks at one pixel at a time is the product that it is, whose weights
+// are read as they lie:
+//
+//   y = conv2d(x, w) : f32   ->   y = cast(matmul(rows of cast(x), cast(w)) : bf16) : f32
+//
+// What is normalised over the batch is read as its product left it there: sums and what is made of
+// them stay f32, the normalising is left to the loops, and the gradient that only products read is
+// rounded where it is made.
+//
+//   y, m, v = batch_norm(cast(c), g, b)   ->   m, v, s, t = batch_norm_stats(c, g, b)
+//                                              y = (cast(c) - m) * s + t
+//   dc = batch_norm_grad(cast(c), ..., dy)   ->   dc = cast(batch_norm_grad(c, ..., dy) : bf16)
+//
 // In TF32 all stay f32, and the device rounds what it multiplies:
 //
 //   y = matmul(a, b) : f32   ->   y = matmul[tf32](a, b) : f32
@@ -25,8 +38,11 @@
 #include "ridge/compile/pass.h"
 #include "ridge/compile/rewrite.h"
 #include "ridge/graph/ops/attention.h"
+#include "ridge/graph/ops/batch_norm.h"
+#include "ridge/graph/ops/conv.h"
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/matmul.h"
+#include "ridge/graph/ops/shape.h"
 #include "ridge/graph/ops/tf32.h"
 
 namespace ridge {
@@ -38,16 +54,18 @@ bool is_contraction(const Node& node) {
 
 bool is_attention(const Node& node) { return node.is<Attention>() || node.is<AttentionGrad>(); }
 
-// For each node, whether its result becomes a state, element by element.
+// For each node, whether its first result becomes a state, element by element. Statistics of a
+// batch norm, which do, are others of its results.
 std::vector<bool> become_state(const Graph& graph) {
   std::vector<bool> found(graph.nodes().size());
   for (const Output& output : graph.outputs())
-    if (!output.updates.empty()) found[static_cast<size_t>(output.value.node->id)] = true;
+    if (!output.updates.empty() && output.value.index == 0)
+      found[static_cast<size_t>(output.value.node->id)] = true;
   for (size_t i = found.size(); i-- > 0;) {
     const Node& node = *graph.nodes()[i];
     if (!found[i] || is_contraction(node)) continue;
     for (const Value& input : node.inputs)
-      if (input.type().elements() == node.outputs[0].elements())
+      if (input.index == 0 && input.type().elements() == node.outputs[0].elements())
         found[static_cast<size_t>(input.node->id)] = true;
   }
   return found;
@@ -60,13 +78,22 @@ class CastPlacer {
         context_(context),
         stores_(context.backend.stores_16_bits()),
         becomes_state_(become_state(graph)),
-        rewrite_(graph) {}
+        is_read_wide_(graph.nodes().size()),
+        rewrite_(graph) {
+    for (const auto& node : graph.nodes())
+      if (!is_lowered(*node))
+        for (const Value& input : node->inputs) note_wide(input);
+    for (const Output& output : graph.outputs()) note_wide(output.value);
+  }
 
   bool run() {
     bool changed = false;
     for (const auto& node : graph_.nodes()) {
       if (is_lowered(*node)) {
         lower(*node);
+        changed = true;
+      } else if (is_norm_of_16_bits(*node)) {
+        node->is<BatchNorm>() ? lower_norm(*node) : lower_norm_gradient(*node);
         changed = true;
       } else {
         rewrite_.copy(*node);
@@ -82,14 +109,63 @@ class CastPlacer {
         node.inputs[0].dtype() != DType::kF32)
       return false;
     if (is_attention(node) && (context_.tf32 || !stores_)) return false;
-    return std::none_of(context_.pins.begin(), context_.pins.end(), [&](const std::string& pin) {
+    return !is_pinned(node);
+  }
+  bool is_pinned(const Node& node) const {
+    return std::any_of(context_.pins.begin(), context_.pins.end(), [&](const std::string& pin) {
       return node.site.name.starts_with(pin);
     });
+  }
+
+  void note_wide(Value value) {
+    if (value.index == 0) is_read_wide_[id(*value.node)] = true;
+  }
+
+  // The 16 bits that are widened to it; without a node where there are none.
+  Value narrow(Value wide) const {
+    const Node& node = *wide.node;
+    const bool is_widened = node.is<Cast>() && wide.dtype() == DType::kF32 &&
+                            node.inputs[0].dtype() == context_.precision;
+    return is_widened ? node.inputs[0] : Value{};
+  }
+
+  bool is_norm_of_16_bits(const Node& node) const {
+    const bool is_gradient = node.is<BatchNormGrad>();
+    if (!node.is<BatchNorm>() && !is_gradient) return false;
+    if (!stores_ || context_.tf32 || is_pinned(node)) return false;
+    if (is_gradient && is_read_wide_[id(node)]) return false;
+    return narrow(rewrite_.mapped(node.inputs[0])).node != nullptr;
+  }
+
+  void lower_norm(const Node& node) {
+    const auto& norm = node.op_as<BatchNorm>();
+    BatchNormStats op;
+    op.eps = norm.eps;
+    std::vector<Value> inputs = rewrite_.mapped_inputs(node);
+    const Value x = inputs[0];
+    inputs[0] = narrow(x);
+    Node& stats = rewrite_.to().add(
+        std::make_shared<const BatchNormStats>(std::move(op)), std::move(inputs), node.site);
+    const SiteScope scope(rewrite_.to(), node.site.name + "/plain", SiteScope::Path::kAbsolute);
+    const Value norms[] = {{&stats, 0}, {&stats, 2}, {&stats, 3}};
+    const Value y = normalized(x, norms, norm_activation(norm.activation, "batch_norm"));
+    rewrite_.replace(node, {y, {&stats, 0}, {&stats, 1}});
+  }
+
+  void lower_norm_gradient(const Node& node) {
+    std::vector<Value> inputs = rewrite_.mapped_inputs(node);
+    inputs.front() = narrow(inputs.front());
+    if (const Value dy = narrow(inputs.back()); dy.node != nullptr) inputs.back() = dy;
+    Node& low = rewrite_.to().add(node.op, std::move(inputs), node.site);
+    const SiteScope scope(rewrite_.to(), node.site.name + "/cast", SiteScope::Path::kAbsolute);
+    rewrite_.replace(node, {cast({&low, 0}, DType::kF32), {&low, 1}, {&low, 2}});
   }
 
   void lower(const Node& node) {
     if (context_.tf32)
       replace_op(node, in_tf32(*node.op));
+    else if (stores_ && looks_at_pixels(node))
+      make_product(node);
     else if (!node.is<MatMul>())
       add_casts(node, node.op);
     else if (stores_)
@@ -127,6 +203,38 @@ class CastPlacer {
     rewrite_.replace(node, std::move(results));
   }
 
+  // True where windows are single pixels, and all of them are taken.
+  static bool looks_at_pixels(const Node& node) {
+    const auto is = [](const auto& op, const Shape& w) {
+      const auto is_all = [](const std::vector<int64_t>& list, int64_t number) {
+        return std::all_of(list.begin(), list.end(), [&](int64_t i) { return i == number; });
+      };
+      return op.groups == 1 && w[0] == 1 && w[1] == 1 && is_all(op.window.stride, 1) &&
+             is_all(op.window.padding, 0);
+    };
+    if (node.is<Conv2d>()) return is(node.op_as<Conv2d>(), node.inputs[1].shape());
+    if (node.is<Conv2dGradInput>())
+      return is(node.op_as<Conv2dGradInput>(), node.inputs[1].shape());
+    return node.is<Conv2dGradWeight>() && is(node.op_as<Conv2dGradWeight>(), node.outputs[0].shape);
+  }
+
+  void make_product(const Node& node) {
+    const SiteScope scope(rewrite_.to(), node.site.name + "/cast", SiteScope::Path::kAbsolute);
+    std::vector<Value> factors = rewrite_.mapped_inputs(node);
+    for (Value& factor : factors) {
+      const int64_t columns = factor.dim(-1);
+      factor =
+          reshape(cast(factor, context_.precision), {factor.type().elements() / columns, columns});
+    }
+    MatMul op;
+    op.transpose_a = node.is<Conv2dGradWeight>();
+    op.transpose_b = node.is<Conv2dGradInput>();
+    op.f32_result = becomes_state_[id(node)];
+    Node& low = rewrite_.to().add(
+        std::make_shared<const MatMul>(std::move(op)), std::move(factors), node.site);
+    rewrite_.replace(node, {cast(reshape({&low, 0}, node.outputs[0].shape), DType::kF32)});
+  }
+
   // Of 16-bit operands it is f32 too.
   static bool is_logsumexp(const Node& node, size_t input) {
     return node.is<AttentionGrad>() && input == node.op_as<AttentionGrad>().operands() + 1;
@@ -136,6 +244,7 @@ class CastPlacer {
   const PassContext& context_;
   bool stores_;
   std::vector<bool> becomes_state_;
+  std::vector<bool> is_read_wide_;  // by node: its first result, by others than lowered ones
   Rewrite rewrite_;
 };
 

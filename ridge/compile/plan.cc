@@ -23,8 +23,12 @@ struct Kernel {
 
 Kernel choose_kernel(const Node& node, Backend& backend, const PlanOptions& options) {
   const std::vector<Choice> choices = backend.candidates(node);
-  check_internal(
-      !choices.empty(), "device '{}' has no kernel for node '{}'", backend.name(), node.site.name);
+  check(!choices.empty(),
+        "[{}] device '{}' has no kernel for {}, at site '{}'",
+        node.op->name(),
+        backend.name(),
+        to_string(node.outputs[0]),
+        node.site.name);
   const size_t choice = options.choose ? options.choose(node, choices) : 0;
   const size_t bytes = backend.instantiate(node, choice)->workspace_bytes();
   return {choice, choices.at(choice).name, static_cast<int64_t>(bytes)};

@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <random>
+#include <tuple>
 
 #include "ridge/compile/pipeline.h"
 #include "ridge/compile/plan.h"
 #include "ridge/graph/ops/attention.h"
+#include "ridge/graph/ops/batch_norm.h"
 #include "ridge/graph/ops/conv.h"
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/gather.h"
@@ -119,6 +122,155 @@ TEST(StoredIn16Bits, ConvolutionsAreCastAsEverywhere) {
     if (node->is<Conv2d>()) {
       EXPECT_EQ(node->outputs[0].dtype, DType::kBF16);
     }
+}
+
+nn::Training cnn() {
+  nn::ModelOptions model;
+  model.kind = "resnet18";
+  model.resnet18 = {.outputs = 4, .width = 8};
+  return nn::Training(nn::make_model(model, {{DType::kF32, {8, 8, 3}}, {DType::kI64, {}}}), {});
+}
+
+// Norms read what convolutions left, and their gradients make what convolutions read: images are
+// f32 in memory where they are the stream between blocks, or its gradient, alone.
+TEST(StoredIn16Bits, BatchNormsReadWhatConvolutionsLeft) {
+  for (const DType precision : {DType::kBF16, DType::kF16}) {
+    const Graph graph = compiled(cnn().step(kSamples), precision);
+    int norms = 0, gradients = 0, casts = 0;
+    for (const auto& node : graph.nodes()) {
+      EXPECT_FALSE(node->is<BatchNorm>()) << node->site.name;
+      if (node->is<BatchNormStats>() || node->is<BatchNormGrad>()) {
+        EXPECT_EQ(node->inputs[0].dtype(), precision) << node->site.name;
+        EXPECT_EQ(node->inputs[1].dtype(), DType::kF32) << node->site.name;
+      }
+      norms += node->is<BatchNormStats>() ? 1 : 0;
+      if (node->is<BatchNormGrad>()) {
+        ++gradients;
+        EXPECT_EQ(node->outputs[0].dtype, precision) << node->site.name;
+        // Of a norm that only a convolution reads, the convolution's gradient; else the stream's.
+        const bool is_first = node->op_as<BatchNormGrad>().activation == "relu" &&
+                              !node->site.name.starts_with("stem");
+        EXPECT_EQ(node->inputs[5].dtype() == precision, is_first) << node->site.name;
+      }
+      casts +=
+          node->is<Cast>() && !node->inputs[0].node->is<Input>() && node->outputs[0].rank() == 4
+              ? 1
+              : 0;
+    }
+    EXPECT_EQ(norms, 20);
+    EXPECT_EQ(gradients, 20);
+    EXPECT_EQ(casts, 0) << "an image is widened or rounded by itself";
+  }
+}
+
+TEST(StoredIn16Bits, APinnedNormStaysInF32) {
+  const Graph graph = compiled(
+      cnn().step(kSamples), DType::kBF16, {"stages.1.0.first.norm:", "stages.2.0.first.conv:"});
+  int wide = 0;
+  for (const auto& node : graph.nodes()) {
+    if (!node->is<BatchNorm>() && !node->is<BatchNormGrad>()) continue;
+    if (node->inputs[0].dtype() != DType::kF32) continue;
+    ++wide;
+    EXPECT_TRUE(node->site.name.starts_with("stages.1.0.first.norm") ||
+                node->site.name.starts_with("stages.2.0.first.norm"))
+        << node->site.name;
+  }
+  EXPECT_EQ(wide, 4);
+}
+
+// A gradient that is read in f32 is made in f32, or rounding it would reach who asked for none.
+TEST(StoredIn16Bits, AGradientThatIsReadInF32StaysInF32) {
+  Graph graph;
+  const TensorType images{DType::kF32, {2, 5, 5, 4}}, channel{DType::kF32, {4}};
+  const Value c = conv2d(input(graph, "x", images), input(graph, "w", {DType::kF32, {1, 1, 4, 4}}));
+  const Value gamma = input(graph, "gamma", channel), beta = input(graph, "beta", channel);
+  const BatchNormResult norm = batch_norm(c, gamma, beta);
+  const Value dc = add_node(BatchNormGrad{},
+                            {c, gamma, beta, norm.mean, norm.variance, input(graph, "dy", images)});
+  Conv2dGradWeight weight;
+  graph.add_output("dw", add_node(std::move(weight), {input(graph, "x2", images), dc}));
+  graph.add_output("dc", dc * 2.0);
+  graph.add_output("y", norm.y);
+  graph = compiled(std::move(graph), DType::kBF16);
+  int gradients = 0;
+  for (const auto& node : graph.nodes())
+    if (node->is<BatchNormGrad>()) {
+      ++gradients;
+      EXPECT_EQ(node->outputs[0].dtype, DType::kF32);
+    }
+  EXPECT_EQ(gradients, 1);
+}
+
+// One 1x1 convolution and its gradients; `stride`, `padding` and `groups` of it.
+Graph pixelwise(int64_t stride, int64_t padding, int64_t groups) {
+  Graph graph;
+  WindowFields window;
+  window.stride = {stride, stride};
+  window.padding = {padding, padding, padding, padding};
+  const Value x = input(graph, "x", {DType::kF32, {2, 5, 6, 8}});
+  const Value w = input(graph, "w", {DType::kF32, {1, 1, 8 / groups, 12}});
+  const Value y = conv2d(x, w, window, groups);
+  const Value dy = input(graph, "dy", y.type());
+  Conv2dGradInput dx;
+  dx.window = window, dx.groups = groups, dx.size = {5, 6};
+  Conv2dGradWeight dw;
+  dw.window = window, dw.groups = groups;
+  graph.add_output("y", y);
+  graph.add_output("dx", add_node(std::move(dx), {dy, w}));
+  graph.add_output("w.new", add_node(std::move(dw), {x, dy}), "w");
+  return graph;
+}
+
+TEST(StoredIn16Bits, AConvolutionOfPixelsIsAProduct) {
+  const auto products = [](const Graph& graph) {
+    return std::count_if(graph.nodes().begin(), graph.nodes().end(), [](const auto& node) {
+      return node->template is<MatMul>();
+    });
+  };
+  for (const auto& [stride, padding, groups] : {std::tuple(2, 0, 1), {1, 1, 1}, {1, 0, 4}})
+    EXPECT_EQ(products(compiled(pixelwise(stride, padding, groups), DType::kBF16)), 0);
+  EXPECT_EQ(products(compiled(pixelwise(1, 0, 1), DType::kF32)), 0);
+
+  const Graph plain = pixelwise(1, 0, 1), graph = compiled(plain.clone(), DType::kBF16);
+  EXPECT_EQ(products(graph), 3);
+  for (const auto& node : graph.nodes())
+    if (node->is<MatMul>()) {
+      // That of the weights becomes a state.
+      EXPECT_EQ(node->op_as<MatMul>().f32_result, node->op_as<MatMul>().transpose_a);
+    }
+  const auto cpu = make_backend("cpu"), ref = make_backend("ref");
+  NamedTensors inputs;
+  std::mt19937_64 random(3);
+  for (const Node* node : plain.inputs()) {
+    Tensor tensor(node->outputs[0]);
+    // Of few bits, so that no product is rounded.
+    for (int64_t i = 0; i < tensor.elements(); ++i)
+      tensor.set(i, static_cast<double>(random() % 9) - 4);
+    inputs.emplace(node->op_as<Input>().input_name, std::move(tensor));
+  }
+  const NamedTensors want = evaluate(plain, *ref, inputs), got = evaluate(graph, *cpu, inputs);
+  for (const auto& [name, tensor] : want)
+    EXPECT_EQ(difference(got.at(name), tensor, name == "w.new" ? 0 : 0x1p-8), "") << name;
+}
+
+// Running statistics are a state that is made of it, and as large as nothing of it.
+TEST(StoredIn16Bits, WhatIsNormalisedBecomesNoState) {
+  Graph graph = pixelwise(1, 0, 1);
+  const TensorType channel{DType::kF32, {12}};
+  const BatchNormResult norm = batch_norm(
+      graph.outputs()[0].value, input(graph, "gamma", channel), input(graph, "beta", channel));
+  graph.add_output("z", norm.y);
+  graph.add_output("mean.new", norm.mean + input(graph, "mean", channel), "mean");
+  graph = compiled(std::move(graph), DType::kBF16);
+  int products = 0, norms = 0;
+  for (const auto& node : graph.nodes()) {
+    norms += node->is<BatchNormStats>() ? 1 : 0;
+    if (!node->is<MatMul>() || node->op_as<MatMul>().transpose_a) continue;
+    ++products;
+    EXPECT_EQ(node->outputs[0].dtype, DType::kBF16) << node->site.name;
+  }
+  EXPECT_EQ(products, 2);
+  EXPECT_EQ(norms, 1);
 }
 
 // Without a request for it nothing changes, and the CPU rounds while it packs.

@@ -136,22 +136,29 @@ TEST_F(CudaTrain, SixteenBitsInMemory) {
     std::string model, precision;
     double roundoff;
   };
-  for (const auto& [model, precision, roundoff] :
-       {Case{"mlp", "fp16", 0x1p-11}, {"gpt", "bf16", 0x1p-8}, {"cnn", "bf16", 0x1p-8}}) {
+  for (const auto& [model, precision, roundoff] : {Case{"mlp", "fp16", 0x1p-11},
+                                                   {"gpt", "bf16", 0x1p-8},
+                                                   {"cnn", "bf16", 0x1p-8},
+                                                   {"cnn", "fp16", 0x1p-11}}) {
     SCOPED_TRACE(model + " in " + precision);
+    const std::string run = model + precision;
     const std::string words =
         fmt::format("train {}.toml --set train.precision={} --out ", model, precision);
-    fine("train " + model + ".toml --out f32-" + model);
-    fine(words + "cpu-" + model);
-    fine(words + "cuda-" + model + " --device cuda");
-    const std::vector<double> got = losses("cuda-" + model), want = losses("cpu-" + model);
+    fine("train " + model + ".toml --out f32-" + run);
+    fine(words + "cpu-" + run);
+    fine(words + "cuda-" + run + " --device cuda");
+    const std::vector<double> got = losses("cuda-" + run), want = losses("cpu-" + run);
     ASSERT_EQ(got.size(), want.size());
     for (size_t i = 0; i < want.size(); ++i)
       EXPECT_NEAR(got[i], want[i], 4 * roundoff * std::fabs(want[i])) << "step " << i + 1;
-    EXPECT_GT(std::fabs(got[0] - losses("f32-" + model)[0]), 1e-6);
+    EXPECT_GT(std::fabs(got[0] - losses("f32-" + run)[0]), 1e-6);
   }
   const Ended plan = fine("inspect gpt.toml --plan --device cuda --set train.precision=bf16");
   EXPECT_NE(plan.out.find("bf16["), std::string::npos) << plan.out;
+  // Norms of f32 would be batch_norm, and read what casts have widened.
+  const Ended nodes = fine("inspect cnn.toml --nodes --device cuda --set train.precision=bf16");
+  EXPECT_NE(nodes.out.find("= batch_norm_stats("), std::string::npos) << nodes.out;
+  EXPECT_EQ(nodes.out.find("= batch_norm("), std::string::npos) << nodes.out;
 }
 
 TEST_F(CudaTrain, SixteenBitsByCublaslt) {

@@ -103,10 +103,14 @@ void add_norm_conv_kernels(KernelTable& table, const KernelTable& (*plain)()) {
   const auto name = NormConv2d::kTraits.name;
   table.add(name, {"gemm", 0}, make_pointwise, accepts_pointwise);
   table.add(name, {"depthwise", 1}, make_depthwise, accepts_depthwise);
+  const auto expanded = [plain](const Node& node) { return make_expanded(node, plain()); };
   for (const std::string_view op : {name, BatchNormStats::kTraits.name})
-    table.add(op, {std::string(kExpandedChoice)}, [plain](const Node& node) {
-      return make_expanded(node, plain());
-    });
+    table.add(op, {std::string(kExpandedChoice)}, expanded);
+  // Of 16 bits beside f32: what a GPU reads, by the kernel of f32 and casts.
+  table.add(
+      BatchNormGrad::kTraits.name, {std::string(kExpandedChoice)}, expanded, [](const Node& node) {
+        return node.inputs[0].dtype() != node.inputs[1].dtype();
+      });
 }
 
 }  // namespace ridge::cpu

@@ -10,7 +10,7 @@
 #include "ridge/backend/cuda/arena.h"
 #include "ridge/backend/cuda/blas_matmul.h"
 #include "ridge/backend/cuda/device_trace.h"
-#include "ridge/backend/cuda/dnn_nodes.h"
+#include "ridge/backend/cuda/dnn_planner.h"
 #include "ridge/backend/cuda/engine_stream.h"
 #include "ridge/backend/cuda/graph.h"
 #include "ridge/backend/cuda/plain_nodes.h"
@@ -57,6 +57,7 @@ class CudaBackend final : public Backend {
       : device_(std::move(device)),
         blas_(std::move(libraries.blas)),
         dnn_(std::move(libraries.dnn)),
+        planner_(dnn_),
         trace_(device_),
         library_(device_, std::move(libraries.compiler), std::move(cubins)),
         faults_(device_),
@@ -107,6 +108,7 @@ class CudaBackend final : public Backend {
   DeviceRef device_;
   std::shared_ptr<const Blas> blas_;  // null: there is none
   std::shared_ptr<const Dnn> dnn_;    // likewise
+  mutable DnnPlanner planner_;        // under known_mutex_
   DeviceTrace trace_;
   // Kernels that the graph is asked for change nothing that a caller could see.
   mutable KernelLibrary library_;
@@ -164,7 +166,7 @@ Known CudaBackend::examine(const Node& node) const {
     }
   }
   add_algorithms(node, found);
-  if (dnn_ != nullptr) found.plans = dnn_choices(*dnn_, node);
+  found.plans = planner_.choices(node);
   add_plans(found, false);
   add_printed(node, found);
   add_plans(found, true);

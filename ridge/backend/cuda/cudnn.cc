@@ -168,13 +168,18 @@ Dnn::Dnn(DeviceRef device, DnnLibraryRef library)
 }
 
 Dnn::Dnn(DnnLibraryRef library, std::string_view properties, int major)
-    : library_(std::move(library)), major_(major) {
+    : library_(std::move(library)), major_(major), properties_text_(properties) {
   properties_ = std::make_unique<DnnDescriptor>(library_, DnnKind::kDeviceProperties);
   // With the zero behind it.
-  const std::string text(properties);
-  properties_->set_all(DnnAttribute::kDevicePropertiesJson,
-                       std::span<const char>(text.c_str(), text.size() + 1));
+  properties_->set_all(
+      DnnAttribute::kDevicePropertiesJson,
+      std::span<const char>(properties_text_.c_str(), properties_text_.size() + 1));
   properties_->finalize();
+}
+
+std::shared_ptr<const Dnn> Dnn::for_another_thread() const {
+  if (device_ != nullptr) return std::make_shared<const Dnn>(device_, library_);
+  return std::make_shared<const Dnn>(library_, properties_text_, major_);
 }
 
 Dnn::~Dnn() {

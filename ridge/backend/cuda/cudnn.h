@@ -204,6 +204,9 @@ class Dnn {
   Dnn(const Dnn&) = delete;
   Dnn& operator=(const Dnn&) = delete;
 
+  /// The same with a handle of its own: none serves two threads at a time. DnnError.
+  std::shared_ptr<const Dnn> for_another_thread() const;
+
   const DnnLibraryRef& library() const { return library_; }
   /// Of the device's compute capability.
   int major() const { return major_; }
@@ -225,6 +228,7 @@ class Dnn {
   DnnLibraryRef library_;
   int major_;
   DnnHandle handle_ = nullptr;
+  std::string properties_text_;  // of properties_
   std::unique_ptr<DnnDescriptor> properties_;
   // The handle has a stream: whoever sets it launches before anybody else does.
   mutable std::mutex launch_mutex_;

@@ -44,8 +44,11 @@ struct Place {
 
 class DnnKernel final : public NodeKernel {
  public:
-  DnnKernel(std::shared_ptr<const Dnn> dnn, DnnPlanRef plan, std::string text)
-      : dnn_(std::move(dnn)), plan_(std::move(plan)), text_(std::move(text)) {}
+  DnnKernel(std::shared_ptr<const Dnn> dnn, const DnnChoice& choice, std::string text)
+      : dnn_(std::move(dnn)),
+        planned_by_(choice.planned_by),
+        plan_(choice.plan),
+        text_(std::move(text)) {}
 
   void add(Place place) { places_.push_back(place); }
   /// The weights lie behind the plan's workspace, moved there from an input, or from there to the
@@ -118,7 +121,7 @@ class DnnKernel final : public NodeKernel {
     return *pack_;
   }
 
-  std::shared_ptr<const Dnn> dnn_;
+  std::shared_ptr<const Dnn> dnn_, planned_by_;
   DnnPlanRef plan_;
   std::string text_;
   std::vector<Place> places_;
@@ -137,8 +140,9 @@ std::vector<DnnChoice> named(const std::vector<DnnPlanRef>& plans,
                              bool is_fallback) {
   std::vector<DnnChoice> choices;
   for (const DnnPlanRef& plan : plans)
-    choices.push_back(
-        {{prefix + plan->name, kDnnBits + static_cast<int>(choices.size())}, plan, is_fallback});
+    choices.push_back({.choice = {prefix + plan->name, kDnnBits + static_cast<int>(choices.size())},
+                       .plan = plan,
+                       .is_fallback = is_fallback});
   return choices;
 }
 
@@ -246,6 +250,10 @@ void place_attention(DnnKernel& kernel,
 
 }  // namespace
 
+bool is_planned_by_dnn(const Node& node) {
+  return dnn_convolution(node).has_value() || dnn_attention(node).has_value();
+}
+
 std::vector<DnnChoice> dnn_choices(const Dnn& dnn, const Node& node) {
   dnn.ensure_current();
   try {
@@ -266,7 +274,7 @@ std::unique_ptr<NodeKernel> make_dnn_kernel(
     const std::function<std::unique_ptr<NodeKernel>(const Node&)>& make) {
   const auto make_kernel = [&](const std::string& text) {
     return std::make_unique<DnnKernel>(
-        std::move(dnn), choice.plan, fmt::format("{}, by {}", text, choice.choice.name));
+        std::move(dnn), choice, fmt::format("{}, by {}", text, choice.choice.name));
   };
   if (const auto convolution = dnn_convolution(node)) {
     auto kernel = make_kernel(convolution->text());

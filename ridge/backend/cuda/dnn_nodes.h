@@ -16,6 +16,9 @@ struct DnnChoice {
   DnnPlanRef plan;
   /// Of an engine that does anything at no promised speed: kernels of ours come first.
   bool is_fallback = false;
+  /// Whose handle the plan was made with, where that is not the one that launches it: lives as long
+  /// as the plan.
+  std::shared_ptr<const Dnn> planned_by = nullptr;
 };
 
 /// The first of the bits classes of these choices. Each has its own: the library does not say which
@@ -25,6 +28,9 @@ inline constexpr int kDnnBits = 1024;
 /// Since this version the gradient of attention can be had with the same bits in each run, and
 /// without that its forward half is not worth a second kind of numbers.
 inline constexpr size_t kDnnAttentionVersion = 92800;
+
+/// True for nodes that the library is asked about. Reads nothing but the node's op and types.
+bool is_planned_by_dnn(const Node& node);
 
 /// Plans for a `conv2d`, its gradients, `attention` and `attention_grad`, the library's best guess
 /// first; none for other nodes, and where the library has none. All of them give the same bits in

@@ -213,13 +213,14 @@ PrintedKernel KernelText::result(std::string_view prefix, std::string_view summa
   std::string source = fmt::format("// {}\n", summary);
   source += "#include \"ridge/backend/cuda/device/kernel.h\"\n";
   if (needs_functions) source += "#include \"ridge/backend/cpu/isa/functions.h\"\n";
+  if (needs_norm_activations) source += "#include \"ridge/backend/cpu/isa/norm_activations.h\"\n";
   if (needs_random)
     source += "#include \"ridge/base/philox.h\"\n#include \"ridge/backend/cuda/device/random.h\"\n";
   for (const std::string& header : headers_)
     source += fmt::format("#include \"ridge/backend/cuda/device/{}\"\n", header);
   // A namespace of its own, so that several kernels may share a translation unit.
   source += "\nnamespace ridge::cuda {\n";
-  if (needs_functions) source += "using namespace ridge::cpu;\n";
+  if (needs_functions || needs_norm_activations) source += "using namespace ridge::cpu;\n";
   source += functions_ + "\n}  // namespace ridge::cuda\n";
   made_.name = fmt::format("{}{}_{:016x}", prefix, ops_, hash64(source));
   made_.source = replaced(std::move(source), kName, made_.name);

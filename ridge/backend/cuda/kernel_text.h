@@ -107,6 +107,8 @@ class KernelText {
 
   /// The source includes `header` of device/.
   void include(std::string_view header);
+  /// And norm_activations.h of the CPU.
+  bool needs_norm_activations = false;
   /// Text before the functions.
   void declare(std::string_view text) { functions_ += text; }
 

@@ -1,5 +1,5 @@
 // Batch norm, its gradient and its statistics, in the CPU's three steps and with its bits: sums of
-// chunks of rows, a thread a column; their combination, a thread a channel; the result.
+// chunks of rows; their combination, a thread a channel; the result.
 #include <algorithm>
 #include <array>
 
@@ -10,6 +10,10 @@
 namespace ridge::cuda {
 namespace {
 
+// As device/batch_norm.h has them: threads of a block of the sums, and of the gradient's what they
+// share; channels of a block of the combination.
+constexpr int64_t kSumThreads = 128, kGradientItems = 16, kCombined = 8;
+
 class BatchNormPrinter {
  public:
   explicit BatchNormPrinter(const Node& node) : node_(node), text_(node) {
@@ -19,7 +23,7 @@ class BatchNormPrinter {
     chunk_ = std::clamp<int64_t>(32768 / std::min<int64_t>(channels_, 512), 64, 512);
     const DType dtype = x.dtype;
     computed_ = dtype == DType::kF64 ? DType::kF64 : DType::kF32;
-    text_.needs_functions = true;
+    text_.needs_functions = text_.needs_norm_activations = true;
     text_.include("batch_norm.h");
     for (size_t& at : sums_)
       at = text_.take(static_cast<size_t>(chunks() * channels_) * sizeof(double));
@@ -29,8 +33,10 @@ class BatchNormPrinter {
   // y, mean and variance; or the statistics alone, of which two are what y would be made of.
   PrintedKernel print_forward(double eps, std::string_view activation, bool is_stats) {
     Lines& lines = text_.lines;
-    lines.line("batch_norm_sums({}, {}, {});", text_.input(0), sums(), sizes());
-    finish("", chunks() * channels_);
+    const int64_t parts = ceil_div(chunk_, kSummedRows);
+    lines.line(
+        "batch_norm_sums<{}, {}>({}, {}, {});", width(), parts, text_.input(0), sums(), sizes());
+    text_.finish("", ceil_div(items(), kSumThreads / parts), kSumThreads);
 
     const size_t first = is_stats ? 0 : 1;
     const std::string tables = is_stats
@@ -46,7 +52,7 @@ class BatchNormPrinter {
                tables,
                sizes(),
                number_text(DType::kF64, eps));
-    finish("_combine", channels_);
+    finish_combination();
     if (!is_stats) {
       lines.line("batch_norm_write<{}, {}>({}, {}, {}, {}, {}, {}, {});",
                  width(),
@@ -65,35 +71,32 @@ class BatchNormPrinter {
 
   PrintedKernel print_gradient(double eps, std::string_view activation) {
     Lines& lines = text_.lines;
-    lines.line("batch_norm_scale({}, {}, {}, {}, {});",
-               text_.input(1),
-               text_.input(4),
-               table("scale", 1),
-               channels_,
-               number_text(DType::kF64, eps));
-    finish("", channels_);
-
-    lines.line("batch_norm_grad_sums<{}>({}, {}, {}, {}, {}, {}, {});",
+    lines.line("batch_norm_grad_sums<{}, {}>({}, {}, {}, {}, {}, {}, {}, {}, {});",
+               width(),
                activation,
                text_.input(0),
                text_.input(5),
-               text_.input(3),
-               table("scale", 1),
+               text_.input(1),
                text_.input(2),
+               text_.input(3),
+               text_.input(4),
                sums(),
-               sizes());
-    finish("_sums", chunks() * channels_);
+               sizes(),
+               number_text(DType::kF64, eps));
+    text_.finish("", ceil_div(items(), kGradientItems), kThreads);
 
-    lines.line("batch_norm_grad_combine({}, {}, {}, {}, {}, {}, {}, {});",
+    lines.line("batch_norm_grad_combine({}, {}, {}, {}, {}, {}, {}, {}, {}, {});",
                sums(),
+               text_.input(1),
                text_.input(4),
                text_.output(1),
                text_.output(2),
+               table("scale", 1),
                table("slope", 3),
                table("base", 4),
                sizes(),
                number_text(DType::kF64, eps));
-    finish("_combine", channels_);
+    finish_combination();
 
     lines.line("batch_norm_grad_write<{}, {}>({}, {}, {}, {}, {}, {}, {}, {}, {}, {});",
                width(),
@@ -114,7 +117,9 @@ class BatchNormPrinter {
 
  private:
   int64_t chunks() const { return ceil_div(rows_, chunk_); }
+  // Columns that a thread takes together.
   int64_t width() const { return channels_ % 4 == 0 ? 4 : 1; }
+  int64_t items() const { return chunks() * (channels_ / width()); }
   std::string sizes() const { return fmt::format("{}, {}, {}", rows_, channels_, chunk_); }
   std::string sums() {
     return fmt::format("{}, {}",
@@ -127,6 +132,7 @@ class BatchNormPrinter {
   void finish(std::string_view suffix, int64_t work) {
     text_.finish(suffix, ceil_div(work, kThreads), kThreads);
   }
+  void finish_combination() { text_.finish("_combine", ceil_div(channels_, kCombined), kThreads); }
   PrintedKernel result() {
     return text_.result(node_.op->name(), fmt::format("{} rows of {} channels.", rows_, channels_));
   }

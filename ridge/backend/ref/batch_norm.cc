@@ -21,25 +21,45 @@ bool lets_through(NormActivation activation, double z) {
   return z > 0.0 && (activation == NormActivation::kRelu || z < 6.0);
 }
 
+// Of each channel of x: mean and biased variance.
+struct Moments {
+  Moments(const std::vector<double>& x, size_t channels) : means(channels), variances(channels) {
+    const auto n = static_cast<double>(x.size() / channels);
+    for (size_t c = 0; c < channels; ++c) {
+      double &mean = means[c], &variance = variances[c];
+      for (size_t i = c; i < x.size(); i += channels) mean += x[i];
+      mean /= n;
+      for (size_t i = c; i < x.size(); i += channels) variance += (x[i] - mean) * (x[i] - mean);
+      variance /= n;
+    }
+  }
+  std::vector<double> means, variances;
+};
+
 void batch_norm(const BatchNorm& op, const Call& call) {
   std::vector<double> x = call.read<double>(0);
   const std::vector<double> gamma = call.read<double>(1), beta = call.read<double>(2);
   const NormActivation activation = norm_activation(op.activation, "batch_norm");
   const size_t channels = gamma.size();
-  const auto n = static_cast<double>(x.size() / channels);
-  std::vector<double> means(channels), variances(channels);
-  for (size_t c = 0; c < channels; ++c) {
-    double &mean = means[c], &variance = variances[c];
-    for (size_t i = c; i < x.size(); i += channels) mean += x[i];
-    mean /= n;
-    for (size_t i = c; i < x.size(); i += channels) variance += (x[i] - mean) * (x[i] - mean);
-    variance /= n;
-    for (size_t i = c; i < x.size(); i += channels)
-      x[i] = apply(activation, (x[i] - mean) / std::sqrt(variance + op.eps) * gamma[c] + beta[c]);
+  const Moments of(x, channels);
+  for (size_t i = 0; i < x.size(); ++i) {
+    const size_t c = i % channels;
+    const double normal = (x[i] - of.means[c]) / std::sqrt(of.variances[c] + op.eps);
+    x[i] = apply(activation, normal * gamma[c] + beta[c]);
   }
   call.write(0, x);
-  call.write(1, means);
-  call.write(2, variances);
+  call.write(1, of.means);
+  call.write(2, of.variances);
+}
+
+void batch_norm_stats(const BatchNormStats& op, const Call& call) {
+  std::vector<double> scales = call.read<double>(1);
+  const Moments of(call.read<double>(0), scales.size());
+  for (size_t c = 0; c < scales.size(); ++c) scales[c] /= std::sqrt(of.variances[c] + op.eps);
+  call.write(0, of.means);
+  call.write(1, of.variances);
+  call.write(2, scales);
+  call.write(3, call.read<double>(2));
 }
 
 void batch_norm_grad(const BatchNormGrad& op, const Call& call) {
@@ -71,6 +91,7 @@ void batch_norm_grad(const BatchNormGrad& op, const Call& call) {
 void add_batch_norm_kernels(KernelTable& table) {
   add_kernel<BatchNorm>(table, batch_norm);
   add_kernel<BatchNormGrad>(table, batch_norm_grad);
+  add_kernel<BatchNormStats>(table, batch_norm_stats);
 }
 
 }  // namespace ridge::ref

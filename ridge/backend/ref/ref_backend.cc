@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "ridge/backend/ref/ref_kernels.h"
-#include "ridge/graph/ops/batch_norm.h"
 #include "ridge/graph/ops/conv_norm.h"
 #include "ridge/graph/ops/fused.h"
 #include "ridge/graph/ops/fused_each.h"
@@ -56,7 +55,6 @@ double measure_dot_product() {
 KernelTable with_fused(KernelTable table) {
   for (const std::string_view op : {Fused::kTraits.name,
                                     FusedEach::kTraits.name,
-                                    BatchNormStats::kTraits.name,
                                     NormConv2d::kTraits.name,
                                     Conv2dNormGrad::kTraits.name})
     table.add(op, {std::string(kExpandedChoice)}, [](const Node& node) {

@@ -1,5 +1,7 @@
 // Convolution and attention of a stand-in for cuDNN on the simulated GPU, beside printed kernels:
 // their order, and programs that are recorded.
+#include "ridge/base/parallel.h"
+#include "ridge/compile/pipeline.h"
 #include "ridge/graph/ops/attention.h"
 #include "ridge/graph/ops/conv.h"
 #include "ridge/graph/ops/elementwise.h"
@@ -152,6 +154,91 @@ TEST_F(CudaDnnEngine, ARecordedProgramIsTheSame) {
         << "run " << run;
   }
   EXPECT_EQ(lines({"cuGraphLaunch"}).size(), 3u);
+}
+
+// Three convolutions, of which two are the same.
+Graph three_convolutions(DType dtype) {
+  Graph graph("main");
+  const Value w = input(graph, "w", {dtype, {3, 3, 4, 4}});
+  const Value a = convolve(input(graph, "x", {dtype, {2, 5, 6, 4}}), w);
+  const Value b = convolve(a, w);
+  graph.add_output("y", convolve(b, input(graph, "v", {dtype, {3, 3, 4, 8}})));
+  return graph;
+}
+
+int64_t finished(const FakeDnn& dnn) {
+  int64_t count = 0;
+  for (const std::string& line : dnn.log())
+    count += line.starts_with("cudnnBackendFinalize") ? 1 : 0;
+  return count;
+}
+
+// The first that is asked for brings the plans of all; with one thread, and with several, each of
+// which has a handle.
+TEST_F(CudaDnnEngine, PlansOfAGraphAreMadeSideBySide) {
+  const int threads = num_threads();
+  std::vector<std::vector<std::string>> names;
+  for (const int count : {1, 4}) {
+    set_num_threads(count);
+    dnn_.reset(RIDGE_FAKE_CUDA);
+    dnn_.set_engines({{.index = 62, .knobs = {{2, 5}}}, {.index = 57, .behavior_notes = {0}}}, {});
+    const auto gpu = make_backend_with_dnn();
+    const Graph graph = three_convolutions(DType::kBF16);
+    std::vector<std::string> all;
+    int64_t calls = 0;
+    for (const auto& node : graph.nodes()) {
+      if (!node->is<Conv2d>()) continue;
+      const std::vector<std::string> own = names_of(*gpu, *node);
+      all.insert(all.end(), own.begin(), own.end());
+      if (calls == 0) {
+        calls = finished(dnn_);
+        EXPECT_GT(calls, 0);
+      }
+      EXPECT_EQ(finished(dnn_), calls) << "planned when it was asked for";
+    }
+    const std::vector<std::string> live = dnn_.live();
+    EXPECT_EQ(std::count(live.begin(), live.end(), "handle"), std::min(count, 2));
+    names.push_back(all);
+  }
+  set_num_threads(threads);
+  EXPECT_EQ(names[0].size(), 6u);
+  EXPECT_EQ(names[0], names[1]);
+}
+
+// What goes wrong beside is told when that node is asked for, each time.
+TEST_F(CudaDnnEngine, AnErrorIsToldByWhoAsks) {
+  dnn_.set_engines({{.index = 62, .plan_status = 5000}}, {});
+  const auto gpu = make_backend_with_dnn();
+  const Graph graph = three_convolutions(DType::kBF16);
+  std::vector<std::string> told;
+  for (int again = 0; again < 2; ++again)
+    for (const auto& node : graph.nodes())
+      if (node->is<Conv2d>()) try {
+          gpu->candidates(*node);
+          ADD_FAILURE() << node->site.name;
+        } catch (const UserError& error) {
+          told.push_back(error.what());
+        }
+  ASSERT_EQ(told.size(), 6u);
+  for (const std::string& each : told) EXPECT_EQ(each, told[0]);
+  dnn_.set_engines({{.index = 62}}, {});
+  for (const auto& node : graph.nodes())
+    if (node->is<Conv2d>()) {
+      EXPECT_EQ(names_of(*gpu, *node).at(0), "cudnn_eng62");
+    }
+}
+
+// No plan is made of what is cast before it runs.
+TEST_F(CudaDnnEngine, OnlyWhatRunsIsPlanned) {
+  const auto gpu = make_backend_with_dnn();
+  Graph graph = three_convolutions(DType::kF32);
+  run_pipeline(graph, *gpu, {.precision = DType::kBF16});
+  EXPECT_EQ(finished(dnn_), 0);
+  for (const auto& node : graph.nodes())
+    if (node->is<Conv2d>()) {
+      EXPECT_EQ(names_of(*gpu, *node).at(0), "cudnn_eng1");
+    }
+  EXPECT_GT(finished(dnn_), 0);
 }
 
 TEST_F(CudaDnnEngine, TheHardwareNamesIt) {

@@ -124,6 +124,43 @@ TEST(PrintedLayers, BatchNorms) {
   all.expect_bits_of_cpu();
 }
 
+// What products leave in 16 bits, with channels of f32: the bits of f32 on the widened numbers. The
+// shapes have chunks of all numbers of parts, with and without a rest, and more than are combined
+// at once.
+TEST(PrintedLayers, BatchNormsOf16BitsBesideF32) {
+  Cases all;
+  uint64_t seed = 0;
+  for (const DType dtype : {DType::kBF16, DType::kF16})
+    for (const Shape& shape : {Shape{1, 3},
+                               Shape{7, 5, 4},
+                               Shape{150, 520},
+                               Shape{1300, 3},
+                               Shape{700, 96},
+                               Shape{513, 132},
+                               Shape{2, 9, 9, 64},
+                               Shape{8290, 512}})
+      for (const bool is_dy_wide : {false, true}) {
+        if (numel(shape) > 100000 && is_dy_wide != (dtype == DType::kF16)) continue;
+        Graph graph("norms");
+        const TensorType channel{DType::kF32, {shape.back()}};
+        const Value x = input(graph, "x", {dtype, shape});
+        const Value dy = input(graph, "dy", {is_dy_wide ? DType::kF32 : dtype, shape});
+        const Value gamma = input(graph, "gamma", channel), beta = input(graph, "beta", channel);
+        const Value mean = input(graph, "mean", channel);
+        const Value variance = input(graph, "variance", channel);
+        const Fill how = seed % 4 == 3 ? Fill::kSpecial : Fill::kTame;
+        const Value stats = add_node(BatchNormStats{}, {x, gamma, beta});
+        ASSERT_TRUE(all.add(*stats.node, ++seed, how)) << all.refusal();
+        BatchNormGrad grad;
+        grad.activation = seed % 3 == 0 ? "none" : seed % 3 == 1 ? "relu" : "relu6";
+        const Value dx = add_node(std::move(grad), {x, gamma, beta, mean, variance, dy});
+        EXPECT_EQ(dx.dtype(), dtype);
+        EXPECT_EQ((Value{dx.node, 1}).dtype(), DType::kF32);
+        ASSERT_TRUE(all.add(*dx.node, seed, how)) << all.refusal();
+      }
+  all.expect_bits_of_cpu();
+}
+
 // ---- windows ----
 
 // Geometry by seed: strides, padding, and for convolutions dilation.

@@ -4,8 +4,10 @@
 
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "ridge/backend/cuda/cubin.h"
+#include "ridge/graph/ops/batch_norm.h"
 #include "ridge/graph/ops/gather.h"
 #include "ridge/graph/ops/pool.h"
 #include "ridge/graph/ops/reduce.h"
@@ -116,6 +118,38 @@ TEST(PrintedRegistry, AllKernelsCompileWithoutLocalMemory) {
   for (const auto& [name, kernel] : kernels)
     if (number++ % step == 0) chosen.push_back(&kernel);
   expect_compile(chosen);
+}
+
+// As large as in networks, whose channels come in fours, and odd ones.
+TEST(PrintedRegistry, BatchNormsOfNetworksCompileWithoutLocalMemory) {
+  if (nvrtc() == nullptr) GTEST_SKIP() << kNoNvrtc;
+  const Shape shapes[] = {{64, 32, 32, 64}, {8, 112, 112, 96}, {8, 7, 7, 1280}, {64, 4, 4, 99}};
+  size_t number = 0;
+  for (const auto& [x_dtype, dy_dtype, channel_dtype] :
+       {std::tuple(DType::kBF16, DType::kBF16, DType::kF32),
+        std::tuple(DType::kF16, DType::kF32, DType::kF32),
+        std::tuple(DType::kF32, DType::kF32, DType::kF32),
+        std::tuple(DType::kF64, DType::kF64, DType::kF64)})
+    for (const Shape& shape : shapes) {
+      Graph graph("norms");
+      const TensorType channel{channel_dtype, {shape.back()}};
+      const Value x = input(graph, "x", {x_dtype, shape});
+      const Value dy = input(graph, "dy", {dy_dtype, shape});
+      std::vector<Value> of_channels;
+      for (const char* name : {"gamma", "beta", "mean", "variance"})
+        of_channels.push_back(input(graph, name, channel));
+      const Value gamma = of_channels[0], beta = of_channels[1];
+      BatchNormGrad grad;
+      grad.activation = "relu6";
+      const Value values[] = {
+          add_node(BatchNormStats{}, {x, gamma, beta}),
+          add_node(std::move(grad), {x, gamma, beta, of_channels[2], of_channels[3], dy})};
+      for (const Value value : values) {
+        const cuda::Printing printing = cuda::print_kernel(*value.node);
+        ASSERT_TRUE(printing.kernel) << printing.refusal;
+        expect_compiles(*printing.kernel, number++);
+      }
+    }
 }
 
 // More elements than 32 bits count: of these no test runs.

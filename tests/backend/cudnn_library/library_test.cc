@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "ridge/backend/cuda/dnn_nodes.h"
+#include "ridge/backend/cuda/dnn_planner.h"
+#include "ridge/base/clock.h"
+#include "ridge/base/parallel.h"
 #include "ridge/graph/graph.h"
 #include "ridge/graph/ops/source.h"
 #include "tests/support/scale.h"
@@ -95,7 +97,9 @@ const Node& build(Graph& graph, const Layer& l, int part, DType dtype) {
   const auto finish = [&](auto op, const Shape& a, const Shape& b) -> const Node& {
     op.window = window;
     op.groups = l.groups;
-    const Value left = input(graph, "a", {dtype, a}), right = input(graph, "b", {dtype, b});
+    const size_t number = graph.inputs().size();
+    const Value left = input(graph, fmt::format("a{}", number), {dtype, a});
+    const Value right = input(graph, fmt::format("b{}", number), {dtype, b});
     return *add_node(std::move(op), {left, right}).node;
   };
   if (part == 0) return finish(Conv2d(), l.x, l.w);
@@ -123,6 +127,34 @@ TEST_F(CudnnLibrary, PlansEveryConvolution) {
           EXPECT_FALSE(all[0].is_fallback) << layer.what << ", part " << part;
         }
       }
+}
+
+// The same plans as one after the other, which the library then knows. How long it takes is
+// printed.
+TEST_F(CudnnLibrary, PlansSideBySide) {
+  Graph graph("convolutions");
+  std::vector<const Node*> nodes;
+  for (const Layer& layer : kLayers)
+    for (int part = 0; part < 3; ++part) {
+      const SiteScope scope(graph, fmt::format("n{}", nodes.size()));
+      nodes.push_back(&build(graph, layer, part, DType::kBF16));
+    }
+  const auto names = [](const std::vector<DnnChoice>& choices) {
+    std::vector<std::string> all;
+    for (const DnnChoice& each : choices) all.push_back(each.choice.name);
+    return all;
+  };
+  const auto dnn = std::make_shared<const Dnn>(library_, kH200, 9);
+  DnnPlanner planner(dnn);
+  std::vector<std::vector<std::string>> beside, alone;
+  const int64_t start = now_ns();
+  for (const Node* node : nodes) beside.push_back(names(planner.choices(*node)));
+  std::printf("%zu nodes by %d threads: %.1f s\n",
+              nodes.size(),
+              num_threads(),
+              static_cast<double>(now_ns() - start) * 1e-9);
+  for (const Node* node : nodes) alone.push_back(names(dnn_choices(*dnn, *node)));
+  EXPECT_EQ(beside, alone);
 }
 
 // By its knobs, too: an engine has more than one way.

@@ -3,6 +3,7 @@
 #include "ridge/backend/cpu/isa/batch_norm_kernels.h"
 #include "ridge/backend/cpu/isa/functions.h"
 #include "ridge/backend/cpu/isa/map.h"
+#include "ridge/backend/cpu/isa/norm_activations.h"
 
 namespace ridge::cpu {
 namespace {
@@ -10,39 +11,6 @@ namespace {
 constexpr int kRows = 4;  // taken together in the sums
 // Rows that are summed in the computed dtype; over more of them, sums go on in f64.
 constexpr int64_t kSummed = 64;
-
-// In the order of NormActivation.
-struct Identity {
-  template <typename A>
-  static A of(A z) {
-    return z;
-  }
-  template <typename A>
-  static bool lets_through(A) {
-    return true;
-  }
-};
-// NaN stays NaN; no gradient flows there.
-struct Relu {
-  template <typename A>
-  static A of(A z) {
-    return z < A(0) ? A(0) : z;
-  }
-  template <typename A>
-  static bool lets_through(A z) {
-    return z > A(0);
-  }
-};
-struct Relu6 {
-  template <typename A>
-  static A of(A z) {
-    return z < A(0) ? A(0) : z > A(6) ? A(6) : z;
-  }
-  template <typename A>
-  static bool lets_through(A z) {
-    return (z > A(0)) & (z < A(6));
-  }
-};
 
 // A range of channels [begin, end).
 struct Tile {
@@ -412,7 +380,9 @@ constexpr BatchNormSteps kBackward = {prepare_backward<T>,
 
 }  // namespace
 
-#define RIDGE_ACTIVATIONS(STEPS, T) {STEPS<T, Identity>, STEPS<T, Relu>, STEPS<T, Relu6>}
+// In the order of NormActivation.
+#define RIDGE_ACTIVATIONS(STEPS, T) \
+  {STEPS<T, NoActivation>, STEPS<T, ReluActivation>, STEPS<T, Relu6Activation>}
 
 namespace RIDGE_ISA {
 extern const BatchNormKernels batch_norm_kernels = {{RIDGE_ACTIVATIONS(kForward, double),

@@ -1,6 +1,11 @@
 // Batch norm over x (rows, channels) and its gradient, step by step, in the order of
-// backend/cpu/isa/batch_norm.cc: the same bits. Printed kernels include
-// backend/cpu/isa/functions.h before this.
+// backend/cpu/isa/batch_norm.cc: the same bits. Printed kernels include functions.h of
+// backend/cpu/isa before this, and norm_activations.h.
+//
+// A sum over a chunk of rows is a chain, and there are few chunks; what goes into the links of the
+// chain is not. So the threads of a block make links side by side, N columns of x at a time, and
+// then one thread a chain adds them up. T is what images are stored in, C what channels are, and A
+// what is computed in.
 #pragma once
 
 #include "ridge/backend/cuda/device/sums.h"
@@ -10,96 +15,171 @@ namespace ridge::cuda {
 // Rows taken together in the sums; and how many are summed before the sum goes on in f64.
 inline constexpr int64_t kRowsTogether = 4, kRowsSummed = 64;
 
-struct NoActivation {
-  template <typename A>
-  static A of(A z) {
-    return z;
-  }
-  template <typename A>
-  static bool lets_through(A) {
-    return true;
-  }
-};
-/// NaN stays NaN; no gradient flows there.
-struct ReluActivation {
-  template <typename A>
-  static A of(A z) {
-    return z < A(0) ? A(0) : z;
-  }
-  template <typename A>
-  static bool lets_through(A z) {
-    return z > A(0);
-  }
-};
-struct Relu6Activation {
-  template <typename A>
-  static A of(A z) {
-    return z < A(0) ? A(0) : z > A(6) ? A(6) : z;
-  }
-  template <typename A>
-  static bool lets_through(A z) {
-    return z > A(0) && z < A(6);
-  }
-};
-
 /// The first of the work of this thread, and the step to the next.
 inline int64_t grid_first() { return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; }
 inline int64_t grid_stride() { return static_cast<int64_t>(gridDim.x) * blockDim.x; }
 
+// Chunks of rows by columns of N channels: the items of the sums, in this order.
+template <int N>
+struct Items {
+  int64_t rows, channels, chunk;
+
+  int64_t packs() const { return channels / N; }
+  int64_t count() const { return (rows + chunk - 1) / chunk * packs(); }
+  int64_t row(int64_t item) const { return item / packs() * chunk; }
+  int64_t column(int64_t item) const { return item % packs() * N; }
+  int64_t size(int64_t item) const {
+    const int64_t left = rows - row(item);
+    return left < chunk ? left : chunk;
+  }
+  /// Where the sums of the item's first column lie.
+  int64_t at(int64_t item) const { return item / packs() * channels + column(item); }
+};
+
 // ---- forward ----
 
-/// Of each chunk of rows and channel: the mean in `first`, the squared deviations in `second`.
-template <typename T>
+/// Adds up to kRowsSummed rows of N columns: their deviations from `center` and the squares of
+/// those.
+template <int N, typename T, typename A>
+inline void add_deviations(
+    const T* from, int64_t n, int64_t channels, const A* center, A* one, A* two) {
+  int64_t r = 0;
+#pragma unroll 4
+  for (; r + kRowsTogether <= n; r += kRowsTogether) {
+    Pack<T, N> rows[kRowsTogether];
+#pragma unroll
+    for (int i = 0; i < kRowsTogether; ++i) rows[i] = load<N>(from + (r + i) * channels);
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      const A e = wide_of(rows[0].at[k]) - center[k], f = wide_of(rows[1].at[k]) - center[k];
+      const A g = wide_of(rows[2].at[k]) - center[k], h = wide_of(rows[3].at[k]) - center[k];
+      one[k] = one[k] + ((e + f) + (g + h));
+      two[k] = two[k] + (cpu::fma_of(e, e, f * f) + cpu::fma_of(g, g, h * h));
+    }
+  }
+  for (; r < n; ++r) {
+    const Pack<T, N> row = load<N>(from + r * channels);
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      const A e = wide_of(row.at[k]) - center[k];
+      one[k] = one[k] + e;
+      two[k] = cpu::fma_of(e, e, two[k]);
+    }
+  }
+}
+
+/// The mean of the first few of n rows: near enough to that of all.
+template <int N, typename T, typename A>
+inline void find_center(const T* from, int64_t n, int64_t channels, A* center) {
+  const int few = n < 8 ? static_cast<int>(n) : 8;
+#pragma unroll
+  for (int r = 0; r < 8; ++r)
+    if (r < few) {
+      const Pack<T, N> row = load<N>(from + r * channels);
+#pragma unroll
+      for (int k = 0; k < N; ++k)
+        center[k] = r == 0 ? wide_of(row.at[k]) : center[k] + wide_of(row.at[k]);
+    }
+#pragma unroll
+  for (int k = 0; k < N; ++k) center[k] = center[k] / static_cast<A>(few);
+}
+
+/// Of each chunk of rows and channel: the mean in `first`, the squared deviations in `second`. A
+/// thread takes kRowsSummed rows of an item; kParts of them are a chunk.
+template <int N, int kParts, typename T>
 inline void batch_norm_sums(
     const T* x, double* first, double* second, int64_t rows, int64_t channels, int64_t chunk) {
   using A = Sum<T>;
-  const int64_t chunks = (rows + chunk - 1) / chunk;
-  for (int64_t i = grid_first(); i < chunks * channels; i += grid_stride()) {
-    const int64_t begin = i / channels * chunk;
-    const int64_t n = rows - begin < chunk ? rows - begin : chunk;
-    const T* column = x + begin * channels + i % channels;
-    // The mean of a few rows is near enough to that of all.
-    const int64_t few = n < 8 ? n : 8;
-    A center = wide_of(column[0]);
-    for (int64_t r = 1; r < few; ++r) center = center + wide_of(column[r * channels]);
-    center = center / static_cast<A>(few);
-    double ones = 0, twos = 0;
-    for (int64_t r = 0; r < n;) {
-      A one = A(0), two = A(0);
-      const int64_t stop = r + kRowsSummed < n ? r + kRowsSummed : n;
-#pragma unroll 2
-      for (; r + kRowsTogether <= stop; r += kRowsTogether) {
-        const T* row = column + r * channels;
-        const A e = wide_of(row[0]) - center, f = wide_of(row[channels]) - center;
-        const A g = wide_of(row[2 * channels]) - center, h = wide_of(row[3 * channels]) - center;
-        one = one + ((e + f) + (g + h));
-        two = two + (cpu::fma_of(e, e, f * f) + cpu::fma_of(g, g, h * h));
-      }
-      for (; r < stop; ++r) {
-        const A e = wide_of(column[r * channels]) - center;
-        one = one + e;
-        two = cpu::fma_of(e, e, two);
-      }
-      ones += static_cast<double>(one);
-      twos += static_cast<double>(two);
+  constexpr int kThreads = 128, kItems = kThreads / kParts;
+  __shared__ A ones[N][kThreads], twos[N][kThreads];
+  const Items<N> items{rows, channels, chunk};
+  const int part = static_cast<int>(threadIdx.x) / kItems;
+  const int own = static_cast<int>(threadIdx.x) % kItems;
+  const int64_t step = static_cast<int64_t>(gridDim.x) * kItems;
+  for (int64_t base = static_cast<int64_t>(blockIdx.x) * kItems; base < items.count();
+       base += step) {
+    const int64_t item = base + own;
+    const bool is_item = item < items.count();
+    const int64_t n = is_item ? items.size(item) : 0;
+    const int64_t begin = part * kRowsSummed;
+    A center[N] = {}, one[N] = {}, two[N] = {};
+    if (begin < n) {
+      const T* from = x + items.row(item) * channels + items.column(item);
+      find_center<N>(from, n, channels, center);
+      const int64_t left = n - begin;
+      add_deviations<N>(from + begin * channels,
+                        left < kRowsSummed ? left : kRowsSummed,
+                        channels,
+                        center,
+                        one,
+                        two);
     }
-    const auto count = static_cast<double>(n);
-    const double missed = ones / count;
-    first[i] = static_cast<double>(center) + missed;
-    second[i] = cpu::variance_of(twos / count, missed) * count;
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      ones[k][threadIdx.x] = one[k];
+      twos[k][threadIdx.x] = two[k];
+    }
+    __syncthreads();
+    if (part == 0 && is_item) {
+      const auto count = static_cast<double>(n);
+#pragma unroll
+      for (int k = 0; k < N; ++k) {
+        double sum = 0, square = 0;
+#pragma unroll
+        for (int p = 0; p < kParts; ++p) {
+          if (p * kRowsSummed >= n) break;
+          sum += static_cast<double>(ones[k][p * kItems + own]);
+          square += static_cast<double>(twos[k][p * kItems + own]);
+        }
+        const double missed = sum / count;
+        first[items.at(item) + k] = static_cast<double>(center[k]) + missed;
+        second[items.at(item) + k] = cpu::variance_of(square / count, missed) * count;
+      }
+    }
+    __syncthreads();
   }
 }
+
+// ---- the combination of chunks ----
+
+// A block combines the chunks of some channels, kStaged at a time: brought into shared memory
+// together, since what adds them up in turn would wait for each.
+inline constexpr int kCombined = 8, kStaged = 128;
+
+struct Staged {
+  double first[kStaged][kCombined], second[kStaged][kCombined];
+
+  /// Chunks [begin, begin + kStaged) of the channels from `channel` on. All threads of the block.
+  void bring(const double* firsts,
+             const double* seconds,
+             int64_t begin,
+             int64_t chunks,
+             int64_t channel,
+             int64_t channels) {
+    __syncthreads();
+    const int column = static_cast<int>(threadIdx.x) % kCombined;
+    const int step = static_cast<int>(blockDim.x) / kCombined;
+#pragma unroll 4
+    for (int row = static_cast<int>(threadIdx.x) / kCombined; row < kStaged; row += step)
+      if (begin + row < chunks && channel + column < channels) {
+        const int64_t at = (begin + row) * channels + channel + column;
+        first[row][column] = firsts[at];
+        second[row][column] = seconds[at];
+      }
+    __syncthreads();
+  }
+};
 
 /// All chunks together, one after the other (Chan, Golub and LeVeque, "Algorithms for computing the
 /// sample variance", 1983): mean and variance, and what results are made of. What rounding takes
 /// off the mean goes into the shift.
-template <typename T, typename A>
+template <typename C, typename A>
 inline void batch_norm_combine(const double* first,
                                const double* second,
-                               const T* gamma,
-                               const T* beta,
-                               T* means,
-                               T* variances,
+                               const C* gamma,
+                               const C* beta,
+                               C* means,
+                               C* variances,
                                A* centers,
                                A* scales,
                                A* shifts,
@@ -107,18 +187,40 @@ inline void batch_norm_combine(const double* first,
                                int64_t channels,
                                int64_t chunk,
                                double eps) {
-  for (int64_t c = grid_first(); c < channels; c += grid_stride()) {
-    double mean = first[c], square = second[c];
+  __shared__ Staged staged;
+  __shared__ double shares[kStaged], weights[kStaged];
+  const int64_t chunks = (rows + chunk - 1) / chunk;
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kCombined;
+  for (int64_t base = static_cast<int64_t>(blockIdx.x) * kCombined; base < channels;
+       base += stride) {
+    const int64_t c = base + threadIdx.x;
+    const bool combines = threadIdx.x < kCombined && c < channels;
+    double mean = 0, square = 0;
+    for (int64_t done = 0; done < chunks; done += kStaged) {
+      staged.bring(first, second, done, chunks, base, channels);
+      for (int k = static_cast<int>(threadIdx.x); k < kStaged; k += static_cast<int>(blockDim.x)) {
+        const int64_t begin = (done + k) * chunk;
+        const int64_t n = rows - begin < chunk ? rows - begin : chunk;
+        shares[k] = static_cast<double>(n) / static_cast<double>(begin + n);
+        weights[k] = shares[k] * static_cast<double>(begin);
+      }
+      __syncthreads();
+      if (!combines) continue;
+      const int n = chunks - done < kStaged ? static_cast<int>(chunks - done) : kStaged;
+      int k = 0;
+      if (done == 0) {
+        mean = staged.first[0][threadIdx.x];
+        square = staged.second[0][threadIdx.x];
+        k = 1;
+      }
 #pragma unroll 4
-    for (int64_t begin = chunk; begin < rows; begin += chunk) {
-      const int64_t n = rows - begin < chunk ? rows - begin : chunk;
-      const double share = static_cast<double>(n) / static_cast<double>(begin + n);
-      const double weight = share * static_cast<double>(begin);
-      const int64_t at = begin / chunk * channels + c;
-      const double step = first[at] - mean;
-      mean += step * share;
-      square += second[at] + step * step * weight;
+      for (; k < n; ++k) {
+        const double step = staged.first[k][threadIdx.x] - mean;
+        mean += step * shares[k];
+        square += staged.second[k][threadIdx.x] + step * step * weights[k];
+      }
     }
+    if (!combines) continue;
     const double variance = square / static_cast<double>(rows);
     narrow(means[c], static_cast<A>(mean));
     narrow(variances[c], static_cast<A>(variance));
@@ -142,11 +244,13 @@ inline void batch_norm_write(const T* x,
   for (int64_t i = grid_first() * N; i < elements; i += grid_stride() * N) {
     const int64_t c = i % channels;
     Pack<T, N> pack = load<N>(x + i);
+    const Pack<A, N> center = load<N>(centers + c), scale = load<N>(scales + c);
+    const Pack<A, N> shift = load<N>(shifts + c);
 #pragma unroll
     for (int k = 0; k < N; ++k)
       narrow(pack.at[k],
              Activation::of(
-                 cpu::fma_of(wide_of(pack.at[k]) - centers[c + k], scales[c + k], shifts[c + k])));
+                 cpu::fma_of(wide_of(pack.at[k]) - center.at[k], scale.at[k], shift.at[k])));
     store<N>(y + i, pack);
   }
 }
@@ -154,94 +258,166 @@ inline void batch_norm_write(const T* x,
 // ---- gradient ----
 
 /// What a deviation from the mean was multiplied by.
-template <typename T, typename A>
-inline void batch_norm_scale(
-    const T* gamma, const T* variance, A* scales, int64_t channels, double eps) {
-  for (int64_t c = grid_first(); c < channels; c += grid_stride())
-    scales[c] = static_cast<A>(static_cast<double>(wide_of(gamma[c])) /
-                               cpu::sqrt_of(static_cast<double>(wide_of(variance[c])) + eps));
+template <typename C>
+inline Sum<C> scale_of(C gamma, C variance, double eps) {
+  return static_cast<Sum<C>>(static_cast<double>(wide_of(gamma)) /
+                             cpu::sqrt_of(static_cast<double>(wide_of(variance)) + eps));
 }
 
+/// What is known of N channels, and what follows of it for an element of theirs.
+template <int N, class Activation, typename C>
+struct ChannelForm {
+  using A = Sum<C>;
+  Pack<C, N> means, shifts;
+  Pack<A, N> scales;
+
+  template <typename T>
+  A deviation(T x, int k) const {
+    return wide_of(x) - wide_of(means.at[k]);
+  }
+  template <typename D>
+  A dz(D dy, A deviation, int k) const {
+    const A z = cpu::fma_of(deviation, scales.at[k], wide_of(shifts.at[k]));
+    return Activation::lets_through(z) ? wide_of(dy) : A(0);
+  }
+};
+
 /// Of each chunk of rows and channel: the sum of dz in `first`, of dz times the deviation in
-/// `second`.
-template <class Activation, typename T, typename A>
+/// `second`. A link is kRowsTogether rows; threads make kMade of an item each, then a thread adds
+/// the links of one sum.
+template <int N, class Activation, typename T, typename D, typename C>
 inline void batch_norm_grad_sums(const T* x,
-                                 const T* dy,
-                                 const T* means,
-                                 const A* scales,
-                                 const T* shifts,
+                                 const D* dy,
+                                 const C* gamma,
+                                 const C* shifts,
+                                 const C* means,
+                                 const C* variances,
                                  double* first,
                                  double* second,
                                  int64_t rows,
                                  int64_t channels,
-                                 int64_t chunk) {
-  const int64_t chunks = (rows + chunk - 1) / chunk;
-  for (int64_t i = grid_first(); i < chunks * channels; i += grid_stride()) {
-    const int64_t c = i % channels, begin = i / channels * chunk;
-    const int64_t n = rows - begin < chunk ? rows - begin : chunk;
-    const A mean = wide_of(means[c]), scale = scales[c], shift = wide_of(shifts[c]);
-    const int64_t from = begin * channels + c;
-    const auto deviation = [&](int64_t r) { return wide_of(x[from + r * channels]) - mean; };
-    const auto dz = [&](int64_t r, A e) {
-      const A gradient = wide_of(dy[from + r * channels]);
-      return Activation::lets_through(cpu::fma_of(e, scale, shift)) ? gradient : A(0);
-    };
-    A one = A(0), two = A(0);
-    int64_t row = 0;
-#pragma unroll 2
-    for (; row + kRowsTogether <= n; row += kRowsTogether) {
-      const A e = deviation(row), f = deviation(row + 1);
-      const A g = deviation(row + 2), h = deviation(row + 3);
-      const A p = dz(row, e), q = dz(row + 1, f), r = dz(row + 2, g), s = dz(row + 3, h);
-      one = one + ((p + q) + (r + s));
-      two = two + (cpu::fma_of(p, e, q * f) + cpu::fma_of(r, g, s * h));
+                                 int64_t chunk,
+                                 double eps) {
+  using A = Sum<C>;
+  constexpr int kItems = 16, kMakers = 16, kMade = 2, kLinks = kMakers * kMade;
+  __shared__ A links[2][kLinks][N][kItems], scales[N][kItems];
+  const Items<N> items{rows, channels, chunk};
+  const int own = static_cast<int>(threadIdx.x) % kItems;
+  const int maker = static_cast<int>(threadIdx.x) / kItems;
+  // As one that adds: which sum, of which column of the item.
+  const int sum = maker / N, column = maker % N;
+  const int64_t step = static_cast<int64_t>(gridDim.x) * kItems;
+  for (int64_t base = static_cast<int64_t>(blockIdx.x) * kItems; base < items.count();
+       base += step) {
+    const int64_t item = base + own;
+    const bool is_item = item < items.count();
+    const int64_t c = is_item ? items.column(item) : 0;
+    const int64_t n = is_item ? items.size(item) : 0;
+    const int64_t from = is_item ? items.row(item) * channels + c : 0;
+    if (maker < N) scales[maker][own] = scale_of(gamma[c + maker], variances[c + maker], eps);
+    __syncthreads();
+    ChannelForm<N, Activation, C> form{load<N>(means + c), load<N>(shifts + c), {}};
+#pragma unroll
+    for (int k = 0; k < N; ++k) form.scales.at[k] = scales[k][own];
+    const int64_t links_of_item = n / kRowsTogether;
+    A total = A(0);
+    // As many rounds for all items of the block, whose threads meet.
+    for (int64_t done = 0; done * kRowsTogether < chunk; done += kLinks) {
+#pragma unroll
+      for (int m = 0; m < kMade; ++m) {
+        const int link = m * kMakers + maker;
+        if (done + link >= links_of_item) continue;
+        const int64_t at = from + (done + link) * kRowsTogether * channels;
+        Pack<T, N> xs[kRowsTogether];
+        Pack<D, N> dys[kRowsTogether];
+#pragma unroll
+        for (int i = 0; i < kRowsTogether; ++i) {
+          xs[i] = load<N>(x + at + i * channels);
+          dys[i] = load<N>(dy + at + i * channels);
+        }
+#pragma unroll
+        for (int k = 0; k < N; ++k) {
+          const A e = form.deviation(xs[0].at[k], k), f = form.deviation(xs[1].at[k], k);
+          const A g = form.deviation(xs[2].at[k], k), h = form.deviation(xs[3].at[k], k);
+          const A p = form.dz(dys[0].at[k], e, k), q = form.dz(dys[1].at[k], f, k);
+          const A r = form.dz(dys[2].at[k], g, k), s = form.dz(dys[3].at[k], h, k);
+          links[0][link][k][own] = (p + q) + (r + s);
+          links[1][link][k][own] = cpu::fma_of(p, e, q * f) + cpu::fma_of(r, g, s * h);
+        }
+      }
+      __syncthreads();
+      if (sum < 2) {
+        const int64_t left = links_of_item - done;
+        const int last = left < kLinks ? static_cast<int>(left) : kLinks;
+#pragma unroll 8
+        for (int i = 0; i < last; ++i) total = total + links[sum][i][column][own];
+      }
+      __syncthreads();
     }
-    for (; row < n; ++row) {
-      const A e = deviation(row), p = dz(row, e);
-      one = one + p;
-      two = cpu::fma_of(p, e, two);
+    if (sum < 2 && is_item) {
+      const ChannelForm<1, Activation, C> alone{
+          load<1>(means + c + column), load<1>(shifts + c + column), {{scales[column][own]}}};
+      for (int64_t r = links_of_item * kRowsTogether; r < n; ++r) {
+        const int64_t at = from + r * channels + column;
+        const A e = alone.deviation(x[at], 0), p = alone.dz(dy[at], e, 0);
+        total = sum == 0 ? total + p : cpu::fma_of(p, e, total);
+      }
+      (sum == 0 ? first : second)[items.at(item) + column] = static_cast<double>(total);
     }
-    first[i] = static_cast<double>(one);
-    second[i] = static_cast<double>(two);
+    __syncthreads();
   }
 }
 
 /// dgamma and dbeta, and what dx is made of.
-template <typename T, typename A>
+template <typename C, typename A>
 inline void batch_norm_grad_combine(const double* first,
                                     const double* second,
-                                    const T* variances,
-                                    T* dgamma,
-                                    T* dbeta,
+                                    const C* gamma,
+                                    const C* variances,
+                                    C* dgamma,
+                                    C* dbeta,
+                                    A* scales,
                                     A* slopes,
                                     A* bases,
                                     int64_t rows,
                                     int64_t channels,
                                     int64_t chunk,
                                     double eps) {
+  __shared__ Staged staged;
   const int64_t chunks = (rows + chunk - 1) / chunk;
-  for (int64_t c = grid_first(); c < channels; c += grid_stride()) {
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kCombined;
+  for (int64_t base = static_cast<int64_t>(blockIdx.x) * kCombined; base < channels;
+       base += stride) {
+    const int64_t c = base + threadIdx.x;
+    const bool combines = threadIdx.x < kCombined && c < channels;
     double sum = 0, product = 0;
+    for (int64_t done = 0; done < chunks; done += kStaged) {
+      staged.bring(first, second, done, chunks, base, channels);
+      if (!combines) continue;
+      const int n = chunks - done < kStaged ? static_cast<int>(chunks - done) : kStaged;
 #pragma unroll 8
-    for (int64_t k = 0; k < chunks; ++k) {
-      sum += first[k * channels + c];
-      product += second[k * channels + c];
+      for (int k = 0; k < n; ++k) {
+        sum += staged.first[k][threadIdx.x];
+        product += staged.second[k][threadIdx.x];
+      }
     }
+    if (!combines) continue;
     const double deviation = 1.0 / cpu::sqrt_of(static_cast<double>(wide_of(variances[c])) + eps);
     narrow(dgamma[c], static_cast<A>(product * deviation));
     narrow(dbeta[c], static_cast<A>(sum));
+    scales[c] = scale_of(gamma[c], variances[c], eps);
     const auto count = static_cast<double>(rows);
     slopes[c] = static_cast<A>(deviation * deviation * product / count);
     bases[c] = static_cast<A>(sum / count);
   }
 }
 
-template <int N, class Activation, typename T, typename A>
+template <int N, class Activation, typename T, typename D, typename C, typename A>
 inline void batch_norm_grad_write(const T* x,
-                                  const T* dy,
-                                  const T* means,
+                                  const D* dy,
+                                  const C* means,
                                   const A* scales,
-                                  const T* shifts,
+                                  const C* shifts,
                                   const A* slopes,
                                   const A* bases,
                                   T* dx,
@@ -249,15 +425,17 @@ inline void batch_norm_grad_write(const T* x,
                                   int64_t channels) {
   for (int64_t i = grid_first() * N; i < elements; i += grid_stride() * N) {
     const int64_t c = i % channels;
-    const Pack<T, N> from = load<N>(x + i);
-    Pack<T, N> pack = load<N>(dy + i);
+    // Tables are read as packs: a number at a time they would take longer than the images.
+    const ChannelForm<N, Activation, C> form{
+        load<N>(means + c), load<N>(shifts + c), load<N>(scales + c)};
+    const Pack<A, N> slope = load<N>(slopes + c), base = load<N>(bases + c);
+    Pack<T, N> pack = load<N>(x + i);
+    const Pack<D, N> from = load<N>(dy + i);
 #pragma unroll
     for (int k = 0; k < N; ++k) {
-      const A deviation = wide_of(from.at[k]) - wide_of(means[c + k]);
-      const bool through =
-          Activation::lets_through(cpu::fma_of(deviation, scales[c + k], wide_of(shifts[c + k])));
-      const A dz = through ? wide_of(pack.at[k]) : A(0);
-      narrow(pack.at[k], cpu::fma_of(-deviation, slopes[c + k], dz - bases[c + k]) * scales[c + k]);
+      const A deviation = form.deviation(pack.at[k], k);
+      const A dz = form.dz(from.at[k], deviation, k);
+      narrow(pack.at[k], cpu::fma_of(-deviation, slope.at[k], dz - base.at[k]) * form.scales.at[k]);
     }
     store<N>(dx + i, pack);
   }
