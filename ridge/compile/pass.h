@@ -52,6 +52,7 @@ bool simplify(Graph& graph, PassContext& context);
 bool fuse_conv_norms(Graph& graph, PassContext& context);
 bool remake_wide(Graph& graph, PassContext& context);
 bool fuse_loops(Graph& graph, PassContext& context);
+bool fuse_products(Graph& graph, PassContext& context);
 bool join_loops(Graph& graph, PassContext& context);
 bool merge_common(Graph& graph, PassContext& context);
 bool remove_dead(Graph& graph, PassContext& context);

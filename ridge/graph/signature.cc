@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "ridge/graph/ops/fused.h"
+#include "ridge/graph/ops/fused_matmul.h"
 
 namespace ridge {
 namespace {
@@ -17,9 +17,7 @@ std::string describe(const Node& node) {
   return text;
 }
 
-std::string fields_without_sites(const Node& node) {
-  if (!node.is<Fused>()) return fields_text(*node.op);
-  const auto& op = node.op_as<Fused>();
+std::string loop_text(const Fused& op) {
   const Graph& body = read_body(op).graph;
   std::string text = fmt::format("{} x {}", op.rows, op.columns);
   for (const auto& inner : body.nodes()) {
@@ -30,6 +28,13 @@ std::string fields_without_sites(const Node& node) {
   text += " out";
   for (const Output& output : body.outputs()) text += fmt::format(" {}", output.value.node->id);
   return text;
+}
+
+std::string fields_without_sites(const Node& node) {
+  if (node.is<Fused>()) return loop_text(node.op_as<Fused>());
+  if (!node.is<FusedMatMul>()) return fields_text(*node.op);
+  const auto& op = node.op_as<FusedMatMul>();
+  return fmt::format("{}; {}", fields_text(op.product), loop_text(op.loop));
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "ridge/base/trace.h"
-#include "ridge/graph/ops/fused.h"
+#include "ridge/graph/ops/fused_matmul.h"
 #include "ridge/graph/ops/source.h"
 #include "ridge/graph/text.h"
 #include "ridge/graph/verify.h"
@@ -337,6 +337,25 @@ std::string describe_bad_body(const Fused& op, const NamedTensors& inputs, Backe
   return {};
 }
 
+// The loop that a node is, or ends with; null for others.
+const Fused* loop_of(const Node& node) {
+  if (node.is<FusedMatMul>()) return &node.op_as<FusedMatMul>().loop;
+  return node.is<Fused>() ? &node.op_as<Fused>() : nullptr;
+}
+
+// What the loop reads: of a node that begins with a product, that stands for its factors.
+NamedTensors inputs_of_loop(const Node& node, const NamedTensors& inputs, Backend& backend) {
+  if (node.is<Fused>()) return inputs;
+  const auto name = [](size_t i) { return fmt::format("{}", i); };
+  Graph graph("product");
+  std::vector<Value> factors;
+  for (size_t i = 0; i < 2; ++i) factors.push_back(input(graph, name(i), node.inputs[i].type()));
+  graph.add_output("0", add_node(node.op_as<FusedMatMul>().product, factors));
+  NamedTensors all = evaluate(graph, backend, {{"0", inputs.at("0")}, {"1", inputs.at("1")}});
+  for (size_t i = 2; i < node.inputs.size(); ++i) all.emplace(name(i - 1), inputs.at(name(i)));
+  return all;
+}
+
 }  // namespace
 
 Tensor Program::read_tensor(const void* address, const TensorType& type) {
@@ -354,7 +373,8 @@ std::string Program::first_not_finite(size_t entry) {
     const auto id = static_cast<size_t>(step.step->node);
     const Node& node = *graph.nodes()[id];
     NamedTensors inputs;  // of a fused node, which may write over them
-    if (node.is<Fused>())
+    const Fused* const loop = loop_of(node);
+    if (loop != nullptr)
       for (size_t i = 0; i < node.inputs.size(); ++i)
         inputs.emplace(fmt::format("{}", i), read_tensor(step.inputs[i], node.inputs[i].type()));
     launch(step);
@@ -363,9 +383,11 @@ std::string Program::first_not_finite(size_t entry) {
           describe_bad(node, read_tensor(step.outputs[i], node.outputs[i]), may_be_infinite[id]);
       if (text.empty()) continue;
       const std::string inner =
-          node.is<Fused>() ? describe_bad_body(node.op_as<Fused>(), inputs, backend_) : "";
+          loop != nullptr
+              ? describe_bad_body(*loop, inputs_of_loop(node, inputs, backend_), backend_)
+              : "";
       // A body that masks by a constant infinity has nothing to name.
-      if (node.is<Fused>() && inner.empty()) continue;
+      if (loop != nullptr && inner.empty()) continue;
       return inner.empty() ? text : inner;
     }
   }

@@ -165,6 +165,11 @@ TEST_F(CudaTrain, SixteenBitsByCublaslt) {
   const std::string library =
       "export RIDGE_CUBLASLT=" RIDGE_FAKE_CUBLASLT " FAKE_CUBLASLT_DRIVER=" RIDGE_FAKE_CUDA ";";
   const std::string words = "train gpt.toml --device cuda --set train.precision=bf16 --out ";
+  // Biases and GELU are its epilogues.
+  const Ended plan =
+      fine("inspect gpt.toml --plan --device cuda --set train.precision=bf16", library);
+  for (const char* choice : {"cublaslt_bias_", "cublaslt_gelu_aux_bias_", "cublaslt_dgelu_"})
+    EXPECT_NE(plan.out.find(choice), std::string::npos) << choice << "\n" << plan.out;
   fine(words + "printed");
   fine(words + "cublaslt", library);
   const std::vector<double> got = losses("cublaslt"), want = losses("printed");

@@ -1,7 +1,13 @@
+#include "ridge/graph/ops/activation.h"
 #include "ridge/graph/ops/attention.h"
 #include "ridge/graph/ops/conv.h"
 #include "ridge/graph/ops/conv_norm.h"
+#include "ridge/graph/ops/elementwise.h"
+#include "ridge/graph/ops/fused_matmul.h"
 #include "ridge/graph/ops/matmul.h"
+#include "ridge/graph/ops/reduce.h"
+#include "ridge/graph/ops/shape.h"
+#include "ridge/graph/ops/source.h"
 #include "tests/support/op_audit.h"
 
 namespace ridge::test {
@@ -72,6 +78,84 @@ const OpSamples kMatMul({
     product_of_f32({67, 45}, {45, 70}, false, false),
     product_of_f32({3, 131, 20}, {3, 40, 131}, true, true),
     product_of_f32({900, 20}, {900, 12}, true, false),
+});
+
+DType wide(DType dtype) { return size_of(dtype) == 2 ? DType::kF32 : dtype; }
+
+// Results of the node that `write` makes a body for; it is given the product and the other inputs,
+// all of them wide.
+std::vector<Value> product_in_loop(
+    CaseBuilder& b,
+    MatMul product,
+    const std::pair<Shape, Shape>& factors,
+    const std::vector<Value>& others,
+    const std::function<std::vector<Value>(Value, const std::vector<Value>&)>& write,
+    const LoopDomain& domain = {}) {
+  const Value left = b.input(factors.first), right = b.input(factors.second);
+  product.accumulate = accumulate_dtype(left.dtype());
+  product.f32_result = product.f32_result && size_of(left.dtype()) == 2;
+  Graph body("fused"), alone("alone");
+  const TensorType made = product.infer(std::vector<TensorType>{left.type(), right.type()})[0];
+  std::vector<Value> inputs{input(alone, "0", made)}, read;
+  const Value x = cast(input(body, "0", made), wide(made.dtype));
+  for (const Value& other : others) {
+    const std::string name = fmt::format("{}", inputs.size());
+    inputs.push_back(input(alone, name, other.type()));
+    read.push_back(cast(input(body, name, other.type()), wide(other.dtype())));
+  }
+  for (const Value& result : write(x, read))
+    body.add_output(fmt::format("{}", body.outputs().size()), result);
+  const auto& loop = fused(alone, body, inputs, Site{"loop"}, domain).op_as<Fused>();
+  Node& node =
+      fused_matmul(b.graph(), product, loop, left, right, others, b.graph().next_site("product"));
+  std::vector<Value> results;
+  for (size_t i = 0; i < node.outputs.size(); ++i) results.push_back({&node, static_cast<int>(i)});
+  return results;
+}
+
+// What a layer is: with a bias and GELU, and what GELU read, for its gradient.
+std::vector<Value> layer_of_product(CaseBuilder& b) {
+  const Value bias = b.input(wide(b.dtype()), {70}, -2.0, 2.0);
+  return product_in_loop(
+      b, {}, {{67, 45}, {45, 70}}, {bias}, [&](Value x, const std::vector<Value>& others) {
+        const Value sum = x + broadcast(others[0], {67, 70});
+        const Value activated = reshape(gelu(sum, GeluForm::kTanh), {1, 67, 70});
+        return std::vector<Value>{cast(activated, b.dtype()), cast(sum, b.dtype())};
+      });
+}
+
+// A loop that reads a value of the product's size, and makes one of another dtype.
+std::vector<Value> product_and_slope(CaseBuilder& b) {
+  MatMul product;
+  product.transpose_b = true;
+  const Value y = b.input({2, 5, 4});
+  return product_in_loop(
+      b, product, {{2, 5, 7}, {2, 4, 7}}, {y}, [](Value x, const std::vector<Value>& others) {
+        return std::vector<Value>{x * (constant_like(others[0], 1) - others[0] * others[0])};
+      });
+}
+
+// Sums over the rows of the product, which stays f32 where its factors are of 16 bits.
+std::vector<Value> product_and_sums(CaseBuilder& b) {
+  MatMul product;
+  product.transpose_a = true;
+  product.f32_result = true;
+  return product_in_loop(
+      b,
+      product,
+      {{20, 6}, {20, 9}},
+      {},
+      [](Value x, const std::vector<Value>&) {
+        const Value square = x * x;
+        return std::vector<Value>{square, reduce_sum(square, {0})};
+      },
+      LoopDomain{54, 9});
+}
+
+const OpSamples kFusedMatMul({
+    {"fused_matmul", "bias and GELU", layer_of_product},
+    {"fused_matmul", "another operand", product_and_slope},
+    {"fused_matmul", "sums", product_and_sums},
 });
 
 struct ConvolutionCase {

@@ -9,6 +9,7 @@
 #include "ridge/base/trace.h"
 #include "ridge/compile/pipeline.h"
 #include "ridge/graph/ops/elementwise.h"
+#include "ridge/graph/ops/fused_matmul.h"
 #include "ridge/graph/ops/gather.h"
 #include "ridge/graph/ops/matmul.h"
 #include "ridge/graph/ops/reduce.h"
@@ -310,6 +311,33 @@ TEST(Program, FirstNotFiniteNamesTheNode) {
   bad.set(2, -1);
   program.write(program.input(0, "x"), bad.data());
   EXPECT_THAT(program.first_not_finite(0), testing::StartsWith("layer.1:log.0 (nan at element 2"));
+}
+
+// Of a loop behind a product, too: the op in it, not the node.
+TEST(Program, FirstNotFiniteLooksIntoALoopBehindAProduct) {
+  Graph graph("g"), body("fused"), alone("alone");
+  const TensorType two{DType::kF32, {2, 2}};
+  {
+    const Value product = input(body, "0", two), other = input(body, "1", two);
+    SiteScope scope(body, "layer.2");
+    body.add_output("0", exp(product) + log(other));
+  }
+  const auto& loop =
+      fused(alone, body, {input(alone, "0", two), input(alone, "1", two)}, Site{"loop"});
+  const Value x = input(graph, "x", two);
+  graph.add_output(
+      "y",
+      {&fused_matmul(graph, MatMul(), loop.op_as<Fused>(), x, x, {x}, Site{"layer.3:joint"}), 0});
+  ProgramGraphs graphs;
+  graphs.entries.push_back(std::move(graph));
+  const auto cpu = make_backend("cpu");
+  Program program(std::move(graphs), *cpu);
+  Tensor bad = filled({2, 2}, 1);
+  program.write(program.input(0, "x"), bad.data());
+  EXPECT_EQ(program.first_not_finite(0), "");
+  bad.set(2, -1);
+  program.write(program.input(0, "x"), bad.data());
+  EXPECT_THAT(program.first_not_finite(0), testing::StartsWith("layer.2:log.0 (nan at element 2"));
 }
 
 TEST(Program, ARunWithoutKernelsChangesNothing) {

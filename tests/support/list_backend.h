@@ -1,5 +1,5 @@
-// The CPU backend as one that runs lists of loops at once: what passes make of a graph for such a
-// device, without one.
+// The CPU backend as one that runs lists of loops at once, or other nodes that it runs op by op:
+// what passes make of a graph for such a device, without one.
 #pragma once
 
 #include <memory>
@@ -10,17 +10,17 @@
 
 namespace ridge::test {
 
-class ListBackend final : public Backend {
+class ListBackend : public Backend {
  public:
   std::string_view name() const override { return "list"; }
   bool is_host() const override { return true; }
   std::vector<Choice> candidates(const Node& node) const override {
-    if (node.is<FusedEach>()) return {{"list", 0}};
+    if (runs(node)) return {{"list", 0}};
     return inner_->candidates(node);
   }
   std::unique_ptr<NodeKernel> instantiate(const Node& node, size_t choice) const override {
     std::unique_ptr<NodeKernel> kernel = inner_->instantiate(node, choice);
-    if (!node.is<FusedEach>()) return kernel;
+    if (!runs(node)) return kernel;
     return std::make_unique<ListKernel>(std::move(kernel), *inner_);
   }
   void* allocate(size_t bytes) override { return inner_->allocate(bytes); }
@@ -37,8 +37,12 @@ class ListBackend final : public Backend {
   std::unique_ptr<Stream> make_stream() override { return inner_->make_stream(); }
   Calibration calibrate() override { return inner_->calibrate(); }
 
+ protected:
+  /// Whether it has a kernel for a node that is a list, or another of several ops.
+  virtual bool runs(const Node& node) const { return node.is<FusedEach>(); }
+
  private:
-  // The list op by op, in memory of its own: a device's kernel needs none for values in between.
+  // The node op by op, in memory of its own: a device's kernel needs none for values in between.
   class ListKernel final : public NodeKernel {
    public:
     ListKernel(std::unique_ptr<NodeKernel> plain, Backend& backend)

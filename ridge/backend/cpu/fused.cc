@@ -15,6 +15,7 @@
 #include "ridge/backend/cpu/fused_rows_code.h"
 #include "ridge/base/settings.h"
 #include "ridge/graph/ops/fused_each.h"
+#include "ridge/graph/ops/fused_matmul.h"
 
 namespace ridge::cpu {
 namespace {
@@ -98,7 +99,8 @@ void add_loops(KernelTable& table, std::string name, MakeLoop make_loop) {
 void add_fused_kernels(KernelTable& table, const KernelTable& (*plain)()) {
   add_loops(table, "jit", make_jit_loop);
   add_loops(table, "blocks", make_block_loop);
-  for (const std::string_view op : {Fused::kTraits.name, FusedEach::kTraits.name})
+  for (const std::string_view op :
+       {Fused::kTraits.name, FusedEach::kTraits.name, FusedMatMul::kTraits.name})
     table.add(op, {std::string(kExpandedChoice)}, [plain](const Node& node) {
       return make_expanded(node, plain());
     });

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <optional>
 
+#include "ridge/backend/cuda/blas_epilogue.h"
 #include "ridge/backend/cuda/node_kernel.h"
 #include "ridge/base/alignment.h"
 #include "ridge/graph/ops/elementwise.h"
-#include "ridge/graph/ops/matmul.h"
+#include "ridge/graph/ops/fused_matmul.h"
 #include "ridge/graph/ops/source.h"
 
 namespace ridge::cuda {
@@ -25,9 +27,10 @@ struct Problem {
   DType result;
   bool tf32;
   bool rounds;  // the factors, into the workspace
+  std::optional<BlasEpilogue> epilogue;
 
   std::string text() const {
-    return fmt::format("{}{} x {}{} x {}, {} to {}{}, {} at a time",
+    return fmt::format("{}{} x {}{} x {}, {} to {}{}{}, {} at a time",
                        m,
                        transpose_a ? " transposed" : "",
                        k,
@@ -36,24 +39,38 @@ struct Problem {
                        name_of(factors),
                        name_of(result),
                        tf32 ? " in TF32" : "",
+                       epilogue ? " with " + epilogue->name() : "",
                        batches);
   }
   size_t bytes_of_a() const { return static_cast<size_t>(batches * m * k) * size_of(factors); }
   size_t bytes_of_b() const { return static_cast<size_t>(batches * k * n) * size_of(factors); }
+  bool has_bias() const { return epilogue && epilogue->bias >= 0; }
+  bool has_aux() const { return epilogue && (epilogue->aux >= 0 || epilogue->aux_result >= 0); }
 };
 
-Problem problem_of(const Node& node) {
-  const auto& op = node.op_as<MatMul>();
-  const Shape &a = node.inputs[0].shape(), &y = node.outputs[0].shape;
-  const size_t rank = y.size();
+Problem problem_of(const MatMul& op, const TensorType& a, const TensorType& y) {
+  const size_t rank = y.shape.size();
   Problem p{};
-  p.m = y[rank - 2], p.n = y[rank - 1], p.k = a[rank - (op.transpose_a ? 2 : 1)];
-  p.batches = node.outputs[0].elements() / (p.m * p.n);
+  p.m = y.shape[rank - 2], p.n = y.shape[rank - 1];
+  p.k = a.shape[rank - (op.transpose_a ? 2 : 1)];
+  p.batches = y.elements() / (p.m * p.n);
   p.transpose_a = op.transpose_a, p.transpose_b = op.transpose_b;
-  p.result = node.outputs[0].dtype;
+  p.result = y.dtype;
   p.rounds = op.round_to != DType::kF32;
-  p.factors = p.rounds ? op.round_to : node.inputs[0].dtype();
+  p.factors = p.rounds ? op.round_to : a.dtype;
   p.tf32 = op.tf32;
+  return p;
+}
+
+// Nothing where the library has no such product.
+std::optional<Problem> problem_of(const Node& node) {
+  if (node.is<MatMul>())
+    return problem_of(node.op_as<MatMul>(), node.inputs[0].type(), node.outputs[0]);
+  if (!node.is<FusedMatMul>()) return std::nullopt;
+  const auto& op = node.op_as<FusedMatMul>();
+  Problem p = problem_of(op.product, node.inputs[0].type(), product_type(op, node.input_types()));
+  p.epilogue = blas_epilogue(node);
+  if (!p.epilogue) return std::nullopt;
   return p;
 }
 
@@ -80,9 +97,24 @@ class Description {
         // Column-major, with its lines as columns.
         b_(make_layout(p.factors, p.transpose_b ? p.k : p.n, p.transpose_b ? p.n : p.k)),
         a_(make_layout(p.factors, p.transpose_a ? p.m : p.k, p.transpose_a ? p.k : p.m)),
-        c_(make_layout(p.result, p.n, p.m)) {}
+        c_(make_layout(p.result, p.n, p.m)) {
+    set(BlasMatmulAttribute::kTransposeA, operation(p.transpose_b));
+    set(BlasMatmulAttribute::kTransposeB, operation(p.transpose_a));
+    if (!p.epilogue) return;
+    set(BlasMatmulAttribute::kEpilogue, p.epilogue->kind());
+    // Proposals depend on how addresses are aligned.
+    const auto* const any = reinterpret_cast<const void*>(uintptr_t{kBufferAlignment});
+    set_places(any, any);
+    if (p.has_aux()) set(BlasMatmulAttribute::kAuxLine, p.n);
+  }
 
   BlasMatmulHandle matmul() const { return matmul_.get(); }
+  /// Where the next call finds the operands of its epilogue, as far as it has them. The library
+  /// reads that in the call, and allocates nothing here.
+  void set_places(const void* bias, const void* aux) const {
+    if (problem_.has_bias()) set(BlasMatmulAttribute::kBiasPointer, bias);
+    if (problem_.has_aux()) set(BlasMatmulAttribute::kAuxPointer, aux);
+  }
   BlasLayoutHandle a() const { return a_.get(); }
   BlasLayoutHandle b() const { return b_.get(); }
   BlasLayoutHandle c() const { return c_.get(); }
@@ -94,16 +126,18 @@ class Description {
     if (problem_.factors == DType::kF64) compute = BlasCompute::kF64, scale = BlasType::kF64;
     BlasMatmulHandle handle = nullptr;
     library_->check(library_->matmul_create(&handle, compute, scale), "{}", problem_.text());
-    OwnedByBlas<BlasMatmulHandle> made(library_, handle, &BlasLibrary::matmul_destroy);
-    const auto set = [&](BlasMatmulAttribute attribute, bool transpose) {
-      const BlasOperation operation = transpose ? BlasOperation::kTranspose : BlasOperation::kNone;
-      library_->check(library_->matmul_set(handle, attribute, &operation, sizeof operation),
-                      "{}",
-                      problem_.text());
-    };
-    set(BlasMatmulAttribute::kTransposeA, problem_.transpose_b);
-    set(BlasMatmulAttribute::kTransposeB, problem_.transpose_a);
-    return made;
+    return {library_, handle, &BlasLibrary::matmul_destroy};
+  }
+
+  static BlasOperation operation(bool transpose) {
+    return transpose ? BlasOperation::kTranspose : BlasOperation::kNone;
+  }
+
+  template <typename T>
+  void set(BlasMatmulAttribute attribute, T value) const {
+    library_->check(library_->matmul_set(matmul_.get(), attribute, &value, sizeof value),
+                    "{}",
+                    problem_.text());
   }
 
   OwnedByBlas<BlasLayoutHandle> make_layout(DType dtype, int64_t rows, int64_t columns) const {
@@ -166,8 +200,11 @@ struct Configuration {
   uint16_t inner = 0, cluster = 0;
 
   /// What is at its default is left out.
-  std::string name(bool tf32) const {
-    std::string text = fmt::format("cublaslt{}_{}_tile{}", tf32 ? "_tf32" : "", id, tile);
+  std::string name(const Problem& problem) const {
+    std::string text = "cublaslt";
+    if (problem.tf32) text += "_tf32";
+    if (problem.epilogue) text += "_" + problem.epilogue->name();
+    text += fmt::format("_{}_tile{}", id, tile);
     const auto add = [&](const char* what, uint32_t value, uint32_t usual) {
       if (value != usual) text += fmt::format("_{}{}", what, value);
     };
@@ -235,16 +272,20 @@ class BlasMatmul final : public NodeKernel {
     cast_a_ = std::move(a);
     cast_b_ = std::move(b);
   }
+  void set_bias_cast(std::unique_ptr<NodeKernel> bias) { cast_bias_ = std::move(bias); }
 
+  // What is rounded lies behind what the algorithm works in.
   size_t workspace_bytes() const override {
+    if (problem_.has_bias())
+      return aligned_bytes(blas_bytes_) +
+             static_cast<size_t>(problem_.n) * size_of(problem_.result);
     if (!problem_.rounds) return blas_bytes_;
     return aligned_bytes(blas_bytes_) + aligned_bytes(problem_.bytes_of_a()) +
            problem_.bytes_of_b();
   }
   void prepare() const override {
-    if (!problem_.rounds) return;
-    cast_a_->prepare();
-    cast_b_->prepare();
+    for (const auto* cast : {&cast_a_, &cast_b_, &cast_bias_})
+      if (*cast != nullptr) (*cast)->prepare();
   }
   void launch(ridge::Stream& stream, const KernelArgs& args) const override {
     Stream& queue = cuda_stream(stream);
@@ -256,6 +297,8 @@ class BlasMatmul final : public NodeKernel {
       run_cast(*cast_b_, stream, b, rounded_b);
       a = rounded_a, b = rounded_b;
     }
+    void* y = args.outputs[0];
+    if (problem_.epilogue) y = set_epilogue(stream, args);
     // Factors of f64 or f32, as the sums are; read in the call.
     const double one = 1, zero = 0;
     const float one_f32 = 1, zero_f32 = 0;
@@ -271,9 +314,9 @@ class BlasMatmul final : public NodeKernel {
                                  a,
                                  description_.a(),
                                  beta,
-                                 args.outputs[0],
+                                 y,
                                  description_.c(),
-                                 args.outputs[0],
+                                 y,
                                  description_.c(),
                                  &algorithm_,
                                  blas_bytes_ == 0 ? nullptr : args.workspace,
@@ -285,6 +328,21 @@ class BlasMatmul final : public NodeKernel {
   }
 
  private:
+  // Tells the library where the epilogue's operands lie, and returns where D does.
+  void* set_epilogue(ridge::Stream& stream, const KernelArgs& args) const {
+    const BlasEpilogue& epilogue = *problem_.epilogue;
+    void* bias = nullptr;
+    if (problem_.has_bias()) {
+      bias = static_cast<std::byte*>(args.workspace) + aligned_bytes(blas_bytes_);
+      run_cast(*cast_bias_, stream, args.inputs[static_cast<size_t>(epilogue.bias)], bias);
+    }
+    const void* aux = nullptr;
+    if (epilogue.aux >= 0) aux = args.inputs[static_cast<size_t>(epilogue.aux)];
+    if (epilogue.aux_result >= 0) aux = args.outputs[static_cast<size_t>(epilogue.aux_result)];
+    description_.set_places(bias, aux);
+    return args.outputs[static_cast<size_t>(epilogue.result)];
+  }
+
   static void run_cast(const NodeKernel& cast, ridge::Stream& stream, const void* from, void* to) {
     const std::array<const void*, 1> inputs{from};
     const std::array<void*, 1> outputs{to};
@@ -299,14 +357,15 @@ class BlasMatmul final : public NodeKernel {
   std::string name_;
   size_t blas_bytes_;
   std::unique_ptr<NodeKernel> cast_a_, cast_b_;  // where the factors are rounded
+  std::unique_ptr<NodeKernel> cast_bias_;        // where there is one: the library takes D's type
 };
 
 }  // namespace
 
 std::vector<BlasChoice> blas_choices(const Blas& blas, const Node& node) {
-  if (!node.is<MatMul>()) return {};
-  const Problem problem = problem_of(node);
-  if (problem.batches > std::numeric_limits<int32_t>::max()) return {};
+  const std::optional<Problem> found = problem_of(node);
+  if (!found || found->batches > std::numeric_limits<int32_t>::max()) return {};
+  const Problem& problem = *found;
   blas.device().ensure_current();
   const BlasLibrary& library = *blas.library();
   const Description description(blas.library(), problem);
@@ -330,7 +389,7 @@ std::vector<BlasChoice> blas_choices(const Blas& blas, const Node& node) {
     const BlasProposal& each = proposals[static_cast<size_t>(i)];
     if (each.state != BlasResult::kSuccess || each.workspace_bytes > kMostWorkspaceBytes) continue;
     const Configuration configuration = configuration_of(library, each.algorithm);
-    std::string name = configuration.name(problem.tf32);
+    std::string name = configuration.name(problem);
     const bool is_known = std::any_of(choices.begin(), choices.end(), [&](const BlasChoice& known) {
       return known.choice.name == name;
     });
@@ -347,11 +406,16 @@ std::unique_ptr<NodeKernel> make_blas_kernel(
     const Node& node,
     const BlasChoice& choice,
     const std::function<std::unique_ptr<NodeKernel>(const Node&)>& make) {
-  const Problem problem = problem_of(node);
+  const std::optional<Problem> found = problem_of(node);
+  check_internal(found.has_value(), "no product for node '{}'", node.site.name);
+  const Problem& problem = *found;
   auto made = std::make_unique<BlasMatmul>(std::move(blas), problem, choice);
   if (problem.rounds)
     made->set_casts(make_cast(node.inputs[0].type(), problem.factors, make),
                     make_cast(node.inputs[1].type(), problem.factors, make));
+  if (problem.has_bias())
+    made->set_bias_cast(make_cast(
+        node.inputs[static_cast<size_t>(problem.epilogue->bias)].type(), problem.result, make));
   return made;
 }
 

@@ -22,10 +22,12 @@ struct BlasChoice {
 /// of its algorithms agree to the bit.
 inline constexpr int kBlasBits = 16;
 
-/// Algorithms for a `matmul` node, the library's best guess first; none for other nodes, and where
-/// the library has none. All of them give the same bits in each run: where they split the depth,
+/// Algorithms for a `matmul` node, or a `fused_matmul` whose loop is an epilogue of the library's
+/// (blas_epilogue.h), the library's best guess first; none for other nodes, and where the library
+/// has none. All of them give the same bits in each run: where they split the depth,
 /// parts are added up in order, in the type of the sums. With `round_to`, the factors are rounded
-/// into the workspace first; with `tf32` products are made in TF32. BlasError.
+/// into the workspace first, as is a bias: the library reads it in the dtype of the result. With
+/// `tf32` products are made in TF32. BlasError.
 std::vector<BlasChoice> blas_choices(const Blas& blas, const Node& node);
 
 /// The kernel of a choice that blas_choices() gave for this node; `make`

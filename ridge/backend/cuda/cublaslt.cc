@@ -48,31 +48,24 @@ std::shared_ptr<const BlasLibrary> BlasLibrary::open() {
 }
 
 std::string BlasLibrary::find_all(const OpenedLibrary& from) {
-  std::string missing;
-  const auto find = [&](auto&... calls) {
-    ((!calls.find_in(from) && missing.empty() ? missing = calls.name() : missing), ...);
-  };
-  find(create,
-       destroy,
-       matmul_create,
-       matmul_destroy,
-       matmul_set,
-       layout_create,
-       layout_destroy,
-       layout_set,
-       preference_create,
-       preference_destroy,
-       preference_set,
-       propose,
-       algorithm_get,
-       matmul);
-  const auto find_other = [&](auto& function, const char* name) {
-    if (!from.find(function, name) && missing.empty()) missing = name;
-  };
-  find_other(version_, "cublasLtGetVersion");
-  find_other(status_name_, "cublasLtGetStatusName");
-  find_other(status_text_, "cublasLtGetStatusString");
-  return missing;
+  return find_functions(from,
+                        create,
+                        destroy,
+                        matmul_create,
+                        matmul_destroy,
+                        matmul_set,
+                        layout_create,
+                        layout_destroy,
+                        layout_set,
+                        preference_create,
+                        preference_destroy,
+                        preference_set,
+                        propose,
+                        algorithm_get,
+                        matmul,
+                        NamedFunction(version_, "cublasLtGetVersion"),
+                        NamedFunction(status_name_, "cublasLtGetStatusName"),
+                        NamedFunction(status_text_, "cublasLtGetStatusString"));
 }
 
 void BlasLibrary::fail(BlasStatus status, const std::string& with) const {

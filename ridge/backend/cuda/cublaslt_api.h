@@ -32,7 +32,24 @@ enum class BlasCompute : int { kF32 = 68, kF64 = 70, kF32FastTf32 = 77 };
 
 enum class BlasOperation : int { kNone = 0, kTranspose = 1 };
 
-enum class BlasMatmulAttribute : int { kTransposeA = 3, kTransposeB = 4 };
+enum class BlasMatmulAttribute : int {
+  kTransposeA = 3,
+  kTransposeB = 4,
+  kEpilogue = 7,
+  kBiasPointer = 8,  ///< Of an epilogue with a bias, in the type of D.
+  kAuxPointer = 11,  ///< Of what GELU reads: written by kGeluAux..., read by kGeluSlope.
+  kAuxLine = 12,     ///< From column to column of that, in elements; a multiple of 8.
+};
+
+/// What is done with a product before it is written.
+enum class BlasEpilogueKind : uint32_t {
+  kBias = 4,
+  kGelu = 32,
+  kGeluAux = 32 | 128,
+  kGeluBias = 32 | 4,
+  kGeluAuxBias = 32 | 128 | 4,
+  kGeluSlope = 64 | 128,  ///< The library calls it DGELU.
+};
 
 enum class BlasLayoutAttribute : int { kBatchCount = 5, kBatchOffset = 6 };
 

@@ -15,7 +15,7 @@
 #include "ridge/backend/cuda/graph.h"
 #include "ridge/backend/cuda/plain_nodes.h"
 #include "ridge/backend/cuda/printed_node.h"
-#include "ridge/graph/ops/fused.h"
+#include "ridge/graph/ops/fused_matmul.h"
 #include "ridge/graph/ops/source.h"
 #include "ridge/graph/signature.h"
 
@@ -173,7 +173,7 @@ Known CudaBackend::examine(const Node& node) const {
   if (node.is<Constant>() && found.ways.empty())
     found.ways.push_back({Way::kStored, {"stored", kSameBits}});
   // Other ops with a plain form are lowered to it by a pass, which fuses what it can.
-  if (node.is<Fused>()) add_expanded(node, found);
+  if (node.is<Fused>() || node.is<FusedMatMul>()) add_expanded(node, found);
   return found;
 }
 

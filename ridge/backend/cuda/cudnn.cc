@@ -52,26 +52,19 @@ std::shared_ptr<const DnnLibrary> DnnLibrary::open() {
 }
 
 std::string DnnLibrary::find_all(const OpenedLibrary& from) {
-  std::string missing;
-  const auto find = [&](auto&... calls) {
-    ((!calls.find_in(from) && missing.empty() ? missing = calls.name() : missing), ...);
-  };
-  find(create,
-       destroy,
-       set_stream,
-       descriptor_create,
-       descriptor_destroy,
-       finalize,
-       set,
-       get,
-       execute);
-  const auto find_other = [&](auto& function, const char* name) {
-    if (!from.find(function, name) && missing.empty()) missing = name;
-  };
-  find_other(version_, "cudnnGetVersion");
-  find_other(status_name_, "cudnnGetErrorString");
-  find_other(last_error_, "cudnnGetLastErrorString");
-  return missing;
+  return find_functions(from,
+                        create,
+                        destroy,
+                        set_stream,
+                        descriptor_create,
+                        descriptor_destroy,
+                        finalize,
+                        set,
+                        get,
+                        execute,
+                        NamedFunction(version_, "cudnnGetVersion"),
+                        NamedFunction(status_name_, "cudnnGetErrorString"),
+                        NamedFunction(last_error_, "cudnnGetLastErrorString"));
 }
 
 void DnnLibrary::fail(DnnStatus status, const std::string& with) const {

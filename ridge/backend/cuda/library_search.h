@@ -26,6 +26,28 @@ struct OpenedLibrary {
   }
 };
 
+/// Another function of the library than those that a wrapper has calls for.
+template <typename Function>
+class NamedFunction {
+ public:
+  NamedFunction(Function& function, const char* name) : function_(function), name_(name) {}
+  bool find_in(const OpenedLibrary& library) const { return library.find(function_, name_); }
+  const char* name() const { return name_; }
+
+ private:
+  Function& function_;
+  const char* name_;
+};
+
+/// Finds them all, calls of a wrapper and NamedFunctions: the name of the first that the library
+/// lacks; empty: none.
+template <typename... Functions>
+std::string find_functions(const OpenedLibrary& library, Functions&&... functions) {
+  std::string missing;
+  ((!functions.find_in(library) && missing.empty() ? missing = functions.name() : missing), ...);
+  return missing;
+}
+
 /// What is looked for, and what an error says where it is not found.
 struct LibrarySearch {
   const char* variable;            ///< Of the environment: names the one file to open.

@@ -8,6 +8,7 @@
 #include "ridge/graph/ops/conv_norm.h"
 #include "ridge/graph/ops/fused.h"
 #include "ridge/graph/ops/fused_each.h"
+#include "ridge/graph/ops/fused_matmul.h"
 
 namespace ridge {
 namespace {
@@ -55,6 +56,7 @@ double measure_dot_product() {
 KernelTable with_fused(KernelTable table) {
   for (const std::string_view op : {Fused::kTraits.name,
                                     FusedEach::kTraits.name,
+                                     FusedMatMul::kTraits.name,
                                     NormConv2d::kTraits.name,
                                     Conv2dNormGrad::kTraits.name})
     table.add(op, {std::string(kExpandedChoice)}, [](const Node& node) {

@@ -20,6 +20,7 @@ void register_attention(OpRegistry&);
 void register_random(OpRegistry&);
 void register_fused(OpRegistry&);
 void register_fused_each(OpRegistry&);
+void register_fused_matmul(OpRegistry&);
 
 const OpRegistry& registry() {
   static const OpRegistry ops = [] {
@@ -41,6 +42,7 @@ const OpRegistry& registry() {
     register_random(r);
     register_fused(r);
     register_fused_each(r);
+    register_fused_matmul(r);
     return r;
   }();
   return ops;

@@ -1,143 +1,17 @@
 // Matrix products by cuBLASLt, over a stand-in that multiplies what it is told to.
-#include <cmath>
-#include <cstdlib>
-#include <cstring>
-#include <optional>
+#include "tests/backend/cuda/blas_test.h"
 
-#include "ridge/backend/cuda/arena.h"
-#include "ridge/backend/cuda/blas_matmul.h"
-#include "ridge/backend/cuda/module.h"
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/matmul.h"
 #include "ridge/run/backends.h"
-#include "ridge/run/compare.h"
-#include "tests/backend/cuda/fake_blas/fake_blas.h"
-#include "tests/backend/cuda/fake_driver_test.h"
-#include "tests/backend/cuda/test_stream.h"
-#include "tests/support/case_builder.h"
 #include "tests/support/errors.h"
 #include "tests/support/scale.h"
 
 namespace ridge::cuda {
 namespace {
 
-using test::CaseBuilder;
 using test::FakeAlgorithm;
-using test::FakeBlas;
 using test::Random;
-
-constexpr const char* kCastPtx = R"(
-.version 8.0
-.target sm_80
-.visible .entry cast(.param .u64 to, .param .u64 from, .param .u32 count, .param .u32 dtype) { ret; }
-)";
-
-// What the backend prints for a cast: here a kernel of the stand-in.
-class CastNode final : public NodeKernel {
- public:
-  CastNode(const Module& module, const Node& node)
-      : kernel_(module.kernel("cast")),
-        count_(static_cast<uint32_t>(node.outputs[0].elements())),
-        dtype_(static_cast<uint32_t>(node.outputs[0].dtype)) {}
-  void launch(ridge::Stream& stream, const KernelArgs& args) const override {
-    DevicePointer to = device_pointer(args.outputs[0]), from = device_pointer(args.inputs[0]);
-    uint32_t count = count_, dtype = dtype_;
-    void* const arguments[] = {&to, &from, &count, &dtype};
-    cuda::launch(cuda_stream(stream), kernel_, {}, arguments);
-  }
-
- private:
-  Kernel kernel_;
-  uint32_t count_, dtype_;
-};
-
-void register_cast(test::FakeCuda& fake) {
-  fake.on_kernel("cast", [](const test::FakeLaunch& launch) {
-    const float* const from = launch.pointer<float>(1);
-    for (uint32_t i = 0; i < launch.parameter<uint32_t>(2); ++i)
-      if (static_cast<DType>(launch.parameter<uint32_t>(3)) == DType::kBF16)
-        launch.pointer<BF16>(0)[i] = BF16(from[i]);
-      else
-        launch.pointer<F16>(0)[i] = F16(from[i]);
-    return 0;
-  });
-}
-
-FakeBlas& open_fake_blas() {
-  void* const library = ::dlopen(RIDGE_FAKE_CUBLASLT, RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) throw std::runtime_error(::dlerror());
-  auto* const entry =
-      reinterpret_cast<test::FakeBlasEntry*>(::dlsym(library, test::kFakeBlasEntry));
-  return *entry();
-}
-
-class CudaBlas : public FakeDriverTest {
- protected:
-  CudaBlas() : blas_(open_fake_blas()) {
-    ::setenv("RIDGE_CUBLASLT", RIDGE_FAKE_CUBLASLT, 1);
-    start(Schedule::kAtLast);
-  }
-  void TearDown() override {
-    expect_blas_clean();
-    FakeDriverTest::TearDown();
-    ::unsetenv("RIDGE_CUBLASLT");
-  }
-  void expect_blas_clean() const {
-    EXPECT_EQ(blas_.live(), std::vector<std::string>{});
-    EXPECT_EQ(blas_.faults(), std::vector<std::string>{});
-  }
-  void start(Schedule schedule, uint64_t seed = 0) {
-    fake_.reset();
-    register_cast(fake_);
-    fake_.set_schedule(schedule, seed);
-    blas_.reset(RIDGE_FAKE_CUDA);
-  }
-  std::vector<std::string> blas_lines(const std::string& name) const {
-    std::vector<std::string> found;
-    for (const std::string& line : blas_.log())
-      if (line == name || line.starts_with(name + " ")) found.push_back(line);
-    return found;
-  }
-
-  FakeBlas& blas_;
-};
-
-std::shared_ptr<const Blas> make_blas(const DeviceRef& gpu) {
-  return std::make_shared<const Blas>(gpu, BlasLibrary::open());
-}
-
-// The node of a graph that was built, by the first choice, from the driver's start to its end.
-NamedTensors run_node(const DeviceRef& gpu, CaseBuilder& built) {
-  const Node& node = *built.graph().outputs()[0].value.node;
-  const auto blas = make_blas(gpu);
-  const Module casts(gpu, kCastPtx, "casts");
-  const std::vector<BlasChoice> choices = blas_choices(*blas, node);
-  check_internal(!choices.empty(), "no choices");
-  const auto kernel = make_blas_kernel(blas, node, choices[0], [&](const Node& cast) {
-    return std::make_unique<CastNode>(casts, cast);
-  });
-  std::vector<Arena> memory;
-  std::vector<const void*> inputs;
-  for (const char* name : {"x0", "x1"}) {
-    const Tensor& tensor = built.tensors().at(name);
-    memory.emplace_back(gpu, tensor.bytes());
-    auto* const place = reinterpret_cast<void*>(memory.back().at(0, tensor.bytes()));
-    std::memcpy(place, tensor.data(), tensor.bytes());
-    inputs.push_back(place);
-  }
-  Tensor y(node.outputs[0]);
-  memory.emplace_back(gpu, y.bytes());
-  void* const outputs[] = {reinterpret_cast<void*>(memory.back().at(0, y.bytes()))};
-  memory.emplace_back(gpu, std::max<size_t>(1, kernel->workspace_bytes()));
-  void* const workspace = reinterpret_cast<void*>(memory.back().at(0, kernel->workspace_bytes()));
-  TestStream stream(gpu);
-  kernel->launch(stream, {inputs, outputs, workspace});
-  stream.synchronize();
-  std::memcpy(y.data(), outputs[0], y.bytes());
-  NamedTensors results;
-  results.emplace("y0", std::move(y));
-  return results;
-}
 
 MatMul transposed(bool a, bool b) {
   MatMul op;

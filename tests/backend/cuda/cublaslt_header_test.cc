@@ -69,6 +69,16 @@ static_assert(is(BlasOperation::kNone, CUBLAS_OP_N));
 static_assert(is(BlasOperation::kTranspose, CUBLAS_OP_T));
 static_assert(is(BlasMatmulAttribute::kTransposeA, CUBLASLT_MATMUL_DESC_TRANSA));
 static_assert(is(BlasMatmulAttribute::kTransposeB, CUBLASLT_MATMUL_DESC_TRANSB));
+static_assert(is(BlasMatmulAttribute::kEpilogue, CUBLASLT_MATMUL_DESC_EPILOGUE));
+static_assert(is(BlasMatmulAttribute::kBiasPointer, CUBLASLT_MATMUL_DESC_BIAS_POINTER));
+static_assert(is(BlasMatmulAttribute::kAuxPointer, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER));
+static_assert(is(BlasMatmulAttribute::kAuxLine, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD));
+static_assert(is(BlasEpilogueKind::kBias, CUBLASLT_EPILOGUE_BIAS));
+static_assert(is(BlasEpilogueKind::kGelu, CUBLASLT_EPILOGUE_GELU));
+static_assert(is(BlasEpilogueKind::kGeluAux, CUBLASLT_EPILOGUE_GELU_AUX));
+static_assert(is(BlasEpilogueKind::kGeluBias, CUBLASLT_EPILOGUE_GELU_BIAS));
+static_assert(is(BlasEpilogueKind::kGeluAuxBias, CUBLASLT_EPILOGUE_GELU_AUX_BIAS));
+static_assert(is(BlasEpilogueKind::kGeluSlope, CUBLASLT_EPILOGUE_DGELU));
 static_assert(is(BlasLayoutAttribute::kBatchCount, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT));
 static_assert(is(BlasLayoutAttribute::kBatchOffset, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET));
 static_assert(is(BlasPreferenceAttribute::kMostWorkspaceBytes,

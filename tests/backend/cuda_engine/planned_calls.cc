@@ -5,10 +5,11 @@
 
 #include <cctype>
 
+#include "ridge/backend/cuda/blas_epilogue.h"
 #include "ridge/backend/cuda/plain_nodes.h"
 #include "ridge/base/alignment.h"
 #include "ridge/graph/ops/elementwise.h"
-#include "ridge/graph/ops/matmul.h"
+#include "ridge/graph/ops/fused_matmul.h"
 #include "ridge/graph/ops/source.h"
 
 namespace ridge::test {
@@ -255,6 +256,7 @@ void PlannedCalls::add_printed(const cuda::Printing& printing,
 // By the stand-in's kernel. Factors that are rounded are cast into the workspace behind that of the
 // algorithm, whose size is in no plan: of the product's, it is what they leave.
 void PlannedCalls::add_product(const Node& node, const PlanStep& step) {
+  if (node.is<FusedMatMul>()) return add_joint_product(node, step);
   const auto& op = node.op_as<MatMul>();
   std::string a = place(step.inputs[0]), b = place(step.inputs[1]);
   const TensorType types[] = {node.inputs[0].type(), node.inputs[1].type()};
@@ -281,6 +283,31 @@ void PlannedCalls::add_product(const Node& node, const PlanStep& step) {
                   b,
                   a,
                   place(step.outputs[0]),
+                  own > 0 ? place(step.workspace) : "0"));
+}
+
+// A product with an epilogue: a bias is rounded into the workspace, behind that of the algorithm.
+void PlannedCalls::add_joint_product(const Node& node, const PlanStep& step) {
+  const std::optional<cuda::BlasEpilogue> epilogue = cuda::blas_epilogue(node);
+  ASSERT_TRUE(epilogue.has_value()) << step.site;
+  int64_t own = step.workspace.bytes;
+  if (epilogue->bias >= 0) {
+    const auto bias = static_cast<size_t>(epilogue->bias);
+    const TensorType& type = node.inputs[bias].type();
+    const DType to = node.outputs[static_cast<size_t>(epilogue->result)].dtype;
+    own -= static_cast<int64_t>(size_of(to)) * type.elements();
+    Graph graph("cast");
+    const Node& made = *cast(input(graph, "x", type), to).node;
+    add_printed(cuda::print_kernel(made),
+                {place(step.inputs[bias])},
+                {place(step.workspace.region, step.workspace.offset + own)},
+                "",
+                0);
+  }
+  add(fmt::format("cuLaunchKernel cublaslt <<<1,1,1; 1,1,1; 0>>>($*$, {}, {}, {}, {}) $compute$",
+                  place(step.inputs[1]),
+                  place(step.inputs[0]),
+                  place(step.outputs[static_cast<size_t>(epilogue->result)]),
                   own > 0 ? place(step.workspace) : "0"));
 }
 

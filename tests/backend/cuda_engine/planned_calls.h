@@ -59,6 +59,7 @@ class PlannedCalls {
                    const std::string& workspace,
                    int64_t workspace_at);
   void add_product(const Node& node, const PlanStep& step);
+  void add_joint_product(const Node& node, const PlanStep& step);
   void read_from(const std::string& from, size_t bytes, const std::string& to);
   bool matches(const std::string& expected, const std::string& line);
 

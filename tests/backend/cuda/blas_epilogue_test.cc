@@ -1,0 +1,425 @@
+// Epilogues of cuBLASLt: which loops behind a product they are, and what comes of them, by a
+// stand-in that has them from their published definitions.
+#include "ridge/backend/cuda/blas_epilogue.h"
+
+#include <functional>
+
+#include "ridge/graph/autodiff.h"
+#include "ridge/graph/ops/activation.h"
+#include "ridge/graph/ops/elementwise.h"
+#include "ridge/graph/ops/fused_matmul.h"
+#include "ridge/graph/ops/reduce.h"
+#include "ridge/graph/ops/shape.h"
+#include "tests/backend/cuda/blas_test.h"
+#include "tests/support/errors.h"
+#include "tests/support/scale.h"
+
+namespace ridge::cuda {
+namespace {
+
+using test::Random;
+
+// What a body is written from: the product in f32, and the other operands as they are.
+using Write = std::function<std::vector<Value>(Value product, const std::vector<Value>& others)>;
+
+struct Layer {
+  DType dtype = DType::kBF16;
+  int64_t m = 5, n = 8, k = 7;
+  MatMul product = {};
+  std::vector<TensorType> others = {};
+  Write write = nullptr;
+  uint64_t seed = 1;
+  LoopDomain domain = {};
+  Shape leading = {};  // of the product
+};
+
+CaseBuilder build(const Layer& layer) {
+  CaseBuilder b(layer.dtype, layer.seed);
+  const auto shape = [&](bool transposed, int64_t rows, int64_t columns) {
+    Shape made = layer.leading;
+    made.insert(made.end(), {transposed ? columns : rows, transposed ? rows : columns});
+    return made;
+  };
+  const Value left = b.input(shape(layer.product.transpose_a, layer.m, layer.k)),
+              right = b.input(shape(layer.product.transpose_b, layer.k, layer.n));
+  std::vector<Value> others, read;
+  Graph body("fused"), alone("alone");
+  const TensorType made =
+      layer.product.infer(std::vector<TensorType>{left.type(), right.type()})[0];
+  std::vector<Value> inputs{input(alone, "0", made)};
+  const Value x = cast(input(body, "0", made), DType::kF32);
+  for (const TensorType& type : layer.others) {
+    others.push_back(b.input(type.dtype, type.shape, -2, 2));
+    const std::string name = fmt::format("{}", inputs.size());
+    inputs.push_back(input(alone, name, type));
+    read.push_back(input(body, name, type));
+  }
+  for (const Value& result : layer.write(x, read))
+    body.add_output(fmt::format("{}", body.outputs().size()), result);
+  const auto& loop = fused(alone, body, inputs, Site{"loop"}, layer.domain).op_as<Fused>();
+  Node& node = fused_matmul(b.graph(), layer.product, loop, left, right, others, Site{"layer"});
+  std::vector<Value> results;
+  for (size_t i = 0; i < node.outputs.size(); ++i) results.push_back({&node, static_cast<int>(i)});
+  b.finish(results);
+  return b;
+}
+
+std::optional<BlasEpilogue> found_for(const Layer& layer) {
+  const CaseBuilder b = build(layer);
+  return blas_epilogue(*const_cast<CaseBuilder&>(b).graph().outputs()[0].value.node);
+}
+
+Value with_row(Value x, Value row) { return x + broadcast(row, x.shape()); }
+
+// ---- the layers that there are ----
+
+enum class Form { kBias, kGelu, kGeluAux, kGeluBias, kGeluAuxBias, kAuxFirst, kSlope };
+constexpr Form kForms[] = {Form::kBias,
+                           Form::kGelu,
+                           Form::kGeluAux,
+                           Form::kGeluBias,
+                           Form::kGeluAuxBias,
+                           Form::kAuxFirst,
+                           Form::kSlope};
+
+bool has_bias(Form form) {
+  return form != Form::kGelu && form != Form::kGeluAux && form != Form::kSlope;
+}
+bool has_gelu(Form form) { return form != Form::kBias && form != Form::kSlope; }
+bool has_aux(Form form) {
+  return form == Form::kGeluAux || form == Form::kGeluAuxBias || form == Form::kAuxFirst;
+}
+
+// As passes write them: over another shape of the same elements in between.
+Layer layer_of(Form form, DType dtype, int64_t m, int64_t n, int64_t k) {
+  Layer layer{.dtype = dtype, .m = m, .n = n, .k = k};
+  if (has_bias(form)) layer.others.push_back({DType::kF32, {n}});
+  if (form == Form::kSlope) layer.others.push_back({dtype, {m, n}});
+  layer.write = [=](Value product, const std::vector<Value>& others) {
+    const Shape flat{m, n}, shape{1, m, n};
+    const Value y = reshape(product, shape);
+    if (form == Form::kSlope) {
+      const Value x = reshape(cast(others[0], DType::kF32), shape);
+      const Value outputs[] = {gelu(x, GeluForm::kTanh)}, seeds[] = {y}, wrt[] = {x};
+      const Value slope = vector_jacobian_product(outputs, seeds, wrt)[0];
+      return std::vector<Value>{cast(reshape(slope, flat), dtype)};
+    }
+    const Value sum = has_bias(form) ? with_row(y, others[0]) : y;
+    const Value made = has_gelu(form) ? gelu(sum, GeluForm::kTanh) : sum;
+    std::vector<Value> results{cast(reshape(made, flat), dtype)};
+    if (has_aux(form)) results.push_back(reshape(cast(sum, dtype), flat));
+    if (form == Form::kAuxFirst) std::swap(results[0], results[1]);
+    return results;
+  };
+  return layer;
+}
+
+double gelu_of(double x) {
+  const double root = std::sqrt(2 / M_PI);
+  return x / 2 * (1 + std::tanh(root * (x + 0.044715 * x * x * x)));
+}
+
+// By a difference of fourth order: from no formula of a derivative.
+double slope_of(double x) {
+  constexpr double kStep = 1e-3;
+  return (8 * (gelu_of(x + kStep) - gelu_of(x - kStep)) -
+          (gelu_of(x + 2 * kStep) - gelu_of(x - 2 * kStep))) /
+         (12 * kStep);
+}
+
+// Half of the last place of a 16-bit number as large as `x`.
+double half_place(DType dtype, double x) {
+  const int digits = dtype == DType::kBF16 ? 8 : 11, least = dtype == DType::kBF16 ? -126 : -14;
+  const int exponent = x == 0 ? least : std::max(least, std::ilogb(x));
+  return std::ldexp(1, exponent - digits);
+}
+
+void expect_rounded_once(const Tensor& got, int64_t i, double want, const char* what) {
+  EXPECT_LE(std::fabs(got.at(i) - want), half_place(got.type().dtype, want) * (1 + 1e-6) + 1e-9)
+      << what << " " << i << ": " << got.at(i) << " instead of " << want;
+}
+
+double product_at(const Layer& layer, const NamedTensors& tensors, int64_t i, int64_t j) {
+  const Tensor &a = tensors.at("x0"), &b = tensors.at("x1");
+  double sum = 0;
+  for (int64_t s = 0; s < layer.k; ++s)
+    sum += a.at(layer.product.transpose_a ? s * layer.m + i : i * layer.k + s) *
+           b.at(layer.product.transpose_b ? j * layer.k + s : s * layer.n + j);
+  return sum;
+}
+
+void expect_form(const Layer& layer, Form form, CaseBuilder& built, const NamedTensors& got) {
+  for (int64_t at = 0; at < layer.m * layer.n; ++at) {
+    double y = product_at(layer, built.tensors(), at / layer.n, at % layer.n);
+    if (form == Form::kSlope) {
+      y *= slope_of(built.tensors().at("x2").at(at));
+    } else if (has_bias(form)) {
+      // The library takes the bias in 16 bits.
+      Tensor bias({layer.dtype, {1}});
+      bias.set(0, built.tensors().at("x2").at(at % layer.n));
+      y += bias.at(0);
+    }
+    const bool is_first = form == Form::kAuxFirst;
+    if (has_aux(form)) expect_rounded_once(got.at(is_first ? "y0" : "y1"), at, y, "aux");
+    const double made = has_gelu(form) ? gelu_of(y) : y;
+    expect_rounded_once(got.at(is_first ? "y1" : "y0"), at, made, "result");
+  }
+}
+
+constexpr const char* kNumbers[] = {"4", "32", "160", "36", "164", "164", "192"};
+
+class CudaBlasEpilogue : public CudaBlas {};
+
+TEST_F(CudaBlasEpilogue, RandomLayersAreRoundedOnce) {
+  constexpr Schedule kSchedules[] = {Schedule::kAtLast, Schedule::kAtOnce, Schedule::kRandom};
+  const auto count = static_cast<uint64_t>(test::cases(140));
+  for (uint64_t seed = 0; seed < count; ++seed) {
+    Random random(seed);
+    const Form form = kForms[seed % std::size(kForms)];
+    // A matrix beside the product has to have columns of whole 16 bytes.
+    int64_t n = random.integer(1, 40);
+    if (has_aux(form) || form == Form::kSlope) n = 8 * random.integer(1, 5);
+    Layer layer = layer_of(form,
+                           random.chance(0.5) ? DType::kBF16 : DType::kF16,
+                           random.integer(2, 30),
+                           n,
+                           random.integer(1, 40));
+    layer.product.transpose_a = random.chance(0.5);
+    layer.product.transpose_b = random.chance(0.5);
+    layer.seed = seed;
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    start(kSchedules[seed % 3], seed);
+    // The algorithm spoils its workspace: the bias must lie elsewhere.
+    blas_.set_algorithms({{.id = 7, .workspace_bytes = seed % 2 == 0 ? size_t{0} : size_t{1000}}});
+    CaseBuilder built = build(layer);
+    const NamedTensors got = run_node(device(), built);
+    expect_form(layer, form, built, got);
+    ASSERT_EQ(blas_lines("cublasLtMatmul").size(), 1u);
+    EXPECT_TRUE(blas_lines("cublasLtMatmul")[0].ends_with(
+        fmt::format(", epilogue {}", kNumbers[seed % std::size(kForms)])))
+        << blas_lines("cublasLtMatmul")[0];
+    expect_blas_clean();
+    expect_clean();
+    if (HasFailure()) return;
+  }
+}
+
+TEST_F(CudaBlasEpilogue, ChoicesSayWhatTheyDo) {
+  const DeviceRef gpu = device();
+  const auto blas = make_blas(gpu);
+  std::vector<std::string> names;
+  for (const Form form : kForms) {
+    CaseBuilder built = build(layer_of(form, DType::kBF16, 4, 8, 4));
+    for (const BlasChoice& each : blas_choices(*blas, *built.graph().outputs()[0].value.node))
+      names.push_back(each.choice.name);
+  }
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"cublaslt_bias_1_tile1",
+                                      "cublaslt_gelu_1_tile1",
+                                      "cublaslt_gelu_aux_1_tile1",
+                                      "cublaslt_gelu_bias_1_tile1",
+                                      "cublaslt_gelu_aux_bias_1_tile1",
+                                      "cublaslt_gelu_aux_bias_1_tile1",
+                                      "cublaslt_dgelu_1_tile1"}));
+}
+
+// Addresses are attributes of a descriptor: those of this launch are meant, not of the one before.
+TEST_F(CudaBlasEpilogue, EachLaunchHasItsAddresses) {
+  const DeviceRef gpu = device();
+  const auto blas = make_blas(gpu);
+  const Module casts(gpu, kCastPtx, "casts");
+  const Layer layer = layer_of(Form::kGeluAuxBias, DType::kBF16, 4, 8, 4);
+  CaseBuilder built = build(layer);
+  const Node& node = *built.graph().outputs()[0].value.node;
+  const auto kernel =
+      make_blas_kernel(blas, node, blas_choices(*blas, node).at(0), [&](const Node& cast) {
+        return std::make_unique<CastNode>(casts, cast);
+      });
+  constexpr size_t kPlaces = 6, kPlace = 1024;
+  const Arena arena(gpu, 2 * kPlaces * kPlace);
+  TestStream stream(gpu);
+  std::vector<const void*> inputs[2];
+  std::vector<void*> outputs[2];
+  blas_.clear_log();
+  fake_.clear_log();
+  for (size_t run = 0; run < 2; ++run) {
+    const auto at = [&](size_t i) {
+      return reinterpret_cast<void*>(arena.at((run * kPlaces + i) * kPlace, kPlace));
+    };
+    for (size_t i = 0; i < 3; ++i) {
+      const Tensor& tensor = built.tensors().at(fmt::format("x{}", i));
+      std::memcpy(at(i), tensor.data(), tensor.bytes());
+      inputs[run].push_back(at(i));
+    }
+    outputs[run] = {at(3), at(4)};
+    kernel->launch(stream, {inputs[run], outputs[run], at(5)});
+  }
+  EXPECT_EQ(lines({"cuMemAlloc_v2", "cuStreamSynchronize", "cuCtxSynchronize"}).size(), 0u);
+  EXPECT_EQ(blas_lines("cublasLtMatmulDescSetAttribute").size(), 4u);
+  EXPECT_EQ(blas_.log().size(), 6u);
+  stream.synchronize();
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(std::memcmp(outputs[0][i], outputs[1][i], 4 * 8 * 2), 0) << i;
+    Tensor y(node.outputs[i]);
+    std::memcpy(y.data(), outputs[1][i], y.bytes());
+    for (int64_t at = 0; at < 4 * 8; ++at) {
+      Tensor bias({DType::kBF16, {1}});
+      bias.set(0, built.tensors().at("x2").at(at % 8));
+      const double sum = product_at(layer, built.tensors(), at / 8, at % 8) + bias.at(0);
+      expect_rounded_once(y, at, i == 0 ? gelu_of(sum) : sum, "result");
+    }
+  }
+}
+
+TEST_F(CudaBlasEpilogue, EachCallMayFail) {
+  CaseBuilder built = build(layer_of(Form::kGeluAuxBias, DType::kBF16, 4, 8, 4));
+  run_node(device(), built);
+  const std::vector<std::string> clean = blas_.log();
+  ASSERT_GT(clean.size(), 30u);
+  for (size_t n = 0; n < clean.size(); ++n) {
+    const std::string call = clean[n].substr(0, clean[n].find(' '));
+    SCOPED_TRACE(fmt::format("call {} ({})", n + 1, clean[n]));
+    start(Schedule::kAtLast);
+    blas_.fail("", static_cast<int64_t>(n) + 1, 13);
+    std::optional<std::string> failed;
+    try {
+      run_node(device(), built);
+    } catch (const BlasError& error) {
+      failed = error.call();
+    }
+    const bool may_fail = call.find("Destroy") != std::string::npos ||
+                          (call == "cublasLtMatmulAlgoConfigGetAttribute" && !failed);
+    if (!may_fail) {
+      EXPECT_EQ(failed, call);
+    }
+    expect_blas_clean();
+    expect_clean();
+    if (HasFailure()) return;
+  }
+}
+
+TEST_F(CudaBlasEpilogue, AnErrorSaysWithWhat) {
+  CaseBuilder built = build(layer_of(Form::kBias, DType::kBF16, 4, 8, 4));
+  blas_.fail("cublasLtMatmul", 1, 13);
+  EXPECT_NE(test::user_error([&] { run_node(device(), built); })
+                .find("cublasLtMatmul(4 x 4 x 8, bf16 to bf16 with bias, 1 at a time, by "
+                      "cublaslt_bias_1_tile1) failed"),
+            std::string::npos);
+}
+
+// ---- loops that are none of them ----
+
+Layer altered(const std::function<void(Layer&)>& alter) {
+  Layer layer = layer_of(Form::kBias, DType::kBF16, 5, 8, 7);
+  alter(layer);
+  return layer;
+}
+
+TEST(BlasEpilogues, OnlyWhatTheLibraryComputes) {
+  EXPECT_TRUE(found_for(altered([](Layer&) {})).has_value());
+  // GELU by erf, and what is done after GELU.
+  EXPECT_FALSE(found_for(altered([](Layer& layer) {
+                 layer.write = [](Value x, const std::vector<Value>& others) {
+                   return std::vector<Value>{
+                       cast(gelu(with_row(x, others[0]), GeluForm::kErf), DType::kBF16)};
+                 };
+               })).has_value());
+  EXPECT_FALSE(found_for(altered([](Layer& layer) {
+                 layer.write = [](Value x, const std::vector<Value>& others) {
+                   const Value y = gelu(with_row(x, others[0]), GeluForm::kTanh);
+                   return std::vector<Value>{cast(y + y, DType::kBF16)};
+                 };
+               })).has_value());
+  // A matrix that is added, a column, a bias in 16 bits, a difference.
+  EXPECT_FALSE(found_for(altered([](Layer& layer) {
+                 layer.others = {{DType::kF32, {5, 8}}};
+                 layer.write = [](Value x, const std::vector<Value>& others) {
+                   return std::vector<Value>{cast(x + others[0] * others[0], DType::kBF16)};
+                 };
+               })).has_value());
+  EXPECT_FALSE(found_for(altered([](Layer& layer) {
+                 layer = layer_of(Form::kBias, DType::kBF16, 5, 5, 7);
+                 layer.others = {{DType::kF32, {5, 1}}};
+               })).has_value());
+  EXPECT_FALSE(found_for(altered([](Layer& layer) {
+                 layer.others[0].dtype = DType::kBF16;
+                 layer.write = [](Value x, const std::vector<Value>& others) {
+                   const Value row = cast(broadcast(others[0], x.shape()), DType::kF32);
+                   return std::vector<Value>{cast(x + row, DType::kBF16)};
+                 };
+               })).has_value());
+  EXPECT_FALSE(found_for(altered([](Layer& layer) {
+                 layer.write = [](Value x, const std::vector<Value>& others) {
+                   return std::vector<Value>{
+                       cast(x - broadcast(others[0], x.shape()), DType::kBF16)};
+                 };
+               })).has_value());
+}
+
+TEST(BlasEpilogues, OnlyOfSixteenBitsOneAtATime) {
+  const auto in_f32 = [](Value x, const std::vector<Value>& others) {
+    return std::vector<Value>{with_row(x, others[0])};
+  };
+  EXPECT_FALSE(found_for(altered([&](Layer& layer) { layer.write = in_f32; })).has_value());
+  EXPECT_FALSE(found_for(altered([&](Layer& layer) {
+                 layer.product.f32_result = true;
+                 layer.write = [](Value x, const std::vector<Value>& others) {
+                   return std::vector<Value>{cast(with_row(x, others[0]), DType::kBF16)};
+                 };
+               })).has_value());
+  EXPECT_FALSE(found_for(altered([](Layer& layer) {
+                 layer.leading = {3};
+                 layer.write = [](Value x, const std::vector<Value>& others) {
+                   return std::vector<Value>{cast(with_row(x, others[0]), DType::kBF16)};
+                 };
+               })).has_value());
+  EXPECT_FALSE(found_for(altered([](Layer& layer) {
+                 layer.domain = {40, 8};
+                 layer.write = [](Value x, const std::vector<Value>& others) {
+                   const Value y = with_row(x, others[0]);
+                   return std::vector<Value>{cast(y, DType::kBF16), reduce_sum(y, {0})};
+                 };
+               })).has_value());
+}
+
+// What GELU reads is written beside it, and nothing else; in columns of whole 16 bytes.
+TEST(BlasEpilogues, TheSecondResultIsWhatGeluReads) {
+  const auto with = [](Form form, int64_t n, auto write) {
+    Layer layer = layer_of(form, DType::kBF16, 5, n, 7);
+    if (write) layer.write = write;
+    return found_for(layer).has_value();
+  };
+  EXPECT_TRUE(with(Form::kGeluAuxBias, 8, Write()));
+  EXPECT_FALSE(with(Form::kGeluAuxBias, 12, Write()));
+  EXPECT_TRUE(with(Form::kSlope, 8, Write()));
+  EXPECT_FALSE(with(Form::kSlope, 12, Write()));
+  EXPECT_FALSE(with(Form::kGeluAuxBias, 8, Write([](Value x, const std::vector<Value>& others) {
+                      return std::vector<Value>{
+                          cast(gelu(with_row(x, others[0]), GeluForm::kTanh), DType::kBF16),
+                          cast(x + x, DType::kBF16)};
+                    })));
+}
+
+// A slope that is off in one number, or of another operand in one place, is no derivative of GELU.
+TEST(BlasEpilogues, ASlopeIsMatchedToTheLastNode) {
+  const auto with = [](double cubic, bool mixes) {
+    Layer layer = layer_of(Form::kSlope, DType::kBF16, 5, 8, 7);
+    layer.others.push_back(layer.others[0]);
+    layer.write = [=](Value dy, const std::vector<Value>& others) {
+      const Value x = cast(others[0], DType::kF32);
+      const Value other = mixes ? cast(others[1], DType::kF32) : x;
+      const Value inner =
+          (x + x * x * other * cubic) * (std::numbers::sqrt2 * std::numbers::inv_sqrtpi);
+      const Value outputs[] = {x * 0.5 * (tanh(inner) + 1.0)}, seeds[] = {dy}, wrt[] = {x};
+      return std::vector<Value>{
+          cast(vector_jacobian_product(outputs, seeds, wrt)[0], DType::kBF16)};
+    };
+    return found_for(layer).has_value();
+  };
+  EXPECT_TRUE(with(0.044715, false));
+  EXPECT_FALSE(with(0.0447, false));
+  EXPECT_FALSE(with(0.044715, true));
+}
+
+}  // namespace
+}  // namespace ridge::cuda
