@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "ridge/graph/ops/fused_matmul.h"
 #include "ridge/graph/ops/source.h"
 #include "ridge/graph/ops/tf32.h"
 #include "ridge/graph/text.h"
@@ -35,7 +36,12 @@ double tolerance(DType dtype, OpClass op_class) {
 double tolerance(const Node& node, DType dtype) {
   // Tensor cores cut what they multiply off after 11 bits: 2^-10 an operand.
   constexpr double kOfTf32 = 2e-3;
-  return is_in_tf32(*node.op) ? kOfTf32 : tolerance(dtype, node.op->traits().op_class);
+  if (is_in_tf32(*node.op)) return kOfTf32;
+  const double own = tolerance(dtype, node.op->traits().op_class);
+  if (!node.is<FusedMatMul>() || own == 0.0) return own;
+  // A kernel may leave out that its loop reads a product of 16 bits.
+  const DType product = product_type(node.op_as<FusedMatMul>(), node.input_types()).dtype;
+  return std::max(own, tolerance(product, OpClass::kContraction));
 }
 
 namespace {

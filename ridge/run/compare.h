@@ -13,7 +13,8 @@ namespace ridge {
 /// Largest allowed error of one op against the reference, relative to the larger of the element's
 /// magnitude and the tensor's mean magnitude. 0 asks for equal values.
 double tolerance(DType dtype, OpClass op_class);
-/// That of a node's result of `dtype`: wider for a product in TF32.
+/// That of a node's result of `dtype`: wider for a product in TF32, and where a loop reads a
+/// product of 16 bits.
 double tolerance(const Node& node, DType dtype);
 
 /// Empty when every element of `got` is within `relative` of `want` (NaN equals NaN, infinities

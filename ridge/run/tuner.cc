@@ -47,11 +47,10 @@ std::string large_difference(const Node& node,
                              const NamedTensors& magnitudes) {
   for (const auto& [index, tensor] : want) {
     const auto terms = magnitudes.find(index);
-    const std::string text =
-        difference(got.at(index),
-                   tensor,
-                   2 * tolerance(tensor.type().dtype, node.op->traits().op_class),
-                   terms == magnitudes.end() ? nullptr : &terms->second);
+    const std::string text = difference(got.at(index),
+                                        tensor,
+                                        2 * tolerance(node, tensor.type().dtype),
+                                        terms == magnitudes.end() ? nullptr : &terms->second);
     if (!text.empty()) return text;
   }
   return {};

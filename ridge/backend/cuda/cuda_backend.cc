@@ -15,6 +15,7 @@
 #include "ridge/backend/cuda/graph.h"
 #include "ridge/backend/cuda/plain_nodes.h"
 #include "ridge/backend/cuda/printed_node.h"
+#include "ridge/backend/cuda/product_form.h"
 #include "ridge/graph/ops/fused_matmul.h"
 #include "ridge/graph/ops/source.h"
 #include "ridge/graph/signature.h"
@@ -174,6 +175,12 @@ Known CudaBackend::examine(const Node& node) const {
     found.ways.push_back({Way::kStored, {"stored", kSameBits}});
   // Other ops with a plain form are lowered to it by a pass, which fuses what it can.
   if (node.is<Fused>() || node.is<FusedMatMul>()) add_expanded(node, found);
+  // A library that has the product, but not together with this loop.
+  if (node.is<FusedMatMul>() && blas_ != nullptr && found.algorithms.empty() &&
+      !found.printed.empty() && !is_faster_joined(node))
+    std::stable_partition(found.ways.begin(), found.ways.end(), [](const Way& way) {
+      return way.kind == Way::kExpanded;
+    });
   return found;
 }
 

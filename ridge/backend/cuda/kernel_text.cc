@@ -127,7 +127,8 @@ size_t KernelText::take(size_t bytes) {
 void KernelText::finish(std::string_view suffix,
                         int64_t blocks,
                         int64_t threads,
-                        size_t shared_bytes) {
+                        size_t shared_bytes,
+                        uint32_t per_multiprocessor) {
   if (!listed_.empty())
     parameters_.push_back(
         fmt::format("const __grid_constant__ Addresses<{}> list", listed_.size()));
@@ -145,6 +146,7 @@ void KernelText::finish(std::string_view suffix,
                             .blocks = static_cast<uint32_t>(std::min(blocks, kMostBlocks)),
                             .threads = static_cast<uint32_t>(threads),
                             .shared_bytes = shared_bytes,
+                            .per_multiprocessor = per_multiprocessor,
                             .operands = std::move(operands_),
                             .listed = listed_.size()});
   lines = Lines();

@@ -102,6 +102,9 @@ class KernelText {
   /// The last parameter of that function: "list", an Addresses of device/list.h.
   void list(std::vector<KernelOperand> operands) { listed_ = std::move(operands); }
 
+  /// The ops of the body, as a part of the kernel's name.
+  const std::string& ops() const { return ops_; }
+
   /// Takes bytes of the workspace.
   size_t take(size_t bytes);
 
@@ -117,7 +120,11 @@ class KernelText {
   void finish_stride(std::string_view suffix, int64_t n);
 
   /// Ends the function with its launch; `suffix` tells it from the others of the kernel.
-  void finish(std::string_view suffix, int64_t blocks, int64_t threads, size_t shared_bytes = 0);
+  void finish(std::string_view suffix,
+              int64_t blocks,
+              int64_t threads,
+              size_t shared_bytes = 0,
+              uint32_t per_multiprocessor = 0);
 
   /// Stages that reduce `count` elements at `at` of the workspace to one, the output.
   void add_reduction(const Node& reduction, size_t at, int64_t count, size_t output);
@@ -183,12 +190,30 @@ PrintedKernel print_flat(const FusedBody& body);
 PrintedKernel print_list(const FusedBody& body, size_t shared, std::vector<int64_t> lengths);
 PrintedKernel print_rows(const FusedBody& body);
 
+/// What a body without rows says of a pack: `width` elements from number i on, of which input 0 is
+/// there as Pack<float, width> p0.
+struct PackText {
+  /// What is read before: members of a struct `from`, and from where.
+  struct Read {
+    std::string member, text;
+  };
+  std::vector<Read> reads;
+  std::string lines;           ///< What computes and stores.
+  std::vector<size_t> inputs;  ///< Those that are read, but for 0.
+  std::string ops;
+  std::string_view index_type;  ///< Of i.
+  bool needs_functions = false, needs_random = false;
+};
+PackText print_around_product(const FusedBody& body, int64_t width);
+
 // Families of ops, a file each: the kernel of the node, or nothing where its op is none of theirs.
 std::optional<PrintedKernel> print_matmul(const Node& node);
 std::optional<PrintedKernel> print_attention(const Node& node);
 std::optional<PrintedKernel> print_attention_grad(const Node& node);
-/// Of either, for tensor cores.
+/// Of these, for tensor cores.
 std::optional<PrintedKernel> print_attention_mma(const Node& node);
+/// Also of a product with a loop.
+std::optional<PrintedKernel> print_matmul_mma(const Node& node);
 std::optional<PrintedKernel> print_source(const Node& node);
 std::optional<PrintedKernel> print_move(const Node& node);
 std::optional<PrintedKernel> print_gather(const Node& node);

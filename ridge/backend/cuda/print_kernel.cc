@@ -84,6 +84,7 @@ PrintedKernel print_any(const Node& node) {
 // Those for tensor cores.
 constexpr PrintFamily kMmaFamilies[] = {
     print_attention_mma,
+    print_matmul_mma,
 };
 
 PrintedKernel print_any_mma(const Node& node) {

@@ -11,6 +11,7 @@
 // and fused sums over rows that no block's shared memory holds.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -41,8 +42,15 @@ struct KernelLaunch {
   std::string entry;  ///< Name of the function in the source.
   uint32_t blocks = 1, threads = 1;
   size_t shared_bytes = 0;  ///< Dynamic; above 48 KiB the driver has to be asked for it.
+  /// Not 0: no more blocks than so many for each multiprocessor, which then all run at a time.
+  uint32_t per_multiprocessor = 0;
   std::vector<KernelOperand> operands;
   size_t listed = 0;  ///< So many of the last operands are one parameter, an array of them.
+
+  uint32_t blocks_on(int multiprocessors) const {
+    if (per_multiprocessor == 0) return blocks;
+    return std::min(blocks, per_multiprocessor * static_cast<uint32_t>(multiprocessors));
+  }
 };
 
 struct PrintedKernel {
@@ -66,8 +74,8 @@ struct Printing {
 /// model share their kernels.
 Printing print_kernel(const Node& node);
 
-/// The same for tensor cores: of attention and its gradient, where the operands have 16 bits. Other
-/// bits than those of print_kernel(), and the same ones in each run.
+/// The same for tensor cores: of attention, its gradient and matrix products, where the operands
+/// have 16 bits. Other bits than those of print_kernel(), and the same ones in each run.
 Printing print_mma_kernel(const Node& node);
 
 /// The files that printed sources include, by the names that they include them by.

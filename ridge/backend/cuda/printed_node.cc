@@ -44,7 +44,7 @@ class PrintedNode final : public NodeKernel {
       const size_t count = each.operands.size() - each.listed + (each.listed > 0 ? 1 : 0);
       cuda::launch(stream,
                    loaded_->kernels[i],
-                   {.grid_x = each.blocks,
+                   {.grid_x = each.blocks_on(library_.multiprocessors()),
                     .block_x = each.threads,
                     .shared_bytes = static_cast<unsigned>(each.shared_bytes)},
                    std::span(parameters).first(count));

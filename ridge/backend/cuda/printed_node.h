@@ -47,6 +47,8 @@ class KernelLibrary {
   /// the driver refuses this one.
   const Loaded& load(Shared& kernel);
 
+  int multiprocessors() const { return device_->facts().multiprocessors; }
+
  private:
   void compile_all();
   Loaded make(Shared& kernel) const;

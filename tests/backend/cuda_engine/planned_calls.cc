@@ -221,6 +221,8 @@ void PlannedCalls::add_step(const Node& node, const PlanStep& step, const std::s
   }
 }
 
+constexpr int kMultiprocessors = 132;  // that the stand-in for the driver tells
+
 void PlannedCalls::add_printed(const cuda::Printing& printing,
                                const std::vector<std::string>& inputs,
                                const std::vector<std::string>& outputs,
@@ -232,7 +234,7 @@ void PlannedCalls::add_printed(const cuda::Printing& printing,
   for (const cuda::KernelLaunch& launch : printing.kernel->launches) {
     std::string line = fmt::format("cuLaunchKernel {} <<<{},1,1; {},1,1; {}>>>(",
                                    launch.entry,
-                                   launch.blocks,
+                                   launch.blocks_on(kMultiprocessors),
                                    launch.threads,
                                    launch.shared_bytes);
     for (size_t i = 0; i < launch.operands.size(); ++i) {

@@ -6,11 +6,12 @@
 #include <cstring>
 
 #include "ridge/backend/cuda/cubin.h"
-#include "ridge/backend/cuda/print_kernel.h"
+#include "ridge/backend/cuda/product_form.h"
 #include "ridge/graph/ops/attention.h"
 #include "ridge/graph/ops/matmul.h"
 #include "ridge/graph/ops/source.h"
 #include "tests/backend/cuda_kernels/printed_nvrtc.h"
+#include "tests/backend/cuda_kernels/product_loops.h"
 #include "tests/support/scale.h"
 
 namespace ridge::test {
@@ -41,8 +42,13 @@ size_t count_of(const std::string& cubin, uint32_t instruction) {
 }
 
 void expect_mma(const std::string& cubin, const std::string& source) {
+  // Lines of an odd number of elements go through registers.
+  const bool copies = source.find("kBytesA = 2") == std::string::npos &&
+                      source.find("kBytesB = 2") == std::string::npos;
   for (const uint32_t instruction : {kHmma, kLdsm, kLdgsts})
-    EXPECT_GE(count_of(cubin, instruction), 8u) << instruction << '\n' << source;
+    EXPECT_GE(count_of(cubin, instruction), instruction != kLdgsts || copies ? 8u : 0u)
+        << instruction << '\n'
+        << source;
 }
 
 // The kernels of the nodes of a graph.
@@ -71,6 +77,16 @@ class Kernels {
     op.accumulate = accumulate_dtype(dtype);
     op.round_to = round_to;
     add(add_node(std::move(op), {input(dtype, std::move(a)), input(dtype, std::move(b))}));
+  }
+  /// By tensor cores.
+  void add_product(const cuda::ProductCut& cut, int64_t m, int64_t n, int64_t k, bool ta, bool tb) {
+    MatMul op;
+    op.transpose_a = ta, op.transpose_b = tb;
+    op.f32_result = ta;
+    const DType dtype = tb ? DType::kF16 : DType::kBF16;
+    const Value a = input(dtype, ta ? Shape{k, m} : Shape{m, k});
+    const Value b = input(dtype, tb ? Shape{n, k} : Shape{k, n});
+    kernels_.push_back(cuda::print_product(*add_node(std::move(op), {a, b}).node, cut));
   }
   /// Forward and gradient.
   void add_attention(DType dtype,
@@ -189,6 +205,49 @@ TEST(PrintedContractions, AttentionByTensorCoresCompilesWithoutLocalMemory) {
     all.add_attention(DType::kF16, 250, 301, 128, 128, true, true, true, batch);
     all.add_attention(DType::kBF16, 250, 301, 16, 64, false, false, true, batch);
     all.add_attention(DType::kF16, 77, 301, 112, 16, true, false, true, batch);
+  }
+  all.expect_no_local_memory(true);
+}
+
+// Each form, by lines of 16, 8, 4 and 2 bytes, in whole tiles and not.
+TEST(PrintedContractions, ProductsByTensorCoresCompileWithoutLocalMemory) {
+  if (nvrtc() == nullptr) GTEST_SKIP() << kNoNvrtc;
+  Kernels all;
+  size_t number = 0;
+  for (const cuda::ProductForm& form : cuda::kProductForms)
+    for (const bool ta : {false, true})
+      for (const bool tb : {false, true}) {
+        const int64_t parts = number % 3 == 0 ? 2 : 1;
+        all.add_product({form, parts}, 4096, 4096, 4096, ta, tb);
+        const int64_t less = int64_t{8} >> (number++ % 4);
+        all.add_product({form, parts}, 4096 - less, 4096 - less, 4096 - less, ta, tb);
+      }
+  all.expect_no_local_memory(true);
+}
+
+// The layers of GPT-2 with what surrounds their products.
+TEST(PrintedContractions, ProductsWithLoopsCompileWithoutLocalMemory) {
+  if (nvrtc() == nullptr) GTEST_SKIP() << kNoNvrtc;
+  Kernels all;
+  for (const int64_t odd : {0, 2, 3}) {
+    const int64_t rows = 4096, columns = 3072 + odd, depth = 768;
+    const DType dtype = odd == 2 ? DType::kF16 : DType::kBF16;
+    const Value x = all.input(dtype, {rows, depth}), w = all.input(dtype, {depth, columns});
+    const Value bias = all.input(DType::kF32, {columns});
+    const Value beside = all.input(DType::kF32, {rows, columns});
+    const auto add = [&](const std::vector<Value>& others, auto write) {
+      all.add(product_in_loop({},
+                              x,
+                              w,
+                              others,
+                              [&](Value y, const std::vector<Value>& read) {
+                                return write(y, read, dtype);
+                              })[0],
+              true);
+    };
+    add({bias}, bias_and_gelu);
+    add({bias, beside}, bias_and_sum);
+    add({all.input(dtype, {rows, columns}), all.input(DType::kF32, {rows, 1})}, slope);
   }
   all.expect_no_local_memory(true);
 }

@@ -36,6 +36,7 @@ void PrintedOnHost::build() {
         "  simt::dynamic_shared_bytes = shared;\n"
         "  simt::launch(call_{0}, operands, blocks, threads);\n}}\n",
         entry);
+  file << "extern \"C\" size_t bank_conflicts_on_host() { return simt::bank_conflicts; }\n";
   file.close();
   // Where this process has the runtime of AddressSanitizer, linked or preloaded, kernels use it.
   const char* const sanitizer =
@@ -55,6 +56,7 @@ void PrintedOnHost::build() {
   }
   library_ = dlopen((folder_ / "kernels.so").c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library_ == nullptr) throw std::runtime_error(dlerror());
+  conflicts_before_ = counted_conflicts();
 }
 
 HostFault PrintedOnHost::run(const cuda::PrintedKernel& kernel,
@@ -94,6 +96,14 @@ HostFault PrintedOnHost::run(const cuda::PrintedKernel& kernel,
     entry(operands.data(), one_block ? 1 : launch.blocks, launch.threads, launch.shared_bytes);
   }
   return fault;
+}
+
+// One variable for all libraries that a process has open.
+size_t PrintedOnHost::counted_conflicts() const {
+  size_t (*count)() = nullptr;
+  void* found = dlsym(library_, "bank_conflicts_on_host");
+  std::memcpy(&count, &found, sizeof found);
+  return count();
 }
 
 }  // namespace ridge::test

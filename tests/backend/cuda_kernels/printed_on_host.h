@@ -33,15 +33,21 @@ class PrintedOnHost {
                 const std::vector<void*>& outputs,
                 bool one_block) const;
 
+  /// How often eight lanes have shared banks of shared memory, in all runs (simt_mma.h).
+  size_t bank_conflicts() const { return counted_conflicts() - conflicts_before_; }
+
  private:
   using Entry = void (*)(void* const* operands,
                          unsigned blocks,
                          unsigned threads,
                          size_t shared_bytes);
 
+  size_t counted_conflicts() const;
+
   TempFolder folder_;
   std::vector<std::string> names_, sources_, entries_;
   void* library_ = nullptr;
+  size_t conflicts_before_ = 0;
 };
 
 }  // namespace ridge::test

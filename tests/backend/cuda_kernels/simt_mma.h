@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <map>
 #include <vector>
 
 namespace simt {
@@ -39,12 +40,50 @@ inline void check_shared(const unsigned char* at, size_t bytes) {
   if (reinterpret_cast<uintptr_t>(at) % bytes != 0) fail("an address is not aligned");
 }
 
+// ---- banks ----
+
+/// Times that eight lanes, of which each has 16 bytes of shared memory, share banks: a GPU makes
+/// them take turns.
+inline size_t bank_conflicts = 0;
+
+inline unsigned banks_of(const unsigned char* at) {
+  return 1u << static_cast<size_t>(at - dynamic_shared) / 16 % 8;
+}
+
+/// What eight threads that follow each other copy at a time: the n-th copies of each.
+struct Together {
+  unsigned banks = 0, threads = 0;
+};
+inline std::vector<std::map<size_t, Together>> together;  // by eight threads
+inline std::vector<size_t> copied;                        // by thread
+
+inline void count_copy(const unsigned char* to) {
+  auto& open = together[current / 8];
+  const auto found = open.try_emplace(copied[current]++).first;
+  found->second.banks |= banks_of(to);
+  if (++found->second.threads < 8) return;
+  bank_conflicts += found->second.banks != 0xffu;
+  open.erase(found);
+}
+
 inline void copy_async(unsigned char* to, const void* from, unsigned bytes, bool is_there) {
   check_shared(to, bytes);
   if (is_there && reinterpret_cast<uintptr_t>(from) % bytes != 0)
     fail("what is copied is not aligned");
+  if (bytes == 16) count_copy(to);
   std::memset(to, 0xff, bytes);  // NaN
   copies[current].open.push_back({to, from, bytes, is_there});
+}
+
+inline void store_chunk(unsigned char* to, const uint32_t (&x)[4]) {
+  check_shared(to, sizeof x);
+  std::memcpy(to, x, sizeof x);
+}
+
+inline void store_floats(unsigned char* to, float a, float b) {
+  const float both[2] = {a, b};
+  check_shared(to, sizeof both);
+  std::memcpy(to, both, sizeof both);
 }
 
 inline void copy_commit() {
@@ -97,6 +136,8 @@ inline const Given* exchange(const Given& own) {
 inline void prepare_mma(size_t threads) {
   const size_t lanes = (threads + kWarpLanes - 1) / kWarpLanes * kWarpLanes;
   copies.assign(lanes, {});
+  together.assign(lanes / 8, {});
+  copied.assign(lanes, 0);
   for (std::vector<Given>& each : given) each.assign(lanes, {});
   exchanges.assign(lanes, 0);
 }
@@ -107,6 +148,12 @@ inline void load_matrices(uint32_t (&to)[4], const unsigned char* row, bool tran
   check_shared(row, 16);
   const Given* const lanes = exchange({.row = row});
   const size_t lane = current % kWarpLanes;
+  if (lane == 0)
+    for (size_t first = 0; first < kWarpLanes; first += 8) {
+      unsigned banks = 0;
+      for (size_t r = first; r < first + 8; ++r) banks |= banks_of(lanes[r].row);
+      bank_conflicts += banks != 0xffu;
+    }
   for (size_t matrix = 0; matrix < 4; ++matrix) {
     uint16_t elements[8][8];
     for (size_t r = 0; r < 8; ++r)
@@ -129,27 +176,24 @@ void multiply_16(float (&sums)[4],
   std::memcpy(own.left, left, sizeof left);
   std::memcpy(own.right, right, sizeof right);
   const Given* const lanes = exchange(own);
-  const auto half = [](uint32_t pair, size_t i) {
-    return static_cast<uint16_t>(i == 0 ? pair & 0xffffu : pair >> 16);
+  // Rows group and group + 8 of the left factor, columns 2 member and 2 member + 1 of the right
+  // one: what a lane's sums need.
+  const auto half = [&](uint32_t pair, size_t i) {
+    return static_cast<double>(value_of(static_cast<uint16_t>(i == 0 ? pair : pair >> 16)));
   };
-  double a[16][16], b[16][8];
-  for (size_t lane = 0; lane < kWarpLanes; ++lane) {
-    const size_t group = lane >> 2, member = lane % 4;
-    for (size_t i = 0; i < 8; ++i) {
-      const size_t row = i < 2 || (i >= 4 && i < 6) ? group : group + 8;
-      const size_t column = member * 2 + (i & 1) + (i >= 4 ? 8 : 0);
-      a[row][column] = value_of(half(lanes[lane].left[i / 2], i & 1));
-    }
-    for (size_t i = 0; i < 4; ++i) {
-      const size_t row = member * 2 + (i & 1) + (i >= 2 ? 8 : 0);
-      b[row][group] = value_of(half(lanes[lane].right[i / 2], i & 1));
+  const size_t group = current % kWarpLanes >> 2, member = current % 4;
+  double a[2][16], b[2][16];
+  for (size_t k = 0; k < 16; ++k) {
+    // Lane of the depth's column or row, and the register that has its second half.
+    const size_t holder = k % 8 / 2, high = k / 8;
+    for (size_t i = 0; i < 2; ++i) {
+      a[i][k] = half(lanes[group * 4 + holder].left[high * 2 + i], k % 2);
+      b[i][k] = half(lanes[(member * 2 + i) * 4 + holder].right[high], k % 2);
     }
   }
-  const size_t group = current % kWarpLanes >> 2, member = current % 4;
   for (size_t i = 0; i < 4; ++i) {
-    const size_t row = i < 2 ? group : group + 8, column = member * 2 + (i & 1);
     double sum = sums[i];
-    for (size_t k = 0; k < 16; ++k) sum += a[row][k] * b[k][column];
+    for (size_t k = 0; k < 16; ++k) sum += a[i / 2][k] * b[i % 2][k];
     sums[i] = static_cast<float>(sum);
   }
 }

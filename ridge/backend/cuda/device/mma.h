@@ -24,7 +24,7 @@ inline SharedAddress shared_address(unsigned char* at) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(at));
 }
 
-/// Copies kBytes (8 or 16, and so aligned) to `to` some time before copy_wait() says that it is
+/// Copies kBytes (4, 8 or 16, and so aligned) to `to` some time before copy_wait() says that it is
 /// done; zeros, and nothing is read, where `is_there` is false.
 template <int kBytes>
 inline void copy_async(SharedAddress to, const void* from, bool is_there) {
@@ -62,12 +62,35 @@ inline void load_matrices_transposed(uint32_t (&to)[4], SharedAddress row) {
                : "memory");
 }
 
-inline Pack<float, 4> load_floats(SharedAddress at) {
-  Pack<float, 4> x;
-  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-               : "=f"(x.at[0]), "=f"(x.at[1]), "=f"(x.at[2]), "=f"(x.at[3])
-               : "r"(at)
+/// Stores 16 bytes.
+inline void store_chunk(SharedAddress at, const uint32_t (&x)[4]) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(at),
+               "r"(x[0]),
+               "r"(x[1]),
+               "r"(x[2]),
+               "r"(x[3])
                : "memory");
+}
+
+inline void store_floats(SharedAddress at, float a, float b) {
+  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(at), "f"(a), "f"(b) : "memory");
+}
+/// N neighbours, 4, 2 or 1, at a multiple of their bytes.
+template <int N = 4>
+inline Pack<float, N> load_floats(SharedAddress at) {
+  Pack<float, N> x;
+  if constexpr (N == 4)
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(x.at[0]), "=f"(x.at[1]), "=f"(x.at[2]), "=f"(x.at[3])
+                 : "r"(at)
+                 : "memory");
+  else if constexpr (N == 2)
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
+                 : "=f"(x.at[0]), "=f"(x.at[1])
+                 : "r"(at)
+                 : "memory");
+  else
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x.at[0]) : "r"(at) : "memory");
   return x;
 }
 
@@ -136,8 +159,11 @@ inline void load_matrices(uint32_t (&to)[4], SharedAddress row) {
 inline void load_matrices_transposed(uint32_t (&to)[4], SharedAddress row) {
   simt::load_matrices(to, row, true);
 }
-inline Pack<float, 4> load_floats(SharedAddress at) {
-  return *reinterpret_cast<const Pack<float, 4>*>(at);
+inline void store_chunk(SharedAddress at, const uint32_t (&x)[4]) { simt::store_chunk(at, x); }
+inline void store_floats(SharedAddress at, float a, float b) { simt::store_floats(at, a, b); }
+template <int N = 4>
+inline Pack<float, N> load_floats(SharedAddress at) {
+  return *reinterpret_cast<const Pack<float, N>*>(at);
 }
 template <class Element>
 inline void multiply_16(
