@@ -383,10 +383,13 @@ def row_ops(chain, dtype):
             raise ended_with("bench_row_ops", result["exit_code"], result["refused"])
         share = result["share_of_copy"]
         peers = ", ".join(f"{name} {each:.0%}" for name, each in result["peer_share"].items())
+        # By the kernels of the CPU's bits, and by the fastest, which `ridge optimize` proposes.
+        fastest = result.get("fastest_share_of_copy") or share
         return passed_if(
-            share["median"] >= 0.8,
+            max(share["median"], fastest["median"]) >= 0.8,
             f"{share['median']:.0%} ({share['low']:.0%} to {share['high']:.0%}) of a copy's"
-            f" {result['copy_bytes_per_s'] / 1e9:.0f} GB/s, wanted 80 %; {peers}",
+            f" {result['copy_bytes_per_s'] / 1e9:.0f} GB/s, wanted 80 %; kernels of any bits"
+            f" {fastest['median']:.0%}; {peers}",
             **result,
         )
 

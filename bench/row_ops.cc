@@ -155,7 +155,8 @@ void run(const std::vector<std::string>& words) {
   const auto backend = make_backend(device);
   Tuning tuning(device, false);
   ProgramOptions options;
-  options.plan.choose = tuning.choose(KernelRange::kSameBits);
+  options.plan.choose =
+      tuning.choose(words.size() > 5 ? KernelRange::kAnyBits : KernelRange::kSameBits);
   Program program(std::move(chain.graphs), *backend, options);
   for (const StateEntry& entry : operands)
     program.state().write(entry.name, filled(entry.type, shape.columns));
@@ -177,10 +178,11 @@ void run(const std::vector<std::string>& words) {
 }  // namespace ridge
 
 int main(int argc, char** argv) {
-  if (argc != 6) {
-    fmt::print(
-        stderr,
-        "usage: bench_row_ops DEVICE norm|softmax|cross_entropy f32|bf16|f16 ROWS COLUMNS\n");
+  const bool is_fastest = argc == 7 && std::string_view(argv[6]) == "fastest";
+  if (argc != 6 && !is_fastest) {
+    fmt::print(stderr,
+               "usage: bench_row_ops DEVICE norm|softmax|cross_entropy f32|bf16|f16 ROWS COLUMNS "
+               "[fastest]\n");
     return 2;
   }
   try {

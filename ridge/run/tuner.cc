@@ -23,16 +23,21 @@ constexpr double kReferenceFlops = 4e6;
 constexpr double kReferenceBytes = 4e6;
 
 // Why a candidate is not looked at; empty: it may be picked. An expanded node runs op by op; where
-// there is a kernel for it, nobody wants that. A fused body is a chain of ops, whose errors add up:
-// no table says how far off another one may be.
-std::string why_not(const Node& node,
-                    const std::vector<Choice>& choices,
-                    size_t i,
-                    KernelRange range) {
+// there is a kernel for it, nobody wants that.
+std::string why_not(const std::vector<Choice>& choices, size_t i, KernelRange range) {
   if (i == 0) return {};
   if (choices[i].name == kExpandedChoice) return "op by op";
   if (choices[i].bits == choices[0].bits) return {};
-  return range == KernelRange::kSameBits || node.is<Fused>() ? "other bits" : "";
+  return range == KernelRange::kSameBits ? "other bits" : "";
+}
+
+// The plain form of a fused body has the bits of its first kernel, and its ops were checked one by
+// one: only where others compete is there something to hold against the reference.
+bool is_checked(const Node& node, const std::vector<Choice>& choices, KernelRange range) {
+  if (!node.is<Fused>() && !node.is<FusedEach>()) return true;
+  for (size_t i = 1; i < choices.size(); ++i)
+    if (choices[i].bits != choices[0].bits && why_not(choices, i, range).empty()) return true;
+  return false;
 }
 
 bool is_small(const Node& node) {
@@ -61,12 +66,12 @@ class Contest {
  public:
   Contest(const Node& node,
           const std::vector<Choice>& choices,
+          KernelRange range,
           Backend& backend,
           Backend& reference,
           int64_t (*now)())
       : node_(node), choices_(choices), backend_(backend), bench_(node, backend, now) {
-    // The plain form of a fused body has its bits, and its ops were checked one by one.
-    if (!is_small(node) || node.is<Fused>() || node.is<FusedEach>()) return;
+    if (!is_small(node) || !is_checked(node, choices, range)) return;
     const Graph lone = lone_node(node);
     const NamedTensors operands = bench_.operands();
     wrongs_ =
@@ -157,10 +162,10 @@ Tuner::Tuner(Backend& backend, Backend& reference, ChoiceCache& cache, TunerOpti
     : backend_(backend), reference_(reference), cache_(cache), options_(options) {}
 
 NodeTimes Tuner::measure(const Node& node, const std::vector<Choice>& choices, KernelRange range) {
-  Contest contest(node, choices, backend_, reference_, options_.now);
+  Contest contest(node, choices, range, backend_, reference_, options_.now);
   NodeTimes times;
   for (size_t i = 0; i < choices.size(); ++i) {
-    std::string note = why_not(node, choices, i, range);
+    std::string note = why_not(choices, i, range);
     if (note.empty()) note = contest.admit(i);
     times.candidates.push_back({.name = choices[i].name, .seconds = 0, .note = std::move(note)});
   }
@@ -178,7 +183,7 @@ NodeTimes Tuner::measure(const Node& node, const std::vector<Choice>& choices, K
 size_t Tuner::choose(const Node& node, const std::vector<Choice>& choices, KernelRange range) {
   size_t eligible = 0;
   for (size_t i = 0; i < choices.size(); ++i)
-    eligible += why_not(node, choices, i, range).empty() ? 1 : 0;
+    eligible += why_not(choices, i, range).empty() ? 1 : 0;
   if (eligible < 2 && !options_.time_all) return 0;
   std::string key = key_in(node, range);
   if (const auto known = known_.find(key); known != known_.end()) return known->second.pick;

@@ -33,9 +33,10 @@ struct TunerOptions {
 
 /// The tuner times the candidates of a node that are in range. Before that it checks them: each
 /// that has the bits of the first against those; all others, and the first, against `reference`,
-/// or, where the node is too large for that, against the first, by the tolerance table. One with
-/// other bits that is wrong, or that cannot run, is not timed, and its note says why. Candidates
-/// within 3 % of an earlier one lose to it.
+/// or, where the node is too large for that, against the first, by the tolerance table. A fused
+/// body is a chain of ops whose errors add up: it may err twice as much as it does op by op. One
+/// with other bits that is wrong, or that cannot run, is not timed, and its note says why.
+/// Candidates within 3 % of an earlier one lose to it.
 class Tuner {
  public:
   /// Backends and cache must outlive it.

@@ -163,6 +163,17 @@ TEST_F(CudaOptimize, AKernelThatIsWrongForAllIsNeverPicked) {
   EXPECT_NE(plan.out.find("wrong: element "), std::string::npos) << plan.out;
 }
 
+// Loops by the device's own exp are shown as what they are, and timed only where any bits will do.
+TEST_F(CudaOptimize, ApproximationsAreTimedWhereAnyBitsMayBe) {
+  const Ended plan = ridge("inspect mlp.toml --plan --device cuda");
+  EXPECT_EQ(plan.code, 0) << plan.err;
+  EXPECT_NE(plan.out.find("printed_approx (other bits)"), std::string::npos) << plan.out;
+  const Ended fastest = ridge("inspect mlp.toml --plan --device cuda --set train.kernels=fastest");
+  EXPECT_EQ(fastest.code, 0) << fastest.err;
+  EXPECT_NE(fastest.out.find("printed_approx"), std::string::npos) << fastest.out;
+  EXPECT_EQ(fastest.out.find("printed_approx ("), std::string::npos) << fastest.out;
+}
+
 // A variant whose GPU is lost fails; the others, in processes of their own, go on.
 TEST_F(CudaOptimize, ALostDeviceIsAFailedTrial) {
   write_mlp("off.toml", "capture = 'off'\n");

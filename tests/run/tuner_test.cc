@@ -183,6 +183,49 @@ TEST(Tuner, LargeNodesAreComparedWithTheFirst) {
               testing::StartsWith("wrong: element "));
 }
 
+// exp(x) + x as one loop, by candidates: small, so that it is held against the reference, and
+// large.
+class TunedLoop {
+ public:
+  TunedLoop(std::vector<FakeChoice> choices, std::vector<int64_t> shape)
+      : backend_(std::move(choices)) {
+    Graph body("fused");
+    const Value x = input(body, "0", {DType::kF32, shape});
+    body.add_output("0", exp(x) + x);
+    node_ = &fused(graph_, body, {input(graph_, "x", {DType::kF32, shape})}, Site{"loop"});
+  }
+  std::string picked(KernelRange range) {
+    const auto choices = backend_.candidates(*node_);
+    return choices[tuner_.choose(*node_, choices, range)].name;
+  }
+  std::string note(size_t choice, KernelRange range) const {
+    return tuner_.times(*node_, range)->candidates.at(choice).note;
+  }
+  int launches() const { return backend_.launches(); }
+
+ private:
+  Graph graph_{"test"};
+  const Node* node_;
+  FakeBackend backend_;
+  std::unique_ptr<Backend> reference_ = make_backend("ref");
+  ChoiceCache cache_{{}, "a machine"};
+  Tuner tuner_{backend_, *reference_, cache_, {.now = fake_now}};
+};
+
+// A loop by other functions: faster, and as near as roundings add up to; or wrong.
+TEST(Tuner, LoopsOfOtherBitsAreHeldAgainstTheReference) {
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{50, 70}, {2100, 2000}}) {
+    TunedLoop loop({{"a", 0, 900'000'000}, {"b", 1, 1000, 1e-3F}, {"c", 2, 800'000'000, 2e-7F}},
+                   shape);
+    EXPECT_EQ(loop.picked(KernelRange::kAnyBits), "c");
+    EXPECT_THAT(loop.note(1, KernelRange::kAnyBits), testing::StartsWith("wrong: element "));
+    EXPECT_EQ(loop.note(2, KernelRange::kAnyBits), "");
+    const int launches = loop.launches();
+    EXPECT_EQ(loop.picked(KernelRange::kSameBits), "a");
+    EXPECT_EQ(loop.launches(), launches);  // there is nothing to choose
+  }
+}
+
 // What a library offered and then refuses; of a small node all choices run before any is timed.
 TEST(Tuner, WhatCannotRunIsNotTimed) {
   Tuned tuned({{"a", 0, 900'000'000}, {"b", 1, 1000, 0, true}, {"c", 1, 800'000'000}},

@@ -48,9 +48,9 @@ struct Known {
   unsigned char byte = 0;  // of kFill
 };
 
-// Bits of choices that are the CPU's, of printed ones that are not, of those of several, and of
-// printed ones for tensor cores.
-constexpr int kSameBits = 0, kPrintedBits = 1, kExpandedBits = 2, kMmaBits = 3;
+// Bits of choices that are the CPU's, of printed ones that are not, of those of several, of printed
+// ones for tensor cores, and of those by the device's approximations.
+constexpr int kSameBits = 0, kPrintedBits = 1, kExpandedBits = 2, kMmaBits = 3, kApproxBits = 4;
 
 class CudaBackend final : public Backend {
  public:
@@ -207,6 +207,7 @@ void CudaBackend::add_printed(const Node& node, Known& found) const {
   };
   add(print_mma_kernel(node), "printed_mma", kMmaBits);
   add(print_kernel(node), "printed", kPrintedBits);
+  add(print_approx_kernel(node), "printed_approx", kApproxBits);
 }
 
 void CudaBackend::add_expanded(const Node& node, Known& found) const {

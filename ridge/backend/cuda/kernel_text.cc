@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <set>
 
-#include "ridge/backend/cuda/scalar_text.h"
 #include "ridge/base/alignment.h"
 #include "ridge/base/hash.h"
 #include "ridge/graph/ops/elementwise.h"
@@ -136,9 +135,14 @@ void KernelText::finish(std::string_view suffix,
   if (operands_.size() > kMostOperands)
     throw Refused{fmt::format("has {} inputs and outputs", operands_.size())};
   const std::string entry = fmt::format("{}{}", kName, suffix);
-  // One block: not told so, the assembler spills a few registers to have room for another.
-  functions_ += fmt::format("\nextern \"C\" __global__ void __launch_bounds__({}, 1)\n{}({}) {{\n",
+  // One block: not told so, the assembler spills a few registers to have room for another. Two
+  // where each has a long row in shared memory and there are registers enough: one loads while the
+  // other computes.
+  const bool has_row = shared_bytes > (48 << 10) && shared_bytes <= (104 << 10);
+  const int at_once = has_row && threads > 256 && threads <= 448 ? 2 : 1;
+  functions_ += fmt::format("\nextern \"C\" __global__ void __launch_bounds__({}, {})\n{}({}) {{\n",
                             threads,
+                            at_once,
                             entry,
                             fmt::join(parameters_, ", "));
   functions_ += lines.text() + "}\n";
@@ -211,6 +215,11 @@ void KernelText::add_row_stage(std::vector<RowSum>& sums, int64_t rows) {
       fmt::format("_stage{}", ++stages_), ceil_div(count * chunks * columns, kThreads), kThreads);
 }
 
+void KernelText::include_functions(const Statements& code) {
+  needs_functions = needs_functions || code.needs_functions;
+  if (code.needs_approx) include("approx.h");
+}
+
 PrintedKernel KernelText::result(std::string_view prefix, std::string_view summary) {
   std::string source = fmt::format("// {}\n", summary);
   source += "#include \"ridge/backend/cuda/device/kernel.h\"\n";
@@ -252,9 +261,12 @@ std::string Statements::value(const Node& node) {
   std::vector<std::string> operands;
   for (const Value& input : node.inputs) operands.push_back(value(*input.node));
   std::string why;
-  const std::optional<std::string> text = expression(node, operands, why);
+  const std::optional<std::string> text = expression(node, operands, why, functions_);
   if (!text) throw Refused{fmt::format("holds {}, which {}", node.op->name(), why)};
-  needs_functions = needs_functions || cuda::needs_functions(node);
+  if (functions_ == Functions::kApprox && has_approx_form(node))
+    needs_approx = true;
+  else
+    needs_functions = needs_functions || cuda::needs_functions(node);
   return name(node, *text);
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "ridge/backend/cuda/print_kernel.h"
+#include "ridge/backend/cuda/scalar_text.h"
 #include "ridge/graph/ops/fused.h"
 
 namespace ridge::cuda {
@@ -64,9 +65,9 @@ class Lines {
     add(fmt::format(format, std::forward<Args>(args)...) + " {");
     ++depth_;
   }
-  void close() {
+  void close(std::string_view behind = {}) {
     --depth_;
-    add("}");
+    add(fmt::format("}}{}", behind));
   }
   void add_all(const std::vector<std::string>& lines) {
     for (const std::string& each : lines) add(each);
@@ -77,6 +78,8 @@ class Lines {
   std::string text_;
   int depth_;
 };
+
+class Statements;
 
 /// A source of several functions, each with its launch. The name of the kernel is known last, so
 /// that the text says kName until then.
@@ -139,6 +142,8 @@ class KernelText {
   PrintedKernel result(std::string_view prefix, std::string_view summary);
 
   bool needs_functions = false, needs_random = false;
+  /// What the statements call.
+  void include_functions(const Statements& code);
 
  private:
   std::string parameter(KernelOperand operand, std::string type, std::string name);
@@ -161,7 +166,8 @@ class Statements {
   /// The name of a value that is no plain elementwise op, or an empty text.
   using Leaf = std::function<std::string(const Node&)>;
 
-  explicit Statements(Leaf leaf) : leaf_(std::move(leaf)) {}
+  explicit Statements(Leaf leaf, Functions functions = Functions::kOfCpu)
+      : leaf_(std::move(leaf)), functions_(functions) {}
 
   /// The name of the node's value; adds what computes it.
   std::string value(const Node& node);
@@ -170,10 +176,11 @@ class Statements {
   std::string name(const Node& node, std::string_view text);
 
   std::vector<std::string> lines;
-  bool needs_functions = false;
+  bool needs_functions = false, needs_approx = false;
 
  private:
   Leaf leaf_;
+  Functions functions_;
   std::map<const Node*, std::string> names_;
 };
 
@@ -184,11 +191,11 @@ std::string_view index_type_of(int64_t elements);
 std::string unit_type(size_t bytes);
 
 /// Bodies without rows, and those with.
-PrintedKernel print_flat(const FusedBody& body);
+PrintedKernel print_flat(const FusedBody& body, Functions functions);
 /// What a body without rows says, for each tensor of a list, whose lengths those are; the first
 /// `shared` inputs of the body are for all of them.
 PrintedKernel print_list(const FusedBody& body, size_t shared, std::vector<int64_t> lengths);
-PrintedKernel print_rows(const FusedBody& body);
+PrintedKernel print_rows(const FusedBody& body, Functions functions);
 
 /// What a body without rows says of a pack: `width` elements from number i on, of which input 0 is
 /// there as Pack<float, width> p0.

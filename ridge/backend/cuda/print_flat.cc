@@ -35,14 +35,17 @@ constexpr int64_t kChunk = 4096;
 class FlatPrinter {
  public:
   // With lengths, of a list.
-  FlatPrinter(const FusedBody& body, size_t shared, std::vector<int64_t> lengths)
+  FlatPrinter(const FusedBody& body,
+              size_t shared,
+              std::vector<int64_t> lengths,
+              Functions functions = Functions::kOfCpu)
       : body_(body),
         shared_(shared),
         lengths_(std::move(lengths)),
         n_(body.domain.elements),
         own_inputs_(body.graph.inputs().size() - shared),
         text_(body),
-        code_([this](const Node& node) { return leaf(node); }) {
+        code_([this](const Node& node) { return leaf(node); }, functions) {
     for (const Output& output : body.graph.outputs())
       has_totals_ = has_totals_ || body.role(*output.value.node) == LoopRole::kTotal;
     width_ = pack_width();
@@ -62,7 +65,7 @@ class FlatPrinter {
     if (is_list()) return print_lists();
     text_.lines.add_all(setup_);
     has_totals_ ? print_pieces() : print_stride();
-    text_.needs_functions = code_.needs_functions;
+    text_.include_functions(code_);
     for (const Total& total : totals_)
       if (pieces() > 1) text_.add_reduction(*total.node, total.at, pieces(), total.output);
     return text_.result("loop", fmt::format("{} elements, {} at a time.", n_, width_));
@@ -228,7 +231,7 @@ class FlatPrinter {
     if (body_.role(node) == LoopRole::kTotal) return add_total(node, index);
     const std::string value = code_.value(node), to = out(index);
     loads_.push_back({fmt::format("Pack<{}, {}> q{};", type, width_, index)});
-    ends_.push_back(fmt::format("set(q{}.at[k], {});", index, value));
+    ends_.push_back(fmt::format("keep(q{}.at[k], {});", index, value));
     stores_.push_back(fmt::format("store<{}>({} + i, q{}{});", width_, to, index, left()));
   }
 
@@ -356,7 +359,7 @@ class FlatPrinter {
       }
       print_part(std::move(part));
     }
-    text_.needs_functions = code_.needs_functions;
+    text_.include_functions(code_);
     for (const Total& total : totals_) print_stages(total);
     return text_.result(
         "loops",
@@ -529,7 +532,9 @@ class FlatPrinter {
 
 }  // namespace
 
-PrintedKernel print_flat(const FusedBody& body) { return FlatPrinter(body, 0, {}).print(); }
+PrintedKernel print_flat(const FusedBody& body, Functions functions) {
+  return FlatPrinter(body, 0, {}, functions).print();
+}
 
 PackText print_around_product(const FusedBody& body, int64_t width) {
   return FlatPrinter(body, width).print_around();

@@ -1,7 +1,8 @@
 #include "ridge/backend/cuda/print_kernel.h"
 
+#include <algorithm>
+
 #include "ridge/backend/cuda/kernel_text.h"
-#include "ridge/backend/cuda/scalar_text.h"
 #include "ridge/graph/ops/fused_each.h"
 #include "ridge/graph/ops/shape.h"
 #include "ridge/graph/ops/source.h"
@@ -9,8 +10,8 @@
 namespace ridge::cuda {
 namespace {
 
-PrintedKernel print_body(const FusedBody& body) {
-  return body.domain.columns == 0 ? print_flat(body) : print_rows(body);
+PrintedKernel print_body(const FusedBody& body, Functions functions) {
+  return body.domain.columns == 0 ? print_flat(body, functions) : print_rows(body, functions);
 }
 
 // Functions of f64 are CUDA's own, whose last bits are not those of the C library.
@@ -21,10 +22,20 @@ bool calls_wide_functions(const Graph& body) {
   return false;
 }
 
-PrintedKernel print_fused(const Fused& op) {
+// A function of a row is computed once for all of its elements: how is no matter.
+bool calls_approx_functions(const FusedBody& body) {
+  return std::ranges::any_of(body.graph.nodes(), [&](const auto& node) {
+    return is_domain(body.role(*node)) && has_approx_form(*node);
+  });
+}
+
+PrintedKernel print_fused(const Fused& op, Functions functions) {
   const FusedBody& body = read_body(op);
-  PrintedKernel kernel = print_body(body);
-  kernel.same_bits = !calls_wide_functions(body.graph);
+  const bool is_approx = functions == Functions::kApprox;
+  if (is_approx && !calls_approx_functions(body))
+    throw Refused{"calls no function that the device approximates"};
+  PrintedKernel kernel = print_body(body, functions);
+  kernel.same_bits = !is_approx && !calls_wide_functions(body.graph);
   return kernel;
 }
 
@@ -42,7 +53,7 @@ PrintedKernel print_fused_each(const Node& node) {
 }
 
 // An elementwise op, as the body of a fused node: only to have it read and checked.
-PrintedKernel print_single(const Node& node) {
+PrintedKernel print_single(const Node& node, Functions functions) {
   if (!is_fusible(node) && !node.is<Broadcast>())
     throw Refused{fmt::format("is {}, which has no kernel of its own", node.op->name())};
   Graph body("body"), graph("one");
@@ -53,7 +64,7 @@ PrintedKernel print_single(const Node& node) {
     own.push_back(input(graph, name, value.type()));
   }
   body.add_output("0", {&body.add(node.op, std::move(inputs)), 0});
-  return print_fused(fused(graph, body, std::move(own), node.site).op_as<Fused>());
+  return print_fused(fused(graph, body, std::move(own), node.site).op_as<Fused>(), functions);
 }
 
 // Families of ops that have kernels of their own.
@@ -74,11 +85,19 @@ constexpr PrintFamily kFamilies[] = {
 };
 
 PrintedKernel print_any(const Node& node) {
-  if (node.is<Fused>()) return print_fused(node.op_as<Fused>());
+  if (node.is<Fused>()) return print_fused(node.op_as<Fused>(), Functions::kOfCpu);
   if (node.is<FusedEach>()) return print_fused_each(node);
   for (const PrintFamily print : kFamilies)
     if (std::optional<PrintedKernel> kernel = print(node)) return std::move(*kernel);
-  return print_single(node);
+  return print_single(node, Functions::kOfCpu);
+}
+
+PrintedKernel print_any_approx(const Node& node) {
+  if (node.is<Fused>()) return print_fused(node.op_as<Fused>(), Functions::kApprox);
+  if (!has_approx_form(node))
+    throw Refused{fmt::format("is {}, which calls no function that the device approximates",
+                              node.op->name())};
+  return print_single(node, Functions::kApprox);
 }
 
 // Those for tensor cores.
@@ -93,24 +112,20 @@ PrintedKernel print_any_mma(const Node& node) {
   throw Refused{fmt::format("is {}, which has no kernel for tensor cores", node.op->name())};
 }
 
-}  // namespace
-
-Printing print_mma_kernel(const Node& node) {
+Printing printing_of(PrintedKernel (*print)(const Node&), const Node& node) {
   try {
-    return {print_any_mma(node), {}};
-  } catch (const Refused& refused) {
-    return {std::nullopt, refused.why};
-  }
-}
-
-Printing print_kernel(const Node& node) {
-  try {
-    return {print_any(node), {}};
+    return {print(node), {}};
   } catch (const Refused& refused) {
     return {std::nullopt, refused.why};
   } catch (const UserError& error) {
     return {std::nullopt, fmt::format("has no fused body: {}", error.message())};
   }
 }
+
+}  // namespace
+
+Printing print_mma_kernel(const Node& node) { return printing_of(print_any_mma, node); }
+Printing print_approx_kernel(const Node& node) { return printing_of(print_any_approx, node); }
+Printing print_kernel(const Node& node) { return printing_of(print_any, node); }
 
 }  // namespace ridge::cuda

@@ -78,6 +78,11 @@ Printing print_kernel(const Node& node);
 /// have 16 bits. Other bits than those of print_kernel(), and the same ones in each run.
 Printing print_mma_kernel(const Node& node);
 
+/// The same by the device's own exp and the like (device/approx.h) instead of the CPU's: of loops
+/// in which an element has one. Sums of long rows, and of exponentials, take another order too.
+/// Other bits than those of print_kernel(), and the same ones in each run.
+Printing print_approx_kernel(const Node& node);
+
 /// The files that printed sources include, by the names that they include them by.
 const std::vector<std::pair<std::string_view, std::string_view>>& device_headers();
 

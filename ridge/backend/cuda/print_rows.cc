@@ -5,8 +5,10 @@
 // is kept in shared memory where it has room: rows of 50257 of all blocks are more than the caches
 // hold.
 //
-// Sums over all rows: a block takes 64 rows. Where it has several at a time, they are added up one
-// after the other from shared memory, in the order that the CPU adds them in.
+// Where no order of sums is asked for, as no row is reduced or the functions have other bits than
+// the CPU's anyway, all threads of the block go over a long row pack by pack: each keeps what it
+// reads for itself, and packs are aligned wherever the row begins. A maximum and the sum of
+// exponentials around it are then found in one pass.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -14,6 +16,9 @@
 
 #include "ridge/backend/cuda/index_map.h"
 #include "ridge/backend/cuda/kernel_text.h"
+#include "ridge/backend/cuda/row_column_sums.h"
+#include "ridge/backend/cuda/row_levels.h"
+#include "ridge/backend/cuda/row_walk.h"
 #include "ridge/backend/cuda/scalar_text.h"
 #include "ridge/graph/ops/gather.h"
 #include "ridge/graph/ops/reduce.h"
@@ -27,22 +32,27 @@ constexpr int64_t kMostRows = 16;           // of a block
 constexpr int64_t kGoodShared = 96 << 10;   // leaves room for a second block
 constexpr int64_t kMostShared = 160 << 10;  // of a block on every device from sm_80 on
 
-// Inputs whose rows are kept in shared memory, by number.
-using KeptRows = std::set<size_t>;
+// Inputs whose rows are kept in shared memory, by number; with how many elements.
+using KeptRows = std::map<size_t, int64_t>;
 
 class RowPrinter {
  public:
-  explicit RowPrinter(const FusedBody& body, KeptRows kept = {})
+  RowPrinter(const FusedBody& body, Functions functions, KeptRows kept = {})
       : body_(body),
+        functions_(functions),
+        levels_(row_levels(body, functions == Functions::kApprox)),
+        sums_(body),
         rows_(body.domain.rows()),
         columns_(body.domain.columns),
         kept_(std::move(kept)),
         text_(body),
-        row_code_([this](const Node& node) { return row_leaf(node); }) {
-    for (size_t i = 0; i < body.graph.outputs().size(); ++i)
-      if (role(*node_of(i)) == LoopRole::kColumns) sums_.push_back({node_of(i), i});
+        row_code_([this](const Node& node) { return row_leaf(node); }, functions) {
+    for (const auto& node : body_.graph.nodes()) reduces_rows_ = reduces_rows_ || ends_pass(*node);
+    is_spread_ = is_long() && (functions == Functions::kApprox || !reduces_rows_);
+    if (!levels_.below_zero.empty()) text_.include("approx.h");
     choose_rows();
-    place_sums();
+    sums_.place(block_rows_, setup_);
+    shared_ = sums_.shared_bytes(block_rows_);
     place_kept_rows();
   }
 
@@ -54,18 +64,22 @@ class RowPrinter {
       if (passes > 1) order.emplace_back(-passes, number);
     std::ranges::sort(order);
     KeptRows kept;
-    int64_t bytes = shared_bytes(block_rows_);
-    for (const auto& [passes, number] : order)
-      if (bytes + kept_bytes(number) <= kMostShared) {
-        bytes += kept_bytes(number);
-        kept.insert(number);
-      }
+    int64_t bytes = sums_.shared_bytes(block_rows_);
+    for (const auto& [passes, number] : order) {
+      int64_t elements = columns_;
+      // Of a row without room for all of it, a part: each thread knows which packs it keeps.
+      if (is_spread_)
+        elements = std::min(columns_ + 8, (kMostShared - bytes) / element_bytes(number) / 8 * 8);
+      if (elements <= 0 || bytes + kept_bytes(number, elements) > kMostShared) continue;
+      bytes += kept_bytes(number, elements);
+      kept.emplace(number, elements);
+    }
     return kept;
   }
 
   PrintedKernel print() {
     int passes = 1;
-    for (const int level : body_.levels) passes = std::max(passes, level + 1);
+    for (const int level : levels_.of) passes = std::max(passes, level + 1);
     for (int pass = 0; pass < passes; ++pass) {
       print_row_values(pass);
       print_picks(pass);
@@ -73,9 +87,7 @@ class RowPrinter {
     }
     add_row_outputs();
     finish();
-    std::vector<KernelText::RowSum> sums;
-    for (const Sum& sum : sums_) sums.push_back({sum.node, sum.output, sum.at});
-    text_.add_row_sums(sums, chunks());
+    sums_.add_stages(text_);
     for (const Total& total : totals_)
       text_.add_reduction(*total.node, total.at, rows_, total.output);
     PrintedKernel made = text_.result(
@@ -85,12 +97,7 @@ class RowPrinter {
   }
 
  private:
-  // A sum over all rows, of the whole chunks of it in the workspace.
-  struct Sum {
-    const Node* node;
-    size_t output, at = 0;
-    std::string of = {}, rows = {};  // names in shared memory: the sum, and rows on their way to it
-  };
+  using Sum = RowColumnSums::Sum;
   struct Total {
     const Node* node;
     size_t output, at;
@@ -100,10 +107,23 @@ class RowPrinter {
   const Node* node_of(size_t output) const { return body_.graph.outputs()[output].value.node; }
   bool is_long() const { return columns_ > kPiece; }
   bool is_aligned() const { return columns_ % 4 == 0; }
-  int64_t pieces() const { return ceil_div(columns_, kPiece); }
-  int64_t chunks() const { return ceil_div(rows_, kSummedRows); }
+  bool ends_pass(const Node& node) const {
+    return role(node) == LoopRole::kRow && (is_loop_reduction(node) || node.is<Pick>());
+  }
+  // Of a long row: groups of sixteen threads that share it.
+  int64_t pieces() const { return is_spread_ ? threads() / kGroup : ceil_div(columns_, kPiece); }
   int64_t threads() const {
+    if (is_spread_) return spread_threads();
     return std::max<int64_t>(32, (kGroup * pieces() * block_rows_ + 16) & -32);
+  }
+  // Some packs for each thread; where a row takes all of the shared memory, all threads there are.
+  int64_t spread_threads() const {
+    int64_t kept = 0;
+    for (const auto& [number, elements] : kept_) kept += kept_bytes(number, elements);
+    if (kept > kMostShared * 3 / 4) return 1024;
+    int64_t threads = 128;
+    while (threads < 512 && threads * 16 < columns_) threads *= 2;
+    return threads;
   }
   std::string_view index_type() const {
     return body_.domain.elements < int64_t{1} << 31 ? "uint32_t" : "uint64_t";
@@ -111,62 +131,39 @@ class RowPrinter {
 
   // ---- shared memory ----
 
-  int64_t shared_bytes(int64_t rows) const {
-    int64_t bytes = 0;
-    for (const Sum& sum : sums_)
-      bytes += columns_ * static_cast<int64_t>(size_of(sum.node->outputs[0].dtype)) *
-               (rows > 1 ? rows + 1 : 1);
-    return bytes;
-  }
-
   void choose_rows() {
     block_rows_ = is_long() ? 1 : kMostRows;
-    while (block_rows_ > 1 && shared_bytes(block_rows_) > kGoodShared) block_rows_ /= 2;
-    if (shared_bytes(block_rows_) > kMostShared)
-      throw Refused{fmt::format("sums rows of {} bytes over all rows", shared_bytes(1))};
+    while (block_rows_ > 1 && sums_.shared_bytes(block_rows_) > kGoodShared) block_rows_ /= 2;
+    if (sums_.shared_bytes(block_rows_) > kMostShared)
+      throw Refused{fmt::format("sums rows of {} bytes over all rows", sums_.shared_bytes(1))};
   }
 
-  void place_sums() {
-    int64_t offset = 0;
-    // The widest elements first: all are aligned.
-    std::vector<Sum*> order;
-    for (Sum& sum : sums_) order.push_back(&sum);
-    std::stable_sort(order.begin(), order.end(), [](const Sum* a, const Sum* b) {
-      return size_of(a->node->outputs[0].dtype) > size_of(b->node->outputs[0].dtype);
-    });
-    for (Sum* sum : order) {
-      const DType dtype = sum->node->outputs[0].dtype;
-      const std::string_view type = stored_type(dtype);
-      const auto place = [&](std::string name, int64_t rows) {
-        setup_.push_back(fmt::format(
-            "{0}* const {1} = reinterpret_cast<{0}*>(shared + {2});", type, name, offset));
-        offset += rows * columns_ * static_cast<int64_t>(size_of(dtype));
-        return name;
-      };
-      sum->of = place(fmt::format("sum{}", sum->output), 1);
-      if (block_rows_ > 1) sum->rows = place(fmt::format("added{}", sum->output), block_rows_);
-    }
-    shared_ = offset;
+  int64_t element_bytes(size_t input) const {
+    return static_cast<int64_t>(size_of(text_.input_dtype(input)));
   }
-
-  int64_t kept_bytes(size_t input) const {
-    const auto element = static_cast<int64_t>(size_of(text_.input_dtype(input)));
-    return ceil_div(columns_ * element, 16) * 16 + 16;
+  int64_t kept_bytes(size_t input, int64_t elements) const {
+    return ceil_div(elements * element_bytes(input), 16) * 16 + (is_spread_ ? 0 : 16);
   }
 
   void place_kept_rows() {
-    for (const size_t input : kept_) {
+    for (const auto& [input, elements] : kept_) {
       shared_ = ceil_div(shared_, 16) * 16;
       const std::string in = text_.input(input);
-      body_lines_.push_back(
-          fmt::format("const auto* const kept{} = keep_row(shared + {}, {} + at, {});",
-                      input,
-                      shared_,
-                      in,
-                      columns_));
-      shared_ += kept_bytes(input);
+      if (is_spread_)
+        setup_.push_back(fmt::format("{0}* const kept{1} = reinterpret_cast<{0}*>(shared + {2});",
+                                     stored_type(text_.input_dtype(input)),
+                                     input,
+                                     shared_));
+      else
+        body_lines_.push_back(
+            fmt::format("const auto* const kept{} = keep_row(shared + {}, {} + at, {});",
+                        input,
+                        shared_,
+                        in,
+                        columns_));
+      shared_ += kept_bytes(input, elements);
     }
-    if (!kept_.empty()) body_lines_.emplace_back("__syncthreads();");
+    if (!kept_.empty() && !is_spread_) body_lines_.emplace_back("__syncthreads();");
   }
 
   // ---- values of the row ----
@@ -189,21 +186,22 @@ class RowPrinter {
 
   void print_row_values(int level) {
     for (const auto& node : body_.graph.nodes())
-      if (role(*node) == LoopRole::kRow && body_.level(*node) == level) row_code_.value(*node);
+      if (role(*node) == LoopRole::kRow && levels_.level(*node) == level) row_code_.value(*node);
     flush_row_code();
   }
 
   void print_picks(int pass) {
     bool found = false;
     for (const auto& node : body_.graph.nodes()) {
-      if (!node->is<Pick>() || body_.level(*node) != pass + 1) continue;
+      if (!node->is<Pick>() || levels_.level(*node) != pass + 1) continue;
       found = true;
       const std::string index = row_code_.value(*node->inputs[1].node);
       flush_row_code();
       const std::string in = text_.input(input_number(*node->inputs[0].node));
       const std::string is_in = fmt::format("{0} >= 0 && {0} < {1}", index, columns_);
       body_lines_.push_back(
-          fmt::format("if (lane == 0 && begin < end && !({})) report({}, row, {});",
+          fmt::format("if ({} && !({})) report({}, row, {});",
+                      is_spread_ ? "threadIdx.x == 0" : "lane == 0 && begin < end",
                       is_in,
                       text_.fault(),
                       index));
@@ -217,20 +215,32 @@ class RowPrinter {
 
   // ---- a pass over the elements ----
 
+  Walk walk_of(int level) const {
+    const auto reduces = [&](const auto& node) {
+      return role(*node) == LoopRole::kRow && is_loop_reduction(*node) &&
+             levels_.level(*node) == level + 1;
+    };
+    if (is_spread_ || (is_long() && std::ranges::none_of(body_.graph.nodes(), reduces)))
+      return Walk::kSpread;
+    return is_aligned() ? Walk::kInOrder : Walk::kUnaligned;
+  }
+
   struct Pass {
     Statements code;
+    Walk walk;
     std::vector<std::string> before = {}, loads = {}, ends = {}, stores = {}, after = {};
     std::set<size_t> read = {};
   };
-
-  std::string left() const { return is_aligned() ? "" : ", end - c"; }
-  std::string_view some() const { return is_aligned() ? "" : "_some"; }
 
   std::string leaf(const Node& node, Pass& pass) {
     const DType dtype = node.outputs[0].dtype;
     if (role(node) == LoopRole::kRow) return row_value(node, pass);
     if (node.is<Input>()) return element_of(input_number(node), dtype, pass);
     if (node.is<OneHot>()) return mark(node, pass);
+    if (levels_.below_zero.contains(&node)) {
+      const std::string below = pass.code.value(*node.inputs[0].node);
+      return pass.code.name(node, fmt::format("approx::exp_below_zero({})", below));
+    }
     if (!node.is<Broadcast>()) return {};
     const Node& from = *node.inputs[0].node;
     if (role(from) == LoopRole::kRow) return row_value(from, pass);
@@ -246,8 +256,14 @@ class RowPrinter {
             fmt::format("const {} {} = value_of({}[{}]);", value_type(dtype), name, in, base));
       return name;
     }
-    pass.loads.push_back(fmt::format(
-        "const auto p{}b = load{}<4>({} + ({}) + c{});", node.id, some(), in, base, left()));
+    const std::string row = fmt::format("{} + ({})", in, base);
+    // What is no row of the domain is not aligned where its packs are.
+    const bool is_apart = pass.walk == Walk::kSpread && !is_aligned();
+    pass.loads.push_back(fmt::format("const auto p{}b = {};",
+                                     node.id,
+                                     is_apart
+                                         ? fmt::format("EdgePack{{{}}}.load({}, c)", columns_, row)
+                                         : load_text(pass.walk, row)));
     return pass.code.name(node, fmt::format("value_of(p{}b.at[k])", node.id));
   }
 
@@ -262,14 +278,37 @@ class RowPrinter {
   std::string element_of(size_t number, DType dtype, Pass& pass) {
     const std::string name = fmt::format("x{}", number);
     if (!pass.read.insert(number).second) return name;
-    ++passes_reading_[number];
-    const std::string row =
-        kept_.contains(number) ? fmt::format("kept{}", number) : text_.input(number) + " + at";
-    pass.loads.push_back(
-        fmt::format("const auto p{} = load{}<4>({} + c{});", number, some(), row, left()));
+    const bool is_first = ++passes_reading_[number] == 1;
+    const auto kept = kept_.find(number);
+    const std::string row = kept != kept_.end() && !is_spread_ ? fmt::format("kept{}", number)
+                                                               : text_.input(number) + " + at";
+    if (kept == kept_.end() || !is_spread_)
+      pass.loads.push_back(fmt::format("const auto p{} = {};", number, load_text(pass.walk, row)));
+    else
+      add_kept_load(number, row, kept->second, is_first, pass);
     pass.code.lines.push_back(
         fmt::format("const {} {} = value_of(p{}.at[k]);", value_type(dtype), name, number));
     return name;
+  }
+
+  // The first pass to read a row keeps it; a thread finds there what it has kept itself.
+  void add_kept_load(
+      size_t number, const std::string& row, int64_t elements, bool is_first, Pass& pass) const {
+    const std::string place = fmt::format("kept{} + (c - head + 4)", number);
+    const bool is_whole = elements >= columns_ + 8;
+    const std::string is_kept = is_whole ? "" : fmt::format("c - head + 8 <= {}", elements);
+    const std::string load = load_text(pass.walk, row);
+    if (is_first) {
+      pass.loads.push_back(fmt::format("const auto p{} = {};", number, load));
+      pass.loads.push_back(fmt::format(
+          "{}store<4>({}, p{});", is_whole ? "" : "if (" + is_kept + ") ", place, number));
+    } else {
+      pass.loads.push_back(
+          fmt::format("const auto p{} = {};",
+                      number,
+                      is_whole ? fmt::format("load<4>({})", place)
+                               : fmt::format("{} ? load<4>({}) : {}", is_kept, place, load)));
+    }
   }
 
   std::string mark(const Node& node, Pass& pass) {
@@ -279,32 +318,46 @@ class RowPrinter {
       return is_float(dtype) ? number_text(dtype, static_cast<double>(value))
                              : number_text(dtype, static_cast<int64_t>(value));
     };
+    const std::string marked = fmt::format("marked{}", node.id);
+    if (declared_.insert(node.id).second)
+      pass.before.push_back(
+          fmt::format("const int32_t {0} = {1} >= 0 && {1} < {2} ? static_cast<int32_t>({1}) : -1;",
+                      marked,
+                      column,
+                      columns_));
     return pass.code.name(
         node,
-        fmt::format("static_cast<int64_t>(c + k) == {} ? {} : {}", column, number(1), number(0)));
+        fmt::format("static_cast<int32_t>(c + k) == {} ? {} : {}", marked, number(1), number(0)));
   }
 
   std::string guarded(std::string statement) const {
-    return is_aligned() ? statement : "if (c + k < end) " + statement;
+    return is_aligned() ? statement : "if (packs.has(c + k)) " + statement;
   }
 
   void print_pass(int level) {
-    Pass pass{Statements([&](const Node& node) { return leaf(node, pass); })};
+    Pass pass{Statements([&](const Node& node) { return leaf(node, pass); }, functions_),
+              walk_of(level)};
     for (const auto& node : body_.graph.nodes())
       if (role(*node) == LoopRole::kRow && is_loop_reduction(*node) &&
-          body_.level(*node) == level + 1)
+          levels_.level(*node) == level + 1)
         add_reduction(*node, pass);
-    for (Sum& sum : sums_)
-      if (body_.level(base_of(*sum.node->inputs[0].node)) == level) add_to_sum(sum, pass);
+    for (const Sum& sum : sums_.all())
+      if (levels_.level(base_of(*sum.node->inputs[0].node)) == level) add_to_sum(sum, pass);
     for (size_t i = 0; i < body_.graph.outputs().size(); ++i)
-      if (is_domain(role(*node_of(i))) && body_.level(*node_of(i)) == level) add_store(i, pass);
-    text_.needs_functions = text_.needs_functions || pass.code.needs_functions;
+      if (is_domain(role(*node_of(i))) && levels_.level(*node_of(i)) == level) add_store(i, pass);
+    text_.include_functions(pass.code);
     if (pass.ends.empty()) return;
     Lines lines(0);
     lines.add_all(pass.before);
     // Left to itself the compiler unrolls all of it; a block of a long row has few registers.
-    lines.line("#pragma unroll {}", is_long() ? 1 : 2);
-    lines.open("for ({} c = begin + lane * 4; c < end; c += 64)", index_type());
+    const int unrolled = is_long() ? 1 : 2;
+    if (pass.walk == Walk::kInOrder) {
+      lines.line("#pragma unroll {}", unrolled);
+      lines.open("for ({} c = begin + lane * 4; c < end; c += 64)", index_type());
+    } else {
+      text_.include("packs.h");
+      lines.open("const auto pass{} = [&](auto packs, int32_t c)", level);
+    }
     lines.add_all(pass.loads);
     lines.add("#pragma unroll");
     lines.open("for (int k = 0; k < 4; ++k)");
@@ -312,12 +365,23 @@ class RowPrinter {
     lines.add_all(pass.ends);
     lines.close();
     lines.add_all(pass.stores);
-    lines.close();
+    lines.close(pass.walk == Walk::kInOrder ? "" : ";");
+    if (pass.walk == Walk::kSpread) {
+      // Many loads under way at once: nothing else hides how long memory takes. Of what is kept,
+      // few registers let another block run.
+      const bool is_kept = std::ranges::all_of(
+          pass.read, [&](size_t number) { return kept_.contains(number) && level > 0; });
+      const int few = functions_ == Functions::kApprox ? 2 : 1;
+      print_spread_loop(lines, level, is_kept ? few : 4, columns_, threads());
+    }
+    if (pass.walk == Walk::kUnaligned) print_unaligned_loop(lines, level, unrolled);
     lines.add_all(pass.after);
     body_lines_.push_back(lines.text());
   }
 
   void add_reduction(const Node& node, Pass& pass) {
+    if (levels_.is_found(node)) return;
+    if (levels_.maximum_of.contains(&node)) return add_exponentials(node, pass);
     const std::string value = pass.code.value(*node.inputs[0].node);
     const DType dtype = node.outputs[0].dtype;
     const std::string_view type = stored_type(dtype), by = combining(node);
@@ -336,8 +400,36 @@ class RowPrinter {
     row_code_.know(node, name);
   }
 
-  void add_to_sum(Sum& sum, Pass& pass) {
+  // A sum of exponentials, and the maximum around which they are.
+  void add_exponentials(const Node& sum, Pass& pass) {
+    const Node& maximum = *levels_.maximum_of.at(&sum);
+    const std::string value = pass.code.value(*maximum.inputs[0].node);
+    const int id = sum.id;
+    pass.before.push_back(fmt::format("approx::Exponentials r{};", id));
+    pass.loads.push_back(fmt::format("float v{}[4];", id));
+    const std::string guarded_value =
+        is_aligned() ? value : fmt::format("packs.has(c + k) ? {} : -__builtin_inff()", value);
+    pass.ends.push_back(fmt::format("v{}[k] = {};", id, guarded_value));
+    pass.stores.push_back(fmt::format("r{0}.add(v{0});", id));
+    if (is_long()) {
+      for (const std::string_view name : {"maxima", "pieces"})
+        setup_.push_back(fmt::format("__shared__ float {}{}[{}];", name, id, pieces()));
+      pass.after.push_back(fmt::format("r{0}.combine(maxima{0}, pieces{0}, {1});", id, pieces()));
+    } else {
+      pass.after.push_back(fmt::format("r{}.combine();", id));
+    }
+    const auto give = [&](const Node& node, std::string_view what) {
+      const std::string name = fmt::format("{}_{}", node.op->name(), node.id);
+      pass.after.push_back(fmt::format("const float {} = r{}.{}();", name, id, what));
+      row_code_.know(node, name);
+    };
+    give(maximum, "largest");
+    give(sum, "total");
+  }
+
+  void add_to_sum(const Sum& sum, Pass& pass) {
     const std::string value = pass.code.value(*sum.node->inputs[0].node);
+    if (is_aligned()) return add_packs_to_sum(sum, value, pass);
     if (block_rows_ > 1)
       pass.ends.push_back(
           guarded(fmt::format("{}[group * {} + c + k] = {};", sum.rows, columns_, value)));
@@ -345,13 +437,27 @@ class RowPrinter {
       pass.ends.push_back(guarded(fmt::format("{0}[c + k] = {0}[c + k] + {1};", sum.of, value)));
   }
 
+  void add_packs_to_sum(const Sum& sum, const std::string& value, Pass& pass) {
+    const size_t id = sum.output;
+    const std::string_view type = stored_type(sum.node->outputs[0].dtype);
+    if (block_rows_ > 1) {
+      const std::string place = fmt::format("{} + group * {} + c", sum.rows, columns_);
+      pass.loads.push_back(fmt::format("Pack<{}, 4> s{};", type, id));
+      pass.ends.push_back(fmt::format("s{}.at[k] = {};", id, value));
+      pass.stores.push_back(fmt::format("store<4>({}, s{});", place, id));
+    } else {
+      pass.loads.push_back(fmt::format("auto s{} = load<4>({} + c);", id, sum.of));
+      pass.ends.push_back(fmt::format("s{0}.at[k] = s{0}.at[k] + {1};", id, value));
+      pass.stores.push_back(fmt::format("store<4>({} + c, s{});", sum.of, id));
+    }
+  }
+
   void add_store(size_t index, Pass& pass) {
     const std::string value = pass.code.value(*node_of(index)), out = text_.output(index);
     pass.loads.push_back(
         fmt::format("Pack<{}, 4> q{};", stored_type(node_of(index)->outputs[0].dtype), index));
-    pass.ends.push_back(fmt::format("set(q{}.at[k], {});", index, value));
-    pass.stores.push_back(
-        fmt::format("store{}<4>({} + at + c, q{}{});", some(), out, index, left()));
+    pass.ends.push_back(fmt::format("keep(q{}.at[k], {});", index, value));
+    pass.stores.push_back(store_text(pass.walk, out + " + at", fmt::format("q{}", index)));
   }
 
   // ---- results of rows, and the loop over them ----
@@ -371,7 +477,7 @@ class RowPrinter {
           row_code_.value(*node.inputs[0].node)));
     }
     flush_row_code();
-    text_.needs_functions = text_.needs_functions || row_code_.needs_functions;
+    text_.include_functions(row_code_);
   }
 
   // What is done to the rows from `first` on.
@@ -383,8 +489,12 @@ class RowPrinter {
     else
       lines.line("const {0} mine = first + group, row = mine < {1} ? mine : {1} - 1;", type, rows_);
     lines.line("const {} at = row * {};", type, columns_);
+    if (is_long())
+      lines.line("const int32_t head = {};", is_aligned() ? "0" : "static_cast<int32_t>(-at & 3u)");
     // No column of a row that is not there.
-    if (is_long()) {
+    if (is_spread_) {
+      // Its threads have no place in a tree.
+    } else if (is_long()) {
       lines.line("const {} begin = piece * {};", type, kPiece);
       lines.line("const {0} end = begin + {1} < {2} ? begin + {1} : begin < {2} ? {2} : begin;",
                  type,
@@ -403,65 +513,34 @@ class RowPrinter {
     }
     lines.add_all(body_lines_);
     if (!row_outputs_.empty()) {
-      lines.open("if (lane == 0 && begin == 0 && begin < end)");
+      lines.open("if ({})",
+                 is_spread_ ? "threadIdx.x == 0" : "lane == 0 && begin == 0 && begin < end");
       lines.add_all(row_outputs_);
       lines.close();
     }
   }
 
-  void print_adding(Lines& lines) {
-    if (block_rows_ == 1) return;
-    lines.add("__syncthreads();");
-    lines.line("const uint32_t there = {0} - first < {1} ? {0} - first : {1};", rows_, block_rows_);
-    lines.open("for (uint32_t c = threadIdx.x; c < {}; c += {})", columns_, threads());
-    for (const Sum& sum : sums_) {
-      lines.line("auto of{} = {}[c];", sum.output, sum.of);
-      lines.line("for (uint32_t r = 0; r < there; ++r) of{0} = of{0} + {1}[r * {2} + c];",
-                 sum.output,
-                 sum.rows,
-                 columns_);
-      lines.line("{}[c] = of{};", sum.of, sum.output);
-    }
-    lines.close();
-  }
-
   void print_chunks(Lines& lines) {
     const std::string_view type = index_type();
-    lines.open("for ({0} chunk = blockIdx.x; chunk < {1}; chunk += gridDim.x)", type, chunks());
-    lines.open("for (uint32_t c = threadIdx.x; c < {}; c += {})", columns_, threads());
-    for (const Sum& sum : sums_) lines.line("{}[c] = 0;", sum.of);
-    lines.close();
+    lines.open(
+        "for ({0} chunk = blockIdx.x; chunk < {1}; chunk += gridDim.x)", type, sums_.chunks());
+    sums_.print_clearing(lines, threads());
     lines.add("__syncthreads();");
     lines.line("const {0} limit = chunk + 1 < {1} ? (chunk + 1) * {2} : {3};",
                type,
-               chunks(),
+               sums_.chunks(),
                kSummedRows,
                rows_);
     lines.open(
         "for ({} first = chunk * {}; first < limit; first += {})", type, kSummedRows, block_rows_);
     print_rows(lines);
-    print_adding(lines);
-    if (block_rows_ > 1 || is_long()) lines.add("__syncthreads();");
+    sums_.print_adding(lines, threads());
+    // Where a thread adds to columns of its own there is nothing to wait for.
+    const bool is_alone = is_spread_ && is_aligned() && !reduces_rows_;
+    if (block_rows_ > 1 || (is_long() && !is_alone)) lines.add("__syncthreads();");
     lines.close();
     lines.add("__syncthreads();");
-    lines.open("for (uint32_t c = threadIdx.x; c < {}; c += {})", columns_, threads());
-    for (Sum& sum : sums_) {
-      const DType dtype = sum.node->outputs[0].dtype;
-      const std::string_view sum_type = stored_type(dtype);
-      if (chunks() > 1) {
-        sum.at = text_.take(static_cast<size_t>(chunks() * columns_) * size_of(dtype));
-        lines.line("{}[chunk * {} + c] = {}[c];",
-                   text_.workspace(sum.at, sum_type, fmt::format("part{}", sum.output)),
-                   columns_,
-                   sum.of);
-      } else {
-        lines.line("{}[c] = {}[c] / {};",
-                   text_.output(sum.output),
-                   sum.of,
-                   number_text(dtype, static_cast<double>(divisor_of(*sum.node))));
-      }
-    }
-    lines.close();
+    sums_.print_results(text_, threads());
     lines.add("__syncthreads();");
     lines.close();
   }
@@ -470,14 +549,14 @@ class RowPrinter {
     Lines& lines = text_.lines;
     if (shared_ > 0) lines.add("RIDGE_DYNAMIC_SHARED(shared);");
     lines.add_all(setup_);
-    lines.line("const uint32_t lane = threadIdx.x % {};", kGroup);
-    if (is_long())
-      lines.line("const uint32_t piece = threadIdx.x / {}, group = 0;", kGroup);
-    else
-      lines.line("const uint32_t group = threadIdx.x / {};", kGroup);
+    if (!is_spread_)
+      lines.line("const uint32_t lane = threadIdx.x % {0}, {1} = threadIdx.x / {0}{2};",
+                 kGroup,
+                 is_long() ? "piece" : "group",
+                 is_long() ? ", group = 0" : "");
     if (!sums_.empty()) {
       print_chunks(lines);
-      return text_.finish("", chunks(), threads(), static_cast<size_t>(shared_));
+      return text_.finish("", sums_.chunks(), threads(), static_cast<size_t>(shared_));
     }
     lines.open("for ({0} first = blockIdx.x * {1}; first < {2}; first += gridDim.x * {1})",
                index_type(),
@@ -490,7 +569,11 @@ class RowPrinter {
   }
 
   const FusedBody& body_;
+  Functions functions_;
+  RowLevels levels_;
+  RowColumnSums sums_;
   int64_t rows_, columns_;
+  bool reduces_rows_ = false, is_spread_ = false;
   int64_t block_rows_ = 1;
   int64_t shared_ = 0;  // bytes
   KeptRows kept_;
@@ -500,18 +583,17 @@ class RowPrinter {
   bool has_picks_ = false;
   std::set<int> declared_;  // broadcasts of one element a row
   std::vector<std::string> setup_, body_lines_, row_outputs_;
-  std::vector<Sum> sums_;
   std::vector<Total> totals_;
 };
 
 }  // namespace
 
 // What several passes read is known when all are printed.
-PrintedKernel print_rows(const FusedBody& body) {
-  RowPrinter plain(body);
+PrintedKernel print_rows(const FusedBody& body, Functions functions) {
+  RowPrinter plain(body, functions);
   PrintedKernel made = plain.print();
   KeptRows kept = plain.worth_keeping();
-  return kept.empty() ? made : RowPrinter(body, std::move(kept)).print();
+  return kept.empty() ? made : RowPrinter(body, functions, std::move(kept)).print();
 }
 
 }  // namespace ridge::cuda

@@ -16,14 +16,15 @@
 namespace ridge::cuda {
 namespace {
 
-// How an op is written for floats and for integers and bools; {0} and {1} are its operands. Empty:
-// not at all.
+// How an op is written for floats and for integers and bools, and for f32 by the device's own
+// approximations; {0} and {1} are its operands. Empty: not at all.
 struct Row {
   std::string_view op;
   std::string_view floats;
   std::string_view integers = {};
   bool exact = true;
   bool rounds = true;  ///< What it makes of 16-bit floats may be none.
+  std::string_view approx = {};
 };
 
 // With `exact` false the form is a function of isa/functions.h, whose f64 twin is the C library's
@@ -37,13 +38,13 @@ constexpr Row kRows[] = {
     {"relu", "relu({0})", {}, true, false},
     {"is_finite", "finite({0})"},
     {"not", {}, "!{0}"},
-    {"exp", "exp_of({0})", {}, false},
+    {"exp", "exp_of({0})", {}, false, true, "approx::exp_of({0})"},
     {"log", "log_of({0})", {}, false},
-    {"tanh", "tanh_of({0})", {}, false},
+    {"tanh", "tanh_of({0})", {}, false, true, "approx::tanh_of({0})"},
     {"erf", "erf_of({0})", {}, false},
-    {"sigmoid", "sigmoid_of({0})", {}, false},
-    {"silu", "silu_of({0})", {}, false},
-    {"gelu", "gelu_of({0})", {}, false},
+    {"sigmoid", "sigmoid_of({0})", {}, false, true, "approx::sigmoid_of({0})"},
+    {"silu", "silu_of({0})", {}, false, true, "approx::silu_of({0})"},
+    {"gelu", "gelu_of({0})", {}, false, true, "approx::gelu_of({0})"},
     {"add", "{0} + {1}", "wrapped_add({0}, {1})"},
     {"sub", "{0} - {1}", "wrapped_sub({0}, {1})"},
     {"mul", "{0} * {1}", "wrapped_mul({0}, {1})"},
@@ -65,6 +66,13 @@ const Row* find_row(std::string_view op) {
   const auto* found = std::find_if(
       std::begin(kRows), std::end(kRows), [&](const Row& row) { return row.op == op; });
   return found == std::end(kRows) ? nullptr : found;
+}
+
+std::string_view approx_form(const Node& node) {
+  if (node.inputs.empty() || value_type(node.inputs[0].dtype()) != "float") return {};
+  if (node.is<Gelu>() && node.op_as<Gelu>().tanh) return "approx::gelu_tanh_of({0})";
+  const Row* row = find_row(node.op->name());
+  return row == nullptr ? std::string_view() : row->approx;
 }
 
 std::string cast_text(DType from, DType to, const std::string& x) {
@@ -141,7 +149,8 @@ std::string constant_text(const Node& node) {
 
 std::optional<std::string> expression(const Node& node,
                                       std::span<const std::string> operands,
-                                      std::string& why) {
+                                      std::string& why,
+                                      Functions functions) {
   const DType from = node.inputs[0].dtype(), to = node.outputs[0].dtype;
   if (node.is<Cast>()) return cast_text(from, to, operands[0]);
   if (node.is<Where>()) return fmt::format("{} ? {} : {}", operands[0], operands[1], operands[2]);
@@ -153,6 +162,7 @@ std::optional<std::string> expression(const Node& node,
   std::string_view form = is_float(from) || row->integers.empty() ? row->floats : row->integers;
   if (form.empty()) form = row->integers;
   if (node.is<Gelu>() && node.op_as<Gelu>().tanh) form = "gelu_tanh_of({0})";
+  if (functions == Functions::kApprox && has_approx_form(node)) form = approx_form(node);
   if (node.is<Rsqrt>() && from == DType::kF64) form = "1.0 / square_root({0})";
   const std::string text = operands.size() == 1
                                ? fmt::format(fmt::runtime(form), operands[0])
@@ -164,5 +174,7 @@ bool needs_functions(const Node& node) {
   const Row* row = find_row(node.op->name());
   return row != nullptr && !row->exact;
 }
+
+bool has_approx_form(const Node& node) { return !approx_form(node).empty(); }
 
 }  // namespace ridge::cuda

@@ -194,8 +194,9 @@ void PlannedCalls::add_step(const Node& node, const PlanStep& step, const std::s
   const int64_t bytes = step.outputs.at(0).bytes;
   if (step.choice_name.starts_with("printed")) {
     const std::string memory = step.workspace.region == Region::kState ? state_ : arena_;
-    const bool by_mma = step.choice_name == "printed_mma";
-    add_printed(by_mma ? cuda::print_mma_kernel(node) : cuda::print_kernel(node),
+    add_printed(step.choice_name == "printed_mma"      ? cuda::print_mma_kernel(node)
+                : step.choice_name == "printed_approx" ? cuda::print_approx_kernel(node)
+                                                       : cuda::print_kernel(node),
                 inputs,
                 outputs,
                 memory,

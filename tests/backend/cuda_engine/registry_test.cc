@@ -68,7 +68,8 @@ void add_cases(const OpSample& sample, DType dtype, Backend& ref, std::vector<No
 
 // Of the node and, where it has a plain form, of the ops in that.
 void add_sources(const Node& node, std::set<std::string>& sources) {
-  for (const cuda::Printing& printing : {cuda::print_kernel(node), cuda::print_mma_kernel(node)})
+  for (const cuda::Printing& printing :
+       {cuda::print_kernel(node), cuda::print_mma_kernel(node), cuda::print_approx_kernel(node)})
     if (printing.kernel) sources.insert(printing.kernel->source);
   Graph plain("plain");
   std::vector<Value> operands;

@@ -303,6 +303,25 @@ TEST(PrintedKernels, LossesNormsAndSoftmaxGiveTheBitsOfTheCpu) {
   all.expect_bits_of_cpu();
 }
 
+// Loops over long rows that reduce none of them, with sums over all rows: all threads of a block go
+// over a row side by side, and each column still adds its rows in their order.
+TEST(PrintedKernels, SumsOverLongRowsGiveTheBitsOfTheCpu) {
+  Cases all;
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF64})
+    for (const auto& [rows, columns] :
+         std::vector<std::pair<int64_t, int64_t>>{{130, 3072}, {67, 3073}, {66, 2051}}) {
+      CaseBuilder b(dtype, 3);
+      const DType wide = dtype == DType::kF64 ? dtype : DType::kF32;
+      const Value x = cast(b.input({rows, columns}), wide),
+                  dy = cast(b.input({rows, columns}), wide);
+      const Value dx = dy * (x + broadcast(b.input(wide, {columns}, -1, 1), {rows, columns})) * x;
+      b.finish({cast(dx, dtype), reduce_sum(dx, {0}), reduce_sum(dy, {0})});
+      add_fused(all, b.graph().clone(), 3, 0);
+    }
+  EXPECT_EQ(all.size(), 9u);
+  all.expect_bits_of_cpu();
+}
+
 // Single nodes: reductions in each direction and broadcasts.
 TEST(PrintedKernels, SingleNodesGiveTheBitsOfTheCpu) {
   Cases all;

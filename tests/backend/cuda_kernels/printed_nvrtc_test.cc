@@ -211,8 +211,9 @@ void add_kernels(const std::string& name,
         found.kernels.emplace(printing.kernel->name, std::move(*printing.kernel));
       else if (!kServedOtherwise.contains(std::string(node->op->name())))
         found.refused[name + " " + node->site.name] = printing.refusal;
-      if (cuda::Printing by_mma = cuda::print_mma_kernel(*node); by_mma.kernel)
-        found.kernels.emplace(by_mma.kernel->name, std::move(*by_mma.kernel));
+      for (const auto print : {cuda::print_mma_kernel, cuda::print_approx_kernel})
+        if (cuda::Printing other = print(*node); other.kernel)
+          found.kernels.emplace(other.kernel->name, std::move(*other.kernel));
     }
   }
 }

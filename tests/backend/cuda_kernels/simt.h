@@ -227,6 +227,7 @@ T __shfl_sync(unsigned, T x, int from, int width) {
   const unsigned group = lane / static_cast<unsigned>(width) * static_cast<unsigned>(width);
   return simt::shuffled(x, group + static_cast<unsigned>(from));
 }
+#include "simt_approx.h"
 #include "simt_mma.h"
 
 inline unsigned long long atomicCAS(unsigned long long* at,

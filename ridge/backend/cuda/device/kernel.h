@@ -80,9 +80,10 @@ inline T value_of(T x) {
 
 inline uint16_t f16_bits(float x) {
 #ifdef __CUDA_ARCH__
-  uint16_t bits;
-  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
-  return bits;
+  // Two at a time, one of them nothing: the form for one runs at a quarter of the speed.
+  uint32_t bits;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(0.0f), "f"(x));
+  return static_cast<uint16_t>(bits);
 #else
   const uint32_t u = bits_of_float(x), sign = (u >> 16) & 0x8000u, magnitude = u & 0x7fffffffu;
   if (magnitude > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7e00u);
@@ -97,9 +98,9 @@ inline uint16_t f16_bits(float x) {
 
 inline uint16_t bf16_bits(float x) {
 #ifdef __CUDA_ARCH__
-  uint16_t bits;
-  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(x));
-  return bits;
+  uint32_t bits;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(0.0f), "f"(x));
+  return static_cast<uint16_t>(bits);
 #else
   const uint32_t u = bits_of_float(x);
   if ((u & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((u >> 16) | 0x40u);
@@ -113,6 +114,12 @@ template <typename T>
 inline void set(T& to, T x) {
   to = x;
 }
+/// Of what was rounded when it was made: the dtype has it, so nothing is rounded again.
+template <typename T, typename X>
+inline void keep(T& to, X x) {
+  set(to, x);
+}
+inline void keep(BF16& to, float x) { to.bits = static_cast<uint16_t>(bits_of_float(x) >> 16); }
 
 /// N neighbours, loaded and stored at once where that is a machine's vector.
 template <typename T, int N>

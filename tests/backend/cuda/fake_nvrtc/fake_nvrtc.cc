@@ -27,6 +27,7 @@ namespace fs = std::filesystem;
 
 constexpr int kSuccess = 0, kInvalidInput = 3, kCompilation = 6;
 constexpr const char* kSimt = RIDGE_SOURCE_ROOT "/tests/backend/cuda_kernels/simt.h";
+constexpr const char* kSimtApprox = RIDGE_SOURCE_ROOT "/tests/backend/cuda_kernels/simt_approx.h";
 constexpr const char* kSimtMma = RIDGE_SOURCE_ROOT "/tests/backend/cuda_kernels/simt_mma.h";
 constexpr const char* kImage = RIDGE_SOURCE_ROOT "/tests/backend/cuda/fake_nvrtc/simulated_image.h";
 
@@ -190,8 +191,9 @@ std::string compile(const std::vector<std::string>& sources,
   const std::string options =
       fmt::format("-std=c++20 -O1 -w -mavx2 -mfma -ffp-contract=off {} -fPIC -shared", sanitizer);
   const std::string text = text_to_compile(sources);
-  uint64_t key =
-      ridge::hash64(text_of(kSimtMma), ridge::hash64(text_of(kSimt), ridge::hash64(options)));
+  uint64_t key = ridge::hash64(options);
+  for (const char* const header : {kSimt, kSimtApprox, kSimtMma})
+    key = ridge::hash64(text_of(header), key);
   for (const auto& [name, header] : headers) key = ridge::hash64(header, ridge::hash64(name, key));
   key = ridge::hash64(text, key);
   const char* const cache = std::getenv("FAKE_NVRTC_CACHE");

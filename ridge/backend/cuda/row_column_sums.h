@@ -1,0 +1,43 @@
+// Sums over all rows, in the kernel of a body over rows: a block takes 64 rows, and adds them up in
+// shared memory, one after the other, in the order that the CPU adds them in.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ridge/backend/cuda/kernel_text.h"
+
+namespace ridge::cuda {
+
+class RowColumnSums {
+ public:
+  /// A sum: of whole chunks of rows in the workspace at `at`.
+  struct Sum {
+    const Node* node;
+    size_t output, at = 0;
+    std::string of = {}, rows = {};  // names in shared memory: the sum, and rows on their way to it
+  };
+
+  explicit RowColumnSums(const FusedBody& body);
+
+  bool empty() const { return sums_.empty(); }
+  const std::vector<Sum>& all() const { return sums_; }
+  int64_t chunks() const;
+  /// Of shared memory, where a block has so many rows at a time.
+  int64_t shared_bytes(int64_t rows) const;
+  /// Gives all their places from 0 on, for so many rows; `setup` declares them.
+  void place(int64_t rows, std::vector<std::string>& setup);
+
+  /// The parts of a chunk, by so many threads: zeros, the rows from `first` on, the result.
+  void print_clearing(Lines& lines, int64_t threads) const;
+  void print_adding(Lines& lines, int64_t threads) const;
+  void print_results(KernelText& text, int64_t threads);
+  /// The launches behind it that add up the chunks.
+  void add_stages(KernelText& text) const;
+
+ private:
+  std::vector<Sum> sums_;
+  int64_t rows_, columns_, block_rows_ = 1;
+};
+
+}  // namespace ridge::cuda

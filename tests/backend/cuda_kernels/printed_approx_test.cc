@@ -1,0 +1,404 @@
+// Printed kernels by the device's approximations: how far their results are from those of double
+// precision. The stand-ins err by as much as NVIDIA says that the instructions may.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <functional>
+
+#include "ridge/backend/cuda/cubin.h"
+#include "ridge/compile/pipeline.h"
+#include "ridge/graph/autodiff.h"
+#include "ridge/graph/ops/activation.h"
+#include "ridge/graph/ops/elementwise.h"
+#include "ridge/graph/ops/fused.h"
+#include "ridge/graph/ops/reduce.h"
+#include "ridge/graph/ops/shape.h"
+#include "ridge/graph/ops/softmax.h"
+#include "ridge/graph/ops/source.h"
+#include "ridge/graph/text.h"
+#include "ridge/run/backends.h"
+#include "ridge/run/compare.h"
+#include "tests/backend/cuda_kernels/printed_cases.h"
+#include "tests/backend/cuda_kernels/printed_nvrtc.h"
+#include "tests/support/random_rows.h"
+#include "tests/support/scale.h"
+
+namespace ridge::test {
+namespace {
+
+using cuda::print_approx_kernel;
+using cuda::PrintedKernel;
+
+PrintedKernel approx_of(const Node& node) {
+  cuda::Printing printing = print_approx_kernel(node);
+  if (!printing.kernel) throw std::runtime_error(printing.refusal);
+  return std::move(*printing.kernel);
+}
+
+// ---- functions ----
+
+struct Function {
+  const char* name;
+  Value (*of)(Value);
+  double (*exact)(double);
+  double units;  // allowed, each 2^-23 of `measure`
+  double (*measure)(double, double) = [](double, double y) { return y; };  // of x and the result
+};
+
+double gelu_by_tanh(double x) {
+  return x / (1 + std::exp(-1.5957691216057307117597842397375 * (x + 0.044715 * x * x * x)));
+}
+double silu_exactly(double x) { return x / (1 + std::exp(-x)); }
+
+const Function kFunctions[] = {
+    {"exp", [](Value x) { return exp(x); }, [](double x) { return std::exp(x); }, 3},
+    {"tanh", [](Value x) { return tanh(x); }, [](double x) { return std::tanh(x); }, 4},
+    {"sigmoid",
+     [](Value x) { return sigmoid(x); },
+     [](double x) { return 1 / (1 + std::exp(-x)); },
+     5},
+    {"silu", [](Value x) { return silu(x); }, silu_exactly, 5},
+    {"gelu",
+     [](Value x) { return gelu(x); },
+     [](double x) { return 0.5 * x * std::erfc(-x * std::sqrt(0.5)); },
+     8,
+     [](double x, double y) { return std::max(std::fabs(y), std::fabs(x) / 8); }},
+    {"gelu by tanh",
+     [](Value x) { return gelu(x, GeluForm::kTanh); },
+     gelu_by_tanh,
+     8,
+     [](double x, double y) { return x > 0 ? y / 2 : std::max(std::fabs(y), std::fabs(x) / 8); }},
+};
+
+// At most the unit in the last place of a float of that size, and no less than half of it.
+double unit_of(double size) { return std::max(std::fabs(size), 0x1p-126) * 0x1p-23; }
+
+// Floats of every exponent, both signs and all kinds.
+std::vector<float> arguments() {
+  std::vector<float> all = {0.0f,
+                            -0.0f,
+                            1e-45f,
+                            -1e-45f,
+                            1.17549435e-38f,
+                            88.72283f,
+                            88.72284f,
+                            -87.3f,
+                            -103.9f,
+                            -104.1f,
+                            0.6f,
+                            -0.6f,
+                            3.4028235e38f,
+                            -3.4028235e38f};
+  const auto step = static_cast<uint64_t>(cases(10) == 10 ? 9973 : 99991);
+  for (uint64_t bits = 0; bits < uint64_t{1} << 32; bits += step)
+    if (const auto x = std::bit_cast<float>(static_cast<uint32_t>(bits)); std::isfinite(x))
+      all.push_back(x);
+  // Most of those are huge or nothing.
+  for (int i = -110000; i <= 110000; i += 7) all.push_back(static_cast<float>(i) * 1e-3f);
+  return all;
+}
+
+Tensor run_on(PrintedOnHost& host, const PrintedKernel& kernel, const Tensor& x) {
+  Tensor y(x.type());
+  host.run(kernel, {x.data()}, {y.data()}, false);
+  return y;
+}
+
+TEST(PrintedApprox, FunctionsErrNoMoreThanTheySay) {
+  const std::vector<float> floats = arguments();
+  Tensor x({DType::kF32, {static_cast<int64_t>(floats.size())}});
+  std::ranges::copy(floats, x.span<float>().begin());
+  for (const Function& function : kFunctions) {
+    SCOPED_TRACE(function.name);
+    Graph graph("function");
+    const PrintedKernel kernel = approx_of(*function.of(input(graph, "x", x.type())).node);
+    EXPECT_FALSE(kernel.same_bits);
+    PrintedOnHost host;
+    host.add(kernel);
+    host.build();
+    const Tensor y = run_on(host, kernel, x);
+    double worst = 0;
+    size_t at = 0;
+    for (size_t i = 0; i < floats.size(); ++i) {
+      const double from = static_cast<double>(floats[i]), want = function.exact(from);
+      const auto got = static_cast<double>(y.span<float>()[i]);
+      if (std::isinf(static_cast<float>(want))) {
+        EXPECT_TRUE(std::isinf(got)) << from;
+        continue;
+      }
+      // What is hardly normal may be zero.
+      const double error = std::fabs(got - want) - 0x1p-118;
+      const double units = error / unit_of(function.measure(from, want));
+      if (!(units <= worst)) worst = units, at = i;
+    }
+    EXPECT_LE(worst, function.units) << "at " << floats[at] << ": " << y.span<float>()[at];
+    EXPECT_GT(worst, 0.5) << "the stand-ins do not err";
+    std::printf("%s: %.2f units\n", function.name, worst);
+  }
+}
+
+TEST(PrintedApprox, FunctionsOfWhatIsNotFinite) {
+  Graph graph("function");
+  const float inf = INFINITY;
+  Tensor x({DType::kF32, {3}});
+  x.set(0, -inf), x.set(1, inf), x.set(2, NAN);
+  const double wanted[][2] = {{0, inf}, {-1, 1}, {0, 1}, {-0.0, inf}, {-0.0, inf}, {-0.0, inf}};
+  PrintedOnHost host;
+  std::vector<PrintedKernel> kernels;
+  for (const Function& function : kFunctions) {
+    kernels.push_back(approx_of(*function.of(input(graph, function.name, x.type())).node));
+    host.add(kernels.back());
+  }
+  host.build();
+  for (size_t i = 0; i < kernels.size(); ++i) {
+    const Tensor y = run_on(host, kernels[i], x);
+    EXPECT_EQ(y.at(0), wanted[i][0]) << kFunctions[i].name;
+    // One over 1 may be a little less.
+    EXPECT_TRUE(y.at(1) == wanted[i][1] || std::fabs(y.at(1) - wanted[i][1]) < 1e-6)
+        << kFunctions[i].name << ' ' << y.at(1);
+    EXPECT_TRUE(std::isnan(y.at(2))) << kFunctions[i].name;
+  }
+}
+
+// ---- loops ----
+
+// Every fused node of a graph that has such a kernel.
+struct Loops {
+  PrintedOnHost host;
+  std::vector<Graph> graphs;
+  std::vector<PrintedKernel> kernels;
+
+  void add(Graph graph) {
+    const auto cpu = make_backend("cpu");
+    run_pipeline(graph, *cpu, {.highest = SemanticClass::kReassociation});
+    for (const auto& node : graph.nodes()) {
+      if (!node->is<Fused>()) continue;
+      cuda::Printing printing = print_approx_kernel(*node);
+      if (!printing.kernel) continue;
+      host.add(*printing.kernel);
+      kernels.push_back(std::move(*printing.kernel));
+      graphs.push_back(lone_node(*node));
+    }
+  }
+};
+
+Tensor numbers(const TensorType& type, std::mt19937_64& random, int64_t index_limit) {
+  Tensor tensor(type);
+  std::uniform_real_distribution<double> unit(-6, 6);
+  for (int64_t i = 0; i < tensor.elements(); ++i)
+    tensor.set(i,
+               is_float(type.dtype)
+                   ? unit(random)
+                   : static_cast<double>(random() % static_cast<uint64_t>(index_limit)));
+  return tensor;
+}
+
+NamedTensors run_loop(Loops& loops, size_t i, const NamedTensors& inputs, bool one_block) {
+  std::vector<const void*> from;
+  for (size_t k = 0; k < inputs.size(); ++k) from.push_back(inputs.at(name_of_number(k)).data());
+  NamedTensors results;
+  std::vector<void*> to;
+  for (const Output& output : loops.graphs[i].outputs())
+    to.push_back(results.emplace(output.name, Tensor(output.value.type())).first->second.data());
+  EXPECT_EQ(loops.host.run(loops.kernels[i], from, to, one_block).place, 0u);
+  return results;
+}
+
+// What the table lets a reduction err, and each function that goes into it.
+double allowed_of(const Graph& lone, DType dtype) {
+  double allowed = tolerance(dtype, OpClass::kReduction);
+  const Node& loop = *lone.outputs()[0].value.node;
+  for (const auto& node : read_body(loop.op_as<Fused>()).graph.nodes())
+    if (node->op->traits().op_class == OpClass::kTranscendental)
+      allowed += tolerance(DType::kF32, OpClass::kTranscendental);
+  return allowed;
+}
+
+// Near the reference, and the same bits in one block.
+void expect_near(Loops& loops, int64_t index_limit) {
+  loops.host.build();
+  const auto reference = make_backend("ref");
+  std::mt19937_64 random(5);
+  for (size_t i = 0; i < loops.graphs.size(); ++i) {
+    SCOPED_TRACE(print(loops.graphs[i]) + "\n" + loops.kernels[i].source);
+    NamedTensors inputs;
+    for (const Node* node : loops.graphs[i].inputs())
+      inputs.emplace(node->op_as<Input>().input_name,
+                     numbers(node->outputs[0], random, index_limit));
+    const NamedTensors got = run_loop(loops, i, inputs, false);
+    for (const auto& [name, want] : evaluate(loops.graphs[i], *reference, inputs))
+      EXPECT_EQ(difference(got.at(name), want, allowed_of(loops.graphs[i], want.type().dtype)), "");
+    EXPECT_EQ(bit_difference(run_loop(loops, i, inputs, true), got), "");
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+Graph softmax_of(DType dtype, int64_t rows, int64_t columns) {
+  Graph graph("softmax");
+  const Value x = input(graph, "x", {dtype, {rows, columns}});
+  graph.add_output("y", cast(softmax(cast(x, DType::kF32)), dtype));
+  return graph;
+}
+
+Graph loss_of(DType dtype, int64_t rows, int64_t columns) {
+  Graph graph("loss");
+  const Value logits = input(graph, "logits", {dtype, {rows, columns}});
+  const Value targets = input(graph, "targets", {DType::kI64, {rows}});
+  const Value mean = reduce_mean(cross_entropy(cast(logits, DType::kF32), targets));
+  graph.add_output("loss", mean);
+  graph.add_output("grad", gradients(mean, std::vector<Value>{logits})[0]);
+  return graph;
+}
+
+// Rows of all lengths: of a part of a piece, aligned and not, kept whole, in part, and beyond.
+TEST(PrintedApprox, LossesAndSoftmaxAreNearTheReference) {
+  Loops loops;
+  for (const auto& [rows, columns] : std::vector<std::pair<int64_t, int64_t>>{
+           {3, 2}, {70, 10}, {5, 65}, {66, 768}, {9, 2048}, {6, 2050}, {3, 7000}, {5, 7003}})
+    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+      loops.add(softmax_of(dtype, rows, columns));
+      loops.add(loss_of(dtype, rows, columns));
+    }
+  loops.add(loss_of(DType::kF32, 5, 50257));
+  loops.add(softmax_of(DType::kBF16, 5, 50257));
+  EXPECT_GE(loops.graphs.size(), 50u);
+  expect_near(loops, 2);
+}
+
+// GELU with its bias, forward and backward, and its sums over all rows.
+TEST(PrintedApprox, ActivationsAreNearTheReference) {
+  Loops loops;
+  for (const DType dtype : {DType::kF32, DType::kBF16})
+    for (const auto& [rows, columns] :
+         std::vector<std::pair<int64_t, int64_t>>{{70, 64}, {130, 65}, {67, 3072}, {66, 3073}}) {
+      Graph graph("gelu");
+      const Value x = input(graph, "x", {dtype, {rows, columns}});
+      const Value bias = input(graph, "bias", {DType::kF32, {columns}});
+      const Value dy = input(graph, "dy", {dtype, {rows, columns}});
+      const Value wide = cast(x, DType::kF32) + broadcast(bias, {rows, columns});
+      const Value y = cast(gelu(wide, GeluForm::kTanh), dtype);
+      graph.add_output("y", y);
+      const std::vector<Value> grads = vector_jacobian_product(
+          std::vector<Value>{y}, std::vector<Value>{dy}, std::vector<Value>{x, bias});
+      graph.add_output("dx", grads[0]);
+      graph.add_output("dbias", grads[1]);
+      loops.add(std::move(graph));
+    }
+  EXPECT_GE(loops.graphs.size(), 8u);
+  expect_near(loops, 2);
+}
+
+// Masks, overflows and wrong numbers, each in a row of its own.
+TEST(PrintedApprox, RowsOfWhatIsNotFinite) {
+  constexpr float kInf = INFINITY, kLowest = -3.4028235e38f;
+  for (const int64_t columns : {7, 300, 5003}) {
+    Loops loops;
+    loops.add(softmax_of(DType::kF32, 9, columns));
+    ASSERT_EQ(loops.graphs.size(), 1u);
+    loops.host.build();
+    Tensor x({DType::kF32, {9, columns}});
+    const auto set_row = [&](int64_t row, const std::function<float(int64_t)>& of) {
+      for (int64_t c = 0; c < columns; ++c) x.set(row * columns + c, of(c));
+    };
+    const int64_t last = columns - 1;
+    set_row(0, [&](int64_t c) { return c == last ? 1.0f : -kInf; });
+    set_row(1, [&](int64_t) { return -kInf; });
+    set_row(2, [&](int64_t) { return kLowest; });
+    set_row(3, [&](int64_t c) { return c == 3 ? kInf : 0.5f; });
+    set_row(4, [&](int64_t c) { return c == 2 ? NAN : 0.5f; });
+    set_row(5, [&](int64_t c) { return static_cast<float>(c) * 1e30f; });
+    set_row(6, [&](int64_t c) { return c % 2 == 0 ? kLowest : 1e38f; });
+    set_row(7, [&](int64_t c) { return 1e4f + static_cast<float>(c % 5); });
+    set_row(8, [&](int64_t c) { return c < 4 ? -kInf : static_cast<float>(-c); });
+    NamedTensors inputs;
+    inputs.emplace("0", x);
+    const NamedTensors got = run_loop(loops, 0, inputs, false);
+    const NamedTensors want = evaluate(loops.graphs[0], *make_backend("ref"), inputs);
+    EXPECT_EQ(difference(got.at("0"), want.at("0"), 4e-6), "") << columns;
+    for (const int64_t row : {1, 4}) EXPECT_TRUE(std::isnan(got.at("0").at(row * columns)));
+  }
+}
+
+TEST(PrintedApprox, RandomRowsAreNearTheReference) {
+  Loops loops;
+  const int graphs = cases(40);
+  for (int seed = 0; seed < graphs; ++seed) {
+    RandomRows rows(DType::kF32, static_cast<uint64_t>(seed));
+    loops.add(rows.build().graph().clone());
+  }
+  EXPECT_GE(loops.graphs.size(), 4u);
+  expect_near(loops, 2);
+}
+
+// ---- which nodes have one ----
+
+TEST(PrintedApprox, OnlyOfNodesThatCallAFunction) {
+  Graph graph("which");
+  const Value x = input(graph, "x", {DType::kF32, {300, 40}});
+  const Value wide = input(graph, "wide", {DType::kF64, {40}});
+  const auto why = [](Value value) { return print_approx_kernel(*value.node).refusal; };
+  EXPECT_EQ(why(exp(x)), "");
+  EXPECT_EQ(why(x + x), "is add, which calls no function that the device approximates");
+  EXPECT_EQ(why(log(x)), "is log, which calls no function that the device approximates");
+  EXPECT_EQ(why(exp(wide)), "is exp, which calls no function that the device approximates");
+  // A function of a row costs nothing.
+  Graph rows("rows");
+  const Value y = input(rows, "y", {DType::kF32, {300, 40}});
+  rows.add_output("z", y * broadcast(exp(reduce_sum(y, {1}, true)), {300, 40}));
+  run_pipeline(rows, *make_backend("cpu"), {});
+  for (const auto& node : rows.nodes()) {
+    if (!node->is<Fused>()) continue;
+    EXPECT_EQ(print_approx_kernel(*node).refusal, "calls no function that the device approximates");
+  }
+}
+
+// ---- NVIDIA's compiler ----
+
+// Of a cubin: instructions that are MUFU.EX2. An instruction has 16 bytes; its lowest 12 bits say
+// MUFU, six bits from the 74th on which function.
+size_t count_exponentials(const std::string& cubin) {
+  const auto number = [&](size_t at, size_t bytes) {
+    uint64_t value = 0;
+    std::memcpy(&value, cubin.data() + at, bytes);
+    return value;
+  };
+  const size_t table = number(0x28, 8), entry = number(0x3a, 2), sections = number(0x3c, 2);
+  size_t found = 0;
+  for (size_t i = 0; i < sections; ++i) {
+    const size_t header = table + i * entry;
+    constexpr uint64_t kProgram = 1, kExecutable = 4;
+    if (number(header + 4, 4) != kProgram || (number(header + 8, 8) & kExecutable) == 0) continue;
+    const size_t first = number(header + 0x18, 8), bytes = number(header + 0x20, 8);
+    for (size_t at = first; at + 16 <= first + bytes; at += 16)
+      found += (number(at, 8) & 0xfff) == 0x308 && (number(at + 8, 8) >> 10 & 0x3f) == 2;
+  }
+  return found;
+}
+
+TEST(PrintedApprox, CompilesToTheDevicesExponentialWithoutLocalMemory) {
+  if (nvrtc() == nullptr) GTEST_SKIP() << kNoNvrtc;
+  Loops loops;
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    loops.add(loss_of(dtype, 64, 50257));
+    loops.add(softmax_of(dtype, 64, 1024));
+  }
+  ASSERT_EQ(loops.graphs.size(), 4u);
+  for (size_t i = 0; i < loops.graphs.size(); ++i)
+    for (const char* architecture : {"sm_80", "sm_90", "sm_100"}) {
+      const auto compiled = [&](const PrintedKernel& kernel) {
+        return nvrtc()->compile(kernel.source, kernel.name, architecture);
+      };
+      const std::string cubin = compiled(loops.kernels[i]);
+      EXPECT_GT(count_exponentials(cubin), 0u) << loops.kernels[i].name;
+      for (const cuda::KernelUse& use : cuda::read_cubin(cubin))
+        EXPECT_EQ(use.local_bytes, 0) << architecture << ", " << use.registers << " registers";
+      // The other kernel calls none: the count is of these instructions.
+      const Node& node = *loops.graphs[i].outputs()[0].value.node;
+      EXPECT_EQ(count_exponentials(compiled(*cuda::print_kernel(node).kernel)), 0u);
+    }
+}
+
+}  // namespace
+}  // namespace ridge::test
