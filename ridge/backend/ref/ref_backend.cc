@@ -56,7 +56,7 @@ double measure_dot_product() {
 KernelTable with_fused(KernelTable table) {
   for (const std::string_view op : {Fused::kTraits.name,
                                     FusedEach::kTraits.name,
-                                     FusedMatMul::kTraits.name,
+                                    FusedMatMul::kTraits.name,
                                     NormConv2d::kTraits.name,
                                     Conv2dNormGrad::kTraits.name})
     table.add(op, {std::string(kExpandedChoice)}, [](const Node& node) {

@@ -87,13 +87,13 @@ TEST(PrintedRegistry, EveryOpHasAKernelOrIsListed) {
 }
 
 // Each for one of three generations of devices, in turn; in the full form for all of them.
-void expect_compile(const std::vector<const cuda::PrintedKernel*>& kernels) {
+void expect_compile(const std::vector<cuda::PrintedKernel>& kernels) {
   const std::vector<std::string> architectures = {"sm_80", "sm_90", "sm_100"};
   std::vector<Compilation> compilations;
   for (size_t number = 0; number < kernels.size(); ++number)
     for (size_t i = 0; i < architectures.size(); ++i)
       if (is_full_scale() || i == number % architectures.size())
-        compilations.push_back({kernels[number], architectures[i]});
+        compilations.push_back({&kernels[number], architectures[i]});
   compile_all(compilations, [](const Compilation& each, const cuda::KernelUse& use) {
     EXPECT_EQ(use.local_bytes, 0) << each.architecture << ", " << use.registers << " registers\n"
                                   << each.kernel->source;
@@ -114,9 +114,9 @@ TEST(PrintedRegistry, AllKernelsCompileWithoutLocalMemory) {
   // Most are one op in many dtypes: some, spread over all, but in the full form.
   const size_t step = is_full_scale() ? 1 : 5;
   size_t number = 0;
-  std::vector<const cuda::PrintedKernel*> chosen;
-  for (const auto& [name, kernel] : kernels)
-    if (number++ % step == 0) chosen.push_back(&kernel);
+  std::vector<cuda::PrintedKernel> chosen;
+  for (auto& [name, kernel] : kernels)
+    if (number++ % step == 0) chosen.push_back(std::move(kernel));
   expect_compile(chosen);
 }
 
@@ -124,7 +124,7 @@ TEST(PrintedRegistry, AllKernelsCompileWithoutLocalMemory) {
 TEST(PrintedRegistry, BatchNormsOfNetworksCompileWithoutLocalMemory) {
   if (nvrtc() == nullptr) GTEST_SKIP() << kNoNvrtc;
   const Shape shapes[] = {{64, 32, 32, 64}, {8, 112, 112, 96}, {8, 7, 7, 1280}, {64, 4, 4, 99}};
-  size_t number = 0;
+  std::vector<cuda::PrintedKernel> kernels;
   for (const auto& [x_dtype, dy_dtype, channel_dtype] :
        {std::tuple(DType::kBF16, DType::kBF16, DType::kF32),
         std::tuple(DType::kF16, DType::kF32, DType::kF32),
@@ -145,11 +145,12 @@ TEST(PrintedRegistry, BatchNormsOfNetworksCompileWithoutLocalMemory) {
           add_node(BatchNormStats{}, {x, gamma, beta}),
           add_node(std::move(grad), {x, gamma, beta, of_channels[2], of_channels[3], dy})};
       for (const Value value : values) {
-        const cuda::Printing printing = cuda::print_kernel(*value.node);
+        cuda::Printing printing = cuda::print_kernel(*value.node);
         ASSERT_TRUE(printing.kernel) << printing.refusal;
-        expect_compiles(*printing.kernel, number++);
+        kernels.push_back(std::move(*printing.kernel));
       }
     }
+  expect_compile(kernels);
 }
 
 // More elements than 32 bits count: of these no test runs.
@@ -185,9 +186,7 @@ TEST(PrintedRegistry, KernelsOfLargeTensorsCountIn64Bits) {
     }
     kernels.push_back(std::move(*printing.kernel));
   }
-  std::vector<const cuda::PrintedKernel*> all;
-  for (const cuda::PrintedKernel& kernel : kernels) all.push_back(&kernel);
-  expect_compile(all);
+  expect_compile(kernels);
 }
 
 }  // namespace
