@@ -25,8 +25,9 @@
 namespace ridge::test {
 namespace {
 
-// Served by libraries, by their plain form, or by nothing but the caller.
-const std::set<std::string> kWithoutKernel = {"conv2d_norm_grad", "input", "norm_conv2d"};
+// Served by libraries, by tensor cores, by their plain form, or by nothing but the caller.
+const std::set<std::string> kWithoutKernel = {
+    "conv2d_norm_grad", "fused_matmul", "input", "norm_conv2d"};
 
 // Samples for which the op's kernel is refused.
 bool is_refused(const Node& node) {
