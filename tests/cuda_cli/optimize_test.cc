@@ -100,12 +100,12 @@ TEST_F(CudaOptimize, EachTechniqueIsProposedOrHasItsReason) {
   EXPECT_EQ(all.at("overlap").at("verdict"), "kept");
   EXPECT_EQ(all.at("capture").at("change"), "train.capture \"off\" -> auto");
   EXPECT_EQ(all.at("micro").at("change"), "train.micro 2 -> 1");
-  for (const char* tried : {"capture", "micro", "bf16", "fp16"})
+  for (const char* tried : {"capture", "micro", "bf16", "fp16", "kernels"})
     EXPECT_FALSE(all.at(tried).at("predicted").is_null()) << all.at(tried);
   for (const char* precision : {"bf16", "fp16"})
     EXPECT_EQ(all.at(precision).at("class"), "precision") << precision;
-  // Without a library each node has one kernel.
-  EXPECT_EQ(all.at("kernels").at("verdict"), "refused") << all.at("kernels");
+  // Without a library there are the device's approximations.
+  EXPECT_EQ(all.at("kernels").at("class"), "reassociation");
   // The device's memory is what is planned and measured: little of either.
   const json& baseline = found.at("baseline");
   EXPECT_LT(baseline.at("planned_bytes"), 1 << 20);
