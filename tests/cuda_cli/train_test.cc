@@ -99,6 +99,8 @@ TEST_F(CudaTrain, LossesAreThoseOfTheCpu) {
 }
 
 TEST_F(CudaTrain, ALossInPartsIsThatOfTheCpu) {
+  // Minutes of compiling kernels; ChunkLoss has the pass, and loops and products their own tests.
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   fine("train gpt.toml --out cpu");
   fine("train gpt.toml --device cuda --set train.loss_chunks=3 --out cuda");
   expect_near(losses("cuda"), losses("cpu"));
