@@ -30,16 +30,6 @@ namespace {
 
 size_t id(const Node& node) { return static_cast<size_t>(node.id); }
 
-const Node& behind_reshapes(const Node& node) {
-  const Node* at = &node;
-  while (at->is<Reshape>()) at = at->inputs[0].node;
-  return *at;
-}
-
-int input_number(const Node& node) {
-  return node.is<Input>() ? std::stoi(node.op_as<Input>().input_name) : -1;
-}
-
 // ---- bodies ----
 
 // A value of a body that becomes a result, of that type: cast and reshaped where it is of another.
@@ -60,7 +50,7 @@ using Instead = std::map<const Node*, const Node*>;
 EditedBody edit(const Graph& from,
                 const Instead& instead,
                 const std::vector<Wanted>& results,
-                int first) {
+                std::optional<size_t> first) {
   const auto at = [&](const Node* node) -> const Node& {
     const auto found = instead.find(node);
     return found == instead.end() ? *node : *found->second;
@@ -74,11 +64,11 @@ EditedBody edit(const Graph& from,
   std::vector<Value> values(live.size());
   for (const bool is_first : {true, false})
     for (const Node* node : from.inputs()) {
-      const int number = input_number(*node);
+      const size_t number = input_number(*node);
       if (!live[id(*node)] || (number == first) != is_first) continue;
       values[id(*node)] =
           input(edited.body, fmt::format("{}", edited.inputs.size()), node->outputs[0]);
-      edited.inputs.push_back(static_cast<size_t>(number));
+      edited.inputs.push_back(number);
     }
   for (const auto& node : from.nodes()) {
     if (!live[id(*node)] || node->is<Input>()) continue;
@@ -130,9 +120,7 @@ class BaseFinder {
   }
 
  private:
-  Value outer(const Node& node) const {
-    return loop_.inputs[static_cast<size_t>(input_number(node))];
-  }
+  Value outer(const Node& node) const { return loop_.inputs[input_number(node)]; }
 
   // Whether `node` adds a row to its operand `i`, and the same one as others before.
   bool add_sum(const Node& node, size_t i) {
@@ -163,15 +151,6 @@ struct ColumnSum {
   const Node* reduction;
 };
 
-// The value that is rounded to 16 bits for a result; null where it is not.
-const Node* rounded(const Node& result) {
-  const Node& cast = behind_reshapes(result);
-  if (!cast.is<Cast>() || size_of(cast.outputs[0].dtype) != 2 ||
-      cast.inputs[0].dtype() != DType::kF32)
-    return nullptr;
-  return &behind_reshapes(*cast.inputs[0].node);
-}
-
 // All that makes a loop one over rows; nothing where there is more to it.
 std::optional<std::vector<ColumnSum>> column_sums(const FusedBody& body) {
   std::vector<ColumnSum> sums;
@@ -187,7 +166,7 @@ std::optional<std::vector<ColumnSum>> column_sums(const FusedBody& body) {
     for (size_t result = 0; result < outputs.size(); ++result) {
       if (outputs[result].value.node != node.get()) continue;
       for (size_t i = 0; i < outputs.size() && !is_found; ++i)
-        if (rounded(*outputs[i].value.node) == &summed) {
+        if (before_rounding(*outputs[i].value.node) == &summed) {
           sums.push_back({result, i, node.get()});
           is_found = true;
         }
@@ -241,27 +220,40 @@ class ProductFuser {
 
   bool run() {
     bool changed = false;
-    for (bool found = true; found;) {
-      found = false;
-      const auto readers = find_readers();
-      for (const auto& node : graph_.nodes()) {
-        if (!node->is<MatMul>() || size_of(node->outputs[0].dtype) != 2 ||
-            refused_.contains(node->site.name) || readers[id(*node)].empty())
-          continue;
-        const std::optional<Joint> joint = plan(*node, readers[id(*node)]);
-        if (!joint || !is_run_as_one(*joint)) {
-          refused_.insert(node->site.name);
-          continue;
-        }
-        graph_ = rewritten(*joint);
-        changed = found = true;
-        break;
-      }
+    for (;;) {
+      const std::vector<Joint> joints = find_joints();
+      if (joints.empty()) return changed;
+      graph_ = rewritten(joints);
+      changed = true;
     }
-    return changed;
   }
 
  private:
+  // All that have no node in common; what shares one with a product before it waits for the next
+  // round, whose loops may read something else.
+  std::vector<Joint> find_joints() {
+    std::vector<Joint> joints;
+    std::set<const Node*> taken;
+    const auto all_readers = find_readers();
+    for (const auto& node : graph_.nodes()) {
+      const auto& readers = all_readers[id(*node)];
+      if (!node->is<MatMul>() || size_of(node->outputs[0].dtype) != 2 ||
+          refused_.contains(node->site.name) || readers.empty())
+        continue;
+      const bool waits = std::any_of(readers.begin(), readers.end(), [&](const Node* reader) {
+        return taken.contains(reader);
+      });
+      std::optional<Joint> joint = waits ? std::nullopt : plan(*node, readers);
+      if (!waits && !(joint && is_run_as_one(*joint))) {
+        refused_.insert(node->site.name);
+        continue;
+      }
+      taken.insert(readers.begin(), readers.end());
+      if (joint) joints.push_back(std::move(*joint));
+    }
+    return joints;
+  }
+
   // By node; none where the graph gives it as a result.
   std::vector<std::vector<const Node*>> find_readers() const {
     std::vector<std::vector<const Node*>> readers(graph_.nodes().size());
@@ -298,7 +290,7 @@ class ProductFuser {
     const Value read{const_cast<Node*>(&product), 0};
     if (std::count(inputs.begin(), inputs.end(), read) != 1) return std::nullopt;
     const auto number = std::find(inputs.begin(), inputs.end(), read) - inputs.begin();
-    joint.body = edit(body.graph, {}, results, static_cast<int>(number));
+    joint.body = edit(body.graph, {}, results, static_cast<size_t>(number));
     return joint;
   }
 
@@ -333,17 +325,22 @@ class ProductFuser {
     return !choices.empty() && choices.front().name != kExpandedChoice;
   }
 
-  Graph rewritten(const Joint& joint) const {
+  Graph rewritten(const std::vector<Joint>& joints) const {
+    std::map<const Node*, const Joint*> of;  // by node; only those that change
+    for (const Joint& joint : joints) {
+      of[joint.product] = of[joint.loop] = &joint;
+      if (joint.keeps_sum)
+        for (const Node* reader : joint.later) of[reader] = &joint;
+    }
     Rewrite rewrite(graph_);
     for (const auto& node : graph_.nodes()) {
-      if (node.get() == joint.product) continue;  // its place is the loop's
-      if (node.get() == joint.loop)
-        add(rewrite, joint);
-      else if (joint.keeps_sum &&
-               std::find(joint.later.begin(), joint.later.end(), node.get()) != joint.later.end())
-        add_later(rewrite, *node, joint);
-      else
+      const auto found = of.find(node.get());
+      if (found == of.end())
         rewrite.copy(*node);
+      else if (node.get() == found->second->loop)
+        add(rewrite, *found->second);
+      else if (node.get() != found->second->product)  // its place is the loop's
+        add_later(rewrite, *node, *found->second);
     }
     return rewrite.finish();
   }
@@ -375,7 +372,7 @@ class ProductFuser {
     std::vector<Wanted> results;
     for (const Output& output : body.graph.outputs())
       results.push_back({output.value.node, output.value.type()});
-    const EditedBody edited = edit(body.graph, instead, results, -1);
+    const EditedBody edited = edit(body.graph, instead, results, std::nullopt);
     std::vector<Value> inputs;
     for (const size_t i : edited.inputs) inputs.push_back(rewrite.mapped(node.inputs[i]));
     const LoopDomain domain = op.rows == 0 ? LoopDomain{} : body.domain;

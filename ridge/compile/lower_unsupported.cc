@@ -6,24 +6,15 @@
 //                            y = div(e, broadcast(reduce_sum(e)))
 #include "ridge/compile/pass.h"
 #include "ridge/compile/rewrite.h"
-#include "ridge/graph/ops/source.h"
 
 namespace ridge {
 namespace {
-
-bool has_plain_form(const Node& node) {
-  Graph probe("probe");
-  std::vector<Value> inputs;
-  for (const Value& value : node.inputs)
-    inputs.push_back(input(probe, fmt::format("{}", inputs.size()), value.type()));
-  return !node.op->expand(inputs).empty();
-}
 
 bool lower_once(Graph& graph, Backend& backend) {
   Rewrite rewrite(graph);
   bool changed = false;
   for (const auto& node : graph.nodes()) {
-    if (!has_plain_form(*node) || !backend.candidates(*node).empty()) {
+    if (!node->op->has_plain_form() || !backend.candidates(*node).empty()) {
       rewrite.copy(*node);
       continue;
     }

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "ridge/graph/batch_flow.h"
@@ -123,6 +124,8 @@ class Op {
   /// The same results by plain ops, built in the graph of the inputs. Fused ops only; the default
   /// returns nothing.
   virtual std::vector<Value> expand(std::span<const Value> inputs) const;
+  /// Whether expand() returns anything.
+  virtual bool has_plain_form() const = 0;
 
   /// The default counts one operation an output element, and all inputs and outputs as traffic.
   virtual Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const;
@@ -152,6 +155,9 @@ template <typename Self>
 class OpOf : public Op {
  public:
   const OpTraits& traits() const final { return Self::kTraits; }
+  bool has_plain_form() const final {
+    return !std::is_same_v<decltype(&Self::expand), decltype(&Op::expand)>;
+  }
 };
 
 /// Bytes of all types together.

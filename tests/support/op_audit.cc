@@ -103,6 +103,8 @@ class OpAudit {
     Graph graph = builder.graph().clone();
     Node& copy = *graph.nodes()[static_cast<size_t>(node.id)];
     const std::vector<Value> plain = copy.op->expand(copy.inputs);
+    if (plain.empty() == copy.op->has_plain_form())
+      problem(label, "has_plain_form() is not what expand() gives");
     if (plain.empty()) return;
     for (size_t i = 0; i < plain.size(); ++i) {
       graph.add_output(fmt::format("op{}", i), {&copy, static_cast<int>(i)});

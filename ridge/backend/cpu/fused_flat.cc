@@ -21,8 +21,6 @@ static_assert(kGrain % kReduceChunk == 0);
 
 size_t id(const Node& node) { return static_cast<size_t>(node.id); }
 
-size_t input_number(const Node& node) { return std::stoul(node.op_as<Input>().input_name); }
-
 std::vector<int64_t> axes_of(const Node& node) {
   if (node.is<ReduceSum>()) return node.op_as<ReduceSum>().axes;
   if (node.is<ReduceMean>()) return node.op_as<ReduceMean>().axes;

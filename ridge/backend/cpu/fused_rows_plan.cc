@@ -20,8 +20,6 @@ namespace {
 
 constexpr size_t kMostKeptBytes = 1 << 20;
 
-size_t input_number(const Node& node) { return std::stoul(node.op_as<Input>().input_name); }
-
 size_t element_size(const Node& node) { return size_of(node.outputs[0].dtype); }
 
 std::vector<int64_t> axes_of(const Node& node) {
@@ -44,13 +42,6 @@ StagedReduction staged(const Node& node) {
 bool is_expensive(const Node& node) {
   return node.is<Exp>() || node.is<Log>() || node.is<Tanh>() || node.is<Erf>() ||
          node.is<Sigmoid>() || node.is<Gelu>() || node.is<Silu>();
-}
-
-// The value without the reshapes around it.
-const Node& base_of(const Node& node) {
-  const Node* at = &node;
-  while (at->is<Reshape>()) at = at->inputs[0].node;
-  return *at;
 }
 
 // A loop under construction: its ops are numbered behind all inputs once these are known.
@@ -203,7 +194,7 @@ class Planner {
     const DType dtype = node.outputs[0].dtype;
     const size_t size = size_of(dtype);
     if (role(from) == LoopRole::kRow)
-      return draft.read({RowPlace::kValue, slot(base_of(from)), size}, dtype, true);
+      return draft.read({RowPlace::kValue, slot(behind_reshapes(from)), size}, dtype, true);
     BroadcastMap map(from.outputs[0].shape, node.outputs[0].shape);
     const bool is_uniform = map.axes[0].stride == 0;
     return draft.read(
@@ -277,7 +268,7 @@ class Planner {
   }
 
   void add_sum(const Node& node) {
-    const Node& summed = base_of(*node.inputs[0].node);
+    const Node& summed = behind_reshapes(*node.inputs[0].node);
     const size_t size = element_size(node);
     RowPlace rows;
     if (summed.is<Input>())
@@ -297,7 +288,7 @@ class Planner {
   }
 
   void add_total(const Node& node) {
-    const Node& reduced = base_of(*node.inputs[0].node);
+    const Node& reduced = behind_reshapes(*node.inputs[0].node);
     const size_t size = element_size(node);
     for (const size_t output : outputs_[&node]) {
       const size_t values = plan_.workspace_bytes;
@@ -328,7 +319,7 @@ class Planner {
   }
 
   RowPlace row_place(const Node& node) {
-    const Node& base = base_of(node);
+    const Node& base = behind_reshapes(node);
     if (base.is<Input>()) return {RowPlace::kRowInput, input_number(base), element_size(base)};
     return {RowPlace::kValue, slot(base), element_size(base)};
   }

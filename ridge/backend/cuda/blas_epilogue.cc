@@ -18,12 +18,6 @@ namespace {
 // GELU's operand is read and written by 16 bytes at a time.
 constexpr int64_t kAuxColumns = 8;
 
-const Node& behind_reshapes(const Node& node) {
-  const Node* at = &node;
-  while (at->is<Reshape>()) at = at->inputs[0].node;
-  return *at;
-}
-
 // ---- GELU's derivative ----
 
 // Whether a body computes dy times GELU's derivative of x: node by node what Ridge's own gradient
@@ -105,7 +99,8 @@ class EpilogueFinder {
       found_ = {};
       if (!read(*outputs[static_cast<size_t>(result)].value.node, result) || !found_.gelu) continue;
       const Node& other = *outputs[static_cast<size_t>(1 - result)].value.node;
-      if (rounded(other) != before_gelu_ || product_.shape.back() % kAuxColumns != 0) continue;
+      if (before_rounding(other) != before_gelu_ || product_.shape.back() % kAuxColumns != 0)
+        continue;
       found_.aux_result = 1 - result;
       return found_;
     }
@@ -119,15 +114,8 @@ class EpilogueFinder {
     return type.dtype == product_.dtype && type.elements() == product_.elements();
   }
 
-  // What a result is before it is rounded; null where it is not.
-  static const Node* rounded(const Node& result) {
-    const Node& cast = behind_reshapes(result);
-    if (!cast.is<Cast>() || cast.inputs[0].dtype() != DType::kF32) return nullptr;
-    return &behind_reshapes(*cast.inputs[0].node);
-  }
-
   bool read(const Node& result, int index) {
-    const Node* const made = rounded(result);
+    const Node* const made = before_rounding(result);
     if (made == nullptr) return false;
     found_.result = index;
     if (made->is<Gelu>()) {
@@ -146,10 +134,10 @@ class EpilogueFinder {
   static int operand(const Node& node) {
     const Node& cast = behind_reshapes(node);
     if (!cast.is<Cast>() || cast.outputs[0].dtype != DType::kF32) return -1;
-    return input_number(behind_reshapes(*cast.inputs[0].node));
+    return operand_number(behind_reshapes(*cast.inputs[0].node));
   }
-  static int input_number(const Node& node) {
-    return node.is<Input>() ? std::stoi(node.op_as<Input>().input_name) : -1;
+  static int operand_number(const Node& node) {
+    return node.is<Input>() ? static_cast<int>(input_number(node)) : -1;
   }
 
   // The product with a row added to each of its rows.
@@ -160,7 +148,7 @@ class EpilogueFinder {
       if (!is_product(one) || !other.is<Broadcast>()) continue;
       const int64_t columns = product_.shape.back();
       const Value row = other.inputs[0];
-      const int number = input_number(*row.node);
+      const int number = operand_number(*row.node);
       if (number < 1 || row.dtype() != DType::kF32 || row.type().elements() != columns ||
           row.rank() == 0 || row.dim(-1) != columns || other.outputs[0].shape.back() != columns)
         return false;

@@ -23,8 +23,6 @@ std::string replaced(std::string text, std::string_view what, std::string_view b
 
 }  // namespace
 
-size_t input_number(const Node& node) { return std::stoul(node.op_as<Input>().input_name); }
-
 const std::vector<int64_t>& reduced_axes_of(const Node& node) {
   if (node.is<ReduceSum>()) return node.op_as<ReduceSum>().axes;
   if (node.is<ReduceMean>()) return node.op_as<ReduceMean>().axes;
@@ -33,12 +31,6 @@ const std::vector<int64_t>& reduced_axes_of(const Node& node) {
 
 int64_t divisor_of(const Node& node) {
   return node.is<ReduceMean>() ? node.inputs[0].type().elements() / node.outputs[0].elements() : 1;
-}
-
-const Node& base_of(const Node& node) {
-  const Node* at = &node;
-  while (at->is<Reshape>()) at = at->inputs[0].node;
-  return *at;
 }
 
 std::string_view combining(const Node& reduction) {

@@ -33,13 +33,9 @@ struct Refused {
   std::string why;
 };
 
-/// Number of an input or output of the body, by its name.
-size_t input_number(const Node& node);
 const std::vector<int64_t>& reduced_axes_of(const Node& reduction);
 /// How many elements a mean divides its sum by; 1 for other reductions.
 int64_t divisor_of(const Node& reduction);
-/// The value without the reshapes around it.
-const Node& base_of(const Node& node);
 /// "Plus" or "Larger", the way in which the reduction combines.
 std::string_view combining(const Node& reduction);
 

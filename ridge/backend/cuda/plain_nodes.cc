@@ -7,6 +7,7 @@
 #include "ridge/backend/cuda/arena.h"
 #include "ridge/backend/cuda/staging.h"
 #include "ridge/base/alignment.h"
+#include "ridge/graph/ops/fused.h"
 #include "ridge/graph/ops/shape.h"
 #include "ridge/graph/ops/source.h"
 
@@ -155,7 +156,7 @@ class ExpandedNode final : public NodeKernel {
            std::vector<std::vector<Location>>& locations) {
     std::vector<Location>& own = locations.emplace_back();
     if (node.is<Input>()) {
-      own.push_back({true, std::stoul(node.op_as<Input>().input_name)});
+      own.push_back({true, input_number(node)});
       return;
     }
     Step step;

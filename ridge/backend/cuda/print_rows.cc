@@ -312,7 +312,7 @@ class RowPrinter {
   }
 
   std::string mark(const Node& node, Pass& pass) {
-    const std::string column = row_value(base_of(*node.inputs[0].node), pass);
+    const std::string column = row_value(behind_reshapes(*node.inputs[0].node), pass);
     const DType dtype = node.outputs[0].dtype;
     const auto number = [&](int value) {
       return is_float(dtype) ? number_text(dtype, static_cast<double>(value))
@@ -342,7 +342,7 @@ class RowPrinter {
           levels_.level(*node) == level + 1)
         add_reduction(*node, pass);
     for (const Sum& sum : sums_.all())
-      if (levels_.level(base_of(*sum.node->inputs[0].node)) == level) add_to_sum(sum, pass);
+      if (levels_.level(behind_reshapes(*sum.node->inputs[0].node)) == level) add_to_sum(sum, pass);
     for (size_t i = 0; i < body_.graph.outputs().size(); ++i)
       if (is_domain(role(*node_of(i))) && levels_.level(*node_of(i)) == level) add_store(i, pass);
     text_.include_functions(pass.code);

@@ -14,13 +14,14 @@ namespace {
 // Of exp(x - max(x)) in f32, reshapes aside: the node of the maximum; else null.
 const Node* maximum_within(const FusedBody& body, const Node& exponential) {
   if (!exponential.is<Exp>() || exponential.outputs[0].dtype != DType::kF32) return nullptr;
-  const Node& difference = base_of(*exponential.inputs[0].node);
+  const Node& difference = behind_reshapes(*exponential.inputs[0].node);
   if (!difference.is<Sub>()) return nullptr;
-  const Node& spread = base_of(*difference.inputs[1].node);
+  const Node& spread = behind_reshapes(*difference.inputs[1].node);
   if (!spread.is<Broadcast>()) return nullptr;
-  const Node& maximum = base_of(*spread.inputs[0].node);
-  const bool is_its_own = maximum.is<ReduceMax>() && body.role(maximum) == LoopRole::kRow &&
-                          &base_of(*maximum.inputs[0].node) == &base_of(*difference.inputs[0].node);
+  const Node& maximum = behind_reshapes(*spread.inputs[0].node);
+  const bool is_its_own =
+      maximum.is<ReduceMax>() && body.role(maximum) == LoopRole::kRow &&
+      &behind_reshapes(*maximum.inputs[0].node) == &behind_reshapes(*difference.inputs[0].node);
   return is_its_own ? &maximum : nullptr;
 }
 
@@ -41,7 +42,7 @@ RowLevels row_levels(const FusedBody& body, bool joins_exponentials) {
     if (maximum_within(body, *node) != nullptr) levels.below_zero.insert(node.get());
     const bool is_sum = node->is<ReduceSum>() && body.role(*node) == LoopRole::kRow;
     const Node* const maximum =
-        is_sum ? maximum_within(body, base_of(*node->inputs[0].node)) : nullptr;
+        is_sum ? maximum_within(body, behind_reshapes(*node->inputs[0].node)) : nullptr;
     if (maximum != nullptr && !levels.is_found(*maximum)) {
       levels.maximum_of.emplace(node.get(), maximum);
       level = levels.level(*maximum);

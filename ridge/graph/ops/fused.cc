@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/gather.h"
 #include "ridge/graph/ops/registry.h"
 #include "ridge/graph/ops/shape.h"
@@ -77,8 +78,6 @@ void check_inputs(const Graph& body, std::span<const TensorType> inputs) {
           to_string(input->outputs[0]));
   }
 }
-
-size_t input_number(const Node& node) { return std::stoul(node.op_as<Input>().input_name); }
 
 FusedBody parse_body(const Fused& op) {
   FusedBody body{.text = op.body,
@@ -213,6 +212,16 @@ void Fused::fields(FieldVisitor& v) {
   v.visit("body", body);
   v.visit("rows", rows);
   v.visit("columns", columns);
+}
+
+size_t input_number(const Node& node) { return std::stoul(node.op_as<Input>().input_name); }
+
+const Node* before_rounding(const Node& result) {
+  const Node& cast = behind_reshapes(result);
+  if (!cast.is<Cast>() || size_of(cast.outputs[0].dtype) != 2 ||
+      cast.inputs[0].dtype() != DType::kF32)
+    return nullptr;
+  return &behind_reshapes(*cast.inputs[0].node);
 }
 
 Node& fused(Graph& graph,

@@ -69,6 +69,12 @@ struct FusedBody {
 /// the body is not one of those that Fused describes.
 const FusedBody& read_body(const Fused& op);
 
+/// Which operand the input `node` of a body stands for.
+size_t input_number(const Node& node);
+
+/// The f32 value that is rounded to 16 bits to make `result`; null where none is.
+const Node* before_rounding(const Node& result);
+
 /// The node of op fused that computes the outputs of `body` from `inputs`, over `domain` (with 0
 /// columns: elementwise, or with reductions over all of its elements).
 Node& fused(Graph& graph,

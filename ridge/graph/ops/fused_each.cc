@@ -14,8 +14,6 @@ namespace ridge {
 namespace {
 
 size_t index_of(const Node& node) { return static_cast<size_t>(node.id); }
-size_t input_number(const Node& node) { return std::stoul(node.op_as<Input>().input_name); }
-
 const Shape kOneElement{1};
 
 bool is_total(const Node& node) { return is_loop_reduction(node) && !node.is<ReduceMean>(); }

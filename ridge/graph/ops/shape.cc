@@ -32,6 +32,12 @@ std::vector<TensorType> Copy::infer(std::span<const TensorType> inputs) const {
 
 std::vector<Value> Copy::vjp(const VjpContext& c) const { return {c.dout()}; }
 
+const Node& behind_reshapes(const Node& node) {
+  const Node* at = &node;
+  while (at->is<Reshape>()) at = at->inputs[0].node;
+  return *at;
+}
+
 Value copy(Value x) { return add_node(Copy{}, {x}); }
 
 // ---- barrier ----

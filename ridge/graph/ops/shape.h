@@ -130,6 +130,9 @@ class Concat final : public OpOf<Concat> {
 /// NumPy's common shape of two shapes; UserError opened by `who` when there is none.
 Shape broadcast_shape(const Shape& a, const Shape& b, std::string_view who);
 
+/// The node whose value reaches `node` through reshapes alone: itself where it is none.
+const Node& behind_reshapes(const Node& node);
+
 Value copy(Value x);
 Value barrier(Value x, Value after);
 // All other builders return x itself where the result would be equal to it.
