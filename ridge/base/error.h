@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -33,6 +34,14 @@ class InternalError : public std::logic_error {
   using std::logic_error::logic_error;
 };
 
+/// An argument of a check that takes time to make: `make` is called only where the check fails.
+template <typename Make>
+struct Lazily {
+  Make make;
+};
+template <typename Make>
+Lazily(Make) -> Lazily<Make>;
+
 /// Throws UserError with the formatted message unless `condition` holds.
 template <typename... Args>
 void check(bool condition, fmt::format_string<Args...> format, Args&&... args) {
@@ -57,3 +66,12 @@ std::vector<std::string> nearest_names(std::string_view name,
 std::string did_you_mean(std::string_view name, const std::vector<std::string>& known);
 
 }  // namespace ridge
+
+template <typename Make>
+struct fmt::formatter<ridge::Lazily<Make>> {
+  constexpr auto parse(fmt::format_parse_context& context) { return context.begin(); }
+  auto format(const ridge::Lazily<Make>& lazily, fmt::format_context& context) const {
+    const std::string text = lazily.make();
+    return std::copy(text.begin(), text.end(), context.out());
+  }
+};

@@ -39,8 +39,8 @@ void Rewrite::replace(const Node& old, std::vector<Value> results) {
     check_internal(results[i].type() == old.outputs[i],
                    "a rewrite of '{}' changes its type from {} to {}",
                    old.site.name,
-                   to_string(old.outputs[i]),
-                   to_string(results[i].type()));
+                   Lazily{[&] { return to_string(old.outputs[i]); }},
+                   Lazily{[&] { return to_string(results[i].type()); }});
   values_.at(static_cast<size_t>(old.id)) = std::move(results);
 }
 

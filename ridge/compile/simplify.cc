@@ -22,6 +22,7 @@ namespace {
 Value apply_rules(const Node& node, const std::vector<Rule>& rules, Rewrite& rewrite) {
   const std::vector<Value> inputs = rewrite.mapped_inputs(node);
   for (const Rule& rule : rules) {
+    if (!rule.op.empty() && rule.op != node.op->name()) continue;
     const size_t before = rewrite.to().nodes().size();
     const SiteScope scope(
         rewrite.to(), fmt::format("{}/{}", node.site.name, rule.name), SiteScope::Path::kAbsolute);

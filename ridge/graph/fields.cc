@@ -146,13 +146,14 @@ void set_fields(Op& op, const Texts& texts) {
 
 std::string quoted(std::string_view text) {
   std::string result = "\"";
+  result.reserve(text.size() + text.size() / 4);
   for (char c : text) {
-    if (c == '"' || c == '\\')
-      result += fmt::format("\\{}", c);
-    else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
       result += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
-    else
-      result += c;
+      continue;
+    }
+    if (c == '"' || c == '\\') result += '\\';
+    result += c;
   }
   return result + "\"";
 }

@@ -67,9 +67,11 @@ void check_inputs(const Op& op, std::span<const Value> inputs, const Graph& grap
         "[{}] wrong number of inputs; got {}, expected {}",
         traits.name,
         count,
-        traits.min_inputs == traits.max_inputs
-            ? fmt::format("{}", traits.min_inputs)
-            : fmt::format("{} to {}", traits.min_inputs, traits.max_inputs));
+        Lazily{[&] {
+          return traits.min_inputs == traits.max_inputs
+                     ? fmt::format("{}", traits.min_inputs)
+                     : fmt::format("{} to {}", traits.min_inputs, traits.max_inputs);
+        }});
   for (const Value& input : inputs) {
     check(input.node != nullptr, "[{}] an input is null", traits.name);
     check(input.node->graph == &graph, "[{}] an input is a node of another graph", traits.name);

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <unordered_map>
 #include <vector>
 
@@ -42,13 +43,14 @@ struct Node {
   /// The op as a T; InternalError when it is another.
   template <typename T>
   const T& op_as() const {
-    const T* typed = dynamic_cast<const T*>(op.get());
-    check_internal(typed != nullptr, "node '{}' is not the op that was asked for", site.name);
-    return *typed;
+    check_internal(is<T>(), "node '{}' is not the op that was asked for", site.name);
+    return static_cast<const T&>(*op);
   }
+  /// By the name, which one class has: passes ask far too often for a dynamic_cast.
   template <typename T>
   bool is() const {
-    return dynamic_cast<const T*>(op.get()) != nullptr;
+    static_assert(std::is_final_v<T>);
+    return op->name() == T::kTraits.name;
   }
   std::vector<TensorType> input_types() const;
 };

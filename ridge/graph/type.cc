@@ -1,6 +1,6 @@
 #include "ridge/graph/type.h"
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 namespace ridge {
 
@@ -10,10 +10,19 @@ int64_t numel(const Shape& shape) {
   return product;
 }
 
-std::string to_string(const Shape& shape) { return fmt::format("[{}]", fmt::join(shape, ",")); }
+// By hand: graphs are printed, and keys made of them, by the hundred.
+std::string to_string(const Shape& shape) {
+  std::string text = "[";
+  for (const int64_t size : shape) {
+    if (text.size() > 1) text += ',';
+    const fmt::format_int digits(size);
+    text.append(digits.data(), digits.size());
+  }
+  return text += ']';
+}
 
 std::string to_string(const TensorType& type) {
-  return fmt::format("{}{}", name_of(type.dtype), to_string(type.shape));
+  return std::string(name_of(type.dtype)) += to_string(type.shape);
 }
 
 void check_type(const TensorType& type, std::string_view who) {
@@ -23,13 +32,14 @@ void check_type(const TensorType& type, std::string_view who) {
         who,
         type.rank(),
         kMaxRank);
+  const Lazily printed{[&] { return to_string(type); }};
   int64_t bytes = static_cast<int64_t>(size_of(type.dtype));
   for (int64_t size : type.shape) {
-    check(size >= 1, "[{}] every dimension must be at least 1; got {}", who, to_string(type));
+    check(size >= 1, "[{}] every dimension must be at least 1; got {}", who, printed);
     check(!__builtin_mul_overflow(bytes, size, &bytes) && bytes < kMaxBytes,
           "[{}] tensor too large; got {}, expected less than 2^48 bytes",
           who,
-          to_string(type));
+          printed);
   }
 }
 

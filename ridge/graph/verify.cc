@@ -10,6 +10,7 @@ namespace ridge {
 namespace {
 
 void verify_node(const Graph& graph, const Node& node) {
+  const Lazily printed{[&] { return print(node); }};
   for (const Value& input : node.inputs) {
     check_internal(input.node != nullptr && input.node->graph == &graph,
                    "an input of '{}' is not of this graph",
@@ -17,24 +18,24 @@ void verify_node(const Graph& graph, const Node& node) {
     const auto position = static_cast<size_t>(input.node->id);
     check_internal(input.node->id < node.id && graph.nodes()[position].get() == input.node,
                    "an input does not come before the node: {}",
-                   print(node));
+                   printed);
     check_internal(
         input.index >= 0 && static_cast<size_t>(input.index) < input.node->outputs.size(),
         "an input is not a result of its node: {}",
-        print(node));
+        printed);
   }
   const OpTraits& traits = node.op->traits();
   const int arity = static_cast<int>(node.inputs.size());
   check_internal(arity >= traits.min_inputs && arity <= traits.max_inputs,
                  "wrong number of inputs: {}",
-                 print(node));
+                 printed);
   check_internal(node.inputs.empty() || traits.dtypes.has(node.inputs[0].dtype()),
                  "dtype not accepted: {}",
-                 print(node));
+                 printed);
   try {
     check_internal(node.op->infer(node.input_types()) == node.outputs,
                    "the types are not those that the op infers: {}",
-                   print(node));
+                   printed);
   } catch (const UserError& error) {
     throw InternalError(fmt::format("{}: {}", error.what(), print(node)));
   }
@@ -55,11 +56,11 @@ void verify(const Graph& graph) {
     check_internal(is_new || equal(*first->second->op, *node.op),
                    "two nodes have the site '{}': {}",
                    node.site.name,
-                   print(node));
+                   Lazily{[&] { return print(node); }});
     if (node.is<Input>())
       check_internal(input_names.insert(node.op_as<Input>().input_name).second,
                      "two inputs have one name: {}",
-                     print(node));
+                     Lazily{[&] { return print(node); }});
   }
   std::set<std::string> names, updated;
   for (const Output& output : graph.outputs()) {

@@ -10,6 +10,7 @@
 #include "ridge/graph/ops/gather.h"
 #include "ridge/graph/ops/matmul.h"
 #include "ridge/graph/ops/reduce.h"
+#include "ridge/graph/ops/registry.h"
 #include "ridge/graph/ops/shape.h"
 #include "ridge/graph/ops/softmax.h"
 #include "ridge/graph/ops/source.h"
@@ -161,6 +162,9 @@ TEST(Rules, EachHasAnIdentityAndAUniqueName) {
   for (const Rule& rule : all_rules()) {
     EXPECT_TRUE(names.insert(rule.name).second) << rule.name;
     EXPECT_FALSE(rule.identity.empty()) << rule.name;
+    if (!rule.op.empty()) {
+      EXPECT_NO_THROW(registry().create(rule.op)) << rule.name;
+    }
   }
 }
 

@@ -9,11 +9,12 @@
 
 namespace ridge {
 
-/// Identity, as text in `identity`. `apply` sees a node of the old graph and its inputs in the new
-/// one, which are simplified already; it returns the one value that stands for the node's first
-/// result, building nodes where it must, or null where the rule does not match.
+/// Identity, as text in `identity`. `apply` sees a node of that op of the old graph and its inputs
+/// in the new one, which are simplified already; it returns the one value that stands for the
+/// node's first result, building nodes where it must, or null where the rule does not match.
 struct Rule {
   std::string_view name;
+  std::string_view op;  ///< Its name; "" for a rule about several.
   SemanticClass semantic_class;
   std::string_view identity;
   Value (*apply)(const Node& node, std::span<const Value> inputs);

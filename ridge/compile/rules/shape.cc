@@ -19,18 +19,17 @@ Value same_shape(const Node& node, std::span<const Value> in) {
 }
 
 Value double_reshape(const Node& node, std::span<const Value> in) {
-  if (!node.is<Reshape>() || !in[0].node->is<Reshape>()) return {};
+  if (!in[0].node->is<Reshape>()) return {};
   return reshape(in[0].node->inputs[0], node.outputs[0].shape);
 }
 
 Value identity_transpose(const Node& node, std::span<const Value> in) {
-  if (!node.is<Transpose>()) return {};
   const auto& perm = node.op_as<Transpose>().perm;
   return std::is_sorted(perm.begin(), perm.end()) ? in[0] : Value{};
 }
 
 Value double_transpose(const Node& node, std::span<const Value> in) {
-  if (!node.is<Transpose>() || !in[0].node->is<Transpose>()) return {};
+  if (!in[0].node->is<Transpose>()) return {};
   const auto& inner = in[0].node->op_as<Transpose>().perm;
   std::vector<int64_t> perm;
   for (int64_t axis : node.op_as<Transpose>().perm)
@@ -40,7 +39,6 @@ Value double_transpose(const Node& node, std::span<const Value> in) {
 
 // Elements keep their order when only axes of size 1 change places: no copy is needed.
 Value transpose_is_reshape(const Node& node, std::span<const Value> in) {
-  if (!node.is<Transpose>()) return {};
   int64_t last = -1;
   for (int64_t axis : node.op_as<Transpose>().perm) {
     if (in[0].dim(axis) == 1) continue;
@@ -51,7 +49,7 @@ Value transpose_is_reshape(const Node& node, std::span<const Value> in) {
 }
 
 Value double_broadcast(const Node& node, std::span<const Value> in) {
-  if (!node.is<Broadcast>() || !in[0].node->is<Broadcast>()) return {};
+  if (!in[0].node->is<Broadcast>()) return {};
   return broadcast(in[0].node->inputs[0], node.outputs[0].shape);
 }
 
@@ -61,7 +59,7 @@ Value reshape_if_same_size(const Node& node, std::span<const Value> in) {
 }
 
 Value trivial_max(const Node& node, std::span<const Value> in) {
-  return node.is<ReduceMax>() ? reshape_if_same_size(node, in) : Value{};
+  return reshape_if_same_size(node, in);
 }
 
 Value trivial_sum(const Node& node, std::span<const Value> in) {
@@ -80,7 +78,6 @@ bool swaps_last_axes(const Value& value) {
 
 // The product reads its factors by strides anyway; the chain of sums over k stays the same.
 Value transpose_into_matmul(const Node& node, std::span<const Value> in) {
-  if (!node.is<MatMul>()) return {};
   const bool a = swaps_last_axes(in[0]), b = swaps_last_axes(in[1]);
   if (!a && !b) return {};
   MatMul op = node.op_as<MatMul>();
@@ -103,21 +100,19 @@ Value before_widening(Value value) {
 }
 
 Value cast_and_back_reshaped(const Node& node, std::span<const Value> in) {
-  if (!node.is<Cast>() || !in[0].node->is<Reshape>()) return {};
+  if (!in[0].node->is<Reshape>()) return {};
   const Value from = before_widening(in[0]);
   return from.node != nullptr && from.dtype() == node.outputs[0].dtype ? from : Value{};
 }
 
 // Wider numbers have the same order.
 Value argmax_of_cast(const Node& node, std::span<const Value> in) {
-  if (!node.is<ArgMax>()) return {};
   const Value from = before_widening(in[0]);
   return from.node == nullptr ? Value{} : add_node(ArgMax(node.op_as<ArgMax>()), {from});
 }
 
 // Loops pick from memory, and need not write f32 there for that.
-Value pick_of_cast(const Node& node, std::span<const Value> in) {
-  if (!node.is<Pick>()) return {};
+Value pick_of_cast(const Node&, std::span<const Value> in) {
   const Value from = before_widening(in[0]);
   return from.node == nullptr ? Value{} : cast(pick(from, in[1]), DType::kF32);
 }
@@ -126,26 +121,50 @@ constexpr SemanticClass kSame = SemanticClass::kBitIdentical;
 
 constexpr Rule kRules[] = {
     {"cast_and_back_reshaped",
+     "cast",
      kSame,
      "cast(reshape(cast(x, wider)), dtype of x) = reshape(x)",
      cast_and_back_reshaped},
-    {"argmax_of_cast", kSame, "argmax(cast(x, wider)) = argmax(x)", argmax_of_cast},
-    {"pick_of_cast", kSame, "pick(cast(x, wider), i) = cast(pick(x, i), wider)", pick_of_cast},
-    {"same_shape", kSame, "reshape(x, shape of x) = x, and so for others that move", same_shape},
-    {"double_reshape", kSame, "reshape(reshape(x)) = reshape(x)", double_reshape},
-    {"identity_transpose", kSame, "transpose(x, 0 1 2) = x", identity_transpose},
-    {"double_transpose", kSame, "transpose(transpose(x)) = transpose(x)", double_transpose},
+    {"argmax_of_cast", "argmax", kSame, "argmax(cast(x, wider)) = argmax(x)", argmax_of_cast},
+    {"pick_of_cast",
+     "pick",
+     kSame,
+     "pick(cast(x, wider), i) = cast(pick(x, i), wider)",
+     pick_of_cast},
+    {"same_shape",
+     "",
+     kSame,
+     "reshape(x, shape of x) = x, and so for others that move",
+     same_shape},
+    {"double_reshape", "reshape", kSame, "reshape(reshape(x)) = reshape(x)", double_reshape},
+    {"identity_transpose", "transpose", kSame, "transpose(x, 0 1 2) = x", identity_transpose},
+    {"double_transpose",
+     "transpose",
+     kSame,
+     "transpose(transpose(x)) = transpose(x)",
+     double_transpose},
     {"transpose_is_reshape",
+     "transpose",
      kSame,
      "transpose(x) = reshape(x) when only axes of size 1 move",
      transpose_is_reshape},
-    {"double_broadcast", kSame, "broadcast(broadcast(x)) = broadcast(x)", double_broadcast},
-    {"trivial_max", kSame, "reduce_max(x) over axes of size 1 = reshape(x)", trivial_max},
+    {"double_broadcast",
+     "broadcast",
+     kSame,
+     "broadcast(broadcast(x)) = broadcast(x)",
+     double_broadcast},
+    {"trivial_max",
+     "reduce_max",
+     kSame,
+     "reduce_max(x) over axes of size 1 = reshape(x)",
+     trivial_max},
     {"trivial_sum",
+     "",
      SemanticClass::kReassociation,
      "reduce_sum(x) over axes of size 1 = reshape(x), though 0 + -0 is +0",
      trivial_sum},
     {"transpose_into_matmul",
+     "matmul",
      kSame,
      "matmul(transpose(a), b) = matmul(a, b) with transpose_a",
      transpose_into_matmul},
