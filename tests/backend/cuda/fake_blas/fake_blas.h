@@ -4,8 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <vector>
+
+#include "tests/backend/cuda/fake_library.h"
 
 namespace ridge::test {
 
@@ -18,25 +19,10 @@ struct FakeAlgorithm {
   int state = 0;
 };
 
-class FakeBlas {
+class FakeBlas : public FakeLibrary {
  public:
-  virtual ~FakeBlas() = default;
-
-  /// All as at the start of the process. `driver`: the file of the stand-in driver.
-  virtual void reset(const std::string& driver) = 0;
   /// In this order; those that take more workspace than a caller has are left out.
   virtual void set_algorithms(std::vector<FakeAlgorithm> algorithms) = 0;
-  /// The `nth` call of that name from now on (an empty name: of any) returns `status`; what
-  /// destroys does so all the same.
-  virtual void fail(const std::string& call, int64_t nth, int status) = 0;
-
-  /// A line a call.
-  virtual std::vector<std::string> log() const = 0;
-  virtual void clear_log() = 0;
-  /// Names of what was made and not destroyed.
-  virtual std::vector<std::string> live() const = 0;
-  /// What no program may do.
-  virtual std::vector<std::string> faults() const = 0;
 };
 
 inline constexpr const char* kFakeBlasEntry = "fake_blas";

@@ -1,7 +1,6 @@
 // A stand-in for cuBLASLt: the functions that Ridge calls, as their published reference describes
 // them. Products are queued as kernels of the stand-in driver, so that they run when its streams
 // do; each spoils its workspace first.
-#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,7 +8,6 @@
 #include <cstring>
 #include <map>
 #include <memory>
-#include <mutex>
 
 #include "ridge/backend/cuda/cublaslt_api.h"
 #include "tests/backend/cuda/fake_blas/fake_blas.h"
@@ -35,7 +33,7 @@ struct Handle {
   void *module = nullptr, *function = nullptr;
 };
 
-class Machine final : public ridge::test::FakeBlas {
+class Machine final : public ridge::test::RecordedLibrary<ridge::test::FakeBlas> {
  public:
   Machine() {
     // Of programs that no test steers.
@@ -46,18 +44,12 @@ class Machine final : public ridge::test::FakeBlas {
       algorithms.push_back({.tile = tile});
   }
   void reset(const std::string& file) override {
-    const std::lock_guard lock(mutex);
-    driver = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+    const std::lock_guard lock(mutex_);
+    forget(file);
     matmuls.clear(), layouts.clear(), preferences.clear(), handles.clear(), products.clear();
-    failures_.clear(), log_.clear(), faults_.clear();
     algorithms = {{}};
   }
   void set_algorithms(std::vector<FakeAlgorithm> all) override { algorithms = std::move(all); }
-  void fail(const std::string& call, int64_t nth, int status) override {
-    failures_.push_back({call, nth, status});
-  }
-  std::vector<std::string> log() const override { return log_; }
-  void clear_log() override { log_.clear(); }
   std::vector<std::string> live() const override {
     std::vector<std::string> all;
     const auto add = [&](const char* name, size_t count) {
@@ -67,30 +59,12 @@ class Machine final : public ridge::test::FakeBlas {
     add("preference", preferences.size()), add("handle", handles.size());
     return all;
   }
-  std::vector<std::string> faults() const override { return faults_; }
-
-  // One call: counted, refused where a test wants it, written to the log.
-  template <typename Body>
-  int called(const char* name, bool destroys, Body body) {
-    const std::lock_guard lock(mutex);
-    std::string line = name;
-    int status = kSuccess;
-    for (Failure& each : failures_)
-      if ((each.call.empty() || each.call == name) && --each.nth == 0) status = each.status;
-    if (status == kSuccess || destroys) {
-      const int own = body(line);
-      if (status == kSuccess) status = own;
-    }
-    if (status != kSuccess) line += fmt::format(" -> {}", status);
-    log_.push_back(line);
-    return status;
-  }
 
   template <typename T>
   T* find(std::map<void*, std::unique_ptr<T>>& all, void* handle, const char* what) {
     const auto found = all.find(handle);
     if (found != all.end()) return found->second.get();
-    faults_.push_back(fmt::format("a {} that is not alive", what));
+    add_fault(fmt::format("a {} that is not alive", what));
     return nullptr;
   }
   template <typename T>
@@ -108,29 +82,13 @@ class Machine final : public ridge::test::FakeBlas {
       return int{kSuccess};
     });
   }
-  template <typename Function>
-  Function* driver_call(const char* name) const {
-    return reinterpret_cast<Function*>(::dlsym(driver, name));
-  }
-  void add_fault(std::string text) { faults_.push_back(std::move(text)); }
 
-  std::mutex mutex;
-  void* driver = nullptr;
   std::map<void*, std::unique_ptr<Matmul>> matmuls;
   std::map<void*, std::unique_ptr<Layout>> layouts;
   std::map<void*, std::unique_ptr<Preference>> preferences;
   std::map<void*, std::unique_ptr<Handle>> handles;
   std::vector<std::unique_ptr<Product>> products;
   std::vector<FakeAlgorithm> algorithms;
-
- private:
-  struct Failure {
-    std::string call;
-    int64_t nth;
-    int status;
-  };
-  std::vector<Failure> failures_;
-  std::vector<std::string> log_, faults_;
 };
 
 Machine& machine() {

@@ -1,12 +1,10 @@
 // A stand-in for cuDNN: the functions that Ridge calls, as their published reference describes
 // them. Plans are queued as kernels of the stand-in driver, so that they run when its streams do.
-#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <mutex>
 #include <set>
 
 #include "tests/backend/cuda/fake_dnn/fake_dnn.h"
@@ -53,17 +51,16 @@ struct Handle {
   void *module = nullptr, *function = nullptr, *stream = nullptr;
 };
 
-class Machine final : public ridge::test::FakeDnn {
+class Machine final : public ridge::test::RecordedLibrary<ridge::test::FakeDnn> {
  public:
   Machine() {
     // Of programs that no test steers.
     if (const char* const file = std::getenv("FAKE_CUDNN_DRIVER")) reset(file);
   }
   void reset(const std::string& file) override {
-    const std::lock_guard lock(mutex);
-    driver = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+    const std::lock_guard lock(mutex_);
+    forget(file);
     descriptors.clear(), handles.clear(), jobs.clear();
-    failures_.clear(), log_.clear(), faults_.clear();
     best = {{}}, fallback = {};
     version = 92801, wrong = false;
   }
@@ -72,37 +69,11 @@ class Machine final : public ridge::test::FakeDnn {
     best = std::move(first), fallback = std::move(second);
   }
   void set_wrong(bool to) override { wrong = to; }
-  void fail(const std::string& call, int64_t nth, int status) override {
-    failures_.push_back({call, nth, status});
-  }
-  std::vector<std::string> log() const override { return log_; }
-  void clear_log() override { log_.clear(); }
   std::vector<std::string> live() const override {
     std::vector<std::string> all(handles.size(), "handle");
     for (const auto& [handle, each] : descriptors)
       all.push_back(fmt::format("descriptor {}", each->kind));
     return all;
-  }
-  std::vector<std::string> faults() const override { return faults_; }
-
-  // One call: counted, refused where a test wants it, written to the log.
-  template <typename Body>
-  int called(const char* name, bool destroys, Body body) {
-    const std::lock_guard lock(mutex);
-    std::string line = name;
-    int status = kSuccess;
-    for (Failure& each : failures_)
-      if ((each.call.empty() || each.call == name) && --each.nth == 0) status = each.status;
-    if (status == kSuccess || destroys) {
-      last_error.clear();
-      const int own = body(line);
-      if (status == kSuccess) status = own;
-    } else {
-      last_error = "what the library says";
-    }
-    if (status != kSuccess) line += fmt::format(" -> {}", status);
-    log_.push_back(line);
-    return status;
   }
 
   /// Null, and a fault, where it is not alive, or not of that kind (0: of any).
@@ -124,14 +95,7 @@ class Machine final : public ridge::test::FakeDnn {
     add_fault("a descriptor that is not finished");
     return false;
   }
-  template <typename Function>
-  Function* driver_call(const char* name) const {
-    return reinterpret_cast<Function*>(::dlsym(driver, name));
-  }
-  void add_fault(std::string text) { faults_.push_back(std::move(text)); }
 
-  std::mutex mutex;
-  void* driver = nullptr;
   std::map<void*, std::unique_ptr<Descriptor>> descriptors;
   std::map<void*, std::unique_ptr<Handle>> handles;
   std::vector<std::unique_ptr<DnnJob>> jobs;
@@ -141,13 +105,7 @@ class Machine final : public ridge::test::FakeDnn {
   std::string last_error;
 
  private:
-  struct Failure {
-    std::string call;
-    int64_t nth;
-    int status;
-  };
-  std::vector<Failure> failures_;
-  std::vector<std::string> log_, faults_;
+  void begin_call(bool is_done) override { last_error = is_done ? "" : "what the library says"; }
 };
 
 Machine& machine() {

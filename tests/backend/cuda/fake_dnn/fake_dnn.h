@@ -5,8 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <string>
 #include <vector>
+
+#include "tests/backend/cuda/fake_library.h"
 
 namespace ridge::test {
 
@@ -20,28 +21,13 @@ struct FakeEngine {
   int plan_status = 0;  ///< Of making a plan of it.
 };
 
-class FakeDnn {
+class FakeDnn : public FakeLibrary {
  public:
-  virtual ~FakeDnn() = default;
-
-  /// All as at the start of the process. `driver`: the file of the stand-in driver.
-  virtual void reset(const std::string& driver) = 0;
   virtual void set_version(size_t version) = 0;
   /// In this order: of mode A, and of the fallback mode.
   virtual void set_engines(std::vector<FakeEngine> best, std::vector<FakeEngine> fallback) = 0;
   /// Results come out wrong in one element.
   virtual void set_wrong(bool wrong) = 0;
-  /// The `nth` call of that name from now on (an empty name: of any) returns `status`; what
-  /// destroys does so all the same.
-  virtual void fail(const std::string& call, int64_t nth, int status) = 0;
-
-  /// A line a call.
-  virtual std::vector<std::string> log() const = 0;
-  virtual void clear_log() = 0;
-  /// Names of what was made and not destroyed.
-  virtual std::vector<std::string> live() const = 0;
-  /// What no program may do.
-  virtual std::vector<std::string> faults() const = 0;
 };
 
 inline constexpr const char* kFakeDnnEntry = "fake_dnn";
