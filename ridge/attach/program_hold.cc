@@ -1,5 +1,7 @@
 // A program that is stopped for a while, with all its processes.
 #include <algorithm>
+#include <chrono>
+#include <thread>
 
 #include "ridge/attach/program.h"
 #include "ridge/attach/supervise_tree.h"
@@ -8,8 +10,11 @@ namespace ridge::attach {
 
 void Program::hold() {
   if (supervisor_ < 0 || end_) return;
-  // Who is stopped starts no other process: all are when a look finds nobody new.
-  for (bool is_any_new = true; is_any_new;) {
+  // Who has stopped starts no other process: a look that then finds nobody new has found all.
+  constexpr int kMostWaits = 1000;
+  bool is_any_new = true, had_stopped = false;
+  for (int waits = 0; is_any_new || !had_stopped;) {
+    had_stopped = waits == kMostWaits || std::ranges::all_of(held_, has_stopped);
     is_any_new = false;
     for (pid_t pid : descendants(supervisor_)) {
       if (std::ranges::find(held_, pid) != held_.end()) continue;
@@ -17,6 +22,9 @@ void Program::hold() {
       held_.push_back(pid);
       is_any_new = true;
     }
+    if (had_stopped || is_any_new) continue;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    ++waits;
   }
 }
 

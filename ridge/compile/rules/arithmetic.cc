@@ -120,7 +120,7 @@ constexpr Rule kRules[] = {
     {"div_power_of_two", "div", kSame, "x / 2^k = x * 2^-k", div_power_of_two},
     {"where_same", "where", kSame, "where(c, x, x) = x", where_same},
     {"where_constant", "where", kSame, "where(true, a, b) = a", where_constant},
-    {"double_not", "logical_not", kSame, "not(not x) = x", double_not},
+    {"double_not", "not", kSame, "not(not x) = x", double_not},
     {"cast_to_same", "cast", kSame, "cast(x, dtype of x) = x", cast_to_same},
     {"cast_and_back", "cast", kSame, "cast(cast(x, wider), dtype of x) = x", cast_and_back},
 };
