@@ -142,6 +142,8 @@ TEST_F(CudaTrain, SixteenBitsInMemory) {
                                                    {"gpt", "bf16", 0x1p-8},
                                                    {"cnn", "bf16", 0x1p-8},
                                                    {"cnn", "fp16", 0x1p-11}}) {
+    // The last one's kernels take minutes to compile; each of them has its own test.
+    if (model == "cnn" && precision == "fp16" && !test::is_full_scale()) continue;
     SCOPED_TRACE(model + " in " + precision);
     const std::string run = model + precision;
     const std::string words =
