@@ -102,7 +102,7 @@ class Machine final : public ridge::test::RecordedLibrary<ridge::test::FakeDnn> 
   std::vector<FakeEngine> best, fallback;
   size_t version = 92801;
   bool wrong = false;
-  std::string last_error;
+  static inline thread_local std::string last_error;  ///< Of this thread's last call, as errno is.
 
  private:
   void begin_call(bool is_done) override { last_error = is_done ? "" : "what the library says"; }
