@@ -11,6 +11,7 @@
 #include "ridge/base/machine.h"
 #include "ridge/base/parallel.h"
 #include "ridge/base/settings.h"
+#include "ridge/base/stats.h"
 #include "ridge/run/backends.h"
 #include "ridge/run/tuner.h"
 #include "ridge/train/config_text.h"
@@ -71,8 +72,7 @@ double planning_ms(const Task& task,
     check(planned.timed == 0, "{} kinds of nodes are not in the cache", planned.timed);
     all.push_back(1e3 * planned.seconds);
   }
-  std::sort(all.begin(), all.end());
-  return all[all.size() / 2];
+  return median(all);
 }
 
 void report(const std::string& path, int times, int plans) {
