@@ -240,16 +240,17 @@ class ProductFuser {
       if (!node->is<MatMul>() || size_of(node->outputs[0].dtype) != 2 ||
           refused_.contains(node->site.name) || readers.empty())
         continue;
-      const bool waits = std::any_of(readers.begin(), readers.end(), [&](const Node* reader) {
-        return taken.contains(reader);
-      });
-      std::optional<Joint> joint = waits ? std::nullopt : plan(*node, readers);
-      if (!waits && !(joint && is_run_as_one(*joint))) {
-        refused_.insert(node->site.name);
-        continue;
+      if (std::none_of(readers.begin(), readers.end(), [&](const Node* reader) {
+            return taken.contains(reader);
+          })) {
+        std::optional<Joint> joint = plan(*node, readers);
+        if (!joint || !is_run_as_one(*joint)) {
+          refused_.insert(node->site.name);
+          continue;
+        }
+        joints.push_back(std::move(*joint));
       }
       taken.insert(readers.begin(), readers.end());
-      if (joint) joints.push_back(std::move(*joint));
     }
     return joints;
   }
