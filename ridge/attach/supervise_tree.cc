@@ -14,15 +14,16 @@
 #include <unordered_map>
 
 #include "ridge/attach/private_folder.h"
+#include "ridge/attach/proc_files.h"
 
 namespace ridge::attach {
 namespace {
 
-/// What stands in a "stat" file behind the name, which is in brackets and may hold anything,
-/// brackets included: "S 123 ...", state and parent. Empty where the process is gone.
-std::string state_and_parent(const std::string& path) {
+/// 0 where the process is gone. Its name, in brackets, may hold anything, brackets included.
+pid_t parent_of(pid_t pid) {
+  const std::string path = "/proc/" + std::to_string(pid) + "/stat";
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) return {};
+  if (file < 0) return 0;
   std::array<char, 512> text{};
   ssize_t got = -1;
   do {
@@ -30,13 +31,9 @@ std::string state_and_parent(const std::string& path) {
   } while (got < 0 && errno == EINTR);
   ::close(file);
   const char* after_name = got > 0 ? std::strrchr(text.data(), ')') : nullptr;
-  return after_name == nullptr || std::strlen(after_name) < 5 ? "" : after_name + 2;
-}
-
-/// 0 where the process is gone.
-pid_t parent_of(pid_t pid) {
-  const std::string text = state_and_parent("/proc/" + std::to_string(pid) + "/stat");
-  return text.empty() ? 0 : static_cast<pid_t>(std::strtol(text.c_str() + 1, nullptr, 10));
+  // ") S 123 ...": the state is one letter.
+  if (after_name == nullptr || std::strlen(after_name) < 5) return 0;
+  return static_cast<pid_t>(std::strtol(after_name + 3, nullptr, 10));
 }
 
 using Children = std::unordered_map<pid_t, std::vector<pid_t>>;
@@ -67,17 +64,14 @@ std::vector<pid_t> descendants(pid_t root) {
 }
 
 bool has_stopped(pid_t pid) {
-  const std::string threads = "/proc/" + std::to_string(pid) + "/task/";
-  DIR* folder = ::opendir(threads.c_str());
-  if (folder == nullptr) return true;
-  bool has = true;
-  while (const dirent* entry = ::readdir(folder)) {
-    if (entry->d_name[0] == '.') continue;
-    const std::string text = state_and_parent(threads + entry->d_name + "/stat");
-    has = has && !text.starts_with('R') && !text.starts_with('S');
+  const ProcFolder threads(AT_FDCWD, ("/proc/" + std::to_string(pid) + "/task").c_str());
+  ProcReader reader;
+  for (const pid_t thread : threads.numbers()) {
+    const std::string path = std::to_string(thread) + "/stat";
+    const auto stat = parse_stat(reader.read(threads.descriptor(), path.c_str()));
+    if (stat && (stat->state == 'R' || stat->state == 'S')) return false;
   }
-  ::closedir(folder);
-  return has;
+  return true;
 }
 
 void remove_our_folder(const char* path) {
