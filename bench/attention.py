@@ -20,6 +20,8 @@ import time
 import torch
 import torch.nn.functional as F
 
+from training_step import interval, rest
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROGRAM = ROOT / "build" / "release" / "bench" / "bench_attention"
 
@@ -69,13 +71,6 @@ class Peer:
         return (time.perf_counter() - start) / count
 
 
-def interval(values):
-    """About 95 % for the median, by order statistics (normal approximation)."""
-    values, n = sorted(values), len(values)
-    k = max(0, int((n - 1.96 * n**0.5) / 2))
-    return values[k], values[n - 1 - k]
-
-
 def measure(runs, kind, length, arguments):
     times = {name: [] for name in runs}
     counts = {}
@@ -84,6 +79,7 @@ def measure(runs, kind, length, arguments):
         counts[name] = max(1, round(arguments.stretch / run.seconds(kind, length, 2)))
     for _ in range(arguments.rounds):
         for name, run in runs.items():
+            rest()
             times[name].append(run.seconds(kind, length, counts[name]))
     ratios = [peer / own for peer, own in zip(times["torch"], times["ridge"])]
     return {

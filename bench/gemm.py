@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Matrix products of Ridge and of MKL as PyTorch calls it, in turn, on the same shapes.
 
-Every shape of gemm_shapes.txt is measured as NN, NT and TN. A round times the multiply-add peak, a
-stretch of Ridge's products and one of torch.mm (torch.bmm for a batch) with out=, packing inside both;
-the ratio is torch's time over Ridge's, the median over the rounds. Operands are random and lie on huge
-pages for both. Below some microseconds torch's time is mostly its call.
+Every shape of gemm_shapes.txt is measured as NN, NT and TN. A round times a stretch of Ridge's products,
+the multiply-add peak for 10 ms before it and after it, and a stretch of torch.mm (torch.bmm for a batch)
+with out=, packing inside both; the ratio is torch's time over Ridge's, the share of the peak is that of the
+peak beside it, medians over the rounds. Operands are random and lie on huge pages for both. Below some
+microseconds torch's time is mostly its call.
 
 Usage: build/peers/bin/python bench/gemm.py [--threads N] [--quick] [--match TEXT] [--isa ISA]
            [--rounds N] [--stretch SECONDS] [--dtype f32|f64] [--shapes FILE] [--json FILE]
@@ -23,6 +24,7 @@ import time
 
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # torch's own switch for huge pages
 import torch  # noqa: E402
+from training_step import rest  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
 PROGRAM = HERE.parent / "build" / "release" / "bench" / "bench_gemm"
@@ -53,7 +55,6 @@ class Ridge:
 class Torch:
     def __init__(self, shape, layout, dtype):
         m, n, k, batch = shape
-        self.pause = 0.005 if torch.get_num_threads() > 1 else 0  # OpenMP's threads spin on
         kind = {"f32": torch.float32, "f64": torch.float64}[dtype]
         lead = (batch,) if batch > 1 else ()
 
@@ -71,9 +72,7 @@ class Torch:
         start = time.perf_counter()
         for _ in range(calls):
             multiply(a, b, out=c)
-        seconds = (time.perf_counter() - start) / calls
-        time.sleep(self.pause)
-        return seconds
+        return (time.perf_counter() - start) / calls
 
 
 def read_shapes(path, dtype):
@@ -108,14 +107,19 @@ def measure(ridge, shape, layout, arguments):
     peer = Torch(shape, layout, arguments.dtype)
     own_calls, peer_calls = (calls_for(run, arguments.stretch) for run in (ridge, peer))
     own, other, peaks = [], [], []
+
+    def run_ridge():
+        rest()
+        before = float(ridge.ask(f"peak {arguments.dtype}"))
+        own.append(ridge.run(own_calls))
+        peaks.append((before + float(ridge.ask(f"peak {arguments.dtype}"))) / 2)
+
     for i in range(arguments.rounds):
-        peaks.append(float(ridge.ask(f"peak {arguments.dtype}")))
         if i % 2:
-            other.append(peer.run(peer_calls))
-            own.append(ridge.run(own_calls))
-        else:
-            own.append(ridge.run(own_calls))
-            other.append(peer.run(peer_calls))
+            run_ridge()
+        other.append(peer.run(peer_calls))
+        if i % 2 == 0:
+            run_ridge()
     flops, peak = 2.0 * m * n * k * batch, statistics.median(peaks)
     return {
         "m": m,
@@ -126,7 +130,7 @@ def measure(ridge, shape, layout, arguments):
         "ratio": statistics.median(o / r for o, r in zip(other, own)),
         "ridge_us": 1e6 * statistics.median(own),
         "torch_us": 1e6 * statistics.median(other),
-        "ridge_of_peak": flops / statistics.median(own) / peak,
+        "ridge_of_peak": statistics.median(flops / seconds / near for seconds, near in zip(own, peaks)),
         "torch_of_peak": flops / statistics.median(other) / peak,
         "ridge_of_peak_best": flops / min(own) / max(peaks),
         "peak_gflops": peak / 1e9,

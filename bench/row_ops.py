@@ -19,7 +19,7 @@ import time
 import torch
 import torch.nn.functional as F
 
-from training_step import OnDemand, Refused, find_program, interval, spread, wait_for
+from training_step import OnDemand, Refused, find_program, interval, rest, spread, wait_for
 
 # As in GPT-2 at a batch of 64: tokens x width, tokens x context, tokens x vocabulary (of an eighth).
 SHAPES = {"norm": (65536, 768), "softmax": (65536, 1024), "cross_entropy": (8192, 50257)}
@@ -114,6 +114,7 @@ def measure(chain, arguments):
         work["copy"] = runs["copy"].bytes
         for _ in range(arguments.rounds):
             for name, run in runs.items():
+                rest()
                 rates[name].append(work[name] * counts[name] / run.steps(counts[name]))
     except Refused as error:
         return {"chain": chain, "dtype": arguments.dtype, **error.row()}

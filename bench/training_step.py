@@ -279,6 +279,11 @@ def interval(values):
     return values[k], values[n - 1 - k]
 
 
+def rest():
+    """After a stretch on several threads: those of OpenMP spin on for some 10 ms, on cores of whoever is next."""
+    time.sleep(0.05)
+
+
 def spread(values):
     low, high = interval(values)
     return {"median": statistics.median(values), "low": low, "high": high}
@@ -351,6 +356,7 @@ def compare(path, config, ridge, arguments):
     times = {name: [] for name in sides}
     for _ in range(arguments.rounds):
         for name, side in sides.items():
+            rest()
             times[name].append(side.stretch(counts[name]))
     medians = {name: statistics.median(values) for name, values in times.items()}
     best = min((n for n in medians if n != "ridge"), key=lambda n: medians[n])

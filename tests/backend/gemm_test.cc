@@ -300,7 +300,7 @@ TYPED_TEST(GemmTyped, FewRowsAreThoseOfTheWholeProduct) {
       const Problem<TypeParam> problem(make_shape(20, 517, 530, transpose_a, transpose_b, layout),
                                        random);
       const std::vector<TypeParam> whole = problem.result(true);
-      for (int64_t rows : {1, 3, 8, 9, 16}) {
+      for (int64_t rows : {1, 2, 3, 4, 5, 8, 9, 16}) {
         Problem<TypeParam> part = problem;
         part.s.m = rows;
         part.a.resize(static_cast<size_t>(size_a(part.s)));
@@ -320,7 +320,7 @@ TYPED_TEST(GemmTyped, FewRowsOfGreatDepthAreThoseOfTheWholeProduct) {
   Random random(14);
   const Problem<TypeParam> problem(make_shape(17, 131, 16500, false, true), random);
   const std::vector<TypeParam> whole = problem.result(true);
-  for (int64_t rows : {1, 7, 16}) {
+  for (int64_t rows : {1, 2, 4, 7, 16}) {
     Problem<TypeParam> part = problem;
     part.s.m = rows;
     part.c.resize(static_cast<size_t>(size_c(part.s)));

@@ -190,6 +190,7 @@ class WinogradConvolution {
                        static_cast<int>(rows.size()),
                        static_cast<int>(std::min<int64_t>(kernel.cols, p_.out - j)),
                        p > 0,
+                       nullptr,
                        nullptr});
         }
   }

@@ -40,48 +40,27 @@ struct Step {
   bool add;
 };
 
-// Fetches part of an operand into the second-level cache, a few lines at a time, while a thread
-// computes: packing it afterwards does not wait for memory.
-class Ahead {
- public:
-  Ahead() = default;
+constexpr int64_t kLine = 64;
 
-  template <typename In>
-  Ahead(const Operand<In>& x, Range lanes, Range depth, int64_t turns)
-      : at_(reinterpret_cast<const char*>(x.at(lanes.begin, depth.begin))) {
-    const bool lanes_run = x.lane_stride == 1;
-    constexpr int64_t kSize = sizeof(In);
-    stride_ = (lanes_run ? x.depth_stride : x.lane_stride) * kSize;
-    row_bytes_ = (lanes_run ? lanes : depth).size() * kSize;
-    rows_ = (lanes_run ? depth : lanes).size();
-    lines_ = ceil_div(rows_ * ceil_div(row_bytes_, kLine), turns);
-  }
+// Part of an operand, as rows of memory.
+template <typename In>
+GemmAhead::Rows rows_of(const Operand<In>& x, Range lanes, Range depth) {
+  const bool lanes_run = x.lane_stride == 1;
+  constexpr int64_t kSize = sizeof(In);
+  const char* const at = reinterpret_cast<const char*>(x.at(lanes.begin, depth.begin));
+  const int64_t bytes = (lanes_run ? lanes : depth).size() * kSize;
+  const int64_t stride = (lanes_run ? x.depth_stride : x.lane_stride) * kSize;
+  // Rows that begin inside a line may end in one more.
+  const bool aligned = reinterpret_cast<uintptr_t>(at) % kLine == 0 && stride % kLine == 0;
+  return {at, bytes + (aligned ? 0 : kLine - kSize), stride, (lanes_run ? depth : lanes).size()};
+}
 
-  void fetch() {
-    for (int64_t i = 0; i < lines_ && rows_ > 0; ++i) {
-      __builtin_prefetch(at_ + offset_, 0, 2);
-      offset_ += kLine;
-      if (offset_ < row_bytes_) continue;
-      offset_ = 0;
-      at_ += stride_;
-      --rows_;
-    }
-  }
+int64_t lines_of(const GemmAhead::Rows& rows) { return rows.count * ceil_div(rows.bytes, kLine); }
 
- private:
-  static constexpr int64_t kLine = 64;
-  const char* at_ = nullptr;
-  int64_t offset_ = 0;
-  int64_t stride_ = 0;
-  int64_t row_bytes_ = 0;
-  int64_t rows_ = 0;
-  int64_t lines_ = 0;
-};
-
-// What is fetched while tiles are computed.
-struct Fetch {
-  Ahead rows, columns;
-};
+// One part of operands after the other, over so many tiles.
+GemmAhead ahead_of(const GemmAhead::Rows& now, const GemmAhead::Rows& then, int64_t tiles) {
+  return {now, then, 0, ceil_div(lines_of(now) + lines_of(then), tiles)};
+}
 
 template <typename In>
 class Product {
@@ -114,11 +93,11 @@ class Product {
   bool rounds_at_once() const { return is_half<In> && plan_.scratch_elements == 0; }
   void run_block(const PanelledRows& rows, Range columns, Result<T> sums) const;
   void run_strip(
-      const PanelledRows& rows, Range strip, Step<T> step, Result<T> sums, Fetch& fetch) const;
-  Ahead after(const PanelledRows& rows, Range columns, Range strip, Range depth) const;
+      const PanelledRows& rows, Range strip, Step<T> step, Result<T> sums, GemmAhead& ahead) const;
+  GemmAhead after(const PanelledRows& rows, Range columns, Range strip, Range depth) const;
   Step<T> take_rows(const PanelledRows& rows, Range depth, T* packed) const;
   void pack_columns(Range columns, Range depth, T* to) const;
-  void multiply(const PanelledRows& rows, const Step<T>& step, Result<T> c, Fetch& fetch) const;
+  void multiply(const PanelledRows& rows, const Step<T>& step, Result<T> c, GemmAhead& ahead) const;
   void multiply_16_bit(const PanelledRows& rows, const Step<T>& step, Result<In> c) const;
   void widen_row_of(Result<In> from, int64_t n, T* to) const;
   void narrow_row_to(const T* from, int64_t n, Result<In> to) const;
@@ -165,37 +144,44 @@ void Product<In>::run_block(const PanelledRows& rows, Range columns, Result<T> s
     const Range depth = plan_.chain(p);
     Step<T> step = take_rows(rows, depth, packed);
     step.add = accumulate_ || p > 0;
-    Fetch fetch;
-    if (next_ != nullptr) {
-      const int64_t turns = rows.panels * ceil_div(columns.size(), kernel_.cols);
-      fetch = {Ahead(next_->a, {0, plan_.m}, depth, turns),
-               Ahead(next_->b, {0, plan_.n}, depth, turns)};
-    }
+    GemmAhead ahead{};
+    if (next_ != nullptr)
+      ahead = ahead_of(rows_of(next_->a, {0, plan_.m}, depth),
+                       rows_of(next_->b, {0, plan_.n}, depth),
+                       rows.panels * ceil_div(columns.size(), kernel_.cols));
     for (int64_t j = columns.begin; j < columns.end; j += plan_.strip_columns) {
       const Range strip{j, std::min(j + plan_.strip_columns, columns.end)};
-      if (plan_.fetch) fetch.columns = after(rows, columns, strip, depth);
-      run_strip(rows, strip, step, sums.at(0, j - columns.begin), fetch);
+      if (plan_.fetch) ahead = after(rows, columns, strip, depth);
+      run_strip(rows, strip, step, sums.at(0, j - columns.begin), ahead);
     }
   }
 }
 
-// The strip that is packed after this one: beside it, deeper, or of the next task, which the same
-// thread may well run.
+// What is read after this strip: the one beside it, or the first one that is deeper, below or of
+// the next task, which the same thread may well run; where rows are new, those too.
 template <typename In>
-Ahead Product<In>::after(const PanelledRows& rows, Range columns, Range strip, Range depth) const {
-  const int64_t turns = rows.panels * ceil_div(strip.size(), kernel_.cols);
+GemmAhead Product<In>::after(const PanelledRows& rows,
+                             Range columns,
+                             Range strip,
+                             Range depth) const {
+  const int64_t tiles = rows.panels * ceil_div(strip.size(), kernel_.cols);
   const bool beside = strip.end < columns.end;
   const bool deeper = !beside && depth.end < plan_.k;
-  const int64_t first = deeper ? columns.begin : strip.end;
+  const int64_t end = rows.begin + rows.count;
+  const bool below = !beside && !deeper && end < plan_.m;
+  const int64_t first = deeper || below ? columns.begin : strip.end;
   const int64_t p = beside ? depth.begin : deeper ? depth.end : 0;
   if (first >= plan_.n) return {};
-  const int64_t last = std::min(first + plan_.strip_columns, plan_.n);
-  return Ahead(b_, {first, last}, plan_.chain(p), turns);
+  const Range next{first, std::min(first + plan_.strip_columns, plan_.n)};
+  GemmAhead::Rows new_rows{};
+  if (deeper) new_rows = rows_of(a_, {rows.begin, end}, plan_.chain(p));
+  if (below) new_rows = rows_of(a_, {end, std::min(end + rows.count, plan_.m)}, plan_.chain(p));
+  return ahead_of(rows_of(b_, next, plan_.chain(p)), new_rows, tiles);
 }
 
 template <typename In>
 void Product<In>::run_strip(
-    const PanelledRows& rows, Range strip, Step<T> step, Result<T> sums, Fetch& fetch) const {
+    const PanelledRows& rows, Range strip, Step<T> step, Result<T> sums, GemmAhead& ahead) const {
   alignas(64) T packed[kGemmStripBytes / sizeof(T)];
   const Range depth = step.depth;
   const bool direct = plan_.direct_b && b_.lane_stride == 1;
@@ -222,7 +208,7 @@ void Product<In>::run_strip(
       }
     }
     if (!rounds_at_once())
-      multiply(rows, step, sums.at(0, j - strip.begin), fetch);
+      multiply(rows, step, sums.at(0, j - strip.begin), ahead);
     else
       multiply_16_bit(rows, step, c_.at(rows.begin, j));
   }
@@ -268,13 +254,11 @@ template <typename In>
 void Product<In>::multiply(const PanelledRows& rows,
                            const Step<T>& step,
                            Result<T> c,
-                           Fetch& fetch) const {
+                           GemmAhead& ahead) const {
   const bool packed = step.a_row == 0;
   for (int64_t i = 0; i < rows.panels; ++i) {
     const Range r = rows.panel(i);
     const bool copies = i == 0 && step.copy != nullptr;
-    fetch.rows.fetch();
-    fetch.columns.fetch();
     kernel_.tile({step.steps,
                   step.a + r.begin * (packed ? step.steps : step.a_row),
                   packed ? 1 : step.a_row,
@@ -287,7 +271,8 @@ void Product<In>::multiply(const PanelledRows& rows,
                   static_cast<int>(r.size()),
                   static_cast<int>(step.cols),
                   step.add,
-                  copies ? step.copy : nullptr});
+                  copies ? step.copy : nullptr,
+                  ahead.now.count > 0 ? &ahead : nullptr});
   }
 }
 
@@ -303,7 +288,7 @@ void Product<In>::multiply_16_bit(const PanelledRows& rows,
     Step<T> one = step;
     one.a += r.begin * step.steps;
     one.add = false;
-    Fetch nothing;
+    GemmAhead nothing{};
     multiply({{0, r.size()}, r.size()}, one, {sums, step.cols, 1}, nothing);
     for (int64_t row = 0; row < r.size(); ++row) {
       T* const line = sums + row * step.cols;

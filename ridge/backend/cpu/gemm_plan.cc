@@ -10,7 +10,7 @@ namespace {
 // Packing repays when many tiles use a panel; sooner when rows lie so that they evict one another
 // from the caches (a multiple of kWorstStride bytes apart), or when a panel uses but a part of each
 // cache line (op(A) transposed), unless there are few lines.
-constexpr int64_t kFewColumns = 1024;
+constexpr int64_t kFewColumns = 512;
 constexpr int64_t kFewColumnsTransposed = 256;
 constexpr int64_t kFewColumnsWorst = 256;
 constexpr int64_t kFewColumnsWorstTransposed = 64;

@@ -69,7 +69,8 @@ class ThinProduct {
 
 template <typename T>
 void ThinProduct<T>::run(bool accumulate) {
-  if (b_.lane_stride != 1) return plan_.m == 1 ? run_dots(accumulate) : run_streams(accumulate);
+  if (b_.lane_stride != 1)
+    return plan_.m <= GemmDots<T>::kRows ? run_dots(accumulate) : run_streams(accumulate);
   for (int64_t p = 0; p < plan_.k; p += plan_.depth) {
     const Range depth = plan_.chain(p);
     pack_rows(plan_, kernels_, a_, rows_, depth, packed_rows_);
@@ -78,14 +79,21 @@ void ThinProduct<T>::run(bool accumulate) {
   }
 }
 
-// One row: a few columns at a time over the whole depth, the fewest streams and the longest runs.
+// The fewest rows: a few columns at a time over the whole depth, the fewest streams and the longest
+// runs.
 template <typename T>
 void ThinProduct<T>::run_dots(bool accumulate) {
-  T* const row = sums_;
-  const int64_t longest = static_cast<int64_t>(std::size(sums_)) / plan_.depth * plan_.depth;
+  const int64_t longest =
+      static_cast<int64_t>(std::size(sums_)) / plan_.m / plan_.depth * plan_.depth;
   for (int64_t begin = 0; begin < plan_.k; begin += longest) {
     const Range depth{begin, std::min(begin + longest, plan_.k)};
-    for (int64_t p = depth.begin; p < depth.end; ++p) row[p - depth.begin] = *a_.at(0, p);
+    pack_({a_.at(0, begin),
+           a_.lane_stride,
+           a_.depth_stride,
+           depth.size(),
+           static_cast<int>(plan_.m),
+           static_cast<int>(plan_.m),
+           sums_});
     for (int64_t j = columns_.begin; j < columns_.end; j += GemmDots<T>::kLanes) {
       const Range some{j, std::min<int64_t>(j + GemmDots<T>::kLanes, columns_.end)};
       for (int64_t p = depth.begin; p < depth.end; p += plan_.depth)
@@ -106,18 +114,23 @@ int64_t ThinProduct<T>::next_chain(Range columns, int64_t p, Range depth, int64_
 // The chain that begins at p, which is part of `depth`.
 template <typename T>
 void ThinProduct<T>::dot_columns(Range columns, int64_t p, Range depth, bool add) const {
-  alignas(64) T sums[GemmDots<T>::kLanes];
+  constexpr int kLanes = GemmDots<T>::kLanes;
+  alignas(64) T sums[GemmDots<T>::kRows * kLanes];
   dots(kernels_,
        {plan_.chain(p).size(),
-        sums_ + (p - depth.begin),
+        sums_ + (p - depth.begin) * plan_.m,
+        static_cast<int>(plan_.m),
         b_.at(columns.begin, p),
         b_.lane_stride,
         static_cast<int>(columns.size()),
-        next_chain(columns, p, depth, GemmDots<T>::kLanes),
+        next_chain(columns, p, depth, kLanes),
         sums});
-  T* to = c_.at(0, columns.begin).data;
-  for (int64_t j = 0; j < columns.size(); ++j, to += c_.col_stride)
-    *to = add ? *to + sums[j] : sums[j];
+  for (int64_t i = 0; i < plan_.m; ++i) {
+    const T* from = sums + i * kLanes;
+    T* to = c_.at(i, columns.begin).data;
+    for (int64_t j = 0; j < columns.size(); ++j, to += c_.col_stride)
+      *to = add ? *to + from[j] : from[j];
+  }
 }
 
 // The rows are packed side by side, and each element of op(B) multiplies all of them: nothing is

@@ -21,11 +21,11 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 // FLOPs per second of `fma` on every thread at once.
 template <typename T>
-double best_rate(double (*fma)(int64_t, T*)) {
+double best_rate(double (*fma)(int64_t, T*), int runs) {
   constexpr int64_t kRounds = 150000;
   const int64_t threads = num_threads();
   double best = 0;
-  for (int run = 0; run < 5; ++run) {
+  for (int run = 0; run < runs; ++run) {
     const auto start = std::chrono::steady_clock::now();
     parallel_for(threads, 1, [&](int64_t, int64_t) {
       T sink;
@@ -51,11 +51,11 @@ struct Pages {
 
 }  // namespace
 
-double measure_fma_peak(DType dtype) {
-  if (dtype == DType::kBF16 && has_bf16_pairs()) return best_rate(avx512::dot_bf16);
-  if (dtype == DType::kF32 || dtype == DType::kBF16) return best_rate(kernels().fma_f32);
+double measure_fma_peak(DType dtype, int runs) {
+  if (dtype == DType::kBF16 && has_bf16_pairs()) return best_rate(avx512::dot_bf16, runs);
+  if (dtype == DType::kF32 || dtype == DType::kBF16) return best_rate(kernels().fma_f32, runs);
   check_internal(dtype == DType::kF64, "[peak] no fma loop for dtype {}", name_of(dtype));
-  return best_rate(kernels().fma_f64);
+  return best_rate(kernels().fma_f64, runs);
 }
 
 double measure_copy_bandwidth(size_t bytes) {

@@ -9,10 +9,10 @@
 namespace ridge::cpu {
 
 /// FLOP/s of fused multiply-adds between registers (a multiply and an add count two), with the
-/// instruction set in use, on all threads of parallel_for: the best of a few runs of about half a
+/// instruction set in use, on all threads of parallel_for: the best of so many runs of about half a
 /// millisecond. For f32, f64 or bf16 (of vdpbf16ps where has_bf16_pairs(), else of f32);
 /// InternalError otherwise.
-double measure_fma_peak(DType dtype);
+double measure_fma_peak(DType dtype, int runs = 5);
 
 /// Bytes/s (read plus written) of copying `bytes` (rounded up to 4096 a chunk) past the caches, on
 /// all threads: the best of three runs. Allocates and frees twice that much; choose it several

@@ -12,6 +12,21 @@ namespace ridge::cpu {
 enum class F16Bits : uint16_t {};
 enum class BF16Bits : uint16_t {};
 
+/// What tiles fetch into the second-level cache while they compute, some lines each: what will be
+/// packed next, which then does not wait for memory.
+struct GemmAhead {
+  /// Rows that lie `stride` bytes apart.
+  struct Rows {
+    const char* at;
+    int64_t bytes;
+    int64_t stride;
+    int64_t count;
+  };
+  Rows now, then;
+  int64_t offset;  // of the next line in the first row
+  int64_t lines;   // for each tile, at least
+};
+
 /// One tile: C[rows, cols] = A * B (+ C when add); each element is one fma chain over depth from
 /// zero, then at most one addition.
 template <typename T>
@@ -28,7 +43,8 @@ struct GemmTile {
   int rows;  // 1 to the kernel's rows
   int cols;  // 1 to the kernel's cols
   bool add;
-  T* copy;  // where not null, B is also packed there; the tile has the kernel's cols then
+  T* copy;           // where not null, B is also packed there; the tile has the kernel's cols then
+  GemmAhead* ahead;  // may be null
 };
 
 /// Some steps of the chains of a thin product: they begin at zero, or go on from `sums`, and are
@@ -59,18 +75,20 @@ struct GemmPanel {
   T* to;
 };
 
-/// Whole chains of products of one row with columns that are contiguous along depth, transposed in
-/// registers on the way.
+/// Whole chains of products of a few rows with columns that are contiguous along depth, transposed
+/// in registers on the way.
 template <typename T>
 struct GemmDots {
   static constexpr int kLanes = 64 / sizeof(T);
+  static constexpr int kRows = 4;
   int64_t depth;
-  const T* a;  // contiguous
+  const T* a;  // a panel of `rows`
+  int rows;    // 1 to kRows
   const T* b;  // element (p, j) at p + j * lane_stride
   int64_t lane_stride;
   int lanes;      // 1 to kLanes
   int64_t ahead;  // what lies so many elements further in every column is fetched meanwhile
-  T* sums;        // kLanes of them; those beyond lanes are any values
+  T* sums;        // [rows][kLanes]; those beyond lanes are any values
 };
 
 /// One chain of some columns that are contiguous along depth, by rows that are packed as

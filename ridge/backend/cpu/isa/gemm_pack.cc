@@ -31,7 +31,7 @@ struct F32 {
   static Reg fma(T a, Reg b, Reg c) { return _mm256_fmadd_ps(_mm256_set1_ps(a), b, c); }
   static void store(T* p, Reg x, int n) { _mm256_maskstore_ps(p, mask(n), x); }
 
-  static void transpose(Reg (&x)[8]) {
+  [[gnu::always_inline]] static inline void transpose(Reg (&x)[8]) {
     Reg pairs[8], quads[8];
     for (int i = 0; i < 8; i += 2) {
       pairs[i] = _mm256_unpacklo_ps(x[i], x[i + 1]);
@@ -51,14 +51,16 @@ struct F32 {
   // The same with the exchange of halves done by the loads, which is quicker: x[i] gets the first
   // four steps of lanes i and i + 4, x[i + 4] the last four.
   static constexpr bool kHalves = true;
-  static void load_halves(const In* p, int64_t lane_stride, Reg (&x)[8]) {
+  [[gnu::always_inline]] static inline void load_halves(const In* p,
+                                                        int64_t lane_stride,
+                                                        Reg (&x)[8]) {
     for (int i = 0; i < 8; ++i) {
       const In* from = p + i % 4 * lane_stride + i / 4 * 4;
       x[i] = _mm256_insertf128_ps(
           _mm256_castps128_ps256(_mm_loadu_ps(from)), _mm_loadu_ps(from + 4 * lane_stride), 1);
     }
   }
-  static void transpose_halves(Reg (&x)[8]) {
+  [[gnu::always_inline]] static inline void transpose_halves(Reg (&x)[8]) {
     for (int i = 0; i < 8; i += 4) {
       const Reg low[2] = {_mm256_unpacklo_ps(x[i], x[i + 1]),
                           _mm256_unpacklo_ps(x[i + 2], x[i + 3])};
@@ -137,7 +139,7 @@ struct F64 {
   static Reg fma(T a, Reg b, Reg c) { return _mm256_fmadd_pd(_mm256_set1_pd(a), b, c); }
   static void store(T* p, Reg x, int n) { _mm256_maskstore_pd(p, mask(n), x); }
 
-  static void transpose(Reg (&x)[4]) {
+  [[gnu::always_inline]] static inline void transpose(Reg (&x)[4]) {
     const Reg low[2] = {_mm256_unpacklo_pd(x[0], x[1]), _mm256_unpacklo_pd(x[2], x[3])};
     const Reg high[2] = {_mm256_unpackhi_pd(x[0], x[1]), _mm256_unpackhi_pd(x[2], x[3])};
     x[0] = _mm256_permute2f128_pd(low[0], low[1], 0x20);
@@ -202,37 +204,42 @@ void copy_lanes(const GemmPanel<typename S::In, typename S::T>& panel) {
       put<S>(panel, i, p, get<S>(panel.from + p * panel.depth_stride + i, panel.lanes - i));
 }
 
+// kLanes steps of kLanes lanes, transposed.
 template <class S>
-bool load_transposed(const typename S::In* from,
-                     int64_t lane_stride,
-                     int there,
-                     typename S::Reg (&block)[S::kLanes]) {
+[[gnu::always_inline]] inline void load_transposed(const typename S::In* from,
+                                                   int64_t lane_stride,
+                                                   typename S::Reg (&block)[S::kLanes]) {
   if constexpr (S::kHalves) {
-    if (there < S::kLanes) return false;
     S::load_halves(from, lane_stride, block);
     S::transpose_halves(block);
-    return true;
-  }
-  return false;
-}
-
-// Transposes kLanes steps of kLanes lanes from lane i on in registers. Where the panel has fewer
-// lanes the first one is repeated: what is made of it is dropped or overwritten.
-template <class S>
-void transpose_whole(const GemmPanel<typename S::In, typename S::T>& panel, int i, int64_t p) {
-  const typename S::In* from = panel.from + i * panel.lane_stride + p;
-  typename S::T* to = panel.to + p * panel.width + i;
-  const int there = panel.lanes - i;
-  typename S::Reg block[S::kLanes];
-  if (!load_transposed<S>(from, panel.lane_stride, there, block)) {
-    for (int j = 0; j < S::kLanes; ++j)
-      block[j] = S::load(from + (j < there ? j : 0) * panel.lane_stride);
+  } else {
+    for (int j = 0; j < S::kLanes; ++j) block[j] = S::load(from + j * lane_stride);
     S::transpose(block);
   }
-  for (int q = 0; q < S::kLanes; ++q) S::store(to + q * panel.width, block[q]);
 }
 
-// As transpose_whole at the panel's end, where steps are fewer or must not spill, and for lanes
+// kLanes steps of kLanes lanes, transposed; where there are fewer the last one is repeated.
+template <class S>
+[[gnu::always_inline]] inline void load_block(const typename S::In* from,
+                                              int64_t stride,
+                                              int there,
+                                              typename S::Reg (&x)[S::kLanes]) {
+  if (there >= S::kLanes) return load_transposed<S>(from, stride, x);
+  for (int j = 0; j < S::kLanes; ++j) x[j] = S::load(from + (j < there ? j : there - 1) * stride);
+  S::transpose(x);
+}
+
+// Transposes kLanes steps of kLanes lanes, of which so many are there: what is made of the others
+// is dropped or overwritten.
+template <class S>
+[[gnu::always_inline]] inline void transpose_block(
+    const typename S::In* from, int64_t lane_stride, int there, typename S::T* to, int64_t width) {
+  typename S::Reg block[S::kLanes];
+  load_block<S>(from, lane_stride, there, block);
+  for (int q = 0; q < S::kLanes; ++q) S::store(to + q * width, block[q]);
+}
+
+// As transpose_block at the panel's end, where steps are fewer or must not spill, and for lanes
 // that are all beyond the panel's.
 template <class S>
 void transpose_edge(const GemmPanel<typename S::In, typename S::T>& panel, int i, int64_t p) {
@@ -250,6 +257,39 @@ void transpose_edge(const GemmPanel<typename S::In, typename S::T>& panel, int i
     if (q < steps) put<S>(panel, i, p + q, block[q]);
 }
 
+// The same apart from the loop over lines, whose registers it would take.
+template <class S>
+[[gnu::noinline]] void transpose_few(const GemmPanel<typename S::In, typename S::T>& panel,
+                                     int i,
+                                     int64_t p) {
+  transpose_block<S>(panel.from + i * panel.lane_stride + p,
+                     panel.lane_stride,
+                     panel.lanes - i,
+                     panel.to + p * panel.width + i,
+                     panel.width);
+}
+
+// So many times twice kLanes steps of kLanes lanes, from step p on; the step behind them.
+template <class S>
+[[gnu::noinline]] int64_t transpose_lines(const GemmPanel<typename S::In, typename S::T>& panel,
+                                          int i,
+                                          int64_t p,
+                                          int64_t lines) {
+  constexpr int kLanes = S::kLanes;
+  constexpr int kAhead = 128 / sizeof(typename S::In);  // two lines
+  const int64_t lane_stride = panel.lane_stride, width = panel.width;
+  const typename S::In* from = panel.from + i * lane_stride + p;
+  typename S::T* to = panel.to + p * width + i;
+  for (int64_t line = 0; line < lines; ++line) {
+    for (int j = 0; j < kLanes; ++j) __builtin_prefetch(from + j * lane_stride + kAhead, 0, 3);
+    transpose_block<S>(from, lane_stride, kLanes, to, width);
+    transpose_block<S>(from + kLanes, lane_stride, kLanes, to + kLanes * width, width);
+    from += 2 * kLanes;
+    to += 2 * kLanes * width;
+  }
+  return p + lines * 2 * kLanes;
+}
+
 // Depth contiguous in the operand: lines of 64 bytes are used up before the next lanes, which in
 // a matrix of 2^n columns would evict them. The lanes go backwards, so that what spills into the
 // next row is overwritten.
@@ -260,14 +300,24 @@ void transpose_lanes(const GemmPanel<typename S::In, typename S::T>& panel) {
   // Blocks that begin before this step end with a row from which a spill stays in the panel.
   const int64_t whole =
       panel.depth - kLanes + (panel.width % kLanes == 0 ? 1 : -(kLanes - 1) / panel.width);
-  for (int64_t p = 0; p < panel.depth; p += 2 * kLanes)
-    for (int i = last; i >= 0; i -= kLanes)
-      for (int64_t q = p; q < p + 2 * kLanes && q < panel.depth; q += kLanes) {
-        if (q < whole && i < panel.lanes)
-          transpose_whole<S>(panel, i, q);
+  // Some lanes go on for a while before the next ones: of lanes a multiple of a page apart, which
+  // share sets of the first-level cache, what is fetched of all would not stay there.
+  constexpr int64_t kSteps = 128;
+  for (int64_t block = 0; block < panel.depth; block += kSteps) {
+    const int64_t end = block + kSteps < panel.depth ? block + kSteps : panel.depth;
+    const int64_t limit = whole - kLanes < end ? whole - kLanes : end;
+    const int64_t lines = limit > block ? (limit - block + 2 * kLanes - 1) / (2 * kLanes) : 0;
+    for (int i = last; i >= 0; i -= kLanes) {
+      int64_t p = block;
+      if (i + kLanes <= panel.lanes) p = transpose_lines<S>(panel, i, p, lines);
+      for (; p < end; p += kLanes) {
+        if (p < whole && i < panel.lanes)
+          transpose_few<S>(panel, i, p);
         else
-          transpose_edge<S>(panel, i, q);
+          transpose_edge<S>(panel, i, p);
       }
+    }
+  }
 }
 
 template <class S>
@@ -278,56 +328,53 @@ void pack(const GemmPanel<typename S::In, typename S::T>& panel) {
     transpose_lanes<S>(panel);
 }
 
-// kLanes steps of kLanes lanes, transposed; where there are fewer the last one is repeated.
-template <class S>
-void load_block(const typename S::T* from,
-                int64_t stride,
-                int there,
-                typename S::Reg (&x)[S::kLanes]) {
-  if (load_transposed<S>(from, stride, there, x)) return;
-  for (int j = 0; j < S::kLanes; ++j) x[j] = S::load(from + (j < there ? j : there - 1) * stride);
-  S::transpose(x);
-}
+// The chains of kLanes columns with some rows.
+template <class S, int kRows>
+struct Chains {
+  static constexpr int kLanes = S::kLanes;
+  typename S::Reg sum[kRows];
 
-// Goes on with kLanes chains for kLanes steps.
-template <class S>
-typename S::Reg dot_block(const typename S::T* a,
-                          const typename S::T* b,
-                          int64_t stride,
-                          int there,
-                          typename S::Reg sum) {
-  typename S::Reg block[S::kLanes];
-  load_block<S>(b, stride, there, block);
-  for (int q = 0; q < S::kLanes; ++q) sum = S::fma(a[q], block[q], sum);
-  return sum;
-}
+  // kLanes steps.
+  [[gnu::always_inline]] void step(const GemmDots<typename S::T>& d,
+                                   int64_t p,
+                                   const typename S::T* b,
+                                   int there) {
+    typename S::Reg block[kLanes];
+    load_block<S>(b + p, d.lane_stride, there, block);
+    add(d.a + p * kRows, kLanes, block);
+  }
 
-// The same for fewer steps.
-template <class S>
-typename S::Reg dot_edge(const typename S::T* a,
-                         const typename S::T* b,
-                         int64_t stride,
-                         int there,
-                         int steps,
-                         typename S::Reg sum) {
-  typename S::Reg block[S::kLanes];
-  for (int j = 0; j < S::kLanes; ++j)
-    block[j] = S::load(b + (j < there ? j : there - 1) * stride, steps);
-  S::transpose(block);
-  for (int q = 0; q < S::kLanes; ++q)
-    if (q < steps) sum = S::fma(a[q], block[q], sum);
-  return sum;
-}
+  // Fewer steps.
+  void end(
+      const GemmDots<typename S::T>& d, int64_t p, const typename S::T* b, int there, int steps) {
+    typename S::Reg block[kLanes];
+    for (int j = 0; j < kLanes; ++j)
+      block[j] = S::load(b + p + (j < there ? j : there - 1) * d.lane_stride, steps);
+    S::transpose(block);
+    add(d.a + p * kRows, steps, block);
+  }
+
+ private:
+  [[gnu::always_inline]] void add(const typename S::T* a,
+                                  int steps,
+                                  const typename S::Reg (&block)[kLanes]) {
+    for (int q = 0; q < kLanes; ++q)
+      for (int r = 0; r < kRows; ++r)
+        if (q < steps) sum[r] = S::fma(a[q * kRows + r], block[q], sum[r]);
+  }
+};
 
 // Both halves of a cache line are read before other lanes, which in a matrix of 2^n columns would
 // evict it.
-template <class S>
-void dots(const GemmDots<typename S::T>& d) {
+template <class S, int kRows>
+void dots_of(const GemmDots<typename S::T>& d) {
   using T = typename S::T;
   constexpr int kLanes = S::kLanes;
   static_assert(GemmDots<T>::kLanes == 2 * kLanes);
   const int halves = d.lanes > kLanes ? 2 : 1;
-  typename S::Reg sums[2] = {S::zero(), S::zero()};
+  Chains<S, kRows> chains[2];
+  for (auto& half : chains)
+    for (auto& x : half.sum) x = S::zero();
   RowFetch<T> fetch(d.b + d.ahead, d.depth, d.lane_stride);
   const bool splits = reinterpret_cast<uintptr_t>(d.b) % 64 != 0;
   for (int64_t p = 0; p < d.depth;) {
@@ -336,18 +383,29 @@ void dots(const GemmDots<typename S::T>& d) {
       const T* const b = d.b + half * kLanes * d.lane_stride;
       const int there = least(kLanes, d.lanes - half * kLanes);
       for (int j = 0; j < kLanes; ++j) fetch.next();
-      typename S::Reg sum = sums[half];
       int64_t q = p;
-      for (; q < end && q + kLanes <= d.depth; q += kLanes)
-        sum = dot_block<S>(d.a + q, b + q, d.lane_stride, there, sum);
-      if (q < end && q < d.depth)
-        sum = dot_edge<S>(d.a + q, b + q, d.lane_stride, there, static_cast<int>(d.depth - q), sum);
-      sums[half] = sum;
+      for (; q < end && q + kLanes <= d.depth; q += kLanes) chains[half].step(d, q, b, there);
+      if (q < end && q < d.depth) chains[half].end(d, q, b, there, static_cast<int>(d.depth - q));
     }
     p = end;
   }
-  S::store(d.sums, sums[0]);
-  S::store(d.sums + kLanes, sums[1]);
+  for (int r = 0; r < kRows; ++r)
+    for (int half = 0; half < 2; ++half)
+      S::store(d.sums + r * GemmDots<T>::kLanes + half * kLanes, chains[half].sum[r]);
+}
+
+template <class S>
+void dots(const GemmDots<typename S::T>& d) {
+  switch (d.rows) {
+    case 1:
+      return dots_of<S, 1>(d);
+    case 2:
+      return dots_of<S, 2>(d);
+    case 3:
+      return dots_of<S, 3>(d);
+    default:
+      return dots_of<S, 4>(d);
+  }
 }
 
 __m128i to_f16(__m256 x) { return _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT); }

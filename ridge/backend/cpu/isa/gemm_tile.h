@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "ridge/backend/cpu/isa/gemm_kernels.h"
+#include "ridge/backend/cpu/isa/row_fetch.h"
 
 namespace ridge::cpu {
 namespace {
@@ -83,6 +84,14 @@ template <class V, int kRows, int kVectors, bool kApart, bool kCopy>
   b += t.b_step;
 }
 
+inline void fetch_line(GemmAhead& ahead) {
+  GemmAhead::Rows& rows = ahead.now;
+  if (rows.count == 0 || !fetch_line(rows.at, ahead.offset, rows.bytes, rows.stride)) return;
+  if (--rows.count > 0) return;
+  rows = ahead.then;
+  ahead.then.count = 0;
+}
+
 template <class V, int kRows, int kVectors, bool kApart, bool kCopy>
 void compute(const GemmTile<typename V::Elem>& t) {
   using T = typename V::Elem;
@@ -112,7 +121,14 @@ void compute(const GemmTile<typename V::Elem>& t) {
       step<V, kRows, kVectors, kApart, kCopy>(sum, a, b, copy, t);
     }
   }
-  for (; left > 0; --left) step<V, kRows, kVectors, kApart, kCopy>(sum, a, b, copy, t);
+  // Lines for later are fetched a few at a time: many at once would fill the queue of misses.
+  constexpr int64_t kBlock = 8;
+  const int64_t lines = t.ahead == nullptr ? 0 : t.ahead->lines * kBlock / t.depth + 1;
+  for (int64_t block = kBlock; left > 0; left -= block) {
+    for (int64_t i = 0; i < lines; ++i) fetch_line(*t.ahead);
+    if (left < block) block = left;
+    for (int64_t i = 0; i < block; ++i) step<V, kRows, kVectors, kApart, kCopy>(sum, a, b, copy, t);
+  }
 
   if (!whole) {
     alignas(64) T sums[kRows * kColumns];
@@ -120,12 +136,12 @@ void compute(const GemmTile<typename V::Elem>& t) {
     put_partial(t, sums, kColumns);
     return;
   }
-  T* const c = t.c;
-  const int64_t row_stride = t.row_stride;
+  // Row after row: of rows a multiple of a page apart the first-level cache holds few at a time.
+  const auto at = [&](int r, int v) { return t.c + r * t.row_stride + v * V::kLanes; };
   if (t.add)
-    each_sum(
-        [&](auto& x, int r, int v) { x = V::add(V::load(c + r * row_stride + v * V::kLanes), x); });
-  each_sum([&](auto& x, int r, int v) { V::store(c + r * row_stride + v * V::kLanes, x); });
+    each_sum([&](auto& x, int r, int v) { V::store(at(r, v), V::add(V::load(at(r, v)), x)); });
+  else
+    each_sum([&](auto& x, int r, int v) { V::store(at(r, v), x); });
 }
 
 // A kernel for every number of rows, so that a short tile pays for no rows that it does not have.

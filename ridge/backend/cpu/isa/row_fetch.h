@@ -6,6 +6,18 @@
 namespace ridge::cpu {
 namespace {
 
+// Fetches the line at `offset` of a row into the second-level cache and goes on to the next one;
+// whether that is in the next row.
+inline bool fetch_line(const char*& row, int64_t& offset, int64_t bytes, int64_t stride) {
+  constexpr int64_t kLine = 64;
+  __builtin_prefetch(row + offset, 0, 2);
+  offset += kLine;
+  if (offset < bytes) return false;
+  offset = 0;
+  row += stride;
+  return true;
+}
+
 // Fetches rows into the second-level cache a line at a time, in the order in which they lie: memory
 // serves long runs sooner than many short ones side by side, and rows a power of two apart do not
 // fit beside one another into the first-level cache.
@@ -17,16 +29,9 @@ class RowFetch {
         bytes_(elements * static_cast<int64_t>(sizeof(T))),
         stride_(stride * static_cast<int64_t>(sizeof(T))) {}
 
-  void next() {
-    __builtin_prefetch(at_ + offset_, 0, 2);
-    offset_ += kLine;
-    if (offset_ < bytes_) return;
-    offset_ = 0;
-    at_ += stride_;
-  }
+  void next() { fetch_line(at_, offset_, bytes_, stride_); }
 
  private:
-  static constexpr int64_t kLine = 64;
   const char* at_;
   int64_t bytes_;
   int64_t stride_;

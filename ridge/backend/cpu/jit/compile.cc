@@ -16,6 +16,13 @@ class LoopCode : public ProgramCode {
     is_possible_ = use(program);
   }
 
+  // Gives registers to what all elements share; whether there were enough.
+  bool reserve() {
+    constexpr int kSpare = 1;  // for a number that has no register of its own
+    const Schedule body = schedule_body(*program_);
+    return reserve_registers(body, copies_ * most_alive(*program_, body) + kSpare);
+  }
+
   // False where the target lacks an instruction or the work area room.
   bool emit(bool streamed) {
     constexpr int kAhead = 2048;  // bytes; measured: 512 is too near, 4096 no better
@@ -25,6 +32,7 @@ class LoopCode : public ProgramCode {
     for (int& ahead : ahead_)
       if (streamed && ahead == 0) ahead = kAhead;
     enter(pointers);
+    fill_registers();
     write_invariants();
     emit_loops(streamed);
     if (streamed) sfence();
@@ -119,6 +127,9 @@ std::unique_ptr<Code> compile(const Program& program, Target target, bool stream
   try {
     for (int copies = most_copies(program); copies >= 1; copies /= 2) {
       LoopCode code(program, *memory, avx512, copies);
+      const bool reserved = code.reserve();
+      // Measured: two hide the latencies of long programs as well as four.
+      if (!reserved && avx512 && copies > 2) continue;
       if (!code.emit(streamed)) return nullptr;
       if (code.spills() > 0 && copies > 1) continue;
       const auto entry =

@@ -63,6 +63,7 @@ class RowsWriter : public ReduceCode {
     pin_pointers();
     copies_ = copies_of_[number];
     choose_registers();
+    fill_registers();
     write_invariants();
     schedule_ = schedule_body(part.program);
     part_ = Part::kElements;
@@ -102,7 +103,6 @@ class RowsWriter : public ReduceCode {
   void emit_elements(How how) {
     const int columns = rows_.columns, step = copies_ * lanes(), whole = columns / step;
     const int rest = columns % step / lanes(), tail = columns % lanes();
-    load_constants();
     start_reductions();
     mov(esi, columns);
     xor_(edx, edx);
@@ -149,18 +149,7 @@ class RowsWriter : public ReduceCode {
       reserved_ = wanted;
       accumulators_ = value_registers() - wanted;
     }
-    for (size_t i = 0; i < program_->nodes.size(); ++i) {
-      const int index = static_cast<int>(i);
-      if (!is_shared(index) || is_mask(index) || body.reads[i].empty()) continue;
-      if (value_registers() - reserved_ <= kLeastRegisters) return;
-      resident_[i] = value_registers() - ++reserved_;
-    }
-  }
-
-  void load_constants() {
-    for (size_t i = 0; i < program_->nodes.size(); ++i)
-      if (resident_[i] != Registers::kNobody && is_constant(static_cast<int>(i)))
-        read_memory(static_cast<int>(i), resident_[i]);
+    reserve_registers(body, kLeastRegisters);
   }
 
   void start_reductions() {

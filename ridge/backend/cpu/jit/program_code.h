@@ -72,6 +72,7 @@ class ProgramCode : public StreamCode {
     slot_.assign(reg_.size(), kNowhere);
     home_.assign(program.nodes.size(), kNowhere);
     resident_.assign(program.nodes.size(), Registers::kNobody);
+    table_register_.assign(program.tables.size() / kTableEntries, Registers::kNobody);
     reserved_ = home_slots_ = next_slot_ = spills_ = 0;
     accumulators_ = kNowhere;
     write_constants();
@@ -109,6 +110,38 @@ class ProgramCode : public StreamCode {
     schedule_ = schedule_invariants(*program_);
     part_ = Part::kInvariants;
     emit_steps(1, How::kWhole);
+  }
+
+  // Gives registers to what all elements share, tables first and then what is read most, as long as
+  // `least` are left to values: of vectors a processor reads fewer than it computes. Whether there
+  // were registers for all.
+  bool reserve_registers(const Schedule& body, int least) {
+    bool for_all = true;
+    const auto reserve = [&] {
+      for_all = for_all && value_registers() - reserved_ > least;
+      return for_all ? value_registers() - ++reserved_ : Registers::kNobody;
+    };
+    for (int& reg : table_register_)
+      if (is_avx512()) reg = reserve();
+    std::vector<size_t> shared;
+    for (size_t i = 0; i < program_->nodes.size(); ++i)
+      if (is_shared(static_cast<int>(i)) && !is_mask(static_cast<int>(i)) && !body.reads[i].empty())
+        shared.push_back(i);
+    std::stable_sort(shared.begin(), shared.end(), [&](size_t a, size_t b) {
+      return body.reads[a].size() > body.reads[b].size();
+    });
+    for (const size_t i : shared) resident_[i] = reserve();
+    return for_all;
+  }
+
+  // What lies in memory goes to the registers that it was given.
+  void fill_registers() {
+    for (size_t i = 0; i < program_->nodes.size(); ++i)
+      if (resident_[i] != Registers::kNobody && is_constant(static_cast<int>(i)))
+        read_memory(static_cast<int>(i), resident_[i]);
+    for (size_t i = 0; i < table_register_.size(); ++i)
+      if (table_register_[i] != Registers::kNobody)
+        vmovups(Xbyak::Zmm(table_register_[i]), table(i * kTableEntries));
   }
 
   // ---- pointers ----
@@ -354,12 +387,20 @@ class ProgramCode : public StreamCode {
       case Prim::kLookUp: {
         const int a = in_register(n.operands[0]);
         release_operands(n);
-        const std::byte* table = data_ + tables_at_ + static_cast<size_t>(n.detail) * sizeof(float);
-        return look_up(claim(index), a, ptr[rip + static_cast<const void*>(table)]);
+        const auto first = static_cast<size_t>(n.detail);
+        const int resident = table_register_[first / kTableEntries];
+        if (resident != Registers::kNobody) return look_up(claim(index), a, Xbyak::Zmm(resident));
+        return look_up(claim(index), a, table(first));
       }
       default:
         return n.lane == Lane::kMask ? emit_mask(index) : emit_binary(index);
     }
+  }
+
+  // The entries of the tables from one on.
+  Address table(size_t first) const {
+    const std::byte* at = data_ + tables_at_ + first * sizeof(float);
+    return ptr[rip + static_cast<const void*>(at)];
   }
 
   void emit_input(int index) {
@@ -476,11 +517,12 @@ class ProgramCode : public StreamCode {
   How how_ = How::kWhole;
   int at_ = 0, copy_ = 0, last_copy_ = 0;  // what is being written
   Registers vectors_{0}, masks_{0};
-  std::vector<int> reg_, slot_;  // by key: register, offset in the work area
-  std::vector<int> home_;        // by node: constants below data_, invariants in the work area
-  std::vector<int> resident_;    // by node: the register that it never leaves
-  std::vector<int> pinned_of_;   // by pointer: the inputs, then the results
-  std::vector<int> place_of_;    // by pointer: its number in the work area
+  std::vector<int> reg_, slot_;      // by key: register, offset in the work area
+  std::vector<int> home_;            // by node: constants below data_, invariants in the work area
+  std::vector<int> resident_;        // by node: the register that it never leaves
+  std::vector<int> table_register_;  // by table: the register that it never leaves
+  std::vector<int> pinned_of_;       // by pointer: the inputs, then the results
+  std::vector<int> place_of_;        // by pointer: its number in the work area
   std::vector<int> ahead_;       // by input: bytes that are fetched before they are read, or none
   int reserved_ = 0;             // registers above those of values
   int accumulators_ = kNowhere;  // the first register of the lanes of reductions

@@ -46,6 +46,19 @@ std::vector<bool> needed_nodes(const Program& program) {
   return needed;
 }
 
+int most_alive(const Program& program, const Schedule& body) {
+  std::vector<int> ends(body.steps.size(), 0);
+  for (size_t i = 0; i < program.nodes.size(); ++i)
+    if (!program.nodes[i].invariant && !body.reads[i].empty())
+      ++ends[static_cast<size_t>(body.reads[i].back())];
+  int alive = 0, most = 0;
+  for (size_t at = 0; at < body.steps.size(); ++at) {
+    alive += (body.steps[at].kind == Step::kNode ? 1 : 0) - ends[at];
+    most = std::max(most, alive);
+  }
+  return most;
+}
+
 Schedule schedule_invariants(const Program& program) {
   Schedule schedule;
   const std::vector<bool> needed = needed_nodes(program);

@@ -28,6 +28,10 @@ Schedule schedule_singles(const Program& program);
 /// All that is not the same for all elements.
 Schedule schedule_body(const Program& program);
 
+/// Most values of one element that are alive at a time: computed, and still to be read after the
+/// step.
+int most_alive(const Program& program, const Schedule& body);
+
 /// Nodes that a result needs.
 std::vector<bool> needed_nodes(const Program& program);
 

@@ -97,7 +97,7 @@ class VectorCode : public Xbyak::CodeGenerator {
   void shift_right(const Xmm& d, const Xmm& a, int by) { vpsrad(d, a, static_cast<uint8_t>(by)); }
   /// Register d = the entries of a table, as many as the widest vectors have lanes, by the last
   /// bits of a's lanes.
-  void look_up(int d, int a, const Address& table) {
+  void look_up(int d, int a, const Operand& table) {
     if (avx512_)
       vpermps(Xbyak::Zmm(d), Xbyak::Zmm(a), table);
     else
