@@ -15,6 +15,7 @@ function(ridge_add_cuda program)
   target_compile_definitions(ridge_cuda_objects PRIVATE RIDGE_VERSION="${PROJECT_VERSION}")
   target_link_libraries(ridge_cuda_objects PUBLIC ridge_options fmt::fmt)
   ridge_embed_device_headers(ridge_cuda_objects)
+  ridge_precompile(ridge_cuda_objects)
 
   add_library(ridge_cuda MODULE $<TARGET_OBJECTS:ridge_cuda_objects>)
   set_target_properties(ridge_cuda PROPERTIES PREFIX lib)

@@ -9,7 +9,8 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # g++ 12 warns of impossible overflows inside its own std::vector and std::string
   # (GCC bugs 105329, 105651).
   target_compile_options(ridge_options INTERFACE
-    -Wno-stringop-overflow -Wno-restrict -Wno-array-bounds -Wno-maybe-uninitialized)
+    -Wno-stringop-overflow -Wno-stringop-overread -Wno-restrict -Wno-array-bounds
+    -Wno-maybe-uninitialized)
 endif()
 
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
@@ -34,5 +35,16 @@ endif()
 find_program(RIDGE_CCACHE ccache)
 if(RIDGE_CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER
-      env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${RIDGE_CCACHE})
+      env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1
+          CCACHE_SLOPPINESS=pch_defines,time_macros ${RIDGE_CCACHE})
 endif()
+
+# ridge_precompile(TARGET HEADER...): what most files include took a third to a half of their
+# compilation. Others' headers only: those of ours change. A file still includes what it uses;
+# clang-tidy reads it without these.
+function(ridge_precompile target)
+  target_precompile_headers(${target} PRIVATE
+    <algorithm> <array> <cmath> <cstdint> <filesystem> <functional> <map> <memory> <mutex> <numeric>
+    <optional> <set> <span> <string> <string_view> <unordered_map> <utility> <vector>
+    <fmt/format.h> ${ARGN})
+endfunction()
