@@ -20,7 +20,7 @@ class FieldPrinter final : public FieldVisitor {
   void visit(std::string_view name, int64_t& v) override { put(name, fmt::format("{}", v)); }
   void visit(std::string_view name, double& v) override { put(name, fmt::format("{}", v)); }
   void visit(std::string_view name, DType& v) override { put(name, std::string(name_of(v))); }
-  void visit(std::string_view name, std::string& v) override { put(name, quoted(v)); }
+  void visit(std::string_view name, std::string& v) override { put(name, quoted_text(v)); }
   void visit(std::string_view name, std::vector<int64_t>& v) override { put(name, list_text(v)); }
   void visit(std::string_view name, std::vector<double>& v) override { put(name, list_text(v)); }
 
@@ -144,7 +144,7 @@ void set_fields(Op& op, const Texts& texts) {
   }
 }
 
-std::string quoted(std::string_view text) {
+std::string quoted_text(std::string_view text) {
   std::string result = "\"";
   result.reserve(text.size() + text.size() / 4);
   for (char c : text) {

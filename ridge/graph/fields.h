@@ -18,9 +18,9 @@ std::string fields_text(const Op& op, const Op& defaults);
 void set_fields(Op& op, const std::vector<std::pair<std::string, std::string>>& texts);
 
 /// `text` in double quotes, with quote, backslash and control characters escaped.
-std::string quoted(std::string_view text);
+std::string quoted_text(std::string_view text);
 
-/// The inverse of quoted; UserError when `text` is not a quoted string.
+/// The inverse of quoted_text; UserError when `text` is not a quoted string.
 std::string unquoted(std::string_view text);
 
 }  // namespace ridge

@@ -311,7 +311,7 @@ class GraphBuilder {
       const auto* input = dynamic_cast<const Input*>(op.get());
       check(input == nullptr || graph_inputs_.emplace(input->input_name, position).second,
             "two inputs are named {}",
-            input == nullptr ? "" : quoted(input->input_name));
+            input == nullptr ? "" : quoted_text(input->input_name));
       const auto [first, is_new] = sites_.emplace(statement.site, position);
       check(is_new || equal(*graph_.nodes()[first->second]->op, *op),
             "two different nodes have one site");

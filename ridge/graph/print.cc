@@ -22,17 +22,17 @@ std::string print(const Node& node) {
     line += fmt::format(" {{{}}}", fields);
   for (size_t i = 0; i < node.outputs.size(); ++i)
     line += fmt::format("{}{}", i == 0 ? " : " : ", ", to_string(node.outputs[i]));
-  return line + fmt::format(" @ {}", quoted(node.site.name));
+  return line + fmt::format(" @ {}", quoted_text(node.site.name));
 }
 
 std::string print(const Graph& graph) {
-  std::string text = fmt::format("ridge.graph/1 {}\n", quoted(graph.name()));
+  std::string text = fmt::format("ridge.graph/1 {}\n", quoted_text(graph.name()));
   for (const auto& [name, size] : graph.binding())
-    text += fmt::format("dim {} = {}\n", quoted(name), size);
+    text += fmt::format("dim {} = {}\n", quoted_text(name), size);
   for (const auto& node : graph.nodes()) text += print(*node) + "\n";
   for (const Output& output : graph.outputs()) {
-    text += fmt::format("output {} = {}", quoted(output.name), value_text(output.value));
-    if (!output.updates.empty()) text += fmt::format(" updates {}", quoted(output.updates));
+    text += fmt::format("output {} = {}", quoted_text(output.name), value_text(output.value));
+    if (!output.updates.empty()) text += fmt::format(" updates {}", quoted_text(output.updates));
     text += "\n";
   }
   return text;
