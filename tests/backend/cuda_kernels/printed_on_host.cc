@@ -25,7 +25,7 @@ void PrintedOnHost::add(const cuda::PrintedKernel& kernel) {
 
 void PrintedOnHost::build() {
   std::ofstream file(folder_ / "kernels.cc");
-  file << "#include \"tests/backend/cuda_kernels/simt.h\"\n";
+  file << "#include \"simt.h\"\n";
   for (const std::string& source : sources_) file << source;
   for (const std::string& entry : entries_)
     file << fmt::format(
@@ -41,14 +41,11 @@ void PrintedOnHost::build() {
   // Where this process has the runtime of AddressSanitizer, linked or preloaded, kernels use it.
   const char* const sanitizer =
       dlsym(RTLD_DEFAULT, "__asan_init") != nullptr ? "-fsanitize=address" : "";
-  const std::string command = fmt::format(
-      "{} -std=c++20 -O1 -w -mavx2 -mfma -ffp-contract=off {} -fPIC -shared -I. '{}' -o '{}' 2> "
-      "'{}'",
-      RIDGE_CXX,
-      sanitizer,
-      (folder_ / "kernels.cc").string(),
-      (folder_ / "kernels.so").string(),
-      (folder_ / "log").string());
+  const std::string command =
+      fmt::format(RIDGE_CXX " " RIDGE_SIMULATION_FLAGS " {1} -shared -I . -I '" RIDGE_SIMULATION
+                            "' '{0}/kernels.cc' -o '{0}/kernels.so' 2> '{0}/log'",
+                  folder_.path().string(),
+                  sanitizer);
   if (std::system(command.c_str()) != 0) {
     std::ifstream log(folder_ / "log");
     const std::string text{std::istreambuf_iterator<char>(log), {}};

@@ -25,10 +25,11 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kSuccess = 0, kInvalidInput = 3, kCompilation = 6;
-constexpr const char* kSimt = RIDGE_SOURCE_ROOT "/tests/backend/cuda_kernels/simt.h";
-constexpr const char* kSimtApprox = RIDGE_SOURCE_ROOT "/tests/backend/cuda_kernels/simt_approx.h";
-constexpr const char* kSimtMma = RIDGE_SOURCE_ROOT "/tests/backend/cuda_kernels/simt_mma.h";
-constexpr const char* kImage = RIDGE_SOURCE_ROOT "/tests/backend/cuda/fake_nvrtc/simulated_image.h";
+// What is ours and comes before the sources.
+constexpr const char* kSimulation[] = {RIDGE_SIMULATION "/simt.h",
+                                       RIDGE_SIMULATION "/simt_approx.h",
+                                       RIDGE_SIMULATION "/simt_mma.h",
+                                       RIDGE_SIMULATION "/simulated_image.h"};
 
 using Headers = std::map<std::string, std::string>;
 
@@ -107,7 +108,7 @@ std::vector<Entry> entries_of(const std::string& source) {
 }
 
 std::string text_to_compile(const std::vector<std::string>& sources) {
-  std::string text = fmt::format("#include \"{}\"\n#include \"{}\"\n", kSimt, kImage);
+  std::string text = "#include \"simt.h\"\n#include \"simulated_image.h\"\n";
   text +=
       "template <class... A>\nconstexpr size_t parameters_of(void (*)(A...)) {\n"
       "  return sizeof...(A);\n}\n"
@@ -184,13 +185,11 @@ const fs::path& scratch() {
 std::string compile(const std::vector<std::string>& sources,
                     const Headers& headers,
                     std::string& log) {
-  // Without a sanitizer, so that builds with and without one share what was compiled: kernels run
-  // under AddressSanitizer in cuda_kernels.
-  const std::string options = "-std=c++20 -O1 -w -mavx2 -mfma -ffp-contract=off -fPIC -shared";
+  // The flags have no sanitizer, so that builds with and without one share what was compiled:
+  // kernels run under AddressSanitizer in cuda_kernels.
   const std::string text = text_to_compile(sources);
-  uint64_t key = ridge::hash64(options);
-  for (const char* const header : {kSimt, kSimtApprox, kSimtMma})
-    key = ridge::hash64(text_of(header), key);
+  uint64_t key = ridge::hash64(RIDGE_SIMULATION_FLAGS);
+  for (const char* const header : kSimulation) key = ridge::hash64(text_of(header), key);
   for (const auto& [name, header] : headers) key = ridge::hash64(header, ridge::hash64(name, key));
   key = ridge::hash64(text, key);
   const char* const cache = std::getenv("FAKE_NVRTC_CACHE");
@@ -203,12 +202,10 @@ std::string compile(const std::vector<std::string>& sources,
     // The machine has that one.
     if (name != "cstdint") write(folder / "headers" / name, header);
   write(folder / "kernels.cc", text);
-  const std::string command = fmt::format(
-      "{0} {1} -I '{2}/headers' '{2}/kernels.cc' -o "
-      "'{2}/kernels.so' 2> '{2}/log'",
-      RIDGE_CXX,
-      options,
-      folder.string());
+  const std::string command =
+      fmt::format(RIDGE_CXX " " RIDGE_SIMULATION_FLAGS " -shared -I '" RIDGE_SIMULATION
+                            "' -I '{0}/headers' '{0}/kernels.cc' -o '{0}/kernels.so' 2> '{0}/log'",
+                  folder.string());
   const bool is_compiled = std::system(command.c_str()) == 0;
   log = text_of(folder / "log");
   std::string image = is_compiled ? text_of(folder / "kernels.so") : "";
