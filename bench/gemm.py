@@ -4,7 +4,8 @@
 Every shape of gemm_shapes.txt is measured as NN, NT and TN. A round times a stretch of Ridge's products,
 the multiply-add peak for 10 ms before it and after it, and a stretch of torch.mm (torch.bmm for a batch)
 with out=, packing inside both; the ratio is torch's time over Ridge's, the share of the peak is that of the
-peak beside it, medians over the rounds. Operands are random and lie on huge pages for both. Below some
+peak beside it, medians over the rounds. All products have some rounds before any has more, each time with
+new operands: a minute in which others use the machine takes few rounds of each, not all of one. Operands are random and lie on huge pages for both. Below some
 microseconds torch's time is mostly its call.
 
 Usage: build/peers/bin/python bench/gemm.py [--threads N] [--quick] [--match TEXT] [--isa ISA]
@@ -29,6 +30,7 @@ from training_step import rest  # noqa: E402
 HERE = pathlib.Path(__file__).resolve().parent
 PROGRAM = HERE.parent / "build" / "release" / "bench" / "bench_gemm"
 LAYOUTS = ("NN", "NT", "TN")
+ROUNDS_TOGETHER = 3
 
 
 class Ridge:
@@ -101,40 +103,48 @@ def calls_for(run, stretch):
     return max(1, round(stretch / seconds))
 
 
-def measure(ridge, shape, layout, arguments):
-    m, n, k, batch = shape
-    ridge.ask(f"case {m} {n} {k} {layout} {arguments.dtype} x{batch}")
-    peer = Torch(shape, layout, arguments.dtype)
-    own_calls, peer_calls = (calls_for(run, arguments.stretch) for run in (ridge, peer))
-    own, other, peaks = [], [], []
+class Product:
+    def __init__(self, shape, layout):
+        self.shape, self.layout = shape, layout
+        self.own, self.other, self.peaks = [], [], []  # by round: seconds, seconds, FLOP/s
 
-    def run_ridge():
-        rest()
-        before = float(ridge.ask(f"peak {arguments.dtype}"))
-        own.append(ridge.run(own_calls))
-        peaks.append((before + float(ridge.ask(f"peak {arguments.dtype}"))) / 2)
+    def measure(self, ridge, rounds, arguments):
+        m, n, k, batch = self.shape
+        ridge.ask(f"case {m} {n} {k} {self.layout} {arguments.dtype} x{batch}")
+        peer = Torch(self.shape, self.layout, arguments.dtype)
+        own_calls, peer_calls = (calls_for(run, arguments.stretch) for run in (ridge, peer))
 
-    for i in range(arguments.rounds):
-        if i % 2:
-            run_ridge()
-        other.append(peer.run(peer_calls))
-        if i % 2 == 0:
-            run_ridge()
-    flops, peak = 2.0 * m * n * k * batch, statistics.median(peaks)
-    return {
-        "m": m,
-        "n": n,
-        "k": k,
-        "batch": batch,
-        "layout": layout,
-        "ratio": statistics.median(o / r for o, r in zip(other, own)),
-        "ridge_us": 1e6 * statistics.median(own),
-        "torch_us": 1e6 * statistics.median(other),
-        "ridge_of_peak": statistics.median(flops / seconds / near for seconds, near in zip(own, peaks)),
-        "torch_of_peak": flops / statistics.median(other) / peak,
-        "ridge_of_peak_best": flops / min(own) / max(peaks),
-        "peak_gflops": peak / 1e9,
-    }
+        def run_ridge():
+            rest()
+            before = float(ridge.ask(f"peak {arguments.dtype}"))
+            self.own.append(ridge.run(own_calls))
+            self.peaks.append((before + float(ridge.ask(f"peak {arguments.dtype}"))) / 2)
+
+        for i in range(rounds):
+            if i % 2:
+                run_ridge()
+            self.other.append(peer.run(peer_calls))
+            if i % 2 == 0:
+                run_ridge()
+
+    def result(self):
+        m, n, k, batch = self.shape
+        flops, peak = 2.0 * m * n * k * batch, statistics.median(self.peaks)
+        shares = [flops / seconds / near for seconds, near in zip(self.own, self.peaks)]
+        return {
+            "m": m,
+            "n": n,
+            "k": k,
+            "batch": batch,
+            "layout": self.layout,
+            "ratio": statistics.median(o / r for o, r in zip(self.other, self.own)),
+            "ridge_us": 1e6 * statistics.median(self.own),
+            "torch_us": 1e6 * statistics.median(self.other),
+            "ridge_of_peak": statistics.median(shares),
+            "torch_of_peak": flops / statistics.median(self.other) / peak,
+            "ridge_of_peak_best": flops / min(self.own) / max(self.peaks),
+            "peak_gflops": peak / 1e9,
+        }
 
 
 def name_of(r):
@@ -161,6 +171,18 @@ def summarise(results, threads):
     return mean
 
 
+def products_of(arguments):
+    products = []
+    for shape in read_shapes(arguments.shapes, arguments.dtype):
+        m, n, k, batch = shape
+        if arguments.quick and 2.0 * m * n * k * batch > 6e9:
+            continue
+        for layout in LAYOUTS:
+            if re.search(arguments.match, name_of(dict(m=m, n=n, k=k, batch=batch, layout=layout))):
+                products.append(Product(shape, layout))
+    return products
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=1)
@@ -179,25 +201,22 @@ def main():
         arguments.rounds, arguments.stretch = 3, 0.004
     torch.set_num_threads(arguments.threads)
     torch.set_float32_matmul_precision("highest")
-    ridge, results = Ridge(arguments), []
+    products = products_of(arguments)
+    if not products:
+        sys.exit("gemm.py: no shape matches")
+    ridge, left = Ridge(arguments), arguments.rounds
+    while left > 0:
+        for product in products:
+            product.measure(ridge, min(left, ROUNDS_TOGETHER), arguments)
+        left -= ROUNDS_TOGETHER
+    results = [product.result() for product in products]
     print(f"torch {torch.__version__}, {arguments.dtype}, {arguments.threads} threads; times in us")
     print(f"{'m x n x k':28} {'ridge':>10} {'torch':>10} {'ratio':>6} {'of peak':>8} {'torch':>6}")
-    for shape in read_shapes(arguments.shapes, arguments.dtype):
-        for layout in LAYOUTS:
-            m, n, k, batch = shape
-            if arguments.quick and 2.0 * m * n * k * batch > 6e9:
-                continue
-            if not re.search(arguments.match, name_of(dict(m=m, n=n, k=k, batch=batch, layout=layout))):
-                continue
-            r = measure(ridge, shape, layout, arguments)
-            results.append(r)
-            print(
-                f"{name_of(r):28} {r['ridge_us']:10.1f} {r['torch_us']:10.1f} {r['ratio']:6.2f}"
-                f" {r['ridge_of_peak']:8.3f} {r['torch_of_peak']:6.3f}",
-                flush=True,
-            )
-    if not results:
-        sys.exit("gemm.py: no shape matches")
+    for r in results:
+        print(
+            f"{name_of(r):28} {r['ridge_us']:10.1f} {r['torch_us']:10.1f} {r['ratio']:6.2f}"
+            f" {r['ridge_of_peak']:8.3f} {r['torch_of_peak']:6.3f}"
+        )
     mean = summarise(results, arguments.threads)
     if arguments.json:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
