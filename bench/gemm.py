@@ -5,8 +5,8 @@ Every shape of gemm_shapes.txt is measured as NN, NT and TN. A round times a str
 the multiply-add peak for 10 ms before it and after it, and a stretch of torch.mm (torch.bmm for a batch)
 with out=, packing inside both; the ratio is torch's time over Ridge's, the share of the peak is that of the
 peak beside it, medians over the rounds. All products have some rounds before any has more, each time with
-new operands: a minute in which others use the machine takes few rounds of each, not all of one. Operands are random and lie on huge pages for both. Below some
-microseconds torch's time is mostly its call.
+new operands: a minute in which others use the machine takes few rounds of each, not all of one. Operands are
+random and lie on huge pages for both. Below some microseconds torch's time is mostly its call.
 
 Usage: build/peers/bin/python bench/gemm.py [--threads N] [--quick] [--match TEXT] [--isa ISA]
            [--rounds N] [--stretch SECONDS] [--dtype f32|f64] [--shapes FILE] [--json FILE]
@@ -120,7 +120,7 @@ class Product:
             self.own.append(ridge.run(own_calls))
             self.peaks.append((before + float(ridge.ask(f"peak {arguments.dtype}"))) / 2)
 
-        for i in range(rounds):
+        for i in range(len(self.own), len(self.own) + rounds):
             if i % 2:
                 run_ridge()
             self.other.append(peer.run(peer_calls))
@@ -204,11 +204,10 @@ def main():
     products = products_of(arguments)
     if not products:
         sys.exit("gemm.py: no shape matches")
-    ridge, left = Ridge(arguments), arguments.rounds
-    while left > 0:
+    ridge = Ridge(arguments)
+    for done in range(0, arguments.rounds, ROUNDS_TOGETHER):
         for product in products:
-            product.measure(ridge, min(left, ROUNDS_TOGETHER), arguments)
-        left -= ROUNDS_TOGETHER
+            product.measure(ridge, min(arguments.rounds - done, ROUNDS_TOGETHER), arguments)
     results = [product.result() for product in products]
     print(f"torch {torch.__version__}, {arguments.dtype}, {arguments.threads} threads; times in us")
     print(f"{'m x n x k':28} {'ridge':>10} {'torch':>10} {'ratio':>6} {'of peak':>8} {'torch':>6}")

@@ -43,19 +43,12 @@ endif()
 # compilation. Others' headers only: those of ours change. A file still includes what it uses;
 # clang-tidy reads it without these. By g++ alone: what clang makes holds paths and times, and ccache
 # would find nothing again.
+if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  set(CMAKE_DISABLE_PRECOMPILE_HEADERS ON)
+endif()
 function(ridge_precompile target)
-  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    return()
-  endif()
   target_precompile_headers(${target} PRIVATE
     <algorithm> <array> <cmath> <cstdint> <filesystem> <functional> <map> <memory> <mutex> <numeric>
     <optional> <set> <span> <string> <string_view> <unordered_map> <utility> <vector>
     <fmt/format.h> ${ARGN})
-endfunction()
-
-# The same headers, by the same flags.
-function(ridge_precompile_as target other)
-  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    target_precompile_headers(${target} REUSE_FROM ${other})
-  endif()
 endfunction()
