@@ -12,8 +12,8 @@ namespace ridge::cpu {
 enum class F16Bits : uint16_t {};
 enum class BF16Bits : uint16_t {};
 
-/// What tiles fetch into the second-level cache while they compute, some lines each: what will be
-/// packed next, which then does not wait for memory.
+/// What tiles fetch while they compute, some lines each: what will be packed next, which then does
+/// not wait for memory.
 struct GemmAhead {
   /// Rows that lie `stride` bytes apart.
   struct Rows {

@@ -86,7 +86,9 @@ template <class V, int kRows, int kVectors, bool kApart, bool kCopy>
 
 inline void fetch_line(GemmAhead& ahead) {
   GemmAhead::Rows& rows = ahead.now;
-  if (rows.count == 0 || !fetch_line(rows.at, ahead.offset, rows.bytes, rows.stride)) return;
+  // Few lines, long before they are wanted; but what does not come then holds up a whole tile.
+  constexpr FetchInto kInto = FetchInto::kFirst;
+  if (rows.count == 0 || !fetch_line<kInto>(rows.at, ahead.offset, rows.bytes, rows.stride)) return;
   if (--rows.count > 0) return;
   rows = ahead.then;
   ahead.then.count = 0;
@@ -109,23 +111,20 @@ void compute(const GemmTile<typename V::Elem>& t) {
   T* copy = t.copy;
   int64_t left = t.depth;
 
-  // C is wanted only at the end, and fetched now. One row a step: all at once, they would keep
-  // the loads of A and B waiting.
-  if (whole && left >= kRows) {
-    left -= kRows;
-    constexpr int kLine = 64 / sizeof(T);
-    for (int r = 0; r < kRows; ++r) {
-      const T* row = t.c + r * t.row_stride;
-      for (int j = 0; j < kColumns; j += kLine) V::prefetch(row + j);
-      V::prefetch(row + kColumns - 1);  // where the row is not aligned
-      step<V, kRows, kVectors, kApart, kCopy>(sum, a, b, copy, t);
-    }
-  }
-  // Lines for later are fetched a few at a time: many at once would fill the queue of misses.
+  // Lines for later are fetched a few at a time: many at once would fill the queue of misses. C is
+  // wanted only at the end: a row of it with each of the last blocks, or it would leave the
+  // first-level cache again before.
   constexpr int64_t kBlock = 8;
   const int64_t lines = t.ahead == nullptr ? 0 : t.ahead->lines * kBlock / t.depth + 1;
+  int fetched = whole ? 0 : kRows;
   for (int64_t block = kBlock; left > 0; left -= block) {
     for (int64_t i = 0; i < lines; ++i) fetch_line(*t.ahead);
+    for (; fetched < kRows - (left - 1) / kBlock; ++fetched) {
+      constexpr int kLine = 64 / sizeof(T);
+      const T* row = t.c + fetched * t.row_stride;
+      for (int j = 0; j < kColumns; j += kLine) V::prefetch(row + j);
+      V::prefetch(row + kColumns - 1);  // where the row is not aligned
+    }
     if (left < block) block = left;
     for (int64_t i = 0; i < block; ++i) step<V, kRows, kVectors, kApart, kCopy>(sum, a, b, copy, t);
   }

@@ -6,11 +6,17 @@
 namespace ridge::cpu {
 namespace {
 
-// Fetches the line at `offset` of a row into the second-level cache and goes on to the next one;
-// whether that is in the next row.
-inline bool fetch_line(const char*& row, int64_t& offset, int64_t bytes, int64_t stride) {
+// Into which cache lines are fetched: the second one can wait for more of them at a time, but Zen 4
+// drops such requests for seconds on end where others keep a core's caches busy. Lines for the
+// first one always come.
+enum class FetchInto { kFirst, kSecond };
+
+// Fetches the line at `offset` of a row and goes on to the next one; whether that is in the next
+// row.
+template <FetchInto kInto>
+bool fetch_line(const char*& row, int64_t& offset, int64_t bytes, int64_t stride) {
   constexpr int64_t kLine = 64;
-  __builtin_prefetch(row + offset, 0, 2);
+  __builtin_prefetch(row + offset, 0, kInto == FetchInto::kFirst ? 3 : 2);
   offset += kLine;
   if (offset < bytes) return false;
   offset = 0;
@@ -29,7 +35,7 @@ class RowFetch {
         bytes_(elements * static_cast<int64_t>(sizeof(T))),
         stride_(stride * static_cast<int64_t>(sizeof(T))) {}
 
-  void next() { fetch_line(at_, offset_, bytes_, stride_); }
+  void next() { fetch_line<FetchInto::kSecond>(at_, offset_, bytes_, stride_); }
 
  private:
   const char* at_;
