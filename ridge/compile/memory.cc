@@ -1,6 +1,8 @@
 #include "ridge/compile/memory.h"
 
 #include <algorithm>
+#include <bit>
+#include <cstring>
 #include <numeric>
 #include <utility>
 
@@ -41,8 +43,10 @@ class GreedyLayout {
   enum class Fit : uint8_t { kSmallestGap, kLowestGap };
 
   explicit GreedyLayout(std::span<const Lifetime> lifetimes) : lifetimes_(lifetimes) {
-    placed_.reserve(lifetimes.size());
-    met_.resize(lifetimes.size());
+    spaces_.reserve(lifetimes.size());
+    first_.reserve(lifetimes.size());
+    last_.reserve(lifetimes.size());
+    meets_.resize(lifetimes.size() + kTogether);
   }
 
   int64_t bytes(size_t i) const { return aligned_bytes(lifetimes_[i].bytes); }
@@ -51,61 +55,71 @@ class GreedyLayout {
   Layout place(const Order& order, Fit fit) {
     Layout layout;
     layout.offsets.resize(lifetimes_.size());
-    placed_.clear();
+    spaces_.clear();
+    first_.clear();
+    last_.clear();
     for (size_t index : order) {
-      const int64_t offset = find_gap(index, fit);
-      layout.offsets[index] = offset;
-      layout.peak = std::max(layout.peak, offset + bytes(index));
       const Lifetime& life = lifetimes_[index];
-      const Placed placed{offset, offset + bytes(index), life.begin, life.end};
-      placed_.insert(std::upper_bound(placed_.begin(), placed_.end(), placed), placed);
+      const int64_t offset = find_gap(life, bytes(index), fit);
+      const int64_t end = offset + bytes(index);
+      layout.offsets[index] = offset;
+      layout.peak = std::max(layout.peak, end);
+      const auto behind = std::upper_bound(
+          spaces_.begin(), spaces_.end(), offset, [](int64_t value, const Space& other) {
+            return value < other.offset;
+          });
+      const auto at = behind - spaces_.begin();
+      spaces_.insert(behind, {offset, end});
+      first_.insert(first_.begin() + at, life.begin);
+      last_.insert(last_.begin() + at, life.end);
     }
     return layout;
   }
 
  private:
-  struct Placed {
+  struct Space {
     int64_t offset;
     int64_t end;
-    int first, last;  ///< Steps of its life.
-
-    bool operator<(const Placed& other) const { return offset < other.offset; }
   };
+  static constexpr size_t kTogether = sizeof(uint64_t);
 
-  int64_t find_gap(size_t index, Fit fit) {
-    const Lifetime& own = lifetimes_[index];
-    const int64_t wanted = bytes(index);
+  int64_t find_gap(const Lifetime& own, int64_t wanted, Fit fit) {
+    mark_those_met(own);
     int64_t best = -1, best_gap = 0, free_from = 0;
-    const size_t met = find_met(own);
-    for (size_t i = 0; i < met; ++i) {
-      const Placed& other = placed_[met_[i]];
-      const int64_t gap = other.offset - free_from;
-      if (gap >= wanted && (best < 0 || gap < best_gap)) {
-        best = free_from;
-        best_gap = gap;
-        if (fit == Fit::kLowestGap) break;
+    for (size_t block = 0; block < spaces_.size(); block += kTogether) {
+      uint64_t met;
+      std::memcpy(&met, &meets_[block], sizeof met);
+      for (; met != 0; met &= met - 1) {
+        const Space& other = spaces_[block + static_cast<size_t>(std::countr_zero(met)) / 8];
+        const int64_t gap = other.offset - free_from;
+        if (gap >= wanted && (best < 0 || gap < best_gap)) {
+          best = free_from;
+          best_gap = gap;
+          if (fit == Fit::kLowestGap) return best;
+        }
+        free_from = std::max(free_from, other.end);
       }
-      free_from = std::max(free_from, other.end);
     }
     return best >= 0 ? best : free_from;
   }
 
-  // Fills met_ with those that it meets in time, and returns how many. No branches: they would be
-  // guessed wrong every other time.
-  size_t find_met(const Lifetime& own) {
-    visits_ += static_cast<int64_t>(placed_.size());
-    size_t met = 0;
-    for (size_t i = 0; i < placed_.size(); ++i) {
-      met_[met] = static_cast<uint32_t>(i);
-      met += static_cast<size_t>(placed_[i].first <= own.end) &
-             static_cast<size_t>(own.begin <= placed_[i].last);
-    }
-    return met;
+  // One byte each, by a loop for vectors: most of planning is spent here.
+  void mark_those_met(const Lifetime& own) {
+    const size_t n = spaces_.size();
+    visits_ += static_cast<int64_t>(n);
+    const int begin = own.begin, end = own.end;
+    const int *first = first_.data(), *last = last_.data();
+    uint8_t* const meets = meets_.data();
+    for (size_t i = 0; i < n; ++i)
+      meets[i] = static_cast<uint8_t>((first[i] <= end) & (begin <= last[i]));
+    std::fill_n(meets + n, kTogether, uint8_t{0});
   }
 
   std::span<const Lifetime> lifetimes_;
-  std::vector<Placed> placed_;  ///< By offset.
-  std::vector<uint32_t> met_;   ///< Numbers in placed_.
+  // Those that are placed, by offset: where they lie, and the steps of their lives.
+  std::vector<Space> spaces_;
+  std::vector<int> first_, last_;
+  std::vector<uint8_t> meets_;  ///< Whether each of them meets the next one in time.
   int64_t visits_ = 0;
 };
 
