@@ -6,7 +6,8 @@ the norm 1.6e-3 too small, with any number of threads; what is clipped by it lea
 f64. So the norm that PyTorch clips by is summed in f64 here; --own-norm takes it as it comes.
 
 Ridge passes where it is within three times what PyTorch in f32 differs from itself between one thread
-and two, or no further from PyTorch in f64 than three times PyTorch's own distance.
+and two, or no further from PyTorch in f64 than three times PyTorch's own distance. `beyond` counts the
+steps that are further from PyTorch than that, and further from f64 than PyTorch is.
 
 Convolutions in f64 take PyTorch minutes: --no-f64 leaves that out.
 
@@ -43,6 +44,15 @@ def largest(a, b):
     return max(abs(x - y) for x, y in zip(a, b))
 
 
+def count_beyond(own, peers, exact, noise):
+    """Steps further from both runs of PyTorch than three times its noise, and further from f64."""
+    return sum(
+        min(abs(x - y) for y in at_step) > 3 * noise
+        and abs(x - z) > max(abs(y - z) for y in at_step)
+        for x, at_step, z in zip(own, zip(*peers), exact)
+    )
+
+
 def compare(path, steps, with_f64, peer):
     config = tomllib.loads(path.read_text())
     ridge = Ridge(path, 2)
@@ -53,13 +63,15 @@ def compare(path, steps, with_f64, peer):
         peers.append(losses(peer(config, False, ridge), steps))
     exact = losses(peer(config, False, ridge, torch.float64), steps) if with_f64 else None
     ridge.close()
+    noise = largest(*peers)
     return {
         "first": own[0],
         "last": own[-1],
-        "noise": largest(*peers),
+        "noise": noise,
         "apart": min(largest(own, peer) for peer in peers),
         "peer_error": max(largest(exact, peer) for peer in peers) if exact else math.nan,
         "error": largest(exact, own) if exact else math.nan,
+        "beyond": count_beyond(own, peers, exact, noise) if exact else "",
     }
 
 
@@ -75,7 +87,7 @@ def main():
     print(f"torch {torch.__version__}, {arguments.steps} steps; largest differences of losses")
     print(
         f"{'workload':18} {'first':>8} {'last':>8} {'1 to 2 threads':>14} {'ridge to torch':>14}"
-        f" {'torch to f64':>13} {'ridge to f64':>13}"
+        f" {'torch to f64':>13} {'ridge to f64':>13} {'beyond':>7}"
     )
     failed = False
     for path in configs:
@@ -85,7 +97,8 @@ def main():
         failed |= not passed
         print(
             f"{path.stem:18} {r['first']:8.4f} {r['last']:8.4f} {r['noise']:14.2e} {r['apart']:14.2e}"
-            f" {r['peer_error']:13.2e} {r['error']:13.2e}{'' if passed else '  too far'}",
+            f" {r['peer_error']:13.2e} {r['error']:13.2e} {r['beyond']:>7}"
+            f"{'' if passed else '  too far'}",
             flush=True,
         )
     return 1 if failed else 0
