@@ -103,7 +103,7 @@ class GreedyLayout {
     return best >= 0 ? best : free_from;
   }
 
-  // One byte each, by a loop for vectors: most of planning is spent here.
+  // One byte each, by a loop that becomes vectors: a good part of planning is spent here.
   void mark_those_met(const Lifetime& own) {
     const size_t n = spaces_.size();
     visits_ += static_cast<int64_t>(n);

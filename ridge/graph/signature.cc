@@ -7,62 +7,38 @@
 namespace ridge {
 namespace {
 
-// All of these append: a plan asks for the signatures of some hundred loops.
-void add_fields_without_sites(std::string& text, const Node& node);
+std::string fields_without_sites(const Node& node);
 
-void add_number(std::string& text, int64_t number) {
-  const fmt::format_int digits(number);
-  text.append(digits.data(), digits.size());
-}
-
-void add_description(std::string& text, const Node& node) {
-  text.append(node.op->name()) += '(';
-  add_fields_without_sites(text, node);
-  text += ')';
-  for (const Value& input : node.inputs) text.append(" ") += to_string(input.type());
+std::string describe(const Node& node) {
+  std::string text = fmt::format("{}({})", node.op->name(), fields_without_sites(node));
+  for (const Value& input : node.inputs) text += " " + to_string(input.type());
   text += " ->";
-  for (const TensorType& type : node.outputs) text.append(" ") += to_string(type);
+  for (const TensorType& type : node.outputs) text += " " + to_string(type);
+  return text;
 }
 
-void add_loop(std::string& text, const Fused& op) {
+std::string loop_text(const Fused& op) {
   const Graph& body = read_body(op).graph;
-  add_number(text, op.rows);
-  text += " x ";
-  add_number(text, op.columns);
+  std::string text = fmt::format("{} x {}", op.rows, op.columns);
   for (const auto& inner : body.nodes()) {
-    text += "; ";
-    add_number(text, inner->id);
-    text += '=';
-    for (const Value& input : inner->inputs) {
-      add_number(text, input.node->id);
-      text += ',';
-    }
-    add_description(text, *inner);
+    text += fmt::format("; {}=", inner->id);
+    for (const Value& input : inner->inputs) text += fmt::format("{},", input.node->id);
+    text += describe(*inner);
   }
   text += " out";
-  for (const Output& output : body.outputs()) {
-    text += ' ';
-    add_number(text, output.value.node->id);
-  }
+  for (const Output& output : body.outputs()) text += fmt::format(" {}", output.value.node->id);
+  return text;
 }
 
-void add_fields_without_sites(std::string& text, const Node& node) {
-  if (node.is<Fused>()) return add_loop(text, node.op_as<Fused>());
-  if (!node.is<FusedMatMul>()) {
-    text += fields_text(*node.op);
-    return;
-  }
+std::string fields_without_sites(const Node& node) {
+  if (node.is<Fused>()) return loop_text(node.op_as<Fused>());
+  if (!node.is<FusedMatMul>()) return fields_text(*node.op);
   const auto& op = node.op_as<FusedMatMul>();
-  text.append(fields_text(op.product)) += "; ";
-  add_loop(text, op.loop);
+  return fmt::format("{}; {}", fields_text(op.product), loop_text(op.loop));
 }
 
 }  // namespace
 
-std::string signature(const Node& node) {
-  std::string text;
-  add_description(text, node);
-  return text;
-}
+std::string signature(const Node& node) { return describe(node); }
 
 }  // namespace ridge
