@@ -3,14 +3,13 @@
 # run time as well.
 #
 # The plugin holds ridge/backend/cuda and nothing else. Settings, the trace, the pool of threads and
-# the registry of ops are the program's: a second copy of them would be a second state. So programs
-# hand out the symbols of namespace ridge (exported_symbols.txt), and `ridge` holds all of the
-# library, what it does not call itself included. The plugin keeps default visibility, so that type
-# information and the statics of inline functions are one, too.
+# the registry of ops are those of libridge.so, which program and plugin share: a second copy of them
+# would be a second state. The plugin keeps default visibility, so that type information and the
+# statics of inline functions are one, too.
 function(ridge_add_cuda program)
   file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/ridge/backend/cuda/*.cc)
+  ridge_unite(sources ${sources})
   add_library(ridge_cuda_objects OBJECT ${sources})
-  set_target_properties(ridge_cuda_objects PROPERTIES POSITION_INDEPENDENT_CODE ON)
   target_include_directories(ridge_cuda_objects PUBLIC ${PROJECT_SOURCE_DIR})
   target_compile_definitions(ridge_cuda_objects PRIVATE RIDGE_VERSION="${PROJECT_VERSION}")
   target_link_libraries(ridge_cuda_objects PUBLIC ridge_options fmt::fmt)
@@ -19,13 +18,9 @@ function(ridge_add_cuda program)
 
   add_library(ridge_cuda MODULE $<TARGET_OBJECTS:ridge_cuda_objects>)
   set_target_properties(ridge_cuda PROPERTIES PREFIX lib)
-  target_link_libraries(ridge_cuda PRIVATE ridge_options fmt::fmt ${CMAKE_DL_LIBS})
+  target_link_libraries(ridge_cuda PRIVATE ridge_library fmt::fmt ${CMAKE_DL_LIBS})
   # A program without the plugin of its own build would refuse what lies there.
   add_dependencies(${program} ridge_cuda)
-
-  set(exported ${PROJECT_SOURCE_DIR}/cmake/exported_symbols.txt)
-  target_link_options(ridge_library INTERFACE -Wl,--dynamic-list=${exported})
-  target_link_libraries(${program} PRIVATE $<LINK_LIBRARY:WHOLE_ARCHIVE,ridge_library>)
 endfunction()
 
 # The texts that printed kernels include are embedded: what lies in device/, and the headers whose

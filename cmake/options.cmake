@@ -3,7 +3,10 @@ add_library(ridge_options INTERFACE)
 target_compile_options(ridge_options INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Werror
   # Bits must not depend on what the compiler chooses to contract: fma is always written out.
-  -ffp-contract=off)
+  -ffp-contract=off
+  # All code may go into the shared library; nobody replaces a function of it at run time.
+  -fPIC -fno-semantic-interposition)
+target_link_options(ridge_options INTERFACE -Wl,-Bsymbolic-functions)
 
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # g++ 12 warns of impossible overflows inside its own std::vector and std::string
@@ -25,30 +28,83 @@ if(RIDGE_SANITIZE)
   target_compile_options(ridge_options INTERFACE
     -fsanitize=${RIDGE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g1 -O1)
   target_link_options(ridge_options INTERFACE -fsanitize=${RIDGE_SANITIZE})
+  if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    # Inlining what is instrumented took a third of the compilation.
+    target_compile_options(ridge_options INTERFACE "SHELL:-mllvm -inline-threshold=25")
+  endif()
 endif()
 
-if(RIDGE_FUZZ)
-  target_compile_options(ridge_options INTERFACE -fsanitize=fuzzer-no-link)
-endif()
+# ridge_unite(OUT SOURCE...): OUT is what to compile in place of the sources. Under a sanitizer that is
+# fewer and longer ones (tools/unite_sources), in which names of two files may not meet: it is told
+# anew when a source changes.
+function(ridge_unite out)
+  set(sources ${ARGN})
+  if(RIDGE_SANITIZE)
+    set(sources "")
+    foreach(source ${ARGN})
+      get_filename_component(source ${source} REALPATH)
+      list(APPEND sources ${source})
+    endforeach()
+    set(tool ${PROJECT_SOURCE_DIR}/tools/unite_sources)
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${tool} ${sources})
+    list(GET sources 0 first)
+    file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${first})
+    get_filename_component(folder ${folder} DIRECTORY)
+    file(WRITE ${PROJECT_BINARY_DIR}/united/sources.txt "")
+    foreach(source ${sources})
+      file(APPEND ${PROJECT_BINARY_DIR}/united/sources.txt "${source}\n")
+    endforeach()
+    execute_process(COMMAND python3 -B ${tool} ${PROJECT_BINARY_DIR}/united/${folder}
+      INPUT_FILE ${PROJECT_BINARY_DIR}/united/sources.txt
+      OUTPUT_VARIABLE sources OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+    string(REPLACE "\n" ";" sources "${sources}")
+  endif()
+  set(${out} ${sources} PARENT_SCOPE)
+endfunction()
+
+# What libFuzzer steers by, for sources that fuzz targets run (-fsanitize=fuzzer-no-link is all of this
+# for all sources).
+set(ridge_coverage_options
+    -fsanitize-coverage=inline-8bit-counters,pc-table,trace-cmp,indirect-calls)
 
 # Paths below the root count as relative, so that all build folders and clones share the cache.
 find_program(RIDGE_CCACHE ccache)
 if(RIDGE_CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER
       env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1
-          CCACHE_SLOPPINESS=pch_defines,time_macros ${RIDGE_CCACHE})
+          CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_PCH_EXTSUM=1 ${RIDGE_CCACHE})
 endif()
 
 # ridge_precompile(TARGET HEADER...): what most files include took a third to a half of their
 # compilation. Others' headers only: those of ours change. A file still includes what it uses;
-# clang-tidy reads it without these. By g++ alone: what clang makes holds paths and times, and ccache
-# would find nothing again.
-if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  set(CMAKE_DISABLE_PRECOMPILE_HEADERS ON)
-endif()
-function(ridge_precompile target)
-  target_precompile_headers(${target} PRIVATE
+# clang-tidy reads it without these.
+set(ridge_common_headers
     <algorithm> <array> <cmath> <cstdint> <filesystem> <functional> <map> <memory> <mutex> <numeric>
-    <optional> <set> <span> <string> <string_view> <unordered_map> <utility> <vector>
-    <fmt/format.h> ${ARGN})
+    <optional> <set> <span> <string> <string_view> <unordered_map> <utility> <vector> <fmt/format.h>)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  function(ridge_precompile target)
+    target_precompile_headers(${target} PRIVATE ${ridge_common_headers} ${ARGN})
+  endfunction()
+  return()
+endif()
+
+# Clang reads of a precompiled header what a file needs of it, so one serves all. It holds the path of
+# the build folder, so ccache is given a sum of what was compiled instead, and all clones share what
+# they compile.
+set(text "")
+foreach(header ${ridge_common_headers} <cstdlib> <fstream> <random> <gtest/gtest.h> <nlohmann/json.hpp>)
+  string(APPEND text "#include ${header}\n")
+endforeach()
+file(CONFIGURE OUTPUT precompiled/common.h CONTENT "${text}")
+set(command ${CMAKE_CXX_COMPILER} -std=c++20 -DNDEBUG "$<TARGET_PROPERTY:ridge_options,INTERFACE_COMPILE_OPTIONS>"
+    -w -x c++-header precompiled/common.h)
+add_custom_command(OUTPUT precompiled/common.pch
+  COMMAND ${command} -E -P -dD -o precompiled/common.pch.sum
+  COMMAND ${command} -o precompiled/common.pch
+  DEPENDS ${CMAKE_BINARY_DIR}/precompiled/common.h
+  COMMAND_EXPAND_LISTS VERBATIM)
+add_custom_target(ridge_precompiled DEPENDS precompiled/common.pch)
+function(ridge_precompile target)
+  add_dependencies(${target} ridge_precompiled)
+  target_compile_options(${target} PRIVATE "SHELL:-include-pch precompiled/common.pch")
 endfunction()

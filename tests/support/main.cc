@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 
+#include "tests/support/hang_guard.h"
 #include "tests/support/temp_folder.h"
 
 int main(int argc, char** argv) {
@@ -10,5 +11,6 @@ int main(int argc, char** argv) {
   ::setenv("XDG_CACHE_HOME", cache.path().c_str(), 1);
   ::setenv("RIDGE_TUNE", "false", 0);
   ::testing::InitGoogleTest(&argc, argv);
+  ridge::test::guard_against_hangs();
   return RUN_ALL_TESTS();
 }
