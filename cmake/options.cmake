@@ -30,7 +30,7 @@ if(RIDGE_SANITIZE)
   target_link_options(ridge_options INTERFACE -fsanitize=${RIDGE_SANITIZE})
   if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
     # Inlining what is instrumented took a third of the compilation.
-    target_compile_options(ridge_options INTERFACE "SHELL:-mllvm -inline-threshold=25")
+    target_compile_options(ridge_options INTERFACE -mllvm -inline-threshold=25)
   endif()
 endif()
 

@@ -88,7 +88,7 @@ class CudaOptimize : public testing::Test {
 };
 
 TEST_F(CudaOptimize, EachTechniqueIsProposedOrHasItsReason) {
-  if (test::cases(2) < 2) GTEST_SKIP() << "not with RIDGE_TEST_SCALE=short: it takes a minute";
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   write_mlp("slow.toml", "capture = 'off'\nmicro = 2\n");
   const json found = optimize("slow.toml --dry-run --budget 300", "export RIDGE_CUBLASLT=none;");
   ASSERT_FALSE(found.is_null());
@@ -116,7 +116,7 @@ TEST_F(CudaOptimize, EachTechniqueIsProposedOrHasItsReason) {
 // An algorithm that is slow is left for one with other bits, which the guard passes; the GPU's
 // energy is in the proof.
 TEST_F(CudaOptimize, FasterKernelsAreKeptWhereTheGuardPassesThem) {
-  if (test::cases(2) < 2) GTEST_SKIP() << "not with RIDGE_TEST_SCALE=short: it takes a minute";
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const std::string gpu = "export FAKE_CUBLASLT_TILES=2 FAKE_CUBLASLT_SLOW=1 LD_LIBRARY_PATH=" +
                           std::filesystem::path(RIDGE_FAKE_NVML).parent_path().string() +
                           " FAKE_NVML_UUID=GPU-f0f1f2f3-f4f5-f6f7-f8f9-fafbfcfdfe00"
@@ -143,7 +143,7 @@ TEST_F(CudaOptimize, FasterKernelsAreKeptWhereTheGuardPassesThem) {
 
 // It is right for the numbers by which the tuner checks it, and wrong for larger ones.
 TEST_F(CudaOptimize, AKernelThatIsWrongIsRejectedByTheGuard) {
-  if (test::cases(2) < 2) GTEST_SKIP() << "not with RIDGE_TEST_SCALE=short: it takes a minute";
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const json found =
       optimize("mlp.toml --budget 300" + all_but("train.kernels"),
                "export FAKE_CUBLASLT_TILES=2 FAKE_CUBLASLT_SLOW=1 FAKE_CUBLASLT_WRONG=2 "

@@ -126,10 +126,12 @@ TEST_F(CudaPlugin, AnotherPluginIsRefused) {
          plugin + RIDGE_FAKE_OLD_PLUGIN + ";",
          {"is of ridge 0.0.9, and this is ridge ", "from the build that made this ridge"});
   // A program without one beside it says where it looked.
+  const std::filesystem::path library = RIDGE_CUDA_PLUGIN;  // libridge.so lies beside it
   std::filesystem::copy_file(RIDGE_PROGRAM, folder_ / "ridge");
   const Ended ended = test::RidgeProcess(folder_.path(),
                                          {"calibrate", "--device", "cuda"},
-                                         "unset RIDGE_CUDA_PLUGIN;",
+                                         "unset RIDGE_CUDA_PLUGIN; export LD_LIBRARY_PATH='" +
+                                             library.parent_path().string() + "';",
                                          (folder_ / "ridge").string())
                           .wait();
   EXPECT_EQ(ended.code, 2);
