@@ -24,6 +24,7 @@
 #include "tests/attach/kineto_stand_in.h"
 #include "tests/support/errors.h"
 #include "tests/support/peers_python.h"
+#include "tests/support/scale.h"
 #include "tests/support/temp_folder.h"
 
 namespace ridge::attach {
@@ -391,6 +392,7 @@ class KinetoDaemonWithPyTorch : public KinetoDaemon {
 };
 
 TEST_F(KinetoDaemonWithPyTorch, TheDoctorReportsBySecondsAndBySteps) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const std::string python = test::peers_python();
   if (python.empty()) GTEST_SKIP() << test::kNoPeers;
   std::ofstream(folder_ / "train.py") << kTraining;

@@ -175,6 +175,7 @@ TEST_F(ShimProgram, RecordsEightStepsOfATraining) {
 
 // No range of the recording cuts through another, as it would within torch's own range of a step.
 TEST_F(ShimProgram, StepsAreNested) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const ProcessFacts facts = watch_alone(program("shim_train.py") + " plain 40");
   ASSERT_FALSE(facts.trace_path.empty());
   const doctor::Trace trace = doctor::read_trace(facts.trace_path);
@@ -194,6 +195,7 @@ TEST_F(ShimProgram, StepsAreNested) {
 }
 
 TEST_F(ShimProgram, LoaderWorkersAreNoProcessesOfTheirOwn) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const ProcessFacts facts = watch(program("shim_train.py") + " workers 40");
   EXPECT_EQ(facts.profile, "written");
   ASSERT_EQ(facts.loaders.size(), 1u);
@@ -205,10 +207,12 @@ TEST_F(ShimProgram, LoaderWorkersAreNoProcessesOfTheirOwn) {
 }
 
 TEST_F(ShimProgram, ARoundOfTwoOptimizersIsAStep) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   EXPECT_EQ(watch_alone(program("shim_train.py") + " gan 40").steps, 40);
 }
 
 TEST_F(ShimProgram, AccumulatedBatchesAreOneStep) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const ProcessFacts facts = watch_alone(program("shim_train.py") + " accumulate 40");
   EXPECT_EQ(facts.steps, 40);
   EXPECT_EQ(names_in(facts.spans_path).at("DataLoader.__next__"), 160);
@@ -225,6 +229,7 @@ TEST_F(ShimProgram, ExitsAsItWould) {
 
 // In the middle of the recording: what there is of it is written.
 TEST_F(ShimProgram, ACrashKeepsItsCodeAndItsTrace) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   ShimOptions late = kSoon;
   late.warm_steps = 15;
   const ProcessFacts facts = watch(program("shim_train.py") + " crash 60", late);
@@ -237,6 +242,7 @@ TEST_F(ShimProgram, ACrashKeepsItsCodeAndItsTrace) {
 }
 
 TEST_F(ShimProgram, StepsAsideForItsOwnProfiler) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   ProcessFacts facts = watch_alone(program("shim_train.py") + " early-profiler 60");
   EXPECT_EQ(facts.profile, "failed: the program uses torch.profiler itself");
   EXPECT_TRUE(facts.trace_path.empty());
@@ -257,12 +263,14 @@ TEST_F(ShimProgram, AForkedChildIsLeftAlone) {
 }
 
 TEST_F(ShimProgram, ACompiledOptimizerIsNotBroken) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const ProcessFacts facts = watch(program("shim_train.py") + " compiled-step 40");
   EXPECT_EQ(ended_.code, 0) << ended_.err;
   EXPECT_TRUE(facts.step_source.empty() || facts.step_source == "optimizer");
 }
 
 TEST_F(ShimProgram, WithoutAnOptimizerCallsOfTheModelAreSteps) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   // The compiler is slow to start: two of its three ways only in full tests.
   std::vector<std::string> ways = {"plain", "later"};
   if (test::cases(1) > 1) ways.insert(ways.end(), {"compile", "method"});
@@ -289,6 +297,7 @@ TEST_F(ShimProgram, NothingIsRecordedWhereNothingIsAsked) {
 }
 
 TEST_F(ShimProgram, SpansAreKeptOnlyWhereTheyAreRead) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   ShimOptions none = kSoon;
   none.profiled_steps = 0;
   none.keeps_spans = false;
@@ -313,6 +322,7 @@ TEST_F(ShimProgram, RefusesToRecordWhereThereIsNoRoom) {
 
 // A number is used again where a program starts itself anew, and in containers with few of them.
 TEST_F(ShimProgram, WhatAnEarlierProcessOfTheNumberLeftIsNotItsOwn) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const std::string train = quoted(fs::absolute("tests/attach/programs/shim_train.py").string());
   const ProcessFacts facts = watch_alone(
       "-c 'import os, runpy, sys\n"
@@ -362,6 +372,7 @@ TEST_F(ShimProgram, WithoutTorchNothingIsWritten) {
 }
 
 TEST_F(ShimProgram, ImportsOfTorchAreAsTheyWere) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   watch(program("shim_imports.py"));
   EXPECT_EQ(ended_.code, 0) << ended_.err;
   EXPECT_EQ(ended_.err, plain_.err);

@@ -106,6 +106,7 @@ TEST_F(GuardedProgram, HealthyOnesOfOtherKindsPassInBf16) {
 }
 
 TEST_F(GuardedProgram, ALossThatIsLostInBf16IsSeen) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   std::vector<std::string> ways = {"offset"};
   if (test::cases(1) > 1) ways.push_back("sum");
   for (const std::string& way : ways) {
@@ -115,6 +116,7 @@ TEST_F(GuardedProgram, ALossThatIsLostInBf16IsSeen) {
 }
 
 TEST_F(GuardedProgram, WorkersThatShareAFileOffsetAreSeen) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   begin("guard_shared_offset.py'", 1);
   EXPECT_TRUE(baseline_.is_repeatable());
   EXPECT_TRUE(fails("workers", kBits).starts_with("not the same bits: the loss of step "));

@@ -170,6 +170,7 @@ TEST_F(ModelKnobs, ChannelsLastAndFusedChangeNoMoreThanRounding) {
 }
 
 TEST_F(ModelKnobs, DropoutOfPicturesWithChannelsLastDropsTheSameValues) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const Ran plain = run("dropper", 24), knobs = run("dropper", 24, kChannels);
   EXPECT_EQ(plain["formats"], "first");
   EXPECT_EQ(knobs["formats"], "last") << knobs.err;
@@ -187,6 +188,7 @@ TEST_F(ModelKnobs, AutocastIsWithinTheModelAlone) {
 }
 
 TEST_F(ModelKnobs, ForeachAloneIsSet) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const Ran plain = run("cnn", 8), knobs = run("cnn", 8, R"({"optimizer.foreach":true})");
   EXPECT_EQ(knobs["fused"], "None foreach True");
   expect_near(knobs, plain, 1e-6);
@@ -217,6 +219,7 @@ TEST_F(ModelKnobs, ACompiledSequentialStaysOne) {
 }
 
 TEST_F(ModelKnobs, AFrozenBackboneIsPartOfTheModel) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const Ran plain = run("frozen", 8), knobs = run("frozen", 8, kChannels);
   EXPECT_EQ(knobs["formats"], "last");
   EXPECT_EQ(plain["weight"], "True True");
@@ -227,6 +230,7 @@ TEST_F(ModelKnobs, AFrozenBackboneIsPartOfTheModel) {
 }
 
 TEST_F(ModelKnobs, BothModelsOfAGanAreFound) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const Ran plain = run("gan", 12), knobs = run("gan", 12, kFormats);
   EXPECT_EQ(knobs["formats"], "last");
   EXPECT_EQ(knobs["maker"], "last");
@@ -256,12 +260,14 @@ TEST_F(ModelKnobs, WhereNoModuleHasAllNothingIsChanged) {
 }
 
 TEST_F(ModelKnobs, TheModelOfATaskThatIsNeverCalled) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const Ran knobs = run("task", 5, kMost);
   EXPECT_EQ(knobs["formats"], "last");
   for (const char* key : kKeys) EXPECT_EQ(knobs.knob(key).state, "applied") << key;
 }
 
 TEST_F(ModelKnobs, WhatBreaksReachesTheProgram) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   EXPECT_EQ(run("view", 3).code, 0);
   const Ran knobs = run("view", 3, kChannels);
   EXPECT_EQ(knobs.code, 1);
@@ -297,6 +303,7 @@ TEST_F(ModelKnobs, InferenceAndATrainingBehindIt) {
 }
 
 TEST_F(ModelKnobs, ACheckpointWithoutKnobsGoesOnWithThem) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const Ran plain = run("resume", 10), knobs = run("resume", 10, kFormats);
   EXPECT_EQ(knobs["fused"], "True foreach None");
   EXPECT_EQ(knobs["options"], "None None");

@@ -132,12 +132,14 @@ TEST_F(Knobs, BatchesFromMemoryAreTheSameWhateverIsAskedFor) {
 }
 
 TEST_F(Knobs, MemoryTakesThePlaceOfWorkers) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const Ended ended = same(kCache, "knobs_loader.py own");
   EXPECT_EQ(fact(ended, "loader.cache").state, "applied");
   EXPECT_EQ(notes(ended).find("forked"), std::string::npos);
 }
 
 TEST_F(Knobs, ALoaderForEvaluationIsLeftAlone) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const Ended ended = same(kCache, "knobs_loader.py two");
   EXPECT_EQ(fact(ended, "loader.cache").text.find("more"), std::string::npos);
   // 30 of each epoch of evaluation.
@@ -145,6 +147,7 @@ TEST_F(Knobs, ALoaderForEvaluationIsLeftAlone) {
 }
 
 TEST_F(Knobs, ALoaderForEachEpochIsFilledOnce) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const Ended ended = same(kCache, "knobs_loader.py anew");
   EXPECT_EQ(fact(ended, "loader.cache").state, "applied");
   EXPECT_LT(reads(ended), reads_without_ * 2 / 3);
@@ -156,6 +159,7 @@ TEST_F(Knobs, ALoaderForEachEpochIsFilledOnce) {
 
 // Filled for one epoch each, memory would cost more than it saves.
 TEST_F(Knobs, ADatasetForEachEpochIsNotKept) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const Ended ended = same(kCache, "knobs_loader.py others");
   EXPECT_EQ(fact(ended, "loader.cache").state, "refused");
   EXPECT_EQ(fact(ended, "loader.cache").text.rfind("each epoch makes another dataset", 0), 0u)
@@ -207,12 +211,14 @@ TEST_F(Knobs, WorkersThatStayHearOfAnotherDataset) {
 }
 
 TEST_F(Knobs, WorkersAreForTheLoaderThatFeedsSteps) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const Ended ended = same(kWorkers, "knobs_loader.py two");
   EXPECT_EQ(ended.err.rfind("2 0\n", 0), 0u) << ended.err;
   EXPECT_EQ(reads(ended), 30);
 }
 
 TEST_F(Knobs, PersistenceNeedsWorkers) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const Ended ended =
       same(R"({"loader.persistent":true,"loader.prefetch":4})", "knobs_loader.py inference");
   EXPECT_EQ(fact(ended, "loader.persistent").text, "there are no workers");
@@ -220,6 +226,7 @@ TEST_F(Knobs, PersistenceNeedsWorkers) {
 }
 
 TEST_F(Knobs, MemoryComesBeforeWorkers) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const Ended ended =
       same(R"({"loader.cache":true,"loader.workers":2})", "knobs_loader.py permuted");
   EXPECT_EQ(fact(ended, "loader.cache").state, "applied");
@@ -263,6 +270,7 @@ TEST_F(Knobs, TheProcessIsAsTheRecipeSays) {
 }
 
 TEST_F(Knobs, CpusThatAreNotThereAreRefused) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const Ended ended = with(R"({"cpus":"0,100000","no.such":1})", "knobs_process.py");
   EXPECT_EQ(ended.code, 0) << ended.err;
   EXPECT_EQ(fact(ended, "cpus").text, "the process may not use CPU 100000");
@@ -337,6 +345,7 @@ TEST_F(Probed, OffersWhatSuitsTheLoader) {
 }
 
 TEST_F(Probed, SaysWhyNot) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const std::map<std::pair<std::string, std::string>, std::string> reasons = {
       {{"torch", "cache"}, "samples draw random numbers (torch): each has to be made anew"},
       {{"numpy", "cache"}, "samples draw random numbers (numpy.random): each has to be made anew"},

@@ -9,6 +9,7 @@
 
 #include "ridge/attach/run_record.h"
 #include "tests/support/peers_python.h"
+#include "tests/support/scale.h"
 #include "tests/support/temp_folder.h"
 
 namespace ridge::attach {
@@ -126,6 +127,7 @@ for step in range(12):
 }
 
 TEST_F(Recorded, RoundsOfOptimizersAndClosuresAreSteps) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   RunRecord found = record(program("shim_train.py") + " gan 20");
   EXPECT_EQ(found.steps, 12);
   EXPECT_TRUE(found.is_whole);
@@ -149,6 +151,7 @@ for step in range(12):
 
 // Clipped gradients would all have the same norm.
 TEST_F(Recorded, NormsAreThoseBeforeClipping) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const RunRecord found = of_script(R"(
 import torch
 from torch.nn.utils import clip_grad_norm_
@@ -172,6 +175,7 @@ for step in range(12):
 }
 
 TEST_F(Recorded, AnEarlyEndIsNotWhole) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   std::optional<RunRecord> found = run(program("shim_train.py") + " plain 5");
   ASSERT_TRUE(found);
   EXPECT_EQ(found->steps, 5);
@@ -185,6 +189,7 @@ TEST_F(Recorded, AnEarlyEndIsNotWhole) {
 }
 
 TEST_F(Recorded, BrokenLossesAndMissingOnesAreKept) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const RunRecord found = of_script(R"(
 import torch
 net = torch.nn.Linear(3, 1)
@@ -223,6 +228,7 @@ TEST_F(Recorded, OutputsWhereModulesAreOnlyCalled) {
 // From the first parameter on numbers are others, before it they are the program's; its own
 // generators always are.
 TEST_F(Recorded, ReseededProgramsKeepTheirData) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const std::string script = R"(
 import random
 import numpy as np
@@ -264,6 +270,7 @@ TEST_F(Recorded, AProgramWithoutASeedIsGivenOne) {
 
 // The hash is of values in the order of their indices, whatever lies how in memory.
 TEST_F(Recorded, LayoutsHaveTheSameHash) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const ShimFolder shim(kRecording);
   const test::TempFolder folder;
   std::ofstream(folder / "script.py") << R"(
@@ -306,6 +313,7 @@ print("fine")
 // Dropout in train mode makes what the compiler has to leave as it is; a second model is called
 // within a compiled function.
 TEST_F(Recorded, CompiledProgramsAreRecordedToo) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const RunRecord found = of_script(R"(
 import torch
 torch.manual_seed(1)

@@ -195,7 +195,11 @@ std::string compile(const std::vector<std::string>& sources,
   const char* const cache = std::getenv("FAKE_NVRTC_CACHE");
   const fs::path kept =
       cache == nullptr ? fs::path{} : fs::path(cache) / fmt::format("{:016x}.so", key);
-  if (!kept.empty() && fs::exists(kept)) return text_of(kept);
+  if (!kept.empty() && fs::exists(kept)) {
+    std::error_code ignored;
+    fs::last_write_time(kept, fs::file_time_type::clock::now(), ignored);  // what is used stays
+    return text_of(kept);
+  }
 
   const fs::path folder = scratch() / fmt::format("{:016x}", key);
   for (const auto& [name, header] : headers)
@@ -203,7 +207,7 @@ std::string compile(const std::vector<std::string>& sources,
     if (name != "cstdint") write(folder / "headers" / name, header);
   write(folder / "kernels.cc", text);
   const std::string command =
-      fmt::format(RIDGE_CXX " " RIDGE_SIMULATION_FLAGS " -shared -I '" RIDGE_SIMULATION
+      fmt::format(RIDGE_GXX " " RIDGE_SIMULATION_FLAGS " -shared -I '" RIDGE_SIMULATION
                             "' -I '{0}/headers' '{0}/kernels.cc' -o '{0}/kernels.so' 2> '{0}/log'",
                   folder.string());
   const bool is_compiled = std::system(command.c_str()) == 0;
