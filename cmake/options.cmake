@@ -62,6 +62,14 @@ function(ridge_unite out)
   set(${out} ${sources} PARENT_SCOPE)
 endfunction()
 
+# ridge_leave_plain(SOURCE...): sources that a sanitized build by clang does not optimise, whatever their
+# target does: it takes longer than what it saves.
+function(ridge_leave_plain)
+  if(RIDGE_SANITIZE AND CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_OPTIONS -O0)
+  endif()
+endfunction()
+
 # What libFuzzer steers by, for sources that fuzz targets run (-fsanitize=fuzzer-no-link is all of this
 # for all sources).
 set(ridge_coverage_options
@@ -96,15 +104,27 @@ foreach(header ${ridge_common_headers} <cstdlib> <fstream> <random> <gtest/gtest
   string(APPEND text "#include ${header}\n")
 endforeach()
 file(CONFIGURE OUTPUT precompiled/common.h CONTENT "${text}")
-set(command ${CMAKE_CXX_COMPILER} -std=c++20 -DNDEBUG "$<TARGET_PROPERTY:ridge_options,INTERFACE_COMPILE_OPTIONS>"
-    -w -x c++-header precompiled/common.h)
-add_custom_command(OUTPUT precompiled/common.pch
-  COMMAND ${command} -E -P -dD -o precompiled/common.pch.sum
-  COMMAND ${command} -o precompiled/common.pch
-  DEPENDS ${CMAKE_BINARY_DIR}/precompiled/common.h
-  COMMAND_EXPAND_LISTS VERBATIM)
-add_custom_target(ridge_precompiled DEPENDS precompiled/common.pch)
+foreach(form optimised plain)
+  set(out precompiled/${form}.pch)
+  set(command ${CMAKE_CXX_COMPILER} -std=c++20 -DNDEBUG
+      "$<TARGET_PROPERTY:ridge_options,INTERFACE_COMPILE_OPTIONS>" $<$<STREQUAL:${form},plain>:-O0>
+      -w -x c++-header precompiled/common.h)
+  add_custom_command(OUTPUT ${out}
+    COMMAND ${command} -E -P -dD -o ${out}.sum
+    COMMAND ${command} -o ${out}
+    DEPENDS ${CMAKE_BINARY_DIR}/precompiled/common.h
+    COMMAND_EXPAND_LISTS VERBATIM)
+  add_custom_target(ridge_precompiled_${form} DEPENDS ${out})
+endforeach()
 function(ridge_precompile target)
-  add_dependencies(${target} ridge_precompiled)
-  target_compile_options(${target} PRIVATE "SHELL:-include-pch precompiled/common.pch")
+  # Clang takes it only where __OPTIMIZE__ is as it was.
+  get_target_property(sources ${target} SOURCES)
+  list(GET sources 0 source)
+  get_source_file_property(options ${source} COMPILE_OPTIONS)
+  set(form optimised)
+  if("-O0" IN_LIST options)
+    set(form plain)
+  endif()
+  add_dependencies(${target} ridge_precompiled_${form})
+  target_compile_options(${target} PRIVATE "SHELL:-include-pch precompiled/${form}.pch")
 endfunction()
