@@ -72,7 +72,7 @@ TEST_F(Optimize, TellsTheSameInJsonLedgerRecipeAndReport) {
   EXPECT_EQ(!gained, fs::exists(folder_ / "found/recipe.previous.toml"));
   if (gained) {
     EXPECT_GT(claim.at("lo"), 1.0);
-    EXPECT_EQ(text_of(folder_ / "found/recipe.toml"), found.at("recipe"));
+    EXPECT_EQ(text_of(folder_ / "found/recipe.toml"), found.at("recipe").get<std::string>());
   } else {
     EXPECT_EQ(claim.at("speedup"), 1.0);
   }
