@@ -39,8 +39,9 @@ void PrintedOnHost::build() {
   file << "extern \"C\" size_t bank_conflicts_on_host() { return simt::bank_conflicts; }\n";
   file.close();
   // Where this process has the runtime of AddressSanitizer, linked or preloaded, kernels use it.
-  const char* const sanitizer =
-      dlsym(RTLD_DEFAULT, "__asan_init") != nullptr ? "-fsanitize=address -D__SANITIZE_ADDRESS__" : "";
+  const char* const sanitizer = dlsym(RTLD_DEFAULT, "__asan_init") != nullptr
+                                    ? "-fsanitize=address -D__SANITIZE_ADDRESS__"
+                                    : "";
   const std::string command =
       fmt::format(RIDGE_CXX " " RIDGE_SIMULATION_FLAGS " {1} -shared -I . -I '" RIDGE_SIMULATION
                             "' '{0}/kernels.cc' -o '{0}/kernels.so' 2> '{0}/log'",
