@@ -8,7 +8,7 @@
 # statics of inline functions are one, too.
 function(ridge_add_cuda program)
   file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/ridge/backend/cuda/*.cc)
-  ridge_unite(sources ${sources})
+  ridge_unite(sources ridge/backend/cuda ${sources})
   add_library(ridge_cuda_objects OBJECT ${sources})
   target_include_directories(ridge_cuda_objects PUBLIC ${PROJECT_SOURCE_DIR})
   if(RIDGE_SANITIZE MATCHES "undefined" AND CMAKE_CXX_COMPILER_ID MATCHES "Clang")

@@ -34,10 +34,10 @@ if(RIDGE_SANITIZE)
   endif()
 endif()
 
-# ridge_unite(OUT SOURCE...): OUT is what to compile in place of the sources. Under a sanitizer that is
-# fewer and longer ones (tools/unite_sources), in which names of two files may not meet: it is told
-# anew when a source changes.
-function(ridge_unite out)
+# ridge_unite(OUT FOLDER SOURCE...): OUT is what to compile in place of the sources. Under a sanitizer
+# that is fewer and longer ones (tools/unite_sources), written to united/FOLDER, which no other call
+# names. Names of two files may not meet in them, so they are written anew when a source changes.
+function(ridge_unite out folder)
   set(sources ${ARGN})
   if(RIDGE_SANITIZE)
     set(sources "")
@@ -47,9 +47,6 @@ function(ridge_unite out)
     endforeach()
     set(tool ${PROJECT_SOURCE_DIR}/tools/unite_sources)
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${tool} ${sources})
-    list(GET sources 0 first)
-    file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${first})
-    get_filename_component(folder ${folder} DIRECTORY)
     file(WRITE ${PROJECT_BINARY_DIR}/united/sources.txt "")
     foreach(source ${sources})
       file(APPEND ${PROJECT_BINARY_DIR}/united/sources.txt "${source}\n")
