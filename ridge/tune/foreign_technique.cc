@@ -153,12 +153,13 @@ std::vector<ForeignProposal> foreign_proposals(
     if (place.technique == "allocator")
       propose_allocators(proposals, machine, environment(std::string(kPreloadVariable)));
     else if (place.technique == "allocator.keep")
-      propose_variable(proposals,
-                       {.technique = std::string(place.technique),
-                        .hypothesis = "memory that a step frees is kept for the next one"},
-                       machine.has_glibc ? "" : "the system's malloc is not glibc's",
-                       {kMallocVariable, fmt::format("{}:{}", kNoMappings, kNoTrimming)},
-                       environment(std::string(kMallocVariable)));
+      propose_variable(
+          proposals,
+          {.technique = std::string(place.technique),
+           .hypothesis = "memory that a step frees is kept for the next one"},
+          machine.has_glibc ? "" : "the system's malloc is not glibc's",
+          {std::string(kMallocVariable), fmt::format("{}:{}", kNoMappings, kNoTrimming)},
+          environment(std::string(kMallocVariable)));
     else if (place.technique == "huge_pages")
       propose_variable(proposals,
                        {.technique = std::string(place.technique),
@@ -166,14 +167,14 @@ std::vector<ForeignProposal> foreign_proposals(
                        machine.has_huge_pages && machine.has_glibc
                            ? ""
                            : "this system gives transparent huge pages to all or to nobody",
-                       {kMallocVariable, std::string(kHugePages)},
+                       {std::string(kMallocVariable), std::string(kHugePages)},
                        environment(std::string(kMallocVariable)));
     else if (place.technique == "cuda_allocator")
       propose_variable(proposals,
                        {.technique = std::string(place.technique),
                         .hypothesis = "segments that grow leave fewer holes in the GPU's memory"},
                        facts.has_cuda ? "" : "the program does not use CUDA",
-                       {kCudaAllocatorVariable, std::string(kGrowingSegments)},
+                       {std::string(kCudaAllocatorVariable), std::string(kGrowingSegments)},
                        environment(std::string(kCudaAllocatorVariable)));
     else
       propose_offers(proposals, facts, place);
