@@ -10,6 +10,7 @@
 #include "ridge/cli/command.h"
 #include "ridge/cli/optimize_program.h"
 #include "ridge/cli/output.h"
+#include "ridge/cli/recipe_trust.h"
 #include "ridge/cli/signals.h"
 #include "ridge/cli/verbs.h"
 #include "ridge/io/file.h"
@@ -29,6 +30,7 @@ struct LedgerOptions {
   double budget = 60;
   uint64_t seed = 1;
   bool json = false;
+  bool is_trusted = false;
 };
 
 Ledger read_ledger(const std::string& file) {
@@ -114,10 +116,12 @@ int run_replay(const LedgerOptions& options, const ForeignCommand& command) {
   const Ledger ledger = read_ledger(options.file);
   const TrialRecord& record = trial_to_replay(ledger, options.number);
   const StopSignals signals;
-  const TrialResult trial =
-      command ? replay_program(
-                    record, make_target(command, options.rerun), options.budget, options.seed)
-              : replay_config(options, ledger, record);
+  const TrialResult trial = command ? replay_program(record,
+                                                     make_target(command, options.rerun),
+                                                     options.budget,
+                                                     options.seed,
+                                                     trust_of(options.is_trusted))
+                                    : replay_config(options, ledger, record);
   write_stdout(options.json ? replay_json(record, trial) : replay_text(record, trial));
   return trial.interval && trial.interval->low > 0 ? kFine : kFindings;
 }
@@ -152,6 +156,7 @@ void add_ledger(CLI::App& app, int& exit_code, const ForeignCommand& command) {
   again->add_flag("--json", options->json, "One JSON object (ridge.ledger.replay/1)");
   again->add_flag("--sandbox", options->rerun.sandbox, "As of 'ridge optimize', for a command");
   again->add_flag("--rerun", options->rerun.rerun, "As of 'ridge optimize', for a command");
+  add_trust(*again, options->is_trusted);
   again->callback([options, &exit_code, &command] { exit_code = run_replay(*options, command); });
   explain->callback([options, &exit_code] { exit_code = run_explain(*options); });
 }

@@ -12,6 +12,7 @@
 #include "ridge/base/markup.h"
 #include "ridge/cli/command.h"
 #include "ridge/cli/output.h"
+#include "ridge/cli/recipe_trust.h"
 #include "ridge/cli/verbs.h"
 #include "ridge/tune/foreign_recipe.h"
 #include "ridge/tune/recipe_patch.h"
@@ -23,6 +24,11 @@ struct RecipeOptions {
   std::string file, other, root = ".";
   std::vector<std::string> command;
   bool json = false;
+  bool is_trusted = false;
+
+  ForeignRecipe read(const std::string& path) const {
+    return read_foreign_recipe_file(path, trust_of(is_trusted));
+  }
 };
 
 std::string_view class_words(SemanticClass semantic_class) {
@@ -92,8 +98,8 @@ std::vector<std::pair<std::string, std::string>> all_changes(const ForeignRecipe
 }
 
 int run_diff(const RecipeOptions& options) {
-  const auto before = all_changes(read_foreign_recipe_file(options.file));
-  const auto after = all_changes(read_foreign_recipe_file(options.other));
+  const auto before = all_changes(options.read(options.file));
+  const auto after = all_changes(options.read(options.other));
   std::string text;
   const auto tell = [&](char sign, const auto& from, const auto& to) {
     for (const auto& change : from)
@@ -107,7 +113,7 @@ int run_diff(const RecipeOptions& options) {
 }
 
 void run_patch(const RecipeOptions& options) {
-  const ForeignRecipe recipe = read_foreign_recipe_file(options.file);
+  const ForeignRecipe recipe = options.read(options.file);
   const RecipePatch patch =
       make_recipe_patch(recipe, {.command = options.command, .root = options.root});
   std::string text = patch.diff.empty()
@@ -133,7 +139,7 @@ void add_recipe(CLI::App& app, int& exit_code, const ForeignCommand& command) {
   show->add_flag("--json", options->json, "One JSON object (ridge.recipe.show/1)");
   show->callback([options, check_command] {
     check_command();
-    const ForeignRecipe recipe = read_foreign_recipe_file(options->file);
+    const ForeignRecipe recipe = options->read(options->file);
     write_stdout(options->json ? show_json(recipe) : show_text(recipe));
   });
   CLI::App* diff = verb->add_subcommand("diff", "What one changes and the other does not");
@@ -148,6 +154,7 @@ void add_recipe(CLI::App& app, int& exit_code, const ForeignCommand& command) {
   patch->footer("ridge recipe patch FILE [--root DIR] [-- COMMAND...]    the diff is on stdout");
   patch->add_option("file", options->file, "The recipe.toml of a run")->required();
   patch->add_option("--root", options->root, "The folder of the program (.)")->type_name("DIR");
+  for (CLI::App* reader : {show, diff, patch}) add_trust(*reader, options->is_trusted);
   patch->callback([options] { run_patch(*options); });
 }
 

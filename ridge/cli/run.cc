@@ -16,6 +16,7 @@
 #include "ridge/base/markup.h"
 #include "ridge/base/utf8.h"
 #include "ridge/cli/output.h"
+#include "ridge/cli/recipe_trust.h"
 #include "ridge/cli/verbs.h"
 #include "ridge/tune/foreign_recipe.h"
 
@@ -26,6 +27,7 @@ struct RecipeRunOptions {
   std::string recipe;
   std::vector<std::string> command;
   bool is_quiet = false;
+  bool is_trusted = false;
 };
 
 void say(std::string_view text) { write_stderr(plain_line(fmt::format("ridge: {}", text)) + "\n"); }
@@ -156,7 +158,8 @@ class RecipeRun {
 };
 
 int run_with_recipe(const RecipeRunOptions& options) {
-  const ForeignRecipe recipe = read_foreign_recipe_file(options.recipe);
+  const ForeignRecipe recipe =
+      read_foreign_recipe_file(options.recipe, trust_of(options.is_trusted));
   check(!options.command.empty(),
         "no command was given; put it behind '--': ridge run --recipe FILE -- python train.py");
   check_preload(recipe, valid_utf8(options.recipe));
@@ -182,6 +185,7 @@ void add_run(CLI::App& app, int& exit_code, const ForeignCommand& command) {
       ->type_name("FILE")
       ->required();
   verb->add_flag("--quiet", options->is_quiet, "Do not say what became of the recipe");
+  add_trust(*verb, options->is_trusted);
   verb->callback([options, &exit_code] { exit_code = run_with_recipe(*options); });
 }
 

@@ -32,7 +32,8 @@ OptimizeResult optimize_program(const ForeignOptimizeRequest& request, OptimizeO
 TrialResult replay_program(const TrialRecord& record,
                            const ForeignTarget& target,
                            double seconds,
-                           uint64_t seed);
+                           uint64_t seed,
+                           RecipeTrust trust);
 
 /// 16 hex digits of the command.
 std::string command_hash(const attach::CommandTemplate& command);

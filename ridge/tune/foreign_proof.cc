@@ -137,13 +137,15 @@ void ForeignOptimizer::prove() {
 TrialResult replay_program(const TrialRecord& record,
                            const ForeignTarget& target,
                            double seconds,
-                           uint64_t seed) {
+                           uint64_t seed,
+                           RecipeTrust trust) {
   check(!record.recipe.empty() && record.recipe != record.recipe_before,
         "trial {} ({}) changed nothing: there is nothing to prove",
         record.number,
         record.technique);
-  const auto recipe = [](const std::string& text) {
-    return text.empty() ? ForeignRecipe{} : parse_foreign_recipe(text, "the ledger's recipe");
+  const auto recipe = [trust](const std::string& text) {
+    return text.empty() ? ForeignRecipe{}
+                        : parse_foreign_recipe(text, "the ledger's recipe", trust);
   };
   const int64_t until = now_ns() + static_cast<int64_t>(seconds * 1e9);
   const ForeignRunnerOptions runner{.deadline_ns = until};

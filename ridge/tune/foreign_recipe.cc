@@ -13,6 +13,7 @@
 #include "ridge/train/config_refusal.h"
 #include "ridge/train/config_value.h"
 #include "ridge/train/toml_reader.h"
+#include "ridge/tune/foreign_variables.h"
 
 namespace ridge {
 namespace {
@@ -192,6 +193,13 @@ void take_knob(const TomlEntry& entry, ForeignRecipe& recipe) {
   recipe.set(key, is_word ? *word : value_text(entry.value), entry.value_place);
 }
 
+void take_variable(const TomlEntry& entry, RecipeTrust trust, ForeignRecipe& recipe) {
+  const std::string name = entry.key.substr(kVariables.size());
+  const std::string value = text_value(entry, true);
+  recipe.set_environment(name, value, entry.key_place);
+  if (trust == RecipeTrust::kListedVariables) check_trusted(name, value, entry.key_place);
+}
+
 bool is_site(std::string_view text) {
   const size_t colon = text.rfind(':');
   return colon != std::string_view::npos && colon > 0 &&
@@ -336,7 +344,9 @@ std::string ForeignRecipe::shim_json() const {
   return text;
 }
 
-ForeignRecipe parse_foreign_recipe(std::string_view text, std::string_view name) {
+ForeignRecipe parse_foreign_recipe(std::string_view text,
+                                   std::string_view name,
+                                   RecipeTrust trust) {
   ForeignRecipe recipe;
   const std::vector<TomlEntry> entries = read_toml(text, name);
   // Of what kind it is goes before what its entries are.
@@ -350,8 +360,7 @@ ForeignRecipe parse_foreign_recipe(std::string_view text, std::string_view name)
     if (key.starts_with(kKnobTable) && !entry.is_table)
       take_knob(entry, recipe);
     else if (key.starts_with(kVariables))
-      recipe.set_environment(
-          key.substr(kVariables.size()), text_value(entry, true), entry.key_place);
+      take_variable(entry, trust, recipe);
     else if (key.starts_with(kSites))
       take_site(entry, recipe);
     else if (!is_own_table)
@@ -360,8 +369,8 @@ ForeignRecipe parse_foreign_recipe(std::string_view text, std::string_view name)
   return recipe;
 }
 
-ForeignRecipe read_foreign_recipe_file(const std::string& path) {
-  return parse_foreign_recipe(read_file(path, kLongestToml), valid_utf8(path));
+ForeignRecipe read_foreign_recipe_file(const std::string& path, RecipeTrust trust) {
+  return parse_foreign_recipe(read_file(path, kLongestToml), valid_utf8(path), trust);
 }
 
 std::string to_toml(const ForeignRecipe& recipe) {

@@ -70,9 +70,16 @@ class ForeignRecipe {
   std::map<std::string, std::string> environment_;
 };
 
+/// Which variables [environment] may set: those of trusted_variables() (foreign_variables.h), or
+/// any but those that Ridge sets itself, as the user asks for with --trust.
+enum class RecipeTrust : uint8_t { kListedVariables, kAnyVariable };
+
 /// Reads TOML; `name` is the file's in messages. UserError with the place, as parse_recipe().
-ForeignRecipe parse_foreign_recipe(std::string_view text, std::string_view name);
-ForeignRecipe read_foreign_recipe_file(const std::string& path);
+ForeignRecipe parse_foreign_recipe(std::string_view text,
+                                   std::string_view name,
+                                   RecipeTrust trust = RecipeTrust::kListedVariables);
+ForeignRecipe read_foreign_recipe_file(const std::string& path,
+                                       RecipeTrust trust = RecipeTrust::kListedVariables);
 /// Equal recipes have equal texts, which parse_foreign_recipe() reads back.
 std::string to_toml(const ForeignRecipe& recipe);
 /// 16 hex digits of keys and environment; what was proven and the sites do not count.

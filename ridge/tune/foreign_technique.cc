@@ -8,6 +8,7 @@
 #include <map>
 
 #include "ridge/io/file.h"
+#include "ridge/tune/foreign_variables.h"
 #include "ridge/tune/prediction.h"
 
 namespace ridge {
@@ -54,25 +55,7 @@ constexpr std::pair<std::string_view, std::string_view> kExcluding[] = {
     {"loader.cache", "loader.persistent"},
 };
 
-constexpr std::pair<std::string_view, std::string_view> kAllocators[] = {
-    {"jemalloc", "libjemalloc.so.2"},
-    {"tcmalloc", "libtcmalloc_minimal.so.4"},
-    {"mimalloc", "libmimalloc.so.2"},
-};
-
-constexpr std::string_view kLibraryFolders[] = {
-    "usr/lib/x86_64-linux-gnu", "usr/lib64", "usr/lib", "usr/local/lib"};
-
-constexpr const char* kMallocVariable = "GLIBC_TUNABLES";
-constexpr const char* kHugePages = "glibc.malloc.hugetlb=1";
-// Of what a step frees, malloc gives all above 64 MiB back, and the next one takes a fault for each
-// of its pages.
-constexpr const char* kKeepsMemory =
-    "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=1099511627776";
 constexpr const char* kMallocLibrary = "libc.so.6";
-
-constexpr const char* kCudaAllocatorVariable = "PYTORCH_CUDA_ALLOC_CONF";
-constexpr const char* kCudaAllocator = "expandable_segments:True";
 
 ForeignProposal proposal_of(const attach::KnobOffer& offer, const Place& place) {
   ForeignProposal proposal{
@@ -113,7 +96,7 @@ void propose_allocators(std::vector<ForeignProposal>& proposals,
     for (const auto& [name, path] : machine.allocators) {
       proposals.push_back(proposal);
       proposals.back().hypothesis += ": by " + name;
-      proposals.back().variables = {{"LD_PRELOAD", path}};
+      proposals.back().variables = {{std::string(kPreloadVariable), path}};
     }
     return;
   }
@@ -124,7 +107,7 @@ void propose_allocators(std::vector<ForeignProposal>& proposals,
 void propose_variable(std::vector<ForeignProposal>& proposals,
                       ForeignProposal proposal,
                       const std::string& refusal,
-                      std::pair<const char*, const char*> variable,
+                      const std::pair<std::string, std::string>& variable,
                       const std::string& had) {
   if (!had.empty())
     proposal.refusal = fmt::format("you set {} yourself", variable.first);
@@ -140,9 +123,9 @@ void propose_variable(std::vector<ForeignProposal>& proposals,
 ForeignMachine find_machine(const fs::path& root) {
   ForeignMachine machine;
   std::error_code error;
-  for (const auto& [name, file] : kAllocators)
+  for (const auto& [name, file] : kAllocatorLibraries)
     for (std::string_view folder : kLibraryFolders) {
-      const fs::path path = root / folder / file;
+      const fs::path path = root / folder.substr(1) / file;
       if (!fs::exists(path, error)) continue;
       machine.allocators.emplace_back(name, path.string());
       break;
@@ -155,7 +138,7 @@ ForeignMachine find_machine(const fs::path& root) {
     machine.has_huge_pages = false;
   }
   machine.has_glibc = std::ranges::any_of(kLibraryFolders, [&](std::string_view folder) {
-    return fs::exists(root / folder / kMallocLibrary, error);
+    return fs::exists(root / folder.substr(1) / kMallocLibrary, error);
   });
   return machine;
 }
@@ -168,14 +151,15 @@ std::vector<ForeignProposal> foreign_proposals(
   for (const Place& place : kPlaces) {
     const size_t before = proposals.size();
     if (place.technique == "allocator")
-      propose_allocators(proposals, machine, environment("LD_PRELOAD"));
+      propose_allocators(proposals, machine, environment(std::string(kPreloadVariable)));
     else if (place.technique == "allocator.keep")
-      propose_variable(proposals,
-                       {.technique = std::string(place.technique),
-                        .hypothesis = "memory that a step frees is kept for the next one"},
-                       machine.has_glibc ? "" : "the system's malloc is not glibc's",
-                       {kMallocVariable, kKeepsMemory},
-                       environment(kMallocVariable));
+      propose_variable(
+          proposals,
+          {.technique = std::string(place.technique),
+           .hypothesis = "memory that a step frees is kept for the next one"},
+          machine.has_glibc ? "" : "the system's malloc is not glibc's",
+          {std::string(kMallocVariable), fmt::format("{}:{}", kNoMappings, kNoTrimming)},
+          environment(std::string(kMallocVariable)));
     else if (place.technique == "huge_pages")
       propose_variable(proposals,
                        {.technique = std::string(place.technique),
@@ -183,15 +167,15 @@ std::vector<ForeignProposal> foreign_proposals(
                        machine.has_huge_pages && machine.has_glibc
                            ? ""
                            : "this system gives transparent huge pages to all or to nobody",
-                       {kMallocVariable, kHugePages},
-                       environment(kMallocVariable));
+                       {std::string(kMallocVariable), std::string(kHugePages)},
+                       environment(std::string(kMallocVariable)));
     else if (place.technique == "cuda_allocator")
       propose_variable(proposals,
                        {.technique = std::string(place.technique),
                         .hypothesis = "segments that grow leave fewer holes in the GPU's memory"},
                        facts.has_cuda ? "" : "the program does not use CUDA",
-                       {kCudaAllocatorVariable, kCudaAllocator},
-                       environment(kCudaAllocatorVariable));
+                       {std::string(kCudaAllocatorVariable), std::string(kGrowingSegments)},
+                       environment(std::string(kCudaAllocatorVariable)));
     else
       propose_offers(proposals, facts, place);
     if (proposals.size() == before)

@@ -54,7 +54,7 @@ TEST_F(RecipeVerb, ShowTellsEachChangeAndWhatWasProven) {
         std::string(kProven) +
             "[pytorch]\nmodel.autocast = 'bf16'\nloader.workers = 2\n"
             "[environment]\nA = 'b c'\n[sites]\nloader.workers = 'prog.py:3'\n");
-  const Ended shown = ridge({"show", "r.toml"});
+  const Ended shown = ridge({"show", "r.toml", "--trust"});
   EXPECT_EQ(shown.code, 0) << shown.err;
   EXPECT_EQ(shown.out,
             "proven: twice as fast\n  of: python prog.py\n  on: cpu; here\n  by: ridge 1.2.3\n"
@@ -63,7 +63,7 @@ TEST_F(RecipeVerb, ShowTellsEachChangeAndWhatWasProven) {
             "model.autocast = bf16\n  the model computes in bf16 where that is safe; weights and "
             "outputs stay f32 (another precision)\n"
             "A = b c\n  in the program's environment\n");
-  const json object = json::parse(ridge({"show", "r.toml", "--json"}).out);
+  const json object = json::parse(ridge({"show", "r.toml", "--json", "--trust"}).out);
   EXPECT_EQ(object.at("schema"), "ridge.recipe.show/1");
   EXPECT_EQ(object.at("proven").at("command"), "python prog.py");
   EXPECT_EQ(object.at("changes").size(), 2u);
@@ -78,10 +78,10 @@ TEST_F(RecipeVerb, ShowTellsEachChangeAndWhatWasProven) {
 TEST_F(RecipeVerb, DiffTellsWhatOneHasAndTheOtherHasNot) {
   write("a.toml", "[pytorch]\nthreads = 1\noptimizer.fused = true\n[environment]\nA = '1'\n");
   write("b.toml", "[pytorch]\nthreads = 2\noptimizer.fused = true\n[environment]\nB = '1'\n");
-  const Ended differ = ridge({"diff", "a.toml", "b.toml"});
+  const Ended differ = ridge({"diff", "a.toml", "b.toml", "--trust"});
   EXPECT_EQ(differ.code, 1);
   EXPECT_EQ(differ.out, "- threads = 1\n- A = 1\n+ threads = 2\n+ B = 1\n");
-  const Ended same = ridge({"diff", "a.toml", "a.toml"});
+  const Ended same = ridge({"diff", "a.toml", "a.toml", "--trust"});
   EXPECT_EQ(same.code, 0);
   EXPECT_EQ(same.out, "both change the same\n");
 }
@@ -306,7 +306,7 @@ TEST_F(RecipeVerb, TheProgramIsTheOneThatWasProven) {
   write("r.toml",
         "[recipe]\ncommand = \"python -m pack '{out} x'\"\n[pytorch]\nthreads = 1\n"
         "[environment]\nLD_PRELOAD = '/a b.so'\n");
-  const Ended made = ridge({"patch", "r.toml", "--root", "a folder"});
+  const Ended made = ridge({"patch", "r.toml", "--root", "a folder", "--trust"});
   EXPECT_EQ(made.code, 0) << made.err;
   EXPECT_NE(made.out.find("--- a/pack/__main__.py\n"), std::string::npos) << made.out;
   EXPECT_NE(made.out.find("# LD_PRELOAD: not as a patch: it is set where the program is started: "

@@ -53,7 +53,8 @@ TEST_F(RunRecipe, StreamsEnvironmentAndExitCodeAreTheProgramsOwn) {
   write("in", "given\n");
   const Ended ended =
       run("[environment]\nA = 'set here'\n",
-          {"sh", "-c", "exec <../in; read line; echo \"$line $A\"; echo told >&2; exit 7"});
+          {"sh", "-c", "exec <../in; read line; echo \"$line $A\"; echo told >&2; exit 7"},
+          {"--trust"});
   EXPECT_EQ(ended.code, 7);
   EXPECT_EQ(ended.out, "given set here\n");
   EXPECT_EQ(ended.err, "told\nridge: A = set here: set\n");
@@ -117,7 +118,13 @@ TEST_F(RunRecipe, BadInputGetsOneError) {
        2,
        "../r.toml:2:1: this recipe is for a configuration of ridge; apply it with 'ridge train "
        "CONFIG --recipe FILE'");
-  says(run("[environment]\nLD_PRELOAD = 'libm.so.6:/no/such.so'\n", {"true"}),
+  says(run("[environment]\nLD_PRELOAD = 'evil.so'\n", {"true"}),
+       2,
+       "../r.toml:2:1: LD_PRELOAD is not set from a recipe as it stands, for a variable can make "
+       "the program run any code; got 'evil.so', expected libjemalloc.so.2, "
+       "libtcmalloc_minimal.so.4 or libmimalloc.so.2 in /usr/lib/x86_64-linux-gnu, /usr/lib64, "
+       "/usr/lib or /usr/local/lib; if you trust who wrote the recipe, give --trust");
+  says(run("[environment]\nLD_PRELOAD = 'libm.so.6:/no/such.so'\n", {"true"}, {"--trust"}),
        2,
        "../r.toml: there is no '/no/such.so', which LD_PRELOAD names; install it here, or take it "
        "out of the recipe");

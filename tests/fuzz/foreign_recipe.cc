@@ -11,13 +11,15 @@
 #include "ridge/io/json.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  // Any variable, so that names and values of all kinds are printed and read back.
+  constexpr auto kTrust = ridge::RecipeTrust::kAnyVariable;
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   try {
-    const ridge::ForeignRecipe recipe = ridge::parse_foreign_recipe(text, "fuzz");
+    const ridge::ForeignRecipe recipe = ridge::parse_foreign_recipe(text, "fuzz", kTrust);
     const std::string printed = ridge::to_toml(recipe);
     // From here on a refusal is a finding.
     try {
-      const ridge::ForeignRecipe again = ridge::parse_foreign_recipe(printed, "printed");
+      const ridge::ForeignRecipe again = ridge::parse_foreign_recipe(printed, "printed", kTrust);
       if (ridge::to_toml(again) != printed) std::abort();
       if (ridge::recipe_hash(again) != ridge::recipe_hash(recipe)) std::abort();
       if (!ridge::change_text(recipe, again).empty()) std::abort();

@@ -11,7 +11,8 @@ namespace ridge {
 namespace {
 
 constexpr const char* kText =
-    "[environment]\nOMP_NUM_THREADS = 2\nLD_PRELOAD = '/lib/a.so'\n"
+    "[environment]\nPYTORCH_CUDA_ALLOC_CONF = 'expandable_segments:True'\n"
+    "LD_PRELOAD = '/usr/lib/libjemalloc.so.2'\n"
     "[pytorch]\nmodel.compile = 'max-autotune'\nloader.persistent = true\nloader.workers = 2\n"
     "cpus = '0-1,3'\n"
     "[sites]\nloader.workers = 'a b/train.py:53'\n"
@@ -25,7 +26,8 @@ TEST(ForeignRecipe, TextIsCanonicalAndReadsBack) {
             "command = \"python a.py\"\n\n"
             "[pytorch]\nloader.workers = 2\nloader.persistent = true\ncpus = \"0-1,3\"\n"
             "model.compile = \"max-autotune\"\n\n"
-            "[environment]\nLD_PRELOAD = \"/lib/a.so\"\nOMP_NUM_THREADS = \"2\"\n\n"
+            "[environment]\nLD_PRELOAD = \"/usr/lib/libjemalloc.so.2\"\n"
+            "PYTORCH_CUDA_ALLOC_CONF = \"expandable_segments:True\"\n\n"
             "[sites]\nloader.workers = \"a b/train.py:53\"\n");
   const ForeignRecipe again = parse_foreign_recipe(text, "again.toml");
   EXPECT_EQ(to_toml(again), text);
