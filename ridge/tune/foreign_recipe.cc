@@ -369,6 +369,14 @@ ForeignRecipe parse_foreign_recipe(std::string_view text,
   return recipe;
 }
 
+bool is_foreign_recipe(std::string_view text, std::string_view name) {
+  const std::vector<TomlEntry> entries = read_toml(text, name);
+  return std::ranges::any_of(entries, [](const TomlEntry& entry) {
+    const std::string* schema = std::get_if<std::string>(&entry.value);
+    return entry.key == "recipe.schema" && schema != nullptr && *schema == kProgramRecipe;
+  });
+}
+
 ForeignRecipe read_foreign_recipe_file(const std::string& path, RecipeTrust trust) {
   return parse_foreign_recipe(read_file(path, kLongestToml), valid_utf8(path), trust);
 }

@@ -78,6 +78,9 @@ enum class RecipeTrust : uint8_t { kListedVariables, kAnyVariable };
 ForeignRecipe parse_foreign_recipe(std::string_view text,
                                    std::string_view name,
                                    RecipeTrust trust = RecipeTrust::kListedVariables);
+/// Whether `text` says by its schema that it is a recipe for a program of others, as the text of
+/// every ForeignRecipe does. UserError for what is no TOML.
+bool is_foreign_recipe(std::string_view text, std::string_view name);
 ForeignRecipe read_foreign_recipe_file(const std::string& path,
                                        RecipeTrust trust = RecipeTrust::kListedVariables);
 /// Equal recipes have equal texts, which parse_foreign_recipe() reads back.

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "ridge/tune/foreign_recipe.h"
 #include "ridge/tune/trial_text.h"
 #include "tests/tune/ledger_records.h"
 
@@ -138,6 +139,25 @@ TEST(LedgerText, WhatDoesNotFollowIsTold) {
   EXPECT_TRUE(has(only(trial), "the hash of the recipe is "));
   trial.recipe = "[loader]\nworker = 3\n";
   EXPECT_TRUE(has(only(trial), "the recipe cannot be read: recipe:2:1: unknown key"));
+}
+
+// `ridge optimize -- CMD` writes recipes of another kind than `ridge optimize CONFIG`.
+TEST(LedgerText, RecipesOfProgramsAreRead) {
+  ForeignRecipe recipe;
+  recipe.set("loader.workers", "2");
+  recipe.set_environment("OMP_NUM_THREADS", "1");
+  TrialRecord trial = test::kept_trial();
+  trial.recipe = to_toml(recipe);
+  trial.recipe_hash = recipe_hash(recipe);
+  EXPECT_EQ(contradictions(trial), std::vector<std::string>{});
+  EXPECT_TRUE(has(explain_trial(trial), "Verdict, interval and recipe follow from what is"));
+  recipe.set("loader.workers", "3");
+  trial.recipe = to_toml(recipe);
+  EXPECT_EQ(contradictions(trial),
+            std::vector<std::string>{"the hash of the recipe is " + recipe_hash(recipe)});
+  trial.recipe += "loader.worker = 3\n";
+  ASSERT_EQ(contradictions(trial).size(), 1u);
+  EXPECT_TRUE(has(contradictions(trial)[0], "the recipe cannot be read: recipe:"));
 }
 
 // A ledger from elsewhere cannot move the cursor of a terminal.
