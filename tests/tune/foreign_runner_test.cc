@@ -245,8 +245,10 @@ TEST_F(ForeignRunnerTest, WhatAProgramLeavesIsEnded) {
   pid_t left = 0;
   {
     ForeignRunner runner(
+        // Held before it has said its number, the process could not say it.
         target_of("cd '" + folder_.path().string() +
-                  "'; setsid sh -c 'echo $$ > left; exec sleep 1000' & python3 '" +
+                  "'; rm -f left; setsid sh -c 'echo $$ > left; exec sleep 1000' & "
+                  "until [ -s left ]; do sleep 0.01; done; python3 '" +
                   fs::absolute("tests/attach/programs/gate_steps.py").string() + "' plain 30"),
         {},
         soon());
