@@ -12,7 +12,7 @@ function(ridge_add_cuda program)
   add_library(ridge_cuda_objects OBJECT ${sources})
   target_include_directories(ridge_cuda_objects PUBLIC ${PROJECT_SOURCE_DIR})
   if(RIDGE_SANITIZE MATCHES "undefined" AND CMAKE_CXX_COMPILER_ID MATCHES "Clang")
-    target_compile_options(ridge_cuda_objects PRIVATE -fno-sanitize=function)  # as run/ and base/
+    set_property(SOURCE ${sources} APPEND PROPERTY COMPILE_OPTIONS -fno-sanitize=function)  # as base/
   endif()
   target_compile_definitions(ridge_cuda_objects PRIVATE RIDGE_VERSION="${PROJECT_VERSION}")
   target_link_libraries(ridge_cuda_objects PUBLIC ridge_options fmt::fmt)

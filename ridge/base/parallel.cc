@@ -338,8 +338,10 @@ void stop_pool_at_exit() {
   if (Pool* pool = the_pool.load()) pool->stop_at_exit();
 }
 
-// A forked child has none of the workers, and perhaps a locked mutex: it starts afresh.
-void forget_pool_in_child() { the_pool = nullptr; }
+// A forked child has none of the workers, and perhaps a locked mutex: it starts afresh. It cannot
+// delete its parent's pool, which stays reachable so that leak checkers do not count it.
+std::atomic<Pool*> parents_pool = nullptr;
+void forget_pool_in_child() { parents_pool = the_pool.exchange(nullptr); }
 
 Pool& pool() {
   if (Pool* made = the_pool.load(std::memory_order_acquire)) return *made;
