@@ -94,7 +94,7 @@ class Bundle(unittest.TestCase):
             path.write_bytes(data.replace(b"$ORIGIN/../lib\0", b"$ORIGIN/../LIB\0"))
 
         broken = [
-            ("lib/libfmt.so.9", pathlib.Path.unlink, "bin/ridge needs libfmt.so.9, which is not in lib/"),
+            ("lib/libfmt.so.9", pathlib.Path.unlink, "lib/libridge.so needs libfmt.so.9, which is not in lib/"),
             ("bin/ridge", change, "bin/ridge is not what was put there"),
             ("bin/ridge", lambda path: path.chmod(0o644), "bin/ridge may not be run"),
             ("bin/ridge", other_library_path, "bin/ridge has the library path"),
