@@ -219,6 +219,7 @@ TEST_F(ShimProgram, AccumulatedBatchesAreOneStep) {
 }
 
 TEST_F(ShimProgram, ExitsAsItWould) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   ProcessFacts facts = watch(program("shim_train.py") + " exit 60");
   EXPECT_EQ(ended_.code, 7);
   EXPECT_EQ(facts.profile, "written");
@@ -285,6 +286,7 @@ TEST_F(ShimProgram, WithoutAnOptimizerCallsOfTheModelAreSteps) {
 }
 
 TEST_F(ShimProgram, NothingIsRecordedWhereNothingIsAsked) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   ShimOptions none = kSoon;
   none.profiled_steps = 0;
   const ProcessFacts facts = watch_alone(program("shim_train.py") + " plain 30", none);

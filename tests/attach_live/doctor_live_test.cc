@@ -129,6 +129,7 @@ class DoctorLive : public ::testing::Test {
   // healthy one waits for them, and saves no longer count. So it is asked again, at most twice.
   template <typename Holds>
   void expect_of(const std::string& program, int steps, Holds holds) {
+    if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
     json report;
     for (int attempt = 0; attempt < 3 && !HasFailure(); ++attempt) {
       report = report_of(program, steps);
@@ -158,6 +159,7 @@ TEST_F(DoctorLive, NamesJpegDecodingInTheTrainingProcess) {
 TEST_F(DoctorLive, NamesTooManyThreads) { expect_first("sick_threads.py", 225, "R30"); }
 TEST_F(DoctorLive, NamesTinyBatches) { expect_first("sick_tiny_batch.py", 12500, "R18"); }
 TEST_F(DoctorLive, NamesALoopOfTinyOperators) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   expect_of("sick_loop.py", 400, [](const json& findings) {
     return !findings.empty() && findings[0]["rule"] == "R03" &&
            std::ranges::any_of(findings[0]["evidence"], [](const json& evidence) {
@@ -170,6 +172,7 @@ TEST_F(DoctorLive, LeavesAHealthyProgramAlone) { expect_healthy("healthy.py", 40
 TEST_F(DoctorLive, LeavesAHealthyLoaderAlone) { expect_healthy("healthy_loader.py", 40); }
 
 TEST_F(DoctorLive, KeepsWhatTheProgramPrintsAndItsWeights) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const std::vector<std::string> command = {python_, script(training("print(float(loss))"))};
   const Ended without = plain(command), with = doctor(command, {"--after", "0"});
   EXPECT_EQ(without.code, 0) << without.err;
@@ -187,6 +190,7 @@ TEST_F(DoctorLive, AProgramThatEndsEarlyKeepsItsExitCode) {
 }
 
 TEST_F(DoctorLive, AProgramThatCrashesKeepsItsTraceback) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const Ended ended = doctor({python_, script(training("assert step < 5, 'the user\\'s own'"))});
   EXPECT_EQ(ended.code, 1);
   EXPECT_NE(ended.err.find("AssertionError: the user's own"), std::string::npos) << ended.err;
@@ -195,6 +199,7 @@ TEST_F(DoctorLive, AProgramThatCrashesKeepsItsTraceback) {
 }
 
 TEST_F(DoctorLive, AProgramThatDiesOfASignal) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const Ended ended =
       doctor({python_, script(training("os.kill(os.getpid(), 11) if step == 5 else None"))});
   EXPECT_EQ(ended.code, 128 + SIGSEGV) << ended.err;
@@ -224,6 +229,7 @@ TEST_F(DoctorLive, ACommandThatIsNotThere) {
 }
 
 TEST_F(DoctorLive, AProgramThatForks) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const Ended ended = doctor(
       {python_,
        script(training("None", 60, "pid = os.fork()\nif pid == 0: os._exit(0)\nos.wait()\n"))},
@@ -234,6 +240,7 @@ TEST_F(DoctorLive, AProgramThatForks) {
 }
 
 TEST_F(DoctorLive, AProgramWithItsOwnSitecustomize) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   std::filesystem::create_directory(folder_ / "site");
   std::ofstream(folder_ / "site" / "sitecustomize.py") << "print('my own site')\n";
   const std::string path = "PYTHONPATH=" + (folder_ / "site").string();
@@ -256,6 +263,7 @@ TEST_F(DoctorLive, AProgramWithItsOwnSitecustomize) {
 }
 
 TEST_F(DoctorLive, TwoRanksOfTorchrun) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const std::string ranks = script(
       "import os, torch, torch.distributed as dist\n"
       "dist.init_process_group('gloo')\n"
@@ -327,6 +335,7 @@ TEST_F(DoctorLive, ASupervisorThatIsKilledIsSaidAndTheEndTold) {
 }
 
 TEST_F(DoctorLive, AReportThatCannotBeWrittenIsStillTold) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const std::filesystem::path gone = folder_ / "gone";
   std::filesystem::create_directory(gone);
   const Ended ended =
@@ -340,6 +349,7 @@ TEST_F(DoctorLive, AReportThatCannotBeWrittenIsStillTold) {
 
 // Its recording is never over, and what trains after it is reported on all the same.
 TEST_F(DoctorLive, AKilledProcessDoesNotHoldTheReportUp) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const std::string text =
       script(training("print('step', flush=True) if step < 100 else None",
                       10000000,

@@ -276,6 +276,7 @@ TEST_F(ModelKnobs, WhatBreaksReachesTheProgram) {
 }
 
 TEST_F(ModelKnobs, WhatTheProgramDoesItselfIsLeftToIt) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const Ran amp = run("amp", 4, R"({"model.autocast":"bf16"})");
   EXPECT_EQ(amp.knob("model.autocast").text, "the program uses autocast itself");
   EXPECT_EQ(amp.losses, run("amp", 4).losses);

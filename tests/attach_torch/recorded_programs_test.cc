@@ -212,6 +212,7 @@ for step in range(12):
 }
 
 TEST_F(Recorded, OutputsWhereModulesAreOnlyCalled) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const std::string words = program("guard_healthy.py") + " infer 40";
   const RunRecord first = record(words), again = record(words);
   EXPECT_EQ(first.source, "module");
@@ -259,6 +260,7 @@ print(torch.rand(1).item(), np.random.rand(), random.random())
 }
 
 TEST_F(Recorded, AProgramWithoutASeedIsGivenOne) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const std::string words = program("guard_unseeded.py") + " global 15";
   const RunRecord first = record(words);
   EXPECT_EQ(notes(),

@@ -155,6 +155,7 @@ TEST_F(CudaOptimize, AKernelThatIsWrongIsRejectedByTheGuard) {
 }
 
 TEST_F(CudaOptimize, AKernelThatIsWrongForAllIsNeverPicked) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const Ended plan =
       ridge("inspect mlp.toml --plan --device cuda --set train.kernels=fastest",
             "export FAKE_CUBLASLT_TILES=2 FAKE_CUBLASLT_SLOW=1 FAKE_CUBLASLT_WRONG=2;");
@@ -165,6 +166,7 @@ TEST_F(CudaOptimize, AKernelThatIsWrongForAllIsNeverPicked) {
 
 // Loops by the device's own exp are shown as what they are, and timed only where any bits will do.
 TEST_F(CudaOptimize, ApproximationsAreTimedWhereAnyBitsMayBe) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const Ended plan = ridge("inspect mlp.toml --plan --device cuda");
   EXPECT_EQ(plan.code, 0) << plan.err;
   EXPECT_NE(plan.out.find("printed_approx (other bits)"), std::string::npos) << plan.out;
@@ -176,6 +178,7 @@ TEST_F(CudaOptimize, ApproximationsAreTimedWhereAnyBitsMayBe) {
 
 // A variant whose GPU is lost fails; the others, in processes of their own, go on.
 TEST_F(CudaOptimize, ALostDeviceIsAFailedTrial) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   write_mlp("off.toml", "capture = 'off'\n");
   const json found = optimize("off.toml --budget 300" + all_but("train.capture"),
                               "export FAKE_CUDA_FAIL=cuGraphLaunch=719;");
@@ -187,6 +190,7 @@ TEST_F(CudaOptimize, ALostDeviceIsAFailedTrial) {
 }
 
 TEST_F(CudaOptimize, WhatDoesNotFitNamesWhatDoes) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const std::string large =
       "--device cuda --steps 1 --set model.hidden=128 --set train.batch=2048 ";
   const std::string little = "export FAKE_CUDA_MIB=2 RIDGE_TUNE=false;";

@@ -124,6 +124,7 @@ TEST_F(CudaTrain, TheSameBitsInAnyOrderOfWork) {
 }
 
 TEST_F(CudaTrain, ProductsAreThoseOfCublaslt) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const std::string library =
       "export RIDGE_CUBLASLT=" RIDGE_FAKE_CUBLASLT " FAKE_CUBLASLT_DRIVER=" RIDGE_FAKE_CUDA ";";
   const Ended plan = fine("inspect gpt.toml --plan --device cuda", library);
@@ -139,6 +140,7 @@ TEST_F(CudaTrain, ProductsAreThoseOfCublaslt) {
 // Two ways of the same 16 bits: the device rounds the results of products too. Other pairs are in
 // tests/train/stored_16_bits_test.cc, as each compiles its own kernels here.
 TEST_F(CudaTrain, SixteenBitsInMemory) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   struct Case {
     std::string model, precision;
     double roundoff;
@@ -147,7 +149,6 @@ TEST_F(CudaTrain, SixteenBitsInMemory) {
                                                    {"gpt", "bf16", 0x1p-8},
                                                    {"cnn", "bf16", 0x1p-8},
                                                    {"cnn", "fp16", 0x1p-11}}) {
-    if (is_left_to_full(model)) continue;
     SCOPED_TRACE(model + " in " + precision);
     const std::string run = model + precision;
     const std::string words =
@@ -170,6 +171,7 @@ TEST_F(CudaTrain, SixteenBitsInMemory) {
 }
 
 TEST_F(CudaTrain, SixteenBitsByCublaslt) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const std::string library =
       "export RIDGE_CUBLASLT=" RIDGE_FAKE_CUBLASLT " FAKE_CUBLASLT_DRIVER=" RIDGE_FAKE_CUDA ";";
   const std::string words = "train gpt.toml --device cuda --set train.precision=bf16 --out ";
@@ -178,8 +180,6 @@ TEST_F(CudaTrain, SixteenBitsByCublaslt) {
       fine("inspect gpt.toml --plan --device cuda --set train.precision=bf16", library);
   for (const char* choice : {"cublaslt_bias_", "cublaslt_gelu_aux_bias_", "cublaslt_dgelu_"})
     EXPECT_NE(plan.out.find(choice), std::string::npos) << choice << "\n" << plan.out;
-  // A GPT's kernels in bf16 take minutes to compile.
-  if (!test::is_full_scale()) return;
   fine(words + "printed");
   fine(words + "cublaslt", library);
   const std::vector<double> got = losses("cublaslt"), want = losses("printed");
@@ -189,6 +189,7 @@ TEST_F(CudaTrain, SixteenBitsByCublaslt) {
 }
 
 TEST_F(CudaTrain, Tf32IsUsedWhereItIsAskedFor) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const std::string library =
       "export RIDGE_CUBLASLT=" RIDGE_FAKE_CUBLASLT " FAKE_CUBLASLT_DRIVER=" RIDGE_FAKE_CUDA ";";
   const std::string words = "gpt.toml --device cuda --set train.precision=tf32";
@@ -228,6 +229,7 @@ TEST_F(CudaTrain, OverflowsOfFp16SkipTheirSteps) {
 }
 
 TEST_F(CudaTrain, MemoryIsLimitedInSixteenBitsToo) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   write("deep.toml",
         "[model]\nkind = 'gpt'\nvocab = 32\ncontext = 64\nlayers = 4\nheads = 2\nwidth = 32\n"
         "[data]\nkind = 'random'\ntokens = true\nshape = [64]\nclasses = 32\nsamples = 64\n"
@@ -245,19 +247,17 @@ TEST_F(CudaTrain, MemoryIsLimitedInSixteenBitsToo) {
   const std::string way = fine("inspect deep.toml --device cuda" + limit(little)).out;
   EXPECT_NE(way.find(fmt::format("memory limit {} MiB: results made again", little)), way.npos)
       << way;
-  // Minutes of tensor cores by fibers; test_train has it on a device that is none.
-  if (!test::is_full_scale()) return;
   fine("train deep.toml --device cuda --out whole");
   fine("train deep.toml --device cuda --out less" + limit(little));
   EXPECT_EQ(losses("less"), losses("whole"));
 }
 
 TEST_F(CudaTrain, ConvolutionsAreThoseOfCudnn) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const std::string library =
       "export RIDGE_CUDNN=" RIDGE_FAKE_CUDNN " FAKE_CUDNN_DRIVER=" RIDGE_FAKE_CUDA ";";
   const Ended plan = fine("inspect cnn.toml --plan --device cuda", library);
   EXPECT_NE(plan.out.find("cudnn_eng1"), std::string::npos) << plan.out;
-  if (is_left_to_full("cnn")) return;
   fine("train cnn.toml --out cpu");
   for (const char* schedule : {"", "export FAKE_CUDA_RANDOM=3;"}) {
     std::filesystem::remove_all(folder_ / "cuda");
@@ -267,10 +267,10 @@ TEST_F(CudaTrain, ConvolutionsAreThoseOfCudnn) {
 }
 
 TEST_F(CudaTrain, ThePlannedProgramIsThePlainOne) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const Ended ended = fine("train mlp.toml --device cuda --verify");
   EXPECT_NE(ended.err.find("verify: "), std::string::npos) << ended.err;
   EXPECT_NE(ended.err.find("the same bits"), std::string::npos) << ended.err;
-  if (!test::is_full_scale()) return;
   fine("train mlp.toml --device cuda --verify --set train.precision=bf16");
 }
 

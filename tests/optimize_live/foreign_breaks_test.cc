@@ -11,6 +11,7 @@
 #include "ridge/tune/foreign_recipe.h"
 #include "tests/cli/ridge_process.h"
 #include "tests/support/peers_python.h"
+#include "tests/support/scale.h"
 #include "tests/support/temp_folder.h"
 
 namespace ridge {
@@ -23,6 +24,7 @@ constexpr int64_t kSteps = 30;
 class ForeignBreaks : public ::testing::Test {
  protected:
   void SetUp() override {
+    if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
     if (python_.empty()) GTEST_SKIP() << test::kNoPeers;
   }
 

@@ -118,6 +118,7 @@ bool comes_within(std::chrono::seconds limit, Condition condition) {
 class OptimizeLive : public ::testing::Test {
  protected:
   void SetUp() override {
+    if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
     if (python_.empty()) GTEST_SKIP() << test::kNoPeers;
     for (const char* name : {"user", "tmp", "home"}) fs::create_directory(folder_ / name);
     std::ofstream rows(user() / "rows.txt");
