@@ -9,7 +9,9 @@
 #ifdef __SANITIZE_ADDRESS__
 // A forked child inherits what its parent's threads own, and has none of those threads.
 // NOLINTNEXTLINE(readability-identifier-naming,bugprone-reserved-identifier)
-extern "C" const char* __lsan_default_suppressions() { return "leak:Pool::grow\n"; }
+extern "C" const char* __lsan_default_suppressions() {
+  return "leak:Pool::grow\nleak:std::thread::thread\nleak:__cxa_thread_atexit_impl\n";
+}
 #endif
 
 int main(int argc, char** argv) {
