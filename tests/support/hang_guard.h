@@ -1,4 +1,4 @@
-// A test that hangs ends its program and names itself, instead of using up the program's time limit.
+// A test that hangs ends its program and names itself instead of using up the time of all.
 #pragma once
 
 namespace ridge::test {
