@@ -15,8 +15,11 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     -Wno-stringop-overflow -Wno-stringop-overread -Wno-restrict -Wno-array-bounds
     -Wno-maybe-uninitialized)
   if(RIDGE_SANITIZE)
-    # It warns of names that meet in united sources; the other builds judge each source by itself.
     target_compile_options(ridge_options INTERFACE -w)
+  elseif(RIDGE_UNITE)
+    # A local name may be one of another source, which is included. Builds that are not united judge each
+    # source by itself.
+    target_compile_options(ridge_options INTERFACE -Wno-shadow -Wno-subobject-linkage)
   endif()
 endif()
 
@@ -38,12 +41,12 @@ if(RIDGE_SANITIZE)
   endif()
 endif()
 
-# ridge_unite(OUT FOLDER SOURCE...): OUT is what to compile in place of the sources. Under a sanitizer
+# ridge_unite(OUT FOLDER SOURCE...): OUT is what to compile in place of the sources. With RIDGE_UNITE
 # that is fewer and longer ones (tools/unite_sources), written to united/FOLDER, which no other call
 # names. Names of two files may not meet in them, so they are written anew when a source changes.
 function(ridge_unite out folder)
   set(sources ${ARGN})
-  if(RIDGE_SANITIZE)
+  if(RIDGE_UNITE)
     set(sources "")
     foreach(source ${ARGN})
       get_filename_component(source ${source} REALPATH)

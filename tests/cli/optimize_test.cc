@@ -14,6 +14,7 @@
 
 #include "ridge/tune/technique.h"
 #include "tests/cli/ridge_process.h"
+#include "tests/support/scale.h"
 #include "tests/support/temp_folder.h"
 
 namespace ridge {
@@ -29,6 +30,9 @@ using test::text_of;
 
 class Optimize : public testing::Test {
  protected:
+  /// Seconds of a search whose length decides nothing that the test looks at.
+  static constexpr int kBudget = 6;
+
   Optimize() { write(""); }
   /// A small model whose kernels are run block by block: machine code is faster by far.
   void write(const std::string& more) {
@@ -58,11 +62,12 @@ TEST_F(Optimize, TellsTheSameInJsonLedgerRecipeAndReport) {
   // The recipe of an earlier run.
   fs::create_directories(folder_ / "found");
   std::ofstream(folder_ / "found/recipe.toml") << "[train]\nmicro = 3\n";
-  const Ended ended = optimize({"--budget", "20", "--json"});
+  const int budget = test::is_full_scale() ? 20 : kBudget;
+  const Ended ended = optimize({"--budget", std::to_string(budget), "--json"});
   ASSERT_EQ(ended.code, 0) << ended.err;
   const json found = json::parse(ended.out);
   EXPECT_EQ(found.at("schema"), "ridge.optimize/1");
-  EXPECT_EQ(found.at("budget_s"), 20.0);
+  EXPECT_EQ(found.at("budget_s"), budget);
   EXPECT_GT(found.at("baseline").at("step_ms"), 0.0);
   const json& claim = found.at("claim");
   EXPECT_LE(claim.at("lo"), claim.at("speedup"));
@@ -104,7 +109,7 @@ TEST_F(Optimize, TellsTheSameInJsonLedgerRecipeAndReport) {
 
 TEST_F(Optimize, ADryRunTellsWhatItWouldTryAndWritesNothing) {
   const std::vector<std::string> before = folder_.names();
-  const Ended ended = optimize({"--budget", "20", "--dry-run"});
+  const Ended ended = optimize({"--budget", std::to_string(kBudget), "--dry-run"});
   ASSERT_EQ(ended.code, 0) << ended.err;
   for (const char* part : {"nothing was tried", "baseline: ", "ceilings: ", "  jit  "})
     EXPECT_NE(ended.out.find(part), std::string::npos) << part << "\n" << ended.out;
@@ -112,7 +117,7 @@ TEST_F(Optimize, ADryRunTellsWhatItWouldTryAndWritesNothing) {
     EXPECT_TRUE(name.starts_with(".") ||  // what the test itself writes
                 std::find(before.begin(), before.end(), name) != before.end())
         << name;
-  const Ended again = optimize({"--budget", "20", "--dry-run", "--json"});
+  const Ended again = optimize({"--budget", std::to_string(kBudget), "--dry-run", "--json"});
   const json found = json::parse(again.out);
   EXPECT_EQ(found.at("dry_run"), true);
   EXPECT_EQ(found.at("recipe"), "");
@@ -167,7 +172,8 @@ TEST_F(Optimize, TheRecipeTrains) {
 TEST_F(Optimize, OtherUpdatesAreTriedOnlyWhereTheyAreAllowed) {
   const std::string asks = "changes the trajectory; allow it by --allow-trajectory";
   for (const bool allowed : {false, true}) {
-    std::vector<std::string> words = {"--budget", "10", "--json", "--set", "data.samples=65536"};
+    std::vector<std::string> words = {
+        "--budget", std::to_string(kBudget), "--json", "--set", "data.samples=65536"};
     if (allowed) words.emplace_back("--allow-trajectory");
     const Ended ended = optimize(words);
     ASSERT_EQ(ended.code, 0) << ended.err;
@@ -203,8 +209,13 @@ TEST_F(Optimize, ARecipeOfALargerBatchTrains) {
 }
 
 TEST_F(Optimize, WhatTheUserSetsIsNotChanged) {
-  const Ended ended =
-      optimize({"--budget", "8", "--json", "--set", "cpu.jit=false", "--set", "loader.workers=0"});
+  const Ended ended = optimize({"--budget",
+                                std::to_string(kBudget),
+                                "--json",
+                                "--set",
+                                "cpu.jit=false",
+                                "--set",
+                                "loader.workers=0"});
   ASSERT_EQ(ended.code, 0) << ended.err;
   const json found = json::parse(ended.out);
   for (const json& trial : found.at("trials")) {

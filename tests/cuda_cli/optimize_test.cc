@@ -49,7 +49,7 @@ class CudaOptimize : public testing::Test {
     for (std::string word; stream >> word;) split.push_back(word);
     const std::string shell =
         "export RIDGE_TUNE=true RIDGE_CUDA_DRIVER=" RIDGE_FAKE_CUDA " RIDGE_NVRTC=" RIDGE_FAKE_NVRTC
-        " FAKE_NVRTC_CACHE=" RIDGE_FAKE_NVRTC_CACHE " RIDGE_CUBLASLT=" RIDGE_FAKE_CUBLASLT
+        " FAKE_NVRTC_CACHE=" RIDGE_SIMULATED_KERNELS " RIDGE_CUBLASLT=" RIDGE_FAKE_CUBLASLT
         " FAKE_CUBLASLT_DRIVER=" RIDGE_FAKE_CUDA " XDG_CACHE_HOME=" +
         (folder_ / ".cache").string() + ";";
     test::RidgeProcess process(folder_.path(), split, shell + environment);

@@ -87,7 +87,7 @@ class CudaTrain : public testing::Test {
 
   const std::string gpu_ =
       "export RIDGE_TUNE=false RIDGE_CUDA_DRIVER=" RIDGE_FAKE_CUDA " RIDGE_NVRTC=" RIDGE_FAKE_NVRTC
-      " FAKE_NVRTC_CACHE=" RIDGE_FAKE_NVRTC_CACHE
+      " FAKE_NVRTC_CACHE=" RIDGE_SIMULATED_KERNELS
       // NVIDIA's own, where this machine has it, can do nothing with the stand-in.
       " RIDGE_CUBLASLT=none RIDGE_CUDNN=none;";
   test::TempFolder folder_;

@@ -19,7 +19,7 @@ class SimulatedGpu : public cuda::FakeDriverTest {
  protected:
   SimulatedGpu() {
     ::setenv("RIDGE_NVRTC", RIDGE_FAKE_NVRTC, 1);
-    ::setenv("FAKE_NVRTC_CACHE", RIDGE_FAKE_NVRTC_CACHE, 1);
+    ::setenv("FAKE_NVRTC_CACHE", RIDGE_SIMULATED_KERNELS, 1);
   }
 
   /// A backend of the device, which is as new.

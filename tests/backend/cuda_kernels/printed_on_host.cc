@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -10,7 +11,30 @@
 #include <iterator>
 #include <stdexcept>
 
+#include "ridge/base/hash.h"
+#include "tests/support/temp_folder.h"
+
 namespace ridge::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string text_of(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// The hash of all that a compilation depends on, beside the text: the compiler with its version and
+// flags, and the headers that may be included.
+uint64_t hash_of_compilation(const std::string& compiler) {
+  uint64_t key = hash64(compiler, hash64(__VERSION__));
+  for (const char* const header : {"simt.h", "simt_approx.h", "simt_mma.h"})
+    key = hash64(text_of(fs::path(RIDGE_SIMULATION) / header), key);
+  for (const auto& [name, text] : cuda::device_headers()) key = hash64(text, hash64(name, key));
+  return key;
+}
+
+}  // namespace
 
 PrintedOnHost::~PrintedOnHost() {
   if (library_ != nullptr) dlclose(library_);
@@ -23,12 +47,11 @@ void PrintedOnHost::add(const cuda::PrintedKernel& kernel) {
   for (const cuda::KernelLaunch& launch : kernel.launches) entries_.push_back(launch.entry);
 }
 
-void PrintedOnHost::build() {
-  std::ofstream file(folder_ / "kernels.cc");
-  file << "#include \"simt.h\"\n";
-  for (const std::string& source : sources_) file << source;
+std::string PrintedOnHost::text_to_compile() const {
+  std::string text = "#include \"simt.h\"\n";
+  for (const std::string& source : sources_) text += source;
   for (const std::string& entry : entries_)
-    file << fmt::format(
+    text += fmt::format(
         "static void call_{0}(void* const* operands) {{ simt::call(ridge::cuda::{0}, operands); "
         "}}\n"
         "extern \"C\" void on_host_{0}(void* const* operands, unsigned blocks, unsigned threads, "
@@ -36,25 +59,44 @@ void PrintedOnHost::build() {
         "  simt::dynamic_shared_bytes = shared;\n"
         "  simt::launch(call_{0}, operands, blocks, threads);\n}}\n",
         entry);
-  file << "extern \"C\" size_t bank_conflicts_on_host() { return simt::bank_conflicts; }\n";
-  file.close();
+  return text + "extern \"C\" size_t bank_conflicts_on_host() { return simt::bank_conflicts; }\n";
+}
+
+void PrintedOnHost::build() {
   // Where this process has the runtime of AddressSanitizer, linked or preloaded, kernels use it.
   const char* const sanitizer = dlsym(RTLD_DEFAULT, "__asan_init") != nullptr
                                     ? "-fsanitize=address -D__SANITIZE_ADDRESS__"
                                     : "";
-  const std::string command =
-      fmt::format(RIDGE_CXX " " RIDGE_SIMULATION_FLAGS " {1} -shared -I . -I '" RIDGE_SIMULATION
-                            "' '{0}/kernels.cc' -o '{0}/kernels.so' 2> '{0}/log'",
-                  folder_.path().string(),
-                  sanitizer);
-  if (std::system(command.c_str()) != 0) {
-    std::ifstream log(folder_ / "log");
-    const std::string text{std::istreambuf_iterator<char>(log), {}};
-    throw std::runtime_error("a printed kernel does not compile:\n" + text.substr(0, 4000));
-  }
-  library_ = dlopen((folder_ / "kernels.so").c_str(), RTLD_NOW | RTLD_LOCAL);
+  const std::string text = text_to_compile();
+  const std::string compiler =
+      fmt::format(RIDGE_CXX " " RIDGE_SIMULATION_FLAGS " {} -shared", sanitizer);
+  const fs::path kept = fs::path(RIDGE_SIMULATED_KERNELS) /
+                        fmt::format("{:016x}.so", hash64(text, hash_of_compilation(compiler)));
+  std::error_code missing;
+  fs::last_write_time(kept, fs::file_time_type::clock::now(), missing);  // ./dev keeps what is used
+  if (missing) compile(text, compiler, kept);
+  library_ = dlopen(kept.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library_ == nullptr) throw std::runtime_error(dlerror());
   conflicts_before_ = counted_conflicts();
+}
+
+void PrintedOnHost::compile(const std::string& text,
+                            const std::string& compiler,
+                            const fs::path& library) const {
+  const TempFolder folder;
+  std::ofstream(folder / "kernels.cc") << text;
+  const std::string command = fmt::format("{1} -I . -I '" RIDGE_SIMULATION
+                                          "' '{0}/kernels.cc' -o '{0}/kernels.so' 2> '{0}/log'",
+                                          folder.path().string(),
+                                          compiler);
+  if (std::system(command.c_str()) != 0)
+    throw std::runtime_error("a printed kernel does not compile:\n" +
+                             text_of(folder / "log").substr(0, 4000));
+  // Another process finds all of it or nothing, and the folders may be of two file systems.
+  const fs::path other = fmt::format("{}.{}", library.string(), ::getpid());
+  fs::create_directories(library.parent_path());
+  fs::copy_file(folder / "kernels.so", other, fs::copy_options::overwrite_existing);
+  fs::rename(other, library);
 }
 
 HostFault PrintedOnHost::run(const cuda::PrintedKernel& kernel,

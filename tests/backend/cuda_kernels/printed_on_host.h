@@ -1,13 +1,13 @@
 // Printed kernels as functions of this machine: their source, compiled by this compiler on top of
-// simt.h, many kernels at a time.
+// simt.h, many kernels at a time. What was compiled is kept in the user's cache.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "ridge/backend/cuda/print_kernel.h"
 #include "ridge/graph/tensor.h"
-#include "tests/support/temp_folder.h"
 
 namespace ridge::test {
 
@@ -42,9 +42,13 @@ class PrintedOnHost {
                          unsigned threads,
                          size_t shared_bytes);
 
+  std::string text_to_compile() const;
+  /// Makes the shared library `library` of `text`; `compiler` is the command without paths.
+  void compile(const std::string& text,
+               const std::string& compiler,
+               const std::filesystem::path& library) const;
   size_t counted_conflicts() const;
 
-  TempFolder folder_;
   std::vector<std::string> names_, sources_, entries_;
   void* library_ = nullptr;
   size_t conflicts_before_ = 0;
