@@ -55,8 +55,9 @@ TEST_P(Example, VerifiesAndLearns) {
     flags.insert(flags.end(), {"model.context=32", "data.context=32", "train.eval_batch=20"});
   if (!kLearns && GetParam() == "jpeg_folder") flags.emplace_back("data.size=48");
   // A few of the training images instead of all 10,000 test images.
-  if (GetParam() == "fashion_mnist")
+  if (GetParam().starts_with("fashion_"))
     flags.insert(flags.end(), {"data.eval_path=", "data.eval_labels="});
+  if (GetParam() == "fashion_mlp") flags.emplace_back("train.micro=2");
   request.config = inputs.config(flags);
   request.verify = true;
   test::Watch watch;
