@@ -192,6 +192,11 @@ constexpr Wrong kWrong[] = {
      "[train]\nsteps = 1\n",
      "",
      "run.toml:7:7: loader.pad 'longest' has no padding to leave out"},
+    {"[loader]\ncache = true\n[train]\nsteps = 1\n",
+     "",
+     "run.toml:2:9: loader.cache changes nothing: samples of data.kind 'random' are never read "
+     "again; take it out, or use data.kind 'images'"},
+    {kRun, "loader.cache=true", "--set: loader.cache changes nothing"},
     {"[loader]\nbuckets = true\n[train]\nsteps = 1\n",
      "",
      "run.toml:2:11: loader.buckets needs samples of different lengths"},
