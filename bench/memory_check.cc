@@ -4,7 +4,7 @@
 //
 // Trains so many steps with RLIMIT_DATA = VmData before the plan's memory + 1.02 of the plan + 8
 // MiB, and prints a JSON object of bytes.
-#include "ridge/train/memory_check.h"
+#include "tests/support/memory_check.h"
 
 #include <fmt/core.h>
 
@@ -23,7 +23,7 @@ int main(int count, char** words) {
     std::vector<ridge::ConfigFlag> flags;
     for (int i = 3; i < count; ++i) flags.push_back(ridge::parse_set(words[i]));
     const ridge::TrainConfig config = ridge::load_config_file(words[1], flags, scratch).config;
-    const ridge::MemoryCheck found = ridge::check_memory(config, std::atol(words[2]));
+    const ridge::test::MemoryCheck found = ridge::test::check_memory(config, std::atol(words[2]));
     fmt::print(
         "{{\"planned\": {}, \"lower_bound\": {}, \"state\": {}, \"measured\": {}, "
         "\"captured\": {}, \"limit_seconds\": {:.2f}, \"limit_text\": \"{}\"}}\n",

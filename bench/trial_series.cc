@@ -32,7 +32,7 @@ constexpr int64_t kMostPairs = 300;
 constexpr std::array<std::array<const char*, 2>, 6> kNothing = {{{"checkpoint.keep", "3"},
                                                                  {"loader.prefetch", "5"},
                                                                  {"train.eval_batch", "32"},
-                                                                 {"log.level", "warning"},
+                                                                 {"metrics.every", "999983"},
                                                                  {"train.eval_every", "999983"},
                                                                  {"train.out", "nowhere"}}};
 

@@ -43,12 +43,6 @@ constexpr SettingRow kSettings[] = {
      "",
      "RIDGE_TUNE",
      "pick kernels by timing those that give the same bits, once a machine; false takes the first"},
-    {"log.level",
-     SettingType::kString,
-     "info",
-     "trace|debug|info|warning|error|off",
-     "RIDGE_LOG_LEVEL",
-     "least severe messages that are logged to stderr"},
 };
 
 std::string_view name_of(SettingType type) {

@@ -49,21 +49,4 @@ struct TraceLog {
 /// Sorts as TraceLog::events are.
 void sort_events(std::vector<TraceEvent>& events);
 
-/// Of each event the time at which it was the innermost: the one that began last of those open on
-/// its thread and stream. With proper nesting that is its duration less its children's; the sum
-/// over a track is the time that the track was busy, however its events overlap. `events` must be
-/// sorted.
-std::vector<int64_t> self_times(const std::vector<TraceEvent>& events);
-
-struct NameTotal {
-  std::string name;
-  std::string category;
-  int64_t count = 0;
-  int64_t self_ns = 0;
-  int64_t inclusive_ns = 0;  // a recursive call within its own name counts once
-};
-
-/// Totals by (name, category), most self time first. `events` must be sorted.
-std::vector<NameTotal> total_by_name(const std::vector<TraceEvent>& events);
-
 }  // namespace ridge

@@ -120,10 +120,15 @@ void add_doctor(CLI::App& app, int& exit_code, const ForeignCommand& command) {
                    "Percent by which AFTER may be slower before the exit code is 1 (3)")
       ->check(CLI::Range(0.0, 1000.0))
       ->needs(compared);
-  verb->add_flag("--json",
-                 options->form.json,
-                 "One JSON object (ridge.doctor/1 or ridge.doctor.compare/1) "
-                 "in place of the text");
+  CLI::Option* json = verb->add_flag("--json",
+                                     options->form.json,
+                                     "One JSON object (ridge.doctor/1 or ridge.doctor.compare/1) "
+                                     "in place of the text");
+  verb->add_flag("--all",
+                 options->form.shows_all,
+                 "List all findings, also those that are expected to gain nothing")
+      ->excludes(json)
+      ->excludes(compared);
   verb->add_option("--pid", options->attach.pid, "A PyTorch program that runs already")
       ->type_name("N")
       ->check(CLI::PositiveNumber)

@@ -19,8 +19,6 @@
 #include "ridge/cli/live_samples.h"
 #include "ridge/cli/output.h"
 #include "ridge/doctor/doctor_html.h"
-#include "ridge/doctor/doctor_json.h"
-#include "ridge/doctor/doctor_text.h"
 #include "ridge/doctor/read_trace.h"
 #include "ridge/io/file.h"
 
@@ -178,8 +176,7 @@ class LiveDoctor {
       return;
     }
     const doctor::Examination examination = examine(facts);
-    std::string text =
-        form_.json ? doctor::doctor_json(examination) : doctor::doctor_text(examination);
+    std::string text = report_text(examination, form_);
     if (!form_.json)
       for (const std::string& line : samples_.lines()) text += plain_line(line) + "\n";
     const std::string& file = options_.output;

@@ -27,9 +27,14 @@ void keep_trace(const std::string& recorded, const std::string& kept) {
   stream_file_atomically(kept, [&](ByteSink sink) { sink(file.bytes()); });
 }
 
+std::string report_text(const doctor::Examination& examination, const ReportForm& form) {
+  return form.json ? doctor::doctor_json(examination)
+                   : doctor::doctor_text(examination, form.shows_all);
+}
+
 int tell_report(const doctor::Examination& examination, const ReportForm& form) {
   if (!form.html.empty()) write_file_atomically(form.html, doctor::doctor_html(examination));
-  write_stdout(form.json ? doctor::doctor_json(examination) : doctor::doctor_text(examination));
+  write_stdout(report_text(examination, form));
   return doctor::has_findings(examination.diagnosis) ? kFindings : kFine;
 }
 

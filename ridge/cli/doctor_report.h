@@ -11,7 +11,11 @@ namespace ridge {
 struct ReportForm {
   std::string html{};  ///< Also as a page, to this file.
   bool json = false;
+  bool shows_all = false;  ///< The text has all findings.
 };
+
+/// The text or the JSON of a report.
+std::string report_text(const doctor::Examination& examination, const ReportForm& form);
 
 /// What the reader of `trace` had trouble with, on stderr; `name` is what the trace is called.
 void tell_warnings(const doctor::Trace& trace, const std::string& name);
@@ -20,8 +24,8 @@ void tell_warnings(const doctor::Trace& trace, const std::string& name);
 /// cannot be written.
 void keep_trace(const std::string& recorded, const std::string& kept);
 
-/// The page to its file and the text or JSON to stdout; kFindings where something stands above a
-/// remark, else kFine. UserError where it cannot be written.
+/// The page to its file and the text or JSON to stdout; kFindings where something is worth
+/// fixing, else kFine. UserError where it cannot be written.
 int tell_report(const doctor::Examination& examination, const ReportForm& form);
 
 }  // namespace ridge

@@ -36,6 +36,8 @@ struct DataOptions {
 
   /// Whether samples differ in length.
   bool is_ragged() const { return kind == "text" && text_samples != "windows"; }
+  /// Whether each sample is read from disk and decoded, which LoaderOptions::cache does only once.
+  bool is_cacheable() const { return kind == "images"; }
 };
 
 struct LoaderOptions {

@@ -97,13 +97,13 @@ struct RuleCosts {
   bool was = false, is = false;
 };
 
-// Findings above a remark, by their rule.
+// Findings that are worth fixing, by their rule.
 std::map<std::string_view, RuleCosts> costs_of(const Examination& before,
                                                const Examination& after) {
   std::map<std::string_view, RuleCosts> rules;
   const auto add = [&rules](const Diagnosis& diagnosis, auto ms, auto has) {
     for (const Finding& finding : diagnosis.findings) {
-      if (finding.severity == Severity::kInfo) continue;
+      if (!is_worth_fixing(finding)) continue;
       RuleCosts& rule = rules[finding.rule];
       rule.title = finding.title;
       rule.*ms += finding.cost_ms;
@@ -118,7 +118,7 @@ std::map<std::string_view, RuleCosts> costs_of(const Examination& before,
 void add_findings(HtmlReport& page, const Examination& before, const Examination& after) {
   page.heading(2, "Findings");
   const std::map<std::string_view, RuleCosts> rules = costs_of(before, after);
-  if (rules.empty()) page.paragraph("Neither before nor after is there one above a remark.");
+  if (rules.empty()) page.paragraph("Neither before nor after is there one that is worth fixing.");
   if (rules.empty()) return;
   HtmlTable table{{{""}, {"before ms", true}, {"after ms", true}, {"finding"}}, {}};
   for (const auto& [id, rule] : rules)
@@ -136,8 +136,7 @@ void add_what_is_left(HtmlReport& page, const Diagnosis& after) {
   page.heading(2, "What is left to fix");
   size_t number = 0;
   for (const Finding& finding : after.findings)
-    if (finding.severity > Severity::kInfo && ++number <= kShownFindings)
-      add_finding(page, number, finding);
+    if (is_worth_fixing(finding) && ++number <= kShownFindings) add_finding(page, number, finding);
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ std::vector<double> step_times(const Examination& examination) {
 std::vector<std::string> finding_names(const Examination& examination) {
   std::vector<std::string> names;
   for (const Finding& finding : examination.diagnosis.findings)
-    if (finding.severity > Severity::kInfo)
+    if (is_worth_fixing(finding))
       names.push_back(fmt::format("{} {}", finding.rule, finding.title));
   return names;
 }

@@ -164,6 +164,15 @@ RuleOutput apply_all(const Trace& trace, const Analysis& analysis, RuleOutput kn
 
 }  // namespace
 
+bool gains_nothing(const Finding& finding) {
+  constexpr double kLeastShown = 1.005;
+  return finding.cost_ms > 0 && finding.predicted.high < kLeastShown;
+}
+
+bool is_worth_fixing(const Finding& finding) {
+  return finding.severity > Severity::kInfo && !gains_nothing(finding);
+}
+
 Diagnosis diagnose(const Trace& trace, const Analysis& analysis, RuleOutput known) {
   RuleOutput all = apply_all(trace, analysis, std::move(known));
   const double trust = trust_in(doubts_of(trace, analysis));

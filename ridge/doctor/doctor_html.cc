@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "ridge/base/html_writer.h"
 #include "ridge/base/markup.h"
 #include "ridge/doctor/doctor_pictures.h"
@@ -16,7 +18,7 @@ void add_head(HtmlReport& page, const Examination& examination) {
   const Analysis& analysis = examination.analysis;
   Severity worst = Severity::kInfo;
   for (const Finding& finding : examination.diagnosis.findings)
-    worst = std::max(worst, finding.severity);
+    if (!gains_nothing(finding)) worst = std::max(worst, finding.severity);
   const bool is_fine = worst == Severity::kInfo && ceiling_without_gaps(analysis) < kNearlyOne;
   page.callout(is_fine ? Tone::kGood : tone_of(worst),
                shortened(verdict_text(examination), kTextLength),
@@ -69,8 +71,17 @@ void add_findings(HtmlReport& page, const Diagnosis& diagnosis) {
                 "How many times as fast a step is predicted to be with each fix alone. Gains do "
                 "not add up.");
   size_t number = 0;
-  for (const Finding& finding : diagnosis.findings)
-    if (++number <= kMostListed) add_finding(page, number, finding);
+  const auto add_those = [&](bool are_folded) {
+    for (const Finding& finding : diagnosis.findings)
+      if (gains_nothing(finding) == are_folded && ++number <= kMostListed)
+        add_finding(page, number, finding);
+  };
+  add_those(false);
+  const auto folded = std::ranges::count_if(diagnosis.findings, gains_nothing);
+  if (folded == 0) return;
+  page.begin_details(fmt::format("Findings that are expected to gain nothing ({})", folded));
+  add_those(true);
+  page.end_details();
 }
 
 void add_not_fired(HtmlReport& page, const Diagnosis& diagnosis) {

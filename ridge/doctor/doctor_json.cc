@@ -93,7 +93,8 @@ void write_finding(JsonWriter& json, const Trace& trace, const Finding& finding)
   json.key("evidence").begin_array();
   for (const Evidence& evidence : finding.evidence) write_evidence(json, trace, evidence);
   json.end_array().field("fix", finding.fix).field("recipe", finding.recipe);
-  json.field("command", finding.command).field("class", finding.semantic_class).end_object();
+  json.field("command", finding.command).field("class", finding.semantic_class);
+  json.field("folded", gains_nothing(finding)).end_object();
 }
 
 void write_rows(JsonWriter& json, const Examination& examination) {

@@ -217,7 +217,7 @@ std::string gain_picture(const Diagnosis& diagnosis) {
   BarChart chart{.title = "gain by finding", .unit = "%", .width = kChartWidth};
   const auto percent = [](double factor) { return 100 * (factor - 1); };
   for (const Finding& finding : diagnosis.findings) {
-    if (!(finding.ceiling > 1)) continue;
+    if (!(finding.ceiling > 1) || gains_nothing(finding)) continue;
     const Gain& gain = finding.predicted;
     chart.bars.push_back({.label = std::string(finding.rule),
                           .value = percent((gain.low + gain.high) / 2),

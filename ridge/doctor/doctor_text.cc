@@ -107,14 +107,32 @@ std::string finding_text(size_t number, const Finding& finding) {
   return text;
 }
 
-std::string findings(const Diagnosis& diagnosis) {
+std::string not_shown(size_t further, size_t folded) {
+  const auto counted = [](size_t count) {
+    return fmt::format("{} finding{}", count, count == 1 ? "" : "s");
+  };
   std::string text;
-  size_t number = 0;
-  for (const Finding& finding : diagnosis.findings)
-    if (finding.rule != "R00" && ++number <= kShownFindings) text += finding_text(number, finding);
-  if (number > kShownFindings)
-    text += fmt::format("\n{} more are in --json and --html.\n", number - kShownFindings);
-  return text;
+  if (further > 0) text = counted(further) + " of lesser gain";
+  if (folded > 0)
+    text += (text.empty() ? "" : ", ") + counted(folded) +
+            " expected to gain nothing (1.00 to 1.00 times as fast)";
+  return text.empty() ? text
+                      : "\nNot shown: " + wrapped(text + "; --all shows them", "           ");
+}
+
+std::string findings(const Diagnosis& diagnosis, bool shows_all) {
+  std::string text;
+  size_t number = 0, further = 0, folded = 0;
+  for (const Finding& finding : diagnosis.findings) {
+    if (finding.rule == "R00") continue;
+    if (!shows_all && gains_nothing(finding))
+      ++folded;
+    else if (!shows_all && number == kShownFindings)
+      ++further;
+    else
+      text += finding_text(++number, finding);
+  }
+  return text + not_shown(further, folded);
 }
 
 // What there is to know of the trace before the findings are believed.
@@ -175,9 +193,9 @@ std::string_view class_text(int semantic_class) {
   return kTexts[static_cast<size_t>(std::clamp(semantic_class, 0, 3))];
 }
 
-std::string doctor_text(const Examination& examination) {
+std::string doctor_text(const Examination& examination, bool shows_all) {
   return head(examination) + breakdown(examination.analysis) + ranks(examination.ranks) +
-         caution(examination.diagnosis) + findings(examination.diagnosis) +
+         caution(examination.diagnosis) + findings(examination.diagnosis, shows_all) +
          not_seen(examination.diagnosis);
 }
 

@@ -9,7 +9,8 @@ namespace ridge::doctor {
 
 inline constexpr size_t kShownFindings = 5;
 
-std::string doctor_text(const Examination& examination);
+/// The first five findings that are expected to gain something, or all findings.
+std::string doctor_text(const Examination& examination, bool shows_all = false);
 
 /// "1.08 to 1.17 times as fast expected, 1.17 at most", or "" for a remark.
 std::string gain_text(const Finding& finding);

@@ -169,8 +169,6 @@ std::vector<HostCause> causes_of(const Trace& trace) {
   return causes;
 }
 
-bool is_launch_call(std::string_view name) { return name.find("Launch") != std::string_view::npos; }
-
 bool is_communication(std::string_view kernel_name) {
   constexpr std::array<std::string_view, 16> kParts = {"nccl",
                                                        "rccl",

@@ -16,9 +16,6 @@ HostCause cause_of(EventKind kind, std::string_view name);
 /// The same for each row of a trace; kUnknown of rows that are not on a host thread.
 std::vector<HostCause> causes_of(const Trace& trace);
 
-/// A call that puts a kernel or a graph on a stream.
-bool is_launch_call(std::string_view name);
-
 /// Digits, however many, become one '#': names of ranges that differ in their number are one.
 std::string without_numbers(std::string_view name);
 

@@ -110,9 +110,7 @@ size_t slowest_rank(std::span<const RankRow> ranks) {
 }
 
 bool has_findings(const Diagnosis& diagnosis) {
-  return std::any_of(diagnosis.findings.begin(), diagnosis.findings.end(), [](const auto& each) {
-    return each.severity > Severity::kInfo;
-  });
+  return std::any_of(diagnosis.findings.begin(), diagnosis.findings.end(), is_worth_fixing);
 }
 
 std::vector<StepPart> parts_of_step(const Analysis& analysis) {
@@ -182,7 +180,7 @@ std::string verdict_text(const Examination& examination) {
   const Analysis& analysis = examination.analysis;
   if (analysis.steps.windows.empty()) return "no steady step was found: nothing can be said of it";
   for (const Finding& finding : examination.diagnosis.findings)
-    if (finding.severity > Severity::kInfo && finding.cost_ms > 0)
+    if (is_worth_fixing(finding) && finding.cost_ms > 0)
       return fmt::format("first {}: {} ({:.2f} ms of a step, {:.0f} %)",
                          finding.rule,
                          finding.title,

@@ -33,7 +33,7 @@ Examination examine(Trace trace);
 /// Of the ranks of one run: that of the rank which the others wait for, else of the first.
 Examination examine(std::vector<Trace> ranks);
 
-/// Whether something stands above a remark.
+/// Whether a finding is worth fixing.
 bool has_findings(const Diagnosis& diagnosis);
 
 /// A part of the mean step; all of them are disjoint, and sum up to it.

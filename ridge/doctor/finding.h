@@ -42,6 +42,13 @@ struct Finding {
   int semantic_class = 0;  ///< Of the fix: 0 same bits to 3 another training run.
 };
 
+/// True of a finding whose fix is predicted to gain less than two decimals show ("1.00 to 1.00
+/// times as fast"). Reports fold such findings.
+bool gains_nothing(const Finding& finding);
+
+/// True of a finding above a remark whose fix is predicted to gain something.
+bool is_worth_fixing(const Finding& finding);
+
 struct NotFired {
   std::string_view rule;
   std::string reason;

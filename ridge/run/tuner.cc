@@ -154,12 +154,34 @@ std::string key_in(const Node& node, KernelRange range) {
   return (range == KernelRange::kSameBits ? "" : "any bits: ") + tuning_key(node);
 }
 
+int64_t bench_bytes(const Node& node) {
+  int64_t bytes = 0;
+  for (const TensorType& type : node.input_types()) bytes += type.bytes();
+  for (const TensorType& type : node.outputs) bytes += type.bytes();
+  return bytes;
+}
+
+NodeTimes not_timed(const Node& node, const std::vector<Choice>& choices) {
+  NodeTimes times;
+  const double gigabytes = static_cast<double>(bench_bytes(node)) * 1e-9;
+  for (const Choice& choice : choices)
+    times.candidates.push_back(
+        {.name = choice.name,
+         .seconds = 0,
+         .note = fmt::format("not timed: operands and results take {:.1f} GB", gigabytes)});
+  return times;
+}
+
 }  // namespace
 
 std::string tuning_key(const Node& node) { return signature(node); }
 
 Tuner::Tuner(Backend& backend, Backend& reference, ChoiceCache& cache, TunerOptions options)
     : backend_(backend), reference_(reference), cache_(cache), options_(options) {}
+
+bool Tuner::is_too_large(const Node& node) const {
+  return backend_.is_host() && bench_bytes(node) > options_.most_host_bytes;
+}
 
 NodeTimes Tuner::measure(const Node& node, const std::vector<Choice>& choices, KernelRange range) {
   Contest contest(node, choices, range, backend_, reference_, options_.now);
@@ -195,6 +217,8 @@ size_t Tuner::choose(const Node& node, const std::vector<Choice>& choices, Kerne
                                   [](const auto& a, const auto& b) { return a.name == b.name; });
   if (is_kept) {
     ++cached_;
+  } else if (is_too_large(node)) {
+    times = not_timed(node, choices);
   } else {
     times = measure(node, choices, range);
     cache_.keep(key, times);

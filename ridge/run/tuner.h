@@ -29,14 +29,18 @@ struct TunerOptions {
   /// Also time nodes that leave no choice: for reports.
   bool time_all = false;
   int64_t (*now)() = now_ns;  ///< The clock, in ns.
+  /// A node whose operands and results take more of the host's memory is not timed: a configuration
+  /// may be far larger than the machine on which it is looked at.
+  int64_t most_host_bytes = int64_t{4} << 30;
 };
 
 /// The tuner times the candidates of a node that are in range. Before that it checks them: each
 /// that has the bits of the first against those; all others, and the first, against `reference`,
 /// or, where the node is too large for that, against the first, by the tolerance table. A fused
 /// body is a chain of ops whose errors add up: it may err twice as much as it does op by op. One
-/// with other bits that is wrong, or that cannot run, is not timed, and its note says why.
-/// Candidates within 3 % of an earlier one lose to it.
+/// with other bits that is wrong, or that cannot run, is not timed, and its note says why. Of a
+/// node that is too large to be timed the first candidate is taken. Candidates within 3 % of an
+/// earlier one lose to it.
 class Tuner {
  public:
   /// Backends and cache must outlive it.
@@ -55,6 +59,7 @@ class Tuner {
   size_t cached() const { return cached_; }  ///< Nodes that were found in the cache.
 
  private:
+  bool is_too_large(const Node& node) const;
   NodeTimes measure(const Node& node, const std::vector<Choice>& choices, KernelRange range);
 
   Backend& backend_;

@@ -78,6 +78,11 @@ class Checker {
          "loader.pad",
          "loader.pad 'longest' has no padding to leave out: all samples have the same length",
          "take it out, or use data.kind 'text' with data.samples 'lines' or 'files'");
+    need(!config_.loader.cache || data.is_cacheable(),
+         "loader.cache",
+         fmt::format("loader.cache changes nothing: samples of data.kind '{}' are never read again",
+                     data.kind),
+         "take it out, or use data.kind 'images'");
     check_buckets();
     if (data.kind == "random") return;
     const std::string kind = fmt::format("data.kind '{}'", data.kind);

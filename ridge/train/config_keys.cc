@@ -166,7 +166,11 @@ void add_loader(Keys& keys, data::LoaderOptions& l) {
   const Keys rows = {
       {"loader.workers", &l.workers, "", "0..256", "threads that load ahead; 0: none"},
       {"loader.prefetch", &l.prefetch, "", "1..4096", "batches that are ready or being made"},
-      {"loader.cache", &l.cache, "", "", "keep samples in memory once read, before augmentation"},
+      {"loader.cache",
+       &l.cache,
+       "",
+       "",
+       "keep samples of data.kind images in memory once read, before augmentation"},
       {"loader.pad",
        &l.pad,
        "",

@@ -13,6 +13,11 @@ namespace {
 
 constexpr size_t kShown = 60;
 
+// Keys that no longer exist, and what to do about them. The config.toml of an older run has them.
+constexpr std::pair<std::string_view, std::string_view> kRemoved[] = {
+    {"log.level", "it changed nothing, and was removed: take it out"},
+};
+
 std::string question(const std::vector<std::string>& names) {
   std::string text;
   for (const std::string& name : names)
@@ -77,6 +82,8 @@ std::string shown_text(std::string_view text) {
 void refuse_key(const std::vector<ConfigKey>& keys,
                 const std::string& name,
                 std::string_view place) {
+  for (const auto& [removed, advice] : kRemoved)
+    if (name == removed) refuse_name("key", name, place, std::string(advice));
   refuse_name("key", name, place, nearest_keys(keys, name));
 }
 

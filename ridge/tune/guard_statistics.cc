@@ -39,8 +39,6 @@ double incomplete_beta(double a, double b, double x) {
 
 }  // namespace
 
-double normal_cdf(double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)); }
-
 double student_cdf(double t, double freedom) {
   check_internal(freedom > 0, "[student_cdf] {} degrees of freedom", freedom);
   const double tail = 0.5 * incomplete_beta(0.5 * freedom, 0.5, freedom / (freedom + t * t));

@@ -6,8 +6,6 @@
 
 namespace ridge {
 
-/// Distribution function of the standard normal.
-double normal_cdf(double x);
 /// Distribution function of Student's t with `freedom` degrees of freedom, above 0.
 double student_cdf(double t, double freedom);
 /// Its inverse, for p in (0, 1).

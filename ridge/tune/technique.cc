@@ -60,6 +60,7 @@ Proposals propose_prefetch(const Situation& s) {
 }
 
 Proposals propose_cache(const Situation& s) {
+  if (!s.config.data.is_cacheable()) return nothing("samples are never read again");
   if (s.config.loader.cache) return nothing("samples are kept in memory already");
   if (s.epochs <= 1) return nothing("the run reads no sample twice");
   return one(set("loader.cache", true),

@@ -127,7 +127,7 @@ TEST(SettingsTable, IsFrozen) {
     EXPECT_FALSE(row.help.empty());
     EXPECT_EQ(row.help.find_first_of("|\n"), std::string_view::npos) << "breaks the Markdown table";
   }
-  EXPECT_EQ(names, "threads cpu.isa cpu.jit cpu.pin tune log.level ");
+  EXPECT_EQ(names, "threads cpu.isa cpu.jit cpu.pin tune ");
 }
 
 TEST(SettingsTable, MarkdownHasARowForEach) {

@@ -286,60 +286,10 @@ TEST_F(TraceTest, InternedNamesAreStable) {
   EXPECT_STREQ(interned, "encoder.conv1");
 }
 
-TEST(TraceTimes, SelfIsDurationLessChildren) {
-  // thread 1:  a----------------------------------------a     thread 2:  d------d
-  //               b-----------b  b----b
-  //                 c--c  c--c
-  std::vector<TraceEvent> events = {event("a", 0, 100),
-                                    event("b", 10, 40),
-                                    event("c", 12, 20),
-                                    event("c", 25, 38),
-                                    event("b", 50, 70),
-                                    event("d", 5, 65, 2)};
-  sort_events(events);
-  std::map<std::string, int64_t> self;
-  const std::vector<int64_t> times = self_times(events);
-  for (size_t i = 0; i < events.size(); ++i) self[events[i].name] += times[i];
-  EXPECT_EQ(self, (std::map<std::string, int64_t>{{"a", 50}, {"b", 29}, {"c", 21}, {"d", 60}}));
-
-  const std::vector<NameTotal> totals = total_by_name(events);
-  ASSERT_EQ(totals.size(), 4u);
-  EXPECT_EQ(totals[0].name, "d");
-  EXPECT_EQ(totals[1].name, "a");
-  EXPECT_EQ(totals[1].inclusive_ns, 100);
-  EXPECT_EQ(totals[2].name, "b");
-  EXPECT_EQ(totals[2].count, 2);
-  EXPECT_EQ(totals[2].inclusive_ns, 50);
-  EXPECT_EQ(totals[2].self_ns, 29);
-}
-
-TEST(TraceTimes, RecursionCountsOnceInclusively) {
-  std::vector<TraceEvent> events = {
-      event("f", 0, 100), event("g", 10, 90), event("f", 20, 80), event("f", 100, 130)};
-  const std::vector<NameTotal> totals = total_by_name(events);
-  EXPECT_EQ(totals[0].name, "f");
-  EXPECT_EQ(totals[0].count, 3);
-  EXPECT_EQ(totals[0].inclusive_ns, 130);
-  EXPECT_EQ(totals[0].self_ns, 20 + 60 + 30);
-  EXPECT_EQ(totals[1].self_ns, 20);
-}
-
-// Overlap that is no nesting, as rounded times of other profilers have it.
-TEST(TraceTimes, NoTimeIsCountedTwice) {
-  const std::vector<TraceEvent> events = {
-      event("a", 0, 10), event("b", 5, 15), event("c", 7, 20), event("d", 30, 30)};
-  EXPECT_EQ(self_times(events), (std::vector<int64_t>{5, 2, 13, 0}));
-  const std::vector<TraceEvent> around = {event("p", 0, 30), event("c", 5, 15), event("d", 7, 20)};
-  EXPECT_EQ(self_times(around), (std::vector<int64_t>{15, 2, 13}));
-  EXPECT_THROW(self_times({event("a", 5, 6), event("b", 4, 9)}), InternalError);
-  EXPECT_TRUE(self_times({}).empty());
-}
-
-TEST(TraceTimes, EventsThatStartTogetherNestByLength) {
+TEST(TraceEvents, ThoseThatStartTogetherAreSortedByLength) {
   std::vector<TraceEvent> events = {event("child", 0, 5), event("parent", 0, 20)};
   sort_events(events);
   EXPECT_EQ(events[0].name, "parent");
-  EXPECT_EQ(self_times(events), (std::vector<int64_t>{15, 5}));
 }
 
 TEST(ChromeTrace, HasTheFormOfKineto) {

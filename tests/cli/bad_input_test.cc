@@ -202,7 +202,7 @@ TEST_F(BadInput, LimitsOfWhatIsAllowedWork) {
 TEST_F(BadInput, WrongEnvironmentIsNamed) {
   const std::pair<const char*, const char*> cases[] = {{"RIDGE_THREADS=many", "'many'"},
                                                        {"RIDGE_CPU_ISA=sse", "'sse'"},
-                                                       {"RIDGE_LOG_LEVEL=loud", "'loud'"}};
+                                                       {"RIDGE_TUNE=maybe", "'maybe'"}};
   for (const auto& [setting, part] : cases) {
     const Ended ended =
         ridge(folder_.path(), {"train", "mlp.toml"}, std::string("export ") + setting + ";");

@@ -95,6 +95,7 @@ const std::map<std::string, std::vector<std::string>> kOptions = {
       "--html",
       "--gate",
       "--json",
+      "--all",
       "--pid",
       "--seconds",
       "--output",

@@ -138,6 +138,8 @@ TEST_F(DoctorVerb, FormsDoNotMix) {
   says(with_command({"doctor", "--compare", path, path}), "'--compare' stands before '--'");
   says({"doctor", path, "--output", "report"}, "--output is for a command");
   says({"doctor", "--pid", "1", "--output", "report"}, "--output is for a command");
+  says({"doctor", path, "--json", "--all"}, "--json excludes --all");
+  says({"doctor", "--compare", path, path, "--all"}, "--compare excludes --all");
   says({"doctor", path, "--stop"}, "--stop is for a command");
   says({"doctor", path, "--steps", "3"}, "--steps is for a program that runs");
   says({"doctor", path, "--trace", "kept"}, "--trace is for a program that runs");

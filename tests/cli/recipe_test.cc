@@ -33,22 +33,22 @@ class RecipeOption : public ::testing::Test {
 };
 
 TEST_F(RecipeOption, LiesBetweenFileAndFlagsAndIsKeptWithTheRun) {
-  write("r.toml", "threads = 1\nlog.level = 'error'\n[train]\nbatch = 16\nmicro = 2\n");
+  write("r.toml", "threads = 1\ncpu.isa = 'avx2'\n[train]\nbatch = 16\nmicro = 2\n");
   const Ended run =
-      ridge({"train", "run.toml", "--set", "train.micro=4"}, "export RIDGE_LOG_LEVEL=warning;");
+      ridge({"train", "run.toml", "--set", "train.micro=4"}, "export RIDGE_CPU_ISA=auto;");
   ASSERT_EQ(run.code, 0) << run.err;
   const std::string kept = text_of(folder_ / "out" / "config.toml");
   for (const char* line : {"\nbatch = 16 .*# recipe r.toml:4:9\n",
                            "\nmicro = 4 .*# flag --set\n",
                            "\nsteps = 2 .*# file run.toml:9:9\n",
                            "threads = 1 .*# recipe r.toml:1:11\n",
-                           "log.level = \"warning\" .*# environment RIDGE_LOG_LEVEL\n"})
+                           "cpu.isa = \"auto\" .*# environment RIDGE_CPU_ISA\n"})
     EXPECT_TRUE(std::regex_search(kept, std::regex(line))) << line << "\n" << kept;
   EXPECT_NE(run.err.find("note: r.toml:5:9: train.micro = 2 gives way to flag --set\n"),
             std::string::npos)
       << run.err;
-  EXPECT_NE(run.err.find("note: r.toml:2:13: log.level = \"error\" gives way to environment "
-                         "RIDGE_LOG_LEVEL\n"),
+  EXPECT_NE(run.err.find("note: r.toml:2:11: cpu.isa = \"avx2\" gives way to environment "
+                         "RIDGE_CPU_ISA\n"),
             std::string::npos)
       << run.err;
   EXPECT_EQ(run.err.find("proven"), std::string::npos) << run.err;

@@ -2,6 +2,8 @@
 // healthy twins.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "ridge/doctor/rules/foresight.h"
 #include "ridge/doctor/rules/matrix_roof.h"
 #include "ridge/doctor/rules/rules.h"
@@ -152,6 +154,52 @@ TEST(MatrixRoof, ThinProductsAreBoundByBytes) {
   const Roof roof{.half = 800e12, .bytes = 4e12};
   ASSERT_TRUE(thin);
   EXPECT_NEAR(roof.seconds_of(*thin), 2.0 * 4096 * 4098 / 4e12, 1e-9);
+}
+
+// Terabytes a second as the makers state them; memory as traces tell it.
+TEST(MatrixRoof, VariantsOfADeviceAreToldApart) {
+  struct Known {
+    std::string name;
+    double gib, terabytes;
+  };
+  const auto bytes_of = [](const Known& known) {
+    Trace trace;
+    trace.devices = {{.number = 0,
+                      .name = known.name,
+                      .memory_bytes = static_cast<int64_t>(std::ldexp(known.gib, 30))}};
+    Analysis analysis;
+    analysis.device = 0;
+    return roof_of(trace, analysis, {}).bytes / 0.8e12;
+  };
+  for (const Known& known : {Known{"NVIDIA A100-PG509-200", 39.4, 1.56},
+                             Known{"NVIDIA A100-PG509-200", 79.2, 2.04},
+                             Known{"A100-SXM4-40GB", 39.4, 1.56},
+                             Known{"NVIDIA A100-SXM4-80GB", 0, 2.04},
+                             Known{"NVIDIA A100-PCIE-40GB", 39.4, 1.56},
+                             Known{"NVIDIA A100 80GB PCIe", 79.2, 1.94},
+                             Known{"NVIDIA A800-SXM4-80GB", 79.2, 2.04},
+                             Known{"NVIDIA H100 80GB HBM3", 79.1, 3.35},
+                             Known{"NVIDIA H100 PCIe", 79.1, 2},
+                             Known{"NVIDIA H100 NVL", 93.6, 3.9},
+                             Known{"NVIDIA GH200 480GB", 94.5, 4},
+                             Known{"NVIDIA H200", 139.7, 4.8},
+                             Known{"Tesla V100-SXM2-32GB", 31.7, 0.9},
+                             Known{"Tesla V100S-PCIE-32GB", 31.7, 1.13},
+                             Known{"NVIDIA L40S", 44.4, 0.864},
+                             Known{"NVIDIA L4", 22, 0.3},
+                             Known{"NVIDIA A10", 22, 0.6},
+                             Known{"NVIDIA A10G", 22, 0.6},
+                             Known{"NVIDIA RTX A6000", 47.5, 0.768},
+                             Known{"Tesla T4", 14.7, 0.32},
+                             Known{"NVIDIA GeForce RTX 4090", 23.6, 1.008},
+                             Known{"AMD Instinct MI300X", 192, 5.3},
+                             Known{"AMD Instinct MI250X/MI250", 64, 1.6},
+                             // None of the devices whose names begin like theirs.
+                             Known{"NVIDIA RTX A1000", 8, 0},
+                             Known{"Quadro T400", 4, 0},
+                             Known{"NVIDIA GeForce RTX 4090 Laptop GPU", 16, 0},
+                             Known{"NVIDIA A100-SXM4-80GB MIG 1g.10gb", 9.5, 0}})
+    EXPECT_NEAR(bytes_of(known), known.terabytes, 1e-9) << known.name << ", " << known.gib;
 }
 
 }  // namespace

@@ -146,8 +146,78 @@ TEST(DoctorReport, FiveFindingsAreShownAndAllAreKept) {
   const std::string text = doctor_text(examination);
   EXPECT_NE(text.find("\n5. R01"), std::string::npos);
   EXPECT_EQ(text.find("\n6. R01"), std::string::npos);
-  EXPECT_NE(text.find("3 more are in --json"), std::string::npos);
+  EXPECT_NE(text.find("\nNot shown: 3 findings of lesser gain; --all shows them\n"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(doctor_text(examination, true).find("\n8. R01"), std::string::npos);
   EXPECT_EQ(json::parse(doctor_json(examination)).at("findings").size(), 8u);
+}
+
+// Two warnings beside R01: the fix of one is predicted to gain nothing, the other 1.02 at most.
+Examination with_a_vain_finding() {
+  Examination examination = examined(some_events());
+  std::vector<Finding>& findings = examination.diagnosis.findings;
+  findings.resize(1);
+  Finding vain = findings.front();
+  vain.rule = "R05";
+  vain.title = "vain";
+  vain.predicted = {1, 1.0049};
+  Finding small = vain;
+  small.rule = "R07";
+  small.title = "small";
+  small.predicted = {1, 1.02};
+  findings.insert(findings.begin(), vain);
+  findings.push_back(small);
+  return examination;
+}
+
+TEST(DoctorReport, FindingsThatGainNothingAreFolded) {
+  const Examination examination = with_a_vain_finding();
+  const std::string text = doctor_text(examination);
+  EXPECT_TRUE(text.starts_with("run.json: first R01: ")) << text;
+  EXPECT_NE(text.find("\n1. R01 "), std::string::npos) << text;
+  EXPECT_NE(text.find("\n2. R07 small"), std::string::npos) << text;
+  EXPECT_EQ(text.find("R05 vain"), std::string::npos) << text;
+  EXPECT_NE(
+      text.find("\nNot shown: 1 finding expected to gain nothing (1.00 to 1.00 times as fast); "
+                "--all shows them\n"),
+      std::string::npos)
+      << text;
+  const std::string all = doctor_text(examination, true);
+  EXPECT_NE(all.find("\n1. R05 vain"), std::string::npos) << all;
+  EXPECT_NE(all.find("\n3. R07 small"), std::string::npos) << all;
+  EXPECT_EQ(all.find("Not shown"), std::string::npos) << all;
+  const json report = json::parse(doctor_json(examination));
+  ASSERT_EQ(report.at("findings").size(), 3u);
+  for (const json& finding : report.at("findings"))
+    EXPECT_EQ(finding.at("folded"), finding.at("rule") == "R05") << finding;
+  const std::string page = doctor_html(examination);
+  const size_t fold = page.find("Findings that are expected to gain nothing (1)");
+  ASSERT_NE(fold, std::string::npos);
+  EXPECT_LT(page.find("1. R01"), fold);
+  EXPECT_GT(page.find("3. R05 vain"), fold);
+}
+
+Examination run_of(double step_ms, size_t steps = 12) {
+  std::vector<double> times;
+  for (size_t i = 0; i < steps; ++i) times.push_back(step_ms + 0.01 * static_cast<double>(i));
+  MadeRun run(times);
+  run.kernel("gemm", 0, step_ms / 2);
+  run.trace().sort();
+  return {run.trace(), run.analysis(), diagnose(run.trace(), run.analysis())};
+}
+
+TEST(DoctorReport, FindingsThatGainNothingAreNothingToFix) {
+  Examination examination = with_a_vain_finding();
+  EXPECT_TRUE(has_findings(examination.diagnosis));
+  examination.diagnosis.findings.resize(1);
+  EXPECT_FALSE(has_findings(examination.diagnosis));
+  EXPECT_TRUE(verdict_text(examination).starts_with("no rule found what to fix"));
+  const Examination clean = run_of(10);
+  EXPECT_TRUE(compare_traces(clean, examination, 3).appeared.empty());
+  EXPECT_NE(comparison_html(compare_traces(clean, examination, 3), clean, examination)
+                .find("Neither before nor after"),
+            std::string::npos);
 }
 
 const std::string kHostile =
@@ -231,15 +301,6 @@ TEST(DoctorReport, EmptyTraceIsTold) {
   EXPECT_NO_THROW(json::parse(doctor_json(examination)));
   EXPECT_NE(doctor_html(examination).find("no steady step"), std::string::npos);
   EXPECT_THROW(compare_traces(examination, examination, 3), std::exception);
-}
-
-Examination run_of(double step_ms, size_t steps = 12) {
-  std::vector<double> times;
-  for (size_t i = 0; i < steps; ++i) times.push_back(step_ms + 0.01 * static_cast<double>(i));
-  MadeRun run(times);
-  run.kernel("gemm", 0, step_ms / 2);
-  run.trace().sort();
-  return {run.trace(), run.analysis(), diagnose(run.trace(), run.analysis())};
 }
 
 TEST(DoctorCompare, SlowerByMoreThanTheGateIsARegression) {

@@ -98,11 +98,12 @@ class Tuned {
   explicit Tuned(std::vector<FakeChoice> choices,
                  const std::filesystem::path& folder = {},
                  bool time_all = false,
-                 std::vector<int64_t> shape = {5, 7})
+                 std::vector<int64_t> shape = {5, 7},
+                 int64_t most_host_bytes = int64_t{1} << 30)
       : x_(input(graph_, "x", {DType::kF32, std::move(shape)})),
         backend_(std::move(choices)),
         cache_(folder, "a machine"),
-        time_all_(time_all) {}
+        options_{.time_all = time_all, .now = fake_now, .most_host_bytes = most_host_bytes} {}
 
   size_t pick(KernelRange range = KernelRange::kSameBits) {
     const Value y = exp(x_);
@@ -125,8 +126,8 @@ class Tuned {
   FakeBackend backend_;
   std::unique_ptr<Backend> reference_ = make_backend("ref");
   ChoiceCache cache_;
-  bool time_all_;
-  Tuner tuner_{backend_, *reference_, cache_, {.time_all = time_all_, .now = fake_now}};
+  TunerOptions options_;
+  Tuner tuner_{backend_, *reference_, cache_, options_};
 };
 
 TEST(Tuner, TakesTheFastestOfThoseWithTheSameBits) {
@@ -239,6 +240,21 @@ TEST(Tuner, WhatCannotRunIsNotTimed) {
 TEST(Tuner, NeverRunsOpByOpWhatHasAKernel) {
   EXPECT_EQ(Tuned({{"a", 0, 3000}, {std::string(kExpandedChoice), 0, 10}, {"c", 0, 2900}}).picked(),
             "c");
+}
+
+// An input and a result of 5 x 7 numbers take 280 bytes.
+TEST(Tuner, WhatIsTooLargeIsNotTimedAndNotKept) {
+  const TempFolder folder;
+  const std::vector<FakeChoice> choices = {{"a", 0, 3000}, {"b", 0, 2000}};
+  Tuned large(choices, folder.path(), true, {5, 7}, 279);
+  EXPECT_EQ(large.picked(), "a");
+  EXPECT_EQ(large.backend().launches(), 0);
+  for (const CandidateTime& candidate : large.times()->candidates) {
+    EXPECT_EQ(candidate.note, "not timed: operands and results take 0.0 GB");
+    EXPECT_EQ(candidate.seconds, 0);
+  }
+  EXPECT_EQ(Tuned(choices, folder.path(), false, {5, 7}, 280).picked(), "b");
+  EXPECT_EQ(Tuned(choices, folder.path(), false, {5, 7}, 279).picked(), "b");  // kept from there
 }
 
 TEST(Tuner, CloseCandidatesGoToTheEarlier) {

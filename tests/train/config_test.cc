@@ -103,6 +103,9 @@ constexpr Wrong kWrong[] = {
     {"batch = 3\n", "", "run.toml:1:1: unknown key 'batch'; did you mean 'train.batch'?"},
     {"\"train.steps\" = 3\n", "", "run.toml:1:1: unknown key '\"train.steps\"'"},
     {"thread = 3\n", "", "run.toml:1:1: unknown key 'thread'; did you mean 'threads'?"},
+    {"log.level = 'info'\n",
+     "",
+     "run.toml:1:5: unknown key 'log.level'; it changed nothing, and was removed: take it out"},
     {"[train]\nsteps = '3'\n",
      "",
      "run.toml:2:9: train.steps: got \"3\", expected an integer from 0 to 1000000000000; leave it "
@@ -189,6 +192,11 @@ constexpr Wrong kWrong[] = {
      "[train]\nsteps = 1\n",
      "",
      "run.toml:7:7: loader.pad 'longest' has no padding to leave out"},
+    {"[loader]\ncache = true\n[train]\nsteps = 1\n",
+     "",
+     "run.toml:2:9: loader.cache changes nothing: samples of data.kind 'random' are never read "
+     "again; take it out, or use data.kind 'images'"},
+    {kRun, "loader.cache=true", "--set: loader.cache changes nothing"},
     {"[loader]\nbuckets = true\n[train]\nsteps = 1\n",
      "",
      "run.toml:2:11: loader.buckets needs samples of different lengths"},
@@ -263,7 +271,7 @@ TEST(Config, PrintedTextSaysWhereValuesComeFrom) {
   Settings settings;
   settings.set("threads", "3", Source::kEnvironment, "RIDGE_THREADS");
   const std::string text = to_toml(load("[train]\nbatch = 32\n", {"train.steps=7"}), settings);
-  for (const char* line : {"threads = 3         # environment RIDGE_THREADS\n",
+  for (const char* line : {"threads = 3       # environment RIDGE_THREADS\n",
                            "steps = 7              # flag --set\n",
                            "batch = 32             # file run.toml:2:9\n",
                            "epochs = 0             # default\n"})

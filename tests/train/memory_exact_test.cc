@@ -6,7 +6,7 @@
 
 #include <fstream>
 
-#include "ridge/train/memory_check.h"
+#include "tests/support/memory_check.h"
 #include "tests/support/temp_folder.h"
 #include "tests/train/train_runs.h"
 
@@ -49,7 +49,7 @@ TrainConfig config_of(const std::string& name) {
 TEST(MemoryExact, DISABLED_Child) {
   const char* name = std::getenv(kCase);
   ASSERT_NE(name, nullptr);
-  const MemoryCheck found = check_memory(config_of(name), 4);
+  const test::MemoryCheck found = test::check_memory(config_of(name), 4);
   std::ofstream(std::getenv(kAnswer))
       << found.planned_bytes << " " << found.lower_bound_bytes << " " << found.measured_bytes;
 }

@@ -299,7 +299,7 @@ TEST(GuardOptionsChecks, SayWhatIsWrong) {
   EXPECT_THROW(run(config), UserError);
   TrainConfig wild = config;
   wild.optimizer.kind = "sgd";
-  wild.optimizer.lr = 1000;
+  wild.optimizer.lr = 1e38;
   wild.optimizer.clip = 0;
   GuardRun wild_run(wild);
   EXPECT_THROW(wild_run(wild), UserError);

@@ -90,9 +90,9 @@ Proposals bf16(const Situation& s) {
   return set("train.precision", "bf16", SemanticClass::kPrecision);
 }
 
-Proposals cache(const Situation& s) {
-  if (s.config.loader.cache) return {.tries = {}, .reason = "it is on"};
-  return set("loader.cache", "true", SemanticClass::kBitIdentical);
+Proposals queue(const Situation& s) {
+  if (s.config.loader.prefetch == 6) return {.tries = {}, .reason = "it is on"};
+  return set("loader.prefetch", "6", SemanticClass::kBitIdentical);
 }
 
 Proposals rarely(const Situation&) {
@@ -105,7 +105,7 @@ constexpr Technique kThreads{"threads", "", Affects::kComputing, one_thread};
 constexpr Technique kTuned{"tuned", "", Affects::kComputing, tuned};
 constexpr Technique kJit{"jit", "", Affects::kComputing, jit};
 constexpr Technique kBf16{"bf16", "", Affects::kComputing, bf16};
-constexpr Technique kCache{"cache", "", Affects::kLoading, cache};
+constexpr Technique kQueue{"queue", "", Affects::kLoading, queue};
 constexpr Technique kMetrics{"metrics", "", Affects::kTelling, rarely};
 constexpr Technique kNever{"never", "", Affects::kComputing, never};
 
@@ -208,16 +208,16 @@ TEST_F(OptimizeLoop, WhatPromisesMostIsTriedFirstAndWhatPromisesNothingIsRefused
 // Computing was looked at before loading changed: what it gains now, 20.5 / 12.5 and not 35 / 27,
 // follows from what was measured then.
 TEST_F(OptimizeLoop, APartThatDidNotChangeIsNotMeasuredAgain) {
-  const OptimizeResult result = optimize({kJit, kCache},
+  const OptimizeResult result = optimize({kJit, kQueue},
                                          "echo opened >>\"$0.log\"\n"
                                          "load=15000\n"
                                          "if on 'cpu.jit = true'; then compute=12000; fi\n"
-                                         "if on 'cache = true'; then load=500; fi");
+                                         "if on '\\nprefetch = 6 '; then load=500; fi");
   ASSERT_GE(result.trials.size(), 2u);
-  EXPECT_EQ(result.trials[0].technique, "cache");
+  EXPECT_EQ(result.trials[0].technique, "queue");
   EXPECT_EQ(result.trials[1].technique, "jit");
   EXPECT_EQ(verdict(result, "jit"), TrialVerdict::kKept);
-  EXPECT_EQ(verdict(result, "cache"), TrialVerdict::kKept);
+  EXPECT_EQ(verdict(result, "queue"), TrialVerdict::kKept);
   const TrialRecord computed = of(result, "jit")[0];
   EXPECT_LE(computed.predicted.value().low, 20.5 / 12.5);
   EXPECT_GE(computed.predicted.value().high, 20.5 / 12.5);

@@ -55,14 +55,16 @@ TEST(Technique, ProposalsFollowTheConfiguration) {
   const ResolvedConfig none = resolved("", "[loader]\nworkers = 0\n[train]\nsteps = 10\n");
   EXPECT_EQ(propose("loader.workers", none).tries.size(), 2u);
   EXPECT_EQ(propose("loader.workers", none, 1).tries.size(), 1u);
-  EXPECT_EQ(propose("loader.cache", none).tries.size(), 1u);
-  EXPECT_TRUE(propose("loader.cache", none, 2, 1).tries.empty());
+  EXPECT_EQ(propose("loader.cache", none).reason, "samples are never read again");
+  const ResolvedConfig images = resolve_config(
+      "[data]\nkind = 'images'\npath = 'p'\n[train]\nsteps = 10\n", "test", Recipe{});
+  EXPECT_EQ(propose("loader.cache", images).tries.size(), 1u);
+  EXPECT_TRUE(propose("loader.cache", images, 2, 1).tries.empty());
   EXPECT_EQ(propose("loader.prefetch", none).reason, "no thread loads ahead");
-  const ResolvedConfig full = resolved(
-      "cpu.jit = false\ntune = false\ncpu.isa = 'avx2'\nthreads = 1\n",
-      "[loader]\nworkers = 2\ncache = true\n[train]\nsteps = 10\nmicro = 4\nprecision = 'bf16'\n");
+  const ResolvedConfig full =
+      resolved("cpu.jit = false\ntune = false\ncpu.isa = 'avx2'\nthreads = 1\n",
+               "[loader]\nworkers = 2\n[train]\nsteps = 10\nmicro = 4\nprecision = 'bf16'\n");
   EXPECT_TRUE(propose("loader.workers", full).tries.empty());
-  EXPECT_TRUE(propose("loader.cache", full).tries.empty());
   EXPECT_TRUE(propose("bf16", full).tries.empty());
   EXPECT_TRUE(propose("fp16", full).tries.empty());  // bf16 is kept
   for (const char* name :

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
+#include <cstdlib>
 #include <map>
 
 #include "ridge/doctor/name_words.h"
@@ -13,27 +15,75 @@ namespace {
 constexpr int64_t kMostExtent = int64_t{1} << 40;
 constexpr double kReached = 0.8;  // Of what makers state.
 
-// Dense: 1e12 operations a second in BF16 or FP16, TF32, FP32; 1e12 bytes a second.
+// Rates for dense products: 1e12 operations a second in BF16 or FP16, TF32 and FP32, and 1e12 bytes
+// a second. The first row counts whose words all are words of a device's name, in any order; "80gb"
+// also fits a device that has about so much memory. An MI250 shows its two halves as two devices.
 struct Stated {
-  std::string_view device;  // Part of its name, in lower case; the first that fits.
+  std::string_view words;
   double half, tensor_single, single, bytes;
 };
 constexpr Stated kStated[] = {
+    {"gh200 hbm3e", 989, 495, 67, 4.9},
+    {"gh200", 989, 495, 67, 4},
+    {"h200 nvl", 835, 418, 60, 4.8},
     {"h200", 989, 495, 67, 4.8},
-    {"h100 pcie", 756, 378, 51, 2.0},
+    {"h100 pcie", 756, 378, 51, 2},
+    {"h100 nvl", 835, 418, 60, 3.9},
     {"h100", 989, 495, 67, 3.35},
+    {"h800 pcie", 756, 378, 51, 2},
     {"h800", 989, 495, 67, 3.35},
-    {"a100", 312, 156, 19.5, 1.6},
-    {"a800", 312, 156, 19.5, 1.6},
+    {"a100 80gb pcie", 312, 156, 19.5, 1.94},
+    {"a100 80gb", 312, 156, 19.5, 2.04},
+    {"a100", 312, 156, 19.5, 1.56},
+    {"a800 80gb pcie", 312, 156, 19.5, 1.94},
+    {"a800 80gb", 312, 156, 19.5, 2.04},
+    {"a800", 312, 156, 19.5, 1.56},
+    {"v100s", 130, 16.4, 16.4, 1.13},
     {"v100", 125, 15.7, 15.7, 0.9},
-    {"l40s", 362, 183, 91.6, 0.86},
-    {"a10g", 125, 35, 31, 0.6},
+    {"l40s", 362, 183, 91.6, 0.864},
+    {"l4", 121, 60, 30.3, 0.3},
+    {"a10g", 70, 35, 31.5, 0.6},
+    {"a10", 125, 62.5, 31.2, 0.6},
     {"t4", 65, 8.1, 8.1, 0.32},
-    {"rtx 4090", 165, 82, 82, 1.0},
-    {"rtx 3090", 71, 35.6, 35.6, 0.93},
+    {"rtx a6000", 155, 77, 38.7, 0.768},
+    {"rtx 4090", 165, 82, 82, 1.008},
+    {"rtx 3090", 71, 35.6, 35.6, 0.936},
     {"mi300x", 1307, 653, 163, 5.3},
+    {"mi250x", 191, 47, 23.9, 1.6},
     {"mi250", 191, 47, 23.9, 1.6},
 };
+// A part of a device, and a device of a laptop, are slower than the name says.
+constexpr std::string_view kLess[] = {"mig", "laptop"};
+
+std::vector<std::string> words_of(std::string_view text) {
+  std::vector<std::string> words(1);
+  for (const char c : text) {
+    const char lower = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    if ((lower >= 'a' && lower <= 'z') || (lower >= '0' && lower <= '9'))
+      words.back() += lower;
+    else if (!words.back().empty())
+      words.emplace_back();
+  }
+  return words;
+}
+
+bool has_about(const Device& device, const std::string& gigabytes) {
+  if (!gigabytes.ends_with("gb")) return false;
+  const double expected = std::ldexp(std::atof(gigabytes.c_str()), 30);
+  return std::fabs(static_cast<double>(device.memory_bytes) - expected) < 0.1 * expected;
+}
+
+const Stated* stated_for(const Device& device) {
+  const std::vector<std::string> name = words_of(device.name);
+  const auto is_word = [&](std::string_view word) { return std::ranges::count(name, word) > 0; };
+  if (std::ranges::any_of(kLess, is_word)) return nullptr;
+  const auto* const found = std::ranges::find_if(kStated, [&](const Stated& stated) {
+    return std::ranges::all_of(words_of(stated.words), [&](const std::string& word) {
+      return is_word(word) || has_about(device, word);
+    });
+  });
+  return found == std::end(kStated) ? nullptr : found;
+}
 
 bool is_extent(int64_t value) { return value > 0 && value < kMostExtent; }
 
@@ -148,12 +198,11 @@ double Roof::seconds_of(const Product& product) const {
 Roof roof_of(const Trace& trace, const Analysis& analysis, const std::vector<Product>& products) {
   for (const Device& device : trace.devices) {
     if (device.number != analysis.device) continue;
-    for (const Stated& stated : kStated)
-      if (holds(device.name, stated.device))
-        return {kReached * 1e12 * stated.half,
-                kReached * 1e12 * stated.tensor_single,
-                kReached * 1e12 * stated.single,
-                kReached * 1e12 * stated.bytes};
+    if (const Stated* const stated = stated_for(device))
+      return {kReached * 1e12 * stated->half,
+              kReached * 1e12 * stated->tensor_single,
+              kReached * 1e12 * stated->single,
+              kReached * 1e12 * stated->bytes};
   }
   Roof best;
   for (const Product& product : products) {

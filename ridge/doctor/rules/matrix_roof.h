@@ -41,8 +41,8 @@ struct Roof {
   double seconds_of(const Product& product) const;
 };
 
-/// By the name of the device, four fifths of what its maker states for dense numbers. Of a device
-/// that is not known, the best that the trace itself shows.
+/// By the name and the memory of the device, four fifths of what its maker states for dense
+/// numbers. Of a device that is not known, the best that the trace itself shows.
 Roof roof_of(const Trace& trace, const Analysis& analysis, const std::vector<Product>& products);
 
 }  // namespace ridge::doctor

@@ -133,7 +133,6 @@ Value avg_pool2d(Value x, PoolFields pool, bool count_padding) {
   return add_node(std::move(op), {x});
 }
 
-Value global_max_pool(Value x) { return reduce_max(x, {1, 2}); }
 Value global_avg_pool(Value x) { return reduce_mean(x, {1, 2}); }
 
 void register_pool(OpRegistry& r) {

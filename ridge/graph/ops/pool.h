@@ -84,8 +84,7 @@ class AvgPool2dGrad final : public OpOf<AvgPool2dGrad> {
 
 Value max_pool2d(Value x, PoolFields pool);
 Value avg_pool2d(Value x, PoolFields pool, bool count_padding = true);
-/// (N, H, W, C) -> (N, C): the largest, or the mean, over height and width.
-Value global_max_pool(Value x);
+/// (N, H, W, C) -> (N, C): the mean over height and width.
 Value global_avg_pool(Value x);
 
 }  // namespace ridge

@@ -7,7 +7,6 @@
 #include <cstring>
 #include <functional>
 
-#include "ridge/backend/cuda/cubin.h"
 #include "ridge/compile/pipeline.h"
 #include "ridge/graph/autodiff.h"
 #include "ridge/graph/ops/activation.h"
@@ -21,6 +20,7 @@
 #include "ridge/run/backends.h"
 #include "ridge/run/compare.h"
 #include "tests/backend/cuda_kernels/printed_cases.h"
+#include "tests/backend/cuda_kernels/printed_cubin.h"
 #include "tests/backend/cuda_kernels/printed_nvrtc.h"
 #include "tests/support/random_rows.h"
 #include "tests/support/scale.h"
@@ -392,7 +392,7 @@ TEST(PrintedApprox, CompilesToTheDevicesExponentialWithoutLocalMemory) {
       };
       const std::string cubin = compiled(loops.kernels[i]);
       EXPECT_GT(count_exponentials(cubin), 0u) << loops.kernels[i].name;
-      for (const cuda::KernelUse& use : cuda::read_cubin(cubin))
+      for (const test::KernelUse& use : test::read_cubin(cubin))
         EXPECT_EQ(use.local_bytes, 0) << architecture << ", " << use.registers << " registers";
       // The other kernel calls none: the count is of these instructions.
       const Node& node = *loops.graphs[i].outputs()[0].value.node;

@@ -5,11 +5,11 @@
 #include <cstdio>
 #include <cstring>
 
-#include "ridge/backend/cuda/cubin.h"
 #include "ridge/backend/cuda/product_form.h"
 #include "ridge/graph/ops/attention.h"
 #include "ridge/graph/ops/matmul.h"
 #include "ridge/graph/ops/source.h"
+#include "tests/backend/cuda_kernels/printed_cubin.h"
 #include "tests/backend/cuda_kernels/printed_nvrtc.h"
 #include "tests/backend/cuda_kernels/product_loops.h"
 #include "tests/support/scale.h"
@@ -127,7 +127,7 @@ class Kernels {
         const cuda::PrintedKernel& kernel = kernels_[i];
         const std::string cubin = nvrtc()->compile(kernel.source, kernel.name, kArchitectures[k]);
         if (by_mma) expect_mma(cubin, kernel.source);
-        for (const cuda::KernelUse& use : cuda::read_cubin(cubin)) {
+        for (const test::KernelUse& use : test::read_cubin(cubin)) {
           EXPECT_EQ(use.local_bytes, 0)
               << kArchitectures[k] << ", " << use.registers << " registers\n"
               << kernel.source;

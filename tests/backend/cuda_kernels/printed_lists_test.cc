@@ -4,7 +4,6 @@
 
 #include <random>
 
-#include "ridge/backend/cuda/cubin.h"
 #include "ridge/graph/ops/activation.h"
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/fused_each.h"
@@ -13,6 +12,7 @@
 #include "ridge/graph/ops/source.h"
 #include "ridge/graph/text.h"
 #include "tests/backend/cuda_kernels/printed_cases.h"
+#include "tests/backend/cuda_kernels/printed_cubin.h"
 #include "tests/backend/cuda_kernels/printed_nvrtc.h"
 #include "tests/support/scale.h"
 
@@ -142,8 +142,8 @@ TEST(PrintedLists, TheyCompileWithoutLocalMemory) {
       const PrintedKernel kernel =
           *print_kernel(list_of(graph, body, random_lengths(random, 90, is_whole))).kernel;
       for (const char* architecture : {"sm_80", "sm_90", "sm_100"})
-        for (const cuda::KernelUse& use :
-             cuda::read_cubin(nvrtc()->compile(kernel.source, kernel.name, architecture))) {
+        for (const test::KernelUse& use :
+             test::read_cubin(nvrtc()->compile(kernel.source, kernel.name, architecture))) {
           EXPECT_EQ(use.local_bytes, 0) << architecture << "\n" << kernel.source;
           // Four blocks of 256 threads share a multiprocessor's registers: an optimizer has enough
           // loads under way.

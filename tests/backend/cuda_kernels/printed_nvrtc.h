@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "ridge/backend/cuda/cubin.h"
 #include "ridge/backend/cuda/nvrtc.h"
 #include "ridge/backend/cuda/print_kernel.h"
 #include "ridge/base/error.h"
 #include "ridge/base/function_ref.h"
 #include "ridge/base/parallel.h"
+#include "tests/backend/cuda_kernels/printed_cubin.h"
 #include "tests/support/scale.h"
 
 namespace ridge::test {
@@ -46,20 +46,20 @@ struct Compilation {
 /// kernel takes half a second: outside of the full form some twelve are compiled, spread over all.
 inline void compile_all(
     std::vector<Compilation> all,
-    FunctionRef<void(const Compilation& compilation, const cuda::KernelUse& use)> look) {
+    FunctionRef<void(const Compilation& compilation, const KernelUse& use)> look) {
   const size_t step = is_full_scale() ? 1 : all.size() / 12 + 1;
   for (size_t i = 0; i * step < all.size(); ++i) all[i] = all[i * step];
   all.resize((all.size() + step - 1) / step);
-  std::vector<std::vector<cuda::KernelUse>> uses(all.size());
+  std::vector<std::vector<KernelUse>> uses(all.size());
   parallel_for(static_cast<int64_t>(all.size()), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const auto& [kernel, architecture] = all[static_cast<size_t>(i)];
       uses[static_cast<size_t>(i)] =
-          cuda::read_cubin(nvrtc()->compile(kernel->source, kernel->name, architecture));
+          read_cubin(nvrtc()->compile(kernel->source, kernel->name, architecture));
     }
   });
   for (size_t i = 0; i < all.size(); ++i)
-    for (const cuda::KernelUse& use : uses[i]) look(all[i], use);
+    for (const KernelUse& use : uses[i]) look(all[i], use);
 }
 
 }  // namespace ridge::test

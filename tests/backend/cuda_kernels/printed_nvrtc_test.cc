@@ -11,7 +11,6 @@
 #include <map>
 #include <set>
 
-#include "ridge/backend/cuda/cubin.h"
 #include "ridge/backend/cuda/nvrtc.h"
 #include "ridge/backend/cuda/print_kernel.h"
 #include "ridge/base/error.h"
@@ -26,6 +25,7 @@
 #include "ridge/run/backends.h"
 #include "ridge/train/config_text.h"
 #include "ridge/train/task.h"
+#include "tests/backend/cuda_kernels/printed_cubin.h"
 #include "tests/support/case_builder.h"
 #include "tests/support/errors.h"
 #include "tests/support/list_backend.h"
@@ -37,8 +37,8 @@ namespace ridge::test {
 namespace {
 
 using cuda::CubinCache;
-using cuda::KernelUse;
 using cuda::Nvrtc;
+using test::KernelUse;
 
 std::string source_of(std::string_view body) {
   return "#include \"ridge/backend/cuda/device/kernel.h\"\n"
@@ -74,7 +74,7 @@ TEST(Nvrtc, AWrongSourceIsRefusedWithTheLog) {
 TEST(Nvrtc, LocalMemoryIsSeen) {
   if (nvrtc() == nullptr) GTEST_SKIP() << kNoNvrtc;
   const auto use = [](std::string_view body, const std::string& architecture) {
-    return cuda::read_cubin(nvrtc()->compile(source_of(body), "one", architecture)).at(0);
+    return test::read_cubin(nvrtc()->compile(source_of(body), "one", architecture)).at(0);
   };
   const std::string_view spilled =
       "float v[100], sum = 0;\n#pragma unroll\n"
@@ -115,7 +115,7 @@ TEST(Nvrtc, TheCacheKeepsWholeFilesAlone) {
   EXPECT_EQ(files().size(), 2u);
   for (const auto& path : files()) std::filesystem::resize_file(path, 40);
   EXPECT_EQ(cache.compile(source, "one", "sm_90"), first);
-  EXPECT_EQ(cuda::read_cubin(first).at(0).entry, "one");
+  EXPECT_EQ(test::read_cubin(first).at(0).entry, "one");
 }
 
 TEST(Nvrtc, AFolderThatCannotBeWrittenCostsNoRun) {
@@ -134,7 +134,7 @@ TEST(Cubin, WhatIsNoCubinIsRefused) {
                                   elf,
                                   elf + std::string(58, '\0'),
                                   elf + std::string(58, '\xff')})
-    EXPECT_NE(user_error([&] { cuda::read_cubin(text); }).find("[cubin]"), std::string::npos);
+    EXPECT_NE(user_error([&] { test::read_cubin(text); }).find("[cubin]"), std::string::npos);
 }
 
 // ---- long rows ----
@@ -177,7 +177,7 @@ TEST(PrintedKernels, ALongRowIsReadOnceWhereABlockHasRoomForIt) {
     EXPECT_LE(kernel.launches[0].shared_bytes, bytes + 64);
     if (compiler == nullptr) continue;
     for (const KernelUse& use :
-         cuda::read_cubin(compiler->compile(kernel.source, kernel.name, "sm_90")))
+         test::read_cubin(compiler->compile(kernel.source, kernel.name, "sm_90")))
       EXPECT_EQ(use.local_bytes, 0) << use.registers << " registers";
   }
 }

@@ -6,7 +6,6 @@
 #include <set>
 #include <tuple>
 
-#include "ridge/backend/cuda/cubin.h"
 #include "ridge/graph/ops/batch_norm.h"
 #include "ridge/graph/ops/gather.h"
 #include "ridge/graph/ops/pool.h"
@@ -18,6 +17,7 @@
 #include "ridge/graph/text.h"
 #include "ridge/run/backends.h"
 #include "tests/backend/cuda_kernels/printed_cases.h"
+#include "tests/backend/cuda_kernels/printed_cubin.h"
 #include "tests/backend/cuda_kernels/printed_nvrtc.h"
 #include "tests/support/op_audit.h"
 #include "tests/support/scale.h"
@@ -95,7 +95,7 @@ void expect_compile(const std::vector<cuda::PrintedKernel>& kernels) {
     for (size_t i = 0; i < architectures.size(); ++i)
       if (is_full_scale() || i == number % architectures.size())
         compilations.push_back({&kernels[number], architectures[i]});
-  compile_all(compilations, [](const Compilation& each, const cuda::KernelUse& use) {
+  compile_all(compilations, [](const Compilation& each, const test::KernelUse& use) {
     EXPECT_EQ(use.local_bytes, 0) << each.architecture << ", " << use.registers << " registers\n"
                                   << each.kernel->source;
     // 48 KiB, and what sm_90 and later keep for themselves.

@@ -1,7 +1,7 @@
 // A cubin is an ELF file. `.nv.info` holds attributes of kernels, each {format, attribute, size,
 // payload}; those read here have a payload of {symbol, number}. `.text.NAME` is the code of a
 // kernel, `.nv.shared.NAME` its shared memory.
-#include "ridge/backend/cuda/cubin.h"
+#include "tests/backend/cuda_kernels/printed_cubin.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 #include "ridge/base/error.h"
 
-namespace ridge::cuda {
+namespace ridge::test {
 namespace {
 
 // The formats and attributes that `cuobjdump -elf` prints as EIFMT_SVAL, EIATTR_...
@@ -148,4 +148,4 @@ std::vector<KernelUse> read_cubin(std::string_view cubin) {
   return kernels;
 }
 
-}  // namespace ridge::cuda
+}  // namespace ridge::test

@@ -6,7 +6,7 @@
 
 #include "ridge/train/config.h"
 
-namespace ridge {
+namespace ridge::test {
 
 struct MemoryCheck {
   int64_t planned_bytes = 0;      ///< State, arena and staging.
@@ -25,4 +25,4 @@ struct MemoryCheck {
 /// UserError where the memory does not suffice, or the configuration cannot be opened.
 MemoryCheck check_memory(const TrainConfig& config, int64_t steps);
 
-}  // namespace ridge
+}  // namespace ridge::test

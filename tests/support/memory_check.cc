@@ -1,4 +1,4 @@
-#include "ridge/train/memory_check.h"
+#include "tests/support/memory_check.h"
 
 #include <sys/resource.h>
 
@@ -13,7 +13,7 @@
 #include "ridge/train/process_memory.h"
 #include "ridge/train/session.h"
 
-namespace ridge {
+namespace ridge::test {
 namespace {
 
 constexpr int64_t kSlack = int64_t{8} << 20;
@@ -61,4 +61,4 @@ MemoryCheck check_memory(const TrainConfig& given, int64_t steps) {
   return result;
 }
 
-}  // namespace ridge
+}  // namespace ridge::test

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace ridge::cuda {
+namespace ridge::test {
 
 struct KernelUse {
   std::string entry;
@@ -21,4 +21,4 @@ struct KernelUse {
 /// on hostile input.
 std::vector<KernelUse> read_cubin(std::string_view cubin);
 
-}  // namespace ridge::cuda
+}  // namespace ridge::test
