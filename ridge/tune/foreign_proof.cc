@@ -13,48 +13,59 @@
 namespace ridge {
 namespace {
 
-constexpr int64_t kProofPairs = 12;
-constexpr double kProofSeconds = 12, kProofShare = 0.05;  // of its blocks, at least
-
-// Starting the programs again has to take this much less time than is left.
-constexpr double kRestartCare = 3;
+// The blocks of a replay take so many seconds at least.
+constexpr double kReplaySeconds = 12;
 
 // Ends of epochs that take longer by more seconds than this are told.
 constexpr double kLongerBreak = 0.25;
 
 /// Two processes of one program differ by where their memory lies: so half of the pairs are of
-/// others, started anew where there is time until `until_ns`.
+/// others, started anew where there is time for that and for as many pairs until `until_ns`.
 void set_proof(TrialOptions& options,
-               double seconds,
+               int64_t least_pairs,
+               double least_seconds,
                ForeignRunner& before,
                ForeignRunner& after,
                int64_t until_ns) {
   options.least_pairs = kProofPairs;
-  options.least_seconds = std::min(kProofSeconds, seconds);
-  options.should_stop =
-      [&before, &after, until_ns, stop = options.should_stop, pairs = 0]() mutable {
-        if (stop()) return true;
-        const double left = static_cast<double>(until_ns - now_ns()) * 1e-9;
-        if (++pairs == kProofPairs / 2 + 1 &&
-            left > kRestartCare * (before.open_seconds() + after.open_seconds())) {
-          before.restart();
-          after.restart();
-        }
-        return stop();
-      };
+  options.least_seconds = least_seconds;
+  options.should_stop = [&before,
+                         &after,
+                         least_pairs,
+                         until_ns,
+                         stop = options.should_stop,
+                         begun_ns = now_ns(),
+                         pairs = int64_t{0}]() mutable {
+    if (stop()) return true;
+    if (++pairs == kProofPairs / 2 + 1 &&
+        may_restart({.seconds_left = static_cast<double>(until_ns - now_ns()) * 1e-9,
+                     .pairs_seconds = static_cast<double>(now_ns() - begun_ns) * 1e-9,
+                     .restart_seconds = before.open_seconds() + after.open_seconds(),
+                     .pairs = pairs - 1,
+                     .least_pairs = least_pairs})) {
+      before.restart();
+      after.restart();
+    }
+    return stop();
+  };
 }
 
 }  // namespace
 
 TrialResult ForeignOptimizer::time_proof(TrialRecord& record) {
   best_.reset();
-  const std::unique_ptr<ForeignRunner> first = open({});
-  best_ = open(best_recipe_);
+  const std::unique_ptr<ForeignRunner> first = open({}, seconds_left());
+  best_ = open(best_recipe_, seconds_left());
   TrialOptions options = trial_options(*first, *best_, seconds_left());
-  set_proof(
-      options, request_.budget_seconds * kProofShare, *first, *best_, deadline(seconds_left()));
+  set_proof(options, proof_pairs_, proof_block_seconds(), *first, *best_, deadline(seconds_left()));
+  const int64_t start = now_ns();
   const TrialResult trial = compare(*first, *best_, options);
   record_trial(record, trial, options.judge);
+  if (trial.verdict == Verdict::kOpen)
+    record.reason =
+        fmt::format("{}; {}",
+                    open_reason(trial),
+                    missing_budget(trial, static_cast<double>(now_ns() - start) * 1e-9));
   OptimizeSummary& summary = result_.summary;
   summary.baseline.step_ms = 1e3 * trial.before_seconds;
   summary.result = summary.baseline;
@@ -80,11 +91,27 @@ TrialResult ForeignOptimizer::time_proof(TrialRecord& record) {
   return trial;
 }
 
+// Where too few pairs were made to say, what the trials showed of the same change is expected.
+std::string ForeignOptimizer::missing_budget(const TrialResult& trial, double seconds) const {
+  const auto judged = static_cast<int64_t>(trial.pairs.size()) - trial.dropped;
+  const std::optional<double> noise = pair_noise(trial);
+  return verdict_budget_text(
+      {.pairs = judged,
+       .gain = noise ? trial.gain : kept_gain_,
+       .noise = noise.value_or(pair_noise_),
+       .pair_seconds = seconds / static_cast<double>(std::max<int64_t>(1, judged))},
+      proof_judge(),
+      request_.budget_seconds);
+}
+
 void ForeignOptimizer::claim(const TrialRecord& record, const TrialResult& trial) {
   OptimizeSummary& summary = result_.summary;
   if (trial.verdict != Verdict::kFaster || !record.measured) {
     summary.result = summary.baseline;
-    summary.notes.push_back("what was kept could not be proven again: your program stays as it is");
+    summary.notes.push_back(
+        fmt::format("what was kept could not be proven again: your program stays as it is ({})",
+                    record.reason));
+    observer_.on_message(summary.notes.back());
     return;
   }
   summary.claim = {.speedup = record.measured->mid,
@@ -126,9 +153,9 @@ void ForeignOptimizer::prove() {
     record.verdict = is_faster                              ? TrialVerdict::kKept
                      : trial.verdict == Verdict::kNotFaster ? TrialVerdict::kNotFaster
                                                             : TrialVerdict::kOpen;
-    record.reason = is_faster                              ? "proven"
-                    : trial.verdict == Verdict::kNotFaster ? "not faster when proven again"
-                                                           : open_reason(trial);
+    // Of an open one it says already what was missing.
+    if (trial.verdict != Verdict::kOpen)
+      record.reason = is_faster ? "proven" : "not faster when proven again";
   }
   claim(record, trial);
   finish(std::move(record));
@@ -154,7 +181,7 @@ TrialResult replay_program(const TrialRecord& record,
     ForeignRunner after(target, recipe(record.recipe), runner);
     TrialOptions options = foreign_trial_options(until, seed, before, after);
     options.judge = record.judge;
-    set_proof(options, seconds / 4, before, after, until);
+    set_proof(options, kProofPairs, std::min(kReplaySeconds, seconds / 4), before, after, until);
     return compare(before, after, options);
   } catch (const ForeignFailed& failure) {
     throw UserError(fmt::format("trial {} cannot be run again: {}", record.number, failure.what()));
