@@ -15,7 +15,7 @@ constexpr Ladder kWrites{.info = 0.03, .warning = 0.05, .high = 0.20};
 constexpr double kFull = 0.90;      // of the processors: none is left
 constexpr double kSure = 0.7;       // of what workers should gain
 constexpr double kMuchData = 0.05;  // of a step: worth a word on its workers
-constexpr double kMostOfIt = 0.5;   // of the loading: workers have to take over more, surely
+constexpr double kMostOfIt = 0.5;   // workers that take over no more of the loading come second
 
 Finding* finding_of(RuleOutput& output, std::string_view rule) {
   const auto it = std::find_if(output.findings.begin(),
@@ -95,7 +95,7 @@ void foresee_workers(const Trace& spans,
                        processors,
                        best,
                        worst)});
-  // Where operators use the processors already, most of the loading stays with workers.
+  // Workers get only the processors that operators leave to them.
   const bool is_less_work_first = step - worst <= kMostOfIt * loading;
   finding.fix = fix_of_same_thread(spans, marked.batches, is_less_work_first);
 }

@@ -67,7 +67,7 @@ double ForeignOptimizer::guard_run_seconds() {
   return start_seconds_ + static_cast<double>(guard_steps()) * step_seconds_;
 }
 
-// Two runs at a time; of the program as it is there is one more, and only once.
+// Two runs go on at a time. The first guard runs the program as it is twice, besides.
 double ForeignOptimizer::guard_seconds() { return (reference_ ? 1 : 2) * guard_run_seconds(); }
 
 std::vector<attach::RunRecord> ForeignOptimizer::record_runs(const ForeignReference::Runs& runs) {

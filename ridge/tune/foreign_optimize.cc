@@ -83,7 +83,7 @@ TimingCosts ForeignOptimizer::timing_costs(const ForeignRunner& other, double st
   return costs;
 }
 
-// Of the program as it is, which is the slower one.
+// The program as it is is the slower one, and sets the length of the blocks.
 double ForeignOptimizer::proof_need() const {
   const double step_seconds = 1e-3 * result_.summary.baseline.step_ms;
   return proof_seconds(timing_costs(*best_, step_seconds), proof_pairs_, proof_block_seconds());
@@ -142,7 +142,7 @@ void ForeignOptimizer::probe() {
     facts = program.facts();
     const double seconds = static_cast<double>(now_ns() - begun) * 1e-9;
     const bool steps = facts && facts->steps > 0;
-    // What a process writes of itself comes late, and of a short run with its end.
+    // A process writes its facts twice a second, and a short run only at its end.
     if (steps && start_seconds_ == 0)
       start_seconds_ = std::clamp(
           static_cast<double>(facts->first_step_wall_ns - begun_wall) * 1e-9, 0.0, seconds);
@@ -155,7 +155,7 @@ void ForeignOptimizer::probe() {
     if (is_done) break;
     if (end && end->exit_code != 0) throw program.failure(*end);
     if (end && steps) {
-      // With {steps} it only did what it was told.
+      // With {steps} the run ended because the probe asks for few.
       if (request_.target.command.has_steps()) break;
       whole_steps_ = facts->steps;
       whole_seconds_ = seconds;
@@ -218,7 +218,7 @@ void ForeignOptimizer::check_budget(const ProgramTimes& times) {
     throw UserError(
         fmt::format("'{}' cannot be tuned: {}", request_.target.command.text(), trouble->text),
         trouble->fix);
-  // Once it is known best.
+  // The note is written once, when the baseline is measured.
   if (best_ == nullptr) return;
   const std::string text = fmt::format("{}; {}", trouble->text, trouble->fix);
   observer_.on_message(text);

@@ -23,7 +23,7 @@ class ForeignOptimizer {
 
  private:
   double seconds_left() const;
-  /// Seconds of a block of the slower of the best so far and `other`, and what else timing takes.
+  /// Costs of timing the best so far against `other`; `step_seconds` is that of the slower one.
   TimingCosts timing_costs(const ForeignRunner& other, double step_seconds) const;
   /// Seconds that the blocks of the proof take at least.
   double proof_block_seconds() const;
@@ -32,7 +32,7 @@ class ForeignOptimizer {
   /// Seconds until the search ends: what is left then belongs to the proof.
   double search_seconds_left() const;
   int64_t deadline(double seconds_from_now) const;
-  /// It can be run for so many seconds from now on.
+  /// The runner's deadline is so many seconds from now.
   std::unique_ptr<ForeignRunner> open(const ForeignRecipe& recipe, double seconds) const;
   TrialOptions trial_options(const ForeignRunner& before,
                              const ForeignRunner& after,
@@ -46,11 +46,11 @@ class ForeignOptimizer {
   void probe();
   void measure_baseline();
   void tell_parts();
-  /// UserError where no verdict can stand within the budget; a note where little else fits.
+  /// Throws UserError where no verdict can stand within the budget; notes where starts take most.
   void check_budget(const ProgramTimes& times);
   ProgramTimes probed_times() const;
   ProgramTimes measured_times();
-  /// Steps of a run from start to end, where one has ended by itself.
+  /// Remembers the steps of a run that has ended by itself.
   void note_whole_run(const ForeignRunner& runner);
 
   // foreign_search.cc
@@ -68,7 +68,7 @@ class ForeignOptimizer {
   std::string why_stopped(const TrialStopped& stop) const;
   /// For the pairs of one trial.
   double trial_seconds() const;
-  /// Of one that seemed to gain, and that there is no time to try for longer.
+  /// Notes which budget a trial would have taken that seemed to gain and has no verdict.
   void note_open(const TrialRecord& record);
   const TrialRecord& try_proposal(const ForeignProposal& proposal, double most_seconds);
   /// The runner with the change, where it is faster, pays and computes the same.
@@ -111,12 +111,12 @@ class ForeignOptimizer {
   double wait_share_ = 0;     ///< Of a step of it.
   double start_seconds_ = 0;  ///< From the start of the program until it steps.
   std::optional<ForeignReference> reference_;
-  int64_t whole_steps_ = 0;            ///< Of a run of the program from start to end; 0: not seen.
+  int64_t whole_steps_ = 0;            ///< Steps of a run from start to end; 0: not seen.
   double whole_seconds_ = 0;           ///< Seconds of such a run, where the probe was one.
   double first_step_seconds_ = 0;      ///< Seconds from the start of the probe to its first step.
   int64_t proof_pairs_ = kProofPairs;  ///< Pairs that the proof of what was kept takes.
   double kept_gain_ = 0;               ///< Logarithm of the speedup of all that was kept.
-  double pair_noise_ = 0;              ///< As the pairs of the last kept change scattered.
+  double pair_noise_ = 0;              ///< Deviation of a pair's logarithm in the last kept trial.
   int64_t guard_steps_ = 0;            ///< Of each run for the guard; 0: not settled yet.
   int64_t timed_ = 0;                  ///< Trials that were timed.
   OptimizeResult result_;

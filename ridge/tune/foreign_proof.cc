@@ -91,7 +91,7 @@ TrialResult ForeignOptimizer::time_proof(TrialRecord& record) {
   return trial;
 }
 
-// Where too few pairs were made to say, what the trials showed of the same change is expected.
+// The gain and noise of the trials are expected where the proof has too few pairs to tell.
 std::string ForeignOptimizer::missing_budget(const TrialResult& trial, double seconds) const {
   const auto judged = static_cast<int64_t>(trial.pairs.size()) - trial.dropped;
   const std::optional<double> noise = pair_noise(trial);
@@ -153,7 +153,7 @@ void ForeignOptimizer::prove() {
     record.verdict = is_faster                              ? TrialVerdict::kKept
                      : trial.verdict == Verdict::kNotFaster ? TrialVerdict::kNotFaster
                                                             : TrialVerdict::kOpen;
-    // Of an open one it says already what was missing.
+    // The reason of an open one says already what was missing.
     if (trial.verdict != Verdict::kOpen)
       record.reason = is_faster ? "proven" : "not faster when proven again";
   }

@@ -285,7 +285,7 @@ int64_t ForeignRunner::memory_bytes() const {
   return attach::tree_memory_bytes(parts_->program->program().pid());
 }
 
-// One that would end before it is warm is warm after a part of its steps.
+// A program that would end before it is warm is taken for warm after a part of its steps.
 double timed_run_seconds(int64_t steps, double step_seconds, const ForeignRunnerOptions& options) {
   const double run = static_cast<double>(steps) * step_seconds;
   const double warm =

@@ -268,7 +268,7 @@ std::unique_ptr<ForeignRunner> ForeignOptimizer::run_trial(const ForeignRecipe& 
                                                            TrialRecord& record) {
   std::unique_ptr<ForeignRunner> candidate = open(recipe, seconds_left() - proof_need());
   if (!is_applied(*candidate, recipe, record)) return nullptr;
-  // Where it loads ahead, blocks are longer than they were before.
+  // Blocks of a candidate that loads ahead are longer than those of the best so far.
   const double pairs = timing_seconds(timing_costs(*candidate, step_seconds_), kVerdictPairs, 0);
   if (trial_seconds_left() < kEnoughOfPairs * pairs) {
     record.verdict = TrialVerdict::kNotTried;

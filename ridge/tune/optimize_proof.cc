@@ -63,7 +63,7 @@ StepTimeline Optimizer::timeline_of(OpenVariant& variant, double step_seconds) c
   }
 }
 
-// Where too few pairs were made to say, what the trials showed of the same changes is expected.
+// The gain and noise of the trials are expected where the proof has too few pairs to tell.
 std::string Optimizer::missing_budget(const TrialResult& trial, double seconds) const {
   const std::optional<double> noise = pair_noise(trial);
   const auto judged = static_cast<int64_t>(trial.pairs.size()) - trial.dropped;

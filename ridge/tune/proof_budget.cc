@@ -17,31 +17,31 @@ constexpr double kBlocksOfPair = 4;
 // A proof may take this many times as long as the costs say, and still end with a verdict.
 constexpr double kMargin = 1.25;
 
-constexpr double kPower = 0.9;        // probability of a verdict
-constexpr double kLeastNoise = 1e-4;  // no pairs scatter less
-constexpr int64_t kMostPairs = 200;   // a trial ends after as many, as TrialOptions has it
+constexpr double kPower = 0.9;        // the probability of a verdict
+constexpr double kLeastNoise = 1e-4;  // pairs do not scatter less
+constexpr int64_t kMostPairs = 200;   // as TrialOptions::most_pairs
 
-// More than this share of what has to be done goes into starts: worth a word.
+// The user is told when more than this share of the needed time goes into starts.
 constexpr double kMostlyStarts = 0.5;
 
-// A budget of more than this many times the one given is no advice.
+// A budget of more than this many times the given one is not advised.
 constexpr double kMostTimes = 20;
 
-// How often a variant whose runs end is started again within so many pairs.
+// Both variants together are started again so often within so many pairs, as their runs end.
 double starts_again(const TimingCosts& costs, int64_t pairs) {
   if (!(costs.run_seconds > 0)) return 0;
   const double timed = kBlocksOfPair / 2 * costs.block_seconds * static_cast<double>(pairs + 1);
   return 2 * (std::ceil(timed / costs.run_seconds) - 1);
 }
 
-// Two digits, upwards: 230 of 221.
+// Rounds up to two digits: 221 to 230.
 double rounded_up(double value) {
   if (!(value > 0)) return 0;
   const double unit = std::pow(10, std::max(0.0, std::floor(std::log10(value)) - 1));
   return unit * std::ceil(value / unit);
 }
 
-// All that has to be done before a first gain can be claimed.
+// Seconds of all that has to be done before a first gain can be claimed.
 double needed_seconds(const ProgramTimes& times, const TimingCosts& costs) {
   return times.before_seconds + timing_seconds(costs, kVerdictPairs, 1) + times.guard_seconds +
          proof_seconds(costs, kProofPairs);
@@ -51,7 +51,7 @@ double budget_for(double needed, double budget_seconds, double seconds_left) {
   return rounded_up(budget_seconds - seconds_left + needed);
 }
 
-// What makes runs long enough: so many steps that none has to be started again within a proof.
+// Runs are long enough where none has to be started again within a proof.
 BudgetTrouble short_runs(const ProgramTimes& times, double budget_seconds, double seconds_left) {
   TimingCosts endless = times.costs;
   endless.run_seconds = 0;

@@ -19,7 +19,7 @@ inline constexpr int64_t kProofPairs = 12;
 /// eight times before the interval excludes "no gain".
 inline constexpr int64_t kVerdictPairs = 10;
 
-/// What it takes to time two variants in turn.
+/// The costs of timing two variants in turn.
 struct TimingCosts {
   double start_seconds = 0;  ///< Seconds from the start of a variant until it can be timed.
   double block_seconds = 0;  ///< Seconds of one block of the slower variant.
@@ -44,8 +44,8 @@ int64_t proof_pairs(const JudgeOptions& judge, double gain, double noise, int64_
 /// where there are fewer than three of them.
 std::optional<double> pair_noise(const TrialResult& trial);
 
-/// Why the rest of the search is not begun: "a trial takes about 14 s, and the proof needs 52 s of
-/// the 60 s that are left".
+/// The reason of trials that are not begun: "not begun: a trial takes about 14 s, and the proof
+/// needs 52 s of the 60 s that are left".
 std::string no_time_text(double trial_seconds, double proof_seconds, double seconds_left);
 
 /// A proof between two of its pairs.
@@ -76,7 +76,7 @@ std::string verdict_budget_text(const OpenTrial& open,
                                 const JudgeOptions& judge,
                                 double budget_seconds);
 
-/// What is known of a program before anything is tried.
+/// The times of a program that are known before anything is tried.
 struct ProgramTimes {
   TimingCosts costs{};
   double step_seconds = 0;

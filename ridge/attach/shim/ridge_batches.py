@@ -1,4 +1,4 @@
-"""What making the program's own batches takes, and whether it draws random numbers.
+"""Watches how the program makes its batches: for how long, and whether it draws random numbers.
 
 `ridge doctor` runs the program of the user once, so no sample is read for it: some batches are looked
 at while the program makes them. A probing run reads samples twice instead (ridge_samples.Reading).
@@ -79,7 +79,7 @@ class Part(ridge_shim.Part):
             ridge_shim.write_whole(os.path.join(self.shim.folder, name), json.dumps(self.looks))
 
     def read_workers(self):
-        """What workers saw, once it is more than is asked for: later ones do not look any more."""
+        """Adds the looks of workers to ours, so that workers of later epochs need not look again."""
         mine = "batches_%d_" % self.shim.pid
         for name in os.listdir(self.shim.folder):
             if not (name.startswith(mine) and name.endswith(".json")) or name in self.was_read:
@@ -99,7 +99,8 @@ class Part(ridge_shim.Part):
             return {}
 
     def found(self):
-        """Of the batches that train, where there are any: those of an evaluation want no gradients."""
+        """Sums the looks up. Batches of an evaluation, which want no gradients, count where no others
+        are."""
         looks = [look for look in self.looks if look["wants_gradients"]] or self.looks
         worst = max(looks, key=lambda look: look["workers_class"])
         return {

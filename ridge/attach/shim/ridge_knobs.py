@@ -22,8 +22,8 @@ MOST_TEXT = 300
 
 
 def class_of_workers(is_iterable, drawn, is_same, is_plain):
-    """What another number of loader workers does to batches, and why: (class, reason). `drawn` names
-    the source of random numbers that samples draw from."""
+    """(class, reason) of another number of loader workers. `drawn` names the source of random numbers
+    that samples draw from, and is empty where they draw none."""
     if is_iterable:
         return TRAJECTORY, "workers take turns, so the order is another"
     if drawn:

@@ -21,7 +21,7 @@ READ_SAMPLES = 16
 READ_SECONDS = 2.0
 # Of these packages objects hold files or connections, which processes that were forked would share.
 HANDLES = ("h5py", "lmdb", "sqlite3", "_sqlite3", "tables", "netCDF4", "psycopg2", "pymysql", "cv2")
-# Their functions draw from the sources that all draw from, which are looked at anyway.
+# Functions of these packages draw from the common sources, which RandomStates reads anyway.
 LIBRARIES = ("builtins", "torch", "numpy", "collections", "functools", "random")
 MOST_FUNCTIONS = 1000
 PLAIN = (int, float, complex, str, bytes, bool, type(None))
@@ -73,7 +73,7 @@ def closed_over(function):
 
 
 def functions_of(value):
-    """Functions in Python that may run where it is read or called: itself, or those of its class."""
+    """Python functions that may run when `value` is read or called: itself, or those of its class."""
     if hasattr(value, "__code__"):
         return [value]
     kind = value if isinstance(value, type) else type(value)

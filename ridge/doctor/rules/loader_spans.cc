@@ -16,11 +16,11 @@ namespace {
 constexpr size_t kShownWaits = 3;
 constexpr double kMuchWaiting = 0.03;  // of a step
 
-// What it costs to hand a batch from a worker of PyTorch to the thread that trains: the queues of
-// both ways, and a copy through shared memory (bench/claims_pytorch.py workers).
+// Handing a batch from a worker of PyTorch to the thread that trains takes so many milliseconds for
+// the queues, and one for so many bytes that are copied through shared memory.
 constexpr double kHandOverMs = 1, kBytesPerMs = 2e6;
 
-// A batch that is made in less than so many of these is cheap.
+// A batch is cheap that is made in less than so many times of handing it over.
 constexpr double kFewTimes = 3;
 
 bool is_host_span(EventKind kind) {
@@ -92,7 +92,7 @@ std::string fix_of_same_thread(const Trace& trace,
       "let workers make them ahead (num_workers >= 2 with persistent workers, in Ridge "
       "loader.workers){}",
       is_known ? "" : ", if one takes far longer to make than to copy between processes");
-  // What is drawn anew for each epoch cannot be kept.
+  // Samples that are drawn anew for each epoch cannot be kept.
   const std::string less = fmt::format(
       "make less work of them: {}store the samples decoded or smaller, or make a whole batch at "
       "once",

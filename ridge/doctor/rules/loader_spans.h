@@ -26,8 +26,8 @@ struct LoaderTime {
 
 LoaderTime loader_time(const Trace& trace, const Analysis& analysis);
 
-/// What more workers do to results, as Finding::semantic_class. Those of Ridge keep the bits; of
-/// another program that nobody watched the worst is taken.
+/// Finding::semantic_class of more workers. Ridge's own keep the bits; for another program that
+/// nobody watched the worst class is taken.
 int class_of_workers(const Trace& trace, const LoadedBatches& batches);
 
 /// The same in words, to end a sentence with; empty where the bits stay.
@@ -37,7 +37,7 @@ std::string class_words_of_workers(const Trace& trace, const LoadedBatches& batc
 /// workers then take over less than they cost.
 bool is_cheap(const LoadedBatches& batches);
 
-/// What to do about batches that are made on the thread that trains.
+/// The fix for batches that are made on the thread that trains.
 std::string fix_of_same_thread(const Trace& trace,
                                const LoadedBatches& batches,
                                bool is_less_work_first);
