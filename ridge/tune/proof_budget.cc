@@ -21,6 +21,10 @@ constexpr double kPower = 0.9;        // the probability of a verdict
 constexpr double kLeastNoise = 1e-4;  // pairs do not scatter less
 constexpr int64_t kMostPairs = 200;   // as TrialOptions::most_pairs
 
+// A budget that is advised is this many times the estimate, so that it is not refused for a start
+// that takes longer the next time.
+constexpr double kSlack = 1.1;
+
 // The user is told when more than this share of the needed time goes into starts.
 constexpr double kMostlyStarts = 0.5;
 
@@ -48,7 +52,7 @@ double needed_seconds(const ProgramTimes& times, const TimingCosts& costs) {
 }
 
 double budget_for(double needed, double budget_seconds, double seconds_left) {
-  return rounded_up(budget_seconds - seconds_left + needed);
+  return rounded_up(kSlack * (budget_seconds - seconds_left + needed));
 }
 
 // Runs are long enough where none has to be started again within a proof.
@@ -124,11 +128,11 @@ std::optional<double> pair_noise(const TrialResult& trial) {
 
 std::string no_time_text(double trial_seconds, double proof_seconds, double seconds_left) {
   return fmt::format(
-      "not begun: a trial takes about {:.0f} s, and the proof needs {:.0f} s of the {:.0f} s that "
-      "are left",
+      "not begun: a trial takes about {:.0f} s, and of the {:.0f} s that are left {:.0f} s are "
+      "reserved for the proof",
       trial_seconds,
-      proof_seconds,
-      std::max(0.0, seconds_left));
+      std::max(0.0, seconds_left),
+      proof_seconds);
 }
 
 bool may_restart(const ProofProgress& progress) {

@@ -17,7 +17,8 @@ constexpr size_t kShownWaits = 3;
 constexpr double kMuchWaiting = 0.03;  // of a step
 
 // Handing a batch from a worker of PyTorch to the thread that trains takes so many milliseconds for
-// the queues, and one for so many bytes that are copied through shared memory.
+// the queues, and one for so many bytes that are copied through shared memory. Measured with torch
+// 2.x on two cores: 0.7 to 1.4 ms for 4 to 350 kB, 3 ms for 3.5 MB, 10 ms for 14 MB.
 constexpr double kHandOverMs = 1, kBytesPerMs = 2e6;
 
 // A batch is cheap that is made in less than so many times of handing it over.
@@ -93,10 +94,11 @@ std::string fix_of_same_thread(const Trace& trace,
       "loader.workers){}",
       is_known ? "" : ", if one takes far longer to make than to copy between processes");
   // Samples that are drawn anew for each epoch cannot be kept.
-  const std::string less = fmt::format(
-      "make less work of them: {}store the samples decoded or smaller, or make a whole batch at "
-      "once",
-      batches.workers_class == 3 ? "" : "keep the samples in memory, ");
+  const std::string less = batches.workers_class == 3
+                               ? "make less work of them: store the samples decoded or smaller, or "
+                                 "make a whole batch at once"
+                               : "make less work of them: keep the samples in memory, store them "
+                                 "decoded or smaller, or make a whole batch at once";
   const std::string words = class_words_of_workers(trace, batches);
   std::string fix = "batches are made on the thread that trains: ";
   if (is_cheap(batches))
