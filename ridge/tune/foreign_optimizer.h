@@ -96,7 +96,7 @@ class ForeignOptimizer {
   void prove();
   TrialResult time_proof(TrialRecord& record);
   /// The budget that a proof without a verdict would have taken.
-  std::string missing_budget(const TrialResult& trial, double seconds) const;
+  std::string missing_budget(const TrialResult& trial) const;
   void claim(const TrialRecord& record, const TrialResult& trial);
 
   const ForeignOptimizeRequest& request_;
@@ -115,6 +115,7 @@ class ForeignOptimizer {
   double whole_seconds_ = 0;           ///< Seconds of such a run, where the probe was one.
   double first_step_seconds_ = 0;      ///< Seconds from the start of the probe to its first step.
   int64_t proof_pairs_ = kProofPairs;  ///< Pairs that the proof of what was kept takes.
+  double proof_pair_seconds_ = 0;      ///< Seconds of one pair of the proof.
   double kept_gain_ = 0;               ///< Logarithm of the speedup of all that was kept.
   double pair_noise_ = 0;              ///< Deviation of a pair's logarithm in the last kept trial.
   int64_t guard_steps_ = 0;            ///< Of each run for the guard; 0: not settled yet.

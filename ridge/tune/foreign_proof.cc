@@ -6,6 +6,7 @@
 
 #include "ridge/base/clock.h"
 #include "ridge/base/error.h"
+#include "ridge/train/stop.h"
 #include "ridge/tune/foreign_optimizer.h"
 #include "ridge/tune/optimize_words.h"
 #include "ridge/tune/record_trial.h"
@@ -61,11 +62,9 @@ TrialResult ForeignOptimizer::time_proof(TrialRecord& record) {
   const int64_t start = now_ns();
   const TrialResult trial = compare(*first, *best_, options);
   record_trial(record, trial, options.judge);
-  if (trial.verdict == Verdict::kOpen)
-    record.reason =
-        fmt::format("{}; {}",
-                    open_reason(trial),
-                    missing_budget(trial, static_cast<double>(now_ns() - start) * 1e-9));
+  if (trial.pairs.empty()) return trial;
+  proof_pair_seconds_ =
+      static_cast<double>(now_ns() - start) * 1e-9 / static_cast<double>(trial.pairs.size());
   OptimizeSummary& summary = result_.summary;
   summary.baseline.step_ms = 1e3 * trial.before_seconds;
   summary.result = summary.baseline;
@@ -92,16 +91,14 @@ TrialResult ForeignOptimizer::time_proof(TrialRecord& record) {
 }
 
 // The gain and noise of the trials are expected where the proof has too few pairs to tell.
-std::string ForeignOptimizer::missing_budget(const TrialResult& trial, double seconds) const {
-  const auto judged = static_cast<int64_t>(trial.pairs.size()) - trial.dropped;
+std::string ForeignOptimizer::missing_budget(const TrialResult& trial) const {
   const std::optional<double> noise = pair_noise(trial);
-  return verdict_budget_text(
-      {.pairs = judged,
-       .gain = noise ? trial.gain : kept_gain_,
-       .noise = noise.value_or(pair_noise_),
-       .pair_seconds = seconds / static_cast<double>(std::max<int64_t>(1, judged))},
-      proof_judge(),
-      request_.budget_seconds);
+  return verdict_budget_text({.pairs = static_cast<int64_t>(trial.pairs.size()) - trial.dropped,
+                              .gain = noise ? trial.gain : kept_gain_,
+                              .noise = noise.value_or(pair_noise_),
+                              .pair_seconds = proof_pair_seconds_},
+                             proof_judge(),
+                             request_.budget_seconds);
 }
 
 void ForeignOptimizer::claim(const TrialRecord& record, const TrialResult& trial) {
@@ -140,12 +137,18 @@ void ForeignOptimizer::prove() {
   record.hypothesis = "what was kept, together, in fresh processes of two starts";
   record.recipe = to_toml(best_recipe_);
   record.recipe_hash = recipe_hash(best_recipe_);
+  // Two pairs: one is what timing_seconds() adds for finding out the length of a block.
+  proof_pair_seconds_ =
+      timing_seconds(timing_costs(*best_, 1e-3 * result_.summary.baseline.step_ms), 1, 0) / 2;
   TrialResult trial;
   try {
     trial = time_proof(record);
   } catch (const ForeignFailed& failure) {
     record.verdict = TrialVerdict::kFailed;
     record.reason = failure.what();
+  } catch (const TrialStopped&) {
+    // The time ended before the first pair did.
+    if (stop_requested()) throw;
   }
   record.seconds = static_cast<double>(now_ns() - start) * 1e-9;
   if (record.verdict != TrialVerdict::kFailed) {
@@ -153,9 +156,10 @@ void ForeignOptimizer::prove() {
     record.verdict = is_faster                              ? TrialVerdict::kKept
                      : trial.verdict == Verdict::kNotFaster ? TrialVerdict::kNotFaster
                                                             : TrialVerdict::kOpen;
-    // The reason of an open one says already what was missing.
-    if (trial.verdict != Verdict::kOpen)
-      record.reason = is_faster ? "proven" : "not faster when proven again";
+    record.reason = is_faster ? "proven"
+                    : trial.verdict == Verdict::kNotFaster
+                        ? "not faster when proven again"
+                        : open_reason(trial) + "; " + missing_budget(trial);
   }
   claim(record, trial);
   finish(std::move(record));

@@ -40,7 +40,12 @@ double Optimizer::proof_need() const {
   if (best_.worker == nullptr) return 0;
   const TimingCosts costs{.start_seconds = best_.worker->facts().open_seconds,
                           .block_seconds = pair_seconds() / 4};
-  return proof_seconds(costs, proof_pairs_, proof_block_seconds());
+  return proof_seconds(costs, proof_pairs_, proof_block_seconds()) + tracing_seconds() +
+         pair_seconds();
+}
+
+double Optimizer::tracing_seconds() const {
+  return std::min(kTracingSeconds, kTracingShare * request_.budget_seconds);
 }
 
 double Optimizer::proof_block_seconds() const {

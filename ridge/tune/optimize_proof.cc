@@ -89,7 +89,7 @@ void Optimizer::prove() {
   record.recipe_hash = recipe_hash(best_.recipe);
   record.plan_hash = after.worker->facts().plan_hash;
   best_.worker = std::move(after.worker);
-  TrialOptions options = trial_options(seconds_left() - 8 * kTracedSeconds - pair_seconds());
+  TrialOptions options = trial_options(seconds_left() - tracing_seconds() - pair_seconds());
   options.least_pairs = kProofPairs;
   options.least_seconds = proof_block_seconds();
   options.work = work_ratio(before.worker->facts(), best_.worker->facts());
@@ -101,9 +101,12 @@ void Optimizer::prove() {
   record_trial(record, trial, options.judge);
   record.seconds = static_cast<double>(now_ns() - start) * 1e-9;
   OptimizeSummary& summary = result_.summary;
+  // A proof without a pair leaves the step as it was measured before the search.
+  const double before_seconds =
+      trial.pairs.empty() ? 1e-3 * summary.baseline.step_ms : trial.before_seconds;
   summary.baseline = speed_of(before);
   summary.result = speed_of(best_);
-  fill_speed(summary.baseline, before.worker->facts(), trial.before_seconds);
+  fill_speed(summary.baseline, before.worker->facts(), before_seconds);
   fill_speed(summary.result, best_.worker->facts(), trial.after_seconds);
   summary.baseline.loader_wait_share = wait_share(trial.pairs, &Pair::before);
   summary.result.loader_wait_share = wait_share(trial.pairs, &Pair::after);

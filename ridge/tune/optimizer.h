@@ -34,6 +34,9 @@ inline constexpr double kGuardShare = 0.15;
 
 inline constexpr double kProofSeconds = 8, kProofShare = 0.1;  // of its blocks
 
+/// The proof keeps so many seconds for tracing steps for the pictures, or that share of the budget.
+inline constexpr double kTracingSeconds = 2.4, kTracingShare = 0.05;
+
 /// `seconds` of a step, and what follows from it.
 void fill_speed(VariantSpeed& speed, const VariantFacts& facts, double seconds);
 
@@ -91,6 +94,7 @@ class Optimizer {
   int64_t least_steps() const;
   double proof_need() const;
   double proof_block_seconds() const;
+  double tracing_seconds() const;
   /// Logarithm of the speedup of all that was kept.
   double kept_gain() const;
   double search_seconds_left() const;
