@@ -41,6 +41,16 @@ struct ShimOptions {
   int64_t record_steps = 0;  ///< Of so many first steps the numbers are kept (ridge_record.py).
   int64_t reseed = 0;  ///< Added to each seed that the program sets, where steps are recorded.
   bool gate = false;   ///< Steps are held and let go through step_gate.h (ridge_gate.py).
+  bool watches_batches =
+      false;  ///< Some batches are looked at as they are made (ridge_batches.py).
+};
+
+/// Some of the program's own batches were looked at while they were made.
+struct BatchFacts {
+  int64_t workers_class = -1;  ///< SemanticClass of other workers; -1: none was seen.
+  std::string reason{};        ///< "samples draw random numbers (torch)"; empty: the bits stay.
+  double seconds = 0;  ///< Seconds in which one batch is made, by the process that makes it.
+  int64_t bytes = 0;   ///< Bytes of one batch.
 };
 
 struct LoaderFacts {
@@ -83,6 +93,7 @@ struct ProcessFacts {
   double step_seconds = 0;                                ///< Median of those lately.
   double loader_seconds = 0;                              ///< Waited for data since the first step.
   std::vector<LoaderFacts> loaders{};
+  BatchFacts batches{};  ///< Filled where ShimOptions::watches_batches was set.
   /// "waiting", "recording", "writing", "written", "off", or "failed: why".
   std::string profile{};
   std::vector<KnobOffer> offers{};   ///< Where it was probed, and `is_probed`.

@@ -69,6 +69,13 @@ class Fields {
       if (std::holds_alternative<JsonValue::Object>(entry.data()) && out.size() < kMostEntries)
         out.push_back(make(Fields(entry)));
   }
+  /// An object.
+  template <typename T>
+  void read(std::string_view key, T& out, T (*make)(const Fields&)) const {
+    const JsonValue* value = object_.find(key);
+    if (value != nullptr && std::holds_alternative<JsonValue::Object>(value->data()))
+      out = make(Fields(*value));
+  }
 
  private:
   template <typename T>
@@ -84,6 +91,16 @@ class Fields {
 
   const JsonValue& object_;
 };
+
+BatchFacts batches(const Fields& fields) {
+  BatchFacts facts;
+  fields.read("workers_class", facts.workers_class);
+  facts.workers_class = std::min<int64_t>(facts.workers_class, 3);
+  fields.read("reason", facts.reason);
+  fields.read("seconds", facts.seconds);
+  fields.read("bytes", facts.bytes);
+  return facts;
+}
 
 LoaderFacts loader(const Fields& fields) {
   LoaderFacts facts;
@@ -137,6 +154,7 @@ ProcessFacts facts_of(const JsonValue& object) {
   fields.read("step_seconds", facts.step_seconds);
   fields.read("loader_seconds", facts.loader_seconds);
   fields.read("loaders", facts.loaders, loader);
+  fields.read("batches", facts.batches, batches);
   fields.read("offers", facts.offers, offer);
   fields.read("is_probed", facts.is_probed);
   fields.read("knobs", facts.knobs, knob);

@@ -63,6 +63,7 @@ doctor::Trace read(const std::string& path, const std::string& program) {
 attach::ShimOptions shim_options(const LiveOptions& options) {
   attach::ShimOptions shim;
   shim.profiled_steps = options.steps.value_or(shim.profiled_steps);
+  shim.watches_batches = true;
   shim.warm_seconds = std::min(shim.warm_seconds, options.after / 6);
   return shim;
 }

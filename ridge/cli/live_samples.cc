@@ -132,6 +132,12 @@ doctor::LiveFacts LiveSamples::facts_with(const attach::ProcessFacts& process) c
     if (process.loaders[0].batch > 0) facts.batch = process.loaders[0].batch;
     facts.loader_workers = process.loaders[0].workers;
   }
+  const attach::BatchFacts& batches = process.batches;
+  if (batches.workers_class >= 0)
+    facts.batches = {.workers_class = static_cast<int>(batches.workers_class),
+                     .reason = batches.reason,
+                     .make_ms = 1e3 * batches.seconds,
+                     .bytes = batches.bytes};
   if (!(seconds_ > 0)) return facts;
   facts.seconds = seconds_;
   if (is_seen) {

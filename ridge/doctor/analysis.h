@@ -74,6 +74,15 @@ struct CallPlace {
   double share = 0;    ///< Of these operators; 0: no stacks were recorded.
 };
 
+/// A live program's batches were watched while they were made. A trace alone has none of it.
+struct LoadedBatches {
+  /// Finding::semantic_class of another number of loader workers; -1: not known.
+  int workers_class = -1;
+  std::string reason{};  ///< "samples draw random numbers (torch)"; empty: the bits stay.
+  double make_ms = -1;   ///< Milliseconds in which one batch is made; -1: not known.
+  int64_t bytes = -1;    ///< Bytes of one batch; -1: not known.
+};
+
 struct Analysis {
   Steps steps;
   bool is_cpu_only = false;
@@ -86,6 +95,7 @@ struct Analysis {
   std::optional<double> replay_error;  ///< |replayed - measured| / measured; empty: not replayed.
   int64_t batch = -1;                  ///< Samples that the loader gives at once; -1: not known.
   CallPlace place;                     ///< By a recording of its own, where there is one.
+  LoadedBatches batches;               ///< Known where the program itself was watched.
   /// Where there are such steps, step_ms_*, the breakdown and what findings cost are of them.
   std::optional<Unprofiled> unprofiled;
 };

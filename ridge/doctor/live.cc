@@ -224,12 +224,14 @@ Examination examine_live(Trace trace, Trace spans, const LiveFacts& facts) {
   Analysis profiled = analysed(trace);
   profiled.batch = facts.batch;
   profiled.place = facts.place;
+  profiled.batches = facts.batches;
   const bool has_profile = profiled.steps.are_marked() && !profiled.steps.windows.empty();
   const bool has_marks = !steps.windows.empty();
   if (!has_marks && !has_profile)
     return of_no_steps(trace.size() > 0 ? std::move(trace) : std::move(spans), facts);
   if (!has_marks) return of_profile(std::move(trace), std::move(profiled), facts);
-  const Analysis marked = analyse(spans, std::move(steps));
+  Analysis marked = analyse(spans, std::move(steps));
+  marked.batches = facts.batches;
   if (!has_profile) {
     spans.source = trace.source.empty() ? spans.source : trace.source;
     return of_marks(std::move(spans), marked, facts);

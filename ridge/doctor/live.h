@@ -24,6 +24,7 @@ struct LiveFacts {
   int64_t batch = -1, loader_workers = -1;
   std::string step_source{};  ///< "optimizer", "module" or empty.
   CallPlace place{};          ///< Of a recording with stacks.
+  LoadedBatches batches{};    ///< Known where its batches were watched.
 };
 
 /// `trace` is what a profiler recorded of a few steps; `spans` what a shim marked in all of them

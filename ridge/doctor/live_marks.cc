@@ -15,6 +15,7 @@ constexpr Ladder kWrites{.info = 0.03, .warning = 0.05, .high = 0.20};
 constexpr double kFull = 0.90;      // of the processors: none is left
 constexpr double kSure = 0.7;       // of what workers should gain
 constexpr double kMuchData = 0.05;  // of a step: worth a word on its workers
+constexpr double kMostOfIt = 0.5;   // workers that take over no more of the loading come second
 
 Finding* finding_of(RuleOutput& output, std::string_view rule) {
   const auto it = std::find_if(output.findings.begin(),
@@ -73,9 +74,12 @@ void judge_writes(const Trace& spans, const Analysis& marked, RuleOutput& output
 
 // Workers take the loader's work off the thread that trains, not off the processors: at worst all
 // of it is shared among them, at best only the loader's part is.
-void foresee_workers(const Analysis& marked, const LiveFacts& facts, Finding& finding) {
+void foresee_workers(const Trace& spans,
+                     const Analysis& marked,
+                     const LiveFacts& facts,
+                     Finding& finding) {
   const double processors = processors_of(facts);
-  if (!(processors > 0)) return;
+  if (!(processors > 0) || is_cheap(marked.batches)) return;
   const double step = marked.breakdown.wall, loading = finding.cost_ms, rest = step - loading;
   const double threads =
       facts.torch_threads > 0 ? static_cast<double>(facts.torch_threads) : processors;
@@ -91,9 +95,9 @@ void foresee_workers(const Analysis& marked, const LiveFacts& facts, Finding& fi
                        processors,
                        best,
                        worst)});
-  finding.fix +=
-      "; where workers fill all processors, make a sample cheaper: store it decoded or "
-      "smaller, or keep it in memory";
+  // Workers get only the processors that operators leave to them.
+  const bool is_less_work_first = step - worst <= kMostOfIt * loading;
+  finding.fix = fix_of_same_thread(spans, marked.batches, is_less_work_first);
 }
 
 // Many workers, and no processor for more of them.
@@ -118,6 +122,7 @@ void judge_workers(const Analysis& marked, const LiveFacts& facts, RuleOutput& o
   }
   Finding finding = *input;
   finding.rule = "R02";
+  finding.semantic_class = 0;
   finding.title = "the loader's workers have no processor left: more of them do not help";
   finding.confidence = 0.8;
   finding.predicted = {1.0001, finding.ceiling};
@@ -141,7 +146,7 @@ void judge_marks(const Trace& spans,
   r01_input_starved(spans, marked, output);
   Finding* input = finding_of(output, "R01");
   if (input != nullptr && loader_time(spans, marked).form == LoaderForm::kSameThread)
-    foresee_workers(marked, facts, *input);
+    foresee_workers(spans, marked, facts, *input);
   judge_workers(marked, facts, output);
 }
 

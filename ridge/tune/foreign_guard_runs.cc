@@ -16,9 +16,6 @@ namespace {
 constexpr double kRunShare = 0.015;
 constexpr int64_t kLeastSteps = kForeignSteps, kMostSteps = 60;
 
-// Of the budget: a guard that has begun may take so much of what the proof was to have.
-constexpr double kGuardGrace = 0.08;
-
 // A run with a change may take so many times as long as one of the best so far.
 constexpr double kPatience = 4, kMostCompileSeconds = 120;
 
@@ -70,6 +67,9 @@ double ForeignOptimizer::guard_run_seconds() {
   return start_seconds_ + static_cast<double>(guard_steps()) * step_seconds_;
 }
 
+// Two runs go on at a time. The first guard runs the program as it is twice, besides.
+double ForeignOptimizer::guard_seconds() { return (reference_ ? 1 : 2) * guard_run_seconds(); }
+
 std::vector<attach::RunRecord> ForeignOptimizer::record_runs(const ForeignReference::Runs& runs) {
   if (runs.front().first.empty())
     observer_.on_message("the guard runs your program as it is, to compare with");
@@ -80,8 +80,8 @@ std::vector<attach::RunRecord> ForeignOptimizer::record_runs(const ForeignRefere
   std::vector<Run> running;
   for (size_t next = 0; next < runs.size() || !running.empty();) {
     if (stop_requested()) throw TrialStopped("stopped within the guard");
-    // What was kept before must still be proven.
-    if (search_seconds_left() < -kGuardGrace * request_.budget_seconds)
+    // The proof's share of the budget may be more than it needs, and the guard takes the rest.
+    if (seconds_left() < proof_need())
       throw TrialStopped("what is left of the budget belongs to the proof");
     while (next < runs.size() && running.size() < at_once) {
       const auto& [recipe, reseed] = runs[next];

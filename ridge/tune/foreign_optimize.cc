@@ -22,6 +22,9 @@ namespace {
 constexpr double kSearchShare = 0.75;
 constexpr double kProbeShare = 0.2;
 
+// The proof's blocks take so many seconds at least, or that share of the budget.
+constexpr double kProofSeconds = 12, kProofShare = 0.05;
+
 // Of the probe: what it needs to see, and how long it may take.
 constexpr int64_t kProbeSteps = 10;
 constexpr double kProbeSeconds = 2, kMostProbeSeconds = 60, kStartSeconds = 180;
@@ -66,16 +69,34 @@ int64_t ForeignOptimizer::deadline(double seconds_from_now) const {
   return now_ns() + static_cast<int64_t>(std::max(0.0, seconds_from_now) * 1e9);
 }
 
-// Two are started, and timed.
-double ForeignOptimizer::proof_seconds() const {
-  return std::max((1 - kSearchShare) * request_.budget_seconds, 4 * start_seconds_);
+double ForeignOptimizer::proof_block_seconds() const {
+  return std::min(kProofSeconds, kProofShare * request_.budget_seconds);
 }
 
-double ForeignOptimizer::search_seconds_left() const { return seconds_left() - proof_seconds(); }
+TimingCosts ForeignOptimizer::timing_costs(const ForeignRunner& other, double step_seconds) const {
+  const TrialOptions options = foreign_trial_options(0, 0, *best_, other);
+  TimingCosts costs{
+      .start_seconds = std::max(start_seconds_, best_->open_seconds()),
+      .block_seconds =
+          std::max(options.block_seconds, static_cast<double>(options.least_steps) * step_seconds)};
+  if (whole_steps_ > 0) costs.run_seconds = timed_run_seconds(whole_steps_, step_seconds);
+  return costs;
+}
 
-std::unique_ptr<ForeignRunner> ForeignOptimizer::open(const ForeignRecipe& recipe) const {
+// The program as it is is the slower one, and sets the length of the blocks.
+double ForeignOptimizer::proof_need() const {
+  const double step_seconds = 1e-3 * result_.summary.baseline.step_ms;
+  return proof_seconds(timing_costs(*best_, step_seconds), proof_pairs_, proof_block_seconds());
+}
+
+double ForeignOptimizer::search_seconds_left() const {
+  return seconds_left() - std::max((1 - kSearchShare) * request_.budget_seconds, proof_need());
+}
+
+std::unique_ptr<ForeignRunner> ForeignOptimizer::open(const ForeignRecipe& recipe,
+                                                      double seconds) const {
   return std::make_unique<ForeignRunner>(
-      request_.target, recipe, ForeignRunnerOptions{.deadline_ns = deadline(seconds_left())});
+      request_.target, recipe, ForeignRunnerOptions{.deadline_ns = deadline(seconds)});
 }
 
 TrialOptions ForeignOptimizer::trial_options(const ForeignRunner& before,
@@ -85,9 +106,12 @@ TrialOptions ForeignOptimizer::trial_options(const ForeignRunner& before,
                                                request_.seed + static_cast<uint64_t>(timed_),
                                                before,
                                                after);
-  options.judge.worth = std::log(kWorth);
-  options.judge.hope = std::log(kHope);
+  options.judge = proof_judge();
   return options;
+}
+
+JudgeOptions ForeignOptimizer::proof_judge() const {
+  return {.worth = std::log(kWorth), .hope = std::log(kHope)};
 }
 
 TrialRecord ForeignOptimizer::new_record(std::string_view technique) const {
@@ -110,7 +134,7 @@ void ForeignOptimizer::probe() {
   attach::ShimOptions options{.profiled_steps = 0, .probes = true};
   ForeignProgram program(request_.target, {}, options, kProbeSteps * 100);
   result_.summary.notes.push_back(program.place().how());
-  const int64_t begun = now_ns();
+  const int64_t begun = now_ns(), begun_wall = wall_ns();
   std::optional<attach::ProcessFacts> facts;
   for (bool is_done = false; !is_done;) {
     if (stop_requested()) throw TrialStopped("stopped before the program was known");
@@ -118,7 +142,10 @@ void ForeignOptimizer::probe() {
     facts = program.facts();
     const double seconds = static_cast<double>(now_ns() - begun) * 1e-9;
     const bool steps = facts && facts->steps > 0;
-    if (steps && start_seconds_ == 0) start_seconds_ = seconds;
+    // A process writes its facts twice a second, and a short run only at its end.
+    if (steps && start_seconds_ == 0)
+      start_seconds_ = std::clamp(
+          static_cast<double>(facts->first_step_wall_ns - begun_wall) * 1e-9, 0.0, seconds);
     const double stepped =
         steps ? static_cast<double>(facts->last_step_wall_ns - facts->first_step_wall_ns) * 1e-9
               : 0;
@@ -127,15 +154,79 @@ void ForeignOptimizer::probe() {
                                                             kProbeShare * request_.budget_seconds);
     if (is_done) break;
     if (end && end->exit_code != 0) throw program.failure(*end);
-    if (end && steps) break;
+    if (end && steps) {
+      // With {steps} the run ended because the probe asks for few.
+      if (request_.target.command.has_steps()) break;
+      whole_steps_ = facts->steps;
+      whole_seconds_ = seconds;
+      break;
+    }
     if (end || (!steps && seconds > std::max(kStartSeconds, kProbeShare * request_.budget_seconds)))
       throw ForeignFailed(program.why_no_step());
   }
   facts_ = *facts;
+  first_step_seconds_ = start_seconds_;
+}
+
+void ForeignOptimizer::note_whole_run(const ForeignRunner& runner) {
+  whole_steps_ = std::max(whole_steps_, runner.whole_steps());
+}
+
+// A guard of the first change has three runs at least, two of them at a time.
+ProgramTimes ForeignOptimizer::probed_times() const {
+  const double step = std::max(1e-4, facts_.step_seconds);
+  const ForeignRunnerOptions runner;
+  ProgramTimes times{.step_seconds = step,
+                     .first_step_seconds = first_step_seconds_,
+                     .whole_seconds = whole_seconds_,
+                     .whole_steps = whole_steps_,
+                     .has_steps = request_.target.command.has_steps()};
+  times.costs.start_seconds = start_seconds_;
+  times.costs.block_seconds = std::max(kForeignBlockSeconds, step);
+  if (whole_steps_ > 0) {
+    times.costs.run_seconds = timed_run_seconds(whole_steps_, step);
+    times.costs.start_seconds += static_cast<double>(whole_steps_) * step - times.costs.run_seconds;
+  } else {
+    times.costs.start_seconds +=
+        std::max(runner.warm_seconds, static_cast<double>(runner.warm_steps) * step);
+  }
+  const double block = std::max(kBaselineSeconds, step);
+  const double starts =
+      times.costs.run_seconds > 0 ? std::ceil(block / times.costs.run_seconds) : 1;
+  times.before_seconds = starts * times.costs.start_seconds + block;
+  times.guard_seconds = 2 * (start_seconds_ + static_cast<double>(kForeignSteps) * step);
+  return times;
+}
+
+ProgramTimes ForeignOptimizer::measured_times() {
+  note_whole_run(*best_);
+  ProgramTimes times = probed_times();
+  times.step_seconds = step_seconds_;
+  times.costs = timing_costs(*best_, step_seconds_);
+  times.before_seconds = 0;
+  times.guard_seconds = guard_seconds();
+  if (whole_steps_ > 0 && times.whole_seconds == 0)
+    times.whole_seconds =
+        first_step_seconds_ + static_cast<double>(whole_steps_) * times.step_seconds;
+  return times;
+}
+
+void ForeignOptimizer::check_budget(const ProgramTimes& times) {
+  const auto trouble = budget_trouble(times, request_.budget_seconds, seconds_left());
+  if (!trouble) return;
+  if (trouble->is_hopeless && !request_.is_dry)
+    throw UserError(
+        fmt::format("'{}' cannot be tuned: {}", request_.target.command.text(), trouble->text),
+        trouble->fix);
+  // The note is written once, when the baseline is measured.
+  if (best_ == nullptr) return;
+  const std::string text = fmt::format("{}; {}", trouble->text, trouble->fix);
+  observer_.on_message(text);
+  result_.summary.notes.push_back(text);
 }
 
 void ForeignOptimizer::measure_baseline() {
-  best_ = open({});
+  best_ = open({}, seconds_left());
   start_seconds_ = std::max(start_seconds_, best_->open_seconds());
   const double expected = std::max(1e-4, facts_.step_seconds);
   const auto steps = std::max<int64_t>(
@@ -169,8 +260,10 @@ void ForeignOptimizer::tell_parts() {
 
 void ForeignOptimizer::find_and_prove() {
   probe();
+  check_budget(probed_times());
   measure_baseline();
   tell_parts();
+  check_budget(measured_times());
   search();
   if (!request_.is_dry && !best_recipe_.empty()) prove();
 }

@@ -12,6 +12,7 @@
 #include "ridge/tune/foreign_reference.h"
 #include "ridge/tune/foreign_runner.h"
 #include "ridge/tune/foreign_technique.h"
+#include "ridge/tune/proof_budget.h"
 
 namespace ridge {
 
@@ -22,13 +23,21 @@ class ForeignOptimizer {
 
  private:
   double seconds_left() const;
-  double proof_seconds() const;
+  /// Costs of timing the best so far against `other`; `step_seconds` is that of the slower one.
+  TimingCosts timing_costs(const ForeignRunner& other, double step_seconds) const;
+  /// Seconds that the blocks of the proof take at least.
+  double proof_block_seconds() const;
+  /// Seconds that the proof of what was kept needs.
+  double proof_need() const;
+  /// Seconds until the search ends: what is left then belongs to the proof.
   double search_seconds_left() const;
   int64_t deadline(double seconds_from_now) const;
-  std::unique_ptr<ForeignRunner> open(const ForeignRecipe& recipe) const;
+  /// The runner's deadline is so many seconds from now.
+  std::unique_ptr<ForeignRunner> open(const ForeignRecipe& recipe, double seconds) const;
   TrialOptions trial_options(const ForeignRunner& before,
                              const ForeignRunner& after,
                              double most_seconds);
+  JudgeOptions proof_judge() const;
   TrialRecord new_record(std::string_view technique) const;
   void finish(TrialRecord record);
 
@@ -37,15 +46,30 @@ class ForeignOptimizer {
   void probe();
   void measure_baseline();
   void tell_parts();
+  /// Throws UserError where no verdict can stand within the budget; notes where starts take most.
+  void check_budget(const ProgramTimes& times);
+  ProgramTimes probed_times() const;
+  ProgramTimes measured_times();
+  /// Remembers the steps of a run that has ended by itself.
+  void note_whole_run(const ForeignRunner& runner);
 
   // foreign_search.cc
   void search();
   TrialRecord record_of(const ForeignProposal& proposal) const;
   /// Why it is not to be tried now, as a verdict with a reason in the record; false: it is.
   bool is_settled(const ForeignProposal& proposal, TrialRecord& record) const;
-  bool has_time_to_try() const;
+  /// Seconds of a start and of the fewest pairs that give a verdict.
+  double least_trial_seconds() const;
+  /// Seconds that trials may still take, so that guard and proof have theirs.
+  double trial_seconds_left();
+  bool has_time_to_try();
+  std::string no_time_to_try();
+  /// "stopped by a signal", or that the rest of the budget belongs to the proof.
+  std::string why_stopped(const TrialStopped& stop) const;
   /// For the pairs of one trial.
   double trial_seconds() const;
+  /// Notes which budget a trial would have taken that seemed to gain and has no verdict.
+  void note_open(const TrialRecord& record);
   const TrialRecord& try_proposal(const ForeignProposal& proposal, double most_seconds);
   /// The runner with the change, where it is faster, pays and computes the same.
   std::unique_ptr<ForeignRunner> run_trial(const ForeignRecipe& recipe,
@@ -54,7 +78,7 @@ class ForeignOptimizer {
   bool is_applied(const ForeignRunner& candidate,
                   const ForeignRecipe& recipe,
                   TrialRecord& record) const;
-  double planned_steps(const ForeignRunner& candidate);
+  double planned_steps() const;
   bool pays(const ForeignRunner& candidate, const TrialResult& trial, TrialRecord& record);
   void note_sites();
   void finish_rest(std::span<const ForeignProposal> rest, const std::string& reason);
@@ -62,6 +86,8 @@ class ForeignOptimizer {
   // foreign_guard_runs.cc
   int64_t guard_steps();
   double guard_run_seconds();
+  /// Seconds of the guard of one more change that is to keep the bits.
+  double guard_seconds();
   /// Two at a time: nothing is timed.
   std::vector<attach::RunRecord> record_runs(const ForeignReference::Runs& runs);
   bool passes_guard(const ForeignRecipe& recipe, TrialRecord& record);
@@ -69,6 +95,8 @@ class ForeignOptimizer {
   // foreign_proof.cc
   void prove();
   TrialResult time_proof(TrialRecord& record);
+  /// The budget that a proof without a verdict would have taken.
+  std::string missing_budget(const TrialResult& trial) const;
   void claim(const TrialRecord& record, const TrialResult& trial);
 
   const ForeignOptimizeRequest& request_;
@@ -83,9 +111,15 @@ class ForeignOptimizer {
   double wait_share_ = 0;     ///< Of a step of it.
   double start_seconds_ = 0;  ///< From the start of the program until it steps.
   std::optional<ForeignReference> reference_;
-  int64_t whole_steps_ = 0;  ///< Of a run of the program from start to end; 0: not seen.
-  int64_t guard_steps_ = 0;  ///< Of each run for the guard; 0: not settled yet.
-  int64_t timed_ = 0;        ///< Trials that were timed.
+  int64_t whole_steps_ = 0;            ///< Steps of a run from start to end; 0: not seen.
+  double whole_seconds_ = 0;           ///< Seconds of such a run, where the probe was one.
+  double first_step_seconds_ = 0;      ///< Seconds from the start of the probe to its first step.
+  int64_t proof_pairs_ = kProofPairs;  ///< Pairs that the proof of what was kept takes.
+  double proof_pair_seconds_ = 0;      ///< Seconds of one pair of the proof.
+  double kept_gain_ = 0;               ///< Logarithm of the speedup of all that was kept.
+  double pair_noise_ = 0;              ///< Deviation of a pair's logarithm in the last kept trial.
+  int64_t guard_steps_ = 0;            ///< Of each run for the guard; 0: not settled yet.
+  int64_t timed_ = 0;                  ///< Trials that were timed.
   OptimizeResult result_;
 };
 

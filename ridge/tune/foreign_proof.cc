@@ -6,6 +6,7 @@
 
 #include "ridge/base/clock.h"
 #include "ridge/base/error.h"
+#include "ridge/train/stop.h"
 #include "ridge/tune/foreign_optimizer.h"
 #include "ridge/tune/optimize_words.h"
 #include "ridge/tune/record_trial.h"
@@ -13,48 +14,57 @@
 namespace ridge {
 namespace {
 
-constexpr int64_t kProofPairs = 12;
-constexpr double kProofSeconds = 12, kProofShare = 0.05;  // of its blocks, at least
-
-// Starting the programs again has to take this much less time than is left.
-constexpr double kRestartCare = 3;
+// The blocks of a replay take so many seconds at least.
+constexpr double kReplaySeconds = 12;
 
 // Ends of epochs that take longer by more seconds than this are told.
 constexpr double kLongerBreak = 0.25;
 
 /// Two processes of one program differ by where their memory lies: so half of the pairs are of
-/// others, started anew where there is time until `until_ns`.
+/// others, started anew where there is time for that and for as many pairs until `until_ns`.
 void set_proof(TrialOptions& options,
-               double seconds,
+               int64_t least_pairs,
+               double least_seconds,
                ForeignRunner& before,
                ForeignRunner& after,
                int64_t until_ns) {
   options.least_pairs = kProofPairs;
-  options.least_seconds = std::min(kProofSeconds, seconds);
-  options.should_stop =
-      [&before, &after, until_ns, stop = options.should_stop, pairs = 0]() mutable {
-        if (stop()) return true;
-        const double left = static_cast<double>(until_ns - now_ns()) * 1e-9;
-        if (++pairs == kProofPairs / 2 + 1 &&
-            left > kRestartCare * (before.open_seconds() + after.open_seconds())) {
-          before.restart();
-          after.restart();
-        }
-        return stop();
-      };
+  options.least_seconds = least_seconds;
+  options.should_stop = [&before,
+                         &after,
+                         least_pairs,
+                         until_ns,
+                         stop = options.should_stop,
+                         begun_ns = now_ns(),
+                         pairs = int64_t{0}]() mutable {
+    if (stop()) return true;
+    if (++pairs == kProofPairs / 2 + 1 &&
+        may_restart({.seconds_left = static_cast<double>(until_ns - now_ns()) * 1e-9,
+                     .pairs_seconds = static_cast<double>(now_ns() - begun_ns) * 1e-9,
+                     .restart_seconds = before.open_seconds() + after.open_seconds(),
+                     .pairs = pairs - 1,
+                     .least_pairs = least_pairs})) {
+      before.restart();
+      after.restart();
+    }
+    return stop();
+  };
 }
 
 }  // namespace
 
 TrialResult ForeignOptimizer::time_proof(TrialRecord& record) {
   best_.reset();
-  const std::unique_ptr<ForeignRunner> first = open({});
-  best_ = open(best_recipe_);
+  const std::unique_ptr<ForeignRunner> first = open({}, seconds_left());
+  best_ = open(best_recipe_, seconds_left());
   TrialOptions options = trial_options(*first, *best_, seconds_left());
-  set_proof(
-      options, request_.budget_seconds * kProofShare, *first, *best_, deadline(seconds_left()));
+  set_proof(options, proof_pairs_, proof_block_seconds(), *first, *best_, deadline(seconds_left()));
+  const int64_t start = now_ns();
   const TrialResult trial = compare(*first, *best_, options);
   record_trial(record, trial, options.judge);
+  if (trial.pairs.empty()) return trial;
+  proof_pair_seconds_ =
+      static_cast<double>(now_ns() - start) * 1e-9 / static_cast<double>(trial.pairs.size());
   OptimizeSummary& summary = result_.summary;
   summary.baseline.step_ms = 1e3 * trial.before_seconds;
   summary.result = summary.baseline;
@@ -80,11 +90,25 @@ TrialResult ForeignOptimizer::time_proof(TrialRecord& record) {
   return trial;
 }
 
+// The gain and noise of the trials are expected where the proof has too few pairs to tell.
+std::string ForeignOptimizer::missing_budget(const TrialResult& trial) const {
+  const std::optional<double> noise = pair_noise(trial);
+  return verdict_budget_text({.pairs = static_cast<int64_t>(trial.pairs.size()) - trial.dropped,
+                              .gain = noise ? trial.gain : kept_gain_,
+                              .noise = noise.value_or(pair_noise_),
+                              .pair_seconds = proof_pair_seconds_},
+                             proof_judge(),
+                             request_.budget_seconds);
+}
+
 void ForeignOptimizer::claim(const TrialRecord& record, const TrialResult& trial) {
   OptimizeSummary& summary = result_.summary;
   if (trial.verdict != Verdict::kFaster || !record.measured) {
     summary.result = summary.baseline;
-    summary.notes.push_back("what was kept could not be proven again: your program stays as it is");
+    summary.notes.push_back(
+        fmt::format("what was kept could not be proven again: your program stays as it is ({})",
+                    record.reason));
+    observer_.on_message(summary.notes.back());
     return;
   }
   summary.claim = {.speedup = record.measured->mid,
@@ -113,12 +137,18 @@ void ForeignOptimizer::prove() {
   record.hypothesis = "what was kept, together, in fresh processes of two starts";
   record.recipe = to_toml(best_recipe_);
   record.recipe_hash = recipe_hash(best_recipe_);
+  // Two pairs: one is what timing_seconds() adds for finding out the length of a block.
+  proof_pair_seconds_ =
+      timing_seconds(timing_costs(*best_, 1e-3 * result_.summary.baseline.step_ms), 1, 0) / 2;
   TrialResult trial;
   try {
     trial = time_proof(record);
   } catch (const ForeignFailed& failure) {
     record.verdict = TrialVerdict::kFailed;
     record.reason = failure.what();
+  } catch (const TrialStopped&) {
+    // The time ended before the first pair did.
+    if (stop_requested()) throw;
   }
   record.seconds = static_cast<double>(now_ns() - start) * 1e-9;
   if (record.verdict != TrialVerdict::kFailed) {
@@ -126,9 +156,10 @@ void ForeignOptimizer::prove() {
     record.verdict = is_faster                              ? TrialVerdict::kKept
                      : trial.verdict == Verdict::kNotFaster ? TrialVerdict::kNotFaster
                                                             : TrialVerdict::kOpen;
-    record.reason = is_faster                              ? "proven"
-                    : trial.verdict == Verdict::kNotFaster ? "not faster when proven again"
-                                                           : open_reason(trial);
+    record.reason = is_faster ? "proven"
+                    : trial.verdict == Verdict::kNotFaster
+                        ? "not faster when proven again"
+                        : open_reason(trial) + "; " + missing_budget(trial);
   }
   claim(record, trial);
   finish(std::move(record));
@@ -154,7 +185,7 @@ TrialResult replay_program(const TrialRecord& record,
     ForeignRunner after(target, recipe(record.recipe), runner);
     TrialOptions options = foreign_trial_options(until, seed, before, after);
     options.judge = record.judge;
-    set_proof(options, seconds / 4, before, after, until);
+    set_proof(options, kProofPairs, std::min(kReplaySeconds, seconds / 4), before, after, until);
     return compare(before, after, options);
   } catch (const ForeignFailed& failure) {
     throw UserError(fmt::format("trial {} cannot be run again: {}", record.number, failure.what()));

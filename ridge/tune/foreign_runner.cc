@@ -22,7 +22,6 @@ using GateEvent = attach::StepGate::Event;
 constexpr int kPollMilliseconds = 50;
 // What {steps} becomes: more than a trial makes, and no more than a schedule may hold in memory.
 constexpr int64_t kManySteps = 100'000;
-constexpr double kBlockSeconds = 0.2;
 constexpr int64_t kQueuesOfBlock = 4;
 // Steps become faster while caches fill and something compiles; a machine's noise is less.
 constexpr double kStillFaster = 0.7, kMostSettleSeconds = 60;
@@ -286,12 +285,21 @@ int64_t ForeignRunner::memory_bytes() const {
   return attach::tree_memory_bytes(parts_->program->program().pid());
 }
 
+// A program that would end before it is warm is taken for warm after a part of its steps.
+double timed_run_seconds(int64_t steps, double step_seconds, const ForeignRunnerOptions& options) {
+  const double run = static_cast<double>(steps) * step_seconds;
+  const double warm =
+      std::max(options.warm_seconds, static_cast<double>(options.warm_steps) * step_seconds);
+  const double timed = run > warm ? run - warm : run - run / static_cast<double>(kLeastSteps);
+  return std::max(timed, step_seconds);
+}
+
 TrialOptions foreign_trial_options(int64_t until_ns,
                                    uint64_t seed,
                                    const ForeignRunner& before,
                                    const ForeignRunner& after) {
   TrialOptions options = trial_until(until_ns, seed);
-  options.block_seconds = kBlockSeconds;
+  options.block_seconds = kForeignBlockSeconds;
   options.least_steps = std::max(before.least_steps(), after.least_steps());
   return options;
 }

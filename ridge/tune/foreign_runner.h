@@ -9,6 +9,9 @@
 
 namespace ridge {
 
+/// Seconds of a block of the slower variant, at least.
+inline constexpr double kForeignBlockSeconds = 0.2;
+
 struct ForeignRunnerOptions {
   int64_t warm_steps = 5;      ///< Before the first block, so many at least, and
   double warm_seconds = 1;     ///< so many seconds of them.
@@ -56,6 +59,12 @@ class ForeignRunner final : public Runner {
   struct Parts;
   std::unique_ptr<Parts> parts_;
 };
+
+/// Seconds for which a run of so many steps can be timed, behind its warm-up, before the program
+/// ends by itself and has to be started again.
+double timed_run_seconds(int64_t steps,
+                         double step_seconds,
+                         const ForeignRunnerOptions& options = {});
 
 /// As trial_until() has it, for compare() of two such: blocks that are long against what letting a
 /// program go costs, and against what its loaders have ready.

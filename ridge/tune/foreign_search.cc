@@ -5,9 +5,11 @@
 #include <cmath>
 #include <cstdlib>
 #include <ranges>
+#include <utility>
 
 #include "ridge/base/clock.h"
 #include "ridge/base/error.h"
+#include "ridge/base/stats.h"
 #include "ridge/train/stop.h"
 #include "ridge/tune/foreign_optimizer.h"
 #include "ridge/tune/record_trial.h"
@@ -24,6 +26,10 @@ constexpr double kPlannedSeconds = 3600;
 // Of the budget, for the pairs of one trial.
 constexpr double kTrialShare = 0.1;
 constexpr double kLeastTrialSeconds = 6, kMostTrialSeconds = 60;
+
+// A trial whose fewest pairs turn out to take longer than planned is begun with this share of their
+// time: the variant that is faster makes them shorter.
+constexpr double kEnoughOfPairs = 0.75;
 
 // Of a trial. What has no verdict for want of pairs is tried again where it seemed to gain so much.
 constexpr double kAcceptError = 0.025, kSeemsToGain = 1.02;
@@ -91,7 +97,12 @@ void ForeignOptimizer::finish_rest(std::span<const ForeignProposal> rest,
 
 void ForeignOptimizer::search() {
   const std::vector<ForeignProposal> proposals = foreign_proposals(facts_, machine_, variable);
-  std::vector<std::pair<double, const ForeignProposal*>> open;
+  struct Open {
+    double gain = 1;
+    const ForeignProposal* proposal = nullptr;
+    size_t trial = 0;
+  };
+  std::vector<Open> open;
   for (size_t i = 0; i < proposals.size(); ++i) {
     TrialRecord record = record_of(proposals[i]);
     if (is_settled(proposals[i], record)) {
@@ -99,28 +110,29 @@ void ForeignOptimizer::search() {
       continue;
     }
     if (!has_time_to_try()) {
-      finish_rest(std::span(proposals).subspan(i), "the budget has no time left for it");
-      return;
+      finish_rest(std::span(proposals).subspan(i), no_time_to_try());
+      break;
     }
     try {
       const TrialRecord& tried = try_proposal(proposals[i], trial_seconds());
       if (tried.verdict == TrialVerdict::kOpen && tried.measured &&
           tried.measured->mid >= kSeemsToGain)
-        open.emplace_back(tried.measured->mid, &proposals[i]);
+        open.push_back({tried.measured->mid, &proposals[i], result_.trials.size() - 1});
     } catch (const TrialStopped& stop) {
-      finish_rest(std::span(proposals).subspan(i + 1), stop.what());
+      finish_rest(std::span(proposals).subspan(i + 1), why_stopped(stop));
       if (stop_requested()) throw;
       return;
     }
   }
   // What seemed to gain most first, each for as long as there is time.
-  std::ranges::stable_sort(open, std::greater{}, &decltype(open)::value_type::first);
-  for (const auto& [gain, proposal] : open) {
-    if (!has_time_to_try()) return;
+  std::ranges::stable_sort(open, std::greater{}, &Open::gain);
+  for (const auto& [gain, proposal, trial] : open) {
+    if (!has_time_to_try()) return note_open(result_.trials[trial]);
     observer_.on_message(
         fmt::format("{} is tried again, for longer: it seemed to gain", proposal->technique));
     try {
-      try_proposal(*proposal, search_seconds_left());
+      const TrialRecord& tried = try_proposal(*proposal, trial_seconds_left());
+      if (tried.verdict == TrialVerdict::kOpen) note_open(tried);
     } catch (const TrialStopped&) {
       if (stop_requested()) throw;
       return;
@@ -128,12 +140,51 @@ void ForeignOptimizer::search() {
   }
 }
 
-bool ForeignOptimizer::has_time_to_try() const {
-  return search_seconds_left() >= start_seconds_ + kLeastTrialSeconds;
+double ForeignOptimizer::least_trial_seconds() const {
+  return std::max(start_seconds_ + kLeastTrialSeconds,
+                  timing_seconds(timing_costs(*best_, step_seconds_), kVerdictPairs, 1));
+}
+
+double ForeignOptimizer::trial_seconds_left() {
+  return std::min(search_seconds_left(), seconds_left() - guard_seconds() - proof_need());
+}
+
+bool ForeignOptimizer::has_time_to_try() { return trial_seconds_left() >= least_trial_seconds(); }
+
+std::string ForeignOptimizer::no_time_to_try() {
+  return no_time_text(least_trial_seconds() + guard_seconds(),
+                      seconds_left() - search_seconds_left(),
+                      seconds_left());
+}
+
+std::string ForeignOptimizer::why_stopped(const TrialStopped& stop) const {
+  if (stop_requested() || seconds_left() <= 0) return stop.what();
+  return fmt::format("what is left of the budget, {:.0f} s, belongs to the proof", seconds_left());
 }
 
 double ForeignOptimizer::trial_seconds() const {
-  return std::clamp(kTrialShare * request_.budget_seconds, kLeastTrialSeconds, kMostTrialSeconds);
+  const double pairs = timing_seconds(timing_costs(*best_, step_seconds_), kVerdictPairs, 0);
+  return std::max(
+      pairs,
+      std::clamp(kTrialShare * request_.budget_seconds, kLeastTrialSeconds, kMostTrialSeconds));
+}
+
+void ForeignOptimizer::note_open(const TrialRecord& record) {
+  const Judge judge = judge_again(record);
+  const double noise =
+      judge.log_ratios().size() < 3 ? 0 : 1.4826 * median_absolute_deviation(judge.log_ratios());
+  const TimingCosts costs = timing_costs(*best_, step_seconds_);
+  const double more = costs.start_seconds + guard_seconds() - search_seconds_left();
+  result_.summary.notes.push_back(
+      fmt::format("{} seemed to gain, and no time is left to try it for longer: {}",
+                  record.technique,
+                  verdict_budget_text({.pairs = 0,
+                                       .gain = judge.centre(),
+                                       .noise = noise,
+                                       .pair_seconds = timing_seconds(costs, 1, 0) / 2,
+                                       .more_seconds = more},
+                                      record.judge,
+                                      request_.budget_seconds)));
 }
 
 const TrialRecord& ForeignOptimizer::try_proposal(const ForeignProposal& proposal,
@@ -150,7 +201,7 @@ const TrialRecord& ForeignOptimizer::try_proposal(const ForeignProposal& proposa
     record.reason = failure.what();
   } catch (const TrialStopped& stop) {
     record.verdict = record.pairs.empty() ? TrialVerdict::kNotTried : TrialVerdict::kUnguarded;
-    record.reason = stop.what();
+    record.reason = why_stopped(stop);
     take_time();
     finish(std::move(record));
     throw;
@@ -188,8 +239,7 @@ bool ForeignOptimizer::is_applied(const ForeignRunner& candidate,
 }
 
 // Of the user's own run.
-double ForeignOptimizer::planned_steps(const ForeignRunner& candidate) {
-  whole_steps_ = std::max({whole_steps_, best_->whole_steps(), candidate.whole_steps()});
+double ForeignOptimizer::planned_steps() const {
   if (!request_.planned_seconds && whole_steps_ > 0) return static_cast<double>(whole_steps_);
   const double step_seconds = 1e-3 * result_.summary.baseline.step_ms;
   return request_.planned_seconds.value_or(kPlannedSeconds) / std::max(step_seconds, 1e-9);
@@ -201,7 +251,7 @@ bool ForeignOptimizer::pays(const ForeignRunner& candidate,
                             TrialRecord& record) {
   const double once = once_seconds(candidate.facts()) - once_seconds(best_->facts());
   if (!record.measured || once <= 0) return true;
-  const double run = planned_steps(candidate) * trial.before_seconds;
+  const double run = planned_steps() * trial.before_seconds;
   const double saved = run * (1 - 1 / record.measured->mid);
   if (saved > once) return true;
   record.verdict = TrialVerdict::kNotFaster;
@@ -216,22 +266,42 @@ bool ForeignOptimizer::pays(const ForeignRunner& candidate,
 std::unique_ptr<ForeignRunner> ForeignOptimizer::run_trial(const ForeignRecipe& recipe,
                                                            double most_seconds,
                                                            TrialRecord& record) {
-  std::unique_ptr<ForeignRunner> candidate = open(recipe);
+  std::unique_ptr<ForeignRunner> candidate = open(recipe, seconds_left() - proof_need());
   if (!is_applied(*candidate, recipe, record)) return nullptr;
+  // Blocks of a candidate that loads ahead are longer than those of the best so far.
+  const double pairs = timing_seconds(timing_costs(*candidate, step_seconds_), kVerdictPairs, 0);
+  if (trial_seconds_left() < kEnoughOfPairs * pairs) {
+    record.verdict = TrialVerdict::kNotTried;
+    record.reason = no_time_text(pairs, seconds_left() - search_seconds_left(), seconds_left());
+    return nullptr;
+  }
   ++timed_;
   TrialOptions options = trial_options(
-      *best_, *candidate, std::min(most_seconds, std::max(1.0, search_seconds_left())));
+      *best_, *candidate, std::min(std::max(most_seconds, pairs), trial_seconds_left()));
   // However many trials there will be, what they keep is proven together, by an error of its own.
   options.judge.accept_error = kAcceptError;
   const TrialResult trial = compare(*best_, *candidate, options);
   record_trial(record, trial, options.judge);
+  note_whole_run(*best_);
+  note_whole_run(*candidate);
   if (trial.verdict != Verdict::kFaster) {
     const bool is_open = trial.verdict == Verdict::kOpen;
     record.verdict = is_open ? TrialVerdict::kOpen : TrialVerdict::kNotFaster;
     record.reason = is_open ? open_reason(trial) : "not faster";
     return nullptr;
   }
-  if (!pays(*candidate, trial, record) || !passes_guard(recipe, record)) return nullptr;
+  if (!pays(*candidate, trial, record)) return nullptr;
+  // The guard leaves the time for a proof that has the change in it.
+  const double noise = pair_noise(trial).value_or(pair_noise_);
+  const int64_t pairs_before = std::exchange(
+      proof_pairs_,
+      proof_pairs(proof_judge(), kept_gain_ + trial.gain, noise, record.judged_pairs()));
+  if (!passes_guard(recipe, record)) {
+    proof_pairs_ = pairs_before;
+    return nullptr;
+  }
+  kept_gain_ += trial.gain;
+  pair_noise_ = noise;
   record.verdict = TrialVerdict::kKept;
   record.reason = "faster";
   step_seconds_ = trial.after_seconds;

@@ -36,10 +36,16 @@ double Optimizer::pair_seconds() const {
 }
 
 // Two variants are opened for the proof, and their pairs are timed.
-double Optimizer::proof_seconds() const {
+double Optimizer::proof_need() const {
   if (best_.worker == nullptr) return 0;
-  const double pairs = std::max(proof_block_seconds(), kProofPairs * pair_seconds());
-  return 2 * 1.5 * best_.worker->facts().open_seconds + 1.5 * pairs;
+  const TimingCosts costs{.start_seconds = best_.worker->facts().open_seconds,
+                          .block_seconds = pair_seconds() / 4};
+  return proof_seconds(costs, proof_pairs_, proof_block_seconds()) + tracing_seconds() +
+         pair_seconds();
+}
+
+double Optimizer::tracing_seconds() const {
+  return std::min(kTracingSeconds, kTracingShare * request_.budget_seconds);
 }
 
 double Optimizer::proof_block_seconds() const {
@@ -47,11 +53,23 @@ double Optimizer::proof_block_seconds() const {
 }
 
 double Optimizer::search_seconds_left() const {
-  const double kept = std::max((1 - kSearchShare) * request_.budget_seconds, proof_seconds());
+  const double kept = std::max((1 - kSearchShare) * request_.budget_seconds, proof_need());
   return seconds_left() - kept;
 }
 
-bool Optimizer::search_is_over() const { return stop_requested() || search_seconds_left() < 0; }
+double Optimizer::kept_gain() const {
+  double gain = 0;
+  for (const KeptChange& kept : kept_) gain += std::log(kept.gain);
+  return gain;
+}
+
+double Optimizer::trial_seconds_left() const { return seconds_left() - proof_need(); }
+
+// No trial is begun that could only end without a verdict, or with the time of the proof.
+bool Optimizer::search_is_over() const {
+  return stop_requested() || search_seconds_left() < 0 ||
+         trial_seconds_left() < kVerdictPairs * pair_seconds();
+}
 
 int64_t Optimizer::deadline(double seconds_from_now) const {
   return now_ns() + static_cast<int64_t>(std::max(0.0, seconds_from_now) * 1e9);

@@ -63,6 +63,19 @@ StepTimeline Optimizer::timeline_of(OpenVariant& variant, double step_seconds) c
   }
 }
 
+// The gain and noise of the trials are expected where the proof has too few pairs to tell.
+std::string Optimizer::missing_budget(const TrialResult& trial, double seconds) const {
+  const std::optional<double> noise = pair_noise(trial);
+  const auto judged = static_cast<int64_t>(trial.pairs.size()) - trial.dropped;
+  return verdict_budget_text(
+      {.pairs = judged,
+       .gain = noise ? trial.gain : kept_gain(),
+       .noise = noise.value_or(noise_),
+       .pair_seconds = seconds / static_cast<double>(std::max<int64_t>(1, judged))},
+      {},
+      request_.budget_seconds);
+}
+
 // The configuration as it was against what was kept, in processes that know nothing of the search,
 // on an epoch that it has not seen.
 void Optimizer::prove() {
@@ -76,19 +89,24 @@ void Optimizer::prove() {
   record.recipe_hash = recipe_hash(best_.recipe);
   record.plan_hash = after.worker->facts().plan_hash;
   best_.worker = std::move(after.worker);
-  TrialOptions options = trial_options(seconds_left() - 8 * kTracedSeconds - pair_seconds());
+  TrialOptions options = trial_options(seconds_left() - tracing_seconds() - pair_seconds());
   options.least_pairs = kProofPairs;
   options.least_seconds = proof_block_seconds();
   options.work = work_ratio(before.worker->facts(), best_.worker->facts());
   EnergyMeter meter(kPowercap, make_backend(best_.config.loaded.config.train.device)->gpu_uuid());
   MeteredRunner metered_before(*before.worker, meter), metered_after(*best_.worker, meter);
+  const int64_t begun = now_ns();
   const TrialResult trial = compare(metered_before, metered_after, options);
+  const double compared_seconds = static_cast<double>(now_ns() - begun) * 1e-9;
   record_trial(record, trial, options.judge);
   record.seconds = static_cast<double>(now_ns() - start) * 1e-9;
   OptimizeSummary& summary = result_.summary;
+  // A proof without a pair leaves the step as it was measured before the search.
+  const double before_seconds =
+      trial.pairs.empty() ? 1e-3 * summary.baseline.step_ms : trial.before_seconds;
   summary.baseline = speed_of(before);
   summary.result = speed_of(best_);
-  fill_speed(summary.baseline, before.worker->facts(), trial.before_seconds);
+  fill_speed(summary.baseline, before.worker->facts(), before_seconds);
   fill_speed(summary.result, best_.worker->facts(), trial.after_seconds);
   summary.baseline.loader_wait_share = wait_share(trial.pairs, &Pair::before);
   summary.result.loader_wait_share = wait_share(trial.pairs, &Pair::after);
@@ -126,10 +144,12 @@ void Optimizer::prove() {
   } else {
     record.verdict =
         trial.verdict == Verdict::kNotFaster ? TrialVerdict::kNotFaster : TrialVerdict::kOpen;
-    record.reason =
-        trial.verdict == Verdict::kNotFaster ? "not faster when proven again" : open_reason(trial);
+    record.reason = trial.verdict == Verdict::kNotFaster
+                        ? "not faster when proven again"
+                        : open_reason(trial) + "; " + missing_budget(trial, compared_seconds);
     summary.result = summary.baseline;
-    summary.notes.push_back("what was kept could not be proven again: your configuration stays");
+    summary.notes.push_back(fmt::format(
+        "what was kept could not be proven again: your configuration stays ({})", record.reason));
   }
   finish(std::move(record));
 }

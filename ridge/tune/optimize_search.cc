@@ -252,7 +252,14 @@ void Optimizer::search() {
     candidates_.erase(candidates_.begin() + static_cast<int64_t>(*next));
     try_candidate(std::move(candidate));
   }
-  finish_rest("the time for trials is over");
+  finish_rest(search_end_text());
+}
+
+std::string Optimizer::search_end_text() const {
+  if (stop_requested()) return "stopped";
+  return no_time_text(kVerdictPairs * pair_seconds(),
+                      seconds_left() - std::min(search_seconds_left(), trial_seconds_left()),
+                      seconds_left());
 }
 
 // For a dry run: what search() would begin with.
@@ -291,6 +298,7 @@ void Optimizer::keep(Candidate candidate, const TrialRecord& record) {
                    .changes = candidate.proposal.changes,
                    .semantic_class = record.semantic_class,
                    .gain = record.measured ? record.measured->mid : 1});
+  proof_pairs_ = proof_pairs({}, kept_gain(), noise_, record.judged_pairs());
   const bool loads = candidate.loads();
   if (record.semantic_class == SemanticClass::kTrajectory && own_config_.empty()) {
     own_config_ = best_.config.toml;

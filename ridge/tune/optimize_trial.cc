@@ -200,7 +200,7 @@ double Optimizer::longest_trial(const TrialRecord& record) const {
   const double share = record.predicted->low > kPromise    ? kLongTrialShare
                        : record.predicted->high < kPromise ? kShortTrialShare
                                                            : kTrialShare;
-  const double seconds = share * request_.budget_seconds;
+  const double seconds = std::min(share * request_.budget_seconds, trial_seconds_left());
   if (middle_of(*record.predicted) < kPromise || next_candidate()) return seconds;
   const bool is_guarded = record.semantic_class != SemanticClass::kBitIdentical;
   const double guard = is_guarded ? kGuardShare * request_.budget_seconds : 0;
@@ -230,7 +230,7 @@ void Optimizer::time_candidate(Candidate& candidate, TrialRecord& record) {
 
 // What leaves the proof its time, should steps take longer than it seems.
 double Optimizer::trajectory_seconds() const {
-  const double left = kTrajectoryCare * (seconds_left() - proof_seconds());
+  const double left = kTrajectoryCare * (seconds_left() - proof_need());
   return std::clamp(left, 0.0, kTrajectoryShare * request_.budget_seconds);
 }
 
@@ -300,7 +300,7 @@ GuardAnswer Optimizer::ask_guard(const GuardReference& reference,
                                  const OpenVariant& candidate,
                                  SemanticClass semantic_class) {
   const int64_t start = now_ns();
-  const double seconds = std::max(0.1, seconds_left() - proof_seconds());
+  const double seconds = std::max(0.1, seconds_left() - proof_need());
   WorkerProcess worker(WorkerOptions{
       .program = request_.program, .answer_seconds = seconds, .deadline_ns = deadline(seconds)});
   const double most_steps = reference.budget / reference.seconds;

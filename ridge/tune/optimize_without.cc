@@ -17,7 +17,7 @@ void Optimizer::leave_one_out() {
   for (const KeptChange& kept : order) {
     if (kept_.size() < 2) return;
     const double trial = 2 * best_.worker->facts().open_seconds + 8 * pair_seconds();
-    if (stop_requested() || seconds_left() < proof_seconds() + trial) {
+    if (stop_requested() || seconds_left() < proof_need() + trial) {
       result_.summary.notes.push_back(fmt::format(
           "no time was left to see whether '{}' still gains beside the others", kept.text));
       continue;
@@ -70,7 +70,7 @@ void Optimizer::try_without(const KeptChange& kept) {
 bool Optimizer::time_without(OpenVariant& without, const KeptChange& kept, TrialRecord& record) {
   if (!fits(without, record)) return false;
   const double seconds =
-      std::min(kShortTrialShare * request_.budget_seconds, seconds_left() - proof_seconds());
+      std::min(kShortTrialShare * request_.budget_seconds, seconds_left() - proof_need());
   TrialOptions options = next_trial_options(seconds);
   options.work = work_ratio(without.worker->facts(), best_.worker->facts());
   const TrialResult trial = compare(*without.worker, *best_.worker, options);

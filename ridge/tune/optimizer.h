@@ -12,6 +12,7 @@
 #include "ridge/train/recipe.h"
 #include "ridge/tune/optimize.h"
 #include "ridge/tune/prediction.h"
+#include "ridge/tune/proof_budget.h"
 #include "ridge/tune/record_trial.h"
 #include "ridge/tune/resolved_config.h"
 #include "ridge/tune/trial_order.h"
@@ -31,9 +32,10 @@ inline constexpr double kShortTrialShare = 0.1, kTrialShare = 0.2, kLongTrialSha
 /// What the guard may take of it, as if every step took as long as the reference's.
 inline constexpr double kGuardShare = 0.15;
 
-/// Pairs that the final proof has at least.
-inline constexpr int64_t kProofPairs = 12;
 inline constexpr double kProofSeconds = 8, kProofShare = 0.1;  // of its blocks
+
+/// The proof keeps so many seconds for tracing steps for the pictures, or that share of the budget.
+inline constexpr double kTracingSeconds = 2.4, kTracingShare = 0.05;
 
 /// `seconds` of a step, and what follows from it.
 void fill_speed(VariantSpeed& speed, const VariantFacts& facts, double seconds);
@@ -90,10 +92,16 @@ class Optimizer {
   double seconds_left() const;
   double pair_seconds() const;
   int64_t least_steps() const;
-  double proof_seconds() const;
+  double proof_need() const;
   double proof_block_seconds() const;
+  double tracing_seconds() const;
+  /// Logarithm of the speedup of all that was kept.
+  double kept_gain() const;
   double search_seconds_left() const;
+  /// Seconds that a trial which has begun may take, so that the proof has the time that it needs.
+  double trial_seconds_left() const;
   bool search_is_over() const;
+  std::string search_end_text() const;
   int64_t deadline(double seconds_from_now) const;
 
   ResolvedConfig resolve(const Recipe& recipe) const;
@@ -189,6 +197,8 @@ class Optimizer {
   // optimize_proof.cc
   VariantSpeed speed_of(const OpenVariant& variant) const;
   void prove();
+  /// The budget that a proof without a verdict would have taken.
+  std::string missing_budget(const TrialResult& trial, double seconds) const;
   /// Of one step, where there is time for it.
   StepTimeline timeline_of(OpenVariant& variant, double step_seconds) const;
   void note_trajectory();
@@ -208,13 +218,14 @@ class Optimizer {
   std::set<std::string> proposed_;              ///< All that ever were candidates.
   std::map<std::string, std::string> reasons_;  ///< Of techniques with nothing to try.
   std::optional<BatchCosts> batch_;
-  int64_t fewest_parts_ = 0;  ///< Of a step, that a device has room for beside the best.
-  std::string memory_text_;   ///< What a limit of memory made of the plan.
-  double noise_ = 0.02;       ///< Of a pair: standard deviation of its logarithm.
-  double looks_seconds_ = 0;  ///< Spent on predictions.
-  double guard_seconds_ = 0;  ///< Of the last guard; 0: there was none.
-  int64_t timed_ = 0;         ///< Trials that were timed.
-  int64_t block_steps_ = 1;   ///< That a block has at least.
+  int64_t fewest_parts_ = 0;           ///< Of a step, that a device has room for beside the best.
+  std::string memory_text_;            ///< What a limit of memory made of the plan.
+  double noise_ = 0.02;                ///< Of a pair: standard deviation of its logarithm.
+  double looks_seconds_ = 0;           ///< Spent on predictions.
+  double guard_seconds_ = 0;           ///< Of the last guard; 0: there was none.
+  int64_t timed_ = 0;                  ///< Trials that were timed.
+  int64_t proof_pairs_ = kProofPairs;  ///< Pairs that the proof of what was kept takes.
+  int64_t block_steps_ = 1;            ///< That a block has at least.
   std::string machine_;
   OptimizeResult result_;
 };

@@ -173,6 +173,43 @@ TEST_F(ShimProgram, RecordsEightStepsOfATraining) {
   EXPECT_EQ(names.at("ridge profiling"), 2);
 }
 
+/// Class and reason of other workers: as a probing run finds them by reading samples again, and as
+/// they are seen while the program makes its batches.
+void expect_alike(const ProcessFacts& facts, int64_t workers_class, const std::string& reason) {
+  EXPECT_EQ(facts.batches.workers_class, workers_class);
+  EXPECT_EQ(facts.batches.reason, reason);
+  EXPECT_GT(facts.batches.seconds, 0);
+  EXPECT_GE(facts.batches.bytes, 8 * 16 * 4);
+  EXPECT_TRUE(facts.is_probed);
+  const auto offer = std::ranges::find(facts.offers, "loader.workers", &KnobOffer::key);
+  ASSERT_NE(offer, facts.offers.end());
+  if (!offer->refusal.empty()) return;  // one CPU
+  EXPECT_EQ(offer->semantic_class, workers_class);
+  EXPECT_NE(offer->text.find(reason), std::string::npos) << offer->text;
+}
+
+constexpr ShimOptions kProbedAndWatched{
+    .profiled_steps = 0, .probes = true, .watches_batches = true};
+
+TEST_F(ShimProgram, WatchAndProbeSayTheSameOfWorkers) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
+  expect_alike(watch(program("shim_train.py") + " plain 30", kProbedAndWatched), 0, "");
+  expect_alike(watch(program("shim_train.py") + " draws 30", kProbedAndWatched),
+               3,
+               "samples draw random numbers (torch)");
+  expect_alike(watch(program("shim_train.py") + " draws-own 30", kProbedAndWatched),
+               3,
+               "samples draw random numbers (a generator of its own)");
+}
+
+TEST_F(ShimProgram, WorkersSayWhatTheirSamplesDraw) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
+  const ProcessFacts facts = watch(program("shim_train.py") + " draws-workers 60",
+                                   {.profiled_steps = 0, .watches_batches = true});
+  EXPECT_EQ(facts.batches.workers_class, 3);
+  EXPECT_EQ(facts.batches.reason, "samples draw random numbers (torch)");
+}
+
 // No range of the recording cuts through another, as it would within torch's own range of a step.
 TEST_F(ShimProgram, StepsAreNested) {
   if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
@@ -453,9 +490,11 @@ TEST(ShimFolder, RemovesWhatKilledProcessesLeft) {
 TEST(ShimFacts, BrokenOnesAreLeftOut) {
   const ShimFolder folder(kSoon);
   const fs::path path = folder.path();
-  write(path / "facts_30.json", R"({"pid": 5, "steps": 12, "step_seconds": 1, "notes": ["a", 3]})");
+  write(path / "facts_30.json",
+        R"({"pid": 5, "steps": 12, "step_seconds": 1, "notes": ["a", 3], "batches": []})");
   write(path / "facts_4.json",
         R"({"pid": "x", "steps": -3, "steps_seconds": "1", "step_seconds": [], "rank": 2.5,
+            "batches": {"workers_class": 9, "reason": 7, "seconds": -1, "bytes": 12},
             "loaders": [{"batch": 8, "workers": "2"}, 5, null], "profile": ["written"],
             "has_cuda": 1, "torch": "2.15", "notes": {}})");
   for (const auto& [name, text] : std::map<std::string, std::string>{
@@ -494,6 +533,11 @@ TEST(ShimFacts, BrokenOnesAreLeftOut) {
   ASSERT_EQ(all[0].loaders.size(), 1u);
   EXPECT_EQ(all[0].loaders[0].batch, 8);
   EXPECT_EQ(all[0].loaders[0].workers, 0);
+  EXPECT_EQ(all[0].batches.workers_class, 3);
+  EXPECT_EQ(all[0].batches.reason, "");
+  EXPECT_EQ(all[0].batches.seconds, 0);
+  EXPECT_EQ(all[0].batches.bytes, 12);
+  EXPECT_EQ(all[1].batches.workers_class, -1);
   EXPECT_EQ(all[1].pid, 30);
   EXPECT_EQ(all[1].steps, 12);
   EXPECT_EQ(all[1].step_seconds, 1);

@@ -122,6 +122,33 @@ TEST(Live, DataThatIsMadeBetweenStepsIsNamed) {
       examination.analysis.breakdown.starved_by[static_cast<size_t>(HostCause::kLoader)], 80, 0.1);
 }
 
+TEST(Live, WhatWorkersDoToBatchesIsThatOfTheWatch) {
+  const Profile profile{
+      .step_ms = 100, .loader_ms = 50, .layers = {{.us = 16000}, {.us = 16000}, {.us = 16000}}};
+  const auto told = [&](const LiveFacts& facts) {
+    const Examination examination = examine_live(
+        profile_of(profile), marks_of({.steps = 200, .step_ms = 100, .loader_ms = 50}), facts);
+    const Finding* finding = found(examination, "R01");
+    return finding == nullptr ? Finding{} : *finding;
+  };
+  LiveFacts facts = quiet();
+  EXPECT_EQ(told(facts).semantic_class, 3);
+  facts.batches = {.workers_class = 0, .reason = "", .make_ms = 49, .bytes = 100'000};
+  const Finding two = told(facts);
+  EXPECT_EQ(two.semantic_class, 0);
+  // Operators use both processors: workers would take half of the loading over at most.
+  EXPECT_LT(two.fix.find("less work"), two.fix.find("let workers")) << two.fix;
+  facts.cpus = 16;
+  const Finding many = told(facts);
+  EXPECT_LT(many.fix.find("let workers"), many.fix.find("less work")) << many.fix;
+  facts.batches = {.workers_class = 3,
+                   .reason = "samples draw random numbers (random)",
+                   .make_ms = 49,
+                   .bytes = 100'000};
+  EXPECT_EQ(told(facts).semantic_class, 3);
+  EXPECT_NE(told(facts).fix.find("samples draw random numbers (random)"), std::string::npos);
+}
+
 TEST(Live, WorkersWithoutAProcessorAreNotToBecomeMore) {
   LiveFacts facts = quiet();
   facts.loader_workers = 4;
@@ -133,6 +160,7 @@ TEST(Live, WorkersWithoutAProcessorAreNotToBecomeMore) {
   const Examination full = examine_live(profile_of(profile), marks_of(marks), facts);
   ASSERT_NE(first(full), nullptr);
   EXPECT_EQ(first(full)->rule, "R02") << doctor_text(full);
+  EXPECT_EQ(first(full)->semantic_class, 0);
   EXPECT_NE(reason(full, "R01").find("R02"), std::string::npos);
   facts.used_cpus = 1.2;
   const Examination idle = examine_live(profile_of(profile), marks_of(marks), facts);

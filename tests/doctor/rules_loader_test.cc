@@ -99,6 +99,57 @@ TEST(R01, LoaderOnTheThreadThatTrainsIsToldSo) {
   EXPECT_NE(output.findings[0].fix.find("on the thread that trains"), std::string::npos);
 }
 
+Finding starved_finding(const LoadedBatches& batches,
+                        std::string_view loader = kOnThisThread,
+                        const std::string& recorder = "kineto") {
+  MadeRun run = starved_run(4, loader);
+  run.trace().recorder = recorder;
+  run.analysis().batches = batches;
+  const RuleOutput output = run.apply(r01_input_starved);
+  return output.findings.empty() ? Finding{} : output.findings[0];
+}
+
+TEST(R01, WorkersKeepTheBitsOnlyWhereSamplesAreKnownToDrawNoRandomNumbers) {
+  const LoadedBatches same{.workers_class = 0, .reason = "", .make_ms = 40, .bytes = 1000};
+  const LoadedBatches drawn{.workers_class = 3,
+                            .reason = "samples draw random numbers (torch)",
+                            .make_ms = 40,
+                            .bytes = 1000};
+  for (std::string_view loader : {kOnThisThread, kBesideIt}) {
+    EXPECT_EQ(starved_finding(same, loader).semantic_class, 0);
+    EXPECT_EQ(starved_finding(same, loader).fix.find("random"), std::string::npos);
+    const Finding other = starved_finding(drawn, loader);
+    EXPECT_EQ(other.semantic_class, 3);
+    EXPECT_NE(other.fix.find("samples draw random numbers (torch)"), std::string::npos)
+        << other.fix;
+    EXPECT_NE(other.fix.find("another training run"), std::string::npos) << other.fix;
+    // Of a trace of somebody else nobody knows.
+    const Finding unknown = starved_finding({}, loader);
+    EXPECT_EQ(unknown.semantic_class, 3);
+    EXPECT_NE(unknown.fix.find("where samples draw random numbers"), std::string::npos)
+        << unknown.fix;
+    // Workers of Ridge itself draw what its training thread would.
+    EXPECT_EQ(starved_finding({}, loader, "ridge").semantic_class, 0);
+  }
+}
+
+TEST(R01, BatchesThatAreMadeAsFastAsTheyAreHandedOverAreToBecomeLessWorkFirst) {
+  const auto fix = [](double make_ms, int64_t bytes) {
+    return starved_finding({.workers_class = 0, .reason = "", .make_ms = make_ms, .bytes = bytes})
+        .fix;
+  };
+  // 256 rows of a table, and 32 pictures that are decoded.
+  const std::string rows = fix(2.3, 34'000), pictures = fix(160, 3'500'000);
+  EXPECT_LT(rows.find("keep the samples in memory"), rows.find("workers")) << rows;
+  EXPECT_NE(rows.find("gain little or lose"), std::string::npos) << rows;
+  EXPECT_LT(pictures.find("let workers make them"), pictures.find("keep the samples in memory"))
+      << pictures;
+  // What is drawn anew each time cannot be kept.
+  const std::string drawn =
+      starved_finding({.workers_class = 3, .reason = "", .make_ms = 2, .bytes = 1000}).fix;
+  EXPECT_EQ(drawn.find("keep the samples in memory"), std::string::npos) << drawn;
+}
+
 // Two workers make samples all the time, and wait in each.
 MadeRun workers_that_wait(std::string_view wait, double share) {
   MadeRun run = starved_run();

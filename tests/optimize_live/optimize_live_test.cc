@@ -29,6 +29,8 @@ bool is_full() { return test::cases(10) > 10; }
 
 // Seconds for what has to come to a certain trial: on a busy machine a start alone takes fifteen.
 constexpr const char* kBudget = "300";
+// Seconds for one trial and its proof at least: with less nothing is tried.
+constexpr const char* kShortBudget = "150";
 constexpr const char* kOnlyFull = "five minutes: only with RIDGE_TEST_SCALE=full";
 
 // Writes into the working folder as most programs do, all the time; reads what lies there.
@@ -289,7 +291,7 @@ TEST_F(OptimizeLive, TunesRanksOfTorchrun) {
 TEST_F(OptimizeLive, ASandboxKeepsTheTreeAsItIs) {
   const std::string text = script(kWriter);
   const auto before = tree();
-  const Ended ended = optimize({"--sandbox", "--budget", "30"}, {python_, text});
+  const Ended ended = optimize({"--sandbox", "--budget", kShortBudget}, {python_, text});
   if (ended.code == 2 && ended.err.find("--sandbox") != std::string::npos)
     GTEST_SKIP() << "this system has no sandbox: " << ended.err;
   report_of(ended);
@@ -300,7 +302,7 @@ TEST_F(OptimizeLive, ASandboxKeepsTheTreeAsItIs) {
 TEST_F(OptimizeLive, ARerunWritesWhatTheProgramWrites) {
   const std::string text = script(kWriter);
   const auto before = tree();
-  report_of(optimize({"--rerun", "--budget", "30"}, {python_, text}));
+  report_of(optimize({"--rerun", "--budget", kShortBudget}, {python_, text}));
   auto after = tree();
   EXPECT_EQ(after.erase("weights.pt") + after.erase("log.txt"), 2U);
   EXPECT_EQ(after, before);
@@ -341,7 +343,7 @@ void OptimizeLive::expect_gone(const std::string& mark, int signal) {
   const std::string text = script(kWriter);
   {
     RidgeProcess process(
-        user(), words({"--rerun", "--budget", "120"}, {python_, text, mark}), shell());
+        user(), words({"--rerun", "--budget", kBudget}, {python_, text, mark}), shell());
     process.set_limit(std::chrono::seconds(60));
     // ridge, and a supervisor and a python of each.
     EXPECT_TRUE(comes_within(std::chrono::seconds(60), [&] {

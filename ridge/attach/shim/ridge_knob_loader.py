@@ -10,7 +10,7 @@ import sys
 import ridge_cache
 import ridge_samples
 from ridge_knob_process import local_ranks, usable_cpus
-from ridge_knobs import REASSOCIATION, SAME_BITS, TRAJECTORY, Knob, offer, refusal
+from ridge_knobs import SAME_BITS, Knob, class_of_workers, offer, refusal
 from ridge_loaders import samplers, the_loaders
 
 LEAST_SHARE = 0.02  # of a step that a loader takes: below there is nothing to be had
@@ -36,20 +36,9 @@ def is_iterable(loader):
 
 def names_workers(dataset):
     """Whether an iterable dataset asks which worker it is in."""
-    for kind in type(dataset).__mro__:
-        for function in vars(kind).values():
-            code = getattr(function, "__code__", None)
-            if code is not None and {"get_worker_info", "_worker_info"} & names_in(code):
-                return True
-    return False
-
-
-def names_in(code):
-    names = set(code.co_names)
-    for constant in code.co_consts:
-        if hasattr(constant, "co_names"):
-            names |= names_in(constant)
-    return names
+    functions = ridge_samples.functions_of(dataset)
+    asks = {"get_worker_info", "_worker_info"}
+    return any(asks & ridge_samples.names_in(function.__code__) for function in functions)
 
 
 def forking_trouble(loader, torch):
@@ -163,21 +152,19 @@ class Findings:
         size = loader.batch_size or getattr(loader.batch_sampler, "batch_size", None)
         return size if isinstance(size, int) else 1
 
+    def workers_class(self):
+        reading = self.reading
+        if reading is None:
+            return class_of_workers(True, "", True, True)
+        return class_of_workers(False, reading.drawn, reading.is_same, reading.is_plain)
+
     def semantic_class(self):
         """Of other numbers of workers."""
-        if self.reading is None or self.reading.drawn or not self.reading.is_same:
-            return TRAJECTORY
-        # Workers collate into memory of one layout: what runs on it may add up otherwise.
-        return SAME_BITS if self.reading.is_plain else REASSOCIATION
+        return self.workers_class()[0]
 
     def class_reason(self):
-        if self.reading is None:
-            return "; workers take turns, so the order is another"
-        if self.reading.drawn:
-            return "; samples draw random numbers (%s)" % self.reading.drawn
-        if not self.reading.is_same:
-            return "; samples differ when they are read again"
-        return "" if self.reading.is_plain else "; workers lay batches out otherwise"
+        reason = self.workers_class()[1]
+        return "; " + reason if reason else ""
 
     def workers_trouble(self):
         loader, reading = self.loader, self.reading

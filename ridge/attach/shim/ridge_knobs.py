@@ -21,6 +21,19 @@ SAME_BITS, REASSOCIATION, PRECISION, TRAJECTORY = range(4)
 MOST_TEXT = 300
 
 
+def class_of_workers(is_iterable, drawn, is_same, is_plain):
+    """(class, reason) of another number of loader workers. `drawn` names the source of random numbers
+    that samples draw from, and is empty where they draw none."""
+    if is_iterable:
+        return TRAJECTORY, "workers take turns, so the order is another"
+    if drawn:
+        return TRAJECTORY, "samples draw random numbers (%s)" % drawn
+    if not is_same:
+        return TRAJECTORY, "samples differ when they are read again"
+    # Workers collate into memory of one layout: what runs on it may add up otherwise.
+    return (SAME_BITS, "") if is_plain else (REASSOCIATION, "workers lay batches out otherwise")
+
+
 class Knob:
     """One key of a recipe in one process.
 

@@ -21,6 +21,9 @@ READ_SAMPLES = 16
 READ_SECONDS = 2.0
 # Of these packages objects hold files or connections, which processes that were forked would share.
 HANDLES = ("h5py", "lmdb", "sqlite3", "_sqlite3", "tables", "netCDF4", "psycopg2", "pymysql", "cv2")
+# Functions of these packages draw from the common sources, which RandomStates reads anyway.
+LIBRARIES = ("builtins", "torch", "numpy", "collections", "functools", "random")
+MOST_FUNCTIONS = 1000
 PLAIN = (int, float, complex, str, bytes, bool, type(None))
 
 
@@ -67,6 +70,45 @@ def closed_over(function):
         except ValueError:  # it has not been set yet
             pass
     return found
+
+
+def functions_of(value):
+    """Python functions that may run when `value` is read or called: itself, or those of its class."""
+    if hasattr(value, "__code__"):
+        return [value]
+    kind = value if isinstance(value, type) else type(value)
+    entries = [entry for each in kind.__mro__ for entry in vars(each).values()]
+    functions = [getattr(entry, "__func__", entry) for entry in entries]
+    return [function for function in functions if hasattr(function, "__code__")]
+
+
+def names_in(code):
+    names = set(code.co_names)
+    for constant in code.co_consts:
+        if hasattr(constant, "co_names"):
+            names |= names_in(constant)
+    return names
+
+
+def globals_of(values):
+    """Objects that functions of `values` name as globals, and functions of those in turn."""
+    queue, seen, found = collections.deque(values), set(), []
+    while queue and len(seen) < MOST_FUNCTIONS:
+        value = queue.popleft()
+        owner = value if hasattr(value, "__code__") else type(value)
+        if id(owner) in seen or is_of_library(owner):
+            continue
+        seen.add(id(owner))
+        for function in functions_of(value):
+            scope = {} if is_of_library(function) else getattr(function, "__globals__", {})
+            named = [scope[name] for name in names_in(function.__code__) if name in scope]
+            found += named
+            queue.extend(value for value in named if hasattr(value, "__code__"))
+    return found
+
+
+def is_of_library(function):
+    return (getattr(function, "__module__", None) or "").split(".")[0] in LIBRARIES
 
 
 def shared_handle(dataset):
@@ -152,7 +194,10 @@ class RandomStates:
 
     def __init__(self, torch, *roots):
         self.torch, self.numpy = torch, sys.modules.get("numpy")
-        self.own = [value for root in roots for _, value in walk(root) if self.is_source(value)]
+        values = [value for root in roots for _, value in walk(root)]
+        objects = [value for value in values if not isinstance(value, PLAIN)]
+        own = {id(value): value for value in values + globals_of(objects) if self.is_source(value)}
+        self.own = list(own.values())
         self.states = self.read()
 
     def is_source(self, value):

@@ -562,6 +562,7 @@ def asked_parts(folder):
     what it is then; the gate may hold it."""
     asked = {
         "ridge_knobs": os.path.exists(os.path.join(folder, "recipe.json")),
+        "ridge_batches": bool(os.environ.get("RIDGE_SHIM_BATCHES")),
         "ridge_probe": bool(os.environ.get("RIDGE_SHIM_PROBE")),
         "ridge_record": whole_number(os.environ.get("RIDGE_SHIM_RECORD_STEPS"), 0) > 0,
         "ridge_gate": bool(os.environ.get("RIDGE_SHIM_GATE")),

@@ -26,6 +26,22 @@ struct LoaderTime {
 
 LoaderTime loader_time(const Trace& trace, const Analysis& analysis);
 
+/// Finding::semantic_class of more workers. Ridge's own keep the bits; for another program that
+/// nobody watched the worst class is taken.
+int class_of_workers(const Trace& trace, const LoadedBatches& batches);
+
+/// The same in words, to end a sentence with; empty where the bits stay.
+std::string class_words_of_workers(const Trace& trace, const LoadedBatches& batches);
+
+/// Whether a batch is made in about the time in which it is handed from one process to another:
+/// workers then take over less than they cost.
+bool is_cheap(const LoadedBatches& batches);
+
+/// The fix for batches that are made on the thread that trains.
+std::string fix_of_same_thread(const Trace& trace,
+                               const LoadedBatches& batches,
+                               bool is_less_work_first);
+
 /// Whether a span of this name makes a batch: samples are read, decoded, collated.
 bool is_producer_span(std::string_view name);
 

@@ -35,18 +35,25 @@ void predict(Finding& finding, const LoaderTime& loader, const Analysis& analysi
   finding.predicted.low = std::min(1 + kSure * gain, finding.predicted.high);
 }
 
-std::string fix_of(const LoaderTime& loader) {
-  if (loader.form == LoaderForm::kSameThread)
-    return "batches are made on the thread that trains: let workers make them ahead "
-           "(num_workers >= 2 with persistent workers, in Ridge loader.workers)";
-  if (loader.producers > 0)
+std::string fix_of(const Trace& trace, const LoaderTime& loader, const LoadedBatches& batches) {
+  if (loader.form == LoaderForm::kSameThread) return fix_of_same_thread(trace, batches, false);
+  const std::string more =
+      loader.producers > 0
+          ? fmt::format("give the loader more than its {} threads and let it run further ahead",
+                        loader.producers)
+          : "let more workers make batches further ahead";
+  const std::string cheaper =
+      "make a sample cheaper: store it decoded or smaller, or keep it in memory";
+  const std::string words = class_words_of_workers(trace, batches);
+  if (trace.recorder != "ridge" && is_cheap(batches))
     return fmt::format(
-        "give the loader more than its {} threads and let it run further ahead; "
-        "where no processor is free, make a sample cheaper: store it decoded or "
-        "smaller, or keep it in memory",
-        loader.producers);
-  return "let more workers make batches further ahead; where no processor is free, make a sample "
-         "cheaper: store it decoded or smaller, or keep it in memory";
+        "{}; a batch is made in {:.2f} ms, and to hand it from one process to another costs about "
+        "as "
+        "much, so that more workers gain little{}",
+        cheaper,
+        batches.make_ms,
+        words);
+  return fmt::format("{}{}; where no processor is free, {}", more, words, cheaper);
 }
 
 }  // namespace
@@ -75,7 +82,8 @@ void r01_input_starved(const Trace& trace, const Analysis& analysis, RuleOutput&
                              loader.producers,
                              loader.producer_ms)});
   finding.at = loader.starved;
-  finding.fix = fix_of(loader);
+  finding.fix = fix_of(trace, loader, analysis.batches);
+  finding.semantic_class = class_of_workers(trace, analysis.batches);
   const size_t workers = std::max<size_t>(2, 2 * loader.producers);
   if (trace.recorder == "ridge") finding.recipe = fmt::format("[loader]\nworkers = {}\n", workers);
   finding.command = proof_of(trace, fmt::format("loader.workers={}", workers));

@@ -1,6 +1,7 @@
 """A small training: MODE of how it trains or ends, STEPS optimizer steps. Prints what it learnt."""
 import hashlib
 import os
+import random
 import sys
 import threading
 
@@ -9,13 +10,30 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 
+OWN = random.Random(5)
+
+
+def jitter():
+    return OWN.random()
+
+
 class Points(Dataset):
+    """`draws`: "torch", or "own" for a generator that only the module knows."""
+
+    def __init__(self, draws=""):
+        self.draws = draws
+
     def __len__(self):
         return 4096
 
     def __getitem__(self, index):
         generator = torch.Generator().manual_seed(index)
-        return torch.randn(16, generator=generator), index % 4
+        x = torch.randn(16, generator=generator)
+        if self.draws == "torch":
+            x += torch.rand(1)
+        elif self.draws == "own":
+            x += jitter()
+        return x, index % 4
 
 
 def model():
@@ -31,8 +49,9 @@ def train(mode, steps):
     net, loss = model(), nn.CrossEntropyLoss()
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 10)
-    workers = 2 if mode == "workers" else 0
-    data = batches(DataLoader(Points(), batch_size=8, shuffle=True, num_workers=workers))
+    workers = 2 if mode in ("workers", "draws-workers") else 0
+    draws = {"draws": "torch", "draws-workers": "torch", "draws-own": "own"}.get(mode, "")
+    data = batches(DataLoader(Points(draws), batch_size=8, shuffle=True, num_workers=workers))
     parts = 4 if mode == "accumulate" else 1
     for step in range(steps):
         optimizer.zero_grad()
@@ -114,7 +133,7 @@ def main():
         net = train(mode, steps)
     state = b"".join(p.detach().numpy().tobytes() for p in net.parameters())
     print(hashlib.sha256(state).hexdigest(), torch.rand(1).item())
-    if mode != "workers":  # its feeding threads end when they end
+    if mode not in ("workers", "draws-workers"):  # its feeding threads end when they end
         print(threading.active_count())
     print("sitecustomize" in sys.modules, torch.get_num_threads(), len(sys.path))
 
