@@ -81,13 +81,14 @@ void add_parts(HtmlReport& page,
                const Examination& before,
                const Examination& after) {
   page.heading(2, "Where a step goes");
-  if (const std::string picture = parts_picture(comparison); !picture.empty())
-    page.figure(picture, "The mean step, on one scale: its parts do not overlap.");
+  if (const Picture picture = parts_picture(comparison); !picture.empty())
+    page.figure(
+        picture, "The mean step, on one scale: its parts do not overlap.", FigureWidth::kPage);
   add_rows(page, "part", comparison.parts);
   page.begin_details("One step of median length before, and one after");
   for (const auto& [title, each] : {std::pair("Before", &before), std::pair("After", &after)})
-    if (const std::string picture = step_picture(each->trace, each->analysis); !picture.empty())
-      page.figure(picture, fmt::format("{}. Names and times show on each piece.", title));
+    if (const Picture picture = step_picture(each->trace, each->analysis); !picture.empty())
+      page.figure(picture, title, FigureWidth::kPage);
   page.end_details();
 }
 

@@ -15,9 +15,6 @@
 namespace ridge {
 namespace {
 
-// What has a lower ceiling is not tried.
-constexpr double kWorthTrying = 1.02;
-
 // The user's own run, where nobody says and none has ended.
 constexpr double kPlannedSeconds = 3600;
 
@@ -69,7 +66,7 @@ bool ForeignOptimizer::is_settled(const ForeignProposal& proposal, TrialRecord& 
     record.reason = "it is so already";
     return true;
   }
-  if (record.ceiling && *record.ceiling < kWorthTrying) {
+  if (record.ceiling && *record.ceiling < kLeastCeiling) {
     record.reason = fmt::format("it could gain a factor of {:.3f} at most", *record.ceiling);
     return true;
   }
@@ -80,8 +77,7 @@ bool ForeignOptimizer::is_settled(const ForeignProposal& proposal, TrialRecord& 
   return false;
 }
 
-void ForeignOptimizer::finish_rest(std::span<const ForeignProposal> rest,
-                                   const std::string& reason) {
+void ForeignOptimizer::finish_rest(std::span<const ForeignProposal> rest, std::string_view reason) {
   for (const ForeignProposal& proposal : rest) {
     TrialRecord record = record_of(proposal);
     if (!is_settled(proposal, record)) record.reason = reason;
@@ -99,7 +95,7 @@ void ForeignOptimizer::search() {
       continue;
     }
     if (!has_time_to_try()) {
-      finish_rest(std::span(proposals).subspan(i), "the budget has no time left for it");
+      finish_rest(std::span(proposals).subspan(i), kNoTime);
       return;
     }
     try {
@@ -108,7 +104,7 @@ void ForeignOptimizer::search() {
           tried.measured->mid >= kSeemsToGain)
         open.emplace_back(tried.measured->mid, &proposals[i]);
     } catch (const TrialStopped& stop) {
-      finish_rest(std::span(proposals).subspan(i + 1), stop.what());
+      finish_rest(std::span(proposals).subspan(i + 1), stop_requested() ? kWasStopped : kNoTime);
       if (stop_requested()) throw;
       return;
     }
@@ -139,6 +135,7 @@ double ForeignOptimizer::trial_seconds() const {
 const TrialRecord& ForeignOptimizer::try_proposal(const ForeignProposal& proposal,
                                                   double most_seconds) {
   const int64_t start = now_ns();
+  observer_.on_work(fmt::format("trying {}", proposal.technique));
   TrialRecord record = record_of(proposal);
   const ForeignRecipe recipe = with_proposal(best_recipe_, proposal);
   std::unique_ptr<ForeignRunner> kept;

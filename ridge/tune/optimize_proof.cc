@@ -67,6 +67,7 @@ StepTimeline Optimizer::timeline_of(OpenVariant& variant, double step_seconds) c
 // on an epoch that it has not seen.
 void Optimizer::prove() {
   best_.worker.reset();
+  observer_.on_work("proving what was kept, in fresh processes");
   TrialRecord record = new_record(kProofTechnique);
   const int64_t start = now_ns();
   record.recipe_before = base_.empty() ? "" : to_toml(base_);
