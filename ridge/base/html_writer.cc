@@ -36,10 +36,9 @@ p { margin: 8px 0; max-width: 84ch; }
 ul { margin: 8px 0; padding-left: 22px; max-width: 84ch; }
 .subtitle { color: var(--muted); margin-top: 6px; }
 pre { background: var(--panel); border-radius: 6px; padding: 12px 14px; white-space: pre-wrap;
-  font: 13px/1.5 ui-monospace, "SF Mono", "DejaVu Sans Mono", monospace; margin: 12px 0;
-  max-width: 1100px; }
+  font: 13px/1.5 ui-monospace, "SF Mono", "DejaVu Sans Mono", monospace; margin: 12px 0; }
 .callout { background: var(--panel); border-left: 3px solid var(--muted); padding: 10px 16px;
-  margin: 14px 0; border-radius: 0 6px 6px 0; max-width: 1100px; }
+  margin: 14px 0; border-radius: 0 6px 6px 0; }
 .callout b { display: block; }
 .callout p { margin: 2px 0; }
 .good { border-left-color: var(--good); } .good > b { color: var(--good); }
@@ -57,25 +56,35 @@ summary { cursor: pointer; padding: 9px 0; font-weight: 500; }
   break-inside: avoid; } }
 )css";
 
+// Short words of a table are never broken: its long texts take what room is left. On a phone the
+// cells of a stacked row follow each other, long texts on lines of their own.
 constexpr std::string_view kTables = R"css(
-table { border-collapse: collapse; width: 100%; max-width: 1100px; font-size: 14px;
-  margin: 12px 0; }
-th, td { text-align: left; padding: 6px 22px 6px 0; border-bottom: 1px solid var(--grid);
+table { border-collapse: collapse; max-width: 100%; font-size: 14px; margin: 12px 0; }
+th, td { text-align: left; padding: 6px 26px 6px 0; border-bottom: 1px solid var(--grid);
   vertical-align: top; }
-th { color: var(--muted); font-weight: 500; overflow-wrap: normal; }
+th { color: var(--muted); font-weight: 500; }
 tbody tr:hover { background: var(--panel); }
 .n { text-align: right; font-variant-numeric: tabular-nums; }
+.s, th { overflow-wrap: normal; }
 td.n { white-space: nowrap; }
 th:last-child, td:last-child { padding-right: 4px; }
+.facts { display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: 6px 26px;
+  margin: 14px 0; font-size: 14px; }
+.facts dt { color: var(--muted); }
+.facts dd { margin: 0; max-width: 110ch; }
 @media (max-width: 640px) {
+  table { width: 100%; }
   th, td { padding-right: 12px; }
+  .facts { display: block; }
+  .facts dd { margin-bottom: 8px; }
   .stack thead { display: none; }
-  .stack, .stack tbody, .stack tr { display: block; }
-  .stack tr { border-bottom: 1px solid var(--grid); padding: 8px 0; }
-  .stack td { display: flex; justify-content: space-between; gap: 16px; border: 0;
-    padding: 2px 0; text-align: right; white-space: normal; }
-  .stack td::before { content: attr(data-label); color: var(--muted); text-align: left;
-    flex: none; } }
+  .stack, .stack tbody { display: block; }
+  .stack tr { display: flex; flex-wrap: wrap; gap: 0 16px; padding: 7px 0;
+    border-bottom: 1px solid var(--grid); }
+  .stack td { border: 0; padding: 0; max-width: 100%; }
+  .stack td:empty { display: none; }
+  .stack td:not(.n):not(.s) { flex: 0 0 100%; }
+  .stack td:not(.s):not(:first-child)::before { content: attr(data-label) " "; color: var(--muted); } }
 )css";
 
 // An entry on a phone: verdict and number, what it is, the picture, and the remark, line by line.
@@ -87,12 +96,13 @@ svg text { paint-order: stroke; stroke: var(--page); stroke-width: 3px; stroke-l
 figcaption { color: var(--muted); font-size: 13px; margin-top: 6px; max-width: 100ch; }
 .key { display: flex; flex-wrap: wrap; gap: 2px 16px; font-size: 13px; margin-top: 6px; }
 .key b { font-weight: 500; color: var(--muted); }
-.key i { display: inline-block; width: 11px; height: 11px; border-radius: 2px;
-  margin-right: 6px; }
+.key span { display: flex; align-items: baseline; gap: 6px; }
+.key i { flex: none; width: 11px; height: 11px; border-radius: 2px; }
 .entries { list-style: none; margin: 12px 0; padding: 0; max-width: none; }
 .entry { display: grid; gap: 2px 24px; padding: 10px 0; border-bottom: 1px solid var(--grid);
   grid-template-columns: 112px minmax(0, 5fr) 150px minmax(0, 6fr); align-items: start;
-  grid-template-areas: "verdict what value picture" ". remark remark remark"; }
+  grid-template-rows: auto 1fr;
+  grid-template-areas: "verdict what value picture" ". remark value picture"; }
 .entry > b { grid-area: verdict; }
 .entry .what { grid-area: what; } .entry .value { grid-area: value; }
 .entry .picture { grid-area: picture; } .entry .remark { grid-area: remark; margin: 0; }
@@ -102,8 +112,8 @@ figcaption { color: var(--muted); font-size: 13px; margin-top: 6px; max-width: 1
 .entry .value span { display: block; white-space: pre-line; }
 .axis { padding-bottom: 0; }
 @media (max-width: 860px) {
-  .entry { grid-template-columns: minmax(0, 1fr) minmax(0, 1fr); gap: 2px 12px;
-    grid-template-areas: "verdict value" "what what" "picture picture" "remark remark"; }
+  .entry { grid-template-columns: minmax(0, 1fr) auto; gap: 2px 12px;
+    grid-template-areas: "verdict value" "what value" "picture picture" "remark remark"; }
   .entry .value { text-align: right; }
   .axis { grid-template-areas: "picture picture"; position: sticky; top: 0;
     background: var(--page); } }
@@ -124,7 +134,32 @@ constexpr std::string_view class_of(Tone tone) {
 }
 
 // A table of so many columns is still one on a phone.
-constexpr size_t kNarrowColumns = 4;
+constexpr size_t kNarrowColumns = 3;
+
+// What has no longer word, and is no longer, needs no breaking.
+constexpr size_t kShortWord = 14, kShortText = 24;
+
+size_t longest_word(std::string_view text) {
+  size_t longest = 0;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find(' '), text.size());
+    longest = std::max(longest, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return longest;
+}
+
+// " class=..." for the cells of each column: numbers, short texts, or nothing for others.
+std::vector<std::string_view> classes_of(const HtmlTable& table) {
+  std::vector<std::string_view> classes;
+  for (size_t i = 0; i < table.columns.size(); ++i) {
+    const bool is_short = std::ranges::all_of(table.rows, [i](const auto& row) {
+      return i < row.size() && row[i].size() <= kShortText && longest_word(row[i]) <= kShortWord;
+    });
+    classes.push_back(table.columns[i].numeric ? " class=\"n\"" : is_short ? " class=\"s\"" : "");
+  }
+  return classes;
+}
 
 std::string key_of(const PictureKey& key) {
   std::string text = "<div class=\"key\">";
@@ -177,18 +212,11 @@ void HtmlReport::key_figures(const std::vector<Figure>& figures) {
 
 void HtmlReport::table(const HtmlTable& table) {
   const bool is_stacked = table.columns.size() > kNarrowColumns;
-  const bool is_headed = std::any_of(table.columns.begin(),
-                                     table.columns.end(),
-                                     [](const auto& column) { return !column.heading.empty(); });
-  body_ += is_stacked ? "<table class=\"stack\">\n" : "<table>\n";
-  if (is_headed) {
-    body_ += "<thead><tr>";
-    for (const HtmlTable::Column& column : table.columns)
-      body_ += fmt::format(
-          "<th{}>{}</th>", column.numeric ? " class=\"n\"" : "", escape_markup(column.heading));
-    body_ += "</tr></thead>\n";
-  }
-  body_ += "<tbody>\n";
+  const std::vector<std::string_view> classes = classes_of(table);
+  body_ += is_stacked ? "<table class=\"stack\">\n<thead><tr>" : "<table>\n<thead><tr>";
+  for (size_t i = 0; i < table.columns.size(); ++i)
+    body_ += fmt::format("<th{}>{}</th>", classes[i], escape_markup(table.columns[i].heading));
+  body_ += "</tr></thead>\n<tbody>\n";
   for (const std::vector<std::string>& row : table.rows) {
     check_internal(row.size() == table.columns.size(),
                    "[HtmlReport] a row of {} cells in a table of {} columns",
@@ -196,14 +224,21 @@ void HtmlReport::table(const HtmlTable& table) {
                    table.columns.size());
     body_ += "<tr>";
     for (size_t i = 0; i < row.size(); ++i) {
-      const HtmlTable::Column& column = table.columns[i];
-      body_ += column.numeric ? "<td class=\"n\"" : "<td";
-      if (is_stacked) body_ += fmt::format(" data-label=\"{}\"", escape_markup(column.heading));
+      body_ += fmt::format("<td{}", classes[i]);
+      if (is_stacked)
+        body_ += fmt::format(" data-label=\"{}\"", escape_markup(table.columns[i].heading));
       body_ += fmt::format(">{}</td>", escape_markup(row[i]));
     }
     body_ += "</tr>\n";
   }
   body_ += "</tbody></table>\n";
+}
+
+void HtmlReport::facts(const std::vector<std::pair<std::string, std::string>>& facts) {
+  body_ += "<dl class=\"facts\">\n";
+  for (const auto& [name, text] : facts)
+    body_ += fmt::format("<dt>{}</dt><dd>{}</dd>\n", escape_markup(name), escape_markup(text));
+  body_ += "</dl>\n";
 }
 
 void HtmlReport::entries(std::string_view axis, const std::vector<HtmlEntry>& entries) {

@@ -5,6 +5,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "ridge/base/picture.h"
@@ -55,7 +56,10 @@ class HtmlReport {
     std::string caption;
   };
   void key_figures(const std::vector<Figure>& figures);
+  /// On a phone a row of more than three columns becomes a block.
   void table(const HtmlTable& table);
+  /// Names and what is said of each: (name, text).
+  void facts(const std::vector<std::pair<std::string, std::string>>& facts);
   /// A list whose pictures share the scale that `axis` (SVG, may be empty) has the numbers of.
   void entries(std::string_view axis, const std::vector<HtmlEntry>& entries);
   /// Text in a fixed-width font with its line breaks: a recipe, a command.

@@ -67,12 +67,12 @@ void add_steps(HtmlReport& page, const Comparison& comparison) {
 
 void add_rows(HtmlReport& page, std::string_view what, const std::vector<ComparedRow>& rows) {
   HtmlTable table{
-      {{"before ms", true}, {"after ms", true}, {"change ms", true}, {std::string(what)}}, {}};
+      {{std::string(what)}, {"before ms", true}, {"after ms", true}, {"change ms", true}}, {}};
   for (const ComparedRow& row : rows)
-    table.rows.push_back({ms_text(row.before_ms),
+    table.rows.push_back({shortened(row.name, kNameLength),
+                          ms_text(row.before_ms),
                           ms_text(row.after_ms),
-                          fmt::format("{:+.3f}", row.after_ms - row.before_ms),
-                          shortened(row.name, kNameLength)});
+                          fmt::format("{:+.3f}", row.after_ms - row.before_ms)});
   page.table(table);
 }
 

@@ -89,12 +89,12 @@ void add_names(HtmlReport& page, const Examination& examination) {
   const std::vector<NameRow> rows = rows_by_name(examination.trace, analysis, kMostRows);
   if (rows.empty()) return;
   page.heading(2, analysis.is_cpu_only ? "Operators" : "Kernels and copies");
-  HtmlTable table{{{"ms a step", true}, {"share", true}, {"a step", true}, {"name"}}, {}};
+  HtmlTable table{{{"name"}, {"ms a step", true}, {"share", true}, {"a step", true}}, {}};
   for (const NameRow& row : rows)
-    table.rows.push_back({fmt::format("{:.3f}", row.ms),
+    table.rows.push_back({shortened(row.name, kNameLength),
+                          fmt::format("{:.3f}", row.ms),
                           percent_text(row.share),
-                          fmt::format("{:.1f}", row.count),
-                          shortened(row.name, kNameLength)});
+                          fmt::format("{:.1f}", row.count)});
   page.table(table);
 }
 

@@ -23,6 +23,14 @@ constexpr double kLeast = 100 / kPieces;  // per cent that a piece takes, and th
 constexpr size_t kNameSeries[] = {0, 2, 3, 5, 6};
 constexpr size_t kColours = std::size(kNameSeries);
 
+// What computes, and each cause for which nothing does, in all pictures alike.
+std::string_view part_ink(std::string_view part) {
+  if (part == "starved") return ink::series(1);
+  if (part == "launch") return ink::series(4);
+  if (part == "blocking") return ink::kBad;
+  return part == "unknown" ? ink::series(7) : ink::series(0);
+}
+
 // A row of the picture: stretches of several colours.
 struct Colour {
   std::string name;
@@ -77,10 +85,10 @@ Row row_by_name(std::string title, const Trace& trace, const std::vector<size_t>
 
 Row row_of_gaps(const Analysis& analysis, Interval step) {
   Row row{"nothing computes",
-          {{"starved", ink::series(1)},
-           {"launch", ink::series(4)},
-           {"blocking", ink::kBad},
-           {"unknown", ink::series(7)}}};
+          {{"starved", part_ink("starved")},
+           {"launch", part_ink("launch")},
+           {"blocking", part_ink("blocking")},
+           {"unknown", part_ink("unknown")}}};
   for (const Gap& gap : analysis.gaps) {
     if (gap.at.begin < step.begin || gap.at.begin >= step.end) continue;
     int64_t at = gap.at.begin;
@@ -198,10 +206,10 @@ Picture parts_picture(const Comparison& comparison) {
              fmt::format("{}: {} ms", title, readable_number(whole)),
              {.size = kFont, .ink = ink::kMuted});
     double left = 0;
-    for (size_t i = 0; i < parts.size(); ++i) {
-      const double width = ms_of(parts[i]) / ms_per_cent;
-      svg.begin_group(fmt::format("{}: {} ms", parts[i].name, readable_number(ms_of(parts[i]))));
-      svg.rect(left, y + kTitle, width, kBar, ink::series(i));
+    for (const ComparedRow& part : parts) {
+      const double width = ms_of(part) / ms_per_cent;
+      svg.begin_group(fmt::format("{}: {} ms", part.name, readable_number(ms_of(part))));
+      svg.rect(left, y + kTitle, width, kBar, part_ink(part.name));
       svg.end_group();
       left += width;
     }
@@ -209,7 +217,7 @@ Picture parts_picture(const Comparison& comparison) {
   draw("before", before, 0, [](const ComparedRow& part) { return part.before_ms; });
   draw("after", after, kRow, [](const ComparedRow& part) { return part.after_ms; });
   PictureKey key;
-  for (size_t i = 0; i < parts.size(); ++i) key.entries.push_back({ink::series(i), parts[i].name});
+  for (const ComparedRow& part : parts) key.entries.push_back({part_ink(part.name), part.name});
   return {.svg = svg.finish(), .keys = {std::move(key)}};
 }
 

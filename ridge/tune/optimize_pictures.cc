@@ -278,7 +278,8 @@ Picture waterfall(const OptimizeSummary& summary, std::span<const TrialRecord> t
     svg.begin_group(fall.tooltip);
     const double room = kNarrowPicture - 12 - estimated_width(fall.text, kFont);
     svg.text({0, y + 13}, fitted(fall.label, kFont, room));
-    svg.text({100, y + 13}, fall.text, {.anchor = TextAnchor::kEnd, .ink = ink::kMuted});
+    svg.text(
+        {100, y + 13}, fall.text, {.anchor = TextAnchor::kEnd, .ink = ink::kMuted, .shift = -6});
     const double left = scale.at(std::min(fall.begin, fall.end));
     const double right = scale.at(std::max(fall.begin, fall.end));
     svg.rect(left, y + kLabel, std::max(0.2, right - left), kBar, ink::series(fall.series), 2);
@@ -313,7 +314,9 @@ Picture step_timeline(const OptimizeSummary& summary) {
 
 Picture memory_map(const OptimizeSummary& summary) {
   constexpr double kMebibyte = 1 << 20;
-  const std::vector<const VariantSpeed*> variants = variants_of(summary);
+  std::vector<const VariantSpeed*> variants = variants_of(summary);
+  const bool is_same = summary.baseline.memory == summary.result.memory;
+  if (is_same) variants.resize(1);
   Legend legend("MiB", variants.size());
   Scale scale{.most = 0};
   for (size_t i = 0; i < variants.size(); ++i) {
@@ -327,10 +330,10 @@ Picture memory_map(const OptimizeSummary& summary) {
   draw_axis(svg, scale, bottom, "MiB");
   for (size_t i = 0; i < variants.size(); ++i) {
     const double y = kRow * static_cast<double>(i), whole = sum_of(variants[i]->memory);
-    svg.text(
-        {0, y + 13},
-        fmt::format(
-            "{}: {}", title_of(i, variants.size()), whole > 0 ? mebibytes(whole) : "not recorded"));
+    const std::string_view title =
+        is_same && summary.is_faster() ? "before and after" : title_of(i, variants.size());
+    svg.text({0, y + 13},
+             fmt::format("{}: {}", title, whole > 0 ? mebibytes(whole) : "not recorded"));
     double sum = 0;
     for (const MemoryShare& share : variants[i]->memory) {
       const double left = scale.at(sum / kMebibyte);

@@ -17,20 +17,14 @@
 namespace ridge {
 namespace {
 
-void add_rows(HtmlReport& page, const std::vector<ReportRow>& rows) {
-  HtmlTable table{{{""}, {""}}, {}};
-  for (const ReportRow& row : rows) table.rows.push_back({row.name, row.text});
-  page.table(table);
-}
-
 std::vector<HtmlReport::Figure> key_figures(const OptimizeSummary& summary) {
   const VariantSpeed &a = summary.baseline, &b = summary.result;
   std::vector<HtmlReport::Figure> figures;
   const auto add = [&](double before, double after, auto text_of, std::string caption) {
     if (!(before > 0) || !(after > 0)) return;
-    const std::string text = text_of(before);
-    figures.push_back(
-        {summary.is_faster() ? text + " \u2192 " + text_of(after) : text, std::move(caption)});
+    const std::string text = text_of(before), other = text_of(after);
+    const bool is_same = !summary.is_faster() || text == other;
+    figures.push_back({is_same ? text : text + " \u2192 " + other, std::move(caption)});
   };
   const auto plain = [](double value) { return readable_number(value); };
   if (!summary.claim.per_sample) add(a.step_ms, b.step_ms, plain, "ms a step");
@@ -50,13 +44,13 @@ void add_claim(HtmlReport& page,
                claim_text(summary));
   if (const auto figures = key_figures(summary); !figures.empty()) page.key_figures(figures);
   if (!summary.notes.empty()) page.list(summary.notes);
-  if (!summary.is_faster()) add_rows(page, no_gain_rows(summary, trials));
+  if (!summary.is_faster()) page.facts(no_gain_rows(summary, trials));
 }
 
 void add_comparison(HtmlReport& page, const OptimizeSummary& summary) {
   if (!summary.is_faster()) {
     page.heading(2, "A step as it is");
-    return add_rows(page, baseline_rows(summary));
+    return page.facts(baseline_rows(summary));
   }
   page.heading(2, "Before and after");
   HtmlTable table{{{""}, {"before", true}, {"after", true}}, {}};
@@ -165,7 +159,8 @@ HtmlEntry entry_of(const TrialRecord& trial, const TrialScale& scale, bool is_ke
   if (const std::string predicted = predicted_text(trial); predicted != "-")
     entry.detail += fmt::format(
         "{}{}{}", entry.detail.empty() ? "" : "\n", trial.predicted ? "predicted " : "", predicted);
-  if (!is_kept || !trial.measured) entry.remark = trial.reason;
+  const bool says_more = trial.reason != words_of(trial.verdict);
+  if (says_more && (!is_kept || !trial.measured)) entry.remark = trial.reason;
   if (!trial.guard.empty() && trial.guard != trial.reason)
     entry.remark += (entry.remark.empty() ? "guard: " : "; guard: ") + trial.guard;
   return entry;
@@ -211,8 +206,9 @@ void add_trials(HtmlReport& page,
 }
 
 void add_configurations(HtmlReport& page, const OptimizeSummary& summary) {
-  for (const auto& [title, variant] : {std::pair("Configuration before", &summary.baseline),
-                                       std::pair("Configuration after", &summary.result)}) {
+  for (const auto& [title, variant] :
+       {std::pair(summary.gained() ? "Configuration before" : "Configuration", &summary.baseline),
+        std::pair("Configuration after", &summary.result)}) {
     const bool is_same = variant == &summary.result && !summary.gained();
     if (variant->config.empty() || is_same) continue;
     page.begin_details(title);

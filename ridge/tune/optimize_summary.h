@@ -13,6 +13,7 @@ namespace ridge {
 struct MemoryShare {
   std::string role;  ///< "parameter", "optimizer", "arena"
   int64_t bytes = 0;
+  bool operator==(const MemoryShare&) const = default;
 };
 
 /// One variant in steady state.

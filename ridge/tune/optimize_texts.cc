@@ -102,7 +102,7 @@ std::string numbers_text(const OptimizeSummary& summary, std::span<const TrialRe
     return text;
   }
   for (const auto& rows : {no_gain_rows(summary, trials), baseline_rows(summary)})
-    for (const ReportRow& row : rows) text += labelled(row.name, row.text);
+    for (const auto& [name, said] : rows) text += labelled(name, said);
   return text;
 }
 

@@ -96,7 +96,7 @@ std::vector<ComparisonRow> comparison_rows(const OptimizeSummary& summary) {
 std::vector<ReportRow> baseline_rows(const OptimizeSummary& summary) {
   std::vector<ReportRow> rows;
   for (ComparisonRow& row : comparison_rows(summary))
-    if (row.before != kUnknown) rows.push_back({std::move(row.name), std::move(row.before)});
+    if (row.before != kUnknown) rows.emplace_back(std::move(row.name), std::move(row.before));
   return rows;
 }
 

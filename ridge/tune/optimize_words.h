@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ridge/tune/optimize_summary.h"
@@ -16,9 +17,8 @@ struct ComparisonRow {
 /// Step, speed, wait, memory, energy and money; what was not measured says so.
 std::vector<ComparisonRow> comparison_rows(const OptimizeSummary& summary);
 
-struct ReportRow {
-  std::string name, text;
-};
+/// A name, and what is said of it.
+using ReportRow = std::pair<std::string, std::string>;
 
 /// The quantities that are known of the variant that stays, where nothing became faster: there is
 /// nothing to compare.

@@ -21,7 +21,11 @@ constexpr double kHeight = 22, kMiddle = kHeight / 2, kBand = 12, kPoint = 4, kW
 // The ends of whiskers have a width, too.
 constexpr double kFrom = 1, kTo = 99;
 
-constexpr size_t kMostTicks = 6;
+// Ticks are at least so many per cents apart: their numbers side by side fit into a narrow page.
+constexpr double kTickRoom = 16;
+// The roundest first: each takes the room of those after it.
+constexpr double kTicks[] = {2,   0.5, 4,   8,   0.25, 1.5, 1.2, 0.8,  1.1,  0.9,
+                             1.3, 3,   0.7, 0.6, 6,    2.5, 0.3, 1.05, 0.95, 1.4};
 
 bool is_speed(double speed) { return std::isfinite(speed) && speed > 0; }
 
@@ -69,20 +73,14 @@ double TrialScale::at(double speed) const {
 }
 
 std::vector<double> TrialScale::ticks() const {
-  // Ever coarser, until few are left.
-  static const std::vector<std::vector<double>> kSteps = {
-      {0.9, 0.95, 1, 1.05, 1.1, 1.15, 1.2},
-      {0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.3, 1.4, 1.5},
-      {0.4, 0.6, 0.8, 1, 1.25, 1.5, 2, 2.5},
-      {0.25, 0.5, 1, 2, 4, 8}};
-  std::vector<double> ticks;
-  for (const std::vector<double>& steps : kSteps) {
-    ticks.clear();
-    for (double tick : steps)
-      if (std::log(tick) >= low_ - 1e-9 && std::log(tick) <= high_ + 1e-9) ticks.push_back(tick);
-    const bool reaches = std::exp(high_) < 1.3 * steps.back() && std::exp(low_) > steps[0] / 1.3;
-    if (reaches && ticks.size() <= kMostTicks) break;
+  std::vector<double> ticks = {1};
+  for (double tick : kTicks) {
+    const bool is_within = std::log(tick) >= low_ && std::log(tick) <= high_;
+    const bool has_room = std::ranges::all_of(
+        ticks, [&](double other) { return std::abs(at(tick) - at(other)) >= kTickRoom; });
+    if (is_within && has_room) ticks.push_back(tick);
   }
+  std::ranges::sort(ticks);
   return ticks;
 }
 

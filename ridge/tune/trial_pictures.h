@@ -17,7 +17,7 @@ class TrialScale {
 
   /// Per cent of the width; what lies outside of the scale is at its end.
   double at(double speed) const;
-  /// Round factors of speed within the scale; 1 is one of them.
+  /// Round factors of speed within the scale, ascending; 1 is one of them.
   std::vector<double> ticks() const;
 
  private:

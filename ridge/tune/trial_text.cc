@@ -22,20 +22,6 @@ std::string cells(std::string_view number,
 
 std::string heading() { return cells("", "technique", "verdict", "measured", "predicted"); }
 
-// One line, and a second one for what was changed and why it was not kept.
-std::string row(const TrialRecord& record, std::string_view verdict) {
-  const std::string number = fmt::format("{}", record.number);
-  const std::string technique = plain_line(record.technique);
-  if (!record.measured && !record.predicted)
-    return fmt::format(
-        "{:>3}  {:<20} {:<12} {}\n", number, technique, verdict, change_and_reason(record));
-  std::string text =
-      cells(number, technique, verdict, measured_text(record), predicted_text(record));
-  if (const std::string more = change_and_reason(record); !more.empty())
-    text += fmt::format("     {}\n", more);
-  return text;
-}
-
 // Of many changes those that a line has room for, and at least the first; a ledger has all.
 std::string shown_change(std::string_view change) {
   constexpr size_t kRoom = 60;
@@ -48,6 +34,32 @@ std::string shown_change(std::string_view change) {
   while (shown > 1 && ends[shown - 1] > kRoom) --shown;
   if (shown == ends.size()) return plain;
   return fmt::format("{}, and {} more", plain.substr(0, ends[shown - 1]), ends.size() - shown);
+}
+
+// What a program said last is lines; one is shown, and its start where it is long.
+std::string reason_of(const TrialRecord& record) {
+  constexpr size_t kMost = 200;
+  std::string line;
+  for (char c : record.reason) line += c == '\n' ? std::string(" | ") : std::string(1, c);
+  return shortened(line, kMost);
+}
+
+// One line, and a second one for what was changed and why it was not kept.
+std::string row(const TrialRecord& record, std::string_view verdict) {
+  const std::string number = fmt::format("{}", record.number);
+  const std::string technique = plain_line(record.technique);
+  if (!record.measured && !record.predicted) {
+    std::string text =
+        fmt::format("{:>3}  {:<20} {:<12} {}\n", number, technique, verdict, reason_of(record));
+    if (was_run(record) && !record.change.empty())
+      text += fmt::format("     {}\n", shown_change(record.change));
+    return text;
+  }
+  std::string text =
+      cells(number, technique, verdict, measured_text(record), predicted_text(record));
+  if (const std::string more = change_and_reason(record); !more.empty())
+    text += fmt::format("     {}\n", more);
+  return text;
 }
 
 }  // namespace
@@ -91,7 +103,7 @@ std::string measured_text(const TrialRecord& record) {
 
 std::string change_and_reason(const TrialRecord& record) {
   std::string text = shown_change(record.change);
-  const std::string reason = plain_line(record.reason);
+  const std::string reason = reason_of(record);
   const bool is_kept_step = record.verdict == TrialVerdict::kKept && record.measured;
   if (is_kept_step || reason.empty() || reason == words_of(record.verdict)) return text;
   return text.empty() ? reason : text + ": " + reason;

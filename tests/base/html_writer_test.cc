@@ -73,7 +73,7 @@ TEST(HtmlReport, HoldsEverythingAndNeedsNothing) {
   EXPECT_NE(html.find("<title>Title</title>"), std::string::npos);
   EXPECT_NE(html.find("<p>first &lt; second</p>"), std::string::npos);
   EXPECT_NE(html.find("<td class=\"n\">31 %</td>"), std::string::npos);
-  EXPECT_NE(html.find("<th>name</th>"), std::string::npos);
+  EXPECT_NE(html.find("<th class=\"s\">name</th>"), std::string::npos);
   EXPECT_EQ(count(html, "<li>"), 2u);
   EXPECT_EQ(count(html, "<tr>"), 3u);
   EXPECT_EQ(count(html, "class=\"stack\""), 0u);
@@ -112,13 +112,26 @@ TEST(HtmlReport, HostileTextStaysText) {
 // On a phone a table of many columns is a block a row, each cell with the name of its column.
 TEST(HtmlReport, WideTablesCanBeStacked) {
   HtmlReport report("t");
-  report.table({{{"a"}, {"b"}, {"c"}, {"d"}, {"<e>"}}, {{"1", "2", "3", "4", "5"}}});
-  report.table({{{""}, {""}}, {{"name", "text"}}});
+  const std::string name(40, 'x');
+  report.table({{{"a"}, {"b"}, {"c", true}, {"<d>"}}, {{"short", "a word", "3", name}}});
+  report.table({{{"a"}, {"b"}, {"c"}}, {{name, "2", "3"}}});
   const std::string html = report.finish();
   EXPECT_TRUE(is_balanced(html));
   EXPECT_EQ(count(html, "<table class=\"stack\">"), 1u);
-  EXPECT_NE(html.find("<td data-label=\"&lt;e&gt;\">5</td>"), std::string::npos);
-  EXPECT_EQ(count(html, "<thead>"), 1u);  // nothing stands above columns without names
+  EXPECT_NE(html.find("<td data-label=\"&lt;d&gt;\">" + name + "</td>"), std::string::npos);
+  // Short texts keep their words whole; numbers are told from texts.
+  EXPECT_NE(html.find("<td class=\"s\" data-label=\"a\">short</td>"), std::string::npos);
+  EXPECT_NE(html.find("<td class=\"n\" data-label=\"c\">3</td>"), std::string::npos);
+  EXPECT_NE(html.find("<td>" + name + "</td><td class=\"s\">2</td>"), std::string::npos);
+}
+
+TEST(HtmlReport, FactsAreNamesAndTexts) {
+  HtmlReport report("t");
+  report.facts({{"a < b", "why"}, {"next", kHostile}});
+  const std::string html = report.finish();
+  EXPECT_TRUE(is_balanced(html));
+  EXPECT_NE(html.find("<dt>a &lt; b</dt><dd>why</dd>"), std::string::npos);
+  EXPECT_EQ(html.find("<script"), std::string::npos);
 }
 
 // Nothing that a page could hold may need scrolling sideways.

@@ -168,7 +168,7 @@ TEST(LedgerText, TerminalsAreNotObeyed) {
   TrialRecord trial = test::kept_trial();
   trial.technique = trial.change = trial.hypothesis = trial.reason = trial.guard = "\x1b]0;x\x07";
   trial.machine = trial.plan_hash = trial.recipe_hash = trial.recipe = "\x1b[A";
-  const std::string text = explain_trial(trial) + trial_line(trial);
+  const std::string text = explain_trial(trial) + trial_table({&trial, 1}) + trial_note(trial);
   EXPECT_EQ(text.find('\x1b'), std::string::npos);
   EXPECT_EQ(text.find('\x07'), std::string::npos);
 }

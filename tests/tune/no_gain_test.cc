@@ -13,8 +13,8 @@ using Names = std::vector<std::string>;
 /// All texts of the rows of a name.
 Names texts(const std::vector<ReportRow>& rows, const std::string& name) {
   Names found;
-  for (const ReportRow& row : rows)
-    if (row.name == name) found.push_back(row.text);
+  for (const auto& [of, text] : rows)
+    if (of == name) found.push_back(text);
   return found;
 }
 

@@ -27,6 +27,7 @@ struct SampleTrial {
   SemanticClass semantic_class = SemanticClass::kBitIdentical;
   std::string guard{};
   int pairs = 15;
+  double spread = 1;  ///< By how much more than those of some_pairs() they scatter.
 };
 
 inline std::vector<TrialRecord> records_of(const std::vector<SampleTrial>& samples) {
@@ -44,6 +45,9 @@ inline std::vector<TrialRecord> records_of(const std::vector<SampleTrial>& sampl
     record.guard = sample.guard;
     if (sample.gain == 0) continue;
     record.pairs = some_pairs(sample.pairs, std::log(sample.gain), 7 + records.size());
+    for (PairRecord& pair : record.pairs)
+      pair.log_ratio =
+          std::log(sample.gain) + sample.spread * (pair.log_ratio - std::log(sample.gain));
     finish(record);
   }
   return records;
@@ -194,13 +198,14 @@ inline SampleReport engine_without_gain() {
                                      {"loader.workers",
                                       "loader.workers 0 -> 2",
                                       TrialVerdict::kOpen,
-                                      "no verdict after 11 pairs",
+                                      "no verdict after 12 pairs",
                                       1.03,
                                       SpeedRange{1.0, 1.12},
                                       1.22,
                                       SemanticClass::kBitIdentical,
                                       "",
-                                      11},
+                                      14,
+                                      4},
                                      {"bf16",
                                       "train.precision \"f32\" -> \"bf16\"",
                                       TrialVerdict::kNotTried,
@@ -262,7 +267,9 @@ inline SampleReport program_gain() {
        {},
        60.39,
        SemanticClass::kReassociation,
-       "the losses of 60 steps differ by no more than those of other orders"},
+       "the losses of 60 steps differ by no more than those of other orders",
+       18,
+       9},
       {"autocast",
        "autocast = \"bf16\"",
        TrialVerdict::kKept,
@@ -271,7 +278,9 @@ inline SampleReport program_gain() {
        {},
        27.62,
        SemanticClass::kPrecision,
-       "no evidence of loss above 0.031, at power 1"},
+       "no evidence of loss above 0.031, at power 1",
+       18,
+       12},
       {"loader.workers",
        "loader.workers = 2, loader.persistent = true, loader.prefetch = 4, loader.pin = false",
        TrialVerdict::kNotFaster,
@@ -282,13 +291,14 @@ inline SampleReport program_gain() {
       {"optimizer.fused",
        "optimizer.fused = true",
        TrialVerdict::kOpen,
-       "no verdict after 9 pairs",
+       "no verdict after 12 pairs",
        1.04,
        {},
        13.05,
        SemanticClass::kReassociation,
        "",
-       9},
+       14,
+       6},
       {"compile",
        "compile = \"default\"",
        TrialVerdict::kFailed,

@@ -102,8 +102,12 @@ TEST(GroupedTrials, ShowEachTrialOnceAndFoldWhatCannotHelp) {
   const test::SampleReport report = test::program_gain();
   const std::string text = grouped_trials(report.trials, false);
   EXPECT_EQ(count(text, "technique "), 1u);
-  for (const char* name : {"  channels_last ", "  autocast ", "  optimizer.fused ", "  compile "})
+  for (const char* name :
+       {"  1  channels_last ", "  2  autocast ", "  4  optimizer.fused ", "  5  compile "})
     EXPECT_EQ(count(text, name), 1u) << name << text;
+  // What a program said is one line, and what was changed the next.
+  EXPECT_NE(text.find("failed       exit code 1; its last lines: | Traceback"), std::string::npos);
+  EXPECT_NE(text.find("CppCompileError\n     compile = \"default\"\n"), std::string::npos);
   EXPECT_EQ(text.find("CUDA"), std::string::npos) << text;
   EXPECT_TRUE(text.ends_with("\n\n  7 others cannot help here; --all says why\n")) << text;
   const std::string all = grouped_trials(report.trials, true);
