@@ -7,31 +7,19 @@
 #include <limits>
 
 #include "ridge/base/error.h"
+#include "ridge/base/markup.h"
 #include "ridge/base/svg_writer.h"
-#include "ridge/base/utf8.h"
 
 namespace ridge {
 namespace {
 
 constexpr double kFont = 12;
+constexpr int kTicks = 4;  // of an axis, about: numbers side by side fit into a narrow page
 
-// `text`, cut at the end so that it fits into `width` pixels.
-std::string fitted(std::string_view text, double width) {
-  if (estimated_width(text, kFont) <= width) return std::string(text);
-  std::string shown;
-  while (!text.empty()) {
-    const size_t length = std::max<size_t>(1, utf8_length(text));
-    if (estimated_width(shown, kFont) + kFont * 1.5 > width) break;
-    shown += text.substr(0, length);
-    text.remove_prefix(length);
-  }
-  return shown + "\u2026";
-}
-
-// Maps values to pixels.
+// Maps values to per cents of the width, or to pixels of the height.
 struct Axis {
   double low = 0, high = 1;  // already logarithms on a logarithmic axis
-  double from = 0, to = 1;   // pixels
+  double from = 0, to = 100;
   bool log = false;
 
   bool has(double v) const { return std::isfinite(v) && (!log || v > 0); }
@@ -47,24 +35,18 @@ std::string text_of(const Bar& bar, const std::string& unit) {
   return readable_number(bar.value) + (unit.empty() ? "" : " " + unit);
 }
 
-void draw_bar(SvgWriter& svg, const Bar& bar, const Axis& axis, double y, const std::string& text) {
-  constexpr double kHeight = 18;
+void draw_bar(SvgWriter& svg, const Bar& bar, const Axis& axis, double y) {
+  constexpr double kHeight = 14;
   const double zero = axis.at(0);
-  double text_at = zero;
   if (std::isfinite(bar.value)) {
     const double end = axis.at(bar.value);
     svg.rect(std::min(zero, end), y, std::fabs(end - zero), kHeight, ink::series(bar.series), 2);
-    text_at = std::max(zero, end);
   }
-  if (bar.interval && axis.has(bar.interval->first) && axis.has(bar.interval->second)) {
-    const double low = axis.at(bar.interval->first), high = axis.at(bar.interval->second);
-    const double middle = y + kHeight / 2;
-    svg.line({low, middle}, {high, middle}, ink::kText, 1.25);
-    svg.line({low, middle - 4}, {low, middle + 4}, ink::kText, 1.25);
-    svg.line({high, middle - 4}, {high, middle + 4}, ink::kText, 1.25);
-    text_at = std::max(text_at, high);
-  }
-  svg.text({text_at + 7, y + kHeight - 5}, text, {.ink = ink::kMuted});
+  if (!bar.interval || !axis.has(bar.interval->first) || !axis.has(bar.interval->second)) return;
+  const double low = axis.at(bar.interval->first), high = axis.at(bar.interval->second);
+  const double middle = y + kHeight / 2;
+  svg.line({low, middle}, {high, middle}, ink::kText, 1.25);
+  for (double end : {low, high}) svg.line({end, middle - 4}, {end, middle + 4}, ink::kText, 1.25);
 }
 
 // The least and greatest drawable values of all series along one coordinate.
@@ -94,19 +76,22 @@ Axis fit(const LinePlot& plot, bool along_x) {
   return axis;
 }
 
-std::vector<double> ticks_of(const Axis& axis, int count) {
-  if (!axis.log) return linear_ticks(axis.low, axis.high, count);
+std::vector<double> ticks_of(const Axis& axis) {
+  if (!axis.log) return linear_ticks(axis.low, axis.high, kTicks);
   return log_ticks(std::pow(10.0, axis.low), std::pow(10.0, axis.high));
 }
 
-// The points of one unbroken stretch, at most a few for each pixel column: the first, the least,
+// The points of one unbroken stretch, at most a few for each column: the first, the least,
 // the greatest and the last, in their order, keep the look of the line.
 std::vector<SvgPoint> thinned(const std::vector<SvgPoint>& points) {
   if (points.size() < 2000) return points;
+  const auto column = [](const SvgPoint& point) {
+    return std::floor(point.x * kPlotColumns / 100);
+  };
   std::vector<SvgPoint> kept;
   for (size_t begin = 0; begin < points.size();) {
     size_t end = begin + 1, least = begin, greatest = begin;
-    while (end < points.size() && std::floor(points[end].x) == std::floor(points[begin].x)) {
+    while (end < points.size() && column(points[end]) == column(points[begin])) {
       if (points[end].y < points[least].y) least = end;
       if (points[end].y > points[greatest].y) greatest = end;
       ++end;
@@ -145,42 +130,34 @@ void draw_series(
   svg.end_group();
 }
 
-void draw_legend(SvgWriter& svg, const LinePlot& plot, double left) {
-  double at = left;
-  for (size_t i = 0; i < plot.series.size(); ++i) {
-    if (plot.series[i].points_only)
-      svg.circle({at + 9, 11}, 3, ink::series(i));
-    else
-      svg.rect(at, 9, 14, 4, ink::series(i), 2);
-    const std::string name = fitted(plot.series[i].name, 160);
-    svg.text({at + 20, 15}, name, {.ink = ink::kText});
-    at += 38 + estimated_width(name, kFont);
-  }
+void draw_grid(SvgWriter& svg, const Axis& x, const Axis& y) {
+  for (double tick : ticks_of(y)) svg.line({x.from, y.at(tick)}, {x.to, y.at(tick)}, ink::kGrid);
+  for (double tick : ticks_of(x))
+    svg.line({x.at(tick), y.from}, {x.at(tick), y.from + 4}, ink::kMuted);
+  svg.line({x.from, y.from}, {x.to, y.from}, ink::kMuted);
 }
 
-void draw_axes(SvgWriter& svg, const LinePlot& plot, const Axis& x, const Axis& y) {
-  for (double tick : ticks_of(y, 5)) {
-    svg.line({x.from, y.at(tick)}, {x.to, y.at(tick)}, ink::kGrid);
-    svg.text({x.from - 8, y.at(tick) + 4},
-             readable_number(tick),
-             {.anchor = TextAnchor::kEnd, .ink = ink::kMuted});
-  }
-  for (double tick : ticks_of(x, 6)) {
-    svg.line({x.at(tick), y.from}, {x.at(tick), y.from + 4}, ink::kMuted);
-    svg.text({x.at(tick), y.from + 18},
-             readable_number(tick),
-             {.anchor = TextAnchor::kMiddle, .ink = ink::kMuted});
-  }
-  svg.line({x.from, y.from}, {x.to, y.from}, ink::kMuted);
-  svg.text({(x.from + x.to) / 2, y.from + 38},
-           plot.x_label,
+// Numbers of the vertical axis stand within the plot, above their lines: a narrow page has no room
+// beside it.
+void draw_labels(SvgWriter& svg, const LinePlot& plot, const Axis& x, const Axis& y) {
+  for (double tick : ticks_of(y))
+    svg.text({0, y.at(tick) - 3}, readable_number(tick), {.ink = ink::kMuted});
+  for (double tick : ticks_of(x)) draw_tick(svg, x.at(tick), y.from + 18, readable_number(tick));
+  svg.text({50, y.from + 38},
+           fitted(plot.x_label, kFont, kNarrowPicture),
            {.anchor = TextAnchor::kMiddle, .ink = ink::kText});
-  svg.text({14, (y.from + y.to) / 2},
-           plot.y_label,
-           {.anchor = TextAnchor::kMiddle, .ink = ink::kText, .rotate = -90});
+  svg.text({0, kFont}, fitted(plot.y_label, kFont, kNarrowPicture), {.ink = ink::kText});
 }
 
 }  // namespace
+
+void draw_tick(SvgWriter& svg, double x, double y, std::string_view text) {
+  constexpr double kNearEdge = 8;
+  const TextAnchor anchor = x < kNearEdge         ? TextAnchor::kStart
+                            : x > 100 - kNearEdge ? TextAnchor::kEnd
+                                                  : TextAnchor::kMiddle;
+  svg.text({x, y}, text, {.anchor = anchor, .ink = ink::kMuted});
+}
 
 std::string readable_number(double value) {
   if (!std::isfinite(value)) return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
@@ -225,51 +202,51 @@ std::vector<double> log_ticks(double low, double high) {
   return ticks;
 }
 
-std::string bar_chart(const BarChart& chart) {
-  constexpr double kRow = 26, kWidestLabel = 260;
-  double label_width = 0, text_width = 0, low = 0, high = 0;
+Picture bar_chart(const BarChart& chart) {
+  constexpr double kRow = 42, kLabel = 18;
+  double low = 0, high = 0;
   for (const Bar& bar : chart.bars) {
-    label_width = std::max(label_width, estimated_width(bar.label, kFont));
-    text_width = std::max(text_width, estimated_width(text_of(bar, chart.unit), kFont));
     const auto reach = [&](double v) {
       if (std::isfinite(v)) low = std::min(low, v), high = std::max(high, v);
     };
     reach(bar.value);
     if (bar.interval) reach(bar.interval->first), reach(bar.interval->second);
   }
-  label_width = std::min(label_width, kWidestLabel);
-  Axis axis{.low = low, .high = low == high ? 1 : high, .from = label_width + 12};
-  axis.to = std::max(axis.from + 60, chart.width - text_width - 14);
+  // The ends of whiskers and the line of zero have a width, too.
+  const Axis axis{.low = low, .high = low == high ? 1 : high, .from = 0.3, .to = 99.7};
   const double height = kRow * static_cast<double>(chart.bars.size()) + 4;
-  SvgWriter svg(chart.width, height, chart.title);
-  double y = 4;
+  SvgWriter svg(height, chart.title);
+  double y = 0;
   for (const Bar& bar : chart.bars) {
-    const std::string text = text_of(bar, chart.unit);
+    const std::string text = fitted(text_of(bar, chart.unit), kFont, kNarrowPicture / 2);
+    const double room = kNarrowPicture - 10 - estimated_width(text, kFont);
     svg.begin_group(bar.tooltip.empty() ? bar.label + ": " + text : bar.tooltip);
-    svg.text(
-        {label_width, y + 13}, fitted(bar.label, label_width + 1), {.anchor = TextAnchor::kEnd});
-    draw_bar(svg, bar, axis, y, text);
+    svg.text({0, y + kFont + 2}, fitted(bar.label, kFont, room));
+    svg.text({100, y + kFont + 2}, text, {.anchor = TextAnchor::kEnd, .ink = ink::kMuted});
+    draw_bar(svg, bar, axis, y + kLabel);
     svg.end_group();
+    svg.line({axis.at(0), y + kLabel - 2}, {axis.at(0), y + kRow - 8}, ink::kMuted);
     y += kRow;
   }
-  svg.line({axis.at(0), 0}, {axis.at(0), height}, ink::kMuted);
-  return svg.finish();
+  return {.svg = svg.finish()};
 }
 
-std::string line_plot(const LinePlot& plot) {
+Picture line_plot(const LinePlot& plot) {
   Axis x = fit(plot, true), y = fit(plot, false);
-  double widest = 0;
-  for (double tick : ticks_of(y, 5))
-    widest = std::max(widest, estimated_width(readable_number(tick), kFont));
-  x.from = 36 + widest;
-  x.to = plot.width - 16;
+  x.from = 0.3;
+  x.to = 99.7;
   y.from = plot.height - 48;
-  y.to = plot.series.size() > 1 ? 30 : 12;
-  SvgWriter svg(plot.width, plot.height, plot.title);
-  draw_axes(svg, plot, x, y);
+  y.to = 2.5 * kFont;
+  SvgWriter svg(plot.height, plot.title);
+  draw_grid(svg, x, y);
   for (size_t i = 0; i < plot.series.size(); ++i) draw_series(svg, plot.series[i], i, x, y);
-  if (plot.series.size() > 1) draw_legend(svg, plot, x.from);
-  return svg.finish();
+  draw_labels(svg, plot, x, y);
+  Picture picture{.svg = svg.finish()};
+  if (plot.series.size() < 2) return picture;
+  PictureKey& key = picture.keys.emplace_back();
+  for (size_t i = 0; i < plot.series.size(); ++i)
+    key.entries.push_back({ink::series(i), shortened(plot.series[i].name, 60)});
+  return picture;
 }
 
 }  // namespace ridge

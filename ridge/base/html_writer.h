@@ -1,10 +1,14 @@
 // Reports as one HTML file that needs nothing else: no script, no outside URL, light or dark as
-// the reader's system is.
+// the reader's system is. Nothing is wider than the page, from a phone's 360 pixels on: text wraps,
+// tables of many columns become blocks, and pictures stretch.
 #pragma once
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
+
+#include "ridge/base/picture.h"
 
 namespace ridge {
 
@@ -19,8 +23,23 @@ struct HtmlTable {
   std::vector<std::vector<std::string>> rows;  // as wide as columns, else InternalError
 };
 
-/// Builds one page from top to bottom. All text may hold any bytes and is escaped; only figure()
-/// takes markup, from our own writers.
+/// One thing that was compared with another, and what came out.
+struct HtmlEntry {
+  Tone tone = Tone::kNeutral;
+  std::string verdict;
+  std::string title{}, text{};    ///< What it is: its name, and more about it.
+  std::string value{}, detail{};  ///< The number, and how sure it is; more than one line may be.
+  std::string svg{};     ///< One line high, on the scale that all entries share; may be empty.
+  std::string remark{};  ///< Stands below all of that; may be empty.
+};
+
+enum class FigureWidth {
+  kPage,    ///< Of a timeline: the more room the better.
+  kColumn,  ///< Of a picture with few parts: no wider than a paragraph.
+};
+
+/// Builds one page from top to bottom. All text may hold any bytes and is escaped; only
+/// pictures are markup, from our own writers.
 class HtmlReport {
  public:
   HtmlReport(std::string_view title, std::string_view subtitle = {});
@@ -37,11 +56,17 @@ class HtmlReport {
     std::string caption;
   };
   void key_figures(const std::vector<Figure>& figures);
+  /// On a phone a row of more than three columns becomes a block.
   void table(const HtmlTable& table);
+  /// Names and what is said of each: (name, text).
+  void facts(const std::vector<std::pair<std::string, std::string>>& facts);
+  /// A list whose pictures share the scale that `axis` (SVG, may be empty) has the numbers of.
+  void entries(std::string_view axis, const std::vector<HtmlEntry>& entries);
   /// Text in a fixed-width font with its line breaks: a recipe, a command.
   void code(std::string_view text);
-  /// `svg` as SvgWriter::finish() and the charts give it.
-  void figure(std::string_view svg, std::string_view caption = {});
+  void figure(const Picture& picture,
+              std::string_view caption = {},
+              FigureWidth width = FigureWidth::kColumn);
   /// What follows up to end_details() is folded away under `summary`.
   void begin_details(std::string_view summary);
   void end_details();

@@ -9,6 +9,7 @@
 
 #include "ridge/base/error.h"
 #include "ridge/base/markup.h"
+#include "ridge/base/utf8.h"
 
 namespace ridge {
 namespace {
@@ -21,6 +22,8 @@ std::string number(double value) {
   if (text.back() == '.') text.pop_back();
   return text == "-0" ? "0" : text;
 }
+
+std::string percent(double value) { return number(value) + "%"; }
 
 }  // namespace
 
@@ -41,15 +44,14 @@ std::string_view series(size_t index) {
 
 }  // namespace ink
 
-SvgWriter::SvgWriter(double width, double height, std::string_view label)
-    : width_(width), height_(height), label_(label) {}
+SvgWriter::SvgWriter(double height, std::string_view label) : height_(height), label_(label) {}
 
 void SvgWriter::rect(
     double x, double y, double width, double height, std::string_view fill, double round) {
   body_ += fmt::format(R"(<rect x="{}" y="{}" width="{}" height="{}")",
-                       number(x),
+                       percent(x),
                        number(y),
-                       number(std::max(width, 0.0)),
+                       percent(std::max(width, 0.0)),
                        number(std::max(height, 0.0)));
   if (round > 0) body_ += fmt::format(R"( rx="{}")", number(round));
   body_ += fmt::format(R"( style="fill:{}"/>)", escape_markup(fill));
@@ -57,7 +59,7 @@ void SvgWriter::rect(
 
 void SvgWriter::circle(SvgPoint centre, double radius, std::string_view fill) {
   body_ += fmt::format(R"(<circle cx="{}" cy="{}" r="{}" style="fill:{}"/>)",
-                       number(centre.x),
+                       percent(centre.x),
                        number(centre.y),
                        number(radius),
                        escape_markup(fill));
@@ -66,9 +68,9 @@ void SvgWriter::circle(SvgPoint centre, double radius, std::string_view fill) {
 void SvgWriter::line(SvgPoint from, SvgPoint to, std::string_view stroke, double width) {
   body_ +=
       fmt::format(R"(<line x1="{}" y1="{}" x2="{}" y2="{}" style="stroke:{};stroke-width:{}"/>)",
-                  number(from.x),
+                  percent(from.x),
                   number(from.y),
-                  number(to.x),
+                  percent(to.x),
                   number(to.y),
                   escape_markup(stroke),
                   number(width));
@@ -76,24 +78,26 @@ void SvgWriter::line(SvgPoint from, SvgPoint to, std::string_view stroke, double
 
 void SvgWriter::polyline(std::span<const SvgPoint> points, std::string_view stroke, double width) {
   if (points.empty()) return;
-  body_ += R"(<polyline points=")";
+  // Points have no per cents of their own: a picture within the picture is stretched instead.
+  body_ += fmt::format(
+      R"(<svg width="100%" height="{0}" viewBox="0 0 100 {0}" preserveAspectRatio="none">)"
+      R"(<polyline points=")",
+      number(height_));
   for (size_t i = 0; i < points.size(); ++i)
     body_ += fmt::format("{}{},{}", i ? " " : "", number(points[i].x), number(points[i].y));
-  body_ += fmt::format(
-      R"(" style="fill:none;stroke:{};stroke-width:{};stroke-linejoin:round;stroke-linecap:round"/>)",
-      escape_markup(stroke),
-      number(width));
+  body_ += fmt::format(R"(" style="fill:none;stroke:{};stroke-width:{};stroke-linejoin:round;)"
+                       R"(stroke-linecap:round;vector-effect:non-scaling-stroke"/></svg>)",
+                       escape_markup(stroke),
+                       number(width));
 }
 
 void SvgWriter::text(SvgPoint at, std::string_view content, const TextStyle& style) {
   constexpr const char* kAnchors[] = {"start", "middle", "end"};
   body_ += fmt::format(R"(<text x="{}" y="{}" text-anchor="{}")",
-                       number(at.x),
+                       percent(at.x),
                        number(at.y),
                        kAnchors[static_cast<size_t>(style.anchor)]);
-  if (style.rotate != 0)
-    body_ += fmt::format(
-        R"svg( transform="rotate({} {} {})")svg", number(style.rotate), number(at.x), number(at.y));
+  if (style.shift != 0) body_ += fmt::format(R"( dx="{}")", number(style.shift));
   body_ += fmt::format(R"( style="fill:{};font-size:{}px{}">{}</text>)",
                        escape_markup(style.ink),
                        number(style.size),
@@ -113,20 +117,13 @@ void SvgWriter::end_group() {
   body_ += "</g>\n";
 }
 
-std::string SvgWriter::finish(bool standalone) {
+std::string SvgWriter::finish() {
   check_internal(groups_ == 0, "[SvgWriter] {} unclosed groups", groups_);
-  return fmt::format(
-      R"(<svg{} viewBox="0 0 {} {}" width="{}" height="{}" role="img" aria-label="{}" )"
-      R"(style="font-family:{}">)"
-      "\n{}</svg>\n",
-      standalone ? R"( xmlns="http://www.w3.org/2000/svg")" : "",
-      number(width_),
-      number(height_),
-      number(width_),
-      number(height_),
-      escape_markup(label_),
-      standalone ? "system-ui,sans-serif" : "inherit",
-      body_);
+  return fmt::format(R"(<svg width="100%" height="{}" role="img" aria-label="{}">)"
+                     "\n{}</svg>\n",
+                     number(height_),
+                     escape_markup(label_),
+                     body_);
 }
 
 double estimated_width(std::string_view text, double size) {
@@ -138,6 +135,20 @@ double estimated_width(std::string_view text, double size) {
     em += narrow ? 0.37 : wide ? 0.97 : 0.63;
   }
   return em * size;
+}
+
+std::string fitted(std::string_view text, double size, double width) {
+  std::string line = plain_line(text);
+  if (estimated_width(line, size) <= width) return line;
+  std::string_view rest = line;
+  std::string shown;
+  while (!rest.empty()) {
+    const size_t length = std::max<size_t>(1, utf8_length(rest));
+    if (estimated_width(shown, size) + 1.5 * size > width) break;
+    shown += rest.substr(0, length);
+    rest.remove_prefix(length);
+  }
+  return shown + "\u2026";
 }
 
 }  // namespace ridge

@@ -1,4 +1,6 @@
-// SVG primitives. Lengths are pixels, the origin is the upper left corner, y grows downwards.
+// SVG primitives for pictures that are as wide as their page. The origin is the upper left corner,
+// y grows downwards. Positions and widths along x are in per cent of the picture's width, and all
+// other lengths in pixels: bars stretch with the page, letters keep their size.
 #pragma once
 
 #include <span>
@@ -13,15 +15,16 @@ namespace ink {
 inline constexpr std::string_view kText = "var(--text,#1f2328)";
 inline constexpr std::string_view kMuted = "var(--muted,#656d76)";
 inline constexpr std::string_view kGrid = "var(--grid,#e3e6ea)";
-inline constexpr std::string_view kPage = "var(--page,#ffffff)";
-inline constexpr std::string_view kNone = "none";
+inline constexpr std::string_view kGood = "var(--good,#2f8f68)";
+inline constexpr std::string_view kBad = "var(--bad,#c2413b)";
+inline constexpr std::string_view kBand = "var(--band,#c9dcf0)";
 /// The colour of series `index`; eight differ, then they repeat.
 std::string_view series(size_t index);
 }  // namespace ink
 
 struct SvgPoint {
-  double x = 0;
-  double y = 0;
+  double x = 0;  // per cent
+  double y = 0;  // pixels
 };
 
 enum class TextAnchor { kStart, kMiddle, kEnd };
@@ -31,7 +34,7 @@ struct TextStyle {
   double size = 12;
   std::string_view ink = ink::kText;
   bool bold = false;
-  double rotate = 0;  // degrees clockwise around the text's own point
+  double shift = 0;  // pixels to the right of the text's own point
 };
 
 /// Builds one picture. Text may hold any bytes. Misuse (groups unclosed at the end, coordinates
@@ -39,7 +42,7 @@ struct TextStyle {
 class SvgWriter {
  public:
   /// `label` is read out to those who do not see the picture.
-  SvgWriter(double width, double height, std::string_view label);
+  SvgWriter(double height, std::string_view label);
 
   void rect(
       double x, double y, double width, double height, std::string_view fill, double round = 0);
@@ -52,17 +55,23 @@ class SvgWriter {
   void begin_group(std::string_view tooltip = {});
   void end_group();
 
-  /// The picture. `standalone` adds what a file of its own needs; within HTML it does not.
-  std::string finish(bool standalone = false);
+  /// The picture, for use within HTML.
+  std::string finish();
 
  private:
   std::string body_;
-  double width_, height_;
+  double height_;
   std::string label_;
   int groups_ = 0;
 };
 
-/// About the width of `text` in pixels at a font size, for a wide sans-serif font.
+/// The width of a picture on a page that is 390 pixels wide: what a line of text has to fit into.
+inline constexpr double kNarrowPicture = 350;
+
+/// An estimate of the width of `text` in pixels at a font size, for a wide sans-serif font.
 double estimated_width(std::string_view text, double size);
+
+/// `text` on one line, cut at the end so that its estimated width is at most `width` pixels.
+std::string fitted(std::string_view text, double size, double width);
 
 }  // namespace ridge

@@ -132,7 +132,7 @@ void add_ledger(CLI::App& app, int& exit_code, const ForeignCommand& command) {
   const auto options = std::make_shared<LedgerOptions>();
   CLI::App* verb = app.add_subcommand("ledger", "Read what ridge optimize tried");
   verb->require_subcommand(1);
-  CLI::App* show = verb->add_subcommand("show", "All trials, a line each");
+  CLI::App* show = verb->add_subcommand("show", "All trials");
   show->add_option("file", options->file, "The ledger.jsonl of a run")->required();
   show->add_flag("--json", options->json, "One JSON object (ridge.ledger.show/1)");
   show->callback([options] { run_show(*options); });

@@ -108,7 +108,7 @@ int run_optimize(const OptimizeOptions& options) {
   if (request.is_dry) {
     const StopSignals signals;
     TrialLog log(nullptr);
-    return tell_result(optimize(request, log), options.both.json);
+    return tell_result(optimize(request, log), {options.both.json, options.both.all});
   }
   make_folder(job.out);
   const std::string& device = job.loaded.config.train.device;
@@ -127,7 +127,7 @@ int run_optimize(const OptimizeOptions& options) {
   TrialLog log(&ledger);
   OptimizeResult result = optimize(request, log);
   if (options.both.price_per_hour > 0) result.summary.price_per_hour = options.both.price_per_hour;
-  return write_result(std::move(result), job.out, options.both.json);
+  return write_result(std::move(result), job.out, {options.both.json, options.both.all});
 }
 
 // What only one of both forms understands is not passed over in silence.
@@ -200,6 +200,7 @@ void add_optimize(CLI::App& app, int& exit_code, const ForeignCommand& command) 
       ->check(CLI::NonNegativeNumber);
   verb->add_flag(
       "--dry-run", both.dry_run, "Measure and predict alone; nothing is tried or written");
+  verb->add_flag("--all", both.all, "Also say of each change that cannot help here why");
   verb->add_flag("--json", both.json, "One JSON object (ridge.optimize/1)");
   verb->callback([options, &exit_code, &command] { exit_code = run_either(*options, command); });
   app.add_subcommand("trial-worker", "Run one variant, as `ridge optimize` tells it on stdin")

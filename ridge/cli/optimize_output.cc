@@ -1,10 +1,10 @@
 #include "ridge/cli/optimize_output.h"
 
-#include <unistd.h>
-
 #include "ridge/base/error.h"
+#include "ridge/base/markup.h"
 #include "ridge/cli/command.h"
 #include "ridge/cli/output.h"
+#include "ridge/cli/progress.h"
 #include "ridge/io/file.h"
 #include "ridge/train/stop.h"
 #include "ridge/tune/optimize_report.h"
@@ -15,20 +15,31 @@ namespace {
 
 constexpr double kLeastBudget = 5, kMostBudget = 1e6;
 
-// Who watches both on one terminal has seen the trials already.
-std::span<const TrialRecord> unseen_trials(const OptimizeResult& result) {
-  if (isatty(STDOUT_FILENO) != 0 && isatty(STDERR_FILENO) != 0) return {};
-  return result.trials;
-}
-
 }  // namespace
 
-void TrialLog::on_message(const std::string& text) { write_stderr(text + "\n"); }
+TrialLog::TrialLog(LedgerWriter* ledger) : ledger_(ledger), is_terminal_(style_for(stderr).bar) {}
+
+void TrialLog::on_message(const std::string& text) {
+  clear();
+  write_stderr(text + "\n");
+}
 
 void TrialLog::on_trial(const TrialRecord& record) {
-  if (record.number == 1) write_stderr(trial_heading());
-  write_stderr(trial_line(record));
+  clear();
+  if (const std::string note = trial_note(record); !note.empty()) write_stderr(note + "\n");
   if (ledger_ != nullptr) ledger_->add(record);
+}
+
+void TrialLog::on_work(const std::string& what) {
+  if (!is_terminal_) return;
+  clear();
+  write_stderr(shortened(what, 70) + " ...");
+  is_shown_ = true;
+}
+
+void TrialLog::clear() {
+  if (is_shown_) write_stderr(kClearLine);
+  is_shown_ = false;
 }
 
 void check_budget(double seconds) {
@@ -45,13 +56,13 @@ void make_folder(const std::filesystem::path& folder) {
   check(!error, "cannot make the folder '{}': {}", folder.string(), error.message());
 }
 
-int tell_result(const OptimizeResult& result, bool json) {
-  write_stdout(json ? optimize_json(result.summary, result.trials)
-                    : optimize_text(result.summary, unseen_trials(result)));
+int tell_result(const OptimizeResult& result, ResultForm form) {
+  write_stdout(form.json ? optimize_json(result.summary, result.trials)
+                         : optimize_text(result.summary, result.trials, form.all));
   return stop_signal() == 0 ? kFine : kSignalBase + stop_signal();
 }
 
-int write_result(OptimizeResult result, const std::filesystem::path& out, bool json) {
+int write_result(OptimizeResult result, const std::filesystem::path& out, ResultForm form) {
   OptimizeSummary& summary = result.summary;
   summary.ledger_path = (out / "ledger.jsonl").string();
   const std::filesystem::path recipe = out / "recipe.toml";
@@ -65,7 +76,7 @@ int write_result(OptimizeResult result, const std::filesystem::path& out, bool j
   }
   summary.report_path = (out / "report.html").string();
   write_file_atomically(summary.report_path, optimize_html(summary, result.trials));
-  return tell_result(result, json);
+  return tell_result(result, form);
 }
 
 }  // namespace ridge

@@ -2,22 +2,34 @@
 #pragma once
 
 #include <filesystem>
-#include <span>
 
 #include "ridge/tune/ledger.h"
 #include "ridge/tune/optimize.h"
 
 namespace ridge {
 
-/// Shows every trial as it ends, and keeps it in the ledger where there is one.
+/// Tells on stderr how the search goes, and keeps every trial in the ledger where there is one. On
+/// a terminal the last line says what is being done.
 class TrialLog final : public OptimizeObserver {
  public:
-  explicit TrialLog(LedgerWriter* ledger) : ledger_(ledger) {}
+  explicit TrialLog(LedgerWriter* ledger);
+  ~TrialLog() override { clear(); }
   void on_message(const std::string& text) override;
   void on_trial(const TrialRecord& record) override;
+  void on_work(const std::string& what) override;
 
  private:
+  void clear();
+
   LedgerWriter* ledger_;
+  bool is_terminal_;
+  bool is_shown_ = false;
+};
+
+/// How a result is told.
+struct ResultForm {
+  bool json = false;
+  bool all = false;  ///< In the text: also why what cannot help does not.
 };
 
 /// UserError where a budget in seconds is none.
@@ -27,9 +39,9 @@ void check_budget(double seconds);
 void make_folder(const std::filesystem::path& folder);
 
 /// The result to stdout, as text or JSON; returns the exit code: 128 + the signal that stopped it.
-int tell_result(const OptimizeResult& result, bool json);
+int tell_result(const OptimizeResult& result, ResultForm form);
 
 /// Recipe and report into `out`, where the ledger lies, then tell_result().
-int write_result(OptimizeResult result, const std::filesystem::path& out, bool json);
+int write_result(OptimizeResult result, const std::filesystem::path& out, ResultForm form);
 
 }  // namespace ridge

@@ -55,7 +55,7 @@ int run_optimize_program(const OptimizeProgramOptions& options, const ForeignCom
   if (options.dry_run) {
     const StopSignals signals;
     TrialLog log(nullptr);
-    return tell_result(optimize_program(request, log), options.json);
+    return tell_result(optimize_program(request, log), {options.json, options.all});
   }
   const fs::path out =
       options.out.empty() ? default_folder(request.target.command) : fs::path(options.out);
@@ -73,7 +73,7 @@ int run_optimize_program(const OptimizeProgramOptions& options, const ForeignCom
   TrialLog log(&ledger);
   OptimizeResult result = optimize_program(request, log);
   if (options.price_per_hour > 0) result.summary.price_per_hour = options.price_per_hour;
-  return write_result(std::move(result), out, options.json);
+  return write_result(std::move(result), out, {options.json, options.all});
 }
 
 }  // namespace ridge

@@ -21,7 +21,7 @@ struct OptimizeProgramOptions {
   std::optional<double> planned;
   uint64_t seed = 0;
   double price_per_hour = 0;
-  bool allow_trajectory = false, json = false, dry_run = false;
+  bool allow_trajectory = false, json = false, all = false, dry_run = false;
 };
 
 /// Seconds; starts of a program cost some each.

@@ -18,7 +18,6 @@ namespace {
 constexpr int64_t kRedrawNs = 100'000'000;
 constexpr int64_t kFirstLineNs = 5'000'000'000;
 constexpr int64_t kLongestSilenceNs = 600'000'000'000;
-constexpr std::string_view kClearLine = "\r\x1b[K";
 
 // Text on the stack; what does not fit is cut off.
 class Text {

@@ -9,6 +9,9 @@
 
 namespace ridge {
 
+/// Takes away what stands on the terminal's line.
+inline constexpr std::string_view kClearLine = "\r\x1b[K";
+
 struct ProgressStyle {
   bool bar = false;              ///< Redraw one line; for terminals only.
   int columns = 0;               ///< Width of the terminal; 0: ask it.

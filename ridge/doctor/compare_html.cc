@@ -67,12 +67,12 @@ void add_steps(HtmlReport& page, const Comparison& comparison) {
 
 void add_rows(HtmlReport& page, std::string_view what, const std::vector<ComparedRow>& rows) {
   HtmlTable table{
-      {{"before ms", true}, {"after ms", true}, {"change ms", true}, {std::string(what)}}, {}};
+      {{std::string(what)}, {"before ms", true}, {"after ms", true}, {"change ms", true}}, {}};
   for (const ComparedRow& row : rows)
-    table.rows.push_back({ms_text(row.before_ms),
+    table.rows.push_back({shortened(row.name, kNameLength),
+                          ms_text(row.before_ms),
                           ms_text(row.after_ms),
-                          fmt::format("{:+.3f}", row.after_ms - row.before_ms),
-                          shortened(row.name, kNameLength)});
+                          fmt::format("{:+.3f}", row.after_ms - row.before_ms)});
   page.table(table);
 }
 
@@ -81,13 +81,14 @@ void add_parts(HtmlReport& page,
                const Examination& before,
                const Examination& after) {
   page.heading(2, "Where a step goes");
-  if (const std::string picture = parts_picture(comparison); !picture.empty())
-    page.figure(picture, "The mean step, on one scale: its parts do not overlap.");
+  if (const Picture picture = parts_picture(comparison); !picture.empty())
+    page.figure(
+        picture, "The mean step, on one scale: its parts do not overlap.", FigureWidth::kPage);
   add_rows(page, "part", comparison.parts);
   page.begin_details("One step of median length before, and one after");
   for (const auto& [title, each] : {std::pair("Before", &before), std::pair("After", &after)})
-    if (const std::string picture = step_picture(each->trace, each->analysis); !picture.empty())
-      page.figure(picture, fmt::format("{}. Names and times show on each piece.", title));
+    if (const Picture picture = step_picture(each->trace, each->analysis); !picture.empty())
+      page.figure(picture, title, FigureWidth::kPage);
   page.end_details();
 }
 

@@ -56,17 +56,17 @@ void add_breakdown(HtmlReport& page, const Examination& examination) {
         mean.busy,
         mean.copy,
         mean.communication));
-  if (const std::string picture = step_picture(examination.trace, analysis); !picture.empty())
+  if (const Picture picture = step_picture(examination.trace, analysis); !picture.empty())
     page.figure(picture,
-                "One step of median length. Names and times show on each piece; pieces closer "
-                "than a pixel are drawn as one. Of nothing that computes, the colours are in turn "
-                "starved, launch, blocking, unknown.");
+                "One step of median length, with the time of each colour below. Pieces that are "
+                "too close to be told apart are drawn as one.",
+                FigureWidth::kPage);
 }
 
 void add_findings(HtmlReport& page, const Diagnosis& diagnosis) {
   if (diagnosis.findings.empty()) return;
   page.heading(2, "Findings");
-  if (const std::string picture = gain_picture(diagnosis); !picture.empty())
+  if (const Picture picture = gain_picture(diagnosis); !picture.empty())
     page.figure(picture,
                 "How many times as fast a step is predicted to be with each fix alone. Gains do "
                 "not add up.");
@@ -100,12 +100,12 @@ void add_names(HtmlReport& page, const Examination& examination) {
   const std::vector<NameRow> rows = rows_by_name(examination.trace, analysis, kMostRows);
   if (rows.empty()) return;
   page.heading(2, analysis.is_cpu_only ? "Operators" : "Kernels and copies");
-  HtmlTable table{{{"ms a step", true}, {"share", true}, {"a step", true}, {"name"}}, {}};
+  HtmlTable table{{{"name"}, {"ms a step", true}, {"share", true}, {"a step", true}}, {}};
   for (const NameRow& row : rows)
-    table.rows.push_back({fmt::format("{:.3f}", row.ms),
+    table.rows.push_back({shortened(row.name, kNameLength),
+                          fmt::format("{:.3f}", row.ms),
                           percent_text(row.share),
-                          fmt::format("{:.1f}", row.count),
-                          shortened(row.name, kNameLength)});
+                          fmt::format("{:.1f}", row.count)});
   page.table(table);
 }
 

@@ -275,6 +275,7 @@ OptimizeResult ForeignOptimizer::run() {
   summary.subject = "program";
   summary.recipe_use = "ridge run --recipe";
   summary.recipe_rest = " -- " + request_.target.command.text();
+  summary.doctor_use = "ridge doctor" + summary.recipe_rest;
   summary.machine = fingerprint_;
   summary.budget_s = request_.budget_seconds;
   summary.energy_problem = "blocks of programs of others are not weighed";

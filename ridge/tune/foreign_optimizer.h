@@ -81,7 +81,7 @@ class ForeignOptimizer {
   double planned_steps() const;
   bool pays(const ForeignRunner& candidate, const TrialResult& trial, TrialRecord& record);
   void note_sites();
-  void finish_rest(std::span<const ForeignProposal> rest, const std::string& reason);
+  void finish_rest(std::span<const ForeignProposal> rest, std::string_view reason);
 
   // foreign_guard_runs.cc
   int64_t guard_steps();

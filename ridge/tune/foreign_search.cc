@@ -17,9 +17,6 @@
 namespace ridge {
 namespace {
 
-// What has a lower ceiling is not tried.
-constexpr double kWorthTrying = 1.02;
-
 // The user's own run, where nobody says and none has ended.
 constexpr double kPlannedSeconds = 3600;
 
@@ -75,7 +72,7 @@ bool ForeignOptimizer::is_settled(const ForeignProposal& proposal, TrialRecord& 
     record.reason = "it is so already";
     return true;
   }
-  if (record.ceiling && *record.ceiling < kWorthTrying) {
+  if (record.ceiling && *record.ceiling < kLeastCeiling) {
     record.reason = fmt::format("it could gain a factor of {:.3f} at most", *record.ceiling);
     return true;
   }
@@ -86,8 +83,7 @@ bool ForeignOptimizer::is_settled(const ForeignProposal& proposal, TrialRecord& 
   return false;
 }
 
-void ForeignOptimizer::finish_rest(std::span<const ForeignProposal> rest,
-                                   const std::string& reason) {
+void ForeignOptimizer::finish_rest(std::span<const ForeignProposal> rest, std::string_view reason) {
   for (const ForeignProposal& proposal : rest) {
     TrialRecord record = record_of(proposal);
     if (!is_settled(proposal, record)) record.reason = reason;
@@ -158,8 +154,9 @@ std::string ForeignOptimizer::no_time_to_try() {
 }
 
 std::string ForeignOptimizer::why_stopped(const TrialStopped& stop) const {
-  if (stop_requested() || seconds_left() <= 0) return stop.what();
-  return fmt::format("what is left of the budget, {:.0f} s, belongs to the proof", seconds_left());
+  if (stop_requested()) return std::string(kWasStopped);
+  if (seconds_left() <= 0) return stop.what();
+  return fmt::format("{}: the {:.0f} s that are left belong to the proof", kNoTime, seconds_left());
 }
 
 double ForeignOptimizer::trial_seconds() const {
@@ -190,6 +187,7 @@ void ForeignOptimizer::note_open(const TrialRecord& record) {
 const TrialRecord& ForeignOptimizer::try_proposal(const ForeignProposal& proposal,
                                                   double most_seconds) {
   const int64_t start = now_ns();
+  observer_.on_work(fmt::format("trying {}", proposal.technique));
   TrialRecord record = record_of(proposal);
   const ForeignRecipe recipe = with_proposal(best_recipe_, proposal);
   std::unique_ptr<ForeignRunner> kept;

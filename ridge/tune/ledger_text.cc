@@ -35,7 +35,8 @@ std::string predicted_words(const TrialRecord& record) {
   if (record.predicted)
     text = fmt::format(
         "{:.2f} to {:.2f} times as fast", record.predicted->low, record.predicted->high);
-  if (record.ceiling) text += fmt::format("; at most {:.2f} could be gained", *record.ceiling);
+  if (record.ceiling)
+    text += fmt::format("; bound {:.2f}, were its part of a step free", *record.ceiling);
   return text;
 }
 

@@ -6,6 +6,7 @@
 #include "ridge/base/clock.h"
 #include "ridge/base/cpu_info.h"
 #include "ridge/base/error.h"
+#include "ridge/base/shell_word.h"
 #include "ridge/run/backends.h"
 #include "ridge/train/stop.h"
 #include "ridge/tune/optimizer.h"
@@ -165,6 +166,12 @@ OptimizeResult Optimizer::run() {
   const std::string device = resolve({}).loaded.config.train.device;
   machine_ = device_fingerprint(device);
   summary.target = fmt::format("{} on {}", request_.config_name, device);
+  const std::string train = "ridge train " + shell_word(request_.config_name);
+  summary.recipe_use = train + " --recipe";
+  for (const ConfigFlag& flag : request_.flags)
+    summary.recipe_rest += " --set " + shell_word(fmt::format("{}={}", flag.key, flag.value));
+  summary.doctor_use = fmt::format(
+      "{}{} --steps 14 --trace step.json && ridge doctor step.json", train, summary.recipe_rest);
   summary.machine = machine_;
   summary.budget_s = request_.budget_seconds;
   summary.energy_problem = "nothing was kept, so there was no proof to weigh";
@@ -175,7 +182,7 @@ OptimizeResult Optimizer::run() {
     find_and_prove();
   } catch (const TrialStopped& stop) {
     summary.notes.push_back(fmt::format("ended early: {}", stop.what()));
-    finish_rest(stop.what());
+    finish_rest(stop_requested() ? kWasStopped : kNoTime);
   } catch (const WorkerFailed& failure) {
     throw UserError(
         fmt::format("{} cannot be run as it is: {}", request_.config_name, failure.what()));

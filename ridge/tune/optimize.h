@@ -36,6 +36,8 @@ class OptimizeObserver {
   virtual ~OptimizeObserver() = default;
   virtual void on_message(const std::string& text) = 0;
   virtual void on_trial(const TrialRecord& record) = 0;
+  /// What begins now, such as "trying jit"; it goes on until anything else is told.
+  virtual void on_work(const std::string& /*what*/) {}
 };
 
 struct OptimizeResult {

@@ -17,24 +17,27 @@
 namespace ridge {
 namespace {
 
-constexpr double kWidth = 812;  // of a report's column
-constexpr double kRow = 26, kBar = 18, kFont = 12;
+constexpr double kBar = 16, kFont = 12;
+constexpr double kLabel = 18;  // of a line of text above a bar
+constexpr double kRow = kLabel + kBar + 8;
+constexpr double kAxis = 20;        // of the numbers below a drawing
+constexpr double kThinnest = 0.05;  // per cent
 constexpr size_t kColours = 8;
 constexpr size_t kMostDrawn = 5000;  // launches of a time-line
 
-// Values from 0 on, to pixels.
+// Values from 0 on, to per cents; the ends of lines have a width, too.
 struct Scale {
-  double from = 0, to = 1, most = 1;
+  double most = 1;
+  double from = 0.2, to = 99.8;
   double at(double value) const { return from + (to - from) * std::clamp(value / most, 0.0, 1.0); }
 };
 
 // Ticks with their numbers under a drawing that ends at `bottom`.
 void draw_axis(SvgWriter& svg, const Scale& scale, double bottom, std::string_view unit) {
-  for (double tick : linear_ticks(0, scale.most, 6)) {
-    svg.line({scale.at(tick), 0}, {scale.at(tick), bottom}, ink::kGrid);
-    svg.text({scale.at(tick), bottom + 16},
-             fmt::format("{} {}", readable_number(tick), unit),
-             {.anchor = TextAnchor::kMiddle, .ink = ink::kMuted});
+  for (double tick : linear_ticks(0, scale.most, 4)) {
+    const double x = scale.at(tick);
+    svg.line({x, 0}, {x, bottom}, ink::kGrid);
+    draw_tick(svg, x, bottom + 15, fmt::format("{} {}", readable_number(tick), unit));
   }
 }
 
@@ -67,7 +70,7 @@ std::vector<Fall> falls_of(const OptimizeSummary& summary, std::span<const Trial
     if (!is_factor(trial.measured->mid)) continue;
     const double next = now / trial.measured->mid;
     falls.push_back(
-        {.label = shortened(trial.technique, 30),
+        {.label = trial.technique,
          .text = measured_text(trial),
          .tooltip = fmt::format(
              "{}: {} to {}", plain_line(trial.change), amount(now, in_ms), amount(next, in_ms)),
@@ -101,7 +104,8 @@ using BeforeAfter = std::array<double, 2>;
 // Sums of what a name takes; the largest get colours of their own, the others share the last.
 class Legend {
  public:
-  explicit Legend(std::string_view unit) : unit_(unit) {}
+  /// `variants` are one or two: before, and after.
+  Legend(std::string_view unit, size_t variants) : unit_(unit), variants_(variants) {}
 
   void add(const std::string& name, size_t variant, double value) {
     totals_[name][variant] += value;
@@ -113,25 +117,12 @@ class Legend {
     return std::min(ranks_.at(name), kColours - 1);
   }
 
-  // Draws names with colours and sums from `y` on, several to a line; returns the height they take.
-  double draw(SvgWriter& svg, double y) {
+  PictureKey key() {
     rank();
-    double x = 0;
-    const double top = y;
-    for (size_t i = 0; i < std::min(names_.size(), kColours); ++i) {
-      const std::string text = text_of(i);
-      const double width = 38 + estimated_width(text, kFont);
-      if (x > 0 && x + width > kWidth) x = 0, y += 20;
-      svg.rect(x, y + 3, 12, 12, ink::series(i), 2);
-      svg.text({x + 18, y + 13}, text);
-      x += width;
-    }
-    return y + 20 - top;
-  }
-
-  double height() {
-    SvgWriter scratch(kWidth, 1, "");
-    return draw(scratch, 0);
+    PictureKey key;
+    for (size_t i = 0; i < std::min(names_.size(), kColours); ++i)
+      key.entries.push_back({ink::series(i), text_of(i)});
+    return key;
   }
 
  private:
@@ -153,19 +144,30 @@ class Legend {
     BeforeAfter sum{};
     for (size_t j = i; j < (is_rest ? names_.size() : i + 1); ++j)
       for (size_t variant : {0, 1}) sum[variant] += totals_[names_[j]][variant];
-    return fmt::format(
-        "{} {} \u2192 {} {}",
-        is_rest ? fmt::format("{} others", names_.size() - i) : shortened(names_[i], 28),
-        readable_number(sum[0]),
-        readable_number(sum[1]),
-        unit_);
+    std::string text =
+        is_rest ? fmt::format("{} others", names_.size() - i) : shortened(names_[i], 40);
+    text += fmt::format(" {}", readable_number(sum[0]));
+    if (variants_ == 2) text += fmt::format(" \u2192 {}", readable_number(sum[1]));
+    return fmt::format("{} {}", text, unit_);
   }
 
   std::string_view unit_;
+  size_t variants_;
   std::map<std::string, BeforeAfter> totals_;
   std::map<std::string, size_t> ranks_;
   std::vector<std::string> names_;
 };
+
+// The variants that a picture compares: one where nothing became faster.
+std::vector<const VariantSpeed*> variants_of(const OptimizeSummary& summary) {
+  if (!summary.is_faster()) return {&summary.baseline};
+  return {&summary.baseline, &summary.result};
+}
+
+// Names the variants; nothing to tell apart where there is one.
+std::string_view title_of(size_t variant, size_t variants) {
+  return variants < 2 ? "as it is" : variant == 0 ? "before" : "after";
+}
 
 // Stretches of short launches are one name, however many each holds.
 std::string name_of(const StepLaunch& launch) {
@@ -202,9 +204,8 @@ class StepDrawing {
 
   void add(std::string_view title, const StepTimeline& timeline) {
     if (timeline.launches.empty()) {
-      svg_.text({0, y_ + 14}, title, {.bold = true});
-      svg_.text({scale_.from, y_ + kTitle + 13}, "not recorded", {.ink = ink::kMuted});
-      y_ += kTitle + kRow;
+      svg_.text({0, y_ + 14}, fmt::format("{}: not recorded", title), {.bold = true});
+      y_ += kTitle;
       return;
     }
     svg_.text({0, y_ + 14},
@@ -213,17 +214,17 @@ class StepDrawing {
     y_ += kTitle;
     const double top = y_;
     for (const std::string& row : rows_of(timeline)) {
-      svg_.text({0, y_ + 13}, shortened(row, 16), {.ink = ink::kMuted});
+      svg_.text({0, y_ + 13}, fitted(row, kFont, kNarrowPicture), {.ink = ink::kMuted});
       for (const StepLaunch& launch : timeline.launches)
         if (launch.row == row) add_launch(launch);
       y_ += kRow;
     }
     const double end = scale_.at(timeline.step_ms);
-    svg_.line({end, top - 3}, {end, y_ - 5}, ink::kText, 1.25);
+    svg_.line({end, top + kLabel - 3}, {end, y_ - 5}, ink::kText, 1.25);
   }
 
   static double height(const StepTimeline& timeline) {
-    return kTitle + kRow * static_cast<double>(std::max<size_t>(1, rows_of(timeline).size()));
+    return kTitle + kRow * static_cast<double>(rows_of(timeline).size());
   }
 
  private:
@@ -236,8 +237,11 @@ class StepDrawing {
         launch.site.empty() ? "" : fmt::format(" ({})", shortened(launch.site, 100));
     svg_.begin_group(fmt::format(
         "{}{}: {} ms", shortened(launch.name, 100), site, readable_number(launch.duration_ms)));
-    svg_.rect(
-        left, y_, std::max(0.4, right - left), kBar, ink::series(legend_.colour(name_of(launch))));
+    svg_.rect(left,
+              y_ + kLabel,
+              std::max(kThinnest, right - left),
+              kBar,
+              ink::series(legend_.colour(name_of(launch))));
     svg_.end_group();
   }
 
@@ -256,89 +260,92 @@ double sum_of(const std::vector<MemoryShare>& shares) {
 
 }  // namespace
 
-std::string waterfall(const OptimizeSummary& summary, std::span<const TrialRecord> trials) {
+Picture waterfall(const OptimizeSummary& summary, std::span<const TrialRecord> trials) {
   const std::vector<Fall> falls = falls_of(summary, trials);
-  double label_width = 0, text_width = 0, most = 0;
-  for (const Fall& fall : falls) {
-    label_width = std::max(label_width, estimated_width(fall.label, kFont));
-    text_width = std::max(text_width, estimated_width(fall.text, kFont));
-    most = std::max({most, fall.begin, fall.end, fall.interval ? fall.interval->second : 0});
-  }
-  const Scale scale{label_width + 12, std::max(label_width + 100, kWidth - text_width - 14), most};
+  Scale scale{.most = 0};
+  for (const Fall& fall : falls)
+    scale.most =
+        std::max({scale.most, fall.begin, fall.end, fall.interval ? fall.interval->second : 0});
   const double height = kRow * static_cast<double>(falls.size());
-  SvgWriter svg(kWidth, height, "time of a step, from what it was to what is proven");
+  SvgWriter svg(height, "time of a step, from what it was to what is proven");
   double y = 0;
   for (size_t i = 0; i < falls.size(); ++i, y += kRow) {
     const Fall& fall = falls[i];
+    if (i + 2 < falls.size())  // to where the next one begins
+      svg.line({scale.at(fall.end), y + kLabel + kBar},
+               {scale.at(fall.end), y + kRow + kLabel},
+               ink::kMuted);
     svg.begin_group(fall.tooltip);
-    svg.text({label_width, y + 13}, fall.label, {.anchor = TextAnchor::kEnd});
+    const double room = kNarrowPicture - 12 - estimated_width(fall.text, kFont);
+    svg.text({0, y + 13}, fitted(fall.label, kFont, room));
+    svg.text(
+        {100, y + 13}, fall.text, {.anchor = TextAnchor::kEnd, .ink = ink::kMuted, .shift = -6});
     const double left = scale.at(std::min(fall.begin, fall.end));
     const double right = scale.at(std::max(fall.begin, fall.end));
-    svg.rect(left, y, std::max(1.0, right - left), kBar, ink::series(fall.series), 2);
-    if (fall.interval) draw_whisker(svg, scale, fall, y);
-    const double beside = fall.interval ? std::max(right, scale.at(fall.interval->second)) : right;
-    svg.text({beside + 7, y + kBar - 5}, fall.text, {.ink = ink::kMuted});
+    svg.rect(left, y + kLabel, std::max(0.2, right - left), kBar, ink::series(fall.series), 2);
+    if (fall.interval) draw_whisker(svg, scale, fall, y + kLabel);
     svg.end_group();
-    if (i + 2 < falls.size())  // to where the next one begins
-      svg.line({scale.at(fall.end), y + kBar}, {scale.at(fall.end), y + kRow}, ink::kMuted);
   }
-  return svg.finish();
+  return {.svg = svg.finish()};
 }
 
-std::string step_timeline(const OptimizeSummary& summary) {
-  const StepTimeline before = drawable(summary.baseline.timeline);
-  const StepTimeline after = drawable(summary.result.timeline);
-  double most = 0;
-  for (const StepTimeline* timeline : {&before, &after})
-    if (!timeline->launches.empty()) most = std::max(most, timeline->step_ms);
-  if (!(most > 0)) return {};
-  Legend legend("ms");
-  for (size_t variant : {0, 1})
-    for (const StepLaunch& launch : (variant == 0 ? before : after).launches)
-      legend.add(name_of(launch), variant, launch.duration_ms);
-  const double bottom = StepDrawing::height(before) + StepDrawing::height(after);
-  SvgWriter svg(kWidth, bottom + 30 + legend.height(), "one step before and after");
-  const Scale scale{120, kWidth - 30, most};
+Picture step_timeline(const OptimizeSummary& summary) {
+  std::vector<StepTimeline> timelines;
+  for (const VariantSpeed* variant : variants_of(summary))
+    timelines.push_back(drawable(variant->timeline));
+  Legend legend("ms", timelines.size());
+  Scale scale{.most = 0};
+  double bottom = 0;
+  for (size_t i = 0; i < timelines.size(); ++i) {
+    const StepTimeline& timeline = timelines[i];
+    if (!timeline.launches.empty()) scale.most = std::max(scale.most, timeline.step_ms);
+    bottom += StepDrawing::height(timeline);
+    for (const StepLaunch& launch : timeline.launches)
+      legend.add(name_of(launch), i, launch.duration_ms);
+  }
+  if (!(scale.most > 0)) return {};
+  SvgWriter svg(bottom + kAxis, "what ran in one step, by thread");
   draw_axis(svg, scale, bottom, "ms");
   StepDrawing drawing(svg, scale, legend);
-  drawing.add("before", before);
-  drawing.add("after", after);
-  legend.draw(svg, bottom + 28);
-  return svg.finish();
+  for (size_t i = 0; i < timelines.size(); ++i)
+    drawing.add(title_of(i, timelines.size()), timelines[i]);
+  return {.svg = svg.finish(), .keys = {legend.key()}};
 }
 
-std::string memory_map(const OptimizeSummary& summary) {
-  const std::vector<MemoryShare>&before = summary.baseline.memory, &after = summary.result.memory;
-  const double most = std::max(sum_of(before), sum_of(after));
-  if (!(most > 0)) return {};
+Picture memory_map(const OptimizeSummary& summary) {
   constexpr double kMebibyte = 1 << 20;
-  Legend legend("MiB");
-  for (size_t variant : {0, 1})
-    for (const MemoryShare& share : variant == 0 ? before : after)
-      legend.add(share.role, variant, static_cast<double>(share.bytes) / kMebibyte);
-  const Scale scale{60, kWidth - 110, most / kMebibyte};
-  SvgWriter svg(kWidth, 2 * kRow + 34 + legend.height(), "memory by what it holds");
-  draw_axis(svg, scale, 2 * kRow, "MiB");
-  double y = 2;
-  for (const auto* shares : {&before, &after}) {
-    svg.text({0, y + 13}, shares == &before ? "before" : "after");
+  std::vector<const VariantSpeed*> variants = variants_of(summary);
+  const bool is_same = summary.baseline.memory == summary.result.memory;
+  if (is_same) variants.resize(1);
+  Legend legend("MiB", variants.size());
+  Scale scale{.most = 0};
+  for (size_t i = 0; i < variants.size(); ++i) {
+    scale.most = std::max(scale.most, sum_of(variants[i]->memory) / kMebibyte);
+    for (const MemoryShare& share : variants[i]->memory)
+      legend.add(share.role, i, static_cast<double>(share.bytes) / kMebibyte);
+  }
+  if (!(scale.most > 0)) return {};
+  const double bottom = kRow * static_cast<double>(variants.size());
+  SvgWriter svg(bottom + kAxis, "memory by what it holds");
+  draw_axis(svg, scale, bottom, "MiB");
+  for (size_t i = 0; i < variants.size(); ++i) {
+    const double y = kRow * static_cast<double>(i), whole = sum_of(variants[i]->memory);
+    const std::string_view title =
+        is_same && summary.is_faster() ? "before and after" : title_of(i, variants.size());
+    svg.text({0, y + 13},
+             fmt::format("{}: {}", title, whole > 0 ? mebibytes(whole) : "not recorded"));
     double sum = 0;
-    for (const MemoryShare& share : *shares) {
+    for (const MemoryShare& share : variants[i]->memory) {
       const double left = scale.at(sum / kMebibyte);
       sum += static_cast<double>(std::max<int64_t>(0, share.bytes));
       const double right = scale.at(sum / kMebibyte);
       svg.begin_group(fmt::format(
           "{}: {}", plain_line(share.role), mebibytes(static_cast<double>(share.bytes))));
-      svg.rect(left, y, right - left, kBar, ink::series(legend.colour(share.role)));
+      svg.rect(left, y + kLabel, right - left, kBar, ink::series(legend.colour(share.role)));
       svg.end_group();
     }
-    svg.text({scale.at(sum / kMebibyte) + 7, y + 13},
-             sum > 0 ? mebibytes(sum) : "not recorded",
-             {.ink = ink::kMuted});
-    y += kRow;
   }
-  legend.draw(svg, 2 * kRow + 28);
-  return svg.finish();
+  return {.svg = svg.finish(), .keys = {legend.key()}};
 }
 
 }  // namespace ridge

@@ -1,9 +1,9 @@
-// The pictures of the report of `ridge optimize`, as SVG for use within HTML.
+// The pictures of the report of `ridge optimize`.
 #pragma once
 
 #include <span>
-#include <string>
 
+#include "ridge/base/picture.h"
 #include "ridge/tune/optimize_summary.h"
 #include "ridge/tune/trial_record.h"
 
@@ -11,13 +11,13 @@ namespace ridge {
 
 /// From the time of a step as it was, over what each kept trial took off it, to the proven result.
 /// Times are in ms, or in shares of the first where that was not measured.
-std::string waterfall(const OptimizeSummary& summary, std::span<const TrialRecord> trials);
+Picture waterfall(const OptimizeSummary& summary, std::span<const TrialRecord> trials);
 
-/// One step of each variant, with a row a thread, over one axis of time. Empty where neither has a
-/// time-line.
-std::string step_timeline(const OptimizeSummary& summary);
+/// One step of each variant, with a row a thread, over one axis of time; of the first variant alone
+/// where nothing became faster. Empty where there is no time-line.
+Picture step_timeline(const OptimizeSummary& summary);
 
-/// Bytes by role, before and after, over one axis. Empty where neither has a memory map.
-std::string memory_map(const OptimizeSummary& summary);
+/// Bytes by role of the same variants, over one axis. Empty where there is no memory map.
+Picture memory_map(const OptimizeSummary& summary);
 
 }  // namespace ridge

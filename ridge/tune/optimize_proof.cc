@@ -80,6 +80,7 @@ std::string Optimizer::missing_budget(const TrialResult& trial, double seconds) 
 // on an epoch that it has not seen.
 void Optimizer::prove() {
   best_.worker.reset();
+  observer_.on_work("proving what was kept, in fresh processes");
   TrialRecord record = new_record(kProofTechnique);
   const int64_t start = now_ns();
   record.recipe_before = base_.empty() ? "" : to_toml(base_);

@@ -7,35 +7,51 @@
 
 #include "ridge/base/charts.h"
 #include "ridge/base/html_writer.h"
+#include "ridge/tune/no_gain.h"
 #include "ridge/tune/optimize_pictures.h"
 #include "ridge/tune/optimize_words.h"
+#include "ridge/tune/trial_groups.h"
+#include "ridge/tune/trial_pictures.h"
 #include "ridge/tune/trial_text.h"
 
 namespace ridge {
 namespace {
 
-void add_claim(HtmlReport& page, const OptimizeSummary& summary) {
-  page.callout(
-      summary.gained() ? Tone::kGood : Tone::kNeutral, claim_title(summary), claim_text(summary));
-  const auto change = [](double before, double after, std::string_view unit) {
-    return fmt::format("{} \u2192 {}{}", readable_number(before), readable_number(after), unit);
-  };
-  std::vector<HtmlReport::Figure> figures;
+std::vector<HtmlReport::Figure> key_figures(const OptimizeSummary& summary) {
   const VariantSpeed &a = summary.baseline, &b = summary.result;
-  if (a.step_ms > 0 && b.step_ms > 0 && !summary.claim.per_sample)
-    figures.push_back({change(a.step_ms, b.step_ms, " ms"), "a step"});
-  if (a.samples_per_s > 0 && b.samples_per_s > 0)
-    figures.push_back({change(a.samples_per_s, b.samples_per_s, ""), "samples a second"});
-  if (a.planned_bytes > 0 && b.planned_bytes > 0)
-    figures.push_back({fmt::format("{} \u2192 {}",
-                                   mebibytes(static_cast<double>(a.planned_bytes)),
-                                   mebibytes(static_cast<double>(b.planned_bytes))),
-                       "memory"});
-  if (!figures.empty()) page.key_figures(figures);
+  std::vector<HtmlReport::Figure> figures;
+  const auto add = [&](double before, double after, auto text_of, std::string caption) {
+    if (!(before > 0) || !(after > 0)) return;
+    const std::string text = text_of(before), other = text_of(after);
+    const bool is_same = !summary.is_faster() || text == other;
+    figures.push_back({is_same ? text : text + " \u2192 " + other, std::move(caption)});
+  };
+  const auto plain = [](double value) { return readable_number(value); };
+  if (!summary.claim.per_sample) add(a.step_ms, b.step_ms, plain, "ms a step");
+  add(a.samples_per_s, b.samples_per_s, plain, "samples a second");
+  add(static_cast<double>(a.planned_bytes),
+      static_cast<double>(b.planned_bytes),
+      mebibytes,
+      "memory, planned");
+  return figures;
+}
+
+void add_claim(HtmlReport& page,
+               const OptimizeSummary& summary,
+               std::span<const TrialRecord> trials) {
+  page.callout(summary.is_faster() ? Tone::kGood : Tone::kNeutral,
+               claim_title(summary),
+               claim_text(summary));
+  if (const auto figures = key_figures(summary); !figures.empty()) page.key_figures(figures);
   if (!summary.notes.empty()) page.list(summary.notes);
+  if (!summary.is_faster()) page.facts(no_gain_rows(summary, trials));
 }
 
 void add_comparison(HtmlReport& page, const OptimizeSummary& summary) {
+  if (!summary.is_faster()) {
+    page.heading(2, "A step as it is");
+    return page.facts(baseline_rows(summary));
+  }
   page.heading(2, "Before and after");
   HtmlTable table{{{""}, {"before", true}, {"after", true}}, {}};
   for (const ComparisonRow& row : comparison_rows(summary))
@@ -50,7 +66,20 @@ void add_comparison(HtmlReport& page, const OptimizeSummary& summary) {
                                readable_number(*summary.price_per_hour)));
 }
 
+void add_waterfall(HtmlReport& page,
+                   const OptimizeSummary& summary,
+                   std::span<const TrialRecord> trials) {
+  if (!summary.is_faster()) return;
+  page.heading(2, "From the old step to the new one");
+  page.figure(waterfall(summary, trials),
+              fmt::format("What each kept change took off {} when it was tried, and what all of "
+                          "them together were proven to give.",
+                          summary.claim.per_sample ? "the time for the samples of a step before"
+                                                   : "a step"));
+}
+
 void add_numbers(HtmlReport& page, const OptimizeSummary& summary) {
+  if (!summary.gained()) return;
   page.heading(2, "The numbers");
   const bool passed = summary.guard.verdict == "passed" || summary.guard.verdict == "not_needed";
   page.callout(passed ? Tone::kGood : Tone::kWarning, "Guard", guard_text(summary.guard));
@@ -58,20 +87,24 @@ void add_numbers(HtmlReport& page, const OptimizeSummary& summary) {
 
 void add_recipe(HtmlReport& page, const OptimizeSummary& summary) {
   if (!summary.gained()) return;
-  page.heading(2, "Recipe");
+  page.heading(2, "Use it");
+  page.code(recipe_command(summary));
+  page.begin_details("The recipe");
   page.code(summary.recipe);
-  const std::string path = summary.recipe_path.empty() ? "FILE" : summary.recipe_path;
-  page.paragraph(
-      fmt::format("To be used with: {} {}{}", summary.recipe_use, path, summary.recipe_rest));
+  page.end_details();
 }
 
 std::string steps_caption(const OptimizeSummary& summary) {
-  std::string text =
-      "One step of median length of each variant, to the same scale: what ran when, by thread, and "
-      "where the step ends. Names, sites and times show on each piece; in the legend they are "
-      "summed, "
-      "before and after.";
-  const int64_t merged = summary.baseline.timeline.merged + summary.result.timeline.merged;
+  std::string text = summary.is_faster()
+                         ? "One step of median length of each variant, to the same scale: what ran "
+                           "when, by thread, "
+                           "and where the step ends. The names have their sums, before and after."
+                         : "One step of median length: what ran when, by thread, and where the "
+                           "step ends. The names "
+                           "have their sums.";
+  text += " Each piece shows its name, site and time under the pointer.";
+  const int64_t merged =
+      summary.baseline.timeline.merged + (summary.is_faster() ? summary.result.timeline.merged : 0);
   if (merged > 0)
     text +=
         fmt::format(" The {} shortest pieces are drawn together with their neighbours.", merged);
@@ -79,11 +112,11 @@ std::string steps_caption(const OptimizeSummary& summary) {
 }
 
 void add_pictures(HtmlReport& page, const OptimizeSummary& summary) {
-  if (const std::string steps = step_timeline(summary); !steps.empty()) {
+  if (const Picture steps = step_timeline(summary); !steps.empty()) {
     page.heading(2, "One step");
-    page.figure(steps, steps_caption(summary));
+    page.figure(steps, steps_caption(summary), FigureWidth::kPage);
   }
-  if (const std::string map = memory_map(summary); !map.empty()) {
+  if (const Picture map = memory_map(summary); !map.empty()) {
     page.heading(2, "Memory");
     page.figure(map, "Planned bytes by what they hold.");
   }
@@ -96,47 +129,88 @@ std::string class_words(SemanticClass semantic_class) {
   return words;
 }
 
-std::vector<std::string> trial_cells(const TrialRecord& trial) {
-  std::string what = trial.change.empty() ? trial.hypothesis : trial.change;
-  return {fmt::format("{}", trial.number),
-          trial.technique,
-          what,
-          trial.change.empty() ? "" : class_words(trial.semantic_class),
-          predicted_text(trial),
-          measured_text(trial),
-          words_of(trial.verdict),
-          trial.reason};
+Tone tone_of(TrialVerdict verdict) {
+  switch (verdict) {
+    case TrialVerdict::kKept:
+      return Tone::kGood;
+    case TrialVerdict::kGuardFailed:
+    case TrialVerdict::kFailed:
+      return Tone::kBad;
+    case TrialVerdict::kOpen:
+    case TrialVerdict::kUnguarded:
+      return Tone::kWarning;
+    default:
+      return Tone::kNeutral;
+  }
+}
+
+HtmlEntry entry_of(const TrialRecord& trial, const TrialScale& scale, bool is_kept) {
+  HtmlEntry entry{.tone = tone_of(trial.verdict),
+                  .verdict = verdict_words(trial, is_kept),
+                  .title = trial.technique,
+                  .text = trial.change,
+                  .svg = trial_picture(trial, scale)};
+  if (!trial.change.empty() && trial.semantic_class != SemanticClass::kBitIdentical)
+    entry.text += fmt::format(" ({})", class_words(trial.semantic_class));
+  if (trial.measured) {
+    entry.value = fmt::format("{:.2f}\u00d7", trial.measured->mid);
+    entry.detail = fmt::format("{:.2f} to {:.2f}", trial.measured->low, trial.measured->high);
+  }
+  if (const std::string predicted = predicted_text(trial); predicted != "-")
+    entry.detail += fmt::format(
+        "{}{}{}", entry.detail.empty() ? "" : "\n", trial.predicted ? "predicted " : "", predicted);
+  const bool says_more = trial.reason != words_of(trial.verdict);
+  if (says_more && (!is_kept || !trial.measured)) entry.remark = trial.reason;
+  if (!trial.guard.empty() && trial.guard != trial.reason)
+    entry.remark += (entry.remark.empty() ? "guard: " : "; guard: ") + trial.guard;
+  return entry;
+}
+
+void add_useless(HtmlReport& page, const TrialGroups& groups) {
+  if (groups.useless.empty()) return;
+  page.begin_details(useless_words(groups));
+  HtmlTable table{{{"technique"}, {"why"}}, {}};
+  for (const TrialRecord* trial : groups.useless)
+    table.rows.push_back({trial->technique, trial->reason});
+  page.table(table);
+  page.end_details();
 }
 
 void add_trials(HtmlReport& page,
                 const OptimizeSummary& summary,
                 std::span<const TrialRecord> trials) {
+  const TrialGroups groups = group_trials(trials);
+  std::vector<const TrialRecord*> shown = groups.kept;
+  shown.insert(shown.end(), groups.close.begin(), groups.close.end());
+  if (shown.empty() && groups.untried.empty() && groups.useless.empty()) return;
   page.heading(2, "What was tried");
-  page.paragraph(
-      "Predictions and measurements are factors of speed against what was kept before; measured "
-      "ones with the interval that holds at 95 %. What was not tried shows the most that it could "
-      "have gained.");
-  HtmlTable table{{{"", true},
-                   {"technique"},
-                   {"change"},
-                   {"class"},
-                   {"predicted", true},
-                   {"measured", true},
-                   {"verdict"},
-                   {"why"}},
-                  {}};
-  for (const TrialRecord& trial : trials)
-    if (trial.technique != kProofTechnique) table.rows.push_back(trial_cells(trial));
-  page.table(table);
+  if (!shown.empty()) {
+    page.paragraph(
+        "Times as fast as what was kept before: the point is the measurement, its line the "
+        "interval "
+        "that holds at 95 %, the band the prediction. A bound is what a step would gain if all "
+        "that "
+        "the change is about cost nothing.");
+    const TrialScale scale(shown);
+    std::vector<HtmlEntry> entries;
+    for (size_t i = 0; i < shown.size(); ++i)
+      entries.push_back(entry_of(*shown[i], scale, i < groups.kept.size()));
+    page.entries(trial_axis(scale), entries);
+  }
+  if (const std::vector<std::string> lines = untried_lines(groups); !lines.empty())
+    page.list(lines);
+  add_useless(page, groups);
   if (!summary.ledger_path.empty())
     page.paragraph("Every measured block is in " + summary.ledger_path +
                    "; ridge ledger explain proves a verdict again.");
 }
 
 void add_configurations(HtmlReport& page, const OptimizeSummary& summary) {
-  for (const auto& [title, variant] : {std::pair("Configuration before", &summary.baseline),
-                                       std::pair("Configuration after", &summary.result)}) {
-    if (variant->config.empty()) continue;
+  for (const auto& [title, variant] :
+       {std::pair(summary.gained() ? "Configuration before" : "Configuration", &summary.baseline),
+        std::pair("Configuration after", &summary.result)}) {
+    const bool is_same = variant == &summary.result && !summary.gained();
+    if (variant->config.empty() || is_same) continue;
     page.begin_details(title);
     page.code(variant->config);
     page.end_details();
@@ -150,18 +224,13 @@ std::string optimize_html(const OptimizeSummary& summary, std::span<const TrialR
       "ridge optimize: " + summary.target,
       fmt::format(
           "{}; took {:.0f} s of {:.0f} s", summary.machine, summary.seconds, summary.budget_s));
-  add_claim(page, summary);
-  add_comparison(page, summary);
-  page.heading(2, "From the old step to the new one");
-  page.figure(waterfall(summary, trials),
-              fmt::format("What each kept change took off {} when it was tried, and what all of "
-                          "them together were proven to give.",
-                          summary.claim.per_sample ? "the time for the samples of a step before"
-                                                   : "a step"));
+  add_claim(page, summary, trials);
   add_recipe(page, summary);
+  add_trials(page, summary, trials);
+  add_waterfall(page, summary, trials);
+  add_comparison(page, summary);
   add_numbers(page, summary);
   add_pictures(page, summary);
-  add_trials(page, summary, trials);
   add_configurations(page, summary);
   return page.finish();
 }

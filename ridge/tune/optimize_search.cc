@@ -198,7 +198,7 @@ bool Optimizer::is_by_flag(const Candidate& candidate) const {
 
 std::optional<Promise> Optimizer::promise_of(const Candidate& candidate) const {
   const double ceiling = ceiling_of(candidate);
-  if (ceiling < kWorthTrying) return std::nullopt;
+  if (ceiling < kLeastCeiling) return std::nullopt;
   Promise promise{.gain = 1, .seconds = 1, .loads = candidate.loads()};
   if (!candidate.locked.empty()) {
     // It is never tried: what it would gain is told where there is time for that, and where a flag
@@ -256,7 +256,7 @@ void Optimizer::search() {
 }
 
 std::string Optimizer::search_end_text() const {
-  if (stop_requested()) return "stopped";
+  if (stop_requested()) return std::string(kWasStopped);
   return no_time_text(kVerdictPairs * pair_seconds(),
                       seconds_left() - std::min(search_seconds_left(), trial_seconds_left()),
                       seconds_left());
@@ -268,7 +268,7 @@ void Optimizer::look_at_all() {
   for (size_t i = 0; i < candidates_.size() && !search_is_over();) {
     Candidate& candidate = candidates_[i];
     const bool may_tell = candidate.locked.empty() || is_by_flag(candidate);
-    const bool is_over = may_tell && ceiling_of(candidate) >= kWorthTrying && !look(candidate);
+    const bool is_over = may_tell && ceiling_of(candidate) >= kLeastCeiling && !look(candidate);
     if (is_over)
       candidates_.erase(candidates_.begin() + static_cast<int64_t>(i));
     else
@@ -282,7 +282,7 @@ void Optimizer::look_at_all() {
     finish(std::move(record));
     candidates_.erase(candidates_.begin() + static_cast<int64_t>(*next));
   }
-  finish_rest("the time is over");
+  finish_rest(kNoTime);
 }
 
 // What comes after it goes further in the same direction: the guard would say so again.
@@ -315,11 +315,11 @@ void Optimizer::keep(Candidate candidate, const TrialRecord& record) {
   propose();
 }
 
-TrialRecord Optimizer::rest_record(const Candidate& candidate, const std::string& reason) const {
+TrialRecord Optimizer::rest_record(const Candidate& candidate, std::string_view reason) const {
   TrialRecord record = record_of(candidate);
   if (!candidate.locked.empty()) {
     record.reason = candidate.locked;
-  } else if (*record.ceiling < kWorthTrying) {
+  } else if (*record.ceiling < kLeastCeiling) {
     record.reason = fmt::format("ceiling {:.2f}: {}",
                                 *record.ceiling,
                                 costs_no_more(candidate.technique->affects, best_.costs));
@@ -333,7 +333,7 @@ TrialRecord Optimizer::rest_record(const Candidate& candidate, const std::string
 }
 
 // Every technique has a record, whenever the loop ends, and so has every prediction.
-void Optimizer::finish_rest(const std::string& reason) {
+void Optimizer::finish_rest(std::string_view reason) {
   for (const Technique& technique : request_.techniques) {
     for (const Candidate& candidate : candidates_) {
       if (candidate.technique != &technique) continue;
@@ -350,7 +350,7 @@ void Optimizer::finish_rest(const std::string& reason) {
     if (is_told) continue;
     TrialRecord record = new_record(technique.name);
     const auto known = reasons_.find(std::string(technique.name));
-    record.reason = known != reasons_.end() ? known->second : reason;
+    record.reason = known != reasons_.end() ? known->second : std::string(reason);
     finish(std::move(record));
   }
   candidates_.clear();

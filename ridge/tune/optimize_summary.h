@@ -13,6 +13,7 @@ namespace ridge {
 struct MemoryShare {
   std::string role;  ///< "parameter", "optimizer", "arena"
   int64_t bytes = 0;
+  bool operator==(const MemoryShare&) const = default;
 };
 
 /// One variant in steady state.
@@ -51,8 +52,9 @@ struct OptimizeSummary {
   std::string subject = "configuration";  ///< What stays as it is where nothing was gained.
   /// What the recipe is used with: this, its path, and the rest.
   std::string recipe_use = "ridge train CONFIG --recipe", recipe_rest;
+  std::string doctor_use;  ///< The command that says where a step's time goes; empty: none.
   std::string machine;
-  VariantSpeed baseline, result;  ///< Equal where nothing was gained.
+  VariantSpeed baseline, result;  ///< Equal unless is_faster().
   OptimizeClaim claim;
   OptimizeGuard guard;
   std::string recipe;  ///< TOML; empty where nothing was gained.
@@ -68,6 +70,8 @@ struct OptimizeSummary {
   std::string recipe_path, ledger_path, report_path;
 
   bool gained() const { return !recipe.empty(); }
+  /// A recipe that only keeps within a limit of memory has no proof.
+  bool is_faster() const { return gained() && claim.pairs > 0; }
 };
 
 }  // namespace ridge

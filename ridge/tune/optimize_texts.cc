@@ -5,6 +5,7 @@
 
 #include "ridge/base/json_writer.h"
 #include "ridge/tune/ledger.h"
+#include "ridge/tune/no_gain.h"
 #include "ridge/tune/optimize_report.h"
 #include "ridge/tune/optimize_words.h"
 #include "ridge/tune/trial_text.h"
@@ -81,12 +82,28 @@ std::vector<TrialRecord> without_proof(std::span<const TrialRecord> trials) {
   return others;
 }
 
-std::string dry_run_text(const OptimizeSummary& summary, std::span<const TrialRecord> trials) {
+std::string dry_run_text(const OptimizeSummary& summary,
+                         std::span<const TrialRecord> trials,
+                         bool all) {
   std::string text = fmt::format("{}: nothing was tried\n\n", plain_line(summary.target));
   for (const std::string& part : summary.parts) text += fmt::format("  {}\n", plain_line(part));
   for (const std::string& note : summary.notes) text += labelled("note", note);
   text += labelled("took", fmt::format("{:.0f} s of {:.0f} s", summary.seconds, summary.budget_s));
-  return trials.empty() ? text : text + "\n" + trial_table(trials);
+  return trials.empty() ? text : text + "\n" + grouped_trials(trials, all);
+}
+
+std::string numbers_text(const OptimizeSummary& summary, std::span<const TrialRecord> trials) {
+  std::string text;
+  if (summary.is_faster()) {
+    for (const ComparisonRow& row : comparison_rows(summary))
+      text += labelled(row.name,
+                       row.before == row.after ? row.before : row.before + " -> " + row.after);
+    if (!summary.energy_problem.empty()) text += labelled("energy", summary.energy_problem);
+    return text;
+  }
+  for (const auto& rows : {no_gain_rows(summary, trials), baseline_rows(summary)})
+    for (const auto& [name, said] : rows) text += labelled(name, said);
+  return text;
 }
 
 }  // namespace
@@ -127,24 +144,25 @@ std::string optimize_json(const OptimizeSummary& summary, std::span<const TrialR
   return text + "\n";
 }
 
-std::string optimize_text(const OptimizeSummary& summary, std::span<const TrialRecord> trials) {
-  if (summary.is_dry) return dry_run_text(summary, trials);
+std::string optimize_text(const OptimizeSummary& summary,
+                          std::span<const TrialRecord> trials,
+                          bool all) {
+  if (summary.is_dry) return dry_run_text(summary, trials, all);
   std::string text = fmt::format("{}: {}\n", plain_line(summary.target), claim_title(summary));
   text += claim_text(summary) + "\n\n";
-  for (const ComparisonRow& row : comparison_rows(summary))
-    text +=
-        labelled(row.name, row.before == row.after ? row.before : row.before + " -> " + row.after);
-  if (!summary.energy_problem.empty()) text += labelled("energy", summary.energy_problem);
-  text += labelled("guard", guard_text(summary.guard));
+  text += numbers_text(summary, trials);
+  if (summary.gained()) text += labelled("guard", guard_text(summary.guard));
   text += labelled("took", fmt::format("{:.0f} s of {:.0f} s", summary.seconds, summary.budget_s));
   for (const std::string& note : summary.notes) text += labelled("note", note);
-  if (!trials.empty()) text += "\n" + trial_table(without_proof(trials));
+  if (!trials.empty()) text += "\n" + grouped_trials(trials, all);
   if (summary.gained()) text += "\n" + indented(summary.recipe);
   std::string written;
   for (const auto& [name, path] : {std::pair("recipe", &summary.recipe_path),
                                    std::pair("ledger", &summary.ledger_path),
                                    std::pair("report", &summary.report_path)})
     if (!path->empty()) written += labelled(name, *path);
+  if (summary.gained() && !summary.recipe_path.empty())
+    written += labelled("use", recipe_command(summary));
   return written.empty() ? text : text + "\n" + written;
 }
 

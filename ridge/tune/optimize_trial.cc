@@ -74,6 +74,7 @@ void Optimizer::measure_candidate(Candidate& candidate) {
 
 bool Optimizer::look(Candidate& candidate) {
   const int64_t start = now_ns();
+  observer_.on_work(fmt::format("looking at {}", candidate.technique->name));
   TrialVerdict verdict = TrialVerdict::kFailed;
   std::string failure;
   try {
@@ -104,6 +105,7 @@ bool Optimizer::look(Candidate& candidate) {
 
 void Optimizer::try_candidate(Candidate candidate) {
   const int64_t start = now_ns();
+  observer_.on_work(fmt::format("trying {}", candidate.technique->name));
   TrialRecord record = record_of(candidate);
   std::vector<ConfigFlag> mended;
   bool is_kept = false;

@@ -34,6 +34,7 @@ void Optimizer::try_without(const KeptChange& kept) {
   }
   if (recipe_hash(recipe) == recipe_hash(best_.recipe)) return;  // a later change took its place
   const int64_t start = now_ns();
+  observer_.on_work(fmt::format("trying without {}", kept.technique));
   TrialRecord record = new_record(std::string(kWithout) + kept.technique);
   record.change = kept.text;
   record.semantic_class = kept.semantic_class;

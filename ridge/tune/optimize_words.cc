@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "ridge/base/charts.h"
+#include "ridge/base/shell_word.h"
 
 namespace ridge {
 namespace {
@@ -92,6 +93,20 @@ std::vector<ComparisonRow> comparison_rows(const OptimizeSummary& summary) {
   return rows;
 }
 
+std::vector<ReportRow> baseline_rows(const OptimizeSummary& summary) {
+  std::vector<ReportRow> rows;
+  for (ComparisonRow& row : comparison_rows(summary))
+    if (row.before != kUnknown) rows.emplace_back(std::move(row.name), std::move(row.before));
+  return rows;
+}
+
+std::string recipe_command(const OptimizeSummary& summary) {
+  return fmt::format("{} {}{}",
+                     summary.recipe_use,
+                     summary.recipe_path.empty() ? "FILE" : shell_word(summary.recipe_path),
+                     summary.recipe_rest);
+}
+
 std::string claim_words(const OptimizeClaim& claim) {
   return fmt::format(
       "{:.2f} times as fast{}", claim.speedup, claim.per_sample ? " per sample" : "");
@@ -103,11 +118,14 @@ OptimizeClaim claim_of(const OptimizeSummary& summary) {
 }
 
 std::string claim_title(const OptimizeSummary& summary) {
-  if (!summary.gained()) return "nothing was gained";
-  return claim_words(summary.claim);
+  if (summary.is_faster()) return claim_words(summary.claim);
+  return summary.gained() ? "the limit of memory is kept; nothing faster was found within it"
+                          : "nothing was gained";
 }
 
 std::string claim_text(const OptimizeSummary& summary) {
+  if (!summary.is_faster() && summary.gained())
+    return "The recipe keeps the limit, and no change within it was faster in paired runs.";
   if (!summary.gained())
     return fmt::format("No change beat the {} as it is in paired runs: it stays as it is.",
                        summary.subject);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ridge/tune/optimize_summary.h"
@@ -16,13 +17,23 @@ struct ComparisonRow {
 /// Step, speed, wait, memory, energy and money; what was not measured says so.
 std::vector<ComparisonRow> comparison_rows(const OptimizeSummary& summary);
 
+/// A name, and what is said of it.
+using ReportRow = std::pair<std::string, std::string>;
+
+/// The quantities that are known of the variant that stays, where nothing became faster: there is
+/// nothing to compare.
+std::vector<ReportRow> baseline_rows(const OptimizeSummary& summary);
+
+/// "ridge train run.toml --recipe recipe.toml"; FILE stands for a recipe that was not written.
+std::string recipe_command(const OptimizeSummary& summary);
+
 /// The claim that a summary supports: {1, 1, 1} where nothing was gained, whatever it says.
 OptimizeClaim claim_of(const OptimizeSummary& summary);
 
 /// "1.84 times as fast", or "1.84 times as fast per sample" where steps differ.
 std::string claim_words(const OptimizeClaim& claim);
 
-/// The words of the claim, or "nothing was gained".
+/// The words of the claim, or "nothing was gained", or that a limit of memory is kept.
 std::string claim_title(const OptimizeSummary& summary);
 /// How sure that is.
 std::string claim_text(const OptimizeSummary& summary);

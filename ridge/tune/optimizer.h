@@ -20,9 +20,6 @@
 
 namespace ridge {
 
-/// What has a lower ceiling is not tried.
-inline constexpr double kWorthTrying = 1.02;
-
 /// Steps whose state is compared where a change must keep the bits.
 inline constexpr int64_t kHashSteps = 2;
 
@@ -150,8 +147,8 @@ class Optimizer {
   double trial_seconds(const Candidate& candidate, double gain) const;
   void hold_most_promising();
   void keep(Candidate candidate, const TrialRecord& record);
-  void finish_rest(const std::string& reason);
-  TrialRecord rest_record(const Candidate& candidate, const std::string& reason) const;
+  void finish_rest(std::string_view reason);
+  TrialRecord rest_record(const Candidate& candidate, std::string_view reason) const;
 
   // optimize_trial.cc
   TrialRecord record_of(const Candidate& candidate) const;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ridge/base/stats.h"
+#include "ridge/tune/trial_record.h"
 
 namespace ridge {
 namespace {
@@ -128,8 +129,9 @@ std::optional<double> pair_noise(const TrialResult& trial) {
 
 std::string no_time_text(double trial_seconds, double proof_seconds, double seconds_left) {
   return fmt::format(
-      "not begun: a trial takes about {:.0f} s, and of the {:.0f} s that are left {:.0f} s are "
-      "reserved for the proof",
+      "{}: a trial takes about {:.0f} s, and of the {:.0f} s that are left {:.0f} s are reserved "
+      "for the proof",
+      kNoTime,
       trial_seconds,
       std::max(0.0, seconds_left),
       proof_seconds);

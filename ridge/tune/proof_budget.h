@@ -44,8 +44,8 @@ int64_t proof_pairs(const JudgeOptions& judge, double gain, double noise, int64_
 /// where there are fewer than three of them.
 std::optional<double> pair_noise(const TrialResult& trial);
 
-/// The reason of trials that are not begun: "not begun: a trial takes about 14 s, and of the 60 s
-/// that are left 52 s are reserved for the proof".
+/// The reason of trials that are not begun, after kNoTime: "a trial takes about 14 s, and of the 60
+/// s that are left 52 s are reserved for the proof".
 std::string no_time_text(double trial_seconds, double proof_seconds, double seconds_left);
 
 /// A proof between two of its pairs.

@@ -36,6 +36,13 @@ std::optional<TrialVerdict> parse_trial_verdict(std::string_view name);
 std::string_view name_of(SemanticClass semantic_class);
 std::optional<SemanticClass> parse_semantic_class(std::string_view name);
 
+/// A change that could gain less, even if its part of a step cost nothing, is not tried.
+inline constexpr double kLeastCeiling = 1.02;
+
+/// Reasons of TrialVerdict::kNotTried that say nothing about the change.
+inline constexpr std::string_view kNoTime = "the budget has no time left for it";
+inline constexpr std::string_view kWasStopped = "stopped by a signal";
+
 /// Factors of speed: 2 takes half the time, 1 is no gain.
 struct SpeedRange {
   double low = 1, high = 1;

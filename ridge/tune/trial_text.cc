@@ -5,25 +5,27 @@
 #include <algorithm>
 #include <vector>
 
-#include "ridge/tune/prediction.h"
+#include "ridge/tune/trial_groups.h"
 
 namespace ridge {
 namespace {
 
+// Columns of 80 characters in all: what decides stands first.
 std::string cells(std::string_view number,
                   std::string_view technique,
-                  std::string_view change,
-                  std::string_view predicted,
-                  std::string_view measured) {
+                  std::string_view verdict,
+                  std::string_view measured,
+                  std::string_view predicted) {
   return fmt::format(
-      "{:>3}  {:<16} {:<34} {:<14} {:<21} ", number, technique, change, predicted, measured);
+      "{:>3}  {:<20} {:<12} {:<20} {}\n", number, technique, verdict, measured, predicted);
 }
+
+std::string heading() { return cells("", "technique", "verdict", "measured", "predicted"); }
 
 // Of many changes those that a line has room for, and at least the first; a ledger has all.
 std::string shown_change(std::string_view change) {
   constexpr size_t kRoom = 60;
-  const std::string plain = plain_line(change);
-  if (plain.empty()) return "-";
+  std::string plain = plain_line(change);
   std::vector<size_t> ends;  // of each change
   for (size_t at = plain.find(", "); at != std::string::npos; at = plain.find(", ", at + 1))
     ends.push_back(at);
@@ -32,6 +34,32 @@ std::string shown_change(std::string_view change) {
   while (shown > 1 && ends[shown - 1] > kRoom) --shown;
   if (shown == ends.size()) return plain;
   return fmt::format("{}, and {} more", plain.substr(0, ends[shown - 1]), ends.size() - shown);
+}
+
+// What a program said last is lines; one is shown, and its start where it is long.
+std::string reason_of(const TrialRecord& record) {
+  constexpr size_t kMost = 200;
+  std::string line;
+  for (char c : record.reason) line += c == '\n' ? std::string(" | ") : std::string(1, c);
+  return shortened(line, kMost);
+}
+
+// One line, and a second one for what was changed and why it was not kept.
+std::string row(const TrialRecord& record, std::string_view verdict) {
+  const std::string number = fmt::format("{}", record.number);
+  const std::string technique = plain_line(record.technique);
+  if (!record.measured && !record.predicted) {
+    std::string text =
+        fmt::format("{:>3}  {:<20} {:<12} {}\n", number, technique, verdict, reason_of(record));
+    if (was_run(record) && !record.change.empty())
+      text += fmt::format("     {}\n", shown_change(record.change));
+    return text;
+  }
+  std::string text =
+      cells(number, technique, verdict, measured_text(record), predicted_text(record));
+  if (const std::string more = change_and_reason(record); !more.empty())
+    text += fmt::format("     {}\n", more);
+  return text;
 }
 
 }  // namespace
@@ -56,39 +84,61 @@ std::string_view words_of(SemanticClass semantic_class) {
   return "other updates: another trajectory";
 }
 
+std::optional<double> telling_bound(const TrialRecord& record) {
+  return record.ceiling && *record.ceiling < kTellingBound ? record.ceiling : std::nullopt;
+}
+
 std::string predicted_text(const TrialRecord& record) {
   if (record.predicted)
-    return fmt::format("{:.2f} .. {:.2f}", record.predicted->low, record.predicted->high);
-  const bool is_bounded = record.ceiling && *record.ceiling < kNoCeiling;
-  return is_bounded ? fmt::format("at most {:.2f}", *record.ceiling) : "-";
+    return fmt::format("{:.2f} to {:.2f}", record.predicted->low, record.predicted->high);
+  const std::optional<double> bound = telling_bound(record);
+  return bound ? fmt::format("bound {:.2f}", *bound) : "-";
 }
 
 std::string measured_text(const TrialRecord& record) {
   if (!record.measured) return "-";
   const SpeedEstimate& measured = *record.measured;
-  return fmt::format("{:.2f} ({:.2f} .. {:.2f})", measured.mid, measured.low, measured.high);
+  return fmt::format("{:.2f} ({:.2f} to {:.2f})", measured.mid, measured.low, measured.high);
 }
 
-std::string trial_heading() {
-  return cells("", "technique", "change", "predicted", "measured") + "verdict\n";
-}
-
-std::string trial_line(const TrialRecord& record) {
-  std::string line = cells(fmt::format("{}", record.number),
-                           plain_line(record.technique),
-                           shown_change(record.change),
-                           predicted_text(record),
-                           measured_text(record)) +
-                     words_of(record.verdict);
-  if (record.verdict != TrialVerdict::kKept && !record.reason.empty())
-    line += ": " + plain_line(record.reason);
-  return line + "\n";
+std::string change_and_reason(const TrialRecord& record) {
+  std::string text = shown_change(record.change);
+  const std::string reason = reason_of(record);
+  const bool is_kept_step = record.verdict == TrialVerdict::kKept && record.measured;
+  if (is_kept_step || reason.empty() || reason == words_of(record.verdict)) return text;
+  return text.empty() ? reason : text + ": " + reason;
 }
 
 std::string trial_table(std::span<const TrialRecord> trials) {
-  std::string text = trial_heading();
-  for (const TrialRecord& record : trials) text += trial_line(record);
+  std::string text = heading();
+  for (const TrialRecord& record : trials) text += row(record, words_of(record.verdict));
   return text;
+}
+
+std::string grouped_trials(std::span<const TrialRecord> trials, bool all) {
+  const TrialGroups groups = group_trials(trials);
+  std::string text;
+  if (!groups.kept.empty() || !groups.close.empty()) text += heading();
+  for (const TrialRecord* record : groups.kept) text += row(*record, verdict_words(*record, true));
+  for (const TrialRecord* record : groups.close)
+    text += row(*record, verdict_words(*record, false));
+  std::string rest;
+  for (const std::string& line : untried_lines(groups)) rest += fmt::format("  {}\n", line);
+  if (const std::string words = useless_words(groups); !words.empty())
+    rest += fmt::format("  {}{}\n", words, all ? ":" : "; --all says why");
+  if (all)
+    for (const TrialRecord* record : groups.useless)
+      rest += row(*record, verdict_words(*record, false));
+  return text.empty() || rest.empty() ? text + rest : text + "\n" + rest;
+}
+
+std::string trial_note(const TrialRecord& record) {
+  if (!was_run(record)) return {};
+  return fmt::format("trial {}: {}: {}{}",
+                     record.number,
+                     plain_line(record.technique),
+                     words_of(record.verdict),
+                     record.measured ? ", " + measured_text(record) + " times as fast" : "");
 }
 
 }  // namespace ridge

@@ -1,6 +1,7 @@
 // Trials in words and numbers for people; texts of a ledger lose what a terminal would obey.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,15 +16,28 @@ std::string words_of(TrialVerdict verdict);
 /// "the same bits", "other rounding: ...".
 std::string_view words_of(SemanticClass semantic_class);
 
-/// "1.20 .. 1.50", "at most 1.01" where there is a ceiling alone, or "-".
+/// A bound that is worth telling: what a step would gain if all that the change is about cost
+/// nothing. One of kTellingBound or more rules out nothing that anybody would expect.
+inline constexpr double kTellingBound = 2;
+std::optional<double> telling_bound(const TrialRecord& record);
+
+/// "1.20 to 1.50", "bound 1.28" where there is nothing but a telling bound, or "-".
 std::string predicted_text(const TrialRecord& record);
-/// "1.35 (1.30 .. 1.40)", or "-".
+/// "1.35 (1.30 to 1.40)", or "-".
 std::string measured_text(const TrialRecord& record);
 
-/// A table with one line a trial, for a terminal: the lines may be printed one by one, as trials
-/// end. Each ends in a newline.
-std::string trial_heading();
-std::string trial_line(const TrialRecord& record);
+/// The change and the reason of the verdict, without what the verdict says already: "loader.workers
+/// 0 -> 2", "jit true -> false: no verdict after 9 pairs".
+std::string change_and_reason(const TrialRecord& record);
+
+/// All trials in their order, for a terminal.
 std::string trial_table(std::span<const TrialRecord> trials);
+
+/// A run's trials for a terminal: a table of what was kept and of what came close, a line for what
+/// had no time, and one that counts what cannot help; `all` tells each of the latter.
+std::string grouped_trials(std::span<const TrialRecord> trials, bool all);
+
+/// One trial on a line that is shown as soon as it ends; empty where nothing was run.
+std::string trial_note(const TrialRecord& record);
 
 }  // namespace ridge

@@ -73,9 +73,10 @@ TEST(HtmlReport, HoldsEverythingAndNeedsNothing) {
   EXPECT_NE(html.find("<title>Title</title>"), std::string::npos);
   EXPECT_NE(html.find("<p>first &lt; second</p>"), std::string::npos);
   EXPECT_NE(html.find("<td class=\"n\">31 %</td>"), std::string::npos);
-  EXPECT_NE(html.find("<th>name</th>"), std::string::npos);
+  EXPECT_NE(html.find("<th class=\"s\">name</th>"), std::string::npos);
   EXPECT_EQ(count(html, "<li>"), 2u);
   EXPECT_EQ(count(html, "<tr>"), 3u);
+  EXPECT_EQ(count(html, "class=\"stack\""), 0u);
   EXPECT_NE(html.find("prefers-color-scheme: dark"), std::string::npos);
   // Nothing from outside, and nothing that runs.
   for (const char* outside :
@@ -108,6 +109,81 @@ TEST(HtmlReport, HostileTextStaysText) {
   EXPECT_EQ(html.find('\x01'), std::string::npos);
 }
 
+// On a phone a table of many columns is a block a row, each cell with the name of its column.
+TEST(HtmlReport, WideTablesCanBeStacked) {
+  HtmlReport report("t");
+  const std::string name(40, 'x');
+  report.table({{{"a"}, {"b"}, {"c", true}, {"<d>"}}, {{"short", "a word", "3", name}}});
+  report.table({{{"a"}, {"b"}, {"c"}}, {{name, "2", "3"}}});
+  const std::string html = report.finish();
+  EXPECT_TRUE(is_balanced(html));
+  EXPECT_EQ(count(html, "<table class=\"stack\">"), 1u);
+  EXPECT_NE(html.find("<td data-label=\"&lt;d&gt;\">" + name + "</td>"), std::string::npos);
+  // Short texts keep their words whole; numbers are told from texts.
+  EXPECT_NE(html.find("<td class=\"s\" data-label=\"a\">short</td>"), std::string::npos);
+  EXPECT_NE(html.find("<td class=\"n\" data-label=\"c\">3</td>"), std::string::npos);
+  EXPECT_NE(html.find("<td>" + name + "</td><td class=\"s\">2</td>"), std::string::npos);
+}
+
+TEST(HtmlReport, FactsAreNamesAndTexts) {
+  HtmlReport report("t");
+  report.facts({{"a < b", "why"}, {"next", kHostile}});
+  const std::string html = report.finish();
+  EXPECT_TRUE(is_balanced(html));
+  EXPECT_NE(html.find("<dt>a &lt; b</dt><dd>why</dd>"), std::string::npos);
+  EXPECT_EQ(html.find("<script"), std::string::npos);
+}
+
+// Nothing that a page could hold may need scrolling sideways.
+TEST(HtmlReport, NothingScrollsSideways) {
+  const std::string html = HtmlReport("t").finish();
+  EXPECT_EQ(html.find("overflow-x"), std::string::npos);
+  EXPECT_NE(html.find("white-space: pre-wrap"), std::string::npos);
+  EXPECT_NE(html.find("overflow-wrap: anywhere"), std::string::npos);
+}
+
+TEST(HtmlReport, EntriesHaveVerdictNumberPictureAndRemark) {
+  HtmlReport report("t");
+  HtmlEntry entry{.tone = Tone::kGood,
+                  .verdict = "kept",
+                  .title = "jit",
+                  .text = "a < b",
+                  .value = "1.35",
+                  .detail = "1.30 to 1.40",
+                  .svg = "<svg></svg>",
+                  .remark = "why"};
+  report.entries("<svg id=\"axis\"></svg>", {entry, {.verdict = "open"}});
+  const std::string html = report.finish();
+  EXPECT_TRUE(is_balanced(html));
+  EXPECT_NE(html.find("<li class=\"entry good\"><b>kept</b>"), std::string::npos);
+  EXPECT_NE(html.find("a &lt; b"), std::string::npos);
+  const std::vector<const char*> order = {"id=\"axis\"",
+                                          ">kept<",
+                                          ">jit<",
+                                          ">1.35<",
+                                          ">1.30 to 1.40<",
+                                          "<svg></svg>",
+                                          ">why<",
+                                          ">open<"};
+  for (size_t i = 1; i < order.size(); ++i)
+    EXPECT_LT(html.find(order[i - 1]), html.find(order[i])) << order[i];
+  EXPECT_EQ(count(html, "class=\"remark\""), 1u);
+}
+
+TEST(HtmlReport, KeysOfAPictureStandInThePage) {
+  HtmlReport report("t");
+  report.figure({.svg = "<svg></svg>",
+                 .keys = {{.title = "causes", .entries = {{ink::series(1), "starved < 3 ms"}}}}},
+                "caption",
+                FigureWidth::kPage);
+  const std::string html = report.finish();
+  EXPECT_TRUE(is_balanced(html));
+  EXPECT_NE(html.find("<figure><svg>"), std::string::npos);
+  EXPECT_NE(html.find("<b>causes</b><span><i style=\"background:var(--series-2,#d47a1f)\"></i>"
+                      "starved &lt; 3 ms</span>"),
+            std::string::npos);
+}
+
 TEST(HtmlReport, MisuseIsAnInternalError) {
   HtmlReport report("t");
   EXPECT_THROW(report.heading(1, "x"), InternalError);
@@ -118,7 +194,7 @@ TEST(HtmlReport, MisuseIsAnInternalError) {
 }
 
 TEST(SvgWriter, Primitives) {
-  SvgWriter svg(100, 50.5, "a \"label\"");
+  SvgWriter svg(50.5, "a \"label\"");
   svg.begin_group("tip & more");
   svg.rect(1, 2, 3.14159, -4, ink::series(0), 2);
   svg.end_group();
@@ -126,22 +202,26 @@ TEST(SvgWriter, Primitives) {
   svg.circle({5, 6}, 2, ink::kText);
   const SvgPoint points[] = {{0, 0}, {1.005, -0.001}, {2, 2}};
   svg.polyline(points, ink::series(9));
-  svg.text({7, 8}, "a<b", {.anchor = TextAnchor::kEnd, .bold = true, .rotate = -90});
+  svg.text({7, 8}, "a<b", {.anchor = TextAnchor::kEnd, .bold = true, .shift = 3});
   const std::string text = svg.finish();
   EXPECT_TRUE(is_balanced(text));
-  EXPECT_NE(text.find(R"(viewBox="0 0 100 50.5")"), std::string::npos);
+  // As wide as the page, and letters of a size of their own: nothing is scaled but a line's points.
+  EXPECT_TRUE(text.starts_with(R"(<svg width="100%" height="50.5")")) << text;
+  EXPECT_EQ(count(text, "viewBox"), 1u);
+  EXPECT_NE(text.find(R"(viewBox="0 0 100 50.5" preserveAspectRatio="none"><polyline)"),
+            std::string::npos);
   EXPECT_NE(text.find("<title>tip &amp; more</title>"), std::string::npos);
-  EXPECT_NE(text.find(R"(width="3.14" height="0")"), std::string::npos);
-  EXPECT_NE(text.find(R"svg(text-anchor="end" transform="rotate(-90 7 8)")svg"), std::string::npos);
+  EXPECT_NE(text.find(R"(x="1%" y="2" width="3.14%" height="0")"), std::string::npos);
+  EXPECT_NE(text.find(R"(cx="5%" cy="6" r="2")"), std::string::npos);
+  EXPECT_NE(text.find(R"(x="7%" y="8" text-anchor="end" dx="3")"), std::string::npos);
   EXPECT_NE(text.find(">a&lt;b</text>"), std::string::npos);
   EXPECT_NE(text.find(R"(points="0,0 )"), std::string::npos);
   EXPECT_EQ(text.find("xmlns"), std::string::npos);
   EXPECT_EQ(ink::series(1), ink::series(9));
-  EXPECT_NE(SvgWriter(1, 1, "").finish(true).find("xmlns="), std::string::npos);
 }
 
 TEST(SvgWriter, MisuseIsAnInternalError) {
-  SvgWriter svg(10, 10, "x");
+  SvgWriter svg(10, "x");
   EXPECT_THROW(svg.rect(0, 0, NAN, 1, ink::kText), InternalError);
   EXPECT_THROW(svg.line({0, INFINITY}, {1, 1}, ink::kText), InternalError);
   EXPECT_THROW(svg.end_group(), InternalError);
@@ -151,7 +231,7 @@ TEST(SvgWriter, MisuseIsAnInternalError) {
 
 // Values of an attribute of all elements of a kind, in order.
 std::vector<double> attributes(const std::string& svg, const char* element, const char* name) {
-  const std::regex pattern(std::string("<") + element + "[^>]* " + name + "=\"([-0-9.]+)\"");
+  const std::regex pattern(std::string("<") + element + "[^>]* " + name + "=\"([-0-9.]+)%\"");
   std::vector<double> found;
   for (std::sregex_iterator it(svg.begin(), svg.end(), pattern), end; it != end; ++it)
     found.push_back(std::stod((*it)[1]));
@@ -160,12 +240,13 @@ std::vector<double> attributes(const std::string& svg, const char* element, cons
 
 TEST(BarChart, LengthsAreInProportion) {
   const std::string svg =
-      bar_chart({.title = "t", .unit = "ms", .bars = {{"a", 10}, {"b", 40}, {"c", 0}, {"d", -20}}});
+      bar_chart({.title = "t", .unit = "ms", .bars = {{"a", 10}, {"b", 40}, {"c", 0}, {"d", -20}}})
+          .svg;
   EXPECT_TRUE(is_balanced(svg));
   const std::vector<double> widths = attributes(svg, "rect", "width");
   const std::vector<double> x = attributes(svg, "rect", "x");
   ASSERT_EQ(widths.size(), 4u);
-  EXPECT_GT(widths[0], 50);
+  EXPECT_GT(widths[0], 10);  // per cent
   EXPECT_NEAR(widths[1], 4 * widths[0], 0.05);
   EXPECT_EQ(widths[2], 0);
   EXPECT_NEAR(widths[3], 2 * widths[0], 0.05);
@@ -181,26 +262,27 @@ TEST(BarChart, OddValues) {
                  .bars = {{"nothing", NAN},
                           {"endless", INFINITY},
                           {std::string(300, 'w'), 3},
-                          {"whisker", 2, "two", "tip", 1, std::pair{1.0, 9.0}}}});
+                          {"whisker", 2, "two", "tip", 1, std::pair{1.0, 9.0}}}})
+          .svg;
   EXPECT_TRUE(is_balanced(svg));
   EXPECT_EQ(count(svg, "<rect"), 2u);
   EXPECT_EQ(count(svg, "no value</text>"), 2u);
   EXPECT_EQ(count(svg, "\u2026"), 1u);  // the long label is cut where it is drawn, not in its tip
-  EXPECT_TRUE(is_balanced(bar_chart({.title = "empty"})));
-  EXPECT_TRUE(is_balanced(bar_chart({.title = "zeros", .bars = {{"a", 0}, {"b", 0}}})));
+  EXPECT_TRUE(is_balanced(bar_chart({.title = "empty"}).svg));
+  EXPECT_TRUE(is_balanced(bar_chart({.title = "zeros", .bars = {{"a", 0}, {"b", 0}}}).svg));
 }
 
 TEST(LinePlot, PointsBreakWhereNothingCanBeDrawn) {
   LinePlot plot{.title = "t", .x_label = "x", .y_label = "y"};
   plot.series = {{"s", {1, 2, 3, 4, 5, 6}, {1, 2, NAN, 4, 5, INFINITY}}};
-  const std::string svg = line_plot(plot);
+  const std::string svg = line_plot(plot).svg;
   EXPECT_TRUE(is_balanced(svg));
   EXPECT_EQ(count(svg, "<polyline"), 2u);
   plot.series[0].y = {1, 10, 0, -5, 100, 1000};
   plot.log_y = true;
-  EXPECT_EQ(count(line_plot(plot), "<polyline"), 2u);
+  EXPECT_EQ(count(line_plot(plot).svg, "<polyline"), 2u);
   plot.series[0].points_only = true;
-  EXPECT_EQ(count(line_plot(plot), "<circle"), 4u);
+  EXPECT_EQ(count(line_plot(plot).svg, "<circle"), 4u);
   plot.series[0].x.pop_back();
   EXPECT_THROW(line_plot(plot), InternalError);
 }
@@ -213,8 +295,8 @@ TEST(LinePlot, DegenerateDataStillDraws) {
                                    PlotSeries{"nan", {NAN}, {NAN}},
                                    PlotSeries{"huge", {1, 2}, {-1e300, 1e300}}}) {
     for (bool log : {false, true})
-      EXPECT_TRUE(
-          is_balanced(line_plot({.title = "t", .series = {series}, .log_x = log, .log_y = log})))
+      EXPECT_TRUE(is_balanced(
+          line_plot({.title = "t", .series = {series}, .log_x = log, .log_y = log}).svg))
           << series.name;
   }
 }
@@ -228,7 +310,7 @@ TEST(LinePlot, LongSeriesAreThinnedButKeepTheirExtremes) {
   }
   series.y[31'416] = 5000;
   series.y[70'000] = -5000;
-  const std::string svg = line_plot({.title = "t", .series = {series}});
+  const std::string svg = line_plot({.title = "t", .series = {series}}).svg;
   EXPECT_LT(svg.size(), 80'000u);
   // Every point that is drawn, by its y: the two outliers are the ends of the range.
   const std::regex point(",([-0-9.]+)[ \"]");
@@ -242,6 +324,14 @@ TEST(LinePlot, LongSeriesAreThinnedButKeepTheirExtremes) {
     greatest = std::max(greatest, std::stod((*it)[1]));
   }
   EXPECT_GT(greatest - least, 200);  // of 320 pixels, most of which the outliers span
+}
+
+TEST(LinePlot, ItsKeyHasEachSeries) {
+  LinePlot plot{.title = "t", .series = {{"before", {1}, {2}}}};
+  EXPECT_TRUE(line_plot(plot).keys.empty());
+  plot.series.push_back({"after", {1}, {2}});
+  ASSERT_EQ(line_plot(plot).keys.size(), 1u);
+  EXPECT_EQ(line_plot(plot).keys[0].entries[1].text, "after");
 }
 
 TEST(Ticks, Linear) {

@@ -111,8 +111,11 @@ TEST_F(Optimize, ADryRunTellsWhatItWouldTryAndWritesNothing) {
   const std::vector<std::string> before = folder_.names();
   const Ended ended = optimize({"--budget", std::to_string(kBudget), "--dry-run"});
   ASSERT_EQ(ended.code, 0) << ended.err;
-  for (const char* part : {"nothing was tried", "baseline: ", "ceilings: ", "  jit  "})
+  for (const char* part :
+       {"nothing was tried", "baseline: ", "ceilings: ", " cannot help here; --all says why\n"})
     EXPECT_NE(ended.out.find(part), std::string::npos) << part << "\n" << ended.out;
+  EXPECT_EQ(ended.out.find("no memory limit"), std::string::npos) << ended.out;
+  EXPECT_EQ(ended.err.find("technique "), std::string::npos) << ended.err;
   for (const std::string& name : folder_.names())
     EXPECT_TRUE(name.starts_with(".") ||  // what the test itself writes
                 std::find(before.begin(), before.end(), name) != before.end())
@@ -125,7 +128,16 @@ TEST_F(Optimize, ADryRunTellsWhatItWouldTryAndWritesNothing) {
   for (const json& trial : found.at("trials")) EXPECT_TRUE(trial.at("measured").is_null()) << trial;
 }
 
-// Where both streams go to one terminal, the trials are shown as they end and not once more.
+TEST_F(Optimize, AllTellsWhyTheOthersCannotHelp) {
+  const Ended ended = optimize({"--budget", "5", "--dry-run", "--all"});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  EXPECT_NE(ended.out.find("  jit  "), std::string::npos) << ended.out;
+  const size_t others = ended.out.find(" cannot help here:\n");
+  ASSERT_NE(others, std::string::npos) << ended.out;
+  EXPECT_NE(ended.out.find("  no memory limit\n", others), std::string::npos) << ended.out;
+}
+
+// Where both streams go to one terminal, the table stands there once.
 TEST_F(Optimize, ATerminalSeesTheTrialsOnce) {
   int terminal = -1;
   const pid_t process = forkpty(&terminal, nullptr, nullptr, nullptr);

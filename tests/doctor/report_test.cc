@@ -6,11 +6,13 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <set>
 
 #include "ridge/doctor/compare_html.h"
 #include "ridge/doctor/compare_traces.h"
 #include "ridge/doctor/doctor_html.h"
 #include "ridge/doctor/doctor_json.h"
+#include "ridge/doctor/doctor_pictures.h"
 #include "ridge/doctor/doctor_text.h"
 #include "tests/doctor/made_run.h"
 
@@ -289,6 +291,44 @@ TEST(DoctorReport, LargeTraceGivesASmallPage) {
       doctor_html({run.trace(), run.analysis(), diagnose(run.trace(), run.analysis())});
   EXPECT_LT(page.size(), size_t{2} << 20);
   EXPECT_NE(page.find("<svg"), std::string::npos);
+}
+
+// Four causes have four colours, each named in the key below the picture.
+TEST(DoctorReport, CausesOfGapsHaveColoursAndAKey) {
+  MadeRun run(12, 10);
+  for (int step = 0; step < 12; ++step) run.kernel("gemm", 10 * step, 2);
+  run.analysis().gaps.clear();
+  const Interval& first = run.analysis().steps.windows.front();
+  for (const Interval& window : run.analysis().steps.windows) {
+    Gap gap{};
+    gap.at = {window.begin + 3'000'000, window.begin + 9'000'000};
+    gap.starved_ns = 3'000'000, gap.blocking_ns = 1'500'000;
+    gap.launch_ns = 1'000'000, gap.unknown_ns = 500'000;
+    run.analysis().gaps.push_back(gap);
+  }
+  ASSERT_GT(first.length(), 0);
+  run.trace().sort();
+  const Picture picture = step_picture(run.trace(), run.analysis());
+  const PictureKey* causes = nullptr;
+  std::set<std::string_view> names, inks;
+  for (const PictureKey& key : picture.keys) {
+    if (key.title == "nothing computes")
+      causes = &key;
+    else
+      for (const auto& entry : key.entries) names.insert(entry.ink);
+  }
+  ASSERT_NE(causes, nullptr);
+  ASSERT_EQ(causes->entries.size(), 4u);
+  const char* expected[] = {"starved 3 ms", "launch 1 ms", "blocking 1.5 ms", "unknown 0.5 ms"};
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(causes->entries[i].text, expected[i]);
+    inks.insert(causes->entries[i].ink);
+    EXPECT_FALSE(names.contains(causes->entries[i].ink)) << expected[i];
+    EXPECT_NE(picture.svg.find(fmt::format("fill:{}", causes->entries[i].ink)), std::string::npos);
+  }
+  EXPECT_EQ(inks.size(), 4u);
+  EXPECT_NE(doctor_html({run.trace(), run.analysis(), {}}).find("</i>blocking 1.5 ms</span>"),
+            std::string::npos);
 }
 
 TEST(DoctorReport, EmptyTraceIsTold) {

@@ -4,15 +4,14 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <fstream>
+#include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <regex>
 
 #include "ridge/tune/optimize_pictures.h"
 #include "ridge/tune/optimize_words.h"
-#include "tests/tune/ledger_records.h"
+#include "tests/tune/sample_reports.h"
 
 namespace ridge {
 namespace {
@@ -130,7 +129,7 @@ TEST(OptimizeReport, ClaimsOfOtherBatchesAreASample) {
   std::vector<TrialRecord> trials = some_trials();
   trials[0].semantic_class = SemanticClass::kTrajectory;
   const std::string page = optimize_html(summary, trials);
-  EXPECT_NE(page.find(">trajectory</td>"), std::string::npos);
+  EXPECT_NE(page.find("loader.workers 0 -&gt; 2 (trajectory)</span>"), std::string::npos);
   EXPECT_NE(page.find("1.50 times as fast per sample"), std::string::npos);
   EXPECT_EQ(page.find("40 ms</"), page.rfind("40 ms</"));  // in the table alone
 }
@@ -151,23 +150,53 @@ TEST(OptimizeReport, NothingGainedClaimsNothing) {
   }
 }
 
+// One step, not two that are equal: no arrow, no second bar, no column for what did not change.
+TEST(OptimizeReport, NothingGainedComparesNothing) {
+  for (const test::SampleReport& report :
+       {test::engine_without_gain(), test::program_without_gain()}) {
+    const std::string text = optimize_text(report.summary, report.trials);
+    const std::string page = optimize_html(report.summary, report.trials);
+    EXPECT_GT(text.find(" -> "), text.find("  took  ")) << text;  // in the table of trials alone
+    EXPECT_NE(text.find("\n  time of a step             33 ms\n"), std::string::npos) << text;
+    EXPECT_EQ(text.find("not measured"), std::string::npos) << text;
+    EXPECT_EQ(page.find("\u2192"), std::string::npos);
+    EXPECT_EQ(page.find("From the old step"), std::string::npos);
+    EXPECT_EQ(page.find(">before"), std::string::npos);
+    EXPECT_EQ(page.find("Configuration after"), std::string::npos);
+    for (const char* row : {"tried ", "may be hidden ", "next "})
+      EXPECT_NE(text.find(std::string("\n  ") + row), std::string::npos) << row << text;
+    EXPECT_NE(page.find("<dt>may be hidden</dt>"), std::string::npos);
+  }
+}
+
+// A limit of memory makes a recipe without any proof.
+TEST(OptimizeReport, ALimitOfMemoryAloneIsNoClaim) {
+  OptimizeSummary summary = test::sample_summary(false);
+  summary.recipe = "[train]\nmemory_limit = 4\n";
+  for (const std::string& text : {optimize_html(summary, {}), optimize_text(summary, {})}) {
+    EXPECT_NE(text.find("the limit of memory is kept; nothing faster was found"),
+              std::string::npos);
+    EXPECT_NE(text.find("memory_limit = 4"), std::string::npos);
+    EXPECT_EQ(text.find("1.00"), std::string::npos) << text;
+  }
+}
+
 TEST(OptimizeReport, PageHasTheNumbersAndNeedsNothingElse) {
   const std::string page = optimize_html(some_summary(), some_trials());
-  if (const char* path = std::getenv("RIDGE_SAMPLE_REPORT")) std::ofstream(path) << page;
   for (const char* part : {"1.50 times as fast",
                            "between 1.45 and 1.55 times, with 95 % confidence, from 40 pairs",
-                           "30 \u2192 20 ms",
+                           "<b>30 \u2192 20</b><span>ms a step</span>",
                            "160.0 MiB",
                            "not measured",
                            "500 J",
                            "0.02",
                            "no evidence of loss above 0.0125, at power 0.86 (5 pairs of runs)",
                            "[loader]\nworkers = 2",
-                           "--recipe recipe.toml",
+                           "ridge train CONFIG --recipe recipe.toml",
                            "two pairs were lost",
                            "loader.workers 0 -&gt; 2",
-                           "1.20 .. 1.50",
-                           "at most 1.01",
+                           "predicted 1.20 to 1.50",
+                           "1 other cannot help here",
                            "ceiling 1.01",
                            "not faster by 2 %",
                            "Configuration before",
@@ -175,32 +204,65 @@ TEST(OptimizeReport, PageHasTheNumbersAndNeedsNothingElse) {
     EXPECT_NE(page.find(part), std::string::npos) << part;
   EXPECT_EQ(page.find("://"), std::string::npos);
   EXPECT_EQ(page.find("<script"), std::string::npos);
-  EXPECT_EQ(page.find("<td>proof"), std::string::npos);
-  EXPECT_EQ(count(page, "<svg"), 3u);
+  EXPECT_EQ(page.find("<b>proof"), std::string::npos);
+  // Waterfall, step, memory, the scale of the trials, and a line of it for each of the two.
+  EXPECT_EQ(count(page, "<svg"), 6u);
+}
+
+// The answer first: the claim, then what was kept, what came close, and folded what cannot help.
+TEST(OptimizeReport, PageAnswersFirst) {
+  const test::SampleReport report = test::engine_gain();
+  const std::string page = optimize_html(report.summary, report.trials);
+  const std::vector<const char*> order = {"1.65 times as fast",
+                                          "Use it",
+                                          "What was tried",
+                                          "<b>kept</b><div class=\"what\"><b>loader.workers</b>",
+                                          "<b>kept</b><div class=\"what\"><b>bf16</b>",
+                                          "<b>guard failed</b>",
+                                          "<b>not faster</b>",
+                                          "<b>failed</b>",
+                                          "not tried (changes the trajectory",
+                                          "<summary>4 others cannot help here</summary>",
+                                          "no memory limit",
+                                          "From the old step to the new one",
+                                          "Before and after"};
+  for (size_t i = 1; i < order.size(); ++i)
+    EXPECT_LT(page.find(order[i - 1]), page.find(order[i])) << order[i];
+  EXPECT_NE(page.find(order.back()), std::string::npos);
+  EXPECT_EQ(page.find("19.3"), std::string::npos);  // a ceiling that no change reaches
 }
 
 TEST(OptimizeReport, TextHasClaimAndTrials) {
   const std::string text = optimize_text(some_summary(), some_trials());
-  for (const char* part : {"run.toml on cpu: 1.50 times as fast\n",
-                           "  time of a step             30 ms -> 20 ms\n",
-                           "  memory, planned            160.0 MiB\n",
-                           "  energy of 1,000 steps      not measured -> 500 J\n",
-                           "  took                       97 s of 120 s\n",
-                           "\n  2  micro ",
-                           "\n  recipe                     recipe.toml\n"})
+  for (const char* part :
+       {"run.toml on cpu: 1.50 times as fast\n",
+        "  time of a step             30 ms -> 20 ms\n",
+        "  memory, planned            160.0 MiB\n",
+        "  energy of 1,000 steps      not measured -> 500 J\n",
+        "  took                       97 s of 120 s\n",
+        "\n  1  loader.workers       kept         ",
+        "\n  1 other cannot help here; --all says why\n",
+        "\n  [loader]\n  workers = 2\n",
+        "\n  recipe                     recipe.toml\n",
+        "\n  use                        ridge train CONFIG --recipe recipe.toml\n"})
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
   EXPECT_EQ(text.find("proof"), std::string::npos);
   EXPECT_EQ(text.find("ledger"), std::string::npos);
+  EXPECT_EQ(text.find("micro"), std::string::npos);
+  const std::string all = optimize_text(some_summary(), some_trials(), true);
+  EXPECT_NE(all.find("\n  2  micro                not tried    ceiling 1.01\n"), std::string::npos)
+      << all;
 }
 
-// Who has seen the trials already gets claim, recipe and places.
-TEST(OptimizeReport, TextWithoutTrialsHasTheRest) {
-  const std::string text = optimize_text(some_summary(), {});
-  EXPECT_EQ(text.find("technique"), std::string::npos) << text;
-  for (const char* part : {"run.toml on cpu: 1.50 times as fast\n",
-                           "\n  [loader]\n  workers = 2\n",
-                           "\n  recipe                     recipe.toml\n"})
-    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+TEST(OptimizeReport, CommandsAreTheUsersOwn) {
+  OptimizeSummary summary = some_summary();
+  summary.recipe_path = "my recipes/recipe.toml";
+  summary.recipe_use = "ridge run --recipe";
+  summary.recipe_rest = " -- python train.py";
+  const std::string command = "ridge run --recipe 'my recipes/recipe.toml' -- python train.py";
+  EXPECT_EQ(recipe_command(summary), command);
+  EXPECT_NE(optimize_text(summary, {}).find("  use                        " + command),
+            std::string::npos);
 }
 
 TEST(OptimizeReport, ADryRunClaimsNothing) {
@@ -212,7 +274,7 @@ TEST(OptimizeReport, ADryRunClaimsNothing) {
   EXPECT_TRUE(text.starts_with("run.toml on cpu: nothing was tried\n\n  baseline: 30 ms a step\n"))
       << text;
   EXPECT_EQ(text.find("gained"), std::string::npos) << text;
-  EXPECT_NE(text.find("\n  2  micro "), std::string::npos) << text;
+  EXPECT_NE(optimize_text(summary, some_trials(), true).find("\n  2  micro "), std::string::npos);
   const auto json = nlohmann::json::parse(optimize_json(summary, some_trials()));
   EXPECT_EQ(json.at("dry_run"), true);
   EXPECT_EQ(json.at("parts").at(0), "baseline: 30 ms a step");
@@ -221,7 +283,7 @@ TEST(OptimizeReport, ADryRunClaimsNothing) {
 // Of the attribute `name` of all rects, in order.
 std::vector<double> attributes(const std::string& svg, const std::string& name) {
   std::vector<double> values;
-  const std::regex pattern("<rect[^>]* " + name + "=\"([-0-9.e]+)\"");
+  const std::regex pattern("<rect[^>]* " + name + "=\"([-0-9.e]+)%\"");
   for (std::sregex_iterator it(svg.begin(), svg.end(), pattern), end; it != end; ++it)
     values.push_back(std::stod((*it)[1]));
   return values;
@@ -232,7 +294,7 @@ TEST(OptimizePictures, WaterfallFalls) {
   TrialRecord a = test::kept_trial(1), b = test::kept_trial(2);
   a.measured = SpeedEstimate{1.1, 1.2, 1.3, 0.95};
   b.measured = SpeedEstimate{1.2, 1.25, 1.3, 0.95};
-  const std::string svg = waterfall(some_summary(), std::vector{a, test::slow_trial(2), b});
+  const std::string svg = waterfall(some_summary(), std::vector{a, test::slow_trial(2), b}).svg;
   const std::vector<double> x = attributes(svg, "x"), width = attributes(svg, "width");
   ASSERT_EQ(x.size(), 4u) << svg;
   const double ms = width[0] / 30;
@@ -251,7 +313,7 @@ TEST(OptimizePictures, WaterfallLeavesOutWhatWasDropped) {
   gone.technique = std::string(kWithout) + "jit";
   gone.verdict = TrialVerdict::kDropped;
   const auto bars = [](const std::vector<TrialRecord>& trials) {
-    return attributes(waterfall(some_summary(), trials), "x").size();
+    return attributes(waterfall(some_summary(), trials).svg, "x").size();
   };
   EXPECT_EQ(bars({a, b}), 4u);
   EXPECT_EQ(bars({a, b, gone}), 3u);
@@ -260,33 +322,48 @@ TEST(OptimizePictures, WaterfallLeavesOutWhatWasDropped) {
 }
 
 TEST(OptimizePictures, MemoryIsToScale) {
-  const std::string svg = memory_map(some_summary());
+  OptimizeSummary summary = some_summary();
+  summary.result.memory[0].bytes /= 2;
+  const std::string svg = memory_map(summary).svg;
   const std::vector<double> width = attributes(svg, "width");
-  ASSERT_GE(width.size(), 6u);
+  ASSERT_EQ(width.size(), 6u);
   EXPECT_NEAR(width[0] / width[2], 3, 0.02);
   EXPECT_NEAR(width[1] / width[2], 4, 0.02);
-  EXPECT_EQ(memory_map({}), "");
+  EXPECT_TRUE(memory_map({}).empty());
+  EXPECT_NEAR(width[0] / width[3], 2, 0.02);
+  // One bar where both are the same, and where there is but one.
+  const Picture same = memory_map(some_summary());
+  EXPECT_EQ(attributes(same.svg, "width").size(), 3u);
+  EXPECT_NE(same.svg.find(">before and after: 160.0 MiB<"), std::string::npos);
+  summary.recipe.clear();
+  EXPECT_EQ(attributes(memory_map(summary).svg, "width").size(), 3u);
 }
 
 TEST(OptimizePictures, StepsShareAnAxis) {
-  const std::string svg = step_timeline(some_summary());
+  const Picture picture = step_timeline(some_summary());
+  const std::string& svg = picture.svg;
   EXPECT_EQ(count(svg, "<title>loader wait: 6 ms</title>"), 1u);
   EXPECT_EQ(count(svg, "<title>loader wait: 0.3 ms</title>"), 1u);
   EXPECT_EQ(count(svg, "<title>conv2d (a.b:1): 0.55 ms</title>"), 8u);
   EXPECT_EQ(count(svg, ">loader 0<"), 2u);  // a row in each
   EXPECT_NE(svg.find(">before: 33 ms<"), std::string::npos);
   EXPECT_NE(svg.find(">after: 27.3 ms<"), std::string::npos);
-  EXPECT_NE(svg.find(">loader wait 6 \u2192 0.3 ms<"), std::string::npos);
-  EXPECT_NE(svg.find(">5 others 11 \u2192 11 ms<"), std::string::npos);  // 12 names, 8 colours
-  EXPECT_EQ(step_timeline({}), "");
+  const auto has_key = [&picture](const std::string& text) {
+    const auto& entries = picture.keys.at(0).entries;
+    return std::any_of(
+        entries.begin(), entries.end(), [&](const auto& entry) { return entry.text == text; });
+  };
+  EXPECT_TRUE(has_key("loader wait 6 \u2192 0.3 ms"));
+  EXPECT_TRUE(has_key("5 others 11 \u2192 11 ms"));  // 12 names, 8 colours
+  EXPECT_TRUE(step_timeline({}).empty());
   OptimizeSummary half = some_summary();
   half.result.timeline.launches.clear();
-  EXPECT_NE(step_timeline(half).find("not recorded"), std::string::npos);
+  EXPECT_NE(step_timeline(half).svg.find("not recorded"), std::string::npos);
 }
 
 // Steps of 33 and 27.3 ms: what takes 20 ms of each is as wide in both.
 TEST(OptimizePictures, BothStepsHaveOneScale) {
-  const std::string svg = step_timeline(some_summary());
+  const std::string svg = step_timeline(some_summary()).svg;
   const std::vector<double> x = attributes(svg, "x"), width = attributes(svg, "width");
   ASSERT_GE(x.size(), 84u);
   EXPECT_NEAR(width[41], width[83], 0.05);  // the samples

@@ -133,7 +133,8 @@ TEST(ProofBudget, MoreTimeIsNoAdviceWhereNothingIsGained) {
 
 TEST(ProofBudget, ATrialThatIsNotBegunSaysForWhat) {
   EXPECT_EQ(no_time_text(14.2, 52.4, 60),
-            "not begun: a trial takes about 14 s, and of the 60 s that are left 52 s are reserved "
+            "the budget has no time left for it: a trial takes about 14 s, and of the 60 s that "
+            "are left 52 s are reserved "
             "for the proof");
 }
 
