@@ -188,16 +188,17 @@ void expect_alike(const ProcessFacts& facts, int64_t workers_class, const std::s
   EXPECT_NE(offer->text.find(reason), std::string::npos) << offer->text;
 }
 
-constexpr ShimOptions kProbedAndWatched{
-    .profiled_steps = 0, .probes = true, .watches_batches = true};
+ShimOptions probed_and_watched() {
+  return {.profiled_steps = 0, .probes = true, .watches_batches = true};
+}
 
 TEST_F(ShimProgram, WatchAndProbeSayTheSameOfWorkers) {
   if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
-  expect_alike(watch(program("shim_train.py") + " plain 30", kProbedAndWatched), 0, "");
-  expect_alike(watch(program("shim_train.py") + " draws 30", kProbedAndWatched),
+  expect_alike(watch(program("shim_train.py") + " plain 30", probed_and_watched()), 0, "");
+  expect_alike(watch(program("shim_train.py") + " draws 30", probed_and_watched()),
                3,
                "samples draw random numbers (torch)");
-  expect_alike(watch(program("shim_train.py") + " draws-own 30", kProbedAndWatched),
+  expect_alike(watch(program("shim_train.py") + " draws-own 30", probed_and_watched()),
                3,
                "samples draw random numbers (a generator of its own)");
 }
