@@ -1,5 +1,5 @@
 // Reports as one HTML file that needs nothing else: no script, no outside URL, light or dark as
-// the reader's system is. Nothing is wider than the page, from a phone's 360 pixels on: text wraps,
+// the reader's system is. Nothing is wider than the page, from a phone's 390 pixels on: text wraps,
 // tables of many columns become blocks, and pictures stretch.
 #pragma once
 

@@ -145,7 +145,8 @@ Tone tone_of(TrialVerdict verdict) {
 }
 
 HtmlEntry entry_of(const TrialRecord& trial, const TrialScale& scale, bool is_kept) {
-  HtmlEntry entry{.tone = tone_of(trial.verdict),
+  HtmlEntry entry{.tone = is_kept || trial.verdict != TrialVerdict::kKept ? tone_of(trial.verdict)
+                                                                          : Tone::kNeutral,
                   .verdict = verdict_words(trial, is_kept),
                   .title = trial.technique,
                   .text = trial.change,

@@ -89,7 +89,8 @@ std::string dry_run_text(const OptimizeSummary& summary,
   for (const std::string& part : summary.parts) text += fmt::format("  {}\n", plain_line(part));
   for (const std::string& note : summary.notes) text += labelled("note", note);
   text += labelled("took", fmt::format("{:.0f} s of {:.0f} s", summary.seconds, summary.budget_s));
-  return trials.empty() ? text : text + "\n" + grouped_trials(trials, all);
+  return trials.empty() ? text
+                        : text + "\n" + grouped_trials(trials, {.all = all, .untried = true});
 }
 
 std::string numbers_text(const OptimizeSummary& summary, std::span<const TrialRecord> trials) {
@@ -154,7 +155,7 @@ std::string optimize_text(const OptimizeSummary& summary,
   if (summary.gained()) text += labelled("guard", guard_text(summary.guard));
   text += labelled("took", fmt::format("{:.0f} s of {:.0f} s", summary.seconds, summary.budget_s));
   for (const std::string& note : summary.notes) text += labelled("note", note);
-  if (!trials.empty()) text += "\n" + grouped_trials(trials, all);
+  if (!trials.empty()) text += "\n" + grouped_trials(trials, {.all = all});
   if (summary.gained()) text += "\n" + indented(summary.recipe);
   std::string written;
   for (const auto& [name, path] : {std::pair("recipe", &summary.recipe_path),

@@ -90,13 +90,16 @@ std::vector<ComparisonRow> comparison_rows(const OptimizeSummary& summary) {
   if (summary.price_per_hour)
     add(fmt::format("money for {}", steps),
         [&](const VariantSpeed& v) { return money(summary, v); });
+  std::erase_if(rows, [](const ComparisonRow& row) {
+    return row.before == kUnknown && row.after == kUnknown;
+  });
   return rows;
 }
 
 std::vector<ReportRow> baseline_rows(const OptimizeSummary& summary) {
   std::vector<ReportRow> rows;
   for (ComparisonRow& row : comparison_rows(summary))
-    if (row.before != kUnknown) rows.emplace_back(std::move(row.name), std::move(row.before));
+    rows.emplace_back(std::move(row.name), std::move(row.before));
   return rows;
 }
 

@@ -14,7 +14,8 @@ struct ComparisonRow {
   std::string name, before, after;
 };
 
-/// Step, speed, wait, memory, energy and money; what was not measured says so.
+/// Step, speed, wait, memory, energy and money, as far as one of both was measured; what was not
+/// says so.
 std::vector<ComparisonRow> comparison_rows(const OptimizeSummary& summary);
 
 /// A name, and what is said of it.

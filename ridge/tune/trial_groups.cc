@@ -24,6 +24,10 @@ bool could_help(const TrialRecord& record) {
          record.ceiling.value_or(kLeastCeiling) >= kLeastCeiling;
 }
 
+bool is_likely_to_gain(const TrialRecord& record) {
+  return record.predicted && middle_of(*record.predicted) >= kLeastCeiling;
+}
+
 }  // namespace
 
 bool was_run(const TrialRecord& record) {
@@ -61,12 +65,11 @@ TrialGroups group_trials(std::span<const TrialRecord> trials) {
     else if (!could_help(record) || (record.predicted && !is_worth_trying(*record.predicted)))
       groups.useless.push_back(&record);
     else
-      (record.predicted ? promising : groups.untried).push_back(&record);
+      (is_likely_to_gain(record) ? promising : groups.untried).push_back(&record);
   }
-  std::stable_sort(
-      groups.close.begin(), groups.close.end(), [](const TrialRecord* a, const TrialRecord* b) {
-        return gain_of(a) > gain_of(b);
-      });
+  std::ranges::stable_sort(groups.close, {}, [](const TrialRecord* record) {
+    return std::pair(!is_of_technique(*record), -gain_of(record));
+  });
   groups.close.insert(groups.close.end(), promising.begin(), promising.end());
   return groups;
 }
@@ -94,8 +97,8 @@ std::string useless_words(const TrialGroups& groups) {
 }
 
 std::string verdict_words(const TrialRecord& record, bool is_kept) {
-  const bool is_step = record.verdict == TrialVerdict::kKept && is_of_technique(record);
-  return words_of(is_step && !is_kept ? TrialVerdict::kDropped : record.verdict);
+  if (is_kept || record.verdict != TrialVerdict::kKept) return words_of(record.verdict);
+  return is_of_technique(record) ? words_of(TrialVerdict::kDropped) : "stays";
 }
 
 }  // namespace ridge

@@ -13,10 +13,10 @@ namespace ridge {
 /// All point into the trials that they were made from; the final proof is in none.
 struct TrialGroups {
   std::vector<const TrialRecord*> kept;
-  /// Measured or failed, and not kept: the largest gain first. What is predicted to gain and was
-  /// not tried stands at the end.
+  /// Measured or failed, and not kept: the largest gain first, then the trials without a kept
+  /// change. What is likely to gain and was not tried stands at the end.
   std::vector<const TrialRecord*> close;
-  /// Neither measured nor predicted: there was no time for it, or the user does not allow it.
+  /// What else could gain: there was no time for it, or the user does not allow it.
   std::vector<const TrialRecord*> untried;
   /// Does not apply here, or is predicted to gain nothing.
   std::vector<const TrialRecord*> useless;
@@ -39,7 +39,8 @@ std::vector<std::string> untried_lines(const TrialGroups& groups);
 /// "14 others cannot help here"; empty where there are none.
 std::string useless_words(const TrialGroups& groups);
 
-/// The verdict in words; what was kept and taken away again later is "dropped".
+/// The verdict in words. What was kept and taken away again later is "dropped"; of a trial without
+/// a kept change, which only says whether that one still gains, it "stays".
 std::string verdict_words(const TrialRecord& record, bool is_kept);
 
 }  // namespace ridge

@@ -115,8 +115,12 @@ std::string trial_table(std::span<const TrialRecord> trials) {
   return text;
 }
 
-std::string grouped_trials(std::span<const TrialRecord> trials, bool all) {
-  const TrialGroups groups = group_trials(trials);
+std::string grouped_trials(std::span<const TrialRecord> trials, GroupedForm form) {
+  TrialGroups groups = group_trials(trials);
+  if (form.untried) {
+    groups.close.insert(groups.close.end(), groups.untried.begin(), groups.untried.end());
+    groups.untried.clear();
+  }
   std::string text;
   if (!groups.kept.empty() || !groups.close.empty()) text += heading();
   for (const TrialRecord* record : groups.kept) text += row(*record, verdict_words(*record, true));
@@ -125,8 +129,8 @@ std::string grouped_trials(std::span<const TrialRecord> trials, bool all) {
   std::string rest;
   for (const std::string& line : untried_lines(groups)) rest += fmt::format("  {}\n", line);
   if (const std::string words = useless_words(groups); !words.empty())
-    rest += fmt::format("  {}{}\n", words, all ? ":" : "; --all says why");
-  if (all)
+    rest += fmt::format("  {}{}\n", words, form.all ? ":" : "; --all says why");
+  if (form.all)
     for (const TrialRecord* record : groups.useless)
       rest += row(*record, verdict_words(*record, false));
   return text.empty() || rest.empty() ? text + rest : text + "\n" + rest;

@@ -33,9 +33,14 @@ std::string change_and_reason(const TrialRecord& record);
 /// All trials in their order, for a terminal.
 std::string trial_table(std::span<const TrialRecord> trials);
 
-/// A run's trials for a terminal: a table of what was kept and of what came close, a line for what
-/// had no time, and one that counts what cannot help; `all` tells each of the latter.
-std::string grouped_trials(std::span<const TrialRecord> trials, bool all);
+struct GroupedForm {
+  bool all = false;      ///< A row for each trial that cannot help, in place of their number.
+  bool untried = false;  ///< A row for each that could still be tried, in place of their names.
+};
+
+/// A run's trials for a terminal: a table of what was kept and of what came close, and a few lines
+/// for the rest.
+std::string grouped_trials(std::span<const TrialRecord> trials, GroupedForm form = {});
 
 /// One trial on a line that is shown as soon as it ends; empty where nothing was run.
 std::string trial_note(const TrialRecord& record);

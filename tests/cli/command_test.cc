@@ -83,6 +83,7 @@ const std::map<std::string, std::vector<std::string>> kOptions = {
       "--seed",
       "--price-per-hour",
       "--dry-run",
+      "--all",
       "--json"}},
     {"recipe", {"-h,--help"}},
     {"recipe show", {"-h,--help", "--json", "--trust"}},

@@ -54,15 +54,17 @@ TEST(TrialGroups, WhatWasDroppedLaterIsNotAmongTheKept) {
   for (const TrialRecord* record : groups.close)
     EXPECT_EQ(verdict_words(*record, false), "dropped");
   gone.verdict = TrialVerdict::kKept;  // it stayed: that trial is no step of its own
-  const std::vector<TrialRecord> stayed = {test::kept_trial(1), gone};
+  const std::vector<TrialRecord> stayed = {test::kept_trial(1), gone, test::slow_trial(3)};
   EXPECT_EQ(group_trials(stayed).kept.size(), 1u);
-  EXPECT_EQ(group_trials(stayed).close.size(), 1u);
+  EXPECT_EQ(names_of(group_trials(stayed).close), (Names{"bf16", "without loader.workers"}));
+  EXPECT_EQ(verdict_words(gone, false), "stays");
 }
 
 // What had no time, or was forbidden, may help: it is not called useless.
 TEST(TrialGroups, WantOfTimeIsNoFault) {
   const std::vector<TrialRecord> trials = test::records_of(
       {{"jit", "", TrialVerdict::kNotTried, std::string(kNoTime)},
+       {"pinning", "pin", TrialVerdict::kNotTried, std::string(kNoTime), 0, SpeedRange{0.9, 1.1}},
        {"micro", "train.micro 1 -> 2", TrialVerdict::kNotTried, std::string(kWasStopped)},
        {"bf16",
         "precision",
@@ -79,14 +81,21 @@ TEST(TrialGroups, WantOfTimeIsNoFault) {
         {},
         SemanticClass::kTrajectory}});
   const TrialGroups groups = group_trials(trials);
-  EXPECT_EQ(names_of(groups.close), Names{"bf16"});  // a prediction is worth a row
-  EXPECT_EQ(names_of(groups.untried), (Names{"jit", "micro", "batch"}));
+  EXPECT_EQ(names_of(groups.close), Names{"bf16"});  // a likely gain is worth a row
+  EXPECT_EQ(names_of(groups.untried), (Names{"jit", "pinning", "micro", "batch"}));
   EXPECT_TRUE(groups.useless.empty());
   EXPECT_EQ(useless_words(groups), "");
   EXPECT_EQ(untried_lines(groups),
             (Names{"not tried (it makes another trajectory: only with --allow-trajectory): batch",
                    "not tried (stopped by a signal): micro",
-                   "not tried (the budget has no time left for it): jit"}));
+                   "not tried (the budget has no time left for it): jit, pinning"}));
+  // Of a dry run each is a row: it is a plan.
+  const std::string plan = grouped_trials(trials, {.untried = true});
+  EXPECT_EQ(plan.find("not tried ("), std::string::npos) << plan;
+  EXPECT_NE(
+      plan.find("  1  jit                  not tried    the budget has no time left for it\n"),
+      std::string::npos)
+      << plan;
 }
 
 TEST(TrialGroups, AnythingMayBeInThem) {
@@ -95,12 +104,12 @@ TEST(TrialGroups, AnythingMayBeInThem) {
   const std::vector<TrialRecord> trials = {odd, test::slow_trial(2), odd, test::kept_trial(3)};
   EXPECT_EQ(group_trials(trials).close.size(), 3u);
   EXPECT_TRUE(group_trials({}).kept.empty());
-  EXPECT_EQ(grouped_trials({}, true), "");
+  EXPECT_EQ(grouped_trials({}, {.all = true, .untried = true}), "");
 }
 
 TEST(GroupedTrials, ShowEachTrialOnceAndFoldWhatCannotHelp) {
   const test::SampleReport report = test::program_gain();
-  const std::string text = grouped_trials(report.trials, false);
+  const std::string text = grouped_trials(report.trials);
   EXPECT_EQ(count(text, "technique "), 1u);
   for (const char* name :
        {"  1  channels_last ", "  2  autocast ", "  4  optimizer.fused ", "  5  compile "})
@@ -110,7 +119,7 @@ TEST(GroupedTrials, ShowEachTrialOnceAndFoldWhatCannotHelp) {
   EXPECT_NE(text.find("CppCompileError\n     compile = \"default\"\n"), std::string::npos);
   EXPECT_EQ(text.find("CUDA"), std::string::npos) << text;
   EXPECT_TRUE(text.ends_with("\n\n  7 others cannot help here; --all says why\n")) << text;
-  const std::string all = grouped_trials(report.trials, true);
+  const std::string all = grouped_trials(report.trials, {.all = true});
   EXPECT_TRUE(all.starts_with(text.substr(0, text.find("; --all")))) << all;
   EXPECT_NE(all.find("cannot help here:\n  6  cudnn.benchmark      refused      the program does "
                      "not use CUDA\n"),
@@ -121,15 +130,15 @@ TEST(GroupedTrials, ShowEachTrialOnceAndFoldWhatCannotHelp) {
 
 TEST(GroupedTrials, SayWhereNothingCanHelp) {
   const std::vector<TrialRecord> one = {test::untried_trial(1)};
-  EXPECT_EQ(grouped_trials(one, false), "  1 change cannot help here; --all says why\n");
+  EXPECT_EQ(grouped_trials(one), "  1 change cannot help here; --all says why\n");
   const std::vector<TrialRecord> trials = test::records_of(test::useless_for_a_program());
-  EXPECT_EQ(grouped_trials(trials, false), "  7 changes cannot help here; --all says why\n");
+  EXPECT_EQ(grouped_trials(trials), "  7 changes cannot help here; --all says why\n");
 }
 
 // Verdict, measurement and prediction of every row lie within the first 80 columns.
 TEST(GroupedTrials, DecidingColumnsFitANarrowTerminal) {
   for (const test::SampleReport& report : test::sample_reports()) {
-    const std::string text = grouped_trials(report.trials, false);
+    const std::string text = grouped_trials(report.trials);
     for (const TrialRecord& record : report.trials) {
       if (!record.measured) continue;
       const size_t at = text.find(measured_text(record));
