@@ -17,7 +17,7 @@ std::string cells(std::string_view number,
                   std::string_view measured,
                   std::string_view predicted) {
   return fmt::format(
-      "{:>3}  {:<20} {:<12} {:<20} {}\n", number, technique, verdict, measured, predicted);
+      "{:>3}  {:<23} {:<12} {:<20} {}\n", number, technique, verdict, measured, predicted);
 }
 
 std::string heading() { return cells("", "technique", "verdict", "measured", "predicted"); }
@@ -50,7 +50,7 @@ std::string row(const TrialRecord& record, std::string_view verdict) {
   const std::string technique = plain_line(record.technique);
   if (!record.measured && !record.predicted) {
     std::string text =
-        fmt::format("{:>3}  {:<20} {:<12} {}\n", number, technique, verdict, reason_of(record));
+        fmt::format("{:>3}  {:<23} {:<12} {}\n", number, technique, verdict, reason_of(record));
     if (was_run(record) && !record.change.empty())
       text += fmt::format("     {}\n", shown_change(record.change));
     return text;

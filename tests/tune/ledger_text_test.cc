@@ -29,9 +29,9 @@ TEST(LedgerText, TableHasAllTrials) {
   const std::string text = ledger_table(ledger);
   EXPECT_TRUE(has(text, "run.toml on cpu\ncpu; a processor; 2 CPUs, ridge 0.1.0\n"));
   EXPECT_TRUE(has(text,
-                  "\n  1  loader.workers       kept         1.35 (1.30 to 1.40)  1.20 to 1.50\n"
+                  "\n  1  loader.workers          kept         1.35 (1.30 to 1.40)  1.20 to 1.50\n"
                   "     loader.workers 0 -> 2\n"));
-  EXPECT_TRUE(has(text, "\n  2  micro                not tried    ceiling 1.01\n"));
+  EXPECT_TRUE(has(text, "\n  2  micro                   not tried    ceiling 1.01\n"));
   EXPECT_TRUE(has(text, "     train.precision \"f32\" -> \"bf16\": not faster by 2 %\n"));
   EXPECT_TRUE(has(text, "\n1 of 3 kept\n"));
 }

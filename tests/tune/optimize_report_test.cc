@@ -240,7 +240,7 @@ TEST(OptimizeReport, TextHasClaimAndTrials) {
         "  memory, planned            160.0 MiB\n",
         "  energy of 1,000 steps      not measured -> 500 J\n",
         "  took                       97 s of 120 s\n",
-        "\n  1  loader.workers       kept         ",
+        "\n  1  loader.workers          kept         ",
         "\n  1 other cannot help here; --all says why\n",
         "\n  [loader]\n  workers = 2\n",
         "\n  recipe                     recipe.toml\n",
@@ -250,7 +250,8 @@ TEST(OptimizeReport, TextHasClaimAndTrials) {
   EXPECT_EQ(text.find("ledger"), std::string::npos);
   EXPECT_EQ(text.find("micro"), std::string::npos);
   const std::string all = optimize_text(some_summary(), some_trials(), true);
-  EXPECT_NE(all.find("\n  2  micro                not tried    ceiling 1.01\n"), std::string::npos)
+  EXPECT_NE(all.find("\n  2  micro                   not tried    ceiling 1.01\n"),
+            std::string::npos)
       << all;
 }
 

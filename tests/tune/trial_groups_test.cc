@@ -93,7 +93,7 @@ TEST(TrialGroups, WantOfTimeIsNoFault) {
   const std::string plan = grouped_trials(trials, {.untried = true});
   EXPECT_EQ(plan.find("not tried ("), std::string::npos) << plan;
   EXPECT_NE(
-      plan.find("  1  jit                  not tried    the budget has no time left for it\n"),
+      plan.find("  1  jit                     not tried    the budget has no time left for it\n"),
       std::string::npos)
       << plan;
 }
@@ -121,11 +121,12 @@ TEST(GroupedTrials, ShowEachTrialOnceAndFoldWhatCannotHelp) {
   EXPECT_TRUE(text.ends_with("\n\n  7 others cannot help here; --all says why\n")) << text;
   const std::string all = grouped_trials(report.trials, {.all = true});
   EXPECT_TRUE(all.starts_with(text.substr(0, text.find("; --all")))) << all;
-  EXPECT_NE(all.find("cannot help here:\n  6  cudnn.benchmark      refused      the program does "
-                     "not use CUDA\n"),
-            std::string::npos)
+  EXPECT_NE(
+      all.find("cannot help here:\n  6  cudnn.benchmark         refused      the program does "
+               "not use CUDA\n"),
+      std::string::npos)
       << all;
-  EXPECT_NE(all.find("huge_pages           not tried    it is so already\n"), std::string::npos);
+  EXPECT_NE(all.find("huge_pages              not tried    it is so already\n"), std::string::npos);
 }
 
 TEST(GroupedTrials, SayWhereNothingCanHelp) {
