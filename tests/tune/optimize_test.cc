@@ -251,7 +251,7 @@ TEST_F(OptimizeLoop, WhatNoLongerGainsIsDropped) {
 TEST_F(OptimizeLoop, AGuardWithoutAVerdictInTimeKeepsNothing) {
   request_.budget_seconds = 8;
   const OptimizeResult result = optimize(
-      {kBf16}, "if on 'precision = \\\"bf16'; then compute=4000 hash=bb; fi", "sleep 3600");
+      {kBf16}, "if on 'precision = \\\"bf16'; then compute=4000 hash=bb; fi", "exec sleep 3600");
   EXPECT_EQ(verdict(result, "bf16"), TrialVerdict::kUnguarded);
   EXPECT_TRUE(result.summary.recipe.empty());
   EXPECT_EQ(result.summary.claim.speedup, 1);
