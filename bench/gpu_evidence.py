@@ -4,10 +4,11 @@
 It runs from a bundle (`./dev bundle`), with Python 3.9 or later and nothing else; what is compared
 with PyTorch needs a Python that has it (--python). Each part keeps within --limit seconds and says
 what it left out; a part that is made again replaces what the file had of it, and --resume makes only
-what a part of the same revision lacks.
+what a part of the same revision lacks. Each call begins with the task `smoke`. OUT/logs.tar.gz has
+all that the programs printed, by part and task, of a part that failed or was cut too.
 
-Usage: gpu-evidence [--part right|fast|loop] [--python PYTHON] [--out FOLDER] [--limit SECONDS]
-           [--resume]
+Usage: gpu-evidence [--part smoke|fast|right|loop] [--python PYTHON] [--out FOLDER]
+           [--limit SECONDS] [--resume]
        gpu-evidence --find-gpu
 
 Exit codes: 0 all passed; 1 something failed or is missing; 2 no GPU, wrong usage, or no room for the
@@ -24,19 +25,22 @@ import hashlib  # noqa: E402
 import json  # noqa: E402
 import os  # noqa: E402
 import pathlib  # noqa: E402
+import shutil  # noqa: E402
 import signal  # noqa: E402
 import subprocess  # noqa: E402
 import tempfile  # noqa: E402
 import time  # noqa: E402
+import traceback  # noqa: E402
 
+import gpu_logs  # noqa: E402
 import gpu_parts  # noqa: E402
 import gpu_record  # noqa: E402
 from gpu_device import NoGpu, find_gpu, machine  # noqa: E402
-from gpu_runs import Stopped  # noqa: E402
+from gpu_runs import Runs, Stopped  # noqa: E402
+from gpu_tasks import Context, Outcome  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-LIMIT = 470  # seconds a part: with the end of what runs then, 8 minutes
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # no task has any
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # no task after it has any
 LEAST_PYTHON = (3, 11)  # of the one that has PyTorch: bench/training_step.py reads TOML
 
 TORCH_FACTS = """
@@ -115,31 +119,53 @@ LIBRARIES = {
 }
 
 
-def libraries(facts):
+def libraries(facts, cuda):
+    """{variable: file} of what the environment does not name. Of a library that is there for several
+    versions of CUDA it is the newest that the driver, which is for `cuda` ("13.0"), can load."""
     found = {}
     wheels = pathlib.Path(facts.get("wheels", "/nowhere")) / "nvidia"
     for variable, name in LIBRARIES.items():
         if os.environ.get(variable):
             continue
-        files = sorted(wheels.glob(f"*/lib/{name}"))
+        files = sorted(wheels.glob(f"*/lib/{name}"), key=lambda file: file.suffix)
+        if name.endswith("]"):
+            files = [file for file in files if int(file.suffix[1:]) <= int(cuda.partition(".")[0])]
         if files:
             found[variable] = str(files[-1])
     return found
+
+
+def make_cache(work):
+    """A folder for what the engine keeps from run to run, with the kernels that the bundle has
+    compiled already: the bundle itself is not written to."""
+    cache = pathlib.Path(work) / "cache"
+    shipped = ROOT / "cache"
+    if shipped.is_dir():
+        shutil.copytree(shipped, cache)
+    else:
+        cache.mkdir()
+    return cache
 
 
 # ---- one part
 
 
 class Part:
-    """A part on its way: whatever ends it, what is done is in the file."""
+    """A part on its way: whatever ends it, what is done is in the file, and what was printed in the
+    archive beside it."""
 
-    def __init__(self, name, options, target, gpu, revision):
+    def __init__(self, name, options, target, gpu, revision, work):
         self.name, self.options, self.target = name, options, target
+        self.clock = options.clock
         self.gpu, self.revision = gpu, revision
-        self.begun = time.monotonic()
+        self.work = pathlib.Path(work) / name
+        self.logs = self.work / "logs"
+        self.logs.mkdir(parents=True)
+        self.begun = self.clock()
         self.seconds_before = 0.0
         self.document = gpu_record.read(target)
         self.tasks = self.kept_tasks() if options.resume else []
+        self.notes = {}  # of tasks that broke: how
 
     def kept_tasks(self):
         before = (self.document or {}).get("parts", {}).get(self.name)
@@ -147,16 +173,19 @@ class Part:
             return []
         if before["device"] != gpu_record.clean(self.gpu):
             return []  # another driver, say
-        kept = [task for task in before["tasks"] if task["state"] in gpu_record.DONE]
-        # The ledger of the first task is gone with its folder, and the second one reads it.
-        if self.name == "loop" and len(kept) < len(gpu_parts.LOOP):
+        # A call begins with its first task, whatever was seen before.
+        first = gpu_parts.FIRST[0]
+        tasks = [task for task in before["tasks"] if task["name"] != first]
+        kept = [task for task in tasks if task["state"] in gpu_record.DONE]
+        # The ledger of the loop is gone with its folder, and its last task reads it.
+        if self.name == "loop" and len(kept) < len(tasks):
             return []
         self.seconds_before = before["seconds"] if kept else 0.0
         return kept
 
     def write(self, state):
         order = [name for name, _, _ in gpu_parts.TASKS[self.name]]
-        seconds = self.seconds_before + time.monotonic() - self.begun
+        seconds = self.seconds_before + self.clock() - self.begun
         part = {
             "revision": self.revision,
             "date": gpu_record.now(),
@@ -166,6 +195,7 @@ class Part:
             "machine": machine(),
             "state": state,
             "torch": self.options.facts.get("torch"),
+            "logs": gpu_logs.NAME,
             "tasks": sorted(self.tasks, key=lambda task: order.index(task["name"])),
         }
         document = gpu_record.merged(self.document, self.gpu["name"], self.name, part)
@@ -174,51 +204,66 @@ class Part:
         gpu_record.write(self.target, json.dumps(document, indent=1) + "\n")
         gpu_record.write(self.target.with_suffix(".md"), gpu_record.markdown(document))
 
+    def write_logs(self):
+        """Of the tasks of this call; those that were kept have theirs in the archive."""
+        tasks = [path.name for path in self.logs.iterdir()]
+        gpu_logs.write(
+            self.options.out / gpu_logs.NAME, self.logs, self.name, {*tasks, *self.notes}, self.notes
+        )
+
     def add(self, name, state, says, seconds, values):
         says = says or state
-        self.tasks.append(
-            {"name": name, "state": state, "says": says, "seconds": round(seconds, 2), "values": values}
-        )
+        task = {"name": name, "state": state, "says": says, "seconds": round(seconds, 2), "values": values}
+        self.tasks.append({**task, "logs": gpu_logs.folder_of(self.name, name)})
         say(f"{self.name}: {name}: {state}: {says}")
 
-    @staticmethod
-    def outcome(task, context):
+    def outcome(self, name, task, context):
+        """How it ends, and whether there is room for another."""
         try:
-            return task(context)
-        except gpu_parts.Outcome as early:
-            return early
+            return task(context), True
+        except Outcome as early:
+            return early, True
         except Stopped:
             raise
         except Exception as error:  # a task that breaks must not take the others along
-            if getattr(error, "errno", None) in NO_ROOM:
-                raise
-            return gpu_parts.Outcome("failed", f"{type(error).__name__}: {error}")
+            self.notes[name] = traceback.format_exc()
+            has_room = getattr(error, "errno", None) not in NO_ROOM
+            fix = "" if has_room else "; make room, or set TMPDIR"
+            return Outcome("failed", f"{type(error).__name__}: {error}{fix}"), has_room
 
-    def run(self, work):
+    def run(self):
         """Runs what there is time for; returns whether all of it passed."""
-        deadline = self.begun + self.options.limit
-        context = gpu_parts.Context(
-            ROOT, work, deadline, self.options.environment, self.options.python,
-            torch_problem(self.options.facts),
-        )  # fmt: skip
+        try:
+            return self.run_tasks()
+        finally:
+            self.write_logs()
+
+    def run_tasks(self):
+        runs = self.options.make_runs(
+            self.work, self.logs, self.begun + self.options.limit, self.options.environment, self.clock
+        )
+        context = Context(ROOT, runs, self.options.python, torch_problem(self.options.facts))
         context.done = {task["name"]: task for task in self.tasks}
-        is_cut = False
+        is_cut, has_room = False, True
         for name, task, limit in gpu_parts.TASKS[self.name]:
-            if name in context.done:
+            if name in context.done or (name == gpu_parts.FIRST[0] and self.options.is_begun):
                 continue
+            self.options.is_begun = True
             left = context.runs.left()
-            if left < min(limit, self.options.least):
+            if not has_room or left < min(limit, self.options.least):
                 is_cut = True
-                self.add(name, "missing", f"left out: {left:.0f} s were left", 0.0, {})
+                reason = f"{left:.0f} s were left" if has_room else "the disk is full"
+                self.add(name, "missing", f"left out: {reason}", 0.0, {})
                 continue
-            begun = time.monotonic()
-            context.ends = begun + limit
-            end = self.outcome(task, context)
+            begun = self.clock()
+            context.begin(name, limit)
+            end, has_room = self.outcome(name, task, context)
             is_cut = is_cut or context.runs.left() == 0
-            self.add(name, end.state, end.says, time.monotonic() - begun, end.values)
+            self.add(name, end.state, end.says, self.clock() - begun, end.values)
             context.done[name] = self.tasks[-1]
             # Until the part has ended, what ends us leaves this.
             self.write("interrupted")
+            self.write_logs()
         self.write("cut short" if is_cut else "complete")
         return all(task["state"] == "passed" for task in self.tasks)
 
@@ -232,16 +277,16 @@ def stop_by(number, _):
     raise Stopped(number)
 
 
-def parse():
+def parse(words=None):
     parser = argparse.ArgumentParser(prog="gpu-evidence", description=__doc__.splitlines()[0])
     parser.add_argument("--part", choices=gpu_record.PARTS, help="one part; default: all, in turn")
     parser.add_argument("--python", default=sys.executable, help="a Python that has PyTorch")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("evidence"))
-    parser.add_argument("--limit", type=float, default=LIMIT, help="seconds a part (470)")
+    parser.add_argument("--limit", type=float, default=gpu_parts.LIMIT, help="seconds a part (470)")
     parser.add_argument("--least", type=float, default=10, help="seconds under which none is begun")
     parser.add_argument("--resume", action="store_true", help="make only what a part lacks")
     parser.add_argument("--find-gpu", action="store_true", help="only say which GPU there is")
-    options = parser.parse_args()
+    options = parser.parse_args(words)
     if "/" in options.python:  # the tasks run elsewhere; a link of a virtual environment stays one
         options.python = os.path.abspath(options.python)
     if not 1 <= options.limit <= 86400:
@@ -249,7 +294,9 @@ def parse():
     return options
 
 
-def run(options):
+def run(options, make_runs=Runs, clock=time.monotonic):
+    """What the command does; its exit code."""
+    options.make_runs, options.clock = make_runs, clock
     gpu = find_gpu()
     if options.find_gpu:
         say(gpu["name"])
@@ -257,17 +304,18 @@ def run(options):
     revision = read_manifest(ROOT)
     target = options.out / f"{gpu_record.file_stem(gpu['name'])}.json"
     options.facts = torch_facts(options.python)
-    options.environment = {
-        **os.environ,
-        **libraries(options.facts),
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
+    options.is_begun = False  # the first task of the call
     say(f"{gpu['name']}, revision {revision[:12]}: {target}")
     good = True
-    for name in [options.part] if options.part else gpu_record.PARTS:
-        part = Part(name, options, target, gpu, revision)
-        with tempfile.TemporaryDirectory(prefix="gpu-evidence-") as work:
-            good = part.run(work) and good
+    with tempfile.TemporaryDirectory(prefix="gpu-evidence-") as work:
+        options.environment = {
+            **os.environ,
+            **libraries(options.facts, gpu["cuda"]),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "XDG_CACHE_HOME": str(make_cache(work)),
+        }
+        for name in [options.part] if options.part else gpu_record.PARTS:
+            good = Part(name, options, target, gpu, revision, work).run() and good
     return 0 if good else 1
 
 

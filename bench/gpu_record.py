@@ -2,11 +2,12 @@
 
     {"schema": "ridge.gpu_evidence/1", "gpu": "NVIDIA H200",
      "parts": {"right": {"revision", "date", "seconds", "limit_s", "device", "machine", "state",
-                         "tasks": [...]}, ...}}
+                         "logs": "logs.tar.gz", "tasks": [...]}, ...}}
 
 A part is replaced as a whole, and says itself where it was made: two may be of two machines. Its state is `complete` (each task came to an end), `cut short` (the
 deadline left some out) or `interrupted`. A task has `name`, `state` (`passed`, `failed`, or `missing`
-with the reason), `says` (one line), `seconds`, and `values`: what was measured, raw samples included.
+with the reason), `says` (one line), `seconds`, `values`: what was measured, raw samples included, and
+`logs`: its folder in the archive, which lies beside the file and is no part of a repository.
 """
 
 import datetime
@@ -19,7 +20,7 @@ import socket
 import tempfile
 
 SCHEMA = "ridge.gpu_evidence/1"
-PARTS = ("right", "fast", "loop")
+PARTS = ("smoke", "fast", "right", "loop")  # by worth
 MADE_BY = {part: f"`./dev gpu-evidence --part {part}`" for part in PARTS}
 PART_STATES = ("complete", "cut short", "interrupted")
 DONE = ("passed", "failed")
@@ -103,6 +104,8 @@ def task_problems(where, task):
         yield f"{where} has no seconds"
     if not isinstance(task.get("values"), dict):
         yield f"{where} has no values"
+    if not isinstance(task.get("logs"), str):
+        yield f"{where} has no logs"
 
 
 def part_problems(name, part):

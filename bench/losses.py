@@ -60,8 +60,8 @@ def compare(path, steps, with_f64, peer):
     peers = []
     for threads in (1, 2):
         torch.set_num_threads(threads)
-        peers.append(losses(peer(config, False, ridge), steps))
-    exact = losses(peer(config, False, ridge, torch.float64), steps) if with_f64 else None
+        peers.append(losses(peer(config, "eager", ridge), steps))
+    exact = losses(peer(config, "eager", ridge, torch.float64), steps) if with_f64 else None
     ridge.close()
     noise = largest(*peers)
     return {

@@ -4,14 +4,13 @@
 A share is bytes over seconds, over those of PyTorch's copy in the same round; bytes are each large
 operand read once plus each large result written once, so that 1 is what memory allows. The ratio's
 interval is about 95 % for the median. On a GPU Ridge runs twice: by the kernels of the CPU's bits, and
-by the fastest that are right (train.kernels = "fastest").
+by the fastest that are right (train.kernels = "fastest"). FILE is written behind each chain.
 
 Usage: python bench/row_ops.py [--device cpu|cuda] [--dtype f32|bf16|f16] [--rounds N]
            [--stretch SECONDS] [--rows N] [--json FILE] [CHAIN...]
 """
 
 import argparse
-import json
 import pathlib
 import statistics
 import time
@@ -19,7 +18,7 @@ import time
 import torch
 import torch.nn.functional as F
 
-from training_step import OnDemand, Refused, find_program, interval, rest, spread, wait_for
+from training_step import OnDemand, Refused, find_program, rest, spread, wait_for, write_results
 
 # As in GPT-2 at a batch of 64: tokens x width, tokens x context, tokens x vocabulary (of an eighth).
 SHAPES = {"norm": (65536, 768), "softmax": (65536, 1024), "cross_entropy": (8192, 50257)}
@@ -159,6 +158,7 @@ def main():
     for chain in arguments.chains or SHAPES:
         result = measure(chain, arguments)
         results.append(result)
+        write_results(arguments.json, results)
         if "refused" in result:
             print(f"{chain:14} {result['refused']}", flush=True)
             continue
@@ -172,8 +172,6 @@ def main():
             + peers,
             flush=True,
         )
-    if arguments.json:
-        arguments.json.write_text(json.dumps({"torch": torch.__version__, "results": results}, indent=1))
 
 
 if __name__ == "__main__":

@@ -3,12 +3,16 @@
 
 Every round runs a stretch of steps of each; the ratio is of the medians over the rounds, with the
 interval that order statistics give. PyTorch has its fused AdamW, its fused attention, zero_grad with
-set_to_none, as many threads, and autocast where the configuration says bf16; all start from the same
-parameters, and their batches, the same ones, lie ready in memory (a GPU's own for PyTorch; Ridge
-copies each to it).
+set_to_none, as many threads, and autocast where the configuration says bf16; what is compiled is the
+model and its loss as one function. All start from the same parameters, and their batches, the same
+ones, lie ready in memory (a GPU's own for PyTorch; Ridge copies each to it).
+
+On a GPU Ridge's row is by the fastest kernels that are right. Two more rows come behind it: Ridge by
+the kernels of the CPU's bits, and mode="max-autotune" of torch.compile. FILE is written behind each
+row; what there is no time for within --limit is named.
 
 Usage: build/peers/bin/python bench/training_step.py [--device cpu|cuda] [--threads N] [--rounds N]
-           [--stretch SECONDS] [--no-compile] [--json FILE] [CONFIG...]
+           [--stretch SECONDS] [--limit SECONDS] [--no-compile] [--json FILE] [CONFIG...]
 
 A model's FLOP/s utilisation counts 6 N + 12 L T C operations a token, of a GPT with N parameters (a
 tied head once), L layers, T tokens and width C, over the peak of dense bf16 that the maker gives.
@@ -142,7 +146,8 @@ def give_parameters(model, tensors, names):
 class Peer:
     """Training steps of PyTorch from the parameters and on the batches that Ridge has."""
 
-    def __init__(self, config, compiled, ridge, dtype=torch.float32, device="cpu"):
+    def __init__(self, config, mode, ridge, dtype=torch.float32, device="cpu"):
+        """`mode`: "eager", or one of torch.compile's."""
         model = config["model"]
         self.device = device
         low = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -170,7 +175,9 @@ class Peer:
             self.x = [x.to(dtype) if x.is_floating_point() else x for x in self.x]
         self.model = self.model.to(device)
         self.x, self.y = ([each.to(device) for each in field] for field in (self.x, self.y))
-        self.run_model = torch.compile(self.model) if compiled else self.model
+        # In one function with the model, so that nothing of the step is left to the slow path.
+        self.run_loss = self.loss_of if mode == "eager" else torch.compile(self.loss_of, mode=mode)
+        self.is_replayed = mode == "max-autotune" and device != "cpu"
         o = config["optimizer"]
         self.clip = o["clip"]
         # As in Ridge, weights decay; biases and norms do not.
@@ -181,6 +188,9 @@ class Peer:
         ]
         self.optimizer = torch.optim.AdamW(groups, lr=float(o["lr"]), fused=True)
         self.at = 0
+
+    def loss_of(self, x, y):
+        return F.cross_entropy(self.model(x).flatten(0, -2), y.flatten())
 
     def rounded(self):
         if self.low is None:
@@ -193,9 +203,10 @@ class Peer:
         for _ in range(count):
             x, y = self.x[self.at % len(self.x)], self.y[self.at % len(self.x)]
             self.at += 1
+            if self.is_replayed:
+                torch.compiler.cudagraph_mark_step_begin()
             with self.rounded():
-                logits = self.run_model(x)
-                loss = F.cross_entropy(logits.flatten(0, -2), y.flatten())
+                loss = self.run_loss(x, y)
             self.optimizer.zero_grad(set_to_none=True)
             loss.backward()
             self.clip_gradients()
@@ -266,10 +277,12 @@ class OnDemand:
 
 
 class Ridge(OnDemand):
-    def __init__(self, path, threads, device="cpu"):
+    def __init__(self, path, threads, device="cpu", kernels=None):
+        """`kernels`: a value of train.kernels; None takes that of the configuration."""
         kept = tempfile.TemporaryDirectory()
         self.folder = pathlib.Path(kept.name)
-        super().__init__([PROGRAM, path, threads, kept.name, f"train.device={device}"], kept)
+        more = [f"train.kernels={kernels}"] if kernels else []
+        super().__init__([PROGRAM, path, threads, kept.name, f"train.device={device}", *more], kept)
 
 
 def interval(values):
@@ -318,60 +331,161 @@ class Side:
         return seconds
 
 
-def make_sides(config, ridge, arguments):
-    """Ridge and the peers that can run, and why the others cannot."""
-    sides, without = {"ridge": Side("ridge", ridge, arguments.device, None)}, {}
-    for name in ("eager",) if arguments.no_compile else ("eager", "compile"):
-        before = None
-        if arguments.device != "cpu":
-            torch.cuda.empty_cache()
-            torch.cuda.reset_peak_memory_stats()
-            before = torch.cuda.memory_allocated()
+def make_peer(config, name, ridge, arguments):
+    """A side by PyTorch: `name` is eager, compile or max_autotune. RuntimeError where it cannot."""
+    before = None
+    if arguments.device != "cpu":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+    mode = {"compile": "default", "max_autotune": "max-autotune"}.get(name, name)
+    peer = Peer(config, mode, ridge, device=arguments.device)
+    return Side(name, peer, arguments.device, before)
+
+
+def first_line(error):
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+# What PyTorch raises for what it cannot: memory, a compiler that fails (both are RuntimeErrors), or
+# one that is not installed.
+CANNOT = (RuntimeError, ImportError, OSError)
+
+
+def make_peers(config, names, ridge, arguments, without):
+    """The sides that can run; why the others cannot goes into `without`."""
+    sides = {}
+    for name in names:
         try:
-            peer = Peer(config, name == "compile", ridge, device=arguments.device)
-            sides[name] = Side(name, peer, arguments.device, before)
-        except RuntimeError as error:  # out of memory, or what the compiler cannot
-            without[name] = str(error).splitlines()[0]
-    return sides, without
+            sides[name] = make_peer(config, name, ridge, arguments)
+        except CANNOT as error:
+            without[name] = first_line(error)
+    return sides
 
 
-def measure(path, arguments):
-    config = tomllib.loads(path.read_text())
-    ridge = None
-    try:
-        ridge = Ridge(path, arguments.threads, arguments.device)
-        return compare(path, config, ridge, arguments)
-    except Refused as error:
-        return {"config": path.stem, **error.row()}
-    finally:
-        if ridge is not None:
+class Row:
+    """What was measured with one configuration, written behind each row of it."""
+
+    def __init__(self, path, config, arguments, write):
+        self.path, self.config, self.arguments, self.write = path, config, arguments, write
+        self.result = {"config": path.stem}
+
+    def open_ridge(self, kernels=None):
+        is_gpu = self.arguments.device != "cpu"
+        return Ridge(
+            self.path, self.arguments.threads, self.arguments.device, kernels if is_gpu else None
+        )
+
+    def left(self):
+        return self.arguments.ends - time.monotonic()
+
+    def measure(self):
+        """The result, with a reason for what it lacks."""
+        ridge = None
+        try:
+            ridge = self.open_ridge("fastest")
+            peers = self.main_row(ridge)
             ridge.close()
+            if self.arguments.device != "cpu" and "refused" not in self.result:
+                ridge = self.more_rows(peers)
+        except Refused as error:
+            self.refused(error)
+        finally:
+            if ridge is not None:
+                ridge.close()
+        self.write(self.result)
+        return self.result
+
+    def refused(self, error):
+        """Of the main row it is the result; behind it, one row less."""
+        if "ratios" in self.result:
+            self.result["without"]["more"] = str(error)
+        else:
+            self.result.update(error.row())
+
+    def main_row(self, ridge):
+        """Ridge, PyTorch eager and compiled; returns the peers."""
+        without = {}
+        sides = {"ridge": Side("ridge", ridge, self.arguments.device, None)}
+        names = ("eager",) if self.arguments.no_compile else ("eager", "compile")
+        peers = make_peers(self.config, names, ridge, self.arguments, without)
+        if not peers:
+            self.result.update(refused=f"PyTorch cannot: {without}", exit_code=2)
+            return peers
+        sides.update(peers)
+        times = in_turn(sides, self.arguments)
+        self.result.update(main_result(self.config, ridge, sides, times, without, self.arguments))
+        self.write(self.result)
+        return peers
+
+    def more_rows(self, peers):
+        """By the CPU's bits, then against max-autotune, whose compiling takes minutes. Returns what
+        of Ridge still runs."""
+        peer = next(name for name in ("compile", "eager") if name in peers)
+        ridge = self.open_ridge("same_bits")
+        try:
+            self.add_row("ridge_same_bits", {"ridge_same_bits": ridge, peer: peers[peer]}, peer)
+        finally:
+            ridge.close()
+        peers.clear()
+        torch._dynamo.reset()
+        torch.cuda.empty_cache()
+        without = self.result["without"]
+        if self.arguments.no_compile or self.left() < LEAST_FOR_AUTOTUNE:
+            without["max_autotune"] = f"{self.left():.0f} s were left"
+            return ridge
+        ridge = self.open_ridge("fastest")
+        sides = make_peers(self.config, ["max_autotune"], ridge, self.arguments, without)
+        if sides:
+            self.add_row("max_autotune", {"ridge": ridge, **sides}, "ridge")
+        return ridge
+
+    def add_row(self, name, runs, other):
+        """`name` in turn with `other`, by which its ratio is; both are in `runs`."""
+        sides = {
+            each: run if isinstance(run, Side) else Side(each, run, self.arguments.device, None)
+            for each, run in runs.items()
+        }
+        times = in_turn(sides, self.arguments)
+        ours = "ridge" if other == "ridge" else name
+        peer = name if other == "ridge" else other
+        ratio = spread([a / b for a, b in zip(times[peer], times[ours])])
+        self.result["step_ms"][name] = 1e3 * statistics.median(times[name])
+        self.result["samples_ms"][name] = [1e3 * each for each in times[name]]
+        if other == "ridge":
+            self.result["ratios"][name] = ratio
+        else:
+            self.result["same_bits_ratios"] = {peer: ratio}
+        self.write(self.result)
 
 
-def compare(path, config, ridge, arguments):
-    sides, without = make_sides(config, ridge, arguments)
-    if len(sides) == 1:
-        return {"config": path.stem, "refused": f"PyTorch cannot: {without}", "exit_code": 2}
+LEAST_FOR_AUTOTUNE = 60  # seconds under which it is not begun
+
+
+def in_turn(sides, arguments):
+    """{side: seconds a step, one a round}."""
     counts = {n: max(1, round(arguments.stretch / side.stretch(2))) for n, side in sides.items()}
     times = {name: [] for name in sides}
     for _ in range(arguments.rounds):
         for name, side in sides.items():
             rest()
             times[name].append(side.stretch(counts[name]))
+    return times
+
+
+def main_result(config, ridge, sides, times, without, arguments):
     medians = {name: statistics.median(values) for name, values in times.items()}
-    best = min((n for n in medians if n != "ridge"), key=lambda n: medians[n])
     ratios = {
         name: spread([peer / own for peer, own in zip(values, times["ridge"])])
         for name, values in times.items()
         if name != "ridge"
     }
     result = {
-        "config": path.stem,
         "device": arguments.device,
         "threads": arguments.threads,
         "step_ms": {name: 1e3 * value for name, value in medians.items()},
         "samples_ms": {name: [1e3 * each for each in values] for name, values in times.items()},
-        "best_peer": best,
+        "best_peer": min((n for n in medians if n != "ridge"), key=lambda n: medians[n]),
         "ratios": ratios,
         "rounds": arguments.rounds,
         "without": without,
@@ -381,6 +495,7 @@ def compare(path, config, ridge, arguments):
         "peak_bytes": {n: side.peak for n, side in sides.items() if side.peak is not None},
     }
     if arguments.device != "cpu":
+        result["kernels"] = "fastest"
         result["peak_bytes"]["ridge"] = ridge.last["measured"]
     add_rates(result, config, ridge, medians, arguments)
     return result
@@ -421,10 +536,12 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--stretch", type=float, default=1.0, help="seconds of steps at a time")
+    parser.add_argument("--limit", type=float, default=float("inf"), help="seconds for all of it")
     parser.add_argument("--no-compile", action="store_true")
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("configs", nargs="*", type=pathlib.Path)
     arguments = parser.parse_args()
+    arguments.ends = time.monotonic() + arguments.limit
     if not PROGRAM.exists():
         sys.exit("training_step.py: build/release/bench/bench_training_step is missing; ./dev bench builds it")
     torch.set_num_threads(arguments.threads)
@@ -437,11 +554,23 @@ def main():
     )
     print(f"{'workload':18} {'ridge':>9} {'eager':>9} {'compile':>9} {'ratio':>7}  interval")
     for path in configs:
-        results.append(measure(path, arguments))
+        config = tomllib.loads(path.read_text())
+
+        def write(result):
+            write_results(arguments.json, [*results, result])
+
+        results.append(Row(path, config, arguments, write).measure())
         print_row(results[-1])
-    if arguments.json:
-        arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text(json.dumps({"torch": torch.__version__, "results": results}, indent=1))
+
+
+def write_results(path, results):
+    """All of it or nothing, so that one who reads it meanwhile sees whole rows."""
+    if not path:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + ".part")
+    part.write_text(json.dumps({"torch": torch.__version__, "results": results}, indent=1))
+    part.replace(path)
 
 
 if __name__ == "__main__":

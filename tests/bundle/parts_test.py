@@ -13,7 +13,10 @@ BUILD = pathlib.Path(os.environ["RIDGE_BUILD"])
 IS_FULL = os.environ.get("RIDGE_TEST_SCALE") == "full"
 
 sys.path.insert(0, str(ROOT / "bench"))
+import gpu_loop  # noqa: E402
 import gpu_parts  # noqa: E402
+import gpu_runs  # noqa: E402
+import gpu_tasks  # noqa: E402
 
 # Of the same kind as bench/gpu/gpt_naive.toml, and so small that a step takes milliseconds.
 SMALL = """
@@ -86,27 +89,27 @@ class Tasks(unittest.TestCase):
         (self.root / "data" / "fashion-mnist").symlink_to("/usr/share/datasets/fashion-mnist")
         environment = {**os.environ, "XDG_CACHE_HOME": str(self.work / "cache")}
         deadline = time.monotonic() + 600
-        self.context = gpu_parts.Context(self.root, self.work, deadline, environment, "python3", "")
-        before = gpu_parts.DEVICE, gpu_parts.OPTIMIZE_BUDGET, gpu_parts.REPLAY_BUDGET
-        self.addCleanup(self.restore, before)
-        budgets = (15, 10) if IS_FULL else (6, 5)
-        gpu_parts.DEVICE, gpu_parts.OPTIMIZE_BUDGET, gpu_parts.REPLAY_BUDGET = "cpu", *budgets
+        runs = gpu_runs.Runs(self.work, self.work / "logs", deadline, environment)
+        self.context = gpu_tasks.Context(self.root, runs, "python3", "", "cpu")
+        self.addCleanup(self.restore, (gpu_loop.OPTIMIZE_BUDGET, gpu_loop.REPLAY_BUDGET))
+        gpu_loop.OPTIMIZE_BUDGET, gpu_loop.REPLAY_BUDGET = (15, 10) if IS_FULL else (6, 5)
 
     @staticmethod
     def restore(before):
-        gpu_parts.DEVICE, gpu_parts.OPTIMIZE_BUDGET, gpu_parts.REPLAY_BUDGET = before
+        gpu_loop.OPTIMIZE_BUDGET, gpu_loop.REPLAY_BUDGET = before
 
     def end_of(self, name):
         task = next(task for part in gpu_parts.TASKS.values() for n, task, _ in part if n == name)
+        self.context.begin(name, 600)
         try:
             end = task(self.context)
-        except gpu_parts.Outcome as early:
+        except gpu_tasks.Outcome as early:
             end = early
         self.context.done[name] = {"state": end.state, "values": end.values}
         return end
 
     def test_losses(self):
-        names = [name for name, _, _ in gpu_parts.RIGHT if name.startswith("losses.")]
+        names = [name for name, _, _ in gpu_parts.TASKS["right"] if name.startswith("losses.")]
         # Convolutions and text take seconds of the CPU's time each.
         for name in names if IS_FULL else ["losses.mlp_table"]:
             if "fashion" in name and not (self.root / "data/fashion-mnist").exists():
@@ -119,7 +122,21 @@ class Tasks(unittest.TestCase):
             self.assertNotEqual(losses["cpu"], losses["cpu_f64"])
             self.assertAlmostEqual(losses["cpu"][0], losses["cpu_f64"][0], places=2)
 
+    def test_smoke(self):
+        """No launches are captured on the CPU: the other half runs, and each plan is told."""
+        end = self.end_of("smoke")
+        self.assertEqual(end.state, "failed")
+        runs = end.values["runs"]
+        self.assertEqual(len(runs), 8)
+        for name, run in runs.items():
+            self.assertEqual("state_hash" in run, name.endswith(".off"), run)
+        self.assertIn("train.capture", runs["f32.own.on"]["says"])
+        self.assertEqual(len(end.values["picks"]), 4)
+        self.assertTrue(all(len(pick) == 3 for pick in end.values["picks"]["bf16.own"]))
+        self.assertGreater(len(list((self.work / "logs/smoke").glob("*.out"))), 12)
+
     def test_memory_and_idle(self):
+        (self.root / "bench" / "gpu" / "gpt2_124m.toml").write_text(RANDOM)
         end = self.end_of("memory")
         self.assertEqual(end.state, "passed", end.says)
         end = self.end_of("idle")

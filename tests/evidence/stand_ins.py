@@ -1,7 +1,8 @@
 """A bundle of stand-ins: programs that answer as Ridge's do, or fail as they are told to.
 
-What they are told is in the environment: STAND_IN is JSON, {"train:cuda": "hang", ...}, by verb and
-device or by verb alone; STAND_IN_LOG takes a line for each program that was started.
+Most tests run them in their own process, on a clock that they set (Scripted); what is said of
+processes needs real ones (Bundle.start), by the same answers. What programs are told is a table,
+{"train:cuda": "hang", ...}, by verb and device or by verb alone.
 """
 
 import hashlib
@@ -9,179 +10,88 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
+import tarfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 FAKE_CUDA = os.environ["RIDGE_FAKE_CUDA"]
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 
-COMMON = """#!{python} -B
-import json, os, pathlib, signal, sys, time
-words = sys.argv[1:]
+sys.path.insert(0, str(ROOT / "bench"))
+import answers  # noqa: E402
+import gpu_evidence  # noqa: E402
+import gpu_runs  # noqa: E402
 
-def behave(*names):
-    told = json.loads(os.environ.get("STAND_IN", "{{}}"))
-    with open(os.environ["STAND_IN_LOG"], "a") as log:
-        log.write(" ".join([pathlib.Path(sys.argv[0]).name, *words]) + "\\n")
-    how = next((told[name] for name in names if name in told), "fine")
-    if how == "refuse":
-        sys.exit(print("note: one\\nerror: cuda:0 cannot multiply in bf16; take f32", file=sys.stderr) or 2)
-    if how == "driver":
-        print("error: CUDA: cuMemAlloc failed: out of memory (CUDA_ERROR_OUT_OF_MEMORY)", file=sys.stderr)
-        sys.exit(2)
-    if how == "refuse with a place":
-        host = os.uname().nodename
-        print(f"error: {{host}}: cannot read '/home/someone/x.bin' ({{host}})", file=sys.stderr)
-        sys.exit(2)
-    if how == "crash":
-        print("all of it is lost", file=sys.stderr, flush=True)
-        os.kill(os.getpid(), 9)
-    if how == "garbage":
-        print("{{]")
-        sys.exit(0)
-    if how == "odd":
-        print('{{"schema": "of something else"}}')
-        sys.exit(0)
-    if how == "stubborn":
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    if how in ("hang", "stubborn"):
-        # A child of its own, that would outlive it.
-        if os.fork() == 0:
-            print("", end="", flush=True)
-        with open(os.environ["STAND_IN_LOG"] + ".hanging", "a") as file:
-            file.write(f"{{os.getpid()}}\\n")
-        time.sleep(600)
-    return how
-"""
-
-RIDGE = """
-verb = words[0]
-device = words[words.index("--device") + 1] if "--device" in words else "cpu"
-name = pathlib.Path(words[1]).stem if verb == "train" else ""
-how = behave(f"{verb}:{name}:{device}", f"{verb}:{device}", f"{verb} {words[1]}", verb)
-if verb == "train":
-    if "--out" in words:
-        out = pathlib.Path(words[words.index("--out") + 1])
-        out.mkdir(parents=True)
-        exact = "model.dtype=f64" in words
-        apart = 0 if exact else 1e-6 if device == "cpu" else 5e-6 if how == "far" else 2e-6
-        with open(out / "metrics.jsonl", "w") as file:
-            for step in range(1, 21):
-                file.write(json.dumps({"step": step, "loss": 2.5 + apart}) + "\\n")
-            file.write(json.dumps({"step": 20, "eval_loss": 2.0}) + "\\n")
-    if "--trace" in words:
-        pathlib.Path(words[words.index("--trace") + 1]).write_text("[]")
-    captured = "train.capture=on" in words and how == "other"
-    print(json.dumps({"schema": "ridge.train/1", "state_hash": "b" * 16 if captured else "a" * 16}))
-elif verb == "doctor":
-    print(json.dumps({"input": {"cpu_only": how == "cpu only"}, "step_ms": {"mean": 10.0},
-                      "breakdown_ms": {"busy": 9.0 if how == "idle" else 9.9}}))
-    sys.exit(1)
-elif verb == "inspect":
-    times = [{"name": "library", "seconds": 2e-3}, {"name": "printed", "seconds": 4e-3}]
-    kernel = {"op": "matmul", "site": "a", "pick": "library", "flops": 8e9, "bytes": 4e6, "candidates": times}
-    alone = {"op": "fused", "site": "b", "pick": "printed", "flops": 1e6, "bytes": 4e6,
-             "candidates": [{"name": "printed", "seconds": 1e-3}, {"name": "expanded", "note": "op by op"}]}
-    print(json.dumps({"entries": [{"kernels": [alone] if how == "alone" else [kernel, alone, kernel]}]}))
-elif verb == "optimize":
-    out = pathlib.Path(words[words.index("--out") + 1])
-    out.mkdir(parents=True)
-    (out / "ledger.jsonl").write_text("{}\\n")
-    low = 2.9 if how == "slow" else 3.1
-    print(json.dumps({"claim": {"speedup": 3.5, "lo": low, "hi": 4.0}, "baseline": {}, "result": {},
-                      "recipe": "train.precision = 'bf16'", "seconds": 1.0,
-                      "trials": [{"technique": "bf16", "verdict": "kept"}]}))
-elif verb == "ledger":
-    print(json.dumps({"schema": "ridge.ledger.replay/1", "speedup": 3.4, "lo": 3.2, "hi": 3.6}))
-"""
-
-TEST_OPS = """
-how = behave("test_ops")
-for op in ("add", "matmul", "gather"):
-    print(f"[ RUN      ] AllOps/RegistryWalk.OpIsComplete/{op}", flush=True)
-    good = op != "matmul" or how != "wrong"
-    if not good:
-        print(f"registry_test.cc:30: Failure\\nFailed\\nop '{op}', sample 'x': no kernel on 'cuda'")
-    print(f"[  {'     OK' if good else 'FAILED '} ] AllOps/RegistryWalk.OpIsComplete/{op} (1 ms)", flush=True)
-if how == "wrong":
-    print("[  FAILED  ] AllOps/RegistryWalk.OpIsComplete/matmul")
-if how == "slow":
+# What each real stand-in does: its answer, or what no function can do for it.
+PROGRAM = """#!{python} -SB
+import json, os, signal, sys, time
+sys.path.insert(0, {here!r})
+import answers
+told = json.loads(os.environ.get("STAND_IN", "{{}}"))
+end = answers.answer(sys.argv, dict(os.environ), lambda: sys.stdin.read(), told)
+if end.how == "stubborn":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+sys.stdout.write(end.out)
+sys.stdout.flush()
+sys.stderr.write(end.err)
+sys.stderr.flush()
+if end.how == "crash":
+    os.kill(os.getpid(), 9)
+if end.how in ("hang", "stubborn"):
+    os.fork()  # a child of its own, that would outlive it
+    with open(os.environ["STAND_IN_LOG"] + ".hanging", "a") as file:
+        file.write(f"{{os.getpid()}}\\n")
     time.sleep(600)
-sys.exit(how == "wrong")
+sys.exit(end.code)
 """
 
-TRAINING_STEP = """
-how = behave("steps")
-steps = int(sys.stdin.readline())
-print(json.dumps({"planned": 300 << 20, "state": 1, "threads": 1, "parameters": []}))
-taken = (330 if how == "more" else 303) << 20
-print(json.dumps({"seconds": 1.0, "loss": 2.5, "measured": taken}))
+# Few tasks: what processes do is the same for all of them. The smoke alone starts a dozen.
+FEW_TASKS = """
+import gpu_runs
+
+gpu_runs.GRACE = 0.2
+
+def few(parts):
+    names = ("losses.mlp_table", "losses.gpt_text", "replay")
+    parts.TASKS["right"] = [each for each in parts.TASKS["right"] if each[0] in names]
 """
 
-PICTURES = """
-behave("pictures")
-pathlib.Path(words[0]).mkdir()
-"""
 
-PYTHON = """
-if words[0] == "-B":
-    words = words[1:]
-if words[0] == "-c":
-    told = json.loads(os.environ.get("STAND_IN", "{}")).get("torch", "fine")
-    facts = {"python": "3.12.3", "wheels": "/nowhere", "torch": "2.15", "sees_gpu": told == "fine"}
-    if told == "none":
-        facts = {"python": "3.12.3", "wheels": "/nowhere", "problem": "ModuleNotFoundError: torch"}
-    print(json.dumps(facts))
-    sys.exit(0)
-script = pathlib.Path(words[0]).stem
-how = behave(script, "peer")
-out = pathlib.Path(words[words.index("--json") + 1])
-samples = {"ridge": [100.0, 101.0], "eager": [600.0, 601.0], "compile": [110.0, 111.0]}
-if how == "refused":
-    words = "error: [matmul] bf16 is not there yet on cuda; take f32"
-    result = {"config": "x", "refused": words, "exit_code": 2}
-elif how == "broke":
-    words = "error: CUDA: cuLaunchKernel failed: unspecified launch failure (CUDA_ERROR_LAUNCH_FAILED)"
-    result = {"config": "x", "refused": words, "exit_code": 2}
-elif script == "training_step":
-    ratio = {"eager": 6.0, "compile": 0.9 if how == "slower" else 1.1}
-    result = {
-        "config": "x", "step_ms": {n: v[0] for n, v in samples.items()}, "samples_ms": samples,
-        "best_peer": "compile", "without": {}, "tokens_per_s": {"ridge": 655360.0},
-        "ratios": {n: {"median": r, "low": r - 0.05, "high": r + 0.05} for n, r in ratio.items()},
-        "flops_utilisation": {"ridge": 0.57}, "peak_bytes": {"ridge": 6 << 30, "eager": 10 << 30},
-    }
-else:
-    result = {"share_of_copy": {"median": 0.85, "low": 0.8, "high": 0.9}, "copy_bytes_per_s": 4.3e12,
-              "peer_share": {"eager": 0.4}, "bytes_per_s": {"ridge": [1.0, float("nan")]}}
-out.write_text(json.dumps({"torch": "2.15", "results": [result]}))
-"""
+class Clock:
+    """Time passes when a program runs, and else never."""
 
-SANITIZER = """
-tool = words[words.index("--tool") + 1]
-how = behave(tool, "sanitizer")
-print("========= COMPUTE-SANITIZER")
-if how == "blind":
-    sys.exit(print("========= Error: Device not supported") or 1)
-if how != "quiet":
-    print(f"========= {'ERROR' if tool == 'memcheck' else 'RACECHECK'} SUMMARY: {int(how == 'finds')} errors")
-sys.exit(86 if how == "finds" else 0)
-"""
+    def __init__(self):
+        self.seconds = 1000.0
 
-PROGRAMS = {
-    "bin/ridge": RIDGE,
-    "bin/test_ops": TEST_OPS,
-    "bin/bench_training_step": TRAINING_STEP,
-    "bin/make_jpeg_folder": PICTURES,
-}
+    def __call__(self):
+        return self.seconds
 
 
-def program(path, text):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(COMMON.format(python=sys.executable) + text)
-    path.chmod(0o755)
+class Scripted(gpu_runs.Runs):
+    """Runs of programs that answer at once, in seconds of their own."""
+
+    def __init__(self, bundle, *words):
+        super().__init__(*words)
+        self.bundle = bundle
+
+    def run_beside(self, programs, limit, says=""):
+        allowed, taken, ends = min(limit, self.left()), 0.0, []
+        for words, more in programs:
+            words = [os.fspath(word) for word in words]
+            place = self.place(words)
+            self.bundle.started.append(" ".join([pathlib.Path(words[0]).name, *words[1:]]))
+            end = answers.answer(words, {**self.environment, **more}, lambda: says, self.bundle.told)
+            is_late = end.seconds > allowed
+            place.with_suffix(".out").write_text(end.out)
+            place.with_suffix(".err").write_text(end.err)
+            code = -signal.SIGKILL if end.how == "crash" else -signal.SIGTERM if is_late else end.code
+            taken = max(taken, allowed + gpu_runs.GRACE if is_late else end.seconds)
+            ends.append(gpu_runs.Ended(code, end.out, end.err, min(end.seconds, allowed), is_late))
+        self.clock.seconds += taken
+        return ends
 
 
 class Bundle:
@@ -192,18 +102,25 @@ class Bundle:
         self.root = self.folder / "bundle"
         self.out = self.folder / "evidence"
         self.json = self.out / "nvidia-fake-9000.json"
+        self.archive = self.out / "logs.tar.gz"
         self.log = self.folder / "log"
         self.temporary = self.folder / "tmp"
         self.temporary.mkdir()
-        for path, text in PROGRAMS.items():
-            program(self.root / path, text)
-        program(self.folder / "python", PYTHON)
-        program(self.folder / "path" / "compute-sanitizer", SANITIZER)
+        self.clock, self.told, self.started, self.facts = Clock(), {}, [], {}
+        text = PROGRAM.format(python=sys.executable, here=str(pathlib.Path(__file__).parent))
+        names = ("ridge", "test_ops", "bench_training_step", "make_jpeg_folder")
+        for path in (*(self.root / "bin" / name for name in names), self.folder / "python",
+                     self.folder / "path" / "compute-sanitizer"):  # fmt: skip
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+            path.chmod(0o755)
         (self.root / "bench").mkdir()
         for script in (ROOT / "bench").glob("gpu_*.py"):
             shutil.copy(script, self.root / "bench")
         (self.root / "tools").mkdir()
-        shutil.copy(ROOT / "tools" / "make_table", self.root / "tools")
+        (self.root / "tools" / "make_table").write_text("import sys; open(sys.argv[1], 'w').write('1,' * 200000)\n")
+        (self.root / "cache" / "ridge").mkdir(parents=True)
+        (self.root / "cache" / "ridge" / "kernel").write_text("compiled")
         self.write_manifest()
 
     def write_manifest(self, revision=REVISION):
@@ -216,20 +133,32 @@ class Bundle:
         manifest = {"schema": "ridge.bundle/1", "revision": revision, "files": files}
         (self.root / "MANIFEST.json").write_text(json.dumps(manifest))
 
-    def words(self, *options):
-        command = [sys.executable, self.root / "bench" / "gpu_evidence.py", "--out", self.out]
-        return [*command, "--python", self.folder / "python", *options]
+    # ---- in this process
 
-    def environment(self, told=None, **variables):
-        return {
-            **os.environ,
-            "PATH": f"{self.folder / 'path'}:{os.environ['PATH']}",
-            "RIDGE_CUDA_DRIVER": FAKE_CUDA,
-            "STAND_IN": json.dumps(told or {}),
-            "STAND_IN_LOG": str(self.log),
-            "TMPDIR": str(self.temporary),
-            **variables,
-        }
+    def run(self, *options, told=None):
+        """The exit code of the command, run here by scripted programs."""
+        self.told, self.started = told or {}, []
+        options = gpu_evidence.parse(["--out", str(self.out), "--python", "python", *options])
+        facts = {"python": "3.12.3", "wheels": "/nowhere", "torch": "2.15", "sees_gpu": True, **self.facts}
+        saved = gpu_evidence.ROOT, gpu_evidence.torch_facts, gpu_evidence.say, os.environ.copy()
+        gpu_evidence.ROOT, gpu_evidence.torch_facts = self.root, lambda python: facts
+        gpu_evidence.say = lambda text: None
+        os.environ.update(RIDGE_CUDA_DRIVER=FAKE_CUDA, TMPDIR=str(self.temporary))
+        os.environ["PATH"] = f"{self.folder / 'path'}:{os.environ['PATH']}"
+        try:
+            return gpu_evidence.run(options, lambda *words: Scripted(self, *words), self.clock)
+        finally:
+            gpu_evidence.ROOT, gpu_evidence.torch_facts, gpu_evidence.say, environment = saved
+            os.environ.clear()
+            os.environ.update(environment)
+
+    # ---- as a process
+
+    def take_few_tasks(self):
+        (self.root / "bench" / "gpu_few.py").write_text(FEW_TASKS)
+        with open(self.root / "bench" / "gpu_parts.py", "a") as file:
+            file.write("\n\nimport gpu_few  # noqa: E402\n\ngpu_few.few(__import__(__name__))\n")
+        self.write_manifest()
 
     def start(self, *options, told=None, limit_file=None, **variables):
         def limits():
@@ -238,26 +167,29 @@ class Bundle:
 
                 resource.setrlimit(resource.RLIMIT_FSIZE, (limit_file, limit_file))
 
+        command = [sys.executable, self.root / "bench" / "gpu_evidence.py", "--out", self.out]
         return subprocess.Popen(
-            self.words(*options),
-            env=self.environment(told, **variables),
+            [*command, "--python", self.folder / "python", *options],
+            env={
+                **os.environ,
+                "PATH": f"{self.folder / 'path'}:{os.environ['PATH']}",
+                "RIDGE_CUDA_DRIVER": FAKE_CUDA,
+                "STAND_IN": json.dumps(told or {}),
+                "STAND_IN_LOG": str(self.log),
+                "TMPDIR": str(self.temporary),
+                **variables,
+            },
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             preexec_fn=limits,
         )
 
-    def run(self, *options, **more):
+    def end_of(self, *options, **more):
         """(exit code, stdout, stderr)"""
         process = self.start(*options, **more)
         out, err = process.communicate(timeout=120)
         return process.returncode, out, err
-
-    def document(self):
-        return json.loads(self.json.read_text())
-
-    def tasks(self, part):
-        return {task["name"]: task for task in self.document()["parts"][part]["tasks"]}
 
     def start_hanging(self, *options, told):
         """Starts it, and waits until one of its programs hangs."""
@@ -270,12 +202,20 @@ class Bundle:
         process.kill()
         raise AssertionError("no program hangs")
 
-    def started(self):
-        lines = self.log.read_text().splitlines() if self.log.exists() else []
-        self.log.unlink(missing_ok=True)
-        return lines
-
     def hanging(self):
         """The processes that hang, or did."""
         file = pathlib.Path(str(self.log) + ".hanging")
         return [int(line) for line in file.read_text().split()] if file.exists() else []
+
+    # ---- what it left
+
+    def document(self):
+        return json.loads(self.json.read_text())
+
+    def tasks(self, part):
+        return {task["name"]: task for task in self.document()["parts"][part]["tasks"]}
+
+    def logs(self):
+        """{name: text} of the archive."""
+        with tarfile.open(self.archive) as tar:
+            return {each.name: tar.extractfile(each).read().decode() for each in tar}
