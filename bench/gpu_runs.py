@@ -123,13 +123,14 @@ class Runs:
         return folder / f"{self.count:02}-{pathlib.Path(words[0]).name.replace('.', '_')}"
 
     def run(self, words, limit, says="", **environment):
-        """Runs a program to its end, or until `limit` seconds or the deadline are over. `says` is
-        what it reads from stdin, the rest joins its environment."""
+        """Runs a program to its end, or until `limit` seconds (None: it has none) or the deadline are
+        over. `says` is what it reads from stdin, the rest joins its environment."""
         return self.run_beside([(words, environment)], limit, says)[0]
 
     def run_beside(self, programs, limit, says=""):
         """The same of several side by side, each as (words, what joins its environment)."""
-        until = time.monotonic() + min(limit, self.left())
+        left = self.left() if limit is None else min(limit, self.left())
+        until = time.monotonic() + left
         children, late = [], set()
         try:
             for words, more in programs:
@@ -138,7 +139,7 @@ class Runs:
             for child in children:
                 try:
                     if child.process is not None:
-                        child.process.wait(max(0.0, until - time.monotonic()))
+                        child.process.wait(None if left == float("inf") else max(0.0, until - time.monotonic()))
                 except subprocess.TimeoutExpired:
                     late.add(child)
         finally:

@@ -2,30 +2,46 @@
 """What `ridge optimize -- python ...` makes of the programs in examples/pytorch/.
 
 Each is run as it is, with its default threads, loader and batch. A recipe that comes back is then
-proved again in fresh processes by `ridge ledger replay`. Pictures are made into build/; the results
-are written behind each program, so that one that is stopped keeps what it has.
+proved again in fresh processes by `ridge ledger replay`. It runs from a checkout, where pictures and
+runs lie in build/, and from a bundle. The results are written behind each program, so that one that
+is stopped keeps what it has; those of other programs of the same revision stay in the file. All that
+the programs printed is in logs.tar.gz beside it.
 
 Usage: bench/optimize_pytorch.py [--budget SECONDS] [--replays N] [--replay-budget SECONDS]
-           [--python PYTHON] [--json FILE] [--markdown FILE] [PROGRAM...]
+           [--python PYTHON] [--out FOLDER] [PROGRAM...]
 
-Exits with 1 where a recipe does not hold what it says: a lower bound below 1, or a replay that is
-slower.
+--out FOLDER gets pytorch-gpu-<gpu>.json and .md, or pytorch-cpu.json where there is no GPU. Exits
+with 1 where a recipe does not hold what it says (a lower bound below 1, or a replay that is slower),
+with 2 where the programs cannot run.
 """
 
-import argparse
-import datetime
-import json
-import pathlib
-import subprocess
 import sys
-import time
-import tomllib
+
+sys.dont_write_bytecode = True  # a bundle is not written to
+if sys.version_info < (3, 11):
+    print("optimize_pytorch.py: this is Python %d.%d, and 3.11 is needed" % sys.version_info[:2], file=sys.stderr)
+    sys.exit(2)
+
+
+import argparse  # noqa: E402
+import json  # noqa: E402
+import os  # noqa: E402
+import pathlib  # noqa: E402
+import subprocess  # noqa: E402
+import tempfile  # noqa: E402
+import time  # noqa: E402
+import tomllib  # noqa: E402
+
+import gpu_logs  # noqa: E402
+import gpu_record  # noqa: E402
+import gpu_runs  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-RIDGE = ROOT / "build" / "release" / "ridge"
-FOLDER = ROOT / "build" / "optimize_pytorch"
-PICTURES = FOLDER / "pictures"
+BUNDLED = ROOT / "MANIFEST.json"
+RIDGE = ROOT / "bin" / "ridge" if BUNDLED.exists() else ROOT / "build" / "release" / "ridge"
 EXAMPLES = ROOT / "examples" / "pytorch"
+
+PICTURES = "pictures"  # in the folder where the programs run
 
 # Long enough that a trial need not start anew; the folder of pictures ends when it has been read.
 PROGRAMS = {
@@ -51,38 +67,57 @@ print(json.dumps({
 
 
 def fail(text):
-    sys.exit(f"optimize_pytorch.py: {text}")
+    print(f"optimize_pytorch.py: {text}", file=sys.stderr)
+    sys.exit(2)
 
 
-def run_json(words):
-    """What a verb of ridge says on stdout with --json; what it tells people goes where ours goes."""
-    done = subprocess.run([str(word) for word in words], stdout=subprocess.PIPE, text=True)
-    if not done.stdout:
-        return None
-    return json.loads(done.stdout)
+class Programs:
+    """Runs of the examples in `folder`, with all that they print kept."""
+
+    def __init__(self, folder, python):
+        self.folder, self.python = folder, python
+        self.logs = folder / "logs"
+        self.runs = gpu_runs.Runs(folder, self.logs, float("inf"), dict(os.environ))
+
+    def run_json(self, words):
+        """What a verb of ridge says on stdout with --json; None where it says nothing."""
+        ended = self.runs.run([str(word) for word in words], None)
+        return json.loads(ended.out) if ended.out else None
+
+    def make_pictures(self):
+        """In a folder of its own first: a part of them would be taken for all."""
+        pictures = self.folder / PICTURES
+        if pictures.exists():
+            return
+        part = self.folder / "pictures.part"
+        self.runs.begin("pictures")
+        ended = self.runs.run([self.python, EXAMPLES / "make_pictures.py", part], None)
+        if ended.code != 0:
+            fail(f"the pictures cannot be made: {ended.words()}")
+        part.rename(pictures)
+
+    def command(self, name):
+        words = [self.folder / word if word == PICTURES else word for word in PROGRAMS[name]]
+        return [self.python, EXAMPLES / f"{name}.py", *words, "--out", "{out}/result"]
 
 
 def facts_of(python):
-    done = subprocess.run([python, "-c", FACTS], capture_output=True, text=True)
+    try:
+        done = subprocess.run([python, "-c", FACTS], capture_output=True, text=True)
+    except OSError as error:
+        fail(f"cannot start '{python}': {error.strerror}; name a Python that has PyTorch by --python")
     if done.returncode:
-        fail(f"{python} cannot run the programs: {(done.stderr.splitlines() or ['?'])[-1]}")
+        last = (done.stderr.splitlines() or ["?"])[-1]
+        fail(f"{python} cannot run the programs: {last}; name a Python that has PyTorch by --python")
     return json.loads(done.stdout)
 
 
 def revision():
+    if BUNDLED.exists():
+        return json.loads(BUNDLED.read_text())["revision"]
     words = ["git", "-C", ROOT, "describe", "--always", "--abbrev=40", "--dirty"]
     done = subprocess.run(words, capture_output=True, text=True)
     return done.stdout.strip() or "unknown"
-
-
-def make_pictures(python):
-    """In a folder of its own first: a part of them would be taken for all."""
-    if PICTURES.exists():
-        return
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    part = FOLDER / "pictures.part"
-    subprocess.run([python, EXAMPLES / "make_pictures.py", part], check=True)
-    part.rename(PICTURES)
 
 
 def flat(table, prefix=""):
@@ -100,13 +135,13 @@ def knobs_of(recipe):
     return [key if value is True else f"{key}={value}" for key, value in changes]
 
 
-def optimize(name, options):
+def optimize(name, programs, options):
     """The claim, and what proving it again in fresh processes says."""
-    script = EXAMPLES / f"{name}.py"
-    command = [options.python, script, *PROGRAMS[name], "--out", "{out}/result"]
-    out = FOLDER / name
+    command = programs.command(name)
+    out = programs.folder / name
+    programs.runs.begin(name)
     begun = time.monotonic()
-    found = run_json(
+    found = programs.run_json(
         [RIDGE, "optimize", "--json", "--budget", options.budget, "--out", out, "--", *command]
     )
     result = {"program": name, "command": " ".join(map(str, command))}
@@ -120,7 +155,7 @@ def optimize(name, options):
     if found["recipe"]:
         again = [RIDGE, "ledger", "replay", out / "ledger.jsonl", "--json"]
         again += ["--budget", options.replay_budget, "--", *command]
-        result["replays"] = [run_json(again) for _ in range(options.replays)]
+        result["replays"] = [programs.run_json(again) for _ in range(options.replays)]
     return result
 
 
@@ -189,20 +224,24 @@ def markdown(evidence):
     return "\n".join(lines) + "\n"
 
 
-def write(path, text):
-    if path:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+def kept_results(path, evidence, names):
+    """Of other programs, where the file that is there is of the same revision, GPU and PyTorch."""
+    try:
+        before = json.loads(path.read_text())
+        same = all(before[key] == evidence[key] for key in ("schema", "revision", "gpu", "torch", "budget_s"))
+        return [each for each in before["results"] if same and each["program"] not in names]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
 
 
-def main():
+def parse():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--budget", type=float, default=300)
     parser.add_argument("--replays", type=int, default=1)
     parser.add_argument("--replay-budget", type=float, default=60)
-    parser.add_argument("--python", default=str(ROOT / "build" / "peers" / "bin" / "python"))
-    parser.add_argument("--json", type=pathlib.Path)
-    parser.add_argument("--markdown", type=pathlib.Path)
+    peers = ROOT / "build" / "peers" / "bin" / "python"
+    parser.add_argument("--python", default=str(peers) if peers.exists() else sys.executable)
+    parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("programs", nargs="*", metavar="PROGRAM", help=", ".join(PROGRAMS))
     options = parser.parse_args()
     unknown = [name for name in options.programs if name not in PROGRAMS]
@@ -210,23 +249,60 @@ def main():
         fail(f"there is no program '{unknown[0]}'; there are {', '.join(PROGRAMS)}")
     if not RIDGE.exists():
         fail("build/release/ridge is missing; ./dev build makes it")
+    if "/" in options.python:  # the programs run elsewhere
+        options.python = os.path.abspath(options.python)
+    return options
+
+
+def measure(options, folder):
+    """Runs the programs in `folder`; returns the results, which are written behind each."""
+    names = options.programs or list(PROGRAMS)
     evidence = {
         "schema": "ridge.pytorch_evidence/1",
         "revision": revision(),
-        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "date": gpu_record.now(),
         **facts_of(options.python),
         "budget_s": options.budget,
         "results": [],
     }
-    make_pictures(options.python)
-    print(line(COLUMNS), flush=True)
-    for name in options.programs or PROGRAMS:
-        evidence["results"].append(optimize(name, options))
-        print(line(row(evidence["results"][-1])), flush=True)
-        write(options.json, json.dumps(evidence, indent=1) + "\n")
-        write(options.markdown, markdown(evidence))
-    print(summary(evidence["results"]))
-    sys.exit(any(map(is_broken, evidence["results"])))
+    target = None
+    if options.out:
+        gpu = evidence["gpu"]
+        target = options.out / (f"pytorch-gpu-{gpu_record.file_stem(gpu)}.json" if gpu else "pytorch-cpu.json")
+        evidence["results"] = kept_results(target, evidence, names)
+    programs = Programs(folder, options.python)
+    try:
+        programs.make_pictures()
+        print(line(COLUMNS), flush=True)
+        for name in names:
+            evidence["results"].append(optimize(name, programs, options))
+            print(line(row(evidence["results"][-1])), flush=True)
+            if target:
+                gpu_record.write(target, json.dumps(gpu_record.clean(evidence), indent=1) + "\n")
+                gpu_record.write(target.with_suffix(".md"), markdown(gpu_record.clean(evidence)))
+    finally:
+        if target and programs.logs.exists():
+            tasks = {path.name for path in programs.logs.iterdir()}
+            gpu_logs.write(options.out / gpu_logs.NAME, programs.logs, "pytorch", tasks, {})
+    if target:
+        print(f"{target}")
+    return evidence["results"]
+
+
+def main():
+    options = parse()
+    try:
+        if BUNDLED.exists():
+            with tempfile.TemporaryDirectory(prefix="gpu-evidence-") as folder:
+                results = measure(options, pathlib.Path(folder))
+        else:
+            folder = ROOT / "build" / "optimize_pytorch"
+            folder.mkdir(parents=True, exist_ok=True)
+            results = measure(options, folder)
+    except (OSError, gpu_record.RecordError) as error:
+        fail(str(error))
+    print(summary(results))
+    sys.exit(any(map(is_broken, results)))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import unittest
 
@@ -17,6 +18,9 @@ sys.dont_write_bytecode = True
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 BUILD = pathlib.Path(os.environ["RIDGE_BUILD"])
 MAKE = ROOT / "tools" / "make_bundle"
+
+sys.path.insert(0, str(ROOT / "bench"))
+import gpu_parts  # noqa: E402
 
 # What a machine has that runs C++ programs at all.
 RUNTIME = ("libc.so.6", "libm.so.6", "libgcc_s.so.1", "libstdc++.so.6")
@@ -67,7 +71,10 @@ class Bundle(unittest.TestCase):
         cls.kept = tempfile.TemporaryDirectory()
         cls.addClassCleanup(cls.kept.cleanup)
         cls.folder = pathlib.Path(cls.kept.name) / "bundle"
-        done = subprocess.run([MAKE, BUILD, cls.folder], capture_output=True, text=True)
+        kernels = pathlib.Path(cls.kept.name) / "kernels"
+        (kernels / "ridge/cuda-kernels-1").mkdir(parents=True)
+        (kernels / "ridge/cuda-kernels-1/0.cubin").write_bytes(b"compiled beforehand")
+        done = subprocess.run([MAKE, BUILD, cls.folder, kernels], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         cls.before = contents(cls.folder)
 
@@ -79,6 +86,14 @@ class Bundle(unittest.TestCase):
         self.assertEqual(manifest["files"].keys() | {"MANIFEST.json"}, self.before.keys())
         self.assertLess(manifest["bytes"], 50e6)
         self.assertRegex(manifest["revision"], r"^[0-9a-f]{40}(-dirty)?$")
+        self.assertIn("cache/ridge/cuda-kernels-1/0.cubin", manifest["files"])
+        for name in ("gpu-evidence", "gpu-evidence-pytorch"):
+            self.assertTrue(os.access(self.folder / name, os.X_OK), name)
+        # Each part has its command in the table, and what the engine cannot do without is named.
+        readme = (self.folder / "README").read_text()
+        for part in gpu_parts.TASKS:
+            self.assertIn(f"| ./gpu-evidence --part {part}", readme)
+        self.assertRegex(readme, r"(?s)Required besides:.*NVRTC.*cuBLASLt")
         with tempfile.TemporaryDirectory() as place:
             archive = self.folder.with_name("bundle.tar.gz")
             subprocess.run(["tar", "-xzf", archive, "-C", place], check=True)
@@ -211,39 +226,78 @@ class Bundle(unittest.TestCase):
             self.assertIn("no NVIDIA driver was found", done.stderr)
             self.assertEqual(os.listdir(place), [])
 
-    @unittest.skipUnless(os.environ.get("RIDGE_TEST_SCALE") == "full", "minutes of simulated kernels: ./dev full")
-    def test_the_command_with_the_driver_s_stand_in(self):
-        """Whatever the engine can do by then, every task ends with a state and a reason. Without
-        NVIDIA's compiler it can compute nothing on the stand-in, and has to say so."""
+    def evidence(self, place, *options, **environment):
+        """(exit code, document, {name: text} of the archive) of the command on the stand-in driver,
+        where no library of CUDA is but what the environment names."""
+        out = pathlib.Path(place) / "out"
+        done = subprocess.run(
+            [self.folder / "gpu-evidence", "--out", out, *options],
+            cwd=place,
+            env={
+                "PATH": os.environ["PATH"],
+                "HOME": place,
+                "RIDGE_CUDA_DRIVER": os.environ["RIDGE_FAKE_CUDA"],
+                "RIDGE_NVRTC": "/nowhere/libnvrtc.so.13",
+                "RIDGE_CUBLASLT": "/nowhere/libcublasLt.so.13",
+                "RIDGE_CUDNN": "none",
+                "RIDGE_CUPTI": "/nowhere/libcupti.so.13",
+                **environment,
+            },
+            capture_output=True,
+            text=True,
+        )
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        with tarfile.open(out / "logs.tar.gz") as tar:
+            logs = {each.name: tar.extractfile(each).read().decode("utf-8", "replace") for each in tar}
+        document = json.loads((out / "nvidia-fake-9000.json").read_text())
+        # "HOST" would stand for a name; the folder of the results is nowhere in them.
+        self.assertNotIn(place, json.dumps(document))
+        return document, logs
+
+    def test_a_missing_library_is_told_and_logged(self):
+        """Without NVIDIA's compiler the engine can compute nothing, and has to say so."""
         with tempfile.TemporaryDirectory() as place:
-            done = subprocess.run(
-                [self.folder / "gpu-evidence", "--limit", "120", "--out", pathlib.Path(place) / "out"],
-                cwd=place,
-                env={
-                    "PATH": os.environ["PATH"],
-                    "HOME": place,
-                    "RIDGE_CUDA_DRIVER": os.environ["RIDGE_FAKE_CUDA"],
-                    "RIDGE_NVRTC": "/nowhere/libnvrtc.so.13",
-                    "RIDGE_CUBLASLT": "/nowhere/libcublasLt.so.13",
-                    "RIDGE_CUDNN": "none",
-                    "RIDGE_CUPTI": "/nowhere/libcupti.so.13",
-                },
-                capture_output=True,
-                text=True,
-            )
-            self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
-            document = json.loads((pathlib.Path(place) / "out/nvidia-fake-9000.json").read_text())
-            self.assertEqual(list(document["parts"]), ["right", "fast", "loop"])
+            document, logs = self.evidence(place, "--part", "smoke")
+            tasks = {task["name"]: task for task in document["parts"]["smoke"]["tasks"]}
+            self.assertEqual(tasks["smoke"]["state"], "failed")
+            self.assertIn("0 of 8 ways ran three steps", tasks["smoke"]["says"])
+            self.assertIn("cannot open the compiler", tasks["smoke"]["says"])
+            self.assertIn("libnvrtc.so.13", "".join(logs[name] for name in logs if name.endswith(".err")))
+
+    @unittest.skipUnless(os.environ.get("RIDGE_TEST_SCALE") == "full", "minutes of simulated kernels: ./dev full")
+    def test_a_failing_kernel_is_told_and_logged(self):
+        """With a stand-in for the compiler the engine computes, until the driver fails."""
+        nvrtc = next((BUILD / "tests").rglob("libfake_nvrtc.so"))
+        with tempfile.TemporaryDirectory() as place:
+            document, logs = self.evidence(
+                place, "--part", "smoke", "--limit", "3600", RIDGE_NVRTC=str(nvrtc),
+                RIDGE_CUBLASLT="none", FAKE_CUDA_FAIL="cuLaunchKernel@30=719",
+                HOME=os.environ.get("HOME", place),
+            )  # fmt: skip
+            smoke = document["parts"]["smoke"]["tasks"][0]
+            self.assertEqual(smoke["state"], "failed")
+            self.assertIn("CUDA_ERROR_LAUNCH_FAILED", json.dumps(smoke["values"]["runs"]))
+            self.assertIn("CUDA_ERROR_LAUNCH_FAILED", "".join(logs.values()))
+
+    @unittest.skipUnless(os.environ.get("RIDGE_TEST_SCALE") == "full", "minutes of a CPU's work: ./dev full")
+    def test_all_parts_end_with_a_state_and_a_reason(self):
+        with tempfile.TemporaryDirectory() as place:
+            document, _ = self.evidence(place, "--limit", "120")
+            self.assertEqual(list(document["parts"]), list(gpu_parts.TASKS))
             manifest = json.loads((self.folder / "MANIFEST.json").read_text())
             for part in document["parts"].values():
                 self.assertEqual(part["revision"], manifest["revision"])
                 for task in part["tasks"]:
                     self.assertIn(task["state"], ("failed", "missing"), task)
-            losses = document["parts"]["right"]["tasks"][0]
-            self.assertEqual((losses["name"], losses["state"]), ("losses.mlp_table", "missing"))
-            self.assertIn("error: ", losses["says"])
-            # "HOST" would stand for a name; the folder of the results is nowhere in them.
-            self.assertNotIn(place, json.dumps(document))
+
+    def test_programs_in_pytorch_need_pytorch(self):
+        with tempfile.TemporaryDirectory() as place:
+            words = [self.folder / "gpu-evidence-pytorch", "--python", "/usr/bin/false", "--out", place]
+            done = subprocess.run(words, cwd=place, capture_output=True, text=True)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn("name a Python that has PyTorch by --python", done.stderr)
+            self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+            self.assertEqual(os.listdir(place), [])
 
 
 if __name__ == "__main__":

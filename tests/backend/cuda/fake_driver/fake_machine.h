@@ -91,6 +91,7 @@ struct FakeFunction {
 
 struct FakeModule {
   bool knows_entries = false;                          // PTX does, and images of fake_nvrtc
+  bool is_for_gpus = false;                            // NVIDIA's compiler made it: it never runs
   std::map<std::string, std::vector<size_t>> entries;  // name -> sizes of parameters
   std::map<std::string, const SimulatedKernel*> simulated;
   std::map<std::string, std::unique_ptr<FakeFunction>> functions;

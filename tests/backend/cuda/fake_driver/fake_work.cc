@@ -63,6 +63,7 @@ void read_ptx(const std::string& text, FakeModule& module) {
 bool read_simulated(const char* image, FakeModule& module) {
   Elf64_Ehdr head;
   std::memcpy(&head, image, sizeof head);
+  module.is_for_gpus = head.e_machine == EM_CUDA;
   if (head.e_machine != EM_X86_64 || head.e_type != ET_DYN) return false;
   const size_t bytes = head.e_shoff + size_t{head.e_shnum} * head.e_shentsize;
   static std::map<uint64_t, void*> opened;
@@ -254,12 +255,14 @@ int cuModuleGetFunction(void** function, void* handle, const char* name) {
     if (module == nullptr) return int{kInvalidHandle};
     const auto entry = module->entries.find(name);
     const auto registered = fake.kernels.find(name);
-    if (module->knows_entries ? entry == module->entries.end() : registered == fake.kernels.end())
+    if (!module->is_for_gpus &&
+        (module->knows_entries ? entry == module->entries.end() : registered == fake.kernels.end()))
       return int{kNotFound};
     std::unique_ptr<FakeFunction>& made = module->functions[name];
     if (made == nullptr) made = std::make_unique<FakeFunction>();
     made->name = name;
-    made->sizes = module->knows_entries ? entry->second : registered->second.sizes;
+    if (!module->is_for_gpus)
+      made->sizes = module->knows_entries ? entry->second : registered->second.sizes;
     if (const auto simulated = module->simulated.find(name); simulated != module->simulated.end())
       made->simulated = simulated->second;
     *function = made.get();
