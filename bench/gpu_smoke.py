@@ -51,8 +51,19 @@ class Smoke:
         )  # fmt: skip
         return self.context.runs.run(words, min(SMOKE_RUN, self.context.left()), **environment)
 
+    def ask(self):
+        """What the engine finds: the device, libraries with version and path, and what it does without."""
+        words = [self.context.bin / "bench_device_facts", self.context.device]
+        ended = self.context.runs.run(words, min(SMOKE_RUN, self.context.left()))
+        try:
+            if ended.code != 0 or ended.is_late:
+                raise ValueError("it was stopped" if ended.is_late else ended.words())
+            self.facts = json.loads(ended.out)
+        except ValueError as error:
+            self.wrong.append(f"facts: {error}")
+
     def inspect(self, name, precision, environment):
-        """The plan, and with it what the device and its libraries are."""
+        """The kernel that is picked for each node."""
         if self.context.left() < LEAST_LEFT:
             self.wrong.append(f"plan of {name}: no time was left")
             return
@@ -64,10 +75,7 @@ class Smoke:
         try:
             if ended.code != 0 or ended.is_late:
                 raise ValueError("it was stopped" if ended.is_late else ended.words())
-            report = json.loads(ended.out)
-            self.picks[name] = picks_of(report)
-            facts = {key: report.get(key) for key in ("hardware", "libraries", "notes")}
-            self.facts.setdefault(name.split(".")[1], facts)
+            self.picks[name] = picks_of(json.loads(ended.out))
         except (ValueError, KeyError, TypeError) as error:
             self.wrong.append(f"plan of {name}: {error}")
 
@@ -94,6 +102,7 @@ class Smoke:
         return row.get("state_hash")
 
     def all(self):
+        self.ask()
         for precision in ("f32", "bf16"):
             for kernels, environment in KERNELS.items():
                 name = f"{precision}.{kernels}"
@@ -110,7 +119,7 @@ def smoke(context):
     done = Smoke(context)
     done.all()
     good = sum("state_hash" in run for run in done.runs.values())
-    hardware = next((facts["hardware"] for facts in done.facts.values() if facts.get("hardware")), None)
+    hardware = done.facts.get("hardware")
     says = f"{good} of 8 ways ran three steps" + (f" on {hardware}" if hardware else "")
     if done.wrong:
         says += f"; {done.wrong[0]}" + (f" (and {len(done.wrong) - 1} more)" if done.wrong[1:] else "")

@@ -74,9 +74,15 @@ def inspect(how):
     alone = {"op": "fused", "site": "b", "pick": "printed", "flops": 1e6, "bytes": 4e6,
              "candidates": [{"name": "printed", "seconds": 1e-3}, {"name": "expanded", "note": "op by op"}]}  # fmt: skip
     launches = [alone] if how == "alone" else [kernel, alone, kernel]
-    libraries = [{"name": "NVRTC", "version": "13.0", "path": "/usr/lib/libnvrtc.so.13"}]
-    return End(0, text({"entries": [{"kernels": launches}], "hardware": "Fake 9000, sm_90",
-                        "libraries": libraries, "notes": ["no cuDNN"]}))  # fmt: skip
+    return End(0, text({"entries": [{"kernels": launches}]}))
+
+
+def device_facts(told):
+    if end := failure(how_of(told, "facts")):
+        return end
+    libraries = [{"name": "NVRTC", "version": "13.0", "path": "/usr/lib/libnvrtc.so.13"},
+                 {"name": "cuDNN", "path": None}]  # fmt: skip
+    return End(0, text({"hardware": "Fake 9000, sm_90", "libraries": libraries, "notes": ["no cuDNN"]}))
 
 
 def optimize(words, how):
@@ -220,6 +226,8 @@ def answer(argv, environment, says, told):
         return test_ops(environment, told)
     if program == "bench_training_step":
         return training_step(says, told)
+    if program == "bench_device_facts":
+        return device_facts(told)
     if program == "compute-sanitizer":
         return sanitizer(words, told)
     if program == "make_jpeg_folder":

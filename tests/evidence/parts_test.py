@@ -33,7 +33,7 @@ class Parts(unittest.TestCase):
 
     def test_no_task_takes_the_time_of_the_others(self):
         """Each program hangs: every task is ended at its limit, and all within the part's."""
-        told = {each: "hang" for each in ("train", "inspect", "doctor", "optimize", "ledger", "test_ops",
+        told = {each: "hang" for each in ("facts", "train", "inspect", "doctor", "optimize", "ledger", "test_ops",
                                           "steps", "peer", "sanitizer", "training_step", "row_ops")}  # fmt: skip
         for part in gpu_record.PARTS:
             begun = self.bundle.clock()
@@ -47,7 +47,7 @@ class Parts(unittest.TestCase):
                 self.assertLessEqual(task["seconds"], limit + 2 * gpu_runs.GRACE, name)
             smoke = self.bundle.tasks(part)["smoke"]
             self.assertIn("0 of 8 ways", smoke["says"])
-            self.assertIn("it began", self.bundle.logs()[f"{part}/smoke/02-ridge.out"])
+            self.assertIn("it began", self.bundle.logs()[f"{part}/smoke/03-ridge.out"])
 
     def test_a_kernel_that_hangs_is_told_and_leaves_the_others_their_time(self):
         self.assertEqual(self.bundle.run("--part", "smoke", told={"train:gpt_tiny:bf16:own": "hang"}), 1)
@@ -61,7 +61,7 @@ class Parts(unittest.TestCase):
 
     def test_the_deadline_holds_and_says_what_was_left_out(self):
         told = {"train:fashion_mnist:cuda": "hang"}
-        self.assertEqual(self.bundle.run("--part", "right", "--limit", "75", told=told), 1)
+        self.assertEqual(self.bundle.run("--part", "right", "--limit", "76", told=told), 1)
         part = self.bundle.document()["parts"]["right"]
         self.assertEqual(part["state"], "cut short")
         tasks = self.bundle.tasks("right")
@@ -103,7 +103,7 @@ class Parts(unittest.TestCase):
         self.assertNotIn("mlp_table", started)
         self.assertIn("gpt_text", started)
         # Each call begins with the smoke; what was kept has its logs.
-        self.assertIn("gpt_tiny", self.bundle.started[0])
+        self.assertEqual(self.bundle.started[0], "bench_device_facts cuda")
         name = "right/losses.mlp_table/02-ridge.out"
         self.assertEqual(self.bundle.logs()[name], logs[name])
 

@@ -108,7 +108,7 @@ class Bundle:
         self.temporary.mkdir()
         self.clock, self.told, self.started, self.facts = Clock(), {}, [], {}
         text = PROGRAM.format(python=sys.executable, here=str(pathlib.Path(__file__).parent))
-        names = ("ridge", "test_ops", "bench_training_step", "make_jpeg_folder")
+        names = ("ridge", "test_ops", "bench_training_step", "bench_device_facts", "make_jpeg_folder")
         for path in (*(self.root / "bin" / name for name in names), self.folder / "python",
                      self.folder / "path" / "compute-sanitizer"):  # fmt: skip
             path.parent.mkdir(parents=True, exist_ok=True)

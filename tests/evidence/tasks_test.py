@@ -64,9 +64,12 @@ class Tasks(unittest.TestCase):
         self.assertEqual(self.bundle.run("--part", "smoke"), 0)
         values = self.bundle.tasks("smoke")["smoke"]["values"]
         self.assertEqual(len(values["runs"]), 8)
-        facts = values["facts"]["own"]
+        facts = values["facts"]
         self.assertEqual((facts["hardware"], facts["notes"]), ("Fake 9000, sm_90", ["no cuDNN"]))
-        self.assertEqual(facts["libraries"][0]["version"], "13.0")
+        nvrtc = {"name": "NVRTC", "version": "13.0", "path": "libnvrtc.so.13"}
+        self.assertEqual(facts["libraries"], [nvrtc, {"name": "cuDNN", "path": None}])
+        # The archive has the whole path.
+        self.assertIn("/usr/lib/libnvrtc.so.13", self.bundle.logs()["smoke/smoke/01-bench_device_facts.out"])
         self.assertIn(["a", "matmul", "library"], values["picks"]["bf16.own"])
         # NVIDIA's tools see kernels of 16 bits that are Ridge's own.
         watched = [line for line in self.bundle.started if line.startswith("compute-sanitizer")]
@@ -92,11 +95,12 @@ class Tasks(unittest.TestCase):
         self.assertEqual(self.bundle.tasks("smoke")["registry"]["state"], "passed")
 
     def test_a_missing_library_is_told_and_logged(self):
-        self.assertEqual(self.bundle.run("--part", "smoke", told={"train": "no compiler", "inspect": "no compiler"}), 1)
+        told = {"train": "no compiler", "inspect": "no compiler", "facts": "no compiler"}
+        self.assertEqual(self.bundle.run("--part", "smoke", told=told), 1)
         smoke = self.bundle.tasks("smoke")["smoke"]
         self.assertEqual(smoke["state"], "failed")
-        self.assertIn("0 of 8 ways ran three steps; plan of f32.own: error: [nvrtc]", smoke["says"])
-        self.assertIn("libnvrtc.so.13 is not there", self.bundle.logs()["smoke/smoke/01-ridge.err"])
+        self.assertIn("0 of 8 ways ran three steps; facts: error: [nvrtc]", smoke["says"])
+        self.assertIn("libnvrtc.so.13 is not there", self.bundle.logs()["smoke/smoke/02-ridge.err"])
 
     def test_bounds_that_are_missed_fail(self):
         told = {
