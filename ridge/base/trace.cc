@@ -163,6 +163,10 @@ void stop_hearing_scopes(ScopeListener listener) {
   duties.fetch_and(~duty_of(static_cast<size_t>(listener)), std::memory_order_seq_cst);
 }
 
+bool is_heard_by(ScopeListener listener) {
+  return (duties.load(std::memory_order_relaxed) & duty_of(static_cast<size_t>(listener))) != 0;
+}
+
 TraceLog drain_trace() {
   TraceLog log;
   log.wall_minus_steady_ns = wall_ns() - now_ns();

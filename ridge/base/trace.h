@@ -85,6 +85,9 @@ void hear_scopes(ScopeListener listener, const ScopeHooks& hooks);
 /// Scopes that begin are not heard any more; those whose begin was heard still have their end
 /// heard.
 void stop_hearing_scopes(ScopeListener listener);
+/// Whether it hears of scopes now: that of a device hears of them as long as it records. One
+/// relaxed load.
+bool is_heard_by(ScopeListener listener);
 
 namespace trace_detail {
 // What a scope has to do: kRecords, and a bit for each listener.

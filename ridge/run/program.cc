@@ -64,6 +64,7 @@ Program::Program(ProgramGraphs graphs, Backend& backend, const ProgramOptions& o
   recordings_.resize(plan().entries.size());
   recorded_.resize(plan().entries.size(), records ? Recorded::kAfterARun : Recorded::kNever);
   refusals_.resize(plan().entries.size());
+  is_in_trace_.resize(plan().entries.size());
   for (size_t i = 0; i < plan().entries.size(); ++i) make_launches(i);
   prepare_kernels();
   if (options.before_memory) options.before_memory(plan());
@@ -226,11 +227,17 @@ void Program::run(size_t entry, RunMode mode) {
 }
 
 // What a launch does once (loading its code, say) the first run does, so that a recording has none
-// of it. A trace shows launches, so nothing recorded runs while one is made.
+// of it. In a trace the first run shows its launches one by one, which says of what comes behind it
+// which site each piece of work is of. Where no device tells the work of a recording, all do.
 void Program::launch_all(size_t entry) {
-  if (recorded_.at(entry) != Recorded::kNever && !is_tracing()) {
-    if (recorded_[entry] == Recorded::kNext && record(entry)) return;
-    if (recorded_[entry] == Recorded::kDone) return recordings_[entry]->launch(*stream_);
+  const bool is_traced = is_tracing();
+  const bool is_shown =
+      !is_traced || (is_in_trace_.at(entry) && is_heard_by(ScopeListener::kDevice));
+  is_in_trace_.at(entry) = is_traced;
+  if (recorded_[entry] == Recorded::kNext && !is_traced && record(entry)) return;
+  if (recorded_[entry] == Recorded::kDone && is_shown) {
+    const TraceScope scope("replay", "cpu_op");
+    return recordings_[entry]->launch(*stream_);
   }
   for (const Launch& step : launches_[entry]) launch(step);
   if (recorded_[entry] == Recorded::kAfterARun) recorded_[entry] = Recorded::kNext;

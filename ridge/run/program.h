@@ -158,6 +158,7 @@ class Program {
   enum class Recorded : uint8_t { kAfterARun, kNext, kDone, kNever };
   std::vector<Recorded> recorded_;     ///< By entry: when.
   std::vector<std::string> refusals_;  ///< By entry.
+  std::vector<bool> is_in_trace_;      ///< By entry: whether its last run was traced.
   int64_t recorded_bytes_ = 0;
   // From here on only where the device runs beside the host, but for stream_, which else runs all.
   std::unique_ptr<Event> computed_;  ///< What is read next.

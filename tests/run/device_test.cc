@@ -345,6 +345,23 @@ TEST(Device, AnEntryIsRecordedAfterItsFirstRun) {
   EXPECT_EQ(count(device.log(), "0: launch"), launches);
   EXPECT_GE(drain_trace().events.size(), launches);
   run();
+  // Where the device's work is recorded, that of a replay is: the first run shows whose it is.
+  static constexpr ScopeHooks kHooks = {[](const char*) {}, [] {}};
+  hear_scopes(ScopeListener::kDevice, kHooks);
+  start_tracing();
+  run();
+  EXPECT_EQ(count(device.log(), "0: launch"), launches);
+  for (int i = 0; i < 2; ++i) {
+    run();
+    EXPECT_EQ(count(device.log(), "0: replay"), 1u);
+    EXPECT_EQ(count(device.log(), "0: launch"), 0u);
+  }
+  stop_tracing();
+  stop_hearing_scopes(ScopeListener::kDevice);
+  const TraceLog log = drain_trace();
+  const auto is_replay = [](const TraceEvent& event) { return event.name == "replay"; };
+  EXPECT_EQ(std::count_if(log.events.begin(), log.events.end(), is_replay), 2);
+  run();
   EXPECT_EQ(count(device.log(), "0: replay"), 1u);
   EXPECT_EQ(program.first_not_finite(apply), "");
   EXPECT_EQ(count(device.log(), "0: launch"), launches);

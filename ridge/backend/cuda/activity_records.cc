@@ -169,6 +169,7 @@ TraceEvent* ActivityRecords::add_work(const Record& record,
   event->correlation = record.correlation;
   event->args = {{"device", int64_t{record.device}}, {"context", int64_t{record.context}}};
   devices_[record.context] = record.device;
+  (record.graph_node != 0 ? graphs_[record.correlation] : work_).push_back(events_.size() - 1);
   if (record.graph_node != 0) {
     event->args.emplace_back("graph id", int64_t{record.graph});
     event->args.emplace_back("graph node id", static_cast<int64_t>(record.graph_node));
@@ -269,13 +270,42 @@ void ActivityRecords::join_waits() {
   }
 }
 
+// Null: no scope of ours launched it.
+const char* ActivityRecords::scope_of(const TraceEvent& event) const {
+  if (event.thread != 0 || !event.correlation) return nullptr;
+  const auto found = external_.find(static_cast<uint32_t>(*event.correlation));
+  return found == external_.end() ? nullptr : names_.scope(found->second);
+}
+
+// CUPTI tells the nodes of a graph, not what queued them. A graph runs what a run of its launches
+// does, in the same order, so one that is in the recording says which scope each node is of.
+std::unordered_map<size_t, const char*> ActivityRecords::scopes_of_graphs() const {
+  std::vector<size_t> launched = work_;
+  std::sort(launched.begin(), launched.end(), [&](size_t a, size_t b) {
+    return std::pair(*events_[a].correlation, a) < std::pair(*events_[b].correlation, b);
+  });
+  std::unordered_map<size_t, const char*> scopes;
+  for (const auto& [correlation, work] : graphs_) {
+    std::vector<size_t> nodes = work;
+    std::sort(nodes.begin(), nodes.end(), [&](size_t a, size_t b) {
+      return std::pair(events_[a].start_ns, a) < std::pair(events_[b].start_ns, b);
+    });
+    auto same = std::search(
+        launched.begin(), launched.end(), nodes.begin(), nodes.end(), [&](size_t a, size_t b) {
+          return events_[a].name == events_[b].name;
+        });
+    if (same == launched.end()) continue;
+    for (const size_t node : nodes) scopes.emplace(node, scope_of(events_[*same++]));
+  }
+  return scopes;
+}
+
 void ActivityRecords::join_sites() {
-  for (TraceEvent& event : events_) {
-    if (event.thread != 0 || !event.correlation) continue;
-    const auto found = external_.find(static_cast<uint32_t>(*event.correlation));
-    if (found == external_.end()) continue;
-    if (const char* const scope = names_.scope(found->second); scope != nullptr)
-      event.args.emplace_back("site", std::string(scope));
+  const std::unordered_map<size_t, const char*> in_graphs = scopes_of_graphs();
+  for (size_t i = 0; i < events_.size(); ++i) {
+    const auto found = in_graphs.find(i);
+    const char* const scope = found == in_graphs.end() ? scope_of(events_[i]) : found->second;
+    if (scope != nullptr) events_[i].args.emplace_back("site", std::string(scope));
   }
 }
 

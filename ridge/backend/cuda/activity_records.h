@@ -17,7 +17,9 @@
 namespace ridge::cuda {
 
 /// Takes the records of a recording in any order, and joins them in the end: work with the scope
-/// that launched it, a wait for an event with the call that recorded it. The categories, names and
+/// that launched it, a wait for an event with the call that recorded it. Work of a graph has the
+/// scopes of the same work that was launched piece by piece, where the recording has that, else the
+/// scope that launched the graph. The categories, names and
 /// arguments are those of Kineto, so what reads its traces reads these.
 class ActivityRecords {
  public:
@@ -52,6 +54,8 @@ class ActivityRecords {
   TraceEvent* add_event(uint64_t start, uint64_t end, std::string name, const char* category);
   void join_waits();
   void join_sites();
+  const char* scope_of(const TraceEvent& event) const;
+  std::unordered_map<size_t, const char*> scopes_of_graphs() const;
   std::string kernel_name(const char* name);
   std::string call_name(CallDomain domain, uint32_t call);
 
@@ -62,6 +66,8 @@ class ActivityRecords {
 
   Names names_;
   std::vector<TraceEvent> events_;
+  std::vector<size_t> work_;                                  ///< In events_, as it was added.
+  std::unordered_map<uint32_t, std::vector<size_t>> graphs_;  ///< Likewise, by launch.
   std::vector<Wait> waits_;
   std::vector<EventActivity> recorded_;
   std::unordered_map<uint32_t, uint64_t> external_;  ///< By correlation.

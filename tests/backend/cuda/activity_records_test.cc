@@ -101,6 +101,37 @@ TEST(ActivityRecords, AKernelOfAGraphSaysSo) {
   EXPECT_EQ(text(log.events.at(0), "graph node id"), "9");
 }
 
+TEST(ActivityRecords, AGraphHasTheScopesOfTheSameWorkThatWasLaunched) {
+  ActivityRecords records = make_records();
+  const auto add_scope = [&](uint32_t correlation, uint64_t id) {
+    ExternalCorrelationActivity record{};
+    record.kind = ActivityKind::kExternalCorrelation;
+    record.external = ExternalKind::kCustom0;
+    record.id = id, record.correlation = correlation;
+    add(records, record);
+  };
+  // Of the work of two launches, the first one alone is of a scope of ours.
+  add(records, kernel(2, "second"));
+  add(records, kernel(1, "first"));
+  add_scope(1, 11);
+  // A graph of both, and one of other work, which are launched in a scope; nodes come in any order.
+  for (const uint32_t launch : {5, 6}) {
+    for (const bool is_first : {false, true}) {
+      KernelActivity node = kernel(launch, is_first ? "first" : launch == 5 ? "second" : "third");
+      node.graph = launch, node.graph_node = 1;
+      if (!is_first) node.start += 1000, node.end += 1000;
+      add(records, node);
+    }
+    add_scope(launch, 11);
+  }
+  const TraceLog log = log_of(records);
+  ASSERT_EQ(log.events.size(), 6u);
+  EXPECT_EQ(text(log.events[2], "site"), "nothing");  // the second one of the known graph
+  EXPECT_EQ(text(log.events[3], "site"), kSite);
+  EXPECT_EQ(text(log.events[4], "site"), kSite);
+  EXPECT_EQ(text(log.events[5], "site"), kSite);
+}
+
 TEST(ActivityRecords, NamesOfLibrariesArePlain) {
   ActivityRecords records = make_records();
   add(records, kernel(1, "_ZN4gemm6kernelIfLi8EEEvPKT_"));
