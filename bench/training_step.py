@@ -428,7 +428,7 @@ class Row:
         finally:
             ridge.close()
         peers.clear()
-        torch._dynamo.reset()
+        torch.compiler.reset()
         torch.cuda.empty_cache()
         without = self.result["without"]
         if self.arguments.no_compile or self.left() < LEAST_FOR_AUTOTUNE:

@@ -1,9 +1,10 @@
 // A stand-in for NVIDIA's driver: the functions that Ridge calls, as their published reference
 // describes them, over a device of the host (fake_machine.h). Tests steer it by fake_cuda.h; other
 // processes by their environment: FAKE_CUDA_VERSION (13020), _DEVICES (1), _MAJOR (9), _MIB (1024
-// of memory), _FAIL (cuInit=803: its first call; cuInit@2=803: its second), _RANDOM (the seed of a
-// drawn order of work; else it runs as late as it may), _LOG (a file for the log, which ends with
-// what was left and done wrong).
+// of memory), _ATTRIBUTES (16=108: by the driver's numbers), _FAIL (cuInit=803: its first call;
+// cuInit@2=803: its second), _RANDOM (the seed of a drawn order of work; else it runs as late as it
+// may), _LOG (a file for the log, which ends with what was left and done wrong).
+#include <cstdlib>
 #include <cstring>
 
 #include "tests/backend/cuda/fake_driver/fake_calls.h"
@@ -63,6 +64,16 @@ bool is_row(const FakeGraph& graph) {
   for (size_t i = 0; i < graph.size(); ++i)
     if (graph[i].after != (i == 0 ? std::set<size_t>{} : std::set<size_t>{i - 1})) return false;
   return true;
+}
+
+// What the environment says of an attribute, as "16=108,97=166912"; false: nothing.
+bool is_told(int attribute, int* value) {
+  const char* const told = std::getenv("FAKE_CUDA_ATTRIBUTES");
+  const std::string text = told == nullptr ? "" : std::string(",") + told;
+  const std::string name = fmt::format(",{}=", attribute);
+  const size_t at = text.find(name);
+  if (at != std::string::npos) *value = std::atoi(text.c_str() + at + name.size());
+  return at != std::string::npos;
 }
 
 }  // namespace
@@ -133,6 +144,7 @@ int cuDeviceTotalMem_v2(size_t* bytes, int device) {
 }
 
 int cuDeviceGetAttribute(int* value, int attribute, int device) {
+  if (is_told(attribute, value)) return kSuccess;
   return called("cuDeviceGetAttribute", CallKind::kBare, [&](FakeMachine& fake, std::string& line) {
     line += fmt::format(" {}", attribute);
     if (!is_device(fake, device)) return int{kInvalidDevice};
