@@ -33,7 +33,6 @@ function(ridge_embed_device_headers target)
   list(APPEND headers
        ${PROJECT_SOURCE_DIR}/ridge/backend/cpu/isa/functions.h
        ${PROJECT_SOURCE_DIR}/ridge/backend/cpu/isa/gelu_table.h
-       ${PROJECT_SOURCE_DIR}/ridge/backend/cpu/isa/norm_activations.h
        ${PROJECT_SOURCE_DIR}/ridge/base/philox.h)
   set(out ${PROJECT_BINARY_DIR}/generated/device_headers.cc)
   set(script ${PROJECT_SOURCE_DIR}/cmake/embed_text.cmake)

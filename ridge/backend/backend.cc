@@ -15,6 +15,17 @@ constexpr std::align_val_t kAlignment{kBufferAlignment};
 
 }  // namespace
 
+size_t same_bits_choice(const std::vector<Choice>& choices) {
+  const auto found = std::find_if(
+      choices.begin(), choices.end(), [](const Choice& choice) { return !choice.other_bits; });
+  return found == choices.end() ? 0 : static_cast<size_t>(found - choices.begin());
+}
+
+bool has_other_bits(const std::vector<Choice>& choices, size_t choice) {
+  return choices.at(choice).other_bits ||
+         choices[choice].bits != choices[same_bits_choice(choices)].bits;
+}
+
 void* Backend::allocate_host(size_t bytes) {
   void* const memory = ::operator new(bytes, kAlignment, std::nothrow);
   check(memory != nullptr, "no memory for {} bytes on the host", bytes);

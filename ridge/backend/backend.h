@@ -19,7 +19,15 @@ namespace ridge {
 struct Choice {
   std::string name;  ///< Stable; plans and recipes pin it.
   int bits = 0;      ///< Choices of one node with equal `bits` give the same bits.
+  /// Of a GPU's: whether these may be others than those of the CPU's first choice for the node.
+  bool other_bits = false;
 };
+
+/// Number of the first choice that has the CPU's bits; of the first of all where none has them.
+size_t same_bits_choice(const std::vector<Choice>& choices);
+
+/// Whether choice number `choice` may give other bits than same_bits_choice() or than the CPU.
+bool has_other_bits(const std::vector<Choice>& choices, size_t choice);
 
 /// Name of the choice that runs a fused node op by op: right, and no faster than the ops.
 inline constexpr std::string_view kExpandedChoice = "expanded";
@@ -110,6 +118,10 @@ class Backend {
   /// products read them as they are. Else they round f32 on the way.
   virtual bool stores_16_bits() const { return false; }
 
+  /// What the rows of a large operand of a product should be a multiple of, in elements, for the
+  /// product to be fast; 1: it does not matter.
+  virtual int64_t column_multiple() const { return 1; }
+
   /// The ways to compute `node`, best guess first; none when the backend cannot.
   virtual std::vector<Choice> candidates(const Node& node) const = 0;
   /// The kernel of candidates(node)[choice]; InternalError when out of range.
@@ -147,6 +159,9 @@ class Backend {
   virtual std::string hardware() const { return {}; }
   /// Bytes of the device's own memory that are in use, by all processes; 0: it has none of its own.
   virtual int64_t memory_in_use() const { return 0; }
+  /// Bytes of the device's last cache, where what a kernel reads may be in it by chance; 0: of no
+  /// matter.
+  virtual int64_t cache_bytes() const { return 0; }
   /// The device as NVIDIA's tools name it ("GPU-8e5c..."); empty where it is no such.
   virtual std::string gpu_uuid() const { return {}; }
 

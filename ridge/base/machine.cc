@@ -19,17 +19,20 @@ std::filesystem::path cache_folder() {
   return {};
 }
 
-std::string machine_fingerprint(std::string_view device) {
+std::string processor_text() {
   const CpuInfo& cpu = cpu_info();
   std::string features;
   if (cpu.avx2) features += " avx2";
   if (cpu.avx512) features += " avx512";
   if (cpu.vnni) features += " vnni";
   if (cpu.bf16) features += " bf16";
-  return fmt::format("{}; {};{}; {} CPUs; {} threads; isa {}; ridge {}",
+  return fmt::format("{};{}", cpu.model, features);
+}
+
+std::string machine_fingerprint(std::string_view device) {
+  return fmt::format("{}; {}; {} CPUs; {} threads; isa {}; ridge {}",
                      device,
-                     cpu.model,
-                     features,
+                     processor_text(),
                      usable_cpus(),
                      num_threads(),
                      settings().get_string("cpu.isa"),

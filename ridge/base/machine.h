@@ -11,6 +11,9 @@ namespace ridge {
 /// such place.
 std::filesystem::path cache_folder();
 
+/// Model and features of the processor, as one text.
+std::string processor_text();
+
 /// All that a measurement on `device` depends on, as one text: device, processor and features,
 /// CPUs, threads, version of Ridge.
 std::string machine_fingerprint(std::string_view device);

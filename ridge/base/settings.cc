@@ -42,7 +42,8 @@ constexpr SettingRow kSettings[] = {
      "true",
      "",
      "RIDGE_TUNE",
-     "pick kernels by timing those that give the same bits, once a machine; false takes the first"},
+     "pick kernels by timing those that train.kernels allows, once a machine; false takes the "
+     "first"},
 };
 
 std::string_view name_of(SettingType type) {

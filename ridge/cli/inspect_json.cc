@@ -1,6 +1,7 @@
 // The report of `ridge inspect CONFIG --json`.
 #include "ridge/base/json_writer.h"
 #include "ridge/cli/inspect_program.h"
+#include "ridge/compile/pad_head.h"
 #include "ridge/graph/text.h"
 
 namespace ridge {
@@ -68,7 +69,8 @@ void write_passes(JsonWriter& json, const ProgramFacts& facts, size_t entry) {
     json.begin_object().field("name", passes[p].name).field("changed", passes[p].changed);
     json.field("nodes_before", passes[p].nodes_before);
     json.field("nodes_after", passes[p].nodes_after);
-    json.field("seconds", passes[p].seconds).end_object();
+    json.field("seconds", passes[p].seconds);
+    json.field("choosing_seconds", passes[p].choosing_seconds).end_object();
   }
   json.end_array();
 }
@@ -83,7 +85,9 @@ void write_choices(JsonWriter& json, const ProgramFacts& facts, size_t entry) {
     const Cost cost = node.op->cost(node.input_types(), node.outputs);
     json.begin_object().field("site", steps[i].site).field("op", steps[i].op);
     json.field("flops", cost.flops).field("bytes", cost.bytes);
-    json.field("pick", times.candidates[times.pick].name).key("candidates").begin_array();
+    json.field("pick", times.candidates[times.pick].name);
+    json.field("other_bits", static_cast<bool>(facts.entries[entry].other_bits[i]));
+    json.key("candidates").begin_array();
     for (const CandidateTime& candidate : times.candidates) {
       json.begin_object().field("name", candidate.name);
       if (candidate.seconds > 0) json.field("seconds", candidate.seconds);
@@ -91,6 +95,15 @@ void write_choices(JsonWriter& json, const ProgramFacts& facts, size_t entry) {
       json.end_object();
     }
     json.end_array().end_object();
+  }
+  json.end_array();
+}
+
+void write_paddings(JsonWriter& json, const Graph& graph) {
+  json.key("padded_heads").begin_array();
+  for (const HeadPadding& padding : head_paddings(graph)) {
+    json.begin_object().field("site", padding.site).field("rows", padding.rows);
+    json.field("columns", padding.columns).field("stride", padding.stride).end_object();
   }
   json.end_array();
 }
@@ -110,6 +123,7 @@ std::string program_json(const ProgramFacts& facts, const InspectOptions& option
     write_entry(json, facts.entries[i]);
     write_passes(json, facts, i);
     if (options.plan) write_choices(json, facts, i);
+    if (options.plan) write_paddings(json, facts.program.graphs.entries[i]);
     if (options.nodes) json.field("text", print(facts.program.graphs.entries[i]));
     json.end_object();
   }

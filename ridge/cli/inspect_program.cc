@@ -33,6 +33,7 @@ PeakBuffer peak_buffer(const LiveRange& range, const EntryPlan& entry, const Gra
 
 EntryFacts entry_facts(const EntryPlan& entry,
                        const Graph& graph,
+                       const Backend& backend,
                        const Tuner& tuner,
                        KernelRange kernels) {
   EntryFacts facts{.name = entry.name,
@@ -51,12 +52,14 @@ EntryFacts entry_facts(const EntryPlan& entry,
   std::stable_sort(facts.at_peak.begin(), facts.at_peak.end(), [](const auto& a, const auto& b) {
     return a.bytes > b.bytes;
   });
-  for (const PlanStep& step : entry.steps)
-    if (const NodeTimes* times =
-            tuner.times(*graph.nodes().at(static_cast<size_t>(step.node)), kernels))
-      facts.times.push_back(*times);
-    else
-      facts.times.push_back({.candidates = {{step.choice_name, 0, ""}}, .pick = 0});
+  for (const PlanStep& step : entry.steps) {
+    const Node& node = *graph.nodes().at(static_cast<size_t>(step.node));
+    facts.other_bits.push_back(has_other_bits(backend.candidates(node), step.choice));
+    const NodeTimes* times = tuner.times(node, kernels);
+    facts.times.push_back(times != nullptr
+                              ? *times
+                              : NodeTimes{.candidates = {{step.choice_name, 0, ""}}, .pick = 0});
+  }
   return facts;
 }
 
@@ -72,8 +75,11 @@ ProgramFacts inspect_program(const TrainConfig& config, Tuning& tuning) {
                                   program_options(config, facts.task));
   const Plan& plan = facts.program.plan;
   for (size_t i = 0; i < plan.entries.size(); ++i)
-    facts.entries.push_back(entry_facts(
-        plan.entries[i], facts.program.graphs.entries[i], tuning.tuner(), kernels_of(config)));
+    facts.entries.push_back(entry_facts(plan.entries[i],
+                                        facts.program.graphs.entries[i],
+                                        *backend,
+                                        tuning.tuner(),
+                                        kernels_of(config)));
   for (const nn::ParameterSpec& spec : facts.task.training->parameters()) {
     facts.parameters += spec.type.elements();
     facts.parameter_bytes += spec.type.bytes();

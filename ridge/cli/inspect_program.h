@@ -33,6 +33,7 @@ struct EntryFacts {
   int peak_step = 0;                              ///< The first with the most live bytes.
   std::vector<PeakBuffer> at_peak = {};           ///< Largest first.
   std::vector<NodeTimes> times = {};              ///< By step; empty unless they are to be shown.
+  std::vector<bool> other_bits = {};              ///< By step: has_other_bits() of the pick.
 };
 
 struct ProgramFacts {

@@ -3,6 +3,7 @@
 
 #include "ridge/cli/inspect_program.h"
 #include "ridge/cli/output.h"
+#include "ridge/compile/pad_head.h"
 #include "ridge/graph/text.h"
 
 namespace ridge {
@@ -207,6 +208,12 @@ std::string passes_text(const ProgramFacts& facts) {
     }
     text += fmt::format(" {:>9.2f}\n", 1e3 * seconds);
   }
+  // Some passes ask what a kernel needs: the first to ask is no slower for that.
+  double choosing = 0;
+  for (const PassReport& pass : passes) choosing += pass.choosing_seconds;
+  if (choosing > 0)
+    text += fmt::format(
+        "{:<{}} {:>9.2f}\n", "choosing kernels", 18 + 11 * facts.entries.size(), 1e3 * choosing);
   return text;
 }
 
@@ -238,8 +245,12 @@ std::string choices_text(const ProgramFacts& facts) {
     for (size_t i = 0; i < steps.size(); ++i) {
       const NodeTimes& times = facts.entries[e].times[i];
       sum += times.candidates[times.pick].seconds;
-      rows += fmt::format(
-          "{:>5} {:<16} {}  [{}]\n", i + 1, steps[i].op, candidates_text(times), steps[i].site);
+      rows += fmt::format("{:>5}{}{:<16} {}  [{}]\n",
+                          i + 1,
+                          facts.entries[e].other_bits[i] ? '*' : ' ',
+                          steps[i].op,
+                          candidates_text(times),
+                          steps[i].site);
     }
     text += fmt::format(
         "\nkernels of '{}', the pick of each launch first; each timed alone, in all {}\n{}",
@@ -248,6 +259,34 @@ std::string choices_text(const ProgramFacts& facts) {
         rows);
   }
   return text;
+}
+
+std::string paddings_text(const ProgramFacts& facts) {
+  std::string text;
+  for (const Graph& graph : facts.program.graphs.entries)
+    for (const HeadPadding& padding : head_paddings(graph))
+      text += fmt::format(
+          "\npadded in '{}': the logits of {} have rows of {} for {} columns, {} of them\n",
+          graph.name(),
+          padding.site,
+          padding.stride,
+          padding.columns,
+          padding.rows);
+  return text;
+}
+
+// On the CPU there is something to say only where kernels of any bits are picked.
+std::string bits_text(const ProgramFacts& facts) {
+  size_t launches = 0, others = 0;
+  for (const EntryFacts& entry : facts.entries) {
+    launches += entry.launches;
+    others +=
+        static_cast<size_t>(std::count(entry.other_bits.begin(), entry.other_bits.end(), true));
+  }
+  if (others > 0)
+    return fmt::format("\n* bits may differ from the CPU's: {} of {} launches\n", others, launches);
+  if (!facts.config.train.device.starts_with("cuda")) return {};
+  return fmt::format("\nall {} launches have the CPU's bits\n", launches);
 }
 
 }  // namespace
@@ -263,7 +302,9 @@ std::string program_text(const ProgramFacts& facts, const InspectOptions& option
   text += fmt::format("plan {}\n", plan_hash(facts.program.plan));
   if (options.nodes)
     for (const Graph& graph : facts.program.graphs.entries) text += "\n" + print(graph);
-  if (options.plan) text += choices_text(facts) + "\n" + print(facts.program.plan);
+  if (options.plan)
+    text += choices_text(facts) + bits_text(facts) + paddings_text(facts) + "\n" +
+            print(facts.program.plan);
   return text;
 }
 

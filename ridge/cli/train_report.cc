@@ -125,6 +125,14 @@ std::string train_json(const TrainResult& result) {
   json.field("captured_bytes", result.memory.captured_bytes).end_object();
   json.key("capture_refusal");
   result.capture_refusal.empty() ? json.value(nullptr) : json.value(result.capture_refusal);
+  json.key("kernels_changed").begin_array();
+  for (const ChangedKernel& each : result.kernels_changed)
+    json.begin_object()
+        .field("site", each.site)
+        .field("was", each.was)
+        .field("is", each.is)
+        .end_object();
+  json.end_array();
   json.field("state_hash", result.state_hash).field("plan_hash", result.plan_hash);
   json.key("verified");
   result.verified.has_value() ? json.value(*result.verified) : json.value(nullptr);

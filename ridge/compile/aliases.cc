@@ -9,12 +9,29 @@
 
 namespace ridge {
 
+namespace {
+
+// Whether a slice has elements that follow each other from the first one on, and most of them: as
+// long as it is needed, so are the bytes of all.
+bool is_beginning(const Node& node) {
+  if (!node.is<Slice>()) return false;
+  if (4 * node.outputs[0].bytes() < 3 * node.inputs[0].type().bytes()) return false;
+  const auto& op = node.op_as<Slice>();
+  const Shape &from = node.inputs[0].shape(), &to = node.outputs[0].shape;
+  int64_t from_stride = 1, to_stride = 1;
+  for (size_t i = from.size(); i-- > 0; from_stride *= from[i], to_stride *= to[i])
+    if (op.start[i] != 0 || (to[i] > 1 && op.step[i] * from_stride != to_stride)) return false;
+  return true;
+}
+
+}  // namespace
+
 std::vector<Value> byte_roots(const Graph& graph, bool share) {
   std::vector<Value> roots;
   roots.reserve(graph.nodes().size());
   for (const auto& node : graph.nodes()) {
     Value root{node.get(), 0};
-    if (share && (node->is<Reshape>() || node->is<Barrier>())) {
+    if (share && (node->is<Reshape>() || node->is<Barrier>() || is_beginning(*node))) {
       const Value from = node->inputs[0];
       root = from.index == 0 ? roots[static_cast<size_t>(from.node->id)] : from;
     }
@@ -64,7 +81,8 @@ std::vector<bool> needed_copies(const Graph& graph, const std::vector<Value>& ro
     }
     const Node& old = *graph.find_input(output.updates);
     const bool is_free = taken.insert({root.node, root.index}).second;
-    needed.push_back(!is_free || !is_made_in_place(root, old, roots, graph));
+    const bool is_whole = root.type().bytes() == old.outputs[0].bytes();
+    needed.push_back(!is_free || !is_whole || !is_made_in_place(root, old, roots, graph));
   }
   return needed;
 }

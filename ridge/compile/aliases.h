@@ -7,8 +7,9 @@
 
 namespace ridge {
 
-/// For each node, the value whose bytes its first result has: that of a chain of reshapes and
-/// barriers is where the chain begins. With `share` off, each of them is a copy.
+/// For each node, the value whose bytes its first result has: that of a chain of reshapes,
+/// barriers and slices from the first byte on, of three quarters or more, is where the chain
+/// begins, and may have more bytes. With `share` off, each of them is a copy.
 std::vector<Value> byte_roots(const Graph& graph, bool share);
 
 /// Rewrites the graph so that every new value of an updated input can be made right in the input's

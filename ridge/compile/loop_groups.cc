@@ -35,7 +35,7 @@ std::optional<LoopDomain> own_domain(const Node& node) {
   if (is_fusible(node)) return LoopDomain{node.outputs[0].elements(), 0};
   const int64_t elements = node.inputs[0].type().elements();
   LoopDomain domain{elements, 0};
-  if (node.is<Pick>()) {
+  if (node.is<Pick>() || node.is<MaskColumns>()) {
     domain.columns = node.inputs[0].dim(-1);
   } else {
     const ReducedAxes axes = reduced_axes(node);
@@ -67,8 +67,8 @@ bool is_loop_view(const Node& node) {
 }
 
 bool LoopGroups::Members::contains(const Node& node) {
-  const bool is_known_kind =
-      (is_fusible(node) && !node.is<Copy>()) || is_loop_reduction(node) || node.is<Pick>();
+  const bool is_known_kind = (is_fusible(node) && !node.is<Copy>()) || is_loop_reduction(node) ||
+                             node.is<Pick>() || node.is<MaskColumns>();
   if (!is_known_kind) return false;
   std::string key(node.op->name());
   // Every dropout has a key of its own.
@@ -95,6 +95,8 @@ bool LoopGroups::Members::runs_in_loop(const Node& node) {
   Value result;
   if (node.is<Pick>())
     result = pick(operands[0], operands[1]);
+  else if (node.is<MaskColumns>())
+    result = mask_columns(operands[0], 1, 0.0);
   else if (node.is<ReduceMean>())
     result = reduce_mean(operands[0], {1});
   else if (node.is<ReduceMax>())
@@ -286,10 +288,25 @@ std::set<int> LoopGroups::reads(const LoopGroup& group, const std::set<int>& ins
   return found;
 }
 
+// Groups whose nodes all come before this one read, over any number of groups, no node from `first`
+// on: no group has nodes on both sides of it.
+int LoopGroups::settled_before(int first) const {
+  int bound = first;
+  for (bool is_moved = true; is_moved;) {
+    is_moved = false;
+    for (const LoopGroup& group : groups_) {
+      if (group.nodes.empty() || group.nodes.front()->id >= bound || group.last() < bound) continue;
+      bound = group.nodes.front()->id;
+      is_moved = true;
+    }
+  }
+  return bound;
+}
+
 // True when something that the groups read is made, over any number of groups, from their values.
 bool LoopGroups::waits_for_itself(const LoopGroup& merged) const {
   const std::set<int> inside = indices_of(merged);
-  const int first = merged.nodes.front()->id;
+  const int settled = settled_before(merged.nodes.front()->id);
   const std::set<int> direct = reads(merged, inside);
   std::vector<int> open(direct.begin(), direct.end());
   std::set<int> seen = direct;
@@ -297,7 +314,7 @@ bool LoopGroups::waits_for_itself(const LoopGroup& merged) const {
     const LoopGroup& next = group(open.back());
     const int index = open.back();
     open.pop_back();
-    if (next.last() < first) continue;  // it was there before the first of them
+    if (next.last() < settled) continue;
     for (const Node* node : next.nodes)
       for (const Value& input : node->inputs) {
         const int from = group_of(*input.node);

@@ -71,6 +71,7 @@ class LoopGroups {
   bool try_merge(int a, int b);
   bool is_valid(LoopGroup& merged) const;
   bool fits(const LoopGroup& merged) const;
+  int settled_before(int first) const;
   bool waits_for_itself(const LoopGroup& merged) const;
   bool is_read_outside(const Node& node, const std::set<int>& inside) const;
   std::set<int> reads(const LoopGroup& group, const std::set<int>& inside) const;

@@ -1,5 +1,6 @@
-// Writes fused ops that the device has no kernel for as the plain ops that they carry. Others are
-// not asked about: of a contraction a library makes plans for that, and it may be cast first.
+// Writes ops that the device has no kernel for as the plain ops that they carry. Where contractions
+// will be cast they are left for a second pass behind that: a kernel of 16 bits may be there where
+// none of f32 is, and a library makes plans for each that it is asked about.
 //
 //                            m = reduce_max(x)
 //   y = softmax(x)     ->    e = exp(sub(x, broadcast(m)))
@@ -10,11 +11,16 @@
 namespace ridge {
 namespace {
 
-bool lower_once(Graph& graph, Backend& backend) {
+bool are_cast(const PassContext& context) {
+  return context.precision != DType::kF32 && context.backend.stores_16_bits();
+}
+
+bool lower_once(Graph& graph, Backend& backend, bool with_contractions) {
   Rewrite rewrite(graph);
   bool changed = false;
   for (const auto& node : graph.nodes()) {
-    if (!node->op->has_plain_form() || !backend.candidates(*node).empty()) {
+    const bool is_left = !with_contractions && node->op->traits().op_class == OpClass::kContraction;
+    if (is_left || !node->op->has_plain_form() || !backend.candidates(*node).empty()) {
       rewrite.copy(*node);
       continue;
     }
@@ -26,13 +32,21 @@ bool lower_once(Graph& graph, Backend& backend) {
   return changed;
 }
 
+// An expansion may hold fused ops itself; each round goes one level down.
+bool lower_all(Graph& graph, Backend& backend, bool with_contractions) {
+  bool changed = false;
+  while (lower_once(graph, backend, with_contractions)) changed = true;
+  return changed;
+}
+
 }  // namespace
 
 bool lower_unsupported(Graph& graph, PassContext& context) {
-  bool changed = false;
-  // An expansion may hold fused ops itself; each round goes one level down.
-  while (lower_once(graph, context.backend)) changed = true;
-  return changed;
+  return lower_all(graph, context.backend, !are_cast(context));
+}
+
+bool lower_contractions(Graph& graph, PassContext& context) {
+  return are_cast(context) && lower_all(graph, context.backend, true);
 }
 
 }  // namespace ridge

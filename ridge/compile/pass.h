@@ -47,6 +47,8 @@ bool lower_rows(Graph& graph, PassContext& context);
 bool scatter_to_sums(Graph& graph, PassContext& context);
 bool lower_unsupported(Graph& graph, PassContext& context);
 bool place_casts(Graph& graph, PassContext& context);
+bool lower_contractions(Graph& graph, PassContext& context);
+bool pad_head(Graph& graph, PassContext& context);
 bool fold_constants(Graph& graph, PassContext& context);
 bool simplify(Graph& graph, PassContext& context);
 bool fuse_conv_norms(Graph& graph, PassContext& context);

@@ -44,7 +44,17 @@ const std::vector<PassInfo>& pipeline() {
        SemanticClass::kPrecision,
        place_casts,
        "after the rules, which move transposes into contractions"},
+      {"lower_contractions",
+       kSame,
+       lower_contractions,
+       "right after the casts, which decide what a contraction computes in",
+       true},
       {"simplify_casts", kSame, simplify, "two contractions in a row: their casts undo each other"},
+      {"pad_head",
+       SemanticClass::kPrecision,
+       pad_head,
+       "after the casts, which decide what products read; before merging, which makes one copy of "
+       "the padded weight"},
       {"merge_common",
        kSame,
        merge_common,
@@ -126,9 +136,12 @@ std::vector<PassReport> run_pipeline(Graph& graph,
     if (!is_on(pass, options)) continue;
     const TraceScope scope(pass.name.data(), "pass");
     PassReport report{.name = pass.name, .nodes_before = graph.nodes().size()};
-    const int64_t start = now_ns();
+    const auto chosen = [&] { return options.choosing_ns == nullptr ? 0 : *options.choosing_ns; };
+    const int64_t start = now_ns(), chosen_before = chosen();
     report.changed = pass.run(graph, context);
-    report.seconds = static_cast<double>(now_ns() - start) * 1e-9;
+    const int64_t choosing = chosen() - chosen_before;
+    report.seconds = static_cast<double>(now_ns() - start - choosing) * 1e-9;
+    report.choosing_seconds = static_cast<double>(choosing) * 1e-9;
     report.nodes_after = graph.nodes().size();
     reports.push_back(report);
     if (options.verify_each) verify(graph);

@@ -33,6 +33,8 @@ struct PipelineOptions {
   ArenaOptions arena = {};
   /// Names of passes to leave out; "all" leaves out every one that is not required.
   std::vector<std::string> off = {};
+  /// The time so far, in ns, that choosing kernels took, which is no pass's; null: none is chosen.
+  const int64_t* choosing_ns = nullptr;
   /// Check the graph after every pass; else once, at the end.
   bool verify_each = false;
   /// Called with the name of a pass that changed the graph, and the graph after it.
@@ -44,7 +46,8 @@ struct PassReport {
   std::string_view name;
   bool changed = false;
   size_t nodes_before = 0, nodes_after = 0;
-  double seconds = 0;
+  double seconds = 0;           ///< Without choosing kernels for what it asked about.
+  double choosing_seconds = 0;  ///< And that.
 };
 
 /// Runs the pipeline over `graph`. UserError for an unknown name in `off` (the nearest is named),

@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 
+#include "ridge/base/clock.h"
 #include "ridge/compile/aliases.h"
 #include "ridge/compile/arena.h"
 #include "ridge/compile/memory.h"
@@ -22,6 +23,7 @@ struct Kernel {
 };
 
 Kernel choose_kernel(const Node& node, Backend& backend, const PlanOptions& options) {
+  const int64_t start = now_ns();
   const std::vector<Choice> choices = backend.candidates(node);
   check(!choices.empty(),
         "[{}] device '{}' has no kernel for {}, at site '{}'",
@@ -31,6 +33,7 @@ Kernel choose_kernel(const Node& node, Backend& backend, const PlanOptions& opti
         node.site.name);
   const size_t choice = options.choose ? options.choose(node, choices) : 0;
   const size_t bytes = backend.instantiate(node, choice)->workspace_bytes();
+  if (options.choosing_ns != nullptr) *options.choosing_ns += now_ns() - start;
   return {choice, choices.at(choice).name, static_cast<int64_t>(bytes)};
 }
 

@@ -82,6 +82,9 @@ struct PlanOptions {
   bool reuse = true;
   /// Default: the first candidate.
   ChooseCandidate choose = nullptr;
+  /// Where the time is added, in ns, that choosing kernels takes: compiling and timing them. Null:
+  /// nowhere.
+  int64_t* choosing_ns = nullptr;
 };
 
 /// Bytes of the state in a plan.

@@ -137,8 +137,10 @@ NamedTensors term_magnitudes(const Graph& single,
   return evaluate(single, reference, operands);
 }
 
-// How far the plain form of an op, run op by op on the same backend, is from `want`: what rounding
-// does to the formula, whoever computes it. 0 where there is no plain form.
+const Node& node_of(const Graph& lone) { return *lone.outputs().at(0).value.node; }
+
+}  // namespace
+
 double plain_error(const Graph& lone,
                    const NamedTensors& operands,
                    const NamedTensors& want,
@@ -157,10 +159,6 @@ double plain_error(const Graph& lone,
       worst = std::max(worst, worst_error(tensor, want.at(index), 0, nullptr).error);
   return worst;
 }
-
-const Node& node_of(const Graph& lone) { return *lone.outputs().at(0).value.node; }
-
-}  // namespace
 
 bool sums_terms(const Op& op) {
   const Linearity linear = op.linearity();

@@ -11,7 +11,10 @@
 namespace ridge {
 
 /// Largest allowed error of one op against the reference, relative to the larger of the element's
-/// magnitude and the tensor's mean magnitude. 0 asks for equal values.
+/// magnitude and the tensor's mean magnitude. 0 asks for equal values. A GPU may use all of it: its
+/// tensor cores cut sums in f32 off towards zero, which over K = 65536 terms of one sign is some
+/// 2e-4, always to the same side; and a NaN of 16 bits is the canonical one there, whatever its
+/// bits were (bit_difference() takes NaNs for equal).
 double tolerance(DType dtype, OpClass op_class);
 /// That of a node's result of `dtype`: wider for a product in TF32, and where a loop reads a
 /// product of 16 bits.
@@ -36,6 +39,14 @@ bool sums_terms(const Op& op);
 /// A node with nothing around it: inputs "0", "1", ... of the types of its operands, outputs "0",
 /// "1", ...
 Graph lone_node(const Node& node);
+
+/// How far the plain form of the node of `lone`, run op by op on `backend`, is from `want`, as
+/// difference() measures it: what rounding does to the formula, whoever computes it. 0 where there
+/// is no plain form.
+double plain_error(const Graph& lone,
+                   const NamedTensors& operands,
+                   const NamedTensors& want,
+                   Backend& backend);
 
 /// One line for each of the backend's choices for the node of `lone`: empty when its results agree
 /// with `want` by the tolerance table, or, for an op made of several, err no more than twice what

@@ -36,7 +36,11 @@ CompiledProgram compile_program(ProgramGraphs graphs,
                                 const ProgramOptions& options) {
   CompiledProgram compiled{.graphs = std::move(graphs), .passes = {}, .plan = {}};
   PipelineOptions passes = options.passes;
-  passes.arena = arena_options(compiled.graphs.state, backend, options.plan);
+  int64_t choosing_ns = 0;
+  PlanOptions plan = options.plan;
+  plan.choosing_ns = &choosing_ns;
+  passes.choosing_ns = &choosing_ns;
+  passes.arena = arena_options(compiled.graphs.state, backend, plan);
   if (options.memory_limit > 0)
     passes.arena_limit =
         std::max<int64_t>(1,
@@ -67,14 +71,17 @@ Program::Program(ProgramGraphs graphs, Backend& backend, const ProgramOptions& o
   is_in_trace_.resize(plan().entries.size());
   for (size_t i = 0; i < plan().entries.size(); ++i) make_launches(i);
   prepare_kernels();
+  if (backend.is_asynchronous()) {
+    // A device may take memory for these, which is not the plan's.
+    copies_ = backend.make_stream();
+    computed_ = stream_->make_event();
+    was_read_ = stream_->make_event();
+  }
   if (options.before_memory) options.before_memory(plan());
   state_ = std::make_unique<State>(plan(), backend);
   arena_ = resident_memory(backend, plan().arena_bytes);
   for (size_t i = 0; i < plan().entries.size(); ++i) set_addresses(i);
-  if (!backend.is_asynchronous()) return;
-  copies_ = backend.make_stream();
-  computed_ = stream_->make_event();
-  was_read_ = stream_->make_event();
+  if (copies_ == nullptr) return;
   staging_ = std::make_unique<InputStaging>(plan(), backend, *copies_);
 }
 

@@ -25,9 +25,10 @@ constexpr double kReferenceBytes = 4e6;
 // Why a candidate is not looked at; empty: it may be picked. An expanded node runs op by op; where
 // there is a kernel for it, nobody wants that.
 std::string why_not(const std::vector<Choice>& choices, size_t i, KernelRange range) {
-  if (i == 0) return {};
+  const size_t base = untimed_choice(choices, range);
+  if (i == base) return {};
   if (choices[i].name == kExpandedChoice) return "op by op";
-  if (choices[i].bits == choices[0].bits) return {};
+  if (choices[i].bits == choices[base].bits) return {};
   return range == KernelRange::kSameBits ? "other bits" : "";
 }
 
@@ -35,8 +36,9 @@ std::string why_not(const std::vector<Choice>& choices, size_t i, KernelRange ra
 // one: only where others compete is there something to hold against the reference.
 bool is_checked(const Node& node, const std::vector<Choice>& choices, KernelRange range) {
   if (!node.is<Fused>() && !node.is<FusedEach>()) return true;
-  for (size_t i = 1; i < choices.size(); ++i)
-    if (choices[i].bits != choices[0].bits && why_not(choices, i, range).empty()) return true;
+  const int bits = choices[untimed_choice(choices, range)].bits;
+  for (size_t i = 0; i < choices.size(); ++i)
+    if (choices[i].bits != bits && why_not(choices, i, range).empty()) return true;
   return false;
 }
 
@@ -70,35 +72,40 @@ class Contest {
           Backend& backend,
           Backend& reference,
           int64_t (*now)())
-      : node_(node), choices_(choices), backend_(backend), bench_(node, backend, now) {
+      : node_(node),
+        choices_(choices),
+        base_(untimed_choice(choices, range)),
+        backend_(backend),
+        bench_(node, backend, now) {
     if (!is_small(node) || !is_checked(node, choices, range)) return;
     const Graph lone = lone_node(node);
     const NamedTensors operands = bench_.operands();
     wrongs_ =
         choice_differences(lone, operands, evaluate(lone, reference, operands), backend, reference);
-    check_internal(wrongs_[0].empty(),
+    check_internal(wrongs_[base_].empty(),
                    "the kernel for {} on '{}' is wrong: {}",
                    print(node),
                    backend.name(),
-                   wrongs_[0]);
+                   wrongs_[base_]);
   }
 
-  /// Empty where candidate `i` is to be timed, else why not. The first comes first.
+  /// Empty where candidate `i` is to be timed, else why not. The one that the others are held
+  /// against, untimed_choice(), comes first.
   std::string admit(size_t i) {
-    if (choices_[i].bits != choices_[0].bits) {
+    if (choices_[i].bits != choices_[base_].bits) {
       const std::string problem = admit_other(i);
       if (!problem.empty()) return plain_line(problem);
     } else {
       bench_.add(backend_.instantiate(node_, i));
       NamedTensors results = bench_.results(admitted_.size());
-      if (i == 0)
+      if (i == base_)
         first_ = std::move(results);
       else
         check_internal(bit_difference(first_, results).empty(),
                        "choice '{}' for {} has other bits than '{}'",
                        choices_[i].name,
                        print(node_),
-                       choices_[0].name);
+                       choices_[base_].name);
     }
     admitted_.push_back(i);
     return {};
@@ -134,10 +141,11 @@ class Contest {
 
   const Node& node_;
   const std::vector<Choice>& choices_;
+  const size_t base_;
   Backend& backend_;
   NodeBench bench_;
   std::vector<std::string> wrongs_;  ///< By candidate; none where the reference takes too long.
-  NamedTensors first_, magnitudes_;  ///< Of the first candidate.
+  NamedTensors first_, magnitudes_;  ///< Of the candidate that is admitted first.
   std::vector<size_t> admitted_;
 };
 
@@ -161,8 +169,8 @@ int64_t bench_bytes(const Node& node) {
   return bytes;
 }
 
-NodeTimes not_timed(const Node& node, const std::vector<Choice>& choices) {
-  NodeTimes times;
+NodeTimes not_timed(const Node& node, const std::vector<Choice>& choices, KernelRange range) {
+  NodeTimes times{.candidates = {}, .pick = untimed_choice(choices, range)};
   const double gigabytes = static_cast<double>(bench_bytes(node)) * 1e-9;
   for (const Choice& choice : choices)
     times.candidates.push_back(
@@ -175,6 +183,10 @@ NodeTimes not_timed(const Node& node, const std::vector<Choice>& choices) {
 }  // namespace
 
 std::string tuning_key(const Node& node) { return signature(node); }
+
+size_t untimed_choice(const std::vector<Choice>& choices, KernelRange range) {
+  return range == KernelRange::kSameBits ? same_bits_choice(choices) : 0;
+}
 
 Tuner::Tuner(Backend& backend, Backend& reference, ChoiceCache& cache, TunerOptions options)
     : backend_(backend), reference_(reference), cache_(cache), options_(options) {}
@@ -206,7 +218,7 @@ size_t Tuner::choose(const Node& node, const std::vector<Choice>& choices, Kerne
   size_t eligible = 0;
   for (size_t i = 0; i < choices.size(); ++i)
     eligible += why_not(choices, i, range).empty() ? 1 : 0;
-  if (eligible < 2 && !options_.time_all) return 0;
+  if (eligible < 2 && !options_.time_all) return untimed_choice(choices, range);
   std::string key = key_in(node, range);
   if (const auto known = known_.find(key); known != known_.end()) return known->second.pick;
   NodeTimes times;
@@ -214,11 +226,12 @@ size_t Tuner::choose(const Node& node, const std::vector<Choice>& choices, Kerne
                        std::equal(choices.begin(),
                                   choices.end(),
                                   times.candidates.begin(),
-                                  [](const auto& a, const auto& b) { return a.name == b.name; });
+                                  [](const auto& a, const auto& b) { return a.name == b.name; }) &&
+                       why_not(choices, times.pick, range).empty();
   if (is_kept) {
     ++cached_;
   } else if (is_too_large(node)) {
-    times = not_timed(node, choices);
+    times = not_timed(node, choices, range);
   } else {
     times = measure(node, choices, range);
     cache_.keep(key, times);

@@ -21,9 +21,14 @@ std::string tuning_key(const Node& node);
 
 /// Which candidates of a node the tuner may pick.
 enum class KernelRange : uint8_t {
-  kSameBits,  ///< Those with the bits of the first: a pick changes speed and nothing else.
-  kAnyBits,   ///< All that agree with the reference: a pick changes the last bits too.
+  /// Those with the CPU's bits, or, where none has them, with the bits of the first: a pick changes
+  /// speed and nothing else.
+  kSameBits,
+  kAnyBits,  ///< All that agree with the reference: a pick changes the last bits too.
 };
+
+/// The candidate that serves where nothing is timed, and that the others are held against.
+size_t untimed_choice(const std::vector<Choice>& choices, KernelRange range);
 
 struct TunerOptions {
   /// Also time nodes that leave no choice: for reports.
@@ -35,18 +40,18 @@ struct TunerOptions {
 };
 
 /// The tuner times the candidates of a node that are in range. Before that it checks them: each
-/// that has the bits of the first against those; all others, and the first, against `reference`,
-/// or, where the node is too large for that, against the first, by the tolerance table. A fused
-/// body is a chain of ops whose errors add up: it may err twice as much as it does op by op. One
-/// with other bits that is wrong, or that cannot run, is not timed, and its note says why. Of a
-/// node that is too large to be timed the first candidate is taken. Candidates within 3 % of an
+/// that has the bits of untimed_choice() against those; all others, and that one, against
+/// `reference`, or, where the node is too large for that, against that one, by the tolerance table.
+/// A fused body is a chain of ops whose errors add up: it may err twice as much as it does op by
+/// op. One with other bits that is wrong, or that cannot run, is not timed, and its note says why.
+/// Of a node that is too large to be timed untimed_choice() is taken. Candidates within 3 % of an
 /// earlier one lose to it.
 class Tuner {
  public:
   /// Backends and cache must outlive it.
   Tuner(Backend& backend, Backend& reference, ChoiceCache& cache, TunerOptions options = {});
 
-  /// The number of the candidate to use. InternalError when the first candidate computes something
+  /// The number of the candidate to use. InternalError when untimed_choice() computes something
   /// else than the reference.
   size_t choose(const Node& node,
                 const std::vector<Choice>& choices,

@@ -59,8 +59,9 @@ Progress restore(const OpenCheckpoint& checkpoint, Session& session) {
 
 Checkpointer::Checkpointer(const std::string& out,
                            const CheckpointOptions& options,
-                           TrainObserver& observer)
-    : out_(out), options_(options), observer_(observer) {}
+                           TrainObserver& observer,
+                           std::map<std::string, std::string> texts)
+    : out_(out), options_(options), observer_(observer), texts_(std::move(texts)) {}
 
 void Checkpointer::resumed(const fs::path& checkpoint, int64_t step) {
   std::error_code error;
@@ -93,6 +94,7 @@ void Checkpointer::save(const Session& session, const Progress& progress) {
   info.step = progress.step;
   info.epoch = progress.position.epoch;
   info.sample = progress.position.sample;
+  info.texts = texts_;
   if (progress.best_eval_loss < std::numeric_limits<double>::infinity())
     info.numbers["best_eval_loss"] = progress.best_eval_loss;
   const fs::path folder = checkpoint_folder(out_);

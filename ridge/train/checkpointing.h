@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <limits>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -33,8 +34,11 @@ Progress restore(const OpenCheckpoint& checkpoint, Session& session);
 
 class Checkpointer {
  public:
-  /// `out` empty: saves nothing.
-  Checkpointer(const std::string& out, const CheckpointOptions& options, TrainObserver& observer);
+  /// `out` empty: saves nothing. `texts` are what each checkpoint says beside its state.
+  Checkpointer(const std::string& out,
+               const CheckpointOptions& options,
+               TrainObserver& observer,
+               std::map<std::string, std::string> texts = {});
 
   /// Says that step `step` needs no saving when the checkpoint it comes from is one of this run's.
   void resumed(const std::filesystem::path& checkpoint, int64_t step);
@@ -52,6 +56,7 @@ class Checkpointer {
   std::string out_;
   CheckpointOptions options_;
   TrainObserver& observer_;
+  std::map<std::string, std::string> texts_;
   std::string last_;
   int64_t last_step_ = -1;
 };

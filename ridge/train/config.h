@@ -30,8 +30,8 @@ struct RunOptions {
   bool shuffle = true;           ///< Another order of the samples each epoch.
   bool drop_last = false;        ///< Leave out the last batch of an epoch where it is not full.
   std::string capture = "auto";  ///< Launch what a step computes as one piece: auto, on, off.
-  /// What kernels are picked from by time: same_bits, fastest.
-  std::string kernels = "same_bits";
+  /// What kernels are picked from by time: auto (see kernels_of()), same_bits, fastest.
+  std::string kernels = "auto";
 };
 
 struct CheckpointOptions {

@@ -251,9 +251,10 @@ void add_run(Keys& keys, TrainConfig& config) {
       {"train.kernels",
        &t.kernels,
        "",
-       "same_bits|fastest",
-       "kernels that are picked by time: those with the bits of the first, or the fastest of all "
-       "that are right, whose last bits depend on the machine"},
+       "auto|same_bits|fastest",
+       "kernels that are picked by time: those with the CPU's bits (a GPU has them for products, "
+       "norms and loops), or the fastest of all that are right, whose last bits depend on the "
+       "machine; auto: same_bits on the CPU, fastest on a GPU"},
       {"train.capture",
        &t.capture,
        "",

@@ -41,11 +41,13 @@ void check_device_memory(const TrainConfig& config,
   if (!free || plan.total_bytes() <= *free) return;
   throw UserError(
       fmt::format("out of device memory: the plan needs {:.1f} MiB, {:.1f} of them for the state, "
-                  "and {:.1f} MiB of '{}' are free",
+                  "and {:.1f} MiB of '{}' are free beside {:.1f} MiB that this and other programs "
+                  "hold",
                   in_mib(plan.total_bytes()),
                   in_mib(plan.state_bytes),
                   in_mib(*free),
-                  config.train.device),
+                  config.train.device,
+                  in_mib(backend.memory_in_use())),
       fix_for(config, task, backend, room_for_plan(*free)));
 }
 

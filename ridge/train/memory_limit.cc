@@ -59,7 +59,7 @@ class LimitSolver {
     config.train.micro = micro;
     config.train.loss_chunks = loss_chunks;
     ProgramOptions options = program_options(config, task_);
-    if (!tuned) options.plan.choose = nullptr;
+    if (!tuned) options.plan.choose = untimed_choices(config);
     if (!again) options.memory_limit = 0;
     const auto program = std::make_shared<const CompiledProgram>(
         compile_program(task_.training->program(program_sizes(config, task_)), backend_, options));
@@ -270,7 +270,7 @@ MicroBatch largest_micro_batch(const TrainConfig& config,
                                int64_t limit) {
   constexpr int64_t kMost = int64_t{1} << 20;
   ProgramOptions options = program_options(config, task);
-  options.plan.choose = nullptr;
+  options.plan.choose = untimed_choices(config);
   options.memory_limit = 0;
   const auto bytes_of = [&](int64_t samples) {
     return compile_program(

@@ -76,17 +76,28 @@ bool has_eval_data(const data::DataOptions& options) {
 }  // namespace
 
 KernelRange kernels_of(const TrainConfig& config) {
-  return config.train.kernels == "fastest" ? KernelRange::kAnyBits : KernelRange::kSameBits;
+  const bool is_on_gpu = config.train.device.starts_with("cuda");
+  const bool is_fastest =
+      config.train.kernels == "fastest" || (config.train.kernels == "auto" && is_on_gpu);
+  return is_fastest ? KernelRange::kAnyBits : KernelRange::kSameBits;
+}
+
+ChooseCandidate untimed_choices(const TrainConfig& config) {
+  return [range = kernels_of(config)](const Node&, const std::vector<Choice>& choices) {
+    return untimed_choice(choices, range);
+  };
 }
 
 ProgramOptions program_options(const TrainConfig& config, const Task& task) {
   ProgramOptions options;
-  options.plan.choose = task.choose;
+  options.plan.choose = task.choose ? task.choose : untimed_choices(config);
   options.memory_limit = config.train.memory_limit << 20;
   options.passes.loss_chunks = config.train.loss_chunks;
   options.passes.precision = precision_of(config);
   options.passes.tf32 = config.train.precision == "tf32";
   options.passes.pins = pins_of(config.train.f32_modules);
+  // A product and its loop in one kernel round once less than the two of the CPU.
+  if (kernels_of(config) == KernelRange::kSameBits) options.passes.off = {"fuse_products"};
   options.capture = capture_of(config);
   return options;
 }

@@ -18,7 +18,7 @@ struct Task {
   std::unique_ptr<data::Dataset> eval_data;  ///< Null where the configuration keeps none apart.
   std::unique_ptr<nn::Training> training;
   nn::ProgramSizes sizes;
-  ChooseCandidate choose = nullptr;  ///< As in PlanOptions.
+  ChooseCandidate choose = nullptr;  ///< Picks kernels, as in PlanOptions; null: untimed_choices().
 };
 
 /// UserError when the data cannot be read, the model does not fit them, or a batch is larger than
@@ -36,10 +36,14 @@ data::BatchPlan batch_plan(const TrainConfig& config);
 /// is larger than the data.
 nn::ProgramSizes program_sizes(const TrainConfig& config, const Task& task);
 
-/// What kernels are picked from by time: for Task::choose.
+/// What kernels are picked from by time: for Task::choose. "auto" is "fastest" on a GPU, where the
+/// CPU's bits cost the libraries and the tensor cores, and "same_bits" elsewhere.
 KernelRange kernels_of(const TrainConfig& config);
 
-/// The passes and the plan that the configuration asks for.
+/// untimed_choice() in that range: picks kernels where nothing is timed.
+ChooseCandidate untimed_choices(const TrainConfig& config);
+
+/// The passes and the plan that the configuration asks for. Without Task::choose nothing is timed.
 ProgramOptions program_options(const TrainConfig& config, const Task& task);
 
 /// Samples of part `part` of `count` samples cut into at most `parts` parts that differ by at most

@@ -22,6 +22,7 @@
 #include "ridge/train/device_memory.h"
 #include "ridge/train/memory_limit.h"
 #include "ridge/train/process_memory.h"
+#include "ridge/train/run_kernels.h"
 #include "ridge/train/run_lock.h"
 #include "ridge/train/stop.h"
 #include "ridge/train/telling.h"
@@ -89,9 +90,11 @@ class Run {
         config_(request.config),
         observer_(observer),
         backend_(make_backend(config_.train.device, &notes_)),
-        task_(open_task(config_)) {
+        task_(open_task(config_)),
+        kernels_(config_, *backend_, request.choose) {
     for (const std::string& each : notes_) observer_.on_message(each);
-    task_.choose = request.choose;
+    find_start();
+    task_.choose = kernels_.choose();
     const std::string text = apply_memory_limit(config_, task_, *backend_);
     if (!text.empty()) observer_.on_message(text);
     const std::string note = start_profiler_ranges();
@@ -101,6 +104,7 @@ class Run {
   TrainResult run();
 
  private:
+  void find_start();
   void open();
   void make_files();
   void watch_gpu();
@@ -124,7 +128,9 @@ class Run {
   std::vector<std::string> notes_;  ///< Of the backend, on what it does without.
   std::unique_ptr<Backend> backend_;
   Task task_;
+  RunKernels kernels_;
   std::optional<RunLock> lock_;
+  std::optional<OpenCheckpoint> start_;  ///< Until it is restored; nothing: the run starts afresh.
   std::unique_ptr<data::Loader> loader_, eval_loader_;
   std::unique_ptr<Session> session_;  ///< Gone before the loaders: its copies read their batches.
   std::unique_ptr<Checkpointer> checkpoints_;
@@ -148,6 +154,15 @@ class Run {
   TrainResult result_;
 };
 
+// Before anything is planned: the kernels of a resumed run are its checkpoint's.
+void Run::find_start() {
+  if (!config_.train.out.empty()) lock_.emplace(config_.train.out);
+  start_ = find_checkpoint(request_.resume, config_.train.out, observer_);
+  if (!start_) return;
+  const std::string note = kernels_.resume(start_->info().texts);
+  if (!note.empty()) observer_.on_message(note);
+}
+
 void Run::open() {
   // Threads and their stacks are there before memory is measured.
   parallel_for(num_threads(), 1, [](int64_t, int64_t) {});
@@ -157,16 +172,17 @@ void Run::open() {
     release_free_memory();
     memory_before_ = memory_in_use();
   };
-  if (!config_.train.out.empty()) lock_.emplace(config_.train.out);
-  auto checkpoint = find_checkpoint(request_.resume, config_.train.out, observer_);
   session_ = std::make_unique<Session>(task_, config_, *backend_, options);
   if (!request_.init.empty()) session_->load_parameters(request_.init);
-  checkpoints_ = std::make_unique<Checkpointer>(config_.train.out, config_.checkpoint, observer_);
-  if (checkpoint) {
-    progress_ = restore(*checkpoint, *session_);
-    observer_.on_message(fmt::format("resumed from {}", checkpoint->path().string()));
-    checkpoints_->resumed(checkpoint->path(), progress_.step);
-    checkpoint.reset();
+  const std::string note = kernels_.settle(session_->program());
+  checkpoints_ = std::make_unique<Checkpointer>(
+      config_.train.out, config_.checkpoint, observer_, kernels_.texts());
+  if (start_) {
+    progress_ = restore(*start_, *session_);
+    observer_.on_message(fmt::format("resumed from {}", start_->path().string()));
+    if (!note.empty()) observer_.on_message(note);
+    checkpoints_->resumed(start_->path(), progress_.step);
+    start_.reset();
   }
   loader_ = std::make_unique<data::Loader>(*task_.train_data,
                                            batch_plan(config_),
@@ -428,6 +444,7 @@ void Run::fill_result() {
     result_.final.eval_accuracy = last_eval_.accuracy;
   }
   result_.plan_hash = plan_hash(plan);
+  result_.kernels_changed = kernels_.changed();
 }
 
 TrainResult Run::run() {

@@ -9,6 +9,7 @@
 #include "ridge/compile/plan.h"
 #include "ridge/train/config.h"
 #include "ridge/train/observer.h"
+#include "ridge/train/run_kernels.h"
 
 namespace ridge {
 
@@ -21,7 +22,7 @@ struct TrainRequest {
   std::string init;     ///< File of parameters to start from; empty: fresh ones.
   std::string trace;    ///< File that takes a Chrome trace of the run; empty: none.
   bool verify = false;  ///< First check the program against the plainest way (verify.h).
-  ChooseCandidate choose = nullptr;  ///< Picks kernels, as in PlanOptions; null: the first.
+  ChooseCandidate choose = nullptr;  ///< Picks kernels, as in Task.
 };
 
 /// Fields of the object "ridge.train/1". NaN stands for "not measured" and is null in JSON.
@@ -50,6 +51,8 @@ struct TrainResult {
     int64_t captured_bytes = 0;  ///< Beside the plan: what captured launches took of the device's.
   } memory;
   std::string capture_refusal;  ///< Why the device could not capture launches; empty: it could.
+  /// Launches with another kernel than the checkpoint that the run was resumed from had.
+  std::vector<ChangedKernel> kernels_changed;
   std::string state_hash, plan_hash;
   /// What `verify` found; nothing where it was not asked for. When false, nothing was trained.
   std::optional<bool> verified;

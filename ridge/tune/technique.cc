@@ -7,6 +7,7 @@
 
 #include "ridge/train/config_keys.h"
 #include "ridge/train/config_value.h"
+#include "ridge/train/task.h"
 #include "ridge/tune/technique_batch.h"
 #include "ridge/tune/technique_lengths.h"
 
@@ -173,12 +174,15 @@ Proposals propose_jit(const Situation& s) {
 
 Proposals propose_choices(const Situation& s) {
   if (s.settings.get_bool("tune")) return nothing("kernels are picked by time already");
-  return one(set("tune", true), "the first candidate of a node is not always the fastest");
+  return one(set("tune", true),
+             "the first candidate of a node is not always the fastest",
+             kernels_of(s.config) == KernelRange::kAnyBits ? SemanticClass::kReassociation
+                                                           : SemanticClass::kBitIdentical);
 }
 
 // Each algorithm of a library, and each of our own kernels, may add up in another order.
 Proposals propose_kernels(const Situation& s) {
-  if (s.config.train.kernels == "fastest")
+  if (kernels_of(s.config) == KernelRange::kAnyBits)
     return nothing("the fastest kernels are picked already, whatever their last bits");
   Proposals proposals = one(set("train.kernels", "fastest"),
                             "some kernels that add up in another order take less time",

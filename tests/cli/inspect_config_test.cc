@@ -128,6 +128,7 @@ TEST(InspectConfig, PlanShowsEveryLaunchWithItsCandidates) {
     for (const json& launch : entry["kernels"]) {
       EXPECT_GT(launch["bytes"].get<double>(), 0);
       EXPECT_GE(launch["flops"].get<double>(), 0);
+      EXPECT_EQ(launch["other_bits"], false) << launch;
       double picked = 0;
       for (const json& candidate : launch["candidates"]) {
         EXPECT_TRUE(candidate.contains("seconds") || candidate.contains("note")) << launch;
@@ -139,6 +140,7 @@ TEST(InspectConfig, PlanShowsEveryLaunchWithItsCandidates) {
   const Outcome text = run({"inspect", config.path(), "--plan"});
   EXPECT_NE(text.out.find("kernels of 'step'"), text.out.npos);
   EXPECT_NE(text.out.find("packed_gemm "), text.out.npos);
+  EXPECT_EQ(text.out.find("bits may differ"), text.out.npos);
 }
 
 TEST(InspectConfig, KindOfFileIsSeenFromWhatIsInIt) {

@@ -77,6 +77,7 @@ TrainResult some_result() {
   result.loader_wait_share = 0.0031;
   result.final = {0.1987, 0.2431, 0.9123};
   result.memory = {160 << 20, 161 << 20, 140 << 20};
+  result.kernels_changed = {{"head:matmul.0", "cublaslt_1", "printed"}};
   result.state_hash = "1f2e3d4c5b6a7988";
   result.plan_hash = "0011223344556677";
   result.verified = true;
@@ -144,6 +145,9 @@ TEST(TrainReport, JsonHasEveryField) {
         {"lower_bound_bytes", 140 << 20},
         {"captured_bytes", 0}}},
       {"capture_refusal", nullptr},
+      {"kernels_changed",
+       nlohmann::json::array(
+           {{{"site", "head:matmul.0"}, {"was", "cublaslt_1"}, {"is", "printed"}}})},
       {"state_hash", "1f2e3d4c5b6a7988"},
       {"plan_hash", "0011223344556677"},
       {"verified", true},

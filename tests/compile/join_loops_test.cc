@@ -177,6 +177,33 @@ TEST(JoinLoops, NoListTakesMoreMemory) {
   EXPECT_NE(print(graph).find("fused_each"), std::string::npos) << print(graph);
 }
 
+// What the pass asks of kernels may have to be compiled and timed first, which is not its own time.
+TEST(JoinLoops, ChoosingKernelsIsBookedApart) {
+  Graph graph("main");
+  for (int i = 0; i < 4; ++i)
+    graph.add_output("y" + std::to_string(i),
+                     exp(f32_input(graph, "x" + std::to_string(i), {i + 2})) * 2.0);
+  ListBackend backend;
+  constexpr int64_t kLong = 3'600'000'000'000;
+  int64_t choosing_ns = 0;
+  const PlanOptions plan{.choose =
+                             [&](const Node&, const std::vector<Choice>&) {
+                               choosing_ns += kLong;
+                               return size_t{0};
+                             },
+                         .choosing_ns = &choosing_ns};
+  PipelineOptions options;
+  options.arena = arena_options({}, backend, plan);
+  options.choosing_ns = &choosing_ns;
+  double choosing = 0;
+  for (const PassReport& report : run_pipeline(graph, backend, options)) {
+    choosing += report.choosing_seconds;
+    EXPECT_EQ(report.choosing_seconds > 0, report.name == "join_loops");
+    EXPECT_EQ(report.seconds < 0, report.name == "join_loops");  // the hours are none
+  }
+  EXPECT_DOUBLE_EQ(choosing, static_cast<double>(choosing_ns) * 1e-9);
+}
+
 // ---- whole programs ----
 
 size_t count(const Graph& graph, std::string_view op) {

@@ -49,7 +49,7 @@ class CudaOptimize : public testing::Test {
     for (std::string word; stream >> word;) split.push_back(word);
     const std::string shell =
         "export RIDGE_TUNE=true RIDGE_CUDA_DRIVER=" RIDGE_FAKE_CUDA " RIDGE_NVRTC=" RIDGE_FAKE_NVRTC
-        " FAKE_NVRTC_CACHE=" RIDGE_SIMULATED_KERNELS " RIDGE_CUBLASLT=" RIDGE_FAKE_CUBLASLT
+        " RIDGE_CUBLASLT=" RIDGE_FAKE_CUBLASLT
         " FAKE_CUBLASLT_DRIVER=" RIDGE_FAKE_CUDA " XDG_CACHE_HOME=" +
         (folder_ / ".cache").string() + ";";
     test::RidgeProcess process(folder_.path(), split, shell + environment);
@@ -89,7 +89,7 @@ class CudaOptimize : public testing::Test {
 
 TEST_F(CudaOptimize, EachTechniqueIsProposedOrHasItsReason) {
   if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
-  write_mlp("slow.toml", "capture = 'off'\nmicro = 2\n");
+  write_mlp("slow.toml", "capture = 'off'\nmicro = 2\nkernels = 'same_bits'\n");
   const json found = optimize("slow.toml --dry-run --budget 300", "export RIDGE_CUBLASLT=none;");
   ASSERT_FALSE(found.is_null());
   const std::map<std::string, json> all = trials(found);
@@ -121,7 +121,8 @@ TEST_F(CudaOptimize, FasterKernelsAreKeptWhereTheGuardPassesThem) {
                           std::filesystem::path(RIDGE_FAKE_NVML).parent_path().string() +
                           " FAKE_NVML_UUID=GPU-f0f1f2f3-f4f5-f6f7-f8f9-fafbfcfdfe00"
                           " FAKE_NVML_MILLIJOULES=5000+20000;";
-  const json found = optimize("mlp.toml --budget 300" + all_but("train.kernels"), gpu);
+  write_mlp("exact.toml", "kernels = 'same_bits'\n");
+  const json found = optimize("exact.toml --budget 300" + all_but("train.kernels"), gpu);
   ASSERT_FALSE(found.is_null());
   const json kernels = trials(found).at("kernels");
   EXPECT_EQ(kernels.at("class"), "reassociation");
@@ -132,7 +133,8 @@ TEST_F(CudaOptimize, FasterKernelsAreKeptWhereTheGuardPassesThem) {
       << found.at("energy");
   EXPECT_GT(found.at("result").at("joules_per_step"), 0.0);
   EXPECT_NE(text_of(folder_ / "found/report.html").find("</html>"), std::string::npos);
-  const Ended plan = ridge("inspect mlp.toml --plan --device cuda --recipe found/recipe.toml", gpu);
+  const Ended plan =
+      ridge("inspect exact.toml --plan --device cuda --recipe found/recipe.toml", gpu);
   EXPECT_NE(plan.out.find("cublaslt_1_tile2"), std::string::npos) << plan.out;
   // What the ledger holds can be done again.
   const Ended replayed = ridge(fmt::format("ledger replay found/ledger.jsonl {} --budget 20 --json",
@@ -144,8 +146,9 @@ TEST_F(CudaOptimize, FasterKernelsAreKeptWhereTheGuardPassesThem) {
 // It is right for the numbers by which the tuner checks it, and wrong for larger ones.
 TEST_F(CudaOptimize, AKernelThatIsWrongIsRejectedByTheGuard) {
   if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
+  write_mlp("exact.toml", "kernels = 'same_bits'\n");
   const json found =
-      optimize("mlp.toml --budget 300" + all_but("train.kernels"),
+      optimize("exact.toml --budget 300" + all_but("train.kernels"),
                "export FAKE_CUBLASLT_TILES=2 FAKE_CUBLASLT_SLOW=1 FAKE_CUBLASLT_WRONG=2 "
                "FAKE_CUBLASLT_WRONG_ABOVE=1;");
   ASSERT_FALSE(found.is_null());
@@ -167,10 +170,10 @@ TEST_F(CudaOptimize, AKernelThatIsWrongForAllIsNeverPicked) {
 // Loops by the device's own exp are shown as what they are, and timed only where any bits will do.
 TEST_F(CudaOptimize, ApproximationsAreTimedWhereAnyBitsMayBe) {
   if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
-  const Ended plan = ridge("inspect mlp.toml --plan --device cuda");
+  const Ended plan = ridge("inspect mlp.toml --plan --device cuda --set train.kernels=same_bits");
   EXPECT_EQ(plan.code, 0) << plan.err;
   EXPECT_NE(plan.out.find("printed_approx (other bits)"), std::string::npos) << plan.out;
-  const Ended fastest = ridge("inspect mlp.toml --plan --device cuda --set train.kernels=fastest");
+  const Ended fastest = ridge("inspect mlp.toml --plan --device cuda");
   EXPECT_EQ(fastest.code, 0) << fastest.err;
   EXPECT_NE(fastest.out.find("printed_approx"), std::string::npos) << fastest.out;
   EXPECT_EQ(fastest.out.find("printed_approx ("), std::string::npos) << fastest.out;

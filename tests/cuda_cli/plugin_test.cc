@@ -92,6 +92,17 @@ TEST_F(CudaPlugin, WithADriverItNeedsACompiler) {
              {"cannot open the compiler of CUDA kernels", "RIDGE_NVRTC"});
 }
 
+TEST_F(CudaPlugin, ItNeedsALibraryOfProductsToo) {
+  for (const char* verb : {"train mlp.toml", "optimize mlp.toml", "calibrate"})
+    expect(std::string(verb) + " --device cuda",
+           driver_ + "export RIDGE_NVRTC=" RIDGE_FAKE_NVRTC
+                     " RIDGE_CUBLASLT=/nowhere/libcublasLt.so.13;",
+           {"cannot open the library of matrix products",
+            "looked for /nowhere/libcublasLt.so.13",
+            "pip install nvidia-cublas",
+            "RIDGE_CUBLASLT"});
+}
+
 TEST_F(CudaPlugin, WhatTheDriverRefusesIsSaid) {
   const std::string words = "train mlp.toml --device cuda";
   expect(words, driver_ + "export FAKE_CUDA_VERSION=11080;", {"too old", "CUDA 11.8", "525"});
@@ -103,6 +114,10 @@ TEST_F(CudaPlugin, WhatTheDriverRefusesIsSaid) {
          {"CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "restart the machine"});
   expect(words, driver_ + "export FAKE_CUDA_MAJOR=7;", {"compute capability 7.0"});
   expect(words, "export RIDGE_CUDA_DRIVER=" RIDGE_FAKE_LACKING_CUDA ";", {"no function cuLaunch"});
+  expect(words,
+         driver_ + "export FAKE_CUDA_VERSION=12040 RIDGE_NVRTC=" RIDGE_FAKE_NVRTC ";",
+         {"of CUDA 13, whose kernels NVIDIA's driver, which is for CUDA 12.4, cannot load",
+          "pip install nvidia-cuda-nvrtc-cu12"});
   expect("train mlp.toml --device cuda:1", driver_, {"there is no GPU cuda:1", "give cuda:0"});
 }
 

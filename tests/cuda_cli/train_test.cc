@@ -1,5 +1,6 @@
 // Whole runs with --device cuda, as users start them, on a simulated GPU: the fake driver runs
 // printed kernels as the fake NVRTC has compiled them for this machine.
+#include <dlfcn.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -87,7 +88,6 @@ class CudaTrain : public testing::Test {
 
   const std::string gpu_ =
       "export RIDGE_TUNE=false RIDGE_CUDA_DRIVER=" RIDGE_FAKE_CUDA " RIDGE_NVRTC=" RIDGE_FAKE_NVRTC
-      " FAKE_NVRTC_CACHE=" RIDGE_SIMULATED_KERNELS
       // NVIDIA's own, where this machine has it, can do nothing with the stand-in.
       " RIDGE_CUBLASLT=none RIDGE_CUDNN=none;";
   test::TempFolder folder_;
@@ -121,6 +121,55 @@ TEST_F(CudaTrain, TheSameBitsInAnyOrderOfWork) {
     if (hash.empty()) hash = own;
     EXPECT_EQ(own, hash) << schedule;
   }
+}
+
+// Though a library is there, whose products come first by default.
+TEST_F(CudaTrain, SameBitsAreThoseOfTheCpu) {
+  const std::string library =
+      "export RIDGE_CUBLASLT=" RIDGE_FAKE_CUBLASLT " FAKE_CUBLASLT_DRIVER=" RIDGE_FAKE_CUDA ";";
+  const std::string words = "mlp.toml --device cuda --set train.kernels=";
+  const auto state = [](const Ended& ended) { return json::parse(ended.out)["state_hash"]; };
+  EXPECT_EQ(state(fine("train " + words + "same_bits --json", library)),
+            state(fine("train mlp.toml --json")));
+  const Ended exact = fine("inspect " + words + "same_bits --plan", library);
+  EXPECT_EQ(exact.out.find("bits may differ"), std::string::npos) << exact.out;
+  EXPECT_NE(exact.out.find(" launches have the CPU's bits\n"), std::string::npos) << exact.out;
+  const Ended fastest = fine("inspect " + words + "auto --plan --json", library);
+  const json plan = json::parse(fastest.out);
+  size_t products = 0;
+  for (const json& entry : plan["entries"])
+    for (const json& kernel : entry["kernels"]) {
+      const std::string pick = kernel["pick"];  // by time
+      EXPECT_EQ(kernel["other_bits"], pick.starts_with("cublaslt_") || pick == "printed_approx")
+          << kernel;
+      for (const json& candidate : kernel["candidates"])
+        products += candidate["name"].get<std::string>().starts_with("cublaslt_");
+    }
+  EXPECT_GT(products, 0u);
+}
+
+// The kernels of a resumed run are its checkpoint's, whatever comes first by then.
+TEST_F(CudaTrain, AResumedRunKeepsItsKernelsOrNamesThem) {
+  const auto library = [](const std::string& more) {
+    return "export RIDGE_CUBLASLT=" RIDGE_FAKE_CUBLASLT " FAKE_CUBLASLT_DRIVER=" RIDGE_FAKE_CUDA
+           " FAKE_CUBLASLT_TILES=2 " +
+           more + ";";
+  };
+  fine("train mlp.toml --device cuda --steps 3 --out run", library(""));
+  const Ended same =
+      fine("train mlp.toml --device cuda --out run --resume auto --json", library(""));
+  EXPECT_EQ(same.err.find("kernels are other"), std::string::npos) << same.err;
+  EXPECT_EQ(json::parse(same.out)["kernels_changed"], json::array());
+  const Ended without =
+      fine("train mlp.toml --device cuda --out run --steps 8 --resume auto --json");
+  EXPECT_NE(without.err.find(" kernels are other than the checkpoint's, since they were picked on "
+                             "'cuda; NVIDIA Fake 9000, sm_90"),
+            std::string::npos)
+      << without.err;
+  const json changed = json::parse(without.out)["kernels_changed"];
+  ASSERT_FALSE(changed.empty());
+  EXPECT_TRUE(changed[0]["was"].get<std::string>().starts_with("cublaslt_")) << changed[0];
+  EXPECT_EQ(changed[0]["is"], "printed");
 }
 
 TEST_F(CudaTrain, ProductsAreThoseOfCublaslt) {
@@ -164,10 +213,10 @@ TEST_F(CudaTrain, SixteenBitsInMemory) {
   }
   const Ended plan = fine("inspect gpt.toml --plan --device cuda --set train.precision=bf16");
   EXPECT_NE(plan.out.find("bf16["), std::string::npos) << plan.out;
-  // Norms of f32 would be batch_norm, and read what casts have widened.
+  // Convolutions are products, and norms are loops.
   const Ended nodes = fine("inspect cnn.toml --nodes --device cuda --set train.precision=bf16");
-  EXPECT_NE(nodes.out.find("= batch_norm_stats("), std::string::npos) << nodes.out;
-  EXPECT_EQ(nodes.out.find("= batch_norm("), std::string::npos) << nodes.out;
+  EXPECT_EQ(nodes.out.find("= conv2d"), std::string::npos) << nodes.out;
+  EXPECT_EQ(nodes.out.find("= batch_norm"), std::string::npos) << nodes.out;
 }
 
 TEST_F(CudaTrain, SixteenBitsByCublaslt) {
@@ -275,17 +324,31 @@ TEST_F(CudaTrain, ThePlannedProgramIsThePlainOne) {
 }
 
 // What the device's memory in use grows by from just before the plan's memory is taken to the last
-// step is the plan; graphs of CUDA are told apart from it.
+// step is the plan; graphs of CUDA are told apart from it. Libraries load each kernel when it first
+// runs, which is before that.
 TEST_F(CudaTrain, MemoryInUseIsThePlanAndTheCapturedLaunches) {
-  for (const auto& [model, steps] : {std::pair("mlp", 50), std::pair("gpt", 6)}) {
+  const std::string libraries =
+      "export RIDGE_CUBLASLT=" RIDGE_FAKE_CUBLASLT " FAKE_CUBLASLT_DRIVER=" RIDGE_FAKE_CUDA
+      " RIDGE_CUDNN=" RIDGE_FAKE_CUDNN " FAKE_CUDNN_DRIVER=" RIDGE_FAKE_CUDA ";";
+  struct Case {
+    std::string model;
+    int steps;
+    std::string environment;
+  };
+  for (const auto& [model, steps, environment] : {Case{"mlp", 50, ""},
+                                                  Case{"mlp", 4, libraries},
+                                                  Case{"gpt", 6, ""},
+                                                  Case{"gpt", 4, libraries},
+                                                  Case{"cnn", 4, libraries}}) {
     if (is_left_to_full(model)) continue;
     for (const char* capture : {"auto", "off"}) {
-      SCOPED_TRACE(fmt::format("{} {}", model, capture));
+      SCOPED_TRACE(fmt::format("{} {} {}", model, capture, environment));
       const Ended ended =
           fine(fmt::format("train {}.toml --device cuda --json --steps {} --set train.capture={}",
                            model,
                            steps,
-                           capture));
+                           capture),
+               environment);
       const json report = json::parse(ended.out), memory = report["memory"];
       EXPECT_EQ(report["steps"], steps);
       EXPECT_TRUE(report["capture_refusal"].is_null());
@@ -315,30 +378,34 @@ TEST_F(CudaTrain, ACaptureThatIsRefusedIsToldOnce) {
   EXPECT_NE(refused.err.find("set train.capture to auto"), std::string::npos) << refused.err;
 }
 
-// One that is installed and cannot start costs speed, which is said; one that is named has to.
-TEST_F(CudaTrain, ALibraryOfProductsThatCannotStartIsTold) {
-  const std::filesystem::path library = RIDGE_FAKE_CUBLASLT;
-  const std::string found =
-      "unset RIDGE_CUBLASLT; export LD_LIBRARY_PATH=" + library.parent_path().string() + ";";
-  for (const char* words : {"train mlp.toml --device cuda --steps 1",
-                            "inspect mlp.toml --device cuda",
-                            "calibrate --device cuda --fresh"}) {
-    const Ended ended = fine(words, found + "export FAKE_CUDA_MIB=64;");
-    EXPECT_NE(ended.err.find(
-                  "matrix products run by ridge's own kernels, which are slower: cuBLASLt 13.1.0: "
-                  "cublasLtCreate"),
-              std::string::npos)
-        << words << "\n"
-        << ended.err;
-    if (std::string_view(words).starts_with("calibrate")) {
-      EXPECT_NE(ended.out.find("no cuBLASLt"), std::string::npos) << ended.out;
-    }
+// A machine without it runs, and says once what it does without.
+TEST_F(CudaTrain, ALibraryThatIsNotThereIsTold) {
+  if (void* const library = ::dlopen("libcudnn.so.9", RTLD_LAZY | RTLD_LOCAL)) {
+    ::dlclose(library);
+    GTEST_SKIP() << "this machine has libcudnn.so.9";
   }
-  const Ended named =
-      ridge("train mlp.toml --device cuda", "export RIDGE_CUBLASLT=" RIDGE_FAKE_CUBLASLT ";");
-  EXPECT_EQ(named.code, 2);
-  EXPECT_NE(named.err.find("cublasLtCreate"), std::string::npos) << named.err;
+  const Ended ended =
+      fine("train mlp.toml --device cuda --steps 1", "unset RIDGE_CUDNN VIRTUAL_ENV;");
+  const std::string package = "nvidia-cudnn-cu13`";
+  const size_t at =
+      ended.err.find("as the library is not there: install it by `pip install " + package);
+  EXPECT_NE(at, std::string::npos) << ended.err;
+  EXPECT_EQ(ended.err.find(package, at + package.size() + 60), std::string::npos) << ended.err;
+}
+
+// Nothing runs beside one that is installed and cannot start, unless that is asked for.
+TEST_F(CudaTrain, ALibraryOfProductsThatCannotStartIsRefused) {
+  const std::filesystem::path library = RIDGE_FAKE_CUBLASLT;
+  for (const std::string& found :
+       {"unset RIDGE_CUBLASLT; export LD_LIBRARY_PATH=" + library.parent_path().string() + ";",
+        "export RIDGE_CUBLASLT=" + library.string() + ";"}) {
+    const Ended ended = ridge("train mlp.toml --device cuda --steps 1", found);
+    EXPECT_EQ(ended.code, 2);
+    EXPECT_NE(ended.err.find("cuBLASLt 13.1.0: cublasLtCreate"), std::string::npos) << ended.err;
+  }
   EXPECT_EQ(fine("train mlp.toml --device cuda --steps 1").err.find("cuBLASLt"), std::string::npos);
+  const Ended measured = fine("calibrate --device cuda --fresh", "export FAKE_CUDA_MIB=64;");
+  EXPECT_NE(measured.out.find("no cuBLASLt"), std::string::npos) << measured.out;
 }
 
 TEST_F(CudaTrain, TheOtherVerbsRunToo) {
@@ -433,6 +500,10 @@ TEST_F(CudaTrain, TooLittleMemoryIsOneClearError) {
       << ended.err;
   EXPECT_NE(ended.err.find(" MiB of 'cuda' are free"), std::string::npos) << ended.err;
   EXPECT_NE(ended.err.find("make the model smaller"), std::string::npos) << ended.err;
+  const Ended crowded = ridge("train mlp.toml --device cuda --set model.hidden=4096,4096",
+                              "export FAKE_CUDA_OTHERS_MIB=1000;");
+  EXPECT_EQ(crowded.code, 2);
+  EXPECT_NE(crowded.err.find("are free beside 1000."), std::string::npos) << crowded.err;
 }
 
 }  // namespace

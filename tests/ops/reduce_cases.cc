@@ -26,10 +26,27 @@ const OpSamples kSum(over_axes("reduce_sum", false, reduce_sum));
 const OpSamples kMean(over_axes("reduce_mean", false, reduce_mean));
 const OpSamples kMax(over_axes("reduce_max", true, reduce_max));
 
+Value limited_argmax(Value x, int64_t axis) {
+  ArgMax op;
+  op.axis = axis;
+  op.limit = x.dim(axis) / 2;
+  return add_node(std::move(op), {x});
+}
+
 const OpSamples kArgMax({
     {"argmax",
      "last axis",
      [](CaseBuilder& b) -> std::vector<Value> { return {argmax(b.separated({6, 23}), -1)}; }},
+    {"argmax",
+     "last axis, limited",
+     [](CaseBuilder& b) -> std::vector<Value> {
+       return {limited_argmax(b.separated({6, 23}), 1)};
+     }},
+    {"argmax",
+     "first axis, limited",
+     [](CaseBuilder& b) -> std::vector<Value> {
+       return {limited_argmax(b.separated({13, 4}), 0)};
+     }},
     {"argmax",
      "first axis, with ties",
      [](CaseBuilder& b) -> std::vector<Value> {

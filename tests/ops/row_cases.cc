@@ -196,6 +196,13 @@ const OpSamples kLookups({
        return {pick(b.input({3, 2, 5}), b.indices(DType::kI64, {3, 2}, 0, 4)),
                pick(b.input({4}), b.indices(DType::kI32, {}, 0, 3))};
      }},
+    {"pick",
+     "limited",
+     [](CaseBuilder& b) -> std::vector<Value> {
+       Pick op;
+       op.limit = 3;
+       return {add_node(std::move(op), {b.input({3, 2, 5}), b.indices(DType::kI64, {3, 2}, 0, 2)})};
+     }},
     {"one_hot",
      "some out of range",
      [](CaseBuilder& b) -> std::vector<Value> {

@@ -48,6 +48,8 @@ const OpSamples kSamples({
     one("slice", "one axis", {4, 9}, [](Value x) { return slice(x, 1, 3, -1); }),
     one("pad", "all sides", {3, 4}, [](Value x) { return pad(x, {1, 0}, {2, 3}, {0, 2}, 1.0); }),
     one("pad", "3d zeros", {2, 3, 2}, [](Value x) { return pad(x, {0, 2, 1}, {1, 0, 0}); }),
+    one("mask_columns", "rows", {3, 4, 9}, [](Value x) { return mask_columns(x, 7, -3.0); }),
+    one("mask_columns", "nothing", {2, 5}, [](Value x) { return mask_columns(x, 5, 1.0); }),
     {"concat",
      "middle axis",
      [](CaseBuilder& b) -> std::vector<Value> {

@@ -245,11 +245,11 @@ std::vector<std::string> planned_launches(const EntryPlan& entry) {
 std::vector<std::string> planned_run(const Plan& plan, size_t entry, int slot, bool is_replay) {
   const int copied = slot == 0 ? 2 : 4, before = slot == 0 ? 4 : 2;
   const int64_t start = slot * plan.staging_bytes / 2;
-  std::vector<std::string> lines{fmt::format("4: wait for event {}", copied + 1)};
+  std::vector<std::string> lines{fmt::format("1: wait for event {}", copied + 1)};
   const auto& inputs = plan.entries[entry].inputs;
   for (const PlanSlot& input : inputs)
-    lines.push_back(fmt::format("4: {} bytes to 2+{}", input.place.bytes, start + input.staging));
-  lines.push_back(fmt::format("4: record event {}", copied));
+    lines.push_back(fmt::format("1: {} bytes to 2+{}", input.place.bytes, start + input.staging));
+  lines.push_back(fmt::format("1: record event {}", copied));
   lines.push_back(fmt::format("0: wait for event {}", copied));
   for (size_t i = 0; i < inputs.size();) {
     Place place = inputs[i].place;
@@ -290,7 +290,7 @@ TEST(Device, ASteadyStepQueuesWhatThePlanSays) {
     int slot = -1;
     loop.run_step(21);
     for (const char* entry : {"micro", "micro", "apply"}) {
-      if (slot < 0) slot = device.log()[0] == "4: wait for event 3" ? 0 : 1;
+      if (slot < 0) slot = device.log()[0] == "1: wait for event 3" ? 0 : 1;
       const auto lines = planned_run(plan, loop.program().entry(entry), slot, records);
       wanted.insert(wanted.end(), lines.begin(), lines.end());
       slot = 1 - slot;

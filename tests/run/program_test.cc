@@ -25,6 +25,19 @@
 namespace ridge::test {
 namespace {
 
+// Whether a slice has the first elements of its operand in their order.
+bool is_beginning(const Node& node) {
+  if (!node.is<Slice>()) return false;
+  Graph graph("slice");
+  const TensorType& from = node.inputs[0].type();
+  const Value numbers = reshape(iota(graph, {DType::kI64, {from.elements()}}, 0), from.shape);
+  graph.add_output("y", add_node(Slice(node.op_as<Slice>()), {numbers}));
+  const Tensor y = evaluate(graph, *make_backend("ref"), {}).at("y");
+  for (int64_t i = 0; i < y.elements(); ++i)
+    if (y.at(i) != static_cast<double>(i)) return false;
+  return true;
+}
+
 std::string input_name(const Node& node) { return node.op_as<Input>().input_name; }
 
 // Runs an entry of the program on tensors and returns its outputs.
@@ -87,7 +100,8 @@ class Replay {
     return node == nullptr ? -3 : owner({const_cast<Node*>(node), 0});
   }
   int owner(Value value) const {
-    while (shares_ && value.node->is<Reshape>()) value = value.node->inputs[0];
+    while (shares_ && (value.node->is<Reshape>() || is_beginning(*value.node)))
+      value = value.node->inputs[0];
     return value.node->id * 8 + value.index;
   }
   std::vector<int>& bytes_of(const Place& place) {
@@ -244,6 +258,32 @@ TEST(Program, StatesThatSwapAreSwapped) {
   EXPECT_EQ(program.state().read("a").at(3), 103);
   EXPECT_EQ(program.state().read("b").at(3), 3);
   EXPECT_EQ(outputs.at("old").at(3), 3);
+}
+
+// What is cut off behind takes no bytes; a state that such a value becomes gets a copy, since what
+// it was cut from is larger.
+TEST(Program, ASliceFromTheFirstByteOnIsReadWhereItLies) {
+  ProgramGraphs graphs;
+  Graph graph("cut");
+  const Value s = state_input(graphs, graph, "s", {24, 64});
+  const Value x = input(graph, "x", {DType::kF32, {32, 64}});
+  const Value whole = x + x;
+  const Value first = slice(whole, 0, 0, 24);
+  graph.add_output("y", matmul(first, first, false, true));
+  graph.add_output("column", slice(whole, 1, 0, 1));
+  graph.add_output("s.new", first, "s");
+  graph.add_output("s.old", slice(s, 0, 0, 20));
+  graphs.entries.push_back(std::move(graph));
+  const auto cpu = make_backend("cpu");
+  Program program(std::move(graphs), *cpu);
+  std::map<std::string, int> launches;
+  for (const PlanStep& step : program.plan().entries[0].steps) ++launches[step.op];
+  EXPECT_EQ(launches["slice"], 1);  // of the column
+  program.state().write("s", filled({24, 64}, 5));
+  const NamedTensors outputs = run_entry(program, 0, {{"x", filled({32, 64}, -2000)}});
+  EXPECT_EQ(outputs.at("s.old").at(70), 75);
+  EXPECT_EQ(program.state().read("s").at(1500), -1000);
+  EXPECT_EQ(outputs.at("column").at(31), -32);
 }
 
 TEST(Program, EntriesShareOneArena) {

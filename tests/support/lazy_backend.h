@@ -32,6 +32,7 @@ struct LazyOptions {
   std::optional<size_t> ignored_event = std::nullopt;
   bool host_ignores_events = false;
   bool stores_16_bits = false;
+  int64_t column_multiple = 1;
 };
 
 class LazyBackend final : public Backend {
@@ -41,6 +42,7 @@ class LazyBackend final : public Backend {
 
   std::string_view name() const override { return "lazy"; }
   bool stores_16_bits() const override { return options_.stores_16_bits; }
+  int64_t column_multiple() const override { return options_.column_multiple; }
   std::vector<Choice> candidates(const Node& node) const override {
     return inner_->candidates(node);
   }

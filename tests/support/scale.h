@@ -1,6 +1,7 @@
 // How many random cases a test runs.
 #pragma once
 
+#include <cstddef>
 #include <cstdlib>
 #include <string_view>
 
@@ -12,6 +13,12 @@ inline int cases(int normal) {
   const std::string_view name = scale == nullptr ? "" : scale;
   if (name == "short") return normal < 10 ? 1 : normal / 10;
   return name == "full" ? normal * 10 : normal;
+}
+
+inline bool is_short_scale() { return cases(10) < 10; }
+/// Whether case `number` of many that are alike runs: under =short one of `every`, else all.
+inline bool is_drawn(size_t number, size_t every) {
+  return !is_short_scale() || number % every == 0;
 }
 
 /// Under =full: tests that take half a minute skip otherwise, with kOnlyFull.

@@ -272,9 +272,9 @@ TEST(Config, PrintedTextSaysWhereValuesComeFrom) {
   settings.set("threads", "3", Source::kEnvironment, "RIDGE_THREADS");
   const std::string text = to_toml(load("[train]\nbatch = 32\n", {"train.steps=7"}), settings);
   for (const char* line : {"threads = 3       # environment RIDGE_THREADS\n",
-                           "steps = 7              # flag --set\n",
-                           "batch = 32             # file run.toml:2:9\n",
-                           "epochs = 0             # default\n"})
+                           "steps = 7           # flag --set\n",
+                           "batch = 32          # file run.toml:2:9\n",
+                           "epochs = 0          # default\n"})
     EXPECT_NE(text.find(line), std::string::npos) << line << text;
 }
 

@@ -124,6 +124,21 @@ TEST(Technique, OtherKernelsAreAnotherOrderOfSums) {
       propose("kernels", resolved("", "[train]\nsteps = 9\nkernels = 'fastest'\n")).tries.empty());
 }
 
+// A GPU has the fastest by default: what timing picks there has other bits.
+TEST(Technique, OnAGpuKernelsAreTheFastestByDefault) {
+  const std::string gpu = "[train]\nsteps = 9\ndevice = 'cuda'\n";
+  EXPECT_EQ(propose("kernels", resolved("", gpu)).reason,
+            "the fastest kernels are picked already, whatever their last bits");
+  const Proposals timed = propose("choices", resolved("tune = false\n", gpu));
+  ASSERT_EQ(timed.tries.size(), 1u);
+  EXPECT_EQ(timed.tries[0].semantic_class, SemanticClass::kReassociation);
+  const std::string exact = gpu + "kernels = 'same_bits'\n";
+  EXPECT_EQ(propose("kernels", resolved("", exact)).tries.size(), 1u);
+  const Proposals same = propose("choices", resolved("tune = false\n", exact));
+  ASSERT_EQ(same.tries.size(), 1u);
+  EXPECT_EQ(same.tries[0].semantic_class, SemanticClass::kBitIdentical);
+}
+
 // Of 16 parts a device has room for 3 at the fewest.
 TEST(Technique, PartsFollowTheRoomOfADevice) {
   const ResolvedConfig cuda =

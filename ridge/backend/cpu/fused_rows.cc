@@ -181,7 +181,7 @@ int64_t RowProgram::column_of(const RowPlace& place,
 
 void RowProgram::pick(const RowPick& pick, const Batch& batch, int64_t row) const {
   const int64_t column = column_of(pick.index, pick.is_i64, batch, row);
-  if (column < 0 || column >= plan_.columns) [[unlikely]] {
+  if (column < 0 || column >= pick.limit) [[unlikely]] {
     Shape position(pick.shape.size());
     int64_t number = batch.first + row;
     for (size_t i = position.size(); i-- > 0; number /= pick.shape[i])
@@ -189,7 +189,7 @@ void RowProgram::pick(const RowPick& pick, const Batch& batch, int64_t row) cons
     throw UserError(fmt::format("[pick] index {} at {} is out of range; expected 0 to {}",
                                 column,
                                 to_string(position),
-                                plan_.columns - 1));
+                                pick.limit - 1));
   }
   const std::byte* from = address({RowPlace::kInput, pick.input, pick.size}, batch, row);
   std::memcpy(address({RowPlace::kValue, pick.value, pick.size}, batch, row),

@@ -57,7 +57,8 @@ struct RowPick {
   RowPlace index;
   bool is_i64 = false;
   size_t value = 0;
-  Shape shape;  ///< Of the indices.
+  int64_t limit = 0;  ///< An index is below it.
+  Shape shape;        ///< Of the indices.
 };
 
 struct RowPass {

@@ -258,6 +258,7 @@ class Planner {
                                           .index = row_place(*node.inputs[1].node),
                                           .is_i64 = node.inputs[1].dtype() == DType::kI64,
                                           .value = raw_slot(node),
+                                          .limit = node.op_as<Pick>().columns_of(plan_.columns),
                                           .shape = node.inputs[1].shape()});
       return;
     }

@@ -37,15 +37,20 @@ std::unique_ptr<HostKernel> make_reduction(const Node& node) {
 std::unique_ptr<HostKernel> make_argmax(const Node& node) {
   const TensorType& x = node.inputs[0].type();
   const auto axis = static_cast<size_t>(node.op_as<ArgMax>().axis);
-  const int64_t n = x.shape[axis];
+  const int64_t n = x.shape[axis], limit = node.op_as<ArgMax>().looked_at(n);
   const int64_t outer = numel({x.shape.begin(), x.shape.begin() + node.op_as<ArgMax>().axis});
   const int64_t inner = x.elements() / n / outer;
   const int64_t grain = std::max<int64_t>(1, kGrain / (n * inner));
   return std::make_unique<HostKernel>([=,
+                                       size = size_of(x.dtype),
                                        dtype = static_cast<int>(x.dtype)](const KernelArgs& args) {
     const ArgMaxKernel run = for_isa(avx2::reduce_kernels, avx512::reduce_kernels).argmax[dtype];
+    const auto* const from = static_cast<const std::byte*>(args.inputs[0]);
+    auto* const to = static_cast<int64_t*>(args.outputs[0]);
     parallel_for(outer, grain, [&](int64_t begin, int64_t end) {
-      run(args.inputs[0], static_cast<int64_t*>(args.outputs[0]), n, inner, begin, end);
+      if (limit == n) return run(from, to, n, inner, begin, end);
+      for (int64_t i = begin; i < end; ++i)
+        run(from + static_cast<size_t>(i * n * inner) * size, to + i * inner, limit, inner, 0, 1);
     });
   });
 }

@@ -65,6 +65,23 @@ std::unique_ptr<HostKernel> make_slice(const Node& node) {
   return one_copy({StridedCopy(axes, size_of(in_type(node).dtype)), start});
 }
 
+std::unique_ptr<HostKernel> make_mask_columns(const Node& node) {
+  const auto& op = node.op_as<MaskColumns>();
+  const TensorType& type = node.outputs[0];
+  const int64_t columns = type.shape.back(), rows = type.elements() / columns, limit = op.limit;
+  return dispatch_float(type.dtype, "mask_columns", [&]<typename T>(TypeTag<T>) {
+    const T value = convert<T>(op.value);
+    return std::make_unique<HostKernel>([=](const KernelArgs& args) {
+      const auto* x = static_cast<const T*>(args.inputs[0]);
+      auto* y = static_cast<T*>(args.outputs[0]);
+      for (int64_t row = 0; row < rows; ++row, x += columns, y += columns) {
+        if (x != y) std::copy_n(x, limit, y);
+        std::fill(y + limit, y + columns, value);
+      }
+    });
+  });
+}
+
 std::unique_ptr<HostKernel> make_concat(const Node& node) {
   const auto axis = static_cast<size_t>(node.op_as<Concat>().axis);
   const TensorType& y = node.outputs[0];
@@ -148,6 +165,7 @@ void add_shape_kernels(KernelTable& table) {
   table.add("broadcast", {"strided_copy"}, make_broadcast);
   table.add("slice", {"strided_copy"}, make_slice);
   table.add("pad", {"strided_copy"}, make_pad);
+  table.add("mask_columns", {"fill"}, make_mask_columns);
   table.add("concat", {"strided_copy"}, make_concat);
 }
 

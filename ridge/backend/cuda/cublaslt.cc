@@ -25,17 +25,20 @@ std::string fix_of(BlasResult result) {
 
 }  // namespace
 
-std::shared_ptr<const BlasLibrary> BlasLibrary::open() {
+std::shared_ptr<const BlasLibrary> BlasLibrary::open(int driver) {
   auto made = std::make_shared<BlasLibrary>();
   const OpenedLibrary library = open_library(
       {.variable = "RIDGE_CUBLASLT",
        .files = {"libcublasLt.so.13", "libcublasLt.so.12"},
        .failed = "[cublaslt] cannot open the library of matrix products",
-       .fix = "install it by `pip install nvidia-cublas` and name its libcublasLt.so.13 in "
-              "RIDGE_CUBLASLT"},
+       .fix = by_driver(driver,
+                        "install it by `pip install nvidia-cublas` and name its libcublasLt.so.13 "
+                        "in RIDGE_CUBLASLT",
+                        "install one for this driver by `pip install nvidia-cublas-cu12` and name "
+                        "its libcublasLt.so.12 in RIDGE_CUBLASLT")},
       [&](const OpenedLibrary& opened) {
         const std::string missing = made->find_all(opened);
-        return missing.empty() ? std::string()
+        return missing.empty() ? newer_than_driver(opened.path, made->version_() / 10000, driver)
                                : fmt::format("{} is no cuBLASLt of CUDA 12 or later: it has no {}",
                                              opened.path,
                                              missing);

@@ -52,8 +52,9 @@ class BlasCall {
 /// The functions that Ridge calls, by the library's names without `cublasLt`.
 struct BlasLibrary {
   /// The library that $RIDGE_CUBLASLT names; else libcublasLt.so.13 or .12 from where
-  /// library_search.h looks. UserError when there is none, or it lacks a function.
-  static std::shared_ptr<const BlasLibrary> open();
+  /// library_search.h looks. UserError when there is none, it lacks a function, or
+  /// the driver, of that version of CUDA, does not run its kernels.
+  static std::shared_ptr<const BlasLibrary> open(int driver = kAnyDriver);
 
   /// Throws BlasError unless the call succeeded. The text says with what it was called; it is made
   /// only then.

@@ -15,7 +15,6 @@
 #include "ridge/backend/cuda/graph.h"
 #include "ridge/backend/cuda/plain_nodes.h"
 #include "ridge/backend/cuda/printed_node.h"
-#include "ridge/backend/cuda/product_form.h"
 #include "ridge/graph/ops/fused_matmul.h"
 #include "ridge/graph/ops/source.h"
 #include "ridge/graph/signature.h"
@@ -37,6 +36,7 @@ struct Way {
   Kind kind;
   Choice choice;
   size_t number = 0;  // of kBlas, kDnn and kPrinted: of the algorithm, the plan or the kernel
+  std::shared_ptr<bool> is_warm = std::make_shared<bool>(false);  // of a library's: it has run
 };
 
 // What is known of all nodes of one signature.
@@ -66,13 +66,19 @@ class CudaBackend final : public Backend {
 
   std::string_view name() const override { return "cuda"; }
   bool stores_16_bits() const override { return true; }
+  // 128 bytes of 16 bits: what memory moves at once, and tensor cores read in packs of 16 bytes.
+  int64_t column_multiple() const override { return 64; }
   std::string hardware() const override;
   int64_t memory_in_use() const override;
+  int64_t cache_bytes() const override { return device_->facts().l2_bytes; }
   std::string gpu_uuid() const override { return device_->facts().uuid; }
 
   std::vector<Choice> candidates(const Node& node) const override {
     std::vector<Choice> choices;
-    for (const Way& way : known(node).ways) choices.push_back(way.choice);
+    for (const Way& way : known(node).ways) {
+      choices.push_back(way.choice);
+      choices.back().other_bits = way.choice.bits != kSameBits;
+    }
     return choices;
   }
   std::unique_ptr<NodeKernel> instantiate(const Node& node, size_t choice) const override;
@@ -102,7 +108,7 @@ class CudaBackend final : public Backend {
   const Known& known(const Node& node) const;
   Known examine(const Node& node) const;
   void add_algorithms(const Node& node, Known& found) const;
-  static void add_plans(Known& found, bool fallbacks);
+  void add_plans(const Node& node, Known& found) const;
   void add_printed(const Node& node, Known& found) const;
   void add_expanded(const Node& node, Known& found) const;
 
@@ -114,7 +120,7 @@ class CudaBackend final : public Backend {
   // Kernels that the graph is asked for change nothing that a caller could see.
   mutable KernelLibrary library_;
   mutable FaultTable faults_;
-  HostCopies copies_;
+  mutable HostCopies copies_;
   mutable std::mutex memory_mutex_;
   std::unordered_map<void*, Arena> memory_;
   std::map<const void*, PinnedMemory> host_memory_;
@@ -126,8 +132,8 @@ std::string CudaBackend::hardware() const {
   const DeviceFacts& facts = device_->facts();
   std::string text = fmt::format("{}, sm_{}{}, driver for CUDA {}",
                                  facts.name,
-                                 facts.major,
-                                 facts.minor,
+                                 facts.limits.major,
+                                 facts.limits.minor,
                                  device_->driver().version_text());
   // Its versions have other algorithms.
   text += blas_ == nullptr ? ", no cuBLASLt"
@@ -167,20 +173,12 @@ Known CudaBackend::examine(const Node& node) const {
     }
   }
   add_algorithms(node, found);
-  found.plans = planner_.choices(node);
-  add_plans(found, false);
+  add_plans(node, found);
   add_printed(node, found);
-  add_plans(found, true);
   if (node.is<Constant>() && found.ways.empty())
     found.ways.push_back({Way::kStored, {"stored", kSameBits}});
   // Other ops with a plain form are lowered to it by a pass, which fuses what it can.
   if (node.is<Fused>() || node.is<FusedMatMul>()) add_expanded(node, found);
-  // A library that has the product, but not together with this loop.
-  if (node.is<FusedMatMul>() && blas_ != nullptr && found.algorithms.empty() &&
-      !found.printed.empty() && !is_faster_joined(node))
-    std::stable_partition(found.ways.begin(), found.ways.end(), [](const Way& way) {
-      return way.kind == Way::kExpanded;
-    });
   return found;
 }
 
@@ -192,22 +190,23 @@ void CudaBackend::add_algorithms(const Node& node, Known& found) const {
     found.ways.push_back({Way::kBlas, found.algorithms[i].choice, i});
 }
 
-void CudaBackend::add_plans(Known& found, bool fallbacks) {
+void CudaBackend::add_plans(const Node& node, Known& found) const {
+  found.plans = planner_.choices(node);
   for (size_t i = 0; i < found.plans.size(); ++i)
-    if (found.plans[i].is_fallback == fallbacks)
-      found.ways.push_back({Way::kDnn, found.plans[i].choice, i});
+    found.ways.push_back({Way::kDnn, found.plans[i].choice, i});
 }
 
 void CudaBackend::add_printed(const Node& node, Known& found) const {
+  const DeviceLimits& limits = device_->facts().limits;
   const auto add = [&](Printing printing, std::string name, int other_bits) {
-    if (!printing.kernel || !launch_refusal(*printing.kernel, device_->facts()).empty()) return;
+    if (!printing.kernel || !launch_refusal(*printing.kernel, limits).empty()) return;
     const int bits = printing.kernel->same_bits ? kSameBits : other_bits;
     found.ways.push_back({Way::kPrinted, {std::move(name), bits}, found.printed.size()});
     found.printed.push_back(std::make_shared<const PrintedKernel>(std::move(*printing.kernel)));
   };
-  add(print_mma_kernel(node), "printed_mma", kMmaBits);
-  add(print_kernel(node), "printed", kPrintedBits);
-  add(print_approx_kernel(node), "printed_approx", kApproxBits);
+  add(print_mma_kernel(node, limits), "printed_mma", kMmaBits);
+  add(print_kernel(node, limits), "printed", kPrintedBits);
+  add(print_approx_kernel(node, limits), "printed_approx", kApproxBits);
 }
 
 void CudaBackend::add_expanded(const Node& node, Known& found) const {
@@ -230,30 +229,33 @@ std::unique_ptr<NodeKernel> CudaBackend::instantiate(const Node& node, size_t ch
                  choice,
                  found.ways.size(),
                  node.site.name);
-  switch (found.ways[choice].kind) {
+  const Way& way = found.ways[choice];
+  const auto make_part = [this](const Node& part) { return instantiate(part, 0); };
+  const auto warmed = [&](std::unique_ptr<NodeKernel> kernel) {
+    return make_warmed_node(
+        std::move(kernel),
+        node,
+        device_,
+        [this] { return std::make_unique<EngineStream>(device_, copies_, faults_); },
+        way.is_warm);
+  };
+  switch (way.kind) {
     case Way::kCopy:
       return make_copy_node(node);
     case Way::kFill:
       return make_fill_node(node, found.byte);
     case Way::kBlas:
-      return make_blas_kernel(
-          blas_, node, found.algorithms[found.ways[choice].number], [this](const Node& cast) {
-            return instantiate(cast, 0);
-          });
+      return warmed(make_blas_kernel(blas_, node, found.algorithms[way.number], make_part));
     case Way::kDnn:
-      return make_dnn_kernel(
-          dnn_, node, found.plans[found.ways[choice].number], [this](const Node& transpose) {
-            return instantiate(transpose, 0);
-          });
+      return warmed(make_dnn_kernel(dnn_, node, found.plans[way.number], make_part));
     case Way::kPrinted:
-      return make_printed_node(node, found.printed[found.ways[choice].number], library_, faults_);
+      return make_printed_node(node, found.printed[way.number], library_, faults_);
     case Way::kStored:
       return make_stored_constant(node, device_);
     case Way::kExpanded:
       break;
   }
-  return make_expanded_node(*plain_form(node),
-                            [this](const Node& plain) { return instantiate(plain, 0); });
+  return make_expanded_node(*plain_form(node), make_part);
 }
 
 void* CudaBackend::allocate(size_t bytes) {

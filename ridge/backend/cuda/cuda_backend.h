@@ -15,8 +15,8 @@ namespace ridge::cuda {
 /// Libraries that the backend calls.
 struct Libraries {
   std::shared_ptr<const Nvrtc> compiler;
-  std::shared_ptr<const Blas> blas = nullptr;  ///< Null: products are printed kernels.
-  std::shared_ptr<const Dnn> dnn = nullptr;    ///< Null: convolution and attention are.
+  std::shared_ptr<const Blas> blas = nullptr;  ///< Null: products are printed kernels, slow ones.
+  std::shared_ptr<const Dnn> dnn = nullptr;    ///< Null: convolutions are products.
 };
 
 /// The backend of a GPU. Kernels are compiled when they are first needed; their cubins are kept in

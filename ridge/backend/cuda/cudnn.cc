@@ -30,18 +30,21 @@ std::string fix_of(DnnResult result) {
 
 }  // namespace
 
-std::shared_ptr<const DnnLibrary> DnnLibrary::open() {
+std::shared_ptr<const DnnLibrary> DnnLibrary::open(int driver) {
   auto made = std::make_shared<DnnLibrary>();
   const OpenedLibrary library = open_library(
       {.variable = "RIDGE_CUDNN",
        .files = {"libcudnn.so.9"},
        .failed = "[cudnn] cannot open the library of convolution and attention",
-       .fix = "install it by `pip install nvidia-cudnn-cu13` and name its libcudnn.so.9 in "
-              "RIDGE_CUDNN"},
+       .fix = by_driver(driver,
+                        "install it by `pip install nvidia-cudnn-cu13` and name its libcudnn.so.9 "
+                        "in RIDGE_CUDNN",
+                        "install one for this driver by `pip install nvidia-cudnn-cu12` and name "
+                        "its libcudnn.so.9 in RIDGE_CUDNN")},
       [&](const OpenedLibrary& opened) {
         const std::string missing = made->find_all(opened);
         return missing.empty()
-                   ? std::string()
+                   ? newer_than_driver(opened.path, made->cuda_version_() / 1000, driver)
                    : fmt::format("{} is no cuDNN 9: it has no {}", opened.path, missing);
       });
   made->path = library.path;
@@ -63,6 +66,7 @@ std::string DnnLibrary::find_all(const OpenedLibrary& from) {
                         get,
                         execute,
                         NamedFunction(version_, "cudnnGetVersion"),
+                        NamedFunction(cuda_version_, "cudnnGetCudartVersion"),
                         NamedFunction(status_name_, "cudnnGetErrorString"),
                         NamedFunction(last_error_, "cudnnGetLastErrorString"));
 }
@@ -155,13 +159,13 @@ std::vector<DnnDescriptor> DnnDescriptor::get_descriptors(DnnAttribute attribute
 // ---- the device ----
 
 Dnn::Dnn(DeviceRef device, DnnLibraryRef library)
-    : device_(std::move(device)), library_(std::move(library)), major_(device_->facts().major) {
+    : device_(std::move(device)), library_(std::move(library)) {
   device_->ensure_current();
   library_->check(library_->create(&handle_), "{}", device_->facts().name);
 }
 
-Dnn::Dnn(DnnLibraryRef library, std::string_view properties, int major)
-    : library_(std::move(library)), major_(major), properties_text_(properties) {
+Dnn::Dnn(DnnLibraryRef library, std::string_view properties)
+    : library_(std::move(library)), properties_text_(properties) {
   properties_ = std::make_unique<DnnDescriptor>(library_, DnnKind::kDeviceProperties);
   // With the zero behind it.
   properties_->set_all(
@@ -172,7 +176,7 @@ Dnn::Dnn(DnnLibraryRef library, std::string_view properties, int major)
 
 std::shared_ptr<const Dnn> Dnn::for_another_thread() const {
   if (device_ != nullptr) return std::make_shared<const Dnn>(device_, library_);
-  return std::make_shared<const Dnn>(library_, properties_text_, major_);
+  return std::make_shared<const Dnn>(library_, properties_text_);
 }
 
 Dnn::~Dnn() {

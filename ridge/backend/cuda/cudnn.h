@@ -61,8 +61,9 @@ class DnnCall {
 /// The functions that Ridge calls.
 struct DnnLibrary {
   /// The library that $RIDGE_CUDNN names; else libcudnn.so.9 from where library_search.h looks.
-  /// UserError when there is none, or it lacks a function.
-  static std::shared_ptr<const DnnLibrary> open();
+  /// UserError when there is none, it lacks a function, or the driver, of that version of CUDA,
+  /// does not run its kernels.
+  static std::shared_ptr<const DnnLibrary> open(int driver = kAnyDriver);
 
   /// Throws DnnError unless the call succeeded. The text says with what it was called; it is made
   /// only then.
@@ -91,6 +92,7 @@ struct DnnLibrary {
 
  private:
   size_t (*version_)() = nullptr;
+  size_t (*cuda_version_)() = nullptr;  // 1000 * major + 10 * minor, of CUDA
   const char* (*status_name_)(DnnResult) = nullptr;
   void (*last_error_)(char*, size_t) = nullptr;
 
@@ -125,6 +127,8 @@ template <>
 inline constexpr DnnType kDnnTypeOf<DnnNumericalNote> = DnnType::kNumericalNote;
 template <>
 inline constexpr DnnType kDnnTypeOf<DnnPointwiseMode> = DnnType::kPointwiseMode;
+template <>
+inline constexpr DnnType kDnnTypeOf<DnnReduction> = DnnType::kReductionOperator;
 template <>
 inline constexpr DnnType kDnnTypeOf<DnnDescriptorHandle> = DnnType::kDescriptor;
 template <>
@@ -198,7 +202,7 @@ class Dnn {
   Dnn(DeviceRef device, DnnLibraryRef library);
   /// For a device that is not here, described as the library writes it (JSON): plans can be made,
   /// and none run.
-  Dnn(DnnLibraryRef library, std::string_view properties, int major);
+  Dnn(DnnLibraryRef library, std::string_view properties);
   /// After all work that was queued with it.
   ~Dnn();
   Dnn(const Dnn&) = delete;
@@ -208,8 +212,6 @@ class Dnn {
   std::shared_ptr<const Dnn> for_another_thread() const;
 
   const DnnLibraryRef& library() const { return library_; }
-  /// Of the device's compute capability.
-  int major() const { return major_; }
   void ensure_current() const;
 
   DnnDescriptor make(DnnKind kind) const { return {library_, kind}; }
@@ -226,7 +228,6 @@ class Dnn {
  private:
   DeviceRef device_;  // null: properties_ alone
   DnnLibraryRef library_;
-  int major_;
   DnnHandle handle_ = nullptr;
   std::string properties_text_;  // of properties_
   std::unique_ptr<DnnDescriptor> properties_;

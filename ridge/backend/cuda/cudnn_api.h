@@ -27,6 +27,7 @@ enum class DnnResult : int {
 
 /// What a descriptor describes.
 enum class DnnKind : int {
+  kPointwise = 0,
   kConvolution = 1,
   kEngine = 2,
   kEngineConfig = 3,
@@ -36,13 +37,16 @@ enum class DnnKind : int {
   kConvolutionForward = 10,
   kConvolutionGradWeight = 11,
   kConvolutionGradInput = 12,
+  kPointwiseOperation = 13,
   kGraph = 15,
   kVariantPack = 16,
   kTensor = 17,
+  kMatmul = 18,
+  kMatmulOperation = 19,
+  kReduction = 21,
+  kReductionOperation = 22,
+  kReshapeOperation = 31,
   kDeviceProperties = 38,  ///< Since 9.8.
-  kAttention = 41,         ///< Since 9.13.
-  kAttentionGrad = 43,     ///< Since 9.17.
-  kDiagonalBandMask = 44,  ///< Since 9.20.
 };
 
 /// Of the values of an attribute.
@@ -59,11 +63,15 @@ enum class DnnType : int {
   kNumericalNote = 11,
   kPointwiseMode = 14,
   kDescriptor = 15,
+  kReductionOperator = 18,
   kBehaviorNote = 19,
   kChar = 24,
 };
 
 enum class DnnAttribute : int {
+  kPointwiseMode = 0,
+  kPointwiseComputeType = 1,
+  kPointwiseAxis = 9,
   kConvolutionComputeType = 100,
   kConvolutionMode = 101,
   kConvolutionDilations = 102,
@@ -101,6 +109,11 @@ enum class DnnAttribute : int {
   kGradWeightDw = 715,
   kGradWeightX = 716,
   kGradWeightDy = 717,
+  kPointwiseDescriptor = 750,
+  kPointwiseX = 751,
+  kPointwiseB = 752,
+  kPointwiseY = 753,
+  kPointwiseT = 758,
   kGraphHandle = 800,
   kGraphOperations = 801,
   kTensorByteAlignment = 900,
@@ -117,43 +130,40 @@ enum class DnnAttribute : int {
   kEngineIndex = 1301,
   kEngineNumericalNote = 1303,
   kEngineBehaviorNote = 1305,
-  kEngineDeviceProperties = 1307,
+  kMatmulComputeType = 1500,
+  kMatmulA = 1520,
+  kMatmulB = 1521,
+  kMatmulC = 1522,
+  kMatmulDescriptor = 1523,
+  kReductionOperator = 1600,
+  kReductionCompType = 1601,
+  kReductionX = 1610,
+  kReductionY = 1611,
+  kReductionDescriptor = 1612,
+  kReshapeX = 2200,
+  kReshapeY = 2201,
   kDevicePropertiesJson = 2702,
-  kAttentionQ = 2800,
-  kAttentionK = 2801,
-  kAttentionV = 2802,
-  kAttentionY = 2803,
-  kAttentionStats = 2804,
-  kAttentionScale = 2805,
-  kAttentionSubgraph = 2811,
-  kAttentionSubgraphInput = 2812,
-  kAttentionSubgraphOutput = 2813,
-  kAttentionGradQ = 2851,
-  kAttentionGradK = 2852,
-  kAttentionGradV = 2853,
-  kAttentionGradY = 2854,
-  kAttentionGradStats = 2855,
-  kAttentionGradScale = 2856,
-  kAttentionGradDq = 2859,
-  kAttentionGradDk = 2860,
-  kAttentionGradDv = 2861,
-  kAttentionGradDy = 2862,
-  kAttentionGradSubgraph = 2867,
-  kAttentionGradSubgraphInput = 2868,
-  kAttentionGradSubgraphOutput = 2869,
-  kMaskX = 3000,
-  kMaskFill = 3005,
-  kMaskY = 3006,
-  kMaskComparison = 3007,
 };
 
-enum class DnnDataType : int { kF32 = 0, kF64 = 1, kF16 = 2, kBF16 = 9 };
+enum class DnnDataType : int { kF32 = 0, kF64 = 1, kF16 = 2, kI32 = 4, kBF16 = 9, kBoolean = 11 };
 
 enum class DnnConvolutionMode : int { kCrossCorrelation = 1 };
 
 enum class DnnHeuristicMode : int { kFallback = 2, kA = 3 };
 
-enum class DnnPointwiseMode : int { kGreaterOrEqual = 303 };
+enum class DnnPointwiseMode : int {
+  kAdd = 0,
+  kMultiply = 1,
+  kDivide = 6,
+  kSubtract = 9,
+  kExp = 13,
+  kLog = 15,
+  kGreaterOrEqual = 303,
+  kIndex = 501,   ///< The place on an axis, of each element.
+  kSelect = 601,  ///< Of two, by a third.
+};
+
+enum class DnnReduction : int { kAdd = 0, kMax = 3 };
 
 /// How an engine computes. An engine says all that hold.
 enum class DnnNumericalNote : int {
@@ -171,7 +181,7 @@ enum class DnnNumericalNote : int {
 
 enum class DnnBehaviorNote : int { kRuntimeCompilation = 0 };
 
-/// Knobs have numbers; only one is ever turned here.
-enum class DnnKnob : int { kStages = 14 };
+/// Knobs have numbers; none is ever turned here.
+enum class DnnKnob : int {};
 
 }  // namespace ridge::cuda

@@ -68,15 +68,17 @@ std::string fix_of(CuptiResult result) {
 std::shared_ptr<const Cupti> Cupti::open(int driver_version) {
   const std::shared_ptr<Cupti> made(new Cupti);
   // One that is newer than the driver does not start; an older one may.
-  const bool is_13 = driver_version >= 13000;
   const OpenedLibrary library = open_library(
       {.variable = "RIDGE_CUPTI",
-       .files = {is_13 ? "libcupti.so.13" : "libcupti.so.12",
-                 is_13 ? "libcupti.so.12" : "libcupti.so.13"},
+       .files = {by_driver(driver_version, "libcupti.so.13", "libcupti.so.12"),
+                 by_driver(driver_version, "libcupti.so.12", "libcupti.so.13")},
        .folders = {"/usr/local/cuda/extras/CUPTI/lib64", "/usr/local/cuda/lib64"},
        .failed = "[cupti] cannot open the recorder of GPUs",
-       .fix = "install it by `pip install nvidia-cuda-cupti` and name its libcupti.so.13 in "
-              "RIDGE_CUPTI"},
+       .fix = by_driver(driver_version,
+                        "install it by `pip install nvidia-cuda-cupti` and name its "
+                        "libcupti.so.13 in RIDGE_CUPTI",
+                        "install it by `pip install nvidia-cuda-cupti-cu12` and name its "
+                        "libcupti.so.12 in RIDGE_CUPTI")},
       [&](const OpenedLibrary& opened) {
         made->call = {};
         const char* const missing = find_all(opened, made->call);

@@ -17,6 +17,12 @@ std::string visible_devices() {
   return fmt::format(" (CUDA_VISIBLE_DEVICES is '{}')", shortened(visible, 60));
 }
 
+// Of several MIG slices CUDA shows a program one, whatever the variable names.
+bool sees_slice() {
+  const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  return visible != nullptr && std::string_view(visible).starts_with("MIG-");
+}
+
 // Which device this thread made current last; 0: none of ours.
 thread_local uint64_t current_device = 0;
 
@@ -25,8 +31,8 @@ uint64_t next_serial() {
   return ++last;
 }
 
-std::string uuid_text(const DeviceUuid& uuid) {
-  std::string text = "GPU";
+std::string uuid_text(const DeviceUuid& uuid, bool is_slice) {
+  std::string text = is_slice ? "MIG" : "GPU";
   for (size_t i = 0; i < sizeof uuid.bytes; ++i) {
     if (i == 0 || i == 4 || i == 6 || i == 8 || i == 10) text += '-';
     text += fmt::format("{:02x}", uuid.bytes[i]);
@@ -57,9 +63,10 @@ void Device::read_facts(int number) {
     throw UserError(
         fmt::format(
             "there is no GPU cuda:{}: the driver shows {}{}", number, count, visible_devices()),
-        count == 0   ? "see whether nvidia-smi lists one"
-        : count == 1 ? "give cuda:0"
-                     : fmt::format("give cuda:0 to cuda:{}", count - 1));
+        count == 0     ? no_device_fix()
+        : sees_slice() ? "give cuda:0: a program sees one MIG slice"
+        : count == 1   ? "give cuda:0"
+                       : fmt::format("give cuda:0 to cuda:{}", count - 1));
   driver.check(driver.device_get(&handle_, number), "cuda:{}", number);
   facts_.number = number;
   std::array<char, 256> name{};
@@ -69,7 +76,7 @@ void Device::read_facts(int number) {
   facts_.name = plain_line(name.data());
   DeviceUuid uuid{};
   driver.check(driver.device_get_uuid(&uuid, handle_), "cuda:{}", number);
-  facts_.uuid = uuid_text(uuid);
+  facts_.uuid = uuid_text(uuid, facts_.name.find(" MIG ") != std::string::npos);
   size_t bytes = 0;
   driver.check(driver.device_total_mem(&bytes, handle_), "cuda:{}", number);
   facts_.memory_bytes = static_cast<int64_t>(bytes);
@@ -81,18 +88,23 @@ void Device::read_facts(int number) {
                  number);
     return value;
   };
-  facts_.major = ask(DeviceAttribute::kMajor);
-  facts_.minor = ask(DeviceAttribute::kMinor);
-  facts_.multiprocessors = ask(DeviceAttribute::kMultiprocessors);
   facts_.copy_engines = ask(DeviceAttribute::kCopyEngines);
   facts_.l2_bytes = ask(DeviceAttribute::kL2Bytes);
-  facts_.most_shared_bytes = ask(DeviceAttribute::kMostSharedBytes);
-  if (facts_.major < kLeastMajor)
+  facts_.limits = {
+      .major = ask(DeviceAttribute::kMajor),
+      .minor = ask(DeviceAttribute::kMinor),
+      .multiprocessors = ask(DeviceAttribute::kMultiprocessors),
+      .shared_per_block = ask(DeviceAttribute::kSharedPerBlock),
+      .shared_per_multiprocessor = ask(DeviceAttribute::kSharedPerMultiprocessor),
+      .shared_reserved = ask(DeviceAttribute::kSharedReserved),
+      .registers_per_multiprocessor = ask(DeviceAttribute::kRegistersPerMultiprocessor),
+  };
+  if (facts_.limits.major < kLeastMajor)
     throw UserError(fmt::format("cuda:{} is a {} of compute capability {}.{}, Ridge needs {}.0",
                                 number,
                                 facts_.name,
-                                facts_.major,
-                                facts_.minor,
+                                facts_.limits.major,
+                                facts_.limits.minor,
                                 kLeastMajor),
                     "take a GPU of 2020 or later (A100, RTX 30 and what followed)");
 }

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "ridge/backend/cuda/device_limits.h"
 #include "ridge/backend/cuda/driver.h"
 
 namespace ridge::cuda {
@@ -13,13 +14,12 @@ namespace ridge::cuda {
 struct DeviceFacts {
   int number = 0;    ///< As in cuda:0.
   std::string name;  ///< "NVIDIA H200".
-  std::string uuid;  ///< As nvidia-smi shows it: "GPU-" and five groups of hexadecimal digits.
-  int major = 0, minor = 0;
+  std::string uuid;  ///< As nvidia-smi shows it: "GPU-", of a slice "MIG-", and five groups of
+                     ///< hexadecimal digits.
+  DeviceLimits limits;
   int64_t memory_bytes = 0;
-  int multiprocessors = 0;
   int copy_engines = 0;  ///< Copies that run beside kernels.
   int64_t l2_bytes = 0;
-  int64_t most_shared_bytes = 0;  ///< Of a block.
 };
 
 /// The memory of a device, as the driver counts it now, all processes included.

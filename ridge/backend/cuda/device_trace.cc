@@ -104,9 +104,9 @@ class Recorder final : public TraceSource {
     for (const DeviceFacts& facts : std::exchange(recorded_, {}))
       log.devices.push_back({.number = facts.number,
                              .name = facts.name,
-                             .major = facts.major,
-                             .minor = facts.minor,
-                             .multiprocessors = facts.multiprocessors,
+                             .major = facts.limits.major,
+                             .minor = facts.limits.minor,
+                             .multiprocessors = facts.limits.multiprocessors,
                              .memory_bytes = facts.memory_bytes});
     ActivityRecords records(
         {.call = [this](CallDomain domain, uint32_t call) { return cupti_->name_of(domain, call); },

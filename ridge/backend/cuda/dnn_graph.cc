@@ -42,13 +42,13 @@ class DnnGraphBuilder {
   }
 
   const DnnDescriptor& tensor(DnnTensorId id, const TensorText& text) {
-    DnnDescriptor& made = start_tensor(id, text);
+    DnnDescriptor& made = start_tensor(static_cast<int64_t>(id), text);
     made.finalize();
     return made;
   }
   /// What passes between operations, and is never in memory.
-  const DnnDescriptor& virtual_tensor(DnnTensorId id, const TensorText& text) {
-    DnnDescriptor& made = start_tensor(id, text);
+  const DnnDescriptor& virtual_tensor(const TensorText& text) {
+    DnnDescriptor& made = start_tensor(next_virtual_++, text);
     made.set(kTensorIsVirtual, true);
     made.finalize();
     return made;
@@ -56,29 +56,89 @@ class DnnGraphBuilder {
   /// One f32 of the host's, read when a launch is queued.
   const DnnDescriptor& scalar(DnnTensorId id) {
     DnnDescriptor& made = start_tensor(
-        id, {DnnDataType::kF32, {1, 1, 1, 1}, {1, 1, 1, 1}, static_cast<int64_t>(sizeof(float))});
+        static_cast<int64_t>(id),
+        {DnnDataType::kF32, {1, 1, 1, 1}, {1, 1, 1, 1}, static_cast<int64_t>(sizeof(float))});
     made.set(kTensorIsByValue, true);
     made.finalize();
     return made;
   }
 
-  const DnnDescriptor& graph_of(const DnnDescriptor& operation) {
-    DnnDescriptor& made = add(DnnKind::kGraph);
-    dnn_.aim(made, kGraphHandle, std::nullopt);
-    made.set(kGraphOperations, operation);
-    made.finalize();
+  // ---- operations: each gives back the tensor `to`, where its result goes ----
+
+  DnnDescriptor& start_operation(DnnKind kind) {
+    DnnDescriptor& made = add(kind);
+    operations_.push_back(made.handle());
     return made;
   }
+  struct Pointwise {
+    DnnPointwiseMode mode;
+    const DnnDescriptor& x;
+    const DnnDescriptor *b = nullptr, *t = nullptr;
+    DnnDataType type = DnnDataType::kF32;
+    std::optional<int64_t> axis = {};
+  };
+  const DnnDescriptor& pointwise(const DnnDescriptor& to, const Pointwise& p) {
+    DnnDescriptor& how = add(DnnKind::kPointwise);
+    how.set(kPointwiseMode, p.mode);
+    how.set(kPointwiseComputeType, p.type);
+    if (p.axis) how.set(kPointwiseAxis, *p.axis);
+    how.finalize();
+    DnnDescriptor& made = start_operation(DnnKind::kPointwiseOperation);
+    made.set(kPointwiseDescriptor, how);
+    made.set(kPointwiseX, p.x);
+    if (p.b != nullptr) made.set(kPointwiseB, *p.b);
+    if (p.t != nullptr) made.set(kPointwiseT, *p.t);
+    made.set(kPointwiseY, to);
+    made.finalize();
+    return to;
+  }
+  const DnnDescriptor& reduce(const DnnDescriptor& to, DnnReduction by, const DnnDescriptor& x) {
+    DnnDescriptor& how = add(DnnKind::kReduction);
+    how.set(DnnAttribute::kReductionOperator, by);
+    how.set(kReductionCompType, DnnDataType::kF32);
+    how.finalize();
+    DnnDescriptor& made = start_operation(DnnKind::kReductionOperation);
+    made.set(kReductionDescriptor, how);
+    made.set(kReductionX, x);
+    made.set(kReductionY, to);
+    made.finalize();
+    return to;
+  }
+  const DnnDescriptor& matmul(const DnnDescriptor& to,
+                              const DnnDescriptor& a,
+                              const DnnDescriptor& b) {
+    DnnDescriptor& how = add(DnnKind::kMatmul);
+    how.set(kMatmulComputeType, DnnDataType::kF32);
+    how.finalize();
+    DnnDescriptor& made = start_operation(DnnKind::kMatmulOperation);
+    made.set(kMatmulDescriptor, how);
+    made.set(kMatmulA, a);
+    made.set(kMatmulB, b);
+    made.set(kMatmulC, to);
+    made.finalize();
+    return to;
+  }
+  /// The same elements in the same places, by other sizes and strides.
+  const DnnDescriptor& reshape(const DnnDescriptor& to, const DnnDescriptor& x) {
+    DnnDescriptor& made = start_operation(DnnKind::kReshapeOperation);
+    made.set(kReshapeX, x);
+    made.set(kReshapeY, to);
+    made.finalize();
+    return to;
+  }
 
-  DnnGraphRef finish(const DnnDescriptor& operation) {
-    graph_of(operation);
+  DnnGraphRef finish() {
+    DnnDescriptor& made = add(DnnKind::kGraph);
+    dnn_.aim(made, kGraphHandle, std::nullopt);
+    made.set_all(kGraphOperations, std::span<const DnnDescriptorHandle>(operations_));
+    made.finalize();
     return std::move(graph_);
   }
 
  private:
-  DnnDescriptor& start_tensor(DnnTensorId id, const TensorText& text) {
+  DnnDescriptor& start_tensor(int64_t id, const TensorText& text) {
     DnnDescriptor& made = add(DnnKind::kTensor);
-    made.set(kTensorUniqueId, static_cast<int64_t>(id));
+    made.set(kTensorUniqueId, id);
     made.set(kTensorDataType, text.type);
     made.set(kTensorDimensions, text.sizes);
     made.set(kTensorStrides, text.strides);
@@ -88,6 +148,8 @@ class DnnGraphBuilder {
 
   const Dnn& dnn_;
   std::shared_ptr<DnnGraph> graph_;
+  std::vector<DnnDescriptorHandle> operations_;
+  int64_t next_virtual_ = static_cast<int64_t>(DnnTensorId::kFirstVirtual);
 };
 
 // ---- convolution ----
@@ -177,7 +239,7 @@ DnnGraphRef convolution_graph(const Dnn& dnn, const DnnConvolution& c) {
                                          kGradWeightDy,
                                          kGradWeightAlpha,
                                          kGradWeightBeta};
-  DnnDescriptor& operation = builder.add(c.kind);
+  DnnDescriptor& operation = builder.start_operation(c.kind);
   operation.set(at.convolution, convolution);
   operation.set(at.x, x);
   operation.set(at.w, w);
@@ -185,7 +247,7 @@ DnnGraphRef convolution_graph(const Dnn& dnn, const DnnConvolution& c) {
   operation.set(at.alpha, 1.0F);
   operation.set(at.beta, 0.0F);
   operation.finalize();
-  return builder.finish(operation);
+  return builder.finish();
 }
 
 // ---- attention ----
@@ -222,85 +284,139 @@ std::optional<DnnAttention> dnn_attention(const Node& node) {
   return a;
 }
 
+namespace {
+
+// The graphs that the library's engines of attention look for: what is added, left out or done in
+// another order is refused, or goes through memory.
+class AttentionGraph {
+ public:
+  AttentionGraph(const Dnn& dnn, const DnnAttention& a) : builder_(dnn), a_(a), l_(a.layout) {}
+
+  // y = softmax(scores) v, and the logarithm of the sum of each row's exponentials.
+  DnnGraphRef forward() {
+    using enum DnnPointwiseMode;
+    const DnnDescriptor& s = masked_scores(heads(DnnTensorId::kQ, l_.q, l_.queries, l_.depth),
+                                           transposed_heads(DnnTensorId::kK, l_.k, l_.depth));
+    const DnnDescriptor& most = builder_.reduce(row(), DnnReduction::kMax, s);
+    const DnnDescriptor& above = builder_.pointwise(scores(), {kSubtract, s, &most});
+    const DnnDescriptor& weights = builder_.pointwise(scores(), {kExp, above});
+    const DnnDescriptor& sum = builder_.reduce(row(), DnnReduction::kAdd, weights);
+    const DnnDescriptor& log = builder_.pointwise(row(), {kLog, sum});
+    builder_.pointwise(stats(), {kAdd, most, &log});
+    builder_.matmul(heads(DnnTensorId::kY, l_.y, l_.queries, l_.width),
+                    builder_.pointwise(scores(type()), {kDivide, weights, &sum}),
+                    heads(DnnTensorId::kV, l_.v, l_.keys, l_.width));
+    return builder_.finish();
+  }
+
+  // That dq is no sum of partial results is what makes engines write the gradient of the scores
+  // down, and multiply it by k in a kernel of its own. Sums in f32 beside, which they would add to
+  // in the order of arrival, give other bits in another run.
+  DnnGraphRef backward() {
+    using enum DnnPointwiseMode;
+    const DnnDescriptor& q = heads(DnnTensorId::kQ, l_.q, l_.queries, l_.depth);
+    const DnnDescriptor& k = transposed_heads(DnnTensorId::kK, l_.k, l_.depth);
+    const DnnDescriptor& y = heads(DnnTensorId::kY, l_.y, l_.queries, l_.width);
+    const DnnDescriptor& dy = heads(DnnTensorId::kDy, l_.y, l_.queries, l_.width);
+    const DnnDescriptor& products =
+        builder_.pointwise(inside(l_.queries, l_.width), {kMultiply, dy, &y});
+    // Without the factor, which is 1, scores in f32 go through memory.
+    const DnnDescriptor& inner =
+        builder_.pointwise(row(),
+                           {kMultiply,
+                            builder_.reduce(row(), DnnReduction::kAdd, products),
+                            &builder_.scalar(DnnTensorId::kDropoutScale)});
+    const DnnDescriptor& above =
+        builder_.pointwise(scores(), {kSubtract, masked_scores(q, k), &stats()});
+    const DnnDescriptor& weights = builder_.pointwise(scores(), {kExp, above});
+    builder_.matmul(heads(DnnTensorId::kDv, l_.v, l_.keys, l_.width), transposed(weights), dy);
+    const DnnDescriptor& dweights =
+        builder_.matmul(scores(), dy, transposed_heads(DnnTensorId::kV, l_.v, l_.width));
+    const DnnDescriptor& centred = builder_.pointwise(scores(), {kSubtract, dweights, &inner});
+    const DnnDescriptor& weighted = builder_.pointwise(scores(), {kMultiply, centred, &weights});
+    const DnnDescriptor& ds = builder_.pointwise(scores(type()), {kMultiply, weighted, scale_});
+    const DnnDescriptor& keys =
+        builder_.reshape(builder_.virtual_tensor(head_text(l_.k, l_.keys, l_.depth)), k);
+    builder_.matmul(heads(DnnTensorId::kDq, l_.q, l_.queries, l_.depth), ds, keys);
+    builder_.matmul(heads(DnnTensorId::kDk, l_.k, l_.keys, l_.depth), transposed(ds), q);
+    return builder_.finish();
+  }
+
+ private:
+  DnnDataType type() const { return dnn_type(a_.dtype); }
+
+  // (B, H, rows, columns), without gaps.
+  const DnnDescriptor& inside(int64_t rows, int64_t columns, DnnDataType type = DnnDataType::kF32) {
+    return builder_.virtual_tensor({type,
+                                    {l_.batch, l_.heads, rows, columns},
+                                    {l_.heads * rows * columns, rows * columns, columns, 1}});
+  }
+  const DnnDescriptor& scores(DnnDataType type = DnnDataType::kF32) {
+    return inside(l_.queries, l_.keys, type);
+  }
+  const DnnDescriptor& row() { return inside(l_.queries, 1); }
+  // In 16 bits, as tensor cores take them.
+  const DnnDescriptor& transposed(const DnnDescriptor& of) {
+    const int64_t size = l_.queries * l_.keys;
+    return builder_.reshape(builder_.virtual_tensor({type(),
+                                                     {l_.batch, l_.heads, l_.keys, l_.queries},
+                                                     {l_.heads * size, size, 1, l_.keys}}),
+                            of);
+  }
+
+  TensorText head_text(const HeadLayout& at, int64_t rows, int64_t width) const {
+    return {type(),
+            {l_.batch, l_.heads, rows, width},
+            {at.batch_stride, at.head_stride, at.row_stride, 1},
+            kRowAlignment};
+  }
+  const DnnDescriptor& heads(DnnTensorId id, const HeadLayout& at, int64_t rows, int64_t width) {
+    return builder_.tensor(id, head_text(at, rows, width));
+  }
+  // (B, H, width, keys)
+  const DnnDescriptor& transposed_heads(DnnTensorId id, const HeadLayout& at, int64_t width) {
+    TensorText text = head_text(at, l_.keys, width);
+    std::swap(text.sizes[2], text.sizes[3]);
+    std::swap(text.strides[2], text.strides[3]);
+    return builder_.tensor(id, text);
+  }
+  const DnnDescriptor& stats() {
+    return builder_.tensor(DnnTensorId::kStats,
+                           {DnnDataType::kF32,
+                            {l_.batch, l_.heads, l_.queries, 1},
+                            {l_.heads * l_.queries, l_.queries, 1, 1}});
+  }
+
+  // Those of keys behind the query become what kFill says.
+  const DnnDescriptor& masked_scores(const DnnDescriptor& q, const DnnDescriptor& k) {
+    using enum DnnPointwiseMode;
+    scale_ = &builder_.scalar(DnnTensorId::kScale);
+    const DnnDescriptor& s =
+        builder_.pointwise(scores(), {kMultiply, builder_.matmul(scores(), q, k), scale_});
+    if (!a_.causal) return s;
+    const auto place = [&](int64_t axis) -> const DnnDescriptor& {
+      return builder_.pointwise(scores(DnnDataType::kI32),
+                                {.mode = kIndex, .x = s, .type = DnnDataType::kI32, .axis = axis});
+    };
+    const DnnDescriptor &query = place(2), &key = place(3);
+    const DnnDescriptor& is_seen = builder_.pointwise(
+        scores(DnnDataType::kBoolean),
+        {.mode = kGreaterOrEqual, .x = query, .b = &key, .type = DnnDataType::kBoolean});
+    return builder_.pointwise(scores(),
+                              {kSelect, s, &builder_.scalar(DnnTensorId::kFill), &is_seen});
+  }
+
+  DnnGraphBuilder builder_;
+  const DnnAttention& a_;
+  const AttentionLayout& l_;
+  const DnnDescriptor* scale_ = nullptr;
+};
+
+}  // namespace
+
 DnnGraphRef attention_graph(const Dnn& dnn, const DnnAttention& a) {
-  DnnGraphBuilder builder(dnn);
-  const AttentionLayout& l = a.layout;
-  const auto heads = [&](DnnTensorId id,
-                         const HeadLayout& at,
-                         int64_t rows,
-                         int64_t width) -> const DnnDescriptor& {
-    return builder.tensor(id,
-                          {dnn_type(a.dtype),
-                           {l.batch, l.heads, rows, width},
-                           {at.batch_stride, at.head_stride, at.row_stride, 1},
-                           kRowAlignment});
-  };
-  const DnnDescriptor& q = heads(DnnTensorId::kQ, l.q, l.queries, l.depth);
-  const DnnDescriptor& k = heads(DnnTensorId::kK, l.k, l.keys, l.depth);
-  const DnnDescriptor& v = heads(DnnTensorId::kV, l.v, l.keys, l.width);
-  const DnnDescriptor& y = heads(DnnTensorId::kY, l.y, l.queries, l.width);
-  const DnnDescriptor& stats = builder.tensor(DnnTensorId::kStats,
-                                              {DnnDataType::kF32,
-                                               {l.batch, l.heads, l.queries, 1},
-                                               {l.heads * l.queries, l.queries, 1, 1}});
-  const DnnDescriptor& scale = builder.scalar(DnnTensorId::kScale);
-
-  // Scores above the diagonal become what `fill` says, on their way to the softmax.
-  const DnnDescriptor* masking = nullptr;
-  if (a.causal) {
-    const TensorText scores{DnnDataType::kF32,
-                            {l.batch, l.heads, l.queries, l.keys},
-                            {l.heads * l.queries * l.keys, l.queries * l.keys, l.keys, 1}};
-    const DnnDescriptor& before = builder.virtual_tensor(DnnTensorId::kScores, scores);
-    const DnnDescriptor& after = builder.virtual_tensor(DnnTensorId::kMaskedScores, scores);
-    const DnnDescriptor& fill = builder.scalar(DnnTensorId::kFill);
-    DnnDescriptor& mask = builder.add(DnnKind::kDiagonalBandMask);
-    mask.set(kMaskX, before);
-    mask.set(kMaskFill, fill);
-    mask.set(kMaskY, after);
-    mask.set(kMaskComparison, DnnPointwiseMode::kGreaterOrEqual);
-    mask.finalize();
-    masking = &builder.graph_of(mask);
-  }
-  const auto mask_by =
-      [&](DnnDescriptor& operation, DnnAttribute graph, DnnAttribute input, DnnAttribute output) {
-        if (masking == nullptr) return;
-        operation.set(graph, *masking);
-        operation.set(input, static_cast<int64_t>(DnnTensorId::kScores));
-        operation.set(output, static_cast<int64_t>(DnnTensorId::kMaskedScores));
-      };
-
-  if (!a.is_gradient) {
-    DnnDescriptor& operation = builder.add(DnnKind::kAttention);
-    operation.set(kAttentionQ, q);
-    operation.set(kAttentionK, k);
-    operation.set(kAttentionV, v);
-    operation.set(kAttentionY, y);
-    operation.set(kAttentionStats, stats);
-    operation.set(kAttentionScale, scale);
-    mask_by(operation, kAttentionSubgraph, kAttentionSubgraphInput, kAttentionSubgraphOutput);
-    operation.finalize();
-    return builder.finish(operation);
-  }
-  const DnnDescriptor& dy = heads(DnnTensorId::kDy, l.y, l.queries, l.width);
-  const DnnDescriptor& dq = heads(DnnTensorId::kDq, l.q, l.queries, l.depth);
-  const DnnDescriptor& dk = heads(DnnTensorId::kDk, l.k, l.keys, l.depth);
-  const DnnDescriptor& dv = heads(DnnTensorId::kDv, l.v, l.keys, l.width);
-  DnnDescriptor& operation = builder.add(DnnKind::kAttentionGrad);
-  operation.set(kAttentionGradQ, q);
-  operation.set(kAttentionGradK, k);
-  operation.set(kAttentionGradV, v);
-  operation.set(kAttentionGradY, y);
-  operation.set(kAttentionGradStats, stats);
-  operation.set(kAttentionGradScale, scale);
-  operation.set(kAttentionGradDy, dy);
-  operation.set(kAttentionGradDq, dq);
-  operation.set(kAttentionGradDk, dk);
-  operation.set(kAttentionGradDv, dv);
-  mask_by(
-      operation, kAttentionGradSubgraph, kAttentionGradSubgraphInput, kAttentionGradSubgraphOutput);
-  operation.finalize();
-  return builder.finish(operation);
+  AttentionGraph graph(dnn, a);
+  return a.is_gradient ? graph.backward() : graph.forward();
 }
 
 }  // namespace ridge::cuda

@@ -1,4 +1,4 @@
-// What cuDNN is asked to compute: a node as a graph of the library, of one operation.
+// What cuDNN is asked to compute: a node as a graph of the library's operations.
 #pragma once
 
 #include <memory>
@@ -23,12 +23,12 @@ enum class DnnTensorId : int64_t {
   kStats,
   kScale,
   kFill,
+  kDropoutScale,
   kDq,
   kDk,
   kDv,
   kDy,
-  kScores,
-  kMaskedScores,
+  kFirstVirtual,  ///< From here on: what passes between operations.
 };
 
 /// A conv2d or one of its gradients. Its weights are (O, KH, KW, C / groups): for the library,

@@ -198,24 +198,14 @@ void place_convolution(DnnKernel& kernel,
 
 // ---- attention ----
 
-// What makes the gradient of q add up in order; none: nothing does. By its knob, as the heuristics
-// propose them, engines add parts in the order of their arrival, and no note says so.
-std::optional<int64_t> ordered_stages(int major) {
-  if (major == 9) return 4;   // parts in turn, through the workspace
-  if (major == 10) return 2;  // a kernel of its own for the gradient of q
-  return std::nullopt;
-}
+// The gradient puts that of the scores, in 16 bits, into the workspace. Beyond this, kernels of
+// ours, which have no need of it, leave more room for the model.
+constexpr int64_t kMostScoreBytes = int64_t{4} << 30;
 
 std::vector<DnnChoice> attention_choices(const Dnn& dnn, const DnnAttention& a) {
-  if (dnn.library()->version < kDnnAttentionVersion) return {};
   DnnPlanRules rules;
   rules.most = 1;  // each is compiled
-  // Sums of f32 for the gradient of q, in the workspace, grow with it.
-  rules.most_workspace_bytes = std::numeric_limits<int64_t>::max();
-  if (a.is_gradient) {
-    rules.stages = ordered_stages(dnn.major());
-    if (!rules.stages) return {};
-  }
+  rules.most_workspace_bytes = kMostScoreBytes;
   return named(make_dnn_plans(dnn, attention_graph(dnn, a), rules), "cudnn_", false);
 }
 
@@ -234,12 +224,13 @@ void place_attention(DnnKernel& kernel,
   kernel.add({DnnTensorId::kV, Place::kInput, number(2), bytes(l.v)});
   kernel.add({DnnTensorId::kScale, Place::kHost, 0, 0, static_cast<float>(a.scale)});
   if (a.causal)
-    kernel.add({DnnTensorId::kFill, Place::kHost, 0, 0, -std::numeric_limits<float>::infinity()});
+    kernel.add({DnnTensorId::kFill, Place::kHost, 0, 0, std::numeric_limits<float>::lowest()});
   if (!a.is_gradient) {
     kernel.add({DnnTensorId::kY, Place::kOutput, 0, bytes(l.y)});
     kernel.add({DnnTensorId::kStats, Place::kOutput, 1});
     return;
   }
+  kernel.add({DnnTensorId::kDropoutScale, Place::kHost, 0, 0, 1.0F});
   kernel.add({DnnTensorId::kY, Place::kInput, operands, bytes(l.y)});
   kernel.add({DnnTensorId::kStats, Place::kInput, operands + 1});
   kernel.add({DnnTensorId::kDy, Place::kInput, operands + 2, bytes(l.y)});

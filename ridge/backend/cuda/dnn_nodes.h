@@ -25,10 +25,6 @@ struct DnnChoice {
 /// of its engines agree to the bit.
 inline constexpr int kDnnBits = 1024;
 
-/// Since this version the gradient of attention can be had with the same bits in each run, and
-/// without that its forward half is not worth a second kind of numbers.
-inline constexpr size_t kDnnAttentionVersion = 92800;
-
 /// True for nodes that the library is asked about. Reads nothing but the node's op and types.
 bool is_planned_by_dnn(const Node& node);
 

@@ -75,31 +75,6 @@ void read_knobs(Proposal& p) {
         choice.get<int64_t>(kKnobChoiceValue);
 }
 
-// The engine again, with the knobs as they are now.
-void configure(const Dnn& dnn, const DnnGraph& graph, Proposal& p, DnnPlan& plan) {
-  const auto add = [&](DnnKind kind) -> DnnDescriptor& {
-    plan.parts.push_back(std::make_unique<DnnDescriptor>(dnn.make(kind)));
-    return *plan.parts.back();
-  };
-  DnnDescriptor& engine = add(DnnKind::kEngine);
-  engine.set(kEngineGraph, graph.descriptor());
-  engine.set(kEngineIndex, p.index);
-  dnn.aim(engine, std::nullopt, kEngineDeviceProperties);
-  engine.finalize();
-  std::vector<DnnDescriptorHandle> choices;
-  for (const auto& [knob, value] : p.knobs) {
-    DnnDescriptor& choice = add(DnnKind::kKnobChoice);
-    choice.set(kKnobChoiceType, static_cast<DnnKnob>(knob));
-    choice.set(kKnobChoiceValue, value);
-    choice.finalize();
-    choices.push_back(choice.handle());
-  }
-  p.config = std::make_unique<DnnDescriptor>(dnn.make(DnnKind::kEngineConfig));
-  p.config->set(kConfigEngine, engine);
-  p.config->set_all(kConfigKnobChoices, std::span<const DnnDescriptorHandle>(choices));
-  p.config->finalize();
-}
-
 // Null where the engine turns out not to do it, or to want too much.
 DnnPlanRef make_plan(const Dnn& dnn,
                      const DnnGraphRef& graph,
@@ -109,10 +84,6 @@ DnnPlanRef make_plan(const Dnn& dnn,
   plan->graph = graph;
   try {
     read_knobs(p);
-    if (rules.stages) {
-      p.knobs[static_cast<int64_t>(DnnKnob::kStages)] = *rules.stages;
-      configure(dnn, *graph, p, *plan);
-    }
     plan->name = p.name();
     plan->notes = p.numerical;
     DnnDescriptor made = dnn.make(DnnKind::kPlan);

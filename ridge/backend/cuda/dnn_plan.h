@@ -4,7 +4,6 @@
 
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,8 +16,6 @@ struct DnnPlanRules {
   DnnHeuristicMode mode = DnnHeuristicMode::kA;
   /// Factors of f32 may be rounded to those of TF32; of 16 bits they go as they are either way.
   bool tensor_cores = true;
-  /// The knob of that name, turned to this in every plan.
-  std::optional<int64_t> stages;
   size_t most = 2;  ///< Plans.
   int64_t most_workspace_bytes = int64_t{256} << 20;
 };

@@ -12,13 +12,20 @@ namespace {
 
 constexpr int kLeastVersion = 12000;
 constexpr const char* kLeastDriver = "NVIDIA's driver 525 (CUDA 12.0) or later";
-constexpr std::string_view kHostAllocation = "cuMemHostAlloc";
+constexpr std::string_view kHostAllocation = "cuMemHostAlloc",
+                           kOpening = "cuDevicePrimaryCtxRetain";
 constexpr size_t kMostText = 300;  // of what another program says
+constexpr const char* kLostFix =
+    "start again from the last checkpoint (--resume auto): the GPU takes no more work from this "
+    "process";
 
 // One thing to do, where there is one. Empty: the driver's own text has to do.
 std::string fix_of(Status status) {
   switch (status.result) {
     case Result::kOutOfMemory:
+      if (status.call == kOpening)
+        return "other programs hold all of the GPU's memory: end one of those that nvidia-smi "
+               "shows";
       if (std::string_view(status.call) == kHostAllocation)
         return "make train.batch smaller, or free memory of the host";
       return "see with nvidia-smi who holds the GPU's memory, or make train.batch smaller";
@@ -26,9 +33,20 @@ std::string fix_of(Status status) {
       return "this is the toolkit's stand-in for the driver: give the real libcuda.so.1 in "
              "RIDGE_CUDA_DRIVER";
     case Result::kDeviceUnavailable:
-      return "another process holds the GPU for itself: nvidia-smi shows which";
+      if (status.call == kOpening)
+        return "another process holds the GPU for itself: nvidia-smi shows which";
+      return kLostFix;
     case Result::kNoDevice:
-      return "see whether nvidia-smi lists a GPU, and what CUDA_VISIBLE_DEVICES leaves of them";
+    case Result::kInvalidDevice:
+      return no_device_fix();
+    case Result::kEccUncorrectable:
+    case Result::kNvlinkUncorrectable:
+    case Result::kContained:
+      return "go on from the last checkpoint (--resume auto) on another GPU: of this one memory or "
+             "links fail (nvidia-smi -q -d ECC), until it is reset";
+    case Result::kUnknown:
+      return "look for an Xid of the GPU in the kernel's log (dmesg), and reset the GPU or restart "
+             "the machine";
     case Result::kNoBinaryForGpu:
     case Result::kUnsupportedPtxVersion:
       return "update NVIDIA's driver: this one is older than what compiled the kernel";
@@ -41,13 +59,21 @@ std::string fix_of(Status status) {
     default:
       break;
   }
-  if (trouble_of(status.result) == Trouble::kDeviceLost)
-    return "start again from the last checkpoint (--resume auto): the GPU takes no more work from "
-           "this process";
+  if (trouble_of(status.result) == Trouble::kDeviceLost) return kLostFix;
   return {};
 }
 
 }  // namespace
+
+std::string no_device_fix() {
+  const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (visible == nullptr)
+    return "see whether `nvidia-smi -L` lists a GPU and, where it is in MIG mode, a slice of it";
+  return fmt::format(
+      "unset CUDA_VISIBLE_DEVICES, which is '{}', or name in it what `nvidia-smi -L` "
+      "lists",
+      shortened(visible, 60));
+}
 
 Trouble trouble_of(Result result) {
   switch (result) {

@@ -22,6 +22,9 @@ enum class Trouble {
 
 Trouble trouble_of(Result result);
 
+/// What to do where no GPU is to be seen: by CUDA_VISIBLE_DEVICES, which may hide all of them.
+std::string no_device_fix();
+
 /// A call of the driver that failed. A UserError even where a kernel of Ridge was at fault: what
 /// helps is the same, to start again from the last checkpoint.
 class CudaError : public UserError {

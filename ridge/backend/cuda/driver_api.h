@@ -28,6 +28,7 @@ enum class Result : int {
   kStubLibrary = 34,
   kDeviceUnavailable = 46,
   kNoDevice = 100,
+  kInvalidDevice = 101,
   kNoBinaryForGpu = 209,
   kEccUncorrectable = 214,
   kNvlinkUncorrectable = 220,
@@ -52,6 +53,7 @@ enum class Result : int {
   kCaptureUnsupported = 900,
   kCaptureUnjoined = 904,
   kExternalDevice = 911,
+  kUnknown = 999,
 };
 
 /// What cuDeviceGetAttribute is asked for.
@@ -61,12 +63,16 @@ enum class DeviceAttribute : int {
   kCopyEngines = 40,
   kMajor = 75,
   kMinor = 76,
-  kMostSharedBytes = 97,  ///< Of a block, for kernels that ask for it.
+  kSharedPerMultiprocessor = 81,
+  kRegistersPerMultiprocessor = 82,
+  kSharedPerBlock = 97,   ///< For kernels that ask for it.
+  kSharedReserved = 111,  ///< Of each block, by the driver.
 };
 
 /// What cuFuncGetAttribute is asked for and cuFuncSetAttribute sets.
 enum class FunctionAttribute : int {
   kMostThreads = 0,
+  kStaticSharedBytes = 1,
   kLocalBytes = 3,
   kRegisters = 4,
   kDynamicSharedBytes = 8,

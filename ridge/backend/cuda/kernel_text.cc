@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "ridge/base/alignment.h"
 #include "ridge/base/hash.h"
@@ -118,8 +119,7 @@ size_t KernelText::take(size_t bytes) {
 void KernelText::finish(std::string_view suffix,
                         int64_t blocks,
                         int64_t threads,
-                        size_t shared_bytes,
-                        uint32_t per_multiprocessor) {
+                        size_t shared_bytes) {
   if (!listed_.empty())
     parameters_.push_back(
         fmt::format("const __grid_constant__ Addresses<{}> list", listed_.size()));
@@ -127,25 +127,24 @@ void KernelText::finish(std::string_view suffix,
   if (operands_.size() > kMostOperands)
     throw Refused{fmt::format("has {} inputs and outputs", operands_.size())};
   const std::string entry = fmt::format("{}{}", kName, suffix);
-  // One block: not told so, the assembler spills a few registers to have room for another. Two
-  // where each has a long row in shared memory and there are registers enough: one loads while the
-  // other computes.
-  const bool has_row = shared_bytes > (48 << 10) && shared_bytes <= (104 << 10);
-  const int at_once = has_row && threads > 256 && threads <= 448 ? 2 : 1;
+  // Even of one block: not told so, the assembler spills a few registers to have room for another.
   functions_ += fmt::format("\nextern \"C\" __global__ void __launch_bounds__({}, {})\n{}({}) {{\n",
                             threads,
-                            at_once,
+                            blocks_at_once,
                             entry,
                             fmt::join(parameters_, ", "));
   functions_ += lines.text() + "}\n";
-  made_.launches.push_back({.entry = entry,
-                            .blocks = static_cast<uint32_t>(std::min(blocks, kMostBlocks)),
-                            .threads = static_cast<uint32_t>(threads),
-                            .shared_bytes = shared_bytes,
-                            .per_multiprocessor = per_multiprocessor,
-                            .operands = std::move(operands_),
-                            .listed = listed_.size()});
+  made_.launches.push_back(
+      {.entry = entry,
+       .blocks = static_cast<uint32_t>(std::min(blocks, kMostBlocks)),
+       .threads = static_cast<uint32_t>(threads),
+       .shared_bytes = shared_bytes,
+       // Behind them lies the dynamic memory, aligned.
+       .static_shared_bytes = (std::exchange(static_shared_bytes, 0) + 15) / 16 * 16,
+       .operands = std::move(operands_),
+       .listed = listed_.size()});
   lines = Lines();
+  blocks_at_once = 1;
   parameters_.clear();
   operands_.clear();
   listed_.clear();
@@ -216,14 +215,13 @@ PrintedKernel KernelText::result(std::string_view prefix, std::string_view summa
   std::string source = fmt::format("// {}\n", summary);
   source += "#include \"ridge/backend/cuda/device/kernel.h\"\n";
   if (needs_functions) source += "#include \"ridge/backend/cpu/isa/functions.h\"\n";
-  if (needs_norm_activations) source += "#include \"ridge/backend/cpu/isa/norm_activations.h\"\n";
   if (needs_random)
     source += "#include \"ridge/base/philox.h\"\n#include \"ridge/backend/cuda/device/random.h\"\n";
   for (const std::string& header : headers_)
     source += fmt::format("#include \"ridge/backend/cuda/device/{}\"\n", header);
   // A namespace of its own, so that several kernels may share a translation unit.
   source += "\nnamespace ridge::cuda {\n";
-  if (needs_functions || needs_norm_activations) source += "using namespace ridge::cpu;\n";
+  if (needs_functions) source += "using namespace ridge::cpu;\n";
   source += functions_ + "\n}  // namespace ridge::cuda\n";
   made_.name = fmt::format("{}{}_{:016x}", prefix, ops_, hash64(source));
   made_.source = replaced(std::move(source), kName, made_.name);

@@ -101,16 +101,11 @@ class KernelText {
   /// The last parameter of that function: "list", an Addresses of device/list.h.
   void list(std::vector<KernelOperand> operands) { listed_ = std::move(operands); }
 
-  /// The ops of the body, as a part of the kernel's name.
-  const std::string& ops() const { return ops_; }
-
   /// Takes bytes of the workspace.
   size_t take(size_t bytes);
 
   /// The source includes `header` of device/.
   void include(std::string_view header);
-  /// And norm_activations.h of the CPU.
-  bool needs_norm_activations = false;
   /// Text before the functions.
   void declare(std::string_view text) { functions_ += text; }
 
@@ -118,12 +113,13 @@ class KernelText {
   void open_stride(int64_t n);
   void finish_stride(std::string_view suffix, int64_t n);
 
+  /// Of the next function: shared memory that it declares beside its dynamic one, and blocks that
+  /// a multiprocessor has registers for at a time.
+  size_t static_shared_bytes = 0;
+  int blocks_at_once = 1;
+
   /// Ends the function with its launch; `suffix` tells it from the others of the kernel.
-  void finish(std::string_view suffix,
-              int64_t blocks,
-              int64_t threads,
-              size_t shared_bytes = 0,
-              uint32_t per_multiprocessor = 0);
+  void finish(std::string_view suffix, int64_t blocks, int64_t threads, size_t shared_bytes = 0);
 
   /// Stages that reduce `count` elements at `at` of the workspace to one, the output.
   void add_reduction(const Node& reduction, size_t at, int64_t count, size_t output);
@@ -191,40 +187,19 @@ PrintedKernel print_flat(const FusedBody& body, Functions functions);
 /// What a body without rows says, for each tensor of a list, whose lengths those are; the first
 /// `shared` inputs of the body are for all of them.
 PrintedKernel print_list(const FusedBody& body, size_t shared, std::vector<int64_t> lengths);
-PrintedKernel print_rows(const FusedBody& body, Functions functions);
+PrintedKernel print_rows(const FusedBody& body, Functions functions, const DeviceLimits& limits);
 
-/// What a body without rows says of a pack: `width` elements from number i on, of which input 0 is
-/// there as Pack<float, width> p0.
-struct PackText {
-  /// What is read before: members of a struct `from`, and from where.
-  struct Read {
-    std::string member, text;
-  };
-  std::vector<Read> reads;
-  std::string lines;           ///< What computes and stores.
-  std::vector<size_t> inputs;  ///< Those that are read, but for 0.
-  std::string ops;
-  std::string_view index_type;  ///< Of i.
-  bool needs_functions = false, needs_random = false;
-};
-PackText print_around_product(const FusedBody& body, int64_t width);
+/// The kernel of a `matmul` node.
+PrintedKernel print_matmul(const Node& node, const DeviceLimits& limits);
 
 // Families of ops, a file each: the kernel of the node, or nothing where its op is none of theirs.
-std::optional<PrintedKernel> print_matmul(const Node& node);
-std::optional<PrintedKernel> print_attention(const Node& node);
-std::optional<PrintedKernel> print_attention_grad(const Node& node);
-/// Of these, for tensor cores.
-std::optional<PrintedKernel> print_attention_mma(const Node& node);
-/// Also of a product with a loop.
-std::optional<PrintedKernel> print_matmul_mma(const Node& node);
+/// Of attention and its gradient, for tensor cores.
+std::optional<PrintedKernel> print_attention_mma(const Node& node, const DeviceLimits& limits);
 std::optional<PrintedKernel> print_source(const Node& node);
 std::optional<PrintedKernel> print_move(const Node& node);
 std::optional<PrintedKernel> print_gather(const Node& node);
 std::optional<PrintedKernel> print_scatter(const Node& node);
 std::optional<PrintedKernel> print_reduction(const Node& node);
 std::optional<PrintedKernel> print_norm(const Node& node);
-std::optional<PrintedKernel> print_batch_norm(const Node& node);
-std::optional<PrintedKernel> print_pool(const Node& node);
-std::optional<PrintedKernel> print_convolution(const Node& node);
 
 }  // namespace ridge::cuda

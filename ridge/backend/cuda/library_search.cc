@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <utility>
 
 namespace ridge::cuda {
 namespace {
@@ -44,6 +45,17 @@ bool is_missing(const std::string& place, const std::string& reason) {
 }
 
 }  // namespace
+
+std::string newer_than_driver(const std::string& path, size_t major, int driver) {
+  if (std::cmp_less_equal(major, driver / 1000)) return {};
+  return fmt::format(
+      "{} is of CUDA {}, whose kernels NVIDIA's driver, which is for CUDA {}.{}, "
+      "cannot load",
+      path,
+      major,
+      driver / 1000,
+      driver % 1000 / 10);
+}
 
 OpenedLibrary open_library(const LibrarySearch& search,
                            const std::function<std::string(const OpenedLibrary&)>& refuse) {

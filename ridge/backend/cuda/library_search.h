@@ -48,6 +48,17 @@ std::string find_functions(const OpenedLibrary& library, Functions&&... function
   return missing;
 }
 
+/// Of a caller that has no driver: it takes any library.
+inline constexpr int kAnyDriver = 1 << 30;
+/// Why a driver for CUDA `driver` (1000 * major + 10 * minor) does not run what the library at
+/// `path`, of CUDA `major`, makes or holds: kernels of a later major version are refused. Empty: it
+/// does.
+std::string newer_than_driver(const std::string& path, size_t major, int driver);
+/// The one of two texts that fits a driver: for those of CUDA 13 and later, and for those of 12.
+inline const char* by_driver(int driver, const char* of_13, const char* of_12) {
+  return driver >= 13000 ? of_13 : of_12;
+}
+
 /// What is looked for, and what an error says where it is not found.
 struct LibrarySearch {
   const char* variable;            ///< Of the environment: names the one file to open.

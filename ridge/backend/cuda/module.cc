@@ -8,7 +8,6 @@ namespace ridge::cuda {
 namespace {
 
 constexpr size_t kLogBytes = 8192, kMostLog = 1000;
-constexpr unsigned kSharedWithoutAsking = 48 << 10;
 
 Owned<ModuleHandle> load(DeviceRef device, const std::string& image, const std::string& name) {
   const Driver& driver = device->driver();
@@ -49,13 +48,16 @@ Kernel Module::kernel(const std::string& name, unsigned shared_bytes) const {
   };
   kernel.registers = ask(FunctionAttribute::kRegisters);
   kernel.local_bytes = ask(FunctionAttribute::kLocalBytes);
+  kernel.static_shared_bytes = ask(FunctionAttribute::kStaticSharedBytes);
   kernel.most_threads = ask(FunctionAttribute::kMostThreads);
-  if (shared_bytes > kSharedWithoutAsking)
+  // A launch gets 48 KiB without asking, of which static memory is a part.
+  if (shared_bytes > 0)
     driver.check(
         driver.func_set_attribute(
             kernel.handle, FunctionAttribute::kDynamicSharedBytes, static_cast<int>(shared_bytes)),
-        "{} bytes of shared memory for kernel '{}'",
+        "{} bytes of shared memory beside {} static ones for kernel '{}'",
         shared_bytes,
+        kernel.static_shared_bytes,
         name);
   return kernel;
 }

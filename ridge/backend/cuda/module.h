@@ -12,8 +12,9 @@ namespace ridge::cuda {
 struct Kernel {
   FunctionHandle handle = nullptr;
   std::string name;
-  int registers = 0;    ///< Of a thread.
-  int local_bytes = 0;  ///< Of a thread, in device memory: what did not fit the registers.
+  int registers = 0;            ///< Of a thread.
+  int local_bytes = 0;          ///< Of a thread, in device memory: what did not fit the registers.
+  int static_shared_bytes = 0;  ///< Of a block: what it declares itself.
   int most_threads = 0;
 };
 
@@ -30,8 +31,8 @@ class Module {
   /// compiler, where it has one.
   Module(DeviceRef device, const std::string& image, const std::string& name);
 
-  /// CudaError when it has no such kernel. One that will be launched with more than 48 KiB of
-  /// shared memory says here how much.
+  /// CudaError when it has no such kernel, or when its static shared memory and so many bytes of
+  /// dynamic one are more than a block of the device has.
   Kernel kernel(const std::string& name, unsigned shared_bytes = 0) const;
 
  private:

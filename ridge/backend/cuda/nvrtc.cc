@@ -39,23 +39,34 @@ struct Nvrtc::Api {
   Result (*log)(Program, char*) = nullptr;
   Result (*cubin_size)(Program, size_t*) = nullptr;
   Result (*cubin)(Program, char*) = nullptr;
+  Result (*ptx_size)(Program, size_t*) = nullptr;
+  Result (*ptx)(Program, char*) = nullptr;
+  Result (*count_architectures)(int*) = nullptr;
+  Result (*architectures)(int*) = nullptr;
 
   bool find_all(const OpenedLibrary& from) {
     return from.find(error_text, "nvrtcGetErrorString") && from.find(version, "nvrtcVersion") &&
            from.find(create, "nvrtcCreateProgram") && from.find(destroy, "nvrtcDestroyProgram") &&
            from.find(compile, "nvrtcCompileProgram") &&
            from.find(log_size, "nvrtcGetProgramLogSize") && from.find(log, "nvrtcGetProgramLog") &&
-           from.find(cubin_size, "nvrtcGetCUBINSize") && from.find(cubin, "nvrtcGetCUBIN");
+           from.find(cubin_size, "nvrtcGetCUBINSize") && from.find(cubin, "nvrtcGetCUBIN") &&
+           from.find(ptx_size, "nvrtcGetPTXSize") && from.find(ptx, "nvrtcGetPTX") &&
+           from.find(count_architectures, "nvrtcGetNumSupportedArchs") &&
+           from.find(architectures, "nvrtcGetSupportedArchs");
   }
 
-  void check_call(Result result, const char* call, const std::string& name) const {
-    check(result == 0, "[nvrtc] {} failed for kernel '{}': {}", call, name, error_text(result));
+  void check_call(Result result, const char* call, const std::string& name = {}) const {
+    check(result == 0,
+          "[nvrtc] {} failed{}: {}",
+          call,
+          name.empty() ? "" : fmt::format(" for kernel '{}'", name),
+          error_text(result));
   }
 };
 
 Nvrtc::~Nvrtc() = default;
 
-std::shared_ptr<const Nvrtc> Nvrtc::open() {
+std::shared_ptr<const Nvrtc> Nvrtc::open(int driver) {
   std::shared_ptr<Nvrtc> made(new Nvrtc);
   made->api_ = std::make_unique<Api>();
   int major = 0, minor = 0;
@@ -63,16 +74,33 @@ std::shared_ptr<const Nvrtc> Nvrtc::open() {
       {.variable = "RIDGE_NVRTC",
        .files = {"libnvrtc.so.13", "libnvrtc.so.12"},
        .failed = "[nvrtc] cannot open the compiler of CUDA kernels",
-       .fix = "install it by `pip install nvidia-cuda-nvrtc` and name its libnvrtc.so.13 in "
-              "RIDGE_NVRTC"},
+       .fix = by_driver(driver,
+                        "install it by `pip install nvidia-cuda-nvrtc` and name its "
+                        "libnvrtc.so.13 in RIDGE_NVRTC",
+                        "install one for this driver by `pip install nvidia-cuda-nvrtc-cu12` and "
+                        "name its libnvrtc.so.12 in RIDGE_NVRTC")},
       [&](const OpenedLibrary& opened) {
         const bool fits = made->api_->find_all(opened) && made->api_->version(&major, &minor) == 0;
-        return fits ? std::string()
+        return fits ? newer_than_driver(opened.path, static_cast<size_t>(major), driver)
                     : fmt::format("{} is no NVRTC of CUDA 12 or later", opened.path);
       });
   made->version_ = fmt::format("{}.{}", major, minor);
   made->path_ = library.path;
   return made;
+}
+
+std::string Nvrtc::target_for(int major, int minor) const {
+  int count = 0;
+  api_->check_call(api_->count_architectures(&count), "nvrtcGetNumSupportedArchs");
+  std::vector<int> known(static_cast<size_t>(std::max(count, 0)));
+  if (!known.empty()) api_->check_call(api_->architectures(known.data()), "nvrtcGetSupportedArchs");
+  const int wanted = 10 * major + minor;
+  int newest = 0;
+  for (const int each : known)
+    if (each <= wanted) newest = std::max(newest, each);
+  // Where all are newer, the compiler says so itself.
+  return newest == 0 || newest == wanted ? fmt::format("sm_{}", wanted)
+                                         : fmt::format("compute_{}", newest);
 }
 
 std::string Nvrtc::compile(const std::string& source,
@@ -126,12 +154,14 @@ std::string Nvrtc::compile(const std::string& source,
                                 api_->error_text(compiled),
                                 log));
   }
+  const bool is_ptx = architecture.starts_with("compute_");
+  const char* const call = is_ptx ? "nvrtcGetPTX" : "nvrtcGetCUBIN";
   size_t size = 0;
-  api_->check_call(api_->cubin_size(program, &size), "nvrtcGetCUBINSize", name);
-  check(size > 0, "[nvrtc] made no cubin of kernel '{}' for {}", name, architecture);
-  std::string cubin(size, '\0');
-  api_->check_call(api_->cubin(program, cubin.data()), "nvrtcGetCUBIN", name);
-  return cubin;
+  api_->check_call((is_ptx ? api_->ptx_size : api_->cubin_size)(program, &size), call, name);
+  check(size > 0, "[nvrtc] made nothing of kernel '{}' for {}", name, architecture);
+  std::string image(size, '\0');
+  api_->check_call((is_ptx ? api_->ptx : api_->cubin)(program, image.data()), call, name);
+  return image;
 }
 
 // ---- the cache ----

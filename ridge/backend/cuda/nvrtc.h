@@ -6,21 +6,29 @@
 #include <string>
 #include <string_view>
 
+#include "ridge/backend/cuda/library_search.h"
+
 namespace ridge::cuda {
 
 class Nvrtc {
  public:
   /// The library that $RIDGE_NVRTC names; else libnvrtc.so.13 or .12 where the loader finds one, in
   /// the toolkit at /usr/local/cuda, or in the active Python environment ($VIRTUAL_ENV), where the
-  /// wheel nvidia-cuda-nvrtc puts it. UserError when there is none, with all places looked at.
-  static std::shared_ptr<const Nvrtc> open();
+  /// wheel nvidia-cuda-nvrtc puts it. UserError when there is none whose kernels the driver loads,
+  /// with all places looked at.
+  static std::shared_ptr<const Nvrtc> open(int driver = kAnyDriver);
   ~Nvrtc();
 
   const std::string& version() const { return version_; }  ///< "13.2".
   const std::string& path() const { return path_; }
 
-  /// The cubin of a printed source for a device such as "sm_90"; `name` says in errors which
-  /// source. UserError with the compiler's log when it is refused.
+  /// What to compile for, for a device of compute capability MAJOR.MINOR: "sm_90"; for one that
+  /// this version does not know, the newest before it in a form that the driver compiles when it is
+  /// loaded: "compute_120".
+  std::string target_for(int major, int minor) const;
+
+  /// The cubin of a printed source for a target such as "sm_90", PTX for one such as "compute_120";
+  /// `name` says in errors which source. UserError with the compiler's log when it is refused.
   std::string compile(const std::string& source,
                       const std::string& name,
                       const std::string& architecture) const;

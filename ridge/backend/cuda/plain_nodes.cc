@@ -87,6 +87,68 @@ class StoredConstant final : public NodeKernel {
   mutable std::unique_ptr<const Arena> stored_;  ///< Null until prepare().
 };
 
+class WarmedNode final : public NodeKernel {
+ public:
+  WarmedNode(std::unique_ptr<NodeKernel> kernel,
+             const Node& node,
+             DeviceRef device,
+             std::function<std::unique_ptr<ridge::Stream>()> make_stream,
+             std::shared_ptr<bool> is_warm)
+      : kernel_(std::move(kernel)),
+        inputs_(node.input_types()),
+        outputs_(node.outputs),
+        device_(std::move(device)),
+        make_stream_(std::move(make_stream)),
+        is_warm_(std::move(is_warm)) {}
+
+  size_t workspace_bytes() const override { return kernel_->workspace_bytes(); }
+  void launch(ridge::Stream& stream, const KernelArgs& args) const override {
+    kernel_->launch(stream, args);
+  }
+  void prepare() const override {
+    kernel_->prepare();
+    if (std::exchange(*is_warm_, true)) return;
+    size_t bytes = aligned_bytes(workspace_bytes());
+    for (const auto* types : {&inputs_, &outputs_})
+      for (const TensorType& type : *types)
+        bytes += aligned_bytes(static_cast<size_t>(type.bytes()));
+    device_->ensure_current();
+    std::optional<Arena> scratch;
+    try {
+      scratch.emplace(device_, bytes);
+    } catch (const CudaError& error) {
+      // Then the plan, which takes more, has no room either: who knows the plan says what helps.
+      if (error.trouble() != Trouble::kOutOfMemory) throw;
+      return;
+    }
+    launch_on(*scratch);
+  }
+
+ private:
+  void launch_on(const Arena& scratch) const {
+    size_t at = aligned_bytes(workspace_bytes());
+    const auto take = [&](const TensorType& type) {
+      const size_t begin = at;
+      at += aligned_bytes(static_cast<size_t>(type.bytes()));
+      return reinterpret_cast<void*>(scratch.at(begin, 0));
+    };
+    std::vector<const void*> inputs;
+    std::vector<void*> outputs;
+    for (const TensorType& type : inputs_) inputs.push_back(take(type));
+    for (const TensorType& type : outputs_) outputs.push_back(take(type));
+    const auto stream = make_stream_();
+    cuda_stream(*stream).fill(scratch.at(0, scratch.bytes()), 0, scratch.bytes());
+    kernel_->launch(*stream, {inputs, outputs, reinterpret_cast<void*>(scratch.at(0, 0))});
+    stream->synchronize();
+  }
+
+  std::unique_ptr<NodeKernel> kernel_;
+  std::vector<TensorType> inputs_, outputs_;
+  DeviceRef device_;
+  std::function<std::unique_ptr<ridge::Stream>()> make_stream_;
+  std::shared_ptr<bool> is_warm_;  // of all nodes that have the kernel
+};
+
 size_t result_bytes(const Node& node) { return static_cast<size_t>(node.outputs[0].bytes()); }
 
 // Where a value lies: an operand of the node, or bytes of the workspace.
@@ -218,6 +280,16 @@ std::optional<Graph> plain_form(const Node& node) {
 
 std::unique_ptr<NodeKernel> make_expanded_node(const Graph& form, const MakeKernel& make) {
   return std::make_unique<ExpandedNode>(form, make);
+}
+
+std::unique_ptr<NodeKernel> make_warmed_node(
+    std::unique_ptr<NodeKernel> kernel,
+    const Node& node,
+    DeviceRef device,
+    std::function<std::unique_ptr<ridge::Stream>()> make_stream,
+    std::shared_ptr<bool> is_warm) {
+  return std::make_unique<WarmedNode>(
+      std::move(kernel), node, std::move(device), std::move(make_stream), std::move(is_warm));
 }
 
 }  // namespace ridge::cuda

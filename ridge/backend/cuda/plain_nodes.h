@@ -1,4 +1,5 @@
-// Nodes that need no kernel: copies and fills of the driver; and nodes run op by op.
+// Nodes that need no kernel: copies and fills of the driver; nodes run op by op; and what comes
+// before the first launch of a library's.
 #pragma once
 
 #include <functional>
@@ -25,6 +26,17 @@ std::unique_ptr<NodeKernel> make_stored_constant(const Node& node, DeviceRef dev
 /// The plain form of `node` as a graph with inputs "0", "1", ... and outputs "0", "1", ...; none
 /// where the op has none.
 std::optional<Graph> plain_form(const Node& node);
+
+/// A library's `kernel` of `node`, whose prepare() launches it once, on zeros that are freed again,
+/// unless `is_warm` is set already: a library loads the code of a kernel, into memory of the
+/// device, when it first runs, which would be in the middle of a measurement, or of a capture.
+/// Where there is no room for the operands it is left to the first launch.
+std::unique_ptr<NodeKernel> make_warmed_node(
+    std::unique_ptr<NodeKernel> kernel,
+    const Node& node,
+    DeviceRef device,
+    std::function<std::unique_ptr<ridge::Stream>()> make_stream,
+    std::shared_ptr<bool> is_warm);
 
 using MakeKernel = std::function<std::unique_ptr<NodeKernel>(const Node&)>;
 

@@ -10,43 +10,55 @@
 namespace ridge::cuda {
 namespace {
 
-// What `open` opens, whose file the environment names in `variable`. Null where it is not
-// installed, where the name is "none", and where what is installed cannot be used; that is noted,
-// with `cost`. One that is named has to be right.
-template <typename Open>
-auto open_unless_missing(const char* variable,
-                         std::string_view cost,
-                         std::vector<std::string>& notes,
-                         Open open) -> decltype(open()) {
+// The file that the environment names for a library; "none": it is not to be used.
+std::string_view named_file(const char* variable) {
   const char* const name = std::getenv(variable);
-  const std::string_view named = name == nullptr ? "" : name;
+  return name == nullptr ? "" : name;
+}
+
+// Without it products are ten times as slow: that is asked for by name alone.
+std::shared_ptr<const Blas> open_blas(const DeviceRef& device) {
+  if (named_file("RIDGE_CUBLASLT") == "none") return nullptr;
+  return std::make_shared<const Blas>(device, BlasLibrary::open(device->driver().version));
+}
+
+// Null where it is not installed, and where what is installed cannot be used; that is noted. One
+// that is named has to be right.
+std::shared_ptr<const Dnn> open_dnn(const DeviceRef& device, std::vector<std::string>& notes) {
+  constexpr std::string_view kCost =
+      "convolutions run as matrix products, attention by ridge's own kernels";
+  const std::string_view named = named_file("RIDGE_CUDNN");
   if (named == "none") return nullptr;
   try {
-    return open();
-  } catch (const LibraryMissing&) {
+    return std::make_shared<const Dnn>(device, DnnLibrary::open(device->driver().version));
+  } catch (const LibraryMissing& error) {
     if (!named.empty()) throw;
+    notes.push_back(fmt::format("{}, as the library is not there: {}", kCost, error.fix()));
   } catch (const UserError& error) {
     if (!named.empty()) throw;
-    const std::string fix = error.fix().empty()
-                                ? fmt::format("name another library in {}, or none", variable)
-                                : error.fix();
-    notes.push_back(fmt::format("{}: {}; {}", cost, error.message(), fix));
+    const std::string fix =
+        error.fix().empty() ? "name another library in RIDGE_CUDNN, or none" : error.fix();
+    notes.push_back(fmt::format("{}: {}; {}", kCost, error.message(), fix));
   }
   return nullptr;
 }
 
 std::unique_ptr<Backend> make_backend(int number, std::vector<std::string>& notes) {
   DeviceRef device = open_device(number);
-  // Nothing runs without the compiler: better said before anything is read or planned.
-  Libraries libraries{.compiler = Nvrtc::open()};
-  libraries.blas = open_unless_missing(
-      "RIDGE_CUBLASLT", "matrix products run by ridge's own kernels, which are slower", notes, [&] {
-        return std::make_shared<const Blas>(device, BlasLibrary::open());
-      });
-  libraries.dnn = open_unless_missing(
-      "RIDGE_CUDNN", "convolution and attention run by ridge's own kernels", notes, [&] {
-        return std::make_shared<const Dnn>(device, DnnLibrary::open());
-      });
+  // Nothing runs without the compiler and products: better said before anything is read or planned.
+  Libraries libraries{.compiler = Nvrtc::open(device->driver().version)};
+  const DeviceLimits& limits = device->facts().limits;
+  if (const std::string target = libraries.compiler->target_for(limits.major, limits.minor);
+      target.starts_with("compute_"))
+    notes.push_back(fmt::format(
+        "NVRTC {} does not know sm_{}{}: kernels are compiled for {}, and by the driver for this "
+        "GPU each time they are loaded; a later NVRTC, named in RIDGE_NVRTC, knows it",
+        libraries.compiler->version(),
+        limits.major,
+        limits.minor,
+        target));
+  libraries.blas = open_blas(device);
+  libraries.dnn = open_dnn(device, notes);
   const std::filesystem::path cache = cache_folder();
   return make_cuda_backend(
       std::move(device), std::move(libraries), cache.empty() ? cache : cache / "cuda-kernels-1");

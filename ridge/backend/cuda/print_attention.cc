@@ -1,6 +1,5 @@
-// Attention and its gradient by device/attention.h and device/attention_grad.h, and of 16-bit
-// operands by tensor cores (device/attention_mma.h, attention_grad_mma.h): what is printed are
-// sizes, layouts and tiles.
+// Attention of 16-bit operands and its gradient by tensor cores (device/attention_mma.h,
+// attention_grad_mma.h): what is printed are sizes, layouts and tiles.
 #include "ridge/backend/cuda/kernel_text.h"
 #include "ridge/backend/cuda/scalar_text.h"
 #include "ridge/graph/ops/attention.h"
@@ -8,20 +7,12 @@
 namespace ridge::cuda {
 namespace {
 
-constexpr int64_t kBlockThreads = 128;  // as device/attention.h has it
-// As the CPU cuts dq, whose bits follow from it (cpu/attention_grad.cc).
-constexpr int64_t kOthers = 64;
-constexpr int64_t kWishedTasks = 16;
-constexpr int64_t kShortestRange = 512;
-
 // As device/attention_mma.h has them.
 constexpr int64_t kMmaThreads = 128, kMmaWarps = 4;
 constexpr int64_t kMostMmaDepth = 128, kMostMmaRows = int64_t{1} << 30;
 // Keys and values of so many heads are read from the second cache (50 MB on an H200, 40 on an
 // A100), by as many blocks as run at a time.
 constexpr int64_t kGroupBytes = 16 << 20;
-// Blocks that fill the device once: with fewer, each has fewer rows.
-constexpr int64_t kWishedBlocks = 132;
 
 // What both ops print.
 class AttentionText {
@@ -34,19 +25,7 @@ class AttentionText {
         mask_(node.inputs.size() > mask ? mask : 0) {}
 
   const AttentionLayout& layout() const { return layout_; }
-  bool is_wide() const { return dtype_ == DType::kF64; }
   bool is_masked() const { return mask_ != 0; }
-  /// Rows are read and written in vectors.
-  bool is_vectorised() const { return depth_pack() >= 4 && width_pack() >= 4; }
-  int64_t tile() const { return is_wide() ? 32 : 64; }
-  std::string_view element() const { return stored_type(dtype_); }
-  std::string_view sum() const { return stored_type(logsumexp_dtype(dtype_)); }
-  /// Blocks for `rows` rows of each head, by `columns` columns of them.
-  int64_t blocks(int64_t rows, int64_t columns, int64_t columns_of_block) const {
-    return layout_.batch * layout_.heads * ceil_div(rows, tile()) *
-           ceil_div(columns, columns_of_block);
-  }
-
   /// The input with operand i of q, k and v.
   std::string operand(size_t i) const { return form_.is_packed() ? "in0" : fmt::format("in{}", i); }
   std::string mask() const { return is_masked() ? fmt::format("in{}", mask_) : "nullptr"; }
@@ -81,9 +60,9 @@ class AttentionText {
   int64_t mma_row_bytes() const { return (layout_.depth + 8) * 2 + (layout_.width + 8) * 2; }
   /// Tiles of 16 rows of a warp: two, where a thread has registers for them and that leaves enough
   /// blocks.
-  int64_t row_tiles(int64_t rows, bool has_registers) const {
+  int64_t row_tiles(int64_t rows, bool has_registers, const DeviceLimits& limits) const {
     const int64_t blocks = layout_.batch * layout_.heads * ceil_div(rows, 2 * 16 * kMmaWarps);
-    return has_registers && rows > 16 * kMmaWarps && blocks >= kWishedBlocks ? 2 : 1;
+    return has_registers && rows > 16 * kMmaWarps && blocks >= limits.multiprocessors ? 2 : 1;
   }
   bool has_small_heads() const { return layout_.depth <= 64 && layout_.width <= 64; }
   int64_t mma_blocks(int64_t rows, int64_t row_tiles) const {
@@ -92,36 +71,9 @@ class AttentionText {
   /// The struct that device/attention_mma.h asks for; `more` are further lines of it.
   std::string mma_shape(std::string_view more) const {
     const AttentionLayout& l = layout_;
-    Lines lines = open_shape();
-    lines.line("static constexpr int64_t kGroup = {};",
-               std::clamp<int64_t>(
-                   kGroupBytes / (l.keys * (l.depth + l.width) * 2), 1, l.batch * l.heads));
-    return close_shape(std::move(lines), more);
-  }
-
-  /// The struct that device/attention.h asks for; `more` are further lines of it.
-  std::string shape(int64_t columns, std::string_view more) const {
-    Lines lines = open_shape();
-    // Elements that are fetched one by one take registers, which the sums need. With few steps,
-    // packs are small, so that each thread finds some.
-    const int64_t steps = is_wide() || !is_vectorised() ? 8 : 16, most = is_wide() ? 2 : steps / 2;
-    lines.line(
-        "static constexpr int kTile = {}, kSteps = {}, kColumns = {};", tile(), steps, columns);
-    lines.line("static constexpr int kPackDepth = {}, kPackWidth = {};",
-               std::min(depth_pack(), most),
-               std::min(width_pack(), most));
-    return close_shape(std::move(lines), more);
-  }
-
- private:
-  // What both kinds of kernels ask for.
-  Lines open_shape() const {
-    const AttentionLayout& l = layout_;
-    const DType wide = logsumexp_dtype(dtype_);
     Lines lines(0);
     lines.open("struct {}_shape", KernelText::kName);
-    lines.line("using Element = {};", element());
-    lines.line("using Sum = {};", sum());
+    lines.line("using Element = {};", stored_type(dtype_));
     lines.line("static constexpr int64_t kBatch = {}, kHeads = {}, kQueries = {}, kKeys = {};",
                l.batch,
                l.heads,
@@ -129,7 +81,7 @@ class AttentionText {
                l.keys);
     lines.line("static constexpr int64_t kDepth = {}, kWidth = {};", l.depth, l.width);
     lines.line("static constexpr bool kCausal = {}, kMasked = {};", form_.causal, is_masked());
-    lines.line("static Sum scale() {{ return {}; }}", number_text(wide, form_.scale));
+    lines.line("static float scale() {{ return {}; }}", number_text(DType::kF32, form_.scale));
     const auto add_rows = [&](std::string_view name, const HeadLayout& rows) {
       lines.line("using {} = HeadRows<{}, {}, {}, {}>;",
                  name,
@@ -143,13 +95,15 @@ class AttentionText {
     add_rows("V", l.v);
     add_rows("Y", l.y);
     if (is_masked()) add_rows("Mask", mask_rows());
-    return lines;
-  }
-  static std::string close_shape(Lines lines, std::string_view more) {
+    lines.line("static constexpr int64_t kGroup = {};",
+               std::clamp<int64_t>(
+                   kGroupBytes / (l.keys * (l.depth + l.width) * 2), 1, l.batch * l.heads));
     lines.add(more);
     lines.close();
     return "\n" + lines.text().substr(0, lines.text().size() - 1) + ";\n";
   }
+
+ private:
   // Axes of one element are repeated.
   HeadLayout mask_rows() const {
     const Shape& shape = node_.inputs[mask_].shape();
@@ -162,23 +116,6 @@ class AttentionText {
             stride(2, shape[3])};
   }
 
-  int64_t depth_pack() const { return pack(layout_.depth, {layout_.q, layout_.k}); }
-  int64_t width_pack() const { return pack(layout_.width, {layout_.v, layout_.y}); }
-  // Elements of rows of `n` that can be read at once: 16 bytes at most.
-  int64_t pack(int64_t n, std::initializer_list<HeadLayout> layouts) const {
-    int64_t pack = 16 / static_cast<int64_t>(size_of(dtype_));
-    const auto fits = [&] {
-      if (n % pack != 0) return false;
-      for (const HeadLayout& each : layouts)
-        for (const int64_t offset :
-             {each.begin, each.batch_stride, each.head_stride, each.row_stride})
-          if (offset % pack != 0) return false;
-      return true;
-    };
-    while (!fits()) pack /= 2;
-    return pack;
-  }
-
   const AttentionForm& form_;
   const Node& node_;
   AttentionLayout layout_;
@@ -186,96 +123,13 @@ class AttentionText {
   size_t mask_;  // 0: none
 };
 
-}  // namespace
-
-std::optional<PrintedKernel> print_attention(const Node& node) {
-  if (!node.is<Attention>()) return std::nullopt;
-  const auto& op = node.op_as<Attention>();
-  const AttentionText parts(op, node, op.operands());
-  const AttentionLayout& l = parts.layout();
-  const bool is_broad = l.width > 64 && !parts.is_wide() && parts.is_vectorised();
-  const int64_t columns = is_broad ? 128 : 64;
-  KernelText text(node);
-  text.needs_functions = true;
-  text.include("attention.h");
-  text.declare(parts.shape(columns, ""));
-  for (size_t i = 0; i < node.inputs.size(); ++i) text.input(i);
-  const std::string y = text.output(0), logsumexp = text.output(1);
-  text.lines.line("attend<{}_shape>({}, {}, {}, {}, {}, {});",
-                  KernelText::kName,
-                  parts.operand(0),
-                  parts.operand(1),
-                  parts.operand(2),
-                  parts.mask(),
-                  y,
-                  logsumexp);
-  text.finish("", parts.blocks(l.queries, l.width, columns), kBlockThreads);
-  PrintedKernel made = text.result("attention", parts.summary("Attention"));
-  made.same_bits = !parts.is_wide();
-  return made;
-}
-
-std::optional<PrintedKernel> print_attention_grad(const Node& node) {
-  if (!node.is<AttentionGrad>()) return std::nullopt;
-  const auto& op = node.op_as<AttentionGrad>();
-  const size_t n = op.operands();
-  const AttentionText parts(op, node, n + 3);
-  const AttentionLayout& l = parts.layout();
-  constexpr int64_t kColumns = 64;
-  const int64_t ranges =
-      std::min(ceil_div(kWishedTasks, l.batch * l.heads), ceil_div(l.keys, kShortestRange));
-  const int64_t range = ceil_div(ceil_div(l.keys, ranges), kOthers) * kOthers;
-  KernelText text(node);
-  text.needs_functions = true;
-  text.include("attention_grad.h");
-  text.declare(parts.shape(kColumns, fmt::format("static constexpr int64_t kRange = {};", range)));
-
-  const int64_t queries = l.batch * l.heads * l.queries;
-  const size_t at =
-      text.take(static_cast<size_t>(queries) * size_of(logsumexp_dtype(node.outputs[0].dtype)));
-  const std::string y = text.input(n), dy = text.input(n + 2);
-  text.lines.line("attention_delta<{}_shape>({}, {}, {});",
-                  KernelText::kName,
-                  y,
-                  dy,
-                  text.workspace(at, parts.sum(), "delta"));
-  text.finish("_delta", ceil_div(queries, kThreads), kThreads);
-  const auto add_gradient = [&](size_t i, char name, int64_t rows, int64_t width) {
-    for (size_t k = 0; k < node.inputs.size(); ++k)
-      if (k != n) text.input(k);
-    text.lines.line("const GradientInputs<{}_shape> in{{{}, {}, {}, in{}, in{}, {}, {}}};",
-                    KernelText::kName,
-                    parts.operand(0),
-                    parts.operand(1),
-                    parts.operand(2),
-                    n + 2,
-                    n + 1,
-                    text.workspace(at, parts.sum(), "delta"),
-                    parts.mask());
-    text.lines.line("attention_gradient<{0}_shape, GradientOf::k{1}, {0}_shape::{1}>(in, {2});",
-                    KernelText::kName,
-                    name,
-                    text.output(op.is_packed() ? 0 : i));
-    text.finish(fmt::format("_d{}", static_cast<char>(name + 'a' - 'A')),
-                parts.blocks(rows, width, kColumns),
-                kBlockThreads);
-  };
-  add_gradient(0, 'Q', l.queries, l.depth);
-  add_gradient(1, 'K', l.keys, l.depth);
-  add_gradient(2, 'V', l.keys, l.width);
-  PrintedKernel made = text.result("attention_grad", parts.summary("Gradient of the attention"));
-  made.same_bits = !parts.is_wide();
-  return made;
-}
-
-namespace {
-
-PrintedKernel print_mma(const Attention& op, const Node& node) {
+PrintedKernel print_mma(const Attention& op, const Node& node, const DeviceLimits& limits) {
   const AttentionText parts(op, node, op.operands());
   if (std::string why = parts.mma_refusal(); !why.empty()) throw Refused{why};
   const AttentionLayout& l = parts.layout();
   constexpr int64_t kBlockKeys = 64;
-  const int64_t tiles = parts.row_tiles(l.queries, parts.has_small_heads() && !parts.is_masked());
+  const int64_t tiles =
+      parts.row_tiles(l.queries, parts.has_small_heads() && !parts.is_masked(), limits);
   const int64_t bytes =
       tiles * 16 * kMmaWarps * (l.depth + 8) * 2 + 2 * kBlockKeys * parts.mma_row_bytes();
   KernelText text(node);
@@ -307,11 +161,11 @@ PrintedKernel print_mma(const Attention& op, const Node& node) {
 // The three kernels of a gradient by tensor cores.
 class MmaGradient {
  public:
-  MmaGradient(const AttentionGrad& op, const Node& node)
+  MmaGradient(const AttentionGrad& op, const Node& node, const DeviceLimits& limits)
       : op_(op), node_(node), n_(op.operands()), parts_(op, node, n_ + 3), text_(node) {
     if (std::string why = parts_.mma_refusal(); !why.empty()) throw Refused{why};
     const AttentionLayout& l = parts_.layout();
-    query_tiles_ = parts_.row_tiles(l.queries, parts_.has_small_heads());
+    query_tiles_ = parts_.row_tiles(l.queries, parts_.has_small_heads(), limits);
     block_queries_ = parts_.has_small_heads() ? 64 : 32;
   }
 
@@ -395,9 +249,10 @@ class MmaGradient {
 
 }  // namespace
 
-std::optional<PrintedKernel> print_attention_mma(const Node& node) {
-  if (node.is<Attention>()) return print_mma(node.op_as<Attention>(), node);
-  if (node.is<AttentionGrad>()) return MmaGradient(node.op_as<AttentionGrad>(), node).print();
+std::optional<PrintedKernel> print_attention_mma(const Node& node, const DeviceLimits& limits) {
+  if (node.is<Attention>()) return print_mma(node.op_as<Attention>(), node, limits);
+  if (node.is<AttentionGrad>())
+    return MmaGradient(node.op_as<AttentionGrad>(), node, limits).print();
   return std::nullopt;
 }
 

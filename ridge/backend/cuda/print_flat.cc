@@ -10,9 +10,6 @@
 //
 // For a list of tensors the loop runs over chunks of 4096 elements, or pieces, of all of them:
 // which tensor one is of says a table, and `list` where that lies.
-//
-// Around a product the loop is the product's: what a pack says is printed alone, with the sums for
-// its input 0.
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -52,13 +49,6 @@ class FlatPrinter {
     longest_ = is_list() ? *std::max_element(lengths_.begin(), lengths_.end()) : n_;
     if (is_list()) text_.include("list.h");
   }
-  // Around a product, by packs of `width`.
-  FlatPrinter(const FusedBody& body, int64_t width) : FlatPrinter(body, 0, {}) {
-    if (body.domain.columns != 0) throw Refused{"has a loop over rows"};
-    if (has_totals_) throw Refused{"has a loop that sums"};
-    width_ = width;
-    has_product_ = true;
-  }
 
   PrintedKernel print() {
     for (size_t i = 0; i < body_.graph.outputs().size(); ++i) add_result(i);
@@ -71,33 +61,10 @@ class FlatPrinter {
     return text_.result("loop", fmt::format("{} elements, {} at a time.", n_, width_));
   }
 
-  PackText print_around() {
-    for (size_t i = 0; i < body_.graph.outputs().size(); ++i) add_result(i);
-    PackText made;
-    for (Line& each : loads_) {
-      if (each.read.empty()) continue;
-      made.reads.push_back({fmt::format("{} {}", each.type, each.name), each.read});
-      each.text = fmt::format("const auto {0} = from.{0};", each.name);
-    }
-    text_.lines.add_all(setup_);
-    print_pack();
-    made.lines = text_.lines.text();
-    made.inputs.assign(shared_reads_.begin(), shared_reads_.end());
-    made.ops = text_.ops();
-    made.index_type = index_type();
-    made.needs_functions = code_.needs_functions;
-    made.needs_random = text_.needs_random;
-    return made;
-  }
-
  private:
   struct Total {
     const Node* node;
     size_t output, at = 0;
-  };
-  // Before the elements of a pack: a load has its type, name and expression too.
-  struct Line {
-    std::string text, type = {}, name = {}, read = {};
   };
 
   // 16 bytes where all elements are of two or one; 4 elements where there are larger ones, which
@@ -147,7 +114,6 @@ class FlatPrinter {
     const DType dtype = node.outputs[0].dtype;
     const IndexMap map(from.outputs[0].shape, node.outputs[0].shape);
     if (map.is_same()) return element_of(number, dtype);
-    if (has_product_ && number == 0) throw Refused{"has a loop that repeats the product"};
     const std::string source = in(number);
     const auto value = [&](std::vector<std::string>& to, const std::string& at) {
       const std::string name = fmt::format("b{}", node.id);
@@ -162,41 +128,23 @@ class FlatPrinter {
     }
     if (map.axes[0].stride == 0) {
       const std::string name = fmt::format("b{}", node.id);
-      add_load(value_type(dtype),
-               value_type(dtype),
-               name,
-               fmt::format("value_of({}[{}])", source, map.text("i", width_)));
+      loads_.push_back(fmt::format(
+          "const {} {} = value_of({}[{}]);", value_type(dtype), name, source, map.text("i", width_)));
       return name;
     }
-    add_load("auto",
-             pack_type(dtype),
-             fmt::format("p{}b", node.id),
-             fmt::format("load<{}>({} + ({}))", width_, source, map.text("i")));
+    loads_.push_back(fmt::format(
+        "const auto p{}b = load<{}>({} + ({}));", node.id, width_, source, map.text("i")));
     return code_.name(node, fmt::format("value_of(p{}b.at[k])", node.id));
   }
 
   std::string element_of(size_t number, DType dtype) {
     const std::string name = fmt::format("x{}", number);
     if (!read_.emplace(number, true).second) return name;
-    if (!has_product_ || number != 0)
-      add_load("auto",
-               pack_type(dtype),
-               fmt::format("p{}", number),
-               fmt::format("load<{}>({} + i{})", width_, in(number), left()));
+    loads_.push_back(
+        fmt::format("const auto p{} = load<{}>({} + i{});", number, width_, in(number), left()));
     code_.lines.push_back(
         fmt::format("const {} {} = value_of(p{}.at[k]);", value_type(dtype), name, number));
     return name;
-  }
-
-  std::string pack_type(DType dtype) const {
-    return fmt::format("Pack<{}, {}>", stored_type(dtype), width_);
-  }
-  void add_load(std::string_view declared,
-                std::string_view type,
-                const std::string& name,
-                const std::string& read) {
-    loads_.push_back(
-        {fmt::format("const {} {} = {};", declared, name, read), std::string(type), name, read});
   }
 
   std::string dropout(const Node& node) {
@@ -211,7 +159,7 @@ class FlatPrinter {
                                  hash64(op.key),
                                  n_ / op.samples));
     loads_.push_back(
-        {fmt::format("const Draws<{}> draws{}(stream{}, i);", width_, node.id, node.id)});
+        fmt::format("const Draws<{}> draws{}(stream{}, i);", width_, node.id, node.id));
     // A number u of 24 bits keeps its element where u 2^-24 >= p; p 2^24 is exact.
     const auto threshold = static_cast<uint32_t>(std::ceil(op.p * 0x1p24));
     const double factor = 1.0 / (1.0 - op.p);
@@ -230,7 +178,7 @@ class FlatPrinter {
     const std::string_view type = stored_type(node.outputs[0].dtype);
     if (body_.role(node) == LoopRole::kTotal) return add_total(node, index);
     const std::string value = code_.value(node), to = out(index);
-    loads_.push_back({fmt::format("Pack<{}, {}> q{};", type, width_, index)});
+    loads_.push_back(fmt::format("Pack<{}, {}> q{};", type, width_, index));
     ends_.push_back(fmt::format("keep(q{}.at[k], {});", index, value));
     stores_.push_back(fmt::format("store<{}>({} + i, q{}{});", width_, to, index, left()));
   }
@@ -266,7 +214,7 @@ class FlatPrinter {
 
   void print_pack() {
     Lines& lines = text_.lines;
-    for (const Line& each : loads_) lines.add(each.text);
+    lines.add_all(loads_);
     lines.add("#pragma unroll");
     lines.open("for (int k = 0; k < {}; ++k)", width_);
     // Behind the last element an index would lead anywhere.
@@ -518,11 +466,10 @@ class FlatPrinter {
   int64_t longest_ = 0;
   size_t own_inputs_;  // of each tensor of a list
   int64_t width_ = 4;
-  bool has_totals_ = false, needs_at_ = false, has_product_ = false;
+  bool has_totals_ = false, needs_at_ = false;
   KernelText text_;
   Statements code_;  // of one element
-  std::vector<Line> loads_;
-  std::vector<std::string> setup_, ends_, stores_, sums_, results_;
+  std::vector<std::string> loads_, setup_, ends_, stores_, sums_, results_;
   std::map<size_t, bool> read_;
   std::set<size_t> shared_reads_;
   std::vector<Total> totals_;
@@ -534,10 +481,6 @@ class FlatPrinter {
 
 PrintedKernel print_flat(const FusedBody& body, Functions functions) {
   return FlatPrinter(body, 0, {}, functions).print();
-}
-
-PackText print_around_product(const FusedBody& body, int64_t width) {
-  return FlatPrinter(body, width).print_around();
 }
 
 PrintedKernel print_list(const FusedBody& body, size_t shared, std::vector<int64_t> lengths) {

@@ -62,17 +62,18 @@ PrintedKernel print_pick(const Node& node) {
   KernelText text(node);
   const std::string type = unit_type(size_of(x.dtype));
   const int64_t n = node.outputs[0].elements(), columns = x.shape.back();
+  const int64_t limit = node.op_as<Pick>().columns_of(columns);
   const std::string in = text.input(0, type), at = text.input(1), out = text.output(0, type);
   const std::string fault = text.fault();
   text.open_stride(n);
   Lines& lines = text.lines;
   lines.line("const int64_t index = {}[i];", at);
-  lines.line("const bool is_in = index >= 0 && index < {};", columns);
+  lines.line("const bool is_in = index >= 0 && index < {};", limit);
   lines.line("if (!is_in) report({}, i, index);", fault);
   lines.line("{}[i] = {}[static_cast<int64_t>(i) * {} + (is_in ? index : 0)];", out, in, columns);
   text.finish_stride("", n);
   PrintedKernel made = text.result("pick", fmt::format("One of {} from {} rows.", columns, n));
-  made.index_limit = columns;
+  made.index_limit = limit;
   return made;
 }
 

@@ -4,14 +4,16 @@
 
 #include "ridge/backend/cuda/kernel_text.h"
 #include "ridge/graph/ops/fused_each.h"
+#include "ridge/graph/ops/matmul.h"
 #include "ridge/graph/ops/shape.h"
 #include "ridge/graph/ops/source.h"
 
 namespace ridge::cuda {
 namespace {
 
-PrintedKernel print_body(const FusedBody& body, Functions functions) {
-  return body.domain.columns == 0 ? print_flat(body, functions) : print_rows(body, functions);
+PrintedKernel print_body(const FusedBody& body, Functions functions, const DeviceLimits& limits) {
+  return body.domain.columns == 0 ? print_flat(body, functions)
+                                  : print_rows(body, functions, limits);
 }
 
 // Functions of f64 are CUDA's own, whose last bits are not those of the C library.
@@ -29,12 +31,12 @@ bool calls_approx_functions(const FusedBody& body) {
   });
 }
 
-PrintedKernel print_fused(const Fused& op, Functions functions) {
+PrintedKernel print_fused(const Fused& op, Functions functions, const DeviceLimits& limits) {
   const FusedBody& body = read_body(op);
   const bool is_approx = functions == Functions::kApprox;
   if (is_approx && !calls_approx_functions(body))
     throw Refused{"calls no function that the device approximates"};
-  PrintedKernel kernel = print_body(body, functions);
+  PrintedKernel kernel = print_body(body, functions, limits);
   kernel.same_bits = !is_approx && !calls_wide_functions(body.graph);
   return kernel;
 }
@@ -52,9 +54,11 @@ PrintedKernel print_fused_each(const Node& node) {
   return kernel;
 }
 
-// An elementwise op, as the body of a fused node: only to have it read and checked.
-PrintedKernel print_single(const Node& node, Functions functions) {
-  if (!is_fusible(node) && !node.is<Broadcast>())
+// An elementwise op, or one over rows, as the body of a fused node: only to have it read and
+// checked.
+PrintedKernel print_single(const Node& node, Functions functions, const DeviceLimits& limits) {
+  const bool has_rows = node.is<MaskColumns>();
+  if (!is_fusible(node) && !node.is<Broadcast>() && !has_rows)
     throw Refused{fmt::format("is {}, which has no kernel of its own", node.op->name())};
   Graph body("body"), graph("one");
   std::vector<Value> inputs, own;
@@ -64,7 +68,10 @@ PrintedKernel print_single(const Node& node, Functions functions) {
     own.push_back(input(graph, name, value.type()));
   }
   body.add_output("0", {&body.add(node.op, std::move(inputs)), 0});
-  return print_fused(fused(graph, body, std::move(own), node.site).op_as<Fused>(), functions);
+  LoopDomain domain;
+  if (has_rows) domain = {node.outputs[0].elements(), node.outputs[0].shape.back()};
+  return print_fused(
+      fused(graph, body, std::move(own), node.site, domain).op_as<Fused>(), functions, limits);
 }
 
 // Families of ops that have kernels of their own.
@@ -76,45 +83,36 @@ constexpr PrintFamily kFamilies[] = {
     print_scatter,
     print_reduction,
     print_norm,
-    print_batch_norm,
-    print_pool,
-    print_convolution,
-    print_matmul,
-    print_attention,
-    print_attention_grad,
 };
 
-PrintedKernel print_any(const Node& node) {
-  if (node.is<Fused>()) return print_fused(node.op_as<Fused>(), Functions::kOfCpu);
+PrintedKernel print_any(const Node& node, const DeviceLimits& limits) {
+  if (node.is<Fused>()) return print_fused(node.op_as<Fused>(), Functions::kOfCpu, limits);
   if (node.is<FusedEach>()) return print_fused_each(node);
   for (const PrintFamily print : kFamilies)
     if (std::optional<PrintedKernel> kernel = print(node)) return std::move(*kernel);
-  return print_single(node, Functions::kOfCpu);
+  if (node.is<MatMul>()) return print_matmul(node, limits);
+  return print_single(node, Functions::kOfCpu, limits);
 }
 
-PrintedKernel print_any_approx(const Node& node) {
-  if (node.is<Fused>()) return print_fused(node.op_as<Fused>(), Functions::kApprox);
+PrintedKernel print_any_approx(const Node& node, const DeviceLimits& limits) {
+  if (node.is<Fused>()) return print_fused(node.op_as<Fused>(), Functions::kApprox, limits);
   if (!has_approx_form(node))
     throw Refused{fmt::format("is {}, which calls no function that the device approximates",
                               node.op->name())};
-  return print_single(node, Functions::kApprox);
+  return print_single(node, Functions::kApprox, limits);
 }
 
-// Those for tensor cores.
-constexpr PrintFamily kMmaFamilies[] = {
-    print_attention_mma,
-    print_matmul_mma,
-};
-
-PrintedKernel print_any_mma(const Node& node) {
-  for (const PrintFamily print : kMmaFamilies)
-    if (std::optional<PrintedKernel> kernel = print(node)) return std::move(*kernel);
+PrintedKernel print_any_mma(const Node& node, const DeviceLimits& limits) {
+  if (std::optional<PrintedKernel> kernel = print_attention_mma(node, limits))
+    return std::move(*kernel);
   throw Refused{fmt::format("is {}, which has no kernel for tensor cores", node.op->name())};
 }
 
-Printing printing_of(PrintedKernel (*print)(const Node&), const Node& node) {
+using Print = PrintedKernel(const Node&, const DeviceLimits&);
+
+Printing printing_of(Print* print, const Node& node, const DeviceLimits& limits) {
   try {
-    return {print(node), {}};
+    return {print(node, limits), {}};
   } catch (const Refused& refused) {
     return {std::nullopt, refused.why};
   } catch (const UserError& error) {
@@ -124,8 +122,14 @@ Printing printing_of(PrintedKernel (*print)(const Node&), const Node& node) {
 
 }  // namespace
 
-Printing print_mma_kernel(const Node& node) { return printing_of(print_any_mma, node); }
-Printing print_approx_kernel(const Node& node) { return printing_of(print_any_approx, node); }
-Printing print_kernel(const Node& node) { return printing_of(print_any, node); }
+Printing print_kernel(const Node& node, const DeviceLimits& limits) {
+  return printing_of(print_any, node, limits);
+}
+Printing print_mma_kernel(const Node& node, const DeviceLimits& limits) {
+  return printing_of(print_any_mma, node, limits);
+}
+Printing print_approx_kernel(const Node& node, const DeviceLimits& limits) {
+  return printing_of(print_any_approx, node, limits);
+}
 
 }  // namespace ridge::cuda

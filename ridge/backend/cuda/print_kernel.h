@@ -4,14 +4,14 @@
 // Bits: where nothing else is said, a kernel gives the bits of the CPU backend (semantic class 0):
 // it does the same correctly rounded operations in the same order, and nothing is contracted. Sums
 // keep the CPU's tree (pieces of 2048, 64 lanes, chunks of 64 rows) and rows that are added by
-// index their order. What differs is functions of f64, which are CUDA's own, convolutions, which
-// sum in an order of their own, and the logarithm of log-softmax and cross-entropy.
+// index their order. What differs is functions of f64, which are CUDA's own, and the logarithm of
+// log-softmax and cross-entropy.
 //
-// What has no kernel is refused with a reason: ops that other providers or their plain form serve,
-// and fused sums over rows that no block's shared memory holds.
+// What has no kernel is refused with a reason: ops that libraries or their plain form serve, as
+// convolutions, batch norms, pooling and attention, and fused sums over rows that no block's shared
+// memory holds.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "ridge/backend/cuda/device_limits.h"
 #include "ridge/graph/graph.h"
 
 namespace ridge::cuda {
@@ -41,16 +42,10 @@ struct KernelOperand {
 struct KernelLaunch {
   std::string entry;  ///< Name of the function in the source.
   uint32_t blocks = 1, threads = 1;
-  size_t shared_bytes = 0;  ///< Dynamic; above 48 KiB the driver has to be asked for it.
-  /// Not 0: no more blocks than so many for each multiprocessor, which then all run at a time.
-  uint32_t per_multiprocessor = 0;
+  size_t shared_bytes = 0;         ///< Dynamic.
+  size_t static_shared_bytes = 0;  ///< Declared beside it, where there is dynamic memory.
   std::vector<KernelOperand> operands;
   size_t listed = 0;  ///< So many of the last operands are one parameter, an array of them.
-
-  uint32_t blocks_on(int multiprocessors) const {
-    if (per_multiprocessor == 0) return blocks;
-    return std::min(blocks, per_multiprocessor * static_cast<uint32_t>(multiprocessors));
-  }
 };
 
 struct PrintedKernel {
@@ -70,18 +65,18 @@ struct Printing {
   std::string refusal;  ///< Why there is none; the end of a sentence about the node.
 };
 
-/// The kernel of the node. The sites of the nodes are no part of it: layers of a
-/// model share their kernels.
-Printing print_kernel(const Node& node);
+/// The kernel of the node, cut for a device of these limits, of which the bits do not depend. The
+/// sites of the nodes are no part of it: layers of a model share their kernels.
+Printing print_kernel(const Node& node, const DeviceLimits& limits);
 
-/// The same for tensor cores: of attention, its gradient and matrix products, where the operands
-/// have 16 bits. Other bits than those of print_kernel(), and the same ones in each run.
-Printing print_mma_kernel(const Node& node);
+/// The same for tensor cores: of attention and its gradient, where the operands have 16 bits. Other
+/// bits than those of print_kernel(), and the same ones in each run.
+Printing print_mma_kernel(const Node& node, const DeviceLimits& limits);
 
 /// The same by the device's own exp and the like (device/approx.h) instead of the CPU's: of loops
 /// in which an element has one. Sums of long rows, and of exponentials, take another order too.
 /// Other bits than those of print_kernel(), and the same ones in each run.
-Printing print_approx_kernel(const Node& node);
+Printing print_approx_kernel(const Node& node, const DeviceLimits& limits);
 
 /// The files that printed sources include, by the names that they include them by.
 const std::vector<std::pair<std::string_view, std::string_view>>& device_headers();

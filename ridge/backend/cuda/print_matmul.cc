@@ -8,8 +8,6 @@ namespace {
 
 // Longest chain of fma, as backend/cpu/gemm_plan.h cuts the depth: the bits follow from it.
 constexpr int64_t kLongestChain = 384;
-// A device of the size that this is meant for has so many multiprocessors (H100, H200).
-constexpr int64_t kWishedBlocks = 132;
 // What the sums of all chains may take, where each is a block's own.
 constexpr size_t kMostChainBytes = size_t{64} << 20;
 
@@ -28,7 +26,8 @@ constexpr TileForm kSmallWide{32, 32, 4, 4, 8};
 
 class MatMulPrinter {
  public:
-  explicit MatMulPrinter(const Node& node) : op_(node.op_as<MatMul>()), text_(node) {
+  MatMulPrinter(const Node& node, const DeviceLimits& limits)
+      : op_(node.op_as<MatMul>()), wished_blocks_(limits.multiprocessors), text_(node) {
     const TensorType &a = node.inputs[0].type(), &y = node.outputs[0];
     dtype_ = a.dtype;
     result_ = y.dtype;
@@ -87,11 +86,11 @@ class MatMulPrinter {
       form_ = kFewRows;
     else if (!is_wide && n_ <= kFewColumns.columns)
       form_ = kFewColumns;
-    else if (m_ <= small.rows || n_ <= small.columns || blocks(large) < kWishedBlocks)
+    else if (m_ <= small.rows || n_ <= small.columns || blocks(large) < wished_blocks_)
       form_ = small;
     else
       form_ = large;
-    by_chains_ = may_split && tiles(form_) < kWishedBlocks;
+    by_chains_ = may_split && tiles(form_) < wished_blocks_;
     // Elements that are fetched one by one take registers, which the sums need.
     if (line_of_a() % 2 != 0 || line_of_b() % 2 != 0) form_.steps = 8;
   }
@@ -144,6 +143,7 @@ class MatMulPrinter {
   std::string sums(size_t at) { return text_.workspace(at, stored_type(op_.accumulate), "chains"); }
 
   const MatMul& op_;
+  int64_t wished_blocks_;  // that fill the device once
   KernelText text_;
   DType dtype_ = DType::kF32, result_ = DType::kF32;
   int64_t batches_ = 1, m_ = 1, n_ = 1, k_ = 1, chain_ = 1;
@@ -153,9 +153,8 @@ class MatMulPrinter {
 
 }  // namespace
 
-std::optional<PrintedKernel> print_matmul(const Node& node) {
-  if (!node.is<MatMul>()) return std::nullopt;
-  return MatMulPrinter(node).print();
+PrintedKernel print_matmul(const Node& node, const DeviceLimits& limits) {
+  return MatMulPrinter(node, limits).print();
 }
 
 }  // namespace ridge::cuda

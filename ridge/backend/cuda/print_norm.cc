@@ -1,6 +1,7 @@
 // Softmax, log-softmax, cross-entropy and the norms of rows, as one node each: sixteen threads or a
-// whole block take a row, read it once for each sum over it and once for the result. What fusion
-// makes of these ops is printed elsewhere (print_rows.cc).
+// whole block take a row, read it once for each sum over it and once for the result; a warp that
+// holds the row of a norm reads it once. What fusion makes of these ops is printed elsewhere
+// (print_rows.cc).
 #include "ridge/backend/cuda/kernel_text.h"
 #include "ridge/backend/cuda/scalar_text.h"
 #include "ridge/graph/ops/norm.h"
@@ -12,6 +13,8 @@ namespace {
 constexpr int64_t kGroups = kThreads / kGroup;
 // Up to here sixteen threads have a row: the block's other groups have their own.
 constexpr int64_t kShortRow = 1024, kShortNorm = 4096;
+// Up to here a warp holds a row in registers, where it is a multiple of 64 (HeldRow).
+constexpr int64_t kHeldNorm = 1536, kHeldWarps = kThreads / 32;
 
 class RowText {
  public:
@@ -23,8 +26,12 @@ class RowText {
     text_.include("rows.h");
   }
 
+  void hold() { is_held_ = true; }
+
   // The template arguments that all functions over rows begin with, and their sizes.
   std::string row() const {
+    if (is_held_)
+      return fmt::format("HeldRow<{}, {}>", stored_type(node_.inputs[0].dtype()), columns_);
     return fmt::format("Row<{}, {}, {}>",
                        stored_type(node_.inputs[0].dtype()),
                        is_short_ ? 1 : kGroups,
@@ -34,7 +41,7 @@ class RowText {
   KernelText& text() { return text_; }
 
   PrintedKernel finish() {
-    text_.finish("", ceil_div(rows(), is_short_ ? kGroups : 1), kThreads);
+    text_.finish("", ceil_div(rows(), is_held_ ? kHeldWarps : is_short_ ? kGroups : 1), kThreads);
     return text_.result(node_.op->name(), fmt::format("{} rows of {}.", rows(), columns_));
   }
   int64_t columns() const { return columns_; }
@@ -45,7 +52,7 @@ class RowText {
 
   const Node& node_;
   int64_t columns_;
-  bool is_short_ = true;
+  bool is_short_ = true, is_held_ = false;
   KernelText text_;
 };
 
@@ -84,6 +91,7 @@ PrintedKernel print_cross_entropy(const Node& node) {
 
 PrintedKernel print_row_norm(const Node& node) {
   RowText row(node, kShortNorm);
+  if (row.columns() % 64 == 0 && row.columns() <= kHeldNorm && !row.is_wide()) row.hold();
   KernelText& text = row.text();
   const bool has_mean = node.is<LayerNorm>();
   const double eps = has_mean ? node.op_as<LayerNorm>().eps : node.op_as<RmsNorm>().eps;

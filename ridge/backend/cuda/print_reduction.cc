@@ -135,6 +135,7 @@ PrintedKernel print_argmax(const Node& node) {
   const TensorType& x = node.inputs[0].type();
   const auto axis = static_cast<size_t>(node.op_as<ArgMax>().axis);
   const int64_t n = x.shape[axis], results = node.outputs[0].elements();
+  const int64_t looked_at = node.op_as<ArgMax>().looked_at(n);
   int64_t inner = 1;
   for (size_t i = axis + 1; i < x.shape.size(); ++i) inner *= x.shape[i];
   KernelText text(node);
@@ -142,7 +143,7 @@ PrintedKernel print_argmax(const Node& node) {
   const std::string in = text.input(0), out = text.output(0);
   if (inner == 1) {
     const int64_t warps = n > kLongRow ? kThreads / 32 : 1;
-    text.lines.line("argmax_rows<{}>({}, {}, {}, {});", warps, in, out, results, n);
+    text.lines.line("argmax_rows<{}>({}, {}, {}, {}, {});", warps, in, out, results, n, looked_at);
     text.finish("", ceil_div(results, kThreads / 32 / warps), kThreads);
   } else {
     text.open_stride(results);
@@ -152,7 +153,7 @@ PrintedKernel print_argmax(const Node& node) {
         in,
         inner,
         n * inner,
-        n);
+        looked_at);
     text.finish_stride("", results);
   }
   return text.result("argmax", fmt::format("The largest of {}, {} times.", n, results));

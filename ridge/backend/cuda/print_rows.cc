@@ -3,7 +3,8 @@
 // what comes between is computed by every thread of the row. Passes read their inputs again, from
 // the caches, and compute again what several of them need. What several passes read of a long row
 // is kept in shared memory where it has room: rows of 50257 of all blocks are more than the caches
-// hold.
+// hold. A row of at most 2048 columns is held in registers where it has room there: by a warp, in
+// packs of two, which leaves each sum its tree.
 //
 // Where no order of sums is asked for, as no row is reduced or the functions have other bits than
 // the CPU's anyway, all threads of the block go over a long row pack by pack: each keeps what it
@@ -28,18 +29,20 @@
 namespace ridge::cuda {
 namespace {
 
-constexpr int64_t kMostRows = 16;           // of a block
-constexpr int64_t kGoodShared = 96 << 10;   // leaves room for a second block
-constexpr int64_t kMostShared = 160 << 10;  // of a block on every device from sm_80 on
+constexpr int64_t kMostRows = 16;  // of a block
 
 // Inputs whose rows are kept in shared memory, by number; with how many elements.
 using KeptRows = std::map<size_t, int64_t>;
 
 class RowPrinter {
  public:
-  RowPrinter(const FusedBody& body, Functions functions, KeptRows kept = {})
+  RowPrinter(const FusedBody& body,
+             Functions functions,
+             const DeviceLimits& limits,
+             KeptRows kept = {})
       : body_(body),
         functions_(functions),
+        limits_(limits),
         levels_(row_levels(body, functions == Functions::kApprox)),
         sums_(body),
         rows_(body.domain.rows()),
@@ -47,9 +50,12 @@ class RowPrinter {
         kept_(std::move(kept)),
         text_(body),
         row_code_([this](const Node& node) { return row_leaf(node); }, functions) {
-    for (const auto& node : body_.graph.nodes()) reduces_rows_ = reduces_rows_ || ends_pass(*node);
-    is_spread_ = is_long() && (functions == Functions::kApprox || !reduces_rows_);
+    for (const auto& node : body_.graph.nodes()) passes_ended_ += ends_pass(*node) ? 1 : 0;
+    is_spread_ = is_long() && (functions == Functions::kApprox || passes_ended_ == 0);
+    is_held_ = functions == Functions::kOfCpu && (passes_ended_ > 0 || !sums_.empty()) &&
+               can_be_held(body) && sums_.shared_bytes(kHeldRows) <= limits_.shared_of_blocks(2);
     if (!levels_.below_zero.empty()) text_.include("approx.h");
+    if (is_held_) sums_.keep_in_registers();
     choose_rows();
     sums_.place(block_rows_, setup_);
     shared_ = sums_.shared_bytes(block_rows_);
@@ -69,8 +75,8 @@ class RowPrinter {
       int64_t elements = columns_;
       // Of a row without room for all of it, a part: each thread knows which packs it keeps.
       if (is_spread_)
-        elements = std::min(columns_ + 8, (kMostShared - bytes) / element_bytes(number) / 8 * 8);
-      if (elements <= 0 || bytes + kept_bytes(number, elements) > kMostShared) continue;
+        elements = std::min(columns_ + 8, (most_shared() - bytes) / element_bytes(number) / 8 * 8);
+      if (elements <= 0 || bytes + kept_bytes(number, elements) > most_shared()) continue;
       bytes += kept_bytes(number, elements);
       kept.emplace(number, elements);
     }
@@ -92,7 +98,7 @@ class RowPrinter {
       text_.add_reduction(*total.node, total.at, rows_, total.output);
     PrintedKernel made = text_.result(
         "rows", fmt::format("{} rows of {}, {} at a time.", rows_, columns_, block_rows_));
-    if (has_picks_) made.index_limit = columns_;
+    if (pick_limit_ != 0) made.index_limit = pick_limit_;
     return made;
   }
 
@@ -114,16 +120,15 @@ class RowPrinter {
   int64_t pieces() const { return is_spread_ ? threads() / kGroup : ceil_div(columns_, kPiece); }
   int64_t threads() const {
     if (is_spread_) return spread_threads();
+    if (is_held_) return 32 * block_rows_;
     return std::max<int64_t>(32, (kGroup * pieces() * block_rows_ + 16) & -32);
   }
   // Some packs for each thread; where a row takes all of the shared memory, all threads there are.
   int64_t spread_threads() const {
     int64_t kept = 0;
     for (const auto& [number, elements] : kept_) kept += kept_bytes(number, elements);
-    if (kept > kMostShared * 3 / 4) return 1024;
-    int64_t threads = 128;
-    while (threads < 512 && threads * 16 < columns_) threads *= 2;
-    return threads;
+    if (kept > most_shared() * 3 / 4) return 1024;
+    return columns_ > 256 * 16 ? 512 : columns_ > 128 * 16 ? 256 : 128;
   }
   std::string_view index_type() const {
     return body_.domain.elements < int64_t{1} << 31 ? "uint32_t" : "uint64_t";
@@ -131,10 +136,16 @@ class RowPrinter {
 
   // ---- shared memory ----
 
+  // Dynamic, of a block: what the pieces of each reduction leave, of which there are 64 at most, of
+  // one number of f64 or two of f32.
+  int64_t most_shared() const { return limits_.shared_per_block - passes_ended_ * 64 * 8; }
+
+  // A second block shall have room too.
   void choose_rows() {
-    block_rows_ = is_long() ? 1 : kMostRows;
-    while (block_rows_ > 1 && sums_.shared_bytes(block_rows_) > kGoodShared) block_rows_ /= 2;
-    if (sums_.shared_bytes(block_rows_) > kMostShared)
+    block_rows_ = is_long() ? 1 : is_held_ ? kHeldRows : kMostRows;
+    while (block_rows_ > 1 && sums_.shared_bytes(block_rows_) > limits_.shared_of_blocks(2))
+      block_rows_ /= 2;
+    if (sums_.shared_bytes(block_rows_) > most_shared())
       throw Refused{fmt::format("sums rows of {} bytes over all rows", sums_.shared_bytes(1))};
   }
 
@@ -148,19 +159,10 @@ class RowPrinter {
   void place_kept_rows() {
     for (const auto& [input, elements] : kept_) {
       shared_ = ceil_div(shared_, 16) * 16;
-      const std::string in = text_.input(input);
       if (is_spread_)
-        setup_.push_back(fmt::format("{0}* const kept{1} = reinterpret_cast<{0}*>(shared + {2});",
-                                     stored_type(text_.input_dtype(input)),
-                                     input,
-                                     shared_));
+        setup_.push_back(kept_text(stored_type(text_.input_dtype(input)), input, shared_));
       else
-        body_lines_.push_back(
-            fmt::format("const auto* const kept{} = keep_row(shared + {}, {} + at, {});",
-                        input,
-                        shared_,
-                        in,
-                        columns_));
+        body_lines_.push_back(keep_row_text(text_.input(input), input, shared_, columns_));
       shared_ += kept_bytes(input, elements);
     }
     if (!kept_.empty() && !is_spread_) body_lines_.emplace_back("__syncthreads();");
@@ -198,7 +200,9 @@ class RowPrinter {
       const std::string index = row_code_.value(*node->inputs[1].node);
       flush_row_code();
       const std::string in = text_.input(input_number(*node->inputs[0].node));
-      const std::string is_in = fmt::format("{0} >= 0 && {0} < {1}", index, columns_);
+      const int64_t limit = node->op_as<Pick>().columns_of(columns_);
+      pick_limit_ = pick_limit_ == 0 ? limit : std::min(pick_limit_, limit);
+      const std::string is_in = fmt::format("{0} >= 0 && {0} < {1}", index, limit);
       body_lines_.push_back(
           fmt::format("if ({} && !({})) report({}, row, {});",
                       is_spread_ ? "threadIdx.x == 0" : "lane == 0 && begin < end",
@@ -210,7 +214,6 @@ class RowPrinter {
     }
     // Before a result is written over what they read.
     if (found) body_lines_.push_back(is_long() ? "__syncthreads();" : "__syncwarp();");
-    has_picks_ = has_picks_ || found;
   }
 
   // ---- a pass over the elements ----
@@ -220,6 +223,7 @@ class RowPrinter {
       return role(*node) == LoopRole::kRow && is_loop_reduction(*node) &&
              levels_.level(*node) == level + 1;
     };
+    if (is_held_) return Walk::kHeld;
     if (is_spread_ || (is_long() && std::ranges::none_of(body_.graph.nodes(), reduces)))
       return Walk::kSpread;
     return is_aligned() ? Walk::kInOrder : Walk::kUnaligned;
@@ -241,6 +245,8 @@ class RowPrinter {
       const std::string below = pass.code.value(*node.inputs[0].node);
       return pass.code.name(node, fmt::format("approx::exp_below_zero({})", below));
     }
+    if (node.is<MaskColumns>())
+      return pass.code.name(node, masked_text(node, pass.code.value(*node.inputs[0].node)));
     if (!node.is<Broadcast>()) return {};
     const Node& from = *node.inputs[0].node;
     if (role(from) == LoopRole::kRow) return row_value(from, pass);
@@ -279,45 +285,26 @@ class RowPrinter {
     const std::string name = fmt::format("x{}", number);
     if (!pass.read.insert(number).second) return name;
     const bool is_first = ++passes_reading_[number] == 1;
+    if (is_held_) {
+      if (is_first) held_.push_back(number);
+      pass.code.lines.push_back(
+          fmt::format("const {} {} = value_of(h{}[j].at[k]);", value_type(dtype), name, number));
+      return name;
+    }
     const auto kept = kept_.find(number);
     const std::string row = kept != kept_.end() && !is_spread_ ? fmt::format("kept{}", number)
                                                                : text_.input(number) + " + at";
     if (kept == kept_.end() || !is_spread_)
       pass.loads.push_back(fmt::format("const auto p{} = {};", number, load_text(pass.walk, row)));
     else
-      add_kept_load(number, row, kept->second, is_first, pass);
+      add_kept_load(pass.loads, pass.walk, number, row, is_first, columns_, kept->second);
     pass.code.lines.push_back(
         fmt::format("const {} {} = value_of(p{}.at[k]);", value_type(dtype), name, number));
     return name;
   }
 
-  // The first pass to read a row keeps it; a thread finds there what it has kept itself.
-  void add_kept_load(
-      size_t number, const std::string& row, int64_t elements, bool is_first, Pass& pass) const {
-    const std::string place = fmt::format("kept{} + (c - head + 4)", number);
-    const bool is_whole = elements >= columns_ + 8;
-    const std::string is_kept = is_whole ? "" : fmt::format("c - head + 8 <= {}", elements);
-    const std::string load = load_text(pass.walk, row);
-    if (is_first) {
-      pass.loads.push_back(fmt::format("const auto p{} = {};", number, load));
-      pass.loads.push_back(fmt::format(
-          "{}store<4>({}, p{});", is_whole ? "" : "if (" + is_kept + ") ", place, number));
-    } else {
-      pass.loads.push_back(
-          fmt::format("const auto p{} = {};",
-                      number,
-                      is_whole ? fmt::format("load<4>({})", place)
-                               : fmt::format("{} ? load<4>({}) : {}", is_kept, place, load)));
-    }
-  }
-
   std::string mark(const Node& node, Pass& pass) {
     const std::string column = row_value(behind_reshapes(*node.inputs[0].node), pass);
-    const DType dtype = node.outputs[0].dtype;
-    const auto number = [&](int value) {
-      return is_float(dtype) ? number_text(dtype, static_cast<double>(value))
-                             : number_text(dtype, static_cast<int64_t>(value));
-    };
     const std::string marked = fmt::format("marked{}", node.id);
     if (declared_.insert(node.id).second)
       pass.before.push_back(
@@ -325,9 +312,7 @@ class RowPrinter {
                       marked,
                       column,
                       columns_));
-    return pass.code.name(
-        node,
-        fmt::format("static_cast<int32_t>(c + k) == {} ? {} : {}", marked, number(1), number(0)));
+    return pass.code.name(node, marked_text(node, marked));
   }
 
   std::string guarded(std::string statement) const {
@@ -351,21 +336,21 @@ class RowPrinter {
     lines.add_all(pass.before);
     // Left to itself the compiler unrolls all of it; a block of a long row has few registers.
     const int unrolled = is_long() ? 1 : 2;
-    if (pass.walk == Walk::kInOrder) {
-      lines.line("#pragma unroll {}", unrolled);
-      lines.open("for ({} c = begin + lane * 4; c < end; c += 64)", index_type());
+    const bool is_plain = pass.walk == Walk::kInOrder || pass.walk == Walk::kHeld;
+    if (is_plain) {
+      open_packs(lines, pass.walk, index_type(), unrolled, columns_);
     } else {
       text_.include("packs.h");
       lines.open("const auto pass{} = [&](auto packs, int32_t c)", level);
     }
     lines.add_all(pass.loads);
     lines.add("#pragma unroll");
-    lines.open("for (int k = 0; k < 4; ++k)");
+    lines.open("for (int k = 0; k < {}; ++k)", width_of(pass.walk));
     lines.add_all(pass.code.lines);
     lines.add_all(pass.ends);
     lines.close();
     lines.add_all(pass.stores);
-    lines.close(pass.walk == Walk::kInOrder ? "" : ";");
+    lines.close(is_plain ? "" : ";");
     if (pass.walk == Walk::kSpread) {
       // Many loads under way at once: nothing else hides how long memory takes. Of what is kept,
       // few registers let another block run.
@@ -386,11 +371,12 @@ class RowPrinter {
     const DType dtype = node.outputs[0].dtype;
     const std::string_view type = stored_type(dtype), by = combining(node);
     const std::string sum = fmt::format("r{}", node.id);
-    pass.before.push_back(fmt::format("Reduced<{}, {}> {};", by, type, sum));
+    pass.before.push_back(
+        fmt::format("Reduced<{}, {}{}> {};", by, type, is_held_ ? ", 2" : "", sum));
     pass.ends.push_back(guarded(fmt::format("{}.add(k, {});", sum, value)));
     std::string result = sum + ".result()";
     if (is_long()) {
-      setup_.push_back(fmt::format("__shared__ {} pieces{}[{}];", type, node.id, pieces()));
+      declare_pieces(type, fmt::format("pieces{}", node.id), size_of(dtype));
       result = fmt::format("over_pieces<{}>({}, pieces{}, {})", by, result, node.id, pieces());
     }
     if (node.is<ReduceMean>())
@@ -398,6 +384,11 @@ class RowPrinter {
     const std::string name = fmt::format("{}_{}", node.op->name(), node.id);
     pass.after.push_back(fmt::format("const {} {} = {};", type, name, result));
     row_code_.know(node, name);
+  }
+
+  void declare_pieces(std::string_view type, const std::string& name, size_t bytes) {
+    setup_.push_back(fmt::format("__shared__ {} {}[{}];", type, name, pieces()));
+    text_.static_shared_bytes += static_cast<size_t>(pieces()) * bytes;
   }
 
   // A sum of exponentials, and the maximum around which they are.
@@ -413,7 +404,7 @@ class RowPrinter {
     pass.stores.push_back(fmt::format("r{0}.add(v{0});", id));
     if (is_long()) {
       for (const std::string_view name : {"maxima", "pieces"})
-        setup_.push_back(fmt::format("__shared__ float {}{}[{}];", name, id, pieces()));
+        declare_pieces("float", fmt::format("{}{}", name, id), sizeof(float));
       pass.after.push_back(fmt::format("r{0}.combine(maxima{0}, pieces{0}, {1});", id, pieces()));
     } else {
       pass.after.push_back(fmt::format("r{}.combine();", id));
@@ -442,9 +433,9 @@ class RowPrinter {
     const std::string_view type = stored_type(sum.node->outputs[0].dtype);
     if (block_rows_ > 1) {
       const std::string place = fmt::format("{} + group * {} + c", sum.rows, columns_);
-      pass.loads.push_back(fmt::format("Pack<{}, 4> s{};", type, id));
+      pass.loads.push_back(fmt::format("Pack<{}, {}> s{};", type, width_of(pass.walk), id));
       pass.ends.push_back(fmt::format("s{}.at[k] = {};", id, value));
-      pass.stores.push_back(fmt::format("store<4>({}, s{});", place, id));
+      pass.stores.push_back(fmt::format("store<{}>({}, s{});", width_of(pass.walk), place, id));
     } else {
       pass.loads.push_back(fmt::format("auto s{} = load<4>({} + c);", id, sum.of));
       pass.ends.push_back(fmt::format("s{0}.at[k] = s{0}.at[k] + {1};", id, value));
@@ -454,8 +445,10 @@ class RowPrinter {
 
   void add_store(size_t index, Pass& pass) {
     const std::string value = pass.code.value(*node_of(index)), out = text_.output(index);
-    pass.loads.push_back(
-        fmt::format("Pack<{}, 4> q{};", stored_type(node_of(index)->outputs[0].dtype), index));
+    pass.loads.push_back(fmt::format("Pack<{}, {}> q{};",
+                                     stored_type(node_of(index)->outputs[0].dtype),
+                                     width_of(pass.walk),
+                                     index));
     pass.ends.push_back(fmt::format("keep(q{}.at[k], {});", index, value));
     pass.stores.push_back(store_text(pass.walk, out + " + at", fmt::format("q{}", index)));
   }
@@ -491,30 +484,30 @@ class RowPrinter {
     lines.line("const {} at = row * {};", type, columns_);
     if (is_long())
       lines.line("const int32_t head = {};", is_aligned() ? "0" : "static_cast<int32_t>(-at & 3u)");
+    for (const size_t input : held_) {
+      const std::string_view of = stored_type(text_.input_dtype(input));
+      lines.line("Pack<{}, 2> h{}[{}];", of, input, columns_ / kHeldStep);
+      open_packs(lines, Walk::kHeld, type, 0, columns_);
+      lines.line("h{}[j] = load<2>({} + at + c);", input, text_.input(input));
+      lines.close();
+    }
     // No column of a row that is not there.
-    if (is_spread_) {
-      // Its threads have no place in a tree.
-    } else if (is_long()) {
-      lines.line("const {} begin = piece * {};", type, kPiece);
-      lines.line("const {0} end = begin + {1} < {2} ? begin + {1} : begin < {2} ? {2} : begin;",
-                 type,
-                 kPiece,
-                 columns_);
+    if (is_spread_ || is_held_) {
+      // Its threads have no place in a tree, or one each.
     } else {
-      // A warp has room for two rows: of one alone the second group has none.
-      const std::string is_there = block_rows_ == 1 ? "group == 0 ? "
-                                   : is_whole       ? ""
-                                                    : fmt::format("mine < {} ? ", rows_);
-      lines.line("const {} begin = 0, end = {}{}{};",
-                 type,
-                 is_there,
-                 columns_,
-                 is_there.empty() ? "" : " : 0");
+      print_bounds(lines,
+                   type,
+                   columns_,
+                   block_rows_ == 1 ? "group == 0"
+                   : is_whole       ? ""
+                                    : fmt::format("mine < {}", rows_));
     }
     lines.add_all(body_lines_);
     if (!row_outputs_.empty()) {
       lines.open("if ({})",
-                 is_spread_ ? "threadIdx.x == 0" : "lane == 0 && begin == 0 && begin < end");
+                 is_spread_ ? "threadIdx.x == 0"
+                 : is_held_ ? "lane == 0"
+                            : "lane == 0 && begin == 0 && begin < end");
       lines.add_all(row_outputs_);
       lines.close();
     }
@@ -536,7 +529,7 @@ class RowPrinter {
     print_rows(lines);
     sums_.print_adding(lines, threads());
     // Where a thread adds to columns of its own there is nothing to wait for.
-    const bool is_alone = is_spread_ && is_aligned() && !reduces_rows_;
+    const bool is_alone = is_spread_ && is_aligned() && passes_ended_ == 0;
     if (block_rows_ > 1 || (is_long() && !is_alone)) lines.add("__syncthreads();");
     lines.close();
     lines.add("__syncthreads();");
@@ -551,9 +544,14 @@ class RowPrinter {
     lines.add_all(setup_);
     if (!is_spread_)
       lines.line("const uint32_t lane = threadIdx.x % {0}, {1} = threadIdx.x / {0}{2};",
-                 kGroup,
+                 is_held_ ? 32 : kGroup,
                  is_long() ? "piece" : "group",
                  is_long() ? ", group = 0" : "");
+    // One block with a long row loads while another computes, where there are registers enough.
+    const int64_t bytes = shared_ + static_cast<int64_t>(text_.static_shared_bytes);
+    if (bytes > (48 << 10) && bytes <= limits_.shared_of_blocks(2) && threads() > 256 &&
+        threads() <= 448)
+      text_.blocks_at_once = 2;
     if (!sums_.empty()) {
       print_chunks(lines);
       return text_.finish("", sums_.chunks(), threads(), static_cast<size_t>(shared_));
@@ -570,17 +568,20 @@ class RowPrinter {
 
   const FusedBody& body_;
   Functions functions_;
+  const DeviceLimits& limits_;
   RowLevels levels_;
   RowColumnSums sums_;
   int64_t rows_, columns_;
-  bool reduces_rows_ = false, is_spread_ = false;
+  bool is_spread_ = false, is_held_ = false;
+  int64_t passes_ended_ = 0;  // by reductions of the row and picks
   int64_t block_rows_ = 1;
   int64_t shared_ = 0;  // bytes
   KeptRows kept_;
   std::map<size_t, int> passes_reading_;  // an input
+  std::vector<size_t> held_;              // inputs
   KernelText text_;
-  Statements row_code_;  // of one row
-  bool has_picks_ = false;
+  Statements row_code_;     // of one row
+  int64_t pick_limit_ = 0;  // where there are picks: what their indices are below
   std::set<int> declared_;  // broadcasts of one element a row
   std::vector<std::string> setup_, body_lines_, row_outputs_;
   std::vector<Total> totals_;
@@ -589,11 +590,11 @@ class RowPrinter {
 }  // namespace
 
 // What several passes read is known when all are printed.
-PrintedKernel print_rows(const FusedBody& body, Functions functions) {
-  RowPrinter plain(body, functions);
+PrintedKernel print_rows(const FusedBody& body, Functions functions, const DeviceLimits& limits) {
+  RowPrinter plain(body, functions, limits);
   PrintedKernel made = plain.print();
   KeptRows kept = plain.worth_keeping();
-  return kept.empty() ? made : RowPrinter(body, functions, std::move(kept)).print();
+  return kept.empty() ? made : RowPrinter(body, functions, limits, std::move(kept)).print();
 }
 
 }  // namespace ridge::cuda

@@ -44,7 +44,7 @@ class PrintedNode final : public NodeKernel {
       const size_t count = each.operands.size() - each.listed + (each.listed > 0 ? 1 : 0);
       cuda::launch(stream,
                    loaded_->kernels[i],
-                   {.grid_x = each.blocks_on(library_.multiprocessors()),
+                   {.grid_x = each.blocks,
                     .block_x = each.threads,
                     .shared_bytes = static_cast<unsigned>(each.shared_bytes)},
                    std::span(parameters).first(count));
@@ -86,7 +86,8 @@ KernelLibrary::KernelLibrary(DeviceRef device,
                              std::shared_ptr<const Nvrtc> compiler,
                              std::filesystem::path folder)
     : device_(std::move(device)),
-      architecture_(fmt::format("sm_{}{}", device_->facts().major, device_->facts().minor)),
+      architecture_(
+          compiler->target_for(device_->facts().limits.major, device_->facts().limits.minor)),
       cubins_(std::move(compiler), std::move(folder)) {}
 
 std::shared_ptr<KernelLibrary::Shared> KernelLibrary::add(
@@ -150,12 +151,13 @@ KernelLibrary::Loaded KernelLibrary::make(Shared& kernel) const {
   return made;
 }
 
-std::string launch_refusal(const PrintedKernel& printed, const DeviceFacts& facts) {
+std::string launch_refusal(const PrintedKernel& printed, const DeviceLimits& limits) {
   for (const KernelLaunch& launch : printed.launches) {
-    if (std::cmp_greater(launch.shared_bytes, facts.most_shared_bytes))
+    const size_t bytes = launch.shared_bytes + launch.static_shared_bytes;
+    if (std::cmp_greater(bytes, limits.shared_per_block))
       return fmt::format("takes {} bytes of shared memory a block, and the device has {}",
-                         launch.shared_bytes,
-                         facts.most_shared_bytes);
+                         bytes,
+                         limits.shared_per_block);
     if (launch.operands.size() > kMostOperands)
       return fmt::format("takes {} operands", launch.operands.size());
   }

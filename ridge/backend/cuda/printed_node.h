@@ -47,21 +47,19 @@ class KernelLibrary {
   /// the driver refuses this one.
   const Loaded& load(Shared& kernel);
 
-  int multiprocessors() const { return device_->facts().multiprocessors; }
-
  private:
   void compile_all();
   Loaded make(Shared& kernel) const;
 
   DeviceRef device_;
-  std::string architecture_;  ///< "sm_90".
+  std::string architecture_;  ///< "sm_90"; see Nvrtc::target_for.
   CubinCache cubins_;
   std::mutex mutex_;
   std::map<std::string, std::weak_ptr<Shared>> kernels_;  ///< By name.
 };
 
 /// Why the device cannot run the kernel; empty: it can.
-std::string launch_refusal(const PrintedKernel& printed, const DeviceFacts& facts);
+std::string launch_refusal(const PrintedKernel& printed, const DeviceLimits& limits);
 
 /// The node by `printed`. Library and table must outlive it.
 std::unique_ptr<NodeKernel> make_printed_node(const Node& node,

@@ -25,8 +25,24 @@ int64_t RowColumnSums::chunks() const { return ceil_div(rows_, kSummedRows); }
 
 int64_t RowColumnSums::shared_bytes(int64_t rows) const {
   int64_t bytes = 0;
-  for (const Sum& sum : sums_) bytes += columns_ * element_bytes(sum) * (rows > 1 ? rows + 1 : 1);
+  for (const Sum& sum : sums_)
+    bytes += columns_ * element_bytes(sum) * (rows == 1 ? 1 : in_registers_ ? rows : rows + 1);
   return bytes;
+}
+
+// A loop over the columns of a thread, which are the same ones each time.
+void RowColumnSums::open_columns(Lines& lines, int64_t threads) const {
+  if (!in_registers_)
+    return lines.open("for (uint32_t c = threadIdx.x; c < {}; c += {})", columns_, threads);
+  lines.add("#pragma unroll");
+  lines.open("for (uint32_t i = 0; i < {}; ++i)", ceil_div(columns_, threads));
+  lines.line("const uint32_t c = threadIdx.x + i * {};", threads);
+  if (columns_ % threads != 0) lines.line("if (c >= {}) continue;", columns_);
+}
+
+// In such a loop.
+std::string RowColumnSums::sum_text(const Sum& sum) const {
+  return in_registers_ ? fmt::format("of{}[i]", sum.output) : sum.of + "[c]";
 }
 
 void RowColumnSums::place(int64_t rows, std::vector<std::string>& setup) {
@@ -46,13 +62,21 @@ void RowColumnSums::place(int64_t rows, std::vector<std::string>& setup) {
       offset += count * columns_ * element_bytes(*sum);
       return name;
     };
-    sum->of = take(fmt::format("sum{}", sum->output), 1);
+    if (!in_registers_) sum->of = take(fmt::format("sum{}", sum->output), 1);
     if (block_rows_ > 1) sum->rows = take(fmt::format("added{}", sum->output), block_rows_);
   }
 }
 
 void RowColumnSums::print_clearing(Lines& lines, int64_t threads) const {
-  lines.open("for (uint32_t c = threadIdx.x; c < {}; c += {})", columns_, threads);
+  if (in_registers_) {
+    for (const Sum& sum : sums_)
+      lines.line("{} of{}[{}] = {{}};",
+                 stored_type(sum.node->outputs[0].dtype),
+                 sum.output,
+                 ceil_div(columns_, threads));
+    return;
+  }
+  open_columns(lines, threads);
   for (const Sum& sum : sums_) lines.line("{}[c] = 0;", sum.of);
   lines.close();
 }
@@ -65,33 +89,33 @@ void RowColumnSums::print_adding(Lines& lines, int64_t threads) const {
     lines.line("constexpr uint32_t there = {};", block_rows_);
   else
     lines.line("const uint32_t there = {0} - first < {1} ? {0} - first : {1};", rows_, block_rows_);
-  lines.open("for (uint32_t c = threadIdx.x; c < {}; c += {})", columns_, threads);
+  open_columns(lines, threads);
   for (const Sum& sum : sums_) {
-    lines.line("auto of{} = {}[c];", sum.output, sum.of);
-    lines.line("for (uint32_t r = 0; r < there; ++r) of{0} = of{0} + {1}[r * {2} + c];",
+    lines.line("auto all{} = {};", sum.output, sum_text(sum));
+    lines.line("for (uint32_t r = 0; r < there; ++r) all{0} = all{0} + {1}[r * {2} + c];",
                sum.output,
                sum.rows,
                columns_);
-    lines.line("{}[c] = of{};", sum.of, sum.output);
+    lines.line("{} = all{};", sum_text(sum), sum.output);
   }
   lines.close();
 }
 
 void RowColumnSums::print_results(KernelText& text, int64_t threads) {
   Lines& lines = text.lines;
-  lines.open("for (uint32_t c = threadIdx.x; c < {}; c += {})", columns_, threads);
+  open_columns(lines, threads);
   for (Sum& sum : sums_) {
     const DType dtype = sum.node->outputs[0].dtype;
     if (chunks() > 1) {
       sum.at = text.take(static_cast<size_t>(chunks() * columns_) * size_of(dtype));
-      lines.line("{}[chunk * {} + c] = {}[c];",
+      lines.line("{}[chunk * {} + c] = {};",
                  text.workspace(sum.at, stored_type(dtype), fmt::format("part{}", sum.output)),
                  columns_,
-                 sum.of);
+                 sum_text(sum));
     } else {
-      lines.line("{}[c] = {}[c] / {};",
+      lines.line("{}[c] = {} / {};",
                  text.output(sum.output),
-                 sum.of,
+                 sum_text(sum),
                  number_text(dtype, static_cast<double>(divisor_of(*sum.node))));
     }
   }

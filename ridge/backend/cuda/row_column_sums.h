@@ -1,5 +1,6 @@
-// Sums over all rows, in the kernel of a body over rows: a block takes 64 rows, and adds them up in
-// shared memory, one after the other, in the order that the CPU adds them in.
+// Sums over all rows, in the kernel of a body over rows: a block takes 64 rows, and adds them up
+// one after the other, in the order that the CPU adds them in: in shared memory, or each thread the
+// columns that are its own in registers.
 #pragma once
 
 #include <string>
@@ -20,6 +21,8 @@ class RowColumnSums {
 
   explicit RowColumnSums(const FusedBody& body);
 
+  /// Before place(), and for more than one row at a time: few threads have no registers for it.
+  void keep_in_registers() { in_registers_ = true; }
   bool empty() const { return sums_.empty(); }
   const std::vector<Sum>& all() const { return sums_; }
   int64_t chunks() const;
@@ -36,7 +39,11 @@ class RowColumnSums {
   void add_stages(KernelText& text) const;
 
  private:
+  void open_columns(Lines& lines, int64_t threads) const;
+  std::string sum_text(const Sum& sum) const;
+
   std::vector<Sum> sums_;
+  bool in_registers_ = false;
   int64_t rows_, columns_, block_rows_ = 1;
 };
 

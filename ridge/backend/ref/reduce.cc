@@ -57,11 +57,12 @@ void argmax(const ArgMax& op, const Call& call) {
   dispatch_number<ArgMax>(call.inputs[0].dtype, [&]<typename V>(TypeTag<V>) {
     const std::vector<V> x = call.read<V>(0);
     const AxisView view(call.inputs[0].shape, op.axis);
+    const auto size = static_cast<size_t>(op.looked_at(static_cast<int64_t>(view.size)));
     std::vector<int64_t> y;
     for (size_t o = 0; o < view.outer; ++o)
       for (size_t i = 0; i < view.inner; ++i) {
         size_t best = 0;
-        for (size_t a = 1; a < view.size; ++a)
+        for (size_t a = 1; a < size; ++a)
           if (is_larger(x[view.offset(o, a, i)], x[view.offset(o, best, i)])) best = a;
         y.push_back(static_cast<int64_t>(best));
       }

@@ -69,6 +69,14 @@ void pad(const Pad& op, const Call& call) {
   copy_to(call, 0, offsets(call.inputs[0].shape, strides, start));
 }
 
+void mask_columns(const MaskColumns& op, const Call& call) {
+  const auto columns = static_cast<size_t>(call.inputs[0].shape.back());
+  std::vector<double> y = call.read<double>(0);
+  for (size_t i = 0; i < y.size(); ++i)
+    if (i % columns >= static_cast<size_t>(op.limit)) y[i] = op.value;
+  call.write(0, y);
+}
+
 void concat(const Concat& op, const Call& call) {
   const std::vector<int64_t> strides = strides_of(call.outputs[0].shape);
   const auto axis = static_cast<size_t>(op.axis);
@@ -90,6 +98,7 @@ void add_shape_kernels(KernelTable& table) {
   add_kernel<Broadcast>(table, broadcast);
   add_kernel<Slice>(table, slice);
   add_kernel<Pad>(table, pad);
+  add_kernel<MaskColumns>(table, mask_columns);
   add_kernel<Concat>(table, concat);
 }
 

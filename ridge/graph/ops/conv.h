@@ -1,7 +1,9 @@
 // Two-dimensional convolution over NHWC images, and its two gradients. All three are linear in each
-// input, so each one's gradient is built of the other two.
+// input, so each one's gradient is built of the other two. The plain form of each is a matrix
+// product, one factor of which holds what the windows see.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "ridge/graph/graph.h"
@@ -50,6 +52,7 @@ class Conv2d final : public Convolution<Conv2d> {
  public:
   static constexpr OpTraits kTraits = convolution_traits("conv2d");
   std::vector<TensorType> infer(std::span<const TensorType> inputs) const override;
+  std::vector<Value> expand(std::span<const Value> inputs) const override;
   std::vector<BatchFlow> batch_flow(const BatchFlowContext& c) const override;
   void fields(FieldVisitor& v) override;
 };
@@ -60,6 +63,7 @@ class Conv2dGradInput final : public Convolution<Conv2dGradInput> {
   static constexpr OpTraits kTraits = convolution_traits("conv2d_grad_input");
   std::vector<int64_t> size{1, 1};
   std::vector<TensorType> infer(std::span<const TensorType> inputs) const override;
+  std::vector<Value> expand(std::span<const Value> inputs) const override;
   std::vector<BatchFlow> batch_flow(const BatchFlowContext& c) const override;
   void fields(FieldVisitor& v) override;
 };
@@ -70,6 +74,7 @@ class Conv2dGradWeight final : public Convolution<Conv2dGradWeight> {
   static constexpr OpTraits kTraits = convolution_traits("conv2d_grad_weight");
   std::vector<int64_t> size{1, 1};
   std::vector<TensorType> infer(std::span<const TensorType> inputs) const override;
+  std::vector<Value> expand(std::span<const Value> inputs) const override;
   std::vector<BatchFlow> batch_flow(const BatchFlowContext& c) const override;
   void fields(FieldVisitor& v) override;
 };

@@ -135,6 +135,10 @@ std::vector<TensorType> Pick::infer(std::span<const TensorType> inputs) const {
         "[pick] each row needs one index; got {} and indices {}",
         to_string(x),
         to_string(indices));
+  check(limit >= 0 && limit <= x.shape.back(),
+        "[pick] limit out of range; got {} for {}",
+        limit,
+        to_string(x));
   return {{x.dtype, indices.shape}};
 }
 

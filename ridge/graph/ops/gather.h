@@ -71,14 +71,18 @@ class OneHot final : public OpOf<OneHot> {
 };
 
 /// x (..., C), indices (...) i64 or i32 -> (...): of each row the element at its index. An index
-/// outside [0, C) is a UserError at run time.
+/// outside [0, C), or with a limit [0, limit), is a UserError at run time. 0 <= limit <= C.
 class Pick final : public OpOf<Pick> {
  public:
   static constexpr OpTraits kTraits = gather_traits("pick", OpClass::kMove);
+  int64_t limit = 0;  ///< 0: all columns count.
 
+  /// How many columns of rows of `columns` an index may name.
+  int64_t columns_of(int64_t columns) const { return limit == 0 ? columns : limit; }
   std::vector<TensorType> infer(std::span<const TensorType> inputs) const override;
   std::vector<Value> vjp(const VjpContext& c) const override;
   std::vector<BatchFlow> batch_flow(const BatchFlowContext& c) const override;
+  void fields(FieldVisitor& v) override { v.visit("limit", limit); }
 };
 
 Value gather(Value x, Value indices, int64_t axis = 0);

@@ -137,6 +137,14 @@ struct Asked {
     return refuse("picks no column of each row of an input");
   }
 
+  LoopRole of_mask() {
+    const bool is_whole =
+        result_size() == domain.elements && (is_domain(inputs[0]) || inputs[0] == LoopRole::kOuter);
+    if (domain.columns != 0 && is_whole && node.outputs[0].shape.back() == domain.columns)
+      return inputs[0] == LoopRole::kSpotted ? LoopRole::kSpotted : LoopRole::kDomain;
+    return refuse("masks no columns of each row");
+  }
+
   LoopRole of_elementwise() {
     const bool is_whole = result_size() == domain.elements;
     if (!is_whole && !is_row_size(result_size()))
@@ -199,6 +207,7 @@ LoopRole loop_role(const Node& node,
     if (node.is<Reshape>()) return asked.of_reshape();
     if (node.is<OneHot>()) return asked.of_one_hot();
     if (node.is<Pick>()) return asked.of_pick();
+    if (node.is<MaskColumns>()) return asked.of_mask();
     if (is_loop_reduction(node)) return asked.of_reduction();
     if (node.is<Dropout>()) return asked.of_dropout();
     if (is_fusible(node)) return asked.of_elementwise();

@@ -1,6 +1,8 @@
-// Pooling over NHWC images and its gradients.
+// Pooling over NHWC images and its gradients. The plain form of each reduces what is gathered of all
+// windows.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "ridge/graph/graph.h"
@@ -39,6 +41,7 @@ class MaxPool2d final : public OpOf<MaxPool2d> {
   PoolFields pool;
   std::vector<TensorType> infer(std::span<const TensorType> inputs) const override;
   std::vector<Value> vjp(const VjpContext& c) const override;
+  std::vector<Value> expand(std::span<const Value> inputs) const override;
   std::vector<BatchFlow> batch_flow(const BatchFlowContext& c) const override;
   void fields(FieldVisitor& v) override { pool.visit(v); }
 };
@@ -51,6 +54,7 @@ class MaxPool2dGrad final : public OpOf<MaxPool2dGrad> {
       pool_traits("max_pool2d_grad", 2, Gradient::kNone, {.joint = 2});
   PoolFields pool;
   std::vector<TensorType> infer(std::span<const TensorType> inputs) const override;
+  std::vector<Value> expand(std::span<const Value> inputs) const override;
   std::vector<BatchFlow> batch_flow(const BatchFlowContext& c) const override;
   void fields(FieldVisitor& v) override { pool.visit(v); }
 };
@@ -64,6 +68,7 @@ class AvgPool2d final : public OpOf<AvgPool2d> {
   bool count_padding = true;
   std::vector<TensorType> infer(std::span<const TensorType> inputs) const override;
   std::vector<Value> vjp(const VjpContext& c) const override;
+  std::vector<Value> expand(std::span<const Value> inputs) const override;
   std::vector<BatchFlow> batch_flow(const BatchFlowContext& c) const override;
   void fields(FieldVisitor& v) override;
 };
@@ -78,6 +83,7 @@ class AvgPool2dGrad final : public OpOf<AvgPool2dGrad> {
   std::vector<int64_t> size{1, 1};
   std::vector<TensorType> infer(std::span<const TensorType> inputs) const override;
   std::vector<Value> vjp(const VjpContext& c) const override;
+  std::vector<Value> expand(std::span<const Value> inputs) const override;
   std::vector<BatchFlow> batch_flow(const BatchFlowContext& c) const override;
   void fields(FieldVisitor& v) override;
 };

@@ -140,6 +140,11 @@ std::vector<TensorType> ArgMax::infer(std::span<const TensorType> inputs) const 
         "[argmax] axis out of range; got {} for {}",
         axis,
         to_string(inputs[0]));
+  check(limit >= 0 && limit <= inputs[0].shape[static_cast<size_t>(axis)],
+        "[argmax] limit out of range; got {} for axis {} of {}",
+        limit,
+        axis,
+        to_string(inputs[0]));
   return {{DType::kI64, reduced_shape(inputs[0].shape, {axis}, false)}};
 }
 

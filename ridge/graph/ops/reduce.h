@@ -53,7 +53,7 @@ class ReduceMax final : public Reduction<ReduceMax> {
 };
 
 /// Index (i64) of the largest element along `axis`, which goes; the first of equals; a NaN counts
-/// as larger than any number.
+/// as larger than any number. With a limit only the first `limit` along the axis are looked at.
 class ArgMax final : public OpOf<ArgMax> {
  public:
   static constexpr OpTraits kTraits{.name = "argmax",
@@ -62,10 +62,17 @@ class ArgMax final : public OpOf<ArgMax> {
                                     .dtypes = kNumbers,
                                     .gradient = Gradient::kZero};
   int64_t axis = 0;
+  int64_t limit = 0;  ///< 0: all.
+
+  /// How many along an axis of `size` are looked at.
+  int64_t looked_at(int64_t size) const { return limit == 0 ? size : limit; }
 
   std::vector<TensorType> infer(std::span<const TensorType> inputs) const override;
   std::vector<BatchFlow> batch_flow(const BatchFlowContext& c) const override;
-  void fields(FieldVisitor& v) override { v.visit("axis", axis); }
+  void fields(FieldVisitor& v) override {
+    v.visit("axis", axis);
+    v.visit("limit", limit);
+  }
 };
 
 // Builders: axes may be negative, in any order; without axes, all of them.

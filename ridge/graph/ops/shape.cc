@@ -424,6 +424,48 @@ Value concat(std::vector<Value> xs, int64_t axis) {
   return add_node(std::move(op), std::move(xs));
 }
 
+// ---- mask-columns ----
+
+std::vector<TensorType> MaskColumns::infer(std::span<const TensorType> inputs) const {
+  const TensorType& x = inputs[0];
+  check(x.rank() >= 1 && limit >= 1 && limit <= x.shape.back(),
+        "[mask_columns] limit out of range; got {} for {}",
+        limit,
+        to_string(x));
+  return {x};
+}
+
+std::vector<Value> MaskColumns::vjp(const VjpContext& c) const {
+  return {mask_columns(c.dout(), limit, 0.0)};
+}
+
+std::vector<Value> MaskColumns::expand(std::span<const Value> inputs) const {
+  const Value x = inputs[0];
+  std::vector<int64_t> low(x.shape().size()), high = low;
+  high.back() = x.dim(-1) - limit;
+  return {pad(slice(x, -1, 0, limit), low, high, value)};
+}
+
+std::vector<BatchFlow> MaskColumns::batch_flow(const BatchFlowContext& c) const {
+  const BatchFlow& flow = c.flows[0];
+  const int64_t last = c.inputs[0].rank() - 1;
+  if (flow.is_split_on(last)) return {BatchFlow::mixed("the mask tells samples apart")};
+  if (flow.is_none()) return {BatchFlow::none(flow.uniform & ~(1u << last))};
+  return {flow};
+}
+
+void MaskColumns::fields(FieldVisitor& v) {
+  v.visit("limit", limit);
+  v.visit("value", value);
+}
+
+Value mask_columns(Value x, int64_t limit, double value) {
+  MaskColumns op;
+  op.limit = limit;
+  op.value = value;
+  return add_node(std::move(op), {x});
+}
+
 void register_shape(OpRegistry& r) {
   r.add<Copy>();
   r.add<Barrier>();
@@ -432,6 +474,7 @@ void register_shape(OpRegistry& r) {
   r.add<Broadcast>();
   r.add<Slice>();
   r.add<Pad>();
+  r.add<MaskColumns>();
   r.add<Concat>();
 }
 

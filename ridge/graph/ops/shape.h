@@ -110,6 +110,27 @@ class Pad final : public OpOf<Pad> {
   void fields(FieldVisitor& v) override;
 };
 
+/// x (..., N) -> x before column `limit` of each row, and `value` from there on: what x has there
+/// is not read. 1 <= limit <= N.
+class MaskColumns final : public OpOf<MaskColumns> {
+ public:
+  static constexpr OpTraits kTraits = [] {
+    OpTraits traits = move_traits("mask_columns");
+    traits.dtypes = kFloats;
+    return traits;
+  }();
+  int64_t limit = 1;
+  double value = 0.0;
+
+  Linearity linearity() const override { return value == 0.0 ? kTraits.linear : Linearity{}; }
+  std::vector<TensorType> infer(std::span<const TensorType> inputs) const override;
+  std::vector<Value> vjp(const VjpContext& c) const override;
+  std::vector<Value> expand(std::span<const Value> inputs) const override;
+  std::vector<BatchFlow> batch_flow(const BatchFlowContext& c) const override;
+  bool may_overwrite(size_t, size_t) const override { return true; }
+  void fields(FieldVisitor& v) override;
+};
+
 /// The inputs one after another along `axis`; their other dimensions agree.
 class Concat final : public OpOf<Concat> {
  public:
@@ -154,6 +175,7 @@ Value pad(Value x,
           std::vector<int64_t> high,
           std::vector<int64_t> interior,
           double value);
+Value mask_columns(Value x, int64_t limit, double value);
 Value concat(std::vector<Value> xs, int64_t axis);
 
 }  // namespace ridge

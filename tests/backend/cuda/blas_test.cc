@@ -164,37 +164,11 @@ TEST_F(CudaBlas, ALaunchMakesOneCall) {
   stream.synchronize();
 }
 
-// Whatever call fails, the end is one clean error, and nothing is left.
 TEST_F(CudaBlas, EachCallMayFail) {
   MatMul to_bf16;
   to_bf16.round_to = DType::kBF16;
   CaseBuilder built = matmul_case(DType::kF32, {2, 5, 7}, {2, 7, 4}, to_bf16);
-  run_node(device(), built);
-  const std::vector<std::string> clean = blas_.log();
-  ASSERT_GT(clean.size(), 30u);
-  for (size_t n = 0; n < clean.size(); ++n) {
-    const std::string call = clean[n].substr(0, clean[n].find(' '));
-    SCOPED_TRACE(fmt::format("call {} ({})", n + 1, clean[n]));
-    start(Schedule::kAtLast);
-    blas_.fail("", static_cast<int64_t>(n) + 1, 13);
-    std::optional<std::string> failed;
-    try {
-      run_node(device(), built);
-    } catch (const BlasError& error) {
-      failed = error.call();
-      EXPECT_EQ(error.result(), BlasResult::kExecutionFailed);
-    }
-    // Shapes of algorithms that know none are no error, and what destroys has nobody to tell.
-    const bool may_fail = call.find("Destroy") != std::string::npos ||
-                          (call == "cublasLtMatmulAlgoConfigGetAttribute" && !failed);
-    if (may_fail)
-      EXPECT_EQ(failed, std::nullopt);
-    else
-      EXPECT_EQ(failed, call);
-    expect_blas_clean();
-    expect_clean();
-    if (HasFailure()) return;
-  }
+  expect_each_call_may_fail(built);
 }
 
 TEST_F(CudaBlas, AnErrorSaysWithWhat) {
@@ -221,6 +195,14 @@ TEST_F(CudaBlas, AMissingLibraryIsOneClearError) {
   EXPECT_NE(other.find("is no cuBLASLt of CUDA 12 or later: it has no cublasLtCreate"),
             std::string::npos)
       << other;
+  ::setenv("RIDGE_CUBLASLT", RIDGE_FAKE_CUBLASLT, 1);
+  const std::string late = test::user_error([] { BlasLibrary::open(12040); });
+  EXPECT_NE(
+      late.find("is of CUDA 13, whose kernels NVIDIA's driver, which is for CUDA 12.4, cannot "
+                "load"),
+      std::string::npos)
+      << late;
+  EXPECT_NE(late.find("nvidia-cublas-cu12`"), std::string::npos) << late;
 }
 
 }  // namespace

@@ -59,11 +59,7 @@ inline void register_cast(test::FakeCuda& fake) {
 }
 
 inline FakeBlas& open_fake_blas() {
-  void* const library = ::dlopen(RIDGE_FAKE_CUBLASLT, RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) throw std::runtime_error(::dlerror());
-  auto* const entry =
-      reinterpret_cast<test::FakeBlasEntry*>(::dlsym(library, test::kFakeBlasEntry));
-  return *entry();
+  return *open_stand_in<test::FakeBlasEntry>(RIDGE_FAKE_CUBLASLT, test::kFakeBlasEntry)();
 }
 
 class CudaBlas : public FakeDriverTest {
@@ -93,6 +89,9 @@ class CudaBlas : public FakeDriverTest {
       if (line == name || line.starts_with(name + " ")) found.push_back(line);
     return found;
   }
+
+  /// Whatever call of the library fails, the end is one clean error, and nothing is left.
+  void expect_each_call_may_fail(CaseBuilder& built);
 
   FakeBlas& blas_;
 };
@@ -138,6 +137,32 @@ inline NamedTensors run_node(const DeviceRef& gpu, CaseBuilder& built) {
     results.emplace(fmt::format("y{}", i), std::move(y));
   }
   return results;
+}
+
+inline void CudaBlas::expect_each_call_may_fail(CaseBuilder& built) {
+  run_node(device(), built);
+  const std::vector<std::string> clean = blas_.log();
+  ASSERT_GT(clean.size(), 30u);
+  for (size_t n = 0; n < clean.size(); ++n) {
+    const std::string call = clean[n].substr(0, clean[n].find(' '));
+    SCOPED_TRACE(fmt::format("call {} ({})", n + 1, clean[n]));
+    start(Schedule::kAtLast);
+    blas_.fail("", static_cast<int64_t>(n) + 1, 13);
+    std::optional<std::string> failed;
+    try {
+      run_node(device(), built);
+    } catch (const BlasError& error) {
+      failed = error.call();
+      EXPECT_EQ(error.result(), BlasResult::kExecutionFailed);
+    }
+    // Shapes of algorithms that know none are no error, and what destroys has nobody to tell.
+    const bool may_fail =
+        destroys(call) || (call == "cublasLtMatmulAlgoConfigGetAttribute" && !failed);
+    EXPECT_EQ(failed, may_fail ? std::nullopt : std::optional(call));
+    expect_blas_clean();
+    expect_clean();
+    if (HasFailure()) return;
+  }
 }
 
 }  // namespace ridge::cuda

@@ -83,12 +83,6 @@ TEST_F(CudaRates, ProductsGrowUntilOneTakesLongEnough) {
   EXPECT_EQ(edges_, std::set<int64_t>{64});
 }
 
-bool destroys(const std::string& call) {
-  for (const char* part : {"Destroy", "Free", "Unload", "Release"})
-    if (call.find(part) != std::string::npos) return true;
-  return false;
-}
-
 TEST_F(CudaRates, EachCallMayFail) {
   fake_.set_memory(size_t{8} << 20);
   measure();

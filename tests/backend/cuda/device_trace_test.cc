@@ -36,12 +36,6 @@ namespace {
 
 constexpr size_t kBytes = 64;
 
-test::FakeCupti& open_fake_cupti() {
-  void* const library = ::dlopen(RIDGE_FAKE_CUPTI, RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) throw std::runtime_error(::dlerror());
-  return *reinterpret_cast<test::FakeCuptiEntry*>(::dlsym(library, test::kFakeCuptiEntry))();
-}
-
 /// Two streams, as a step has them: copies on one, kernels on the other.
 struct Bench {
   explicit Bench(const DeviceRef& gpu)
@@ -99,7 +93,8 @@ struct Bench {
 
 class CudaTrace : public FakeDriverTest {
  protected:
-  CudaTrace() : cupti_(open_fake_cupti()) {
+  CudaTrace()
+      : cupti_(*open_stand_in<test::FakeCuptiEntry>(RIDGE_FAKE_CUPTI, test::kFakeCuptiEntry)()) {
     drain_trace();
     ::setenv("RIDGE_CUPTI", RIDGE_FAKE_CUPTI, 1);
     cupti_.reset();

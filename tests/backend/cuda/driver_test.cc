@@ -30,13 +30,16 @@ TEST_F(CudaDriver, ADeviceTellsItsFacts) {
   EXPECT_EQ(facts.number, 1);
   EXPECT_EQ(facts.name, "NVIDIA Fake 9000");
   EXPECT_EQ(facts.uuid, "GPU-f0f1f2f3-f4f5-f6f7-f8f9-fafbfcfdfe01");
-  EXPECT_EQ(facts.major, 9);
-  EXPECT_EQ(facts.minor, 0);
+  EXPECT_EQ(facts.limits.major, 9);
+  EXPECT_EQ(facts.limits.minor, 0);
   EXPECT_EQ(facts.memory_bytes, int64_t{1} << 30);
-  EXPECT_EQ(facts.multiprocessors, 132);
+  EXPECT_EQ(facts.limits.multiprocessors, 132);
   EXPECT_EQ(facts.copy_engines, 3);
   EXPECT_EQ(facts.l2_bytes, 50 << 20);
-  EXPECT_EQ(facts.most_shared_bytes, 227 << 10);
+  EXPECT_EQ(facts.limits.shared_per_block, 227 << 10);
+  EXPECT_EQ(facts.limits.shared_per_multiprocessor, 228 << 10);
+  EXPECT_EQ(facts.limits.shared_reserved, 1 << 10);
+  EXPECT_EQ(facts.limits.registers_per_multiprocessor, 1 << 16);
   EXPECT_EQ(second->driver().version_text(), "13.2");
   const Arena arena(second, 1 << 20);
   EXPECT_EQ(second->memory_use().total, size_t{1} << 30);
@@ -87,19 +90,86 @@ TEST_F(CudaDriver, AnOldDriverIsAnError) {
   EXPECT_EQ(Driver(RIDGE_FAKE_CUDA).version_text(), "12.0");
 }
 
-TEST_F(CudaDriver, NoDeviceIsAnError) {
-  fake_.set_devices(0);
-  const std::string error = user_error([] { device(); });
-  EXPECT_TRUE(has(error, "CUDA: cuInit failed: no CUDA-capable device is detected")) << error;
-  EXPECT_TRUE(has(error, "CUDA_VISIBLE_DEVICES")) << error;
+// What a GPU, or who set the machine up, does to a program: each time one line that ends with one
+// thing to do.
+TEST_F(CudaDriver, EachTroubleSaysWhatToDo) {
+  struct Case {
+    const char* visible;  // CUDA_VISIBLE_DEVICES; null: not set
+    int devices;          // that it leaves
+    int number;           // of the one that is asked for
+    const char* call;     // that fails
+    int code;
+    std::vector<const char*> says;
+  };
+  const Case cases[] = {
+      {nullptr,
+       0,
+       0,
+       "",
+       0,
+       {"cuInit failed: no CUDA-capable device", "; see whether `nvidia-smi -L`"}},
+      {"", 0, 0, "", 0, {"cuInit failed", "; unset CUDA_VISIBLE_DEVICES, which is ''"}},
+      {"7", 0, 0, "", 0, {"cuInit failed", "; unset CUDA_VISIBLE_DEVICES, which is '7'"}},
+      {"GPU-1", 0, 0, "", 0, {"which is 'GPU-1', or name in it what `nvidia-smi -L` lists"}},
+      {"3\x1b",
+       1,
+       1,
+       "",
+       0,
+       {"cuda:1: the driver shows 1 (CUDA_VISIBLE_DEVICES is '3?'); give cuda:0"}},
+      {"MIG-1,MIG-2",
+       1,
+       1,
+       "",
+       0,
+       {"no GPU cuda:1", "; give cuda:0: a program sees one MIG slice"}},
+      {nullptr, 1, 0, "cuDeviceGet", 101, {"cuDeviceGet(cuda:0) failed", "; see whether"}},
+      {nullptr,
+       1,
+       0,
+       "cuDevicePrimaryCtxRetain",
+       2,
+       {"(cuda:0) failed: out of memory", "; other programs"}},
+      {nullptr, 1, 0, "cuDevicePrimaryCtxRetain", 46, {"busy or unavailable", "; another process"}},
+      {nullptr,
+       1,
+       0,
+       "cuMemAlloc_v2",
+       2,
+       {"64 bytes; ", "are free) failed", "; see with nvidia-smi"}},
+      {nullptr, 1, 0, "cuMemAlloc_v2", 46, {"DEVICE_UNAVAILABLE", "; start again from the last"}},
+      {nullptr,
+       1,
+       0,
+       "cuMemAlloc_v2",
+       214,
+       {"ECC", "; go on from the last checkpoint", "another GPU"}},
+      {nullptr,
+       1,
+       0,
+       "cuMemAlloc_v2",
+       719,
+       {"LAUNCH_FAILED", "; start again from the last checkpoint"}},
+      {nullptr, 1, 0, "cuMemAlloc_v2", 999, {"error 999", "; look for an Xid"}},
+  };
+  for (const Case& each : cases) {
+    fake_.reset();
+    fake_.set_devices(each.devices);
+    if (each.visible != nullptr) ::setenv("CUDA_VISIBLE_DEVICES", each.visible, 1);
+    if (each.code != 0) fake_.fail(each.call, 1, each.code);
+    const std::string error = user_error([&] { Arena(device(each.number), 64); });
+    ::unsetenv("CUDA_VISIBLE_DEVICES");
+    for (const char* text : each.says) EXPECT_TRUE(has(error, text)) << text << "\n" << error;
+    EXPECT_FALSE(has(error, "\n")) << error;
+  }
+}
+
+TEST_F(CudaDriver, ASliceIsNamedAsNvidiasToolsNameIt) {
+  fake_.set_name("NVIDIA H100 80GB HBM3 MIG 1g.10gb");
+  EXPECT_EQ(device()->facts().uuid, "MIG-f0f1f2f3-f4f5-f6f7-f8f9-fafbfcfdfe00");
 }
 
 TEST_F(CudaDriver, ANumberOfNoDeviceIsAnError) {
-  ::setenv("CUDA_VISIBLE_DEVICES", "3\x1b", 1);
-  EXPECT_EQ(user_error([] { device(1); }),
-            "there is no GPU cuda:1: the driver shows 1 (CUDA_VISIBLE_DEVICES is '3?'); give "
-            "cuda:0");
-  ::unsetenv("CUDA_VISIBLE_DEVICES");
   fake_.set_devices(4);
   EXPECT_EQ(user_error([] { device(4); }),
             "there is no GPU cuda:4: the driver shows 4; give cuda:0 to cuda:3");

@@ -130,12 +130,6 @@ TEST_F(CudaFailures, TheLoopIsRightInAnyOrderThatItAllows) {
   }
 }
 
-bool destroys(const std::string& call) {
-  for (const char* part : {"Destroy", "Free", "Unload", "Release"})
-    if (call.find(part) != std::string::npos) return true;
-  return false;
-}
-
 TEST_F(CudaFailures, EachCallMayFail) {
   start(Schedule::kAtLast);
   int64_t calls_of_steps = 0;

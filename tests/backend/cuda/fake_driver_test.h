@@ -14,14 +14,18 @@
 
 namespace ridge::cuda {
 
-/// The stand-in that lies in `path`; every Driver of that name is the same one.
-inline test::FakeCuda& open_fake(const char* path) {
+/// A function of the stand-in that lies in `path`: whoever opens that file has the same one.
+template <typename Function>
+Function* open_stand_in(const char* path, const char* name) {
   void* const library = ::dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) throw std::runtime_error(::dlerror());
-  auto* const entry =
-      reinterpret_cast<test::FakeCudaEntry*>(::dlsym(library, test::kFakeCudaEntry));
-  if (entry == nullptr) throw std::runtime_error("not the stand-in");
-  return *entry();
+  void* const found = ::dlsym(library, name);
+  if (found == nullptr) throw std::runtime_error(::dlerror());
+  return reinterpret_cast<Function*>(found);
+}
+
+inline test::FakeCuda& open_fake(const char* path) {
+  return *open_stand_in<test::FakeCudaEntry>(path, test::kFakeCudaEntry)();
 }
 
 class FakeDriverTest : public testing::Test {
@@ -37,6 +41,12 @@ class FakeDriverTest : public testing::Test {
   }
   static DeviceRef device(int number = 0) {
     return std::make_shared<const Device>(std::make_shared<const Driver>(RIDGE_FAKE_CUDA), number);
+  }
+  /// Whether the call only gives something back.
+  static bool destroys(const std::string& call) {
+    for (const char* part : {"Destroy", "Free", "Unload", "Release"})
+      if (call.find(part) != std::string::npos) return true;
+    return false;
   }
   /// Lines of the log that begin with one of the names.
   std::vector<std::string> lines(const std::vector<std::string>& names) const {

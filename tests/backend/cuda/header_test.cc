@@ -112,13 +112,20 @@ static_assert(is(DeviceAttribute::kL2Bytes, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE));
 static_assert(is(DeviceAttribute::kCopyEngines, CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT));
 static_assert(is(DeviceAttribute::kMajor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR));
 static_assert(is(DeviceAttribute::kMinor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR));
-static_assert(is(DeviceAttribute::kMostSharedBytes,
+static_assert(is(DeviceAttribute::kSharedPerBlock,
                  CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN));
+static_assert(is(DeviceAttribute::kSharedPerMultiprocessor,
+                 CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR));
+static_assert(is(DeviceAttribute::kSharedReserved,
+                 CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK));
+static_assert(is(DeviceAttribute::kRegistersPerMultiprocessor,
+                 CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR));
 
 constexpr bool is(FunctionAttribute ours, CUfunction_attribute theirs) {
   return static_cast<int>(ours) == theirs;
 }
 static_assert(is(FunctionAttribute::kMostThreads, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK));
+static_assert(is(FunctionAttribute::kStaticSharedBytes, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES));
 static_assert(is(FunctionAttribute::kLocalBytes, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES));
 static_assert(is(FunctionAttribute::kRegisters, CU_FUNC_ATTRIBUTE_NUM_REGS));
 static_assert(is(FunctionAttribute::kDynamicSharedBytes,

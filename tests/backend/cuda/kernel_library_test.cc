@@ -19,14 +19,6 @@ using Held = std::vector<std::shared_ptr<KernelLibrary::Shared>>;
 
 constexpr int kKernels = 8;
 
-FakeNvrtcControl& open_control() {
-  void* const library = ::dlopen(RIDGE_FAKE_NVRTC, RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) throw std::runtime_error(::dlerror());
-  auto* const entry =
-      reinterpret_cast<test::FakeNvrtcControlEntry*>(::dlsym(library, test::kFakeNvrtcControl));
-  return *entry();
-}
-
 std::shared_ptr<const PrintedKernel> kernel_of(int number) {
   PrintedKernel kernel;
   kernel.name = fmt::format("kernel_{}", number);
@@ -37,7 +29,10 @@ std::shared_ptr<const PrintedKernel> kernel_of(int number) {
 
 class CudaKernelLibrary : public FakeDriverTest {
  protected:
-  CudaKernelLibrary() : control_(open_control()), threads_(num_threads()) {
+  CudaKernelLibrary()
+      : control_(*open_stand_in<test::FakeNvrtcControlEntry>(RIDGE_FAKE_NVRTC,
+                                                             test::kFakeNvrtcControl)()),
+        threads_(num_threads()) {
     ::setenv("RIDGE_NVRTC", RIDGE_FAKE_NVRTC, 1);
     clear();
     control_.makes_empty = true;
@@ -141,6 +136,79 @@ TEST_F(CudaKernelLibrary, WhatNobodyHoldsIsGone) {
   first = library->add(kernel_of(0));
   library->load(*first);
   EXPECT_EQ(control_.compilations, 2);
+}
+
+// A launch gets 48 KiB without asking, of which static memory is a part: little dynamic memory has
+// to be asked for too.
+TEST_F(CudaKernelLibrary, DynamicSharedMemoryIsAskedFor) {
+  const auto library = make_library();
+  const auto load = [&](size_t bytes) {
+    auto printed = std::make_shared<PrintedKernel>(*kernel_of(static_cast<int>(bytes)));
+    printed->launches[0].shared_bytes = bytes;
+    library->load(*library->add(printed));
+    return lines({"cuFuncSetAttribute"});
+  };
+  EXPECT_EQ(load(0), std::vector<std::string>{});
+  EXPECT_EQ(load(16), std::vector<std::string>{"cuFuncSetAttribute k16 8=16"});
+}
+
+TEST_F(CudaKernelLibrary, StaticSharedMemoryCountsBesideTheDynamic) {
+  PrintedKernel kernel = *kernel_of(0);
+  kernel.launches[0].shared_bytes = 1000;
+  EXPECT_EQ(launch_refusal(kernel, {.shared_per_block = 1000}), "");
+  kernel.launches[0].static_shared_bytes = 1;
+  EXPECT_EQ(launch_refusal(kernel, {.shared_per_block = 1000}),
+            "takes 1001 bytes of shared memory a block, and the device has 1000");
+}
+
+// Compiled for the device itself where that is known, else as PTX of what is next before it.
+TEST_F(CudaKernelLibrary, AnUnknownDeviceGetsWhatTheDriverCompiles) {
+  struct Case {
+    int major, minor;
+    const char* target;
+  };
+  for (const Case& each : {Case{8, 0, "sm_80"},
+                           Case{12, 1, "sm_121"},
+                           Case{13, 0, "compute_121"},
+                           Case{10, 7, "compute_103"},
+                           Case{7, 0, "sm_70"}})
+    EXPECT_EQ(Nvrtc::open()->target_for(each.major, each.minor), each.target);
+  fake_.set_capability(13, 0);
+  const auto library = make_library();
+  const auto kernel = library->add(kernel_of(0));
+  EXPECT_EQ(library->load(*kernel).kernels.size(), 1u);
+}
+
+// A driver loads kernels of its own major version of CUDA and of earlier ones.
+TEST_F(CudaKernelLibrary, TheCompilerFitsTheDriver) {
+  struct Case {
+    const char* compiler;
+    int driver;
+    bool fits;
+  };
+  for (const Case& each : {Case{"13", 13000, true},
+                           Case{"13", 12040, false},
+                           Case{"12", 12040, true},
+                           Case{"12", 13000, true},
+                           Case{"14", 13020, false}}) {
+    ::setenv("FAKE_NVRTC_MAJOR", each.compiler, 1);
+    const std::string message = user_error([&] { Nvrtc::open(each.driver); });
+    ::unsetenv("FAKE_NVRTC_MAJOR");
+    if (each.fits) {
+      EXPECT_EQ(message, "no error");
+      continue;
+    }
+    const bool is_12 = each.driver < 13000;
+    const std::string why = fmt::format(
+        "is of CUDA {}, whose kernels NVIDIA's driver, which is "
+        "for CUDA {}, cannot load",
+        each.compiler,
+        is_12 ? "12.4" : "13.2");
+    EXPECT_NE(message.find(why), std::string::npos) << message;
+    EXPECT_NE(message.find(is_12 ? "nvidia-cuda-nvrtc-cu12`" : "nvidia-cuda-nvrtc`"),
+              std::string::npos)
+        << message;
+  }
 }
 
 }  // namespace

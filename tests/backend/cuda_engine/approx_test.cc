@@ -15,12 +15,6 @@ namespace {
 class CudaApprox : public SimulatedGpu {
  protected:
   CudaApprox() { fake_.set_schedule(Schedule::kAtLast); }
-
-  static std::vector<std::string> names_of(const std::vector<Choice>& choices) {
-    std::vector<std::string> names;
-    for (const Choice& choice : choices) names.push_back(choice.name);
-    return names;
-  }
 };
 
 using Names = std::vector<std::string>;
@@ -33,12 +27,12 @@ TEST_F(CudaApprox, IsOfferedBehindTheKernelOfTheCpusBits) {
   const Node& loop = *graph.outputs()[0].value.node;
   ASSERT_TRUE(loop.is<Fused>());
   const auto choices = gpu->candidates(loop);
-  EXPECT_EQ(names_of(choices), (Names{"printed", "printed_approx", "expanded"}));
+  EXPECT_EQ(names_of(*gpu, loop), (Names{"printed", "printed_approx", "expanded"}));
   EXPECT_NE(choices[0].bits, choices[1].bits);
   Graph single("single");
   const Value x = input(single, "x", {DType::kF32, {20, 40}});
-  EXPECT_EQ(names_of(gpu->candidates(*exp(x).node)), (Names{"printed", "printed_approx"}));
-  EXPECT_EQ(names_of(gpu->candidates(*add(x, x).node)), (Names{"printed"}));
+  EXPECT_EQ(names_of(*gpu, *exp(x).node), (Names{"printed", "printed_approx"}));
+  EXPECT_EQ(names_of(*gpu, *add(x, x).node), (Names{"printed"}));
 
   // By default nothing is timed; of any bits it is, for it is right.
   const auto ref = make_backend("ref");

@@ -1,4 +1,4 @@
-// Attention on a simulated GPU by each of its kernels.
+// Attention on a simulated GPU by its kernel.
 #include "ridge/graph/ops/attention.h"
 
 #include "ridge/graph/ops/source.h"
@@ -14,12 +14,6 @@ namespace {
 class CudaAttention : public SimulatedGpu {
  protected:
   CudaAttention() { fake_.set_schedule(Schedule::kAtLast); }
-
-  static std::vector<std::string> names_of(const Backend& gpu, const Node& node) {
-    std::vector<std::string> names;
-    for (const Choice& choice : gpu.candidates(node)) names.push_back(choice.name);
-    return names;
-  }
   /// Each choice of the node against the reference.
   static void expect_near_reference(Backend& gpu, const Node& node, const NamedTensors& operands) {
     const auto ref = make_backend("ref");
@@ -33,18 +27,15 @@ class CudaAttention : public SimulatedGpu {
 using Names = std::vector<std::string>;
 
 // Heads whose tiles take more than the 48 KiB that a kernel has without asking.
-TEST_F(CudaAttention, Of16BitsIsMadeByTensorCoresFirst) {
+TEST_F(CudaAttention, Of16BitsIsMadeByTensorCores) {
   auto gpu = make_backend_cuda();
   for (const DType dtype : {DType::kBF16, DType::kF16}) {
     CaseBuilder b(dtype, 5);
     const Value qkv = b.input({1, 70, 3 * 2 * 64});
     const Value y = packed_attention(qkv, 2, {.causal = true});
     b.finish({y, {y.node, 1}});
-    EXPECT_EQ(names_of(*gpu, *y.node), (Names{"printed_mma", "printed"}));
+    EXPECT_EQ(names_of(*gpu, *y.node), Names{"printed_mma"});
     expect_near_reference(*gpu, *y.node, {{"0", b.tensors().begin()->second}});
-    // Neither has the bits of the other, so that no tuner takes one for the other.
-    const auto choices = gpu->candidates(*y.node);
-    EXPECT_NE(choices[0].bits, choices[1].bits);
   }
   gpu.reset();
   expect_clean();
@@ -59,7 +50,7 @@ TEST_F(CudaAttention, TheGradientToo) {
   op.causal = true, op.heads = 1, op.scale = 0.125;
   const Value dqkv = add_node(std::move(op), {qkv, y, logsumexp, dy});
   b.finish({dqkv});
-  EXPECT_EQ(names_of(*gpu, *dqkv.node), (Names{"printed_mma", "printed"}));
+  EXPECT_EQ(names_of(*gpu, *dqkv.node), Names{"printed_mma"});
   NamedTensors operands;
   for (size_t i = 0; i < 4; ++i)
     operands.emplace(fmt::format("{}", i),
@@ -69,7 +60,7 @@ TEST_F(CudaAttention, TheGradientToo) {
   expect_clean();
 }
 
-TEST_F(CudaAttention, WhatTensorCoresDoNotTakeIsPrintedWithoutThem) {
+TEST_F(CudaAttention, WhatTensorCoresDoNotTakeIsLeftToItsPlainForm) {
   const auto gpu = make_backend_cuda();
   Graph graph("shapes");
   const auto names = [&](DType dtype, int64_t depth, double scale) {
@@ -77,11 +68,11 @@ TEST_F(CudaAttention, WhatTensorCoresDoNotTakeIsPrintedWithoutThem) {
         input(graph, fmt::format("{}", graph.inputs().size()), {dtype, {1, 2, 20, depth}});
     return names_of(*gpu, *attention(x, x, x, {.scale = scale}).node);
   };
-  EXPECT_EQ(names(DType::kF32, 64, 1.0), Names{"printed"});
-  EXPECT_EQ(names(DType::kBF16, 40, 1.0), Names{"printed"});
-  EXPECT_EQ(names(DType::kBF16, 144, 1.0), Names{"printed"});
-  EXPECT_EQ(names(DType::kBF16, 64, -1.0), Names{"printed"});
-  EXPECT_EQ(names(DType::kF16, 128, 1.0), (Names{"printed_mma", "printed"}));
+  EXPECT_EQ(names(DType::kF32, 64, 1.0), Names{});
+  EXPECT_EQ(names(DType::kBF16, 40, 1.0), Names{});
+  EXPECT_EQ(names(DType::kBF16, 144, 1.0), Names{});
+  EXPECT_EQ(names(DType::kBF16, 64, -1.0), Names{});
+  EXPECT_EQ(names(DType::kF16, 128, 1.0), Names{"printed_mma"});
 }
 
 }  // namespace

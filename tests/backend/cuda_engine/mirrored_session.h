@@ -17,10 +17,11 @@ class MirroredSession {
   MirroredSession(const Task& task, const TrainConfig& config, Backend& backend, FakeCuda& fake)
       : task_(task),
         config_(config),
-        captures_(config.train.capture != "off"),
         session_(task, config, backend, program_options(config, task)),
-        planned_(session_.program(), fake),
-        runs_(session_.program().entries().size()),
+        planned_(session_.program(),
+                 fake,
+                 config.train.capture == "off" ? Capture::kOff : Capture::kAuto,
+                 Caller::kOwner),
         x_(backend, kBatchBytes),
         y_(backend, kBatchBytes) {
     // Zeros are right indices, and numbers.
@@ -99,15 +100,7 @@ class MirroredSession {
     const auto& inputs = session_.program().plan().entries[entry(name)].inputs;
     if (find_slot(inputs, "rng") != nullptr) planned_.write_scalars(input(name, "rng"));
   }
-  // As it is, recorded, and by its recording from then on.
-  void run(const std::string& name) {
-    const size_t number = entry(name);
-    const int64_t before = runs_[number]++;
-    planned_.run(number,
-                 !captures_ || before == 0 ? Launching::kOneByOne
-                 : before == 1             ? Launching::kRecorded
-                                           : Launching::kReplayed);
-  }
+  void run(const std::string& name) { planned_.run(entry(name)); }
   // All at once, and one wait.
   void read_scalars(const std::string& name) {
     size_t cell = 0;
@@ -131,10 +124,8 @@ class MirroredSession {
 
   const Task& task_;
   const TrainConfig& config_;
-  bool captures_;
   Session session_;
   PlannedCalls planned_;
-  std::vector<int64_t> runs_;
   HostMemory x_, y_;
   std::string last_;
   int64_t maybe_skipped_ = nn::kMostUnknownSkips;

@@ -11,6 +11,7 @@
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/fused_matmul.h"
 #include "ridge/graph/ops/source.h"
+#include "tests/backend/cuda_kernels/test_limits.h"
 
 namespace ridge::test {
 namespace {
@@ -40,9 +41,12 @@ const void* find_arena(const Program& program) {
 
 }  // namespace
 
-PlannedCalls::PlannedCalls(Program& program, const FakeCuda& fake)
+PlannedCalls::PlannedCalls(Program& program, const FakeCuda& fake, Capture capture, Caller caller)
     : program_(program),
       fake_(fake),
+      captures_(capture != Capture::kOff),
+      calls_(caller == Caller::kPlannedCalls),
+      runs_(program.entries().size()),
       state_(memory_of(fake.place_of(program.state().base()))),
       arena_base_(find_arena(program)) {
   arena_ = memory_of(fake.place_of(arena_base_));
@@ -81,14 +85,19 @@ void PlannedCalls::stage(DataSlot slot, const std::string& from) {
   pieces_.push_back({memory_of(to), at, slot.staging, bytes});
 }
 
-void PlannedCalls::write(DataSlot slot, const void* host) { stage(slot, fake_.place_of(host)); }
+void PlannedCalls::write(DataSlot slot, const void* host) {
+  if (calls_) program_.write(slot, host);
+  stage(slot, fake_.place_of(host));
+}
 
-void PlannedCalls::write_scalars(DataSlot slot) {
+void PlannedCalls::write_scalars(DataSlot slot, const void* host) {
+  if (calls_) program_.write_scalars(slot, host);
   stage(slot, fmt::format("$scalars{}$+{}", slot_, scalar_bytes_));
   scalar_bytes_ += aligned_bytes(slot.bytes);
 }
 
-void PlannedCalls::write_rows(DataSlot slot) {
+void PlannedCalls::write_rows(DataSlot slot, const void* host, size_t row_bytes, size_t row_step) {
+  if (calls_) program_.write_rows(slot, host, row_bytes, row_step);
   if (!has_packed_)  // once: the memory to pack into
     for (int i = 0; i < 2; ++i)
       add(fmt::format(
@@ -116,17 +125,19 @@ void PlannedCalls::take() {
   add(fmt::format("cuEventRecord $taken{}$ $compute$", slot_));
 }
 
-void PlannedCalls::run(size_t entry, Launching launching) {
+void PlannedCalls::run(size_t entry) {
+  if (calls_) program_.run(entry);
+  const int64_t before = runs_.at(entry)++;
+  const bool is_recorded = captures_ && before == 1, is_replayed = captures_ && before > 1;
   take();
   const std::vector<std::string>& launches = launches_.at(entry);
-  if (launching == Launching::kRecorded) {
+  if (is_recorded) {
     // How much memory it takes is looked at.
     add("cuMemGetInfo_v2");
     add("cuStreamBeginCapture_v2 $compute$");
   }
-  if (launching != Launching::kReplayed)
-    lines_.insert(lines_.end(), launches.begin(), launches.end());
-  if (launching == Launching::kRecorded) {
+  if (!is_replayed) lines_.insert(lines_.end(), launches.begin(), launches.end());
+  if (is_recorded) {
     add(fmt::format("cuStreamEndCapture $compute$ = $graph{}$", entry));
     add("cuGraphGetNodes");
     add(fmt::format("cuGraphInstantiateWithFlags $graph{0}$ = $exec{0}$ of {1} nodes in a row",
@@ -135,9 +146,8 @@ void PlannedCalls::run(size_t entry, Launching launching) {
     add("cuCtxSetCurrent");
     add(fmt::format("cuGraphDestroy $graph{}$", entry));
   }
-  if (launching != Launching::kOneByOne)
-    add(fmt::format("cuGraphLaunch $exec{}$ $compute$", entry));
-  if (launching == Launching::kRecorded) add("cuMemGetInfo_v2");
+  if (is_recorded || is_replayed) add(fmt::format("cuGraphLaunch $exec{}$ $compute$", entry));
+  if (is_recorded) add("cuMemGetInfo_v2");
   // The host goes no farther ahead than two runs.
   if (!copied_before_.empty()) add("cuEventSynchronize " + copied_before_);
   copied_before_.clear();
@@ -157,16 +167,19 @@ void PlannedCalls::read_from(const std::string& from, size_t bytes, const std::s
   add(fmt::format("cuMemcpyDtoHAsync_v2 {} from {}, {} bytes, $copies$", to, from, bytes));
 }
 
-void PlannedCalls::read(DataSlot slot, const std::string& to) {
+void PlannedCalls::read(DataSlot slot, const std::string& to, void* host) {
+  if (calls_) program_.read(slot, host);
   read_from(fake_.place_of(slot.address), slot.bytes, to);
 }
 
-void PlannedCalls::read(const PlanSlot& state, const std::string& to) {
+void PlannedCalls::read(const PlanSlot& state, const std::string& to, void* host) {
+  if (calls_) program_.read(state, host);
   read_from(place(state.place), static_cast<size_t>(state.place.bytes), to);
 }
 
 // Both streams, and behind the work of each what kernels have found wrong.
 void PlannedCalls::synchronize() {
+  if (calls_) program_.synchronize();
   for (const char* stream : {"$compute$", "$copies$"}) {
     if (faults_ > 0)
       add(fmt::format(
@@ -194,9 +207,9 @@ void PlannedCalls::add_step(const Node& node, const PlanStep& step, const std::s
   const int64_t bytes = step.outputs.at(0).bytes;
   if (step.choice_name.starts_with("printed")) {
     const std::string memory = step.workspace.region == Region::kState ? state_ : arena_;
-    add_printed(step.choice_name == "printed_mma"      ? cuda::print_mma_kernel(node)
-                : step.choice_name == "printed_approx" ? cuda::print_approx_kernel(node)
-                                                       : cuda::print_kernel(node),
+    add_printed(step.choice_name == "printed_mma"      ? cuda::print_mma_kernel(node, kH200)
+                : step.choice_name == "printed_approx" ? cuda::print_approx_kernel(node, kH200)
+                                                       : cuda::print_kernel(node, kH200),
                 inputs,
                 outputs,
                 memory,
@@ -222,8 +235,6 @@ void PlannedCalls::add_step(const Node& node, const PlanStep& step, const std::s
   }
 }
 
-constexpr int kMultiprocessors = 132;  // that the stand-in for the driver tells
-
 void PlannedCalls::add_printed(const cuda::Printing& printing,
                                const std::vector<std::string>& inputs,
                                const std::vector<std::string>& outputs,
@@ -235,7 +246,7 @@ void PlannedCalls::add_printed(const cuda::Printing& printing,
   for (const cuda::KernelLaunch& launch : printing.kernel->launches) {
     std::string line = fmt::format("cuLaunchKernel {} <<<{},1,1; {},1,1; {}>>>(",
                                    launch.entry,
-                                   launch.blocks_on(kMultiprocessors),
+                                   launch.blocks,
                                    launch.threads,
                                    launch.shared_bytes);
     for (size_t i = 0; i < launch.operands.size(); ++i) {
@@ -277,7 +288,7 @@ void PlannedCalls::add_product(const Node& node, const PlanStep& step) {
     for (size_t i = 0; i < 2; ++i) {
       Graph graph("cast");
       const Node& made = *cast(input(graph, "x", types[i]), op.round_to).node;
-      add_printed(cuda::print_kernel(made), {from[i]}, {to[i]}, "", 0);
+      add_printed(cuda::print_kernel(made, kH200), {from[i]}, {to[i]}, "", 0);
     }
     a = to[0], b = to[1];
   }
@@ -301,7 +312,7 @@ void PlannedCalls::add_joint_product(const Node& node, const PlanStep& step) {
     own -= static_cast<int64_t>(size_of(to)) * type.elements();
     Graph graph("cast");
     const Node& made = *cast(input(graph, "x", type), to).node;
-    add_printed(cuda::print_kernel(made),
+    add_printed(cuda::print_kernel(made, kH200),
                 {place(step.inputs[bias])},
                 {place(step.workspace.region, step.workspace.offset + own)},
                 "",

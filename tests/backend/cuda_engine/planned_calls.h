@@ -12,25 +12,26 @@
 
 namespace ridge::test {
 
-/// How a run launches: one by one, while it is recorded, or what was recorded.
-enum class Launching { kOneByOne, kRecorded, kReplayed };
+/// Who calls the program: PlannedCalls, or the owner of it, who tells PlannedCalls.
+enum class Caller { kPlannedCalls, kOwner };
 
-/// A mirror of a program: each call of the host's is told to both, and lines() grow by what the
-/// driver's log must grow by. What no plan says, the name of a stream or an event, stands as
+/// A mirror of a program: with each call of the host's, lines() grow by what the driver's log must
+/// grow by. What no plan says, the name of a stream or an event, stands as
 /// "$name$" and is whatever difference() first finds there.
 class PlannedCalls {
  public:
   /// Before anything is written to the program or run.
-  PlannedCalls(Program& program, const FakeCuda& fake);
+  PlannedCalls(Program& program, const FakeCuda& fake, Capture capture, Caller caller);
 
   // As Program's. Memory of the host is page-locked.
   void write(DataSlot slot, const void* host);
-  void write_scalars(DataSlot slot);
-  void write_rows(DataSlot slot);
-  void run(size_t entry, Launching launching);
-  /// `to` as the log calls it.
-  void read(DataSlot slot, const std::string& to);
-  void read(const PlanSlot& state, const std::string& to);
+  void write_scalars(DataSlot slot, const void* host = nullptr);
+  void write_rows(DataSlot slot, const void* host, size_t row_bytes, size_t row_step);
+  /// The first time one by one, the second while it is recorded, from then on what was recorded.
+  void run(size_t entry);
+  /// `to` as the log calls it; `host`, where PlannedCalls is the caller.
+  void read(DataSlot slot, const std::string& to, void* host = nullptr);
+  void read(const PlanSlot& state, const std::string& to, void* host = nullptr);
   void synchronize();
 
   const std::vector<std::string>& lines() const { return lines_; }
@@ -65,6 +66,8 @@ class PlannedCalls {
 
   Program& program_;
   const FakeCuda& fake_;
+  bool captures_, calls_;
+  std::vector<int64_t> runs_;  // of each entry
   std::string state_, arena_;  // names of their memory
   const void* arena_base_ = nullptr;
   size_t faults_ = 0;                               // kernels so far that check indices

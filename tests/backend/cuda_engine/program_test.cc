@@ -1,5 +1,5 @@
 // Programs on a simulated GPU: the CPU's bits, in any order of work that streams allow; steady
-// steps; wrong data; calls of the driver that fail.
+// steps; wrong data.
 #include "ridge/base/parallel.h"
 #include "ridge/run/backends.h"
 #include "ridge/run/compare.h"
@@ -15,13 +15,9 @@ constexpr int64_t kSteps = 6;
 
 class CudaProgram : public SimulatedGpu {
  protected:
-  /// `calls` of the driver, up to where all is read.
-  SmallRun run_on_gpu(int64_t steps, int64_t* calls = nullptr) {
+  static SmallRun run_on_gpu() {
     const auto gpu = make_backend_cuda();
-    SmallTraining training(*gpu);
-    SmallRun run = training.run(steps);
-    if (calls != nullptr) *calls = fake_.calls();
-    return run;
+    return SmallTraining(*gpu).run(kSteps);
   }
   static SmallRun run_on_cpu() {
     const auto cpu = make_backend("cpu");
@@ -41,14 +37,14 @@ TEST_F(CudaProgram, TrainsWithTheBitsOfTheCpuInAnyOrderThatStreamsAllow) {
   for (const Schedule schedule : {Schedule::kAtLast, Schedule::kAtOnce}) {
     fake_.reset();
     fake_.set_schedule(schedule);
-    expect_same(run_on_gpu(kSteps), want);
+    expect_same(run_on_gpu(), want);
     expect_clean();
   }
   for (int seed = 1; seed <= cases(6); ++seed) {
     SCOPED_TRACE(seed);
     fake_.reset();
     fake_.set_schedule(Schedule::kRandom, static_cast<uint64_t>(seed));
-    expect_same(run_on_gpu(kSteps), want);
+    expect_same(run_on_gpu(), want);
     expect_clean();
   }
 }
@@ -202,47 +198,6 @@ TEST_F(CudaProgram, PageLockedMemoryIsCopiedWhereItLies) {
   EXPECT_EQ(fake_.log().size(), 2u);
   stream->synchronize();
   EXPECT_EQ(std::memcmp(to.get(), from.get(), kBytes), 0);
-}
-
-// Short of a call that only gives something back or makes a recording, a run ends with the error of
-// the call that failed; whatever happens, nothing is left.
-TEST_F(CudaProgram, EachCallMayFail) {
-  // Each entry runs as it is, is recorded, and runs as a recording.
-  constexpr int64_t kFew = 3;
-  int64_t calls = 0;
-  run_on_gpu(kFew, &calls);
-  const std::vector<std::string> clean = fake_.log();
-  ASSERT_GT(clean.size(), 100u);
-  const std::vector<bool> is_recording = records(clean);
-  EXPECT_TRUE(std::find(is_recording.begin(), is_recording.end(), true) != is_recording.end());
-  const size_t step = is_full_scale() ? 1 : cases(2) < 2 ? 29 : 7;
-  for (const int code : {2, 719}) {
-    for (size_t n = code == 2 ? 0 : 1; n < clean.size(); n += step) {
-      const std::string call = clean[n].substr(0, clean[n].find(' '));
-      SCOPED_TRACE(fmt::format("call {} ({}) fails with {}", n + 1, clean[n], code));
-      fake_.reset();
-      fake_.fail("", static_cast<int64_t>(n) + 1, code);
-      bool has_failed = false;
-      std::string message;
-      try {
-        run_on_gpu(kFew);
-      } catch (const UserError& error) {
-        has_failed = true;
-        message = error.what();
-      }
-      const bool may_go_on = static_cast<int64_t>(n) >= calls || destroys(call) ||
-                             call == "cuCtxSetCurrent" || call == "cuCtxSynchronize" ||
-                             (is_recording[n] && code == 2);
-      if (!may_go_on) {
-        EXPECT_TRUE(has_failed);
-        if (!is_recording[n]) {
-          EXPECT_NE(message.find(call), std::string::npos) << message;
-        }
-      }
-      expect_clean();
-      if (HasFailure()) return;
-    }
-  }
 }
 
 TEST_F(CudaProgram, NoMemoryForThePlanIsOneClearError) {

@@ -17,10 +17,7 @@ namespace ridge::test {
 
 class SimulatedGpu : public cuda::FakeDriverTest {
  protected:
-  SimulatedGpu() {
-    ::setenv("RIDGE_NVRTC", RIDGE_FAKE_NVRTC, 1);
-    ::setenv("FAKE_NVRTC_CACHE", RIDGE_SIMULATED_KERNELS, 1);
-  }
+  SimulatedGpu() { ::setenv("RIDGE_NVRTC", RIDGE_FAKE_NVRTC, 1); }
 
   /// A backend of the device, which is as new.
   static std::unique_ptr<Backend> make_backend_cuda() {
@@ -37,16 +34,14 @@ class SimulatedGpu : public cuda::FakeDriverTest {
         gpu, {.compiler = cuda::Nvrtc::open(), .blas = std::move(blas)}, {});
   }
   static FakeBlas& fake_blas() {
-    void* const library = ::dlopen(RIDGE_FAKE_CUBLASLT, RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr) throw std::runtime_error(::dlerror());
-    return *reinterpret_cast<FakeBlasEntry*>(::dlsym(library, kFakeBlasEntry))();
+    return *cuda::open_stand_in<FakeBlasEntry>(RIDGE_FAKE_CUBLASLT, kFakeBlasEntry)();
   }
 
-  /// Whether the call only gives something back.
-  static bool destroys(const std::string& call) {
-    for (const char* part : {"Destroy", "Free", "Unload", "Release"})
-      if (call.find(part) != std::string::npos) return true;
-    return false;
+  /// Names of the kernels that the backend has for a node, in their order.
+  static std::vector<std::string> names_of(const Backend& gpu, const Node& node) {
+    std::vector<std::string> names;
+    for (const Choice& choice : gpu.candidates(node)) names.push_back(choice.name);
+    return names;
   }
   /// By call of a log, whether it is one of those that make a recording: without it a run launches
   /// one by one.
@@ -63,16 +58,12 @@ class SimulatedGpu : public cuda::FakeDriverTest {
 
   /// What is asked of the stand-in for NVRTC.
   static FakeNvrtcControl& compiler() {
-    void* const library = ::dlopen(RIDGE_FAKE_NVRTC, RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr) throw std::runtime_error(::dlerror());
-    return *reinterpret_cast<FakeNvrtcControlEntry*>(::dlsym(library, kFakeNvrtcControl))();
+    return *cuda::open_stand_in<FakeNvrtcControlEntry>(RIDGE_FAKE_NVRTC, kFakeNvrtcControl)();
   }
 
   /// Compiles kernels together, each of which would take as long alone.
   static void compile_together(const std::vector<std::string>& printed) {
-    void* const library = ::dlopen(RIDGE_FAKE_NVRTC, RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr) throw std::runtime_error(::dlerror());
-    auto* const compile = reinterpret_cast<CompileTogether*>(::dlsym(library, kCompileTogether));
+    auto* const compile = cuda::open_stand_in<CompileTogether>(RIDGE_FAKE_NVRTC, kCompileTogether);
     std::vector<std::string> headers, names;
     for (const auto& [name, text] : cuda::device_headers())
       names.emplace_back(name), headers.emplace_back(text);

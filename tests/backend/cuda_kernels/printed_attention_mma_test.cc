@@ -5,8 +5,9 @@
 #include <array>
 #include <cmath>
 
+#include "ridge/run/backends.h"
 #include "tests/backend/cuda_kernels/attention_forms.h"
-#include "tests/backend/cuda_kernels/contractions.h"
+#include "tests/backend/cuda_kernels/printed_cases.h"
 #include "tests/support/scale.h"
 
 namespace ridge::test {
@@ -192,34 +193,29 @@ void expect_within(const Matrix& got, const Bounded& wanted, const char* what) {
         << what << ", element " << i << ": " << got[i] << ", not " << wanted.value[i];
 }
 
-// Where a node's operands are: `tensors` by the names that inputs have.
-struct Operands {
-  const Node& node;
-  const NamedTensors& tensors;
-
-  const Tensor& at(size_t i) const {
-    return tensors.at(node.inputs[i].node->op_as<Input>().input_name);
-  }
-};
-
 // Calls visit(batch, head, layout, numbers of the head) for each. `others`: inputs between operands
 // and mask.
 template <class Visit>
-void for_each_head(const AttentionForm& form, const Operands& from, size_t others, Visit visit) {
-  const AttentionLayout l = attention_layout(form, from.node.input_types());
+void for_each_head(const Node& node,
+                   const AttentionForm& form,
+                   const NamedTensors& operands,
+                   size_t others,
+                   Visit visit) {
+  const auto from = [&](size_t i) -> const Tensor& { return operands.at(name_of_number(i)); };
+  const AttentionLayout l = attention_layout(form, node.input_types());
   const size_t n = form.operands();
-  const bool is_masked = from.node.inputs.size() > n + others;
+  const bool is_masked = node.inputs.size() > n + others;
   for (int64_t b = 0; b < l.batch; ++b)
     for (int64_t head = 0; head < l.heads; ++head) {
       const auto rows = [&](size_t i, const HeadLayout& layout, int64_t count, int64_t columns) {
-        return rows_of(from.at(i), layout, b, head, count, columns);
+        return rows_of(from(i), layout, b, head, count, columns);
       };
       Head h{.queries = l.queries,
              .keys = l.keys,
              .depth = l.depth,
              .width = l.width,
              .scale = form.scale,
-             .rounding = rounding_of(from.node.inputs[0].dtype()),
+             .rounding = rounding_of(node.inputs[0].dtype()),
              .q = rows(0, l.q, l.queries, l.depth),
              .k = rows(form.is_packed() ? 0 : 1, l.k, l.keys, l.depth),
              .v = rows(form.is_packed() ? 0 : 2, l.v, l.keys, l.width),
@@ -231,52 +227,50 @@ void for_each_head(const AttentionForm& form, const Operands& from, size_t other
         h.y = rows(n, l.y, l.queries, l.width);
         h.dy = rows(n + 2, l.y, l.queries, l.width);
         for (int64_t i = 0; i < l.queries; ++i)
-          h.logsumexp.push_back(from.at(n + 1).at((b * l.heads + head) * l.queries + i));
+          h.logsumexp.push_back(from(n + 1).at((b * l.heads + head) * l.queries + i));
       }
-      const Shape shape = is_masked ? from.node.inputs[n + others].shape() : Shape{1, 1, 1, 1};
+      const Shape shape = is_masked ? node.inputs[n + others].shape() : Shape{1, 1, 1, 1};
       for (int64_t i = 0; i < l.queries; ++i)
         for (int64_t j = 0; j < l.keys; ++j) {
           const int64_t at =
               ((b % shape[0] * shape[1] + head % shape[1]) * shape[2] + i % shape[2]) * shape[3] +
               j;
           h.allowed.push_back((!form.causal || j <= i) &&
-                              (!is_masked || from.at(n + others).at(at) != 0.0));
+                              (!is_masked || from(n + others).at(at) != 0.0));
         }
       visit(b, head, l, h);
     }
 }
 
-void expect_forward(CaseBuilder& built, const NamedTensors& got) {
-  const Node& node = *built.graph().outputs()[0].value.node;
-  for_each_head(node.op_as<Attention>(),
-                {node, built.tensors()},
+void expect_forward(const Graph& lone, const NamedTensors& operands, const NamedTensors& got) {
+  const Node& node = *lone.outputs()[0].value.node;
+  for_each_head(node,
+                node.op_as<Attention>(),
+                operands,
                 0,
                 [&](int64_t b, int64_t head, const AttentionLayout& l, const Head& h) {
                   Bounded rows;
                   const Bounded y = forward(h, rows);
-                  expect_within(rows_of(got.at("y0"), l.y, b, head, l.queries, l.width), y, "y");
+                  expect_within(rows_of(got.at("0"), l.y, b, head, l.queries, l.width), y, "y");
                   const HeadLayout by_rows{0, l.heads * l.queries, l.queries, 1};
                   expect_within(
-                      rows_of(got.at("y1"), by_rows, b, head, l.queries, 1), rows, "logsumexp");
+                      rows_of(got.at("1"), by_rows, b, head, l.queries, 1), rows, "logsumexp");
                 });
 }
 
-void expect_backward(CaseBuilder& built, const NamedTensors& got) {
-  const Node& node = *built.graph().outputs()[0].value.node;
+void expect_backward(const Graph& lone, const NamedTensors& operands, const NamedTensors& got) {
+  const Node& node = *lone.outputs()[0].value.node;
   const auto& op = node.op_as<AttentionGrad>();
-  const auto result = [&](int i) -> const Tensor& {
-    return got.at(fmt::format("y{}", op.is_packed() ? 0 : i));
+  const auto result = [&](size_t i) -> const Tensor& {
+    return got.at(name_of_number(op.is_packed() ? 0 : i));
   };
-  for_each_head(op,
-                {node, built.tensors()},
-                3,
-                [&](int64_t b, int64_t head, const AttentionLayout& l, const Head& h) {
-                  const std::array<Bounded, 3> wanted = backward(h);
-                  expect_within(
-                      rows_of(result(0), l.q, b, head, l.queries, l.depth), wanted[0], "dq");
-                  expect_within(rows_of(result(1), l.k, b, head, l.keys, l.depth), wanted[1], "dk");
-                  expect_within(rows_of(result(2), l.v, b, head, l.keys, l.width), wanted[2], "dv");
-                });
+  for_each_head(
+      node, op, operands, 3, [&](int64_t b, int64_t head, const AttentionLayout& l, const Head& h) {
+        const std::array<Bounded, 3> wanted = backward(h);
+        expect_within(rows_of(result(0), l.q, b, head, l.queries, l.depth), wanted[0], "dq");
+        expect_within(rows_of(result(1), l.k, b, head, l.keys, l.depth), wanted[1], "dk");
+        expect_within(rows_of(result(2), l.v, b, head, l.keys, l.width), wanted[2], "dv");
+      });
 }
 
 // Tiles that are full and that are not, of both sides; each depth of product; blocks that a causal
@@ -297,7 +291,7 @@ const AttentionCase kForms[] = {
 };
 
 TEST(PrintedAttentionMma, IsNearItsFormula) {
-  Contractions all;
+  Cases all;
   size_t number = 0;
   for (const AttentionCase& form : kForms)
     for (const DType dtype : {DType::kBF16, DType::kF16})
@@ -311,14 +305,14 @@ constexpr AttentionCase kManyHeads = {
     .batch = 12, .heads = 11, .queries = 70, .keys = 70, .depth = 16, .width = 16, .causal = true};
 
 TEST(PrintedAttentionMma, TwoTilesOfRowsAWarp) {
-  Contractions all;
+  Cases all;
   AttentionCase form = kManyHeads;
   all.add(attention_of(form, DType::kBF16), cuda::print_mma_kernel);
   form.packed = true, form.causal = false;
   if (is_full_scale()) all.add(attention_of(form, DType::kF16), cuda::print_mma_kernel);
   EXPECT_EQ(all.kernel(0).launches[0].blocks, 132u);
   all.expect(expect_forward);
-  Contractions gradients;
+  Cases gradients;
   gradients.add(gradient_of(kManyHeads, DType::kBF16), cuda::print_mma_kernel);
   gradients.expect(expect_backward);
 }
@@ -333,7 +327,7 @@ TEST(PrintedAttentionMma, RowsOfFewKeys) {
   mask[kKeys + 150] = 1.0;
   const Value y = attention(q, k, v, {.mask = b.given({DType::kBool, {1, 1, 3, kKeys}}, mask)});
   b.finish({y, {y.node, 1}});
-  Contractions all;
+  Cases all;
   all.add(std::move(b), cuda::print_mma_kernel);
   all.expect(expect_forward);
 }
@@ -345,7 +339,7 @@ TEST(PrintedAttentionMma, LargeScores) {
               v = b.input({1, 1, 300, 32});
   const Value y = attention(q, k, v, {.scale = 1.0});
   b.finish({y, {y.node, 1}});
-  Contractions all;
+  Cases all;
   all.add(std::move(b), cuda::print_mma_kernel);
   all.expect(expect_forward);
 }
@@ -361,18 +355,18 @@ TEST(PrintedAttentionMma, NumbersThatAreNotFinite) {
                               b.given({DType::kBF16, {1, 1, kKeys, kDepth}}, keys),
                               b.input({1, 1, kKeys, 16}));
     b.finish({y, {y.node, 1}});
-    Contractions all;
+    Cases all;
     all.add(std::move(b), cuda::print_mma_kernel);
-    all.expect([](CaseBuilder& built, const NamedTensors& got) {
-      const NamedTensors wanted = evaluate(built.graph(), *make_backend("ref"), built.tensors());
+    all.expect([](const Graph& lone, const NamedTensors& operands, const NamedTensors& got) {
+      const NamedTensors wanted = evaluate(lone, *make_backend("ref"), operands);
       for (int64_t i = 0; i < kRows * 16; ++i)
-        EXPECT_EQ(std::isnan(got.at("y0").at(i)), std::isnan(wanted.at("y0").at(i))) << i;
+        EXPECT_EQ(std::isnan(got.at("0").at(i)), std::isnan(wanted.at("0").at(i))) << i;
     });
   }
 }
 
 TEST(PrintedAttentionMma, TheGradientIsNearItsFormula) {
-  Contractions all;
+  Cases all;
   size_t number = 0;
   for (const AttentionCase& form : kForms)
     for (const DType dtype : {DType::kBF16, DType::kF16})

@@ -1,11 +1,15 @@
 #include "tests/backend/cuda_kernels/printed_cases.h"
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstring>
 #include <deque>
+#include <utility>
 
+#include "ridge/compile/pipeline.h"
+#include "ridge/graph/ops/fused.h"
 #include "ridge/graph/ops/source.h"
 #include "ridge/graph/text.h"
 #include "ridge/run/backends.h"
@@ -48,73 +52,6 @@ void fill(Tensor& tensor, std::mt19937_64& random, Fill how) {
   });
 }
 
-// The first element that differs, as text; NaN equals NaN.
-std::string first_difference(const Tensor& got, const Tensor& wanted) {
-  return dispatch(wanted.type().dtype, [&](auto tag) -> std::string {
-    using T = typename decltype(tag)::type;
-    for (int64_t i = 0; i < wanted.elements(); ++i) {
-      const T &x = got.span<T>()[static_cast<size_t>(i)],
-              &y = wanted.span<T>()[static_cast<size_t>(i)];
-      if (std::memcmp(&x, &y, sizeof x) == 0) continue;
-      if (std::isnan(got.at(i)) && std::isnan(wanted.at(i))) continue;
-      return fmt::format("element {} is {:a}, not {:a}", i, got.at(i), wanted.at(i));
-    }
-    return "";
-  });
-}
-
-// What rounding to nearest takes at most off a number of so much.
-double rounding_of(DType dtype, double magnitude) {
-  switch (dtype) {
-    case DType::kF64:
-      return magnitude * 0x1p-53;
-    case DType::kF32:
-      return magnitude * 0x1p-24;
-    case DType::kBF16:
-      return magnitude * 0x1p-8;
-    default:
-      return std::max(magnitude * 0x1p-11, 0x1p-25);  // f16: subnormal numbers are near
-  }
-}
-
-// Of sums of products: each of n terms goes through at most n + 1 roundings, so that the error is
-// at most n + 2 roundings of the sum of their magnitudes (with what is of second order), and one of
-// the result. How many terms there are, the node on ones says.
-std::string beyond_rounding(const Graph& lone,
-                            const NamedTensors& operands,
-                            const NamedTensors& got,
-                            const NamedTensors& wanted,
-                            Backend& reference) {
-  NamedTensors magnitudes = operands, ones = operands;
-  for (auto& [name, tensor] : magnitudes)
-    for (int64_t i = 0; i < tensor.elements(); ++i) {
-      tensor.set(i, std::fabs(tensor.at(i)));
-      ones.at(name).set(i, 1.0);
-    }
-  const NamedTensors sizes = evaluate(lone, reference, magnitudes);
-  const NamedTensors terms = evaluate(lone, reference, ones);
-  for (const auto& [name, want] : wanted) {
-    const DType dtype = want.type().dtype;
-    const DType sums = dtype == DType::kF64 ? DType::kF64 : DType::kF32;
-    for (int64_t i = 0; i < want.elements(); ++i) {
-      // Of 16 bits, the numbers of terms and magnitudes are rounded too.
-      const double n = terms.at(name).at(i) * 1.01, size = sizes.at(name).at(i) * 1.01;
-      const double allowed =
-          (n + 2) * rounding_of(sums, size) + 2 * rounding_of(dtype, std::fabs(want.at(i)));
-      const double error = std::fabs(got.at(name).at(i) - want.at(i));
-      if (!(error <= allowed))
-        return fmt::format("element {} is {}, not {}: off by {}, allowed {} for {} terms",
-                           i,
-                           got.at(name).at(i),
-                           want.at(i),
-                           error,
-                           allowed,
-                           n);
-    }
-  }
-  return {};
-}
-
 // Empty where the results are near the reference's.
 std::string far_from_reference(const Graph& lone,
                                const NamedTensors& operands,
@@ -122,8 +59,6 @@ std::string far_from_reference(const Graph& lone,
   const auto reference = make_backend("ref");
   const NamedTensors wanted = evaluate(lone, *reference, operands);
   const Op& op = *node_of(lone).op;
-  if (op.traits().op_class == OpClass::kContraction && op.linearity().each != 0)
-    return beyond_rounding(lone, operands, got, wanted, *reference);
   for (const auto& [name, want] : wanted) {
     const double allowed = tolerance(want.type().dtype, op.traits().op_class);
     if (std::string text = difference(got.at(name), want, allowed); !text.empty()) return text;
@@ -139,16 +74,36 @@ size_t choose_packed(const Node& /*node*/, const std::vector<Choice>& choices) {
   return 0;
 }
 
-bool Cases::add(const Node& node, uint64_t seed, Fill how, int64_t index_limit) {
-  return add(Case{.graph = lone_node(node), .seed = seed, .how = how, .index_limit = index_limit});
+bool Cases::add(const Node& node, uint64_t seed, Fill how, int64_t index_limit, Print print_node) {
+  return add(Case{.graph = lone_node(node), .seed = seed, .how = how, .index_limit = index_limit},
+             print_node);
 }
 
-bool Cases::add(const Node& node, NamedTensors operands) {
-  return add(Case{.graph = lone_node(node), .operands = std::move(operands)});
+void Cases::add_loops(Graph graph, uint64_t seed, int64_t index_limit, Print print_node) {
+  // Approximations are for those who let sums take another order too.
+  const PipelineOptions options{.highest = print_node == cuda::print_approx_kernel
+                                               ? SemanticClass::kReassociation
+                                               : PipelineOptions{}.highest};
+  run_pipeline(graph, *make_backend("cpu"), options);
+  for (const auto& node : graph.nodes())
+    if (node->is<Fused>()) add(*node, seed, Fill::kTame, index_limit, print_node);
 }
 
-bool Cases::add(Case each) {
-  cuda::Printing printing = print_kernel(node_of(each.graph));
+bool Cases::add(const Node& node, NamedTensors operands, Print print_node) {
+  return add(Case{.graph = lone_node(node), .operands = std::move(operands)}, print_node);
+}
+
+void Cases::add(CaseBuilder built, Print print_node) {
+  const Node& node = *built.graph().outputs()[0].value.node;
+  NamedTensors operands;
+  for (const Value& value : node.inputs)
+    operands.emplace(name_of_number(operands.size()),
+                     built.tensors().at(value.node->op_as<Input>().input_name));
+  ASSERT_TRUE(add(node, std::move(operands), print_node)) << refusal_;
+}
+
+bool Cases::add(Case each, Print print_node) {
+  cuda::Printing printing = print_node(node_of(each.graph), limits_);
   refusal_ = printing.refusal;
   if (!printing.kernel) return false;
   each.kernel = std::move(*printing.kernel);
@@ -157,36 +112,33 @@ bool Cases::add(Case each) {
   return true;
 }
 
+void Cases::expect(const Check& check) {
+  host_.build();
+  for (const Case& each : cases_) {
+    SCOPED_TRACE(fmt::format("seed {}\n{}\n{}", each.seed, print(each.graph), each.kernel.source));
+    const NamedTensors inputs = inputs_of(each), got = run(each, inputs, false);
+    check(each.graph, inputs, got);
+    EXPECT_EQ(bit_difference(run(each, inputs, true), got), "") << "other bits in one block";
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
 void Cases::expect_bits_of_cpu() {
   for (const Case& each : cases_) EXPECT_TRUE(each.kernel.same_bits) << print(each.graph);
   expect_results();
 }
 
 void Cases::expect_results() {
-  host_.build();
-  for (const Case& each : cases_) {
-    SCOPED_TRACE(fmt::format("seed {}\n{}\n{}", each.seed, print(each.graph), each.kernel.source));
-    expect_one(each);
-    if (testing::Test::HasFailure()) return;
-  }
-}
-
-void Cases::expect_one(const Case& each) {
-  const NamedTensors inputs = inputs_of(each);
-  const NamedTensors wanted = evaluate(each.graph, *make_backend("cpu"), inputs, choose_packed);
-  NamedTensors first;
-  for (const bool in_place : {false, true}) {
-    const NamedTensors got = run(each, inputs, wanted, in_place);
-    if (each.kernel.same_bits)
-      for (const auto& [name, tensor] : wanted)
-        EXPECT_EQ(first_difference(got.at(name), tensor), "")
-            << "output " << name << (in_place ? " in place" : "");
-    else if (in_place)
-      EXPECT_EQ(bit_difference(got, first), "") << "other bits in one block";
-    else
+  size_t number = 0;
+  expect([&](const Graph&, const NamedTensors& inputs, const NamedTensors& got) {
+    const Case& each = cases_[number++];
+    if (!each.kernel.same_bits) {
       EXPECT_EQ(far_from_reference(each.graph, inputs, got), "");
-    first = got;
-  }
+      return;
+    }
+    const auto cpu = make_backend("cpu");
+    EXPECT_EQ(bit_difference(got, evaluate(each.graph, *cpu, inputs, choose_packed)), "");
+  });
 }
 
 HostFault Cases::run_with(const NamedTensors& inputs, NamedTensors& outputs) {
@@ -220,47 +172,52 @@ NamedTensors Cases::inputs_of(const Case& each) {
   return tensors;
 }
 
-// In place of what may be overwritten, with one block, and in memory of its own; nothing beside it
-// is touched.
-NamedTensors Cases::run(const Case& each,
-                        const NamedTensors& inputs,
-                        const NamedTensors& wanted,
-                        bool in_place) {
-  constexpr size_t kGuard = 64;
-  NamedTensors copies = inputs, results;
+// Operands lie among bytes of NaN, and results among others: where AddressSanitizer, linked or
+// preloaded, has its own around them, among none.
+NamedTensors Cases::run(const Case& each, const NamedTensors& inputs, bool in_one_block) {
+  const size_t guard = ::dlsym(RTLD_DEFAULT, "__asan_init") != nullptr ? 0 : 64;
+  struct Memory {
+    Tensor bytes;
+    uint8_t around;
+  };
+  std::deque<Memory> memory;
+  const auto take = [&](int64_t bytes, uint8_t around) {
+    Tensor& made =
+        memory.emplace_back(Tensor({DType::kU8, {bytes + 2 * static_cast<int64_t>(guard)}}), around)
+            .bytes;
+    std::memset(made.data(), around, made.bytes());
+    return static_cast<std::byte*>(made.data()) + guard;
+  };
   std::vector<const void*> from;
-  for (size_t i = 0; i < inputs.size(); ++i) from.push_back(copies.at(name_of_number(i)).data());
-  std::deque<Tensor> own;
-  std::vector<void*> to;
-  std::vector<bool> taken(inputs.size(), false);
-  for (size_t i = 0; i < wanted.size(); ++i) {
-    const Tensor& result = wanted.at(name_of_number(i));
+  std::vector<void*> places, to;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Tensor& own = inputs.at(name_of_number(i));
+    places.push_back(take(static_cast<int64_t>(own.bytes()), 0xff));
+    std::memcpy(places.back(), own.data(), own.bytes());
+    from.push_back(places.back());
+  }
+  const Node& node = node_of(each.graph);
+  for (size_t i = 0; i < node.outputs.size(); ++i) {
     void* place = nullptr;
-    for (size_t k = 0; in_place && place == nullptr && k < inputs.size(); ++k) {
-      Tensor& over = copies.at(name_of_number(k));
-      if (taken[k] || over.bytes() != result.bytes() || over.elements() != result.elements() ||
-          !node_of(each.graph).op->may_overwrite(i, k))
-        continue;
-      taken[k] = true;
-      place = over.data();
+    for (size_t k = 0; in_one_block && place == nullptr && k < inputs.size(); ++k) {
+      const TensorType& over = inputs.at(name_of_number(k)).type();
+      if (over.bytes() == node.outputs[i].bytes() &&
+          over.elements() == node.outputs[i].elements() && node.op->may_overwrite(i, k))
+        place = std::exchange(places[k], nullptr);
     }
-    if (place == nullptr) {
-      own.emplace_back(TensorType{DType::kU8, {static_cast<int64_t>(result.bytes() + kGuard)}});
-      std::memset(own.back().data(), 0x5a, own.back().bytes());
-      place = own.back().data();
-    }
-    to.push_back(place);
+    to.push_back(place != nullptr ? place : take(node.outputs[i].bytes(), 0x5a));
   }
-  EXPECT_EQ(host_.run(each.kernel, from, to, in_place).place, 0u);
-  for (size_t i = 0; i < wanted.size(); ++i) {
-    Tensor got(wanted.at(name_of_number(i)).type());
-    std::memcpy(got.data(), to[i], got.bytes());
-    results.emplace(name_of_number(i), std::move(got));
+  EXPECT_EQ(host_.run(each.kernel, from, to, in_one_block).place, 0u);
+  NamedTensors results;
+  for (const Output& output : each.graph.outputs()) {
+    Tensor& got = results.emplace(output.name, Tensor(output.value.type())).first->second;
+    std::memcpy(got.data(), to[static_cast<size_t>(output.value.index)], got.bytes());
   }
-  for (const Tensor& each_own : own) {
-    const auto bytes = each_own.span<uint8_t>();
-    for (size_t i = bytes.size() - kGuard; i < bytes.size(); ++i)
-      EXPECT_EQ(bytes[i], 0x5a) << "written behind a result";
+  for (const Memory& own : memory) {
+    const auto bytes = own.bytes.span<uint8_t>();
+    for (size_t i = 0; i < guard; ++i)
+      EXPECT_TRUE(bytes[i] == own.around && bytes[bytes.size() - 1 - i] == own.around)
+          << "written beside an operand or a result";
   }
   return results;
 }

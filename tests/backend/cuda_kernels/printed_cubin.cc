@@ -18,6 +18,7 @@ constexpr uint8_t kSizedValue = 0x04;
 constexpr uint8_t kFrameSize = 0x11;
 constexpr uint8_t kMinStackSize = 0x12;
 constexpr uint8_t kRegisterCount = 0x2f;
+constexpr std::string_view kText = ".text.", kShared = ".nv.shared.";
 
 class Bytes {
  public:
@@ -126,7 +127,6 @@ std::vector<KernelUse> read_cubin(std::string_view cubin) {
   const std::vector<std::string_view> symbols = symbols_of(file, sections);
   Attributes found;
   std::map<std::string_view, int> shared;
-  constexpr std::string_view kText = ".text.", kShared = ".nv.shared.";
   for (const Section& section : sections) {
     if (section.name == ".nv.info")
       read_attributes(Bytes(file.part(section.offset, section.size)), section.size, symbols, found);
@@ -146,6 +146,18 @@ std::vector<KernelUse> read_cubin(std::string_view cubin) {
   }
   check(!kernels.empty(), "[cubin] holds no kernel");
   return kernels;
+}
+
+size_t count_instructions(std::string_view cubin,
+                          FunctionRef<bool(uint64_t low, uint64_t high)> counts) {
+  const Bytes file(cubin);
+  size_t found = 0;
+  for (const Section& section : sections_of(file)) {
+    if (!section.name.starts_with(kText)) continue;
+    for (uint64_t at = section.offset; at + 16 <= section.offset + section.size; at += 16)
+      found += counts(file.at<uint64_t>(at), file.at<uint64_t>(at + 8)) ? 1 : 0;
+  }
+  return found;
 }
 
 }  // namespace ridge::test

@@ -2,9 +2,12 @@
 // register.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "ridge/base/function_ref.h"
 
 namespace ridge::test {
 
@@ -20,5 +23,10 @@ struct KernelUse {
 /// Of all kernels of the cubin, in its order. UserError for anything that is no whole cubin; safe
 /// on hostile input.
 std::vector<KernelUse> read_cubin(std::string_view cubin);
+
+/// How many instructions in the code of its kernels pass the test, which sees the halves of their
+/// 16 bytes (since sm_70).
+size_t count_instructions(std::string_view cubin,
+                          FunctionRef<bool(uint64_t low, uint64_t high)> counts);
 
 }  // namespace ridge::test

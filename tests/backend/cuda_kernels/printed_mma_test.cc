@@ -1,4 +1,4 @@
-// The stand-ins for tensor cores and asynchronous copies (simt_mma.h) themselves: kernels written
+// The stand-ins for tensor cores and asynchronous copies (simt_mma.cc) themselves: kernels written
 // here by NVIDIA's tables of fragments, against plain products.
 #include <gtest/gtest.h>
 

@@ -1,9 +1,12 @@
 // NVIDIA's compiler for tests, where there is one.
 #pragma once
 
+#include <fmt/format.h>
+#include <gtest/gtest.h>
 #include <stdlib.h>
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,7 +14,6 @@
 #include "ridge/backend/cuda/nvrtc.h"
 #include "ridge/backend/cuda/print_kernel.h"
 #include "ridge/base/error.h"
-#include "ridge/base/function_ref.h"
 #include "ridge/base/parallel.h"
 #include "tests/backend/cuda_kernels/printed_cubin.h"
 #include "tests/support/scale.h"
@@ -36,30 +38,41 @@ inline std::shared_ptr<const cuda::Nvrtc> nvrtc() {
   return opened;
 }
 
-/// A kernel, for a generation of devices.
-struct Compilation {
-  const cuda::PrintedKernel* kernel;
-  std::string architecture;
-};
-
-/// Compiles them side by side; then `look` sees what each kernel of each uses, in order. A large
-/// kernel takes half a second: outside of the full form some twelve are compiled, spread over all.
-inline void compile_all(
-    std::vector<Compilation> all,
-    FunctionRef<void(const Compilation& compilation, const KernelUse& use)> look) {
-  const size_t step = is_full_scale() ? 1 : all.size() / 12 + 1;
-  for (size_t i = 0; i * step < all.size(); ++i) all[i] = all[i * step];
-  all.resize((all.size() + step - 1) / step);
-  std::vector<std::vector<KernelUse>> uses(all.size());
-  parallel_for(static_cast<int64_t>(all.size()), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const auto& [kernel, architecture] = all[static_cast<size_t>(i)];
-      uses[static_cast<size_t>(i)] =
-          read_cubin(nvrtc()->compile(kernel->source, kernel->name, architecture));
-    }
+/// Each kernel compiles for a generation of devices, in turn, without local memory and within the
+/// static shared memory of a block; then `look` sees its cubin and what it uses. A large kernel
+/// takes half a second: outside of the full form, where all are compiled for all generations, some
+/// are, spread over all.
+using Look = std::function<void(
+    const cuda::PrintedKernel& kernel, const std::string& cubin, const KernelUse& use)>;
+inline void expect_compile(const std::vector<cuda::PrintedKernel>& kernels,
+                           const Look& look = nullptr,
+                           const std::vector<const char*>& architectures = {
+                               "sm_90", "sm_80", "sm_100"}) {
+  const size_t generations = architectures.size();
+  const size_t step = is_full_scale() ? 1 : kernels.size() / (is_short_scale() ? 6 : 24) + 1;
+  const size_t count =
+      is_full_scale() ? kernels.size() * generations : (kernels.size() + step - 1) / step;
+  const auto kernel_of = [&](size_t i) -> const cuda::PrintedKernel& {
+    return kernels[is_full_scale() ? i / generations : i * step];
+  };
+  std::vector<std::string> cubins(count);
+  parallel_for(static_cast<int64_t>(count), 1, [&](int64_t begin, int64_t end) {
+    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i)
+      cubins[i] =
+          nvrtc()->compile(kernel_of(i).source, kernel_of(i).name, architectures[i % generations]);
   });
-  for (size_t i = 0; i < all.size(); ++i)
-    for (const KernelUse& use : uses[i]) look(all[i], use);
+  for (size_t i = 0; i < count; ++i)
+    for (const KernelUse& use : read_cubin(cubins[i])) {
+      SCOPED_TRACE(fmt::format("{} for {} by {} registers:\n{}",
+                               use.entry,
+                               architectures[i % generations],
+                               use.registers,
+                               kernel_of(i).source));
+      EXPECT_EQ(use.local_bytes, 0);
+      EXPECT_LE(use.shared_bytes,
+                49 << 10);  // 48 KiB, and what sm_90 and later keep for themselves
+      if (look) look(kernel_of(i), cubins[i], use);
+    }
 }
 
 }  // namespace ridge::test

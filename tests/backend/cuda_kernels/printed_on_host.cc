@@ -1,102 +1,35 @@
 #include "tests/backend/cuda_kernels/printed_on_host.h"
 
 #include <dlfcn.h>
-#include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <cstring>
-#include <fstream>
-#include <iterator>
 #include <stdexcept>
 
-#include "ridge/base/hash.h"
-#include "tests/support/temp_folder.h"
+#include "tests/backend/cuda/simulation/compile.h"
 
 namespace ridge::test {
-namespace {
-
-namespace fs = std::filesystem;
-
-std::string text_of(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-// The hash of all that a compilation depends on, beside the text: the compiler with its version and
-// flags, and the headers that may be included.
-uint64_t hash_of_compilation(const std::string& compiler) {
-  uint64_t key = hash64(compiler, hash64(__VERSION__));
-  for (const char* const header : {"simt.h", "simt_approx.h", "simt_mma.h"})
-    key = hash64(text_of(fs::path(RIDGE_SIMULATION) / header), key);
-  for (const auto& [name, text] : cuda::device_headers()) key = hash64(text, hash64(name, key));
-  return key;
-}
-
-}  // namespace
 
 PrintedOnHost::~PrintedOnHost() {
   if (library_ != nullptr) dlclose(library_);
 }
 
 void PrintedOnHost::add(const cuda::PrintedKernel& kernel) {
-  if (std::find(names_.begin(), names_.end(), kernel.name) != names_.end()) return;
+  if (std::ranges::find(names_, kernel.name) != names_.end()) return;
   names_.push_back(kernel.name);
   sources_.push_back(kernel.source);
-  for (const cuda::KernelLaunch& launch : kernel.launches) entries_.push_back(launch.entry);
-}
-
-std::string PrintedOnHost::text_to_compile() const {
-  std::string text = "#include \"simt.h\"\n";
-  for (const std::string& source : sources_) text += source;
-  for (const std::string& entry : entries_)
-    text += fmt::format(
-        "static void call_{0}(void* const* operands) {{ simt::call(ridge::cuda::{0}, operands); "
-        "}}\n"
-        "extern \"C\" void on_host_{0}(void* const* operands, unsigned blocks, unsigned threads, "
-        "size_t shared) {{\n"
-        "  simt::dynamic_shared_bytes = shared;\n"
-        "  simt::launch(call_{0}, operands, blocks, threads);\n}}\n",
-        entry);
-  return text + "extern \"C\" size_t bank_conflicts_on_host() { return simt::bank_conflicts; }\n";
 }
 
 void PrintedOnHost::build() {
+  std::map<std::string, std::string> headers;
+  for (const auto& [name, text] : cuda::device_headers()) headers.emplace(name, text);
   // Where this process has the runtime of AddressSanitizer, linked or preloaded, kernels use it.
-  const char* const sanitizer = dlsym(RTLD_DEFAULT, "__asan_init") != nullptr
-                                    ? "-fsanitize=address -D__SANITIZE_ADDRESS__"
-                                    : "";
-  const std::string text = text_to_compile();
-  const std::string compiler =
-      fmt::format(RIDGE_CXX " " RIDGE_SIMULATION_FLAGS " {} -shared", sanitizer);
-  const fs::path kept = fs::path(RIDGE_SIMULATED_KERNELS) /
-                        fmt::format("{:016x}.so", hash64(text, hash_of_compilation(compiler)));
-  std::error_code missing;
-  fs::last_write_time(kept, fs::file_time_type::clock::now(), missing);  // ./dev keeps what is used
-  if (missing) compile(text, compiler, kept);
-  library_ = dlopen(kept.c_str(), RTLD_NOW | RTLD_LOCAL);
+  const bool is_sanitized = dlsym(RTLD_DEFAULT, "__asan_init") != nullptr;
+  const auto path = compile_simulated(sources_, headers, is_sanitized);
+  library_ = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library_ == nullptr) throw std::runtime_error(dlerror());
-  conflicts_before_ = counted_conflicts();
-}
-
-void PrintedOnHost::compile(const std::string& text,
-                            const std::string& compiler,
-                            const fs::path& library) const {
-  const TempFolder folder;
-  std::ofstream(folder / "kernels.cc") << text;
-  const std::string command = fmt::format("{1} -I . -I '" RIDGE_SIMULATION
-                                          "' '{0}/kernels.cc' -o '{0}/kernels.so' 2> '{0}/log'",
-                                          folder.path().string(),
-                                          compiler);
-  if (std::system(command.c_str()) != 0)
-    throw std::runtime_error("a printed kernel does not compile:\n" +
-                             text_of(folder / "log").substr(0, 4000));
-  // Another process finds all of it or nothing, and the folders may be of two file systems.
-  const fs::path other = fmt::format("{}.{}", library.string(), ::getpid());
-  fs::create_directories(library.parent_path());
-  fs::copy_file(folder / "kernels.so", other, fs::copy_options::overwrite_existing);
-  fs::rename(other, library);
+  const auto* kernel = static_cast<const SimulatedKernel*>(dlsym(library_, kSimulatedKernels));
+  for (; kernel->name != nullptr; ++kernel) kernels_[kernel->name] = kernel;
+  conflicts_before_ = simt::bank_conflicts();
 }
 
 HostFault PrintedOnHost::run(const cuda::PrintedKernel& kernel,
@@ -129,21 +62,10 @@ HostFault PrintedOnHost::run(const cuda::PrintedKernel& kernel,
                                   operands.end());
     operands.resize(operands.size() - launch.listed);
     if (!list.empty()) operands.push_back(const_cast<void**>(list.data()));
-    Entry entry = nullptr;
-    void* found = dlsym(library_, ("on_host_" + launch.entry).c_str());
-    std::memcpy(&entry, &found, sizeof found);
-    if (entry == nullptr) throw std::runtime_error("no kernel " + launch.entry);
-    entry(operands.data(), one_block ? 1 : launch.blocks, launch.threads, launch.shared_bytes);
+    kernels_.at(launch.entry)
+        ->run(operands.data(), one_block ? 1 : launch.blocks, launch.threads, launch.shared_bytes);
   }
   return fault;
-}
-
-// One variable for all libraries that a process has open.
-size_t PrintedOnHost::counted_conflicts() const {
-  size_t (*count)() = nullptr;
-  void* found = dlsym(library_, "bank_conflicts_on_host");
-  std::memcpy(&count, &found, sizeof found);
-  return count();
 }
 
 }  // namespace ridge::test

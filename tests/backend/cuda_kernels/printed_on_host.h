@@ -1,13 +1,14 @@
-// Printed kernels as functions of this machine: their source, compiled by this compiler on top of
-// simt.h, many kernels at a time. What was compiled is kept in the user's cache.
+// Printed kernels on the simulated GPU by themselves, many of which are compiled at a time.
 #pragma once
 
-#include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "ridge/backend/cuda/print_kernel.h"
 #include "ridge/graph/tensor.h"
+#include "tests/backend/cuda/simulation/simulated_gpu.h"
+#include "tests/backend/cuda/simulation/simulated_image.h"
 
 namespace ridge::test {
 
@@ -33,23 +34,12 @@ class PrintedOnHost {
                 const std::vector<void*>& outputs,
                 bool one_block) const;
 
-  /// How often eight lanes have shared banks of shared memory, in all runs (simt_mma.h).
-  size_t bank_conflicts() const { return counted_conflicts() - conflicts_before_; }
+  /// How often eight lanes have shared banks of shared memory, in all runs.
+  size_t bank_conflicts() const { return simt::bank_conflicts() - conflicts_before_; }
 
  private:
-  using Entry = void (*)(void* const* operands,
-                         unsigned blocks,
-                         unsigned threads,
-                         size_t shared_bytes);
-
-  std::string text_to_compile() const;
-  /// Makes the shared library `library` of `text`; `compiler` is the command without paths.
-  void compile(const std::string& text,
-               const std::string& compiler,
-               const std::filesystem::path& library) const;
-  size_t counted_conflicts() const;
-
-  std::vector<std::string> names_, sources_, entries_;
+  std::vector<std::string> names_, sources_;
+  std::map<std::string, const SimulatedKernel*> kernels_;  // by entry
   void* library_ = nullptr;
   size_t conflicts_before_ = 0;
 };

@@ -13,17 +13,32 @@
 // divided by is the sum before rounding.
 #pragma once
 
-#include "ridge/backend/cuda/device/attention.h"
 #include "ridge/backend/cuda/device/mma.h"
 
 namespace ridge::cuda {
 
-// Of what attention.h asks for, S has Element (F16 or BF16), Sum (float), the sizes, kCausal,
-// kMasked, scale() and the HeadRows, and
+// A node's sizes, a struct S that the printed source has:
+//   Element                 F16 or BF16
+//   kBatch, kHeads, kQueries, kKeys
+//   kDepth, kWidth          of q and k, and of v and y
+//   kCausal, kMasked, scale()
+//   Q, K, V, Y              HeadRows of the operands
+//   Mask                    HeadRows of the mask; strides of 0 where it is repeated
 //   kGroup                  heads whose keys and values fit into the second cache together
 //   kRowTiles, kBlockKeys   see above
 //   kHoldsQueries           in registers, where there are enough
 //   kSharedBytes            that the launch has
+
+/// Where row `row` of a head begins.
+template <int64_t kBegin, int64_t kBatch, int64_t kHead, int64_t kRow>
+struct HeadRows {
+  static constexpr int64_t kStride = kRow;
+  static int64_t at(int64_t batch, int64_t head, int64_t row) {
+    return kBegin + batch * kBatch + head * kHead + row * kRow;
+  }
+};
+
+inline float minus_infinity() { return -__builtin_inff(); }
 
 inline constexpr int kMmaThreads = 128, kMmaWarps = 4;
 
@@ -94,7 +109,7 @@ struct RunningRows {
     for (int m = 0; m < kRowTiles; ++m)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        max[m][half] = minus_infinity<float>(), sum[m][half] = 0.0f;
+        max[m][half] = minus_infinity(), sum[m][half] = 0.0f;
         has_key[m][half] = false;
       }
   }
@@ -125,7 +140,7 @@ inline void forbid_scores(MmaSums<kRowTiles, kColumnTiles>& scores,
             rows.has_key[m][half] = rows.has_key[m][half] || allowed;
           }
           float& score = scores[m][n][half * 2 + i];
-          score = allowed ? score : minus_infinity<float>();
+          score = allowed ? score : minus_infinity();
         }
     }
 }
@@ -147,7 +162,7 @@ inline void weigh_rows(MmaSums<kRowTiles, kColumnTiles>& scores,
         max = larger_number(larger_number(max, scores[m][n][half * 2]), scores[m][n][half * 2 + 1]);
       max = largest_of_row(max);
       // Where every score is -infinity, any finite maximum makes every exponential zero.
-      const float base = max > minus_infinity<float>() ? max * factor : 0.0f;
+      const float base = max > minus_infinity() ? max * factor : 0.0f;
       const float shrink = exp2_of(multiply_add(rows.max[m][half], factor, -base));
       rows.max[m][half] = max;
       float sum = 0.0f;

@@ -1,6 +1,6 @@
 // What printed kernels are made of. NVRTC compiles this text with
 // --device-as-default-execution-space and without contraction of a * b + c; the tests compile the
-// same text for the host, with the few names of CUDA from tests/backend/cuda_kernels/simt.h.
+// same text for the host, with the few names of CUDA from tests/backend/cuda/simulation/simt.h.
 //
 // A value of f16 or bf16 is held as the float that it is: what makes one rounds it at once. Every
 // function here gives the bits of its twin in base/dtype.h or backend/cpu.
@@ -47,6 +47,9 @@ inline uint32_t bits_of_float(float x) { return __builtin_bit_cast(uint32_t, x);
 inline float float_of_bits(uint32_t bits) { return __builtin_bit_cast(float, bits); }
 inline uint64_t bits_of_double(double x) { return __builtin_bit_cast(uint64_t, x); }
 inline double double_of_bits(uint64_t bits) { return __builtin_bit_cast(double, bits); }
+
+inline float multiply_add(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+inline double multiply_add(double a, double b, double c) { return __builtin_fma(a, b, c); }
 
 // ---- elements in memory ----
 
@@ -336,28 +339,34 @@ struct Larger {
   }
 };
 
-/// A group's reduction of one piece. All threads of the warp call result() together.
-template <class Op, typename T>
+/// A group's reduction of one piece, of which a thread has packs of four; or, by a group of twice
+/// as many threads, of two: the tree is the same. All threads of the warp call result() together.
+template <class Op, typename T, int kOfPack = 4>
 struct Reduced {
-  T at[4];
+  static constexpr int kThreadsOfFour = 4 / kOfPack, kThreads = kGroup * kThreadsOfFour;
+  T at[kOfPack];
 
   Reduced() {
 #pragma unroll
-    for (int k = 0; k < 4; ++k) at[k] = Op::template neutral<T>();
+    for (int k = 0; k < kOfPack; ++k) at[k] = Op::template neutral<T>();
   }
   void add(int k, T x) { at[k] = Op::lanes(at[k], x); }
+  static T down(T x, int by) { return __shfl_down_sync(0xffffffffu, x, by, kThreads); }
   T result() const {
-    constexpr unsigned kAll = 0xffffffffu;
-    T x[4];
+    T x[kOfPack];
 #pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      x[k] = Op::lanes(at[k], __shfl_down_sync(kAll, at[k], 4, kGroup));
-      x[k] = Op::lanes(x[k], __shfl_down_sync(kAll, x[k], 8, kGroup));
-      x[k] = Op::fold(x[k], __shfl_down_sync(kAll, x[k], 2, kGroup));
-      x[k] = Op::fold(x[k], __shfl_down_sync(kAll, x[k], 1, kGroup));
+    for (int k = 0; k < kOfPack; ++k) {
+      x[k] = Op::lanes(at[k], down(at[k], 4 * kThreadsOfFour));
+      x[k] = Op::lanes(x[k], down(x[k], 8 * kThreadsOfFour));
+      x[k] = Op::fold(x[k], down(x[k], 2 * kThreadsOfFour));
+      x[k] = Op::fold(x[k], down(x[k], 1 * kThreadsOfFour));
+      // The other two are the next thread's.
+      if (kOfPack == 2) x[k] = Op::fold(x[k], down(x[k], 1));
     }
-    const T y = Op::fold(Op::fold(x[0], x[2]), Op::fold(x[1], x[3]));
-    return __shfl_sync(kAll, y, 0, kGroup);
+    const T y = kOfPack == 2
+                    ? Op::fold(x[0], x[1])
+                    : Op::fold(Op::fold(x[0], x[2 % kOfPack]), Op::fold(x[1], x[3 % kOfPack]));
+    return __shfl_sync(0xffffffffu, y, 0, kThreads);
   }
 };
 

@@ -9,7 +9,8 @@
 //   then row g + 8
 // So two neighbouring tiles of sums, rounded to 16 bits, are a left factor as they lie.
 //
-// The tests run this on the CPU: there tests/backend/cuda_kernels/simt_mma.h has the instructions.
+// The tests run this on the CPU: there tests/backend/cuda/simulation/simt_mma.cc has the
+// instructions.
 #pragma once
 
 #include "ridge/backend/cuda/device/kernel.h"
@@ -62,35 +63,13 @@ inline void load_matrices_transposed(uint32_t (&to)[4], SharedAddress row) {
                : "memory");
 }
 
-/// Stores 16 bytes.
-inline void store_chunk(SharedAddress at, const uint32_t (&x)[4]) {
-  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(at),
-               "r"(x[0]),
-               "r"(x[1]),
-               "r"(x[2]),
-               "r"(x[3])
+/// Four neighbours, at a multiple of 16 bytes.
+inline Pack<float, 4> load_floats(SharedAddress at) {
+  Pack<float, 4> x;
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(x.at[0]), "=f"(x.at[1]), "=f"(x.at[2]), "=f"(x.at[3])
+               : "r"(at)
                : "memory");
-}
-
-inline void store_floats(SharedAddress at, float a, float b) {
-  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(at), "f"(a), "f"(b) : "memory");
-}
-/// N neighbours, 4, 2 or 1, at a multiple of their bytes.
-template <int N = 4>
-inline Pack<float, N> load_floats(SharedAddress at) {
-  Pack<float, N> x;
-  if constexpr (N == 4)
-    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-                 : "=f"(x.at[0]), "=f"(x.at[1]), "=f"(x.at[2]), "=f"(x.at[3])
-                 : "r"(at)
-                 : "memory");
-  else if constexpr (N == 2)
-    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
-                 : "=f"(x.at[0]), "=f"(x.at[1])
-                 : "r"(at)
-                 : "memory");
-  else
-    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x.at[0]) : "r"(at) : "memory");
   return x;
 }
 
@@ -159,11 +138,8 @@ inline void load_matrices(uint32_t (&to)[4], SharedAddress row) {
 inline void load_matrices_transposed(uint32_t (&to)[4], SharedAddress row) {
   simt::load_matrices(to, row, true);
 }
-inline void store_chunk(SharedAddress at, const uint32_t (&x)[4]) { simt::store_chunk(at, x); }
-inline void store_floats(SharedAddress at, float a, float b) { simt::store_floats(at, a, b); }
-template <int N = 4>
-inline Pack<float, N> load_floats(SharedAddress at) {
-  return *reinterpret_cast<const Pack<float, N>*>(at);
+inline Pack<float, 4> load_floats(SharedAddress at) {
+  return *reinterpret_cast<const Pack<float, 4>*>(at);
 }
 template <class Element>
 inline void multiply_16(

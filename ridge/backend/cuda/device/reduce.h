@@ -120,9 +120,10 @@ inline int64_t argmax_column(const T* x, int64_t n, int64_t stride) {
   return place;
 }
 
-/// Of each row of x (rows, n) the place of the first largest; kWarps of the block's 8 share a row.
+/// Of each row of x (rows, n) the place of the first largest before column `limit`; kWarps of the
+/// block's 8 share a row.
 template <int kWarps, typename T>
-inline void argmax_rows(const T* x, int64_t* y, int64_t rows, int64_t n) {
+inline void argmax_rows(const T* x, int64_t* y, int64_t rows, int64_t n, int64_t limit) {
   constexpr unsigned kAll = 0xffffffffu;
   constexpr int kRows = 8 / kWarps;
   __shared__ Placed<Sum<T>> of_warps[8];
@@ -133,7 +134,7 @@ inline void argmax_rows(const T* x, int64_t* y, int64_t rows, int64_t n) {
     const int64_t row = first + warp / kWarps;
     const T* from = x + (row < rows ? row : rows - 1) * n;
     Placed<Sum<T>> best = {wide_of(from[0]), 0};
-    for (int64_t i = part * 32 + lane; i < n; i += 32 * kWarps) {
+    for (int64_t i = part * 32 + lane; i < limit; i += 32 * kWarps) {
       const Placed<Sum<T>> each = {wide_of(from[i]), i};
       if (each.is_before(best)) best = each;
     }

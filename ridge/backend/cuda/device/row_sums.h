@@ -19,6 +19,7 @@ struct Row {
   int64_t n;    ///< Elements; 0 where the group has no row.
   int64_t all;  ///< Elements of any row.
 
+  static int own() { return kGroups == 1 ? static_cast<int>(threadIdx.x) / kGroup : 0; }
   static int lane() { return static_cast<int>(threadIdx.x) % kGroup; }
   static int group() { return kGroups == 1 ? 0 : static_cast<int>(threadIdx.x) / kGroup; }
   /// The thread's among those that have the row.
@@ -102,14 +103,57 @@ struct Row {
   }
 };
 
+/// A row of so many elements, a multiple of 64, that a warp reads once and holds in registers. Sums
+/// are those of Row.
+template <typename T, int kColumns>
+struct HeldRow {
+  using Element = T;
+  using A = Sum<T>;
+  static constexpr int kRowsAtOnce = 8, kPacks = kColumns / 64;
+
+  const T* x;
+  int64_t n;  ///< Elements; 0 where the warp has no row.
+  int64_t all;
+  Pack<T, 2> held[kPacks];
+
+  HeldRow(const T* row, int64_t count, int64_t columns) : x(row), n(count), all(columns) {
+#pragma unroll
+    for (int j = 0; j < kPacks; ++j) held[j] = count > 0 ? load<2>(row + column(j)) : Pack<T, 2>{};
+  }
+  static int own() { return static_cast<int>(threadIdx.x) / 32; }
+  static int column(int j) { return j * 64 + static_cast<int>(threadIdx.x) % 32 * 2; }
+
+  template <int kPieceSize, class F>
+  double sum(F f) const {
+    static_assert(kColumns <= kPieceSize, "several pieces");
+    Reduced<Plus, A, 2> piece;
+#pragma unroll
+    for (int j = 0; j < kPacks; ++j)
+#pragma unroll
+      for (int k = 0; k < 2; ++k) piece.add(k, f(wide_of(held[j].at[k])));
+    return 0.0 + static_cast<double>(piece.result());
+  }
+
+  template <class F>
+  void write(T* y, F f) const {
+    if (n == 0) return;
+#pragma unroll
+    for (int j = 0; j < kPacks; ++j) {
+      Pack<T, 2> pack;
+#pragma unroll
+      for (int k = 0; k < 2; ++k) narrow(pack.at[k], f(wide_of(held[j].at[k]), column(j) + k));
+      store<2>(y + column(j), pack);
+    }
+  }
+};
+
 /// Calls body(row, its number) for all rows of x (rows, n), with row.n == 0 for one beyond.
 template <class R, class Body>
 inline void for_each_row(const typename R::Element* x, int64_t rows, int64_t n, Body body) {
-  const int own = R::kGroups == 1 ? static_cast<int>(threadIdx.x) / kGroup : 0;
   for (int64_t first = static_cast<int64_t>(blockIdx.x) * R::kRowsAtOnce; first < rows;
        first += static_cast<int64_t>(gridDim.x) * R::kRowsAtOnce) {
-    const int64_t number = first + own;
-    const R row = {x + number * n, number < rows ? n : 0, n};
+    const int64_t number = first + R::own();
+    const R row{x + number * n, number < rows ? n : 0, n};
     body(row, number);
   }
 }

@@ -31,6 +31,7 @@ struct Preference {
 };
 struct Handle {
   void *module = nullptr, *function = nullptr;
+  std::map<std::string, void*> loaded = {};  // by product: what is loaded when it first runs
 };
 
 class Machine final : public ridge::test::RecordedLibrary<ridge::test::FakeBlas> {
@@ -220,8 +221,11 @@ int cublasLtCreate(void** handle) {
 int cublasLtDestroy(void* handle) {
   Machine& blas = machine();
   const auto found = blas.handles.find(handle);
-  if (found != blas.handles.end())
-    blas.driver_call<int(void*)>("cuModuleUnload")(found->second->module);
+  if (found != blas.handles.end()) {
+    const auto unload = blas.driver_call<int(void*)>("cuModuleUnload");
+    for (const auto& [product, module] : found->second->loaded) unload(module);
+    unload(found->second->module);
+  }
   return blas.destroy("cublasLtDestroy", blas.handles, handle);
 }
 
@@ -379,6 +383,12 @@ int cublasLtMatmul(void* handle,
       return int{kInvalidValue};
     const bool is_aligned = reinterpret_cast<uintptr_t>(workspace) % 16 == 0;
     if (workspace_bytes < algorithm->data[4] || !is_aligned) return int{kInvalidValue};
+    // As the library does where CUDA_MODULE_LOADING is LAZY, the default.
+    void*& module = state->loaded[fmt::format("{} {}", algorithm->data[0], line)];
+    const auto load =
+        blas.driver_call<int(void**, const void*, unsigned, int*, void**)>("cuModuleLoadDataEx");
+    if (module == nullptr && load(&module, kPtx, 0, nullptr, nullptr) != 0)
+      return int{kExecutionFailed};
     auto product =
         std::make_unique<Product>(Product{*op,
                                           *la,

@@ -17,6 +17,7 @@ namespace {
 using namespace ridge::test::dnn_reference;
 using ridge::test::DnnData;
 using ridge::test::DnnJob;
+using ridge::test::DnnStep;
 using ridge::test::FakeCuda;
 using ridge::test::FakeCudaEntry;
 using ridge::test::FakeEngine;
@@ -49,6 +50,7 @@ struct Descriptor {
 
 struct Handle {
   void *module = nullptr, *function = nullptr, *stream = nullptr;
+  std::map<void*, void*> loaded = {};  // by plan: what is loaded when it first runs
 };
 
 class Machine final : public ridge::test::RecordedLibrary<ridge::test::FakeDnn> {
@@ -124,85 +126,99 @@ int refuse(const std::string& why) {
 
 // ---- jobs ----
 
-DnnData data_of(const Descriptor& tensor, const std::map<int64_t, void*>& pointers) {
-  DnnData made{tensor.one<int>(901), tensor.all<int64_t>(902), tensor.all<int64_t>(903)};
-  const auto found = pointers.find(tensor.one<int64_t>(906));
-  if (found != pointers.end()) made.data = found->second;
-  return made;
-}
+// The tensors of a graph by their numbers. What passes between operations, and scalars, lie in the
+// job; without one, nothing has a place.
+class Tensors {
+ public:
+  Tensors(DnnJob* job, std::map<int64_t, void*> pointers)
+      : job_(job), pointers_(std::move(pointers)) {}
 
-float host_value(const Descriptor* tensor, const std::map<int64_t, void*>& pointers, float other) {
-  if (tensor == nullptr) return other;
-  const auto found = pointers.find(tensor->one<int64_t>(906));
-  if (!tensor->is_set(908) || found == pointers.end()) {
-    machine().add_fault("no value for a scalar");
-    return other;
-  }
-  return *static_cast<const float*>(found->second);
-}
-
-// What an operation is, with or without the data of its tensors.
-DnnJob job_of(const Descriptor& op, const std::map<int64_t, void*>& pointers) {
-  DnnJob job;
-  const auto tensors = [&](const std::vector<std::pair<const char*, int>>& names) {
-    for (const auto& [name, attribute] : names)
-      job.tensors[name] = data_of(*op.child(attribute), pointers);
-  };
-  const auto convolve = [&](DnnJob::Kind kind, int first, int x, int w, int y, int convolution) {
-    job.kind = kind;
-    job.alpha = static_cast<double>(op.one<float>(first));
-    job.beta = static_cast<double>(op.one<float>(first + 1));
-    const Descriptor& c = *op.child(convolution);
-    job.strides = c.all<int64_t>(103), job.dilations = c.all<int64_t>(102);
-    job.padding = c.all<int64_t>(105);
-    tensors({{"x", x}, {"w", w}, {"y", y}});
-  };
-  const auto attend = [&](DnnJob::Kind kind, int scale, int subgraph) {
-    job.kind = kind;
-    job.causal = op.child(subgraph) != nullptr;
-    if (pointers.empty()) return;
-    job.scale = static_cast<double>(host_value(op.child(scale), pointers, 1));
-    if (job.causal) {
-      const Descriptor* const mask = op.child(subgraph)->child(801);
-      job.fill = static_cast<double>(host_value(mask->child(3005), pointers, 0));
+  DnnData operator()(const Descriptor& tensor) {
+    DnnData made{tensor.one<int>(901), tensor.all<int64_t>(902), tensor.all<int64_t>(903)};
+    if (job_ == nullptr) return made;
+    const int64_t id = tensor.one<int64_t>(906);
+    const auto found = pointers_.find(id);
+    if (tensor.is_set(907)) {
+      made.data = virtual_[id];
+      if (made.data != nullptr) return made;
+      int64_t elements = 1;
+      for (size_t i = 0; i < made.sizes.size(); ++i)
+        elements += (made.sizes[i] - 1) * made.strides[i];
+      virtual_[id] = made.data = memory(static_cast<size_t>(elements) * sizeof(float));
+    } else if (found != pointers_.end()) {
+      made.data = found->second;
+      if (tensor.is_set(908))
+        made.data = std::memcpy(memory(sizeof(float)), found->second, sizeof(float));
     }
+    return made;
+  }
+
+ private:
+  void* memory(size_t bytes) { return job_->memory.emplace_back(bytes).data(); }
+
+  DnnJob* job_;
+  std::map<int64_t, void*> pointers_, virtual_;
+};
+
+// What an operation is.
+DnnStep step_of(const Descriptor& op, Tensors& tensors) {
+  DnnStep step;
+  const auto take = [&](const std::vector<std::pair<const char*, int>>& names) {
+    for (const auto& [name, attribute] : names)
+      if (op.child(attribute) != nullptr) step.tensors[name] = tensors(*op.child(attribute));
   };
-  if (op.kind == kForward) convolve(DnnJob::kForward, 700, 704, 703, 705, 702);
-  if (op.kind == kGradInput) convolve(DnnJob::kGradInput, 706, 710, 709, 711, 708);
-  if (op.kind == kGradWeight) convolve(DnnJob::kGradWeight, 712, 716, 715, 717, 714);
-  if (op.kind == kAttention) {
-    attend(DnnJob::kAttention, 2805, 2811);
-    tensors({{"q", 2800}, {"k", 2801}, {"v", 2802}, {"y", 2803}, {"stats", 2804}});
+  const auto convolve = [&](DnnStep::Kind kind, int first, int x, int w, int y, int convolution) {
+    step.kind = kind;
+    step.alpha = static_cast<double>(op.one<float>(first));
+    step.beta = static_cast<double>(op.one<float>(first + 1));
+    const Descriptor& c = *op.child(convolution);
+    step.strides = c.all<int64_t>(103), step.dilations = c.all<int64_t>(102);
+    step.padding = c.all<int64_t>(105);
+    take({{"x", x}, {"w", w}, {"y", y}});
+  };
+  if (op.kind == kForward) convolve(DnnStep::kForward, 700, 704, 703, 705, 702);
+  if (op.kind == kGradInput) convolve(DnnStep::kGradInput, 706, 710, 709, 711, 708);
+  if (op.kind == kGradWeight) convolve(DnnStep::kGradWeight, 712, 716, 715, 717, 714);
+  if (op.kind == kPointwiseOperation) {
+    step.kind = DnnStep::kPointwise;
+    step.mode = op.child(750)->one<int>(0);
+    step.axis = op.child(750)->one<int64_t>(9);
+    take({{"x", 751}, {"b", 752}, {"t", 758}, {"y", 753}});
   }
-  if (op.kind == kAttentionGrad) {
-    attend(DnnJob::kAttentionGrad, 2856, 2867);
-    tensors({{"q", 2851},
-             {"k", 2852},
-             {"v", 2853},
-             {"y", 2854},
-             {"stats", 2855},
-             {"dq", 2859},
-             {"dk", 2860},
-             {"dv", 2861},
-             {"dy", 2862}});
+  if (op.kind == kMatmulOperation) {
+    step.kind = DnnStep::kMatmul;
+    take({{"x", 1520}, {"b", 1521}, {"y", 1522}});
   }
-  return job;
+  if (op.kind == kReductionOperation) {
+    step.kind = DnnStep::kReduction;
+    step.mode = op.child(1612)->one<int>(1600);
+    take({{"x", 1610}, {"y", 1611}});
+  }
+  if (op.kind == kReshapeOperation) {
+    step.kind = DnnStep::kReshape;
+    take({{"x", 2200}, {"y", 2201}});
+  }
+  return step;
 }
 
 // ---- finishing ----
 
-// The mask of an attention goes from one virtual tensor of scores to another.
-int check_mask(const Descriptor& op, int subgraph) {
-  const Descriptor* const graph = op.child(subgraph);
-  if (graph == nullptr) return kSuccess;
-  const Descriptor* const mask = graph->child(801);
-  if (mask == nullptr || mask->kind != kMask) return refuse("a subgraph that is no mask");
-  const Descriptor *const x = mask->child(3000), *const y = mask->child(3006);
-  if (!x->is_set(907) || !y->is_set(907)) return refuse("scores that are in memory");
-  if (x->one<int64_t>(906) != op.one<int64_t>(subgraph + 1) ||
-      y->one<int64_t>(906) != op.one<int64_t>(subgraph + 2))
-    return refuse("a subgraph with other tensors");
-  if (mask->one<int>(3007) != 303) return refuse("a comparison that is not >=");
+// The tensors that an operation reads, and the one that it makes.
+constexpr int kReads[] = {751, 752, 758, 1520, 1521, 1610, 2200};
+constexpr int kMakes[] = {753, 1522, 1611, 2201};
+
+// What passes between operations is made once, before it is read.
+int check_order(const Descriptor& graph) {
+  std::set<int64_t> made;
+  for (const Descriptor* op : graph.all<Descriptor*>(801)) {
+    for (const int attribute : kReads)
+      if (const Descriptor* const x = op->child(attribute))
+        if (x->is_set(907) && !made.contains(x->one<int64_t>(906)))
+          return refuse("a virtual tensor that nothing has made");
+    for (const int attribute : kMakes)
+      if (const Descriptor* const y = op->child(attribute))
+        if (!made.insert(y->one<int64_t>(906)).second) return refuse("a tensor made twice");
+  }
   return kSuccess;
 }
 
@@ -241,14 +257,17 @@ int finish(Descriptor& d, std::string& line) {
     case kForward:
     case kGradInput:
     case kGradWeight:
-    case kAttention:
-    case kAttentionGrad: {
-      const std::string misfit = job_of(d, {}).misfit();
+    case kPointwiseOperation:
+    case kMatmulOperation:
+    case kReductionOperation:
+    case kReshapeOperation: {
+      Tensors tensors(nullptr, {});
+      const std::string misfit = step_of(d, tensors).misfit();
       if (!misfit.empty()) return refuse(misfit);
-      if (d.kind == kAttention) return check_mask(d, 2811);
-      if (d.kind == kAttentionGrad) return check_mask(d, 2867);
       break;
     }
+    case kGraph:
+      return check_order(d);
     case kEngine:
       for (const auto* list : {&dnn.best, &dnn.fallback})
         for (const FakeEngine& each : *list)
@@ -344,17 +363,21 @@ int read(const Descriptor& d, int attribute, int type, int64_t most, int64_t* co
 int run(Handle& handle, Descriptor& plan, Descriptor& pack) {
   Machine& dnn = machine();
   Descriptor* const graph = dnn.find(plan.graph, kGraph);
-  Descriptor* const op = graph == nullptr ? nullptr : dnn.find(graph->child(801), 0);
-  if (op == nullptr || dnn.find(plan.child(401), kConfig) == nullptr) return kBadParam;
+  if (graph == nullptr || dnn.find(plan.child(401), kConfig) == nullptr) return kBadParam;
   const auto ids = pack.all<int64_t>(1000);
   const auto places = pack.all<void*>(1001);
   if (ids.size() != places.size()) return refuse("pointers without names");
   std::map<int64_t, void*> pointers;
   for (size_t i = 0; i < ids.size(); ++i) pointers[ids[i]] = places[i];
   if (pointers.size() != ids.size()) return refuse("a tensor twice");
-  auto job = std::make_unique<DnnJob>(job_of(*op, pointers));
-  for (const auto& [name, tensor] : job->tensors)
-    if (tensor.data == nullptr) return refuse("no place for " + name);
+  auto job = std::make_unique<DnnJob>();
+  Tensors tensors(job.get(), pointers);
+  for (Descriptor* op : graph->all<Descriptor*>(801)) {
+    if (dnn.find(op, 0) == nullptr) return kBadParam;
+    job->steps.push_back(step_of(*op, tensors));
+    for (const auto& [name, tensor] : job->steps.back().tensors)
+      if (tensor.data == nullptr) return refuse("no place for " + name);
+  }
   job->workspace = pack.one<void*>(1003);
   job->workspace_bytes = plan.engine->workspace_bytes;
   job->wrong = dnn.wrong;
@@ -385,6 +408,7 @@ extern "C" {
 ridge::test::FakeDnn* fake_dnn() { return &machine(); }
 
 size_t cudnnGetVersion() { return machine().version; }
+size_t cudnnGetCudartVersion() { return 13000; }
 const char* cudnnGetErrorString(int status) {
   return status == kExecutionFailed ? "CUDNN_STATUS_EXECUTION_FAILED"
          : status == kNotSupported  ? "CUDNN_STATUS_NOT_SUPPORTED"
@@ -420,7 +444,9 @@ int cudnnDestroy(void* handle) {
     Machine& dnn = machine();
     const auto found = dnn.handles.find(handle);
     if (found == dnn.handles.end()) return refuse("a handle that is not alive");
-    dnn.driver_call<int(void*)>("cuModuleUnload")(found->second->module);
+    const auto unload = dnn.driver_call<int(void*)>("cuModuleUnload");
+    for (const auto& [plan, module] : found->second->loaded) unload(module);
+    unload(found->second->module);
     dnn.handles.erase(found);
     return int{kSuccess};
   });
@@ -511,6 +537,12 @@ int cudnnBackendExecute(void* handle, void* plan, void* pack) {
     if (p == nullptr || v == nullptr || !p->is_final || !v->is_final)
       return refuse("a plan or pack that is not finished");
     line += fmt::format(" engine {}", p->engine->index);
+    // As the library does where CUDA_MODULE_LOADING is LAZY, the default.
+    void*& module = found->second->loaded[plan];
+    const auto load =
+        dnn.driver_call<int(void**, const void*, unsigned, int*, void**)>("cuModuleLoadDataEx");
+    if (module == nullptr && load(&module, kPtx, 0, nullptr, nullptr) != 0)
+      return int{kExecutionFailed};
     return run(*found->second, *p, *v);
   });
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <numeric>
 
 #include "ridge/base/dtype.h"
 
@@ -11,7 +12,7 @@ namespace ridge::test {
 namespace {
 
 // Numbers of the library's reference, written down a second time: the stand-in is no mirror.
-enum Type { kFloat = 0, kDouble = 1, kHalf = 2, kBFloat16 = 9 };
+enum Type { kFloat = 0, kDouble = 1, kHalf = 2, kInt32 = 4, kBFloat16 = 9, kBool = 11 };
 
 int64_t offset(const DnnData& t, const std::vector<int64_t>& at) {
   int64_t sum = 0;
@@ -20,7 +21,7 @@ int64_t offset(const DnnData& t, const std::vector<int64_t>& at) {
 }
 
 // Calls for each (n, o, oh, ow, c, kh, kw) that is inside: c of the image, o of the result.
-void for_each_tap(const DnnJob& job,
+void for_each_tap(const DnnStep& job,
                   const std::function<void(const std::vector<int64_t>& x,
                                            const std::vector<int64_t>& w,
                                            const std::vector<int64_t>& y)>& body) {
@@ -41,21 +42,18 @@ void for_each_tap(const DnnJob& job,
               }
 }
 
-void convolve(const DnnJob& job) {
-  const char* const made = job.kind == DnnJob::kForward     ? "y"
-                           : job.kind == DnnJob::kGradInput ? "x"
-                                                            : "w";
+void convolve(const DnnStep& job) {
   const DnnData &x = job.tensors.at("x"), &w = job.tensors.at("w"), &y = job.tensors.at("y");
-  const DnnData& to = job.tensors.at(made);
+  const DnnData& to = job.made();
   const auto& n = to.sizes;
   const auto flat = [&](const std::vector<int64_t>& at) {
     return static_cast<size_t>(((at[0] * n[1] + at[1]) * n[2] + at[2]) * n[3] + at[3]);
   };
   std::vector<double> sums(static_cast<size_t>(n[0] * n[1] * n[2] * n[3]));
   for_each_tap(job, [&](const auto& at_x, const auto& at_w, const auto& at_y) {
-    if (job.kind == DnnJob::kForward)
+    if (job.kind == DnnStep::kForward)
       sums[flat(at_y)] += x.read(at_x) * w.read(at_w);
-    else if (job.kind == DnnJob::kGradInput)
+    else if (job.kind == DnnStep::kGradInput)
       sums[flat(at_x)] += y.read(at_y) * w.read(at_w);
     else
       sums[flat(at_w)] += x.read(at_x) * y.read(at_y);
@@ -70,82 +68,94 @@ void convolve(const DnnJob& job) {
         }
 }
 
-// One head of an attention.
-class Head {
- public:
-  Head(const DnnJob& job, int64_t batch, int64_t head) : job_(job), batch_(batch), head_(head) {}
+// Where in a tensor the element is that lies so many behind the first.
+std::vector<int64_t> place_of(const DnnData& t, int64_t rest) {
+  std::vector<size_t> axes(t.sizes.size());
+  std::iota(axes.begin(), axes.end(), size_t{0});
+  std::sort(
+      axes.begin(), axes.end(), [&](size_t a, size_t b) { return t.strides[a] > t.strides[b]; });
+  std::vector<int64_t> at(axes.size());
+  for (const size_t axis : axes) {
+    if (t.sizes[axis] == 1) continue;
+    at[axis] = rest / t.strides[axis];
+    rest %= t.strides[axis];
+  }
+  return at;
+}
 
-  void forward() const {
-    const DnnData &y = job_.tensors.at("y"), &v = job_.tensors.at("v");
-    for (int64_t t = 0; t < y.sizes[2]; ++t) {
-      const std::vector<double> s = scores(t);
-      const double most = *std::max_element(s.begin(), s.end());
+// Calls for each place of a tensor.
+void for_each_place(const std::vector<int64_t>& sizes,
+                    const std::function<void(const std::vector<int64_t>& at)>& body) {
+  std::vector<int64_t> at(sizes.size());
+  for (;;) {
+    body(at);
+    size_t axis = sizes.size();
+    while (axis > 0 && ++at[axis - 1] == sizes[axis - 1]) at[--axis] = 0;
+    if (axis == 0) return;
+  }
+}
+
+// Of an operand that may be spread.
+double read_spread(const DnnData& t, std::vector<int64_t> at) {
+  for (size_t i = 0; i < at.size(); ++i)
+    if (t.sizes[i] == 1) at[i] = 0;
+  return t.read(at);
+}
+
+double pointwise(int mode, double x, double b, double t) {
+  switch (mode) {
+    case 0:
+      return x + b;
+    case 1:
+      return x * b;
+    case 6:
+      return x / b;
+    case 9:
+      return x - b;
+    case 13:
+      return std::exp(x);
+    case 15:
+      return std::log(x);
+    case 303:
+      return x >= b ? 1 : 0;
+    default:  // 601
+      return t != 0 ? x : b;
+  }
+}
+
+void compute(const DnnStep& step) {
+  const DnnData &x = step.tensors.at("x"), &y = step.made();
+  const auto operand = [&](const char* name, const std::vector<int64_t>& at) {
+    const auto found = step.tensors.find(name);
+    return found == step.tensors.end() ? 0 : read_spread(found->second, at);
+  };
+  if (step.kind == DnnStep::kReduction) {
+    const bool is_max = step.mode == 3;
+    for_each_place(y.sizes, [&](const auto& at) { y.write(at, is_max ? -HUGE_VAL : 0); });
+    for_each_place(x.sizes, [&](const auto& from) {
+      std::vector<int64_t> at = from;
+      for (size_t i = 0; i < at.size(); ++i)
+        if (y.sizes[i] == 1) at[i] = 0;
+      y.write(at, is_max ? std::max(y.read(at), x.read(from)) : y.read(at) + x.read(from));
+    });
+    return;
+  }
+  for_each_place(y.sizes, [&](const auto& at) {
+    if (step.kind == DnnStep::kReshape) {
+      y.write(at, x.read(place_of(x, offset(y, at))));
+    } else if (step.kind == DnnStep::kMatmul) {
+      const DnnData& b = step.tensors.at("b");
       double sum = 0;
-      for (const double each : s) sum += std::exp(each - most);
-      const double stats = most + std::log(sum);
-      job_.tensors.at("stats").write({batch_, head_, t, 0}, stats);
-      for (int64_t e = 0; e < y.sizes[3]; ++e) {
-        double value = 0;
-        for (size_t k = 0; k < s.size(); ++k)
-          value += std::exp(s[k] - stats) * v.read({batch_, head_, static_cast<int64_t>(k), e});
-        y.write({batch_, head_, t, e}, value);
-      }
+      for (int64_t k = 0; k < x.sizes[3]; ++k)
+        sum += x.read({at[0], at[1], at[2], k}) * b.read({at[0], at[1], k, at[3]});
+      y.write(at, sum);
+    } else if (step.mode == 501) {
+      y.write(at, static_cast<double>(at[static_cast<size_t>(step.axis)]));
+    } else {
+      y.write(at, pointwise(step.mode, read_spread(x, at), operand("b", at), operand("t", at)));
     }
-  }
-
-  void backward() const {
-    const auto& t = job_.tensors;
-    const DnnData &q = t.at("q"), &k = t.at("k"), &v = t.at("v"), &y = t.at("y"), &dy = t.at("dy");
-    const int64_t rows = q.sizes[2], keys = k.sizes[2], depth = q.sizes[3], width = v.sizes[3];
-    std::vector<double> dq(static_cast<size_t>(rows * depth)),
-        dk(static_cast<size_t>(keys * depth)), dv(static_cast<size_t>(keys * width));
-    for (int64_t i = 0; i < rows; ++i) {
-      const std::vector<double> s = scores(i);
-      const double stats = t.at("stats").read({batch_, head_, i, 0});
-      double inner = 0;
-      for (int64_t e = 0; e < width; ++e) inner += at(y, i, e) * at(dy, i, e);
-      for (int64_t j = 0; j < keys; ++j) {
-        const double weight = std::exp(s[static_cast<size_t>(j)] - stats);
-        double dweight = 0;
-        for (int64_t e = 0; e < width; ++e) {
-          dweight += at(dy, i, e) * at(v, j, e);
-          dv[static_cast<size_t>(j * width + e)] += weight * at(dy, i, e);
-        }
-        const double ds = job_.scale * weight * (dweight - inner);
-        for (int64_t d = 0; d < depth; ++d) {
-          dq[static_cast<size_t>(i * depth + d)] += ds * at(k, j, d);
-          dk[static_cast<size_t>(j * depth + d)] += ds * at(q, i, d);
-        }
-      }
-    }
-    write("dq", dq), write("dk", dk), write("dv", dv);
-  }
-
- private:
-  double at(const DnnData& tensor, int64_t row, int64_t i) const {
-    return tensor.read({batch_, head_, row, i});
-  }
-  void write(const char* name, const std::vector<double>& values) const {
-    const DnnData& to = job_.tensors.at(name);
-    for (size_t i = 0; i < values.size(); ++i) {
-      const auto number = static_cast<int64_t>(i);
-      to.write({batch_, head_, number / to.sizes[3], number % to.sizes[3]}, values[i]);
-    }
-  }
-  std::vector<double> scores(int64_t row) const {
-    const DnnData &q = job_.tensors.at("q"), &k = job_.tensors.at("k");
-    std::vector<double> all(static_cast<size_t>(k.sizes[2]));
-    for (int64_t key = 0; key < k.sizes[2]; ++key) {
-      double sum = 0;
-      for (int64_t d = 0; d < q.sizes[3]; ++d) sum += at(q, row, d) * at(k, key, d);
-      all[static_cast<size_t>(key)] = job_.causal && row < key ? job_.fill : job_.scale * sum;
-    }
-    return all;
-  }
-
-  const DnnJob& job_;
-  int64_t batch_, head_;
-};
+  });
+}
 
 }  // namespace
 
@@ -154,6 +164,10 @@ double DnnData::read(const std::vector<int64_t>& at) const {
   switch (type) {
     case kDouble:
       return static_cast<const double*>(data)[place];
+    case kInt32:
+      return static_cast<double>(static_cast<const int32_t*>(data)[place]);
+    case kBool:
+      return static_cast<double>(static_cast<const unsigned char*>(data)[place]);
     case kHalf:
       return static_cast<double>(static_cast<float>(static_cast<const F16*>(data)[place]));
     case kBFloat16:
@@ -168,6 +182,10 @@ void DnnData::write(const std::vector<int64_t>& at, double x) const {
   const auto rounded = static_cast<float>(x);
   if (type == kDouble)
     static_cast<double*>(data)[place] = x;
+  else if (type == kInt32)
+    static_cast<int32_t*>(data)[place] = static_cast<int32_t>(x);
+  else if (type == kBool)
+    static_cast<unsigned char*>(data)[place] = x != 0 ? 1 : 0;
   else if (type == kHalf)
     static_cast<F16*>(data)[place] = F16(rounded);
   else if (type == kBFloat16)
@@ -176,39 +194,35 @@ void DnnData::write(const std::vector<int64_t>& at, double x) const {
     static_cast<float*>(data)[place] = rounded;
 }
 
-void DnnJob::run() const {
-  if (workspace_bytes > 0) std::memset(workspace, 0x5a, workspace_bytes);
-  if (kind != kAttention && kind != kAttentionGrad) {
-    convolve(*this);
-  } else {
-    const DnnData& q = tensors.at("q");
-    for (int64_t batch = 0; batch < q.sizes[0]; ++batch)
-      for (int64_t head = 0; head < q.sizes[1]; ++head) {
-        const Head each(*this, batch, head);
-        kind == kAttention ? each.forward() : each.backward();
-      }
-  }
-  if (!wrong) return;
-  const char* const made = kind == kForward || kind == kAttention ? "y"
-                           : kind == kGradInput                   ? "x"
-                           : kind == kGradWeight                  ? "w"
-                                                                  : "dk";
-  tensors.at(made).write({0, 0, 0, 0}, 77);
+const DnnData& DnnStep::made() const {
+  return tensors.at(kind == kGradInput ? "x" : kind == kGradWeight ? "w" : "y");
 }
 
-std::string DnnJob::misfit() const {
-  if (kind == kAttention || kind == kAttentionGrad) {
-    const auto &q = tensors.at("q").sizes, &k = tensors.at("k").sizes, &v = tensors.at("v").sizes;
-    const std::vector<int64_t> y{q[0], q[1], q[2], v[3]}, stats{q[0], q[1], q[2], 1};
-    const bool fits = k[0] == q[0] && k[1] == q[1] && k[3] == q[3] && v[0] == q[0] &&
-                      v[1] == q[1] && v[2] == k[2] && tensors.at("y").sizes == y &&
-                      tensors.at("stats").sizes == stats;
-    if (!fits) return "sizes of an attention";
-    if (kind == kAttention) return {};
-    return tensors.at("dy").sizes == y && tensors.at("dq").sizes == q &&
-                   tensors.at("dk").sizes == k && tensors.at("dv").sizes == v
-               ? ""
-               : "sizes of the gradient of an attention";
+void DnnStep::run() const { kind <= kGradWeight ? convolve(*this) : compute(*this); }
+
+void DnnJob::run() const {
+  if (workspace_bytes > 0) std::memset(workspace, 0x5a, workspace_bytes);
+  for (const DnnStep& step : steps) step.run();
+  if (wrong) steps.back().made().write({0, 0, 0, 0}, 77);
+}
+
+std::string DnnStep::misfit() const {
+  if (kind > kGradWeight) {
+    const auto &x = tensors.at("x").sizes, &y = tensors.at("y").sizes;
+    if (kind == kMatmul) {
+      const auto& b = tensors.at("b").sizes;
+      return y == std::vector<int64_t>{x[0], x[1], x[2], b[3]} && b[0] == x[0] && b[1] == x[1] &&
+                     b[2] == x[3]
+                 ? ""
+                 : "sizes of a product";
+    }
+    if (kind == kReshape)
+      return x[0] * x[1] * x[2] * x[3] == y[0] * y[1] * y[2] * y[3] ? "" : "sizes of a reshape";
+    for (const auto& [name, tensor] : tensors)
+      for (size_t i = 0; i < 4; ++i)
+        if (tensor.sizes[i] != 1 && tensor.sizes[i] != y[i] && (kind == kPointwise || y[i] != 1))
+          return "sizes of " + name;
+    return {};
   }
   const auto &x = tensors.at("x").sizes, &w = tensors.at("w").sizes, &y = tensors.at("y").sizes;
   if (x[1] % w[1] != 0 || w[0] % (x[1] / w[1]) != 0 || y[0] != x[0] || y[1] != w[0])

@@ -19,21 +19,43 @@ struct DnnData {
   void write(const std::vector<int64_t>& at, double x) const;
 };
 
-/// One operation with all that it needs; it may run several times, of a captured graph.
-struct DnnJob {
-  enum Kind : uint8_t { kForward, kGradInput, kGradWeight, kAttention, kAttentionGrad };
+/// One convolution, or one of the operations of a graph.
+struct DnnStep {
+  enum Kind : uint8_t {
+    kForward,
+    kGradInput,
+    kGradWeight,
+    kPointwise,
+    kReduction,
+    kMatmul,
+    kReshape
+  };
   Kind kind = kForward;
-  std::map<std::string, DnnData> tensors;  ///< "x", "w", "y"; "q", "dk", "stats", ...
-  std::vector<int64_t> strides, dilations, padding;
-  double alpha = 1, beta = 0, scale = 1, fill = 0;
-  bool causal = false, wrong = false;
+  /// "x", "w", "y" of a convolution; else "x", "b", "t" make "y". Operands with one element where
+  /// "y" has more are spread over it.
+  std::map<std::string, DnnData> tensors;
+  std::vector<int64_t> strides, dilations, padding;  ///< Of a convolution.
+  double alpha = 1, beta = 0;
+  int mode = 0;      ///< Of a pointwise operation or a reduction, as the library numbers it.
+  int64_t axis = 0;  ///< Whose index is generated.
+
+  void run() const;
+  /// Where its result goes.
+  const DnnData& made() const;
+  /// Empty: sizes fit together.
+  std::string misfit() const;
+};
+
+/// A graph with all that it needs; it may run several times, of a captured graph.
+struct DnnJob {
+  std::vector<DnnStep> steps;
+  std::vector<std::vector<std::byte>> memory;  ///< Of what passes between steps, and of scalars.
+  bool wrong = false;
   void* workspace = nullptr;
   size_t workspace_bytes = 0;
 
   /// Spoils the workspace first.
   void run() const;
-  /// Empty: sizes fit together.
-  std::string misfit() const;
 };
 
 }  // namespace ridge::test

@@ -62,6 +62,7 @@ class FakeCuda {
   /// Beside what is allocated, modules and captured graphs take some of it.
   virtual void set_memory(size_t bytes) = 0;
   virtual void set_capability(int major, int minor) = 0;
+  virtual void set_name(std::string name) = 0;
   /// The `nth` call of that name from now on (1: the next one; an empty name: of any) returns
   /// `code`. What destroys does so all the same, as the driver does. A code after which a device is
   /// lost is returned by all calls that follow.

@@ -24,9 +24,11 @@ constexpr ErrorText kErrors[] = {
     {1, "CUDA_ERROR_INVALID_VALUE", "invalid argument"},
     {2, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
     {3, "CUDA_ERROR_NOT_INITIALIZED", "initialization error"},
+    {46, "CUDA_ERROR_DEVICE_UNAVAILABLE", "CUDA-capable device(s) is/are busy or unavailable"},
     {100, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
     {101, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
     {201, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
+    {214, "CUDA_ERROR_ECC_UNCORRECTABLE", "uncorrectable ECC error encountered"},
     {218, "CUDA_ERROR_INVALID_PTX", "a PTX JIT compilation failed"},
     {400, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
     {500, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
@@ -121,7 +123,7 @@ int cuDeviceGet(int* device, int ordinal) {
 int cuDeviceGetName(char* name, int length, int device) {
   return called("cuDeviceGetName", CallKind::kBare, [&](FakeMachine& fake, std::string&) -> int {
     if (!is_device(fake, device) || length < 1) return kInvalidValue;
-    std::strncpy(name, "NVIDIA Fake 9000", static_cast<size_t>(length));
+    std::strncpy(name, fake.device_name.c_str(), static_cast<size_t>(length));
     return kSuccess;
   });
 }
@@ -148,8 +150,15 @@ int cuDeviceGetAttribute(int* value, int attribute, int device) {
   return called("cuDeviceGetAttribute", CallKind::kBare, [&](FakeMachine& fake, std::string& line) {
     line += fmt::format(" {}", attribute);
     if (!is_device(fake, device)) return int{kInvalidDevice};
-    const std::map<int, int> values = {
-        {16, 132}, {38, 50 << 20}, {40, 3}, {75, fake.major}, {76, fake.minor}, {97, 227 << 10}};
+    const std::map<int, int> values = {{16, 132},
+                                       {38, 50 << 20},
+                                       {40, 3},
+                                       {75, fake.major},
+                                       {76, fake.minor},
+                                       {81, 228 << 10},
+                                       {82, 1 << 16},
+                                       {97, 227 << 10},
+                                       {111, 1 << 10}};
     const auto found = values.find(attribute);
     if (found == values.end()) return int{kInvalidValue};
     *value = found->second;

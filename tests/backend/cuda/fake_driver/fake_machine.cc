@@ -38,6 +38,8 @@ void FakeMachine::reset() {
   devices = from_environment("FAKE_CUDA_DEVICES", 1);
   major = from_environment("FAKE_CUDA_MAJOR", 9), minor = 0;
   memory_bytes = static_cast<size_t>(from_environment("FAKE_CUDA_MIB", 1024)) << 20;
+  others_bytes = static_cast<size_t>(from_environment("FAKE_CUDA_OTHERS_MIB", 0)) << 20;
+  device_name = "NVIDIA Fake 9000";
   is_started = false;
   lost = 0;
   kernels.clear();
@@ -168,7 +170,7 @@ std::string FakeMachine::place(const void* address) const {
 }
 
 size_t FakeMachine::used_bytes() const {
-  size_t used = modules.size() * kModuleBytes;
+  size_t used = others_bytes + modules.size() * kModuleBytes;
   for (const auto& [memory, block] : blocks_)
     if (!block.is_pinned) used += block.bytes;
   for (const auto& [handle, exec] : execs) used += exec_bytes(*exec);

@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "tests/backend/cuda/fake_driver/fake_cuda.h"
-#include "tests/backend/cuda/fake_nvrtc/simulated_image.h"
+#include "tests/backend/cuda/simulation/simulated_image.h"
 
 namespace ridge::test {
 
@@ -127,6 +127,7 @@ class FakeMachine final : public FakeCuda {
   void set_capability(int major_number, int minor_number) override {
     major = major_number, minor = minor_number;
   }
+  void set_name(std::string text) override { device_name = std::move(text); }
   void fail(const std::string& call, int64_t nth, int code) override;
   void on_kernel(const std::string& name, Body body, std::vector<size_t> sizes) override {
     kernels[name] = {std::move(body), std::move(sizes)};
@@ -191,7 +192,8 @@ class FakeMachine final : public FakeCuda {
   std::mutex mutex;
   FakeCallObserver* observer = nullptr;
   int version = 0, devices = 0, major = 0, minor = 0;
-  size_t memory_bytes = 0;
+  size_t memory_bytes = 0, others_bytes = 0;  // of all, and what other programs hold
+  std::string device_name;
   bool is_started = false;
   int lost = 0;  // the code that every call returns from now on
   std::map<int, int> retained;

@@ -6,8 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "tests/backend/cuda/fake_nvrtc/simulated_image.h"
-
 namespace ridge::test {
 
 /// Compiles many sources as one, which takes a fraction of the time; later each is found. 0: they
@@ -28,6 +26,8 @@ struct FakeNvrtcControl {
   std::vector<std::string> refused;
   /// Kernels do nothing, which takes no time to compile: for tests of what is launched.
   bool makes_empty = false;
+  /// Devices that it knows.
+  std::vector<int> architectures = {75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121};
 };
 inline constexpr const char* kFakeNvrtcControl = "fake_nvrtc_control";
 using FakeNvrtcControlEntry = FakeNvrtcControl*();

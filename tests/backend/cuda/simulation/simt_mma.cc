@@ -1,5 +1,4 @@
-// Tensor cores and asynchronous copies for simt.h, which includes this: what device/mma.h asks for
-// on a CPU.
+// Tensor cores and asynchronous copies of the simulated GPU: what device/mma.h asks for.
 //
 // Fragments are as NVIDIA's "Parallel Thread Execution ISA" says: "Matrix Fragments for
 // mma.m16n8k16 with floating point type", "ldmatrix". Each lane gives what it holds, and takes what
@@ -8,14 +7,15 @@
 //
 // A copy writes what looks like nothing at once, and the data as late as it may: when its thread
 // waits for it. So both a wait that is missing and a tile that is still read show.
-#pragma once
-
-#include <cstdint>
 #include <cstring>
 #include <map>
 #include <vector>
 
+#include "tests/backend/cuda/simulation/simt.h"
+#include "tests/backend/cuda/simulation/simulated_gpu.h"
+
 namespace simt {
+namespace {
 
 // ---- copies ----
 
@@ -32,9 +32,9 @@ struct Copies {
   std::vector<Copy> open;
 };
 
-inline std::vector<Copies> copies;  // by thread of the block
+std::vector<Copies> copies;  // by thread of the block
 
-inline void check_shared(const unsigned char* at, size_t bytes) {
+void check_shared(const unsigned char* at, size_t bytes) {
   if (at < dynamic_shared || at + bytes > dynamic_shared + dynamic_shared_bytes)
     fail("an address is outside of the block's shared memory");
   if (reinterpret_cast<uintptr_t>(at) % bytes != 0) fail("an address is not aligned");
@@ -42,11 +42,9 @@ inline void check_shared(const unsigned char* at, size_t bytes) {
 
 // ---- banks ----
 
-/// Times that eight lanes, of which each has 16 bytes of shared memory, share banks: a GPU makes
-/// them take turns.
-inline size_t bank_conflicts = 0;
+size_t conflicts = 0;
 
-inline unsigned banks_of(const unsigned char* at) {
+unsigned banks_of(const unsigned char* at) {
   return 1u << static_cast<size_t>(at - dynamic_shared) / 16 % 8;
 }
 
@@ -54,19 +52,21 @@ inline unsigned banks_of(const unsigned char* at) {
 struct Together {
   unsigned banks = 0, threads = 0;
 };
-inline std::vector<std::map<size_t, Together>> together;  // by eight threads
-inline std::vector<size_t> copied;                        // by thread
+std::vector<std::map<size_t, Together>> together;  // by eight threads
+std::vector<size_t> copied;                        // by thread
 
-inline void count_copy(const unsigned char* to) {
+void count_copy(const unsigned char* to) {
   auto& open = together[current / 8];
   const auto found = open.try_emplace(copied[current]++).first;
   found->second.banks |= banks_of(to);
   if (++found->second.threads < 8) return;
-  bank_conflicts += found->second.banks != 0xffu;
+  conflicts += found->second.banks != 0xffu;
   open.erase(found);
 }
 
-inline void copy_async(unsigned char* to, const void* from, unsigned bytes, bool is_there) {
+}  // namespace
+
+void copy_async(unsigned char* to, const void* from, unsigned bytes, bool is_there) {
   check_shared(to, bytes);
   if (is_there && reinterpret_cast<uintptr_t>(from) % bytes != 0)
     fail("what is copied is not aligned");
@@ -75,24 +75,13 @@ inline void copy_async(unsigned char* to, const void* from, unsigned bytes, bool
   copies[current].open.push_back({to, from, bytes, is_there});
 }
 
-inline void store_chunk(unsigned char* to, const uint32_t (&x)[4]) {
-  check_shared(to, sizeof x);
-  std::memcpy(to, x, sizeof x);
-}
-
-inline void store_floats(unsigned char* to, float a, float b) {
-  const float both[2] = {a, b};
-  check_shared(to, sizeof both);
-  std::memcpy(to, both, sizeof both);
-}
-
-inline void copy_commit() {
+void copy_commit() {
   Copies& own = copies[current];
   own.groups.push_back(std::move(own.open));
   own.open.clear();
 }
 
-inline void copy_wait(size_t groups) {
+void copy_wait(size_t groups) {
   Copies& own = copies[current];
   while (own.groups.size() > groups) {
     for (const Copy& each : own.groups.front()) {
@@ -106,34 +95,38 @@ inline void copy_wait(size_t groups) {
 }
 
 /// At the end of a thread.
-inline void check_copies() {
+void check_copies() {
   if (!copies[current].open.empty()) fail("a thread ends before it waits for its copies");
   for (const auto& group : copies[current].groups)
     if (!group.empty()) fail("a thread ends before it waits for its copies");
 }
 
+size_t bank_conflicts() { return conflicts; }
+
 // ---- what the lanes of a warp give each other ----
+
+namespace {
 
 struct Given {
   const unsigned char* row;
-  uint32_t left[4], right[2];
+  float left[8], right[4];
 };
 
-inline constexpr size_t kWarpLanes = 32;
 // Two for each thread, in turn: nobody gives the next but one before all have taken this.
-inline std::vector<Given> given[2];
-inline std::vector<unsigned> exchanges;
+std::vector<Given> given[2];
+std::vector<unsigned> exchanges;
 
-/// Gives, and takes what the own warp's lanes have given.
-inline const Given* exchange(const Given& own) {
+// Gives, and takes what the own warp's lanes have given.
+const Given* exchange(const Given& own) {
   std::vector<Given>& all = given[exchanges[current]++ % 2];
   all[current] = own;
-  wait(1);
+  meet_warp();
   return &all[current / kWarpLanes * kWarpLanes];
 }
 
-/// Room for a block of so many threads.
-inline void prepare_mma(size_t threads) {
+}  // namespace
+
+void prepare_mma(size_t threads) {
   const size_t lanes = (threads + kWarpLanes - 1) / kWarpLanes * kWarpLanes;
   copies.assign(lanes, {});
   together.assign(lanes / 8, {});
@@ -144,63 +137,54 @@ inline void prepare_mma(size_t threads) {
 
 // ---- ldmatrix ----
 
-inline void load_matrices(uint32_t (&to)[4], const unsigned char* row, bool transposed) {
+void load_matrices(uint32_t (&to)[4], const unsigned char* row, bool transposed) {
   check_shared(row, 16);
-  const Given* const lanes = exchange({.row = row});
-  const size_t lane = current % kWarpLanes;
-  if (lane == 0)
+  const Given* const lanes = exchange({.row = row, .left = {}, .right = {}});
+  if (lane() == 0)
     for (size_t first = 0; first < kWarpLanes; first += 8) {
       unsigned banks = 0;
       for (size_t r = first; r < first + 8; ++r) banks |= banks_of(lanes[r].row);
-      bank_conflicts += banks != 0xffu;
+      conflicts += banks != 0xffu;
     }
+  const size_t r = lane() / 4, c = lane() % 4 * 2;
   for (size_t matrix = 0; matrix < 4; ++matrix) {
-    uint16_t elements[8][8];
-    for (size_t r = 0; r < 8; ++r)
-      std::memcpy(elements[r], lanes[matrix * 8 + r].row, sizeof elements[r]);
-    const size_t r = lane / 4, c = lane % 4 * 2;
-    const uint16_t low = transposed ? elements[c][r] : elements[r][c];
-    const uint16_t high = transposed ? elements[c + 1][r] : elements[r][c + 1];
-    to[matrix] = static_cast<uint32_t>(high) << 16 | low;
+    const auto element = [&](size_t i, size_t j) {
+      uint16_t bits;
+      std::memcpy(&bits, lanes[matrix * 8 + i].row + 2 * j, sizeof bits);
+      return uint32_t{bits};
+    };
+    to[matrix] = transposed ? element(c + 1, r) << 16 | element(c, r)
+                            : element(r, c + 1) << 16 | element(r, c);
   }
 }
 
 // ---- mma.m16n8k16 ----
 
-template <class ValueOf>
 void multiply_16(float (&sums)[4],
                  const uint32_t (&left)[4],
                  const uint32_t (&right)[2],
-                 ValueOf value_of) {
+                 float (*value_of)(uint16_t)) {
   Given own{};
-  std::memcpy(own.left, left, sizeof left);
-  std::memcpy(own.right, right, sizeof right);
+  const auto split = [&](uint32_t pair, float* to) {
+    to[0] = value_of(static_cast<uint16_t>(pair)),
+    to[1] = value_of(static_cast<uint16_t>(pair >> 16));
+  };
+  for (size_t i = 0; i < 4; ++i) split(left[i], own.left + 2 * i);
+  for (size_t i = 0; i < 2; ++i) split(right[i], own.right + 2 * i);
   const Given* const lanes = exchange(own);
   // Rows group and group + 8 of the left factor, columns 2 member and 2 member + 1 of the right
   // one: what a lane's sums need.
-  const auto half = [&](uint32_t pair, size_t i) {
-    return static_cast<double>(value_of(static_cast<uint16_t>(i == 0 ? pair : pair >> 16)));
-  };
-  const size_t group = current % kWarpLanes >> 2, member = current % 4;
-  double a[2][16], b[2][16];
-  for (size_t k = 0; k < 16; ++k) {
-    // Lane of the depth's column or row, and the register that has its second half.
-    const size_t holder = k % 8 / 2, high = k / 8;
-    for (size_t i = 0; i < 2; ++i) {
-      a[i][k] = half(lanes[group * 4 + holder].left[high * 2 + i], k % 2);
-      b[i][k] = half(lanes[(member * 2 + i) * 4 + holder].right[high], k % 2);
-    }
-  }
+  const size_t group = lane() / 4, member = lane() % 4;
   for (size_t i = 0; i < 4; ++i) {
     double sum = sums[i];
-    for (size_t k = 0; k < 16; ++k) sum += a[i / 2][k] * b[i % 2][k];
+    for (size_t k = 0; k < 16; ++k) {
+      // Lane of the depth's column or row, and the register that has its second half.
+      const size_t holder = k % 8 / 2, high = k / 8;
+      sum += double{lanes[group * 4 + holder].left[high * 4 + i / 2 * 2 + k % 2]} *
+             double{lanes[(member * 2 + i % 2) * 4 + holder].right[high * 2 + k % 2]};
+    }
     sums[i] = static_cast<float>(sum);
   }
 }
 
 }  // namespace simt
-
-template <typename T>
-T __shfl_xor_sync(unsigned, T x, int by, int /*width*/) {
-  return simt::shuffled(x, static_cast<unsigned>(simt::current % 32) ^ static_cast<unsigned>(by));
-}

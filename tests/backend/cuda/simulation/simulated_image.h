@@ -11,7 +11,7 @@ struct SimulatedKernel {
   size_t parameters;    ///< Pointers, but for those of other sizes, which hold pointers alone.
   const size_t* sizes;  ///< Of the parameters, in bytes.
   /// A pointer is given as it is, any other parameter by its address.
-  void (*run)(void* const* parameters, unsigned blocks, unsigned threads);
+  void (*run)(void* const* parameters, unsigned blocks, unsigned threads, size_t shared_bytes);
 };
 
 /// The table's name in the shared object.

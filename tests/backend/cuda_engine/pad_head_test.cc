@@ -1,0 +1,156 @@
+// Heads with padded rows on a simulated GPU: kernels that never use what lies in the padding, and
+// training with the losses of the CPU.
+#include "ridge/compile/pad_head.h"
+
+#include <cmath>
+#include <limits>
+
+#include "ridge/compile/pipeline.h"
+#include "ridge/graph/ops/elementwise.h"
+#include "ridge/graph/ops/fused.h"
+#include "ridge/graph/ops/gather.h"
+#include "ridge/graph/ops/reduce.h"
+#include "ridge/graph/ops/shape.h"
+#include "ridge/graph/ops/source.h"
+#include "ridge/run/backends.h"
+#include "ridge/run/compare.h"
+#include "ridge/train/session.h"
+#include "tests/backend/cuda_engine/simulated_gpu.h"
+#include "tests/support/case_builder.h"
+#include "tests/support/scale.h"
+
+namespace ridge::test {
+namespace {
+
+class CudaPadHead : public SimulatedGpu {
+ protected:
+  CudaPadHead() { fake_.set_schedule(Schedule::kAtLast); }
+};
+
+// Losses of padded logits in 16 bits, and their gradient in 16 bits, as the passes leave them.
+void build_loss(CaseBuilder& b, int64_t rows, int64_t columns, int64_t stride, double padding) {
+  std::vector<double> logits;
+  for (int64_t i = 0; i < rows * stride; ++i)
+    logits.push_back(i % stride < columns ? b.random().uniform(-3.0, 3.0) : padding);
+  const Value l = b.given({DType::kBF16, {rows, stride}}, logits);
+  const Value y = b.indices(DType::kI64, {rows}, 0, columns - 1);
+  const Value k =
+      mask_columns(cast(l, DType::kF32), columns, -std::numeric_limits<double>::infinity());
+  const Value max = reduce_max(k, {1}, /*keepdims=*/true);
+  const Value e = exp(k - max);
+  const Value sum = reduce_sum(e, {1}, /*keepdims=*/true);
+  Pick op;
+  op.limit = columns;
+  const Value own = cast(add_node(std::move(op), {l, y}), DType::kF32);
+  const Value loss = log(reshape(sum, {rows})) - (own - reshape(max, {rows}));
+  const Value gradient = e * (constant_like(sum, 1.0) / sum) - one_hot(y, stride);
+  b.finish({loss, cast(gradient, DType::kBF16)});
+}
+
+TEST_F(CudaPadHead, NoKernelUsesWhatLiesInThePadding) {
+  auto gpu = make_backend_cuda();
+  const auto ref = make_backend("ref");
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  // Rows that share a block, and such as take one, of several pieces.
+  for (const auto& [rows, columns, stride] :
+       {std::tuple<int64_t, int64_t, int64_t>{6, 300, 320}, {3, 2100, 2112}}) {
+    SCOPED_TRACE(columns);
+    std::map<bool, NamedTensors> results;
+    for (const bool has_nan : {false, true}) {
+      CaseBuilder b(DType::kBF16, 11);
+      build_loss(b, rows, columns, stride, has_nan ? kNan : 0.0);
+      Graph graph = b.graph().clone();
+      run_pipeline(graph, *gpu, {});
+      int loops = 0;
+      for (const auto& node : graph.nodes()) loops += node->is<Fused>() ? 1 : 0;
+      EXPECT_EQ(loops, 1);
+      EXPECT_EQ(node_differences(graph, b.tensors(), *gpu, *ref), "");
+      results[has_nan] = evaluate(graph, *gpu, b.tensors());
+    }
+    EXPECT_EQ(bit_difference(results[true], results[false]), "");
+    const Tensor& gradient = results[true].at("y1");
+    for (int64_t i = 0; i < gradient.elements(); ++i)
+      if (i % stride >= columns) {
+        ASSERT_EQ(gradient.at(i), 0.0) << i;
+      }
+  }
+  gpu.reset();
+  expect_clean();
+}
+
+TrainConfig tiny_gpt(int64_t vocab, std::string precision, int64_t micro) {
+  TrainConfig config;
+  config.model.kind = "gpt";
+  config.model.gpt = {.vocab = vocab, .context = 8, .layers = 1, .heads = 2, .width = 16};
+  config.data.kind = "random";
+  config.data.tokens = true;
+  config.data.shape = {8};
+  config.data.classes = vocab;
+  config.data.samples = 40;
+  config.data.eval_fraction = 0.1;
+  config.optimizer.lr = 0.01;
+  config.train.seed = 3;
+  config.train.batch = config.train.eval_batch = 4;
+  config.train.steps = 3;
+  config.train.micro = micro;
+  config.train.precision = std::move(precision);
+  return config;
+}
+
+struct Trained {
+  std::vector<double> losses;
+  double eval_loss = 0;
+  double correct = 0;
+  size_t padded = 0;  ///< Heads, in all entries.
+};
+
+Trained train_on(Backend& backend, const TrainConfig& config) {
+  const Task task = open_task(config);
+  Trained trained;
+  const CompiledProgram compiled =
+      compile_program(task.training->program(task.sizes), backend, program_options(config, task));
+  for (const Graph& graph : compiled.graphs.entries) trained.padded += head_paddings(graph).size();
+  data::Loader loader(
+      *task.train_data, batch_plan(config), config.loader, {}, batch_memory(backend));
+  Session session(task, config, backend, program_options(config, task));
+  for (int64_t step = 0; step < config.train.steps; ++step)
+    trained.losses.push_back(session.train_step(loader.next(), step, config.train.steps).loss);
+  StepResult sums;
+  session.evaluate(loader.next(), sums);
+  trained.eval_loss = sums.loss;
+  trained.correct = sums.correct;
+  return trained;
+}
+
+// The CPU rounds what products read, the device what they make too: 2^-8 in bf16 and 2^-11 in fp16.
+TEST_F(CudaPadHead, PaddedHeadsGiveTheLossesOfTheCpu) {
+  struct Case {
+    int64_t vocab;
+    const char* precision;
+    int64_t micro;
+    double bound;
+    size_t padded;  // in step, or micro, and eval
+  };
+  const Case all[] = {{257, "bf16", 1, 0x1p-6, 2},
+                      {300, "fp16", 2, 0x1p-9, 2},
+                      {257, "f32", 1, 1e-5, 0},
+                      {101, "bf16", 1, 0x1p-6, 0}};
+  const size_t few = is_full_scale() ? std::size(all) : 2;
+  const auto cpu = make_backend("cpu");
+  for (const Case& each : std::span(all).first(few)) {
+    SCOPED_TRACE(fmt::format("{} columns in {}", each.vocab, each.precision));
+    const TrainConfig config = tiny_gpt(each.vocab, each.precision, each.micro);
+    auto gpu = make_backend_cuda();
+    const Trained got = train_on(*gpu, config), want = train_on(*cpu, config);
+    EXPECT_EQ(got.padded, each.padded);
+    EXPECT_EQ(want.padded, 0u);
+    for (size_t i = 0; i < want.losses.size(); ++i)
+      EXPECT_NEAR(got.losses[i], want.losses[i], each.bound * want.losses[i]) << i;
+    EXPECT_NEAR(got.eval_loss, want.eval_loss, each.bound * want.eval_loss);
+    gpu.reset();
+    expect_clean();
+  }
+}
+
+}  // namespace
+}  // namespace ridge::test
