@@ -47,11 +47,11 @@ class CudaOptimize : public testing::Test {
     std::vector<std::string> split;
     std::istringstream stream(words);
     for (std::string word; stream >> word;) split.push_back(word);
-    const std::string shell =
-        "export RIDGE_TUNE=true RIDGE_CUDA_DRIVER=" RIDGE_FAKE_CUDA " RIDGE_NVRTC=" RIDGE_FAKE_NVRTC
-        " RIDGE_CUBLASLT=" RIDGE_FAKE_CUBLASLT
-        " FAKE_CUBLASLT_DRIVER=" RIDGE_FAKE_CUDA " XDG_CACHE_HOME=" +
-        (folder_ / ".cache").string() + ";";
+    const std::string shell = "export RIDGE_TUNE=true RIDGE_CUDA_DRIVER=" RIDGE_FAKE_CUDA
+                              " RIDGE_NVRTC=" RIDGE_FAKE_NVRTC
+                              " RIDGE_CUBLASLT=" RIDGE_FAKE_CUBLASLT
+                              " FAKE_CUBLASLT_DRIVER=" RIDGE_FAKE_CUDA " XDG_CACHE_HOME=" +
+                              (folder_ / ".cache").string() + ";";
     test::RidgeProcess process(folder_.path(), split, shell + environment);
     process.set_limit(std::chrono::seconds(600));  // the first run compiles all kernels
     return process.wait();

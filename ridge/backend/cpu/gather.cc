@@ -229,16 +229,17 @@ std::unique_ptr<HostKernel> make_pick(const Node& node) {
   const int64_t n = x.shape.back(), limit = node.op_as<Pick>().columns_of(n);
   const size_t size = size_of(x.dtype);
   return with_index(indices.dtype, [&]<typename Index>(const Index*) {
-    return std::make_unique<HostKernel>([n, limit, size, shape = indices.shape](const KernelArgs& args) {
-      const auto* places = static_cast<const Index*>(args.inputs[1]);
-      check_range("pick", places, shape, limit);
-      const auto* from = static_cast<const char*>(args.inputs[0]);
-      auto* to = static_cast<char*>(args.outputs[0]);
-      for (int64_t r = 0; r < numel(shape); ++r)
-        std::memcpy(to + static_cast<size_t>(r) * size,
-                    from + static_cast<size_t>(r * n + places[r]) * size,
-                    size);
-    });
+    return std::make_unique<HostKernel>(
+        [n, limit, size, shape = indices.shape](const KernelArgs& args) {
+          const auto* places = static_cast<const Index*>(args.inputs[1]);
+          check_range("pick", places, shape, limit);
+          const auto* from = static_cast<const char*>(args.inputs[0]);
+          auto* to = static_cast<char*>(args.outputs[0]);
+          for (int64_t r = 0; r < numel(shape); ++r)
+            std::memcpy(to + static_cast<size_t>(r) * size,
+                        from + static_cast<size_t>(r * n + places[r]) * size,
+                        size);
+        });
   });
 }
 

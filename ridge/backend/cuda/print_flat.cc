@@ -128,8 +128,11 @@ class FlatPrinter {
     }
     if (map.axes[0].stride == 0) {
       const std::string name = fmt::format("b{}", node.id);
-      loads_.push_back(fmt::format(
-          "const {} {} = value_of({}[{}]);", value_type(dtype), name, source, map.text("i", width_)));
+      loads_.push_back(fmt::format("const {} {} = value_of({}[{}]);",
+                                   value_type(dtype),
+                                   name,
+                                   source,
+                                   map.text("i", width_)));
       return name;
     }
     loads_.push_back(fmt::format(

@@ -65,7 +65,8 @@ void one_hot(const OneHot& op, const Call& call) {
 void pick(const Pick& op, const Call& call) {
   const auto n = static_cast<size_t>(call.inputs[0].shape.back());
   const size_t size = size_of(call.inputs[0].dtype);
-  const std::vector<size_t> indices = read_indices(call, "pick", op.columns_of(static_cast<int64_t>(n)));
+  const std::vector<size_t> indices =
+      read_indices(call, "pick", op.columns_of(static_cast<int64_t>(n)));
   for (size_t r = 0; r < indices.size(); ++r)
     std::memcpy(
         call.output_bytes(0) + r * size, call.input_bytes(0) + (r * n + indices[r]) * size, size);

@@ -114,7 +114,9 @@ Value argmax_of_cast(const Node& node, std::span<const Value> in) {
 // Loops pick from memory, and need not write f32 there for that.
 Value pick_of_cast(const Node& node, std::span<const Value> in) {
   const Value from = before_widening(in[0]);
-  return from.node == nullptr ? Value{} : cast(add_node(Pick(node.op_as<Pick>()), {from, in[1]}), DType::kF32);
+  return from.node == nullptr
+             ? Value{}
+             : cast(add_node(Pick(node.op_as<Pick>()), {from, in[1]}), DType::kF32);
 }
 
 constexpr SemanticClass kSame = SemanticClass::kBitIdentical;

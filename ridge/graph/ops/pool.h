@@ -1,5 +1,5 @@
-// Pooling over NHWC images and its gradients. The plain form of each reduces what is gathered of all
-// windows.
+// Pooling over NHWC images and its gradients. The plain form of each reduces what is gathered of
+// all windows.
 #pragma once
 
 #include <span>

@@ -1,5 +1,5 @@
-// Convolution and attention of a stand-in for cuDNN on the simulated GPU: choices, and programs that
-// are recorded.
+// Convolution and attention of a stand-in for cuDNN on the simulated GPU: choices, and programs
+// that are recorded.
 #include "ridge/base/parallel.h"
 #include "ridge/compile/pipeline.h"
 #include "ridge/graph/ops/attention.h"
@@ -58,8 +58,7 @@ TEST_F(CudaDnnEngine, ChoicesAgreeWithTheReference) {
     const Value x = b.input({2, 5, 6, 3}), w = b.input({3, 3, 3, 4});
     b.finish({convolve(x, w)});
     const Node& node = *b.graph().outputs()[0].value.node;
-    EXPECT_EQ(names_of(*gpu, node),
-              (std::vector<std::string>{"cudnn_eng62_k2=5", "cudnn_eng57"}));
+    EXPECT_EQ(names_of(*gpu, node), (std::vector<std::string>{"cudnn_eng62_k2=5", "cudnn_eng57"}));
     NamedTensors want = evaluate(b.graph(), *ref, b.tensors());
     NamedTensors results, operands;
     results.emplace("0", std::move(want.at("y0")));

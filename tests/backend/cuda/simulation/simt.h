@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 
+// Names of CUDA.
+// NOLINTBEGIN(bugprone-reserved-identifier,readability-identifier-naming)
 #define __global__
 #define __shared__ static
 #define __constant__
@@ -85,10 +87,10 @@ void run(void* const* operands, unsigned blocks, unsigned threads, size_t shared
   launch([](void* const* each) { call(kKernel, each); }, operands, blocks, threads, shared_bytes);
 }
 template <class... A>
-constexpr size_t sizes[] = {sizeof(A)..., 0};
+constexpr size_t kSizes[] = {sizeof(A)..., 0};
 template <class... A>
 constexpr const size_t* sizes_of(void (*)(A...)) {
-  return sizes<A...>;
+  return kSizes<A...>;
 }
 template <class... A>
 constexpr size_t count_parameters(void (*)(A...)) {
@@ -126,3 +128,4 @@ inline unsigned long long atomicCAS(unsigned long long* at,
   if (old == expected) *at = desired;
   return old;
 }
+// NOLINTEND(bugprone-reserved-identifier,readability-identifier-naming)
