@@ -19,7 +19,7 @@ namespace ridge {
 struct Choice {
   std::string name;  ///< Stable; plans and recipes pin it.
   int bits = 0;      ///< Choices of one node with equal `bits` give the same bits.
-  /// Of a GPU's: whether these may be others than those of the CPU's first choice for the node.
+  /// Whether a GPU's choice may give other bits than the CPU's first choice for the node.
   bool other_bits = false;
 };
 
@@ -118,8 +118,8 @@ class Backend {
   /// products read them as they are. Else they round f32 on the way.
   virtual bool stores_16_bits() const { return false; }
 
-  /// What the rows of a large operand of a product should be a multiple of, in elements, for the
-  /// product to be fast; 1: it does not matter.
+  /// Products are fast where the rows of a large operand are a multiple of so many elements; 1
+  /// where it does not matter.
   virtual int64_t column_multiple() const { return 1; }
 
   /// The ways to compute `node`, best guess first; none when the backend cannot.

@@ -58,7 +58,7 @@ struct RowPick {
   bool is_i64 = false;
   size_t value = 0;
   int64_t limit = 0;  ///< An index is below it.
-  Shape shape;        ///< Of the indices.
+  Shape shape;        ///< The indices have it.
 };
 
 struct RowPass {

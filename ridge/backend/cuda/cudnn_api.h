@@ -160,7 +160,7 @@ enum class DnnPointwiseMode : int {
   kLog = 15,
   kGreaterOrEqual = 303,
   kIndex = 501,   ///< The place on an axis, of each element.
-  kSelect = 601,  ///< Of two, by a third.
+  kSelect = 601,  ///< Takes x or b by the truth of t.
 };
 
 enum class DnnReduction : int { kAdd = 0, kMax = 3 };

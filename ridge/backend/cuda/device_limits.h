@@ -1,4 +1,5 @@
-// What a device has room for. Printers and planners cut their kernels by it; no bits depend on it.
+// The resources of a device that bound a kernel. Printers and planners cut their kernels by them;
+// no bits depend on them.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,7 @@ struct DeviceLimits {
   int64_t shared_per_block = 0;  ///< Bytes, static and dynamic, of a kernel that asks for them.
   int64_t shared_per_multiprocessor = 0;
   int64_t shared_reserved = 0;               ///< Bytes that the driver adds to those of each block.
-  int64_t registers_per_multiprocessor = 0;  ///< Of 32 bits.
+  int64_t registers_per_multiprocessor = 0;  ///< Registers have 32 bits.
 
   /// Shared memory of each of so many blocks that run on a multiprocessor at a time.
   int64_t shared_of_blocks(int64_t blocks) const {
