@@ -10,6 +10,7 @@
 
 #include "ridge/tune/technique.h"
 #include "tests/cli/ridge_process.h"
+#include "tests/support/has.h"
 #include "tests/support/scale.h"
 #include "tests/support/temp_folder.h"
 
@@ -18,6 +19,8 @@ namespace {
 
 using nlohmann::json;
 using test::Ended;
+using test::has;
+using test::lacks;
 using test::text_of;
 
 class CudaOptimize : public testing::Test {
@@ -128,14 +131,13 @@ TEST_F(CudaOptimize, FasterKernelsAreKeptWhereTheGuardPassesThem) {
   EXPECT_EQ(kernels.at("class"), "reassociation");
   EXPECT_EQ(kernels.at("verdict"), "kept") << kernels;
   EXPECT_NE(kernels.at("guard").get<std::string>(), "");
-  EXPECT_NE(found.at("recipe").get<std::string>().find("kernels = \"fastest\""), std::string::npos);
-  EXPECT_NE(found.at("energy").at("of").get<std::string>().find("the GPU"), std::string::npos)
-      << found.at("energy");
+  EXPECT_THAT(found.at("recipe").get<std::string>(), has("kernels = \"fastest\""));
+  EXPECT_THAT(found.at("energy").at("of").get<std::string>(), has("the GPU")) << found.at("energy");
   EXPECT_GT(found.at("result").at("joules_per_step"), 0.0);
-  EXPECT_NE(text_of(folder_ / "found/report.html").find("</html>"), std::string::npos);
+  EXPECT_THAT(text_of(folder_ / "found/report.html"), has("</html>"));
   const Ended plan =
       ridge("inspect exact.toml --plan --device cuda --recipe found/recipe.toml", gpu);
-  EXPECT_NE(plan.out.find("cublaslt_1_tile2"), std::string::npos) << plan.out;
+  EXPECT_THAT(plan.out, has("cublaslt_1_tile2"));
   // What the ledger holds can be done again.
   const Ended replayed = ridge(fmt::format("ledger replay found/ledger.jsonl {} --budget 20 --json",
                                            kernels.at("number").get<int>()),
@@ -163,8 +165,7 @@ TEST_F(CudaOptimize, AKernelThatIsWrongForAllIsNeverPicked) {
       ridge("inspect mlp.toml --plan --device cuda --set train.kernels=fastest",
             "export FAKE_CUBLASLT_TILES=2 FAKE_CUBLASLT_SLOW=1 FAKE_CUBLASLT_WRONG=2;");
   EXPECT_EQ(plan.code, 0) << plan.err;
-  EXPECT_NE(plan.out.find("cublaslt_1_tile2"), std::string::npos) << plan.out;
-  EXPECT_NE(plan.out.find("wrong: element "), std::string::npos) << plan.out;
+  EXPECT_THAT(plan.out, has("cublaslt_1_tile2", "wrong: element "));
 }
 
 // Loops by the device's own exp are shown as what they are, and timed only where any bits will do.
@@ -172,11 +173,11 @@ TEST_F(CudaOptimize, ApproximationsAreTimedWhereAnyBitsMayBe) {
   if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const Ended plan = ridge("inspect mlp.toml --plan --device cuda --set train.kernels=same_bits");
   EXPECT_EQ(plan.code, 0) << plan.err;
-  EXPECT_NE(plan.out.find("printed_approx (other bits)"), std::string::npos) << plan.out;
+  EXPECT_THAT(plan.out, has("printed_approx (other bits)"));
   const Ended fastest = ridge("inspect mlp.toml --plan --device cuda");
   EXPECT_EQ(fastest.code, 0) << fastest.err;
-  EXPECT_NE(fastest.out.find("printed_approx"), std::string::npos) << fastest.out;
-  EXPECT_EQ(fastest.out.find("printed_approx ("), std::string::npos) << fastest.out;
+  EXPECT_THAT(fastest.out, has("printed_approx"));
+  EXPECT_THAT(fastest.out, lacks("printed_approx ("));
 }
 
 // A variant whose GPU is lost fails; the others, in processes of their own, go on.
@@ -188,8 +189,7 @@ TEST_F(CudaOptimize, ALostDeviceIsAFailedTrial) {
   ASSERT_FALSE(found.is_null());
   const json capture = trials(found).at("capture");
   EXPECT_EQ(capture.at("verdict"), "failed") << capture;
-  EXPECT_NE(capture.at("reason").get<std::string>().find("cuGraphLaunch"), std::string::npos)
-      << capture;
+  EXPECT_THAT(capture.at("reason").get<std::string>(), has("cuGraphLaunch")) << capture;
 }
 
 TEST_F(CudaOptimize, WhatDoesNotFitNamesWhatDoes) {
@@ -201,8 +201,7 @@ TEST_F(CudaOptimize, WhatDoesNotFitNamesWhatDoes) {
   ASSERT_EQ(ended.code, 2) << ended.err;
   const std::string fits = "train.micro = ";
   const size_t at = ended.err.find(fits);
-  EXPECT_NE(ended.err.find("error: out of device memory: the plan needs "), std::string::npos)
-      << ended.err;
+  EXPECT_THAT(ended.err, has("error: out of device memory: the plan needs "));
   ASSERT_NE(at, std::string::npos) << ended.err;
   const int micro = std::stoi(ended.err.substr(at + fits.size()));
   ASSERT_GT(micro, 1);

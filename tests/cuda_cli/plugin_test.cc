@@ -7,12 +7,14 @@
 #include <cstdio>
 
 #include "tests/cli/ridge_process.h"
+#include "tests/support/has.h"
 #include "tests/support/temp_folder.h"
 
 namespace ridge {
 namespace {
 
 using test::Ended;
+using test::has;
 
 /// What a program of the system prints.
 std::string printed(const std::string& command) {
@@ -42,7 +44,7 @@ class CudaPlugin : public testing::Test {
     const Ended ended = test::ridge(folder_.path(), split, shell);
     EXPECT_EQ(ended.code, 2) << words << "\n" << ended.err;
     EXPECT_EQ(ended.out, "");
-    EXPECT_TRUE(ended.err.starts_with("error: ")) << ended.err;
+    EXPECT_THAT(ended.err, testing::StartsWith("error: "));
     EXPECT_EQ(std::count(ended.err.begin(), ended.err.end(), '\n'), 1) << ended.err;
     return ended.err;
   }
@@ -50,8 +52,7 @@ class CudaPlugin : public testing::Test {
               const std::string& shell,
               const std::vector<std::string>& parts) {
     const std::string error = error_of(words, shell);
-    for (const std::string& part : parts)
-      EXPECT_NE(error.find(part), std::string::npos) << error << "\nlacks " << part;
+    for (const std::string& part : parts) EXPECT_THAT(error, has(part)) << "\nlacks " << part;
   }
 
   const std::string no_driver_ = "export RIDGE_CUDA_DRIVER=/nowhere/libcuda.so.1;";
@@ -126,8 +127,8 @@ TEST_F(CudaPlugin, NothingIsLeftOnTheDevice) {
   error_of("train mlp.toml --device cuda",
            driver_ + no_compiler_ + "export FAKE_CUDA_LOG=" + log + ";");
   const std::string text = test::text_of(log);
-  EXPECT_NE(text.find("cuDevicePrimaryCtxRetain\n"), std::string::npos) << text;
-  EXPECT_TRUE(text.ends_with("cuDevicePrimaryCtxRelease_v2\n")) << text;
+  EXPECT_THAT(text, has("cuDevicePrimaryCtxRetain\n"));
+  EXPECT_THAT(text, testing::EndsWith("cuDevicePrimaryCtxRelease_v2\n"));
 }
 
 TEST_F(CudaPlugin, AnotherPluginIsRefused) {
@@ -150,8 +151,7 @@ TEST_F(CudaPlugin, AnotherPluginIsRefused) {
                                          (folder_ / "ridge").string())
                           .wait();
   EXPECT_EQ(ended.code, 2);
-  EXPECT_NE(ended.err.find((folder_ / "libridge_cuda.so").string()), std::string::npos)
-      << ended.err;
+  EXPECT_THAT(ended.err, has((folder_ / "libridge_cuda.so").string()));
 }
 
 TEST_F(CudaPlugin, ADeviceThatIsNoneIsNamed) {
@@ -165,7 +165,7 @@ TEST_F(CudaPlugin, ADeviceThatIsNoneIsNamed) {
 TEST_F(CudaPlugin, TheProgramNeedsNothingOfCuda) {
   for (const char* file : {RIDGE_PROGRAM, RIDGE_CUDA_PLUGIN}) {
     const std::string needed = printed(std::string("ldd '") + file + "'");
-    EXPECT_NE(needed.find("libstdc++"), std::string::npos);  // it is a list of libraries
+    EXPECT_THAT(needed, has("libstdc++"));  // it is a list of libraries
     std::istringstream lines(needed);
     for (std::string line; std::getline(lines, line);)
       for (const char* part : {"cuda", "nvidia", "cublas", "cudnn", "nvrtc", "nccl", "cupti"})
@@ -177,7 +177,7 @@ TEST_F(CudaPlugin, TheProgramNeedsNothingOfCuda) {
 // What the program has, the plugin takes from there: state of its own would be a second one.
 TEST_F(CudaPlugin, ThePluginHasNoStateOfTheProgram) {
   const std::string symbols = printed("nm -DC --defined-only '" RIDGE_CUDA_PLUGIN "'");
-  EXPECT_NE(symbols.find(" T ridge_cuda_plugin\n"), std::string::npos);
+  EXPECT_THAT(symbols, has(" T ridge_cuda_plugin\n"));
   std::istringstream lines(symbols);
   for (std::string line; std::getline(lines, line);) {
     const size_t kind = line.find(' ') + 1;
@@ -188,7 +188,7 @@ TEST_F(CudaPlugin, ThePluginHasNoStateOfTheProgram) {
         << line;
   }
   const std::string missing = printed("nm -D --undefined-only '" RIDGE_CUDA_PLUGIN "'");
-  EXPECT_NE(missing.find("_ZN5ridge10plain_line"), std::string::npos) << missing;
+  EXPECT_THAT(missing, has("_ZN5ridge10plain_line"));
 }
 
 }  // namespace

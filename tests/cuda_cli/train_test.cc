@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/ridge_process.h"
+#include "tests/support/has.h"
 #include "tests/support/scale.h"
 #include "tests/support/temp_folder.h"
 
@@ -18,6 +19,8 @@ namespace {
 
 using nlohmann::json;
 using test::Ended;
+using test::has;
+using test::lacks;
 using test::text_of;
 
 class CudaTrain : public testing::Test {
@@ -110,7 +113,7 @@ TEST_F(CudaTrain, ALossInPartsIsThatOfTheCpu) {
   fine("train gpt.toml --device cuda --set train.loss_chunks=3 --out cuda");
   expect_near(losses("cuda"), losses("cpu"));
   const Ended ended = fine("train gpt.toml --device cuda --set train.loss_chunks=3 --verify");
-  EXPECT_NE(ended.err.find("the same bits"), std::string::npos) << ended.err;
+  EXPECT_THAT(ended.err, has("the same bits"));
 }
 
 TEST_F(CudaTrain, TheSameBitsInAnyOrderOfWork) {
@@ -132,8 +135,8 @@ TEST_F(CudaTrain, SameBitsAreThoseOfTheCpu) {
   EXPECT_EQ(state(fine("train " + words + "same_bits --json", library)),
             state(fine("train mlp.toml --json")));
   const Ended exact = fine("inspect " + words + "same_bits --plan", library);
-  EXPECT_EQ(exact.out.find("bits may differ"), std::string::npos) << exact.out;
-  EXPECT_NE(exact.out.find(" launches have the CPU's bits\n"), std::string::npos) << exact.out;
+  EXPECT_THAT(exact.out, lacks("bits may differ"));
+  EXPECT_THAT(exact.out, has(" launches have the CPU's bits\n"));
   const Ended fastest = fine("inspect " + words + "auto --plan --json", library);
   const json plan = json::parse(fastest.out);
   size_t products = 0;
@@ -158,7 +161,7 @@ TEST_F(CudaTrain, AResumedRunKeepsItsKernelsOrNamesThem) {
   fine("train mlp.toml --device cuda --steps 3 --out run", library(""));
   const Ended same =
       fine("train mlp.toml --device cuda --out run --resume auto --json", library(""));
-  EXPECT_EQ(same.err.find("kernels are other"), std::string::npos) << same.err;
+  EXPECT_THAT(same.err, lacks("kernels are other"));
   EXPECT_EQ(json::parse(same.out)["kernels_changed"], json::array());
   const Ended without =
       fine("train mlp.toml --device cuda --out run --steps 8 --resume auto --json");
@@ -168,7 +171,7 @@ TEST_F(CudaTrain, AResumedRunKeepsItsKernelsOrNamesThem) {
       << without.err;
   const json changed = json::parse(without.out)["kernels_changed"];
   ASSERT_FALSE(changed.empty());
-  EXPECT_TRUE(changed[0]["was"].get<std::string>().starts_with("cublaslt_")) << changed[0];
+  EXPECT_THAT(changed[0]["was"].get<std::string>(), testing::StartsWith("cublaslt_")) << changed[0];
   EXPECT_EQ(changed[0]["is"], "printed");
 }
 
@@ -177,7 +180,7 @@ TEST_F(CudaTrain, ProductsAreThoseOfCublaslt) {
   const std::string library =
       "export RIDGE_CUBLASLT=" RIDGE_FAKE_CUBLASLT " FAKE_CUBLASLT_DRIVER=" RIDGE_FAKE_CUDA ";";
   const Ended plan = fine("inspect gpt.toml --plan --device cuda", library);
-  EXPECT_NE(plan.out.find("cublaslt_"), std::string::npos) << plan.out;
+  EXPECT_THAT(plan.out, has("cublaslt_"));
   fine("train gpt.toml --out cpu");
   for (const char* schedule : {"", "export FAKE_CUDA_RANDOM=3;"}) {
     std::filesystem::remove_all(folder_ / "cuda");
@@ -212,11 +215,10 @@ TEST_F(CudaTrain, SixteenBitsInMemory) {
     EXPECT_GT(std::fabs(got[0] - losses("f32-" + run)[0]), 1e-6);
   }
   const Ended plan = fine("inspect gpt.toml --plan --device cuda --set train.precision=bf16");
-  EXPECT_NE(plan.out.find("bf16["), std::string::npos) << plan.out;
+  EXPECT_THAT(plan.out, has("bf16["));
   // Convolutions are products, and norms are loops.
   const Ended nodes = fine("inspect cnn.toml --nodes --device cuda --set train.precision=bf16");
-  EXPECT_EQ(nodes.out.find("= conv2d"), std::string::npos) << nodes.out;
-  EXPECT_EQ(nodes.out.find("= batch_norm"), std::string::npos) << nodes.out;
+  EXPECT_THAT(nodes.out, lacks("= conv2d", "= batch_norm"));
 }
 
 TEST_F(CudaTrain, SixteenBitsByCublaslt) {
@@ -228,7 +230,7 @@ TEST_F(CudaTrain, SixteenBitsByCublaslt) {
   const Ended plan =
       fine("inspect gpt.toml --plan --device cuda --set train.precision=bf16", library);
   for (const char* choice : {"cublaslt_bias_", "cublaslt_gelu_aux_bias_", "cublaslt_dgelu_"})
-    EXPECT_NE(plan.out.find(choice), std::string::npos) << choice << "\n" << plan.out;
+    EXPECT_THAT(plan.out, has(choice)) << choice << "\n" << plan.out;
   fine(words + "printed");
   fine(words + "cublaslt", library);
   const std::vector<double> got = losses("cublaslt"), want = losses("printed");
@@ -243,7 +245,7 @@ TEST_F(CudaTrain, Tf32IsUsedWhereItIsAskedFor) {
       "export RIDGE_CUBLASLT=" RIDGE_FAKE_CUBLASLT " FAKE_CUBLASLT_DRIVER=" RIDGE_FAKE_CUDA ";";
   const std::string words = "gpt.toml --device cuda --set train.precision=tf32";
   const Ended plan = fine("inspect " + words + " --plan", library);
-  EXPECT_NE(plan.out.find("cublaslt_tf32_"), std::string::npos) << plan.out;
+  EXPECT_THAT(plan.out, has("cublaslt_tf32_"));
   fine("train gpt.toml --out cpu");
   fine("train " + words + " --out cuda", library);
   const std::vector<double> got = losses("cuda"), want = losses("cpu");
@@ -294,8 +296,7 @@ TEST_F(CudaTrain, MemoryIsLimitedInSixteenBitsToo) {
   // A little less is had by what keeps the bits; parts of a batch or of a loss would not.
   const int64_t little = (whole - 1) >> 20;
   const std::string way = fine("inspect deep.toml --device cuda" + limit(little)).out;
-  EXPECT_NE(way.find(fmt::format("memory limit {} MiB: results made again", little)), way.npos)
-      << way;
+  EXPECT_THAT(way, has(fmt::format("memory limit {} MiB: results made again", little)));
   fine("train deep.toml --device cuda --out whole");
   fine("train deep.toml --device cuda --out less" + limit(little));
   EXPECT_EQ(losses("less"), losses("whole"));
@@ -306,7 +307,7 @@ TEST_F(CudaTrain, ConvolutionsAreThoseOfCudnn) {
   const std::string library =
       "export RIDGE_CUDNN=" RIDGE_FAKE_CUDNN " FAKE_CUDNN_DRIVER=" RIDGE_FAKE_CUDA ";";
   const Ended plan = fine("inspect cnn.toml --plan --device cuda", library);
-  EXPECT_NE(plan.out.find("cudnn_eng1"), std::string::npos) << plan.out;
+  EXPECT_THAT(plan.out, has("cudnn_eng1"));
   fine("train cnn.toml --out cpu");
   for (const char* schedule : {"", "export FAKE_CUDA_RANDOM=3;"}) {
     std::filesystem::remove_all(folder_ / "cuda");
@@ -318,8 +319,7 @@ TEST_F(CudaTrain, ConvolutionsAreThoseOfCudnn) {
 TEST_F(CudaTrain, ThePlannedProgramIsThePlainOne) {
   if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const Ended ended = fine("train mlp.toml --device cuda --verify");
-  EXPECT_NE(ended.err.find("verify: "), std::string::npos) << ended.err;
-  EXPECT_NE(ended.err.find("the same bits"), std::string::npos) << ended.err;
+  EXPECT_THAT(ended.err, has("verify: ", "the same bits"));
   fine("train mlp.toml --device cuda --verify --set train.precision=bf16");
 }
 
@@ -369,13 +369,12 @@ TEST_F(CudaTrain, ACaptureThatIsRefusedIsToldOnce) {
   EXPECT_NE(at, std::string::npos) << ended.err;
   EXPECT_EQ(ended.err.find(note, at + 1), std::string::npos) << ended.err;
   const json report = json::parse(ended.out);
-  EXPECT_NE(report["capture_refusal"].get<std::string>().find("cuStreamEndCapture"),
-            std::string::npos);
+  EXPECT_THAT(report["capture_refusal"].get<std::string>(), has("cuStreamEndCapture"));
   // Asked for, it is an error.
   const Ended refused = ridge("train mlp.toml --device cuda --set train.capture=on",
                               "export FAKE_CUDA_FAIL=cuStreamEndCapture=901;");
   EXPECT_EQ(refused.code, 2);
-  EXPECT_NE(refused.err.find("set train.capture to auto"), std::string::npos) << refused.err;
+  EXPECT_THAT(refused.err, has("set train.capture to auto"));
 }
 
 // A machine without it runs, and says once what it does without.
@@ -401,17 +400,17 @@ TEST_F(CudaTrain, ALibraryOfProductsThatCannotStartIsRefused) {
         "export RIDGE_CUBLASLT=" + library.string() + ";"}) {
     const Ended ended = ridge("train mlp.toml --device cuda --steps 1", found);
     EXPECT_EQ(ended.code, 2);
-    EXPECT_NE(ended.err.find("cuBLASLt 13.1.0: cublasLtCreate"), std::string::npos) << ended.err;
+    EXPECT_THAT(ended.err, has("cuBLASLt 13.1.0: cublasLtCreate"));
   }
-  EXPECT_EQ(fine("train mlp.toml --device cuda --steps 1").err.find("cuBLASLt"), std::string::npos);
+  EXPECT_THAT(fine("train mlp.toml --device cuda --steps 1").err, lacks("cuBLASLt"));
   const Ended measured = fine("calibrate --device cuda --fresh", "export FAKE_CUDA_MIB=64;");
-  EXPECT_NE(measured.out.find("no cuBLASLt"), std::string::npos) << measured.out;
+  EXPECT_THAT(measured.out, has("no cuBLASLt"));
 }
 
 TEST_F(CudaTrain, TheOtherVerbsRunToo) {
   fine("train mlp.toml --device cuda --out run");
   const Ended plan = fine("inspect mlp.toml --plan --device cuda");
-  EXPECT_NE(plan.out.find("printed"), std::string::npos) << plan.out;
+  EXPECT_THAT(plan.out, has("printed"));
   const Ended eval = fine("eval mlp.toml --weights run --device cuda --json");
   const Ended on_cpu = fine("eval mlp.toml --weights run --json");
   EXPECT_NEAR(json::parse(eval.out)["loss"].get<double>(),
@@ -444,13 +443,11 @@ TEST_F(CudaTrain, ATraceHasTheDeviceAndMetricsItsNumbers) {
   // The stand-in works while the host waits for it, which is a finding.
   const Ended doctor = ridge("doctor trace.json");
   EXPECT_EQ(doctor.code, 1) << doctor.err;
-  EXPECT_NE(doctor.out.find("the device is busy 0.0"), std::string::npos) << doctor.out;
+  EXPECT_THAT(doctor.out, has("the device is busy 0.0"));
   // Without the recorder the run goes on, and says so.
   const Ended without = fine("train mlp.toml --device cuda --steps 14 --trace other.json",
                              "export RIDGE_CUPTI=/nowhere/libcupti.so;");
-  EXPECT_NE(without.err.find("the trace is without the device: [cupti] cannot open"),
-            std::string::npos)
-      << without.err;
+  EXPECT_THAT(without.err, has("the trace is without the device: [cupti] cannot open"));
 }
 
 TEST_F(CudaTrain, KernelsAreTimedAndKeptForTheirGpu) {
@@ -475,8 +472,7 @@ TEST_F(CudaTrain, ARunThatLosesItsDeviceEndsCleanlyAndIsResumed) {
                                        launches * 3 / 4,
                                        log));
   EXPECT_EQ(lost.code, 2) << lost.err;
-  EXPECT_NE(lost.err.find("error: CUDA: cuGraphLaunch("), std::string::npos) << lost.err;
-  EXPECT_NE(lost.err.find("--resume auto"), std::string::npos) << lost.err;
+  EXPECT_THAT(lost.err, has("error: CUDA: cuGraphLaunch(", "--resume auto"));
   EXPECT_EQ(wrongs(log), std::vector<std::string>{});
   const Ended resumed = fine(words + "lost --resume auto");
   EXPECT_EQ(json::parse(resumed.out)["state_hash"], json::parse(whole.out)["state_hash"]);
@@ -488,22 +484,22 @@ TEST_F(CudaTrain, WithoutItsCompilerThatIsSaid) {
       ridge("train mlp.toml --device cuda", "export RIDGE_NVRTC=/nowhere/libnvrtc.so.13;");
   EXPECT_EQ(ended.code, 2);
   EXPECT_EQ(std::count(ended.err.begin(), ended.err.end(), '\n'), 1) << ended.err;
-  EXPECT_NE(ended.err.find("cannot open the compiler of CUDA kernels"), std::string::npos);
-  EXPECT_NE(ended.err.find("pip install nvidia-cuda-nvrtc"), std::string::npos) << ended.err;
+  EXPECT_THAT(ended.err,
+              has("cannot open the compiler of CUDA kernels", "pip install nvidia-cuda-nvrtc"));
 }
 
 TEST_F(CudaTrain, TooLittleMemoryIsOneClearError) {
   const Ended ended = ridge("train mlp.toml --device cuda --set model.hidden=4096,4096",
                             "export FAKE_CUDA_MIB=16;");
   EXPECT_EQ(ended.code, 2);
-  EXPECT_NE(ended.err.find("error: out of device memory: the plan needs "), std::string::npos)
-      << ended.err;
-  EXPECT_NE(ended.err.find(" MiB of 'cuda' are free"), std::string::npos) << ended.err;
-  EXPECT_NE(ended.err.find("make the model smaller"), std::string::npos) << ended.err;
+  EXPECT_THAT(ended.err,
+              has("error: out of device memory: the plan needs ",
+                  " MiB of 'cuda' are free",
+                  "make the model smaller"));
   const Ended crowded = ridge("train mlp.toml --device cuda --set model.hidden=4096,4096",
                               "export FAKE_CUDA_OTHERS_MIB=1000;");
   EXPECT_EQ(crowded.code, 2);
-  EXPECT_NE(crowded.err.find("are free beside 1000."), std::string::npos) << crowded.err;
+  EXPECT_THAT(crowded.err, has("are free beside 1000."));
 }
 
 }  // namespace

@@ -13,11 +13,13 @@
 #include "ridge/graph/ops/shape.h"
 #include "tests/backend/cuda/blas_test.h"
 #include "tests/support/errors.h"
+#include "tests/support/has.h"
 #include "tests/support/scale.h"
 
 namespace ridge::cuda {
 namespace {
 
+using test::has;
 using test::Random;
 
 // What a body is written from: the product in f32, and the other operands as they are.
@@ -196,9 +198,9 @@ TEST_F(CudaBlasEpilogue, RandomLayersAreRoundedOnce) {
     const NamedTensors got = run_node(device(), built);
     expect_form(layer, form, built, got);
     ASSERT_EQ(blas_lines("cublasLtMatmul").size(), 1u);
-    EXPECT_TRUE(blas_lines("cublasLtMatmul")[0].ends_with(
-        fmt::format(", epilogue {}", kNumbers[seed % std::size(kForms)])))
-        << blas_lines("cublasLtMatmul")[0];
+    EXPECT_THAT(
+        blas_lines("cublasLtMatmul")[0],
+        testing::EndsWith(fmt::format(", epilogue {}", kNumbers[seed % std::size(kForms)])));
     expect_blas_clean();
     expect_clean();
     if (HasFailure()) return;
@@ -280,10 +282,9 @@ TEST_F(CudaBlasEpilogue, EachCallMayFail) {
 TEST_F(CudaBlasEpilogue, AnErrorSaysWithWhat) {
   CaseBuilder built = build(layer_of(Form::kBias, DType::kBF16, 4, 8, 4));
   blas_.fail("cublasLtMatmul", 1, 13);
-  EXPECT_NE(test::user_error([&] { run_node(device(), built); })
-                .find("cublasLtMatmul(4 x 4 x 8, bf16 to bf16 with bias, 1 at a time, by "
-                      "cublaslt_bias_1_tile1) failed"),
-            std::string::npos);
+  EXPECT_THAT(test::user_error([&] { run_node(device(), built); }),
+              has("cublasLtMatmul(4 x 4 x 8, bf16 to bf16 with bias, 1 at a time, by "
+                  "cublaslt_bias_1_tile1) failed"));
 }
 
 // ---- loops that are none of them ----

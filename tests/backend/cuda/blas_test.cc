@@ -5,12 +5,14 @@
 #include "ridge/graph/ops/matmul.h"
 #include "ridge/run/backends.h"
 #include "tests/support/errors.h"
+#include "tests/support/has.h"
 #include "tests/support/scale.h"
 
 namespace ridge::cuda {
 namespace {
 
 using test::FakeAlgorithm;
+using test::has;
 using test::Random;
 
 MatMul transposed(bool a, bool b) {
@@ -183,18 +185,13 @@ TEST_F(CudaBlas, AnErrorSaysWithWhat) {
 TEST_F(CudaBlas, AMissingLibraryIsOneClearError) {
   ::setenv("RIDGE_CUBLASLT", "/nowhere/libcublasLt.so", 1);
   const std::string message = test::user_error([] { BlasLibrary::open(); });
-  EXPECT_NE(message.find("[cublaslt] cannot open the library of matrix products"),
-            std::string::npos)
-      << message;
-  EXPECT_NE(message.find("looked for /nowhere/libcublasLt.so; install it by `pip install "
-                         "nvidia-cublas`"),
-            std::string::npos)
-      << message;
+  EXPECT_THAT(message,
+              has("[cublaslt] cannot open the library of matrix products",
+                  "looked for /nowhere/libcublasLt.so; install it by `pip install "
+                  "nvidia-cublas`"));
   ::setenv("RIDGE_CUBLASLT", "/usr/lib/x86_64-linux-gnu/libm.so.6", 1);
   const std::string other = test::user_error([] { BlasLibrary::open(); });
-  EXPECT_NE(other.find("is no cuBLASLt of CUDA 12 or later: it has no cublasLtCreate"),
-            std::string::npos)
-      << other;
+  EXPECT_THAT(other, has("is no cuBLASLt of CUDA 12 or later: it has no cublasLtCreate"));
   ::setenv("RIDGE_CUBLASLT", RIDGE_FAKE_CUBLASLT, 1);
   const std::string late = test::user_error([] { BlasLibrary::open(12040); });
   EXPECT_NE(
@@ -202,7 +199,7 @@ TEST_F(CudaBlas, AMissingLibraryIsOneClearError) {
                 "load"),
       std::string::npos)
       << late;
-  EXPECT_NE(late.find("nvidia-cublas-cu12`"), std::string::npos) << late;
+  EXPECT_THAT(late, has("nvidia-cublas-cu12`"));
 }
 
 }  // namespace

@@ -8,45 +8,27 @@
 #include <type_traits>
 
 #include "ridge/backend/cuda/cudnn.h"
-#include "tests/backend/cuda/passed_alike.h"
+#include "tests/backend/cuda/vendor_header.h"
 
 namespace ridge::cuda {
 namespace {
 
-template <typename Theirs>
-struct Function;
-template <typename... Theirs>
-struct Function<cudnnStatus_t (*)(Theirs...)> {
-  template <typename... Ours>
-  static constexpr bool is(DnnCall<Ours...> DnnLibrary::*) {
-    if constexpr (sizeof...(Ours) == sizeof...(Theirs))
-      return (test::is_passed_alike<Ours, Theirs>() && ...);
-    return false;
-  }
-};
-
-#define RIDGE_SAME(theirs, ours) static_assert(Function<decltype(&theirs)>::is(&DnnLibrary::ours))
-RIDGE_SAME(cudnnCreate, create);
-RIDGE_SAME(cudnnDestroy, destroy);
-RIDGE_SAME(cudnnSetStream, set_stream);
-RIDGE_SAME(cudnnBackendCreateDescriptor, descriptor_create);
-RIDGE_SAME(cudnnBackendDestroyDescriptor, descriptor_destroy);
-RIDGE_SAME(cudnnBackendFinalize, finalize);
-RIDGE_SAME(cudnnBackendSetAttribute, set);
-RIDGE_SAME(cudnnBackendGetAttribute, get);
-RIDGE_SAME(cudnnBackendExecute, execute);
-#undef RIDGE_SAME
-static_assert(!Function<decltype(&cudnnCreate)>::is(&DnnLibrary::execute));  // it can fail
+RIDGE_CALL(DnnLibrary::create, cudnnCreate);
+RIDGE_CALL(DnnLibrary::destroy, cudnnDestroy);
+RIDGE_CALL(DnnLibrary::set_stream, cudnnSetStream);
+RIDGE_CALL(DnnLibrary::descriptor_create, cudnnBackendCreateDescriptor);
+RIDGE_CALL(DnnLibrary::descriptor_destroy, cudnnBackendDestroyDescriptor);
+RIDGE_CALL(DnnLibrary::finalize, cudnnBackendFinalize);
+RIDGE_CALL(DnnLibrary::set, cudnnBackendSetAttribute);
+RIDGE_CALL(DnnLibrary::get, cudnnBackendGetAttribute);
+RIDGE_CALL(DnnLibrary::execute, cudnnBackendExecute);
+static_assert(
+    !test::Alike<decltype(DnnLibrary::execute), decltype(cudnnCreate)>::value);  // it can fail
 static_assert(std::is_same_v<decltype(&cudnnGetVersion), size_t (*)()>);
 static_assert(std::is_same_v<decltype(&cudnnGetCudartVersion), size_t (*)()>);
 static_assert(std::is_same_v<decltype(&cudnnGetErrorString), const char* (*)(cudnnStatus_t)>);
 static_assert(std::is_same_v<decltype(&cudnnGetLastErrorString), void (*)(char*, size_t)>);
 
-template <typename Ours, typename Theirs>
-constexpr bool is(Ours ours, Theirs theirs) {
-  return static_cast<int>(ours) == static_cast<int>(theirs);
-}
-#define RIDGE_IS(ours, theirs) static_assert(is(ours, theirs))
 RIDGE_IS(DnnResult::kSuccess, CUDNN_STATUS_SUCCESS);
 RIDGE_IS(DnnResult::kNotInitialized, CUDNN_STATUS_NOT_INITIALIZED);
 RIDGE_IS(DnnResult::kSublibraryVersionMismatch, CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH);
@@ -211,7 +193,6 @@ RIDGE_IS(kHeuristicsDeviceProperties, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP);
 RIDGE_IS(kPlanDeviceProperties, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP);
 RIDGE_IS(kDevicePropertiesJson, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION);
 #endif
-#undef RIDGE_IS
 
 TEST(CudnnHeader, AgreesWithOurs) { EXPECT_GE(CUDNN_VERSION, 90000); }
 

@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "ridge/backend/cuda/cupti_api.h"
+#include "tests/backend/cuda/vendor_header.h"
 
 namespace ridge::cuda {
 namespace {
@@ -114,95 +115,65 @@ SAME(OverheadActivity, start, CUpti_ActivityOverhead, start);
 
 #undef SAME
 
-template <typename Ours, typename Theirs>
-constexpr bool is(Ours ours, Theirs theirs) {
-  return static_cast<int64_t>(ours) == static_cast<int64_t>(theirs);
-}
-static_assert(is(CuptiResult::kSuccess, CUPTI_SUCCESS));
-static_assert(is(CuptiResult::kMaxLimitReached, CUPTI_ERROR_MAX_LIMIT_REACHED));
-static_assert(is(CuptiResult::kNotInitialized, CUPTI_ERROR_NOT_INITIALIZED));
-static_assert(is(CuptiResult::kInvalidKind, CUPTI_ERROR_INVALID_KIND));
-static_assert(is(CuptiResult::kInsufficientPrivileges, CUPTI_ERROR_INSUFFICIENT_PRIVILEGES));
-static_assert(is(CuptiResult::kMultipleSubscribers,
-                 CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED));
+RIDGE_IS(CuptiResult::kSuccess, CUPTI_SUCCESS);
+RIDGE_IS(CuptiResult::kMaxLimitReached, CUPTI_ERROR_MAX_LIMIT_REACHED);
+RIDGE_IS(CuptiResult::kNotInitialized, CUPTI_ERROR_NOT_INITIALIZED);
+RIDGE_IS(CuptiResult::kInvalidKind, CUPTI_ERROR_INVALID_KIND);
+RIDGE_IS(CuptiResult::kInsufficientPrivileges, CUPTI_ERROR_INSUFFICIENT_PRIVILEGES);
+RIDGE_IS(CuptiResult::kMultipleSubscribers, CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED);
 
-static_assert(is(ActivityKind::kInvalid, CUPTI_ACTIVITY_KIND_INVALID));
-static_assert(is(ActivityKind::kCopy, CUPTI_ACTIVITY_KIND_MEMCPY));
-static_assert(is(ActivityKind::kSet, CUPTI_ACTIVITY_KIND_MEMSET));
-static_assert(is(ActivityKind::kKernel, CUPTI_ACTIVITY_KIND_KERNEL));
-static_assert(is(ActivityKind::kDriverCall, CUPTI_ACTIVITY_KIND_DRIVER));
-static_assert(is(ActivityKind::kRuntimeCall, CUPTI_ACTIVITY_KIND_RUNTIME));
-static_assert(is(ActivityKind::kConcurrentKernel, CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL));
-static_assert(is(ActivityKind::kOverhead, CUPTI_ACTIVITY_KIND_OVERHEAD));
-static_assert(is(ActivityKind::kEvent, CUPTI_ACTIVITY_KIND_CUDA_EVENT));
-static_assert(is(ActivityKind::kSynchronization, CUPTI_ACTIVITY_KIND_SYNCHRONIZATION));
-static_assert(is(ActivityKind::kExternalCorrelation, CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION));
+RIDGE_IS(ActivityKind::kInvalid, CUPTI_ACTIVITY_KIND_INVALID);
+RIDGE_IS(ActivityKind::kCopy, CUPTI_ACTIVITY_KIND_MEMCPY);
+RIDGE_IS(ActivityKind::kSet, CUPTI_ACTIVITY_KIND_MEMSET);
+RIDGE_IS(ActivityKind::kKernel, CUPTI_ACTIVITY_KIND_KERNEL);
+RIDGE_IS(ActivityKind::kDriverCall, CUPTI_ACTIVITY_KIND_DRIVER);
+RIDGE_IS(ActivityKind::kRuntimeCall, CUPTI_ACTIVITY_KIND_RUNTIME);
+RIDGE_IS(ActivityKind::kConcurrentKernel, CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
+RIDGE_IS(ActivityKind::kOverhead, CUPTI_ACTIVITY_KIND_OVERHEAD);
+RIDGE_IS(ActivityKind::kEvent, CUPTI_ACTIVITY_KIND_CUDA_EVENT);
+RIDGE_IS(ActivityKind::kSynchronization, CUPTI_ACTIVITY_KIND_SYNCHRONIZATION);
+RIDGE_IS(ActivityKind::kExternalCorrelation, CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION);
 
-static_assert(is(CallDomain::kDriver, CUPTI_CB_DOMAIN_DRIVER_API));
-static_assert(is(CallDomain::kRuntime, CUPTI_CB_DOMAIN_RUNTIME_API));
-static_assert(is(ThreadIdType::kSystem, CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM));
-static_assert(is(ActivityAttribute::kZeroedBuffers,
-                 CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER));
-static_assert(is(ExternalKind::kCustom0, CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0));
-static_assert(kFlushForced == CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
-static_assert(kNoActivityId == CUPTI_SYNCHRONIZATION_INVALID_VALUE);
+RIDGE_IS(CallDomain::kDriver, CUPTI_CB_DOMAIN_DRIVER_API);
+RIDGE_IS(CallDomain::kRuntime, CUPTI_CB_DOMAIN_RUNTIME_API);
+RIDGE_IS(ThreadIdType::kSystem, CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM);
+RIDGE_IS(ActivityAttribute::kZeroedBuffers, CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER);
+RIDGE_IS(ExternalKind::kCustom0, CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0);
+RIDGE_IS(kFlushForced, CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+RIDGE_IS(kNoActivityId, CUPTI_SYNCHRONIZATION_INVALID_VALUE);
 
-static_assert(is(CopyKind::kHostToDevice, CUPTI_ACTIVITY_MEMCPY_KIND_HTOD));
-static_assert(is(CopyKind::kDeviceToHost, CUPTI_ACTIVITY_MEMCPY_KIND_DTOH));
-static_assert(is(CopyKind::kDeviceToDevice, CUPTI_ACTIVITY_MEMCPY_KIND_DTOD));
-static_assert(is(CopyKind::kHostToHost, CUPTI_ACTIVITY_MEMCPY_KIND_HTOH));
-static_assert(is(CopyKind::kPeerToPeer, CUPTI_ACTIVITY_MEMCPY_KIND_PTOP));
-static_assert(is(ActivityMemory::kPageable, CUPTI_ACTIVITY_MEMORY_KIND_PAGEABLE));
-static_assert(is(ActivityMemory::kPinned, CUPTI_ACTIVITY_MEMORY_KIND_PINNED));
-static_assert(is(ActivityMemory::kDevice, CUPTI_ACTIVITY_MEMORY_KIND_DEVICE));
-static_assert(is(ActivityMemory::kArray, CUPTI_ACTIVITY_MEMORY_KIND_ARRAY));
-static_assert(is(ActivityMemory::kManaged, CUPTI_ACTIVITY_MEMORY_KIND_MANAGED));
-static_assert(is(ActivityMemory::kDeviceStatic, CUPTI_ACTIVITY_MEMORY_KIND_DEVICE_STATIC));
-static_assert(is(ActivityMemory::kManagedStatic, CUPTI_ACTIVITY_MEMORY_KIND_MANAGED_STATIC));
+RIDGE_IS(CopyKind::kHostToDevice, CUPTI_ACTIVITY_MEMCPY_KIND_HTOD);
+RIDGE_IS(CopyKind::kDeviceToHost, CUPTI_ACTIVITY_MEMCPY_KIND_DTOH);
+RIDGE_IS(CopyKind::kDeviceToDevice, CUPTI_ACTIVITY_MEMCPY_KIND_DTOD);
+RIDGE_IS(CopyKind::kHostToHost, CUPTI_ACTIVITY_MEMCPY_KIND_HTOH);
+RIDGE_IS(CopyKind::kPeerToPeer, CUPTI_ACTIVITY_MEMCPY_KIND_PTOP);
+RIDGE_IS(ActivityMemory::kPageable, CUPTI_ACTIVITY_MEMORY_KIND_PAGEABLE);
+RIDGE_IS(ActivityMemory::kPinned, CUPTI_ACTIVITY_MEMORY_KIND_PINNED);
+RIDGE_IS(ActivityMemory::kDevice, CUPTI_ACTIVITY_MEMORY_KIND_DEVICE);
+RIDGE_IS(ActivityMemory::kArray, CUPTI_ACTIVITY_MEMORY_KIND_ARRAY);
+RIDGE_IS(ActivityMemory::kManaged, CUPTI_ACTIVITY_MEMORY_KIND_MANAGED);
+RIDGE_IS(ActivityMemory::kDeviceStatic, CUPTI_ACTIVITY_MEMORY_KIND_DEVICE_STATIC);
+RIDGE_IS(ActivityMemory::kManagedStatic, CUPTI_ACTIVITY_MEMORY_KIND_MANAGED_STATIC);
 
-static_assert(is(SynchronizationKind::kEvent,
-                 CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_EVENT_SYNCHRONIZE));
-static_assert(is(SynchronizationKind::kStreamWaitsEvent,
-                 CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_WAIT_EVENT));
-static_assert(is(SynchronizationKind::kStream,
-                 CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_SYNCHRONIZE));
-static_assert(is(SynchronizationKind::kContext,
-                 CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_CONTEXT_SYNCHRONIZE));
+RIDGE_IS(SynchronizationKind::kEvent, CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_EVENT_SYNCHRONIZE);
+RIDGE_IS(SynchronizationKind::kStreamWaitsEvent,
+         CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_WAIT_EVENT);
+RIDGE_IS(SynchronizationKind::kStream, CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_SYNCHRONIZE);
+RIDGE_IS(SynchronizationKind::kContext, CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_CONTEXT_SYNCHRONIZE);
 
-static_assert(is(OverheadKind::kCompiler, CUPTI_ACTIVITY_OVERHEAD_DRIVER_COMPILER));
-static_assert(is(OverheadKind::kBufferFlush, CUPTI_ACTIVITY_OVERHEAD_CUPTI_BUFFER_FLUSH));
-static_assert(is(OverheadKind::kInstrumentation, CUPTI_ACTIVITY_OVERHEAD_CUPTI_INSTRUMENTATION));
-static_assert(is(OverheadKind::kResource, CUPTI_ACTIVITY_OVERHEAD_CUPTI_RESOURCE));
-static_assert(is(OverheadKind::kModuleLoading,
-                 CUPTI_ACTIVITY_OVERHEAD_RUNTIME_TRIGGERED_MODULE_LOADING));
-static_assert(is(OverheadKind::kFunctionLoading, CUPTI_ACTIVITY_OVERHEAD_LAZY_FUNCTION_LOADING));
-static_assert(is(OverheadKind::kCommandBufferFull, CUPTI_ACTIVITY_OVERHEAD_COMMAND_BUFFER_FULL));
-static_assert(is(OverheadKind::kBufferRequest, CUPTI_ACTIVITY_OVERHEAD_ACTIVITY_BUFFER_REQUEST));
-static_assert(is(OverheadKind::kManagedMemory, CUPTI_ACTIVITY_OVERHEAD_UVM_ACTIVITY_INIT));
-static_assert(is(ActivityObject::kProcess, CUPTI_ACTIVITY_OBJECT_PROCESS));
-static_assert(is(ActivityObject::kThread, CUPTI_ACTIVITY_OBJECT_THREAD));
+RIDGE_IS(OverheadKind::kCompiler, CUPTI_ACTIVITY_OVERHEAD_DRIVER_COMPILER);
+RIDGE_IS(OverheadKind::kBufferFlush, CUPTI_ACTIVITY_OVERHEAD_CUPTI_BUFFER_FLUSH);
+RIDGE_IS(OverheadKind::kInstrumentation, CUPTI_ACTIVITY_OVERHEAD_CUPTI_INSTRUMENTATION);
+RIDGE_IS(OverheadKind::kResource, CUPTI_ACTIVITY_OVERHEAD_CUPTI_RESOURCE);
+RIDGE_IS(OverheadKind::kModuleLoading, CUPTI_ACTIVITY_OVERHEAD_RUNTIME_TRIGGERED_MODULE_LOADING);
+RIDGE_IS(OverheadKind::kFunctionLoading, CUPTI_ACTIVITY_OVERHEAD_LAZY_FUNCTION_LOADING);
+RIDGE_IS(OverheadKind::kCommandBufferFull, CUPTI_ACTIVITY_OVERHEAD_COMMAND_BUFFER_FULL);
+RIDGE_IS(OverheadKind::kBufferRequest, CUPTI_ACTIVITY_OVERHEAD_ACTIVITY_BUFFER_REQUEST);
+RIDGE_IS(OverheadKind::kManagedMemory, CUPTI_ACTIVITY_OVERHEAD_UVM_ACTIVITY_INIT);
+RIDGE_IS(ActivityObject::kProcess, CUPTI_ACTIVITY_OBJECT_PROCESS);
+RIDGE_IS(ActivityObject::kThread, CUPTI_ACTIVITY_OBJECT_THREAD);
 
-// How a parameter is passed: enums as their numbers, all else as pointers or of one size.
-template <typename Ours, typename Theirs>
-constexpr bool is_passed_alike() {
-  if constexpr (std::is_pointer_v<Ours> || std::is_pointer_v<Theirs>)
-    return std::is_pointer_v<Ours> && std::is_pointer_v<Theirs>;
-  else if constexpr (std::is_enum_v<Ours> || std::is_enum_v<Theirs>)
-    return sizeof(Ours) == sizeof(Theirs);
-  else
-    return std::is_same_v<Ours, Theirs>;
-}
-template <typename Ours, typename Theirs>
-struct Alike : std::false_type {};
-template <typename OurResult, typename... Ours, typename TheirResult, typename... Theirs>
-struct Alike<OurResult(Ours...), TheirResult(Theirs...)> {
-  static constexpr bool value = [] {
-    if constexpr (sizeof...(Ours) == sizeof...(Theirs))
-      return sizeof(OurResult) == sizeof(TheirResult) && (is_passed_alike<Ours, Theirs>() && ...);
-    return false;
-  }();
-};
-#define CALL(name) static_assert(Alike<CuptiFunctions::name, decltype(cupti##name)>::value)
+#define CALL(name) static_assert(test::Alike<CuptiFunctions::name, decltype(cupti##name)>::value)
 CALL(GetVersion);
 CALL(GetResultString);
 CALL(GetCallbackName);
@@ -220,7 +191,7 @@ CALL(ActivityGetNumDroppedRecords);
 CALL(ActivityPushExternalCorrelationId);
 CALL(ActivityPopExternalCorrelationId);
 #undef CALL
-static_assert(!Alike<CuptiFunctions::GetVersion, decltype(cuptiGetResultString)>::value);
+static_assert(!test::Alike<CuptiFunctions::GetVersion, decltype(cuptiGetResultString)>::value);
 
 TEST(CuptiHeader, AgreesWithOurs) { EXPECT_GE(CUPTI_API_VERSION, 130000); }
 

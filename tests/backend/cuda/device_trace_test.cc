@@ -29,10 +29,13 @@
 #include "tests/backend/cuda/fake_driver_test.h"
 #include "tests/support/count_allocations.h"
 #include "tests/support/errors.h"
+#include "tests/support/has.h"
 #include "tests/support/temp_folder.h"
 
 namespace ridge::cuda {
 namespace {
+
+using test::has;
 
 constexpr size_t kBytes = 64;
 
@@ -416,8 +419,7 @@ TEST_F(CudaTrace, EachCallMayFail) {
       EXPECT_TRUE(log.notes.empty());
     } else {
       ASSERT_EQ(log.notes.size(), 1u);
-      EXPECT_NE(log.notes[0].find(name + " failed: CUPTI_ERROR_OF_THE_FAKE"), std::string::npos)
-          << log.notes[0];
+      EXPECT_THAT(log.notes[0], has(name + " failed: CUPTI_ERROR_OF_THE_FAKE"));
       EXPECT_EQ(cupti_.live(), std::vector<std::string>{});
     }
     cupti_.reset();
@@ -458,23 +460,22 @@ TEST_F(CudaTrace, WithoutCuptiTheTraceSaysSo) {
   ::setenv("RIDGE_CUPTI", "/nowhere/libcupti.so.13", 1);
   const TraceLog log = record(bench, 1);
   ASSERT_EQ(log.notes.size(), 1u);
-  EXPECT_TRUE(log.notes[0].starts_with(
-      "the trace is without the device: [cupti] cannot open the recorder of GPUs: "
-      "/nowhere/libcupti.so.13: "))
-      << log.notes[0];
-  EXPECT_NE(log.notes[0].find("RIDGE_CUPTI"), std::string::npos);
+  EXPECT_THAT(log.notes[0],
+              testing::StartsWith(
+                  "the trace is without the device: [cupti] cannot open the recorder of GPUs: "
+                  "/nowhere/libcupti.so.13: "));
+  EXPECT_THAT(log.notes[0], has("RIDGE_CUPTI"));
   EXPECT_EQ(of(log, "cpu_op").size(), 3u);
 }
 
 TEST_F(CudaTrace, AnotherLibraryOrAnOldOneIsRefused) {
   ::setenv("RIDGE_CUPTI", "libm.so.6", 1);
-  EXPECT_TRUE(test::user_error([] { Cupti::open(13000); })
-                  .starts_with("[cupti] cannot open the recorder of GPUs: 'libm.so.6' has no "
-                               "function cuptiGetVersion"));
+  EXPECT_THAT(test::user_error([] { Cupti::open(13000); }),
+              testing::StartsWith("[cupti] cannot open the recorder of GPUs: 'libm.so.6' has no "
+                                  "function cuptiGetVersion"));
   ::setenv("RIDGE_CUPTI", RIDGE_FAKE_CUPTI, 1);
   cupti_.set_version(17);
-  EXPECT_NE(test::user_error([] { Cupti::open(13000); }).find("is older than CUDA 12.0"),
-            std::string::npos);
+  EXPECT_THAT(test::user_error([] { Cupti::open(13000); }), has("is older than CUDA 12.0"));
   cupti_.set_version(18);
   EXPECT_EQ(Cupti::open(13000)->version(), 18u);
 }

@@ -17,6 +17,7 @@
 #include "tests/backend/cuda/test_stream.h"
 #include "tests/support/case_builder.h"
 #include "tests/support/errors.h"
+#include "tests/support/has.h"
 #include "tests/support/scale.h"
 
 namespace ridge::cuda {
@@ -25,6 +26,7 @@ namespace {
 using test::CaseBuilder;
 using test::FakeDnn;
 using test::FakeEngine;
+using test::has;
 using test::Random;
 
 constexpr const char* kMovePtx = R"(
@@ -536,16 +538,13 @@ TEST_F(CudaDnn, AnErrorSaysWithWhat) {
 TEST_F(CudaDnn, AMissingLibraryIsOneClearError) {
   ::setenv("RIDGE_CUDNN", "/nowhere/libcudnn.so.9", 1);
   const std::string message = test::user_error([] { DnnLibrary::open(); });
-  EXPECT_NE(message.find("[cudnn] cannot open the library of convolution and attention"),
-            std::string::npos)
-      << message;
-  EXPECT_NE(message.find("looked for /nowhere/libcudnn.so.9; install it by `pip install "
-                         "nvidia-cudnn-cu13`"),
-            std::string::npos)
-      << message;
+  EXPECT_THAT(message,
+              has("[cudnn] cannot open the library of convolution and attention",
+                  "looked for /nowhere/libcudnn.so.9; install it by `pip install "
+                  "nvidia-cudnn-cu13`"));
   ::setenv("RIDGE_CUDNN", "/usr/lib/x86_64-linux-gnu/libm.so.6", 1);
   const std::string other = test::user_error([] { DnnLibrary::open(); });
-  EXPECT_NE(other.find("is no cuDNN 9: it has no cudnnCreate"), std::string::npos) << other;
+  EXPECT_THAT(other, has("is no cuDNN 9: it has no cudnnCreate"));
   ::setenv("RIDGE_CUDNN", RIDGE_FAKE_CUDNN, 1);
   const std::string late = test::user_error([] { DnnLibrary::open(12040); });
   EXPECT_NE(late.find("is of CUDA 13, whose kernels NVIDIA's driver, which is for CUDA 12.4"),

@@ -10,16 +10,15 @@
 #include "ridge/backend/cuda/staging.h"
 #include "tests/backend/cuda/fake_driver_test.h"
 #include "tests/support/errors.h"
+#include "tests/support/has.h"
 #include "tests/support/temp_folder.h"
 
 namespace ridge::cuda {
 namespace {
 
+using test::has;
+using test::lacks;
 using test::user_error;
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 class CudaDriver : public FakeDriverTest {};
 
@@ -53,16 +52,17 @@ TEST_F(CudaDriver, TheVersionIsAskedBeforeItIsStarted) {
 
 TEST_F(CudaDriver, NoDriverIsAnError) {
   const std::string error = user_error([] { Driver("/nowhere/libcuda.so.1"); });
-  EXPECT_TRUE(error.starts_with("no NVIDIA driver was found: cannot open '/nowhere/libcuda.so.1'"))
-      << error;
-  EXPECT_TRUE(has(error, "RIDGE_CUDA_DRIVER")) << error;
+  EXPECT_THAT(
+      error,
+      testing::StartsWith("no NVIDIA driver was found: cannot open '/nowhere/libcuda.so.1'"));
+  EXPECT_THAT(error, has("RIDGE_CUDA_DRIVER"));
 }
 
 TEST_F(CudaDriver, AFileThatIsNoLibraryIsAnError) {
   const test::TempFolder folder;
   std::ofstream(folder / "libcuda.so.1") << "no library";
-  EXPECT_TRUE(has(user_error([&] { Driver((folder / "libcuda.so.1").string()); }),
-                  "no NVIDIA driver was found"));
+  EXPECT_THAT(user_error([&] { Driver((folder / "libcuda.so.1").string()); }),
+              has("no NVIDIA driver was found"));
 }
 
 TEST_F(CudaDriver, AnotherLibraryIsAnError) {
@@ -74,7 +74,7 @@ TEST_F(CudaDriver, AnotherLibraryIsAnError) {
 
 TEST_F(CudaDriver, ALackingFunctionIsNamed) {
   const std::string error = user_error([] { Driver driver(RIDGE_FAKE_LACKING_CUDA); });
-  EXPECT_TRUE(has(error, "it has no function cuLaunchKernel; install")) << error;
+  EXPECT_THAT(error, has("it has no function cuLaunchKernel; install"));
   // Nothing of it was started.
   EXPECT_EQ(open_fake(RIDGE_FAKE_LACKING_CUDA).log(),
             std::vector<std::string>{"cuDriverGetVersion"});
@@ -83,9 +83,8 @@ TEST_F(CudaDriver, ALackingFunctionIsNamed) {
 TEST_F(CudaDriver, AnOldDriverIsAnError) {
   fake_.set_version(11080);
   const std::string error = user_error([] { Driver driver(RIDGE_FAKE_CUDA); });
-  EXPECT_TRUE(has(error, "too old")) << error;
-  EXPECT_TRUE(has(error, "is for CUDA 11.8, Ridge needs 12.0; update to NVIDIA's driver 525"))
-      << error;
+  EXPECT_THAT(error,
+              has("too old", "is for CUDA 11.8, Ridge needs 12.0; update to NVIDIA's driver 525"));
   fake_.set_version(12000);
   EXPECT_EQ(Driver(RIDGE_FAKE_CUDA).version_text(), "12.0");
 }
@@ -159,8 +158,8 @@ TEST_F(CudaDriver, EachTroubleSaysWhatToDo) {
     if (each.code != 0) fake_.fail(each.call, 1, each.code);
     const std::string error = user_error([&] { Arena(device(each.number), 64); });
     ::unsetenv("CUDA_VISIBLE_DEVICES");
-    for (const char* text : each.says) EXPECT_TRUE(has(error, text)) << text << "\n" << error;
-    EXPECT_FALSE(has(error, "\n")) << error;
+    for (const char* text : each.says) EXPECT_THAT(error, has(text)) << text << "\n" << error;
+    EXPECT_THAT(error, lacks("\n"));
   }
 }
 
@@ -173,13 +172,13 @@ TEST_F(CudaDriver, ANumberOfNoDeviceIsAnError) {
   fake_.set_devices(4);
   EXPECT_EQ(user_error([] { device(4); }),
             "there is no GPU cuda:4: the driver shows 4; give cuda:0 to cuda:3");
-  EXPECT_TRUE(has(user_error([] { device(-1); }), "there is no GPU cuda:-1"));
+  EXPECT_THAT(user_error([] { device(-1); }), has("there is no GPU cuda:-1"));
 }
 
 TEST_F(CudaDriver, AnOldDeviceIsAnError) {
   fake_.set_capability(7, 5);
   const std::string error = user_error([] { device(); });
-  EXPECT_TRUE(has(error, "NVIDIA Fake 9000 of compute capability 7.5, Ridge needs 8.0")) << error;
+  EXPECT_THAT(error, has("NVIDIA Fake 9000 of compute capability 7.5, Ridge needs 8.0"));
 }
 
 TEST_F(CudaDriver, TheEnvironmentNamesTheDriver) {
@@ -204,7 +203,7 @@ TEST_F(CudaDriver, OutOfMemorySaysHowMuchThereIs) {
     EXPECT_EQ(error.message(),
               "CUDA: cuMemAlloc_v2(2147483648 bytes; 1073740824 of 1073741824 bytes are free) "
               "failed: out of memory (CUDA_ERROR_OUT_OF_MEMORY)");
-    EXPECT_TRUE(has(error.fix(), "nvidia-smi")) << error.fix();
+    EXPECT_THAT(error.fix(), has("nvidia-smi"));
   }
   // The device goes on.
   const Arena second(gpu, 1000);
@@ -215,8 +214,9 @@ TEST_F(CudaDriver, HostMemoryThatCannotBeLockedHasAFixOfItsOwn) {
   const DeviceRef gpu = device();
   fake_.fail("cuMemHostAlloc", 1, 2);
   const std::string error = user_error([&] { PinnedMemory(gpu, 4096); });
-  EXPECT_TRUE(has(error, "cuMemHostAlloc(4096 bytes of page-locked host memory) failed")) << error;
-  EXPECT_TRUE(has(error, "memory of the host")) << error;
+  EXPECT_THAT(
+      error,
+      has("cuMemHostAlloc(4096 bytes of page-locked host memory) failed", "memory of the host"));
 }
 
 TEST_F(CudaDriver, ACodeWithoutNameIsANumber) {
@@ -243,11 +243,11 @@ TEST_F(CudaDriver, ALostDeviceIsToldApart) {
   } catch (const CudaError& error) {
     EXPECT_EQ(error.trouble(), Trouble::kDeviceLost);
     EXPECT_EQ(error.call(), "cuStreamSynchronize");
-    EXPECT_TRUE(has(error.what(), "an illegal memory access was encountered")) << error.what();
-    EXPECT_TRUE(has(error.fix(), "--resume auto")) << error.fix();
+    EXPECT_THAT(error.what(), has("an illegal memory access was encountered"));
+    EXPECT_THAT(error.fix(), has("--resume auto"));
   }
-  EXPECT_TRUE(has(user_error([&] { launch(stream, kernel, {}, arguments); }), "kernel 'add'"));
-  EXPECT_TRUE(has(user_error([&] { Arena(gpu, 8); }), "illegal memory access"));
+  EXPECT_THAT(user_error([&] { launch(stream, kernel, {}, arguments); }), has("kernel 'add'"));
+  EXPECT_THAT(user_error([&] { Arena(gpu, 8); }), has("illegal memory access"));
 }
 
 TEST_F(CudaDriver, CodesAreSorted) {
@@ -261,11 +261,10 @@ TEST_F(CudaDriver, CodesAreSorted) {
 TEST_F(CudaDriver, AKernelOrModuleThatIsNotThereIsNamed) {
   const DeviceRef gpu = device();
   const Module module(gpu, kPtx, "kernels");
-  EXPECT_TRUE(has(user_error([&] { static_cast<void>(module.kernel("subtract")); }),
-                  "cuModuleGetFunction(kernel 'subtract' of 'kernels') failed"));
+  EXPECT_THAT(user_error([&] { static_cast<void>(module.kernel("subtract")); }),
+              has("cuModuleGetFunction(kernel 'subtract' of 'kernels') failed"));
   const std::string error = user_error([&] { Module(gpu, "what is this", "noise"); });
-  EXPECT_TRUE(has(error, "cuModuleLoadDataEx('noise': ptxas fatal   : no entry in the text)"))
-      << error;
+  EXPECT_THAT(error, has("cuModuleLoadDataEx('noise': ptxas fatal   : no entry in the text)"));
 }
 
 TEST_F(CudaDriver, ALaunchThatIsRefusedNamesTheKernelAndItsShape) {
@@ -276,9 +275,9 @@ TEST_F(CudaDriver, ALaunchThatIsRefusedNamesTheKernelAndItsShape) {
   uint32_t count = 0;
   void* const arguments[] = {&to, &count};
   const LaunchShape shape{.grid_x = 7, .block_x = 2048, .shared_bytes = 64};
-  EXPECT_TRUE(
-      has(user_error([&] { launch(stream, module.kernel("double_all"), shape, arguments); }),
-          "cuLaunchKernel(kernel 'double_all', grid 7x1x1, block 2048x1x1, 64 bytes of shared "
+  EXPECT_THAT(
+      user_error([&] { launch(stream, module.kernel("double_all"), shape, arguments); }),
+      has("cuLaunchKernel(kernel 'double_all', grid 7x1x1, block 2048x1x1, 64 bytes of shared "
           "memory) failed: invalid argument"));
   // More shared memory than usual is there for those who asked.
   const LaunchShape large{.block_x = 32, .shared_bytes = 100 << 10};

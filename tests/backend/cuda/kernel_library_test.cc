@@ -9,11 +9,13 @@
 #include "tests/backend/cuda/fake_driver_test.h"
 #include "tests/backend/cuda/fake_nvrtc/fake_nvrtc.h"
 #include "tests/support/errors.h"
+#include "tests/support/has.h"
 
 namespace ridge::cuda {
 namespace {
 
 using test::FakeNvrtcControl;
+using test::has;
 using test::user_error;
 using Held = std::vector<std::shared_ptr<KernelLibrary::Shared>>;
 
@@ -93,9 +95,7 @@ TEST_F(CudaKernelLibrary, AnErrorIsToldByTheKernelThatHasIt) {
     for (int i = 0; i < kKernels; ++i) {
       const std::string message = user_error([&] { library->load(*held[static_cast<size_t>(i)]); });
       if (i == 2 || i == 5)
-        EXPECT_NE(message.find(fmt::format("[nvrtc] kernel 'kernel_{}' does not compile", i)),
-                  std::string::npos)
-            << message;
+        EXPECT_THAT(message, has(fmt::format("[nvrtc] kernel 'kernel_{}' does not compile", i)));
       else
         EXPECT_EQ(message, "no error");
     }
@@ -204,10 +204,7 @@ TEST_F(CudaKernelLibrary, TheCompilerFitsTheDriver) {
         "for CUDA {}, cannot load",
         each.compiler,
         is_12 ? "12.4" : "13.2");
-    EXPECT_NE(message.find(why), std::string::npos) << message;
-    EXPECT_NE(message.find(is_12 ? "nvidia-cuda-nvrtc-cu12`" : "nvidia-cuda-nvrtc`"),
-              std::string::npos)
-        << message;
+    EXPECT_THAT(message, has(why, is_12 ? "nvidia-cuda-nvrtc-cu12`" : "nvidia-cuda-nvrtc`"));
   }
 }
 

@@ -7,10 +7,13 @@
 #include <fstream>
 
 #include "tests/support/errors.h"
+#include "tests/support/has.h"
 #include "tests/support/temp_folder.h"
 
 namespace ridge::cuda {
 namespace {
+
+using test::has;
 
 const auto kTakeAny = [](const OpenedLibrary&) { return std::string(); };
 
@@ -42,8 +45,7 @@ TEST(LibrarySearch, WhatIsThereAndCannotBeOpenedIsNot) {
   } catch (const LibraryMissing& error) {
     ADD_FAILURE() << error.what();
   } catch (const UserError& error) {
-    EXPECT_NE(error.message().find("libridge-has-no-such.so.1: file too short"), std::string::npos)
-        << error.message();
+    EXPECT_THAT(error.message(), has("libridge-has-no-such.so.1: file too short"));
   }
 }
 
@@ -59,7 +61,7 @@ TEST(LibrarySearch, WhatIsRefusedIsNotMissingEither) {
   } catch (const LibraryMissing& error) {
     ADD_FAILURE() << error.what();
   } catch (const UserError& error) {
-    EXPECT_NE(error.message().find("it is too old"), std::string::npos) << error.message();
+    EXPECT_THAT(error.message(), has("it is too old"));
   }
 }
 

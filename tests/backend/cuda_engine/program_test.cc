@@ -6,6 +6,7 @@
 #include "tests/backend/cuda_engine/simulated_gpu.h"
 #include "tests/backend/cuda_engine/small_program.h"
 #include "tests/support/errors.h"
+#include "tests/support/has.h"
 #include "tests/support/scale.h"
 
 namespace ridge::test {
@@ -68,8 +69,7 @@ TEST_F(CudaProgram, ASteadyStepNeitherAllocatesNorWaits) {
                                             "cuEventSynchronize",
                                             "cuGraphLaunch"};
   EXPECT_EQ(lines(allowed).size(), fake_.log().size());
-  for (const std::string& line : fake_.log())
-    EXPECT_EQ(line.find("pageable"), std::string::npos) << line;
+  for (const std::string& line : fake_.log()) EXPECT_THAT(line, lacks("pageable"));
   EXPECT_EQ(lines({"cuGraphLaunch"}).size(), 38u * 3);
   // A step that is read waits once, for either stream.
   fake_.clear_log();
@@ -117,7 +117,7 @@ TEST_F(CudaProgram, ARefusedCaptureIsKnownAndTheRunGoesOn) {
   const Program& program = training.program();
   const size_t micro = program.entry("micro"), apply = program.entry("apply");
   EXPECT_FALSE(program.is_recorded(micro));
-  EXPECT_NE(program.recording_refusal(micro).find("cuStreamEndCapture"), std::string::npos);
+  EXPECT_THAT(program.recording_refusal(micro), has("cuStreamEndCapture"));
   EXPECT_TRUE(program.is_recorded(apply));
   EXPECT_EQ(program.recording_refusal(apply), "");
   EXPECT_EQ(lines({"cuStreamBeginCapture_v2"}).size(), 2u);
@@ -209,9 +209,7 @@ TEST_F(CudaProgram, NoMemoryForThePlanIsOneClearError) {
   ProgramGraphs graphs;
   graphs.entries.push_back(std::move(graph));
   const std::string message = user_error([&] { Program(std::move(graphs), *gpu); });
-  EXPECT_NE(message.find("cuMemAlloc_v2("), std::string::npos) << message;
-  EXPECT_NE(message.find("bytes are free"), std::string::npos) << message;
-  EXPECT_NE(message.find("train.batch"), std::string::npos) << message;
+  EXPECT_THAT(message, has("cuMemAlloc_v2(", "bytes are free", "train.batch"));
 }
 
 TEST_F(CudaProgram, AModuleIsLoadedOnceForNodesThatAreAlike) {

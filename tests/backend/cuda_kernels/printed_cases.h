@@ -62,7 +62,6 @@ class Cases {
   size_t size() const { return cases_.size(); }
   const cuda::PrintedKernel& kernel(size_t i) const { return cases_[i].kernel; }
   const Graph& graph(size_t i) const { return cases_[i].graph; }
-  size_t bank_conflicts() const { return host_.bank_conflicts(); }
 
   /// All cases have the bits of the CPU backend.
   void expect_bits_of_cpu();

@@ -23,6 +23,7 @@
 #include "tests/backend/cuda_kernels/printed_cases.h"
 #include "tests/backend/cuda_kernels/test_limits.h"
 #include "tests/support/errors.h"
+#include "tests/support/has.h"
 #include "tests/support/random_rows.h"
 #include "tests/support/scale.h"
 
@@ -444,7 +445,7 @@ TEST(PrintedKernels, TheNameIsThatOfTheSource) {
   const PrintedKernel first = printed("blocks.0", 64), again = printed("blocks.1", 64);
   EXPECT_EQ(first.name, again.name);
   EXPECT_EQ(first.source, again.source);
-  EXPECT_TRUE(first.name.starts_with("loop_gelu_")) << first.name;
+  EXPECT_THAT(first.name, testing::StartsWith("loop_gelu_"));
   EXPECT_NE(first.name, printed("blocks.0", 65).name);
 }
 

@@ -29,6 +29,7 @@
 #include "tests/backend/cuda_kernels/test_limits.h"
 #include "tests/support/case_builder.h"
 #include "tests/support/errors.h"
+#include "tests/support/has.h"
 #include "tests/support/list_backend.h"
 #include "tests/support/scale.h"
 #include "tests/support/temp_folder.h"
@@ -56,18 +57,16 @@ TEST(Nvrtc, AMissingLibraryIsOneClearError) {
   ::setenv("RIDGE_NVRTC", "/usr/lib/x86_64-linux-gnu/libm.so.6", 1);
   const std::string other = user_error([] { Nvrtc::open(); });
   before == nullptr ? ::unsetenv("RIDGE_NVRTC") : ::setenv("RIDGE_NVRTC", kept.c_str(), 1);
-  EXPECT_NE(message.find("looked for /nowhere/libnvrtc.so"), std::string::npos) << message;
-  EXPECT_NE(message.find("pip install nvidia-cuda-nvrtc"), std::string::npos) << message;
-  EXPECT_NE(other.find("is no NVRTC of CUDA 12 or later"), std::string::npos) << other;
+  EXPECT_THAT(message, has("looked for /nowhere/libnvrtc.so", "pip install nvidia-cuda-nvrtc"));
+  EXPECT_THAT(other, has("is no NVRTC of CUDA 12 or later"));
 }
 
 TEST(Nvrtc, AWrongSourceIsRefusedWithTheLog) {
   if (nvrtc() == nullptr) GTEST_SKIP() << kNoNvrtc;
   const std::string message =
       user_error([] { nvrtc()->compile(source_of("y[0] = nothing;"), "wrong", "sm_90"); });
-  EXPECT_NE(message.find("kernel 'wrong' does not compile for sm_90"), std::string::npos)
-      << message;
-  EXPECT_NE(message.find("\"nothing\" is undefined"), std::string::npos) << message;
+  EXPECT_THAT(message,
+              has("kernel 'wrong' does not compile for sm_90", "\"nothing\" is undefined"));
 }
 
 // The check of local memory can fail: by an array read at a place known at run time, and by more
@@ -135,7 +134,7 @@ TEST(Cubin, WhatIsNoCubinIsRefused) {
                                   elf,
                                   elf + std::string(58, '\0'),
                                   elf + std::string(58, '\xff')})
-    EXPECT_NE(user_error([&] { test::read_cubin(text); }).find("[cubin]"), std::string::npos);
+    EXPECT_THAT(user_error([&] { test::read_cubin(text); }), has("[cubin]"));
 }
 
 // ---- long rows ----

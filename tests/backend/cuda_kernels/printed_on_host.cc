@@ -29,7 +29,6 @@ void PrintedOnHost::build() {
   if (library_ == nullptr) throw std::runtime_error(dlerror());
   const auto* kernel = static_cast<const SimulatedKernel*>(dlsym(library_, kSimulatedKernels));
   for (; kernel->name != nullptr; ++kernel) kernels_[kernel->name] = kernel;
-  conflicts_before_ = simt::bank_conflicts();
 }
 
 HostFault PrintedOnHost::run(const cuda::PrintedKernel& kernel,

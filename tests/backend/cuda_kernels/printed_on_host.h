@@ -7,7 +7,6 @@
 
 #include "ridge/backend/cuda/print_kernel.h"
 #include "ridge/graph/tensor.h"
-#include "tests/backend/cuda/simulation/simulated_gpu.h"
 #include "tests/backend/cuda/simulation/simulated_image.h"
 
 namespace ridge::test {
@@ -34,14 +33,10 @@ class PrintedOnHost {
                 const std::vector<void*>& outputs,
                 bool one_block) const;
 
-  /// How often eight lanes have shared banks of shared memory, in all runs.
-  size_t bank_conflicts() const { return simt::bank_conflicts() - conflicts_before_; }
-
  private:
   std::vector<std::string> names_, sources_;
   std::map<std::string, const SimulatedKernel*> kernels_;  // by entry
   void* library_ = nullptr;
-  size_t conflicts_before_ = 0;
 };
 
 }  // namespace ridge::test

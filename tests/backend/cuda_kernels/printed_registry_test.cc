@@ -16,6 +16,7 @@
 #include "tests/backend/cuda_kernels/printed_cases.h"
 #include "tests/backend/cuda_kernels/printed_nvrtc.h"
 #include "tests/backend/cuda_kernels/test_limits.h"
+#include "tests/support/has.h"
 #include "tests/support/op_audit.h"
 #include "tests/support/scale.h"
 
@@ -132,8 +133,7 @@ TEST(PrintedRegistry, KernelsOfLargeTensorsCountIn64Bits) {
     cuda::Printing printing = cuda::print_kernel(*large[i].node, kH200);
     ASSERT_TRUE(printing.kernel) << printing.refusal;
     if (i < 6) {
-      EXPECT_NE(printing.kernel->source.find("(uint64_t "), std::string::npos)
-          << printing.kernel->source;
+      EXPECT_THAT(printing.kernel->source, has("(uint64_t "));
     }
     kernels.push_back(std::move(*printing.kernel));
   }

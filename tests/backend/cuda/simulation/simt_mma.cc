@@ -8,7 +8,6 @@
 // A copy writes what looks like nothing at once, and the data as late as it may: when its thread
 // waits for it. So both a wait that is missing and a tile that is still read show.
 #include <cstring>
-#include <map>
 #include <vector>
 
 #include "tests/backend/cuda/simulation/simt.h"
@@ -40,37 +39,12 @@ void check_shared(const unsigned char* at, size_t bytes) {
   if (reinterpret_cast<uintptr_t>(at) % bytes != 0) fail("an address is not aligned");
 }
 
-// ---- banks ----
-
-size_t conflicts = 0;
-
-unsigned banks_of(const unsigned char* at) {
-  return 1u << static_cast<size_t>(at - dynamic_shared) / 16 % 8;
-}
-
-/// What eight threads that follow each other copy at a time: the n-th copies of each.
-struct Together {
-  unsigned banks = 0, threads = 0;
-};
-std::vector<std::map<size_t, Together>> together;  // by eight threads
-std::vector<size_t> copied;                        // by thread
-
-void count_copy(const unsigned char* to) {
-  auto& open = together[current / 8];
-  const auto found = open.try_emplace(copied[current]++).first;
-  found->second.banks |= banks_of(to);
-  if (++found->second.threads < 8) return;
-  conflicts += found->second.banks != 0xffu;
-  open.erase(found);
-}
-
 }  // namespace
 
 void copy_async(unsigned char* to, const void* from, unsigned bytes, bool is_there) {
   check_shared(to, bytes);
   if (is_there && reinterpret_cast<uintptr_t>(from) % bytes != 0)
     fail("what is copied is not aligned");
-  if (bytes == 16) count_copy(to);
   std::memset(to, 0xff, bytes);  // NaN
   copies[current].open.push_back({to, from, bytes, is_there});
 }
@@ -101,8 +75,6 @@ void check_copies() {
     if (!group.empty()) fail("a thread ends before it waits for its copies");
 }
 
-size_t bank_conflicts() { return conflicts; }
-
 // ---- what the lanes of a warp give each other ----
 
 namespace {
@@ -129,8 +101,6 @@ const Given* exchange(const Given& own) {
 void prepare_mma(size_t threads) {
   const size_t lanes = (threads + kWarpLanes - 1) / kWarpLanes * kWarpLanes;
   copies.assign(lanes, {});
-  together.assign(lanes / 8, {});
-  copied.assign(lanes, 0);
   for (std::vector<Given>& each : given) each.assign(lanes, {});
   exchanges.assign(lanes, 0);
 }
@@ -140,12 +110,6 @@ void prepare_mma(size_t threads) {
 void load_matrices(uint32_t (&to)[4], const unsigned char* row, bool transposed) {
   check_shared(row, 16);
   const Given* const lanes = exchange({.row = row, .left = {}, .right = {}});
-  if (lane() == 0)
-    for (size_t first = 0; first < kWarpLanes; first += 8) {
-      unsigned banks = 0;
-      for (size_t r = first; r < first + 8; ++r) banks |= banks_of(lanes[r].row);
-      conflicts += banks != 0xffu;
-    }
   const size_t r = lane() / 4, c = lane() % 4 * 2;
   for (size_t matrix = 0; matrix < 4; ++matrix) {
     const auto element = [&](size_t i, size_t j) {

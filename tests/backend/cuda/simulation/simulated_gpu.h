@@ -14,10 +14,6 @@ extern unsigned char dynamic_shared[kMostShared];
 extern size_t dynamic_shared_bytes;  ///< Of the block that runs.
 extern size_t current;               ///< The thread of the block that runs.
 
-/// Times that eight lanes, of which each has 16 bytes of shared memory, share banks: a GPU makes
-/// them take turns.
-size_t bank_conflicts();
-
 // ---- between simt.cc and simt_mma.cc ----
 
 /// A kernel did what hangs or breaks a GPU: ends the test.
