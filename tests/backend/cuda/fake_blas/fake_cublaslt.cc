@@ -6,13 +6,11 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <map>
 #include <memory>
 
 #include "ridge/backend/cuda/cublaslt_api.h"
 #include "tests/backend/cuda/fake_blas/fake_blas.h"
 #include "tests/backend/cuda/fake_blas/fake_product.h"
-#include "tests/backend/cuda/fake_driver/fake_cuda.h"
 
 namespace {
 
@@ -20,23 +18,20 @@ using ridge::cuda::BlasAlgorithm;
 using ridge::cuda::BlasProposal;
 using ridge::cuda::BlasResult;
 using ridge::test::FakeAlgorithm;
-using ridge::test::FakeCuda;
-using ridge::test::FakeCudaEntry;
 using ridge::test::FakeLaunch;
+using ridge::test::LibraryHandle;
+using ridge::test::Objects;
+using ridge::test::Refused;
+using ridge::test::require;
 
 using namespace ridge::test::fake_blas;
 
 struct Preference {
   uint64_t workspace = 0;
 };
-struct Handle {
-  void *module = nullptr, *function = nullptr;
-  std::map<std::string, void*> loaded = {};  // by product: what is loaded when it first runs
-};
-
 class Machine final : public ridge::test::RecordedLibrary<ridge::test::FakeBlas> {
  public:
-  Machine() {
+  Machine() : RecordedLibrary("cublaslt", 5) {
     // Of programs that no test steers.
     const char* const file = std::getenv("FAKE_CUBLASLT_DRIVER");
     if (file == nullptr) return;
@@ -53,41 +48,32 @@ class Machine final : public ridge::test::RecordedLibrary<ridge::test::FakeBlas>
   void set_algorithms(std::vector<FakeAlgorithm> all) override { algorithms = std::move(all); }
   std::vector<std::string> live() const override {
     std::vector<std::string> all;
-    const auto add = [&](const char* name, size_t count) {
-      for (size_t i = 0; i < count; ++i) all.emplace_back(name);
-    };
-    add("matmul", matmuls.size()), add("layout", layouts.size());
-    add("preference", preferences.size()), add("handle", handles.size());
+    all.insert(all.end(), matmuls.size(), matmuls.kind);
+    all.insert(all.end(), layouts.size(), layouts.kind);
+    all.insert(all.end(), preferences.size(), preferences.kind);
+    all.insert(all.end(), handles.size(), handles.kind);
     return all;
   }
 
   template <typename T>
-  T* find(std::map<void*, std::unique_ptr<T>>& all, void* handle, const char* what) {
+  T& find(Objects<T>& all, const void* handle) {
     const auto found = all.find(handle);
-    if (found != all.end()) return found->second.get();
-    add_fault(fmt::format("a {} that is not alive", what));
-    return nullptr;
+    if (found != all.end()) return *found->second;
+    add_fault(fmt::format("a {} that is not alive", all.kind));
+    throw Refused{kInvalidValue};
   }
   template <typename T>
-  static void* add(std::map<void*, std::unique_ptr<T>>& all, T made) {
-    auto owned = std::make_unique<T>(made);
-    void* const handle = owned.get();
-    all.emplace(handle, std::move(owned));
-    return handle;
-  }
-  template <typename T>
-  int destroy(const char* name, std::map<void*, std::unique_ptr<T>>& all, void* handle) {
-    return called(name, true, [&](std::string&) {
-      if (find(all, handle, name) == nullptr) return int{kInvalidValue};
+  int destroy(const char* name, Objects<T>& all, const void* handle) {
+    return destroys(name, [&](std::string&) {
+      find(all, handle);
       all.erase(handle);
-      return int{kSuccess};
     });
   }
 
-  std::map<void*, std::unique_ptr<Matmul>> matmuls;
-  std::map<void*, std::unique_ptr<Layout>> layouts;
-  std::map<void*, std::unique_ptr<Preference>> preferences;
-  std::map<void*, std::unique_ptr<Handle>> handles;
+  Objects<Matmul> matmuls{"matmul"};
+  Objects<Layout> layouts{"layout"};
+  Objects<Preference> preferences{"preference"};
+  Objects<LibraryHandle> handles{"handle"};
   std::vector<std::unique_ptr<Product>> products;
   std::vector<FakeAlgorithm> algorithms;
 };
@@ -97,17 +83,13 @@ Machine& machine() {
   return made;
 }
 
-constexpr const char* kPtx =
-    ".version 8.0\n.target sm_80\n.visible .entry cublaslt(.param .u64 product, .param .u64 a, "
-    ".param .u64 b, .param .u64 d, .param .u64 workspace) { ret; }\n";
 constexpr uint64_t kMagic = 0x6265626562656265;
 
 // Set attributes have a size each.
 template <typename T>
-bool take(const void* value, size_t bytes, T& to) {
-  if (bytes != sizeof(T)) return false;
+void take(const void* value, size_t bytes, T& to) {
+  require(bytes == sizeof(T), kInvalidValue);
   std::memcpy(&to, value, sizeof(T));
-  return true;
 }
 
 // Sizes of the product that fit; false where they do not.
@@ -160,7 +142,7 @@ BlasAlgorithm packed(const FakeAlgorithm& a) {
            0}};
 }
 
-int describe(
+void describe(
     std::string& line, const Matmul& op, const Layout& a, const Layout& b, const Layout& d) {
   line += fmt::format(" compute {} {}{} {}x{} {}x{} -> {}x{}, types {} {} {}, {} at a time",
                       op.compute,
@@ -177,7 +159,6 @@ int describe(
                       d.type,
                       d.batches);
   if (op.epilogue != kNone) line += fmt::format(", epilogue {}", op.epilogue);
-  return 0;
 }
 
 }  // namespace
@@ -196,105 +177,88 @@ const char* cublasLtGetStatusName(int status) {
 const char* cublasLtGetStatusString(int) { return "what the library says"; }
 
 int cublasLtCreate(void** handle) {
-  return machine().called("cublasLtCreate", false, [&](std::string&) {
-    Machine& blas = machine();
-    Handle made;
-    auto* const entry = blas.driver_call<FakeCudaEntry>(ridge::test::kFakeCudaEntry);
-    if (entry == nullptr) return 1;
-    entry()->on_kernel("cublaslt", [](const FakeLaunch& launch) {
+  return machine().called(__func__, [&](std::string&) {
+    LibraryHandle made;
+    const auto run = [](const FakeLaunch& launch) {
       multiply(*launch.pointer<Product>(0));
       return 0;
-    });
-    const auto load =
-        blas.driver_call<int(void**, const void*, unsigned, int*, void**)>("cuModuleLoadDataEx");
-    const auto get = blas.driver_call<int(void**, void*, const char*)>("cuModuleGetFunction");
-    if (load(&made.module, kPtx, 0, nullptr, nullptr) != 0) return 1;
-    if (get(&made.function, made.module, "cublaslt") != 0) {
-      blas.driver_call<int(void*)>("cuModuleUnload")(made.module);
-      return 1;
-    }
-    *handle = Machine::add(blas.handles, made);
-    return int{kSuccess};
+    };
+    require(machine().load(run, made), 1);
+    *handle = machine().handles.make(made);
   });
 }
 
 int cublasLtDestroy(void* handle) {
   Machine& blas = machine();
-  const auto found = blas.handles.find(handle);
-  if (found != blas.handles.end()) {
-    const auto unload = blas.driver_call<int(void*)>("cuModuleUnload");
-    for (const auto& [product, module] : found->second->loaded) unload(module);
-    unload(found->second->module);
-  }
-  return blas.destroy("cublasLtDestroy", blas.handles, handle);
+  if (const auto found = blas.handles.find(handle); found != blas.handles.end())
+    blas.unload(*found->second);
+  return blas.destroy(__func__, blas.handles, handle);
 }
 
 int cublasLtMatmulDescCreate(void** matmul, int compute, int scale) {
-  return machine().called("cublasLtMatmulDescCreate", false, [&](std::string&) {
-    *matmul = Machine::add(machine().matmuls, Matmul{compute, scale});
-    return int{kSuccess};
-  });
+  return machine().called(
+      __func__, [&](std::string&) { *matmul = machine().matmuls.make(Matmul{compute, scale}); });
 }
 int cublasLtMatmulDescDestroy(void* matmul) {
-  return machine().destroy("cublasLtMatmulDescDestroy", machine().matmuls, matmul);
+  return machine().destroy(__func__, machine().matmuls, matmul);
 }
 int cublasLtMatmulDescSetAttribute(void* matmul, int attribute, const void* value, size_t bytes) {
-  return machine().called("cublasLtMatmulDescSetAttribute", false, [&](std::string&) {
-    Matmul* const op = machine().find(machine().matmuls, matmul, "matmul");
-    if (op == nullptr) return int{kInvalidValue};
-    if (attribute == 3 && take(value, bytes, op->transpose_a)) return int{kSuccess};
-    if (attribute == 4 && take(value, bytes, op->transpose_b)) return int{kSuccess};
-    if (attribute == 7 && take(value, bytes, op->epilogue)) return int{kSuccess};
-    if (attribute == 8 && take(value, bytes, op->bias)) return int{kSuccess};
-    if (attribute == 11 && take(value, bytes, op->aux)) return int{kSuccess};
-    if (attribute == 12 && take(value, bytes, op->aux_ld)) return int{kSuccess};
-    return int{kInvalidValue};
+  return machine().called(__func__, [&](std::string&) {
+    Matmul& op = machine().find(machine().matmuls, matmul);
+    switch (attribute) {
+      case 3:
+        return take(value, bytes, op.transpose_a);
+      case 4:
+        return take(value, bytes, op.transpose_b);
+      case 7:
+        return take(value, bytes, op.epilogue);
+      case 8:
+        return take(value, bytes, op.bias);
+      case 11:
+        return take(value, bytes, op.aux);
+      case 12:
+        return take(value, bytes, op.aux_ld);
+      default:
+        throw Refused{kInvalidValue};
+    }
   });
 }
 
 int cublasLtMatrixLayoutCreate(
     void** layout, int type, uint64_t rows, uint64_t columns, int64_t ld) {
-  return machine().called("cublasLtMatrixLayoutCreate", false, [&](std::string&) {
-    *layout = Machine::add(machine().layouts, Layout{type, rows, columns, ld});
-    return int{kSuccess};
+  return machine().called(__func__, [&](std::string&) {
+    *layout = machine().layouts.make(Layout{type, rows, columns, ld});
   });
 }
 int cublasLtMatrixLayoutDestroy(void* layout) {
-  return machine().destroy("cublasLtMatrixLayoutDestroy", machine().layouts, layout);
+  return machine().destroy(__func__, machine().layouts, layout);
 }
 int cublasLtMatrixLayoutSetAttribute(void* layout, int attribute, const void* value, size_t bytes) {
-  return machine().called("cublasLtMatrixLayoutSetAttribute", false, [&](std::string&) {
-    Layout* const l = machine().find(machine().layouts, layout, "layout");
-    if (l == nullptr) return int{kInvalidValue};
-    if (attribute == 5 && take(value, bytes, l->batches)) return int{kSuccess};
-    if (attribute == 6 && take(value, bytes, l->offset)) return int{kSuccess};
-    return int{kInvalidValue};
+  return machine().called(__func__, [&](std::string&) {
+    Layout& l = machine().find(machine().layouts, layout);
+    require(attribute == 5 || attribute == 6, kInvalidValue);
+    attribute == 5 ? take(value, bytes, l.batches) : take(value, bytes, l.offset);
   });
 }
 
 int cublasLtMatmulPreferenceCreate(void** preference) {
-  return machine().called("cublasLtMatmulPreferenceCreate", false, [&](std::string&) {
-    *preference = Machine::add(machine().preferences, Preference{});
-    return int{kSuccess};
-  });
+  return machine().called(__func__,
+                          [&](std::string&) { *preference = machine().preferences.make(); });
 }
 int cublasLtMatmulPreferenceDestroy(void* preference) {
-  return machine().destroy("cublasLtMatmulPreferenceDestroy", machine().preferences, preference);
+  return machine().destroy(__func__, machine().preferences, preference);
 }
 int cublasLtMatmulPreferenceSetAttribute(void* preference,
                                          int attribute,
                                          const void* value,
                                          size_t bytes) {
-  return machine().called("cublasLtMatmulPreferenceSetAttribute", false, [&](std::string& line) {
-    Preference* const p = machine().find(machine().preferences, preference, "preference");
-    if (p == nullptr) return int{kInvalidValue};
+  return machine().called(__func__, [&](std::string& line) {
+    Preference& p = machine().find(machine().preferences, preference);
+    if (attribute == 1) return take(value, bytes, p.workspace);
+    require(attribute == 3 || (attribute >= 5 && attribute <= 8), kInvalidValue);
     uint32_t number = 0;
-    if (attribute == 1) return take(value, bytes, p->workspace) ? int{kSuccess} : kInvalidValue;
-    if ((attribute == 3 || (attribute >= 5 && attribute <= 8)) && take(value, bytes, number)) {
-      line += fmt::format(" {}={}", attribute, number);
-      return int{kSuccess};
-    }
-    return int{kInvalidValue};
+    take(value, bytes, number);
+    line += fmt::format(" {}={}", attribute, number);
   });
 }
 
@@ -308,46 +272,37 @@ int cublasLtMatmulAlgoGetHeuristic(void* handle,
                                    int requested,
                                    BlasProposal* results,
                                    int* count) {
-  return machine().called("cublasLtMatmulAlgoGetHeuristic", false, [&](std::string& line) {
+  return machine().called(__func__, [&](std::string& line) {
     Machine& blas = machine();
-    const Matmul* const op = blas.find(blas.matmuls, matmul, "matmul");
-    const Layout *const la = blas.find(blas.layouts, a, "layout"),
-                        *const lb = blas.find(blas.layouts, b, "layout"),
-                        *const lc = blas.find(blas.layouts, c, "layout"),
-                        *const ld = blas.find(blas.layouts, d, "layout");
-    const Preference* const p = blas.find(blas.preferences, preference, "preference");
-    if (blas.find(blas.handles, handle, "handle") == nullptr || op == nullptr || la == nullptr ||
-        lb == nullptr || lc == nullptr || ld == nullptr || p == nullptr)
-      return int{kInvalidValue};
-    describe(line, *op, *la, *lb, *ld);
+    blas.find(blas.handles, handle);
+    const Matmul& op = blas.find(blas.matmuls, matmul);
+    const Layout &la = blas.find(blas.layouts, a), &lb = blas.find(blas.layouts, b),
+                 &lc = blas.find(blas.layouts, c), &ld = blas.find(blas.layouts, d);
+    const Preference& p = blas.find(blas.preferences, preference);
+    describe(line, op, la, lb, ld);
     *count = 0;
-    if (!fits(*op, *la, *lb, *lc, *ld)) return int{kInvalidValue};
-    if (!is_supported(*op, *la, *lb, *ld)) return int{kNotSupported};
+    require(fits(op, la, lb, lc, ld), kInvalidValue);
+    require(is_supported(op, la, lb, ld), kNotSupported);
     for (const FakeAlgorithm& each : blas.algorithms) {
-      if (*count == requested || each.workspace_bytes > p->workspace) continue;
+      if (*count == requested || each.workspace_bytes > p.workspace) continue;
       results[(*count)++] = {
           packed(each), each.workspace_bytes, static_cast<BlasResult>(each.state), 1.0F, {}};
     }
-    return *count == 0 ? int{kNotSupported} : int{kSuccess};
+    require(*count > 0, kNotSupported);
   });
 }
 
 int cublasLtMatmulAlgoConfigGetAttribute(
     const BlasAlgorithm* algorithm, int attribute, void* value, size_t bytes, size_t* written) {
-  return machine().called("cublasLtMatmulAlgoConfigGetAttribute", false, [&](std::string&) {
-    if (algorithm->data[5] != kMagic) return int{kInvalidValue};
-    const auto give = [&](uint64_t number, size_t size) {
-      if (bytes != size) return int{kInvalidValue};
-      std::memcpy(value, &number, size);
-      *written = size;
-      return int{kSuccess};
-    };
+  return machine().called(__func__, [&](std::string&) {
     const auto& data = algorithm->data;
-    if (attribute >= 0 && attribute <= 6)
-      return give(data[attribute / 2] >> (attribute % 2 * 32) & 0xffffffff, 4);
-    if (attribute == 7) return give(data[3] >> 32 & 0xffff, 2);
-    if (attribute == 8) return give(data[3] >> 48, 2);
-    return int{kInvalidValue};
+    require(data[5] == kMagic && attribute >= 0 && attribute <= 8, kInvalidValue);
+    const uint64_t number = attribute <= 6   ? data[attribute / 2] >> (attribute % 2 * 32)
+                            : attribute == 7 ? data[3] >> 32
+                                             : data[3] >> 48;
+    *written = attribute <= 6 ? 4 : 2;
+    require(bytes == *written, kInvalidValue);
+    std::memcpy(value, &number, bytes);
   });
 }
 
@@ -367,60 +322,39 @@ int cublasLtMatmul(void* handle,
                    void* workspace,
                    size_t workspace_bytes,
                    void* stream) {
-  return machine().called("cublasLtMatmul", false, [&](std::string& line) {
+  return machine().called(__func__, [&](std::string& line) {
     Machine& blas = machine();
-    Handle* const state = blas.find(blas.handles, handle, "handle");
-    const Matmul* const op = blas.find(blas.matmuls, matmul, "matmul");
-    const Layout *const la = blas.find(blas.layouts, a_layout, "layout"),
-                        *const lb = blas.find(blas.layouts, b_layout, "layout"),
-                        *const lc = blas.find(blas.layouts, c_layout, "layout"),
-                        *const ld = blas.find(blas.layouts, d_layout, "layout");
-    if (state == nullptr || op == nullptr || la == nullptr || lb == nullptr || lc == nullptr ||
-        ld == nullptr || algorithm->data[5] != kMagic)
-      return int{kInvalidValue};
-    describe(line, *op, *la, *lb, *ld);
-    if (!fits(*op, *la, *lb, *lc, *ld) || !is_supported(*op, *la, *lb, *ld))
-      return int{kInvalidValue};
+    LibraryHandle& state = blas.find(blas.handles, handle);
+    const Matmul& op = blas.find(blas.matmuls, matmul);
+    const Layout &la = blas.find(blas.layouts, a_layout), &lb = blas.find(blas.layouts, b_layout),
+                 &lc = blas.find(blas.layouts, c_layout), &ld = blas.find(blas.layouts, d_layout);
+    require(algorithm->data[5] == kMagic, kInvalidValue);
+    describe(line, op, la, lb, ld);
+    require(fits(op, la, lb, lc, ld) && is_supported(op, la, lb, ld), kInvalidValue);
     const bool is_aligned = reinterpret_cast<uintptr_t>(workspace) % 16 == 0;
-    if (workspace_bytes < algorithm->data[4] || !is_aligned) return int{kInvalidValue};
-    // As the library does where CUDA_MODULE_LOADING is LAZY, the default.
-    void*& module = state->loaded[fmt::format("{} {}", algorithm->data[0], line)];
-    const auto load =
-        blas.driver_call<int(void**, const void*, unsigned, int*, void**)>("cuModuleLoadDataEx");
-    if (module == nullptr && load(&module, kPtx, 0, nullptr, nullptr) != 0)
-      return int{kExecutionFailed};
-    auto product =
-        std::make_unique<Product>(Product{*op,
-                                          *la,
-                                          *lb,
-                                          *lc,
-                                          *ld,
+    require(workspace_bytes >= algorithm->data[4] && is_aligned, kInvalidValue);
+    require(blas.load_late(state, fmt::format("{} {}", algorithm->data[0], line)),
+            kExecutionFailed);
+    const Product& product = *blas.products.emplace_back(
+        std::make_unique<Product>(Product{op,
+                                          la,
+                                          lb,
+                                          lc,
+                                          ld,
                                           a,
                                           b,
                                           c,
                                           d,
-                                          read(op->scale, alpha, 0),
-                                          read(op->scale, beta, 0),
+                                          read(op.scale, alpha, 0),
+                                          read(op.scale, beta, 0),
                                           workspace,
                                           algorithm->data[4],
-                                          static_cast<uint32_t>(algorithm->data[0] >> 32)});
-    unsigned long long parameter = reinterpret_cast<uintptr_t>(product.get());
+                                          static_cast<uint32_t>(algorithm->data[0] >> 32)}));
+    const void* parameter = &product;
     // The addresses are for the driver's log.
     void* parameters[] = {&parameter, &a, &b, &d, &workspace};
-    const auto launch = blas.driver_call<int(void*,
-                                             unsigned,
-                                             unsigned,
-                                             unsigned,
-                                             unsigned,
-                                             unsigned,
-                                             unsigned,
-                                             unsigned,
-                                             void*,
-                                             void**,
-                                             void**)>("cuLaunchKernel");
-    const int code = launch(state->function, 1, 1, 1, 1, 1, 1, 0, stream, parameters, nullptr);
-    blas.products.push_back(std::move(product));
-    return code == 0 ? int{kSuccess} : int{kExecutionFailed};
+    state.stream = stream;
+    require(blas.launch(state, parameters), kExecutionFailed);
   });
 }
 

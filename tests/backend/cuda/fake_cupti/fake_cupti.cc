@@ -20,7 +20,7 @@
 #include <utility>
 
 #include "ridge/backend/cuda/cupti_api.h"
-#include "tests/backend/cuda/fake_driver/fake_cuda.h"
+#include "tests/backend/cuda/fake_library.h"
 
 // NOLINTBEGIN(readability-identifier-naming): the names are those of CUPTI.
 namespace ridge::test {
@@ -76,7 +76,7 @@ class Recorder final : public FakeCupti, public FakeCallObserver {
     requested = nullptr, completed = nullptr;
     enabled.clear(), failures_.clear(), calls_.clear(), open_.reset(), full_.clear();
     captured_.clear(), graphs_.clear(), ended_.clear();
-    records_per_buffer_ = strange_every_ = records_ = dropped_ = requests_ = 0;
+    records_per_buffer_ = strange_every_ = records_ = dropped_ = 0;
     is_reversed_ = is_without_times_ = is_capturing_ = false;
     correlation_ = 100, handed_out_ = 0;
     if (observed_ != nullptr) observed_->set_observer(nullptr);
@@ -91,14 +91,13 @@ class Recorder final : public FakeCupti, public FakeCallObserver {
   void set_version(uint32_t value) override { version = value; }
   void set_taken(bool is) override { is_taken = is; }
   void fail(const std::string& call, int64_t nth, int code) override {
-    failures_.push_back({call, nth, code});
+    failures_.add(call, nth, code);
   }
   void set_records_per_buffer(size_t count) override { records_per_buffer_ = count; }
   void set_late_and_reversed(bool is) override { is_reversed_ = is; }
   void set_strange_records(size_t every) override { strange_every_ = every; }
   void set_without_times(bool is) override { is_without_times_ = is; }
   std::vector<std::string> calls() const override { return calls_; }
-  size_t buffers_requested() const override { return requests_; }
   std::vector<std::string> live() const override {
     std::vector<std::string> all;
     if (subscribers > 0) all.emplace_back("subscriber");
@@ -109,13 +108,10 @@ class Recorder final : public FakeCupti, public FakeCallObserver {
   }
 
   // --- CUPTI's side
-  CuptiResult refusal(const char* call) {
+  /// Of a call, what it returns in place of its own code.
+  int refusal(const char* call) {
     calls_.emplace_back(call);
-    for (Failure& failure : failures_) {
-      if (!failure.call.empty() && failure.call != call) continue;
-      if (--failure.left == 0) return CuptiResult{failure.code};
-    }
-    return CuptiResult::kSuccess;
+    return failures_.of(call);
   }
   void flush() {
     if (open_.has_value()) full_.push_back(*std::exchange(open_, std::nullopt));
@@ -151,12 +147,6 @@ class Recorder final : public FakeCupti, public FakeCallObserver {
   std::map<const uint8_t*, size_t> lengths;
 
  private:
-  struct Failure {
-    std::string call;
-    int64_t left;
-    int code;
-  };
-
   uint64_t now() const { return clock == nullptr ? 1 : clock(); }
 
   template <typename Record>
@@ -182,7 +172,6 @@ class Recorder final : public FakeCupti, public FakeCallObserver {
       Buffer fresh{};
       size_t most = 0;
       requested(&fresh.bytes, &fresh.size, &most);
-      ++requests_;
       if (fresh.bytes == nullptr || fresh.size < whole) {
         ++dropped_;
         return;
@@ -338,7 +327,7 @@ class Recorder final : public FakeCupti, public FakeCallObserver {
   }
 
   FakeCuda* observed_ = nullptr;
-  std::vector<Failure> failures_;
+  Failures failures_;
   std::vector<std::string> calls_;
   std::optional<Buffer> open_;
   std::vector<Buffer> full_;  ///< Not yet handed back.
@@ -346,7 +335,7 @@ class Recorder final : public FakeCupti, public FakeCallObserver {
   std::map<std::string, std::vector<Work>> graphs_;
   std::map<uint32_t, uint64_t> ended_;
   std::set<std::string> kernel_names_;  // for ever, as CUPTI keeps them
-  size_t records_per_buffer_ = 0, strange_every_ = 0, records_ = 0, dropped_ = 0, requests_ = 0;
+  size_t records_per_buffer_ = 0, strange_every_ = 0, records_ = 0, dropped_ = 0;
   size_t handed_out_ = 0;
   bool is_reversed_ = false, is_without_times_ = false, is_capturing_ = false;
   uint32_t correlation_ = 0, thread_ids_ = 0;
@@ -361,9 +350,10 @@ template <typename Body>
 CuptiResult called(const char* name, Body body) {
   Recorder& fake = recorder();
   const std::lock_guard lock(fake.mutex);
-  const CuptiResult refused = fake.refusal(name);
-  return refused == CuptiResult::kSuccess ? body(fake) : refused;
+  const int refused = fake.refusal(name);
+  return CuptiResult{refused != 0 ? refused : code_of([&] { body(fake); })};
 }
+void refuse(CuptiResult code) { throw Refused{static_cast<int>(code)}; }
 
 }  // namespace
 }  // namespace ridge::test
@@ -371,16 +361,15 @@ CuptiResult called(const char* name, Body body) {
 using namespace ridge::cuda;
 using ridge::test::called;
 using ridge::test::Recorder;
+using ridge::test::refuse;
+using ridge::test::require;
 
 extern "C" {
 
 ridge::test::FakeCupti* fake_cupti() { return &ridge::test::recorder(); }
 
 CuptiResult cuptiGetVersion(uint32_t* version) {
-  return called("cuptiGetVersion", [&](Recorder& fake) {
-    *version = fake.version;
-    return CuptiResult::kSuccess;
-  });
+  return called(__func__, [&](Recorder& fake) { *version = fake.version; });
 }
 
 // Neither counted nor refused: nothing depends on them.
@@ -399,73 +388,59 @@ CuptiResult cuptiGetCallbackName(CallDomain domain, uint32_t call, const char** 
 }
 
 CuptiResult cuptiSubscribe(SubscriberHandle* handle, CuptiCallback* callback, void*) {
-  return called("cuptiSubscribe", [&](Recorder& fake) {
-    if (callback == nullptr) return CuptiResult{1};
-    if (fake.is_taken || fake.subscribers > 0) return CuptiResult::kMultipleSubscribers;
+  return called(__func__, [&](Recorder& fake) {
+    require(callback != nullptr, 1);
+    if (fake.is_taken || fake.subscribers > 0) refuse(CuptiResult::kMultipleSubscribers);
     ++fake.subscribers;
     *handle = reinterpret_cast<SubscriberHandle>(&fake.subscribers);
-    return CuptiResult::kSuccess;
   });
 }
 
 CuptiResult cuptiUnsubscribe(SubscriberHandle handle) {
-  return called("cuptiUnsubscribe", [&](Recorder& fake) {
-    if (handle == nullptr || fake.subscribers == 0) return CuptiResult{1};
+  return called(__func__, [&](Recorder& fake) {
+    require(handle != nullptr && fake.subscribers > 0, 1);
     --fake.subscribers;
-    return CuptiResult::kSuccess;
   });
 }
 
 CuptiResult cuptiSetThreadIdType(ThreadIdType type) {
-  return called("cuptiSetThreadIdType", [&](Recorder& fake) {
-    fake.set_thread_ids(static_cast<uint32_t>(type));
-    return CuptiResult::kSuccess;
-  });
+  return called(__func__,
+                [&](Recorder& fake) { fake.set_thread_ids(static_cast<uint32_t>(type)); });
 }
 
 CuptiResult cuptiActivityRegisterTimestampCallback(CuptiClock* clock) {
-  return called("cuptiActivityRegisterTimestampCallback", [&](Recorder& fake) {
-    if (!fake.enabled.empty()) return CuptiResult{7};  // too late
+  return called(__func__, [&](Recorder& fake) {
+    require(fake.enabled.empty(), 7);  // too late
     fake.clock = clock;
-    return CuptiResult::kSuccess;
   });
 }
 
 CuptiResult cuptiActivityRegisterCallbacks(BufferRequested* requested, BufferCompleted* completed) {
-  return called("cuptiActivityRegisterCallbacks", [&](Recorder& fake) {
+  return called(__func__, [&](Recorder& fake) {
     fake.requested = requested;
     fake.completed = completed;
-    return CuptiResult::kSuccess;
   });
 }
 
 CuptiResult cuptiActivitySetAttribute(ActivityAttribute attribute, size_t* bytes, void* value) {
-  return called("cuptiActivitySetAttribute", [&](Recorder&) {
-    const bool is_known = attribute == ActivityAttribute::kZeroedBuffers;
-    return is_known && *bytes == 1 && value != nullptr ? CuptiResult::kSuccess : CuptiResult{1};
+  return called(__func__, [&](Recorder&) {
+    require(attribute == ActivityAttribute::kZeroedBuffers && *bytes == 1 && value != nullptr, 1);
   });
 }
 
 CuptiResult cuptiActivityEnable(ActivityKind kind) {
-  return called("cuptiActivityEnable", [&](Recorder& fake) {
-    if (fake.requested == nullptr) return CuptiResult{7};
+  return called(__func__, [&](Recorder& fake) {
+    require(fake.requested != nullptr, 7);
     fake.enabled.insert(kind);
-    return CuptiResult::kSuccess;
   });
 }
 
 CuptiResult cuptiActivityDisable(ActivityKind kind) {
-  return called("cuptiActivityDisable", [&](Recorder& fake) {
-    fake.enabled.erase(kind);
-    return CuptiResult::kSuccess;
-  });
+  return called(__func__, [&](Recorder& fake) { fake.enabled.erase(kind); });
 }
 
 CuptiResult cuptiActivityFlushAll(uint32_t) {
-  return called("cuptiActivityFlushAll", [](Recorder& fake) {
-    fake.flush();
-    return CuptiResult::kSuccess;
-  });
+  return called(__func__, [](Recorder& fake) { fake.flush(); });
 }
 
 CuptiResult cuptiActivityGetNextRecord(uint8_t* buffer, size_t valid, uint8_t** record) {
@@ -480,10 +455,7 @@ CuptiResult cuptiActivityGetNextRecord(uint8_t* buffer, size_t valid, uint8_t** 
 }
 
 CuptiResult cuptiActivityGetNumDroppedRecords(void*, uint32_t, size_t* dropped) {
-  return called("cuptiActivityGetNumDroppedRecords", [&](Recorder& fake) {
-    *dropped = fake.take_dropped();
-    return CuptiResult::kSuccess;
-  });
+  return called(__func__, [&](Recorder& fake) { *dropped = fake.take_dropped(); });
 }
 
 CuptiResult cuptiActivityPushExternalCorrelationId(ExternalKind kind, uint64_t id) {

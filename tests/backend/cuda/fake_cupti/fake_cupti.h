@@ -37,7 +37,6 @@ class FakeCupti {
   virtual std::vector<std::string> calls() const = 0;
   /// What is left: subscribers, kinds that are on, buffers that were not handed back.
   virtual std::vector<std::string> live() const = 0;
-  virtual size_t buffers_requested() const = 0;
 };
 
 inline constexpr const char* kFakeCuptiEntry = "fake_cupti";

@@ -10,7 +10,6 @@
 #include "tests/backend/cuda/fake_dnn/fake_dnn.h"
 #include "tests/backend/cuda/fake_dnn/fake_dnn_math.h"
 #include "tests/backend/cuda/fake_dnn/fake_dnn_rules.h"
-#include "tests/backend/cuda/fake_driver/fake_cuda.h"
 
 namespace {
 
@@ -18,10 +17,12 @@ using namespace ridge::test::dnn_reference;
 using ridge::test::DnnData;
 using ridge::test::DnnJob;
 using ridge::test::DnnStep;
-using ridge::test::FakeCuda;
-using ridge::test::FakeCudaEntry;
 using ridge::test::FakeEngine;
 using ridge::test::FakeLaunch;
+using ridge::test::LibraryHandle;
+using ridge::test::Objects;
+using ridge::test::Refused;
+using ridge::test::require;
 
 struct Descriptor {
   int kind = 0;
@@ -48,14 +49,9 @@ struct Descriptor {
   bool is_set(int attribute) const { return one<unsigned char>(attribute) != 0; }
 };
 
-struct Handle {
-  void *module = nullptr, *function = nullptr, *stream = nullptr;
-  std::map<void*, void*> loaded = {};  // by plan: what is loaded when it first runs
-};
-
 class Machine final : public ridge::test::RecordedLibrary<ridge::test::FakeDnn> {
  public:
-  Machine() {
+  Machine() : RecordedLibrary("cudnn", 1) {
     // Of programs that no test steers.
     if (const char* const file = std::getenv("FAKE_CUDNN_DRIVER")) reset(file);
   }
@@ -78,28 +74,30 @@ class Machine final : public ridge::test::RecordedLibrary<ridge::test::FakeDnn> 
     return all;
   }
 
-  /// Null, and a fault, where it is not alive, or not of that kind (0: of any).
-  Descriptor* find(void* handle, int kind) {
+  /// A fault where it is not alive, or not of that kind (0: of any).
+  Descriptor& find(const void* handle, int kind = 0) {
     const auto found = descriptors.find(handle);
-    if (found == descriptors.end()) {
-      add_fault("a descriptor that is not alive");
-      return nullptr;
-    }
-    if (kind != 0 && found->second->kind != kind) {
-      add_fault(fmt::format("a descriptor {} for {}", found->second->kind, kind));
-      return nullptr;
-    }
-    return found->second.get();
+    if (found == descriptors.end()) refuse("a descriptor that is not alive");
+    if (kind != 0 && found->second->kind != kind)
+      refuse(fmt::format("a descriptor {} for {}", found->second->kind, kind));
+    return *found->second;
   }
-  bool is_finished(void* handle) {
-    const Descriptor* const d = find(handle, 0);
-    if (d != nullptr && d->is_final) return true;
-    add_fault("a descriptor that is not finished");
-    return false;
+  void require_finished(const void* handle) {
+    if (!find(handle).is_final) refuse("a descriptor that is not finished", kNotFinalized);
+  }
+  LibraryHandle& find_handle(const void* handle) {
+    const auto found = handles.find(handle);
+    if (found == handles.end()) refuse("a handle that is not alive");
+    return *found->second;
+  }
+  [[noreturn]] void refuse(const std::string& why, int status = kBadParam) {
+    last_error = why;
+    add_fault(why);
+    throw Refused{status};
   }
 
-  std::map<void*, std::unique_ptr<Descriptor>> descriptors;
-  std::map<void*, std::unique_ptr<Handle>> handles;
+  Objects<Descriptor> descriptors{"descriptor"};
+  Objects<LibraryHandle> handles{"handle"};
   std::vector<std::unique_ptr<DnnJob>> jobs;
   std::vector<FakeEngine> best, fallback;
   size_t version = 92801;
@@ -115,13 +113,8 @@ Machine& machine() {
   return made;
 }
 
-constexpr const char* kPtx =
-    ".version 8.0\n.target sm_80\n.visible .entry cudnn(.param .u64 job) { ret; }\n";
-
-int refuse(const std::string& why) {
-  machine().last_error = why;
-  machine().add_fault(why);
-  return kBadParam;
+[[noreturn]] void refuse(const std::string& why, int status = kBadParam) {
+  machine().refuse(why, status);
 }
 
 // ---- jobs ----
@@ -208,51 +201,48 @@ constexpr int kReads[] = {751, 752, 758, 1520, 1521, 1610, 2200};
 constexpr int kMakes[] = {753, 1522, 1611, 2201};
 
 // What passes between operations is made once, before it is read.
-int check_order(const Descriptor& graph) {
+void check_order(const Descriptor& graph) {
   std::set<int64_t> made;
   for (const Descriptor* op : graph.all<Descriptor*>(801)) {
     for (const int attribute : kReads)
       if (const Descriptor* const x = op->child(attribute))
         if (x->is_set(907) && !made.contains(x->one<int64_t>(906)))
-          return refuse("a virtual tensor that nothing has made");
+          refuse("a virtual tensor that nothing has made");
     for (const int attribute : kMakes)
       if (const Descriptor* const y = op->child(attribute))
-        if (!made.insert(y->one<int64_t>(906)).second) return refuse("a tensor made twice");
+        if (!made.insert(y->one<int64_t>(906)).second) refuse("a tensor made twice");
   }
-  return kSuccess;
 }
 
-int finish_config(Descriptor& d) {
+void finish_config(Descriptor& d) {
   const Descriptor* const engine = d.child(300);
-  if (engine->engine == nullptr) return refuse("an engine without kernels");
+  if (engine->engine == nullptr) refuse("an engine without kernels");
   d.engine = std::make_unique<FakeEngine>(*engine->engine);
   d.graph = engine->graph;
   d.engine->knobs.clear();
   for (const Descriptor* knob : d.all<Descriptor*>(302))
     d.engine->knobs[knob->one<int>(600)] = knob->one<int64_t>(601);
-  return kSuccess;
 }
 
-int finish(Descriptor& d, std::string& line) {
+void finish(Descriptor& d, std::string& line) {
   Machine& dnn = machine();
   for (const Rule& rule : kRules) {
     if (rule.kind != d.kind) continue;
     if (rule.required && !d.attributes.contains(rule.attribute))
-      return refuse(fmt::format("descriptor {} has no attribute {}", d.kind, rule.attribute));
+      refuse(fmt::format("descriptor {} has no attribute {}", d.kind, rule.attribute));
     if (rule.type != kDescriptor) continue;
-    for (Descriptor* child : d.all<Descriptor*>(rule.attribute))
-      if (!dnn.is_finished(child)) return kNotFinalized;
+    for (Descriptor* child : d.all<Descriptor*>(rule.attribute)) dnn.require_finished(child);
   }
   switch (d.kind) {
     case kTensor:
-      if (d.all<int64_t>(902).size() != d.all<int64_t>(903).size()) return refuse("strides");
+      if (d.all<int64_t>(902).size() != d.all<int64_t>(903).size()) refuse("strides");
       break;
     case kConvolution:
       for (const int list : {102, 103, 104, 105})
         if (d.all<int64_t>(list).size() != static_cast<size_t>(d.one<int64_t>(106)))
-          return refuse("dimensions of a convolution");
-      if (d.all<int64_t>(104) != d.all<int64_t>(105)) return kNotSupported;
-      if (d.one<int>(101) != 1) return refuse("a convolution that is turned around");
+          refuse("dimensions of a convolution");
+      require(d.all<int64_t>(104) == d.all<int64_t>(105), kNotSupported);
+      if (d.one<int>(101) != 1) refuse("a convolution that is turned around");
       break;
     case kForward:
     case kGradInput:
@@ -263,7 +253,7 @@ int finish(Descriptor& d, std::string& line) {
     case kReshapeOperation: {
       Tensors tensors(nullptr, {});
       const std::string misfit = step_of(d, tensors).misfit();
-      if (!misfit.empty()) return refuse(misfit);
+      if (!misfit.empty()) refuse(misfit);
       break;
     }
     case kGraph:
@@ -283,45 +273,42 @@ int finish(Descriptor& d, std::string& line) {
       line += fmt::format(" engine {}", d.engine->index);
       for (const auto& [knob, value] : d.engine->knobs) line += fmt::format(" {}={}", knob, value);
       if (d.engine->plan_status != 0) dnn.last_error = "no such plan";
-      return d.engine->plan_status;
+      require(d.engine->plan_status == 0, d.engine->plan_status);
+      break;
     default:
       break;
   }
-  return kSuccess;
 }
 
 // ---- reading ----
 
 template <typename T>
-int give(const std::vector<T>& values, int64_t most, int64_t* count, void* to) {
+void give(const std::vector<T>& values, int64_t most, int64_t* count, void* to) {
   *count = static_cast<int64_t>(values.size());
   const size_t filled = std::min(values.size(), static_cast<size_t>(most));
   if (filled > 0) std::memcpy(to, values.data(), filled * sizeof(T));
-  return kSuccess;
 }
 
 // Fills descriptors that the caller has made.
 template <typename Fill>
-int give_descriptors(size_t there, int kind, int64_t most, int64_t* count, void* to, Fill fill) {
+void give_descriptors(size_t there, int kind, int64_t most, int64_t* count, void* to, Fill fill) {
   *count = static_cast<int64_t>(there);
   auto** const targets = static_cast<void**>(to);
   for (size_t i = 0; i < std::min(there, static_cast<size_t>(most)); ++i) {
-    Descriptor* const target = machine().find(targets[i], kind);
-    if (target == nullptr) return kBadParam;
-    fill(i, *target);
-    target->is_final = true;
+    Descriptor& target = machine().find(targets[i], kind);
+    fill(i, target);
+    target.is_final = true;
   }
-  return kSuccess;
 }
 
-int read(const Descriptor& d, int attribute, int type, int64_t most, int64_t* count, void* to) {
+void read(const Descriptor& d, int attribute, int type, int64_t most, int64_t* count, void* to) {
   Machine& dnn = machine();
   const auto is = [&](int kind, int wanted, int wanted_type) {
     return d.kind == kind && attribute == wanted && type == wanted_type;
   };
   if (is(kHeuristics, 202, kDescriptor)) {
     const bool is_best = d.one<int>(200) == 3;
-    if (!is_best && d.one<int>(200) != 2) return refuse("another mode");
+    if (!is_best && d.one<int>(200) != 2) refuse("another mode");
     const std::vector<FakeEngine>& engines = is_best ? dnn.best : dnn.fallback;
     return give_descriptors(
         engines.size(), kConfig, most, count, to, [&](size_t i, Descriptor& target) {
@@ -331,7 +318,7 @@ int read(const Descriptor& d, int attribute, int type, int64_t most, int64_t* co
   }
   if (is(kKnob, 600, kKnobType)) return give(d.all<int>(600), most, count, to);
   if (is(kKnob, 601, kInt64)) return give(d.all<int64_t>(601), most, count, to);
-  if (d.engine == nullptr) return refuse("nothing to read");
+  if (d.engine == nullptr) refuse("nothing to read");
   if (is(kConfig, 300, kDescriptor))
     return give_descriptors(1, kEngine, most, count, to, [&](size_t, Descriptor& target) {
       target.engine = std::make_unique<FakeEngine>(*d.engine);
@@ -339,10 +326,7 @@ int read(const Descriptor& d, int attribute, int type, int64_t most, int64_t* co
     });
   if (is(kConfig, 302, kDescriptor)) {
     // Unlike configurations, they are not counted for who asks for none.
-    if (most == 0) {
-      *count = 0;
-      return kSuccess;
-    }
+    if (most == 0) return void(*count = 0);
     std::vector<std::pair<int, int64_t>> knobs(d.engine->knobs.begin(), d.engine->knobs.end());
     return give_descriptors(
         knobs.size(), kKnob, most, count, to, [&](size_t i, Descriptor& target) {
@@ -356,48 +340,35 @@ int read(const Descriptor& d, int attribute, int type, int64_t most, int64_t* co
   if (is(kEngine, 1305, kBehaviorNote)) return give(d.engine->behavior_notes, most, count, to);
   if (is(kPlan, 402, kInt64))
     return give<int64_t>({static_cast<int64_t>(d.engine->workspace_bytes)}, most, count, to);
-  return refuse(fmt::format("attribute {} of descriptor {}", attribute, d.kind));
+  refuse(fmt::format("attribute {} of descriptor {}", attribute, d.kind));
 }
 
 // Whatever a plan stands on must be alive, and every tensor in memory have a place.
-int run(Handle& handle, Descriptor& plan, Descriptor& pack) {
+void run(const LibraryHandle& handle, Descriptor& plan, Descriptor& pack) {
   Machine& dnn = machine();
-  Descriptor* const graph = dnn.find(plan.graph, kGraph);
-  if (graph == nullptr || dnn.find(plan.child(401), kConfig) == nullptr) return kBadParam;
+  const Descriptor& graph = dnn.find(plan.graph, kGraph);
+  dnn.find(plan.child(401), kConfig);
   const auto ids = pack.all<int64_t>(1000);
   const auto places = pack.all<void*>(1001);
-  if (ids.size() != places.size()) return refuse("pointers without names");
+  if (ids.size() != places.size()) refuse("pointers without names");
   std::map<int64_t, void*> pointers;
   for (size_t i = 0; i < ids.size(); ++i) pointers[ids[i]] = places[i];
-  if (pointers.size() != ids.size()) return refuse("a tensor twice");
+  if (pointers.size() != ids.size()) refuse("a tensor twice");
   auto job = std::make_unique<DnnJob>();
   Tensors tensors(job.get(), pointers);
-  for (Descriptor* op : graph->all<Descriptor*>(801)) {
-    if (dnn.find(op, 0) == nullptr) return kBadParam;
-    job->steps.push_back(step_of(*op, tensors));
+  for (Descriptor* op : graph.all<Descriptor*>(801)) {
+    job->steps.push_back(step_of(dnn.find(op), tensors));
     for (const auto& [name, tensor] : job->steps.back().tensors)
-      if (tensor.data == nullptr) return refuse("no place for " + name);
+      if (tensor.data == nullptr) refuse("no place for " + name);
   }
   job->workspace = pack.one<void*>(1003);
   job->workspace_bytes = plan.engine->workspace_bytes;
   job->wrong = dnn.wrong;
-  if (job->workspace_bytes > 0 && job->workspace == nullptr) return refuse("no workspace");
-  unsigned long long parameter = reinterpret_cast<uintptr_t>(job.get());
+  if (job->workspace_bytes > 0 && job->workspace == nullptr) refuse("no workspace");
+  const void* parameter = job.get();
   void* parameters[] = {&parameter};
-  const auto launch = dnn.driver_call<int(void*,
-                                          unsigned,
-                                          unsigned,
-                                          unsigned,
-                                          unsigned,
-                                          unsigned,
-                                          unsigned,
-                                          unsigned,
-                                          void*,
-                                          void**,
-                                          void**)>("cuLaunchKernel");
-  const int code = launch(handle.function, 1, 1, 1, 1, 1, 1, 0, handle.stream, parameters, nullptr);
   dnn.jobs.push_back(std::move(job));
-  return code == 0 ? int{kSuccess} : int{kExecutionFailed};
+  require(dnn.launch(handle, parameters), kExecutionFailed);
 }
 
 }  // namespace
@@ -419,131 +390,97 @@ void cudnnGetLastErrorString(char* to, size_t most) {
 }
 
 int cudnnCreate(void** handle) {
-  return machine().called("cudnnCreate", false, [&](std::string&) {
-    Machine& dnn = machine();
-    auto made = std::make_unique<Handle>();
-    auto* const entry = dnn.driver_call<FakeCudaEntry>(ridge::test::kFakeCudaEntry);
-    if (entry == nullptr) return 1001;
-    entry()->on_kernel("cudnn", [](const FakeLaunch& launch) {
+  return machine().called(__func__, [&](std::string&) {
+    LibraryHandle made;
+    const auto run_job = [](const FakeLaunch& launch) {
       launch.pointer<DnnJob>(0)->run();
       return 0;
-    });
-    const auto load =
-        dnn.driver_call<int(void**, const void*, unsigned, int*, void**)>("cuModuleLoadDataEx");
-    const auto get = dnn.driver_call<int(void**, void*, const char*)>("cuModuleGetFunction");
-    if (load(&made->module, kPtx, 0, nullptr, nullptr) != 0) return 1001;
-    if (get(&made->function, made->module, "cudnn") != 0) return 1001;
-    *handle = made.get();
-    dnn.handles.emplace(*handle, std::move(made));
-    return int{kSuccess};
+    };
+    require(machine().load(run_job, made), 1001);
+    *handle = machine().handles.make(made);
   });
 }
 
 int cudnnDestroy(void* handle) {
-  return machine().called("cudnnDestroy", true, [&](std::string&) {
-    Machine& dnn = machine();
-    const auto found = dnn.handles.find(handle);
-    if (found == dnn.handles.end()) return refuse("a handle that is not alive");
-    const auto unload = dnn.driver_call<int(void*)>("cuModuleUnload");
-    for (const auto& [plan, module] : found->second->loaded) unload(module);
-    unload(found->second->module);
-    dnn.handles.erase(found);
-    return int{kSuccess};
+  return machine().destroys(__func__, [&](std::string&) {
+    machine().unload(machine().find_handle(handle));
+    machine().handles.erase(handle);
   });
 }
 
 int cudnnSetStream(void* handle, void* stream) {
-  return machine().called("cudnnSetStream", false, [&](std::string&) {
-    const auto found = machine().handles.find(handle);
-    if (found == machine().handles.end()) return refuse("a handle that is not alive");
-    found->second->stream = stream;
-    return int{kSuccess};
-  });
+  return machine().called(__func__,
+                          [&](std::string&) { machine().find_handle(handle).stream = stream; });
 }
 
 int cudnnBackendCreateDescriptor(int kind, void** descriptor) {
-  return machine().called("cudnnBackendCreateDescriptor", false, [&](std::string& line) {
+  return machine().called(__func__, [&](std::string& line) {
     line += fmt::format(" {}", kind);
-    auto made = std::make_unique<Descriptor>();
+    Descriptor* const made = machine().descriptors.make();
     made->kind = kind;
-    *descriptor = made.get();
-    machine().descriptors.emplace(*descriptor, std::move(made));
-    return int{kSuccess};
+    *descriptor = made;
   });
 }
 
 int cudnnBackendDestroyDescriptor(void* descriptor) {
-  return machine().called("cudnnBackendDestroyDescriptor", true, [&](std::string&) {
-    if (machine().find(descriptor, 0) == nullptr) return int{kBadParam};
+  return machine().destroys(__func__, [&](std::string&) {
+    machine().find(descriptor);
     machine().descriptors.erase(descriptor);
-    return int{kSuccess};
   });
 }
 
 int cudnnBackendSetAttribute(
     void* descriptor, int attribute, int type, int64_t count, const void* values) {
-  return machine().called("cudnnBackendSetAttribute", false, [&](std::string& line) {
+  return machine().called(__func__, [&](std::string& line) {
     line += fmt::format(" {}", attribute);
-    Descriptor* const d = machine().find(descriptor, 0);
-    if (d == nullptr || count < 0) return int{kBadParam};
-    if (d->is_final) return refuse("a descriptor that is finished already");
-    const Rule* const rule = rule_of(d->kind, attribute);
-    if (rule == nullptr || rule->type != type) {
-      refuse(fmt::format("attribute {} of descriptor {} as type {}", attribute, d->kind, type));
-      return int{kAttributeType};
-    }
+    Descriptor& d = machine().find(descriptor);
+    require(count >= 0, kBadParam);
+    if (d.is_final) refuse("a descriptor that is finished already");
+    const Rule* const rule = rule_of(d.kind, attribute);
+    if (rule == nullptr || rule->type != type)
+      refuse(fmt::format("attribute {} of descriptor {} as type {}", attribute, d.kind, type),
+             kAttributeType);
     std::vector<std::byte> bytes(static_cast<size_t>(count) * size_of(type));
     std::memcpy(bytes.data(), values, bytes.size());
-    if (type == kDescriptor)
-      for (int64_t i = 0; i < count; ++i)
-        if (!machine().is_finished(static_cast<void* const*>(values)[i])) return int{kNotFinalized};
-    if (type == kInt64 && count <= 4)
-      for (int64_t i = 0; i < count; ++i)
+    for (int64_t i = 0; i < count; ++i) {
+      if (type == kDescriptor)
+        machine().require_finished(static_cast<void* const*>(values)[i]);
+      else if (type == kInt64 && count <= 4)
         line += fmt::format("{}{}", i == 0 ? '=' : ',', static_cast<const int64_t*>(values)[i]);
-    d->attributes[attribute] = std::move(bytes);
-    return int{kSuccess};
+    }
+    d.attributes[attribute] = std::move(bytes);
   });
 }
 
 int cudnnBackendGetAttribute(
     void* descriptor, int attribute, int type, int64_t most, int64_t* count, void* values) {
-  return machine().called("cudnnBackendGetAttribute", false, [&](std::string& line) {
+  return machine().called(__func__, [&](std::string& line) {
     line += fmt::format(" {}", attribute);
-    const Descriptor* const d = machine().find(descriptor, 0);
-    if (d == nullptr) return int{kBadParam};
-    if (!d->is_final) return refuse("a descriptor that is not finished");
-    return read(*d, attribute, type, most, count, values);
+    const Descriptor& d = machine().find(descriptor);
+    if (!d.is_final) refuse("a descriptor that is not finished");
+    read(d, attribute, type, most, count, values);
   });
 }
 
 int cudnnBackendFinalize(void* descriptor) {
-  return machine().called("cudnnBackendFinalize", false, [&](std::string& line) {
-    Descriptor* const d = machine().find(descriptor, 0);
-    if (d == nullptr) return int{kBadParam};
-    line += fmt::format(" {}", d->kind);
-    if (d->is_final) return refuse("a descriptor that is finished already");
-    const int status = finish(*d, line);
-    d->is_final = status == kSuccess;
-    return status;
+  return machine().called(__func__, [&](std::string& line) {
+    Descriptor& d = machine().find(descriptor);
+    line += fmt::format(" {}", d.kind);
+    if (d.is_final) refuse("a descriptor that is finished already");
+    finish(d, line);
+    d.is_final = true;
   });
 }
 
 int cudnnBackendExecute(void* handle, void* plan, void* pack) {
-  return machine().called("cudnnBackendExecute", false, [&](std::string& line) {
+  return machine().called(__func__, [&](std::string& line) {
     Machine& dnn = machine();
-    const auto found = dnn.handles.find(handle);
-    if (found == dnn.handles.end()) return refuse("a handle that is not alive");
-    Descriptor *const p = dnn.find(plan, kPlan), *const v = dnn.find(pack, kPack);
-    if (p == nullptr || v == nullptr || !p->is_final || !v->is_final)
-      return refuse("a plan or pack that is not finished");
-    line += fmt::format(" engine {}", p->engine->index);
-    // As the library does where CUDA_MODULE_LOADING is LAZY, the default.
-    void*& module = found->second->loaded[plan];
-    const auto load =
-        dnn.driver_call<int(void**, const void*, unsigned, int*, void**)>("cuModuleLoadDataEx");
-    if (module == nullptr && load(&module, kPtx, 0, nullptr, nullptr) != 0)
-      return int{kExecutionFailed};
-    return run(*found->second, *p, *v);
+    LibraryHandle& state = dnn.find_handle(handle);
+    Descriptor &p = dnn.find(plan, kPlan), &v = dnn.find(pack, kPack);
+    if (!p.is_final || !v.is_final) refuse("a plan or pack that is not finished");
+    line += fmt::format(" engine {}", p.engine->index);
+    require(dnn.load_late(state, fmt::format("{}", plan)), kExecutionFailed);
+    run(state, p, v);
   });
 }
 

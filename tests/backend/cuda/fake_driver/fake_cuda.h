@@ -67,16 +67,13 @@ class FakeCuda {
   /// `code`. What destroys does so all the same, as the driver does. A code after which a device is
   /// lost is returned by all calls that follow.
   virtual void fail(const std::string& call, int64_t nth, int code) = 0;
-  /// What a kernel does; it returns a code of the driver, 0 for fine. A kernel without does
-  /// nothing. `sizes` of its parameters, where they cannot be read from PTX.
+  /// What a kernel does; it returns a code of the driver, 0 for fine. One without does nothing.
   using Body = std::function<int(const FakeLaunch&)>;
-  virtual void on_kernel(const std::string& name, Body body, std::vector<size_t> sizes = {}) = 0;
+  virtual void on_kernel(const std::string& name, Body body) = 0;
 
   /// A line a call, in order, with names for handles and addresses: stream1, event2, memory1+64.
   virtual std::vector<std::string> log() const = 0;
   virtual void clear_log() = 0;
-  /// What the log calls the address now: "memory1+64", "pinned2+0", or "host".
-  virtual std::string place_of(const void* address) const = 0;
   /// How many calls there were since the start or reset().
   virtual int64_t calls() const = 0;
   /// Names of what was made and not destroyed.

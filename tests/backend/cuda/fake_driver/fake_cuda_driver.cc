@@ -11,7 +11,6 @@
 
 // NOLINTBEGIN(readability-identifier-naming): the names are those of the driver.
 using namespace ridge::test;
-using Address = unsigned long long;
 
 namespace {
 
@@ -57,9 +56,9 @@ int describe(int code, const char** text, const char* ErrorText::* member) {
   return *text == nullptr ? kInvalidValue : kSuccess;
 }
 
-bool is_device(const FakeMachine& fake, int device) { return device >= 0 && device < fake.devices; }
-
-void* pointer(Address address) { return reinterpret_cast<void*>(address); }
+void require_device(const FakeMachine& fake, int device) {
+  require(device >= 0 && device < fake.devices, kInvalidDevice);
+}
 
 // Whether each piece runs right after the one that was captured before it.
 bool is_row(const FakeGraph& graph) {
@@ -87,18 +86,14 @@ ridge::test::FakeCuda* fake_cuda() { return &machine(); }
 // --- the driver and its devices
 
 int cuDriverGetVersion(int* version) {
-  return called("cuDriverGetVersion", CallKind::kBare, [&](FakeMachine& fake, std::string&) {
-    *version = fake.version;
-    return kSuccess;
-  });
+  return bare(__func__, [&](FakeMachine& fake, std::string&) { *version = fake.version; });
 }
 
 int cuInit(unsigned flags) {
-  return called("cuInit", CallKind::kBare, [&](FakeMachine& fake, std::string&) -> int {
-    if (flags != 0) return kInvalidValue;
-    if (fake.devices == 0) return kNoDevice;
+  return bare(__func__, [&](FakeMachine& fake, std::string&) {
+    require(flags == 0, kInvalidValue);
+    require(fake.devices > 0, kNoDevice);
     fake.is_started = true;
-    return kSuccess;
   });
 }
 
@@ -107,49 +102,47 @@ int cuGetErrorName(int code, const char** name) { return describe(code, name, &E
 int cuGetErrorString(int code, const char** text) { return describe(code, text, &ErrorText::text); }
 
 int cuDeviceGetCount(int* count) {
-  return called("cuDeviceGetCount", CallKind::kBare, [&](FakeMachine& fake, std::string&) -> int {
+  return bare(__func__, [&](FakeMachine& fake, std::string&) {
     *count = fake.devices;
-    return fake.is_started ? kSuccess : kNotInitialized;
+    require(fake.is_started, kNotInitialized);
   });
 }
 
 int cuDeviceGet(int* device, int ordinal) {
-  return called("cuDeviceGet", CallKind::kBare, [&](FakeMachine& fake, std::string&) -> int {
+  return bare(__func__, [&](FakeMachine& fake, std::string&) {
+    require_device(fake, ordinal);
     *device = ordinal;
-    return is_device(fake, ordinal) ? kSuccess : kInvalidDevice;
   });
 }
 
 int cuDeviceGetName(char* name, int length, int device) {
-  return called("cuDeviceGetName", CallKind::kBare, [&](FakeMachine& fake, std::string&) -> int {
-    if (!is_device(fake, device) || length < 1) return kInvalidValue;
+  return bare(__func__, [&](FakeMachine& fake, std::string&) {
+    require_device(fake, device);
+    require(length > 0, kInvalidValue);
     std::strncpy(name, fake.device_name.c_str(), static_cast<size_t>(length));
-    return kSuccess;
   });
 }
 
 int cuDeviceGetUuid_v2(unsigned char* uuid, int device) {
-  return called("cuDeviceGetUuid_v2", CallKind::kBare, [&](FakeMachine& fake, std::string&) -> int {
-    if (!is_device(fake, device)) return kInvalidDevice;
+  return bare(__func__, [&](FakeMachine& fake, std::string&) {
+    require_device(fake, device);
     for (unsigned i = 0; i < 16; ++i) uuid[i] = static_cast<unsigned char>(0xf0 + i);
     uuid[15] = static_cast<unsigned char>(device);
-    return kSuccess;
   });
 }
 
 int cuDeviceTotalMem_v2(size_t* bytes, int device) {
-  return called(
-      "cuDeviceTotalMem_v2", CallKind::kBare, [&](FakeMachine& fake, std::string&) -> int {
-        *bytes = fake.memory_bytes;
-        return is_device(fake, device) ? kSuccess : kInvalidDevice;
-      });
+  return bare(__func__, [&](FakeMachine& fake, std::string&) {
+    require_device(fake, device);
+    *bytes = fake.memory_bytes;
+  });
 }
 
 int cuDeviceGetAttribute(int* value, int attribute, int device) {
   if (is_told(attribute, value)) return kSuccess;
-  return called("cuDeviceGetAttribute", CallKind::kBare, [&](FakeMachine& fake, std::string& line) {
+  return bare(__func__, [&](FakeMachine& fake, std::string& line) {
     line += fmt::format(" {}", attribute);
-    if (!is_device(fake, device)) return int{kInvalidDevice};
+    require_device(fake, device);
     const std::map<int, int> values = {{16, 132},
                                        {38, 50 << 20},
                                        {40, 3},
@@ -160,48 +153,39 @@ int cuDeviceGetAttribute(int* value, int attribute, int device) {
                                        {97, 227 << 10},
                                        {111, 1 << 10}};
     const auto found = values.find(attribute);
-    if (found == values.end()) return int{kInvalidValue};
+    require(found != values.end(), kInvalidValue);
     *value = found->second;
-    return int{kSuccess};
   });
 }
 
 int cuDevicePrimaryCtxRetain(void** context, int device) {
-  return called("cuDevicePrimaryCtxRetain", CallKind::kBare, [&](FakeMachine& fake, std::string&) {
-    if (!fake.is_started) return int{kNotInitialized};
-    if (!is_device(fake, device)) return int{kInvalidDevice};
-    if (fake.lost != 0) return fake.lost;
+  return bare(__func__, [&](FakeMachine& fake, std::string&) {
+    require(fake.is_started, kNotInitialized);
+    require_device(fake, device);
+    require(fake.lost == 0, fake.lost);
     *context = &++fake.retained[device];
-    return int{kSuccess};
   });
 }
 
 // The device is as new when its last context is gone, and what lives there would be gone too.
 int cuDevicePrimaryCtxRelease_v2(int device) {
-  return called(
-      "cuDevicePrimaryCtxRelease_v2", CallKind::kReleases, [&](FakeMachine& fake, std::string&) {
-        const auto found = fake.retained.find(device);
-        if (found == fake.retained.end()) {
-          fake.add_fault("a context was released that nobody holds");
-          return int{kInvalidContext};
-        }
-        if (--found->second == 0) fake.retained.erase(found);
-        if (fake.retained.empty() && !fake.live().empty())
-          fake.add_fault("the context went before " + fake.live().front());
-        return int{kSuccess};
-      });
-}
-
-int cuCtxSetCurrent(void* context) {
-  return called("cuCtxSetCurrent", CallKind::kBare, [&](FakeMachine&, std::string&) {
-    has_context() = context != nullptr;
-    return kSuccess;
+  return called(__func__, false, true, [&](FakeMachine& fake, std::string&) {
+    const auto found = fake.retained.find(device);
+    if (found == fake.retained.end()) fake.add_fault("a context was released that nobody holds");
+    require(found != fake.retained.end(), kInvalidContext);
+    if (--found->second == 0) fake.retained.erase(found);
+    if (fake.retained.empty() && !fake.live().empty())
+      fake.add_fault("the context went before " + fake.live().front());
   });
 }
 
+int cuCtxSetCurrent(void* context) {
+  return bare(__func__, [&](FakeMachine&, std::string&) { has_context() = context != nullptr; });
+}
+
 int cuCtxSynchronize() {
-  return called("cuCtxSynchronize", CallKind::kUsual, [&](FakeMachine& fake, std::string&) {
-    if (const int code = fake.refuse_in_capture(); code != kSuccess) return code;
+  return usual(__func__, [&](FakeMachine& fake, std::string&) {
+    fake.refuse_in_capture();
     fake.drain_all();
     return fake.lost;
   });
@@ -210,256 +194,163 @@ int cuCtxSynchronize() {
 // --- memory
 
 int cuMemGetInfo_v2(size_t* free, size_t* total) {
-  return called("cuMemGetInfo_v2", CallKind::kUsual, [&](FakeMachine& fake, std::string&) {
+  return usual(__func__, [&](FakeMachine& fake, std::string&) {
     *free = fake.memory_bytes - std::min(fake.used_bytes(), fake.memory_bytes);
     *total = fake.memory_bytes;
-    return kSuccess;
   });
 }
 
 int cuMemAlloc_v2(Address* memory, size_t bytes) {
-  return called("cuMemAlloc_v2", CallKind::kUsual, [&](FakeMachine& fake, std::string& line) {
-    line += fmt::format(" {} bytes", bytes);
-    if (const int code = fake.refuse_in_capture(); code != kSuccess) return code;
-    if (bytes == 0) return int{kInvalidValue};
-    void* const made = fake.allocate(bytes, false);
-    if (made == nullptr) return int{kOutOfMemory};
-    *memory = reinterpret_cast<Address>(made);
-    line += " = " + fake.name_of(made);
-    return int{kSuccess};
+  return usual(__func__, [&](FakeMachine& fake, std::string& line) {
+    *memory = reinterpret_cast<Address>(fake.allocate(bytes, false, line));
   });
 }
 
 int cuMemFree_v2(Address memory) {
-  return called("cuMemFree_v2", CallKind::kDestroys, [&](FakeMachine& fake, std::string& line) {
-    line += " " + fake.name_of(pointer(memory));
-    return fake.release(pointer(memory), false);
+  return destroys(__func__, [&](FakeMachine& fake, std::string& line) {
+    fake.release(pointer(memory), false, line);
   });
 }
 
 int cuMemHostAlloc(void** memory, size_t bytes, unsigned) {
-  return called("cuMemHostAlloc", CallKind::kUsual, [&](FakeMachine& fake, std::string& line) {
-    line += fmt::format(" {} bytes", bytes);
-    if (const int code = fake.refuse_in_capture(); code != kSuccess) return code;
-    if (bytes == 0) return int{kInvalidValue};
-    *memory = fake.allocate(bytes, true);
-    if (*memory == nullptr) return int{kOutOfMemory};
-    line += " = " + fake.name_of(*memory);
-    return int{kSuccess};
+  return usual(__func__, [&](FakeMachine& fake, std::string& line) {
+    *memory = fake.allocate(bytes, true, line);
   });
 }
 
 int cuMemFreeHost(void* memory) {
-  return called("cuMemFreeHost", CallKind::kDestroys, [&](FakeMachine& fake, std::string& line) {
-    line += " " + fake.name_of(memory);
-    return fake.release(memory, true);
-  });
+  return destroys(__func__,
+                  [&](FakeMachine& fake, std::string& line) { fake.release(memory, true, line); });
 }
 
 // --- streams and events
 
 int cuStreamCreate(void** stream, unsigned flags) {
-  return called("cuStreamCreate", CallKind::kUsual, [&](FakeMachine& fake, std::string& line) {
-    if (flags > 1) return int{kInvalidValue};
-    *stream = fake.make(fake.streams, "stream");
-    line += " = " + fake.name_of(*stream);
-    return int{kSuccess};
+  return usual(__func__, [&](FakeMachine& fake, std::string& line) {
+    require(flags <= 1, kInvalidValue);
+    *stream = fake.make(fake.streams, line);
   });
 }
 
 int cuStreamDestroy_v2(void* handle) {
-  return called(
-      "cuStreamDestroy_v2", CallKind::kDestroys, [&](FakeMachine& fake, std::string& line) {
-        line += " " + fake.name_of(handle);
-        FakeStream* const stream = fake.find(fake.streams, handle, "stream");
-        if (stream == nullptr) return int{kInvalidHandle};
-        if (stream->capture != nullptr) fake.add_fault("a capturing stream was destroyed");
-        fake.drain(*stream);
-        fake.streams.erase(handle);
-        fake.forget_name(handle);
-        return int{kSuccess};
-      });
+  return destroys(__func__, [&](FakeMachine& fake, std::string& line) {
+    FakeStream& stream = fake.find(fake.streams, handle, line);
+    if (stream.capture != nullptr) fake.add_fault("a capturing stream was destroyed");
+    fake.drain(stream);
+    fake.streams.erase(handle);
+    fake.forget_name(handle);
+  });
 }
 
 int cuStreamSynchronize(void* handle) {
-  return called("cuStreamSynchronize", CallKind::kUsual, [&](FakeMachine& fake, std::string& line) {
-    line += " " + fake.name_of(handle);
-    FakeStream* const stream = fake.find(fake.streams, handle, "stream");
-    if (stream == nullptr) return int{kInvalidHandle};
-    if (stream->capture != nullptr) {
-      stream->capture->is_invalid = true;
-      return int{kCaptureUnsupported};
-    }
-    fake.drain(*stream);
+  return usual(__func__, [&](FakeMachine& fake, std::string& line) {
+    FakeStream& stream = fake.find(fake.streams, handle, line);
+    if (stream.capture != nullptr) stream.capture->is_invalid = true;
+    require(stream.capture == nullptr, kCaptureUnsupported);
+    fake.drain(stream);
     return fake.lost;
   });
 }
 
-int cuStreamWaitEvent(void* handle, void* event_handle, unsigned) {
-  return called("cuStreamWaitEvent", CallKind::kUsual, [&](FakeMachine& fake, std::string& line) {
-    line += fmt::format(" {} {}", fake.name_of(handle), fake.name_of(event_handle));
-    FakeStream* const stream = fake.find(fake.streams, handle, "stream");
-    FakeEvent* const event = fake.find(fake.events, event_handle, "event");
-    if (stream == nullptr || event == nullptr) return int{kInvalidHandle};
-    return fake.wait(*stream, *event);
+int cuStreamWaitEvent(void* handle, void* event, unsigned) {
+  return usual(__func__, [&](FakeMachine& fake, std::string& line) {
+    FakeStream& stream = fake.find(fake.streams, handle, line);
+    fake.wait(stream, fake.find(fake.events, event, line));
   });
 }
 
 int cuEventCreate(void** event, unsigned flags) {
-  return called("cuEventCreate", CallKind::kUsual, [&](FakeMachine& fake, std::string& line) {
-    FakeEvent* const made = fake.make(fake.events, "event");
+  return usual(__func__, [&](FakeMachine& fake, std::string& line) {
+    FakeEvent* const made = fake.make(fake.events, line);
     made->keeps_time = (flags & 2) == 0;
     *event = made;
-    line += " = " + fake.name_of(made);
-    return kSuccess;
   });
 }
 
-int cuEventDestroy_v2(void* event) {
-  return called(
-      "cuEventDestroy_v2", CallKind::kDestroys, [&](FakeMachine& fake, std::string& line) {
-        line += " " + fake.name_of(event);
-        if (fake.find(fake.events, event, "event") == nullptr) return int{kInvalidHandle};
-        fake.events.erase(event);
-        fake.forget_name(event);
-        return int{kSuccess};
-      });
-}
+int cuEventDestroy_v2(void* event) { return destroys(__func__, &FakeMachine::events, event); }
 
-int cuEventRecord(void* event_handle, void* handle) {
-  return called("cuEventRecord", CallKind::kUsual, [&](FakeMachine& fake, std::string& line) {
-    line += fmt::format(" {} {}", fake.name_of(event_handle), fake.name_of(handle));
-    FakeStream* const stream = fake.find(fake.streams, handle, "stream");
-    FakeEvent* const event = fake.find(fake.events, event_handle, "event");
-    if (stream == nullptr || event == nullptr) return int{kInvalidHandle};
-    return fake.record(*event, *stream);
+int cuEventRecord(void* handle, void* stream) {
+  return usual(__func__, [&](FakeMachine& fake, std::string& line) {
+    FakeEvent& event = fake.find(fake.events, handle, line);
+    fake.record(event, fake.find(fake.streams, stream, line));
   });
 }
 
 int cuEventQuery(void* handle) {
-  return called("cuEventQuery", CallKind::kUsual, [&](FakeMachine& fake, std::string& line) {
-    line += " " + fake.name_of(handle);
-    const FakeEvent* const event = fake.find(fake.events, handle, "event");
-    if (event == nullptr) return int{kInvalidHandle};
-    if (event->capture != nullptr) {
-      event->capture->is_invalid = true;
-      return int{kCapturedEvent};
-    }
-    return event->last != nullptr && !event->last->is_done ? int{kNotReady} : fake.lost;
-  });
-}
-
-int cuEventSynchronize(void* handle) {
-  return called("cuEventSynchronize", CallKind::kUsual, [&](FakeMachine& fake, std::string& line) {
-    line += " " + fake.name_of(handle);
-    if (const int code = fake.refuse_in_capture(); code != kSuccess) return code;
-    const FakeEvent* const event = fake.find(fake.events, handle, "event");
-    if (event == nullptr) return int{kInvalidHandle};
-    if (event->last != nullptr) fake.finish(event->last);
+  return usual(__func__, [&](FakeMachine& fake, std::string& line) {
+    const FakeEvent& event = fake.find(fake.events, handle, line);
+    if (event.capture != nullptr) event.capture->is_invalid = true;
+    require(event.capture == nullptr, kCapturedEvent);
+    require(event.last == nullptr || event.last->is_done, kNotReady);
     return fake.lost;
   });
 }
 
-int cuEventElapsedTime(float* milliseconds, void* from_handle, void* to_handle) {
-  return called("cuEventElapsedTime", CallKind::kUsual, [&](FakeMachine& fake, std::string&) {
-    const FakeEvent* const from = fake.find(fake.events, from_handle, "event");
-    const FakeEvent* const to = fake.find(fake.events, to_handle, "event");
-    if (from == nullptr || to == nullptr || from->last == nullptr || to->last == nullptr ||
-        !from->keeps_time || !to->keeps_time)
-      return int{kInvalidHandle};
-    if (!from->last->is_done || !to->last->is_done) return int{kNotReady};
-    *milliseconds = static_cast<float>(to->last->milliseconds - from->last->milliseconds);
-    return int{kSuccess};
+int cuEventSynchronize(void* handle) {
+  return usual(__func__, [&](FakeMachine& fake, std::string& line) {
+    const FakeEvent& event = fake.find(fake.events, handle, line);
+    fake.refuse_in_capture();
+    if (event.last != nullptr) fake.finish(event.last);
+    return fake.lost;
+  });
+}
+
+int cuEventElapsedTime(float* milliseconds, void* start, void* end) {
+  return usual(__func__, [&](FakeMachine& fake, std::string& line) {
+    const FakeEvent &from = fake.find(fake.events, start, line),
+                    &to = fake.find(fake.events, end, line);
+    for (const FakeEvent* each : {&from, &to}) {
+      require(each->last != nullptr && each->keeps_time, kInvalidHandle);
+      require(each->last->is_done, kNotReady);
+    }
+    *milliseconds = static_cast<float>(to.last->milliseconds - from.last->milliseconds);
   });
 }
 
 // --- captured graphs
 
-int cuStreamBeginCapture_v2(void* handle, int mode) {
-  return called(
-      "cuStreamBeginCapture_v2", CallKind::kUsual, [&](FakeMachine& fake, std::string& line) {
-        line += " " + fake.name_of(handle);
-        FakeStream* const stream = fake.find(fake.streams, handle, "stream");
-        if (stream == nullptr) return int{kInvalidHandle};
-        return mode == 1 ? fake.begin_capture(*stream) : int{kInvalidValue};
-      });
+int cuStreamBeginCapture_v2(void* stream, int mode) {
+  return usual(__func__, [&](FakeMachine& fake, std::string& line) {
+    require(mode == 1, kInvalidValue);
+    fake.begin_capture(fake.find(fake.streams, stream, line));
+  });
 }
 
 // What it returns goes on where the capture failed: the stream takes work again.
-int cuStreamEndCapture(void* handle, void** graph) {
+int cuStreamEndCapture(void* stream, void** graph) {
   *graph = nullptr;
-  return called(
-      "cuStreamEndCapture", CallKind::kDestroys, [&](FakeMachine& fake, std::string& line) {
-        line += " " + fake.name_of(handle);
-        FakeStream* const stream = fake.find(fake.streams, handle, "stream");
-        if (stream == nullptr) return int{kInvalidHandle};
-        FakeGraph captured;
-        if (const int code = fake.end_capture(*stream, captured); code != kSuccess) return code;
-        FakeGraph* const made = fake.make(fake.graphs, "graph");
-        *made = std::move(captured);
-        *graph = made;
-        line += " = " + fake.name_of(made);
-        return int{kSuccess};
-      });
+  return destroys(__func__, [&](FakeMachine& fake, std::string& line) {
+    FakeStream& captured = fake.find(fake.streams, stream, line);
+    *graph = fake.make(fake.graphs, line, fake.end_capture(captured));
+  });
 }
 
-int cuGraphGetNodes(void* handle, void** nodes, size_t* count) {
-  return called("cuGraphGetNodes", CallKind::kUsual, [&](FakeMachine& fake, std::string&) {
-    const FakeGraph* const graph = fake.find(fake.graphs, handle, "graph");
-    if (graph == nullptr || nodes != nullptr) return int{kInvalidValue};
-    *count = graph->size();
-    return int{kSuccess};
+int cuGraphGetNodes(void* graph, void** nodes, size_t* count) {
+  return usual(__func__, [&](FakeMachine& fake, std::string& line) {
+    require(nodes == nullptr, kInvalidValue);
+    *count = fake.find(fake.graphs, graph, line).size();
   });
 }
 
 int cuGraphInstantiateWithFlags(void** exec, void* handle, unsigned long long) {
-  return called(
-      "cuGraphInstantiateWithFlags", CallKind::kUsual, [&](FakeMachine& fake, std::string& line) {
-        const FakeGraph* const graph = fake.find(fake.graphs, handle, "graph");
-        if (graph == nullptr) return int{kInvalidValue};
-        if (!fake.has_room(exec_bytes(*graph))) return int{kOutOfMemory};
-        FakeGraph* const made = fake.make(fake.execs, "exec");
-        *made = *graph;
-        *exec = made;
-        line += fmt::format(" {} = {} of {} nodes{}",
-                            fake.name_of(handle),
-                            fake.name_of(made),
-                            graph->size(),
-                            is_row(*graph) ? " in a row" : "");
-        return int{kSuccess};
-      });
-}
-
-int cuGraphLaunch(void* handle, void* stream_handle) {
-  return called("cuGraphLaunch", CallKind::kUsual, [&](FakeMachine& fake, std::string& line) {
-    line += fmt::format(" {} {}", fake.name_of(handle), fake.name_of(stream_handle));
-    const FakeGraph* const exec = fake.find(fake.execs, handle, "exec");
-    FakeStream* const stream = fake.find(fake.streams, stream_handle, "stream");
-    if (exec == nullptr || stream == nullptr) return int{kInvalidHandle};
-    return fake.enqueue(*stream, [&fake, graph = *exec] { return fake.run_graph(graph); });
+  return usual(__func__, [&](FakeMachine& fake, std::string& line) {
+    const FakeGraph& graph = fake.find(fake.graphs, handle, line);
+    require(fake.has_room(exec_bytes(graph)), kOutOfMemory);
+    *exec = fake.make(fake.execs, line, graph);
+    line += fmt::format(" of {} nodes{}", graph.size(), is_row(graph) ? " in a row" : "");
   });
 }
 
-int cuGraphDestroy(void* graph) {
-  return called("cuGraphDestroy", CallKind::kDestroys, [&](FakeMachine& fake, std::string& line) {
-    line += " " + fake.name_of(graph);
-    if (fake.find(fake.graphs, graph, "graph") == nullptr) return int{kInvalidValue};
-    fake.graphs.erase(graph);
-    fake.forget_name(graph);
-    return int{kSuccess};
+int cuGraphLaunch(void* exec, void* stream) {
+  return usual(__func__, [&](FakeMachine& fake, std::string& line) {
+    const FakeGraph& graph = fake.find(fake.execs, exec, line);
+    fake.queue(fake.find(fake.streams, stream, line),
+               [&fake, graph] { return fake.run_graph(graph); });
   });
 }
 
-int cuGraphExecDestroy(void* exec) {
-  return called(
-      "cuGraphExecDestroy", CallKind::kDestroys, [&](FakeMachine& fake, std::string& line) {
-        line += " " + fake.name_of(exec);
-        if (fake.find(fake.execs, exec, "exec") == nullptr) return int{kInvalidValue};
-        fake.execs.erase(exec);
-        fake.forget_name(exec);
-        return int{kSuccess};
-      });
-}
+int cuGraphDestroy(void* graph) { return destroys(__func__, &FakeMachine::graphs, graph); }
+int cuGraphExecDestroy(void* exec) { return destroys(__func__, &FakeMachine::execs, exec); }
 
 }  // extern "C"
 // NOLINTEND(readability-identifier-naming)

@@ -84,17 +84,11 @@ void FakeMachine::set_schedule(Schedule schedule, uint64_t seed) {
   random_.seed(seed);
 }
 
-void FakeMachine::fail(const std::string& call, int64_t nth, int code) {
-  failures_.push_back({call, nth, code});
-}
-
 int FakeMachine::refusal(const std::string& call, bool needs_context) {
   ++calls_;
-  for (Failure& failure : failures_) {
-    if (!failure.call.empty() && failure.call != call) continue;
-    if (--failure.left != 0) continue;
-    if (loses_device(failure.code)) lost = failure.code;
-    return failure.code;
+  if (const int code = failures_.of(call); code != kSuccess) {
+    if (loses_device(code)) lost = code;
+    return code;
   }
   if (!needs_context) return kSuccess;
   if (lost != 0) return lost;
@@ -129,27 +123,31 @@ std::string FakeMachine::name_of(const void* handle) const {
   return found == names_.end() ? "nothing" : found->second;
 }
 
-void* FakeMachine::allocate(size_t bytes, bool is_pinned) {
-  if (!is_pinned && !has_room(bytes)) return nullptr;
+void* FakeMachine::allocate(size_t bytes, bool is_pinned, std::string& line) {
+  line += fmt::format(" {} bytes", bytes);
+  refuse_in_capture();
+  require(bytes > 0, kInvalidValue);
+  require(is_pinned || has_room(bytes), kOutOfMemory);
   void* memory = nullptr;
   // As aligned as the driver's, and not rounded up: a sanitizer sees the first byte beyond.
-  if (::posix_memalign(&memory, 256, bytes) != 0) return nullptr;
+  require(::posix_memalign(&memory, 256, bytes) == 0, kOutOfMemory);
   std::memset(memory, kNewMemory, bytes);
   blocks_[memory] = {bytes, is_pinned};
   give_name(memory, is_pinned ? "pinned" : "memory");
+  line += " = " + name_of(memory);
   return memory;
 }
 
-int FakeMachine::release(void* memory, bool is_pinned) {
+void FakeMachine::release(void* memory, bool is_pinned, std::string& line) {
+  line += " " + name_of(memory);
   const auto found = blocks_.find(memory);
   if (found == blocks_.end() || found->second.is_pinned != is_pinned) {
     add_fault("freed what is no such memory");
-    return kInvalidValue;
+    throw Refused{kInvalidValue};
   }
   blocks_.erase(found);
   forget_name(memory);
   std::free(memory);
-  return kSuccess;
 }
 
 const Block* FakeMachine::block_of(const void* address, size_t bytes) const {
@@ -219,73 +217,68 @@ void FakeMachine::drain_all() {
   for (const auto& [handle, stream] : streams) drain(*stream);
 }
 
-int FakeMachine::enqueue(FakeStream& stream, Task task) {
+void FakeMachine::enqueue(FakeStream& stream, Task task) {
   if (stream.capture != nullptr) {
     Capture& capture = *stream.capture;
-    if (capture.is_invalid) return kCaptureInvalidated;
+    require(!capture.is_invalid, kCaptureInvalidated);
     capture.nodes.push_back({std::move(task), stream.after});
     stream.after = {capture.nodes.size() - 1};
-    return kSuccess;
+    return;
   }
   stream.queue.push_back({std::move(task), nullptr, nullptr});
   progress();
-  return kSuccess;
 }
 
-int FakeMachine::record(FakeEvent& event, FakeStream& stream) {
+void FakeMachine::record(FakeEvent& event, FakeStream& stream) {
   event.capture = stream.capture;
   event.after = stream.after;
   event.last = nullptr;
-  if (stream.capture != nullptr) return kSuccess;
+  if (stream.capture != nullptr) return;
   event.last = std::make_shared<Recording>(Recording{.stream = &stream});
   stream.queue.push_back({nullptr, nullptr, event.last});
   progress();
-  return kSuccess;
 }
 
-int FakeMachine::wait(FakeStream& stream, FakeEvent& event) {
+void FakeMachine::wait(FakeStream& stream, FakeEvent& event) {
   if (event.capture != nullptr) {
-    if (stream.capture != nullptr && stream.capture != event.capture) return kCaptureIsolation;
+    require(stream.capture == nullptr || stream.capture == event.capture, kCaptureIsolation);
     if (stream.capture == nullptr) {
       stream.capture = event.capture;
       event.capture->joined.push_back(&stream);
     }
     stream.after.insert(event.after.begin(), event.after.end());
-    return kSuccess;
+    return;
   }
   if (stream.capture != nullptr) {
     stream.capture->is_invalid = true;
-    return kCaptureIsolation;
+    throw Refused{kCaptureIsolation};
   }
-  if (event.last == nullptr || event.last->is_done) return kSuccess;
+  if (event.last == nullptr || event.last->is_done) return;
   stream.queue.push_back({nullptr, event.last, nullptr});
   progress();
-  return kSuccess;
 }
 
-int FakeMachine::refuse_in_capture() {
+void FakeMachine::refuse_in_capture() {
   for (const std::weak_ptr<Capture>& each : captures_) {
     const std::shared_ptr<Capture> capture = each.lock();
     if (capture == nullptr || capture->thread != std::this_thread::get_id()) continue;
     capture->is_invalid = true;
-    return kCaptureUnsupported;
+    throw Refused{kCaptureUnsupported};
   }
-  return kSuccess;
 }
 
-int FakeMachine::begin_capture(FakeStream& stream) {
-  if (stream.capture != nullptr) return kInvalidValue;
+void FakeMachine::begin_capture(FakeStream& stream) {
+  require(stream.capture == nullptr, kInvalidValue);
   stream.capture = std::make_shared<Capture>();
   stream.capture->origin = &stream;
   stream.capture->thread = std::this_thread::get_id();
   stream.after.clear();
   captures_.push_back(stream.capture);
-  return kSuccess;
 }
 
-int FakeMachine::end_capture(FakeStream& stream, FakeGraph& graph) {
+FakeGraph FakeMachine::end_capture(FakeStream& stream) {
   const std::shared_ptr<Capture> capture = stream.capture;
-  if (capture == nullptr || capture->origin != &stream) return kCaptureUnmatched;
+  require(capture != nullptr && capture->origin == &stream, kCaptureUnmatched);
   // All that was captured must stand before the end, also what other streams did.
   std::set<size_t> reached, waiting = stream.after;
   while (!waiting.empty()) {
@@ -300,10 +293,9 @@ int FakeMachine::end_capture(FakeStream& stream, FakeGraph& graph) {
   for (const auto& [handle, event] : events)
     if (event->capture == capture) event->capture = nullptr, event->after.clear();
   std::erase_if(captures_, [&](const auto& each) { return each.lock() == capture; });
-  if (capture->is_invalid) return kCaptureInvalidated;
-  if (reached.size() != capture->nodes.size()) return kCaptureUnjoined;
-  graph = std::move(capture->nodes);
-  return kSuccess;
+  require(!capture->is_invalid, kCaptureInvalidated);
+  require(reached.size() == capture->nodes.size(), kCaptureUnjoined);
+  return std::move(capture->nodes);
 }
 
 // In any order that the nodes allow; a missing edge shows in one that is not the order of capture.

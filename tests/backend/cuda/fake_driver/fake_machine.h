@@ -10,7 +10,7 @@
 #include <set>
 #include <thread>
 
-#include "tests/backend/cuda/fake_driver/fake_cuda.h"
+#include "tests/backend/cuda/fake_library.h"
 #include "tests/backend/cuda/simulation/simulated_image.h"
 
 namespace ridge::test {
@@ -90,7 +90,6 @@ struct FakeFunction {
 };
 
 struct FakeModule {
-  bool knows_entries = false;                          // PTX does, and images of fake_nvrtc
   bool is_for_gpus = false;                            // NVIDIA's compiler made it: it never runs
   std::map<std::string, std::vector<size_t>> entries;  // name -> sizes of parameters
   std::map<std::string, const SimulatedKernel*> simulated;
@@ -128,13 +127,12 @@ class FakeMachine final : public FakeCuda {
     major = major_number, minor = minor_number;
   }
   void set_name(std::string text) override { device_name = std::move(text); }
-  void fail(const std::string& call, int64_t nth, int code) override;
-  void on_kernel(const std::string& name, Body body, std::vector<size_t> sizes) override {
-    kernels[name] = {std::move(body), std::move(sizes)};
+  void fail(const std::string& call, int64_t nth, int code) override {
+    failures_.add(call, nth, code);
   }
+  void on_kernel(const std::string& name, Body body) override { kernels[name] = std::move(body); }
   std::vector<std::string> log() const override { return log_; }
   void clear_log() override { log_.clear(); }
-  std::string place_of(const void* address) const override { return place(address); }
   int64_t calls() const override { return calls_; }
   std::vector<std::string> live() const override;
   std::vector<std::string> faults() const override { return faults_; }
@@ -144,31 +142,31 @@ class FakeMachine final : public FakeCuda {
   void add_to_log(const std::string& line);
   void add_fault(const std::string& text) { faults_.push_back(text); }
 
-  // Objects by handle; null, and a fault, where it is none of that kind that lives.
+  /// Those by handle add their names to the line; a fault where it is none of that kind that lives.
   template <typename T>
-  T* find(std::map<const void*, std::unique_ptr<T>>& all, const void* handle, const char* what) {
+  T& find(Objects<T>& all, const void* handle, std::string& line) {
+    line += " " + name_of(handle);
     const auto found = all.find(handle);
-    if (found != all.end()) return found->second.get();
-    add_fault(std::string("no such ") + what);
-    return nullptr;
+    if (found != all.end()) return *found->second;
+    add_fault(std::string("no such ") + all.kind);
+    throw Refused{kInvalidHandle};
   }
   template <typename T>
-  T* make(std::map<const void*, std::unique_ptr<T>>& all, const char* what) {
-    auto object = std::make_unique<T>();
-    T* const handle = object.get();
-    all[handle] = std::move(object);
-    give_name(handle, what);
+  T* make(Objects<T>& all, std::string& line, T made = {}) {
+    T* const handle = all.make(std::move(made));
+    give_name(handle, all.kind);
+    line += " = " + name_of(handle);
     return handle;
   }
   void give_name(const void* handle, const std::string& what);
   std::string name_of(const void* handle) const;
   void forget_name(const void* handle) { names_.erase(handle); }
 
-  /// Memory for `bytes`; null when there is no room.
-  void* allocate(size_t bytes, bool is_pinned);
-  int release(void* memory, bool is_pinned);
+  void* allocate(size_t bytes, bool is_pinned, std::string& line);
+  void release(void* memory, bool is_pinned, std::string& line);
   /// The block that holds all of the bytes, or null.
   const Block* block_of(const void* address, size_t bytes) const;
+  /// "memory1+64", "pinned2+0", or "host".
   std::string place(const void* address) const;
   /// Whether the device has room for so much more than is in use.
   bool has_room(size_t bytes) const {
@@ -176,17 +174,22 @@ class FakeMachine final : public FakeCuda {
   }
   size_t used_bytes() const;
 
-  // Work. Each returns a code at once; what fails later makes `lost`.
-  int enqueue(FakeStream& stream, Task task);
-  int record(FakeEvent& event, FakeStream& stream);
-  int wait(FakeStream& stream, FakeEvent& event);
+  // Work. Each may be refused at once; what fails later makes `lost`.
+  void enqueue(FakeStream& stream, Task task);
+  /// `body`: a task that may be refused, and need return nothing.
+  template <typename Body>
+  void queue(FakeStream& stream, Body body) {
+    enqueue(stream, [body = std::move(body)] { return code_of(body); });
+  }
+  void record(FakeEvent& event, FakeStream& stream);
+  void wait(FakeStream& stream, FakeEvent& event);
   void finish(const RecordingRef& point);
   void drain(FakeStream& stream);
   void drain_all();
-  /// A code when this thread captures, which what waits or allocates may not do then.
-  int refuse_in_capture();
-  int begin_capture(FakeStream& stream);
-  int end_capture(FakeStream& stream, FakeGraph& graph);
+  /// When this thread captures, which what waits or allocates may not do then.
+  void refuse_in_capture();
+  void begin_capture(FakeStream& stream);
+  FakeGraph end_capture(FakeStream& stream);
   int run_graph(const FakeGraph& graph);
 
   std::mutex mutex;
@@ -197,15 +200,11 @@ class FakeMachine final : public FakeCuda {
   bool is_started = false;
   int lost = 0;  // the code that every call returns from now on
   std::map<int, int> retained;
-  std::map<const void*, std::unique_ptr<FakeStream>> streams;
-  std::map<const void*, std::unique_ptr<FakeEvent>> events;
-  std::map<const void*, std::unique_ptr<FakeModule>> modules;
-  std::map<const void*, std::unique_ptr<FakeGraph>> graphs, execs;
-  struct Registered {
-    Body body;
-    std::vector<size_t> sizes;
-  };
-  std::map<std::string, Registered> kernels;
+  Objects<FakeStream> streams{"stream"};
+  Objects<FakeEvent> events{"event"};
+  Objects<FakeModule> modules{"module"};
+  Objects<FakeGraph> graphs{"graph"}, execs{"exec"};
+  std::map<std::string, Body> kernels;
 
  private:
   bool step(FakeStream& stream);
@@ -215,12 +214,7 @@ class FakeMachine final : public FakeCuda {
   Schedule schedule_ = Schedule::kAtLast;
   std::mt19937_64 random_;
   double clock_ = 0;
-  struct Failure {
-    std::string call;
-    int64_t left;
-    int code;
-  };
-  std::vector<Failure> failures_;
+  Failures failures_;
   std::vector<std::string> log_, faults_;
   std::string log_file_;
   int64_t calls_ = 0;

@@ -13,19 +13,16 @@
 
 // NOLINTBEGIN(readability-identifier-naming): the names are those of the driver.
 using namespace ridge::test;
-using Address = unsigned long long;
 
 namespace {
 
-void* pointer(Address address) { return reinterpret_cast<void*>(address); }
-
 // When it runs, not when it is queued: the memory may have gone by then.
-int touch(FakeMachine& fake, const void* address, size_t bytes, bool is_pinned) {
+void touch(FakeMachine& fake, const void* address, size_t bytes, bool is_pinned) {
   const Block* const block = fake.block_of(address, bytes);
-  if (block != nullptr && block->is_pinned == is_pinned) return kSuccess;
+  if (block != nullptr && block->is_pinned == is_pinned) return;
   fake.add_fault(fmt::format(
       "work on {} bytes that are no {} memory", bytes, is_pinned ? "page-locked" : "device"));
-  return kIllegalAddress;
+  throw Refused{kIllegalAddress};
 }
 
 bool is_pinned(const FakeMachine& fake, const void* address) {
@@ -47,7 +44,6 @@ size_t parameter_bytes(const std::string& declaration) {
 
 // Name and parameters of each `.entry`.
 void read_ptx(const std::string& text, FakeModule& module) {
-  module.knows_entries = true;
   for (size_t at = text.find(".entry "); at != std::string::npos; at = text.find(".entry ", at)) {
     at += 7;
     const size_t open = text.find('(', at), close = text.find(')', at);
@@ -82,7 +78,6 @@ bool read_simulated(const char* image, FakeModule& module) {
   if (library == nullptr) return false;
   const auto* kernel = static_cast<const SimulatedKernel*>(::dlsym(library, kSimulatedKernels));
   if (kernel == nullptr) return false;
-  module.knows_entries = true;
   for (; kernel->name != nullptr; ++kernel) {
     module.entries[kernel->name].assign(kernel->sizes, kernel->sizes + kernel->parameters);
     module.simulated[kernel->name] = kernel;
@@ -92,17 +87,15 @@ bool read_simulated(const char* image, FakeModule& module) {
 
 #ifndef FAKE_CUDA_LACKS_LAUNCH
 // Runs it on the operands of a launch, all of which have to be memory of the device.
-int run_simulated(FakeMachine& fake, const SimulatedKernel& kernel, const FakeLaunch& launch) {
+void run_simulated(FakeMachine& fake, const SimulatedKernel& kernel, const FakeLaunch& launch) {
   std::vector<void*> operands;
   for (const std::vector<std::byte>& parameter : launch.parameters) {
     std::vector<void*> held(parameter.size() / sizeof(void*));
     std::memcpy(held.data(), parameter.data(), parameter.size());
-    for (void* const each : held)
-      if (const int code = touch(fake, each, 1, false); code != kSuccess) return code;
+    for (void* const each : held) touch(fake, each, 1, false);
     operands.push_back(held.size() == 1 ? held[0] : const_cast<std::byte*>(parameter.data()));
   }
   kernel.run(operands.data(), launch.grid[0], launch.block[0], launch.shared_bytes);
-  return kSuccess;
 }
 #endif
 
@@ -116,109 +109,80 @@ void write_log(const char* text, unsigned count, const int* options, void** valu
   if (log != nullptr && room > 0) std::strncpy(log, text, room - 1);
 }
 
+// A side of a copy: memory of the device, page-locked memory, or any other of the host.
+struct Side {
+  void* at;
+  bool is_device, is_locked;
+
+  static Side device(const FakeMachine& fake, Address address, size_t bytes) {
+    require(fake.block_of(pointer(address), bytes) != nullptr, kInvalidValue);
+    return {pointer(address), true, false};
+  }
+  static Side host(const FakeMachine& fake, const void* address) {
+    return {const_cast<void*>(address), false, is_pinned(fake, address)};
+  }
+  void touch(FakeMachine& fake, size_t bytes) const {
+    if (is_device || is_locked) ::touch(fake, at, bytes, is_locked);
+  }
+};
+
+// Queues it; memory of the host that is not page-locked is read or written within the call.
+int copy(FakeMachine& fake, std::string& line, Side to, Side from, size_t bytes, void* handle) {
+  line += fmt::format(" {} from {}, {} bytes,", fake.place(to.at), fake.place(from.at), bytes);
+  FakeStream& stream = fake.find(fake.streams, handle, line);
+  const auto is_pageable = [](const Side& side) { return !side.is_device && !side.is_locked; };
+  std::vector<std::byte> kept;
+  if (is_pageable(from)) {
+    const auto* const start = static_cast<const std::byte*>(from.at);
+    kept.assign(start, start + bytes);
+  }
+  fake.queue(stream, [&fake, to, from, bytes, kept = std::move(kept)] {
+    for (const Side& side : {to, from}) side.touch(fake, bytes);
+    std::memmove(to.at, kept.empty() ? from.at : kept.data(), bytes);
+  });
+  if (is_pageable(to) || is_pageable(from)) line += ", pageable";
+  if (!is_pageable(to) || stream.capture != nullptr) return kSuccess;
+  fake.drain(stream);
+  return fake.lost;
+}
+
 }  // namespace
 
 extern "C" {
 
-int cuMemcpyHtoDAsync_v2(Address to, const void* from, size_t bytes, void* handle) {
-  return called(
-      "cuMemcpyHtoDAsync_v2", CallKind::kUsual, [&](FakeMachine& fake, std::string& line) {
-        line += fmt::format(" {} from {}, {} bytes, {}",
-                            fake.place(pointer(to)),
-                            fake.place(from),
-                            bytes,
-                            fake.name_of(handle));
-        FakeStream* const stream = fake.find(fake.streams, handle, "stream");
-        if (stream == nullptr) return int{kInvalidHandle};
-        if (fake.block_of(pointer(to), bytes) == nullptr) return int{kInvalidValue};
-        // Memory that is not page-locked is read within the call.
-        std::vector<std::byte> kept;
-        const bool is_locked = is_pinned(fake, from);
-        if (!is_locked) {
-          line += ", pageable";
-          const auto* const start = static_cast<const std::byte*>(from);
-          kept.assign(start, start + bytes);
-        }
-        return fake.enqueue(*stream, [&fake, to, from, bytes, is_locked, kept = std::move(kept)] {
-          if (const int code = touch(fake, pointer(to), bytes, false); code != kSuccess)
-            return code;
-          if (is_locked)
-            if (const int code = touch(fake, from, bytes, true); code != kSuccess) return code;
-          std::memcpy(pointer(to), is_locked ? from : kept.data(), bytes);
-          return int{kSuccess};
-        });
-      });
+int cuMemcpyHtoDAsync_v2(Address to, const void* from, size_t bytes, void* stream) {
+  return usual(__func__, [&](FakeMachine& fake, std::string& line) {
+    return copy(fake, line, Side::device(fake, to, bytes), Side::host(fake, from), bytes, stream);
+  });
 }
 
-int cuMemcpyDtoHAsync_v2(void* to, Address from, size_t bytes, void* handle) {
-  return called(
-      "cuMemcpyDtoHAsync_v2", CallKind::kUsual, [&](FakeMachine& fake, std::string& line) {
-        line += fmt::format(" {} from {}, {} bytes, {}",
-                            fake.place(to),
-                            fake.place(pointer(from)),
-                            bytes,
-                            fake.name_of(handle));
-        FakeStream* const stream = fake.find(fake.streams, handle, "stream");
-        if (stream == nullptr) return int{kInvalidHandle};
-        if (fake.block_of(pointer(from), bytes) == nullptr) return int{kInvalidValue};
-        const bool is_locked = is_pinned(fake, to);
-        const int code = fake.enqueue(*stream, [&fake, to, from, bytes, is_locked] {
-          if (const int read = touch(fake, pointer(from), bytes, false); read != kSuccess)
-            return read;
-          if (is_locked)
-            if (const int write = touch(fake, to, bytes, true); write != kSuccess) return write;
-          std::memcpy(to, pointer(from), bytes);
-          return int{kSuccess};
-        });
-        if (is_locked || code != kSuccess || stream->capture != nullptr) return code;
-        // Memory that is not page-locked is written before the call returns.
-        line += ", pageable";
-        fake.drain(*stream);
-        return fake.lost;
-      });
+int cuMemcpyDtoHAsync_v2(void* to, Address from, size_t bytes, void* stream) {
+  return usual(__func__, [&](FakeMachine& fake, std::string& line) {
+    return copy(fake, line, Side::host(fake, to), Side::device(fake, from, bytes), bytes, stream);
+  });
 }
 
-int cuMemcpyDtoDAsync_v2(Address to, Address from, size_t bytes, void* handle) {
-  return called(
-      "cuMemcpyDtoDAsync_v2", CallKind::kUsual, [&](FakeMachine& fake, std::string& line) {
-        line += fmt::format(" {} from {}, {} bytes, {}",
-                            fake.place(pointer(to)),
-                            fake.place(pointer(from)),
-                            bytes,
-                            fake.name_of(handle));
-        FakeStream* const stream = fake.find(fake.streams, handle, "stream");
-        if (stream == nullptr) return int{kInvalidHandle};
-        if (fake.block_of(pointer(to), bytes) == nullptr ||
-            fake.block_of(pointer(from), bytes) == nullptr)
-          return int{kInvalidValue};
-        return fake.enqueue(*stream, [&fake, to, from, bytes] {
-          for (const Address address : {to, from})
-            if (const int code = touch(fake, pointer(address), bytes, false); code != kSuccess)
-              return code;
-          std::memmove(pointer(to), pointer(from), bytes);
-          return int{kSuccess};
-        });
-      });
+int cuMemcpyDtoDAsync_v2(Address to, Address from, size_t bytes, void* stream) {
+  return usual(__func__, [&](FakeMachine& fake, std::string& line) {
+    const Side target = Side::device(fake, to, bytes);
+    return copy(fake, line, target, Side::device(fake, from, bytes), bytes, stream);
+  });
 }
 
-int cuMemsetD8Async(Address to, unsigned char value, size_t bytes, void* handle) {
-  return called("cuMemsetD8Async", CallKind::kUsual, [&](FakeMachine& fake, std::string& line) {
-    line += fmt::format(
-        " {} to {}, {} bytes, {}", fake.place(pointer(to)), value, bytes, fake.name_of(handle));
-    FakeStream* const stream = fake.find(fake.streams, handle, "stream");
-    if (stream == nullptr) return int{kInvalidHandle};
-    if (fake.block_of(pointer(to), bytes) == nullptr) return int{kInvalidValue};
-    return fake.enqueue(*stream, [&fake, to, value, bytes] {
-      if (const int code = touch(fake, pointer(to), bytes, false); code != kSuccess) return code;
-      std::memset(pointer(to), value, bytes);
-      return int{kSuccess};
+int cuMemsetD8Async(Address to, unsigned char value, size_t bytes, void* stream) {
+  return usual(__func__, [&](FakeMachine& fake, std::string& line) {
+    line += fmt::format(" {} to {}, {} bytes,", fake.place(pointer(to)), value, bytes);
+    const Side target = Side::device(fake, to, bytes);
+    fake.queue(fake.find(fake.streams, stream, line), [&fake, target, value, bytes] {
+      target.touch(fake, bytes);
+      std::memset(target.at, value, bytes);
     });
   });
 }
 
 int cuModuleLoadDataEx(
     void** module, const void* image, unsigned count, int* options, void** values) {
-  return called("cuModuleLoadDataEx", CallKind::kUsual, [&](FakeMachine& fake, std::string& line) {
+  return usual(__func__, [&](FakeMachine& fake, std::string& line) {
     const auto* const text = static_cast<const char*>(image);
     const bool is_cubin = std::strncmp(text,
                                        "\x7f"
@@ -226,74 +190,56 @@ int cuModuleLoadDataEx(
                                        4) == 0;
     if (!is_cubin && std::strstr(text, ".entry ") == nullptr) {
       write_log("ptxas fatal   : no entry in the text", count, options, values);
-      return int{kInvalidPtx};
+      throw Refused{kInvalidPtx};
     }
-    if (!fake.has_room(kModuleBytes)) return int{kOutOfMemory};
-    FakeModule* const made = fake.make(fake.modules, "module");
-    if (!is_cubin)
-      read_ptx(text, *made);
-    else
+    require(fake.has_room(kModuleBytes), kOutOfMemory);
+    FakeModule* const made = fake.make(fake.modules, line);
+    if (is_cubin)
       read_simulated(text, *made);
+    else
+      read_ptx(text, *made);
     *module = made;
-    line += " = " + fake.name_of(made);
-    return int{kSuccess};
   });
 }
 
-int cuModuleUnload(void* module) {
-  return called("cuModuleUnload", CallKind::kDestroys, [&](FakeMachine& fake, std::string& line) {
-    line += " " + fake.name_of(module);
-    if (fake.find(fake.modules, module, "module") == nullptr) return int{kInvalidHandle};
-    fake.modules.erase(module);
-    fake.forget_name(module);
-    return int{kSuccess};
-  });
-}
+int cuModuleUnload(void* module) { return destroys(__func__, &FakeMachine::modules, module); }
 
 int cuModuleGetFunction(void** function, void* handle, const char* name) {
-  return called("cuModuleGetFunction", CallKind::kUsual, [&](FakeMachine& fake, std::string& line) {
-    line += fmt::format(" {} {}", fake.name_of(handle), name);
-    FakeModule* const module = fake.find(fake.modules, handle, "module");
-    if (module == nullptr) return int{kInvalidHandle};
-    const auto entry = module->entries.find(name);
-    const auto registered = fake.kernels.find(name);
-    if (!module->is_for_gpus &&
-        (module->knows_entries ? entry == module->entries.end() : registered == fake.kernels.end()))
-      return int{kNotFound};
-    std::unique_ptr<FakeFunction>& made = module->functions[name];
+  return usual(__func__, [&](FakeMachine& fake, std::string& line) {
+    FakeModule& module = fake.find(fake.modules, handle, line);
+    line += fmt::format(" {}", name);
+    const auto entry = module.entries.find(name);
+    require(module.is_for_gpus || entry != module.entries.end(), kNotFound);
+    std::unique_ptr<FakeFunction>& made = module.functions[name];
     if (made == nullptr) made = std::make_unique<FakeFunction>();
     made->name = name;
-    if (!module->is_for_gpus)
-      made->sizes = module->knows_entries ? entry->second : registered->second.sizes;
-    if (const auto simulated = module->simulated.find(name); simulated != module->simulated.end())
+    if (!module.is_for_gpus) made->sizes = entry->second;
+    if (const auto simulated = module.simulated.find(name); simulated != module.simulated.end())
       made->simulated = simulated->second;
     *function = made.get();
-    return int{kSuccess};
   });
 }
 
 int cuFuncGetAttribute(int* value, int attribute, void* function) {
-  return called("cuFuncGetAttribute", CallKind::kUsual, [&](FakeMachine&, std::string&) {
+  return usual(__func__, [&](FakeMachine&, std::string&) {
     const std::map<int, int> values = {{0, 1024}, {1, 0}, {3, 0}, {4, 32}};
     const auto found = values.find(attribute);
-    if (function == nullptr || found == values.end()) return int{kInvalidValue};
+    require(function != nullptr && found != values.end(), kInvalidValue);
     *value = found->second;
-    return int{kSuccess};
   });
 }
 
 int cuFuncSetAttribute(void* handle, int attribute, int value) {
-  return called("cuFuncSetAttribute", CallKind::kUsual, [&](FakeMachine&, std::string& line) {
+  return usual(__func__, [&](FakeMachine&, std::string& line) {
     auto* const function = static_cast<FakeFunction*>(handle);
     line += fmt::format(" {} {}={}", function->name, attribute, value);
-    if (attribute != 8 || value < 0 || value > 227 << 10) return int{kInvalidValue};
+    require(attribute == 8 && value >= 0 && value <= 227 << 10, kInvalidValue);
     function->most_dynamic_shared = static_cast<unsigned>(value);
-    return int{kSuccess};
   });
 }
 
 #ifndef FAKE_CUDA_LACKS_LAUNCH
-int cuLaunchKernel(void* function_handle,
+int cuLaunchKernel(void* handle,
                    unsigned grid_x,
                    unsigned grid_y,
                    unsigned grid_z,
@@ -301,31 +247,27 @@ int cuLaunchKernel(void* function_handle,
                    unsigned block_y,
                    unsigned block_z,
                    unsigned shared_bytes,
-                   void* handle,
+                   void* stream,
                    void** parameters,
                    void** extra) {
-  return called("cuLaunchKernel", CallKind::kUsual, [&](FakeMachine& fake, std::string& line) {
+  return usual(__func__, [&](FakeMachine& fake, std::string& line) {
     FakeFunction* function = nullptr;
     for (const auto& [module_handle, module] : fake.modules)
       for (const auto& [name, each] : module->functions)
-        if (each.get() == function_handle) function = each.get();
-    FakeStream* const stream = fake.find(fake.streams, handle, "stream");
+        if (each.get() == handle) function = each.get();
     if (function == nullptr) fake.add_fault("a kernel of a module that is gone");
-    if (function == nullptr || stream == nullptr) return int{kInvalidHandle};
+    require(function != nullptr, kInvalidHandle);
     FakeLaunch launch{.kernel = function->name,
                       .grid = {grid_x, grid_y, grid_z},
                       .block = {block_x, block_y, block_z},
                       .shared_bytes = shared_bytes,
                       .parameters = {}};
-    line += fmt::format(" {} <<<{},{},{}; {},{},{}; {}>>>(",
+    line += fmt::format(" {} <<<{}; {}; {}>>>(",
                         function->name,
-                        grid_x,
-                        grid_y,
-                        grid_z,
-                        block_x,
-                        block_y,
-                        block_z,
+                        fmt::join(launch.grid, ","),
+                        fmt::join(launch.block, ","),
                         shared_bytes);
+    std::vector<std::string> texts;
     for (size_t i = 0; i < function->sizes.size(); ++i) {
       const auto* const value = static_cast<const std::byte*>(parameters[i]);
       launch.parameters.emplace_back(value, value + function->sizes[i]);
@@ -335,30 +277,27 @@ int cuLaunchKernel(void* function_handle,
         const size_t bytes = std::min(function->sizes[i] - at, sizeof number);
         std::memcpy(&number, value + at, bytes);
         const bool is_place = bytes == 8 && fake.block_of(pointer(number), 0) != nullptr;
-        line += fmt::format("{}{}",
-                            i == 0 && at == 0 ? "" : ", ",
-                            is_place ? fake.place(pointer(number)) : std::to_string(number));
+        texts.push_back(is_place ? fake.place(pointer(number)) : std::to_string(number));
       }
     }
-    line += ") " + fake.name_of(handle);
+    line += fmt::format("{})", fmt::join(texts, ", "));
+    FakeStream& queue = fake.find(fake.streams, stream, line);
     const uint64_t threads = uint64_t{block_x} * block_y * block_z;
-    if (extra != nullptr || grid_x * grid_y * grid_z == 0 || threads == 0 || threads > 1024 ||
-        shared_bytes > function->most_dynamic_shared)
-      return int{kInvalidValue};
+    require(extra == nullptr && grid_x * grid_y * grid_z > 0 && threads > 0 && threads <= 1024 &&
+                shared_bytes <= function->most_dynamic_shared,
+            kInvalidValue);
     const auto registered = fake.kernels.find(function->name);
-    FakeCuda::Body body =
-        registered == fake.kernels.end() ? FakeCuda::Body{} : registered->second.body;
+    FakeCuda::Body body = registered == fake.kernels.end() ? nullptr : registered->second;
     if (!body && function->simulated != nullptr) {
       // Printed kernels have one dimension, and the harness this much shared memory.
-      if (grid_y * grid_z * block_y * block_z != 1 || shared_bytes > 227 << 10)
-        return int{kInvalidValue};
+      require(grid_y * grid_z * block_y * block_z == 1 && shared_bytes <= 227 << 10, kInvalidValue);
       body = [&fake, kernel = function->simulated](const FakeLaunch& each) {
-        return run_simulated(fake, *kernel, each);
+        run_simulated(fake, *kernel, each);
+        return kSuccess;
       };
     }
-    return fake.enqueue(*stream, [body, launch = std::move(launch)] {
-      return body ? body(launch) : int{kSuccess};
-    });
+    fake.queue(queue,
+               [body, launch = std::move(launch)] { return body ? body(launch) : kSuccess; });
   });
 }
 #endif
