@@ -197,12 +197,11 @@ TEST_F(CudaBlasEpilogue, RandomLayersAreRoundedOnce) {
     CaseBuilder built = build(layer);
     const NamedTensors got = run_node(device(), built);
     expect_form(layer, form, built, got);
-    ASSERT_EQ(blas_lines("cublasLtMatmul").size(), 1u);
+    ASSERT_EQ(library_lines("cublasLtMatmul").size(), 1u);
     EXPECT_THAT(
-        blas_lines("cublasLtMatmul")[0],
+        library_lines("cublasLtMatmul")[0],
         testing::EndsWith(fmt::format(", epilogue {}", kNumbers[seed % std::size(kForms)])));
-    expect_blas_clean();
-    expect_clean();
+    expect_all_clean();
     if (HasFailure()) return;
   }
 }
@@ -213,7 +212,7 @@ TEST_F(CudaBlasEpilogue, ChoicesSayWhatTheyDo) {
   std::vector<std::string> names;
   for (const Form form : kForms) {
     CaseBuilder built = build(layer_of(form, DType::kBF16, 4, 8, 4));
-    for (const BlasChoice& each : blas_choices(*blas, *built.graph().outputs()[0].value.node))
+    for (const BlasChoice& each : blas_choices(*blas, node_of(built)))
       names.push_back(each.choice.name);
   }
   EXPECT_EQ(names,
@@ -230,14 +229,11 @@ TEST_F(CudaBlasEpilogue, ChoicesSayWhatTheyDo) {
 TEST_F(CudaBlasEpilogue, EachLaunchHasItsAddresses) {
   const DeviceRef gpu = device();
   const auto blas = make_blas(gpu);
-  const Module casts(gpu, kCastPtx, "casts");
+  const PlainNodes plain(gpu);
   const Layer layer = layer_of(Form::kGeluAuxBias, DType::kBF16, 4, 8, 4);
   CaseBuilder built = build(layer);
-  const Node& node = *built.graph().outputs()[0].value.node;
-  const auto kernel =
-      make_blas_kernel(blas, node, blas_choices(*blas, node).at(0), [&](const Node& cast) {
-        return std::make_unique<CastNode>(casts, cast);
-      });
+  const Node& node = node_of(built);
+  const auto kernel = make_blas_kernel(blas, node, blas_choices(*blas, node).at(0), plain);
   constexpr size_t kPlaces = 6, kPlace = 1024;
   const Arena arena(gpu, 2 * kPlaces * kPlace);
   TestStream stream(gpu);
@@ -258,7 +254,7 @@ TEST_F(CudaBlasEpilogue, EachLaunchHasItsAddresses) {
     kernel->launch(stream, {inputs[run], outputs[run], at(5)});
   }
   EXPECT_EQ(lines({"cuMemAlloc_v2", "cuStreamSynchronize", "cuCtxSynchronize"}).size(), 0u);
-  EXPECT_EQ(blas_lines("cublasLtMatmulDescSetAttribute").size(), 4u);
+  EXPECT_EQ(library_lines("cublasLtMatmulDescSetAttribute").size(), 4u);
   EXPECT_EQ(blas_.log().size(), 6u);
   stream.synchronize();
   for (size_t i = 0; i < 2; ++i) {
@@ -276,7 +272,7 @@ TEST_F(CudaBlasEpilogue, EachLaunchHasItsAddresses) {
 
 TEST_F(CudaBlasEpilogue, EachCallMayFail) {
   CaseBuilder built = build(layer_of(Form::kGeluAuxBias, DType::kBF16, 4, 8, 4));
-  expect_each_call_may_fail(built);
+  expect_each_may_fail(built);
 }
 
 TEST_F(CudaBlasEpilogue, AnErrorSaysWithWhat) {

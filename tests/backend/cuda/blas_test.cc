@@ -61,10 +61,9 @@ TEST_F(CudaBlas, RandomNodesAreThoseOfTheReference) {
     const NamedTensors got = run_node(device(), built);
     const NamedTensors wanted = evaluate(built.graph(), *reference, built.tensors());
     const Tensor& want = wanted.at("y0");
-    const Node& node = *built.graph().outputs()[0].value.node;
+    const Node& node = node_of(built);
     EXPECT_EQ(difference(got.at("y0"), want, tolerance(node, want.type().dtype)), "") << seed;
-    expect_blas_clean();
-    expect_clean();
+    expect_all_clean();
     if (HasFailure()) return;
   }
 }
@@ -74,7 +73,7 @@ TEST_F(CudaBlas, TellsTheLibraryWhatIsMultiplied) {
   CaseBuilder f32 = matmul_case(DType::kF32, {3, 5, 7}, {3, 4, 7}, transposed(false, true));
   run_node(gpu, f32);
   // Column-major: the first matrix is our second, (4, 7) as (7, 4), transposed.
-  EXPECT_EQ(blas_lines("cublasLtMatmul"),
+  EXPECT_EQ(library_lines("cublasLtMatmul"),
             std::vector<std::string>{
                 "cublasLtMatmul compute 68 TN 7x4 7x5 -> 4x5, types 0 0 0, 3 at a time"});
   blas_.clear_log();
@@ -82,13 +81,13 @@ TEST_F(CudaBlas, TellsTheLibraryWhatIsMultiplied) {
   tf32.tf32 = true;
   CaseBuilder coarse = matmul_case(DType::kF32, {3, 5, 7}, {3, 4, 7}, tf32);
   run_node(gpu, coarse);
-  EXPECT_EQ(blas_lines("cublasLtMatmul").at(0).substr(0, 29), "cublasLtMatmul compute 77 TN ");
+  EXPECT_EQ(library_lines("cublasLtMatmul").at(0).substr(0, 29), "cublasLtMatmul compute 77 TN ");
   blas_.clear_log();
   MatMul to_bf16;
   to_bf16.round_to = DType::kBF16;
   CaseBuilder rounded = matmul_case(DType::kF32, {5, 7}, {7, 4}, to_bf16);
   run_node(gpu, rounded);
-  EXPECT_EQ(blas_lines("cublasLtMatmul"),
+  EXPECT_EQ(library_lines("cublasLtMatmul"),
             std::vector<std::string>{
                 "cublasLtMatmul compute 68 NN 4x7 7x5 -> 4x5, types 14 14 0, 1 at a time"});
 }
@@ -97,7 +96,7 @@ TEST_F(CudaBlas, ChoicesAreItsAlgorithms) {
   const DeviceRef gpu = device();
   const auto blas = make_blas(gpu);
   CaseBuilder built = matmul_case(DType::kF32, {64, 64}, {64, 64});
-  const Node& node = *built.graph().outputs()[0].value.node;
+  const Node& node = node_of(built);
   blas_.set_algorithms({
       {.id = 67, .tile = 20, .stages = 8, .cluster = 2},
       {.id = 67, .tile = 20, .split_k = 4, .reduction = 2, .stages = 8, .workspace_bytes = 4096},
@@ -124,10 +123,10 @@ TEST_F(CudaBlas, ChoicesAreItsAlgorithms) {
   MatMul tf32;
   tf32.tf32 = true;
   CaseBuilder coarse = matmul_case(DType::kF32, {64, 64}, {64, 64}, tf32);
-  EXPECT_EQ(blas_choices(*blas, *coarse.graph().outputs()[0].value.node)[0].choice.name,
+  EXPECT_EQ(blas_choices(*blas, node_of(coarse))[0].choice.name,
             "cublaslt_tf32_67_tile20_stages8_cluster2");
   // The library is told so, too, and what alignment it can rely on.
-  const std::vector<std::string> told = blas_lines("cublasLtMatmulPreferenceSetAttribute");
+  const std::vector<std::string> told = library_lines("cublasLtMatmulPreferenceSetAttribute");
   EXPECT_EQ(told.at(1), "cublasLtMatmulPreferenceSetAttribute 3=2");
   for (size_t i = 2; i < 6; ++i)
     EXPECT_EQ(told.at(i), fmt::format("cublasLtMatmulPreferenceSetAttribute {}=64", i + 3));
@@ -143,14 +142,14 @@ TEST_F(CudaBlas, OtherNodesHaveNone) {
   // A node that the library has nothing for.
   blas_.set_algorithms({});
   CaseBuilder built = matmul_case(DType::kF32, {4, 4}, {4, 4});
-  EXPECT_TRUE(blas_choices(*blas, *built.graph().outputs()[0].value.node).empty());
+  EXPECT_TRUE(blas_choices(*blas, node_of(built)).empty());
 }
 
 TEST_F(CudaBlas, ALaunchMakesOneCall) {
   const DeviceRef gpu = device();
   const auto blas = make_blas(gpu);
   CaseBuilder built = matmul_case(DType::kF32, {8, 8}, {8, 8});
-  const Node& node = *built.graph().outputs()[0].value.node;
+  const Node& node = node_of(built);
   const auto kernel = make_blas_kernel(blas, node, blas_choices(*blas, node).at(0), nullptr);
   const Arena arena(gpu, 3 * 256);
   const auto at = [&](size_t i) { return reinterpret_cast<void*>(arena.at(i * 256, 256)); };
@@ -170,7 +169,7 @@ TEST_F(CudaBlas, EachCallMayFail) {
   MatMul to_bf16;
   to_bf16.round_to = DType::kBF16;
   CaseBuilder built = matmul_case(DType::kF32, {2, 5, 7}, {2, 7, 4}, to_bf16);
-  expect_each_call_may_fail(built);
+  expect_each_may_fail(built);
 }
 
 TEST_F(CudaBlas, AnErrorSaysWithWhat) {

@@ -1,21 +1,8 @@
 // Convolution and attention by cuDNN, over a stand-in that computes what it is told to.
-#include <cmath>
-#include <cstdlib>
-#include <cstring>
-#include <optional>
-
-#include "ridge/backend/cuda/arena.h"
 #include "ridge/backend/cuda/dnn_nodes.h"
-#include "ridge/backend/cuda/graph.h"
-#include "ridge/backend/cuda/module.h"
 #include "ridge/graph/ops/elementwise.h"
-#include "ridge/graph/ops/shape.h"
-#include "ridge/run/backends.h"
-#include "ridge/run/compare.h"
 #include "tests/backend/cuda/fake_dnn/fake_dnn.h"
-#include "tests/backend/cuda/fake_driver_test.h"
-#include "tests/backend/cuda/test_stream.h"
-#include "tests/support/case_builder.h"
+#include "tests/backend/cuda/library_test.h"
 #include "tests/support/errors.h"
 #include "tests/support/has.h"
 #include "tests/support/scale.h"
@@ -23,142 +10,31 @@
 namespace ridge::cuda {
 namespace {
 
-using test::CaseBuilder;
-using test::FakeDnn;
-using test::FakeEngine;
 using test::has;
 using test::Random;
-
-constexpr const char* kMovePtx = R"(
-.version 8.0
-.target sm_80
-.visible .entry move(.param .u64 to, .param .u64 from, .param .u64 node) { ret; }
-)";
-
-// What the backend prints for a transpose: here a kernel of the stand-in.
-class MoveNode final : public NodeKernel {
- public:
-  MoveNode(const Module& module, const Node& node)
-      : kernel_(module.kernel("move")),
-        shape_(node.inputs[0].shape()),
-        perm_(node.op_as<Transpose>().perm),
-        bytes_(size_of(node.outputs[0].dtype)) {}
-  void launch(ridge::Stream& stream, const KernelArgs& args) const override {
-    DevicePointer to = device_pointer(args.outputs[0]), from = device_pointer(args.inputs[0]);
-    auto node = reinterpret_cast<DevicePointer>(this);
-    void* const arguments[] = {&to, &from, &node};
-    cuda::launch(cuda_stream(stream), kernel_, {}, arguments);
-  }
-  void run(std::byte* to, const std::byte* from) const {
-    std::vector<int64_t> at(4, 0);
-    for (int64_t i = 0; i < numel(shape_); ++i) {
-      int64_t rest = i;
-      for (size_t axis = 4; axis-- > 0; rest /= shape_[axis]) at[axis] = rest % shape_[axis];
-      int64_t place = 0;
-      for (const int64_t axis : perm_)
-        place = place * shape_[static_cast<size_t>(axis)] + at[static_cast<size_t>(axis)];
-      std::memcpy(
-          to + static_cast<size_t>(place) * bytes_, from + static_cast<size_t>(i) * bytes_, bytes_);
-    }
-  }
-
- private:
-  Kernel kernel_;
-  Shape shape_;
-  std::vector<int64_t> perm_;
-  size_t bytes_;
-};
-
-FakeDnn& open_fake_dnn() {
-  void* const library = ::dlopen(RIDGE_FAKE_CUDNN, RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) throw std::runtime_error(::dlerror());
-  auto* const entry = reinterpret_cast<test::FakeDnnEntry*>(::dlsym(library, test::kFakeDnnEntry));
-  return *entry();
-}
-
-class CudaDnn : public FakeDriverTest {
- protected:
-  CudaDnn() : dnn_(open_fake_dnn()) {
-    ::setenv("RIDGE_CUDNN", RIDGE_FAKE_CUDNN, 1);
-    start(Schedule::kAtLast);
-  }
-  void TearDown() override {
-    expect_dnn_clean();
-    FakeDriverTest::TearDown();
-    ::unsetenv("RIDGE_CUDNN");
-  }
-  void expect_dnn_clean() const {
-    EXPECT_EQ(dnn_.live(), std::vector<std::string>{});
-    EXPECT_EQ(dnn_.faults(), std::vector<std::string>{});
-  }
-  void start(Schedule schedule, uint64_t seed = 0) {
-    fake_.reset();
-    fake_.on_kernel("move", [](const test::FakeLaunch& launch) {
-      launch.pointer<const MoveNode>(2)->run(launch.pointer<std::byte>(0),
-                                             launch.pointer<const std::byte>(1));
-      return 0;
-    });
-    fake_.set_schedule(schedule, seed);
-    dnn_.reset(RIDGE_FAKE_CUDA);
-  }
-  std::vector<std::string> dnn_lines(const std::string& name) const {
-    std::vector<std::string> found;
-    for (const std::string& line : dnn_.log())
-      if (line == name || line.starts_with(name + " ")) found.push_back(line);
-    return found;
-  }
-  // Against the reference, by the tolerance table.
-  void expect_right(CaseBuilder& built, const std::string& where);
-
-  FakeDnn& dnn_;
-};
 
 std::shared_ptr<const Dnn> make_dnn(const DeviceRef& gpu) {
   return std::make_shared<const Dnn>(gpu, DnnLibrary::open());
 }
 
-const Node& node_of(CaseBuilder& built) { return *built.graph().outputs()[0].value.node; }
-
 // The node of a graph that was built, by the first choice, from the driver's start to its end.
 NamedTensors run_node(const DeviceRef& gpu, CaseBuilder& built) {
   const Node& node = node_of(built);
   const auto dnn = make_dnn(gpu);
-  const Module moves(gpu, kMovePtx, "moves");
-  const std::vector<DnnChoice> choices = dnn_choices(*dnn, node);
-  check_internal(!choices.empty(), "no choices");
-  const auto kernel = make_dnn_kernel(dnn, node, choices[0], [&](const Node& each) {
-    return std::make_unique<MoveNode>(moves, each);
-  });
+  const PlainNodes plain(gpu);
+  const auto kernel = make_dnn_kernel(dnn, node, dnn_choices(*dnn, node).at(0), plain);
   kernel->prepare();
-  std::vector<Arena> memory;
-  const auto allocate = [&](size_t bytes) {
-    memory.emplace_back(gpu, std::max<size_t>(bytes, 1));
-    return reinterpret_cast<void*>(memory.back().at(0, bytes));
-  };
-  std::vector<const void*> inputs;
-  for (size_t i = 0; i < node.inputs.size(); ++i) {
-    const Tensor& tensor = built.tensors().at(fmt::format("x{}", i));
-    void* const place = allocate(tensor.bytes());
-    std::memcpy(place, tensor.data(), tensor.bytes());
-    inputs.push_back(place);
-  }
-  std::vector<Tensor> results;
-  std::vector<void*> outputs;
-  for (const TensorType& type : node.outputs) {
-    results.emplace_back(type);
-    outputs.push_back(allocate(results.back().bytes()));
-  }
-  void* const workspace = allocate(kernel->workspace_bytes());
-  TestStream stream(gpu);
-  kernel->launch(stream, {inputs, outputs, workspace});
-  stream.synchronize();
-  NamedTensors made;
-  for (size_t i = 0; i < results.size(); ++i) {
-    std::memcpy(results[i].data(), outputs[i], results[i].bytes());
-    made.emplace(fmt::format("y{}", i), std::move(results[i]));
-  }
-  return made;
+  return run_kernel(gpu, built, *kernel);
 }
+
+class CudaDnn : public LibraryTest<test::FakeDnn> {
+ protected:
+  CudaDnn() : LibraryTest("RIDGE_CUDNN", RIDGE_FAKE_CUDNN, test::kFakeDnnEntry) {}
+  // Against the reference, by the tolerance table.
+  void expect_right(CaseBuilder& built, const std::string& where);
+
+  test::FakeDnn& dnn_ = library_;
+};
 
 void CudaDnn::expect_right(CaseBuilder& built, const std::string& where) {
   const auto reference = make_backend("ref");
@@ -175,8 +51,7 @@ void CudaDnn::expect_right(CaseBuilder& built, const std::string& where) {
       allowed = std::max(allowed, 2 * plain_error(lone, operands, want, *reference));
     EXPECT_EQ(difference(made, tensor, allowed), "") << index << " of " << where;
   }
-  expect_dnn_clean();
-  expect_clean();
+  expect_all_clean();
 }
 
 // ---- cases ----
@@ -489,39 +364,15 @@ TEST_F(CudaDnn, ASteadyLaunchMakesOneCall) {
   stream.synchronize();
 }
 
-// Whatever call fails, the end is one clean error, and nothing is left.
 TEST_F(CudaDnn, EachCallMayFail) {
   for (const bool is_attention : {false, true}) {
     CaseBuilder built = is_attention ? attention_grad_case(all_heads()[0], DType::kBF16)
                                      : convolution_case(geometries()[1], 2, DType::kBF16);
-    const std::vector<FakeEngine> engines = {{.index = 13, .knobs = {{2, 3}}}};
     start(Schedule::kAtLast);
-    dnn_.set_engines(engines, {});
-    run_node(device(), built);
-    const std::vector<std::string> clean = dnn_.log();
-    ASSERT_GT(clean.size(), 60u);
-    for (size_t n = 0; n < clean.size(); ++n) {
-      const std::string call = clean[n].substr(0, clean[n].find(' '));
-      SCOPED_TRACE(fmt::format("call {} ({})", n + 1, clean[n]));
-      start(Schedule::kAtLast);
-      dnn_.set_engines(engines, {});
-      dnn_.fail("", static_cast<int64_t>(n) + 1, 5000);
-      std::optional<std::string> failed;
-      try {
-        run_node(device(), built);
-      } catch (const DnnError& error) {
-        failed = error.call();
-        EXPECT_EQ(error.result(), DnnResult::kExecutionFailed);
-      }
-      // What destroys has nobody to tell.
-      if (call.find("Destroy") != std::string::npos)
-        EXPECT_EQ(failed, std::nullopt);
-      else
-        EXPECT_EQ(failed, call);
-      expect_dnn_clean();
-      expect_clean();
-      if (HasFailure()) return;
-    }
+    expect_each_call_may_fail<DnnError>(5000, [&] {
+      dnn_.set_engines({{.index = 13, .knobs = {{2, 3}}}}, {});
+      run_node(device(), built);
+    });
   }
 }
 

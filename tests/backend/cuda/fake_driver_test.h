@@ -48,13 +48,17 @@ class FakeDriverTest : public testing::Test {
       if (call.find(part) != std::string::npos) return true;
     return false;
   }
-  /// Lines of the log that begin with one of the names.
-  std::vector<std::string> lines(const std::vector<std::string>& names) const {
+  /// Lines of a log that begin with one of the names.
+  static std::vector<std::string> lines_of(const std::vector<std::string>& log,
+                                           const std::vector<std::string>& names) {
     std::vector<std::string> found;
-    for (const std::string& line : fake_.log())
+    for (const std::string& line : log)
       for (const std::string& name : names)
         if (line == name || line.starts_with(name + " ")) found.push_back(line);
     return found;
+  }
+  std::vector<std::string> lines(const std::vector<std::string>& names) const {
+    return lines_of(fake_.log(), names);
   }
 
   test::FakeCuda& fake_;

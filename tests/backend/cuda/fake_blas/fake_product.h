@@ -2,11 +2,14 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <thread>
+
+#include "tests/backend/cuda/fake_numbers.h"
 
 namespace ridge::test::fake_blas {
 
@@ -52,70 +55,25 @@ inline double number_of(const char* name, double otherwise) {
   return text == nullptr ? otherwise : std::atof(text);
 }
 
-inline double half_value(uint16_t bits) {
-  const int exponent = bits >> 10 & 31, fraction = bits & 1023;
-  const double magnitude = exponent == 0    ? fraction * 0x1p-24
-                           : exponent == 31 ? (fraction == 0 ? __builtin_inf() : __builtin_nan(""))
-                                            : (1024 + fraction) * __builtin_ldexp(1, exponent - 25);
-  return (bits & 0x8000) != 0 ? -magnitude : magnitude;
+inline DType dtype_of(int type) {
+  return type == kR64F   ? DType::kF64
+         : type == kR32F ? DType::kF32
+         : type == kR16F ? DType::kF16
+                         : DType::kBF16;
 }
-
-inline uint16_t half_bits(double x) {
-  const auto sign = static_cast<uint16_t>(__builtin_signbit(x) ? 0x8000 : 0);
-  double magnitude = __builtin_fabs(x);
-  if (magnitude != magnitude) return 0x7e00;
-  if (magnitude >= 65520) return static_cast<uint16_t>(sign | 0x7c00);
-  int exponent = -14;
-  while (exponent < 15 && magnitude >= __builtin_ldexp(1, exponent + 1)) ++exponent;
-  // In steps of the last bit, to nearest even; a carry into the exponent is right as it comes.
-  const double steps = __builtin_rint(magnitude * __builtin_ldexp(1, 10 - exponent));
-  const int bits = (exponent + 14) * 1024 + static_cast<int>(steps);
-  return static_cast<uint16_t>(sign | bits);
-}
-
 inline double read(int type, const void* from, int64_t at) {
-  switch (type) {
-    case kR64F:
-      return static_cast<const double*>(from)[at];
-    case kR32F:
-      return static_cast<double>(static_cast<const float*>(from)[at]);
-    case kR16F:
-      return half_value(static_cast<const uint16_t*>(from)[at]);
-    default:
-      break;
-  }
-  const uint32_t bits = uint32_t{static_cast<const uint16_t*>(from)[at]} << 16;
-  float value = 0;
-  std::memcpy(&value, &bits, sizeof value);
-  return static_cast<double>(value);
+  return read_number(dtype_of(type), from, at);
 }
-
 inline void write(int type, void* to, int64_t at, double x) {
-  if (type == kR64F) {
-    static_cast<double*>(to)[at] = x;
-  } else if (type == kR32F) {
-    static_cast<float*>(to)[at] = static_cast<float>(x);
-  } else if (type == kR16F) {
-    static_cast<uint16_t*>(to)[at] = half_bits(x);
-  } else {
-    const auto value = static_cast<float>(x);
-    uint32_t bits = 0;
-    std::memcpy(&bits, &value, sizeof bits);
-    bits += 0x7fffu + (bits >> 16 & 1u);
-    static_cast<uint16_t*>(to)[at] = static_cast<uint16_t>(bits >> 16);
-  }
+  write_number(dtype_of(type), to, at, x);
 }
 
 // A factor, as the device multiplies it: in TF32 with 11 bits, cut off.
 inline double factor(const Matmul& op, int type, const void* from, int64_t at) {
   const double x = read(type, from, at);
   if (op.compute != kCompute32FFastTf32) return x;
-  uint32_t bits = 0;
-  auto value = static_cast<float>(x);
-  std::memcpy(&bits, &value, sizeof bits);
-  bits &= ~0x1fffu;
-  std::memcpy(&value, &bits, sizeof bits);
-  return static_cast<double>(value);
+  const auto bits = std::bit_cast<uint32_t>(static_cast<float>(x)) & ~0x1fffu;
+  return static_cast<double>(std::bit_cast<float>(bits));
 }
 
 // By the tanh form (Hendrycks and Gimpel); its derivative by the rules for products and tanh.

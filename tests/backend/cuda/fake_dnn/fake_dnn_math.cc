@@ -6,13 +6,30 @@
 #include <functional>
 #include <numeric>
 
-#include "ridge/base/dtype.h"
+#include "tests/backend/cuda/fake_numbers.h"
 
 namespace ridge::test {
 namespace {
 
 // Numbers of the library's reference, written down a second time: the stand-in is no mirror.
 enum Type { kFloat = 0, kDouble = 1, kHalf = 2, kInt32 = 4, kBFloat16 = 9, kBool = 11 };
+
+DType dtype_of(int type) {
+  switch (type) {
+    case kDouble:
+      return DType::kF64;
+    case kInt32:
+      return DType::kI32;
+    case kBool:
+      return DType::kBool;
+    case kHalf:
+      return DType::kF16;
+    case kBFloat16:
+      return DType::kBF16;
+    default:
+      return DType::kF32;
+  }
+}
 
 int64_t offset(const DnnData& t, const std::vector<int64_t>& at) {
   int64_t sum = 0;
@@ -160,38 +177,11 @@ void compute(const DnnStep& step) {
 }  // namespace
 
 double DnnData::read(const std::vector<int64_t>& at) const {
-  const int64_t place = offset(*this, at);
-  switch (type) {
-    case kDouble:
-      return static_cast<const double*>(data)[place];
-    case kInt32:
-      return static_cast<double>(static_cast<const int32_t*>(data)[place]);
-    case kBool:
-      return static_cast<double>(static_cast<const unsigned char*>(data)[place]);
-    case kHalf:
-      return static_cast<double>(static_cast<float>(static_cast<const F16*>(data)[place]));
-    case kBFloat16:
-      return static_cast<double>(static_cast<float>(static_cast<const BF16*>(data)[place]));
-    default:
-      return static_cast<double>(static_cast<const float*>(data)[place]);
-  }
+  return read_number(dtype_of(type), data, offset(*this, at));
 }
 
 void DnnData::write(const std::vector<int64_t>& at, double x) const {
-  const int64_t place = offset(*this, at);
-  const auto rounded = static_cast<float>(x);
-  if (type == kDouble)
-    static_cast<double*>(data)[place] = x;
-  else if (type == kInt32)
-    static_cast<int32_t*>(data)[place] = static_cast<int32_t>(x);
-  else if (type == kBool)
-    static_cast<unsigned char*>(data)[place] = x != 0 ? 1 : 0;
-  else if (type == kHalf)
-    static_cast<F16*>(data)[place] = F16(rounded);
-  else if (type == kBFloat16)
-    static_cast<BF16*>(data)[place] = BF16(rounded);
-  else
-    static_cast<float*>(data)[place] = rounded;
+  write_number(dtype_of(type), data, offset(*this, at), x);
 }
 
 const DnnData& DnnStep::made() const {
