@@ -1,29 +1,15 @@
 // `ridge optimize --device cuda` as users run it, on a simulated GPU: what it proposes there, what
 // it refuses and why, and what becomes of it when the device has no room, or is lost.
-#include <fmt/format.h>
-#include <gtest/gtest.h>
-
 #include <filesystem>
-#include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "ridge/tune/technique.h"
-#include "tests/cli/ridge_process.h"
-#include "tests/support/has.h"
-#include "tests/support/scale.h"
-#include "tests/support/temp_folder.h"
+#include "tests/cuda_cli/cuda_run.h"
 
 namespace ridge {
 namespace {
 
-using nlohmann::json;
-using test::Ended;
-using test::has;
-using test::lacks;
-using test::text_of;
-
-class CudaOptimize : public testing::Test {
+class CudaOptimize : public CudaRun {
  protected:
   CudaOptimize() {
     write_mlp("mlp.toml", "");
@@ -33,10 +19,6 @@ class CudaOptimize : public testing::Test {
           "[loader]\nworkers = 1\nprefetch = 8\n[train]\nbatch = 4\nsteps = 64\n"
           "[metrics]\nevery = 50\n");
   }
-  void write(const std::string& name, const std::string& text) const {
-    std::ofstream(folder_ / name) << text;
-  }
-
   void write_mlp(const std::string& name, const std::string& train) const {
     write(name,
           "[model]\nkind = 'mlp'\nhidden = [16]\noutputs = 3\n[data]\nkind = 'random'\n"
@@ -45,19 +27,11 @@ class CudaOptimize : public testing::Test {
               train);
   }
 
-  /// `ridge WORDS` in the folder, on the simulated GPU, with a cache of its own.
+  /// With a cache of its own, and products of the library.
   Ended ridge(const std::string& words, const std::string& environment = {}) const {
-    std::vector<std::string> split;
-    std::istringstream stream(words);
-    for (std::string word; stream >> word;) split.push_back(word);
-    const std::string shell = "export RIDGE_TUNE=true RIDGE_CUDA_DRIVER=" RIDGE_FAKE_CUDA
-                              " RIDGE_NVRTC=" RIDGE_FAKE_NVRTC
-                              " RIDGE_CUBLASLT=" RIDGE_FAKE_CUBLASLT
-                              " FAKE_CUBLASLT_DRIVER=" RIDGE_FAKE_CUDA " XDG_CACHE_HOME=" +
-                              (folder_ / ".cache").string() + ";";
-    test::RidgeProcess process(folder_.path(), split, shell + environment);
-    process.set_limit(std::chrono::seconds(600));  // the first run compiles all kernels
-    return process.wait();
+    return CudaRun::ridge(words,
+                          kCublaslt + "export RIDGE_TUNE=true XDG_CACHE_HOME=" +
+                              (folder_ / ".cache").string() + ";" + environment);
   }
   /// The object that `ridge optimize FILE --device cuda --json` prints.
   json optimize(const std::string& words, const std::string& environment = {}) const {
@@ -86,8 +60,6 @@ class CudaOptimize : public testing::Test {
       if (key != free) words += fmt::format(" --set {}={}", key, value);
     return words;
   }
-
-  test::TempFolder folder_;
 };
 
 TEST_F(CudaOptimize, EachTechniqueIsProposedOrHasItsReason) {

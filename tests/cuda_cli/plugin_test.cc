@@ -6,15 +6,10 @@
 #include <array>
 #include <cstdio>
 
-#include "tests/cli/ridge_process.h"
-#include "tests/support/has.h"
-#include "tests/support/temp_folder.h"
+#include "tests/cuda_cli/cuda_run.h"
 
 namespace ridge {
 namespace {
-
-using test::Ended;
-using test::has;
 
 /// What a program of the system prints.
 std::string printed(const std::string& command) {
@@ -38,10 +33,7 @@ class CudaPlugin : public testing::Test {
 
   /// Runs `ridge WORDS` with these lines of a shell before, and expects one line of error.
   std::string error_of(const std::string& words, const std::string& shell) {
-    std::vector<std::string> split;
-    std::istringstream stream(words);
-    for (std::string word; stream >> word;) split.push_back(word);
-    const Ended ended = test::ridge(folder_.path(), split, shell);
+    const Ended ended = test::ridge(folder_.path(), words_of(words), shell);
     EXPECT_EQ(ended.code, 2) << words << "\n" << ended.err;
     EXPECT_EQ(ended.out, "");
     EXPECT_THAT(ended.err, testing::StartsWith("error: "));

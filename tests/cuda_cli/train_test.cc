@@ -1,29 +1,15 @@
-// Whole runs with --device cuda, as users start them, on a simulated GPU: the fake driver runs
-// printed kernels as the fake NVRTC has compiled them for this machine.
+// Whole runs with --device cuda, as users start them.
 #include <dlfcn.h>
-#include <fmt/format.h>
-#include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
-#include <nlohmann/json.hpp>
 
-#include "tests/cli/ridge_process.h"
-#include "tests/support/has.h"
-#include "tests/support/scale.h"
-#include "tests/support/temp_folder.h"
+#include "tests/cuda_cli/cuda_run.h"
 
 namespace ridge {
 namespace {
 
-using nlohmann::json;
-using test::Ended;
-using test::has;
-using test::lacks;
-using test::text_of;
-
-class CudaTrain : public testing::Test {
+class CudaTrain : public CudaRun {
  protected:
   CudaTrain() {
     write("mlp.toml",
@@ -40,18 +26,9 @@ class CudaTrain : public testing::Test {
           "kind = 'random'\nshape = [8, 8, 2]\nclasses = 4\nsamples = 32\n[train]\nbatch = 8\n"
           "steps = 3\n[metrics]\nevery = 1\n");
   }
-  void write(const std::string& name, const std::string& text) const {
-    std::ofstream(folder_ / name) << text;
-  }
-
-  /// `ridge WORDS` in the folder, on the simulated GPU.
+  /// What is tried is not timed.
   Ended ridge(const std::string& words, const std::string& environment = {}) const {
-    std::vector<std::string> split;
-    std::istringstream stream(words);
-    for (std::string word; stream >> word;) split.push_back(word);
-    test::RidgeProcess process(folder_.path(), split, gpu_ + environment);
-    process.set_limit(std::chrono::seconds(600));  // the first run compiles all kernels
-    return process.wait();
+    return CudaRun::ridge(words, "export RIDGE_TUNE=false;" + environment);
   }
   /// The same, which has to succeed and to leave nothing on the device.
   Ended fine(const std::string& words, const std::string& environment = {}) const {
@@ -74,26 +51,23 @@ class CudaTrain : public testing::Test {
   static bool is_left_to_full(const std::string& model) {
     return model != "mlp" && !test::is_full_scale();
   }
-  std::vector<double> losses(const std::string& out) const {
+  /// Numbers of the steps in the metrics of a run.
+  std::vector<double> told(const std::string& out, const char* key) const {
     std::vector<double> all;
     std::istringstream lines(text_of(folder_ / (out + "/metrics.jsonl")));
     for (std::string line; std::getline(lines, line);)
-      if (const json each = json::parse(line); each.contains("loss")) all.push_back(each["loss"]);
+      if (const json each = json::parse(line); each.contains("loss")) all.push_back(each[key]);
     return all;
   }
-  static void expect_near(const std::vector<double>& got, const std::vector<double>& want) {
+  std::vector<double> losses(const std::string& out) const { return told(out, "loss"); }
+  /// Over a few steps; by default but for another order of sums of products.
+  void expect_near(const std::string& run, const std::string& wanted, double bound = 2e-5) const {
+    const std::vector<double> got = losses(run), want = losses(wanted);
     ASSERT_EQ(got.size(), want.size());
     ASSERT_FALSE(want.empty());
-    // Sums of products in another order, over a few steps.
     for (size_t i = 0; i < want.size(); ++i)
-      EXPECT_NEAR(got[i], want[i], 2e-5 * std::fabs(want[i])) << "step " << i + 1;
+      EXPECT_NEAR(got[i], want[i], bound * std::fabs(want[i])) << "step " << i + 1;
   }
-
-  const std::string gpu_ =
-      "export RIDGE_TUNE=false RIDGE_CUDA_DRIVER=" RIDGE_FAKE_CUDA " RIDGE_NVRTC=" RIDGE_FAKE_NVRTC
-      // NVIDIA's own, where this machine has it, can do nothing with the stand-in.
-      " RIDGE_CUBLASLT=none RIDGE_CUDNN=none;";
-  test::TempFolder folder_;
 };
 
 TEST_F(CudaTrain, LossesAreThoseOfTheCpu) {
@@ -102,7 +76,7 @@ TEST_F(CudaTrain, LossesAreThoseOfTheCpu) {
     SCOPED_TRACE(model);
     fine("train " + model + ".toml --out cpu-" + model);
     fine("train " + model + ".toml --device cuda --out cuda-" + model);
-    expect_near(losses("cuda-" + model), losses("cpu-" + model));
+    expect_near("cuda-" + model, "cpu-" + model);
   }
 }
 
@@ -111,7 +85,7 @@ TEST_F(CudaTrain, ALossInPartsIsThatOfTheCpu) {
   if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   fine("train gpt.toml --out cpu");
   fine("train gpt.toml --device cuda --set train.loss_chunks=3 --out cuda");
-  expect_near(losses("cuda"), losses("cpu"));
+  expect_near("cuda", "cpu");
   const Ended ended = fine("train gpt.toml --device cuda --set train.loss_chunks=3 --verify");
   EXPECT_THAT(ended.err, has("the same bits"));
 }
@@ -128,16 +102,14 @@ TEST_F(CudaTrain, TheSameBitsInAnyOrderOfWork) {
 
 // Though a library is there, whose products come first by default.
 TEST_F(CudaTrain, SameBitsAreThoseOfTheCpu) {
-  const std::string library =
-      "export RIDGE_CUBLASLT=" RIDGE_FAKE_CUBLASLT " FAKE_CUBLASLT_DRIVER=" RIDGE_FAKE_CUDA ";";
   const std::string words = "mlp.toml --device cuda --set train.kernels=";
   const auto state = [](const Ended& ended) { return json::parse(ended.out)["state_hash"]; };
-  EXPECT_EQ(state(fine("train " + words + "same_bits --json", library)),
+  EXPECT_EQ(state(fine("train " + words + "same_bits --json", kCublaslt)),
             state(fine("train mlp.toml --json")));
-  const Ended exact = fine("inspect " + words + "same_bits --plan", library);
+  const Ended exact = fine("inspect " + words + "same_bits --plan", kCublaslt);
   EXPECT_THAT(exact.out, lacks("bits may differ"));
   EXPECT_THAT(exact.out, has(" launches have the CPU's bits\n"));
-  const Ended fastest = fine("inspect " + words + "auto --plan --json", library);
+  const Ended fastest = fine("inspect " + words + "auto --plan --json", kCublaslt);
   const json plan = json::parse(fastest.out);
   size_t products = 0;
   for (const json& entry : plan["entries"])
@@ -153,14 +125,9 @@ TEST_F(CudaTrain, SameBitsAreThoseOfTheCpu) {
 
 // The kernels of a resumed run are its checkpoint's, whatever comes first by then.
 TEST_F(CudaTrain, AResumedRunKeepsItsKernelsOrNamesThem) {
-  const auto library = [](const std::string& more) {
-    return "export RIDGE_CUBLASLT=" RIDGE_FAKE_CUBLASLT " FAKE_CUBLASLT_DRIVER=" RIDGE_FAKE_CUDA
-           " FAKE_CUBLASLT_TILES=2 " +
-           more + ";";
-  };
-  fine("train mlp.toml --device cuda --steps 3 --out run", library(""));
-  const Ended same =
-      fine("train mlp.toml --device cuda --out run --resume auto --json", library(""));
+  const std::string library = kCublaslt + "export FAKE_CUBLASLT_TILES=2;";
+  fine("train mlp.toml --device cuda --steps 3 --out run", library);
+  const Ended same = fine("train mlp.toml --device cuda --out run --resume auto --json", library);
   EXPECT_THAT(same.err, lacks("kernels are other"));
   EXPECT_EQ(json::parse(same.out)["kernels_changed"], json::array());
   const Ended without =
@@ -175,17 +142,38 @@ TEST_F(CudaTrain, AResumedRunKeepsItsKernelsOrNamesThem) {
   EXPECT_EQ(changed[0]["is"], "printed");
 }
 
-TEST_F(CudaTrain, ProductsAreThoseOfCublaslt) {
+// Losses are those of the plain way, the CPU's or printed kernels', but for roundings.
+TEST_F(CudaTrain, WhatLibrariesComputeIsRight) {
   if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
-  const std::string library =
-      "export RIDGE_CUBLASLT=" RIDGE_FAKE_CUBLASLT " FAKE_CUBLASLT_DRIVER=" RIDGE_FAKE_CUDA ";";
-  const Ended plan = fine("inspect gpt.toml --plan --device cuda", library);
-  EXPECT_THAT(plan.out, has("cublaslt_"));
-  fine("train gpt.toml --out cpu");
-  for (const char* schedule : {"", "export FAKE_CUDA_RANDOM=3;"}) {
-    std::filesystem::remove_all(folder_ / "cuda");
-    fine("train gpt.toml --device cuda --out cuda", library + schedule);
-    expect_near(losses("cuda"), losses("cpu"));
+  struct Case {
+    std::string config, shell;
+    std::vector<std::string> kernels;  // in the plan
+    std::string plain;
+    double bound = 2e-5;
+  };
+  const Case cases[] = {
+      {"gpt.toml", kCublaslt, {"cublaslt_"}, "gpt.toml"},
+      {"gpt.toml", kCublaslt + "export FAKE_CUDA_RANDOM=3;", {"cublaslt_"}, "gpt.toml"},
+      {"cnn.toml", kCudnn, {"cudnn_eng1"}, "cnn.toml"},
+      {"cnn.toml", kCudnn + "export FAKE_CUDA_RANDOM=3;", {"cudnn_eng1"}, "cnn.toml"},
+      {"gpt.toml --set train.precision=tf32", kCublaslt, {"cublaslt_tf32_"}, "gpt.toml", 0x1p-8},
+      // Biases and GELU are its epilogues.
+      {"gpt.toml --set train.precision=bf16",
+       kCublaslt,
+       {"cublaslt_bias_", "cublaslt_gelu_aux_bias_", "cublaslt_dgelu_"},
+       "gpt.toml --device cuda --set train.precision=bf16",
+       0x1p-8}};
+  for (const auto& [config, shell, kernels, plain, bound] : cases) {
+    SCOPED_TRACE(config + shell);
+    const Ended plan = fine("inspect " + config + " --plan --device cuda", shell);
+    for (const std::string& each : kernels) EXPECT_THAT(plan.out, has(each));
+    for (const char* run : {"plain", "cuda"}) std::filesystem::remove_all(folder_ / run);
+    fine("train " + plain + " --out plain");
+    fine("train " + config + " --device cuda --out cuda", shell);
+    expect_near("cuda", "plain", bound);
+    if (config.ends_with("tf32")) {
+      EXPECT_NE(losses("cuda"), losses("plain"));
+    }
   }
 }
 
@@ -208,11 +196,8 @@ TEST_F(CudaTrain, SixteenBitsInMemory) {
     fine("train " + model + ".toml --out f32-" + run);
     fine(words + "cpu-" + run);
     fine(words + "cuda-" + run + " --device cuda");
-    const std::vector<double> got = losses("cuda-" + run), want = losses("cpu-" + run);
-    ASSERT_EQ(got.size(), want.size());
-    for (size_t i = 0; i < want.size(); ++i)
-      EXPECT_NEAR(got[i], want[i], 4 * roundoff * std::fabs(want[i])) << "step " << i + 1;
-    EXPECT_GT(std::fabs(got[0] - losses("f32-" + run)[0]), 1e-6);
+    expect_near("cuda-" + run, "cpu-" + run, 4 * roundoff);
+    EXPECT_GT(std::fabs(losses("cuda-" + run)[0] - losses("f32-" + run)[0]), 1e-6);
   }
   const Ended plan = fine("inspect gpt.toml --plan --device cuda --set train.precision=bf16");
   EXPECT_THAT(plan.out, has("bf16["));
@@ -221,53 +206,12 @@ TEST_F(CudaTrain, SixteenBitsInMemory) {
   EXPECT_THAT(nodes.out, lacks("= conv2d", "= batch_norm"));
 }
 
-TEST_F(CudaTrain, SixteenBitsByCublaslt) {
-  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
-  const std::string library =
-      "export RIDGE_CUBLASLT=" RIDGE_FAKE_CUBLASLT " FAKE_CUBLASLT_DRIVER=" RIDGE_FAKE_CUDA ";";
-  const std::string words = "train gpt.toml --device cuda --set train.precision=bf16 --out ";
-  // Biases and GELU are its epilogues.
-  const Ended plan =
-      fine("inspect gpt.toml --plan --device cuda --set train.precision=bf16", library);
-  for (const char* choice : {"cublaslt_bias_", "cublaslt_gelu_aux_bias_", "cublaslt_dgelu_"})
-    EXPECT_THAT(plan.out, has(choice)) << choice << "\n" << plan.out;
-  fine(words + "printed");
-  fine(words + "cublaslt", library);
-  const std::vector<double> got = losses("cublaslt"), want = losses("printed");
-  ASSERT_EQ(got.size(), want.size());
-  for (size_t i = 0; i < want.size(); ++i)
-    EXPECT_NEAR(got[i], want[i], 0x1p-8 * std::fabs(want[i])) << "step " << i + 1;
-}
-
-TEST_F(CudaTrain, Tf32IsUsedWhereItIsAskedFor) {
-  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
-  const std::string library =
-      "export RIDGE_CUBLASLT=" RIDGE_FAKE_CUBLASLT " FAKE_CUBLASLT_DRIVER=" RIDGE_FAKE_CUDA ";";
-  const std::string words = "gpt.toml --device cuda --set train.precision=tf32";
-  const Ended plan = fine("inspect " + words + " --plan", library);
-  EXPECT_THAT(plan.out, has("cublaslt_tf32_"));
-  fine("train gpt.toml --out cpu");
-  fine("train " + words + " --out cuda", library);
-  const std::vector<double> got = losses("cuda"), want = losses("cpu");
-  ASSERT_EQ(got.size(), want.size());
-  for (size_t i = 0; i < want.size(); ++i)
-    EXPECT_NEAR(got[i], want[i], 4 * 0x1p-10 * std::fabs(want[i])) << "step " << i + 1;
-  EXPECT_NE(got, want);
-}
-
 // The gradient of the scaled loss overflows until the scale fits.
 TEST_F(CudaTrain, OverflowsOfFp16SkipTheirSteps) {
   const std::string words =
       "train mlp.toml --steps 14 --set train.precision=fp16 --set train.loss_scale=16777216 --out ";
   fine(words + "cpu");
   fine(words + "cuda --device cuda");
-  const auto told = [&](const std::string& out, const char* key) {
-    std::vector<double> all;
-    std::istringstream lines(text_of(folder_ / (out + "/metrics.jsonl")));
-    for (std::string line; std::getline(lines, line);)
-      if (const json each = json::parse(line); each.contains("loss")) all.push_back(each[key]);
-    return all;
-  };
   const std::vector<double> skipped = told("cuda", "skipped_steps"),
                             scale = told("cuda", "loss_scale");
   ASSERT_EQ(skipped.size(), 14u);
@@ -302,20 +246,6 @@ TEST_F(CudaTrain, MemoryIsLimitedInSixteenBitsToo) {
   EXPECT_EQ(losses("less"), losses("whole"));
 }
 
-TEST_F(CudaTrain, ConvolutionsAreThoseOfCudnn) {
-  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
-  const std::string library =
-      "export RIDGE_CUDNN=" RIDGE_FAKE_CUDNN " FAKE_CUDNN_DRIVER=" RIDGE_FAKE_CUDA ";";
-  const Ended plan = fine("inspect cnn.toml --plan --device cuda", library);
-  EXPECT_THAT(plan.out, has("cudnn_eng1"));
-  fine("train cnn.toml --out cpu");
-  for (const char* schedule : {"", "export FAKE_CUDA_RANDOM=3;"}) {
-    std::filesystem::remove_all(folder_ / "cuda");
-    fine("train cnn.toml --device cuda --out cuda", library + schedule);
-    expect_near(losses("cuda"), losses("cpu"));
-  }
-}
-
 TEST_F(CudaTrain, ThePlannedProgramIsThePlainOne) {
   if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const Ended ended = fine("train mlp.toml --device cuda --verify");
@@ -327,9 +257,7 @@ TEST_F(CudaTrain, ThePlannedProgramIsThePlainOne) {
 // step is the plan; graphs of CUDA are told apart from it. Libraries load each kernel when it first
 // runs, which is before that.
 TEST_F(CudaTrain, MemoryInUseIsThePlanAndTheCapturedLaunches) {
-  const std::string libraries =
-      "export RIDGE_CUBLASLT=" RIDGE_FAKE_CUBLASLT " FAKE_CUBLASLT_DRIVER=" RIDGE_FAKE_CUDA
-      " RIDGE_CUDNN=" RIDGE_FAKE_CUDNN " FAKE_CUDNN_DRIVER=" RIDGE_FAKE_CUDA ";";
+  const std::string libraries = kCublaslt + kCudnn;
   struct Case {
     std::string model;
     int steps;

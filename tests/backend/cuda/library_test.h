@@ -8,7 +8,6 @@
 #include "ridge/backend/cuda/arena.h"
 #include "ridge/backend/cuda/module.h"
 #include "ridge/graph/ops/source.h"
-#include "ridge/graph/signature.h"
 #include "ridge/run/backends.h"
 #include "ridge/run/compare.h"
 #include "tests/backend/cuda/fake_driver_test.h"

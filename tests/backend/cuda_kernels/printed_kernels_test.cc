@@ -417,23 +417,6 @@ TEST(PrintedKernels, SaysWhyItRefuses) {
   EXPECT_EQ(why(exp(x)), "");
 }
 
-TEST(PrintedKernels, AnIndexOutOfRangeIsReported) {
-  Graph graph("pick");
-  const Value x = input(graph, "x", {DType::kF32, {70, 9}});
-  const Value at = input(graph, "at", {DType::kI64, {70}});
-  Cases all;
-  const Value picked = pick(x, at);
-  ASSERT_EQ(print_kernel(*picked.node, kH200).kernel->index_limit, 9);
-  ASSERT_TRUE(all.add(*picked.node, 1, Fill::kTame)) << all.refusal();
-  NamedTensors inputs, outputs;
-  inputs.emplace("0", Tensor(x.type()));
-  inputs.emplace("1", Tensor(at.type()));
-  inputs.at("1").set(68, -1);
-  const HostFault fault = all.run_with(inputs, outputs);
-  EXPECT_EQ(fault.place, 69u);
-  EXPECT_EQ(fault.index, -1);
-}
-
 // The layers of a model share one kernel: no site is part of it. Another shape is another one.
 TEST(PrintedKernels, TheNameIsThatOfTheSource) {
   const auto printed = [](std::string_view scope, int64_t size) {

@@ -3,12 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/gather.h"
 #include "ridge/graph/ops/reduce.h"
 #include "ridge/graph/ops/shape.h"
+#include "ridge/graph/ops/softmax.h"
 #include "ridge/graph/ops/source.h"
 #include "tests/backend/cuda_kernels/printed_cases.h"
 #include "tests/backend/cuda_kernels/test_limits.h"
@@ -249,18 +251,29 @@ TEST(PrintedOps, PlacesOfTheLargest) {
 
 // Each of those that check indices says which is wrong, and touches nothing else.
 TEST(PrintedOps, IndicesOutOfRangeAreReported) {
-  for (const int64_t wrong : {int64_t{-1}, int64_t{9}, INT64_MIN, INT64_MAX})
-    for (const bool is_gather : {true, false}) {
+  constexpr int64_t kIgnored = -100;
+  const std::map<std::string, Value (*)(Value rows, Value nine, Value at)> ops = {
+      {"gather", [](Value, Value nine, Value at) { return gather(nine, at); }},
+      {"scatter_add", [](Value rows, Value, Value at) { return scatter_add(rows, at, 0, 9); }},
+      {"pick", [](Value rows, Value, Value at) { return pick(rows, at); }},
+      {"cross_entropy", [](Value rows, Value, Value at) {
+         return cross_entropy(rows, at, {.ignore_index = kIgnored});
+       }}};
+  for (const auto& [name, make] : ops)
+    for (const int64_t wrong : {int64_t{-1}, int64_t{9}, INT64_MIN, INT64_MAX}) {
+      SCOPED_TRACE(fmt::format("{} of {}", name, wrong));
       Graph graph("wrong");
-      const Value indices = input(graph, "at", {DType::kI64, {70}});
-      const Value made =
-          is_gather ? gather(input(graph, "x", {DType::kF32, {9, 4}}), indices)
-                    : scatter_add(input(graph, "x", {DType::kF32, {70, 4}}), indices, 0, 9);
+      const Value rows = input(graph, "rows", {DType::kF32, {70, 9}}),
+                  nine = input(graph, "nine", {DType::kF32, {9, 4}}),
+                  at = input(graph, "at", {DType::kI64, {70}});
+      const Node& node = *make(rows, nine, at).node;
       Cases all;
-      ASSERT_TRUE(all.add(*made.node, 1, Fill::kTame)) << all.refusal();
+      ASSERT_TRUE(all.add(node, 1, Fill::kTame)) << all.refusal();
+      EXPECT_EQ(all.kernel(0).index_limit, 9);
       NamedTensors inputs, outputs;
-      inputs.emplace("0", Tensor(made.node->inputs[0].type()));
-      inputs.emplace("1", Tensor(indices.type()));
+      inputs.emplace("0", Tensor(node.inputs[0].type()));
+      inputs.emplace("1", Tensor(at.type()));
+      if (name == "cross_entropy") inputs.at("1").set(3, kIgnored);
       inputs.at("1").span<int64_t>()[68] = wrong;
       const HostFault fault = all.run_with(inputs, outputs);
       EXPECT_EQ(fault.place, 69u);

@@ -7,18 +7,14 @@
 
 #include "ridge/graph/ops/gather.h"
 #include "ridge/graph/ops/reduce.h"
-#include "ridge/graph/ops/registry.h"
 #include "ridge/graph/ops/shape.h"
 #include "ridge/graph/ops/softmax.h"
 #include "ridge/graph/ops/source.h"
-#include "ridge/graph/text.h"
-#include "ridge/run/backends.h"
 #include "tests/backend/cuda_kernels/printed_cases.h"
 #include "tests/backend/cuda_kernels/printed_nvrtc.h"
+#include "tests/backend/cuda_kernels/sample_nodes.h"
 #include "tests/backend/cuda_kernels/test_limits.h"
 #include "tests/support/has.h"
-#include "tests/support/op_audit.h"
-#include "tests/support/scale.h"
 
 namespace ridge::test {
 namespace {
@@ -41,54 +37,18 @@ const std::set<std::string> kWithoutKernel = {"attention",
                                               "max_pool2d_grad",
                                               "norm_conv2d"};
 
-// Calls visit(node, builder) for each sample of the op: in one of its dtypes, in turn, and f32; in
-// the short form without f32, in the full form in all of them.
-template <typename Visit>
-void visit_samples(const std::string& name, Visit visit) {
-  const DTypeSet dtypes = registry().create(name)->traits().dtypes;
-  std::vector<DType> accepted;
-  for (const DType dtype : kAllDTypes)
-    if (dtypes.has(dtype)) accepted.push_back(dtype);
-  size_t number = 0;
-  for (const OpSample& sample : all_samples()) {
-    if (sample.op != name) continue;
-    ++number;
-    for (size_t i = 0; i < accepted.size(); ++i) {
-      const bool is_extra = accepted[i] == DType::kF32 ? is_short_scale() : !is_full_scale();
-      if (is_extra && i != number % accepted.size()) continue;
-      CaseBuilder builder(accepted[i], 17 + i);
-      builder.finish(sample.build(builder));
-      for (const auto& node : builder.graph().nodes())
-        if (node->op->name() == name) visit(*node, builder);
-    }
-  }
-}
-
-// The operands of the node, as the reference makes them.
-NamedTensors operands_of(const Node& node, CaseBuilder& builder) {
-  Graph open = builder.graph().clone();
-  NamedTensors operands;
-  const Node& copy = *open.nodes()[static_cast<size_t>(node.id)];
-  for (size_t i = 0; i < copy.inputs.size(); ++i)
-    open.add_output(fmt::format("operand{}", i), copy.inputs[i]);
-  const NamedTensors all = evaluate(open, *make_backend("ref"), builder.tensors());
-  for (size_t i = 0; i < node.inputs.size(); ++i)
-    operands.emplace(name_of_number(i), all.at(fmt::format("operand{}", i)));
-  return operands;
-}
-
 TEST(PrintedRegistry, EveryOpHasAKernelOrIsListed) {
   std::set<std::string> without;
   Cases all;
   for (const std::string& name : registry().names())
-    visit_samples(name, [&](const Node& node, CaseBuilder& builder) {
-      if (node.inputs.empty() ? all.add(node, 1, Fill::kTame)
-                              : all.add(node, operands_of(node, builder)))
-        return;
+    for (const SampleNode& each : sample_nodes(name)) {
+      if (each.operands.empty() ? all.add(each.node(), 1, Fill::kTame)
+                                : all.add(each.node(), each.operands))
+        continue;
       without.insert(name);
       if (!kWithoutKernel.contains(name))
-        ADD_FAILURE() << name << " has no kernel: it " << all.refusal() << "\n" << print(node);
-    });
+        ADD_FAILURE() << name << " has no kernel: it " << all.refusal() << "\n" << each.where;
+    }
   EXPECT_EQ(without, kWithoutKernel);
   all.expect_results();
 }
@@ -97,10 +57,10 @@ TEST(PrintedRegistry, AllKernelsCompileWithoutLocalMemory) {
   if (nvrtc() == nullptr) GTEST_SKIP() << kNoNvrtc;
   std::map<std::string, cuda::PrintedKernel> kernels;
   for (const std::string& name : registry().names())
-    visit_samples(name, [&](const Node& node, CaseBuilder&) {
-      cuda::Printing printing = cuda::print_kernel(node, kH200);
+    for (const SampleNode& each : sample_nodes(name)) {
+      cuda::Printing printing = cuda::print_kernel(each.node(), kH200);
       if (printing.kernel) kernels.emplace(printing.kernel->name, std::move(*printing.kernel));
-    });
+    }
   EXPECT_GE(kernels.size(), 100u);
   std::vector<cuda::PrintedKernel> all;
   for (auto& [name, kernel] : kernels) all.push_back(std::move(kernel));
