@@ -6,10 +6,14 @@
 #include <cstring>
 #include <random>
 
+#include "tests/backend/cuda/trace_text.h"
+#include "tests/support/has.h"
 #include "tests/support/scale.h"
 
 namespace ridge::cuda {
 namespace {
+
+using test::has;
 
 constexpr const char* kSite = "blocks.0.attn:matmul.1";
 
@@ -48,72 +52,37 @@ KernelActivity kernel(uint32_t correlation, const char* name = "loop_mul_add") {
   return record;
 }
 
-std::string text(const TraceEvent& event, const std::string& name) {
-  for (const auto& [key, value] : event.args) {
-    if (key != name) continue;
-    if (const auto* number = std::get_if<int64_t>(&value)) return std::to_string(*number);
-    return std::get<std::string>(value);
-  }
-  return "nothing";
+// Of a scope of this number.
+ExternalCorrelationActivity scope(uint32_t correlation,
+                                  uint64_t id,
+                                  ExternalKind kind = ExternalKind::kCustom0) {
+  return {ActivityKind::kExternalCorrelation, kind, id, correlation};
 }
 
 TEST(ActivityRecords, AKernelHasItsShapeAndTheScopeThatLaunchedIt) {
   ActivityRecords records = make_records();
   add(records, kernel(77));
   add(records, kernel(78));
-  add(records,
-      ExternalCorrelationActivity{
-          ActivityKind::kExternalCorrelation, ExternalKind::kCustom0, 11, 77});
+  add(records, scope(77, 11));
   // Of somebody else, and of no scope that is known.
-  add(records,
-      ExternalCorrelationActivity{ActivityKind::kExternalCorrelation, ExternalKind{1}, 11, 78});
-  add(records,
-      ExternalCorrelationActivity{
-          ActivityKind::kExternalCorrelation, ExternalKind::kCustom0, 12, 78});
+  add(records, scope(78, 11, ExternalKind{1}));
+  add(records, scope(78, 12));
   const TraceLog log = log_of(records);
   EXPECT_EQ(log.dropped, 0);
   ASSERT_EQ(log.events.size(), 2u);
-  const TraceEvent& event = log.events[0];
-  EXPECT_EQ(event.name, "loop_mul_add");
-  EXPECT_EQ(event.category, "kernel");
-  EXPECT_EQ(event.start_ns, 5000);
-  EXPECT_EQ(event.duration_ns, 750);
-  EXPECT_EQ(event.thread, 0);
-  EXPECT_EQ(event.stream, 13);
-  EXPECT_EQ(event.correlation, 77u);
-  EXPECT_EQ(text(event, "device"), "1");
-  EXPECT_EQ(text(event, "grid"), "[8, 2, 1]");
-  EXPECT_EQ(text(event, "block"), "[256, 1, 1]");
-  EXPECT_EQ(text(event, "registers per thread"), "40");
-  EXPECT_EQ(text(event, "shared memory"), "4100");
-  EXPECT_EQ(text(event, "graph id"), "nothing");
-  EXPECT_EQ(text(event, "site"), kSite);
-  EXPECT_EQ(text(log.events[1], "site"), "nothing");
-}
-
-TEST(ActivityRecords, AKernelOfAGraphSaysSo) {
-  ActivityRecords records = make_records();
-  KernelActivity record = kernel(1);
-  record.graph = 4, record.graph_node = 9;
-  add(records, record);
-  const TraceLog log = log_of(records);
-  EXPECT_EQ(text(log.events.at(0), "graph id"), "4");
-  EXPECT_EQ(text(log.events.at(0), "graph node id"), "9");
+  EXPECT_EQ(text_of(log.events[0]),
+            "kernel: loop_mul_add, 5000 + 750 ns, thread 0, stream 13, correlation 77; device 1; "
+            "context 3; registers per thread 40; shared memory 4100; grid [8, 2, 1]; "
+            "block [256, 1, 1]; site blocks.0.attn:matmul.1");
+  EXPECT_EQ(text(log.events[1], "site"), "");
 }
 
 TEST(ActivityRecords, AGraphHasTheScopesOfTheSameWorkThatWasLaunched) {
   ActivityRecords records = make_records();
-  const auto add_scope = [&](uint32_t correlation, uint64_t id) {
-    ExternalCorrelationActivity record{};
-    record.kind = ActivityKind::kExternalCorrelation;
-    record.external = ExternalKind::kCustom0;
-    record.id = id, record.correlation = correlation;
-    add(records, record);
-  };
   // Of the work of two launches, the first one alone is of a scope of ours.
   add(records, kernel(2, "second"));
   add(records, kernel(1, "first"));
-  add_scope(1, 11);
+  add(records, scope(1, 11));
   // A graph of both, and one of other work, which are launched in a scope; nodes come in any order.
   for (const uint32_t launch : {5, 6}) {
     for (const bool is_first : {false, true}) {
@@ -122,14 +91,15 @@ TEST(ActivityRecords, AGraphHasTheScopesOfTheSameWorkThatWasLaunched) {
       if (!is_first) node.start += 1000, node.end += 1000;
       add(records, node);
     }
-    add_scope(launch, 11);
+    add(records, scope(launch, 11));
   }
   const TraceLog log = log_of(records);
   ASSERT_EQ(log.events.size(), 6u);
-  EXPECT_EQ(text(log.events[2], "site"), "nothing");  // the second one of the known graph
+  EXPECT_EQ(text(log.events[2], "site"), "");  // the second one of the known graph
   EXPECT_EQ(text(log.events[3], "site"), kSite);
   EXPECT_EQ(text(log.events[4], "site"), kSite);
   EXPECT_EQ(text(log.events[5], "site"), kSite);
+  EXPECT_THAT(text_of(log.events[5]), has("graph id 6; graph node id 1"));
 }
 
 TEST(ActivityRecords, NamesOfLibrariesArePlain) {
@@ -159,13 +129,14 @@ TEST(ActivityRecords, CopiesAndFillsSayWhatTheyMove) {
   set.bytes = 64, set.start = 10, set.end = 20;
   add(records, set);
   const TraceLog log = log_of(records);
-  EXPECT_EQ(log.events.at(0).name, "Memcpy HtoD (Pinned -> Device)");
-  EXPECT_EQ(log.events.at(0).category, "gpu_memcpy");
-  EXPECT_EQ(text(log.events.at(0), "bytes"), "4096");
+  EXPECT_EQ(
+      text_of(log.events.at(0)),
+      "gpu_memcpy: Memcpy HtoD (Pinned -> Device), 10 + 10 ns, thread 0, stream 7, correlation 5; "
+      "device 0; context 0; bytes 4096");
   EXPECT_EQ(log.events.at(1).name, "Memcpy Unknown (Unknown -> Device)");
-  EXPECT_EQ(log.events.at(2).name, "Memset (Device)");
-  EXPECT_EQ(log.events.at(2).category, "gpu_memset");
-  EXPECT_EQ(text(log.events.at(2), "bytes"), "64");
+  EXPECT_EQ(text_of(log.events.at(2)),
+            "gpu_memset: Memset (Device), 10 + 10 ns, thread 0, stream 0, correlation 0; device 0; "
+            "context 0; bytes 64");
 }
 
 TEST(ActivityRecords, CallsLieOnTheirThreads) {
@@ -184,19 +155,16 @@ TEST(ActivityRecords, CallsLieOnTheirThreads) {
   overhead.start = 100, overhead.end = 110;
   add(records, overhead);
   const TraceLog log = log_of(records);
-  EXPECT_EQ(log.events.at(0).name, "cuLaunchKernel");
-  EXPECT_EQ(log.events.at(0).category, "cuda_driver");
-  EXPECT_EQ(log.events.at(0).thread, 4321);
-  EXPECT_EQ(log.events.at(0).stream, -1);
-  EXPECT_EQ(log.events.at(0).correlation, 77u);
-  EXPECT_EQ(text(log.events.at(0), "result"), "nothing");
-  EXPECT_EQ(log.events.at(1).name, "cudaLaunch");
-  EXPECT_EQ(log.events.at(1).category, "cuda_runtime");
-  EXPECT_EQ(text(log.events.at(1), "result"), "2");
-  EXPECT_EQ(log.events.at(2).name, "runtime call 9");
-  EXPECT_EQ(log.events.at(3).name, "Activity Buffer Request");
-  EXPECT_EQ(log.events.at(3).category, "overhead");
-  EXPECT_EQ(log.events.at(3).thread, 4321);
+  std::vector<std::string> lines;
+  for (const TraceEvent& event : log.events) lines.push_back(text_of(event));
+  EXPECT_EQ(
+      lines,
+      (std::vector<std::string>{
+          "cuda_driver: cuLaunchKernel, 100 + 40 ns, thread 4321, stream -1, correlation 77",
+          "cuda_runtime: cudaLaunch, 100 + 40 ns, thread 4321, stream -1, correlation 77; result 2",
+          "cuda_runtime: runtime call 9, 100 + 40 ns, thread 4321, stream -1, correlation 77; "
+          "result 2",
+          "overhead: Activity Buffer Request, 100 + 10 ns, thread 4321, stream -1"}));
 }
 
 // Whatever the order of records: an event is that of the last recording before the wait.
@@ -219,17 +187,14 @@ TEST(ActivityRecords, AWaitIsJoinedWithWhatRecordedItsEvent) {
   add(records, kernel(1));  // says which device the context is of
   const TraceLog log = log_of(records);
   ASSERT_EQ(log.events.size(), 4u);
-  EXPECT_EQ(log.events[0].name, "Stream Wait Event");
-  EXPECT_EQ(log.events[0].category, "cuda_sync");
-  EXPECT_EQ(log.events[0].stream, 14);
-  EXPECT_EQ(text(log.events[0], "cuda_sync_kind"), "Stream Wait Event");
-  EXPECT_EQ(text(log.events[0], "wait_on_stream"), "13");
-  EXPECT_EQ(text(log.events[0], "wait_on_cuda_event_record_corr_id"), "18");
-  EXPECT_EQ(text(log.events[0], "device"), "1");
-  EXPECT_EQ(text(log.events[1], "wait_on_stream"), "nothing");
-  EXPECT_EQ(log.events[2].name, "Context Sync");
-  EXPECT_EQ(log.events[2].stream, -1);
-  EXPECT_EQ(text(log.events[2], "wait_on_cuda_event_id"), "nothing");
+  EXPECT_EQ(text_of(log.events[0]),
+            "cuda_sync: Stream Wait Event, 50 + 10 ns, thread 0, stream 14, correlation 20; "
+            "cuda_sync_kind Stream Wait Event; context 3; wait_on_cuda_event_id 6; device 1; "
+            "wait_on_stream 13; wait_on_cuda_event_record_corr_id 18");
+  EXPECT_EQ(text(log.events[1], "wait_on_stream"), "");
+  EXPECT_EQ(text_of(log.events[2]),
+            "cuda_sync: Context Sync, 50 + 10 ns, thread 0, stream -1, correlation 20; "
+            "cuda_sync_kind Context Sync; context 3; device 1");
 }
 
 TEST(ActivityRecords, WorkWithoutTimesIsLostAndCounted) {

@@ -27,6 +27,7 @@
 #include "ridge/doctor/read_trace.h"
 #include "tests/backend/cuda/fake_cupti/fake_cupti.h"
 #include "tests/backend/cuda/fake_driver_test.h"
+#include "tests/backend/cuda/trace_text.h"
 #include "tests/support/count_allocations.h"
 #include "tests/support/errors.h"
 #include "tests/support/has.h"
@@ -126,14 +127,6 @@ class CudaTrace : public FakeDriverTest {
                  std::back_inserter(found),
                  [&](const TraceEvent& event) { return event.category == category; });
     return found;
-  }
-  static std::string text(const TraceEvent& event, const std::string& name) {
-    for (const auto& [key, value] : event.args) {
-      if (key != name) continue;
-      if (const auto* number = std::get_if<int64_t>(&value)) return std::to_string(*number);
-      return std::get<std::string>(value);
-    }
-    return "";
   }
   /// How often each event of the device is there, by all that no clock decides.
   static std::map<std::string, int> counted(const TraceLog& log) {
@@ -253,15 +246,6 @@ TEST_F(CudaTrace, WhatFindsNoBufferIsCounted) {
   for (const auto& [name, count] : counted(log)) kept += static_cast<size_t>(count);
   EXPECT_LT(kept, 10u);
   EXPECT_GT(log.dropped, static_cast<int64_t>(all - kept));  // ids of scopes and events too
-}
-
-TEST_F(CudaTrace, WorkWithoutTimesIsCounted) {
-  Bench bench(device());
-  cupti_.set_without_times(true);
-  const TraceLog log = record(bench, 2);
-  EXPECT_EQ(log.dropped, 2 * 3);
-  EXPECT_EQ(of(log, "kernel").size(), 0u);
-  EXPECT_GT(of(log, "cuda_driver").size(), 6u);
 }
 
 TEST_F(CudaTrace, AGraphsKernelsBelongToItsLaunch) {

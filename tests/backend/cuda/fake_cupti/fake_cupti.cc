@@ -77,7 +77,7 @@ class Recorder final : public FakeCupti, public FakeCallObserver {
     enabled.clear(), failures_.clear(), calls_.clear(), open_.reset(), full_.clear();
     captured_.clear(), graphs_.clear(), ended_.clear();
     records_per_buffer_ = strange_every_ = records_ = dropped_ = 0;
-    is_reversed_ = is_without_times_ = is_capturing_ = false;
+    is_reversed_ = is_capturing_ = false;
     correlation_ = 100, handed_out_ = 0;
     if (observed_ != nullptr) observed_->set_observer(nullptr);
     observed_ = nullptr;
@@ -96,7 +96,6 @@ class Recorder final : public FakeCupti, public FakeCallObserver {
   void set_records_per_buffer(size_t count) override { records_per_buffer_ = count; }
   void set_late_and_reversed(bool is) override { is_reversed_ = is; }
   void set_strange_records(size_t every) override { strange_every_ = every; }
-  void set_without_times(bool is) override { is_without_times_ = is; }
   std::vector<std::string> calls() const override { return calls_; }
   std::vector<std::string> live() const override {
     std::vector<std::string> all;
@@ -298,8 +297,8 @@ class Recorder final : public FakeCupti, public FakeCallObserver {
     ended = start + kWorkNs;
     const auto fill = [&](auto record) {
       record.kind = work.kind;
-      record.start = is_without_times_ ? 0 : start;
-      record.end = is_without_times_ ? 0 : ended;
+      record.start = start;
+      record.end = ended;
       record.device = 0, record.context = kContext, record.stream = stream;
       record.correlation = correlation;
       record.graph_node = node, record.graph = graph;
@@ -337,7 +336,7 @@ class Recorder final : public FakeCupti, public FakeCallObserver {
   std::set<std::string> kernel_names_;  // for ever, as CUPTI keeps them
   size_t records_per_buffer_ = 0, strange_every_ = 0, records_ = 0, dropped_ = 0;
   size_t handed_out_ = 0;
-  bool is_reversed_ = false, is_without_times_ = false, is_capturing_ = false;
+  bool is_reversed_ = false, is_capturing_ = false;
   uint32_t correlation_ = 0, thread_ids_ = 0;
 };
 

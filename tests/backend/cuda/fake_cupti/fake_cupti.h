@@ -30,8 +30,6 @@ class FakeCupti {
   virtual void set_late_and_reversed(bool is_reversed) = 0;
   /// Puts a record of a kind that nobody asked for before each `every`th one; 0: none.
   virtual void set_strange_records(size_t every) = 0;
-  /// Work has no times: its device had no memory for them.
-  virtual void set_without_times(bool is_without) = 0;
 
   /// Of all calls, in order, names alone.
   virtual std::vector<std::string> calls() const = 0;
