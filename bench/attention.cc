@@ -15,7 +15,9 @@
 #include <string>
 #include <vector>
 
+#include "bench/exit_code.h"
 #include "ridge/base/clock.h"
+#include "ridge/base/error.h"
 #include "ridge/base/parallel.h"
 #include "ridge/graph/ops/source.h"
 #include "ridge/run/backends.h"
@@ -77,14 +79,17 @@ const Node& add_attention(
   return *add_node(std::move(grad), {q, k, v, add("y", type), logsumexp, add("dy", type)}).node;
 }
 
-int run(int64_t heads, int64_t depth, int threads) {
+void run(int64_t heads, int64_t depth, int threads) {
   set_num_threads(threads);
   const auto backend = make_backend("cpu");
   std::map<std::string, std::unique_ptr<Runner>> runners;
   char kind[16];
   long length = 0;
   for (int count = 0; std::scanf("%15s %ld %d", kind, &length, &count) == 3;) {
-    if (length < 1 || length > 65536 || count < 1) return 2;
+    check(length >= 1 && length <= 65536 && count >= 1,
+          "no attention over {} positions, {} times",
+          length,
+          count);
     std::unique_ptr<Runner>& runner = runners[fmt::format("{} {}", kind, length)];
     if (runner == nullptr) {
       Graph graph;
@@ -95,7 +100,6 @@ int run(int64_t heads, int64_t depth, int threads) {
     fmt::print("{:.9f}\n", runner->seconds(count));
     std::fflush(stdout);
   }
-  return 0;
 }
 
 }  // namespace
@@ -105,10 +109,6 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "usage: bench_attention HEADS DEPTH THREADS\n");
     return 2;
   }
-  try {
-    return run(std::atoll(argv[1]), std::atoll(argv[2]), std::atoi(argv[3]));
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "bench_attention: {}\n", error.what());
-    return 1;
-  }
+  return ridge::bench::exit_code(
+      [&] { run(std::atoll(argv[1]), std::atoll(argv[2]), std::atoi(argv[3])); });
 }

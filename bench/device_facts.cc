@@ -1,11 +1,12 @@
-// What a device is to the engine, and which libraries it opened for it: bench/gpu_smoke.py asks
-// first.
+// Tells what a device is to the engine, and which libraries the engine opened for it. It is the
+// first program that bench/gpu_smoke.py runs.
 //
 //   bench_device_facts [DEVICE]
 //
-// Writes one JSON object: `hardware` as choices are kept by, `notes` on what the engine does
-// without, and `libraries` with version and path of each that the process has loaded by then, the
-// driver and the recorder of traces included; a path is null where none was loaded.
+// Writes one JSON object: `hardware` is the name under which choices of kernels are kept, `notes`
+// are the lines on what the engine does without, and `libraries` holds version and path of each
+// library that the process has loaded by then, the driver and the recorder of traces included. A
+// path is null where no such library was loaded.
 #include <dlfcn.h>
 #include <fmt/core.h>
 
@@ -20,7 +21,7 @@
 #include <string>
 #include <vector>
 
-#include "ridge/base/error.h"
+#include "bench/exit_code.h"
 #include "ridge/base/json_writer.h"
 #include "ridge/base/trace.h"
 #include "ridge/run/backends.h"
@@ -127,14 +128,5 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "usage: bench_device_facts [DEVICE]\n");
     return 2;
   }
-  try {
-    run(argc == 2 ? argv[1] : "cuda");
-  } catch (const ridge::UserError& error) {
-    fmt::print(stderr, "error: {}\n", error.what());
-    return 2;
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "error: {}\n", error.what());
-    return 3;
-  }
-  return 0;
+  return ridge::bench::exit_code([&] { run(argc == 2 ? argv[1] : "cuda"); });
 }

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/exit_code.h"
 #include "ridge/backend/cpu/cpu_isa.h"
 #include "ridge/backend/cpu/isa/peak_kernels.h"
 #include "ridge/backend/cpu/loop.h"
@@ -370,16 +371,10 @@ std::optional<Options> parse_options(int argc, char** argv) {
 }  // namespace ridge::cpu
 
 int main(int argc, char** argv) {
-  try {
-    const auto options = ridge::cpu::parse_options(argc, argv);
-    if (!options) {
+  return ridge::bench::exit_code([&] {
+    if (const auto options = ridge::cpu::parse_options(argc, argv))
+      ridge::cpu::run(*options);
+    else
       fmt::print("{}", ridge::cpu::kUsage);
-      return 0;
-    }
-    ridge::cpu::run(*options);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "bench_fused: {}\n", error.what());
-    return 2;
-  }
-  return 0;
+  });
 }

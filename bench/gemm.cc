@@ -22,6 +22,7 @@
 #include <thread>
 #include <vector>
 
+#include "bench/exit_code.h"
 #include "ridge/backend/cpu/cpu_isa.h"
 #include "ridge/backend/cpu/peak.h"
 #include "ridge/base/clock.h"
@@ -404,7 +405,7 @@ void run(const Options& options) {
 }  // namespace ridge::cpu
 
 int main(int argc, char** argv) {
-  try {
+  return ridge::bench::exit_code([&] {
     const auto options = ridge::cpu::parse_options(argc, argv);
     if (options && options->serve)
       ridge::cpu::serve();
@@ -412,9 +413,5 @@ int main(int argc, char** argv) {
       ridge::cpu::run(*options);
     else
       fmt::print("{}", ridge::cpu::kUsage);
-    return 0;
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "bench_gemm: {}\n", error.what());
-    return 2;
-  }
+  });
 }

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <string>
 
+#include "bench/exit_code.h"
 #include "ridge/base/clock.h"
 #include "ridge/base/cpu_info.h"
 #include "ridge/base/error.h"
@@ -126,7 +127,7 @@ void write_json(const Options& options, const Result& result, std::ostream& out)
 }  // namespace ridge
 
 int main(int argc, char** argv) {
-  try {
+  return ridge::bench::exit_code([&] {
     const ridge::Options options = ridge::parse(argc, argv);
     ridge::Result result;
     if (options.folder.empty())
@@ -141,9 +142,5 @@ int main(int argc, char** argv) {
       std::ofstream file(options.json);
       ridge::write_json(options, result, file);
     }
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "bench_image_loader: {}\n", error.what());
-    return 2;
-  }
-  return 0;
+  });
 }

@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "bench/exit_code.h"
 #include "ridge/train/config_text.h"
 
 int main(int count, char** words) {
@@ -18,7 +19,7 @@ int main(int count, char** words) {
     std::fputs("usage: bench_memory_check CONFIG STEPS [KEY=VALUE...]\n", stderr);
     return 2;
   }
-  try {
+  return ridge::bench::exit_code([&] {
     ridge::Settings scratch;
     std::vector<ridge::ConfigFlag> flags;
     for (int i = 3; i < count; ++i) flags.push_back(ridge::parse_set(words[i]));
@@ -34,9 +35,5 @@ int main(int count, char** words) {
         found.captured_bytes,
         found.limit_seconds,
         found.limit_text);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "error: {}\n", error.what());
-    return 1;
-  }
-  return 0;
+  });
 }

@@ -13,6 +13,7 @@
 #include <fstream>
 #include <string>
 
+#include "bench/exit_code.h"
 #include "ridge/base/clock.h"
 #include "ridge/base/error.h"
 #include "ridge/base/json_writer.h"
@@ -183,12 +184,8 @@ void report(const Options& options, const TraceFile& file) {
 }  // namespace ridge
 
 int main(int argc, char** argv) {
-  try {
+  return ridge::bench::exit_code([&] {
     const ridge::Options options = ridge::parse(argc, argv);
     ridge::report(options, ridge::TraceFile(options));
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "{}\n", error.what());
-    return 1;
-  }
-  return 0;
+  });
 }

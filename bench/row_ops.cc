@@ -18,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "bench/exit_code.h"
 #include "ridge/base/clock.h"
 #include "ridge/base/error.h"
 #include "ridge/graph/autodiff.h"
@@ -185,14 +186,6 @@ int main(int argc, char** argv) {
                "[fastest]\n");
     return 2;
   }
-  try {
-    ridge::run(std::vector<std::string>(argv + 1, argv + argc));
-  } catch (const ridge::UserError& error) {
-    fmt::print(stderr, "error: {}\n", error.what());
-    return 2;
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "error: {}\n", error.what());
-    return 3;
-  }
-  return 0;
+  return ridge::bench::exit_code(
+      [&] { ridge::run(std::vector<std::string>(argv + 1, argv + argc)); });
 }

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "bench/device_memory.h"
+#include "bench/exit_code.h"
 #include "ridge/base/chrome_trace.h"
 #include "ridge/base/clock.h"
 #include "ridge/base/error.h"
@@ -151,14 +152,5 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "usage: bench_training_step CONFIG THREADS FOLDER [TRACE] [KEY=VALUE...]\n");
     return 2;
   }
-  try {
-    run(parse(argc, argv));
-  } catch (const ridge::UserError& error) {
-    fmt::print(stderr, "error: {}\n", error.what());
-    return 2;
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "error: {}\n", error.what());
-    return 3;
-  }
-  return 0;
+  return ridge::bench::exit_code([&] { run(parse(argc, argv)); });
 }

@@ -15,6 +15,7 @@
 #include <string>
 #include <thread>
 
+#include "bench/exit_code.h"
 #include "ridge/base/clock.h"
 #include "ridge/base/cpu_info.h"
 #include "ridge/io/file.h"
@@ -149,10 +150,6 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "usage: bench_trial_series RIDGE CONFIG [RUNS]\n");
     return 2;
   }
-  try {
-    return run(argv[1], argv[2], argc > 3 ? std::atoi(argv[3]) : 40);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "error: {}\n", error.what());
-    return 2;
-  }
+  return ridge::bench::exit_code(
+      [&] { return run(argv[1], argv[2], argc > 3 ? std::atoi(argv[3]) : 40); });
 }

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <map>
 
+#include "bench/exit_code.h"
 #include "ridge/base/machine.h"
 #include "ridge/base/parallel.h"
 #include "ridge/base/settings.h"
@@ -117,11 +118,7 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "usage: bench_tuning CONFIG... [--times N] [--plans N]\n");
     return 2;
   }
-  try {
+  return ridge::bench::exit_code([&] {
     for (const std::string& path : paths) ridge::report(path, times, plans);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "error: {}\n", error.what());
-    return 2;
-  }
-  return 0;
+  });
 }

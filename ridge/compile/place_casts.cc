@@ -19,14 +19,6 @@
 //
 //   y = conv2d(x, w) : f32   ->   y = cast(matmul(rows of cast(x), cast(w)) : bf16) : f32
 //
-// What is normalised over the batch is read as its product left it there: sums and what is made of
-// them stay f32, the normalising is left to the loops, and the gradient that only products read is
-// rounded where it is made.
-//
-//   y, m, v = batch_norm(cast(c), g, b)   ->   m, v, s, t = batch_norm_stats(c, g, b)
-//                                              y = (cast(c) - m) * s + t
-//   dc = batch_norm_grad(cast(c), ..., dy)   ->   dc = cast(batch_norm_grad(c, ..., dy) : bf16)
-//
 // In TF32 all stay f32, and the device rounds what it multiplies:
 //
 //   y = matmul(a, b) : f32   ->   y = matmul[tf32](a, b) : f32
@@ -38,7 +30,6 @@
 #include "ridge/compile/pass.h"
 #include "ridge/compile/rewrite.h"
 #include "ridge/graph/ops/attention.h"
-#include "ridge/graph/ops/batch_norm.h"
 #include "ridge/graph/ops/conv.h"
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/matmul.h"
@@ -78,22 +69,13 @@ class CastPlacer {
         context_(context),
         stores_(context.backend.stores_16_bits()),
         becomes_state_(become_state(graph)),
-        is_read_wide_(graph.nodes().size()),
-        rewrite_(graph) {
-    for (const auto& node : graph.nodes())
-      if (!is_lowered(*node))
-        for (const Value& input : node->inputs) note_wide(input);
-    for (const Output& output : graph.outputs()) note_wide(output.value);
-  }
+        rewrite_(graph) {}
 
   bool run() {
     bool changed = false;
     for (const auto& node : graph_.nodes()) {
       if (is_lowered(*node)) {
         lower(*node);
-        changed = true;
-      } else if (is_norm_of_16_bits(*node)) {
-        node->is<BatchNorm>() ? lower_norm(*node) : lower_norm_gradient(*node);
         changed = true;
       } else {
         rewrite_.copy(*node);
@@ -115,50 +97,6 @@ class CastPlacer {
     return std::any_of(context_.pins.begin(), context_.pins.end(), [&](const std::string& pin) {
       return node.site.name.starts_with(pin);
     });
-  }
-
-  void note_wide(Value value) {
-    if (value.index == 0) is_read_wide_[id(*value.node)] = true;
-  }
-
-  // The 16 bits that are widened to it; without a node where there are none.
-  Value narrow(Value wide) const {
-    const Node& node = *wide.node;
-    const bool is_widened = node.is<Cast>() && wide.dtype() == DType::kF32 &&
-                            node.inputs[0].dtype() == context_.precision;
-    return is_widened ? node.inputs[0] : Value{};
-  }
-
-  bool is_norm_of_16_bits(const Node& node) const {
-    const bool is_gradient = node.is<BatchNormGrad>();
-    if (!node.is<BatchNorm>() && !is_gradient) return false;
-    if (!stores_ || context_.tf32 || is_pinned(node)) return false;
-    if (is_gradient && is_read_wide_[id(node)]) return false;
-    return narrow(rewrite_.mapped(node.inputs[0])).node != nullptr;
-  }
-
-  void lower_norm(const Node& node) {
-    const auto& norm = node.op_as<BatchNorm>();
-    BatchNormStats op;
-    op.eps = norm.eps;
-    std::vector<Value> inputs = rewrite_.mapped_inputs(node);
-    const Value x = inputs[0];
-    inputs[0] = narrow(x);
-    Node& stats = rewrite_.to().add(
-        std::make_shared<const BatchNormStats>(std::move(op)), std::move(inputs), node.site);
-    const SiteScope scope(rewrite_.to(), node.site.name + "/plain", SiteScope::Path::kAbsolute);
-    const Value norms[] = {{&stats, 0}, {&stats, 2}, {&stats, 3}};
-    const Value y = normalized(x, norms, norm_activation(norm.activation, "batch_norm"));
-    rewrite_.replace(node, {y, {&stats, 0}, {&stats, 1}});
-  }
-
-  void lower_norm_gradient(const Node& node) {
-    std::vector<Value> inputs = rewrite_.mapped_inputs(node);
-    inputs.front() = narrow(inputs.front());
-    if (const Value dy = narrow(inputs.back()); dy.node != nullptr) inputs.back() = dy;
-    Node& low = rewrite_.to().add(node.op, std::move(inputs), node.site);
-    const SiteScope scope(rewrite_.to(), node.site.name + "/cast", SiteScope::Path::kAbsolute);
-    rewrite_.replace(node, {cast({&low, 0}, DType::kF32), {&low, 1}, {&low, 2}});
   }
 
   void lower(const Node& node) {
@@ -244,7 +182,6 @@ class CastPlacer {
   const PassContext& context_;
   bool stores_;
   std::vector<bool> becomes_state_;
-  std::vector<bool> is_read_wide_;  // by node: its first result, by others than lowered ones
   Rewrite rewrite_;
 };
 

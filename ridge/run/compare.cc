@@ -147,7 +147,7 @@ double plain_error(const Graph& lone,
                    Backend& backend) {
   Graph plain("plain");
   std::vector<Value> values;
-  const Node& node = *lone.outputs().at(0).value.node;
+  const Node& node = node_of(lone);
   for (const Value& value : node.inputs)
     values.push_back(input(plain, fmt::format("{}", values.size()), value.type()));
   const std::vector<Value> results = node.op->expand(values);
