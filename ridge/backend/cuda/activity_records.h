@@ -24,9 +24,10 @@ namespace ridge::cuda {
 class ActivityRecords {
  public:
   struct Names {
-    /// Of a call: "cuLaunchKernel"; null where it is not known.
+    /// The name of a call, such as "cuLaunchKernel"; null where it is not known.
     std::function<const char*(CallDomain, uint32_t)> call;
-    /// Of the scope that an external correlation stands for; null where it is none of ours.
+    /// The name of the scope that an external correlation stands for; null where the scope is none
+    /// of ours.
     std::function<const char*(uint64_t)> scope;
   };
   explicit ActivityRecords(Names names) : names_(std::move(names)) {}

@@ -108,7 +108,7 @@ class EpilogueFinder {
   }
 
  private:
-  // As the product: 16 bits of its dtype for each of its elements.
+  // Whether an output is like the product: 16 bits of its dtype for each of its elements.
   bool is_narrow(size_t output) const {
     const TensorType& type = body_.outputs()[output].value.type();
     return type.dtype == product_.dtype && type.elements() == product_.elements();

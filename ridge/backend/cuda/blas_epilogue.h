@@ -24,7 +24,7 @@ struct BlasEpilogue {
   std::string name() const;
 };
 
-/// Of a `fused_matmul` node; nothing where the library cannot do what its loop does.
+/// The epilogue of a `fused_matmul` node; nothing where the library cannot do what its loop does.
 std::optional<BlasEpilogue> blas_epilogue(const Node& node);
 
 }  // namespace ridge::cuda

@@ -24,7 +24,7 @@ enum class BlasResult : int {
   kNotSupported = 15,
 };
 
-/// Of a matrix, and of the factors alpha and beta.
+/// The type of the elements of a matrix, and of the factors alpha and beta.
 enum class BlasType : int { kF32 = 0, kF64 = 1, kF16 = 2, kBF16 = 14 };
 
 /// In what products are made and summed.

@@ -167,7 +167,7 @@ Dnn::Dnn(DeviceRef device, DnnLibraryRef library)
 Dnn::Dnn(DnnLibraryRef library, std::string_view properties)
     : library_(std::move(library)), properties_text_(properties) {
   properties_ = std::make_unique<DnnDescriptor>(library_, DnnKind::kDeviceProperties);
-  // With the zero behind it.
+  // The library wants the zero behind the text, too.
   properties_->set_all(
       DnnAttribute::kDevicePropertiesJson,
       std::span<const char>(properties_text_.c_str(), properties_text_.size() + 1));

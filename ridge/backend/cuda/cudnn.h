@@ -160,7 +160,7 @@ class DnnDescriptor {
   void set(DnnAttribute attribute, const std::vector<int64_t>& values) {
     set_all(attribute, std::span<const int64_t>(values));
   }
-  /// From now on it can be read, and no longer written.
+  /// Ends the writing of attributes: from now on they can be read alone.
   void finalize();
 
   /// Up to `most` values.
@@ -200,15 +200,15 @@ class Dnn {
  public:
   /// DnnError when the library cannot run on it.
   Dnn(DeviceRef device, DnnLibraryRef library);
-  /// For a device that is not here, described as the library writes it (JSON): plans can be made,
-  /// and none run.
+  /// Opens the library for a device that is not here, described as the library writes it (JSON):
+  /// plans can be made, and none run.
   Dnn(DnnLibraryRef library, std::string_view properties);
   /// After all work that was queued with it.
   ~Dnn();
   Dnn(const Dnn&) = delete;
   Dnn& operator=(const Dnn&) = delete;
 
-  /// The same with a handle of its own: none serves two threads at a time. DnnError.
+  /// The same library with a handle of its own, for a handle serves one thread at a time. DnnError.
   std::shared_ptr<const Dnn> for_another_thread() const;
 
   const DnnLibraryRef& library() const { return library_; }

@@ -49,7 +49,7 @@ enum class DnnKind : int {
   kDeviceProperties = 38,  ///< Since 9.8.
 };
 
-/// Of the values of an attribute.
+/// The type of the values of an attribute.
 enum class DnnType : int {
   kHandle = 0,
   kDataType = 1,

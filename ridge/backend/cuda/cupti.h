@@ -20,7 +20,7 @@ class Cupti {
   static std::shared_ptr<const Cupti> open(int driver_version);
 
   const std::string& path() const { return path_; }
-  /// Of its interface: 18 for CUDA 12.0, 130202 for a 13.2.
+  /// The version of its interface: 18 for CUDA 12.0, 130202 for a 13.2.
   uint32_t version() const { return version_; }
 
   /// UserError unless the call succeeded; `call` is its name.

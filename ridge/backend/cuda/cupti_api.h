@@ -41,7 +41,7 @@ enum class ThreadIdType : uint32_t { kSystem = 1 };
 enum class ActivityAttribute : uint32_t { kZeroedBuffers = 5 };
 enum class ExternalKind : uint32_t { kCustom0 = 3 };
 inline constexpr uint32_t kFlushForced = 1;
-/// Of ids: there is none.
+/// The id that stands for "there is none".
 inline constexpr uint32_t kNoActivityId = 0xffffffff;
 
 /// 0: not known.

@@ -17,7 +17,7 @@ std::string visible_devices() {
   return fmt::format(" (CUDA_VISIBLE_DEVICES is '{}')", shortened(visible, 60));
 }
 
-// Of several MIG slices CUDA shows a program one, whatever the variable names.
+// CUDA shows a program no more than one MIG slice, however many the variable names.
 bool sees_slice() {
   const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
   return visible != nullptr && std::string_view(visible).starts_with("MIG-");

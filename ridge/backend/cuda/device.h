@@ -12,13 +12,13 @@
 namespace ridge::cuda {
 
 struct DeviceFacts {
-  int number = 0;    ///< As in cuda:0.
-  std::string name;  ///< "NVIDIA H200".
-  std::string uuid;  ///< As nvidia-smi shows it: "GPU-", of a slice "MIG-", and five groups of
-                     ///< hexadecimal digits.
+  int number = 0;    ///< The number that the driver counts it by: 0 for cuda:0.
+  std::string name;  ///< The driver's name for it, such as "NVIDIA H200".
+  std::string uuid;  ///< What nvidia-smi shows: "GPU-", or "MIG-" for a slice, and five groups
+                     ///< of hexadecimal digits.
   DeviceLimits limits;
   int64_t memory_bytes = 0;
-  int copy_engines = 0;  ///< Copies that run beside kernels.
+  int copy_engines = 0;  ///< The number of copies that can run beside kernels.
   int64_t l2_bytes = 0;
 };
 

@@ -7,7 +7,7 @@
 namespace ridge::cuda {
 namespace {
 
-// As device/kernel.h has it.
+// The layout is that of Fault in device/kernel.h.
 struct Fault {
   uint64_t place;  // 1 + the number of the index among all of the node's
   int64_t index;

@@ -21,7 +21,7 @@ struct IndexMap : BroadcastMap {
   bool is_same() const { return axes.size() == 1 && axes[0].stride == 1; }
   /// Elements that follow each other are neighbours (stride 1), or one, over pieces of so many.
   bool keeps_pieces(int64_t size) const { return axes[0].stride <= 1 && axes[0].size % size == 0; }
-  /// As place_text.
+  /// Returns what place_text() returns, for the axes of this map.
   std::string text(const std::string& at, int64_t step = 1) const;
 };
 

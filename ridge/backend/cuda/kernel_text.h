@@ -85,7 +85,7 @@ class KernelText {
   static constexpr size_t kMostOperands = 480;  ///< A launch has 4 KiB for them.
 
   explicit KernelText(const FusedBody& body);
-  /// Of a node that is no fused body.
+  /// Begins the kernel of a node that is no fused body.
   explicit KernelText(const Node& node);
 
   Lines lines;  ///< The body of the function that is being written.
@@ -113,8 +113,8 @@ class KernelText {
   void open_stride(int64_t n);
   void finish_stride(std::string_view suffix, int64_t n);
 
-  /// Of the next function: shared memory that it declares beside its dynamic one, and blocks that
-  /// a multiprocessor has registers for at a time.
+  /// Says of the next function which shared memory it declares beside its dynamic one, and for how
+  /// many blocks at a time a multiprocessor shall have registers.
   size_t static_shared_bytes = 0;
   int blocks_at_once = 1;
 
@@ -193,7 +193,7 @@ PrintedKernel print_rows(const FusedBody& body, Functions functions, const Devic
 PrintedKernel print_matmul(const Node& node, const DeviceLimits& limits);
 
 // Families of ops, a file each: the kernel of the node, or nothing where its op is none of theirs.
-/// Of attention and its gradient, for tensor cores.
+/// Prints attention or its gradient for tensor cores; nothing where no such kernel serves the node.
 std::optional<PrintedKernel> print_attention_mma(const Node& node, const DeviceLimits& limits);
 std::optional<PrintedKernel> print_source(const Node& node);
 std::optional<PrintedKernel> print_move(const Node& node);

@@ -9,8 +9,8 @@
 namespace ridge::cuda {
 namespace {
 
-// Of the files of a Python environment: a wheel's folder is named after the library or its version
-// of CUDA.
+// Searches a Python environment, where a wheel's folder is named after the library or after its
+// version of CUDA.
 void add_wheels(const std::filesystem::path& environment,
                 const std::vector<const char*>& files,
                 std::vector<std::string>& places) {

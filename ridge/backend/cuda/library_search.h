@@ -48,7 +48,7 @@ std::string find_functions(const OpenedLibrary& library, Functions&&... function
   return missing;
 }
 
-/// Of a caller that has no driver: it takes any library.
+/// The version of the driver for a caller that has none: it takes any library.
 inline constexpr int kAnyDriver = 1 << 30;
 /// Why a driver for CUDA `driver` (1000 * major + 10 * minor) does not run what the library at
 /// `path`, of CUDA `major`, makes or holds: kernels of a later major version are refused. Empty: it

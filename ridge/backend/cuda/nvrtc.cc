@@ -98,7 +98,7 @@ std::string Nvrtc::target_for(int major, int minor) const {
   int newest = 0;
   for (const int each : known)
     if (each <= wanted) newest = std::max(newest, each);
-  // Where all are newer, the compiler says so itself.
+  // The compiler says so itself where all that it knows are newer.
   return newest == 0 || newest == wanted ? fmt::format("sm_{}", wanted)
                                          : fmt::format("compute_{}", newest);
 }

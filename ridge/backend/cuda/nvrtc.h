@@ -50,7 +50,7 @@ class CubinCache {
   /// cache_folder() / "cuda-kernels-1".
   CubinCache(std::shared_ptr<const Nvrtc> compiler, std::filesystem::path folder);
 
-  /// As Nvrtc::compile. Safe to call from several threads and programs.
+  /// Does what Nvrtc::compile does. Several threads and programs may call it at a time.
   std::string compile(const std::string& source,
                       const std::string& name,
                       const std::string& architecture) const;

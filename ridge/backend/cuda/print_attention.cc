@@ -7,7 +7,7 @@
 namespace ridge::cuda {
 namespace {
 
-// As device/attention_mma.h has them.
+// These numbers are those of device/attention_mma.h.
 constexpr int64_t kMmaThreads = 128, kMmaWarps = 4;
 constexpr int64_t kMostMmaDepth = 128, kMostMmaRows = int64_t{1} << 30;
 // Keys and values of so many heads are read from the second cache (50 MB on an H200, 40 on an

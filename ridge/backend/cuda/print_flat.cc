@@ -8,8 +8,8 @@
 //     store<4>(out0 + i, q0);
 //   }
 //
-// For a list of tensors the loop runs over chunks of 4096 elements, or pieces, of all of them:
-// which tensor one is of says a table, and `list` where that lies.
+// For a list of tensors the loop runs over chunks of 4096 elements, or pieces, of all of them. A
+// table says which tensor a chunk is of, and `list` where that tensor lies.
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -31,7 +31,7 @@ constexpr int64_t kChunk = 4096;
 
 class FlatPrinter {
  public:
-  // With lengths, of a list.
+  // With `lengths` the body is that of a list of tensors.
   FlatPrinter(const FusedBody& body,
               size_t shared,
               std::vector<int64_t> lengths,
@@ -318,7 +318,7 @@ class FlatPrinter {
             "{} tensors of up to {} elements, {} at a time.", lengths_.size(), longest_, width_));
   }
 
-  // Where the first launches write: partial results, of tensors of several pieces.
+  // Finds where the first launches write: partial results, for tensors of several pieces.
   void find_targets(size_t results) {
     for (size_t tensor = 0; tensor < lengths_.size(); ++tensor)
       for (size_t i = 0; i < results; ++i)

@@ -54,7 +54,8 @@ struct PrintedKernel {
   std::string source;
   std::vector<KernelLaunch> launches;  ///< One after the other.
   size_t workspace_bytes = 0;
-  /// Where the kernel checks indices: what they are out of range of, for the error of a fault.
+  /// For a kernel that checks indices, what they are to be less than: the error of a fault tells
+  /// it.
   int64_t index_limit = 0;
   /// False where the bits are not those of the CPU executors.
   bool same_bits = true;
@@ -69,8 +70,8 @@ struct Printing {
 /// sites of the nodes are no part of it: layers of a model share their kernels.
 Printing print_kernel(const Node& node, const DeviceLimits& limits);
 
-/// The same for tensor cores: of attention and its gradient, where the operands have 16 bits. Other
-/// bits than those of print_kernel(), and the same ones in each run.
+/// The same for tensor cores: attention and its gradient, where the operands have 16 bits. The
+/// results differ from those of print_kernel() in the last bits, and are the same in each run.
 Printing print_mma_kernel(const Node& node, const DeviceLimits& limits);
 
 /// The same by the device's own exp and the like (device/approx.h) instead of the CPU's: of loops

@@ -20,7 +20,7 @@ constexpr TileForm kLarge{128, 128, 8, 8, 16};
 constexpr TileForm kSmall{64, 64, 8, 4, 16};
 constexpr TileForm kFewRows{32, 128, 4, 8, 16};
 constexpr TileForm kFewColumns{128, 32, 8, 4, 16};
-// Of f64, whose sums take two registers.
+// The form for f64, whose sums take two registers each.
 constexpr TileForm kLargeWide{64, 64, 4, 4, 8};
 constexpr TileForm kSmallWide{32, 32, 4, 4, 8};
 

@@ -12,7 +12,7 @@
 
 namespace ridge::cuda {
 
-// Of 16 bytes there is no number.
+// The type that moves `bytes` bytes at once. No type of numbers has 16 bytes.
 std::string unit_type(size_t bytes) {
   return bytes == 16 ? "Pack<uint64_t, 2>" : fmt::format("uint{}_t", 8 * bytes);
 }
@@ -182,7 +182,7 @@ struct PaddedAxis {
   int64_t whole() const { return low + span() + high; }
 };
 
-// From the innermost out; an axis without padding goes with the one further out.
+// The axes from the innermost out; one without padding is joined with the one further out.
 std::vector<PaddedAxis> padded_axes(const Node& node) {
   const auto& op = node.op_as<Pad>();
   const Shape& shape = node.inputs[0].shape();

@@ -31,7 +31,7 @@ std::vector<Run> runs_of(const Shape& shape, const std::vector<int64_t>& axes) {
   return runs;
 }
 
-// From x (outer, n, inner) to (outer, chunks, inner).
+// One launch, which reduces x (outer, n, inner) to (outer, chunks, inner).
 struct Stage {
   int64_t outer = 1, n = 1, inner = 1;
   int64_t chunks() const { return ceil_div(n, inner == 1 ? kPiece : kSummedRows); }

@@ -73,7 +73,7 @@ class RowPrinter {
     int64_t bytes = sums_.shared_bytes(block_rows_);
     for (const auto& [passes, number] : order) {
       int64_t elements = columns_;
-      // Of a row without room for all of it, a part: each thread knows which packs it keeps.
+      // A row without room for all of it is kept in part: each thread knows which packs it keeps.
       if (is_spread_)
         elements = std::min(columns_ + 8, (most_shared() - bytes) / element_bytes(number) / 8 * 8);
       if (elements <= 0 || bytes + kept_bytes(number, elements) > most_shared()) continue;
@@ -116,7 +116,7 @@ class RowPrinter {
   bool ends_pass(const Node& node) const {
     return role(node) == LoopRole::kRow && (is_loop_reduction(node) || node.is<Pick>());
   }
-  // Of a long row: groups of sixteen threads that share it.
+  // A long row is shared by groups of sixteen threads.
   int64_t pieces() const { return is_spread_ ? threads() / kGroup : ceil_div(columns_, kPiece); }
   int64_t threads() const {
     if (is_spread_) return spread_threads();

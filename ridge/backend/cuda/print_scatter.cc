@@ -14,7 +14,7 @@
 namespace ridge::cuda {
 namespace {
 
-// As device/scatter.h has them.
+// These numbers are those of device/scatter.h.
 constexpr int64_t kSortChunk = 1024;
 constexpr int64_t kDigits = 256;
 constexpr int64_t kSumThreads = 1024;

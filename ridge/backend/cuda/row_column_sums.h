@@ -26,7 +26,7 @@ class RowColumnSums {
   bool empty() const { return sums_.empty(); }
   const std::vector<Sum>& all() const { return sums_; }
   int64_t chunks() const;
-  /// Of shared memory, where a block has so many rows at a time.
+  /// The shared memory that a block of `rows` rows at a time needs, in bytes.
   int64_t shared_bytes(int64_t rows) const;
   /// Gives all their places from 0 on, for so many rows; `setup` declares them.
   void place(int64_t rows, std::vector<std::string>& setup);

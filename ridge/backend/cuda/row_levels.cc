@@ -11,7 +11,7 @@
 namespace ridge::cuda {
 namespace {
 
-// Of exp(x - max(x)) in f32, reshapes aside: the node of the maximum; else null.
+// The node of the maximum where `exponential` is exp(x - max(x)) in f32, reshapes aside; else null.
 const Node* maximum_within(const FusedBody& body, const Node& exponential) {
   if (!exponential.is<Exp>() || exponential.outputs[0].dtype != DType::kF32) return nullptr;
   const Node& difference = behind_reshapes(*exponential.inputs[0].node);

@@ -10,17 +10,17 @@
 namespace ridge::cuda {
 
 struct RowLevels {
-  std::vector<int> of;  ///< By node: as FusedBody::levels.
-  /// Sums of exp(x - max(x)) that are found in one pass with that maximum, and it.
+  std::vector<int> of;  ///< The level of each node, by its id, like FusedBody::levels.
+  /// For each sum of exp(x - max(x)) that is found in one pass with its maximum, that maximum.
   std::map<const Node*, const Node*> maximum_of;
-  std::set<const Node*> below_zero;  ///< All exp(x - max(x)).
+  std::set<const Node*> below_zero;  ///< The nodes that are exp(x - max(x)).
 
   int level(const Node& node) const { return of[static_cast<size_t>(node.id)]; }
-  /// Whether such a sum finds the node.
+  /// Whether a sum of exponentials finds this maximum in the same pass.
   bool is_found(const Node& maximum) const;
 };
 
-/// With `joins_exponentials` false those of the body, and nothing else.
+/// The levels of a body. With `joins_exponentials` false they are those of the body as it is.
 RowLevels row_levels(const FusedBody& body, bool joins_exponentials);
 
 }  // namespace ridge::cuda

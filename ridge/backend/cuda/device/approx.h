@@ -1,7 +1,7 @@
 // Functions of f32 by the device's own approximations: what a loop calls that is bound by its
 // arithmetic and need not have the CPU's bits.
 //
-// Of the instructions NVIDIA's "Parallel Thread Execution ISA" says how far off they are at most:
+// NVIDIA's "Parallel Thread Execution ISA" says how far off the instructions are at most:
 // ex2.approx 2 units in the last place, rcp.approx 1. tanh.approx and lg2.approx are off by more
 // than a float should be (2^-11; near 1 the logarithm by 2^-22 of 1): tanh is made of an
 // exponential, and the logarithm, of which a row has one, stays the CPU's. With `ftz` a number
@@ -113,8 +113,8 @@ struct Exponentials {
     sum = __shfl_sync(kAll, all, 0, kGroup);
   }
 
-  /// Those of up to 64 groups, one a piece, for the whole block, which calls this together. Of
-  /// `maxima` and `sums` each has an element a piece, as over_pieces() asks for.
+  /// Combines the results of up to 64 groups, one for each piece, for the whole block, which calls
+  /// this together. `maxima` and `sums` have one element for each piece, as over_pieces() asks for.
   void combine(float* maxima, float* sums, int pieces) {
     combine();
     const int lane = static_cast<int>(threadIdx.x) % kGroup;
@@ -133,7 +133,7 @@ struct Exponentials {
     combine();
   }
 
-  /// Of a row of which all are -infinity: that, and NaN.
+  /// For a row of which all are -infinity, the largest is -infinity and the total NaN.
   float largest() const { return sum == 0.0f ? -__builtin_inff() : max; }
   float total() const { return sum == 0.0f ? __builtin_nanf("") : sum; }
 };

@@ -22,7 +22,8 @@ namespace ridge::cuda {
 //   kKeyRowTiles, kBlockQueries   of the kernel of the keys what kRowTiles and kBlockKeys are
 //   kSharedBytesOfKeys            of its launch
 
-/// Of a query: logsumexp / ln(2), and scale times the product of y and dy.
+/// What the gradient needs to know of a query: logsumexp / ln(2), and scale times the product of y
+/// and dy.
 struct alignas(8) GradientRow {
   float logsumexp, delta;
 };
@@ -272,7 +273,7 @@ inline void weigh_columns(MmaSums<kRowTiles, kColumnTiles>& scores,
   const bool is_cut = S::kCausal && query < key + kRowTiles * 16 - 1;
 #pragma unroll
   for (int n = 0; n < kColumnTiles; ++n) {
-    // Of two queries: logsumexp and delta of each.
+    // The pair holds logsumexp and delta of each of two queries.
     const Pack<float, 4> pair = load_floats(rows + (n * 64 + lane % 4 * 16));
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m)
@@ -296,7 +297,7 @@ inline void differentiate_columns(MmaSums<kRowTiles, kColumnTiles>& dweights,
   const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
   for (int n = 0; n < kColumnTiles; ++n) {
-    // Of two queries: logsumexp and delta of each.
+    // The pair holds logsumexp and delta of each of two queries.
     const Pack<float, 4> pair = load_floats(rows + (n * 64 + lane % 4 * 16));
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m)

@@ -21,7 +21,7 @@
 #define __builtin_inf() __longlong_as_double(0x7ff0000000000000ll)
 #define __builtin_nanf(text) __int_as_float(0x7fc00000)
 #define __builtin_bit_cast(to, x) ::ridge::cuda::bits_as(x, static_cast<to*>(nullptr))
-// Of f64: other last bits than those of the C library.
+// In f64 these differ from those of the C library in the last bits.
 #define __builtin_exp(x) exp(x)
 #define __builtin_log(x) log(x)
 #define __builtin_tanh(x) tanh(x)
@@ -117,7 +117,7 @@ template <typename T>
 inline void set(T& to, T x) {
   to = x;
 }
-/// Of what was rounded when it was made: the dtype has it, so nothing is rounded again.
+/// Converts what was rounded when it was made: the dtype holds it, so nothing is rounded again.
 template <typename T, typename X>
 inline void keep(T& to, X x) {
   set(to, x);
@@ -238,7 +238,7 @@ inline float to_bf16(T x) {
 template <typename T>
 inline constexpr bool kIsSigned = T(-1) < T(0);
 
-/// Of a float: towards zero, saturating, NaN to 0.
+/// Converts a float to an integer: towards zero, saturating, and NaN to 0.
 template <typename To, typename From>
 inline To to_integer(From x) {
   constexpr int kDigits = static_cast<int>(8 * sizeof(To)) - (kIsSigned<To> ? 1 : 0);
@@ -323,7 +323,8 @@ struct Plus {
   }
 };
 
-/// Of equal numbers, zeros of either sign, lanes keep the second, and the fold of a turn the first.
+/// Among equal numbers, such as zeros of either sign, lanes keep the second, and the fold of a turn
+/// the first.
 struct Larger {
   template <typename T>
   static T neutral() {
@@ -416,7 +417,8 @@ inline void reduce_pieces(const T* x, T* y, int64_t n, T divisor) {
 
 // ---- wrong data ----
 
-/// Where a kernel says which index was out of range: of several, one. Zeros: none was.
+/// The place where a kernel says which index was out of range, one of them where several were. All
+/// zeros say that none was.
 struct Fault {
   unsigned long long place;  ///< 1 + the number of the index among all indices.
   long long index;

@@ -19,7 +19,7 @@ namespace ridge::cuda {
 
 #ifdef __CUDA_ARCH__
 
-/// Where something lies in shared memory; bytes are added to it.
+/// An address in shared memory, in bytes.
 using SharedAddress = uint32_t;
 inline SharedAddress shared_address(unsigned char* at) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(at));
@@ -115,7 +115,7 @@ inline float exp2_of(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
-/// That of both which is a number.
+/// The larger of two floats; where one is NaN, the other.
 inline float larger_number(float a, float b) { return fmaxf(a, b); }
 
 #else
@@ -172,7 +172,7 @@ inline int left_lane() {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   return lane % 16 * kRowBytes<kDepth> + lane / 16 * 16;
 }
-/// Of a right factor that lies column by column.
+/// A lane's row of a right factor's matrices, where the factor lies column by column.
 template <int kDepth>
 inline int right_lane() {
   const int lane = static_cast<int>(threadIdx.x) % 32;

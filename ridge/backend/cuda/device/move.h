@@ -16,7 +16,7 @@ inline void transpose_tile(const T* from,
                            int64_t rows,
                            int64_t across,
                            int64_t columns) {
-  // With a word more in a row, neighbours in a column lie in different banks.
+  // Rows have one word more, so that neighbours in a column lie in different banks.
   constexpr int kSpare = sizeof(T) < 4 ? 4 / sizeof(T) : 1;
   constexpr int kAtOnce = 256 / kSide;
   __shared__ T tile[kSide][kSide + kSpare];

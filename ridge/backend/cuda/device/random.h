@@ -22,8 +22,9 @@ template <int N>
 struct Draws {
   uint32_t at[N];
 
-  /// Of elements `begin` and on. Where a block of four begins is known only when the kernel runs,
-  /// and an array that is read at such a place would lie in local memory: hence the choices.
+  /// Draws for the elements from `begin` on. Where a block of four begins is known only when the
+  /// kernel runs, and an array that is read at such a place would lie in local memory: hence the
+  /// choices.
   Draws(const RandomStream& stream, int64_t begin) {
     const uint64_t index = stream.first + static_cast<uint64_t>(begin);
     const uint32_t skip = static_cast<uint32_t>(index % 4);

@@ -33,7 +33,7 @@ inline void reduce_rows(const From* x, To* y, int64_t rows, int64_t n, Sum<From>
   }
 }
 
-/// The same for rows of at most 16 elements, each of a thread: in the tree they have a lane each.
+/// The same for rows of at most 16 elements, one thread a row: in the tree each element has a lane.
 template <class Op, int kColumns, typename From, typename To>
 inline void reduce_short_rows(const From* x, To* y, int64_t rows, Sum<From> divisor) {
   using A = Sum<From>;
@@ -120,8 +120,8 @@ inline int64_t argmax_column(const T* x, int64_t n, int64_t stride) {
   return place;
 }
 
-/// Of each row of x (rows, n) the place of the first largest before column `limit`; kWarps of the
-/// block's 8 share a row.
+/// Finds the place of the first largest before column `limit` in each row of x (rows, n); kWarps of
+/// the block's 8 warps share a row.
 template <int kWarps, typename T>
 inline void argmax_rows(const T* x, int64_t* y, int64_t rows, int64_t n, int64_t limit) {
   constexpr unsigned kAll = 0xffffffffu;

@@ -22,7 +22,7 @@ struct Row {
   static int own() { return kGroups == 1 ? static_cast<int>(threadIdx.x) / kGroup : 0; }
   static int lane() { return static_cast<int>(threadIdx.x) % kGroup; }
   static int group() { return kGroups == 1 ? 0 : static_cast<int>(threadIdx.x) / kGroup; }
-  /// The thread's among those that have the row.
+  /// The number of the thread among those that share the row.
   static int thread() { return group() * kGroup + lane(); }
   static Pack<T, 4> four(const T* from, int64_t count) {
     return kIsAlignedRow ? load<4>(from) : load_some<4>(from, count);
@@ -34,7 +34,7 @@ struct Row {
       store_some<4>(to, pack, count);
   }
 
-  /// Of f(element), over pieces of kPieceSize.
+  /// Sums f(element) over pieces of kPieceSize elements.
   template <int kPieceSize, class F>
   double sum(F f) const {
     __shared__ A results[16];

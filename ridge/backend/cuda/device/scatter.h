@@ -162,7 +162,7 @@ struct RowPart {
   }
 };
 
-/// By one warp.
+/// Adds rows with one warp.
 template <typename T, int N>
 inline void add_few(const RowAddition<T>& a, const RowPart<T, N>& part) {
   const int64_t own = static_cast<int64_t>(threadIdx.x % 32) * N;
@@ -185,7 +185,7 @@ inline void add_few(const RowAddition<T>& a, const RowPart<T, N>& part) {
   store<N>(a.to + place, pack);
 }
 
-/// By a block of 8 warps: all fetch, and a thread a column adds.
+/// Adds rows with a block of 8 warps: all fetch, and one thread for each column adds.
 template <typename T, int N>
 inline void add_many(const RowAddition<T>& a, const RowPart<T, N>& part) {
   constexpr int kColumns = 32 * N;
