@@ -27,6 +27,7 @@ import os  # noqa: E402
 import pathlib  # noqa: E402
 import shutil  # noqa: E402
 import signal  # noqa: E402
+import stat  # noqa: E402
 import subprocess  # noqa: E402
 import tempfile  # noqa: E402
 import time  # noqa: E402
@@ -121,15 +122,19 @@ LIBRARIES = {
 
 def libraries(facts, cuda):
     """{variable: file} of what the environment does not name. Of a library that is there for several
-    versions of CUDA it is the newest that the driver, which is for `cuda` ("13.0"), can load."""
+    versions of CUDA it is the newest that the driver, which is for `cuda` ("13.0"), can load. The file
+    of cuDNN does not name its CUDA, which is that of PyTorch."""
     found = {}
+    newest = int(cuda.partition(".")[0])
     wheels = pathlib.Path(facts.get("wheels", "/nowhere")) / "nvidia"
     for variable, name in LIBRARIES.items():
         if os.environ.get(variable):
             continue
         files = sorted(wheels.glob(f"*/lib/{name}"), key=lambda file: file.suffix)
         if name.endswith("]"):
-            files = [file for file in files if int(file.suffix[1:]) <= int(cuda.partition(".")[0])]
+            files = [file for file in files if int(file.suffix[1:]) <= newest]
+        elif int((facts.get("cuda") or cuda).partition(".")[0]) > newest:
+            continue
         if files:
             found[variable] = str(files[-1])
     return found
@@ -142,6 +147,9 @@ def make_cache(work):
     shipped = ROOT / "cache"
     if shipped.is_dir():
         shutil.copytree(shipped, cache)
+        # A bundle may be read-only, and copies have the modes of what is copied.
+        for path in (cache, *cache.rglob("*")):
+            path.chmod(path.stat().st_mode | stat.S_IWUSR)
     else:
         cache.mkdir()
     return cache

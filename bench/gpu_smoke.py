@@ -22,6 +22,16 @@ MOST_SHARDS = 8  # processes of the registry walk
 OWN = {"RIDGE_CUBLASLT": "none", "RIDGE_CUDNN": "none"}
 KERNELS = {"own": OWN, "libraries": {}}
 TINY = "bench/configs/gpt_tiny.toml"
+# In f32 the first kernel that is offered for each node runs. In 16 bits those run that timing picks,
+# as in a user's run, and the head has columns of padding, as few vocabularies are multiples of 64.
+KEYS = {
+    "f32": ["train.precision=f32", "tune=false"],
+    "bf16": ["train.precision=bf16", "model.vocab=4099", "data.classes=4099"],
+}
+
+
+def settings(precision):
+    return [word for key in KEYS[precision] for word in ("--set", key)]
 
 
 # ---- smoke
@@ -46,8 +56,7 @@ class Smoke:
     def train(self, precision, capture, environment):
         words = self.context.ridge(
             "train", self.context.root / TINY, "--device", self.context.device, "--steps", "3", "--json",
-            "--set", f"train.precision={precision}", "--set", f"train.capture={capture}",
-            "--set", "tune=false",
+            "--set", f"train.capture={capture}", *settings(precision),
         )  # fmt: skip
         return self.context.runs.run(words, min(SMOKE_RUN, self.context.left()), **environment)
 
@@ -63,13 +72,13 @@ class Smoke:
             self.wrong.append(f"facts: {error}")
 
     def inspect(self, name, precision, environment):
-        """The kernel that is picked for each node."""
+        """The kernel that is picked for each node. The runs behind it take these from the cache."""
         if self.context.left() < LEAST_LEFT:
             self.wrong.append(f"plan of {name}: no time was left")
             return
         words = self.context.ridge(
             "inspect", self.context.root / TINY, "--plan", "--json", "--device", self.context.device,
-            "--set", f"train.precision={precision}",
+            *settings(precision),
         )  # fmt: skip
         ended = self.context.runs.run(words, min(SMOKE_RUN, self.context.left()), **environment)
         try:
@@ -103,10 +112,11 @@ class Smoke:
 
     def all(self):
         self.ask()
-        for precision in ("f32", "bf16"):
+        for precision in KEYS:
             for kernels, environment in KERNELS.items():
                 name = f"{precision}.{kernels}"
-                self.inspect(name, precision, environment)
+                if "tune=false" not in KEYS[precision]:
+                    self.inspect(name, precision, environment)
                 hashes = {
                     capture: self.run(f"{name}.{capture}", precision, capture, environment)
                     for capture in ("off", "on")
@@ -141,7 +151,8 @@ def sanitizer(tool):
             [
                 program, "--tool", tool, "--error-exitcode", str(SANITIZER_FAILED),
                 *context.ridge("train", context.root / TINY), "--device", context.device, "--steps", "3",
-                "--json", "--set", "tune=false", "--set", "train.precision=bf16",
+                # The picks are those that smoke has timed without the sanitizer.
+                "--json", *settings("bf16"),
                 # A report names the kernel of each launch; of a graph it would name the graph.
                 "--set", "train.capture=off",
             ],
@@ -208,15 +219,13 @@ def registry(context):
     if broken:
         says = f"the walk ended with {broken[0].code}: {broken[0].words()}"
         raise Outcome("failed", says, **values, tail=broken[0].tail())
+    says = f"{len(verdicts) - len(wrong)} of {len(verdicts)} ops agree with `ref`"
+    if wrong:
+        says += f"; not {', '.join(wrong[:6])}" + (", ..." if len(wrong) > 6 else "")
     if late:
-        says = f"out of time: the walk was stopped after {late[0].seconds:.0f} s; by then"
-        raise missing(f"{says} {len(verdicts) - len(wrong)} of {len(verdicts)} ops were right", **values)
-    if not verdicts:
+        says += f"; out of time: the walk was stopped after {late[0].seconds:.0f} s"
+        if not wrong:
+            raise missing(says, **values)
+    elif not verdicts:
         raise Outcome("failed", "the walk walked over no op")
-    shown = ", ".join(wrong[:6]) + (", ..." if len(wrong) > 6 else "")
-    return passed_if(
-        not wrong,
-        f"{len(verdicts) - len(wrong)} of {len(verdicts)} ops agree with `ref`"
-        + (f"; not {shown}" if wrong else ""),
-        **values,
-    )
+    return passed_if(not wrong, says, **values)

@@ -19,7 +19,22 @@ import sys
 
 sys.dont_write_bytecode = True  # a bundle is not written to
 if sys.version_info < (3, 11):
-    print("optimize_pytorch.py: this is Python %d.%d, and 3.11 is needed" % sys.version_info[:2], file=sys.stderr)
+    import os
+
+    # The Python of --python has PyTorch, and may be newer than the one of the system.
+    named = next((word for flag, word in zip(sys.argv, sys.argv[1:]) if flag == "--python"), None)
+    if named and not os.environ.get("RIDGE_PYTHON_WAS_NAMED"):
+        os.environ["RIDGE_PYTHON_WAS_NAMED"] = "1"
+        try:
+            os.execvp(named, [named, *sys.argv])
+        except OSError as error:
+            print("optimize_pytorch.py: cannot start '%s': %s" % (named, error.strerror), file=sys.stderr)
+            sys.exit(2)
+    print(
+        "optimize_pytorch.py: this is Python %d.%d, and 3.11 is needed; name another by --python"
+        % sys.version_info[:2],
+        file=sys.stderr,
+    )
     sys.exit(2)
 
 
@@ -53,14 +68,25 @@ PROGRAMS = {
     "predict_folder": [PICTURES],
 }
 
+WITHOUT_PICTURES = ("char_gpt", "tabular_mlp")  # these do without torchvision
+
 WORTH = 1.25  # what four of the six are to gain at least
 
+# What a verb may take beyond its budget before it is ended: the start of a program with PyTorch, and the
+# trial that runs when the budget ends.
+MOST_BEYOND = 600
+PICTURES_LIMIT = 600
+
 FACTS = """
-import json, platform, torch, torchvision
+import json, platform, torch
+try:
+    import torchvision
+except ImportError:
+    torchvision = None
 has_gpu = torch.cuda.is_available()
 print(json.dumps({
     "python": platform.python_version(), "torch": torch.__version__,
-    "torchvision": torchvision.__version__, "cuda": torch.version.cuda,
+    "torchvision": torchvision and torchvision.__version__, "cuda": torch.version.cuda,
     "gpu": torch.cuda.get_device_name() if has_gpu else None,
     "threads": torch.get_num_threads()}))
 """
@@ -79,10 +105,10 @@ class Programs:
         self.logs = folder / "logs"
         self.runs = gpu_runs.Runs(folder, self.logs, float("inf"), dict(os.environ))
 
-    def run_json(self, words):
-        """What a verb of ridge says on stdout with --json; None where it says nothing."""
-        ended = self.runs.run([str(word) for word in words], None)
-        return json.loads(ended.out) if ended.out else None
+    def run_json(self, words, budget):
+        """What a verb of ridge says on stdout with --json; None where it says nothing, or has no end."""
+        ended = self.runs.run([str(word) for word in words], budget + MOST_BEYOND)
+        return json.loads(ended.out) if ended.out and not ended.is_late else None
 
     def make_pictures(self):
         """In a folder of its own first: a part of them would be taken for all."""
@@ -91,7 +117,7 @@ class Programs:
             return
         part = self.folder / "pictures.part"
         self.runs.begin("pictures")
-        ended = self.runs.run([self.python, EXAMPLES / "make_pictures.py", part], None)
+        ended = self.runs.run([self.python, EXAMPLES / "make_pictures.py", part], PICTURES_LIMIT)
         if ended.code != 0:
             fail(f"the pictures cannot be made: {ended.words()}")
         part.rename(pictures)
@@ -101,7 +127,7 @@ class Programs:
         return [self.python, EXAMPLES / f"{name}.py", *words, "--out", "{out}/result"]
 
 
-def facts_of(python):
+def facts_of(python, names):
     try:
         done = subprocess.run([python, "-c", FACTS], capture_output=True, text=True)
     except OSError as error:
@@ -109,7 +135,11 @@ def facts_of(python):
     if done.returncode:
         last = (done.stderr.splitlines() or ["?"])[-1]
         fail(f"{python} cannot run the programs: {last}; name a Python that has PyTorch by --python")
-    return json.loads(done.stdout)
+    facts = json.loads(done.stdout)
+    blind = [name for name in names if name not in WITHOUT_PICTURES]
+    if blind and not facts["torchvision"]:
+        fail(f"{python} has no torchvision, which {blind[0]} needs; {', '.join(WITHOUT_PICTURES)} do without")
+    return facts
 
 
 def revision():
@@ -142,7 +172,8 @@ def optimize(name, programs, options):
     programs.runs.begin(name)
     begun = time.monotonic()
     found = programs.run_json(
-        [RIDGE, "optimize", "--json", "--budget", options.budget, "--out", out, "--", *command]
+        [RIDGE, "optimize", "--json", "--budget", options.budget, "--out", out, "--", *command],
+        options.budget,
     )
     result = {"program": name, "command": " ".join(map(str, command))}
     if found is None:
@@ -155,7 +186,7 @@ def optimize(name, programs, options):
     if found["recipe"]:
         again = [RIDGE, "ledger", "replay", out / "ledger.jsonl", "--json"]
         again += ["--budget", options.replay_budget, "--", *command]
-        result["replays"] = [programs.run_json(again) for _ in range(options.replays)]
+        result["replays"] = [programs.run_json(again, options.replay_budget) for _ in range(options.replays)]
     return result
 
 
@@ -261,7 +292,7 @@ def measure(options, folder):
         "schema": "ridge.pytorch_evidence/1",
         "revision": revision(),
         "date": gpu_record.now(),
-        **facts_of(options.python),
+        **facts_of(options.python, names),
         "budget_s": options.budget,
         "results": [],
     }
@@ -272,7 +303,8 @@ def measure(options, folder):
         evidence["results"] = kept_results(target, evidence, names)
     programs = Programs(folder, options.python)
     try:
-        programs.make_pictures()
+        if any(name not in WITHOUT_PICTURES for name in names):
+            programs.make_pictures()
         print(line(COLUMNS), flush=True)
         for name in names:
             evidence["results"].append(optimize(name, programs, options))

@@ -127,7 +127,8 @@ class Backend {
   /// The kernel of candidates(node)[choice]; InternalError when out of range.
   virtual std::unique_ptr<NodeKernel> instantiate(const Node& node, size_t choice) const = 0;
 
-  /// 64-byte aligned memory of the device; UserError when it cannot be had.
+  /// 64-byte aligned memory of the device; OutOfMemory when the device has less free, UserError
+  /// when it fails.
   virtual void* allocate(size_t bytes) = 0;
   virtual void deallocate(void* memory) noexcept = 0;
   /// Memory of the host that copies read and write while the host goes on: page-locked, where the

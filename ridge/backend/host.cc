@@ -74,14 +74,16 @@ void* HostBackend::allocate(size_t bytes) {
   const size_t size = (bytes / kAlignment + 2) * kAlignment;
   void* block = nullptr;
   size_t mapped = 0;
-  check(size > bytes, "no memory for {} bytes on device '{}'", bytes, name());
-  if (size >= kMappedBytes) {
+  if (size <= bytes) {
+    block = nullptr;  // the number of bytes and their frame is too large for size_t
+  } else if (size >= kMappedBytes) {
     mapped = (size + kPage - 1) / kPage * kPage;
     block = map_pages(mapped);
   } else {
     block = std::aligned_alloc(kAlignment, size);
   }
-  check(block != nullptr, "no memory for {} bytes on device '{}'", bytes, name());
+  if (block == nullptr)
+    throw OutOfMemory(fmt::format("no memory for {} bytes on device '{}'", bytes, name()));
   std::memcpy(block, &mapped, sizeof mapped);
   return static_cast<char*>(block) + kAlignment;
 }

@@ -28,6 +28,12 @@ class UserError : public std::runtime_error {
   std::string message_, fix_;
 };
 
+/// A device, or the host, has less memory free than was asked for. Less may still be had.
+class OutOfMemory : public UserError {
+ public:
+  using UserError::UserError;
+};
+
 /// A fault of Ridge itself. The message carries the printed node where there is one.
 class InternalError : public std::logic_error {
  public:

@@ -187,8 +187,13 @@ std::vector<std::string> choice_differences(const Graph& lone,
   const NamedTensors magnitudes = term_magnitudes(lone, *node.op, operands, reference);
   std::vector<std::string> lines(backend.candidates(node).size());
   for (size_t choice = 0; choice < lines.size(); ++choice) {
-    const NamedTensors results = evaluate(
-        lone, backend, operands, [&](const Node&, const std::vector<Choice>&) { return choice; });
+    NamedTensors results;
+    try {
+      results = evaluate(
+          lone, backend, operands, [&](const Node&, const std::vector<Choice>&) { return choice; });
+    } catch (const UserError& error) {
+      lines[choice] = std::string(kCannotRun) + error.message();
+    }
     for (const auto& [index, tensor] : results) {
       const auto found = magnitudes.find(index);
       const Tensor* magnitude = found == magnitudes.end() ? nullptr : &found->second;

@@ -48,6 +48,9 @@ double plain_error(const Graph& lone,
                    const NamedTensors& want,
                    Backend& backend);
 
+/// How the line of a choice begins whose kernel threw a UserError instead of running.
+inline constexpr std::string_view kCannotRun = "cannot run: ";
+
 /// One line for each of the backend's choices for the node of `lone`: empty when its results agree
 /// with `want` by the tolerance table, or, for an op made of several, err no more than twice what
 /// its plain form does when `backend` runs that op by op; else where they differ. `want` is what

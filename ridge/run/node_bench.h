@@ -16,7 +16,8 @@ namespace ridge {
 /// has. They are written on the device: a node may be larger than the host's memory.
 class NodeBench {
  public:
-  /// `backend` must outlive it; `now` is the clock, in ns.
+  /// `backend` must outlive it; `now` is the clock, in ns. OutOfMemory where the device has no room
+  /// for operands and results, and in add() where it has none for a kernel's workspace.
   NodeBench(const Node& node, Backend& backend, int64_t (*now)());
 
   /// The operands by number, on the host: for nodes that are small.
@@ -55,7 +56,9 @@ class NodeBench {
   Backend& backend_;
   int64_t (*now_)();
   std::unique_ptr<Stream> stream_;
-  std::vector<DeviceMemory> memory_, workspaces_;
+  std::vector<DeviceMemory> memory_;
+  DeviceMemory workspace_;  ///< All kernels share it, for they run one after the other.
+  size_t workspace_bytes_ = 0;
   struct Places {
     std::vector<const void*> inputs;
     std::vector<void*> outputs;

@@ -47,7 +47,8 @@ bool is_small(const Node& node) {
   return cost.flops <= kReferenceFlops && cost.bytes <= kReferenceBytes;
 }
 
-// Of a large node: both may be off by what the table allows.
+// Why a result of a large node is wrong; empty where it is not. Both may be off by what the table
+// allows.
 std::string large_difference(const Node& node,
                              const NamedTensors& got,
                              const NamedTensors& want,
@@ -58,7 +59,7 @@ std::string large_difference(const Node& node,
                                         tensor,
                                         2 * tolerance(node, tensor.type().dtype),
                                         terms == magnitudes.end() ? nullptr : &terms->second);
-    if (!text.empty()) return text;
+    if (!text.empty()) return "wrong: " + text;
   }
   return {};
 }
@@ -74,7 +75,7 @@ class Contest {
           int64_t (*now)())
       : node_(node),
         choices_(choices),
-        base_(untimed_choice(choices, range)),
+        range_(range),
         backend_(backend),
         bench_(node, backend, now) {
     if (!is_small(node) || !is_checked(node, choices, range)) return;
@@ -82,33 +83,54 @@ class Contest {
     const NamedTensors operands = bench_.operands();
     wrongs_ =
         choice_differences(lone, operands, evaluate(lone, reference, operands), backend, reference);
-    check_internal(wrongs_[base_].empty(),
-                   "the kernel for {} on '{}' is wrong: {}",
-                   print(node),
-                   backend.name(),
-                   wrongs_[base_]);
   }
 
-  /// Empty where candidate `i` is to be timed, else why not. The one that the others are held
-  /// against, untimed_choice(), comes first.
+  /// Empty where candidate `i` is to be timed, else why not. The others are held against the first
+  /// that is let in. It has to be right where it claims the bits of the CPU, and has to run where
+  /// these are in demand.
   std::string admit(size_t i) {
-    if (choices_[i].bits != choices_[base_].bits) {
-      const std::string problem = admit_other(i);
-      if (!problem.empty()) return plain_line(problem);
-    } else {
-      bench_.add(backend_.instantiate(node_, i));
-      NamedTensors results = bench_.results(admitted_.size());
-      if (i == base_)
-        first_ = std::move(results);
-      else
-        check_internal(bit_difference(first_, results).empty(),
-                       "choice '{}' for {} has other bits than '{}'",
-                       choices_[i].name,
-                       print(node_),
-                       choices_[base_].name);
+    const bool is_first = admitted_.empty();
+    const bool is_equal = !is_first && choices_[i].bits == choices_[admitted_[0]].bits;
+    if (!is_equal && is_wrong(i)) {
+      const std::string note = refused(i, "wrong: " + wrongs_[i]);
+      if (is_first && !choices_[i].other_bits) fail();
+      return note;
     }
+    NamedTensors results;
+    try {
+      results = run(i);
+    } catch (const UserError& error) {
+      // A library may refuse what it offered. What ails the device itself shows in the next call.
+      if (range_ == KernelRange::kSameBits) throw;
+      if (failure_ == nullptr) failure_ = std::current_exception();
+      return refused(i, std::string(kCannotRun) + error.message());
+    }
+    std::string problem;
+    if (!is_equal && !wrongs_.empty())
+      problem = wrongs_[i];  // it ran this time, and once it did not
+    else if (is_equal)
+      check_internal(bit_difference(first_, results).empty(),
+                     "choice '{}' for {} has other bits than '{}'",
+                     choices_[i].name,
+                     print(node_),
+                     choices_[admitted_[0]].name);
+    else if (!is_first)
+      problem = difference_from_first(results);
+    if (!problem.empty()) {
+      bench_.drop_last();
+      return refused(i, problem);
+    }
+    if (is_first) first_ = std::move(results);
     admitted_.push_back(i);
     return {};
+  }
+
+  /// Throws why none was let in: the first error of a kernel that could not run, else
+  /// InternalError.
+  [[noreturn]] void fail() const {
+    if (failure_ != nullptr) std::rethrow_exception(failure_);
+    throw InternalError(fmt::format(
+        "no kernel for {} on '{}' serves: {}", print(node_), backend_.name(), last_problem_));
   }
 
   /// Those that were let in, in their order, and the seconds of their rounds.
@@ -116,37 +138,42 @@ class Contest {
   std::vector<std::vector<double>> time() { return bench_.time(); }
 
  private:
-  // A library may refuse what it offered. What ails the device itself shows in the next call.
-  std::string admit_other(size_t i) {
-    if (!wrongs_.empty() && !wrongs_[i].empty()) return "wrong: " + wrongs_[i];
-    const size_t place = admitted_.size();
-    bool is_added = false;
-    std::string problem;
+  // What could not run in the comparison with the reference is tried again, for its error.
+  bool is_wrong(size_t i) const {
+    return !wrongs_.empty() && !wrongs_[i].empty() && !wrongs_[i].starts_with(kCannotRun);
+  }
+
+  // The results of a candidate, which stays in the bench unless it throws.
+  NamedTensors run(size_t i) {
+    bench_.add(backend_.instantiate(node_, i));
     try {
-      bench_.add(backend_.instantiate(node_, i));
-      is_added = true;
-      const NamedTensors results = bench_.results(place);
-      if (!wrongs_.empty()) return {};
-      if (magnitudes_.empty() && sums_terms(*node_.op))
-        magnitudes_ = bench_.results_of_magnitudes(0);
-      problem = large_difference(node_, results, first_, magnitudes_);
-      if (problem.empty()) return {};
-      problem = "wrong: " + problem;
-    } catch (const UserError& error) {
-      problem = "cannot run: " + error.message();
+      return bench_.results(admitted_.size());
+    } catch (...) {
+      bench_.drop_last();
+      throw;
     }
-    if (is_added) bench_.drop_last();
-    return problem;
+  }
+
+  std::string difference_from_first(const NamedTensors& results) {
+    if (magnitudes_.empty() && sums_terms(*node_.op)) magnitudes_ = bench_.results_of_magnitudes(0);
+    return large_difference(node_, results, first_, magnitudes_);
+  }
+
+  std::string refused(size_t i, const std::string& problem) {
+    last_problem_ = fmt::format("'{}' {}", choices_[i].name, problem);
+    return plain_line(problem);
   }
 
   const Node& node_;
   const std::vector<Choice>& choices_;
-  const size_t base_;
+  const KernelRange range_;
   Backend& backend_;
   NodeBench bench_;
   std::vector<std::string> wrongs_;  ///< By candidate; none where the reference takes too long.
-  NamedTensors first_, magnitudes_;  ///< Of the candidate that is admitted first.
+  NamedTensors first_, magnitudes_;  ///< The results of the candidate that is admitted first.
   std::vector<size_t> admitted_;
+  std::exception_ptr failure_;  ///< The first error of a kernel that could not run.
+  std::string last_problem_;
 };
 
 bool is_faster(const std::vector<double>& later, const std::vector<double>& earlier) {
@@ -204,6 +231,7 @@ NodeTimes Tuner::measure(const Node& node, const std::vector<Choice>& choices, K
     times.candidates.push_back({.name = choices[i].name, .seconds = 0, .note = std::move(note)});
   }
   const std::vector<size_t>& timed = contest.admitted();
+  if (timed.empty()) contest.fail();
   const auto seconds = contest.time();
   size_t best = 0;
   for (size_t i = 0; i < timed.size(); ++i) {
@@ -212,6 +240,25 @@ NodeTimes Tuner::measure(const Node& node, const std::vector<Choice>& choices, K
   }
   times.pick = timed[best];
   return times;
+}
+
+// What could not run, for instance because other programs held the device's memory, may run next
+// time: then nothing is kept.
+NodeTimes Tuner::measure_with_room(const Node& node,
+                                   const std::vector<Choice>& choices,
+                                   KernelRange range) {
+  try {
+    NodeTimes times = measure(node, choices, range);
+    if (std::ranges::none_of(times.candidates, [](const CandidateTime& each) {
+          return each.note.starts_with(kCannotRun);
+        }))
+      cache_.keep(key_in(node, range), times);
+    ++timed_;
+    return times;
+  } catch (const OutOfMemory&) {
+    // Whether the run itself has room for the node is for its plan to tell.
+    return not_timed(node, choices, range);
+  }
 }
 
 size_t Tuner::choose(const Node& node, const std::vector<Choice>& choices, KernelRange range) {
@@ -233,9 +280,7 @@ size_t Tuner::choose(const Node& node, const std::vector<Choice>& choices, Kerne
   } else if (is_too_large(node)) {
     times = not_timed(node, choices, range);
   } else {
-    times = measure(node, choices, range);
-    cache_.keep(key, times);
-    ++timed_;
+    times = measure_with_room(node, choices, range);
   }
   return known_.emplace(std::move(key), std::move(times)).first->second.pick;
 }

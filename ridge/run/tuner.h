@@ -40,19 +40,20 @@ struct TunerOptions {
 };
 
 /// The tuner times the candidates of a node that are in range. Before that it checks them: each
-/// that has the bits of untimed_choice() against those; all others, and that one, against
-/// `reference`, or, where the node is too large for that, against that one, by the tolerance table.
-/// A fused body is a chain of ops whose errors add up: it may err twice as much as it does op by
-/// op. One with other bits that is wrong, or that cannot run, is not timed, and its note says why.
-/// Of a node that is too large to be timed untimed_choice() is taken. Candidates within 3 % of an
-/// earlier one lose to it.
+/// that has the bits of the first against those; all others, and the first, against `reference`,
+/// or, where the node is too large for that, against the first, by the tolerance table. A fused
+/// body is a chain of ops whose errors add up: it may err twice as much as it does op by op. One
+/// that is wrong or cannot run is not timed, and its note says why; in kSameBits, where the first
+/// has to serve, that is an error. For a node that is too large to be timed, on the host or for
+/// what the device has free, untimed_choice() is taken. Candidates within 3 % of an earlier one
+/// lose to it.
 class Tuner {
  public:
   /// Backends and cache must outlive it.
   Tuner(Backend& backend, Backend& reference, ChoiceCache& cache, TunerOptions options = {});
 
-  /// The number of the candidate to use. InternalError when untimed_choice() computes something
-  /// else than the reference.
+  /// The number of the candidate to use. InternalError when no candidate, or in kSameBits
+  /// untimed_choice(), computes what the reference does; UserError when none can run.
   size_t choose(const Node& node,
                 const std::vector<Choice>& choices,
                 KernelRange range = KernelRange::kSameBits);
@@ -66,6 +67,9 @@ class Tuner {
  private:
   bool is_too_large(const Node& node) const;
   NodeTimes measure(const Node& node, const std::vector<Choice>& choices, KernelRange range);
+  NodeTimes measure_with_room(const Node& node,
+                              const std::vector<Choice>& choices,
+                              KernelRange range);
 
   Backend& backend_;
   Backend& reference_;

@@ -132,7 +132,7 @@ class Tasks(unittest.TestCase):
             self.assertEqual("state_hash" in run, name.endswith(".off"), run)
         self.assertIn("train.capture", runs["f32.own.on"]["says"])
         self.assertEqual(end.values["facts"]["device"], "cpu")
-        self.assertEqual(len(end.values["picks"]), 4)
+        self.assertEqual(sorted(end.values["picks"]), ["bf16.libraries", "bf16.own"])
         self.assertTrue(all(len(pick) == 3 for pick in end.values["picks"]["bf16.own"]))
         self.assertGreater(len(list((self.work / "logs/smoke").glob("*.out"))), 12)
 

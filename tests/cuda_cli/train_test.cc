@@ -416,16 +416,18 @@ TEST_F(CudaTrain, WithoutItsCompilerThatIsSaid) {
               has("cannot open the compiler of CUDA kernels", "pip install nvidia-cuda-nvrtc"));
 }
 
+// With kernels that are timed before memory is counted, too.
 TEST_F(CudaTrain, TooLittleMemoryIsOneClearError) {
-  const Ended ended = ridge("train mlp.toml --device cuda --set model.hidden=4096,4096",
-                            "export FAKE_CUDA_MIB=16;");
-  EXPECT_EQ(ended.code, 2);
-  EXPECT_THAT(ended.err,
-              has("error: out of device memory: the plan needs ",
-                  " MiB of 'cuda' are free",
-                  "make the model smaller"));
-  const Ended crowded = ridge("train mlp.toml --device cuda --set model.hidden=4096,4096",
-                              "export FAKE_CUDA_OTHERS_MIB=1000;");
+  const std::string large = "train mlp.toml --device cuda --set model.hidden=4096,4096";
+  for (const std::string tune : {"", "export RIDGE_TUNE=true;"}) {
+    const Ended ended = ridge(large, tune + "export FAKE_CUDA_MIB=16;");
+    EXPECT_EQ(ended.code, 2);
+    EXPECT_THAT(ended.err,
+                has("error: out of device memory: the plan needs ",
+                    " MiB of 'cuda' are free",
+                    "make the model smaller"));
+  }
+  const Ended crowded = ridge(large, "export FAKE_CUDA_OTHERS_MIB=1000;");
   EXPECT_EQ(crowded.code, 2);
   EXPECT_THAT(crowded.err, has("are free beside 1000."));
 }

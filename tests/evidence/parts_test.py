@@ -69,7 +69,7 @@ class Parts(unittest.TestCase):
         self.assertEqual(tasks["losses.mlp_table"]["state"], "passed")
         self.assertIn("out of time", tasks["losses.fashion_mnist"]["says"])
         self.assertEqual(tasks["losses.fashion_mnist"]["values"]["tail"], ["it began"])
-        self.assertIn("left out: 5 s were left", tasks["losses.jpeg_folder"]["says"])
+        self.assertIn("left out: 7 s were left", tasks["losses.jpeg_folder"]["says"])
 
     def test_a_part_replaces_itself_alone(self):
         self.assertEqual(self.bundle.run("--part", "loop"), 0)
@@ -146,6 +146,9 @@ class Libraries(unittest.TestCase):
             found = gpu_evidence.libraries({"wheels": wheels}, "12.4")
             self.assertTrue(found["RIDGE_NVRTC"].endswith("so.12"))
             self.assertEqual(sorted(found), ["RIDGE_CUDNN", "RIDGE_NVRTC"])
+            # That of a PyTorch that is too new for the driver would be refused.
+            found = gpu_evidence.libraries({"wheels": wheels, "cuda": "13.0"}, "12.4")
+            self.assertEqual(sorted(found), ["RIDGE_NVRTC"])
             os.environ["RIDGE_NVRTC"] = "mine"
             self.assertNotIn("RIDGE_NVRTC", gpu_evidence.libraries({"wheels": wheels}, "12.4"))
 

@@ -75,6 +75,10 @@ class Tasks(unittest.TestCase):
         watched = [line for line in self.bundle.started if line.startswith("compute-sanitizer")]
         self.assertEqual([line.split()[2] for line in watched], ["memcheck", "racecheck", "synccheck", "initcheck"])
         self.assertTrue(all("train.precision=bf16" in line for line in watched))
+        # They watch the kernels that were timed before, and a head with columns of padding.
+        runs = [line for line in self.bundle.started if "train.precision=bf16" in line and "inspect" not in line]
+        self.assertTrue(all("model.vocab=4099" in line and "tune=false" not in line for line in runs))
+        self.assertEqual(sorted(values["picks"]), ["bf16.libraries", "bf16.own"])
         # What was compiled beforehand lies where it can be added to.
         self.assertEqual((self.bundle.root / "cache/ridge/kernel").read_text(), "compiled")
 
@@ -196,8 +200,14 @@ class Tasks(unittest.TestCase):
         self.assertEqual(self.bundle.run("--part", "smoke", told={"test_ops": "slow"}), 1)
         registry = self.bundle.tasks("smoke")["registry"]
         self.assertEqual(registry["state"], "missing")
-        self.assertIn("by then 3 of 3 ops were right", registry["says"])
+        self.assertIn("3 of 3 ops agree with `ref`; out of time", registry["says"])
         self.assertEqual(registry["values"]["ops"], {"add": True, "matmul": True, "gather": True})
+
+    def test_a_registry_that_is_cut_fails_where_an_op_was_wrong(self):
+        self.assertEqual(self.bundle.run("--part", "smoke", told={"test_ops": "wrong and slow"}), 1)
+        registry = self.bundle.tasks("smoke")["registry"]
+        self.assertEqual(registry["state"], "failed")
+        self.assertIn("2 of 3 ops agree with `ref`; not matmul; out of time", registry["says"])
 
     def test_a_crash_and_bad_output_fail_alone(self):
         told = {"train:mlp_table:cuda": "crash", "train:gpt_text:cuda": "garbage", "steps": "garbage",

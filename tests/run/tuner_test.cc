@@ -108,7 +108,11 @@ class FakeBackend final : public Backend {
     return {std::make_unique<FakeRecording>(std::move(ns)), {}};
   }
   int64_t cache_bytes() const override { return cache; }
-  void* allocate(size_t bytes) override { return inner_->allocate(bytes); }
+  void* allocate(size_t bytes) override {
+    free_bytes -= static_cast<int64_t>(bytes);
+    if (free_bytes < 0) throw OutOfMemory("no memory");
+    return inner_->allocate(bytes);
+  }
   void deallocate(void* memory) noexcept override { inner_->deallocate(memory); }
   void copy_to_device(Stream& stream, void* device, const void* host, size_t bytes) override {
     inner_->copy_to_device(stream, device, host, bytes);
@@ -126,6 +130,7 @@ class FakeBackend final : public Backend {
 
   int64_t launch_ns = 0;  ///< What a launch takes at least; recorded ones do not.
   int64_t cache = 0;
+  int64_t free_bytes = int64_t{1} << 40;  ///< What may still be allocated; nothing comes back.
 
  private:
   std::unique_ptr<Backend> inner_ = make_backend("ref");
@@ -339,13 +344,37 @@ TEST(Tuner, LoopsOfOtherBitsAreHeldAgainstTheReference) {
 }
 
 // What a library offered and then refuses; of a small node all choices run before any is timed.
-TEST(Tuner, WhatCannotRunIsNotTimed) {
-  Tuned tuned({{"a", 0, 900'000'000}, {"b", 1, 1000, 0, true}, {"c", 1, 800'000'000}},
-              {},
-              false,
-              {1100, 1000});
-  EXPECT_EQ(tuned.picked(KernelRange::kAnyBits), "c");
-  EXPECT_EQ(tuned.times(KernelRange::kAnyBits)->candidates[1].note, "cannot run: not this?time");
+// A node that is held against the reference, and one that is too large for that.
+TEST(Tuner, WhatCannotRunIsNotTimedAndNothingIsKept) {
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{5, 7}, {1100, 1000}}) {
+    const TempFolder folder;
+    const FakeChoice refuses{"b", 1, 700'000'000, 0, true};
+    Tuned tuned(
+        {{"a", 0, 900'000'000}, refuses, {"c", 1, 800'000'000}}, folder.path(), false, shape);
+    EXPECT_EQ(tuned.picked(KernelRange::kAnyBits), "c");
+    EXPECT_EQ(tuned.times(KernelRange::kAnyBits)->candidates[1].note, "cannot run: not this?time");
+    Tuned again({{"a", 0, 900'000'000}, {"b", 1, 700'000'000}, {"c", 1, 800'000'000}},
+                folder.path(),
+                false,
+                shape);
+    EXPECT_EQ(again.picked(KernelRange::kAnyBits), "b");
+  }
+}
+
+// The first that is offered need not be the one that serves, but for the bits of the CPU.
+TEST(Tuner, OfAnyBitsTheFirstMayFail) {
+  const FakeChoice refuses{"a", 0, 10, 0, true}, is_wrong{"a", 0, 10, 0.1F, false, true},
+      right{"b", 1, 900'000'000};
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{5, 7}, {1100, 1000}}) {
+    EXPECT_EQ(Tuned({refuses, right}, {}, false, shape).picked(KernelRange::kAnyBits), "b");
+    EXPECT_THROW(Tuned({refuses, refuses}, {}, false, shape).pick(KernelRange::kAnyBits),
+                 UserError);
+    EXPECT_THROW(Tuned({refuses, {"b", 0, 3000}}, {}, false, shape).pick(), UserError);
+  }
+  Tuned tuned({is_wrong, right});
+  EXPECT_EQ(tuned.picked(KernelRange::kAnyBits), "b");
+  EXPECT_TRUE(tuned.times(KernelRange::kAnyBits)->candidates[0].note.starts_with("wrong: "));
+  EXPECT_THROW(Tuned({is_wrong, is_wrong}).pick(KernelRange::kAnyBits), InternalError);
 }
 
 TEST(Tuner, NeverRunsOpByOpWhatHasAKernel) {
@@ -366,6 +395,17 @@ TEST(Tuner, WhatIsTooLargeIsNotTimedAndNotKept) {
   }
   EXPECT_EQ(Tuned(choices, folder.path(), false, {5, 7}, 280).picked(), "b");
   EXPECT_EQ(Tuned(choices, folder.path(), false, {5, 7}, 279).picked(), "b");  // kept from there
+}
+
+TEST(Tuner, WithoutMemoryForItNothingIsTimedAndNothingIsKept) {
+  const TempFolder folder;
+  const std::vector<FakeChoice> choices = {{"a", 0, 3000}, {"b", 0, 2000}};
+  Tuned crowded(choices, folder.path());
+  crowded.backend().free_bytes = 279;
+  EXPECT_EQ(crowded.picked(), "a");
+  EXPECT_EQ(crowded.backend().launches(), 0);
+  EXPECT_EQ(crowded.times()->candidates[1].note, "not timed: operands and results take 0.0 GB");
+  EXPECT_EQ(Tuned(choices, folder.path()).picked(), "b");
 }
 
 TEST(Tuner, CloseCandidatesGoToTheEarlier) {

@@ -258,13 +258,16 @@ std::unique_ptr<NodeKernel> CudaBackend::instantiate(const Node& node, size_t ch
   return make_expanded_node(*plain_form(node), make_part);
 }
 
-void* CudaBackend::allocate(size_t bytes) {
+void* CudaBackend::allocate(size_t bytes) try {
   device_->ensure_current();
   Arena arena(device_, std::max<size_t>(bytes, 1));
   void* const memory = reinterpret_cast<void*>(arena.at(0, 0));
   const std::lock_guard lock(memory_mutex_);
   memory_.emplace(memory, std::move(arena));
   return memory;
+} catch (const CudaError& error) {
+  if (error.trouble() != Trouble::kOutOfMemory) throw;
+  throw OutOfMemory(error.message(), error.fix());
 }
 
 void CudaBackend::deallocate(void* memory) noexcept {

@@ -91,8 +91,9 @@ class MatMulPrinter {
     else
       form_ = large;
     by_chains_ = may_split && tiles(form_) < wished_blocks_;
-    // Elements that are fetched one by one take registers, which the sums need.
-    if (line_of_a() % 2 != 0 || line_of_b() % 2 != 0) form_.steps = 8;
+    // Elements that are fetched one by one take registers, which the sums need. Without a loop over
+    // steps the compiler fetches the operands of all of them first, which takes as many.
+    if (line_of_a() % 2 != 0 || line_of_b() % 2 != 0 || k_ == form_.steps) form_.steps = 8;
   }
 
   int64_t line_of_a() const { return op_.transpose_a ? m_ : k_; }

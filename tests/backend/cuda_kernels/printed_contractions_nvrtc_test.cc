@@ -113,6 +113,9 @@ TEST(PrintedContractions, MatrixProductsCompileWithoutLocalMemory) {
   all.add_matmul(DType::kF32, {8192, 256}, {8192, 256}, true, false);
   all.add_matmul(DType::kBF16, {16, 4096}, {4096, 4096});
   all.add_matmul(DType::kF32, {4096, 1000}, {1000, 10});
+  // As deep as what lies in shared memory at a time.
+  all.add_matmul(DType::kF32, {2048, 16}, {16, 2048});
+  all.add_matmul(DType::kBF16, {2048, 16}, {2048, 16}, false, true);
   all.expect_no_local_memory();
 }
 

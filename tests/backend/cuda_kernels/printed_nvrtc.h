@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <array>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -45,27 +46,27 @@ inline std::shared_ptr<const cuda::Nvrtc> nvrtc() {
 using Look = std::function<void(
     const cuda::PrintedKernel& kernel, const std::string& cubin, const KernelUse& use)>;
 inline void expect_compile(const std::vector<cuda::PrintedKernel>& kernels,
-                           const Look& look = nullptr,
-                           const std::vector<const char*>& architectures = {
-                               "sm_90", "sm_80", "sm_100"}) {
-  const size_t generations = architectures.size();
+                           const Look& look = nullptr) {
+  constexpr std::array<const char*, 5> kArchitectures = {
+      "sm_90", "sm_80", "sm_100", "sm_120", "sm_86"};
+  constexpr size_t kGenerations = kArchitectures.size();
   const size_t step = is_full_scale() ? 1 : kernels.size() / (is_short_scale() ? 6 : 24) + 1;
   const size_t count =
-      is_full_scale() ? kernels.size() * generations : (kernels.size() + step - 1) / step;
+      is_full_scale() ? kernels.size() * kGenerations : (kernels.size() + step - 1) / step;
   const auto kernel_of = [&](size_t i) -> const cuda::PrintedKernel& {
-    return kernels[is_full_scale() ? i / generations : i * step];
+    return kernels[is_full_scale() ? i / kGenerations : i * step];
   };
   std::vector<std::string> cubins(count);
   parallel_for(static_cast<int64_t>(count), 1, [&](int64_t begin, int64_t end) {
     for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i)
-      cubins[i] =
-          nvrtc()->compile(kernel_of(i).source, kernel_of(i).name, architectures[i % generations]);
+      cubins[i] = nvrtc()->compile(
+          kernel_of(i).source, kernel_of(i).name, kArchitectures[i % kGenerations]);
   });
   for (size_t i = 0; i < count; ++i)
     for (const KernelUse& use : read_cubin(cubins[i])) {
       SCOPED_TRACE(fmt::format("{} for {} by {} registers:\n{}",
                                use.entry,
-                               architectures[i % generations],
+                               kArchitectures[i % kGenerations],
                                use.registers,
                                kernel_of(i).source));
       EXPECT_EQ(use.local_bytes, 0);
