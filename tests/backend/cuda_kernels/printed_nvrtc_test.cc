@@ -19,6 +19,7 @@
 #include "ridge/graph/autodiff.h"
 #include "ridge/graph/ops/activation.h"
 #include "ridge/graph/ops/elementwise.h"
+#include "ridge/graph/ops/norm.h"
 #include "ridge/graph/ops/reduce.h"
 #include "ridge/graph/ops/softmax.h"
 #include "ridge/graph/ops/source.h"
@@ -191,6 +192,64 @@ TEST(PrintedKernels, ALongRowIsReadOnceWhereABlockHasRoomForIt) {
       if (launch->shared_bytes == 0) continue;
       EXPECT_EQ(use.shared_bytes - (limits.major >= 9 ? 1024 : 0), launch->static_shared_bytes);
     }
+  }
+}
+
+// ---- rows in registers ----
+
+// The loops over whole rows of a norm in bf16, forward and backward with its sums over rows.
+std::vector<cuda::PrintedKernel> norm_kernels(int64_t columns) {
+  CaseBuilder b(DType::kBF16, 1);
+  const Shape rows{4096, columns};
+  const auto wide = [&] { return cast(b.input(rows), DType::kF32); };
+  const Value x = wide(), dy = wide();
+  const Value gamma = b.input(DType::kF32, {columns}, -1, 1),
+              beta = b.input(DType::kF32, {columns}, -1, 1);
+  const Value y = layer_norm(x, gamma, beta);
+  std::vector<Value> results = {cast(y, DType::kBF16)};
+  for (const Value& gradient : vector_jacobian_product(
+           std::vector<Value>{y}, std::vector<Value>{dy}, std::vector<Value>{x, gamma, beta}))
+    results.push_back(gradient);
+  b.finish(results);
+  Graph graph = b.graph().clone();
+  const auto cpu = make_backend("cpu");
+  run_pipeline(graph, *cpu, {});
+  std::vector<cuda::PrintedKernel> found;
+  for (const auto& node : graph.nodes())
+    if (node->is<Fused>())
+      if (cuda::Printing each = cuda::print_kernel(*node, kH200);
+          each.kernel && each.kernel->source.find("h0[j]") != std::string::npos)
+        found.push_back(std::move(*each.kernel));
+  return found;
+}
+
+// A multiprocessor has room for two blocks at least. The numbers are those of bench/README.md.
+TEST(PrintedKernels, RowsInRegistersLeaveRoomForAnotherBlock) {
+  if (nvrtc() == nullptr) GTEST_SKIP() << kNoNvrtc;
+  std::vector<const char*> architectures = {"sm_90"};
+  std::vector<int64_t> sizes = {768};
+  if (is_full_scale())
+    architectures = {"sm_80", "sm_90", "sm_100", "sm_120"}, sizes = {768, 1024, 1536, 2048};
+  for (const int64_t columns : sizes) {
+    const std::vector<cuda::PrintedKernel> kernels = norm_kernels(columns);
+    EXPECT_FALSE(kernels.empty()) << columns;
+    for (const cuda::PrintedKernel& kernel : kernels)
+      for (const std::string architecture : architectures)
+        for (const KernelUse& use :
+             test::read_cubin(nvrtc()->compile(kernel.source, kernel.name, architecture))) {
+          const auto launch =
+              std::ranges::find(kernel.launches, use.entry, &cuda::KernelLaunch::entry);
+          ASSERT_NE(launch, kernel.launches.end());
+          const int64_t warps = (int64_t{1} << 16) / ((use.registers + 7) / 8 * 8 * 32);
+          std::printf("%ld columns, %s: %d registers of %ld threads, %ld warps\n",
+                      static_cast<long>(columns),
+                      architecture.c_str(),
+                      use.registers,
+                      static_cast<long>(launch->threads),
+                      static_cast<long>(warps));
+          EXPECT_EQ(use.local_bytes, 0);
+          EXPECT_GE(warps * 32, 2 * launch->threads);
+        }
   }
 }
 
