@@ -109,10 +109,24 @@ void Program::make_launches(size_t entry) {
   }
 }
 
+namespace {
+
+// What a kernel's call says that fails, with the site of the node.
+template <typename Call>
+void with_site(const PlanStep& step, const Call& call) {
+  try {
+    call();
+  } catch (const UserError& error) {
+    throw UserError(fmt::format("{}, at site '{}'", error.message(), step.site), error.fix());
+  }
+}
+
+}  // namespace
+
 // When all are there: a backend compiles them together.
 void Program::prepare_kernels() {
   for (const std::vector<Launch>& entry : launches_)
-    for (const Launch& launch : entry) launch.kernel->prepare();
+    for (const Launch& launch : entry) with_site(*launch.step, [&] { launch.kernel->prepare(); });
 }
 
 void Program::set_addresses(size_t entry) {
@@ -219,12 +233,9 @@ void Program::take_inputs(size_t entry) {
 void Program::launch(const Launch& launch) {
   TraceScope scope(launch.trace_name, "cpu_op");
   scope.set_arg("bytes", launch.bytes);
-  try {
+  with_site(*launch.step, [&] {
     launch.kernel->launch(*stream_, {launch.inputs, launch.outputs, launch.workspace});
-  } catch (const UserError& error) {
-    throw UserError(fmt::format("{}, at site '{}'", error.message(), launch.step->site),
-                    error.fix());
-  }
+  });
 }
 
 void Program::run(size_t entry, RunMode mode) {

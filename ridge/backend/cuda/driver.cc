@@ -35,7 +35,8 @@ std::string fix_of(Status status) {
     case Result::kDeviceUnavailable:
       if (status.call == kOpening)
         return "another process holds the GPU for itself: nvidia-smi shows which";
-      return kLostFix;
+      return "see with nvidia-smi who holds the GPU, and go on from the last checkpoint (--resume "
+             "auto)";
     case Result::kNoDevice:
     case Result::kInvalidDevice:
       return no_device_fix();

@@ -12,6 +12,7 @@
 #include "tests/backend/cuda/fake_dnn/fake_dnn.h"
 #include "tests/backend/cuda_engine/simulated_gpu.h"
 #include "tests/support/case_builder.h"
+#include "tests/support/errors.h"
 
 namespace ridge::test {
 namespace {
@@ -198,6 +199,16 @@ TEST_F(CudaDnnEngine, PlansOfAGraphAreMadeSideBySide) {
   set_num_threads(threads);
   EXPECT_EQ(names[0].size(), 3u);
   EXPECT_EQ(names[0], names[1]);
+}
+
+TEST_F(CudaDnnEngine, AKernelThatFailsInItsFirstRunIsToldWithItsSite) {
+  const auto gpu = make_backend_with_dnn();
+  dnn_.fail("cudnnBackendExecute", 1, 5000);
+  ProgramGraphs graphs;
+  graphs.entries.push_back(three_convolutions(DType::kF32));
+  const std::string message = user_error([&] { Program(std::move(graphs), *gpu); });
+  EXPECT_NE(message.find("cudnnBackendExecute("), std::string::npos) << message;
+  EXPECT_NE(message.find(", at site '"), std::string::npos) << message;
 }
 
 // What goes wrong beside is told when that node is asked for, each time.
