@@ -97,7 +97,6 @@ void Device::read_facts(int number) {
       .shared_per_block = ask(DeviceAttribute::kSharedPerBlock),
       .shared_per_multiprocessor = ask(DeviceAttribute::kSharedPerMultiprocessor),
       .shared_reserved = ask(DeviceAttribute::kSharedReserved),
-      .registers_per_multiprocessor = ask(DeviceAttribute::kRegistersPerMultiprocessor),
   };
   if (facts_.limits.major < kLeastMajor)
     throw UserError(fmt::format("cuda:{} is a {} of compute capability {}.{}, Ridge needs {}.0",

@@ -11,8 +11,7 @@ struct DeviceLimits {
   int multiprocessors = 0;
   int64_t shared_per_block = 0;  ///< Bytes, static and dynamic, of a kernel that asks for them.
   int64_t shared_per_multiprocessor = 0;
-  int64_t shared_reserved = 0;               ///< Bytes that the driver adds to those of each block.
-  int64_t registers_per_multiprocessor = 0;  ///< Registers have 32 bits.
+  int64_t shared_reserved = 0;  ///< Bytes that the driver adds to those of each block.
 
   /// Shared memory of each of so many blocks that run on a multiprocessor at a time.
   int64_t shared_of_blocks(int64_t blocks) const {

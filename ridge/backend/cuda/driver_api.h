@@ -64,7 +64,6 @@ enum class DeviceAttribute : int {
   kMajor = 75,
   kMinor = 76,
   kSharedPerMultiprocessor = 81,
-  kRegistersPerMultiprocessor = 82,
   kSharedPerBlock = 97,   ///< For kernels that ask for it.
   kSharedReserved = 111,  ///< Of each block, by the driver.
 };

@@ -53,9 +53,8 @@ class RowPrinter {
     for (const auto& node : body_.graph.nodes()) passes_ended_ += ends_pass(*node) ? 1 : 0;
     is_spread_ = is_long() && (functions == Functions::kApprox || passes_ended_ == 0);
     is_held_ = functions == Functions::kOfCpu && (passes_ended_ > 0 || !sums_.empty()) &&
-               can_be_held(body) && sums_.shared_bytes(kHeldRows) <= limits_.shared_of_blocks(2);
+               can_be_held(body) && sums_.keep_in_registers(kHeldRows, limits_.shared_of_blocks(2));
     if (!levels_.below_zero.empty()) text_.include("approx.h");
-    if (is_held_) sums_.keep_in_registers();
     choose_rows();
     sums_.place(block_rows_, setup_);
     shared_ = sums_.shared_bytes(block_rows_);
@@ -547,7 +546,7 @@ class RowPrinter {
                  is_held_ ? 32 : kGroup,
                  is_long() ? "piece" : "group",
                  is_long() ? ", group = 0" : "");
-    // One block with a long row loads while another computes, where there are registers enough.
+    // One block with a long row loads while another computes: 448 threads have 72 registers each.
     const int64_t bytes = shared_ + static_cast<int64_t>(text_.static_shared_bytes);
     if (bytes > (48 << 10) && bytes <= limits_.shared_of_blocks(2) && threads() > 256 &&
         threads() <= 448)

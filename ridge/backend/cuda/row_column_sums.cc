@@ -21,6 +21,12 @@ RowColumnSums::RowColumnSums(const FusedBody& body)
   }
 }
 
+bool RowColumnSums::keep_in_registers(int64_t rows, int64_t most_bytes) {
+  in_registers_ = true;
+  in_registers_ = shared_bytes(rows) <= most_bytes;
+  return in_registers_;
+}
+
 int64_t RowColumnSums::chunks() const { return ceil_div(rows_, kSummedRows); }
 
 int64_t RowColumnSums::shared_bytes(int64_t rows) const {

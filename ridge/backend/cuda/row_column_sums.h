@@ -21,8 +21,10 @@ class RowColumnSums {
 
   explicit RowColumnSums(const FusedBody& body);
 
-  /// Before place(), and for more than one row at a time: few threads have no registers for it.
-  void keep_in_registers() { in_registers_ = true; }
+  /// Keeps them in registers where a block of `rows` rows then needs no more than `most_bytes` of
+  /// shared memory, and says whether it does. Before place(), and for more than one row at a time:
+  /// few threads have no registers for it.
+  bool keep_in_registers(int64_t rows, int64_t most_bytes);
   bool empty() const { return sums_.empty(); }
   const std::vector<Sum>& all() const { return sums_; }
   int64_t chunks() const;

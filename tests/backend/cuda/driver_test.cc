@@ -38,7 +38,6 @@ TEST_F(CudaDriver, ADeviceTellsItsFacts) {
   EXPECT_EQ(facts.limits.shared_per_block, 227 << 10);
   EXPECT_EQ(facts.limits.shared_per_multiprocessor, 228 << 10);
   EXPECT_EQ(facts.limits.shared_reserved, 1 << 10);
-  EXPECT_EQ(facts.limits.registers_per_multiprocessor, 1 << 16);
   EXPECT_EQ(second->driver().version_text(), "13.2");
   const Arena arena(second, 1 << 20);
   EXPECT_EQ(second->memory_use().total, size_t{1} << 30);

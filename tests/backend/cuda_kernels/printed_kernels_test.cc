@@ -300,6 +300,19 @@ TEST(PrintedKernels, LossesNormsAndSoftmaxGiveTheBitsOfTheCpu) {
   all.expect_bits_of_cpu();
 }
 
+// Loops of the graph, behind the passes, whose kernels hold rows in registers.
+size_t count_held(Graph graph, const cuda::DeviceLimits& limits) {
+  const auto cpu = make_backend("cpu");
+  run_pipeline(graph, *cpu, {});
+  size_t held = 0;
+  for (const auto& node : graph.nodes()) {
+    if (!node->is<Fused>()) continue;
+    const cuda::Printing printing = cuda::print_kernel(*node, limits);
+    held += printing.kernel && printing.kernel->source.find("h0[j]") != std::string::npos;
+  }
+  return held;
+}
+
 // What fits a block differs from device to device, and decides what is kept of a row and how many
 // rows are summed at a time.
 TEST(PrintedKernels, DevicesOfAllLimitsGiveTheBitsOfTheCpu) {
@@ -309,14 +322,19 @@ TEST(PrintedKernels, DevicesOfAllLimitsGiveTheBitsOfTheCpu) {
     const Value logits = loss.input({2, 30001}, -8, 8);
     loss.finish({softmax(logits)});
     all.add_loops(loss.graph().clone(), 1, 0);
-    CaseBuilder sums(DType::kF32, 2);
-    const Value x = sums.input({70, 1024}), dy = sums.input({70, 1024});
-    const Value gamma = sums.input({1024}), beta = sums.input({1024});
-    const std::vector<Value> wrt = {x, gamma, beta};
-    sums.finish(vector_jacobian_product(
-        std::vector<Value>{layer_norm(x, gamma, beta)}, std::vector<Value>{dy}, wrt));
-    all.add_loops(sums.graph().clone(), 2, 0);
-    EXPECT_GE(all.size(), 2u);
+    // Two sums of 1280 columns have room with four rows in registers, and with five have none.
+    for (const auto& [rows, columns] :
+         std::vector<std::pair<int64_t, int64_t>>{{70, 1024}, {68, 1280}}) {
+      CaseBuilder sums(DType::kF32, 2);
+      const Value x = sums.input({rows, columns}), dy = sums.input({rows, columns});
+      const Value gamma = sums.input({columns}), beta = sums.input({columns});
+      const std::vector<Value> wrt = {x, gamma, beta};
+      sums.finish(vector_jacobian_product(
+          std::vector<Value>{layer_norm(x, gamma, beta)}, std::vector<Value>{dy}, wrt));
+      EXPECT_EQ(count_held(sums.graph().clone(), limits), columns == 1280 ? 1u : 0u);
+      all.add_loops(sums.graph().clone(), 2, 0);
+    }
+    EXPECT_GE(all.size(), 3u);
     all.expect_bits_of_cpu();
   }
 }
@@ -342,14 +360,7 @@ TEST(PrintedKernels, RowsInRegistersGiveTheBitsOfTheCpu) {
                  std::vector<Value>{of}, std::vector<Value>{dy}, std::vector<Value>{x, gamma}))
           results.push_back(gradient);
       b.finish(results);
-      Graph graph = b.graph().clone();
-      const auto cpu = make_backend("cpu");
-      run_pipeline(graph, *cpu, {});
-      for (const auto& node : graph.nodes()) {
-        if (!node->is<Fused>()) continue;
-        const cuda::Printing printing = cuda::print_kernel(*node, kH200);
-        held += printing.kernel && printing.kernel->source.find("h0[j]") != std::string::npos;
-      }
+      held += count_held(b.graph().clone(), kH200);
       all.add_loops(b.graph().clone(), 5, 0);
     }
   EXPECT_GE(held, 6u);

@@ -14,8 +14,7 @@ constexpr cuda::DeviceLimits limits_of(int major,
           .multiprocessors = multiprocessors,
           .shared_per_block = (kibibytes - 1) << 10,
           .shared_per_multiprocessor = kibibytes << 10,
-          .shared_reserved = 1 << 10,
-          .registers_per_multiprocessor = 1 << 16};
+          .shared_reserved = 1 << 10};
 }
 
 inline constexpr cuda::DeviceLimits kA100 = limits_of(8, 0, 108, 164);

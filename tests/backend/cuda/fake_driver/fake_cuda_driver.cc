@@ -149,7 +149,6 @@ int cuDeviceGetAttribute(int* value, int attribute, int device) {
                                        {75, fake.major},
                                        {76, fake.minor},
                                        {81, 228 << 10},
-                                       {82, 1 << 16},
                                        {97, 227 << 10},
                                        {111, 1 << 10}};
     const auto found = values.find(attribute);
