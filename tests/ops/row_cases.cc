@@ -60,31 +60,6 @@ OpSample batch_norm_gradient(std::string activation) {
           }};
 }
 
-// Of 16 bits, the channels are in f32.
-Value channels(CaseBuilder& b, Value c) {
-  return size_of(b.dtype()) == 2 ? cast(c, DType::kF32) : c;
-}
-
-OpSample batch_norm_gradient_beside_f32(bool is_dy_wide) {
-  return {"batch_norm_grad",
-          is_dy_wide ? "channels and dy in f32" : "channels in f32",
-          [=](CaseBuilder& b) -> std::vector<Value> {
-            const Value x = b.separated({3, 5, 7}), dy = b.input({3, 5, 7});
-            const Value gamma = b.given({b.dtype(), {7}}, {0.1, 0.1, 0.1, 3.0, 0.2, 0.5, 0.25});
-            const Value beta = b.given({b.dtype(), {7}}, {3.0, -1.0, 8.0, 3.2, 1.0, 3.0, -2.0});
-            BatchNormGrad op;
-            op.activation = "relu";
-            const Value dx = add_node(std::move(op),
-                                      {x,
-                                       channels(b, gamma),
-                                       channels(b, beta),
-                                       channels(b, b.input({7})),
-                                       channels(b, b.input({7}, 0.5, 2.0)),
-                                       is_dy_wide ? channels(b, dy) : dy});
-            return {dx, {dx.node, 1}, {dx.node, 2}};
-          }};
-}
-
 const OpSamples kNorms({
     {"layer_norm",
      "rows",
@@ -114,16 +89,6 @@ const OpSamples kNorms({
            add_node(BatchNormStats{}, {b.input({3, 4, 5, 6}), b.input({6}), b.input({6})});
        return {mean, {mean.node, 1}, {mean.node, 2}, {mean.node, 3}};
      }},
-    {"batch_norm_stats",
-     "channels in f32",
-     [](CaseBuilder& b) -> std::vector<Value> {
-       const Value mean =
-           add_node(BatchNormStats{},
-                    {b.input({3, 4, 5, 6}), channels(b, b.input({6})), channels(b, b.input({6}))});
-       return {mean, {mean.node, 1}, {mean.node, 2}, {mean.node, 3}};
-     }},
-    batch_norm_gradient_beside_f32(false),
-    batch_norm_gradient_beside_f32(true),
 });
 
 OpSample max_pool(std::string label, Shape x, PoolFields pool) {

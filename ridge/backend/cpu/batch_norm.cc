@@ -128,12 +128,8 @@ std::unique_ptr<HostKernel> make_batch_norm_grad(const Node& node) {
       plan.workspace_bytes());
 }
 
-bool is_of_one_dtype(const Node& node) { return node.inputs[0].dtype() == node.inputs[1].dtype(); }
-
 // 16-bit statistics would not be those that batch norm itself goes on with.
-bool accepts_stats(const Node& node) {
-  return is_of_one_dtype(node) && size_of(node.outputs[0].dtype) >= 4;
-}
+bool accepts_stats(const Node& node) { return size_of(node.outputs[0].dtype) >= 4; }
 
 std::unique_ptr<HostKernel> make_batch_norm_stats(const Node& node) {
   const BatchNormPlan plan(
@@ -156,7 +152,7 @@ std::unique_ptr<HostKernel> make_batch_norm_stats(const Node& node) {
 
 void add_batch_norm_kernels(KernelTable& table) {
   table.add(BatchNorm::kTraits.name, {"vectorized"}, make_batch_norm);
-  table.add(BatchNormGrad::kTraits.name, {"vectorized"}, make_batch_norm_grad, is_of_one_dtype);
+  table.add(BatchNormGrad::kTraits.name, {"vectorized"}, make_batch_norm_grad);
   table.add(BatchNormStats::kTraits.name, {"vectorized"}, make_batch_norm_stats, accepts_stats);
 }
 

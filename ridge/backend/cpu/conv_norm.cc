@@ -106,11 +106,6 @@ void add_norm_conv_kernels(KernelTable& table, const KernelTable& (*plain)()) {
   const auto expanded = [plain](const Node& node) { return make_expanded(node, plain()); };
   for (const std::string_view op : {name, BatchNormStats::kTraits.name})
     table.add(op, {std::string(kExpandedChoice)}, expanded);
-  // Of 16 bits beside f32: what a GPU reads, by the kernel of f32 and casts.
-  table.add(
-      BatchNormGrad::kTraits.name, {std::string(kExpandedChoice)}, expanded, [](const Node& node) {
-        return node.inputs[0].dtype() != node.inputs[1].dtype();
-      });
 }
 
 }  // namespace ridge::cpu

@@ -13,22 +13,16 @@ namespace {
 
 constexpr const char* kActivations[] = {"none", "relu", "relu6"};
 
-// x of 16 bits beside channels of f32: what a product left in memory, and what is computed in.
-bool is_mixed(DType x, DType channels) { return size_of(x) == 2 && channels == DType::kF32; }
-
-// x is the first input; inputs [1, channels_end) go with its last axis. Their dtype is x's, or,
-// where `may_mix` says so, f32 beside 16 bits.
+// x is the first input; inputs [1, channels_end) go with its last axis.
 void check_batch_norm(std::string_view op,
                       std::span<const TensorType> inputs,
                       size_t channels_end,
-                      double eps,
-                      bool may_mix) {
+                      double eps) {
   check(inputs[0].rank() >= 2,
         "[{}] at least two dimensions are needed; got {}",
         op,
         to_string(inputs[0]));
-  TensorType channel{inputs[0].dtype, {inputs[0].shape.back()}};
-  if (may_mix && is_mixed(inputs[0].dtype, inputs[1].dtype)) channel.dtype = DType::kF32;
+  const TensorType channel{inputs[0].dtype, {inputs[0].shape.back()}};
   for (const TensorType& type : inputs.subspan(1, channels_end - 1))
     check(type == channel,
           "[{}] scale, shift and statistics go with the last axis; got {}, expected {}",
@@ -89,7 +83,7 @@ Value activated(Value x, NormActivation activation) {
 // ---- forward ----
 
 std::vector<TensorType> BatchNorm::infer(std::span<const TensorType> inputs) const {
-  check_batch_norm("batch_norm", inputs, 3, eps, false);
+  check_batch_norm("batch_norm", inputs, 3, eps);
   norm_activation(activation, "batch_norm");
   return {inputs[0], inputs[1], inputs[1]};
 }
@@ -136,8 +130,8 @@ void BatchNorm::fields(FieldVisitor& v) {
 // ---- gradient ----
 
 std::vector<TensorType> BatchNormGrad::infer(std::span<const TensorType> inputs) const {
-  check_batch_norm("batch_norm_grad", inputs, 5, eps, true);
-  check(inputs[5] == inputs[0] || inputs[5] == TensorType{inputs[1].dtype, inputs[0].shape},
+  check_batch_norm("batch_norm_grad", inputs, 5, eps);
+  check(inputs[5] == inputs[0],
         "[batch_norm_grad] dy must have the type of x; got {}, expected {}",
         to_string(inputs[5]),
         to_string(inputs[0]));
@@ -147,13 +141,6 @@ std::vector<TensorType> BatchNormGrad::infer(std::span<const TensorType> inputs)
 
 std::vector<Value> BatchNormGrad::expand(std::span<const Value> inputs) const {
   const Value x = inputs[0], gamma = inputs[1];
-  if (x.dtype() != gamma.dtype()) {
-    std::vector<Value> wide(inputs.begin(), inputs.end());
-    wide.front() = cast(x, gamma.dtype());
-    if (wide.back().dtype() != gamma.dtype()) wide.back() = cast(wide.back(), gamma.dtype());
-    const Value dx = add_node(BatchNormGrad(*this), wide);
-    return {cast(dx, x.dtype()), {dx.node, 1}, {dx.node, 2}};
-  }
   const Value deviation = rsqrt(inputs[4] + eps);
   const Value normal = (x - inputs[3]) * deviation;
   const Value dz = let_through(
@@ -180,17 +167,12 @@ void BatchNormGrad::fields(FieldVisitor& v) {
 // ---- statistics alone ----
 
 std::vector<TensorType> BatchNormStats::infer(std::span<const TensorType> inputs) const {
-  check_batch_norm("batch_norm_stats", inputs, 3, eps, true);
+  check_batch_norm("batch_norm_stats", inputs, 3, eps);
   return {inputs[1], inputs[1], inputs[1], inputs[1]};
 }
 
 std::vector<Value> BatchNormStats::expand(std::span<const Value> inputs) const {
   const Value x = inputs[0];
-  if (x.dtype() != inputs[1].dtype()) {
-    const Value mean =
-        add_node(BatchNormStats(*this), {cast(x, inputs[1].dtype()), inputs[1], inputs[2]});
-    return {mean, {mean.node, 1}, {mean.node, 2}, {mean.node, 3}};
-  }
   const Value mean = reduce_mean(x, sample_axes(x));
   const Value centered = x - mean;
   const Value variance = reduce_mean(centered * centered, sample_axes(x));

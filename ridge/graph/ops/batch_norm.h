@@ -44,8 +44,7 @@ class BatchNorm final : public OpOf<BatchNorm> {
 
 /// x, gamma, beta, mean and variance of a BatchNorm of the same fields, and dy (..., C) -> dx,
 /// dgamma, dbeta. The statistics count as functions of x; no gradient flows where the activation is
-/// at or beyond a kink. Where x has 16 bits, the four of its channels may be f32: then dy is f32 or
-/// as x is, dx is as x is, and nothing else is rounded to 16 bits.
+/// at or beyond a kink.
 class BatchNormGrad final : public OpOf<BatchNormGrad> {
  public:
   static constexpr OpTraits kTraits = batch_norm_traits("batch_norm_grad", 6, Gradient::kNone);
@@ -60,8 +59,7 @@ class BatchNormGrad final : public OpOf<BatchNormGrad> {
 
 /// What a BatchNorm of the same eps needs besides x: x (..., C), gamma (C), beta (C) -> mean,
 /// biased variance, scale and shift (C each), where its result is the activation of (x - mean) *
-/// scale + shift. The shift is beta but for what rounding takes off the mean. Where x has 16 bits,
-/// gamma and beta may be f32, and so are the results then.
+/// scale + shift. The shift is beta but for what rounding takes off the mean.
 class BatchNormStats final : public OpOf<BatchNormStats> {
  public:
   static constexpr OpTraits kTraits = batch_norm_traits("batch_norm_stats", 3, Gradient::kNone);
