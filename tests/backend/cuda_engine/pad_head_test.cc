@@ -27,7 +27,8 @@ class CudaPadHead : public SimulatedGpu {
   CudaPadHead() { fake_.set_schedule(Schedule::kAtLast); }
 };
 
-// Losses of padded logits in 16 bits, and their gradient in 16 bits, as the passes leave them.
+// Losses of padded logits in 16 bits, their gradient in 16 bits, and the guesses, as the passes
+// leave them.
 void build_loss(CaseBuilder& b, int64_t rows, int64_t columns, int64_t stride, double padding) {
   std::vector<double> logits;
   for (int64_t i = 0; i < rows * stride; ++i)
@@ -44,7 +45,10 @@ void build_loss(CaseBuilder& b, int64_t rows, int64_t columns, int64_t stride, d
   const Value own = cast(add_node(std::move(op), {l, y}), DType::kF32);
   const Value loss = log(reshape(sum, {rows})) - (own - reshape(max, {rows}));
   const Value gradient = e * (constant_like(sum, 1.0) / sum) - one_hot(y, stride);
-  b.finish({loss, cast(gradient, DType::kBF16)});
+  ArgMax guess;
+  guess.axis = 1;
+  guess.limit = columns;
+  b.finish({loss, cast(gradient, DType::kBF16), add_node(std::move(guess), {l})});
 }
 
 TEST_F(CudaPadHead, NoKernelUsesWhatLiesInThePadding) {
@@ -104,19 +108,25 @@ struct Trained {
   size_t padded = 0;  ///< Heads, in all entries.
 };
 
-Trained train_on(Backend& backend, const TrainConfig& config) {
+// The evaluation is of the batch of the last step, of which some is learned by then.
+Trained train_on(Backend& backend, const TrainConfig& config, bool pads = true) {
   const Task task = open_task(config);
+  ProgramOptions options = program_options(config, task);
+  if (!pads) options.passes.off.emplace_back("pad_head");
   Trained trained;
   const CompiledProgram compiled =
-      compile_program(task.training->program(task.sizes), backend, program_options(config, task));
+      compile_program(task.training->program(task.sizes), backend, options);
   for (const Graph& graph : compiled.graphs.entries) trained.padded += head_paddings(graph).size();
   data::Loader loader(
       *task.train_data, batch_plan(config), config.loader, {}, batch_memory(backend));
-  Session session(task, config, backend, program_options(config, task));
-  for (int64_t step = 0; step < config.train.steps; ++step)
-    trained.losses.push_back(session.train_step(loader.next(), step, config.train.steps).loss);
+  Session session(task, config, backend, options);
+  const data::Batch* batch = nullptr;
+  for (int64_t step = 0; step < config.train.steps; ++step) {
+    batch = &loader.next();
+    trained.losses.push_back(session.train_step(*batch, step, config.train.steps).loss);
+  }
   StepResult sums;
-  session.evaluate(loader.next(), sums);
+  session.evaluate(*batch, sums);
   trained.eval_loss = sums.loss;
   trained.correct = sums.correct;
   return trained;
@@ -147,6 +157,12 @@ TEST_F(CudaPadHead, PaddedHeadsGiveTheLossesOfTheCpu) {
     for (size_t i = 0; i < want.losses.size(); ++i)
       EXPECT_NEAR(got.losses[i], want.losses[i], each.bound * want.losses[i]) << i;
     EXPECT_NEAR(got.eval_loss, want.eval_loss, each.bound * want.eval_loss);
+    if (got.padded > 0) {
+      const Trained plain = train_on(*gpu, config, /*pads=*/false);
+      EXPECT_EQ(plain.padded, 0u);
+      EXPECT_EQ(got.correct, plain.correct);
+      EXPECT_GT(got.correct, 0);
+    }
     gpu.reset();
     expect_clean();
   }
