@@ -106,7 +106,8 @@ void write_libraries(ridge::JsonWriter& json) {
 
 void run(const std::string& device) {
   std::vector<std::string> notes;
-  const auto backend = ridge::make_backend(device, &notes);
+  const auto backend =
+      ridge::make_backend(device, [&](const std::string& note) { notes.push_back(note); });
   // A recorder is opened for a trace alone.
   ridge::start_tracing();
   ridge::stop_tracing();

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -103,6 +104,11 @@ struct Calibration {
   TransferRates pinned, pageable;  ///< By the kind of the host's memory.
   double graph_node_s = 0;         ///< Device time of a captured kernel that does nothing.
 };
+
+/// Hears what a backend does without though it is there, when that is found: when it is made, or
+/// when a node is first asked for. A line for the user each.
+using NoteListener = std::function<void(const std::string&)>;
+inline void ignore_note(const std::string& /*note*/) {}
 
 class Backend {
  public:

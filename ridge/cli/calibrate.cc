@@ -85,14 +85,12 @@ std::string json_report(const CalibrateOptions& options,
 }  // namespace
 
 std::string calibrate(const CalibrateOptions& options) {
-  std::vector<std::string> notes;
-  const std::unique_ptr<Backend> backend = make_backend(options.device, &notes);
-  for (const std::string& note : notes) write_stderr(fmt::format("note: {}\n", note));
+  const std::unique_ptr<Backend> backend = make_backend(options.device, write_note);
   if (!options.threads.empty()) set_threads(options.threads, "--threads");
   const std::string machine = device_fingerprint(options.device, *backend);
   KeptCalibration kept = kept_calibration(
       cache_folder(), machine, options.fresh, [&] { return backend->calibrate(); });
-  if (!kept.note.empty()) write_stderr(fmt::format("note: {}\n", kept.note));
+  if (!kept.note.empty()) write_note(kept.note);
   return options.json ? json_report(options, kept, machine)
                       : text_report(options, kept, backend->hardware());
 }

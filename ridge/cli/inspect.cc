@@ -142,8 +142,8 @@ std::string inspect_config(const InspectOptions& options) {
   apply_threads();
   Tuning tuning(loaded.config.train.device, options.plan);
   const ProgramFacts facts = inspect_program(loaded.config, tuning);
-  if (!tuning.note().empty()) write_stderr(fmt::format("note: {}\n", tuning.note()));
-  for (const std::string& note : facts.notes) write_stderr(fmt::format("note: {}\n", note));
+  if (!tuning.note().empty()) write_note(tuning.note());
+  for (const std::string& note : facts.notes) write_note(note);
   return options.json ? program_json(facts, options) : program_text(facts, options);
 }
 

@@ -68,7 +68,8 @@ EntryFacts entry_facts(const EntryPlan& entry,
 ProgramFacts inspect_program(const TrainConfig& config, Tuning& tuning) {
   ProgramFacts facts{.config = config, .task = open_task(config)};
   facts.task.choose = tuning.choose(kernels_of(config));
-  const auto backend = make_backend(config.train.device, &facts.notes);
+  const auto backend = make_backend(config.train.device,
+                                    [&](const std::string& note) { facts.notes.push_back(note); });
   facts.memory_limit = apply_memory_limit(facts.config, facts.task, *backend);
   facts.program = compile_program(facts.task.training->program(facts.task.sizes),
                                   *backend,

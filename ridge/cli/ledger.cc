@@ -35,7 +35,7 @@ struct LedgerOptions {
 
 Ledger read_ledger(const std::string& file) {
   Ledger ledger = read_ledger_file(file);
-  if (!ledger.note.empty()) write_stderr(fmt::format("note: {}\n", ledger.note));
+  if (!ledger.note.empty()) write_note(ledger.note);
   return ledger;
 }
 

@@ -85,9 +85,7 @@ Job make_job(const OptimizeOptions& options) {
   // What is wrong with it is said here, not by a worker.
   job.loaded = load_config_options(options.config);
   apply_threads();
-  std::vector<std::string> notes;
-  make_backend(job.loaded.config.train.device, &notes);
-  for (const std::string& note : notes) write_stderr(fmt::format("note: {}\n", note));
+  make_backend(job.loaded.config.train.device, write_note);
   request.config_text = read_file(options.config.file);
   request.config_name = options.config.file;
   request.program = fs::read_symlink("/proc/self/exe").string();

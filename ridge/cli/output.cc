@@ -25,6 +25,8 @@ void write_stderr(std::string_view text) {
   std::fflush(stderr);
 }
 
+void write_note(std::string_view note) { write_stderr(fmt::format("note: {}\n", note)); }
+
 void check_place(const std::string& path) {
   if (path.empty()) return;
   std::error_code ignored;

@@ -14,6 +14,9 @@ void write_stdout(std::string_view text);
 /// Writes to stderr; nobody is told when that fails.
 void write_stderr(std::string_view text);
 
+/// The same of a line that begins with "note: ".
+void write_note(std::string_view note);
+
 /// UserError where no file can be written at `path`: said before work is done that would be lost.
 /// An empty path is fine.
 void check_place(const std::string& path);

@@ -26,7 +26,7 @@ int run_train(const TrainOptions& options) {
   ProgressDisplay progress(stderr);
   const TrainResult result = train(request, progress);
   progress.clear_bar();
-  if (!tuning.note().empty()) write_stderr(fmt::format("note: {}\n", tuning.note()));
+  if (!tuning.note().empty()) write_note(tuning.note());
   write_stdout(options.json ? train_json(result) : train_summary(result));
   if (result.verified == false) return kFindings;
   return result.interrupted_by == 0 ? kFine : kSignalBase + result.interrupted_by;

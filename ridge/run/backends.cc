@@ -91,13 +91,11 @@ std::optional<int64_t> free_device_memory(std::string_view name) {
   return number ? std::optional(open_cuda_plugin().free_memory(*number)) : std::nullopt;
 }
 
-std::unique_ptr<Backend> make_backend(std::string_view name, std::vector<std::string>* notes) {
+std::unique_ptr<Backend> make_backend(std::string_view name, const NoteListener& note) {
   if (name == "cpu") return make_cpu_backend();
   if (name == "ref") return make_ref_backend();
-  if (const std::optional<int> number = cuda_number(name)) {
-    std::vector<std::string> unheard;
-    return open_cuda_plugin().make_backend(*number, notes == nullptr ? unheard : *notes);
-  }
+  if (const std::optional<int> number = cuda_number(name))
+    return open_cuda_plugin().make_backend(*number, note);
   throw UserError(fmt::format("unknown device '{}'", name), did_you_mean(name, backend_names()));
 }
 

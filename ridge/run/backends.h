@@ -13,10 +13,9 @@
 namespace ridge {
 
 /// "ref", "cpu", "cuda" (the same as "cuda:0"), "cuda:1" and so on. UserError for another name (the
-/// nearest is named), or when the machine lacks what the backend needs. What it does without,
-/// though it is there, is added to `notes` (may be null): a line for the user each.
+/// nearest is named), or when the machine lacks what the backend needs. The backend keeps `note`.
 std::unique_ptr<Backend> make_backend(std::string_view name,
-                                      std::vector<std::string>* notes = nullptr);
+                                      const NoteListener& note = ignore_note);
 
 /// machine_fingerprint of the device, and what `backend`, which is of that name, says of its
 /// hardware: what measurements are kept by.

@@ -71,10 +71,7 @@ std::string load_weights(Program& program,
 }
 
 std::unique_ptr<Backend> open_backend(const std::string& device, TrainObserver& observer) {
-  std::vector<std::string> notes;
-  auto backend = make_backend(device, &notes);
-  for (const std::string& note : notes) observer.on_message(note);
-  return backend;
+  return make_backend(device, [&](const std::string& note) { observer.on_message(note); });
 }
 
 }  // namespace

@@ -89,10 +89,9 @@ class Run {
       : request_(request),
         config_(request.config),
         observer_(observer),
-        backend_(make_backend(config_.train.device, &notes_)),
+        backend_(make_backend(config_.train.device, listener())),
         task_(open_task(config_)),
         kernels_(config_, *backend_, request.choose) {
-    for (const std::string& each : notes_) observer_.on_message(each);
     find_start();
     task_.choose = kernels_.choose();
     const std::string text = apply_memory_limit(config_, task_, *backend_);
@@ -104,6 +103,9 @@ class Run {
   TrainResult run();
 
  private:
+  NoteListener listener() {
+    return [this](const std::string& note) { observer_.on_message(note); };
+  }
   void find_start();
   void open();
   void make_files();
@@ -125,7 +127,6 @@ class Run {
   const TrainRequest& request_;
   TrainConfig config_;  ///< Of the request, with as many micro-batches as the memory limit asks.
   TrainObserver& observer_;
-  std::vector<std::string> notes_;  ///< Of the backend, on what it does without.
   std::unique_ptr<Backend> backend_;
   Task task_;
   RunKernels kernels_;

@@ -54,11 +54,14 @@ constexpr int kSameBits = 0, kPrintedBits = 1, kExpandedBits = 2, kMmaBits = 3, 
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(DeviceRef device, Libraries libraries, std::filesystem::path cubins)
+  CudaBackend(DeviceRef device,
+              Libraries libraries,
+              std::filesystem::path cubins,
+              NoteListener note)
       : device_(std::move(device)),
         blas_(std::move(libraries.blas)),
         dnn_(std::move(libraries.dnn)),
-        planner_(dnn_),
+        planner_(dnn_, std::move(note)),
         trace_(device_),
         library_(device_, std::move(libraries.compiler), std::move(cubins)),
         faults_(device_),
@@ -336,8 +339,10 @@ RecordingResult CudaBackend::record(ridge::Stream& stream, FunctionRef<void()> q
 
 std::unique_ptr<Backend> make_cuda_backend(DeviceRef device,
                                            Libraries libraries,
-                                           std::filesystem::path cubins) {
-  return std::make_unique<CudaBackend>(std::move(device), std::move(libraries), std::move(cubins));
+                                           std::filesystem::path cubins,
+                                           NoteListener note) {
+  return std::make_unique<CudaBackend>(
+      std::move(device), std::move(libraries), std::move(cubins), std::move(note));
 }
 
 }  // namespace ridge::cuda

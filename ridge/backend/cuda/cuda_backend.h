@@ -20,10 +20,12 @@ struct Libraries {
 };
 
 /// The backend of a GPU. Kernels are compiled when they are first needed; their cubins are kept in
-/// `cubins` from run to run (an empty path: they are not).
+/// `cubins` from run to run (an empty path: they are not). Nodes that a library fails to plan run
+/// without it: `note` hears of the first of each error.
 std::unique_ptr<Backend> make_cuda_backend(DeviceRef device,
                                            Libraries libraries,
-                                           std::filesystem::path cubins);
+                                           std::filesystem::path cubins,
+                                           NoteListener note = ignore_note);
 
 /// What the device can do, by the backend's own kernels and copies.
 Calibration calibrate(Backend& backend, const DeviceRef& device);

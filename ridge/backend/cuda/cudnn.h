@@ -28,11 +28,14 @@ class DnnError : public UserError {
   const std::string& call() const { return call_; }
   DnnResult result() const { return result_; }
   /// True where it says that it cannot do what it was asked for, and nothing is broken.
-  bool is_refusal() const {
-    return static_cast<int>(result_) / 1000 == 3 || result_ == DnnResult::kCompilationFailed;
-  }
+  bool is_refusal() const { return kind() == 3 || result_ == DnnResult::kCompilationFailed; }
+  /// True of a planning call after which the library is as it was, though it did not say why it
+  /// fails: the graph is a bad parameter to this version, or it failed inside or had no memory.
+  bool is_failed_plan() const { return !is_refusal() && (kind() == 2 || kind() == 4); }
 
  private:
+  int kind() const { return static_cast<int>(result_) / 1000; }
+
   std::string call_;
   DnnResult result_;
 };

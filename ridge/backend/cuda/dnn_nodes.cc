@@ -135,14 +135,11 @@ class DnnKernel final : public NodeKernel {
 
 // ---- convolution ----
 
-std::vector<DnnChoice> named(const std::vector<DnnPlanRef>& plans,
-                             const char* prefix,
-                             bool is_fallback) {
+std::vector<DnnChoice> named(const std::vector<DnnPlanRef>& plans, const char* prefix) {
   std::vector<DnnChoice> choices;
   for (const DnnPlanRef& plan : plans)
     choices.push_back({.choice = {prefix + plan->name, kDnnBits + static_cast<int>(choices.size())},
-                       .plan = plan,
-                       .is_fallback = is_fallback});
+                       .plan = plan});
   return choices;
 }
 
@@ -151,10 +148,10 @@ std::vector<DnnChoice> convolution_choices(const Dnn& dnn, const DnnConvolution&
   DnnPlanRules rules;
   rules.tensor_cores = c.dtype != DType::kF32 || c.tf32;
   const char* const prefix = c.tf32 ? "cudnn_tf32_" : "cudnn_";
-  std::vector<DnnChoice> choices = named(make_dnn_plans(dnn, graph, rules), prefix, false);
+  std::vector<DnnChoice> choices = named(make_dnn_plans(dnn, graph, rules), prefix);
   if (!choices.empty()) return choices;
   rules.mode = DnnHeuristicMode::kFallback;
-  return named(make_dnn_plans(dnn, graph, rules), prefix, true);
+  return named(make_dnn_plans(dnn, graph, rules), prefix);
 }
 
 void place_convolution(DnnKernel& kernel,
@@ -206,7 +203,7 @@ std::vector<DnnChoice> attention_choices(const Dnn& dnn, const DnnAttention& a) 
   DnnPlanRules rules;
   rules.most = 1;  // each is compiled
   rules.most_workspace_bytes = kMostScoreBytes;
-  return named(make_dnn_plans(dnn, attention_graph(dnn, a), rules), "cudnn_", false);
+  return named(make_dnn_plans(dnn, attention_graph(dnn, a), rules), "cudnn_");
 }
 
 void place_attention(DnnKernel& kernel,

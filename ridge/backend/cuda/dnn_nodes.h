@@ -14,9 +14,6 @@ namespace ridge::cuda {
 struct DnnChoice {
   Choice choice;  ///< "cudnn_eng12_k2=3_k13=1".
   DnnPlanRef plan;
-  /// Whether the engine is one that does anything at no promised speed: kernels of ours come before
-  /// it.
-  bool is_fallback = false;
   /// Whose handle the plan was made with, where that is not the one that launches it: lives as long
   /// as the plan.
   std::shared_ptr<const Dnn> planned_by = nullptr;

@@ -1,6 +1,7 @@
 #include "ridge/backend/cuda/dnn_plan.h"
 
 #include <algorithm>
+#include <optional>
 
 namespace ridge::cuda {
 
@@ -111,17 +112,25 @@ std::vector<DnnPlanRef> make_dnn_plans(const Dnn& dnn,
                                        const DnnPlanRules& rules) {
   dnn.ensure_current();
   std::vector<DnnPlanRef> plans;
+  std::optional<DnnError> failure;  // of the first engine that failed
   for (DnnDescriptor& config : ask(dnn, *graph, rules.mode)) {
     if (plans.size() == rules.most) break;
     Proposal p = read(dnn, std::move(config));
     if (!is_allowed(p, rules) || (p.is_compiled() && !plans.empty())) continue;
-    const DnnPlanRef plan = make_plan(dnn, graph, rules, std::move(p));
+    DnnPlanRef plan;
+    try {
+      plan = make_plan(dnn, graph, rules, std::move(p));
+    } catch (const DnnError& error) {
+      if (!error.is_failed_plan()) throw;
+      if (!failure) failure = error;
+    }
     const bool is_new =
         plan != nullptr && std::none_of(plans.begin(), plans.end(), [&](const DnnPlanRef& known) {
           return known->name == plan->name;
         });
     if (is_new) plans.push_back(plan);
   }
+  if (plans.empty() && failure) throw DnnError(*failure);
   return plans;
 }
 

@@ -36,7 +36,7 @@ using DnnPlanRef = std::shared_ptr<const DnnPlan>;
 /// Plans for a graph, the library's best guess first; none where it has none. What gives other
 /// bits in another run is left out, and so is what sums in 16 bits or rounds factors to fewer bits
 /// than `rules` allow. An engine that is compiled is taken only where it comes first: that takes
-/// a second. DnnError.
+/// a second. DnnError; of an engine that fails to be planned, only where there is no other.
 std::vector<DnnPlanRef> make_dnn_plans(const Dnn& dnn,
                                        const DnnGraphRef& graph,
                                        const DnnPlanRules& rules);

@@ -21,8 +21,25 @@ std::vector<DnnChoice> DnnPlanner::choices(const Node& node) {
   if (!waiting_.contains(key)) plan_all(node);
   auto own = waiting_.extract(key);
   asked_.insert(key);
-  if (own.mapped().error != nullptr) std::rethrow_exception(own.mapped().error);
+  if (own.mapped().error != nullptr) try {
+      std::rethrow_exception(own.mapped().error);
+    } catch (const DnnError& error) {
+      if (!error.is_failed_plan()) throw;
+      tell(node, error);
+    }
   return std::move(own.mapped().choices);
+}
+
+void DnnPlanner::tell(const Node& node, const DnnError& error) {
+  if (!told_.insert(error.message()).second) return;
+  const bool is_full = error.result() == DnnResult::kDeviceAllocationFailed;
+  note_(fmt::format(
+      "{} at site '{}' runs without cuDNN, as will others that it fails to plan so: "
+      "{}; {}",
+      node.op->name(),
+      node.site.name,
+      error.message(),
+      is_full ? error.fix() : "another cuDNN 9, named in RIDGE_CUDNN, may have a plan"));
 }
 
 void DnnPlanner::plan_all(const Node& first) {

@@ -24,7 +24,7 @@ std::shared_ptr<const Blas> open_blas(const DeviceRef& device) {
 
 // Null where it is not installed, and where what is installed cannot be used; that is noted. One
 // that is named has to be right.
-std::shared_ptr<const Dnn> open_dnn(const DeviceRef& device, std::vector<std::string>& notes) {
+std::shared_ptr<const Dnn> open_dnn(const DeviceRef& device, const NoteListener& note) {
   constexpr std::string_view kCost =
       "convolutions run as matrix products, attention by ridge's own kernels";
   const std::string_view named = named_file("RIDGE_CUDNN");
@@ -33,24 +33,24 @@ std::shared_ptr<const Dnn> open_dnn(const DeviceRef& device, std::vector<std::st
     return std::make_shared<const Dnn>(device, DnnLibrary::open(device->driver().version));
   } catch (const LibraryMissing& error) {
     if (!named.empty()) throw;
-    notes.push_back(fmt::format("{}, as the library is not there: {}", kCost, error.fix()));
+    note(fmt::format("{}, as the library is not there: {}", kCost, error.fix()));
   } catch (const UserError& error) {
     if (!named.empty()) throw;
     const std::string fix =
         error.fix().empty() ? "name another library in RIDGE_CUDNN, or none" : error.fix();
-    notes.push_back(fmt::format("{}: {}; {}", kCost, error.message(), fix));
+    note(fmt::format("{}: {}; {}", kCost, error.message(), fix));
   }
   return nullptr;
 }
 
-std::unique_ptr<Backend> make_backend(int number, std::vector<std::string>& notes) {
+std::unique_ptr<Backend> make_backend(int number, const NoteListener& note) {
   DeviceRef device = open_device(number);
   // Nothing runs without the compiler and products: better said before anything is read or planned.
   Libraries libraries{.compiler = Nvrtc::open(device->driver().version)};
   const DeviceLimits& limits = device->facts().limits;
   if (const std::string target = libraries.compiler->target_for(limits.major, limits.minor);
       target.starts_with("compute_"))
-    notes.push_back(fmt::format(
+    note(fmt::format(
         "NVRTC {} does not know sm_{}{}: kernels are compiled for {}, and by the driver for this "
         "GPU each time they are loaded; a later NVRTC, named in RIDGE_NVRTC, knows it",
         libraries.compiler->version(),
@@ -58,10 +58,12 @@ std::unique_ptr<Backend> make_backend(int number, std::vector<std::string>& note
         limits.minor,
         target));
   libraries.blas = open_blas(device);
-  libraries.dnn = open_dnn(device, notes);
+  libraries.dnn = open_dnn(device, note);
   const std::filesystem::path cache = cache_folder();
-  return make_cuda_backend(
-      std::move(device), std::move(libraries), cache.empty() ? cache : cache / "cuda-kernels-1");
+  return make_cuda_backend(std::move(device),
+                           std::move(libraries),
+                           cache.empty() ? cache : cache / "cuda-kernels-1",
+                           note);
 }
 
 int64_t free_memory(int number) {

@@ -3,8 +3,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
-#include <vector>
 
 #include "ridge/backend/backend.h"
 
@@ -14,9 +12,8 @@ namespace ridge::cuda {
 /// something only between a program and a plugin of one build.
 struct Plugin {
   const char* version;  ///< RIDGE_VERSION.
-  /// The backend of GPU `number`; UserError when there is none, or no driver. A library that is
-  /// there and cannot be used is told in `notes`, a line each.
-  std::unique_ptr<Backend> (*make_backend)(int number, std::vector<std::string>& notes);
+  /// The backend of GPU `number`, which keeps `note`; UserError when there is none, or no driver.
+  std::unique_ptr<Backend> (*make_backend)(int number, const NoteListener& note);
   /// Bytes of GPU `number` that no process has now; UserError as above.
   int64_t (*free_memory)(int number);
 };

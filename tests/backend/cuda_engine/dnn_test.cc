@@ -32,13 +32,14 @@ class CudaDnnEngine : public SimulatedGpu {
   static FakeDnn& open_fake_dnn() {
     return *cuda::open_stand_in<FakeDnnEntry>(RIDGE_FAKE_CUDNN, kFakeDnnEntry)();
   }
-  static std::unique_ptr<Backend> make_backend_with_dnn() {
+  static std::unique_ptr<Backend> make_backend_with_dnn(NoteListener note = ignore_note) {
     const cuda::DeviceRef gpu = device();
     return cuda::make_cuda_backend(
         gpu,
         {.compiler = cuda::Nvrtc::open(),
          .dnn = std::make_shared<const cuda::Dnn>(gpu, cuda::DnnLibrary::open())},
-        {});
+        {},
+        std::move(note));
   }
 
   FakeDnn& dnn_;
@@ -199,6 +200,42 @@ TEST_F(CudaDnnEngine, PlansOfAGraphAreMadeSideBySide) {
   set_num_threads(threads);
   EXPECT_EQ(names[0].size(), 3u);
   EXPECT_EQ(names[0], names[1]);
+}
+
+// What the library fails to plan runs without it, and the user hears of each error once.
+TEST_F(CudaDnnEngine, AFailedPlanIsANote) {
+  const auto expect_note = [](const std::vector<std::string>& notes, const char* fix) {
+    ASSERT_EQ(notes.size(), 1u);
+    for (const char* part : {"attention at site '", "runs without cuDNN", "cuDNN 9.28.1: ", fix})
+      EXPECT_NE(notes[0].find(part), std::string::npos) << notes[0];
+  };
+  Graph graph("main");
+  std::vector<const Node*> nodes;
+  for (const int64_t rows : {4, 6})
+    nodes.push_back(
+        packed_attention(input(graph, fmt::format("x{}", rows), {DType::kBF16, {2, rows, 96}}), 2)
+            .node);
+  const std::vector<std::string> own{"printed_mma"};
+  for (const int code : {2000, 4000, 4003, 4004}) {
+    SCOPED_TRACE(code);
+    std::vector<std::string> notes;
+    const NoteListener note = [&](const std::string& text) { notes.push_back(text); };
+    dnn_.set_engines({{.index = 62, .plan_status = code}}, {});
+    auto gpu = make_backend_with_dnn(note);
+    for (const Node* node : nodes) EXPECT_EQ(names_of(*gpu, *node), own);
+    expect_note(notes, code == 4004 ? "; see with nvidia-smi" : "; another cuDNN 9, named in");
+    // Another engine serves.
+    notes.clear();
+    dnn_.set_engines({{.index = 62, .plan_status = code}, {.index = 57}}, {});
+    gpu = make_backend_with_dnn(note);
+    EXPECT_EQ(names_of(*gpu, *nodes[0]).at(0), "cudnn_eng57");
+    EXPECT_EQ(notes, std::vector<std::string>{});
+    // A graph that this version does not take.
+    gpu = make_backend_with_dnn(note);
+    dnn_.fail("cudnnBackendSetAttribute", 5, code);
+    EXPECT_EQ(names_of(*gpu, *nodes[0]), own);
+    expect_note(notes, "cudnnBackendSetAttribute");
+  }
 }
 
 TEST_F(CudaDnnEngine, AKernelThatFailsInItsFirstRunIsToldWithItsSite) {

@@ -383,6 +383,7 @@ size_t cudnnGetCudartVersion() { return 13000; }
 const char* cudnnGetErrorString(int status) {
   return status == kExecutionFailed ? "CUDNN_STATUS_EXECUTION_FAILED"
          : status == kNotSupported  ? "CUDNN_STATUS_NOT_SUPPORTED"
+         : status == kBadParam      ? "CUDNN_STATUS_BAD_PARAM"
                                     : "CUDNN_STATUS_OTHER";
 }
 void cudnnGetLastErrorString(char* to, size_t most) {
