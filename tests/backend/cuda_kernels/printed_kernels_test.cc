@@ -21,6 +21,7 @@
 #include "ridge/graph/text.h"
 #include "ridge/run/backends.h"
 #include "tests/backend/cuda_kernels/printed_cases.h"
+#include "tests/backend/cuda_kernels/row_graphs.h"
 #include "tests/backend/cuda_kernels/test_limits.h"
 #include "tests/support/errors.h"
 #include "tests/support/has.h"
@@ -276,25 +277,12 @@ TEST(PrintedKernels, LossesNormsAndSoftmaxGiveTheBitsOfTheCpu) {
   for (const auto& [rows, columns] : sizes) {
     if (!is_drawn(number++, 2)) continue;
     const auto seed = static_cast<uint64_t>(rows * columns);
-    CaseBuilder norm(DType::kF32, seed);
-    const Value x = norm.input({rows, columns}), dy = norm.input({rows, columns});
-    const Value gamma = norm.input({columns}), beta = norm.input({columns});
-    const std::vector<Value> wrt = {x, gamma, beta};
-    norm.finish(vector_jacobian_product(
-        std::vector<Value>{layer_norm(x, gamma, beta)}, std::vector<Value>{dy}, wrt));
-    all.add_loops(norm.graph().clone(), seed, 0);
-
+    all.add_loops(norm_gradient_of(rows, columns), seed, 0);
     CaseBuilder half(DType::kBF16, seed);
     const Value h = half.input({rows, columns});
     half.finish({cast(softmax(cast(h, DType::kF32)), DType::kBF16) * h});
     all.add_loops(half.graph().clone(), seed, 0);
-
-    CaseBuilder loss(DType::kF32, seed);
-    const Value logits = loss.input({rows, columns}, -8, 8);
-    const Value targets = loss.indices(DType::kI64, {rows}, 0, columns - 1);
-    const Value mean = reduce_mean(cross_entropy(logits, targets));
-    loss.finish({mean, gradients(mean, std::vector<Value>{logits})[0]});
-    all.add_loops(loss.graph().clone(), seed, columns);
+    all.add_loops(loss_of(DType::kF32, rows, columns), seed, columns);
   }
   EXPECT_GE(all.size(), is_short_scale() ? 15u : 27u);
   all.expect_bits_of_cpu();
@@ -318,21 +306,13 @@ size_t count_held(Graph graph, const cuda::DeviceLimits& limits) {
 TEST(PrintedKernels, DevicesOfAllLimitsGiveTheBitsOfTheCpu) {
   for (const cuda::DeviceLimits& limits : {kA100, kRtx3090}) {
     Cases all(limits);
-    CaseBuilder loss(DType::kF32, 1);
-    const Value logits = loss.input({2, 30001}, -8, 8);
-    loss.finish({softmax(logits)});
-    all.add_loops(loss.graph().clone(), 1, 0);
+    all.add_loops(softmax_of(DType::kF32, 2, 30001), 1, 0);
     // Two sums of 1280 columns have room with four rows in registers, and with five have none.
     for (const auto& [rows, columns] :
          std::vector<std::pair<int64_t, int64_t>>{{70, 1024}, {68, 1280}}) {
-      CaseBuilder sums(DType::kF32, 2);
-      const Value x = sums.input({rows, columns}), dy = sums.input({rows, columns});
-      const Value gamma = sums.input({columns}), beta = sums.input({columns});
-      const std::vector<Value> wrt = {x, gamma, beta};
-      sums.finish(vector_jacobian_product(
-          std::vector<Value>{layer_norm(x, gamma, beta)}, std::vector<Value>{dy}, wrt));
-      EXPECT_EQ(count_held(sums.graph().clone(), limits), columns == 1280 ? 1u : 0u);
-      all.add_loops(sums.graph().clone(), 2, 0);
+      const Graph sums = norm_gradient_of(rows, columns);
+      EXPECT_EQ(count_held(sums.clone(), limits), columns == 1280 ? 1u : 0u);
+      all.add_loops(sums.clone(), 2, 0);
     }
     EXPECT_GE(all.size(), 3u);
     all.expect_bits_of_cpu();
