@@ -290,7 +290,7 @@ def parse(words=None):
     parser.add_argument("--part", choices=gpu_record.PARTS, help="one part; default: all, in turn")
     parser.add_argument("--python", default=sys.executable, help="a Python that has PyTorch")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("evidence"))
-    parser.add_argument("--limit", type=float, default=gpu_parts.LIMIT, help="seconds a part (470)")
+    parser.add_argument("--limit", type=float, default=gpu_parts.LIMIT, help="seconds a part (520)")
     parser.add_argument("--least", type=float, default=10, help="seconds under which none is begun")
     parser.add_argument("--resume", action="store_true", help="make only what a part lacks")
     parser.add_argument("--find-gpu", action="store_true", help="only say which GPU there is")
