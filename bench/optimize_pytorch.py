@@ -22,7 +22,8 @@ if sys.version_info < (3, 11):
     import os
 
     # The Python of --python has PyTorch, and may be newer than the one of the system.
-    named = next((word for flag, word in zip(sys.argv, sys.argv[1:]) if flag == "--python"), None)
+    words = [part for word in sys.argv for part in (word.split("=", 1) if word.startswith("--python=") else [word])]
+    named = next((word for flag, word in zip(words, words[1:]) if flag == "--python"), None)
     if named and not os.environ.get("RIDGE_PYTHON_WAS_NAMED"):
         os.environ["RIDGE_PYTHON_WAS_NAMED"] = "1"
         try:
@@ -106,9 +107,15 @@ class Programs:
         self.runs = gpu_runs.Runs(folder, self.logs, float("inf"), dict(os.environ))
 
     def run_json(self, words, budget):
-        """What a verb of ridge says on stdout with --json; None where it says nothing, or has no end."""
+        """(What a verb of ridge says on stdout with --json, or None, and why it says nothing)"""
         ended = self.runs.run([str(word) for word in words], budget + MOST_BEYOND)
-        return json.loads(ended.out) if ended.out and not ended.is_late else None
+        verb = f"ridge {words[1]}"
+        if ended.is_late:
+            return None, f"{verb} was stopped after {ended.seconds:.0f} s"
+        try:
+            return json.loads(ended.out), ""
+        except ValueError:
+            return None, f"{verb} ended with {ended.code}: {ended.words()}"
 
     def make_pictures(self):
         """In a folder of its own first: a part of them would be taken for all."""
@@ -171,13 +178,13 @@ def optimize(name, programs, options):
     out = programs.folder / name
     programs.runs.begin(name)
     begun = time.monotonic()
-    found = programs.run_json(
+    found, problem = programs.run_json(
         [RIDGE, "optimize", "--json", "--budget", options.budget, "--out", out, "--", *command],
         options.budget,
     )
     result = {"program": name, "command": " ".join(map(str, command))}
     if found is None:
-        return {**result, "error": "ridge optimize said nothing"}
+        return {**result, "error": problem}
     result["seconds"] = time.monotonic() - begun
     kept = ("claim", "baseline", "result", "trials", "guard", "recipe", "machine", "notes")
     result.update({key: found[key] for key in kept})
@@ -186,7 +193,7 @@ def optimize(name, programs, options):
     if found["recipe"]:
         again = [RIDGE, "ledger", "replay", out / "ledger.jsonl", "--json"]
         again += ["--budget", options.replay_budget, "--", *command]
-        result["replays"] = [programs.run_json(again, options.replay_budget) for _ in range(options.replays)]
+        result["replays"] = [programs.run_json(again, options.replay_budget)[0] for _ in range(options.replays)]
     return result
 
 
