@@ -16,6 +16,7 @@ sys.path.insert(0, str(ROOT / "bench"))
 import gpu_loop  # noqa: E402
 import gpu_parts  # noqa: E402
 import gpu_runs  # noqa: E402
+import gpu_smoke  # noqa: E402
 import gpu_tasks  # noqa: E402
 
 # Of the same kind as bench/gpu/gpt_naive.toml, and so small that a step takes milliseconds.
@@ -135,6 +136,19 @@ class Tasks(unittest.TestCase):
         self.assertEqual(sorted(end.values["picks"]), ["bf16.libraries", "bf16.own"])
         self.assertTrue(all(len(pick) == 3 for pick in end.values["picks"]["bf16.own"]))
         self.assertGreater(len(list((self.work / "logs/smoke").glob("*.out"))), 12)
+
+    def test_the_picks_of_smoke_are_those_that_run(self):
+        """A run behind them would keep what it picks itself."""
+        self.context.begin("smoke", 600)
+        smoke = gpu_smoke.Smoke(self.context)
+        smoke.inspect("picks", "bf16", gpu_smoke.OWN)
+        self.assertEqual((list(smoke.picks), smoke.wrong), (["picks"], []))
+        kept = self.choices()
+        self.assertEqual(smoke.train("bf16", "off", gpu_smoke.OWN).code, 0)
+        self.assertEqual(self.choices(), kept)
+
+    def choices(self):
+        return {path.name: path.read_bytes() for path in (self.work / "cache/ridge").glob("choices*")}
 
     def test_memory_and_idle(self):
         (self.root / "bench" / "gpu" / "gpt2_124m.toml").write_text(RANDOM)

@@ -1,6 +1,7 @@
 """Parts of gpu-evidence on a clock that stands still: limits, what replaces what, what is left behind."""
 
 import os
+import pathlib
 import sys
 import tempfile
 import unittest
@@ -151,6 +152,23 @@ class Libraries(unittest.TestCase):
             self.assertEqual(sorted(found), ["RIDGE_NVRTC"])
             os.environ["RIDGE_NVRTC"] = "mine"
             self.assertNotIn("RIDGE_NVRTC", gpu_evidence.libraries({"wheels": wheels}, "12.4"))
+
+    def test_the_cache_of_a_bundle_that_is_read_only_can_be_written_to(self):
+        with tempfile.TemporaryDirectory() as place, mock.patch.object(gpu_evidence, "ROOT", pathlib.Path(place)):
+            shipped = pathlib.Path(place) / "cache"
+            (shipped / "ridge").mkdir(parents=True)
+            (shipped / "ridge" / "kernel").write_text("compiled")
+            own = [shipped / "ridge" / "kernel", shipped / "ridge", shipped]
+            for path in own:
+                path.chmod(path.stat().st_mode & ~0o222)
+            try:
+                cache = gpu_evidence.make_cache(pathlib.Path(place) / "work")
+                self.assertEqual((cache / "ridge" / "kernel").read_text(), "compiled")
+                for path in (cache, *cache.rglob("*")):
+                    self.assertTrue(path.stat().st_mode & 0o200, path)
+            finally:
+                for path in reversed(own):
+                    path.chmod(0o755)
 
 
 if __name__ == "__main__":
