@@ -13,6 +13,7 @@ import shutil
 from gpu_tasks import Outcome, ended_with, missing, passed_if
 
 SMOKE_RUN = 12  # seconds of one run of three steps, most of them compiling
+SMOKE_PLAN = 20  # of picking kernels: all that are offered are compiled and timed
 LEAST_LEFT = 1  # seconds under which no run of it is begun
 SANITIZER_FAILED = 86  # an exit code that neither ridge nor a test has
 MOST_REPORT = 20_000  # characters of a sanitizer's report in the results; all of it is in the logs
@@ -80,7 +81,7 @@ class Smoke:
             "inspect", self.context.root / TINY, "--plan", "--json", "--device", self.context.device,
             *settings(precision),
         )  # fmt: skip
-        ended = self.context.runs.run(words, min(SMOKE_RUN, self.context.left()), **environment)
+        ended = self.context.runs.run(words, min(SMOKE_PLAN, self.context.left()), **environment)
         try:
             if ended.code != 0 or ended.is_late:
                 raise ValueError("it was stopped" if ended.is_late else ended.words())
