@@ -60,9 +60,10 @@ TEST_F(CudaPlugin, WithoutADriverThatIsSaid) {
                            "inspect mlp.toml --plan",
                            "calibrate"})
     for (const char* device : {"cuda", "cuda:0", "cuda:3"})
-      expect(std::string(verb) + " --device " + device,
-             no_driver_,
-             {"no NVIDIA driver was found", "'/nowhere/libcuda.so.1'", "RIDGE_CUDA_DRIVER"});
+      expect(
+          std::string(verb) + " --device " + device,
+          no_driver_,
+          {"no NVIDIA driver was found: cannot open '/nowhere/libcuda.so.1'", "RIDGE_CUDA_DRIVER"});
   // Nothing was begun.
   EXPECT_EQ(folder_.names(), (std::vector<std::string>{".err", ".out", "mlp.toml"}));
 }
@@ -98,14 +99,18 @@ TEST_F(CudaPlugin, ItNeedsALibraryOfProductsToo) {
 
 TEST_F(CudaPlugin, WhatTheDriverRefusesIsSaid) {
   const std::string words = "train mlp.toml --device cuda";
-  expect(words, driver_ + "export FAKE_CUDA_VERSION=11080;", {"too old", "CUDA 11.8", "525"});
+  expect(words,
+         driver_ + "export FAKE_CUDA_VERSION=11080;",
+         {"too old", "is for CUDA 11.8, Ridge needs 12.0; update to NVIDIA's driver 525"});
   expect(words,
          driver_ + "export FAKE_CUDA_DEVICES=0;",
          {"cuInit failed: no CUDA-capable device is detected", "nvidia-smi"});
   expect(words,
          driver_ + "export FAKE_CUDA_FAIL=cuInit=803;",
          {"CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "restart the machine"});
-  expect(words, driver_ + "export FAKE_CUDA_MAJOR=7;", {"compute capability 7.0"});
+  expect(words,
+         driver_ + "export FAKE_CUDA_MAJOR=7;",
+         {"NVIDIA Fake 9000 of compute capability 7.0, Ridge needs 8.0"});
   expect(words, "export RIDGE_CUDA_DRIVER=" RIDGE_FAKE_LACKING_CUDA ";", {"no function cuLaunch"});
   expect(words,
          driver_ + "export FAKE_CUDA_VERSION=12040 RIDGE_NVRTC=" RIDGE_FAKE_NVRTC ";",

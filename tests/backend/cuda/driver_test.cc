@@ -48,14 +48,8 @@ TEST_F(CudaDriver, ADeviceTellsItsFacts) {
 TEST_F(CudaDriver, TheVersionIsAskedBeforeItIsStarted) {
   const Driver driver(RIDGE_FAKE_CUDA);
   EXPECT_EQ(fake_.log(), (std::vector<std::string>{"cuDriverGetVersion", "cuInit"}));
-}
-
-TEST_F(CudaDriver, NoDriverIsAnError) {
-  const std::string error = user_error([] { Driver("/nowhere/libcuda.so.1"); });
-  EXPECT_THAT(
-      error,
-      testing::StartsWith("no NVIDIA driver was found: cannot open '/nowhere/libcuda.so.1'"));
-  EXPECT_THAT(error, has("RIDGE_CUDA_DRIVER"));
+  fake_.set_version(12000);  // the oldest
+  EXPECT_EQ(Driver(RIDGE_FAKE_CUDA).version_text(), "12.0");
 }
 
 TEST_F(CudaDriver, AFileThatIsNoLibraryIsAnError) {
@@ -80,76 +74,43 @@ TEST_F(CudaDriver, ALackingFunctionIsNamed) {
             std::vector<std::string>{"cuDriverGetVersion"});
 }
 
-TEST_F(CudaDriver, AnOldDriverIsAnError) {
-  fake_.set_version(11080);
-  const std::string error = user_error([] { Driver driver(RIDGE_FAKE_CUDA); });
-  EXPECT_THAT(error,
-              has("too old", "is for CUDA 11.8, Ridge needs 12.0; update to NVIDIA's driver 525"));
-  fake_.set_version(12000);
-  EXPECT_EQ(Driver(RIDGE_FAKE_CUDA).version_text(), "12.0");
-}
-
 // What a GPU, or who set the machine up, does to a program: each time one line that ends with one
 // thing to do.
 TEST_F(CudaDriver, EachTroubleSaysWhatToDo) {
   struct Case {
-    const char* visible;  // CUDA_VISIBLE_DEVICES; null: not set
-    int devices;          // that it leaves
-    int number;           // of the one that is asked for
-    const char* call;     // that fails
-    int code;
     std::vector<const char*> says;
+    const char* call = "";  // that fails
+    int code = 0;
+    int devices = 1, number = 0;    // those there are, and the one that is asked for
+    const char* visible = nullptr;  // CUDA_VISIBLE_DEVICES
   };
   const Case cases[] = {
-      {nullptr,
-       0,
-       0,
+      {{"cuInit failed: no CUDA-capable device", "; see whether `nvidia-smi -L`"}, "", 0, 0},
+      {{"cuInit failed", "; unset CUDA_VISIBLE_DEVICES, which is ''"}, "", 0, 0, 0, ""},
+      {{"cuInit failed", "; unset CUDA_VISIBLE_DEVICES, which is '7'"}, "", 0, 0, 0, "7"},
+      {{"which is 'GPU-1', or name in it what `nvidia-smi -L` lists"}, "", 0, 0, 0, "GPU-1"},
+      {{"cuda:1: the driver shows 1 (CUDA_VISIBLE_DEVICES is '3?'); give cuda:0"},
        "",
        0,
-       {"cuInit failed: no CUDA-capable device", "; see whether `nvidia-smi -L`"}},
-      {"", 0, 0, "", 0, {"cuInit failed", "; unset CUDA_VISIBLE_DEVICES, which is ''"}},
-      {"7", 0, 0, "", 0, {"cuInit failed", "; unset CUDA_VISIBLE_DEVICES, which is '7'"}},
-      {"GPU-1", 0, 0, "", 0, {"which is 'GPU-1', or name in it what `nvidia-smi -L` lists"}},
-      {"3\x1b",
        1,
        1,
+       "3\x1b"},
+      {{"no GPU cuda:1", "; give cuda:0: a program sees one MIG slice"},
        "",
        0,
-       {"cuda:1: the driver shows 1 (CUDA_VISIBLE_DEVICES is '3?'); give cuda:0"}},
-      {"MIG-1,MIG-2",
        1,
        1,
-       "",
-       0,
-       {"no GPU cuda:1", "; give cuda:0: a program sees one MIG slice"}},
-      {nullptr, 1, 0, "cuDeviceGet", 101, {"cuDeviceGet(cuda:0) failed", "; see whether"}},
-      {nullptr,
-       1,
-       0,
-       "cuDevicePrimaryCtxRetain",
-       2,
-       {"(cuda:0) failed: out of memory", "; other programs"}},
-      {nullptr, 1, 0, "cuDevicePrimaryCtxRetain", 46, {"busy or unavailable", "; another process"}},
-      {nullptr,
-       1,
-       0,
-       "cuMemAlloc_v2",
-       2,
-       {"64 bytes; ", "are free) failed", "; see with nvidia-smi"}},
-      {nullptr, 1, 0, "cuMemAlloc_v2", 46, {"DEVICE_UNAVAILABLE", "; start again from the last"}},
-      {nullptr,
-       1,
-       0,
-       "cuMemAlloc_v2",
-       214,
-       {"ECC", "; go on from the last checkpoint", "another GPU"}},
-      {nullptr,
-       1,
-       0,
-       "cuMemAlloc_v2",
-       719,
-       {"LAUNCH_FAILED", "; start again from the last checkpoint"}},
-      {nullptr, 1, 0, "cuMemAlloc_v2", 999, {"error 999", "; look for an Xid"}},
+       "MIG-1,MIG-2"},
+      {{"there is no GPU cuda:4: the driver shows 4; give cuda:0 to cuda:3"}, "", 0, 4, 4},
+      {{"there is no GPU cuda:-1"}, "", 0, 4, -1},
+      {{"cuDeviceGet(cuda:0) failed", "; see whether"}, "cuDeviceGet", 101},
+      {{"(cuda:0) failed: out of memory", "; other programs"}, "cuDevicePrimaryCtxRetain", 2},
+      {{"busy or unavailable", "; another process"}, "cuDevicePrimaryCtxRetain", 46},
+      {{"64 bytes; ", "are free) failed", "; see with nvidia-smi"}, "cuMemAlloc_v2", 2},
+      {{"DEVICE_UNAVAILABLE", "; start again from the last"}, "cuMemAlloc_v2", 46},
+      {{"ECC", "; go on from the last checkpoint", "another GPU"}, "cuMemAlloc_v2", 214},
+      {{"LAUNCH_FAILED", "; start again from the last checkpoint"}, "cuMemAlloc_v2", 719},
+      {{"error 999", "; look for an Xid"}, "cuMemAlloc_v2", 999},
   };
   for (const Case& each : cases) {
     fake_.reset();
@@ -158,7 +119,7 @@ TEST_F(CudaDriver, EachTroubleSaysWhatToDo) {
     if (each.code != 0) fake_.fail(each.call, 1, each.code);
     const std::string error = user_error([&] { Arena(device(each.number), 64); });
     ::unsetenv("CUDA_VISIBLE_DEVICES");
-    for (const char* text : each.says) EXPECT_THAT(error, has(text)) << text << "\n" << error;
+    for (const char* text : each.says) EXPECT_THAT(error, has(text));
     EXPECT_THAT(error, lacks("\n"));
   }
 }
@@ -166,19 +127,6 @@ TEST_F(CudaDriver, EachTroubleSaysWhatToDo) {
 TEST_F(CudaDriver, ASliceIsNamedAsNvidiasToolsNameIt) {
   fake_.set_name("NVIDIA H100 80GB HBM3 MIG 1g.10gb");
   EXPECT_EQ(device()->facts().uuid, "MIG-f0f1f2f3-f4f5-f6f7-f8f9-fafbfcfdfe00");
-}
-
-TEST_F(CudaDriver, ANumberOfNoDeviceIsAnError) {
-  fake_.set_devices(4);
-  EXPECT_EQ(user_error([] { device(4); }),
-            "there is no GPU cuda:4: the driver shows 4; give cuda:0 to cuda:3");
-  EXPECT_THAT(user_error([] { device(-1); }), has("there is no GPU cuda:-1"));
-}
-
-TEST_F(CudaDriver, AnOldDeviceIsAnError) {
-  fake_.set_capability(7, 5);
-  const std::string error = user_error([] { device(); });
-  EXPECT_THAT(error, has("NVIDIA Fake 9000 of compute capability 7.5, Ridge needs 8.0"));
 }
 
 TEST_F(CudaDriver, TheEnvironmentNamesTheDriver) {
