@@ -1,83 +1,32 @@
 // Programs on a simulated GPU: the CPU's bits, in any order of work that streams allow; steady
 // steps; wrong data.
 #include "ridge/base/parallel.h"
+#include "ridge/graph/ops/gather.h"
 #include "ridge/run/backends.h"
 #include "ridge/run/compare.h"
 #include "tests/backend/cuda_engine/simulated_gpu.h"
-#include "tests/backend/cuda_engine/small_program.h"
 #include "tests/support/errors.h"
 #include "tests/support/has.h"
 #include "tests/support/scale.h"
+#include "tests/support/small_training.h"
 
 namespace ridge::test {
 namespace {
 
-constexpr int64_t kSteps = 6;
-
-class CudaProgram : public SimulatedGpu {
- protected:
-  static SmallRun run_on_gpu() {
-    const auto gpu = make_backend_cuda();
-    return SmallTraining(*gpu).run(kSteps);
-  }
-  static SmallRun run_on_cpu() {
-    const auto cpu = make_backend("cpu");
-    return SmallTraining(*cpu).run(kSteps);
-  }
-  static void expect_same(const SmallRun& got, const SmallRun& want) {
-    EXPECT_EQ(got.losses, want.losses);
-    EXPECT_EQ(got.norms, want.norms);
-    EXPECT_EQ(bit_difference(got.state, want.state), "");
-  }
-};
+class CudaProgram : public SimulatedGpu {};
 
 TEST_F(CudaProgram, TrainsWithTheBitsOfTheCpuInAnyOrderThatStreamsAllow) {
-  const SmallRun want = run_on_cpu();
-  ASSERT_EQ(want.losses.size(), 3u);
-  EXPECT_NE(want.losses[2], want.losses[0]);
-  for (const Schedule schedule : {Schedule::kAtLast, Schedule::kAtOnce}) {
-    fake_.reset();
-    fake_.set_schedule(schedule);
-    expect_same(run_on_gpu(), want);
-    expect_clean();
-  }
-  for (int seed = 1; seed <= cases(6); ++seed) {
+  const Seen wanted = run_on(*make_backend("cpu"));
+  for (int seed = -1; seed <= cases(6); ++seed) {
     SCOPED_TRACE(seed);
     fake_.reset();
-    fake_.set_schedule(Schedule::kRandom, static_cast<uint64_t>(seed));
-    expect_same(run_on_gpu(), want);
+    fake_.set_schedule(seed < 0    ? Schedule::kAtLast
+                       : seed == 0 ? Schedule::kAtOnce
+                                   : Schedule::kRandom,
+                       static_cast<uint64_t>(seed));
+    EXPECT_TRUE(run_on(*make_backend_cuda()) == wanted);
     expect_clean();
   }
-}
-
-TEST_F(CudaProgram, ASteadyStepNeitherAllocatesNorWaits) {
-  fake_.set_schedule(Schedule::kAtOnce);
-  const auto gpu = make_backend_cuda();
-  SmallTraining training(*gpu);
-  SmallRun run;
-  // Entries are recorded in their second run.
-  for (int64_t step = 0; step < 2; ++step) training.queue_step(step);
-  training.read(run);
-  fake_.clear_log();
-  for (int64_t step = 2; step < 40; ++step) training.queue_step(step);
-  const std::vector<std::string> allowed = {"cuMemcpyHtoDAsync_v2",
-                                            "cuMemcpyDtoDAsync_v2",
-                                            "cuMemsetD8Async",
-                                            "cuEventRecord",
-                                            "cuEventQuery",
-                                            "cuStreamWaitEvent",
-                                            "cuEventSynchronize",
-                                            "cuGraphLaunch"};
-  EXPECT_EQ(lines(allowed).size(), fake_.log().size());
-  for (const std::string& line : fake_.log()) EXPECT_THAT(line, lacks("pageable"));
-  EXPECT_EQ(lines({"cuGraphLaunch"}).size(), 38u * 3);
-  // A step that is read waits once, for either stream.
-  fake_.clear_log();
-  training.queue_step(40);
-  training.read(run);
-  EXPECT_EQ(lines({"cuStreamSynchronize"}).size(), 2u);
-  EXPECT_EQ(lines({"cuMemAlloc_v2", "cuMemHostAlloc", "cuCtxSynchronize"}),
-            std::vector<std::string>{});
 }
 
 TEST_F(CudaProgram, TheMemoryOfAPlanIsWhatItTakes) {
@@ -88,7 +37,7 @@ TEST_F(CudaProgram, TheMemoryOfAPlanIsWhatItTakes) {
     before = gpu->memory_in_use();
     planned = plan.total_bytes();
   };
-  const Program program(small_program(), *gpu, options);
+  const Program program(small_training(), *gpu, options);
   EXPECT_EQ(gpu->memory_in_use() - before, planned);
 }
 
@@ -99,9 +48,9 @@ TEST_F(CudaProgram, RecordingsTakeMemoryBesideThePlan) {
     ProgramOptions options;
     options.capture = capture;
     options.before_memory = [&](const Plan&) { before = gpu->memory_in_use(); };
-    SmallTraining training(*gpu, options);
-    training.run(kSteps);
-    const Program& program = training.program();
+    Loop loop(*gpu, options, kSteps);
+    loop.run();
+    const Program& program = loop.program();
     EXPECT_EQ(program.recorded_bytes() > 0, capture == Capture::kAuto);
     EXPECT_EQ(gpu->memory_in_use() - before,
               program.plan().total_bytes() + program.recorded_bytes());
@@ -109,18 +58,18 @@ TEST_F(CudaProgram, RecordingsTakeMemoryBesideThePlan) {
 }
 
 TEST_F(CudaProgram, ARefusedCaptureIsKnownAndTheRunGoesOn) {
-  const SmallRun want = run_on_cpu();
+  const Seen wanted = run_on(*make_backend("cpu"));
   const auto gpu = make_backend_cuda();
-  SmallTraining training(*gpu);
+  Loop loop(*gpu, {}, kSteps);
   fake_.fail("cuStreamEndCapture", 1, 901);
-  expect_same(training.run(kSteps), want);
-  const Program& program = training.program();
-  const size_t micro = program.entry("micro"), apply = program.entry("apply");
-  EXPECT_FALSE(program.is_recorded(micro));
-  EXPECT_THAT(program.recording_refusal(micro), has("cuStreamEndCapture"));
-  EXPECT_TRUE(program.is_recorded(apply));
-  EXPECT_EQ(program.recording_refusal(apply), "");
-  EXPECT_EQ(lines({"cuStreamBeginCapture_v2"}).size(), 2u);
+  EXPECT_TRUE(loop.run() == wanted);
+  const Program& program = loop.program();
+  for (size_t entry = 0; entry < program.entries().size(); ++entry) {
+    const bool is_refused = entry == program.entry("micro");
+    EXPECT_EQ(program.is_recorded(entry), !is_refused);
+    EXPECT_THAT(program.recording_refusal(entry), has(is_refused ? "cuStreamEndCapture" : ""));
+  }
+  EXPECT_EQ(lines({"cuStreamBeginCapture_v2"}).size(), program.entries().size());
 }
 
 TEST_F(CudaProgram, KernelsOfAllEntriesAreCompiledTogether) {
@@ -130,7 +79,7 @@ TEST_F(CudaProgram, KernelsOfAllEntriesAreCompiledTogether) {
   control.makes_empty = true;
   set_num_threads(3);
   const auto gpu = make_backend_cuda();
-  const Program program(small_program(), *gpu);
+  const Program program(small_training(), *gpu);
   EXPECT_EQ(control.most_at_once, 3);
   EXPECT_EQ(control.compilations, static_cast<int>(lines({"cuModuleLoadDataEx"}).size()));
   set_num_threads(threads);
@@ -140,36 +89,32 @@ TEST_F(CudaProgram, KernelsOfAllEntriesAreCompiledTogether) {
 
 TEST_F(CudaProgram, AnIndexOutOfRangeIsToldWithItsSite) {
   const auto gpu = make_backend_cuda();
-  SmallTraining training(*gpu);
-  training.set_wrong_step(1);
-  SmallRun run;
-  training.queue_step(0);
-  training.read(run);
-  training.queue_step(1);
-  // Queued behind it before anybody looked.
-  training.queue_step(2);
-  const std::string message = user_error([&] { training.read(run); });
-  EXPECT_NE(message.find("[pick] index -3 at 7 is out of range; expected 0 to 4, at site '"),
-            std::string::npos)
-      << message;
-  // Told once; what is right runs again.
-  training.queue_step(3);
-  training.read(run);
-}
-
-TEST_F(CudaProgram, PlainNodesTellASiteOnce) {
-  const auto gpu = make_backend_cuda();
   Graph graph("main");
   const Value x = input(graph, "x", {DType::kF32, {2, 3}});
   const Value i = input(graph, "i", {DType::kI64, {2}});
   graph.add_output("y", pick(x, i));
-  Tensor numbers({DType::kF32, {2, 3}}), indices({DType::kI64, {2}});
-  indices.set(1, 3);
   const std::string message =
-      user_error([&] { evaluate(graph, *gpu, {{"x", numbers}, {"i", indices}}); });
-  EXPECT_EQ(message,
-            "[pick] index 3 at 1 is out of range; expected 0 to 2, at site '" +
-                graph.nodes().back()->site.name + "'");
+      fmt::format("[pick] index -3 at 1 is out of range; expected 0 to 2, at site '{}'",
+                  graph.nodes().back()->site.name);
+  Tensor numbers({DType::kF32, {2, 3}}), indices({DType::kI64, {2}});
+  indices.set(1, -3);
+  EXPECT_EQ(user_error([&] { evaluate(graph, *gpu, {{"x", numbers}, {"i", indices}}); }), message);
+  ProgramGraphs graphs;
+  graphs.entries.push_back(std::move(graph));
+  Program program(std::move(graphs), *gpu);
+  const auto run = [&](int64_t index) {
+    indices.set(1, static_cast<double>(index));
+    program.write(program.input(0, "x"), numbers.data());
+    program.write(program.input(0, "i"), indices.data());
+    program.run(0);
+  };
+  run(0);
+  program.synchronize();
+  run(-3);
+  run(1);  // queued behind it before anybody looked
+  EXPECT_THAT(user_error([&] { program.synchronize(); }), has(message));
+  run(2);  // told once; what is right runs again
+  program.synchronize();
 }
 
 TEST_F(CudaProgram, LargeTensorsGoThroughThePinnedSlots) {

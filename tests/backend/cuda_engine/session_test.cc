@@ -145,6 +145,11 @@ void CudaSession::expect_steady(const TrainConfig& config, Backend& gpu) {
   EXPECT_EQ(count("cuMemcpyDtoHAsync_v2") > 0, asked > 0);
   for (const char* call : {"cuEventRecord", "cuStreamWaitEvent"})
     EXPECT_EQ(count(call), 2 * runs + asked) << call;
+  // A result that is read is waited for once, for either stream.
+  run(2 + kSteps, 3 + kSteps);
+  session.last_result();
+  EXPECT_EQ(count("cuStreamSynchronize"), 2u);
+  EXPECT_EQ(lines(allowed).size(), fake_.log().size());
 }
 
 TEST_F(CudaSession, ASteadyStepNeitherWaitsNorAllocates) {
