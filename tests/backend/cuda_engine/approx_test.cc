@@ -17,8 +17,6 @@ class CudaApprox : public SimulatedGpu {
   CudaApprox() { fake_.set_schedule(Schedule::kAtLast); }
 };
 
-using Names = std::vector<std::string>;
-
 TEST_F(CudaApprox, IsOfferedBehindTheKernelOfTheCpusBits) {
   auto gpu = make_backend_cuda();
   Graph graph("softmax");

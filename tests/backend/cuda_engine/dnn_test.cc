@@ -11,7 +11,9 @@
 #include "ridge/run/program.h"
 #include "tests/backend/cuda/fake_dnn/fake_dnn.h"
 #include "tests/backend/cuda_engine/simulated_gpu.h"
+#include "tests/backend/cuda_kernels/attention_forms.h"
 #include "tests/support/case_builder.h"
+#include "tests/support/errors.h"
 
 namespace ridge::test {
 namespace {
@@ -52,21 +54,14 @@ Value convolve(Value x, Value w) {
 TEST_F(CudaDnnEngine, ChoicesAgreeWithTheReference) {
   dnn_.set_engines({{.index = 62, .knobs = {{2, 5}}, .workspace_bytes = 100}, {.index = 57}},
                    {{.index = 1}});
-  const auto gpu = make_backend_with_dnn(), ref = make_backend("ref");
+  const auto gpu = make_backend_with_dnn();
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     CaseBuilder b(dtype, 3);
     const Value x = b.input({2, 5, 6, 3}), w = b.input({3, 3, 3, 4});
     b.finish({convolve(x, w)});
     const Node& node = *b.graph().outputs()[0].value.node;
-    EXPECT_EQ(names_of(*gpu, node), (std::vector<std::string>{"cudnn_eng62_k2=5", "cudnn_eng57"}));
-    NamedTensors want = evaluate(b.graph(), *ref, b.tensors());
-    NamedTensors results, operands;
-    results.emplace("0", std::move(want.at("y0")));
-    for (const char* name : {"0", "1"})
-      operands.emplace(name, b.tensors().at(std::string("x") + name));
-    for (const std::string& line :
-         choice_differences(lone_node(node), operands, results, *gpu, *ref))
-      EXPECT_EQ(line, "") << name_of(dtype);
+    EXPECT_EQ(names_of(*gpu, node), (Names{"cudnn_eng62_k2=5", "cudnn_eng57"}));
+    expect_near_reference(*gpu, b, node);
   }
 }
 
@@ -76,47 +71,21 @@ TEST_F(CudaDnnEngine, WhatAlwaysWorksIsTakenWhereNothingElseIs) {
   CaseBuilder b(DType::kF32, 3);
   const Value x = b.input({2, 5, 6, 3}), w = b.input({3, 3, 3, 4});
   b.finish({convolve(x, w)});
-  EXPECT_EQ(names_of(*gpu, *b.graph().outputs()[0].value.node),
-            (std::vector<std::string>{"cudnn_eng1"}));
+  EXPECT_EQ(names_of(*gpu, *b.graph().outputs()[0].value.node), (Names{"cudnn_eng1"}));
 }
 
-TEST_F(CudaDnnEngine, AttentionOf16BitsIsItsOwn) {
+TEST_F(CudaDnnEngine, AttentionOf16BitsAndItsGradientAreItsOwn) {
   const auto gpu = make_backend_with_dnn();
-  for (const DType dtype : {DType::kBF16, DType::kF32}) {
-    CaseBuilder b(dtype, 3);
-    const Value y = packed_attention(b.input({2, 4, 48}), 2, {.causal = true});
-    b.finish({y});
-    const std::vector<std::string> names = names_of(*gpu, *y.node);
-    if (dtype == DType::kBF16)
-      EXPECT_EQ(names.at(0), "cudnn_eng1");
-    else
-      EXPECT_EQ(names, std::vector<std::string>{});
+  const AttentionCase form = {
+      .batch = 2, .heads = 2, .queries = 5, .keys = 5, .depth = 8, .causal = true, .packed = true};
+  CaseBuilder wide = attention_of(form, DType::kF32);
+  EXPECT_EQ(names_of(*gpu, *wide.graph().outputs()[0].value.node), Names{});
+  CaseBuilder all[] = {attention_of(form, DType::kBF16), gradient_of(form, DType::kBF16)};
+  for (CaseBuilder& built : all) {
+    const Node& node = *built.graph().outputs()[0].value.node;
+    EXPECT_EQ(names_of(*gpu, node).at(0), "cudnn_eng1");
+    expect_near_reference(*gpu, built, node);
   }
-}
-
-TEST_F(CudaDnnEngine, AttentionAndItsGradientAgreeWithTheReference) {
-  const auto gpu = make_backend_with_dnn(), ref = make_backend("ref");
-  CaseBuilder b(DType::kBF16, 4);
-  const Value qkv = b.input({2, 5, 48});
-  const Value y = packed_attention(qkv, 2, {.causal = true});
-  const Value dy = b.input(y.shape());
-  AttentionGrad op;
-  op.causal = true;
-  op.scale = y.node->op_as<Attention>().scale;
-  op.heads = 2;
-  const Value dqkv = add_node(std::move(op), {qkv, y, {y.node, 1}, dy});
-  b.finish({y, {y.node, 1}, dqkv});
-  const NamedTensors made = evaluate(b.graph(), *ref, b.tensors());
-  const Tensor &x0 = b.tensors().at("x0"), &x1 = b.tensors().at("x1");
-  const auto expect_alike = [&](const Node& node, const NamedTensors& in, const NamedTensors& out) {
-    EXPECT_EQ(names_of(*gpu, node).at(0).substr(0, 9), "cudnn_eng");
-    for (const std::string& line : choice_differences(lone_node(node), in, out, *gpu, *ref))
-      EXPECT_EQ(line, "") << node.op->name();
-  };
-  expect_alike(*y.node, {{"0", x0}}, {{"0", made.at("y0")}, {"1", made.at("y1")}});
-  expect_alike(*dqkv.node,
-               {{"0", x0}, {"1", made.at("y0")}, {"2", made.at("y1")}, {"3", x1}},
-               {{"0", made.at("y2")}});
 }
 
 // From its second run on an entry is replayed: what the library launches is in the recording.
@@ -161,6 +130,13 @@ Graph three_convolutions(DType dtype) {
   return graph;
 }
 
+std::vector<const Node*> convolutions(const Graph& graph) {
+  std::vector<const Node*> found;
+  for (const auto& node : graph.nodes())
+    if (node->is<Conv2d>()) found.push_back(node.get());
+  return found;
+}
+
 int64_t finished(const FakeDnn& dnn) {
   int64_t count = 0;
   for (const std::string& line : dnn.log())
@@ -181,9 +157,8 @@ TEST_F(CudaDnnEngine, PlansOfAGraphAreMadeSideBySide) {
     const Graph graph = three_convolutions(DType::kBF16);
     std::vector<std::string> all;
     int64_t calls = 0;
-    for (const auto& node : graph.nodes()) {
-      if (!node->is<Conv2d>()) continue;
-      const std::vector<std::string> own = names_of(*gpu, *node);
+    for (const Node* node : convolutions(graph)) {
+      const Names own = names_of(*gpu, *node);
       all.insert(all.end(), own.begin(), own.end());
       if (calls == 0) {
         calls = finished(dnn_);
@@ -207,29 +182,20 @@ TEST_F(CudaDnnEngine, AnErrorIsToldByWhoAsks) {
   const Graph graph = three_convolutions(DType::kBF16);
   std::vector<std::string> told;
   for (int again = 0; again < 2; ++again)
-    for (const auto& node : graph.nodes())
-      if (node->is<Conv2d>()) try {
-          gpu->candidates(*node);
-          ADD_FAILURE() << node->site.name;
-        } catch (const UserError& error) {
-          told.push_back(error.what());
-        }
-  ASSERT_EQ(told.size(), 6u);
-  for (const std::string& each : told) EXPECT_EQ(each, told[0]);
+    for (const Node* node : convolutions(graph))
+      told.push_back(user_error([&] { gpu->candidates(*node); }));
+  EXPECT_EQ(told, std::vector<std::string>(6, told.at(0)));
+  EXPECT_NE(told[0], "no error");
   dnn_.set_engines({{.index = 62}}, {});
-  for (const auto& node : graph.nodes())
-    if (node->is<Conv2d>()) {
-      EXPECT_EQ(names_of(*gpu, *node).at(0), "cudnn_eng62");
-    }
+  for (const Node* node : convolutions(graph))
+    EXPECT_EQ(names_of(*gpu, *node).at(0), "cudnn_eng62");
 }
 
 // No plan is made of what is cast before it runs.
 TEST_F(CudaDnnEngine, OnlyWhatRunsIsPlanned) {
   const auto ask = [](const Backend& gpu, const Graph& graph) {
-    for (const auto& node : graph.nodes())
-      if (node->is<Conv2d>()) {
-        EXPECT_EQ(names_of(gpu, *node).at(0), "cudnn_eng1");
-      }
+    for (const Node* node : convolutions(graph))
+      EXPECT_EQ(names_of(gpu, *node).at(0), "cudnn_eng1");
   };
   ask(*make_backend_with_dnn(), three_convolutions(DType::kBF16));
   const auto of_16_bits = finished(dnn_);

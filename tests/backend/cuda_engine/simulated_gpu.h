@@ -9,11 +9,17 @@
 
 #include "ridge/backend/cuda/cuda_backend.h"
 #include "ridge/backend/cuda/print_kernel.h"
+#include "ridge/graph/ops/source.h"
+#include "ridge/run/backends.h"
+#include "ridge/run/compare.h"
 #include "tests/backend/cuda/fake_blas/fake_blas.h"
 #include "tests/backend/cuda/fake_driver_test.h"
 #include "tests/backend/cuda/fake_nvrtc/fake_nvrtc.h"
+#include "tests/support/case_builder.h"
 
 namespace ridge::test {
+
+using Names = std::vector<std::string>;
 
 class SimulatedGpu : public cuda::FakeDriverTest {
  protected:
@@ -38,10 +44,23 @@ class SimulatedGpu : public cuda::FakeDriverTest {
   }
 
   /// Names of the kernels that the backend has for a node, in their order.
-  static std::vector<std::string> names_of(const Backend& gpu, const Node& node) {
-    std::vector<std::string> names;
+  static Names names_of(const Backend& gpu, const Node& node) {
+    Names names;
     for (const Choice& choice : gpu.candidates(node)) names.push_back(choice.name);
     return names;
+  }
+  /// Each choice for the node of these results, whose operands are inputs of what was built,
+  /// against the reference.
+  static void expect_near_reference(Backend& gpu, CaseBuilder& built, const Node& node) {
+    const auto ref = make_backend("ref");
+    NamedTensors operands;
+    for (const Value& value : node.inputs)
+      operands.emplace(fmt::format("{}", operands.size()),
+                       built.tensors().at(value.node->op_as<Input>().input_name));
+    const Graph lone = lone_node(node);
+    const NamedTensors want = evaluate(lone, *ref, operands);
+    for (const std::string& line : choice_differences(lone, operands, want, gpu, *ref))
+      EXPECT_EQ(line, "") << node.op->name();
   }
   /// By call of a log, whether it is one of those that make a recording: without it a run launches
   /// one by one.
