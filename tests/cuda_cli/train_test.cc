@@ -375,7 +375,10 @@ TEST_F(CudaTrain, ATraceHasTheDeviceAndMetricsItsNumbers) {
   // Without the recorder the run goes on, and says so.
   const Ended without = fine("train mlp.toml --device cuda --steps 14 --trace other.json",
                              "export RIDGE_CUPTI=/nowhere/libcupti.so;");
-  EXPECT_THAT(without.err, has("the trace is without the device: [cupti] cannot open"));
+  EXPECT_THAT(without.err,
+              has("the trace is without the device: [cupti] cannot open the recorder of GPUs: "
+                  "/nowhere/libcupti.so: ",
+                  "RIDGE_CUPTI"));
 }
 
 TEST_F(CudaTrain, KernelsAreTimedAndKeptForTheirGpu) {
@@ -413,7 +416,9 @@ TEST_F(CudaTrain, WithoutItsCompilerThatIsSaid) {
   EXPECT_EQ(ended.code, 2);
   EXPECT_EQ(std::count(ended.err.begin(), ended.err.end(), '\n'), 1) << ended.err;
   EXPECT_THAT(ended.err,
-              has("cannot open the compiler of CUDA kernels", "pip install nvidia-cuda-nvrtc"));
+              has("cannot open the compiler of CUDA kernels",
+                  "looked for /nowhere/libnvrtc.so.13",
+                  "pip install nvidia-cuda-nvrtc"));
 }
 
 TEST_F(CudaTrain, TooLittleMemoryIsOneClearError) {

@@ -439,19 +439,6 @@ TEST_F(CudaTrace, TheLastDeviceEndsTheRecording) {
   EXPECT_TRUE(log.devices.empty());
 }
 
-TEST_F(CudaTrace, WithoutCuptiTheTraceSaysSo) {
-  Bench bench(device());
-  ::setenv("RIDGE_CUPTI", "/nowhere/libcupti.so.13", 1);
-  const TraceLog log = record(bench, 1);
-  ASSERT_EQ(log.notes.size(), 1u);
-  EXPECT_THAT(log.notes[0],
-              testing::StartsWith(
-                  "the trace is without the device: [cupti] cannot open the recorder of GPUs: "
-                  "/nowhere/libcupti.so.13: "));
-  EXPECT_THAT(log.notes[0], has("RIDGE_CUPTI"));
-  EXPECT_EQ(of(log, "cpu_op").size(), 3u);
-}
-
 TEST_F(CudaTrace, AnotherLibraryOrAnOldOneIsRefused) {
   ::setenv("RIDGE_CUPTI", "libm.so.6", 1);
   EXPECT_THAT(test::user_error([] { Cupti::open(13000); }),

@@ -3,6 +3,8 @@
 // kernel, `.nv.shared.NAME` its shared memory.
 #include "tests/backend/cuda_kernels/printed_cubin.h"
 
+#include <elf.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -26,13 +28,8 @@ class Bytes {
 
   template <typename T>
   T at(uint64_t offset) const {
-    check(offset <= all_.size() && all_.size() - offset >= sizeof(T),
-          "[cubin] ends early: {} bytes at {} of {}",
-          sizeof(T),
-          offset,
-          all_.size());
     T value;
-    std::memcpy(&value, all_.data() + offset, sizeof value);
+    std::memcpy(&value, part(offset, sizeof value).data(), sizeof value);
     return value;
   }
   std::string_view part(uint64_t offset, uint64_t size) const {
@@ -53,42 +50,32 @@ class Bytes {
   std::string_view all_;
 };
 
-struct Section {
+struct Section : Elf64_Shdr {
   std::string_view name;
-  uint32_t type = 0;
-  uint64_t offset = 0, size = 0;
-  uint32_t link = 0;
 };
 
 std::vector<Section> sections_of(const Bytes& file) {
-  constexpr uint64_t kHeader = 64;
-  const auto first = file.at<uint64_t>(40);
-  const auto step = file.at<uint16_t>(58), count = file.at<uint16_t>(60),
-             names = file.at<uint16_t>(62);
-  check(step >= kHeader && names < count, "[cubin] has no table of sections");
+  const auto head = file.at<Elf64_Ehdr>(0);
+  check(head.e_shentsize >= sizeof(Elf64_Shdr) && head.e_shstrndx < head.e_shnum,
+        "[cubin] has no table of sections");
   std::vector<Section> sections;
-  const auto place = [&](uint64_t i) { return first + i * step; };
-  const auto names_at = file.at<uint64_t>(place(names) + 24);
-  for (uint64_t i = 0; i < count; ++i)
-    sections.push_back({.name = file.text(names_at + file.at<uint32_t>(place(i))),
-                        .type = file.at<uint32_t>(place(i) + 4),
-                        .offset = file.at<uint64_t>(place(i) + 24),
-                        .size = file.at<uint64_t>(place(i) + 32),
-                        .link = file.at<uint32_t>(place(i) + 40)});
+  for (uint64_t i = 0; i < head.e_shnum; ++i)
+    sections.push_back({file.at<Elf64_Shdr>(head.e_shoff + i * head.e_shentsize), {}});
+  for (Section& each : sections)
+    each.name = file.text(sections[head.e_shstrndx].sh_offset + each.sh_name);
   return sections;
 }
 
 // Names of the symbols, by number.
 std::vector<std::string_view> symbols_of(const Bytes& file, const std::vector<Section>& sections) {
-  constexpr uint32_t kSymbols = 2;
-  constexpr uint64_t kEntry = 24;
   std::vector<std::string_view> names;
   for (const Section& section : sections) {
-    if (section.type != kSymbols) continue;
-    check(section.link < sections.size(), "[cubin] has symbols without names");
-    const Bytes table(file.part(section.offset, section.size));
-    for (uint64_t at = 0; at + kEntry <= section.size; at += kEntry)
-      names.push_back(file.text(sections[section.link].offset + table.at<uint32_t>(at)));
+    if (section.sh_type != SHT_SYMTAB) continue;
+    check(section.sh_link < sections.size(), "[cubin] has symbols without names");
+    const Bytes table(file.part(section.sh_offset, section.sh_size));
+    for (uint64_t at = 0; at + sizeof(Elf64_Sym) <= section.sh_size; at += sizeof(Elf64_Sym))
+      names.push_back(
+          file.text(sections[section.sh_link].sh_offset + table.at<Elf64_Sym>(at).st_name));
   }
   return names;
 }
@@ -129,9 +116,10 @@ std::vector<KernelUse> read_cubin(std::string_view cubin) {
   std::map<std::string_view, int> shared;
   for (const Section& section : sections) {
     if (section.name == ".nv.info")
-      read_attributes(Bytes(file.part(section.offset, section.size)), section.size, symbols, found);
+      read_attributes(
+          Bytes(file.part(section.sh_offset, section.sh_size)), section.sh_size, symbols, found);
     if (section.name.starts_with(kShared))
-      shared[section.name.substr(kShared.size())] = static_cast<int>(section.size);
+      shared[section.name.substr(kShared.size())] = static_cast<int>(section.sh_size);
   }
   std::vector<KernelUse> kernels;
   for (const Section& section : sections) {
@@ -154,7 +142,7 @@ size_t count_instructions(std::string_view cubin,
   size_t found = 0;
   for (const Section& section : sections_of(file)) {
     if (!section.name.starts_with(kText)) continue;
-    for (uint64_t at = section.offset; at + 16 <= section.offset + section.size; at += 16)
+    for (uint64_t at = section.sh_offset; at + 16 <= section.sh_offset + section.sh_size; at += 16)
       found += counts(file.at<uint64_t>(at), file.at<uint64_t>(at + 8)) ? 1 : 0;
   }
   return found;

@@ -49,16 +49,13 @@ std::string source_of(std::string_view body) {
          std::string(body) + "}\n";
 }
 
-TEST(Nvrtc, AMissingLibraryIsOneClearError) {
+TEST(Nvrtc, AnotherLibraryIsOneClearError) {
   const char* before = ::getenv("RIDGE_NVRTC");
   const std::string kept = before == nullptr ? "" : before;
-  ::setenv("RIDGE_NVRTC", "/nowhere/libnvrtc.so", 1);
-  const std::string message = user_error([] { Nvrtc::open(); });
   ::setenv("RIDGE_NVRTC", "/usr/lib/x86_64-linux-gnu/libm.so.6", 1);
-  const std::string other = user_error([] { Nvrtc::open(); });
+  const std::string message = user_error([] { Nvrtc::open(); });
   before == nullptr ? ::unsetenv("RIDGE_NVRTC") : ::setenv("RIDGE_NVRTC", kept.c_str(), 1);
-  EXPECT_THAT(message, has("looked for /nowhere/libnvrtc.so", "pip install nvidia-cuda-nvrtc"));
-  EXPECT_THAT(other, has("is no NVRTC of CUDA 12 or later"));
+  EXPECT_THAT(message, has("is no NVRTC of CUDA 12 or later"));
 }
 
 TEST(Nvrtc, AWrongSourceIsRefusedWithTheLog) {
