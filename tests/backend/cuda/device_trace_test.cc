@@ -44,9 +44,7 @@ constexpr size_t kBytes = 64;
 struct Bench {
   explicit Bench(const DeviceRef& gpu)
       : trace(gpu),
-        module(gpu, kPtx, "kernels"),
-        add(module.kernel("add")),
-        twice(module.kernel("double_all")),
+        kernels(gpu),
         arena(gpu, kBytes),
         host(gpu, kBytes),
         copies(gpu),
@@ -56,18 +54,11 @@ struct Bench {
 
   void queue_add() {
     const TraceScope scope("layer.0:add", "cpu_op");
-    DevicePointer to = arena.at(0, kBytes);
-    float value = 1;
-    uint32_t count = 16;
-    void* const arguments[] = {&to, &value, &count};
-    launch(work, add, {.grid_x = 3, .block_x = 16, .shared_bytes = 32}, arguments);
+    kernels.add(work, arena.at(0, kBytes), 1, 16, {.grid_x = 3, .block_x = 16, .shared_bytes = 32});
   }
   void queue_double() {
     const TraceScope scope("layer.1:double", "cpu_op");
-    DevicePointer to = arena.at(0, kBytes);
-    uint32_t count = 16;
-    void* const arguments[] = {&to, &count};
-    launch(work, twice, {.block_x = 16}, arguments);
+    kernels.double_all(work, arena.at(0, kBytes), 16, {.block_x = 16});
   }
   void step() {
     {
@@ -87,8 +78,7 @@ struct Bench {
   }
 
   DeviceTrace trace;
-  Module module;
-  Kernel add, twice;
+  TestKernels kernels;
   Arena arena;
   PinnedMemory host;
   Stream copies, work;

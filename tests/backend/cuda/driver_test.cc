@@ -175,16 +175,12 @@ TEST_F(CudaDriver, ACodeWithoutNameIsANumber) {
 
 TEST_F(CudaDriver, ALostDeviceIsToldApart) {
   const DeviceRef gpu = device();
-  const Module module(gpu, kPtx, "kernels");
+  const TestKernels kernels(gpu);
   fake_.on_kernel("add", [](const test::FakeLaunch&) { return 700; });
-  const Kernel kernel = module.kernel("add");
   Stream stream(gpu);
   const Arena arena(gpu, 64);
-  DevicePointer to = arena.at(0, 64);
-  float value = 1;
-  uint32_t count = 16;
-  void* const arguments[] = {&to, &value, &count};
-  launch(stream, kernel, {}, arguments);  // which the kernel's failure does not reach yet
+  const auto launch_add = [&] { kernels.add(stream, arena.at(0, 64), 1, 16); };
+  launch_add();  // which the kernel's failure does not reach yet
   try {
     stream.synchronize();
     FAIL() << "no error";
@@ -194,7 +190,7 @@ TEST_F(CudaDriver, ALostDeviceIsToldApart) {
     EXPECT_THAT(error.what(), has("an illegal memory access was encountered"));
     EXPECT_THAT(error.fix(), has("--resume auto"));
   }
-  EXPECT_THAT(user_error([&] { launch(stream, kernel, {}, arguments); }), has("kernel 'add'"));
+  EXPECT_THAT(user_error(launch_add), has("kernel 'add'"));
   EXPECT_THAT(user_error([&] { Arena(gpu, 8); }), has("illegal memory access"));
 }
 

@@ -22,10 +22,7 @@ constexpr size_t kPlace = 256;
 class Loop {
  public:
   explicit Loop(const DeviceRef& gpu)
-      : module_(gpu, kPtx, "kernels"),
-        add_(module_.kernel("add", 64 << 10)),
-        twice_(module_.kernel("double_all")),
-        accumulate_(module_.kernel("accumulate")),
+      : kernels_(gpu, 64 << 10),
         arena_(gpu, 4 * kPlace),
         ring_(gpu, 3, kBytes),
         result_(gpu, kBytes),
@@ -70,20 +67,14 @@ class Loop {
 
  private:
   void queue_step(size_t place) {
-    DevicePointer to = arena_.at(2 * kPlace, kBytes), sum = arena_.at(3 * kPlace, kBytes);
-    float value = 1;
-    uint32_t count = kCount;
-    void* const add_arguments[] = {&to, &value, &count};
-    void* const double_arguments[] = {&to, &count};
-    void* const sum_arguments[] = {&sum, &to, &count};
+    const DevicePointer to = arena_.at(2 * kPlace, kBytes);
     work_.copy(to, arena_.at(place * kPlace, kBytes), kBytes);
-    launch(work_, add_, {.block_x = kCount, .shared_bytes = 64 << 10}, add_arguments);
-    launch(work_, twice_, {.block_x = kCount}, double_arguments);
-    launch(work_, accumulate_, {.block_x = kCount}, sum_arguments);
+    kernels_.add(work_, to, 1, kCount, {.block_x = kCount, .shared_bytes = 64 << 10});
+    kernels_.double_all(work_, to, kCount, {.block_x = kCount});
+    kernels_.accumulate(work_, arena_.at(3 * kPlace, kBytes), to, kCount);
   }
 
-  Module module_;
-  Kernel add_, twice_, accumulate_;
+  TestKernels kernels_;
   Arena arena_;
   PinnedRing ring_;
   PinnedMemory result_;

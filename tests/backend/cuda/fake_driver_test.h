@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "ridge/backend/cuda/device.h"
+#include "ridge/backend/cuda/module.h"
+#include "ridge/backend/cuda/stream.h"
 #include "tests/backend/cuda/fake_driver/fake_cuda.h"
 
 namespace ridge::cuda {
@@ -72,6 +74,40 @@ inline constexpr const char* kPtx = R"(
 .visible .entry double_all(.param .u64 to, .param .u32 count) { ret; }
 .visible .entry accumulate(.param .u64 to, .param .u64 from, .param .u32 count) { ret; }
 )";
+
+/// Those kernels, of a device.
+class TestKernels {
+ public:
+  explicit TestKernels(const DeviceRef& gpu, unsigned shared_bytes = 0)
+      : module_(gpu, kPtx, "kernels"),
+        add_(module_.kernel("add", shared_bytes)),
+        double_all_(module_.kernel("double_all")),
+        accumulate_(module_.kernel("accumulate")) {}
+
+  void add(Stream& stream,
+           DevicePointer to,
+           float value,
+           uint32_t count,
+           const LaunchShape& shape = {}) const {
+    void* const arguments[] = {&to, &value, &count};
+    launch(stream, add_, shape, arguments);
+  }
+  void double_all(Stream& stream,
+                  DevicePointer to,
+                  uint32_t count,
+                  const LaunchShape& shape = {}) const {
+    void* const arguments[] = {&to, &count};
+    launch(stream, double_all_, shape, arguments);
+  }
+  void accumulate(Stream& stream, DevicePointer to, DevicePointer from, uint32_t count) const {
+    void* const arguments[] = {&to, &from, &count};
+    launch(stream, accumulate_, {}, arguments);
+  }
+
+ private:
+  Module module_;
+  Kernel add_, double_all_, accumulate_;
+};
 
 /// Registers what the kernels do: f32 values in device memory.
 inline void register_kernels(test::FakeCuda& fake) {

@@ -15,9 +15,7 @@ constexpr size_t kBytes = kCount * sizeof(float);
 /// Two buffers in device memory, one in host memory, and kernels over them.
 struct Bench {
   explicit Bench(const DeviceRef& gpu)
-      : module(gpu, kPtx, "kernels"),
-        add(module.kernel("add")),
-        twice(module.kernel("double_all")),
+      : kernels(gpu),
         arena(gpu, 2 * 256),
         host(gpu, kBytes),
         main(gpu),
@@ -26,16 +24,10 @@ struct Bench {
         joined(gpu) {}
 
   void queue_add(Stream& stream, size_t buffer, float value) {
-    DevicePointer to = arena.at(buffer * 256, kBytes);
-    uint32_t count = kCount;
-    void* const arguments[] = {&to, &value, &count};
-    launch(stream, add, {.block_x = kCount}, arguments);
+    kernels.add(stream, arena.at(buffer * 256, kBytes), value, kCount);
   }
   void queue_double(Stream& stream, size_t buffer) {
-    DevicePointer to = arena.at(buffer * 256, kBytes);
-    uint32_t count = kCount;
-    void* const arguments[] = {&to, &count};
-    launch(stream, twice, {.block_x = kCount}, arguments);
+    kernels.double_all(stream, arena.at(buffer * 256, kBytes), kCount);
   }
   /// Both buffers become (1 + 2) * 2 and, on a stream of its own, 0 + 5; then the second goes
   /// over the first where `joins`.
@@ -62,8 +54,7 @@ struct Bench {
     return values;
   }
 
-  Module module;
-  Kernel add, twice;
+  TestKernels kernels;
   Arena arena;
   PinnedMemory host;
   Stream main, side;

@@ -21,8 +21,7 @@ TEST_F(CudaObjects, CallsComeInOrder) {
   {
     const DeviceRef gpu = device();
     fake_.clear_log();
-    const Module module(gpu, kPtx, "kernels");
-    const Kernel add = module.kernel("add");
+    const TestKernels kernels(gpu);
     const Arena arena(gpu, 4096);
     const PinnedMemory host(gpu, 64);
     Stream work(gpu), copies(gpu);
@@ -31,12 +30,8 @@ TEST_F(CudaObjects, CallsComeInOrder) {
     copies.copy_to_device(arena.at(256, 64), host.bytes().data(), 64);
     copies.record(copied);
     work.wait(copied);
-    DevicePointer to = arena.at(256, 64);
-    float value = 2;
-    uint32_t count = 16;
-    void* const arguments[] = {&to, &value, &count};
-    launch(work, add, {.grid_x = 2, .block_x = 8}, arguments);
-    value = 100;  // which was read in the call
+    const DevicePointer to = arena.at(256, 64);
+    kernels.add(work, to, 2, 16, {.grid_x = 2, .block_x = 8});
     work.copy(arena.at(512, 64), to, 64);
     work.fill(to, 0, 64);
     work.copy_to_host(host.bytes().data(), arena.at(512, 64), 64);
@@ -46,6 +41,8 @@ TEST_F(CudaObjects, CallsComeInOrder) {
   const Lines expected = {
       "cuModuleLoadDataEx = module1",
       "cuModuleGetFunction module1 add",
+      "cuModuleGetFunction module1 double_all",
+      "cuModuleGetFunction module1 accumulate",
       "cuMemAlloc_v2 4096 bytes = memory1",
       "cuMemHostAlloc 64 bytes = pinned1",
       "cuStreamCreate = stream1",

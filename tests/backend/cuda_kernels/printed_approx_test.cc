@@ -13,13 +13,12 @@
 #include "ridge/graph/ops/fused.h"
 #include "ridge/graph/ops/reduce.h"
 #include "ridge/graph/ops/shape.h"
-#include "ridge/graph/ops/softmax.h"
-#include "ridge/graph/ops/source.h"
 #include "ridge/graph/text.h"
 #include "ridge/run/backends.h"
 #include "ridge/run/compare.h"
 #include "tests/backend/cuda_kernels/printed_cases.h"
 #include "tests/backend/cuda_kernels/printed_nvrtc.h"
+#include "tests/backend/cuda_kernels/row_graphs.h"
 #include "tests/support/random_rows.h"
 #include "tests/support/scale.h"
 
@@ -178,23 +177,6 @@ double allowed_of(const Graph& lone, DType dtype) {
 void expect_near(const Graph& lone, const NamedTensors& operands, const NamedTensors& got) {
   for (const auto& [name, want] : evaluate(lone, *make_backend("ref"), operands))
     EXPECT_EQ(difference(got.at(name), want, allowed_of(lone, want.type().dtype)), "");
-}
-
-Graph softmax_of(DType dtype, int64_t rows, int64_t columns) {
-  Graph graph("softmax");
-  const Value x = input(graph, "x", {dtype, {rows, columns}});
-  graph.add_output("y", cast(softmax(cast(x, DType::kF32)), dtype));
-  return graph;
-}
-
-Graph loss_of(DType dtype, int64_t rows, int64_t columns) {
-  Graph graph("loss");
-  const Value logits = input(graph, "logits", {dtype, {rows, columns}});
-  const Value targets = input(graph, "targets", {DType::kI64, {rows}});
-  const Value mean = reduce_mean(cross_entropy(cast(logits, DType::kF32), targets));
-  graph.add_output("loss", mean);
-  graph.add_output("grad", gradients(mean, std::vector<Value>{logits})[0]);
-  return graph;
 }
 
 // Rows of all lengths: of a part of a piece, aligned and not, kept whole, in part, and beyond.

@@ -21,6 +21,7 @@
 #include "ridge/graph/text.h"
 #include "ridge/run/backends.h"
 #include "tests/backend/cuda_kernels/printed_cases.h"
+#include "tests/backend/cuda_kernels/row_graphs.h"
 #include "tests/backend/cuda_kernels/test_limits.h"
 #include "tests/support/errors.h"
 #include "tests/support/has.h"
@@ -276,25 +277,12 @@ TEST(PrintedKernels, LossesNormsAndSoftmaxGiveTheBitsOfTheCpu) {
   for (const auto& [rows, columns] : sizes) {
     if (!is_drawn(number++, 2)) continue;
     const auto seed = static_cast<uint64_t>(rows * columns);
-    CaseBuilder norm(DType::kF32, seed);
-    const Value x = norm.input({rows, columns}), dy = norm.input({rows, columns});
-    const Value gamma = norm.input({columns}), beta = norm.input({columns});
-    const std::vector<Value> wrt = {x, gamma, beta};
-    norm.finish(vector_jacobian_product(
-        std::vector<Value>{layer_norm(x, gamma, beta)}, std::vector<Value>{dy}, wrt));
-    all.add_loops(norm.graph().clone(), seed, 0);
-
+    all.add_loops(norm_gradient_of(rows, columns), seed, 0);
     CaseBuilder half(DType::kBF16, seed);
     const Value h = half.input({rows, columns});
     half.finish({cast(softmax(cast(h, DType::kF32)), DType::kBF16) * h});
     all.add_loops(half.graph().clone(), seed, 0);
-
-    CaseBuilder loss(DType::kF32, seed);
-    const Value logits = loss.input({rows, columns}, -8, 8);
-    const Value targets = loss.indices(DType::kI64, {rows}, 0, columns - 1);
-    const Value mean = reduce_mean(cross_entropy(logits, targets));
-    loss.finish({mean, gradients(mean, std::vector<Value>{logits})[0]});
-    all.add_loops(loss.graph().clone(), seed, columns);
+    all.add_loops(loss_of(DType::kF32, rows, columns), seed, columns);
   }
   EXPECT_GE(all.size(), is_short_scale() ? 15u : 27u);
   all.expect_bits_of_cpu();
@@ -305,17 +293,8 @@ TEST(PrintedKernels, LossesNormsAndSoftmaxGiveTheBitsOfTheCpu) {
 TEST(PrintedKernels, DevicesOfAllLimitsGiveTheBitsOfTheCpu) {
   for (const cuda::DeviceLimits& limits : {kA100, kRtx3090}) {
     Cases all(limits);
-    CaseBuilder loss(DType::kF32, 1);
-    const Value logits = loss.input({2, 30001}, -8, 8);
-    loss.finish({softmax(logits)});
-    all.add_loops(loss.graph().clone(), 1, 0);
-    CaseBuilder sums(DType::kF32, 2);
-    const Value x = sums.input({70, 1024}), dy = sums.input({70, 1024});
-    const Value gamma = sums.input({1024}), beta = sums.input({1024});
-    const std::vector<Value> wrt = {x, gamma, beta};
-    sums.finish(vector_jacobian_product(
-        std::vector<Value>{layer_norm(x, gamma, beta)}, std::vector<Value>{dy}, wrt));
-    all.add_loops(sums.graph().clone(), 2, 0);
+    all.add_loops(softmax_of(DType::kF32, 2, 30001), 1, 0);
+    all.add_loops(norm_gradient_of(70, 1024), 2, 0);
     EXPECT_GE(all.size(), 2u);
     all.expect_bits_of_cpu();
   }

@@ -16,18 +16,13 @@
 #include "ridge/backend/cuda/printed_node.h"
 #include "ridge/base/error.h"
 #include "ridge/compile/pipeline.h"
-#include "ridge/graph/autodiff.h"
 #include "ridge/graph/ops/activation.h"
-#include "ridge/graph/ops/elementwise.h"
-#include "ridge/graph/ops/reduce.h"
-#include "ridge/graph/ops/softmax.h"
-#include "ridge/graph/ops/source.h"
 #include "ridge/run/backends.h"
 #include "ridge/train/config_text.h"
 #include "ridge/train/task.h"
 #include "tests/backend/cuda_kernels/printed_cubin.h"
+#include "tests/backend/cuda_kernels/row_graphs.h"
 #include "tests/backend/cuda_kernels/test_limits.h"
-#include "tests/support/case_builder.h"
 #include "tests/support/errors.h"
 #include "tests/support/has.h"
 #include "tests/support/list_backend.h"
@@ -138,12 +133,7 @@ TEST(Cubin, WhatIsNoCubinIsRefused) {
 
 // The loss of some rows of logits, with its gradient.
 cuda::PrintedKernel loss_kernel(DType dtype, int64_t columns, const cuda::DeviceLimits& limits) {
-  CaseBuilder loss(dtype, 1);
-  const Value logits = loss.input({64, columns});
-  const Value targets = loss.indices(DType::kI64, {64}, 0, columns - 1);
-  const Value mean = reduce_mean(cross_entropy(cast(logits, DType::kF32), targets));
-  loss.finish({mean, gradients(mean, std::vector<Value>{logits})[0]});
-  Graph graph = loss.graph().clone();
+  Graph graph = loss_of(dtype, 64, columns);
   const auto cpu = make_backend("cpu");
   run_pipeline(graph, *cpu, {.highest = SemanticClass::kReassociation});
   cuda::PrintedKernel found;

@@ -1,0 +1,46 @@
+// Graphs whose loops go over rows, as models have them.
+#pragma once
+
+#include "ridge/graph/autodiff.h"
+#include "ridge/graph/ops/elementwise.h"
+#include "ridge/graph/ops/norm.h"
+#include "ridge/graph/ops/reduce.h"
+#include "ridge/graph/ops/softmax.h"
+#include "ridge/graph/ops/source.h"
+
+namespace ridge::test {
+
+inline Graph softmax_of(DType dtype, int64_t rows, int64_t columns) {
+  Graph graph("softmax");
+  const Value x = input(graph, "x", {dtype, {rows, columns}});
+  graph.add_output("y", cast(softmax(cast(x, DType::kF32)), dtype));
+  return graph;
+}
+
+/// With its gradient.
+inline Graph loss_of(DType dtype, int64_t rows, int64_t columns) {
+  Graph graph("loss");
+  const Value logits = input(graph, "logits", {dtype, {rows, columns}});
+  const Value targets = input(graph, "targets", {DType::kI64, {rows}});
+  const Value mean = reduce_mean(cross_entropy(cast(logits, DType::kF32), targets));
+  graph.add_output("loss", mean);
+  graph.add_output("grad", gradients(mean, std::vector<Value>{logits})[0]);
+  return graph;
+}
+
+/// The gradients of a layer norm.
+inline Graph norm_gradient_of(int64_t rows, int64_t columns) {
+  Graph graph("norm");
+  const auto add = [&](const char* name, Shape shape) {
+    return input(graph, name, {DType::kF32, std::move(shape)});
+  };
+  const std::vector<Value> wrt = {
+      add("x", {rows, columns}), add("gamma", {columns}), add("beta", {columns})};
+  const std::vector<Value> y = {layer_norm(wrt[0], wrt[1], wrt[2])},
+                           dy = {add("dy", {rows, columns})};
+  for (const Value& gradient : vector_jacobian_product(y, dy, wrt))
+    graph.add_output(fmt::format("{}", graph.outputs().size()), gradient);
+  return graph;
+}
+
+}  // namespace ridge::test
