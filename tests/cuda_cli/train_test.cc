@@ -349,7 +349,9 @@ TEST_F(CudaTrain, TheOtherVerbsRunToo) {
   const json measured = json::parse(calibration.out);
   EXPECT_NE(measured["machine"].get<std::string>().find("NVIDIA Fake 9000, sm_90"),
             std::string::npos);
-  EXPECT_GT(measured["copy_bytes_per_s"].get<double>(), 0);
+  for (const char* rate : {"copy_bytes_per_s", "launch_s", "graph_node_s"})
+    EXPECT_GT(measured[rate].get<double>(), 0) << rate;
+  EXPECT_TRUE(measured["flops_per_s"].contains("f32")) << measured;
 }
 
 // The device's part of a trace, as doctor sees it, and its numbers in the metrics.

@@ -3,6 +3,7 @@
 #include "ridge/graph/ops/elementwise.h"
 #include "tests/backend/cuda/fake_dnn/fake_dnn.h"
 #include "tests/backend/cuda/library_test.h"
+#include "tests/backend/cuda_kernels/attention_forms.h"
 #include "tests/support/errors.h"
 #include "tests/support/has.h"
 #include "tests/support/scale.h"
@@ -10,6 +11,9 @@
 namespace ridge::cuda {
 namespace {
 
+using test::attention_of;
+using test::AttentionCase;
+using test::gradient_of;
 using test::has;
 using test::Random;
 
@@ -113,69 +117,13 @@ CaseBuilder convolution_case(const Geometry& g, int part, DType dtype, uint64_t 
   return b;
 }
 
-struct Heads {
-  int64_t batch, heads, queries, keys, depth, width;
-  bool causal, packed;
+const AttentionCase kForms[] = {
+    {2, 3, 6, 6, 8, 8, true, {}, true},
+    {2, 2, 5, 5, 16, 16, false, {}, true},
+    {2, 2, 4, 7, 8, 16},
+    {1, 3, 7, 4, 16, 8, true},
+    {1, 1, 1, 3, 8, 8},
 };
-
-AttentionForm form_of(const Heads& h) {
-  return {.causal = h.causal, .scale = 0.3, .heads = h.packed ? h.heads : 0};
-}
-
-std::vector<Shape> operands_of(const Heads& h) {
-  if (h.packed) return {{h.batch, h.queries, 3 * h.heads * h.depth}};
-  return {{h.batch, h.heads, h.queries, h.depth},
-          {h.batch, h.heads, h.keys, h.depth},
-          {h.batch, h.heads, h.keys, h.width}};
-}
-
-CaseBuilder attention_case(const Heads& h, DType dtype) {
-  CaseBuilder b(dtype, 5);
-  Attention op;
-  static_cast<AttentionForm&>(op) = form_of(h);
-  std::vector<Value> inputs;
-  for (const Shape& shape : operands_of(h)) inputs.push_back(b.input(shape));
-  const Value y = add_node(std::move(op), inputs);
-  b.finish({y, {y.node, 1}});
-  return b;
-}
-
-std::vector<double> values_of(const Tensor& tensor) {
-  std::vector<double> all;
-  for (int64_t i = 0; i < numel(tensor.type().shape); ++i) all.push_back(tensor.at(i));
-  return all;
-}
-
-CaseBuilder attention_grad_case(const Heads& h, DType dtype) {
-  CaseBuilder forward = attention_case(h, dtype);
-  const auto reference = make_backend("ref");
-  const NamedTensors made = evaluate(forward.graph(), *reference, forward.tensors());
-  CaseBuilder b(dtype, 5);
-  AttentionGrad op;
-  static_cast<AttentionForm&>(op) = form_of(h);
-  std::vector<Value> inputs;
-  for (const Shape& shape : operands_of(h)) inputs.push_back(b.input(shape));
-  for (const char* name : {"y0", "y1"})
-    inputs.push_back(b.given(made.at(name).type(), values_of(made.at(name))));
-  inputs.push_back(b.input(made.at("y0").type().shape));
-  const Value dq = add_node(std::move(op), inputs);
-  std::vector<Value> results{dq};
-  for (int i = 1; i < static_cast<int>(dq.node->outputs.size()); ++i)
-    results.push_back({dq.node, i});
-  b.finish(results);
-  return b;
-}
-
-const std::vector<Heads>& all_heads() {
-  static const std::vector<Heads> kAll = {
-      {2, 3, 6, 6, 8, 8, true, true},
-      {2, 2, 5, 5, 16, 16, false, true},
-      {2, 2, 4, 7, 8, 16, false, false},
-      {1, 3, 7, 4, 16, 8, true, false},
-      {1, 1, 1, 3, 8, 8, false, false},
-  };
-  return kAll;
-}
 
 // ---- tests ----
 
@@ -223,13 +171,13 @@ TEST_F(CudaDnn, RandomConvolutionsAreThoseOfTheReference) {
 
 TEST_F(CudaDnn, AttentionsAreThoseOfTheReference) {
   for (const DType dtype : {DType::kBF16, DType::kF16})
-    for (const Heads& heads : all_heads()) {
-      const std::string where = fmt::format("{}, {} queries", name_of(dtype), heads.queries);
-      CaseBuilder forward = attention_case(heads, dtype);
+    for (const AttentionCase& form : kForms) {
+      const std::string where = fmt::format("{}, {} queries", name_of(dtype), form.queries);
+      CaseBuilder forward = attention_of(form, dtype);
       start(Schedule::kAtLast);
       dnn_.set_engines({{.index = 9, .workspace_bytes = 256}}, {});
       expect_right(forward, where);
-      CaseBuilder backward = attention_grad_case(heads, dtype);
+      CaseBuilder backward = gradient_of(form, dtype);
       start(Schedule::kAtLast);
       dnn_.set_engines({{.index = 13, .workspace_bytes = 512}}, {});
       expect_right(backward, where);
@@ -288,8 +236,8 @@ TEST_F(CudaDnn, ChoicesAreItsPlans) {
 // With any cuDNN 9, and by what the heuristics propose; what wants too much workspace stays with
 // kernels of ours, and does not keep the other half from the library.
 TEST_F(CudaDnn, AttentionIsPlannedByEveryVersion) {
-  CaseBuilder forward = attention_case(all_heads()[0], DType::kBF16);
-  CaseBuilder backward = attention_grad_case(all_heads()[0], DType::kBF16);
+  CaseBuilder forward = attention_of(kForms[0], DType::kBF16);
+  CaseBuilder backward = gradient_of(kForms[0], DType::kBF16);
   for (const size_t version : {90000u, 92801u}) {
     dnn_.set_version(version);
     dnn_.set_engines({{.index = 6, .knobs = {{24, 2}}, .workspace_bytes = size_t{1} << 32}}, {});
@@ -312,15 +260,11 @@ TEST_F(CudaDnn, OtherNodesHaveNone) {
   sum.finish({x + x});
   EXPECT_TRUE(has_none(std::move(sum)));
   EXPECT_TRUE(has_none(convolution_case(geometries()[1], 0, DType::kF64)));
-  EXPECT_TRUE(has_none(attention_case(all_heads()[0], DType::kF32)));
+  EXPECT_TRUE(has_none(attention_of(kForms[0], DType::kF32)));
   // Rows of 9 numbers begin where no copy of 16 bytes can.
-  EXPECT_TRUE(has_none(attention_case({1, 1, 4, 4, 9, 8, false, false}, DType::kBF16)));
-  EXPECT_TRUE(has_none(attention_grad_case({1, 1, 1, 1, 8, 8, false, false}, DType::kBF16)));
-  CaseBuilder masked(DType::kBF16, 1);
-  const Value q = masked.input({1, 1, 4, 8}), m = masked.input(DType::kBool, {1, 1, 4, 4}, 0, 1);
-  const Value y = add_node(Attention(), {q, q, q, m});
-  masked.finish({y});
-  EXPECT_TRUE(has_none(std::move(masked)));
+  EXPECT_TRUE(has_none(attention_of({1, 1, 4, 4, 9, 8}, DType::kBF16)));
+  EXPECT_TRUE(has_none(gradient_of({1, 1, 1, 1, 8, 8}, DType::kBF16)));
+  EXPECT_TRUE(has_none(attention_of({1, 1, 4, 4, 8, 8, false, {1, 1, 4, 4}}, DType::kBF16)));
   // Paddings that differ between the sides.
   CaseBuilder uneven(DType::kF32, 1);
   Conv2d op;
@@ -366,7 +310,7 @@ TEST_F(CudaDnn, ASteadyLaunchMakesOneCall) {
 
 TEST_F(CudaDnn, EachCallMayFail) {
   for (const bool is_attention : {false, true}) {
-    CaseBuilder built = is_attention ? attention_grad_case(all_heads()[0], DType::kBF16)
+    CaseBuilder built = is_attention ? gradient_of(kForms[0], DType::kBF16)
                                      : convolution_case(geometries()[1], 2, DType::kBF16);
     start(Schedule::kAtLast);
     expect_each_call_may_fail<DnnError>(5000, [&] {

@@ -84,15 +84,6 @@ TEST_F(CudaGraph, ReplayIsWhatWasQueued) {
   }
 }
 
-TEST_F(CudaGraph, AStepIsOneCall) {
-  Bench bench(device());
-  fake_.set_schedule(Schedule::kAtOnce);
-  const CapturedWork work(bench.main, [&] { bench.queue_all(); });
-  fake_.clear_log();
-  for (int i = 0; i < 3; ++i) work.launch(bench.main);
-  EXPECT_EQ(fake_.log(), std::vector<std::string>(3, "cuGraphLaunch exec1 stream1"));
-}
-
 TEST_F(CudaGraph, WorkThatIsNotJoinedIsAnError) {
   Bench bench(device());
   try {

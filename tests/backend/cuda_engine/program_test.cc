@@ -29,49 +29,6 @@ TEST_F(CudaProgram, TrainsWithTheBitsOfTheCpuInAnyOrderThatStreamsAllow) {
   }
 }
 
-TEST_F(CudaProgram, TheMemoryOfAPlanIsWhatItTakes) {
-  const auto gpu = make_backend_cuda();
-  int64_t before = 0, planned = 0;
-  ProgramOptions options;
-  options.before_memory = [&](const Plan& plan) {
-    before = gpu->memory_in_use();
-    planned = plan.total_bytes();
-  };
-  const Program program(small_training(), *gpu, options);
-  EXPECT_EQ(gpu->memory_in_use() - before, planned);
-}
-
-TEST_F(CudaProgram, RecordingsTakeMemoryBesideThePlan) {
-  for (const Capture capture : {Capture::kOff, Capture::kAuto}) {
-    const auto gpu = make_backend_cuda();
-    int64_t before = 0;
-    ProgramOptions options;
-    options.capture = capture;
-    options.before_memory = [&](const Plan&) { before = gpu->memory_in_use(); };
-    Loop loop(*gpu, options, kSteps);
-    loop.run();
-    const Program& program = loop.program();
-    EXPECT_EQ(program.recorded_bytes() > 0, capture == Capture::kAuto);
-    EXPECT_EQ(gpu->memory_in_use() - before,
-              program.plan().total_bytes() + program.recorded_bytes());
-  }
-}
-
-TEST_F(CudaProgram, ARefusedCaptureIsKnownAndTheRunGoesOn) {
-  const Seen wanted = run_on(*make_backend("cpu"));
-  const auto gpu = make_backend_cuda();
-  Loop loop(*gpu, {}, kSteps);
-  fake_.fail("cuStreamEndCapture", 1, 901);
-  EXPECT_TRUE(loop.run() == wanted);
-  const Program& program = loop.program();
-  for (size_t entry = 0; entry < program.entries().size(); ++entry) {
-    const bool is_refused = entry == program.entry("micro");
-    EXPECT_EQ(program.is_recorded(entry), !is_refused);
-    EXPECT_THAT(program.recording_refusal(entry), has(is_refused ? "cuStreamEndCapture" : ""));
-  }
-  EXPECT_EQ(lines({"cuStreamBeginCapture_v2"}).size(), program.entries().size());
-}
-
 TEST_F(CudaProgram, KernelsOfAllEntriesAreCompiledTogether) {
   FakeNvrtcControl& control = compiler();
   const int threads = num_threads();
@@ -172,19 +129,6 @@ TEST_F(CudaProgram, AModuleIsLoadedOnceForNodesThatAreAlike) {
   const Program program(std::move(graphs), *gpu, options);
   EXPECT_EQ(lines({"cuModuleLoadDataEx"}).size(), 1u);
   EXPECT_EQ(lines({"cuModuleUnload"}).size(), 0u);
-}
-
-TEST_F(CudaProgram, CalibrateMeasuresWhatHasKernels) {
-  fake_.set_memory(64 << 20);
-  const auto gpu = make_backend_cuda();
-  const Calibration measured = gpu->calibrate();
-  EXPECT_GT(measured.copy_bytes_per_s, 0);
-  EXPECT_GT(measured.launch_s, 0);
-  EXPECT_GT(measured.pinned.to_device, 0);
-  EXPECT_GT(measured.pageable.to_host, 0);
-  EXPECT_GT(measured.graph_node_s, 0);
-  EXPECT_TRUE(measured.flops_per_s.contains(DType::kF32));
-  for (const auto& [dtype, rate] : measured.flops_per_s) EXPECT_GT(rate, 0) << name_of(dtype);
 }
 
 TEST_F(CudaProgram, TheHardwareIsNamed) {

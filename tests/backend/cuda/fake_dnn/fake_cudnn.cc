@@ -228,10 +228,12 @@ void finish(Descriptor& d, std::string& line) {
   Machine& dnn = machine();
   for (const Rule& rule : kRules) {
     if (rule.kind != d.kind) continue;
-    if (rule.required && !d.attributes.contains(rule.attribute))
-      refuse(fmt::format("descriptor {} has no attribute {}", d.kind, rule.attribute));
-    if (rule.type != kDescriptor) continue;
-    for (Descriptor* child : d.all<Descriptor*>(rule.attribute)) dnn.require_finished(child);
+    for (const int attribute : rule.attributes) {
+      if (rule.required && !d.attributes.contains(attribute))
+        refuse(fmt::format("descriptor {} has no attribute {}", d.kind, attribute));
+      if (rule.type == kDescriptor)
+        for (Descriptor* child : d.all<Descriptor*>(attribute)) dnn.require_finished(child);
+    }
   }
   switch (d.kind) {
     case kTensor:
@@ -436,8 +438,7 @@ int cudnnBackendSetAttribute(
     Descriptor& d = machine().find(descriptor);
     require(count >= 0, kBadParam);
     if (d.is_final) refuse("a descriptor that is finished already");
-    const Rule* const rule = rule_of(d.kind, attribute);
-    if (rule == nullptr || rule->type != type)
+    if (type_of(d.kind, attribute) != type)
       refuse(fmt::format("attribute {} of descriptor {} as type {}", attribute, d.kind, type),
              kAttributeType);
     std::vector<std::byte> bytes(static_cast<size_t>(count) * size_of(type));
