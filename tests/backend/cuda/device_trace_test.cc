@@ -144,13 +144,13 @@ TEST_F(CudaTrace, ATraceHasWhatTheDeviceDid) {
   ASSERT_EQ(kernels.size(), 6u);
   const std::vector<TraceEvent> calls = of(log, "cuda_driver");
   for (const TraceEvent& kernel : kernels) {
-    EXPECT_EQ(kernel.thread, 0);
-    EXPECT_EQ(kernel.stream, 2);
-    EXPECT_EQ(kernel.duration_ns, 500);
+    const bool is_add = kernel.name == "add";
     EXPECT_GE(kernel.start_ns, before);
-    EXPECT_EQ(text(kernel, "site"), kernel.name == "add" ? "layer.0:add" : "layer.1:double");
-    EXPECT_EQ(text(kernel, "grid"), kernel.name == "add" ? "[3, 1, 1]" : "[1, 1, 1]");
-    EXPECT_EQ(text(kernel, "block"), "[16, 1, 1]");
+    EXPECT_THAT(text_of(kernel),
+                has(" + 500 ns, thread 0, stream 2,",
+                    is_add ? "site layer.0:add" : "site layer.1:double",
+                    is_add ? "grid [3, 1, 1]" : "grid [1, 1, 1]",
+                    "block [16, 1, 1]"));
     // The call that launched it, within the scope that made the call.
     const auto call = std::find_if(calls.begin(), calls.end(), [&](const TraceEvent& each) {
       return each.correlation == kernel.correlation;
@@ -167,10 +167,8 @@ TEST_F(CudaTrace, ATraceHasWhatTheDeviceDid) {
   }
   const std::vector<TraceEvent> copies = of(log, "gpu_memcpy");
   ASSERT_EQ(copies.size(), 3u);
-  EXPECT_EQ(copies[0].name, "Memcpy HtoD (Pinned -> Device)");
-  EXPECT_EQ(copies[0].stream, 1);
-  EXPECT_EQ(text(copies[0], "bytes"), "64");
-  EXPECT_EQ(text(copies[0], "site"), "input");
+  EXPECT_THAT(text_of(copies[0]),
+              has("Memcpy HtoD (Pinned -> Device)", "stream 1,", "bytes 64", "site input"));
   ASSERT_EQ(log.devices.size(), 1u);
   EXPECT_EQ(log.devices[0].name, "NVIDIA Fake 9000");
   EXPECT_EQ(log.devices[0].multiprocessors, 132);

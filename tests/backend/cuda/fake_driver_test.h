@@ -37,10 +37,11 @@ class FakeDriverTest : public testing::Test {
   FakeDriverTest() : fake_(open_fake(RIDGE_FAKE_CUDA)) { fake_.reset(); }
   void TearDown() override { expect_clean(); }
 
-  void expect_clean() const {
-    EXPECT_EQ(fake_.live(), std::vector<std::string>{});
-    EXPECT_EQ(fake_.faults(), std::vector<std::string>{});
+  static void expect_clean(const test::FakeCalls& fake) {
+    EXPECT_EQ(fake.live(), std::vector<std::string>{});
+    EXPECT_EQ(fake.faults(), std::vector<std::string>{});
   }
+  void expect_clean() const { expect_clean(fake_); }
   static DeviceRef device(int number = 0) {
     return std::make_shared<const Device>(std::make_shared<const Driver>(RIDGE_FAKE_CUDA), number);
   }

@@ -76,24 +76,11 @@ struct Objects : std::map<const void*, std::unique_ptr<T>> {
   const char* kind;
 };
 
-/// What a test asks of any of them.
-class FakeLibrary {
+/// What a test asks of a library's.
+class FakeLibrary : public FakeCalls {
  public:
-  virtual ~FakeLibrary() = default;
-
   /// All as at the start of the process. `driver`: the file of the stand-in driver.
   virtual void reset(const std::string& driver) = 0;
-  /// The `nth` call of that name from now on (an empty name: of any) returns `status`; what
-  /// destroys does so all the same.
-  virtual void fail(const std::string& call, int64_t nth, int status) = 0;
-
-  /// A line a call.
-  virtual std::vector<std::string> log() const = 0;
-  virtual void clear_log() = 0;
-  /// Names of what was made and not destroyed.
-  virtual std::vector<std::string> live() const = 0;
-  /// What no program may do.
-  virtual std::vector<std::string> faults() const = 0;
 };
 
 /// A handle of a library that computes: its work is a kernel of the stand-in driver, so that it

@@ -109,8 +109,7 @@ class LibraryTest : public FakeDriverTest {
     ::unsetenv(variable_);
   }
   void expect_all_clean() const {
-    EXPECT_EQ(library_.live(), std::vector<std::string>{});
-    EXPECT_EQ(library_.faults(), std::vector<std::string>{});
+    expect_clean(library_);
     expect_clean();
   }
   void start(Schedule schedule, uint64_t seed = 0) {

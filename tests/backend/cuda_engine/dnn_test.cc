@@ -25,8 +25,7 @@ class CudaDnnEngine : public SimulatedGpu {
     dnn_.reset(RIDGE_FAKE_CUDA);
   }
   void TearDown() override {
-    EXPECT_EQ(dnn_.live(), std::vector<std::string>{});
-    EXPECT_EQ(dnn_.faults(), std::vector<std::string>{});
+    expect_clean(dnn_);
     SimulatedGpu::TearDown();
     ::unsetenv("RIDGE_CUDNN");
   }

@@ -49,8 +49,7 @@ class CudaSession : public SimulatedGpu {
   }
   void expect_nothing_left() {
     expect_clean();
-    EXPECT_EQ(blas_.live(), std::vector<std::string>{});
-    EXPECT_EQ(blas_.faults(), std::vector<std::string>{});
+    expect_clean(blas_);
   }
 
   void expect_steady(const TrainConfig& config, Backend& gpu);

@@ -40,10 +40,27 @@ class FakeCallObserver {
   virtual void end(const std::string& line, int code) = 0;
 };
 
-class FakeCuda {
+/// What a test asks of any stand-in.
+class FakeCalls {
  public:
-  virtual ~FakeCuda() = default;
+  virtual ~FakeCalls() = default;
 
+  /// The `nth` call of that name from now on (1: the next one; an empty name: of any) returns
+  /// `code`; what destroys does so all the same, as the driver does.
+  virtual void fail(const std::string& call, int64_t nth, int code) = 0;
+  /// A line a call, in order.
+  virtual std::vector<std::string> log() const = 0;
+  virtual void clear_log() = 0;
+  /// Names of what was made and not destroyed.
+  virtual std::vector<std::string> live() const = 0;
+  /// What no program may do: handles that are not alive, work on memory that is gone.
+  virtual std::vector<std::string> faults() const = 0;
+};
+
+/// After a code by which a device is lost all calls return it. The log has names for handles and
+/// addresses: stream1, event2, memory1+64.
+class FakeCuda : public FakeCalls {
+ public:
   /// Null: nobody. It must live until it is replaced; reset() does not touch it.
   virtual void set_observer(FakeCallObserver* observer) = 0;
 
@@ -63,23 +80,12 @@ class FakeCuda {
   virtual void set_memory(size_t bytes) = 0;
   virtual void set_capability(int major, int minor) = 0;
   virtual void set_name(std::string name) = 0;
-  /// The `nth` call of that name from now on (1: the next one; an empty name: of any) returns
-  /// `code`. What destroys does so all the same, as the driver does. A code after which a device is
-  /// lost is returned by all calls that follow.
-  virtual void fail(const std::string& call, int64_t nth, int code) = 0;
   /// What a kernel does; it returns a code of the driver, 0 for fine. One without does nothing.
   using Body = std::function<int(const FakeLaunch&)>;
   virtual void on_kernel(const std::string& name, Body body) = 0;
 
-  /// A line a call, in order, with names for handles and addresses: stream1, event2, memory1+64.
-  virtual std::vector<std::string> log() const = 0;
-  virtual void clear_log() = 0;
   /// How many calls there were since the start or reset().
   virtual int64_t calls() const = 0;
-  /// Names of what was made and not destroyed.
-  virtual std::vector<std::string> live() const = 0;
-  /// What no program may do: handles that are not alive, work on memory that is gone.
-  virtual std::vector<std::string> faults() const = 0;
 };
 
 /// The one function of the stand-in that no driver has.
