@@ -9,6 +9,7 @@
 
 #include "tests/backend/cuda/fake_blas/fake_blas.h"
 #include "tests/backend/cuda_engine/simulated_gpu.h"
+#include "tests/support/errors.h"
 #include "tests/support/has.h"
 #include "tests/support/scale.h"
 #include "tests/train/train_runs.h"
@@ -192,15 +193,6 @@ class CudaTrainingFails : public CudaSession {
     session.state_hash();
     if (calls != nullptr) *calls = fake_.calls();
   }
-  /// What the run said when it failed; empty: it did not.
-  std::string run_failing() {
-    try {
-      run();
-    } catch (const UserError& error) {
-      return error.what();
-    }
-    return {};
-  }
   /// How many calls fail, if not all of them do.
   static size_t few() { return is_short_scale() ? 12 : 60; }
   /// Numbers below `count`: all of them in the long form, else one in each of few() parts.
@@ -256,18 +248,16 @@ TEST_F(CudaTrainingFails, EachCallOfTheDriver) {
       SCOPED_TRACE(fmt::format("call {} ({}) fails with {}", n + 1, clean[n], code));
       start(256);
       fake_.fail("", static_cast<int64_t>(n) + 1, code);
-      const std::string message = run_failing();
-      told += message.empty() ? 0 : 1;
+      const std::string message = user_error([&] { run(); });
+      told += message == "no error" ? 0 : 1;
       const bool may_go_on = static_cast<int64_t>(n) >= calls || destroys(call) ||
                              call == "cuCtxSetCurrent" || call == "cuCtxSynchronize" ||
                              (is_scratch(clean, n) && code == 2) || (is_recording[n] && code == 2);
       if (!may_go_on) {
-        EXPECT_NE(message, "");
+        EXPECT_NE(message, "no error");
         // What the library asked the driver for, the library tells.
         if (!is_recording[n]) {
-          EXPECT_TRUE(message.find(call) != std::string::npos ||
-                      message.find("cuBLASLt") != std::string::npos)
-              << message;
+          EXPECT_THAT(message, testing::AnyOf(has(call), has("cuBLASLt")));
         }
       }
       expect_nothing_left();
@@ -288,8 +278,8 @@ TEST_F(CudaTrainingFails, EachCallOfTheLibraryOfProducts) {
     SCOPED_TRACE(fmt::format("call {} ({}) fails", n + 1, clean[n]));
     start(256);
     blas_.fail("", static_cast<int64_t>(n) + 1, kExecutionFailed);
-    const std::string message = run_failing();
-    told += message.empty() ? 0 : 1;
+    const std::string message = user_error([&] { run(); });
+    told += message == "no error" ? 0 : 1;
     // In a recording its launches go on one by one; shapes that an algorithm may lack are none.
     const bool may_go_on =
         destroys(call) || launches(clean, n) || call == "cublasLtMatmulAlgoConfigGetAttribute";
