@@ -98,16 +98,12 @@ TEST_F(CudaRates, EachCallMayFail) {
     start();
     fake_.set_memory(size_t{8} << 20);
     fake_.fail("", static_cast<int64_t>(n) + 1, code);
-    std::optional<std::string> failed;
-    try {
-      measure();
-    } catch (const CudaError& error) {
-      failed = error.call();
-    }
+    const std::optional<CudaError> error = error_of(measure);
     const bool is_quiet =
         destroys(calls[n]) || calls[n] == "cuCtxSynchronize" || calls[n] == "cuCtxSetCurrent";
     if (!is_quiet) {
-      EXPECT_EQ(failed, calls[n]);
+      ASSERT_TRUE(error);
+      EXPECT_EQ(error->call(), calls[n]);
     }
     expect_clean();
     if (HasFailure()) return;

@@ -142,17 +142,14 @@ TEST_F(CudaDriver, TheEnvironmentNamesTheDriver) {
 TEST_F(CudaDriver, OutOfMemorySaysHowMuchThereIs) {
   const DeviceRef gpu = device();
   const Arena first(gpu, 1000);
-  try {
-    Arena(gpu, size_t{2} << 30);
-    FAIL() << "no error";
-  } catch (const CudaError& error) {
-    EXPECT_EQ(error.trouble(), Trouble::kOutOfMemory);
-    EXPECT_EQ(error.call(), "cuMemAlloc_v2");
-    EXPECT_EQ(error.message(),
-              "CUDA: cuMemAlloc_v2(2147483648 bytes; 1073740824 of 1073741824 bytes are free) "
-              "failed: out of memory (CUDA_ERROR_OUT_OF_MEMORY)");
-    EXPECT_THAT(error.fix(), has("nvidia-smi"));
-  }
+  const auto error = error_of([&] { Arena(gpu, size_t{2} << 30); });
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->trouble(), Trouble::kOutOfMemory);
+  EXPECT_EQ(error->call(), "cuMemAlloc_v2");
+  EXPECT_EQ(error->message(),
+            "CUDA: cuMemAlloc_v2(2147483648 bytes; 1073740824 of 1073741824 bytes are free) "
+            "failed: out of memory (CUDA_ERROR_OUT_OF_MEMORY)");
+  EXPECT_THAT(error->fix(), has("nvidia-smi"));
   // The device goes on.
   const Arena second(gpu, 1000);
   EXPECT_EQ(gpu->memory_use().free, (size_t{1} << 30) - 2000);
@@ -181,15 +178,12 @@ TEST_F(CudaDriver, ALostDeviceIsToldApart) {
   const Arena arena(gpu, 64);
   const auto launch_add = [&] { kernels.add(stream, arena.at(0, 64), 1, 16); };
   launch_add();  // which the kernel's failure does not reach yet
-  try {
-    stream.synchronize();
-    FAIL() << "no error";
-  } catch (const CudaError& error) {
-    EXPECT_EQ(error.trouble(), Trouble::kDeviceLost);
-    EXPECT_EQ(error.call(), "cuStreamSynchronize");
-    EXPECT_THAT(error.what(), has("an illegal memory access was encountered"));
-    EXPECT_THAT(error.fix(), has("--resume auto"));
-  }
+  const auto error = error_of([&] { stream.synchronize(); });
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->trouble(), Trouble::kDeviceLost);
+  EXPECT_EQ(error->call(), "cuStreamSynchronize");
+  EXPECT_THAT(error->what(), has("an illegal memory access was encountered"));
+  EXPECT_THAT(error->fix(), has("--resume auto"));
   EXPECT_THAT(user_error(launch_add), has("kernel 'add'"));
   EXPECT_THAT(user_error([&] { Arena(gpu, 8); }), has("illegal memory access"));
 }

@@ -134,20 +134,14 @@ TEST_F(CudaFailures, EachCallMayFail) {
       SCOPED_TRACE(fmt::format("call {} ({}) fails with {}", n + 1, clean[n], code));
       start(Schedule::kAtLast);
       fake_.fail("", static_cast<int64_t>(n) + 1, code);
-      std::optional<Result> failed;
-      std::string failed_call;
-      try {
-        run();
-      } catch (const CudaError& error) {
-        failed = error.result();
-        failed_call = error.call();
-      }
+      const std::optional<CudaError> error = error_of([&] { run(); });
       // What only destroys has nobody to tell; a lost device shows at the next call.
       if (static_cast<int64_t>(n) >= calls_of_steps || (destroys(call) && code != 719)) {
-        EXPECT_EQ(failed, std::nullopt);
+        EXPECT_FALSE(error) << error->what();
       } else if (!destroys(call) && call != "cuCtxSetCurrent") {
-        EXPECT_EQ(failed, Result{code});
-        EXPECT_EQ(failed_call, call);
+        ASSERT_TRUE(error);
+        EXPECT_EQ(error->result(), Result{code});
+        EXPECT_EQ(error->call(), call);
       }
       expect_clean();
       if (HasFailure()) return;
@@ -163,12 +157,11 @@ TEST_F(CudaFailures, WorkThatFailsOnTheDeviceEndsCleanly) {
     int64_t launches = 0;
     fake_.on_kernel("double_all",
                     [&](const test::FakeLaunch&) { return ++launches == nth ? 716 : 0; });
-    try {
-      run();
+    if (const std::optional<CudaError> error = error_of([&] { run(); })) {
+      EXPECT_EQ(error->trouble(), Trouble::kDeviceLost);
+      EXPECT_EQ(error->result(), Result::kMisalignedAddress);
+    } else {
       EXPECT_LT(launches, nth);
-    } catch (const CudaError& error) {
-      EXPECT_EQ(error.trouble(), Trouble::kDeviceLost);
-      EXPECT_EQ(error.result(), Result::kMisalignedAddress);
     }
     expect_clean();
   }

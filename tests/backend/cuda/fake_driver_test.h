@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,17 @@ Function* open_stand_in(const char* path, const char* name) {
   void* const found = ::dlsym(library, name);
   if (found == nullptr) throw std::runtime_error(::dlerror());
   return reinterpret_cast<Function*>(found);
+}
+
+/// The error that the body ends with; nothing where it ends well.
+template <typename Error = CudaError, typename Body>
+std::optional<Error> error_of(Body&& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error;
+  }
+  return std::nullopt;
 }
 
 inline test::FakeCuda& open_fake(const char* path) {

@@ -86,13 +86,10 @@ TEST_F(CudaGraph, ReplayIsWhatWasQueued) {
 
 TEST_F(CudaGraph, WorkThatIsNotJoinedIsAnError) {
   Bench bench(device());
-  try {
-    const CapturedWork work(bench.main, [&] { bench.queue_all(false); });
-    FAIL() << "no error";
-  } catch (const CudaError& error) {
-    EXPECT_EQ(error.result(), Result::kCaptureUnjoined);
-    EXPECT_EQ(error.call(), "cuStreamEndCapture");
-  }
+  const auto error = error_of([&] { CapturedWork(bench.main, [&] { bench.queue_all(false); }); });
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->result(), Result::kCaptureUnjoined);
+  EXPECT_EQ(error->call(), "cuStreamEndCapture");
   bench.queue_all();  // both streams take work again
   EXPECT_EQ(bench.read(), (std::pair{6.F, 5.5F}));
 }
@@ -114,12 +111,8 @@ TEST_F(CudaGraph, AllocatingOrWaitingInsideIsAnError) {
   const DeviceRef gpu = device();
   Bench bench(gpu);
   const auto captured = [&](auto&& body) {
-    try {
-      const CapturedWork work(bench.main, body);
-    } catch (const CudaError& error) {
-      return error.result();
-    }
-    return Result::kSuccess;
+    const auto error = error_of([&] { CapturedWork(bench.main, body); });
+    return error ? error->result() : Result::kSuccess;
   };
   EXPECT_EQ(captured([&] { const Arena arena(gpu, 64); }), Result::kCaptureUnsupported);
   EXPECT_EQ(captured([&] { bench.main.synchronize(); }), Result::kCaptureUnsupported);
