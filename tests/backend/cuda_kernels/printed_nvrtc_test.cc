@@ -26,6 +26,7 @@
 #include "tests/backend/cuda_kernels/printed_cubin.h"
 #include "tests/backend/cuda_kernels/row_graphs.h"
 #include "tests/backend/cuda_kernels/test_limits.h"
+#include "tests/support/case_builder.h"
 #include "tests/support/errors.h"
 #include "tests/support/has.h"
 #include "tests/support/list_backend.h"
