@@ -18,14 +18,24 @@ namespace {
 #define SAME(OURS, our_field, THEIRS, their_field)                           \
   static_assert(offsetof(OURS, our_field) == offsetof(THEIRS, their_field)); \
   static_assert(sizeof(OURS::our_field) == sizeof(THEIRS::their_field))
+// What records of several kinds have.
+#define SAME_TIMES(OURS, THEIRS)    \
+  SAME(OURS, start, THEIRS, start); \
+  SAME(OURS, end, THEIRS, end)
+#define SAME_STREAM(OURS, THEIRS)         \
+  SAME(OURS, context, THEIRS, contextId); \
+  SAME(OURS, stream, THEIRS, streamId);   \
+  SAME(OURS, correlation, THEIRS, correlationId)
+#define SAME_WORK(OURS, THEIRS)                \
+  SAME_TIMES(OURS, THEIRS);                    \
+  SAME_STREAM(OURS, THEIRS);                   \
+  SAME(OURS, device, THEIRS, deviceId);        \
+  SAME(OURS, graph_node, THEIRS, graphNodeId); \
+  SAME(OURS, graph, THEIRS, graphId);          \
+  static_assert(sizeof(OURS) <= sizeof(THEIRS))
 
 SAME(KernelActivity, kind, CUpti_ActivityKernel11, kind);
 SAME(KernelActivity, registers, CUpti_ActivityKernel11, registersPerThread);
-SAME(KernelActivity, start, CUpti_ActivityKernel11, start);
-SAME(KernelActivity, end, CUpti_ActivityKernel11, end);
-SAME(KernelActivity, device, CUpti_ActivityKernel11, deviceId);
-SAME(KernelActivity, context, CUpti_ActivityKernel11, contextId);
-SAME(KernelActivity, stream, CUpti_ActivityKernel11, streamId);
 SAME(KernelActivity, grid[0], CUpti_ActivityKernel11, gridX);
 SAME(KernelActivity, grid[1], CUpti_ActivityKernel11, gridY);
 SAME(KernelActivity, grid[2], CUpti_ActivityKernel11, gridZ);
@@ -34,41 +44,21 @@ SAME(KernelActivity, block[2], CUpti_ActivityKernel11, blockZ);
 SAME(KernelActivity, static_shared_bytes, CUpti_ActivityKernel11, staticSharedMemory);
 SAME(KernelActivity, dynamic_shared_bytes, CUpti_ActivityKernel11, dynamicSharedMemory);
 SAME(KernelActivity, local_bytes_per_thread, CUpti_ActivityKernel11, localMemoryPerThread);
-SAME(KernelActivity, correlation, CUpti_ActivityKernel11, correlationId);
 SAME(KernelActivity, name, CUpti_ActivityKernel11, name);
-SAME(KernelActivity, graph_node, CUpti_ActivityKernel11, graphNodeId);
-SAME(KernelActivity, graph, CUpti_ActivityKernel11, graphId);
-static_assert(sizeof(KernelActivity) <= sizeof(CUpti_ActivityKernel11));
+SAME_WORK(KernelActivity, CUpti_ActivityKernel11);
 
 SAME(CopyActivity, copy, CUpti_ActivityMemcpy6, copyKind);
 SAME(CopyActivity, from, CUpti_ActivityMemcpy6, srcKind);
 SAME(CopyActivity, to, CUpti_ActivityMemcpy6, dstKind);
 SAME(CopyActivity, bytes, CUpti_ActivityMemcpy6, bytes);
-SAME(CopyActivity, start, CUpti_ActivityMemcpy6, start);
-SAME(CopyActivity, end, CUpti_ActivityMemcpy6, end);
-SAME(CopyActivity, device, CUpti_ActivityMemcpy6, deviceId);
-SAME(CopyActivity, context, CUpti_ActivityMemcpy6, contextId);
-SAME(CopyActivity, stream, CUpti_ActivityMemcpy6, streamId);
-SAME(CopyActivity, correlation, CUpti_ActivityMemcpy6, correlationId);
-SAME(CopyActivity, graph_node, CUpti_ActivityMemcpy6, graphNodeId);
-SAME(CopyActivity, graph, CUpti_ActivityMemcpy6, graphId);
-static_assert(sizeof(CopyActivity) <= sizeof(CUpti_ActivityMemcpy6));
+SAME_WORK(CopyActivity, CUpti_ActivityMemcpy6);
 
 SAME(SetActivity, bytes, CUpti_ActivityMemset4, bytes);
-SAME(SetActivity, start, CUpti_ActivityMemset4, start);
-SAME(SetActivity, end, CUpti_ActivityMemset4, end);
-SAME(SetActivity, device, CUpti_ActivityMemset4, deviceId);
-SAME(SetActivity, context, CUpti_ActivityMemset4, contextId);
-SAME(SetActivity, stream, CUpti_ActivityMemset4, streamId);
-SAME(SetActivity, correlation, CUpti_ActivityMemset4, correlationId);
 SAME(SetActivity, memory, CUpti_ActivityMemset4, memoryKind);
-SAME(SetActivity, graph_node, CUpti_ActivityMemset4, graphNodeId);
-SAME(SetActivity, graph, CUpti_ActivityMemset4, graphId);
-static_assert(sizeof(SetActivity) <= sizeof(CUpti_ActivityMemset4));
+SAME_WORK(SetActivity, CUpti_ActivityMemset4);
 
 SAME(CallActivity, call, CUpti_ActivityAPI, cbid);
-SAME(CallActivity, start, CUpti_ActivityAPI, start);
-SAME(CallActivity, end, CUpti_ActivityAPI, end);
+SAME_TIMES(CallActivity, CUpti_ActivityAPI);
 SAME(CallActivity, process, CUpti_ActivityAPI, processId);
 SAME(CallActivity, thread, CUpti_ActivityAPI, threadId);
 SAME(CallActivity, correlation, CUpti_ActivityAPI, correlationId);
@@ -79,22 +69,16 @@ SAME(OverheadActivity, overhead, CUpti_ActivityOverhead3, overheadKind);
 SAME(OverheadActivity, object, CUpti_ActivityOverhead3, objectKind);
 SAME(OverheadActivity, object_ids, CUpti_ActivityOverhead3, objectId);
 SAME(OverheadActivity, object_ids[1], CUpti_ActivityOverhead3, objectId.pt.threadId);
-SAME(OverheadActivity, start, CUpti_ActivityOverhead3, start);
-SAME(OverheadActivity, end, CUpti_ActivityOverhead3, end);
+SAME_TIMES(OverheadActivity, CUpti_ActivityOverhead3);
 static_assert(sizeof(OverheadActivity) <= sizeof(CUpti_ActivityOverhead));
 
 SAME(SynchronizationActivity, synchronization, CUpti_ActivitySynchronization2, type);
-SAME(SynchronizationActivity, start, CUpti_ActivitySynchronization2, start);
-SAME(SynchronizationActivity, end, CUpti_ActivitySynchronization2, end);
-SAME(SynchronizationActivity, correlation, CUpti_ActivitySynchronization2, correlationId);
-SAME(SynchronizationActivity, context, CUpti_ActivitySynchronization2, contextId);
-SAME(SynchronizationActivity, stream, CUpti_ActivitySynchronization2, streamId);
+SAME_TIMES(SynchronizationActivity, CUpti_ActivitySynchronization2);
+SAME_STREAM(SynchronizationActivity, CUpti_ActivitySynchronization2);
 SAME(SynchronizationActivity, event, CUpti_ActivitySynchronization2, cudaEventId);
 static_assert(sizeof(SynchronizationActivity) <= sizeof(CUpti_ActivitySynchronization));
 
-SAME(EventActivity, correlation, CUpti_ActivityCudaEvent2, correlationId);
-SAME(EventActivity, context, CUpti_ActivityCudaEvent2, contextId);
-SAME(EventActivity, stream, CUpti_ActivityCudaEvent2, streamId);
+SAME_STREAM(EventActivity, CUpti_ActivityCudaEvent2);
 SAME(EventActivity, event, CUpti_ActivityCudaEvent2, eventId);
 static_assert(sizeof(EventActivity) <= sizeof(CUpti_ActivityCudaEvent));
 
@@ -113,6 +97,9 @@ SAME(SynchronizationActivity, event, CUpti_ActivitySynchronization, cudaEventId)
 SAME(EventActivity, event, CUpti_ActivityCudaEvent, eventId);
 SAME(OverheadActivity, start, CUpti_ActivityOverhead, start);
 
+#undef SAME_WORK
+#undef SAME_STREAM
+#undef SAME_TIMES
 #undef SAME
 
 RIDGE_IS(CuptiResult::kSuccess, CUPTI_SUCCESS);

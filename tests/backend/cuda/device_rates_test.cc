@@ -22,7 +22,7 @@ class CudaRates : public FakeDriverTest {
   void start() {
     fake_.reset();
     fake_.set_schedule(Schedule::kAtLast);
-    fake_.set_memory(size_t{16} << 20);  // an eighth is 2 MiB
+    fake_.memory_bytes = size_t{16} << 20;  // an eighth is 2 MiB
   }
   static Calibration measure() {
     Stream stream(device());
@@ -84,7 +84,7 @@ TEST_F(CudaRates, ProductsGrowUntilOneTakesLongEnough) {
 }
 
 TEST_F(CudaRates, EachCallMayFail) {
-  fake_.set_memory(size_t{8} << 20);
+  fake_.memory_bytes = size_t{8} << 20;
   measure();
   std::vector<std::string> calls;
   for (const std::string& line : fake_.log()) calls.push_back(line.substr(0, line.find(' ')));
@@ -96,7 +96,7 @@ TEST_F(CudaRates, EachCallMayFail) {
     const int code = std::array{2, 999, 719}[n % 3];
     SCOPED_TRACE(fmt::format("call {} ({}) fails with {}", n + 1, calls[n], code));
     start();
-    fake_.set_memory(size_t{8} << 20);
+    fake_.memory_bytes = size_t{8} << 20;
     fake_.fail("", static_cast<int64_t>(n) + 1, code);
     const std::optional<CudaError> error = error_of(measure);
     const bool is_quiet =

@@ -213,9 +213,9 @@ TEST_F(CudaTrace, BuffersMayComeBackInAnyOrderAndHalfFilled) {
     for (const bool is_reversed : {false, true})
       for (const size_t strange : {0, 2, 5}) {
         SCOPED_TRACE(fmt::format("{} records, reversed {}, {}", records, is_reversed, strange));
-        cupti_.set_records_per_buffer(records);
-        cupti_.set_late_and_reversed(is_reversed);
-        cupti_.set_strange_records(strange);
+        cupti_.records_per_buffer = records;
+        cupti_.is_late_and_reversed = is_reversed;
+        cupti_.strange_every = strange;
         // Enough buffers, however few records each has.
         const TraceLog log = record(bench, 2, size_t{200} << 10);
         EXPECT_EQ(counted(log), plain);
@@ -227,8 +227,8 @@ TEST_F(CudaTrace, WhatFindsNoBufferIsCounted) {
   Bench bench(device());
   size_t all = 0;
   for (const auto& [name, count] : counted(record(bench, 40))) all += static_cast<size_t>(count);
-  cupti_.set_records_per_buffer(1);
-  cupti_.set_late_and_reversed(true);
+  cupti_.records_per_buffer = 1;
+  cupti_.is_late_and_reversed = true;
   const TraceLog log = record(bench, 40, 1);
   size_t kept = 0;
   for (const auto& [name, count] : counted(log)) kept += static_cast<size_t>(count);
@@ -358,7 +358,7 @@ TEST_F(CudaTraceFile, DoctorFindsAStarvedInput) {
 }
 
 TEST_F(CudaTrace, AnotherProfilerIsNamedAndAllElseGoesOn) {
-  cupti_.set_taken(true);
+  cupti_.is_taken = true;
   Bench bench(device());
   const TraceLog log = record(bench, 2);
   ASSERT_EQ(log.notes.size(), 1u);
@@ -433,9 +433,9 @@ TEST_F(CudaTrace, AnotherLibraryOrAnOldOneIsRefused) {
               testing::StartsWith("[cupti] cannot open the recorder of GPUs: 'libm.so.6' has no "
                                   "function cuptiGetVersion"));
   ::setenv("RIDGE_CUPTI", RIDGE_FAKE_CUPTI, 1);
-  cupti_.set_version(17);
+  cupti_.version = 17;
   EXPECT_THAT(test::user_error([] { Cupti::open(13000); }), has("is older than CUDA 12.0"));
-  cupti_.set_version(18);
+  cupti_.version = 18;
   EXPECT_EQ(Cupti::open(13000)->version(), 18u);
 }
 
@@ -490,9 +490,7 @@ TEST(Cupti, TheRealOneIsFoundInWheels) {
   ::setenv("VIRTUAL_ENV", peers.c_str(), 1);
   const std::string error = test::user_error([] { Cupti::open(13000); });
   before == nullptr ? ::unsetenv("VIRTUAL_ENV") : ::setenv("VIRTUAL_ENV", kept.c_str(), 1);
-  EXPECT_NE(error.find("lib/libcupti.so.13' needs a driver, libcuda.so.1; looked for "),
-            std::string::npos)
-      << error;
+  EXPECT_THAT(error, has("lib/libcupti.so.13' needs a driver, libcuda.so.1; looked for "));
 }
 
 }  // namespace

@@ -187,7 +187,7 @@ TEST_F(CudaDnn, AttentionsAreThoseOfTheReference) {
 
 TEST_F(CudaDnn, AWrongResultIsSeen) {
   CaseBuilder built = convolution_case(geometries()[1], 0, DType::kF32);
-  dnn_.set_wrong(true);
+  dnn_.is_wrong = true;
   const NamedTensors got = run_node(device(), built);
   const auto reference = make_backend("ref");
   const NamedTensors want = evaluate(built.graph(), *reference, built.tensors());
@@ -236,7 +236,7 @@ TEST_F(CudaDnn, AttentionIsPlannedByEveryVersion) {
   CaseBuilder forward = attention_of(kForms[0], DType::kBF16);
   CaseBuilder backward = gradient_of(kForms[0], DType::kBF16);
   for (const size_t version : {90000u, 92801u}) {
-    dnn_.set_version(version);
+    dnn_.version = version;
     dnn_.set_engines({{.index = 6, .knobs = {{24, 2}}, .workspace_bytes = size_t{1} << 32}}, {});
     const auto dnn = make_dnn(device());
     const std::vector<std::string> want{"cudnn_eng6_k24=2"};
@@ -339,9 +339,7 @@ TEST_F(CudaDnn, AMissingLibraryIsOneClearError) {
   EXPECT_THAT(other, has("is no cuDNN 9: it has no cudnnCreate"));
   ::setenv("RIDGE_CUDNN", RIDGE_FAKE_CUDNN, 1);
   const std::string late = test::user_error([] { DnnLibrary::open(12040); });
-  EXPECT_NE(late.find("is of CUDA 13, whose kernels NVIDIA's driver, which is for CUDA 12.4"),
-            std::string::npos)
-      << late;
+  EXPECT_THAT(late, has("is of CUDA 13, whose kernels NVIDIA's driver, which is for CUDA 12.4"));
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ using test::user_error;
 class CudaDriver : public FakeDriverTest {};
 
 TEST_F(CudaDriver, ADeviceTellsItsFacts) {
-  fake_.set_devices(2);
+  fake_.devices = 2;
   const DeviceRef second = device(1);
   const DeviceFacts& facts = second->facts();
   EXPECT_EQ(facts.number, 1);
@@ -47,7 +47,7 @@ TEST_F(CudaDriver, ADeviceTellsItsFacts) {
 TEST_F(CudaDriver, TheVersionIsAskedBeforeItIsStarted) {
   const Driver driver(RIDGE_FAKE_CUDA);
   EXPECT_EQ(fake_.log(), (std::vector<std::string>{"cuDriverGetVersion", "cuInit"}));
-  fake_.set_version(12000);  // the oldest
+  fake_.version = 12000;  // the oldest
   EXPECT_EQ(Driver(RIDGE_FAKE_CUDA).version_text(), "12.0");
 }
 
@@ -116,7 +116,7 @@ TEST_F(CudaDriver, EachTroubleSaysWhatToDo) {
   };
   for (const Case& each : cases) {
     fake_.reset();
-    fake_.set_devices(each.devices);
+    fake_.devices = each.devices;
     if (each.visible != nullptr) ::setenv("CUDA_VISIBLE_DEVICES", each.visible, 1);
     if (each.code != 0) fake_.fail(each.call, 1, each.code);
     const std::string error = user_error([&] { Arena(device(each.number), 64); });
@@ -127,7 +127,7 @@ TEST_F(CudaDriver, EachTroubleSaysWhatToDo) {
 }
 
 TEST_F(CudaDriver, ASliceIsNamedAsNvidiasToolsNameIt) {
-  fake_.set_name("NVIDIA H100 80GB HBM3 MIG 1g.10gb");
+  fake_.device_name = "NVIDIA H100 80GB HBM3 MIG 1g.10gb";
   EXPECT_EQ(device()->facts().uuid, "MIG-f0f1f2f3-f4f5-f6f7-f8f9-fafbfcfdfe00");
 }
 

@@ -170,7 +170,7 @@ TEST_F(CudaKernelLibrary, AnUnknownDeviceGetsWhatTheDriverCompiles) {
                            Case{10, 7, "compute_103"},
                            Case{7, 0, "sm_70"}})
     EXPECT_EQ(Nvrtc::open()->target_for(each.major, each.minor), each.target);
-  fake_.set_capability(13, 0);
+  fake_.major = 13, fake_.minor = 0;
   const auto library = make_library();
   const auto kernel = library->add(kernel_of(0));
   EXPECT_EQ(library->load(*kernel).kernels.size(), 1u);

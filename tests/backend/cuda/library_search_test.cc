@@ -32,8 +32,7 @@ TEST(LibrarySearch, WhatIsNowhereIsMissing) {
   EXPECT_THROW(open_library(search(folder, path), kTakeAny), LibraryMissing);
   const std::string message =
       test::user_error([&] { open_library(search(folder, path), kTakeAny); });
-  EXPECT_NE(message.find("looked for libridge-has-no-such.so.1, " + path), std::string::npos)
-      << message;
+  EXPECT_THAT(message, has("looked for libridge-has-no-such.so.1, " + path));
 }
 
 // The error of a library that is there and no good.

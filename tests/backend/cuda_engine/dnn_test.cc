@@ -14,6 +14,7 @@
 #include "tests/backend/cuda_kernels/attention_forms.h"
 #include "tests/support/case_builder.h"
 #include "tests/support/errors.h"
+#include "tests/support/has.h"
 
 namespace ridge::test {
 namespace {
@@ -179,8 +180,7 @@ TEST_F(CudaDnnEngine, PlansOfAGraphAreMadeSideBySide) {
 TEST_F(CudaDnnEngine, AFailedPlanIsANote) {
   const auto expect_note = [](const std::vector<std::string>& notes, const char* fix) {
     ASSERT_EQ(notes.size(), 1u);
-    for (const char* part : {"attention at site '", "runs without cuDNN", "cuDNN 9.28.1: ", fix})
-      EXPECT_NE(notes[0].find(part), std::string::npos) << notes[0];
+    EXPECT_THAT(notes[0], has("attention at site '", "runs without cuDNN", "cuDNN 9.28.1: ", fix));
   };
   Graph graph("main");
   std::vector<const Node*> nodes;
@@ -217,8 +217,7 @@ TEST_F(CudaDnnEngine, AKernelThatFailsInItsFirstRunIsToldWithItsSite) {
   ProgramGraphs graphs;
   graphs.entries.push_back(three_convolutions(DType::kF32));
   const std::string message = user_error([&] { Program(std::move(graphs), *gpu); });
-  EXPECT_NE(message.find("cudnnBackendExecute("), std::string::npos) << message;
-  EXPECT_NE(message.find(", at site '"), std::string::npos) << message;
+  EXPECT_THAT(message, has("cudnnBackendExecute(", ", at site '"));
 }
 
 // What goes wrong beside is told when that node is asked for, each time.

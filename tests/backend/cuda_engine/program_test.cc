@@ -103,7 +103,7 @@ TEST_F(CudaProgram, PageLockedMemoryIsCopiedWhereItLies) {
 }
 
 TEST_F(CudaProgram, NoMemoryForThePlanIsOneClearError) {
-  fake_.set_memory(64 << 10);
+  fake_.memory_bytes = 64 << 10;
   const auto gpu = make_backend_cuda();
   Graph graph("main");
   const Value x = input(graph, "x", {DType::kF32, {1 << 20}});

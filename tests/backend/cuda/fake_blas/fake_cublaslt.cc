@@ -205,22 +205,13 @@ int cublasLtMatmulDescDestroy(void* matmul) {
 int cublasLtMatmulDescSetAttribute(void* matmul, int attribute, const void* value, size_t bytes) {
   return machine().called(__func__, [&](std::string&) {
     Matmul& op = machine().find(machine().matmuls, matmul);
-    switch (attribute) {
-      case 3:
-        return take(value, bytes, op.transpose_a);
-      case 4:
-        return take(value, bytes, op.transpose_b);
-      case 7:
-        return take(value, bytes, op.epilogue);
-      case 8:
-        return take(value, bytes, op.bias);
-      case 11:
-        return take(value, bytes, op.aux);
-      case 12:
-        return take(value, bytes, op.aux_ld);
-      default:
-        throw Refused{kInvalidValue};
-    }
+    if (attribute == 3) return take(value, bytes, op.transpose_a);
+    if (attribute == 4) return take(value, bytes, op.transpose_b);
+    if (attribute == 7) return take(value, bytes, op.epilogue);
+    if (attribute == 8) return take(value, bytes, op.bias);
+    if (attribute == 11) return take(value, bytes, op.aux);
+    if (attribute == 12) return take(value, bytes, op.aux_ld);
+    throw Refused{kInvalidValue};
   });
 }
 
@@ -335,22 +326,13 @@ int cublasLtMatmul(void* handle,
     require(workspace_bytes >= algorithm->data[4] && is_aligned, kInvalidValue);
     require(blas.load_late(state, fmt::format("{} {}", algorithm->data[0], line)),
             kExecutionFailed);
-    const Product& product = *blas.products.emplace_back(
-        std::make_unique<Product>(Product{op,
-                                          la,
-                                          lb,
-                                          lc,
-                                          ld,
-                                          a,
-                                          b,
-                                          c,
-                                          d,
-                                          read(op.scale, alpha, 0),
-                                          read(op.scale, beta, 0),
-                                          workspace,
-                                          algorithm->data[4],
-                                          static_cast<uint32_t>(algorithm->data[0] >> 32)}));
-    const void* parameter = &product;
+    Product product{.matmul = op, .a = la, .b = lb, .c = lc, .d = ld};
+    product.from_a = a, product.from_b = b, product.from_c = c, product.to = d;
+    product.alpha = read(op.scale, alpha, 0), product.beta = read(op.scale, beta, 0);
+    product.workspace = workspace, product.workspace_bytes = algorithm->data[4];
+    product.tile = static_cast<uint32_t>(algorithm->data[0] >> 32);
+    blas.products.push_back(std::make_unique<Product>(product));
+    const void* parameter = blas.products.back().get();
     // The addresses are for the driver's log.
     void* parameters[] = {&parameter, &a, &b, &d, &workspace};
     state.stream = stream;

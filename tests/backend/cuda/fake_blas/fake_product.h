@@ -38,12 +38,11 @@ struct Layout {
 struct Product {
   Matmul matmul;
   Layout a, b, c, d;
-  const void *from_a, *from_b, *from_c;
-  void* to;
-  double alpha, beta;
-  void* workspace;
-  size_t workspace_bytes;
-  uint32_t tile;  ///< Of the algorithm.
+  const void *from_a = nullptr, *from_b = nullptr, *from_c = nullptr;
+  void *to = nullptr, *workspace = nullptr;
+  double alpha = 1, beta = 0;
+  size_t workspace_bytes = 0;
+  uint32_t tile = 0;  ///< Of the algorithm.
 };
 
 // Of programs that no test steers. FAKE_CUBLASLT_TILES: algorithms that are proposed, of the tiles

@@ -72,12 +72,12 @@ class Recorder final : public FakeCupti, public FakeCallObserver {
   // --- the test's side
   void reset() override {
     const std::lock_guard lock(mutex);
-    version = 130202, is_taken = false, subscribers = 0, clock = nullptr, thread_ids_ = 0;
+    version = 130202, is_taken = false, subscribers = 0, clock = nullptr, thread_ids = 0;
     requested = nullptr, completed = nullptr;
     enabled.clear(), failures_.clear(), calls_.clear(), open_.reset(), full_.clear();
     captured_.clear(), graphs_.clear(), ended_.clear();
-    records_per_buffer_ = strange_every_ = records_ = dropped_ = 0;
-    is_reversed_ = is_capturing_ = false;
+    records_per_buffer = strange_every = records_ = dropped_ = 0;
+    is_late_and_reversed = is_capturing_ = false;
     correlation_ = 100, handed_out_ = 0;
     if (observed_ != nullptr) observed_->set_observer(nullptr);
     observed_ = nullptr;
@@ -88,14 +88,9 @@ class Recorder final : public FakeCupti, public FakeCallObserver {
     observed_ = reinterpret_cast<FakeCudaEntry*>(::dlsym(library, kFakeCudaEntry))();
     observed_->set_observer(this);
   }
-  void set_version(uint32_t value) override { version = value; }
-  void set_taken(bool is) override { is_taken = is; }
   void fail(const std::string& call, int64_t nth, int code) override {
     failures_.add(call, nth, code);
   }
-  void set_records_per_buffer(size_t count) override { records_per_buffer_ = count; }
-  void set_late_and_reversed(bool is) override { is_reversed_ = is; }
-  void set_strange_records(size_t every) override { strange_every_ = every; }
   std::vector<std::string> calls() const override { return calls_; }
   std::vector<std::string> live() const override {
     std::vector<std::string> all;
@@ -114,11 +109,10 @@ class Recorder final : public FakeCupti, public FakeCallObserver {
   }
   void flush() {
     if (open_.has_value()) full_.push_back(*std::exchange(open_, std::nullopt));
-    if (is_reversed_) std::reverse(full_.begin(), full_.end());
+    if (is_late_and_reversed) std::reverse(full_.begin(), full_.end());
     deliver();
   }
   size_t take_dropped() { return std::exchange(dropped_, 0); }
-  void set_thread_ids(uint32_t type) { thread_ids_ = type; }
 
   // --- the driver's side
   void begin() override { call_began = now(); }
@@ -133,9 +127,8 @@ class Recorder final : public FakeCupti, public FakeCallObserver {
   }
 
   std::recursive_mutex mutex;
-  uint32_t version = 0;
-  bool is_taken = false;
   int subscribers = 0;
+  uint32_t thread_ids = 0;
   CuptiClock* clock = nullptr;
   BufferRequested* requested = nullptr;
   BufferCompleted* completed = nullptr;
@@ -151,7 +144,7 @@ class Recorder final : public FakeCupti, public FakeCallObserver {
   template <typename Record>
   void write(const Record& record) {
     if (!enabled.contains(record.kind)) return;
-    if (strange_every_ > 0 && ++records_ % strange_every_ == 0) {
+    if (strange_every > 0 && ++records_ % strange_every == 0) {
       CallActivity strange{};
       strange.kind = ActivityKind{4242};
       append(&strange, sizeof strange);
@@ -162,10 +155,10 @@ class Recorder final : public FakeCupti, public FakeCallObserver {
   void append(const void* record, size_t bytes) {
     const size_t whole = (bytes + kGrowth + 7) / 8 * 8;
     const bool is_full = open_.has_value() && (open_->filled + whole > open_->size ||
-                                               open_->records == records_per_buffer_);
+                                               open_->records == records_per_buffer);
     if (is_full) {
       full_.push_back(*std::exchange(open_, std::nullopt));
-      if (!is_reversed_) deliver();
+      if (!is_late_and_reversed) deliver();
     }
     if (!open_.has_value()) {
       Buffer fresh{};
@@ -198,15 +191,14 @@ class Recorder final : public FakeCupti, public FakeCallObserver {
                                         .correlation = correlation});
     const auto [number, is_new] = numbers.try_emplace(name, 300 + numbers.size());
     if (is_new) names[number->second] = name;
-    write(
-        CallActivity{.kind = ActivityKind::kDriverCall,
-                     .call = number->second,
-                     .start = call_began,
-                     .end = now(),
-                     .process = static_cast<uint32_t>(::getpid()),
-                     .thread = thread_ids_ == 1 ? static_cast<uint32_t>(::syscall(SYS_gettid)) : 1,
-                     .correlation = correlation,
-                     .result = static_cast<uint32_t>(code)});
+    write(CallActivity{.kind = ActivityKind::kDriverCall,
+                       .call = number->second,
+                       .start = call_began,
+                       .end = now(),
+                       .process = static_cast<uint32_t>(::getpid()),
+                       .thread = thread_ids == 1 ? static_cast<uint32_t>(::syscall(SYS_gettid)) : 1,
+                       .correlation = correlation,
+                       .result = static_cast<uint32_t>(code)});
   }
 
   // "[kernel] <<<1,2,3; 4,5,6; 7>>>(...) stream1", "memory1+0 from pinned1+0, 64 bytes, stream1"
@@ -334,10 +326,9 @@ class Recorder final : public FakeCupti, public FakeCallObserver {
   std::map<std::string, std::vector<Work>> graphs_;
   std::map<uint32_t, uint64_t> ended_;
   std::set<std::string> kernel_names_;  // for ever, as CUPTI keeps them
-  size_t records_per_buffer_ = 0, strange_every_ = 0, records_ = 0, dropped_ = 0;
-  size_t handed_out_ = 0;
-  bool is_reversed_ = false, is_capturing_ = false;
-  uint32_t correlation_ = 0, thread_ids_ = 0;
+  size_t records_ = 0, dropped_ = 0, handed_out_ = 0;
+  bool is_capturing_ = false;
+  uint32_t correlation_ = 0;
 };
 
 Recorder& recorder() {
@@ -403,8 +394,7 @@ CuptiResult cuptiUnsubscribe(SubscriberHandle handle) {
 }
 
 CuptiResult cuptiSetThreadIdType(ThreadIdType type) {
-  return called(__func__,
-                [&](Recorder& fake) { fake.set_thread_ids(static_cast<uint32_t>(type)); });
+  return called(__func__, [&](Recorder& fake) { fake.thread_ids = static_cast<uint32_t>(type); });
 }
 
 CuptiResult cuptiActivityRegisterTimestampCallback(CuptiClock* clock) {

@@ -17,24 +17,23 @@ class FakeCupti {
   virtual void reset() = 0;
   /// Listens to the stand-in for the driver that lies in `path`.
   virtual void observe(const char* path) = 0;
-  virtual void set_version(uint32_t version) = 0;
-  /// Another profiler has it.
-  virtual void set_taken(bool is_taken) = 0;
   /// The `nth` call of that name from now on (1: the next one; an empty name: of any) returns
   /// `code` and does nothing.
   virtual void fail(const std::string& call, int64_t nth, int code) = 0;
-
-  /// At most so many records go into a buffer: the rest of it stays empty. 0: all that fit.
-  virtual void set_records_per_buffer(size_t count) = 0;
-  /// Full buffers are handed back at the flush alone, the last one first.
-  virtual void set_late_and_reversed(bool is_reversed) = 0;
-  /// Puts a record of a kind that nobody asked for before each `every`th one; 0: none.
-  virtual void set_strange_records(size_t every) = 0;
 
   /// Of all calls, in order, names alone.
   virtual std::vector<std::string> calls() const = 0;
   /// What is left: subscribers, kinds that are on, buffers that were not handed back.
   virtual std::vector<std::string> live() const = 0;
+
+  uint32_t version = 0;
+  bool is_taken = false;  ///< Another profiler has it.
+  /// At most so many records go into a buffer: the rest of it stays empty. 0: all that fit.
+  size_t records_per_buffer = 0;
+  /// Full buffers are handed back at the flush alone, the last one first.
+  bool is_late_and_reversed = false;
+  /// A record of a kind that nobody asked for goes before each of this many; 0: none.
+  size_t strange_every = 0;
 };
 
 inline constexpr const char* kFakeCuptiEntry = "fake_cupti";

@@ -60,13 +60,11 @@ class Machine final : public ridge::test::RecordedLibrary<ridge::test::FakeDnn> 
     forget(file);
     descriptors.clear(), handles.clear(), jobs.clear();
     best = {{}}, fallback = {};
-    version = 92801, wrong = false;
+    version = 92801, is_wrong = false;
   }
-  void set_version(size_t to) override { version = to; }
   void set_engines(std::vector<FakeEngine> first, std::vector<FakeEngine> second) override {
     best = std::move(first), fallback = std::move(second);
   }
-  void set_wrong(bool to) override { wrong = to; }
   std::vector<std::string> live() const override {
     std::vector<std::string> all(handles.size(), "handle");
     for (const auto& [handle, each] : descriptors)
@@ -100,8 +98,6 @@ class Machine final : public ridge::test::RecordedLibrary<ridge::test::FakeDnn> 
   Objects<LibraryHandle> handles{"handle"};
   std::vector<std::unique_ptr<DnnJob>> jobs;
   std::vector<FakeEngine> best, fallback;
-  size_t version = 92801;
-  bool wrong = false;
   static inline thread_local std::string last_error;  ///< Of this thread's last call, as errno is.
 
  private:
@@ -153,64 +149,62 @@ class Tensors {
   std::map<int64_t, void*> pointers_, virtual_;
 };
 
-// What an operation is.
+// What an operation is, the attributes of its tensors, and that of its descriptor, where it has
+// one.
+struct Operation {
+  int kind;
+  DnnStep::Kind step;
+  std::map<std::string, int> tensors;
+  int descriptor = 0;
+};
+const Operation kOperations[] = {
+    {kForward, DnnStep::kForward, {{"x", 704}, {"w", 703}, {"y", 705}}, 702},
+    {kGradInput, DnnStep::kGradInput, {{"x", 710}, {"w", 709}, {"y", 711}}, 708},
+    {kGradWeight, DnnStep::kGradWeight, {{"x", 716}, {"w", 715}, {"y", 717}}, 714},
+    {kPointwiseOperation,
+     DnnStep::kPointwise,
+     {{"x", 751}, {"b", 752}, {"t", 758}, {"y", 753}},
+     750},
+    {kMatmulOperation, DnnStep::kMatmul, {{"x", 1520}, {"b", 1521}, {"y", 1522}}},
+    {kReductionOperation, DnnStep::kReduction, {{"x", 1610}, {"y", 1611}}, 1612},
+    {kReshapeOperation, DnnStep::kReshape, {{"x", 2200}, {"y", 2201}}},
+};
+const Operation* operation_of(int kind) {
+  const auto* const found = std::ranges::find(kOperations, kind, &Operation::kind);
+  return found == std::end(kOperations) ? nullptr : found;
+}
+
 DnnStep step_of(const Descriptor& op, Tensors& tensors) {
+  const Operation& operation = *operation_of(op.kind);
   DnnStep step;
-  const auto take = [&](const std::vector<std::pair<const char*, int>>& names) {
-    for (const auto& [name, attribute] : names)
-      if (op.child(attribute) != nullptr) step.tensors[name] = tensors(*op.child(attribute));
-  };
-  const auto convolve = [&](DnnStep::Kind kind, int first, int x, int w, int y, int convolution) {
-    step.kind = kind;
-    step.alpha = static_cast<double>(op.one<float>(first));
-    step.beta = static_cast<double>(op.one<float>(first + 1));
-    const Descriptor& c = *op.child(convolution);
-    step.strides = c.all<int64_t>(103), step.dilations = c.all<int64_t>(102);
-    step.padding = c.all<int64_t>(105);
-    take({{"x", x}, {"w", w}, {"y", y}});
-  };
-  if (op.kind == kForward) convolve(DnnStep::kForward, 700, 704, 703, 705, 702);
-  if (op.kind == kGradInput) convolve(DnnStep::kGradInput, 706, 710, 709, 711, 708);
-  if (op.kind == kGradWeight) convolve(DnnStep::kGradWeight, 712, 716, 715, 717, 714);
-  if (op.kind == kPointwiseOperation) {
-    step.kind = DnnStep::kPointwise;
-    step.mode = op.child(750)->one<int>(0);
-    step.axis = op.child(750)->one<int64_t>(9);
-    take({{"x", 751}, {"b", 752}, {"t", 758}, {"y", 753}});
-  }
-  if (op.kind == kMatmulOperation) {
-    step.kind = DnnStep::kMatmul;
-    take({{"x", 1520}, {"b", 1521}, {"y", 1522}});
-  }
-  if (op.kind == kReductionOperation) {
-    step.kind = DnnStep::kReduction;
-    step.mode = op.child(1612)->one<int>(1600);
-    take({{"x", 1610}, {"y", 1611}});
-  }
-  if (op.kind == kReshapeOperation) {
-    step.kind = DnnStep::kReshape;
-    take({{"x", 2200}, {"y", 2201}});
-  }
+  step.kind = operation.step;
+  for (const auto& [name, attribute] : operation.tensors)
+    if (op.child(attribute) != nullptr) step.tensors[name] = tensors(*op.child(attribute));
+  if (operation.descriptor == 0) return step;
+  const Descriptor& d = *op.child(operation.descriptor);
+  if (d.kind == kPointwise) step.mode = d.one<int>(0), step.axis = d.one<int64_t>(9);
+  if (d.kind == kReduction) step.mode = d.one<int>(1600);
+  if (d.kind != kConvolution) return step;
+  step.alpha = static_cast<double>(op.one<float>(operation.descriptor - 2));
+  step.beta = static_cast<double>(op.one<float>(operation.descriptor - 1));
+  step.strides = d.all<int64_t>(103), step.dilations = d.all<int64_t>(102);
+  step.padding = d.all<int64_t>(105);
   return step;
 }
 
 // ---- finishing ----
 
-// The tensors that an operation reads, and the one that it makes.
-constexpr int kReads[] = {751, 752, 758, 1520, 1521, 1610, 2200};
-constexpr int kMakes[] = {753, 1522, 1611, 2201};
-
 // What passes between operations is made once, before it is read.
 void check_order(const Descriptor& graph) {
   std::set<int64_t> made;
   for (const Descriptor* op : graph.all<Descriptor*>(801)) {
-    for (const int attribute : kReads)
-      if (const Descriptor* const x = op->child(attribute))
+    const std::map<std::string, int>& tensors = operation_of(op->kind)->tensors;
+    for (const auto& [name, attribute] : tensors)
+      if (const Descriptor* const x = op->child(attribute); x != nullptr && name != "y")
         if (x->is_set(907) && !made.contains(x->one<int64_t>(906)))
           refuse("a virtual tensor that nothing has made");
-    for (const int attribute : kMakes)
-      if (const Descriptor* const y = op->child(attribute))
-        if (!made.insert(y->one<int64_t>(906)).second) refuse("a tensor made twice");
+    if (!made.insert(op->child(tensors.at("y"))->one<int64_t>(906)).second)
+      refuse("a tensor made twice");
   }
 }
 
@@ -235,6 +229,10 @@ void finish(Descriptor& d, std::string& line) {
         for (Descriptor* child : d.all<Descriptor*>(attribute)) dnn.require_finished(child);
     }
   }
+  if (operation_of(d.kind) != nullptr) {
+    Tensors tensors(nullptr, {});
+    if (const std::string misfit = step_of(d, tensors).misfit(); !misfit.empty()) refuse(misfit);
+  }
   switch (d.kind) {
     case kTensor:
       if (d.all<int64_t>(902).size() != d.all<int64_t>(903).size()) refuse("strides");
@@ -246,18 +244,6 @@ void finish(Descriptor& d, std::string& line) {
       require(d.all<int64_t>(104) == d.all<int64_t>(105), kNotSupported);
       if (d.one<int>(101) != 1) refuse("a convolution that is turned around");
       break;
-    case kForward:
-    case kGradInput:
-    case kGradWeight:
-    case kPointwiseOperation:
-    case kMatmulOperation:
-    case kReductionOperation:
-    case kReshapeOperation: {
-      Tensors tensors(nullptr, {});
-      const std::string misfit = step_of(d, tensors).misfit();
-      if (!misfit.empty()) refuse(misfit);
-      break;
-    }
     case kGraph:
       return check_order(d);
     case kEngine:
@@ -365,7 +351,7 @@ void run(const LibraryHandle& handle, Descriptor& plan, Descriptor& pack) {
   }
   job->workspace = pack.one<void*>(1003);
   job->workspace_bytes = plan.engine->workspace_bytes;
-  job->wrong = dnn.wrong;
+  job->wrong = dnn.is_wrong;
   if (job->workspace_bytes > 0 && job->workspace == nullptr) refuse("no workspace");
   const void* parameter = job.get();
   void* parameters[] = {&parameter};

@@ -23,11 +23,11 @@ struct FakeEngine {
 
 class FakeDnn : public FakeLibrary {
  public:
-  virtual void set_version(size_t version) = 0;
   /// In this order: of mode A, and of the fallback mode.
   virtual void set_engines(std::vector<FakeEngine> best, std::vector<FakeEngine> fallback) = 0;
-  /// Results come out wrong in one element.
-  virtual void set_wrong(bool wrong) = 0;
+
+  size_t version = 92801;
+  bool is_wrong = false;  ///< In one element of the results.
 };
 
 inline constexpr const char* kFakeDnnEntry = "fake_dnn";

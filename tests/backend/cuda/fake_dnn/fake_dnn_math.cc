@@ -15,20 +15,12 @@ namespace {
 enum Type { kFloat = 0, kDouble = 1, kHalf = 2, kInt32 = 4, kBFloat16 = 9, kBool = 11 };
 
 DType dtype_of(int type) {
-  switch (type) {
-    case kDouble:
-      return DType::kF64;
-    case kInt32:
-      return DType::kI32;
-    case kBool:
-      return DType::kBool;
-    case kHalf:
-      return DType::kF16;
-    case kBFloat16:
-      return DType::kBF16;
-    default:
-      return DType::kF32;
-  }
+  return type == kDouble     ? DType::kF64
+         : type == kInt32    ? DType::kI32
+         : type == kBool     ? DType::kBool
+         : type == kHalf     ? DType::kF16
+         : type == kBFloat16 ? DType::kBF16
+                             : DType::kF32;
 }
 
 int64_t offset(const DnnData& t, const std::vector<int64_t>& at) {
@@ -59,6 +51,18 @@ void for_each_tap(const DnnStep& job,
               }
 }
 
+// Calls for each place of a tensor.
+void for_each_place(const std::vector<int64_t>& sizes,
+                    const std::function<void(const std::vector<int64_t>& at)>& body) {
+  std::vector<int64_t> at(sizes.size());
+  for (;;) {
+    body(at);
+    size_t axis = sizes.size();
+    while (axis > 0 && ++at[axis - 1] == sizes[axis - 1]) at[--axis] = 0;
+    if (axis == 0) return;
+  }
+}
+
 void convolve(const DnnStep& job) {
   const DnnData &x = job.tensors.at("x"), &w = job.tensors.at("w"), &y = job.tensors.at("y");
   const DnnData& to = job.made();
@@ -75,14 +79,11 @@ void convolve(const DnnStep& job) {
     else
       sums[flat(at_w)] += x.read(at_x) * y.read(at_y);
   });
-  for (int64_t a = 0; a < n[0]; ++a)
-    for (int64_t b = 0; b < n[1]; ++b)
-      for (int64_t c = 0; c < n[2]; ++c)
-        for (int64_t d = 0; d < n[3]; ++d) {
-          double value = job.alpha * sums[flat({a, b, c, d})];
-          if (job.beta != 0) value += job.beta * to.read({a, b, c, d});
-          to.write({a, b, c, d}, value);
-        }
+  for_each_place(n, [&](const auto& at) {
+    double value = job.alpha * sums[flat(at)];
+    if (job.beta != 0) value += job.beta * to.read(at);
+    to.write(at, value);
+  });
 }
 
 // Where in a tensor the element is that lies so many behind the first.
@@ -100,59 +101,37 @@ std::vector<int64_t> place_of(const DnnData& t, int64_t rest) {
   return at;
 }
 
-// Calls for each place of a tensor.
-void for_each_place(const std::vector<int64_t>& sizes,
-                    const std::function<void(const std::vector<int64_t>& at)>& body) {
-  std::vector<int64_t> at(sizes.size());
-  for (;;) {
-    body(at);
-    size_t axis = sizes.size();
-    while (axis > 0 && ++at[axis - 1] == sizes[axis - 1]) at[--axis] = 0;
-    if (axis == 0) return;
-  }
-}
-
-// Of an operand that may be spread.
-double read_spread(const DnnData& t, std::vector<int64_t> at) {
+// Where in an operand that may be spread the element for this place is.
+std::vector<int64_t> spread(const DnnData& t, std::vector<int64_t> at) {
   for (size_t i = 0; i < at.size(); ++i)
     if (t.sizes[i] == 1) at[i] = 0;
-  return t.read(at);
+  return at;
+}
+double read_spread(const DnnData& t, const std::vector<int64_t>& at) {
+  return t.read(spread(t, at));
 }
 
 double pointwise(int mode, double x, double b, double t) {
-  switch (mode) {
-    case 0:
-      return x + b;
-    case 1:
-      return x * b;
-    case 6:
-      return x / b;
-    case 9:
-      return x - b;
-    case 13:
-      return std::exp(x);
-    case 15:
-      return std::log(x);
-    case 303:
-      return x >= b ? 1 : 0;
-    default:  // 601
-      return t != 0 ? x : b;
-  }
+  if (mode == 0) return x + b;
+  if (mode == 1) return x * b;
+  if (mode == 6) return x / b;
+  if (mode == 9) return x - b;
+  if (mode == 13) return std::exp(x);
+  if (mode == 15) return std::log(x);
+  if (mode == 303) return x >= b ? 1 : 0;
+  return t != 0 ? x : b;  // 601
 }
 
 void compute(const DnnStep& step) {
   const DnnData &x = step.tensors.at("x"), &y = step.made();
-  const auto operand = [&](const char* name, const std::vector<int64_t>& at) {
-    const auto found = step.tensors.find(name);
-    return found == step.tensors.end() ? 0 : read_spread(found->second, at);
+  const auto operand = [&](const char* name, const auto& at) {
+    return step.tensors.contains(name) ? read_spread(step.tensors.at(name), at) : 0;
   };
   if (step.kind == DnnStep::kReduction) {
     const bool is_max = step.mode == 3;
     for_each_place(y.sizes, [&](const auto& at) { y.write(at, is_max ? -HUGE_VAL : 0); });
     for_each_place(x.sizes, [&](const auto& from) {
-      std::vector<int64_t> at = from;
-      for (size_t i = 0; i < at.size(); ++i)
-        if (y.sizes[i] == 1) at[i] = 0;
+      const std::vector<int64_t> at = spread(y, from);
       y.write(at, is_max ? std::max(y.read(at), x.read(from)) : y.read(at) + x.read(from));
     });
     return;

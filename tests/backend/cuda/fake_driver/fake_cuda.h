@@ -73,19 +73,17 @@ class FakeCuda : public FakeCalls {
   /// All as at the start of the process; what lives is dropped.
   virtual void reset() = 0;
   virtual void set_schedule(Schedule schedule, uint64_t seed = 0) = 0;
-  /// Of CUDA, as 1000 * major + 10 * minor.
-  virtual void set_version(int version) = 0;
-  virtual void set_devices(int count) = 0;
-  /// Beside what is allocated, modules and captured graphs take some of it.
-  virtual void set_memory(size_t bytes) = 0;
-  virtual void set_capability(int major, int minor) = 0;
-  virtual void set_name(std::string name) = 0;
   /// What a kernel does; it returns a code of the driver, 0 for fine. One without does nothing.
   using Body = std::function<int(const FakeLaunch&)>;
   virtual void on_kernel(const std::string& name, Body body) = 0;
 
   /// How many calls there were since the start or reset().
   virtual int64_t calls() const = 0;
+
+  int version = 0;  ///< Of CUDA, as 1000 * major + 10 * minor.
+  int devices = 0, major = 0, minor = 0;
+  size_t memory_bytes = 0;  ///< Of which modules and captured graphs take some, too.
+  std::string device_name;
 };
 
 /// The one function of the stand-in that no driver has.

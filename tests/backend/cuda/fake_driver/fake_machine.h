@@ -120,13 +120,6 @@ class FakeMachine final : public FakeCuda {
   }
   void reset() override;
   void set_schedule(Schedule schedule, uint64_t seed) override;
-  void set_version(int value) override { version = value; }
-  void set_devices(int count) override { devices = count; }
-  void set_memory(size_t bytes) override { memory_bytes = bytes; }
-  void set_capability(int major_number, int minor_number) override {
-    major = major_number, minor = minor_number;
-  }
-  void set_name(std::string text) override { device_name = std::move(text); }
   void fail(const std::string& call, int64_t nth, int code) override {
     failures_.add(call, nth, code);
   }
@@ -194,9 +187,7 @@ class FakeMachine final : public FakeCuda {
 
   std::mutex mutex;
   FakeCallObserver* observer = nullptr;
-  int version = 0, devices = 0, major = 0, minor = 0;
-  size_t memory_bytes = 0, others_bytes = 0;  // of all, and what other programs hold
-  std::string device_name;
+  size_t others_bytes = 0;  // what other programs hold
   bool is_started = false;
   int lost = 0;  // the code that every call returns from now on
   std::map<int, int> retained;

@@ -3,58 +3,26 @@
 // described to it. Only those functions are here that it looks for.
 
 // NOLINTBEGIN(readability-identifier-naming): the names are those of the driver.
-#define RIDGE_CANNOT(name) \
-  int name() { return 34; /* CUDA_ERROR_STUB_LIBRARY */ }
-#define RIDGE_TAKES(name) \
-  int name(void** made) { \
-    static char token;    \
-    *made = &token;       \
-    return 0;             \
-  }
-
 extern "C" {
-RIDGE_CANNOT(cuCtxGetCurrent)
-RIDGE_CANNOT(cuCtxGetDevice)
-RIDGE_CANNOT(cuCtxGetLimit)
-RIDGE_CANNOT(cuCtxPopCurrent)
-RIDGE_CANNOT(cuCtxPushCurrent)
-RIDGE_CANNOT(cuDeviceGet)
-RIDGE_CANNOT(cuDeviceGetAttribute)
-RIDGE_CANNOT(cuDeviceGetCount)
-RIDGE_CANNOT(cuDevicePrimaryCtxRelease)
-RIDGE_CANNOT(cuDevicePrimaryCtxReset)
-RIDGE_CANNOT(cuDevicePrimaryCtxRetain)
-RIDGE_CANNOT(cuDriverGetVersion)
-RIDGE_CANNOT(cuFuncGetAttribute)
-RIDGE_CANNOT(cuFuncSetAttribute)
-RIDGE_CANNOT(cuInit)
-RIDGE_CANNOT(cuLaunchCooperativeKernel)
-RIDGE_CANNOT(cuLaunchKernel)
-RIDGE_CANNOT(cuLaunchKernelEx)
-RIDGE_CANNOT(cuLibraryLoadFromFile)
-RIDGE_CANNOT(cuLinkAddData)
-RIDGE_CANNOT(cuLinkAddData_v2)
-RIDGE_CANNOT(cuLinkAddFile_v2)
-RIDGE_CANNOT(cuLinkComplete)
-RIDGE_CANNOT(cuLinkCreate)
-RIDGE_CANNOT(cuLinkCreate_v2)
-RIDGE_CANNOT(cuLinkDestroy)
-RIDGE_CANNOT(cuMemcpyDtoH_v2)
-RIDGE_CANNOT(cuModuleGetFunction)
-RIDGE_CANNOT(cuModuleGetGlobal_v2)
-RIDGE_CANNOT(cuModuleLoadData)
-RIDGE_CANNOT(cuModuleLoadDataEx)
-RIDGE_CANNOT(cuModuleLoadFatBinary)
-RIDGE_CANNOT(cuModuleUnload)
-RIDGE_CANNOT(cuOccupancyMaxPotentialClusterSize)
-RIDGE_CANNOT(cuStreamGetCtx)
-RIDGE_CANNOT(cuStreamGetGreenCtx)
-RIDGE_CANNOT(cuStreamSynchronize)
-RIDGE_CANNOT(cuTensorMapEncodeIm2col)
-RIDGE_CANNOT(cuTensorMapEncodeTiled)
-RIDGE_TAKES(cuLibraryLoadData)
-RIDGE_TAKES(cuLibraryGetKernel)
-RIDGE_TAKES(cuKernelGetFunction)
+int cannot() { return 34; /* CUDA_ERROR_STUB_LIBRARY */ }
+int takes(void** made) {
+  static char token;
+  *made = &token;
+  return 0;
+}
+[[gnu::alias("cannot")]] int cuCtxGetCurrent(), cuCtxGetDevice(), cuCtxGetLimit(),
+    cuCtxPopCurrent(), cuCtxPushCurrent(), cuDeviceGet(), cuDeviceGetAttribute(),
+    cuDeviceGetCount(), cuDevicePrimaryCtxRelease(), cuDevicePrimaryCtxReset(),
+    cuDevicePrimaryCtxRetain(), cuDriverGetVersion(), cuFuncGetAttribute(), cuFuncSetAttribute(),
+    cuInit(), cuLaunchCooperativeKernel(), cuLaunchKernel(), cuLaunchKernelEx(),
+    cuLibraryLoadFromFile(), cuLinkAddData(), cuLinkAddData_v2(), cuLinkAddFile_v2(),
+    cuLinkComplete(), cuLinkCreate(), cuLinkCreate_v2(), cuLinkDestroy(), cuMemcpyDtoH_v2(),
+    cuModuleGetFunction(), cuModuleGetGlobal_v2(), cuModuleLoadData(), cuModuleLoadDataEx(),
+    cuModuleLoadFatBinary(), cuModuleUnload(), cuOccupancyMaxPotentialClusterSize(),
+    cuStreamGetCtx(), cuStreamGetGreenCtx(), cuStreamSynchronize(), cuTensorMapEncodeIm2col(),
+    cuTensorMapEncodeTiled();
+[[gnu::alias("takes")]] int cuLibraryLoadData(void**), cuLibraryGetKernel(void**),
+    cuKernelGetFunction(void**);
 int cuKernelSetAttribute() { return 0; }
 int cuLibraryUnload() { return 0; }
 int cuKernelGetAttribute(int* value) { return *value = 0; }
