@@ -36,18 +36,31 @@ class CudaRun : public testing::Test {
   void write(const std::string& name, const std::string& text) const {
     std::ofstream(folder_ / name) << text;
   }
-  /// `ridge WORDS` in the folder, behind these lines of a shell.
+  /// `ridge WORDS` in the folder, behind `shell_` and these lines of a shell.
   Ended ridge(const std::string& words, const std::string& shell = {}) const {
     const std::string gpu =
         "export RIDGE_CUDA_DRIVER=" RIDGE_FAKE_CUDA " RIDGE_NVRTC=" RIDGE_FAKE_NVRTC
         // NVIDIA's own, where this machine has it, can do nothing with the stand-in.
         " RIDGE_CUBLASLT=none RIDGE_CUDNN=none;";
-    test::RidgeProcess process(folder_.path(), words_of(words), gpu + shell);
+    test::RidgeProcess process(folder_.path(), words_of(words), gpu + shell_ + shell);
     process.set_limit(std::chrono::seconds(600));  // the first run compiles all kernels
     return process.wait();
   }
+  /// The same, which has to succeed.
+  Ended fine(const std::string& words, const std::string& shell = {}) const {
+    Ended ended = ridge(words, shell);
+    EXPECT_EQ(ended.code, 0) << words << "\n" << ended.err;
+    return ended;
+  }
+  /// What it says where it has to refuse.
+  std::string error_of(const std::string& words, const std::string& shell = {}) const {
+    const Ended ended = ridge(words, shell);
+    EXPECT_EQ(ended.code, 2) << words << "\n" << ended.err;
+    return ended.err;
+  }
 
   test::TempFolder folder_;
+  std::string shell_;
 };
 
 }  // namespace ridge

@@ -15,6 +15,9 @@ class CudaOptimize : public CudaRun {
     if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   }
   CudaOptimize() {
+    // A cache of its own, and products of the library.
+    shell_ =
+        kCublaslt + "export RIDGE_TUNE=true XDG_CACHE_HOME=" + (folder_ / ".cache").string() + ";";
     write_mlp("mlp.toml", "");
     write("gpt.toml",
           "[model]\nkind = 'gpt'\nvocab = 11\ncontext = 8\nlayers = 1\nheads = 2\nwidth = 8\n"
@@ -30,17 +33,9 @@ class CudaOptimize : public CudaRun {
               train);
   }
 
-  /// With a cache of its own, and products of the library.
-  Ended ridge(const std::string& words, const std::string& environment = {}) const {
-    return CudaRun::ridge(words,
-                          kCublaslt + "export RIDGE_TUNE=true XDG_CACHE_HOME=" +
-                              (folder_ / ".cache").string() + ";" + environment);
-  }
   /// The object that `ridge optimize FILE --device cuda --json` prints.
   json optimize(const std::string& words, const std::string& environment = {}) const {
-    const Ended ended = ridge("optimize --device cuda --json --out found " + words, environment);
-    if (ended.code != 0) throw std::runtime_error(ended.err);
-    return json::parse(ended.out);
+    return json::parse(fine("optimize --device cuda --json --out found " + words, environment).out);
   }
   /// The last trial of each technique.
   static std::map<std::string, json> trials(const json& found) {
@@ -106,14 +101,12 @@ TEST_F(CudaOptimize, FasterKernelsAreKeptWhereTheGuardPassesThem) {
   EXPECT_THAT(found.at("energy").at("of").get<std::string>(), has("the GPU")) << found.at("energy");
   EXPECT_GT(found.at("result").at("joules_per_step"), 0.0);
   EXPECT_THAT(text_of(folder_ / "found/report.html"), has("</html>"));
-  const Ended plan =
-      ridge("inspect exact.toml --plan --device cuda --recipe found/recipe.toml", gpu);
-  EXPECT_THAT(plan.out, has("cublaslt_1_tile2"));
+  EXPECT_THAT(fine("inspect exact.toml --plan --device cuda --recipe found/recipe.toml", gpu).out,
+              has("cublaslt_1_tile2"));
   // What the ledger holds can be done again.
-  const Ended replayed = ridge(fmt::format("ledger replay found/ledger.jsonl {} --budget 20 --json",
-                                           kernels.at("number").get<int>()),
-                               gpu);
-  EXPECT_EQ(replayed.code, 0) << replayed.err;
+  fine(fmt::format("ledger replay found/ledger.jsonl {} --budget 20 --json",
+                   kernels.at("number").get<int>()),
+       gpu);
 }
 
 // It is right for the numbers by which the tuner checks it, and wrong for larger ones.
@@ -130,21 +123,17 @@ TEST_F(CudaOptimize, AKernelThatIsWrongIsRejectedByTheGuard) {
 
 TEST_F(CudaOptimize, AKernelThatIsWrongForAllIsNeverPicked) {
   const Ended plan =
-      ridge("inspect mlp.toml --plan --device cuda --set train.kernels=fastest",
-            "export FAKE_CUBLASLT_TILES=2 FAKE_CUBLASLT_SLOW=1 FAKE_CUBLASLT_WRONG=2;");
-  EXPECT_EQ(plan.code, 0) << plan.err;
+      fine("inspect mlp.toml --plan --device cuda --set train.kernels=fastest",
+           "export FAKE_CUBLASLT_TILES=2 FAKE_CUBLASLT_SLOW=1 FAKE_CUBLASLT_WRONG=2;");
   EXPECT_THAT(plan.out, has("cublaslt_1_tile2", "wrong: element "));
 }
 
 // Loops by the device's own exp are shown as what they are, and timed only where any bits will do.
 TEST_F(CudaOptimize, ApproximationsAreTimedWhereAnyBitsMayBe) {
-  const Ended plan = ridge("inspect mlp.toml --plan --device cuda --set train.kernels=same_bits");
-  EXPECT_EQ(plan.code, 0) << plan.err;
-  EXPECT_THAT(plan.out, has("printed_approx (other bits)"));
-  const Ended fastest = ridge("inspect mlp.toml --plan --device cuda");
-  EXPECT_EQ(fastest.code, 0) << fastest.err;
-  EXPECT_THAT(fastest.out, has("printed_approx"));
-  EXPECT_THAT(fastest.out, lacks("printed_approx ("));
+  const std::string plan = "inspect mlp.toml --plan --device cuda";
+  EXPECT_THAT(fine(plan + " --set train.kernels=same_bits").out,
+              has("printed_approx (other bits)"));
+  EXPECT_THAT(fine(plan).out, testing::AllOf(has("printed_approx"), lacks("printed_approx (")));
 }
 
 // A variant whose GPU is lost fails; the others, in processes of their own, go on.
@@ -161,18 +150,12 @@ TEST_F(CudaOptimize, WhatDoesNotFitNamesWhatDoes) {
   const std::string large =
       "--device cuda --steps 1 --set model.hidden=128 --set train.batch=2048 ";
   const std::string little = "export FAKE_CUDA_MIB=2 RIDGE_TUNE=false;";
-  const Ended ended = ridge("train mlp.toml " + large, little);
-  ASSERT_EQ(ended.code, 2) << ended.err;
+  const std::string error = error_of("train mlp.toml " + large, little);
   const std::string fits = "train.micro = ";
-  const size_t at = ended.err.find(fits);
-  EXPECT_THAT(ended.err, has("error: out of device memory: the plan needs "));
-  ASSERT_NE(at, std::string::npos) << ended.err;
-  const int micro = std::stoi(ended.err.substr(at + fits.size()));
+  ASSERT_THAT(error, has("error: out of device memory: the plan needs ", fits));
+  const int micro = std::stoi(error.substr(error.find(fits) + fits.size()));
   ASSERT_GT(micro, 1);
-  const auto with = [&](int parts) {
-    return ridge(fmt::format("train mlp.toml {} --set train.micro={}", large, parts), little);
-  };
-  EXPECT_EQ(with(micro).code, 0) << with(micro).err;
+  fine(fmt::format("train mlp.toml {} --set train.micro={}", large, micro), little);
 }
 
 TEST_F(CudaOptimize, AGptIsTakenApart) {

@@ -23,6 +23,8 @@ std::string printed(const std::string& command) {
   return text;
 }
 
+const std::string kTrain = "train mlp.toml --device cuda";
+
 class CudaPlugin : public testing::Test {
  protected:
   CudaPlugin() {
@@ -40,12 +42,6 @@ class CudaPlugin : public testing::Test {
     EXPECT_EQ(std::count(ended.err.begin(), ended.err.end(), '\n'), 1) << ended.err;
     return ended.err;
   }
-  void expect(const std::string& words,
-              const std::string& shell,
-              const std::vector<std::string>& parts) {
-    const std::string error = error_of(words, shell);
-    for (const std::string& part : parts) EXPECT_THAT(error, has(part)) << "\nlacks " << part;
-  }
 
   const std::string no_driver_ = "export RIDGE_CUDA_DRIVER=/nowhere/libcuda.so.1;";
   const std::string driver_ = "export RIDGE_CUDA_DRIVER=" RIDGE_FAKE_CUDA ";";
@@ -60,10 +56,9 @@ TEST_F(CudaPlugin, WithoutADriverThatIsSaid) {
                            "inspect mlp.toml --plan",
                            "calibrate"})
     for (const char* device : {"cuda", "cuda:0", "cuda:3"})
-      expect(
-          std::string(verb) + " --device " + device,
-          no_driver_,
-          {"no NVIDIA driver was found: cannot open '/nowhere/libcuda.so.1'", "RIDGE_CUDA_DRIVER"});
+      EXPECT_THAT(error_of(std::string(verb) + " --device " + device, no_driver_),
+                  has("no NVIDIA driver was found: cannot open '/nowhere/libcuda.so.1'",
+                      "RIDGE_CUDA_DRIVER"));
   // Nothing was begun.
   EXPECT_EQ(folder_.names(), (std::vector<std::string>{".err", ".out", "mlp.toml"}));
 }
@@ -73,71 +68,65 @@ TEST_F(CudaPlugin, ADriverIsLookedForUnderItsOwnName) {
     ::dlclose(library);
     GTEST_SKIP() << "this machine has a driver";
   }
-  expect("train mlp.toml --device cuda",
-         "unset RIDGE_CUDA_DRIVER;",
-         {"no NVIDIA driver was found: cannot open 'libcuda.so.1'"});
+  EXPECT_THAT(error_of(kTrain, "unset RIDGE_CUDA_DRIVER;"),
+              has("no NVIDIA driver was found: cannot open 'libcuda.so.1'"));
 }
 
-TEST_F(CudaPlugin, WithADriverItNeedsACompiler) {
+TEST_F(CudaPlugin, WithADriverItNeedsACompilerAndALibraryOfProducts) {
+  const std::string no_products =
+      "export RIDGE_NVRTC=" RIDGE_FAKE_NVRTC " RIDGE_CUBLASLT=/nowhere/libcublasLt.so.13;";
   for (const char* verb : {"train mlp.toml", "optimize mlp.toml", "calibrate"})
-    for (const char* device : {"cuda", "cuda:1"})
-      expect(std::string(verb) + " --device " + device,
-             driver_ + no_compiler_ + "export FAKE_CUDA_DEVICES=2;",
-             {"cannot open the compiler of CUDA kernels", "RIDGE_NVRTC"});
-}
-
-TEST_F(CudaPlugin, ItNeedsALibraryOfProductsToo) {
-  for (const char* verb : {"train mlp.toml", "optimize mlp.toml", "calibrate"})
-    expect(std::string(verb) + " --device cuda",
-           driver_ + "export RIDGE_NVRTC=" RIDGE_FAKE_NVRTC
-                     " RIDGE_CUBLASLT=/nowhere/libcublasLt.so.13;",
-           {"cannot open the library of matrix products",
-            "looked for /nowhere/libcublasLt.so.13",
-            "pip install nvidia-cublas",
-            "RIDGE_CUBLASLT"});
+    for (const char* device : {"cuda", "cuda:1"}) {
+      const std::string words = std::string(verb) + " --device " + device;
+      const std::string two = driver_ + "export FAKE_CUDA_DEVICES=2;";
+      EXPECT_THAT(error_of(words, two + no_compiler_),
+                  has("cannot open the compiler of CUDA kernels",
+                      "looked for /nowhere/libnvrtc.so.13",
+                      "pip install nvidia-cuda-nvrtc",
+                      "RIDGE_NVRTC"));
+      EXPECT_THAT(error_of(words, two + no_products),
+                  has("cannot open the library of matrix products",
+                      "looked for /nowhere/libcublasLt.so.13",
+                      "pip install nvidia-cublas",
+                      "RIDGE_CUBLASLT"));
+    }
 }
 
 TEST_F(CudaPlugin, WhatTheDriverRefusesIsSaid) {
-  const std::string words = "train mlp.toml --device cuda";
-  expect(words,
-         driver_ + "export FAKE_CUDA_VERSION=11080;",
-         {"too old", "is for CUDA 11.8, Ridge needs 12.0; update to NVIDIA's driver 525"});
-  expect(words,
-         driver_ + "export FAKE_CUDA_DEVICES=0;",
-         {"cuInit failed: no CUDA-capable device is detected", "nvidia-smi"});
-  expect(words,
-         driver_ + "export FAKE_CUDA_FAIL=cuInit=803;",
-         {"CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "restart the machine"});
-  expect(words,
-         driver_ + "export FAKE_CUDA_MAJOR=7;",
-         {"NVIDIA Fake 9000 of compute capability 7.0, Ridge needs 8.0"});
-  expect(words, "export RIDGE_CUDA_DRIVER=" RIDGE_FAKE_LACKING_CUDA ";", {"no function cuLaunch"});
-  expect(words,
-         driver_ + "export FAKE_CUDA_VERSION=12040 RIDGE_NVRTC=" RIDGE_FAKE_NVRTC ";",
-         {"of CUDA 13, whose kernels NVIDIA's driver, which is for CUDA 12.4, cannot load",
-          "pip install nvidia-cuda-nvrtc-cu12"});
-  expect("train mlp.toml --device cuda:1", driver_, {"there is no GPU cuda:1", "give cuda:0"});
+  const auto expect = [&](const std::string& environment, const auto& says) {
+    EXPECT_THAT(error_of(kTrain, driver_ + "export " + environment + ";"), says) << environment;
+  };
+  expect("FAKE_CUDA_VERSION=11080",
+         has("too old", "is for CUDA 11.8, Ridge needs 12.0; update to NVIDIA's driver 525"));
+  expect("FAKE_CUDA_DEVICES=0",
+         has("cuInit failed: no CUDA-capable device is detected", "nvidia-smi"));
+  expect("FAKE_CUDA_FAIL=cuInit=803",
+         has("CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "restart the machine"));
+  expect("FAKE_CUDA_MAJOR=7", has("NVIDIA Fake 9000 of compute capability 7.0, Ridge needs 8.0"));
+  expect("RIDGE_CUDA_DRIVER=" RIDGE_FAKE_LACKING_CUDA, has("no function cuLaunch"));
+  expect("FAKE_CUDA_VERSION=12040 RIDGE_NVRTC=" RIDGE_FAKE_NVRTC,
+         has("of CUDA 13, whose kernels NVIDIA's driver, which is for CUDA 12.4, cannot load",
+             "pip install nvidia-cuda-nvrtc-cu12"));
+  EXPECT_THAT(error_of(kTrain + ":1", driver_), has("there is no GPU cuda:1", "give cuda:0"));
 }
 
 TEST_F(CudaPlugin, NothingIsLeftOnTheDevice) {
   const std::string log = (folder_ / "log").string();
-  error_of("train mlp.toml --device cuda",
-           driver_ + no_compiler_ + "export FAKE_CUDA_LOG=" + log + ";");
-  const std::string text = test::text_of(log);
-  EXPECT_THAT(text, has("cuDevicePrimaryCtxRetain\n"));
-  EXPECT_THAT(text, testing::EndsWith("cuDevicePrimaryCtxRelease_v2\n"));
+  error_of(kTrain, driver_ + no_compiler_ + "export FAKE_CUDA_LOG=" + log + ";");
+  EXPECT_THAT(test::text_of(log),
+              testing::AllOf(has("cuDevicePrimaryCtxRetain\n"),
+                             testing::EndsWith("cuDevicePrimaryCtxRelease_v2\n")));
 }
 
 TEST_F(CudaPlugin, AnotherPluginIsRefused) {
-  const std::string words = "train mlp.toml --device cuda";
-  const std::string plugin = "export RIDGE_CUDA_PLUGIN=";
-  expect(words, plugin + "/nowhere/x.so;", {"cannot open the CUDA backend '/nowhere/x.so'"});
-  expect(words, plugin + "mlp.toml;", {"cannot open the CUDA backend 'mlp.toml'"});
-  expect(
-      words, plugin + RIDGE_FAKE_CUDA + ";", {"is no CUDA backend of Ridge", "ridge_cuda_plugin"});
-  expect(words,
-         plugin + RIDGE_FAKE_OLD_PLUGIN + ";",
-         {"is of ridge 0.0.9, and this is ridge ", "from the build that made this ridge"});
+  const auto error_with = [&](const std::string& plugin) {
+    return error_of(kTrain, "export RIDGE_CUDA_PLUGIN=" + plugin + ";");
+  };
+  for (const std::string file : {"/nowhere/x.so", "mlp.toml"})
+    EXPECT_THAT(error_with(file), has("cannot open the CUDA backend '" + file + "'"));
+  EXPECT_THAT(error_with(RIDGE_FAKE_CUDA), has("is no CUDA backend of Ridge", "ridge_cuda_plugin"));
+  EXPECT_THAT(error_with(RIDGE_FAKE_OLD_PLUGIN),
+              has("is of ridge 0.0.9, and this is ridge ", "from the build that made this ridge"));
   // A program without one beside it says where it looked.
   const std::filesystem::path library = RIDGE_CUDA_PLUGIN;  // libridge.so lies beside it
   std::filesystem::copy_file(RIDGE_PROGRAM, folder_ / "ridge");
@@ -153,10 +142,9 @@ TEST_F(CudaPlugin, AnotherPluginIsRefused) {
 
 TEST_F(CudaPlugin, ADeviceThatIsNoneIsNamed) {
   for (const char* name : {"cuda:", "cuda:x", "cuda:-1", "cuda:0x", "cuda:99999999999"})
-    expect(std::string("train mlp.toml --device ") + name,
-           driver_,
-           {std::string("device '") + name + "' names no GPU; write it as cuda:0"});
-  expect("train mlp.toml --device cudo", driver_, {"unknown device 'cudo'"});
+    EXPECT_THAT(error_of(std::string("train mlp.toml --device ") + name, driver_),
+                has(std::string("device '") + name + "' names no GPU; write it as cuda:0"));
+  EXPECT_THAT(error_of("train mlp.toml --device cudo", driver_), has("unknown device 'cudo'"));
 }
 
 TEST_F(CudaPlugin, TheProgramNeedsNothingOfCuda) {

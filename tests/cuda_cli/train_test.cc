@@ -12,6 +12,7 @@ namespace {
 class CudaTrain : public CudaRun {
  protected:
   CudaTrain() {
+    shell_ = "export RIDGE_TUNE=false;";  // what is tried is not timed
     write("mlp.toml",
           "[model]\nkind = 'mlp'\nhidden = [12]\noutputs = 3\ndropout = 0.25\n[data]\n"
           "kind = 'random'\nshape = [6]\nsamples = 80\nclasses = 3\neval_fraction = 0.2\n"
@@ -26,18 +27,17 @@ class CudaTrain : public CudaRun {
           "kind = 'random'\nshape = [8, 8, 2]\nclasses = 4\nsamples = 32\n[train]\nbatch = 8\n"
           "steps = 3\n[metrics]\nevery = 1\n");
   }
-  /// What is tried is not timed.
-  Ended ridge(const std::string& words, const std::string& environment = {}) const {
-    return CudaRun::ridge(words, "export RIDGE_TUNE=false;" + environment);
-  }
-  /// The same, which has to succeed and to leave nothing on the device.
+  /// A run that has to succeed and to leave nothing on the device.
   Ended fine(const std::string& words, const std::string& environment = {}) const {
     const std::string log = (folder_ / "log").string();
     std::filesystem::remove(log);
-    Ended ended = ridge(words, environment + "export FAKE_CUDA_LOG=" + log + ";");
-    EXPECT_EQ(ended.code, 0) << words << "\n" << ended.err;
+    Ended ended = CudaRun::fine(words, environment + "export FAKE_CUDA_LOG=" + log + ";");
     EXPECT_EQ(wrongs(log), std::vector<std::string>{}) << words;
     return ended;
+  }
+  /// What such a run prints as JSON.
+  json report_of(const std::string& words, const std::string& environment = {}) const {
+    return json::parse(fine(words + " --json", environment).out);
   }
   /// Lines of the driver's log that tell of what was left or misused.
   static std::vector<std::string> wrongs(const std::string& log) {
@@ -86,15 +86,14 @@ TEST_F(CudaTrain, ALossInPartsIsThatOfTheCpu) {
   fine("train gpt.toml --out cpu");
   fine("train gpt.toml --device cuda --set train.loss_chunks=3 --out cuda");
   expect_near("cuda", "cpu");
-  const Ended ended = fine("train gpt.toml --device cuda --set train.loss_chunks=3 --verify");
-  EXPECT_THAT(ended.err, has("the same bits"));
+  EXPECT_THAT(fine("train gpt.toml --device cuda --set train.loss_chunks=3 --verify").err,
+              has("the same bits"));
 }
 
 TEST_F(CudaTrain, TheSameBitsInAnyOrderOfWork) {
   std::string hash;
   for (const char* schedule : {"", "export FAKE_CUDA_RANDOM=1;", "export FAKE_CUDA_RANDOM=2;"}) {
-    const Ended ended = fine("train mlp.toml --device cuda --json", schedule);
-    const std::string own = json::parse(ended.out)["state_hash"];
+    const std::string own = report_of("train mlp.toml --device cuda", schedule)["state_hash"];
     if (hash.empty()) hash = own;
     EXPECT_EQ(own, hash) << schedule;
   }
@@ -103,14 +102,11 @@ TEST_F(CudaTrain, TheSameBitsInAnyOrderOfWork) {
 // Though a library is there, whose products come first by default.
 TEST_F(CudaTrain, SameBitsAreThoseOfTheCpu) {
   const std::string words = "mlp.toml --device cuda --set train.kernels=";
-  const auto state = [](const Ended& ended) { return json::parse(ended.out)["state_hash"]; };
-  EXPECT_EQ(state(fine("train " + words + "same_bits --json", kCublaslt)),
-            state(fine("train mlp.toml --json")));
-  const Ended exact = fine("inspect " + words + "same_bits --plan", kCublaslt);
-  EXPECT_THAT(exact.out, lacks("bits may differ"));
-  EXPECT_THAT(exact.out, has(" launches have the CPU's bits\n"));
-  const Ended fastest = fine("inspect " + words + "auto --plan --json", kCublaslt);
-  const json plan = json::parse(fastest.out);
+  EXPECT_EQ(report_of("train " + words + "same_bits", kCublaslt)["state_hash"],
+            report_of("train mlp.toml")["state_hash"]);
+  EXPECT_THAT(fine("inspect " + words + "same_bits --plan", kCublaslt).out,
+              testing::AllOf(lacks("bits may differ"), has(" launches have the CPU's bits\n")));
+  const json plan = report_of("inspect " + words + "auto --plan", kCublaslt);
   size_t products = 0;
   for (const json& entry : plan["entries"])
     for (const json& kernel : entry["kernels"]) {
@@ -132,10 +128,9 @@ TEST_F(CudaTrain, AResumedRunKeepsItsKernelsOrNamesThem) {
   EXPECT_EQ(json::parse(same.out)["kernels_changed"], json::array());
   const Ended without =
       fine("train mlp.toml --device cuda --out run --steps 8 --resume auto --json");
-  EXPECT_NE(without.err.find(" kernels are other than the checkpoint's, since they were picked on "
-                             "'cuda; NVIDIA Fake 9000, sm_90"),
-            std::string::npos)
-      << without.err;
+  EXPECT_THAT(without.err,
+              has(" kernels are other than the checkpoint's, since they were picked on "
+                  "'cuda; NVIDIA Fake 9000, sm_90"));
   const json changed = json::parse(without.out)["kernels_changed"];
   ASSERT_FALSE(changed.empty());
   EXPECT_THAT(changed[0]["was"].get<std::string>(), testing::StartsWith("cublaslt_")) << changed[0];
@@ -199,11 +194,10 @@ TEST_F(CudaTrain, SixteenBitsInMemory) {
     expect_near("cuda-" + run, "cpu-" + run, 4 * roundoff);
     EXPECT_GT(std::fabs(losses("cuda-" + run)[0] - losses("f32-" + run)[0]), 1e-6);
   }
-  const Ended plan = fine("inspect gpt.toml --plan --device cuda --set train.precision=bf16");
-  EXPECT_THAT(plan.out, has("bf16["));
+  const std::string on_gpu = " --device cuda --set train.precision=bf16";
+  EXPECT_THAT(fine("inspect gpt.toml --plan" + on_gpu).out, has("bf16["));
   // Convolutions are products, and norms are loops.
-  const Ended nodes = fine("inspect cnn.toml --nodes --device cuda --set train.precision=bf16");
-  EXPECT_THAT(nodes.out, lacks("= conv2d", "= batch_norm"));
+  EXPECT_THAT(fine("inspect cnn.toml --nodes" + on_gpu).out, lacks("= conv2d", "= batch_norm"));
 }
 
 // The gradient of the scaled loss overflows until the scale fits.
@@ -230,8 +224,8 @@ TEST_F(CudaTrain, MemoryIsLimitedInSixteenBitsToo) {
         "[data]\nkind = 'random'\ntokens = true\nshape = [64]\nclasses = 32\nsamples = 64\n"
         "[train]\nbatch = 16\nsteps = 2\nprecision = 'bf16'\n[metrics]\nevery = 1\n");
   const auto planned = [&](const std::string& more) {
-    const Ended ended = fine("inspect deep.toml --device cuda --json" + more);
-    return json::parse(ended.out)["memory"]["planned_bytes"].get<int64_t>();
+    const json report = report_of("inspect deep.toml --device cuda" + more);
+    return report["memory"]["planned_bytes"].get<int64_t>();
   };
   const int64_t whole = planned("");
   const auto limit = [](int64_t mib) { return fmt::format(" --set train.memory_limit={}", mib); };
@@ -239,8 +233,8 @@ TEST_F(CudaTrain, MemoryIsLimitedInSixteenBitsToo) {
   EXPECT_LE(planned(limit(mib)), mib << 20);
   // A little less is had by what keeps the bits; parts of a batch or of a loss would not.
   const int64_t little = (whole - 1) >> 20;
-  const std::string way = fine("inspect deep.toml --device cuda" + limit(little)).out;
-  EXPECT_THAT(way, has(fmt::format("memory limit {} MiB: results made again", little)));
+  EXPECT_THAT(fine("inspect deep.toml --device cuda" + limit(little)).out,
+              has(fmt::format("memory limit {} MiB: results made again", little)));
   fine("train deep.toml --device cuda --out whole");
   fine("train deep.toml --device cuda --out less" + limit(little));
   EXPECT_EQ(losses("less"), losses("whole"));
@@ -248,8 +242,7 @@ TEST_F(CudaTrain, MemoryIsLimitedInSixteenBitsToo) {
 
 TEST_F(CudaTrain, ThePlannedProgramIsThePlainOne) {
   if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
-  const Ended ended = fine("train mlp.toml --device cuda --verify");
-  EXPECT_THAT(ended.err, has("verify: ", "the same bits"));
+  EXPECT_THAT(fine("train mlp.toml --device cuda --verify").err, has("verify: ", "the same bits"));
   fine("train mlp.toml --device cuda --verify --set train.precision=bf16");
 }
 
@@ -271,13 +264,9 @@ TEST_F(CudaTrain, MemoryInUseIsThePlanAndTheCapturedLaunches) {
     if (is_left_to_full(model)) continue;
     for (const char* capture : {"auto", "off"}) {
       SCOPED_TRACE(fmt::format("{} {} {}", model, capture, environment));
-      const Ended ended =
-          fine(fmt::format("train {}.toml --device cuda --json --steps {} --set train.capture={}",
-                           model,
-                           steps,
-                           capture),
-               environment);
-      const json report = json::parse(ended.out), memory = report["memory"];
+      const std::string words = fmt::format(
+          "train {}.toml --device cuda --steps {} --set train.capture={}", model, steps, capture);
+      const json report = report_of(words, environment), memory = report["memory"];
       EXPECT_EQ(report["steps"], steps);
       EXPECT_TRUE(report["capture_refusal"].is_null());
       const auto planned = memory["planned_bytes"].get<int64_t>();
@@ -290,8 +279,8 @@ TEST_F(CudaTrain, MemoryInUseIsThePlanAndTheCapturedLaunches) {
 }
 
 TEST_F(CudaTrain, ACaptureThatIsRefusedIsToldOnce) {
-  const Ended ended =
-      fine("train mlp.toml --device cuda --json", "export FAKE_CUDA_FAIL=cuStreamEndCapture=901;");
+  const std::string fails = "export FAKE_CUDA_FAIL=cuStreamEndCapture=901;";
+  const Ended ended = fine("train mlp.toml --device cuda --json", fails);
   const std::string note = "launches are queued one by one, since device 'cuda' cannot capture";
   const size_t at = ended.err.find(note + " those of 'micro");
   EXPECT_NE(at, std::string::npos) << ended.err;
@@ -299,10 +288,8 @@ TEST_F(CudaTrain, ACaptureThatIsRefusedIsToldOnce) {
   const json report = json::parse(ended.out);
   EXPECT_THAT(report["capture_refusal"].get<std::string>(), has("cuStreamEndCapture"));
   // Asked for, it is an error.
-  const Ended refused = ridge("train mlp.toml --device cuda --set train.capture=on",
-                              "export FAKE_CUDA_FAIL=cuStreamEndCapture=901;");
-  EXPECT_EQ(refused.code, 2);
-  EXPECT_THAT(refused.err, has("set train.capture to auto"));
+  EXPECT_THAT(error_of("train mlp.toml --device cuda --set train.capture=on", fails),
+              has("set train.capture to auto"));
 }
 
 // A machine without it runs, and says once what it does without.
@@ -325,30 +312,22 @@ TEST_F(CudaTrain, ALibraryOfProductsThatCannotStartIsRefused) {
   const std::filesystem::path library = RIDGE_FAKE_CUBLASLT;
   for (const std::string& found :
        {"unset RIDGE_CUBLASLT; export LD_LIBRARY_PATH=" + library.parent_path().string() + ";",
-        "export RIDGE_CUBLASLT=" + library.string() + ";"}) {
-    const Ended ended = ridge("train mlp.toml --device cuda --steps 1", found);
-    EXPECT_EQ(ended.code, 2);
-    EXPECT_THAT(ended.err, has("cuBLASLt 13.1.0: cublasLtCreate"));
-  }
+        "export RIDGE_CUBLASLT=" + library.string() + ";"})
+    EXPECT_THAT(error_of("train mlp.toml --device cuda --steps 1", found),
+                has("cuBLASLt 13.1.0: cublasLtCreate"));
   EXPECT_THAT(fine("train mlp.toml --device cuda --steps 1").err, lacks("cuBLASLt"));
-  const Ended measured = fine("calibrate --device cuda --fresh", "export FAKE_CUDA_MIB=64;");
-  EXPECT_THAT(measured.out, has("no cuBLASLt"));
+  EXPECT_THAT(fine("calibrate --device cuda --fresh", "export FAKE_CUDA_MIB=64;").out,
+              has("no cuBLASLt"));
 }
 
 TEST_F(CudaTrain, TheOtherVerbsRunToo) {
   fine("train mlp.toml --device cuda --out run");
-  const Ended plan = fine("inspect mlp.toml --plan --device cuda");
-  EXPECT_THAT(plan.out, has("printed"));
-  const Ended eval = fine("eval mlp.toml --weights run --device cuda --json");
-  const Ended on_cpu = fine("eval mlp.toml --weights run --json");
-  EXPECT_NEAR(json::parse(eval.out)["loss"].get<double>(),
-              json::parse(on_cpu.out)["loss"].get<double>(),
+  EXPECT_THAT(fine("inspect mlp.toml --plan --device cuda").out, has("printed"));
+  EXPECT_NEAR(report_of("eval mlp.toml --weights run --device cuda")["loss"].get<double>(),
+              report_of("eval mlp.toml --weights run")["loss"].get<double>(),
               1e-5);
-  const Ended calibration =
-      fine("calibrate --device cuda --json --fresh", "export FAKE_CUDA_MIB=64;");
-  const json measured = json::parse(calibration.out);
-  EXPECT_NE(measured["machine"].get<std::string>().find("NVIDIA Fake 9000, sm_90"),
-            std::string::npos);
+  const json measured = report_of("calibrate --device cuda --fresh", "export FAKE_CUDA_MIB=64;");
+  EXPECT_THAT(measured["machine"].get<std::string>(), has("NVIDIA Fake 9000, sm_90"));
   for (const char* rate : {"copy_bytes_per_s", "launch_s", "graph_node_s"})
     EXPECT_GT(measured[rate].get<double>(), 0) << rate;
   EXPECT_TRUE(measured["flops_per_s"].contains("f32")) << measured;
@@ -391,52 +370,32 @@ TEST_F(CudaTrain, KernelsAreTimedAndKeptForTheirGpu) {
 }
 
 TEST_F(CudaTrain, ARunThatLosesItsDeviceEndsCleanlyAndIsResumed) {
-  const std::string words = "train mlp.toml --device cuda --set checkpoint.every=2 --json --out ";
-  const Ended whole = fine(words + "whole");
+  const std::string words = "train mlp.toml --device cuda --set checkpoint.every=2 --out ";
+  const json whole = report_of(words + "whole");
   const std::string log = (folder_ / "lost-log").string();
   // Behind the first checkpoints, in the middle of a step.
   std::istringstream calls(text_of(folder_ / "log"));
   size_t launches = 0;
   for (std::string line; std::getline(calls, line);) launches += line.starts_with("cuGraphLaunch");
   ASSERT_GT(launches, 4u);
-  const Ended lost = ridge(words + "lost",
-                           fmt::format("export FAKE_CUDA_FAIL=cuGraphLaunch@{}=719 "
-                                       "FAKE_CUDA_LOG={};",
-                                       launches * 3 / 4,
-                                       log));
-  EXPECT_EQ(lost.code, 2) << lost.err;
-  EXPECT_THAT(lost.err, has("error: CUDA: cuGraphLaunch(", "--resume auto"));
+  const std::string loses = fmt::format(
+      "export FAKE_CUDA_FAIL=cuGraphLaunch@{}=719 FAKE_CUDA_LOG={};", launches * 3 / 4, log);
+  EXPECT_THAT(error_of(words + "lost --json", loses),
+              has("error: CUDA: cuGraphLaunch(", "--resume auto"));
   EXPECT_EQ(wrongs(log), std::vector<std::string>{});
-  const Ended resumed = fine(words + "lost --resume auto");
-  EXPECT_EQ(json::parse(resumed.out)["state_hash"], json::parse(whole.out)["state_hash"]);
+  EXPECT_EQ(report_of(words + "lost --resume auto")["state_hash"], whole["state_hash"]);
   EXPECT_EQ(losses("lost"), losses("whole"));
-}
-
-TEST_F(CudaTrain, WithoutItsCompilerThatIsSaid) {
-  const Ended ended =
-      ridge("train mlp.toml --device cuda", "export RIDGE_NVRTC=/nowhere/libnvrtc.so.13;");
-  EXPECT_EQ(ended.code, 2);
-  EXPECT_EQ(std::count(ended.err.begin(), ended.err.end(), '\n'), 1) << ended.err;
-  EXPECT_THAT(ended.err,
-              has("cannot open the compiler of CUDA kernels",
-                  "looked for /nowhere/libnvrtc.so.13",
-                  "pip install nvidia-cuda-nvrtc"));
 }
 
 // With kernels that are timed before memory is counted, too.
 TEST_F(CudaTrain, TooLittleMemoryIsOneClearError) {
   const std::string large = "train mlp.toml --device cuda --set model.hidden=4096,4096";
-  for (const std::string tune : {"", "export RIDGE_TUNE=true;"}) {
-    const Ended ended = ridge(large, tune + "export FAKE_CUDA_MIB=16;");
-    EXPECT_EQ(ended.code, 2);
-    EXPECT_THAT(ended.err,
+  for (const std::string tune : {"", "export RIDGE_TUNE=true;"})
+    EXPECT_THAT(error_of(large, tune + "export FAKE_CUDA_MIB=16;"),
                 has("error: out of device memory: the plan needs ",
                     " MiB of 'cuda' are free",
                     "make the model smaller"));
-  }
-  const Ended crowded = ridge(large, "export FAKE_CUDA_OTHERS_MIB=1000;");
-  EXPECT_EQ(crowded.code, 2);
-  EXPECT_THAT(crowded.err, has("are free beside 1000."));
+  EXPECT_THAT(error_of(large, "export FAKE_CUDA_OTHERS_MIB=1000;"), has("are free beside 1000."));
 }
 
 }  // namespace
