@@ -13,11 +13,41 @@
 namespace ridge::test {
 namespace {
 
-using Matrix = std::vector<double>;
+struct Matrix {
+  Matrix() = default;
+  Matrix(int64_t rows, int64_t row_length)
+      : columns(row_length), values(static_cast<size_t>(rows * row_length)) {}
+  int64_t rows() const { return std::ssize(values) / columns; }
+  double& operator()(int64_t i, int64_t j) { return values[static_cast<size_t>(i * columns + j)]; }
+  double operator()(int64_t i, int64_t j) const {
+    return values[static_cast<size_t>(i * columns + j)];
+  }
+
+  int64_t columns = 1;
+  std::vector<double> values;
+};
+
+// Numbers, and what those of a kernel are off by at most.
+struct Bounded {
+  Bounded(int64_t rows, int64_t columns) : value(rows, columns), off(rows, columns) {}
+  Matrix value, off;
+};
+
+// The product of two rows, and the sum of its terms' magnitudes.
+struct Sum {
+  Sum(const Matrix& a, int64_t i, const Matrix& b, int64_t j) {
+    for (int64_t c = 0; c < a.columns; ++c) {
+      const double term = a(i, c) * b(j, c);
+      value += term, size += std::fabs(term);
+    }
+  }
+  double value = 0.0, size = 0.0;
+};
 
 // What rounding to nearest takes at most off a number of size 1, and off a small one.
 struct Rounding {
   double relative, least;
+  double off(double size) const { return size * relative + least; }
 };
 Rounding rounding_of(DType dtype) {
   return dtype == DType::kF16 ? Rounding{0x1p-11, 0x1p-25} : Rounding{0x1p-8, 0x1p-133};
@@ -31,144 +61,101 @@ struct Head {
   double scale;
   Rounding rounding;
   Matrix q, k, v, dy, y, logsumexp;
-  std::vector<bool> allowed;
+  Matrix allowed;  // where it is not 0
 
   static double f32(int64_t terms) { return static_cast<double>(terms + 2) * 0x1p-23; }
-  double& of(Matrix& m, int64_t columns, int64_t i, int64_t j) const {
-    return m[static_cast<size_t>(i * columns + j)];
-  }
-  double of(const Matrix& m, int64_t columns, int64_t i, int64_t j) const {
-    return m[static_cast<size_t>(i * columns + j)];
-  }
 
-  // Scores, and what they are off by.
-  void scores(Matrix& s, Matrix& off) const {
-    s.assign(static_cast<size_t>(queries * keys), 0.0);
-    off = s;
+  Bounded scores() const {
+    Bounded s(queries, keys);
     for (int64_t i = 0; i < queries; ++i)
       for (int64_t j = 0; j < keys; ++j) {
-        double sum = 0.0, size = 0.0;
-        for (int64_t d = 0; d < depth; ++d) {
-          const double term = of(q, depth, i, d) * of(k, depth, j, d);
-          sum += term, size += std::fabs(term);
-        }
-        of(s, keys, i, j) = sum * scale;
-        of(off, keys, i, j) = scale * size * f32(depth);
+        const Sum sum(q, i, k, j);
+        s.value(i, j) = sum.value * scale;
+        s.off(i, j) = scale * sum.size * f32(depth);
       }
+    return s;
   }
-};
-
-struct Bounded {
-  Matrix value, off;
 };
 
 // y, and the logsumexps in `rows`.
 Bounded forward(const Head& h, Bounded& rows) {
-  Matrix s, off;
-  h.scores(s, off);
-  Bounded y{Matrix(static_cast<size_t>(h.queries * h.width)), {}};
-  y.off = y.value;
-  rows = {Matrix(static_cast<size_t>(h.queries)), Matrix(static_cast<size_t>(h.queries))};
+  const Bounded s = h.scores();
+  Bounded y(h.queries, h.width);
   for (int64_t i = 0; i < h.queries; ++i) {
-    const auto is_allowed = [&](int64_t j) {
-      return h.allowed[static_cast<size_t>(i * h.keys + j)];
-    };
     double max = -INFINITY, sum = 0.0, worst = 0.0;
     for (int64_t j = 0; j < h.keys; ++j)
-      if (is_allowed(j)) max = std::max(max, h.of(s, h.keys, i, j));
+      if (h.allowed(i, j) != 0) max = std::max(max, s.value(i, j));
     if (max == -INFINITY) continue;  // zeros, exactly
     for (int64_t j = 0; j < h.keys; ++j)
-      if (is_allowed(j)) {
-        sum += std::exp(h.of(s, h.keys, i, j) - max);
-        worst = std::max(worst, h.of(off, h.keys, i, j) + 0x1p-22 * std::fabs(max));
+      if (h.allowed(i, j) != 0) {
+        sum += std::exp(s.value(i, j) - max);
+        worst = std::max(worst, s.off(i, j) + 0x1p-22 * std::fabs(max));
       }
-    const auto row = static_cast<size_t>(i);
-    rows.value[row] = max + std::log(sum);
-    rows.off[row] = worst + Head::f32(h.keys) + 0x1p-22 * (1 + std::fabs(rows.value[row]));
+    const double logsumexp = rows.value(i, 0) = max + std::log(sum);
+    rows.off(i, 0) = worst + Head::f32(h.keys) + 0x1p-22 * (1 + std::fabs(logsumexp));
     const double relative = 2 * std::expm1(worst) + 2 * Head::f32(h.keys) + 0x1p-20;
     for (int64_t c = 0; c < h.width; ++c) {
       double value = 0.0, size = 0.0, small = 0.0;
       for (int64_t j = 0; j < h.keys; ++j) {
-        if (!is_allowed(j)) continue;
-        const double weight = std::exp(h.of(s, h.keys, i, j) - max) / sum;
-        value += weight * h.of(h.v, h.width, j, c);
-        size += weight * std::fabs(h.of(h.v, h.width, j, c));
-        small += std::fabs(h.of(h.v, h.width, j, c)) / sum;
+        if (h.allowed(i, j) == 0) continue;
+        const double weight = std::exp(s.value(i, j) - max) / sum;
+        value += weight * h.v(j, c);
+        size += weight * std::fabs(h.v(j, c));
+        small += std::fabs(h.v(j, c)) / sum;
       }
       const double made = size * (h.rounding.relative + relative) + small * h.rounding.least;
-      h.of(y.value, h.width, i, c) = value;
-      h.of(y.off, h.width, i, c) =
-          made + (std::fabs(value) + made) * h.rounding.relative + h.rounding.least;
+      y.value(i, c) = value;
+      y.off(i, c) = made + h.rounding.off(std::fabs(value) + made);
     }
   }
   return y;
 }
 
 // The products of a gradient, out(i, c) = sum over j of weights(i, j) x(j, c), rounded.
-Bounded product(const Head& h,
-                const Bounded& weights,
-                const Matrix& x,
-                int64_t rows,
-                int64_t terms,
-                int64_t columns,
-                bool turned) {
-  Bounded out{Matrix(static_cast<size_t>(rows * columns)), {}};
-  out.off = out.value;
-  for (int64_t i = 0; i < rows; ++i)
-    for (int64_t c = 0; c < columns; ++c) {
+Bounded product(const Head& h, const Bounded& weights, const Matrix& x, bool turned) {
+  Bounded out(turned ? weights.value.columns : weights.value.rows(), x.columns);
+  for (int64_t i = 0; i < out.value.rows(); ++i)
+    for (int64_t c = 0; c < x.columns; ++c) {
       double value = 0.0, off = 0.0, size = 0.0;
-      for (int64_t j = 0; j < terms; ++j) {
-        const auto at = static_cast<size_t>(turned ? j * rows + i : i * terms + j);
-        const double factor = h.of(x, columns, j, c), weight = weights.value[at];
-        const double before = weights.off[at];
-        value += weight * factor;
-        size += std::fabs(weight * factor);
-        off += std::fabs(factor) *
-               (before + (std::fabs(weight) + before) * h.rounding.relative + h.rounding.least);
+      for (int64_t j = 0; j < x.rows(); ++j) {
+        const double weight = turned ? weights.value(j, i) : weights.value(i, j);
+        const double before = turned ? weights.off(j, i) : weights.off(i, j);
+        value += weight * x(j, c);
+        size += std::fabs(weight * x(j, c));
+        off += std::fabs(x(j, c)) * (before + h.rounding.off(std::fabs(weight) + before));
       }
-      off += size * Head::f32(terms);
-      h.of(out.value, columns, i, c) = value;
-      h.of(out.off, columns, i, c) =
-          off + (std::fabs(value) + off) * h.rounding.relative + h.rounding.least;
+      off += size * Head::f32(x.rows());
+      out.value(i, c) = value;
+      out.off(i, c) = off + h.rounding.off(std::fabs(value) + off);
     }
   return out;
 }
 
 // dq, dk and dv.
 std::array<Bounded, 3> backward(const Head& h) {
-  Matrix s, off;
-  h.scores(s, off);
-  Bounded weights{Matrix(s.size()), Matrix(s.size())}, dscores = weights;
+  const Bounded s = h.scores();
+  Bounded weights(h.queries, h.keys), dscores(h.queries, h.keys);
   for (int64_t i = 0; i < h.queries; ++i) {
-    const double logsumexp = h.logsumexp[static_cast<size_t>(i)];
-    double delta = 0.0, delta_size = 0.0;
-    for (int64_t c = 0; c < h.width; ++c) {
-      const double term = h.of(h.y, h.width, i, c) * h.of(h.dy, h.width, i, c);
-      delta += term, delta_size += std::fabs(term);
-    }
+    const double logsumexp = h.logsumexp(i, 0);
+    const Sum delta(h.y, i, h.dy, i);
     for (int64_t j = 0; j < h.keys; ++j) {
-      const auto at = static_cast<size_t>(i * h.keys + j);
-      if (!h.allowed[at]) continue;
-      const double weight = std::exp(s[at] - logsumexp);
+      if (h.allowed(i, j) == 0) continue;
+      const double score = s.value(i, j), weight = std::exp(score - logsumexp);
       const double relative =
-          std::expm1(off[at] + 0x1p-22 * (std::fabs(s[at]) + std::fabs(logsumexp))) + 0x1p-20;
-      double dweight = 0.0, size = 0.0;
-      for (int64_t c = 0; c < h.width; ++c) {
-        const double term = h.of(h.dy, h.width, i, c) * h.of(h.v, h.width, j, c);
-        dweight += term, size += std::fabs(term);
-      }
-      const double difference = (dweight - delta) * h.scale;
-      const double difference_off = h.scale * (size + delta_size) * Head::f32(h.width);
-      weights.value[at] = weight;
-      weights.off[at] = weight * relative;
-      dscores.value[at] = weight * difference;
-      dscores.off[at] =
+          std::expm1(s.off(i, j) + 0x1p-22 * (std::fabs(score) + std::fabs(logsumexp))) + 0x1p-20;
+      const Sum dweight(h.dy, i, h.v, j);
+      const double difference = (dweight.value - delta.value) * h.scale;
+      const double difference_off = h.scale * (dweight.size + delta.size) * Head::f32(h.width);
+      weights.value(i, j) = weight;
+      weights.off(i, j) = weight * relative;
+      dscores.value(i, j) = weight * difference;
+      dscores.off(i, j) =
           weight * (1 + relative) * difference_off + weight * relative * std::fabs(difference);
     }
   }
-  return {product(h, dscores, h.k, h.queries, h.keys, h.depth, false),
-          product(h, dscores, h.q, h.keys, h.queries, h.depth, true),
-          product(h, weights, h.dy, h.keys, h.queries, h.width, true)};
+  return {product(h, dscores, h.k, false),
+          product(h, dscores, h.q, true),
+          product(h, weights, h.dy, true)};
 }
 
 // The head's rows out of a tensor.
@@ -178,20 +165,24 @@ Matrix rows_of(const Tensor& tensor,
                int64_t head,
                int64_t rows,
                int64_t columns) {
-  Matrix m;
+  Matrix m(rows, columns);
   for (int64_t i = 0; i < rows; ++i)
     for (int64_t c = 0; c < columns; ++c)
-      m.push_back(tensor.at(layout.begin + batch * layout.batch_stride + head * layout.head_stride +
-                            i * layout.row_stride + c));
+      m(i, c) = tensor.at(layout.begin + batch * layout.batch_stride + head * layout.head_stride +
+                          i * layout.row_stride + c);
   return m;
 }
 
 void expect_within(const Matrix& got, const Bounded& wanted, const char* what) {
-  ASSERT_EQ(got.size(), wanted.value.size());
-  for (size_t i = 0; i < got.size(); ++i)
-    ASSERT_LE(std::fabs(got[i] - wanted.value[i]), wanted.off[i])
-        << what << ", element " << i << ": " << got[i] << ", not " << wanted.value[i];
+  ASSERT_EQ(got.values.size(), wanted.value.values.size());
+  for (int64_t i = 0; i < got.rows(); ++i)
+    for (int64_t j = 0; j < got.columns; ++j)
+      ASSERT_LE(std::fabs(got(i, j) - wanted.value(i, j)), wanted.off(i, j))
+          << what << ", " << i << ", " << j << ": " << got(i, j) << ", not " << wanted.value(i, j);
 }
+
+// One number a row, as logsumexps lie.
+HeadLayout by_rows(const AttentionLayout& l) { return {0, l.heads * l.queries, l.queries, 1}; }
 
 // Calls visit(batch, head, layout, numbers of the head) for each. `others`: inputs between operands
 // and mask.
@@ -222,12 +213,11 @@ void for_each_head(const Node& node,
              .dy = {},
              .y = {},
              .logsumexp = {},
-             .allowed = {}};
+             .allowed = Matrix(l.queries, l.keys)};
       if (others != 0) {
         h.y = rows(n, l.y, l.queries, l.width);
         h.dy = rows(n + 2, l.y, l.queries, l.width);
-        for (int64_t i = 0; i < l.queries; ++i)
-          h.logsumexp.push_back(from(n + 1).at((b * l.heads + head) * l.queries + i));
+        h.logsumexp = rows(n + 1, by_rows(l), l.queries, 1);
       }
       const Shape shape = is_masked ? node.inputs[n + others].shape() : Shape{1, 1, 1, 1};
       for (int64_t i = 0; i < l.queries; ++i)
@@ -235,8 +225,8 @@ void for_each_head(const Node& node,
           const int64_t at =
               ((b % shape[0] * shape[1] + head % shape[1]) * shape[2] + i % shape[2]) * shape[3] +
               j;
-          h.allowed.push_back((!form.causal || j <= i) &&
-                              (!is_masked || from(n + others).at(at) != 0.0));
+          const bool is_seen = !is_masked || from(n + others).at(at) != 0.0;
+          h.allowed(i, j) = is_seen && (!form.causal || j <= i) ? 1.0 : 0.0;
         }
       visit(b, head, l, h);
     }
@@ -249,12 +239,11 @@ void expect_forward(const Graph& lone, const NamedTensors& operands, const Named
                 operands,
                 0,
                 [&](int64_t b, int64_t head, const AttentionLayout& l, const Head& h) {
-                  Bounded rows;
+                  Bounded rows(l.queries, 1);
                   const Bounded y = forward(h, rows);
                   expect_within(rows_of(got.at("0"), l.y, b, head, l.queries, l.width), y, "y");
-                  const HeadLayout by_rows{0, l.heads * l.queries, l.queries, 1};
                   expect_within(
-                      rows_of(got.at("1"), by_rows, b, head, l.queries, 1), rows, "logsumexp");
+                      rows_of(got.at("1"), by_rows(l), b, head, l.queries, 1), rows, "logsumexp");
                 });
 }
 
@@ -290,14 +279,27 @@ const AttentionCase kForms[] = {
     {1, 3, 20, 20, 16, 16, false, {1, 1, 20, 20}, true},
 };
 
-TEST(PrintedAttentionMma, IsNearItsFormula) {
+// Outside of the full form, in f16 only the one in four whose turn it is, and the others in bf16.
+template <class Make>
+void expect_forms(Make make, size_t turn, const Cases::Check& check) {
   Cases all;
   size_t number = 0;
   for (const AttentionCase& form : kForms)
     for (const DType dtype : {DType::kBF16, DType::kF16})
-      if (is_full_scale() || (dtype == DType::kF16) == (number++ % 4 == 3))
-        all.add(attention_of(form, dtype), cuda::print_mma_kernel);
-  all.expect(expect_forward);
+      if (is_full_scale() || (dtype == DType::kF16) == (number++ % 4 == turn))
+        all.add(make(form, dtype, 7), cuda::print_mma_kernel);
+  all.expect(check);
+}
+
+void expect_one(CaseBuilder built, const Cases::Check& check) {
+  Cases one;
+  one.add(std::move(built), cuda::print_mma_kernel);
+  one.expect(check);
+}
+
+TEST(PrintedAttentionMma, IsNearItsFormula) { expect_forms(attention_of, 3, expect_forward); }
+TEST(PrintedAttentionMma, TheGradientIsNearItsFormula) {
+  expect_forms(gradient_of, 1, expect_backward);
 }
 
 // Of so many heads that a warp has two tiles of rows, and blocks are of several groups of heads.
@@ -312,9 +314,7 @@ TEST(PrintedAttentionMma, TwoTilesOfRowsAWarp) {
   if (is_full_scale()) all.add(attention_of(form, DType::kF16), cuda::print_mma_kernel);
   EXPECT_EQ(all.kernel(0).launches[0].blocks, 132u);
   all.expect(expect_forward);
-  Cases gradients;
-  gradients.add(gradient_of(kManyHeads, DType::kBF16), cuda::print_mma_kernel);
-  gradients.expect(expect_backward);
+  expect_one(gradient_of(kManyHeads, DType::kBF16), expect_backward);
 }
 
 // Queries that see no key, or one in the third block alone.
@@ -327,9 +327,7 @@ TEST(PrintedAttentionMma, RowsOfFewKeys) {
   mask[kKeys + 150] = 1.0;
   const Value y = attention(q, k, v, {.mask = b.given({DType::kBool, {1, 1, 3, kKeys}}, mask)});
   b.finish({y, {y.node, 1}});
-  Cases all;
-  all.add(std::move(b), cuda::print_mma_kernel);
-  all.expect(expect_forward);
+  expect_one(std::move(b), expect_forward);
 }
 
 // Scores in the hundreds: the maximum jumps from block to block.
@@ -339,9 +337,7 @@ TEST(PrintedAttentionMma, LargeScores) {
               v = b.input({1, 1, 300, 32});
   const Value y = attention(q, k, v, {.scale = 1.0});
   b.finish({y, {y.node, 1}});
-  Cases all;
-  all.add(std::move(b), cuda::print_mma_kernel);
-  all.expect(expect_forward);
+  expect_one(std::move(b), expect_forward);
 }
 
 // As softmax has it: what is not finite reaches its row alone, or all that sees its key.
@@ -355,24 +351,12 @@ TEST(PrintedAttentionMma, NumbersThatAreNotFinite) {
                               b.given({DType::kBF16, {1, 1, kKeys, kDepth}}, keys),
                               b.input({1, 1, kKeys, 16}));
     b.finish({y, {y.node, 1}});
-    Cases all;
-    all.add(std::move(b), cuda::print_mma_kernel);
-    all.expect([](const Graph& lone, const NamedTensors& operands, const NamedTensors& got) {
+    expect_one(std::move(b), [](const Graph& lone, const auto& operands, const auto& got) {
       const NamedTensors wanted = evaluate(lone, *make_backend("ref"), operands);
       for (int64_t i = 0; i < kRows * 16; ++i)
         EXPECT_EQ(std::isnan(got.at("0").at(i)), std::isnan(wanted.at("0").at(i))) << i;
     });
   }
-}
-
-TEST(PrintedAttentionMma, TheGradientIsNearItsFormula) {
-  Cases all;
-  size_t number = 0;
-  for (const AttentionCase& form : kForms)
-    for (const DType dtype : {DType::kBF16, DType::kF16})
-      if (is_full_scale() || (dtype == DType::kF16) == (number++ % 4 == 1))
-        all.add(gradient_of(form, dtype), cuda::print_mma_kernel);
-  all.expect(expect_backward);
 }
 
 }  // namespace
