@@ -1,6 +1,7 @@
 // Convolution and attention by cuDNN, over a stand-in that computes what it is told to.
 #include "ridge/backend/cuda/dnn_nodes.h"
 #include "ridge/graph/ops/elementwise.h"
+#include "tests/backend/cuda/convolution_forms.h"
 #include "tests/backend/cuda/fake_dnn/fake_dnn.h"
 #include "tests/backend/cuda/library_test.h"
 #include "tests/backend/cuda_kernels/attention_forms.h"
@@ -13,6 +14,8 @@ namespace {
 
 using test::attention_of;
 using test::AttentionCase;
+using test::convolution_of;
+using test::ConvolutionForm;
 using test::gradient_of;
 using test::has;
 using test::Random;
@@ -60,15 +63,9 @@ void CudaDnn::expect_right(CaseBuilder& built, const std::string& where) {
 
 // ---- cases ----
 
-struct Geometry {
-  const char* what;
-  Shape x, w;  // as conv2d has them
-  int64_t stride = 1, padding = 0, dilation = 1, groups = 1;
-};
-
 // As the layers of the examples, with fewer channels and pixels.
-const std::vector<Geometry>& geometries() {
-  static const std::vector<Geometry> kAll = {
+const std::vector<ConvolutionForm>& geometries() {
+  static const std::vector<ConvolutionForm> kAll = {
       {"first of ResNet", {2, 15, 15, 3}, {7, 7, 3, 4}, 2, 3},
       {"3x3 of ResNet", {2, 6, 6, 4}, {3, 3, 4, 5}, 1, 1},
       {"3x3 of ResNet, halving", {2, 7, 6, 4}, {3, 3, 4, 6}, 2, 1},
@@ -85,35 +82,12 @@ const std::vector<Geometry>& geometries() {
   return kAll;
 }
 
-// 0: forward, 1: gradient of the input, 2: of the weights.
-CaseBuilder convolution_case(const Geometry& g, int part, DType dtype, uint64_t seed = 1) {
+CaseBuilder convolution_case(const ConvolutionForm& form,
+                             int part,
+                             DType dtype,
+                             uint64_t seed = 1) {
   CaseBuilder b(dtype, seed);
-  WindowFields window;
-  window.stride = {g.stride, g.stride};
-  window.padding = {g.padding, g.padding, g.padding, g.padding};
-  window.dilation = {g.dilation, g.dilation};
-  const auto positions = [&](int dimension) {
-    const auto i = static_cast<size_t>(dimension);
-    return window.positions(dimension, g.x[1 + i], g.w[i], "conv2d");
-  };
-  const Shape y{g.x[0], positions(0), positions(1), g.w[3]};
-  const auto finish = [&](auto op, const Shape& first, const Shape& second) {
-    op.window = window;
-    op.groups = g.groups;
-    const Value left = b.input(first), right = b.input(second);
-    b.finish({add_node(std::move(op), {left, right})});
-  };
-  if (part == 0) {
-    finish(Conv2d(), g.x, g.w);
-  } else if (part == 1) {
-    Conv2dGradInput op;
-    op.size = {g.x[1], g.x[2]};
-    finish(std::move(op), y, g.w);
-  } else {
-    Conv2dGradWeight op;
-    op.size = {g.w[0], g.w[1]};
-    finish(std::move(op), g.x, y);
-  }
+  b.finish({convolution_of(form, part, [&](const Shape& shape) { return b.input(shape); })});
   return b;
 }
 
@@ -131,7 +105,7 @@ TEST_F(CudaDnn, ConvolutionsAreThoseOfTheReference) {
   constexpr Schedule kSchedules[] = {Schedule::kAtLast, Schedule::kAtOnce, Schedule::kRandom};
   uint64_t seed = 0;
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16})
-    for (const Geometry& geometry : geometries())
+    for (const ConvolutionForm& geometry : geometries())
       for (int part = 0; part < 3; ++part) {
         CaseBuilder built = convolution_case(geometry, part, dtype, ++seed);
         start(kSchedules[seed % 3], seed);
@@ -146,7 +120,7 @@ TEST_F(CudaDnn, ConvolutionsAreThoseOfTheReference) {
 TEST_F(CudaDnn, RandomConvolutionsAreThoseOfTheReference) {
   for (uint64_t seed = 1; seed <= static_cast<uint64_t>(test::cases(60)); ++seed) {
     Random random(seed);
-    Geometry g{"random", {}, {}};
+    ConvolutionForm g{"random", {}, {}};
     g.groups = random.integer(1, 3);
     g.stride = random.integer(1, 3), g.dilation = random.integer(1, 2);
     g.padding = random.integer(0, 2);
@@ -171,18 +145,13 @@ TEST_F(CudaDnn, RandomConvolutionsAreThoseOfTheReference) {
 
 TEST_F(CudaDnn, AttentionsAreThoseOfTheReference) {
   for (const DType dtype : {DType::kBF16, DType::kF16})
-    for (const AttentionCase& form : kForms) {
-      const std::string where = fmt::format("{}, {} queries", name_of(dtype), form.queries);
-      CaseBuilder forward = attention_of(form, dtype);
-      start(Schedule::kAtLast);
-      dnn_.set_engines({{.index = 9, .workspace_bytes = 256}}, {});
-      expect_right(forward, where);
-      CaseBuilder backward = gradient_of(form, dtype);
-      start(Schedule::kAtLast);
-      dnn_.set_engines({{.index = 13, .workspace_bytes = 512}}, {});
-      expect_right(backward, where);
-      if (HasFailure()) return;
-    }
+    for (const AttentionCase& form : kForms)
+      for (CaseBuilder built : {attention_of(form, dtype), gradient_of(form, dtype)}) {
+        start(Schedule::kAtLast);
+        dnn_.set_engines({{.index = 13, .workspace_bytes = 512}}, {});
+        expect_right(built, fmt::format("{}, {} queries", name_of(dtype), form.queries));
+        if (HasFailure()) return;
+      }
 }
 
 TEST_F(CudaDnn, AWrongResultIsSeen) {
@@ -329,17 +298,16 @@ TEST_F(CudaDnn, AnErrorSaysWithWhat) {
 
 TEST_F(CudaDnn, AMissingLibraryIsOneClearError) {
   ::setenv("RIDGE_CUDNN", "/nowhere/libcudnn.so.9", 1);
-  const std::string message = test::user_error([] { DnnLibrary::open(); });
-  EXPECT_THAT(message,
+  EXPECT_THAT(test::user_error([] { DnnLibrary::open(); }),
               has("[cudnn] cannot open the library of convolution and attention",
                   "looked for /nowhere/libcudnn.so.9; install it by `pip install "
                   "nvidia-cudnn-cu13`"));
   ::setenv("RIDGE_CUDNN", "/usr/lib/x86_64-linux-gnu/libm.so.6", 1);
-  const std::string other = test::user_error([] { DnnLibrary::open(); });
-  EXPECT_THAT(other, has("is no cuDNN 9: it has no cudnnCreate"));
+  EXPECT_THAT(test::user_error([] { DnnLibrary::open(); }),
+              has("is no cuDNN 9: it has no cudnnCreate"));
   ::setenv("RIDGE_CUDNN", RIDGE_FAKE_CUDNN, 1);
-  const std::string late = test::user_error([] { DnnLibrary::open(12040); });
-  EXPECT_THAT(late, has("is of CUDA 13, whose kernels NVIDIA's driver, which is for CUDA 12.4"));
+  EXPECT_THAT(test::user_error([] { DnnLibrary::open(12040); }),
+              has("is of CUDA 13, whose kernels NVIDIA's driver, which is for CUDA 12.4"));
 }
 
 }  // namespace

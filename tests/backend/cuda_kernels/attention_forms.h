@@ -17,47 +17,50 @@ struct AttentionCase {
   bool packed = false;
 };
 
-// q, k and v, or qkv.
-inline std::vector<Value> attention_operands(const AttentionCase& f, CaseBuilder& b) {
-  if (f.packed) return {b.input({f.batch, f.queries, 3 * f.heads * f.depth})};
-  return {b.input({f.batch, f.heads, f.queries, f.depth}),
-          b.input({f.batch, f.heads, f.keys, f.depth}),
-          b.input({f.batch, f.heads, f.keys, f.width})};
-}
-
-template <class Op>
-Op attention_op(const AttentionCase& f) {
+/// An Attention, or an AttentionGrad. `input(type, low, high)` makes an operand: y, logsumexp and
+/// dy are any numbers, for what the op makes of them needs no attention before it.
+template <class Op, typename Input>
+Value attention_node(const AttentionCase& f, DType dtype, Input input) {
+  const auto add = [&](Shape shape) { return input(TensorType{dtype, shape}, -2.0, 2.0); };
+  std::vector<Value> inputs;
+  if (f.packed)
+    inputs = {add({f.batch, f.queries, 3 * f.heads * f.depth})};
+  else
+    inputs = {add({f.batch, f.heads, f.queries, f.depth}),
+              add({f.batch, f.heads, f.keys, f.depth}),
+              add({f.batch, f.heads, f.keys, f.width})};
+  if constexpr (std::is_same_v<Op, AttentionGrad>) {
+    const Shape y = f.packed ? Shape{f.batch, f.queries, f.heads * f.depth}
+                             : Shape{f.batch, f.heads, f.queries, f.width};
+    inputs.push_back(add(y));
+    inputs.push_back(
+        input(TensorType{logsumexp_dtype(dtype), {f.batch, f.heads, f.queries}}, 1.0, 3.0));
+    inputs.push_back(add(y));
+  }
+  if (!f.mask.empty()) inputs.push_back(input(TensorType{DType::kBool, f.mask}, 0.0, 1.0));
   Op op;
   op.causal = f.causal;
   op.scale = 1.0 / std::sqrt(static_cast<double>(f.depth));
   op.heads = f.packed ? f.heads : 0;
-  return op;
+  return add_node(std::move(op), std::move(inputs));
 }
 
-inline CaseBuilder attention_of(const AttentionCase& f, DType dtype, uint64_t seed = 7) {
+template <class Op>
+CaseBuilder attention_case(const AttentionCase& f, DType dtype, uint64_t seed) {
   CaseBuilder b(dtype, seed);
-  std::vector<Value> inputs = attention_operands(f, b);
-  if (!f.mask.empty()) inputs.push_back(b.input(DType::kBool, f.mask, 0, 1));
-  const Value y = add_node(attention_op<Attention>(f), std::move(inputs));
-  b.finish({y, {y.node, 1}});
+  Node* const node = attention_node<Op>(f, dtype, [&](TensorType type, double low, double high) {
+                       return b.input(type.dtype, type.shape, low, high);
+                     }).node;
+  std::vector<Value> results;
+  for (int i = 0; i < std::ssize(node->outputs); ++i) results.push_back({node, i});
+  b.finish(results);
   return b;
 }
-
-// y, logsumexp and dy are any numbers: what the op makes of them needs no attention before it.
-inline CaseBuilder gradient_of(const AttentionCase& f, DType dtype, uint64_t seed = 8) {
-  CaseBuilder b(dtype, seed);
-  std::vector<Value> inputs = attention_operands(f, b);
-  const Shape y = f.packed ? Shape{f.batch, f.queries, f.heads * f.depth}
-                           : Shape{f.batch, f.heads, f.queries, f.width};
-  inputs.push_back(b.input(y));
-  inputs.push_back(b.input(logsumexp_dtype(dtype), {f.batch, f.heads, f.queries}, 1.0, 3.0));
-  inputs.push_back(b.input(y));
-  if (!f.mask.empty()) inputs.push_back(b.input(DType::kBool, f.mask, 0, 1));
-  Node* const node = add_node(attention_op<AttentionGrad>(f), std::move(inputs)).node;
-  std::vector<Value> gradients{{node, 0}};
-  if (!f.packed) gradients.insert(gradients.end(), {{node, 1}, {node, 2}});
-  b.finish(gradients);
-  return b;
+inline CaseBuilder attention_of(const AttentionCase& f, DType dtype) {
+  return attention_case<Attention>(f, dtype, 7);
+}
+inline CaseBuilder gradient_of(const AttentionCase& f, DType dtype) {
+  return attention_case<AttentionGrad>(f, dtype, 8);
 }
 
 }  // namespace ridge::test

@@ -287,7 +287,7 @@ void expect_forms(Make make, size_t turn, const Cases::Check& check) {
   for (const AttentionCase& form : kForms)
     for (const DType dtype : {DType::kBF16, DType::kF16})
       if (is_full_scale() || (dtype == DType::kF16) == (number++ % 4 == turn))
-        all.add(make(form, dtype, 7), cuda::print_mma_kernel);
+        all.add(make(form, dtype), cuda::print_mma_kernel);
   all.expect(check);
 }
 

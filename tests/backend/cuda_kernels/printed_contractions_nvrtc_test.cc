@@ -2,9 +2,9 @@
 // tile compiles for each generation of devices, and keeps its sums in registers.
 #include <gtest/gtest.h>
 
-#include "ridge/graph/ops/attention.h"
 #include "ridge/graph/ops/matmul.h"
 #include "ridge/graph/ops/source.h"
+#include "tests/backend/cuda_kernels/attention_forms.h"
 #include "tests/backend/cuda_kernels/printed_cubin.h"
 #include "tests/backend/cuda_kernels/printed_nvrtc.h"
 #include "tests/backend/cuda_kernels/test_limits.h"
@@ -55,32 +55,12 @@ class Kernels {
     add(cuda::print_kernel(*y.node, kH200));
   }
   /// Forward and gradient.
-  void add_attention(DType dtype,
-                     int64_t queries,
-                     int64_t keys,
-                     int64_t depth,
-                     int64_t width,
-                     bool causal,
-                     bool masked,
-                     int64_t batch) {
-    Attention op;
-    op.causal = causal;
-    std::vector<Value> inputs{input(dtype, {batch, 4, queries, depth}),
-                              input(dtype, {batch, 4, keys, depth}),
-                              input(dtype, {batch, 4, keys, width})};
-    AttentionGrad grad;
-    grad.causal = causal;
-    std::vector<Value> all = inputs;
-    const Value y = input(dtype, {batch, 4, queries, width});
-    all.insert(all.end(), {y, input(logsumexp_dtype(dtype), {batch, 4, queries}), y});
-    if (masked) {
-      const Value mask = input(DType::kBool, {batch, 1, queries, keys});
-      inputs.push_back(mask);
-      all.push_back(mask);
-    }
-    for (const Value value :
-         {add_node(std::move(op), std::move(inputs)), add_node(std::move(grad), std::move(all))})
-      add(cuda::print_mma_kernel(*value.node, kH200));
+  void add_attention(const AttentionCase& form, DType dtype) {
+    const auto operand = [&](TensorType type, double, double) {
+      return input(type.dtype, type.shape);
+    };
+    add(cuda::print_mma_kernel(*attention_node<Attention>(form, dtype, operand).node, kH200));
+    add(cuda::print_mma_kernel(*attention_node<AttentionGrad>(form, dtype, operand).node, kH200));
   }
 
   /// `by_mma`: they multiply by tensor cores, too.
@@ -151,12 +131,12 @@ TEST(PrintedContractions, AttentionByTensorCoresCompilesWithoutLocalMemory) {
   if (nvrtc() == nullptr) GTEST_SKIP() << kNoNvrtc;
   Kernels all;
   for (const int64_t batch : {1, 64}) {
-    all.add_attention(DType::kBF16, 1024, 1024, 64, 64, true, false, batch);
-    all.add_attention(DType::kF16, 1024, 1024, 64, 64, false, true, batch);
-    all.add_attention(DType::kBF16, 250, 1024, 128, 128, true, false, batch);
-    all.add_attention(DType::kF16, 250, 301, 128, 128, true, true, batch);
-    all.add_attention(DType::kBF16, 250, 301, 16, 64, false, false, batch);
-    all.add_attention(DType::kF16, 77, 301, 112, 16, true, false, batch);
+    all.add_attention({batch, 4, 1024, 1024, 64, 64, true}, DType::kBF16);
+    all.add_attention({batch, 4, 1024, 1024, 64, 64, false, {batch, 1, 1024, 1024}}, DType::kF16);
+    all.add_attention({batch, 4, 250, 1024, 128, 128, true}, DType::kBF16);
+    all.add_attention({batch, 4, 250, 301, 128, 128, true, {batch, 1, 250, 301}}, DType::kF16);
+    all.add_attention({batch, 4, 250, 301, 16, 64}, DType::kBF16);
+    all.add_attention({batch, 4, 77, 301, 112, 16, true}, DType::kF16);
   }
   all.expect_no_local_memory(true);
 }

@@ -11,10 +11,18 @@
 #include "ridge/base/parallel.h"
 #include "ridge/graph/graph.h"
 #include "ridge/graph/ops/source.h"
+#include "tests/backend/cuda/convolution_forms.h"
+#include "tests/backend/cuda_kernels/attention_forms.h"
+#include "tests/support/has.h"
 #include "tests/support/scale.h"
 
 namespace ridge::cuda {
 namespace {
+
+using test::attention_node;
+using test::AttentionCase;
+using test::convolution_of;
+using test::ConvolutionForm;
 
 struct Gpu {
   const char* name;
@@ -72,15 +80,9 @@ class CudnnLibrary : public testing::Test {
   std::unique_ptr<const Dnn> dnn_;
 };
 
-struct Layer {
-  const char* what;
-  Shape x, w;
-  int64_t stride, padding, dilation, groups;
-};
-
 // Of ResNet-18 and MobileNetV2 with 32 images, and forms that the examples lack.
 constexpr int64_t kImages = 32;
-const Layer kLayers[] = {
+const ConvolutionForm kLayers[] = {
     {"first of ResNet", {kImages, 224, 224, 3}, {7, 7, 3, 64}, 2, 3, 1, 1},
     {"3x3, 64", {kImages, 56, 56, 64}, {3, 3, 64, 64}, 1, 1, 1, 1},
     {"3x3, 64 to 128, halving", {kImages, 56, 56, 64}, {3, 3, 64, 128}, 2, 1, 1, 1},
@@ -94,37 +96,19 @@ const Layer kLayers[] = {
     {"odd sizes", {2, 7, 9, 5}, {3, 2, 5, 7}, 1, 1, 1, 1},
 };
 
-const Node& build(Graph& graph, const Layer& l, int part, DType dtype) {
-  WindowFields window;
-  window.stride = {l.stride, l.stride};
-  window.padding = {l.padding, l.padding, l.padding, l.padding};
-  window.dilation = {l.dilation, l.dilation};
-  const Shape y{l.x[0],
-                window.positions(0, l.x[1], l.w[0], "conv2d"),
-                window.positions(1, l.x[2], l.w[1], "conv2d"),
-                l.w[3]};
-  const auto finish = [&](auto op, const Shape& a, const Shape& b) -> const Node& {
-    op.window = window;
-    op.groups = l.groups;
-    const size_t number = graph.inputs().size();
-    const Value left = input(graph, fmt::format("a{}", number), {dtype, a});
-    const Value right = input(graph, fmt::format("b{}", number), {dtype, b});
-    return *add_node(std::move(op), {left, right}).node;
-  };
-  if (part == 0) return finish(Conv2d(), l.x, l.w);
-  if (part == 1) {
-    Conv2dGradInput op;
-    op.size = {l.x[1], l.x[2]};
-    return finish(std::move(op), y, l.w);
-  }
-  Conv2dGradWeight op;
-  op.size = {l.w[0], l.w[1]};
-  return finish(std::move(op), l.x, y);
+Value add_input(Graph& graph, TensorType type) {
+  return input(graph, fmt::format("{}", graph.inputs().size()), std::move(type));
+}
+
+const Node& build(Graph& graph, const ConvolutionForm& form, int part, DType dtype) {
+  return *convolution_of(form, part, [&](const Shape& shape) {
+            return add_input(graph, {dtype, shape});
+          }).node;
 }
 
 TEST_F(CudnnLibrary, PlansEveryConvolution) {
   for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF32})
-    for (const Layer& layer : kLayers)
+    for (const ConvolutionForm& layer : kLayers)
       for (int part = 0; part < 3; ++part) {
         Graph graph("convolution");
         const Node& node = build(graph, layer, part, dtype);
@@ -144,7 +128,7 @@ TEST_F(CudnnLibrary, PlansEveryConvolution) {
 TEST_F(CudnnLibrary, PlansSideBySide) {
   Graph graph("convolutions");
   std::vector<const Node*> nodes;
-  for (const Layer& layer : kLayers)
+  for (const ConvolutionForm& layer : kLayers)
     for (int part = 0; part < 3; ++part) {
       const SiteScope scope(graph, fmt::format("n{}", nodes.size()));
       nodes.push_back(&build(graph, layer, part, DType::kBF16));
@@ -172,7 +156,7 @@ TEST_F(CudnnLibrary, NamesTellPlansApart) {
   Graph graph("convolution");
   const std::vector<DnnChoice> all = choices(build(graph, kLayers[1], 0, DType::kBF16));
   ASSERT_EQ(all.size(), 2u);
-  EXPECT_NE(all[0].choice.name.find("_k2="), std::string::npos) << all[0].choice.name;
+  EXPECT_THAT(all[0].choice.name, test::has("_k2="));
   EXPECT_NE(all[0].choice.name, all[1].choice.name);
 }
 
@@ -197,34 +181,22 @@ TEST_F(CudnnLibrary, RoundsNoFactorsOfF32UnlessAsked) {
   }
 }
 
-struct Heads {
-  int64_t batch, heads, queries, keys, depth;
-  bool causal, packed;
-};
-
-std::vector<Value> operands(Graph& graph, const Heads& h, DType dtype) {
-  if (h.packed) return {input(graph, "qkv", {dtype, {h.batch, h.queries, 3 * h.heads * h.depth}})};
-  return {input(graph, "q", {dtype, {h.batch, h.heads, h.queries, h.depth}}),
-          input(graph, "k", {dtype, {h.batch, h.heads, h.keys, h.depth}}),
-          input(graph, "v", {dtype, {h.batch, h.heads, h.keys, h.depth}})};
-}
-
 // Forward and backward, by an engine that compiles what it has matched as one. The workspace tells
 // how: forward none of scores, backward their gradient in 16 bits and no more.
 TEST_F(CudnnLibrary, PlansAttention) {
   struct Case {
     Gpu gpu;
-    Heads heads;
+    AttentionCase form;
     DType dtype;
   };
-  const Heads gpt2{64, 12, 1024, 1024, 64, true, true};
+  const AttentionCase gpt2{64, 12, 1024, 1024, 64, 64, true, {}, true};
   const Case kCases[] = {
       {kA100, gpt2, DType::kBF16},
       {kH200, gpt2, DType::kBF16},
       {kB200, gpt2, DType::kBF16},
-      {kH200, {64, 12, 1024, 1024, 64, false, false}, DType::kF16},
-      {kH200, {2, 4, 17, 17, 40, true, true}, DType::kBF16},
-      {kA100, {2, 4, 100, 60, 128, false, false}, DType::kF16},
+      {kH200, {64, 12, 1024, 1024, 64, 64}, DType::kF16},
+      {kH200, {2, 4, 17, 17, 40, 40, true, {}, true}, DType::kBF16},
+      {kA100, {2, 4, 100, 60, 128, 128}, DType::kF16},
   };
   for (const auto& [gpu, h, dtype] : kCases) {
     const Dnn dnn(library_, properties(gpu));
@@ -234,11 +206,9 @@ TEST_F(CudnnLibrary, PlansAttention) {
                 static_cast<long long>(h.depth),
                 name_of(dtype).data());
     Graph graph("attention");
-    const AttentionForm form{.causal = h.causal, .scale = 0.125, .heads = h.packed ? h.heads : 0};
-    std::vector<Value> inputs = operands(graph, h, dtype);
-    Attention op;
-    static_cast<AttentionForm&>(op) = form;
-    const Value y = add_node(std::move(op), inputs);
+    const auto operand = [&](TensorType type, double, double) {
+      return add_input(graph, std::move(type));
+    };
     const size_t rows = static_cast<size_t>(h.batch * h.heads * h.queries);
     const auto expect_planned = [&](const Node& node, size_t most_bytes) {
       const std::vector<DnnChoice> all = choices(dnn, node);
@@ -247,13 +217,10 @@ TEST_F(CudnnLibrary, PlansAttention) {
       EXPECT_LE(all[0].plan->workspace_bytes, most_bytes);
     };
     constexpr size_t kSmall = 4096;
-    expect_planned(*y.node, kSmall);
-    AttentionGrad gradient;
-    static_cast<AttentionForm&>(gradient) = form;
-    inputs.insert(inputs.end(), {y, {y.node, 1}, input(graph, "dy", y.type())});
+    expect_planned(*attention_node<Attention>(h, dtype, operand).node, kSmall);
     const auto tiles = static_cast<size_t>((h.queries + 127) / 128 * ((h.keys + 127) / 128));
     const size_t scores = static_cast<size_t>(h.batch * h.heads) * tiles * 128 * 128;
-    expect_planned(*add_node(std::move(gradient), inputs).node,
+    expect_planned(*attention_node<AttentionGrad>(h, dtype, operand).node,
                    scores * size_of(dtype) + rows * sizeof(float) + kSmall);
   }
 }
@@ -275,7 +242,7 @@ TEST_F(CudnnLibrary, RefusesWhatIsWrong) {
     FAIL() << "it is wrong";
   } catch (const DnnError& error) {
     EXPECT_EQ(error.call(), "cudnnBackendFinalize");
-    EXPECT_NE(std::string(error.what()).find("BAD_PARAM"), std::string::npos) << error.what();
+    EXPECT_THAT(error.what(), test::has("BAD_PARAM"));
   }
 }
 
