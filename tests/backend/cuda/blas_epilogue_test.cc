@@ -23,7 +23,8 @@ using test::has;
 using test::Random;
 
 // What a body is written from: the product in f32, and the other operands as they are.
-using Write = std::function<std::vector<Value>(Value product, const std::vector<Value>& others)>;
+using Values = std::vector<Value>;
+using Write = std::function<Values(Value product, const Values& others)>;
 
 struct Layer {
   DType dtype = DType::kBF16;
@@ -45,11 +46,11 @@ CaseBuilder build(const Layer& layer) {
   };
   const Value left = b.input(shape(layer.product.transpose_a, layer.m, layer.k)),
               right = b.input(shape(layer.product.transpose_b, layer.k, layer.n));
-  std::vector<Value> others, read;
+  Values others, read;
   Graph body("fused"), alone("alone");
   const TensorType made =
       layer.product.infer(std::vector<TensorType>{left.type(), right.type()})[0];
-  std::vector<Value> inputs{input(alone, "0", made)};
+  Values inputs{input(alone, "0", made)};
   const Value x = cast(input(body, "0", made), DType::kF32);
   for (const TensorType& type : layer.others) {
     others.push_back(b.input(type.dtype, type.shape, -2, 2));
@@ -61,7 +62,7 @@ CaseBuilder build(const Layer& layer) {
     body.add_output(fmt::format("{}", body.outputs().size()), result);
   const auto& loop = fused(alone, body, inputs, Site{"loop"}, layer.domain).op_as<Fused>();
   Node& node = fused_matmul(b.graph(), layer.product, loop, left, right, others, Site{"layer"});
-  std::vector<Value> results;
+  Values results;
   for (size_t i = 0; i < node.outputs.size(); ++i) results.push_back({&node, static_cast<int>(i)});
   b.finish(results);
   return b;
@@ -76,42 +77,37 @@ Value with_row(Value x, Value row) { return x + broadcast(row, x.shape()); }
 
 // ---- the layers that there are ----
 
-enum class Form { kBias, kGelu, kGeluAux, kGeluBias, kGeluAuxBias, kAuxFirst, kSlope };
-constexpr Form kForms[] = {Form::kBias,
-                           Form::kGelu,
-                           Form::kGeluAux,
-                           Form::kGeluBias,
-                           Form::kGeluAuxBias,
-                           Form::kAuxFirst,
-                           Form::kSlope};
-
-bool has_bias(Form form) {
-  return form != Form::kGelu && form != Form::kGeluAux && form != Form::kSlope;
-}
-bool has_gelu(Form form) { return form != Form::kBias && form != Form::kSlope; }
-bool has_aux(Form form) {
-  return form == Form::kGeluAux || form == Form::kGeluAuxBias || form == Form::kAuxFirst;
-}
+struct Form {
+  const char* name;
+  int number;  // of the library's epilogue
+  bool has_bias = false, has_gelu = false, has_aux = false, is_slope = false, aux_is_first = false;
+};
+constexpr Form kBias{"bias", 4, true}, kGelu{"gelu", 32, false, true},
+    kGeluAux{"gelu_aux", 160, false, true, true}, kGeluBias{"gelu_bias", 36, true, true},
+    kGeluAuxBias{"gelu_aux_bias", 164, true, true, true},
+    kAuxFirst{"gelu_aux_bias", 164, true, true, true, false, true},
+    kSlope{"dgelu", 192, false, false, false, true};
+constexpr Form kForms[] = {kBias, kGelu, kGeluAux, kGeluBias, kGeluAuxBias, kAuxFirst, kSlope};
 
 // As passes write them: over another shape of the same elements in between.
-Layer layer_of(Form form, DType dtype, int64_t m, int64_t n, int64_t k) {
+Layer layer_of(Form form, int64_t n = 8, DType dtype = DType::kBF16, int64_t m = 5, int64_t k = 7) {
   Layer layer{.dtype = dtype, .m = m, .n = n, .k = k};
-  if (has_bias(form)) layer.others.push_back({DType::kF32, {n}});
-  if (form == Form::kSlope) layer.others.push_back({dtype, {m, n}});
-  layer.write = [=](Value product, const std::vector<Value>& others) {
+  if (form.has_bias) layer.others.push_back({DType::kF32, {n}});
+  if (form.is_slope) layer.others.push_back({dtype, {m, n}});
+  layer.write = [=](Value product, const Values& others) {
     const Shape flat{m, n}, shape{1, m, n};
     const Value y = reshape(product, shape);
-    if (form == Form::kSlope) {
+    if (form.is_slope) {
       const Value x = reshape(cast(others[0], DType::kF32), shape);
-      const Value outputs[] = {gelu(x, GeluForm::kTanh)}, seeds[] = {y}, wrt[] = {x};
+      const Value outputs[] = {gelu(x, GelukTanh)}, seeds[] = {y}, wrt[] = {x};
       const Value slope = vector_jacobian_product(outputs, seeds, wrt)[0];
-      return std::vector<Value>{cast(reshape(slope, flat), dtype)};
+      return Values{cast(reshape(slope, flat), dtype)};
     }
-    const Value sum = has_bias(form) ? with_row(y, others[0]) : y;
-    const Value made = has_gelu(form) ? gelu(sum, GeluForm::kTanh) : sum;
-    std::vector<Value> results{cast(reshape(made, flat), dtype)};
-    if (has_aux(form)) results.push_back(reshape(cast(sum, dtype), flat));
-    if (form == Form::kAuxFirst) std::swap(results[0], results[1]);
+    const Value sum = form.has_bias ? with_row(y, others[0]) : y;
+    const Value made = form.has_gelu ? gelu(sum, GelukTanh) : sum;
+    Values results{cast(reshape(made, flat), dtype)};
+    if (form.has_aux) results.push_back(reshape(cast(sum, dtype), flat));
+    if (form.aux_is_first) std::swap(results[0], results[1]);
     return results;
   };
   return layer;
@@ -154,22 +150,20 @@ double product_at(const Layer& layer, const NamedTensors& tensors, int64_t i, in
 void expect_form(const Layer& layer, Form form, CaseBuilder& built, const NamedTensors& got) {
   for (int64_t at = 0; at < layer.m * layer.n; ++at) {
     double y = product_at(layer, built.tensors(), at / layer.n, at % layer.n);
-    if (form == Form::kSlope) {
+    if (form.is_slope) {
       y *= slope_of(built.tensors().at("x2").at(at));
-    } else if (has_bias(form)) {
+    } else if (form.has_bias) {
       // The library takes the bias in 16 bits.
       Tensor bias({layer.dtype, {1}});
       bias.set(0, built.tensors().at("x2").at(at % layer.n));
       y += bias.at(0);
     }
-    const bool is_first = form == Form::kAuxFirst;
-    if (has_aux(form)) expect_rounded_once(got.at(is_first ? "y0" : "y1"), at, y, "aux");
-    const double made = has_gelu(form) ? gelu_of(y) : y;
+    const bool is_first = form.aux_is_first;
+    if (form.has_aux) expect_rounded_once(got.at(is_first ? "y0" : "y1"), at, y, "aux");
+    const double made = form.has_gelu ? gelu_of(y) : y;
     expect_rounded_once(got.at(is_first ? "y1" : "y0"), at, made, "result");
   }
 }
-
-constexpr const char* kNumbers[] = {"4", "32", "160", "36", "164", "164", "192"};
 
 class CudaBlasEpilogue : public CudaBlas {};
 
@@ -181,12 +175,9 @@ TEST_F(CudaBlasEpilogue, RandomLayersAreRoundedOnce) {
     const Form form = kForms[seed % std::size(kForms)];
     // A matrix beside the product has to have columns of whole 16 bytes.
     int64_t n = random.integer(1, 40);
-    if (has_aux(form) || form == Form::kSlope) n = 8 * random.integer(1, 5);
-    Layer layer = layer_of(form,
-                           random.chance(0.5) ? DType::kBF16 : DType::kF16,
-                           random.integer(2, 30),
-                           n,
-                           random.integer(1, 40));
+    if (form.has_aux || form.is_slope) n = 8 * random.integer(1, 5);
+    const DType dtype = random.chance(0.5) ? DType::kBF16 : DType::kF16;
+    Layer layer = layer_of(form, n, dtype, random.integer(2, 30), random.integer(1, 40));
     layer.product.transpose_a = random.chance(0.5);
     layer.product.transpose_b = random.chance(0.5);
     layer.seed = seed;
@@ -198,9 +189,8 @@ TEST_F(CudaBlasEpilogue, RandomLayersAreRoundedOnce) {
     const NamedTensors got = run_node(device(), built);
     expect_form(layer, form, built, got);
     ASSERT_EQ(library_lines("cublasLtMatmul").size(), 1u);
-    EXPECT_THAT(
-        library_lines("cublasLtMatmul")[0],
-        testing::EndsWith(fmt::format(", epilogue {}", kNumbers[seed % std::size(kForms)])));
+    EXPECT_THAT(library_lines("cublasLtMatmul")[0],
+                testing::EndsWith(fmt::format(", epilogue {}", form.number)));
     expect_all_clean();
     if (HasFailure()) return;
   }
@@ -209,20 +199,12 @@ TEST_F(CudaBlasEpilogue, RandomLayersAreRoundedOnce) {
 TEST_F(CudaBlasEpilogue, ChoicesSayWhatTheyDo) {
   const DeviceRef gpu = device();
   const auto blas = make_blas(gpu);
-  std::vector<std::string> names;
   for (const Form form : kForms) {
-    CaseBuilder built = build(layer_of(form, DType::kBF16, 4, 8, 4));
-    for (const BlasChoice& each : blas_choices(*blas, node_of(built)))
-      names.push_back(each.choice.name);
+    CaseBuilder built = build(layer_of(form));
+    const std::vector<BlasChoice> choices = blas_choices(*blas, node_of(built));
+    ASSERT_EQ(choices.size(), 1u);
+    EXPECT_EQ(choices[0].choice.name, fmt::format("cublaslt_{}_1_tile1", form.name));
   }
-  EXPECT_EQ(names,
-            (std::vector<std::string>{"cublaslt_bias_1_tile1",
-                                      "cublaslt_gelu_1_tile1",
-                                      "cublaslt_gelu_aux_1_tile1",
-                                      "cublaslt_gelu_bias_1_tile1",
-                                      "cublaslt_gelu_aux_bias_1_tile1",
-                                      "cublaslt_gelu_aux_bias_1_tile1",
-                                      "cublaslt_dgelu_1_tile1"}));
 }
 
 // Addresses are attributes of a descriptor: those of this launch are meant, not of the one before.
@@ -230,7 +212,7 @@ TEST_F(CudaBlasEpilogue, EachLaunchHasItsAddresses) {
   const DeviceRef gpu = device();
   const auto blas = make_blas(gpu);
   const PlainNodes plain(gpu);
-  const Layer layer = layer_of(Form::kGeluAuxBias, DType::kBF16, 4, 8, 4);
+  const Layer layer = layer_of(kGeluAuxBias);
   CaseBuilder built = build(layer);
   const Node& node = node_of(built);
   const auto kernel = make_blas_kernel(blas, node, blas_choices(*blas, node).at(0), plain);
@@ -257,62 +239,59 @@ TEST_F(CudaBlasEpilogue, EachLaunchHasItsAddresses) {
   EXPECT_EQ(library_lines("cublasLtMatmulDescSetAttribute").size(), 4u);
   EXPECT_EQ(blas_.log().size(), 6u);
   stream.synchronize();
+  NamedTensors got;
   for (size_t i = 0; i < 2; ++i) {
-    EXPECT_EQ(std::memcmp(outputs[0][i], outputs[1][i], 4 * 8 * 2), 0) << i;
-    Tensor y(node.outputs[i]);
+    Tensor& y = got.emplace(fmt::format("y{}", i), Tensor(node.outputs[i])).first->second;
+    EXPECT_EQ(std::memcmp(outputs[0][i], outputs[1][i], y.bytes()), 0) << i;
     std::memcpy(y.data(), outputs[1][i], y.bytes());
-    for (int64_t at = 0; at < 4 * 8; ++at) {
-      Tensor bias({DType::kBF16, {1}});
-      bias.set(0, built.tensors().at("x2").at(at % 8));
-      const double sum = product_at(layer, built.tensors(), at / 8, at % 8) + bias.at(0);
-      expect_rounded_once(y, at, i == 0 ? gelu_of(sum) : sum, "result");
-    }
   }
+  expect_form(layer, kGeluAuxBias, built, got);
 }
 
 TEST_F(CudaBlasEpilogue, EachCallMayFail) {
-  CaseBuilder built = build(layer_of(Form::kGeluAuxBias, DType::kBF16, 4, 8, 4));
+  CaseBuilder built = build(layer_of(kGeluAuxBias));
   expect_each_may_fail(built);
 }
 
 TEST_F(CudaBlasEpilogue, AnErrorSaysWithWhat) {
-  CaseBuilder built = build(layer_of(Form::kBias, DType::kBF16, 4, 8, 4));
+  CaseBuilder built = build(layer_of(kBias));
   blas_.fail("cublasLtMatmul", 1, 13);
   EXPECT_THAT(test::user_error([&] { run_node(device(), built); }),
-              has("cublasLtMatmul(4 x 4 x 8, bf16 to bf16 with bias, 1 at a time, by "
+              has("cublasLtMatmul(5 x 7 x 8, bf16 to bf16 with bias, 1 at a time, by "
                   "cublaslt_bias_1_tile1) failed"));
 }
 
 // ---- loops that are none of them ----
 
 // A layer with a bias and another body, whose result is rounded.
-Layer with_body(std::function<Value(Value, const std::vector<Value>&)> body) {
-  Layer layer = layer_of(Form::kBias, DType::kBF16, 5, 8, 7);
-  layer.write = [body](Value x, const std::vector<Value>& others) {
-    return std::vector<Value>{cast(body(x, others), DType::kBF16)};
+Layer with_body(std::function<Value(Value, const Values&)> body) {
+  Layer layer = layer_of(kBias);
+  layer.write = [body](Value x, const Values& others) {
+    return Values{cast(body(x, others), DType::kBF16)};
   };
   return layer;
 }
-Value with_bias(Value x, const std::vector<Value>& others) { return with_row(x, others[0]); }
+Value with_bias(Value x, const Values& others) { return with_row(x, others[0]); }
 
 TEST(BlasEpilogues, OnlyWhatTheLibraryComputes) {
   EXPECT_TRUE(found_for(with_body(with_bias)).has_value());
-  using Others = const std::vector<Value>&;
   std::map<std::string, Layer> none = {
-      {"GELU by erf", with_body([](Value x, Others others) {
-         return gelu(with_bias(x, others), GeluForm::kErf);
+      {"GELU by erf", with_body([](Value x, const Values& others) {
+         return gelu(with_bias(x, others), GelukErf);
        })},
-      {"behind GELU", with_body([](Value x, Others others) {
-         const Value y = gelu(with_bias(x, others), GeluForm::kTanh);
+      {"behind GELU", with_body([](Value x, const Values& others) {
+         const Value y = gelu(with_bias(x, others), GelukTanh);
          return y + y;
        })},
-      {"a matrix", with_body([](Value x, Others others) { return x + others[0] * others[0]; })},
-      {"a column", layer_of(Form::kBias, DType::kBF16, 5, 5, 7)},
-      {"a bias of 16 bits", with_body([](Value x, Others others) {
+      {"a matrix",
+       with_body([](Value x, const Values& others) { return x + others[0] * others[0]; })},
+      {"a column", layer_of(kBias, 5)},
+      {"a bias of 16 bits", with_body([](Value x, const Values& others) {
          return x + cast(broadcast(others[0], x.shape()), DType::kF32);
        })},
-      {"a difference",
-       with_body([](Value x, Others others) { return x - broadcast(others[0], x.shape()); })},
+      {"a difference", with_body([](Value x, const Values& others) {
+         return x - broadcast(others[0], x.shape());
+       })},
       {"a result of f32", with_body(with_bias)},
       {"a product of f32", with_body(with_bias)},
       {"several at a time", with_body(with_bias)},
@@ -320,50 +299,44 @@ TEST(BlasEpilogues, OnlyWhatTheLibraryComputes) {
   none.at("a matrix").others = {{DType::kF32, {5, 8}}};
   none.at("a column").others = {{DType::kF32, {5, 1}}};
   none.at("a bias of 16 bits").others[0].dtype = DType::kBF16;
-  none.at("a result of f32").write = [](Value x, Others others) {
-    return std::vector<Value>{with_bias(x, others)};
+  none.at("a result of f32").write = [](Value x, const Values& others) {
+    return Values{with_bias(x, others)};
   };
   none.at("a product of f32").product.f32_result = true;
   none.at("several at a time").leading = {3};
   none.at("a sum of rows").domain = {40, 8};
-  none.at("a sum of rows").write = [](Value x, Others others) {
+  none.at("a sum of rows").write = [](Value x, const Values& others) {
     const Value y = with_bias(x, others);
-    return std::vector<Value>{cast(y, DType::kBF16), reduce_sum(y, {0})};
+    return Values{cast(y, DType::kBF16), reduce_sum(y, {0})};
   };
   for (const auto& [what, layer] : none) EXPECT_FALSE(found_for(layer).has_value()) << what;
 }
 
 // What GELU reads is written beside it, and nothing else; in columns of whole 16 bytes.
 TEST(BlasEpilogues, TheSecondResultIsWhatGeluReads) {
-  const auto with = [](Form form, int64_t n, auto write) {
-    Layer layer = layer_of(form, DType::kBF16, 5, n, 7);
-    if (write) layer.write = write;
-    return found_for(layer).has_value();
+  for (const Form& form : {kGeluAuxBias, kSlope})
+    for (const int64_t n : {8, 12})
+      EXPECT_EQ(found_for(layer_of(form, n)).has_value(), n == 8) << form.name;
+  Layer other = layer_of(kGeluAuxBias);
+  other.write = [](Value x, const Values& others) {
+    return Values{cast(gelu(with_row(x, others[0]), GelukTanh), DType::kBF16),
+                  cast(x + x, DType::kBF16)};
   };
-  EXPECT_TRUE(with(Form::kGeluAuxBias, 8, Write()));
-  EXPECT_FALSE(with(Form::kGeluAuxBias, 12, Write()));
-  EXPECT_TRUE(with(Form::kSlope, 8, Write()));
-  EXPECT_FALSE(with(Form::kSlope, 12, Write()));
-  EXPECT_FALSE(with(Form::kGeluAuxBias, 8, Write([](Value x, const std::vector<Value>& others) {
-                      return std::vector<Value>{
-                          cast(gelu(with_row(x, others[0]), GeluForm::kTanh), DType::kBF16),
-                          cast(x + x, DType::kBF16)};
-                    })));
+  EXPECT_FALSE(found_for(other).has_value());
 }
 
 // A slope that is off in one number, or of another operand in one place, is no derivative of GELU.
 TEST(BlasEpilogues, ASlopeIsMatchedToTheLastNode) {
   const auto with = [](double cubic, bool mixes) {
-    Layer layer = layer_of(Form::kSlope, DType::kBF16, 5, 8, 7);
+    Layer layer = layer_of(kSlope);
     layer.others.push_back(layer.others[0]);
-    layer.write = [=](Value dy, const std::vector<Value>& others) {
+    layer.write = [=](Value dy, const Values& others) {
       const Value x = cast(others[0], DType::kF32);
       const Value other = mixes ? cast(others[1], DType::kF32) : x;
       const Value inner =
           (x + x * x * other * cubic) * (std::numbers::sqrt2 * std::numbers::inv_sqrtpi);
       const Value outputs[] = {x * 0.5 * (tanh(inner) + 1.0)}, seeds[] = {dy}, wrt[] = {x};
-      return std::vector<Value>{
-          cast(vector_jacobian_product(outputs, seeds, wrt)[0], DType::kBF16)};
+      return Values{cast(vector_jacobian_product(outputs, seeds, wrt)[0], DType::kBF16)};
     };
     return found_for(layer).has_value();
   };

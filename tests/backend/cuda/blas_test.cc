@@ -21,6 +21,15 @@ MatMul transposed(bool a, bool b) {
   op.transpose_b = b;
   return op;
 }
+MatMul in_tf32(MatMul op = {}) {
+  op.tf32 = true;
+  return op;
+}
+MatMul rounded_to_bf16() {
+  MatMul op;
+  op.round_to = DType::kBF16;
+  return op;
+}
 
 CaseBuilder matmul_case(DType dtype, Shape a, Shape b_shape, MatMul op = {}, uint64_t seed = 1) {
   CaseBuilder b(dtype, seed);
@@ -69,27 +78,20 @@ TEST_F(CudaBlas, RandomNodesAreThoseOfTheReference) {
 }
 
 TEST_F(CudaBlas, TellsTheLibraryWhatIsMultiplied) {
-  const DeviceRef gpu = device();
-  CaseBuilder f32 = matmul_case(DType::kF32, {3, 5, 7}, {3, 4, 7}, transposed(false, true));
-  run_node(gpu, f32);
+  const auto told = [&](CaseBuilder built) {
+    blas_.clear_log();
+    run_node(device(), built);
+    return library_lines("cublasLtMatmul");
+  };
+  using Lines = std::vector<std::string>;
+  const MatMul turned = transposed(false, true);
   // Column-major: the first matrix is our second, (4, 7) as (7, 4), transposed.
-  EXPECT_EQ(library_lines("cublasLtMatmul"),
-            std::vector<std::string>{
-                "cublasLtMatmul compute 68 TN 7x4 7x5 -> 4x5, types 0 0 0, 3 at a time"});
-  blas_.clear_log();
-  MatMul tf32 = transposed(false, true);
-  tf32.tf32 = true;
-  CaseBuilder coarse = matmul_case(DType::kF32, {3, 5, 7}, {3, 4, 7}, tf32);
-  run_node(gpu, coarse);
-  EXPECT_EQ(library_lines("cublasLtMatmul").at(0).substr(0, 29), "cublasLtMatmul compute 77 TN ");
-  blas_.clear_log();
-  MatMul to_bf16;
-  to_bf16.round_to = DType::kBF16;
-  CaseBuilder rounded = matmul_case(DType::kF32, {5, 7}, {7, 4}, to_bf16);
-  run_node(gpu, rounded);
-  EXPECT_EQ(library_lines("cublasLtMatmul"),
-            std::vector<std::string>{
-                "cublasLtMatmul compute 68 NN 4x7 7x5 -> 4x5, types 14 14 0, 1 at a time"});
+  EXPECT_EQ(told(matmul_case(DType::kF32, {3, 5, 7}, {3, 4, 7}, turned)),
+            Lines{"cublasLtMatmul compute 68 TN 7x4 7x5 -> 4x5, types 0 0 0, 3 at a time"});
+  EXPECT_EQ(told(matmul_case(DType::kF32, {3, 5, 7}, {3, 4, 7}, in_tf32(turned))),
+            Lines{"cublasLtMatmul compute 77 TN 7x4 7x5 -> 4x5, types 0 0 0, 3 at a time"});
+  EXPECT_EQ(told(matmul_case(DType::kF32, {5, 7}, {7, 4}, rounded_to_bf16())),
+            Lines{"cublasLtMatmul compute 68 NN 4x7 7x5 -> 4x5, types 14 14 0, 1 at a time"});
 }
 
 TEST_F(CudaBlas, ChoicesAreItsAlgorithms) {
@@ -120,9 +122,7 @@ TEST_F(CudaBlas, ChoicesAreItsAlgorithms) {
                                       "cublaslt_13_tile5_swizzle1_custom3_inner9"}));
   EXPECT_EQ(bits, (std::vector<int>{kBlasBits, kBlasBits + 1, kBlasBits + 2}));
   EXPECT_EQ(blas_choices(*blas, node)[1].workspace_bytes, 4096u);
-  MatMul tf32;
-  tf32.tf32 = true;
-  CaseBuilder coarse = matmul_case(DType::kF32, {64, 64}, {64, 64}, tf32);
+  CaseBuilder coarse = matmul_case(DType::kF32, {64, 64}, {64, 64}, in_tf32());
   EXPECT_EQ(blas_choices(*blas, node_of(coarse))[0].choice.name,
             "cublaslt_tf32_67_tile20_stages8_cluster2");
   // The library is told so, too, and what alignment it can rely on.
@@ -166,9 +166,7 @@ TEST_F(CudaBlas, ALaunchMakesOneCall) {
 }
 
 TEST_F(CudaBlas, EachCallMayFail) {
-  MatMul to_bf16;
-  to_bf16.round_to = DType::kBF16;
-  CaseBuilder built = matmul_case(DType::kF32, {2, 5, 7}, {2, 7, 4}, to_bf16);
+  CaseBuilder built = matmul_case(DType::kF32, {2, 5, 7}, {2, 7, 4}, rounded_to_bf16());
   expect_each_may_fail(built);
 }
 
@@ -183,8 +181,8 @@ TEST_F(CudaBlas, AnErrorSaysWithWhat) {
 
 TEST_F(CudaBlas, AnotherLibraryIsOneClearError) {
   ::setenv("RIDGE_CUBLASLT", "/usr/lib/x86_64-linux-gnu/libm.so.6", 1);
-  const std::string other = test::user_error([] { BlasLibrary::open(); });
-  EXPECT_THAT(other, has("is no cuBLASLt of CUDA 12 or later: it has no cublasLtCreate"));
+  EXPECT_THAT(test::user_error([] { BlasLibrary::open(); }),
+              has("is no cuBLASLt of CUDA 12 or later: it has no cublasLtCreate"));
   ::setenv("RIDGE_CUBLASLT", RIDGE_FAKE_CUBLASLT, 1);
   const std::string late = test::user_error([] { BlasLibrary::open(12040); });
   EXPECT_THAT(
