@@ -2,8 +2,8 @@
 #include "tests/backend/cuda/blas_test.h"
 
 #include "ridge/graph/ops/elementwise.h"
-#include "ridge/graph/ops/matmul.h"
 #include "ridge/run/backends.h"
+#include "tests/backend/cuda_kernels/product_forms.h"
 #include "tests/support/errors.h"
 #include "tests/support/has.h"
 #include "tests/support/scale.h"
@@ -13,50 +13,28 @@ namespace {
 
 using test::FakeAlgorithm;
 using test::has;
+using test::product_case;
+using test::ProductForm;
 using test::Random;
-
-MatMul transposed(bool a, bool b) {
-  MatMul op;
-  op.transpose_a = a;
-  op.transpose_b = b;
-  return op;
-}
-MatMul in_tf32(MatMul op = {}) {
-  op.tf32 = true;
-  return op;
-}
-MatMul rounded_to_bf16() {
-  MatMul op;
-  op.round_to = DType::kBF16;
-  return op;
-}
-
-CaseBuilder matmul_case(DType dtype, Shape a, Shape b_shape, MatMul op = {}, uint64_t seed = 1) {
-  CaseBuilder b(dtype, seed);
-  op.accumulate = accumulate_dtype(dtype);
-  const Value left = b.input(std::move(a)), right = b.input(std::move(b_shape));
-  b.finish({add_node(std::move(op), {left, right})});
-  return b;
-}
 
 CaseBuilder random_case(uint64_t seed) {
   Random random(seed);
   constexpr DType kDTypes[] = {DType::kF32, DType::kBF16, DType::kF16, DType::kF64};
-  const DType dtype = kDTypes[random.integer(0, 3)];
+  ProductForm form{.dtype = kDTypes[random.integer(0, 3)]};
   const int64_t m = random.integer(1, 30), n = random.integer(1, 30), k = random.integer(1, 40);
   const bool ta = random.chance(0.5), tb = random.chance(0.5);
-  Shape a = ta ? Shape{k, m} : Shape{m, k}, b = tb ? Shape{n, k} : Shape{k, n};
+  form.transpose_a = ta, form.transpose_b = tb;
+  form.a = ta ? Shape{k, m} : Shape{m, k}, form.b = tb ? Shape{n, k} : Shape{k, n};
   if (random.chance(0.5)) {
     const int64_t batch = random.integer(1, 5);
-    for (Shape* each : {&a, &b}) each->insert(each->begin(), batch);
+    for (Shape* each : {&form.a, &form.b}) each->insert(each->begin(), batch);
   }
-  MatMul op = transposed(ta, tb);
-  if (dtype == DType::kF32 && random.chance(0.8)) {
-    op.tf32 = random.chance(0.25);
-    if (!op.tf32) op.round_to = random.chance(0.5) ? DType::kBF16 : DType::kF16;
+  if (form.dtype == DType::kF32 && random.chance(0.8)) {
+    form.tf32 = random.chance(0.25);
+    if (!form.tf32) form.round_to = random.chance(0.5) ? DType::kBF16 : DType::kF16;
   }
-  op.f32_result = size_of(dtype) == 2 && random.chance(0.5);
-  return matmul_case(dtype, std::move(a), std::move(b), std::move(op), seed);
+  form.f32_result = size_of(form.dtype) == 2 && random.chance(0.5);
+  return product_case(form, seed);
 }
 
 TEST_F(CudaBlas, RandomNodesAreThoseOfTheReference) {
@@ -84,20 +62,19 @@ TEST_F(CudaBlas, TellsTheLibraryWhatIsMultiplied) {
     return library_lines("cublasLtMatmul");
   };
   using Lines = std::vector<std::string>;
-  const MatMul turned = transposed(false, true);
   // Column-major: the first matrix is our second, (4, 7) as (7, 4), transposed.
-  EXPECT_EQ(told(matmul_case(DType::kF32, {3, 5, 7}, {3, 4, 7}, turned)),
+  EXPECT_EQ(told(product_case({{3, 5, 7}, {3, 4, 7}, false, true})),
             Lines{"cublasLtMatmul compute 68 TN 7x4 7x5 -> 4x5, types 0 0 0, 3 at a time"});
-  EXPECT_EQ(told(matmul_case(DType::kF32, {3, 5, 7}, {3, 4, 7}, in_tf32(turned))),
+  EXPECT_EQ(told(product_case({.a = {3, 5, 7}, .b = {3, 4, 7}, .transpose_b = true, .tf32 = true})),
             Lines{"cublasLtMatmul compute 77 TN 7x4 7x5 -> 4x5, types 0 0 0, 3 at a time"});
-  EXPECT_EQ(told(matmul_case(DType::kF32, {5, 7}, {7, 4}, rounded_to_bf16())),
+  EXPECT_EQ(told(product_case({.a = {5, 7}, .b = {7, 4}, .round_to = DType::kBF16})),
             Lines{"cublasLtMatmul compute 68 NN 4x7 7x5 -> 4x5, types 14 14 0, 1 at a time"});
 }
 
 TEST_F(CudaBlas, ChoicesAreItsAlgorithms) {
   const DeviceRef gpu = device();
   const auto blas = make_blas(gpu);
-  CaseBuilder built = matmul_case(DType::kF32, {64, 64}, {64, 64});
+  CaseBuilder built = product_case({{64, 64}, {64, 64}});
   const Node& node = node_of(built);
   blas_.set_algorithms({
       {.id = 67, .tile = 20, .stages = 8, .cluster = 2},
@@ -122,7 +99,7 @@ TEST_F(CudaBlas, ChoicesAreItsAlgorithms) {
                                       "cublaslt_13_tile5_swizzle1_custom3_inner9"}));
   EXPECT_EQ(bits, (std::vector<int>{kBlasBits, kBlasBits + 1, kBlasBits + 2}));
   EXPECT_EQ(blas_choices(*blas, node)[1].workspace_bytes, 4096u);
-  CaseBuilder coarse = matmul_case(DType::kF32, {64, 64}, {64, 64}, in_tf32());
+  CaseBuilder coarse = product_case({.a = {64, 64}, .b = {64, 64}, .tf32 = true});
   EXPECT_EQ(blas_choices(*blas, node_of(coarse))[0].choice.name,
             "cublaslt_tf32_67_tile20_stages8_cluster2");
   // The library is told so, too, and what alignment it can rely on.
@@ -141,14 +118,14 @@ TEST_F(CudaBlas, OtherNodesHaveNone) {
   EXPECT_TRUE(blas_choices(*blas, *b.graph().outputs()[0].value.node).empty());
   // A node that the library has nothing for.
   blas_.set_algorithms({});
-  CaseBuilder built = matmul_case(DType::kF32, {4, 4}, {4, 4});
+  CaseBuilder built = product_case({{4, 4}, {4, 4}});
   EXPECT_TRUE(blas_choices(*blas, node_of(built)).empty());
 }
 
 TEST_F(CudaBlas, ALaunchMakesOneCall) {
   const DeviceRef gpu = device();
   const auto blas = make_blas(gpu);
-  CaseBuilder built = matmul_case(DType::kF32, {8, 8}, {8, 8});
+  CaseBuilder built = product_case({{8, 8}, {8, 8}});
   const Node& node = node_of(built);
   const auto kernel = make_blas_kernel(blas, node, blas_choices(*blas, node).at(0), nullptr);
   const Arena arena(gpu, 3 * 256);
@@ -166,12 +143,12 @@ TEST_F(CudaBlas, ALaunchMakesOneCall) {
 }
 
 TEST_F(CudaBlas, EachCallMayFail) {
-  CaseBuilder built = matmul_case(DType::kF32, {2, 5, 7}, {2, 7, 4}, rounded_to_bf16());
+  CaseBuilder built = product_case({.a = {2, 5, 7}, .b = {2, 7, 4}, .round_to = DType::kBF16});
   expect_each_may_fail(built);
 }
 
 TEST_F(CudaBlas, AnErrorSaysWithWhat) {
-  CaseBuilder built = matmul_case(DType::kF32, {5, 7}, {4, 7}, transposed(false, true));
+  CaseBuilder built = product_case({{5, 7}, {4, 7}, false, true});
   blas_.fail("cublasLtMatmul", 1, 13);
   EXPECT_EQ(test::user_error([&] { run_node(device(), built); }),
             "cuBLASLt 13.1.0: cublasLtMatmul(5 x 7 transposed x 4, f32 to f32, 1 at a time, by "

@@ -153,17 +153,8 @@ class RecordedLibrary : public Control {
   }
   /// On the handle's stream.
   bool launch(const LibraryHandle& handle, void** parameters) const {
-    using Launch = int(void*,
-                       unsigned,
-                       unsigned,
-                       unsigned,
-                       unsigned,
-                       unsigned,
-                       unsigned,
-                       unsigned,
-                       void*,
-                       void**,
-                       void**);
+    using Size = unsigned;  // of the grid, of a block, and of shared memory
+    using Launch = int(void*, Size, Size, Size, Size, Size, Size, Size, void*, void**, void**);
     return driver_call<Launch>("cuLaunchKernel")(
                handle.function, 1, 1, 1, 1, 1, 1, 0, handle.stream, parameters, nullptr) == 0;
   }

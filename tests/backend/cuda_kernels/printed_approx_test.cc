@@ -74,20 +74,9 @@ double unit_of(double size) { return std::max(std::fabs(size), 0x1p-126) * 0x1p-
 
 // Floats of every exponent, both signs and all kinds.
 std::vector<float> arguments() {
-  std::vector<float> all = {0.0f,
-                            -0.0f,
-                            1e-45f,
-                            -1e-45f,
-                            1.17549435e-38f,
-                            88.72283f,
-                            88.72284f,
-                            -87.3f,
-                            -103.9f,
-                            -104.1f,
-                            0.6f,
-                            -0.6f,
-                            3.4028235e38f,
-                            -3.4028235e38f};
+  std::vector<float> all = {88.72283f, 88.72284f, -87.3f, -103.9f, -104.1f};
+  for (const float x : {0.0f, 1e-45f, 1.17549435e-38f, 0.6f, 3.4028235e38f})
+    all.insert(all.end(), {x, -x});
   const auto step = static_cast<uint64_t>(is_short_scale() ? 99991 : 9973);
   for (uint64_t bits = 0; bits < uint64_t{1} << 32; bits += step)
     if (const auto x = std::bit_cast<float>(static_cast<uint32_t>(bits)); std::isfinite(x))

@@ -2,11 +2,11 @@
 // tile compiles for each generation of devices, and keeps its sums in registers.
 #include <gtest/gtest.h>
 
-#include "ridge/graph/ops/matmul.h"
 #include "ridge/graph/ops/source.h"
 #include "tests/backend/cuda_kernels/attention_forms.h"
 #include "tests/backend/cuda_kernels/printed_cubin.h"
 #include "tests/backend/cuda_kernels/printed_nvrtc.h"
+#include "tests/backend/cuda_kernels/product_forms.h"
 #include "tests/backend/cuda_kernels/test_limits.h"
 #include "tests/support/scale.h"
 
@@ -39,20 +39,9 @@ class Kernels {
     ASSERT_TRUE(printing.kernel) << printing.refusal;
     kernels_.push_back(*printing.kernel);
   }
-  void add_matmul(DType dtype,
-                  Shape a,
-                  Shape b,
-                  bool transpose_a = false,
-                  bool transpose_b = false,
-                  DType round_to = DType::kF32) {
-    MatMul op;
-    op.transpose_a = transpose_a;
-    op.transpose_b = transpose_b;
-    op.accumulate = accumulate_dtype(dtype);
-    op.round_to = round_to;
-    const Value y =
-        add_node(std::move(op), {input(dtype, std::move(a)), input(dtype, std::move(b))});
-    add(cuda::print_kernel(*y.node, kH200));
+  void add_product(const ProductForm& form) {
+    const auto factor = [&](const Shape& shape) { return input(form.dtype, shape); };
+    add(cuda::print_kernel(*product_of(form, factor).node, kH200));
   }
   /// Forward and gradient.
   void add_attention(const AttentionCase& form, DType dtype) {
@@ -79,23 +68,26 @@ class Kernels {
 TEST(PrintedContractions, MatrixProductsCompileWithoutLocalMemory) {
   if (nvrtc() == nullptr) GTEST_SKIP() << kNoNvrtc;
   Kernels all;
-  all.add_matmul(DType::kF32, {2048, 300}, {300, 2048});
-  all.add_matmul(DType::kF32, {2048, 1024}, {2048, 1024}, false, true);
-  all.add_matmul(DType::kF32, {1001, 2049}, {1001, 2047}, true, false);
-  all.add_matmul(DType::kF32, {2048, 1024}, {1024, 2048}, false, false, DType::kBF16);
-  all.add_matmul(DType::kF32, {2048, 1024}, {1024, 2048}, false, false, DType::kF16);
-  all.add_matmul(DType::kBF16, {2048, 1024}, {1024, 2048});
-  all.add_matmul(DType::kBF16, {1024, 2048}, {2048, 1024}, true, true);
-  all.add_matmul(DType::kF16, {2047, 1023}, {1023, 2049});
-  all.add_matmul(DType::kF64, {2048, 1024}, {1024, 2048});
-  all.add_matmul(DType::kF64, {31, 4096}, {4096, 33});
-  all.add_matmul(DType::kF32, {256, 64, 400}, {256, 400, 64});
-  all.add_matmul(DType::kF32, {8192, 256}, {8192, 256}, true, false);
-  all.add_matmul(DType::kBF16, {16, 4096}, {4096, 4096});
-  all.add_matmul(DType::kF32, {4096, 1000}, {1000, 10});
-  // As deep as what lies in shared memory at a time.
-  all.add_matmul(DType::kF32, {2048, 16}, {16, 2048});
-  all.add_matmul(DType::kBF16, {2048, 16}, {2048, 16}, false, true);
+  for (const ProductForm& form : {
+           ProductForm{{2048, 300}, {300, 2048}},
+           {{2048, 1024}, {2048, 1024}, false, true},
+           {{1001, 2049}, {1001, 2047}, true, false},
+           {{2048, 1024}, {1024, 2048}, false, false, DType::kF32, DType::kBF16},
+           {{2048, 1024}, {1024, 2048}, false, false, DType::kF32, DType::kF16},
+           {{2048, 1024}, {1024, 2048}, false, false, DType::kBF16},
+           {{1024, 2048}, {2048, 1024}, true, true, DType::kBF16},
+           {{2047, 1023}, {1023, 2049}, false, false, DType::kF16},
+           {{2048, 1024}, {1024, 2048}, false, false, DType::kF64},
+           {{31, 4096}, {4096, 33}, false, false, DType::kF64},
+           {{256, 64, 400}, {256, 400, 64}},
+           {{8192, 256}, {8192, 256}, true, false},
+           {{16, 4096}, {4096, 4096}, false, false, DType::kBF16},
+           {{4096, 1000}, {1000, 10}},
+           // As deep as what lies in shared memory at a time.
+           {{2048, 16}, {16, 2048}},
+           {{2048, 16}, {2048, 16}, false, true, DType::kBF16},
+       })
+    all.add_product(form);
   all.expect_no_local_memory();
 }
 

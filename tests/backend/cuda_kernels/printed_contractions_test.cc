@@ -3,34 +3,15 @@
 
 #include <cmath>
 
-#include "ridge/graph/ops/matmul.h"
 #include "ridge/graph/ops/source.h"
 #include "tests/backend/cuda_kernels/printed_cases.h"
+#include "tests/backend/cuda_kernels/product_forms.h"
 #include "tests/support/scale.h"
 
 namespace ridge::test {
 namespace {
 
 using cuda::PrintedKernel;
-
-struct Product {
-  Shape a, b;
-  bool transpose_a = false, transpose_b = false;
-  DType dtype = DType::kF32;
-  DType round_to = DType::kF32;
-};
-
-CaseBuilder built(const Product& product, uint64_t seed = 3) {
-  CaseBuilder b(product.dtype, seed);
-  MatMul op;
-  op.transpose_a = product.transpose_a;
-  op.transpose_b = product.transpose_b;
-  op.accumulate = accumulate_dtype(product.dtype);
-  op.round_to = product.round_to;
-  const Value left = b.input(product.a), right = b.input(product.b);
-  b.finish({add_node(std::move(op), {left, right})});
-  return b;
-}
 
 constexpr DType kDTypes[] = {DType::kF32, DType::kF64, DType::kF16, DType::kBF16};
 
@@ -42,16 +23,16 @@ TEST(PrintedMatMul, EachFormGivesTheBitsOfTheCpu) {
       for (const bool tb : {false, true}) {
         if (!is_drawn(number++, 3)) continue;
         // Odd sizes, and those that are read and written in vectors.
-        all.add(built({ta ? Shape{45, 67} : Shape{67, 45},
-                       tb ? Shape{70, 45} : Shape{45, 70},
-                       ta,
-                       tb,
-                       dtype}));
-        all.add(built({ta ? Shape{2, 40, 72} : Shape{2, 72, 40},
-                       tb ? Shape{2, 88, 40} : Shape{2, 40, 88},
-                       ta,
-                       tb,
-                       dtype}));
+        all.add(product_case({ta ? Shape{45, 67} : Shape{67, 45},
+                              tb ? Shape{70, 45} : Shape{45, 70},
+                              ta,
+                              tb,
+                              dtype}));
+        all.add(product_case({ta ? Shape{2, 40, 72} : Shape{2, 72, 40},
+                              tb ? Shape{2, 88, 40} : Shape{2, 40, 88},
+                              ta,
+                              tb,
+                              dtype}));
       }
   all.expect_bits_of_cpu();
 }
@@ -59,9 +40,9 @@ TEST(PrintedMatMul, EachFormGivesTheBitsOfTheCpu) {
 TEST(PrintedMatMul, FactorsAreRounded) {
   Cases all;
   for (const DType to : {DType::kBF16, DType::kF16}) {
-    all.add(built({{67, 45}, {45, 70}, false, false, DType::kF32, to}));
-    all.add(built({{3, 20, 131}, {3, 40, 131}, false, true, DType::kF32, to}));
-    all.add(built({{24, 500}, {500, 16}, false, false, DType::kF32, to}));
+    all.add(product_case({{67, 45}, {45, 70}, false, false, DType::kF32, to}));
+    all.add(product_case({{3, 20, 131}, {3, 40, 131}, false, true, DType::kF32, to}));
+    all.add(product_case({{24, 500}, {500, 16}, false, false, DType::kF32, to}));
   }
   all.expect_bits_of_cpu();
 }
@@ -70,12 +51,12 @@ TEST(PrintedMatMul, FactorsAreRounded) {
 TEST(PrintedMatMul, ThinAndSmall) {
   Cases all;
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF64}) {
-    all.add(built({{1, 33}, {33, 300}, false, false, dtype}));
-    all.add(built({{300, 33}, {33, 1}, false, false, dtype}));
-    all.add(built({{300, 40}, {8, 40}, false, true, dtype}));
-    all.add(built({{1, 1}, {1, 1}, false, false, dtype}));
-    all.add(built({{17, 1}, {1, 19}, false, false, dtype}));
-    all.add(built({{7, 3, 5, 6}, {7, 3, 6, 4}, false, false, dtype}));
+    all.add(product_case({{1, 33}, {33, 300}, false, false, dtype}));
+    all.add(product_case({{300, 33}, {33, 1}, false, false, dtype}));
+    all.add(product_case({{300, 40}, {8, 40}, false, true, dtype}));
+    all.add(product_case({{1, 1}, {1, 1}, false, false, dtype}));
+    all.add(product_case({{17, 1}, {1, 19}, false, false, dtype}));
+    all.add(product_case({{7, 3, 5, 6}, {7, 3, 6, 4}, false, false, dtype}));
   }
   all.expect_bits_of_cpu();
 }
@@ -84,12 +65,12 @@ TEST(PrintedMatMul, ThinAndSmall) {
 TEST(PrintedMatMul, DeepProductsAddUpTheirChains) {
   Cases all;
   for (const DType dtype : kDTypes) {
-    all.add(built({{70, 1001}, {1001, 66}, false, false, dtype}));
-    all.add(built({{385, 20}, {385, 24}, true, false, dtype}));
+    all.add(product_case({{70, 1001}, {1001, 66}, false, false, dtype}));
+    all.add(product_case({{385, 20}, {385, 24}, true, false, dtype}));
   }
   EXPECT_EQ(all.kernel(0).launches.size(), 2u);
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    all.add(built({{140, 33, 391}, {140, 391, 35}, false, false, dtype}));
+    all.add(product_case({{140, 33, 391}, {140, 391, 35}, false, false, dtype}));
     EXPECT_EQ(all.kernel(all.size() - 1).launches.size(), 1u);
   }
   all.expect_bits_of_cpu();
@@ -99,12 +80,12 @@ TEST(PrintedMatMul, DeepProductsAddUpTheirChains) {
 TEST(PrintedMatMul, LargeTiles) {
   Cases all;
   const auto is_large = [&](size_t i) { return all.kernel(i).launches[0].threads == 256; };
-  all.add(built({{132, 65, 20}, {132, 20, 66}}));
+  all.add(product_case({{132, 65, 20}, {132, 20, 66}}));
   EXPECT_TRUE(is_large(0));
-  all.add(built({{34, 24, 130}, {34, 24, 136}, true, false, DType::kBF16}));
+  all.add(product_case({{34, 24, 130}, {34, 24, 136}, true, false, DType::kBF16}));
   EXPECT_TRUE(is_large(1));
   if (is_full_scale()) {
-    all.add(built({{132, 65, 396}, {132, 66, 396}, false, true}));
+    all.add(product_case({{132, 65, 396}, {132, 66, 396}, false, true}));
     EXPECT_TRUE(is_large(2));
   }
   all.expect_bits_of_cpu();

@@ -1,6 +1,7 @@
 // Printed kernels run on the CPU, thread by thread, against the CPU backend: the same bits.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <random>
 
@@ -55,16 +56,10 @@ std::vector<std::shared_ptr<const Op>> elementwise_ops() {
           op_of<LogicalAnd>(), op_of<LogicalOr>()};
 }
 
-constexpr DType kDTypes[] = {DType::kF32,
-                             DType::kF32,
-                             DType::kF32,
-                             DType::kBF16,
-                             DType::kF16,
-                             DType::kF64,
-                             DType::kBool,
-                             DType::kI32,
-                             DType::kI64,
-                             DType::kU8};
+constexpr auto kDTypes = [] {
+  using enum DType;
+  return std::array{kF32, kF32, kF32, kBF16, kF16, kF64, kBool, kI32, kI64, kU8};
+}();
 
 // Random fused bodies without rows: every op, dtype, kind of broadcast, dropout and total.
 class RandomFlat {
@@ -365,32 +360,6 @@ TEST(PrintedKernels, SumsOverLongRowsGiveTheBitsOfTheCpu) {
       all.add_loops(b.graph().clone(), 3, 0);
     }
   EXPECT_EQ(all.size(), is_short_scale() ? 3u : 9u);
-  all.expect_bits_of_cpu();
-}
-
-// Single nodes: reductions in each direction and broadcasts.
-TEST(PrintedKernels, SingleNodesGiveTheBitsOfTheCpu) {
-  Cases all;
-  size_t number = 0;
-  for (const DType dtype : {DType::kF32, DType::kF64})
-    for (const Shape& shape : {Shape{300, 70}, Shape{2, 3, 2100}, Shape{70, 2, 9}}) {
-      if (!is_drawn(number++, 2)) continue;
-      Graph graph("single");
-      const Value x = input(graph, "x", {dtype, shape});
-      const Value y = input(graph, "y", {dtype, {shape.back()}});
-      const std::vector<Value> singles = {reduce_sum(x),
-                                          reduce_mean(x, {-1}),
-                                          reduce_max(x, {-1}),
-                                          reduce_mean(x, {0}),
-                                          broadcast(y, shape),
-                                          sqrt(x),
-                                          cast(x, DType::kBF16)};
-      for (size_t i = 0; i < singles.size(); ++i)
-        ASSERT_TRUE(all.add(*singles[i].node, i, Fill::kSpecial)) << all.refusal();
-      for (const Value maximum : {singles[2], reduce_max(x)})
-        for (uint64_t seed = 0; seed < 4; ++seed)
-          ASSERT_TRUE(all.add(*maximum.node, seed, Fill::kZeros)) << all.refusal();
-    }
   all.expect_bits_of_cpu();
 }
 

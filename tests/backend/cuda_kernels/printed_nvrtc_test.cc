@@ -6,10 +6,8 @@
 #include <stdlib.h>
 
 #include <algorithm>
-#include <fstream>
 #include <iterator>
 #include <map>
-#include <set>
 
 #include "ridge/backend/cuda/nvrtc.h"
 #include "ridge/backend/cuda/print_kernel.h"
@@ -121,15 +119,9 @@ TEST(Nvrtc, AFolderThatCannotBeWrittenCostsNoRun) {
 }
 
 TEST(Cubin, WhatIsNoCubinIsRefused) {
-  const std::string elf = std::string(
-      "\x7f"
-      "ELF\x02\x01",
-      6);
-  for (const std::string& text : {std::string(),
-                                  std::string("text"),
-                                  elf,
-                                  elf + std::string(58, '\0'),
-                                  elf + std::string(58, '\xff')})
+  const std::string elf = "\177ELF\2\1";
+  const std::string zeros(58, '\0'), ones(58, '\xff');
+  for (const std::string& text : {std::string(), std::string("text"), elf, elf + zeros, elf + ones})
     EXPECT_THAT(user_error([&] { test::read_cubin(text); }), has("[cubin]"));
 }
 

@@ -43,15 +43,8 @@ class Draw {
     return made;
   }
   DType dtype(bool is_number = false) {
-    static constexpr DType kSome[] = {DType::kF32,
-                                      DType::kBF16,
-                                      DType::kF16,
-                                      DType::kF64,
-                                      DType::kI64,
-                                      DType::kI32,
-                                      DType::kU8,
-                                      DType::kI16,
-                                      DType::kBool};
+    using enum DType;
+    static constexpr DType kSome[] = {kF32, kBF16, kF16, kF64, kI64, kI32, kU8, kI16, kBool};
     return kSome[below(is_number ? 8 : 9)];
   }
   Value operand(DType dtype, Shape shape) {

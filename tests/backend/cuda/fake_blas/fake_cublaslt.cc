@@ -144,20 +144,12 @@ BlasAlgorithm packed(const FakeAlgorithm& a) {
 
 void describe(
     std::string& line, const Matmul& op, const Layout& a, const Layout& b, const Layout& d) {
-  line += fmt::format(" compute {} {}{} {}x{} {}x{} -> {}x{}, types {} {} {}, {} at a time",
-                      op.compute,
-                      op.transpose_a != 0 ? 'T' : 'N',
-                      op.transpose_b != 0 ? 'T' : 'N',
-                      a.rows,
-                      a.columns,
-                      b.rows,
-                      b.columns,
-                      d.rows,
-                      d.columns,
-                      a.type,
-                      b.type,
-                      d.type,
-                      d.batches);
+  const auto letter = [](int transposes) { return transposes != 0 ? 'T' : 'N'; };
+  line +=
+      fmt::format(" compute {} {}{}", op.compute, letter(op.transpose_a), letter(op.transpose_b));
+  line += fmt::format(" {}x{} {}x{}", a.rows, a.columns, b.rows, b.columns);
+  line += fmt::format(" -> {}x{}, types {} {} {}", d.rows, d.columns, a.type, b.type, d.type);
+  line += fmt::format(", {} at a time", d.batches);
   if (op.epilogue != kNone) line += fmt::format(", epilogue {}", op.epilogue);
 }
 

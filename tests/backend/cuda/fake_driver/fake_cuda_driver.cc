@@ -36,16 +36,13 @@ constexpr ErrorText kErrors[] = {
     {719, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
     {803,
      "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH",
-     "system has unsupported display driver / cuda "
-     "driver combination"},
+     "system has unsupported display driver / cuda driver combination"},
     {900,
      "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
-     "operation not permitted when stream is "
-     "capturing"},
+     "operation not permitted when stream is capturing"},
     {901,
      "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED",
-     "operation failed due to a previous error "
-     "during capture"},
+     "operation failed due to a previous error during capture"},
     {904, "CUDA_ERROR_STREAM_CAPTURE_UNJOINED", "capturing stream has unjoined work"},
 };
 

@@ -16,26 +16,11 @@
 namespace ridge::test {
 
 // Codes of the driver, as its reference numbers them.
-enum Code : int {
-  kSuccess = 0,
-  kInvalidValue = 1,
-  kOutOfMemory = 2,
-  kNotInitialized = 3,
-  kNoDevice = 100,
-  kInvalidDevice = 101,
-  kInvalidContext = 201,
-  kInvalidPtx = 218,
-  kInvalidHandle = 400,
-  kNotFound = 500,
-  kNotReady = 600,
-  kIllegalAddress = 700,
-  kCaptureUnsupported = 900,
-  kCaptureInvalidated = 901,
-  kCaptureUnmatched = 903,
-  kCaptureUnjoined = 904,
-  kCaptureIsolation = 905,
-  kCapturedEvent = 907,
-};
+inline constexpr int kSuccess{0}, kInvalidValue{1}, kOutOfMemory{2}, kNotInitialized{3},
+    kNoDevice{100}, kInvalidDevice{101}, kInvalidContext{201}, kInvalidPtx{218},
+    kInvalidHandle{400}, kNotFound{500}, kNotReady{600}, kIllegalAddress{700},
+    kCaptureUnsupported{900}, kCaptureInvalidated{901}, kCaptureUnmatched{903},
+    kCaptureUnjoined{904}, kCaptureIsolation{905}, kCapturedEvent{907};
 
 using Task = std::function<int()>;  // returns a code
 

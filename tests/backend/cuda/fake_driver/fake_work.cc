@@ -184,10 +184,7 @@ int cuModuleLoadDataEx(
     void** module, const void* image, unsigned count, int* options, void** values) {
   return usual(__func__, [&](FakeMachine& fake, std::string& line) {
     const auto* const text = static_cast<const char*>(image);
-    const bool is_cubin = std::strncmp(text,
-                                       "\x7f"
-                                       "ELF",
-                                       4) == 0;
+    const bool is_cubin = std::strncmp(text, "\177ELF", 4) == 0;
     if (!is_cubin && std::strstr(text, ".entry ") == nullptr) {
       write_log("ptxas fatal   : no entry in the text", count, options, values);
       throw Refused{kInvalidPtx};
