@@ -9,7 +9,6 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <optional>
 #include <set>
 #include <thread>
 
@@ -103,20 +102,31 @@ class CudaTrace : public FakeDriverTest {
     ::unsetenv("RIDGE_CUPTI");
   }
 
-  /// `steps` steps between start and stop.
-  TraceLog record(Bench& bench, int steps, size_t events = 1000) {
+  static TraceLog recorded(const std::function<void()>& body, size_t events = 1000) {
     start_tracing(events);
-    for (int i = 0; i < steps; ++i) bench.step();
+    body();
     stop_tracing();
     return drain_trace();
   }
+  /// `steps` steps between start and stop.
+  TraceLog record(Bench& bench, int steps, size_t events = 1000) {
+    return recorded(
+        [&] {
+          for (int i = 0; i < steps; ++i) bench.step();
+        },
+        events);
+  }
   static std::vector<TraceEvent> of(const TraceLog& log, const std::string& category) {
     std::vector<TraceEvent> found;
-    std::copy_if(log.events.begin(),
-                 log.events.end(),
-                 std::back_inserter(found),
-                 [&](const TraceEvent& event) { return event.category == category; });
+    for (const TraceEvent& event : log.events)
+      if (event.category == category) found.push_back(event);
     return found;
+  }
+  /// The call that launched it.
+  static TraceEvent call_of(const TraceLog& log, const TraceEvent& kernel) {
+    for (const TraceEvent& call : of(log, "cuda_driver"))
+      if (call.correlation == kernel.correlation) return call;
+    throw std::runtime_error("no call launched " + kernel.name);
   }
   /// How often each event of the device is there, by all that no clock decides.
   static std::map<std::string, int> counted(const TraceLog& log) {
@@ -142,7 +152,6 @@ TEST_F(CudaTrace, ATraceHasWhatTheDeviceDid) {
   EXPECT_EQ(log.dropped, 0);
   const std::vector<TraceEvent> kernels = of(log, "kernel");
   ASSERT_EQ(kernels.size(), 6u);
-  const std::vector<TraceEvent> calls = of(log, "cuda_driver");
   for (const TraceEvent& kernel : kernels) {
     const bool is_add = kernel.name == "add";
     EXPECT_GE(kernel.start_ns, before);
@@ -152,16 +161,13 @@ TEST_F(CudaTrace, ATraceHasWhatTheDeviceDid) {
                     is_add ? "grid [3, 1, 1]" : "grid [1, 1, 1]",
                     "block [16, 1, 1]"));
     // The call that launched it, within the scope that made the call.
-    const auto call = std::find_if(calls.begin(), calls.end(), [&](const TraceEvent& each) {
-      return each.correlation == kernel.correlation;
-    });
-    ASSERT_NE(call, calls.end());
-    EXPECT_EQ(call->name, "cuLaunchKernel");
-    EXPECT_EQ(call->thread, this_thread_id());
-    EXPECT_LE(call->start_ns, kernel.start_ns);
+    const TraceEvent call = call_of(log, kernel);
+    EXPECT_EQ(call.name, "cuLaunchKernel");
+    EXPECT_EQ(call.thread, this_thread_id());
+    EXPECT_LE(call.start_ns, kernel.start_ns);
     const auto is_around = [&](const TraceEvent& scope) {
       return scope.category == "cpu_op" && scope.name == text(kernel, "site") &&
-             scope.start_ns <= call->start_ns && call->end_ns() <= scope.end_ns();
+             scope.start_ns <= call.start_ns && call.end_ns() <= scope.end_ns();
     };
     EXPECT_EQ(std::count_if(log.events.begin(), log.events.end(), is_around), 1);
   }
@@ -225,15 +231,16 @@ TEST_F(CudaTrace, BuffersMayComeBackInAnyOrderAndHalfFilled) {
 
 TEST_F(CudaTrace, WhatFindsNoBufferIsCounted) {
   Bench bench(device());
-  size_t all = 0;
-  for (const auto& [name, count] : counted(record(bench, 40))) all += static_cast<size_t>(count);
+  const auto events = [&](const TraceLog& log) {
+    return std::ranges::count_if(
+        log.events, [](const TraceEvent& event) { return event.category != "cpu_op"; });
+  };
+  const auto all = events(record(bench, 40));
   cupti_.records_per_buffer = 1;
   cupti_.is_late_and_reversed = true;
   const TraceLog log = record(bench, 40, 1);
-  size_t kept = 0;
-  for (const auto& [name, count] : counted(log)) kept += static_cast<size_t>(count);
-  EXPECT_LT(kept, 10u);
-  EXPECT_GT(log.dropped, static_cast<int64_t>(all - kept));  // ids of scopes and events too
+  EXPECT_LT(events(log), 10);
+  EXPECT_GT(log.dropped, all - events(log));  // ids of scopes and events too
 }
 
 TEST_F(CudaTrace, AGraphsKernelsBelongToItsLaunch) {
@@ -243,42 +250,33 @@ TEST_F(CudaTrace, AGraphsKernelsBelongToItsLaunch) {
     bench.queue_double();
   });
   // Captured before the recording, launched within it.
-  start_tracing();
-  {
+  const TraceLog log = recorded([&] {
     const TraceScope scope("step", "cpu_op");
     captured.launch(bench.work);
-  }
-  stop_tracing();
-  const TraceLog log = drain_trace();
+  });
   const std::vector<TraceEvent> kernels = of(log, "kernel");
-  const std::vector<TraceEvent> calls = of(log, "cuda_driver");
   ASSERT_EQ(kernels.size(), 2u);
   for (const TraceEvent& kernel : kernels) {
     EXPECT_EQ(text(kernel, "graph id"), "1");
     EXPECT_EQ(text(kernel, "site"), "step");
-    EXPECT_TRUE(std::any_of(calls.begin(), calls.end(), [&](const TraceEvent& call) {
-      return call.name == "cuGraphLaunch" && call.correlation == kernel.correlation;
-    }));
+    EXPECT_EQ(call_of(log, kernel).name, "cuGraphLaunch");
   }
 }
 
 TEST_F(CudaTrace, ThreadsHaveTheirOwnCallsAndScopes) {
   const DeviceRef gpu = device();
   Bench first(gpu), second(gpu);
-  start_tracing();
-  std::thread other([&] {
-    gpu->make_current();
-    for (int i = 0; i < 50; ++i) second.queue_double();
+  const TraceLog log = recorded([&] {
+    std::thread other([&] {
+      gpu->make_current();
+      for (int i = 0; i < 50; ++i) second.queue_double();
+    });
+    for (int i = 0; i < 50; ++i) first.queue_add();
+    other.join();
   });
-  for (int i = 0; i < 50; ++i) first.queue_add();
-  other.join();
-  stop_tracing();
-  const TraceLog log = drain_trace();
   std::map<std::string, std::set<int64_t>> threads;
   for (const TraceEvent& kernel : of(log, "kernel"))
-    for (const TraceEvent& call : of(log, "cuda_driver"))
-      if (call.correlation == kernel.correlation)
-        threads[kernel.name + " " + text(kernel, "site")].insert(call.thread);
+    threads[kernel.name + " " + text(kernel, "site")].insert(call_of(log, kernel).thread);
   ASSERT_EQ(threads.size(), 2u);
   EXPECT_EQ(log.devices.size(), 1u);  // of both
   EXPECT_EQ(threads["add layer.0:add"], std::set<int64_t>{this_thread_id()});
@@ -315,10 +313,9 @@ TEST_F(CudaTraceFile, DoctorReadsIt) {
     ASSERT_LT(launched_by[row], trace.size());
     EXPECT_EQ(trace.kind[launched_by[row]], doctor::EventKind::kRuntime);
   }
-  EXPECT_EQ(kinds[doctor::EventKind::kKernel], 6);
-  EXPECT_EQ(kinds[doctor::EventKind::kCopy], 3);
-  EXPECT_EQ(kinds[doctor::EventKind::kOperator], 9);
-  EXPECT_EQ(kinds[doctor::EventKind::kSynchronization], 6);
+  using enum doctor::EventKind;
+  EXPECT_EQ(std::tuple(kinds[kKernel], kinds[kCopy], kinds[kOperator], kinds[kSynchronization]),
+            std::tuple(6, 3, 9, 6));
   EXPECT_EQ(trace.launches.at(0).threads(), 16);
   EXPECT_EQ(trace.transfers.at(0).bytes, 64);
   EXPECT_EQ(trace.transfers.at(0).from, doctor::MemoryKind::kPinned);

@@ -145,13 +145,15 @@ TEST_F(CudaDnn, RandomConvolutionsAreThoseOfTheReference) {
 
 TEST_F(CudaDnn, AttentionsAreThoseOfTheReference) {
   for (const DType dtype : {DType::kBF16, DType::kF16})
-    for (const AttentionCase& form : kForms)
-      for (CaseBuilder built : {attention_of(form, dtype), gradient_of(form, dtype)}) {
+    for (const AttentionCase& form : kForms) {
+      CaseBuilder both[] = {attention_of(form, dtype), gradient_of(form, dtype)};
+      for (CaseBuilder& built : both) {
         start(Schedule::kAtLast);
         dnn_.set_engines({{.index = 13, .workspace_bytes = 512}}, {});
         expect_right(built, fmt::format("{}, {} queries", name_of(dtype), form.queries));
         if (HasFailure()) return;
       }
+    }
 }
 
 TEST_F(CudaDnn, AWrongResultIsSeen) {

@@ -1,6 +1,5 @@
 // Printed kernels in the library: compiled together, each source once, and the same errors and
 // modules for any number of threads.
-#include <algorithm>
 #include <cstdlib>
 #include <thread>
 

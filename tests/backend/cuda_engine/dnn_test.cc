@@ -8,7 +8,6 @@
 #include "ridge/graph/ops/source.h"
 #include "ridge/run/backends.h"
 #include "ridge/run/compare.h"
-#include "ridge/run/program.h"
 #include "tests/backend/cuda/fake_dnn/fake_dnn.h"
 #include "tests/backend/cuda_engine/simulated_gpu.h"
 #include "tests/backend/cuda_kernels/attention_forms.h"
@@ -66,15 +65,6 @@ TEST_F(CudaDnnEngine, ChoicesAgreeWithTheReference) {
   }
 }
 
-TEST_F(CudaDnnEngine, WhatAlwaysWorksIsTakenWhereNothingElseIs) {
-  dnn_.set_engines({{.index = 67, .numerical_notes = {0}}}, {{.index = 1}});
-  const auto gpu = make_backend_with_dnn();
-  CaseBuilder b(DType::kF32, 3);
-  const Value x = b.input({2, 5, 6, 3}), w = b.input({3, 3, 3, 4});
-  b.finish({convolve(x, w)});
-  EXPECT_EQ(names_of(*gpu, *b.graph().outputs()[0].value.node), (Names{"cudnn_eng1"}));
-}
-
 TEST_F(CudaDnnEngine, AttentionOf16BitsAndItsGradientAreItsOwn) {
   const auto gpu = make_backend_with_dnn();
   const AttentionCase form = {
@@ -98,9 +88,7 @@ TEST_F(CudaDnnEngine, ARecordedProgramIsTheSame) {
   const Value x = input(graph, "x", image), w = input(graph, "w", weights);
   graph.add_output("y", tanh(convolve(x, w)));
   const Graph plain = graph.clone();
-  ProgramGraphs graphs;
-  graphs.entries.push_back(std::move(graph));
-  Program program(std::move(graphs), *gpu);
+  Program program(program_of(std::move(graph)), *gpu);
   const size_t entry = program.entry("main");
   for (uint64_t run = 0; run < 4; ++run) {
     CaseBuilder b(DType::kF32, run);
@@ -214,10 +202,8 @@ TEST_F(CudaDnnEngine, AFailedPlanIsANote) {
 TEST_F(CudaDnnEngine, AKernelThatFailsInItsFirstRunIsToldWithItsSite) {
   const auto gpu = make_backend_with_dnn();
   dnn_.fail("cudnnBackendExecute", 1, 5000);
-  ProgramGraphs graphs;
-  graphs.entries.push_back(three_convolutions(DType::kF32));
-  const std::string message = user_error([&] { Program(std::move(graphs), *gpu); });
-  EXPECT_THAT(message, has("cudnnBackendExecute(", ", at site '"));
+  EXPECT_THAT(user_error([&] { Program(program_of(three_convolutions(DType::kF32)), *gpu); }),
+              has("cudnnBackendExecute(", ", at site '"));
 }
 
 // What goes wrong beside is told when that node is asked for, each time.

@@ -2,7 +2,6 @@
 // training with the losses of the CPU.
 #include "ridge/compile/pad_head.h"
 
-#include <cmath>
 #include <limits>
 
 #include "ridge/compile/pipeline.h"

@@ -56,9 +56,7 @@ TEST_F(CudaProgram, AnIndexOutOfRangeIsToldWithItsSite) {
   Tensor numbers({DType::kF32, {2, 3}}), indices({DType::kI64, {2}});
   indices.set(1, -3);
   EXPECT_EQ(user_error([&] { evaluate(graph, *gpu, {{"x", numbers}, {"i", indices}}); }), message);
-  ProgramGraphs graphs;
-  graphs.entries.push_back(std::move(graph));
-  Program program(std::move(graphs), *gpu);
+  Program program(program_of(std::move(graph)), *gpu);
   const auto run = [&](int64_t index) {
     indices.set(1, static_cast<double>(index));
     program.write(program.input(0, "x"), numbers.data());
@@ -108,10 +106,8 @@ TEST_F(CudaProgram, NoMemoryForThePlanIsOneClearError) {
   Graph graph("main");
   const Value x = input(graph, "x", {DType::kF32, {1 << 20}});
   graph.add_output("y", neg(x));
-  ProgramGraphs graphs;
-  graphs.entries.push_back(std::move(graph));
-  const std::string message = user_error([&] { Program(std::move(graphs), *gpu); });
-  EXPECT_THAT(message, has("cuMemAlloc_v2(", "bytes are free", "train.batch"));
+  EXPECT_THAT(user_error([&] { Program(program_of(std::move(graph)), *gpu); }),
+              has("cuMemAlloc_v2(", "bytes are free", "train.batch"));
 }
 
 TEST_F(CudaProgram, AModuleIsLoadedOnceForNodesThatAreAlike) {
@@ -122,11 +118,9 @@ TEST_F(CudaProgram, AModuleIsLoadedOnceForNodesThatAreAlike) {
     const SiteScope scope(graph, name);
     graph.add_output(name, neg(x));
   }
-  ProgramGraphs graphs;
-  graphs.entries.push_back(std::move(graph));
   ProgramOptions options;
   options.passes.off = {"all"};
-  const Program program(std::move(graphs), *gpu, options);
+  const Program program(program_of(std::move(graph)), *gpu, options);
   EXPECT_EQ(lines({"cuModuleLoadDataEx"}).size(), 1u);
   EXPECT_EQ(lines({"cuModuleUnload"}).size(), 0u);
 }

@@ -1,6 +1,5 @@
 // Every op for which the CUDA backend has a kernel, in each of its choices, against the reference;
 // and the list of those for which it has none.
-#include <map>
 #include <set>
 
 #include "ridge/run/compare.h"

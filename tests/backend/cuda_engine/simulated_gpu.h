@@ -12,6 +12,7 @@
 #include "ridge/graph/ops/source.h"
 #include "ridge/run/backends.h"
 #include "ridge/run/compare.h"
+#include "ridge/run/program.h"
 #include "tests/backend/cuda/fake_blas/fake_blas.h"
 #include "tests/backend/cuda/fake_driver_test.h"
 #include "tests/backend/cuda/fake_nvrtc/fake_nvrtc.h"
@@ -43,6 +44,12 @@ class SimulatedGpu : public cuda::FakeDriverTest {
     return *cuda::open_stand_in<FakeBlasEntry>(RIDGE_FAKE_CUBLASLT, kFakeBlasEntry)();
   }
 
+  /// A program of one entry, the graph.
+  static ProgramGraphs program_of(Graph graph) {
+    ProgramGraphs graphs;
+    graphs.entries.push_back(std::move(graph));
+    return graphs;
+  }
   /// Names of the kernels that the backend has for a node, in their order.
   static Names names_of(const Backend& gpu, const Node& node) {
     Names names;

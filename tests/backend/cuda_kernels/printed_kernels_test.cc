@@ -61,6 +61,20 @@ constexpr auto kDTypes = [] {
   return std::array{kF32, kF32, kF32, kBF16, kF16, kF64, kBool, kI32, kI64, kU8};
 }();
 
+// Functions of f64 are CUDA's own: a test of theirs compares them with the reference.
+bool is_of_cuda(const Op& op, DType dtype) {
+  return dtype == DType::kF64 && op.traits().op_class == OpClass::kTranscendental &&
+         op.name() != "rsqrt";
+}
+
+// The body as a loop of the graph, over inputs of its own.
+const Node& loop_of(Graph& graph, const Graph& body, LoopDomain domain = {}) {
+  std::vector<Value> from;
+  for (const Node* node : body.inputs())
+    from.push_back(input(graph, node->op_as<Input>().input_name, node->outputs[0]));
+  return fused(graph, body, std::move(from), Site{"test"}, domain);
+}
+
 // Random fused bodies without rows: every op, dtype, kind of broadcast, dropout and total.
 class RandomFlat {
  public:
@@ -83,11 +97,7 @@ class RandomFlat {
     for (int i = 0; i < results && made_ > 0; ++i)
       add_result(values_[first_made + static_cast<size_t>(below(made_))]);
     if (count_ == 0) return nullptr;
-    std::vector<Value> from;
-    for (const Node* node : body_.inputs())
-      from.push_back(input(graph, node->op_as<Input>().input_name, node->outputs[0]));
-    const LoopDomain domain = has_total_ ? LoopDomain{numel(shape_), 0} : LoopDomain{};
-    return &fused(graph, body_, std::move(from), Site{"test"}, domain);
+    return &loop_of(graph, body_, has_total_ ? LoopDomain{numel(shape_), 0} : LoopDomain{});
   }
 
  private:
@@ -147,10 +157,7 @@ class RandomFlat {
       cast.to = kDTypes[below(std::size(kDTypes))];
       return add(op_of(cast), {pick(dtype)});
     }
-    // Functions of f64 are CUDA's own: a test of theirs compares them with the reference.
-    if (dtype == DType::kF64 && op->traits().op_class == OpClass::kTranscendental &&
-        op->name() != "rsqrt")
-      return;
+    if (is_of_cuda(*op, dtype)) return;
     if (op->traits().min_inputs == 2) return add(op, {pick(dtype), pick(dtype)});
     add(op, {pick(dtype)});
   }
@@ -229,23 +236,15 @@ TEST(PrintedKernels, EveryOpGivesTheBitsOfTheCpuOnSpecialNumbers) {
       const Value condition = input(body, "2", {DType::kBool, {size}});
       size_t results = 0;
       for (const auto& op : elementwise_ops()) {
-        if (!op->traits().dtypes.has(dtype) || op->traits().min_inputs > 2) continue;
-        if (dtype == DType::kF64 && op->traits().op_class == OpClass::kTranscendental &&
-            op->name() != "rsqrt")
-          continue;
-        const bool is_binary = op->traits().min_inputs == 2;
-        const std::vector<Value> from =
-            is_binary ? std::vector<Value>{a, b} : std::vector<Value>{a};
+        if (!op->traits().dtypes.has(dtype) || is_of_cuda(*op, dtype)) continue;
+        std::vector<Value> from{a};
+        if (op->traits().min_inputs == 2) from.push_back(b);
         body.add_output(name_of_number(results++), {&body.add(op, from), 0});
       }
       for (const DType to : kAllDTypes)
         if (to != dtype) body.add_output(name_of_number(results++), cast(a, to));
       body.add_output(name_of_number(results++), where(condition, a, b));
-      std::vector<Value> from;
-      for (const Node* node : body.inputs())
-        from.push_back(input(graph, node->op_as<Input>().input_name, node->outputs[0]));
-      const Node& node = fused(graph, body, std::move(from), Site{"ops"});
-      ASSERT_TRUE(all.add(node, 7, Fill::kSpecial)) << all.refusal();
+      ASSERT_TRUE(all.add(loop_of(graph, body), 7, Fill::kSpecial)) << all.refusal();
     }
   all.expect_bits_of_cpu();
 }
@@ -283,19 +282,6 @@ TEST(PrintedKernels, LossesNormsAndSoftmaxGiveTheBitsOfTheCpu) {
   all.expect_bits_of_cpu();
 }
 
-// Loops of the graph, behind the passes, whose kernels hold rows in registers.
-size_t count_held(Graph graph, const cuda::DeviceLimits& limits) {
-  const auto cpu = make_backend("cpu");
-  run_pipeline(graph, *cpu, {});
-  size_t held = 0;
-  for (const auto& node : graph.nodes()) {
-    if (!node->is<Fused>()) continue;
-    const cuda::Printing printing = cuda::print_kernel(*node, limits);
-    held += printing.kernel && printing.kernel->source.find("h0[j]") != std::string::npos;
-  }
-  return held;
-}
-
 // What fits a block differs from device to device, and decides what is kept of a row and how many
 // rows are summed at a time.
 TEST(PrintedKernels, DevicesOfAllLimitsGiveTheBitsOfTheCpu) {
@@ -306,7 +292,7 @@ TEST(PrintedKernels, DevicesOfAllLimitsGiveTheBitsOfTheCpu) {
     for (const auto& [rows, columns] :
          std::vector<std::pair<int64_t, int64_t>>{{70, 1024}, {68, 1280}}) {
       const Graph sums = norm_gradient_of(rows, columns);
-      EXPECT_EQ(count_held(sums.clone(), limits), columns == 1280 ? 1u : 0u);
+      EXPECT_EQ(held_kernels(sums.clone(), limits).size(), columns == 1280 ? 1u : 0u);
       all.add_loops(sums.clone(), 2, 0);
     }
     EXPECT_GE(all.size(), 3u);
@@ -335,7 +321,7 @@ TEST(PrintedKernels, RowsInRegistersGiveTheBitsOfTheCpu) {
                  std::vector<Value>{of}, std::vector<Value>{dy}, std::vector<Value>{x, gamma}))
           results.push_back(gradient);
       b.finish(results);
-      held += count_held(b.graph().clone(), kH200);
+      held += held_kernels(b.graph().clone(), kH200).size();
       all.add_loops(b.graph().clone(), 5, 0);
     }
   EXPECT_GE(held, 6u);

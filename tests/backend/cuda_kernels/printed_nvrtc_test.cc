@@ -193,16 +193,7 @@ std::vector<cuda::PrintedKernel> norm_kernels(int64_t columns) {
            std::vector<Value>{y}, std::vector<Value>{dy}, std::vector<Value>{x, gamma, beta}))
     results.push_back(gradient);
   b.finish(results);
-  Graph graph = b.graph().clone();
-  const auto cpu = make_backend("cpu");
-  run_pipeline(graph, *cpu, {});
-  std::vector<cuda::PrintedKernel> found;
-  for (const auto& node : graph.nodes())
-    if (node->is<Fused>())
-      if (cuda::Printing each = cuda::print_kernel(*node, kH200);
-          each.kernel && each.kernel->source.find("h0[j]") != std::string::npos)
-        found.push_back(std::move(*each.kernel));
-  return found;
+  return held_kernels(b.graph().clone(), kH200);
 }
 
 // A multiprocessor has room for two blocks at least. The numbers are those of bench/README.md.

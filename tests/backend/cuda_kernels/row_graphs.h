@@ -1,12 +1,16 @@
 // Graphs whose loops go over rows, as models have them.
 #pragma once
 
+#include "ridge/backend/cuda/print_kernel.h"
+#include "ridge/compile/pipeline.h"
 #include "ridge/graph/autodiff.h"
 #include "ridge/graph/ops/elementwise.h"
+#include "ridge/graph/ops/fused.h"
 #include "ridge/graph/ops/norm.h"
 #include "ridge/graph/ops/reduce.h"
 #include "ridge/graph/ops/softmax.h"
 #include "ridge/graph/ops/source.h"
+#include "ridge/run/backends.h"
 
 namespace ridge::test {
 
@@ -41,6 +45,20 @@ inline Graph norm_gradient_of(int64_t rows, int64_t columns) {
   for (const Value& gradient : vector_jacobian_product(y, dy, wrt))
     graph.add_output(fmt::format("{}", graph.outputs().size()), gradient);
   return graph;
+}
+
+/// Of the loops of the graph, behind the passes, the kernels that hold rows in registers.
+inline std::vector<cuda::PrintedKernel> held_kernels(Graph graph,
+                                                     const cuda::DeviceLimits& limits) {
+  run_pipeline(graph, *make_backend("cpu"), {});
+  std::vector<cuda::PrintedKernel> held;
+  for (const auto& node : graph.nodes()) {
+    if (!node->is<Fused>()) continue;
+    cuda::Printing each = cuda::print_kernel(*node, limits);
+    if (each.kernel && each.kernel->source.find("h0[j]") != std::string::npos)
+      held.push_back(std::move(*each.kernel));
+  }
+  return held;
 }
 
 }  // namespace ridge::test

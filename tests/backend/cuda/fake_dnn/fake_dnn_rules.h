@@ -7,12 +7,15 @@
 
 namespace ridge::test::dnn_reference {
 
+// Codes.
 inline constexpr int kSuccess{0}, kBadParam{2000}, kNotFinalized{2004}, kAttributeType{2010},
     kNotSupported{3000}, kExecutionFailed{5000};
+// Kinds of descriptors.
 inline constexpr int kPointwise{0}, kConvolution{1}, kEngine{2}, kConfig{3}, kHeuristics{4},
     kPlan{5}, kKnob{7}, kForward{10}, kGradWeight{11}, kGradInput{12}, kPointwiseOperation{13},
     kGraph{15}, kPack{16}, kTensor{17}, kMatmul{18}, kMatmulOperation{19}, kReduction{21},
     kReductionOperation{22}, kReshapeOperation{31};
+// Types of attributes.
 inline constexpr int kHandleType{0}, kDataType{1}, kBool{2}, kInt64{3}, kFloat{4}, kPointer{6},
     kConvolutionMode{7}, kHeuristicMode{8}, kKnobType{9}, kNumericalNote{11}, kPointwiseMode{14},
     kDescriptor{15}, kReductionType{18}, kBehaviorNote{19};
