@@ -3,25 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 
 #include "tests/cuda_cli/cuda_run.h"
 
 namespace ridge {
 namespace {
-
-/// What a program of the system prints.
-std::string printed(const std::string& command) {
-  std::string text;
-  FILE* const pipe = ::popen(command.c_str(), "r");
-  if (pipe == nullptr) throw std::runtime_error("cannot run " + command);
-  std::array<char, 4096> read{};
-  while (const size_t count = ::fread(read.data(), 1, read.size(), pipe))
-    text.append(read.data(), count);
-  if (::pclose(pipe) != 0) throw std::runtime_error(command + " failed");
-  return text;
-}
 
 const std::string kTrain = "train mlp.toml --device cuda";
 
@@ -41,6 +27,13 @@ class CudaPlugin : public testing::Test {
     EXPECT_THAT(ended.err, testing::StartsWith("error: "));
     EXPECT_EQ(std::count(ended.err.begin(), ended.err.end(), '\n'), 1) << ended.err;
     return ended.err;
+  }
+
+  /// What a program of the system prints.
+  std::string printed(const std::string& program, const std::vector<std::string>& words) const {
+    const Ended ended = test::RidgeProcess(folder_.path(), words, "", program).wait();
+    EXPECT_EQ(ended.code, 0) << program << "\n" << ended.err;
+    return ended.out;
   }
 
   const std::string no_driver_ = "export RIDGE_CUDA_DRIVER=/nowhere/libcuda.so.1;";
@@ -149,7 +142,7 @@ TEST_F(CudaPlugin, ADeviceThatIsNoneIsNamed) {
 
 TEST_F(CudaPlugin, TheProgramNeedsNothingOfCuda) {
   for (const char* file : {RIDGE_PROGRAM, RIDGE_CUDA_PLUGIN}) {
-    const std::string needed = printed(std::string("ldd '") + file + "'");
+    const std::string needed = printed("ldd", {file});
     EXPECT_THAT(needed, has("libstdc++"));  // it is a list of libraries
     std::istringstream lines(needed);
     for (std::string line; std::getline(lines, line);)
@@ -161,7 +154,7 @@ TEST_F(CudaPlugin, TheProgramNeedsNothingOfCuda) {
 
 // What the program has, the plugin takes from there: state of its own would be a second one.
 TEST_F(CudaPlugin, ThePluginHasNoStateOfTheProgram) {
-  const std::string symbols = printed("nm -DC --defined-only '" RIDGE_CUDA_PLUGIN "'");
+  const std::string symbols = printed("nm", {"-DC", "--defined-only", RIDGE_CUDA_PLUGIN});
   EXPECT_THAT(symbols, has(" T ridge_cuda_plugin\n"));
   std::istringstream lines(symbols);
   for (std::string line; std::getline(lines, line);) {
@@ -172,7 +165,7 @@ TEST_F(CudaPlugin, ThePluginHasNoStateOfTheProgram) {
                 !name.starts_with("ridge::"))
         << line;
   }
-  const std::string missing = printed("nm -D --undefined-only '" RIDGE_CUDA_PLUGIN "'");
+  const std::string missing = printed("nm", {"-D", "--undefined-only", RIDGE_CUDA_PLUGIN});
   EXPECT_THAT(missing, has("_ZN5ridge10plain_line"));
 }
 

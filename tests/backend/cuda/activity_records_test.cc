@@ -38,6 +38,13 @@ TraceLog log_of(ActivityRecords& records) {
   return log;
 }
 
+using Lines = std::vector<std::string>;
+Lines lines_of(ActivityRecords& records) {
+  Lines lines;
+  for (const TraceEvent& event : log_of(records).events) lines.push_back(text_of(event));
+  return lines;
+}
+
 KernelActivity kernel(uint32_t correlation, const char* name = "loop_mul_add") {
   KernelActivity record{};
   record.kind = ActivityKind::kConcurrentKernel;
@@ -96,9 +103,7 @@ TEST(ActivityRecords, AGraphHasTheScopesOfTheSameWorkThatWasLaunched) {
   const TraceLog log = log_of(records);
   ASSERT_EQ(log.events.size(), 6u);
   EXPECT_EQ(text(log.events[2], "site"), "");  // the second one of the known graph
-  EXPECT_EQ(text(log.events[3], "site"), kSite);
-  EXPECT_EQ(text(log.events[4], "site"), kSite);
-  EXPECT_EQ(text(log.events[5], "site"), kSite);
+  for (const size_t i : {3, 4, 5}) EXPECT_EQ(text(log.events[i], "site"), kSite);
   EXPECT_THAT(text_of(log.events[5]), has("graph id 6; graph node id 1"));
 }
 
@@ -128,15 +133,12 @@ TEST(ActivityRecords, CopiesAndFillsSayWhatTheyMove) {
   set.memory = 3;
   set.bytes = 64, set.start = 10, set.end = 20;
   add(records, set);
-  const TraceLog log = log_of(records);
-  EXPECT_EQ(
-      text_of(log.events.at(0)),
-      "gpu_memcpy: Memcpy HtoD (Pinned -> Device), 10 + 10 ns, thread 0, stream 7, correlation 5; "
-      "device 0; context 0; bytes 4096");
-  EXPECT_EQ(log.events.at(1).name, "Memcpy Unknown (Unknown -> Device)");
-  EXPECT_EQ(text_of(log.events.at(2)),
-            "gpu_memset: Memset (Device), 10 + 10 ns, thread 0, stream 0, correlation 0; device 0; "
-            "context 0; bytes 64");
+  const std::string bytes = "thread 0, stream 7, correlation 5; device 0; context 0; bytes 4096";
+  EXPECT_EQ(lines_of(records),
+            (Lines{"gpu_memcpy: Memcpy HtoD (Pinned -> Device), 10 + 10 ns, " + bytes,
+                   "gpu_memcpy: Memcpy Unknown (Unknown -> Device), 10 + 10 ns, " + bytes,
+                   "gpu_memset: Memset (Device), 10 + 10 ns, thread 0, stream 0, correlation 0; "
+                   "device 0; context 0; bytes 64"}));
 }
 
 TEST(ActivityRecords, CallsLieOnTheirThreads) {
@@ -154,12 +156,9 @@ TEST(ActivityRecords, CallsLieOnTheirThreads) {
   overhead.object_ids[1] = 4321;
   overhead.start = 100, overhead.end = 110;
   add(records, overhead);
-  const TraceLog log = log_of(records);
-  std::vector<std::string> lines;
-  for (const TraceEvent& event : log.events) lines.push_back(text_of(event));
   EXPECT_EQ(
-      lines,
-      (std::vector<std::string>{
+      lines_of(records),
+      (Lines{
           "cuda_driver: cuLaunchKernel, 100 + 40 ns, thread 4321, stream -1, correlation 77",
           "cuda_runtime: cudaLaunch, 100 + 40 ns, thread 4321, stream -1, correlation 77; result 2",
           "cuda_runtime: runtime call 9, 100 + 40 ns, thread 4321, stream -1, correlation 77; "

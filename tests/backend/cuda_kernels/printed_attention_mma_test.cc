@@ -60,8 +60,9 @@ struct Head {
   int64_t queries, keys, depth, width;
   double scale;
   Rounding rounding;
-  Matrix q, k, v, dy, y, logsumexp;
-  Matrix allowed;  // where it is not 0
+  Matrix q, k, v;
+  Matrix allowed;                          // where it is not 0
+  Matrix dy = {}, y = {}, logsumexp = {};  // of a gradient
 
   static double f32(int64_t terms) { return static_cast<double>(terms + 2) * 0x1p-23; }
 
@@ -210,9 +211,6 @@ void for_each_head(const Node& node,
              .q = rows(0, l.q, l.queries, l.depth),
              .k = rows(form.is_packed() ? 0 : 1, l.k, l.keys, l.depth),
              .v = rows(form.is_packed() ? 0 : 2, l.v, l.keys, l.width),
-             .dy = {},
-             .y = {},
-             .logsumexp = {},
              .allowed = Matrix(l.queries, l.keys)};
       if (others != 0) {
         h.y = rows(n, l.y, l.queries, l.width);

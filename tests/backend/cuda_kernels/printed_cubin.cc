@@ -106,9 +106,7 @@ void read_attributes(const Bytes& info,
 }  // namespace
 
 std::vector<KernelUse> read_cubin(std::string_view cubin) {
-  check(cubin.starts_with("\x7f"
-                          "ELF\x02\x01"),
-        "[cubin] is no ELF file of 64 bits");
+  check(cubin.starts_with("\177ELF\2\1"), "[cubin] is no ELF file of 64 bits");
   const Bytes file(cubin);
   const std::vector<Section> sections = sections_of(file);
   const std::vector<std::string_view> symbols = symbols_of(file, sections);

@@ -42,20 +42,11 @@ HostFault PrintedOnHost::run(const cuda::PrintedKernel& kernel,
   while (reinterpret_cast<uintptr_t>(workspace) % 64 != 0) ++workspace;
   for (const cuda::KernelLaunch& launch : kernel.launches) {
     std::vector<void*> operands;
-    for (const cuda::KernelOperand& operand : launch.operands) switch (operand.kind) {
-        case cuda::KernelOperand::kInput:
-          operands.push_back(const_cast<void*>(inputs.at(operand.at)));
-          break;
-        case cuda::KernelOperand::kOutput:
-          operands.push_back(outputs.at(operand.at));
-          break;
-        case cuda::KernelOperand::kWorkspace:
-          operands.push_back(workspace + operand.at);
-          break;
-        case cuda::KernelOperand::kFault:
-          operands.push_back(&fault);
-          break;
-      }
+    for (const auto& [kind, at] : launch.operands)
+      operands.push_back(kind == cuda::KernelOperand::kInput    ? const_cast<void*>(inputs.at(at))
+                         : kind == cuda::KernelOperand::kOutput ? outputs.at(at)
+                         : kind == cuda::KernelOperand::kFault  ? static_cast<void*>(&fault)
+                                                                : workspace + at);
     // The last ones may be one parameter, which is handed over by its address.
     const std::vector<void*> list(operands.end() - static_cast<ptrdiff_t>(launch.listed),
                                   operands.end());

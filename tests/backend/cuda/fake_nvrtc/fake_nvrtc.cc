@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <map>
@@ -72,6 +71,17 @@ class Running {
   }
   ~Running() { --control.at_once; }
 };
+
+template <typename T>
+int give(size_t number, T* to) {
+  *to = static_cast<T>(number);
+  return kSuccess;
+}
+template <typename From, typename T>
+int copy(const From& from, T* to) {
+  std::copy(from.begin(), from.end(), to);
+  return kSuccess;
+}
 
 }  // namespace
 
@@ -161,44 +171,23 @@ int nvrtcCompileProgram(Program* program, int count, const char* const* options)
 }
 
 int nvrtcGetProgramLogSize(Program* program, size_t* size) {
-  *size = program->log.size() + 1;
-  return kSuccess;
+  return give(program->log.size() + 1, size);
 }
-
 int nvrtcGetProgramLog(Program* program, char* log) {
-  std::memcpy(log, program->log.c_str(), program->log.size() + 1);
-  return kSuccess;
+  log[program->log.size()] = '\0';
+  return copy(program->log, log);
 }
-
 // What runs on no device yet has no cubin.
 int nvrtcGetCUBINSize(Program* program, size_t* size) {
-  *size = program->is_ptx ? 0 : program->image.size();
-  return kSuccess;
+  return give(program->is_ptx ? 0 : program->image.size(), size);
 }
+int nvrtcGetPTXSize(Program* program, size_t* size) { return give(program->image.size(), size); }
+int nvrtcGetPTX(Program* program, char* ptx) { return copy(program->image, ptx); }
+int nvrtcGetCUBIN(Program* program, char* cubin) { return copy(program->image, cubin); }
 
-int nvrtcGetPTXSize(Program* program, size_t* size) {
-  *size = program->image.size();
-  return kSuccess;
-}
-
-int nvrtcGetPTX(Program* program, char* ptx) {
-  std::memcpy(ptx, program->image.data(), program->image.size());
-  return kSuccess;
-}
-
-int nvrtcGetNumSupportedArchs(int* count) {
-  *count = static_cast<int>(control.architectures.size());
-  return kSuccess;
-}
-
+int nvrtcGetNumSupportedArchs(int* count) { return give(control.architectures.size(), count); }
 int nvrtcGetSupportedArchs(int* architectures) {
-  std::copy(control.architectures.begin(), control.architectures.end(), architectures);
-  return kSuccess;
-}
-
-int nvrtcGetCUBIN(Program* program, char* cubin) {
-  std::memcpy(cubin, program->image.data(), program->image.size());
-  return kSuccess;
+  return copy(control.architectures, architectures);
 }
 
 }  // extern "C"
