@@ -21,7 +21,6 @@ class CudaRates : public FakeDriverTest {
   CudaRates() { start(); }
   void start() {
     fake_.reset();
-    fake_.set_schedule(Schedule::kAtLast);
     fake_.memory_bytes = size_t{16} << 20;  // an eighth is 2 MiB
   }
   static Calibration measure() {

@@ -102,13 +102,12 @@ const AttentionCase kForms[] = {
 // ---- tests ----
 
 TEST_F(CudaDnn, ConvolutionsAreThoseOfTheReference) {
-  constexpr Schedule kSchedules[] = {Schedule::kAtLast, Schedule::kAtOnce, Schedule::kRandom};
   uint64_t seed = 0;
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16})
     for (const ConvolutionForm& geometry : geometries())
       for (int part = 0; part < 3; ++part) {
         CaseBuilder built = convolution_case(geometry, part, dtype, ++seed);
-        start(kSchedules[seed % 3], seed);
+        start_in_turn(seed);
         // The workspace is spoilt by the plan: weights must lie elsewhere in it.
         dnn_.set_engines(
             {{.index = 7, .workspace_bytes = seed % 2 == 0 ? size_t{0} : size_t{1000}}}, {});
@@ -160,8 +159,7 @@ TEST_F(CudaDnn, AWrongResultIsSeen) {
   CaseBuilder built = convolution_case(geometries()[1], 0, DType::kF32);
   dnn_.is_wrong = true;
   const NamedTensors got = run_node(device(), built);
-  const auto reference = make_backend("ref");
-  const NamedTensors want = evaluate(built.graph(), *reference, built.tensors());
+  const NamedTensors want = evaluate(built.graph(), *make_backend("ref"), built.tensors());
   EXPECT_NE(difference(got.at("y0"), want.at("y0"), tolerance(DType::kF32, OpClass::kContraction)),
             "");
 }
@@ -173,8 +171,7 @@ std::vector<std::string> names_of(const std::vector<DnnChoice>& choices) {
 }
 
 TEST_F(CudaDnn, ChoicesAreItsPlans) {
-  const DeviceRef gpu = device();
-  const auto dnn = make_dnn(gpu);
+  const auto dnn = make_dnn(device());
   CaseBuilder half = convolution_case(geometries()[1], 0, DType::kBF16);
   dnn_.set_engines(
       {

@@ -59,15 +59,14 @@ TEST_F(CudaDriver, AFileThatIsNoLibraryIsAnError) {
 }
 
 TEST_F(CudaDriver, AnotherLibraryIsAnError) {
-  const std::string error = user_error([] { Driver("libm.so.6"); });
-  EXPECT_EQ(error,
+  EXPECT_EQ(user_error([] { Driver("libm.so.6"); }),
             "'libm.so.6' is no NVIDIA driver that Ridge can use: it has no function "
             "cuDriverGetVersion; install NVIDIA's driver 525 (CUDA 12.0) or later");
 }
 
 TEST_F(CudaDriver, ALackingFunctionIsNamed) {
-  const std::string error = user_error([] { Driver driver(RIDGE_FAKE_LACKING_CUDA); });
-  EXPECT_THAT(error, has("it has no function cuLaunchKernel; install"));
+  EXPECT_THAT(user_error([] { Driver driver(RIDGE_FAKE_LACKING_CUDA); }),
+              has("it has no function cuLaunchKernel; install"));
   // Nothing of it was started.
   EXPECT_EQ(open_fake(RIDGE_FAKE_LACKING_CUDA).log(),
             std::vector<std::string>{"cuDriverGetVersion"});
@@ -159,9 +158,8 @@ TEST_F(CudaDriver, OutOfMemorySaysHowMuchThereIs) {
 TEST_F(CudaDriver, HostMemoryThatCannotBeLockedHasAFixOfItsOwn) {
   const DeviceRef gpu = device();
   fake_.fail("cuMemHostAlloc", 1, 2);
-  const std::string error = user_error([&] { PinnedMemory(gpu, 4096); });
   EXPECT_THAT(
-      error,
+      user_error([&] { PinnedMemory(gpu, 4096); }),
       has("cuMemHostAlloc(4096 bytes of page-locked host memory) failed", "memory of the host"));
 }
 
@@ -202,8 +200,8 @@ TEST_F(CudaDriver, AKernelOrModuleThatIsNotThereIsNamed) {
   const Module module(gpu, kPtx, "kernels");
   EXPECT_THAT(user_error([&] { static_cast<void>(module.kernel("subtract")); }),
               has("cuModuleGetFunction(kernel 'subtract' of 'kernels') failed"));
-  const std::string error = user_error([&] { Module(gpu, "what is this", "noise"); });
-  EXPECT_THAT(error, has("cuModuleLoadDataEx('noise': ptxas fatal   : no entry in the text)"));
+  EXPECT_THAT(user_error([&] { Module(gpu, "what is this", "noise"); }),
+              has("cuModuleLoadDataEx('noise': ptxas fatal   : no entry in the text)"));
 }
 
 TEST_F(CudaDriver, ALaunchThatIsRefusedNamesTheKernelAndItsShape) {

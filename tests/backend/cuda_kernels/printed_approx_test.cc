@@ -13,7 +13,6 @@
 #include "ridge/graph/ops/fused.h"
 #include "ridge/graph/ops/reduce.h"
 #include "ridge/graph/ops/shape.h"
-#include "ridge/graph/text.h"
 #include "ridge/run/backends.h"
 #include "ridge/run/compare.h"
 #include "tests/backend/cuda_kernels/printed_cases.h"
@@ -268,11 +267,11 @@ TEST(PrintedApprox, OnlyOfNodesThatCallAFunction) {
   const Value y = input(rows, "y", {DType::kF32, {300, 40}});
   rows.add_output("z", y * broadcast(exp(reduce_sum(y, {1}, true)), {300, 40}));
   run_pipeline(rows, *make_backend("cpu"), {});
-  for (const auto& node : rows.nodes()) {
-    if (!node->is<Fused>()) continue;
-    EXPECT_EQ(print_approx_kernel(*node, kH200).refusal,
-              "calls no function that the device approximates");
-  }
+  for (const auto& node : rows.nodes())
+    if (node->is<Fused>()) {
+      EXPECT_EQ(print_approx_kernel(*node, kH200).refusal,
+                "calls no function that the device approximates");
+    }
 }
 
 // ---- NVIDIA's compiler ----

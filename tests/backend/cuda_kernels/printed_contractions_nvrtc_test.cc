@@ -8,7 +8,6 @@
 #include "tests/backend/cuda_kernels/printed_nvrtc.h"
 #include "tests/backend/cuda_kernels/product_forms.h"
 #include "tests/backend/cuda_kernels/test_limits.h"
-#include "tests/support/scale.h"
 
 namespace ridge::test {
 namespace {

@@ -6,7 +6,6 @@
 #include <random>
 
 #include "ridge/backend/cuda/scalar_text.h"
-#include "ridge/compile/pipeline.h"
 #include "ridge/graph/autodiff.h"
 #include "ridge/graph/ops/activation.h"
 #include "ridge/graph/ops/conv.h"
@@ -20,11 +19,9 @@
 #include "ridge/graph/ops/softmax.h"
 #include "ridge/graph/ops/source.h"
 #include "ridge/graph/text.h"
-#include "ridge/run/backends.h"
 #include "tests/backend/cuda_kernels/printed_cases.h"
 #include "tests/backend/cuda_kernels/row_graphs.h"
 #include "tests/backend/cuda_kernels/test_limits.h"
-#include "tests/support/errors.h"
 #include "tests/support/has.h"
 #include "tests/support/random_rows.h"
 #include "tests/support/scale.h"

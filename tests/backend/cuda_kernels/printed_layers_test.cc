@@ -5,7 +5,6 @@
 #include "ridge/graph/ops/softmax.h"
 #include "ridge/graph/ops/source.h"
 #include "tests/backend/cuda_kernels/printed_cases.h"
-#include "tests/backend/cuda_kernels/test_limits.h"
 
 namespace ridge::test {
 namespace {

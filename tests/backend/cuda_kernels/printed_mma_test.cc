@@ -96,9 +96,8 @@ const char* const kByMatrices = R"(
 TEST(PrintedMma, TheStandInMultipliesAsTheTablesSay) {
   PrintedOnHost host;
   constexpr const char* kParameters = "const BF16* a, const BF16* b, const float* c, float* y";
-  std::vector<cuda::PrintedKernel> kernels;
-  kernels.push_back(kernel("by_hand", kParameters, kByHand, 3, 1));
-  kernels.push_back(kernel("by_matrices", kParameters, kByMatrices, 3, 1));
+  const cuda::PrintedKernel kernels[] = {kernel("by_hand", kParameters, kByHand, 3, 1),
+                                         kernel("by_matrices", kParameters, kByMatrices, 3, 1)};
   for (const cuda::PrintedKernel& each : kernels) host.add(each);
   host.build();
   for (const uint64_t seed : {1, 2, 3}) {
