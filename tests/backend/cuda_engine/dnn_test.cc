@@ -42,6 +42,8 @@ class CudaDnnEngine : public SimulatedGpu {
         std::move(note));
   }
 
+  size_t finished() const { return lines_of(dnn_.log(), {"cudnnBackendFinalize"}).size(); }
+
   FakeDnn& dnn_;
 };
 
@@ -126,34 +128,27 @@ std::vector<const Node*> convolutions(const Graph& graph) {
   return found;
 }
 
-int64_t finished(const FakeDnn& dnn) {
-  int64_t count = 0;
-  for (const std::string& line : dnn.log())
-    count += line.starts_with("cudnnBackendFinalize") ? 1 : 0;
-  return count;
-}
-
 // The first that is asked for brings the plans of all; with one thread, and with several, each of
 // which has a handle.
 TEST_F(CudaDnnEngine, PlansOfAGraphAreMadeSideBySide) {
   const int threads = num_threads();
-  std::vector<std::vector<std::string>> names;
+  std::vector<Names> names;
   for (const int count : {1, 4}) {
     set_num_threads(count);
     dnn_.reset(RIDGE_FAKE_CUDA);
     dnn_.set_engines({{.index = 62, .knobs = {{2, 5}}}, {.index = 57, .behavior_notes = {0}}}, {});
     const auto gpu = make_backend_with_dnn();
     const Graph graph = three_convolutions(DType::kBF16);
-    std::vector<std::string> all;
-    int64_t calls = 0;
+    Names all;
+    size_t calls = 0;
     for (const Node* node : convolutions(graph)) {
       const Names own = names_of(*gpu, *node);
       all.insert(all.end(), own.begin(), own.end());
       if (calls == 0) {
-        calls = finished(dnn_);
-        EXPECT_GT(calls, 0);
+        calls = finished();
+        EXPECT_GT(calls, 0u);
       }
-      EXPECT_EQ(finished(dnn_), calls) << "planned when it was asked for";
+      EXPECT_EQ(finished(), calls) << "planned when it was asked for";
     }
     const std::vector<std::string> live = dnn_.live();
     EXPECT_EQ(std::count(live.begin(), live.end(), "handle"), std::min(count, 2));
@@ -229,13 +224,13 @@ TEST_F(CudaDnnEngine, OnlyWhatRunsIsPlanned) {
       EXPECT_EQ(names_of(gpu, *node).at(0), "cudnn_eng1");
   };
   ask(*make_backend_with_dnn(), three_convolutions(DType::kBF16));
-  const auto of_16_bits = finished(dnn_);
-  EXPECT_GT(of_16_bits, 0);
+  const auto of_16_bits = finished();
+  EXPECT_GT(of_16_bits, 0u);
   const auto gpu = make_backend_with_dnn();
   Graph graph = three_convolutions(DType::kF32);
   run_pipeline(graph, *gpu, {.precision = DType::kBF16});
   ask(*gpu, graph);
-  EXPECT_EQ(finished(dnn_), 2 * of_16_bits);
+  EXPECT_EQ(finished(), 2 * of_16_bits);
 }
 
 TEST_F(CudaDnnEngine, TheHardwareNamesIt) {
