@@ -8,6 +8,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <set>
 #include <thread>
@@ -102,7 +103,7 @@ class CudaTrace : public FakeDriverTest {
     ::unsetenv("RIDGE_CUPTI");
   }
 
-  static TraceLog recorded(const std::function<void()>& body, size_t events = 1000) {
+  static TraceLog recorded(size_t events, const std::function<void()>& body) {
     start_tracing(events);
     body();
     stop_tracing();
@@ -110,11 +111,9 @@ class CudaTrace : public FakeDriverTest {
   }
   /// `steps` steps between start and stop.
   TraceLog record(Bench& bench, int steps, size_t events = 1000) {
-    return recorded(
-        [&] {
-          for (int i = 0; i < steps; ++i) bench.step();
-        },
-        events);
+    return recorded(events, [&] {
+      for (int i = 0; i < steps; ++i) bench.step();
+    });
   }
   static std::vector<TraceEvent> of(const TraceLog& log, const std::string& category) {
     std::vector<TraceEvent> found;
@@ -250,7 +249,7 @@ TEST_F(CudaTrace, AGraphsKernelsBelongToItsLaunch) {
     bench.queue_double();
   });
   // Captured before the recording, launched within it.
-  const TraceLog log = recorded([&] {
+  const TraceLog log = recorded(1000, [&] {
     const TraceScope scope("step", "cpu_op");
     captured.launch(bench.work);
   });
@@ -266,7 +265,7 @@ TEST_F(CudaTrace, AGraphsKernelsBelongToItsLaunch) {
 TEST_F(CudaTrace, ThreadsHaveTheirOwnCallsAndScopes) {
   const DeviceRef gpu = device();
   Bench first(gpu), second(gpu);
-  const TraceLog log = recorded([&] {
+  const TraceLog log = recorded(1000, [&] {
     std::thread other([&] {
       gpu->make_current();
       for (int i = 0; i < 50; ++i) second.queue_double();
