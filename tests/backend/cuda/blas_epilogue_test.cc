@@ -99,12 +99,12 @@ Layer layer_of(Form form, int64_t n = 8, DType dtype = DType::kBF16, int64_t m =
     const Value y = reshape(product, shape);
     if (form.is_slope) {
       const Value x = reshape(cast(others[0], DType::kF32), shape);
-      const Value outputs[] = {gelu(x, GelukTanh)}, seeds[] = {y}, wrt[] = {x};
+      const Value outputs[] = {gelu(x, GeluForm::kTanh)}, seeds[] = {y}, wrt[] = {x};
       const Value slope = vector_jacobian_product(outputs, seeds, wrt)[0];
       return Values{cast(reshape(slope, flat), dtype)};
     }
     const Value sum = form.has_bias ? with_row(y, others[0]) : y;
-    const Value made = form.has_gelu ? gelu(sum, GelukTanh) : sum;
+    const Value made = form.has_gelu ? gelu(sum, GeluForm::kTanh) : sum;
     Values results{cast(reshape(made, flat), dtype)};
     if (form.has_aux) results.push_back(reshape(cast(sum, dtype), flat));
     if (form.aux_is_first) std::swap(results[0], results[1]);
@@ -275,10 +275,10 @@ TEST(BlasEpilogues, OnlyWhatTheLibraryComputes) {
   EXPECT_TRUE(found_for(with_body(with_bias)).has_value());
   std::map<std::string, Layer> none = {
       {"GELU by erf", with_body([](Value x, const Values& others) {
-         return gelu(with_bias(x, others), GelukErf);
+         return gelu(with_bias(x, others), GeluForm::kErf);
        })},
       {"behind GELU", with_body([](Value x, const Values& others) {
-         const Value y = gelu(with_bias(x, others), GelukTanh);
+         const Value y = gelu(with_bias(x, others), GeluForm::kTanh);
          return y + y;
        })},
       {"a matrix",
@@ -317,7 +317,7 @@ TEST(BlasEpilogues, TheSecondResultIsWhatGeluReads) {
       EXPECT_EQ(found_for(layer_of(form, n)).has_value(), n == 8) << form.name;
   Layer other = layer_of(kGeluAuxBias);
   other.write = [](Value x, const Values& others) {
-    return Values{cast(gelu(with_row(x, others[0]), GelukTanh), DType::kBF16),
+    return Values{cast(gelu(with_row(x, others[0]), GeluForm::kTanh), DType::kBF16),
                   cast(x + x, DType::kBF16)};
   };
   EXPECT_FALSE(found_for(other).has_value());
