@@ -74,12 +74,10 @@ void* HostBackend::allocate(size_t bytes) {
   const size_t size = (bytes / kAlignment + 2) * kAlignment;
   void* block = nullptr;
   size_t mapped = 0;
-  if (size <= bytes) {
-    block = nullptr;  // the number of bytes and their frame is too large for size_t
-  } else if (size >= kMappedBytes) {
+  if (size >= kMappedBytes) {
     mapped = (size + kPage - 1) / kPage * kPage;
     block = map_pages(mapped);
-  } else {
+  } else if (size > bytes) {  // it is less where the sum is too large for size_t
     block = std::aligned_alloc(kAlignment, size);
   }
   if (block == nullptr)

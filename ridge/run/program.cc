@@ -111,7 +111,7 @@ void Program::make_launches(size_t entry) {
 
 namespace {
 
-// What a kernel's call says that fails, with the site of the node.
+// Runs a call of a kernel, whose error then names the site of the node.
 template <typename Call>
 void with_site(const PlanStep& step, const Call& call) {
   try {

@@ -242,9 +242,8 @@ NodeTimes Tuner::measure(const Node& node, const std::vector<Choice>& choices, K
   return times;
 }
 
-// What could not run, for instance because other programs held the device's memory, may run next
-// time: then nothing is kept.
-NodeTimes Tuner::measure_with_room(const Node& node,
+NodeTimes Tuner::measure_with_room(const std::string& key,
+                                   const Node& node,
                                    const std::vector<Choice>& choices,
                                    KernelRange range) {
   try {
@@ -252,7 +251,7 @@ NodeTimes Tuner::measure_with_room(const Node& node,
     if (std::ranges::none_of(times.candidates, [](const CandidateTime& each) {
           return each.note.starts_with(kCannotRun);
         }))
-      cache_.keep(key_in(node, range), times);
+      cache_.keep(key, times);
     ++timed_;
     return times;
   } catch (const OutOfMemory&) {
@@ -280,7 +279,7 @@ size_t Tuner::choose(const Node& node, const std::vector<Choice>& choices, Kerne
   } else if (is_too_large(node)) {
     times = not_timed(node, choices, range);
   } else {
-    times = measure_with_room(node, choices, range);
+    times = measure_with_room(key, node, choices, range);
   }
   return known_.emplace(std::move(key), std::move(times)).first->second.pick;
 }

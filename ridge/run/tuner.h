@@ -67,7 +67,11 @@ class Tuner {
  private:
   bool is_too_large(const Node& node) const;
   NodeTimes measure(const Node& node, const std::vector<Choice>& choices, KernelRange range);
-  NodeTimes measure_with_room(const Node& node,
+  /// Measures the node and keeps its times under `key`, unless a candidate could not run: it may
+  /// run next time, for instance where other programs held the device's memory. not_timed() where
+  /// the device has no room for operands and results.
+  NodeTimes measure_with_room(const std::string& key,
+                              const Node& node,
                               const std::vector<Choice>& choices,
                               KernelRange range);
 
