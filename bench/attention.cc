@@ -17,8 +17,8 @@
 
 #include "bench/exit_code.h"
 #include "ridge/base/clock.h"
+#include "ridge/base/cpu/parallel.h"
 #include "ridge/base/error.h"
-#include "ridge/base/parallel.h"
 #include "ridge/graph/ops/source.h"
 #include "ridge/run/backends.h"
 

@@ -23,7 +23,7 @@
 
 #include "bench/exit_code.h"
 #include "ridge/base/json_writer.h"
-#include "ridge/base/trace.h"
+#include "ridge/base/trace/trace.h"
 #include "ridge/run/backends.h"
 
 namespace {

@@ -2,7 +2,7 @@
 // repetition times the peak, the GEMM (packing included) and, where it is installed, oneDNN.
 //
 // bench_gemm [--threads N] [--isa avx2|avx512] [--json FILE] [--shapes FILE] [--serve yes]
-#include "ridge/backend/cpu/gemm.h"
+#include "ridge/backend/cpu/gemm/gemm.h"
 
 #include <fmt/core.h>
 #include <sys/mman.h>
@@ -26,10 +26,10 @@
 #include "ridge/backend/cpu/cpu_isa.h"
 #include "ridge/backend/cpu/peak.h"
 #include "ridge/base/clock.h"
-#include "ridge/base/cpu_info.h"
+#include "ridge/base/cpu/cpu_info.h"
+#include "ridge/base/cpu/parallel.h"
 #include "ridge/base/error.h"
 #include "ridge/base/json_writer.h"
-#include "ridge/base/parallel.h"
 #include "ridge/base/stats.h"
 
 #ifdef RIDGE_BENCH_DNNL

@@ -12,7 +12,7 @@
 
 #include "bench/exit_code.h"
 #include "ridge/base/clock.h"
-#include "ridge/base/cpu_info.h"
+#include "ridge/base/cpu/cpu_info.h"
 #include "ridge/base/error.h"
 #include "ridge/base/json_writer.h"
 #include "ridge/data/loader.h"

@@ -12,7 +12,7 @@
 #include <cstdlib>
 
 #include "bench/exit_code.h"
-#include "ridge/train/config_text.h"
+#include "ridge/config/text.h"
 
 int main(int count, char** words) {
   if (count < 3) {

@@ -2,7 +2,7 @@
 //
 // bench_read_trace [--megabytes N] [--file FILE] [--json FILE]
 // Without a file it makes one of N megabytes in the folder for temporary files, and removes it.
-#include "ridge/doctor/read_trace.h"
+#include "ridge/doctor/read/read_trace.h"
 
 #include <fmt/core.h>
 #include <sys/resource.h>

@@ -17,11 +17,11 @@
 
 #include "bench/exit_code.h"
 #include "ridge/base/clock.h"
-#include "ridge/base/cpu_info.h"
+#include "ridge/base/cpu/cpu_info.h"
 #include "ridge/io/file.h"
-#include "ridge/tune/resolved_config.h"
-#include "ridge/tune/trial.h"
-#include "ridge/tune/worker.h"
+#include "ridge/proof/trial.h"
+#include "ridge/tune/engine/resolved_config.h"
+#include "ridge/tune/engine/worker.h"
 
 namespace {
 

@@ -9,13 +9,13 @@
 #include <map>
 
 #include "bench/exit_code.h"
-#include "ridge/base/machine.h"
-#include "ridge/base/parallel.h"
+#include "ridge/base/cpu/parallel.h"
+#include "ridge/base/machine/machine.h"
 #include "ridge/base/settings.h"
 #include "ridge/base/stats.h"
+#include "ridge/config/text.h"
 #include "ridge/run/backends.h"
 #include "ridge/run/tuner.h"
-#include "ridge/train/config_text.h"
 #include "ridge/train/task.h"
 
 namespace ridge {

@@ -7,7 +7,7 @@
 # would be a second state. The plugin keeps default visibility, so that type information and the
 # statics of inline functions are one, too.
 function(ridge_add_cuda program)
-  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/ridge/backend/cuda/*.cc)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/ridge/backend/cuda/*.cc)
   ridge_unite(sources ridge/backend/cuda ${sources})
   add_library(ridge_cuda_objects OBJECT ${sources})
   target_include_directories(ridge_cuda_objects PUBLIC ${PROJECT_SOURCE_DIR})
@@ -39,7 +39,7 @@ function(ridge_embed_device_headers target)
   list(JOIN headers "|" joined)
   add_custom_command(OUTPUT ${out}
     COMMAND ${CMAKE_COMMAND} "-DFILES=${joined}" -DROOT=${PROJECT_SOURCE_DIR} -DOUT=${out}
-            -DNAME=device_headers -DHEADER=ridge/backend/cuda/print_kernel.h
+            -DNAME=device_headers -DHEADER=ridge/backend/cuda/print/kernel.h
             -DNAMESPACE=ridge::cuda -P ${script}
     DEPENDS ${headers} ${script} VERBATIM)
   target_sources(${target} PRIVATE ${out})

@@ -7,9 +7,9 @@ set(ridge_isa_avx512 ${ridge_isa_avx2} -mavx512f -mavx512bw -mavx512dq -mavx512v
     -mprefer-vector-width=512)
 
 function(ridge_add_kernels target)
-  file(GLOB kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/ridge/backend/cpu/isa/*.cc)
+  file(GLOB_RECURSE kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/ridge/backend/cpu/isa/*.cc)
   # AVX512-BF16 besides: callers ask has_bf16_pairs().
-  file(GLOB pairs CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/ridge/backend/cpu/isa/*_pairs_avx512.cc)
+  file(GLOB_RECURSE pairs CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/ridge/backend/cpu/isa/*_pairs_avx512.cc)
   set_source_files_properties(${pairs} PROPERTIES COMPILE_OPTIONS -mavx512bf16)
   # Unrolled register tiles, of intrinsics alone: a check of every one of them would take the
   # compiler minutes and find nothing.

@@ -15,5 +15,5 @@ endfunction()
 # What is put into programs of others, and what reads the text of them.
 function(ridge_embed_shim target)
   ridge_embed_python(${target} ridge/attach/shim shim_files ridge/attach/shim.h ridge::attach)
-  ridge_embed_python(${target} ridge/tune/patch patch_files ridge/tune/recipe_patch.h ridge)
+  ridge_embed_python(${target} ridge/tune/pytorch/patch patch_files ridge/tune/pytorch/recipe_patch.h ridge)
 endfunction()

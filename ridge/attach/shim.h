@@ -4,9 +4,8 @@
 // Every process of the program that imports torch writes into that folder, and nowhere else:
 //   facts_PID.json   one object (ProcessFacts below), replaced as a whole when it has changed and
 //                    twice a second while steps go on
-//   spans_PID.json   a Chrome trace that grows (it is closed only at the program's own end): a
-//   range
-//                    a step and what cost time in it, for little: "Step#N", "DataLoader.__next__"
+//   spans_PID.json   a Chrome trace that grows (closed only at the program's own end): a range a
+//                    step and what cost time in it, for little: "Step#N", "DataLoader.__next__"
 //                    and "DataLoader.__next__ (workers)", "DataLoader.__iter__",
 //                    "DataLoader.__init__", "torch.save", "gc.collect", "ridge profiling"
 //   trace_PID.json   what torch's profiler recorded of some steady steps, there when it is whole;
@@ -23,7 +22,8 @@
 #include <utility>
 #include <vector>
 
-#include "ridge/attach/private_folder.h"
+#include "ridge/attach/folders/private_folder.h"
+#include "ridge/base/semantic_class.h"
 
 namespace ridge::attach {
 
@@ -47,10 +47,10 @@ struct ShimOptions {
 
 /// Some of the program's own batches were looked at while they were made.
 struct BatchFacts {
-  int64_t workers_class = -1;  ///< SemanticClass of other workers; -1: none was seen.
-  std::string reason{};        ///< "samples draw random numbers (torch)"; empty: the bits stay.
-  double seconds = 0;  ///< Seconds in which one batch is made, by the process that makes it.
-  int64_t bytes = 0;   ///< Bytes of one batch.
+  std::optional<SemanticClass> workers_class{};  ///< Of other workers; nothing: none was seen.
+  std::string reason{};  ///< "samples draw random numbers (torch)"; empty: the bits stay.
+  double seconds = 0;    ///< Seconds in which one batch is made, by the process that makes it.
+  int64_t bytes = 0;     ///< Bytes of one batch.
 };
 
 struct LoaderFacts {
@@ -62,12 +62,12 @@ struct LoaderFacts {
   std::string dataset{};  ///< Its class.
 };
 
-/// What a probe says of one knob (tune/foreign_recipe.h): a value to try, or why there is none.
+/// What a probe says of one knob (tune/pytorch/recipe.h): a value to try, or why there is none.
 struct KnobOffer {
   std::string key{}, value{};
-  int64_t semantic_class = 0;  ///< 0 to 3, as SemanticClass has them, in this program.
-  std::string text{};          ///< Why it could gain: "3 convolutions, in NCHW".
-  std::string refusal{};       ///< Not empty: why it is not to be tried; no value then.
+  SemanticClass semantic_class = SemanticClass::kBitIdentical;  ///< In this program.
+  std::string text{};     ///< Why it could gain: "3 convolutions, in NCHW".
+  std::string refusal{};  ///< Not empty: why it is not to be tried; no value then.
 };
 
 /// What became of one knob of a recipe.

@@ -46,6 +46,14 @@ class Fields {
     const int64_t* number = find<int64_t>(key);
     if (number != nullptr && *number >= least && *number <= kMostNumber) out = *number;
   }
+  /// By its number; one that is too large is the worst class.
+  void read(std::string_view key, std::optional<SemanticClass>& out) const {
+    int64_t number = -1;
+    read(key, number);
+    if (number >= 0)
+      out = static_cast<SemanticClass>(
+          std::min(number, static_cast<int64_t>(SemanticClass::kTrajectory)));
+  }
   void read(std::string_view key, double& out) const {
     double number = -1;
     if (const double* real = find<double>(key)) number = *real;
@@ -95,7 +103,6 @@ class Fields {
 BatchFacts batches(const Fields& fields) {
   BatchFacts facts;
   fields.read("workers_class", facts.workers_class);
-  facts.workers_class = std::min<int64_t>(facts.workers_class, 3);
   fields.read("reason", facts.reason);
   fields.read("seconds", facts.seconds);
   fields.read("bytes", facts.bytes);
@@ -119,7 +126,9 @@ KnobOffer offer(const Fields& fields) {
   KnobOffer offer;
   fields.read("key", offer.key);
   fields.read("value", offer.value);
-  fields.read("class", offer.semantic_class);
+  std::optional<SemanticClass> semantic_class;
+  fields.read("class", semantic_class);
+  offer.semantic_class = semantic_class.value_or(SemanticClass::kBitIdentical);
   fields.read("text", offer.text);
   fields.read("refusal", offer.refusal);
   return offer;

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "ridge/backend/host.h"
-#include "ridge/base/parallel.h"
+#include "ridge/base/cpu/parallel.h"
 
 namespace ridge {
 namespace {

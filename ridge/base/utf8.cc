@@ -43,4 +43,9 @@ std::string valid_utf8(std::string_view text) {
   return valid;
 }
 
+std::string shown_text(std::string_view text) {
+  constexpr size_t kShown = 60;
+  return valid_utf8(text.substr(0, kShown)) + (text.size() > kShown ? "..." : "");
+}
+
 }  // namespace ridge

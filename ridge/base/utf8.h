@@ -14,6 +14,10 @@ size_t utf8_length(std::string_view text);
 /// `text` with each byte that belongs to no well-formed character replaced by U+FFFD.
 std::string valid_utf8(std::string_view text);
 
+/// The first 60 bytes of a text from outside, as valid_utf8(), with "..." where there are more: fit
+/// for a message.
+std::string shown_text(std::string_view text);
+
 inline constexpr std::string_view kReplacementCharacter = "\xef\xbf\xbd";  // U+FFFD
 
 }  // namespace ridge

@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "ridge/base/clock.h"
-#include "ridge/base/cpu_info.h"
+#include "ridge/base/cpu/cpu_info.h"
+#include "ridge/base/cpu/parallel.h"
 #include "ridge/base/json_writer.h"
-#include "ridge/base/parallel.h"
-#include "ridge/cli/output.h"
-#include "ridge/cli/threads.h"
+#include "ridge/cli/common/output.h"
+#include "ridge/cli/common/threads.h"
 #include "ridge/cli/verbs.h"
 #include "ridge/run/backends.h"
 

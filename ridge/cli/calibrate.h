@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "ridge/backend/backend.h"
-#include "ridge/base/machine.h"
+#include "ridge/base/machine/machine.h"
 
 namespace ridge {
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "ridge/base/error.h"
-#include "ridge/cli/output.h"
+#include "ridge/cli/common/output.h"
 #include "ridge/cli/verbs.h"
 
 namespace ridge {

@@ -5,16 +5,16 @@
 
 #include "ridge/base/error.h"
 #include "ridge/cli/command.h"
+#include "ridge/cli/common/output.h"
 #include "ridge/cli/doctor_attach.h"
 #include "ridge/cli/doctor_live.h"
 #include "ridge/cli/doctor_report.h"
-#include "ridge/cli/output.h"
 #include "ridge/cli/verbs.h"
-#include "ridge/doctor/compare_html.h"
 #include "ridge/doctor/compare_traces.h"
-#include "ridge/doctor/doctor_json.h"
 #include "ridge/doctor/examination.h"
-#include "ridge/doctor/read_trace.h"
+#include "ridge/doctor/read/read_trace.h"
+#include "ridge/doctor/report/compare_html.h"
+#include "ridge/doctor/report/json.h"
 #include "ridge/io/file.h"
 
 namespace ridge {

@@ -5,12 +5,12 @@
 #include <csignal>
 #include <iterator>
 
-#include "ridge/attach/kineto_daemon.h"
+#include "ridge/attach/kineto/kineto_daemon.h"
 #include "ridge/base/error.h"
-#include "ridge/base/markup.h"
+#include "ridge/base/html/markup.h"
 #include "ridge/cli/command.h"
-#include "ridge/cli/output.h"
-#include "ridge/doctor/read_trace.h"
+#include "ridge/cli/common/output.h"
+#include "ridge/doctor/read/read_trace.h"
 
 namespace ridge {
 namespace {

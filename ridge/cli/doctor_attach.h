@@ -19,7 +19,7 @@ struct AttachOptions {
 
 /// Asks the process for a trace and reports on it as `ridge doctor TRACE` does. Returns the exit
 /// code: kFine, kFindings, or 128 + the signal that stopped the wait. UserError as
-/// attach/kineto_daemon.h says, and where a file cannot be written.
+/// attach/kineto/kineto_daemon.h says, and where a file cannot be written.
 int run_attach(const AttachOptions& options, const ReportForm& form);
 
 }  // namespace ridge

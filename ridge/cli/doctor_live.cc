@@ -11,15 +11,15 @@
 #include <filesystem>
 #include <set>
 
-#include "ridge/attach/program.h"
+#include "ridge/attach/process/program.h"
 #include "ridge/base/clock.h"
 #include "ridge/base/error.h"
-#include "ridge/base/markup.h"
+#include "ridge/base/html/markup.h"
 #include "ridge/base/shell_word.h"
-#include "ridge/cli/live_samples.h"
-#include "ridge/cli/output.h"
-#include "ridge/doctor/doctor_html.h"
-#include "ridge/doctor/read_trace.h"
+#include "ridge/cli/common/live_samples.h"
+#include "ridge/cli/common/output.h"
+#include "ridge/doctor/read/read_trace.h"
+#include "ridge/doctor/report/html.h"
 #include "ridge/io/file.h"
 
 namespace ridge {

@@ -2,12 +2,12 @@
 
 #include <fmt/format.h>
 
-#include "ridge/base/markup.h"
+#include "ridge/base/html/markup.h"
 #include "ridge/cli/command.h"
-#include "ridge/cli/output.h"
-#include "ridge/doctor/doctor_html.h"
-#include "ridge/doctor/doctor_json.h"
-#include "ridge/doctor/doctor_text.h"
+#include "ridge/cli/common/output.h"
+#include "ridge/doctor/report/html.h"
+#include "ridge/doctor/report/json.h"
+#include "ridge/doctor/report/text.h"
 #include "ridge/io/file.h"
 
 namespace ridge {

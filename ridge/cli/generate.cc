@@ -1,16 +1,17 @@
 // `ridge generate CONFIG`: text from a trained language model.
+#include "ridge/infer/generate.h"
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
 
 #include "ridge/base/clock.h"
+#include "ridge/base/cpu/parallel.h"
 #include "ridge/base/json_writer.h"
-#include "ridge/base/parallel.h"
-#include "ridge/cli/config_options.h"
-#include "ridge/cli/output.h"
-#include "ridge/cli/progress.h"
+#include "ridge/cli/common/config_options.h"
+#include "ridge/cli/common/output.h"
+#include "ridge/cli/common/progress.h"
 #include "ridge/cli/verbs.h"
-#include "ridge/train/inference.h"
 
 namespace ridge {
 namespace {

@@ -5,11 +5,11 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
+#include "ridge/base/cpu/parallel.h"
 #include "ridge/base/json_writer.h"
-#include "ridge/base/parallel.h"
-#include "ridge/cli/config_options.h"
+#include "ridge/cli/common/config_options.h"
+#include "ridge/cli/common/output.h"
 #include "ridge/cli/inspect_program.h"
-#include "ridge/cli/output.h"
 #include "ridge/cli/verbs.h"
 #include "ridge/graph/batch_flow.h"
 #include "ridge/graph/ops/source.h"

@@ -1,7 +1,7 @@
 // The report of `ridge inspect CONFIG --json`.
 #include "ridge/base/json_writer.h"
 #include "ridge/cli/inspect_program.h"
-#include "ridge/compile/pad_head.h"
+#include "ridge/compile/passes/pad_head.h"
 #include "ridge/graph/text.h"
 
 namespace ridge {

@@ -1,9 +1,9 @@
 // The report of `ridge inspect CONFIG` for people.
 #include <algorithm>
 
+#include "ridge/cli/common/output.h"
 #include "ridge/cli/inspect_program.h"
-#include "ridge/cli/output.h"
-#include "ridge/compile/pad_head.h"
+#include "ridge/compile/passes/pad_head.h"
 #include "ridge/graph/text.h"
 
 namespace ridge {

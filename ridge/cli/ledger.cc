@@ -8,16 +8,17 @@
 #include "ridge/base/error.h"
 #include "ridge/base/json_writer.h"
 #include "ridge/cli/command.h"
+#include "ridge/cli/common/output.h"
+#include "ridge/cli/common/recipe_trust.h"
 #include "ridge/cli/optimize_program.h"
-#include "ridge/cli/output.h"
-#include "ridge/cli/recipe_trust.h"
 #include "ridge/cli/signals.h"
 #include "ridge/cli/verbs.h"
 #include "ridge/io/file.h"
-#include "ridge/tune/ledger_predictions.h"
-#include "ridge/tune/ledger_text.h"
-#include "ridge/tune/replay.h"
-#include "ridge/tune/trial_text.h"
+#include "ridge/proof/ledger/ledger_predictions.h"
+#include "ridge/proof/ledger/ledger_text.h"
+#include "ridge/proof/trial_text.h"
+#include "ridge/tune/engine/replay.h"
+#include "ridge/tune/pytorch/recipe.h"
 
 namespace ridge {
 namespace {
@@ -54,8 +55,8 @@ void run_predictions(const LedgerOptions& options) {
 int run_explain(const LedgerOptions& options) {
   const Ledger ledger = read_ledger(options.file);
   const TrialRecord& record = trial_of(ledger, options.number);
-  write_stdout(explain_trial(record));
-  return contradictions(record).empty() ? kFine : kFindings;
+  write_stdout(explain_trial(record, hash_of_recipe_text));
+  return contradictions(record, hash_of_recipe_text).empty() ? kFine : kFindings;
 }
 
 /// The trial that is asked for; without a number the last one that was proven.

@@ -1,5 +1,5 @@
 #include "ridge/cli/command.h"
-#include "ridge/cli/process.h"
+#include "ridge/cli/common/process.h"
 
 int main(int argc, char** argv) {
   ridge::prepare_process();

@@ -1,6 +1,4 @@
 // `ridge optimize CONFIG`, and the process that its trials run in.
-#include "ridge/tune/optimize.h"
-
 #include <signal.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -11,21 +9,22 @@
 #include <memory>
 
 #include "ridge/base/clock.h"
+#include "ridge/base/cpu/parallel.h"
 #include "ridge/base/error.h"
-#include "ridge/base/parallel.h"
+#include "ridge/base/stop.h"
 #include "ridge/cli/command.h"
-#include "ridge/cli/config_options.h"
+#include "ridge/cli/common/config_options.h"
+#include "ridge/cli/common/output.h"
 #include "ridge/cli/optimize_output.h"
 #include "ridge/cli/optimize_program.h"
-#include "ridge/cli/output.h"
 #include "ridge/cli/signals.h"
 #include "ridge/cli/verbs.h"
+#include "ridge/config/recipe.h"
 #include "ridge/io/file.h"
+#include "ridge/proof/ledger/ledger.h"
 #include "ridge/run/backends.h"
-#include "ridge/train/recipe.h"
-#include "ridge/train/stop.h"
-#include "ridge/tune/ledger.h"
-#include "ridge/tune/worker.h"
+#include "ridge/tune/engine/worker.h"
+#include "ridge/tune/loop.h"
 
 namespace ridge {
 namespace {

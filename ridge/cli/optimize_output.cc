@@ -1,14 +1,14 @@
 #include "ridge/cli/optimize_output.h"
 
 #include "ridge/base/error.h"
-#include "ridge/base/markup.h"
+#include "ridge/base/html/markup.h"
+#include "ridge/base/stop.h"
 #include "ridge/cli/command.h"
-#include "ridge/cli/output.h"
-#include "ridge/cli/progress.h"
+#include "ridge/cli/common/output.h"
+#include "ridge/cli/common/progress.h"
 #include "ridge/io/file.h"
-#include "ridge/train/stop.h"
-#include "ridge/tune/optimize_report.h"
-#include "ridge/tune/trial_text.h"
+#include "ridge/proof/report/report.h"
+#include "ridge/proof/trial_text.h"
 
 namespace ridge {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <filesystem>
 
-#include "ridge/tune/ledger.h"
-#include "ridge/tune/optimize.h"
+#include "ridge/proof/ledger/ledger.h"
+#include "ridge/tune/loop.h"
 
 namespace ridge {
 

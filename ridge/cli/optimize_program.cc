@@ -5,7 +5,7 @@
 
 #include "ridge/base/clock.h"
 #include "ridge/base/error.h"
-#include "ridge/base/machine.h"
+#include "ridge/base/machine/machine.h"
 #include "ridge/cli/optimize_output.h"
 #include "ridge/cli/signals.h"
 

@@ -1,5 +1,7 @@
 // `ridge recipe show|diff|patch`: what a recipe for a program in PyTorch changes, and the same
 // changes as a patch of the program's text.
+#include "ridge/tune/pytorch/recipe.h"
+
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -8,14 +10,13 @@
 #include <optional>
 
 #include "ridge/base/error.h"
+#include "ridge/base/html/markup.h"
 #include "ridge/base/json_writer.h"
-#include "ridge/base/markup.h"
 #include "ridge/cli/command.h"
-#include "ridge/cli/output.h"
-#include "ridge/cli/recipe_trust.h"
+#include "ridge/cli/common/output.h"
+#include "ridge/cli/common/recipe_trust.h"
 #include "ridge/cli/verbs.h"
-#include "ridge/tune/foreign_recipe.h"
-#include "ridge/tune/recipe_patch.h"
+#include "ridge/tune/pytorch/recipe_patch.h"
 
 namespace ridge {
 namespace {

@@ -9,16 +9,16 @@
 #include <memory>
 #include <optional>
 
-#include "ridge/attach/program.h"
+#include "ridge/attach/process/program.h"
 #include "ridge/attach/shim.h"
 #include "ridge/base/error.h"
-#include "ridge/base/machine.h"
-#include "ridge/base/markup.h"
+#include "ridge/base/html/markup.h"
+#include "ridge/base/machine/machine.h"
 #include "ridge/base/utf8.h"
-#include "ridge/cli/output.h"
-#include "ridge/cli/recipe_trust.h"
+#include "ridge/cli/common/output.h"
+#include "ridge/cli/common/recipe_trust.h"
 #include "ridge/cli/verbs.h"
-#include "ridge/tune/foreign_recipe.h"
+#include "ridge/tune/pytorch/recipe.h"
 
 namespace ridge {
 namespace {

@@ -6,8 +6,8 @@
 #include <iterator>
 #include <string_view>
 
+#include "ridge/base/stop.h"
 #include "ridge/cli/command.h"
-#include "ridge/train/stop.h"
 
 namespace ridge {
 namespace {

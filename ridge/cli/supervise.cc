@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "ridge/attach/program.h"
+#include "ridge/attach/process/program.h"
 #include "ridge/cli/verbs.h"
 
 namespace ridge {

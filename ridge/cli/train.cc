@@ -3,10 +3,10 @@
 #include <cstdio>
 #include <memory>
 
-#include "ridge/base/parallel.h"
+#include "ridge/base/cpu/parallel.h"
 #include "ridge/cli/command.h"
-#include "ridge/cli/output.h"
-#include "ridge/cli/progress.h"
+#include "ridge/cli/common/output.h"
+#include "ridge/cli/common/progress.h"
 #include "ridge/cli/signals.h"
 #include "ridge/cli/train_report.h"
 #include "ridge/cli/train_request.h"

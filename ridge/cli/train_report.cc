@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "ridge/base/json_writer.h"
-#include "ridge/cli/output.h"
+#include "ridge/cli/common/output.h"
 
 namespace ridge {
 namespace {

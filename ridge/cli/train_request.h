@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "ridge/cli/config_options.h"
+#include "ridge/cli/common/config_options.h"
 #include "ridge/train/train.h"
 
 namespace ridge {

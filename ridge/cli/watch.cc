@@ -6,16 +6,16 @@
 #include <memory>
 #include <optional>
 
-#include "ridge/attach/program.h"
+#include "ridge/attach/process/program.h"
 #include "ridge/attach/shim.h"
-#include "ridge/attach/watch_source.h"
+#include "ridge/attach/watch/watch_source.h"
 #include "ridge/base/clock.h"
 #include "ridge/base/error.h"
-#include "ridge/base/markup.h"
+#include "ridge/base/html/markup.h"
 #include "ridge/cli/command.h"
-#include "ridge/cli/output.h"
+#include "ridge/cli/common/output.h"
 #include "ridge/cli/verbs.h"
-#include "ridge/cli/watch_outputs.h"
+#include "ridge/cli/watch/outputs.h"
 
 namespace ridge {
 namespace {

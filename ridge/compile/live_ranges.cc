@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "ridge/compile/memory.h"
+#include "ridge/compile/memory/memory.h"
 
 namespace ridge {
 namespace {

@@ -7,18 +7,11 @@
 #include <vector>
 
 #include "ridge/backend/backend.h"
-#include "ridge/compile/arena.h"
+#include "ridge/base/semantic_class.h"
+#include "ridge/compile/memory/arena.h"
 #include "ridge/graph/graph.h"
 
 namespace ridge {
-
-/// How far a change may move the numbers.
-enum class SemanticClass : uint8_t {
-  kBitIdentical,   ///< The same bits (NaN payloads aside).
-  kReassociation,  ///< The same formula in another order, or another kernel.
-  kPrecision,      ///< Other dtypes.
-  kTrajectory,     ///< Another computation.
-};
 
 struct PassContext {
   Backend& backend;

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "ridge/base/clock.h"
-#include "ridge/base/trace.h"
+#include "ridge/base/trace/trace.h"
 #include "ridge/graph/verify.h"
 
 namespace ridge {

@@ -7,9 +7,9 @@
 #include <set>
 
 #include "ridge/base/clock.h"
-#include "ridge/compile/aliases.h"
-#include "ridge/compile/arena.h"
-#include "ridge/compile/memory.h"
+#include "ridge/compile/memory/aliases.h"
+#include "ridge/compile/memory/arena.h"
+#include "ridge/compile/memory/memory.h"
 #include "ridge/graph/ops/source.h"
 
 namespace ridge {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "ridge/backend/backend.h"
-#include "ridge/compile/arena.h"
+#include "ridge/compile/memory/arena.h"
 #include "ridge/graph/program_graphs.h"
 
 namespace ridge {

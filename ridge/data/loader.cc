@@ -16,9 +16,9 @@
 
 #include "ridge/base/alignment.h"
 #include "ridge/base/clock.h"
-#include "ridge/base/cpu_affinity.h"
+#include "ridge/base/cpu/cpu_affinity.h"
 #include "ridge/base/error.h"
-#include "ridge/base/trace.h"
+#include "ridge/base/trace/trace.h"
 #include "ridge/data/batch_planner.h"
 
 namespace ridge::data {

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "ridge/base/cpu/parallel.h"
 #include "ridge/base/error.h"
-#include "ridge/base/parallel.h"
 #include "ridge/io/jpeg.h"
 #include "ridge/io/png.h"
 

@@ -9,7 +9,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "ridge/base/cpu_info.h"
+#include "ridge/base/cpu/cpu_info.h"
 #include "ridge/base/error.h"
 
 namespace ridge::data {

@@ -7,7 +7,7 @@
 #include <map>
 
 #include "ridge/base/error.h"
-#include "ridge/base/markup.h"
+#include "ridge/base/html/markup.h"
 #include "ridge/base/stats.h"
 
 namespace ridge::doctor {

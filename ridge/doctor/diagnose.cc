@@ -5,9 +5,9 @@
 #include <cmath>
 #include <tuple>
 
-#include "ridge/doctor/finding.h"
-#include "ridge/doctor/rules/doubts.h"
-#include "ridge/doctor/rules/measures.h"
+#include "ridge/doctor/findings/doubts.h"
+#include "ridge/doctor/findings/finding.h"
+#include "ridge/doctor/findings/measures.h"
 
 namespace ridge::doctor {
 namespace {

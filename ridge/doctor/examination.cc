@@ -6,8 +6,8 @@
 #include <unordered_map>
 
 #include "ridge/base/error.h"
-#include "ridge/doctor/replay.h"
-#include "ridge/doctor/rules/measures.h"
+#include "ridge/doctor/findings/measures.h"
+#include "ridge/doctor/replay/replay.h"
 #include "ridge/doctor/rules/straggler.h"
 
 namespace ridge::doctor {

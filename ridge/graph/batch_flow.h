@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "ridge/graph/type.h"
+#include "ridge/base/type.h"
 
 namespace ridge {
 

@@ -9,8 +9,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "ridge/base/type.h"
 #include "ridge/graph/batch_flow.h"
-#include "ridge/graph/type.h"
 
 namespace ridge {
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ridge/graph/type.h"
+#include "ridge/base/type.h"
 
 namespace ridge {
 

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string>
 
-#include "ridge/graph/tensor.h"
+#include "ridge/base/tensor.h"
 #include "ridge/io/file.h"
 
 namespace ridge {

@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "ridge/graph/tensor.h"
+#include "ridge/base/tensor.h"
 #include "ridge/io/file.h"
 
 namespace ridge {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ridge/base/cpu/parallel.h"
 #include "ridge/base/hash.h"
-#include "ridge/base/parallel.h"
 #include "ridge/base/philox.h"
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/source.h"

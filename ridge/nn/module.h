@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "ridge/base/tensor.h"
 #include "ridge/graph/graph.h"
-#include "ridge/graph/tensor.h"
 
 namespace ridge::nn {
 

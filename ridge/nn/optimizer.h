@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "ridge/graph/tensor.h"
+#include "ridge/base/tensor.h"
 #include "ridge/nn/module.h"
 #include "ridge/nn/options.h"
 

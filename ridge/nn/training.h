@@ -15,9 +15,9 @@
 #include <string_view>
 #include <vector>
 
+#include "ridge/base/tensor.h"
 #include "ridge/graph/model_source.h"
 #include "ridge/graph/program_graphs.h"
-#include "ridge/graph/tensor.h"
 #include "ridge/nn/loss_scale.h"
 #include "ridge/nn/model.h"
 #include "ridge/nn/optimizer.h"

@@ -10,8 +10,8 @@
 #include "ridge/backend/cpu/cpu_backend.h"
 #include "ridge/backend/cuda/plugin.h"
 #include "ridge/backend/ref/ref_backend.h"
-#include "ridge/base/machine.h"
-#include "ridge/base/markup.h"
+#include "ridge/base/html/markup.h"
+#include "ridge/base/machine/machine.h"
 
 namespace ridge {
 namespace {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "ridge/base/tensor.h"
 #include "ridge/graph/op.h"
-#include "ridge/graph/tensor.h"
 #include "ridge/run/evaluate.h"
 
 namespace ridge {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "ridge/backend/backend.h"
+#include "ridge/base/tensor.h"
 #include "ridge/graph/graph.h"
-#include "ridge/graph/tensor.h"
 
 namespace ridge {
 

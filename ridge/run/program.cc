@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ridge/base/trace.h"
+#include "ridge/base/trace/trace.h"
 #include "ridge/graph/ops/fused_matmul.h"
 #include "ridge/graph/ops/source.h"
 #include "ridge/graph/text.h"

@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "ridge/backend/backend.h"
+#include "ridge/base/tensor.h"
 #include "ridge/compile/plan.h"
-#include "ridge/graph/tensor.h"
 
 namespace ridge {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "ridge/base/markup.h"
+#include "ridge/base/html/markup.h"
 #include "ridge/base/stats.h"
 #include "ridge/graph/ops/fused.h"
 #include "ridge/graph/ops/fused_each.h"

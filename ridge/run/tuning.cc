@@ -1,6 +1,6 @@
 #include "ridge/run/tuning.h"
 
-#include "ridge/base/machine.h"
+#include "ridge/base/machine/machine.h"
 #include "ridge/base/settings.h"
 #include "ridge/run/backends.h"
 

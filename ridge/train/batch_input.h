@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
+#include "ridge/base/type.h"
 #include "ridge/data/loader.h"
-#include "ridge/graph/type.h"
 #include "ridge/run/program.h"
 
 namespace ridge {

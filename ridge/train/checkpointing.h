@@ -1,4 +1,4 @@
-// When a run saves, what it finds to resume from, and which checkpoint was the best.
+// When a run saves, and which of its checkpoints was the best.
 #pragma once
 
 #include <filesystem>
@@ -7,7 +7,8 @@
 #include <optional>
 #include <string>
 
-#include "ridge/train/observer.h"
+#include "ridge/infer/find_checkpoint.h"
+#include "ridge/run/observer.h"
 #include "ridge/train/session.h"
 
 namespace ridge {
@@ -18,16 +19,6 @@ struct Progress {
   data::LoaderPosition position;  ///< The next sample to train on.
   double best_eval_loss = std::numeric_limits<double>::infinity();
 };
-
-/// The folder of checkpoints of a run that writes to `out`.
-std::filesystem::path checkpoint_folder(const std::filesystem::path& out);
-
-/// The checkpoint that `resume` asks for: "no" (nothing), "auto" (the newest in `out`, nothing when
-/// it has none), a run's folder, or a checkpoint's. Says through `observer` which newer ones were
-/// corrupt. UserError when there is none to be had, or "no" meets checkpoints of an earlier run.
-std::optional<OpenCheckpoint> find_checkpoint(const std::string& resume,
-                                              const std::string& out,
-                                              TrainObserver& observer);
 
 /// Restores state and progress. UserError when the checkpoint is of another model.
 Progress restore(const OpenCheckpoint& checkpoint, Session& session);

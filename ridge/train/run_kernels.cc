@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "ridge/base/hash.h"
-#include "ridge/base/machine.h"
-#include "ridge/base/markup.h"
+#include "ridge/base/html/markup.h"
+#include "ridge/base/machine/machine.h"
 #include "ridge/graph/signature.h"
 #include "ridge/train/task.h"
 

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "ridge/config/config.h"
 #include "ridge/run/program.h"
 #include "ridge/run/tuner.h"
-#include "ridge/train/config.h"
 
 namespace ridge {
 

@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "ridge/config/config.h"
 #include "ridge/data/loader.h"
 #include "ridge/nn/training.h"
 #include "ridge/run/program.h"
 #include "ridge/run/tuner.h"
-#include "ridge/train/config.h"
 
 namespace ridge {
 

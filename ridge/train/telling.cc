@@ -3,7 +3,7 @@
 #include <system_error>
 
 #include "ridge/base/error.h"
-#include "ridge/base/trace.h"
+#include "ridge/base/trace/trace.h"
 
 namespace ridge {
 

@@ -6,10 +6,10 @@
 #include <optional>
 #include <string>
 
+#include "ridge/config/config.h"
 #include "ridge/data/loader.h"
-#include "ridge/train/config.h"
+#include "ridge/run/observer.h"
 #include "ridge/train/metrics.h"
-#include "ridge/train/observer.h"
 #include "ridge/train/session.h"
 #include "ridge/train/tensorboard.h"
 

@@ -3,8 +3,8 @@
 
 #include <filesystem>
 
-#include "ridge/train/append_file.h"
-#include "ridge/train/observer.h"
+#include "ridge/io/append_file.h"
+#include "ridge/run/observer.h"
 
 namespace ridge {
 

@@ -10,12 +10,13 @@
 #include <optional>
 #include <utility>
 
-#include "ridge/base/chrome_trace.h"
 #include "ridge/base/clock.h"
-#include "ridge/base/nvtx.h"
-#include "ridge/base/parallel.h"
+#include "ridge/base/cpu/parallel.h"
 #include "ridge/base/stats.h"
-#include "ridge/base/trace.h"
+#include "ridge/base/stop.h"
+#include "ridge/base/trace/chrome_trace.h"
+#include "ridge/base/trace/nvtx.h"
+#include "ridge/base/trace/trace.h"
 #include "ridge/io/file.h"
 #include "ridge/run/backends.h"
 #include "ridge/train/checkpointing.h"
@@ -24,7 +25,6 @@
 #include "ridge/train/process_memory.h"
 #include "ridge/train/run_kernels.h"
 #include "ridge/train/run_lock.h"
-#include "ridge/train/stop.h"
 #include "ridge/train/telling.h"
 #include "ridge/train/verify.h"
 

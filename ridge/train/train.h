@@ -7,8 +7,8 @@
 #include <string>
 
 #include "ridge/compile/plan.h"
-#include "ridge/train/config.h"
-#include "ridge/train/observer.h"
+#include "ridge/config/config.h"
+#include "ridge/run/observer.h"
 #include "ridge/train/run_kernels.h"
 
 namespace ridge {

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <span>
 
-#include "ridge/tune/trial_record.h"
+#include "ridge/proof/trial_record.h"
 
 namespace ridge {
 
@@ -54,9 +54,6 @@ struct StepChange {
 /// has the error of that; where loading and computing go on at once, what they take from each other
 /// is only modelled, and the range holds both ends.
 SpeedRange predicted_speedup(const StepCosts& before, const StepChange& change, int cpus);
-
-/// As good as none.
-inline constexpr double kNoCeiling = 100;
 
 /// The most that a change could gain that makes loading free, and one that makes computing free,
 /// but not more than kNoCeiling.

@@ -1,5 +1,5 @@
 // Control groups as the kernel shows them: both versions, nested, in a container, or none.
-#include "ridge/attach/cgroup_sample.h"
+#include "ridge/attach/samples/cgroup_sample.h"
 
 #include <gtest/gtest.h>
 

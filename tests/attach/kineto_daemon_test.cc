@@ -1,6 +1,6 @@
 // A trace on demand from stand-ins that speak libkineto's protocol over real sockets, and from
 // PyTorch where there is one.
-#include "ridge/attach/kineto_daemon.h"
+#include "ridge/attach/kineto/kineto_daemon.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -13,13 +13,13 @@
 #include <sstream>
 #include <thread>
 
-#include "ridge/attach/kineto_program.h"
-#include "ridge/attach/kineto_socket.h"
+#include "ridge/attach/kineto/kineto_program.h"
+#include "ridge/attach/kineto/kineto_socket.h"
 #include "ridge/base/clock.h"
 #include "ridge/cli/command.h"
 #include "ridge/cli/doctor_attach.h"
 #include "ridge/doctor/examination.h"
-#include "ridge/doctor/read_trace.h"
+#include "ridge/doctor/read/read_trace.h"
 #include "ridge/io/file.h"
 #include "tests/attach/kineto_stand_in.h"
 #include "tests/support/errors.h"

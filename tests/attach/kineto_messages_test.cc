@@ -1,5 +1,5 @@
 // The messages against bytes laid out by hand after libkineto's structures.
-#include "ridge/attach/kineto_messages.h"
+#include "ridge/attach/kineto/kineto_messages.h"
 
 #include <gtest/gtest.h>
 

@@ -18,8 +18,8 @@
 #include <utility>
 #include <vector>
 
-#include "ridge/attach/tree_memory.h"
-#include "ridge/attach/tree_samples.h"
+#include "ridge/attach/samples/tree_memory.h"
+#include "ridge/attach/samples/tree_samples.h"
 #include "ridge/base/clock.h"
 
 namespace ridge::attach {

@@ -11,7 +11,7 @@
 #include <cstdlib>
 #include <functional>
 
-#include "ridge/attach/program.h"
+#include "ridge/attach/process/program.h"
 #include "tests/attach/program_run.h"
 #include "tests/support/temp_folder.h"
 

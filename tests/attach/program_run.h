@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "ridge/attach/program.h"
+#include "ridge/attach/process/program.h"
 #include "ridge/base/clock.h"
 
 namespace ridge::test {

@@ -1,5 +1,5 @@
 // Program: what a program gets and how its end is told.
-#include "ridge/attach/program.h"
+#include "ridge/attach/process/program.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>

@@ -1,5 +1,5 @@
 // What Prometheus is told, read by a strict reader of the text format 0.0.4, and the server.
-#include "ridge/attach/prometheus.h"
+#include "ridge/attach/watch/prometheus.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 #include <regex>
 #include <set>
 
-#include "ridge/attach/prometheus_server.h"
+#include "ridge/attach/watch/prometheus_server.h"
 #include "ridge/base/utf8.h"
 #include "tests/support/errors.h"
 #include "tests/support/watch_inputs.h"

@@ -1,5 +1,5 @@
 // Programs that write all over their working folder, which stays as it was.
-#include "ridge/attach/sandbox.h"
+#include "ridge/attach/folders/sandbox.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -15,8 +15,8 @@
 #include <map>
 #include <sstream>
 
-#include "ridge/attach/folder_copy.h"
-#include "ridge/attach/workplace.h"
+#include "ridge/attach/folders/folder_copy.h"
+#include "ridge/attach/process/workplace.h"
 #include "tests/attach/program_run.h"
 #include "tests/support/errors.h"
 #include "tests/support/temp_folder.h"

@@ -15,7 +15,7 @@
 #include <set>
 #include <sstream>
 
-#include "ridge/doctor/read_trace.h"
+#include "ridge/doctor/read/read_trace.h"
 #include "tests/support/peers_python.h"
 #include "tests/support/scale.h"
 #include "tests/support/temp_folder.h"
@@ -175,7 +175,9 @@ TEST_F(ShimProgram, RecordsEightStepsOfATraining) {
 
 /// Class and reason of other workers: as a probing run finds them by reading samples again, and as
 /// they are seen while the program makes its batches.
-void expect_alike(const ProcessFacts& facts, int64_t workers_class, const std::string& reason) {
+void expect_alike(const ProcessFacts& facts,
+                  SemanticClass workers_class,
+                  const std::string& reason) {
   EXPECT_EQ(facts.batches.workers_class, workers_class);
   EXPECT_EQ(facts.batches.reason, reason);
   EXPECT_GT(facts.batches.seconds, 0);
@@ -194,12 +196,14 @@ ShimOptions probed_and_watched() {
 
 TEST_F(ShimProgram, WatchAndProbeSayTheSameOfWorkers) {
   if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
-  expect_alike(watch(program("shim_train.py") + " plain 30", probed_and_watched()), 0, "");
+  expect_alike(watch(program("shim_train.py") + " plain 30", probed_and_watched()),
+               SemanticClass::kBitIdentical,
+               "");
   expect_alike(watch(program("shim_train.py") + " draws 30", probed_and_watched()),
-               3,
+               SemanticClass::kTrajectory,
                "samples draw random numbers (torch)");
   expect_alike(watch(program("shim_train.py") + " draws-own 30", probed_and_watched()),
-               3,
+               SemanticClass::kTrajectory,
                "samples draw random numbers (a generator of its own)");
 }
 
@@ -207,7 +211,7 @@ TEST_F(ShimProgram, WorkersSayWhatTheirSamplesDraw) {
   if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const ProcessFacts facts = watch(program("shim_train.py") + " draws-workers 60",
                                    {.profiled_steps = 0, .watches_batches = true});
-  EXPECT_EQ(facts.batches.workers_class, 3);
+  EXPECT_EQ(facts.batches.workers_class, SemanticClass::kTrajectory);
   EXPECT_EQ(facts.batches.reason, "samples draw random numbers (torch)");
 }
 
@@ -534,11 +538,11 @@ TEST(ShimFacts, BrokenOnesAreLeftOut) {
   ASSERT_EQ(all[0].loaders.size(), 1u);
   EXPECT_EQ(all[0].loaders[0].batch, 8);
   EXPECT_EQ(all[0].loaders[0].workers, 0);
-  EXPECT_EQ(all[0].batches.workers_class, 3);
+  EXPECT_EQ(all[0].batches.workers_class, SemanticClass::kTrajectory);
   EXPECT_EQ(all[0].batches.reason, "");
   EXPECT_EQ(all[0].batches.seconds, 0);
   EXPECT_EQ(all[0].batches.bytes, 12);
-  EXPECT_EQ(all[1].batches.workers_class, -1);
+  EXPECT_EQ(all[1].batches.workers_class, std::nullopt);
   EXPECT_EQ(all[1].pid, 30);
   EXPECT_EQ(all[1].steps, 12);
   EXPECT_EQ(all[1].step_seconds, 1);

@@ -1,7 +1,7 @@
 // What happened between two samples, from samples with known numbers.
 #include <gtest/gtest.h>
 
-#include "ridge/attach/tree_samples.h"
+#include "ridge/attach/samples/tree_samples.h"
 
 namespace ridge::attach {
 namespace {

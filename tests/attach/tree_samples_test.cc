@@ -1,5 +1,5 @@
 // Samples of a process tree in a folder that is made as /proc is, and in hostile ones.
-#include "ridge/attach/tree_samples.h"
+#include "ridge/attach/samples/tree_samples.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

@@ -1,5 +1,5 @@
 // What samples of a watched program come to, on made-up ones.
-#include "ridge/attach/watch_state.h"
+#include "ridge/attach/watch/watch_state.h"
 
 #include <gtest/gtest.h>
 

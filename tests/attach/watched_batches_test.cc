@@ -35,31 +35,31 @@ class WatchedBatches : public testing::Test {
 
 TEST_F(WatchedBatches, SayWhatOtherWorkersWouldDo) {
   const auto expect =
-      [](const std::string& mode, int64_t workers_class, const std::string& reason) {
+      [](const std::string& mode, SemanticClass workers_class, const std::string& reason) {
         const ProcessFacts facts = watched(mode);
         EXPECT_EQ(facts.batches.workers_class, workers_class) << mode;
         EXPECT_EQ(facts.batches.reason, reason) << mode;
         EXPECT_TRUE(facts.notes.empty()) << facts.notes.front();
       };
-  expect("plain", 0, "");
-  expect("layout", 1, "workers lay batches out otherwise");
-  expect("common", 3, "samples draw random numbers (random)");
-  expect("own", 3, "samples draw random numbers (a generator of its own)");
-  expect("iterable", 3, "workers take turns, so the order is another");
+  expect("plain", SemanticClass::kBitIdentical, "");
+  expect("layout", SemanticClass::kReassociation, "workers lay batches out otherwise");
+  expect("common", SemanticClass::kTrajectory, "samples draw random numbers (random)");
+  expect("own", SemanticClass::kTrajectory, "samples draw random numbers (a generator of its own)");
+  expect("iterable", SemanticClass::kTrajectory, "workers take turns, so the order is another");
 }
 
 // The sixteenth batch is among those that are looked at.
 TEST_F(WatchedBatches, ALaterBatchCountsToo) {
-  EXPECT_EQ(watched("rarely").batches.workers_class, 3);
+  EXPECT_EQ(watched("rarely").batches.workers_class, SemanticClass::kTrajectory);
 }
 
 TEST_F(WatchedBatches, AnEvaluationThatDrawsIsNotTheTraining) {
-  EXPECT_EQ(watched("evaluation").batches.workers_class, 0);
+  EXPECT_EQ(watched("evaluation").batches.workers_class, SemanticClass::kBitIdentical);
 }
 
 TEST_F(WatchedBatches, AWorkersBatchesAreThoseOfItsProgram) {
   const ProcessFacts facts = watched("worker");
-  EXPECT_EQ(facts.batches.workers_class, 3);
+  EXPECT_EQ(facts.batches.workers_class, SemanticClass::kTrajectory);
   EXPECT_EQ(facts.batches.reason, "samples draw random numbers (a generator of its own)");
   EXPECT_EQ(facts.batches.bytes, 3 * 10 * 4);
   EXPECT_GT(facts.batches.seconds, 0);

@@ -1,5 +1,5 @@
 // Commands with {out} and {steps}, consent, and what a run may write where.
-#include "ridge/attach/workplace.h"
+#include "ridge/attach/process/workplace.h"
 
 #include <gtest/gtest.h>
 

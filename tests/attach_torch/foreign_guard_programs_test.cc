@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <map>
 
-#include "ridge/tune/foreign_guard.h"
+#include "ridge/tune/pytorch/guard/guard.h"
 #include "tests/support/peers_python.h"
 #include "tests/support/scale.h"
 #include "tests/support/temp_folder.h"

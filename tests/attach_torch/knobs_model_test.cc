@@ -335,7 +335,7 @@ TEST_F(ModelKnobs, OffersAndTheirReasons) {
   const Ran cnn = run("cnn", 25, probing);
   ASSERT_TRUE(cnn.facts.is_probed);
   EXPECT_EQ(cnn.offer("model.channels_last").value, "true");
-  EXPECT_EQ(cnn.offer("model.channels_last").semantic_class, 1);
+  EXPECT_EQ(cnn.offer("model.channels_last").semantic_class, SemanticClass::kReassociation);
   EXPECT_EQ(cnn.offer("model.channels_last").text, "2 convolutions in Cnn, in NCHW");
   EXPECT_EQ(cnn.offer("optimizer.fused").value, "true");
   EXPECT_EQ(cnn.offer("optimizer.foreach").refusal, "optimizer.fused does more of the same");

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "ridge/backend/cpu/peak.h"
+#include "ridge/base/cpu/parallel.h"
 #include "ridge/base/error.h"
-#include "ridge/base/parallel.h"
 #include "tests/support/errors.h"
 
 namespace ridge::cpu {

@@ -8,7 +8,7 @@
 
 #include "ridge/backend/cpu/cpu_backend.h"
 #include "ridge/backend/cpu/cpu_isa.h"
-#include "ridge/base/parallel.h"
+#include "ridge/base/cpu/parallel.h"
 #include "ridge/run/evaluate.h"
 #include "tests/support/case_builder.h"
 #include "tests/support/compare.h"

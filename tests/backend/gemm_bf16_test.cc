@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "ridge/backend/cpu/cpu_isa.h"
-#include "ridge/backend/cpu/gemm.h"
+#include "ridge/backend/cpu/gemm/gemm.h"
+#include "ridge/base/cpu/parallel.h"
 #include "ridge/base/error.h"
-#include "ridge/base/parallel.h"
 #include "tests/backend/gemm_problem.h"
 
 namespace ridge::cpu {

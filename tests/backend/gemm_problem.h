@@ -11,7 +11,7 @@
 #include <random>
 #include <vector>
 
-#include "ridge/backend/cpu/gemm.h"
+#include "ridge/backend/cpu/gemm/gemm.h"
 
 namespace ridge::cpu {
 

@@ -1,6 +1,6 @@
 // The packed GEMM against plain loops, against its promises about bits, at the edges of mapped
 // memory, and against oneDNN where it is installed.
-#include "ridge/backend/cpu/gemm.h"
+#include "ridge/backend/cpu/gemm/gemm.h"
 
 #include <gtest/gtest.h>
 
@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "ridge/backend/cpu/cpu_isa.h"
-#include "ridge/backend/cpu/isa/gemm_kernels.h"
+#include "ridge/backend/cpu/isa/gemm/gemm_kernels.h"
+#include "ridge/base/cpu/parallel.h"
 #include "ridge/base/error.h"
-#include "ridge/base/parallel.h"
 #include "tests/backend/gemm_problem.h"
 
 #ifdef RIDGE_TEST_DNNL

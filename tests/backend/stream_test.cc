@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "ridge/backend/host.h"
-#include "ridge/base/parallel.h"
+#include "ridge/base/cpu/parallel.h"
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/source.h"
 

@@ -1,6 +1,6 @@
 // Threads on CPUs of their own: the order in which they take them, the masks that the system then
 // has for them, and that nothing started by a pinned thread is pinned with it.
-#include "ridge/base/cpu_affinity.h"
+#include "ridge/base/cpu/cpu_affinity.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -13,8 +13,8 @@
 #include <set>
 #include <thread>
 
-#include "ridge/base/cpu_info.h"
-#include "ridge/base/parallel.h"
+#include "ridge/base/cpu/cpu_info.h"
+#include "ridge/base/cpu/parallel.h"
 #include "ridge/base/settings.h"
 #include "tests/support/temp_folder.h"
 

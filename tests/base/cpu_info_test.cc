@@ -1,4 +1,4 @@
-#include "ridge/base/cpu_info.h"
+#include "ridge/base/cpu/cpu_info.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -7,7 +7,7 @@
 #include <fstream>
 #include <thread>
 
-#include "ridge/base/parallel.h"
+#include "ridge/base/cpu/parallel.h"
 
 namespace ridge {
 namespace {

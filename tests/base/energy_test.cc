@@ -1,5 +1,5 @@
 // The energy meter on trees of files as the kernel makes them.
-#include "ridge/base/energy.h"
+#include "ridge/base/machine/energy.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

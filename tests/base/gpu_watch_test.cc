@@ -1,5 +1,5 @@
 // One GPU watched through the stand-in for NVML.
-#include "ridge/base/gpu_watch.h"
+#include "ridge/base/machine/gpu_watch.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>

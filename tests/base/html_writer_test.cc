@@ -1,4 +1,4 @@
-#include "ridge/base/html_writer.h"
+#include "ridge/base/html/html_writer.h"
 
 #include <gtest/gtest.h>
 
@@ -8,10 +8,10 @@
 #include <random>
 #include <regex>
 
-#include "ridge/base/charts.h"
 #include "ridge/base/error.h"
-#include "ridge/base/markup.h"
-#include "ridge/base/svg_writer.h"
+#include "ridge/base/html/charts.h"
+#include "ridge/base/html/markup.h"
+#include "ridge/base/html/svg_writer.h"
 
 namespace ridge {
 namespace {

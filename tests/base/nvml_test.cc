@@ -1,5 +1,5 @@
 // NVML against a stand-in for its library (fake_nvml/), and against none.
-#include "ridge/base/nvml.h"
+#include "ridge/base/machine/nvml.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 // Scopes as ranges of a stand-in for a profiler, each case in a process of its own: what is
 // injected stays.
-#include "ridge/base/nvtx.h"
+#include "ridge/base/trace/nvtx.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include <string>
 #include <thread>
 
-#include "ridge/base/trace.h"
+#include "ridge/base/trace/trace.h"
 
 namespace ridge {
 namespace {

@@ -1,4 +1,4 @@
-#include "ridge/base/parallel.h"
+#include "ridge/base/cpu/parallel.h"
 
 #include <gtest/gtest.h>
 #include <immintrin.h>

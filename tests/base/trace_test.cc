@@ -1,4 +1,4 @@
-#include "ridge/base/trace.h"
+#include "ridge/base/trace/trace.h"
 
 #include <gtest/gtest.h>
 
@@ -11,10 +11,10 @@
 #include <sstream>
 #include <thread>
 
-#include "ridge/base/chrome_trace.h"
 #include "ridge/base/clock.h"
+#include "ridge/base/cpu/parallel.h"
 #include "ridge/base/error.h"
-#include "ridge/base/parallel.h"
+#include "ridge/base/trace/chrome_trace.h"
 
 namespace ridge {
 namespace {

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "ridge/base/parallel.h"
+#include "ridge/base/cpu/parallel.h"
 #include "tests/cli/run_words.h"
 #include "tests/support/temp_folder.h"
 

@@ -1,5 +1,5 @@
 // `ridge ledger` from a file to what a user reads.
-#include "ridge/tune/ledger.h"
+#include "ridge/proof/ledger/ledger.h"
 
 #include <gtest/gtest.h>
 

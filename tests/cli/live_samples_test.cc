@@ -1,5 +1,5 @@
 // What is seen of a program from outside where a launcher has started what trains.
-#include "ridge/cli/live_samples.h"
+#include "ridge/cli/common/live_samples.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>

@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "ridge/tune/technique.h"
+#include "ridge/tune/engine/techniques.h"
 #include "tests/cli/ridge_process.h"
 #include "tests/support/scale.h"
 #include "tests/support/temp_folder.h"

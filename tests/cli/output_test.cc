@@ -1,4 +1,4 @@
-#include "ridge/cli/output.h"
+#include "ridge/cli/common/output.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The display of a training run, on a made-up clock.
-#include "ridge/cli/progress.h"
+#include "ridge/cli/common/progress.h"
 
 #include <gtest/gtest.h>
 

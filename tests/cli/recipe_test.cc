@@ -1,5 +1,5 @@
 // `--recipe` as a user gives it: what runs, what is told, what the run keeps.
-#include "ridge/train/recipe.h"
+#include "ridge/config/recipe.h"
 
 #include <gtest/gtest.h>
 

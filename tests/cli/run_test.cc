@@ -1,7 +1,7 @@
 // `ridge run --recipe FILE -- CMD` as a user gives it: the program is as it is, but for the recipe.
 #include <gtest/gtest.h>
 
-#include "ridge/base/machine.h"
+#include "ridge/base/machine/machine.h"
 #include "tests/cli/ridge_process.h"
 #include "tests/support/peers_python.h"
 #include "tests/support/temp_folder.h"

@@ -9,10 +9,10 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "ridge/base/stop.h"
 #include "ridge/cli/signals.h"
 #include "ridge/cli/train_report.h"
 #include "ridge/cli/train_request.h"
-#include "ridge/train/stop.h"
 #include "tests/support/errors.h"
 #include "tests/support/temp_folder.h"
 

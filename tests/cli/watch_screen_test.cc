@@ -1,6 +1,4 @@
 // The screen of `ridge watch`: what has to hold at any size, for any program.
-#include "ridge/cli/watch_screen.h"
-
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -11,7 +9,8 @@
 #include <regex>
 
 #include "ridge/base/utf8.h"
-#include "ridge/cli/watch_sections.h"
+#include "ridge/cli/watch/screen.h"
+#include "ridge/cli/watch/sections.h"
 #include "tests/support/watch_inputs.h"
 
 namespace ridge {

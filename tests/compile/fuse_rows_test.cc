@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "ridge/backend/cpu/cpu_isa.h"
-#include "ridge/base/parallel.h"
+#include "ridge/base/cpu/parallel.h"
 #include "ridge/compile/pipeline.h"
 #include "ridge/graph/autodiff.h"
 #include "ridge/graph/ops/activation.h"

@@ -1,5 +1,5 @@
 // The memory planner: replayed lifetimes never overlap, and known layouts are found.
-#include "ridge/compile/memory.h"
+#include "ridge/compile/memory/memory.h"
 
 #include <gtest/gtest.h>
 

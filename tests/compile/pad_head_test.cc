@@ -1,6 +1,6 @@
 // Heads whose columns are no multiple of what the device asks for: the bits of the plain graph,
 // with NaN in the padding too; where nothing is padded; and what a plan says of it.
-#include "ridge/compile/pad_head.h"
+#include "ridge/compile/passes/pad_head.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,6 @@
 #include <limits>
 
 #include "ridge/compile/pipeline.h"
-#include "ridge/compile/rewrite.h"
 #include "ridge/graph/autodiff.h"
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/fused.h"
@@ -18,6 +17,7 @@
 #include "ridge/graph/ops/reduce.h"
 #include "ridge/graph/ops/shape.h"
 #include "ridge/graph/ops/softmax.h"
+#include "ridge/graph/rewrite.h"
 #include "ridge/graph/text.h"
 #include "ridge/run/backends.h"
 #include "ridge/run/compare.h"

@@ -1,5 +1,5 @@
 // Recompute: smaller limits give smaller arenas, the bits stay, and nothing undoes it.
-#include "ridge/compile/recompute.h"
+#include "ridge/compile/passes/recompute.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <map>
 
-#include "ridge/tune/technique.h"
+#include "ridge/tune/engine/techniques.h"
 #include "tests/cuda_cli/cuda_run.h"
 
 namespace ridge {

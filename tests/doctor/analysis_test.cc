@@ -1,5 +1,5 @@
 // Gaps, whom they are charged to, and sums that add up. Times in the cases are microseconds.
-#include "ridge/doctor/analysis.h"
+#include "ridge/doctor/analysis/analysis.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

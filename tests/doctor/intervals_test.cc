@@ -1,5 +1,5 @@
 // Sets of stretches against a bitmap that has a bit a nanosecond.
-#include "ridge/doctor/intervals.h"
+#include "ridge/doctor/trace/intervals.h"
 
 #include <gtest/gtest.h>
 

@@ -132,7 +132,7 @@ TEST(R06, APageableCopyThatHoldsTheDeviceUp) {
                                          }),
                                          300);
   EXPECT_EQ(finding.severity, Severity::kHigh);
-  EXPECT_EQ(finding.semantic_class, 0);
+  EXPECT_EQ(finding.semantic_class, SemanticClass::kBitIdentical);
 }
 
 TEST(R06, PinnedManagedAndTinyCopiesAreFine) {
@@ -183,7 +183,7 @@ TEST(R13, ProductsInPlainFp32) {
                                          }),
                                          600 * 7.0 / 8);
   EXPECT_EQ(finding.severity, Severity::kHigh);
-  EXPECT_EQ(finding.semantic_class, 2);
+  EXPECT_EQ(finding.semantic_class, SemanticClass::kPrecision);
   EXPECT_LE(finding.predicted.high, finding.ceiling);
 }
 

@@ -5,8 +5,8 @@
 #include <map>
 #include <random>
 
-#include "ridge/doctor/doctor_json.h"
 #include "ridge/doctor/examination.h"
+#include "ridge/doctor/report/json.h"
 #include "tests/doctor/kineto_text.h"
 #include "tests/doctor/trace_rows.h"
 

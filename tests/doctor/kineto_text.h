@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ridge/doctor/read_kineto.h"
+#include "ridge/doctor/read/read_kineto.h"
 
 namespace ridge::doctor {
 

@@ -5,9 +5,9 @@
 #include <random>
 #include <sstream>
 
-#include "ridge/base/chrome_trace.h"
-#include "ridge/doctor/read_kineto.h"
-#include "ridge/doctor/read_trace.h"
+#include "ridge/base/trace/chrome_trace.h"
+#include "ridge/doctor/read/read_kineto.h"
+#include "ridge/doctor/read/read_trace.h"
 #include "tests/doctor/kineto_text.h"
 #include "tests/doctor/trace_rows.h"
 #include "tests/support/errors.h"

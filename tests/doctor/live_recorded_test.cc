@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "ridge/doctor/doctor_text.h"
-#include "ridge/doctor/live.h"
-#include "ridge/doctor/read_trace.h"
+#include "ridge/doctor/live/live.h"
+#include "ridge/doctor/read/read_trace.h"
+#include "ridge/doctor/report/text.h"
 
 namespace ridge::doctor {
 namespace {

@@ -1,16 +1,16 @@
 // What is said of programs that were watched while they ran: marks of all steps, a profile of some,
 // and what their processes did.
-#include "ridge/doctor/live.h"
+#include "ridge/doctor/live/live.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
-#include "ridge/doctor/doctor_html.h"
-#include "ridge/doctor/doctor_json.h"
-#include "ridge/doctor/doctor_text.h"
-#include "ridge/doctor/read_kineto.h"
+#include "ridge/doctor/read/read_kineto.h"
+#include "ridge/doctor/report/html.h"
+#include "ridge/doctor/report/json.h"
+#include "ridge/doctor/report/text.h"
 #include "tests/doctor/live_trace.h"
 
 namespace ridge::doctor {
@@ -132,20 +132,21 @@ TEST(Live, WhatWorkersDoToBatchesIsThatOfTheWatch) {
     return finding == nullptr ? Finding{} : *finding;
   };
   LiveFacts facts = quiet();
-  EXPECT_EQ(told(facts).semantic_class, 3);
-  facts.batches = {.workers_class = 0, .reason = "", .make_ms = 49, .bytes = 100'000};
+  EXPECT_EQ(told(facts).semantic_class, SemanticClass::kTrajectory);
+  facts.batches = {
+      .workers_class = SemanticClass::kBitIdentical, .reason = "", .make_ms = 49, .bytes = 100'000};
   const Finding two = told(facts);
-  EXPECT_EQ(two.semantic_class, 0);
+  EXPECT_EQ(two.semantic_class, SemanticClass::kBitIdentical);
   // Operators use both processors: workers would take half of the loading over at most.
   EXPECT_LT(two.fix.find("less work"), two.fix.find("let workers")) << two.fix;
   facts.cpus = 16;
   const Finding many = told(facts);
   EXPECT_LT(many.fix.find("let workers"), many.fix.find("less work")) << many.fix;
-  facts.batches = {.workers_class = 3,
+  facts.batches = {.workers_class = SemanticClass::kTrajectory,
                    .reason = "samples draw random numbers (random)",
                    .make_ms = 49,
                    .bytes = 100'000};
-  EXPECT_EQ(told(facts).semantic_class, 3);
+  EXPECT_EQ(told(facts).semantic_class, SemanticClass::kTrajectory);
   EXPECT_NE(told(facts).fix.find("samples draw random numbers (random)"), std::string::npos);
 }
 
@@ -160,7 +161,7 @@ TEST(Live, WorkersWithoutAProcessorAreNotToBecomeMore) {
   const Examination full = examine_live(profile_of(profile), marks_of(marks), facts);
   ASSERT_NE(first(full), nullptr);
   EXPECT_EQ(first(full)->rule, "R02") << doctor_text(full);
-  EXPECT_EQ(first(full)->semantic_class, 0);
+  EXPECT_EQ(first(full)->semantic_class, SemanticClass::kBitIdentical);
   EXPECT_NE(reason(full, "R01").find("R02"), std::string::npos);
   facts.used_cpus = 1.2;
   const Examination idle = examine_live(profile_of(profile), marks_of(marks), facts);

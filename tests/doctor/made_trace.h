@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-#include "ridge/doctor/trace.h"
+#include "ridge/doctor/trace/trace.h"
 
 namespace ridge::doctor {
 

@@ -1,4 +1,4 @@
-#include "ridge/doctor/name_words.h"
+#include "ridge/doctor/trace/name_words.h"
 
 #include <gtest/gtest.h>
 

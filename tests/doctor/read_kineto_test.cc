@@ -1,6 +1,6 @@
 // Recorded traces against an independent reading of them (tools/make_trace_goldens.py), and what
 // must hold of any file: whole, shuffled, cut, or read in pieces.
-#include "ridge/doctor/read_kineto.h"
+#include "ridge/doctor/read/read_kineto.h"
 
 #include <gtest/gtest.h>
 #include <zlib.h>
@@ -13,7 +13,7 @@
 #include <random>
 
 #include "ridge/base/error.h"
-#include "ridge/doctor/read_trace.h"
+#include "ridge/doctor/read/read_trace.h"
 #include "ridge/io/gzip.h"
 #include "tests/doctor/kineto_text.h"
 #include "tests/doctor/trace_rows.h"

@@ -4,7 +4,7 @@
 #include <fstream>
 #include <random>
 
-#include "ridge/doctor/read_trace.h"
+#include "ridge/doctor/read/read_trace.h"
 #include "tests/doctor/sqlite_database.h"
 #include "tests/support/errors.h"
 #include "tests/support/temp_folder.h"

@@ -4,7 +4,7 @@
 #include <functional>
 #include <random>
 
-#include "ridge/doctor/read_trace.h"
+#include "ridge/doctor/read/read_trace.h"
 #include "tests/doctor/nsys_tables.h"
 #include "tests/doctor/sqlite_database.h"
 #include "tests/doctor/trace_rows.h"

@@ -1,5 +1,5 @@
 // Formats are told apart by what a file holds, whatever it is called.
-#include "ridge/doctor/read_trace.h"
+#include "ridge/doctor/read/read_trace.h"
 
 #include <gtest/gtest.h>
 

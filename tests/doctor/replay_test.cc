@@ -1,4 +1,4 @@
-#include "ridge/doctor/replay.h"
+#include "ridge/doctor/replay/replay.h"
 
 #include <gtest/gtest.h>
 

@@ -129,7 +129,7 @@ TEST(R18, FiresAsAWordWhereLaunchesAreTheLimit) {
     ASSERT_EQ(output.findings.size(), program.is_sick ? 1u : 0u) << test::reason(output);
     if (program.is_sick) {
       EXPECT_EQ(output.findings[0].severity, Severity::kInfo);
-      EXPECT_EQ(output.findings[0].semantic_class, 1);
+      EXPECT_EQ(output.findings[0].semantic_class, SemanticClass::kReassociation);
       EXPECT_GT(output.findings[0].predicted.high, 1.2);
     }
   }

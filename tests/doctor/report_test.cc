@@ -8,12 +8,12 @@
 #include <random>
 #include <set>
 
-#include "ridge/doctor/compare_html.h"
 #include "ridge/doctor/compare_traces.h"
-#include "ridge/doctor/doctor_html.h"
-#include "ridge/doctor/doctor_json.h"
-#include "ridge/doctor/doctor_pictures.h"
-#include "ridge/doctor/doctor_text.h"
+#include "ridge/doctor/report/compare_html.h"
+#include "ridge/doctor/report/html.h"
+#include "ridge/doctor/report/json.h"
+#include "ridge/doctor/report/pictures.h"
+#include "ridge/doctor/report/text.h"
 #include "tests/doctor/made_run.h"
 
 namespace ridge::doctor {

@@ -110,32 +110,36 @@ Finding starved_finding(const LoadedBatches& batches,
 }
 
 TEST(R01, WorkersKeepTheBitsOnlyWhereSamplesAreKnownToDrawNoRandomNumbers) {
-  const LoadedBatches same{.workers_class = 0, .reason = "", .make_ms = 40, .bytes = 1000};
-  const LoadedBatches drawn{.workers_class = 3,
+  const LoadedBatches same{
+      .workers_class = SemanticClass::kBitIdentical, .reason = "", .make_ms = 40, .bytes = 1000};
+  const LoadedBatches drawn{.workers_class = SemanticClass::kTrajectory,
                             .reason = "samples draw random numbers (torch)",
                             .make_ms = 40,
                             .bytes = 1000};
   for (std::string_view loader : {kOnThisThread, kBesideIt}) {
-    EXPECT_EQ(starved_finding(same, loader).semantic_class, 0);
+    EXPECT_EQ(starved_finding(same, loader).semantic_class, SemanticClass::kBitIdentical);
     EXPECT_EQ(starved_finding(same, loader).fix.find("random"), std::string::npos);
     const Finding other = starved_finding(drawn, loader);
-    EXPECT_EQ(other.semantic_class, 3);
+    EXPECT_EQ(other.semantic_class, SemanticClass::kTrajectory);
     EXPECT_NE(other.fix.find("samples draw random numbers (torch)"), std::string::npos)
         << other.fix;
     EXPECT_NE(other.fix.find("another training run"), std::string::npos) << other.fix;
     // Of a trace of somebody else nobody knows.
     const Finding unknown = starved_finding({}, loader);
-    EXPECT_EQ(unknown.semantic_class, 3);
+    EXPECT_EQ(unknown.semantic_class, SemanticClass::kTrajectory);
     EXPECT_NE(unknown.fix.find("where samples draw random numbers"), std::string::npos)
         << unknown.fix;
     // Workers of Ridge itself draw what its training thread would.
-    EXPECT_EQ(starved_finding({}, loader, "ridge").semantic_class, 0);
+    EXPECT_EQ(starved_finding({}, loader, "ridge").semantic_class, SemanticClass::kBitIdentical);
   }
 }
 
 TEST(R01, BatchesThatAreMadeAsFastAsTheyAreHandedOverAreToBecomeLessWorkFirst) {
   const auto fix = [](double make_ms, int64_t bytes) {
-    return starved_finding({.workers_class = 0, .reason = "", .make_ms = make_ms, .bytes = bytes})
+    return starved_finding({.workers_class = SemanticClass::kBitIdentical,
+                            .reason = "",
+                            .make_ms = make_ms,
+                            .bytes = bytes})
         .fix;
   };
   // 256 rows of a table, and 32 pictures that are decoded.
@@ -146,7 +150,9 @@ TEST(R01, BatchesThatAreMadeAsFastAsTheyAreHandedOverAreToBecomeLessWorkFirst) {
       << pictures;
   // What is drawn anew each time cannot be kept.
   const std::string drawn =
-      starved_finding({.workers_class = 3, .reason = "", .make_ms = 2, .bytes = 1000}).fix;
+      starved_finding(
+          {.workers_class = SemanticClass::kTrajectory, .reason = "", .make_ms = 2, .bytes = 1000})
+          .fix;
   EXPECT_EQ(drawn.find("keep the samples in memory"), std::string::npos) << drawn;
 }
 

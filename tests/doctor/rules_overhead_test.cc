@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "ridge/doctor/examination.h"
-#include "ridge/doctor/live.h"
+#include "ridge/doctor/live/live.h"
 #include "ridge/doctor/rules/rules.h"
 #include "ridge/doctor/rules/small_operators.h"
 #include "tests/doctor/live_trace.h"

@@ -17,9 +17,9 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "ridge/doctor/analysis.h"
-#include "ridge/doctor/launches.h"
-#include "ridge/doctor/read_trace.h"
+#include "ridge/doctor/analysis/analysis.h"
+#include "ridge/doctor/analysis/launches.h"
+#include "ridge/doctor/read/read_trace.h"
 
 namespace ridge::doctor {
 namespace {

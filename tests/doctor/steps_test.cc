@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "ridge/doctor/analysis.h"
-#include "ridge/doctor/kernel_period.h"
+#include "ridge/doctor/analysis/analysis.h"
+#include "ridge/doctor/analysis/kernel_period.h"
 #include "tests/doctor/made_trace.h"
 
 namespace ridge::doctor {

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "ridge/doctor/read_trace.h"
+#include "ridge/doctor/read/read_trace.h"
 #include "tests/doctor/synthetic_trace.h"
 #include "tests/support/temp_folder.h"
 

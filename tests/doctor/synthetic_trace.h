@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "ridge/doctor/analysis.h"
-#include "ridge/doctor/trace.h"
+#include "ridge/doctor/analysis/analysis.h"
+#include "ridge/doctor/trace/trace.h"
 
 namespace ridge::doctor::synthetic {
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <set>
 
-#include "ridge/doctor/read_trace.h"
+#include "ridge/doctor/read/read_trace.h"
 #include "tests/doctor/trace_rows.h"
 #include "tests/support/temp_folder.h"
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "ridge/doctor/trace.h"
+#include "ridge/doctor/trace/trace.h"
 
 namespace ridge::doctor {
 

@@ -1,4 +1,4 @@
-#include "ridge/doctor/trace.h"
+#include "ridge/doctor/trace/trace.h"
 
 #include <gtest/gtest.h>
 

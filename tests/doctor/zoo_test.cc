@@ -6,7 +6,7 @@
 #include <set>
 #include <string>
 
-#include "ridge/doctor/read_trace.h"
+#include "ridge/doctor/read/read_trace.h"
 #include "tests/doctor/examined_program.h"
 #include "tests/support/temp_folder.h"
 

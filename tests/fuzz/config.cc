@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "ridge/base/error.h"
-#include "ridge/train/config_text.h"
+#include "ridge/config/text.h"
 
 // The text up to a zero byte is the file; what follows is a flag.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

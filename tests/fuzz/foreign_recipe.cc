@@ -1,6 +1,4 @@
 // Recipes for programs of others: what is read must print, and read back to the same text and hash.
-#include "ridge/tune/foreign_recipe.h"
-
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -9,6 +7,7 @@
 
 #include "ridge/base/error.h"
 #include "ridge/io/json.h"
+#include "ridge/tune/pytorch/recipe.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   // Any variable, so that names and values of all kinds are printed and read back.

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <span>
 
-#include "ridge/attach/kineto_messages.h"
+#include "ridge/attach/kineto/kineto_messages.h"
 
 namespace {
 

@@ -1,5 +1,5 @@
 // Ledgers: what is read must print, and read back to the same text.
-#include "ridge/tune/ledger.h"
+#include "ridge/proof/ledger/ledger.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "ridge/base/error.h"
-#include "ridge/tune/ledger_text.h"
+#include "ridge/proof/ledger/ledger_text.h"
 
 namespace {
 
@@ -26,7 +26,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const std::string text = printed(ledger);
     if (printed(ridge::parse_ledger(text, "printed")) != text) std::abort();
     ridge::ledger_table(ledger);
-    for (const ridge::TrialRecord& trial : ledger.trials) ridge::explain_trial(trial);
+    for (const ridge::TrialRecord& trial : ledger.trials)
+      ridge::explain_trial(trial, hash_of_recipe_text);
   } catch (const ridge::UserError&) {
     // A clear refusal is the other right answer. InternalError is not caught: it is a finding.
   }

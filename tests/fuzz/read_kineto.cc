@@ -1,5 +1,5 @@
 // Kineto traces: what is read is a sorted table that holds together, in whatever pieces it comes.
-#include "ridge/doctor/read_kineto.h"
+#include "ridge/doctor/read/read_kineto.h"
 
 #include <algorithm>
 #include <cstddef>

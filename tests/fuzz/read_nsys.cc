@@ -7,7 +7,7 @@
 #include <string>
 
 #include "ridge/base/error.h"
-#include "ridge/doctor/read_trace.h"
+#include "ridge/doctor/read/read_trace.h"
 
 namespace {
 

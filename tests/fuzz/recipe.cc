@@ -1,6 +1,6 @@
 // Recipes: what is read must print, read back to the same text and hash, and be fit for a
 // configuration or clearly refused by it.
-#include "ridge/train/recipe.h"
+#include "ridge/config/recipe.h"
 
 #include <cstddef>
 #include <cstdint>

@@ -5,10 +5,10 @@
 #include <filesystem>
 #include <set>
 
-#include "ridge/attach/program.h"
+#include "ridge/attach/process/program.h"
 #include "ridge/base/clock.h"
-#include "ridge/tune/foreign_guard.h"
-#include "ridge/tune/foreign_recipe.h"
+#include "ridge/tune/pytorch/guard/guard.h"
+#include "ridge/tune/pytorch/recipe.h"
 #include "tests/cli/ridge_process.h"
 #include "tests/support/peers_python.h"
 #include "tests/support/scale.h"

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "ridge/tune/foreign_recipe.h"
+#include "ridge/tune/pytorch/recipe.h"
 #include "tests/cli/ridge_process.h"
 #include "tests/support/peers_python.h"
 #include "tests/support/scale.h"

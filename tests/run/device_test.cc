@@ -9,7 +9,7 @@
 
 #include "ridge/backend/cpu/cpu_backend.h"
 #include "ridge/backend/ref/ref_backend.h"
-#include "ridge/base/trace.h"
+#include "ridge/base/trace/trace.h"
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/gather.h"
 #include "ridge/graph/ops/matmul.h"

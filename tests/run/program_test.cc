@@ -6,7 +6,7 @@
 
 #include <sstream>
 
-#include "ridge/base/trace.h"
+#include "ridge/base/trace/trace.h"
 #include "ridge/compile/pipeline.h"
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/fused_matmul.h"

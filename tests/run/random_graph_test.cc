@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "ridge/base/parallel.h"
+#include "ridge/base/cpu/parallel.h"
 #include "ridge/graph/text.h"
 #include "ridge/graph/verify.h"
 #include "ridge/run/backends.h"

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "ridge/base/tensor.h"
 #include "ridge/graph/graph.h"
-#include "ridge/graph/tensor.h"
 #include "ridge/run/evaluate.h"
 
 namespace ridge::test {

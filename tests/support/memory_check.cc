@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "ridge/base/clock.h"
-#include "ridge/base/parallel.h"
+#include "ridge/base/cpu/parallel.h"
 #include "ridge/run/backends.h"
 #include "ridge/train/memory_limit.h"
 #include "ridge/train/process_memory.h"

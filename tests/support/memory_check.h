@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "ridge/train/config.h"
+#include "ridge/config/config.h"
 
 namespace ridge::test {
 

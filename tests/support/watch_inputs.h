@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "ridge/attach/watch_state.h"
+#include "ridge/attach/watch/watch_state.h"
 
 namespace ridge::test {
 

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "ridge/train/config_text.h"
+#include "ridge/config/text.h"
 
 namespace ridge {
 namespace {

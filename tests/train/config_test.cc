@@ -4,8 +4,8 @@
 #include <cstdlib>
 #include <set>
 
-#include "ridge/train/config_text.h"
-#include "ridge/train/config_value.h"
+#include "ridge/config/text.h"
+#include "ridge/config/value.h"
 #include "tests/support/errors.h"
 
 namespace ridge {

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "ridge/config/text.h"
 #include "ridge/io/jpeg.h"
-#include "ridge/train/config_text.h"
 #include "tests/support/temp_folder.h"
 #include "tools/texture_picture.h"
 

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ridge/backend/cpu/cpu_isa.h"
-#include "ridge/base/parallel.h"
+#include "ridge/base/cpu/parallel.h"
 #include "ridge/io/safetensors.h"
 #include "ridge/train/task.h"
 #include "tests/support/errors.h"

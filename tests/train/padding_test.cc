@@ -9,7 +9,7 @@
 
 #include "ridge/io/safetensors.h"
 #include "ridge/run/backends.h"
-#include "ridge/train/inference.h"
+#include "ridge/train/evaluate.h"
 #include "ridge/train/session.h"
 #include "tests/support/compare.h"
 #include "tests/support/temp_folder.h"

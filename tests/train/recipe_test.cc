@@ -1,5 +1,5 @@
 // Recipes: round trips, who wins over whom, and what is refused with which words.
-#include "ridge/train/recipe.h"
+#include "ridge/config/recipe.h"
 
 #include <gtest/gtest.h>
 

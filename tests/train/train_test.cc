@@ -14,11 +14,11 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "ridge/base/parallel.h"
+#include "ridge/base/cpu/parallel.h"
+#include "ridge/base/stop.h"
 #include "ridge/io/checkpoint.h"
 #include "ridge/train/checkpointing.h"
-#include "ridge/train/inference.h"
-#include "ridge/train/stop.h"
+#include "ridge/train/evaluate.h"
 #include "tests/support/errors.h"
 #include "tests/support/scale.h"
 #include "tests/support/temp_folder.h"

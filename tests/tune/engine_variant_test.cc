@@ -1,6 +1,6 @@
 // What a variant does in a step beside computing: it tells of it, as a run would, into files that
 // nobody finds, and says when a step fails.
-#include "ridge/tune/engine_variant.h"
+#include "ridge/tune/engine/engine_variant.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "ridge/tune/metered_runner.h"
+#include "ridge/tune/engine/metered_runner.h"
 #include "tests/support/errors.h"
 #include "tests/support/temp_folder.h"
 

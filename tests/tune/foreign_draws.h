@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "ridge/tune/foreign_guard.h"
+#include "ridge/tune/pytorch/guard/guard.h"
 
 namespace ridge::test {
 

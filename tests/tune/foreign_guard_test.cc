@@ -1,6 +1,4 @@
 // Verdicts over records whose truth is known: made by hand, and drawn from populations.
-#include "ridge/tune/foreign_guard.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,6 +6,7 @@
 #include <limits>
 #include <random>
 
+#include "ridge/tune/pytorch/guard/guard.h"
 #include "tests/support/scale.h"
 #include "tests/tune/foreign_draws.h"
 

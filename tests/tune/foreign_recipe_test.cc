@@ -1,10 +1,9 @@
 // Recipes for programs of others: round trips, what is refused with which words, what a run is
 // told.
-#include "ridge/tune/foreign_recipe.h"
-
 #include <gtest/gtest.h>
 
-#include "ridge/train/recipe.h"
+#include "ridge/config/recipe.h"
+#include "ridge/tune/pytorch/recipe.h"
 #include "tests/support/errors.h"
 
 namespace ridge {

@@ -1,12 +1,11 @@
 // Which runs a change is held against, over programs that are made up: a recipe's runs are those of
 // the seed, changed by what its knobs do.
-#include "ridge/tune/foreign_reference.h"
-
 #include <gtest/gtest.h>
 
 #include <map>
 #include <stdexcept>
 
+#include "ridge/tune/pytorch/reference.h"
 #include "tests/tune/foreign_draws.h"
 
 namespace ridge {

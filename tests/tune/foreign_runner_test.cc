@@ -3,8 +3,6 @@
 //
 // Where ridge itself has to be killed, a process of this test program takes its place: it runs the
 // one test ForeignRunnerHolder.DISABLED_Holds.
-#include "ridge/tune/foreign_runner.h"
-
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -15,7 +13,8 @@
 #include <filesystem>
 #include <thread>
 
-#include "ridge/train/stop.h"
+#include "ridge/base/stop.h"
+#include "ridge/tune/pytorch/runner.h"
 #include "tests/attach/program_run.h"
 #include "tests/support/peers_python.h"
 #include "tests/support/temp_folder.h"

@@ -1,11 +1,10 @@
-#include "ridge/tune/foreign_technique.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <fstream>
 #include <set>
 
+#include "ridge/tune/pytorch/technique.h"
 #include "tests/support/temp_folder.h"
 
 namespace ridge {
@@ -55,7 +54,8 @@ TEST(ForeignTechnique, ARefusalOfTheProbeIsItsReason) {
 }
 
 TEST(ForeignTechnique, WorkersStayFromEpochToEpochWhereTheyMay) {
-  const KnobOffer workers{.key = "loader.workers", .value = "2", .semantic_class = 3};
+  const KnobOffer workers{
+      .key = "loader.workers", .value = "2", .semantic_class = SemanticClass::kTrajectory};
   const auto alone = find(foreign_proposals(facts_with({workers}), {}, unset), "loader.workers");
   EXPECT_EQ(alone.knobs.size(), 1u);
   EXPECT_EQ(alone.semantic_class, SemanticClass::kTrajectory);

@@ -1,7 +1,5 @@
 // Which environment variables a recipe may set: the table of the documentation, what an adversary
 // writes, and what the loop writes itself. Runs in the root of the repository.
-#include "ridge/tune/foreign_variables.h"
-
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -10,8 +8,9 @@
 #include <sstream>
 
 #include "ridge/io/file.h"
-#include "ridge/tune/foreign_recipe.h"
-#include "ridge/tune/foreign_technique.h"
+#include "ridge/tune/pytorch/recipe.h"
+#include "ridge/tune/pytorch/technique.h"
+#include "ridge/tune/pytorch/variables.h"
 #include "tests/support/errors.h"
 
 namespace ridge {

@@ -5,9 +5,9 @@
 #include <memory>
 #include <string>
 
-#include "ridge/compile/rewrite.h"
 #include "ridge/graph/ops/elementwise.h"
-#include "ridge/tune/guard.h"
+#include "ridge/graph/rewrite.h"
+#include "ridge/tune/engine/guard/guard.h"
 #include "tests/train/train_runs.h"
 
 namespace ridge::test {

@@ -5,9 +5,9 @@
 #include <cmath>
 #include <map>
 
-#include "ridge/base/parallel.h"
+#include "ridge/base/cpu/parallel.h"
 #include "ridge/base/philox.h"
-#include "ridge/tune/guard_statistics.h"
+#include "ridge/proof/statistics.h"
 #include "tests/tune/guard_cases.h"
 
 namespace ridge::test {

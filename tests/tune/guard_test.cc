@@ -1,6 +1,6 @@
 // The guard rejects programs that compute something else, names the tensor, and lets through those
 // that compute the same in another order.
-#include "ridge/tune/guard.h"
+#include "ridge/tune/engine/guard/guard.h"
 
 #include <gtest/gtest.h>
 

@@ -1,16 +1,15 @@
 // Runs in pairs that make other updates: what clearly trains worse is rejected, what trains as well
 // passes, both sides see the same samples, and what cannot be told is not let through.
-#include "ridge/tune/guard_trajectory.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <fstream>
 #include <random>
 
-#include "ridge/tune/guard_pairs.h"
-#include "ridge/tune/resolved_config.h"
-#include "ridge/tune/technique_batch.h"
+#include "ridge/proof/paired_runs.h"
+#include "ridge/tune/engine/guard/trajectory.h"
+#include "ridge/tune/engine/resolved_config.h"
+#include "ridge/tune/engine/technique_batch.h"
 #include "tests/support/temp_folder.h"
 
 namespace ridge {

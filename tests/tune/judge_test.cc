@@ -1,6 +1,6 @@
 // The judge against 2,000 series of synthetic noise: what it accepts when there is nothing to gain,
 // and what it finds when there is.
-#include "ridge/tune/judge.h"
+#include "ridge/proof/judge.h"
 
 #include <gtest/gtest.h>
 

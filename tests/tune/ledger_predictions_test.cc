@@ -1,5 +1,5 @@
 // How good predictions were, over several ledgers.
-#include "ridge/tune/ledger_predictions.h"
+#include "ridge/proof/ledger/ledger_predictions.h"
 
 #include <gtest/gtest.h>
 

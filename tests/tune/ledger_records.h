@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "ridge/base/philox.h"
-#include "ridge/train/recipe.h"
-#include "ridge/tune/ledger.h"
+#include "ridge/config/recipe.h"
+#include "ridge/proof/ledger/ledger.h"
 
 namespace ridge::test {
 

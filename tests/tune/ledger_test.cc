@@ -1,6 +1,6 @@
 // Ledgers: what is written reads back, what a kill leaves is read, and damage is told with its
 // line.
-#include "ridge/tune/ledger.h"
+#include "ridge/proof/ledger/ledger.h"
 
 #include <gtest/gtest.h>
 

@@ -1,12 +1,12 @@
 // Ledgers in words: what is shown is what is there, and what does not follow from it is told.
-#include "ridge/tune/ledger_text.h"
+#include "ridge/proof/ledger/ledger_text.h"
 
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
-#include "ridge/tune/foreign_recipe.h"
-#include "ridge/tune/trial_text.h"
+#include "ridge/proof/trial_text.h"
+#include "ridge/tune/pytorch/recipe.h"
 #include "tests/tune/ledger_records.h"
 
 namespace ridge {
@@ -43,7 +43,7 @@ TEST(LedgerText, ManyChangesAreShownInPart) {
       "model.momentum 0.1 -> 0.19";
   EXPECT_TRUE(has(change_and_reason(trial),
                   "train.batch 32 -> 64, optimizer.lr 0.001 -> 0.00141421, and 2 more"));
-  EXPECT_TRUE(has(explain_trial(trial), trial.change + "\n"));
+  EXPECT_TRUE(has(explain_trial(trial, hash_of_recipe_text), trial.change + "\n"));
   trial.change = "train.f32_modules [] -> " + std::string(100, 'm');
   EXPECT_TRUE(has(change_and_reason(trial), trial.change));
 }
@@ -59,7 +59,7 @@ TEST(LedgerText, JsonHasRunAndTrials) {
 }
 
 TEST(LedgerText, ExplainTellsBeliefsBetsAndWhy) {
-  const std::string text = explain_trial(test::kept_trial());
+  const std::string text = explain_trial(test::kept_trial(), hash_of_recipe_text);
   for (const char* part :
        {"trial 1: loader.workers\n",
         "believed   batches are made while a step computes\n",
@@ -73,7 +73,7 @@ TEST(LedgerText, ExplainTellsBeliefsBetsAndWhy) {
         "Made again from these pairs: faster, at pair ",
         "Verdict, interval and recipe follow from what is recorded.\n"})
     EXPECT_TRUE(has(text, part));
-  const std::string untried = explain_trial(test::untried_trial(2));
+  const std::string untried = explain_trial(test::untried_trial(2), hash_of_recipe_text);
   EXPECT_TRUE(has(untried, "Nothing was timed.\n"));
   EXPECT_TRUE(has(untried, "verdict    not tried: ceiling 1.01\n"));
   EXPECT_TRUE(has(untried, "predicted  nothing; bound 1.01, were its part of a step free\n"));
@@ -83,7 +83,7 @@ TEST(LedgerText, BlocksOfOtherStepsAreTold) {
   TrialRecord trial = test::kept_trial();
   trial.semantic_class = SemanticClass::kTrajectory;
   trial.block_steps = 40;
-  const std::string text = explain_trial(trial);
+  const std::string text = explain_trial(trial, hash_of_recipe_text);
   EXPECT_TRUE(has(text, "blocks of 40 steps against 20, for the same samples\n"));
   EXPECT_TRUE(has(text, "class      trajectory: other updates: another trajectory\n"));
 }
@@ -93,7 +93,7 @@ TEST(LedgerText, LongTrialsAreShownInPart) {
   TrialRecord trial = test::kept_trial();
   trial.pairs = test::some_pairs(400, 0.3, 9);
   test::finish(trial);
-  const std::string text = explain_trial(trial);
+  const std::string text = explain_trial(trial, hash_of_recipe_text);
   EXPECT_LT(std::count(text.begin(), text.end(), '\n'), 90);
   EXPECT_TRUE(has(text, "\n  400  "));
   const size_t at = text.find("faster, at pair ") + 16;
@@ -101,11 +101,11 @@ TEST(LedgerText, LongTrialsAreShownInPart) {
 }
 
 TEST(LedgerText, WhatDoesNotFollowIsTold) {
-  EXPECT_TRUE(contradictions(test::kept_trial()).empty());
-  EXPECT_TRUE(contradictions(test::slow_trial(1)).empty());
-  EXPECT_TRUE(contradictions(test::untried_trial(1)).empty());
+  EXPECT_TRUE(contradictions(test::kept_trial(), hash_of_recipe_text).empty());
+  EXPECT_TRUE(contradictions(test::slow_trial(1), hash_of_recipe_text).empty());
+  EXPECT_TRUE(contradictions(test::untried_trial(1), hash_of_recipe_text).empty());
   const auto only = [](const TrialRecord& record) {
-    const std::vector<std::string> found = contradictions(record);
+    const std::vector<std::string> found = contradictions(record, hash_of_recipe_text);
     return found.size() == 1 ? found[0] : fmt::format("{} found", found.size());
   };
   TrialRecord trial = test::slow_trial(1);
@@ -115,20 +115,21 @@ TEST(LedgerText, WhatDoesNotFollowIsTold) {
   trial.verdict = TrialVerdict::kOpen;
   EXPECT_EQ(only(trial), "the verdict is 'open', but the pairs say 'faster'");
   trial.verdict = TrialVerdict::kGuardFailed;  // faster, and no good
-  EXPECT_TRUE(contradictions(trial).empty());
+  EXPECT_TRUE(contradictions(trial, hash_of_recipe_text).empty());
   trial.verdict = TrialVerdict::kUnguarded;
-  EXPECT_TRUE(contradictions(trial).empty());
+  EXPECT_TRUE(contradictions(trial, hash_of_recipe_text).empty());
   trial.verdict = TrialVerdict::kDropped;
   EXPECT_EQ(only(trial), "the verdict is 'dropped', but the pairs say 'faster'");
   trial = test::slow_trial(1);
   trial.verdict = TrialVerdict::kDropped;
-  EXPECT_TRUE(contradictions(trial).empty());
+  EXPECT_TRUE(contradictions(trial, hash_of_recipe_text).empty());
   trial.verdict = TrialVerdict::kUnguarded;
   EXPECT_EQ(only(trial), "the verdict is 'unguarded', but the pairs say 'not faster'");
   trial = test::kept_trial();
   trial.measured->low *= 1.001;
   EXPECT_TRUE(has(only(trial), "the interval of the pairs is "));
-  EXPECT_TRUE(has(explain_trial(trial), "Does not hold: the interval of the pairs is "));
+  EXPECT_TRUE(has(explain_trial(trial, hash_of_recipe_text),
+                  "Does not hold: the interval of the pairs is "));
   trial = test::kept_trial();
   trial.pairs.resize(2);
   trial.verdict = TrialVerdict::kFailed;
@@ -148,15 +149,17 @@ TEST(LedgerText, RecipesOfProgramsAreRead) {
   TrialRecord trial = test::kept_trial();
   trial.recipe = to_toml(recipe);
   trial.recipe_hash = recipe_hash(recipe);
-  EXPECT_EQ(contradictions(trial), std::vector<std::string>{});
-  EXPECT_TRUE(has(explain_trial(trial), "Verdict, interval and recipe follow from what is"));
+  EXPECT_EQ(contradictions(trial, hash_of_recipe_text), std::vector<std::string>{});
+  EXPECT_TRUE(has(explain_trial(trial, hash_of_recipe_text),
+                  "Verdict, interval and recipe follow from what is"));
   recipe.set("loader.workers", "3");
   trial.recipe = to_toml(recipe);
-  EXPECT_EQ(contradictions(trial),
+  EXPECT_EQ(contradictions(trial, hash_of_recipe_text),
             std::vector<std::string>{"the hash of the recipe is " + recipe_hash(recipe)});
   trial.recipe += "loader.worker = 3\n";
-  ASSERT_EQ(contradictions(trial).size(), 1u);
-  EXPECT_TRUE(has(contradictions(trial)[0], "the recipe cannot be read: recipe:"));
+  ASSERT_EQ(contradictions(trial, hash_of_recipe_text).size(), 1u);
+  EXPECT_TRUE(
+      has(contradictions(trial, hash_of_recipe_text)[0], "the recipe cannot be read: recipe:"));
 }
 
 // A ledger from elsewhere cannot move the cursor of a terminal.
@@ -168,7 +171,8 @@ TEST(LedgerText, TerminalsAreNotObeyed) {
   TrialRecord trial = test::kept_trial();
   trial.technique = trial.change = trial.hypothesis = trial.reason = trial.guard = "\x1b]0;x\x07";
   trial.machine = trial.plan_hash = trial.recipe_hash = trial.recipe = "\x1b[A";
-  const std::string text = explain_trial(trial) + trial_table({&trial, 1}) + trial_note(trial);
+  const std::string text =
+      explain_trial(trial, hash_of_recipe_text) + trial_table({&trial, 1}) + trial_note(trial);
   EXPECT_EQ(text.find('\x1b'), std::string::npos);
   EXPECT_EQ(text.find('\x07'), std::string::npos);
 }

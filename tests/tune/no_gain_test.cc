@@ -1,5 +1,5 @@
 // What is said where nothing was gained: what was tried, what the noise may hide, what is next.
-#include "ridge/tune/no_gain.h"
+#include "ridge/proof/report/no_gain.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,5 @@
 // The report of `ridge optimize`: page, JSON and text have the same numbers, claim nothing that was
 // not proven, and stand whatever is in them.
-#include "ridge/tune/optimize_report.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,8 +7,9 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 
-#include "ridge/tune/optimize_pictures.h"
-#include "ridge/tune/optimize_words.h"
+#include "ridge/proof/report/pictures.h"
+#include "ridge/proof/report/report.h"
+#include "ridge/proof/report/words.h"
 #include "tests/tune/sample_reports.h"
 
 namespace ridge {

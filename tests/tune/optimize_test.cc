@@ -1,7 +1,5 @@
 // The loop on a machine that is made up: a worker that answers with times that follow from the
 // configuration, so that what the loop does with them is the same on every machine.
-#include "ridge/tune/optimize.h"
-
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -11,8 +9,9 @@
 #include <iterator>
 #include <string>
 
-#include "ridge/tune/ledger.h"
-#include "ridge/tune/ledger_text.h"
+#include "ridge/proof/ledger/ledger.h"
+#include "ridge/proof/ledger/ledger_text.h"
+#include "ridge/tune/loop.h"
 #include "tests/support/temp_folder.h"
 
 namespace ridge {
@@ -150,7 +149,8 @@ class OptimizeLoop : public testing::Test {
     EXPECT_EQ(told_.records.size(), result.trials.size());
     std::string ledger = to_json(LedgerRun{});
     for (const TrialRecord& record : result.trials) {
-      EXPECT_EQ(contradictions(record), std::vector<std::string>{}) << record.technique;
+      EXPECT_EQ(contradictions(record, hash_of_recipe_text), std::vector<std::string>{})
+          << record.technique;
       EXPECT_FALSE(record.reason.empty()) << record.technique;
       ledger += to_json(record);
     }

@@ -1,6 +1,6 @@
 // How much of a budget belongs to the proof, with invented times; and that a program whose runs are
 // too short is refused behind its first run.
-#include "ridge/tune/proof_budget.h"
+#include "ridge/proof/proof_budget.h"
 
 #include <gtest/gtest.h>
 
@@ -10,8 +10,8 @@
 #include <regex>
 
 #include "ridge/base/error.h"
-#include "ridge/tune/foreign_optimize.h"
-#include "ridge/tune/foreign_runner.h"
+#include "ridge/tune/pytorch/optimize.h"
+#include "ridge/tune/pytorch/runner.h"
 #include "tests/support/temp_folder.h"
 
 namespace ridge {

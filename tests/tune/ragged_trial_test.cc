@@ -5,8 +5,8 @@
 #include <fstream>
 #include <random>
 
-#include "ridge/tune/engine_variant.h"
-#include "ridge/tune/guard_configs.h"
+#include "ridge/tune/engine/engine_variant.h"
+#include "ridge/tune/engine/guard/configs.h"
 #include "tests/support/temp_folder.h"
 
 namespace ridge {

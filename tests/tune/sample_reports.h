@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "ridge/tune/optimize_summary.h"
-#include "ridge/tune/trial_groups.h"
+#include "ridge/proof/report/summary.h"
+#include "ridge/proof/trial_groups.h"
 #include "tests/tune/ledger_records.h"
 
 namespace ridge::test {

@@ -1,6 +1,6 @@
 // The time-line of a step: what is shown lies where it was in the trace, is no longer than the
 // step, and is bounded.
-#include "ridge/tune/step_timeline.h"
+#include "ridge/proof/report/step_timeline.h"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,8 @@
 #include <random>
 #include <set>
 
-#include "ridge/base/trace.h"
-#include "ridge/tune/engine_variant.h"
+#include "ridge/base/trace/trace.h"
+#include "ridge/tune/engine/engine_variant.h"
 
 namespace ridge {
 namespace {

@@ -1,5 +1,5 @@
 // A larger batch brings all that is counted in steps with it.
-#include "ridge/tune/technique_batch.h"
+#include "ridge/tune/engine/technique_batch.h"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 #include <map>
 #include <string>
 
+#include "ridge/tune/engine/resolved_config.h"
 #include "ridge/tune/prediction.h"
-#include "ridge/tune/resolved_config.h"
 
 namespace ridge {
 namespace {

@@ -1,6 +1,4 @@
 // Techniques propose what can be changed, and say why not otherwise.
-#include "ridge/tune/technique.h"
-
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -8,7 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "ridge/tune/resolved_config.h"
+#include "ridge/tune/engine/resolved_config.h"
+#include "ridge/tune/engine/techniques.h"
 
 namespace ridge {
 namespace {

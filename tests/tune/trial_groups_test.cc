@@ -1,10 +1,10 @@
 // What the trials are to a reader: what was kept and what came close is a table, what cannot help
 // is a line, and a bound is no promise.
-#include "ridge/tune/trial_groups.h"
+#include "ridge/proof/trial_groups.h"
 
 #include <gtest/gtest.h>
 
-#include "ridge/tune/trial_text.h"
+#include "ridge/proof/trial_text.h"
 #include "tests/tune/sample_reports.h"
 
 namespace ridge {

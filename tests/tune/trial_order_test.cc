@@ -1,5 +1,5 @@
 // The next trial is the one that promises most for its time.
-#include "ridge/tune/trial_order.h"
+#include "ridge/proof/trial_order.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Predictions and measurements of all trials, drawn on one scale.
-#include "ridge/tune/trial_pictures.h"
+#include "ridge/proof/report/trial_pictures.h"
 
 #include <gtest/gtest.h>
 

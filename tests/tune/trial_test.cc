@@ -1,6 +1,6 @@
 // Trials on series of times made for the purpose: the order of blocks, what is dropped, and that
 // what the machine does to both variants decides nothing.
-#include "ridge/tune/trial.h"
+#include "ridge/proof/trial.h"
 
 #include <gtest/gtest.h>
 
@@ -12,8 +12,8 @@
 #include <string>
 
 #include "ridge/base/clock.h"
-#include "ridge/base/cpu_info.h"
-#include "ridge/train/stop.h"
+#include "ridge/base/cpu/cpu_info.h"
+#include "ridge/base/stop.h"
 
 namespace ridge {
 namespace {

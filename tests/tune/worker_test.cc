@@ -1,6 +1,6 @@
 // Workers that crash, hang, talk nonsense or refuse: each is one clear failure of a trial, and no
 // process stays behind.
-#include "ridge/tune/worker.h"
+#include "ridge/tune/engine/worker.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -14,8 +14,8 @@
 
 #include "ridge/base/clock.h"
 #include "ridge/base/error.h"
+#include "ridge/base/stop.h"
 #include "ridge/io/json.h"
-#include "ridge/train/stop.h"
 #include "tests/support/temp_folder.h"
 
 namespace ridge {

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "ridge/base/cpu_info.h"
+#include "ridge/base/cpu/cpu_info.h"
 
 namespace ridge::cpu {
 

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "ridge/base/cpu_info.h"
+#include "ridge/base/cpu/cpu_info.h"
 
 namespace ridge::cpu {
 

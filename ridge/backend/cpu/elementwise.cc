@@ -5,7 +5,7 @@
 #include "ridge/backend/cpu/cpu_isa.h"
 #include "ridge/backend/cpu/cpu_kernels.h"
 #include "ridge/backend/cpu/isa/elementwise_kernels.h"
-#include "ridge/base/parallel.h"
+#include "ridge/base/cpu/parallel.h"
 #include "ridge/graph/ops/activation.h"
 
 namespace ridge::cpu {

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "ridge/backend/cpu/cpu_isa.h"
+#include "ridge/backend/cpu/isa/gemm/gemm_kernels.h"
 #include "ridge/backend/cpu/isa/half_kernels.h"
 #include "ridge/base/dtype.h"
 

@@ -6,9 +6,9 @@
 #include <new>
 
 #include "ridge/backend/cpu/cpu_isa.h"
-#include "ridge/backend/cpu/isa/peak_kernels.h"
+#include "ridge/backend/cpu/isa/peak/peak_kernels.h"
+#include "ridge/base/cpu/parallel.h"
 #include "ridge/base/error.h"
-#include "ridge/base/parallel.h"
 
 namespace ridge::cpu {
 namespace {

@@ -7,7 +7,7 @@
 #include "ridge/backend/cpu/cpu_kernels.h"
 #include "ridge/backend/cpu/half_rows.h"
 #include "ridge/backend/cpu/isa/pool_kernels.h"
-#include "ridge/base/parallel.h"
+#include "ridge/base/cpu/parallel.h"
 
 namespace ridge::cpu {
 namespace {

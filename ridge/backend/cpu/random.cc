@@ -4,7 +4,7 @@
 #include "ridge/backend/cpu/cpu_isa.h"
 #include "ridge/backend/cpu/cpu_kernels.h"
 #include "ridge/backend/cpu/dropout_mask.h"
-#include "ridge/base/parallel.h"
+#include "ridge/base/cpu/parallel.h"
 
 namespace ridge::cpu {
 namespace {

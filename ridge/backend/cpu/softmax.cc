@@ -6,7 +6,7 @@
 #include "ridge/backend/cpu/cpu_isa.h"
 #include "ridge/backend/cpu/cpu_kernels.h"
 #include "ridge/backend/cpu/isa/softmax_kernels.h"
-#include "ridge/base/parallel.h"
+#include "ridge/base/cpu/parallel.h"
 
 namespace ridge::cpu {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "ridge/backend/cpu/cpu_kernels.h"
 #include "ridge/backend/cpu/strided_copy.h"
-#include "ridge/base/parallel.h"
+#include "ridge/base/cpu/parallel.h"
 
 namespace ridge::cpu {
 namespace {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "ridge/backend/cpu/isa/reduce_kernels.h"
-#include "ridge/graph/type.h"
+#include "ridge/base/type.h"
 
 namespace ridge::cpu {
 

@@ -5,8 +5,8 @@
 
 #include "ridge/backend/cpu/cpu_isa.h"
 #include "ridge/backend/cpu/isa/transpose_kernels.h"
+#include "ridge/base/cpu/parallel.h"
 #include "ridge/base/error.h"
-#include "ridge/base/parallel.h"
 
 namespace ridge::cpu {
 namespace {

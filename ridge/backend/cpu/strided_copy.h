@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "ridge/graph/type.h"
+#include "ridge/base/type.h"
 
 namespace ridge::cpu {
 

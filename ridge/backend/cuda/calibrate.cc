@@ -6,11 +6,11 @@
 
 #include "ridge/backend/cuda/cuda_backend.h"
 #include "ridge/backend/cuda/device_rates.h"
-#include "ridge/backend/cuda/node_kernel.h"
+#include "ridge/backend/cuda/driver/node_kernel.h"
 #include "ridge/base/philox.h"
+#include "ridge/base/tensor.h"
 #include "ridge/graph/ops/matmul.h"
 #include "ridge/graph/ops/source.h"
-#include "ridge/graph/tensor.h"
 
 namespace ridge::cuda {
 namespace {

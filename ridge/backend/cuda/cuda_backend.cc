@@ -7,14 +7,14 @@
 #include <span>
 #include <unordered_map>
 
-#include "ridge/backend/cuda/arena.h"
-#include "ridge/backend/cuda/blas_matmul.h"
-#include "ridge/backend/cuda/device_trace.h"
-#include "ridge/backend/cuda/dnn_planner.h"
+#include "ridge/backend/cuda/blas/matmul.h"
+#include "ridge/backend/cuda/dnn/planner.h"
+#include "ridge/backend/cuda/driver/arena.h"
+#include "ridge/backend/cuda/driver/graph.h"
 #include "ridge/backend/cuda/engine_stream.h"
-#include "ridge/backend/cuda/graph.h"
 #include "ridge/backend/cuda/plain_nodes.h"
 #include "ridge/backend/cuda/printed_node.h"
+#include "ridge/backend/cuda/trace/device_trace.h"
 #include "ridge/graph/ops/fused_matmul.h"
 #include "ridge/graph/ops/source.h"
 #include "ridge/graph/signature.h"

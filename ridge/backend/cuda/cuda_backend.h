@@ -5,10 +5,10 @@
 #include <memory>
 
 #include "ridge/backend/backend.h"
-#include "ridge/backend/cuda/cublaslt.h"
-#include "ridge/backend/cuda/cudnn.h"
-#include "ridge/backend/cuda/device.h"
-#include "ridge/backend/cuda/nvrtc.h"
+#include "ridge/backend/cuda/blas/cublaslt.h"
+#include "ridge/backend/cuda/dnn/cudnn.h"
+#include "ridge/backend/cuda/driver/device.h"
+#include "ridge/backend/cuda/driver/nvrtc.h"
 
 namespace ridge::cuda {
 

@@ -5,10 +5,10 @@
 #include <span>
 #include <vector>
 
-#include "ridge/backend/cuda/arena.h"
-#include "ridge/backend/cuda/graph.h"
-#include "ridge/backend/cuda/module.h"
-#include "ridge/backend/cuda/staging.h"
+#include "ridge/backend/cuda/driver/arena.h"
+#include "ridge/backend/cuda/driver/graph.h"
+#include "ridge/backend/cuda/driver/module.h"
+#include "ridge/backend/cuda/driver/staging.h"
 #include "ridge/base/clock.h"
 
 namespace ridge::cuda {

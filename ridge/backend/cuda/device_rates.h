@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "ridge/backend/backend.h"
-#include "ridge/backend/cuda/stream.h"
+#include "ridge/backend/cuda/driver/stream.h"
 
 namespace ridge::cuda {
 

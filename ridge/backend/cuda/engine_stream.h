@@ -3,9 +3,9 @@
 
 #include <memory>
 
+#include "ridge/backend/cuda/driver/host_copies.h"
+#include "ridge/backend/cuda/driver/node_kernel.h"
 #include "ridge/backend/cuda/fault_table.h"
-#include "ridge/backend/cuda/host_copies.h"
-#include "ridge/backend/cuda/node_kernel.h"
 
 namespace ridge::cuda {
 

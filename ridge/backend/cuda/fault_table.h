@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "ridge/backend/cuda/arena.h"
-#include "ridge/backend/cuda/staging.h"
+#include "ridge/backend/cuda/driver/arena.h"
+#include "ridge/backend/cuda/driver/staging.h"
 
 namespace ridge::cuda {
 

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <utility>
 
-#include "ridge/backend/cuda/arena.h"
-#include "ridge/backend/cuda/staging.h"
+#include "ridge/backend/cuda/driver/arena.h"
+#include "ridge/backend/cuda/driver/staging.h"
 #include "ridge/base/alignment.h"
 #include "ridge/graph/ops/fused.h"
 #include "ridge/graph/ops/shape.h"

@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "ridge/backend/cuda/node_kernel.h"
+#include "ridge/backend/cuda/driver/node_kernel.h"
 #include "ridge/graph/graph.h"
 
 namespace ridge::cuda {

@@ -4,8 +4,8 @@
 #include <string_view>
 
 #include "ridge/backend/cuda/cuda_backend.h"
-#include "ridge/backend/cuda/library_search.h"
-#include "ridge/base/machine.h"
+#include "ridge/backend/cuda/driver/library_search.h"
+#include "ridge/base/machine/machine.h"
 
 namespace ridge::cuda {
 namespace {

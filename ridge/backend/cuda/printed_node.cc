@@ -5,7 +5,7 @@
 #include <span>
 #include <utility>
 
-#include "ridge/base/parallel.h"
+#include "ridge/base/cpu/parallel.h"
 #include "ridge/graph/ops/fused.h"
 
 namespace ridge::cuda {

@@ -10,11 +10,11 @@
 #include <string>
 #include <vector>
 
+#include "ridge/backend/cuda/driver/module.h"
+#include "ridge/backend/cuda/driver/node_kernel.h"
+#include "ridge/backend/cuda/driver/nvrtc.h"
 #include "ridge/backend/cuda/fault_table.h"
-#include "ridge/backend/cuda/module.h"
-#include "ridge/backend/cuda/node_kernel.h"
-#include "ridge/backend/cuda/nvrtc.h"
-#include "ridge/backend/cuda/print_kernel.h"
+#include "ridge/backend/cuda/print/kernel.h"
 
 namespace ridge::cuda {
 

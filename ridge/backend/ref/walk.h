@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "ridge/graph/type.h"
+#include "ridge/base/type.h"
 
 namespace ridge::ref {
 

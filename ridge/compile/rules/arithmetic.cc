@@ -3,10 +3,10 @@
 #include <bit>
 #include <cmath>
 
-#include "ridge/compile/rewrite.h"
 #include "ridge/compile/rules/rule.h"
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/source.h"
+#include "ridge/graph/rewrite.h"
 
 namespace ridge {
 namespace {

@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
-#include "ridge/doctor/finding.h"
-#include "ridge/doctor/replay.h"
+#include "ridge/doctor/findings/finding.h"
+#include "ridge/doctor/replay/replay.h"
 
 namespace ridge::doctor {
 

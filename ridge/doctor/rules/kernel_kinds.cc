@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "ridge/doctor/event_names.h"
-#include "ridge/doctor/name_words.h"
+#include "ridge/doctor/analysis/event_names.h"
+#include "ridge/doctor/trace/name_words.h"
 
 namespace ridge::doctor {
 namespace {

@@ -1,7 +1,7 @@
 // Whether issuing work takes longer than doing it: what R03 says, and R18 stands on.
 #pragma once
 
-#include "ridge/doctor/finding.h"
+#include "ridge/doctor/findings/finding.h"
 
 namespace ridge::doctor {
 

@@ -6,9 +6,9 @@
 #include <numeric>
 #include <set>
 
-#include "ridge/doctor/event_names.h"
-#include "ridge/doctor/name_words.h"
-#include "ridge/doctor/rules/measures.h"
+#include "ridge/doctor/analysis/event_names.h"
+#include "ridge/doctor/findings/measures.h"
+#include "ridge/doctor/trace/name_words.h"
 
 namespace ridge::doctor {
 namespace {
@@ -64,19 +64,20 @@ LoaderForm form_of(std::string_view name, LoaderForm known) {
 
 }  // namespace
 
-int class_of_workers(const Trace& trace, const LoadedBatches& batches) {
-  constexpr int kBits = 0, kTrajectory = 3;
-  if (trace.recorder == "ridge") return kBits;
-  return batches.workers_class >= 0 ? batches.workers_class : kTrajectory;
+SemanticClass class_of_workers(const Trace& trace, const LoadedBatches& batches) {
+  if (trace.recorder == "ridge") return SemanticClass::kBitIdentical;
+  return batches.workers_class.value_or(SemanticClass::kTrajectory);
 }
 
 std::string class_words_of_workers(const Trace& trace, const LoadedBatches& batches) {
-  if (class_of_workers(trace, batches) == 0) return {};
-  if (batches.workers_class < 0)
+  if (class_of_workers(trace, batches) == SemanticClass::kBitIdentical) return {};
+  if (!batches.workers_class)
     return "; where samples draw random numbers, workers make it another training run";
   return fmt::format("; {}{}",
                      batches.reason,
-                     batches.workers_class == 3 ? ": with workers it is another training run" : "");
+                     batches.workers_class == SemanticClass::kTrajectory
+                         ? ": with workers it is another training run"
+                         : "");
 }
 
 bool is_cheap(const LoadedBatches& batches) {

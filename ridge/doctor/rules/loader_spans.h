@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "ridge/doctor/finding.h"
+#include "ridge/doctor/findings/finding.h"
 
 namespace ridge::doctor {
 
@@ -28,7 +28,7 @@ LoaderTime loader_time(const Trace& trace, const Analysis& analysis);
 
 /// Finding::semantic_class of more workers. Ridge's own keep the bits; for another program that
 /// nobody watched the worst class is taken.
-int class_of_workers(const Trace& trace, const LoadedBatches& batches);
+SemanticClass class_of_workers(const Trace& trace, const LoadedBatches& batches);
 
 /// The same in words, to end a sentence with; empty where the bits stay.
 std::string class_words_of_workers(const Trace& trace, const LoadedBatches& batches);

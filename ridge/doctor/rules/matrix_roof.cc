@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <map>
 
-#include "ridge/doctor/name_words.h"
 #include "ridge/doctor/rules/kernel_kinds.h"
+#include "ridge/doctor/trace/name_words.h"
 
 namespace ridge::doctor {
 namespace {

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ridge/doctor/finding.h"
+#include "ridge/doctor/findings/finding.h"
 
 namespace ridge::doctor {
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "ridge/doctor/finding.h"
+#include "ridge/doctor/findings/finding.h"
 
 namespace ridge::doctor {
 
@@ -13,8 +13,8 @@ std::string proof_of(const Trace& trace, std::string_view set = {});
 
 /// What a rule advises.
 struct Remedy {
-  std::string_view fix;    ///< As Finding::fix.
-  int semantic_class = 0;  ///< As Finding::semantic_class.
+  std::string_view fix;  ///< As Finding::fix.
+  SemanticClass semantic_class = SemanticClass::kBitIdentical;
 };
 
 /// How most rules that fire end: the finding goes to `output`, with what to do about it and the

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <unordered_set>
 
-#include "ridge/doctor/rules/doubts.h"
+#include "ridge/doctor/findings/doubts.h"
 #include "ridge/doctor/rules/rules.h"
 
 namespace ridge::doctor {

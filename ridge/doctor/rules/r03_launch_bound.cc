@@ -2,10 +2,10 @@
 // calling operators takes longer than what they do.
 #include <fmt/format.h>
 
-#include "ridge/doctor/event_names.h"
+#include "ridge/doctor/analysis/event_names.h"
+#include "ridge/doctor/findings/measures.h"
 #include "ridge/doctor/rules/foresight.h"
 #include "ridge/doctor/rules/launch_bound.h"
-#include "ridge/doctor/rules/measures.h"
 #include "ridge/doctor/rules/proof.h"
 #include "ridge/doctor/rules/rules.h"
 #include "ridge/doctor/rules/small_operators.h"
@@ -85,7 +85,7 @@ void judge_calls(const Trace& trace, const Analysis& analysis, RuleOutput& outpu
             "fuse what a turn does"
           : "let torch.compile fuse small operators, or give each more to do: larger batches and "
             "layers, fewer and wider operations";
-  finding.semantic_class = 1;
+  finding.semantic_class = SemanticClass::kReassociation;
   finding.command = proof_of(trace);
   output.findings.push_back(std::move(finding));
 }
@@ -120,7 +120,7 @@ void r03_launch_bound(const Trace& trace, const Analysis& analysis, RuleOutput& 
   finding.fix =
       "capture the step as a graph (torch.compile with mode=\"reduce-overhead\", or CUDA graphs), "
       "fuse small operators, or give each launch more to do with a larger micro-batch";
-  finding.semantic_class = 1;
+  finding.semantic_class = SemanticClass::kReassociation;
   finding.command = proof_of(trace);
   output.findings.push_back(std::move(finding));
 }

@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <map>
 
-#include "ridge/doctor/name_words.h"
+#include "ridge/doctor/findings/measures.h"
 #include "ridge/doctor/rules/kernel_kinds.h"
-#include "ridge/doctor/rules/measures.h"
 #include "ridge/doctor/rules/proof.h"
 #include "ridge/doctor/rules/rules.h"
+#include "ridge/doctor/trace/name_words.h"
 
 namespace ridge::doctor {
 namespace {
@@ -102,7 +102,10 @@ void r04_fusable_chains(const Trace& trace, const Analysis& analysis, RuleOutput
                            worst->size(),
                            short_name(trace.name_text(worst->front())))});
   finding.at = stretches_of(trace, beyond);
-  report(output, trace, std::move(finding), {.fix = kFix, .semantic_class = 1});
+  report(output,
+         trace,
+         std::move(finding),
+         {.fix = kFix, .semantic_class = SemanticClass::kReassociation});
 }
 
 }  // namespace ridge::doctor

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <map>
 
-#include "ridge/doctor/event_names.h"
+#include "ridge/doctor/analysis/event_names.h"
+#include "ridge/doctor/findings/measures.h"
 #include "ridge/doctor/rules/foresight.h"
 #include "ridge/doctor/rules/kernel_kinds.h"
-#include "ridge/doctor/rules/measures.h"
 #include "ridge/doctor/rules/proof.h"
 #include "ridge/doctor/rules/rules.h"
 

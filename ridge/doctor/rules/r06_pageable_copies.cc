@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
+#include "ridge/doctor/findings/measures.h"
 #include "ridge/doctor/rules/kernel_kinds.h"
-#include "ridge/doctor/rules/measures.h"
 #include "ridge/doctor/rules/proof.h"
 #include "ridge/doctor/rules/rules.h"
 

@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <set>
 
-#include "ridge/doctor/name_words.h"
+#include "ridge/doctor/findings/measures.h"
 #include "ridge/doctor/rules/foresight.h"
-#include "ridge/doctor/rules/measures.h"
 #include "ridge/doctor/rules/proof.h"
 #include "ridge/doctor/rules/rules.h"
+#include "ridge/doctor/trace/name_words.h"
 
 namespace ridge::doctor {
 namespace {

@@ -5,9 +5,9 @@
 #include <map>
 #include <set>
 
-#include "ridge/doctor/event_names.h"
+#include "ridge/doctor/analysis/event_names.h"
+#include "ridge/doctor/findings/measures.h"
 #include "ridge/doctor/rules/kernel_kinds.h"
-#include "ridge/doctor/rules/measures.h"
 #include "ridge/doctor/rules/proof.h"
 #include "ridge/doctor/rules/rules.h"
 

@@ -1,12 +1,12 @@
 // R13: products of matrices in FP32 on units that multiply one number at a time.
 #include <fmt/format.h>
 
-#include "ridge/doctor/name_words.h"
+#include "ridge/doctor/findings/measures.h"
 #include "ridge/doctor/rules/kernel_kinds.h"
 #include "ridge/doctor/rules/matrix_roof.h"
-#include "ridge/doctor/rules/measures.h"
 #include "ridge/doctor/rules/proof.h"
 #include "ridge/doctor/rules/rules.h"
+#include "ridge/doctor/trace/name_words.h"
 
 namespace ridge::doctor {
 namespace {
@@ -73,7 +73,10 @@ void r13_tensor_cores(const Trace& trace, const Analysis& analysis, RuleOutput& 
                            analysis.breakdown.wall,
                            short_name(trace.name_text(longest.front())))});
   finding.at = stretches_of(trace, plain);
-  report(output, trace, std::move(finding), {.fix = fix_for(major), .semantic_class = 2});
+  report(output,
+         trace,
+         std::move(finding),
+         {.fix = fix_for(major), .semantic_class = SemanticClass::kPrecision});
 }
 
 }  // namespace ridge::doctor

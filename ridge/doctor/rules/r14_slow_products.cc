@@ -5,10 +5,10 @@
 #include <cmath>
 #include <map>
 
+#include "ridge/doctor/findings/measures.h"
 #include "ridge/doctor/rules/foresight.h"
 #include "ridge/doctor/rules/kernel_kinds.h"
 #include "ridge/doctor/rules/matrix_roof.h"
-#include "ridge/doctor/rules/measures.h"
 #include "ridge/doctor/rules/proof.h"
 #include "ridge/doctor/rules/rules.h"
 
@@ -122,7 +122,10 @@ void r14_slow_products(const Trace& trace, const Analysis& analysis, RuleOutput&
     for (const Slow& each : slow)
       what_if.set_duration(each.product.kernel, static_cast<int64_t>(each.roof_ns));
   });
-  report(output, trace, std::move(finding), {.fix = kFix, .semantic_class = 1});
+  report(output,
+         trace,
+         std::move(finding),
+         {.fix = kFix, .semantic_class = SemanticClass::kReassociation});
 }
 
 }  // namespace ridge::doctor

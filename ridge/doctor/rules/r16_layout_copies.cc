@@ -1,11 +1,11 @@
 // R16: kernels that bring the same values into another order, place or type.
 #include <fmt/format.h>
 
-#include "ridge/doctor/name_words.h"
+#include "ridge/doctor/findings/measures.h"
 #include "ridge/doctor/rules/kernel_kinds.h"
-#include "ridge/doctor/rules/measures.h"
 #include "ridge/doctor/rules/proof.h"
 #include "ridge/doctor/rules/rules.h"
+#include "ridge/doctor/trace/name_words.h"
 
 namespace ridge::doctor {
 namespace {
@@ -52,7 +52,10 @@ void r16_layout_copies(const Trace& trace, const Analysis& analysis, RuleOutput&
            analysis.breakdown.wall,
            short_name(trace.name_text(longest.front())))});
   finding.at = stretches_of(trace, rows);
-  report(output, trace, std::move(finding), {.fix = kFix, .semantic_class = 1});
+  report(output,
+         trace,
+         std::move(finding),
+         {.fix = kFix, .semantic_class = SemanticClass::kReassociation});
 }
 
 }  // namespace ridge::doctor

@@ -3,11 +3,11 @@
 
 #include <algorithm>
 
-#include "ridge/doctor/name_words.h"
+#include "ridge/doctor/findings/measures.h"
 #include "ridge/doctor/rules/kernel_kinds.h"
-#include "ridge/doctor/rules/measures.h"
 #include "ridge/doctor/rules/proof.h"
 #include "ridge/doctor/rules/rules.h"
+#include "ridge/doctor/trace/name_words.h"
 
 namespace ridge::doctor {
 namespace {
@@ -100,7 +100,10 @@ void r17_few_blocks(const Trace& trace, const Analysis& analysis, RuleOutput& ou
                            short_name(trace.name_text(longest.front())),
                            blocks_of(trace, longest.front()))});
   finding.at = difference_of(stretches_of(trace, rows), shared);
-  report(output, trace, std::move(finding), {.fix = kFix, .semantic_class = 1});
+  report(output,
+         trace,
+         std::move(finding),
+         {.fix = kFix, .semantic_class = SemanticClass::kReassociation});
 }
 
 }  // namespace ridge::doctor

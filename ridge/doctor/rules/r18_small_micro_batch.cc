@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
+#include "ridge/doctor/findings/measures.h"
 #include "ridge/doctor/rules/foresight.h"
 #include "ridge/doctor/rules/launch_bound.h"
-#include "ridge/doctor/rules/measures.h"
 #include "ridge/doctor/rules/proof.h"
 #include "ridge/doctor/rules/rules.h"
 #include "ridge/doctor/rules/small_operators.h"
@@ -69,7 +69,7 @@ void judge_batch(const Trace& trace, const Analysis& analysis, RuleOutput& outpu
             "looked "
             "at again, so only with your consent (where gradients are accumulated, micro-batches k "
             "times as large with 1/k of the accumulation leave the run as it is)";
-  finding.semantic_class = accumulates ? 1 : 3;
+  finding.semantic_class = accumulates ? SemanticClass::kReassociation : SemanticClass::kTrajectory;
   finding.command = proof_of(trace);
   output.findings.push_back(std::move(finding));
 }
@@ -120,7 +120,7 @@ void r18_small_micro_batch(const Trace& trace, const Analysis& analysis, RuleOut
   finding.fix =
       "if memory allows, take twice the micro-batch and half the accumulation steps: the global "
       "batch stays as it is";
-  finding.semantic_class = 1;
+  finding.semantic_class = SemanticClass::kReassociation;
   finding.command = proof_of(trace);
   output.findings.push_back(std::move(finding));
 }

@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <map>
 
-#include "ridge/doctor/name_words.h"
+#include "ridge/doctor/findings/measures.h"
 #include "ridge/doctor/rules/foresight.h"
 #include "ridge/doctor/rules/kernel_kinds.h"
-#include "ridge/doctor/rules/measures.h"
 #include "ridge/doctor/rules/proof.h"
 #include "ridge/doctor/rules/rules.h"
+#include "ridge/doctor/trace/name_words.h"
 
 namespace ridge::doctor {
 namespace {
@@ -133,7 +133,10 @@ void r21_unfused_optimizer(const Trace& trace, const Analysis& analysis, RuleOut
   predict(finding, foresee(trace, analysis), [&](WhatIf& what_if) {
     with_one_kernel(trace, analysis, updates, share, what_if);
   });
-  report(output, trace, std::move(finding), {.fix = kFix, .semantic_class = 1});
+  report(output,
+         trace,
+         std::move(finding),
+         {.fix = kFix, .semantic_class = SemanticClass::kReassociation});
 }
 
 }  // namespace ridge::doctor

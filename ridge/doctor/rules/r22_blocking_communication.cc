@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <map>
 
-#include "ridge/doctor/name_words.h"
+#include "ridge/doctor/findings/measures.h"
 #include "ridge/doctor/rules/foresight.h"
-#include "ridge/doctor/rules/measures.h"
 #include "ridge/doctor/rules/proof.h"
 #include "ridge/doctor/rules/rules.h"
+#include "ridge/doctor/trace/name_words.h"
 
 namespace ridge::doctor {
 namespace {
@@ -114,7 +114,10 @@ void r22_blocking_communication(const Trace& trace, const Analysis& analysis, Ru
   predict(finding, foresee(trace, analysis), [&](WhatIf& what_if) {
     without_blocking(trace, analysis, blocking, what_if);
   });
-  report(output, trace, std::move(finding), {.fix = kFix, .semantic_class = 1});
+  report(output,
+         trace,
+         std::move(finding),
+         {.fix = kFix, .semantic_class = SemanticClass::kReassociation});
 }
 
 }  // namespace ridge::doctor

@@ -5,11 +5,11 @@
 #include <set>
 
 #include "ridge/base/shell_word.h"
-#include "ridge/doctor/name_words.h"
-#include "ridge/doctor/rules/measures.h"
+#include "ridge/doctor/findings/measures.h"
 #include "ridge/doctor/rules/proof.h"
 #include "ridge/doctor/rules/rules.h"
 #include "ridge/doctor/rules/straggler.h"
+#include "ridge/doctor/trace/name_words.h"
 
 namespace ridge::doctor {
 namespace {

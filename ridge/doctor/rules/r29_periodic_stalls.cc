@@ -6,7 +6,7 @@
 #include <map>
 #include <optional>
 
-#include "ridge/doctor/rules/measures.h"
+#include "ridge/doctor/findings/measures.h"
 #include "ridge/doctor/rules/proof.h"
 #include "ridge/doctor/rules/rules.h"
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "ridge/doctor/rules/measures.h"
+#include "ridge/doctor/findings/measures.h"
 #include "ridge/doctor/rules/proof.h"
 #include "ridge/doctor/rules/rules.h"
 

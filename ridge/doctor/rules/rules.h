@@ -1,7 +1,7 @@
 // The rules of the doctor, each in a file of its own: rules/rNN_name.cc. The table is rules.cc.
 #pragma once
 
-#include "ridge/doctor/finding.h"
+#include "ridge/doctor/findings/finding.h"
 
 namespace ridge::doctor {
 

@@ -6,11 +6,11 @@
 #include <cmath>
 #include <map>
 
-#include "ridge/doctor/event_names.h"
-#include "ridge/doctor/name_words.h"
+#include "ridge/doctor/analysis/event_names.h"
+#include "ridge/doctor/findings/measures.h"
 #include "ridge/doctor/rules/kernel_kinds.h"
 #include "ridge/doctor/rules/matrix_roof.h"
-#include "ridge/doctor/rules/measures.h"
+#include "ridge/doctor/trace/name_words.h"
 
 namespace ridge::doctor {
 namespace {

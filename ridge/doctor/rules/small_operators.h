@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "ridge/doctor/finding.h"
+#include "ridge/doctor/findings/finding.h"
 
 namespace ridge::doctor {
 

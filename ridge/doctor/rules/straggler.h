@@ -4,7 +4,7 @@
 #include <optional>
 #include <span>
 
-#include "ridge/doctor/finding.h"
+#include "ridge/doctor/findings/finding.h"
 
 namespace ridge::doctor {
 

@@ -1,5 +1,5 @@
 // Records of CUPTI as events: each field, what belongs together, and bytes that are no records.
-#include "ridge/backend/cuda/activity_records.h"
+#include "ridge/backend/cuda/trace/activity_records.h"
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,9 @@
 // Epilogues of cuBLASLt: which loops behind a product they are, and what comes of them, by a
 // stand-in that has them from their published definitions.
-#include "ridge/backend/cuda/blas_epilogue.h"
-
 #include <functional>
 #include <map>
 
+#include "ridge/backend/cuda/blas/epilogue.h"
 #include "ridge/graph/autodiff.h"
 #include "ridge/graph/ops/activation.h"
 #include "ridge/graph/ops/elementwise.h"

@@ -1,7 +1,7 @@
 // Nodes by cuBLASLt's stand-in, on the stand-in for the driver.
 #pragma once
 
-#include "ridge/backend/cuda/blas_matmul.h"
+#include "ridge/backend/cuda/blas/matmul.h"
 #include "tests/backend/cuda/fake_blas/fake_blas.h"
 #include "tests/backend/cuda/library_test.h"
 

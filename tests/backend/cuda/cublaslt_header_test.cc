@@ -7,7 +7,7 @@
 
 #include <type_traits>
 
-#include "ridge/backend/cuda/cublaslt.h"
+#include "ridge/backend/cuda/blas/cublaslt.h"
 #include "tests/backend/cuda/vendor_header.h"
 
 namespace ridge::cuda {

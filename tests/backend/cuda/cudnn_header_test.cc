@@ -7,7 +7,7 @@
 
 #include <type_traits>
 
-#include "ridge/backend/cuda/cudnn.h"
+#include "ridge/backend/cuda/dnn/cudnn.h"
 #include "tests/backend/cuda/vendor_header.h"
 
 namespace ridge::cuda {

@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <type_traits>
 
-#include "ridge/backend/cuda/cupti_api.h"
+#include "ridge/backend/cuda/trace/cupti_api.h"
 #include "tests/backend/cuda/vendor_header.h"
 
 namespace ridge::cuda {

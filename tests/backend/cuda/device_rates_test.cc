@@ -6,7 +6,7 @@
 #include <optional>
 #include <set>
 
-#include "ridge/backend/cuda/arena.h"
+#include "ridge/backend/cuda/driver/arena.h"
 #include "tests/backend/cuda/fake_driver_test.h"
 #include "tests/support/scale.h"
 

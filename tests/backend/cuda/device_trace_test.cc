@@ -1,6 +1,6 @@
 // A program over the stand-in for the driver, recorded through the stand-in for CUPTI: what the
 // trace has of it, what doctor makes of that, and what happens where CUPTI does not do its part.
-#include "ridge/backend/cuda/device_trace.h"
+#include "ridge/backend/cuda/trace/device_trace.h"
 
 #include <stdlib.h>
 
@@ -13,18 +13,18 @@
 #include <set>
 #include <thread>
 
-#include "ridge/backend/cuda/activity_buffers.h"
-#include "ridge/backend/cuda/arena.h"
-#include "ridge/backend/cuda/cupti.h"
-#include "ridge/backend/cuda/graph.h"
-#include "ridge/backend/cuda/module.h"
-#include "ridge/backend/cuda/staging.h"
-#include "ridge/base/chrome_trace.h"
+#include "ridge/backend/cuda/driver/arena.h"
+#include "ridge/backend/cuda/driver/graph.h"
+#include "ridge/backend/cuda/driver/module.h"
+#include "ridge/backend/cuda/driver/staging.h"
+#include "ridge/backend/cuda/trace/activity_buffers.h"
+#include "ridge/backend/cuda/trace/cupti.h"
 #include "ridge/base/clock.h"
-#include "ridge/base/trace.h"
+#include "ridge/base/trace/chrome_trace.h"
+#include "ridge/base/trace/trace.h"
+#include "ridge/doctor/analysis/launches.h"
 #include "ridge/doctor/examination.h"
-#include "ridge/doctor/launches.h"
-#include "ridge/doctor/read_trace.h"
+#include "ridge/doctor/read/read_trace.h"
 #include "tests/backend/cuda/fake_cupti/fake_cupti.h"
 #include "tests/backend/cuda/fake_driver_test.h"
 #include "tests/backend/cuda/trace_text.h"

@@ -1,5 +1,5 @@
 // Convolution and attention by cuDNN, over a stand-in that computes what it is told to.
-#include "ridge/backend/cuda/dnn_nodes.h"
+#include "ridge/backend/cuda/dnn/nodes.h"
 #include "ridge/graph/ops/elementwise.h"
 #include "tests/backend/cuda/convolution_forms.h"
 #include "tests/backend/cuda/fake_dnn/fake_dnn.h"

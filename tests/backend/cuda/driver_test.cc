@@ -1,13 +1,13 @@
 // The driver as it is found, opened and refused, and what its errors say.
-#include "ridge/backend/cuda/driver.h"
+#include "ridge/backend/cuda/driver/driver.h"
 
 #include <stdlib.h>
 
 #include <fstream>
 
-#include "ridge/backend/cuda/arena.h"
-#include "ridge/backend/cuda/module.h"
-#include "ridge/backend/cuda/staging.h"
+#include "ridge/backend/cuda/driver/arena.h"
+#include "ridge/backend/cuda/driver/module.h"
+#include "ridge/backend/cuda/driver/staging.h"
 #include "tests/backend/cuda/fake_driver_test.h"
 #include "tests/support/errors.h"
 #include "tests/support/has.h"

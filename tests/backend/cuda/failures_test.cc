@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <optional>
 
-#include "ridge/backend/cuda/arena.h"
-#include "ridge/backend/cuda/graph.h"
-#include "ridge/backend/cuda/module.h"
-#include "ridge/backend/cuda/staging.h"
+#include "ridge/backend/cuda/driver/arena.h"
+#include "ridge/backend/cuda/driver/graph.h"
+#include "ridge/backend/cuda/driver/module.h"
+#include "ridge/backend/cuda/driver/staging.h"
 #include "tests/backend/cuda/fake_driver_test.h"
 
 namespace ridge::cuda {

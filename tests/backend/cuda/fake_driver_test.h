@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "ridge/backend/cuda/device.h"
-#include "ridge/backend/cuda/module.h"
-#include "ridge/backend/cuda/stream.h"
+#include "ridge/backend/cuda/driver/device.h"
+#include "ridge/backend/cuda/driver/module.h"
+#include "ridge/backend/cuda/driver/stream.h"
 #include "tests/backend/cuda/fake_driver/fake_cuda.h"
 
 namespace ridge::cuda {

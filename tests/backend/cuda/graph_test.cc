@@ -1,9 +1,9 @@
 // Captured work: what it holds, in which order it runs, and how a capture fails.
-#include "ridge/backend/cuda/graph.h"
+#include "ridge/backend/cuda/driver/graph.h"
 
-#include "ridge/backend/cuda/arena.h"
-#include "ridge/backend/cuda/module.h"
-#include "ridge/backend/cuda/staging.h"
+#include "ridge/backend/cuda/driver/arena.h"
+#include "ridge/backend/cuda/driver/module.h"
+#include "ridge/backend/cuda/driver/staging.h"
 #include "tests/backend/cuda/fake_driver_test.h"
 
 namespace ridge::cuda {

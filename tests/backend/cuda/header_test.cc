@@ -5,7 +5,7 @@
 #ifdef RIDGE_TEST_CUDA_HEADER
 #include <cuda.h>
 
-#include "ridge/backend/cuda/driver.h"
+#include "ridge/backend/cuda/driver/driver.h"
 #include "tests/backend/cuda/vendor_header.h"
 
 namespace ridge::cuda {

@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "ridge/backend/cuda/printed_node.h"
-#include "ridge/base/parallel.h"
+#include "ridge/base/cpu/parallel.h"
 #include "tests/backend/cuda/fake_driver_test.h"
 #include "tests/backend/cuda/fake_nvrtc/fake_nvrtc.h"
 #include "tests/support/errors.h"

@@ -1,5 +1,5 @@
 // Where libraries are looked for, and how one that is missing is told from one that is no good.
-#include "ridge/backend/cuda/library_search.h"
+#include "ridge/backend/cuda/driver/library_search.h"
 
 #include <gtest/gtest.h>
 

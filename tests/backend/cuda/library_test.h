@@ -5,8 +5,8 @@
 #include <cstring>
 #include <optional>
 
-#include "ridge/backend/cuda/arena.h"
-#include "ridge/backend/cuda/module.h"
+#include "ridge/backend/cuda/driver/arena.h"
+#include "ridge/backend/cuda/driver/module.h"
 #include "ridge/graph/ops/source.h"
 #include "ridge/run/backends.h"
 #include "ridge/run/compare.h"

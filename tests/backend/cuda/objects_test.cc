@@ -2,9 +2,9 @@
 #include <array>
 #include <thread>
 
-#include "ridge/backend/cuda/arena.h"
-#include "ridge/backend/cuda/module.h"
-#include "ridge/backend/cuda/staging.h"
+#include "ridge/backend/cuda/driver/arena.h"
+#include "ridge/backend/cuda/driver/module.h"
+#include "ridge/backend/cuda/driver/staging.h"
 #include "tests/backend/cuda/fake_driver_test.h"
 
 namespace ridge::cuda {

@@ -1,7 +1,7 @@
 // The engine's stream, as far as kernels of libraries need it.
 #pragma once
 
-#include "ridge/backend/cuda/node_kernel.h"
+#include "ridge/backend/cuda/driver/node_kernel.h"
 
 namespace ridge::cuda {
 

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "ridge/base/trace_event.h"
+#include "ridge/base/trace/trace_event.h"
 
 namespace ridge::cuda {
 

@@ -1,6 +1,6 @@
 // Convolution and attention of a stand-in for cuDNN on the simulated GPU: choices, and programs
 // that are recorded.
-#include "ridge/base/parallel.h"
+#include "ridge/base/cpu/parallel.h"
 #include "ridge/compile/pipeline.h"
 #include "ridge/graph/ops/attention.h"
 #include "ridge/graph/ops/conv.h"

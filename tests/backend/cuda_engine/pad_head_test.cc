@@ -1,6 +1,6 @@
 // Heads with padded rows on a simulated GPU: kernels that never use what lies in the padding, and
 // training with the losses of the CPU.
-#include "ridge/compile/pad_head.h"
+#include "ridge/compile/passes/pad_head.h"
 
 #include <limits>
 

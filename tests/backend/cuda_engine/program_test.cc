@@ -1,6 +1,6 @@
 // Programs on a simulated GPU: the CPU's bits, in any order of work that streams allow; steady
 // steps; wrong data.
-#include "ridge/base/parallel.h"
+#include "ridge/base/cpu/parallel.h"
 #include "ridge/graph/ops/gather.h"
 #include "ridge/run/backends.h"
 #include "ridge/run/compare.h"

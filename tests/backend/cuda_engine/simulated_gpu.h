@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "ridge/backend/cuda/cuda_backend.h"
-#include "ridge/backend/cuda/print_kernel.h"
+#include "ridge/backend/cuda/print/kernel.h"
 #include "ridge/graph/ops/source.h"
 #include "ridge/run/backends.h"
 #include "ridge/run/compare.h"

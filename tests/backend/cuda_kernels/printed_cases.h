@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "ridge/base/tensor.h"
 #include "ridge/graph/graph.h"
-#include "ridge/graph/tensor.h"
 #include "ridge/run/evaluate.h"
 #include "tests/backend/cuda_kernels/printed_on_host.h"
 #include "tests/backend/cuda_kernels/test_limits.h"

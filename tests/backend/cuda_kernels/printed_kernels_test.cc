@@ -5,7 +5,7 @@
 #include <cmath>
 #include <random>
 
-#include "ridge/backend/cuda/scalar_text.h"
+#include "ridge/backend/cuda/print/scalar_text.h"
 #include "ridge/graph/autodiff.h"
 #include "ridge/graph/ops/activation.h"
 #include "ridge/graph/ops/conv.h"

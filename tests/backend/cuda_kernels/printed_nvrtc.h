@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
-#include "ridge/backend/cuda/nvrtc.h"
-#include "ridge/backend/cuda/print_kernel.h"
+#include "ridge/backend/cuda/driver/nvrtc.h"
+#include "ridge/backend/cuda/print/kernel.h"
+#include "ridge/base/cpu/parallel.h"
 #include "ridge/base/error.h"
-#include "ridge/base/parallel.h"
 #include "tests/backend/cuda_kernels/printed_cubin.h"
 #include "tests/support/scale.h"
 

@@ -9,17 +9,17 @@
 #include <iterator>
 #include <map>
 
-#include "ridge/backend/cuda/nvrtc.h"
-#include "ridge/backend/cuda/print_kernel.h"
+#include "ridge/backend/cuda/driver/nvrtc.h"
+#include "ridge/backend/cuda/print/kernel.h"
 #include "ridge/backend/cuda/printed_node.h"
 #include "ridge/base/error.h"
 #include "ridge/compile/pipeline.h"
+#include "ridge/config/text.h"
 #include "ridge/graph/autodiff.h"
 #include "ridge/graph/ops/activation.h"
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/norm.h"
 #include "ridge/run/backends.h"
-#include "ridge/train/config_text.h"
 #include "ridge/train/task.h"
 #include "tests/backend/cuda_kernels/printed_cubin.h"
 #include "tests/backend/cuda_kernels/row_graphs.h"

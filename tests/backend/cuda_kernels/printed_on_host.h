@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "ridge/backend/cuda/print_kernel.h"
-#include "ridge/graph/tensor.h"
+#include "ridge/backend/cuda/print/kernel.h"
+#include "ridge/base/tensor.h"
 #include "tests/backend/cuda/simulation/simulated_image.h"
 
 namespace ridge::test {

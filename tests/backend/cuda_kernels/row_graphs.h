@@ -1,7 +1,7 @@
 // Graphs whose loops go over rows, as models have them.
 #pragma once
 
-#include "ridge/backend/cuda/print_kernel.h"
+#include "ridge/backend/cuda/print/kernel.h"
 #include "ridge/compile/pipeline.h"
 #include "ridge/graph/autodiff.h"
 #include "ridge/graph/ops/elementwise.h"

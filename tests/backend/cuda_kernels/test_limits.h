@@ -1,7 +1,7 @@
 // Limits of devices, as NVIDIA's tables of compute capabilities have them.
 #pragma once
 
-#include "ridge/backend/cuda/device_limits.h"
+#include "ridge/backend/cuda/print/device_limits.h"
 
 namespace ridge::test {
 

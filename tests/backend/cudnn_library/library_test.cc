@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "ridge/backend/cuda/dnn_planner.h"
+#include "ridge/backend/cuda/dnn/planner.h"
 #include "ridge/base/clock.h"
-#include "ridge/base/parallel.h"
+#include "ridge/base/cpu/parallel.h"
 #include "ridge/graph/graph.h"
 #include "ridge/graph/ops/source.h"
 #include "tests/backend/cuda/convolution_forms.h"

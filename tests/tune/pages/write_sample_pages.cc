@@ -2,7 +2,7 @@
 #include <cstdio>
 #include <fstream>
 
-#include "ridge/tune/optimize_report.h"
+#include "ridge/proof/report/report.h"
 #include "tests/tune/sample_reports.h"
 
 int main(int count, char** words) {

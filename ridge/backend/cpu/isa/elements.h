@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "ridge/backend/cpu/isa/gemm_kernels.h"  // F16Bits, BF16Bits
+#include "ridge/backend/cpu/isa/half_bits.h"
 
 namespace ridge::cpu {
 

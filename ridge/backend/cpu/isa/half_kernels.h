@@ -2,7 +2,9 @@
 // among the GEMM kernels.
 #pragma once
 
-#include "ridge/backend/cpu/isa/gemm_kernels.h"
+#include <cstdint>
+
+#include "ridge/backend/cpu/isa/half_bits.h"
 
 namespace ridge::cpu {
 

@@ -8,8 +8,8 @@
 // wavefronts of shared memory, the multiply-adds take a multiprocessor sixteen cycles.
 //
 // Bits: an element of C is one chain of fma over each `kChain` of depth, and the chains are added
-// up in order, as backend/cpu/gemm.h has it. Where C has too few tiles for the device, each chain
-// is a block's own, and a second kernel adds them up.
+// up in order, as backend/cpu/gemm/gemm.h has it. Where C has too few tiles for the device, each
+// chain is a block's own, and a second kernel adds them up.
 #pragma once
 
 #include "ridge/backend/cuda/device/kernel.h"

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <memory>
 
-#include "ridge/backend/cuda/cublaslt_api.h"
+#include "ridge/backend/cuda/blas/cublaslt_api.h"
 #include "tests/backend/cuda/fake_blas/fake_blas.h"
 #include "tests/backend/cuda/fake_blas/fake_product.h"
 

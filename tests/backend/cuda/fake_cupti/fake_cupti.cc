@@ -19,7 +19,7 @@
 #include <sstream>
 #include <utility>
 
-#include "ridge/backend/cuda/cupti_api.h"
+#include "ridge/backend/cuda/trace/cupti_api.h"
 #include "tests/backend/cuda/fake_library.h"
 
 // NOLINTBEGIN(readability-identifier-naming): the names are those of CUPTI.

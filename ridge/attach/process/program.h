@@ -1,0 +1,133 @@
+// A foreign program under a supervisor: whatever ends this process, nothing of it is left behind.
+//
+// Between this process and the program stands a small one of ours (`ridge supervise`): it adopts
+// what the program leaves (PR_SET_CHILD_SUBREAPER), hears of our end by a pipe that closes, ends
+// all there is then, and removes our folders. A program that ends by itself keeps the
+// processes that it wants to leave running.
+#pragma once
+
+#include <sys/types.h>
+
+#include <csignal>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ridge/attach/folders/sandbox.h"
+#include "ridge/base/error.h"
+
+namespace ridge::attach {
+
+struct ProgramRequest {
+  std::vector<std::string> command;  ///< The program, found by PATH, and its arguments.
+  /// Set in its environment, over what is there.
+  std::vector<std::pair<std::string, std::string>> environment{};
+  /// Ours, called "ridge-...": removed by the supervisor if this process ends without ~Program,
+  /// which leaves them to the caller.
+  std::vector<std::string> folders{};
+  /// Where it runs; empty: in our working folder.
+  std::string working_folder{};
+  /// What it sees in place of some folders, its working folder first; without any, nothing.
+  Sandbox sandbox{};
+  /// Paths of a folder that its words and its environment name, and what they are there instead.
+  std::vector<std::pair<std::string, std::string>> moved{};
+  /// A file for its stdout and stderr, emptied first; its stdin is empty then. Or empty: it has our
+  /// streams.
+  std::string output{};
+  /// The executable of the supervisor, which is ridge itself.
+  std::string supervisor = "/proc/self/exe";
+};
+
+/// The program could not be started.
+class ProgramError : public UserError {
+ public:
+  ProgramError(int exit_code, const std::string& message, const std::string& fix)
+      : UserError(message, fix), exit_code_(exit_code) {}
+  /// As shells have it: 127 where there is no such program, 126 where it cannot be executed.
+  int exit_code() const { return exit_code_; }
+
+ private:
+  int exit_code_;
+};
+
+/// How a program ended.
+struct ProgramEnd {
+  int exit_code = 0;  ///< As a shell has it: 128 + the signal that ended it.
+  int signal = 0;     ///< That ended it; 0: none.
+  double seconds = 0;
+  int64_t peak_rss_bytes = 0;  ///< Of the largest process of it that was waited for.
+  /// For the user, where somebody killed the supervisor: the system has then killed the program,
+  /// though not what that had started.
+  std::string trouble{};
+};
+
+class Program {
+ public:
+  /// Starts it with our stdin, stdout, stderr and working folder, where the request does not say
+  /// otherwise, and with signals as we got them. ProgramError where there is no such program or it
+  /// cannot be executed; UserError for a working folder or an output that cannot be had.
+  explicit Program(const ProgramRequest& request);
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+  /// Where the program still runs: ends it and all that descends from it, by SIGTERM, and by
+  /// SIGKILL two seconds later.
+  ~Program();
+
+  /// The process of the program itself.
+  pid_t pid() const { return pid_; }
+  /// Waits for its end, for `milliseconds` at most (-1: no limit) or until a signal arrives; empty:
+  /// it runs.
+  std::optional<ProgramEnd> wait(int milliseconds);
+  /// Sends a signal to the program alone, as `kill` does. What a program leaves running that one of
+  /// SIGINT, SIGTERM, SIGHUP, SIGQUIT and SIGKILL came to is ended too, after it.
+  void send(int signal) const;
+  /// Sends SIGINT to the program and all that descends from it, as the key of a terminal does: a
+  /// shell that waits for what it started heeds one to itself alone only after that. SIGTERM where
+  /// this process was started with SIGINT ignored, as then the program was.
+  void interrupt() const;
+  /// Stops the program and all that descends from it, so that they use no processor, until go_on()
+  /// or ~Program.
+  void hold();
+  void go_on();
+  /// Ends by SIGKILL all that descends from the program, also what one that has ended by itself
+  /// wants to leave running.
+  void kill_all() const;
+
+ private:
+  friend class ProgramSignals;
+  void await_start(const ProgramRequest& request);
+  ProgramEnd end_without_supervisor() const;
+  void end_supervisor();
+
+  std::string name_;
+  pid_t supervisor_ = -1, pid_ = -1;
+  int socket_ = -1;
+  int64_t started_ns_ = 0;
+  std::optional<ProgramEnd> end_;
+  std::vector<pid_t> held_;
+};
+
+/// What `ridge supervise` does, with the words that Program gave it (program_protocol.h); returns
+/// its exit code. For a process of one thread that does nothing else.
+int supervise(const std::vector<std::string>& words);
+
+/// While it lives, SIGINT, SIGTERM, SIGHUP and SIGQUIT do not end this process but are for the
+/// program: one that a terminal sent has reached it already, one that a process sent to us alone is
+/// sent on. The third SIGINT or SIGTERM ends the program with SIGKILL. One that was ignored stays
+/// ignored, as nohup wants it. Not for more than one object at a time.
+class ProgramSignals {
+ public:
+  explicit ProgramSignals(const Program& program);
+  ProgramSignals(const ProgramSignals&) = delete;
+  ProgramSignals& operator=(const ProgramSignals&) = delete;
+  ~ProgramSignals();
+  /// How many have come by now.
+  int count() const;
+
+ private:
+  struct sigaction before_[4];
+};
+
+}  // namespace ridge::attach

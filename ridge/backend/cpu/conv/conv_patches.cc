@@ -1,0 +1,142 @@
+#include "ridge/backend/cpu/conv/conv_patches.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "ridge/backend/cpu/half_rows.h"
+#include "ridge/base/cpu/parallel.h"
+
+namespace ridge::cpu {
+namespace {
+
+constexpr int64_t kChunkBytes = 64 << 10;
+
+constexpr int64_t kShortRun = 16;  // elements, for which a call costs more than the copy
+
+template <typename From, typename To>
+To* copy_run(const From* from, To* to, int64_t n) {
+  if constexpr (!std::is_same_v<From, To>)
+    widen_row(from, to, n);
+  else if (n < kShortRun)
+    for (int64_t i = 0; i < n; ++i) to[i] = from[i];
+  else
+    std::memcpy(to, from, static_cast<size_t>(n) * sizeof(To));
+  return to + n;
+}
+
+template <typename To>
+To* clear_run(To* to, int64_t n) {
+  if (n < kShortRun)
+    for (int64_t i = 0; i < n; ++i) to[i] = To{};
+  else
+    std::memset(static_cast<void*>(to), 0, static_cast<size_t>(n) * sizeof(To));
+  return to + n;
+}
+
+bool are_neighbours(const std::vector<int64_t>& offsets) {
+  return offsets.back() - offsets.front() + 1 == static_cast<int64_t>(offsets.size());
+}
+
+template <typename From, typename To>
+class PatchWriter {
+ public:
+  PatchWriter(const PatchMatrix& patches, const From* source)
+      : p_(patches),
+        source_(source),
+        row_(static_cast<int64_t>(patches.offsets[1].size()) * patches.channels),
+        runs_on_(patches.channels == patches.pitch && are_neighbours(patches.offsets[1])) {}
+
+  // One row of the matrix; returns its end.
+  To* write(int64_t pixel, To* to) const {
+    const int64_t j = pixel % p_.grid[1], i = pixel / p_.grid[1] % p_.grid[0];
+    const int64_t first_row = pixel / p_.grid[1] / p_.grid[0] * p_.source[0];
+    for (int64_t offset : p_.offsets[0]) {
+      const int64_t row = i * p_.step[0] + offset;
+      if (row < 0 || row >= p_.source[0])
+        to = clear_run(to, row_);
+      else
+        to = write_row(source_ + (first_row + row) * p_.source[1] * p_.pitch, j * p_.step[1], to);
+    }
+    return to;
+  }
+
+ private:
+  // The horizontal offsets from column `start` of a row of the source.
+  To* write_row(const From* row, int64_t start, To* to) const {
+    const std::vector<int64_t>& offsets = p_.offsets[1];
+    size_t first = 0, last = offsets.size();
+    while (first < last && start + offsets[first] < 0) ++first;
+    while (first < last && start + offsets[last - 1] >= p_.source[1]) --last;
+    to = clear_run(to, static_cast<int64_t>(first) * p_.channels);
+    if (runs_on_ && first < last) {
+      const int64_t n = static_cast<int64_t>(last - first) * p_.channels;
+      to = copy_run(row + (start + offsets[first]) * p_.pitch, to, n);
+    } else {
+      for (size_t k = first; k < last; ++k)
+        to = copy_run(row + (start + offsets[k]) * p_.pitch, to, p_.channels);
+    }
+    return clear_run(to, static_cast<int64_t>(offsets.size() - last) * p_.channels);
+  }
+
+  const PatchMatrix& p_;
+  const From* source_;
+  int64_t row_;   // elements of one vertical offset
+  bool runs_on_;  // neighbouring offsets lie side by side in the source
+};
+
+}  // namespace
+
+ConvGeometry::ConvGeometry(
+    const WindowFields& window, int64_t group_count, const Shape& x, const Shape& w, const Shape& y)
+    : images(x[0]),
+      in{x[1], x[2]},
+      out{y[1], y[2]},
+      kernel{w[0], w[1]},
+      stride{window.stride[0], window.stride[1]},
+      padding{window.padding[0], window.padding[1]},
+      dilation{window.dilation[0], window.dilation[1]},
+      channels(x[3]),
+      out_channels(y[3]),
+      groups(group_count) {}
+
+bool ConvGeometry::is_pointwise() const {
+  return taps() == 1 && in == out && stride == std::array<int64_t, 2>{1, 1} &&
+         padding == std::array<int64_t, 2>{0, 0};
+}
+
+int64_t PatchMatrix::chunk_rows(int64_t bytes, size_t element_bytes) const {
+  const int64_t fitting = bytes / (depth() * static_cast<int64_t>(element_bytes));
+  // Whole cache lines of rows suit the packing.
+  const int64_t rows = fitting > 64 ? fitting / 16 * 16 : std::max<int64_t>(fitting, 1);
+  return std::min(rows, pixels());
+}
+
+PatchMatrix forward_patches(const ConvGeometry& g) {
+  PatchMatrix patches{g.images, g.in, g.channels, g.group_in(), g.out, g.stride, {}};
+  for (size_t d = 0; d < 2; ++d)
+    for (int64_t k = 0; k < g.kernel[d]; ++k)
+      patches.offsets[d].push_back(k * g.dilation[d] - g.padding[d]);
+  return patches;
+}
+
+template <typename From, typename To>
+void gather_patches(
+    const PatchMatrix& patches, const From* source, int64_t begin, int64_t end, To* to) {
+  const PatchWriter<From, To> writer(patches, source);
+  const int64_t depth = patches.depth();
+  const int64_t grain =
+      std::max<int64_t>(1, kChunkBytes / (depth * static_cast<int64_t>(sizeof(To))));
+  parallel_for(end - begin, grain, [&](int64_t first, int64_t last) {
+    To* at = to + first * depth;
+    for (int64_t row = first; row < last; ++row) at = writer.write(begin + row, at);
+  });
+}
+
+template void gather_patches(const PatchMatrix&, const double*, int64_t, int64_t, double*);
+template void gather_patches(const PatchMatrix&, const float*, int64_t, int64_t, float*);
+template void gather_patches(const PatchMatrix&, const F16*, int64_t, int64_t, F16*);
+template void gather_patches(const PatchMatrix&, const BF16*, int64_t, int64_t, BF16*);
+template void gather_patches(const PatchMatrix&, const F16*, int64_t, int64_t, float*);
+template void gather_patches(const PatchMatrix&, const BF16*, int64_t, int64_t, float*);
+
+}  // namespace ridge::cpu

@@ -1,0 +1,259 @@
+// Blocks of 2x2 tiles of the result, each a task: their inputs are transformed into sixteen small
+// matrices (tiles, channels), which are multiplied by the sixteen of the weights, packed once for
+// all tasks, and the sums are transformed back. A block lies on the stack, in the nearer caches.
+#include "ridge/backend/cpu/conv/conv_winograd.h"
+
+#include <algorithm>
+
+#include "ridge/backend/cpu/conv/conv_patches.h"
+#include "ridge/backend/cpu/cpu_isa.h"
+#include "ridge/backend/cpu/gemm/gemm_plan.h"
+#include "ridge/backend/cpu/isa/gemm/gemm_kernels.h"
+#include "ridge/backend/cpu/isa/winograd_kernels.h"
+#include "ridge/backend/cpu/strided_copy.h"
+#include "ridge/backend/cpu/workspace.h"
+#include "ridge/base/cpu/parallel.h"
+
+namespace ridge::cpu {
+namespace {
+
+constexpr int64_t kBlockElements = (5 << 19) / sizeof(float);
+constexpr int64_t kNearElements = (768 << 10) / sizeof(float);
+constexpr int64_t kFewestTiles = 32, kMostTiles = 128;
+constexpr int64_t kMostChannels = 8192;
+constexpr int64_t kLine = 16;  // elements of a cache line
+
+// A convolution of `source` pixels of `in` channels to a result of `out` channels.
+struct WinogradPlan {
+  int64_t images, in, out;
+  std::array<int64_t, 2> source, result, padding;
+  bool flipped;  // taps in reverse order, and of `out` by `in` channels
+
+  int64_t tiles_down() const { return ceil_div(result[0], 2); }
+  int64_t tiles_across() const { return ceil_div(result[1], 2); }
+  int64_t tiles() const { return images * tiles_down() * tiles_across(); }
+  // Rows lie a line further apart than they are long, and the products an odd number of lines, so
+  // that they do not evict one another.
+  static int64_t pitch(int64_t channels) { return channels + kLine; }
+  static int64_t step(int64_t tiles, int64_t channels) {
+    const int64_t elements = tiles * pitch(channels);
+    return elements / kLine % 2 == 0 ? elements + kLine : elements;
+  }
+  int64_t block_elements(int64_t tiles) const {
+    return kWinogradProducts * (step(tiles, in) + step(tiles, out));
+  }
+  int64_t block_tiles() const {
+    int64_t tiles = kMostTiles;
+    while (tiles > kFewestTiles && block_elements(tiles) > kNearElements) tiles -= 16;
+    while (block_elements(tiles) > kBlockElements) --tiles;
+    return tiles;
+  }
+  // Of the chains of depth that a product is summed in.
+  int64_t chain() const { return round_up(ceil_div(in, ceil_div(in, kGemmDepth)), 8); }
+};
+
+class WinogradConvolution {
+ public:
+  explicit WinogradConvolution(const WinogradPlan& plan)
+      : p_(plan),
+        transpose_tap_({{p_.in, kSize, p_.out * kSize}, {p_.out, p_.in * kSize, kSize}}, kSize) {}
+
+  size_t workspace_bytes() const {
+    Workspace space(nullptr);
+    carve(space);
+    return space.used();
+  }
+
+  void run(const float* source, const float* weights, float* result, void* workspace) const {
+    Workspace space(workspace);
+    const Buffers buffers = carve(space);
+    std::fill_n(buffers.zeros, p_.in, 0.0f);
+    pack_weights(weights, buffers);
+    const int64_t block = p_.block_tiles();
+    parallel_for(ceil_div(p_.tiles(), block), 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i)
+        run_block({i * block, std::min(p_.tiles(), (i + 1) * block)}, source, buffers, result);
+    });
+  }
+
+ private:
+  static constexpr int64_t kSize = sizeof(float);
+  struct Buffers {
+    float *packed, *turned, *zeros;
+  };
+
+  static const WinogradKernels& kernels() {
+    return for_isa(avx2::winograd_kernels, avx512::winograd_kernels);
+  }
+  static const GemmKernel<float>& gemm_kernel() {
+    return *for_isa(avx2::gemm_kernels, avx512::gemm_kernels).f32;
+  }
+
+  // The panels of any instruction set have room in so many columns.
+  int64_t packed_columns() const { return round_up(p_.out, kGemmColumns); }
+  int64_t product_elements() const { return p_.in * packed_columns(); }
+
+  Buffers carve(Workspace& space) const {
+    float* packed = space.take<float>(kWinogradProducts * product_elements());
+    float* turned = space.take<float>(p_.flipped ? 9 * p_.in * p_.out : 0);
+    return {packed, turned, space.take<float>(p_.in)};
+  }
+
+  // Panels (products, panels, in, width) of the transformed weights.
+  void pack_weights(const float* weights, const Buffers& buffers) const {
+    const int64_t tap = p_.in * p_.out, width = gemm_kernel().cols;
+    if (p_.flipped) {
+      for (int64_t i = 0; i < 9; ++i)
+        transpose_tap_.run(weights + i * tap, buffers.turned + (8 - i) * tap);
+      weights = buffers.turned;
+    }
+    parallel_for(p_.in, 16, [&](int64_t begin, int64_t end) {
+      for (int64_t c = begin; c < end; ++c) {
+        WinogradWeights row{
+            {}, buffers.packed + c * width, product_elements(), p_.in * width, width, p_.out};
+        for (int64_t i = 0; i < 9; ++i) row.taps[i] = weights + i * tap + c * p_.out;
+        kernels().weights(row);
+      }
+    });
+  }
+
+  void run_block(Range tiles, const float* source, const Buffers& buffers, float* result) const {
+    alignas(64) float block[kBlockElements];
+    const int64_t step_in = p_.step(tiles.size(), p_.in);
+    const int64_t step_out = p_.step(tiles.size(), p_.out);
+    float* sums = block + kWinogradProducts * step_in;
+    for (int64_t t = tiles.begin; t < tiles.end; ++t)
+      read_tile(t, source, buffers.zeros, block + (t - tiles.begin) * p_.pitch(p_.in), step_in);
+    for (int64_t i = 0; i < kWinogradProducts; ++i)
+      multiply(tiles.size(),
+               block + i * step_in,
+               buffers.packed + i * product_elements(),
+               sums + i * step_out);
+    for (int64_t t = tiles.begin; t < tiles.end; ++t)
+      write_tile(t, sums + (t - tiles.begin) * p_.pitch(p_.out), step_out, result);
+  }
+
+  // First row and column of the results of a tile, and its image.
+  struct Place {
+    int64_t image, row, column;
+  };
+  Place place(int64_t tile) const {
+    const int64_t across = tile % p_.tiles_across(), rest = tile / p_.tiles_across();
+    return {rest / p_.tiles_down(), rest % p_.tiles_down() * 2, across * 2};
+  }
+
+  void read_tile(
+      int64_t tile, const float* source, const float* zeros, float* to, int64_t step) const {
+    const Place at = place(tile);
+    WinogradInput input{{}, to, step, p_.in};
+    for (int64_t i = 0; i < 4; ++i)
+      for (int64_t j = 0; j < 4; ++j) {
+        const int64_t row = at.row + i - p_.padding[0], column = at.column + j - p_.padding[1];
+        const bool inside = row >= 0 && row < p_.source[0] && column >= 0 && column < p_.source[1];
+        input.pixels[4 * i + j] =
+            inside ? source + ((at.image * p_.source[0] + row) * p_.source[1] + column) * p_.in
+                   : zeros;
+      }
+    kernels().input(input);
+  }
+
+  void write_tile(int64_t tile, const float* from, int64_t step, float* result) const {
+    const Place at = place(tile);
+    WinogradOutput output{from, step, {}, p_.out};
+    for (int64_t i = 0; i < 2; ++i)
+      for (int64_t j = 0; j < 2; ++j) {
+        const int64_t row = at.row + i, column = at.column + j;
+        if (row < p_.result[0] && column < p_.result[1])
+          output.pixels[2 * i + j] =
+              result + ((at.image * p_.result[0] + row) * p_.result[1] + column) * p_.out;
+      }
+    kernels().output(output);
+  }
+
+  // One product: (tiles, in) times panels of (in, out).
+  void multiply(int64_t tiles, const float* a, const float* b, float* c) const {
+    const GemmKernel<float>& kernel = gemm_kernel();
+    const int64_t heights = ceil_div(tiles, kernel.rows), chain = p_.chain();
+    for (int64_t j = 0; j < p_.out; j += kernel.cols)
+      for (int64_t p = 0; p < p_.in; p += chain)
+        for (int64_t i = 0; i < heights; ++i) {
+          const Range rows = part(tiles, heights, i);
+          kernel.tile({std::min(chain, p_.in - p),
+                       a + rows.begin * p_.pitch(p_.in) + p,
+                       p_.pitch(p_.in),
+                       1,
+                       b + j * p_.in + p * kernel.cols,
+                       kernel.cols,
+                       c + rows.begin * p_.pitch(p_.out) + j,
+                       p_.pitch(p_.out),
+                       1,
+                       static_cast<int>(rows.size()),
+                       static_cast<int>(std::min<int64_t>(kernel.cols, p_.out - j)),
+                       p > 0,
+                       nullptr,
+                       nullptr});
+        }
+  }
+
+  WinogradPlan p_;
+  StridedCopy transpose_tap_;  // (out, in) of one tap to (in, out)
+};
+
+WinogradPlan plan_of(const ConvGeometry& g, bool input_gradient) {
+  if (!input_gradient) return {g.images, g.channels, g.out_channels, g.in, g.out, g.padding, false};
+  // dx is a convolution of dy by the turned kernel, with the rest of a whole window around it.
+  return {g.images,
+          g.out_channels,
+          g.channels,
+          g.out,
+          g.in,
+          {2 - g.padding[0], 2 - g.padding[1]},
+          true};
+}
+
+template <typename Op>
+ConvGeometry geometry(const Node& node) {
+  const auto& op = node.op_as<Op>();
+  const Shape &first = node.inputs[0].shape(), &w = node.inputs[1].shape(),
+              &result = node.outputs[0].shape;
+  if constexpr (std::is_same_v<Op, Conv2d>)
+    return {op.window, op.groups, first, w, result};
+  else
+    return {op.window, op.groups, result, w, first};
+}
+
+template <typename Op>
+bool accepts(const Node& node) {
+  using Pair = std::array<int64_t, 2>;
+  const ConvGeometry g = geometry<Op>(node);
+  const auto fits = [](int64_t channels) {
+    return channels % kLine == 0 && channels <= kMostChannels;
+  };
+  const WinogradPlan plan = plan_of(g, std::is_same_v<Op, Conv2dGradInput>);
+  return node.outputs[0].dtype == DType::kF32 && g.kernel == Pair{3, 3} && g.stride == Pair{1, 1} &&
+         g.dilation == Pair{1, 1} && g.groups == 1 && fits(g.channels) && fits(g.out_channels) &&
+         plan.block_elements(1) <= kBlockElements;
+}
+
+template <typename Op>
+std::unique_ptr<HostKernel> make(const Node& node) {
+  const WinogradConvolution convolution(
+      plan_of(geometry<Op>(node), std::is_same_v<Op, Conv2dGradInput>));
+  return std::make_unique<HostKernel>(
+      [convolution](const KernelArgs& args) {
+        convolution.run(static_cast<const float*>(args.inputs[0]),
+                        static_cast<const float*>(args.inputs[1]),
+                        static_cast<float*>(args.outputs[0]),
+                        args.workspace);
+      },
+      convolution.workspace_bytes());
+}
+
+}  // namespace
+
+void add_winograd_kernels(KernelTable& table) {
+  table.add("conv2d", {"winograd", 2}, make<Conv2d>, accepts<Conv2d>);
+  table.add("conv2d_grad_input", {"winograd", 2}, make<Conv2dGradInput>, accepts<Conv2dGradInput>);
+}
+
+}  // namespace ridge::cpu

@@ -1,0 +1,112 @@
+// Matrix product by the packed GEMM.
+#include "ridge/graph/ops/matmul.h"
+
+#include "ridge/backend/cpu/cpu_isa.h"
+#include "ridge/backend/cpu/cpu_kernels.h"
+#include "ridge/backend/cpu/gemm/gemm.h"
+#include "ridge/backend/cpu/half_rows.h"
+#include "ridge/base/cpu/parallel.h"
+
+namespace ridge::cpu {
+namespace {
+
+GemmShape gemm_shape(const MatMul& op, const Shape& a, const Shape& b) {
+  const size_t rows = a.size() - 2, columns = a.size() - 1;
+  return {.m = a[op.transpose_a ? columns : rows],
+          .n = b[op.transpose_b ? rows : columns],
+          .k = a[op.transpose_a ? rows : columns],
+          .transpose_a = op.transpose_a,
+          .transpose_b = op.transpose_b,
+          .lda = a[columns],
+          .ldb = b[columns],
+          .ldc = b[op.transpose_b ? rows : columns]};
+}
+
+// What packed_gemm multiplies.
+GemmProducts packed_products(const MatMul& op) {
+  if (op.round_to == DType::kF32) return GemmProducts::kOwn;
+  return op.round_to == DType::kF16 ? GemmProducts::kRoundedToF16 : GemmProducts::kRounded;
+}
+
+constexpr int64_t kWidened = 16384;  // elements that pay for a thread
+
+template <typename T>
+void widen(const T* from, float* to, int64_t count) {
+  if constexpr (is_half<T>)
+    parallel_for(count, kWidened, [=](int64_t begin, int64_t end) {
+      widen_row(from + begin, to + begin, end - begin);
+    });
+}
+
+template <bool kPairs>
+std::unique_ptr<HostKernel> make_matmul(const Node& node) {
+  const TensorType &a = node.inputs[0].type(), &b = node.inputs[1].type();
+  GemmShape shape = gemm_shape(node.op_as<MatMul>(), a.shape, b.shape);
+  shape.products = kPairs ? GemmProducts::kPairs : packed_products(node.op_as<MatMul>());
+  const GemmBatch batch{.count = a.elements() / (shape.m * shape.k),
+                        .stride_a = shape.m * shape.k,
+                        .stride_b = shape.k * shape.n,
+                        .stride_c = shape.m * shape.n};
+  return dispatch_float(a.dtype, "matmul", [&]<typename T>(TypeTag<T>) {
+    return std::make_unique<HostKernel>(
+        [shape, batch](const KernelArgs& args) {
+          gemm_batched(shape,
+                       batch,
+                       static_cast<const T*>(args.inputs[0]),
+                       static_cast<const T*>(args.inputs[1]),
+                       static_cast<T*>(args.outputs[0]),
+                       /*accumulate=*/false,
+                       args.workspace);
+        },
+        gemm_workspace_bytes(shape, a.dtype, batch.count));
+  });
+}
+
+// 16-bit factors whose sum stays in f32: both are widened first, which is exact.
+std::unique_ptr<HostKernel> make_f32_result(const Node& node) {
+  const TensorType &a = node.inputs[0].type(), &b = node.inputs[1].type();
+  const GemmShape shape = gemm_shape(node.op_as<MatMul>(), a.shape, b.shape);
+  const GemmBatch batch{.count = a.elements() / (shape.m * shape.k),
+                        .stride_a = shape.m * shape.k,
+                        .stride_b = shape.k * shape.n,
+                        .stride_c = shape.m * shape.n};
+  const int64_t left = a.elements(), right = b.elements();
+  return dispatch_float(a.dtype, "matmul", [&]<typename T>(TypeTag<T>) {
+    return std::make_unique<HostKernel>(
+        [shape, batch, left, right](const KernelArgs& args) {
+          auto* const wide_a = static_cast<float*>(args.workspace);
+          float* const wide_b = wide_a + left;
+          widen(static_cast<const T*>(args.inputs[0]), wide_a, left);
+          widen(static_cast<const T*>(args.inputs[1]), wide_b, right);
+          gemm_batched(shape,
+                       batch,
+                       wide_a,
+                       wide_b,
+                       static_cast<float*>(args.outputs[0]),
+                       /*accumulate=*/false,
+                       nullptr);
+        },
+        static_cast<size_t>(left + right) * sizeof(float));
+  });
+}
+
+bool is_f32_result(const Node& node) { return node.op_as<MatMul>().f32_result; }
+
+bool is_plain(const Node& node) { return !is_f32_result(node); }
+
+bool is_for_pairs(const Node& node) {
+  if (is_f32_result(node)) return false;
+
+  const bool is_bf16 = node.inputs[0].dtype() == DType::kBF16;
+  return has_bf16_pairs() && (is_bf16 || node.op_as<MatMul>().round_to == DType::kBF16);
+}
+
+}  // namespace
+
+void add_matmul_kernels(KernelTable& table) {
+  table.add("matmul", {"bf16_pairs_gemm", 1}, make_matmul<true>, is_for_pairs);
+  table.add("matmul", {"packed_gemm"}, make_matmul<false>, is_plain);
+  table.add("matmul", {"packed_gemm"}, make_f32_result, is_f32_result);
+}
+
+}  // namespace ridge::cpu

@@ -1,0 +1,175 @@
+#include "ridge/backend/cpu/loops/fused_flat.h"
+
+#include <algorithm>
+
+#include "ridge/base/cpu/parallel.h"
+#include "ridge/graph/ops/random.h"
+#include "ridge/graph/ops/reduce.h"
+#include "ridge/graph/ops/shape.h"
+#include "ridge/graph/ops/source.h"
+
+namespace ridge::cpu {
+namespace {
+
+constexpr int64_t kGrain = 16384;  // elements a thread takes at a time: whole chunks of reductions
+constexpr int64_t kFilled = 512;   // elements of a broadcast input that are written out at a time
+constexpr int64_t kShortestRun = 256;  // of a broadcast input that is read where it lies
+constexpr size_t kFilledBytes = 128 << 10;
+constexpr size_t kMostValues = 128;
+
+static_assert(kGrain % kReduceChunk == 0);
+
+size_t id(const Node& node) { return static_cast<size_t>(node.id); }
+
+std::vector<int64_t> axes_of(const Node& node) {
+  if (node.is<ReduceSum>()) return node.op_as<ReduceSum>().axes;
+  if (node.is<ReduceMean>()) return node.op_as<ReduceMean>().axes;
+  return node.op_as<ReduceMax>().axes;
+}
+
+// A body reads smaller inputs by broadcasts alone.
+bool is_loop_input(const Node& node, int64_t count) {
+  return node.is<Broadcast>() || (node.is<Input>() && node.outputs[0].elements() == count);
+}
+
+}  // namespace
+
+FlatProgram::FlatProgram(const FusedBody& body, MakeLoop make_loop)
+    : count_(body.domain.elements), value_of_(body.graph.nodes().size(), -1) {
+  for (const auto& node : body.graph.nodes())
+    if (is_loop_input(*node, count_)) value_of_[id(*node)] = add_input(*node);
+  for (const auto& node : body.graph.nodes())
+    if (node->is<Dropout>()) add_random_state(*node->inputs[1].node);
+  loop_.elements = count_;
+  for (const auto& node : body.graph.nodes())
+    if (body.role(*node) == LoopRole::kUniform ||
+        (is_domain(body.role(*node)) && !node->is<Broadcast>()))
+      value_of_[id(*node)] = add_op(*node);
+  for (const Output& output : body.graph.outputs()) add_result(body, *output.value.node);
+  choose_step();
+  const size_t filled = static_cast<size_t>(fills_) * static_cast<size_t>(step_) * sizeof(double);
+  if (filled <= kFilledBytes && loop_.inputs.size() <= kMostValues &&
+      loop_.results.size() <= kMostValues)
+    kernel_ = make_loop(loop_);
+}
+
+int FlatProgram::add_input(const Node& node) {
+  const Node& source = node.is<Broadcast>() ? *node.inputs[0].node : node;
+  const DType dtype = node.outputs[0].dtype;
+  BroadcastMap map(source.outputs[0].shape, node.outputs[0].shape);
+  const size_t size = size_of(dtype);
+  const bool is_uniform = map.is_uniform();
+  loop_.inputs.push_back({dtype, is_uniform});
+  sources_.push_back({input_number(source), size, is_uniform ? 0 : size, -1, std::move(map)});
+  return static_cast<int>(loop_.inputs.size()) - 1;
+}
+
+// {seed, step, first sample} of dropouts.
+void FlatProgram::add_random_state(const Node& node) {
+  const auto [at, is_new] =
+      random_states_.try_emplace(input_number(node), static_cast<int>(loop_.inputs.size()));
+  if (!is_new) return;
+  loop_.inputs.push_back({DType::kI64, true});
+  sources_.push_back({at->first, sizeof(int64_t), 0, -1, BroadcastMap({}, {count_})});
+}
+
+int FlatProgram::add_op(const Node& node) {
+  if (node.is<Reshape>()) return value_of_[id(*node.inputs[0].node)];
+  LoopOp op{.op = node.op, .operands = {}, .dtype = node.outputs[0].dtype};
+  for (const Value& input : node.inputs) op.operands.push_back(value_of_[id(*input.node)]);
+  if (node.is<Dropout>()) op.operands[1] = random_states_.at(input_number(*node.inputs[1].node));
+  loop_.ops.push_back(std::move(op));
+  return static_cast<int>(loop_.inputs.size() + loop_.ops.size()) - 1;
+}
+
+void FlatProgram::add_result(const FusedBody& body, const Node& node) {
+  if (body.role(node) != LoopRole::kTotal) {
+    loop_.results.push_back({value_of_[id(node)]});
+    result_sizes_.push_back(size_of(node.outputs[0].dtype));
+    return;
+  }
+  const bool is_max = node.is<ReduceMax>();
+  const double divisor = node.is<ReduceMean>() ? static_cast<double>(count_) : 1.0;
+  totals_.push_back({loop_.results.size(),
+                     size_of(node.outputs[0].dtype),
+                     StagedReduction(node.inputs[0].type(),
+                                     axes_of(node),
+                                     is_max ? StagedReduction::kMax : StagedReduction::kSum,
+                                     divisor),
+                     workspace_bytes_});
+  workspace_bytes_ += totals_.back().reduction.workspace_bytes();
+  const int value = value_of_[id(*node.inputs[0].node)];
+  loop_.results.push_back({value, is_max ? LoopResult::kMax : LoopResult::kSum});
+  result_sizes_.push_back(0);
+}
+
+// Broadcast inputs whose runs are long are read where they lie, run by run; others are written out.
+void FlatProgram::choose_step() {
+  int64_t run = 0;
+  for (Source& source : sources_) {
+    const BroadcastMap& map = source.map;
+    if (map.is_uniform() || (map.axes.size() == 1 && map.axes[0].stride == 1)) continue;
+    source.fill = fills_++;
+    run = run == 0 ? map.run() : std::min(run, map.run());
+  }
+  if (!totals_.empty()) step_ = kReduceChunk;
+  if (fills_ == 0) return;
+  const bool nests = std::all_of(sources_.begin(), sources_.end(), [&](const Source& source) {
+    return source.fill < 0 || source.map.run() % run == 0;
+  });
+  if (!totals_.empty() || run < kShortestRun || !nests) {
+    if (totals_.empty()) step_ = kFilled;
+    return;
+  }
+  step_ = run;
+  fills_ = 0;
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    if (sources_[i].fill >= 0) loop_.inputs[i].uniform = sources_[i].map.axes[0].stride == 0;
+    sources_[i].fill = -1;
+  }
+}
+
+void* FlatProgram::workspace(const KernelArgs& args, const Total& total) const {
+  return static_cast<std::byte*>(args.workspace) + total.workspace;
+}
+
+void FlatProgram::run(const KernelArgs& args) const {
+  // A thread's share ends where a run does.
+  const int64_t grain = step_ == 0 ? kGrain : std::max<int64_t>(1, kGrain / step_) * step_;
+  parallel_for(count_, grain, [&](int64_t begin, int64_t end) { run_chunk(args, begin, end); });
+  for (const Total& total : totals_)
+    total.reduction.finish(args.outputs[total.result], workspace(args, total));
+}
+
+void FlatProgram::run_chunk(const KernelArgs& args, int64_t begin, int64_t end) const {
+  const int64_t step = step_ == 0 ? end - begin : step_;
+  for (int64_t at = begin; at < end; at += step) run_piece(args, at, std::min(step, end - at));
+}
+
+void FlatProgram::run_piece(const KernelArgs& args, int64_t begin, int64_t n) const {
+  alignas(64) std::byte filled[kFilledBytes];
+  const void* inputs[kMostValues];
+  void* results[kMostValues];
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    const Source& source = sources_[i];
+    const auto* from = static_cast<const std::byte*>(args.inputs[source.index]);
+    inputs[i] = from;
+    if (source.fill >= 0) {
+      std::byte* buffer = filled + static_cast<size_t>(source.fill * step_) * sizeof(double);
+      fill_broadcast(buffer, from, source.map, source.size, begin, n);
+      inputs[i] = buffer;
+    } else if (source.step != 0) {
+      inputs[i] = from + static_cast<size_t>(source.map.source(begin)) * source.size;
+    }
+  }
+  for (size_t i = 0; i < loop_.results.size(); ++i)
+    results[i] =
+        static_cast<std::byte*>(args.outputs[i]) + static_cast<size_t>(begin) * result_sizes_[i];
+  for (const Total& total : totals_)
+    results[total.result] = static_cast<std::byte*>(total.reduction.first_results(
+                                args.outputs[total.result], workspace(args, total))) +
+                            static_cast<size_t>(begin / kReduceChunk) * total.size;
+  kernel_->run({inputs, results, n, begin});
+}
+
+}  // namespace ridge::cpu

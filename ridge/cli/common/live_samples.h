@@ -1,0 +1,56 @@
+// What was seen of a program from outside, summed up over its steady steps.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ridge/attach/samples/tree_samples.h"
+#include "ridge/attach/shim.h"
+#include "ridge/base/machine/nvml.h"
+#include "ridge/doctor/live/live.h"
+
+namespace ridge {
+
+class LiveSamples {
+ public:
+  explicit LiveSamples(pid_t root);
+
+  /// Looks once. What happened since the last look counts where steps went on and nothing was being
+  /// recorded, at both looks.
+  void look(const std::vector<attach::ProcessFacts>& facts);
+
+  /// With what `process` says of itself.
+  doctor::LiveFacts facts_with(const attach::ProcessFacts& process) const;
+  /// "beside the trace: 1.92 of 2 CPUs used, ...", a line each, and what could not be seen.
+  std::vector<std::string> lines() const;
+
+ private:
+  /// Of a process that makes steps, which a launcher may have started.
+  struct Stepping {
+    double seconds = 0, main_cpu = 0, main_queue = 0;  ///< Of its main thread, summed.
+  };
+
+  void add(const attach::TreeLoad& load);
+  void add_stepping(const attach::TreeSample& sample,
+                    const std::vector<attach::ProcessFacts>& facts);
+  Stepping busiest() const;
+  void add_gpus();
+
+  attach::TreeSampler sampler_;
+  Nvml nvml_;
+  std::optional<attach::TreeSample> last_;
+  bool was_steady_ = false;
+  std::map<pid_t, Stepping> stepping_;
+  /// Of those that make steps at one time, together: the most that were seen.
+  int64_t ranks_ = 0, torch_threads_ = 0, cpus_ = 0;
+  attach::TreeLoad sum_;  ///< Each share times seconds; counts as their most.
+  double throttled_seconds_ = 0, busy_seconds_ = 0;
+  double seconds_ = 0, throttle_known_seconds_ = 0;
+  double quota_cpus_ = -1;
+  std::vector<GpuSample> gpus_;  ///< Shares and watts summed over `gpu_looks_`.
+  int64_t gpu_looks_ = 0;
+};
+
+}  // namespace ridge

@@ -1,0 +1,82 @@
+#include "ridge/cli/common/output.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <iterator>
+#include <system_error>
+
+#include "ridge/base/error.h"
+
+namespace ridge {
+
+void write_stdout(std::string_view text) {
+  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
+  check(std::fflush(stdout) == 0 && written, "cannot write to stdout");
+}
+
+void write_stderr(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  std::fflush(stderr);
+}
+
+void write_note(std::string_view note) { write_stderr(fmt::format("note: {}\n", note)); }
+
+void check_place(const std::string& path) {
+  if (path.empty()) return;
+  std::error_code ignored;
+  check(!std::filesystem::is_directory(path, ignored),
+        "cannot write '{}': it is a folder; name a file in it",
+        path);
+  std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  if (folder.empty()) folder = ".";
+  check(::access(folder.c_str(), W_OK) == 0,
+        "cannot write '{}': {}; name a file in a folder that you may write to",
+        path,
+        std::strerror(errno));
+}
+
+std::string scaled(double value) {
+  constexpr std::string_view kPrefixes[] = {"", " k", " M", " G", " T", " P", " E"};
+  size_t prefix = 0;
+  while (value >= 999.5 && prefix + 1 < std::size(kPrefixes)) {
+    value /= 1000;
+    ++prefix;
+  }
+  if (prefix == 0 && value == std::floor(value)) return fmt::format("{}", value);
+  const int decimals = value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
+  return fmt::format("{:.{}f}{}", value, decimals, kPrefixes[prefix]);
+}
+
+std::string bytes_text(int64_t bytes) {
+  constexpr std::string_view kUnits[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  if (bytes < 1024) return fmt::format("{} B", bytes);
+  double value = static_cast<double>(bytes) / 1024;
+  size_t unit = 0;
+  for (; value >= 1023.95 && unit + 1 < std::size(kUnits); ++unit) value /= 1024;
+  return fmt::format("{:.1f} {}", value, kUnits[unit]);
+}
+
+std::string duration_text(double seconds) {
+  if (!(seconds > 0)) seconds = 0;  // NaN too
+  if (seconds < 9.95) return fmt::format("{:.1f} s", seconds);
+  constexpr double kLongest = 3.6e9;  // a million hours, "forever" for a progress bar
+  const int64_t whole = std::llround(std::min(seconds, kLongest));
+  if (whole < 60) return fmt::format("{} s", whole);
+  if (whole < 3600) return fmt::format("{}:{:02}", whole / 60, whole % 60);
+  return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
+}
+
+std::string grouped(int64_t value) {
+  std::string text = fmt::format("{}", value);
+  const size_t sign = value < 0 ? 1 : 0;
+  for (size_t at = text.size(); at > sign + 3;) text.insert(at -= 3, ",");
+  return text;
+}
+
+}  // namespace ridge

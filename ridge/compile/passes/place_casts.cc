@@ -1,0 +1,198 @@
+// Lets contractions compute in 16 bits or in TF32, with the sum in f32.
+//
+// Where the device has the 16 bits in registers alone (the CPU), a matrix product rounds its
+// operands itself, while it packs them; other contractions get casts, as from torch.autocast, and
+// attention stays as it is: its kernels compute in f32 whatever they read.
+//
+//   y = matmul(a, b) : f32   ->   y = matmul[round_to=bf16](a, b) : f32
+//   y = conv2d(a, b) : f32   ->   y = cast(conv2d(cast(a), cast(b)) : bf16) : f32
+//
+// Where it keeps them in memory (a GPU), all of them get casts, which the loops around them take in
+// later, so that what products read and make has half the bytes. Only what is added to a state, as
+// the gradient of a weight, leaves its product in f32.
+//
+//   y = matmul(a, b) : f32   ->   y = cast(matmul(cast(a), cast(b)) : bf16) : f32
+//   g = matmul(x, dy) : f32  ->   g = matmul[f32_result](cast(x), cast(dy)) : f32
+//
+// There a convolution that looks at one pixel at a time is the product that it is, whose weights
+// are read as they lie:
+//
+//   y = conv2d(x, w) : f32   ->   y = cast(matmul(rows of cast(x), cast(w)) : bf16) : f32
+//
+// In TF32 all stay f32, and the device rounds what it multiplies:
+//
+//   y = matmul(a, b) : f32   ->   y = matmul[tf32](a, b) : f32
+//
+// Merging common nodes afterwards leaves one cast a value.
+#include <algorithm>
+#include <type_traits>
+
+#include "ridge/compile/pass.h"
+#include "ridge/graph/ops/attention.h"
+#include "ridge/graph/ops/conv.h"
+#include "ridge/graph/ops/elementwise.h"
+#include "ridge/graph/ops/matmul.h"
+#include "ridge/graph/ops/shape.h"
+#include "ridge/graph/ops/tf32.h"
+#include "ridge/graph/rewrite.h"
+
+namespace ridge {
+namespace {
+
+bool is_contraction(const Node& node) {
+  return node.op->traits().op_class == OpClass::kContraction;
+}
+
+bool is_attention(const Node& node) { return node.is<Attention>() || node.is<AttentionGrad>(); }
+
+// For each node, whether its first result becomes a state, element by element. Statistics of a
+// batch norm, which do, are others of its results.
+std::vector<bool> become_state(const Graph& graph) {
+  std::vector<bool> found(graph.nodes().size());
+  for (const Output& output : graph.outputs())
+    if (!output.updates.empty() && output.value.index == 0)
+      found[static_cast<size_t>(output.value.node->id)] = true;
+  for (size_t i = found.size(); i-- > 0;) {
+    const Node& node = *graph.nodes()[i];
+    if (!found[i] || is_contraction(node)) continue;
+    for (const Value& input : node.inputs)
+      if (input.index == 0 && input.type().elements() == node.outputs[0].elements())
+        found[static_cast<size_t>(input.node->id)] = true;
+  }
+  return found;
+}
+
+class CastPlacer {
+ public:
+  CastPlacer(const Graph& graph, const PassContext& context)
+      : graph_(graph),
+        context_(context),
+        stores_(context.backend.stores_16_bits()),
+        becomes_state_(become_state(graph)),
+        rewrite_(graph) {}
+
+  bool run() {
+    bool changed = false;
+    for (const auto& node : graph_.nodes()) {
+      if (is_lowered(*node)) {
+        lower(*node);
+        changed = true;
+      } else {
+        rewrite_.copy(*node);
+      }
+    }
+    return changed;
+  }
+  Graph finish() { return rewrite_.finish(); }
+
+ private:
+  bool is_lowered(const Node& node) const {
+    if (!is_contraction(node) || node.outputs[0].dtype != DType::kF32 ||
+        node.inputs[0].dtype() != DType::kF32)
+      return false;
+    if (is_attention(node) && (context_.tf32 || !stores_)) return false;
+    return !is_pinned(node);
+  }
+  bool is_pinned(const Node& node) const {
+    return std::any_of(context_.pins.begin(), context_.pins.end(), [&](const std::string& pin) {
+      return node.site.name.starts_with(pin);
+    });
+  }
+
+  void lower(const Node& node) {
+    if (context_.tf32)
+      replace_op(node, in_tf32(*node.op));
+    else if (stores_ && looks_at_pixels(node))
+      make_product(node);
+    else if (!node.is<MatMul>())
+      add_casts(node, node.op);
+    else if (stores_)
+      add_casts(node, product(node, &MatMul::f32_result, becomes_state_[id(node)]));
+    else
+      replace_op(node, product(node, &MatMul::round_to, context_.precision));
+  }
+
+  static size_t id(const Node& node) { return static_cast<size_t>(node.id); }
+
+  template <typename T>
+  static std::shared_ptr<const Op> product(const Node& node,
+                                           T MatMul::* field,
+                                           std::type_identity_t<T> value) {
+    MatMul op = node.op_as<MatMul>();
+    op.*field = value;
+    return std::make_shared<const MatMul>(std::move(op));
+  }
+
+  void replace_op(const Node& node, std::shared_ptr<const Op> op) {
+    Node& low = rewrite_.to().add(std::move(op), rewrite_.mapped_inputs(node), node.site);
+    rewrite_.replace(node, {{&low, 0}});
+  }
+
+  void add_casts(const Node& node, std::shared_ptr<const Op> op) {
+    const SiteScope scope(rewrite_.to(), node.site.name + "/cast", SiteScope::Path::kAbsolute);
+    std::vector<Value> inputs = rewrite_.mapped_inputs(node);
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (inputs[i].dtype() == DType::kF32 && !is_logsumexp(node, i))
+        inputs[i] = cast(inputs[i], context_.precision);
+    Node& low = rewrite_.to().add(std::move(op), std::move(inputs), node.site);
+    std::vector<Value> results;
+    for (size_t i = 0; i < low.outputs.size(); ++i)
+      results.push_back(cast({&low, static_cast<int>(i)}, DType::kF32));
+    rewrite_.replace(node, std::move(results));
+  }
+
+  // True where windows are single pixels, and all of them are taken.
+  static bool looks_at_pixels(const Node& node) {
+    const auto is = [](const auto& op, const Shape& w) {
+      const auto is_all = [](const std::vector<int64_t>& list, int64_t number) {
+        return std::all_of(list.begin(), list.end(), [&](int64_t i) { return i == number; });
+      };
+      return op.groups == 1 && w[0] == 1 && w[1] == 1 && is_all(op.window.stride, 1) &&
+             is_all(op.window.padding, 0);
+    };
+    if (node.is<Conv2d>()) return is(node.op_as<Conv2d>(), node.inputs[1].shape());
+    if (node.is<Conv2dGradInput>())
+      return is(node.op_as<Conv2dGradInput>(), node.inputs[1].shape());
+    return node.is<Conv2dGradWeight>() && is(node.op_as<Conv2dGradWeight>(), node.outputs[0].shape);
+  }
+
+  void make_product(const Node& node) {
+    const SiteScope scope(rewrite_.to(), node.site.name + "/cast", SiteScope::Path::kAbsolute);
+    std::vector<Value> factors = rewrite_.mapped_inputs(node);
+    for (Value& factor : factors) {
+      const int64_t columns = factor.dim(-1);
+      factor =
+          reshape(cast(factor, context_.precision), {factor.type().elements() / columns, columns});
+    }
+    MatMul op;
+    op.transpose_a = node.is<Conv2dGradWeight>();
+    op.transpose_b = node.is<Conv2dGradInput>();
+    op.f32_result = becomes_state_[id(node)];
+    Node& low = rewrite_.to().add(
+        std::make_shared<const MatMul>(std::move(op)), std::move(factors), node.site);
+    rewrite_.replace(node, {cast(reshape({&low, 0}, node.outputs[0].shape), DType::kF32)});
+  }
+
+  // Of 16-bit operands it is f32 too.
+  static bool is_logsumexp(const Node& node, size_t input) {
+    return node.is<AttentionGrad>() && input == node.op_as<AttentionGrad>().operands() + 1;
+  }
+
+  const Graph& graph_;
+  const PassContext& context_;
+  bool stores_;
+  std::vector<bool> becomes_state_;
+  Rewrite rewrite_;
+};
+
+}  // namespace
+
+bool place_casts(Graph& graph, PassContext& context) {
+  if (context.precision == DType::kF32 && !context.tf32) return false;
+  CastPlacer placer(graph, context);
+  const bool changed = placer.run();
+  if (changed) graph = placer.finish();
+  return changed;
+}
+
+}  // namespace ridge

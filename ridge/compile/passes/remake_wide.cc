@@ -1,0 +1,145 @@
+// Lets each loop make f32 values for itself from what lies in memory, in 16 bits mostly, where it
+// reads no more bytes for that (what is broadcast is not counted). Else the first loop that needs
+// such a value writes it for the others, in f32: what backward reads of forward would have its
+// casts undone.
+//
+//   v = matmul(x, w) : bf16                 v = matmul(x, w) : bf16
+//   z = add(cast(v), bias)                  z = add(cast(v), bias)
+//   h = cast(gelu(z)) : bf16          ->    h = cast(gelu(z)) : bf16
+//   ...                                     ...
+//   dv = mul(dh, slope(z))                  z' = add(cast(v), bias)
+//                                           dv = mul(dh, slope(z'))
+#include <map>
+#include <optional>
+#include <set>
+
+#include "ridge/compile/pass.h"
+#include "ridge/compile/passes/loop_groups.h"
+#include "ridge/graph/ops/fused.h"
+#include "ridge/graph/ops/random.h"
+#include "ridge/graph/ops/shape.h"
+#include "ridge/graph/ops/source.h"
+#include "ridge/graph/rewrite.h"
+
+namespace ridge {
+namespace {
+
+// Beyond that a loop has better things to do.
+constexpr size_t kMostOps = 12;
+
+using Place = std::pair<int, int>;  // a value: node and result
+
+// What a value is made from again.
+struct Recipe {
+  std::map<Place, TensorType> reads;
+  std::set<int> ops;
+
+  // Bytes of what it reads that has so many elements.
+  int64_t large(int64_t elements) const {
+    int64_t bytes = 0;
+    for (const auto& [place, type] : reads)
+      if (type.elements() >= elements) bytes += type.bytes();
+    return bytes;
+  }
+};
+
+class Remaker {
+ public:
+  Remaker(const Graph& graph, Backend& backend)
+      : graph_(graph), groups_(graph, backend), rewrite_(graph), recipes_(graph.nodes().size()) {
+    for (const auto& node : graph.nodes()) find_recipe(*node);
+  }
+
+  bool run() {
+    for (const auto& node : graph_.nodes()) visit(*node);
+    return !made_.empty();
+  }
+  Graph finish() { return rewrite_.finish(); }
+
+ private:
+  const Recipe* recipe(const Node& node) const {
+    const auto& known = recipes_[static_cast<size_t>(node.id)];
+    return known ? &*known : nullptr;
+  }
+
+  // A view stands for what is behind it.
+  static bool is_plain_view(const Node& node) { return node.is<Broadcast>() || node.is<Reshape>(); }
+
+  static Value behind_views(Value value) {
+    while (is_loop_view(*value.node) && !value.node->inputs.empty()) value = value.node->inputs[0];
+    return value;
+  }
+
+  void find_recipe(const Node& node) {
+    const bool is_view = is_plain_view(node);
+    const bool is_op = is_fusible(node) && !node.is<Dropout>() &&
+                       groups_.group(groups_.group_of(node)).is_loop &&
+                       node.outputs[0].dtype == DType::kF32;
+    if (!is_view && !is_op) return;
+    Recipe made;
+    for (const Value& input : node.inputs) {
+      if (const Recipe* from = recipe(*input.node)) {
+        made.reads.insert(from->reads.begin(), from->reads.end());
+        made.ops.insert(from->ops.begin(), from->ops.end());
+      } else {
+        const Value source = behind_views(input);
+        if (!source.node->is<Constant>())
+          made.reads[{source.node->id, source.index}] = source.type();
+      }
+    }
+    if (is_op) made.ops.insert(node.id);
+    if (made.ops.empty() || made.ops.size() > kMostOps) return;
+    if (is_op && made.large(node.outputs[0].elements()) > node.outputs[0].bytes()) return;
+    recipes_[static_cast<size_t>(node.id)] = std::move(made);
+  }
+
+  void visit(const Node& node) {
+    const int index = groups_.group_of(node);
+    const LoopGroup& group = groups_.group(index);
+    if (node.is<Input>() || is_loop_view(node) || !group.is_loop) {
+      rewrite_.copy(node);
+      return;
+    }
+    std::vector<Value> inputs;
+    for (const Value& input : node.inputs) inputs.push_back(within(input, group, index));
+    Node& copy = rewrite_.to().add(node.op, std::move(inputs), node.site);
+    rewrite_.replace(node, {{&copy, 0}});
+  }
+
+  // The value as nodes of the group read it.
+  Value within(Value value, const LoopGroup& group, int index) {
+    const Node& node = *value.node;
+    // A value of a row is read for less than it is made again.
+    if (recipe(node) == nullptr || groups_.is_inside(value, group) ||
+        value.type().elements() != group.domain.elements)
+      return rewrite_.mapped(value);
+    return again(node, group, index);
+  }
+
+  Value again(const Node& node, const LoopGroup& group, int index) {
+    Value& known = made_[{index, node.id}];
+    if (known.node != nullptr) return known;
+    std::vector<Value> inputs;
+    for (const Value& input : node.inputs) inputs.push_back(within(input, group, index));
+    known = {&rewrite_.to().add(node.op, std::move(inputs), node.site), 0};
+    return known;
+  }
+
+  const Graph& graph_;
+  LoopGroups groups_;
+  Rewrite rewrite_;
+  std::vector<std::optional<Recipe>> recipes_;  // by node; none: it is read as it is
+  std::map<std::pair<int, int>, Value> made_;   // by group and node
+};
+
+}  // namespace
+
+bool remake_wide(Graph& graph, PassContext& context) {
+  if (context.precision == DType::kF32 || !context.backend.stores_16_bits()) return false;
+  Remaker remaker(graph, context.backend);
+  const bool changed = remaker.run();
+  if (changed) graph = remaker.finish();
+  return changed;
+}
+
+}  // namespace ridge

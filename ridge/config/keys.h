@@ -1,0 +1,54 @@
+// The keys of a configuration: the one table that parsing, checks, printing and the reference page
+// are made from.
+#pragma once
+
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "ridge/config/config.h"
+
+namespace ridge {
+
+/// Where a key's value is kept.
+using ConfigField = std::variant<int64_t*,
+                                 uint64_t*,
+                                 double*,
+                                 bool*,
+                                 std::string*,
+                                 DType*,
+                                 std::vector<int64_t>*,
+                                 std::vector<double>*,
+                                 std::vector<std::string>*>;
+
+/// One row. Names may repeat with other `kinds`: `model.dropout` is a value of each model of its
+/// own. Defaults are those of the structs.
+struct ConfigKey {
+  std::string_view name;  ///< "model.widths": the table and the key in it.
+  ConfigField field;
+  std::string_view kinds;  ///< Values of the table's `kind` that have this key: "idx|images";
+                           ///< empty: all.
+  /// "low..high" (inclusive) or "low..<high" for numbers and each item of a list, "a|b|c" for
+  /// names, or empty.
+  std::string_view allowed;
+  std::string_view help;
+  size_t min_items = 0;  ///< Of a list.
+
+  std::string_view table() const { return name.substr(0, name.find('.')); }
+  std::string_view leaf() const { return name.substr(name.find('.') + 1); }
+};
+
+/// Most items of any list.
+inline constexpr size_t kMostItems = 64;
+
+/// The rows, pointing into `config`, in the order of the documentation.
+std::vector<ConfigKey> config_keys(TrainConfig& config);
+
+/// Whether `choices` ("a|b|c") holds `name`.
+bool has_choice(std::string_view choices, std::string_view name);
+
+/// Whether `key` belongs to its table's kind as it is in the keys' config. Tables without a kind
+/// have all their keys.
+bool is_active(const ConfigKey& key, const std::vector<ConfigKey>& keys);
+
+}  // namespace ridge

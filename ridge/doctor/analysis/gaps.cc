@@ -1,0 +1,310 @@
+#include "ridge/doctor/analysis/gaps.h"
+
+#include <algorithm>
+#include <optional>
+#include <unordered_set>
+
+#include "ridge/doctor/analysis/event_names.h"
+#include "ridge/doctor/analysis/host_blame.h"
+#include "ridge/doctor/analysis/launches.h"
+#include "ridge/doctor/trace/name_words.h"
+
+namespace ridge::doctor {
+namespace {
+
+// By so much a device may take longer to begin than it usually does, and no more is known.
+constexpr int64_t kLatencyNs = 50'000;
+// Work on another stream that ends no longer before an operation may be what it waited for.
+constexpr int64_t kWakeNs = 20'000;
+
+// One gap, however many windows it lies in.
+struct Parts {
+  Interval at;
+  size_t next = 0;
+  Interval starved = {};
+  Suspects suspects = {};
+  Intervals launch = {}, blocking = {}, unknown = {};
+  std::vector<size_t> blockers = {};
+};
+
+int64_t within(const Intervals& set, Interval window) { return total_length(clipped(set, window)); }
+
+class Finder {
+ public:
+  explicit Finder(const GapInput& input)
+      : input_(input),
+        trace_(input.trace),
+        blame_(trace_, input.launched_by),
+        producers_(trace_, input.device, input.launched_by) {
+    ByName communicates(trace_, is_communication);
+    ByName waits(trace_, [](std::string_view name) { return holds(name, "streamwaitevent"); });
+    for (size_t row = 0; row < trace_.size(); ++row) {
+      if (trace_.kind[row] == EventKind::kRuntime && waits(row))
+        wait_calls_.push_back(trace_.start_ns[row]);
+      if (!is_device_work(trace_.kind[row]) || trace_.lane_of(row).device != input.device) continue;
+      const bool computes = trace_.kind[row] == EventKind::kKernel && !communicates(row);
+      (computes ? compute_ : others_).push_back(row);
+    }
+    others_by_end_ = others_;
+    std::sort(others_by_end_.begin(), others_by_end_.end(), [this](size_t a, size_t b) {
+      return std::pair(trace_.end_ns(a), a) < std::pair(trace_.end_ns(b), b);
+    });
+    std::vector<Interval> busy;
+    for (size_t row : others_) busy.push_back({trace_.start_ns[row], trace_.end_ns(row)});
+    others_busy_ = union_of(std::move(busy));
+  }
+
+  std::vector<Gap> find(const std::vector<Interval>& windows);
+
+ private:
+  Parts parts_of(Interval at) const;
+  void find_next(Parts& parts) const;
+  void split_launched(Parts& parts, int64_t submitted) const;
+  void split_rest(Parts& parts, const Intervals& rest, int64_t ready) const;
+  void end_without_launch(Parts& parts) const;
+  std::vector<size_t> producers_of(const Parts& parts, int64_t submitted) const;
+  std::optional<size_t> likely_producer(const Parts& parts, int64_t submitted) const;
+  Gap clip(const Parts& parts, Interval window) const;
+  uint32_t lane_of_call(size_t row) const {
+    const size_t call = input_.launched_by[row];
+    return call < trace_.size() ? trace_.lane[call] : Trace::kNone;
+  }
+
+  const GapInput& input_;
+  const Trace& trace_;
+  HostBlame blame_;
+  Producers producers_;
+  std::vector<size_t> compute_, others_;  // Rows of the device, by start.
+  std::vector<size_t> others_by_end_;
+  Intervals others_busy_;
+  std::vector<int64_t> wait_calls_;
+};
+
+void Finder::find_next(Parts& parts) const {
+  const auto after = std::partition_point(compute_.begin(), compute_.end(), [&](size_t row) {
+    return trace_.start_ns[row] < parts.at.end;
+  });
+  // A kernel of no length opens no stretch of compute; the one that ends the gap does.
+  auto next = after;
+  while (next != compute_.end() && trace_.duration_ns[*next] == 0) ++next;
+  parts.next = next == compute_.end() ? trace_.size() : *next;
+  if (parts.next == trace_.size()) {
+    parts.suspects.launcher = input_.launching_lane;
+  } else {
+    parts.suspects.launcher = lane_of_call(parts.next);
+  }
+  if (after != compute_.begin()) parts.suspects.other = lane_of_call(*(after - 1));
+}
+
+// Without a record of what waits for what: work on another stream that ended just before, where a
+// wait for an event was asked for between both launches.
+std::optional<size_t> Finder::likely_producer(const Parts& parts, int64_t submitted) const {
+  if (producers_.has_event_waits()) return {};
+  auto it = std::partition_point(others_by_end_.begin(), others_by_end_.end(), [&](size_t row) {
+    return trace_.end_ns(row) <= parts.at.end;
+  });
+  for (; it != others_by_end_.begin(); --it) {
+    const size_t row = *(it - 1);
+    if (trace_.end_ns(row) < std::max(parts.at.begin, parts.at.end - kWakeNs)) return {};
+    const size_t call = input_.launched_by[row];
+    if (call >= trace_.size() || trace_.lane[row] == trace_.lane[parts.next]) continue;
+    const auto wait =
+        std::lower_bound(wait_calls_.begin(), wait_calls_.end(), trace_.start_ns[call]);
+    if (wait != wait_calls_.end() && *wait < submitted) return row;
+  }
+  return {};
+}
+
+std::vector<size_t> Finder::producers_of(const Parts& parts, int64_t submitted) const {
+  std::vector<size_t> rows = producers_.of(parts.next);
+  if (const std::optional<size_t> likely = likely_producer(parts, submitted))
+    rows.push_back(*likely);
+  // What a producer had to wait for itself held the kernel up as well.
+  std::unordered_set<size_t> known(rows.begin(), rows.end());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (trace_.end_ns(rows[i]) <= parts.at.begin) continue;
+    for (size_t row : producers_.of(rows[i]))
+      if (known.insert(row).second) rows.push_back(row);
+  }
+  return rows;
+}
+
+// From `submitted` on: what a producer covers is its, and what remains is the device's own time to
+// begin, once all that the kernel needs had ended.
+void Finder::split_launched(Parts& parts, int64_t submitted) const {
+  const Interval launched{std::max(parts.at.begin, submitted), parts.at.end};
+  if (launched.length() == 0) return;
+  std::vector<Interval> covered;
+  int64_t ready = launched.begin;
+  for (size_t row : producers_of(parts, submitted)) {
+    const Interval part{std::max(trace_.start_ns[row], launched.begin),
+                        std::min(trace_.end_ns(row), launched.end)};
+    if (part.length() == 0) continue;
+    covered.push_back(part);
+    parts.blockers.push_back(row);
+    ready = std::max(ready, part.end);
+  }
+  parts.blocking = union_of(std::move(covered));
+  split_rest(parts, difference_of({launched}, parts.blocking), ready);
+}
+
+void Finder::split_rest(Parts& parts, const Intervals& rest, int64_t ready) const {
+  for (const Interval& stretch : rest) {
+    if (stretch.length() <= kLatencyNs) {
+      parts.launch.push_back(stretch);
+    } else if (stretch.begin < ready) {
+      parts.unknown.push_back(stretch);
+    } else {
+      // It may have waited for another stream; the trace does not say so.
+      const Intervals other = clipped(others_busy_, stretch);
+      parts.unknown.insert(parts.unknown.end(), other.begin(), other.end());
+      const Intervals own = difference_of({stretch}, other);
+      parts.launch.insert(parts.launch.end(), own.begin(), own.end());
+    }
+  }
+}
+
+// Nothing computes any more: what still runs is waited for, and the rest is the host's.
+void Finder::end_without_launch(Parts& parts) const {
+  parts.blocking = clipped(others_busy_, parts.at);
+  parts.starved = parts.at;
+  if (parts.blocking.empty()) return;
+  for (size_t row : others_)
+    if (trace_.start_ns[row] < parts.at.end && trace_.end_ns(row) > parts.at.begin &&
+        trace_.duration_ns[row] > 0)
+      parts.blockers.push_back(row);
+}
+
+Parts Finder::parts_of(Interval at) const {
+  Parts parts{.at = at, .starved = {at.begin, at.begin}};
+  find_next(parts);
+  if (parts.next == trace_.size()) {
+    end_without_launch(parts);
+    return parts;
+  }
+  const size_t call = input_.launched_by[parts.next];
+  if (call < trace_.size()) {
+    const int64_t submitted = trace_.start_ns[call];
+    parts.starved.end = std::max(at.begin, std::min(at.end, submitted));
+    split_launched(parts, submitted);
+    return parts;
+  }
+  // Who launched it, and when, is not known.
+  split_launched(parts, at.begin);
+  parts.unknown = difference_of({at}, parts.blocking);
+  parts.launch.clear();
+  return parts;
+}
+
+Gap Finder::clip(const Parts& parts, Interval window) const {
+  Gap gap{.at = {std::max(parts.at.begin, window.begin), std::min(parts.at.end, window.end)},
+          .next = parts.next};
+  const Interval starved{std::max(parts.starved.begin, gap.at.begin),
+                         std::min(parts.starved.end, gap.at.end)};
+  const Intervals hungry =
+      starved.length() > 0 ? difference_of({starved}, parts.blocking) : Intervals{};
+  for (const Interval& stretch : hungry) {
+    const CauseTimes times = blame_.blame(parts.starved, stretch, parts.suspects);
+    for (size_t i = 0; i < kHostCauses; ++i) gap.by_cause_ns[i] += times[i];
+  }
+  gap.starved_ns = total_length(hungry);
+  gap.launch_ns = within(parts.launch, gap.at);
+  gap.blocking_ns = within(parts.blocking, gap.at);
+  gap.unknown_ns = within(parts.unknown, gap.at);
+  const bool is_last = parts.next == trace_.size();
+  const int64_t from = is_last ? gap.at.begin : std::max(gap.at.begin, parts.starved.end);
+  for (size_t row : parts.blockers)
+    if (std::max(trace_.start_ns[row], from) < std::min(trace_.end_ns(row), gap.at.end))
+      gap.blockers.push_back(row);
+  if (gap.starved_ns > 0)
+    gap.cause = static_cast<HostCause>(
+        std::max_element(gap.by_cause_ns, gap.by_cause_ns + kHostCauses) - gap.by_cause_ns);
+  return gap;
+}
+
+// The stretches between windows and beyond that a gap could reach into.
+Interval span_of(const Trace& trace, const std::vector<Interval>& windows) {
+  Interval span{windows.front().begin, windows.back().end};
+  for (size_t row = 0; row < trace.size(); ++row) {
+    span.begin = std::min(span.begin, trace.start_ns[row]);
+    span.end = std::max(span.end, trace.end_ns(row));
+  }
+  return span;
+}
+
+// Calls `each` with every gap and window that have time in common.
+template <typename Each>
+void for_each_in(const Intervals& gaps, const std::vector<Interval>& windows, Each each) {
+  auto gap = gaps.begin();
+  for (const Interval& window : windows) {
+    while (gap != gaps.end() && gap->end <= window.begin) ++gap;
+    for (auto it = gap; it != gaps.end() && it->begin < window.end; ++it) each(*it, window);
+  }
+}
+
+std::vector<Gap> Finder::find(const std::vector<Interval>& windows) {
+  std::vector<Gap> found;
+  for_each_in(difference_of({span_of(trace_, windows)}, input_.compute),
+              windows,
+              [&](const Interval& at, const Interval& window) {
+                found.push_back(clip(parts_of(at), window));
+              });
+  return found;
+}
+
+}  // namespace
+
+std::vector<Gap> find_gaps(const GapInput& input, const std::vector<Interval>& windows) {
+  if (windows.empty()) return {};
+  return Finder(input).find(windows);
+}
+
+std::vector<Gap> find_host_gaps(const GapInput& input, const std::vector<Interval>& windows) {
+  if (windows.empty()) return {};
+  const Trace& trace = input.trace;
+  const HostBlame blame(trace, input.launched_by);
+  std::vector<size_t> operators;
+  for (size_t row = 0; row < trace.size(); ++row)
+    if (trace.kind[row] == EventKind::kOperator) operators.push_back(row);
+  std::vector<Gap> found;
+  for_each_in(
+      difference_of({span_of(trace, windows)}, input.compute),
+      windows,
+      [&](const Interval& at, const Interval& window) {
+        const auto next = std::partition_point(operators.begin(), operators.end(), [&](size_t row) {
+          return trace.start_ns[row] < at.end;
+        });
+        Gap gap{.at = {std::max(at.begin, window.begin), std::min(at.end, window.end)},
+                .next = next == operators.end() ? trace.size() : *next};
+        gap.starved_ns = gap.at.length();
+        const bool is_last = gap.next == trace.size();
+        const CauseTimes times = blame.blame(
+            at, gap.at, {.launcher = is_last ? input.launching_lane : trace.lane[gap.next]});
+        std::copy(times.begin(), times.end(), gap.by_cause_ns);
+        gap.cause =
+            static_cast<HostCause>(std::max_element(times.begin(), times.end()) - times.begin());
+        found.push_back(std::move(gap));
+      });
+  return found;
+}
+
+Intervals host_compute(const Trace& trace) {
+  const std::vector<HostCause> causes = causes_of(trace);
+  std::vector<std::vector<Interval>> fetching(trace.lanes.size()), working(trace.lanes.size());
+  for (size_t row = 0; row < trace.size(); ++row) {
+    const Interval at{trace.start_ns[row], trace.end_ns(row)};
+    if (causes[row] == HostCause::kLoader)
+      fetching[trace.lane[row]].push_back(at);
+    else if (trace.kind[row] == EventKind::kOperator && causes[row] == HostCause::kOperators)
+      working[trace.lane[row]].push_back(at);
+  }
+  std::vector<Interval> all;
+  for (size_t lane = 0; lane < trace.lanes.size(); ++lane) {
+    const Intervals own =
+        difference_of(union_of(std::move(working[lane])), union_of(std::move(fetching[lane])));
+    all.insert(all.end(), own.begin(), own.end());
+  }
+  return union_of(std::move(all));
+}
+
+}  // namespace ridge::doctor

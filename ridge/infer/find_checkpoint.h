@@ -1,0 +1,23 @@
+// Where the checkpoints of a run lie, and which of them is asked for.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "ridge/io/checkpoint.h"
+#include "ridge/run/observer.h"
+
+namespace ridge {
+
+/// The folder of checkpoints of a run that writes to `out`.
+std::filesystem::path checkpoint_folder(const std::filesystem::path& out);
+
+/// The checkpoint that `resume` asks for: "no" (nothing), "auto" (the newest in `out`, nothing when
+/// it has none), a run's folder, or a checkpoint's. Says through `observer` which newer ones were
+/// corrupt. UserError when there is none to be had, or "no" meets checkpoints of an earlier run.
+std::optional<OpenCheckpoint> find_checkpoint(const std::string& resume,
+                                              const std::string& out,
+                                              TrainObserver& observer);
+
+}  // namespace ridge

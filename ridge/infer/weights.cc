@@ -1,0 +1,70 @@
+#include "ridge/infer/weights.h"
+
+#include <filesystem>
+
+#include "ridge/infer/find_checkpoint.h"
+#include "ridge/run/backends.h"
+
+namespace ridge {
+namespace {
+
+namespace fs = std::filesystem;
+
+template <typename File>
+void read_state(Program& program, const File& file) {
+  for (const PlanSlot& slot : program.state().slots()) {
+    Tensor tensor(slot.type);
+    file.read_into(slot.name, slot.type, tensor.data());
+    program.state().write(slot.name, tensor);
+  }
+}
+
+// The checkpoint of a run that is best, where one is marked and whole, else its newest.
+OpenCheckpoint best_or_newest(const std::string& out, TrainObserver& observer) {
+  const fs::path folder = checkpoint_folder(out);
+  if (const auto best = best_step(folder)) try {
+      return open_checkpoint(checkpoint_path(folder, *best));
+    } catch (const UserError& refusal) {
+      observer.on_message(
+          fmt::format("the best checkpoint, step {}, is left out: {}", *best, refusal.message()));
+    }
+  auto newest = find_checkpoint("auto", out, observer);
+  if (!newest)
+    throw UserError(fmt::format("no checkpoint in '{}'", out),
+                    "train first, or give the weights by --weights");
+  return std::move(*newest);
+}
+
+}  // namespace
+
+ProgramGraphs inference_program(const nn::Training& training, std::vector<Graph> entries) {
+  ProgramGraphs graphs;
+  for (StateEntry& entry : training.state(false))
+    if (entry.role == StateRole::kParameter || entry.role == StateRole::kStatistic)
+      graphs.state.push_back(std::move(entry));
+  graphs.entries = std::move(entries);
+  return graphs;
+}
+
+std::string load_weights(Program& program,
+                         const TrainConfig& config,
+                         const std::string& weights,
+                         TrainObserver& observer) {
+  if (fs::is_regular_file(weights)) {
+    read_state(program, *SafetensorsFile(weights));
+    return weights;
+  }
+  if (weights.empty() && config.train.out.empty())
+    throw UserError("there are no weights: the configuration has no train.out",
+                    "give a file or folder by --weights");
+  const OpenCheckpoint checkpoint = weights.empty() ? best_or_newest(config.train.out, observer)
+                                                    : *find_checkpoint(weights, {}, observer);
+  read_state(program, checkpoint);
+  return checkpoint.path().string();
+}
+
+std::unique_ptr<Backend> open_backend(const std::string& device, TrainObserver& observer) {
+  return make_backend(device, [&](const std::string& note) { observer.on_message(note); });
+}
+
+}  // namespace ridge

@@ -1,0 +1,31 @@
+// The weights of a trained model, and a program over them that changes nothing.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ridge/config/config.h"
+#include "ridge/nn/training.h"
+#include "ridge/run/observer.h"
+#include "ridge/run/program.h"
+
+namespace ridge {
+
+/// The entries `entries` over the parameters and statistics of `training` alone: no gradient and
+/// no moment takes memory.
+ProgramGraphs inference_program(const nn::Training& training, std::vector<Graph> entries);
+
+/// Fills the state of `program` and returns the path of the weights that it took. `weights` is a
+/// safetensors file, or the folder of a checkpoint or of a run; where it is empty, it is the best
+/// or else the newest checkpoint in config.train.out. UserError where there is none, or where it is
+/// of another model.
+std::string load_weights(Program& program,
+                         const TrainConfig& config,
+                         const std::string& weights,
+                         TrainObserver& observer);
+
+/// The backend of `device`, as make_backend() has it; its notes go to `observer`.
+std::unique_ptr<Backend> open_backend(const std::string& device, TrainObserver& observer);
+
+}  // namespace ridge

@@ -1,0 +1,39 @@
+// How good predictions were: what ledgers say was predicted, against what was measured.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ridge/proof/ledger/ledger.h"
+
+namespace ridge {
+
+/// A gain that was measured and lies outside what was predicted of it.
+struct Misprediction {
+  std::string target;     ///< Of the run.
+  std::string technique;  ///< And its change.
+  SpeedRange predicted;
+  double measured = 1;
+};
+
+struct PredictionScore {
+  int64_t measured = 0;     ///< Trials of techniques with a prediction and a measured gain.
+  int64_t inside = 0;       ///< Of them, those within it.
+  double median_width = 1;  ///< Of high / low of these predictions.
+  std::vector<Misprediction> outside;
+
+  /// 0 to 1; 1 where nothing was measured.
+  double coverage() const;
+};
+
+/// Of all trials of techniques; neither the proof nor what was taken away again was predicted.
+PredictionScore prediction_score(std::span<const Ledger> ledgers);
+
+/// Lines for a terminal.
+std::string predictions_text(const PredictionScore& score);
+/// One object "ridge.ledger.predictions/1" on a line.
+std::string predictions_json(const PredictionScore& score);
+
+}  // namespace ridge

@@ -1,0 +1,30 @@
+// A ledger for people: all trials as a table, and one in words, with its verdict proven again.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ridge/proof/ledger/ledger.h"
+
+namespace ridge {
+
+/// The run and its trials, a line each.
+std::string ledger_table(const Ledger& ledger);
+
+/// One object "ridge.ledger.show/1" on a line: the run, and the trials without their blocks.
+std::string ledger_json(const Ledger& ledger);
+
+/// The hash of the recipe of which this is the text. UserError where it is none.
+using RecipeHash = std::function<std::string(std::string_view text)>;
+
+/// What of the record does not follow from its raw data: the verdict and the interval from the
+/// judge after all pairs, the hash from the recipe by `hash_of`. Empty where everything holds.
+std::vector<std::string> contradictions(const TrialRecord& record, const RecipeHash& hash_of);
+
+/// Everything about one trial: what was believed, what was measured, how the bets went, why it was
+/// kept or not, and contradictions().
+std::string explain_trial(const TrialRecord& record, const RecipeHash& hash_of);
+
+}  // namespace ridge

@@ -1,0 +1,34 @@
+// What paired runs show: losses of the reference give a margin, differences to it a verdict.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace ridge {
+
+/// What paired runs show. Differences are of the mean loss over the last half of a run, candidate
+/// less reference.
+struct GuardRuns {
+  int64_t pairs = 0, steps = 0;
+  int64_t samples = 0;          ///< Of each run, of a trajectory: its sides take different steps.
+  double margin = 0;            ///< Fixed before the candidate ran.
+  double difference = 0;        ///< Mean over the pairs.
+  double lower = 0, upper = 0;  ///< Of it, 95 % each way: passed when `upper` is below the margin.
+  double detectable = 0;  ///< A loss of this much would be detected with a probability of 80 %.
+  double power = 0;       ///< Probability that a candidate without any loss passes.
+  bool passed = false;
+};
+
+double mean(const std::vector<double>& values);
+/// Of the population that `values`, at least two, are drawn from.
+double deviation(const std::vector<double>& values);
+
+/// A loss within it is one that another order of the samples would have given. `losses` are those
+/// of the reference, one a pair.
+double fixed_margin(const std::vector<double>& losses);
+
+/// Fills all but what `runs` was made with, from the differences of the pairs, candidate less
+/// reference, the margin being fixed.
+void judge_pairs(const std::vector<double>& differences, GuardRuns& runs);
+
+}  // namespace ridge

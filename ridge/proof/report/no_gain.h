@@ -1,0 +1,22 @@
+// What a run of `ridge optimize` that gained nothing has to say: what was tried, how small a gain
+// it could have seen, and what is worth doing next.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "ridge/proof/report/summary.h"
+#include "ridge/proof/report/words.h"
+#include "ridge/proof/trial_record.h"
+
+namespace ridge {
+
+/// The largest gain that the measurement of a trial leaves possible: a factor, by the confidence of
+/// its interval and of its verdict. Nothing where nothing was measured.
+std::optional<double> hidden_gain(const TrialRecord& record);
+
+/// Rows named "tried", "may be hidden" and "next", the last one several times.
+std::vector<ReportRow> no_gain_rows(const OptimizeSummary& summary,
+                                    std::span<const TrialRecord> trials);
+
+}  // namespace ridge

@@ -1,0 +1,56 @@
+// The time-line of one step: what ran when, and on which thread or stream.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ridge/base/json_writer.h"
+#include "ridge/base/trace/trace_event.h"
+
+namespace ridge {
+
+/// A stretch of a thread's time within a step.
+struct StepLaunch {
+  std::string name;     ///< "matmul", "loader wait", "12 short ones"
+  std::string row;      ///< The thread: kStepRow, "loader 0"; of a device "stream 7".
+  double start_ms = 0;  ///< From the start of the step.
+  double duration_ms = 0;
+  std::string site = {};  ///< Of the node that was launched; empty for what is no launch.
+};
+
+/// Row of the thread that runs the step.
+inline constexpr const char* kStepRow = "step";
+
+/// How names of stretches end that stand for several launches.
+inline constexpr const char* kShortOnes = " short ones";
+
+struct StepTimeline {
+  double step_ms = 0;                ///< Wall time of the step.
+  std::vector<StepLaunch> launches;  ///< Row by row, the step's first; in order within a row.
+  int64_t merged = 0;                ///< Of what ran, how many are shown as part of "short ones".
+};
+
+/// Most launches of a time-line, and rows that have them.
+inline constexpr size_t kMostLaunches = 400, kMostRows = 12;
+
+/// The step within a trace.
+struct StepWindow {
+  int64_t start_ns = 0, end_ns = 0;
+  int64_t thread = 0;  ///< That ran it.
+};
+
+/// What lay in the window, cut at its ends; of events within events the outermost. Where there are
+/// more than `most` the shortest become one with their neighbours; threads beyond kMostRows are
+/// left out. `ops` names launches by their sites.
+StepTimeline make_timeline(const TraceLog& log,
+                           const StepWindow& window,
+                           const std::map<std::string, std::string>& ops,
+                           size_t most = kMostLaunches);
+
+/// An object with all of it.
+void write_timeline(JsonWriter& json, const StepTimeline& timeline);
+
+}  // namespace ridge

@@ -1,0 +1,77 @@
+// What `ridge optimize` found, apart from the single trials: what its report is made from.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ridge/proof/report/step_timeline.h"
+
+namespace ridge {
+
+struct MemoryShare {
+  std::string role;  ///< "parameter", "optimizer", "arena"
+  int64_t bytes = 0;
+  bool operator==(const MemoryShare&) const = default;
+};
+
+/// One variant in steady state.
+struct VariantSpeed {
+  double step_ms = 0;       ///< Median; 0: not measured.
+  double step_samples = 0;  ///< Mean over an epoch; 0: not known.
+  double samples_per_s = 0;
+  double loader_wait_share = 0;  ///< 0 to 1.
+  int64_t planned_bytes = 0;
+  int64_t measured_bytes = 0;             ///< 0: not measured.
+  std::optional<double> joules_per_step;  ///< Nothing: not measured.
+  std::string config;                     ///< TOML of all that it ran with.
+  StepTimeline timeline;                  ///< Of one step; without launches: not recorded.
+  std::vector<MemoryShare> memory;        ///< Its bytes by role; sums to planned_bytes.
+};
+
+/// The only number that is claimed: from the final proof, in fresh processes. It is of the time for
+/// the same samples.
+struct OptimizeClaim {
+  double speedup = 1, low = 1, high = 1;  ///< All 1: nothing was gained.
+  int64_t pairs = 0;
+  double confidence = 0.95;
+  bool per_sample = false;  ///< Steps before and after take different numbers of samples.
+};
+
+/// "No evidence of loss above `margin`, at `power`": all fixed before the runs.
+struct OptimizeGuard {
+  std::optional<double> margin{};  ///< Of the loss; nothing: no change called for paired runs.
+  std::optional<double> power{};   ///< Probability that a result without any loss passes.
+  std::string verdict = "passed";  ///< passed, failed, cannot_tell, not_needed
+  std::string text;                ///< What was compared, in a line.
+};
+
+struct OptimizeSummary {
+  std::string target;                     ///< "examples/fashion_mnist.toml on cpu"
+  std::string subject = "configuration";  ///< What stays as it is where nothing was gained.
+  /// What the recipe is used with: this, its path, and the rest.
+  std::string recipe_use = "ridge train CONFIG --recipe", recipe_rest;
+  std::string doctor_use;  ///< The command that says where a step's time goes; empty: none.
+  std::string machine;
+  VariantSpeed baseline, result;  ///< Equal unless is_faster().
+  OptimizeClaim claim;
+  OptimizeGuard guard;
+  std::string recipe;  ///< TOML; empty where nothing was gained.
+  double budget_s = 0;
+  double seconds = 0;                    ///< That it took.
+  std::optional<double> price_per_hour;  ///< Of this machine, as the user said.
+  bool is_dry = false;                   ///< Nothing was tried.
+  std::vector<std::string> parts;        ///< What a step costs as it was, and ceilings: lines.
+  std::string energy_of;  ///< "all processor packages and the GPU"; empty where none was measured.
+  std::string energy_problem;      ///< Why no joules were measured; empty where they were.
+  std::vector<std::string> notes;  ///< What the reader has to know: noise, an early end.
+  /// Where things were written; empty: nowhere.
+  std::string recipe_path, ledger_path, report_path;
+
+  bool gained() const { return !recipe.empty(); }
+  /// A recipe that only keeps within a limit of memory has no proof.
+  bool is_faster() const { return gained() && claim.pairs > 0; }
+};
+
+}  // namespace ridge

@@ -1,0 +1,58 @@
+// What `ridge optimize` found, in words: the same for terminal and report.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ridge/proof/report/summary.h"
+
+namespace ridge {
+
+/// A quantity of both variants.
+struct ComparisonRow {
+  std::string name, before, after;
+};
+
+/// Step, speed, wait, memory, energy and money, as far as one of both was measured; what was not
+/// says so.
+std::vector<ComparisonRow> comparison_rows(const OptimizeSummary& summary);
+
+/// A name, and what is said of it.
+using ReportRow = std::pair<std::string, std::string>;
+
+/// The quantities that are known of the variant that stays, where nothing became faster: there is
+/// nothing to compare.
+std::vector<ReportRow> baseline_rows(const OptimizeSummary& summary);
+
+/// "ridge train run.toml --recipe recipe.toml"; FILE stands for a recipe that was not written.
+std::string recipe_command(const OptimizeSummary& summary);
+
+/// The claim that a summary supports: {1, 1, 1} where nothing was gained, whatever it says.
+OptimizeClaim claim_of(const OptimizeSummary& summary);
+
+/// "1.84 times as fast", or "1.84 times as fast per sample" where steps differ.
+std::string claim_words(const OptimizeClaim& claim);
+
+/// The words of the claim, or "nothing was gained", or that a limit of memory is kept.
+std::string claim_title(const OptimizeSummary& summary);
+/// How sure that is.
+std::string claim_text(const OptimizeSummary& summary);
+
+/// "no evidence of loss above 0.012, at power 0.86", or what the guard said instead.
+std::string guard_text(const OptimizeGuard& guard);
+
+/// Steps of the variant for the samples of 1000 steps before.
+double steps_as_1000(const OptimizeSummary& summary, const VariantSpeed& variant);
+
+/// Money for them; nothing without a price or a time.
+std::optional<double> price_of_1000_steps(const OptimizeSummary& summary,
+                                          const VariantSpeed& variant);
+
+/// Joules for the same samples, before over after; nothing where one is not known.
+std::optional<double> energy_ratio(const OptimizeSummary& summary);
+
+/// "152.3 MiB"
+std::string mebibytes(double bytes);
+
+}  // namespace ridge

@@ -1,0 +1,76 @@
+#include "ridge/proof/trial_record.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace ridge {
+namespace {
+
+constexpr std::array<std::string_view, 9> kVerdicts = {"kept",
+                                                       "not_faster",
+                                                       "open",
+                                                       "guard_failed",
+                                                       "failed",
+                                                       "refused",
+                                                       "not_tried",
+                                                       "unguarded",
+                                                       "dropped"};
+
+template <typename T, size_t kCount>
+std::optional<T> parse_name(const std::array<std::string_view, kCount>& names,
+                            std::string_view name) {
+  for (size_t i = 0; i < names.size(); ++i)
+    if (names[i] == name) return static_cast<T>(i);
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string_view name_of(TrialVerdict verdict) { return kVerdicts[static_cast<size_t>(verdict)]; }
+
+std::optional<TrialVerdict> parse_trial_verdict(std::string_view name) {
+  return parse_name<TrialVerdict>(kVerdicts, name);
+}
+
+double log_ratio_of(const PairRecord& pair, double work) {
+  const double outer = pair.seconds[0] + pair.seconds[3];
+  const double inner = pair.seconds[1] + pair.seconds[2];
+  const double ratio = pair.before_outside ? std::log(outer / inner) : std::log(inner / outer);
+  return work == 1 ? ratio : ratio + std::log(work);
+}
+
+int64_t TrialRecord::dropped_pairs() const {
+  return std::count_if(
+      pairs.begin(), pairs.end(), [](const PairRecord& pair) { return pair.dropped; });
+}
+
+int64_t TrialRecord::judged_pairs() const {
+  return static_cast<int64_t>(pairs.size()) - dropped_pairs();
+}
+
+bool is_of_technique(const TrialRecord& record) {
+  return record.technique != kProofTechnique && !record.technique.starts_with(kWithout);
+}
+
+std::vector<const TrialRecord*> kept_steps(std::span<const TrialRecord> trials) {
+  std::vector<const TrialRecord*> steps;
+  for (const TrialRecord& trial : trials) {
+    if (is_of_technique(trial) && trial.verdict == TrialVerdict::kKept && trial.measured)
+      steps.push_back(&trial);
+    if (trial.verdict != TrialVerdict::kDropped || !trial.technique.starts_with(kWithout)) continue;
+    std::erase_if(steps, [&](const TrialRecord* step) {
+      return trial.technique.substr(kWithout.size()) == step->technique &&
+             trial.change == step->change;
+    });
+  }
+  return steps;
+}
+
+Judge judge_again(const TrialRecord& record) {
+  Judge judge(record.judge);
+  for (const PairRecord& pair : record.pairs)
+    if (!pair.dropped) judge.add(pair.log_ratio);
+  return judge;
+}
+
+}  // namespace ridge

@@ -1,0 +1,112 @@
+// What is kept of a trial: what was believed, what was measured, and what became of it. Everything
+// that the verdict was made from is in it, so that it can be made again.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ridge/base/semantic_class.h"
+#include "ridge/proof/judge.h"
+
+namespace ridge {
+
+enum class TrialVerdict : uint8_t {
+  kKept,         ///< Faster, and the guard had nothing against it.
+  kNotFaster,    ///< Not by as much as would be worth having.
+  kOpen,         ///< Time or pairs ran out before a verdict stood.
+  kGuardFailed,  ///< The numbers got worse.
+  kFailed,       ///< It crashed, hung, or ran out of memory.
+  kRefused,      ///< Predicted to lose, or impossible here.
+  kNotTried,     ///< Its ceiling is too low, or nothing is to be changed.
+  kUnguarded,    ///< Faster, but the time ended before the guard had a verdict.
+  kDropped,      ///< Kept once, and no longer worth having beside what was kept after it.
+};
+
+/// "kept", "not_faster", "open", "guard_failed", "failed", "refused", "not_tried", "unguarded",
+/// "dropped".
+std::string_view name_of(TrialVerdict verdict);
+std::optional<TrialVerdict> parse_trial_verdict(std::string_view name);
+
+/// No ceiling is above this: a part of a step that takes nearly all of it bounds nothing.
+inline constexpr double kNoCeiling = 100;
+
+/// A change that could gain less, even if its part of a step cost nothing, is not tried.
+inline constexpr double kLeastCeiling = 1.02;
+
+/// Reasons of TrialVerdict::kNotTried that say nothing about the change.
+inline constexpr std::string_view kNoTime = "the budget has no time left for it";
+inline constexpr std::string_view kWasStopped = "stopped by a signal";
+
+/// Factors of speed: 2 takes half the time, 1 is no gain.
+struct SpeedRange {
+  double low = 1, high = 1;
+};
+
+struct SpeedEstimate {
+  double low = 1, mid = 1, high = 1;
+  double confidence = 0.95;
+};
+
+/// Four blocks in the order in which they ran.
+struct PairRecord {
+  bool before_outside = false;      ///< ABBA, A the variant before; else BAAB.
+  bool dropped = false;             ///< Not judged.
+  std::array<double, 4> seconds{};  ///< Above 0.
+  double log_ratio = 0;             ///< What the judge was told, or would have been.
+};
+
+/// log(time before / time after) of the blocks, for the same work; `work` is that of a block after
+/// over that of one before.
+double log_ratio_of(const PairRecord& pair, double work = 1);
+
+/// Name of the technique of the record that holds the final proof: original against result.
+inline constexpr std::string_view kProofTechnique = "proof";
+
+/// Opens the name of a record that takes a kept change away again: "without loader.workers". Its
+/// trial is of the recipe without it (before) against the recipe with it (after).
+inline constexpr std::string_view kWithout = "without ";
+
+struct TrialRecord {
+  int64_t number = 0;     ///< From 1, in the order of the loop.
+  std::string technique;  ///< "loader.workers"
+  std::string change;     ///< "loader.workers 0 -> 2"; empty where nothing was to be changed.
+  SemanticClass semantic_class = SemanticClass::kBitIdentical;
+  std::string hypothesis;
+  std::optional<SpeedRange> predicted;
+  std::optional<double> ceiling;  ///< Most that it could gain, where that was measured.
+  std::optional<SpeedEstimate> measured;
+  int64_t block_steps = 0;        ///< Steps of a block before.
+  int64_t after_block_steps = 0;  ///< Steps of a block after.
+  double work = 1;  ///< Samples of a block after over those of one before; 1 but for rounding.
+  std::vector<PairRecord> pairs;
+  JudgeOptions judge{};  ///< What was bet against.
+  TrialVerdict verdict = TrialVerdict::kNotTried;
+  std::string reason;  ///< Of the verdict, in words.
+  std::string guard;   ///< What the guard said, in a line; empty: it was not asked.
+  /// TOML of the recipes before and after the change; empty: the configuration as it is.
+  std::string recipe_before, recipe;
+  std::string recipe_hash;  ///< recipe_hash() of `recipe`.
+  std::string plan_hash, machine;
+  std::string started;  ///< "2026-11-21T20:15:03Z"
+  double seconds = 0;   ///< That the trial took, guard included.
+
+  int64_t judged_pairs() const;
+  int64_t dropped_pairs() const;
+};
+
+/// Whether a record is of a technique, not of the proof or of what was taken away again.
+bool is_of_technique(const TrialRecord& record);
+
+/// The steps from the configuration to the recipe, in their order: what was timed and kept, and not
+/// dropped later. They point into `trials`.
+std::vector<const TrialRecord*> kept_steps(std::span<const TrialRecord> trials);
+
+/// The judge after all pairs of the record that count, rebuilt from what was measured.
+Judge judge_again(const TrialRecord& record);
+
+}  // namespace ridge

@@ -1,0 +1,58 @@
+#include "ridge/train/evaluate.h"
+
+#include <cmath>
+
+#include "ridge/base/clock.h"
+#include "ridge/infer/weights.h"
+#include "ridge/train/batch_input.h"
+#include "ridge/train/task.h"
+
+namespace ridge {
+
+EvalResult evaluate_model(const TrainConfig& config,
+                          const std::string& weights,
+                          TrainObserver& observer) {
+  const auto backend = open_backend(config.train.device, observer);
+  const Task task = open_task(config);
+  if (task.eval_data == nullptr)
+    throw UserError("the configuration keeps no samples to evaluate on",
+                    "set data.eval_path or data.eval_fraction");
+  const auto& sizes = task.sizes.eval;
+  std::vector<Graph> entries;
+  for (const nn::BatchSize& size : sizes)
+    entries.push_back(task.training->evaluation(size, nn::entry_name("eval", sizes, size)));
+  Program program(inference_program(*task.training, std::move(entries)), *backend);
+  EvalResult result;
+  result.model = config.model.kind;
+  result.weights = load_weights(program, config, weights, observer);
+  const int64_t start = now_ns();
+  const data::BatchPlan plan{.batch = sizes[0].samples, .shuffle = false, .repeat = false};
+  data::Loader loader(*task.eval_data, plan, config.loader);
+  double loss = 0, correct = 0, count = 0;
+  for (;;) {
+    const data::Batch& batch = loader.next();
+    if (batch.count == 0) break;
+    const nn::BatchSize size = sizes[nn::fitting_size(sizes, batch.count, batch.longest)];
+    const size_t entry = program.entry(nn::entry_name("eval", sizes, size));
+    const nn::SampleTypes& sample = task.training->model().sample();
+    BatchInput(program.input(entry, "x"), size.samples, sample.x).write(program, batch.fields[0]);
+    BatchInput(program.input(entry, "y"), size.samples, sample.y).write(program, batch.fields[1]);
+    program.run(entry);
+    const auto read = [&](const char* name) {
+      Tensor scalar({task.training->accumulate(), {}});
+      program.read(program.output(entry, name), scalar.data());
+      program.synchronize();
+      return scalar.at(0);
+    };
+    loss += read("loss");
+    count += read("count");
+    correct += task.eval_data->classes() > 0 ? read("correct") : NAN;
+    result.report.samples += batch.count;
+  }
+  result.report.loss = loss / count;
+  result.report.accuracy = correct / count;
+  result.report.seconds = static_cast<double>(now_ns() - start) * 1e-9;
+  return result;
+}
+
+}  // namespace ridge

@@ -1,0 +1,142 @@
+#include "ridge/tune/engine/worker.h"
+
+#include <algorithm>
+#include <istream>
+#include <memory>
+#include <new>
+#include <ostream>
+
+#include "ridge/base/error.h"
+#include "ridge/base/json_writer.h"
+#include "ridge/io/json.h"
+#include "ridge/proof/trial_record.h"
+
+namespace ridge {
+namespace {
+
+constexpr const char* kSource = "request";
+
+constexpr int64_t kMostTraced = 100;
+
+void write_facts(JsonWriter& json, const VariantFacts& facts) {
+  json.key("facts").begin_object();
+  json.field("plan_hash", facts.plan_hash);
+  json.field("planned_bytes", facts.planned_bytes);
+  json.field("staging_bytes", facts.staging_bytes);
+  json.field("state_bytes", facts.state_bytes);
+  json.field("batch", facts.batch);
+  json.field("micro", facts.micro);
+  json.field("queue", facts.queue);
+  json.field("steps_per_epoch", facts.steps_per_epoch).field("epoch_samples", facts.epoch_samples);
+  json.field("memory_text", facts.memory_text);
+  json.field("made_again", facts.made_again);
+  json.field("mix", facts.mix).field("fair_steps", facts.fair_steps);
+  json.field("token_growth", facts.token_growth);
+  if (facts.free_device_bytes) json.field("free_device_bytes", *facts.free_device_bytes);
+  json.field("open_seconds", facts.open_seconds);
+  json.end_object();
+}
+
+void write_block(JsonWriter& json, const Block& block, int64_t measured_bytes) {
+  json.key("block").begin_object();
+  json.field("seconds", block.seconds);
+  json.field("waited_seconds", block.waited_seconds);
+  json.field("stolen_seconds", block.stolen_seconds);
+  json.field("switches", block.switches);
+  json.field("measured_bytes", measured_bytes);
+  json.end_object();
+}
+
+void write_guard(JsonWriter& json, const GuardAnswer& answer) {
+  json.key("guard").begin_object();
+  json.field("passed", answer.passed).field("can_tell", answer.can_tell);
+  json.field("text", answer.text).field("margin", answer.margin);
+  json.field("detectable", answer.detectable).field("power", answer.power);
+  json.key("f32_modules").begin_array();
+  for (const std::string& module : answer.f32_modules) json.value(module);
+  json.end_array().end_object();
+}
+
+GuardRequest read_guard(const JsonValue& request) {
+  const auto text = [&](const char* key) { return request.at(key, kSource).as_string(key); };
+  const auto semantic_class = parse_semantic_class(text("class"));
+  check(semantic_class.has_value(), "unknown class '{}'", text("class"));
+  return {.reference = text("reference"),
+          .candidate = text("guard"),
+          .semantic_class = *semantic_class,
+          .most_steps = request.at("most_steps", kSource).as_integer("most_steps")};
+}
+
+StepKind kind_of(const std::string& name) {
+  for (StepKind kind : kStepKinds)
+    if (name == name_of(kind)) return kind;
+  throw UserError(fmt::format("unknown kind of steps '{}'", name));
+}
+
+class Server {
+ public:
+  void answer(const std::string& line, JsonWriter& json) {
+    const JsonValue request = parse_json(line, kSource);
+    if (const JsonValue* config = request.find("open")) {
+      variant_ = std::make_unique<EngineVariant>(config->as_string("open"),
+                                                 request.at("epoch", kSource).as_integer("epoch"));
+      return write_facts(json, variant_->facts());
+    }
+    if (request.find("guard") != nullptr)
+      return write_guard(json, guard_configs(read_guard(request)));
+    check(variant_ != nullptr, "no variant is open");
+    if (const JsonValue* steps = request.find("run")) {
+      const StepKind kind = kind_of(request.at("kind", kSource).as_string("kind"));
+      const Block block = variant_->run(steps->as_integer("run"), kind);
+      return write_block(json, block, variant_->measured_bytes());
+    }
+    if (request.find("rewind") != nullptr) {
+      variant_->rewind();
+      json.field("rewound", true);
+      return;
+    }
+    if (request.find("fewest_parts") != nullptr) {
+      json.field("fewest_parts", variant_->fewest_parts());
+      return;
+    }
+    if (const JsonValue* steps = request.find("timeline")) {
+      const int64_t count = steps->as_integer("timeline");
+      check(
+          count >= 1 && count <= kMostTraced, "{} steps to trace: at most {}", count, kMostTraced);
+      json.key("timeline");
+      return write_timeline(json, variant_->timeline(count));
+    }
+    request.at("hash", kSource);
+    json.field("hash", variant_->state_hash());
+  }
+
+ private:
+  std::unique_ptr<EngineVariant> variant_;
+};
+
+}  // namespace
+
+void serve_variant(std::istream& in, std::ostream& out) {
+  Server server;
+  for (std::string line; std::getline(in, line);) {
+    std::string text, what;
+    try {
+      JsonWriter json(text);
+      json.begin_object();
+      server.answer(line, json);
+      json.end_object().finish();
+    } catch (const std::bad_alloc&) {
+      what = "out of memory";
+    } catch (const std::exception& error) {
+      what = error.what();
+    }
+    if (!what.empty()) {
+      text.clear();
+      JsonWriter json(text);
+      json.begin_object().field("error", what).end_object().finish();
+    }
+    out << text << std::endl;
+  }
+}
+
+}  // namespace ridge

@@ -1,0 +1,81 @@
+// The process in which one variant runs, so that a crash, a hang or a lack of memory costs no more
+// than a trial. The two ends talk in lines of JSON, a request and its answer:
+//
+//   {"open": "CONFIG TOML", "epoch": 0}      {"facts": {...}}
+//   {"run": 20, "kind": "train"}             {"block": {"seconds": 0.31, ...}}
+//   {"rewind": true}                         {"rewound": true}
+//   {"fewest_parts": true}                   {"fewest_parts": 4}
+//   {"hash": true}                           {"hash": "8c1f..."}
+//   {"timeline": 3}                          {"timeline": {"step_ms": 31.2, ...}}
+//   {"guard": "CONFIG TOML",                 {"guard": {"passed": true, ...}}
+//    "reference": "CONFIG TOML",
+//    "class": "precision", "most_steps": 300}
+//                                            {"error": "what is wrong; the fix"}
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+#include <stdexcept>
+#include <string>
+
+#include "ridge/tune/engine/engine_variant.h"
+#include "ridge/tune/engine/guard/configs.h"
+
+namespace ridge {
+
+/// The worker's side: answers the requests of `in` until it ends.
+void serve_variant(std::istream& in, std::ostream& out);
+
+/// Why a variant cannot be timed, in words for the ledger: it crashed, hung, or said what is wrong.
+class WorkerFailed : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+struct WorkerOptions {
+  std::string program;         ///< Path of ridge; its verb `trial-worker` is serve_variant().
+  double answer_seconds = 60;  ///< A worker that is silent for longer hangs.
+  int64_t deadline_ns = 0;     ///< By now_ns(): no answer is waited for beyond it; 0: none.
+};
+
+/// The other side. The process ends with this object.
+class WorkerProcess final : public Runner {
+ public:
+  /// Starts the program and opens the variant. All members throw WorkerFailed and TrialStopped;
+  /// UserError where no process can be started.
+  WorkerProcess(const WorkerOptions& options, const std::string& config_toml, int64_t epoch);
+  /// Starts the program without a variant: for guard().
+  explicit WorkerProcess(const WorkerOptions& options);
+  ~WorkerProcess() override;
+
+  const VariantFacts& facts() const { return facts_; }
+  Block run(int64_t steps) override { return run(steps, StepKind::kTrain); }
+  Block run(int64_t steps, StepKind kind);
+  void rewind() override;
+  std::string state_hash();
+  /// As EngineVariant::fewest_parts() has it.
+  int64_t fewest_parts();
+  /// One of `steps` steps, as EngineVariant::timeline() has it.
+  StepTimeline timeline(int64_t steps);
+  GuardAnswer guard(const GuardRequest& request);
+  /// RssAnon of the variant's memory after the last block; 0 before.
+  int64_t measured_bytes() const { return measured_bytes_; }
+  int process_id() const { return process_; }
+  /// Ends the process, and all memory of it: facts() stay.
+  void end();
+  /// False once it was ended, or found to have ended.
+  bool is_running() const { return process_ >= 0; }
+
+ private:
+  std::string ask(const std::string& request);
+  std::string read_line();
+  std::string how_it_ended();
+
+  WorkerOptions options_;
+  int process_ = -1, to_ = -1, from_ = -1;
+  std::string pending_;  ///< Read, but not yet a whole line.
+  VariantFacts facts_;
+  int64_t measured_bytes_ = 0;
+};
+
+}  // namespace ridge

@@ -1,0 +1,61 @@
+// The guard for programs of others: whether a run with a change computes as one without. Nothing
+// in the program is known, so whole runs of some steps are compared: losses, norms of gradients,
+// bits of the parameters, or outputs. The noise that counts is that of the program's own repeated
+// and reseeded runs.
+//
+// Of classes 1 and 2 two things are asked for. The first steps, before errors can have grown, agree
+// as closely as the class allows: in units of the loss's spread over the steps, never of its size,
+// so that no offset hides an error. And the losses of the later half are no worse than another seed
+// would have made them: with two deviations of that over the seeds as the margin, tested on pairs
+// of runs with the same seed. The power is that of pairs that differ as runs of two seeds do, which
+// is the worst that a change without any harm could do; so it is known before the candidate runs.
+// Of class 3, whose runs are those of another seed by their nature, the second alone is asked for.
+//
+// What runs of some steps cannot show is what comes after them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ridge/attach/run_record.h"
+#include "ridge/base/semantic_class.h"
+
+namespace ridge {
+
+/// Classes 2 and 3 need at least so many; fewer seeds have a power below a half.
+inline constexpr int64_t kForeignSteps = 16, kForeignSeeds = 4;
+
+/// Runs of the program without the change. The i-th of `seeds` ran with ShimOptions::reseed i;
+/// `again` is the first once more.
+struct ForeignBaseline {
+  std::vector<attach::RunRecord> seeds;
+  attach::RunRecord again;
+
+  /// Whether the first run and `again` have the same bits: only then can class 0 be checked.
+  bool is_repeatable() const;
+};
+
+struct ForeignGuardAnswer {
+  bool passed = false;
+  bool can_tell = true;  ///< False: neither passed nor failed, `text` says what is missing.
+  std::optional<double> margin{}, power{};  ///< Fixed before the candidate's runs; classes 2 and 3.
+  std::string text{};                       ///< One line: what was compared, and with what result.
+};
+
+/// The margin of a loss, and the power: from the baseline alone. Zeros where it has no losses or
+/// only one seed.
+struct ForeignMargin {
+  double margin = 0, power = 0;
+};
+ForeignMargin margin_of(const ForeignBaseline& baseline);
+
+/// `candidates[i]` ran with the same reseed as `baseline.seeds[i]`; there may be fewer of them, for
+/// classes 2 and 3 not. Of a program that only calls modules one seed is enough, and class 3 cannot
+/// be told.
+ForeignGuardAnswer judge_runs(const ForeignBaseline& baseline,
+                              const std::vector<attach::RunRecord>& candidates,
+                              SemanticClass semantic_class);
+
+}  // namespace ridge

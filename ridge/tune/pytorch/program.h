@@ -1,0 +1,68 @@
+// A program of others as a trial runs it: in a place of its own, under a supervisor, with the shim,
+// its output kept from the terminal.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+
+#include "ridge/attach/process/program.h"
+#include "ridge/attach/process/workplace.h"
+#include "ridge/attach/shim.h"
+#include "ridge/attach/step_gate.h"
+#include "ridge/tune/pytorch/recipe.h"
+
+namespace ridge {
+
+/// What is run, and how it may be.
+struct ForeignTarget {
+  attach::CommandTemplate command;
+  attach::Consent consent = attach::Consent::kOut;
+  std::string supervisor = "/proc/self/exe";
+};
+
+/// It ended, crashed or hung before it had done what it was run for; what() ends with the last
+/// lines that it wrote.
+class ForeignFailed : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+class ForeignProgram {
+ public:
+  /// Starts it. `shim.recipe` is filled in from `recipe`; `steps` is what {steps} becomes.
+  /// attach::ProgramError and UserError as attach::Program and attach::Workplace.
+  ForeignProgram(const ForeignTarget& target,
+                 const ForeignRecipe& recipe,
+                 attach::ShimOptions shim,
+                 int64_t steps);
+  ForeignProgram(const ForeignProgram&) = delete;
+  ForeignProgram& operator=(const ForeignProgram&) = delete;
+  /// Ends it and all of it.
+  ~ForeignProgram();
+
+  attach::Program& program() { return *program_; }
+  const attach::ShimFolder& shim() const { return *shim_; }
+  const attach::Workplace& place() const { return *place_; }
+  /// Where its steps are held; nullptr where `shim.gate` was not asked for.
+  attach::StepGate* gate() { return gate_.get(); }
+  /// Of the process that steps; of a torchrun the rank 0. Nothing before there is one.
+  std::optional<attach::ProcessFacts> facts() const;
+  /// Why there is no such process, as far as can be seen: what was looked for, and what there is.
+  std::string why_no_step() const;
+  /// The last lines of what it wrote, for people.
+  std::string last_lines() const;
+  /// `what`, with the last lines.
+  ForeignFailed failure(const std::string& what) const;
+  /// Of one that has ended: "it ended with exit code 1", with the last lines.
+  ForeignFailed failure(const attach::ProgramEnd& end) const;
+
+ private:
+  std::unique_ptr<attach::Workplace> place_;
+  std::unique_ptr<attach::ShimFolder> shim_;
+  std::unique_ptr<attach::StepGate> gate_;
+  std::unique_ptr<attach::Program> program_;
+};
+
+}  // namespace ridge

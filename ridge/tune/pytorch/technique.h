@@ -1,0 +1,62 @@
+// What the loop tries on a program of others: the knobs that a probe of the program offered, and
+// what this machine offers to any program. Here is only said what could be tried and in which
+// order; what it gains is measured.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "ridge/attach/shim.h"
+#include "ridge/base/semantic_class.h"
+#include "ridge/tune/pytorch/recipe.h"
+
+namespace ridge {
+
+/// Which part of a step a change can make shorter.
+enum class ForeignPart : uint8_t {
+  kLoading,    ///< The wait for data.
+  kComputing,  ///< All but that.
+  kAll,
+};
+
+/// One thing to try, or why a technique has nothing to try.
+struct ForeignProposal {
+  std::string technique;                                         ///< A knob's key, "allocator", ...
+  std::vector<std::pair<std::string, std::string>> knobs{};      ///< Set in the recipe.
+  std::vector<std::pair<std::string, std::string>> variables{};  ///< Set in the environment.
+  SemanticClass semantic_class = SemanticClass::kBitIdentical;
+  ForeignPart part = ForeignPart::kAll;
+  std::string hypothesis{};
+  std::string refusal{};  ///< Not empty: nothing is to be tried.
+};
+
+/// What the machine has.
+struct ForeignMachine {
+  int cpus = 1;
+  std::vector<std::pair<std::string, std::string>> allocators{};  ///< Name, path of the library.
+  bool has_huge_pages = false;                                    ///< Given to who asks for them.
+  bool has_glibc = false;
+};
+/// Looks beneath `root`, which is "/" outside tests.
+ForeignMachine find_machine(const std::filesystem::path& root = "/");
+
+/// In the order in which they are worth trying; each technique at least once. `environment` is what
+/// the program would have of a variable: what the user sets is not changed.
+std::vector<ForeignProposal> foreign_proposals(
+    const attach::ProcessFacts& facts,
+    const ForeignMachine& machine,
+    const std::function<std::string(const std::string&)>& environment);
+
+/// The recipe with the proposal over it; what excludes it is taken out.
+ForeignRecipe with_proposal(const ForeignRecipe& recipe, const ForeignProposal& proposal);
+
+/// The most that a proposal could gain where `wait_share` of a step is the wait for data; nothing
+/// where that says nothing.
+std::optional<double> ceiling_of(const ForeignProposal& proposal, double wait_share);
+
+}  // namespace ridge
