@@ -102,7 +102,8 @@ decltype(auto) dispatch(DType dtype, F&& body) {
   throw InternalError("[dispatch] dtype out of range");
 }
 
-/// As dispatch, for float types only; anything else is an InternalError that names `who`.
+/// Does the same as dispatch, for float types only; anything else is an InternalError that names
+/// `who`.
 template <typename F>
 decltype(auto) dispatch_float(DType dtype, std::string_view who, F&& body) {
   switch (dtype) {

@@ -10,10 +10,10 @@
 
 namespace ridge {
 
-/// What is written is always valid JSON: misuse (a value where a key belongs, two roots, a wrong
-/// or missing end) is an InternalError. Strings may hold any bytes; what is not UTF-8 becomes
-/// U+FFFD. Floats are written with the fewest digits that read back to the same value, and always
-/// with a point or exponent; NaN and infinities as null; integers exactly, whatever their size.
+/// Writes valid JSON only: misuse (a value where a key belongs, two roots, a wrong or missing end)
+/// is an InternalError. Strings may hold any bytes; what is not UTF-8 becomes U+FFFD. Floats are
+/// written with the fewest digits that read back to the same value, and always with a point or
+/// exponent; NaN and infinities as null; integers exactly, whatever their size.
 class JsonWriter {
  public:
   /// Appends to `out`. `indent` spaces a level; 0 puts everything on one line.

@@ -14,7 +14,7 @@ namespace ridge {
 
 enum class SettingType { kInt, kDouble, kBool, kString };
 
-/// Where a value comes from; a later one wins over an earlier one.
+/// The origin of a value; a later one wins over an earlier one.
 enum class Source { kDefault, kFile, kRecipe, kEnvironment, kFlag };
 
 /// "default", "file", "recipe", "environment", "flag".

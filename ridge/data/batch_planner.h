@@ -35,13 +35,13 @@ class BatchPlanner {
   int64_t samples_per_epoch() const;
   int64_t rest() const;  ///< Samples of the smaller batch at an epoch's end; 0: there is none.
   int64_t bytes() const;
-  /// Of a plan in buckets; null of others.
+  /// The length classes of a plan in buckets; null of other plans.
   const LengthClasses* classes() const { return classes_ ? &*classes_ : nullptr; }
 
  private:
   void make_order();
-  /// Where the batch at position_ ends, which is moved to where that begins; the same place where
-  /// the epoch has none left.
+  /// Moves position_ to where the next batch begins and returns where that batch ends: the same
+  /// place where the epoch has none left.
   int64_t batch_end();
   void next_epoch();
   bool is_over() { return batch_end() == position_.sample; }

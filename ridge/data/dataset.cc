@@ -1,4 +1,4 @@
-// What all data sets share, and opening one by its kind.
+// The code that all data sets share, and opening one by its kind.
 #include "ridge/data/dataset.h"
 
 #include "ridge/base/error.h"

@@ -20,7 +20,7 @@ struct FieldType {
   std::vector<int64_t> shape;
 
   int64_t elements() const;
-  int64_t bytes() const;  ///< Of one sample.
+  int64_t bytes() const;  ///< Bytes of one sample.
   bool operator==(const FieldType&) const = default;
 };
 
@@ -76,10 +76,11 @@ class Dataset {
   /// A name a class, in their order; empty where the data has none.
   virtual std::vector<std::string> class_names() const { return {}; }
 
-  /// What a reading thread needs; `cache` is null or of load_cache, and must outlive it.
+  /// Makes the buffers of one reading thread; `cache` is null or of load_cache, and must outlive
+  /// it.
   virtual std::unique_ptr<Scratch> make_scratch(const SampleCache* cache) const;
-  /// What the samples need before augmentation, read from disk and decoded; null where a data set
-  /// has them in memory anyway.
+  /// Reads the samples from disk and decodes them, up to but without augmentation; null where a
+  /// data set has them in memory anyway.
   virtual std::unique_ptr<SampleCache> load_cache() const { return nullptr; }
 };
 

@@ -60,7 +60,7 @@ class IdxDataset : public Dataset {
  public:
   struct Parts {
     IdxFiles files;
-    std::vector<int64_t> samples;  ///< Of the files.
+    std::vector<int64_t> samples;  ///< Numbers of the samples within the files.
     int64_t classes = 0;
     Augmentation augmentation;
     std::array<float, 256> values{};

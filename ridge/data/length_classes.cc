@@ -23,7 +23,7 @@ LengthClasses::LengthClasses(const Dataset& dataset, int64_t batch, int64_t toke
     : dataset_(dataset) {
   check(dataset.size() > 0 && dataset.length(0) > 0,
         "samples that are all of one length cannot be batched by it");
-  // What a class saves is saved sample by sample: a batch of one.
+  // A class saves work sample by sample: the lengths are those of batches of one.
   for (int64_t length : batch_lengths(dataset, 1)) classes_.push_back({.length = length});
   classes_.push_back({.length = dataset.fields()[0].shape[0]});
   samples_of_.resize(classes_.size());

@@ -14,9 +14,9 @@ namespace ridge::data {
 class LengthClasses {
  public:
   struct Class {
-    int64_t length = 0;   ///< That batches are cut to; of the last class that of whole samples.
+    int64_t length = 0;   ///< Items that samples are cut to; the last class cuts nothing.
     int64_t batch = 0;    ///< Samples of a batch.
-    int64_t batches = 0;  ///< Of an epoch.
+    int64_t batches = 0;  ///< Batches of an epoch.
   };
 
   /// Batches of `batch` samples or, with `tokens` above 0, of as many as have room in so many items
@@ -25,7 +25,7 @@ class LengthClasses {
   LengthClasses(const Dataset& dataset, int64_t batch, int64_t tokens);
 
   const std::vector<Class>& classes() const { return classes_; }
-  int64_t batches() const { return batches_; }  ///< Of an epoch, but for the rest.
+  int64_t batches() const { return batches_; }  ///< Batches of an epoch, without the rest.
   int64_t rest() const { return rest_; }        ///< Samples that no batch of an epoch has.
   int64_t most() const { return most_; }        ///< Samples of the largest batch.
 

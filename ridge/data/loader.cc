@@ -58,12 +58,12 @@ struct Slot {
   int64_t error_place = 0;
 };
 
-/// Where a field's samples lie in a slot.
+/// The place of a field's samples in a slot, in bytes.
 struct FieldPlace {
   int64_t offset = 0, sample_bytes = 0;
 };
 
-/// What one thread reads with: `out` is where a sample goes, one address a field.
+/// The buffers of one reading thread: a sample is written to `out`, one address a field.
 struct Reader {
   std::unique_ptr<Scratch> scratch;
   std::vector<void*> out;

@@ -23,7 +23,7 @@ struct LoaderPosition {
 struct BatchPlan {
   int64_t batch = 1;
   bool shuffle = true;  ///< By (seed, epoch); else samples come by their number.
-  uint64_t seed = 0;    ///< Of the order and of the augmentation.
+  uint64_t seed = 0;    ///< Seed of the order and of the augmentation.
   bool drop_last = false;
   bool repeat = true;  ///< Epoch after epoch; else the end of the first epoch is the end.
   /// Samples of like length meet in a batch (length_classes.h). Needs `shuffle`.
@@ -32,15 +32,15 @@ struct BatchPlan {
 };
 
 struct Batch {
-  std::vector<const void*>
-      fields;                 ///< As Dataset::fields: (count, shape...) each, 64-byte aligned.
-  int64_t count = 0;          ///< 0 past the end of a plan that does not repeat.
-  bool is_rest = false;       ///< The smaller one at the end of an epoch.
-  int64_t longest = 0;        ///< The largest Dataset::length of its samples.
-  LoaderPosition begin, end;  ///< Starting a loader at `end` goes on after this batch.
+  std::vector<const void*> fields;  ///< One address for each of Dataset::fields: (count, shape...),
+                                    ///< 64-byte aligned.
+  int64_t count = 0;                ///< 0 past the end of a plan that does not repeat.
+  bool is_rest = false;             ///< The smaller one at the end of an epoch.
+  int64_t longest = 0;              ///< The largest Dataset::length of its samples.
+  LoaderPosition begin, end;        ///< Starting a loader at `end` goes on after this batch.
 };
 
-/// Where batches lie, for a consumer whose copies of them run beside it.
+/// The allocator of batches, for a consumer that copies them while the next ones are read.
 struct BatchMemory {
   /// 64-byte aligned; both null: the heap.
   std::function<void*(size_t)> allocate = nullptr;
@@ -50,8 +50,8 @@ struct BatchMemory {
 
 struct LoaderStats {
   int64_t batches = 0, samples = 0;  ///< Handed out.
-  int64_t skipped = 0;               ///< Of the samples, those that another one replaced.
-  double wait_seconds = 0;           ///< That next() spent without a batch ready.
+  int64_t skipped = 0;               ///< Samples that another one replaced.
+  double wait_seconds = 0;           ///< Seconds that next() waited for a batch.
 };
 
 /// Hands out batches in an order, and with bits, that depend on the data set, the plan and the

@@ -1,4 +1,4 @@
-// What data sets and loaders can be told; a configuration file fills these in.
+// The options of data sets and loaders; a configuration file fills these in.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct DataOptions {
   std::string path{};
   std::string labels{};                    ///< idx: the file of labels.
   std::string eval_path{}, eval_labels{};  ///< Data to evaluate on; empty: a part of `path`.
-  double eval_fraction = 0.1;              ///< Of the samples, where eval_path is empty.
+  double eval_fraction = 0.1;              ///< Share to evaluate on where eval_path is empty.
   std::vector<std::string> extensions{};   ///< text: such as ".h"; empty: every file.
   std::string target = "label";            ///< table: the column to predict.
   std::string task = "classify";           ///< classify, regress (tables)
@@ -30,7 +30,7 @@ struct DataOptions {
   std::string on_error = "skip";  ///< images: skip (and count) what cannot be read, or fail
   // random:
   int64_t samples = 1024;
-  std::vector<int64_t> shape{32};  ///< Of one sample's x.
+  std::vector<int64_t> shape{32};  ///< Shape of one sample's x.
   int64_t classes = 10;            ///< Labels, or the vocabulary of tokens.
   bool tokens = false;             ///< x and y are token ids of that shape.
 

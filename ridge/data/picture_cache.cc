@@ -13,7 +13,7 @@
 namespace ridge::data {
 namespace {
 
-// What reads a row may look at some bytes beyond it.
+// Readers of a row may read at most this many bytes beyond it.
 constexpr int64_t kBytesAfter = 64;
 
 /// Decodes whole pictures, one after the other.

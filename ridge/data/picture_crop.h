@@ -24,7 +24,7 @@ enum class Crop { kRandom, kCenter, kNone };
 /// RandomResizedCrop draws them: ten attempts, then the largest central box within the ratios.
 CropBox random_crop(const PictureSize& size, SampleRandom& random);
 
-/// What neither side of such a box is below.
+/// The lower bound, in pixels, of both sides of any random_crop of such a picture.
 double smallest_random_side(const PictureSize& size);
 
 /// The central target x target pixels once the short side has target * 256 / 224 of them.

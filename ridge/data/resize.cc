@@ -199,7 +199,7 @@ void Resizer::begin(const AxisSpan& columns, const AxisSpan& rows, bool mirrored
   width_ = columns.count;
   row_ = next_ = 0;
   out_ = out;
-  // What taps beyond the row read must be a number, so that a weight of zero takes it away.
+  // Taps beyond the row must read finite numbers: their weight is zero, and zero times NaN is NaN.
   std::fill_n(source_.begin() + 3 * width_, padded(0, columns_.taps()), 0.0f);
 }
 

@@ -12,7 +12,7 @@ int StoredPicture::level_of(int reduction) const {
 }
 
 PictureBox reduced_box(const PictureBox& box, int reduction, int64_t width, int64_t height) {
-  // Where the box cuts a reduced pixel, that pixel belongs to it.
+  // A reduced pixel that the box cuts belongs to the box.
   const int64_t right = std::min((box.x + box.width + reduction - 1) / reduction, width);
   const int64_t below = std::min((box.y + box.height + reduction - 1) / reduction, height);
   PictureBox reduced{.x = box.x / reduction, .y = box.y / reduction};

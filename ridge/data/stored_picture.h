@@ -20,7 +20,7 @@ struct StoredPicture {
 
   PictureSize size;
   bool reduces = true;  ///< Else the format has no reduced pictures, and level 0 is all there is.
-  std::array<Level, kLevels> levels{};  ///< Of reduction 1 << i.
+  std::array<Level, kLevels> levels{};  ///< Level i has the reduction 1 << i.
 
   /// The level that stands for `reduction` (1, 2, 4 or 8).
   int level_of(int reduction) const;

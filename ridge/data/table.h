@@ -13,7 +13,7 @@ struct Table {
   std::vector<std::string> features{};  ///< Names; of NPY files "0", "1", ...
   std::vector<double> x{};              ///< rows x features; NaN where missing.
   std::vector<double> target{};         ///< A row each; where there are categories, their numbers.
-  std::vector<std::string> categories{};  ///< Of a target that is text.
+  std::vector<std::string> categories{};  ///< Names of the classes, for a target that is text.
 
   int64_t width() const { return static_cast<int64_t>(features.size()); }
 };

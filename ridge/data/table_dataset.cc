@@ -17,7 +17,8 @@ struct Statistics {
   std::vector<double> mean, deviation;
 };
 
-/// Of each feature over `rows`, without what is missing.
+/// Mean and standard deviation of each feature over `rows`, missing values left out; a deviation of
+/// 0 becomes 1.
 Statistics statistics_of(const Table& table, const std::vector<int64_t>& rows) {
   Statistics result;
   for (int64_t c = 0; c < table.width(); ++c) {
@@ -40,7 +41,7 @@ Statistics statistics_of(const Table& table, const std::vector<int64_t>& rows) {
   return result;
 }
 
-/// What a row's class is called.
+/// The name of a row's class.
 std::string class_name(const Table& table, int64_t row) {
   const double value = table.target[row];
   if (!table.categories.empty()) return table.categories[static_cast<size_t>(value)];

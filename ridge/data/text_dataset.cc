@@ -50,7 +50,7 @@ struct Extent {
 };
 
 struct Texts {
-  std::vector<std::byte> bytes;  ///< Of all files, with a byte 0 between them.
+  std::vector<std::byte> bytes;  ///< The bytes of all files, with a byte 0 between them.
   std::vector<Extent> files;
 };
 
@@ -169,7 +169,7 @@ class DocumentDataset final : public Dataset {
   std::vector<FieldType> fields_;
 };
 
-/// What a data set has of the samples of a path.
+/// The share of a path's samples that one data set has.
 struct Part {
   const std::string& path;
   bool is_whole;

@@ -11,10 +11,10 @@
 
 namespace ridge {
 
-/// What a checkpoint says beside its tensors. All numbers come back bit for bit (a NaN as a NaN).
+/// A checkpoint without its tensors. All numbers come back bit for bit (a NaN as a NaN).
 struct Checkpoint {
   int64_t step = 0;                               ///< Optimizer steps done.
-  int64_t epoch = 0;                              ///< Where the loader is: epochs done,
+  int64_t epoch = 0;                              ///< Position of the loader: epochs done,
   int64_t sample = 0;                             ///< and samples of the present one.
   std::map<std::string, std::string> texts = {};  ///< Anything else; UTF-8.
   std::map<std::string, double> numbers = {};

@@ -23,8 +23,8 @@ bool is_missing(std::string_view text) {
   return std::find(std::begin(kMissing), std::end(kMissing), text) != std::end(kMissing);
 }
 
-/// What a decimal number that from_chars finds out of range rounds to: infinity where its exponent
-/// is positive, else zero.
+/// The rounded value of a decimal number that from_chars finds out of range: infinity where its
+/// exponent is positive, else zero.
 double saturated(std::string_view digits) {
   const bool negative = digits.starts_with('-');
   const size_t mark = digits.find_first_of("eE");

@@ -20,7 +20,7 @@ struct CsvColumn {
   std::string name;
   bool is_text = false;
   std::vector<double> numbers;  ///< A row each; NaN where missing. Empty for text.
-  std::vector<int32_t> ids;     ///< Of categories, a row each; -1 where missing. Empty for numbers.
+  std::vector<int32_t> ids;     ///< Category of each row; -1 where missing. Empty for numbers.
   std::vector<std::string> categories;  ///< Sorted by their bytes.
   /// For text: "train.csv:7:3: 'abc' is not a number", of the first field that made it so.
   std::string why_text;

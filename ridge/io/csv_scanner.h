@@ -11,7 +11,7 @@ namespace ridge {
 
 struct CsvField {
   std::string_view text;  ///< Without quotes; valid until the next row is read.
-  int64_t line = 0;       ///< Where it begins, from 1.
+  int64_t line = 0;       ///< Line on which the field begins, from 1.
   int64_t column = 0;     ///< In bytes, from 1.
 };
 

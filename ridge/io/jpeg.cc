@@ -21,7 +21,7 @@ namespace {
 // A hostile progressive file repeats scans over a large picture; real ones have about ten.
 constexpr int kMaxScans = 500;
 
-/// What libjpeg's callbacks know. `base` comes first: they get its address.
+/// The state of libjpeg's callbacks. `base` comes first: they get its address.
 struct ErrorState {
   jpeg_error_mgr base;
   jmp_buf jump;
@@ -158,7 +158,7 @@ JpegDecoder::Rows JpegDecoder::start(const PictureBox& box, int reduction) {
   Rows rows{.box = box, .reduction = reduction};
   guarded(s.errors, [&s, &rows, &box, reduction] {
     jpeg_start_decompress(&s.info);
-    // Where the box cuts a reduced pixel, that pixel belongs to it.
+    // A reduced pixel that the box cuts belongs to the box.
     const int64_t right =
         std::min<int64_t>((box.x + box.width + reduction - 1) / reduction, s.info.output_width);
     const int64_t below =

@@ -43,7 +43,7 @@ class JsonValue {
   Data data_;
 };
 
-/// What a text may hold at most.
+/// Upper bounds for one text; a text beyond any of them is refused.
 struct JsonLimits {
   size_t bytes = size_t{100} << 20;
   size_t values = size_t{1} << 22;

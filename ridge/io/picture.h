@@ -1,4 +1,4 @@
-// What the decoders of compressed pictures have in common: RGB rows from a file in memory.
+// The interface of decoders of compressed pictures: RGB rows from a file in memory.
 #pragma once
 
 #include <cstddef>
@@ -37,7 +37,7 @@ class PictureDecoder {
   /// Starts rows that cover `box` of the opened picture (not empty, inside of it). `reduction` (1,
   /// 2, 4 or 8) asks for a picture smaller by that factor; a format that cannot ignores it.
   struct Rows {
-    PictureBox box;     ///< What the rows hold, in pixels of the reduced picture.
+    PictureBox box;     ///< The pixels that the rows hold, in units of the reduced picture.
     int reduction = 1;  ///< The factor in force.
   };
   virtual Rows start(const PictureBox& box, int reduction = 1) = 0;

@@ -8,18 +8,19 @@
 
 namespace ridge {
 
-/// What a recipe's maker says of it; texts for people, empty where unknown.
+/// The claim that a recipe's maker attaches to it; texts for people, empty where unknown.
 struct RecipeClaim {
-  std::string version;    ///< Of Ridge that made it.
+  std::string version;    ///< Version of Ridge that made it.
   std::string claim;      ///< "1.84 times as fast (1.79 to 1.90, 95 %)"
   std::string plan;       ///< Hash of the plan that was timed.
   std::string config;     ///< config_hash() of the configuration that it was proven on.
   std::string machine;    ///< machine_fingerprint() of where it was.
-  std::string command{};  ///< Of a recipe for a program of others (tune/pytorch/recipe.h).
+  std::string command{};  ///< Command of a third-party program (tune/pytorch/recipe.h).
   bool operator==(const RecipeClaim&) const = default;
 };
 
-/// What recipe.schema says: of a configuration, and of a program of others (tune/pytorch/recipe.h).
+/// Values of recipe.schema: for a configuration, and for a third-party program
+/// (tune/pytorch/recipe.h).
 inline constexpr std::string_view kConfigRecipe = "ridge.recipe/1";
 inline constexpr std::string_view kProgramRecipe = "ridge.recipe.pytorch/1";
 

@@ -16,7 +16,7 @@ namespace {
 // A machine has at most so many CPUs.
 constexpr size_t kMostCpus = size_t{1} << 20;
 
-// Of the calling thread.
+// The affinity mask of the calling thread: the CPUs that it may run on, in ascending order.
 std::vector<int> read_mask() {
   for (size_t cpus = 1024; cpus <= kMostCpus; cpus *= 2) {
     std::vector<cpu_set_t> mask(cpus / (8 * sizeof(cpu_set_t)));
@@ -39,7 +39,8 @@ bool write_mask(const std::vector<int>& cpus) {
   return sched_setaffinity(0, bytes, mask.data()) == 0;
 }
 
-// What the process may use while some of its threads are pinned: their own masks say no more.
+// While some threads are pinned, their own masks no longer say which CPUs the process may use: the
+// mask from before is kept here.
 struct PinnedThreads {
   std::mutex mutex;
   int count = 0;

@@ -1,4 +1,5 @@
-// What this machine's processor can do and how many CPUs this process may use.
+// The instruction sets of this machine's processor and the number of CPUs that this process may
+// use.
 #pragma once
 
 #include <cstdint>

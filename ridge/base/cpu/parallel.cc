@@ -133,8 +133,8 @@ class Pool {
   std::mutex owner_;  // held by the one caller whose job runs, or by a resize
   std::vector<std::thread> workers_;
   bool pins_ = false;
-  // Where the thread that asked for it and the workers stay; empty: they are not pinned. It changes
-  // only while there are no workers.
+  // The CPUs that the thread which asked for pinning and the workers stay on; empty: they are not
+  // pinned. The list changes only while there are no workers.
   std::vector<int> cpus_;
   std::mutex error_mutex_;
   Job job_{};

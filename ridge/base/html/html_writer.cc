@@ -136,7 +136,8 @@ constexpr std::string_view class_of(Tone tone) {
 // A table of so many columns is still one on a phone.
 constexpr size_t kNarrowColumns = 3;
 
-// What has no longer word, and is no longer, needs no breaking.
+// A cell of at most kShortText bytes, with no word longer than kShortWord bytes, is not broken into
+// lines.
 constexpr size_t kShortWord = 14, kShortText = 24;
 
 size_t longest_word(std::string_view text) {

@@ -27,15 +27,15 @@ struct HtmlTable {
 struct HtmlEntry {
   Tone tone = Tone::kNeutral;
   std::string verdict;
-  std::string title{}, text{};    ///< What it is: its name, and more about it.
+  std::string title{}, text{};    ///< The entry's name, and more about it.
   std::string value{}, detail{};  ///< The number, and how sure it is; more than one line may be.
   std::string svg{};     ///< One line high, on the scale that all entries share; may be empty.
   std::string remark{};  ///< Stands below all of that; may be empty.
 };
 
 enum class FigureWidth {
-  kPage,    ///< Of a timeline: the more room the better.
-  kColumn,  ///< Of a picture with few parts: no wider than a paragraph.
+  kPage,    ///< Full width of the page, for timelines.
+  kColumn,  ///< No wider than a paragraph, for pictures with few parts.
 };
 
 /// Builds one page from top to bottom. All text may hold any bytes and is escaped; only
@@ -67,7 +67,7 @@ class HtmlReport {
   void figure(const Picture& picture,
               std::string_view caption = {},
               FigureWidth width = FigureWidth::kColumn);
-  /// What follows up to end_details() is folded away under `summary`.
+  /// All that is written up to end_details() is folded away under `summary`.
   void begin_details(std::string_view summary);
   void end_details();
 

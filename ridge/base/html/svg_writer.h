@@ -51,7 +51,7 @@ class SvgWriter {
   void polyline(std::span<const SvgPoint> points, std::string_view stroke, double width = 1.5);
   void text(SvgPoint at, std::string_view content, const TextStyle& style = {});
 
-  /// What is written up to end_group() shows `tooltip` under the pointer (none when empty).
+  /// All that is written up to end_group() shows `tooltip` under the pointer (none when empty).
   void begin_group(std::string_view tooltip = {});
   void end_group();
 

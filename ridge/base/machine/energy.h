@@ -23,7 +23,7 @@ class EnergyMeter {
   EnergyMeter(EnergyMeter&&) noexcept;
   ~EnergyMeter();
 
-  /// What is measured: "all processor packages and the GPU"; empty where nothing is.
+  /// The devices that are measured: "all processor packages and the GPU"; empty where none is.
   std::string what() const;
 
   /// Why nothing can be read; empty where something can.

@@ -12,7 +12,7 @@ namespace ridge {
 
 class Nvml;
 
-/// What the device told last; what it does not tell is -1 or empty.
+/// The driver's last sample of the device; a value that the device does not report is -1 or empty.
 struct GpuLook {
   double watts = -1;
   double joules = -1;  ///< Since the watch began.
@@ -25,8 +25,8 @@ struct GpuLook {
 /// wait for.
 class GpuWatch {
  public:
-  /// Of the GPU of that UUID; the first look is taken at once, and each later one `period_ms` after
-  /// the one before.
+  /// Watches the GPU of that UUID; it takes the first sample at once, and each later one
+  /// `period_ms` after the one before.
   explicit GpuWatch(std::string uuid,
                     int64_t period_ms = 500,
                     const std::string& nvml = "libnvidia-ml.so.1");

@@ -1,4 +1,4 @@
-// What measurements depend on, as one text, and where they are kept.
+// One text of all that measurements depend on, and the folder where they are kept.
 #pragma once
 
 #include <filesystem>
@@ -7,8 +7,8 @@
 
 namespace ridge {
 
-/// Where measurements are kept: $XDG_CACHE_HOME/ridge or ~/.cache/ridge; empty when there is no
-/// such place.
+/// The folder that keeps measurements: $XDG_CACHE_HOME/ridge or ~/.cache/ridge; empty when there is
+/// no such place.
 std::filesystem::path cache_folder();
 
 /// Model and features of the processor, as one text.

@@ -1,4 +1,5 @@
-// What NVIDIA's driver says of its devices, by the library that it brings, opened at run time.
+// Reads the state of NVIDIA devices through NVML, the driver's library, which is opened at run
+// time.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,7 @@
 
 namespace ridge {
 
-/// What a device does not tell is -1 or empty.
+/// A value that the device does not report is -1 or empty.
 struct GpuSample {
   int32_t number = 0;
   std::string name{}, uuid{};
@@ -24,9 +25,9 @@ struct GpuSample {
   std::vector<std::string> held_by{};
 };
 
-/// Of all devices that the driver shows, whatever CUDA_VISIBLE_DEVICES says. Parts of a device
-/// (MIG) are not told apart: it is one sample, without what the driver tells of parts alone. Not
-/// for more than one thread at a time.
+/// Reads all devices that the driver shows, whatever CUDA_VISIBLE_DEVICES says. The parts of a
+/// device (MIG) are one sample, without what the driver reports of single parts. Not for more than
+/// one thread at a time.
 class Nvml {
  public:
   explicit Nvml(const std::string& library = "libnvidia-ml.so.1");
@@ -39,7 +40,7 @@ class Nvml {
   const std::string& problem() const;
   /// A device that is lost is left out from then on, and problem() names it.
   std::vector<GpuSample> sample() const;
-  /// Of the device of that UUID alone; nothing where there is none, or it is lost.
+  /// The sample of the device of that UUID alone; nothing where there is none, or it is lost.
   std::optional<GpuSample> sample(std::string_view uuid) const;
   /// Joules that it has taken since the driver was loaded; nothing where that is not told.
   std::optional<double> joules(std::string_view uuid) const;

@@ -11,7 +11,7 @@
 namespace ridge {
 namespace {
 
-// Where viewers draw an event.
+// The row in which viewers draw an event.
 struct Lane {
   int64_t process;
   int64_t thread;

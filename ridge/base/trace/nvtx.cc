@@ -24,7 +24,7 @@ using FunctionTable = Function***;
 enum Module : int { kCore = 1, kCuda = 2, kOpenCl = 3, kCudaRuntime = 4, kCore2 = 5, kSync = 6 };
 constexpr size_t kModules = 7, kSlots = 16;
 constexpr unsigned kSizes[kModules] = {0, 16, 9, 15, 7, 16, 7};
-// Of the module kCore: with a text, and without anything.
+// Slots of the module kCore: a range begins with a text, and ends without arguments.
 constexpr size_t kRangePush = 9, kRangePop = 11;
 using RangePush = int(const char*);
 using RangePop = int();

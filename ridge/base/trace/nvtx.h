@@ -7,9 +7,10 @@
 
 namespace ridge {
 
-/// Where $NVTX_INJECTION64_PATH names a profiler's library, makes each scope of Ridge a range in
-/// it, from now on. Without the variable nothing happens. What it returns says why there are no
-/// ranges although there is a profiler; empty: all is well. A second call does nothing.
+/// Makes each scope of Ridge, from now on, a range in the profiler whose library
+/// $NVTX_INJECTION64_PATH names. Without the variable nothing happens. The text that it returns
+/// says why there are no ranges although there is a profiler; empty: all is well. A second call
+/// does nothing.
 std::string start_profiler_ranges();
 
 }  // namespace ridge

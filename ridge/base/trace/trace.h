@@ -90,7 +90,7 @@ void stop_hearing_scopes(ScopeListener listener);
 bool is_heard_by(ScopeListener listener);
 
 namespace trace_detail {
-// What a scope has to do: kRecords, and a bit for each listener.
+// Bits of a scope's duties: kRecords, and one bit for each listener from kFirstListener on.
 inline constexpr unsigned kRecords = 1, kFirstListener = 2;
 extern std::atomic<unsigned> duties;
 }  // namespace trace_detail

@@ -36,7 +36,7 @@ struct TraceDevice {
   int64_t memory_bytes = 0;
 };
 
-/// What a recording gave.
+/// The result of a recording.
 struct TraceLog {
   std::vector<TraceEvent> events;  // by start; of those that start together the longest first
   std::map<int64_t, std::string> thread_names;
