@@ -59,7 +59,7 @@ int64_t batch_size(const Graph& graph) {
   return batch;
 }
 
-// What a linear op makes of sums over samples. An op that is linear in several inputs jointly keeps
+// The flow of sums over samples through an op. An op that is linear in several inputs jointly keeps
 // a sum when all of them are sums; one that is linear in each alone, when one is and the others do
 // not depend on samples. Nothing else does.
 BatchFlow flow_of_sums(const Node& node, const std::vector<BatchFlow>& flows) {

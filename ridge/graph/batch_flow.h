@@ -1,6 +1,6 @@
-// Where the samples of a batch lie in a tensor, followed through a graph by dataflow. A graph can
-// be run in micro-batches when every output is separable: split by sample, a sum over samples, or
-// independent of the batch.
+// Finds the axis of each tensor on which the samples of a batch lie, by dataflow through a graph. A
+// graph can be run in micro-batches when every output is separable: split by sample, a sum over
+// samples, or independent of the batch.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,7 @@ struct BatchFlow {
   bool is_split_on(int64_t a) const { return is_split() && axis == a; }
 };
 
-/// What an op's batch rule sees.
+/// The arguments of an op's batch rule.
 struct BatchFlowContext {
   std::span<const BatchFlow> flows;  ///< One an input: none or split.
   std::span<const TensorType> inputs;

@@ -47,7 +47,7 @@ enum class Gradient : uint8_t {
   kNone,    ///< Not supported; asking for it is a UserError.
 };
 
-/// What the arithmetic is like: with the dtype it keys the tolerance table of the tests.
+/// The kind of arithmetic: with the dtype it keys the tolerance table of the tests.
 enum class OpClass : uint8_t {
   kMove,            ///< Copies bits or compares: exact.
   kArithmetic,      ///< One correctly rounded operation an element.
@@ -97,7 +97,8 @@ class FieldVisitor {
   virtual void visit(std::string_view name, std::vector<double>& value) = 0;
 };
 
-/// What a gradient rule sees: the node, and the gradients of its outputs (null where none flows).
+/// The arguments of a gradient rule: the node, and the gradients of its outputs (null where none
+/// flows).
 struct VjpContext {
   const Node& node;
   std::span<const Value> output_gradients;
@@ -130,8 +131,8 @@ class Op {
   /// The default counts one operation an output element, and all inputs and outputs as traffic.
   virtual Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const;
 
-  /// Where the batch lies in each output, given where it lies in each input. Called only when no
-  /// input is a sum over samples or mixed: that case is decided by the traits' linearity. The
+  /// Returns the place of the batch in each output, given its place in each input. Called only when
+  /// no input is a sum over samples or mixed: that case is decided by the traits' linearity. The
   /// default serves elementwise ops and says "mixed" for all others.
   virtual std::vector<BatchFlow> batch_flow(const BatchFlowContext& context) const;
 

@@ -1,5 +1,5 @@
-// What a program is before it is compiled: the buffers that live from run to run, and the graphs
-// that read and update them.
+// The source of a compiled program: the buffers that live from run to run, and the graphs that read
+// and update them.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace ridge {
 
-/// What a buffer of the state is for.
+/// The purpose of a buffer of the state.
 enum class StateRole : uint8_t {
   kParameter,
   kOptimizer,  ///< Moments and the like.

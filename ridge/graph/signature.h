@@ -1,4 +1,4 @@
-// What a node computes, whatever it is called.
+// A text of the computation of a node, without its name.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What a graph costs, by op.
+// The cost of a graph, by op.
 #pragma once
 
 #include <string>
@@ -17,8 +17,8 @@ struct OpSummary {
 struct GraphSummary {
   std::vector<OpSummary> ops;  ///< By falling FLOPs, then bytes, then name.
   Cost total;
-  int64_t input_bytes = 0;    ///< Of all inputs, those that an output updates counted once.
-  int64_t updated_bytes = 0;  ///< Of the inputs that an output updates: the state of the graph.
+  int64_t input_bytes = 0;    ///< Bytes of all inputs, those that an output updates counted once.
+  int64_t updated_bytes = 0;  ///< Bytes of the graph's state: inputs that an output updates.
 };
 
 /// Counts nodes, FLOPs and bytes; inputs and constants cost nothing.

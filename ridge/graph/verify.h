@@ -1,4 +1,4 @@
-// What is legal in a graph, as code. Passes are checked by it.
+// The rules that a legal graph obeys, as code. Passes are checked by it.
 #pragma once
 
 #include "ridge/graph/graph.h"

@@ -19,8 +19,8 @@ struct WeightOptions {
 /// and "bias" (outputs).
 Value linear(ModuleContext& context, Value x, int64_t outputs, WeightOptions options = {});
 
-/// What the first weights of a convolution go by: the products that an output sums, or those that
-/// an input enters.
+/// The number of products that scales a convolution's first weights: those that one output sums, or
+/// those that one input enters.
 enum class ConvStart : uint8_t { kFanIn, kFanOut };
 
 /// A square window with the padding that keeps the size at stride 1.
@@ -56,8 +56,8 @@ Value dropout_layer(ModuleContext& context, Value x, double p);
 
 struct AttentionLayerOptions {
   int64_t heads = 1;               ///< Divides the width.
-  double deviation = 0.02;         ///< Of "qkv.weight" (width, 3 width).
-  double output_deviation = 0.02;  ///< Of "out.weight" (width, width).
+  double deviation = 0.02;         ///< Standard deviation of "qkv.weight" (width, 3 width).
+  double output_deviation = 0.02;  ///< Standard deviation of "out.weight" (width, width).
 };
 
 /// x (B, T, width) -> (B, T, width): each position attends to itself and those before it.
@@ -65,8 +65,8 @@ Value causal_self_attention(ModuleContext& context, Value x, const AttentionLaye
 
 struct FeedForwardOptions {
   int64_t hidden = 1;
-  double deviation = 0.02;         ///< Of "up.weight" (width, hidden).
-  double output_deviation = 0.02;  ///< Of "down.weight" (hidden, width).
+  double deviation = 0.02;         ///< Standard deviation of "up.weight" (width, hidden).
+  double output_deviation = 0.02;  ///< Standard deviation of "down.weight" (hidden, width).
 };
 
 /// x (..., width) -> up, tanh GELU, down -> (..., width).
@@ -77,7 +77,7 @@ struct ResidualOptions {
   int64_t stride = 1;
   bool batch_norm = true;
   double momentum = 0.1;
-  NormActivation activation = NormActivation::kRelu;  ///< Of conv_norm; blocks have ReLUs.
+  NormActivation activation = NormActivation::kRelu;  ///< For conv_norm; blocks have ReLUs.
   ConvStart start = ConvStart::kFanIn;
 };
 

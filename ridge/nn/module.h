@@ -64,7 +64,7 @@ Tensor initial_value(const StatisticSpec& spec);
 /// twice.
 Tensor initial_piece(const ParameterSpec& spec, uint64_t seed, int64_t first, int64_t count);
 
-/// What a graph is built for.
+/// The purpose and the batch that a graph is built for.
 struct BuildMode {
   bool training = false;  ///< Dropout drops, batch norm uses the batch and updates statistics.
   int64_t samples = 1;    ///< The batch on axis 0 of every activation.

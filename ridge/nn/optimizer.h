@@ -14,7 +14,7 @@ namespace ridge::nn {
 /// UserError when a value is out of range or the kind unknown.
 void check_options(const OptimizerOptions& options);
 
-/// What changes from step to step, computed on the host in double.
+/// The scalars of an update that change from step to step, computed on the host in double.
 struct StepScalars {
   double lr = 0.0;
   double keep = 1.0;        ///< 1 - lr * weight_decay: AdamW's factor on the weights.

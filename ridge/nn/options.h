@@ -1,4 +1,4 @@
-// What models, optimizers and schedules can be told; a configuration file fills these in.
+// The options of models, optimizers and schedules; a configuration file fills these in.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +44,7 @@ struct ResNet18Options {
 /// 2018), mean over the image, dropout -> logits (B, outputs).
 struct MobileNetV2Options {
   int64_t outputs = 0;    ///< 0: set by who knows the data.
-  double multiplier = 1;  ///< Of every layer's channels.
+  double multiplier = 1;  ///< Factor on the channels of every layer.
   double dropout = 0.2;
   double momentum = 0.1;  ///< Weight of a batch in the running statistics.
 };
@@ -79,7 +79,7 @@ struct OptimizerOptions {
   double clip = 0.0;  ///< Largest global norm of the gradient; 0 for no limit.
 };
 
-/// What the gradient of the loss is multiplied by where products compute in f16; see loss_scale.h.
+/// The factor on the gradient of the loss where products compute in f16; see loss_scale.h.
 struct LossScaleOptions {
   double initial = 0.0;            ///< A power of two; 0: by nothing, and nothing is skipped.
   int64_t growth_interval = 2000;  ///< Steps in a row without overflow after which it doubles.

@@ -57,7 +57,7 @@ struct Forward {
       update(context.graph(), u.name, where(fine, u.new_value, u.old_value));
   }
 
-  // What is not finite here shows in the sums, and is dropped with them.
+  // A statistic that is not finite shows in the sums, and is dropped with them.
   void add_to_pending_statistics() {
     const SiteScope scope(context.graph(), "statistics");
     for (const StatisticUpdate& u : context.statistic_updates())
@@ -77,17 +77,17 @@ struct Forward {
   }
 
   ModuleContext context;
-  int64_t length;  ///< As BatchSize's.
+  int64_t length;  ///< BatchSize::length.
   Value x, logits, y;
   LossSums sums;
 };
 
-// What the optimizer's part of a graph works on.
+// Inputs of the optimizer's part of a graph.
 struct StepInputs {
   std::vector<Value> parameters, gradients;  ///< One a parameter; gradients of the summed loss.
   LossSums sums;
   Value halted;
-  std::optional<LossScale> scale;  ///< That the gradients have.
+  std::optional<LossScale> scale;  ///< The scale that the gradients have.
 };
 
 // The outputs "loss", "grad_norm" and "count", the guarded update of parameters and moments,

@@ -24,7 +24,7 @@
 
 namespace ridge::nn {
 
-/// What a graph is built for: so many samples, of a row of items the first `length`.
+/// A graph is built for so many samples, each a row of items cut to the first `length`.
 struct BatchSize {
   // Not explicit: most batches are no more than a number of samples.
   BatchSize(int64_t sample_count, int64_t items = 0) : samples(sample_count), length(items) {}
@@ -34,20 +34,20 @@ struct BatchSize {
   int64_t length;  ///< 0: whole samples.
 };
 
-/// Where a step stands in a run, as far as the host knows.
+/// The place of a step in a run, as far as the host knows.
 struct StepPlace {
   int64_t step = 0;  ///< From 0.
   int64_t total_steps = 1;
   int64_t skipped = 0;        ///< Steps before it that are known to have been skipped.
-  int64_t maybe_skipped = 0;  ///< As many of the others may have been: at most kMostUnknownSkips.
+  int64_t maybe_skipped = 0;  ///< Other steps that may be skipped too: at most kMostUnknownSkips.
 };
 
 /// Batch sizes for which a program has entry graphs; an empty list has none.
 struct ProgramSizes {
-  std::vector<BatchSize> micro = {};   ///< Of a micro-batch; with "apply" where there is one.
-  std::vector<BatchSize> step = {};    ///< Of a step, where a step is one micro-batch.
-  std::vector<BatchSize> eval = {};    ///< Of an evaluation batch.
-  std::vector<BatchSize> logits = {};  ///< Of a batch to predict.
+  std::vector<BatchSize> micro = {};   ///< Sizes of a micro-batch; with "apply" where there is one.
+  std::vector<BatchSize> step = {};    ///< Sizes of a step, where a step is one micro-batch.
+  std::vector<BatchSize> eval = {};    ///< Sizes of an evaluation batch.
+  std::vector<BatchSize> logits = {};  ///< Sizes of a batch to predict.
 };
 
 /// The name of the entry graph for one of `sizes`: `base` for the first, "BASE.SAMPLES" or

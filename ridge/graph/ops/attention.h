@@ -7,11 +7,11 @@
 
 namespace ridge {
 
-/// What both ops have in common: the fields, and in which form the operands come.
+/// The fields that both ops share, and the form of their operands.
 ///
 /// Separate (heads = 0): q (B, H, T, D), k (B, H, S, D), v (B, H, S, E), y (B, H, T, E).
 /// Packed (heads = H): qkv (B, T, 3 H D), for each token its queries, keys and values one head
-/// after the other, and y (B, T, H D): what a projection writes and the next one reads.
+/// after the other, and y (B, T, H D): a projection writes that form and the next one reads it.
 struct AttentionForm {
   bool causal = false;
   double scale = 1.0;
@@ -23,7 +23,7 @@ struct AttentionForm {
   void visit_fields(FieldVisitor& v);
 };
 
-/// Where the elements of one of q, k, v, y lie: (batch, head, row, i) at
+/// The place of the elements of one of q, k, v, y: (batch, head, row, i) lies at
 /// begin + batch * batch_stride + head * head_stride + row * row_stride + i.
 struct HeadLayout {
   int64_t begin = 0;

@@ -10,7 +10,7 @@
 
 namespace ridge {
 
-/// What batch norm applies to its result.
+/// The activation that batch norm applies to its result.
 enum class NormActivation : uint8_t {
   kNone,
   kRelu,
@@ -57,9 +57,9 @@ class BatchNormGrad final : public OpOf<BatchNormGrad> {
   void fields(FieldVisitor& v) override;
 };
 
-/// What a BatchNorm of the same eps needs besides x: x (..., C), gamma (C), beta (C) -> mean,
-/// biased variance, scale and shift (C each), where its result is the activation of (x - mean) *
-/// scale + shift. The shift is beta but for what rounding takes off the mean.
+/// Computes all that a BatchNorm of the same eps needs besides x: x (..., C), gamma (C), beta (C)
+/// -> mean, biased variance, scale and shift (C each), where its result is the activation of (x -
+/// mean) * scale + shift. The shift is beta but for what rounding takes off the mean.
 class BatchNormStats final : public OpOf<BatchNormStats> {
  public:
   static constexpr OpTraits kTraits = batch_norm_traits("batch_norm_stats", 3, Gradient::kNone);

@@ -29,8 +29,7 @@ class Convolution : public OpOf<Self> {
  public:
   WindowFields window;
   int64_t groups = 1;
-  bool tf32 =
-      false;  ///< Of f32 alone: a backend that has TF32 may round the inputs to its 11 bits.
+  bool tf32 = false;  ///< A backend that has TF32 may round inputs of f32 to its 11 bits.
 
   std::vector<Value> vjp(const VjpContext& c) const override;
   Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;

@@ -30,9 +30,9 @@ class NormConv2d final : public OpOf<NormConv2d> {
   void fields(FieldVisitor& v) override;
 };
 
-/// Of z = conv2d(x, w), y = batch_norm(z, gamma, beta) with the same fields: x, w, z, gamma, beta,
-/// mean, variance and dy (as z) -> dx, dw, dgamma, dbeta. The gradient of z is never written. Three
-/// more inputs {mean, scale, shift} say that the convolution's input is
+/// The gradient of z = conv2d(x, w), y = batch_norm(z, gamma, beta) with the same fields: x, w, z,
+/// gamma, beta, mean, variance and dy (as z) -> dx, dw, dgamma, dbeta. The gradient of z is never
+/// written. Three more inputs {mean, scale, shift} say that the convolution's input is
 /// normalized(x, them, input_activation); dx is the gradient of that.
 class Conv2dNormGrad final : public OpOf<Conv2dNormGrad> {
  public:

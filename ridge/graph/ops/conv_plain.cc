@@ -53,7 +53,8 @@ class ConvolutionProduct {
         is_pixel() ? x : gather_places(x, rows_.pixels_of_windows(), columns_.pixels_of_windows()),
         elements_);
   }
-  // Of places with so many elements of all channels.
+  // The matrix (places, elements x channels) of x, one for each group; a place holds `elements`
+  // elements of all channels.
   Value factor(Value x, int64_t elements) const {
     const int64_t channels = x.shape().back();
     const int64_t places = x.type().elements() / (elements * channels);
@@ -62,7 +63,8 @@ class ConvolutionProduct {
     return reshape(transpose(reshape(x, {places, elements, groups_, own}), {2, 0, 1, 3}),
                    {groups_, places, elements * own});
   }
-  // Of the axes elements, channels, groups and results, in that order; the last is the columns'.
+  // The matrix of the weights for each group: `order` permutes the axes elements, channels, groups
+  // and results; the last one becomes the columns.
   Value weights(Value w, const std::vector<int64_t>& order) const {
     const Shape axes{elements_, w_[2], groups_, w_[3] / groups_};
     const Value moved = transpose(reshape(w, axes), order);

@@ -178,7 +178,7 @@ class Maximum final : public Elementwise<Maximum> {
   std::vector<Value> vjp(const VjpContext& c) const override;
 };
 
-/// As Maximum.
+/// The gradient follows the rule of Maximum.
 class Minimum final : public Elementwise<Minimum> {
  public:
   static constexpr OpTraits kTraits =

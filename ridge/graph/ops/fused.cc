@@ -47,7 +47,7 @@ void find_roles(FusedBody& body) {
   }
 }
 
-// Of each row a value of level n is there before the n-th pass over its elements.
+// The value of level n of a row is complete before the n-th pass over the row's elements.
 void find_levels(FusedBody& body) {
   for (const auto& node : body.graph.nodes()) {
     int level = 0;
@@ -175,7 +175,8 @@ std::vector<int> last_passes(const FusedBody& body) {
     const bool is_end = !is_domain(body.role(node));
     for (const Value& input : node.inputs) {
       int& reads = last[index_of(*input.node)];
-      // What gives a value of each row reads in the pass before it.
+      // A node that makes a value of each row reads its inputs in the pass before that value is
+      // there.
       const int own = body.level(node) - (body.role(node) == LoopRole::kRow);
       reads = std::max(reads, is_end ? own : last[i]);
     }

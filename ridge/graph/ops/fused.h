@@ -45,7 +45,7 @@ class Fused final : public OpOf<Fused> {
 
  private:
   friend const FusedBody& read_body(const Fused& op);
-  /// What read_body found: plans ask for it again and again.
+  /// The result of read_body is kept: plans ask for it again and again.
   mutable std::shared_ptr<const FusedBody> read_;
   /// Answers of may_overwrite, result by result, once it has been asked: plans ask often.
   mutable std::shared_ptr<const std::vector<bool>> overwrites_;
@@ -54,7 +54,7 @@ class Fused final : public OpOf<Fused> {
 
 /// A body read back: the graph, and what each of its nodes is to the loop.
 struct FusedBody {
-  std::string text;  ///< What was read.
+  std::string text;  ///< The text that was read.
   Graph graph;
   LoopDomain domain;
   std::vector<LoopRole> roles;  ///< By node.
@@ -65,8 +65,8 @@ struct FusedBody {
   int level(const Node& node) const { return levels[static_cast<size_t>(node.id)]; }
 };
 
-/// Of the op's body, rows and columns as they are now, and there until they change. UserError when
-/// the body is not one of those that Fused describes.
+/// Reads the op's body with its rows and columns as they are now; the result stays valid until they
+/// change. UserError when the body is not one of those that Fused describes.
 const FusedBody& read_body(const Fused& op);
 
 /// Which operand the input `node` of a body stands for.

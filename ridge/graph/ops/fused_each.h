@@ -15,7 +15,7 @@ namespace ridge {
 
 struct EachBody;
 
-/// What `body` says, for each of several tensors of any shapes.
+/// Runs `body` for each of several tensors of any shapes.
 ///
 /// The body is that of an elementwise Fused, which may sum all elements or take their maximum,
 /// written for tensors of shape [1]. Its first inputs, of shape [], are shared by all tensors.
@@ -43,12 +43,12 @@ class FusedEach final : public OpOf<FusedEach> {
 
  private:
   friend const EachBody& read_body(const FusedEach& op);
-  mutable std::shared_ptr<const EachBody> read_;  ///< What read_body found: plans ask often.
+  mutable std::shared_ptr<const EachBody> read_;  ///< Result of read_body: plans ask often.
 };
 
 /// A body read back.
 struct EachBody {
-  std::string text;  ///< What was read.
+  std::string text;  ///< The text that was read.
   Graph graph;
   size_t shared = 0, own = 0, results = 0;  ///< Inputs for all, inputs and results of a tensor.
 
@@ -58,11 +58,11 @@ struct EachBody {
   size_t operand(size_t tensor, size_t i) const { return i < shared ? i : tensor * own + i; }
 };
 
-/// Of the op's body as it is now, and there until it changes. UserError when the body is not one of
-/// those that FusedEach describes.
+/// Reads the op's body as it is now; the result stays valid until the body changes. UserError when
+/// the body is not one of those that FusedEach describes.
 const EachBody& read_body(const FusedEach& op);
 
-/// What the body says, as the fused op of one tensor of that shape.
+/// The body as the fused op of one tensor of that shape.
 std::shared_ptr<const Fused> fused_of(const FusedEach& op, const Shape& shape);
 
 /// A node as one tensor's part of a FusedEach.
@@ -71,8 +71,8 @@ struct EachPart {
   std::vector<Value> shared, own;  ///< Operands of the node.
 };
 
-/// Of a fused node without rows, or an elementwise one; nothing where it is of another kind, reads
-/// what is neither of its shape nor a scalar, or is random.
+/// The part of a fused node without rows, or of an elementwise one; nothing where the node is of
+/// another kind, is random, or reads a value that is neither of its shape nor a scalar.
 std::optional<EachPart> part_of_each(const Node& node);
 
 /// The node that is all of `parts`, which have one body and the same shared operands (values of

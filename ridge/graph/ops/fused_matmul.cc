@@ -5,7 +5,7 @@
 namespace ridge {
 namespace {
 
-// What the loop reads: `product`, then what lies behind the factors.
+// The operands of the loop: `product`, then the operands behind the factors.
 template <typename T>
 std::vector<T> of_loop(const T& product, std::span<const T> inputs) {
   std::vector<T> all{product};

@@ -77,7 +77,7 @@ std::vector<Value> ScatterAdd::vjp(const VjpContext& c) const {
   return gradients;
 }
 
-// Of what is added to, only the rows that have updates must move.
+// Only the rows of the base that have updates must move.
 Cost ScatterAdd::cost(std::span<const TensorType> inputs,
                       std::span<const TensorType> outputs) const {
   const double updates = static_cast<double>(inputs[0].bytes());

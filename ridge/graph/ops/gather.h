@@ -86,7 +86,7 @@ class Pick final : public OpOf<Pick> {
 };
 
 Value gather(Value x, Value indices, int64_t axis = 0);
-/// Of each row of x, over its last axis, the element at the row's index.
+/// Picks from each row of x, over its last axis, the element at the row's index.
 Value pick(Value x, Value indices);
 /// Rows of `table` (V, D) by ids (I...) -> (I..., D).
 Value embedding(Value table, Value ids);

@@ -1,4 +1,4 @@
-// What a value is to the loop of a fused node: one rule for the fusion pass, which asks it of a
+// The role of a value in the loop of a fused node: one rule for the fusion pass, which asks it of a
 // graph's nodes, and for the bodies of fused nodes.
 #pragma once
 
@@ -9,8 +9,8 @@
 
 namespace ridge {
 
-/// What a loop runs over: `elements` in order; with `columns`, as rows of so many, each reduced on
-/// its own. Without, the only reductions are over all elements.
+/// The domain of a loop: `elements` in order; with `columns`, rows of so many, each reduced on its
+/// own. Without `columns`, the only reductions are over all elements.
 struct LoopDomain {
   int64_t elements = 0;
   int64_t columns = 0;

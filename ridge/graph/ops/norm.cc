@@ -67,8 +67,8 @@ std::vector<Value> LayerNorm::expand(std::span<const Value> inputs) const {
   return {normalized(centered, {-1}, eps) * inputs[1] + inputs[2]};
 }
 
-// That of expand() has a sum more over each row: of what flows through the mean by way of the
-// variance, which is zero but for rounding.
+// The gradient of expand() has one sum more over each row: the term that flows through the mean by
+// way of the variance. It is zero but for rounding, so this rule leaves it out.
 std::vector<Value> LayerNorm::vjp(const VjpContext& c) const {
   const Value x = c.in(0), dy = c.dout();
   const auto row_mean = [](Value of) { return reduce_mean(of, {-1}, /*keepdims=*/true); };

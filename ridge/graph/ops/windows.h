@@ -1,5 +1,5 @@
-// What windows over an image see, gathered by plain ops: products and reductions do the rest of a
-// convolution or a pool where a device has no kernel for it.
+// Gathers the pixels that windows over an image see, by plain ops: products and reductions do the
+// rest of a convolution or a pool where a device has no kernel for it.
 #pragma once
 
 #include <vector>
@@ -19,16 +19,16 @@ struct Places {
 struct WindowDimension {
   const WindowFields& window;
   int dimension;
-  int64_t length;   ///< Of the image.
+  int64_t length;   ///< Pixels of the image along the dimension.
   int64_t size;     ///< Elements of a window.
   int64_t windows;  ///< Positions of it.
 
-  /// Of each window its elements; those in the padding see nothing, or, `clamped`, the nearest
-  /// pixel.
+  /// For each window, the pixels of its elements; elements in the padding have none (-1) or, with
+  /// `clamped`, the nearest pixel.
   Places pixels_of_windows(bool clamped = false) const;
-  /// Of each pixel, for each element of a window, the window that sees it with that.
+  /// For each pixel and each element of a window, the window that sees the pixel with that element.
   Places windows_by_element() const;
-  /// Of each pixel the windows that see it, and nothing behind them up to the largest number.
+  /// For each pixel, the windows that see it, filled up with -1 to the largest number of them.
   Places windows_of_pixels() const;
 };
 
