@@ -1,4 +1,4 @@
-// What a GPU's driver counts as taken, whoever took it.
+// The bytes that a GPU's driver counts as allocated, by whichever process.
 #pragma once
 
 #include <dlfcn.h>
@@ -40,7 +40,8 @@ inline int64_t gpu_bytes_taken(int number) {
   return static_cast<int64_t>(total - free);
 }
 
-/// What runs on `device` has taken: of a GPU by its driver, else resident memory of this process.
+/// Bytes allocated on `device`: for a GPU, by all processes, as its driver counts them; else
+/// resident memory of this process.
 inline int64_t bytes_taken(std::string_view device) {
   if (!device.starts_with("cuda")) return resident_anonymous_bytes();
   int number = 0;

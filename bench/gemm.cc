@@ -111,7 +111,7 @@ Case parse_case(const std::string& line, const std::string& where) {
       c.dtype = *dtype;
     }
   }
-  // As matrix products of the engine.
+  // The engine's matrix products use pairs wherever the machine has them.
   if (has_bf16_pairs() && (c.dtype == DType::kBF16 || c.shape.products == GemmProducts::kRounded))
     c.shape.products = GemmProducts::kPairs;
   c.shape.lda = c.shape.transpose_a ? c.shape.m : c.shape.k;

@@ -95,7 +95,7 @@ Result measure(const Options& options, const std::string& folder) {
   data::Loader loader(*dataset,
                       {.batch = std::min(options.batch, dataset->size()), .seed = 1},
                       {.workers = options.workers});
-  // What was loaded ahead before the clock runs is not counted.
+  // Samples that were loaded ahead before the clock runs are not counted.
   for (int i = 0; i < 6; ++i) loader.next();
   const int64_t before = loader.stats().samples, start = now_ns();
   double seconds = 0;

@@ -103,7 +103,7 @@ std::string kernel_event(int64_t i, int64_t us) {
                      128 + i % 512);
 }
 
-/// What an operator with one kernel gives in a trace: three events and two arrows, laid out as
+/// The events of an operator with one kernel: three events and two arrows, laid out as
 /// torch.profiler does.
 std::string events_of(int64_t i) {
   const int64_t us = 4458676416431 + 20 * i;

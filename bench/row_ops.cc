@@ -43,7 +43,7 @@ struct Shape {
 
 struct Chain {
   ProgramGraphs graphs;
-  int matrices = 0;  ///< Of (rows, columns) that are read or written.
+  int matrices = 0;  ///< Matrices (rows, columns) that are read or written.
 };
 
 // All operands are state, and are there before each run: entries share the bytes of other inputs.

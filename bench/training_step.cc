@@ -35,7 +35,7 @@
 
 namespace {
 
-// As many batches as the peer has lying in memory.
+// The peer keeps as many batches in memory.
 constexpr size_t kBatches = 16;
 
 std::vector<ridge::data::KeptBatch> keep_batches(const ridge::Task& task,
@@ -116,7 +116,7 @@ void run(const Request& request) {
     const int64_t start = now_ns();
     for (int i = 0; i < count; ++i, ++step)
       session.run_step(batches[static_cast<size_t>(step) % kBatches].batch(), step, 1000000);
-    // As the peer: the host waits for the last step alone.
+    // The host waits for the last step alone, which is how the peer is timed.
     const double loss = session.last_result().loss;
     const double seconds = static_cast<double>(now_ns() - start) * 1e-9;
     fmt::print("{{\"seconds\": {:.9f}, \"loss\": {:.9g}, \"measured\": {}}}\n",

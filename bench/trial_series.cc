@@ -64,7 +64,7 @@ class Hog {
   std::thread thread_;
 };
 
-// As slow as the other, times a factor.
+// A runner that takes `factor` times as long as the other.
 class Slowed final : public Runner {
  public:
   Slowed(Runner& runner, double factor) : runner_(runner), factor_(factor) {}

@@ -25,7 +25,7 @@ namespace {
 struct Planned {
   std::vector<std::string> picks;
   size_t timed = 0, cached = 0;
-  double seconds = 0;  ///< Of make_plan, tuning included.
+  double seconds = 0;  ///< Seconds of make_plan, tuning included.
 };
 
 Planned plan_with(const Task& task, const TrainConfig& config, const std::filesystem::path& cache) {

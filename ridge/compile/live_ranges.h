@@ -1,5 +1,5 @@
-// What lies in the arena at which step of a plan: found again from the plan alone, as a reader of
-// it would, and so also a check of the planner.
+// Finds, for each step of a plan, the buffers that are live in the arena: from the plan alone, as a
+// reader of the plan would, and so also a check of the planner.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@ namespace ridge {
 /// Bytes of the arena that hold one value from step `begin` to step `end`, both included. Step i
 /// is plan.steps[i - 1]; at step 0 inputs are written, and after the last outputs are read.
 struct LiveRange {
-  /// What the bytes are for.
+  /// The purpose of the bytes.
   enum class Kind : uint8_t { kInput, kResult, kWorkspace };
   Kind kind = Kind::kResult;
-  size_t index = 0;  ///< Of the input of the entry, or of the result of the step `begin`.
+  size_t index = 0;  ///< Number of the entry's input, or of the result of the step `begin`.
   Place place;
   int begin = 0;
   int end = 0;

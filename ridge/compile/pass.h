@@ -1,5 +1,5 @@
-// What a pass is. Each lies in a file of its own that opens with a picture of what it does; only
-// pipeline.cc knows their order.
+// The interface of a pass. Each lies in a file of its own that opens with a picture of its rewrite;
+// only pipeline.cc knows their order.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ struct PassContext {
   Backend& backend;
   /// Rewrites above this class are left out.
   SemanticClass highest = SemanticClass::kBitIdentical;
-  /// What contractions compute in; kF32 leaves all as it is.
+  /// Dtype that contractions compute in; kF32 leaves all as it is.
   DType precision = DType::kF32;
   /// Contractions of f32 may round their operands to TF32, on a backend that has it.
   bool tf32 = false;
@@ -27,8 +27,8 @@ struct PassContext {
   int64_t loss_chunks = 1;
   /// Bytes that the arena of a graph may take; 0: as many as it needs.
   int64_t arena_limit = 0;
-  /// What decides how many it needs; to be filled where there is a limit. Where it is not, nobody
-  /// asks whether a pass takes more memory.
+  /// The arena options that decide how many bytes a graph needs; the caller fills them in where
+  /// there is a limit. Without a limit nobody asks whether a pass takes more memory.
   ArenaOptions arena = {};
 };
 

@@ -27,7 +27,7 @@ struct PipelineOptions {
   DType precision = DType::kF32;
   bool tf32 = false;
   std::vector<std::string> pins = {};
-  /// As in PassContext.
+  /// These have the meaning that they have in PassContext.
   int64_t loss_chunks = 1;
   int64_t arena_limit = 0;
   ArenaOptions arena = {};

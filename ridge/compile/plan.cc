@@ -15,7 +15,7 @@
 namespace ridge {
 namespace {
 
-// What a node runs; the same in whatever order.
+// The kernel of a node; it does not depend on the order of the launches.
 struct Kernel {
   size_t choice = 0;
   std::string choice_name;

@@ -35,14 +35,14 @@ struct PlanStep {
   size_t choice = 0;
   std::string choice_name;
   std::vector<Place> inputs, outputs;
-  Place workspace;  ///< Of no bytes where the kernel needs none.
+  Place workspace;  ///< Empty where the kernel needs none.
 };
 
 struct PlanSlot {
   std::string name;
   TensorType type;
   Place place;
-  int64_t staging = 0;  ///< Of a data input: where it lies in a staging slot.
+  int64_t staging = 0;  ///< Offset of a data input in a staging slot, in bytes.
 };
 
 /// The slot of that name; null when there is none.
@@ -53,7 +53,7 @@ struct EntryPlan {
   std::vector<PlanStep> steps;
   std::vector<PlanSlot> inputs;   ///< Data, written before each run.
   std::vector<PlanSlot> outputs;  ///< Results, to be read before the next run of any entry.
-  int64_t peak_bytes = 0;         ///< Of the arena.
+  int64_t peak_bytes = 0;         ///< Bytes of the arena.
   int64_t lower_bound_bytes = 0;  ///< The largest live set: no plan of this order needs less.
 };
 
@@ -65,7 +65,7 @@ struct Plan {
   int64_t state_bytes = 0;
   int64_t arena_bytes = 0;
   int64_t arena_lower_bound_bytes = 0;
-  /// What inputs are written into while an entry runs, see staging_bytes().
+  /// Bytes of the slots that inputs are written into while an entry runs, see staging_bytes().
   int64_t staging_bytes = 0;
 
   int64_t total_bytes() const { return state_bytes + arena_bytes + staging_bytes; }
@@ -82,8 +82,7 @@ struct PlanOptions {
   bool reuse = true;
   /// Default: the first candidate.
   ChooseCandidate choose = nullptr;
-  /// Where the time is added, in ns, that choosing kernels takes: compiling and timing them. Null:
-  /// nowhere.
+  /// The ns that choosing kernels takes (compiling and timing them) are added here. Null: nowhere.
   int64_t* choosing_ns = nullptr;
 };
 
@@ -95,8 +94,8 @@ int64_t state_bytes(const std::vector<StateEntry>& state);
 /// them, for one is written and run after the other. 0 where inputs are written in place.
 int64_t staging_bytes(const ProgramGraphs& graphs, const Backend& backend);
 
-/// What make_plan counts an entry's arena by, for who wants to know before there is a plan. All
-/// arguments must outlive it.
+/// The options by which make_plan counts an entry's arena, for callers that want to know before
+/// there is a plan. All arguments must outlive the result.
 ArenaOptions arena_options(const std::vector<StateEntry>& state,
                            Backend& backend,
                            const PlanOptions& options);

@@ -16,7 +16,7 @@ struct CandidateTime {
   std::string note;    ///< Why it cannot be picked or was not timed; empty: neither.
 };
 
-/// What was measured for a node.
+/// The measurements of a node's candidates.
 struct NodeTimes {
   std::vector<CandidateTime> candidates;  ///< In the order of Backend::candidates().
   size_t pick = 0;

@@ -16,8 +16,8 @@ namespace ridge {
 /// 2e-4, always to the same side; and a NaN of 16 bits is the canonical one there, whatever its
 /// bits were (bit_difference() takes NaNs for equal).
 double tolerance(DType dtype, OpClass op_class);
-/// That of a node's result of `dtype`: wider for a product in TF32, and where a loop reads a
-/// product of 16 bits.
+/// The tolerance of a node's result of `dtype`: wider for a product in TF32, and where a loop reads
+/// a product of 16 bits.
 double tolerance(const Node& node, DType dtype);
 
 /// Empty when every element of `got` is within `relative` of `want` (NaN equals NaN, infinities

@@ -80,7 +80,7 @@ class Evaluation {
       stream_->synchronize();  // the argument tables and the workspace end here
     } catch (const UserError& error) {
       const std::string site = fmt::format(", at site '{}'", node.site.name);
-      // What a device finds while it runs has the site already.
+      // An error that a device finds while it runs names the site already.
       if (error.message().ends_with(site)) throw;
       throw UserError(error.message() + site, error.fix());
     }

@@ -70,10 +70,10 @@ class InputStaging {
   Slot slots_[2];
   int filling_ = 0;
   size_t entry_ = 0;           ///< Whose inputs are in the slot that is filled.
-  std::vector<Piece> pieces_;  ///< That are in it.
+  std::vector<Piece> pieces_;  ///< The pieces in the slot that is filled.
   size_t scalar_bytes_ = 0;
-  Event* copied_now_ = nullptr;     ///< Of this run; null where it took nothing.
-  Event* copied_before_ = nullptr;  ///< Of the run before.
+  Event* copied_now_ = nullptr;     ///< The event of this run's copies; null where it took nothing.
+  Event* copied_before_ = nullptr;  ///< The event of the copies of the run before.
 };
 
 }  // namespace ridge

@@ -134,7 +134,8 @@ void NodeBench::add_copies() {
   for (const auto* types : {&operand_types_, &types_})
     for (const TensorType& type : *types) bytes += type.bytes();
   const int64_t cache = backend_.cache_bytes();
-  // What is far smaller is still there in a run too, and what is larger never.
+  // Operands far smaller than the cache stay in it during a run of a program too, and larger ones
+  // never do.
   if (bytes <= cache / 4 || bytes >= 2 * cache) return;
   try {
     for (int64_t i = (2 * cache - 1) / bytes; i > 0; --i) {
@@ -166,7 +167,7 @@ std::vector<std::vector<double>> NodeBench::time() {
     run(i);
     ones.push_back(std::max<int64_t>(1, timed(i, 1)));
   }
-  // What comes near the shortest one is compared with it, so it is recorded as well.
+  // A kernel that comes near the shortest one is compared with it, so it is recorded as well.
   const bool records =
       backend_.can_record() && *std::min_element(ones.begin(), ones.end()) < kShortNs;
   int64_t longest = 1;
@@ -202,7 +203,7 @@ void NodeBench::run(size_t kernel) {
   stream_->synchronize();
 }
 
-// Of a recording, `launches` is a multiple of what it holds.
+// The caller passes a multiple of kRecorded as `launches` of a recorded kernel.
 int64_t NodeBench::timed(size_t kernel, int64_t launches) {
   const bool is_recorded = recordings_[kernel] != nullptr;
   const int64_t start = now_();

@@ -27,8 +27,9 @@ class NodeBench {
   void add(std::unique_ptr<NodeKernel> kernel);
   void drop_last();
 
-  /// What kernel number `kernel` gives, by number of the result. What it does not write is zero. Of
-  /// a large result the tensor is of one axis and holds pieces at equal distances.
+  /// Runs kernel number `kernel` and returns its results, by number of the result. Elements that it
+  /// does not write are zero. The tensor of a large result has one axis and holds pieces at equal
+  /// distances.
   NamedTensors results(size_t kernel);
   /// The same for the magnitudes of the operands: for a node that is linear in each of them, the
   /// sums of the magnitudes of its terms.

@@ -220,7 +220,8 @@ void Program::read(const PlanSlot& state, void* host) {
   read(address(state.place), static_cast<size_t>(state.place.bytes), host);
 }
 
-// What waits in a slot goes to its place, after what was there has been read.
+// Moves the inputs that wait in a slot to their place, after the values that were there have been
+// read.
 void Program::take_inputs(size_t entry) {
   if (is_reading_) {
     copies_->record(*was_read_);
@@ -244,9 +245,10 @@ void Program::run(size_t entry, RunMode mode) {
   if (staging_ != nullptr) staging_->finish();
 }
 
-// What a launch does once (loading its code, say) the first run does, so that a recording has none
-// of it. In a trace the first run shows its launches one by one, which says of what comes behind it
-// which site each piece of work is of. Where no device tells the work of a recording, all do.
+// The first run launches one by one, so that work which a launch does only once (loading its code,
+// say) is in no recording. In a trace, too, the first run launches one by one: that tells for each
+// piece of work of later replays which site it belongs to. Where no device reports the work of a
+// recording, all runs in a trace do.
 void Program::launch_all(size_t entry) {
   const bool is_traced = is_tracing();
   const bool is_shown =
@@ -368,7 +370,7 @@ const Fused* loop_of(const Node& node) {
   return node.is<Fused>() ? &node.op_as<Fused>() : nullptr;
 }
 
-// What the loop reads: of a node that begins with a product, that stands for its factors.
+// The inputs of the loop: a product that the node begins with takes the place of its factors.
 NamedTensors inputs_of_loop(const Node& node, const NamedTensors& inputs, Backend& backend) {
   if (node.is<Fused>()) return inputs;
   const auto name = [](size_t i) { return fmt::format("{}", i); };

@@ -16,7 +16,7 @@ namespace ridge {
 
 /// Whether the launches of an entry are recorded when it first runs, and then launched as one.
 enum class Capture : uint8_t {
-  kAuto,  ///< Where the device can.
+  kAuto,  ///< Records where the device can.
   kOn,    ///< UserError where it cannot.
   kOff,
 };
@@ -34,7 +34,7 @@ struct ProgramOptions {
   std::function<void(const Plan&)> before_memory = nullptr;
 };
 
-/// What a program is before it has memory: graphs that went through the passes, and their plan.
+/// A program before it has memory: graphs that went through the passes, and their plan.
 struct CompiledProgram {
   ProgramGraphs graphs;
   std::vector<PassReport> passes;  ///< One a pass and entry; the passes of one entry in a row.
@@ -63,7 +63,7 @@ struct DataSlot {
   void* address = nullptr;
   size_t bytes = 0;
   size_t entry = 0;
-  int64_t staging = kNotStaged;  ///< Of an input: where it waits until the entry runs.
+  int64_t staging = kNotStaged;  ///< Byte offset in the staging slot where an input waits.
 };
 
 /// On a device that runs beside the host there are two streams, of compute and of copies: inputs of
@@ -127,8 +127,8 @@ class Program {
   bool is_recorded(size_t entry) const { return recordings_.at(entry) != nullptr; }
   /// Why they never will, where the device was asked to record and refused; else empty.
   const std::string& recording_refusal(size_t entry) const { return refusals_.at(entry); }
-  /// What the device's memory in use grew by when entries were recorded and first replayed. It is
-  /// no part of the plan, since the driver alone knows what a recording needs.
+  /// Growth in bytes of the device's memory in use while entries were recorded and first replayed.
+  /// It is no part of the plan, since the driver alone knows what a recording needs.
   int64_t recorded_bytes() const { return recorded_bytes_; }
 
   /// Runs the entry once more, launch by launch, and returns the site of the first whose result
@@ -161,8 +161,8 @@ class Program {
   std::vector<bool> is_in_trace_;      ///< By entry: whether its last run was traced.
   int64_t recorded_bytes_ = 0;
   // From here on only where the device runs beside the host, but for stream_, which else runs all.
-  std::unique_ptr<Event> computed_;  ///< What is read next.
-  std::unique_ptr<Event> was_read_;  ///< What was read, and may be written over.
+  std::unique_ptr<Event> computed_;  ///< Fires when the results to be read next are computed.
+  std::unique_ptr<Event> was_read_;  ///< Fires when results were read, and may be written over.
   mutable bool is_reading_ = false;
   std::unique_ptr<Stream> copies_;
   std::unique_ptr<InputStaging> staging_;

@@ -138,7 +138,8 @@ class Contest {
   std::vector<std::vector<double>> time() { return bench_.time(); }
 
  private:
-  // What could not run in the comparison with the reference is tried again, for its error.
+  // A candidate that could not run in the comparison with the reference is tried again, for its
+  // error.
   bool is_wrong(size_t i) const {
     return !wrongs_.empty() && !wrongs_[i].empty() && !wrongs_[i].starts_with(kCannotRun);
   }

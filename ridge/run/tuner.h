@@ -15,8 +15,8 @@
 
 namespace ridge {
 
-/// What a kernel's time depends on: op, fields, types of operands and results. Sites do not count,
-/// so the layers of a model share one measurement.
+/// The key of all that a kernel's time depends on: op, fields, types of operands and results. Sites
+/// do not count, so the layers of a model share one measurement.
 std::string tuning_key(const Node& node);
 
 /// Which candidates of a node the tuner may pick.
@@ -58,7 +58,8 @@ class Tuner {
                 const std::vector<Choice>& choices,
                 KernelRange range = KernelRange::kSameBits);
 
-  /// What is known of a node's candidates; null for a node that was never chosen for in that range.
+  /// The measured times of a node's candidates; null for a node that no choice was made for in that
+  /// range.
   const NodeTimes* times(const Node& node, KernelRange range = KernelRange::kSameBits) const;
 
   size_t timed() const { return timed_; }    ///< Nodes measured by this object.

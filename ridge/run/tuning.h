@@ -21,7 +21,7 @@ class Tuning {
   /// has to outlive it.
   ChooseCandidate choose(KernelRange range);
   const Tuner& tuner() const { return *tuner_; }
-  /// What the cache had to say; empty: nothing.
+  /// A message of the cache on a problem with its file; empty: none.
   const std::string& note() const { return cache_.note(); }
 
  private:

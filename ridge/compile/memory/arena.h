@@ -16,7 +16,7 @@ struct ArenaOptions {
   bool reuse = true;
   /// Whether the input of that name lives in the state.
   std::function<bool(std::string_view)> in_state;
-  /// What the kernel of a node needs beside its operands.
+  /// Bytes that the kernel of a node needs beside its operands.
   std::function<int64_t(const Node&)> workspace_bytes;
 };
 
@@ -44,7 +44,7 @@ class Arena {
   int end_step() const { return static_cast<int>(order_.size()) + 1; }
 
  private:
-  /// Of a value: a buffer, or the state under a name.
+  /// The storage of a value: a buffer, or the state under a name.
   struct Home {
     int buffer = kNone;
     std::string_view state = {};

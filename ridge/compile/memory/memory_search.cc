@@ -36,7 +36,7 @@ class LayoutSearch {
     return *std::max_element(begin, heights_.begin() + lifetimes_[i].end + 1);
   }
 
-  // What is left to be placed at a step comes on top of what is there.
+  // Buffers that are still to be placed at a step come on top of those that are there.
   bool can_improve() const {
     for (size_t step = 0; step < rest_.size(); ++step)
       if (heights_[step] + rest_[step] >= best_) return false;
@@ -80,7 +80,7 @@ class LayoutSearch {
   int64_t best_;
   int64_t lower_bound_;
   std::vector<int64_t> rest_;     ///< Bytes still to be placed, by step.
-  std::vector<int64_t> heights_;  ///< Where what is placed ends, by step.
+  std::vector<int64_t> heights_;  ///< End of the placed bytes, by step.
   std::vector<int64_t> offsets_;
   Layout found_;
 };

@@ -8,7 +8,7 @@
 namespace ridge {
 namespace {
 
-// What waits for what among the launches, and which bytes each reads, by node id.
+// Dependencies between the launches, and the bytes that each launch reads, by node id.
 class LaunchGraph {
  public:
   LaunchGraph(const Graph& graph, const std::vector<Value>& roots, const LaunchOrder& plain)

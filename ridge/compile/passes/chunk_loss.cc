@@ -67,7 +67,8 @@ class LossChunker {
   static size_t id(const Node& node) { return static_cast<size_t>(node.id); }
   static Key key(Value value) { return {value.node->id, value.index}; }
 
-  // What is the same for each row is made anew for who reads it outside.
+  // A value that is the same for each row is recomputed for readers outside the region, so it is no
+  // result.
   void note_result(Value value) {
     if (region_.contains(*value.node) && !flow_of(value).is_none())
       results_.try_emplace(key(value), Result{value});
@@ -84,7 +85,7 @@ class LossChunker {
     return region_.members.at(value.node->id).flows.at(static_cast<size_t>(value.index));
   }
 
-  // What the region reads comes first: it may stand behind the region's first node.
+  // The operands of the region come first: they may stand behind the region's first node.
   void make_parts() {
     for (const auto& [node, member] : region_.members)
       for (const Value& input : graph_.nodes()[static_cast<size_t>(node)]->inputs)

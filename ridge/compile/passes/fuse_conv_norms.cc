@@ -136,7 +136,7 @@ bool join_gradients(Graph& graph, Backend& backend) {
 // A norm by the inputs that stand for it: mean, scale and shift.
 using NormInputs = std::array<Value, 3>;
 
-// What a reader becomes, of the norm's input in place of its result.
+// The op that replaces a reader and takes the norm's input in place of its result.
 struct Reader {
   std::shared_ptr<const Op> op;
   std::vector<Value> inputs;

@@ -86,7 +86,7 @@ EditedBody edit(const Graph& from,
   return edited;
 }
 
-// What a loop does first with an input: it is widened, and maybe a row is added to its rows.
+// The first steps of a loop on an input: it is widened, and maybe a row is added to its rows.
 struct Base {
   std::vector<const Node*> wide;  // in f32, of any shape
   std::vector<const Node*> sums;  // with the row; none: something else is done with it, too

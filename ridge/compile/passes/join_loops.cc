@@ -22,7 +22,8 @@ namespace {
 
 // Fewer gain less than they may lose: what was made just before is no longer in the cache.
 constexpr size_t kFewest = 4;
-// What a list may add to the arena: partial sums of its tensors lie there side by side.
+// A list may add at most this many bytes to the arena: partial sums of its tensors lie there side
+// by side.
 constexpr int64_t kLittle = 64 << 10;
 
 size_t id(const Node& node) { return static_cast<size_t>(node.id); }
@@ -59,7 +60,7 @@ bool runs_lists(Backend& backend) {
   return is_run_at_once(backend, parts);
 }
 
-// What makes loops the same: the body, and what is shared.
+// Loops of one kind have the same body and the same shared operands.
 using Kind = std::pair<std::string, std::vector<std::pair<int, int>>>;
 
 Kind kind_of(const EachPart& part) {
@@ -105,7 +106,7 @@ std::vector<List> find_lists(const Graph& graph) {
   return lists;
 }
 
-// What the paths of the sites begin with: "optimizer" of "optimizer.a:mul.0" and
+// The common beginning of the sites' paths: "optimizer" of "optimizer.a:mul.0" and
 // "optimizer.b:mul.0".
 std::string common_path(const std::vector<const Node*>& nodes) {
   const std::string& first = nodes.front()->site.name;
@@ -189,7 +190,7 @@ int64_t arena_bytes(const Graph& graph, const ArenaOptions& options) {
   return place_arena(separate, options).layout.peak;
 }
 
-// What the arena takes without lists, and whether it takes as little with some.
+// Compares the arena's bytes with lists to its bytes without any.
 class Room {
  public:
   explicit Room(const ArenaOptions& options) : options_(options) {}

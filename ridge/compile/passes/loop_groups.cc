@@ -15,7 +15,7 @@
 namespace ridge {
 namespace {
 
-// What a loop may hold: its values for a block have to stay in the first cache.
+// Upper bounds of a loop's size: its values for a block have to stay in the first cache.
 constexpr size_t kMostOps = 40;
 constexpr size_t kMostRowOps = 64;
 constexpr size_t kMostInputs = 24;
@@ -146,7 +146,7 @@ void LoopGroups::find_times(const Graph& graph) {
   times_ = ready;
   for (size_t i = count; i-- > 0;) {
     const Node& node = *graph.nodes()[i];
-    // What is over a whole domain, and small, is made as soon as may be.
+    // A reduction over the whole domain is small, so it runs as early as it can.
     const bool is_sum = is_loop_reduction(node) && reduced_axes(node).kind != ReducedAxes::kLast;
     if (!is_light(node) || is_sum || is_output_[i] || users_[i].empty()) continue;
     int needed = std::numeric_limits<int>::max();

@@ -160,7 +160,8 @@ class RegionFinder {
           if (input.type().elements() == elements_ && has_rule(*input.node)) look_at(*input.node);
       for (const Node* reader : readers_[id(node)]) {
         if (!has_rule(*reader)) return false;
-        // What a product makes of logits is as large by chance at most.
+        // A product of logits has as many elements as the logits only by chance: the region ends
+        // there.
         const bool goes_on = !reader->is<MatMul>() && reader->outputs[0].elements() == elements_;
         if (goes_on)
           look_at(*reader);
@@ -203,8 +204,8 @@ class RegionFinder {
     for (const int node : found) region_.members.try_emplace(node);
   }
 
-  // What the node makes of rows, by its batch rule. Operands from outside are taken as rows where
-  // the rule allows it.
+  // Finds the flows of the node's results by its batch rule. Operands from outside are taken as
+  // rows where the rule allows it.
   bool follow(const Node& node, LossRegion::Member& member) const {
     std::vector<size_t> free;
     for (size_t i = 0; i < node.inputs.size(); ++i) {
@@ -271,7 +272,7 @@ class RegionFinder {
   std::vector<bool> live_;
   std::vector<std::vector<const Node*>> readers_;  ///< By node id, the live ones.
   std::vector<bool> is_output_;
-  int64_t elements_ = 0;  ///< Of the logits.
+  int64_t elements_ = 0;  ///< Elements of the logits.
   LossRegion region_;
 };
 

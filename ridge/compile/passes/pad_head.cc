@@ -40,7 +40,7 @@ constexpr int64_t kFewestColumns = 256;
 
 constexpr std::string_view kSuffix = "/pad";
 
-// What is known of the padding of a value.
+// The known content of a value's padding.
 enum class Fill : uint8_t {
   kUnused,   // as the product left it
   kUnknown,  // computed from what is in other paddings
@@ -58,8 +58,8 @@ bool is_last_axis(const std::vector<int64_t>& axes, Value x) {
   return axes.size() == 1 && axes.front() == x.rank() - 1;
 }
 
-// Of an elementwise op; kUnknown is always true. A row that is not finite is so in its padding,
-// too.
+// The padding of an elementwise op's result, from those of its operands; kUnknown is always true. A
+// row that is not finite is not finite in its padding either.
 Fill fill_of(const Node& node, const std::vector<Fill>& inputs) {
   const auto is = [&](size_t i, Fill fill) { return i < inputs.size() && inputs[i] == fill; };
   const auto are = [&](Fill a, Fill b) { return is(0, a) && is(1, b); };
@@ -136,8 +136,8 @@ class HeadPadder {
     return at->second;
   }
 
-  // What an elementwise op reads: an operand that is not made of the logits is made once more, with
-  // longer rows. Without a value where it cannot be.
+  // The operand of an elementwise op, padded: a value that is not computed from the logits is
+  // computed once more, with longer rows. No value where that cannot be.
   Padded operand(Value old) {
     if (is_padded(old)) {
       const Padded& known = padded_.at(old.node->id);

@@ -1,4 +1,4 @@
-// What the pass pad_head did to a graph.
+// The result of the pass pad_head on a graph.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace ridge {
 
 /// Logits whose rows lie `stride` elements apart, though `columns` of each count.
 struct HeadPadding {
-  std::string site;  ///< Of the product that makes them.
+  std::string site;  ///< Site of the product that makes the logits.
   int64_t rows = 0, columns = 0, stride = 0;
 };
 

@@ -173,7 +173,7 @@ class CastPlacer {
     rewrite_.replace(node, {cast(reshape({&low, 0}, node.outputs[0].shape), DType::kF32)});
   }
 
-  // Of 16-bit operands it is f32 too.
+  // The logsumexp is f32 even where the operands are of 16 bits.
   static bool is_logsumexp(const Node& node, size_t input) {
     return node.is<AttentionGrad>() && input == node.op_as<AttentionGrad>().operands() + 1;
   }

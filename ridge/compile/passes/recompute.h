@@ -12,13 +12,13 @@ namespace ridge {
 /// One result less that is kept over a step: its readers after the step get another, made right
 /// before the first of them.
 struct RecomputeMove {
-  std::vector<const Node*> again = {};  ///< What is made again, in the order of the launches.
+  std::vector<const Node*> again = {};  ///< The nodes to recompute, in the order of the launches.
   int first_use = 0;                    ///< Step of the first reader after the peak.
   int64_t freed_bytes = 0;              ///< At the peak, less what must be kept longer for it.
   double cost = 0;                      ///< RecomputeCosts of all of `again`.
 };
 
-/// What it takes to run a node, found once: nodes that are made again have the op of the first.
+/// The cost of running a node, found once: recomputed nodes have the op of the first.
 class RecomputeCosts {
  public:
   /// Bytes to move, a FLOP counted as a tenth of a byte.

@@ -8,7 +8,7 @@
 namespace ridge {
 namespace {
 
-// Of the live set at the peak, what the moves of one round free at least where they can.
+// The moves of one round free at least this share of the live set at the peak where they can.
 constexpr double kShareARound = 0.02;
 // Operands of operands of operands are made again too where that is cheaper than keeping them.
 constexpr int kMostDepth = 4;
@@ -148,7 +148,7 @@ class MoveFinder {
   std::vector<int> step_of_;                 ///< By node id; 0 where it is not launched.
   std::map<Key, std::vector<int>> readers_;  ///< Steps that read a root, rising.
   std::set<const Node*> fixed_;              ///< Makers of outputs.
-  std::map<const Node*, int> updated_at_;    ///< Of an input: the step that overwrites it.
+  std::map<const Node*, int> updated_at_;    ///< By input: the step that overwrites it.
 };
 
 }  // namespace

@@ -29,7 +29,7 @@ constexpr size_t kMostOps = 12;
 
 using Place = std::pair<int, int>;  // a value: node and result
 
-// What a value is made from again.
+// The values that a value is recomputed from, and the ops that do it.
 struct Recipe {
   std::map<Place, TensorType> reads;
   std::set<int> ops;

@@ -87,7 +87,8 @@ Value transpose_into_matmul(const Node& node, std::span<const Value> in) {
                   {a ? in[0].node->inputs[0] : in[0], b ? in[1].node->inputs[0] : in[1]});
 }
 
-// What `value` was before a cast to f32 that kept every value, also where it was reshaped since.
+// The source of `value` before a cast to f32 that kept every value, also where it was reshaped
+// since; no value where there is none.
 Value before_widening(Value value) {
   const Node& node = *value.node;
   if (node.is<Reshape>()) {

@@ -60,7 +60,7 @@ bool simplify(Graph& graph, PassContext& context) {
     if (rule.semantic_class <= context.highest) rules.push_back(rule);
   bool changed = false;
   while (simplify_once(graph, rules)) {
-    // What a rule left behind would match again.
+    // Nodes that a rule left behind would match again.
     remove_dead(graph, context);
     changed = true;
   }
