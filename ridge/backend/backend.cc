@@ -1,4 +1,4 @@
-// What a backend has where it does not say otherwise.
+// The defaults of a backend.
 #include "ridge/backend/backend.h"
 
 #include <algorithm>

@@ -84,7 +84,7 @@ class Recording {
   virtual void launch(Stream& stream) const = 0;
 };
 
-/// What Backend::record() made.
+/// The result of Backend::record().
 struct RecordingResult {
   std::unique_ptr<Recording> recording;  ///< Null: see `refusal`.
   std::string refusal;                   ///< Why one of the launches cannot be recorded.
@@ -95,12 +95,12 @@ struct TransferRates {
   double to_device = 0, to_host = 0;
 };
 
-/// What a machine can do, measured.
+/// The measured rates of a machine.
 struct Calibration {
   std::map<DType, double> flops_per_s;  ///< Peak multiply-adds (2 each) of dtypes with a kernel.
   double copy_bytes_per_s = 0;          ///< Read + written bytes of a large copy.
   double launch_s = 0;                  ///< Host time to launch a kernel that does nothing.
-  // What only devices have that the host does not share; else 0.
+  // Only devices that run beside the host have these; else 0.
   TransferRates pinned, pageable;  ///< By the kind of the host's memory.
   double graph_node_s = 0;         ///< Device time of a captured kernel that does nothing.
 };
@@ -156,13 +156,13 @@ class Backend {
 
   /// Whether record() can be called.
   virtual bool can_record() const { return false; }
-  /// What `queue` launches on `stream`, to be launched again and again; nothing of it runs now.
-  /// `queue` makes only launches: no copies, events or waits. Kernels and KernelArgs must stay
+  /// Records the launches of `queue` on `stream`, to be launched again and again; none of them runs
+  /// now. `queue` makes only launches: no copies, events or waits. Kernels and KernelArgs must stay
   /// valid as long as the recording lives. InternalError where the backend cannot record at all.
   virtual RecordingResult record(Stream& stream, FunctionRef<void()> queue);
 
-  /// What the device is, where the processor does not say it: measurements of one are not taken
-  /// for another's. Empty: it is the processor.
+  /// Identifies the device where the processor's name does not: measurements of one device are not
+  /// taken for another's. Empty: the device is the processor.
   virtual std::string hardware() const { return {}; }
   /// Bytes of the device's own memory that are in use, by all processes; 0: it has none of its own.
   virtual int64_t memory_in_use() const { return 0; }

@@ -1,4 +1,4 @@
-// What backends on the host share: kernels that are functions, a table of them, host memory, and
+// The base of backends on the host: kernels that are functions, a table of them, host memory, and
 // streams that run inline or on a thread of their own.
 #pragma once
 

@@ -8,7 +8,7 @@
 namespace ridge {
 namespace {
 
-// Where a value lies: an operand of the node, or bytes of the workspace.
+// The place of a value: an operand of the node, or bytes of the workspace.
 struct Location {
   bool is_operand = false;
   size_t at = 0;  // the operand's number, or the offset

@@ -1,4 +1,5 @@
-// What the launches of batch norm, and of what is fused with it, know of their node.
+// The plan of a batch norm node, shared by its launches and those of the ops that are fused with
+// it.
 #pragma once
 
 #include <span>

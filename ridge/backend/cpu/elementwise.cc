@@ -31,7 +31,7 @@ char* at(void* data, int64_t index, size_t size) {
   return static_cast<char*>(data) + static_cast<size_t>(index) * size;
 }
 
-// What a launch needs to know of its node.
+// Number and sizes of a node's elements, for its launches.
 struct Elements {
   explicit Elements(const Node& node)
       : count(node.outputs[0].elements()),

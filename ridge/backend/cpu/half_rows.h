@@ -15,7 +15,7 @@ namespace ridge::cpu {
 template <typename T>
 inline constexpr bool is_half = std::is_same_v<T, F16> || std::is_same_v<T, BF16>;
 
-/// What T is computed in.
+/// T is computed in this type: f32 for 16-bit floats, else T.
 template <typename T>
 using ComputeType = std::conditional_t<is_half<T>, float, T>;
 

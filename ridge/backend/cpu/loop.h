@@ -21,7 +21,7 @@ struct LoopInput {
 struct LoopOp {
   std::shared_ptr<const Op> op;
   std::vector<int> operands;
-  DType dtype{};  ///< Of the result.
+  DType dtype{};  ///< Type of the result.
 };
 
 /// kStore keeps every element; kSum and kMax reduce over the pass in the order of `combine` in
@@ -38,7 +38,7 @@ struct Loop {
   std::vector<LoopInput> inputs;
   std::vector<LoopOp> ops;
   std::vector<LoopResult> results;
-  int64_t elements = 0;  ///< Of the tensors that the loop goes over; dropout alone asks.
+  int64_t elements = 0;  ///< Elements of the tensors that the loop goes over; dropout alone asks.
 };
 
 /// One pass. Stored results may lie exactly over inputs of the same element size; anything else
@@ -47,7 +47,8 @@ struct LoopArgs {
   const void* const* inputs;  ///< First elements, in the order of Loop::inputs.
   void* const* results;       ///< First elements; the one element of reductions.
   int64_t n = 0;              ///< At least 1.
-  int64_t first = 0;          ///< Where in those tensors the pass begins; dropout alone asks.
+  int64_t first = 0;          ///< Element of those tensors at which the pass begins; dropout alone
+                              ///< asks.
 };
 
 /// A loop made ready to run, by any number of threads at once. All executors give the same bits.

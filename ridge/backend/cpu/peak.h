@@ -1,5 +1,5 @@
-// What this machine's arithmetic and memory can reach, measured: the roof that kernels are
-// compared with.
+// Measures the peak arithmetic and memory rates of this machine: the roof that kernels are compared
+// with.
 #pragma once
 
 #include <cstddef>

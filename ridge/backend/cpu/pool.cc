@@ -147,7 +147,7 @@ std::unique_ptr<HostKernel> make_max_pool(const Node& node) {
   });
 }
 
-// What the sums along one dimension are divided by, for each window.
+// The divisors of the sums along one dimension, one for each window.
 template <typename Sum>
 std::vector<Sum> counts(const std::vector<Span>& windows, int64_t kernel, bool count_padding) {
   std::vector<Sum> counts;

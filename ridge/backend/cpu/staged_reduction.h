@@ -15,7 +15,7 @@ class StagedReduction {
  public:
   enum Kind : uint8_t { kSum, kMax };
 
-  /// Of x over `axes`; a sum is divided by `divisor` at the end.
+  /// Reduces x over `axes`; a sum is divided by `divisor` at the end.
   StagedReduction(const TensorType& x, const std::vector<int64_t>& axes, Kind kind, double divisor);
 
   size_t workspace_bytes() const { return workspace_bytes_; }
@@ -24,7 +24,7 @@ class StagedReduction {
   // For those that compute what the first stage gives, in f32 or f64, themselves.
   /// Rows (or elements, where nothing is kept behind the reduced axes) that become one.
   int64_t first_chunk() const { return stages_.front().geometry.chunk; }
-  /// Where the results of the first stage belong: chunk by chunk, not yet divided.
+  /// The destination of the first stage's results: chunk by chunk, not yet divided.
   void* first_results(void* y, void* workspace) const;
   /// The rest.
   void finish(void* y, void* workspace) const;
@@ -35,7 +35,7 @@ class StagedReduction {
     int64_t tiles;
     int64_t grain;
     int64_t results;
-    size_t offset = 0;  ///< Of the results in the workspace; the last stage's are the output.
+    size_t offset = 0;  ///< Bytes to the results in the workspace; the last stage has none.
   };
   struct Run;
 

@@ -39,7 +39,7 @@ struct Way {
   std::shared_ptr<bool> is_warm = std::make_shared<bool>(false);  // of a library's: it has run
 };
 
-// What is known of all nodes of one signature.
+// The candidates for all nodes of one signature.
 struct Known {
   std::vector<Way> ways;
   std::vector<BlasChoice> algorithms;
@@ -329,8 +329,8 @@ RecordingResult CudaBackend::record(ridge::Stream& stream, FunctionRef<void()> q
   try {
     return {std::make_unique<CapturedLaunches>(cuda_stream(stream), queue), {}};
   } catch (const UserError& error) {
-    // What a library does in a launch may be forbidden there. Where something else is wrong, the
-    // launches say so one by one.
+    // A library may do something in a launch that a recording forbids. Any other error shows again
+    // in the plain launches, one by one.
     return {nullptr, error.message()};
   }
 }

@@ -27,7 +27,7 @@ std::unique_ptr<Backend> make_cuda_backend(DeviceRef device,
                                            std::filesystem::path cubins,
                                            NoteListener note = ignore_note);
 
-/// What the device can do, by the backend's own kernels and copies.
+/// Measures the device's rates with the backend's own kernels and copies.
 Calibration calibrate(Backend& backend, const DeviceRef& device);
 
 }  // namespace ridge::cuda

@@ -96,7 +96,7 @@ void measure_launches(Stream& stream, Calibration& to) {
   };
   queue(1);
   stream.synchronize();
-  // What a launch costs is the host's time, so the host's clock measures it.
+  // A launch costs time of the host, so the host's clock measures it.
   double best = std::numeric_limits<double>::infinity();
   for (int repetition = 0; repetition < kRepetitions; ++repetition) {
     const int64_t start = now_ns();

@@ -1,4 +1,4 @@
-// What a GPU can do, measured by its own clock.
+// Measures the rates of a GPU by its own clock.
 #pragma once
 
 #include <cstdint>

@@ -22,7 +22,7 @@ class FaultTable {
   /// Whose record it is, for the error.
   struct Owner {
     std::string op, site;
-    int64_t limit = 0;  ///< Of the indices.
+    int64_t limit = 0;  ///< Bound of the indices.
   };
   class Record;
 

@@ -151,7 +151,7 @@ class WarmedNode final : public NodeKernel {
 
 size_t result_bytes(const Node& node) { return static_cast<size_t>(node.outputs[0].bytes()); }
 
-// Where a value lies: an operand of the node, or bytes of the workspace.
+// The place of a value: an operand of the node, or bytes of the workspace.
 struct Location {
   bool is_operand = false;
   size_t at = 0;  // the operand's number, or the offset

@@ -1,4 +1,4 @@
-// What the program and libridge_cuda.so agree on.
+// The interface between the program and libridge_cuda.so.
 #pragma once
 
 #include <cstdint>

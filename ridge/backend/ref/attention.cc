@@ -92,7 +92,7 @@ class Scores {
         }
   }
 
-  // Where the logsumexp of a query lies.
+  // The index of a query's logsumexp.
   size_t index(int64_t batch, int64_t head, int64_t query) const {
     return static_cast<size_t>((batch * layout.heads + head) * layout.queries + query);
   }

@@ -21,7 +21,7 @@ bool lets_through(NormActivation activation, double z) {
   return z > 0.0 && (activation == NormActivation::kRelu || z < 6.0);
 }
 
-// Of each channel of x: mean and biased variance.
+// Mean and biased variance of each channel of x.
 struct Moments {
   Moments(const std::vector<double>& x, size_t channels) : means(channels), variances(channels) {
     const auto n = static_cast<double>(x.size() / channels);

@@ -38,7 +38,7 @@ size_t largest(const std::vector<double>& x, const std::vector<size_t>& elements
   return best;
 }
 
-// What the sum over a window is divided by.
+// The divisor of the sum over a window.
 double divisor(const PoolFields& pool, bool count_padding, size_t elements) {
   return static_cast<double>(count_padding ? pool.kernel[0] * pool.kernel[1]
                                            : static_cast<int64_t>(elements));

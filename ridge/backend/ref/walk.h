@@ -1,4 +1,4 @@
-// Where the elements of a tensor lie: strides, offsets and indices in row-major order.
+// The places of a tensor's elements: strides, offsets and indices in row-major order.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ std::vector<size_t> offsets(const Shape& shape,
 /// The index of element `position` in row-major order.
 std::vector<int64_t> index_of(int64_t position, const Shape& shape);
 
-/// Where element (i, j, k, l) of a tensor of rank 4 lies.
+/// The offset of element (i, j, k, l) of a tensor of rank 4, in elements.
 inline size_t at(const Shape& shape, int64_t i, int64_t j, int64_t k, int64_t l) {
   return static_cast<size_t>(((i * shape[1] + j) * shape[2] + k) * shape[3] + l);
 }

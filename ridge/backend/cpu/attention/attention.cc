@@ -50,7 +50,7 @@ class BlockedAttention {
     Sum *rows, *keys, *values;    // rows in f32, where T is 16-bit
   };
 
-  // What stays the same over the blocks of keys of a task.
+  // The constants of a task: they stay the same over its blocks of keys.
   struct Task {
     const KernelArgs& args;
     const Slot& slot;

@@ -279,7 +279,7 @@ class BlockedAttentionGrad {
     kernels.multiply(product);
   }
 
-  // What the block adds to dk and dv. The later panels of a block see more keys: those that the
+  // Adds the block's terms to dk and dv. The later panels of a block see more keys: keys that the
   // first panels do not see get their sums from the others alone.
   void add_key_gradients(const Task& task, const Block& block, const Keys& keys) const {
     int64_t row = 0;

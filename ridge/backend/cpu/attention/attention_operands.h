@@ -1,4 +1,5 @@
-// What the CPU kernels of attention and of its gradient share: the shape, and rows of operands.
+// The shape of attention and the rows of its operands, shared by the CPU kernels of attention and
+// of its gradient.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +26,7 @@ struct AttentionShape {
   bool causal = false;
   bool is_packed = false;
   size_t mask_input = 0;  ///< 0: no mask.
-  /// Where the mask of (batch, head, query) lies, in elements; 0 along an axis that is repeated.
+  /// Strides of the mask over batch, head and query, in elements; 0 along an axis that is repeated.
   int64_t mask_batch = 0, mask_head = 0, mask_query = 0;
 
   AttentionShape(const AttentionForm& form, const Node& node, size_t mask)

@@ -278,7 +278,7 @@ class WeightGradient {
   int64_t first_row(int64_t part) const { return rows() * part / parts(); }
   int64_t weights() const { return g_.taps() * g_.channels; }
 
-  // What row `row` of all rows of dy adds to the sums.
+  // Adds the terms of row `row` of all rows of dy to the sums.
   void add_row(const T* x, const T* dy, int64_t row, Sum* sums) const {
     const int64_t c = g_.channels, image = row / g_.out[0];
     x += image * g_.in[0] * g_.in[1] * c;

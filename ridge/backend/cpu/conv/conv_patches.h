@@ -32,7 +32,7 @@ struct ConvGeometry {
   bool is_pointwise() const;
 };
 
-/// Of a node of op Op: conv2d or one of its gradients.
+/// The geometry of a node of op Op: conv2d or one of its gradients.
 template <typename Op>
 ConvGeometry geometry_of(const Node& node) {
   const auto& op = node.op_as<Op>();

@@ -48,7 +48,7 @@ struct WinogradPlan {
     while (block_elements(tiles) > kBlockElements) --tiles;
     return tiles;
   }
-  // Of the chains of depth that a product is summed in.
+  // A product is summed in chains over at most so many input channels.
   int64_t chain() const { return round_up(ceil_div(in, ceil_div(in, kGemmDepth)), 8); }
 };
 

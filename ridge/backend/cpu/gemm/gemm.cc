@@ -22,7 +22,7 @@
 namespace ridge::cpu {
 namespace {
 
-// What the tiles of one panel of columns share.
+// The parameters that the tiles of one panel of columns share.
 template <typename T>
 struct Step {
   Range depth;
@@ -157,8 +157,9 @@ void Product<In>::run_block(const PanelledRows& rows, Range columns, Result<T> s
   }
 }
 
-// What is read after this strip: the one beside it, or the first one that is deeper, below or of
-// the next task, which the same thread may well run; where rows are new, those too.
+// The operands that are read after this strip: the strip beside it, or the first one that is
+// deeper, below or of the next task, which the same thread may well run; where rows are new, those
+// too.
 template <typename In>
 GemmAhead Product<In>::after(const PanelledRows& rows,
                              Range columns,
@@ -276,7 +277,8 @@ void Product<In>::multiply(const PanelledRows& rows,
   }
 }
 
-// As multiply, for packed rows and a single chain of depth, whose sums are rounded at once.
+// Does the same as multiply for packed rows and a single chain of depth; the sums are rounded to In
+// at once.
 template <typename In>
 void Product<In>::multiply_16_bit(const PanelledRows& rows,
                                   const Step<T>& step,

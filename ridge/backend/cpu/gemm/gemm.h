@@ -14,7 +14,7 @@
 
 namespace ridge::cpu {
 
-/// What is multiplied.
+/// The type in which elements are multiplied.
 enum class GemmProducts : uint8_t {
   kOwn,           ///< Elements as they are; 16-bit ones are widened to f32.
   kRounded,       ///< f32 that is rounded to bf16 first.

@@ -1,4 +1,4 @@
-// What the drivers of the GEMM share: operands with their strides, rows cut into panels, packing.
+// The operands of the GEMM drivers, with their strides; rows cut into panels; packing.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ struct Operand {
   }
 };
 
-// Where results go: element (i, j) at data[i * row_stride + j * col_stride].
+// The destination of results: element (i, j) goes to data[i * row_stride + j * col_stride].
 template <typename T>
 struct Result {
   T* data;
@@ -79,7 +79,7 @@ inline const GemmKernel<double>& kernel_of(const GemmKernels& kernels, double) {
   return *kernels.f64;
 }
 
-// What the kernels take for an element.
+// Pointers to elements in the types that the kernels take.
 inline const float* bits_of(const float* p) { return p; }
 inline const double* bits_of(const double* p) { return p; }
 inline const F16Bits* bits_of(const F16* p) { return reinterpret_cast<const F16Bits*>(p); }
@@ -107,8 +107,9 @@ PackGemmPanel<BitsOf<In>, ComputeType<In>> packing(const GemmKernels& kernels,
   }
 }
 
-// Where rows of the operand run along the lanes, few steps at a time for all panels read them in
-// order, which suits the hardware's prefetching and address translation.
+// Steps of depth to pack at a time for all panels. Rows of the operand that run along the lanes are
+// packed few steps at a time: that reads them in order, which suits the hardware's prefetching and
+// address translation.
 template <typename In>
 int64_t pack_steps(const GemmPlan& plan, const Operand<In>& x) {
   if (x.lane_stride != 1) return plan.pair * kGemmDepth;

@@ -28,7 +28,7 @@ constexpr double kPackColumn = 0.5;
 constexpr double kFetch = 0.2;
 // How much the idle time of threads counts against time spent packing twice.
 constexpr double kIdle = 0.5;
-// Of a task, if its rows or its columns are cut at all.
+// A task has at least this many rows and columns, if its rows or its columns are cut at all.
 constexpr int64_t kFewestRows = 64;
 constexpr int64_t kFewestColumns = 512;
 constexpr int64_t kMostTasks = 16;  // more only where there are many rows
@@ -41,7 +41,8 @@ constexpr int64_t kFewestThinBytes = 512 * 1024;
 constexpr int64_t kFewestThinColumns = 128;
 
 constexpr int64_t kCachedBytes = 256 * 1024;  // of op(B); less need not be fetched
-// Of both operands of an item of a batch; more would drive out those of the item before.
+// Operands of one item of a batch may take at most this many bytes; more would drive the operands
+// of the item before out of the cache.
 constexpr int64_t kItemBytes = 256 * 1024;
 
 double count(int64_t x) { return static_cast<double>(x); }

@@ -102,8 +102,8 @@ void ThinProduct<T>::run_dots(bool accumulate) {
   }
 }
 
-// What is worked on next, as the distance in op(B) from the chain at p: the next chain, or the
-// first one of the columns that follow; nothing (0) after the last.
+// Elements of op(B) from the chain at p to the chain that is worked on next: the next one in depth,
+// or the first one of the columns that follow; 0 after the last.
 template <typename T>
 int64_t ThinProduct<T>::next_chain(Range columns, int64_t p, Range depth, int64_t step) const {
   if (p + plan_.depth < depth.end) return plan_.depth;

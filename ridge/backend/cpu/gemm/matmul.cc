@@ -22,7 +22,7 @@ GemmShape gemm_shape(const MatMul& op, const Shape& a, const Shape& b) {
           .ldc = b[op.transpose_b ? rows : columns]};
 }
 
-// What packed_gemm multiplies.
+// The type in which packed_gemm multiplies for `op`.
 GemmProducts packed_products(const MatMul& op) {
   if (op.round_to == DType::kF32) return GemmProducts::kOwn;
   return op.round_to == DType::kF16 ? GemmProducts::kRoundedToF16 : GemmProducts::kRounded;

@@ -169,7 +169,7 @@ void combine_forward(const BatchNormData& d, int64_t begin, int64_t end) {
       const auto beta = static_cast<double>(wide(static_cast<const T*>(d.beta)[c]));
       table[c] = high;
       table[d.channels + c] = static_cast<A>(scale);
-      // What rounding takes off the mean goes into the shift.
+      // The rounding error of the mean goes into the shift.
       table[2 * d.channels + c] =
           static_cast<A>(beta - (center - static_cast<double>(high)) * scale);
     }
@@ -208,7 +208,7 @@ void write_forward(const BatchNormData& d, int64_t begin, int64_t end) {
 
 // ---- backward ----
 
-// What decides about the activation: columns of these.
+// Columns of the tables of a norm: the activation's input is (x - mean) * scale + shift.
 template <typename A>
 struct Form {
   const A* mean;

@@ -5,7 +5,7 @@
 
 namespace ridge::cpu {
 
-/// Where a tap of the kernel reads along one dimension: offsets in elements.
+/// Offsets, in elements, at which a tap of the kernel reads along one dimension.
 struct DepthwiseTap {
   int64_t source;
   int64_t weight;

@@ -50,7 +50,7 @@ inline constexpr bool kIsFloat = std::is_floating_point_v<T> || kIsHalf<T>;
 template <typename T>
 inline constexpr bool kIsInteger = std::is_integral_v<T>;
 
-// What T is computed in: 16-bit floats in f32, everything else in itself.
+// T is computed in this type: f32 for 16-bit floats, else T.
 template <typename T>
 using Computed = std::conditional_t<kIsHalf<T>, float, T>;
 

@@ -18,7 +18,7 @@
 namespace ridge::cpu {
 namespace {
 
-// What the functions below are made of, besides arithmetic and comparisons. Whole numbers are
+// The functions below consist of these, besides arithmetic and comparisons. Whole numbers are
 // unsigned and wrap.
 inline float sqrt_of(float x) { return __builtin_sqrtf(x); }
 inline double sqrt_of(double x) { return __builtin_sqrt(x); }
@@ -35,7 +35,7 @@ inline float from_bits(uint32_t bits) { return __builtin_bit_cast(float, bits); 
 inline float at_least(float x, float limit) { return x < limit ? limit : x; }
 inline double at_least(double x, double limit) { return x < limit ? limit : x; }
 inline float at_most(float x, float limit) { return x > limit ? limit : x; }
-/// As a signed number, as all machines shift it and convert it.
+/// Shifts x as a signed number; all machines shift and convert it alike.
 inline uint32_t shift_signed_right(uint32_t x, int by) {
   return static_cast<uint32_t>(static_cast<int32_t>(x) >> by);
 }

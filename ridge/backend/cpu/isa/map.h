@@ -57,7 +57,8 @@ void map2(const void* a, const void* b, void* y, int64_t n) {
   }
 }
 
-// What integers are computed in: unsigned, as they wrap, and wide enough not to be promoted to int.
+// Integers are computed in this type: unsigned, as they wrap, and wide enough not to be promoted to
+// int.
 template <typename T>
 using Wrapping = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
 

@@ -1,5 +1,5 @@
-// What a batch norm applies to its result, and where its gradient flows: the CPU's kernels and
-// printed ones share this text. Internal linkage, as kernel files share no code.
+// The activations of batch norm and the condition under which a gradient flows: the CPU's kernels
+// and printed ones share this text. Internal linkage, as kernel files share no code.
 #pragma once
 
 namespace ridge::cpu {

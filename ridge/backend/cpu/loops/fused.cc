@@ -20,7 +20,7 @@
 namespace ridge::cpu {
 namespace {
 
-// What runs a node; no `run` where its body has no such kernel.
+// The code that runs a node; no `run` where its body has no such kernel.
 struct Made {
   std::function<void(const KernelArgs&)> run = nullptr;
   size_t workspace_bytes = 0;

@@ -22,7 +22,7 @@ size_t kept_row_bytes(const RowPlan& plan) {
   return bytes;
 }
 
-// What passes read and write of a row.
+// Bytes that the passes read and write of a row; at least 1.
 size_t row_bytes(const RowPlan& plan) {
   size_t bytes = kept_row_bytes(plan);
   for (const RowPass& pass : plan.passes)
@@ -288,7 +288,7 @@ void RowProgram::run_row(const RowLoop& loop,
   }
 }
 
-// What a row is added to.
+// The address of the partial results that a row is added to.
 void* RowProgram::partial(const ColumnSum& sum, const KernelArgs& args, int64_t row) const {
   void* results = sum.reduction.first_results(
       args.outputs[sum.output], static_cast<std::byte*>(args.workspace) + sum.workspace);

@@ -17,7 +17,7 @@ namespace ridge::cpu {
 
 using MakeLoop = std::unique_ptr<LoopKernel> (*)(const Loop&);
 
-/// Where a loop over a row, or over the values of some rows, reads or writes.
+/// A place that a loop over a row, or over the values of some rows, reads or writes.
 struct RowPlace {
   enum Kind : uint8_t {
     kInput,     ///< The row of an input of the node.
@@ -33,7 +33,7 @@ struct RowPlace {
   };
   Kind kind = kInput;
   size_t index = 0;
-  size_t size = 0;  ///< Of an element.
+  size_t size = 0;  ///< Bytes of an element.
   std::optional<BroadcastMap> map = {};
   bool operator==(const RowPlace& other) const {
     return kind == other.kind && index == other.index && kind != kMapped;
@@ -78,12 +78,12 @@ struct ColumnSum {
 /// A reduction of the values of all rows.
 struct RowTotal {
   size_t output = 0;
-  size_t values = 0;  ///< Where they lie in the workspace.
+  size_t values = 0;  ///< Offset of the values in the workspace.
   StagedReduction reduction;
   size_t workspace = 0;
 };
 
-/// What a body is compiled to.
+/// The compiled form of a body.
 struct RowPlan {
   int64_t rows = 0, columns = 0;
   std::vector<RowLoop> values;  ///< Before each pass, and after the last.
@@ -92,7 +92,8 @@ struct RowPlan {
   size_t value_count = 0;
   std::optional<RowPlace> mark;  ///< Which column is marked.
   bool mark_is_i64 = false;
-  std::vector<std::array<std::byte, sizeof(double)>> ones;  ///< What a mark is, by RowPlace::index.
+  std::vector<std::array<std::byte, sizeof(double)>> ones;  ///< The value of a mark, by
+                                                            ///< RowPlace::index.
   std::vector<ColumnSum> sums;
   std::vector<RowTotal> totals;
   size_t workspace_bytes = 0;
@@ -113,7 +114,7 @@ class RowProgram {
   size_t workspace_bytes() const { return plan_.workspace_bytes; }
   void run(const KernelArgs& args) const;
 
-  /// Of one thread, on its stack.
+  /// Bytes that one thread may take on its stack.
   static constexpr size_t kMostScratch = 2 << 20;
 
  private:

@@ -26,7 +26,7 @@ class RowCode {
            int64_t count) const;
 
  private:
-  // Where a pointer starts.
+  // The place that a pointer starts at.
   struct Pointer {
     RowPlace place;
     int sum = -1;  // of the partial results of a sum over rows

@@ -302,14 +302,14 @@ class Planner {
 
   // ---- values of the rows ----
 
-  // Where what a pass gives for each row is written: for a mean, the sum.
+  // The slot for a pass's result of each row: for a mean, the sum.
   size_t raw_slot(const Node& node) {
     const auto [at, is_new] = raw_slots_.try_emplace(&node, slot_count_);
     if (is_new) ++slot_count_;
     return at->second;
   }
 
-  // Where the value of each row lies.
+  // The slot with the value of each row.
   size_t slot(const Node& node) {
     if (is_row_result(node) && !node.is<ReduceMean>()) return raw_slot(node);
     const auto found = slots_.find(&node);

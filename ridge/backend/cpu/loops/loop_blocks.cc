@@ -19,7 +19,7 @@ constexpr int64_t kBlock = 512;  // elements; eight turns of reductions
 constexpr size_t kMostSlotBytes = 64 * kBlock * sizeof(float);  // on the stack
 constexpr size_t kMostReductions = 16;
 
-// Where a value lies while a block is computed.
+// The place of a value while a block is computed.
 struct Operand {
   enum Kind : uint8_t { kInput, kResult, kSlot };
   Kind kind = kSlot;

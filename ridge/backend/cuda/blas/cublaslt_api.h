@@ -12,7 +12,8 @@ using BlasMatmulHandle = struct OpaqueBlasMatmul*;
 using BlasLayoutHandle = struct OpaqueBlasLayout*;
 using BlasPreferenceHandle = struct OpaqueBlasPreference*;
 
-/// What a call returns. Only those are named that Ridge tells apart; others keep their number.
+/// The status that a call returns. Only those are named that Ridge tells apart; others keep their
+/// number.
 enum class BlasResult : int {
   kSuccess = 0,
   kNotInitialized = 1,
@@ -36,12 +37,12 @@ enum class BlasMatmulAttribute : int {
   kTransposeA = 3,
   kTransposeB = 4,
   kEpilogue = 7,
-  kBiasPointer = 8,  ///< Of an epilogue with a bias, in the type of D.
-  kAuxPointer = 11,  ///< Of what GELU reads: written by kGeluAux..., read by kGeluSlope.
+  kBiasPointer = 8,  ///< For an epilogue with a bias: its address; it has the type of D.
+  kAuxPointer = 11,  ///< Address of GELU's input: written by kGeluAux..., read by kGeluSlope.
   kAuxLine = 12,     ///< From column to column of that, in elements; a multiple of 8.
 };
 
-/// What is done with a product before it is written.
+/// The op that is applied to a product before it is written.
 enum class BlasEpilogueKind : uint32_t {
   kBias = 4,
   kGelu = 32,
@@ -62,7 +63,7 @@ enum class BlasPreferenceAttribute : int {
   kLeastAlignmentD = 8,
 };
 
-/// What says how an algorithm computes.
+/// The attributes that configure an algorithm.
 enum class BlasAlgorithmAttribute : int {
   kId = 0,
   kTile = 1,
@@ -71,7 +72,7 @@ enum class BlasAlgorithmAttribute : int {
   kSwizzle = 4,
   kCustomOption = 5,
   kStages = 6,
-  kInnerShape = 7,    ///< Of two bytes, as is the next; the others have four.
+  kInnerShape = 7,    ///< Two bytes, as is the next; the others have four.
   kClusterShape = 8,  ///< Since 11.8.
 };
 
@@ -87,7 +88,7 @@ struct BlasAlgorithm {
   uint64_t data[8];
 };
 
-/// What the library proposes.
+/// A proposal of the library.
 struct BlasProposal {
   BlasAlgorithm algorithm;
   size_t workspace_bytes;

@@ -10,12 +10,12 @@
 
 namespace ridge::cuda {
 
-/// What is done with a product before it is rounded to 16 bits and written.
+/// The ops that are applied to a product before it is rounded to 16 bits and written.
 struct BlasEpilogue {
   bool gelu = false;    ///< By tanh: the library has no other.
   bool slope = false;   ///< Times the derivative of GELU, by tanh, of the operand `aux`.
   int bias = -1;        ///< The node's operand that is added to each row, in f32; -1: none.
-  int aux = -1;         ///< Of a slope: the node's operand.
+  int aux = -1;         ///< The node's operand that a slope is computed from; -1: none.
   int result = 0;       ///< The node's result that is the library's D.
   int aux_result = -1;  ///< The node's result that is what GELU reads; -1: it is not written.
 

@@ -109,8 +109,8 @@ class Description {
   }
 
   BlasMatmulHandle matmul() const { return matmul_.get(); }
-  /// Where the next call finds the operands of its epilogue, as far as it has them. The library
-  /// reads that in the call, and allocates nothing here.
+  /// Sets the addresses of the epilogue's operands for the next call, as far as it has them. The
+  /// library reads them in the call; nothing is allocated here.
   void set_places(const void* bias, const void* aux) const {
     if (problem_.has_bias()) set(BlasMatmulAttribute::kBiasPointer, bias);
     if (problem_.has_aux()) set(BlasMatmulAttribute::kAuxPointer, aux);
@@ -199,7 +199,7 @@ struct Configuration {
   uint32_t tile = 0, split_k = 1, reduction = 0, swizzle = 0, custom = 0, stages = 0;
   uint16_t inner = 0, cluster = 0;
 
-  /// What is at its default is left out.
+  /// Settings at their default are left out of the name.
   std::string name(const Problem& problem) const {
     std::string text = "cublaslt";
     if (problem.tf32) text += "_tf32";
@@ -274,7 +274,7 @@ class BlasMatmul final : public NodeKernel {
   }
   void set_bias_cast(std::unique_ptr<NodeKernel> bias) { cast_bias_ = std::move(bias); }
 
-  // What is rounded lies behind what the algorithm works in.
+  // Rounded operands lie behind the workspace of the algorithm.
   size_t workspace_bytes() const override {
     if (problem_.has_bias())
       return aligned_bytes(blas_bytes_) +

@@ -15,7 +15,7 @@ namespace ridge::cuda {
 struct BlasChoice {
   Choice choice;  ///< "cublaslt_67_tile20_stages8": the configuration, so that a plan can pin it.
   BlasAlgorithm algorithm;
-  size_t workspace_bytes = 0;  ///< Of the algorithm alone.
+  size_t workspace_bytes = 0;  ///< Bytes for the algorithm alone.
 };
 
 /// The first of the bits classes of these choices. Each has its own: the library does not say which

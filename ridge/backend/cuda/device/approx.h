@@ -55,8 +55,8 @@ inline float multiply_add(float a, float b, float c) { return __builtin_fmaf(a, 
 
 inline constexpr float kLog2E = 0x1.715476p+0f;
 
-/// What t = x log2(e), rounded, is too small by, times ln 2: exp(x) = 2^t (1 + c). ln 2 is of two
-/// parts, as t may be 128.
+/// ln 2 times the amount by which t, the rounded x log2(e), is too small: exp(x) = 2^t (1 + c). ln
+/// 2 is split into two parts, as t may be 128.
 inline float missed(float x, float t) {
   const float c = multiply_add(t, -0x1.62e43p-1f, x);
   return multiply_add(t, 0x1.05c61p-29f, c);

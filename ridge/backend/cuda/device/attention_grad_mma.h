@@ -22,8 +22,7 @@ namespace ridge::cuda {
 //   kKeyRowTiles, kBlockQueries   of the kernel of the keys what kRowTiles and kBlockKeys are
 //   kSharedBytesOfKeys            of its launch
 
-/// What the gradient needs to know of a query: logsumexp / ln(2), and scale times the product of y
-/// and dy.
+/// The gradient's constants of a query: logsumexp / ln(2), and scale times the product of y and dy.
 struct alignas(8) GradientRow {
   float logsumexp, delta;
 };
@@ -89,7 +88,7 @@ inline void gradient_rows(const typename S::Element* y,
 
 // ---- dq ----
 
-/// What a lane knows of its queries.
+/// The constants of the queries of one lane.
 template <int kRowTiles>
 struct GradientRows {
   GradientRow at[kRowTiles][2];
@@ -142,7 +141,7 @@ inline void differentiate_rows(MmaSums<kRowTiles, kColumnTiles>& scores,
     }
 }
 
-/// Where the tiles of the kernel of the queries lie: q, dy, then keys and values twice.
+/// Offsets of the tiles of the queries' kernel: q, dy, then keys and values twice.
 template <class S>
 struct QueryTiles {
   static constexpr int kTile = kMmaWarps * 16 * S::kRowTiles;
@@ -153,7 +152,7 @@ struct QueryTiles {
   static_assert(kFirst + 2 * kStage == S::kSharedBytes);
 };
 
-/// What a block of keys adds to dq.
+/// Adds the terms of a block of keys to dq.
 template <class S>
 inline void gradient_of_queries(MmaSums<S::kRowTiles, S::kDepth / 8>& dq,
                                 const GradientRows<S::kRowTiles>& rows,
@@ -232,7 +231,7 @@ inline void attention_dq(const MmaGradientInputs<S>& in, typename S::Element* to
 
 // ---- dk and dv ----
 
-/// Where the tiles of the kernel of the keys lie: k, v, then twice queries, their dy and rows.
+/// Offsets of the tiles of the keys' kernel: k, v, then twice queries, their dy and rows.
 template <class S>
 struct KeyTiles {
   static constexpr int kTile = kMmaWarps * 16 * S::kKeyRowTiles;
@@ -308,7 +307,8 @@ inline void differentiate_columns(MmaSums<kRowTiles, kColumnTiles>& dweights,
   }
 }
 
-/// What a block of queries adds to dk and dv. `own` and `stage`: tiles; `rows`: of the queries.
+/// Adds the terms of a block of queries to dk and dv. `own` and `stage`: tiles; `rows`: of the
+/// queries.
 template <class S>
 inline void gradient_of_keys(MmaSums<S::kKeyRowTiles, S::kDepth / 8>& dk,
                              MmaSums<S::kKeyRowTiles, S::kWidth / 8>& dv,

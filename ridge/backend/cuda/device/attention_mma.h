@@ -29,7 +29,7 @@ namespace ridge::cuda {
 //   kHoldsQueries           in registers, where there are enough
 //   kSharedBytes            that the launch has
 
-/// Where row `row` of a head begins.
+/// The offset of row `row` of a head, in elements.
 template <int64_t kBegin, int64_t kBatch, int64_t kHead, int64_t kRow>
 struct HeadRows {
   static constexpr int64_t kStride = kRow;
@@ -52,7 +52,7 @@ struct RowPlace {
   Row head, first;
 };
 
-/// Where the head's row 0 lies in one of q, k, v, y or the mask.
+/// The offset of the head's row 0 in one of q, k, v, y or the mask, in elements.
 template <class S, class Rows>
 inline int64_t head_at(const RowPlace& place) {
   return Rows::at(place.head / S::kHeads, place.head % S::kHeads, 0);
@@ -97,8 +97,8 @@ inline bool mask_allows(const bool* mask, Row query, Row key) {
   return query < S::kQueries && key < S::kKeys && mask[query * S::Mask::kStride + key];
 }
 
-/// What a warp knows of its queries after some blocks of keys: of each row that a lane holds the
-/// largest score, before it is scaled, and this lane's part of the sum of weights.
+/// The softmax state of a warp's queries after some blocks of keys: for each row that a lane holds,
+/// the largest score before it is scaled, and this lane's part of the sum of weights.
 template <int kRowTiles>
 struct RunningRows {
   float max[kRowTiles][2], sum[kRowTiles][2];
@@ -161,7 +161,7 @@ inline void weigh_rows(MmaSums<kRowTiles, kColumnTiles>& scores,
       for (int n = 0; n < kColumnTiles; ++n)
         max = larger_number(larger_number(max, scores[m][n][half * 2]), scores[m][n][half * 2 + 1]);
       max = largest_of_row(max);
-      // Where every score is -infinity, any finite maximum makes every exponential zero.
+      // If every score is -infinity, any finite maximum makes every exponential zero.
       const float base = max > minus_infinity() ? max * factor : 0.0f;
       const float shrink = exp2_of(multiply_add(rows.max[m][half], factor, -base));
       rows.max[m][half] = max;
@@ -208,7 +208,7 @@ inline void finish_rows(const RunningRows<kRowTiles>& rows,
     }
 }
 
-/// Where the tiles of a block lie in shared memory, in bytes: queries, then keys and values twice.
+/// Offsets of the tiles of a block in shared memory, in bytes: queries, then keys and values twice.
 template <class S>
 struct AttentionTiles {
   static constexpr int kTile = kMmaWarps * 16 * S::kRowTiles;

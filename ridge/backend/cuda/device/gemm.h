@@ -128,7 +128,7 @@ struct Sums {
       for (int c = 0; c < kColumns; ++c) at[r][c] = to;
   }
 
-  /// What begins as -0 has then the bits of the first that was added.
+  /// Adds other sums; a sum that begins as -0 then has the bits of the first term.
   void add(const Sums& other) {
 #pragma unroll
     for (int r = 0; r < kRows; ++r)
@@ -136,7 +136,8 @@ struct Sums {
       for (int c = 0; c < kColumns; ++c) at[r][c] = at[r][c] + other.at[r][c];
   }
 
-  // Where row r of this thread's sums, and vector g of their columns, lie in the tile.
+  // The row in the tile of this thread's row r, and the column in the tile of its vector g of
+  // columns.
   static int row(int r) {
     return (r / kWidth * kDown + static_cast<int>(threadIdx.x) / kAcross) * kWidth + r % kWidth;
   }

@@ -1,6 +1,6 @@
-// What printed kernels are made of. NVRTC compiles this text with
-// --device-as-default-execution-space and without contraction of a * b + c; the tests compile the
-// same text for the host, with the few names of CUDA from tests/backend/cuda/simulation/simt.h.
+// The base of printed kernels. NVRTC compiles this text with --device-as-default-execution-space
+// and without contraction of a * b + c; the tests compile the same text for the host, with the few
+// names of CUDA from tests/backend/cuda/simulation/simt.h.
 //
 // A value of f16 or bf16 is held as the float that it is: what makes one rounds it at once. Every
 // function here gives the bits of its twin in base/dtype.h or backend/cpu.

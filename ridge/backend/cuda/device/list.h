@@ -5,7 +5,7 @@
 
 namespace ridge::cuda {
 
-/// Where the tensors of a list lie: a parameter of a kernel, by value.
+/// The addresses of the tensors of a list: a parameter of a kernel, by value.
 template <int N>
 struct Addresses {
   void* at[N];

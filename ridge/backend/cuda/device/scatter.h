@@ -132,7 +132,7 @@ inline uint32_t first_not_below(const uint32_t* sorted, int64_t n, uint32_t key)
 /// would wait for memory again and again.
 inline constexpr int kFetched = 32;
 
-/// What add_in_order() knows.
+/// The operands of add_in_order().
 template <typename T>
 struct RowAddition {
   const T* updates;         // (outer, count, inner)

@@ -1,4 +1,5 @@
-// What sums of each type are kept in: f32 for the 16-bit floats, and of integers any that wraps.
+// The type that sums of each type are kept in: f32 for the 16-bit floats; for integers int64_t,
+// which wraps.
 #pragma once
 
 #include "ridge/backend/cuda/device/kernel.h"

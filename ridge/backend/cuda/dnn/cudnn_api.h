@@ -9,7 +9,7 @@ namespace ridge::cuda {
 using DnnHandle = struct OpaqueDnn*;
 using DnnDescriptorHandle = struct OpaqueDnnDescriptor*;
 
-/// What a call returns. The thousands are the kind of failure.
+/// The status that a call returns. The thousands are the kind of failure.
 enum class DnnResult : int {
   kSuccess = 0,
   kNotInitialized = 1001,
@@ -25,7 +25,7 @@ enum class DnnResult : int {
   kExecutionFailed = 5000,
 };
 
-/// What a descriptor describes.
+/// The kind of a descriptor.
 enum class DnnKind : int {
   kPointwise = 0,
   kConvolution = 1,

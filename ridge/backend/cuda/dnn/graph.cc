@@ -46,7 +46,7 @@ class DnnGraphBuilder {
     made.finalize();
     return made;
   }
-  /// What passes between operations, and is never in memory.
+  /// A tensor that passes between operations, and is never in memory.
   const DnnDescriptor& virtual_tensor(const TensorText& text) {
     DnnDescriptor& made = start_tensor(next_virtual_++, text);
     made.set(kTensorIsVirtual, true);
@@ -309,9 +309,9 @@ class AttentionGraph {
     return builder_.finish();
   }
 
-  // That dq is no sum of partial results is what makes engines write the gradient of the scores
-  // down, and multiply it by k in a kernel of its own. Sums in f32 beside, which they would add to
-  // in the order of arrival, give other bits in another run.
+  // dq is no sum of partial results: that makes engines write the gradient of the scores to memory,
+  // and multiply it by k in a kernel of its own. Else they would add to sums in f32 in the order of
+  // arrival, which gives other bits in another run.
   DnnGraphRef backward() {
     using enum DnnPointwiseMode;
     const DnnDescriptor& q = heads(DnnTensorId::kQ, l_.q, l_.queries, l_.depth);

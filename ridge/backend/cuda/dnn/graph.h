@@ -1,4 +1,4 @@
-// What cuDNN is asked to compute: a node as a graph of the library's operations.
+// A node as a graph of cuDNN's operations, which is the form in which the library takes it.
 #pragma once
 
 #include <memory>

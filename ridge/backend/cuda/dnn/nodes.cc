@@ -32,7 +32,7 @@ std::unique_ptr<NodeKernel> make_move(
   return kernel;
 }
 
-// Where the data of a tensor of the graph lies.
+// The place of the data of a tensor of the graph.
 struct Place {
   enum Where : uint8_t { kInput, kOutput, kWorkspace, kHost };
   DnnTensorId id;
@@ -101,7 +101,8 @@ class DnnKernel final : public NodeKernel {
     return const_cast<float*>(&place.value);
   }
 
-  // What a launch works on. Addresses are those of the last time but in the first launch.
+  // The addresses of a launch, as the library's descriptor. It is made anew only where addresses
+  // differ from those of the last launch.
   const DnnDescriptor& packed(const KernelArgs& args) const {
     std::vector<void*>& now = scratch_;
     now.clear();

@@ -13,7 +13,7 @@ constexpr size_t kMostNotes = 32, kMostKnobs = 24;  // of an engine: more than a
 
 using Knobs = std::map<int64_t, int64_t>;  // by number: the order of the name
 
-// What the heuristics propose.
+// A proposal of the heuristics.
 struct Proposal {
   std::unique_ptr<DnnDescriptor> config, engine;
   int64_t index = 0;
@@ -98,7 +98,7 @@ DnnPlanRef make_plan(const Dnn& dnn,
     plan->parts.push_back(std::move(p.config));
     plan->parts.push_back(std::make_unique<DnnDescriptor>(std::move(made)));
   } catch (const DnnError& error) {
-    // What the heuristics know is not what the engine knows.
+    // The heuristics may propose a configuration that the engine refuses.
     if (!error.is_refusal()) throw;
     return nullptr;
   }

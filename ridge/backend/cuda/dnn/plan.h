@@ -11,7 +11,7 @@
 
 namespace ridge::cuda {
 
-/// What a plan may be.
+/// The limits of a plan.
 struct DnnPlanRules {
   DnnHeuristicMode mode = DnnHeuristicMode::kA;
   /// Factors of f32 may be rounded to those of TF32; of 16 bits they go as they are either way.
@@ -25,7 +25,8 @@ struct DnnPlan {
   std::string name;                     ///< "eng12_k2=3_k13=1": so that a plan of ours can pin it.
   std::vector<DnnNumericalNote> notes;  ///< How the library says that it computes.
   DnnGraphRef graph;
-  std::vector<std::unique_ptr<DnnDescriptor>> parts;  ///< What the plan refers to, then itself.
+  std::vector<std::unique_ptr<DnnDescriptor>> parts;  ///< Descriptors that the plan refers to, then
+                                                      ///< its own.
   size_t workspace_bytes = 0;
 
   const DnnDescriptor& descriptor() const { return *parts.back(); }

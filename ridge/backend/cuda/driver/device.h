@@ -14,8 +14,8 @@ namespace ridge::cuda {
 struct DeviceFacts {
   int number = 0;    ///< The number that the driver counts it by: 0 for cuda:0.
   std::string name;  ///< The driver's name for it, such as "NVIDIA H200".
-  std::string uuid;  ///< What nvidia-smi shows: "GPU-", or "MIG-" for a slice, and five groups
-                     ///< of hexadecimal digits.
+  std::string uuid;  ///< The id that nvidia-smi shows: "GPU-", or "MIG-" for a slice, and five
+                     ///< groups of hexadecimal digits.
   DeviceLimits limits;
   int64_t memory_bytes = 0;
   int copy_engines = 0;  ///< The number of copies that can run beside kernels.
@@ -57,7 +57,7 @@ class Device {
 
   DriverRef driver_;
   DeviceFacts facts_;
-  uint64_t serial_;  ///< Of this object: an address may be another's later.
+  uint64_t serial_;  ///< Number of this object: an address may be another's later.
   int handle_ = 0;
   ContextHandle context_ = nullptr;
 };
@@ -70,7 +70,8 @@ template <typename Handle>
 class Owned {
  public:
   using Destroy = Call<Handle> Driver::*;
-  enum class Before { kNothing, kWaitForWork };  ///< What queued work still uses must stay.
+  /// With kWaitForWork, destroying waits for queued work, which may still use the object.
+  enum class Before { kNothing, kWaitForWork };
 
   Owned() = default;
   Owned(DeviceRef device, Handle handle, Destroy destroy, Before before = Before::kNothing)

@@ -13,7 +13,7 @@
 
 namespace ridge::cuda {
 
-/// What the caller can do about a failed call.
+/// The kind of a failed call, by the cure that the caller has.
 enum class Trouble {
   kOther,
   kOutOfMemory,  ///< Less may still fit; the device is fine.
@@ -22,7 +22,8 @@ enum class Trouble {
 
 Trouble trouble_of(Result result);
 
-/// What to do where no GPU is to be seen: by CUDA_VISIBLE_DEVICES, which may hide all of them.
+/// The fix to suggest where no GPU is visible: it depends on CUDA_VISIBLE_DEVICES, which may hide
+/// all of them.
 std::string no_device_fix();
 
 /// A call of the driver that failed. A UserError even where a kernel of Ridge was at fault: what

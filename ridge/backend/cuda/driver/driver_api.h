@@ -21,7 +21,8 @@ struct DeviceUuid {
   unsigned char bytes[16];
 };
 
-/// What a call returns. Only those are named that Ridge tells apart; others keep their number.
+/// The status that a call returns. Only those are named that Ridge tells apart; others keep their
+/// number.
 enum class Result : int {
   kSuccess = 0,
   kOutOfMemory = 2,
@@ -56,7 +57,7 @@ enum class Result : int {
   kUnknown = 999,
 };
 
-/// What cuDeviceGetAttribute is asked for.
+/// Arguments of cuDeviceGetAttribute.
 enum class DeviceAttribute : int {
   kMultiprocessors = 16,
   kL2Bytes = 38,
@@ -65,10 +66,10 @@ enum class DeviceAttribute : int {
   kMinor = 76,
   kSharedPerMultiprocessor = 81,
   kSharedPerBlock = 97,   ///< For kernels that ask for it.
-  kSharedReserved = 111,  ///< Of each block, by the driver.
+  kSharedReserved = 111,  ///< Bytes that the driver takes in each block.
 };
 
-/// What cuFuncGetAttribute is asked for and cuFuncSetAttribute sets.
+/// Arguments of cuFuncGetAttribute and cuFuncSetAttribute.
 enum class FunctionAttribute : int {
   kMostThreads = 0,
   kStaticSharedBytes = 1,
@@ -77,7 +78,7 @@ enum class FunctionAttribute : int {
   kDynamicSharedBytes = 8,
 };
 
-/// What cuModuleLoadDataEx takes: where the log of its compiler goes, and how much room is there.
+/// Options of cuModuleLoadDataEx: the buffer for the log of its compiler, and the buffer's bytes.
 enum class JitOption : int { kErrorLog = 5, kErrorLogBytes = 6 };
 
 enum class CaptureMode : int { kThreadLocal = 1 };

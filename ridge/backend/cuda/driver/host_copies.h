@@ -10,10 +10,10 @@
 
 namespace ridge::cuda {
 
-/// What goes to the device is copied into page-locked slots in the call, so that the host may use
-/// its memory again at once; what comes from it lies in such slots until hand_over(). Nothing waits
-/// for the device while there are free slots, and nothing allocates but the first copy. Streams and
-/// threads share one object.
+/// Copies to the device go through page-locked slots, filled in the call, so that the host may use
+/// its memory again at once; bytes from the device lie in such slots until hand_over(). Nothing
+/// waits for the device while there are free slots, and nothing allocates but the first copy.
+/// Streams and threads share one object.
 class HostCopies {
  public:
   explicit HostCopies(DeviceRef device) : device_(std::move(device)) {}

@@ -16,7 +16,7 @@ namespace ridge::cuda {
 /// memory would be lost with them.
 struct OpenedLibrary {
   void* handle = nullptr;
-  std::string path;  ///< As it was opened: a file's name alone where the loader found it.
+  std::string path;  ///< The path that was opened: a file's name alone where the loader found it.
 
   template <typename Function>
   bool find(Function& function, const char* name) const {
@@ -59,11 +59,11 @@ inline const char* by_driver(int driver, const char* of_13, const char* of_12) {
   return driver >= 13000 ? of_13 : of_12;
 }
 
-/// What is looked for, and what an error says where it is not found.
+/// The files that a library is looked for in, and the error where none is found.
 struct LibrarySearch {
-  const char* variable;            ///< Of the environment: names the one file to open.
+  const char* variable;            ///< Environment variable that names the one file to open.
   std::vector<const char*> files;  ///< Else these, the best first.
-  std::vector<const char*> folders = {"/usr/local/cuda/lib64"};  ///< Of a toolkit.
+  std::vector<const char*> folders = {"/usr/local/cuda/lib64"};  ///< Folders of a toolkit.
   std::string failed;  ///< "[nvrtc] cannot open the compiler".
   std::string fix;
 };

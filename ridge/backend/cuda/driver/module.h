@@ -12,9 +12,9 @@ namespace ridge::cuda {
 struct Kernel {
   FunctionHandle handle = nullptr;
   std::string name;
-  int registers = 0;            ///< Of a thread.
-  int local_bytes = 0;          ///< Of a thread, in device memory: what did not fit the registers.
-  int static_shared_bytes = 0;  ///< Of a block: what it declares itself.
+  int registers = 0;            ///< Registers of a thread.
+  int local_bytes = 0;          ///< Bytes of a thread's spilled registers and arrays.
+  int static_shared_bytes = 0;  ///< Bytes of a block that the kernel itself declares.
   int most_threads = 0;
 };
 

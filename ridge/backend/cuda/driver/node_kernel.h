@@ -1,4 +1,4 @@
-// What every NodeKernel of the CUDA backend needs: the driver's stream behind the engine's.
+// The driver's stream behind the engine's, which every NodeKernel of the CUDA backend needs.
 #pragma once
 
 #include "ridge/backend/backend.h"

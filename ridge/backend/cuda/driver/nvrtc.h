@@ -22,9 +22,9 @@ class Nvrtc {
   const std::string& version() const { return version_; }  ///< "13.2".
   const std::string& path() const { return path_; }
 
-  /// What to compile for, for a device of compute capability MAJOR.MINOR: "sm_90"; for one that
-  /// this version does not know, the newest before it in a form that the driver compiles when it is
-  /// loaded: "compute_120".
+  /// The target to compile for, for a device of compute capability MAJOR.MINOR: "sm_90"; for a
+  /// capability that this version does not know, the newest before it in a form that the driver
+  /// compiles when it is loaded: "compute_120".
   std::string target_for(int major, int minor) const;
 
   /// The cubin of a printed source for a target such as "sm_90", PTX for one such as "compute_120";

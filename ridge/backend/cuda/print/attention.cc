@@ -15,7 +15,7 @@ constexpr int64_t kMostMmaDepth = 128, kMostMmaRows = int64_t{1} << 30;
 // A100), by as many blocks as run at a time.
 constexpr int64_t kGroupBytes = 16 << 20;
 
-// What both ops print.
+// The text that both ops print.
 class AttentionText {
  public:
   AttentionText(const AttentionForm& form, const Node& node, size_t mask)

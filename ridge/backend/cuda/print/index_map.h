@@ -8,8 +8,8 @@
 
 namespace ridge::cuda {
 
-/// Where the element of number `at` of a walk over `axes`, the innermost first, lies; `at` is the
-/// name of an unsigned number, and a multiple of `step`.
+/// The expression for the offset of element number `at` of a walk over `axes`, the innermost first;
+/// `at` is the name of an unsigned number, and a multiple of `step`.
 std::string place_text(std::span<const BroadcastMap::Axis> axes,
                        const std::string& at,
                        int64_t step = 1);

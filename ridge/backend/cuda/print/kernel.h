@@ -28,8 +28,8 @@ namespace ridge::cuda {
 /// A pointer that a launch is given.
 struct KernelOperand {
   enum Kind : uint8_t {
-    kInput,      ///< Of the node, by index.
-    kOutput,     ///< Of the node, by index.
+    kInput,      ///< An input of the node, by index.
+    kOutput,     ///< An output of the node, by index.
     kWorkspace,  ///< At that many bytes.
     kFault,      ///< A Fault of device/kernel.h: 16 bytes, zero before the first launch.
   };

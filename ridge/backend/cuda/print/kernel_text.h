@@ -134,7 +134,7 @@ class KernelText {
   PrintedKernel result(std::string_view prefix, std::string_view summary);
 
   bool needs_functions = false, needs_random = false;
-  /// What the statements call.
+  /// Includes the device functions that the statements call.
   void include_functions(const Statements& code);
 
  private:
@@ -184,8 +184,8 @@ std::string unit_type(size_t bytes);
 
 /// Bodies without rows, and those with.
 PrintedKernel print_flat(const FusedBody& body, Functions functions);
-/// What a body without rows says, for each tensor of a list, whose lengths those are; the first
-/// `shared` inputs of the body are for all of them.
+/// Prints a body without rows for each tensor of a list of those lengths; the first `shared` inputs
+/// of the body are for all of them.
 PrintedKernel print_list(const FusedBody& body, size_t shared, std::vector<int64_t> lengths);
 PrintedKernel print_rows(const FusedBody& body, Functions functions, const DeviceLimits& limits);
 

@@ -9,7 +9,7 @@ namespace {
 
 // Longest chain of fma, as backend/cpu/gemm/gemm_plan.h cuts the depth: the bits follow from it.
 constexpr int64_t kLongestChain = 384;
-// What the sums of all chains may take, where each is a block's own.
+// The sums of all chains may take at most this many bytes, where each chain is a block's own.
 constexpr size_t kMostChainBytes = size_t{64} << 20;
 
 // A tile of C, the part of a thread in it, and the depth of a step.

@@ -25,7 +25,7 @@ constexpr size_t kMostConcatenated = 64;  // inputs of a launch
 
 using Axis = BroadcastMap::Axis;
 
-// Where the elements of the result, in order, lie in the input: axes from the innermost out.
+// The places in the input of the result's elements, in order: axes from the innermost out.
 struct Walk {
   std::vector<Axis> axes;
   int64_t start = 0;

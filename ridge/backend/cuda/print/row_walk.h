@@ -41,8 +41,8 @@ void add_kept_load(std::vector<std::string>& loads,
                    bool is_first,
                    int64_t columns,
                    int64_t kept);
-/// What a one-hot has at column c + k of a row that is marked at `place`, and a mask of columns
-/// where its operand is `value`.
+/// The expressions for column c + k of a one-hot whose row is marked at `place`, and of a mask of
+/// columns whose operand is `value`.
 std::string marked_text(const Node& one_hot, std::string_view place);
 std::string masked_text(const Node& mask, std::string_view value);
 

@@ -23,7 +23,7 @@ struct Row {
   std::string_view floats;
   std::string_view integers = {};
   bool exact = true;
-  bool rounds = true;  ///< What it makes of 16-bit floats may be none.
+  bool rounds = true;  ///< Its result on 16-bit floats may be no 16-bit float, so it is rounded.
   std::string_view approx = {};
 };
 

@@ -29,7 +29,7 @@ enum class Functions : uint8_t {
   kApprox,  ///< Those of device/approx.h, by the device's own approximations, where it has them.
 };
 
-/// What the elementwise node (no dropout) makes of its operands, given by name; nothing where the
+/// The expression of the elementwise node (no dropout) on operands given by name; nothing where the
 /// op has no form here that gives the bits of the CPU's, and then `why` ends a sentence on the op.
 std::optional<std::string> expression(const Node& node,
                                       std::span<const std::string> operands,

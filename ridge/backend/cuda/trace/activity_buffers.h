@@ -39,7 +39,7 @@ class ActivityBuffers {
     std::unique_ptr<uint8_t[]> bytes;
     State state = State::kFree;
     size_t valid = 0;
-    uint64_t order = 0;  ///< Of those that came back.
+    uint64_t order = 0;  ///< Order in which buffers came back.
   };
 
   mutable std::mutex mutex_;

@@ -10,7 +10,8 @@
 
 namespace ridge::cuda {
 
-/// What a call returns. Only those are named that Ridge tells apart; others keep their number.
+/// The status that a call returns. Only those are named that Ridge tells apart; others keep their
+/// number.
 enum class CuptiResult : int {
   kSuccess = 0,
   kMaxLimitReached = 12,  ///< No more records in the buffer.
@@ -140,7 +141,7 @@ struct OverheadActivity {
   ActivityKind kind;
   OverheadKind overhead;
   ActivityObject object;
-  uint32_t object_ids[3];  ///< Of a thread: process, thread.
+  uint32_t object_ids[3];  ///< Process and thread of a thread object.
   uint64_t start, end;
 };
 

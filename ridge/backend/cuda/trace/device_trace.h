@@ -1,4 +1,4 @@
-// What a device does, in the trace of the program that runs on it.
+// Adds a device's events to the trace of the program that runs on it.
 #pragma once
 
 #include "ridge/backend/cuda/driver/device.h"

@@ -83,7 +83,7 @@ void softmax_lanes(const AttentionScores<T>& s, AttentionPanel<T>& panel) {
   over_keys<kLanesUsed>(s, kMinusInfinity<T>, [](Reg a, Reg b) { return R::max(a, b); }, found);
   for (int l = 0; l < kLanesUsed; ++l) {
     const T max = found[l] > panel.max[l] ? found[l] : panel.max[l];
-    // Where every score is -infinity, any finite maximum makes every exponential zero.
+    // If every score is -infinity, any finite maximum makes every exponential zero.
     base[l] = max > kMinusInfinity<T> ? max : T(0);
     panel.shrink[l] = exp_of(panel.max[l] - base[l]);
     panel.max[l] = max;

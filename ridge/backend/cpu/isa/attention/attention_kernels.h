@@ -51,11 +51,11 @@ struct AttentionScores {
   int64_t mask_stride;
 };
 
-/// What is known of the queries of a panel after some blocks of keys.
+/// The softmax state of the queries of a panel after some blocks of keys.
 template <typename T>
 struct AttentionPanel {
-  T max[kAttentionLanes];     ///< Of the scores; -infinity before the first.
-  T sum[kAttentionLanes];     ///< Of exp(score - max).
+  T max[kAttentionLanes];     ///< Largest score; -infinity before the first.
+  T sum[kAttentionLanes];     ///< Sum of exp(score - max).
   T shrink[kAttentionLanes];  ///< exp(old max - max) of the last block.
   bool has_key[kAttentionLanes];
 };

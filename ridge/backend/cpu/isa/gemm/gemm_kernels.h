@@ -1,4 +1,4 @@
-// What a GEMM kernel file of one instruction set gives to the driver (gemm.cc).
+// The interface of a GEMM kernel file of one instruction set to the driver (gemm.cc).
 //
 // Operands come packed into panels, or as they lie in memory. An A panel holds `rows` rows of op(A)
 // as [depth][rows], a B panel `cols` columns of op(B) as [depth][kernel cols], padded.
@@ -10,8 +10,8 @@
 
 namespace ridge::cpu {
 
-/// What tiles fetch while they compute, some lines each: what will be packed next, which then does
-/// not wait for memory.
+/// The lines that tiles fetch while they compute, some each: operands that will be packed next, so
+/// that packing does not wait for memory.
 struct GemmAhead {
   /// Rows that lie `stride` bytes apart.
   struct Rows {

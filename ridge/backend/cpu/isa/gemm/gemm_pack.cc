@@ -239,8 +239,8 @@ template <class S>
   for (int q = 0; q < S::kLanes; ++q) S::store(to + q * width, block[q]);
 }
 
-// As transpose_block at the panel's end, where steps are fewer or must not spill, and for lanes
-// that are all beyond the panel's.
+// Does the same as transpose_block at the panel's end, where steps are fewer or must not spill, and
+// for lanes that are all beyond the panel's.
 template <class S>
 void transpose_edge(const GemmPanel<typename S::In, typename S::T>& panel, int i, int64_t p) {
   constexpr int kLanes = S::kLanes;

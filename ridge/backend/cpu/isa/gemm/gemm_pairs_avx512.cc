@@ -98,7 +98,7 @@ void pack_across(const GemmPanel<typename S::In, float>& panel) {
   for (int64_t p = 0; p < panel.depth; p += 2) {
     const typename S::In* from = panel.from + p * panel.depth_stride;
     const typename S::In* next = p + 1 < panel.depth ? from + panel.depth_stride : nullptr;
-    // Of rows this far apart the hardware follows too few.
+    // The hardware's prefetcher follows too few rows that lie this far apart.
     _mm_prefetch(reinterpret_cast<const char*>(from + kAhead), _MM_HINT_T1);
     if (next != nullptr) _mm_prefetch(reinterpret_cast<const char*>(next + kAhead), _MM_HINT_T1);
     for (int i = 0; i < panel.lanes; i += kLanes) {
@@ -108,7 +108,8 @@ void pack_across(const GemmPanel<typename S::In, float>& panel) {
   }
 }
 
-// Of each four rows, lane L of quads[4 * g + c] is column 4 * L + c of rows 4 * g and on.
+// Transposes quads of columns: for each group g of four rows, lane L of the result x[4 * g + c] is
+// column 4 * L + c of rows 4 * g to 4 * g + 3.
 void transpose_quads(__m512i (&x)[16]) {
   __m512i pairs[16];
   for (int i = 0; i < 16; i += 2) {

@@ -7,8 +7,8 @@
 namespace ridge::cpu {
 namespace {
 
-// Where columns are a power of two apart, more of them would evict one another from the
-// first-level cache.
+// More columns, if they are a power of two apart, would evict one another from the first-level
+// cache.
 constexpr int kColumns = GemmStream<float>::kColumns;
 
 // The sums of kColumns columns with kRegs registers of rows.

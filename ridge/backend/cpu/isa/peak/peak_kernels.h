@@ -19,7 +19,8 @@ extern const PeakKernels peak_kernels;
 }
 namespace avx512 {
 extern const PeakKernels peak_kernels;
-// As fma_f32 with vdpbf16ps, for machines that have it: two products and two sums a lane.
+// Runs `rounds` rounds of vdpbf16ps, for machines that have it (two products and two sums a lane);
+// returns the FLOPs done, as fma_f32 does.
 double dot_bf16(int64_t rounds, float* sink);
 }  // namespace avx512
 
