@@ -67,7 +67,7 @@ Node* build(const Case& c, CaseBuilder& b) {
   return y.node;
 }
 
-// What `graph` gives in f64 on the reference backend, for the same numbers.
+// The results of `graph` in f64 on the reference backend, for the same numbers.
 NamedTensors in_f64(const Case& c, const CaseBuilder& b) {
   CaseBuilder wide(DType::kF64, 1);
   build(c, wide);
@@ -217,7 +217,7 @@ TEST(CpuAttentionGrad, MemoryIsLinearInTheLength) {
       EXPECT_LE(static_cast<double>(bytes(dtype, heads, 16384)),
                 2.01 * static_cast<double>(bytes(dtype, heads, 8192)))
           << name_of(dtype) << ", heads " << heads;
-  // Where each head is one task, blocks are all there is.
+  // With each head one task, the workspace holds blocks alone, whatever the length.
   EXPECT_EQ(bytes(DType::kF32, 24, 1024), bytes(DType::kF32, 24, 4096));
 }
 

@@ -196,8 +196,8 @@ TEST(CpuAttention, QueriesWithoutAKeyGiveZeros) {
   }
 }
 
-// As softmax has it: a NaN or +infinity among the scores makes the query's result NaN, a score of
-// -infinity has no weight, and only such scores are NaN again.
+// Attention keeps softmax's rules: a NaN or +infinity among the scores makes the query's result
+// NaN, a score of -infinity has no weight, and only such scores are NaN again.
 TEST(CpuAttention, SpecialScores) {
   for (DType dtype : kFloatDTypes) {
     const int64_t keys = 140;

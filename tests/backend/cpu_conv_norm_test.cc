@@ -56,7 +56,7 @@ constexpr double kEps = 1e-3;
 
 NormActivation activation_of(const Case& c) { return norm_activation(c.activation, "test"); }
 
-// What is fused, and the same by ops that are not, on the same inputs.
+// A fused graph and its twin of plain ops, on the same inputs.
 struct Graphs {
   explicit Graphs(DType dtype) : fused(dtype, 11), plain(dtype, 11) {}
   CaseBuilder fused, plain;
@@ -173,7 +173,7 @@ TEST(CpuConvNorm, GradientsHaveTheBitsOfTheOpsOneByOne) {
     }
 }
 
-// Where few pixels meet many channels, and for other dtypes, the plain ops do better.
+// The plain ops are faster where few pixels meet many channels, and for other dtypes.
 TEST(CpuConvNorm, LeavesOtherShapesToThePlainOps) {
   const auto is_taken = [&](const Case& c, DType dtype) {
     Graphs g(dtype);

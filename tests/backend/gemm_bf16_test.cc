@@ -263,8 +263,8 @@ void expect_rounded_operands(GemmProducts products) {
           random_size(random, 90), random_size(random, 90), random_size(random, 500), round & 3, 1);
       s.products = products;
       Problem<float> rounding(s, random);
-      // What is special about f16: its largest number and the first that is infinite, its
-      // subnormal numbers, and what vanishes.
+      // The special values of f16: its largest number and the first that is infinite, its subnormal
+      // numbers, and numbers that round to zero.
       const float special[] = {std::nanf(""), 65519.0f, 65520.0f, -1e6f, 3e-8f, 5.9e-6f, 1e-9f};
       for (size_t i = 0; i < std::min(std::size(special), rounding.a.size()); ++i)
         rounding.a[rounding.a.size() - 1 - i] = special[i];

@@ -1,4 +1,4 @@
-// What the tests of matrix products share: operands at random, and memory that ends at a page
+// The problems of the tests of matrix products: operands at random, and memory that ends at a page
 // without access.
 #pragma once
 

@@ -59,7 +59,7 @@ KernelActivity kernel(uint32_t correlation, const char* name = "loop_mul_add") {
   return record;
 }
 
-// Of a scope of this number.
+// The record that ties a correlation to the scope of number `id`.
 ExternalCorrelationActivity scope(uint32_t correlation,
                                   uint64_t id,
                                   ExternalKind kind = ExternalKind::kCustom0) {
@@ -71,7 +71,7 @@ TEST(ActivityRecords, AKernelHasItsShapeAndTheScopeThatLaunchedIt) {
   add(records, kernel(77));
   add(records, kernel(78));
   add(records, scope(77, 11));
-  // Of somebody else, and of no scope that is known.
+  // A record of another profiler, and one of a scope that is not known.
   add(records, scope(78, 11, ExternalKind{1}));
   add(records, scope(78, 12));
   const TraceLog log = log_of(records);
@@ -86,7 +86,7 @@ TEST(ActivityRecords, AKernelHasItsShapeAndTheScopeThatLaunchedIt) {
 
 TEST(ActivityRecords, AGraphHasTheScopesOfTheSameWorkThatWasLaunched) {
   ActivityRecords records = make_records();
-  // Of the work of two launches, the first one alone is of a scope of ours.
+  // The first of two launches alone belongs to a scope of ours.
   add(records, kernel(2, "second"));
   add(records, kernel(1, "first"));
   add(records, scope(1, 11));

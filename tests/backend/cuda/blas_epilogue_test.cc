@@ -21,7 +21,7 @@ namespace {
 using test::has;
 using test::Random;
 
-// What a body is written from: the product in f32, and the other operands as they are.
+// Builds a body from the product in f32 and the other operands as they are.
 using Values = std::vector<Value>;
 using Write = std::function<Values(Value product, const Values& others)>;
 
@@ -88,7 +88,7 @@ constexpr Form kBias{"bias", 4, true}, kGelu{"gelu", 32, false, true},
     kSlope{"dgelu", 192, false, false, false, true};
 constexpr Form kForms[] = {kBias, kGelu, kGeluAux, kGeluBias, kGeluAuxBias, kAuxFirst, kSlope};
 
-// As passes write them: over another shape of the same elements in between.
+// A layer in the form that passes write: over another shape of the same elements in between.
 Layer layer_of(Form form, int64_t n = 8, DType dtype = DType::kBF16, int64_t m = 5, int64_t k = 7) {
   Layer layer{.dtype = dtype, .m = m, .n = n, .k = k};
   if (form.has_bias) layer.others.push_back({DType::kF32, {n}});
@@ -309,7 +309,7 @@ TEST(BlasEpilogues, OnlyWhatTheLibraryComputes) {
   for (const auto& [what, layer] : none) EXPECT_FALSE(found_for(layer).has_value()) << what;
 }
 
-// What GELU reads is written beside it, and nothing else; in columns of whole 16 bytes.
+// The second result may be GELU's input alone, in columns of whole 16 bytes.
 TEST(BlasEpilogues, TheSecondResultIsWhatGeluReads) {
   for (const Form& form : {kGeluAuxBias, kSlope})
     for (const int64_t n : {8, 12})

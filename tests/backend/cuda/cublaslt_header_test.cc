@@ -1,5 +1,5 @@
-// What cublaslt_api.h and cublaslt.h write down, against NVIDIA's own header, where one is
-// installed: the compiler holds it.
+// Compares cublaslt_api.h and cublaslt.h with NVIDIA's own header, where one is installed, while
+// this file is compiled.
 #include <gtest/gtest.h>
 
 #ifdef RIDGE_TEST_CUBLASLT_HEADER

@@ -1,5 +1,5 @@
-// What cudnn_api.h and cudnn.h write down, against NVIDIA's own header, where one is installed:
-// the compiler holds it.
+// Compares cudnn_api.h and cudnn.h with NVIDIA's own header, where one is installed, while this
+// file is compiled.
 #include <gtest/gtest.h>
 
 #ifdef RIDGE_TEST_CUDNN_HEADER
@@ -184,7 +184,7 @@ RIDGE_IS(DnnNumericalNote::kWinogradTile6x6, CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_
 RIDGE_IS(DnnNumericalNote::kWinogradTile13x13, CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13);
 RIDGE_IS(DnnBehaviorNote::kRuntimeCompilation, CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION);
 
-// What older headers lack.
+// Older headers lack these.
 #if CUDNN_VERSION >= 92800
 RIDGE_IS(DnnResult::kSublibraryLoadingFailed, CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED);
 RIDGE_IS(DnnKind::kDeviceProperties, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);

@@ -1,5 +1,5 @@
-// What cupti_api.h writes down, against NVIDIA's own header, where one is installed: the compiler
-// holds it.
+// Compares cupti_api.h with NVIDIA's own header, where one is installed, while this file is
+// compiled.
 #include <gtest/gtest.h>
 
 #ifdef RIDGE_TEST_CUDA_HEADER
@@ -18,7 +18,7 @@ namespace {
 #define SAME(OURS, our_field, THEIRS, their_field)                           \
   static_assert(offsetof(OURS, our_field) == offsetof(THEIRS, their_field)); \
   static_assert(sizeof(OURS::our_field) == sizeof(THEIRS::their_field))
-// What records of several kinds have.
+// The fields that records of several kinds share.
 #define SAME_TIMES(OURS, THEIRS)    \
   SAME(OURS, start, THEIRS, start); \
   SAME(OURS, end, THEIRS, end)

@@ -283,7 +283,7 @@ TEST_F(CudaTrace, ThreadsHaveTheirOwnCallsAndScopes) {
   EXPECT_NE(*threads["double_all layer.1:double"].begin(), this_thread_id());
 }
 
-// What `ridge train --trace` writes.
+// Reads back the file that `ridge train --trace` writes.
 class CudaTraceFile : public CudaTrace {
  protected:
   doctor::Trace written(const TraceLog& log) {

@@ -63,7 +63,7 @@ void CudaDnn::expect_right(CaseBuilder& built, const std::string& where) {
 
 // ---- cases ----
 
-// As the layers of the examples, with fewer channels and pixels.
+// The layers of the examples, with fewer channels and pixels.
 const std::vector<ConvolutionForm>& geometries() {
   static const std::vector<ConvolutionForm> kAll = {
       {"first of ResNet", {2, 15, 15, 3}, {7, 7, 3, 4}, 2, 3},
@@ -237,7 +237,7 @@ TEST_F(CudaDnn, OtherNodesHaveNone) {
   const Value image = uneven.input({1, 4, 4, 2}), w = uneven.input({2, 2, 2, 3});
   uneven.finish({add_node(std::move(op), {image, w})});
   EXPECT_TRUE(has_none(std::move(uneven)));
-  // What the library has nothing for.
+  // The library proposes no engine.
   dnn_.set_engines({}, {});
   EXPECT_TRUE(has_none(convolution_case(geometries()[1], 0, DType::kF32)));
 }
@@ -245,7 +245,7 @@ TEST_F(CudaDnn, OtherNodesHaveNone) {
 TEST_F(CudaDnn, ASteadyLaunchMakesOneCall) {
   const DeviceRef gpu = device();
   const auto dnn = make_dnn(gpu);
-  // Of one channel to one: no weights are moved.
+  // A convolution of one channel to one moves no weights.
   CaseBuilder built = convolution_case(geometries()[10], 0, DType::kF32);
   const auto kernel =
       make_dnn_kernel(dnn, node_of(built), dnn_choices(*dnn, node_of(built)).at(0), nullptr);

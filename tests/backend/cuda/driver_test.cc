@@ -72,8 +72,8 @@ TEST_F(CudaDriver, ALackingFunctionIsNamed) {
             std::vector<std::string>{"cuDriverGetVersion"});
 }
 
-// What a GPU, or who set the machine up, does to a program: each time one line that ends with one
-// thing to do.
+// Troubles that a GPU, or the setup of the machine, makes for a program: each error is one line
+// that ends with one thing to do.
 TEST_F(CudaDriver, EachTroubleSaysWhatToDo) {
   struct Case {
     std::vector<const char*> says;

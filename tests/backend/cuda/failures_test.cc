@@ -84,7 +84,7 @@ class Loop {
 };
 
 constexpr size_t kSteps = 7;
-/// Of 2 * (i + 1 + 1) over the steps.
+/// The sum of 2 * (i + 1 + 1) over the steps.
 constexpr float expected(size_t steps) {
   return static_cast<float>(steps * (steps - 1) + 4 * steps);
 }
@@ -130,7 +130,7 @@ TEST_F(CudaFailures, EachCallMayFail) {
       start(Schedule::kAtLast);
       fake_.fail("", static_cast<int64_t>(n) + 1, code);
       const std::optional<CudaError> error = error_of([&] { run(); });
-      // What only destroys has nobody to tell; a lost device shows at the next call.
+      // A call that only destroys cannot report an error; a lost device shows at the next call.
       if (static_cast<int64_t>(n) >= calls_of_steps || (destroys(call) && code != 719)) {
         EXPECT_FALSE(error) << error->what();
       } else if (!destroys(call) && call != "cuCtxSetCurrent") {

@@ -1,5 +1,5 @@
-// What the stand-ins for NVIDIA's libraries have in common: calls are written down, any may fail,
-// and what no program may do is told.
+// The base of the stand-ins for NVIDIA's libraries: calls are written down, any may fail, and
+// faults that no program may make are reported.
 #pragma once
 
 #include <dlfcn.h>
@@ -46,7 +46,7 @@ class Failures {
   /// The `nth` call of that name from now on (an empty name: of any) returns `code`.
   void add(const std::string& call, int64_t nth, int code) { all_.push_back({call, nth, code}); }
   void clear() { all_.clear(); }
-  /// What this call returns in place of its own code; 0: nothing.
+  /// The code that this call returns in place of its own; 0: none.
   int of(const std::string& call) {
     int code = 0;
     for (Failure& each : all_)
@@ -76,7 +76,7 @@ struct Objects : std::map<const void*, std::unique_ptr<T>> {
   const char* kind;
 };
 
-/// What a test asks of a library's.
+/// The controls of a library's stand-in.
 class FakeLibrary : public FakeCalls {
  public:
   /// All as at the start of the process. `driver`: the file of the stand-in driver.
@@ -90,7 +90,7 @@ struct LibraryHandle {
   std::map<std::string, void*> loaded = {};  // what is loaded when it first runs
 };
 
-/// That for a stand-in whose tests ask a `Control`, which is a FakeLibrary.
+/// The base of a stand-in whose tests ask a `Control`, which is a FakeLibrary.
 template <typename Control>
 class RecordedLibrary : public Control {
  public:
@@ -141,7 +141,8 @@ class RecordedLibrary : public Control {
     unload(made);
     return false;
   }
-  /// As the library does where CUDA_MODULE_LOADING is LAZY, the default.
+  /// Loads a module when it is first used, as the library does where CUDA_MODULE_LOADING is LAZY,
+  /// the default.
   bool load_late(LibraryHandle& handle, const std::string& what) {
     void*& module = handle.loaded[what];
     return module != nullptr || load_module(module);

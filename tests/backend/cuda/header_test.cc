@@ -1,5 +1,5 @@
-// What driver_api.h and driver.h write down, against NVIDIA's own header, where one is installed:
-// the compiler holds it.
+// Compares driver_api.h and driver.h with NVIDIA's own header, where one is installed, while this
+// file is compiled.
 #include <gtest/gtest.h>
 
 #ifdef RIDGE_TEST_CUDA_HEADER

@@ -1,4 +1,5 @@
-// Where libraries are looked for, and how one that is missing is told from one that is no good.
+// Tests the places where libraries are looked for, and the errors for one that is missing and for
+// one that cannot be used.
 #include "ridge/backend/cuda/driver/library_search.h"
 
 #include <gtest/gtest.h>

@@ -19,7 +19,7 @@ namespace ridge::cuda {
 
 using test::CaseBuilder;
 
-/// What the backend prints for a node of one operand: here a kernel of the stand-in.
+/// Stands for the backend's printed kernel for a node of one operand: a kernel of the stand-in.
 class PlainNode final : public NodeKernel {
  public:
   PlainNode(const Module& module, const Node& node)
@@ -139,7 +139,7 @@ class LibraryTest : public FakeDriverTest {
       start(Schedule::kAtLast);
       library_.fail("", static_cast<int64_t>(n) + 1, code);
       const std::optional<Error> error = error_of<Error>(run);
-      // What destroys has nobody to tell.
+      // A call that destroys cannot report an error.
       if (call != quiet) {
         EXPECT_EQ(error.has_value(), !destroys(call));
       }

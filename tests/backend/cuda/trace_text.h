@@ -14,7 +14,7 @@ inline std::string text_of(const TraceValue& value) {
   return number != nullptr ? std::to_string(*number) : std::get<std::string>(value);
 }
 
-/// What the event says of `name`; empty: nothing.
+/// The event's argument `name` as text; empty: there is none.
 inline std::string text(const TraceEvent& event, const std::string& name) {
   for (const auto& [key, value] : event.args)
     if (key == name) return text_of(value);

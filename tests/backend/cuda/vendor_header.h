@@ -17,7 +17,7 @@ constexpr bool is_passed_alike() {
            std::is_enum_v<Ours> == std::is_enum_v<Theirs>;
 }
 
-/// Of two functions, of which ours may be a Call<Parameters...>, whether they are called alike.
+/// True when two functions are called alike; ours may be a Call<Parameters...>.
 template <typename Ours, typename Theirs>
 struct Alike : std::false_type {};
 template <typename OurResult, typename... Ours, typename TheirResult, typename... Theirs>

@@ -159,7 +159,7 @@ TEST_F(CudaDnnEngine, PlansOfAGraphAreMadeSideBySide) {
   EXPECT_EQ(names[0], names[1]);
 }
 
-// What the library fails to plan runs without it, and the user hears of each error once.
+// A node that the library fails to plan runs without it, and the user hears of each error once.
 TEST_F(CudaDnnEngine, AFailedPlanIsANote) {
   const auto expect_note = [](const std::vector<std::string>& notes, const char* fix) {
     ASSERT_EQ(notes.size(), 1u);
@@ -203,7 +203,7 @@ TEST_F(CudaDnnEngine, AKernelThatFailsInItsFirstRunIsToldWithItsSite) {
               has("cudnnBackendExecute(", ", at site '"));
 }
 
-// What goes wrong beside is told when that node is asked for, each time.
+// An error of another kind is reported to each caller that asks for that node, each time.
 TEST_F(CudaDnnEngine, AnErrorIsToldByWhoAsks) {
   dnn_.set_engines({{.index = 62, .plan_status = 5000}}, {});
   const auto gpu = make_backend_with_dnn();

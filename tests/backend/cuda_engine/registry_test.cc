@@ -14,7 +14,7 @@ namespace {
 // that hold them do not run yet. The list only shrinks.
 const std::set<std::string> kNotCovered = {};
 
-// Of the node and, where it has a plain form, of the ops in that.
+// Adds the sources of the node's kernels and, where it has a plain form, those of the ops in that.
 void add_sources(const Node& node, std::set<std::string>& sources) {
   for (const cuda::Printing& printing : {cuda::print_kernel(node, kH200),
                                          cuda::print_mma_kernel(node, kH200),

@@ -79,9 +79,9 @@ std::vector<TrainConfig> configs() {
   return all;
 }
 
-// What an entry's recording holds is what its run before has launched, call by call.
+// An entry's recording holds the launches of the run before it, call by call.
 void expect_recorded_as_launched(std::vector<std::string> log) {
-  // Where the library keeps a product is its own.
+  // The library alone chooses where it keeps a product.
   for (std::string& line : log)
     if (line.starts_with("cuLaunchKernel cublaslt"))
       line.erase(line.find('('), line.find(", ") - line.find('('));
@@ -255,7 +255,7 @@ TEST_F(CudaTrainingFails, EachCallOfTheDriver) {
                              (is_scratch(clean, n) && code == 2) || (is_recording[n] && code == 2);
       if (!may_go_on) {
         EXPECT_NE(message, "no error");
-        // What the library asked the driver for, the library tells.
+        // The library reports failures of its own calls of the driver.
         if (!is_recording[n]) {
           EXPECT_THAT(message, testing::AnyOf(has(call), has("cuBLASLt")));
         }

@@ -82,7 +82,7 @@ class SimulatedGpu : public cuda::FakeDriverTest {
     return found;
   }
 
-  /// What is asked of the stand-in for NVRTC.
+  /// The controls of the stand-in for NVRTC.
   static FakeNvrtcControl& compiler() {
     return *cuda::open_stand_in<FakeNvrtcControlEntry>(RIDGE_FAKE_NVRTC, kFakeNvrtcControl)();
   }

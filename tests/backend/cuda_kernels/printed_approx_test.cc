@@ -122,7 +122,7 @@ TEST(PrintedApprox, FunctionsErrNoMoreThanTheySay) {
         EXPECT_TRUE(std::isinf(got)) << from;
         continue;
       }
-      // What is hardly normal may be zero.
+      // A result that is hardly normal may be zero.
       const double error = std::fabs(got - want) - 0x1p-118;
       const double units = error / unit_of(function.measure(from, want));
       if (!(units <= worst)) worst = units, at = i;
@@ -152,7 +152,8 @@ TEST(PrintedApprox, FunctionsOfWhatIsNotFinite) {
 
 // ---- loops ----
 
-// What the table lets a reduction err, and each function that goes into it.
+// The error that the tolerance table allows a reduction, plus that of each function that goes into
+// it.
 double allowed_of(const Graph& lone, DType dtype) {
   double allowed = tolerance(dtype, OpClass::kReduction);
   const Node& loop = *lone.outputs()[0].value.node;

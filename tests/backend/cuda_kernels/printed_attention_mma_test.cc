@@ -44,7 +44,7 @@ struct Sum {
   double value = 0.0, size = 0.0;
 };
 
-// What rounding to nearest takes at most off a number of size 1, and off a small one.
+// The largest error of rounding to nearest, for a number of size 1 and for a small one.
 struct Rounding {
   double relative, least;
   double off(double size) const { return size * relative + least; }
@@ -300,7 +300,7 @@ TEST(PrintedAttentionMma, TheGradientIsNearItsFormula) {
   expect_forms(gradient_of, 1, expect_backward);
 }
 
-// Of so many heads that a warp has two tiles of rows, and blocks are of several groups of heads.
+// So many heads that a warp has two tiles of rows, and blocks are of several groups of heads.
 constexpr AttentionCase kManyHeads = {
     .batch = 12, .heads = 11, .queries = 70, .keys = 70, .depth = 16, .width = 16, .causal = true};
 
@@ -338,7 +338,8 @@ TEST(PrintedAttentionMma, LargeScores) {
   expect_one(std::move(b), expect_forward);
 }
 
-// As softmax has it: what is not finite reaches its row alone, or all that sees its key.
+// Attention keeps softmax's rules: a number that is not finite reaches its row alone, or all rows
+// that see its key.
 TEST(PrintedAttentionMma, NumbersThatAreNotFinite) {
   constexpr int64_t kRows = 5, kDepth = 16, kKeys = 70;
   for (const double special : {static_cast<double>(INFINITY), static_cast<double>(NAN)}) {

@@ -36,10 +36,10 @@ size_t choose_packed(const Node& node, const std::vector<Choice>& choices);
 class Cases {
  public:
   using Print = cuda::Printing (*)(const Node&, const cuda::DeviceLimits&);
-  /// Of a node alone with operands and results "0", "1", ...
+  /// Checks a node alone with operands and results "0", "1", ...
   using Check = std::function<void(const Graph&, const NamedTensors&, const NamedTensors&)>;
 
-  /// By the kernels for a device of these limits.
+  /// Prints kernels for a device of these limits.
   explicit Cases(const cuda::DeviceLimits& limits = kH200) : limits_(limits) {}
 
   /// The node on numbers of its seed; integers are below `index_limit`, where that is given. False
@@ -71,7 +71,7 @@ class Cases {
   /// Each passes the check.
   void expect(const Check& check);
 
-  /// Of the first case.
+  /// The inputs of the first case.
   NamedTensors inputs() const { return inputs_of(cases_[0]); }
   /// One run of it alone.
   HostFault run_with(const NamedTensors& inputs, NamedTensors& outputs);

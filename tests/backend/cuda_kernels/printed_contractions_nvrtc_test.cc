@@ -82,7 +82,7 @@ TEST(PrintedContractions, MatrixProductsCompileWithoutLocalMemory) {
            {{8192, 256}, {8192, 256}, true, false},
            {{16, 4096}, {4096, 4096}, false, false, DType::kBF16},
            {{4096, 1000}, {1000, 10}},
-           // As deep as what lies in shared memory at a time.
+           // The depth equals the part of it that lies in shared memory at a time.
            {{2048, 16}, {16, 2048}},
            {{2048, 16}, {2048, 16}, false, true, DType::kBF16},
        })

@@ -1,5 +1,5 @@
-// What the assembler says in a cubin of each kernel: registers, and memory of a thread that is no
-// register.
+// Reads the assembler's facts on each kernel in a cubin: registers, and memory of a thread that is
+// no register.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,11 @@ struct KernelUse {
   /// Local memory of a thread: spilled registers, arrays read at a place known at run time, and
   /// what the called need. It lies in device memory.
   int local_bytes = 0;
-  int shared_bytes = 0;  ///< Of a block, static.
+  int shared_bytes = 0;  ///< Static bytes of a block.
 };
 
-/// Of all kernels of the cubin, in its order. UserError for anything that is no whole cubin; safe
-/// on hostile input.
+/// The facts of all kernels of the cubin, in its order. UserError for anything that is no whole
+/// cubin; safe on hostile input.
 std::vector<KernelUse> read_cubin(std::string_view cubin);
 
 /// How many instructions in the code of its kernels pass the test, which sees the halves of their

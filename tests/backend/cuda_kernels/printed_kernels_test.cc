@@ -225,7 +225,7 @@ TEST(PrintedKernels, EveryOpGivesTheBitsOfTheCpuOnSpecialNumbers) {
   Cases all;
   for (const DType dtype : kAllDTypes)
     for (const int64_t size : {40000, 8191}) {
-      // Of each dtype one, in turn.
+      // The short scale runs one of the two sizes for each dtype, in turn.
       if (!is_drawn(static_cast<size_t>(size) + static_cast<size_t>(dtype), 2)) continue;
       Graph body("body"), graph("case");
       const TensorType type{dtype, {size}};
@@ -279,8 +279,8 @@ TEST(PrintedKernels, LossesNormsAndSoftmaxGiveTheBitsOfTheCpu) {
   all.expect_bits_of_cpu();
 }
 
-// What fits a block differs from device to device, and decides what is kept of a row and how many
-// rows are summed at a time.
+// The rows that fit a block differ from device to device; they decide how much of a row is kept and
+// how many rows are summed at a time.
 TEST(PrintedKernels, DevicesOfAllLimitsGiveTheBitsOfTheCpu) {
   for (const cuda::DeviceLimits& limits : {kA100, kRtx3090}) {
     Cases all(limits);

@@ -36,7 +36,7 @@ TEST(PrintedLayers, SoftmaxAndLossesOfRows) {
   near.expect_results();
 }
 
-// What is not finite stays in its row, as on the CPU.
+// A number that is not finite stays in its row, as on the CPU.
 TEST(PrintedLayers, SoftmaxOfSpecialNumbers) {
   Cases all;
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16})

@@ -25,7 +25,7 @@ using cuda::PrintedKernel;
 
 enum class Body : uint8_t {
   kAdamW,   ///< With 16-bit copies: p, m, v, g -> p, m, v, copy.
-  kBytes,   ///< Of 16 bits alone.
+  kBytes,   ///< A body of 16 bits alone.
   kTotals,  ///< A sum of squares, the largest element, and the elements doubled.
   kNorm,    ///< A sum of squares alone.
 };

@@ -110,7 +110,8 @@ TEST(PrintedMma, TheStandInMultipliesAsTheTablesSay) {
   }
 }
 
-// What is copied is there when it was waited for, and no sooner; what is not there is zero.
+// Copied bytes are there once they were waited for, and no sooner; bytes that are not there are
+// zero.
 TEST(PrintedMma, CopiesAreAsLateAsTheyMayBe) {
   PrintedOnHost host;
   const cuda::PrintedKernel copies = kernel("copies",

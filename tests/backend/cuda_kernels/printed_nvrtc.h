@@ -24,7 +24,7 @@ namespace ridge::test {
 inline constexpr const char* kNoNvrtc =
     "no NVRTC: ./dev peers installs it, or name a libnvrtc.so.13 in RIDGE_NVRTC";
 
-/// That of the environment, else of the peers; null where there is none.
+/// The NVRTC of the environment, else of the peers; null where there is none.
 inline std::shared_ptr<const cuda::Nvrtc> nvrtc() {
   static const std::shared_ptr<const cuda::Nvrtc> opened =
       []() -> std::shared_ptr<const cuda::Nvrtc> {

@@ -233,8 +233,8 @@ struct Found {
   std::map<std::string, std::string> refused;          // by site
 };
 
-// What passes take a GPU without libraries for: it keeps 16 bits, runs lists of loops, and leaves
-// to its plain form what has no kernel.
+// Stands for a GPU without libraries, as passes see it: it keeps 16 bits, runs lists of loops, and
+// leaves nodes without a kernel to their plain form.
 class PrintedDevice final : public ListBackend {
  public:
   bool stores_16_bits() const override { return true; }

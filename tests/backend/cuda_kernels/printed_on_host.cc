@@ -22,7 +22,7 @@ void PrintedOnHost::add(const cuda::PrintedKernel& kernel) {
 void PrintedOnHost::build() {
   std::map<std::string, std::string> headers;
   for (const auto& [name, text] : cuda::device_headers()) headers.emplace(name, text);
-  // Where this process has the runtime of AddressSanitizer, linked or preloaded, kernels use it.
+  // Kernels use the runtime of AddressSanitizer where this process has it, linked or preloaded.
   const bool is_sanitized = dlsym(RTLD_DEFAULT, "__asan_init") != nullptr;
   const auto path = compile_simulated(sources_, headers, is_sanitized);
   library_ = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -36,7 +36,7 @@ HostFault PrintedOnHost::run(const cuda::PrintedKernel& kernel,
                              const std::vector<void*>& outputs,
                              bool one_block) const {
   HostFault fault;
-  // What no launch has written must not look like something.
+  // Memory that no launch has written must not look like a result.
   std::vector<std::byte> memory(kernel.workspace_bytes + 64, std::byte{0x5a});
   auto* workspace = memory.data();
   while (reinterpret_cast<uintptr_t>(workspace) % 64 != 0) ++workspace;

@@ -159,7 +159,7 @@ TEST(PrintedOps, ConstantsRampsAndOneHots) {
   });
 }
 
-// What a graph writes as broadcast is a loop over elements.
+// A broadcast that a graph writes out is a loop over elements.
 TEST(PrintedOps, Broadcasts) {
   expect_random(cases(30), [](Draw& draw, int64_t&) {
     const Shape to = draw.shape(1 + draw.below(4));

@@ -47,7 +47,7 @@ inline Graph norm_gradient_of(int64_t rows, int64_t columns) {
   return graph;
 }
 
-/// Of the loops of the graph, behind the passes, the kernels that hold rows in registers.
+/// The kernels that hold rows in registers, for the loops of the graph behind the passes.
 inline std::vector<cuda::PrintedKernel> held_kernels(Graph graph,
                                                      const cuda::DeviceLimits& limits) {
   run_pipeline(graph, *make_backend("cpu"), {});

@@ -32,7 +32,7 @@ constexpr Gpu kA100{"NVIDIA A100-SXM4-80GB", 800, 108, 166912};
 constexpr Gpu kH200{"NVIDIA H200", 900, 132, 232448};
 constexpr Gpu kB200{"NVIDIA B200", 1000, 148, 232448};
 
-// As cuDNN writes the properties of a device.
+// The properties of a device as cuDNN writes them.
 std::string properties(const Gpu& gpu) {
   return fmt::format(
       R"({{"version":1,"maxGridSize":[2147483647,65535,65535],"maxBlockSize":[1024,1024,64],)"
@@ -80,7 +80,7 @@ class CudnnLibrary : public testing::Test {
   std::unique_ptr<const Dnn> dnn_;
 };
 
-// Of ResNet-18 and MobileNetV2 with 32 images, and forms that the examples lack.
+// Layers of ResNet-18 and MobileNetV2 with 32 images, and forms that the examples lack.
 constexpr int64_t kImages = 32;
 const ConvolutionForm kLayers[] = {
     {"first of ResNet", {kImages, 224, 224, 3}, {7, 7, 3, 64}, 2, 3, 1, 1},
@@ -225,7 +225,7 @@ TEST_F(CudnnLibrary, PlansAttention) {
   }
 }
 
-// What the library would say to a graph that is wrong.
+// The library refuses graphs that are wrong.
 TEST_F(CudnnLibrary, RefusesWhatIsWrong) {
   DnnDescriptor tensor = dnn_->make(DnnKind::kTensor);
   EXPECT_THROW(tensor.set(DnnAttribute::kTensorDataType, int64_t{0}), DnnError);

@@ -1,5 +1,5 @@
-// What a test asks of the stand-in for cuBLASLt (fake_cublaslt.cc), which multiplies on the host,
-// in the order of the stand-in driver's streams, from the descriptors that it is given.
+// The controls of the stand-in for cuBLASLt (fake_cublaslt.cc), which multiplies on the host, in
+// the order of the stand-in driver's streams, from the descriptors that it is given.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace ridge::test {
 
-/// What it proposes.
+/// An algorithm that the stand-in proposes.
 struct FakeAlgorithm {
   int32_t id = 1;
   uint32_t tile = 1, split_k = 1, reduction = 0, swizzle = 0, custom = 0, stages = 0;

@@ -32,7 +32,7 @@ struct Preference {
 class Machine final : public ridge::test::RecordedLibrary<ridge::test::FakeBlas> {
  public:
   Machine() : RecordedLibrary("cublaslt", 5) {
-    // Of programs that no test steers.
+    // The environment steers the stand-in in programs that no test steers.
     const char* const file = std::getenv("FAKE_CUBLASLT_DRIVER");
     if (file == nullptr) return;
     reset(file);
@@ -103,7 +103,8 @@ bool fits(const Matmul& op, const Layout& a, const Layout& b, const Layout& c, c
   return k == k_of_b && c.rows == m && c.columns == n && d.rows == m && d.columns == n;
 }
 
-// What an epilogue needs is there, and its matrix is aligned as the reference asks for.
+// True when the epilogue's operands are there, and its matrix is aligned as NVIDIA's reference
+// asks.
 bool has_operands(const Matmul& op, const Layout& d) {
   const auto is_aligned = [](const void* at) { return reinterpret_cast<uintptr_t>(at) % 16 == 0; };
   if ((op.epilogue & kBias) != 0 && (op.bias == nullptr || !is_aligned(op.bias))) return false;
@@ -119,7 +120,7 @@ bool is_supported(const Matmul& op, const Layout& a, const Layout& b, const Layo
         kBias, kGelu, kGelu | kAux, kGelu | kBias, kGelu | kAux | kBias, kDGelu | kAux};
     if (std::find(std::begin(kKnown), std::end(kKnown), op.epilogue) == std::end(kKnown))
       return false;
-    // Of the types, the stand-in has those that Ridge asks for; a batch would need strides.
+    // The stand-in has only the types that Ridge asks for; a batch would need strides.
     if ((d.type != kR16F && d.type != kR16BF) || d.type != a.type || d.batches != 1 ||
         !has_operands(op, d))
       return false;

@@ -1,4 +1,4 @@
-// What cuBLASLt's stand-in computes: a product as it was queued, with its epilogue, in double.
+// Computes a product of cuBLASLt's stand-in as it was queued, with its epilogue, in double.
 #pragma once
 
 #include <algorithm>
@@ -42,13 +42,13 @@ struct Product {
   void *to = nullptr, *workspace = nullptr;
   double alpha = 1, beta = 0;
   size_t workspace_bytes = 0;
-  uint32_t tile = 0;  ///< Of the algorithm.
+  uint32_t tile = 0;  ///< Tile of the algorithm.
 };
 
-// Of programs that no test steers. FAKE_CUBLASLT_TILES: algorithms that are proposed, of the tiles
-// 1, 2, ...; FAKE_CUBLASLT_SLOW: the tile of one that takes as long as it can; FAKE_CUBLASLT_WRONG:
-// of one whose results are an eighth too large, with FAKE_CUBLASLT_WRONG_ABOVE only where an
-// element of a factor is larger.
+// Reads a number from the environment, which steers the stand-in in programs that no test steers.
+// FAKE_CUBLASLT_TILES: algorithms that are proposed, of the tiles 1, 2, ...; FAKE_CUBLASLT_SLOW:
+// the tile of one that takes as long as it can; FAKE_CUBLASLT_WRONG: of one whose results are an
+// eighth too large, with FAKE_CUBLASLT_WRONG_ABOVE only where an element of a factor is larger.
 inline double number_of(const char* name, double otherwise) {
   const char* const text = std::getenv(name);
   return text == nullptr ? otherwise : std::atof(text);
@@ -85,7 +85,8 @@ inline double gelu_slope(double x) {
   return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * kInner * (1 + 3 * kCubic * x * x);
 }
 
-// What becomes of element (i, j) of the product. A bias runs along the rows of D: one number a row.
+// Element (i, j) of the result, after the epilogue. A bias runs along the rows of D: one number a
+// row.
 inline double finished(const Product& p, double y, int64_t i, int64_t j) {
   const Matmul& op = p.matmul;
   if (op.epilogue == kNone) return y;

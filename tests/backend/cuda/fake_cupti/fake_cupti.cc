@@ -54,7 +54,7 @@ std::vector<std::string> words_of(const std::string& line) {
   return words;
 }
 
-/// What a call put on a stream.
+/// The work that a call put on a stream.
 struct Work {
   ActivityKind kind;
   std::string kernel{};
@@ -135,7 +135,7 @@ class Recorder final : public FakeCupti, public FakeCallObserver {
   std::set<ActivityKind> enabled;
   std::map<uint32_t, std::string> names;  // of calls
   std::map<std::string, uint32_t> numbers;
-  /// Of whole records, by address: as with the real ones, nobody but CUPTI can tell.
+  /// Lengths of whole records, by address: as with the real ones, nobody but CUPTI can tell.
   std::map<const uint8_t*, size_t> lengths;
 
  private:
@@ -236,7 +236,7 @@ class Recorder final : public FakeCupti, public FakeCallObserver {
     return call == "cuLaunchKernel" || call.starts_with("cuMemcpy") || call.starts_with("cuMemset");
   }
 
-  // What is captured runs with its graph: "cuGraphInstantiateWithFlags graph1 = exec1".
+  // Captured work runs with its graph: "cuGraphInstantiateWithFlags graph1 = exec1".
   void follow_graphs(const std::vector<std::string>& words) {
     if (words[0] == "cuStreamBeginCapture_v2") {
       is_capturing_ = true;

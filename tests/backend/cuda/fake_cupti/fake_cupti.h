@@ -1,5 +1,5 @@
-// What a test asks of the stand-in for CUPTI (fake_cupti.cc), which records what the stand-in for
-// the driver is called for, in the layout of NVIDIA's records.
+// The controls of the stand-in for CUPTI (fake_cupti.cc), which records the calls that the stand-in
+// for the driver gets, in the layout of NVIDIA's records.
 #pragma once
 
 #include <cstddef>
@@ -21,9 +21,9 @@ class FakeCupti {
   /// `code` and does nothing.
   virtual void fail(const std::string& call, int64_t nth, int code) = 0;
 
-  /// Of all calls, in order, names alone.
+  /// Names of all calls, in order.
   virtual std::vector<std::string> calls() const = 0;
-  /// What is left: subscribers, kinds that are on, buffers that were not handed back.
+  /// Resources that are left: subscribers, kinds that are on, buffers that were not handed back.
   virtual std::vector<std::string> live() const = 0;
 
   uint32_t version = 0;

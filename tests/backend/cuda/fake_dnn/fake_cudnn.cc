@@ -52,7 +52,7 @@ struct Descriptor {
 class Machine final : public ridge::test::RecordedLibrary<ridge::test::FakeDnn> {
  public:
   Machine() : RecordedLibrary("cudnn", 1) {
-    // Of programs that no test steers.
+    // The environment steers the stand-in in programs that no test steers.
     if (const char* const file = std::getenv("FAKE_CUDNN_DRIVER")) reset(file);
   }
   void reset(const std::string& file) override {
@@ -98,7 +98,7 @@ class Machine final : public ridge::test::RecordedLibrary<ridge::test::FakeDnn> 
   Objects<LibraryHandle> handles{"handle"};
   std::vector<std::unique_ptr<DnnJob>> jobs;
   std::vector<FakeEngine> best, fallback;
-  static inline thread_local std::string last_error;  ///< Of this thread's last call, as errno is.
+  static inline thread_local std::string last_error;  ///< Last error of this thread, as errno is.
 
  private:
   void begin_call(bool is_done) override { last_error = is_done ? "" : "what the library says"; }
@@ -149,8 +149,8 @@ class Tensors {
   std::map<int64_t, void*> pointers_, virtual_;
 };
 
-// What an operation is, the attributes of its tensors, and that of its descriptor, where it has
-// one.
+// A kind of operation, the attributes of its tensors, and the attribute of its descriptor, where it
+// has one.
 struct Operation {
   int kind;
   DnnStep::Kind step;
@@ -194,7 +194,7 @@ DnnStep step_of(const Descriptor& op, Tensors& tensors) {
 
 // ---- finishing ----
 
-// What passes between operations is made once, before it is read.
+// A tensor that passes between operations is computed once, before it is read.
 void check_order(const Descriptor& graph) {
   std::set<int64_t> made;
   for (const Descriptor* op : graph.all<Descriptor*>(801)) {

@@ -1,5 +1,5 @@
-// What a test asks of the stand-in for cuDNN (fake_cudnn.cc), which computes on the host, in the
-// order of the stand-in driver's streams, from the descriptors that it is given.
+// The controls of the stand-in for cuDNN (fake_cudnn.cc), which computes on the host, in the order
+// of the stand-in driver's streams, from the descriptors that it is given.
 #pragma once
 
 #include <cstddef>
@@ -11,14 +11,14 @@
 
 namespace ridge::test {
 
-/// What it proposes for every graph.
+/// An engine that the stand-in proposes for every graph.
 struct FakeEngine {
   int64_t index = 1;
   std::map<int, int64_t> knobs = {};
   std::vector<int> numerical_notes = {};
   std::vector<int> behavior_notes = {};
   size_t workspace_bytes = 0;
-  int plan_status = 0;  ///< Of making a plan of it.
+  int plan_status = 0;  ///< Status of making a plan of it.
 };
 
 class FakeDnn : public FakeLibrary {

@@ -86,7 +86,7 @@ void convolve(const DnnStep& job) {
   });
 }
 
-// Where in a tensor the element is that lies so many behind the first.
+// The index of the element that lies `rest` elements behind the first.
 std::vector<int64_t> place_of(const DnnData& t, int64_t rest) {
   std::vector<size_t> axes(t.sizes.size());
   std::iota(axes.begin(), axes.end(), size_t{0});
@@ -101,7 +101,7 @@ std::vector<int64_t> place_of(const DnnData& t, int64_t rest) {
   return at;
 }
 
-// Where in an operand that may be spread the element for this place is.
+// The index in an operand, which may be spread over the result, of the element for place `at`.
 std::vector<int64_t> spread(const DnnData& t, std::vector<int64_t> at) {
   for (size_t i = 0; i < at.size(); ++i)
     if (t.sizes[i] == 1) at[i] = 0;

@@ -1,4 +1,4 @@
-// What the stand-in for cuDNN computes: by definition, in double, from sizes and strides.
+// The arithmetic of the stand-in for cuDNN: by definition, in double, from sizes and strides.
 #pragma once
 
 #include <cstddef>
@@ -34,13 +34,13 @@ struct DnnStep {
   /// "x", "w", "y" of a convolution; else "x", "b", "t" make "y". Operands with one element where
   /// "y" has more are spread over it.
   std::map<std::string, DnnData> tensors;
-  std::vector<int64_t> strides, dilations, padding;  ///< Of a convolution.
+  std::vector<int64_t> strides, dilations, padding;  ///< Parameters of a convolution.
   double alpha = 1, beta = 0;
-  int mode = 0;      ///< Of a pointwise operation or a reduction, as the library numbers it.
-  int64_t axis = 0;  ///< Whose index is generated.
+  int mode = 0;      ///< Mode of a pointwise operation or a reduction, as the library numbers it.
+  int64_t axis = 0;  ///< The axis whose index is generated.
 
   void run() const;
-  /// Where its result goes.
+  /// The tensor of the step's result.
   const DnnData& made() const;
   /// Empty: sizes fit together.
   std::string misfit() const;
@@ -49,7 +49,7 @@ struct DnnStep {
 /// A graph with all that it needs; it may run several times, of a captured graph.
 struct DnnJob {
   std::vector<DnnStep> steps;
-  std::vector<std::vector<std::byte>> memory;  ///< Of what passes between steps, and of scalars.
+  std::vector<std::vector<std::byte>> memory;  ///< Tensors that pass between steps, and scalars.
   bool wrong = false;
   void* workspace = nullptr;
   size_t workspace_bytes = 0;

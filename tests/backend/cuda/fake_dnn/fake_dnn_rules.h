@@ -20,7 +20,7 @@ inline constexpr int kHandleType{0}, kDataType{1}, kBool{2}, kInt64{3}, kFloat{4
     kConvolutionMode{7}, kHeuristicMode{8}, kKnobType{9}, kNumericalNote{11}, kPointwiseMode{14},
     kDescriptor{15}, kReductionType{18}, kBehaviorNote{19};
 
-// What may be set on a kind, of which type, and whether it must be.
+// The attributes that may be set on a kind, their type, and whether they must be set.
 struct Rule {
   int kind, type;
   std::vector<int> attributes;
@@ -66,7 +66,7 @@ inline const Rule kRules[] = {
     {kReshapeOperation, kDescriptor, {2200, 2201}},
 };
 
-/// Of which type the attribute is; -1: the kind has none.
+/// The type of the attribute; -1: the kind has none.
 inline int type_of(int kind, int attribute) {
   for (const Rule& each : kRules)
     if (each.kind == kind && std::ranges::count(each.attributes, attribute) > 0) return each.type;

@@ -1,4 +1,4 @@
-// What every function of the stand-in does first and last.
+// The first and last part of every function of the stand-in.
 #pragma once
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// What a test asks of the stand-in for NVIDIA's driver (fake_cuda_driver.cc), which runs the work
-// of streams on the host, keeps each call in a log, and fails where it is told to.
+// The controls of the stand-in for NVIDIA's driver (fake_cuda_driver.cc), which runs the work of
+// streams on the host, keeps each call in a log, and fails where a test asks for it.
 #pragma once
 
 #include <cstddef>
@@ -40,7 +40,7 @@ class FakeCallObserver {
   virtual void end(const std::string& line, int code) = 0;
 };
 
-/// What a test asks of any stand-in.
+/// The controls of any stand-in.
 class FakeCalls {
  public:
   virtual ~FakeCalls() = default;
@@ -53,7 +53,7 @@ class FakeCalls {
   virtual void clear_log() = 0;
   /// Names of what was made and not destroyed.
   virtual std::vector<std::string> live() const = 0;
-  /// What no program may do: handles that are not alive, work on memory that is gone.
+  /// Faults that no program may make: handles that are not alive, work on memory that is gone.
   virtual std::vector<std::string> faults() const = 0;
 };
 
@@ -66,23 +66,24 @@ class FakeCuda : public FakeCalls {
 
   /// When queued work runs, within the order of its stream and what it waits for.
   enum class Schedule {
-    kAtOnce,  ///< As soon as it may: a device of no time.
+    kAtOnce,  ///< Runs as soon as it may: a device of no time.
     kAtLast,  ///< When the host waits for it, and no more than it waits for: a missing wait shows.
     kRandom,  ///< By the seed, at each call.
   };
   /// All as at the start of the process; what lives is dropped.
   virtual void reset() = 0;
   virtual void set_schedule(Schedule schedule, uint64_t seed = 0) = 0;
-  /// What a kernel does; it returns a code of the driver, 0 for fine. One without does nothing.
+  /// The body of a kernel; it returns a code of the driver, 0 for fine. A kernel without one does
+  /// nothing.
   using Body = std::function<int(const FakeLaunch&)>;
   virtual void on_kernel(const std::string& name, Body body) = 0;
 
   /// How many calls there were since the start or reset().
   virtual int64_t calls() const = 0;
 
-  int version = 0;  ///< Of CUDA, as 1000 * major + 10 * minor.
+  int version = 0;  ///< Version of CUDA, as 1000 * major + 10 * minor.
   int devices = 0, major = 0, minor = 0;
-  size_t memory_bytes = 0;  ///< Of which modules and captured graphs take some, too.
+  size_t memory_bytes = 0;  ///< Modules and captured graphs take some of it, too.
   std::string device_name;
 };
 

@@ -64,7 +64,7 @@ bool is_row(const FakeGraph& graph) {
   return true;
 }
 
-// What the environment says of an attribute, as "16=108,97=166912"; false: nothing.
+// Reads an attribute from the environment, as "16=108,97=166912"; false: it says nothing of it.
 bool is_told(int attribute, int* value) {
   const char* const told = std::getenv("FAKE_CUDA_ATTRIBUTES");
   const std::string text = told == nullptr ? "" : std::string(",") + told;
@@ -312,7 +312,7 @@ int cuStreamBeginCapture_v2(void* stream, int mode) {
   });
 }
 
-// What it returns goes on where the capture failed: the stream takes work again.
+// The stream takes work again, also where the capture failed.
 int cuStreamEndCapture(void* stream, void** graph) {
   *graph = nullptr;
   return destroys(__func__, [&](FakeMachine& fake, std::string& line) {

@@ -62,7 +62,7 @@ void FakeMachine::reset() {
     set_schedule(Schedule::kRandom, static_cast<uint64_t>(seed));
 }
 
-// What a process leaves, or has done wrong, stands at the end of its log.
+// Faults of a process, and objects that it left, stand at the end of its log.
 FakeMachine::~FakeMachine() {
   if (!log_file_.empty()) {
     std::ofstream log(log_file_, std::ios::app);
@@ -129,7 +129,8 @@ void* FakeMachine::allocate(size_t bytes, bool is_pinned, std::string& line) {
   require(bytes > 0, kInvalidValue);
   require(is_pinned || has_room(bytes), kOutOfMemory);
   void* memory = nullptr;
-  // As aligned as the driver's, and not rounded up: a sanitizer sees the first byte beyond.
+  // The memory is as aligned as the driver's, and not rounded up: a sanitizer sees the first byte
+  // beyond.
   require(::posix_memalign(&memory, 256, bytes) == 0, kOutOfMemory);
   std::memset(memory, kNewMemory, bytes);
   blocks_[memory] = {bytes, is_pinned};

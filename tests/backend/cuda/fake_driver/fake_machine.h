@@ -83,8 +83,8 @@ struct FakeModule {
 
 using FakeGraph = std::vector<Node>;
 
-/// What modules and captured graphs take of the device's memory, as made up as it is odd: what is
-/// not counted somewhere shows.
+/// Bytes of the device's memory that modules and captured graphs take: made-up and odd, so that a
+/// count which leaves them out shows.
 inline constexpr size_t kModuleBytes = (8 << 10) + 256;
 inline size_t exec_bytes(const FakeGraph& graph) { return (4 << 10) + 256 + 512 * graph.size(); }
 

@@ -65,7 +65,7 @@ bool read_simulated(const char* image, FakeModule& module) {
   static std::map<uint64_t, void*> opened;
   void*& library = opened[ridge::hash64({image, bytes})];
   if (library == nullptr) {
-    // What kernels ask of the GPU is for all of them to find.
+    // All kernels find the functions that they ask of the GPU in this library.
     if (::dlopen(RIDGE_SIMULATED_GPU, RTLD_NOW | RTLD_GLOBAL) == nullptr) return false;
     // Each in a file of its own name: the loader opens no name twice.
     std::string path = (std::filesystem::temp_directory_path() / "simulated-XXXXXX").string();
@@ -268,7 +268,7 @@ int cuLaunchKernel(void* handle,
     for (size_t i = 0; i < function->sizes.size(); ++i) {
       const auto* const value = static_cast<const std::byte*>(parameters[i]);
       launch.parameters.emplace_back(value, value + function->sizes[i]);
-      // Of a parameter of several addresses, one after the other.
+      // A parameter of several addresses is written one address after the other.
       for (size_t at = 0; at < function->sizes[i]; at += sizeof(Address)) {
         uint64_t number = 0;
         const size_t bytes = std::min(function->sizes[i] - at, sizeof number);

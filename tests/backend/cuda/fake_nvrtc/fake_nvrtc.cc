@@ -31,7 +31,7 @@ struct Program {
   std::string image, log;
 };
 
-// What this process has compiled; of several sources, the image that holds them all.
+// Images that this process has compiled; several sources may share the image that holds them all.
 std::mutex mutex;
 std::map<std::string, std::string> known_images;
 
@@ -177,7 +177,7 @@ int nvrtcGetProgramLog(Program* program, char* log) {
   log[program->log.size()] = '\0';
   return copy(program->log, log);
 }
-// What runs on no device yet has no cubin.
+// A source that was compiled to PTX has no cubin: it runs on no device yet.
 int nvrtcGetCUBINSize(Program* program, size_t* size) {
   return give(program->is_ptx ? 0 : program->image.size(), size);
 }

@@ -1,4 +1,4 @@
-// What a test asks of the stand-in for NVRTC (fake_nvrtc.cc), beside what NVRTC does.
+// The controls of the stand-in for NVRTC (fake_nvrtc.cc).
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@ using CompileTogether = int(const char* const* sources,
                             const char* const* header_names,
                             size_t headers);
 
-/// What a test sets and reads; at first all is zero and empty.
+/// Values that a test sets and reads; at first all is zero and empty.
 struct FakeNvrtcControl {
   std::atomic<int> compilations = 0, at_once = 0, most_at_once = 0;
   /// A compilation goes on when so many run at once, or after ten seconds.

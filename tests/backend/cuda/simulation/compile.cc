@@ -115,8 +115,8 @@ void compile(const std::string& text,
 
 }  // namespace
 
-// Of "extern "C" __global__ void __launch_bounds__(256, 1) NAME(PARAMETERS) {": NAME stands before
-// the last parenthesis that opens outside of another.
+// Finds the kernels of a source. In "extern "C" __global__ void __launch_bounds__(256, 1)
+// NAME(PARAMETERS) {", NAME stands before the last parenthesis that opens outside of another.
 std::vector<SimulatedEntry> entries_of(const std::string& source) {
   std::vector<SimulatedEntry> found;
   constexpr std::string_view kGlobal = "__global__";

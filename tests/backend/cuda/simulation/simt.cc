@@ -11,8 +11,7 @@
 
 #include "tests/backend/cuda/simulation/simulated_gpu.h"
 
-// Of AddressSanitizer, where the process has it.
-// NOLINTBEGIN(bugprone-reserved-identifier,readability-identifier-naming)
+// Functions of AddressSanitizer, where the process has it.
 extern "C" [[gnu::weak]] void __sanitizer_start_switch_fiber(void**, const void*, size_t);
 extern "C" [[gnu::weak]] void __sanitizer_finish_switch_fiber(void*, const void**, size_t*);
 // NOLINTEND(bugprone-reserved-identifier,readability-identifier-naming)
@@ -195,7 +194,7 @@ void launch(void (*kernel)(void* const*),
   block_size.x = threads;
   for (unsigned block = 0; block < blocks; ++block) {
     block_index.x = block;
-    // What no kernel has written must not look like something.
+    // Memory that no kernel has written must not look like a result.
     std::memset(dynamic_shared, 0x5a, dynamic_shared_bytes);
     run_block();
   }

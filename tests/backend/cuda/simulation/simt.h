@@ -1,6 +1,6 @@
-// What a printed kernel needs of CUDA, on a CPU: CUDA's names over the simulated GPU of simt.cc and
-// simt_mma.cc. It stands before the source of each kernel that is compiled while tests run, so it
-// includes nothing that takes long to compile.
+// The part of CUDA that a printed kernel needs, on a CPU: CUDA's names over the simulated GPU of
+// simt.cc and simt_mma.cc. It stands before the source of each kernel that is compiled while tests
+// run, so it includes nothing that takes long to compile.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,7 @@ unsigned lane();
 /// Gives `x` to the own warp, and takes what its lane `from` gives.
 unsigned long long exchange(unsigned long long x, unsigned from);
 
-// What device/approx.h and device/mma.h ask for.
+// Functions that device/approx.h and device/mma.h call.
 float approx_exp2(float x);
 float approx_reciprocal(float x);
 void copy_async(unsigned char* to, const void* from, unsigned bytes, bool is_there);
@@ -81,7 +81,7 @@ void launch(void (*kernel)(void* const* operands),
             unsigned threads,
             size_t shared_bytes);
 
-/// What a table of kernels (simulated_image.h) says of one.
+/// The function that a table of kernels (simulated_image.h) holds for a kernel.
 template <auto kKernel>
 void run(void* const* operands, unsigned blocks, unsigned threads, size_t shared_bytes) {
   launch([](void* const* each) { call(kKernel, each); }, operands, blocks, threads, shared_bytes);

@@ -25,7 +25,7 @@ struct Copy {
   bool is_there;
 };
 
-/// Of a thread: groups that were ended, oldest first, and the open one.
+/// Copies of one thread: groups that were ended, oldest first, and the open one.
 struct Copies {
   std::vector<std::vector<Copy>> groups;
   std::vector<Copy> open;

@@ -8,10 +8,10 @@
 namespace simt {
 
 inline constexpr size_t kWarpLanes = 32;
-/// Of a block's dynamic shared memory.
+/// Bytes of a block's dynamic shared memory.
 inline constexpr size_t kMostShared = 227 << 10;
 extern unsigned char dynamic_shared[kMostShared];
-extern size_t dynamic_shared_bytes;  ///< Of the block that runs.
+extern size_t dynamic_shared_bytes;  ///< Bytes of the block that runs.
 extern size_t current;               ///< The thread of the block that runs.
 
 // ---- between simt.cc and simt_mma.cc ----

@@ -1,5 +1,5 @@
-// What the stand-in for NVRTC makes of a source, and the stand-in for the driver loads: a shared
-// object of this machine, with a table of the kernels in it.
+// The image that the stand-in for NVRTC compiles a source to, and the stand-in for the driver
+// loads: a shared object of this machine, with a table of the kernels in it.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@ namespace ridge::test {
 struct SimulatedKernel {
   const char* name;     ///< Null behind the last.
   size_t parameters;    ///< Pointers, but for those of other sizes, which hold pointers alone.
-  const size_t* sizes;  ///< Of the parameters, in bytes.
+  const size_t* sizes;  ///< Bytes of each parameter.
   /// A pointer is given as it is, any other parameter by its address.
   void (*run)(void* const* parameters, unsigned blocks, unsigned threads, size_t shared_bytes);
 };
