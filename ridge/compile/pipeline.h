@@ -41,7 +41,7 @@ struct PipelineOptions {
   std::function<void(std::string_view, const Graph&)> dump = nullptr;
 };
 
-/// What one pass did.
+/// The report of one pass.
 struct PassReport {
   std::string_view name;
   bool changed = false;

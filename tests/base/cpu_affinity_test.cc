@@ -55,9 +55,9 @@ TEST(CoresFirst, SiblingsComeAfterEveryCore) {
   EXPECT_EQ(cores_first({0, 1, 2, 4, 5, 6}, far.root()), (std::vector<int>{0, 1, 2, 4, 5, 6}));
   const FakeMachine near({{0, "0-1"}, {1, "0-1"}, {2, "2-3"}, {3, "2-3"}}, "thread_siblings_list");
   EXPECT_EQ(cores_first({0, 1, 2, 3}, near.root()), (std::vector<int>{0, 2, 1, 3}));
-  // Of a core of which the process has one CPU only, that one counts as the core.
+  // A core of which the process has only one CPU is represented by that CPU.
   EXPECT_EQ(cores_first({1, 2, 3}, near.root()), (std::vector<int>{1, 2, 3}));
-  // Where the system tells nothing every CPU is a core.
+  // Every CPU is a core where the system says nothing of siblings.
   EXPECT_EQ(cores_first({7, 3, 5}, near.root()), (std::vector<int>{7, 3, 5}));
   EXPECT_TRUE(cores_first({}, near.root()).empty());
 }

@@ -29,7 +29,7 @@ class Format {
     }
   }
 
-  // Of the non-negative finite values, by their bits.
+  // The non-negative finite values, by their bits.
   const std::vector<long double>& values() const { return values_; }
   uint16_t infinity() const { return static_cast<uint16_t>(values_.size()); }
 

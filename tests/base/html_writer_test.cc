@@ -205,7 +205,8 @@ TEST(SvgWriter, Primitives) {
   svg.text({7, 8}, "a<b", {.anchor = TextAnchor::kEnd, .bold = true, .shift = 3});
   const std::string text = svg.finish();
   EXPECT_TRUE(is_balanced(text));
-  // As wide as the page, and letters of a size of their own: nothing is scaled but a line's points.
+  // The picture is as wide as the page, and letters have a size of their own: nothing is scaled but
+  // a line's points.
   EXPECT_TRUE(text.starts_with(R"(<svg width="100%" height="50.5")")) << text;
   EXPECT_EQ(count(text, "viewBox"), 1u);
   EXPECT_NE(text.find(R"(viewBox="0 0 100 50.5" preserveAspectRatio="none"><polyline)"),

@@ -26,7 +26,7 @@
 namespace ridge::test {
 namespace {
 
-// What a head and its loss are made of.
+// The parameters of a head and its loss.
 struct Head {
   DType dtype = DType::kF64;
   int64_t batch = 2, length = 3, width = 4, vocab = 7;

@@ -131,8 +131,8 @@ TEST(FuseProducts, WithoutABiasThePlainProductIsKept) {
   EXPECT_EQ(nodes[1]->inputs[2], (Value{const_cast<Node*>(nodes[0]), 1}));
 }
 
-// What is made again where memory is short has the bits of what was kept: the limit changes no node
-// but for that.
+// A value that is recomputed where memory is short has the bits of the kept one: a limit changes
+// only which nodes are recomputed.
 TEST(FuseProducts, AreTheSameWithALimit) {
   const CaseBuilder c = layer({});
   const Graph& graph = const_cast<CaseBuilder&>(c).graph();
@@ -212,7 +212,7 @@ NamedTensors run(const Graph& graph, const NamedTensors& inputs) {
   return evaluate(graph, *make_backend("ref"), inputs);
 }
 
-// Where nothing is kept for others and nothing summed, the plain form rounds as the two nodes do.
+// The plain form rounds as the two nodes do where nothing is kept for others and nothing summed.
 TEST(FuseProducts, AForwardLayerKeepsItsBits) {
   for (uint64_t seed = 0; seed < static_cast<uint64_t>(test::cases(40)); ++seed) {
     Random random(seed);

@@ -133,7 +133,7 @@ TEST(FuseRows, ABiasGradientJoinsTheLoopThatReadsTheSame) {
   expect_same_bits(b.graph(), b.tensors(), "bias");
 }
 
-// What backward makes of forward's values alone is computed in backward, not kept.
+// Values that backward computes from forward's values alone are computed in backward, not kept.
 TEST(FuseRows, ForwardDoesNotComputeForBackward) {
   CaseBuilder b(DType::kF32, 8);
   const Value x = b.input({6, 5}), w = b.input({5, 5}), v = b.input({5, 5});

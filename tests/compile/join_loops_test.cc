@@ -125,7 +125,7 @@ TEST(JoinLoops, AListNeverWaitsForItself) {
   }
 }
 
-// What reads a result comes after all of the list, and what the list reads before it.
+// Readers of a result come after all of the list, and the operands of the list before it.
 TEST(JoinLoops, ReadersWaitForTheWholeList) {
   Graph graph;
   const Value rate = f32_input(graph, "rate", {});
@@ -177,7 +177,8 @@ TEST(JoinLoops, NoListTakesMoreMemory) {
   EXPECT_NE(print(graph).find("fused_each"), std::string::npos) << print(graph);
 }
 
-// What the pass asks of kernels may have to be compiled and timed first, which is not its own time.
+// The kernels that the pass asks about may have to be compiled and timed first; that is not the
+// pass's own time.
 TEST(JoinLoops, ChoosingKernelsIsBookedApart) {
   Graph graph("main");
   for (int i = 0; i < 4; ++i)
@@ -226,7 +227,7 @@ TEST(JoinLoops, AnOptimizerIsAFewNodesInPlace) {
     EXPECT_EQ(count(graph, "copy"), 0u) << print(graph);
     EXPECT_LT(joined.plan().entries[0].steps.size(), apart.plan().entries[0].steps.size());
     EXPECT_LE(joined.plan().arena_bytes, apart.plan().arena_bytes + 2048);
-    // What is new takes the place of what was old; copies were not read.
+    // New values take the place of old ones; copies had no old value that was read.
     for (const PlanStep& step : joined.plan().entries[0].steps)
       if (step.op == "fused_each" && step.outputs[0].region == Region::kState) {
         size_t in_place = 0;

@@ -1,4 +1,4 @@
-// What the plan alone says about the arena, against what the planner counted from the graph.
+// Compares the arena as the plan alone shows it with the planner's count from the graph.
 #include "ridge/compile/live_ranges.h"
 
 #include <gtest/gtest.h>

@@ -39,7 +39,7 @@ struct Head {
   bool bias = false;
   bool counts = false;  ///< How many are right is asked, too.
   double smoothing = 0.0;
-  double wrong_label = 0.0;  ///< That of the last row, unless 0.
+  double wrong_label = 0.0;  ///< Label of the last row, unless 0.
 };
 
 struct Built {

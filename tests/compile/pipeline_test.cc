@@ -284,7 +284,7 @@ TEST(Pipeline, RandomGraphsKeepTheirBits) {
     EXPECT_LE(graph.nodes().size(), plain.nodes().size());
     const NamedTensors wanted = evaluate(plain, *cpu, b.tensors());
     ASSERT_EQ(bit_difference(wanted, evaluate(graph, *cpu, b.tensors())), "") << "seed " << seed;
-    // What is optimised once is optimised.
+    // Optimising an optimised graph changes nothing.
     graph = b.graph().clone();
     run_pipeline(graph, *cpu, {.off = {"fuse_loops"}});
     const std::string text = print(graph);

@@ -1,5 +1,5 @@
-// Where a device keeps 16 bits in memory: what products read and make, what loops write for others,
-// and what stays in f32.
+// Tests where a device keeps 16 bits in memory: operands and results of products, values that loops
+// write for others, and values that stay in f32.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -158,7 +158,7 @@ TEST(StoredIn16Bits, AConvolutionOfPixelsIsAProduct) {
   EXPECT_EQ(products(graph), 3);
   for (const auto& node : graph.nodes())
     if (node->is<MatMul>()) {
-      // That of the weights becomes a state.
+      // The gradient of the weights becomes a state.
       EXPECT_EQ(node->op_as<MatMul>().f32_result, node->op_as<MatMul>().transpose_a);
     }
   const auto cpu = make_backend("cpu"), ref = make_backend("ref");
@@ -166,7 +166,7 @@ TEST(StoredIn16Bits, AConvolutionOfPixelsIsAProduct) {
   std::mt19937_64 random(3);
   for (const Node* node : plain.inputs()) {
     Tensor tensor(node->outputs[0]);
-    // Of few bits, so that no product is rounded.
+    // Numbers of few bits, so that no product is rounded.
     for (int64_t i = 0; i < tensor.elements(); ++i)
       tensor.set(i, static_cast<double>(random() % 9) - 4);
     inputs.emplace(node->op_as<Input>().input_name, std::move(tensor));

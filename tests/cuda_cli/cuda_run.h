@@ -52,7 +52,7 @@ class CudaRun : public testing::Test {
     EXPECT_EQ(ended.code, 0) << words << "\n" << ended.err;
     return ended;
   }
-  /// What it says where it has to refuse.
+  /// The error of a command that has to refuse.
   std::string error_of(const std::string& words, const std::string& shell = {}) const {
     const Ended ended = ridge(words, shell);
     EXPECT_EQ(ended.code, 2) << words << "\n" << ended.err;

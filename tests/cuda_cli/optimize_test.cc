@@ -44,7 +44,7 @@ class CudaOptimize : public CudaRun {
     return all;
   }
 
-  /// What the flags leave free is not set by the user, and is all that may be tried.
+  /// Flags that set every key but `free`, which alone may then be tried.
   static std::string all_but(const std::string& free) {
     const std::map<std::string, std::string> rows = {{"train.precision", "f32"},
                                                      {"train.kernels", "same_bits"},
@@ -103,7 +103,7 @@ TEST_F(CudaOptimize, FasterKernelsAreKeptWhereTheGuardPassesThem) {
   EXPECT_THAT(text_of(folder_ / "found/report.html"), has("</html>"));
   EXPECT_THAT(fine("inspect exact.toml --plan --device cuda --recipe found/recipe.toml", gpu).out,
               has("cublaslt_1_tile2"));
-  // What the ledger holds can be done again.
+  // A trial in the ledger can be run again.
   fine(fmt::format("ledger replay found/ledger.jsonl {} --budget 20 --json",
                    kernels.at("number").get<int>()),
        gpu);

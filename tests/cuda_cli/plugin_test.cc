@@ -29,7 +29,7 @@ class CudaPlugin : public testing::Test {
     return ended.err;
   }
 
-  /// What a program of the system prints.
+  /// The output of a program of the system.
   std::string printed(const std::string& program, const std::vector<std::string>& words) const {
     const Ended ended = test::RidgeProcess(folder_.path(), words, "", program).wait();
     EXPECT_EQ(ended.code, 0) << program << "\n" << ended.err;
@@ -152,7 +152,7 @@ TEST_F(CudaPlugin, TheProgramNeedsNothingOfCuda) {
   }
 }
 
-// What the program has, the plugin takes from there: state of its own would be a second one.
+// The plugin takes the program's state from the program: state of its own would be a second one.
 TEST_F(CudaPlugin, ThePluginHasNoStateOfTheProgram) {
   const std::string symbols = printed("nm", {"-DC", "--defined-only", RIDGE_CUDA_PLUGIN});
   EXPECT_THAT(symbols, has(" T ridge_cuda_plugin\n"));

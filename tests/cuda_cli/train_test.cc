@@ -35,7 +35,7 @@ class CudaTrain : public CudaRun {
     EXPECT_EQ(wrongs(log), std::vector<std::string>{}) << words;
     return ended;
   }
-  /// What such a run prints as JSON.
+  /// The JSON that such a run prints.
   json report_of(const std::string& words, const std::string& environment = {}) const {
     return json::parse(fine(words + " --json", environment).out);
   }
@@ -246,9 +246,9 @@ TEST_F(CudaTrain, ThePlannedProgramIsThePlainOne) {
   fine("train mlp.toml --device cuda --verify --set train.precision=bf16");
 }
 
-// What the device's memory in use grows by from just before the plan's memory is taken to the last
-// step is the plan; graphs of CUDA are told apart from it. Libraries load each kernel when it first
-// runs, which is before that.
+// The device's memory in use grows by the plan, from just before the plan's memory is taken to the
+// last step; CUDA graphs are counted apart. Libraries load each kernel when it first runs, which is
+// before that.
 TEST_F(CudaTrain, MemoryInUseIsThePlanAndTheCapturedLaunches) {
   const std::string libraries = kCublaslt + kCudnn;
   struct Case {

@@ -180,7 +180,7 @@ TEST(Buckets, NeedLengthsAndAnOrderToChange) {
             std::string::npos);
 }
 
-// What threads read is what the planner says.
+// The threads read the batches of the planner.
 TEST(Buckets, TheLoaderReadsLargerBatchesToo) {
   const test::TemporaryFolder folder;
   std::mt19937 random(6);

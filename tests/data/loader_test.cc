@@ -235,7 +235,7 @@ TEST(Loader, IsFullWhenAllThatIsKeptReadyIsThere) {
   }
   loader.seek({});
   loader.wait_until_full();
-  // What a plan that ends has left.
+  // A plan that ends fills the loader with the batches that it has left.
   Loader once(dataset, {.batch = 400, .repeat = false}, {.workers = 2, .prefetch = 8});
   once.wait_until_full();
   // Nothing to wait for.

@@ -178,7 +178,8 @@ TEST(RaggedText, BatchesSayHowLongTheyAre) {
 
 // ---- batch_lengths ----
 
-/// Of all pairs of samples (one may come twice), each cut to the shortest of `cuts` that holds it.
+/// The mean length over all pairs of samples (one may come twice), each cut to the shortest of
+/// `cuts` that holds it.
 double mean_of_pairs(const Dataset& dataset, const std::vector<int64_t>& cuts) {
   const int64_t whole = dataset.fields()[0].shape[0], count = dataset.size();
   int64_t sum = 0;

@@ -177,7 +177,8 @@ TEST(Crop, RandomCropsLieInsideAndFollowTheirDistribution) {
     area += box.width * box.height / 200000 / kDraws;
     ratio += std::log(box.width / box.height) / kDraws;
   }
-  // What torchvision's get_params gives for this size: large areas of a tall ratio do not fit.
+  // torchvision's get_params gives these means for this size: large areas of a tall ratio do not
+  // fit.
   EXPECT_NEAR(area, 0.450, 0.015);
   EXPECT_NEAR(ratio, 0.028, 0.015);
 }

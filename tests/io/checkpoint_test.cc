@@ -243,7 +243,7 @@ TEST(Checkpoint, AllCorruptIsAnError) {
   EXPECT_LT(error.find("step-00000002: "), error.find("step-00000001: "));
 }
 
-// What a kill can leave: a temporary folder with any part of its files.
+// A kill can leave a temporary folder with any part of its files.
 TEST(Checkpoint, LeftoversOfAKilledSaveDoNotCount) {
   const TempFolder folder;
   save(folder.path(), 1);
@@ -265,7 +265,7 @@ TEST(Checkpoint, LeftoversOfAKilledSaveDoNotCount) {
   EXPECT_EQ(folder.names(), (Names{"step-00000001", "step-00000002"}));
 }
 
-/// What a training run does with its checkpoints.
+/// Saves, marks and prunes as a training run does.
 void save_mark_prune(const fs::path& dir, int64_t step) {
   save(dir, step, 100000);
   mark_best(dir, step);

@@ -162,7 +162,7 @@ TEST(LossScale, AnyPartSkipsTheStep) {
     steps.step(is_first ? 1e4 : 0.1, is_first ? 0.1 : 1e4);
     expect_kept(before, steps.state());
     EXPECT_EQ(steps.scalar("loss_scale"), 512.0);
-    // What overflowed is not left in the sums.
+    // The sums keep nothing of the step that overflowed.
     steps.step(0.1);
     EXPECT_TRUE(parameters_moved(training, before, steps.state()));
     EXPECT_EQ(steps.scalar("halted"), 0.0);

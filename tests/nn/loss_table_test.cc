@@ -232,7 +232,8 @@ INSTANTIATE_TEST_SUITE_P(All,
 
 // ---- 16 bits in memory ----
 
-// As a device compiles it that keeps in 16 bits what products read and make. The CPU runs it.
+// The graph as it is compiled for a device that keeps operands and results of products in 16 bits.
+// The CPU runs it.
 Graph stored_in_bf16(Graph graph) {
   LazyBackend device({.stores_16_bits = true});
   run_pipeline(graph, device, {.precision = DType::kBF16});
@@ -346,9 +347,9 @@ TEST_P(Fp16Table, IsPyTorchsWithItsGradScaler) {
                                  .skipped = skipped - unknown,
                                  .maybe_skipped = step_number % 4}));
     const NamedTensors got = step(training, run, data);
-    // Where f32 rounds otherwise some roundings to f16 go the other way: another order of sums
-    // moves PyTorch's own losses as much. Without any rounding to f16 the first ones are off by
-    // twice that.
+    // Some roundings to f16 go the other way when f32 rounds otherwise: another order of sums moves
+    // PyTorch's own losses as much. Without any rounding to f16 the first ones are off by twice
+    // that.
     const double tolerance = skipped == step_number ? GetParam().first : GetParam().later;
     EXPECT_NEAR(got.at("loss").at(0), table["loss"][i], tolerance) << place;
     EXPECT_EQ(run.state().at("loss_scale").at(0), table["scale"][i]) << place;

@@ -113,7 +113,7 @@ std::vector<Value> product_in_loop(
   return results;
 }
 
-// What a layer is: with a bias and GELU, and what GELU read, for its gradient.
+// A layer with a bias and GELU, which also keeps GELU's input for the gradient.
 std::vector<Value> layer_of_product(CaseBuilder& b) {
   const Value bias = b.input(wide(b.dtype()), {70}, -2.0, 2.0);
   return product_in_loop(
@@ -274,7 +274,7 @@ std::vector<OpSample> convolutions_with_norms() {
 
 const OpSamples kConvolutionsWithNorms(convolutions_with_norms());
 
-// What one sample of attention is like; `packed` heads of qkv, or 0 for q, k, v with 3 heads.
+// One sample of attention; `packed` heads of qkv, or 0 for q, k, v with 3 heads.
 struct AttentionCase {
   std::string label;
   int64_t t, s;

@@ -81,7 +81,7 @@ TEST(PlainWindows, Pools) {
     expect_alike(dtype, seed, [&](CaseBuilder& b) {
       MaxPool2dGrad op;
       op.pool = pool;
-      // Of few numbers, so that many are equal: the first of the largest counts.
+      // The numbers are few, so that many are equal: the first of the largest counts.
       std::vector<double> image(static_cast<size_t>(numel(x)));
       for (double& each : image) each = static_cast<double>(b.random().integer(0, 3));
       return add_node(std::move(op), {b.given({dtype, x}, image), b.input(y)});

@@ -84,7 +84,7 @@ NamedTensors run_part(const Graph& graph, int64_t first, Backend& backend) {
   return evaluate(graph, backend, inputs);
 }
 
-// What two halves give for an output, joined as the flow says.
+// An output of the whole batch from those of its two halves, joined by the flow.
 Tensor join(const Tensor& a, const Tensor& b, const BatchFlow& flow) {
   if (flow.kind == Kind::kNone) return a;
   if (flow.kind == Kind::kSum) {

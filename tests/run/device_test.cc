@@ -83,7 +83,7 @@ std::string place_text(const Place& place) {
   return fmt::format("{}+{}", place.region == Region::kState ? 0 : 1, place.offset);
 }
 
-// What a run launches, as the log has it: of the plan alone.
+// The launches of a run as the log has them, from the plan alone.
 std::vector<std::string> planned_launches(const EntryPlan& entry) {
   std::vector<std::string> lines;
   for (const PlanStep& step : entry.steps) {
@@ -202,7 +202,8 @@ TEST(Device, AnEntryIsRecordedAfterItsFirstRun) {
   EXPECT_EQ(count(device.log(), "0: launch"), launches);
   EXPECT_GE(drain_trace().events.size(), launches);
   run();
-  // Where the device's work is recorded, that of a replay is: the first run shows whose it is.
+  // A device that records its work also records that of a replay: the first run launches one by
+  // one, to show the site of each piece.
   static constexpr ScopeHooks kHooks = {[](const char*) {}, [] {}};
   hear_scopes(ScopeListener::kDevice, kHooks);
   start_tracing();

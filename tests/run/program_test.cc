@@ -175,7 +175,7 @@ void expect_same_as_evaluate(uint64_t seed, const ProgramOptions& options) {
   for (const auto& [name, updated] : updates)
     if (!updated.empty()) got.emplace(name, program.state().read(updated));
   ASSERT_EQ(bit_difference(wanted, got), "") << "seed " << seed;
-  // What was not updated keeps its bytes.
+  // State that was not updated keeps its bytes.
   for (const PlanSlot& slot : program.plan().state) {
     bool is_updated = false;
     for (const auto& [name, updated] : updates) is_updated = is_updated || updated == slot.name;
@@ -260,8 +260,8 @@ TEST(Program, StatesThatSwapAreSwapped) {
   EXPECT_EQ(outputs.at("old").at(3), 3);
 }
 
-// What is cut off behind takes no bytes; a state that such a value becomes gets a copy, since what
-// it was cut from is larger.
+// A slice that cuts off only the end is read in place and takes no bytes; a state that such a value
+// becomes gets a copy, since the slice's source is larger.
 TEST(Program, ASliceFromTheFirstByteOnIsReadWhereItLies) {
   ProgramGraphs graphs;
   Graph graph("cut");
@@ -353,7 +353,7 @@ TEST(Program, FirstNotFiniteNamesTheNode) {
   EXPECT_THAT(program.first_not_finite(0), testing::StartsWith("layer.1:log.0 (nan at element 2"));
 }
 
-// Of a loop behind a product, too: the op in it, not the node.
+// In a loop behind a product, too, the report names the op in the loop, not the node.
 TEST(Program, FirstNotFiniteLooksIntoALoopBehindAProduct) {
   Graph graph("g"), body("fused"), alone("alone");
   const TensorType two{DType::kF32, {2, 2}};

@@ -1,4 +1,5 @@
-// What the tuner picks, refuses and keeps, with kernels of known times on a clock of its own.
+// Tests which kernels the tuner picks, refuses and keeps; kernels have known times on a clock of
+// the test.
 #include "ridge/run/tuner.h"
 
 #include <gmock/gmock.h>
@@ -32,8 +33,8 @@ struct FakeChoice {
   bool other_bits = false;
 };
 
-// What is being recorded, if anything is; and how often kernels have read a first operand, by
-// place.
+// The times of the launches that are being recorded, if any are; and how often kernels have read a
+// first operand, by place.
 std::vector<int64_t>* recorded_ns = nullptr;
 std::map<const void*, int> reads;
 
@@ -128,9 +129,9 @@ class FakeBackend final : public Backend {
 
   int launches() const { return launches_; }
 
-  int64_t launch_ns = 0;  ///< What a launch takes at least; recorded ones do not.
+  int64_t launch_ns = 0;  ///< A launch takes at least so many ns; recorded ones do not.
   int64_t cache = 0;
-  int64_t free_bytes = int64_t{1} << 40;  ///< What may still be allocated; nothing comes back.
+  int64_t free_bytes = int64_t{1} << 40;  ///< Bytes that may still be allocated; none come back.
 
  private:
   std::unique_ptr<Backend> inner_ = make_backend("ref");
@@ -200,7 +201,7 @@ TEST(Tuner, OperandsThatTheCacheWouldLoseComeInTurn) {
     tuned.backend().cache = cache;
     reads.clear();
     EXPECT_EQ(tuned.picked(), "b");
-    // What is held against the reference may lie elsewhere, and is read once or twice.
+    // Operands of the comparison with the reference may lie elsewhere, and are read once or twice.
     const auto timed =
         std::ranges::count_if(reads, [](const auto& each) { return each.second > 20; });
     EXPECT_EQ(timed, copies) << cache;
@@ -243,7 +244,7 @@ TEST(Tuner, OfTheSameBitsThoseOfTheCpu) {
   EXPECT_EQ(one.picked(), "exact");
   EXPECT_EQ(one.backend().launches(), 0);
   EXPECT_EQ(Tuned({library, approximate}).picked(), "library");
-  // What shares the CPU's bits is held to them.
+  // A kernel that shares the CPU's bits is held to them.
   EXPECT_THROW(Tuned({library, exact, {.name = "off", .bits = 0, .ns = 10, .error = 1e-7F}}).pick(),
                InternalError);
 }
@@ -343,8 +344,8 @@ TEST(Tuner, LoopsOfOtherBitsAreHeldAgainstTheReference) {
   }
 }
 
-// What a library offered and then refuses; of a small node all choices run before any is timed.
-// A node that is held against the reference, and one that is too large for that.
+// A library may offer a kernel and then refuse it; all choices of a small node run before any is
+// timed. One node is compared with the reference, the other is too large for that.
 TEST(Tuner, WhatCannotRunIsNotTimedAndNothingIsKept) {
   for (const std::vector<int64_t>& shape : {std::vector<int64_t>{5, 7}, {1100, 1000}}) {
     const TempFolder folder;

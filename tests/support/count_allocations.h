@@ -17,8 +17,8 @@
 
 namespace ridge::test {
 
-inline std::atomic<int64_t> allocations{0};                 ///< Of all threads.
-inline constinit thread_local int64_t own_allocations = 0;  ///< Of the calling thread.
+inline std::atomic<int64_t> allocations{0};                 ///< Allocations of all threads.
+inline constinit thread_local int64_t own_allocations = 0;  ///< Allocations of the calling thread.
 
 #ifdef RIDGE_TEST_SANITIZED
 inline constexpr bool kCountsAllocations = false;  // the sanitizer owns malloc
@@ -34,7 +34,7 @@ inline void count_allocation() {
 }  // namespace ridge::test
 
 #ifndef RIDGE_TEST_SANITIZED
-// What they return goes back through the C library's own free: glibc exports these names for that.
+// The C library's own free takes their memory back: glibc exports these names for that.
 extern "C" {
 // NOLINTBEGIN(readability-identifier-naming): the names are the C library's
 void* __libc_malloc(size_t size);

@@ -1,4 +1,4 @@
-// What a call says when it refuses.
+// The messages of calls that refuse.
 #pragma once
 
 #include <string>

@@ -20,7 +20,7 @@ class LazyEvent final : public Event {
   size_t number() const { return number_; }
 
   uint64_t recorded = 0, reached = 0;
-  LazyBackend::LazyStream* stream = nullptr;  ///< Of the last recording.
+  LazyBackend::LazyStream* stream = nullptr;  ///< Stream of the last recording.
 
  private:
   LazyBackend& backend_;

@@ -65,7 +65,7 @@ class LazyBackend final : public Backend {
   /// "region+offset", of the allocations in their order: what the log calls an address.
   std::string place(const void* address) const;
 
-  // Of its own streams, events and kernels.
+  // Work of the backend's own streams, events and kernels.
   struct Work {
     std::function<void()> task;  ///< Null for the rest.
     class LazyEvent* wait = nullptr;

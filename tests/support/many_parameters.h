@@ -15,7 +15,7 @@
 
 namespace ridge::test {
 
-/// Of them one has one element, which no list takes.
+/// The shapes of the parameters; the one with a single element is taken by no list.
 inline const std::vector<Shape>& parameter_shapes() {
   static const std::vector<Shape> shapes = {
       {64, 33}, {64}, {4097}, {3}, {2}, {1}, {17, 5}, {1, 300}, {2048, 2}, {7, 1, 9}};

@@ -14,9 +14,9 @@ struct MemoryCheck {
   int64_t state_bytes = 0;
   int64_t measured_bytes = 0;  ///< RssAnon, or memory of the device in use, after the steps, less
                                ///< what it was before the plan's memory was taken.
-  int64_t captured_bytes = 0;  ///< Of that, what captured launches took beside the plan.
+  int64_t captured_bytes = 0;  ///< Bytes of it for captured launches, beside the plan.
   int64_t micro = 0;           ///< Micro-batches a step.
-  std::string limit_text;      ///< What apply_memory_limit said.
+  std::string limit_text;      ///< The text that apply_memory_limit returned.
   double limit_seconds = 0;    ///< How long it took.
 };
 

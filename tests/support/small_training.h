@@ -16,8 +16,8 @@ inline constexpr int64_t kWidth = 16;
 inline const TensorType kRow{DType::kF32, {kWidth}};
 inline const TensorType kRows{DType::kF32, {kWidth, kWidth}};
 
-/// What training has: parts that add up, an update with a small input, an evaluation; and an entry
-/// without data, whose results nothing but the wait for a read keeps.
+/// The entries of a training: micro-batches that add up, an update with a small input, an
+/// evaluation; and an entry without data, whose results nothing but the wait for a read keeps.
 inline ProgramGraphs small_training() {
   ProgramGraphs graphs;
   for (const char* name : {"p", "sum", "ticks"})
@@ -93,8 +93,8 @@ class Loop {
     return std::move(seen_);
   }
 
-  // As a run does it: host memory of a batch is used again as soon as it may be, scalars at once,
-  // and what is read is not waited for.
+  // Runs a step as training does: host memory of a batch is used again as soon as it may be,
+  // scalars at once, and reads are not waited for.
   void run_step(int64_t step) {
     for (int64_t part = 0; part < 2; ++part) {
       Tensor& x = batches_[part];

@@ -36,7 +36,7 @@ inline attach::ProcessSample process_of(pid_t pid, const std::string& name, doub
   return process;
 }
 
-/// What is seen `seconds` after the start of a program that tells nothing of itself: two processes
+/// The input `seconds` after the start of a program that reports nothing of itself: two processes
 /// that use 1.5 processors each.
 inline attach::WatchInput input_at(double seconds) {
   attach::WatchInput input;
@@ -47,8 +47,8 @@ inline attach::WatchInput input_at(double seconds) {
   return input;
 }
 
-/// Of a rank that has taken steps of half a second since the first second, a quarter of which it
-/// waited for data.
+/// The facts of a rank that has taken steps of half a second since the first second, a quarter of
+/// which it waited for data.
 inline attach::ProcessFacts facts_at(pid_t pid, double seconds) {
   attach::ProcessFacts facts;
   facts.pid = pid;

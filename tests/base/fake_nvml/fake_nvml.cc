@@ -38,7 +38,7 @@ unsigned long long energy_calls = 0;
 
 int number_of(void* device) { return static_cast<int>(static_cast<char*>(device) - handles); }
 
-// What a function returns for a device before it looks at anything else.
+// The result of a function for a device, before the function reads anything else.
 int result_of(const std::string& function, void* device) {
   if (open_count == 0) return 1;
   if (device == nullptr || number_of(device) >= number("DEVICES", 1)) return 2;

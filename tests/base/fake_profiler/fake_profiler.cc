@@ -46,7 +46,7 @@ extern "C" int InitializeInjectionNvtx2(const void* (*get_table)(uint32_t)) {
   version->SetInjectionNvtxVersion(3);
   Pointer** table = nullptr;
   unsigned size = 0;
-  // As profilers do: each module that there is, and each of its functions.
+  // Asks, like a profiler, for each module that there is and each of its functions.
   constexpr unsigned kSizes[] = {0, 16, 9, 15, 7, 16, 7};
   for (int module = 1; module <= 6; ++module) {
     if (callbacks->GetModuleFunctionTable(module, &table, &size) != 1 || size != kSizes[module])
