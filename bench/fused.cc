@@ -39,9 +39,9 @@
 namespace ridge::cpu {
 namespace {
 
-constexpr int64_t kElements = int64_t{1} << 24;  // of each array: 64 MiB
+constexpr int64_t kElements = int64_t{1} << 24;  // elements of each array: 64 MiB
 constexpr int64_t kGrain = 16384;                // elements a thread takes at a time
-constexpr int64_t kColumns = 3072;               // of the matrix that a bias is added to
+constexpr int64_t kColumns = 3072;               // columns of the matrix that a bias is added to
 
 struct Options {
   std::vector<int> threads = {1, 2};
@@ -187,7 +187,7 @@ Graph cross_entropy_graph() {
 
 struct Workload {
   std::string name;
-  double floor;  // of the copy bandwidth
+  double floor;  // lower bound of the speed, as a share of the copy bandwidth
   double bytes;
   std::function<void()> run;
 };

@@ -20,7 +20,7 @@ class UserError : public std::runtime_error {
       : std::runtime_error(fix.empty() ? message : message + "; " + fix),
         message_(message),
         fix_(std::move(fix)) {}
-  /// what() without the fix.
+  /// The text of what(), without the fix.
   const std::string& message() const { return message_; }
   const std::string& fix() const { return fix_; }
 

@@ -52,8 +52,8 @@ class BatchPlanner {
   BatchPlan plan_;
   LoaderPosition position_;
   std::optional<LengthClasses> classes_;  // for buckets
-  std::vector<int64_t> order_;            // of epoch ordered_; empty without shuffling
-  std::vector<int64_t> begins_;           // of its batches, in buckets
+  std::vector<int64_t> order_;            // samples of epoch ordered_; empty without shuffling
+  std::vector<int64_t> begins_;           // begins of its batches, in buckets
   int64_t ordered_ = -1;
   bool ended_ = false;
 };

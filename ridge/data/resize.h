@@ -67,7 +67,7 @@ class Resizer {
   int64_t target_;
   const Kernels& kernels_;
   ResizeAxis columns_, rows_;
-  std::vector<float> scale_, offset_;  // of the normalisation, for a row of the result
+  std::vector<float> scale_, offset_;  // normalisation, for a row of the result
   std::vector<float> source_, resized_;
   int64_t width_ = 0, row_ = 0, next_ = 0;
   float* out_ = nullptr;

@@ -61,7 +61,7 @@ void AppendFile::flush() {
     if (done < 0 && errno == EINTR) continue;
     if (done < 0) {
       const int code = errno;
-      buffer_.erase(0, buffer_.size() - rest.size());  // what is written is not written twice
+      buffer_.erase(0, buffer_.size() - rest.size());  // written bytes are not written twice
       errno = code;
       fail("write", path_);
     }

@@ -38,7 +38,7 @@ class CsvScanner {
   size_t at_ = 0;
   size_t line_start_ = 0;
   int64_t line_ = 1;
-  std::deque<std::string> unescaped_;  // of this row: references into it stay valid as it grows
+  std::deque<std::string> unescaped_;  // texts of this row; references stay valid as it grows
 };
 
 }  // namespace ridge

@@ -17,7 +17,7 @@ constexpr size_t kMaxPiece = std::numeric_limits<uInt>::max() / 2;
 
 struct GzipReader::Stream {
   z_stream z = {};
-  Bytes rest;         // of the input, beyond what zlib was given
+  Bytes rest;         // input that zlib was not given yet
   bool done = false;  // all members were read
 
   /// Gives zlib more input when it has none.

@@ -21,7 +21,7 @@ struct Element {
   size_t size = 0;
   bool big_endian = false;
   bool widen = false;         // unsigned, to be stored as i64
-  DType dtype = DType::kF32;  // of the tensor
+  DType dtype = DType::kF32;  // type of the tensor
 };
 
 struct Header {
@@ -131,7 +131,7 @@ class DictParser {
     const auto result = std::from_chars(text_.data() + at_, end, value);
     require(result.ec == std::errc(), "a size");
     at_ = static_cast<size_t>(result.ptr - text_.data());
-    accept_word("L");  // as Python 2 wrote it
+    accept_word("L");  // Python 2 wrote an L
     return value;
   }
 

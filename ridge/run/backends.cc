@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMostText = 300;  // of a version or reason that another file says
+constexpr size_t kMostText = 300;  // bytes of a version or reason from another file
 
 /// N of "cuda:N", 0 of "cuda"; none for a name of another device.
 std::optional<int> cuda_number(std::string_view name) {

@@ -37,7 +37,7 @@ void InputStaging::copy(size_t entry, void* to, int64_t staging, const void* hos
   entry_ = entry;
   backend_.copy_to_device(copies_, slot.device + staging, host, bytes);
   auto* const place = static_cast<std::byte*>(to);
-  if (!pieces_.empty()) {  // what lies side by side here and there is taken as one
+  if (!pieces_.empty()) {  // pieces that lie side by side in both places are joined
     Piece& last = pieces_.back();
     const auto last_bytes = static_cast<int64_t>(last.bytes);
     if (last.to + last_bytes == place && last.staging + last_bytes == staging) {

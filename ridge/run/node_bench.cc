@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kRoundNs = 200'000;        // a round runs a kernel again until so much has passed
 constexpr int64_t kShortNs = 50'000;         // the host takes some 10 us to launch it and wait
 constexpr int64_t kRecorded = 64;            // launches that are recorded of such a one
-constexpr int64_t kCandidateNs = 8'000'000;  // what a candidate's rounds may take
+constexpr int64_t kCandidateNs = 8'000'000;  // time for all rounds of a candidate
 constexpr size_t kFewestRounds = 5;
 constexpr size_t kMostRounds = 21;
 
@@ -104,7 +104,7 @@ Tensor NodeBench::read(size_t result) {
                       : TensorType{type.dtype, {static_cast<int64_t>(pieces * piece / element)}});
   auto* const to = static_cast<std::byte*>(tensor.data());
   for (size_t i = 0; i < pieces; ++i) {
-    const size_t last = (bytes - piece) / element;  // of its first elements
+    const size_t last = (bytes - piece) / element;  // first element of the last piece
     const size_t first = pieces == 1 ? 0 : last * i / (pieces - 1);
     backend_.copy_to_host(*stream_, to + i * piece, from + first * element, piece);
   }

@@ -399,7 +399,7 @@ std::string Program::first_not_finite(size_t entry) {
   for (const Launch& step : launches_[entry]) {
     const auto id = static_cast<size_t>(step.step->node);
     const Node& node = *graph.nodes()[id];
-    NamedTensors inputs;  // of a fused node, which may write over them
+    NamedTensors inputs;  // inputs of a fused node, which may write over them
     const Fused* const loop = loop_of(node);
     if (loop != nullptr)
       for (size_t i = 0; i < node.inputs.size(); ++i)

@@ -81,7 +81,7 @@ using Problem = GemmProblem<T>;
 // (Higham, "Accuracy and Stability of Numerical Algorithms", section 3.1).
 template <typename T>
 void expect_close(const Problem<T>& problem, bool accumulate, const std::vector<T>& got) {
-  constexpr double kLastStep = std::is_same_v<T, F16> ? 0x1p-24 : 0;  // of subnormal numbers
+  constexpr double kLastStep = std::is_same_v<T, F16> ? 0x1p-24 : 0;  // step of subnormals
   const GemmShape& s = problem.s;
   std::vector<Wide<T>> left, right;  // op(A) by rows, op(B) by columns
   for (int64_t i = 0; i < s.m; ++i)

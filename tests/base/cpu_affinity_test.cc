@@ -103,7 +103,7 @@ TEST_F(Pinning, EveryThreadHasOneCpuOfItsOwn) {
       taken.insert(mask[0]);
     }
     EXPECT_EQ(taken.size(), static_cast<size_t>(threads));
-    EXPECT_EQ(allowed_cpus(), before_);  // what the process may use is no less
+    EXPECT_EQ(allowed_cpus(), before_);  // the process may still use all of them
     set_thread_pinning(false);
     for (const std::vector<int>& mask : masks_of_pool(threads)) EXPECT_EQ(mask, before_);
   }

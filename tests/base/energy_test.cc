@@ -72,7 +72,7 @@ TEST_F(Energy, WhatCannotBeReadIsNotMeasured) {
   if (geteuid() == 0) return;  // root reads everything
   count("intel-rapl:1", "5");
   EXPECT_EQ(EnergyMeter(folder()).problem(), "");
-  chmod((folder_ / "intel-rapl:1" / "energy_uj").c_str(), 0);  // as kernels since 5.10 have it
+  chmod((folder_ / "intel-rapl:1" / "energy_uj").c_str(), 0);  // the mode since Linux 5.10
   EXPECT_NE(EnergyMeter(folder()).problem(), "");
 }
 

@@ -324,7 +324,7 @@ TEST(LinePlot, LongSeriesAreThinnedButKeepTheirExtremes) {
     least = std::min(least, std::stod((*it)[1]));
     greatest = std::max(greatest, std::stod((*it)[1]));
   }
-  EXPECT_GT(greatest - least, 200);  // of 320 pixels, most of which the outliers span
+  EXPECT_GT(greatest - least, 200);  // pixels of 320, most of which the outliers span
 }
 
 TEST(LinePlot, ItsKeyHasEachSeries) {

@@ -77,7 +77,7 @@ TEST(LowerUnsupported, ImagesRunByProductsAndLoops) {
       ++products;
       EXPECT_EQ(node->inputs[0].dtype(), precision) << node->site.name;
     }
-    EXPECT_EQ(products, 5);  // of w its own and its gradient, of v three
+    EXPECT_EQ(products, 5);  // w's own and its gradient, and three for v
     FullDevice full;
     const NamedTensors want = evaluate(compiled(b.graph(), full, precision), full, b.tensors()),
                        got = evaluate(graph, bare, b.tensors());

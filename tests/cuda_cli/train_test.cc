@@ -12,7 +12,7 @@ namespace {
 class CudaTrain : public CudaRun {
  protected:
   CudaTrain() {
-    shell_ = "export RIDGE_TUNE=false;";  // what is tried is not timed
+    shell_ = "export RIDGE_TUNE=false;";  // kernels are not timed
     write("mlp.toml",
           "[model]\nkind = 'mlp'\nhidden = [12]\noutputs = 3\ndropout = 0.25\n[data]\n"
           "kind = 'random'\nshape = [6]\nsamples = 80\nclasses = 3\neval_fraction = 0.2\n"

@@ -161,7 +161,7 @@ TEST(Device, StagingIsPartOfThePlan) {
   ProgramGraphs graphs = small_training(), same = small_training();
   const Plan host = make_plan(graphs, *cpu, {}), device = make_plan(same, *threaded, {});
   EXPECT_EQ(host.staging_bytes, 0);
-  EXPECT_EQ(device.staging_bytes, 2 * (kRows.bytes() + kRow.bytes()));  // of micro: x and part
+  EXPECT_EQ(device.staging_bytes, 2 * (kRows.bytes() + kRow.bytes()));  // micro's x and part
   EXPECT_EQ(device.total_bytes(), host.total_bytes() + device.staging_bytes);
   EXPECT_EQ(print(host).find("stag"), std::string::npos);
   EXPECT_THAT(print(device), testing::HasSubstr(fmt::format(" staging {}\n", 2 * 1088)));

@@ -278,7 +278,7 @@ TEST(Program, ASliceFromTheFirstByteOnIsReadWhereItLies) {
   Program program(std::move(graphs), *cpu);
   std::map<std::string, int> launches;
   for (const PlanStep& step : program.plan().entries[0].steps) ++launches[step.op];
-  EXPECT_EQ(launches["slice"], 1);  // of the column
+  EXPECT_EQ(launches["slice"], 1);  // the slice of the column
   program.state().write("s", filled({24, 64}, 5));
   const NamedTensors outputs = run_entry(program, 0, {{"x", filled({32, 64}, -2000)}});
   EXPECT_EQ(outputs.at("s.old").at(70), 75);

@@ -11,7 +11,7 @@ namespace ridge::cpu {
 
 /// Storing so many bytes past the caches loses nothing: whoever reads them next finds none there.
 inline bool outgrows_caches(size_t bytes) {
-  constexpr int64_t kLeast = int64_t{8} << 20;  // where the size is unknown
+  constexpr int64_t kLeast = int64_t{8} << 20;  // bytes to assume where the size is unknown
   return bytes > static_cast<size_t>(std::max(kLeast, cpu_info().l3_bytes));
 }
 

@@ -11,7 +11,7 @@
 namespace ridge::cpu {
 namespace {
 
-constexpr int64_t kBlockBytes = 32 << 10;  // of a row, handled at a time
+constexpr int64_t kBlockBytes = 32 << 10;  // bytes of a row that are handled at a time
 constexpr int64_t kChunkBytes = 64 << 10;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -63,7 +63,7 @@ void check_range(std::string_view op, const Index* indices, const Shape& shape, 
 
 struct GatherRows {
   AxisView x;
-  int64_t count;  // of indices
+  int64_t count;  // number of indices
   int64_t row;    // bytes
 
   // Copies rows to (outer, count), a block of columns at a time.

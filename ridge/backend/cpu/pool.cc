@@ -13,8 +13,8 @@ namespace ridge::cpu {
 namespace {
 
 constexpr int64_t kChunkBytes = 32 << 10;
-constexpr int64_t kGroupBytes = 8 << 20;  // of sums, for 16-bit gradients
-constexpr int64_t kTaskChannels = 64;     // of one task of the gradient of max pooling
+constexpr int64_t kGroupBytes = 8 << 20;  // bytes of sums, for 16-bit gradients
+constexpr int64_t kTaskChannels = 64;     // channels of one task of the gradient of max pooling
 
 // The kernels of a dtype, and the type by which they name its elements.
 template <typename T>
@@ -92,7 +92,7 @@ struct Geometry {
   }
 
   Image x, y;
-  std::vector<Span> rows, cols;  // of x, for each row and column of y
+  std::vector<Span> rows, cols;  // pixels of x for each row and column of y
 };
 
 // Calls body(n, h) for every row of the images, in parallel.
@@ -192,7 +192,7 @@ struct AvgPoolGrad {
   using Sum = ComputeType<T>;
   Geometry g;
   std::vector<Span> rows, cols;             // windows over each row and column of x
-  std::vector<Sum> row_shares, col_shares;  // of each window's dy that a pixel gets
+  std::vector<Sum> row_shares, col_shares;  // shares of each window's dy that a pixel gets
 
   void run(const T* dy, T* dx) const {
     for_each_row(g.x, [&](int64_t n, int64_t h) {

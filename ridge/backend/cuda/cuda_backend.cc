@@ -35,8 +35,8 @@ struct Way {
   };
   Kind kind;
   Choice choice;
-  size_t number = 0;  // of kBlas, kDnn and kPrinted: of the algorithm, the plan or the kernel
-  std::shared_ptr<bool> is_warm = std::make_shared<bool>(false);  // of a library's: it has run
+  size_t number = 0;  // algorithm of kBlas, plan of kDnn or kernel of kPrinted
+  std::shared_ptr<bool> is_warm = std::make_shared<bool>(false);  // a library's kernel has run
 };
 
 // The candidates for all nodes of one signature.
@@ -45,7 +45,7 @@ struct Known {
   std::vector<BlasChoice> algorithms;
   std::vector<DnnChoice> plans;
   std::vector<std::shared_ptr<const PrintedKernel>> printed;
-  unsigned char byte = 0;  // of kFill
+  unsigned char byte = 0;  // value that kFill writes
 };
 
 // Bits of choices that are the CPU's, of printed ones that are not, of those of several, of printed

@@ -146,7 +146,7 @@ class WarmedNode final : public NodeKernel {
   std::vector<TensorType> inputs_, outputs_;
   DeviceRef device_;
   std::function<std::unique_ptr<ridge::Stream>()> make_stream_;
-  std::shared_ptr<bool> is_warm_;  // of all nodes that have the kernel
+  std::shared_ptr<bool> is_warm_;  // shared by all nodes that have the kernel
 };
 
 size_t result_bytes(const Node& node) { return static_cast<size_t>(node.outputs[0].bytes()); }

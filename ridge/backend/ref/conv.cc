@@ -26,7 +26,7 @@ void visit_window(const Convolved& c, int64_t n, int64_t oh, int64_t ow, F& visi
       const int64_t w = ow * c.window.stride[1] - c.window.padding[1] + kw * c.window.dilation[1];
       if (h < 0 || h >= c.x[1] || w < 0 || w >= c.x[2]) continue;
       for (int64_t o = 0; o < c.w[3]; ++o) {
-        const int64_t first = o / outputs * inputs;  // of the group's input channels
+        const int64_t first = o / outputs * inputs;  // first input channel of the group
         for (int64_t i = 0; i < inputs; ++i)
           visit(at(c.x, n, h, w, first + i), at(c.w, kh, kw, i, o), at(c.y, n, oh, ow, o));
       }

@@ -44,7 +44,7 @@ bool write_mask(const std::vector<int>& cpus) {
 struct PinnedThreads {
   std::mutex mutex;
   int count = 0;
-  std::vector<int> allowed;  // as it was before the first of them
+  std::vector<int> allowed;  // the mask before the first of them was pinned
 };
 
 // Never destroyed: threads end while the program exits.

@@ -17,7 +17,7 @@ struct CpuInfo {
   int64_t l1_bytes = 0;  // data or unified cache that the first usable CPU sees; 0 when unknown
   int64_t l2_bytes = 0;
   int64_t l3_bytes = 0;
-  int usable_cpus = 1;  // of usable_cpus()
+  int usable_cpus = 1;  // result of usable_cpus()
 };
 
 /// Read once, at the first call.

@@ -14,7 +14,7 @@ namespace ridge {
 namespace {
 
 constexpr double kFont = 12;
-constexpr int kTicks = 4;  // of an axis, about: numbers side by side fit into a narrow page
+constexpr int kTicks = 4;  // about so many on an axis: numbers side by side fit into a narrow page
 
 // Maps values to per cents of the width, or to pixels of the height.
 struct Axis {

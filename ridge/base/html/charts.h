@@ -34,7 +34,7 @@ Picture bar_chart(const BarChart& chart);
 struct PlotSeries {
   std::string name;
   std::vector<double> x;
-  std::vector<double> y;  // as many as x, else InternalError
+  std::vector<double> y;  // has the length of x, else InternalError
   bool points_only = false;
 };
 

@@ -20,7 +20,7 @@ struct HtmlTable {
     bool numeric = false;  // right-aligned, digits in columns
   };
   std::vector<Column> columns;
-  std::vector<std::vector<std::string>> rows;  // as wide as columns, else InternalError
+  std::vector<std::vector<std::string>> rows;  // each has the length of columns, else InternalError
 };
 
 /// One thing that was compared with another, and what came out.

@@ -17,7 +17,7 @@ using TraceValue = std::variant<int64_t, double, std::string>;
 struct TraceEvent {
   std::string name;
   std::string category;
-  int64_t start_ns = 0;  // of now_ns() where Ridge recorded it
+  int64_t start_ns = 0;  // now_ns() where Ridge recorded it
   int64_t duration_ns = 0;
   int64_t thread = 0;   // the system's thread id; 0 for work on a device that no thread did
   int32_t stream = -1;  // -1 for none
@@ -42,7 +42,7 @@ struct TraceLog {
   std::map<int64_t, std::string> thread_names;
   std::vector<TraceDevice> devices;
   int64_t dropped = 0;               // events that found their buffer full
-  std::vector<std::string> notes;    // what could not be recorded, and why; a sentence each
+  std::vector<std::string> notes;    // parts that could not be recorded, and why; a sentence each
   int64_t wall_minus_steady_ns = 0;  // add to start_ns for nanoseconds since 1970
 };
 

@@ -204,7 +204,7 @@ class Room {
 
  private:
   const ArenaOptions& options_;
-  int64_t before_ = -1;  // of the first graph that was asked for: it has no lists
+  int64_t before_ = -1;  // bytes for the first graph that was asked for: it has no lists
 };
 
 }  // namespace

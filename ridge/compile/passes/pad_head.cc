@@ -42,9 +42,9 @@ constexpr std::string_view kSuffix = "/pad";
 
 // The known content of a value's padding.
 enum class Fill : uint8_t {
-  kUnused,   // as the product left it
+  kUnused,   // the product's own results
   kUnknown,  // computed from what is in other paddings
-  kRow,      // what the whole row has
+  kRow,      // the value that the whole row has
   kZero,
   kLowest,  // minus infinity
 };

@@ -87,7 +87,7 @@ class ConvolutionProduct {
   int64_t groups_;
   bool tf32_;
   Shape x_, w_, y_;
-  int64_t elements_;  // of a window
+  int64_t elements_;  // elements of a window
   WindowDimension rows_, columns_;
 };
 

@@ -178,7 +178,7 @@ TEST(ActivityRecords, AWaitIsJoinedWithWhatRecordedItsEvent) {
   add(records, EventActivity{ActivityKind::kEvent, 30, 3, 15, 6});  // behind it
   add(records, wait);
   add(records, EventActivity{ActivityKind::kEvent, 18, 3, 13, 6});
-  add(records, EventActivity{ActivityKind::kEvent, 19, 4, 16, 6});  // of another context
+  add(records, EventActivity{ActivityKind::kEvent, 19, 4, 16, 6});  // an event of another context
   add(records, EventActivity{ActivityKind::kEvent, 19, 3, 17, 5});  // another event
   add(records, EventActivity{ActivityKind::kEvent, 10, 3, 12, 6});
   add(records, early);

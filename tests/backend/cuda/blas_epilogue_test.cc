@@ -33,7 +33,7 @@ struct Layer {
   Write write = nullptr;
   uint64_t seed = 1;
   LoopDomain domain = {};
-  Shape leading = {};  // of the product
+  Shape leading = {};  // leading axes of the product
 };
 
 CaseBuilder build(const Layer& layer) {
@@ -78,7 +78,7 @@ Value with_row(Value x, Value row) { return x + broadcast(row, x.shape()); }
 
 struct Form {
   const char* name;
-  int number;  // of the library's epilogue
+  int number;  // number of the library's epilogue
   bool has_bias = false, has_gelu = false, has_aux = false, is_slope = false, aux_is_first = false;
 };
 constexpr Form kBias{"bias", 4, true}, kGelu{"gelu", 32, false, true},

@@ -90,7 +90,7 @@ TEST_F(CudaRates, EachCallMayFail) {
   size_t looked_at = 0;
   const size_t every = test::is_full_scale() ? 1 : 5;
   for (size_t n = 0; n < calls.size(); ++n) {
-    if (n > 0 && calls[n] == calls[n - 1]) continue;  // of calls in a row one stands for all
+    if (n > 0 && calls[n] == calls[n - 1]) continue;  // one of equal calls in a row is enough
     if (looked_at++ % every != 0) continue;
     const int code = std::array{2, 999, 719}[n % 3];
     SCOPED_TRACE(fmt::format("call {} ({}) fails with {}", n + 1, calls[n], code));

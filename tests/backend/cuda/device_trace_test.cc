@@ -277,7 +277,7 @@ TEST_F(CudaTrace, ThreadsHaveTheirOwnCallsAndScopes) {
   for (const TraceEvent& kernel : of(log, "kernel"))
     threads[kernel.name + " " + text(kernel, "site")].insert(call_of(log, kernel).thread);
   ASSERT_EQ(threads.size(), 2u);
-  EXPECT_EQ(log.devices.size(), 1u);  // of both
+  EXPECT_EQ(log.devices.size(), 1u);  // both share one device
   EXPECT_EQ(threads["add layer.0:add"], std::set<int64_t>{this_thread_id()});
   EXPECT_EQ(threads["double_all layer.1:double"].size(), 1u);
   EXPECT_NE(*threads["double_all layer.1:double"].begin(), this_thread_id());

@@ -77,7 +77,7 @@ TEST_F(CudaDriver, ALackingFunctionIsNamed) {
 TEST_F(CudaDriver, EachTroubleSaysWhatToDo) {
   struct Case {
     std::vector<const char*> says;
-    const char* call = "";  // that fails
+    const char* call = "";  // the call that fails
     int code = 0;
     int devices = 1, number = 0;    // those there are, and the one that is asked for
     const char* visible = nullptr;  // CUDA_VISIBLE_DEVICES

@@ -87,7 +87,7 @@ class FakeLibrary : public FakeCalls {
 /// runs when the driver's streams do.
 struct LibraryHandle {
   void *module = nullptr, *function = nullptr, *stream = nullptr;
-  std::map<std::string, void*> loaded = {};  // what is loaded when it first runs
+  std::map<std::string, void*> loaded = {};  // modules that are loaded at the first run
 };
 
 /// The base of a stand-in whose tests ask a `Control`, which is a FakeLibrary.
@@ -154,7 +154,7 @@ class RecordedLibrary : public Control {
   }
   /// On the handle's stream.
   bool launch(const LibraryHandle& handle, void** parameters) const {
-    using Size = unsigned;  // of the grid, of a block, and of shared memory
+    using Size = unsigned;  // sizes of the grid, of a block, and of shared memory
     using Launch = int(void*, Size, Size, Size, Size, Size, Size, Size, void*, void**, void**);
     return driver_call<Launch>("cuLaunchKernel")(
                handle.function, 1, 1, 1, 1, 1, 1, 0, handle.stream, parameters, nullptr) == 0;

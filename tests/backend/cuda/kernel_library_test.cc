@@ -124,7 +124,7 @@ TEST_F(CudaKernelLibrary, ManyThreadsMayAsk) {
 TEST_F(CudaKernelLibrary, WhatNobodyHoldsIsGone) {
   const auto library = make_library();
   auto first = library->add(kernel_of(0));
-  library->add(kernel_of(1));  // as a plan does that asks how much workspace it takes
+  library->add(kernel_of(1));  // a plan adds kernels so, to ask how much workspace they take
   library->load(*first);
   EXPECT_EQ(control_.compilations, 1);
   first.reset();
@@ -180,7 +180,7 @@ TEST_F(CudaKernelLibrary, TheCompilerFitsTheDriver) {
   struct Case {
     const char* compiler;
     int driver;
-    const char *version = "", *package = "";  // of the driver, and what to install, where it fails
+    const char *version = "", *package = "";  // driver and package that an error names
   };
   for (const auto& [compiler, driver, version, package] :
        {Case{"13", 13000},

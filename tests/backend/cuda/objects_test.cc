@@ -110,7 +110,7 @@ TEST_F(CudaObjects, EventsKeepTime) {
   const Arena arena(gpu, 64);
   Stream stream(gpu);
   const Event start(gpu, Event::Timing::kOn), end(gpu, Event::Timing::kOn);
-  EXPECT_TRUE(start.is_done());  // as every event that was never recorded
+  EXPECT_TRUE(start.is_done());  // it was never recorded
   stream.record(start);
   stream.fill(arena.at(0, 64), 0, 64);
   stream.fill(arena.at(0, 64), 1, 64);

@@ -40,7 +40,8 @@ struct Function {
   Value (*of)(Value);
   double (*exact)(double);
   double units;  // allowed, each 2^-23 of `measure`
-  double (*measure)(double, double) = [](double, double y) { return y; };  // of x and the result
+  // takes x and the result
+  double (*measure)(double, double) = [](double, double y) { return y; };
 };
 
 double gelu_by_tanh(double x) {

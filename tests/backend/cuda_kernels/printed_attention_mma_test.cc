@@ -61,8 +61,8 @@ struct Head {
   double scale;
   Rounding rounding;
   Matrix q, k, v;
-  Matrix allowed;                          // where it is not 0
-  Matrix dy = {}, y = {}, logsumexp = {};  // of a gradient
+  Matrix allowed;                          // 0 forbids a key
+  Matrix dy = {}, y = {}, logsumexp = {};  // for a gradient
 
   static double f32(int64_t terms) { return static_cast<double>(terms + 2) * 0x1p-23; }
 

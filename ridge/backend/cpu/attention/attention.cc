@@ -12,7 +12,7 @@
 namespace ridge::cpu {
 namespace {
 
-constexpr int64_t kPanels = 2;  // of a task
+constexpr int64_t kPanels = 2;  // panels of one task
 constexpr int64_t kQueries = kPanels * kAttentionLanes;
 constexpr int64_t kKeys = 128;
 constexpr int64_t kSlots = 32;  // workspaces: no more tasks than these run at a time

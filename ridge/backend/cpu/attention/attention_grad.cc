@@ -12,7 +12,7 @@ namespace ridge::cpu {
 namespace {
 
 constexpr int64_t kPanels = 2;
-constexpr int64_t kQueries = kPanels * kAttentionLanes;  // of a block
+constexpr int64_t kQueries = kPanels * kAttentionLanes;  // queries of one block
 constexpr int64_t kKeys = kQueries;  // so that ranges of keys begin where blocks of queries do
 constexpr int64_t kSlots = 32;       // workspaces: no more tasks than these run at a time
 // Heads are cut into ranges of keys until there are so many tasks, but not into shorter ones.
@@ -350,7 +350,7 @@ class BlockedAttentionGrad {
   AttentionShape s_;
   AttentionLayout l_;
   int64_t range_ = 0;   // keys of a task
-  int64_t ranges_ = 0;  // of a head
+  int64_t ranges_ = 0;  // ranges of one head
 };
 
 std::unique_ptr<HostKernel> make_attention_grad(const Node& node) {

@@ -104,7 +104,7 @@ struct Phase {
   int64_t first = 0;
   int64_t count = 0;
   std::vector<int64_t> offsets;  // ascending
-  std::vector<int64_t> taps;     // of the kernel, in the order of the offsets
+  std::vector<int64_t> taps;     // taps of the kernel, in the order of the offsets
 };
 
 std::vector<Phase> phases(const ConvGeometry& g, size_t d) {

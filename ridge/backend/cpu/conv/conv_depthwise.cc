@@ -11,9 +11,9 @@
 namespace ridge::cpu {
 namespace {
 
-constexpr int64_t kChunkBytes = 256 << 10;  // of the result; less where rows are few
+constexpr int64_t kChunkBytes = 256 << 10;  // bytes of the result; less where rows are few
 constexpr int64_t kChunks = 64;
-constexpr int64_t kPartialSums = 16;  // of the gradient of the weights, added up in their order
+constexpr int64_t kPartialSums = 16;  // partial gradients of the weights, added up in their order
 
 const AllDepthwiseKernels& all_kernels() {
   return for_isa(avx2::depthwise_kernels, avx512::depthwise_kernels);
@@ -342,8 +342,8 @@ class WeightGradient {
   }
 
   ConvGeometry g_;
-  std::vector<Columns> columns_;  // of dy that each horizontal tap meets
-  Columns inner_{0, INT64_MAX};   // that all of them meet; none for kernels of other sizes
+  std::vector<Columns> columns_;  // columns of dy that each horizontal tap meets
+  Columns inner_{0, INT64_MAX};   // columns that all taps meet; none for kernels of other sizes
 };
 
 std::unique_ptr<HostKernel> make_weight_gradient(const Node& node) {
@@ -402,7 +402,7 @@ bool is_small_depthwise(const ConvGeometry& g) {
 }
 
 constexpr int64_t kMostHalo = 2;    // rows of dy around those that a band owns
-constexpr int64_t kFewestRows = 3;  // that a band owns; fewer would be made too often
+constexpr int64_t kFewestRows = 3;  // rows of dy that a band owns, at least
 constexpr int64_t kFewestBands = 16;
 
 }  // namespace

@@ -39,7 +39,7 @@ class DepthwiseGradients {
     const float* w;
     float* dx;
     MakePixels make_x, make_dy;
-    float* sums;  // of the gradient of the weights, sums() of them
+    float* sums;  // gradient of the weights, sums() elements
   };
 
   /// At most `most_elements` of dy, and where x is made too of both together, are made at a time.

@@ -14,7 +14,7 @@
 namespace ridge::cpu {
 namespace {
 
-constexpr int64_t kPixelElements = (384 << 10) / 4;  // of normalised pixels, on the stack
+constexpr int64_t kPixelElements = (384 << 10) / 4;  // elements of normalised pixels, on the stack
 constexpr int64_t kImageElements = (512 << 10) / 4;
 constexpr int64_t kFewestPixels = 64, kMostPixels = 384;
 

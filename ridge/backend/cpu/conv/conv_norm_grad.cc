@@ -17,7 +17,7 @@ namespace ridge::cpu {
 namespace {
 
 constexpr int64_t kChunkElements = kPixelChunkBytes / static_cast<int64_t>(sizeof(float));
-constexpr int64_t kBothElements = (640 << 10) / 4;  // of rows of dz and of x
+constexpr int64_t kBothElements = (640 << 10) / 4;  // elements of rows of dz and of x
 constexpr size_t kInputNorm = 8;                    // the first input that belongs to it
 
 // Whether the convolution's input is what a norm before it gives.
@@ -173,7 +173,7 @@ class PointwiseParts {
   void combine(float* sums, float* dw) const { sums_.combine(sums, dw); }
 
   void run_part(int64_t part, const KernelArgs& args, const Rows& rows, float* sums) const {
-    alignas(64) float chunk[kChunkElements];  // of dz, then of x if it is made
+    alignas(64) float chunk[kChunkElements];  // rows of dz, then of x if it is computed
     float* const dz = chunk;
     float* const x_space = chunk + sums_.chunk() * g_.out_channels;
     const float* w = static_cast<const float*>(args.inputs[1]);
@@ -222,7 +222,7 @@ class DepthwiseParts {
   void combine(float* sums, float* dw) const { conv_.combine(sums, dw); }
 
   void run_part(int64_t part, const KernelArgs& args, const Rows& rows, float* sums) const {
-    alignas(64) float space[kBothElements];  // of dz, then of x if it is made
+    alignas(64) float space[kBothElements];  // rows of dz, then of x if it is computed
     float* const x_space = space + conv_.most_of_dy();
     const auto make_dy = [&](int64_t begin, int64_t end) {
       rows.make_dz(begin, end, space);

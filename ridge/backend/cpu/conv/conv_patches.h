@@ -22,7 +22,7 @@ struct ConvGeometry {
   int64_t images;
   std::array<int64_t, 2> in, out, kernel;  // height, width
   std::array<int64_t, 2> stride, padding, dilation;
-  int64_t channels, out_channels;  // of all groups
+  int64_t channels, out_channels;  // channels of all groups together
   int64_t groups;
 
   int64_t group_in() const { return channels / groups; }

@@ -10,7 +10,7 @@ namespace ridge::cpu {
 namespace {
 
 constexpr int64_t kMostParts = 32;
-constexpr int64_t kFewestPixels = 64, kMostPixels = 384;  // of a chunk; one fma chain
+constexpr int64_t kFewestPixels = 64, kMostPixels = 384;  // pixels of a chunk; one fma chain
 // Sums of a part are no more work to clear and add up than an eighth of its pixels.
 constexpr int64_t kPixelsOfSums = 8;
 

@@ -27,13 +27,12 @@ template <typename T>
 struct Step {
   Range depth;
   int64_t steps;  // packed ones, of which kPairs has half as many
-  const T* a;     // of the first row: panels, or the operand where it lies
+  const T* a;     // address of the first row: panels, or the operand where it lies
   int64_t a_row;  // strides of the operand; 0 for panels
   int64_t a_step;
   const T* b;
   int64_t b_step;
-  T* copy;  // where not null, the first tile reads op(B) where it lies and packs it there, which is
-            // b
+  T* copy;  // not null: the first tile reads op(B) where it lies and packs it there, at b
   const T* lying;
   int64_t lying_step;
   int64_t cols;

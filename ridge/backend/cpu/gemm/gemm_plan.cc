@@ -40,7 +40,7 @@ constexpr double kWorkOfSearch = 0x1p20;
 constexpr int64_t kFewestThinBytes = 512 * 1024;
 constexpr int64_t kFewestThinColumns = 128;
 
-constexpr int64_t kCachedBytes = 256 * 1024;  // of op(B); less need not be fetched
+constexpr int64_t kCachedBytes = 256 * 1024;  // bytes of op(B); less need not be fetched
 // Operands of one item of a batch may take at most this many bytes; more would drive the operands
 // of the item before out of the cache.
 constexpr int64_t kItemBytes = 256 * 1024;
@@ -121,7 +121,7 @@ void check_gemm_shape(const GemmShape& s) {
 }
 
 GemmPlan make_gemm_plan(const GemmShape& shape, DType dtype, int64_t batch_count, int64_t threads) {
-  const int64_t element = dtype == DType::kF64 ? 8 : 4;  // of the accumulator
+  const int64_t element = dtype == DType::kF64 ? 8 : 4;  // bytes of an element of the accumulator
   GemmPlan plan{};
   const bool is_16_bit = size_of(dtype) == 2;
   plan.products = shape.products;

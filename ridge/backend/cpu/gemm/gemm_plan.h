@@ -43,14 +43,14 @@ struct GemmPlan {
   bool swapped;  // compute the transpose of C: few columns become few rows
   GemmProducts products;
   int64_t pair;           // steps of depth that a packed element holds: 2 for kPairs, else 1
-  bool converts;          // what is packed is not what lies there: 16-bit types and rounded ones
+  bool converts;          // packing changes the elements: 16-bit types and rounded ones
   bool direct_a;          // read op(A) where it lies; never where packing converts
   int64_t tallest;        // no panel of rows is taller, whatever the kernel has
   bool direct_b;          // the same for op(B), if its rows are contiguous
   bool thin;              // few rows by a large op(B): each task a strip of columns, by gemm_thin.h
   bool fetch;             // operands are too large for the caches: fetch what will be packed next
   bool fetch_items;       // items of a batch are small: fetch a later one during each
-  int64_t depth;          // of one fma chain; the last one may be shorter
+  int64_t depth;          // steps of one fma chain; the last chain may be shorter
   int64_t strip_columns;  // packed at a time
   int64_t row_blocks, column_groups;  // tasks, each over the whole depth
   int64_t scratch_elements;           // f32 sums of 16-bit results over several chains, else 0

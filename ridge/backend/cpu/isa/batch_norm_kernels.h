@@ -9,7 +9,7 @@ namespace ridge::cpu {
 /// Where T is the dtype, A is what it is computed in.
 struct BatchNormData {
   const void* x;
-  const void* dy;  // of the gradient alone
+  const void* dy;  // for the gradient alone
   const void* gamma;
   const void* beta;
   void* result;  // y, or dx

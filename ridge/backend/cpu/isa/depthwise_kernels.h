@@ -40,7 +40,7 @@ struct DepthwiseStrip {
   const T* source;
   const T* weights;
   DepthwiseTaps rows;
-  DepthwiseTaps cols;  // of the first result
+  DepthwiseTaps cols;  // taps of the first result
   int64_t pixel;
   int64_t advance;
   int64_t channels;

@@ -11,7 +11,7 @@ struct PoolRectangle {
   int64_t cols;
   int64_t row_stride;
   int64_t col_stride;
-  int64_t channels;  // that are handled, from the pointers on
+  int64_t channels;  // number to handle, from the pointers on
 };
 
 /// T is float, double, F16Bits or BF16Bits. Pixels are taken rows first; channels do not meet.

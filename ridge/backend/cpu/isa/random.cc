@@ -6,7 +6,7 @@
 namespace ridge::cpu {
 namespace {
 
-constexpr int64_t kWords = 4;  // of a Philox block
+constexpr int64_t kWords = 4;  // words of a Philox block
 
 // Words of the stream from block `block` on, as they lie in it.
 void fill_words(const DropoutStream& s, uint64_t block, int64_t blocks, uint32_t* words) {

@@ -6,11 +6,11 @@
 namespace ridge::cpu {
 
 struct DropoutStream {
-  uint64_t philox_key;  // of rng_philox_key
+  uint64_t philox_key;  // result of rng_philox_key
   uint64_t step;
   uint64_t first;      // global index of the tensor's element 0
   uint32_t threshold;  // an element is kept when the upper 24 bits of its word are at least this
-  double scale;        // what kept elements are multiplied by; rounded to f32 but for f64
+  double scale;        // factor of kept elements; rounded to f32 but for f64
 };
 
 /// n elements, of which the first is the tensor's element `begin`. y may be x.

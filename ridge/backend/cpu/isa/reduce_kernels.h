@@ -11,9 +11,9 @@ namespace ridge::cpu {
 
 struct ReduceStage {
   int64_t n;
-  int64_t chunk;  // of the middle axis that become one
+  int64_t chunk;  // elements of the middle axis that become one
   int64_t inner;
-  double divisor;  // of every result: 1, or for a mean the number of all elements
+  double divisor;  // divides every result: 1, or for a mean the number of all elements
 };
 
 /// Columns (of the inner axis) of one tile. A tile is what one group of chunk elements gives for
@@ -38,7 +38,7 @@ struct ReduceKernels {
   ReduceKernel sum[2][2][kElements];  // [x is f32][y is f32]
   ReduceKernel max[kElements];
   ArgMaxKernel argmax[kElements];
-  AddRowsKernel add_rows[2];  // of f64 and f32
+  AddRowsKernel add_rows[2];  // for f64 and f32
 };
 
 namespace avx2 {

@@ -17,7 +17,7 @@ struct TransposeTile {
 };
 
 struct TransposeKernels {
-  void (*by_size[5])(const TransposeTile&);  // of 1, 2, 4, 8 and 16 bytes
+  void (*by_size[5])(const TransposeTile&);  // for elements of 1, 2, 4, 8 and 16 bytes
 
   auto of_bytes(int64_t bytes) const { return by_size[__builtin_ctzll(bytes)]; }
 };

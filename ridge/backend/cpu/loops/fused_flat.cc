@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kGrain = 16384;  // elements a thread takes at a time: whole chunks of reductions
 constexpr int64_t kFilled = 512;   // elements of a broadcast input that are written out at a time
-constexpr int64_t kShortestRun = 256;  // of a broadcast input that is read where it lies
+constexpr int64_t kShortestRun = 256;  // elements of a broadcast input that is read where it lies
 constexpr size_t kFilledBytes = 128 << 10;
 constexpr size_t kMostValues = 128;
 

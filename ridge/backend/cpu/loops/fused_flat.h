@@ -27,7 +27,7 @@ class FlatProgram {
  private:
   // How an input of the loop is read: `step` is the bytes from one element to the next.
   struct Source {
-    size_t index = 0;  // of the node's input
+    size_t index = 0;  // number of the node's input
     size_t size = 0;
     size_t step = 0;
     int fill = -1;  // the buffer that a broadcast input is written to
@@ -35,7 +35,7 @@ class FlatProgram {
   };
   // A reduction of all elements, its first stage within the loop.
   struct Total {
-    size_t result = 0;  // of the loop, and of the node
+    size_t result = 0;  // number of the result, in the loop and in the node
     size_t size = 0;
     StagedReduction reduction;
     size_t workspace = 0;

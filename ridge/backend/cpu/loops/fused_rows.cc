@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kGrain = 16384;         // elements that a thread takes at a time
 constexpr int64_t kMostBatch = 64;        // rows of a batch
-constexpr size_t kBatchBytes = 96 << 10;  // of a batch, for the second-level cache
+constexpr size_t kBatchBytes = 96 << 10;  // bytes of a batch, for the second-level cache
 
 size_t kept_row_bytes(const RowPlan& plan) {
   size_t bytes = 0;

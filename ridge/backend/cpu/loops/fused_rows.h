@@ -144,7 +144,7 @@ class RowProgram {
   int64_t task_rows_ = 1;  // rows that a thread takes at a time
   size_t values_bytes_ = 0, kept_bytes_ = 0, partial_bytes_ = 0;
   std::vector<size_t> kept_offsets_;
-  std::unique_ptr<LoopKernel> combine_[2][2];  // of partial results: f64, f32; sum, max
+  std::unique_ptr<LoopKernel> combine_[2][2];  // combine partial results: f64, f32; sum, max
 };
 
 }  // namespace ridge::cpu

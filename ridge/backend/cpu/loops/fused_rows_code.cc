@@ -34,7 +34,7 @@ bool is_read(const RowPlan& plan, const RowPlace& place) {
 // A sum over rows as a part of a pass: the partial results are read and written as one row more.
 struct Added {
   int sum;
-  int value;  // of the pass's loop
+  int value;  // number of the value in the pass's loop
   DType dtype;
 };
 

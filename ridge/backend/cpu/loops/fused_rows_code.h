@@ -29,7 +29,7 @@ class RowCode {
   // The place that a pointer starts at.
   struct Pointer {
     RowPlace place;
-    int sum = -1;  // of the partial results of a sum over rows
+    int sum = -1;  // number of a sum over rows whose partial results it points to
     int64_t step = 0;
   };
   class Builder;

@@ -222,7 +222,7 @@ class Planner {
 
   // The next rows are fetched while the memory is at rest: in passes that read a row again.
   void choose_prefetches() {
-    constexpr int64_t kFewestBytes = int64_t{1} << 20;  // of an input that the caches may not hold
+    constexpr int64_t kFewestBytes = int64_t{1} << 20;  // bytes; smaller inputs stay in a cache
     // Measured. Long rows go through the passes some at a time: not what these have read already.
     const int64_t least = plan_.columns > kReduceChunk ? 96 << 10 : 6 << 10;
     std::vector<int> fetched(drafts_.size());
@@ -383,8 +383,8 @@ class Planner {
   RowPlan plan_;
   std::vector<Draft> drafts_;                            // by pass
   std::map<size_t, Draft> value_drafts_;                 // by level
-  std::map<const Node*, std::vector<size_t>> outputs_;   // of the node that each value is
-  std::map<const Node*, std::vector<RowPlace>> stores_;  // of the values of rows
+  std::map<const Node*, std::vector<size_t>> outputs_;   // the node's outputs, by value
+  std::map<const Node*, std::vector<RowPlace>> stores_;  // destinations of values of rows
   std::map<const Node*, size_t> slots_, raw_slots_, buffers_;
   std::map<const Node*, int> times_made_;
   size_t slot_count_ = 0;

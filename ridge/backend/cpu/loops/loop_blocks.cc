@@ -24,7 +24,7 @@ struct Operand {
   enum Kind : uint8_t { kInput, kResult, kSlot };
   Kind kind = kSlot;
   int index = 0;
-  size_t size = 0;  // of an element
+  size_t size = 0;  // bytes of an element
 };
 
 // One op, or a reduction, on a block.
@@ -32,7 +32,7 @@ struct Instruction {
   BlockKernel kernel;
   Operand operands[3];
   Operand result;
-  int reduction = -1;  // of the first operand
+  int reduction = -1;  // number of the reduction of the first operand
 };
 
 // A slot whose elements are all the same: a constant, or a uniform input.

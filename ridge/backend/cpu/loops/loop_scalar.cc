@@ -305,7 +305,7 @@ class ScalarLoop final : public LoopKernel {
   struct Draw {
     const Dropout* op = nullptr;
     RngKey key;
-    uint64_t first = 0;  // of the pass
+    uint64_t first = 0;  // element at which the pass begins
   };
 
   std::vector<Draw> draws_of(const LoopArgs& args) const {

@@ -16,7 +16,7 @@ namespace ridge::cuda {
 namespace {
 
 constexpr int kMostProposals = 16;
-constexpr uint64_t kMostWorkspaceBytes = uint64_t{32} << 20;  // what NVIDIA asks for on Hopper
+constexpr uint64_t kMostWorkspaceBytes = uint64_t{32} << 20;  // NVIDIA's advice for Hopper
 
 // A node as the library sees it: row-major C = op(A) op(B) is column-major C^T = op(B)^T op(A)^T,
 // so that its first matrix is our B.
@@ -356,8 +356,8 @@ class BlasMatmul final : public NodeKernel {
   BlasAlgorithm algorithm_;
   std::string name_;
   size_t blas_bytes_;
-  std::unique_ptr<NodeKernel> cast_a_, cast_b_;  // where the factors are rounded
-  std::unique_ptr<NodeKernel> cast_bias_;        // where there is one: the library takes D's type
+  std::unique_ptr<NodeKernel> cast_a_, cast_b_;  // null where the factors are not rounded
+  std::unique_ptr<NodeKernel> cast_bias_;        // null without a bias: the library takes D's type
 };
 
 }  // namespace

@@ -389,7 +389,7 @@ inline void attention_dk_dv(const MmaGradientInputs<S>& in,
       gradient_of_keys<S>(
           dk, dv, tiles, tiles + at, tiles + (at + Tiles::kRows), head.mask, key, query);
     }
-    copy_wait<0>();  // where no query sees the keys
+    copy_wait<0>();  // for keys that no query sees
     store_sums<S::K::kStride>(
         dk, to_k + head_at<S, typename S::K>(place) + key * S::K::kStride, kKeys - key);
     store_sums<S::V::kStride>(

@@ -8,7 +8,7 @@
 namespace ridge::cuda {
 namespace {
 
-constexpr size_t kMostText = 300;  // of what the library says
+constexpr size_t kMostText = 300;  // bytes of the library's text that an error holds
 
 // One thing to do, where there is one.
 std::string fix_of(DnnResult result) {

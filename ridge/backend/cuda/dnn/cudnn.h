@@ -232,7 +232,7 @@ class Dnn {
   DeviceRef device_;  // null: properties_ alone
   DnnLibraryRef library_;
   DnnHandle handle_ = nullptr;
-  std::string properties_text_;  // of properties_
+  std::string properties_text_;  // the text that properties_ was made from
   std::unique_ptr<DnnDescriptor> properties_;
   // The handle has a stream: whoever sets it launches before anybody else does.
   mutable std::mutex launch_mutex_;

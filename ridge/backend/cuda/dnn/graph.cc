@@ -8,7 +8,7 @@ using enum DnnAttribute;
 
 namespace {
 
-constexpr int64_t kRowAlignment = 16;  // of the heads of a packed projection
+constexpr int64_t kRowAlignment = 16;  // bytes, for rows of heads in a packed projection
 
 DnnDataType dnn_type(DType dtype) {
   switch (dtype) {

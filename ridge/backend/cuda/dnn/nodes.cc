@@ -37,9 +37,9 @@ struct Place {
   enum Where : uint8_t { kInput, kOutput, kWorkspace, kHost };
   DnnTensorId id;
   Where where;
-  size_t index = 0;  // of the input or output
+  size_t index = 0;  // number of the input or output
   size_t bytes = 0;  // from its begin
-  float value = 0;   // of kHost
+  float value = 0;   // the value for kHost
 };
 
 class DnnKernel final : public NodeKernel {
@@ -130,7 +130,7 @@ class DnnKernel final : public NodeKernel {
   std::optional<size_t> moved_input_;  // none: weights are the result
   size_t weights_bytes_ = 0;
   mutable std::mutex mutex_;
-  mutable std::vector<void*> addresses_, scratch_;  // of pack_
+  mutable std::vector<void*> addresses_, scratch_;  // addresses in pack_, and of this launch
   mutable std::unique_ptr<DnnDescriptor> pack_;
 };
 

@@ -9,7 +9,7 @@ using enum DnnAttribute;
 
 namespace {
 
-constexpr size_t kMostNotes = 32, kMostKnobs = 24;  // of an engine: more than any has
+constexpr size_t kMostNotes = 32, kMostKnobs = 24;  // for one engine: more than any has
 
 using Knobs = std::map<int64_t, int64_t>;  // by number: the order of the name
 
@@ -112,7 +112,7 @@ std::vector<DnnPlanRef> make_dnn_plans(const Dnn& dnn,
                                        const DnnPlanRules& rules) {
   dnn.ensure_current();
   std::vector<DnnPlanRef> plans;
-  std::optional<DnnError> failure;  // of the first engine that failed
+  std::optional<DnnError> failure;  // error of the first engine that failed
   for (DnnDescriptor& config : ask(dnn, *graph, rules.mode)) {
     if (plans.size() == rules.most) break;
     Proposal p = read(dnn, std::move(config));

@@ -14,7 +14,7 @@ constexpr int kLeastVersion = 12000;
 constexpr const char* kLeastDriver = "NVIDIA's driver 525 (CUDA 12.0) or later";
 constexpr std::string_view kHostAllocation = "cuMemHostAlloc",
                            kOpening = "cuDevicePrimaryCtxRetain";
-constexpr size_t kMostText = 300;  // of what another program says
+constexpr size_t kMostText = 300;  // bytes of another program's text that an error holds
 constexpr const char* kLostFix =
     "start again from the last checkpoint (--resume auto): the GPU takes no more work from this "
     "process";

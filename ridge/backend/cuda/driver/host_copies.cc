@@ -55,7 +55,7 @@ void HostCopies::to_host(Stream& stream, void* to, DevicePointer from, size_t by
   for (size_t at = 0; at < bytes; at += kSlotBytes) {
     const size_t number = down_->next;
     down_->next = (number + 1) % kSlotsDown;
-    finish(*down_, number);  // of the slots, it was used longest ago
+    finish(*down_, number);  // this slot was used longest ago
     Piece& piece = down_->pieces[number];
     const size_t count = std::min(kSlotBytes, bytes - at);
     stream.copy_to_host(down_->slot(number), from + at, count);

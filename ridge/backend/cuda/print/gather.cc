@@ -14,7 +14,7 @@ namespace {
 // copies.
 struct Lookup {
   int64_t outer = 1, size = 1, inner = 1, count = 1;
-  int64_t bytes = 0;  // of a unit
+  int64_t bytes = 0;  // bytes of a unit
 };
 
 Lookup lookup_of(const Node& node) {

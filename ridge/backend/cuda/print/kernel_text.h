@@ -142,12 +142,12 @@ class KernelText {
   void add_row_stage(std::vector<RowSum>& sums, int64_t rows);
 
   std::vector<DType> input_dtypes_, output_dtypes_;
-  std::string ops_;  // what the kernel computes, as a part of its name
+  std::string ops_;  // the kernel's ops, as a part of its name
   std::vector<std::string> headers_;
   PrintedKernel made_;
   std::string functions_;
   int stages_ = 0;
-  std::vector<std::string> parameters_;  // of the function that is being written
+  std::vector<std::string> parameters_;  // parameters of the function that is being written
   std::map<std::string, bool> named_;
   std::vector<KernelOperand> operands_, listed_;
 };

@@ -145,7 +145,7 @@ class MatMulPrinter {
   std::string sums(size_t at) { return text_.workspace(at, stored_type(op_.accumulate), "chains"); }
 
   const MatMul& op_;
-  int64_t wished_blocks_;  // that fill the device once
+  int64_t wished_blocks_;  // blocks that fill the device once
   KernelText text_;
   DType dtype_ = DType::kF32, result_ = DType::kF32;
   int64_t batches_ = 1, m_ = 1, n_ = 1, k_ = 1, chain_ = 1;

@@ -20,7 +20,7 @@ std::string unit_type(size_t bytes) {
 namespace {
 
 constexpr int64_t kMostUnit = 16;   // bytes that a thread moves at once
-constexpr int64_t kLeastTiled = 8;  // of both axes: smaller tiles would be empty for the most part
+constexpr int64_t kLeastTiled = 8;  // elements of either axis: smaller tiles would be mostly empty
 constexpr size_t kMostConcatenated = 64;  // inputs of a launch
 
 using Axis = BroadcastMap::Axis;
@@ -132,7 +132,7 @@ size_t turned_axis(const Walk& walk) {
 PrintedKernel print_tiles(const Node& node, const Walk& walk, size_t turned) {
   const size_t bytes = size_of(node.outputs[0].dtype);
   const int64_t side = bytes <= 2 ? 64 : 32;
-  const Axis columns = walk.axes[turned], rows = walk.axes[0];  // of the input
+  const Axis columns = walk.axes[turned], rows = walk.axes[0];  // axes of the input
   std::vector<Axis> from, to;                                   // planes in input and result
   int64_t below = 1, turned_stride = 0;
   for (size_t i = 0; i < walk.axes.size(); ++i) {

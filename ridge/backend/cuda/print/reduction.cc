@@ -10,7 +10,7 @@
 namespace ridge::cuda {
 namespace {
 
-constexpr int64_t kLongRow = 4096;  // of an argmax: a block takes it, not a warp
+constexpr int64_t kLongRow = 4096;  // elements from which an argmax takes a block, not a warp
 
 // Axes that are reduced, or kept, together.
 struct Run {

@@ -20,7 +20,7 @@ std::string store_text(Walk walk, std::string_view row, std::string_view pack) {
 }
 
 bool can_be_held(const FusedBody& body) {
-  constexpr int64_t kMostBytes = 4 * 96;  // of a thread: it has registers for other things too
+  constexpr int64_t kMostBytes = 4 * 96;  // bytes of a thread, which has other registers too
   const int64_t columns = body.domain.columns;
   if (columns > kPiece || columns % kHeldStep != 0 || body.domain.rows() % kHeldRows != 0)
     return false;

@@ -11,8 +11,8 @@
 namespace ridge::cuda {
 namespace {
 
-constexpr uint32_t kLeastVersion = 18;  // of CUDA 12.0
-constexpr size_t kMostText = 200;       // of what another program says
+constexpr uint32_t kLeastVersion = 18;  // the version of CUDA 12.0
+constexpr size_t kMostText = 200;       // bytes of another program's text that an error holds
 constexpr const char* kDriverName = "libcuda.so.1";
 
 // The name of the first function that is missing; null when all are there.

@@ -133,7 +133,7 @@ class Recorder final : public FakeCupti, public FakeCallObserver {
   BufferRequested* requested = nullptr;
   BufferCompleted* completed = nullptr;
   std::set<ActivityKind> enabled;
-  std::map<uint32_t, std::string> names;  // of calls
+  std::map<uint32_t, std::string> names;  // names of calls
   std::map<std::string, uint32_t> numbers;
   /// Lengths of whole records, by address: as with the real ones, nobody but CUPTI can tell.
   std::map<const uint8_t*, size_t> lengths;

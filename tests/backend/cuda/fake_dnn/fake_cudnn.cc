@@ -28,7 +28,7 @@ struct Descriptor {
   int kind = 0;
   bool is_final = false;
   std::map<int, std::vector<std::byte>> attributes;
-  std::unique_ptr<FakeEngine> engine;  // of engines, configurations and plans
+  std::unique_ptr<FakeEngine> engine;  // in engines, configurations and plans
   Descriptor* graph = nullptr;         // likewise
 
   template <typename T>

@@ -12,7 +12,7 @@ int from_environment(const char* name, int otherwise) {
   return text == nullptr ? otherwise : std::atoi(text);
 }
 
-constexpr unsigned char kNewMemory = 0xcd;  // what was never written is no zero
+constexpr unsigned char kNewMemory = 0xcd;  // memory that was never written is no zero
 
 }  // namespace
 

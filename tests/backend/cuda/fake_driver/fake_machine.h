@@ -57,7 +57,7 @@ struct Capture {
 struct FakeStream {
   std::deque<Work> queue;
   std::shared_ptr<Capture> capture;
-  std::set<size_t> after;  // of the capture: what the next piece follows
+  std::set<size_t> after;  // in a capture: the pieces that the next one follows
 };
 
 struct FakeEvent {
@@ -69,7 +69,7 @@ struct FakeEvent {
 
 struct FakeFunction {
   std::string name;
-  const SimulatedKernel* simulated = nullptr;  // what it does, where the module says it
+  const SimulatedKernel* simulated = nullptr;  // its code, where the module has it
   std::vector<size_t> sizes;
   unsigned most_dynamic_shared = 48 << 10;
 };
@@ -172,7 +172,7 @@ class FakeMachine final : public FakeCuda {
 
   std::mutex mutex;
   FakeCallObserver* observer = nullptr;
-  size_t others_bytes = 0;  // what other programs hold
+  size_t others_bytes = 0;  // bytes that other processes hold
   bool is_started = false;
   int lost = 0;  // the code that every call returns from now on
   std::map<int, int> retained;

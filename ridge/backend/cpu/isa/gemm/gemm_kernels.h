@@ -21,7 +21,7 @@ struct GemmAhead {
     int64_t count;
   };
   Rows now, then;
-  int64_t offset;  // of the next line in the first row
+  int64_t offset;  // bytes to the next line in the first row
   int64_t lines;   // for each tile, at least
 };
 
@@ -41,7 +41,7 @@ struct GemmTile {
   int rows;  // 1 to the kernel's rows
   int cols;  // 1 to the kernel's cols
   bool add;
-  T* copy;           // where not null, B is also packed there; the tile has the kernel's cols then
+  T* copy;           // not null: B is also packed there; the tile has the kernel's cols then
   GemmAhead* ahead;  // may be null
 };
 
@@ -51,7 +51,7 @@ template <typename T>
 struct GemmThinTile {
   int64_t depth;
   const T* a;  // a panel of `rows`
-  const T* b;  // as in GemmTile
+  const T* b;  // laid out like GemmTile::b
   int64_t b_step;
   const T* ahead;  // for step p the lines at p * ahead_step
   int64_t ahead_step;
@@ -85,7 +85,7 @@ struct GemmDots {
   const T* b;  // element (p, j) at p + j * lane_stride
   int64_t lane_stride;
   int lanes;      // 1 to kLanes
-  int64_t ahead;  // what lies so many elements further in every column is fetched meanwhile
+  int64_t ahead;  // elements of every column this far ahead are fetched meanwhile
   T* sums;        // [rows][kLanes]; those beyond lanes are any values
 };
 
@@ -113,9 +113,9 @@ using PackGemmPanel = void (*)(const GemmPanel<In, T>&);
 
 template <typename T>
 struct GemmKernel {
-  int rows;   // of the largest tile
+  int rows;   // rows of the largest tile
   int cols;   // the same, and of a B panel
-  int lanes;  // of a vector
+  int lanes;  // lanes of a vector
   void (*tile)(const GemmTile<T>&);
   void (*thin)(const GemmThinTile<T>&);
 };

@@ -123,7 +123,7 @@ void compute(const GemmTile<typename V::Elem>& t) {
       constexpr int kLine = 64 / sizeof(T);
       const T* row = t.c + fetched * t.row_stride;
       for (int j = 0; j < kColumns; j += kLine) V::prefetch(row + j);
-      V::prefetch(row + kColumns - 1);  // where the row is not aligned
+      V::prefetch(row + kColumns - 1);  // the last line, for rows that are not aligned
     }
     if (left < block) block = left;
     for (int64_t i = 0; i < block; ++i) step<V, kRows, kVectors, kApart, kCopy>(sum, a, b, copy, t);
