@@ -52,7 +52,7 @@ std::string cupti_version(void* symbol) {
   return fmt::format("{}", version);
 }
 
-/// A library is known by the function that tells its version, whatever its file is called.
+/// A library is known by the function that returns its version, whatever its file is called.
 struct Known {
   const char* name;
   const char* function;

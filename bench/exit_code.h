@@ -11,8 +11,8 @@
 namespace ridge::bench {
 
 /// Runs the body of a benchmark's main() and returns its exit code: what `body` returns, or 0 where
-/// it returns nothing; 2 after a mistake of the user's and 3 after any other exception, each told
-/// in one line on stderr.
+/// it returns nothing; 2 after a mistake of the user's and 3 after any other exception, each
+/// reported in one line on stderr.
 template <typename Body>
 int exit_code(const Body& body) {
   try {

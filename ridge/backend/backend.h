@@ -45,8 +45,8 @@ struct KernelArgs {
 class Event {
  public:
   virtual ~Event() = default;
-  /// Returns when what it stands for now has run; at once where it was never recorded. An error of
-  /// that work is told by Stream::synchronize().
+  /// Returns when what it stands for now has run; at once where it was never recorded.
+  /// Stream::synchronize() reports an error of that work.
   virtual void synchronize() = 0;
 };
 

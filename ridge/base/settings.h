@@ -59,7 +59,7 @@ class Settings {
   bool get_bool(std::string_view name) const;
   std::string get_string(std::string_view name) const;
 
-  /// The value in force as text, where it comes from, and what set() was told about that.
+  /// The value in force as text, where it comes from, and the note that set() was given on it.
   struct Origin {
     std::string value;
     Source source;

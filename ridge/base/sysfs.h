@@ -1,4 +1,4 @@
-// The small files in which the system tells about itself.
+// Reads the small files in which the system reports on itself.
 #pragma once
 
 #include <string>

@@ -174,7 +174,7 @@ ArenaOptions arena_options(const std::vector<StateEntry>& state,
                            const PlanOptions& options) {
   std::set<std::string, std::less<>> names;
   for (const StateEntry& entry : state) names.insert(entry.name);
-  // Nodes made again have the op and the site of the first: kernels are asked once. The op is held,
+  // Recomputed nodes have the op and the site of the first: kernels are asked once. The op is held,
   // so that no other one gets its address.
   using Known = std::map<std::pair<std::shared_ptr<const Op>, std::string>, int64_t>;
   return {.reuse = options.reuse,

@@ -27,7 +27,7 @@ class BatchPlanner {
     int64_t count = 0;  ///< 0: the plan has ended.
     bool is_rest = false;
   };
-  /// The next batch; its samples go to the front of `samples`, which has room for most().
+  /// The next batch; its samples go to the front of `samples`, which must hold most().
   Range next(std::span<int64_t> samples);
 
   int64_t most() const;  ///< Samples of the largest batch.

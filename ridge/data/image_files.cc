@@ -80,7 +80,7 @@ std::span<const std::byte> read_whole(const std::string& path, std::span<std::by
     check(count >= 0, "cannot read '{}': {}", path, std::strerror(errno));
     if (count == 0) break;
     filled += static_cast<size_t>(count);
-    // One byte of room is left unless the file has grown since it was listed.
+    // One byte of the buffer is left unless the file has grown since it was listed.
     check(filled < buffer.size(), "'{}' has grown while it was in use", path);
   }
   return buffer.first(filled);

@@ -19,7 +19,7 @@ class LengthClasses {
     int64_t batches = 0;  ///< Batches of an epoch.
   };
 
-  /// Batches of `batch` samples or, with `tokens` above 0, of as many as have room in so many items
+  /// Batches of `batch` samples or, with `tokens` above 0, of as many as fit into so many items
   /// once they are cut (at least 1). Lengths are those of batch_lengths(). `dataset` must outlive
   /// it. UserError where its samples do not differ in length.
   LengthClasses(const Dataset& dataset, int64_t batch, int64_t tokens);

@@ -28,7 +28,7 @@ struct BatchPlan {
   bool repeat = true;  ///< Epoch after epoch; else the end of the first epoch is the end.
   /// Samples of like length meet in a batch (length_classes.h). Needs `shuffle`.
   bool buckets = false;
-  int64_t tokens = 0;  ///< Above 0: a batch in buckets has room for so many, in place of `batch`.
+  int64_t tokens = 0;  ///< Above 0: a batch in buckets holds at most so many, in place of `batch`.
 };
 
 struct Batch {
@@ -74,8 +74,8 @@ class Loader {
   /// Rethrows what reading one of its samples threw (the first by place); so does every later call.
   const Batch& next();
 
-  /// Returns when as many batches are ready as are ever kept ready: what next() has given out since
-  /// has then been made again. At once where no thread loads ahead.
+  /// Returns when as many batches are ready as are ever kept ready: batches that next() has given
+  /// out since have then been replaced. At once where no thread loads ahead.
   void wait_until_full();
 
   /// Goes on at `position`, as a new loader would. No batch stays valid.

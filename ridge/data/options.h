@@ -46,7 +46,7 @@ struct LoaderOptions {
   bool cache = false;    ///< Keep samples in memory after the first read, before augmentation.
   std::string pad = "context";  ///< Ragged samples: context, longest (of their batch)
   bool buckets = false;         ///< Ragged samples: those of like length meet in a batch.
-  int64_t tokens = 0;  ///< Above 0: in buckets, as many samples as have room in so many tokens.
+  int64_t tokens = 0;  ///< Above 0: in buckets, as many samples as fit into so many tokens.
 };
 
 }  // namespace ridge::data

@@ -67,7 +67,7 @@ struct BatchReport {
 BatchReport analyze_batch(const Graph& graph);
 
 /// The same for the graph of `source`, which is also built with twice the size of dimension `dim`:
-/// what changes with it and what does not tells which values depend on the batch size.
+/// the values that change with it are those that depend on the batch size.
 BatchReport analyze_batch(const ModelSource& source,
                           const std::map<std::string, int64_t>& binding,
                           const std::string& dim);

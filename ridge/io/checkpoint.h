@@ -49,7 +49,7 @@ class OpenCheckpoint {
 };
 
 /// Opens the checkpoint folder `path` and verifies all of it. UserError says what is missing,
-/// truncated or corrupt, and which tensor where that can be told.
+/// truncated or corrupt, and which tensor where that is known.
 OpenCheckpoint open_checkpoint(const std::filesystem::path& path);
 
 /// The newest checkpoint in `dir` that passes open_checkpoint, nothing when `dir` has none at all.

@@ -46,7 +46,7 @@ std::string print_manifest(const CheckpointManifest& manifest);
 /// UserError that opens with `source` unless the text ends in the seal of what comes before.
 void check_seal(std::string_view text, std::string_view source);
 
-/// The manifest of `text`, whose seal is not looked at. UserError that opens with `source` for
+/// The manifest of `text`, whose seal is not checked. UserError that opens with `source` for
 /// anything that is missing, of the wrong kind or out of range.
 CheckpointManifest parse_manifest(std::string_view text, std::string_view source);
 

@@ -68,8 +68,8 @@ Tensor initial_piece(const ParameterSpec& spec, uint64_t seed, int64_t first, in
 struct BuildMode {
   bool training = false;  ///< Dropout drops, batch norm uses the batch and updates statistics.
   int64_t samples = 1;    ///< The batch on axis 0 of every activation.
-  /// A statistic is what NAME and NAME.pending add up to: what earlier parts of a step changed is
-  /// kept apart until the step is known to count.
+  /// A statistic is the sum of NAME and NAME.pending: changes by earlier micro-batches are kept
+  /// apart until the step is known to count.
   bool pending = false;
 };
 

@@ -43,8 +43,8 @@ struct Forward {
     return result;
   }
 
-  // A batch that is not finite must not spoil the running statistics, which a later look at the
-  // halted run would need.
+  // A batch that is not finite must not spoil the running statistics, which are needed to examine
+  // the halted run.
   void finish_statistics(Value halted) {
     if (context.statistic_updates().empty()) return;
     const SiteScope scope(context.graph(), "statistics");
@@ -117,7 +117,7 @@ class StepBuilder {
         in_.scale ? in_.scale->finish_step(
                         training_.loss_scale(), logical_and(running, is_finite(loss)), fine_)
                   : fine_;
-    // It counts the steps since, so that whoever looks late knows which was the first.
+    // It counts the steps since, so that a late reader knows which was the first.
     update(graph_, "halted", where(goes_on, constant_like(one, 0.0), in_.halted + one));
     graph_.add_output("loss", loss);
     graph_.add_output("grad_norm", norm);

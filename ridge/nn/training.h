@@ -54,9 +54,9 @@ struct ProgramSizes {
 /// "BASE.SAMPLESxLENGTH" for the others.
 std::string entry_name(std::string_view base, const std::vector<BatchSize>& sizes, BatchSize size);
 
-/// Which of `sizes` a batch of so many samples goes through: the shortest in which the longest
-/// sample, of `longest` items, has room. `longest` 0: only whole samples have. InternalError where
-/// there is none.
+/// Which of `sizes` a batch of so many samples goes through: the shortest into which the longest
+/// sample, of `longest` items, fits. `longest` 0: only whole samples fit. InternalError where there
+/// is none.
 size_t fitting_size(const std::vector<BatchSize>& sizes, int64_t samples, int64_t longest);
 
 class Training {

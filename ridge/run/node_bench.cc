@@ -147,7 +147,7 @@ void NodeBench::add_copies() {
                                 static_cast<size_t>(operand_types_[k].bytes()));
     }
   } catch (const UserError&) {
-    // Without room for more, fewer will do.
+    // Fewer copies will do where no more fit into free memory.
   }
   stream_->synchronize();
 }

@@ -16,8 +16,8 @@ namespace ridge {
 /// has. They are written on the device: a node may be larger than the host's memory.
 class NodeBench {
  public:
-  /// `backend` must outlive it; `now` is the clock, in ns. OutOfMemory where the device has no room
-  /// for operands and results, and in add() where it has none for a kernel's workspace.
+  /// `backend` must outlive it; `now` is the clock, in ns. OutOfMemory where the device has no free
+  /// memory for operands and results, and in add() where it has none for a kernel's workspace.
   NodeBench(const Node& node, Backend& backend, int64_t (*now)());
 
   /// The operands by number, on the host: for nodes that are small.
@@ -36,9 +36,9 @@ class NodeBench {
   NamedTensors results_of_magnitudes(size_t kernel);
 
   /// Seconds of one launch, by kernel and round. Kernels take turns. Where a launch takes the host
-  /// as long as the device, many are recorded and launched as one; and where the device's cache has
-  /// room for the operands, but hardly for what a run has between two uses of them, launches go
-  /// around several copies.
+  /// as long as the device, many are recorded and launched as one; and where the operands fit into
+  /// the device's cache, but hardly together with what a run has between two uses of them, launches
+  /// go around several copies.
   std::vector<std::vector<double>> time();
 
  private:

@@ -1,4 +1,4 @@
-// How a training run tells what happens in it: the command line shows it, tests count it.
+// Reports of a training run's events: the command line shows them, tests count them.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ class TrainObserver {
  public:
   virtual ~TrainObserver() = default;
   virtual void on_start(const StartReport&) {}
-  /// Each step that is told: all of them, unless metrics.every is above 1.
+  /// Called for each reported step: all of them, unless metrics.every is above 1.
   virtual void on_step(const StepReport&) {}
   virtual void on_eval(const EvalReport&) {}
   virtual void on_checkpoint(std::string_view /*path*/, int64_t /*step*/) {}

@@ -89,7 +89,7 @@ Program::Program(ProgramGraphs graphs, Backend& backend, const ProgramOptions& o
 Program::~Program() {
   try {
     synchronize();
-  } catch (...) {  // nobody is left to tell
+  } catch (...) {  // a destructor cannot report errors
   }
 }
 
@@ -246,7 +246,7 @@ void Program::run(size_t entry, RunMode mode) {
 }
 
 // The first run launches one by one, so that work which a launch does only once (loading its code,
-// say) is in no recording. In a trace, too, the first run launches one by one: that tells for each
+// say) is in no recording. In a trace, too, the first run launches one by one: that shows for each
 // piece of work of later replays which site it belongs to. Where no device reports the work of a
 // recording, all runs in a trace do.
 void Program::launch_all(size_t entry) {

@@ -24,8 +24,8 @@ enum class Capture : uint8_t {
 struct ProgramOptions {
   PipelineOptions passes;
   PlanOptions plan;
-  /// Bytes that state and arena may take: cheap results are made again until they do, as far as
-  /// that goes. 0: as many as it needs.
+  /// Bytes that state and arena may take: cheap results are recomputed until they fit, as far as
+  /// that goes. 0: no limit.
   int64_t memory_limit = 0;
   /// Print each graph and parse it back before it is planned: what a run must survive.
   bool reparse = false;

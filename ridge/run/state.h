@@ -24,7 +24,7 @@ class State {
   /// UserError when there is no such buffer (the nearest is named) or the type is another.
   void write(std::string_view name, const Tensor& tensor);
   Tensor read(std::string_view name) const;
-  /// `bytes` bytes of a buffer from byte `first` on, for those that have no room for it twice.
+  /// `bytes` bytes of a buffer from byte `first` on, for callers that have no memory for it twice.
   void write_part(const PlanSlot& slot, size_t first, const void* host, size_t bytes);
 
   /// The buffer's address in device memory; the host may use it where Backend::is_host().

@@ -22,8 +22,8 @@ constexpr double kShareOfRounds = 0.75;
 constexpr double kReferenceFlops = 4e6;
 constexpr double kReferenceBytes = 4e6;
 
-// Why a candidate is not looked at; empty: it may be picked. An expanded node runs op by op; where
-// there is a kernel for it, nobody wants that.
+// The reason why a candidate is not considered; empty: it may be picked. An expanded node runs op
+// by op; where there is a kernel for it, nobody wants that.
 std::string why_not(const std::vector<Choice>& choices, size_t i, KernelRange range) {
   const size_t base = untimed_choice(choices, range);
   if (i == base) return {};
@@ -256,7 +256,7 @@ NodeTimes Tuner::measure_with_room(const std::string& key,
     ++timed_;
     return times;
   } catch (const OutOfMemory&) {
-    // Whether the run itself has room for the node is for its plan to tell.
+    // The plan decides whether the node fits into memory in the run itself.
     return not_timed(node, choices, range);
   }
 }

@@ -35,7 +35,7 @@ struct TunerOptions {
   bool time_all = false;
   int64_t (*now)() = now_ns;  ///< The clock, in ns.
   /// A node whose operands and results take more of the host's memory is not timed: a configuration
-  /// may be far larger than the machine on which it is looked at.
+  /// may be far larger than the machine on which it is inspected.
   int64_t most_host_bytes = int64_t{4} << 30;
 };
 
@@ -70,7 +70,7 @@ class Tuner {
   NodeTimes measure(const Node& node, const std::vector<Choice>& choices, KernelRange range);
   /// Measures the node and keeps its times under `key`, unless a candidate could not run: it may
   /// run next time, for instance where other programs held the device's memory. not_timed() where
-  /// the device has no room for operands and results.
+  /// the device has no free memory for operands and results.
   NodeTimes measure_with_room(const std::string& key,
                               const Node& node,
                               const std::vector<Choice>& choices,

@@ -129,7 +129,7 @@ TEST_F(GpuEnergy, AGpuAloneIsSaidToBeAlone) {
   EXPECT_EQ(alone.what(), "the GPU");
   joules("1500");
   EXPECT_DOUBLE_EQ(alone.take().value(), 0.5);
-  // A device that is not told of, or is lost, leaves a gap.
+  // A device that is not reported, or is lost, leaves a gap.
   ::setenv("FAKE_NVML_LOST", "0", 1);
   EXPECT_EQ(alone.take(), std::nullopt);
 }

@@ -24,7 +24,7 @@ class GpuWatchTest : public testing::Test {
   static void set(const char* name, const char* value) {
     ::setenv(("FAKE_NVML_" + std::string(name)).c_str(), value, 1);
   }
-  /// Waits until the watch tells what `is_there` asks for.
+  /// Waits until the watch reports a sample that `is_there` accepts.
   template <typename F>
   static bool comes(const GpuWatch& watch, F is_there) {
     const int64_t end = now_ns() + 20'000'000'000;

@@ -23,7 +23,7 @@ size_t count(const std::string& text, const std::string& part) {
 }
 
 // Checks that elements nest: every end matches the last open start. Attributes are quoted in all
-// our output and hold no raw '<' or '>', so that tags can be told by those.
+// our output and hold no raw '<' or '>', so that these mark tags.
 ::testing::AssertionResult is_balanced(const std::string& markup) {
   static const std::vector<std::string> kVoid = {"meta", "!doctype"};
   std::vector<std::string> open;
@@ -119,7 +119,7 @@ TEST(HtmlReport, WideTablesCanBeStacked) {
   EXPECT_TRUE(is_balanced(html));
   EXPECT_EQ(count(html, "<table class=\"stack\">"), 1u);
   EXPECT_NE(html.find("<td data-label=\"&lt;d&gt;\">" + name + "</td>"), std::string::npos);
-  // Short texts keep their words whole; numbers are told from texts.
+  // Short texts keep their words whole; numbers are recognised.
   EXPECT_NE(html.find("<td class=\"s\" data-label=\"a\">short</td>"), std::string::npos);
   EXPECT_NE(html.find("<td class=\"n\" data-label=\"c\">3</td>"), std::string::npos);
   EXPECT_NE(html.find("<td>" + name + "</td><td class=\"s\">2</td>"), std::string::npos);

@@ -181,7 +181,7 @@ TEST_F(TraceTest, FullBuffersCountWhatTheyDrop) {
   TraceLog log = drain_trace();
   EXPECT_EQ(log.events.size(), 8u);
   EXPECT_EQ(log.dropped, 12);
-  for (int i = 0; i < 5; ++i) TraceScope scope("scope", "test");  // room again
+  for (int i = 0; i < 5; ++i) TraceScope scope("scope", "test");  // the buffer is free again
   log = drain_trace();
   EXPECT_EQ(log.events.size(), 5u);
   EXPECT_EQ(log.dropped, 0);

@@ -1,5 +1,5 @@
-// `ridge optimize --device cuda` as users run it, on a simulated GPU: what it proposes there, what
-// it refuses and why, and what becomes of it when the device has no room, or is lost.
+// `ridge optimize --device cuda` as users run it, on a simulated GPU: its proposals, its refusals
+// with their reasons, and its end when the device has no free memory, or is lost.
 #include <filesystem>
 #include <map>
 

@@ -39,7 +39,7 @@ class CudaTrain : public CudaRun {
   json report_of(const std::string& words, const std::string& environment = {}) const {
     return json::parse(fine(words + " --json", environment).out);
   }
-  /// Lines of the driver's log that tell of what was left or misused.
+  /// Lines of the driver's log on objects that were left or misused.
   static std::vector<std::string> wrongs(const std::string& log) {
     std::vector<std::string> found;
     std::istringstream lines(text_of(log));

@@ -91,8 +91,8 @@ TEST(Buckets, EachSampleComesOnceAndLittleIsLeftToPad) {
   }
 }
 
-// A batch has as many samples as its class has room for, never more tokens than that, and those of
-// every stretch of the epoch are alike.
+// A batch has as many samples as its class allows, never more tokens than that, and those of every
+// stretch of the epoch are alike.
 TEST(Buckets, TokensFillABatchAndLengthsAreSpreadEvenly) {
   const Lengths dataset = random_lengths(7, 40000);
   constexpr int64_t kTokens = 512;

@@ -20,7 +20,7 @@ using test::user_error;
 
 constexpr int64_t kSize = 16;
 
-/// A picture of one colour that tells its class and number.
+/// A picture of one colour that encodes its class and number.
 std::vector<uint8_t> colour(int64_t label, int64_t number) {
   std::vector<uint8_t> pixels;
   for (int64_t i = 0; i < 40 * 30; ++i)

@@ -46,7 +46,7 @@ void EngineStream::synchronize() {
   try {
     faults_.synchronize(stream_);
   } catch (...) {
-    copies_.drop(stream_);  // or a later wait would write where nobody looks any more
+    copies_.drop(stream_);  // or a later wait would write to memory that nobody reads any more
     throw;
   }
   copies_.hand_over(stream_);

@@ -9,7 +9,7 @@
 
 namespace ridge::cuda {
 
-/// A stream whose synchronize() also hands over what was copied to the host, and tells wrong data
+/// A stream whose synchronize() also hands over what was copied to the host, and reports wrong data
 /// that kernels have found. `copies` and `faults` must outlive it.
 class EngineStream final : public StreamOnGpu {
  public:

@@ -117,7 +117,8 @@ class WarmedNode final : public NodeKernel {
     try {
       scratch.emplace(device_, bytes);
     } catch (const CudaError& error) {
-      // Then the plan, which takes more, has no room either: who knows the plan says what helps.
+      // Then the plan, which takes more, does not fit either: the caller, who knows the plan,
+      // reports what helps.
       if (error.trouble() != Trouble::kOutOfMemory) throw;
       return;
     }

@@ -11,7 +11,7 @@
 namespace ridge::cuda {
 namespace {
 
-constexpr size_t kMostOperands = 512;  // 8 bytes each: what a launch has room for
+constexpr size_t kMostOperands = 512;  // as many as fit into a launch's parameters, 8 bytes each
 
 class PrintedNode final : public NodeKernel {
  public:
@@ -106,7 +106,8 @@ const KernelLibrary::Loaded& KernelLibrary::load(Shared& kernel) {
   const std::lock_guard lock(mutex_);
   if (kernel.loaded_) return *kernel.loaded_;
   if (!kernel.is_compiled_) compile_all();
-  // Each by the call that asks for it: which error is told does not depend on the threads.
+  // Each error is thrown by the call that asks for its kernel: which error is reported does not
+  // depend on the threads.
   if (kernel.error_ != nullptr) std::rethrow_exception(kernel.error_);
   return kernel.loaded_.emplace(make(kernel));
 }

@@ -32,7 +32,7 @@ int usable_cpus();
 double cgroup_cpu_quota(const std::string& root = "/");
 
 /// CPU time in seconds that the hypervisor gave to others while this machine wanted it, since it
-/// started; 0 where the system does not tell.
+/// started; 0 where the system does not report it.
 double stolen_seconds();
 
 }  // namespace ridge

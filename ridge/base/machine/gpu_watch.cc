@@ -46,7 +46,7 @@ void GpuWatch::run(int64_t period_ms) {
 void GpuWatch::take() {
   const std::optional<GpuSample> sample = nvml_->sample(uuid_);
   const std::lock_guard lock(mutex_);
-  if (!sample) {  // it is lost: what it told before is not what it does now
+  if (!sample) {  // it is lost: its last sample no longer holds
     look_ = GpuLook();
     return;
   }

@@ -1,4 +1,4 @@
-// One GPU, looked at now and then while a program runs on it.
+// Samples one GPU now and then while a program runs on it.
 #pragma once
 
 #include <condition_variable>

@@ -107,7 +107,8 @@ struct Nvml::Calls {
   Known* find(std::string_view uuid);
   GpuSample sample(Known& known);
 
-  /// A value that the device does not tell, or may not tell us, stays as it is. False: no value.
+  /// A value that the device does not report, or may not report to us, stays as it is. False: no
+  /// value.
   template <typename Function, typename... Args>
   bool ask(Function* function, Known& known, Args... args) {
     if (function == nullptr || known.is_lost) return false;

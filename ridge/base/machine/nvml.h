@@ -42,7 +42,8 @@ class Nvml {
   std::vector<GpuSample> sample() const;
   /// The sample of the device of that UUID alone; nothing where there is none, or it is lost.
   std::optional<GpuSample> sample(std::string_view uuid) const;
-  /// Joules that it has taken since the driver was loaded; nothing where that is not told.
+  /// Joules that it has taken since the driver was loaded; nothing where the driver does not report
+  /// them.
   std::optional<double> joules(std::string_view uuid) const;
 
  private:

@@ -32,8 +32,8 @@ TraceLog drain_trace();
 class TraceSource {
  public:
   virtual ~TraceSource() = default;
-  /// `events`: about how many will come, as start_tracing() was told. What keeps it from recording
-  /// is no error: drain() says so in TraceLog::notes.
+  /// `events`: about how many will come, as start_tracing() was given. A recorder that cannot
+  /// record is no error: drain() says why in TraceLog::notes.
   virtual void start(size_t events) noexcept = 0;
   /// May be called when nothing was started.
   virtual void stop() noexcept = 0;

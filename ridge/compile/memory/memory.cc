@@ -28,8 +28,8 @@ int64_t largest_live_set(std::span<const Lifetime> lifetimes) {
 
 namespace {
 
-// Buffers that repairs may look at: some hundredths of a second. Each order is repaired until so
-// many rounds in a row gained nothing: by then they mostly go round in circles.
+// Buffers that repairs may visit: some hundredths of a second. Each order is repaired until so many
+// rounds in a row gained nothing: by then they mostly go round in circles.
 constexpr int64_t kRepairVisits = 20'000'000;
 constexpr int kRoundsWithoutGain = 24;
 constexpr int64_t kSearchNodes = 40'000;

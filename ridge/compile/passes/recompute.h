@@ -1,4 +1,5 @@
-// Which results are cheapest to make again instead of keeping them over the step that needs most.
+// Finds the results that are cheapest to recompute instead of keeping them over the step that needs
+// most.
 #pragma once
 
 #include <map>
@@ -35,8 +36,8 @@ std::vector<RecomputeMove> find_moves(const Graph& graph,
                                       int peak,
                                       RecomputeCosts& costs);
 
-/// The graph in the order of the arena, with the moves made. Nodes that are made again keep their
-/// op and site, and read through barriers.
+/// The graph in the order of the arena, with the moves made. Recomputed nodes keep their op and
+/// site, and read through barriers.
 Graph make_moves(const Graph& graph,
                  const Arena& arena,
                  int peak,

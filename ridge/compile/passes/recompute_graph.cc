@@ -43,7 +43,7 @@ class MoveMaker {
 
  private:
   static size_t id(const Node& node) { return static_cast<size_t>(node.id); }
-  /// Results of nodes that were made again, and of reshapes of them, by the node of the old graph.
+  /// Results of recomputed nodes, and of reshapes of them, by the node of the old graph.
   using Again = std::map<const Node*, Node*>;
 
   // With what it reads, where that is not launched.
@@ -58,7 +58,7 @@ class MoveMaker {
     return again.contains(arena_.root(value).node);
   }
 
-  // The value as readers after the peak see it: a reshape of what is made again is made again.
+  // The value as readers after the peak see it: a reshape of a recomputed value is recomputed.
   Value late(Value value, Again& again) {
     if (!is_made_again(value, again)) {
       copy(*value.node);

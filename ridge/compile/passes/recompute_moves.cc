@@ -10,7 +10,7 @@ namespace {
 
 // The moves of one round free at least this share of the live set at the peak where they can.
 constexpr double kShareARound = 0.02;
-// Operands of operands of operands are made again too where that is cheaper than keeping them.
+// Operands of operands of operands are recomputed too where that is cheaper than keeping them.
 constexpr int kMostDepth = 4;
 
 class MoveFinder {
@@ -92,7 +92,7 @@ class MoveFinder {
     return best;
   }
 
-  // Makes `node` again: operands that are gone at the peak are made again too down to `depth`, or
+  // Recomputes `node`: operands that are gone at the peak are recomputed too down to `depth`, or
   // are kept. False where an operand has another value by then.
   bool add(const Node& node,
            int depth,

@@ -109,7 +109,7 @@ class Remaker {
   // The value as nodes of the group read it.
   Value within(Value value, const LoopGroup& group, int index) {
     const Node& node = *value.node;
-    // A value of a row is read for less than it is made again.
+    // A value of a row costs less to read than to recompute.
     if (recipe(node) == nullptr || groups_.is_inside(value, group) ||
         value.type().elements() != group.domain.elements)
       return rewrite_.mapped(value);

@@ -53,7 +53,7 @@ class ReduceMax final : public Reduction<ReduceMax> {
 };
 
 /// Index (i64) of the largest element along `axis`, which goes; the first of equals; a NaN counts
-/// as larger than any number. With a limit only the first `limit` along the axis are looked at.
+/// as larger than any number. With a limit only the first `limit` along the axis are compared.
 class ArgMax final : public OpOf<ArgMax> {
  public:
   static constexpr OpTraits kTraits{.name = "argmax",
@@ -64,7 +64,7 @@ class ArgMax final : public OpOf<ArgMax> {
   int64_t axis = 0;
   int64_t limit = 0;  ///< 0: all.
 
-  /// How many along an axis of `size` are looked at.
+  /// Elements along an axis of `size` that are compared.
   int64_t looked_at(int64_t size) const { return limit == 0 ? size : limit; }
 
   std::vector<TensorType> infer(std::span<const TensorType> inputs) const override;

@@ -43,7 +43,7 @@ class Copy final : public OpOf<Copy> {
   std::vector<Value> vjp(const VjpContext& c) const override;
 };
 
-/// The first input, from the time on when the second is there: a node made again for memory's sake
+/// The first input, from the time on when the second is there: a node recomputed to save memory
 /// must neither be merged with the first of its kind nor run as early. Plans give it no bytes of
 /// its own.
 class Barrier final : public OpOf<Barrier> {

@@ -208,7 +208,7 @@ TEST(ActivityRecords, WorkWithoutTimesIsLostAndCounted) {
   const TraceLog log = log_of(records);
   EXPECT_TRUE(log.events.empty());
   EXPECT_EQ(log.dropped, 3);
-  EXPECT_EQ(log_of(records).dropped, 0);  // told once
+  EXPECT_EQ(log_of(records).dropped, 0);  // reported once
 }
 
 TEST(ActivityRecords, ARecordThatIsCutOffIsLost) {

@@ -1,4 +1,4 @@
-// Matrix products by cuBLASLt, over a stand-in that multiplies what it is told to.
+// Matrix products by cuBLASLt, over a stand-in that multiplies on the host.
 #include "tests/backend/cuda/blas_test.h"
 
 #include "ridge/graph/ops/elementwise.h"
@@ -100,7 +100,7 @@ TEST_F(CudaBlas, ChoicesAreItsAlgorithms) {
   CaseBuilder coarse = product_case({.a = {64, 64}, .b = {64, 64}, .tf32 = true});
   EXPECT_EQ(blas_choices(*blas, node_of(coarse))[0].choice.name,
             "cublaslt_tf32_67_tile20_stages8_cluster2");
-  // The library is told so, too, and what alignment it can rely on.
+  // The library gets the allowed reduction schemes, too, and the alignment that it can rely on.
   const std::vector<std::string> told = library_lines("cublasLtMatmulPreferenceSetAttribute");
   EXPECT_EQ(told.at(1), "cublasLtMatmulPreferenceSetAttribute 3=2");
   for (size_t i = 2; i < 6; ++i)

@@ -364,7 +364,7 @@ TEST_F(CudaTrace, AnotherProfilerIsNamedAndAllElseGoesOn) {
             "program, and CUPTI serves one: record with one of the two");
   EXPECT_EQ(of(log, "cpu_op").size(), 6u);
   EXPECT_EQ(of(log, "kernel").size(), 0u);
-  EXPECT_TRUE(drain_trace().notes.empty());  // told once
+  EXPECT_TRUE(drain_trace().notes.empty());  // reported once
 }
 
 TEST_F(CudaTrace, EachCallMayFail) {

@@ -1,4 +1,4 @@
-// Convolution and attention by cuDNN, over a stand-in that computes what it is told to.
+// Convolution and attention by cuDNN, over a stand-in that computes on the host.
 #include "ridge/backend/cuda/dnn/nodes.h"
 #include "ridge/graph/ops/elementwise.h"
 #include "tests/backend/cuda/convolution_forms.h"
@@ -261,7 +261,7 @@ TEST_F(CudaDnn, ASteadyLaunchMakesOneCall) {
   EXPECT_EQ(dnn_.log().size(), 5u);
   EXPECT_EQ(lines({"cuLaunchKernel"}).size(), 5u);
   EXPECT_EQ(lines({"cuMemAlloc_v2", "cuStreamSynchronize", "cuCtxSynchronize"}).size(), 0u);
-  // Other addresses are told to the library; other streams as well.
+  // The library gets other addresses when they change; other streams as well.
   kernel->launch(stream, {inputs, others, nullptr});
   EXPECT_GT(dnn_.log().size(), 6u);
   TestStream other(gpu);

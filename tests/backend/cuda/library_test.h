@@ -126,8 +126,8 @@ class LibraryTest : public FakeDriverTest {
     return lines_of(library_.log(), {name});
   }
 
-  /// Whatever call of the library fails, the end is one clean error, and nothing is left; a call
-  /// `quiet` need not be told.
+  /// Whatever call of the library fails, the end is one clean error, and nothing is left; a failed
+  /// call `quiet` need not be reported.
   template <typename Error, typename Run>
   void expect_each_call_may_fail(int code, Run run, const std::string& quiet = {}) {
     run();

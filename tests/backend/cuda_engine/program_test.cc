@@ -68,7 +68,7 @@ TEST_F(CudaProgram, AnIndexOutOfRangeIsToldWithItsSite) {
   run(-3);
   run(1);  // queued behind it before anybody looked
   EXPECT_THAT(user_error([&] { program.synchronize(); }), has(message));
-  run(2);  // told once; what is right runs again
+  run(2);  // reported once; valid inputs run again
   program.synchronize();
 }
 

@@ -285,7 +285,7 @@ TEST(PrintedKernels, DevicesOfAllLimitsGiveTheBitsOfTheCpu) {
   for (const cuda::DeviceLimits& limits : {kA100, kRtx3090}) {
     Cases all(limits);
     all.add_loops(softmax_of(DType::kF32, 2, 30001), 1, 0);
-    // Two sums of 1280 columns have room with four rows in registers, and with five have none.
+    // Two sums of 1280 columns fit beside four rows in registers, and do not beside five.
     for (const auto& [rows, columns] :
          std::vector<std::pair<int64_t, int64_t>>{{70, 1024}, {68, 1280}}) {
       const Graph sums = norm_gradient_of(rows, columns);
@@ -298,7 +298,7 @@ TEST(PrintedKernels, DevicesOfAllLimitsGiveTheBitsOfTheCpu) {
 }
 
 // Rows that a warp holds in registers: norms both ways, beside a stream in f32, and those whose
-// sizes or types leave no room for that.
+// sizes or types do not allow that.
 TEST(PrintedKernels, RowsInRegistersGiveTheBitsOfTheCpu) {
   Cases all;
   size_t held = 0;

@@ -196,7 +196,7 @@ std::vector<cuda::PrintedKernel> norm_kernels(int64_t columns) {
   return held_kernels(b.graph().clone(), kH200);
 }
 
-// A multiprocessor has room for two blocks at least. The numbers are those of bench/README.md.
+// A multiprocessor holds at least two blocks. The numbers are those of bench/README.md.
 TEST(PrintedKernels, RowsInRegistersLeaveRoomForAnotherBlock) {
   if (nvrtc() == nullptr) GTEST_SKIP() << kNoNvrtc;
   std::vector<const char*> architectures = {"sm_90"};

@@ -181,7 +181,7 @@ TEST_F(CudnnLibrary, RoundsNoFactorsOfF32UnlessAsked) {
   }
 }
 
-// Forward and backward, by an engine that compiles what it has matched as one. The workspace tells
+// Forward and backward, by an engine that compiles what it has matched as one. The workspace shows
 // how: forward none of scores, backward their gradient in 16 bits and no more.
 TEST_F(CudnnLibrary, PlansAttention) {
   struct Case {

@@ -1,4 +1,4 @@
-// A stand-in for a profiler's injection library: it writes the ranges that it is told of to stderr,
+// A stand-in for a profiler's injection library: it writes the ranges that it gets to stderr,
 // "<NAME" and ">". With FAKE_PROFILER=refuse it does not start, with FAKE_PROFILER=marks it wants
 // no ranges.
 #include <cstdint>

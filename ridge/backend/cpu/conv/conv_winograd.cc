@@ -89,7 +89,7 @@ class WinogradConvolution {
     return *for_isa(avx2::gemm_kernels, avx512::gemm_kernels).f32;
   }
 
-  // The panels of any instruction set have room in so many columns.
+  // The panels of any instruction set fit into so many columns.
   int64_t packed_columns() const { return round_up(p_.out, kGemmColumns); }
   int64_t product_elements() const { return p_.in * packed_columns(); }
 

@@ -109,7 +109,7 @@ class RowProgram {
   /// `code`: for all that is done to a row; null where there is none, and loops run one by one.
   explicit RowProgram(RowPlan plan, std::unique_ptr<const RowCode> code = nullptr);
   ~RowProgram();
-  /// False where a batch of rows takes too much room.
+  /// False where a batch of rows takes too much memory.
   bool is_complete() const { return scratch_bytes() <= kMostScratch; }
   size_t workspace_bytes() const { return plan_.workspace_bytes; }
   void run(const KernelArgs& args) const;

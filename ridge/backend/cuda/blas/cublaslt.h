@@ -139,7 +139,7 @@ class OwnedByBlas {
         destroy_(other.destroy_) {}
   OwnedByBlas& operator=(OwnedByBlas&&) = delete;
   ~OwnedByBlas() {
-    // It is gone either way, and nobody is there to be told.
+    // It is gone either way, and a destructor cannot report an error.
     if (handle_ != Handle{}) static_cast<void>(((*library_).*destroy_)(handle_));
   }
   Handle get() const { return handle_; }

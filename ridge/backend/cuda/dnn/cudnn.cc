@@ -98,7 +98,7 @@ DnnDescriptor::DnnDescriptor(DnnLibraryRef library, DnnKind kind) : library_(std
 }
 
 DnnDescriptor::~DnnDescriptor() {
-  // It is gone either way, and nobody is there to be told.
+  // It is gone either way, and a destructor cannot report an error.
   if (handle_ != nullptr) static_cast<void>(library_->descriptor_destroy(handle_));
 }
 
@@ -120,7 +120,7 @@ size_t DnnDescriptor::get_raw(DnnAttribute attribute,
       library_->get(handle_, attribute, type, static_cast<int64_t>(most), &count, values),
       "attribute {}",
       static_cast<int>(attribute));
-  // It counts what there is, which may be more than there was room for.
+  // It counts what there is, which may be more than fitted.
   return std::min(most, static_cast<size_t>(std::max<int64_t>(count, 0)));
 }
 

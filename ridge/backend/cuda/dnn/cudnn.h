@@ -139,8 +139,8 @@ inline constexpr DnnType kDnnTypeOf<DnnBehaviorNote> = DnnType::kBehaviorNote;
 template <>
 inline constexpr DnnType kDnnTypeOf<char> = DnnType::kChar;
 
-/// A descriptor of the library, which destroys itself. What it is told to hold must live as long
-/// as it does. All calls: DnnError.
+/// A descriptor of the library, which destroys itself. Objects that it is set to hold must live as
+/// long as it does. All calls: DnnError.
 class DnnDescriptor {
  public:
   DnnDescriptor(DnnLibraryRef library, DnnKind kind);

@@ -197,7 +197,7 @@ void place_convolution(DnnKernel& kernel,
 // ---- attention ----
 
 // The gradient puts that of the scores, in 16 bits, into the workspace. Beyond this, kernels of
-// ours, which have no need of it, leave more room for the model.
+// ours, which do without it, leave more memory to the model.
 constexpr int64_t kMostScoreBytes = int64_t{4} << 30;
 
 std::vector<DnnChoice> attention_choices(const Dnn& dnn, const DnnAttention& a) {

@@ -23,7 +23,7 @@ class DnnPlanner {
   /// dnn_choices() of the node. Beside them, over the threads, those of all nodes of its graph that
   /// no call has asked for yet are made, and kept for the call that does. Where the library fails
   /// to plan a node there are none, with a note, the first time that it fails so. Other errors are
-  /// thrown. Both only by the call that asks for the node: what is told does not depend on the
+  /// thrown. Both happen only in the call that asks for the node: reports do not depend on the
   /// threads.
   std::vector<DnnChoice> choices(const Node& node);
 

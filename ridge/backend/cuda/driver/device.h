@@ -48,7 +48,7 @@ class Device {
   void ensure_current() const;
   DeviceMemoryUse memory_use() const;
 
-  /// For destructors, which have nobody to tell: a lost device fails every call.
+  /// For destructors, which cannot report errors: a lost device fails every call.
   void make_current_quietly() const noexcept;
   void wait_quietly() const noexcept;
 

@@ -76,9 +76,9 @@ class LibraryMissing : public UserError {
 
 /// Opens the first that there is and that `refuse` takes, to which it returns an empty text, else
 /// why not: the file that the variable names, or each file where the loader finds it, in the
-/// toolkit's folders, and in the active Python environment ($VIRTUAL_ENV), where wheels
-/// put it. UserError when there is none, with all places looked at and the reason against the last
-/// that is there.
+/// toolkit's folders, and in the active Python environment ($VIRTUAL_ENV), where wheels put it.
+/// UserError when there is none, with all places searched and the reason against the last that is
+/// there.
 OpenedLibrary open_library(const LibrarySearch& search,
                            const std::function<std::string(const OpenedLibrary&)>& refuse);
 

@@ -15,7 +15,7 @@ class Nvrtc {
   /// The library that $RIDGE_NVRTC names; else libnvrtc.so.13 or .12 where the loader finds one, in
   /// the toolkit at /usr/local/cuda, or in the active Python environment ($VIRTUAL_ENV), where the
   /// wheel nvidia-cuda-nvrtc puts it. UserError when there is none whose kernels the driver loads,
-  /// with all places looked at.
+  /// with all places searched.
   static std::shared_ptr<const Nvrtc> open(int driver = kAnyDriver);
   ~Nvrtc();
 

@@ -54,8 +54,8 @@ struct PrintedKernel {
   std::string source;
   std::vector<KernelLaunch> launches;  ///< One after the other.
   size_t workspace_bytes = 0;
-  /// For a kernel that checks indices, what they are to be less than: the error of a fault tells
-  /// it.
+  /// For a kernel that checks indices, the bound that they must be below: the error of a fault
+  /// names it.
   int64_t index_limit = 0;
   /// False where the bits are not those of the CPU executors.
   bool same_bits = true;

@@ -127,7 +127,8 @@ void KernelText::finish(std::string_view suffix,
   if (operands_.size() > kMostOperands)
     throw Refused{fmt::format("has {} inputs and outputs", operands_.size())};
   const std::string entry = fmt::format("{}{}", kName, suffix);
-  // Even of one block: not told so, the assembler spills a few registers to have room for another.
+  // The bound is written even for one block: without it the assembler spills a few registers so
+  // that another block fits.
   functions_ += fmt::format("\nextern \"C\" __global__ void __launch_bounds__({}, {})\n{}({}) {{\n",
                             threads,
                             blocks_at_once,

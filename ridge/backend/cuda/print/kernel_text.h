@@ -118,7 +118,8 @@ class KernelText {
   size_t static_shared_bytes = 0;
   int blocks_at_once = 1;
 
-  /// Ends the function with its launch; `suffix` tells it from the others of the kernel.
+  /// Ends the function with its launch; `suffix` distinguishes it from the kernel's other
+  /// functions.
   void finish(std::string_view suffix, int64_t blocks, int64_t threads, size_t shared_bytes = 0);
 
   /// Stages that reduce `count` elements at `at` of the workspace to one, the output.

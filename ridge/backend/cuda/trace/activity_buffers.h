@@ -22,8 +22,8 @@ class ActivityBuffers {
   void reserve(size_t count);
   /// A buffer of kBytes zeroes, for CUPTI to fill; null when none is free.
   uint8_t* take() noexcept;
-  /// One that comes back with records in its first `valid` bytes. Another address than one of
-  /// those handed out is not looked at.
+  /// Takes back a buffer with records in its first `valid` bytes. An address that was not handed
+  /// out is ignored.
   void give_back(uint8_t* buffer, size_t valid) noexcept;
   /// Calls `use` for each that came back, in that order, and frees them for use again.
   void read(FunctionRef<void(std::span<uint8_t>)> use);

@@ -277,8 +277,9 @@ const char* ActivityRecords::scope_of(const TraceEvent& event) const {
   return found == external_.end() ? nullptr : names_.scope(found->second);
 }
 
-// CUPTI tells the nodes of a graph, not what queued them. A graph runs what a run of its launches
-// does, in the same order, so one that is in the recording says which scope each node is of.
+// CUPTI reports the nodes of a graph, not the scopes that queued them. A graph runs what a run of
+// its launches does, in the same order, so one that is in the recording says which scope each node
+// is of.
 std::unordered_map<size_t, const char*> ActivityRecords::scopes_of_graphs() const {
   std::vector<size_t> launched = work_;
   std::sort(launched.begin(), launched.end(), [&](size_t a, size_t b) {

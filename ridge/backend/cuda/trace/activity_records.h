@@ -32,8 +32,9 @@ class ActivityRecords {
   };
   explicit ActivityRecords(Names names) : names_(std::move(names)) {}
 
-  /// One record, with all bytes behind its begin that may be read: its own size is not told.
-  /// Kinds that were not asked for are left out; one that is cut off, or lacks its times, is lost.
+  /// One record, with all bytes behind its begin that may be read: the record itself does not say
+  /// its size. Kinds that were not asked for are left out; one that is cut off, or lacks its times,
+  /// is lost.
   void add(std::span<const std::byte> record);
 
   /// Adds the events to the log, and those lost to TraceLog::dropped.

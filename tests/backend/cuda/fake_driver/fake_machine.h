@@ -146,7 +146,7 @@ class FakeMachine final : public FakeCuda {
   const Block* block_of(const void* address, size_t bytes) const;
   /// "memory1+64", "pinned2+0", or "host".
   std::string place(const void* address) const;
-  /// Whether the device has room for so much more than is in use.
+  /// Whether so many more bytes than are in use fit into the device's memory.
   bool has_room(size_t bytes) const {
     return bytes <= memory_bytes - std::min(used_bytes(), memory_bytes);
   }
