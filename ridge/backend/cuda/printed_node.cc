@@ -11,7 +11,7 @@
 namespace ridge::cuda {
 namespace {
 
-constexpr size_t kMostOperands = 512;  // as many as fit into a launch's parameters, 8 bytes each
+constexpr size_t kMostOperands = 512;  // fill the parameters of a launch, 8 bytes each
 
 class PrintedNode final : public NodeKernel {
  public:

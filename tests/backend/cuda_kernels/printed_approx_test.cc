@@ -40,7 +40,7 @@ struct Function {
   Value (*of)(Value);
   double (*exact)(double);
   double units;  // allowed, each 2^-23 of `measure`
-  // takes x and the result
+  // It takes x and the result.
   double (*measure)(double, double) = [](double, double y) { return y; };
 };
 
@@ -164,8 +164,8 @@ double allowed_of(const Graph& lone, DType dtype) {
   return allowed;
 }
 
-// Where a sum cancels, the ops of the loop, one by one on the CPU, err as much: a loop may err
-// twice that, for its order of sums is another.
+// A loop may err twice as much as its ops, one by one on the CPU, err where a sum cancels: its
+// order of sums is another.
 void expect_near(const Graph& lone, const NamedTensors& operands, const NamedTensors& got) {
   const NamedTensors wanted = evaluate(lone, *make_backend("ref"), operands);
   double plain = 0;
