@@ -12,6 +12,7 @@
 #include "tests/backend/cuda/simulation/simulated_gpu.h"
 
 // Functions of AddressSanitizer, where the process has it.
+// NOLINTBEGIN(bugprone-reserved-identifier,readability-identifier-naming)
 extern "C" [[gnu::weak]] void __sanitizer_start_switch_fiber(void**, const void*, size_t);
 extern "C" [[gnu::weak]] void __sanitizer_finish_switch_fiber(void*, const void**, size_t*);
 // NOLINTEND(bugprone-reserved-identifier,readability-identifier-naming)
