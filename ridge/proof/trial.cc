@@ -19,12 +19,12 @@ constexpr int64_t kDroppedPerPair = 3, kDroppedBesides = 120;
 
 constexpr int64_t kMostSteps = int64_t{1} << 30;
 
-/// Of each variant, for the same samples.
+/// Steps of a block of each variant, for the same samples.
 struct BlockSteps {
   int64_t before = 0, after = 0;
 };
 
-/// What is timed, and what is run before it to warm up.
+/// The timed steps of a block, and those that run before it to warm up.
 struct BlockPlan {
   BlockSteps timed, warm;
 };

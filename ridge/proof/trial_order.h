@@ -19,7 +19,7 @@ double middle_of(const SpeedRange& predicted);
 
 struct Promise {
   double gain = 1;     ///< Factor of speed: predicted, or supposed where nobody has looked.
-  double seconds = 1;  ///< Of the trial, above 0.
+  double seconds = 1;  ///< Estimated length of the trial, above 0.
   bool loads = false;  ///< It is about loading.
 };
 

@@ -12,7 +12,8 @@
 namespace ridge {
 namespace {
 
-// Of the digits of an interval: another machine's exp and log may differ in the last ones.
+// Relative error allowed in a recomputed interval: another machine's exp and log may differ in the
+// last digits.
 constexpr double kSpeedError = 1e-6;
 
 std::string row(std::string_view name, std::string_view text) {
@@ -138,7 +139,8 @@ std::string bets(const TrialRecord& record) {
 
 bool differs(double a, double b) { return !(std::abs(a - b) <= kSpeedError * std::abs(b)); }
 
-// What the pairs have to say where a verdict stands; nothing where it does not rest on them.
+// The verdict that the judge must reach from the pairs for this one; nothing where the verdict does
+// not rest on the pairs.
 std::optional<Verdict> claimed_of_pairs(TrialVerdict verdict) {
   switch (verdict) {
     case TrialVerdict::kKept:

@@ -1,5 +1,5 @@
-// What `ridge optimize` hands over: a page, an object of JSON, and a text. All have the same
-// numbers. A record of the technique kProofTechnique is the claim's, and is no trial in them.
+// The report of `ridge optimize`: a page, an object of JSON, and a text. All have the same numbers.
+// A record of the technique kProofTechnique is the claim's, and is no trial in them.
 #pragma once
 
 #include <span>
