@@ -1,4 +1,4 @@
-// What the names of events tell, whoever recorded them.
+// Causes and roles of events by their names, for every recorder.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace ridge::doctor {
 
-/// What host time under an event is, by its kind and name; kUnknown: the name tells nothing, as
-/// that of most ranges. A copy's call is kSync where it blocks by its name.
+/// The cause that host time under an event counts for, by its kind and name; kUnknown: the name
+/// says nothing, as most ranges' names do. A copy's call is kSync where it blocks by its name.
 HostCause cause_of(EventKind kind, std::string_view name);
 
 /// The same for each row of a trace; kUnknown of rows that are not on a host thread.

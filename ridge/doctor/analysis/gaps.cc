@@ -119,7 +119,7 @@ std::vector<size_t> Finder::producers_of(const Parts& parts, int64_t submitted) 
   std::vector<size_t> rows = producers_.of(parts.next);
   if (const std::optional<size_t> likely = likely_producer(parts, submitted))
     rows.push_back(*likely);
-  // What a producer had to wait for itself held the kernel up as well.
+  // A kernel is held up also by the operations that its producers had to wait for.
   std::unordered_set<size_t> known(rows.begin(), rows.end());
   for (size_t i = 0; i < rows.size(); ++i) {
     if (trace_.end_ns(rows[i]) <= parts.at.begin) continue;

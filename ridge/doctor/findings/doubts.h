@@ -11,7 +11,7 @@ namespace ridge::doctor {
 /// One reason to trust what is said of a trace less.
 struct Doubt {
   std::string text;     ///< "3 steady steps, fewer than 5"
-  double trust = 1;     ///< What all confidence is multiplied by: 0 to 1.
+  double trust = 1;     ///< Factor of all confidence: 0 to 1.
   bool serious = true;  ///< Else it is worth a word only.
   std::string fix;
 };

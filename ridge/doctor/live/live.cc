@@ -41,8 +41,8 @@ Steps unprofiled_steps(const Trace& spans) {
   return steps;
 }
 
-// What is marked while the profiler ran is put into its trace, where the clocks of both agree: it
-// says what a thread did between operators.
+// Adds marks that were made while the profiler ran to its trace, where both clocks agree: they show
+// what a thread did between operators.
 void add_marks(const Trace& spans, Trace& trace) {
   if (trace.base_ns == 0 || spans.base_ns == 0 || trace.size() == 0) return;
   // Days apart they are not of one program, and differences of broken ones go over.
@@ -83,8 +83,9 @@ Analysis analysed(const Trace& trace) {
   return analysis;
 }
 
-// Where a step goes by its profile, in milliseconds of one that is not profiled. What the marks
-// measured themselves is taken from them; the profiler slows the rest, and all of it alike.
+// Scales the profile's breakdown of a step to milliseconds of a step that is not profiled. Parts
+// that the marks measured themselves are taken from them; all others shrink by one factor, for the
+// profiler slows all of them alike.
 Breakdown without_profiler(const Breakdown& profiled, const Breakdown& marked, bool is_cpu_only) {
   constexpr HostCause kMeasured[] = {HostCause::kLoader, HostCause::kCheckpoint};
   double before = profiled.wall, after = marked.wall;
@@ -200,7 +201,7 @@ Examination of_profile(Trace trace, Analysis profiled, const LiveFacts& facts) {
   return {std::move(trace), std::move(profiled), std::move(diagnosis)};
 }
 
-// What the marks say of the loader is charged with the stretches that the profile shows of it.
+// Charges the loader's findings from the marks with the loader's stretches in the profile.
 void place_loader(const Trace& trace, const Analysis& profiled, RuleOutput& known) {
   const Intervals starved = loader_time(trace, profiled).starved;
   for (Finding& finding : known.findings)

@@ -133,7 +133,7 @@ void judge_processors(const LiveFacts& facts, const Analysis& analysis, RuleOutp
   finding.confidence = 0.8;
   charge(finding, analysis, found.share() * analysis.breakdown.wall);
   finding.severity = severity_of(finding.share, kLadder);
-  // What the thread itself waited comes back for sure; of what others wait a part.
+  // The thread's own waits surely come back; the waits of its helpers count for 0.3.
   const double sure =
       std::max({found.throttled, found.queue, 0.3 * std::max(found.crowd, found.held_up)});
   finding.predicted.low = speedup_without(0.7 * sure, 1);

@@ -7,10 +7,10 @@ namespace ridge::doctor {
 
 namespace {
 
-// Of the host: launching a captured graph, and a call that does not wait.
+// Host time of launching a captured graph, and of a call that does not wait.
 constexpr int64_t kGraphLaunchNs = 10'000;
 constexpr int64_t kPromptCallNs = 5'000;
-// Of the device: from one node of a graph, or copy of a stream, to the next.
+// Device time from one node of a graph, or copy of a stream, to the next.
 constexpr int64_t kGraphNodeNs = 1'000;
 
 bool is_host(const Node& node) {

@@ -1,4 +1,4 @@
-// What a trace shows of the loading of data.
+// The loading of data, as far as a trace shows it.
 #pragma once
 
 #include <string>
