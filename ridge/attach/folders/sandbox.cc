@@ -118,7 +118,7 @@ std::string unescaped(std::string_view text) {
   return plain;
 }
 
-/// What is mounted beneath the folder, the outer ones first.
+/// Lists the mount points beneath the folder, the outer ones first.
 std::set<std::string> mounts_in(const std::string& folder) {
   std::set<std::string> found;
   std::ifstream file("/proc/self/mountinfo");

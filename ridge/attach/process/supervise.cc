@@ -65,7 +65,7 @@ class Supervisor {
   void serve();
 
  private:
-  /// What came to this process: from whom, when, for each of kStopSignals.
+  /// The last signal of one kind that came to this process itself: sender and time.
   struct Copy {
     pid_t sender = -1;
     int64_t at_ns = 0;
@@ -100,7 +100,7 @@ void Supervisor::listen() {
   sigset_t all, heard;
   ::sigfillset(&all);
   ::sigprocmask(SIG_SETMASK, &all, nullptr);
-  // Where SIGCHLD is ignored, wait() gets nothing.
+  // While SIGCHLD is ignored wait() gets nothing.
   std::signal(SIGCHLD, SIG_DFL);
   ::sigemptyset(&heard);
   ::sigaddset(&heard, SIGCHLD);
