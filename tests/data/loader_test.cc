@@ -12,7 +12,7 @@
 
 #include "ridge/base/error.h"
 #include "ridge/base/hash.h"
-#include "ridge/base/trace.h"
+#include "ridge/base/trace/trace.h"
 #include "ridge/io/jpeg.h"
 #include "tests/data/temporary_folder.h"
 #include "tests/support/count_allocations.h"

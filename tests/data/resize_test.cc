@@ -8,7 +8,7 @@
 #include <random>
 #include <sstream>
 
-#include "ridge/base/cpu_info.h"
+#include "ridge/base/cpu/cpu_info.h"
 #include "ridge/data/picture_crop.h"
 #include "tests/support/scale.h"
 

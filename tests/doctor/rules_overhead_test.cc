@@ -60,7 +60,7 @@ TEST(R03OnCpu, LoopOverSmallOperatorsFires) {
   // 480 calls of 3 us and what lies between them, of a step of 4 ms.
   EXPECT_NEAR(finding.cost_ms, 480 * 8e-3, 0.1);
   EXPECT_LE(finding.predicted.high, finding.ceiling);
-  EXPECT_EQ(finding.semantic_class, 1);
+  EXPECT_EQ(finding.semantic_class, SemanticClass::kReassociation);
   EXPECT_EQ(finding.evidence.at(2).place, "train.py(12): forward");
   EXPECT_NE(finding.evidence.at(1).text.find("'aten::add [[32, 16], [32, 16], []]' is called 480"),
             std::string::npos)
@@ -125,7 +125,7 @@ TEST(R18OnCpu, FewRowsInManyCallsFire) {
   const Finding& finding = all.r18.findings[0];
   EXPECT_EQ(finding.title, "the batch is too small: 2 samples at once");
   EXPECT_GT(finding.severity, Severity::kInfo);
-  EXPECT_EQ(finding.semantic_class, 3);
+  EXPECT_EQ(finding.semantic_class, SemanticClass::kTrajectory);
   EXPECT_NE(finding.fix.find("only with your consent"), std::string::npos);
   EXPECT_NE(reason(all.r03).find("R18"), std::string::npos) << reason(all.r03);
 }
@@ -151,7 +151,7 @@ TEST(R18OnCpu, WithAccumulationTheRunStaysTheSame) {
         {.name = "aten::ones_like", .shapes = "[[], [], [], [], [], []]", .us = 4, .gap_us = 5});
   const Judged all = judged(profile_of(profile));
   ASSERT_EQ(all.r18.findings.size(), 1u) << reason(all.r18);
-  EXPECT_EQ(all.r18.findings[0].semantic_class, 1);
+  EXPECT_EQ(all.r18.findings[0].semantic_class, SemanticClass::kReassociation);
   EXPECT_NE(all.r18.findings[0].fix.find("the run is the same"), std::string::npos);
 }
 

@@ -16,6 +16,7 @@
 
 #include "ridge/base/cpu/parallel.h"
 #include "ridge/base/stop.h"
+#include "ridge/infer/generate.h"
 #include "ridge/io/checkpoint.h"
 #include "ridge/train/checkpointing.h"
 #include "ridge/train/evaluate.h"

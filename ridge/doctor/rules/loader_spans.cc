@@ -95,7 +95,7 @@ std::string fix_of_same_thread(const Trace& trace,
       "loader.workers){}",
       is_known ? "" : ", if one takes far longer to make than to copy between processes");
   // Samples that are drawn anew for each epoch cannot be kept.
-  const std::string less = batches.workers_class == 3
+  const std::string less = batches.workers_class == SemanticClass::kTrajectory
                                ? "make less work of them: store the samples decoded or smaller, or "
                                  "make a whole batch at once"
                                : "make less work of them: keep the samples in memory, store them "
