@@ -1,4 +1,4 @@
-// What both forms of `ridge optimize` tell and write.
+// Output of both forms of `ridge optimize`: its messages and its files.
 #pragma once
 
 #include <filesystem>

@@ -11,7 +11,7 @@
 
 namespace ridge {
 
-/// Where a value comes from; `where` is "run.toml:3:9" or "--steps".
+/// The origin of a value; `where` is "run.toml:3:9" or "--steps".
 struct ConfigOrigin {
   Source source = Source::kDefault;
   std::string where;

@@ -12,7 +12,7 @@ namespace ridge {
 /// "integer", "number", "list of strings", ...
 std::string type_name(const ConfigField& field);
 
-/// What the key allows, in words: "an integer from 1 to 64", "one of adamw, sgd".
+/// Describes the values that the key allows: "an integer from 1 to 64", "one of adamw, sgd".
 std::string expectation(const ConfigKey& key);
 
 /// Stores `value` in the key's field; false, with the field unchanged, when the key does not allow
@@ -23,7 +23,7 @@ bool assign(const ConfigKey& key, const TomlValue& value);
 /// brackets. What cannot be read stays a string.
 TomlValue parse_flag(const ConfigField& field, const std::string& text);
 
-/// As TOML: `[32, 64]`, `"adamw"`, `0.001`.
+/// The value in TOML: `[32, 64]`, `"adamw"`, `0.001`.
 std::string value_text(const ConfigField& field);
 std::string value_text(const TomlValue& value);
 

@@ -13,7 +13,7 @@
 
 namespace ridge {
 
-/// Where a run is: what a checkpoint keeps beside the state.
+/// The position of a run, which a checkpoint keeps beside the state.
 struct Progress {
   int64_t step = 0;               ///< Steps done.
   data::LoaderPosition position;  ///< The next sample to train on.

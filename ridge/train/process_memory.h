@@ -1,4 +1,4 @@
-// What the operating system says of this process's memory.
+// The memory of this process, as the operating system counts it.
 #pragma once
 
 #include <cstdint>

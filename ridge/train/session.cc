@@ -178,7 +178,7 @@ StepResult Session::train_step(const data::Batch& batch,
 
 StepResult Session::last_result() {
   StepResult result = read_scalars(scalars_[last_]);
-  // Of a step that changed nothing, halted_steps() tells those that end a run from skipped ones.
+  // If nothing changed, halted_steps() tells a step that ends a run from a skipped one.
   result.skipped = skipped_ != nullptr && std::isfinite(result.loss) &&
                    !std::isfinite(result.grad_norm) && halted_steps() == 0;
   return result;

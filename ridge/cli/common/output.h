@@ -1,4 +1,4 @@
-// What verbs print, and numbers in a form for people.
+// Output of the verbs, and numbers in a form for people.
 #pragma once
 
 #include <cstdint>
