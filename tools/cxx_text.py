@@ -19,6 +19,15 @@ def strip_comments(text):
     return _TOKEN.sub(lambda m: "\n" * m[0].count("\n") if m["comment"] else m[0], text)
 
 
+def comments(text):
+    """(line, column, whether no code stands before it, comment) of each comment, in order."""
+    for match in _TOKEN.finditer(text):
+        if match["comment"]:
+            begin = text.rfind("\n", 0, match.start()) + 1
+            before = text[begin : match.start()]
+            yield text.count("\n", 0, begin) + 1, len(before), not before.strip(), match[0]
+
+
 def strip_literals(text):
     """The text with comments and the insides of strings and characters blanked out."""
 

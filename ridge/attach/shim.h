@@ -11,6 +11,11 @@
 //   trace_PID.json   what torch's profiler recorded of some steady steps, there when it is whole;
 //                    step N is "ProfilerStep#N" there and "Step#N" above
 //   stacks_PID.json  two more such steps with the stacks of Python, whose times are inflated
+//
+// Spans and trace are apart because a profiler slows small operators down: the spans of all steps
+// say how long steps take, how often they stall and how long they wait for data; the trace says
+// where time goes within a step. A step ends with step() of the optimizer that steps first; in a
+// program without optimizers it is a call of the outermost module.
 #pragma once
 
 #include <sys/types.h>

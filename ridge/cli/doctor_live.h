@@ -1,4 +1,6 @@
 // `ridge doctor -- CMD...`: runs a program of the user's as it is, and says what holds it back.
+// The program keeps its stdout, its exit code, its files and its results; the report goes to stderr
+// or into a file.
 #pragma once
 
 #include <optional>

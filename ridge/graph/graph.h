@@ -1,4 +1,7 @@
 // The graph: typed, static-shape, single-assignment. Nodes are kept in a topological order.
+//
+// A graph belongs to one thread at a time, even for reading: fused ops keep what they have parsed
+// of their bodies.
 #pragma once
 
 #include <map>

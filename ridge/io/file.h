@@ -1,4 +1,7 @@
 // Whole files: read, mapped, and written so that a crash leaves the old or the new one.
+//
+// Files are hostile until they are checked: every reader of a format in this folder compares sizes,
+// in 64-bit arithmetic, with the size of the file before it allocates.
 #pragma once
 
 #include <cstddef>

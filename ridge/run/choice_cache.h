@@ -26,7 +26,8 @@ struct NodeTimes {
 /// the first failure it finds nothing, keeps nothing, and note() says why.
 class ChoiceCache {
  public:
-  /// The file choices.sqlite in `folder`, which is made; an empty path keeps nothing.
+  /// The file choices-N.sqlite in `folder`, which is made; N is the version of its tables. An empty
+  /// path keeps nothing.
   ChoiceCache(const std::filesystem::path& folder, std::string machine);
   ~ChoiceCache();
 

@@ -73,13 +73,15 @@ Worst worst_error(const Tensor& got, const Tensor& want, double relative, const 
   for (int64_t i = 0; i < want.elements(); ++i)
     if (std::isfinite(want.at(i))) mean += std::fabs(want.at(i));
   mean /= static_cast<double>(want.elements());
+  // Below its smallest normal number the steps of f16 are as wide as there.
+  const double least = want.type().dtype == DType::kF16 ? 0x1p-14 : 0.0;
   double worst = 0;
   std::string text;
   for (int64_t i = 0; i < want.elements(); ++i) {
     const double a = got.at(i), b = want.at(i);
     if (a == b || (std::isnan(a) && std::isnan(b))) continue;
     const double terms = magnitude == nullptr ? 0.0 : magnitude->at(i);
-    const double error = std::fabs(a - b) / std::max({std::fabs(b), mean, terms});
+    const double error = std::fabs(a - b) / std::max({std::fabs(b), mean, terms, least});
     // Written so that a NaN error counts.
     if (!(error <= relative) && !(error <= worst)) {
       worst = std::isnan(error) ? INFINITY : error;

@@ -11,10 +11,10 @@
 namespace ridge {
 
 /// Largest allowed error of one op against the reference, relative to the larger of the element's
-/// magnitude and the tensor's mean magnitude. 0 asks for equal values. A GPU may use all of it: its
-/// tensor cores cut sums in f32 off towards zero, which over K = 65536 terms of one sign is some
-/// 2e-4, always to the same side; and a NaN of 16 bits is the canonical one there, whatever its
-/// bits were (bit_difference() takes NaNs for equal).
+/// magnitude, the tensor's mean magnitude and, of f16, the smallest normal number. 0 asks for equal
+/// values. A GPU may use all of it: its tensor cores cut sums in f32 off towards zero, which over K
+/// = 65536 terms of one sign is some 2e-4, always to the same side; and a NaN of 16 bits is the
+/// canonical one there, whatever its bits were (bit_difference() takes NaNs for equal).
 double tolerance(DType dtype, OpClass op_class);
 /// That of a node's result of `dtype`: wider for a product in TF32, and where a loop reads a
 /// product of 16 bits.

@@ -114,8 +114,9 @@ class Program {
   void write_rows(DataSlot slot, const void* host, size_t bytes, size_t stride);
   /// UserError, with the site, for wrong data (an index out of range); from synchronize(), and then
   /// without, where the device runs beside the host. While tracing is on, each launch is an event
-  /// with its site's name, and nothing recorded is launched. Waits for the device only where the
-  /// host is more than two runs ahead of it.
+  /// with its site's name. A recording is launched then only where the device records its work too,
+  /// behind a first run that shows which site each kernel is of. Waits for the device only where
+  /// the host is more than two runs ahead of it.
   void run(size_t entry, RunMode mode = RunMode::kNormal);
   /// `host` is written until synchronize() returns; meanwhile the entry's results stay.
   void read(DataSlot slot, void* host);

@@ -1,4 +1,5 @@
-// Picks kernels by timing them, once.
+// Picks kernels by timing them, once. Another machine may pick others, so the bits of a tuned
+// program belong to its plan (plan_hash()).
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,9 @@
 // The innermost part of fused kernels: one pass over the elements of a row, or of a piece of one.
+//
+// Machine code (jit/) comes first. What it cannot translate, such as functions of f64 that call
+// libm, runs block by block with vector kernels, and so does everything where the setting cpu.jit
+// is off. A loop over rows holds no dropout, and no loop holds gather or scatter-add, which are
+// kernels of their own (gather.cc).
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,9 @@
 // Ridge's contract with a device, on a GPU of NVIDIA.
+//
+// The choices of a node are a copy or a fill of the driver, where the node is no more than that;
+// else algorithms of cuBLASLt, plans of cuDNN, and printed kernels, in this order; and for a fused
+// node its ops one by one. A node without a choice is lowered by a pass (lower_unsupported). All
+// that is known of a node is kept by its signature(), which holds no site, because plans ask often.
 #pragma once
 
 #include <filesystem>

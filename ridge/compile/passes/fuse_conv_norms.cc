@@ -10,6 +10,10 @@
 //
 //   y, mean, var = batch_norm(x, g, b)          ->   mean, var, s, t = batch_norm_stats(x, g, b)
 //   z = conv2d(y, w)                                 z = norm_conv2d(x, mean, s, t, w)
+//
+// Both are made only where the backend has a kernel for the joined node. The CPU has them in f32,
+// for kernels of one pixel and for one channel a group, where the sizes make it worth while; their
+// bits are those of the plain ops.
 #include <algorithm>
 #include <array>
 #include <map>

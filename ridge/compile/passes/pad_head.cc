@@ -12,6 +12,8 @@
 //
 // What lies in the padding of l is never used. pad(w) is a copy of the 16 bits that w is cast to in
 // each step anyway; in f32 without TF32 no product goes by tensor cores, and nothing is padded.
+// A head with a bias, or with a smoothed loss, is left as it is. Parameters, losses and results
+// keep their shapes.
 #include "ridge/compile/passes/pad_head.h"
 
 #include <algorithm>

@@ -70,7 +70,7 @@ class ForeignRecipe {
   std::map<std::string, std::string> environment_;
 };
 
-/// Which variables [environment] may set: those of trusted_variables() (foreign_variables.h), or
+/// Which variables [environment] may set: those of trusted_variables() (variables.h), or
 /// any but those that Ridge sets itself, as the user asks for with --trust.
 enum class RecipeTrust : uint8_t { kListedVariables, kAnyVariable };
 

@@ -1,5 +1,6 @@
 // Attention by blocks of queries and keys with a running softmax: no more than a block of scores
-// exists at a time.
+// exists at a time. Scores lie transposed, with one query in each lane, so that the bits do not
+// depend on the width of a register.
 #include "ridge/graph/ops/attention.h"
 
 #include <limits>

@@ -1,5 +1,9 @@
 // Fused bodies over rows: passes over the elements of each row, which stays in the cache, with
 // loops over the values of the rows in between.
+//
+// A body is cut into passes at its reductions. Sums take the order of the plain ops, so the bits
+// are theirs. Short rows go through one piece of machine code for all passes (fused_rows_code.h);
+// long rows, and bodies that pick an element of each row, take one call for each pass.
 #pragma once
 
 #include <array>

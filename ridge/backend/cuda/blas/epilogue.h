@@ -1,5 +1,10 @@
 // Which loops behind a product cuBLASLt does itself, as epilogues: found by what a body computes,
 // not by how it is written.
+//
+// The gradient of a bias stays a loop, though the library has an epilogue for it (BGRADA): that
+// would save 0.07 ms a layer of GPT-2, less than a product of so few tiles loses without split
+// depth. The library makes no handle without a GPU, so only a GPU shows what it proposes for an
+// epilogue.
 #pragma once
 
 #include <optional>

@@ -23,7 +23,7 @@ struct BlasChoice {
 inline constexpr int kBlasBits = 16;
 
 /// Algorithms for a `matmul` node, or a `fused_matmul` whose loop is an epilogue of the library's
-/// (blas_epilogue.h), the library's best guess first; none for other nodes, and where the library
+/// (epilogue.h), the library's best guess first; none for other nodes, and where the library
 /// has none. All of them give the same bits in each run: where they split the depth,
 /// parts are added up in order, in the type of the sums. With `round_to`, the factors are rounded
 /// into the workspace first, as is a bias: the library reads it in the dtype of the result. With

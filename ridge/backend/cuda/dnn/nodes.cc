@@ -150,6 +150,8 @@ std::vector<DnnChoice> convolution_choices(const Dnn& dnn, const DnnConvolution&
   const char* const prefix = c.tf32 ? "cudnn_tf32_" : "cudnn_";
   std::vector<DnnChoice> choices = named(make_dnn_plans(dnn, graph, rules), prefix);
   if (!choices.empty()) return choices;
+  // The fallback mode promises no speed, but the plain form would first write what all windows see,
+  // nine times the image for a 3x3 kernel.
   rules.mode = DnnHeuristicMode::kFallback;
   return named(make_dnn_plans(dnn, graph, rules), prefix);
 }

@@ -1,4 +1,6 @@
-// The matrix product by device/gemm.h: what is printed are its sizes and its tiles.
+// The matrix product by device/gemm.h: what is printed are its sizes and its tiles. It
+// uses no tensor cores: it serves where the CPU's bits are asked for, where cuBLASLt refuses a
+// dtype or a shape, and where there is no library, as under a sanitizer.
 #include "ridge/graph/ops/matmul.h"
 
 #include "ridge/backend/cuda/print/kernel_text.h"

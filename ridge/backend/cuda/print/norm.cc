@@ -1,7 +1,7 @@
 // Softmax, log-softmax, cross-entropy and the norms of rows, as one node each: sixteen threads or a
 // whole block take a row, read it once for each sum over it and once for the result; a warp that
 // holds the row of a norm reads it once. What fusion makes of these ops is printed elsewhere
-// (print_rows.cc).
+// (rows.cc).
 #include "ridge/graph/ops/norm.h"
 
 #include "ridge/backend/cuda/print/kernel_text.h"

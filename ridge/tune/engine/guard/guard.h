@@ -7,7 +7,7 @@
 //             tensor by tensor, with the same formula in f64 (the oracle) as the truth
 //   class 2   the same with the limits of the lower precision, then whole runs in pairs
 //
-// A change of the trajectory (class 3) has no steps to compare: guard_trajectory.h.
+// A change of the trajectory (class 3) has no steps to compare: trajectory.h.
 //
 // The gradient is read off the moments, g = (m' - beta1 m) / (1 - beta1), so that nothing inside a
 // program needs to be instrumented.

@@ -20,7 +20,7 @@ struct Compared {
 };
 
 /// Gradients, off the first moments where there are any; changes of running statistics; and changes
-/// of parameters where no moments can be matched (guard_update.h).
+/// of parameters where no moments can be matched (update.h).
 std::vector<Compared> compared_tensors(const Variant& variant,
                                        const nn::OptimizerOptions& optimizer);
 
