@@ -391,7 +391,7 @@ TEST(Sandbox, KeepsWhatIsMountedInTheFolderApartToo) {
   });
 }
 
-// As in a container, where the folder for temporary files lies on one.
+// In a container the folder for temporary files may lie on an overlay.
 TEST(Sandbox, OnAnOverlayThereIsACopy) {
   if (::geteuid() != 0 || !can_overlay("-m")) GTEST_SKIP() << "may not mount";
   in_process([] {

@@ -165,7 +165,7 @@ TEST(Watch, AFullDiskDoesNotEndTheProgram) {
   EXPECT_NE(ended.err.find("goes on unwatched"), std::string::npos) << ended.err;
 }
 
-// What GET /metrics brings from a port of this machine.
+// The answer to GET /metrics at a port of this machine.
 std::string scrape(int port) {
   const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};

@@ -501,7 +501,8 @@ TEST(RandomTraces, TheOrderOfRowsIsNothing) {
   }
 }
 
-// What devices take to begin does not scale with a program, so launch and unknown do together.
+// A device's time to begin a kernel does not scale with a program: only the sum of launch and
+// unknown does.
 TEST(RandomTraces, TimesScale) {
   for (uint32_t seed = 0; seed < 20; ++seed) {
     const Breakdown a = analyse(random_trace(seed, 1, false), random_windows(seed, 1)).breakdown;

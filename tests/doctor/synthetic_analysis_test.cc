@@ -1,4 +1,4 @@
-// What is found in synthetic traces, against what the simulation knows.
+// Analyses of synthetic traces against the truth of the simulation.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 namespace ridge::doctor::synthetic {
 namespace {
 
-// Of the steady steps that an analysis found, means in milliseconds.
+// The truth for the steady steps that an analysis found: means in milliseconds.
 Breakdown truth_of(const std::vector<StepTruth>& truth, const Analysis& analysis) {
   Breakdown mean;
   const double steps = static_cast<double>(analysis.steps.windows.size());

@@ -61,7 +61,7 @@ TEST(ZooSeeds, TheDoctorIsMostlyRight) {
                            first_rule(ill.diagnosis),
                            programs[i].rule));
       healthy.add(!has_findings(well.diagnosis), programs[i + 1].name);
-      // Of the step that the fix leaves, by the middle of the range.
+      // The gain is compared with that of the healthy twin's step, by the middle of the range.
       if (!is_right || first->severity == Severity::kInfo) continue;
       const double gain = std::sqrt(first->predicted.low * first->predicted.high);
       const double real = ill.analysis.breakdown.wall / well.analysis.breakdown.wall;

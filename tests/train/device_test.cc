@@ -29,7 +29,7 @@ struct Ended {
   }
 };
 
-// As a run does it, with evaluations between, but that it hardly ever waits.
+// Trains like a run, with evaluations between, but hardly ever waits.
 Ended train_on(Backend& backend, const TrainConfig& config) {
   const Task task = open_task(config);
   data::Loader loader(
