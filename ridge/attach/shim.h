@@ -46,11 +46,11 @@ struct ShimOptions {
   int64_t record_steps = 0;  ///< Number of first steps whose numbers are kept (ridge_record.py).
   int64_t reseed = 0;  ///< Added to each seed that the program sets, where steps are recorded.
   bool gate = false;   ///< Steps are held and let go through step_gate.h (ridge_gate.py).
-  bool watches_batches =
-      false;  ///< Some batches are looked at as they are made (ridge_batches.py).
+  /// Some batches are inspected as they are made (ridge_batches.py).
+  bool watches_batches = false;
 };
 
-/// Some of the program's own batches were looked at while they were made.
+/// Some of the program's own batches were inspected while they were made.
 struct BatchFacts {
   /// Class of a change of the workers; nothing: no batch was seen.
   std::optional<SemanticClass> workers_class{};

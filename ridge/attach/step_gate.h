@@ -52,7 +52,7 @@ class StepGate {
 
   /// Until something happens, `milliseconds` at most or until a signal.
   Event wait(int milliseconds);
-  /// Lets the process run. What became of it is for wait() to tell.
+  /// Lets the process run; wait() reports the outcome.
   void go(int64_t steps);
 
   /// The process that is held or runs, by its own number; 0: none has come, or it is gone.

@@ -59,7 +59,7 @@ doctor::Trace read(const std::string& path, const std::string& program) {
   }
 }
 
-// Who wants the report early gets less of a warm-up.
+// An early report gets less of a warm-up.
 attach::ShimOptions shim_options(const LiveOptions& options) {
   attach::ShimOptions shim;
   shim.profiled_steps = options.steps.value_or(shim.profiled_steps);
@@ -68,7 +68,7 @@ attach::ShimOptions shim_options(const LiveOptions& options) {
   return shim;
 }
 
-/// The command as one would type it again: what proves a fix is to look once more.
+/// The command as one would type it again: a second diagnosis proves a fix.
 std::string typed(const std::vector<std::string>& command) {
   std::string text = "ridge doctor --";
   for (const std::string& word : command) text += " " + shell_word(word);

@@ -18,7 +18,7 @@ namespace ridge {
 /// A buffer that is live where an entry needs the most memory.
 struct PeakBuffer {
   std::string site = {};  ///< Site of the node that made it, or "input NAME".
-  std::string op = {};    ///< Which made it, or "input", or "OP workspace".
+  std::string op = {};    ///< The op that made it, or "input", or "OP workspace".
   std::string type = {};  ///< Empty for a workspace.
   int64_t offset = 0, bytes = 0;
   int begin = 0, end = 0;  ///< Steps, as in LiveRange.

@@ -32,7 +32,7 @@ bool is_setting(std::string_view name);
 
 /// A setting's value as Settings takes it: strings without their quotes.
 std::string setting_text(const TomlValue& value);
-/// The same of a flag's text, which may have quotes or not.
+/// Converts a flag's text, which may have quotes or not.
 std::string setting_text(const std::string& flag);
 
 }  // namespace ridge

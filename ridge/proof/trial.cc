@@ -89,9 +89,8 @@ double stolen_share(const Pair& pair, int cpus) {
   return stolen / ((time_of(pair.before) + time_of(pair.after)) * static_cast<double>(cpus));
 }
 
-/// Which pairs others stole too much from. Where they steal all of the time, that is how the
-/// machine is: what is far above the usual is dropped then. Either way it is the same for both
-/// variants.
+/// Finds pairs from which others stole too much CPU time. If they steal all of the time, only pairs
+/// far above the usual are dropped. Either way it is the same for both variants.
 class Stolen {
  public:
   explicit Stolen(const TrialOptions& options) : options_(options) {}

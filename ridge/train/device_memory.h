@@ -1,4 +1,4 @@
-// Room on a device that has memory of its own.
+// Free memory on a device that has memory of its own.
 #pragma once
 
 #include <cstdint>

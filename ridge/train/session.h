@@ -31,7 +31,7 @@ class Session {
           const TrainConfig& config,
           Backend& backend,
           const ProgramOptions& options);
-  /// The same on `graphs` in place of task.training's: of the same state and entries, rewritten.
+  /// Uses `graphs` in place of task.training's: of the same state and entries, rewritten.
   Session(const Task& task,
           const TrainConfig& config,
           Backend& backend,
@@ -48,9 +48,9 @@ class Session {
                         int64_t step,
                         int64_t total_steps,
                         RunMode mode = RunMode::kNormal);
-  /// The same without waiting for the result, which last_result() reads. On a device that runs
-  /// beside the host, `batch` stays as it is until the next step has returned, or what waits has
-  /// (batch_memory() has a loader keep it), and wrong data are told by what waits.
+  /// Runs a step without waiting for the result, which last_result() reads. On a device that runs
+  /// beside the host, `batch` stays as it is until the next step has returned, or a call that waits
+  /// has (batch_memory() has a loader keep it), and wrong data are reported by the call that waits.
   void run_step(const data::Batch& batch,
                 int64_t step,
                 int64_t total_steps,

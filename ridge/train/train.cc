@@ -63,7 +63,7 @@ class TraceWindow {
     if (step == from_) start_tracing(capacity_);
     return names_[static_cast<size_t>(step - from_)];
   }
-  /// UserError when the file cannot be written. What the trace lacks is told.
+  /// UserError when the file cannot be written. Gaps of the trace are reported.
   void finish(TrainObserver& observer) {
     if (path_.empty()) return;
     stop_tracing();

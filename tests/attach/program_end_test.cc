@@ -171,7 +171,7 @@ TEST(ProgramEnd, OfOneThatWasAskedToEndLeavesNothing) {
   const int64_t before = now_ns();
   program.send(SIGTERM);
   EXPECT_EQ(end_of(program).signal, SIGTERM);
-  EXPECT_LT(now_ns() - before, 1'000'000'000);  // told at once
+  EXPECT_LT(now_ns() - before, 1'000'000'000);  // reported at once
   EXPECT_TRUE(comes([&] { return ending.all_gone(); }));
 }
 

@@ -1,4 +1,4 @@
-// Program: what a program gets and how its end is told.
+// Program: what a program gets and how its end is reported.
 #include "ridge/attach/process/program.h"
 
 #include <gtest/gtest.h>

@@ -30,7 +30,7 @@ using test::text_of;
 
 class Optimize : public testing::Test {
  protected:
-  /// Seconds of a search whose length decides nothing that the test looks at.
+  /// Seconds of a search whose length decides nothing that the test checks.
   static constexpr int kBudget = 6;
 
   Optimize() { write(""); }
@@ -56,7 +56,7 @@ class Optimize : public testing::Test {
   TempFolder folder_;
 };
 
-// A timing decides nothing here: whatever was found has to be told in the same way everywhere.
+// A timing decides nothing here: whatever was found has to be reported in the same way everywhere.
 TEST_F(Optimize, TellsTheSameInJsonLedgerRecipeAndReport) {
   const std::string before = text_of(folder_ / "run.toml");
   // The recipe of an earlier run.

@@ -252,7 +252,7 @@ TEST(Gaps, AnEventOfACollectiveBlocks) {
   EXPECT_NEAR(us(analysis.breakdown.compute), 185, 1e-6);
 }
 
-// Recorders may leave out what an event was of: the wait's call tells enough.
+// Recorders may leave out what an event was of: the wait's call says enough.
 TEST(Gaps, ACallToWaitBetweenBothLaunchesTellsTheSame) {
   Collective collective;
   collective.made.call("cudaStreamWaitEvent", {20, 2});

@@ -1,4 +1,4 @@
-// R00 to R02: traces that tell little, and loaders that are late.
+// R00 to R02: traces that show little, and loaders that are late.
 #include <gtest/gtest.h>
 
 #include "ridge/doctor/rules/rules.h"

@@ -97,7 +97,7 @@ struct SyntheticTrace {
 /// One for each rank.
 std::vector<SyntheticTrace> simulate(const Program& program, const Options& options = {});
 
-/// The same rows in an order that depends on the seed, as the recorders write them.
+/// Writes the rows as the recorders do, in an order that depends on the seed.
 void write_kineto(const Trace& trace, uint64_t seed, const std::filesystem::path& path);
 void write_nsys(const Trace& trace, uint64_t seed, const std::filesystem::path& path);
 

@@ -17,8 +17,8 @@ namespace ridge::doctor::synthetic {
 namespace {
 
 constexpr uint64_t kFirstSeed = 7'000'000;
-// Whose gains are replayed with the fix in them; others are bounded by what the rule costs, and
-// told.
+// Rules whose gains are replayed with the fix in them; the others' are bounded by the cost that the
+// rule reports.
 constexpr std::string_view kReplayed[] = {"R03", "R05", "R07", "R14", "R21", "R22"};
 
 constexpr double kLeastScale = 0.1, kMostScale = 10;

@@ -161,7 +161,7 @@ TEST(TrainOnADevice, ASteadyStepNeitherWaitsNorAllocates) {
     }
 }
 
-// Which step it was is known as far as steps were waited for.
+// The step is known as far as steps were waited for.
 TEST(TrainOnADevice, WrongDataAreToldWithTheStep) {
   TrainConfig c = small_config("mlp");
   const Task task = open_task(c);

@@ -13,7 +13,7 @@ struct Sandbox {
   std::vector<std::string> folders{};
   /// Ours, and in none of those: what is written into folder N goes to N/upper in it.
   std::string state{};
-  /// For who may not mount: in a user namespace, with the ids kept.
+  /// True for users who may not mount: in a user namespace, with the ids kept.
   bool in_user_namespace = false;
 };
 

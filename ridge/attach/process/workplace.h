@@ -17,9 +17,9 @@ namespace ridge::attach {
 /// How kSandbox is to be kept. All but the first are for tests.
 enum class SandboxWay : uint8_t {
   kAny,          ///< The first that the system allows, in this order:
-  kOverlay,      ///< For who may mount.
-  kUserOverlay,  ///< For who may make a user namespace.
-  kCopy,         ///< For all; of at most kMostCopiedBytes.
+  kOverlay,      ///< Needs the right to mount.
+  kUserOverlay,  ///< Needs the right to make a user namespace.
+  kCopy,         ///< Always possible, for at most kMostCopiedBytes.
 };
 
 /// The place of one run. What it made is removed with it, and, where this process was killed, by

@@ -26,7 +26,7 @@ namespace ridge::attach {
 namespace {
 
 constexpr size_t kMostProcesses = 4096, kMostThreads = 512, kMostThreadsInAll = 16384;
-// Samples after which a process that was none of ours is looked at again: its number may be that of
+// A process that was none of ours is read again after this many samples: its number may be that of
 // another one by now.
 constexpr int kForgetStrangers = 32;
 
@@ -77,7 +77,7 @@ int64_t process_clock(pid_t pid) {
   return int64_t{1'000'000'000} * time.tv_sec + time.tv_nsec;
 }
 
-// Whether `proc` tells of the processes that our own system calls know by the same numbers.
+// Whether `proc` shows the processes that our own system calls know by the same numbers.
 bool is_own_proc(const std::string& proc) {
   std::error_code error;
   return proc == "/proc" &&

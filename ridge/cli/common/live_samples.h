@@ -17,8 +17,8 @@ class LiveSamples {
  public:
   explicit LiveSamples(pid_t root);
 
-  /// Looks once. What happened since the last look counts where steps went on and nothing was being
-  /// recorded, at both looks.
+  /// Samples once. The load since the last sample counts if steps went on and nothing was being
+  /// recorded, at both samples.
   void look(const std::vector<attach::ProcessFacts>& facts);
 
   /// With what `process` says of itself.

@@ -103,7 +103,7 @@ struct Analysis {
 
 /// A pure function of the trace. Never throws for what is in it: an empty trace has no steps.
 Analysis analyse(const Trace& trace);
-/// The same of stretches that the caller names.
+/// Analyses the steps that the caller names.
 Analysis analyse(const Trace& trace, Steps steps);
 
 /// Communication, by its name: NCCL, RCCL, MPI and their like.

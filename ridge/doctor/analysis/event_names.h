@@ -13,7 +13,7 @@ namespace ridge::doctor {
 /// says nothing, as most ranges' names do. A copy's call is kSync where it blocks by its name.
 HostCause cause_of(EventKind kind, std::string_view name);
 
-/// The same for each row of a trace; kUnknown of rows that are not on a host thread.
+/// The causes of all rows of a trace; kUnknown for rows that are not on a host thread.
 std::vector<HostCause> causes_of(const Trace& trace);
 
 /// Digits, however many, become one '#': names of ranges that differ in their number are one.

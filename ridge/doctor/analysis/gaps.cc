@@ -12,9 +12,9 @@
 namespace ridge::doctor {
 namespace {
 
-// By so much a device may take longer to begin than it usually does, and no more is known.
+// A stretch of at most this length is the device's own time to begin a kernel.
 constexpr int64_t kLatencyNs = 50'000;
-// Work on another stream that ends no longer before an operation may be what it waited for.
+// An operation may have waited for work on another stream that ended at most this long before it.
 constexpr int64_t kWakeNs = 20'000;
 
 // One gap, however many windows it lies in.
@@ -189,7 +189,7 @@ Parts Finder::parts_of(Interval at) const {
     split_launched(parts, submitted);
     return parts;
   }
-  // Who launched it, and when, is not known.
+  // The call that launched it is not known.
   split_launched(parts, at.begin);
   parts.unknown = difference_of({at}, parts.blocking);
   parts.launch.clear();

@@ -20,7 +20,7 @@ struct GapInput {
 /// parts of each gap add up to its length.
 std::vector<Gap> find_gaps(const GapInput& input, const std::vector<Interval>& windows);
 
-/// The same of a program on the CPU: all of a gap is starved, up to the next operator.
+/// Finds the gaps of a program on the CPU: all of a gap is starved, up to the next operator.
 std::vector<Gap> find_host_gaps(const GapInput& input, const std::vector<Interval>& windows);
 
 /// The time of operators on all host threads, but for those that fetch data.

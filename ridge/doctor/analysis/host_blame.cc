@@ -24,7 +24,7 @@ constexpr HostCause kGravestFirst[] = {HostCause::kLoader,
 constexpr int64_t kLargeCopy = 64 << 10;
 // A stretch between two operators or calls that is no longer is the code that issues them.
 constexpr int64_t kIssuingNs = 100'000;
-// By so much the clocks of host and device may differ, or a return be late.
+// The clocks of host and device may differ by this much, or a return be late by it.
 constexpr int64_t kJustNs = 20'000;
 
 size_t index(HostCause cause) { return static_cast<size_t>(cause); }
@@ -54,7 +54,8 @@ HostBlame::HostBlame(const Trace& trace, const std::vector<size_t>& launched_by)
 void HostBlame::add_causes(const std::vector<size_t>& launched_by) {
   std::vector<HostCause> causes = causes_of(trace_);
   mark_pageable(trace_, launched_by, causes);
-  // A frame whose name tells nothing: its own time is the interpreter's, that of what it calls not.
+  // If a frame's name says nothing, its own time is the interpreter's; the time of its callees is
+  // not.
   ByName tells_nothing(trace_, [](std::string_view name) {
     return cause_of(EventKind::kRange, name) == HostCause::kUnknown;
   });

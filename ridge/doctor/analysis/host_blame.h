@@ -11,7 +11,7 @@ namespace ridge::doctor {
 /// Time by cause.
 using CauseTimes = std::array<int64_t, kHostCauses>;
 
-/// Who could have ended a stretch in which the device starved.
+/// Threads that could have ended a stretch in which the device starved.
 struct Suspects {
   uint32_t launcher = Trace::kNone;  ///< The thread of the launch that ended it.
   /// The thread of the work before it, for which the launcher may have waited.

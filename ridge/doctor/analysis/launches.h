@@ -1,4 +1,4 @@
-// Who put work on the device, and what that work had to wait for.
+// Finds the calls that put work on a device, and the work that it had to wait for.
 #pragma once
 
 #include <vector>

@@ -122,8 +122,8 @@ bool is_of_marks(std::string_view rule) {
   return rule == "R01" || rule == "R02" || rule == "R29" || rule == "R30";
 }
 
-// Shares hold, milliseconds become those of a step that is not profiled. The profile is of usual
-// steps; what the marks and the processes tell is of all.
+// Converts milliseconds to those of a step that is not profiled; shares hold. The profile shows
+// usual steps, the marks and the processes show all.
 void tell_unprofiled(Analysis& analysis, Diagnosis& diagnosis, const Analysis& marked) {
   const double wall = marked.breakdown.wall;
   analysis.step_ms_median = marked.step_ms_median;
@@ -143,7 +143,7 @@ void tell_unprofiled(Analysis& analysis, Diagnosis& diagnosis, const Analysis& m
   diagnosis = ranked({std::move(diagnosis.findings), std::move(diagnosis.not_fired)}, analysis);
 }
 
-// Costs of a rule that was told of unprofiled steps, in milliseconds of the profiled ones.
+// Converts costs of a rule that saw unprofiled steps to milliseconds of the profiled ones.
 void tell_profiled(RuleOutput& known, const Analysis& marked, const Analysis& profiled) {
   const double factor =
       marked.breakdown.wall > 0 ? profiled.breakdown.wall / marked.breakdown.wall : 1;
@@ -242,7 +242,7 @@ Examination examine_live(Trace trace, Trace spans, const LiveFacts& facts) {
                  .slowdown = profiled.step_ms_median / std::max(marked.step_ms_median, 1e-9) - 1};
   RuleOutput known;
   judge_marks(spans, marked, facts, known);
-  // Beside a device only its trace tells whether it had nothing to do meanwhile.
+  // Beside a device only its trace shows whether it had nothing to do meanwhile.
   if (!profiled.is_cpu_only) {
     std::erase_if(known.findings, [](const Finding& each) { return each.rule != "R29"; });
     std::erase_if(known.not_fired, [](const NotFired& each) { return each.rule != "R29"; });

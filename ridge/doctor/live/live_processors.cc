@@ -9,7 +9,7 @@
 namespace ridge::doctor {
 namespace {
 
-// Below, it is what a machine does beside any program: its own threads, and whoever looks on.
+// Shares below `info` are usual: the machine's own threads and its observers need processors too.
 constexpr Ladder kLadder{.info = 0.12, .warning = 0.20, .high = 0.35};
 constexpr double kCrowded = 1.15;  // Threads that want a processor, of those that there are.
 constexpr double kHeldUp = 0.25;   // Threads beside the one that trains that have no processor.

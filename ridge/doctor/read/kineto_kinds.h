@@ -16,7 +16,7 @@ struct KindHints {
 /// `category` as the file has it, or empty.
 EventKind kineto_kind(std::string_view category, std::string_view name, KindHints hints);
 
-/// Whether events of `category` tell nothing: spans of the recorder over all of the recording.
+/// Whether events of `category` say nothing: spans of the recorder over all of the recording.
 bool is_idle_category(std::string_view category);
 
 /// Sets from and to by "Memcpy HtoD (Pageable -> Device)", "Memset (Device)", "CopyHostToDevice".

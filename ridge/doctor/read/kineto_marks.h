@@ -1,4 +1,4 @@
-// Which end belongs to which beginning, of the events that a Kineto trace has in two halves.
+// Pairs the beginnings and ends of events that a Kineto trace has in two halves.
 #pragma once
 
 #include <cstdint>

@@ -110,7 +110,8 @@ void WhatIf::move_to_own_stream(size_t copy_row, bool after_producer) {
     if (edge.kind == EdgeKind::kStream || edge.kind == EdgeKind::kEvent) before.push_back(edge);
   }
   for (const uint32_t follower : std::vector(followers_[moved])) {
-    // Who waits for a result that is copied to the host still does, but for the call that copied.
+    // A return that waits for a result copied to the host still does, except that of the copying
+    // call.
     const Node& node = graph_.nodes[follower];
     const bool wants_result =
         after_producer && node.kind == Node::Kind::kReturn && graph_.node_of.at(node.row) != caller;

@@ -7,8 +7,8 @@
 
 namespace ridge::doctor {
 
-/// To be run after the change: records again where Ridge can, and compares. `set` is what Ridge
-/// would be told, such as "loader.workers=4"; empty where the program itself is to be changed.
+/// To be run after the change: records again where Ridge can, and compares. `set` is a change of
+/// Ridge's configuration, such as "loader.workers=4"; empty if the program itself is to be changed.
 std::string proof_of(const Trace& trace, std::string_view set = {});
 
 /// The advice of a rule.

@@ -88,7 +88,7 @@ void r18_small_micro_batch(const Trace& trace, const Analysis& analysis, RuleOut
     return;
   }
   Finding finding{.rule = "R18", .title = "the micro-batch may be too small"};
-  // How much memory is left the trace does not tell: it is a word, no verdict.
+  // The trace does not show how much memory is free: this is a remark, no verdict.
   finding.severity = Severity::kInfo;
   finding.confidence = 0.5;
   // Two steps made into one save the waiting of one, and half of the kernels that fill it badly.

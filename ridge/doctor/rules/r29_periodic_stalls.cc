@@ -161,7 +161,7 @@ std::string how_often(const Stalls& stalls, size_t steps) {
   return fmt::format("{} of {} steps", stalls.steps.size(), steps);
 }
 
-// Marks alone tell neither what a step does nor what else the machine does.
+// Marks alone show neither what a step does nor what else the machine does.
 bool shows_work(const Trace& trace) {
   return std::any_of(trace.kind.begin(), trace.kind.end(), [](EventKind kind) {
     return kind == EventKind::kOperator || kind == EventKind::kPython ||

@@ -1,4 +1,5 @@
-// Words in the names of events, and what a name tells asked once for all rows that have it.
+// Words in the names of events, and results that depend on a name alone, computed once for each
+// name.
 #pragma once
 
 #include <optional>

@@ -61,8 +61,8 @@ std::string to_json(const TrialRecord& record);
 void write_fields(JsonWriter& json, const LedgerRun& run);
 void write_fields(JsonWriter& json, const TrialRecord& record);
 
-/// Reads what LedgerWriter wrote. A last line that is cut off is told in `note`; all else that is
-/// wrong is a UserError with `name` and the line: what is no JSON, what is missing, numbers that
+/// Reads what LedgerWriter wrote. A last line that is cut off is reported in `note`; all else that
+/// is wrong is a UserError with `name` and the line: what is no JSON, what is missing, numbers that
 /// cannot be, log ratios that are not those of their blocks.
 Ledger parse_ledger(std::string_view text, std::string_view name);
 /// parse_ledger of the file at `path`. UserError when it cannot be read.

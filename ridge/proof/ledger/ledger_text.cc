@@ -83,7 +83,8 @@ std::string opening(const TrialRecord& record) {
 
 std::string capital(double log_capital) { return fmt::format("{:.3g}", std::exp(log_capital)); }
 
-// Which pairs get a line: all of a short trial, of a long one ever fewer, and those that decide.
+// Selects the pairs that get a line: all of a short trial, of a long one ever fewer, and those that
+// decide.
 bool is_shown(size_t pair, size_t pairs) {
   if (pairs <= 24 || pair <= 8 || pair == pairs) return true;
   const auto step = static_cast<size_t>(std::exp2(std::floor(std::log2(pair)) - 2));
@@ -112,7 +113,7 @@ std::string words_of_bets(Verdict verdict) {
   return verdict == Verdict::kFaster ? "faster" : "not faster";
 }
 
-// The series of the judge, made again.
+// The judge's series, recomputed.
 std::string bets(const TrialRecord& record) {
   if (record.pairs.empty()) return "\nNothing was timed.\n";
   std::string text = fmt::format(
