@@ -12,6 +12,7 @@
 #include "ridge/proof/ledger/ledger.h"
 #include "ridge/proof/ledger/ledger_text.h"
 #include "ridge/tune/loop.h"
+#include "ridge/tune/pytorch/recipe.h"
 #include "tests/support/temp_folder.h"
 
 namespace ridge {
