@@ -110,7 +110,7 @@ Found found_in(const JsonValue& object) {
   return found;
 }
 
-/// Of "record_PID.json"; 0 where the name is another.
+/// Returns PID of "record_PID.json"; 0 for another name.
 pid_t process_in(std::string_view name) {
   constexpr std::string_view kBegin = "record_", kEnd = ".json";
   if (!name.starts_with(kBegin) || !name.ends_with(kEnd)) return 0;

@@ -19,8 +19,8 @@
 namespace ridge::attach {
 
 struct RunRecord {
-  int64_t steps = 0;      ///< That were recorded.
-  bool is_whole = false;  ///< As many as were asked for.
+  int64_t steps = 0;      ///< Recorded steps.
+  bool is_whole = false;  ///< True: as many steps as were asked for.
   /// "optimizer": its steps; "module": calls from outside of modules that have weights; empty:
   /// neither was seen.
   std::string source{};
@@ -28,18 +28,19 @@ struct RunRecord {
   /// parameters, as the optimizer sees it, or before it was clipped. Empty where there was none to
   /// see (then `trouble` says so); NaN for a step without one. What is not finite is kept as such.
   std::vector<double> losses{}, gradient_norms{};
-  /// Where modules are only called, one a call: how many numbers came out, their sum and sum of
+  /// If modules are only called, one a call: how many numbers came out, their sum and sum of
   /// squares, and their sum with fixed random signs: its square is that of the difference of two
   /// outputs, in the mean.
   std::vector<double> output_counts{}, output_sums{}, output_squares{}, output_projections{};
-  std::string parameters_hash{};  ///< Of all parameters' and buffers' bits behind the last step.
-  std::string outputs_hash{};     ///< Of all outputs' bits, where modules are only called.
-  bool is_coarse = false;         ///< The program computes in bf16 or f16 somewhere.
-  std::vector<std::string> trouble{};  ///< What could not be recorded, in sentences.
+  /// Hash of the bits of all parameters and buffers after the last step.
+  std::string parameters_hash{};
+  std::string outputs_hash{};  ///< Hash of the bits of all outputs, if modules are only called.
+  bool is_coarse = false;      ///< The program computes in bf16 or f16 somewhere.
+  std::vector<std::string> trouble{};  ///< Sentences that say what could not be recorded.
 };
 
-/// Of the process that steps (rank 0 of several); nothing while there is none. It comes when all
-/// steps are recorded, or with fewer at the program's end.
+/// Reads the record of the process that steps (rank 0 of several); nothing while there is none. It
+/// comes when all steps are recorded, or with fewer at the program's end.
 std::optional<RunRecord> read_record(const ShimFolder& folder);
 
 }  // namespace ridge::attach

@@ -1,5 +1,5 @@
-// What is put into a PyTorch program to see its steps: sitecustomize.py and what it loads with
-// torch (ridge/attach/shim/), in a folder of ours that comes first on PYTHONPATH.
+// The shim makes the steps of a PyTorch program visible: sitecustomize.py and the files that it
+// loads with torch (ridge/attach/shim/), in a folder of ours that comes first on PYTHONPATH.
 //
 // Every process of the program that imports torch writes into that folder, and nowhere else:
 //   facts_PID.json   one object (ProcessFacts below), replaced as a whole when it has changed and
@@ -40,19 +40,20 @@ struct ShimOptions {
   int warm_steps = 10;
   double warm_seconds = 5, most_seconds = 40;
 
-  // What `ridge optimize` and `ridge run` add; each is a part of the shim of its own.
+  // Options for `ridge optimize` and `ridge run`; each turns on a part of the shim.
   std::string recipe{};      ///< JSON of what is applied (ridge_knobs.py); empty: nothing.
   bool probes = false;       ///< Finds out what could be applied (ridge_probe.py).
-  int64_t record_steps = 0;  ///< Of so many first steps the numbers are kept (ridge_record.py).
+  int64_t record_steps = 0;  ///< Number of first steps whose numbers are kept (ridge_record.py).
   int64_t reseed = 0;  ///< Added to each seed that the program sets, where steps are recorded.
   bool gate = false;   ///< Steps are held and let go through step_gate.h (ridge_gate.py).
-  bool watches_batches =
-      false;  ///< Some batches are looked at as they are made (ridge_batches.py).
+  /// Some batches are inspected as they are made (ridge_batches.py).
+  bool watches_batches = false;
 };
 
-/// Some of the program's own batches were looked at while they were made.
+/// Some of the program's own batches were inspected while they were made.
 struct BatchFacts {
-  std::optional<SemanticClass> workers_class{};  ///< Of other workers; nothing: none was seen.
+  /// Class of a change of the workers; nothing: no batch was seen.
+  std::optional<SemanticClass> workers_class{};
   std::string reason{};  ///< "samples draw random numbers (torch)"; empty: the bits stay.
   double seconds = 0;    ///< Seconds in which one batch is made, by the process that makes it.
   int64_t bytes = 0;     ///< Bytes of one batch.
@@ -67,7 +68,7 @@ struct LoaderFacts {
   std::string dataset{};  ///< Its class.
 };
 
-/// What a probe says of one knob (tune/pytorch/recipe.h): a value to try, or why there is none.
+/// The probe's result for one knob (tune/pytorch/recipe.h): a value to try, or why there is none.
 struct KnobOffer {
   std::string key{}, value{};
   SemanticClass semantic_class = SemanticClass::kBitIdentical;  ///< In this program.
@@ -75,21 +76,21 @@ struct KnobOffer {
   std::string refusal{};  ///< Not empty: why it is not to be tried; no value then.
 };
 
-/// What became of one knob of a recipe.
+/// The outcome of one knob of a recipe.
 struct KnobFacts {
   std::string key{}, value{};
   std::string state{};  ///< "applied", "refused", or "waiting": what it is for has not come.
-  std::string text{};   ///< What was done, or why not.
+  std::string text{};   ///< Says what was done, or why nothing was.
   std::string site{};   ///< "path:line" of the call in the program that it is about, where known.
-  double seconds = 0;   ///< That it cost once: to fill a cache, to compile.
+  double seconds = 0;   ///< One-time cost: to fill a cache, to compile.
 };
 
-/// What one process of the program says of itself.
+/// Facts that one process of the program reports about itself.
 struct ProcessFacts {
   pid_t pid = 0;
   std::string program{};  ///< "train.py"
   std::string python{}, torch{};
-  int64_t threads = 0, interop_threads = 0;  ///< Of torch.
+  int64_t threads = 0, interop_threads = 0;  ///< Threads of torch.
   bool has_cuda = false;
   int64_t rank = -1, world = 0;
   std::string step_source{};  ///< "optimizer", "module", or empty: no step was seen.
@@ -101,10 +102,10 @@ struct ProcessFacts {
   BatchFacts batches{};  ///< Filled where ShimOptions::watches_batches was set.
   /// "waiting", "recording", "writing", "written", "off", or "failed: why".
   std::string profile{};
-  std::vector<KnobOffer> offers{};   ///< Where it was probed, and `is_probed`.
+  std::vector<KnobOffer> offers{};   ///< Results of the probe; complete if `is_probed`.
   bool is_probed = false;            ///< All that is to be found out was.
-  std::vector<KnobFacts> knobs{};    ///< Where a recipe was given.
-  std::vector<std::string> notes{};  ///< What else is worth saying, in sentences.
+  std::vector<KnobFacts> knobs{};    ///< One for each knob of the given recipe.
+  std::vector<std::string> notes{};  ///< Further remarks, in sentences.
   /// Empty where there is no such file.
   std::string spans_path{}, trace_path{}, stacks_path{};
 };
@@ -118,12 +119,13 @@ class ShimFolder {
   ShimFolder& operator=(const ShimFolder&) = delete;
 
   const std::string& path() const { return folder_->path(); }
-  /// What the program's environment needs: PYTHONPATH with ours first, and the shim's options.
+  /// Variables that the program's environment needs: PYTHONPATH with ours first, and the shim's
+  /// options.
   std::vector<std::pair<std::string, std::string>> environment() const;
   /// Whether any Python has loaded the shim, torch or no torch.
   bool was_loaded() const;
-  /// Of all processes that imported torch, by their pid. What is broken is left out: the files are
-  /// written by a program that may do anything to them.
+  /// Facts of all processes that imported torch, by their pid. Broken ones are left out: the files
+  /// are written by a program that may do anything to them.
   std::vector<ProcessFacts> facts() const;
 
  private:

@@ -1,4 +1,5 @@
-// What the processes of a program wrote of themselves. They may do anything to these files.
+// Reads the facts that the processes of a program wrote about themselves. They may do anything to
+// these files.
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -22,7 +23,8 @@ namespace fs = std::filesystem;
 constexpr size_t kMostBytes = size_t{1} << 20;
 constexpr size_t kMostProcesses = 4096, kMostIdle = 1024;
 constexpr size_t kMostText = 1000, kMostNotes = 100, kMostEntries = 100;
-// Of what is counted, nanoseconds since 1970 included: no sum or difference of two goes over.
+// Largest number that is accepted, nanoseconds since 1970 included: no sum or difference of two
+// overflows.
 constexpr int64_t kMostNumber = std::numeric_limits<int64_t>::max() / 2;
 constexpr JsonLimits kLimits{.bytes = kMostBytes, .values = size_t{1} << 16, .depth = 8};
 
@@ -68,7 +70,7 @@ class Fields {
           text != nullptr && out.size() < kMostNotes)
         out.push_back(shortened(*text));
   }
-  /// Of an array of objects.
+  /// Reads an array of objects.
   template <typename T>
   void read(std::string_view key, std::vector<T>& out, T (*make)(const Fields&)) const {
     const auto* entries = find<JsonValue::Array>(key);
@@ -172,7 +174,7 @@ ProcessFacts facts_of(const JsonValue& object) {
   return facts;
 }
 
-/// Of "facts_PID.json".
+/// Returns PID of "facts_PID.json"; nothing for another name.
 std::optional<pid_t> process_in(std::string_view name) {
   constexpr std::string_view kBegin = "facts_", kEnd = ".json";
   if (!name.starts_with(kBegin) || !name.ends_with(kEnd)) return std::nullopt;

@@ -63,7 +63,7 @@ GateBlock block_of(const JsonValue& object) {
 }
 
 void send_text(const Descriptor& to, const std::string& text) {
-  // Who does not listen any more is found out by what it says next: nothing.
+  // A failure is ignored: the next read finds that the process is gone.
   while (::send(to.get(), text.data(), text.size(), MSG_NOSIGNAL) < 0 && errno == EINTR) {
   }
 }

@@ -23,11 +23,11 @@ namespace ridge::attach {
 /// before that, something was saved, something was evaluated.
 struct GateBreak {
   double seconds = 0;
-  int64_t steps = 0;  ///< That were made in it all the same.
+  int64_t steps = 0;  ///< Steps that were made during the break all the same.
 };
 
-/// What the process measured between an order and the end of the last step, and of bringing its
-/// loaders back to full.
+/// The process's measurement from an order to the end of the last step and until its loaders are
+/// full again.
 struct GateBlock {
   int64_t steps = 0;  ///< At least as many as were asked for; those in breaks do not count.
   double seconds = 0, waited_seconds = 0;  ///< Without breaks. Waited: for data.
@@ -52,7 +52,7 @@ class StepGate {
 
   /// Until something happens, `milliseconds` at most or until a signal.
   Event wait(int milliseconds);
-  /// Lets the process run. What became of it is for wait() to tell.
+  /// Lets the process run; wait() reports the outcome.
   void go(int64_t steps);
 
   /// The process that is held or runs, by its own number; 0: none has come, or it is gone.

@@ -15,7 +15,7 @@ namespace ridge {
 
 struct CalibrateOptions {
   std::string device = "cpu";
-  std::string threads;  ///< As the setting takes it; empty: what is set.
+  std::string threads;  ///< The number, as --threads gives it; empty: what is set.
   bool fresh = false;
   bool json = false;
 };
@@ -25,7 +25,7 @@ struct KeptCalibration {
   Calibration values;
   int64_t measured_at = 0;  ///< Seconds since 1970 UTC.
   bool from_cache = false;
-  std::filesystem::path file;  ///< Where it is kept; empty: nowhere.
+  std::filesystem::path file;  ///< File in which it is kept; empty: it is not kept.
   std::string note;            ///< Why the cache did not serve; empty: it did, or there was none.
 };
 

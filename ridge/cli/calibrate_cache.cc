@@ -1,4 +1,4 @@
-// Where calibrations are kept, under what name, and when a kept one is believed.
+// The cache of calibrations: its folder, the names of its files, and when a kept one is believed.
 #include <cmath>
 #include <system_error>
 

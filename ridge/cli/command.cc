@@ -63,7 +63,7 @@ void check_options(const CLI::App& app, const std::string& command) {
   }
 }
 
-// What the parser of options says, in the form of our own errors.
+// Puts the option parser's message into the form of our own errors.
 std::string parse_failure(const CLI::App* app, const CLI::Error& error) {
   std::string text = error.what(), verb;
   if (!text.empty()) text[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(text[0])));

@@ -36,7 +36,7 @@ bool is_over(const attach::ProcessFacts& process) {
          process.profile.starts_with("failed");
 }
 
-/// Of the processes those that train: they make steps.
+/// Returns the processes that train: they make steps.
 std::vector<attach::ProcessFacts> stepping(std::vector<attach::ProcessFacts> facts) {
   std::erase_if(facts, [](const attach::ProcessFacts& process) { return process.steps == 0; });
   std::ranges::stable_sort(
@@ -44,7 +44,7 @@ std::vector<attach::ProcessFacts> stepping(std::vector<attach::ProcessFacts> fac
   return facts;
 }
 
-/// What `program` wrote, under its name: the file is gone when the report is read.
+/// Reads a recording and names it after the program: the file is gone when the report is read.
 doctor::Trace read(const std::string& path, const std::string& program) {
   doctor::Trace trace;
   trace.source = program;
@@ -59,7 +59,7 @@ doctor::Trace read(const std::string& path, const std::string& program) {
   }
 }
 
-// Who wants the report early gets less of a warm-up.
+// An early report gets less of a warm-up.
 attach::ShimOptions shim_options(const LiveOptions& options) {
   attach::ShimOptions shim;
   shim.profiled_steps = options.steps.value_or(shim.profiled_steps);
@@ -68,7 +68,7 @@ attach::ShimOptions shim_options(const LiveOptions& options) {
   return shim;
 }
 
-/// The command as one would type it again: what proves a fix is to look once more.
+/// The command as one would type it again: a second diagnosis proves a fix.
 std::string typed(const std::vector<std::string>& command) {
   std::string text = "ridge doctor --";
   for (const std::string& word : command) text += " " + shell_word(word);
@@ -186,7 +186,7 @@ class LiveDoctor {
     if (file.empty() || !could([&] { write_file_atomically(file, text); })) write_stderr(text);
   }
 
-  // What fails on a full disk is said, and the rest of the report told.
+  // Reports a failure, such as a full disk, and lets the rest of the report go on.
   template <typename Write>
   static bool could(Write write) {
     try {
@@ -198,7 +198,7 @@ class LiveDoctor {
     }
   }
 
-  /// Of several ranks the one that the others wait for.
+  /// Examines all ranks; returns the one that the others wait for.
   doctor::Examination examine(const std::vector<attach::ProcessFacts>& facts) {
     std::optional<doctor::Examination> slowest;
     std::vector<doctor::RankRow> ranks;

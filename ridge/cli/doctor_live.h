@@ -19,7 +19,7 @@ struct LiveOptions {
   std::vector<std::string> command{};
   std::string output{};  ///< File of the report; stderr where it is empty: stdout is the program's.
   std::string trace{};   ///< Keeps what was recorded in this file.
-  std::optional<int> steps{};  ///< That are recorded; 8.
+  std::optional<int> steps{};  ///< Steps to record; nothing: 8.
   double after = 30;           ///< Seconds from the first step at which the report is due.
   bool stop = false;           ///< End the program (SIGINT) when all is known.
 };

@@ -1,4 +1,4 @@
-// What the forms of `ridge doctor` tell alike.
+// Output that the forms of `ridge doctor` share.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ struct ReportForm {
 /// The text or the JSON of a report.
 std::string report_text(const doctor::Examination& examination, const ReportForm& form);
 
-/// What the reader of `trace` had trouble with, on stderr; `name` is what the trace is called.
+/// Writes the reader's warnings about `trace` to stderr; `name` is what the trace is called.
 void tell_warnings(const doctor::Trace& trace, const std::string& name);
 
 /// Copies a recording to a file of the user's, which then is whole or as it was. UserError where it

@@ -11,7 +11,7 @@ struct InspectOptions {
   bool json = false;
   bool nodes = false;                 ///< Also every node (and parameter).
   bool plan = false;                  ///< Also the plan, a launch a line; configurations only.
-  std::string device = {};            ///< As --device of train; configurations only.
+  std::string device = {};            ///< The same as --device of train; configurations only.
   std::vector<std::string> set = {};  ///< "KEY=VALUE"; configurations only.
   std::string recipe = {};            ///< Path of a recipe; configurations only.
 };

@@ -1,4 +1,4 @@
-// What `ridge inspect CONFIG` knows of the program that `ridge train CONFIG` would run.
+// For `ridge inspect CONFIG`: facts about the program that `ridge train CONFIG` would run.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ namespace ridge {
 
 /// A buffer that is live where an entry needs the most memory.
 struct PeakBuffer {
-  std::string site = {};  ///< Of the node that made it, or "input NAME".
-  std::string op = {};    ///< Which made it, or "input", or "OP workspace".
+  std::string site = {};  ///< Site of the node that made it, or "input NAME".
+  std::string op = {};    ///< The op that made it, or "input", or "OP workspace".
   std::string type = {};  ///< Empty for a workspace.
   int64_t offset = 0, bytes = 0;
   int begin = 0, end = 0;  ///< Steps, as in LiveRange.
@@ -28,7 +28,7 @@ struct EntryFacts {
   std::string name;
   size_t nodes = 0, launches = 0;
   GraphSummary summary;
-  int64_t peak_bytes = 0, lower_bound_bytes = 0;  ///< Of the arena.
+  int64_t peak_bytes = 0, lower_bound_bytes = 0;  ///< Bytes of the arena.
   std::vector<int64_t> live = {};                 ///< Bytes at every step.
   int peak_step = 0;                              ///< The first with the most live bytes.
   std::vector<PeakBuffer> at_peak = {};           ///< Largest first.
@@ -39,14 +39,15 @@ struct EntryFacts {
 struct ProgramFacts {
   TrainConfig config;
   Task task;
-  std::string memory_limit = {};  ///< What the memory limit changed, as apply_memory_limit says.
-  /// Where there is a limit and micro-batches are possible.
+  /// The line that apply_memory_limit() returns; empty: it changed nothing.
+  std::string memory_limit = {};
+  /// Nothing without a limit, or if micro-batches are not possible.
   std::optional<MicroBatch> largest_micro_batch = {};
-  std::vector<std::string> notes = {};  ///< Of the backend, on what it does without.
+  std::vector<std::string> notes = {};  ///< Notes of the backend on what it does without.
   CompiledProgram program = {};
   std::vector<EntryFacts> entries = {};
   int64_t parameters = 0, parameter_bytes = 0;
-  int64_t batch_bytes = 0;  ///< Of one batch of data, of which the loader keeps some ready.
+  int64_t batch_bytes = 0;  ///< Bytes of one batch of data, of which the loader keeps some ready.
   BatchReport batch = {};   ///< Whether micro-batches add up to the same sums.
 };
 

@@ -9,8 +9,8 @@
 namespace ridge {
 namespace {
 
-constexpr size_t kRows = 12;     ///< Of a table that has more.
-constexpr size_t kColumns = 40;  ///< Of the memory map.
+constexpr size_t kRows = 12;     ///< Rows shown of a table that has more.
+constexpr size_t kColumns = 40;  ///< Columns of the memory map.
 
 std::string parameters_text(const ProgramFacts& facts, bool all) {
   const auto& specs = facts.task.training->parameters();

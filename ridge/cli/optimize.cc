@@ -36,7 +36,7 @@ constexpr double kConfigBudget = 120;
 struct OptimizeOptions {
   ConfigOptions config;
   std::string memory;
-  OptimizeProgramOptions both;  ///< What a command has too, or alone.
+  OptimizeProgramOptions both;  ///< Options that commands have too, or alone.
 };
 
 /// "2GiB", "512 MiB", "1e9": bytes. UserError for what is none.
@@ -66,7 +66,7 @@ int64_t parse_bytes(const std::string& text) {
                   "write it as 2GiB or 500MB");
 }
 
-/// What is to be done, and the folder that takes what is found.
+/// A request, and the folder that takes the results.
 struct Job {
   OptimizeRequest request;
   LoadedConfig loaded;
@@ -81,7 +81,7 @@ Job make_job(const OptimizeOptions& options) {
   for (const std::string& text : options.config.set) request.flags.push_back(parse_set(text));
   if (!options.config.device.empty())
     request.flags.push_back({"train.device", options.config.device, "--device"});
-  // What is wrong with it is said here, not by a worker.
+  // Errors in the configuration are reported here, not by a worker.
   job.loaded = load_config_options(options.config);
   apply_threads();
   make_backend(job.loaded.config.train.device, write_note);
@@ -109,7 +109,7 @@ int run_optimize(const OptimizeOptions& options) {
   }
   make_folder(job.out);
   const std::string& device = job.loaded.config.train.device;
-  // What `ridge ledger replay` begins with, whatever becomes of the user's file.
+  // `ridge ledger replay` begins with this copy, whatever becomes of the user's file.
   write_file_atomically(job.out / "config.toml", to_toml(job.loaded, settings()));
   LedgerWriter ledger(job.out / "ledger.jsonl",
                       {.target = fmt::format("{} on {}", request.config_name, device),
@@ -127,7 +127,7 @@ int run_optimize(const OptimizeOptions& options) {
   return write_result(std::move(result), job.out, {options.both.json, options.both.all});
 }
 
-// What only one of both forms understands is not passed over in silence.
+// Options that only the other form understands are refused.
 int run_either(const OptimizeOptions& options, const ForeignCommand& command) {
   const RerunOptions& rerun = options.both.rerun;
   if (command) {

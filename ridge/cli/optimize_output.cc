@@ -70,7 +70,7 @@ int write_result(OptimizeResult result, const std::filesystem::path& out, Result
     summary.recipe_path = recipe.string();
     write_file_atomically(summary.recipe_path, summary.recipe);
   } else if (stop_signal() == 0) {
-    // That of an earlier run is no result of this one.
+    // A recipe of an earlier run is no result of this one.
     std::error_code ignored;
     std::filesystem::rename(recipe, out / "recipe.previous.toml", ignored);
   }

@@ -1,4 +1,4 @@
-// What both forms of `ridge optimize` tell and write.
+// Output of both forms of `ridge optimize`: its messages and its files.
 #pragma once
 
 #include <filesystem>
@@ -8,8 +8,8 @@
 
 namespace ridge {
 
-/// Tells on stderr how the search goes, and keeps every trial in the ledger where there is one. On
-/// a terminal the last line says what is being done.
+/// Reports on stderr how the search goes, and keeps every trial in the ledger if there is one. On a
+/// terminal the last line says what is being done.
 class TrialLog final : public OptimizeObserver {
  public:
   explicit TrialLog(LedgerWriter* ledger);
@@ -26,7 +26,7 @@ class TrialLog final : public OptimizeObserver {
   bool is_shown_ = false;
 };
 
-/// How a result is told.
+/// The form in which a result is printed.
 struct ResultForm {
   bool json = false;
   bool all = false;  ///< In the text: also why what cannot help does not.

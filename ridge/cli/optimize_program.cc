@@ -21,7 +21,7 @@ std::string name_of(const attach::CommandTemplate& command) {
   return fs::path(command.words().front()).filename().string();
 }
 
-// What is written by itself goes nowhere near the program's own files.
+// A folder of ours: results go nowhere near the program's own files unless --out says so.
 fs::path default_folder(const attach::CommandTemplate& command) {
   const char* state = std::getenv("XDG_STATE_HOME");
   const char* home = std::getenv("HOME");

@@ -66,7 +66,8 @@ void check_preload(const ForeignRecipe& recipe, const std::string& name) {
   }
 }
 
-/// Of all processes the one whose steps are the training; without steps, one that knows the recipe.
+/// Returns the process whose steps are the training; if none makes steps, one that knows the
+/// recipe.
 attach::ProcessFacts main_process(const std::vector<attach::ProcessFacts>& all) {
   const auto is_less = [](const attach::ProcessFacts& a, const attach::ProcessFacts& b) {
     if ((a.steps > 0) != (b.steps > 0)) return b.steps > 0;
@@ -109,7 +110,7 @@ class RecipeRun {
     std::optional<attach::ProgramSignals> signals(std::in_place, program);
     std::optional<attach::ProgramEnd> end;
     while (!end) end = program.wait(-1);
-    // What is told below can be interrupted.
+    // The report below can be interrupted.
     signals.reset();
     if (!options_.is_quiet) tell(*end);
     return end->exit_code;

@@ -1,4 +1,4 @@
-// What `ridge train` says at the end.
+// The report of `ridge train` at the end.
 #pragma once
 
 #include <string>

@@ -11,7 +11,7 @@ namespace ridge {
 struct TrainOptions {
   ConfigOptions config;
   std::string steps, seed, out;            ///< Short for `--set train.KEY=...`; empty: not given.
-  std::string resume = "no", init, trace;  ///< As in TrainRequest.
+  std::string resume = "no", init, trace;  ///< Fields of TrainRequest.
   bool verify = false;
   bool json = false;
 };

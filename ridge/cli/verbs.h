@@ -18,7 +18,7 @@ void add_train(CLI::App& app, int& exit_code);
 void add_eval(CLI::App& app, int& exit_code);
 void add_generate(CLI::App& app, int& exit_code);
 
-/// What stands behind `--` where the verb takes a command of the user's; empty: no `--` was given.
+/// The words behind `--`, for a verb that takes a command of the user's; empty: no `--` was given.
 using ForeignCommand = std::optional<std::vector<std::string>>;
 void add_optimize(CLI::App& app, int& exit_code, const ForeignCommand& command);
 void add_ledger(CLI::App& app, int& exit_code, const ForeignCommand& command);

@@ -32,15 +32,14 @@ class Ticks {
       : interval_ns_(static_cast<int64_t>((options.interval > 0 ? options.interval : 1) * 1e9)) {}
 
   bool is_due() const { return now_ns() >= next_ns_; }
-  // The second look comes soon, so that there are rates to show; what was missed is not made up
-  // for.
+  // The second sample comes soon, so that there are rates to show; missed ones are not made up for.
   void done() {
     constexpr int64_t kSoonNs = 200'000'000;
     const int64_t wait = count_++ == 0 ? std::min(interval_ns_, kSoonNs) : interval_ns_;
     next_ns_ = std::max(next_ns_ + wait, now_ns() + wait / 2);
     if (count_ == 1) next_ns_ = now_ns() + wait;
   }
-  // In pieces, so that a signal between two looks at its flag does not wait for long.
+  // In pieces, so that a signal between two checks of its flag does not wait for long.
   int wait_ms() const {
     constexpr int64_t kLongest = 250;
     const int64_t ms = (next_ns_ - now_ns()) / 1'000'000 + 1;
@@ -113,7 +112,7 @@ ProgramEnd watch_until_end(Program& program,
                            const attach::ShimFolder& shim) {
   WatchSource source(program.pid(), &shim);
   WatchState state = first_state(options, program.pid());
-  // Known even of a program that ends before it is looked at.
+  // The name and number are known even of a program that ends before it is sampled.
   state.program = std::filesystem::path(options.command[0]).filename().string();
   state.pid = program.pid();
   Ticks ticks(options);

@@ -132,7 +132,7 @@ class Checker {
          "take one of the two keys out");
   }
 
-  // What the model takes against what the data give.
+  // Checks that the data give the samples that the model takes.
   void check_samples() const {
     const data::DataOptions& data = config_.data;
     const bool random_tokens = data.kind == "random" && data.tokens;

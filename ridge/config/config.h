@@ -1,4 +1,4 @@
-// What a training run can be told, as a struct; config_text.h reads it from TOML and prints it.
+// The options of a training run as a struct; text.h reads it from TOML and prints it.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@
 namespace ridge {
 
 struct RunOptions {
-  uint64_t seed = 0;  ///< Of initial weights, order of samples, dropout, augmentation.
+  uint64_t seed = 0;  ///< Seed of initial weights, order of samples, dropout, augmentation.
   std::string out;    ///< Folder of checkpoints and metrics; empty: nothing is written.
   std::string device = "cpu";
   std::string precision = "f32";  ///< f32, tf32, bf16, fp16 (contractions); f64 is model.dtype's.
-  int64_t loss_scale = 65536;     ///< Of fp16, at the start: a power of two.
+  int64_t loss_scale = 65536;     ///< Loss scale of fp16 at the start: a power of two.
   std::vector<std::string>
       f32_modules;     ///< "blocks.0.attn": they keep f32 where `precision` is lower.
   int64_t batch = 64;  ///< Samples a step.
@@ -30,7 +30,7 @@ struct RunOptions {
   bool shuffle = true;           ///< Another order of the samples each epoch.
   bool drop_last = false;        ///< Leave out the last batch of an epoch where it is not full.
   std::string capture = "auto";  ///< Launch what a step computes as one piece: auto, on, off.
-  /// What kernels are picked from by time: auto (see kernels_of()), same_bits, fastest.
+  /// The range of kernels from which time picks: auto (see kernels_of()), same_bits, fastest.
   std::string kernels = "auto";
 };
 

@@ -10,7 +10,7 @@
 
 namespace ridge {
 
-/// Where a key's value is kept.
+/// Pointer to the field that keeps a key's value.
 using ConfigField = std::variant<int64_t*,
                                  uint64_t*,
                                  double*,
@@ -32,7 +32,7 @@ struct ConfigKey {
   /// names, or empty.
   std::string_view allowed;
   std::string_view help;
-  size_t min_items = 0;  ///< Of a list.
+  size_t min_items = 0;  ///< Least number of items of a list.
 
   std::string_view table() const { return name.substr(0, name.find('.')); }
   std::string_view leaf() const { return name.substr(name.find('.') + 1); }

@@ -1,4 +1,4 @@
-// What is said of keys and values that a configuration cannot hold.
+// Refusals of keys and values that a configuration cannot hold.
 #pragma once
 
 #include <string>

@@ -11,7 +11,7 @@
 
 namespace ridge {
 
-/// Where a value comes from; `where` is "run.toml:3:9" or "--steps".
+/// The origin of a value; `where` is "run.toml:3:9" or "--steps".
 struct ConfigOrigin {
   Source source = Source::kDefault;
   std::string where;
@@ -56,7 +56,7 @@ void check_config(const LoadedConfig& loaded);
 /// Every key of the kinds in force; equal configurations have equal texts.
 std::string to_toml(const TrainConfig& config);
 
-/// The same with the settings before it and, as comments, where each value comes from.
+/// Prints also the settings before it and, as comments, where each value comes from.
 std::string to_toml(const LoadedConfig& loaded, const Settings& settings);
 
 /// The reference of all keys and settings: docs/config.md.

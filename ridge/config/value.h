@@ -12,7 +12,7 @@ namespace ridge {
 /// "integer", "number", "list of strings", ...
 std::string type_name(const ConfigField& field);
 
-/// What the key allows, in words: "an integer from 1 to 64", "one of adamw, sgd".
+/// Describes the values that the key allows: "an integer from 1 to 64", "one of adamw, sgd".
 std::string expectation(const ConfigKey& key);
 
 /// Stores `value` in the key's field; false, with the field unchanged, when the key does not allow
@@ -23,7 +23,7 @@ bool assign(const ConfigKey& key, const TomlValue& value);
 /// brackets. What cannot be read stays a string.
 TomlValue parse_flag(const ConfigField& field, const std::string& text);
 
-/// As TOML: `[32, 64]`, `"adamw"`, `0.001`.
+/// The value in TOML: `[32, 64]`, `"adamw"`, `0.001`.
 std::string value_text(const ConfigField& field);
 std::string value_text(const TomlValue& value);
 
@@ -32,7 +32,7 @@ bool is_setting(std::string_view name);
 
 /// A setting's value as Settings takes it: strings without their quotes.
 std::string setting_text(const TomlValue& value);
-/// The same of a flag's text, which may have quotes or not.
+/// Converts a flag's text, which may have quotes or not.
 std::string setting_text(const std::string& flag);
 
 }  // namespace ridge

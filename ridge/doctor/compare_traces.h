@@ -20,14 +20,14 @@ struct Comparison {
   double before_ms = 0, after_ms = 0;                       ///< Median steps.
   std::vector<double> before_steps_ms{}, after_steps_ms{};  ///< The steady ones, in their order.
   double speedup = 1;                                       ///< before / after.
-  double low = 1, high = 1;   ///< Of the speedup, from 95 % intervals of both medians.
+  double low = 1, high = 1;   ///< Bounds of the speedup, from 95 % intervals of both medians.
   bool has_interval = false;  ///< False: a trace has fewer than 6 steps.
   double gate_percent = kDefaultGate;
   bool is_regression = false;         ///< Slower by more than the gate, and surely slower.
-  std::vector<ComparedRow> parts;     ///< As parts_of_step().
+  std::vector<ComparedRow> parts;     ///< Rows of parts_of_step().
   std::vector<ComparedRow> names;     ///< Kernels or operators that changed most.
   std::vector<std::string> gone;      ///< Findings of `before` alone: "R01 input starved".
-  std::vector<std::string> appeared;  ///< Of `after` alone.
+  std::vector<std::string> appeared;  ///< Findings of `after` alone.
 };
 
 /// UserError where one of them has no steady step.

@@ -25,7 +25,7 @@ bool refines(std::string_view fine, std::string_view coarse) {
 
 double finite_or(double value, double other) { return std::isfinite(value) ? value : other; }
 
-// What a rule says is brought within what can be: a gain within its ceiling, a share of the step.
+// Clamps a rule's numbers to possible values: the gain to its ceiling, the cost to the step.
 void bound(Finding& finding, const Analysis& analysis, double trust) {
   const double wall = analysis.breakdown.wall;
   finding.cost_ms = std::clamp(finite_or(finding.cost_ms, 0), 0.0, std::max(0.0, wall));
@@ -186,7 +186,7 @@ Diagnosis ranked(RuleOutput all, const Analysis& analysis) {
   diagnosis.not_fired = std::move(all.not_fired);
   Merger merger(analysis, diagnosis);
   for (Finding& finding : all.findings) merger.add(std::move(finding));
-  // What was charged less stands lower now.
+  // Findings whose charge was reduced rank lower now.
   std::stable_sort(diagnosis.findings.begin(), diagnosis.findings.end(), ranks_before);
   std::stable_sort(diagnosis.not_fired.begin(),
                    diagnosis.not_fired.end(),

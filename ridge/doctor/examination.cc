@@ -23,7 +23,7 @@ std::string rank_name(const Trace& trace) {
   return trace.rank >= 0 ? fmt::format("rank {}", trace.rank) : trace.source;
 }
 
-// What starved most, first.
+// Lists the causes of starvation, the largest first.
 std::string starved_by(const Breakdown& mean) {
   std::vector<std::pair<double, std::string_view>> causes;
   for (size_t i = 0; i < kHostCauses; ++i)

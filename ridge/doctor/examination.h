@@ -9,7 +9,7 @@
 
 namespace ridge::doctor {
 
-/// What one of several ranks did.
+/// Mean step times of one of several ranks.
 struct RankRow {
   std::string file;
   int32_t rank = -1;
@@ -25,12 +25,12 @@ struct Examination {
   Trace trace;
   Analysis analysis;
   Diagnosis diagnosis;
-  std::vector<RankRow> ranks{};  ///< Where several traces were given, in their order.
+  std::vector<RankRow> ranks{};  ///< All ranks in their order, where several traces were given.
 };
 
 /// Analyses, replays and diagnoses.
 Examination examine(Trace trace);
-/// Of the ranks of one run: that of the rank which the others wait for, else of the first.
+/// Examines the ranks of one run: the rank that the others wait for, else the first.
 Examination examine(std::vector<Trace> ranks);
 
 /// Whether a finding is worth fixing.
@@ -53,7 +53,7 @@ inline constexpr double kNearlyOne = 1.10;
 struct NameRow {
   std::string_view name;
   double count = 0, ms = 0;  ///< A step, in the mean.
-  double share = 0;          ///< Of the step.
+  double share = 0;          ///< Share of the step.
 };
 std::vector<NameRow> rows_by_name(const Trace& trace, const Analysis& analysis, size_t most);
 

@@ -1,4 +1,4 @@
-// Where the checkpoints of a run lie, and which of them is asked for.
+// Finds the checkpoints of a run, and the one that is asked for.
 #pragma once
 
 #include <filesystem>

@@ -25,7 +25,8 @@ constexpr double kClip = 2.0;
 // Clocks are not better than this.
 constexpr double kLeastScale = 1e-5;
 
-// What a pair wins, at a stake of 1, for one who bets that the gain is above `theta`.
+// Returns the win of one pair at a stake of 1, in [-1, 1], for a bet that the gain is above
+// `theta`.
 double winnings(double log_ratio, double theta, double scale) {
   return std::clamp((log_ratio - theta) / (kClip * scale), -1.0, 1.0);
 }

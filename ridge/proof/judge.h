@@ -51,8 +51,9 @@ class Judge {
   Verdict add(double log_ratio);
 
   Verdict verdict() const { return verdict_; }
-  /// Of who started with 1 and bets that the gain is above `worth`, or below `hope`: 1 / the error
-  /// makes the verdict. Both stay what they are once a verdict stands.
+  /// Logarithm of the capital of a player who starts with 1 and bets that the gain is above
+  /// `worth`, or below `hope`. A capital of 1 / error makes the verdict. Both stay as they are once
+  /// it stands.
   double log_capital_for() const { return faster_.log_capital(); }
   double log_capital_against() const { return slower_.log_capital(); }
   std::span<const double> log_ratios() const { return log_ratios_; }
@@ -69,7 +70,7 @@ class Judge {
   Verdict verdict_ = Verdict::kOpen;
   Bets faster_, slower_;  ///< Against a gain of at most `worth`; against one of at least `hope`.
   std::vector<double> log_ratios_;
-  std::vector<double> scales_;  ///< Of each pair, from those before it alone; 0: no bet.
+  std::vector<double> scales_;  ///< One for each pair, from the pairs before it alone; 0: no bet.
 };
 
 constexpr double kVerdictConfidence = 0.95;

@@ -26,7 +26,7 @@ constexpr int64_t kMostPairs = 200;   // as TrialOptions::most_pairs
 // that takes longer the next time.
 constexpr double kSlack = 1.1;
 
-// The user is told when more than this share of the needed time goes into starts.
+// The user is warned when more than this share of the needed time goes into starts.
 constexpr double kMostlyStarts = 0.5;
 
 // A budget of more than this many times the given one is not advised.

@@ -1,4 +1,4 @@
-// What was measured in a trial, into its record.
+// Copies the measurements of a trial into its record.
 #pragma once
 
 #include <string>

@@ -19,12 +19,12 @@ constexpr int64_t kDroppedPerPair = 3, kDroppedBesides = 120;
 
 constexpr int64_t kMostSteps = int64_t{1} << 30;
 
-/// Of each variant, for the same samples.
+/// Steps of a block of each variant, for the same samples.
 struct BlockSteps {
   int64_t before = 0, after = 0;
 };
 
-/// What is timed, and what is run before it to warm up.
+/// The timed steps of a block, and those that run before it to warm up.
 struct BlockPlan {
   BlockSteps timed, warm;
 };
@@ -89,9 +89,8 @@ double stolen_share(const Pair& pair, int cpus) {
   return stolen / ((time_of(pair.before) + time_of(pair.after)) * static_cast<double>(cpus));
 }
 
-/// Which pairs others stole too much from. Where they steal all of the time, that is how the
-/// machine is: what is far above the usual is dropped then. Either way it is the same for both
-/// variants.
+/// Finds pairs from which others stole too much CPU time. If they steal all of the time, only pairs
+/// far above the usual are dropped. Either way it is the same for both variants.
 class Stolen {
  public:
   explicit Stolen(const TrialOptions& options) : options_(options) {}

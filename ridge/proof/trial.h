@@ -23,7 +23,7 @@ namespace ridge {
 /// One stretch of steps.
 struct Block {
   double seconds = 0;         ///< Wall time of its steps, and of bringing the loader back to full.
-  double waited_seconds = 0;  ///< Of them, those in which a step waited for data.
+  double waited_seconds = 0;  ///< The part of `seconds` in which a step waited for data.
   double stolen_seconds = 0;  ///< CPU time that other guests took from this machine meanwhile.
   int64_t switches = 0;       ///< Involuntary context switches of the process.
 };
@@ -48,25 +48,26 @@ class Runner {
   virtual void rewind() {}
 };
 
-/// Of a step that is shorter, what another process left in the caches is a part that counts: one is
-/// run before each block, and not timed.
+/// A step shorter than this is slowed noticeably by the caches that another process left: one step
+/// runs before each block, and is not timed.
 inline constexpr double kWarmStepSeconds = 0.05;
 
 struct TrialOptions {
   JudgeOptions judge{};
-  uint64_t seed = 0;  ///< Of the coin.
-  /// A block has about so many, of the slower variant's steps. What others take comes in bursts:
-  /// of many short pairs most are spared, of few long ones none.
+  uint64_t seed = 0;  ///< Seed of the coin.
+  /// Seconds of a block, counted in steps of the slower variant. Other processes take time in
+  /// bursts: of many short pairs most are spared, of few long ones none.
   double block_seconds = 0.02;
-  int64_t least_steps = 1;   ///< Of a block.
-  double work = 1;           ///< Samples a step of `after` over those a step of `before`.
-  int64_t least_pairs = 0;   ///< That are judged even when the verdict stands earlier.
-  double least_seconds = 0;  ///< Of all blocks, even when the verdict stands earlier.
+  int64_t least_steps = 1;  ///< Least steps of a block.
+  double work = 1;          ///< Samples a step of `after` over those a step of `before`.
+  int64_t least_pairs = 0;  ///< Pairs that are judged even when the verdict stands earlier.
+  /// Time of all blocks together, even when the verdict stands earlier.
+  double least_seconds = 0;
   int64_t most_pairs = 200;
   /// A pair of which others stole more than this share of the CPU time is not judged, or, where
   /// they steal more than that all of the time, one far above the usual.
   double stolen_share = 0.05;
-  int cpus = 1;  ///< Whose time can be stolen.
+  int cpus = 1;  ///< CPUs whose time can be stolen.
   /// Asked before each pair: true ends the trial with what there is.
   std::function<bool()> should_stop = nullptr;
 };
@@ -79,7 +80,7 @@ TrialOptions trial_until(int64_t until_ns, uint64_t seed);
 struct Pair {
   bool before_outside = false;  ///< ABBA, A the variant before; else BAAB.
   bool dropped = false;         ///< Too much time was stolen: not judged.
-  double work = 1;              ///< Of a block after over that of one before.
+  double work = 1;              ///< Work of a block after over that of a block before.
   Block before[2], after[2];
   /// log(time before / time after), both for the same work.
   double log_ratio() const;
@@ -87,13 +88,14 @@ struct Pair {
 
 struct TrialResult {
   Verdict verdict = Verdict::kOpen;
-  int64_t steps = 0;        ///< Of a block before.
-  int64_t after_steps = 0;  ///< Of a block after.
-  double work = 1;          ///< Of a block after over that of one before: 1, but for rounding.
+  int64_t steps = 0;        ///< Steps of a block before.
+  int64_t after_steps = 0;  ///< Steps of a block after.
+  /// Work of a block after over that of one before: 1, but for rounding.
+  double work = 1;
   std::vector<Pair> pairs;
   int64_t dropped = 0;
   double gain = 0;  ///< Median of the log ratios that were judged.
-  /// Of the gain, with 95 % confidence whenever the trial ended.
+  /// Interval of the gain, with 95 % confidence whenever the trial ended.
   std::optional<Interval> interval;
   /// Median seconds of a step.
   double before_seconds = 0, after_seconds = 0;

@@ -16,7 +16,7 @@ struct TrialGroups {
   /// Measured or failed, and not kept: the largest gain first, then the trials without a kept
   /// change. What is likely to gain and was not tried stands at the end.
   std::vector<const TrialRecord*> close;
-  /// What else could gain: there was no time for it, or the user does not allow it.
+  /// Not tried, but could gain: there was no time for it, or the user does not allow it.
   std::vector<const TrialRecord*> untried;
   /// Does not apply here, or is predicted to gain nothing.
   std::vector<const TrialRecord*> useless;

@@ -1,4 +1,4 @@
-// Which of several candidates is looked at or tried next: the one that promises most time saved for
+// Chooses the candidate that is measured or tried next: the one that promises most time saved for
 // the time that finding out takes.
 #pragma once
 
@@ -11,15 +11,15 @@
 
 namespace ridge {
 
-/// Whether a trial could tell something worth having of what is predicted so.
+/// Whether a trial could show a gain worth having, by its prediction.
 bool is_worth_trying(const SpeedRange& predicted);
 
 /// The middle of a prediction.
 double middle_of(const SpeedRange& predicted);
 
 struct Promise {
-  double gain = 1;     ///< Factor of speed: predicted, or supposed where nobody has looked.
-  double seconds = 1;  ///< Of the trial, above 0.
+  double gain = 1;     ///< Factor of speed: predicted, or supposed before any measurement.
+  double seconds = 1;  ///< Estimated length of the trial, above 0.
   bool loads = false;  ///< It is about loading.
 };
 

@@ -1,5 +1,5 @@
-// What is kept of a trial: what was believed, what was measured, and what became of it. Everything
-// that the verdict was made from is in it, so that it can be made again.
+// The record of a trial: the belief, the measurement and the outcome. It holds everything that the
+// verdict was made from, so that the verdict can be recomputed.
 #pragma once
 
 #include <array>
@@ -57,7 +57,7 @@ struct PairRecord {
   bool before_outside = false;      ///< ABBA, A the variant before; else BAAB.
   bool dropped = false;             ///< Not judged.
   std::array<double, 4> seconds{};  ///< Above 0.
-  double log_ratio = 0;             ///< What the judge was told, or would have been.
+  double log_ratio = 0;             ///< The judge's input, also where the pair was dropped.
 };
 
 /// log(time before / time after) of the blocks, for the same work; `work` is that of a block after
@@ -84,16 +84,16 @@ struct TrialRecord {
   int64_t after_block_steps = 0;  ///< Steps of a block after.
   double work = 1;  ///< Samples of a block after over those of one before; 1 but for rounding.
   std::vector<PairRecord> pairs;
-  JudgeOptions judge{};  ///< What was bet against.
+  JudgeOptions judge{};  ///< Options of the judge: the gains that it bet against, and its errors.
   TrialVerdict verdict = TrialVerdict::kNotTried;
-  std::string reason;  ///< Of the verdict, in words.
-  std::string guard;   ///< What the guard said, in a line; empty: it was not asked.
+  std::string reason;  ///< Explains the verdict in words.
+  std::string guard;   ///< The guard's result in one line; empty: it was not asked.
   /// TOML of the recipes before and after the change; empty: the configuration as it is.
   std::string recipe_before, recipe;
   std::string recipe_hash;  ///< recipe_hash() of `recipe`.
   std::string plan_hash, machine;
   std::string started;  ///< "2026-11-21T20:15:03Z"
-  double seconds = 0;   ///< That the trial took, guard included.
+  double seconds = 0;   ///< Time that the trial took, guard included.
 
   int64_t judged_pairs() const;
   int64_t dropped_pairs() const;

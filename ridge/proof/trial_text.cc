@@ -22,7 +22,8 @@ std::string cells(std::string_view number,
 
 std::string heading() { return cells("", "technique", "verdict", "measured", "predicted"); }
 
-// Of many changes those that a line has room for, and at least the first; a ledger has all.
+// Shows the leading changes that fit into kRoom characters, and at least the first; a ledger has
+// all.
 std::string shown_change(std::string_view change) {
   constexpr size_t kRoom = 60;
   std::string plain = plain_line(change);
@@ -36,7 +37,8 @@ std::string shown_change(std::string_view change) {
   return fmt::format("{}, and {} more", plain.substr(0, ends[shown - 1]), ends.size() - shown);
 }
 
-// What a program said last is lines; one is shown, and its start where it is long.
+// Puts the lines of a reason, such as a program's last output, on one line and cuts it at kMost
+// characters.
 std::string reason_of(const TrialRecord& record) {
   constexpr size_t kMost = 200;
   std::string line;

@@ -1,4 +1,4 @@
-// Where one field of a batch goes in an entry, which may take samples in part only.
+// The slot of an entry for one field of a batch. The entry may take samples in part only.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +20,12 @@ class BatchInput {
 
  private:
   DataSlot slot_;
-  size_t bytes_, sample_bytes_;  ///< Of a sample, in the slot and in a batch.
+  size_t bytes_, sample_bytes_;  ///< Bytes of a sample in the slot, and in a batch.
 };
 
-/// What a loader needs whose batches are written to a program on `backend`, which outlives it, and
-/// not waited for: memory that copies read beside the host, and the batch before the last, which is
-/// still read while the last one is written.
+/// Memory for a loader whose batches are written to a program on `backend`, which outlives it, and
+/// not waited for. Copies can read it beside the host, and the batch before the last is kept, for
+/// it is still read while the last one is written.
 data::BatchMemory batch_memory(Backend& backend);
 
 }  // namespace ridge

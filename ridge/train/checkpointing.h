@@ -13,7 +13,7 @@
 
 namespace ridge {
 
-/// Where a run is: what a checkpoint keeps beside the state.
+/// The position of a run, which a checkpoint keeps beside the state.
 struct Progress {
   int64_t step = 0;               ///< Steps done.
   data::LoaderPosition position;  ///< The next sample to train on.
@@ -33,8 +33,8 @@ class Checkpointer {
 
   /// Says that step `step` needs no saving when the checkpoint it comes from is one of this run's.
   void resumed(const std::filesystem::path& checkpoint, int64_t step);
-  /// Saves at every `options.every` steps. A failure (a full disk) is told to the observer, and the
-  /// run goes on: the older checkpoints are there.
+  /// Saves at every `options.every` steps. A failure (a full disk) is reported to the observer, and
+  /// the run goes on: the older checkpoints are there.
   void after_step(const Session& session, const Progress& progress);
   /// Saves and marks the checkpoint as the best.
   void save_best(const Session& session, const Progress& progress);

@@ -1,4 +1,4 @@
-// Room on a device that has memory of its own.
+// Free memory on a device that has memory of its own.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace ridge {
 
-/// Of so many free bytes those that a plan may have: kernels, captured graphs and the driver's own
-/// tables take of them too.
+/// Returns how many of `free_bytes` a plan may have: a fiftieth, and 1 MiB at least, is left for
+/// kernels, captured graphs and the driver's own tables.
 int64_t room_for_plan(int64_t free_bytes);
 
 /// To be called before the plan's memory is taken (ProgramOptions::before_memory). UserError where

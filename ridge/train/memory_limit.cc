@@ -51,9 +51,9 @@ class LimitSolver {
   LimitSolver(const TrainConfig& config, const Task& task, Backend& backend)
       : config_(config), task_(task), backend_(backend), limit_(config.train.memory_limit * kMiB) {}
 
-  /// The plan with so many micro-batches and parts of the loss; `again`: with results made again
-  /// until it fits. `tuned`: with the kernels that the run will have, which sizes that are not
-  /// taken are not worth.
+  /// The plan with so many micro-batches and chunks of the loss; `again`: results are recomputed
+  /// until it fits. `tuned`: with the kernels that the run will have; sizes that are not taken are
+  /// not worth that.
   Way plan(int64_t micro, int64_t loss_chunks, bool again, bool tuned = false) const {
     TrainConfig config = config_;
     config.train.micro = micro;
@@ -95,7 +95,7 @@ class LimitSolver {
     }
   }
 
-  /// The fewest, from those of the configuration on, that fit with nothing made again.
+  /// The fewest, from those of the configuration on, that fit with nothing recomputed.
   std::optional<Way> fewest(bool separable) const {
     for (Way way = plan(config_.train.micro, config_.train.loss_chunks, false);;) {
       if (fits(way)) return fewest_that_fit(std::move(way));

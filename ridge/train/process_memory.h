@@ -1,19 +1,19 @@
-// What the operating system says of this process's memory.
+// The memory of this process, as the operating system counts it.
 #pragma once
 
 #include <cstdint>
 
 namespace ridge {
 
-/// RssAnon of /proc/self/status in bytes: resident pages that no file backs. 0 where the system
-/// does not tell. Allocates nothing.
+/// RssAnon of /proc/self/status in bytes: resident pages that no file backs. 0 if the system does
+/// not report it. Allocates nothing.
 int64_t resident_anonymous_bytes();
 
 /// VmData of the same file in bytes: what RLIMIT_DATA limits.
 int64_t data_bytes();
 
-/// MemAvailable of /proc/meminfo in bytes: what programs could take without swapping; 0 where the
-/// system does not tell.
+/// MemAvailable of /proc/meminfo in bytes: what programs could take without swapping; 0 if the
+/// system does not report it.
 int64_t available_bytes();
 
 /// Gives free pages of the heap back, so that memory taken later counts as memory taken.

@@ -135,7 +135,7 @@ std::string RunKernels::settle(const Program& program) {
   visit_launches(program, backend_, [&](const PlanStep& step, const Node& node, const auto& all) {
     const uint64_t hash = hash_of(node);
     if (decides_bits(all)) settled_.choices[hash] = step.choice_name;
-    // What the checkpoint had may be all that there was to decide.
+    // A kernel can differ from the checkpoint's even if only one candidate is left to decide here.
     const auto was = before_.choices.find(hash);
     if (was != before_.choices.end() && was->second != step.choice_name)
       changed_.push_back({step.site, was->second, step.choice_name});

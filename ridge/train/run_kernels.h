@@ -31,7 +31,8 @@ void write_picks(const KernelPicks& picks, std::map<std::string, std::string>& t
 /// which is damaged.
 KernelPicks read_picks(const std::map<std::string, std::string>& texts);
 
-/// What picks hold for: a GPU with the versions of its driver and libraries, or the processor.
+/// Names the device that picks hold for: a GPU with the versions of its driver and libraries, or
+/// the processor.
 std::string kernel_device(const Backend& backend);
 
 /// A launch whose kernel is another one than the checkpoint's.
@@ -57,7 +58,7 @@ class RunKernels {
   /// had, or where it was picked elsewhere; else nothing.
   std::string settle(const Program& program);
 
-  /// What a checkpoint of the program says of its kernels. Empty where no pick decides bits.
+  /// Texts for a checkpoint of the program, with its kernels. Empty where no pick decides bits.
   std::map<std::string, std::string> texts() const;
   /// Launches with another kernel than the checkpoint had, in the order of the plan.
   const std::vector<ChangedKernel>& changed() const { return changed_; }
@@ -71,7 +72,7 @@ class RunKernels {
   std::string device_;
   ChooseCandidate choose_;
   KernelPicks before_;   ///< The checkpoint's.
-  KernelPicks settled_;  ///< Of the program.
+  KernelPicks settled_;  ///< The program's.
   std::vector<ChangedKernel> changed_;
 };
 

@@ -58,7 +58,7 @@ Session::Session(const Task& task,
   check_internal(halted_ != nullptr, "a program to train without 'halted'");
 }
 
-// Piece by piece, and all that is not named starts as zeros: there is no room for the state twice.
+// Piece by piece, and all that is not named starts as zeros: memory does not hold the state twice.
 void Session::initialize() {
   constexpr int64_t kPiece = int64_t{1} << 17;
   State& state = program_->state();
@@ -126,7 +126,7 @@ void Session::write_data(const Entry& entry,
   program_->write_scalars(entry.rng, rng_.data());
 }
 
-// Which step had wrong data is known only where each is waited for.
+// The step with wrong data is known only if each step is waited for.
 void Session::synchronize() const {
   try {
     program_->synchronize();
@@ -178,13 +178,13 @@ StepResult Session::train_step(const data::Batch& batch,
 
 StepResult Session::last_result() {
   StepResult result = read_scalars(scalars_[last_]);
-  // Of a step that changed nothing, halted_steps() tells those that end a run from skipped ones.
+  // If nothing changed, halted_steps() tells a step that ends a run from a skipped one.
   result.skipped = skipped_ != nullptr && std::isfinite(result.loss) &&
                    !std::isfinite(result.grad_norm) && halted_steps() == 0;
   return result;
 }
 
-// With a loss scale Adam needs the number of steps that were skipped. A device tells it late, or
+// With a loss scale Adam needs the number of steps that were skipped. A device reports it late, or
 // the host would have to wait for each step; once it has waited for whatever reason, it asks.
 void Session::set_hyper(int64_t step, int64_t total_steps) {
   if (skipped_ != nullptr &&
@@ -196,7 +196,8 @@ void Session::set_hyper(int64_t step, int64_t total_steps) {
                             {.step = step,
                              .total_steps = total_steps,
                              .skipped = known_skipped_,
-                             // And this one, where it is run again to be looked at.
+                             // This step counts too: first_not_finite() runs it again, when it may
+                             // have been skipped.
                              .maybe_skipped = std::min(maybe_skipped_ + 1, nn::kMostUnknownSkips)},
                             hyper_);
   ++maybe_skipped_;

@@ -12,11 +12,11 @@
 
 namespace ridge {
 
-/// What a step or an evaluation gives.
+/// Results of a step or of an evaluation.
 struct StepResult {
   double loss = 0;       ///< Mean over what counts.
   double grad_norm = 0;  ///< Before clipping.
-  double correct = 0;    ///< Of an evaluation, how many; NaN for a step and for a regression.
+  double correct = 0;    ///< Correct results of an evaluation; NaN for a step and for a regression.
   double count = 0;      ///< Samples or tokens that count.
   bool skipped = false;  ///< The gradient overflowed f16: nothing changed but the loss scale.
   /// Whether a run can go on: after a skipped step it can, though its grad_norm is not finite.
@@ -31,7 +31,7 @@ class Session {
           const TrainConfig& config,
           Backend& backend,
           const ProgramOptions& options);
-  /// The same on `graphs` in place of task.training's: of the same state and entries, rewritten.
+  /// Uses `graphs` in place of task.training's: of the same state and entries, rewritten.
   Session(const Task& task,
           const TrainConfig& config,
           Backend& backend,
@@ -48,9 +48,9 @@ class Session {
                         int64_t step,
                         int64_t total_steps,
                         RunMode mode = RunMode::kNormal);
-  /// The same without waiting for the result, which last_result() reads. On a device that runs
-  /// beside the host, `batch` stays as it is until the next step has returned, or what waits has
-  /// (batch_memory() has a loader keep it), and wrong data are told by what waits.
+  /// Runs a step without waiting for the result, which last_result() reads. On a device that runs
+  /// beside the host, `batch` stays as it is until the next step has returned, or a call that waits
+  /// has (batch_memory() has a loader keep it), and wrong data are reported by the call that waits.
   void run_step(const data::Batch& batch,
                 int64_t step,
                 int64_t total_steps,
@@ -89,7 +89,8 @@ class Session {
     BatchInput x, y;
     DataSlot rng;
   };
-  /// Where scalars go in and come out of an entry; those that it lacks have no address.
+  /// Slots of the scalars that go into an entry and come out of it; one that it lacks has no
+  /// address.
   struct Scalars {
     DataSlot hyper, loss, grad_norm, count, correct;
   };
@@ -110,7 +111,7 @@ class Session {
   const TrainConfig& config_;
   Backend& backend_;
   bool accumulates_;
-  HostMemory cells_;  ///< Where scalars are read into.
+  HostMemory cells_;  ///< Takes the scalars that are read.
   std::unique_ptr<Program> program_;
   std::vector<Entry> train_entries_, eval_entries_;
   std::vector<Scalars> scalars_;  ///< By the program's entries.
@@ -119,11 +120,13 @@ class Session {
   Tensor hyper_, rng_;            ///< On their way to the device.
   const PlanSlot* halted_ = nullptr;
   const PlanSlot *loss_scale_ = nullptr, *skipped_ = nullptr;  ///< Null without a loss scale.
-  int64_t known_skipped_ = 0;  ///< Of the steps so far, and of how many that is not known.
+  /// Skipped steps, but for the last `maybe_skipped_` steps: of those it is not known.
+  int64_t known_skipped_ = 0;
   mutable int64_t maybe_skipped_ = nn::kMostUnknownSkips;
   int64_t last_step_ = -1;
-  mutable int64_t waiting_from_ = -1;     ///< The first step that nobody waited for; -1: none.
-  mutable std::vector<Tensor> snapshot_;  ///< What tensors() shows, where the state is not shown.
+  mutable int64_t waiting_from_ = -1;  ///< The first step that nobody waited for; -1: none.
+  /// Copies for tensors(), if the state is not in host memory.
+  mutable std::vector<Tensor> snapshot_;
 };
 
 }  // namespace ridge

@@ -1,4 +1,4 @@
-// What a configuration asks for, opened: data, model, training graphs and the sizes they come in.
+// A configuration, opened: data, model, training graphs and the sizes they come in.
 #pragma once
 
 #include <memory>
@@ -36,8 +36,8 @@ data::BatchPlan batch_plan(const TrainConfig& config);
 /// is larger than the data.
 nn::ProgramSizes program_sizes(const TrainConfig& config, const Task& task);
 
-/// What kernels are picked from by time: for Task::choose. "auto" is "fastest" on a GPU, where the
-/// CPU's bits cost the libraries and the tensor cores, and "same_bits" elsewhere.
+/// The range of kernels from which time picks: for Task::choose. "auto" is "fastest" on a GPU,
+/// where the CPU's bits cost the libraries and the tensor cores, and "same_bits" elsewhere.
 KernelRange kernels_of(const TrainConfig& config);
 
 /// untimed_choice() in that range: picks kernels where nothing is timed.

@@ -1,4 +1,4 @@
-// What a run tells of its steps while it trains: metrics.jsonl, TensorBoard and the observer.
+// Reports the steps of a run while it trains: to metrics.jsonl, TensorBoard and the observer.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,7 @@ class RunFiles {
 
 struct RunLength {
   int64_t total_steps = 0, steps_per_epoch = 0;
-  int64_t samples = 0;  ///< Of the data set.
+  int64_t samples = 0;  ///< Samples of the data set.
 };
 
 /// A step that is done, as the loop knows it.
@@ -52,7 +52,7 @@ struct DoneStep {
   double seconds = 0;
   double loss_scale = 0;  ///< 0: there is none.
   int64_t skipped_steps = 0;
-  const GpuLook* gpu = nullptr;  ///< As StepReport::gpu.
+  const GpuLook* gpu = nullptr;  ///< Becomes StepReport::gpu.
 };
 
 class StepTeller {
@@ -64,7 +64,7 @@ class StepTeller {
              TrainObserver& observer)
       : config_(config), length_(length), files_(files), observer_(observer) {}
 
-  /// Whether step number `step` (from 1) is told: each metrics.every, and those after which
+  /// Whether step number `step` (from 1) is reported: each metrics.every, and those after which
   /// something is evaluated or saved, or all ends.
   bool is_due(int64_t step) const;
   /// Allocates nothing.

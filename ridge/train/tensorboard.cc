@@ -61,7 +61,7 @@ Message event_at(int64_t step) {
 
 struct Summary {
   Message message;
-  // Of what is not a number there is nothing to draw.
+  // A value that is not finite cannot be drawn.
   void add(std::string_view tag, double value) {
     if (!std::isfinite(value)) return;
     Message scalar;

@@ -63,7 +63,7 @@ class TraceWindow {
     if (step == from_) start_tracing(capacity_);
     return names_[static_cast<size_t>(step - from_)];
   }
-  /// UserError when the file cannot be written. What the trace lacks is told.
+  /// UserError when the file cannot be written. Gaps of the trace are reported.
   void finish(TrainObserver& observer) {
     if (path_.empty()) return;
     stop_tracing();
@@ -125,7 +125,7 @@ class Run {
   int64_t memory_in_use() const;
 
   const TrainRequest& request_;
-  TrainConfig config_;  ///< Of the request, with as many micro-batches as the memory limit asks.
+  TrainConfig config_;  ///< The request's, with as many micro-batches as the memory limit asks.
   TrainObserver& observer_;
   std::unique_ptr<Backend> backend_;
   Task task_;
@@ -138,18 +138,18 @@ class Run {
   std::unique_ptr<RunFiles> files_;
   std::optional<StepTeller> teller_;
   std::optional<TraceWindow> trace_;
-  std::optional<GpuWatch> gpu_;  ///< Where the device is one, and tells.
+  std::optional<GpuWatch> gpu_;  ///< Set if the device is a GPU that reports its state.
   GpuLook gpu_look_;
   int64_t memory_before_ = 0;  ///< In use before the plan's memory was taken.
   int64_t steps_per_epoch_ = 0, total_steps_ = 0, first_step_ = 0;
   Progress progress_;
   DoneStep done_;  ///< The last one.
-  Progress fine_;  ///< Up to here all steps are known to have been finite, and are told.
+  Progress fine_;  ///< Up to here all steps are known to have been finite, and are reported.
   StepResult last_;
   EvalReport last_eval_;
   std::vector<double> step_ms_;
   double step_seconds_ = 0;
-  double untold_seconds_ = 0;  ///< Of steps that no line tells of yet.
+  double untold_seconds_ = 0;  ///< Time of the steps that no line reports yet.
   int64_t untold_steps_ = 0;
   int64_t samples_ = 0, skipped_ = 0;
   TrainResult result_;
@@ -240,7 +240,7 @@ const data::Batch& Run::next_batch() {
   try {
     return loader_->next();
   } catch (const UserError&) {
-    // What was learned before the data failed is kept, unless it had failed before them.
+    // Saves what was learned before the data failed, unless a step had failed before that.
     if (session_->halted_steps() == 0) {
       tell_last();
       checkpoints_->save(*session_, progress_);

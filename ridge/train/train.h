@@ -45,8 +45,9 @@ struct TrainResult {
     double eval_accuracy = kNone;  ///< 0 to 1; none for a regression.
   } final;
   struct {
-    int64_t planned_bytes = 0;      ///< Peak of the memory plan.
-    int64_t measured_bytes = 0;     ///< What the operating system counts of it; 0: not measured.
+    int64_t planned_bytes = 0;  ///< Peak of the memory plan.
+    /// Bytes of it that the operating system counts; 0: not measured.
+    int64_t measured_bytes = 0;
     int64_t lower_bound_bytes = 0;  ///< The largest set of buffers alive at once.
     int64_t captured_bytes = 0;  ///< Beside the plan: what captured launches took of the device's.
   } memory;
@@ -54,7 +55,7 @@ struct TrainResult {
   /// Launches with another kernel than the checkpoint that the run was resumed from had.
   std::vector<ChangedKernel> kernels_changed;
   std::string state_hash, plan_hash;
-  /// What `verify` found; nothing where it was not asked for. When false, nothing was trained.
+  /// Result of `verify`; nothing if it was not asked for. When false, nothing was trained.
   std::optional<bool> verified;
   int interrupted_by = 0;           ///< Number of the signal that ended the run early, or 0.
   std::string checkpoint, metrics;  ///< Paths of what was written last; empty: nothing.

@@ -13,7 +13,7 @@ inline constexpr int64_t kComparedSamples = 8;
 
 struct VerifyReport {
   bool passed = false;
-  std::string text;  ///< What was compared, or the first difference.
+  std::string text;  ///< Says what was compared, or shows the first difference.
 };
 
 /// Trains kVerifiedSteps steps twice on the same batches: as `options` say, and without passes,

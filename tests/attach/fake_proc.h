@@ -15,7 +15,7 @@
 
 namespace ridge::attach {
 
-/// What a line of `stat` says; ticks are of a hundredth of a second, as on all Linux systems.
+/// Fields of a line of `stat`; a tick is a hundredth of a second, as on all Linux systems.
 struct FakeStat {
   pid_t parent = 1;
   std::string name = "python";

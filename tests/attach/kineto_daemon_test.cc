@@ -96,7 +96,7 @@ TEST_F(KinetoDaemon, AProgramIsAskedAndItsTraceRead) {
   EXPECT_TRUE(says("records 0.1 s")) << said_.str();
   EXPECT_TRUE(folders_of(::getpid()).empty());
   EXPECT_EQ(program.times_asked(), 1u);
-  // And again: nothing of the first time is in the way.
+  // The second time nothing of the first is in the way.
   EXPECT_EQ(trace(request(program.pid())), test::small_trace(true));
   EXPECT_EQ(program.times_asked(), 2u);
 }

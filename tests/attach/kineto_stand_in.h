@@ -19,12 +19,12 @@
 
 namespace ridge::test {
 
-/// What it does with a request to record.
+/// Ways of answering a request to record.
 enum class OnRequest { kWrites, kWritesHalf, kWritesNothing, kEnds };
 
 struct StandIn {
   std::string socket{};          ///< The abstract name that it calls.
-  std::filesystem::path home{};  ///< Where its libtorch is.
+  std::filesystem::path home{};  ///< Folder of its libtorch.
   bool has_torch = true, has_client = true, calls = true, is_busy = false;
   OnRequest on_request = OnRequest::kWrites;
   int32_t says_pid = 0;  ///< 0: its own.

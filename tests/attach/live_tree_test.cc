@@ -150,7 +150,8 @@ int64_t count_open_files() {
   return count;
 }
 
-// What slept is not read again: the sample must be as if it had been, and end when it wakes.
+// A sleeping process is not read again: its sample must be as if it had been, and end when it
+// wakes.
 TEST(LiveTree, AProcessThatWakesUp) {
   const Child child([](Shared& shared) {
     std::thread worker([&] {
@@ -309,8 +310,8 @@ TEST(LiveTree, ProcessorsThatMayBeUsed) {
   EXPECT_EQ(usable_cpus({&none, 1}), usable_cpus());
 }
 
-// What a parent filled before it forked is there once.
-// Of a program and two processes that it forks once it holds `bytes`.
+// Memory of a program and of two processes that it forks once it holds `bytes`: pages that a parent
+// filled before it forked count once.
 int64_t memory_of_three(size_t bytes) {
   const Child child([bytes](Shared& shared) {
     void* const memory = ::mmap(

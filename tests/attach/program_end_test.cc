@@ -43,7 +43,7 @@ TEST(ProgramHolder, DISABLED_Holds) {
     std::this_thread::sleep_for(std::chrono::seconds(20));
 }
 
-// As from a terminal: who runs the tests may have had some ignored.
+// Signals are heeded like in a terminal: who runs the tests may have had some ignored.
 void heed_signals() {
   for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) std::signal(signal, SIG_DFL);
 }
@@ -80,7 +80,7 @@ class Holder {
   }
 
   pid_t pid() const { return pid_; }
-  /// Of the program.
+  /// The program's process.
   pid_t program() const { return pids_in(end_.string() + ".pid", 1)[0]; }
   void kill_it() {
     ::kill(pid_, SIGKILL);
@@ -171,7 +171,7 @@ TEST(ProgramEnd, OfOneThatWasAskedToEndLeavesNothing) {
   const int64_t before = now_ns();
   program.send(SIGTERM);
   EXPECT_EQ(end_of(program).signal, SIGTERM);
-  EXPECT_LT(now_ns() - before, 1'000'000'000);  // told at once
+  EXPECT_LT(now_ns() - before, 1'000'000'000);  // reported at once
   EXPECT_TRUE(comes([&] { return ending.all_gone(); }));
 }
 
@@ -411,7 +411,7 @@ TEST(ProgramSignals, WhatRidgeGotTheProgramGets) {
     ::close(STDIN_FILENO);
     ::close(STDERR_FILENO);
     ::dup2(STDOUT_FILENO, 7);
-    // As `nohup setsid sh -c SCRIPT 7>&1 <&- 2>&-` has it.
+    // Runs it like `nohup setsid sh -c SCRIPT 7>&1 <&- 2>&-`.
     if (std::getenv("RIDGE_TEST_DIRECT") != nullptr) {
       ::execl("/bin/sh", "/bin/sh", "-c", script.c_str(), nullptr);
       ::_exit(99);

@@ -56,7 +56,7 @@ inline attach::ProgramEnd run(const attach::ProgramRequest& request) {
   return end_of(program);
 }
 
-/// What follows the name in /proc/PID/stat: "S 1 ..."; empty where there is no such process.
+/// The fields behind the name in /proc/PID/stat: "S 1 ..."; empty where there is no such process.
 inline std::string stat_of(pid_t pid) {
   // One that ends while it is read is none: getline() does not throw then.
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");

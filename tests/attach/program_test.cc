@@ -1,4 +1,4 @@
-// Program: what a program gets and how its end is told.
+// Program: what a program gets and how its end is reported.
 #include "ridge/attach/process/program.h"
 
 #include <gtest/gtest.h>
@@ -95,7 +95,7 @@ TEST(Program, HasOurStreams) {
   EXPECT_EQ(text_of(folder / "error"), std::string("a\0b\xff", 4));
 }
 
-// Of a pipe's reader: the program's end is the end of what it may read.
+// For a pipe's reader the program's end is the end of what it may read.
 TEST(Program, TheSupervisorHoldsNoStreamOpen) {
   int ends[2];
   ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
@@ -142,7 +142,7 @@ TEST(Program, GetsWhatItGetsWithoutUs) {
   const TempFolder folder;
   const std::string direct = said_by(kSaysWhatItGot, folder, true);
   ASSERT_NE(direct.find("SigIgn"), std::string::npos);
-  // What ridge does to itself is none of the program's business.
+  // The program does not see what ridge does to itself.
   const int ours = ::open("/dev/null", O_RDONLY);
   const auto pipe_before = std::signal(SIGPIPE, SIG_IGN);
   const auto user_before = std::signal(SIGUSR2, [](int) {});

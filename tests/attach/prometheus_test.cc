@@ -1,4 +1,4 @@
-// What Prometheus is told, read by a strict reader of the text format 0.0.4, and the server.
+// The text for Prometheus, read by a strict reader of the text format 0.0.4, and the server.
 #include "ridge/attach/watch/prometheus.h"
 
 #include <arpa/inet.h>

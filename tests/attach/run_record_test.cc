@@ -1,4 +1,4 @@
-// What the reader of records makes of what lies in the folder.
+// The reader of records, on whole and broken files in the folder.
 #include "ridge/attach/run_record.h"
 
 #include <gtest/gtest.h>

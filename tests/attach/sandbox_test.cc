@@ -153,7 +153,7 @@ ProgramRequest placed(const Workplace& place) {
   return request;
 }
 
-/// Whether the system lets programs of others mount what we would.
+/// Whether the system lets third-party programs mount what we would.
 bool can_overlay(const std::string& how) {
   const TempFolder folder;
   for (const char* name : {"low", "up", "work"}) fs::create_directory(folder / name);
@@ -167,7 +167,7 @@ bool can_overlay(const std::string& how) {
   return can;
 }
 
-/// Copies there take no room.
+/// Copies there take no space.
 bool shares_blocks() {
   const TempFolder folder;
   write(folder / "a", "text");
@@ -217,7 +217,7 @@ void in_process(const std::function<void()>& body) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
-/// The same as another user, who may not mount.
+/// Runs `body` as another user, who may not mount.
 void as_nobody(const TempFolder& folder, const std::function<void()>& body) {
   in_process([&] {
     ::setenv("TMPDIR", folder.path().c_str(), 1);
@@ -391,7 +391,7 @@ TEST(Sandbox, KeepsWhatIsMountedInTheFolderApartToo) {
   });
 }
 
-// As in a container, where the folder for temporary files lies on one.
+// In a container the folder for temporary files may lie on an overlay.
 TEST(Sandbox, OnAnOverlayThereIsACopy) {
   if (::geteuid() != 0 || !can_overlay("-m")) GTEST_SKIP() << "may not mount";
   in_process([] {

@@ -47,7 +47,7 @@ class Steps {
   Program& program() { return *program_; }
   StepGate& gate() { return gate_; }
   const TempFolder& folder() const { return folder_; }
-  /// What comes next; nothing within ten seconds is a failure of the test.
+  /// Returns the next event; nothing within ten seconds is a failure of the test.
   Event next() {
     Event event = Event::kNothing;
     EXPECT_TRUE(comes([&] { return (event = gate_.wait(100)) != Event::kNothing; }));

@@ -1,4 +1,4 @@
-// What happened between two samples, from samples with known numbers.
+// The load between two samples with known numbers.
 #include <gtest/gtest.h>
 
 #include "ridge/attach/samples/tree_samples.h"

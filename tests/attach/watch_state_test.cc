@@ -1,4 +1,4 @@
-// What samples of a watched program come to, on made-up ones.
+// The state of a watched program, from samples that are made up.
 #include "ridge/attach/watch/watch_state.h"
 
 #include <gtest/gtest.h>
@@ -50,7 +50,7 @@ TEST(WatchState, RatesAreThoseOfTheSamples) {
   for (double seconds : state.step_history) EXPECT_NEAR(seconds, 0.5, 1e-9);
 }
 
-// As under torchrun: the launcher's main thread waits all the time.
+// Under torchrun the launcher's main thread waits all the time.
 TEST(WatchState, TheMainThreadIsThatOfTheRankWhichSteps) {
   const auto launched = [](double seconds) {
     WatchInput input = full_input_at(seconds);
@@ -66,7 +66,8 @@ TEST(WatchState, TheMainThreadIsThatOfTheRankWhichSteps) {
   EXPECT_NEAR(state.load->main_queue, 0.5, 1e-9);
   EXPECT_NEAR(state.load->cpus, 3, 1e-9);  // of all
   EXPECT_EQ(nlohmann::json::parse(watch_json(state)).at("cpu").at("main_thread_pid"), 101);
-  // Where it is not among the processes that are seen, or none makes steps, it is the root.
+  // The main thread is the root's if the leader is not among the processes that are seen, or none
+  // makes steps.
   const WatchState other = state_after(11, [&](double seconds) {
     WatchInput input = launched(seconds);
     input.facts = {facts_at(7, seconds)};
@@ -98,7 +99,7 @@ TEST(WatchState, StepsOfLatelyCountNotThoseOfOld) {
   EXPECT_NEAR(state.steps->loader_share_ever, 48.0 / 58, 1e-9);
 }
 
-// As where an optimizer takes over from the calls of a module.
+// Steps are counted anew where an optimizer takes over from the calls of a module.
 TEST(WatchState, StepsThatAreCountedAnewHaveTheirOwnRate) {
   WatchState state;
   for (int second = 2; second <= 50; ++second) {

@@ -48,7 +48,7 @@ TEST_F(WatchedBatches, SayWhatOtherWorkersWouldDo) {
   expect("iterable", SemanticClass::kTrajectory, "workers take turns, so the order is another");
 }
 
-// The sixteenth batch is among those that are looked at.
+// The sixteenth batch is among those that are inspected.
 TEST_F(WatchedBatches, ALaterBatchCountsToo) {
   EXPECT_EQ(watched("rarely").batches.workers_class, SemanticClass::kTrajectory);
 }

@@ -125,7 +125,7 @@ class DoctorLive : public ::testing::Test {
     return report;
   }
 
-  // What a program waits for is not its own doing alone: where other guests take the processors, a
+  // A program's waits are not its own doing alone: where other guests take the processors, a
   // healthy one waits for them, and saves no longer count. So it is asked again, at most twice.
   template <typename Holds>
   void expect_of(const std::string& program, int steps, Holds holds) {
@@ -377,7 +377,7 @@ TEST_F(DoctorLive, StopsWhatAShellStarted) {
   expect_untouched();
 }
 
-// As `ridge doctor --stop -- CMD &` in a script: SIGINT would not be heard.
+// SIGINT is not heard by `ridge doctor --stop -- CMD &` in a script.
 TEST_F(DoctorLive, StopsAProgramThatIgnoresInterrupts) {
   const std::string text = script(training("None", 10000000));
   RidgeProcess process(folder_ / "user",

@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What a program printed, and what its shim said.
+/// The output of a program, and the facts of its shim.
 struct Ran {
   int code = -1;
   std::vector<double> losses;
@@ -131,7 +131,7 @@ void expect_near(const Ran& one, const Ran& other, double tolerance) {
     EXPECT_NEAR(one.losses[i], other.losses[i], tolerance * (1 + std::abs(other.losses[i]))) << i;
 }
 
-/// What a program saves, and the numbers that it draws, are those without knobs.
+/// A program with knobs saves the same files and draws the same numbers as one without.
 void expect_same_files(const Ran& one, const Ran& other) {
   for (const char* name :
        {"keys", "contiguous", "moments contiguous", "options", "pickled", "ours", "random"})

@@ -37,7 +37,7 @@ std::string text_of(const fs::path& path) {
 struct Ended {
   int code = -1;
   std::string out, err;
-  ProcessFacts facts{};  ///< Of the one process that has torch; with a shim.
+  ProcessFacts facts{};  ///< Facts of the one process that has torch; with a shim.
 };
 
 class Knobs : public ::testing::Test {

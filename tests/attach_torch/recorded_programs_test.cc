@@ -1,4 +1,4 @@
-// What is recorded of the first steps of real programs.
+// Records of the first steps of real programs.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 

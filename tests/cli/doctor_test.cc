@@ -119,7 +119,7 @@ TEST_F(DoctorVerb, RanksAreReadTogether) {
   EXPECT_EQ(json::parse(run({"doctor", first, second, "--json"}).out).at("ranks").size(), 2u);
 }
 
-// What an option is for is said, rather than that it does nothing.
+// The error says what an option is for, rather than that it does nothing.
 TEST_F(DoctorVerb, FormsDoNotMix) {
   const std::string path = write("a.json", {0, 5990});
   const auto says = [&](const std::vector<std::string>& words, const std::string& text) {

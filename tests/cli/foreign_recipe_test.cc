@@ -107,7 +107,7 @@ TEST_F(RecipeVerb, BadInputGetsOneError) {
        "'./python-like' cannot read the program: what it said; put the program's command");
 }
 
-// What a recipe makes of one text. Where `to` is null nothing may be changed, and `note` says why.
+// A text before and after a recipe. If `to` is null nothing may be changed, and `note` says why.
 struct Case {
   const char *name, *recipe, *from, *to, *note;
 };

@@ -1,4 +1,4 @@
-// What is seen of a program from outside where a launcher has started what trains.
+// Measurements of a program from outside, where a launcher has started the processes that train.
 #include "ridge/cli/common/live_samples.h"
 
 #include <gtest/gtest.h>
@@ -90,7 +90,7 @@ TEST(LiveSamples, TheThreadThatTrainsMayBeALaunchersChild) {
   EXPECT_EQ(ranks.facts_with(facts).torch_threads, 6);
   EXPECT_EQ(ranks.facts_with(facts).cpus, 1);
 
-  // What was never seen is not known, rather than the launcher's.
+  // Times of a process that was never seen are not known: the launcher's are not taken for them.
   attach::ProcessFacts other = facts;
   other.pid = 1;
   EXPECT_EQ(samples.facts_with(other).main_cpu, -1);

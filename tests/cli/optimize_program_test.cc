@@ -18,7 +18,7 @@ void expect_in(const std::string& text, const std::string& part) {
   EXPECT_NE(text.find(part), std::string::npos) << text << "\nhas no: " << part;
 }
 
-/// What is in the folder besides the streams of the test's own.
+/// Names in the folder besides the streams of the test's own.
 std::vector<std::string> left_in(const TempFolder& folder) {
   std::vector<std::string> names = folder.names();
   std::erase(names, ".out");

@@ -30,7 +30,7 @@ using test::text_of;
 
 class Optimize : public testing::Test {
  protected:
-  /// Seconds of a search whose length decides nothing that the test looks at.
+  /// Seconds of a search whose length decides nothing that the test checks.
   static constexpr int kBudget = 6;
 
   Optimize() { write(""); }
@@ -56,7 +56,7 @@ class Optimize : public testing::Test {
   TempFolder folder_;
 };
 
-// A timing decides nothing here: whatever was found has to be told in the same way everywhere.
+// A timing decides nothing here: whatever was found has to be reported in the same way everywhere.
 TEST_F(Optimize, TellsTheSameInJsonLedgerRecipeAndReport) {
   const std::string before = text_of(folder_ / "run.toml");
   // The recipe of an earlier run.
@@ -97,7 +97,7 @@ TEST_F(Optimize, TellsTheSameInJsonLedgerRecipeAndReport) {
   // The user's file and folder of results are as they were.
   EXPECT_EQ(text_of(folder_ / "run.toml"), before);
   EXPECT_FALSE(fs::exists(folder_ / "run"));
-  // What the ledger holds proves its verdicts.
+  // The ledger's data prove its verdicts.
   const Ended shown = ridge(folder_.path(), {"ledger", "show", "found/ledger.jsonl", "--json"});
   ASSERT_EQ(shown.code, 0) << shown.err;
   const size_t trials = json::parse(shown.out).at("trials").size();
@@ -131,8 +131,7 @@ TEST_F(Optimize, ADryRunTellsWhatItWouldTryAndWritesNothing) {
   for (const json& trial : found.at("trials")) EXPECT_TRUE(trial.at("measured").is_null()) << trial;
 }
 
-// Where both streams go to one terminal, the table stands there once, if there was time for a
-// trial.
+// If both streams go to one terminal, the table stands there once, if there was time for a trial.
 TEST_F(Optimize, ATerminalSeesTheTrialsOnce) {
   int terminal = -1;
   const pid_t process = forkpty(&terminal, nullptr, nullptr, nullptr);
@@ -248,8 +247,8 @@ TEST_F(Optimize, ASignalEndsItSoonAndLeavesNothingBehind) {
   EXPECT_NE(ended.out.find("nothing was gained"), std::string::npos) << ended.out;
 }
 
-/// What programs that have ended took of the processors' time: where others keep them busy that is
-/// less, never more.
+/// Processor time of the programs that have ended: if others keep the processors busy it is less,
+/// never more.
 double cpu_seconds_of_children() {
   rusage used{};
   getrusage(RUSAGE_CHILDREN, &used);
@@ -276,7 +275,7 @@ TEST_F(Optimize, AMemoryLimitIsKeptOrRefused) {
   EXPECT_NE(found.at("recipe").get<std::string>().find("memory_limit"), std::string::npos);
   EXPECT_LE(found.at("result").at("planned_bytes"), 4 << 20);
   EXPECT_LE(found.at("result").at("measured_bytes"), 4 << 20);
-  // What the limit did is told, and no micro-batches are proposed that it had to make.
+  // The limit's effect is reported, and no micro-batches are proposed that it had to make.
   for (const json& trial : found.at("trials")) {
     if (trial.at("technique") != "recompute") continue;
     EXPECT_EQ(trial.at("verdict"), "kept") << trial;

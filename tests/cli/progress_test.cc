@@ -17,7 +17,7 @@ int64_t fake_clock() { return fake_now; }
 
 constexpr double kSecond = 1e9;
 
-// What has been written to a file since it was opened.
+// A file that shows everything written to it since it was opened.
 class Screen {
  public:
   Screen() : file_(std::tmpfile()) {}

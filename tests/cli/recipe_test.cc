@@ -1,4 +1,4 @@
-// `--recipe` as a user gives it: what runs, what is told, what the run keeps.
+// `--recipe` as a user gives it: what runs, what is reported, what the run keeps.
 #include "ridge/config/recipe.h"
 
 #include <gtest/gtest.h>

@@ -68,9 +68,9 @@ class RidgeProcess {
   }
 
   void send(int signal) const { ::kill(pid_, signal); }
-  /// What stderr says by now.
+  /// The text on stderr by now.
   std::string err() const { return text_of(folder_ / ".err"); }
-  /// Of all waiting below, a minute at first.
+  /// Sets the limit of all waiting below; it is a minute at first.
   void set_limit(std::chrono::seconds limit) { limit_ = limit; }
   /// Waits until stderr holds `text`; false when it has ended or the limit is over.
   bool says(const std::string& text) {

@@ -34,7 +34,7 @@ std::string text_of(const std::vector<std::string>& lines) {
   return text;
 }
 
-// As the C library has it: -1 where anything has no width of its own.
+// The width by the C library: -1 where anything has no width of its own.
 int library_width(const std::string& line) {
   const char* const before = std::setlocale(LC_CTYPE, nullptr);
   const std::string saved = before == nullptr ? "C" : before;
@@ -46,7 +46,7 @@ int library_width(const std::string& line) {
   return width;
 }
 
-// What holds for every screen.
+// Checks the rules that hold for every screen.
 void expect_sound(const std::vector<std::string>& lines, const ScreenStyle& style) {
   EXPECT_LE(lines.size(), static_cast<size_t>(style.rows));
   for (const std::string& line : lines) {
@@ -247,7 +247,7 @@ TEST(WatchCells, FittingKeepsToItsCells) {
   EXPECT_EQ(cells_of("a学"), 3u);
 }
 
-// What the C library counts may be less than ours, where it knows a character as narrow, but never
+// The C library may count fewer cells than we do, for characters that it knows as narrow, but never
 // more.
 TEST(WatchCells, NoCharacterIsWiderThanCounted) {
   if (std::setlocale(LC_CTYPE, "C.UTF-8") == nullptr) GTEST_SKIP() << "no locale C.UTF-8";

@@ -22,7 +22,7 @@ using test::ridge;
 using test::RidgeProcess;
 using test::TempFolder;
 
-// A process to look at, gone at the end.
+// A process to watch, gone at the end.
 class Sleeper {
  public:
   explicit Sleeper(const char* seconds = "60") {
@@ -165,7 +165,7 @@ TEST(Watch, AFullDiskDoesNotEndTheProgram) {
   EXPECT_NE(ended.err.find("goes on unwatched"), std::string::npos) << ended.err;
 }
 
-// What GET /metrics brings from a port of this machine.
+// The answer to GET /metrics at a port of this machine.
 std::string scrape(int port) {
   const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
@@ -193,7 +193,7 @@ TEST(Watch, ServesPrometheusAndKeepsItsPort) {
   std::smatch match;
   const std::string said = watch.err();
   ASSERT_TRUE(std::regex_search(said, match, std::regex("http://127.0.0.1:([0-9]+)/metrics")));
-  ASSERT_TRUE(watch.says(", steps: not known")) << watch.err();  // a second look
+  ASSERT_TRUE(watch.says(", steps: not known")) << watch.err();  // a second sample
   const std::string text = scrape(std::stoi(match[1]));
   EXPECT_NE(text.find("\nprocess_threads 1\n"), std::string::npos) << text;
   EXPECT_NE(text.find("program=\"sleep\""), std::string::npos) << text;

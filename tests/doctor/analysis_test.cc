@@ -252,7 +252,7 @@ TEST(Gaps, AnEventOfACollectiveBlocks) {
   EXPECT_NEAR(us(analysis.breakdown.compute), 185, 1e-6);
 }
 
-// Recorders may leave out what an event was of: the wait's call tells enough.
+// Recorders may leave out what an event was of: the wait's call says enough.
 TEST(Gaps, ACallToWaitBetweenBothLaunchesTellsTheSame) {
   Collective collective;
   collective.made.call("cudaStreamWaitEvent", {20, 2});
@@ -501,7 +501,8 @@ TEST(RandomTraces, TheOrderOfRowsIsNothing) {
   }
 }
 
-// What devices take to begin does not scale with a program, so launch and unknown do together.
+// A device's time to begin a kernel does not scale with a program: only the sum of launch and
+// unknown does.
 TEST(RandomTraces, TimesScale) {
   for (uint32_t seed = 0; seed < 20; ++seed) {
     const Breakdown a = analyse(random_trace(seed, 1, false), random_windows(seed, 1)).breakdown;

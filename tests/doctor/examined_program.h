@@ -1,4 +1,4 @@
-// What the doctor says of a synthetic program.
+// The doctor's examination of a synthetic program.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace ridge::doctor::synthetic {
 
-/// Of all its ranks.
+/// Examines all its ranks.
 inline Examination examined(const Program& program, const Options& options) {
   std::vector<Trace> traces;
   for (SyntheticTrace& each : simulate(program, options)) traces.push_back(std::move(each.trace));

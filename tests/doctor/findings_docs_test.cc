@@ -43,7 +43,7 @@ TEST(FindingsDocs, SpeakOfNoRuleThatIsNotThere) {
   EXPECT_GT(mentions, 20);
 }
 
-// What to do about it, and what that does to results.
+// Each section names the fix, and the class of what it does to results.
 TEST(FindingsDocs, SectionsSayWhatToDo) {
   std::vector<std::string> sections;
   for (const std::string& line : lines_of_docs()) {

@@ -187,7 +187,7 @@ TEST(R13, ProductsInPlainFp32) {
   EXPECT_LE(finding.predicted.high, finding.ceiling);
 }
 
-// As their makers state, in BF16 or FP16 over FP32: 989 over 67, and 165 over 82.
+// The makers' rates in BF16 or FP16 over those in FP32: 989 over 67, and 165 over 82.
 TEST(R13, WhatComesBackIsTheDevicesToSay) {
   Trace trace = eight_steps([](Steps1000& step) { step.kernel("ampere_sgemm_128x64_tn", 600); });
   for (const auto& [name, share] : {std::pair("NVIDIA H200", 1 - 67.0 / 989),

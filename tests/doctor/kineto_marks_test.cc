@@ -42,7 +42,7 @@ Lines read_halves(const Lines& events) {
   return lines;
 }
 
-/// The same in each order that the events can stand in.
+/// Reads the events in each order that they can stand in; all orders give the same lines.
 Lines read_permuted(Lines events) {
   std::sort(events.begin(), events.end());
   const Lines first = read_halves(events);

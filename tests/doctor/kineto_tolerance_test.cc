@@ -1,4 +1,4 @@
-// What recorders get wrong, what hostile files hold, and what events of all versions mean.
+// Kineto traces with errors of recorders, with hostile contents, and with events of all versions.
 #include <gtest/gtest.h>
 
 #include <algorithm>

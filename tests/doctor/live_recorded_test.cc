@@ -107,7 +107,7 @@ TEST(LiveRecordedStacks, NameTheLineOfTheLoop) {
   EXPECT_EQ(place_of_calls(read_kineto(kFolder + "sick_loop.trace.json.gz")).share, 0);
 }
 
-// What the trace shows needs no samples of processes.
+// These findings follow from the trace and need no samples of processes.
 TEST(LiveRecordedWithoutFacts, IsNamedRightly) {
   EXPECT_EQ(first_rule(examined("sick_jpeg", kNoFacts)), "R01");
   EXPECT_EQ(first_rule(examined("sick_tiny_batch", kNoFacts)), "R18");

@@ -1,5 +1,5 @@
-// What is said of programs that were watched while they ran: marks of all steps, a profile of some,
-// and what their processes did.
+// The examination of programs that were watched while they ran: marks of all steps, a profile of
+// some, and the load of their processes.
 #include "ridge/doctor/live/live.h"
 
 #include <fmt/format.h>
@@ -260,7 +260,7 @@ TEST(Live, MoreThreadsThanProcessorsAreNamed) {
   EXPECT_TRUE(first(crowded)->title.starts_with("16 threads of 4 processes for 8 processors"))
       << first(crowded)->title;
   EXPECT_NE(first(crowded)->fix.find("in each torch.set_num_threads(2)"), std::string::npos);
-  // As many threads, and as many processors: what they wait for is work.
+  // With as many processors as threads they wait for work.
   facts.cpus = 16;
   facts.main_queue = 0.01;
   facts.queue = 0.1;

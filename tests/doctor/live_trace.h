@@ -48,9 +48,10 @@ inline Trace marks_of(const Marks& marks) {
 struct Layer {
   std::string name = "aten::linear";
   std::string shapes = "[[64, 256], [256, 256], [256]]";
-  double us = 1000, gap_us = 5;  ///< Of a call; between the last one's end and this one.
+  /// Length of a call; time between the last one's end and this one.
+  double us = 1000, gap_us = 5;
   int times = 1;
-  std::string frame{};  ///< Of the interpreter, around the calls.
+  std::string frame{};  ///< Frame of the interpreter around the calls.
 };
 
 /// Eight steps; the layers come one after the other at its end, after what loads data.

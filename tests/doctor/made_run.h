@@ -50,7 +50,7 @@ class MadeRun {
   Trace& trace() { return trace_; }
   Analysis& analysis() { return analysis_; }
 
-  /// What one rule says of it.
+  /// Applies one rule to the run.
   RuleOutput apply(void (*rule)(const Trace&, const Analysis&, RuleOutput&)) {
     Trace sorted = trace_;
     sorted.sort();

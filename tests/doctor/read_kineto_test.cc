@@ -199,7 +199,7 @@ TEST(ReadKineto, CutFilesGiveWhatComesBeforeTheCut) {
   }
 }
 
-/// What zlib makes of the bytes, however early they end.
+/// The bytes inflated by zlib, however early they end.
 std::string inflated(std::string_view bytes) {
   std::string out(size_t{4} << 20, '\0');
   z_stream z = {};

@@ -103,8 +103,8 @@ TEST(ReadNsys, ReadsWhatANewExportHolds) {
       }));
 }
 
-// As 2021 and before: no process with the work of devices, no enumerations, events by a number that
-// is used again.
+// Exports of 2021 and before: no process with the work of devices, no enumerations, events by a
+// number that is used again.
 TEST(ReadNsys, ReadsWhatAnOldExportHolds) {
   const Lines lines = lines_after([](SqliteDatabase& database) {
     database.run(sql(R"(

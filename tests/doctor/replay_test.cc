@@ -333,7 +333,8 @@ TEST(Replay, DroppedWaitsOfRandomPrograms) {
       },
       [&changed](double predicted_ms, double truth_ms, double before_ms) {
         changed += std::abs(truth_ms - before_ms) > 1e-6;
-        // What a kernel waited for least, next to another thing, is known as the usual lag only.
+        // If a kernel waited for two things, only the usual lag is known of the one that held it
+        // less.
         EXPECT_NEAR(predicted_ms, truth_ms, 0.001 * truth_ms);
       });
   EXPECT_GT(changed, 40);

@@ -1,4 +1,4 @@
-// What the doctor says: the same numbers in all forms, and nothing in it that obeys a trace.
+// The doctor's reports: the same numbers in all forms, and nothing in them that obeys a trace.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// R00 to R02: traces that tell little, and loaders that are late.
+// R00 to R02: traces that show little, and loaders that are late.
 #include <gtest/gtest.h>
 
 #include "ridge/doctor/rules/rules.h"
@@ -124,7 +124,7 @@ TEST(R01, WorkersKeepTheBitsOnlyWhereSamplesAreKnownToDrawNoRandomNumbers) {
     EXPECT_NE(other.fix.find("samples draw random numbers (torch)"), std::string::npos)
         << other.fix;
     EXPECT_NE(other.fix.find("another training run"), std::string::npos) << other.fix;
-    // Of a trace of somebody else nobody knows.
+    // Nothing is known of the batches in another's trace.
     const Finding unknown = starved_finding({}, loader);
     EXPECT_EQ(unknown.semantic_class, SemanticClass::kTrajectory);
     EXPECT_NE(unknown.fix.find("where samples draw random numbers"), std::string::npos)
@@ -148,7 +148,7 @@ TEST(R01, BatchesThatAreMadeAsFastAsTheyAreHandedOverAreToBecomeLessWorkFirst) {
   EXPECT_NE(rows.find("gain little or lose"), std::string::npos) << rows;
   EXPECT_LT(pictures.find("let workers make them"), pictures.find("keep the samples in memory"))
       << pictures;
-  // What is drawn anew each time cannot be kept.
+  // Samples that are drawn anew each time cannot be kept.
   const std::string drawn =
       starved_finding(
           {.workers_class = SemanticClass::kTrajectory, .reason = "", .make_ms = 2, .bytes = 1000})

@@ -78,7 +78,8 @@ TEST(R03OnCpu, WhatTheProfilerAddsIsNotTheProgramsOwn) {
   const Judged slowed = judged(profile_of(loop()), -1, 0.5);
   ASSERT_EQ(slowed.r03.findings.size(), 1u) << reason(slowed.r03);
   EXPECT_LT(slowed.r03.findings[0].share, before);
-  // Of 4 ms the profiler took 4/3, at 480 calls of 3 us: what is left of these, and 5 us between.
+  // The profiler took 4/3 of 4 ms, at 480 calls of 3 us: the rest of these remains, and 5 us
+  // between.
   EXPECT_NEAR(
       slowed.r03.findings[0].share, 480 * (3 + 5 - 4000.0 / 3 / 480) / (4000.0 * 2 / 3), 0.01);
 }

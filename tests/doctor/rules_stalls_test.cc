@@ -14,7 +14,7 @@ using test::reason;
 
 constexpr const char* kAllReduce = "ncclDevKernel_AllReduce_Sum_f32_RING_LL";
 
-// Ranks that take part in two collectives a step, each as long as told.
+// Ranks that take part in two collectives a step, each of the given length.
 MadeRun rank_run(double collective_ms, int steps = 10, const char* name = kAllReduce) {
   MadeRun run(static_cast<size_t>(steps), 10);
   for (int step = 0; step < steps; ++step)

@@ -1,4 +1,4 @@
-// What is said of traces that others recorded: sums, and agreement with HolisticTraceAnalysis (HTA)
+// Analyses of traces that others recorded: sums, and agreement with HolisticTraceAnalysis (HTA)
 // where it means the same. golden/make_hta.py wrote golden/hta.json.
 //
 // HTA counts whole microseconds, leaves the last profiler step out, and its window is that of the

@@ -13,7 +13,7 @@
 
 namespace ridge::doctor {
 
-/// What the one host thread does next.
+/// The next action of the one host thread.
 struct Instruction {
   enum class What {
     kThink,       ///< ns
@@ -23,7 +23,7 @@ struct Instruction {
     kSyncStream,  ///< The host waits for `stream`.
     kSyncDevice,
     kSyncEvent,  ///< The host waits for event `number`.
-    kCopy,       ///< Of `ns` on `stream`; the host waits for it.
+    kCopy,       ///< A copy of `ns` on `stream`; the host waits for it.
     kCopyAsync,
     kPrompt,  ///< A call that waits for nothing; ns
     kMark,    ///< A step ends.

@@ -1,4 +1,4 @@
-// Which stretches of a trace are steady steps.
+// The search for the steady steps of a trace.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// What is found in synthetic traces, against what the simulation knows.
+// Analyses of synthetic traces against the truth of the simulation.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 namespace ridge::doctor::synthetic {
 namespace {
 
-// Of the steady steps that an analysis found, means in milliseconds.
+// The truth for the steady steps that an analysis found: means in milliseconds.
 Breakdown truth_of(const std::vector<StepTruth>& truth, const Analysis& analysis) {
   Breakdown mean;
   const double steps = static_cast<double>(analysis.steps.windows.size());
@@ -30,7 +30,7 @@ Breakdown truth_of(const std::vector<StepTruth>& truth, const Analysis& analysis
   return mean;
 }
 
-// By so much of a step a part may be off.
+// A part may be off by this share of a step.
 constexpr double kTolerance = .01;
 
 void expect_truth(const Trace& trace,
@@ -78,7 +78,7 @@ TEST(SyntheticAnalysis, FindsItInTheFilesOfKineto) {
   for (const Program& program : all_programs()) {
     const std::vector<SyntheticTrace> made = simulate(program, {.seed = 9, .scale = .5});
     write_kineto(made[0].trace, 9, path);
-    // Kineto does not tell when a thread was off its core.
+    // Kineto does not record when a thread was off its core.
     expect_truth(read_kineto(path), made[0], program.name + " from Kineto", program.rule != "R30");
   }
 }

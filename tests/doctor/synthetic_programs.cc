@@ -9,7 +9,7 @@ namespace {
 
 using What = Action::What;
 
-// Of an H200, as far as programs come.
+// Rates that programs reach on an H200.
 constexpr double kBf16Flops = 660e12, kSimtFlops = 48e12, kBytesPerSecond = 4.1e12;
 constexpr double kPinnedBytes = 50e9, kPageableBytes = 6e9;
 constexpr int64_t kOperatorNs = 9'000;  // of the host, for an operator
@@ -103,7 +103,7 @@ class Step {
   Actions& actions_;
 };
 
-// What differs from program to program.
+// Differences from program to program.
 struct Recipe {
   bool is_bf16 = true;
   int64_t layers = 4;
@@ -228,7 +228,7 @@ void optimizer(Step& step, const Recipe& recipe) {
 Actions training_step(const Recipe& recipe, int64_t number) {
   Actions actions;
   Step step(actions);
-  // What keeps the host from running away, and costs nothing: the end of the step before last.
+  // Keeps the host from running away, and costs nothing: it awaits the end of the step before last.
   if (number >= 2) step.add({.what = What::kAwaitEvent, .event = number % 2});
   get_batch(step, recipe, number);
   if (recipe.at_start) recipe.at_start(step, number);
@@ -303,7 +303,7 @@ void add_launches(Programs& programs) {
   add_pair(programs, "fusable chains", "R04", {.fused_elementwise = false});
 }
 
-// What `.item()` does.
+// The actions of `.item()`.
 void read_scalar(Step& step) {
   step.add({.what = What::kBeginOperator, .name = "aten::item", .host_ns = us(4)});
   step.add({.what = What::kBeginOperator, .name = "aten::_local_scalar_dense", .host_ns = us(3)});

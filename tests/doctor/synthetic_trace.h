@@ -19,12 +19,12 @@ namespace ridge::doctor::synthetic {
 
 inline constexpr int64_t kComputeStream = 7, kCopyStream = 20, kCommunicationStream = 24;
 
-/// What the host does next. Times are at scale 1, before jitter.
+/// The next action of the host. Times are at scale 1, before jitter.
 struct Action {
   enum class What : uint8_t {
     kBeginOperator,  ///< `host_ns` until what is in it begins.
     kBeginRange,
-    kEnd,         ///< Of the innermost that has begun.
+    kEnd,         ///< The end of the innermost that has begun.
     kHost,        ///< A row of `kind` in which nothing is launched.
     kNextBatch,   ///< Waits for the loader.
     kLaunch,      ///< A kernel.
@@ -49,7 +49,7 @@ struct Action {
   Launch launch = {};
   Transfer transfer = {};
   std::string shapes = {}, types = {};
-  int64_t bytes = 0;  ///< Of a collective.
+  int64_t bytes = 0;  ///< Bytes of a collective.
   std::vector<Action> nodes = {};
 };
 using Actions = std::vector<Action>;
@@ -58,12 +58,13 @@ using Actions = std::vector<Action>;
 struct LoaderModel {
   int64_t workers = 4, ahead = 2;  ///< Batches ahead, a worker.
   int64_t batch_ns = 1'000'000;    ///< One batch, one worker.
-  int64_t locked_ns = 0;           ///< Of which one worker at a time.
+  int64_t locked_ns = 0;           ///< The part of batch_ns that one worker does at a time.
 };
 
 struct Program {
   std::string name;
-  std::string rule = {};  ///< That should come first; of a healthy twin the one that must not.
+  /// The rule that should come first; for a healthy twin the one that must not.
+  std::string rule = {};
   bool is_sick = false;
   int64_t steps = 16;
   int32_t ranks = 1;
@@ -76,11 +77,11 @@ std::vector<Program> all_programs();
 
 struct Options {
   uint64_t seed = 1;
-  double scale = 1;     ///< Of all times and of the sizes that go with them.
-  double jitter = .02;  ///< Of each time, up or down.
+  double scale = 1;     ///< Factor of all times and of the sizes that go with them.
+  double jitter = .02;  ///< Share by which each time varies, up or down.
 };
 
-/// Of the time between two marks of the host. Sums to the length of `at`.
+/// The truth about the time between two marks of the host. Sums to the length of `at`.
 struct StepTruth {
   Interval at;
   int64_t compute = 0, starved = 0, launch = 0, blocking = 0;
@@ -96,7 +97,7 @@ struct SyntheticTrace {
 /// One for each rank.
 std::vector<SyntheticTrace> simulate(const Program& program, const Options& options = {});
 
-/// The same rows in an order that depends on the seed, as the recorders write them.
+/// Writes the rows as the recorders do, in an order that depends on the seed.
 void write_kineto(const Trace& trace, uint64_t seed, const std::filesystem::path& path);
 void write_nsys(const Trace& trace, uint64_t seed, const std::filesystem::path& path);
 

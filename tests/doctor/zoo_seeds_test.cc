@@ -17,8 +17,8 @@ namespace ridge::doctor::synthetic {
 namespace {
 
 constexpr uint64_t kFirstSeed = 7'000'000;
-// Whose gains are replayed with the fix in them; others are bounded by what the rule costs, and
-// told.
+// Rules whose gains are replayed with the fix in them; the others' are bounded by the cost that the
+// rule reports.
 constexpr std::string_view kReplayed[] = {"R03", "R05", "R07", "R14", "R21", "R22"};
 
 constexpr double kLeastScale = 0.1, kMostScale = 10;
@@ -61,7 +61,7 @@ TEST(ZooSeeds, TheDoctorIsMostlyRight) {
                            first_rule(ill.diagnosis),
                            programs[i].rule));
       healthy.add(!has_findings(well.diagnosis), programs[i + 1].name);
-      // Of the step that the fix leaves, by the middle of the range.
+      // The gain is compared with that of the healthy twin's step, by the middle of the range.
       if (!is_right || first->severity == Severity::kInfo) continue;
       const double gain = std::sqrt(first->predicted.low * first->predicted.high);
       const double real = ill.analysis.breakdown.wall / well.analysis.breakdown.wall;

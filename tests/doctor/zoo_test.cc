@@ -50,8 +50,7 @@ TEST_P(Zoo, HealthyTwinsAreHealthy) {
   }
 }
 
-// What a file of either form cannot hold: Kineto knows neither locks nor processors, and nsys no
-// shapes of operators.
+// Limits of both forms: Kineto knows neither locks nor processors, and nsys no shapes of operators.
 bool can_tell(const Program& program, bool is_kineto) {
   if (program.ranks > 1) return false;  // the simulation has them all, a file one
   if (is_kineto) return program.rule != "R02" && program.rule != "R30";

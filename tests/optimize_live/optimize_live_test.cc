@@ -153,7 +153,7 @@ class OptimizeLive : public ::testing::Test {
     return process.wait();
   }
 
-  /// What every report has to keep; the object is empty where there is none.
+  /// Checks the rules that every report keeps; the object is empty where there is none.
   json report_of(const Ended& ended) {
     json report = json::parse(ended.out, nullptr, false);
     EXPECT_EQ(ended.code, 0) << ended.err;

@@ -1,4 +1,4 @@
-// The fewest parts of a step that have room, against all numbers of parts.
+// The fewest micro-batches that fit into free memory, against all numbers of micro-batches.
 #include "ridge/train/device_memory.h"
 
 #include <gtest/gtest.h>
@@ -57,7 +57,7 @@ TEST(DeviceMemory, SomeOfWhatIsFreeStaysFree) {
   EXPECT_EQ(room_for_plan(1000), 0);
 }
 
-// The host's memory is not looked at: what it lacks the operating system says.
+// The host's memory is not checked: the operating system reports what it lacks.
 TEST(DeviceMemory, TheHostHasNoneOfItsOwn) {
   EXPECT_EQ(free_device_memory("cpu"), std::nullopt);
   EXPECT_EQ(free_device_memory("ref"), std::nullopt);

@@ -29,7 +29,7 @@ struct Ended {
   }
 };
 
-// As a run does it, with evaluations between, but that it hardly ever waits.
+// Trains like a run, with evaluations between, but hardly ever waits.
 Ended train_on(Backend& backend, const TrainConfig& config) {
   const Task task = open_task(config);
   data::Loader loader(
@@ -161,7 +161,7 @@ TEST(TrainOnADevice, ASteadyStepNeitherWaitsNorAllocates) {
     }
 }
 
-// Which step it was is known as far as steps were waited for.
+// The step is known as far as steps were waited for.
 TEST(TrainOnADevice, WrongDataAreToldWithTheStep) {
   TrainConfig c = small_config("mlp");
   const Task task = open_task(c);

@@ -22,7 +22,8 @@ inline const std::vector<std::string> kExamples = {
 /// The files that examples expect in build/, in a folder of their own.
 class ExampleInputs {
  public:
-  /// What `example` reads from build/; nothing for one that reads what Debian installs.
+  /// Makes the files that `example` reads from build/; none for one that reads what Debian
+  /// installs.
   explicit ExampleInputs(std::string example) : example_(std::move(example)) {
     if (example_ == "mlp_table") make_table();
     if (example_ == "jpeg_folder") make_pictures();
@@ -56,7 +57,7 @@ class ExampleInputs {
     EXPECT_EQ(std::system(command.c_str()), 0) << command;
   }
 
-  // As tools/make_jpeg_folder does, but fewer.
+  // Makes pictures like tools/make_jpeg_folder, but fewer.
   void make_pictures() const {
     constexpr int64_t kPictures = 24;
     for (size_t label = 0; label < tools::kTextureNames.size(); ++label) {

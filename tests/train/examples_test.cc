@@ -50,7 +50,7 @@ TEST_P(Example, VerifiesAndLearns) {
                                     "train.eval_every=1000000",
                                     "data.eval_fraction=0.001",
                                     "train.eval_batch=500"};
-  // What is checked node by node costs the reference much, and does not depend on sizes.
+  // The check node by node costs the reference much, and does not depend on sizes.
   if (!kLearns && GetParam() == "gpt_text")
     flags.insert(flags.end(), {"model.context=32", "data.context=32", "train.eval_batch=20"});
   if (!kLearns && GetParam() == "jpeg_folder") flags.emplace_back("data.size=48");
@@ -75,7 +75,7 @@ TEST_P(Example, TakesTheMemoryThatWasPlanned) {
 #else
   const test::ExampleInputs inputs(GetParam());
   if (!inputs.missing().empty()) GTEST_SKIP() << inputs.missing();
-  // Of the size that it has, or what the test is about would drown in the tolerance.
+  // The example has its real size, or the tolerance would hide the difference.
   TrainRequest request;
   request.config = inputs.config({"train.steps=6"});
   test::Watch watch;

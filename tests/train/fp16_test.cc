@@ -1,4 +1,4 @@
-// Whole runs with train.precision = "fp16": what overflows, what is told, where a run ends.
+// Whole runs with train.precision = "fp16": what overflows, what is reported, where a run ends.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

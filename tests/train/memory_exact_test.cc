@@ -1,4 +1,4 @@
-// What is planned is what the operating system counts, and all that a run needs.
+// The planned bytes are those that the operating system counts, and all that a run needs.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>

@@ -158,7 +158,7 @@ TEST(MemoryLimit, ARunKeepsWithinItAndLearnsTheSame) {
   EXPECT_LT(result.memory.planned_bytes, int64_t{11} << 20);  // the loader's batches included
 }
 
-// Where logits are most of a plan, a loss in parts costs less than anything else.
+// If logits are most of a plan, a loss in parts costs less than anything else.
 TEST(MemoryLimit, ALossInPartsFreesTheLogits) {
   TrainConfig config = small_config("gpt");
   config.model.gpt = {

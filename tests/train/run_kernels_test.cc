@@ -86,7 +86,7 @@ class RunKernelsOfTraining : public testing::Test {
   Resumed resumed(bool favors_others, const std::string& kernels = "fastest") const {
     return run(config(8, kernels), favors_others, "auto");
   }
-  // Of a run that nothing stops.
+  // State hash of a run that nothing stops.
   std::string whole_hash(bool favors_others) const {
     TrainConfig c = config(8);
     c.train.out.clear();
@@ -242,7 +242,7 @@ TEST(KernelsOf, AutoIsTheFastestOnAGpuAlone) {
   }
 }
 
-// Where all kernels have the bits of the first there is no reason to compare less.
+// While all kernels have the bits of the first there is no reason to compare less.
 TEST(VerifyTraining, ComparesBitsUnlessAPickHasOthers) {
   const TrainConfig c = convolutions();
   const auto backend = make_backend("cpu");

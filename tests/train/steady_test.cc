@@ -1,4 +1,4 @@
-// What runs at every step of training allocates nothing.
+// Nothing that runs at every step of training allocates memory.
 #include <gtest/gtest.h>
 
 #include <fstream>

@@ -73,7 +73,7 @@ TEST(TrainStored, MicroBatchesAddUp) {
     EXPECT_NEAR(parts.losses[i], whole.losses[i], 0x1p-8 * whole.losses[i]) << i;
 }
 
-// As in fp16_test.cc: 2e4 times the scale must not reach 65520.
+// The numbers of fp16_test.cc: 2e4 times the scale must not reach 65520.
 TEST(TrainStored, OverflowsSkipTheirSteps) {
   TempFolder folder;
   const auto path = folder / "rows.csv";
@@ -135,10 +135,10 @@ int64_t arena_of(Backend& backend, const TrainConfig& config) {
       .plan.arena_bytes;
 }
 
-// Of each token and channel a layer keeps for backward: two f32 of the stream, and in bf16 both
-// normalised inputs, q, k, v, what attention gives, and what the MLP's activation reads and gives:
-// 2 * 4 + 2 * (1 + 1 + 3 + 1 + 4 + 4) = 36 bytes. Besides, the casts of its 12 C^2 weights; and of
-// each token the logsumexps of two heads and two numbers of each norm, in f32.
+// A layer keeps for each token and channel in backward: two f32 of the stream, and in bf16 both
+// normalised inputs, q, k, v, the results of attention, and the inputs and results of the MLP's
+// activation: 2 * 4 + 2 * (1 + 1 + 3 + 1 + 4 + 4) = 36 bytes. Besides, the casts of its 12 C^2
+// weights; and for each token the logsumexps of two heads and two numbers of each norm, in f32.
 TEST(TrainStored, ALayerKeepsNoMoreThanAutocastDoes) {
   LazyBackend device(storing());
   const auto cpu = make_cpu_backend();

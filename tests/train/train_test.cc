@@ -218,7 +218,7 @@ TEST_F(KilledRun, ResumesToTheSameStateInFp16) {
               testing::Contains(testing::HasSubstr("of 50 steps were skipped")));
 }
 
-// What a checkpoint must hold: without any one part the run ends elsewhere.
+// A checkpoint must hold all its parts: without any one the run ends elsewhere.
 TEST_F(KilledRun, EveryPartOfACheckpointIsNeeded) {
   TrainConfig whole = config_;
   whole.train.out = (folder_ / "whole").string();

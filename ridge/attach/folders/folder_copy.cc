@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What a small file takes, its name and its place in a table included.
+// Bytes counted for a small file, its name and its place in a table included.
 constexpr int64_t kLeastBytes = 4096;
 
 struct stat status_of(const fs::path& path) {
@@ -126,7 +126,8 @@ class Copier {
     do {
       got = ::copy_file_range(in, nullptr, out, nullptr, kPiece, 0);
     } while (got > 0 || (got < 0 && errno == EINTR));
-    // Of files that are made while they are read, such as those of /proc, it copies nothing.
+    // copy_file_range() copies nothing of files that are made while they are read, such as those of
+    // /proc.
     if (got < 0 && (errno == ENOSPC || errno == EIO || errno == EDQUOT)) fail(from);
     buffer_.resize(kPiece);
     while ((got = ::read(in, buffer_.data(), kPiece)) != 0) {
@@ -163,7 +164,7 @@ class Copier {
   std::vector<char> buffer_;
 };
 
-/// Of names as most people write them: what stands beside it is no part of the name.
+/// True for the characters of usual names; any other character ends a name.
 bool is_of_path(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
          std::string_view("_-./+").find(c) != std::string_view::npos || (c & 0x80) != 0;

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 constexpr std::array<std::string_view, 3> kKinds = {"patch", "place", "shim"};
 
-/// Of "ridge-KIND-PID-XXXXXX"; 0 where the name is another.
+/// Returns PID of "ridge-KIND-PID-XXXXXX"; 0 for another name.
 pid_t owner_in(std::string_view name) {
   for (const std::string_view kind : kKinds) {
     const std::string prefix = fmt::format("ridge-{}-", kind);

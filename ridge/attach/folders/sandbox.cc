@@ -79,7 +79,7 @@ Trouble enter_namespaces(const Sandbox& sandbox) {
         return {Trouble::kIds, error};
   }
   if (::unshare(CLONE_NEWNS) != 0) return {Trouble::kMountNamespace, errno};
-  // Else what is mounted here would be mounted for all.
+  // Without this, mounts that are made here would appear for all processes.
   if (::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0)
     return {Trouble::kPrivate, errno};
   return {};
@@ -118,7 +118,7 @@ std::string unescaped(std::string_view text) {
   return plain;
 }
 
-/// What is mounted beneath the folder, the outer ones first.
+/// Lists the mount points beneath the folder, the outer ones first.
 std::set<std::string> mounts_in(const std::string& folder) {
   std::set<std::string> found;
   std::ifstream file("/proc/self/mountinfo");
@@ -137,7 +137,7 @@ std::set<std::string> mounts_in(const std::string& folder) {
 /// The folder that an overlay shows is in all but its content the one that it writes into.
 void make_upper(const std::string& upper, const struct stat& shown) {
   fs::create_directories(upper);
-  // Who may not give it to another keeps it.
+  // Without the right to give it to another it stays ours.
   [[maybe_unused]] const int is_given = ::chown(upper.c_str(), shown.st_uid, shown.st_gid);
   ::chmod(upper.c_str(), shown.st_mode & 07777);
 }

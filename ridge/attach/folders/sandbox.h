@@ -13,11 +13,11 @@ struct Sandbox {
   std::vector<std::string> folders{};
   /// Ours, and in none of those: what is written into folder N goes to N/upper in it.
   std::string state{};
-  /// For who may not mount: in a user namespace, with the ids kept.
+  /// True for users who may not mount: in a user namespace, with the ids kept.
   bool in_user_namespace = false;
 };
 
-/// Where entering a sandbox failed.
+/// The stage at which entering a sandbox failed, and its errno.
 struct SandboxTrouble {
   enum Stage : int {
     kNone,
@@ -43,7 +43,7 @@ Sandbox make_sandbox(const std::string& folder, const std::string& parent, bool 
 /// Puts this process into it, for good; it may have one thread only. Safe after fork().
 SandboxTrouble enter_sandbox(const Sandbox& sandbox);
 
-/// What a process that enters it finds.
+/// Enters it in a child process that ends at once, and returns the result.
 SandboxTrouble try_sandbox(const Sandbox& sandbox);
 
 }  // namespace ridge::attach

@@ -41,7 +41,7 @@ bool ends_closed(const std::string& path) {
   return file && last != std::string::npos && (tail[last] == '}' || tail[last] == ']');
 }
 
-// What lies in the folder at one time. libkineto names its file itself, and a newer one writes to
+// The files of the folder at one time. libkineto names its file itself, and a newer one writes to
 // another name first.
 struct Written {
   std::string trace{};  ///< The one that ends in ".json".
@@ -118,7 +118,8 @@ class Conversation {
       socket_.answer(letter, kineto_count_answer(static_cast<int32_t>(callers_.size())));
       return;
     }
-    // What the message says of its sender may be wrong: another namespace, or another program.
+    // The message's claims about its sender may be wrong: it may come from another namespace, or
+    // from another program.
     const bool is_ours = letter.pid == program_.pid() && letter.user == ::geteuid();
     if (!is_ours || asked_ns_ != 0) {
       socket_.answer(letter, kineto_config_answer({}));

@@ -29,7 +29,7 @@ struct OnDemandRequest {
 
 struct OnDemandTrace {
   TraceFolder folder;     ///< Removed with this object, the trace in it.
-  std::string path{};     ///< Of the trace, within it.
+  std::string path{};     ///< Path of the trace, within it.
   std::string program{};  ///< "process 123 (train.py)"
 };
 

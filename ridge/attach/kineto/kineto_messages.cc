@@ -11,7 +11,8 @@ namespace {
 // are one machine, so numbers are in its order.
 constexpr size_t kTypeBytes = 32, kHeadBytes = sizeof(uint64_t) + kTypeBytes;
 constexpr std::string_view kRegister = "ctxt", kPoll = "req";
-constexpr int32_t kActivities = 2;  // Of a poll's kinds of configuration; the other is counters.
+// Bit of a poll that asks for activities; the other kind of configuration is counters.
+constexpr int32_t kActivities = 2;
 
 template <typename T>
 T number_at(std::span<const std::byte> bytes, size_t at) {

@@ -14,7 +14,8 @@ namespace ridge::attach {
 /// A longer datagram is none of libkineto's.
 inline constexpr size_t kLongestKinetoMessage = 65536;
 
-/// What a program says. All of it is the sender's word: who it is, the socket's credentials tell.
+/// A message of a program. All of it is the sender's word: only the socket's credentials say who it
+/// is.
 struct KinetoMessage {
   enum class Kind : uint8_t {
     kRegister,  ///< "ctxt": here I am; wants a count as the answer.
@@ -22,7 +23,7 @@ struct KinetoMessage {
   } kind{};
   int64_t job = 0;
   std::vector<int32_t> pids{};  ///< Its number by its own namespace; of a poll its ancestors', too.
-  bool is_free = false;         ///< Of a poll: it would start a recording, for none is under way.
+  bool is_free = false;         ///< A poll's: it would start a recording, for none is under way.
   bool operator==(const KinetoMessage&) const = default;
 };
 

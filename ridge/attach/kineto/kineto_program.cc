@@ -40,7 +40,7 @@ std::string link_target(const fs::path& path) {
 }
 
 struct Stat {
-  char state = 'X';  // As a process that is gone: X.
+  char state = 'X';  // X: the process is gone.
   pid_t parent = 0;
   int64_t start_ticks = 0;
   bool has_ended() const { return state == 'X' || state == 'Z'; }
@@ -81,7 +81,8 @@ std::vector<std::string> split_at_nul(const std::string& text) {
   return parts;
 }
 
-// What `python` runs, by its words: the script's file name, the module of -m, else nothing.
+// Returns the name of the program that a `python` command line runs: the script's file name, the
+// module of -m, else nothing.
 std::string python_program(const std::vector<std::string>& words) {
   for (size_t i = 1; i < words.size(); ++i) {
     if (words[i] == "-m") return i + 1 < words.size() ? words[i + 1] : std::string();
@@ -159,7 +160,8 @@ std::vector<pid_t> descendants(pid_t root) {
   return found;
 }
 
-// Of what has torch those that are not copies of their parents, as loader workers are.
+// Lists the processes below `root` that have torch, without copies of such parents: loader workers
+// are copies.
 std::vector<pid_t> torch_below(pid_t root) {
   std::vector<pid_t> all = descendants(root);
   std::erase_if(all, [](pid_t pid) { return !has_torch(pid); });

@@ -1,4 +1,4 @@
-// What /proc says of a running program that libkineto shall trace.
+// A running program that libkineto shall trace, as /proc shows it.
 #pragma once
 
 #include <sys/types.h>
@@ -26,7 +26,7 @@ class KinetoProgram {
   bool has_open(const std::string& path) const;
   /// The folder that its libkineto may write to: no other is taken from a daemon.
   const std::string& trace_folder() const { return trace_folder_; }
-  /// Where its libkineto looks for sockets; empty: abstract names.
+  /// The folder in which its libkineto looks for sockets; empty: it uses abstract names.
   const std::string& socket_folder() const { return socket_folder_; }
   /// Processes below it that have a libkineto of their own, as ranks have.
   std::vector<pid_t> others_below() const;

@@ -93,7 +93,7 @@ bool KinetoSocket::receive(int milliseconds, Letter& letter) {
   if (::poll(&wanted, 1, milliseconds) <= 0) return false;
   letter = {};
   iovec place{.iov_base = buffer_.data(), .iov_len = buffer_.size()};
-  // Room for the credentials alone: descriptors that somebody sends along are closed unseen.
+  // Space for the credentials alone: descriptors that somebody sends along are closed unseen.
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(ucred))];
   msghdr message{};
   message.msg_name = &letter.from;
@@ -105,7 +105,7 @@ bool KinetoSocket::receive(int milliseconds, Letter& letter) {
   const ssize_t got = ::recvmsg(socket_, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   if (got < 0) return false;
   letter.from_bytes = message.msg_namelen;
-  // A datagram that was cut is too long to be libkineto's: nothing of it is looked at.
+  // A datagram that was cut is too long to be libkineto's: nothing of it is read.
   if ((message.msg_flags & MSG_TRUNC) == 0)
     letter.bytes = {buffer_.data(), static_cast<size_t>(got)};
   for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr; part = CMSG_NXTHDR(&message, part))

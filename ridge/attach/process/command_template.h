@@ -20,7 +20,7 @@ class CommandTemplate {
   bool has_steps() const { return has_steps_; }
   /// With both put in.
   std::vector<std::string> filled(const std::string& out, int64_t steps) const;
-  /// As a shell would read it.
+  /// The command as a shell would read it.
   std::string text() const;
 
  private:
@@ -28,7 +28,7 @@ class CommandTemplate {
   bool has_out_ = false, has_steps_ = false;
 };
 
-/// What the user allows.
+/// Ways of running the command again that the user may allow.
 enum class Consent : uint8_t {
   kOut,      ///< The command names {out}: what it writes goes there.
   kSandbox,  ///< Each run sees the working folder in a private state of its own.

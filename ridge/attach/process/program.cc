@@ -231,7 +231,7 @@ Program::Program(const ProgramRequest& request) {
   check_working_folder(request);
   const Descriptor output(open_output(request));
   int ends[2];
-  // What it cannot have is descriptors: the limit, or the system's.
+  // It fails only for want of descriptors: the process's limit is reached, or the system's.
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
     throw failure(name_, errno);
   socket_ = raised(ends[0]);

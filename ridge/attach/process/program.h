@@ -27,9 +27,9 @@ struct ProgramRequest {
   /// Ours, called "ridge-...": removed by the supervisor if this process ends without ~Program,
   /// which leaves them to the caller.
   std::vector<std::string> folders{};
-  /// Where it runs; empty: in our working folder.
+  /// The program's working folder; empty: ours.
   std::string working_folder{};
-  /// What it sees in place of some folders, its working folder first; without any, nothing.
+  /// Replaces some folders for the program, its working folder first; without any it replaces none.
   Sandbox sandbox{};
   /// Paths of a folder that its words and its environment name, and what they are there instead.
   std::vector<std::pair<std::string, std::string>> moved{};
@@ -45,7 +45,7 @@ class ProgramError : public UserError {
  public:
   ProgramError(int exit_code, const std::string& message, const std::string& fix)
       : UserError(message, fix), exit_code_(exit_code) {}
-  /// As shells have it: 127 where there is no such program, 126 where it cannot be executed.
+  /// The code that a shell gives: 127 for no such program, 126 for one that cannot be executed.
   int exit_code() const { return exit_code_; }
 
  private:
@@ -54,10 +54,10 @@ class ProgramError : public UserError {
 
 /// How a program ended.
 struct ProgramEnd {
-  int exit_code = 0;  ///< As a shell has it: 128 + the signal that ended it.
-  int signal = 0;     ///< That ended it; 0: none.
+  int exit_code = 0;  ///< The code that a shell gives: 128 + the signal that ended it.
+  int signal = 0;     ///< The signal that ended it; 0: none.
   double seconds = 0;
-  int64_t peak_rss_bytes = 0;  ///< Of the largest process of it that was waited for.
+  int64_t peak_rss_bytes = 0;  ///< Peak of its largest process that was waited for.
   /// For the user, where somebody killed the supervisor: the system has then killed the program,
   /// though not what that had started.
   std::string trouble{};
@@ -71,8 +71,8 @@ class Program {
   explicit Program(const ProgramRequest& request);
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
-  /// Where the program still runs: ends it and all that descends from it, by SIGTERM, and by
-  /// SIGKILL two seconds later.
+  /// Ends the program if it still runs, and all that descends from it: by SIGTERM, and by SIGKILL
+  /// two seconds later.
   ~Program();
 
   /// The process of the program itself.
@@ -109,8 +109,8 @@ class Program {
   std::vector<pid_t> held_;
 };
 
-/// What `ridge supervise` does, with the words that Program gave it (program_protocol.h); returns
-/// its exit code. For a process of one thread that does nothing else.
+/// Runs `ridge supervise` with the words that Program gave it (program_protocol.h); returns its
+/// exit code. For a process of one thread that does nothing else.
 int supervise(const std::vector<std::string>& words);
 
 /// While it lives, SIGINT, SIGTERM, SIGHUP and SIGQUIT do not end this process but are for the

@@ -10,7 +10,7 @@ namespace ridge::attach {
 
 void Program::hold() {
   if (supervisor_ < 0 || end_) return;
-  // Who has stopped starts no other process: a look that then finds nobody new has found all.
+  // A stopped process starts no other one: a scan that then finds none new has found all.
   constexpr int kMostWaits = 1000;
   bool is_any_new = true, had_stopped = false;
   for (int waits = 0; is_any_new || !had_stopped;) {

@@ -1,5 +1,5 @@
-// What a Program and its supervisor tell each other, in messages over a socket that keeps their
-// bounds. Its end that closes without kFinish says that ridge is gone.
+// Messages between a Program and its supervisor, over a socket that keeps their bounds. If
+// Program's end closes without kFinish, ridge is gone.
 //
 // The words of `ridge supervise`: the socket's number, descriptors that the program inherits
 // ("3,7", or nothing), how many folders there are to remove and which, the sandbox (how many
@@ -16,7 +16,7 @@
 
 namespace ridge::attach {
 
-/// What the supervisor is told at its start.
+/// Instructions of the supervisor at its start.
 struct SupervisorTask {
   int socket = -1;
   std::vector<int> inherited{};

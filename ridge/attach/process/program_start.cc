@@ -62,7 +62,7 @@ const ProcessStart& process_start() {
 
 namespace {
 
-// Looks before main() does anything.
+// Reads the state before main() does anything.
 [[maybe_unused]] const ProcessStart& at_load = process_start();
 
 }  // namespace

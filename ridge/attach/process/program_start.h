@@ -1,5 +1,5 @@
-// What this process got from the one that started it, and what a program that is started in its
-// place has to get: main() has changed some of it since.
+// The state that this process got from the one that started it. A program that is started in its
+// place has to get the same, though main() has changed some of it since.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ struct ProcessStart {
   bool is_ignored(int signal) const { return ((ignored >> (signal - 1)) & 1) != 0; }
 };
 
-/// As it was before main().
+/// Returns the state before main().
 const ProcessStart& process_start();
 
 }  // namespace ridge::attach

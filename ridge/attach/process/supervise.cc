@@ -1,4 +1,4 @@
-// `ridge supervise`: starts a program, tells ridge of its end, and ends all of it where ridge is
+// `ridge supervise`: starts a program, reports its end to ridge, and ends all of it if ridge is
 // gone or asks for it.
 //
 // As a subreaper it adopts every process of the program whose parent has ended, daemons included:
@@ -59,13 +59,13 @@ class Supervisor {
  public:
   explicit Supervisor(SupervisorTask task) : task_(std::move(task)) {}
 
-  /// Starts the program and tells ridge; false: it cannot be started.
+  /// Starts the program and reports that to ridge; false: it cannot be started.
   bool start();
   /// Until ridge finishes or is gone.
   void serve();
 
  private:
-  /// What came to this process: from whom, when, for each of kStopSignals.
+  /// The last signal of one kind that came to this process itself: sender and time.
   struct Copy {
     pid_t sender = -1;
     int64_t at_ns = 0;
@@ -100,7 +100,7 @@ void Supervisor::listen() {
   sigset_t all, heard;
   ::sigfillset(&all);
   ::sigprocmask(SIG_SETMASK, &all, nullptr);
-  // Where SIGCHLD is ignored, wait() gets nothing.
+  // While SIGCHLD is ignored wait() gets nothing.
   std::signal(SIGCHLD, SIG_DFL);
   ::sigemptyset(&heard);
   ::sigaddset(&heard, SIGCHLD);
@@ -174,7 +174,7 @@ bool Supervisor::start() {
   return true;
 }
 
-// Who reads or writes the other end of a stream of the program sees the program alone.
+// Closes the program's streams here: the other end of each shall see the program alone.
 void Supervisor::let_go() const {
   for (int number : task_.inherited) ::close(number);
   const int nowhere = ::open("/dev/null", O_RDWR | O_CLOEXEC);

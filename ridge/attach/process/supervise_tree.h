@@ -7,8 +7,8 @@
 
 namespace ridge::attach {
 
-/// Of `root` (0: of this process), as /proc lists them now, parents before their children. The list
-/// is not taken in one moment: a process whose parent ends meanwhile may be missing.
+/// Lists the descendants of `root` (0: of this process) in /proc, parents before their children.
+/// The list is not taken in one moment: a process whose parent ends meanwhile may be missing.
 std::vector<pid_t> descendants(pid_t root = 0);
 
 /// Whether a process that was sent SIGSTOP executes nothing of its own any more: each of its

@@ -90,8 +90,8 @@ void Workplace::keep_apart(SandboxWay way) {
                   "put {out} where the command names its output folder, or give --rerun");
 }
 
-// What one process has mounted, another must not use while it is being taken down: so what is only
-// tried has a state of its own.
+// No process may use a state that another one has mounted while that mount is taken down: a trial
+// has a state of its own.
 std::string Workplace::take_overlay(const std::string& folder, bool in_user_namespace) {
   const std::string name = in_user_namespace ? "an overlay in a user namespace" : "an overlay";
   const auto made = [&](const std::string& state) {

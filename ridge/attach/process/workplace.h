@@ -1,5 +1,6 @@
-// Where a command of the user's may write when Ridge runs it again and again: into a folder of its
-// own, into a private copy of the working folder, or, where the user said so, where it always does.
+// The places where a command of the user's may write when Ridge runs it again and again: a folder
+// of its own, a private copy of the working folder, or, if the user said so, where it always
+// writes.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +17,9 @@ namespace ridge::attach {
 /// How kSandbox is to be kept. All but the first are for tests.
 enum class SandboxWay : uint8_t {
   kAny,          ///< The first that the system allows, in this order:
-  kOverlay,      ///< For who may mount.
-  kUserOverlay,  ///< For who may make a user namespace.
-  kCopy,         ///< For all; of at most kMostCopiedBytes.
+  kOverlay,      ///< Needs the right to mount.
+  kUserOverlay,  ///< Needs the right to make a user namespace.
+  kCopy,         ///< Always possible, for at most kMostCopiedBytes.
 };
 
 /// The place of one run. What it made is removed with it, and, where this process was killed, by
@@ -32,7 +33,7 @@ class Workplace {
   /// Fills in the command, where it is to run, the file for its output, and the folder that is to
   /// be removed; leaves all else of the request as it is.
   void place(ProgramRequest& request, int64_t steps) const;
-  /// What the command's standard streams are written to.
+  /// File that takes the command's standard streams.
   std::string output_path() const { return folder_.path() + "/output"; }
   /// How the runs are kept apart, for the report, and what is not: "each run writes ...".
   const std::string& how() const { return how_; }

@@ -57,7 +57,8 @@ std::string unescape(std::string_view text) {
   return plain;
 }
 
-// What `path` has below `root`, as "/a/b" or "": nothing where it does not lie below it.
+// Returns the rest of `path` below `root`, as "/a/b" or ""; nothing for a path that does not lie
+// below it.
 std::optional<std::string> below(std::string_view path, std::string_view root) {
   if (root.ends_with('/')) root.remove_suffix(1);
   if (!path.starts_with(root)) return {};
@@ -199,7 +200,7 @@ void read_cpu(const Levels& levels, CgroupSample& sample) {
     sample.throttled_seconds = seconds(number_of(stat, "throttled_time"), 1e-9);
     sample.used_seconds = used_by(tightest->substr(levels.cpu.back().size()), levels.cpuacct);
   }
-  // Where nothing is limited nothing is held back, and not every group says so.
+  // A group without a limit is not held back, and not every such group says so.
   if (sample.throttled_seconds < 0 && sample.quota_cpus < 0) sample.throttled_seconds = 0;
 }
 

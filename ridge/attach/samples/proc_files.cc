@@ -18,7 +18,7 @@ namespace {
 // Names are 15 bytes; those of the kernel's workers are longer.
 constexpr size_t kLongestName = 64;
 
-// Where the numbers stand after the name, counted from the state (proc_pid_stat(5), less 3).
+// Positions of the numbers behind the name, counted from the state (proc_pid_stat(5), less 3).
 enum Field : size_t {
   kParent = 1,
   kMajorFaults = 9,

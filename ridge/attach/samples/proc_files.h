@@ -63,7 +63,7 @@ class ProcReader {
   int error_ = 0;
 };
 
-/// What `stat` says of a process, or of one thread.
+/// Fields of `stat`, for a process or for one thread.
 struct ProcStat {
   std::string name{};  ///< On one line.
   char state = '?';

@@ -1,4 +1,4 @@
-// What happened between two samples of a tree, from counters that may begin, end and go back.
+// The load between two samples of a tree, from counters that may begin, end and go back.
 #include <sched.h>
 
 #include <algorithm>
@@ -21,7 +21,8 @@ struct ThreadGrowth {
   double cpu = 0, queue = 0;  // seconds
 };
 
-// Of a thread that is new to us too: then all that it has, unless it cannot be of this time.
+// Growth of a thread's times between two samples. A thread that is new to us counts with all that
+// it has, unless that is more than the time between the samples.
 ThreadGrowth growth(const ThreadSample* before, const ThreadSample& after, double seconds) {
   const auto grown = [&](double from, double to) {
     if (before != nullptr && to >= from) return std::min(to - from, seconds);

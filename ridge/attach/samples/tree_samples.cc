@@ -26,7 +26,7 @@ namespace ridge::attach {
 namespace {
 
 constexpr size_t kMostProcesses = 4096, kMostThreads = 512, kMostThreadsInAll = 16384;
-// Samples after which a process that was none of ours is looked at again: its number may be that of
+// A process that was none of ours is read again after this many samples: its number may be that of
 // another one by now.
 constexpr int kForgetStrangers = 32;
 
@@ -53,7 +53,8 @@ bool has_ended(const ProcStat& stat) {
   return (stat.state == 'Z' || stat.state == 'X') && stat.threads <= 1;
 }
 
-// Of a thread: nanoseconds that it ran and waited to run, and how often it ran; all -1: not told.
+// Scheduling of a thread: nanoseconds that it ran and waited to run, and how often it ran; all -1:
+// not reported.
 struct Schedule {
   int64_t ran = -1, queued = -1, times = -1;
   bool operator==(const Schedule&) const = default;
@@ -76,7 +77,7 @@ int64_t process_clock(pid_t pid) {
   return int64_t{1'000'000'000} * time.tv_sec + time.tv_nsec;
 }
 
-// Whether `proc` tells of the processes that our own system calls know by the same numbers.
+// Whether `proc` shows the processes that our own system calls know by the same numbers.
 bool is_own_proc(const std::string& proc) {
   std::error_code error;
   return proc == "/proc" &&
@@ -179,7 +180,7 @@ struct TreeSampler::State {
   std::vector<std::string> missing{};
 };
 
-// What `stat` says of a process, read again only if it ran or lost its parent.
+// Takes the process's `stat`, which is read again only if the process ran or lost its parent.
 std::optional<Candidate> TreeSampler::State::look_at(const ProcFolder& folder,
                                                      pid_t pid,
                                                      const std::vector<pid_t>& alive) {
@@ -332,7 +333,7 @@ std::optional<ThreadSample> TreeSampler::State::read_thread(int tasks,
     return {};
   }
   ThreadSample sample{.thread = thread, .name = stat->name, .state = stat->state};
-  // Where the kernel does not keep these counts they are all 0.
+  // A kernel that does not keep these counts has 0 for all of them.
   if (schedule.ran > 0 || (schedule.ran == 0 && stat->cpu_ticks == 0)) {
     sample.cpu_seconds = 1e-9 * static_cast<double>(schedule.ran);
     sample.queue_seconds = 1e-9 * static_cast<double>(schedule.queued);

@@ -1,4 +1,4 @@
-// What the system says of a process and all that descends from it, at one time.
+// Samples of a process and all that descends from it, by the system's counters.
 #pragma once
 
 #include <sys/types.h>
@@ -15,7 +15,7 @@ namespace ridge::attach {
 struct ThreadSample {
   pid_t thread = 0;
   std::string name{};
-  char state = '?';  ///< As /proc has it: R runs or waits for a processor, D waits for a disk.
+  char state = '?';  ///< The letter in /proc: R runs or waits for a processor, D waits for a disk.
   double cpu_seconds = 0, queue_seconds = 0;  ///< Ran; was ready to run, but had no processor.
 };
 
@@ -28,13 +28,13 @@ struct ProcessSample {
   int64_t major_faults = 0;
   /// The first is the main thread. Empty: it has ended, but was not waited for, and uses nothing.
   std::vector<ThreadSample> threads{};
-  int64_t thread_count = 0;  ///< Of all threads: no more than 512 of them are looked at.
-  /// Of all its threads, those that ended too; and of its children that ended and were waited for.
-  /// In hundredths of a second: what `threads` say is finer.
+  int64_t thread_count = 0;  ///< Number of all threads; `threads` has at most 512.
+  /// Processor time of all its threads, ended ones included, and of its children that ended and
+  /// were waited for. Both have hundredths of a second: the times in `threads` are finer.
   double cpu_seconds = 0, waited_seconds = 0;
 };
 
-/// Of the cgroup (v2, or v1) that the root is in; what is not known is -1.
+/// Counters of the cgroup (v2, or v1) that the root is in; -1: not known.
 struct CgroupSample {
   double quota_cpus = -1;         ///< Processors' worth of time it may use; -1: no limit.
   double throttled_seconds = -1;  ///< Added up over the processors that it was held off.
@@ -61,7 +61,7 @@ class TreeSampler {
   ~TreeSampler();
 
   TreeSample take();
-  /// What this system does not tell, in words: "waits for a processor (no schedstat)".
+  /// Says in words what this system does not report: "waits for a processor (no schedstat)".
   std::vector<std::string> missing() const;
 
  private:
@@ -69,8 +69,8 @@ class TreeSampler {
   std::unique_ptr<State> state_;
 };
 
-/// What happened between two samples of one tree. Threads that began or ended meanwhile count with
-/// what is known of them.
+/// The load between two samples of one tree. Threads that began or ended meanwhile count with what
+/// is known of them.
 struct TreeLoad {
   double seconds = 0;
   double cpus = 0;        ///< Processors' worth of time that all of it used.
@@ -79,10 +79,10 @@ struct TreeLoad {
   /// Threads that were ready but had no processor, in the mean: taken by others, or withheld by the
   /// cgroup's quota.
   double queue = 0;
-  /// Of the time that threads of the cgroup had work, the share that it was held back by its quota;
-  /// -1: not known.
+  /// Share of the time that threads of the cgroup had work in which its quota held it back; -1: not
+  /// known.
   double throttled = -1;
-  int64_t busy_threads = 0;  ///< That wanted a processor at least a tenth of the time.
+  int64_t busy_threads = 0;  ///< Threads that wanted a processor at least a tenth of the time.
   int64_t processes = 0, threads = 0;
   int64_t rss_bytes = 0;
   double read_bytes = -1, written_bytes = -1;  ///< A second; -1: not known.

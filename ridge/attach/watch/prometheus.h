@@ -1,4 +1,4 @@
-// What is watched as Prometheus reads it: the text exposition format 0.0.4.
+// The state of a watched program in Prometheus's text exposition format 0.0.4.
 #pragma once
 
 #include <string>

@@ -65,7 +65,7 @@ std::string answer_to(std::string_view head, std::string_view text) {
   return answer_of("200 OK", text, "text/plain; version=0.0.4; charset=utf-8");
 }
 
-// Where the request's head ends; npos while it has not.
+// Returns the end of the request's head; npos while it has not arrived.
 size_t end_of_head(std::string_view request) {
   return std::min(request.find("\r\n\r\n"), request.find("\n\n"));
 }

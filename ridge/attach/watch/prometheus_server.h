@@ -22,7 +22,7 @@ class PrometheusServer {
   int port() const;
   /// Starts the thread that answers. It takes no signals.
   void serve();
-  /// What is answered from now on.
+  /// Answers with `text` from now on.
   void publish(std::string text);
 
  private:

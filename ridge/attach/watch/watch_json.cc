@@ -1,4 +1,4 @@
-// What is watched as one line of JSON.
+// The state of a watched program as one line of JSON.
 #include "ridge/attach/watch/watch_state.h"
 #include "ridge/base/clock.h"
 #include "ridge/base/json_writer.h"
@@ -6,7 +6,8 @@
 namespace ridge::attach {
 namespace {
 
-// What is not known (below zero) is null, so that nobody takes it for a measured number.
+// Writes null for numbers that are not known (below zero), so that nobody takes them for measured
+// ones.
 void known(JsonWriter& json, std::string_view name, double value) {
   value < 0 ? json.key(name).value(nullptr) : json.field(name, value);
 }

@@ -1,4 +1,4 @@
-// Asks all that tells of a watched program, once a call.
+// Reads all sources on a watched program, once a call.
 #pragma once
 
 #include <sys/types.h>

@@ -59,7 +59,7 @@ std::vector<WatchedProcess> processes_of(const TreeSample& before, const TreeSam
   return found;
 }
 
-// What was used, read and written before it was watched; -1 where any of it is not known.
+// Adds what the tree used, read and wrote before it was watched; -1 if any of it is not known.
 void count_first(WatchState& state, const TreeSample& tree) {
   double read = 0, written = 0;
   bool is_known = !tree.processes.empty();
@@ -133,7 +133,8 @@ const ProcessFacts* leader_of(const std::vector<ProcessFacts>& facts) {
   return leader;
 }
 
-// Of two processes with about as many steps the lead must not go to and fro.
+// Keeps the leader until another process is more than 10 steps ahead: between two with about as
+// many steps the lead must not go to and fro.
 const ProcessFacts* leader_of(const WatchState& state, const std::vector<ProcessFacts>& facts) {
   const ProcessFacts* leader = leader_of(facts);
   if (leader == nullptr || !state.steps) return leader;
@@ -238,7 +239,7 @@ void advance(WatchState& state, WatchInput input) {
     advance_names(state, input);
     advance_tree(state, input);
   } else {
-    // What was known of it last stays on view.
+    // The last known tree stays on view.
     input.tree = state.last.tree;
     input.started_wall_ns = state.last.started_wall_ns;
   }

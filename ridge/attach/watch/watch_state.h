@@ -1,4 +1,4 @@
-// What is shown of a program that is watched, made of samples that come one after another.
+// The state of a watched program, made of samples that come one after another.
 #pragma once
 
 #include <sys/types.h>
@@ -15,29 +15,32 @@
 
 namespace ridge::attach {
 
-/// What was seen at one time.
+/// All samples of one time.
 struct WatchInput {
   int64_t wall_ns = 0;          ///< Since 1970.
   int64_t started_wall_ns = 0;  ///< When the program began; 0: not known.
   TreeSample tree{};
   std::vector<GpuSample> gpus{};
-  double cpu_joules = -1;  ///< Of all processor packages since the input before; -1: not known.
-  bool has_shim = false;   ///< Whether the program was started with one that marks steps.
+  /// Energy of all processor packages since the input before; -1: not known.
+  double cpu_joules = -1;
+  bool has_shim = false;  ///< Whether the program was started with one that marks steps.
   std::vector<ProcessFacts> facts{};
-  std::vector<std::string> missing{};  ///< What this system does not tell, in words.
+  std::vector<std::string> missing{};  ///< Says in words what this system does not report.
 };
 
-/// Of the process that counts steps: of several the one with the most. -1: not known.
+/// Steps of the process that counts them, of several the one with the most. -1: not known.
 struct WatchedSteps {
   pid_t pid = 0;
   int64_t count = 0;
   double seconds = -1;     ///< Median of those lately.
   double per_second = -1;  ///< Over the last ten seconds or the last step, whichever is longer.
   double since_last = -1;  ///< Seconds since the last one ended.
-  double loader_share = -1, loader_share_ever = -1;  ///< Of the time, waited for data.
-  double loader_seconds = -1;                        ///< Since the first step.
-  int64_t processes = 1;                             ///< That count steps: the ranks of a run.
-  std::string source{};                              ///< "optimizer" or "module".
+  /// Share of the time that waited for data: lately, ever.
+  double loader_share = -1, loader_share_ever = -1;
+  double loader_seconds = -1;  ///< Since the first step.
+  /// Processes that count steps: the ranks of a run.
+  int64_t processes = 1;
+  std::string source{};  ///< "optimizer" or "module".
   std::vector<LoaderFacts> loaders{};
 };
 
@@ -64,7 +67,7 @@ struct WatchState {
   std::optional<TreeLoad> load{};
   pid_t main_pid = 0;
   std::optional<WatchedSteps> steps{};
-  std::string why_no_steps{};             ///< Where there are none.
+  std::string why_no_steps{};             ///< Says why `steps` is empty.
   std::vector<WatchedProcess> processes;  ///< Those that use most processor time first.
   double cpu_watts = -1;
 
@@ -80,7 +83,7 @@ struct WatchState {
     int64_t steps, wall_ns;
     double loader_seconds;
   };
-  std::deque<Mark> marks{};  ///< Of the steps of the last ten seconds.
+  std::deque<Mark> marks{};  ///< Marks of the steps of the last ten seconds.
 };
 
 inline constexpr size_t kWatchHistory = 120;
@@ -91,7 +94,7 @@ void advance(WatchState& state, WatchInput input);
 /// -1 where it is not known.
 double cost_so_far(const WatchState& state);
 double cost_per_thousand_steps(const WatchState& state);
-/// Of devices and processors together, as far as known.
+/// Watts of devices and processors together, as far as known.
 double watts_of(const WatchState& state);
 double gpu_watts_of(const WatchState& state);
 double joules_per_step(const WatchState& state);

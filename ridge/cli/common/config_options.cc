@@ -24,7 +24,7 @@ bool is_proven_for(const Recipe& recipe, const std::string& file, const Flags& f
   }
 }
 
-// Where a key's value comes from in the end.
+// Returns the origin of the value that a key has in the end.
 ConfigOrigin origin_of(const std::string& key, const LoadedConfig& loaded) {
   const auto found = loaded.origins.find(key);
   if (found != loaded.origins.end()) return found->second;
@@ -32,7 +32,7 @@ ConfigOrigin origin_of(const std::string& key, const LoadedConfig& loaded) {
   return {origin.source, origin.where};
 }
 
-// What its claim does not cover.
+// Notes values of the recipe that others override, and a machine that its claim does not cover.
 void tell_recipe(const Recipe& recipe, const ConfigOptions& options, const LoadedConfig& loaded) {
   for (const ConfigFlag& change : recipe.changes()) {
     const ConfigOrigin origin = origin_of(change.key, loaded);

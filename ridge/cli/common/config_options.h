@@ -1,4 +1,4 @@
-// The options by which verbs are told their configuration.
+// The options by which verbs get their configuration.
 #pragma once
 
 #include <string>

@@ -127,7 +127,7 @@ doctor::LiveFacts LiveSamples::facts_with(const attach::ProcessFacts& process) c
   facts.step_source = process.step_source;
   if (process.threads > 0) facts.torch_threads = std::max(process.threads, torch_threads_);
   facts.ranks = std::max<int64_t>(1, ranks_);
-  // Of several loaders the one that trains is made first: those of evaluation come later.
+  // The first of several loaders is the one that trains: those of evaluation are made later.
   if (!process.loaders.empty()) {
     if (process.loaders[0].batch > 0) facts.batch = process.loaders[0].batch;
     facts.loader_workers = process.loaders[0].workers;

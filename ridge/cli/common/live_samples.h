@@ -1,4 +1,4 @@
-// What was seen of a program from outside, summed up over its steady steps.
+// Measurements of a program from outside, summed up over its steady steps.
 #pragma once
 
 #include <map>
@@ -17,8 +17,8 @@ class LiveSamples {
  public:
   explicit LiveSamples(pid_t root);
 
-  /// Looks once. What happened since the last look counts where steps went on and nothing was being
-  /// recorded, at both looks.
+  /// Samples once. The load since the last sample counts if steps went on and nothing was being
+  /// recorded, at both samples.
   void look(const std::vector<attach::ProcessFacts>& facts);
 
   /// With what `process` says of itself.
@@ -27,9 +27,10 @@ class LiveSamples {
   std::vector<std::string> lines() const;
 
  private:
-  /// Of a process that makes steps, which a launcher may have started.
+  /// Sums for one process that makes steps, which a launcher may have started.
   struct Stepping {
-    double seconds = 0, main_cpu = 0, main_queue = 0;  ///< Of its main thread, summed.
+    /// The times measured, and those in which its main thread ran, or waited for a processor.
+    double seconds = 0, main_cpu = 0, main_queue = 0;
   };
 
   void add(const attach::TreeLoad& load);
@@ -43,7 +44,7 @@ class LiveSamples {
   std::optional<attach::TreeSample> last_;
   bool was_steady_ = false;
   std::map<pid_t, Stepping> stepping_;
-  /// Of those that make steps at one time, together: the most that were seen.
+  /// Totals of the processes that make steps at one time: the most that were seen.
   int64_t ranks_ = 0, torch_threads_ = 0, cpus_ = 0;
   attach::TreeLoad sum_;  ///< Each share times seconds; counts as their most.
   double throttled_seconds_ = 0, busy_seconds_ = 0;

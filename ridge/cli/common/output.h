@@ -1,4 +1,4 @@
-// What verbs print, and numbers in a form for people.
+// Output of the verbs, and numbers in a form for people.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,10 @@ namespace ridge {
 /// closed pipe must not pass for success.
 void write_stdout(std::string_view text);
 
-/// Writes to stderr; nobody is told when that fails.
+/// Writes to stderr; a failure is ignored.
 void write_stderr(std::string_view text);
 
-/// The same of a line that begins with "note: ".
+/// Writes a line that begins with "note: " to stderr.
 void write_note(std::string_view note);
 
 /// UserError where no file can be written at `path`: said before work is done that would be lost.

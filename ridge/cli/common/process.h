@@ -1,4 +1,4 @@
-// What a process is set up with before anything is read or written.
+// The set-up of a process before it reads or writes anything.
 #pragma once
 
 namespace ridge {

@@ -99,7 +99,7 @@ void WatchOutputs::put_json(const WatchState& state) {
 }
 
 void WatchOutputs::put_line(const WatchState& state) {
-  if (!state.load) return;  // the first look tells no rates
+  if (!state.load) return;  // the first sample has no rates
   constexpr double kUsual = 10;
   const double seconds = options_.interval > 0 ? options_.interval : kUsual;
   const int64_t now = now_ns();

@@ -1,4 +1,4 @@
-// Where `ridge watch` shows what it sees: a screen, lines, JSON, Prometheus.
+// Outputs of `ridge watch`: a screen, lines, JSON, Prometheus.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What is watched, as the lines of a terminal.
+// The state of a watched program as lines of a terminal.
 #pragma once
 
 #include <deque>
@@ -14,7 +14,7 @@ struct ScreenStyle {
   int columns = 80, rows = 24;
   bool color = true;
   bool unicode = true;  ///< Blocks for the small charts; else plain characters.
-  std::string help{};   ///< What keys do.
+  std::string help{};   ///< Says what keys do.
 };
 
 /// At most `rows` lines, each of at most `columns` - 1 cells: some terminals break the line at the

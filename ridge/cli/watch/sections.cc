@@ -47,7 +47,7 @@ std::string part_of(int64_t bytes, int64_t whole) {
   return part + " of " + all;
 }
 
-// Where steps are stuck the rate of before says nothing.
+// While steps are stuck the rate of before says nothing.
 bool is_stuck(const WatchedSteps& steps) {
   return steps.since_last > std::max(10.0, 5 * steps.seconds);
 }
@@ -100,7 +100,7 @@ WatchSection loader_section(const WatchState& state) {
   return section;
 }
 
-// Of a launched rank its number tells which one it is.
+// Names the process if it is not the root: a number tells ranks apart.
 std::string main_thread_text(const WatchState& state) {
   return state.main_pid == state.pid ? "main thread"
                                      : fmt::format("main thread of {}", state.main_pid);

@@ -1,4 +1,4 @@
-// What a watched program is said to do: the words, without their places on a screen.
+// The texts of `ridge watch`, without their places on a screen.
 #pragma once
 
 #include <deque>
@@ -16,12 +16,12 @@ struct WatchField {
   Tone tone = Tone::kPlain;
 };
 
-/// What is said of one thing: as many lines as its fields need.
+/// The text about one subject: as many lines as its fields need.
 struct WatchSection {
   std::string label;
   int rank = 0;  ///< The greatest is left out first where there is no room.
   std::vector<WatchField> fields{};
-  const std::deque<double>* chart = nullptr;  ///< Of the state's.
+  const std::deque<double>* chart = nullptr;  ///< One of the state's histories.
   double whole = 0;                           ///< The chart's full height; 0: its greatest value.
 };
 
@@ -31,7 +31,7 @@ std::vector<WatchSection> watch_sections(const attach::WatchState& state);
 /// One line for logs: "1,234 steps, 8.3 steps/s, ...".
 std::string watch_line(const attach::WatchState& state);
 
-/// What stays on the terminal at the end, one line.
+/// One line that stays on the terminal at the end.
 std::string watch_summary(const attach::WatchState& state);
 
 }  // namespace ridge

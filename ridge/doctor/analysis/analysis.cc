@@ -13,7 +13,7 @@ namespace {
 
 double ms(int64_t ns) { return static_cast<double>(ns) * 1e-6; }
 
-// What a device did, or the host in its place: unions over the whole trace.
+// Time in which a device worked, or on a CPU-only run the host: unions over the whole trace.
 struct Work {
   Intervals busy, compute, copy, communication;
 };
@@ -39,7 +39,7 @@ Work work_of(const Trace& trace, int32_t device) {
           union_of(std::move(communication))};
 }
 
-// Of none that weighs anything there is none.
+// Returns the index of the largest weight; Trace::kNone where all are 0.
 uint32_t heaviest(const std::vector<int64_t>& weight) {
   const auto most = std::max_element(weight.begin(), weight.end());
   if (most == weight.end() || *most == 0) return Trace::kNone;

@@ -1,4 +1,4 @@
-// Where the time of a steady step goes. Every nanosecond of a step is counted once.
+// The division of a steady step's time among its causes. Every nanosecond is counted once.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct Steps {
 };
 Steps find_steps(const Trace& trace);
 
-/// What the launching thread did while the device starved.
+/// Activities of the launching thread that can starve the device.
 enum class HostCause : uint8_t {
   kLoader,       ///< Waited for data.
   kSync,         ///< A blocking call had returned, and the next launch came late.
@@ -47,8 +47,8 @@ struct Gap {
   Interval at;
   size_t next = 0;  ///< Row of the kernel after it; Trace::size() where none computes any more.
   int64_t starved_ns = 0, launch_ns = 0, blocking_ns = 0, unknown_ns = 0;  ///< Sum: at.length().
-  HostCause cause = HostCause::kUnknown;  ///< Of most of what is starved.
-  int64_t by_cause_ns[kHostCauses] = {};  ///< Of starved_ns.
+  HostCause cause = HostCause::kUnknown;  ///< The cause of most of starved_ns.
+  int64_t by_cause_ns[kHostCauses] = {};  ///< Shares of starved_ns.
   std::vector<size_t> blockers = {};      ///< Rows that blocking_ns is charged to.
 };
 
@@ -65,19 +65,19 @@ struct Breakdown {
 /// Steps of a program that was watched while it ran, and that no profiler recorded.
 struct Unprofiled {
   int64_t steps = 0;    ///< Steady ones.
-  double slowdown = 0;  ///< Of a step by the profiler: 0.08 is 8 %.
+  double slowdown = 0;  ///< Relative: the profiler makes a step longer by this share; 0.08 is 8 %.
 };
 
 /// The function of the program that most operators are called from; those of the backward pass and
 /// of the update are its own doing only at one place each, and do not count.
 struct CallPlace {
   std::string name{};  ///< "train.py(12): forward", the line of the calls where it is known.
-  double share = 0;    ///< Of these operators; 0: no stacks were recorded.
+  double share = 0;    ///< Share of these operators; 0: no stacks were recorded.
 };
 
 /// A live program's batches were watched while they were made. A trace alone has none of it.
 struct LoadedBatches {
-  /// Of another number of loader workers; nothing where it is not known.
+  /// The class of a change of the number of loader workers; nothing where it is not known.
   std::optional<SemanticClass> workers_class{};
   std::string reason{};  ///< "samples draw random numbers (torch)"; empty: the bits stay.
   double make_ms = -1;   ///< Milliseconds in which one batch is made; -1: not known.
@@ -90,20 +90,20 @@ struct Analysis {
   int32_t device = -1;  ///< The device that the analysis is of: the one with most kernel time.
   double step_ms_median = 0, step_ms_min = 0, step_ms_max = 0;
   Breakdown breakdown;
-  std::vector<Gap> gaps;            ///< Of all steady steps, ascending.
+  std::vector<Gap> gaps;            ///< All gaps of the steady steps, ascending.
   std::vector<size_t> launched_by;  ///< By row: of device work the row of its call, else size().
   uint32_t launching_lane = Trace::kNone;  ///< The host thread that launches most.
   std::optional<double> replay_error;  ///< |replayed - measured| / measured; empty: not replayed.
   int64_t batch = -1;                  ///< Samples that the loader gives at once; -1: not known.
   CallPlace place;                     ///< By a recording of its own, where there is one.
   LoadedBatches batches;               ///< Known where the program itself was watched.
-  /// Where there are such steps, step_ms_*, the breakdown and what findings cost are of them.
+  /// If there are such steps, step_ms_*, the breakdown and the findings' costs refer to them.
   std::optional<Unprofiled> unprofiled;
 };
 
 /// A pure function of the trace. Never throws for what is in it: an empty trace has no steps.
 Analysis analyse(const Trace& trace);
-/// The same of stretches that the caller names.
+/// Analyses the steps that the caller names.
 Analysis analyse(const Trace& trace, Steps steps);
 
 /// Communication, by its name: NCCL, RCCL, MPI and their like.

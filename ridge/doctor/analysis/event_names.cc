@@ -45,7 +45,8 @@ constexpr std::array<std::string_view, 16> kLoaderParts = {"dataloader",
                                                            "torch/utils/data",
                                                            "__next__"};
 constexpr std::array<std::string_view, 4> kLoaderNames = {"data", "dataload", "input", "data wait"};
-// Of ranges and frames. "Checkpointing" of activations computes, and is no file.
+// Parts of names of ranges and frames that write files. "Checkpointing" of activations computes,
+// and is no file.
 constexpr std::array<std::string_view, 8> kFileParts = {"torch.save",
                                                         "torch/serialization.py",
                                                         "save_checkpoint",

@@ -1,4 +1,4 @@
-// What the names of events tell, whoever recorded them.
+// Causes and roles of events by their names, for every recorder.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace ridge::doctor {
 
-/// What host time under an event is, by its kind and name; kUnknown: the name tells nothing, as
-/// that of most ranges. A copy's call is kSync where it blocks by its name.
+/// The cause that host time under an event counts for, by its kind and name; kUnknown: the name
+/// says nothing, as most ranges' names do. A copy's call is kSync where it blocks by its name.
 HostCause cause_of(EventKind kind, std::string_view name);
 
-/// The same for each row of a trace; kUnknown of rows that are not on a host thread.
+/// The causes of all rows of a trace; kUnknown for rows that are not on a host thread.
 std::vector<HostCause> causes_of(const Trace& trace);
 
 /// Digits, however many, become one '#': names of ranges that differ in their number are one.

@@ -12,9 +12,9 @@
 namespace ridge::doctor {
 namespace {
 
-// By so much a device may take longer to begin than it usually does, and no more is known.
+// A stretch of at most this length is the device's own time to begin a kernel.
 constexpr int64_t kLatencyNs = 50'000;
-// Work on another stream that ends no longer before an operation may be what it waited for.
+// An operation may have waited for work on another stream that ended at most this long before it.
 constexpr int64_t kWakeNs = 20'000;
 
 // One gap, however many windows it lies in.
@@ -119,7 +119,7 @@ std::vector<size_t> Finder::producers_of(const Parts& parts, int64_t submitted) 
   std::vector<size_t> rows = producers_.of(parts.next);
   if (const std::optional<size_t> likely = likely_producer(parts, submitted))
     rows.push_back(*likely);
-  // What a producer had to wait for itself held the kernel up as well.
+  // A kernel is held up also by the operations that its producers had to wait for.
   std::unordered_set<size_t> known(rows.begin(), rows.end());
   for (size_t i = 0; i < rows.size(); ++i) {
     if (trace_.end_ns(rows[i]) <= parts.at.begin) continue;
@@ -189,7 +189,7 @@ Parts Finder::parts_of(Interval at) const {
     split_launched(parts, submitted);
     return parts;
   }
-  // Who launched it, and when, is not known.
+  // The call that launched it is not known.
   split_launched(parts, at.begin);
   parts.unknown = difference_of({at}, parts.blocking);
   parts.launch.clear();

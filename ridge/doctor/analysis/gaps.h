@@ -7,20 +7,20 @@
 
 namespace ridge::doctor {
 
-/// What the gaps of a trace are found in; `launched_by` as find_launches gives it.
+/// Input of the search for gaps; `launched_by` is the result of find_launches.
 struct GapInput {
   const Trace& trace;
   int32_t device = -1;
   const std::vector<size_t>& launched_by;
-  Intervals compute;  ///< Of the whole trace.
+  Intervals compute;  ///< Stretches of the whole trace in which kernels compute.
   uint32_t launching_lane = Trace::kNone;
 };
 
-/// Of the windows, ascending; one that lies across the edge of two windows is two. The parts of
-/// each add up to its length.
+/// Finds the gaps in the windows, ascending; a gap across the edge of two windows becomes two. The
+/// parts of each gap add up to its length.
 std::vector<Gap> find_gaps(const GapInput& input, const std::vector<Interval>& windows);
 
-/// The same of a program on the CPU: all of a gap is starved, up to the next operator.
+/// Finds the gaps of a program on the CPU: all of a gap is starved, up to the next operator.
 std::vector<Gap> find_host_gaps(const GapInput& input, const std::vector<Interval>& windows);
 
 /// The time of operators on all host threads, but for those that fetch data.

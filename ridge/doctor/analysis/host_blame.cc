@@ -8,8 +8,8 @@
 namespace ridge::doctor {
 namespace {
 
-// Of causes at one time the first of these is to blame: what a program marks, then what a call is
-// known to cost, then the code around it.
+// Order of blame for causes that hold at the same time: marks of the program first, then calls of
+// known cost, then the code around them.
 constexpr HostCause kGravestFirst[] = {HostCause::kLoader,
                                        HostCause::kCheckpoint,
                                        HostCause::kModule,
@@ -22,9 +22,9 @@ constexpr HostCause kGravestFirst[] = {HostCause::kLoader,
 
 // Smaller copies through pageable memory are staged; what is seen then is the wait for a result.
 constexpr int64_t kLargeCopy = 64 << 10;
-// What lies between two operators or calls, if it is no longer: the code that issues them.
+// A stretch between two operators or calls that is no longer is the code that issues them.
 constexpr int64_t kIssuingNs = 100'000;
-// By so much the clocks of host and device may differ, or a return be late.
+// The clocks of host and device may differ by this much, or a return be late by it.
 constexpr int64_t kJustNs = 20'000;
 
 size_t index(HostCause cause) { return static_cast<size_t>(cause); }
@@ -54,7 +54,8 @@ HostBlame::HostBlame(const Trace& trace, const std::vector<size_t>& launched_by)
 void HostBlame::add_causes(const std::vector<size_t>& launched_by) {
   std::vector<HostCause> causes = causes_of(trace_);
   mark_pageable(trace_, launched_by, causes);
-  // A frame whose name tells nothing: its own time is the interpreter's, that of what it calls not.
+  // If a frame's name says nothing, its own time is the interpreter's; the time of its callees is
+  // not.
   ByName tells_nothing(trace_, [](std::string_view name) {
     return cause_of(EventKind::kRange, name) == HostCause::kUnknown;
   });

@@ -1,4 +1,4 @@
-// What host threads did, and which of it kept the device waiting.
+// Attributes a device's starvation to the work of host threads.
 #pragma once
 
 #include <array>
@@ -11,19 +11,20 @@ namespace ridge::doctor {
 /// Time by cause.
 using CauseTimes = std::array<int64_t, kHostCauses>;
 
-/// Who could have ended a stretch in which the device starved.
+/// Threads that could have ended a stretch in which the device starved.
 struct Suspects {
   uint32_t launcher = Trace::kNone;  ///< The thread of the launch that ended it.
-  uint32_t other = Trace::kNone;     ///< That of the work before it, for which it may have waited.
+  /// The thread of the work before it, for which the launcher may have waited.
+  uint32_t other = Trace::kNone;
 };
 
 class HostBlame {
  public:
   HostBlame(const Trace& trace, const std::vector<size_t>& launched_by);
 
-  /// What the host did in `part` of a stretch in which the device starved: adds up to
-  /// part.length(). Time after a call that had blocked until the stretch began, up to the next
-  /// launch, is the call's, but for what has a cause of its own.
+  /// Divides the length of `part`, of a stretch in which the device starved, among the host's
+  /// activities. Time after a call that had blocked until the stretch began, up to the next launch,
+  /// is charged to that call, except where another cause is known.
   CauseTimes blame(Interval starved, Interval part, Suspects suspects) const;
 
  private:
@@ -33,7 +34,8 @@ class HostBlame {
   };
   struct Thread {
     std::array<Intervals, kHostCauses> by_cause;  ///< Apart: at one time the gravest counts.
-    Intervals frames;                ///< Of the interpreter, with none of these in them.
+    /// The interpreter's frames, without the stretches of by_cause.
+    Intervals frames;
     std::vector<Blocking> blocking;  ///< By their ends.
   };
   void add_causes(const std::vector<size_t>& launched_by);

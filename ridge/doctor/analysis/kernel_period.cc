@@ -8,7 +8,7 @@ namespace ridge::doctor {
 namespace {
 
 constexpr size_t kMostCandidates = 128;
-constexpr size_t kOccurrences = 8;  // Of a name in a step, that are looked through.
+constexpr size_t kOccurrences = 8;  // Occurrences of a name before this one that are compared.
 constexpr double kLeastMatch = 0.9;
 constexpr double kAsGood = 0.005;  // A shorter period that repeats as well to this is the one.
 

@@ -1,4 +1,4 @@
-// Who put work on the device, and what that work had to wait for.
+// Finds the calls that put work on a device, and the work that it had to wait for.
 #pragma once
 
 #include <vector>
@@ -13,8 +13,8 @@ int32_t busiest_device(const Trace& trace);
 /// By row: of device work the row of the call that launched it, else trace.size().
 std::vector<size_t> find_launches(const Trace& trace);
 
-/// What an operation of one device waits for: the operation before it on its stream, those that an
-/// event wait names, and of a captured graph the one that ended last before it.
+/// Finds the operations that one operation of a device waits for: the one before it on its stream,
+/// those that an event wait names, and within a captured graph the one that ended last before it.
 class Producers {
  public:
   Producers(const Trace& trace, int32_t device, const std::vector<size_t>& launched_by);

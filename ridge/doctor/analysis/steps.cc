@@ -11,8 +11,10 @@
 namespace ridge::doctor {
 namespace {
 
-constexpr double kMuchLonger = 1.5;  // Than the middle one: a step that warms up, or flushes.
-constexpr double kFewCalls = 0.5;    // Of the middle one: a step that the recorder cut off.
+// A step longer than this many middle ones warms up, or flushes.
+constexpr double kMuchLonger = 1.5;
+// A step with a smaller share of the middle one's calls was cut off by the recorder.
+constexpr double kFewCalls = 0.5;
 
 bool is_host(const Trace& trace, size_t row) { return !trace.lane_of(row).is_device(); }
 
@@ -170,7 +172,7 @@ bool is_much_longer(int64_t length, int64_t usual) {
   return static_cast<double>(length) > kMuchLonger * static_cast<double>(usual);
 }
 
-// Of each window: how many calls and operators begin in it, and how long it loads code.
+// Contents of each window: the calls and operators that begin in it, and the time that loads code.
 struct Contents {
   std::vector<int64_t> events, loading_ns;
 };
@@ -209,8 +211,8 @@ bool ends_cut(const Contents& contents, const std::vector<int64_t>& lengths) {
          kFewCalls * static_cast<double>(middle(std::move(others)));
 }
 
-// What leads in is warm-up while it is much longer than the rest, or loads code for a twentieth of
-// its time and the rest does not. At most half: more than that is how the program runs.
+// Leading steps are warm-up while they are much longer than the rest, or load code for a twentieth
+// of their time and the rest does not. At most half: more than that is how the program runs.
 size_t warm_up_of(const Contents& contents, const std::vector<int64_t>& lengths) {
   size_t first = 0;
   for (; 2 * (first + 1) <= lengths.size() && first + 1 < lengths.size(); ++first) {

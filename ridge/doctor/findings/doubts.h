@@ -1,4 +1,4 @@
-// Why a trace tells less than it seems to.
+// Reasons why a trace shows less than it seems to.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@ namespace ridge::doctor {
 /// One reason to trust what is said of a trace less.
 struct Doubt {
   std::string text;     ///< "3 steady steps, fewer than 5"
-  double trust = 1;     ///< What all confidence is multiplied by: 0 to 1.
-  bool serious = true;  ///< Else it is worth a word only.
+  double trust = 1;     ///< Factor of all confidence: 0 to 1.
+  bool serious = true;  ///< False: worth a remark only.
   std::string fix;
 };
 

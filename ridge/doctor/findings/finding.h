@@ -1,4 +1,4 @@
-// What a rule found: a pure function of the trace and its analysis.
+// The findings of a rule. A rule is a pure function of the trace and its analysis.
 #pragma once
 
 #include <functional>
@@ -21,7 +21,7 @@ struct Gain {
 };
 
 struct Evidence {
-  std::vector<size_t> rows{};  ///< Of the trace, at most a few; all are counted in `text`.
+  std::vector<size_t> rows{};  ///< At most a few rows of the trace; `text` counts all.
   std::string text{};          ///< "412 calls of cudaStreamSynchronize, 3.1 ms a step"
   std::string place{};         ///< "train.py(88): step", where the trace has stacks.
 };
@@ -31,16 +31,16 @@ struct Finding {
   std::string title{};    ///< One line, lower case, no full stop.
   Severity severity = Severity::kInfo;
   double cost_ms = 0;     ///< A step, that could be recovered at most.
-  double share = 0;       ///< Of the step.
+  double share = 0;       ///< Share of the step.
   double confidence = 1;  ///< 0 to 1.
   double ceiling = 1;     ///< Times as fast, if all of cost_ms were gone.
   Gain predicted{};       ///< Within the ceiling.
   std::vector<Evidence> evidence{};
   Intervals at{};         ///< The stretches that it is charged with, to tell overlapping findings.
-  std::string fix{};      ///< What to do, in one or two sentences.
+  std::string fix{};      ///< Advice in one or two sentences.
   std::string recipe{};   ///< TOML that Ridge can apply; empty where it cannot.
-  std::string command{};  ///< That proves it.
-  SemanticClass semantic_class = SemanticClass::kBitIdentical;  ///< Of the fix.
+  std::string command{};  ///< A command line that proves the fix.
+  SemanticClass semantic_class = SemanticClass::kBitIdentical;  ///< The class of the fix.
 };
 
 /// True of a finding whose fix is predicted to gain less than two decimals show ("1.00 to 1.00

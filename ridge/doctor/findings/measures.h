@@ -1,4 +1,4 @@
-// What rules have in common: how grave a share of the step is, and what a cost could give back.
+// Measures that rules share: how grave a share of the step is, and how much a cost could give back.
 #pragma once
 
 #include <vector>

@@ -41,8 +41,8 @@ Steps unprofiled_steps(const Trace& spans) {
   return steps;
 }
 
-// What is marked while the profiler ran is put into its trace, where the clocks of both agree: it
-// says what a thread did between operators.
+// Adds marks that were made while the profiler ran to its trace, where both clocks agree: they show
+// what a thread did between operators.
 void add_marks(const Trace& spans, Trace& trace) {
   if (trace.base_ns == 0 || spans.base_ns == 0 || trace.size() == 0) return;
   // Days apart they are not of one program, and differences of broken ones go over.
@@ -83,8 +83,9 @@ Analysis analysed(const Trace& trace) {
   return analysis;
 }
 
-// Where a step goes by its profile, in milliseconds of one that is not profiled. What the marks
-// measured themselves is taken from them; the profiler slows the rest, and all of it alike.
+// Scales the profile's breakdown of a step to milliseconds of a step that is not profiled. Parts
+// that the marks measured themselves are taken from them; all others shrink by one factor, for the
+// profiler slows all of them alike.
 Breakdown without_profiler(const Breakdown& profiled, const Breakdown& marked, bool is_cpu_only) {
   constexpr HostCause kMeasured[] = {HostCause::kLoader, HostCause::kCheckpoint};
   double before = profiled.wall, after = marked.wall;
@@ -121,8 +122,8 @@ bool is_of_marks(std::string_view rule) {
   return rule == "R01" || rule == "R02" || rule == "R29" || rule == "R30";
 }
 
-// Shares hold, milliseconds become those of a step that is not profiled. The profile is of usual
-// steps; what the marks and the processes tell is of all.
+// Converts milliseconds to those of a step that is not profiled; shares hold. The profile shows
+// usual steps, the marks and the processes show all.
 void tell_unprofiled(Analysis& analysis, Diagnosis& diagnosis, const Analysis& marked) {
   const double wall = marked.breakdown.wall;
   analysis.step_ms_median = marked.step_ms_median;
@@ -142,7 +143,7 @@ void tell_unprofiled(Analysis& analysis, Diagnosis& diagnosis, const Analysis& m
   diagnosis = ranked({std::move(diagnosis.findings), std::move(diagnosis.not_fired)}, analysis);
 }
 
-// Costs of a rule that was told of unprofiled steps, in milliseconds of the profiled ones.
+// Converts costs of a rule that saw unprofiled steps to milliseconds of the profiled ones.
 void tell_profiled(RuleOutput& known, const Analysis& marked, const Analysis& profiled) {
   const double factor =
       marked.breakdown.wall > 0 ? profiled.breakdown.wall / marked.breakdown.wall : 1;
@@ -200,7 +201,7 @@ Examination of_profile(Trace trace, Analysis profiled, const LiveFacts& facts) {
   return {std::move(trace), std::move(profiled), std::move(diagnosis)};
 }
 
-// What the marks say of the loader is charged with the stretches that the profile shows of it.
+// Charges the loader's findings from the marks with the loader's stretches in the profile.
 void place_loader(const Trace& trace, const Analysis& profiled, RuleOutput& known) {
   const Intervals starved = loader_time(trace, profiled).starved;
   for (Finding& finding : known.findings)
@@ -241,7 +242,7 @@ Examination examine_live(Trace trace, Trace spans, const LiveFacts& facts) {
                  .slowdown = profiled.step_ms_median / std::max(marked.step_ms_median, 1e-9) - 1};
   RuleOutput known;
   judge_marks(spans, marked, facts, known);
-  // Beside a device only its trace tells whether it had nothing to do meanwhile.
+  // Beside a device only its trace shows whether it had nothing to do meanwhile.
   if (!profiled.is_cpu_only) {
     std::erase_if(known.findings, [](const Finding& each) { return each.rule != "R29"; });
     std::erase_if(known.not_fired, [](const NotFired& each) { return each.rule != "R29"; });

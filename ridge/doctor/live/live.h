@@ -1,4 +1,4 @@
-// What is said of a program that was watched while it ran: its trace, and more than a trace has.
+// The examination of a program that was watched while it ran: its trace, and more than a trace has.
 #pragma once
 
 #include <string>
@@ -8,22 +8,23 @@
 
 namespace ridge::doctor {
 
-/// What was seen from outside, over the steady steps that were not profiled. -1: not known.
+/// Observations from outside, over the steady steps that were not profiled. -1: not known.
 struct LiveFacts {
-  int64_t cpus = -1;           ///< That one of its ranks here may use.
-  double quota_cpus = -1;      ///< Of its cgroup; -1: no limit.
-  double seconds = 0;          ///< That the shares below are of; 0: nothing was sampled.
+  int64_t cpus = -1;       ///< CPUs that one of its ranks here may use.
+  double quota_cpus = -1;  ///< CPU quota of its cgroup; -1: no limit.
+  /// Sampled time that the shares below refer to; 0: nothing was sampled.
+  double seconds = 0;
   double main_cpu = -1;        ///< Shares of the time in which the thread that trains ran ...
   double main_queue = -1;      ///< ... and was ready, but had no processor.
   double throttled = -1;       ///< Share of the time in which the cgroup was held back.
   double queue = -1;           ///< Threads that were ready but had no processor, in the mean.
-  double busy_threads = -1;    ///< That wanted a processor, in the mean.
+  double busy_threads = -1;    ///< Threads that wanted a processor, in the mean.
   double used_cpus = -1;       ///< Processors' worth of time used.
   int64_t ranks = 1;           ///< Processes of it on this machine that make steps.
-  int64_t torch_threads = -1;  ///< Of the operators of all these.
+  int64_t torch_threads = -1;  ///< Threads of the operators, in all these processes.
   int64_t batch = -1, loader_workers = -1;
   std::string step_source{};  ///< "optimizer", "module" or empty.
-  CallPlace place{};          ///< Of a recording with stacks.
+  CallPlace place{};          ///< From a recording with stacks.
   LoadedBatches batches{};    ///< Known where its batches were watched.
 };
 
@@ -33,7 +34,8 @@ struct LiveFacts {
 /// a profiler slows some programs down: costs are in milliseconds of a step that is not profiled.
 Examination examine_live(Trace trace, Trace spans, const LiveFacts& facts);
 
-/// What a recording with stacks tells: where in the program's code most operators are called.
+/// Finds the place in the program's code where most operators are called, by a recording with
+/// stacks.
 CallPlace place_of_calls(const Trace& stacks);
 
 }  // namespace ridge::doctor

@@ -41,7 +41,8 @@ size_t saves_in(const Trace& spans, const Steps& steps) {
   return saves;
 }
 
-// Where steps differ too much for stalls, or so many write that these are no stalls.
+// Reports writing where steps differ too much for R29 to see stalls, or where so many steps write
+// that they are no stalls.
 void judge_writes(const Trace& spans, const Analysis& marked, RuleOutput& output) {
   const double ms = marked.breakdown.starved_by[static_cast<size_t>(HostCause::kCheckpoint)];
   const double share = share_of(ms, marked);

@@ -1,4 +1,4 @@
-// What is said of a live program by the marks of its steps, and by what its processes did.
+// Rules for a live program: by the marks of its steps, and by what its processes did.
 #pragma once
 
 #include "ridge/doctor/live/live.h"

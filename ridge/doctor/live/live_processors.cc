@@ -9,7 +9,7 @@
 namespace ridge::doctor {
 namespace {
 
-// Below, it is what a machine does beside any program: its own threads, and whoever looks on.
+// Shares below `info` are usual: the machine's own threads and its observers need processors too.
 constexpr Ladder kLadder{.info = 0.12, .warning = 0.20, .high = 0.35};
 constexpr double kCrowded = 1.15;  // Threads that want a processor, of those that there are.
 constexpr double kHeldUp = 0.25;   // Threads beside the one that trains that have no processor.
@@ -133,7 +133,7 @@ void judge_processors(const LiveFacts& facts, const Analysis& analysis, RuleOutp
   finding.confidence = 0.8;
   charge(finding, analysis, found.share() * analysis.breakdown.wall);
   finding.severity = severity_of(finding.share, kLadder);
-  // What the thread itself waited comes back for sure; of what others wait a part.
+  // The thread's own waits surely come back; the waits of its helpers count for 0.3.
   const double sure =
       std::max({found.throttled, found.queue, 0.3 * std::max(found.crowd, found.held_up)});
   finding.predicted.low = speedup_without(0.7 * sure, 1);

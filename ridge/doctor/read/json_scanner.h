@@ -73,8 +73,8 @@ bool for_members(const JsonSpan& value, Use use) {
 
 inline constexpr size_t kLongestText = 65536;
 
-/// What the first kLongestText bytes of a kText stand for, as well-formed UTF-8; other kinds as
-/// they are.
+/// Returns the first kLongestText bytes of the value as well-formed UTF-8, with the escapes of a
+/// kText decoded.
 std::string plain_text(const JsonSpan& value);
 
 /// Whether plain_text() would give value.text itself.

@@ -1,4 +1,4 @@
-// What texts and numbers of a scanned JSON stand for.
+// Decodes texts and numbers of a scanned JSON.
 #include <algorithm>
 #include <charconv>
 

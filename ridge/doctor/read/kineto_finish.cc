@@ -1,4 +1,4 @@
-// What is done to the rows of a Kineto trace when all are there.
+// The last step of reading a Kineto trace, for which all rows must be there.
 #include <algorithm>
 
 #include "ridge/doctor/read/kineto_args.h"
@@ -9,7 +9,8 @@ namespace {
 
 constexpr int64_t kLost = -1;  // the duration of rows that are to be dropped
 
-/// Where most of a trace is: rows that begin, or last, farther off than `reach` are not of it.
+/// The range of times that holds most of a trace: rows that begin farther off than `reach`, or last
+/// longer, do not belong to it.
 struct Extent {
   int64_t middle = 0, reach = 0;
   bool has(int64_t start, int64_t duration) const {

@@ -1,4 +1,4 @@
-// What categories and names of Kineto traces mean, those of old versions and of AMD too.
+// Meanings of categories and names of Kineto traces, those of old versions and of AMD too.
 #pragma once
 
 #include <string_view>
@@ -7,7 +7,7 @@
 
 namespace ridge::doctor {
 
-/// What else tells the kind where the category does not.
+/// Arguments of an event that show its kind where the category does not.
 struct KindHints {
   bool has_launch = false;  ///< A grid, a block or registers.
   bool has_stream = false;  ///< A device and a stream.
@@ -16,7 +16,7 @@ struct KindHints {
 /// `category` as the file has it, or empty.
 EventKind kineto_kind(std::string_view category, std::string_view name, KindHints hints);
 
-/// Whether events of `category` tell nothing: spans of the recorder over all of the recording.
+/// Whether events of `category` say nothing: spans of the recorder over all of the recording.
 bool is_idle_category(std::string_view category);
 
 /// Sets from and to by "Memcpy HtoD (Pageable -> Device)", "Memset (Device)", "CopyHostToDevice".

@@ -12,7 +12,7 @@ using Close = FunctionRef<void(uint32_t, int64_t)>;
 
 bool is_end(const KinetoMark& mark) { return mark.row == KinetoMark::kEnd; }
 
-/// What is open on one thread. Each call takes the same time however deep it is.
+/// The open events of one thread. Each call takes the same time however deep they nest.
 class OpenMarks {
  public:
   explicit OpenMarks(Close close) : close_(close) {}
@@ -29,7 +29,8 @@ class OpenMarks {
       else
         begin(mark);
   }
-  /// What is still open does not end. Returns the ends that were in vain.
+  /// Closes the events that are still open as ones that do not end. Returns the ends that were in
+  /// vain.
   int64_t finish() {
     for (const KinetoMark& mark : stack_)
       if (!is_end(mark)) close_(mark.row, -1);

@@ -1,4 +1,4 @@
-// Which end belongs to which beginning, of the events that a Kineto trace has in two halves.
+// Pairs the beginnings and ends of events that a Kineto trace has in two halves.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace ridge::doctor {
 struct KinetoMark {
   static constexpr uint32_t kEnd = 0xffffffff;
   int64_t process = 0, thread = 0, time_ns = 0;
-  uint32_t row = kEnd;  ///< Of the trace, that a beginning made.
+  uint32_t row = kEnd;  ///< The row that a beginning made in the trace; kEnd: an end.
   uint32_t name = 0;    ///< Number of its text; 0: it has none, as ends may.
 };
 

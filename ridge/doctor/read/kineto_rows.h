@@ -27,7 +27,7 @@ class KinetoRows : public KinetoSink {
   void finish();
 
  private:
-  // What a runtime call knows of the work that it launched.
+  // Facts of a runtime call that apply to the work which it launched.
   struct Call {
     bool is_blocking = false;
     int64_t bytes = -1;

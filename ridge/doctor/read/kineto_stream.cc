@@ -197,7 +197,7 @@ bool KinetoStream::event() {
 
 /// Goes on to what looks like the next event behind something broken; false where there is none.
 /// An event may begin before the place of the failure, but a hostile file must not be read again
-/// and again: second looks at all of it are no longer than the file, and then only at its end.
+/// and again: second readings are in all no longer than the file, and then only at its end.
 bool KinetoStream::recover(size_t failed_at, bool is_cut) {
   const bool is_large = !is_cut && window().size() >= kLargestItem;
   if (is_large)

@@ -43,14 +43,14 @@ class SqliteFile {
   SqliteFile& operator=(const SqliteFile&) = delete;
   ~SqliteFile();
 
-  /// Of plain tables alone.
+  /// True for plain tables alone.
   bool has_table(std::string_view table) const { return tables_.contains(table); }
   bool has_column(std::string_view table, std::string_view column) const;
   /// Views and virtual tables: never read.
   const std::set<std::string, std::less<>>& refused() const { return refused_; }
   /// The file is shorter than its header says.
   bool is_truncated() const { return is_truncated_; }
-  /// Of the reading of the tables' names; empty when it went well.
+  /// The error of reading the tables' names; empty when it went well.
   const std::string& trouble() const { return trouble_; }
 
   /// Calls `row` for each row of a table that exists, in the file's order; columns that it does

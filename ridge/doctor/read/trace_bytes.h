@@ -18,7 +18,7 @@ class TraceBytes {
   /// Fills some of `out`, which is not empty; 0 at the end. UserError when the disk fails.
   size_t read(std::span<std::byte> out);
 
-  /// What ended the gzip data before its end, to be told as a warning; else empty.
+  /// Says why the gzip data could not be read to its end, for a warning; else empty.
   const std::string& trouble() const { return trouble_; }
 
  private:

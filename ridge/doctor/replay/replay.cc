@@ -43,7 +43,8 @@ double ReplayedStep::error() const {
 }
 
 ReplayedStep replayed_step(const DependencyGraph& graph) {
-  // Of a call that waited, a node has its own part only: what is measured has its return too.
+  // The node of a call that waited has only the call's own part; the measured time includes its
+  // return.
   std::vector<int64_t> measured;
   measured.reserve(graph.nodes.size());
   for (const Node& node : graph.nodes) measured.push_back(node.start_ns);

@@ -21,7 +21,7 @@ double step_ms(const DependencyGraph& graph, std::span<const int64_t> starts);
 /// A larger error of the replay, as a share of the step, makes predictions worthless.
 inline constexpr double kMostReplayError = 0.05;
 
-/// What is said of a step, and how far the replay misses it.
+/// Measured and replayed length of a step.
 struct ReplayedStep {
   double measured_ms = 0, replayed_ms = 0;
   double error() const;  ///< |replayed - measured| / measured; 1 where nothing was measured.
@@ -38,7 +38,7 @@ class WhatIf {
 
   /// The host goes on instead of waiting in this call. False: the call waited for nothing.
   bool drop_wait(size_t call_row);
-  /// What the host issues within `at` is launched as captured graphs: one call a step, and one more
+  /// The host's work within `at` is launched as captured graphs: one call a step, and one more
   /// after each wait; a microsecond a node. Host time within `kept` stays.
   void capture(Interval at, const Intervals& kept = {});
   /// The copy goes on a stream of its own (one for each direction), and holds neither the host nor
@@ -51,9 +51,9 @@ class WhatIf {
   /// The work of these, which were issued one after the other, is done by the first of them, in
   /// this time; the others and their calls take none.
   void fuse(std::span<const size_t> device_rows, int64_t duration_ns);
-  /// What a call of the host itself takes is cut to at most this, and it waits for nothing.
+  /// The host's own time in the call is cut to at most this, and the call waits for nothing.
   void shorten_call(size_t call_row, int64_t duration_ns);
-  /// What host threads do between calls within these stretches is gone.
+  /// Host time between calls within these stretches is removed.
   void remove_host_time(const Intervals& stretches);
 
   double step_ms() const;
@@ -68,8 +68,8 @@ class WhatIf {
   std::optional<uint32_t> last_moved_[2];
 };
 
-/// Of a step of `before_ms` that is predicted to become `after_ms`: give or take the error of the
-/// replay, and of the model (a share of the gain), and never beyond the ceiling.
+/// The gain of a step of `before` that is predicted to take `after_ms`, give or take the error of
+/// the replay and of the model (a share of the gain), and never beyond the ceiling.
 Gain gain_between(const ReplayedStep& before,
                   double after_ms,
                   double ceiling,

@@ -7,10 +7,10 @@ namespace ridge::doctor {
 
 namespace {
 
-// Of the host: launching a captured graph, and a call that does not wait.
+// Host time of launching a captured graph, and of a call that does not wait.
 constexpr int64_t kGraphLaunchNs = 10'000;
 constexpr int64_t kPromptCallNs = 5'000;
-// Of the device: from one node of a graph, or copy of a stream, to the next.
+// Device time from one node of a graph, or copy of a stream, to the next.
 constexpr int64_t kGraphNodeNs = 1'000;
 
 bool is_host(const Node& node) {
@@ -110,7 +110,8 @@ void WhatIf::move_to_own_stream(size_t copy_row, bool after_producer) {
     if (edge.kind == EdgeKind::kStream || edge.kind == EdgeKind::kEvent) before.push_back(edge);
   }
   for (const uint32_t follower : std::vector(followers_[moved])) {
-    // Who waits for a result that is copied to the host still does, but for the call that copied.
+    // A return that waits for a result copied to the host still does, except that of the copying
+    // call.
     const Node& node = graph_.nodes[follower];
     const bool wants_result =
         after_producer && node.kind == Node::Kind::kReturn && graph_.node_of.at(node.row) != caller;

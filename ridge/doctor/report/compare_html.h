@@ -1,4 +1,4 @@
-// What a change did, as one page that needs nothing else.
+// The comparison of two traces as one page that needs nothing else.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What the doctor says, as one page that needs nothing else.
+// The doctor's report as one page that needs nothing else.
 #pragma once
 
 #include <string>

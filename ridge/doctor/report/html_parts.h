@@ -1,4 +1,4 @@
-// What the doctor's pages have in common.
+// Parts that the doctor's pages share.
 #pragma once
 
 #include <string>

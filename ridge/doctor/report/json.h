@@ -1,4 +1,4 @@
-// What the doctor says, as ridge.doctor/1 and ridge.doctor.compare/1.
+// The doctor's reports as ridge.doctor/1 and ridge.doctor.compare/1.
 #pragma once
 
 #include <string>

@@ -23,7 +23,7 @@ constexpr double kLeast = 100 / kPieces;  // per cent that a piece takes, and th
 constexpr size_t kNameSeries[] = {0, 2, 3, 5, 6};
 constexpr size_t kColours = std::size(kNameSeries);
 
-// What computes, and each cause for which nothing does, in all pictures alike.
+// Colours of compute and of each cause of idle time, the same in all pictures.
 std::string_view part_ink(std::string_view part) {
   if (part == "starved") return ink::series(1);
   if (part == "launch") return ink::series(4);

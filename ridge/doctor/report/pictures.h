@@ -7,11 +7,11 @@
 
 namespace ridge::doctor {
 
-/// What ran in the step of median length, row below row, each with a key of its colours; empty
-/// without a steady step.
+/// Draws the work of the step of median length, row below row, each with a key of its colours;
+/// empty without a steady step.
 Picture step_picture(const Trace& trace, const Analysis& analysis);
 
-/// Where the mean step goes before a change and after it, bar below bar on one scale.
+/// Draws the parts of the mean step before and after a change, bar below bar on one scale.
 Picture parts_picture(const Comparison& comparison);
 
 /// How long each steady step takes, before and after.

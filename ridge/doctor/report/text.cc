@@ -135,7 +135,7 @@ std::string findings(const Diagnosis& diagnosis, bool shows_all) {
   return text + not_shown(further, folded);
 }
 
-// What there is to know of the trace before the findings are believed.
+// Doubts about the trace, for the reader to see before the findings.
 std::string caution(const Diagnosis& diagnosis) {
   std::string text;
   for (const Finding& finding : diagnosis.findings) {

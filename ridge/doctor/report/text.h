@@ -1,4 +1,4 @@
-// What the doctor says, for a terminal. Names from traces lose what a terminal would obey.
+// The doctor's report for a terminal. Names from traces lose characters that control a terminal.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What rules predict by replaying the trace with their fix in it.
+// Predictions of rules, by replaying the trace with their fix in it.
 #pragma once
 
 #include <functional>

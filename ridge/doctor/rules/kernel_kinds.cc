@@ -57,7 +57,7 @@ constexpr std::string_view kMatrixParts[] = {"gemm",
                                              "fmha",
                                              "attention"};
 constexpr std::string_view kElementwiseParts[] = {"elementwise", "pointwise", "triton_poi"};
-// Of units that multiply matrices; any of these in a name says that they are used.
+// Parts of names of kernels that run on matrix units; any of these in a name says so.
 constexpr std::string_view kTensorParts[] = {"tensorop",
                                              "tf32",
                                              "s1688",

@@ -1,4 +1,4 @@
-// What kernels do, by their names, and those of the steady steps.
+// Kinds of kernels, by their names, and the kernels of the steady steps.
 #pragma once
 
 #include <string_view>
@@ -32,7 +32,7 @@ std::vector<size_t> kernels_in_steps(const Trace& trace, const Analysis& analysi
 /// By lane: the ranges over updates of the weights.
 std::vector<Intervals> optimizer_ranges(const Trace& trace);
 
-/// Of these those that ranges over updates of the weights launched, or whose names say so.
+/// Selects the kernels that ranges over updates of the weights launched, or whose names say so.
 std::vector<size_t> optimizer_kernels(const Trace& trace,
                                       const Analysis& analysis,
                                       const std::vector<size_t>& kernels);

@@ -77,7 +77,7 @@ LaunchBound launch_bound(const Trace& trace, const Analysis& analysis) {
     if (2 * cost >= gap.at.length()) bound.at.push_back(gap.at);
   }
   bound.at = union_of(std::move(bound.at));
-  // What the recorder itself takes is not there without it.
+  // The recorder's own time is not there without it.
   const Intervals perturbed = intersection_of(bound.at, union_of(std::move(overhead)));
   bound.cost_ms -= static_cast<double>(total_length(perturbed)) / 1e6 / steps;
   bound.cost_ms = std::max(0.0, bound.cost_ms);

@@ -7,10 +7,10 @@ namespace ridge::doctor {
 
 struct LaunchBound {
   double cost_ms = 0;      ///< A step: starved while operators were issued, and launching.
-  double share = 0;        ///< Of the step.
+  double share = 0;        ///< Share of the step.
   double queue_depth = 0;  ///< Median at a launch, itself counted.
-  double issuing_share =
-      0;               ///< Of the step that threads which launch spend on operators and calls.
+  /// Share of the step that launching threads spend on operators and calls.
+  double issuing_share = 0;
   double kernels = 0;  ///< A step.
   Intervals at;
   bool is_so() const { return share >= 0.10 && queue_depth <= 1 && issuing_share > 0.5; }

@@ -1,4 +1,4 @@
-// What a trace shows of the loading of data.
+// The loading of data, as far as a trace shows it.
 #pragma once
 
 #include <string>
@@ -30,7 +30,7 @@ LoaderTime loader_time(const Trace& trace, const Analysis& analysis);
 /// nobody watched the worst class is taken.
 SemanticClass class_of_workers(const Trace& trace, const LoadedBatches& batches);
 
-/// The same in words, to end a sentence with; empty where the bits stay.
+/// The class in words, to end a sentence with; empty where the bits stay.
 std::string class_words_of_workers(const Trace& trace, const LoadedBatches& batches);
 
 /// Whether a batch is made in about the time in which it is handed from one process to another:

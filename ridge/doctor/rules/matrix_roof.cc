@@ -13,7 +13,7 @@ namespace ridge::doctor {
 namespace {
 
 constexpr int64_t kMostExtent = int64_t{1} << 40;
-constexpr double kReached = 0.8;  // Of what makers state.
+constexpr double kReached = 0.8;  // Share of the stated rates that a device reaches.
 
 // Rates for dense products: 1e12 operations a second in BF16 or FP16, TF32 and FP32, and 1e12 bytes
 // a second. The first row counts whose words all are words of a device's name, in any order; "80gb"

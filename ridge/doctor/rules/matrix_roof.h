@@ -19,13 +19,13 @@ struct Product {
     return 2 * static_cast<double>(batch) * static_cast<double>(m) * static_cast<double>(n) *
            static_cast<double>(k);
   }
-  double bytes() const;  ///< That must move at least.
+  double bytes() const;  ///< Bytes that must move at least: operands and result once.
 };
 
 /// "[[64, 3], [3]]"; empty of what is no list of shapes.
 std::vector<std::vector<int64_t>> shapes_in(std::string_view text);
 
-/// Of an operator, by its name and the shapes and types of its inputs.
+/// The product that an operator computes, by its name and the shapes and types of its inputs.
 std::optional<Product> product_of(std::string_view name,
                                   std::string_view shapes,
                                   std::string_view types);
@@ -33,7 +33,7 @@ std::optional<Product> product_of(std::string_view name,
 /// Kernels of the steady steps that are the only product of an operator whose shapes are known.
 std::vector<Product> products_of(const Trace& trace, const Analysis& analysis);
 
-/// What a device reaches in practice, in numbers a second; 0: not known.
+/// Rates that a device reaches in practice, in operations and bytes a second; 0: not known.
 struct Roof {
   double half = 0, tensor_single = 0, single = 0, bytes = 0;
   double flops_of(const Product& product) const;

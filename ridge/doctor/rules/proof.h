@@ -1,4 +1,4 @@
-// What to do about a finding, and the commands that show whether it holds.
+// Remedies of findings, and the commands that show whether they help.
 #pragma once
 
 #include <string>
@@ -7,13 +7,13 @@
 
 namespace ridge::doctor {
 
-/// To be run after the change: records again where Ridge can, and compares. `set` is what Ridge
-/// would be told, such as "loader.workers=4"; empty where the program itself is to be changed.
+/// To be run after the change: records again where Ridge can, and compares. `set` is a change of
+/// Ridge's configuration, such as "loader.workers=4"; empty if the program itself is to be changed.
 std::string proof_of(const Trace& trace, std::string_view set = {});
 
-/// What a rule advises.
+/// The advice of a rule.
 struct Remedy {
-  std::string_view fix;  ///< As Finding::fix.
+  std::string_view fix;  ///< Becomes Finding::fix.
   SemanticClass semantic_class = SemanticClass::kBitIdentical;
 };
 

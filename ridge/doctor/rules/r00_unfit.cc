@@ -106,7 +106,8 @@ void doubt_steps(const Trace& trace, const Steps& steps, std::vector<Doubt>& dou
                       "record less: no stacks, no shapes, no memory"});
 }
 
-// Of a program that was watched: what is said of operators is of those that the profiler slowed.
+// Doubts findings about operators of a watched program: they describe operators that the profiler
+// slowed.
 void doubt_profiler(const Analysis& analysis, std::vector<Doubt>& doubts) {
   const double slowdown = analysis.unprofiled ? analysis.unprofiled->slowdown : 0;
   if (slowdown <= kMuchOverhead) return;
@@ -144,7 +145,7 @@ void doubt_model(const Analysis& analysis, std::vector<Doubt>& doubts) {
          "record synchronization events and host threads, so that what waits for what is known"});
 }
 
-// What to record again, and how.
+// Returns a command or code that records the program again with what was missing.
 std::string recapture(const Trace& trace) {
   if (trace.recorder == "nsys")
     return "nsys profile --trace=cuda,nvtx,osrt --cuda-graph-trace=node -o again PROGRAM && "

@@ -51,7 +51,7 @@ struct Waiting {
   std::array<size_t, kKinds> counts{}, longest{};
 };
 
-// What threads wait for while they make samples; waiting for work is outside of that.
+// Adds up the waits of threads while they make samples; waiting for work lies outside of that.
 Waiting waiting_of(const Trace& trace, const Analysis& analysis) {
   std::vector<std::vector<Interval>> making(trace.lanes.size());
   ByName makes(trace, is_producer_span);

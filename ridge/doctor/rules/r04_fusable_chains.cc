@@ -16,7 +16,8 @@ namespace {
 constexpr Ladder kLadder{.info = 0.05, .warning = 0.05, .high = 0.20};
 constexpr size_t kLeastLength = 3;  // One after a product is its epilogue, and often stays so.
 constexpr int64_t kShortNs = 10'000;
-// Of what a chain takes beyond its longest kernel: chains whose data stay in the cache gain less.
+// Share that fusing surely saves of a chain's time beyond its longest kernel: chains whose data
+// stay in the cache gain less.
 constexpr double kSure = 0.5;
 constexpr std::string_view kFix =
     "let a compiler fuse them (torch.compile), or use operators that do it in one pass; what is "
@@ -67,7 +68,8 @@ std::vector<Chain> chains_of(const Trace& trace, const Analysis& analysis) {
 
 void r04_fusable_chains(const Trace& trace, const Analysis& analysis, RuleOutput& output) {
   std::vector<Chain> chains = chains_of(trace, analysis);
-  std::vector<size_t> all, beyond;  // Of each chain all but its longest: fused it takes that.
+  // `beyond` has each chain's kernels but the longest: fused, the chain takes that one's time.
+  std::vector<size_t> all, beyond;
   const Chain* worst = nullptr;
   for (const Chain& chain : chains) {
     all.insert(all.end(), chain.begin(), chain.end());

@@ -15,8 +15,9 @@ namespace ridge::doctor {
 namespace {
 
 constexpr Ladder kLadder{.info = 0.02, .warning = 0.05, .high = 0.15};
-constexpr double kMostStalls = 1;      // A step; one may be the program's own clock.
-constexpr double kLeastShare = 0.001;  // Of many stalls, to be worth a word.
+constexpr double kMostStalls = 1;  // A step; one may be the program's own clock.
+// Frequent stalls below this share of a step are not reported.
+constexpr double kLeastShare = 0.001;
 constexpr std::string_view kFix =
     "read losses and metrics some steps late or once in many; clip, scale and test for overflow "
     "on the device; no .item(), .cpu() or synchronize() in the loop";
@@ -24,7 +25,7 @@ constexpr std::string_view kFix =
 struct Stalls {
   double cost_ms = 0;  // A step.
   double a_step = 0;
-  std::vector<size_t> calls;  // That returned late, each once.
+  std::vector<size_t> calls;  // Calls that returned late, each once.
   std::vector<Interval> at;
 };
 

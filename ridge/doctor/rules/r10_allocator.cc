@@ -24,7 +24,7 @@ struct Calls {
   double cost_ms = 0;         // A step.
   std::vector<size_t> rows;   // In the steady steps.
   size_t late = 0;            // After the twentieth step.
-  std::set<size_t> in_steps;  // That have one.
+  std::set<size_t> in_steps;  // Steps that have such a call.
   Intervals at;               // While nothing computed.
 };
 

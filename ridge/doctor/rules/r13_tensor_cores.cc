@@ -11,7 +11,7 @@
 namespace ridge::doctor {
 namespace {
 
-constexpr double kLeastShare = 0.20;  // Of a step, in products.
+constexpr double kLeastShare = 0.20;  // Share of a step that products must take.
 // Matrix units of most devices do such products in 16 bits about 8 times as fast (dense).
 constexpr double kUsualSpeedup = 8;
 constexpr double kSure = 0.4;  // Memory keeps real ones from all of it.

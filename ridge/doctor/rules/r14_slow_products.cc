@@ -27,8 +27,8 @@ struct Slow {
   double roof_ns = 0, efficiency = 1;
 };
 
-// What makers state is reached by no clock and no shape alike: the best that the trace shows of the
-// same type of numbers is what its device does here and now.
+// No clock and no shape reaches the rates that makers state. Efficiency is therefore measured
+// against the best product of the same type of numbers in the trace.
 std::vector<Slow> slow_products(const Trace& trace, const Analysis& analysis) {
   const std::vector<Product> products = products_of(trace, analysis);
   const Roof roof = roof_of(trace, analysis, products);

@@ -11,8 +11,9 @@ namespace ridge::doctor {
 namespace {
 
 constexpr Ladder kLadder{.info = 0.05, .warning = 0.05, .high = 0.20};
-constexpr int64_t kShortNs = 10'000;  // What is shorter is bound by its latency, not by memory.
-constexpr double kSure = 0.4;         // Some of them are needed, and some find data in the cache.
+// Shorter kernels are bound by their latency, not by memory.
+constexpr int64_t kShortNs = 10'000;
+constexpr double kSure = 0.4;  // Some of them are needed, and some find data in the cache.
 constexpr std::string_view kFix =
     "keep one layout and one type through the model (channels_last for convolutions, weights cast "
     "once), and let products read transposed operands as they lie";

@@ -14,7 +14,7 @@ namespace {
 
 constexpr Ladder kLadder{.info = 0.05, .warning = 0.05, .high = 0.20};
 constexpr int64_t kShortNs = 10'000;
-constexpr double kSure = 0.3;  // What has few blocks may have little to do in parallel.
+constexpr double kSure = 0.3;  // A kernel of few blocks may have little to do in parallel.
 constexpr std::string_view kFix =
     "give a kernel more to do at once (a larger micro-batch, the work split along another axis), "
     "or run independent ones on streams beside it";

@@ -13,7 +13,7 @@
 namespace ridge::doctor {
 namespace {
 
-constexpr double kUnderfilled = 0.05;  // Of the time that the device is busy.
+constexpr double kUnderfilled = 0.05;  // Least share of the device's busy time.
 constexpr Ladder kOnCpu{.info = 0.35, .warning = 0.35, .high = 0.60};
 
 std::string samples_text(int64_t count) {
@@ -88,10 +88,10 @@ void r18_small_micro_batch(const Trace& trace, const Analysis& analysis, RuleOut
     return;
   }
   Finding finding{.rule = "R18", .title = "the micro-batch may be too small"};
-  // How much memory is left the trace does not tell: it is a word, no verdict.
+  // The trace does not show how much memory is free: this is a remark, no verdict.
   finding.severity = Severity::kInfo;
   finding.confidence = 0.5;
-  // Of two steps made into one, the waiting of one is saved, and half of what filled it badly.
+  // Two steps made into one save the waiting of one, and half of the kernels that fill it badly.
   const double cost =
       (bound.is_so() ? bound.cost_ms : 0) / 2 + (is_underfilled ? underfilled : 0) / 2;
   charge(finding, analysis, cost);

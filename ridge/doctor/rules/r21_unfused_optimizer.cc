@@ -24,9 +24,9 @@ constexpr std::string_view kFix =
 
 struct Updates {
   std::vector<size_t> rows;
-  std::vector<std::vector<size_t>> by_step;  // Of those steps that have one.
+  std::vector<std::vector<size_t>> by_step;  // One entry for each step that has an update.
   double kernels = 0;                        // A step.
-  double tensors = 0;                        // That have an update of their own.
+  double tensors = 0;                        // Tensors that have an update of their own.
   double span_ms = 0;  // From the first kernel of an update to its last, a step.
   bool is_fused = false;
   Intervals at;

@@ -14,7 +14,7 @@ namespace ridge::doctor {
 namespace {
 
 constexpr Ladder kLadder{.info = 0.03, .warning = 0.03, .high = 0.15};
-constexpr double kTail = 0.4;  // Of all communication.
+constexpr double kTail = 0.4;  // Share of all communication.
 constexpr std::string_view kFix =
     "let it run beside compute: reduce gradients in buckets as backward makes them, send fewer "
     "bytes (bf16), or do so once in several micro-batches";
@@ -66,7 +66,8 @@ Blocking blocking_of(const Trace& trace, const Analysis& analysis) {
   return blocking;
 }
 
-// Of what was issued in the steps and runs after the last, as much blocks as in the steps.
+// Collectives that were issued in the steps and run after the last one block for the same share of
+// their time as those in the steps.
 void without_blocking(const Trace& trace,
                       const Analysis& analysis,
                       const Blocking& blocking,
@@ -101,8 +102,8 @@ void r22_blocking_communication(const Trace& trace, const Analysis& analysis, Ru
     return;
   }
   Finding finding{.rule = "R22", .title = "compute waits for communication"};
-  // Where most of it runs beside compute already, the rest may be the last bucket, that nothing is
-  // left to run beside.
+  // Once most of the communication runs beside compute, the rest may be the last bucket, which has
+  // nothing left to run beside.
   const bool is_overlapped = blocking.cost_ms < kTail * analysis.breakdown.communication;
   finding.severity = is_overlapped ? Severity::kInfo : severity_of(share, kLadder);
   charge(finding, analysis, blocking.cost_ms);

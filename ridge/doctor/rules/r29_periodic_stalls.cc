@@ -51,7 +51,7 @@ Stalls stalls_of(const std::vector<Interval>& windows) {
   return stalls;
 }
 
-// What fills the slow steps and not the others.
+// The name of an event that fills the slow steps and not the others.
 struct Blame {
   uint32_t name = 0;
   double excess_ms = 0;   // a slow step, over what it takes in the others
@@ -161,7 +161,7 @@ std::string how_often(const Stalls& stalls, size_t steps) {
   return fmt::format("{} of {} steps", stalls.steps.size(), steps);
 }
 
-// Marks alone tell neither what a step does nor what else the machine does.
+// Marks alone show neither what a step does nor what else the machine does.
 bool shows_work(const Trace& trace) {
   return std::any_of(trace.kind.begin(), trace.kind.end(), [](EventKind kind) {
     return kind == EventKind::kOperator || kind == EventKind::kPython ||
@@ -197,7 +197,7 @@ Finding finding_of(const Trace& trace, const Analysis& analysis, const Stalls& s
                         "that is swapped, and clocks that fall, or pin threads to processors"
                       : fix_of(name);
   } else {
-    // What the longer half of a slow step does is not known: all of it is in question.
+    // Nothing is known of the longer half of a slow step: all of it is in question.
     std::vector<Interval> slow;
     for (size_t step : stalls.steps) slow.push_back(windows[step]);
     finding.at = union_of(std::move(slow));

@@ -44,7 +44,7 @@ void add(const Trace& trace, size_t row, Waits& waits) {
   if (waits.rows.size() < 3) waits.rows.push_back(row);
 }
 
-// Of the thread that launches, or on the CPU of the one whose operators take longest.
+// The thread that launches, or on the CPU the one whose operators take longest.
 uint32_t working_lane(const Trace& trace, const Analysis& analysis) {
   if (analysis.launching_lane != Trace::kNone) return analysis.launching_lane;
   std::vector<int64_t> time(trace.lanes.size());

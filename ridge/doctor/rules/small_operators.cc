@@ -15,13 +15,13 @@
 namespace ridge::doctor {
 namespace {
 
-// What a call takes beside its work: it chooses a kernel, makes the result, and splits the work.
-// The smallest quarter of a program's calls do little else.
+// Overhead of a call, as a multiple of what the smallest quarter of a program's calls takes: those
+// do little else than choose a kernel, make the result and split the work.
 constexpr double kTimesSmallest = 2;
 constexpr double kLeastCallUs = 3, kMostCallUs = 10;
-constexpr double kMostRecordingNs = 3000;  // That a profiler takes for a call.
+constexpr double kMostRecordingNs = 3000;  // Most time that a profiler adds to a call.
 
-// What operators get as the first of their inputs has a sample a row.
+// True of operators whose first input has a sample a row.
 bool takes_samples(std::string_view name) {
   return name == "aten::linear" || name == "aten::conv1d" || name == "aten::conv2d" ||
          name == "aten::conv3d" || name == "aten::embedding" || name == "aten::lstm" ||
@@ -119,7 +119,7 @@ class Measure {
   std::vector<Call> calls_;
   std::vector<size_t> open_;  // Calls that have not ended, the innermost last.
   double call_ns_ = 0;
-  double recording_ns_ = 0;  // That a call is longer since it is recorded.
+  double recording_ns_ = 0;  // Time that recording adds to each call.
 };
 
 void Measure::nest(size_t row, bool updates) {
@@ -188,12 +188,13 @@ void Measure::count_calls() {
     if (call.outer != i) continue;
     found_.calls += 1 / steps_;
     times.push_back(static_cast<double>(trace_.duration_ns[call.row]) / 1e3);
-    if (call.updates) continue;  // As many as the model has tensors: that is R21's.
+    // Updates have as many calls as the model has tensors: R21 reports those.
+    if (call.updates) continue;
     ++counted;
     Alike& alike = groups[{trace_.name[call.row], shapes_of(call.row)}];
     ++alike.count;
     alike.row = call.row;
-    // What a backward pass begins from.
+    // A backward pass begins with ones_like of the scalar loss.
     passes +=
         trace_.name_text(call.row) == "aten::ones_like" && shapes_of(call.row).starts_with("[[]");
   }
@@ -249,7 +250,7 @@ CallPlace Measure::place() const {
   std::map<uint32_t, Function> functions;  // By their names.
   ByName is_own(trace_, is_own_frame);
   ByName is_backward(trace_, [](std::string_view name) { return holds(name, "autograd::"); });
-  std::vector<size_t> frames;  // That have not ended, the innermost last.
+  std::vector<size_t> frames;  // Frames that have not ended, the innermost last.
   const auto end_before = [&](int64_t time) {
     while (!frames.empty() && trace_.end_ns(frames.back()) <= time) frames.pop_back();
   };
@@ -286,7 +287,7 @@ CallPlace Measure::place() const {
           .share = function.calls / counted};
 }
 
-// Of a step without what the profiler added to its calls.
+// Returns the share of a step's time without what the profiler added to its calls.
 double Measure::share_of_step(double ns) const {
   const double step_ns =
       1e6 * analysis_.breakdown.wall - recording_ns_ * static_cast<double>(calls_.size()) / steps_;
@@ -296,7 +297,7 @@ double Measure::share_of_step(double ns) const {
 void Measure::add_up() {
   double overhead = 0, fixed = 0;
   std::vector<Interval> at, fixed_at;
-  std::vector<double> within(calls_.size());  // Of each that nothing calls: the overhead in it.
+  std::vector<double> within(calls_.size());  // Overhead within each outermost call.
   for (const Call& call : calls_) {
     const double own = std::max(0.0, static_cast<double>(call.own_ns) - recording_ns_);
     const double of_call = std::min(own, call_ns_);

@@ -38,7 +38,7 @@ Intervals intersection_of(const Intervals& a, const Intervals& b) {
 
 Intervals difference_of(const Intervals& a, const Intervals& b) {
   Intervals rest;
-  size_t first = 0;  // Of b; all before it end before the stretch begins.
+  size_t first = 0;  // All stretches of b before this index end before the stretch begins.
   for (Interval stretch : a) {
     while (first < b.size() && b[first].end <= stretch.begin) ++first;
     for (size_t j = first; j < b.size() && b[j].begin < stretch.end; ++j) {

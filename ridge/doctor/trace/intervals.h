@@ -18,13 +18,13 @@ struct Interval {
 /// Disjoint, not touching, ascending, none empty.
 using Intervals = std::vector<Interval>;
 
-/// Of any stretches, in any order.
+/// Takes any stretches, in any order.
 Intervals union_of(std::vector<Interval> stretches);
 int64_t total_length(const Intervals& set);
-/// What both have; of `a` what `b` has not. Linear in their sizes.
+/// Time that is in both; time that is in `a` and not in `b`. Linear in their sizes.
 Intervals intersection_of(const Intervals& a, const Intervals& b);
 Intervals difference_of(const Intervals& a, const Intervals& b);
-/// What `window` has of `set`.
+/// The part of `set` within `window`.
 Intervals clipped(const Intervals& set, Interval window);
 
 }  // namespace ridge::doctor

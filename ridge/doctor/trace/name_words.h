@@ -1,4 +1,5 @@
-// Words in the names of events, and what a name tells asked once for all rows that have it.
+// Words in the names of events, and results that depend on a name alone, computed once for each
+// name.
 #pragma once
 
 #include <optional>
@@ -17,8 +18,8 @@ bool holds(std::string_view text, std::string_view part);
 /// Whether it holds one of them.
 bool holds_any(std::string_view text, std::span<const std::string_view> parts);
 
-/// What `tell` says of the names of a trace's rows: a trace has many rows, and few names. It is
-/// asked only of names that rows are asked of.
+/// Caches the result of `tell` by name: a trace has many rows, and few names. `tell` is called only
+/// for names that rows are asked of.
 template <typename Tell>
 class ByName {
  public:

@@ -96,7 +96,7 @@ void with_table(Trace& trace, EventKind kind, Use use) {
   }
 }
 
-/// Of two rows that are alike but for their details: whether `a` comes first.
+/// Orders two rows that are alike but for their details: returns whether `a` comes first.
 bool details_less(Trace& trace, uint32_t a, uint32_t b) {
   const uint32_t first = trace.detail[a], second = trace.detail[b];
   if (first == Trace::kNone || second == Trace::kNone) return first < second;

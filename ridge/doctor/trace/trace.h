@@ -1,4 +1,4 @@
-// What a program did, whoever recorded it: one table of events, a column for each field.
+// The events of a program, from any recorder: one table with a column for each field.
 //
 // Times are nanoseconds from Trace::base_ns, so that doubles and JSON numbers hold them exactly.
 // Rows are in an order that does not depend on the file's: sort() gives every reader the same.
@@ -33,23 +33,23 @@ std::string_view name_of(EventKind kind);
 /// A host thread, or a stream of a device.
 struct Lane {
   int64_t process = 0;
-  int64_t thread = 0;     ///< Of the system; of a device its stream.
+  int64_t thread = 0;     ///< The system's thread id; on a device the stream.
   int32_t device = -1;    ///< -1: a host thread.
-  std::string name = {};  ///< As the recorder calls it; may be empty.
+  std::string name = {};  ///< The recorder's name for it; may be empty.
   bool is_device() const { return device >= 0; }
   bool operator==(const Lane&) const = default;
 };
 
 enum class MemoryKind : uint8_t { kUnknown, kPageable, kPinned, kDevice, kManaged, kArray };
 
-/// Of a copy or a set. -1: not known.
+/// Details of a copy or a set. -1: not known.
 struct Transfer {
   int64_t bytes = -1;
   MemoryKind from = MemoryKind::kUnknown, to = MemoryKind::kUnknown;
   bool is_async = true;
 };
 
-/// Of a kernel. 0: not known.
+/// Details of a kernel's launch. 0: not known.
 struct Launch {
   int32_t grid[3] = {0, 0, 0}, block[3] = {0, 0, 0};
   int32_t registers = 0;     ///< A thread.
@@ -59,17 +59,17 @@ struct Launch {
   int64_t threads() const { return int64_t{block[0]} * block[1] * block[2]; }
 };
 
-/// Of a kSynchronization.
+/// Details of a kSynchronization.
 struct Sync {
   enum class What : uint8_t { kUnknown, kStreamWaitsEvent, kEvent, kStream, kContext } what{};
-  int64_t waits_on_stream = -1;       ///< That recorded the event.
-  int64_t waits_on_correlation = -1;  ///< Of the call that recorded it.
+  int64_t waits_on_stream = -1;       ///< The stream that recorded the event.
+  int64_t waits_on_correlation = -1;  ///< Correlation of the call that recorded it.
   int64_t event = -1;                 ///< Number of the event; numbers are used again.
 };
 
-/// Of an operator or a frame. Texts are in Trace::names; 0: not known.
+/// Details of an operator or a frame. Texts are in Trace::names; 0: not known.
 struct Details {
-  uint32_t shapes = 0;  ///< Of the inputs: "[[64, 3], [3]]".
+  uint32_t shapes = 0;  ///< Shapes of the inputs: "[[64, 3], [3]]".
   uint32_t types = 0;   ///< "[\"float\", \"float\"]".
   /// Frames, the innermost first, one a line: "file.py(12): f". Of a frame where it was called
   /// from: "file.py:12".
@@ -78,9 +78,9 @@ struct Details {
   int64_t flops = -1, bytes = -1;
 };
 
-/// What a recorder says of a device; 0: not known.
+/// Facts that a recorder gives about a device; 0: not known.
 struct Device {
-  int32_t number = 0;  ///< As Lane::device.
+  int32_t number = 0;  ///< The device's number in Lane::device.
   std::string name = {};
   int32_t multiprocessors = 0;
   int32_t major = 0, minor = 0;  ///< Compute capability, or AMD's like.
@@ -107,17 +107,17 @@ struct Trace {
   std::vector<uint32_t> detail;      ///< In the table of its kind below, or kNone.
 
   // ---- tables that few rows have a row in ----
-  std::vector<Transfer> transfers;  ///< Of kCopy and kSet.
-  std::vector<Launch> launches;     ///< Of kKernel.
-  std::vector<Sync> syncs;          ///< Of kSynchronization.
-  std::vector<Details> details;     ///< Of kOperator and kPython, and of a kKernel's call none.
+  std::vector<Transfer> transfers;  ///< Rows of kCopy and kSet.
+  std::vector<Launch> launches;     ///< Rows of kKernel.
+  std::vector<Sync> syncs;          ///< Rows of kSynchronization.
+  std::vector<Details> details;     ///< Rows of kOperator and kPython.
 
   std::vector<std::string> names;  ///< names[0] is empty.
   std::vector<Lane> lanes;
   std::vector<Device> devices;  ///< By number; those that the recorder describes.
 
   int64_t base_ns = 0;           ///< Nanoseconds since 1970 at time 0, where the recorder says so.
-  int32_t rank = -1, world = 0;  ///< Of a distributed run; -1 and 0: not known.
+  int32_t rank = -1, world = 0;  ///< The place in a distributed run; -1 and 0: not known.
   int64_t dropped = 0;           ///< Events that the recorder lost.
   std::string recorder;          ///< "kineto", "nsys", "ridge"
   std::string source;            ///< The file, as it was given.
@@ -135,7 +135,7 @@ struct Trace {
   void sort();
 };
 
-/// What a row of a device does; by EventKind, not by its name.
+/// True for kernels, copies and sets of a device, by EventKind and not by name.
 inline bool is_device_work(EventKind kind) {
   return kind == EventKind::kKernel || kind == EventKind::kCopy || kind == EventKind::kSet;
 }

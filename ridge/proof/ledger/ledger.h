@@ -20,7 +20,7 @@ struct LedgerRun {
   std::string config;       ///< Path of the configuration.
   std::string config_hash;  ///< config_hash() of it, without a recipe.
   std::string machine;      ///< machine_fingerprint()
-  std::string version;      ///< Of Ridge.
+  std::string version;      ///< Ridge's own version.
   std::string started;      ///< "2026-11-21T20:15:03Z"
   double budget_s = 0;
   uint64_t seed = 0;
@@ -29,7 +29,7 @@ struct LedgerRun {
 struct Ledger {
   LedgerRun run;
   std::vector<TrialRecord> trials;
-  std::string note;  ///< What of the file is not in it; empty: nothing.
+  std::string note;  ///< Names the parts of the file that could not be read; empty: none.
 };
 
 /// Pairs of one trial at most.
@@ -61,8 +61,8 @@ std::string to_json(const TrialRecord& record);
 void write_fields(JsonWriter& json, const LedgerRun& run);
 void write_fields(JsonWriter& json, const TrialRecord& record);
 
-/// Reads what LedgerWriter wrote. A last line that is cut off is told in `note`; all else that is
-/// wrong is a UserError with `name` and the line: what is no JSON, what is missing, numbers that
+/// Reads what LedgerWriter wrote. A last line that is cut off is reported in `note`; all else that
+/// is wrong is a UserError with `name` and the line: what is no JSON, what is missing, numbers that
 /// cannot be, log ratios that are not those of their blocks.
 Ledger parse_ledger(std::string_view text, std::string_view name);
 /// parse_ledger of the file at `path`. UserError when it cannot be read.

@@ -12,23 +12,24 @@ namespace ridge {
 
 /// A gain that was measured and lies outside what was predicted of it.
 struct Misprediction {
-  std::string target;     ///< Of the run.
-  std::string technique;  ///< And its change.
+  std::string target;     ///< The run's target.
+  std::string technique;  ///< The technique and its change.
   SpeedRange predicted;
   double measured = 1;
 };
 
 struct PredictionScore {
   int64_t measured = 0;     ///< Trials of techniques with a prediction and a measured gain.
-  int64_t inside = 0;       ///< Of them, those within it.
-  double median_width = 1;  ///< Of high / low of these predictions.
+  int64_t inside = 0;       ///< Trials of `measured` whose gain lies within the prediction.
+  double median_width = 1;  ///< Median of high / low over these predictions.
   std::vector<Misprediction> outside;
 
   /// 0 to 1; 1 where nothing was measured.
   double coverage() const;
 };
 
-/// Of all trials of techniques; neither the proof nor what was taken away again was predicted.
+/// Scores all trials of techniques. The proof and the records kWithout have no predictions, and are
+/// left out.
 PredictionScore prediction_score(std::span<const Ledger> ledgers);
 
 /// Lines for a terminal.

@@ -12,7 +12,8 @@
 namespace ridge {
 namespace {
 
-// Of the digits of an interval: another machine's exp and log may differ in the last ones.
+// Relative error allowed in a recomputed interval: another machine's exp and log may differ in the
+// last digits.
 constexpr double kSpeedError = 1e-6;
 
 std::string row(std::string_view name, std::string_view text) {
@@ -82,7 +83,8 @@ std::string opening(const TrialRecord& record) {
 
 std::string capital(double log_capital) { return fmt::format("{:.3g}", std::exp(log_capital)); }
 
-// Which pairs get a line: all of a short trial, of a long one ever fewer, and those that decide.
+// Selects the pairs that get a line: all of a short trial, of a long one ever fewer, and those that
+// decide.
 bool is_shown(size_t pair, size_t pairs) {
   if (pairs <= 24 || pair <= 8 || pair == pairs) return true;
   const auto step = static_cast<size_t>(std::exp2(std::floor(std::log2(pair)) - 2));
@@ -111,7 +113,7 @@ std::string words_of_bets(Verdict verdict) {
   return verdict == Verdict::kFaster ? "faster" : "not faster";
 }
 
-// The series of the judge, made again.
+// The judge's series, recomputed.
 std::string bets(const TrialRecord& record) {
   if (record.pairs.empty()) return "\nNothing was timed.\n";
   std::string text = fmt::format(
@@ -138,7 +140,8 @@ std::string bets(const TrialRecord& record) {
 
 bool differs(double a, double b) { return !(std::abs(a - b) <= kSpeedError * std::abs(b)); }
 
-// What the pairs have to say where a verdict stands; nothing where it does not rest on them.
+// The verdict that the judge must reach from the pairs for this one; nothing where the verdict does
+// not rest on the pairs.
 std::optional<Verdict> claimed_of_pairs(TrialVerdict verdict) {
   switch (verdict) {
     case TrialVerdict::kKept:

@@ -19,8 +19,9 @@ std::string ledger_json(const Ledger& ledger);
 /// The hash of the recipe of which this is the text. UserError where it is none.
 using RecipeHash = std::function<std::string(std::string_view text)>;
 
-/// What of the record does not follow from its raw data: the verdict and the interval from the
-/// judge after all pairs, the hash from the recipe by `hash_of`. Empty where everything holds.
+/// Lists the statements of the record that do not follow from its raw data: verdict and interval
+/// are recomputed by the judge from all pairs, the recipe's hash by `hash_of`. Empty where
+/// everything holds.
 std::vector<std::string> contradictions(const TrialRecord& record, const RecipeHash& hash_of);
 
 /// Everything about one trial: what was believed, what was measured, how the bets went, why it was

@@ -16,10 +16,10 @@ namespace {
 // An open trial whose gain seems to be smaller is not worth another run.
 constexpr double kSeemsToGain = 1.01;
 
-// What is told of a gain that is as good as none.
+// Gains below this factor are reported as no gain.
 constexpr double kNone = 1.005;
 
-// From here on waiting for data is told.
+// Waiting for data is reported from this share of the time on.
 constexpr double kMuchWaiting = 0.1;
 
 using Records = std::vector<const TrialRecord*>;
@@ -83,7 +83,7 @@ std::string names_of(const Records& records) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-// What more time would do, and what only the user can allow.
+// Adds rows with what more time would allow, and with what only the user can allow.
 void add_next(std::vector<ReportRow>& rows,
               const OptimizeSummary& summary,
               const TrialGroups& groups) {

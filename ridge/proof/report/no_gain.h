@@ -1,5 +1,5 @@
-// What a run of `ridge optimize` that gained nothing has to say: what was tried, how small a gain
-// it could have seen, and what is worth doing next.
+// The report of a run of `ridge optimize` that gained nothing: the trials, how small a gain they
+// could have detected, and the steps that are worth taking next.
 #pragma once
 
 #include <span>

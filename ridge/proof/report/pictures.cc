@@ -174,7 +174,7 @@ std::string name_of(const StepLaunch& launch) {
   return launch.name.ends_with(kShortOnes) ? "short ones" : launch.name;
 }
 
-// What can be drawn: finite, and not beyond what a page can hold.
+// Keeps the launches that a page can draw: finite times, and at most kMostDrawn of them.
 StepTimeline drawable(const StepTimeline& timeline) {
   StepTimeline good = timeline;
   good.launches.clear();

@@ -1,5 +1,5 @@
-// What `ridge optimize` hands over: a page, an object of JSON, and a text. All have the same
-// numbers. A record of the technique kProofTechnique is the claim's, and is no trial in them.
+// The report of `ridge optimize`: a page, an object of JSON, and a text. All have the same numbers.
+// A record of the technique kProofTechnique is the claim's, and is no trial in them.
 #pragma once
 
 #include <span>
@@ -17,9 +17,9 @@ std::string optimize_html(const OptimizeSummary& summary, std::span<const TrialR
 /// claim is {1, 1, 1}. What was not measured is null.
 std::string optimize_json(const OptimizeSummary& summary, std::span<const TrialRecord> trials);
 
-/// For a terminal: the claim, both variants, the trials, the recipe. Where nothing was gained, what
-/// that tells in place of both variants; of a dry run what a step costs, and the trials as they
-/// would be. `all` lists also the trials that cannot help.
+/// For a terminal: the claim, both variants, the trials, the recipe. If nothing was gained,
+/// no_gain_rows() in place of both variants; for a dry run the cost of a step, and the trials as
+/// they would be. `all` lists also the trials that cannot help.
 std::string optimize_text(const OptimizeSummary& summary,
                           std::span<const TrialRecord> trials,
                           bool all = false);

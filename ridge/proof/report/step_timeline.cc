@@ -18,7 +18,7 @@ std::string row_of(const TraceLog& log, const TraceEvent& event, const StepWindo
   return named != log.thread_names.end() ? named->second : fmt::format("thread {}", event.thread);
 }
 
-// Of work on a device the scope that launched it; of all else its own name.
+// Work on a device is named by the scope that launched it, all else by its own name.
 std::string site_of(const TraceEvent& event) {
   for (const auto& [name, value] : event.args)
     if (event.thread == 0 && name == "site")
@@ -26,7 +26,7 @@ std::string site_of(const TraceEvent& event) {
   return event.name;
 }
 
-// That a stream waits is no work of it.
+// A stream's wait is not its work, and is not shown.
 bool is_shown(const TraceEvent& event) {
   return event.thread != 0 || (event.stream >= 0 && event.category != "cuda_sync");
 }

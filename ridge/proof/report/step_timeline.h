@@ -18,7 +18,7 @@ struct StepLaunch {
   std::string row;      ///< The thread: kStepRow, "loader 0"; of a device "stream 7".
   double start_ms = 0;  ///< From the start of the step.
   double duration_ms = 0;
-  std::string site = {};  ///< Of the node that was launched; empty for what is no launch.
+  std::string site = {};  ///< The launched node's site; empty for a stretch that is no launch.
 };
 
 /// Row of the thread that runs the step.
@@ -30,7 +30,7 @@ inline constexpr const char* kShortOnes = " short ones";
 struct StepTimeline {
   double step_ms = 0;                ///< Wall time of the step.
   std::vector<StepLaunch> launches;  ///< Row by row, the step's first; in order within a row.
-  int64_t merged = 0;                ///< Of what ran, how many are shown as part of "short ones".
+  int64_t merged = 0;                ///< Launches that are shown as part of "short ones".
 };
 
 /// Most launches of a time-line, and rows that have them.
@@ -39,12 +39,12 @@ inline constexpr size_t kMostLaunches = 400, kMostRows = 12;
 /// The step within a trace.
 struct StepWindow {
   int64_t start_ns = 0, end_ns = 0;
-  int64_t thread = 0;  ///< That ran it.
+  int64_t thread = 0;  ///< The thread that ran the step.
 };
 
-/// What lay in the window, cut at its ends; of events within events the outermost. Where there are
-/// more than `most` the shortest become one with their neighbours; threads beyond kMostRows are
-/// left out. `ops` names launches by their sites.
+/// The stretches within the window, cut at its ends; of nested events the outermost alone. Where
+/// there are more than `most`, the shortest become one with their neighbours; threads beyond
+/// kMostRows are left out. `ops` names launches by their sites.
 StepTimeline make_timeline(const TraceLog& log,
                            const StepWindow& window,
                            const std::map<std::string, std::string>& ops,

@@ -1,4 +1,4 @@
-// What `ridge optimize` found, apart from the single trials: what its report is made from.
+// The results of `ridge optimize` apart from the single trials: its report is made from them.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ struct VariantSpeed {
   int64_t measured_bytes = 0;             ///< 0: not measured.
   std::optional<double> joules_per_step;  ///< Nothing: not measured.
   std::string config;                     ///< TOML of all that it ran with.
-  StepTimeline timeline;                  ///< Of one step; without launches: not recorded.
+  StepTimeline timeline;                  ///< One step; without launches: not recorded.
   std::vector<MemoryShare> memory;        ///< Its bytes by role; sums to planned_bytes.
 };
 
@@ -41,16 +41,17 @@ struct OptimizeClaim {
 
 /// "No evidence of loss above `margin`, at `power`": all fixed before the runs.
 struct OptimizeGuard {
-  std::optional<double> margin{};  ///< Of the loss; nothing: no change called for paired runs.
+  std::optional<double> margin{};  ///< Loss allowed; nothing: no change called for paired runs.
   std::optional<double> power{};   ///< Probability that a result without any loss passes.
   std::string verdict = "passed";  ///< passed, failed, cannot_tell, not_needed
-  std::string text;                ///< What was compared, in a line.
+  std::string text;                ///< Says in one line what was compared.
 };
 
 struct OptimizeSummary {
-  std::string target;                     ///< "examples/fashion_mnist.toml on cpu"
-  std::string subject = "configuration";  ///< What stays as it is where nothing was gained.
-  /// What the recipe is used with: this, its path, and the rest.
+  std::string target;  ///< "examples/fashion_mnist.toml on cpu"
+  /// Names the thing that stays as it is where nothing was gained.
+  std::string subject = "configuration";
+  /// The use of the recipe: this text, the recipe's path, and `recipe_rest`.
   std::string recipe_use = "ridge train CONFIG --recipe", recipe_rest;
   std::string doctor_use;  ///< The command that says where a step's time goes; empty: none.
   std::string machine;
@@ -59,14 +60,16 @@ struct OptimizeSummary {
   OptimizeGuard guard;
   std::string recipe;  ///< TOML; empty where nothing was gained.
   double budget_s = 0;
-  double seconds = 0;                    ///< That it took.
-  std::optional<double> price_per_hour;  ///< Of this machine, as the user said.
+  double seconds = 0;                    ///< Wall time of the run.
+  std::optional<double> price_per_hour;  ///< This machine's price, as the user gave it.
   bool is_dry = false;                   ///< Nothing was tried.
-  std::vector<std::string> parts;        ///< What a step costs as it was, and ceilings: lines.
+  /// Lines: the cost of the parts of a step before, and the ceilings.
+  std::vector<std::string> parts;
   std::string energy_of;  ///< "all processor packages and the GPU"; empty where none was measured.
-  std::string energy_problem;      ///< Why no joules were measured; empty where they were.
-  std::vector<std::string> notes;  ///< What the reader has to know: noise, an early end.
-  /// Where things were written; empty: nowhere.
+  /// The reason why no joules were measured; empty where they were.
+  std::string energy_problem;
+  std::vector<std::string> notes;  ///< Remarks for the reader: noise, an early end.
+  /// Paths of the written files; empty: not written.
   std::string recipe_path, ledger_path, report_path;
 
   bool gained() const { return !recipe.empty(); }

@@ -1,4 +1,4 @@
-// The same as JSON, and for a terminal.
+// The report of `ridge optimize` as JSON, and for a terminal.
 #include <fmt/format.h>
 
 #include <algorithm>

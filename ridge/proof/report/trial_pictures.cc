@@ -23,7 +23,7 @@ constexpr double kFrom = 1, kTo = 99;
 
 // Ticks are at least so many per cents apart: their numbers side by side fit into a narrow page.
 constexpr double kTickRoom = 16;
-// The roundest first: each takes the room of those after it.
+// The roundest first: each takes the space of those after it.
 constexpr double kTicks[] = {2,   0.5, 4,   8,   0.25, 1.5, 1.2, 0.8,  1.1,  0.9,
                              1.3, 3,   0.7, 0.6, 6,    2.5, 0.3, 1.05, 0.95, 1.4};
 

@@ -1,4 +1,4 @@
-// What `ridge optimize` found, in words: the same for terminal and report.
+// The results of `ridge optimize` in words: the same for terminal and report.
 #pragma once
 
 #include <string>
