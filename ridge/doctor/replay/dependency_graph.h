@@ -52,6 +52,10 @@ struct DependencyGraph {
 
   /// The node that a call of the host ends with.
   uint32_t last_of(size_t row) const;
+  /// When, by the trace, the node that an edge comes from had started or ended. Nanoseconds.
+  int64_t measured(const Edge& edge) const;
+  /// Adds an edge without a lag. False: the node it comes from is no earlier one, a contradiction.
+  bool add_edge(uint32_t from, uint32_t to, EdgeKind kind, bool from_end = true);
 };
 
 /// Of at most the last twelve steady steps that follow each other. Empty: no step, no device work,

@@ -1,14 +1,14 @@
 // The lags of edges: how long after what allows it a node starts.
 #include <algorithm>
 
-#include "ridge/doctor/replay/dependency_builder.h"
+#include "ridge/doctor/replay/edges.h"
 
 namespace ridge::doctor {
 
 namespace {
 
-// What goes beyond the usual lag by more than this is a wait for something that is not in the
-// graph. It is left out of the replay, which then shows by its error that the graph lacks it.
+// A lag that is longer than the usual one by more than this is a wait for something that is not in
+// the graph. It is left out of the replay, which then shows by its error that the graph lacks it.
 constexpr int64_t kLaunchSlackNs = 50'000;
 constexpr int64_t kStreamSlackNs = 20'000;
 constexpr int64_t kReturnSlackNs = 100'000;
@@ -22,16 +22,26 @@ int64_t median_of(std::vector<int64_t>& values, int64_t otherwise) {
 
 bool is_wait(EdgeKind kind) { return kind == EdgeKind::kAwait || kind == EdgeKind::kQueue; }
 
-}  // namespace
+class LagFitter {
+ public:
+  LagFitter(const Trace& trace, DependencyGraph& graph) : trace_(trace), graph_(graph) {}
 
-int64_t DependencyBuilder::measured(const Edge& edge) const {
-  const Node& from = graph_.nodes[edge.from];
-  return from.start_ns + (edge.from_end ? from.duration_ns : 0);
-}
+  void estimate_lags();
+  void fit_device(Node& node) const;
+  void fit_return(Node& node);
+
+ private:
+  int64_t measured(const Edge& edge) const { return graph_.measured(edge); }
+
+  const Trace& trace_;
+  DependencyGraph& graph_;
+  int64_t launch_lag_ = 0, stream_lag_ = 0, return_lag_ = 0;
+};
 
 // The usual lags are those of work that only one thing can have held: its launch came after all
 // else was done, or long before.
-void DependencyBuilder::estimate_lags() {
+void LagFitter::estimate_lags() {
+  const int64_t begin = graph_.nodes.front().start_ns;
   std::vector<int64_t> launches, streams, returns;
   for (const Node& node : graph_.nodes) {
     int64_t launch = INT64_MIN, returned = INT64_MIN, other = INT64_MIN, awaited = INT64_MIN;
@@ -45,7 +55,7 @@ void DependencyBuilder::estimate_lags() {
         other = std::max(other, measured(edge));
       }
     }
-    if (node.kind == Node::Kind::kDevice && launch != INT64_MIN && launch > begin_) {
+    if (node.kind == Node::Kind::kDevice && launch != INT64_MIN && launch > begin) {
       if (launch > other) launches.push_back(node.start_ns - launch);
       if (other > returned) streams.push_back(node.start_ns - other);
     }
@@ -58,7 +68,7 @@ void DependencyBuilder::estimate_lags() {
   return_lag_ = std::clamp<int64_t>(median_of(returns, 5'000), 0, 20'000);
 }
 
-void DependencyBuilder::fit_device(Node& node) {
+void LagFitter::fit_device(Node& node) const {
   const auto usual = [&](const Edge& edge) {
     return edge.kind == EdgeKind::kLaunch && edge.from != 0 ? launch_lag_ : stream_lag_;
   };
@@ -77,7 +87,7 @@ void DependencyBuilder::fit_device(Node& node) {
   }
 }
 
-void DependencyBuilder::fit_return(Node& node) {
+void LagFitter::fit_return(Node& node) {
   Node& call = graph_.nodes[node.after.front().from];
   const int64_t duration = call.duration_ns;
   Edge* last = nullptr;
@@ -96,13 +106,16 @@ void DependencyBuilder::fit_return(Node& node) {
   if (has_waited) call.duration_ns = std::min(duration, return_lag_);
 }
 
-void DependencyBuilder::fit_lags() {
-  estimate_lags();
-  for (Node& node : graph_.nodes)
-    if (node.kind == Node::Kind::kDevice) fit_device(node);
+}  // namespace
+
+void fit_lags(const Trace& trace, DependencyGraph& graph) {
+  LagFitter fitter(trace, graph);
+  fitter.estimate_lags();
+  for (Node& node : graph.nodes)
+    if (node.kind == Node::Kind::kDevice) fitter.fit_device(node);
   // Last, since these cut the durations of calls.
-  for (Node& node : graph_.nodes)
-    if (node.kind == Node::Kind::kReturn) fit_return(node);
+  for (Node& node : graph.nodes)
+    if (node.kind == Node::Kind::kReturn) fitter.fit_return(node);
 }
 
 }  // namespace ridge::doctor
