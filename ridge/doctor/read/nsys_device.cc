@@ -1,11 +1,12 @@
-// What devices did: kernels, whole graphs, copies, sets, and who waits for whom.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <iterator>
 #include <limits>
+#include <tuple>
+#include <vector>
 
-#include "ridge/doctor/read/nsys_reader.h"
+#include "ridge/doctor/read/nsys_tables.h"
 
 namespace ridge::doctor {
 namespace {
@@ -22,8 +23,7 @@ bool has(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;
 }
 
-MemoryKind memory_kind(std::optional<int64_t> number,
-                       const std::map<int64_t, std::string>& labels) {
+MemoryKind memory_kind(std::optional<int64_t> number, const NsysTables::Labels& labels) {
   if (!number) return MemoryKind::kUnknown;
   const auto label = labels.find(*number);
   if (label != labels.end()) {
@@ -66,7 +66,7 @@ std::string_view text_of_kind(MemoryKind kind) {
 
 // From and to: 'H'ost, 'D'evice, 'P'eer; '?' where the kind of a copy does not say.
 std::pair<char, char> direction_of(std::optional<int64_t> number,
-                                   const std::map<int64_t, std::string>& labels) {
+                                   const NsysTables::Labels& labels) {
   const auto label = number ? labels.find(*number) : labels.end();
   if (label != labels.end()) {
     const std::string& text = label->second;
@@ -96,7 +96,7 @@ std::pair<char, char> direction_of(std::optional<int64_t> number,
   }
 }
 
-Sync::What what_of(std::optional<int64_t> number, const std::map<int64_t, std::string>& labels) {
+Sync::What what_of(std::optional<int64_t> number, const NsysTables::Labels& labels) {
   if (!number) return Sync::What::kUnknown;
   const auto label = labels.find(*number);
   if (label != labels.end()) {
@@ -137,42 +137,136 @@ std::string_view name_of(Sync::What what) {
   return "Sync";
 }
 
-}  // namespace
-
-int64_t NsysReader::process_of(std::optional<int64_t> global) const {
-  return global ? process_in(*global) : only_process_.value_or(0);
+// The process of a row, or the one that rows which name none are taken to be of.
+int64_t process_of(std::optional<int64_t> global, std::optional<int64_t> otherwise) {
+  return global ? process_in(*global) : otherwise.value_or(0);
 }
 
-std::optional<uint32_t> NsysReader::device_lane(std::string_view table, const SqliteRow& row) {
-  Lane lane;
-  lane.process = process_of(row.integer(4));
+// The calls that recorded events, found again by what a wait knows of them.
+class EventRecords {
+ public:
+  struct Record {
+    int64_t process, key, correlation, stream;
+    auto order() const { return std::tie(process, key, correlation); }
+  };
+
+  explicit EventRecords(std::optional<int64_t> process) : process_(process) {}
+  void read(NsysTables& tables);
+  /// Completes what a row says of a synchronization with the record that it waits for.
+  void complete(Sync& sync, const SqliteRow& row) const;
+
+ private:
+  static const Record* find(const std::vector<Record>& records, const Record& wait);
+
+  std::optional<int64_t> process_;          // of rows that name none
+  std::vector<Record> by_sync_, by_event_;  // sorted
+};
+
+void EventRecords::read(NsysTables& tables) {
+  static constexpr std::string_view kColumns[] = {
+      "globalPid", "eventSyncId", "eventId", "correlationId", "streamId"};
+  tables.each("CUPTI_ACTIVITY_KIND_CUDA_EVENT", kColumns, [&](const SqliteRow& row) {
+    Record record{.process = process_of(row.integer(0), process_),
+                  .key = row.integer(1).value_or(0),
+                  .correlation = correlation_of(row.integer(3)),
+                  .stream = row.integer(4).value_or(-1)};
+    if (record.key > 0) by_sync_.push_back(record);
+    record.key = row.integer(2).value_or(-1);
+    if (record.key >= 0) by_event_.push_back(record);
+  });
+  const auto earlier = [](const Record& a, const Record& b) { return a.order() < b.order(); };
+  std::stable_sort(by_sync_.begin(), by_sync_.end(), earlier);
+  std::stable_sort(by_event_.begin(), by_event_.end(), earlier);
+}
+
+// The last record before the wait is the one: calls are numbered in their order.
+const EventRecords::Record* EventRecords::find(const std::vector<Record>& records,
+                                               const Record& wait) {
+  const auto after =
+      std::upper_bound(records.begin(), records.end(), wait, [](const auto& a, const auto& b) {
+        return a.order() < b.order();
+      });
+  if (after == records.begin()) return nullptr;
+  const Record& last = *std::prev(after);
+  return last.process == wait.process && last.key == wait.key ? &last : nullptr;
+}
+
+void EventRecords::complete(Sync& sync, const SqliteRow& row) const {
+  if (sync.what != Sync::What::kStreamWaitsEvent && sync.what != Sync::What::kEvent) return;
+  sync.event = row.integer(kOwn + 1).value_or(-1);
+  const int64_t correlation = correlation_of(row.integer(5));
+  Record wait{.process = process_of(row.integer(4), process_),
+              .key = row.integer(kOwn + 2).value_or(0),
+              .correlation = correlation < 0 ? std::numeric_limits<int64_t>::max() : correlation,
+              .stream = -1};
+  const Record* record = wait.key > 0 ? find(by_sync_, wait) : nullptr;
+  if (record == nullptr) {
+    // The eventId alone does not tell which record: an event may be recorded again and again.
+    wait.key = sync.event;
+    record = find(by_event_, wait);
+  }
+  if (record == nullptr) return;
+  sync.waits_on_stream = record->stream;
+  sync.waits_on_correlation = record->correlation;
+}
+
+class DeviceReader {
+ public:
+  DeviceReader(NsysTables& tables,
+               TraceBuilder& builder,
+               const GpuNumbers& gpu_of,
+               std::optional<int64_t> process)
+      : tables_(tables), builder_(builder), gpu_of_(gpu_of), process_(process) {}
+
+  void read_kernels();
+  void read_graphs();
+  void read_copies();
+  void read_sets();
+  void read_synchronizations(const EventRecords& records);
+
+ private:
+  std::optional<uint32_t> lane(std::string_view table, const SqliteRow& row);
+  std::optional<size_t> add(std::string_view table,
+                            const SqliteRow& row,
+                            EventKind kind,
+                            uint32_t name);
+
+  NsysTables& tables_;
+  TraceBuilder& builder_;
+  const GpuNumbers& gpu_of_;
+  std::optional<int64_t> process_;  // of rows that name none
+};
+
+std::optional<uint32_t> DeviceReader::lane(std::string_view table, const SqliteRow& row) {
+  Lane stream;
+  stream.process = process_of(row.integer(4), process_);
   int64_t device = row.is_null(2) ? 0 : row.integer(2).value_or(-1);
-  const auto gpu = gpu_of_.find({lane.process, device});
+  const auto gpu = gpu_of_.find({stream.process, device});
   if (gpu != gpu_of_.end()) device = gpu->second;
   if (device < 0 || device >= kMaxDevices) {
     builder_.warn(fmt::format("{}: rows with a device that cannot be", table));
     return std::nullopt;
   }
-  lane.device = static_cast<int32_t>(device);
-  const int64_t stream = row.integer(3).value_or(kNoStream);
-  lane.thread = stream == kNoStream ? -1 : stream;
-  return builder_.lane(lane);
+  stream.device = static_cast<int32_t>(device);
+  const int64_t number = row.integer(3).value_or(kNoStream);
+  stream.thread = number == kNoStream ? -1 : number;
+  return builder_.lane(stream);
 }
 
-std::optional<size_t> NsysReader::add_device_row(std::string_view table,
-                                                 const SqliteRow& row,
-                                                 EventKind kind,
-                                                 uint32_t name) {
-  const auto at = times(table, row);
+std::optional<size_t> DeviceReader::add(std::string_view table,
+                                        const SqliteRow& row,
+                                        EventKind kind,
+                                        uint32_t name) {
+  const auto at = tables_.times(table, row);
   if (!at) return std::nullopt;
-  const auto lane = device_lane(table, row);
-  if (!lane) return std::nullopt;
-  const size_t added = builder_.add(kind, name, *lane, at->begin, at->end - at->begin);
+  const auto stream = lane(table, row);
+  if (!stream) return std::nullopt;
+  const size_t added = builder_.add(kind, name, *stream, at->begin, at->end - at->begin);
   builder_.set_correlation(added, correlation_of(row.integer(5)));
   return added;
 }
 
-void NsysReader::read_kernels() {
+void DeviceReader::read_kernels() {
   static constexpr std::string_view kColumns[] = {RIDGE_DEVICE_COLUMNS,
                                                   "demangledName",
                                                   "shortName",
@@ -189,11 +283,11 @@ void NsysReader::read_kernels() {
                                                   "graphId",
                                                   "graphNodeId"};
   constexpr std::string_view kTable = "CUPTI_ACTIVITY_KIND_KERNEL";
-  each(kTable, kColumns, [&](const SqliteRow& row) {
+  tables_.each(kTable, kColumns, [&](const SqliteRow& row) {
     std::string_view name;
     for (int column = kOwn; column < kOwn + 3 && name.empty(); ++column)
-      name = text_of(row, column);
-    const auto added = add_device_row(kTable, row, EventKind::kKernel, builder_.text(name));
+      name = tables_.text_of(row, column);
+    const auto added = add(kTable, row, EventKind::kKernel, builder_.text(name));
     if (!added) return;
     Launch launch;
     for (int axis = 0; axis < 3; ++axis) {
@@ -211,13 +305,13 @@ void NsysReader::read_kernels() {
 }
 
 // Without --cuda-graph-trace=node a graph is one row, and its kernels are not in the file.
-void NsysReader::read_graphs() {
+void DeviceReader::read_graphs() {
   static constexpr std::string_view kColumns[] = {RIDGE_DEVICE_COLUMNS, "graphId"};
   constexpr std::string_view kTable = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE";
-  each(kTable, kColumns, [&](const SqliteRow& row) {
+  tables_.each(kTable, kColumns, [&](const SqliteRow& row) {
     const int64_t graph = std::max<int64_t>(0, row.integer(kOwn).value_or(0));
     const uint32_t name = builder_.text(fmt::format("CUDA graph {}", graph));
-    const auto added = add_device_row(kTable, row, EventKind::kKernel, name);
+    const auto added = add(kTable, row, EventKind::kKernel, name);
     if (!added) return;
     builder_.set(*added, Launch{.graph = graph});
     builder_.warn(
@@ -226,13 +320,13 @@ void NsysReader::read_graphs() {
   });
 }
 
-void NsysReader::read_copies() {
+void DeviceReader::read_copies() {
   static constexpr std::string_view kColumns[] = {
       RIDGE_DEVICE_COLUMNS, "bytes", "copyKind", "srcKind", "dstKind"};
   constexpr std::string_view kTable = "CUPTI_ACTIVITY_KIND_MEMCPY";
-  const Labels directions = labels("ENUM_CUDA_MEMCPY_OPER");
-  const Labels kinds = labels("ENUM_CUDA_MEM_KIND");
-  each(kTable, kColumns, [&](const SqliteRow& row) {
+  const NsysTables::Labels directions = tables_.labels("ENUM_CUDA_MEMCPY_OPER");
+  const NsysTables::Labels kinds = tables_.labels("ENUM_CUDA_MEM_KIND");
+  tables_.each(kTable, kColumns, [&](const SqliteRow& row) {
     const auto [from, to] = direction_of(row.integer(kOwn + 1), directions);
     Transfer transfer{.bytes = bytes_of(row.integer(kOwn)),
                       .from = memory_kind(row.integer(kOwn + 2), kinds),
@@ -244,89 +338,51 @@ void NsysReader::read_copies() {
                                          to,
                                          text_of_kind(transfer.from),
                                          text_of_kind(transfer.to));
-    const auto added = add_device_row(kTable, row, EventKind::kCopy, builder_.text(name));
+    const auto added = add(kTable, row, EventKind::kCopy, builder_.text(name));
     if (added) builder_.set(*added, transfer);
   });
 }
 
-void NsysReader::read_sets() {
+void DeviceReader::read_sets() {
   static constexpr std::string_view kColumns[] = {RIDGE_DEVICE_COLUMNS, "bytes", "memKind"};
   constexpr std::string_view kTable = "CUPTI_ACTIVITY_KIND_MEMSET";
-  const Labels kinds = labels("ENUM_CUDA_MEM_KIND");
-  each(kTable, kColumns, [&](const SqliteRow& row) {
+  const NsysTables::Labels kinds = tables_.labels("ENUM_CUDA_MEM_KIND");
+  tables_.each(kTable, kColumns, [&](const SqliteRow& row) {
     const MemoryKind kind = memory_kind(row.integer(kOwn + 1), kinds);
     const uint32_t name = builder_.text(fmt::format("Memset ({})", text_of_kind(kind)));
-    const auto added = add_device_row(kTable, row, EventKind::kSet, name);
+    const auto added = add(kTable, row, EventKind::kSet, name);
     if (added) builder_.set(*added, Transfer{.bytes = bytes_of(row.integer(kOwn)), .to = kind});
   });
 }
 
-void NsysReader::read_event_records() {
-  static constexpr std::string_view kColumns[] = {
-      "globalPid", "eventSyncId", "eventId", "correlationId", "streamId"};
-  each("CUPTI_ACTIVITY_KIND_CUDA_EVENT", kColumns, [&](const SqliteRow& row) {
-    EventRecord record{.process = process_of(row.integer(0)),
-                       .key = row.integer(1).value_or(0),
-                       .correlation = correlation_of(row.integer(3)),
-                       .stream = row.integer(4).value_or(-1)};
-    if (record.key > 0) by_sync_.push_back(record);
-    record.key = row.integer(2).value_or(-1);
-    if (record.key >= 0) by_event_.push_back(record);
-  });
-  const auto earlier = [](const EventRecord& a, const EventRecord& b) {
-    return a.order() < b.order();
-  };
-  std::stable_sort(by_sync_.begin(), by_sync_.end(), earlier);
-  std::stable_sort(by_event_.begin(), by_event_.end(), earlier);
-}
-
-// The last record before the wait; calls are numbered in their order.
-const NsysReader::EventRecord* NsysReader::find_record(const std::vector<EventRecord>& records,
-                                                       const EventRecord& wait) const {
-  const auto after =
-      std::upper_bound(records.begin(), records.end(), wait, [](const auto& a, const auto& b) {
-        return a.order() < b.order();
-      });
-  if (after == records.begin()) return nullptr;
-  const EventRecord& last = *std::prev(after);
-  return last.process == wait.process && last.key == wait.key ? &last : nullptr;
-}
-
-Sync NsysReader::sync_of(const SqliteRow& row, const Labels& kinds) const {
-  Sync sync{.what = what_of(row.integer(kOwn), kinds)};
-  const bool is_of_event =
-      sync.what == Sync::What::kStreamWaitsEvent || sync.what == Sync::What::kEvent;
-  if (!is_of_event) return sync;
-  sync.event = row.integer(kOwn + 1).value_or(-1);
-  const int64_t correlation = correlation_of(row.integer(5));
-  EventRecord wait{
-      .process = process_of(row.integer(4)),
-      .key = row.integer(kOwn + 2).value_or(0),
-      .correlation = correlation < 0 ? std::numeric_limits<int64_t>::max() : correlation,
-      .stream = -1};
-  const EventRecord* record = wait.key > 0 ? find_record(by_sync_, wait) : nullptr;
-  if (record == nullptr) {
-    // eventId alone: an event may be recorded again and again.
-    wait.key = sync.event;
-    record = find_record(by_event_, wait);
-  }
-  if (record == nullptr) return sync;
-  sync.waits_on_stream = record->stream;
-  sync.waits_on_correlation = record->correlation;
-  return sync;
-}
-
-void NsysReader::read_synchronizations() {
+void DeviceReader::read_synchronizations(const EventRecords& records) {
   static constexpr std::string_view kColumns[] = {
       RIDGE_DEVICE_COLUMNS, "syncType", "eventId", "eventSyncId"};
   constexpr std::string_view kTable = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION";
-  const Labels kinds = labels("ENUM_CUPTI_SYNC_TYPE");
-  each(kTable, kColumns, [&](const SqliteRow& row) {
-    const Sync sync = sync_of(row, kinds);
+  const NsysTables::Labels kinds = tables_.labels("ENUM_CUPTI_SYNC_TYPE");
+  tables_.each(kTable, kColumns, [&](const SqliteRow& row) {
+    Sync sync{.what = what_of(row.integer(kOwn), kinds)};
+    records.complete(sync, row);
     const uint32_t name = builder_.text(name_of(sync.what));
-    const auto added = add_device_row(kTable, row, EventKind::kSynchronization, name);
+    const auto added = add(kTable, row, EventKind::kSynchronization, name);
     if (added) builder_.set(*added, sync);
   });
+}
+
+}  // namespace
+
+void read_device_events(NsysTables& tables,
+                        TraceBuilder& builder,
+                        const GpuNumbers& gpu_of,
+                        std::optional<int64_t> process) {
+  DeviceReader reader(tables, builder, gpu_of, process);
+  reader.read_kernels();
+  reader.read_graphs();
+  reader.read_copies();
+  reader.read_sets();
+  EventRecords records(process);
+  records.read(tables);
+  reader.read_synchronizations(records);
 }
 
 }  // namespace ridge::doctor
