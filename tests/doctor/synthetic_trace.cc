@@ -8,6 +8,8 @@
 #include <optional>
 #include <random>
 
+#include "tests/doctor/synthetic_truth.h"
+
 namespace ridge::doctor::synthetic {
 namespace {
 
@@ -18,14 +20,6 @@ constexpr int64_t kLaunchCallNs = 4'000, kLatencyNs = 2'500, kSmallCallNs = 1'20
 constexpr int64_t kWakeNs = 3'000;  // from the end of device work to the return of a call
 constexpr size_t kQueueDepth = 1024;
 constexpr int64_t kProcess = 4321, kThread = 4321;
-
-// Work of the device.
-struct Task {
-  Interval at;
-  bool computes = false, is_copy = false;
-  int64_t call_start = 0;
-  std::vector<size_t> after = {};  // tasks
-};
 
 struct RecordedEvent {
   std::optional<size_t> task;
@@ -38,12 +32,6 @@ struct Frame {
   int64_t start;
   std::string shapes, types;
   int64_t bytes;
-};
-
-struct HostStretch {
-  Interval at;
-  HostCause cause;
-  bool drains = false;  // returned when device work had ended
 };
 
 class Simulation {
@@ -92,14 +80,6 @@ class Simulation {
   int64_t drained(int64_t stream) const;
   uint32_t device_lane(int64_t stream);
   int64_t wait_for_queue() const;
-
-  void find_truth();
-  void explain_gap(Interval gap, const Task* next);
-  void explain_starved(Interval gap, Interval part, StepTruth& step) const;
-  void add_blocking(size_t task,
-                    Interval part,
-                    std::vector<Interval>& copies,
-                    std::vector<Interval>& others) const;
 
   const Program& program_;
   const Options& options_;
@@ -420,88 +400,7 @@ void Simulation::run(const std::vector<int64_t>& meetings) {
                  now_ - start);
   }
   act({.what = What::kAwaitDevice});
-  find_truth();
-}
-
-// ---- what each moment without compute was for ----
-
-void Simulation::find_truth() {
-  std::vector<Interval> compute;
-  std::vector<const Task*> by_start;
-  for (const Task& task : tasks_) {
-    if (!task.computes) continue;
-    compute.push_back(task.at);
-    by_start.push_back(&task);
-  }
-  std::stable_sort(by_start.begin(), by_start.end(), [](const Task* a, const Task* b) {
-    return a->at.begin < b->at.begin;
-  });
-  const Intervals busy = union_of(compute);
-  for (StepTruth& step : result_.steps) step.compute = total_length(clipped(busy, step.at));
-  const Interval whole{result_.steps.front().at.begin, result_.steps.back().at.end};
-  for (const Interval& gap : difference_of({{0, whole.end}}, busy)) {
-    const auto next = std::partition_point(by_start.begin(), by_start.end(), [&](const Task* task) {
-      return task->at.begin < gap.end;
-    });
-    explain_gap(gap, next == by_start.end() ? nullptr : *next);
-  }
-}
-
-// Work that `task` comes after, and is in `part`, directly or not.
-void Simulation::add_blocking(size_t task,
-                              Interval part,
-                              std::vector<Interval>& copies,
-                              std::vector<Interval>& others) const {
-  for (const size_t each : tasks_[task].after) {
-    const Task& before = tasks_[each];
-    if (before.at.end <= part.begin) continue;
-    const Interval within{std::max(before.at.begin, part.begin), std::min(before.at.end, part.end)};
-    if (within.length() > 0) (before.is_copy ? copies : others).push_back(within);
-    add_blocking(each, part, copies, others);
-  }
-}
-
-void Simulation::explain_gap(Interval gap, const Task* next) {
-  const int64_t submitted = next == nullptr ? gap.end : next->call_start;
-  const Interval starved{gap.begin, std::clamp(submitted, gap.begin, gap.end)};
-  const Interval rest{starved.end, gap.end};
-  std::vector<Interval> copies, others;
-  if (next != nullptr)
-    add_blocking(static_cast<size_t>(next - tasks_.data()), rest, copies, others);
-  const Intervals by_copies = union_of(copies);
-  const Intervals by_others = difference_of(union_of(others), by_copies);
-  for (StepTruth& step : result_.steps) {
-    const auto in_step = [&](Interval part) {
-      return Interval{std::max(part.begin, step.at.begin), std::min(part.end, step.at.end)};
-    };
-    const int64_t copied = total_length(clipped(by_copies, step.at));
-    const int64_t communicated = total_length(clipped(by_others, step.at));
-    step.blocked_by_copies += copied;
-    step.blocked_by_communication += communicated;
-    step.blocking += copied + communicated;
-    step.launch += in_step(rest).length() - copied - communicated;
-    step.starved += in_step(starved).length();
-    explain_starved(gap, in_step(starved), step);
-  }
-}
-
-// A call that had blocked when the device ran dry has the time up to the next launch, but for what
-// has a cause of its own.
-void Simulation::explain_starved(Interval gap, Interval part, StepTruth& step) const {
-  if (part.length() == 0) return;
-  HostCause otherwise = HostCause::kOperators;
-  auto at = std::partition_point(host_time_.begin(),
-                                 host_time_.end(),
-                                 [&](const HostStretch& each) { return each.at.end <= gap.begin; });
-  if (at != host_time_.end() && at->drains && at->at.begin <= gap.begin) otherwise = at->cause;
-  int64_t left = part.length();
-  for (; at != host_time_.end() && at->at.begin < part.end; ++at) {
-    const Interval within{std::max(at->at.begin, part.begin), std::min(at->at.end, part.end)};
-    const HostCause cause = at->cause == HostCause::kOperators ? otherwise : at->cause;
-    step.starved_by[static_cast<size_t>(cause)] += within.length();
-    left -= within.length();
-  }
-  step.starved_by[static_cast<size_t>(HostCause::kOperators)] += left;
+  find_truth(tasks_, host_time_, result_.steps);
 }
 
 }  // namespace
