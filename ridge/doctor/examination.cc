@@ -13,12 +13,6 @@
 namespace ridge::doctor {
 namespace {
 
-Analysis analysed(const Trace& trace) {
-  Analysis analysis = analyse(trace);
-  analysis.replay_error = replay_error(trace, analysis);
-  return analysis;
-}
-
 std::string rank_name(const Trace& trace) {
   return trace.rank >= 0 ? fmt::format("rank {}", trace.rank) : trace.source;
 }
@@ -73,7 +67,7 @@ double share_within(const Trace& trace, size_t row, const std::vector<Interval>&
 }  // namespace
 
 Examination examine(Trace trace) {
-  Analysis analysis = analysed(trace);
+  Analysis analysis = analyse_and_replay(trace);
   Diagnosis diagnosis = diagnose(trace, analysis);
   return {std::move(trace), std::move(analysis), std::move(diagnosis)};
 }
@@ -84,7 +78,7 @@ Examination examine(std::vector<Trace> traces) {
   std::vector<Analysis> analyses;
   std::vector<RankRow> rows;
   for (const Trace& trace : traces) {
-    const Analysis& analysis = analyses.emplace_back(analysed(trace));
+    const Analysis& analysis = analyses.emplace_back(analyse_and_replay(trace));
     rows.push_back({trace.source,
                     trace.rank,
                     analysis.step_ms_median,

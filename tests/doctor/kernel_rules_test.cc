@@ -5,6 +5,7 @@
 
 #include <functional>
 
+#include "ridge/doctor/replay/replay.h"
 #include "ridge/doctor/rules/kernel_kinds.h"
 #include "ridge/doctor/rules/rules.h"
 #include "tests/doctor/made_trace.h"
@@ -50,7 +51,7 @@ Trace eight_steps(const std::function<void(Steps1000&)>& fill) {
 
 RuleOutput apply(Apply rule, const Trace& trace) {
   RuleOutput output;
-  const Analysis analysis = analyse(trace);
+  const Analysis analysis = analyse_and_replay(trace);
   EXPECT_EQ(analysis.steps.source, "ProfilerStep");
   rule(trace, analysis, output);
   return output;
@@ -317,7 +318,7 @@ TEST(SyntheticPrograms, TheRulesTellTheSickFromTheirTwins) {
   size_t told = 0;
   for (const synthetic::Program& program : synthetic::all_programs()) {
     const Trace trace = synthetic::simulate(program).front().trace;
-    const Analysis analysis = analyse(trace);
+    const Analysis analysis = analyse_and_replay(trace);
     for (const auto& [id, rule] : rules) {
       RuleOutput output;
       rule(trace, analysis, output);

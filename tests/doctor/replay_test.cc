@@ -218,13 +218,16 @@ TEST(Replay, WhatTheGraphCannotExplainIsAnError) {
     std::swap(trace.duration_ns[row], trace.duration_ns[row + 1]);
     std::swap(analysis.launched_by[row], analysis.launched_by[row + 1]);
   }
-  const auto error = replay_error(trace, analysis);
-  ASSERT_TRUE(error);
-  EXPECT_GT(*error, 0.5);
+  replay_steps(trace, analysis);
+  ASSERT_TRUE(analysis.replay_error);
+  EXPECT_GT(*analysis.replay_error, 0.5);
 }
 
 TEST(Replay, OfNothing) {
-  EXPECT_FALSE(replay_error(Trace{}, Analysis{}));
+  Analysis none;
+  replay_steps(Trace{}, none);
+  EXPECT_FALSE(none.replay_error);
+  EXPECT_FALSE(none.replay);
   Simulated run = simulated({launch(1'000), mark()});
   run.analysis.steps.windows.clear();
   EXPECT_FALSE(build_dependencies(run.trace, run.analysis));

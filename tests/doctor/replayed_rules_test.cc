@@ -32,7 +32,7 @@ constexpr Case kCases[] = {
 
 RuleOutput apply(RuleFunction rule, const Trace& trace) {
   RuleOutput output;
-  rule(trace, analyse(trace), output);
+  rule(trace, analyse_and_replay(trace), output);
   return output;
 }
 
@@ -103,7 +103,8 @@ TEST(ReplayedRules, AWaitWhileTheDeviceWorksCostsNothing) {
                                     Instruction{What::kMark}})
       program.push_back(each);
   const Simulated run = simulated(program);
-  const Analysis analysis = analyse(run.trace, run.analysis.steps);
+  Analysis analysis = analyse(run.trace, run.analysis.steps);
+  replay_steps(run.trace, analysis);
   RuleOutput output;
   r05_host_sync(run.trace, analysis, output);
   EXPECT_TRUE(output.findings.empty()) << test::reason(output);

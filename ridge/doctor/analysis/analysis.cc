@@ -114,6 +114,22 @@ Breakdown mean_of(const Work& work, const Analysis& analysis) {
   return mean;
 }
 
+std::vector<size_t> kernels_in_steps(const Trace& trace, const Analysis& analysis) {
+  std::vector<size_t> rows;
+  const std::vector<Interval>& windows = analysis.steps.windows;
+  for (size_t row = 0; row < trace.size(); ++row) {
+    if (trace.kind[row] != EventKind::kKernel || trace.lane_of(row).device != analysis.device)
+      continue;
+    const int64_t start = trace.start_ns[row];
+    const auto after = std::upper_bound(
+        windows.begin(), windows.end(), start, [](int64_t t, const Interval& window) {
+          return t < window.begin;
+        });
+    if (after != windows.begin() && start < (after - 1)->end) rows.push_back(row);
+  }
+  return rows;
+}
+
 }  // namespace
 
 Analysis analyse(const Trace& trace) { return analyse(trace, find_steps(trace)); }
@@ -124,6 +140,7 @@ Analysis analyse(const Trace& trace, Steps steps) {
   analysis.device = busiest_device(trace);
   analysis.is_cpu_only = analysis.device < 0;
   analysis.launched_by = find_launches(trace);
+  analysis.kernels = kernels_in_steps(trace, analysis);
   analysis.launching_lane = launching_lane_of(trace, analysis);
   measure_steps(analysis);
   Work work = work_of(trace, analysis.device);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -84,6 +85,8 @@ struct LoadedBatches {
   int64_t bytes = -1;    ///< Bytes of one batch; -1: not known.
 };
 
+struct Replay;  // doctor/replay/replay.h
+
 struct Analysis {
   Steps steps;
   bool is_cpu_only = false;
@@ -92,7 +95,9 @@ struct Analysis {
   Breakdown breakdown;
   std::vector<Gap> gaps;            ///< All gaps of the steady steps, ascending.
   std::vector<size_t> launched_by;  ///< By row: of device work the row of its call, else size().
+  std::vector<size_t> kernels;  ///< Rows of the device's that begin in a steady step, ascending.
   uint32_t launching_lane = Trace::kNone;  ///< The host thread that launches most.
+  std::shared_ptr<const Replay> replay;    ///< Made once, for all who predict; null: not replayed.
   std::optional<double> replay_error;  ///< |replayed - measured| / measured; empty: not replayed.
   int64_t batch = -1;                  ///< Samples that the loader gives at once; -1: not known.
   CallPlace place;                     ///< By a recording of its own, where there is one.

@@ -77,12 +77,6 @@ void add_marks(const Trace& spans, Trace& trace) {
   trace.sort();
 }
 
-Analysis analysed(const Trace& trace) {
-  Analysis analysis = analyse(trace);
-  analysis.replay_error = replay_error(trace, analysis);
-  return analysis;
-}
-
 // Scales the profile's breakdown of a step to milliseconds of a step that is not profiled. Parts
 // that the marks measured themselves are taken from them; all others shrink by one factor, for the
 // profiler slows all of them alike.
@@ -158,7 +152,7 @@ void set_commands(Diagnosis& diagnosis) {
 }
 
 Examination of_no_steps(Trace trace, const LiveFacts& facts) {
-  Analysis analysis = analysed(trace);
+  Analysis analysis = analyse_and_replay(trace);
   Finding finding{.rule = "R00", .title = "no training step was seen"};
   finding.severity = Severity::kWarning;
   finding.evidence.push_back(
@@ -222,7 +216,7 @@ Examination examine_live(Trace trace, Trace spans, const LiveFacts& facts) {
   spans.is_truncated = false;
   Steps steps = unprofiled_steps(spans);
   add_marks(spans, trace);
-  Analysis profiled = analysed(trace);
+  Analysis profiled = analyse_and_replay(trace);
   profiled.batch = facts.batch;
   profiled.place = facts.place;
   profiled.batches = facts.batches;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 
 namespace ridge::doctor {
 
@@ -51,10 +52,18 @@ ReplayedStep replayed_step(const DependencyGraph& graph) {
   return {step_ms(graph, measured), step_ms(graph, replay(graph))};
 }
 
-std::optional<double> replay_error(const Trace& trace, const Analysis& analysis) {
-  const auto graph = build_dependencies(trace, analysis);
-  if (!graph) return std::nullopt;
-  return replayed_step(*graph).error();
+void replay_steps(const Trace& trace, Analysis& analysis) {
+  auto graph = build_dependencies(trace, analysis);
+  if (!graph) return;
+  const ReplayedStep step = replayed_step(*graph);
+  analysis.replay = std::make_shared<const Replay>(Replay{std::move(*graph), step});
+  analysis.replay_error = step.error();
+}
+
+Analysis analyse_and_replay(const Trace& trace) {
+  Analysis analysis = analyse(trace);
+  replay_steps(trace, analysis);
+  return analysis;
 }
 
 Gain gain_between(const ReplayedStep& before, double after_ms, double ceiling, double model_error) {

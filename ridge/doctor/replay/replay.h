@@ -28,8 +28,16 @@ struct ReplayedStep {
 };
 ReplayedStep replayed_step(const DependencyGraph& graph);
 
-/// For Analysis::replay_error; empty where there is nothing to replay.
-std::optional<double> replay_error(const Trace& trace, const Analysis& analysis);
+/// The steady steps of a trace, and their replay as they were.
+struct Replay {
+  DependencyGraph graph;
+  ReplayedStep step;
+};
+
+/// Sets Analysis::replay and replay_error; neither where there is nothing to replay.
+void replay_steps(const Trace& trace, Analysis& analysis);
+/// An analysis with both.
+Analysis analyse_and_replay(const Trace& trace);
 
 /// Changes to a copy of the graph; several together are one change.
 class WhatIf {

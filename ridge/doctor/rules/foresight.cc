@@ -6,18 +6,14 @@
 
 namespace ridge::doctor {
 
-Foresight foresee(const Trace& trace, const Analysis& analysis) {
-  Foresight foresight;
-  foresight.graph = build_dependencies(trace, analysis);
-  if (!foresight.graph) {
-    foresight.refusal = "the trace has no steps and calls that could be replayed";
-    return foresight;
-  }
-  foresight.step = replayed_step(*foresight.graph);
-  if (foresight.step.error() > kMostReplayError)
-    foresight.refusal = fmt::format("a replay of the trace as it is misses the step by {:.0f} %",
-                                    100 * foresight.step.error());
-  return foresight;
+Foresight foresee(const Analysis& analysis) {
+  const Replay* const replay = analysis.replay.get();
+  if (replay == nullptr)
+    return {nullptr, "the trace has no steps and calls that could be replayed"};
+  if (replay->step.error() <= kMostReplayError) return {replay, ""};
+  return {replay,
+          fmt::format("a replay of the trace as it is misses the step by {:.0f} %",
+                      100 * replay->step.error())};
 }
 
 void predict(Finding& finding,
@@ -28,16 +24,17 @@ void predict(Finding& finding,
         {.text = fmt::format("the gain is bounded, not predicted: {}", foresight.refusal)});
     return;
   }
-  WhatIf what_if(*foresight.graph);
+  const auto& [graph, step] = *foresight.replay;
+  WhatIf what_if(graph);
   change(what_if);
   const double after = what_if.step_ms();
-  finding.predicted = gain_between(foresight.step, after, finding.ceiling);
+  finding.predicted = gain_between(step, after, finding.ceiling);
   // A gain of nothing is a prediction too, and not to be taken for one that was not made.
   finding.predicted.high = std::max(finding.predicted.high, 1.0001);
   finding.evidence.push_back(
       {.text = fmt::format("replayed with the fix, a step takes {:.2f} ms instead of {:.2f}",
                            after,
-                           foresight.step.replayed_ms)});
+                           step.replayed_ms)});
 }
 
 }  // namespace ridge::doctor

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <functional>
-#include <optional>
 #include <string>
 
 #include "ridge/doctor/findings/finding.h"
@@ -12,11 +11,10 @@ namespace ridge::doctor {
 
 /// The replay that a prediction stands on, or why there is none.
 struct Foresight {
-  std::optional<DependencyGraph> graph;
-  ReplayedStep step;
-  std::string refusal;  ///< Empty where the replay is good.
+  const Replay* replay = nullptr;  ///< The analysis has it.
+  std::string refusal;             ///< Empty where the replay is good.
 };
-Foresight foresee(const Trace& trace, const Analysis& analysis);
+Foresight foresee(const Analysis& analysis);
 
 /// Predicts a finding that is charged already. Without a good replay it keeps the bounds that it
 /// has, and says in its evidence that they are no prediction, and why.

@@ -101,22 +101,6 @@ size_t call_of(const Trace& trace, const Analysis& analysis, size_t row) {
   return row < calls.size() ? std::min(calls[row], trace.size()) : trace.size();
 }
 
-std::vector<size_t> kernels_in_steps(const Trace& trace, const Analysis& analysis) {
-  std::vector<size_t> rows;
-  const std::vector<Interval>& windows = analysis.steps.windows;
-  for (size_t row = 0; row < trace.size(); ++row) {
-    if (trace.kind[row] != EventKind::kKernel || trace.lane_of(row).device != analysis.device)
-      continue;
-    const int64_t start = trace.start_ns[row];
-    const auto after = std::upper_bound(
-        windows.begin(), windows.end(), start, [](int64_t t, const Interval& window) {
-          return t < window.begin;
-        });
-    if (after != windows.begin() && start < (after - 1)->end) rows.push_back(row);
-  }
-  return rows;
-}
-
 std::vector<Intervals> optimizer_ranges(const Trace& trace) {
   std::vector<std::vector<Interval>> updates(trace.lanes.size());
   ByName is_update(trace, is_optimizer_step);

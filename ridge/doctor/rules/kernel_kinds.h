@@ -1,4 +1,4 @@
-// Kinds of kernels, by their names, and the kernels of the steady steps.
+// Kinds of kernels, by their names.
 #pragma once
 
 #include <string_view>
@@ -25,9 +25,6 @@ bool is_plain_fp32_matrix(std::string_view name);
 
 /// The row of the call that launched `row`; trace.size() where none is known.
 size_t call_of(const Trace& trace, const Analysis& analysis, size_t row);
-
-/// Kernels of the analysed device that begin in a steady step; rows, ascending.
-std::vector<size_t> kernels_in_steps(const Trace& trace, const Analysis& analysis);
 
 /// By lane: the ranges over updates of the weights.
 std::vector<Intervals> optimizer_ranges(const Trace& trace);

@@ -165,7 +165,7 @@ std::vector<Product> products_of(const Trace& trace, const Analysis& analysis) {
   std::map<size_t, std::vector<Product>> by_operator;
   ByName kind_of(trace, kind_of_kernel);
   ByName is_plain(trace, is_plain_fp32_matrix);
-  for (const size_t kernel : kernels_in_steps(trace, analysis)) {
+  for (const size_t kernel : analysis.kernels) {
     if (kind_of(kernel) != KernelKind::kMatrix) continue;
     const size_t call = call_of(trace, analysis, kernel);
     if (call >= trace.size()) continue;

@@ -112,9 +112,9 @@ void r03_launch_bound(const Trace& trace, const Analysis& analysis, RuleOutput& 
   charge(finding, analysis, bound.cost_ms);
   finding.at = bound.at;
   finding.evidence.push_back({.text = text});
-  const Foresight foresight = foresee(trace, analysis);
+  const Foresight foresight = foresee(analysis);
   predict(finding, foresight, [&](WhatIf& what_if) {
-    const auto& windows = foresight.graph->windows;
+    const auto& windows = foresight.replay->graph.windows;
     what_if.capture({windows.front().begin, windows.back().end}, kept_by_graphs(trace));
   });
   finding.fix =

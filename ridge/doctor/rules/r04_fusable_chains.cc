@@ -40,7 +40,7 @@ bool can_be_fused(KernelKind kind, int64_t duration_ns) {
 
 // Runs on one stream with no other work of it in between. Those of the optimizer are R21's.
 std::vector<Chain> chains_of(const Trace& trace, const Analysis& analysis) {
-  const std::vector<size_t> kernels = kernels_in_steps(trace, analysis);
+  const std::vector<size_t>& kernels = analysis.kernels;
   const std::vector<size_t> updates = optimizer_kernels(trace, analysis, kernels);
   std::vector<char> counts(trace.size(), 0);
   ByName kind_of(trace, kind_of_kernel);

@@ -113,7 +113,7 @@ void r05_host_sync(const Trace& trace, const Analysis& analysis, RuleOutput& out
   charge(finding, analysis, stalls.cost_ms);
   finding.at = union_of(stalls.at);
   finding.evidence.push_back(evidence_of(trace, stalls));
-  predict(finding, foresee(trace, analysis), [&](WhatIf& what_if) {
+  predict(finding, foresee(analysis), [&](WhatIf& what_if) {
     without_waits(trace, analysis, stalls, what_if);
   });
   report(output, trace, std::move(finding), {.fix = kFix});

@@ -98,7 +98,7 @@ void r07_blocking_copy(const Trace& trace, const Analysis& analysis, RuleOutput&
   for (const size_t row : blocking.copies)
     if (evidence.rows.size() < 5) evidence.rows.push_back(row);
   finding.evidence.push_back(std::move(evidence));
-  predict(finding, foresee(trace, analysis), [&](WhatIf& what_if) {
+  predict(finding, foresee(analysis), [&](WhatIf& what_if) {
     for (const size_t row : blocking.copies)
       what_if.move_to_own_stream(row, way_of(trace, row) == Way::kToHost);
   });

@@ -50,7 +50,7 @@ void r13_tensor_cores(const Trace& trace, const Analysis& analysis, RuleOutput& 
   }
   std::vector<size_t> plain;
   ByName is_plain(trace, is_plain_fp32_matrix);
-  for (size_t row : kernels_in_steps(trace, analysis))
+  for (size_t row : analysis.kernels)
     if (is_plain(row)) plain.push_back(row);
   const double plain_ms = ms_a_step(trace, analysis, plain);
   if (share_of(plain_ms, analysis) < kLeastShare) {

@@ -118,7 +118,7 @@ void r14_slow_products(const Trace& trace, const Analysis& analysis, RuleOutput&
     told[shape] = true;
   }
   finding.at = stretches_of(trace, rows);
-  predict(finding, foresee(trace, analysis), [&](WhatIf& what_if) {
+  predict(finding, foresee(analysis), [&](WhatIf& what_if) {
     for (const Slow& each : slow)
       what_if.set_duration(each.product.kernel, static_cast<int64_t>(each.roof_ns));
   });

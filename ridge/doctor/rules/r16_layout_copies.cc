@@ -28,7 +28,7 @@ bool only_moves(std::string_view name) {
 void r16_layout_copies(const Trace& trace, const Analysis& analysis, RuleOutput& output) {
   std::vector<size_t> rows;
   ByName moves(trace, only_moves);
-  for (size_t row : kernels_in_steps(trace, analysis))
+  for (size_t row : analysis.kernels)
     if (trace.duration_ns[row] >= kShortNs && moves(row)) rows.push_back(row);
   const double cost = ms_a_step(trace, analysis, rows);
   if (share_of(cost, analysis) < kLadder.info) {

@@ -46,7 +46,7 @@ int64_t blocks_of(const Trace& trace, size_t row) {
 std::vector<size_t> small_kernels(const Trace& trace, const Analysis& analysis, int32_t width) {
   std::vector<size_t> rows;
   ByName communicates(trace, is_communication);
-  for (size_t row : kernels_in_steps(trace, analysis)) {
+  for (size_t row : analysis.kernels) {
     const int64_t blocks = blocks_of(trace, row);
     if (blocks > 0 && blocks < width && trace.duration_ns[row] >= kShortNs && !communicates(row))
       rows.push_back(row);

@@ -105,13 +105,14 @@ void r18_small_micro_batch(const Trace& trace, const Analysis& analysis, RuleOut
                              "multiprocessors",
                              underfilled)});
   finding.evidence.push_back({.text = "the trace does not tell how much memory is free"});
-  const Foresight foresight = foresee(trace, analysis);
+  const Foresight foresight = foresee(analysis);
   if (foresight.refusal.empty()) {
     // Twice the samples: at worst every kernel takes twice as long, and the host what it took.
-    WhatIf what_if(*foresight.graph);
-    for (const Node& node : foresight.graph->nodes)
+    const auto& [graph, step] = *foresight.replay;
+    WhatIf what_if(graph);
+    for (const Node& node : graph.nodes)
       if (node.kind == Node::Kind::kDevice) what_if.set_duration(node.row, 2 * node.duration_ns);
-    finding.predicted = gain_between(foresight.step, what_if.step_ms() / 2, finding.ceiling);
+    finding.predicted = gain_between(step, what_if.step_ms() / 2, finding.ceiling);
     finding.predicted.high = std::max(finding.predicted.high, 1.0001);
   } else {
     finding.evidence.push_back(

@@ -50,7 +50,7 @@ double tensors_of(const Trace& trace) {
 // Updates of the weights come one a step: what is between their kernels is theirs.
 Updates updates_of(const Trace& trace, const Analysis& analysis) {
   Updates updates;
-  updates.rows = optimizer_kernels(trace, analysis, kernels_in_steps(trace, analysis));
+  updates.rows = optimizer_kernels(trace, analysis, analysis.kernels);
   if (updates.rows.empty()) return updates;
   size_t fused = 0;
   ByName kind_of(trace, kind_of_kernel);
@@ -130,7 +130,7 @@ void r21_unfused_optimizer(const Trace& trace, const Analysis& analysis, RuleOut
                                                   analysis.breakdown.wall)});
   finding.at = updates.at;
   // The host may be what holds the rest of the step up then: a replay knows.
-  predict(finding, foresee(trace, analysis), [&](WhatIf& what_if) {
+  predict(finding, foresee(analysis), [&](WhatIf& what_if) {
     with_one_kernel(trace, analysis, updates, share, what_if);
   });
   report(output,

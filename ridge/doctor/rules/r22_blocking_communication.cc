@@ -112,7 +112,7 @@ void r22_blocking_communication(const Trace& trace, const Analysis& analysis, Ru
   for (const auto& [row, held] : blocking.held_by)
     if (evidence.rows.size() < 5) evidence.rows.push_back(row);
   finding.evidence.push_back(std::move(evidence));
-  predict(finding, foresee(trace, analysis), [&](WhatIf& what_if) {
+  predict(finding, foresee(analysis), [&](WhatIf& what_if) {
     without_blocking(trace, analysis, blocking, what_if);
   });
   report(output,
