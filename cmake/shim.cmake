@@ -1,7 +1,8 @@
-# Python files of FOLDER are part of the library, as the function NAME of HEADER: made into C++ when
-# they change.
+# Files of FOLDER in Python and JSON are part of the library, as the function NAME of HEADER: made
+# into C++ when they change.
 function(ridge_embed_python target folder name header namespace)
-  file(GLOB texts CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.py)
+  file(GLOB texts CONFIGURE_DEPENDS
+       ${PROJECT_SOURCE_DIR}/${folder}/*.py ${PROJECT_SOURCE_DIR}/${folder}/*.json)
   set(out ${PROJECT_BINARY_DIR}/generated/${name}.cc)
   set(script ${PROJECT_SOURCE_DIR}/cmake/embed_text.cmake)
   list(JOIN texts "|" joined)

@@ -16,10 +16,10 @@ std::string number(double value) { return fmt::format("{}", value); }
 
 }  // namespace
 
-std::string_view shim_source() {
-  for (const auto& [name, text] : shim_files())
-    if (name == "sitecustomize.py") return text;
-  throw InternalError("the shim has no sitecustomize.py");
+std::string_view shim_file(std::string_view name) {
+  for (const auto& [file, text] : shim_files())
+    if (file == name) return text;
+  throw InternalError(fmt::format("the shim has no {}", name));
 }
 
 ShimFolder::ShimFolder(const ShimOptions& options) : options_(options) {

@@ -135,7 +135,7 @@ class ShimFolder {
 
 /// Names and texts of the files that the folder begins with.
 const std::vector<std::pair<std::string_view, std::string_view>>& shim_files();
-/// The text of sitecustomize.py.
-std::string_view shim_source();
+/// The text of one of them. InternalError where there is none of that name.
+std::string_view shim_file(std::string_view name);
 
 }  // namespace ridge::attach

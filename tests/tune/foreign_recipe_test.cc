@@ -101,8 +101,7 @@ TEST(ForeignRecipe, EveryKnobHasASentenceAndTakesAValue) {
   ForeignRecipe all;
   for (const Knob& knob : knobs()) {
     EXPECT_FALSE(knob.text.empty()) << knob.key;
-    const std::string word =
-        knob.words.empty() ? "0-1" : std::string(knob.words.substr(0, knob.words.find('|')));
+    const std::string word = knob.words.empty() ? "0-1" : knob.words[0];
     const std::string key(knob.key);
     all.set(key,
             knob.type == KnobType::kFlag     ? "true"

@@ -116,6 +116,17 @@ TEST_F(ForeignRunnerTest, IsWarmAfterItsStepsAndSeconds) {
   EXPECT_GE(runner.open_seconds(), 0.3);
 }
 
+// Without torch the compiler waits for a model until its knob gives up, at step 30.
+TEST_F(ForeignRunnerTest, ACompilerThatIsNotDoneIsAwaited) {
+  ForeignRecipe recipe;
+  recipe.set("model.compile", "default");
+  ForeignRunner runner(program(folder_.path(), steps("plain 100000")), recipe, soon());
+  const attach::ProcessFacts facts = runner.facts();
+  ASSERT_EQ(facts.knobs.size(), 1u);
+  EXPECT_EQ(facts.knobs[0].state, "refused");
+  EXPECT_GE(facts.steps, 30);
+}
+
 TEST_F(ForeignRunnerTest, BlocksAreLongAgainstWhatLiesReady) {
   ForeignRunner runner(program(folder_.path(), steps("loader 100000")), {}, soon());
   ForeignRunner other(program(folder_.path(), steps("plain 100000")), {}, soon());

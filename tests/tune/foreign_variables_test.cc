@@ -133,8 +133,7 @@ TEST(TrustedVariables, WhatTheLoopWritesIsReadWithoutTrust) {
   attach::ProcessFacts facts;
   facts.has_cuda = true;
   for (const Knob& knob : knobs()) {
-    const std::string word =
-        knob.words.empty() ? "0-1" : std::string(knob.words.substr(0, knob.words.find('|')));
+    const std::string word = knob.words.empty() ? "0-1" : knob.words[0];
     const bool is_flag = knob.type == KnobType::kFlag;
     facts.offers.push_back({.key = std::string(knob.key),
                             .value = is_flag                          ? "true"

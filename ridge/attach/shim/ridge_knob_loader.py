@@ -10,7 +10,7 @@ import sys
 import ridge_cache
 import ridge_samples
 from ridge_knob_process import local_ranks, usable_cpus
-from ridge_knobs import SAME_BITS, Knob, class_of_workers, offer, refusal
+from ridge_knobs import Knob, class_of_workers, offer, refusal
 from ridge_loaders import samplers, the_loaders
 
 LEAST_SHARE = 0.02  # of a step that a loader takes: below there is nothing to be had
@@ -247,7 +247,7 @@ class Cache(LoaderKnob):
             ridge_cache.size_text(room),
             seconds,
         )
-        return [offer(cls.key, True, SAME_BITS, text)]
+        return [offer(cls.key, True, text)]
 
     @staticmethod
     def trouble_of(loader, reading):
@@ -342,7 +342,7 @@ class Workers(LoaderKnob):
             return [refusal(cls.key, trouble)]
         text = found.why() + found.class_reason()
         return [
-            offer(cls.key, number, found.semantic_class(), text)
+            offer(cls.key, number, text, found.semantic_class())
             for number in (cpus, cpus // 2)
             if number != found.loader.num_workers
         ]
@@ -395,7 +395,7 @@ class Prefetch(LoaderKnob):
         if found.loader.prefetch_factor not in (None, 2):
             return [refusal(cls.key, "the program has set it")]
         text = "a worker loads two batches ahead"
-        return [offer(cls.key, 4, SAME_BITS, text)]
+        return [offer(cls.key, 4, text)]
 
     def adapt(self, entry, loader):
         if loader.num_workers == 0:
@@ -417,7 +417,7 @@ class Persistent(LoaderKnob):
         if found.loader.persistent_workers:
             return [refusal(cls.key, "the program has set it")]
         text = "workers are started anew for each epoch" + found.class_reason()
-        return [offer(cls.key, True, found.semantic_class(), text)]
+        return [offer(cls.key, True, text, found.semantic_class())]
 
     def adapt(self, entry, loader):
         if loader.num_workers == 0:
@@ -442,7 +442,7 @@ class Pin(LoaderKnob):
             return [refusal(cls.key, "the program has set it")]
         if found.reading is not None and found.reading.is_on_gpu:
             return [refusal(cls.key, "its batches are made on the GPU")]
-        return [offer(cls.key, True, SAME_BITS, "batches are copied from memory that may be swapped")]
+        return [offer(cls.key, True, "batches are copied from memory that may be swapped")]
 
     def adapt(self, entry, loader):
         torch = sys.modules["torch"]

@@ -6,10 +6,9 @@ import sys
 import sysconfig
 import time
 
-from ridge_knobs import PRECISION, REASSOCIATION, offer
+from ridge_knobs import TABLE, offer
 from ridge_models import ModelKnob, call_of, device_of, with_tensors
 
-MODES = ("default", "reduce-overhead", "max-autotune")
 MOST_VARIANTS = 8  # that torch compiles of one function before it gives up
 
 
@@ -78,7 +77,7 @@ class ChannelsLast(ModelKnob):
     they are where they are trained: the optimizer's state, gradients and checkpoints keep their
     format. Those that nobody trains are converted once."""
 
-    key, kind = "model.channels_last", "channels_last"
+    key = "model.channels_last"
 
     def __init__(self, shim, value):
         super().__init__(shim, value)
@@ -99,7 +98,7 @@ class ChannelsLast(ModelKnob):
     def offers_of(cls, module, model):
         flat, deep = convolutions(module)
         text = "%s in %s, in NCHW" % (counted(len(flat or deep), "convolution"), model.name)
-        return [offer(cls.key, True, REASSOCIATION, text)]
+        return [offer(cls.key, True, text)]
 
     def put(self, module, model):
         torch = torch_of()
@@ -124,7 +123,7 @@ class ChannelsLast(ModelKnob):
 
             return run
 
-        call_of(module).put(self.kind, around)
+        call_of(module).put(self.key, around)
         keep_dropout_masks(torch)
         text = "the inputs of %s come with channels last" % self.named()
         if self.count:
@@ -172,7 +171,7 @@ def is_autocast_on(torch):
 class Autocast(ModelKnob):
     """bf16 within the model; what it returns is f32 again, so a loss outside of it is too."""
 
-    key, kind = "model.autocast", "autocast"
+    key = "model.autocast"
     uses = []  # by the program itself
     own = None  # our subclass of torch.autocast
 
@@ -228,7 +227,7 @@ class Autocast(ModelKnob):
         kinds = (nn.Linear, nn.modules.conv._ConvNd, nn.MultiheadAttention, nn.RNNBase)
         products = sum(isinstance(m, kinds) for m in module.modules())
         text = "%s in %s multiply in f32" % (counted(products, "layer"), model.name)
-        return [offer(cls.key, "bf16", PRECISION, text)]
+        return [offer(cls.key, "bf16", text)]
 
     def found(self, module, model):
         if self.value == "bf16":
@@ -249,7 +248,7 @@ class Autocast(ModelKnob):
 
             return run
 
-        call_of(module).put(self.kind, around)
+        call_of(module).put(self.key, around)
         return "%s: products in bf16, results in f32" % self.named()
 
 
@@ -292,7 +291,8 @@ def compiler_numbers():
 
 
 class Compile(ModelKnob):
-    key, kind = "model.compile", "compile"
+    key = "model.compile"
+    modes = TABLE[key]["words"]
 
     def __init__(self, shim, value):
         super().__init__(shim, value)
@@ -300,7 +300,7 @@ class Compile(ModelKnob):
 
     def hook_torch(self, torch):
         super().hook_torch(torch)
-        if self.value not in MODES:
+        if self.value not in self.modes:
             self.refuse("'%s' is no mode of torch.compile" % self.value)
 
     @classmethod
@@ -318,11 +318,11 @@ class Compile(ModelKnob):
     def offers_of(cls, module, model):
         layers = sum(not list(m.children()) for m in module.modules())
         text = "%s of %s, called from Python" % (counted(layers, "layer"), model.name)
-        modes = MODES if device_of(module) == "cuda" else MODES[:1]
-        return [offer(cls.key, mode, REASSOCIATION, text) for mode in modes]
+        modes = cls.modes if device_of(module) == "cuda" else cls.modes[:1]
+        return [offer(cls.key, mode, text) for mode in modes]
 
     def found(self, module, model):
-        if self.value in MODES:
+        if self.value in self.modes:
             super().found(module, model)
 
     def put(self, module, model):
@@ -330,7 +330,7 @@ class Compile(ModelKnob):
         compiled = self.compiled(torch, module)
         self.before = self.before or compiler_numbers()
         self.own_seconds += time.perf_counter() - start
-        call_of(module).put(self.kind, lambda _: compiled)
+        call_of(module).put(self.key, lambda _: compiled)
         return ""
 
     def compiled(self, torch, module):

@@ -167,7 +167,7 @@ class OptimizerKnob(Knob):
             if not why:
                 number = sum(len(group["params"]) for group in optimizer.param_groups)
                 text = "%s updates %d tensors one by one" % (type(optimizer).__name__, number)
-                return [offer(cls.key, True, cls.class_of(optimizer), text)]
+                return [offer(cls.key, True, text, cls.class_of(optimizer))]
         return [refusal(cls.key, why or "the program has no optimizer of torch.optim")]
 
     @classmethod

@@ -3,7 +3,7 @@ import os
 import sys
 
 import ridge_knobs
-from ridge_knobs import REASSOCIATION, PRECISION, Knob, offer, refusal
+from ridge_knobs import Knob, offer, refusal
 
 CPU_FOLDER = "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list"
 NODE_FOLDER = "/sys/devices/system/node"
@@ -71,11 +71,11 @@ class Cpus(Knob):
                 len(cores),
                 len(usable),
             )
-            found.append(offer(cls.key, cpus_text(cores), REASSOCIATION, text))
+            found.append(offer(cls.key, cpus_text(cores), text))
         node = sorted(set(cls.first_node()) & set(usable))
         if node and len(node) < len(usable):
             text = "memory is near to %d of %d CPUs only" % (len(node), len(usable))
-            found.append(offer(cls.key, cpus_text(node), REASSOCIATION, text))
+            found.append(offer(cls.key, cpus_text(node), text))
         if found:
             return found
         return [refusal(cls.key, "its %d CPUs are cores of one node" % len(usable))]
@@ -152,7 +152,6 @@ class Threads(ThreadsKnob):
             offer(
                 cls.key,
                 number,
-                REASSOCIATION,
                 "operators run on %d of %d CPUs; small ones lose by many threads" % (now, cpus),
             )
             for number in wanted
@@ -201,7 +200,7 @@ class Tf32(CudaKnob):
             return [refusal(cls.key, "%s has no TF32" % cuda.get_device_name())]
         if shim.torch.get_float32_matmul_precision() != "highest":
             return [refusal(cls.key, "the program has set it")]
-        return [offer(cls.key, True, PRECISION, "matrix products are in f32")]
+        return [offer(cls.key, True, "matrix products are in f32")]
 
     def set(self):
         self.torch.set_float32_matmul_precision("high")
@@ -225,7 +224,7 @@ class CudnnBenchmark(CudaKnob):
         count = sum(is_kernel(parameter) for parameter in parameters_of(marker))
         if count == 0:
             return [refusal(cls.key, "nothing is convolved")]
-        return [offer(cls.key, True, REASSOCIATION, "%d kernels of convolutions" % count)]
+        return [offer(cls.key, True, "%d kernels of convolutions" % count)]
 
     def set(self):
         self.torch.backends.cudnn.benchmark = True

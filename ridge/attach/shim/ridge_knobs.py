@@ -1,5 +1,6 @@
 """Changes a program as a recipe says (recipe.json): the frame of the knobs, one class a key.
 
+The table of all keys, knobs.json, says of each what Ridge and its pages say, too.
 A knob that does not suit the program leaves it as it is, and says why.
 """
 import json
@@ -9,16 +10,21 @@ import sysconfig
 
 import ridge_shim
 
-FILES = (
-    "ridge_knob_loader",
-    "ridge_models",
-    "ridge_knob_model",
-    "ridge_knob_optimizer",
-    "ridge_knob_process",
-)
-USED = ("ridge_samples", "ridge_cache", "ridge_knob_process", "ridge_loaders")  # by those
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+# Modules that files of knobs import; in the order in which they import each other.
+USED = ("ridge_samples", "ridge_cache", "ridge_knob_process", "ridge_loaders", "ridge_models")
+CLASSES = ("bit_identical", "reassociation", "precision", "trajectory")
 SAME_BITS, REASSOCIATION, PRECISION, TRAJECTORY = range(4)
 MOST_TEXT = 300
+
+
+def read_table():
+    """Rows of knobs.json by their keys, in its order."""
+    with open(os.path.join(FOLDER, "knobs.json"), "rb") as file:
+        return {row["key"]: row for row in json.loads(file.read().decode())["knobs"]}
+
+
+TABLE = read_table()
 
 
 def class_of_workers(is_iterable, drawn, is_same, is_plain):
@@ -92,7 +98,10 @@ class Knob:
         }
 
 
-def offer(key, value, semantic_class, text):
+def offer(key, value, text, semantic_class=None):
+    """`semantic_class`: where it is another than that of the table."""
+    if semantic_class is None:
+        semantic_class = CLASSES.index(TABLE[key]["class"])
     return {
         "key": key,
         "value": value_text(value),
@@ -118,7 +127,7 @@ def told(error):
 
 def is_foreign(path):
     """Whether a file is of the program itself, and neither of a package nor of ours."""
-    folders = (os.path.dirname(os.path.abspath(__file__)), sysconfig.get_paths()["stdlib"])
+    folders = (FOLDER, sysconfig.get_paths()["stdlib"])
     is_package = "site-packages" in path or "dist-packages" in path
     return not (is_package or path.startswith("<") or path.startswith(folders))
 
@@ -139,10 +148,12 @@ def call_site(frame=None):
 
 
 def knob_files(shim):
+    """Modules that have hooks, and classes of knobs as their KNOBS."""
     # Loaded by name they are found by import.
     for name in USED:
         shim.load(name)
-    names = [name for name in FILES if os.path.exists(os.path.join(shim.folder, name + ".py"))]
+    names = [name[:-3] for name in sorted(os.listdir(FOLDER)) if name.endswith(".py")]
+    names = ["ridge_models"] + [name for name in names if name.startswith("ridge_knob_")]
     return [shim.load(name) for name in names]
 
 

@@ -16,7 +16,6 @@ SURE = 3  # calls of a module, where there is no optimizer
 QUIET_CALLS = 12  # without a new model: then nobody looks any longer
 MOST_CALLS = 100
 LATE_STEPS = 30  # by then a program that calls its modules has called one
-ORDER = ("channels_last", "autocast", "compile")  # from outside in
 SHARDED = ("FullyShardedDataParallel", "FSDPModule")
 
 KNOBS = []  # those that use what is found here: ridge_knob_model.py, ridge_knob_optimizer.py
@@ -62,13 +61,14 @@ class Call:
         module = self.module()
         return type(module)._call_impl(module, *args, **kwargs)
 
-    def put(self, name, around):
-        """`around`: makes a function of the one that is called within."""
-        self.arounds[name] = around
+    def put(self, key, around):
+        """`around`: makes a function of the one that is called within. What comes first in the
+        table of knobs is outermost."""
+        self.arounds[key] = around
         self.outer = self.innermost
-        for name in reversed(ORDER):
-            if name in self.arounds:
-                self.outer = self.arounds[name](self.outer)
+        for key in reversed(list(ridge_knobs.TABLE)):
+            if key in self.arounds:
+                self.outer = self.arounds[key](self.outer)
 
     def __call__(self, *args, **kwargs):
         return self.outer(*args, **kwargs)
@@ -324,9 +324,7 @@ def watch_optimizer(shim, module):
 
 
 class ModelKnob(ridge_knobs.Knob):
-    """A knob that changes how models are called. `kind` is one of ORDER."""
-
-    kind = ""
+    """A knob that changes how models are called."""
 
     def __init__(self, shim, value):
         super().__init__(shim, value)

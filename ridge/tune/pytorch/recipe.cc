@@ -1,7 +1,6 @@
 #include "ridge/tune/pytorch/recipe.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <optional>
 
@@ -18,116 +17,31 @@
 namespace ridge {
 namespace {
 
-using enum SemanticClass;
 using enum KnobType;
 
-constexpr int64_t kMostWorkers = 1024, kMostThreads = 4096;
-
-constexpr std::array kKnobs = {
-    Knob{.key = "loader.cache",
-         .type = kFlag,
-         .semantic_class = kBitIdentical,
-         .text = "samples are read once and kept in memory, a batch is cut out of them"},
-    Knob{.key = "loader.workers",
-         .type = kNumber,
-         .least = 0,
-         .most = kMostWorkers,
-         .semantic_class = kBitIdentical,
-         .text = "processes that prepare batches beside the training"},
-    Knob{.key = "loader.prefetch",
-         .type = kNumber,
-         .least = 1,
-         .most = kMostWorkers,
-         .semantic_class = kBitIdentical,
-         .text = "batches that each worker prepares ahead"},
-    Knob{.key = "loader.persistent",
-         .type = kFlag,
-         .semantic_class = kBitIdentical,
-         .text = "workers stay from epoch to epoch"},
-    Knob{.key = "loader.pin",
-         .type = kFlag,
-         .semantic_class = kBitIdentical,
-         .text = "batches lie in pinned memory, and copies to the GPU do not wait"},
-    Knob{.key = "threads",
-         .type = kNumber,
-         .least = 1,
-         .most = kMostThreads,
-         .semantic_class = kReassociation,
-         .text = "threads that compute one operation"},
-    Knob{.key = "interop_threads",
-         .type = kNumber,
-         .least = 1,
-         .most = kMostThreads,
-         .semantic_class = kBitIdentical,
-         .text = "threads that compute operations beside each other"},
-    Knob{.key = "cpus",
-         .type = kWord,
-         .semantic_class = kReassociation,
-         .text = "CPUs that the program may run on"},
-    Knob{.key = "model.channels_last",
-         .type = kFlag,
-         .semantic_class = kReassociation,
-         .text =
-             "inputs of convolutions, and weights that nobody trains, lie with the channels last"},
-    Knob{.key = "model.autocast",
-         .type = kWord,
-         .words = "bf16",
-         .semantic_class = kPrecision,
-         .text = "the model computes in bf16 where that is safe; weights and outputs stay f32"},
-    Knob{.key = "model.compile",
-         .type = kWord,
-         .words = "default|reduce-overhead|max-autotune",
-         .semantic_class = kReassociation,
-         .text = "the model is compiled by torch.compile, in this mode"},
-    Knob{.key = "optimizer.fused",
-         .type = kFlag,
-         .semantic_class = kReassociation,
-         .text = "one kernel updates all parameters"},
-    Knob{.key = "optimizer.foreach",
-         .type = kFlag,
-         .semantic_class = kReassociation,
-         .text = "the optimizer updates lists of parameters at once"},
-    Knob{.key = "matmul.tf32",
-         .type = kFlag,
-         .semantic_class = kPrecision,
-         .text = "f32 products are computed with inputs of 10 bits (TF32) on the GPU"},
-    Knob{.key = "cudnn.benchmark",
-         .type = kFlag,
-         .semantic_class = kReassociation,
-         .text = "cuDNN tries its ways to compute a convolution, and keeps the fastest"},
-};
+constexpr int64_t kMostCpu = 4096;
 
 constexpr std::string_view kKnobTable = "pytorch.", kVariables = "environment.", kSites = "sites.";
 
 size_t rank(std::string_view key) {
-  return static_cast<size_t>(std::ranges::find(kKnobs, key, &Knob::key) - kKnobs.begin());
+  return static_cast<size_t>(std::ranges::find(knobs(), key, &Knob::key) - knobs().begin());
 }
 
 const Knob& knob_of(const std::string& key, const std::string& where) {
   if (const Knob* knob = find_knob(key)) return *knob;
   std::vector<std::string> known;
-  for (const Knob& knob : kKnobs) known.emplace_back(knob.key);
+  for (const Knob& knob : knobs()) known.push_back(knob.key);
   const std::string near = did_you_mean(key, known);
   throw UserError(fmt::format("{}: unknown key '{}'", where, shown_text(key)),
                   near.empty() ? "docs/recipes_pytorch.md lists all keys" : near);
 }
 
-std::vector<std::string> words_of(const Knob& knob) {
-  std::vector<std::string> words(1);
-  for (const char c : knob.words)
-    if (c == '|')
-      words.emplace_back();
-    else
-      words.back() += c;
-  return words;
-}
-
 std::string expectation(const Knob& knob) {
   if (knob.type == kFlag) return "true or false";
   if (knob.type == kNumber) return fmt::format("an integer from {} to {}", knob.least, knob.most);
-  if (knob.words.empty()) return "CPUs, such as \"0-3\" or \"0,2\"";
+  if (knob.type == kCpus) return "CPUs, such as \"0-3\" or \"0,2\"";
   std::string text;
-  for (const std::string& word : words_of(knob)) text += (text.empty() ? "" : ", ") + word;
+  for (const std::string& word : knob.words) text += (text.empty() ? "" : ", ") + word;
   return text.find(',') == std::string::npos ? '"' + text + '"' : "one of " + text;
 }
 
@@ -144,9 +58,9 @@ bool are_cpus(std::string_view text) {
   for (;;) {
     const std::string_view range = text.substr(0, text.find(','));
     const size_t dash = range.find('-');
-    const std::optional<int64_t> from = whole(range.substr(0, dash), 0, kMostThreads);
+    const std::optional<int64_t> from = whole(range.substr(0, dash), 0, kMostCpu);
     if (!from) return false;
-    if (dash != std::string_view::npos && !whole(range.substr(dash + 1), *from, kMostThreads))
+    if (dash != std::string_view::npos && !whole(range.substr(dash + 1), *from, kMostCpu))
       return false;
     if (range.size() == text.size()) return true;
     text.remove_prefix(range.size() + 1);
@@ -160,13 +74,15 @@ std::string canonical(const Knob& knob, const std::string& value) {
     const std::optional<int64_t> number = whole(value, knob.least, knob.most);
     return number ? fmt::format("{}", *number) : "";
   }
-  if (knob.words.empty()) return are_cpus(value) ? value : "";
-  return std::ranges::count(words_of(knob), value) == 1 ? value : "";
+  if (knob.type == kCpus) return are_cpus(value) ? value : "";
+  return std::ranges::count(knob.words, value) == 1 ? value : "";
 }
+
+bool is_text(const Knob& knob) { return knob.type == kWord || knob.type == kCpus; }
 
 std::string toml_value(std::string_view key, const std::string& value) {
   const Knob* knob = find_knob(key);
-  return knob != nullptr && knob->type != kWord ? value : toml_quoted(value);
+  return knob != nullptr && !is_text(*knob) ? value : toml_quoted(value);
 }
 
 bool is_variable(std::string_view name) {
@@ -189,7 +105,7 @@ void take_knob(const TomlEntry& entry, ForeignRecipe& recipe) {
   const std::string key = entry.key.substr(kKnobTable.size());
   const Knob& knob = knob_of(key, entry.key_place);
   const auto* word = std::get_if<std::string>(&entry.value);
-  const bool is_word = word != nullptr && knob.type == kWord;
+  const bool is_word = word != nullptr && is_text(knob);
   recipe.set(key, is_word ? *word : value_text(entry.value), entry.value_place);
 }
 
@@ -275,13 +191,6 @@ bool matches(std::string_view text, std::string_view wanted) {
 
 }  // namespace
 
-std::span<const Knob> knobs() { return kKnobs; }
-
-const Knob* find_knob(std::string_view key) {
-  const auto found = std::ranges::find(kKnobs, key, &Knob::key);
-  return found == kKnobs.end() ? nullptr : &*found;
-}
-
 void ForeignRecipe::set(const std::string& key,
                         const std::string& value,
                         const std::string& where) {
@@ -291,7 +200,7 @@ void ForeignRecipe::set(const std::string& key,
     throw UserError(
         fmt::format(
             "{}: {}: got {}, expected {}", where, key, shown_text(value), expectation(knob)),
-        knob.words.empty() ? "" : did_you_mean(value, words_of(knob)));
+        knob.words.empty() ? "" : did_you_mean(value, knob.words));
   erase(key);
   const auto at = std::ranges::find_if(
       changes_, [&](const auto& change) { return rank(change.first) > rank(key); });

@@ -1,7 +1,7 @@
 // A recipe for a program of others: what the shim changes in its processes, and what is set in its
 // environment. `ridge run --recipe FILE -- CMD` applies it; without that prefix nothing is changed.
 //
-//   [pytorch]                     keys of knobs(), docs/recipes_pytorch.md says what each does
+//   [pytorch]                     keys of knobs(), listed in docs/recipes_pytorch.md
 //   loader.workers = 2
 //   [environment]                 set over what the program's environment has
 //   LD_PRELOAD = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2"
@@ -12,30 +12,14 @@
 
 #include <cstdint>
 #include <map>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "ridge/base/semantic_class.h"
 #include "ridge/config/recipe.h"
+#include "ridge/tune/pytorch/knob.h"
 
 namespace ridge {
-
-enum class KnobType : uint8_t { kFlag, kNumber, kWord };
-
-/// One key of [pytorch].
-struct Knob {
-  std::string_view key;
-  KnobType type = KnobType::kFlag;
-  int64_t least = 0, most = 0;  ///< Of a number.
-  std::string_view words{};     ///< Of a word: "default|reduce-overhead"; empty: CPUs, "0-1,4".
-  SemanticClass semantic_class = SemanticClass::kBitIdentical;  ///< Where a probe knows no better.
-  std::string_view text{};                                      ///< What it does, in a sentence.
-};
-std::span<const Knob> knobs();
-/// nullptr where there is no such key.
-const Knob* find_knob(std::string_view key);
 
 /// Overrides in the order of knobs(), each key once. A value that its key does not allow cannot get
 /// in.

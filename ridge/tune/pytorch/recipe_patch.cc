@@ -4,6 +4,7 @@
 
 #include "ridge/attach/folders/private_folder.h"
 #include "ridge/attach/process/program.h"
+#include "ridge/attach/shim.h"
 #include "ridge/base/error.h"
 #include "ridge/base/html/markup.h"
 #include "ridge/base/json_writer.h"
@@ -73,10 +74,12 @@ std::string request_json(const ForeignRecipe& recipe,
 void run_script(const std::string& python,
                 const std::string& folder,
                 const std::string& supervisor) {
-  for (const auto& [name, text] : patch_files()) {
-    FileWriter file(folder + "/" + std::string(name));
+  const auto write = [&](std::string_view name, std::string_view text) {
+    FileWriter file(fmt::format("{}/{}", folder, name));
     file.write(as_bytes(text));
-  }
+  };
+  for (const auto& [name, text] : patch_files()) write(name, text);
+  write("knobs.json", attach::shim_file("knobs.json"));
   const std::string output = folder + "/output";
   attach::Program program({.command = {python,
                                        "-I",

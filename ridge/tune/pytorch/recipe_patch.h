@@ -1,5 +1,6 @@
 // What a recipe changes as a patch of the program's own text, for who wants to keep it without
-// `ridge run`. Python's own parser finds the places: patch/recipe_patch.py.
+// `ridge run`. Python's own parser finds the places: patch/recipe_patch.py. How a change is written
+// stands in the table of knobs.
 #pragma once
 
 #include <string>

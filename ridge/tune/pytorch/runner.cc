@@ -82,7 +82,7 @@ struct ForeignRunner::Parts {
   Came await(GateEvent wanted, double patience);
   bool has_moved();
   void check_going(double patience);
-  bool is_compiling() const;
+  bool is_changing() const;
   void note_breaks(const attach::GateBlock& block);
   attach::StepGate& gate() { return *program->gate(); }
 
@@ -152,12 +152,17 @@ ForeignRunner::Parts::Came ForeignRunner::Parts::go(int64_t steps) {
   return came;
 }
 
-bool ForeignRunner::Parts::is_compiling() const {
-  if (recipe.get("model.compile").empty()) return false;
+bool ForeignRunner::Parts::is_changing() const {
+  const auto costs_steps = [&](const std::string& key) {
+    const Knob* knob = find_knob(key);
+    return knob != nullptr && knob->costs_first_steps && !recipe.get(key).empty();
+  };
+  // Facts are files: they are read where it can matter.
+  if (std::ranges::none_of(knobs(), costs_steps, &Knob::key)) return false;
   const std::optional<attach::ProcessFacts> facts = program->facts();
   if (!facts) return false;
-  return std::ranges::any_of(facts->knobs, [](const attach::KnobFacts& knob) {
-    return knob.key == "model.compile" && knob.state == "waiting";
+  return std::ranges::any_of(facts->knobs, [&](const attach::KnobFacts& knob) {
+    return knob.state == "waiting" && costs_steps(knob.key);
   });
 }
 
@@ -169,7 +174,7 @@ bool ForeignRunner::Parts::warm() {
   const auto is_warm = [&] {
     if (warm_limit != 0 && steps.steps() >= warm_limit) return true;
     if (steps.steps() < options.warm_steps || steps.seconds() < options.warm_seconds) return false;
-    return seconds_since(since_ns) > kMostSettleSeconds || (steps.is_settled() && !is_compiling());
+    return seconds_since(since_ns) > kMostSettleSeconds || (steps.is_settled() && !is_changing());
   };
   while (!is_warm()) {
     const Came came = go(steps.stretch());

@@ -3,10 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <cmath>
-#include <map>
+#include <iterator>
 
+#include "ridge/base/error.h"
 #include "ridge/io/file.h"
 #include "ridge/tune/prediction.h"
 #include "ridge/tune/pytorch/variables.h"
@@ -16,105 +15,124 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Place {
-  std::string_view technique;
-  ForeignPart part;
-};
-
-// In the order of trials: what gains most where it applies comes first, as trials by hand showed,
-// so that a small budget is well spent. What makes the loader cheap comes before what hides it.
-constexpr std::array kPlaces = {
-    Place{"loader.cache", ForeignPart::kLoading},
-    Place{"model.channels_last", ForeignPart::kComputing},
-    Place{"loader.workers", ForeignPart::kLoading},
-    Place{"model.autocast", ForeignPart::kComputing},
-    Place{"threads", ForeignPart::kAll},
-    Place{"optimizer.fused", ForeignPart::kComputing},
-    Place{"matmul.tf32", ForeignPart::kComputing},
-    Place{"model.compile", ForeignPart::kComputing},
-    Place{"allocator.keep", ForeignPart::kAll},
-    Place{"allocator", ForeignPart::kAll},
-    Place{"cuda_allocator", ForeignPart::kAll},
-    Place{"cudnn.benchmark", ForeignPart::kComputing},
-    Place{"loader.pin", ForeignPart::kAll},
-    Place{"optimizer.foreach", ForeignPart::kComputing},
-    Place{"huge_pages", ForeignPart::kAll},
-    Place{"cpus", ForeignPart::kAll},
-    Place{"loader.prefetch", ForeignPart::kLoading},
-    Place{"interop_threads", ForeignPart::kAll},
-};
-
-// Of loader.workers: what only makes sense beside them.
-constexpr std::string_view kWithWorkers = "loader.persistent";
-
-// Of two of a row the later one takes the other's place.
-constexpr std::pair<std::string_view, std::string_view> kExcluding[] = {
-    {"optimizer.fused", "optimizer.foreach"},
-    {"loader.cache", "loader.workers"},
-    {"loader.cache", "loader.prefetch"},
-    {"loader.cache", "loader.persistent"},
-};
-
 constexpr const char* kMallocLibrary = "libc.so.6";
 
-ForeignProposal proposal_of(const attach::KnobOffer& offer, const Place& place) {
+/// What techniques look at; ForeignProposal says what comes of it.
+struct Surroundings {
+  const attach::ProcessFacts& facts;
+  const ForeignMachine& machine;
+  const std::function<std::string(const std::string&)>& environment;
+};
+using Proposals = std::vector<ForeignProposal>;
+
+ForeignProposal proposal_of(const attach::KnobOffer& offer, const Knob& knob) {
   ForeignProposal proposal{.technique = offer.key,
                            .semantic_class = offer.semantic_class,
-                           .part = place.part,
+                           .part = knob.part,
                            .hypothesis = offer.text,
                            .refusal = offer.refusal};
   if (proposal.refusal.empty()) proposal.knobs.emplace_back(offer.key, offer.value);
   return proposal;
 }
 
-void propose_offers(std::vector<ForeignProposal>& proposals,
-                    const attach::ProcessFacts& facts,
-                    const Place& place) {
-  const bool keeps_workers = std::ranges::any_of(facts.offers, [](const attach::KnobOffer& offer) {
-    return offer.key == kWithWorkers && offer.refusal.empty();
-  });
+Proposals propose_offers(const attach::ProcessFacts& facts, const Knob& knob) {
+  Proposals proposals;
   for (const attach::KnobOffer& offer : facts.offers) {
-    if (offer.key != place.technique) continue;
-    proposals.push_back(proposal_of(offer, place));
-    if (offer.key == "loader.workers" && offer.refusal.empty() && offer.value != "0" &&
-        keeps_workers)
-      proposals.back().knobs.emplace_back(kWithWorkers, "true");
+    if (offer.key != knob.key) continue;
+    proposals.push_back(proposal_of(offer, knob));
+    // A number of zero switches the knob off, and with it what makes sense beside it alone.
+    if (!offer.refusal.empty() || offer.value == "0") continue;
+    for (const attach::KnobOffer& other : facts.offers) {
+      const Knob* beside = find_knob(other.key);
+      if (beside != nullptr && beside->tried_with == knob.key && other.refusal.empty())
+        proposals.back().knobs.emplace_back(other.key, other.value);
+    }
   }
+  return proposals;
 }
 
-void propose_allocators(std::vector<ForeignProposal>& proposals,
-                        const ForeignMachine& machine,
-                        const std::string& preload) {
+Proposals propose_allocators(const Surroundings& given) {
   ForeignProposal proposal{.technique = "allocator",
                            .hypothesis = "memory is taken and given back at every step"};
-  if (!preload.empty()) {
+  const ForeignMachine& machine = given.machine;
+  if (!given.environment(std::string(kPreloadVariable)).empty())
     proposal.refusal = "you set LD_PRELOAD yourself";
-  } else if (machine.allocators.empty()) {
+  else if (machine.allocators.empty())
     proposal.refusal = "neither jemalloc, tcmalloc nor mimalloc is installed";
-  } else {
-    for (const auto& [name, path] : machine.allocators) {
-      proposals.push_back(proposal);
-      proposals.back().hypothesis += ": by " + name;
-      proposals.back().variables = {{std::string(kPreloadVariable), path}};
-    }
-    return;
+  if (!proposal.refusal.empty()) return {proposal};
+  Proposals proposals;
+  for (const auto& [name, path] : machine.allocators) {
+    proposals.push_back(proposal);
+    proposals.back().hypothesis += ": by " + name;
+    proposals.back().variables = {{std::string(kPreloadVariable), path}};
   }
-  proposals.push_back(proposal);
+  return proposals;
 }
 
 /// A variable that the program reads; `refusal`: why it would not help, empty: it may.
-void propose_variable(std::vector<ForeignProposal>& proposals,
-                      ForeignProposal proposal,
-                      const std::string& refusal,
-                      const std::pair<std::string, std::string>& variable,
-                      const std::string& had) {
-  if (!had.empty())
+Proposals propose_variable(const Surroundings& given,
+                           ForeignProposal proposal,
+                           const std::string& refusal,
+                           const std::pair<std::string, std::string>& variable) {
+  if (!given.environment(variable.first).empty())
     proposal.refusal = fmt::format("you set {} yourself", variable.first);
   else if (!refusal.empty())
     proposal.refusal = refusal;
   else
     proposal.variables = {variable};
-  proposals.push_back(std::move(proposal));
+  return {proposal};
+}
+
+Proposals propose_keeping(const Surroundings& given) {
+  return propose_variable(
+      given,
+      {.technique = "allocator.keep",
+       .hypothesis = "memory that a step frees is kept for the next one"},
+      given.machine.has_glibc ? "" : "the system's malloc is not glibc's",
+      {std::string(kMallocVariable), fmt::format("{}:{}", kNoMappings, kNoTrimming)});
+}
+
+Proposals propose_huge_pages(const Surroundings& given) {
+  const bool has_both = given.machine.has_huge_pages && given.machine.has_glibc;
+  return propose_variable(
+      given,
+      {.technique = "huge_pages",
+       .hypothesis = "large tensors take fewer faults in pages of 2 MiB"},
+      has_both ? "" : "this system gives transparent huge pages to all or to nobody",
+      {std::string(kMallocVariable), std::string(kHugePages)});
+}
+
+Proposals propose_growing_segments(const Surroundings& given) {
+  return propose_variable(
+      given,
+      {.technique = "cuda_allocator",
+       .hypothesis = "segments that grow leave fewer holes in the GPU's memory"},
+      given.facts.has_cuda ? "" : "the program does not use CUDA",
+      {std::string(kCudaAllocatorVariable), std::string(kGrowingSegments)});
+}
+
+/// A technique that is no knob: it sets variables of the program's environment.
+struct VariableTechnique {
+  std::string_view name;
+  Proposals (*propose)(const Surroundings& given);
+};
+
+constexpr VariableTechnique kVariableTechniques[] = {
+    {"allocator.keep", propose_keeping},
+    {"allocator", propose_allocators},
+    {"huge_pages", propose_huge_pages},
+    {"cuda_allocator", propose_growing_segments},
+};
+
+Proposals propose(const std::string& technique, const Surroundings& given) {
+  if (const Knob* knob = find_knob(technique)) return propose_offers(given.facts, *knob);
+  for (const VariableTechnique& one : kVariableTechniques)
+    if (one.name == technique) return one.propose(given);
+  throw InternalError(fmt::format("knobs.json: '{}' is no technique", technique));
+}
+
+bool excludes(const Knob& knob, const std::string& key) {
+  return std::ranges::count(knob.excludes, key) > 0;
 }
 
 }  // namespace
@@ -147,39 +165,12 @@ std::vector<ForeignProposal> foreign_proposals(
     const ForeignMachine& machine,
     const std::function<std::string(const std::string&)>& environment) {
   std::vector<ForeignProposal> proposals;
-  for (const Place& place : kPlaces) {
-    const size_t before = proposals.size();
-    if (place.technique == "allocator")
-      propose_allocators(proposals, machine, environment(std::string(kPreloadVariable)));
-    else if (place.technique == "allocator.keep")
-      propose_variable(
-          proposals,
-          {.technique = std::string(place.technique),
-           .hypothesis = "memory that a step frees is kept for the next one"},
-          machine.has_glibc ? "" : "the system's malloc is not glibc's",
-          {std::string(kMallocVariable), fmt::format("{}:{}", kNoMappings, kNoTrimming)},
-          environment(std::string(kMallocVariable)));
-    else if (place.technique == "huge_pages")
-      propose_variable(proposals,
-                       {.technique = std::string(place.technique),
-                        .hypothesis = "large tensors take fewer faults in pages of 2 MiB"},
-                       machine.has_huge_pages && machine.has_glibc
-                           ? ""
-                           : "this system gives transparent huge pages to all or to nobody",
-                       {std::string(kMallocVariable), std::string(kHugePages)},
-                       environment(std::string(kMallocVariable)));
-    else if (place.technique == "cuda_allocator")
-      propose_variable(proposals,
-                       {.technique = std::string(place.technique),
-                        .hypothesis = "segments that grow leave fewer holes in the GPU's memory"},
-                       facts.has_cuda ? "" : "the program does not use CUDA",
-                       {std::string(kCudaAllocatorVariable), std::string(kGrowingSegments)},
-                       environment(std::string(kCudaAllocatorVariable)));
-    else
-      propose_offers(proposals, facts, place);
-    if (proposals.size() == before)
-      proposals.push_back({.technique = std::string(place.technique),
-                           .refusal = "the probe of the program offered nothing"});
+  for (const std::string& technique : trial_order()) {
+    Proposals found = propose(technique, {facts, machine, environment});
+    if (found.empty())
+      found.push_back(
+          {.technique = technique, .refusal = "the probe of the program offered nothing"});
+    std::ranges::move(found, std::back_inserter(proposals));
   }
   return proposals;
 }
@@ -187,10 +178,10 @@ std::vector<ForeignProposal> foreign_proposals(
 ForeignRecipe with_proposal(const ForeignRecipe& recipe, const ForeignProposal& proposal) {
   ForeignRecipe with = recipe;
   for (const auto& [key, value] : proposal.knobs) {
-    for (const auto& [one, other] : kExcluding) {
-      if (key == one) with.erase(std::string(other));
-      if (key == other) with.erase(std::string(one));
-    }
+    const Knob* knob = find_knob(key);
+    for (const Knob& other : knobs())
+      if (knob != nullptr && (excludes(*knob, other.key) || excludes(other, key)))
+        with.erase(other.key);
     with.set(key, value);
   }
   for (const auto& [name, value] : proposal.variables) {

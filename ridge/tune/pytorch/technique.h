@@ -17,13 +17,6 @@
 
 namespace ridge {
 
-/// Which part of a step a change can make shorter.
-enum class ForeignPart : uint8_t {
-  kLoading,    ///< The wait for data.
-  kComputing,  ///< All but that.
-  kAll,
-};
-
 /// One thing to try, or why a technique has nothing to try.
 struct ForeignProposal {
   std::string technique;                                         ///< A knob's key, "allocator", ...
@@ -45,8 +38,8 @@ struct ForeignMachine {
 /// Looks beneath `root`, which is "/" outside tests.
 ForeignMachine find_machine(const std::filesystem::path& root = "/");
 
-/// In the order in which they are worth trying; each technique at least once. `environment` is what
-/// the program would have of a variable: what the user sets is not changed.
+/// In the order of trial_order(); each technique at least once. `environment` is what the program
+/// would have of a variable: what the user sets is not changed.
 std::vector<ForeignProposal> foreign_proposals(
     const attach::ProcessFacts& facts,
     const ForeignMachine& machine,

@@ -3,6 +3,8 @@
 Usage: recipe_patch.py REQUEST.json RESULT.json
   request: {"root": folder, "words": the command, "recipe": {key: value}, "sites": {key: "path:line"}}
   result:  {"diff": for patch -p1, "notes": [what is not in it, or is in it besides, and why]}
+
+How a change is written stands in the row of its knob: `patch` in knobs.json, beside this file.
 """
 import ast
 import difflib
@@ -12,32 +14,20 @@ import os
 import sys
 import tokenize
 
-LOADER_ARGUMENTS = {  # with their place where they may stand without a name
-    "loader.workers": ("num_workers", 5),
-    "loader.pin": ("pin_memory", 7),
-    "loader.prefetch": ("prefetch_factor", None),
-    "loader.persistent": ("persistent_workers", None),
-}
-OPTIMIZER_ARGUMENTS = {"optimizer.fused": ("fused", None), "optimizer.foreach": ("foreach", None)}
 OPTIMIZERS = "ASGD Adadelta Adagrad Adam AdamW Adamax NAdam RAdam RMSprop Rprop SGD".split()
-SETTINGS = {
-    "threads": ("set_num_threads", "%s.set_num_threads(%s)"),
-    "interop_threads": ("set_num_interop_threads", "%s.set_num_interop_threads(%s)"),
-    "matmul.tf32": ("set_float32_matmul_precision", '%s.set_float32_matmul_precision("%s")'),
-    "cudnn.benchmark": ("benchmark", "%s.backends.cudnn.benchmark = %s"),
-}
-ELSEWHERE = {
-    "loader.cache": "a DataLoader has no argument for it",
-    "cpus": "it is set where the program is started: taskset -c %s COMMAND",
-    "model.autocast": "the model's call has to stand in 'with torch.autocast(device, "
-    "dtype=torch.bfloat16):', and its outputs need .float()",
-}
 READS = ("item", "tolist", "cpu", "numpy")
 CHANNELS_LAST = "# Images that lie in memory alike, .to(memory_format=%s.channels_last), gain more."
 
 
 class NotAsPatch(Exception):
     pass
+
+
+def read_table():
+    """Rows of knobs.json by their keys."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "knobs.json")
+    with open(path, "rb") as file:
+        return {row["key"]: row for row in json.loads(file.read().decode("utf-8"))["knobs"]}
 
 
 class Source:
@@ -185,6 +175,7 @@ class Patch:
         self.sites, self.notes, self.sources = request["sites"], [], {}
         self.main = self.main_path(request["words"])
         self.settings = {}  # lines behind the imports, of each file
+        self.table = read_table()
 
     def main_path(self, words):
         """The program's own file, as its command names it."""
@@ -232,7 +223,9 @@ class Patch:
             raise NotAsPatch("%d calls of %s could be meant" % (len(calls), what))
         return source, calls[0]
 
-    def set_argument(self, source, call, name, place, value):
+    def set_argument(self, source, call, key, value):
+        name, place = self.argument(key)
+        value = str(value)
         if any(isinstance(argument, ast.Starred) for argument in call.args) or any(
             keyword.arg is None for keyword in call.keywords
         ):
@@ -250,6 +243,11 @@ class Patch:
         new = argument if is_first else " %s," % argument if text == "," else ", " + argument
         source.edit((end, end, new))
 
+    def argument(self, key):
+        """Its name, and the place where it may stand without one or None."""
+        patch = self.table[key]["patch"]
+        return patch["argument"], patch.get("place")
+
     @staticmethod
     def replace(source, node, name, value):
         code = source.code(node)
@@ -261,20 +259,20 @@ class Patch:
 
     def loader(self, key, value):
         source, call = self.call_at(key, ["DataLoader"], "DataLoader")
-        name, place = LOADER_ARGUMENTS[key]
-        if key in ("loader.prefetch", "loader.persistent"):
-            workers = [k.value for k in call.keywords if k.arg == "num_workers"] + call.args[5:6]
+        patch = self.table[key]["patch"]
+        if "needs_workers" in patch:
+            name, place = self.argument("loader.workers")
+            workers = [k.value for k in call.keywords if k.arg == name] + call.args[place : place + 1]
             has_none = not workers or getattr(workers[0], "value", 1) == 0
             if has_none and self.recipe.get("loader.workers", 0) == 0:
                 raise NotAsPatch("the loader has no workers")
-        self.set_argument(source, call, name, place, str(value))
-        if key == "loader.pin" and value:
-            self.notes.append("loader.pin: the copies wait still: give .to() non_blocking=True, too")
+        self.set_argument(source, call, key, value)
+        if "note" in patch and value:
+            self.notes.append("%s: %s" % (key, patch["note"]))
 
     def optimizer(self, key, value):
         source, call = self.call_at(key, OPTIMIZERS, "an optimizer of torch")
-        name, place = OPTIMIZER_ARGUMENTS[key]
-        self.set_argument(source, call, name, place, str(value))
+        self.set_argument(source, call, key, value)
 
     # ---- settings behind the imports ----
 
@@ -291,19 +289,20 @@ class Patch:
 
     def setting(self, key, value):
         source, _ = self.place(key)
-        name, form = SETTINGS[key]
-        if key == "matmul.tf32":
-            value = "high" if value else "highest"
+        patch, is_number = self.table[key]["patch"], self.table[key]["type"] == "number"
+        name = patch["name"]
+        if "values" in patch:
+            value = patch["values"][json.dumps(value)]
         calls = calls_of(source, [name])
-        if key == "cudnn.benchmark":
+        if " = " in patch["line"]:
             assigned = [t for node in source.walk(ast.Assign) for t in node.targets]
             calls = [node for node in assigned if last_name(node) == name]
-        if calls and key.endswith("threads") and len(calls) == 1 and len(calls[0].args) == 1:
+        if calls and is_number and len(calls) == 1 and len(calls[0].args) == 1:
             self.replace(source, calls[0].args[0], name, str(value))
         elif calls:
             raise NotAsPatch("the program sets it itself at %s:%d" % (source.path, calls[0].lineno))
         else:
-            self.add_lines(source, [form % (self.torch_name(source), value)])
+            self.add_lines(source, [patch["line"] % (self.torch_name(source), value)])
 
     def write_settings(self):
         for path, lines in self.settings.items():
@@ -400,16 +399,20 @@ class Patch:
             self.notes.append("%s: %s; not as a patch: %s" % (where, what, error))
 
     def make(self):
-        makers = {"model.channels_last": self.channels_last, "model.compile": self.compile}
-        makers.update(dict.fromkeys(LOADER_ARGUMENTS, self.loader))
-        makers.update(dict.fromkeys(OPTIMIZER_ARGUMENTS, self.optimizer))
-        makers.update(dict.fromkeys(SETTINGS, self.setting))
+        makers = {
+            "loader": self.loader,
+            "optimizer": self.optimizer,
+            "setting": self.setting,
+            "channels_last": self.channels_last,
+            "compile": self.compile,
+        }
         for key, value in self.recipe.items():
+            patch = self.table[key]["patch"]
             try:
-                if key not in makers:
-                    why = ELSEWHERE.get(key, "no line of a program stands for it")
+                if "why_not" in patch:
+                    why = patch["why_not"]
                     raise NotAsPatch(why % value if "%s" in why else why)
-                makers[key](key, value)
+                makers[patch["how"]](key, value)
             except NotAsPatch as error:
                 self.notes.append("%s: not as a patch: %s" % (key, error))
         try:

@@ -1,0 +1,100 @@
+#include "ridge/tune/pytorch/knob.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "ridge/attach/shim.h"
+#include "ridge/base/error.h"
+#include "ridge/io/json.h"
+
+namespace ridge {
+namespace {
+
+// Opens errors: the table is part of the library, so only who edits it can see one.
+constexpr std::string_view kTable = "knobs.json";
+
+constexpr std::pair<std::string_view, KnobType> kTypes[] = {
+    {"flag", KnobType::kFlag},
+    {"number", KnobType::kNumber},
+    {"word", KnobType::kWord},
+    {"cpus", KnobType::kCpus},
+};
+
+constexpr std::pair<std::string_view, ForeignPart> kForeignParts[] = {
+    {"loading", ForeignPart::kLoading},
+    {"computing", ForeignPart::kComputing},
+    {"all", ForeignPart::kAll},
+};
+
+const std::string& text_in(const JsonValue& row, std::string_view field) {
+  return row.at(field, kTable).as_string(kTable);
+}
+
+template <typename T, size_t N>
+T named(const std::pair<std::string_view, T> (&table)[N], const std::string& name) {
+  for (const auto& [word, value] : table)
+    if (word == name) return value;
+  throw InternalError(fmt::format("{}: unknown word '{}'", kTable, name));
+}
+
+std::vector<std::string> list_in(const JsonValue& row, std::string_view field) {
+  std::vector<std::string> list;
+  if (const JsonValue* found = row.find(field))
+    for (const JsonValue& entry : found->as_array(kTable)) list.push_back(entry.as_string(kTable));
+  return list;
+}
+
+SemanticClass class_in(const JsonValue& row) {
+  const std::string& name = text_in(row, "class");
+  if (const auto found = parse_semantic_class(name)) return *found;
+  throw InternalError(fmt::format("{}: unknown class '{}'", kTable, name));
+}
+
+Knob read_knob(const JsonValue& row) {
+  Knob knob{.key = text_in(row, "key"),
+            .type = named(kTypes, text_in(row, "type")),
+            .words = list_in(row, "words"),
+            .semantic_class = class_in(row),
+            .text = text_in(row, "text"),
+            .part = named(kForeignParts, text_in(row, "shortens")),
+            .excludes = list_in(row, "excludes")};
+  if (knob.type == KnobType::kNumber) {
+    knob.least = row.at("least", kTable).as_integer(kTable);
+    knob.most = row.at("most", kTable).as_integer(kTable);
+  }
+  if (const JsonValue* other = row.find("tried_with")) knob.tried_with = other->as_string(kTable);
+  if (const JsonValue* costs = row.find("costs_first_steps"))
+    knob.costs_first_steps = costs->as_bool(kTable);
+  return knob;
+}
+
+struct KnobTable {
+  std::vector<Knob> knobs{};
+  std::vector<std::string> trials{};
+};
+
+KnobTable read_table() {
+  const JsonValue json = parse_json(attach::shim_file(kTable), kTable);
+  KnobTable table{.trials = list_in(json, "trials")};
+  for (const JsonValue& row : json.at("knobs", kTable).as_array(kTable))
+    table.knobs.push_back(read_knob(row));
+  return table;
+}
+
+const KnobTable& table() {
+  static const KnobTable made = read_table();
+  return made;
+}
+
+}  // namespace
+
+std::span<const Knob> knobs() { return table().knobs; }
+
+const Knob* find_knob(std::string_view key) {
+  const auto found = std::ranges::find(table().knobs, key, &Knob::key);
+  return found == table().knobs.end() ? nullptr : &*found;
+}
+
+std::span<const std::string> trial_order() { return table().trials; }
+
+}  // namespace ridge
