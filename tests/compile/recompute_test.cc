@@ -24,7 +24,7 @@ bool in_short() { return cases(2) < 2; }
 
 nn::Training training_of(const std::string& kind) {
   nn::ModelOptions options;
-  options.kind = kind;
+  options.kind = parse_name<nn::ModelKind>(kind).value();
   options.mlp = {.hidden = {64, 48}, .outputs = 10, .dropout = 0.2};
   options.cnn = {.widths = {4, 8}, .blocks = 1, .outputs = 10, .dropout = 0.1};
   options.gpt = {.vocab = 64,
