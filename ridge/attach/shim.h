@@ -58,7 +58,7 @@ struct BatchFacts {
   double seconds = 0;    ///< Seconds in which one batch is made, by the process that makes it.
   int64_t bytes = 0;     ///< Bytes of one batch.
 
-  /// As json_fields.h has it; of a number the least that it may be, where that is not 0.
+  /// The list that json_fields.h describes, with the least value of a number where that is not 0.
   static void fields(auto& self, auto&& visit) {
     visit("workers_class", self.workers_class);
     visit("reason", self.reason);

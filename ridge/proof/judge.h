@@ -30,7 +30,7 @@ struct JudgeOptions {
   double accept_error = 0.05;  ///< Probability of kFaster, ever, for a gain of `worth` or less.
   double reject_error = 0.05;  ///< Probability of kNotFaster, ever, for `hope` or more.
 
-  /// As json_fields.h has it.
+  /// The list that json_fields.h describes.
   static void fields(auto& self, auto&& visit) {
     constexpr double kLeastError = 1e-12;
     visit("worth", self.worth, -1.0, 1.0);

@@ -27,7 +27,7 @@ struct Block {
   double stolen_seconds = 0;  ///< CPU time that other guests took from this machine meanwhile.
   int64_t switches = 0;       ///< Involuntary context switches of the process.
 
-  /// As json_fields.h has it.
+  /// The list that json_fields.h describes.
   static void fields(auto& self, auto&& visit) {
     visit("seconds", self.seconds);
     visit("waited_seconds", self.waited_seconds);

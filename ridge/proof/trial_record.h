@@ -51,7 +51,7 @@ inline constexpr int64_t kHighestCount = std::numeric_limits<int64_t>::max();
 struct SpeedRange {
   double low = 1, high = 1;
 
-  /// As json_fields.h has it.
+  /// The list that json_fields.h describes.
   static void fields(auto& self, auto&& visit) {
     visit("lo", self.low, 0.0, kHighestSpeed);
     visit("hi", self.high, 0.0, kHighestSpeed);
@@ -146,7 +146,7 @@ struct TrialRecord {
     visit("started", self.started);
     visit("seconds", self.seconds, 0.0, kMostSeconds);
   }
-  /// What the verdict was made from.
+  /// The fields that the verdict was made from.
   static void block_fields(auto& self, auto&& visit) {
     constexpr double kLeastWork = 1e-9;
     visit("block_steps", self.block_steps, int64_t{0}, kHighestCount);

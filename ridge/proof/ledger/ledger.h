@@ -25,7 +25,7 @@ struct LedgerRun {
   double budget_s = 0;
   uint64_t seed = 0;
 
-  /// As json_fields.h has it.
+  /// The list that json_fields.h describes.
   static void fields(auto& self, auto&& visit) {
     visit("target", self.target);
     visit("config", self.config);

@@ -85,7 +85,7 @@ class Reader {
       (*this)(key, out.emplace(), bounds...);
   }
 
-  /// What older ledgers lack stays as it is.
+  /// A field that older ledgers lack stays as it is.
   void added(std::string_view key, auto& out, const auto&... bounds) const {
     if (has(key)) (*this)(key, out, bounds...);
   }

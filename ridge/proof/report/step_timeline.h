@@ -20,7 +20,7 @@ struct StepLaunch {
   double duration_ms = 0;
   std::string site = {};  ///< The launched node's site; empty for a stretch that is no launch.
 
-  /// As json_fields.h has it.
+  /// The list that json_fields.h describes.
   static void fields(auto& self, auto&& visit) {
     visit("name", self.name);
     visit("row", self.row);
@@ -44,7 +44,7 @@ struct StepTimeline {
   std::vector<StepLaunch> launches;  ///< Row by row, the step's first; in order within a row.
   int64_t merged = 0;                ///< Launches that are shown as part of "short ones".
 
-  /// As json_fields.h has it.
+  /// The list that json_fields.h describes.
   static void fields(auto& self, auto&& visit) {
     visit("step_ms", self.step_ms);
     visit("merged", self.merged);

@@ -57,7 +57,7 @@ struct VariantFacts {
   std::optional<int64_t> free_device_bytes;
   double open_seconds = 0;  ///< To open, plan, and fill a cache of samples where there is one.
 
-  /// As json_fields.h has it.
+  /// The list that json_fields.h describes.
   static void fields(auto& self, auto&& visit) {
     visit("plan_hash", self.plan_hash);
     visit("planned_bytes", self.planned_bytes);

@@ -28,7 +28,7 @@ struct GuardAnswer {
   /// Modules that, kept in f32, let the candidate pass; empty where that mends nothing.
   std::vector<std::string> f32_modules = {};
 
-  /// As json_fields.h has it.
+  /// The list that json_fields.h describes.
   static void fields(auto& self, auto&& visit) {
     visit("passed", self.passed);
     visit("can_tell", self.can_tell);
