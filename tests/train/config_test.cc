@@ -312,6 +312,24 @@ TEST(ConfigKeys, TableIsSound) {
   }
 }
 
+TEST(ConfigKeys, EveryNameReadsBack) {
+  TrainConfig config;
+  int names = 0;
+  for (const ConfigKey& key : config_keys(config)) {
+    if (!std::holds_alternative<NamedField>(key.field)) continue;
+    for (size_t at = 0, end; at <= key.allowed.size(); at = end + 1) {
+      end = std::min(key.allowed.find('|', at), key.allowed.size());
+      const std::string name(key.allowed.substr(at, end - at));
+      EXPECT_TRUE(assign(key, name)) << key.name << " = " << name;
+      EXPECT_EQ(value_text(key.field), '"' + name + '"') << key.name;
+      EXPECT_FALSE(assign(key, name + "s")) << key.name;
+      EXPECT_EQ(value_text(key.field), '"' + name + '"') << key.name;
+      ++names;
+    }
+  }
+  EXPECT_GE(names, 30);
+}
+
 TEST(ConfigKeys, RangesHoldAtTheirEnds) {
   TrainConfig config;
   for (const ConfigKey& key : config_keys(config)) {
