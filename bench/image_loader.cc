@@ -86,9 +86,9 @@ struct Result {
 };
 
 Result measure(const Options& options, const std::string& folder) {
-  data::DataOptions about{.kind = "images", .path = folder, .eval_path = folder};
+  data::DataOptions about{.kind = data::DataKind::kImages, .path = folder, .eval_path = folder};
   about.flip = true;
-  about.on_error = "fail";
+  about.on_error = data::OnError::kFail;
   about.mean = {0.485, 0.456, 0.406};
   about.deviation = {0.229, 0.224, 0.225};
   const auto dataset = data::open_dataset(about, data::Split::kTrain);

@@ -57,6 +57,14 @@ struct BatchFacts {
   std::string reason{};  ///< "samples draw random numbers (torch)"; empty: the bits stay.
   double seconds = 0;    ///< Seconds in which one batch is made, by the process that makes it.
   int64_t bytes = 0;     ///< Bytes of one batch.
+
+  /// The list that json_fields.h describes, with the least value of a number where that is not 0.
+  static void fields(auto& self, auto&& visit) {
+    visit("workers_class", self.workers_class);
+    visit("reason", self.reason);
+    visit("seconds", self.seconds);
+    visit("bytes", self.bytes);
+  }
 };
 
 struct LoaderFacts {
@@ -66,6 +74,17 @@ struct LoaderFacts {
   int64_t samples = -1;  ///< -1: not known.
   bool pins_memory = false, is_persistent = false, shuffles = false;
   std::string dataset{};  ///< Its class.
+
+  static void fields(auto& self, auto&& visit) {
+    visit("batch", self.batch);
+    visit("workers", self.workers);
+    visit("prefetch", self.prefetch);
+    visit("samples", self.samples, -1);
+    visit("pins_memory", self.pins_memory);
+    visit("is_persistent", self.is_persistent);
+    visit("shuffles", self.shuffles);
+    visit("dataset", self.dataset);
+  }
 };
 
 /// The probe's result for one knob (tune/pytorch/recipe.h): a value to try, or why there is none.
@@ -74,6 +93,14 @@ struct KnobOffer {
   SemanticClass semantic_class = SemanticClass::kBitIdentical;  ///< In this program.
   std::string text{};     ///< Why it could gain: "3 convolutions, in NCHW".
   std::string refusal{};  ///< Not empty: why it is not to be tried; no value then.
+
+  static void fields(auto& self, auto&& visit) {
+    visit("key", self.key);
+    visit("value", self.value);
+    visit("class", self.semantic_class);
+    visit("text", self.text);
+    visit("refusal", self.refusal);
+  }
 };
 
 /// The outcome of one knob of a recipe.
@@ -83,6 +110,15 @@ struct KnobFacts {
   std::string text{};   ///< Says what was done, or why nothing was.
   std::string site{};   ///< "path:line" of the call in the program that it is about, where known.
   double seconds = 0;   ///< One-time cost: to fill a cache, to compile.
+
+  static void fields(auto& self, auto&& visit) {
+    visit("key", self.key);
+    visit("value", self.value);
+    visit("state", self.state);
+    visit("text", self.text);
+    visit("site", self.site);
+    visit("seconds", self.seconds);
+  }
 };
 
 /// Facts that one process of the program reports about itself.
@@ -108,6 +144,30 @@ struct ProcessFacts {
   std::vector<std::string> notes{};  ///< Further remarks, in sentences.
   /// Empty where there is no such file.
   std::string spans_path{}, trace_path{}, stacks_path{};
+
+  static void fields(auto& self, auto&& visit) {
+    visit("program", self.program);
+    visit("python", self.python);
+    visit("torch", self.torch);
+    visit("threads", self.threads);
+    visit("interop_threads", self.interop_threads);
+    visit("has_cuda", self.has_cuda);
+    visit("rank", self.rank, -1);
+    visit("world", self.world);
+    visit("step_source", self.step_source);
+    visit("steps", self.steps);
+    visit("first_step_wall_ns", self.first_step_wall_ns);
+    visit("last_step_wall_ns", self.last_step_wall_ns);
+    visit("step_seconds", self.step_seconds);
+    visit("loader_seconds", self.loader_seconds);
+    visit("loaders", self.loaders);
+    visit("batches", self.batches);
+    visit("offers", self.offers);
+    visit("is_probed", self.is_probed);
+    visit("knobs", self.knobs);
+    visit("profile", self.profile);
+    visit("notes", self.notes);
+  }
 };
 
 class ShimFolder {

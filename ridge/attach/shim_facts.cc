@@ -11,6 +11,7 @@
 
 #include "ridge/attach/shim.h"
 #include "ridge/base/error.h"
+#include "ridge/base/json_fields.h"
 #include "ridge/base/utf8.h"
 #include "ridge/io/file.h"
 #include "ridge/io/json.h"
@@ -33,36 +34,42 @@ bool is_file(const std::string& path) {
   return ::lstat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode);
 }
 
-/// The members of an object. What is missing or of another type leaves the field as it is.
-class Fields {
+/// Reads the fields of an object. A member that is missing or of another type leaves the field as
+/// it is.
+class FactsReader {
  public:
-  explicit Fields(const JsonValue& object) : object_(object) {}
+  explicit FactsReader(const JsonValue& object) : object_(object) {}
 
-  void read(std::string_view key, std::string& out) const {
+  void operator()(std::string_view key, std::string& out) const {
     if (const auto* text = find<std::string>(key)) out = shortened(*text);
   }
-  void read(std::string_view key, bool& out) const {
+  void operator()(std::string_view key, bool& out) const {
     if (const bool* flag = find<bool>(key)) out = *flag;
   }
-  void read(std::string_view key, int64_t& out, int64_t least = 0) const {
+  void operator()(std::string_view key, int64_t& out, int64_t least = 0) const {
     const int64_t* number = find<int64_t>(key);
     if (number != nullptr && *number >= least && *number <= kMostNumber) out = *number;
   }
   /// By its number; one that is too large is the worst class.
-  void read(std::string_view key, std::optional<SemanticClass>& out) const {
+  void operator()(std::string_view key, std::optional<SemanticClass>& out) const {
     int64_t number = -1;
-    read(key, number);
+    (*this)(key, number);
     if (number >= 0)
       out = static_cast<SemanticClass>(
           std::min(number, static_cast<int64_t>(SemanticClass::kTrajectory)));
   }
-  void read(std::string_view key, double& out) const {
+  void operator()(std::string_view key, SemanticClass& out) const {
+    std::optional<SemanticClass> found = out;
+    (*this)(key, found);
+    out = *found;
+  }
+  void operator()(std::string_view key, double& out) const {
     double number = -1;
     if (const double* real = find<double>(key)) number = *real;
     if (const int64_t* whole = find<int64_t>(key)) number = static_cast<double>(*whole);
     if (std::isfinite(number) && number >= 0) out = number;
   }
-  void read(std::string_view key, std::vector<std::string>& out) const {
+  void operator()(std::string_view key, std::vector<std::string>& out) const {
     const auto* texts = find<JsonValue::Array>(key);
     if (texts == nullptr) return;
     for (const JsonValue& entry : *texts)
@@ -71,20 +78,20 @@ class Fields {
         out.push_back(shortened(*text));
   }
   /// Reads an array of objects.
-  template <typename T>
-  void read(std::string_view key, std::vector<T>& out, T (*make)(const Fields&)) const {
+  template <HasFields T>
+  void operator()(std::string_view key, std::vector<T>& out) const {
     const auto* entries = find<JsonValue::Array>(key);
     if (entries == nullptr) return;
     for (const JsonValue& entry : *entries)
       if (std::holds_alternative<JsonValue::Object>(entry.data()) && out.size() < kMostEntries)
-        out.push_back(make(Fields(entry)));
+        T::fields(out.emplace_back(), FactsReader(entry));
   }
-  /// An object.
-  template <typename T>
-  void read(std::string_view key, T& out, T (*make)(const Fields&)) const {
+  /// Reads an object.
+  template <HasFields T>
+  void operator()(std::string_view key, T& out) const {
     const JsonValue* value = object_.find(key);
     if (value != nullptr && std::holds_alternative<JsonValue::Object>(value->data()))
-      out = make(Fields(*value));
+      T::fields(out, FactsReader(*value));
   }
 
  private:
@@ -101,78 +108,6 @@ class Fields {
 
   const JsonValue& object_;
 };
-
-BatchFacts batches(const Fields& fields) {
-  BatchFacts facts;
-  fields.read("workers_class", facts.workers_class);
-  fields.read("reason", facts.reason);
-  fields.read("seconds", facts.seconds);
-  fields.read("bytes", facts.bytes);
-  return facts;
-}
-
-LoaderFacts loader(const Fields& fields) {
-  LoaderFacts facts;
-  fields.read("batch", facts.batch);
-  fields.read("workers", facts.workers);
-  fields.read("prefetch", facts.prefetch);
-  fields.read("samples", facts.samples, -1);
-  fields.read("pins_memory", facts.pins_memory);
-  fields.read("is_persistent", facts.is_persistent);
-  fields.read("shuffles", facts.shuffles);
-  fields.read("dataset", facts.dataset);
-  return facts;
-}
-
-KnobOffer offer(const Fields& fields) {
-  KnobOffer offer;
-  fields.read("key", offer.key);
-  fields.read("value", offer.value);
-  std::optional<SemanticClass> semantic_class;
-  fields.read("class", semantic_class);
-  offer.semantic_class = semantic_class.value_or(SemanticClass::kBitIdentical);
-  fields.read("text", offer.text);
-  fields.read("refusal", offer.refusal);
-  return offer;
-}
-
-KnobFacts knob(const Fields& fields) {
-  KnobFacts knob;
-  fields.read("key", knob.key);
-  fields.read("value", knob.value);
-  fields.read("state", knob.state);
-  fields.read("text", knob.text);
-  fields.read("site", knob.site);
-  fields.read("seconds", knob.seconds);
-  return knob;
-}
-
-ProcessFacts facts_of(const JsonValue& object) {
-  ProcessFacts facts;
-  const Fields fields(object);
-  fields.read("program", facts.program);
-  fields.read("python", facts.python);
-  fields.read("torch", facts.torch);
-  fields.read("threads", facts.threads);
-  fields.read("interop_threads", facts.interop_threads);
-  fields.read("has_cuda", facts.has_cuda);
-  fields.read("rank", facts.rank, -1);
-  fields.read("world", facts.world);
-  fields.read("step_source", facts.step_source);
-  fields.read("steps", facts.steps);
-  fields.read("first_step_wall_ns", facts.first_step_wall_ns);
-  fields.read("last_step_wall_ns", facts.last_step_wall_ns);
-  fields.read("step_seconds", facts.step_seconds);
-  fields.read("loader_seconds", facts.loader_seconds);
-  fields.read("loaders", facts.loaders, loader);
-  fields.read("batches", facts.batches, batches);
-  fields.read("offers", facts.offers, offer);
-  fields.read("is_probed", facts.is_probed);
-  fields.read("knobs", facts.knobs, knob);
-  fields.read("profile", facts.profile);
-  fields.read("notes", facts.notes);
-  return facts;
-}
 
 /// Returns PID of "facts_PID.json"; nothing for another name.
 std::optional<pid_t> process_in(std::string_view name) {
@@ -191,7 +126,9 @@ std::optional<ProcessFacts> read_facts(const std::string& path) {
   try {
     const JsonValue object = parse_json(read_file(path, kMostBytes), path, kLimits);
     if (!std::holds_alternative<JsonValue::Object>(object.data())) return std::nullopt;
-    return facts_of(object);
+    ProcessFacts facts;
+    ProcessFacts::fields(facts, FactsReader(object));
+    return facts;
   } catch (const UserError&) {
     return std::nullopt;
   }

@@ -114,8 +114,8 @@ std::string program_json(const ProgramFacts& facts, const InspectOptions& option
   std::string text;
   JsonWriter json(text);
   json.begin_object().field("schema", "ridge.inspect/1").field("kind", "program");
-  json.field("model", facts.config.model.kind).field("device", facts.config.train.device);
-  json.field("precision", facts.config.train.precision);
+  json.field("model", name_of(facts.config.model.kind)).field("device", facts.config.train.device);
+  json.field("precision", name_of(facts.config.train.precision));
   write_parameters(json, facts);
   json.key("entries").begin_array();
   for (size_t i = 0; i < facts.entries.size(); ++i) {

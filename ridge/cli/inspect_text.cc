@@ -15,9 +15,9 @@ constexpr size_t kColumns = 40;  ///< Columns of the memory map.
 std::string parameters_text(const ProgramFacts& facts, bool all) {
   const auto& specs = facts.task.training->parameters();
   std::string text = fmt::format("model {} on {}, {}: {} parameters in {} tensors, {}\n\n",
-                                 facts.config.model.kind,
+                                 name_of(facts.config.model.kind),
                                  facts.config.train.device,
-                                 facts.config.train.precision,
+                                 name_of(facts.config.train.precision),
                                  grouped(facts.parameters),
                                  specs.size(),
                                  bytes_text(facts.parameter_bytes));
@@ -285,7 +285,7 @@ std::string bits_text(const ProgramFacts& facts) {
   }
   if (others > 0)
     return fmt::format("\n* bits may differ from the CPU's: {} of {} launches\n", others, launches);
-  if (!facts.config.train.device.starts_with("cuda")) return {};
+  if (!facts.config.train.is_on_gpu()) return {};
   return fmt::format("\nall {} launches have the CPU's bits\n", launches);
 }
 

@@ -2,6 +2,7 @@
 // only pipeline.cc knows their order.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,8 +14,8 @@
 
 namespace ridge {
 
-struct PassContext {
-  Backend& backend;
+/// Options of the pipeline and of its passes. A number for a pass has its place here alone.
+struct PipelineOptions {
   /// Rewrites above this class are left out.
   SemanticClass highest = SemanticClass::kBitIdentical;
   /// Dtype that contractions compute in; kF32 leaves all as it is.
@@ -30,6 +31,20 @@ struct PassContext {
   /// The arena options that decide how many bytes a graph needs; the caller fills them in where
   /// there is a limit. Without a limit nobody asks whether a pass takes more memory.
   ArenaOptions arena = {};
+  /// Names of passes to leave out; "all" leaves out every one that is not required.
+  std::vector<std::string> off = {};
+  /// The time so far, in ns, that choosing kernels took, which is no pass's; null: none is chosen.
+  const int64_t* choosing_ns = nullptr;
+  /// Check the graph after every pass; else once, at the end.
+  bool verify_each = false;
+  /// Called with the name of a pass that changed the graph, and the graph after it.
+  std::function<void(std::string_view, const Graph&)> dump = nullptr;
+};
+
+/// The backend and the options that a pass works for; both outlive it.
+struct PassContext {
+  Backend& backend;
+  const PipelineOptions& options;
 };
 
 /// Changes the graph and says whether it did.

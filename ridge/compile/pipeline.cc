@@ -123,14 +123,7 @@ std::vector<PassReport> run_pipeline(Graph& graph,
                                      Backend& backend,
                                      const PipelineOptions& options) {
   check_names(options.off);
-  PassContext context{.backend = backend,
-                      .highest = options.highest,
-                      .precision = options.precision,
-                      .tf32 = options.tf32,
-                      .pins = options.pins,
-                      .loss_chunks = options.loss_chunks,
-                      .arena_limit = options.arena_limit,
-                      .arena = options.arena};
+  PassContext context{.backend = backend, .options = options};
   std::vector<PassReport> reports;
   for (const PassInfo& pass : pipeline()) {
     if (!is_on(pass, options)) continue;

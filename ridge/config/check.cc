@@ -7,6 +7,8 @@
 namespace ridge {
 namespace {
 
+using data::DataKind;
+
 class Checker {
  public:
   explicit Checker(const LoadedConfig& loaded) : config_(loaded.config), origins_(loaded.origins) {}
@@ -39,12 +41,12 @@ class Checker {
                      run.micro,
                      run.batch),
          "raise the batch or lower micro");
-    need(run.precision == "f32" || config_.model.dtype == DType::kF32,
+    need(run.precision == Precision::kF32 || config_.model.dtype == DType::kF32,
          "train.precision",
          fmt::format("train.precision '{}' needs model.dtype 'f32': its parameters are kept in f32",
-                     run.precision),
+                     name_of(run.precision)),
          "take one of the two keys out");
-    need(run.precision != "tf32" || run.device.starts_with("cuda"),
+    need(run.precision != Precision::kTf32 || run.is_on_gpu(),
          "train.precision",
          fmt::format("train.precision 'tf32' is arithmetic of GPUs, and train.device is '{}'",
                      run.device),
@@ -66,7 +68,7 @@ class Checker {
 
   void check_model() const {
     const nn::GptOptions& gpt = config_.model.gpt;
-    need(config_.model.kind != "gpt" || gpt.width % gpt.heads == 0,
+    need(config_.model.kind != nn::ModelKind::kGpt || gpt.width % gpt.heads == 0,
          "model.heads",
          fmt::format("model.heads ({}) does not divide model.width ({})", gpt.heads, gpt.width),
          "choose a width that is a multiple of the heads");
@@ -74,28 +76,28 @@ class Checker {
 
   void check_data() const {
     const data::DataOptions& data = config_.data;
-    need(config_.loader.pad == "context" || data.is_ragged(),
+    need(config_.loader.pad == data::Padding::kContext || data.is_ragged(),
          "loader.pad",
          "loader.pad 'longest' has no padding to leave out: all samples have the same length",
          "take it out, or use data.kind 'text' with data.samples 'lines' or 'files'");
     need(!config_.loader.cache || data.is_cacheable(),
          "loader.cache",
          fmt::format("loader.cache changes nothing: samples of data.kind '{}' are never read again",
-                     data.kind),
+                     name_of(data.kind)),
          "take it out, or use data.kind 'images'");
     check_buckets();
-    if (data.kind == "random") return;
-    const std::string kind = fmt::format("data.kind '{}'", data.kind);
+    if (data.kind == DataKind::kRandom) return;
+    const std::string kind = fmt::format("data.kind '{}'", name_of(data.kind));
     need(!data.path.empty(), "data.kind", kind + " needs data.path", "give data.path");
-    need(data.kind != "idx" || !data.labels.empty(),
+    need(data.kind != DataKind::kIdx || !data.labels.empty(),
          "data.kind",
          kind + " needs data.labels",
          "give data.labels, the file of the labels");
-    need(data.kind != "idx" || data.eval_path.empty() == data.eval_labels.empty(),
+    need(data.kind != DataKind::kIdx || data.eval_path.empty() == data.eval_labels.empty(),
          data.eval_path.empty() ? "data.eval_labels" : "data.eval_path",
          "of data.eval_path and data.eval_labels only one is given",
          "give both or none");
-    need(data.kind != "table" || !data.target.empty(),
+    need(data.kind != DataKind::kTable || !data.target.empty(),
          "data.target",
          "data.target is empty",
          "name the column to predict");
@@ -115,7 +117,7 @@ class Checker {
          key,
          fmt::format("{} needs samples of different lengths, and train.shuffle", key),
          "take it out, or use data.kind 'text' with data.samples 'lines' or 'files'");
-    need(loader.pad == "longest",
+    need(loader.pad == data::Padding::kLongest,
          key,
          fmt::format("{} gains nothing while samples are padded to the context", key),
          "set loader.pad to 'longest'");
@@ -135,31 +137,33 @@ class Checker {
   // Checks that the data give the samples that the model takes.
   void check_samples() const {
     const data::DataOptions& data = config_.data;
-    const bool random_tokens = data.kind == "random" && data.tokens;
-    const bool tokens = data.kind == "text" || random_tokens;
-    const std::string& model = config_.model.kind;
-    need((model == "gpt") == tokens,
+    const bool random_tokens = data.kind == DataKind::kRandom && data.tokens;
+    const bool tokens = data.kind == DataKind::kText || random_tokens;
+    const nn::ModelKind model = config_.model.kind;
+    const bool takes_tokens = model == nn::ModelKind::kGpt;
+    need(takes_tokens == tokens,
          "model.kind",
          fmt::format("model.kind '{}' {}, but data.kind '{}' gives {}",
-                     model,
-                     model == "gpt" ? "takes tokens" : "takes numbers",
-                     data.kind,
+                     name_of(model),
+                     takes_tokens ? "takes tokens" : "takes numbers",
+                     name_of(data.kind),
                      tokens ? "tokens" : "numbers"),
-         model == "gpt" ? "use text, or random with tokens = true" : "use model.kind 'gpt'");
-    if (model != "mlp" && model != "gpt") check_images();
-    if (model == "gpt") check_tokens(random_tokens);
+         takes_tokens ? "use text, or random with tokens = true" : "use model.kind 'gpt'");
+    if (model != nn::ModelKind::kMlp && !takes_tokens) check_images();
+    if (takes_tokens) check_tokens(random_tokens);
   }
 
   void check_images() const {
     const data::DataOptions& data = config_.data;
-    need(data.kind != "table",
+    need(data.kind != DataKind::kTable,
          "model.kind",
-         fmt::format("model.kind '{}' takes images, not rows of a table", config_.model.kind),
+         fmt::format("model.kind '{}' takes images, not rows of a table",
+                     name_of(config_.model.kind)),
          "use model.kind 'mlp'");
-    need(data.kind != "random" || data.shape.size() == 3,
+    need(data.kind != DataKind::kRandom || data.shape.size() == 3,
          "data.shape",
          fmt::format("model.kind '{}' takes images, but data.shape has {} sizes",
-                     config_.model.kind,
+                     name_of(config_.model.kind),
                      data.shape.size()),
          "give height, width and channels, such as shape = [28, 28, 1]");
   }

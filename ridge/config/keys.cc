@@ -8,10 +8,11 @@ using Keys = std::vector<ConfigKey>;
 constexpr std::string_view kMany = "0..1000000000000";  // counts of steps, samples, epochs
 constexpr std::string_view kSome = "1..1048576";        // sizes of layers and batches
 constexpr std::string_view kReals = "-1e30..1e30";
+constexpr std::string_view kNames = "";  // those of the field's enum, which config_keys() fills in
 
 void add_model(Keys& keys, nn::ModelOptions& m) {
   const Keys rows = {
-      {"model.kind", &m.kind, "", "mlp|cnn|resnet18|mobilenetv2|gpt", "what is trained"},
+      {"model.kind", &m.kind, "", kNames, "what is trained"},
       {"model.dtype", &m.dtype, "", "f32|f64", "of the parameters; f64 is for checking numerics"},
       {"model.hidden", &m.mlp.hidden, "mlp", kSome, "width of each hidden layer; [] for none"},
       {"model.outputs",
@@ -44,7 +45,7 @@ void add_model(Keys& keys, nn::ModelOptions& m) {
       {"model.stem",
        &m.resnet18.stem,
        "resnet18",
-       "cifar|imagenet",
+       kNames,
        "3x3 for small images, or 7x7 of stride 2 and a max pool"},
       {"model.momentum",
        &m.resnet18.momentum,
@@ -83,7 +84,7 @@ void add_model(Keys& keys, nn::ModelOptions& m) {
 
 void add_optimizer(Keys& keys, nn::OptimizerOptions& o, nn::ScheduleOptions& s) {
   const Keys rows = {
-      {"optimizer.kind", &o.kind, "", "adamw|sgd", "how gradients change the parameters"},
+      {"optimizer.kind", &o.kind, "", kNames, "how gradients change the parameters"},
       {"optimizer.lr", &o.lr, "", "0..1000", "peak learning rate"},
       {"optimizer.beta1", &o.beta1, "adamw", "0..<1", "decay of the mean of gradients"},
       {"optimizer.beta2", &o.beta2, "adamw", "0..<1", "decay of the mean of their squares"},
@@ -91,11 +92,7 @@ void add_optimizer(Keys& keys, nn::OptimizerOptions& o, nn::ScheduleOptions& s) 
       {"optimizer.momentum", &o.momentum, "sgd", "0..<1", "share of the last update kept"},
       {"optimizer.weight_decay", &o.weight_decay, "", "0..100", "decoupled from the gradient"},
       {"optimizer.clip", &o.clip, "", "0..1e30", "largest norm of the whole gradient; 0: no limit"},
-      {"schedule.kind",
-       &s.kind,
-       "",
-       "constant|cosine",
-       "learning rate over the steps, after the warm-up"},
+      {"schedule.kind", &s.kind, "", kNames, "learning rate over the steps, after the warm-up"},
       {"schedule.warmup", &s.warmup, "", kMany, "steps of a linear rise to the peak"},
       {"schedule.final_ratio",
        &s.final_ratio,
@@ -108,7 +105,7 @@ void add_optimizer(Keys& keys, nn::OptimizerOptions& o, nn::ScheduleOptions& s) 
 
 void add_data(Keys& keys, data::DataOptions& d) {
   const Keys rows = {
-      {"data.kind", &d.kind, "", "idx|images|table|text|random", "the form of the samples"},
+      {"data.kind", &d.kind, "", kNames, "the form of the samples"},
       {"data.path",
        &d.path,
        "idx|images|table|text",
@@ -135,15 +132,15 @@ void add_data(Keys& keys, data::DataOptions& d) {
       {"data.samples",
        &d.text_samples,
        "text",
-       "windows|lines|files",
+       kNames,
        "cut the text into windows of `context`, or take each line or file, padded to `context`"},
       {"data.target", &d.target, "table", "", "column to predict"},
-      {"data.task", &d.task, "table", "classify|regress", "what the target is: a class, a number"},
+      {"data.task", &d.task, "table", kNames, "what the target is: a class, a number"},
       {"data.size", &d.size, "images", "1..16384", "height and width after the crop"},
       {"data.crop",
        &d.crop,
        "images",
-       "random|center|none",
+       kNames,
        "a random part, the middle, or the whole image, resized"},
       {"data.flip", &d.flip, "idx|images", "", "mirror half of the training images"},
       {"data.shift", &d.shift, "idx", "0..1024", "move training images by up to so many pixels"},
@@ -152,7 +149,7 @@ void add_data(Keys& keys, data::DataOptions& d) {
       {"data.on_error",
        &d.on_error,
        "images",
-       "skip|fail",
+       kNames,
        "what an unreadable file does: it is skipped and counted, or it ends the run"},
       {"data.samples", &d.samples, "random", "1..1000000000000", "number of samples"},
       {"data.shape", &d.shape, "random", kSome, "of the x of one sample", 1},
@@ -174,7 +171,7 @@ void add_loader(Keys& keys, data::LoaderOptions& l) {
       {"loader.pad",
        &l.pad,
        "",
-       "context|longest",
+       kNames,
        "lines and files are computed with all of their padding, or as far as a batch's longest"},
       {"loader.buckets", &l.buckets, "", "", "lines and files of like length meet in a batch"},
       {"loader.tokens",
@@ -204,7 +201,7 @@ void add_run(Keys& keys, TrainConfig& config) {
       {"train.precision",
        &t.precision,
        "",
-       "f32|tf32|bf16|fp16",
+       kNames,
        "of matrix products and convolutions; tf32, which GPUs have, rounds what is multiplied to "
        "11 "
        "bits"},
@@ -251,14 +248,14 @@ void add_run(Keys& keys, TrainConfig& config) {
       {"train.kernels",
        &t.kernels,
        "",
-       "auto|same_bits|fastest",
+       kNames,
        "kernels that are picked by time: those with the CPU's bits (a GPU has them for products, "
        "norms and loops), or the fastest of all that are right, whose last bits depend on the "
        "machine; auto: same_bits on the CPU, fastest on a GPU"},
       {"train.capture",
        &t.capture,
        "",
-       "auto|on|off",
+       kNames,
        "capture the launches of a step once and replay them as one: auto does where the device "
        "can"},
       {"metrics.every",
@@ -286,23 +283,20 @@ std::vector<ConfigKey> config_keys(TrainConfig& config) {
   add_data(keys, config.data);
   add_loader(keys, config.loader);
   add_run(keys, config);
+  for (ConfigKey& key : keys)
+    if (const auto* field = std::get_if<NamedField>(&key.field)) key.allowed = field->names();
   return keys;
 }
 
 bool has_choice(std::string_view choices, std::string_view name) {
-  for (;;) {
-    const size_t bar = choices.find('|');
-    if (choices.substr(0, bar) == name) return true;
-    if (bar == std::string_view::npos) return false;
-    choices.remove_prefix(bar + 1);
-  }
+  return place_of(choices, name).has_value();
 }
 
 bool is_active(const ConfigKey& key, const std::vector<ConfigKey>& keys) {
   if (key.kinds.empty()) return true;
   for (const ConfigKey& other : keys)
     if (other.leaf() == "kind" && other.table() == key.table())
-      return has_choice(key.kinds, *std::get<std::string*>(other.field));
+      return has_choice(key.kinds, std::get<NamedField>(other.field).name());
   return true;
 }
 

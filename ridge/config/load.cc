@@ -85,7 +85,7 @@ class Loader {
   [[noreturn]] void refuse_kind(const std::vector<const ConfigKey*>& rows,
                                 const Assignment& one) const {
     const std::string kind_key = fmt::format("{}.kind", rows[0]->table());
-    const std::string kind = *std::get<std::string*>(find(kind_key)[0]->field);
+    const std::string_view kind = std::get<NamedField>(find(kind_key)[0]->field).name();
     std::string owners;
     for (const ConfigKey* key : rows)
       for (char c : (owners.empty() ? "" : "|") + std::string(key->kinds))

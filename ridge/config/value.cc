@@ -17,12 +17,11 @@ inline constexpr bool is_list_type = false;
 template <typename T>
 inline constexpr bool is_list_type<std::vector<T>> = true;
 
-// Calls `body` with a tag of the field's type.
+// Calls `body` with a tag of the type of the field's value; NamedField stands for all enums.
 template <typename F>
 decltype(auto) with_type(const ConfigField& field, F&& body) {
   return std::visit(
-      [&](auto* pointer) { return body(TypeTag<std::remove_pointer_t<decltype(pointer)>>{}); },
-      field);
+      [&](auto held) { return body(TypeTag<std::remove_pointer_t<decltype(held)>>{}); }, field);
 }
 
 template <typename T>
@@ -100,6 +99,23 @@ bool take_list(const ConfigKey& key, const TomlValue& value, std::vector<T>& tar
   return true;
 }
 
+template <typename T>
+bool assign_to(T* field, const ConfigKey& key, const TomlValue& value) {
+  T taken{};
+  bool fits;
+  if constexpr (is_list_type<T>)
+    fits = take_list(key, value, taken);
+  else
+    fits = take(key, value, taken);
+  if (fits) *field = std::move(taken);
+  return fits;
+}
+
+bool assign_to(NamedField field, const ConfigKey&, const TomlValue& value) {
+  const std::string* name = std::get_if<std::string>(&value);
+  return name != nullptr && field.set(*name);
+}
+
 std::string number_text(double value) {
   std::string text = fmt::format("{}", value);
   if (text.find_first_of(".en") == std::string::npos) text += ".0";  // "inf" and "nan" as they are
@@ -130,6 +146,13 @@ std::string any_text(const T& value) {
     return scalar_text(value);
   }
 }
+
+template <typename T>
+std::string field_text(const T* field) {
+  return any_text(*field);
+}
+
+std::string field_text(NamedField field) { return toml_quoted(field.name()); }
 
 std::vector<TomlScalar> split_words(std::string_view text) {
   std::vector<TomlScalar> words;
@@ -167,24 +190,14 @@ std::string expectation(const ConfigKey& key) {
 }
 
 bool assign(const ConfigKey& key, const TomlValue& value) {
-  return std::visit(
-      [&](auto* field) {
-        std::remove_pointer_t<decltype(field)> taken{};
-        bool fits;
-        if constexpr (is_list_type<decltype(taken)>)
-          fits = take_list(key, value, taken);
-        else
-          fits = take(key, value, taken);
-        if (fits) *field = std::move(taken);
-        return fits;
-      },
-      key.field);
+  return std::visit([&](auto field) { return assign_to(field, key, value); }, key.field);
 }
 
 TomlValue parse_flag(const ConfigField& field, const std::string& text) {
   const bool is_list = with_type(field, []<typename T>(TypeTag<T>) { return is_list_type<T>; });
-  const bool is_text =
-      std::holds_alternative<std::string*>(field) || std::holds_alternative<DType*>(field);
+  const bool is_text = std::holds_alternative<std::string*>(field) ||
+                       std::holds_alternative<DType*>(field) ||
+                       std::holds_alternative<NamedField>(field);
   if (is_text && !text.starts_with('"')) return text;
   const bool is_open = is_list && !text.starts_with('[');
   try {
@@ -200,7 +213,7 @@ TomlValue parse_flag(const ConfigField& field, const std::string& text) {
 }
 
 std::string value_text(const ConfigField& field) {
-  return std::visit([](auto* pointer) { return any_text(*pointer); }, field);
+  return std::visit([](auto held) { return field_text(held); }, field);
 }
 
 std::string value_text(const TomlValue& value) {

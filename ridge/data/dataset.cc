@@ -9,23 +9,6 @@
 #include "ridge/data/text_dataset.h"
 
 namespace ridge::data {
-namespace {
-
-struct Kind {
-  const char* name;
-  std::unique_ptr<Dataset> (*open)(const DataOptions&, Split);
-};
-
-constexpr Kind kKinds[] = {
-    {"idx", open_idx_dataset},
-    {"images", open_image_dataset},
-    {"table", open_table_dataset},
-    {"text", open_text_dataset},
-    {"random", open_random_dataset},
-};
-
-}  // namespace
-
 int64_t FieldType::elements() const {
   int64_t count = 1;
   for (int64_t size : shape) count *= size;
@@ -41,13 +24,19 @@ std::unique_ptr<Scratch> Dataset::make_scratch(const SampleCache*) const {
 }
 
 std::unique_ptr<Dataset> open_dataset(const DataOptions& options, Split split) {
-  std::vector<std::string> known;
-  for (const Kind& kind : kKinds) {
-    if (options.kind == kind.name) return kind.open(options, split);
-    known.emplace_back(kind.name);
+  switch (options.kind) {
+    case DataKind::kIdx:
+      return open_idx_dataset(options, split);
+    case DataKind::kImages:
+      return open_image_dataset(options, split);
+    case DataKind::kTable:
+      return open_table_dataset(options, split);
+    case DataKind::kText:
+      return open_text_dataset(options, split);
+    case DataKind::kRandom:
+      return open_random_dataset(options, split);
   }
-  throw UserError(fmt::format("there is no kind of data '{}'", options.kind),
-                  did_you_mean(options.kind, known));
+  throw InternalError("[open_dataset] a kind without a data set");
 }
 
 }  // namespace ridge::data

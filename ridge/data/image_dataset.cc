@@ -39,25 +39,15 @@ Normalization normalization_of(const DataOptions& options) {
   return result;
 }
 
-Crop crop_of(const std::string& name) {
-  if (name == "random") return Crop::kRandom;
-  if (name == "center") return Crop::kCenter;
-  check(name == "none", "crop is '{}': it may be random, center or none", name);
-  return Crop::kNone;
-}
-
 ImageOptions image_options(const DataOptions& options, Split split) {
   check(options.size >= 1 && options.size <= kMaxTarget,
         "size is {}: pictures may have 1 to {} pixels a side",
         options.size,
         kMaxTarget);
-  check(options.on_error == "skip" || options.on_error == "fail",
-        "on_error is '{}': it may be skip or fail",
-        options.on_error);
   ImageOptions result{.size = options.size,
-                      .crop = crop_of(options.crop),
+                      .crop = options.crop,
                       .flip = options.flip && split == Split::kTrain,
-                      .skip = options.on_error == "skip",
+                      .skip = options.on_error == OnError::kSkip,
                       .normalization = normalization_of(options)};
   if (split == Split::kEval && result.crop == Crop::kRandom) result.crop = Crop::kCenter;
   return result;

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "ridge/data/options.h"
 #include "ridge/data/order.h"
 #include "ridge/data/resize.h"
 #include "ridge/data/stored_picture.h"
@@ -17,8 +18,6 @@ struct CropBox {
   bool exclusive = false;  ///< Pixels outside of the box have no weight: cropped before the resize.
   bool mirrored = false;
 };
-
-enum class Crop { kRandom, kCenter, kNone };
 
 /// Area 0.08 to 1 of the picture's, ratio of the sides 3/4 to 4/3, as torchvision's
 /// RandomResizedCrop draws them: ten attempts, then the largest central box within the ratios.

@@ -128,10 +128,7 @@ std::vector<int64_t> all_rows(const Table& table) {
 }  // namespace
 
 std::unique_ptr<Dataset> open_table_dataset(const DataOptions& options, Split split) {
-  const bool classify = options.task == "classify";
-  check(classify || options.task == "regress",
-        "task is '{}': it may be classify or regress",
-        options.task);
+  const bool classify = options.task == TableTask::kClassify;
   const Table trained = read_table(options.path, options.target, options.labels);
   check(classify || trained.categories.empty(),
         "'{}': the target '{}' is text, which no regression predicts",

@@ -197,7 +197,7 @@ std::unique_ptr<Dataset> open_windows(Texts texts, const DataOptions& options, P
 }
 
 std::unique_ptr<Dataset> open_documents(Texts texts, const DataOptions& options, Part part) {
-  const bool lines = options.text_samples == "lines";
+  const bool lines = options.text_samples == TextSamples::kLines;
   std::vector<Extent> documents = lines ? lines_of(texts) : files_of(texts);
   check(!documents.empty(), "the text at '{}' is empty", part.path);
   const Extent range = part.of(static_cast<int64_t>(documents.size()), options);
@@ -218,10 +218,8 @@ std::unique_ptr<Dataset> open_text_dataset(const DataOptions& options, Split spl
                   .is_whole = separate,
                   .split = split};
   Texts texts = read_texts(list_texts(part.path, options.extensions));
-  if (options.text_samples == "windows") return open_windows(std::move(texts), options, part);
-  check(options.text_samples == "lines" || options.text_samples == "files",
-        "there are no samples '{}' of a text: windows, lines or files",
-        options.text_samples);
+  if (options.text_samples == TextSamples::kWindows)
+    return open_windows(std::move(texts), options, part);
   return open_documents(std::move(texts), options, part);
 }
 

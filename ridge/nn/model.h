@@ -25,7 +25,7 @@ class Model {
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
 
-  std::string_view kind() const { return options_.kind; }
+  std::string_view kind_name() const { return name_of(options_.kind); }
   DType dtype() const { return options_.dtype; }
   const ModelOptions& options() const { return options_; }
   const SampleTypes& sample() const { return sample_; }

@@ -52,8 +52,6 @@ UpdatedParameter sgd(const OptimizerOptions& o,
 }  // namespace
 
 void check_options(const OptimizerOptions& o) {
-  if (o.kind != "adamw" && o.kind != "sgd")
-    throw UserError(fmt::format("optimizer: unknown kind '{}'", o.kind), "choose adamw or sgd");
   const auto check_range = [](std::string_view name, double value, double below) {
     check(value >= 0.0 && value < below,
           "optimizer: {} out of range; got {}, expected 0 to below {}",
@@ -110,7 +108,7 @@ HyperValues split_hyper(Value hyper) {
 }
 
 std::vector<std::string> moment_names(const OptimizerOptions& options, const std::string& name) {
-  if (options.kind == "adamw") return {name + ".m", name + ".v"};
+  if (options.kind == OptimizerKind::kAdamW) return {name + ".m", name + ".v"};
   if (options.momentum > 0.0) return {name + ".m"};
   return {};
 }
@@ -118,7 +116,8 @@ std::vector<std::string> moment_names(const OptimizerOptions& options, const std
 UpdatedParameter update_parameter(const OptimizerOptions& options,
                                   const ParameterUpdate& update,
                                   const HyperValues& hyper) {
-  return options.kind == "adamw" ? adamw(options, update, hyper) : sgd(options, update, hyper);
+  return options.kind == OptimizerKind::kAdamW ? adamw(options, update, hyper)
+                                               : sgd(options, update, hyper);
 }
 
 Value global_norm(const std::vector<Value>& gradients) {

@@ -2,12 +2,26 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
+#include <string_view>
 #include <vector>
 
 #include "ridge/base/dtype.h"
+#include "ridge/base/named_enum.h"
 
 namespace ridge::nn {
+
+enum class ModelKind : uint8_t { kMlp, kCnn, kResNet18, kMobileNetV2, kGpt };
+constexpr std::string_view names_of(ModelKind) { return "mlp|cnn|resnet18|mobilenetv2|gpt"; }
+
+/// ResNets begin with a 3x3 convolution for small images, or a 7x7 one of stride 2 and a max pool.
+enum class Stem : uint8_t { kCifar, kImageNet };
+constexpr std::string_view names_of(Stem) { return "cifar|imagenet"; }
+
+enum class OptimizerKind : uint8_t { kAdamW, kSgd };
+constexpr std::string_view names_of(OptimizerKind) { return "adamw|sgd"; }
+
+enum class ScheduleKind : uint8_t { kConstant, kCosine };
+constexpr std::string_view names_of(ScheduleKind) { return "constant|cosine"; }
 
 /// x (B, ...) flattened -> hidden layers with ReLU and dropout -> logits (B, outputs).
 struct MlpOptions {
@@ -31,13 +45,12 @@ struct CnnOptions {
 };
 
 /// x (B, H, W, C) -> a stem, four stages of two residual blocks with width, 2, 4 and 8 times width
-/// channels, mean over the image -> logits (B, outputs), as He et al., 2016. The stem is a 3x3
-/// convolution for small images, or a 7x7 one of stride 2 and a max pool.
+/// channels, mean over the image -> logits (B, outputs), as He et al., 2016.
 struct ResNet18Options {
-  int64_t outputs = 0;         ///< 0: set by who knows the data.
-  int64_t width = 64;          ///< Channels of the first stage.
-  std::string stem = "cifar";  ///< cifar, imagenet
-  double momentum = 0.1;       ///< Weight of a batch in the running statistics.
+  int64_t outputs = 0;  ///< 0: set by who knows the data.
+  int64_t width = 64;   ///< Channels of the first stage.
+  Stem stem = Stem::kCifar;
+  double momentum = 0.1;  ///< Weight of a batch in the running statistics.
 };
 
 /// x (B, H, W, C) -> inverted residuals with depthwise convolutions (Sandler et al., "MobileNetV2",
@@ -61,7 +74,7 @@ struct GptOptions {
 };
 
 struct ModelOptions {
-  std::string kind = "mlp";  ///< mlp, cnn, resnet18, mobilenetv2, gpt
+  ModelKind kind = ModelKind::kMlp;
   DType dtype = DType::kF32;
   MlpOptions mlp;
   CnnOptions cnn;
@@ -71,7 +84,7 @@ struct ModelOptions {
 };
 
 struct OptimizerOptions {
-  std::string kind = "adamw";  ///< adamw, sgd
+  OptimizerKind kind = OptimizerKind::kAdamW;
   double lr = 1e-3;
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  ///< AdamW.
   double momentum = 0.9;                          ///< SGD.
@@ -88,8 +101,8 @@ struct LossScaleOptions {
 /// The learning rate over the steps: a linear warm-up, then constant or a half cosine down to
 /// final_ratio of the peak at the last step.
 struct ScheduleOptions {
-  std::string kind = "constant";  ///< constant, cosine
-  int64_t warmup = 0;             ///< Steps.
+  ScheduleKind kind = ScheduleKind::kConstant;
+  int64_t warmup = 0;  ///< Steps.
   double final_ratio = 0.1;
 };
 

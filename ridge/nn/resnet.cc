@@ -13,9 +13,6 @@ ResNet18::ResNet18(const ModelOptions& options, const SampleTypes& sample)
         "resnet18: width out of range; got {}, expected 1 to {}",
         net.width,
         1 << 20);
-  check(net.stem == "cifar" || net.stem == "imagenet",
-        "resnet18: stem must be cifar or imagenet; got '{}'",
-        net.stem);
   check(net.momentum >= 0.0 && net.momentum <= 1.0,
         "resnet18: momentum out of range; got {}, expected 0 to 1",
         net.momentum);
@@ -24,7 +21,7 @@ ResNet18::ResNet18(const ModelOptions& options, const SampleTypes& sample)
 
 Value ResNet18::stem(ModuleContext& context, Value x) const {
   const ResNet18Options& net = options().resnet18;
-  const bool small = net.stem == "cifar";
+  const bool small = net.stem == Stem::kCifar;
   const ModuleContext::Scope scope(context, "stem");
   const Value y = conv_norm(context,
                             x,

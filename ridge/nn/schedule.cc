@@ -9,9 +9,6 @@
 namespace ridge::nn {
 
 void check_options(const ScheduleOptions& options) {
-  if (options.kind != "constant" && options.kind != "cosine")
-    throw UserError(fmt::format("schedule: unknown kind '{}'", options.kind),
-                    "choose constant or cosine");
   check(options.warmup >= 0, "schedule: warmup must be at least 0 steps; got {}", options.warmup);
   check(options.final_ratio >= 0.0 && options.final_ratio <= 1.0,
         "schedule: final_ratio out of range; got {}, expected 0 to 1",
@@ -21,7 +18,7 @@ void check_options(const ScheduleOptions& options) {
 double schedule_factor(const ScheduleOptions& options, int64_t step, int64_t total_steps) {
   if (step < options.warmup)
     return static_cast<double>(step + 1) / static_cast<double>(options.warmup);
-  if (options.kind == "constant") return 1.0;
+  if (options.kind == ScheduleKind::kConstant) return 1.0;
   const int64_t span = total_steps - 1 - options.warmup;
   if (span <= 0) return step >= total_steps ? options.final_ratio : 1.0;
   const double progress =

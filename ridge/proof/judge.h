@@ -29,6 +29,15 @@ struct JudgeOptions {
   double hope = 0.0198;        ///< kNotFaster: the gain is below this one. At least `worth`.
   double accept_error = 0.05;  ///< Probability of kFaster, ever, for a gain of `worth` or less.
   double reject_error = 0.05;  ///< Probability of kNotFaster, ever, for `hope` or more.
+
+  /// The list that json_fields.h describes.
+  static void fields(auto& self, auto&& visit) {
+    constexpr double kLeastError = 1e-12;
+    visit("worth", self.worth, -1.0, 1.0);
+    visit("hope", self.hope, -1.0, 1.0);
+    visit("accept_error", self.accept_error, kLeastError, 1.0);
+    visit("reject_error", self.reject_error, kLeastError, 1.0);
+  }
 };
 
 /// Capital of a player who starts with 1 and stakes several shares of it on every pair.

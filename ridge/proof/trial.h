@@ -26,6 +26,14 @@ struct Block {
   double waited_seconds = 0;  ///< The part of `seconds` in which a step waited for data.
   double stolen_seconds = 0;  ///< CPU time that other guests took from this machine meanwhile.
   int64_t switches = 0;       ///< Involuntary context switches of the process.
+
+  /// The list that json_fields.h describes.
+  static void fields(auto& self, auto&& visit) {
+    visit("seconds", self.seconds);
+    visit("waited_seconds", self.waited_seconds);
+    visit("stolen_seconds", self.stolen_seconds);
+    visit("switches", self.switches);
+  }
 };
 
 /// A stop was asked for, or the deadline is over.

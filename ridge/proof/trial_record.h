@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -42,14 +43,31 @@ inline constexpr double kLeastCeiling = 1.02;
 inline constexpr std::string_view kNoTime = "the budget has no time left for it";
 inline constexpr std::string_view kWasStopped = "stopped by a signal";
 
+/// Bounds of what a record holds: factors of speed, seconds, and numbers of steps and trials.
+inline constexpr double kHighestSpeed = 1e30, kMostSeconds = 1e12;
+inline constexpr int64_t kHighestCount = std::numeric_limits<int64_t>::max();
+
 /// Factors of speed: 2 takes half the time, 1 is no gain.
 struct SpeedRange {
   double low = 1, high = 1;
+
+  /// The list that json_fields.h describes.
+  static void fields(auto& self, auto&& visit) {
+    visit("lo", self.low, 0.0, kHighestSpeed);
+    visit("hi", self.high, 0.0, kHighestSpeed);
+  }
 };
 
 struct SpeedEstimate {
   double low = 1, mid = 1, high = 1;
   double confidence = 0.95;
+
+  static void fields(auto& self, auto&& visit) {
+    visit("lo", self.low, 0.0, kHighestSpeed);
+    visit("mid", self.mid, 0.0, kHighestSpeed);
+    visit("hi", self.high, 0.0, kHighestSpeed);
+    visit("confidence", self.confidence, 0.0, 1.0);
+  }
 };
 
 /// Four blocks in the order in which they ran.
@@ -58,6 +76,13 @@ struct PairRecord {
   bool dropped = false;             ///< Not judged.
   std::array<double, 4> seconds{};  ///< Above 0.
   double log_ratio = 0;             ///< The judge's input, also where the pair was dropped.
+
+  static void fields(auto& self, auto&& visit) {
+    visit.either("order", self.before_outside, "ABBA", "BAAB");
+    visit("dropped", self.dropped);
+    visit("seconds", self.seconds);
+    visit("log_ratio", self.log_ratio, -kMostSeconds, kMostSeconds);
+  }
 };
 
 /// log(time before / time after) of the blocks, for the same work; `work` is that of a block after
@@ -97,6 +122,39 @@ struct TrialRecord {
 
   int64_t judged_pairs() const;
   int64_t dropped_pairs() const;
+
+  /// All but those of block_fields().
+  static void fields(auto& self, auto&& visit) {
+    visit("number", self.number, int64_t{1}, kHighestCount);
+    visit("technique", self.technique);
+    visit("change", self.change);
+    visit("class", self.semantic_class);
+    visit("hypothesis", self.hypothesis);
+    visit("predicted", self.predicted);
+    visit("ceiling", self.ceiling, 0.0, kHighestSpeed);
+    visit("measured", self.measured);
+    visit.count("pairs", self.judged_pairs());
+    visit.count("dropped", self.dropped_pairs());
+    visit("verdict", self.verdict);
+    visit("reason", self.reason);
+    visit("guard", self.guard);
+    visit("recipe_before", self.recipe_before);
+    visit("recipe", self.recipe);
+    visit("recipe_hash", self.recipe_hash);
+    visit("plan_hash", self.plan_hash);
+    visit("machine", self.machine);
+    visit("started", self.started);
+    visit("seconds", self.seconds, 0.0, kMostSeconds);
+  }
+  /// The fields that the verdict was made from.
+  static void block_fields(auto& self, auto&& visit) {
+    constexpr double kLeastWork = 1e-9;
+    visit("block_steps", self.block_steps, int64_t{0}, kHighestCount);
+    visit.added("after_block_steps", self.after_block_steps, int64_t{0}, kHighestCount);
+    visit.added("work", self.work, kLeastWork, 1 / kLeastWork);
+    visit("judge", self.judge);
+    visit("blocks", self.pairs);
+  }
 };
 
 /// Whether a record is of a technique, not of the proof or of what was taken away again.

@@ -23,7 +23,7 @@ EvalResult evaluate_model(const TrainConfig& config,
     entries.push_back(task.training->evaluation(size, nn::entry_name("eval", sizes, size)));
   Program program(inference_program(*task.training, std::move(entries)), *backend);
   EvalResult result;
-  result.model = config.model.kind;
+  result.model = name_of(config.model.kind);
   result.weights = load_weights(program, config, weights, observer);
   const int64_t start = now_ns();
   const data::BatchPlan plan{.batch = sizes[0].samples, .shuffle = false, .repeat = false};

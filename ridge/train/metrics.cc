@@ -24,6 +24,9 @@ class Line {
     const std::string_view digits(before, static_cast<size_t>(at_ - before));
     if (digits.find_first_of(".e") == std::string_view::npos) put(".0");
   }
+  void numbers(const auto& report) {
+    visit_numbers(report, [this](const char* name, const char*, double v) { number(name, v); });
+  }
   void integer(std::string_view name, int64_t value) {
     start(name);
     at_ = fmt::format_to(at_, "{}", value);
@@ -98,15 +101,8 @@ void MetricsWriter::write(const StepReport& report) {
   Line line;
   line.integer("step", report.step);
   line.number("epoch", report.epoch);
-  line.number("loss", report.loss);
-  line.number("grad_norm", report.grad_norm);
-  line.number("lr", report.lr);
-  line.number("samples_per_s", report.samples_per_s);
-  line.number("step_ms", report.step_ms);
-  if (report.loss_scale > 0) {
-    line.number("loss_scale", report.loss_scale);
-    line.integer("skipped_steps", report.skipped_steps);
-  }
+  line.numbers(report);
+  if (report.loss_scale > 0) line.integer("skipped_steps", report.skipped_steps);
   if (report.gpu != nullptr) write_gpu(line, *report.gpu);
   file_.append(line.finish());
 }
@@ -114,8 +110,7 @@ void MetricsWriter::write(const StepReport& report) {
 void MetricsWriter::write(const EvalReport& report) {
   Line line;
   line.integer("step", report.step);
-  line.number("eval_loss", report.loss);
-  line.number("eval_accuracy", report.accuracy);
+  line.numbers(report);
   line.integer("eval_samples", report.samples);
   line.number("eval_seconds", report.seconds);
   file_.append(line.finish());

@@ -8,6 +8,21 @@
 
 namespace ridge {
 
+/// Calls visit(name, tag, value) for the numbers of a report that metrics.jsonl, by their names,
+/// and TensorBoard, by their tags, both have.
+void visit_numbers(const StepReport& report, auto&& visit) {
+  visit("loss", "train/loss", report.loss);
+  visit("grad_norm", "train/grad_norm", report.grad_norm);
+  visit("lr", "train/lr", report.lr);
+  visit("samples_per_s", "train/samples_per_s", report.samples_per_s);
+  visit("step_ms", "train/step_ms", report.step_ms);
+  if (report.loss_scale > 0) visit("loss_scale", "train/loss_scale", report.loss_scale);
+}
+void visit_numbers(const EvalReport& report, auto&& visit) {
+  visit("eval_loss", "eval/loss", report.loss);
+  visit("eval_accuracy", "eval/accuracy", report.accuracy);
+}
+
 /// Lines of steps have step, epoch, loss, grad_norm, lr, samples_per_s and step_ms, with a loss
 /// scale also loss_scale (of the next step) and skipped_steps (so far); the grad_norm of a step
 /// that was skipped is null; on a GPU, of what it tells, gpu_watts, gpu_joules (of the run so far),

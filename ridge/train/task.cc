@@ -32,11 +32,24 @@ void set_outputs(int64_t& outputs, const data::Dataset& dataset, std::string_vie
 
 nn::ModelOptions model_options(const TrainConfig& config, const data::Dataset& dataset) {
   nn::ModelOptions options = config.model;
-  if (options.kind == "mlp") set_outputs(options.mlp.outputs, dataset, "outputs");
-  if (options.kind == "cnn") set_outputs(options.cnn.outputs, dataset, "outputs");
-  if (options.kind == "resnet18") set_outputs(options.resnet18.outputs, dataset, "outputs");
-  if (options.kind == "mobilenetv2") set_outputs(options.mobilenetv2.outputs, dataset, "outputs");
-  if (options.kind == "gpt") set_outputs(options.gpt.vocab, dataset, "vocab");
+  const auto set = [&](int64_t& outputs) { set_outputs(outputs, dataset, "outputs"); };
+  switch (options.kind) {
+    case nn::ModelKind::kMlp:
+      set(options.mlp.outputs);
+      break;
+    case nn::ModelKind::kCnn:
+      set(options.cnn.outputs);
+      break;
+    case nn::ModelKind::kResNet18:
+      set(options.resnet18.outputs);
+      break;
+    case nn::ModelKind::kMobileNetV2:
+      set(options.mobilenetv2.outputs);
+      break;
+    case nn::ModelKind::kGpt:
+      set_outputs(options.gpt.vocab, dataset, "vocab");
+      break;
+  }
   return options;
 }
 
@@ -54,13 +67,13 @@ void add_sizes(std::vector<nn::BatchSize>& sizes,
 }
 
 DType precision_of(const TrainConfig& config) {
-  if (config.train.precision == "fp16") return DType::kF16;
-  return config.train.precision == "bf16" ? DType::kBF16 : DType::kF32;
+  if (config.train.precision == Precision::kFp16) return DType::kF16;
+  return config.train.precision == Precision::kBf16 ? DType::kBF16 : DType::kF32;
 }
 
 Capture capture_of(const TrainConfig& config) {
-  if (config.train.capture == "on") return Capture::kOn;
-  return config.train.capture == "off" ? Capture::kOff : Capture::kAuto;
+  if (config.train.capture == CaptureChoice::kOn) return Capture::kOn;
+  return config.train.capture == CaptureChoice::kOff ? Capture::kOff : Capture::kAuto;
 }
 
 // The range of bf16 is that of f32: nothing overflows sooner.
@@ -76,9 +89,9 @@ bool has_eval_data(const data::DataOptions& options) {
 }  // namespace
 
 KernelRange kernels_of(const TrainConfig& config) {
-  const bool is_on_gpu = config.train.device.starts_with("cuda");
+  const KernelsChoice wish = config.train.kernels;
   const bool is_fastest =
-      config.train.kernels == "fastest" || (config.train.kernels == "auto" && is_on_gpu);
+      wish == KernelsChoice::kFastest || (wish == KernelsChoice::kAuto && config.train.is_on_gpu());
   return is_fastest ? KernelRange::kAnyBits : KernelRange::kSameBits;
 }
 
@@ -94,7 +107,7 @@ ProgramOptions program_options(const TrainConfig& config, const Task& task) {
   options.memory_limit = config.train.memory_limit << 20;
   options.passes.loss_chunks = config.train.loss_chunks;
   options.passes.precision = precision_of(config);
-  options.passes.tf32 = config.train.precision == "tf32";
+  options.passes.tf32 = config.train.precision == Precision::kTf32;
   options.passes.pins = pins_of(config.train.f32_modules);
   // A product and its loop in one kernel round once less than the two of the CPU.
   if (kernels_of(config) == KernelRange::kSameBits) options.passes.off = {"fuse_products"};
@@ -131,8 +144,8 @@ nn::ProgramSizes program_sizes(const TrainConfig& config, const Task& task) {
                                 samples == 1 ? "" : "s"),
                     fmt::format("set train.batch to {} or less", samples));
   const auto lengths = [&](const data::Dataset& dataset, int64_t batch) {
-    return config.loader.pad == "longest" ? data::batch_lengths(dataset, batch)
-                                          : std::vector<int64_t>{};
+    return config.loader.pad == data::Padding::kLongest ? data::batch_lengths(dataset, batch)
+                                                        : std::vector<int64_t>{};
   };
   nn::ProgramSizes sizes;
   auto& steps = run.micro > 1 ? sizes.micro : sizes.step;

@@ -8,6 +8,7 @@
 #include "ridge/base/clock.h"
 #include "ridge/base/error.h"
 #include "ridge/io/crc32c.h"
+#include "ridge/train/metrics.h"
 
 namespace ridge {
 namespace {
@@ -61,6 +62,9 @@ Message event_at(int64_t step) {
 
 struct Summary {
   Message message;
+  void add_numbers(const auto& report) {
+    visit_numbers(report, [this](const char*, const char* tag, double v) { add(tag, v); });
+  }
   // A value that is not finite cannot be drawn.
   void add(std::string_view tag, double value) {
     if (!std::isfinite(value)) return;
@@ -117,12 +121,7 @@ TensorBoardWriter::TensorBoardWriter(const std::filesystem::path& folder, int64_
 
 void TensorBoardWriter::write(const StepReport& report) {
   Summary summary;
-  summary.add("train/loss", report.loss);
-  summary.add("train/grad_norm", report.grad_norm);
-  summary.add("train/lr", report.lr);
-  summary.add("train/samples_per_s", report.samples_per_s);
-  summary.add("train/step_ms", report.step_ms);
-  if (report.loss_scale > 0) summary.add("train/loss_scale", report.loss_scale);
+  summary.add_numbers(report);
   if (const GpuLook* const gpu = report.gpu; gpu != nullptr) {
     if (gpu->watts >= 0) summary.add("gpu/watts", gpu->watts);
     if (gpu->sm_mhz >= 0) summary.add("gpu/sm_mhz", gpu->sm_mhz);
@@ -134,8 +133,7 @@ void TensorBoardWriter::write(const StepReport& report) {
 
 void TensorBoardWriter::write(const EvalReport& report) {
   Summary summary;
-  summary.add("eval/loss", report.loss);
-  summary.add("eval/accuracy", report.accuracy);
+  summary.add_numbers(report);
   append_summary(file_, report.step, summary);
 }
 

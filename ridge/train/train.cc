@@ -427,7 +427,7 @@ void Run::fill_result() {
   result_.memory.measured_bytes = now > 0 ? now - memory_before_ : 0;
   result_.skipped = loader_->stats().skipped;
   result_.device = config_.train.device;
-  result_.model = config_.model.kind;
+  result_.model = name_of(config_.model.kind);
   result_.steps = progress_.step;
   result_.epochs = static_cast<double>(progress_.position.epoch) +
                    static_cast<double>(progress_.position.sample) /
@@ -461,7 +461,7 @@ TrainResult Run::run() {
   const Plan& plan = session_->program().plan();
   for (const nn::ParameterSpec& spec : task_.training->parameters())
     result_.parameters += spec.type.elements();
-  observer_.on_start({.model = config_.model.kind,
+  observer_.on_start({.model = std::string(name_of(config_.model.kind)),
                       .device = config_.train.device,
                       .parameters = result_.parameters,
                       .first_step = first_step_,

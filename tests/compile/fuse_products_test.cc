@@ -255,7 +255,7 @@ TEST(FuseProducts, GradientsAreThoseOfTheLayerWithinRoundings) {
 TEST(FuseProducts, AGptJoinsThreeProductsALayer) {
   constexpr int64_t kLayers = 2;
   nn::ModelOptions model;
-  model.kind = "gpt";
+  model.kind = nn::ModelKind::kGpt;
   model.gpt = {.vocab = 40, .context = 16, .layers = kLayers, .heads = 2, .width = 24};
   const TensorType tokens{DType::kI64, {16}};
   const Graph step = nn::Training(nn::make_model(model, {tokens, tokens}), {}).step(3);

@@ -44,7 +44,7 @@ TEST(LiveRanges, OfASmallPlanByHand) {
 TEST(LiveRanges, LargestLiveSetIsThePlannersLowerBound) {
   for (const std::string kind : {"mlp", "cnn", "gpt"}) {
     nn::ModelOptions options;
-    options.kind = kind;
+    options.kind = parse_name<nn::ModelKind>(kind).value();
     options.mlp.outputs = options.cnn.outputs = 10;
     options.cnn.widths = {4, 8};
     options.gpt = {.vocab = 11, .context = 8, .layers = 2, .heads = 2, .width = 8, .dropout = 0.1};

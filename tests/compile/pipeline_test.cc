@@ -258,7 +258,8 @@ TEST(Rules, BitIdenticalOnesKeepBitsOfSpecialValues) {
     const NamedTensors before = evaluate(graph, *cpu, inputs);
     const size_t nodes = graph.nodes().size();
     const std::string text = print(graph);
-    PassContext context{*cpu};
+    const PipelineOptions options;
+    PassContext context{*cpu, options};
     EXPECT_TRUE(simplify(graph, context)) << name;
     EXPECT_NE(print(graph), text) << name;
     EXPECT_LE(graph.nodes().size(), nodes) << name;

@@ -31,7 +31,7 @@ constexpr int64_t kSamples = 3, kLength = 16, kWidth = 24, kVocab = 40, kLayers 
 
 nn::Training gpt() {
   nn::ModelOptions model;
-  model.kind = "gpt";
+  model.kind = nn::ModelKind::kGpt;
   model.gpt = {.vocab = kVocab, .context = kLength, .layers = kLayers, .heads = 2, .width = kWidth};
   const TensorType tokens{DType::kI64, {kLength}};
   return nn::Training(nn::make_model(model, {tokens, tokens}), {});

@@ -24,7 +24,7 @@ bool in_short() { return cases(2) < 2; }
 
 nn::Training training_of(const std::string& kind) {
   nn::ModelOptions options;
-  options.kind = kind;
+  options.kind = parse_name<nn::ModelKind>(kind).value();
   options.mlp = {.hidden = {64, 48}, .outputs = 10, .dropout = 0.2};
   options.cnn = {.widths = {4, 8}, .blocks = 1, .outputs = 10, .dropout = 0.1};
   options.gpt = {.vocab = 64,
@@ -127,11 +127,12 @@ TEST(Recompute, ClonesKeepTheirSiteAndAreNotMerged) {
   const auto backend = make_backend("cpu");
   const std::vector<StateEntry> state;
   const PlanOptions plan;
-  PassContext context{.backend = *backend, .arena = arena_options(state, *backend, plan)};
-  context.arena_limit = place_arena(graph, context.arena).layout.peak - 1;
+  PipelineOptions options{.arena = arena_options(state, *backend, plan)};
+  PassContext context{.backend = *backend, .options = options};
+  options.arena_limit = place_arena(graph, options.arena).layout.peak - 1;
   ASSERT_TRUE(recompute(graph, context));
   verify(graph);
-  EXPECT_LE(place_arena(graph, context.arena).layout.peak, context.arena_limit);
+  EXPECT_LE(place_arena(graph, options.arena).layout.peak, options.arena_limit);
   const std::string before = print(graph);
   EXPECT_THAT(before, testing::HasSubstr("barrier"));
   const auto count = [&](std::string_view site) {
@@ -150,7 +151,8 @@ TEST(Recompute, ClonesKeepTheirSiteAndAreNotMerged) {
 TEST(Recompute, WithoutALimitNothingChanges) {
   Graph graph = wide_graph();
   const auto backend = make_backend("cpu");
-  PassContext context{.backend = *backend};
+  const PipelineOptions options;
+  PassContext context{.backend = *backend, .options = options};
   EXPECT_FALSE(recompute(graph, context));
   EXPECT_FALSE(has_op(graph, "barrier"));
 }
@@ -160,11 +162,12 @@ TEST(Recompute, MakesTheSmallestArenaWhereTheLimitIsOutOfReach) {
   const auto backend = make_backend("cpu");
   const std::vector<StateEntry> state;
   const PlanOptions plan;
-  PassContext context{.backend = *backend, .arena = arena_options(state, *backend, plan)};
-  const int64_t before = place_arena(graph, context.arena).layout.peak;
-  context.arena_limit = 1;
+  PipelineOptions options{.arena = arena_options(state, *backend, plan)};
+  PassContext context{.backend = *backend, .options = options};
+  const int64_t before = place_arena(graph, options.arena).layout.peak;
+  options.arena_limit = 1;
   EXPECT_TRUE(recompute(graph, context));
-  EXPECT_LT(place_arena(graph, context.arena).layout.peak, before);
+  EXPECT_LT(place_arena(graph, options.arena).layout.peak, before);
 }
 
 }  // namespace

@@ -188,11 +188,11 @@ TEST(Buckets, TheLoaderReadsLargerBatchesToo) {
   for (int i = 0; i < 303; ++i)
     text += std::to_string(1000 + i) + std::string(random() % 50, '.') + "\n";
   folder.write("a", text);
-  const auto dataset = open_dataset({.kind = "text",
+  const auto dataset = open_dataset({.kind = DataKind::kText,
                                      .path = folder.path(),
                                      .eval_path = folder.path(),
                                      .context = kWhole,
-                                     .text_samples = "lines"},
+                                     .text_samples = TextSamples::kLines},
                                     Split::kTrain);
   const BatchPlan plan{.batch = 2, .seed = 9, .buckets = true, .tokens = 256};
   BatchPlanner planner(*dataset, plan);

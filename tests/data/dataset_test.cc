@@ -34,7 +34,8 @@ TEST(Text, FilesAreJoinedInTheOrderOfTheirPaths) {
   folder.write("a/x.h", "xyz");
   folder.write("a/skipped.txt", "no");
   folder.write("c.h", "\xff!");
-  DataOptions options{.kind = "text", .path = folder.path(), .extensions = {".h"}, .context = 3};
+  DataOptions options{
+      .kind = DataKind::kText, .path = folder.path(), .extensions = {".h"}, .context = 3};
   // xyz 0 BB 0 ff ! are 9 tokens: samples xyz and 0BB.
   options.eval_fraction = 0.5;
   const auto train = open_dataset(options, Split::kTrain);
@@ -60,7 +61,7 @@ TEST(Text, FilesAreJoinedInTheOrderOfTheirPaths) {
 
 TEST(Text, Refusals) {
   const TemporaryFolder folder;
-  DataOptions options{.kind = "text", .path = folder.path("none")};
+  DataOptions options{.kind = DataKind::kText, .path = folder.path("none")};
   const auto open = [&] { open_dataset(options, Split::kTrain); };
   EXPECT_NE(user_error(open).find("No such file"), std::string::npos);
   options.path = folder.path();
@@ -88,7 +89,7 @@ Numbers read_numbers(const Dataset& dataset, int64_t index) {
 
 // Means a class from the training split must tell the classes of the other apart.
 TEST(Random, ClassesCanBeLearned) {
-  const DataOptions options{.kind = "random", .samples = 1000, .classes = 5};
+  const DataOptions options{.kind = DataKind::kRandom, .samples = 1000, .classes = 5};
   const auto train = open_dataset(options, Split::kTrain);
   const auto eval = open_dataset(options, Split::kEval);
   EXPECT_EQ(train->size(), 1000);
@@ -121,7 +122,7 @@ TEST(Random, ClassesCanBeLearned) {
 
 TEST(Random, TokensFollowEachOther) {
   const DataOptions options{
-      .kind = "random", .samples = 50, .shape = {64}, .classes = 100, .tokens = true};
+      .kind = DataKind::kRandom, .samples = 50, .shape = {64}, .classes = 100, .tokens = true};
   const auto dataset = open_dataset(options, Split::kTrain);
   int64_t ruled = 0;
   for (int64_t i = 0; i < 50; ++i) {
@@ -142,10 +143,12 @@ TEST(Random, Refusals) {
   const auto refusal = [](const DataOptions& options) {
     return user_error([&] { open_dataset(options, Split::kTrain); });
   };
-  EXPECT_NE(refusal({.kind = "random", .samples = 0}).find("samples is 0"), std::string::npos);
-  EXPECT_NE(refusal({.kind = "random", .classes = 0}).find("classes is 0"), std::string::npos);
-  EXPECT_NE(refusal({.kind = "random", .shape = {4, -1}}).find("-1 is no size"), std::string::npos);
-  EXPECT_EQ(refusal({.kind = "imges"}), "there is no kind of data 'imges'; did you mean 'images'?");
+  EXPECT_NE(refusal({.kind = DataKind::kRandom, .samples = 0}).find("samples is 0"),
+            std::string::npos);
+  EXPECT_NE(refusal({.kind = DataKind::kRandom, .classes = 0}).find("classes is 0"),
+            std::string::npos);
+  EXPECT_NE(refusal({.kind = DataKind::kRandom, .shape = {4, -1}}).find("-1 is no size"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ struct IdxFolder {
       for (int64_t p = 0; p < 12; ++p) images.push_back(static_cast<char>(20 * i + p + 1));
       labels.push_back(static_cast<char>(i % 3));
     }
-    options.kind = "idx";
+    options.kind = DataKind::kIdx;
     options.path = folder.write("images", images);
     options.labels = folder.write("labels", labels);
   }
@@ -148,7 +148,7 @@ TEST(Idx, Refusals) {
 TEST(Idx, FashionMnist) {
   const std::string folder = "/usr/share/datasets/fashion-mnist/";
   if (!std::filesystem::exists(folder)) GTEST_SKIP() << "dataset-fashion-mnist is not installed";
-  const DataOptions options{.kind = "idx",
+  const DataOptions options{.kind = DataKind::kIdx,
                             .path = folder + "train-images-idx3-ubyte.gz",
                             .labels = folder + "train-labels-idx1-ubyte.gz",
                             .eval_path = folder + "t10k-images-idx3-ubyte.gz",
@@ -170,7 +170,7 @@ TEST(Idx, FashionMnist) {
 
 DataOptions table_options(const std::string& path) {
   DataOptions options;
-  options.kind = "table";
+  options.kind = DataKind::kTable;
   options.path = path;
   options.eval_path = path;
   return options;
@@ -217,7 +217,7 @@ TEST(Table, RegressionAndWholeNumbersAsClasses) {
   }
   EXPECT_NEAR(total, 0, 1e-5);
   EXPECT_NEAR(squares, 18, 1e-4);
-  options.task = "regress";
+  options.task = TableTask::kRegress;
   const auto numbers = open_dataset(options, Split::kTrain);
   EXPECT_EQ(numbers->classes(), 0);
   EXPECT_EQ(numbers->fields()[1], (FieldType{"y", DType::kF32, {}}));
@@ -260,7 +260,7 @@ TEST(Table, NpyWithTheTargetLastOrApart) {
 
 TEST(Table, Refusals) {
   const TemporaryFolder folder;
-  const auto refusal = [&](const std::string& text, const std::string& task = "classify") {
+  const auto refusal = [&](const std::string& text, TableTask task = TableTask::kClassify) {
     DataOptions options = table_options(folder.write("t.csv", text));
     options.task = task;
     return user_error([&] { open_dataset(options, Split::kTrain); });
@@ -270,8 +270,7 @@ TEST(Table, Refusals) {
   EXPECT_NE(refusal("a,label\n1,2.5\n").find("the target 2.5 is no class"), std::string::npos);
   EXPECT_NE(refusal("a,label\n1,\n2,3\n").find("row 1 has no target"), std::string::npos);
   EXPECT_NE(refusal("label\n1\n").find("no column beside the target"), std::string::npos);
-  EXPECT_NE(refusal("a,label\n1,cat\n", "regress").find("is text"), std::string::npos);
-  EXPECT_NE(refusal("a,label\n1,2\n", "guess").find("task is 'guess'"), std::string::npos);
+  EXPECT_NE(refusal("a,label\n1,cat\n", TableTask::kRegress).find("is text"), std::string::npos);
   DataOptions options = table_options(folder.write("t.csv", "a,label\n1,cat\n"));
   options.eval_path = folder.write("e.csv", "a,label\n1,cow\n");
   EXPECT_NE(user_error([&] { open_dataset(options, Split::kEval); }).find("class 'cow'"),

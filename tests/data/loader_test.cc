@@ -321,14 +321,14 @@ TEST(Loader, AllocatesNothingInSteadyState) {
   if (!test::kCountsAllocations) GTEST_SKIP() << "the sanitizer owns malloc";
   const test::TemporaryFolder folder;
   folder.write("text.txt", std::string(5000, 'a'));
-  DataOptions text{.kind = "text", .path = folder.path("text.txt"), .context = 20};
-  DataOptions random{.kind = "random", .samples = 100};
+  DataOptions text{.kind = DataKind::kText, .path = folder.path("text.txt"), .context = 20};
+  DataOptions random{.kind = DataKind::kRandom, .samples = 100};
   std::string rows = "a,b,label\n";
   for (int i = 0; i < 60; ++i) rows += std::to_string(i) + ",2," + std::to_string(i % 3) + "\n";
-  DataOptions table{.kind = "table", .path = folder.write("t.csv", rows)};
+  DataOptions table{.kind = DataKind::kTable, .path = folder.write("t.csv", rows)};
   const std::string images("\0\0\x8\x3\0\0\0\x32\0\0\0\x4\0\0\0\x3", 16);
   const std::string labels("\0\0\x8\x1\0\0\0\x32", 8);
-  DataOptions idx{.kind = "idx",
+  DataOptions idx{.kind = DataKind::kIdx,
                   .path = folder.write("images", images + std::string(600, 'x')),
                   .labels = folder.write("labels", labels + std::string(50, '\1')),
                   .flip = true,
@@ -336,11 +336,11 @@ TEST(Loader, AllocatesNothingInSteadyState) {
   for (int i = 0; i < 40; ++i)
     folder.write("pictures/a/" + std::to_string(i) + ".jpg",
                  encode_jpeg(std::vector<uint8_t>(60 * 50 * 3, 77), {60, 50}));
-  DataOptions pictures{.kind = "images", .path = folder.path("pictures"), .size = 16};
+  DataOptions pictures{.kind = DataKind::kImages, .path = folder.path("pictures"), .size = 16};
   for (int64_t workers : {0, 2}) {
     for (const DataOptions& options : {text, random, table, idx})
       EXPECT_EQ(steady_allocations(*open_dataset(options, Split::kTrain), workers), 0)
-          << options.kind;
+          << name_of(options.kind);
   }
   // libjpeg takes memory for every picture, in the threads that read.
   EXPECT_EQ(steady_allocations(*open_dataset(pictures, Split::kTrain), 2, Counted::kConsumer), 0);

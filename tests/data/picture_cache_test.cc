@@ -74,8 +74,8 @@ Sample read(const Dataset& dataset, const SampleKey& key, Scratch& scratch) {
 TEST(PictureCache, SamplesHaveTheBitsOfTheFiles) {
   const TemporaryFolder folder;
   make_folder(folder);
-  for (const std::string crop : {"random", "center", "none"}) {
-    const DataOptions options{.kind = "images",
+  for (const Crop crop : {Crop::kRandom, Crop::kCenter, Crop::kNone}) {
+    const DataOptions options{.kind = DataKind::kImages,
                               .path = folder.path(),
                               .eval_path = folder.path(),
                               .size = kSize,
@@ -90,10 +90,10 @@ TEST(PictureCache, SamplesHaveTheBitsOfTheFiles) {
         const SampleKey key{.seed = 5, .epoch = epoch, .sample = sample};
         const Sample expected = read(*dataset, key, *plain);
         ASSERT_EQ(read(*dataset, key, *cached), expected)
-            << crop << ", sample " << sample << ", epoch " << epoch;
+            << name_of(crop) << ", sample " << sample << ", epoch " << epoch;
         skipped += expected.skipped;
       }
-    EXPECT_GE(skipped, 6) << crop;
+    EXPECT_GE(skipped, 6) << name_of(crop);
   }
 }
 

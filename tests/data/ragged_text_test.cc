@@ -38,9 +38,9 @@ Tokens read_tokens(const Dataset& dataset, int64_t index) {
 
 /// All samples of a folder, none held back.
 std::unique_ptr<Dataset> open_all(const TemporaryFolder& folder,
-                                  const std::string& samples,
+                                  TextSamples samples,
                                   int64_t context) {
-  return open_dataset({.kind = "text",
+  return open_dataset({.kind = DataKind::kText,
                        .path = folder.path(),
                        .eval_path = folder.path(),
                        .context = context,
@@ -55,7 +55,7 @@ TEST(RaggedText, ALineEndsWithItsEnd) {
   folder.write("a", std::string("\n\nab\n\n\0c\n", 9));  // a NUL byte is a token as any other
   folder.write("b", "");
   folder.write("c", "four\nlonger than that\r\nz");  // no end of the last line
-  const auto lines = open_all(folder, "lines", 4);
+  const auto lines = open_all(folder, TextSamples::kLines, 4);
   ASSERT_EQ(lines->size(), 5);
   EXPECT_EQ(lines->fields()[0].shape, (std::vector<int64_t>{4}));
   EXPECT_EQ(lines->classes(), 256);
@@ -80,7 +80,7 @@ TEST(RaggedText, AFileEndsWithAZero) {
   folder.write("c", "");
   folder.write("d", "abcd");
   folder.write("e", "!");
-  const auto files = open_all(folder, "files", 3);
+  const auto files = open_all(folder, TextSamples::kFiles, 3);
   ASSERT_EQ(files->size(), 3);
   EXPECT_EQ(read_tokens(*files, 0), (Tokens{{'x', '\n', 'y'}, {'\n', 'y', 0}}));
   EXPECT_EQ(read_tokens(*files, 1), (Tokens{{'a', 'b', 'c'}, {'b', 'c', 'd'}}));
@@ -104,7 +104,7 @@ TEST(RaggedText, LinesAreThoseOfGetline) {
         if (!line.empty()) lines.push_back(line);
     }
     if (lines.empty()) continue;
-    const auto dataset = open_all(folder, "lines", context);
+    const auto dataset = open_all(folder, TextSamples::kLines, context);
     ASSERT_EQ(dataset->size(), static_cast<int64_t>(lines.size()));
     for (size_t i = 0; i < lines.size(); ++i) {
       const Tokens tokens = read_tokens(*dataset, static_cast<int64_t>(i));
@@ -124,11 +124,11 @@ TEST(RaggedText, LinesAreThoseOfGetline) {
 TEST(RaggedText, TheLastSamplesAreHeldBack) {
   const TemporaryFolder folder;
   folder.write("a", "1\n2\n3\n4\n5\n6\n7\n8\n9\n0\n");
-  DataOptions options{.kind = "text",
+  DataOptions options{.kind = DataKind::kText,
                       .path = folder.path(),
                       .eval_fraction = 0.2,
                       .context = 2,
-                      .text_samples = "lines"};
+                      .text_samples = TextSamples::kLines};
   const auto train = open_dataset(options, Split::kTrain);
   const auto eval = open_dataset(options, Split::kEval);
   ASSERT_EQ(train->size(), 8);
@@ -141,11 +141,11 @@ TEST(RaggedText, Refusals) {
   const TemporaryFolder folder;
   folder.write("a", "\n\n");
   folder.write("b", "");
-  EXPECT_NE(user_error([&] { open_all(folder, "lines", 4); }).find("is empty"), std::string::npos);
-  EXPECT_NE(user_error([&] { open_all(folder, "words", 4); }).find("'words'"), std::string::npos);
-  EXPECT_NE(user_error([&] { open_all(folder, "lines", 0); }).find("context is 0"),
+  EXPECT_NE(user_error([&] { open_all(folder, TextSamples::kLines, 4); }).find("is empty"),
             std::string::npos);
-  EXPECT_EQ(open_all(folder, "files", 4)->size(), 1);
+  EXPECT_NE(user_error([&] { open_all(folder, TextSamples::kLines, 0); }).find("context is 0"),
+            std::string::npos);
+  EXPECT_EQ(open_all(folder, TextSamples::kFiles, 4)->size(), 1);
 }
 
 TEST(RaggedText, BatchesSayHowLongTheyAre) {
@@ -154,7 +154,7 @@ TEST(RaggedText, BatchesSayHowLongTheyAre) {
   std::string text;
   for (int i = 0; i < 150; ++i) text += std::string(1 + random() % 40, 'a') + "\n";
   folder.write("a", text);
-  const auto dataset = open_all(folder, "lines", 32);
+  const auto dataset = open_all(folder, TextSamples::kLines, 32);
   const auto lengths_with = [&](int64_t workers) {
     Loader loader(*dataset, {.batch = 7, .seed = 2}, {.workers = workers, .prefetch = 3});
     std::vector<int64_t> lengths;

@@ -22,7 +22,7 @@ nn::Training make_training(Kind kind, nn::LossScaleOptions scale) {
   nn::SampleTypes types{{DType::kF32, {6}}, {DType::kF32, {2}}};
   options.mlp = {.hidden = {9}, .outputs = 2};
   if (kind == Kind::kCnn) {
-    options.kind = "cnn";
+    options.kind = nn::ModelKind::kCnn;
     options.cnn = {.widths = {3}, .blocks = 1, .outputs = 4};
     types = {{DType::kF32, {5, 6, 2}}, {DType::kI64, {}}};
   }
@@ -290,7 +290,7 @@ TEST(LossScale, OnlyPowersOfTwo) {
 // Skipped steps are no updates, but steps of the schedule.
 TEST(LossScale, SkippedStepsAreNoUpdatesOfAdam) {
   nn::OptimizerOptions options;
-  const nn::ScheduleOptions schedule{.kind = "cosine", .warmup = 2};
+  const nn::ScheduleOptions schedule{.kind = nn::ScheduleKind::kCosine, .warmup = 2};
   const nn::StepScalars with = nn::step_scalars(options, schedule, 7, 20, 3);
   const nn::StepScalars fifth = nn::step_scalars(options, schedule, 4, 20);
   const nn::StepScalars eighth = nn::step_scalars(options, schedule, 7, 20);

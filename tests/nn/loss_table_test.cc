@@ -47,16 +47,16 @@ Tensor weight_of(const nn::ParameterSpec& spec, uint64_t number) {
 
 nn::ModelOptions model_options(const json& model, DType dtype) {
   nn::ModelOptions options;
-  options.kind = model["kind"];
+  options.kind = parse_name<nn::ModelKind>(model["kind"].get<std::string>()).value();
   options.dtype = dtype;
-  if (options.kind == "mlp") {
+  if (options.kind == nn::ModelKind::kMlp) {
     options.mlp = {model["hidden"], model["outputs"], 0.0};
-  } else if (options.kind == "cnn") {
+  } else if (options.kind == nn::ModelKind::kCnn) {
     options.cnn = {
         model["widths"], model["blocks"], model["outputs"], 0.0, true, model["momentum"], 1};
-  } else if (options.kind == "resnet18") {
+  } else if (options.kind == nn::ModelKind::kResNet18) {
     options.resnet18 = {.outputs = model["outputs"], .width = model["width"]};
-  } else if (options.kind == "mobilenetv2") {
+  } else if (options.kind == nn::ModelKind::kMobileNetV2) {
     options.mobilenetv2 = {
         .outputs = model["outputs"], .multiplier = model["multiplier"], .dropout = 0.0};
   } else {
@@ -68,7 +68,7 @@ nn::ModelOptions model_options(const json& model, DType dtype) {
 
 nn::OptimizerOptions optimizer_options(const json& optimizer) {
   nn::OptimizerOptions options;
-  options.kind = optimizer["kind"];
+  options.kind = parse_name<nn::OptimizerKind>(optimizer["kind"].get<std::string>()).value();
   options.lr = optimizer["lr"];
   options.beta1 = optimizer.value("beta1", options.beta1);
   options.beta2 = optimizer.value("beta2", options.beta2);
@@ -120,7 +120,7 @@ NamedTensors batch_of(const nn::Model& model, int64_t size, uint64_t stream) {
     return Tensor(type);
   };
   Tensor x = zeros(model.sample().x), y = zeros(model.sample().y);
-  (model.kind() == "gpt" ? make_tokens : make_labelled)(x, y, stream);
+  (model.options().kind == nn::ModelKind::kGpt ? make_tokens : make_labelled)(x, y, stream);
   NamedTensors data;
   data.emplace("x", std::move(x));
   data.emplace("y", std::move(y));

@@ -120,7 +120,7 @@ TEST(Module, LinearLayersStartByTheirFanIn) {
 
 TEST(Module, ConvolutionsAreHwioWithoutBiasBeforeANorm) {
   ModelOptions options = ten_outputs();
-  options.kind = "cnn";
+  options.kind = nn::ModelKind::kCnn;
   auto specs = parameters_of(options, kDigits);
   EXPECT_EQ(find(specs, "stem.conv.weight").type.shape, (Shape{3, 3, 1, 32}));
   EXPECT_DOUBLE_EQ(find(specs, "stem.conv.weight").init.scale, 1.0 / 3.0);
@@ -143,12 +143,12 @@ TEST(Module, ImageModelsHaveTheSizeOfTorchvisions) {
     return elements;
   };
   ModelOptions options;
-  options.kind = "resnet18";
+  options.kind = nn::ModelKind::kResNet18;
   options.resnet18.outputs = 10;
   EXPECT_EQ(count(options, {32, 32, 3}), 11173962);
-  options.resnet18 = {.outputs = 1000, .stem = "imagenet"};
+  options.resnet18 = {.outputs = 1000, .stem = nn::Stem::kImageNet};
   EXPECT_EQ(count(options, {64, 64, 3}), 11689512);
-  options.kind = "mobilenetv2";
+  options.kind = nn::ModelKind::kMobileNetV2;
   options.mobilenetv2.outputs = 1000;
   EXPECT_EQ(count(options, {224, 224, 3}), 3504872);
   options.mobilenetv2.multiplier = 1.4;
@@ -157,7 +157,7 @@ TEST(Module, ImageModelsHaveTheSizeOfTorchvisions) {
 
 TEST(Module, ImageModelsStartByTheFanOut) {
   ModelOptions options;
-  options.kind = "mobilenetv2";
+  options.kind = nn::ModelKind::kMobileNetV2;
   options.mobilenetv2.outputs = 10;
   const auto specs = parameters_of(options, {{DType::kF32, {32, 32, 3}}, {DType::kI64, {}}});
   const ParameterSpec& depthwise = find(specs, "blocks.1.depthwise.conv.weight");
@@ -171,7 +171,7 @@ TEST(Module, ImageModelsStartByTheFanOut) {
 // A 124M GPT-2 has 124,439,808 parameters, as published: 12 layers, width 768, context 1024.
 TEST(Module, GptHasThePublishedSize) {
   ModelOptions options = ten_outputs();
-  options.kind = "gpt";
+  options.kind = nn::ModelKind::kGpt;
   options.gpt = {50257, 1024, 12, 12, 768, 0.0};
   const auto specs = parameters_of(options, kTokens);
   int64_t elements = 0;
@@ -188,12 +188,12 @@ TEST(Module, GptHasThePublishedSize) {
 TEST(Module, IntegerSamplesAreCast) {
   ModelOptions options = ten_outputs();
   const SampleTypes bytes{{DType::kU8, {28, 28, 1}}, {DType::kU8, {}}};
-  for (const char* kind : {"mlp", "cnn"}) {
+  for (const nn::ModelKind kind : {nn::ModelKind::kMlp, nn::ModelKind::kCnn}) {
     options.kind = kind;
     const nn::Training training(nn::make_model(options, bytes), {});
     EXPECT_EQ(training.micro(4).find_input("x")->outputs[0].dtype, DType::kU8);
   }
-  options.kind = "gpt";
+  options.kind = nn::ModelKind::kGpt;
   const nn::Training training(nn::make_model(options, kTokens), {});
   const Graph graph = training.logits(2);
   EXPECT_EQ(graph.outputs()[0].value.shape(), (Shape{2, 16, 256}));
@@ -224,9 +224,6 @@ INSTANTIATE_TEST_SUITE_P(
     All,
     BadModel,
     ::testing::Values(
-        Refused{"Kind",
-                [](ModelOptions& o, SampleTypes&) { o.kind = "mpl"; },
-                "model: unknown kind 'mpl'; choose mlp, cnn, resnet18, mobilenetv2 or gpt"},
         Refused{"Dtype",
                 [](ModelOptions& o, SampleTypes&) { o.dtype = DType::kI32; },
                 "model: dtype must be a float; got i32"},
@@ -250,13 +247,13 @@ INSTANTIATE_TEST_SUITE_P(
                 "mlp: outputs must be the number of values to predict; got 10 for y f32[3]"},
         Refused{"Image",
                 [](ModelOptions& o, SampleTypes& sample) {
-                  o.kind = "cnn";
+                  o.kind = nn::ModelKind::kCnn;
                   sample.x.shape = {784};
                 },
                 "cnn: a sample must be an image (H, W, C) or (H, W); got f32[784]"},
         Refused{"SmallImage",
                 [](ModelOptions& o, SampleTypes& sample) {
-                  o.kind = "cnn";
+                  o.kind = nn::ModelKind::kCnn;
                   o.cnn.widths = {4, 8, 8};
                   sample.x.shape = {28, 3, 1};
                 },
@@ -264,61 +261,55 @@ INSTANTIATE_TEST_SUITE_P(
                 "behind a stem of stride 1; got f32[28,3,1], expected at least 4x4"},
         Refused{"NoStages",
                 [](ModelOptions& o, SampleTypes&) {
-                  o.kind = "cnn";
+                  o.kind = nn::ModelKind::kCnn;
                   o.cnn.widths = {};
                 },
                 "cnn: widths is empty: give one number of channels a stage"},
         Refused{"Blocks",
                 [](ModelOptions& o, SampleTypes&) {
-                  o.kind = "cnn";
+                  o.kind = nn::ModelKind::kCnn;
                   o.cnn.blocks = 0;
                 },
                 "cnn: blocks out of range; got 0, expected 1 to 4096"},
-        Refused{"Stem",
-                [](ModelOptions& o, SampleTypes&) {
-                  o.kind = "resnet18";
-                  o.resnet18 = {.outputs = 10, .stem = "small"};
-                },
-                "resnet18: stem must be cifar or imagenet; got 'small'"},
         Refused{"Width",
                 [](ModelOptions& o, SampleTypes&) {
-                  o.kind = "resnet18";
+                  o.kind = nn::ModelKind::kResNet18;
                   o.resnet18 = {.outputs = 10, .width = 0};
                 },
                 "resnet18: width out of range; got 0, expected 1 to 1048576"},
         Refused{"Multiplier",
                 [](ModelOptions& o, SampleTypes&) {
-                  o.kind = "mobilenetv2";
+                  o.kind = nn::ModelKind::kMobileNetV2;
                   o.mobilenetv2 = {.outputs = 10, .multiplier = 0.0};
                 },
                 "mobilenetv2: multiplier out of range; got 0, expected 0.01 to 100"},
         Refused{"Tokens",
-                [](ModelOptions& o, SampleTypes&) { o.kind = "gpt"; },
+                [](ModelOptions& o, SampleTypes&) { o.kind = nn::ModelKind::kGpt; },
                 "gpt: a sample must be a row of token ids; got f32[28,28]"},
         Refused{"NextTokens",
                 [](ModelOptions& o, SampleTypes& sample) {
-                  o.kind = "gpt";
+                  o.kind = nn::ModelKind::kGpt;
                   sample = kTokens;
                   sample.y.shape = {};
                 },
                 "gpt: y must hold the id that follows each of x; got u16[] for u16[16]"},
         Refused{"Layers",
                 [](ModelOptions& o, SampleTypes& sample) {
-                  o.kind = "gpt";
+                  o.kind = nn::ModelKind::kGpt;
                   o.gpt.layers = int64_t{1} << 40;
                   sample = kTokens;
                 },
                 "gpt: layers out of range; got 1099511627776, expected 1 to 4096"},
         Refused{"Heads",
                 [](ModelOptions& o, SampleTypes& sample) {
-                  o.kind = "gpt";
+                  o.kind = nn::ModelKind::kGpt;
                   o.gpt.heads = 3;
                   sample = kTokens;
                 },
                 "gpt: heads must divide the width; got width 128 and 3 heads"},
         Refused{"Context",
                 [](ModelOptions& o, SampleTypes& sample) {
-                  o.kind = "gpt";
+                  o.kind = nn::ModelKind::kGpt;
                   o.gpt.context = 15;
                   sample = kTokens;
                 },
@@ -330,11 +321,11 @@ TEST(Module, HugeSizesAreRefused) {
   ModelOptions options = ten_outputs();
   options.mlp.hidden = {int64_t{1} << 62};
   EXPECT_THROW(parameters_of(options, kDigits), UserError);
-  options.kind = "gpt";
+  options.kind = nn::ModelKind::kGpt;
   options.gpt.heads = 1;
   options.gpt.width = int64_t{1} << 62;
   EXPECT_THROW(parameters_of(options, kTokens), UserError);
-  options.kind = "cnn";
+  options.kind = nn::ModelKind::kCnn;
   options.cnn.widths = {int64_t{1} << 60, int64_t{1} << 60};
   EXPECT_THROW(parameters_of(options, kDigits), UserError);
   EXPECT_THROW(nn::Training(nn::make_model({}, kDigits), {}).logits(int64_t{1} << 60), UserError);
@@ -342,7 +333,7 @@ TEST(Module, HugeSizesAreRefused) {
 
 TEST(Module, BatchNormOfOneValueIsRefused) {
   ModelOptions options = ten_outputs();
-  options.kind = "cnn";
+  options.kind = nn::ModelKind::kCnn;
   options.cnn.widths = {4};
   const SampleTypes pixel{{DType::kF32, {1, 1, 3}}, {DType::kI64, {}}};
   const nn::Training training(nn::make_model(options, pixel), {});

@@ -30,7 +30,7 @@ struct Sample {
 
 Sample mlp(DType dtype = DType::kF64) {
   Sample sample;
-  sample.model.kind = "mlp";
+  sample.model.kind = nn::ModelKind::kMlp;
   sample.model.dtype = dtype;
   sample.model.mlp = MlpOptions{{9, 7}, 5, 0.3};
   sample.types = {{dtype, {6}}, {DType::kI64, {}}};
@@ -39,7 +39,7 @@ Sample mlp(DType dtype = DType::kF64) {
 
 Sample gpt() {
   Sample sample;
-  sample.model.kind = "gpt";
+  sample.model.kind = nn::ModelKind::kGpt;
   sample.model.dtype = DType::kF64;
   sample.model.gpt = GptOptions{11, 8, 2, 2, 8, 0.3};
   sample.types = {{DType::kI32, {6}}, {DType::kI32, {6}}};
@@ -48,7 +48,7 @@ Sample gpt() {
 
 Sample cnn(bool batch_norm) {
   Sample sample;
-  sample.model.kind = "cnn";
+  sample.model.kind = nn::ModelKind::kCnn;
   sample.model.dtype = DType::kF64;
   sample.model.cnn = CnnOptions{{3, 4}, 1, 5, 0.3, batch_norm, 0.1, 1};
   sample.types = {{DType::kF64, {5, 6, 2}}, {DType::kI64, {}}};
@@ -154,7 +154,7 @@ INSTANTIATE_TEST_SUITE_P(Models,
                          MicroBatches,
                          ::testing::Values(mlp(), gpt(), cnn(false), regression()),
                          [](const auto& tested) {
-                           return tested.param.model.kind +
+                           return std::string(name_of(tested.param.model.kind)) +
                                   (tested.param.types.regression() ? "_regression" : "");
                          });
 

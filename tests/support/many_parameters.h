@@ -33,7 +33,7 @@ inline int64_t parameter_elements() {
 /// that is not finite leaves all as it is.
 inline ProgramGraphs many_parameters(bool has_copies = false) {
   nn::OptimizerOptions options;
-  options.kind = "adamw";
+  options.kind = nn::OptimizerKind::kAdamW;
   options.weight_decay = 0.1;
   ProgramGraphs graphs;
   Graph step("step");
@@ -111,7 +111,8 @@ inline ManyRun run_many(Program& program, int64_t steps, int64_t wrong_step = -1
     fill(data, static_cast<uint64_t>(step));
     if (step == wrong_step) data.set(70, HUGE_VAL);
     const Tensor hyper = nn::hyper_tensor(
-        nn::step_scalars({.kind = "adamw", .lr = 0.01}, {}, step, steps), DType::kF32);
+        nn::step_scalars({.kind = nn::OptimizerKind::kAdamW, .lr = 0.01}, {}, step, steps),
+        DType::kF32);
     program.write(program.input(entry, "data"), data.data());
     program.write(program.input(entry, "hyper"), hyper.data());
     program.run(entry);

@@ -31,7 +31,7 @@ TEST(Config, FileAndFlagsReachTheirFields) {
       "[train]\nsteps = 1_000\nseed = 9223372036854775807\nshuffle = false\n",
       {"optimizer.lr=0.25", "train.out=runs/a b", "model.dropout=0.5", "data.classes=3"});
   const TrainConfig& c = loaded.config;
-  EXPECT_EQ(c.model.kind, "cnn");
+  EXPECT_EQ(c.model.kind, nn::ModelKind::kCnn);
   EXPECT_EQ(c.model.cnn.widths, (std::vector<int64_t>{8, 16}));
   EXPECT_EQ(c.model.dtype, DType::kF64);
   EXPECT_EQ(c.optimizer.lr, 0.25);
@@ -288,7 +288,14 @@ TEST(ConfigKeys, TableIsSound) {
     const std::string name(key.name);
     EXPECT_FALSE(key.help.empty() || key.help.ends_with('.')) << name;
     EXPECT_TRUE(seen.insert(fmt::format("{} {}", name, key.kinds)).second) << name << " twice";
-    const void* field = std::visit([](auto* p) -> const void* { return p; }, key.field);
+    const void* field = std::visit(
+        [](auto held) -> const void* {
+          if constexpr (std::is_same_v<decltype(held), NamedField>)
+            return held.address();
+          else
+            return held;
+        },
+        key.field);
     EXPECT_TRUE(fields.insert(field).second) << name << " shares its field";
     // Its default is a value that it allows, and the text of a value reads back as the value.
     const std::string text = value_text(key.field);
@@ -303,6 +310,24 @@ TEST(ConfigKeys, TableIsSound) {
           EXPECT_TRUE(has_choice(other.allowed, key.kinds.substr(at, end - at))) << name;
         }
   }
+}
+
+TEST(ConfigKeys, EveryNameReadsBack) {
+  TrainConfig config;
+  int names = 0;
+  for (const ConfigKey& key : config_keys(config)) {
+    if (!std::holds_alternative<NamedField>(key.field)) continue;
+    for (size_t at = 0, end; at <= key.allowed.size(); at = end + 1) {
+      end = std::min(key.allowed.find('|', at), key.allowed.size());
+      const std::string name(key.allowed.substr(at, end - at));
+      EXPECT_TRUE(assign(key, name)) << key.name << " = " << name;
+      EXPECT_EQ(value_text(key.field), '"' + name + '"') << key.name;
+      EXPECT_FALSE(assign(key, name + "s")) << key.name;
+      EXPECT_EQ(value_text(key.field), '"' + name + '"') << key.name;
+      ++names;
+    }
+  }
+  EXPECT_GE(names, 30);
 }
 
 TEST(ConfigKeys, RangesHoldAtTheirEnds) {

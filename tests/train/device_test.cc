@@ -111,7 +111,7 @@ TEST_P(TrainOnDevice, StreamsOnThreadsGiveTheBitsOfTheCpu) {
 // Steps that are skipped change what later ones are given.
 TEST(TrainOnADevice, SkippedStepsAreCountedOnIt) {
   TrainConfig c = small_config("mlp");
-  c.train.precision = "fp16";
+  c.train.precision = Precision::kFp16;
   c.train.loss_scale = 1 << 24;
   c.train.steps = 40;
   const auto cpu = make_cpu_backend();
@@ -134,7 +134,7 @@ size_t count(const std::vector<std::string>& log, std::string_view text) {
 
 // The host waits for the copies of the run before the last, and for nothing else.
 TEST(TrainOnADevice, ASteadyStepNeitherWaitsNorAllocates) {
-  for (const char* precision : {"f32", "fp16"})
+  for (const Precision precision : {Precision::kF32, Precision::kFp16})
     for (const int64_t micro : {1, 3}) {
       TrainConfig c = small_config("gpt");
       c.train.precision = precision;
@@ -152,7 +152,7 @@ TEST(TrainOnADevice, ASteadyStepNeitherWaitsNorAllocates) {
       run(0, 6);
       device.clear_log();
       run(6, 30);
-      EXPECT_EQ(count(device.log(), "allocate"), 0u) << precision;
+      EXPECT_EQ(count(device.log(), "allocate"), 0u) << name_of(precision);
       EXPECT_EQ(count(device.log(), "host waits for stream"), 0u) << precision;
       const size_t runs = 24 * static_cast<size_t>(micro == 1 ? 1 : micro + 1);
       EXPECT_EQ(count(device.log(), "host waits for event"), runs) << precision;
@@ -191,10 +191,10 @@ TEST(TrainOnADevice, WrongDataAreToldWithTheStep) {
 // The message is of the configuration's key.
 TEST(TrainOnADevice, CaptureThatCannotBeIsRefused) {
   TrainConfig c = small_config("mlp");
-  c.train.capture = "on";
+  c.train.capture = CaptureChoice::kOn;
   EXPECT_EQ(user_error([&] { run_small(c); }),
             "device 'cpu' cannot capture the launches of a step; set train.capture to auto");
-  c.train.capture = "off";
+  c.train.capture = CaptureChoice::kOff;
   LazyBackend device({.records = true});
   train_on(device, c);
   EXPECT_EQ(count(device.log(), "0: replay"), 0u);

@@ -31,16 +31,16 @@ class Fp16Run : public testing::Test {
                           i % 2 == 0 ? size : -size);
     TrainConfig c;
     c.model.mlp = {.hidden = {12}, .outputs = 1};
-    c.data.kind = "table";
+    c.data.kind = data::DataKind::kTable;
     c.data.path = path.string();
     c.data.target = "target";
-    c.data.task = "regress";
+    c.data.task = data::TableTask::kRegress;
     c.data.eval_fraction = 0.1;
     c.optimizer.lr = 0.01;
     c.train.seed = 5;
     c.train.batch = 16;
     c.train.steps = 30;
-    c.train.precision = "fp16";
+    c.train.precision = Precision::kFp16;
     return c;
   }
   std::vector<nlohmann::json> metrics(const TrainConfig& c) {
@@ -110,13 +110,13 @@ TEST_F(Fp16Run, HasTheSameBitsEverywhere) {
   cpu::set_isa(isa);
   set_num_threads(threads);
   TrainConfig f32 = c;
-  f32.train.precision = "f32";
+  f32.train.precision = Precision::kF32;
   EXPECT_NE(run_small(f32).state_hash, wanted);
 }
 
 TEST_F(Fp16Run, OnlyFp16TellsOfAScale) {
   TrainConfig c = config(1);
-  c.train.precision = "bf16";
+  c.train.precision = Precision::kBf16;
   c.train.out = (folder_ / "run").string();
   run_small(c);
   for (const auto& line : metrics(c)) {
@@ -139,7 +139,7 @@ TEST_F(Fp16Run, EndsWhereNoScaleHelps) {
 // No scale mends a loss that is not finite: activations beyond f16.
 TEST_F(Fp16Run, EndsByALossThatIsNotFinite) {
   TrainConfig c = config(1);
-  c.optimizer.kind = "sgd";
+  c.optimizer.kind = nn::OptimizerKind::kSgd;
   c.optimizer.lr = 1e8;
   EXPECT_THAT(user_error([&] { run_small(c); }),
               testing::AllOf(testing::ContainsRegex("step [0-9]+: loss (inf|nan)"),

@@ -33,15 +33,15 @@ class Padding : public ::testing::Test {
     }
   }
 
-  TrainConfig config(const std::string& pad) const {
+  TrainConfig config(data::Padding pad) const {
     TrainConfig config = small_config("gpt");
     config.model.gpt = {
         .vocab = 256, .context = kContext, .layers = 2, .heads = 2, .width = 16, .dropout = 0.0};
-    config.data = {.kind = "text",
+    config.data = {.kind = data::DataKind::kText,
                    .path = (folder_ / "text").string(),
                    .context = kContext,
-                   .text_samples = "lines"};
-    config.optimizer = {.kind = "sgd", .lr = 0.05, .clip = 1.0};
+                   .text_samples = data::TextSamples::kLines};
+    config.optimizer = {.kind = nn::OptimizerKind::kSgd, .lr = 0.05, .clip = 1.0};
     config.loader.pad = pad;
     config.train.batch = 4;
     config.train.steps = 45;  // beyond the first epoch, 37 steps, and its smaller batch
@@ -59,7 +59,7 @@ void expect_near(const std::vector<double>& got, const std::vector<double>& want
 
 TEST_F(Padding, TrainingIsTheSameWithAndWithoutIt) {
   for (const int64_t micro : {1, 3}) {
-    TrainConfig padded = config("context"), cut = config("longest");
+    TrainConfig padded = config(data::Padding::kContext), cut = config(data::Padding::kLongest);
     padded.train.micro = cut.train.micro = micro;
     padded.train.out = (folder_ / "padded").string();
     cut.train.out = (folder_ / "cut").string();
@@ -81,10 +81,10 @@ TEST_F(Padding, TrainingIsTheSameWithAndWithoutIt) {
 
 // In f64 nothing but the order of sums differs, whatever the optimizer.
 TEST_F(Padding, InF64TheyAgreeToTheLastDigits) {
-  TrainConfig padded = config("context"), cut = config("longest");
+  TrainConfig padded = config(data::Padding::kContext), cut = config(data::Padding::kLongest);
   for (TrainConfig* config : {&padded, &cut}) {
     config->model.dtype = DType::kF64;
-    config->optimizer = {.kind = "adamw", .lr = 1e-3, .clip = 1.0};
+    config->optimizer = {.kind = nn::OptimizerKind::kAdamW, .lr = 1e-3, .clip = 1.0};
   }
   Watch one, other;
   run_small(padded, one);
@@ -94,7 +94,7 @@ TEST_F(Padding, InF64TheyAgreeToTheLastDigits) {
 
 // The gradient of a batch is that of its lines, each computed by itself without any padding.
 TEST_F(Padding, ABatchIsTheSumOfItsLines) {
-  TrainConfig options = config("longest");
+  TrainConfig options = config(data::Padding::kLongest);
   options.model.dtype = DType::kF64;
   const Task task = open_task(options);
   const auto backend = make_backend("cpu");
@@ -146,22 +146,23 @@ TEST_F(Padding, ABatchIsTheSumOfItsLines) {
 }
 
 TEST_F(Padding, EvaluationOfAModelIsThatOfTheRun) {
-  TrainConfig cut = config("longest");
+  TrainConfig cut = config(data::Padding::kLongest);
   cut.train.out = (folder_ / "run").string();
   const TrainResult result = run_small(cut);
   Watch none;
   const EvalResult again = evaluate_model(cut, cut.train.out + "/model.safetensors", none);
   EXPECT_DOUBLE_EQ(again.report.loss, result.final.eval_loss);
   EXPECT_DOUBLE_EQ(again.report.accuracy, result.final.eval_accuracy);
-  cut.loader.pad = "context";
+  cut.loader.pad = data::Padding::kContext;
   const EvalResult padded = evaluate_model(cut, cut.train.out + "/model.safetensors", none);
   EXPECT_NEAR(padded.report.loss, result.final.eval_loss, 1e-5);
 }
 
 TEST_F(Padding, AResumedRunHasTheBitsOfAnUninterruptedOne) {
-  TrainConfig whole = config("longest"), part = config("longest");
+  TrainConfig whole = config(data::Padding::kLongest), part = config(data::Padding::kLongest);
   whole.train.steps = 30;
-  whole.schedule = part.schedule = {.kind = "constant", .warmup = 5};  // steps count for a cosine
+  whole.schedule = part.schedule = {.kind = nn::ScheduleKind::kConstant,
+                                    .warmup = 5};  // steps count for a cosine
   const std::string expected = run_small(whole).state_hash;
   part.train.out = (folder_ / "run").string();
   part.train.steps = 13;
@@ -179,9 +180,9 @@ TEST_F(Padding, AResumedRunHasTheBitsOfAnUninterruptedOne) {
 
 // Another order of the samples, in batches that differ in size; a resumed run takes it up.
 TEST_F(Padding, BucketsTrainAndResume) {
-  TrainConfig whole = config("longest");
+  TrainConfig whole = config(data::Padding::kLongest);
   whole.train.steps = 50;
-  whole.schedule = {.kind = "constant", .warmup = 5};
+  whole.schedule = {.kind = nn::ScheduleKind::kConstant, .warmup = 5};
   std::set<std::string> hashes{run_small(whole).state_hash};
   whole.loader.buckets = true;
   for (const auto& [tokens, micro] : {std::pair<int64_t, int64_t>{0, 1}, {160, 3}}) {
@@ -208,7 +209,7 @@ TEST_F(Padding, BucketsTrainAndResume) {
 TEST_F(Padding, VerifyPasses) {
   for (const int64_t micro : {1, 2}) {
     TrainRequest request;
-    request.config = config("longest");
+    request.config = config(data::Padding::kLongest);
     request.config.loader.tokens = micro == 2 ? 160 : 0;
     request.config.train.micro = micro;
     request.config.train.steps = 3;

@@ -74,7 +74,7 @@ TEST(Recipe, FlagsWinOverEnvironmentOverRecipeOverFile) {
   const LoadedConfig loaded = load({"train.micro=8"}, settings);
   EXPECT_EQ(loaded.config.train.micro, 8);
   EXPECT_EQ(loaded.config.loader.workers, 3);
-  EXPECT_EQ(loaded.config.train.precision, "bf16");
+  EXPECT_EQ(loaded.config.train.precision, Precision::kBf16);
   EXPECT_EQ(loaded.config.train.steps, 10);
   EXPECT_EQ(loaded.config.data.mean, (std::vector<double>{0.5, 1}));
   EXPECT_EQ(settings.get_int("threads"), 2);

@@ -49,7 +49,7 @@ class FakeTuner {
 TrainConfig convolutions() {
   TrainConfig c = small_config("cnn");
   c.model.cnn.widths = {16, 32};
-  c.train.kernels = "fastest";
+  c.train.kernels = KernelsChoice::kFastest;
   return c;
 }
 
@@ -61,7 +61,7 @@ struct Resumed {
 
 class RunKernelsOfTraining : public testing::Test {
  protected:
-  TrainConfig config(int64_t steps, const std::string& kernels = "fastest") const {
+  TrainConfig config(int64_t steps, KernelsChoice kernels = KernelsChoice::kFastest) const {
     TrainConfig c = convolutions();
     c.data.eval_fraction = 0;
     c.schedule = {};  // one that does not depend on the number of steps
@@ -83,7 +83,7 @@ class RunKernelsOfTraining : public testing::Test {
     TrainResult result = train(request, watch);
     return {std::move(result), watch.messages, tuner.timed()};
   }
-  Resumed resumed(bool favors_others, const std::string& kernels = "fastest") const {
+  Resumed resumed(bool favors_others, KernelsChoice kernels = KernelsChoice::kFastest) const {
     return run(config(8, kernels), favors_others, "auto");
   }
   // State hash of a run that nothing stops.
@@ -175,7 +175,7 @@ TEST_F(RunKernelsOfTraining, OnesThatAreGoneAreNamed) {
 }
 
 TEST_F(RunKernelsOfTraining, ACheckpointWithoutThemLoads) {
-  run(config(4, "same_bits"), false);
+  run(config(4, KernelsChoice::kSameBits), false);
   EXPECT_EQ(texts().size(), 0u);
   const Resumed end = resumed(true);
   EXPECT_GT(end.timed, 0);
@@ -185,7 +185,7 @@ TEST_F(RunKernelsOfTraining, ACheckpointWithoutThemLoads) {
 
 TEST_F(RunKernelsOfTraining, SameBitsTakesNoneOfThem) {
   run(config(4), true);
-  const Resumed end = resumed(false, "same_bits");
+  const Resumed end = resumed(false, KernelsChoice::kSameBits);
   ASSERT_FALSE(end.result.kernels_changed.empty());
   EXPECT_THAT(all(end.messages), HasSubstr("since train.kernels no longer asks for the fastest"));
   EXPECT_EQ(texts().size(), 0u);
@@ -227,17 +227,17 @@ TEST(KernelPicks, ComeBackFromTexts) {
 
 TEST(KernelsOf, AutoIsTheFastestOnAGpuAlone) {
   TrainConfig c;
-  EXPECT_EQ(c.train.kernels, "auto");
+  EXPECT_EQ(c.train.kernels, KernelsChoice::kAuto);
   for (const auto& [device, range] : {std::pair{"cpu", KernelRange::kSameBits},
                                       {"ref", KernelRange::kSameBits},
                                       {"cuda", KernelRange::kAnyBits},
                                       {"cuda:1", KernelRange::kAnyBits}}) {
     c.train.device = device;
-    c.train.kernels = "auto";
+    c.train.kernels = KernelsChoice::kAuto;
     EXPECT_EQ(kernels_of(c), range) << device;
-    c.train.kernels = "same_bits";
+    c.train.kernels = KernelsChoice::kSameBits;
     EXPECT_EQ(kernels_of(c), KernelRange::kSameBits) << device;
-    c.train.kernels = "fastest";
+    c.train.kernels = KernelsChoice::kFastest;
     EXPECT_EQ(kernels_of(c), KernelRange::kAnyBits) << device;
   }
 }

@@ -78,7 +78,8 @@ TEST_P(SteadyModel, StepsAllocateNothing) {
   config.train.batch = 4;
   config.train.steps = 12;
   config.train.loss_scale = 1 << 20;  // the first steps in fp16 are skipped
-  for (const auto& [micro, precision] : {std::pair{1, "f32"}, std::pair{2, "f32"}, {2, "fp16"}}) {
+  for (const auto& [micro, precision] :
+       {std::pair{1, Precision::kF32}, {2, Precision::kF32}, {2, Precision::kFp16}}) {
     if (micro > 1 && !is_separable) continue;
     config.train.micro = micro;
     config.train.precision = precision;
@@ -90,7 +91,7 @@ TEST_P(SteadyModel, StepsAllocateNothing) {
     };
     test::run_small(config, watch);
     ASSERT_GE(before, 1);
-    EXPECT_EQ(after - before, 0) << micro << " micro-batches in " << precision;
+    EXPECT_EQ(after - before, 0) << micro << " micro-batches in " << name_of(precision);
   }
 }
 
@@ -105,9 +106,11 @@ TEST(Steady, RaggedBatchesAllocateNothing) {
   config.model.gpt.vocab = 256;
   config.model.gpt.context = 32;
   config.model.gpt.dropout = 0;
-  config.data = {
-      .kind = "text", .path = (folder / "text").string(), .context = 32, .text_samples = "lines"};
-  config.loader.pad = "longest";
+  config.data = {.kind = data::DataKind::kText,
+                 .path = (folder / "text").string(),
+                 .context = 32,
+                 .text_samples = data::TextSamples::kLines};
+  config.loader.pad = data::Padding::kLongest;
   config.train.batch = 2;
   config.train.steps = 90;
   config.train.eval_every = 1000;

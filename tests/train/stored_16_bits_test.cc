@@ -40,13 +40,14 @@ LazyOptions storing() { return {.stores_16_bits = true}; }
 // The CPU rounds what products read, the device what they make too.
 TEST(TrainStored, LossesAreThoseOfTheCpu) {
   const auto cpu = make_cpu_backend();
-  const std::pair<const char*, double> precisions[] = {{"bf16", 0x1p-8}, {"fp16", 0x1p-11}};
+  const std::pair<Precision, double> precisions[] = {{Precision::kBf16, 0x1p-8},
+                                                     {Precision::kFp16, 0x1p-11}};
   for (const char* model : {"mlp", "cnn", "gpt"}) {
     TrainConfig config = small_config(model);
     config.train.steps = 12;
     const Ended f32 = train_on(*cpu, config);
     for (const auto& [precision, roundoff] : precisions) {
-      SCOPED_TRACE(fmt::format("{} in {}", model, precision));
+      SCOPED_TRACE(fmt::format("{} in {}", model, name_of(precision)));
       config.train.precision = precision;
       LazyBackend device(storing());
       const Ended want = train_on(*cpu, config), got = train_on(device, config);
@@ -63,7 +64,7 @@ TEST(TrainStored, LossesAreThoseOfTheCpu) {
 
 TEST(TrainStored, MicroBatchesAddUp) {
   TrainConfig config = small_config("gpt");
-  config.train.precision = "bf16";
+  config.train.precision = Precision::kBf16;
   config.train.steps = 6;
   LazyBackend device(storing());
   const Ended whole = train_on(device, config);
@@ -86,15 +87,15 @@ TEST(TrainStored, OverflowsSkipTheirSteps) {
   }
   TrainConfig config;
   config.model.mlp = {.hidden = {12}, .outputs = 1};
-  config.data.kind = "table";
+  config.data.kind = data::DataKind::kTable;
   config.data.path = path.string();
   config.data.target = "target";
-  config.data.task = "regress";
+  config.data.task = data::TableTask::kRegress;
   config.optimizer.lr = 0.01;
   config.train.seed = 5;
   config.train.batch = 16;
   config.train.steps = 20;
-  config.train.precision = "fp16";
+  config.train.precision = Precision::kFp16;
   const Task task = open_task(config);
   data::Loader loader(*task.train_data, batch_plan(config), config.loader);
   LazyBackend device(storing());
@@ -124,7 +125,7 @@ TrainConfig deep_gpt(int64_t layers) {
   config.train.batch = 16;
   config.train.drop_last = true;
   config.train.steps = 2;
-  config.train.precision = "bf16";
+  config.train.precision = Precision::kBf16;
   return config;
 }
 

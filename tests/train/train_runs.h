@@ -27,11 +27,11 @@ class Watch : public TrainObserver {
 /// Tiny models on random data, all with dropout, ragged last batches, warm-up, cosine and clipping.
 inline TrainConfig small_config(const std::string& kind) {
   TrainConfig c;
-  c.model.kind = kind;
+  c.model.kind = parse_name<nn::ModelKind>(kind).value();
   c.model.mlp = {.hidden = {16, 12}, .outputs = 4, .dropout = 0.2};
   c.model.cnn = {.widths = {4, 8}, .blocks = 1, .outputs = 4, .dropout = 0.1};
   c.model.gpt = {.vocab = 11, .context = 8, .layers = 1, .heads = 2, .width = 8, .dropout = 0.1};
-  c.data.kind = "random";
+  c.data.kind = data::DataKind::kRandom;
   c.data.samples = 150;
   c.data.eval_fraction = 0.1;
   c.data.classes = 4;
@@ -44,7 +44,7 @@ inline TrainConfig small_config(const std::string& kind) {
   }
   c.optimizer.lr = 0.01;
   c.optimizer.clip = 1.0;
-  c.schedule = {.kind = "cosine", .warmup = 5, .final_ratio = 0.1};
+  c.schedule = {.kind = nn::ScheduleKind::kCosine, .warmup = 5, .final_ratio = 0.1};
   c.train.seed = 7;
   c.train.batch = 16;
   c.train.steps = 50;

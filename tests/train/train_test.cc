@@ -88,10 +88,10 @@ TEST(Train, ALossInPartsWalksTheSamePath) {
 TEST(Train, NumbersHaveNoLossInParts) {
   const TempFolder folder;
   TrainConfig config = small_config("mlp");
-  config.data.kind = "table";
+  config.data.kind = data::DataKind::kTable;
   config.data.path = (folder / "numbers.csv").string();
   config.data.target = "y";
-  config.data.task = "regress";
+  config.data.task = data::TableTask::kRegress;
   config.model.mlp.outputs = 1;
   config.train.batch = 1;
   std::ofstream(config.data.path) << "a,y\n0.5,1.5\n0.25,2.5\n0.75,3.5\n";
@@ -123,7 +123,7 @@ TEST(Train, VerifyPassesOnEveryModel) {
 }
 
 TEST(Train, SixteenBitsLearnAndVerify) {
-  for (const char* precision : {"bf16", "fp16"}) {
+  for (const Precision precision : {Precision::kBf16, Precision::kFp16}) {
     TrainRequest request;
     request.config = small_config("mlp");
     request.config.train.precision = precision;
@@ -131,7 +131,7 @@ TEST(Train, SixteenBitsLearnAndVerify) {
     Watch watch;
     const TrainResult result = train(request, watch);
     EXPECT_EQ(result.verified, std::optional<bool>(true)) << testing::PrintToString(watch.messages);
-    EXPECT_LT(watch.losses.back(), watch.losses.front()) << precision;
+    EXPECT_LT(watch.losses.back(), watch.losses.front()) << name_of(precision);
   }
 }
 
@@ -204,7 +204,7 @@ TEST_F(KilledRun, ResumesToTheSameState) {
 
 // The loss scale and the steps that it skipped are part of a checkpoint.
 TEST_F(KilledRun, ResumesToTheSameStateInFp16) {
-  config_.train.precision = "fp16";
+  config_.train.precision = Precision::kFp16;
   config_.train.loss_scale = 1 << 22;
   config_.train.loss_chunks = 3;
   TrainConfig whole = config_;
@@ -387,7 +387,7 @@ TEST(Train, ALossThatIsNotFiniteNamesStepAndNode) {
   config.optimizer.lr = 900;
   config.optimizer.clip = 0;
   config.schedule.warmup = 0;
-  config.optimizer.kind = "sgd";
+  config.optimizer.kind = nn::OptimizerKind::kSgd;
   EXPECT_THAT(user_error([&] { run_small(config); }),
               testing::AllOf(testing::HasSubstr("not finite is in "),
                              testing::ContainsRegex("step [0-9]+:"),
@@ -400,7 +400,7 @@ TEST(Train, AFailureThatIsNoticedLateIsToldAsIfAtOnce) {
   config.optimizer.lr = 900;
   config.optimizer.clip = 0;
   config.schedule.warmup = 0;
-  config.optimizer.kind = "sgd";
+  config.optimizer.kind = nn::OptimizerKind::kSgd;
   config.train.eval_every = 1000;
   for (const int64_t micro : {1, 3}) {
     config.train.micro = micro;

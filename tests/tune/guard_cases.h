@@ -17,7 +17,7 @@ inline constexpr int64_t kGuardedSteps = 60;
 inline TrainConfig guarded_config(const std::string& kind, uint64_t seed = 7) {
   TrainConfig config = small_config(kind);
   config.optimizer.lr = 0.003;
-  config.schedule = {.kind = "cosine", .warmup = 6, .final_ratio = 0.1};
+  config.schedule = {.kind = nn::ScheduleKind::kCosine, .warmup = 6, .final_ratio = 0.1};
   config.train.seed = seed;
   config.train.steps = kGuardedSteps;
   config.data.samples = 300;  // the last batch of an epoch has 12 of 16

@@ -62,8 +62,8 @@ TEST(GuardRewrites, PassButOneInTwenty) {
   std::map<std::string, std::unique_ptr<GuardRun>> runs;  // to compile is most of the work
   for (const Rewritten& program : programs) {
     const TrainConfig& c = program.reference;
-    auto& run =
-        runs[fmt::format("{} {} {} {}", c.model.kind, c.train.seed, c.train.micro, c.train.device)];
+    auto& run = runs[fmt::format(
+        "{} {} {} {}", name_of(c.model.kind), c.train.seed, c.train.micro, c.train.device)];
     if (run == nullptr) run = std::make_unique<GuardRun>(c);
     const GuardReport report = (*run)(program.candidate, program.options);
     if (report.passed) continue;
@@ -99,7 +99,7 @@ TEST(GuardRewrites, SameBits) {
 TEST(GuardPrecision, Bf16OfAGptPasses) {
   const TrainConfig config = wide_gpt(1);
   TrainConfig low = config;
-  low.train.precision = "bf16";
+  low.train.precision = Precision::kBf16;
   const GuardReport report = GuardRun(config, SemanticClass::kPrecision)(low);
   EXPECT_TRUE(report.passed) << report.text;
   ASSERT_TRUE(report.runs.has_value());
@@ -113,7 +113,7 @@ TEST(GuardPrecision, Bf16OfAGptPasses) {
 TEST(GuardPrecision, Fp16OfAGptPasses) {
   const TrainConfig config = wide_gpt(1);
   TrainConfig low = config;
-  low.train.precision = "fp16";
+  low.train.precision = Precision::kFp16;
   low.train.loss_scale = 1 << 20;
   const GuardReport report = GuardRun(config, SemanticClass::kPrecision)(low);
   EXPECT_TRUE(report.passed) << report.text;
@@ -145,7 +145,7 @@ TEST(GuardPrecision, WorseRunsAreRejected) {
 
 TEST(GuardPrecision, ModulesAndPins) {
   TrainConfig low = wide_gpt(1);
-  low.train.precision = "bf16";
+  low.train.precision = Precision::kBf16;
   const std::vector<std::string> all = {"blocks.0.attn", "blocks.0.mlp", "head"};
   const std::vector<std::string> rest = {"blocks.0.attn", "head"};
   SessionVariantOptions options;
@@ -211,7 +211,7 @@ TEST(GuardBisection, PinsWhatBf16Spoils) {
   config.data.shape = {12, 12, 3};
   config.model.cnn.widths = {8, 12};
   TrainConfig low = config;
-  low.train.precision = "bf16";
+  low.train.precision = Precision::kBf16;
   GuardRun run(config, SemanticClass::kPrecision);
   run.options.rounds = 1;
   SessionVariant all(low, {.total_steps = kGuardedSteps});
@@ -298,7 +298,7 @@ TEST(GuardOptionsChecks, SayWhatIsWrong) {
   run.options.batches = 1;
   EXPECT_THROW(run(config), UserError);
   TrainConfig wild = config;
-  wild.optimizer.kind = "sgd";
+  wild.optimizer.kind = nn::OptimizerKind::kSgd;
   wild.optimizer.lr = 1e38;
   wild.optimizer.clip = 0;
   GuardRun wild_run(wild);

@@ -50,13 +50,13 @@ SessionVariantOptions edited(std::function<void(ProgramGraphs&)> edit) {
 }
 
 // The same program in f32 and in 16 bits, as a candidate of its class.
-struct Precision {
-  const char* name;
+struct GuardedPrecision {
+  Precision precision;
   SemanticClass semantic_class;
 };
-constexpr Precision kPrecisions[] = {{"f32", SemanticClass::kReassociation},
-                                     {"bf16", SemanticClass::kPrecision},
-                                     {"fp16", SemanticClass::kPrecision}};
+constexpr GuardedPrecision kPrecisions[] = {{Precision::kF32, SemanticClass::kReassociation},
+                                            {Precision::kBf16, SemanticClass::kPrecision},
+                                            {Precision::kFp16, SemanticClass::kPrecision}};
 
 // ---- The ten mutants ----
 
@@ -73,7 +73,7 @@ TEST(GuardMutants, GradientTimesOnePercentInOneLayer) {
 TEST(GuardMutants, GradientTimesOnePercentUnderBf16) {
   const TrainConfig config = wide_gpt(2);
   TrainConfig low = config;
-  low.train.precision = "bf16";
+  low.train.precision = Precision::kBf16;
   SessionVariantOptions options = edited([](ProgramGraphs& program) {
     scale_gradient(program, "micro", "blocks.0.mlp.up.weight", 1.01);
   });
@@ -94,10 +94,10 @@ TEST(GuardMutants, LostBiasGradient) {
 }
 
 TEST(GuardMutants, NoMaster) {
-  for (const Precision& precision : kPrecisions) {
+  for (const GuardedPrecision& guarded : kPrecisions) {
     const TrainConfig config = guarded_config("mlp");
     TrainConfig other = config;
-    other.train.precision = precision.name;
+    other.train.precision = guarded.precision;
     Spoiled candidate(other);
     candidate.around = [](Spoiled& self, const data::Batch& batch, int64_t step) {
       const double loss = self.plain_step(batch, step);
@@ -107,7 +107,7 @@ TEST(GuardMutants, NoMaster) {
                      converted(converted(self.read(entry.name), DType::kBF16), DType::kF32));
       return loss;
     };
-    GuardRun run(config, precision.semantic_class);
+    GuardRun run(config, guarded.semantic_class);
     expect_rejected(run(candidate), GuardTest::kUpdate, "layers.0.weight");
   }
 }
@@ -158,7 +158,7 @@ TEST(GuardMutants, IgnoredOverflow) {
   expect_rejected(report, GuardTest::kOverflow, "head.weight");
   expect_only(report, "head.weight");
   TrainConfig low = config;
-  low.train.precision = "fp16";
+  low.train.precision = Precision::kFp16;
   expect_rejected(GuardRun(config, SemanticClass::kPrecision)(low, ignore),
                   GuardTest::kOverflow,
                   "head.weight");
@@ -169,7 +169,7 @@ TEST(GuardMutants, IgnoredOverflow) {
 TEST(GuardMutants, IgnoredOverflowOfAScaledGradient) {
   const TrainConfig config = wide_gpt(2);
   TrainConfig low = config;
-  low.train.precision = "fp16";
+  low.train.precision = Precision::kFp16;
   low.train.loss_scale = 16;  // none of the steps themselves overflows
   const auto ignore = edited([](ProgramGraphs& program) {
     for (const char* name :
@@ -197,12 +197,12 @@ TEST(GuardMutants, StaleStatistics) {
       return Value{graph.find_input("stages.0.0.first.norm.variance"), 0};
     });
   });
-  for (const Precision& precision : kPrecisions) {
+  for (const GuardedPrecision& guarded : kPrecisions) {
     TrainConfig other = config;
-    other.train.precision = precision.name;
-    const GuardReport report = GuardRun(config, precision.semantic_class)(other, stale);
+    other.train.precision = guarded.precision;
+    const GuardReport report = GuardRun(config, guarded.semantic_class)(other, stale);
     expect_rejected(report, GuardTest::kAccuracy, "stages.0.0.first.norm.variance");
-    if (precision.semantic_class == SemanticClass::kReassociation) {
+    if (guarded.semantic_class == SemanticClass::kReassociation) {
       expect_rejected(report, GuardTest::kSlope, "stages.0.0.first.norm.variance");
       expect_only(report, "stages.0.0.first.norm.variance");
     }
@@ -210,12 +210,12 @@ TEST(GuardMutants, StaleStatistics) {
 }
 
 TEST(GuardMutants, Epsilon) {
-  for (const Precision& precision : kPrecisions) {
+  for (const GuardedPrecision& guarded : kPrecisions) {
     const TrainConfig config = wide_gpt(1);
     TrainConfig other = config;
-    other.train.precision = precision.name;
+    other.train.precision = guarded.precision;
     other.optimizer.eps = 1e-5;
-    const GuardReport report = GuardRun(config, precision.semantic_class)(other);
+    const GuardReport report = GuardRun(config, guarded.semantic_class)(other);
     expect_rejected(report, GuardTest::kUpdate, "blocks.0.mlp.up.weight: update");
     for (const GuardFailure& failure : report.failures)
       EXPECT_EQ(failure.test, GuardTest::kUpdate) << failures_text(report);
@@ -224,10 +224,10 @@ TEST(GuardMutants, Epsilon) {
 
 TEST(GuardMutants, ScheduleOffByOne) {
   const TrainConfig config = guarded_config("mlp");
-  for (const Precision& precision : kPrecisions) {
-    GuardRun run(config, precision.semantic_class);
+  for (const GuardedPrecision& guarded : kPrecisions) {
+    GuardRun run(config, guarded.semantic_class);
     TrainConfig other = config;
-    other.train.precision = precision.name;
+    other.train.precision = guarded.precision;
     SessionVariant shorter_run(other, {.total_steps = kGuardedSteps - 1});
     expect_rejected(run(shorter_run), GuardTest::kUpdate, "layers.0.weight: update");
     other.schedule.warmup += 1;
@@ -257,7 +257,7 @@ TEST(GuardMutants, GradientsThatAreNotCleared) {
 
 TEST(GuardMutants, OtherOptimizers) {
   TrainConfig config = in_parts("mlp", 2);
-  config.optimizer.kind = "sgd";
+  config.optimizer.kind = nn::OptimizerKind::kSgd;
   config.optimizer.lr = 0.05;
   const auto scale = edited(
       [](ProgramGraphs& program) { scale_gradient(program, "micro", "layers.1.weight", 1.01); });

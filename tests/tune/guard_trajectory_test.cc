@@ -94,7 +94,7 @@ class Sides {
  public:
   explicit Sides(int64_t samples, bool drop_last = false)
       : dataset_(data::open_dataset(
-            {.kind = "random", .samples = samples, .shape = {2}, .classes = 1000},
+            {.kind = data::DataKind::kRandom, .samples = samples, .shape = {2}, .classes = 1000},
             data::Split::kTrain)),
         plan_{.batch = 8, .shuffle = true, .seed = 3, .drop_last = drop_last, .repeat = true} {}
 

@@ -86,7 +86,7 @@ Proposals tuned(const Situation& s) {
 Proposals one_thread(const Situation&) { return set("threads", "1", SemanticClass::kBitIdentical); }
 
 Proposals bf16(const Situation& s) {
-  if (s.config.train.precision != "f32") return {.tries = {}, .reason = "it is on"};
+  if (s.config.train.precision != Precision::kF32) return {.tries = {}, .reason = "it is on"};
   return set("train.precision", "bf16", SemanticClass::kPrecision);
 }
 

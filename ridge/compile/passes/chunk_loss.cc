@@ -177,10 +177,10 @@ class LossChunker {
 }  // namespace
 
 bool chunk_loss(Graph& graph, PassContext& context) {
-  if (context.loss_chunks < 2) return false;
+  if (context.options.loss_chunks < 2) return false;
   const std::optional<LossRegion> region = find_loss_region(graph);
   if (!region) return false;
-  graph = LossChunker(graph, *region, context.loss_chunks).run();
+  graph = LossChunker(graph, *region, context.options.loss_chunks).run();
   return true;
 }
 

@@ -212,7 +212,7 @@ class Room {
 bool join_loops(Graph& graph, PassContext& context) {
   if (!runs_lists(context.backend)) return false;
   bool changed = false;
-  Room room(context.arena);
+  Room room(context.options.arena);
   // Sites of the first nodes of lists that were refused.
   std::set<std::string> refused;
   for (bool found = true; found;) {

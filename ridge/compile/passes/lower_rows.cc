@@ -28,7 +28,8 @@ bool runs_rows(Backend& backend, DType dtype) {
 
 // 16-bit floats keep their kernels, which compute in f32.
 bool is_lowered(const Node& node, const PassContext& context) {
-  const bool stores_16_bits = context.precision != DType::kF32 && context.backend.stores_16_bits();
+  const bool stores_16_bits =
+      context.options.precision != DType::kF32 && context.backend.stores_16_bits();
   const bool is_norm = stores_16_bits && (node.is<LayerNorm>() || node.is<RmsNorm>());
   if (!node.is<Softmax>() && !node.is<LogSoftmax>() && !node.is<CrossEntropy>() && !is_norm)
     return false;

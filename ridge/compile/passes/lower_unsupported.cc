@@ -12,7 +12,7 @@ namespace ridge {
 namespace {
 
 bool are_cast(const PassContext& context) {
-  return context.precision != DType::kF32 && context.backend.stores_16_bits();
+  return context.options.precision != DType::kF32 && context.backend.stores_16_bits();
 }
 
 bool lower_once(Graph& graph, Backend& backend, bool with_contractions) {

@@ -90,17 +90,17 @@ class CastPlacer {
     if (!is_contraction(node) || node.outputs[0].dtype != DType::kF32 ||
         node.inputs[0].dtype() != DType::kF32)
       return false;
-    if (is_attention(node) && (context_.tf32 || !stores_)) return false;
+    if (is_attention(node) && (context_.options.tf32 || !stores_)) return false;
     return !is_pinned(node);
   }
   bool is_pinned(const Node& node) const {
-    return std::any_of(context_.pins.begin(), context_.pins.end(), [&](const std::string& pin) {
-      return node.site.name.starts_with(pin);
-    });
+    return std::any_of(context_.options.pins.begin(),
+                       context_.options.pins.end(),
+                       [&](const std::string& pin) { return node.site.name.starts_with(pin); });
   }
 
   void lower(const Node& node) {
-    if (context_.tf32)
+    if (context_.options.tf32)
       replace_op(node, in_tf32(*node.op));
     else if (stores_ && looks_at_pixels(node))
       make_product(node);
@@ -109,7 +109,7 @@ class CastPlacer {
     else if (stores_)
       add_casts(node, product(node, &MatMul::f32_result, becomes_state_[id(node)]));
     else
-      replace_op(node, product(node, &MatMul::round_to, context_.precision));
+      replace_op(node, product(node, &MatMul::round_to, context_.options.precision));
   }
 
   static size_t id(const Node& node) { return static_cast<size_t>(node.id); }
@@ -133,7 +133,7 @@ class CastPlacer {
     std::vector<Value> inputs = rewrite_.mapped_inputs(node);
     for (size_t i = 0; i < inputs.size(); ++i)
       if (inputs[i].dtype() == DType::kF32 && !is_logsumexp(node, i))
-        inputs[i] = cast(inputs[i], context_.precision);
+        inputs[i] = cast(inputs[i], context_.options.precision);
     Node& low = rewrite_.to().add(std::move(op), std::move(inputs), node.site);
     std::vector<Value> results;
     for (size_t i = 0; i < low.outputs.size(); ++i)
@@ -161,8 +161,8 @@ class CastPlacer {
     std::vector<Value> factors = rewrite_.mapped_inputs(node);
     for (Value& factor : factors) {
       const int64_t columns = factor.dim(-1);
-      factor =
-          reshape(cast(factor, context_.precision), {factor.type().elements() / columns, columns});
+      factor = reshape(cast(factor, context_.options.precision),
+                       {factor.type().elements() / columns, columns});
     }
     MatMul op;
     op.transpose_a = node.is<Conv2dGradWeight>();
@@ -188,7 +188,7 @@ class CastPlacer {
 }  // namespace
 
 bool place_casts(Graph& graph, PassContext& context) {
-  if (context.precision == DType::kF32 && !context.tf32) return false;
+  if (context.options.precision == DType::kF32 && !context.options.tf32) return false;
   CastPlacer placer(graph, context);
   const bool changed = placer.run();
   if (changed) graph = placer.finish();

@@ -24,13 +24,13 @@ namespace {
 constexpr int kMostRounds = 400, kRoundsWithoutGain = 12;
 
 bool fits(const Graph& graph, const PassContext& context) {
-  return place_arena(graph, context.arena).layout.peak <= context.arena_limit;
+  return place_arena(graph, context.options.arena).layout.peak <= context.options.arena_limit;
 }
 
 }  // namespace
 
 bool recompute(Graph& graph, PassContext& context) {
-  if (context.arena_limit <= 0) return false;
+  if (context.options.arena_limit <= 0) return false;
   Graph current = graph.clone();
   separate_updates(current, true);
   RecomputeCosts costs;
@@ -38,7 +38,7 @@ bool recompute(Graph& graph, PassContext& context) {
   int without_gain = 0;
   bool changed = false, best_is_current = false;
   for (int round = 0; round < kMostRounds && without_gain < kRoundsWithoutGain; ++round) {
-    const std::vector<Arena> orders = arenas(current, context.arena);
+    const std::vector<Arena> orders = arenas(current, context.options.arena);
     const std::vector<int64_t> live = live_by_step(orders[0].lifetimes());
     const auto peak = std::max_element(live.begin(), live.end());
     ++without_gain;
@@ -47,7 +47,7 @@ bool recompute(Graph& graph, PassContext& context) {
       without_gain = 0;
       changed = round > 0;
       best_is_current = true;
-      if (least <= context.arena_limit && fits(current, context)) break;
+      if (least <= context.options.arena_limit && fits(current, context)) break;
     }
     const int step = static_cast<int>(peak - live.begin());
     const std::vector<RecomputeMove> moves = find_moves(current, orders[0], step, costs);

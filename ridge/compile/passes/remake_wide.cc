@@ -135,7 +135,7 @@ class Remaker {
 }  // namespace
 
 bool remake_wide(Graph& graph, PassContext& context) {
-  if (context.precision == DType::kF32 || !context.backend.stores_16_bits()) return false;
+  if (context.options.precision == DType::kF32 || !context.backend.stores_16_bits()) return false;
   Remaker remaker(graph, context.backend);
   const bool changed = remaker.run();
   if (changed) graph = remaker.finish();

@@ -57,7 +57,7 @@ bool simplify_once(Graph& graph, const std::vector<Rule>& rules) {
 bool simplify(Graph& graph, PassContext& context) {
   std::vector<Rule> rules;
   for (const Rule& rule : all_rules())
-    if (rule.semantic_class <= context.highest) rules.push_back(rule);
+    if (rule.semantic_class <= context.options.highest) rules.push_back(rule);
   bool changed = false;
   while (simplify_once(graph, rules)) {
     // Nodes that a rule left behind would match again.

@@ -4,76 +4,21 @@
 #include <algorithm>
 
 #include "ridge/base/error.h"
+#include "ridge/base/json_fields.h"
 
 namespace ridge {
 namespace {
 
 constexpr size_t kPieceBytes = size_t{1} << 15;  // AppendFile takes no more than its buffer at once
 
-void write_predicted(JsonWriter& json, const TrialRecord& record) {
-  if (!record.predicted) {
-    json.key("predicted").value(nullptr);
-    return;
-  }
-  json.key("predicted").begin_object();
-  json.field("lo", record.predicted->low).field("hi", record.predicted->high).end_object();
-}
-
-void write_measured(JsonWriter& json, const TrialRecord& record) {
-  if (!record.measured) {
-    json.key("measured").value(nullptr);
-    return;
-  }
-  const SpeedEstimate& measured = *record.measured;
-  json.key("measured").begin_object();
-  json.field("lo", measured.low).field("mid", measured.mid).field("hi", measured.high);
-  json.field("confidence", measured.confidence).end_object();
-}
-
-void write_judge(JsonWriter& json, const JudgeOptions& judge) {
-  json.key("judge").begin_object();
-  json.field("worth", judge.worth).field("hope", judge.hope);
-  json.field("accept_error", judge.accept_error).field("reject_error", judge.reject_error);
-  json.end_object();
-}
-
-void write_pairs(JsonWriter& json, const std::vector<PairRecord>& pairs) {
-  json.key("blocks").begin_array();
-  for (const PairRecord& pair : pairs) {
-    json.begin_object().field("order", pair.before_outside ? "ABBA" : "BAAB");
-    json.field("dropped", pair.dropped).key("seconds").begin_array();
-    for (double seconds : pair.seconds) json.value(seconds);
-    json.end_array().field("log_ratio", pair.log_ratio).end_object();
-  }
-  json.end_array();
-}
-
 }  // namespace
 
 void write_fields(JsonWriter& json, const LedgerRun& run) {
-  json.field("target", run.target).field("config", run.config);
-  json.field("config_hash", run.config_hash).field("machine", run.machine);
-  json.field("version", run.version).field("started", run.started);
-  json.field("budget_s", run.budget_s).field("seed", run.seed);
+  LedgerRun::fields(run, FieldWriter(json));
 }
 
 void write_fields(JsonWriter& json, const TrialRecord& record) {
-  json.field("number", record.number).field("technique", record.technique);
-  json.field("change", record.change).field("class", name_of(record.semantic_class));
-  json.field("hypothesis", record.hypothesis);
-  write_predicted(json, record);
-  json.key("ceiling");
-  if (record.ceiling)
-    json.value(*record.ceiling);
-  else
-    json.value(nullptr);
-  write_measured(json, record);
-  json.field("pairs", record.judged_pairs()).field("dropped", record.dropped_pairs());
-  json.field("verdict", name_of(record.verdict)).field("reason", record.reason);
-  json.field("guard", record.guard).field("recipe_before", record.recipe_before);
-  json.field("recipe", record.recipe).field("recipe_hash", record.recipe_hash);
-  json.field("plan_hash", record.plan_hash).field("machine", record.machine);
-  json.field("started", record.started).field("seconds", record.seconds);
+  TrialRecord::fields(record, FieldWriter(json));
 }
 
 std::string to_json(const LedgerRun& run) {
@@ -90,10 +35,7 @@ std::string to_json(const TrialRecord& record) {
   JsonWriter json(line);
   json.begin_object();
   write_fields(json, record);
-  json.field("block_steps", record.block_steps);
-  json.field("after_block_steps", record.after_block_steps).field("work", record.work);
-  write_judge(json, record.judge);
-  write_pairs(json, record.pairs);
+  TrialRecord::block_fields(record, FieldWriter(json));
   json.end_object().finish();
   return line + "\n";
 }

@@ -24,6 +24,18 @@ struct LedgerRun {
   std::string started;      ///< "2026-11-21T20:15:03Z"
   double budget_s = 0;
   uint64_t seed = 0;
+
+  /// The list that json_fields.h describes.
+  static void fields(auto& self, auto&& visit) {
+    visit("target", self.target);
+    visit("config", self.config);
+    visit("config_hash", self.config_hash);
+    visit("machine", self.machine);
+    visit("version", self.version);
+    visit("started", self.started);
+    visit("budget_s", self.budget_s, 0.0, kMostSeconds);
+    visit("seed", self.seed);
+  }
 };
 
 struct Ledger {

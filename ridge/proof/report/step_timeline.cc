@@ -8,6 +8,8 @@
 #include <utility>
 #include <variant>
 
+#include "ridge/base/json_fields.h"
+
 namespace ridge {
 namespace {
 
@@ -122,14 +124,7 @@ StepTimeline make_timeline(const TraceLog& log,
 }
 
 void write_timeline(JsonWriter& json, const StepTimeline& timeline) {
-  json.begin_object().field("step_ms", timeline.step_ms).field("merged", timeline.merged);
-  json.key("launches").begin_array();
-  for (const StepLaunch& launch : timeline.launches) {
-    json.begin_object().field("name", launch.name).field("row", launch.row);
-    json.field("start_ms", launch.start_ms).field("duration_ms", launch.duration_ms);
-    json.field("site", launch.site).end_object();
-  }
-  json.end_array().end_object();
+  FieldWriter(json).write(timeline);
 }
 
 }  // namespace ridge

@@ -19,6 +19,15 @@ struct StepLaunch {
   double start_ms = 0;  ///< From the start of the step.
   double duration_ms = 0;
   std::string site = {};  ///< The launched node's site; empty for a stretch that is no launch.
+
+  /// The list that json_fields.h describes.
+  static void fields(auto& self, auto&& visit) {
+    visit("name", self.name);
+    visit("row", self.row);
+    visit("start_ms", self.start_ms);
+    visit("duration_ms", self.duration_ms);
+    visit("site", self.site);
+  }
 };
 
 /// Row of the thread that runs the step.
@@ -27,14 +36,21 @@ inline constexpr const char* kStepRow = "step";
 /// How names of stretches end that stand for several launches.
 inline constexpr const char* kShortOnes = " short ones";
 
+/// Most launches of a time-line, and rows that have them.
+inline constexpr size_t kMostLaunches = 400, kMostRows = 12;
+
 struct StepTimeline {
   double step_ms = 0;                ///< Wall time of the step.
   std::vector<StepLaunch> launches;  ///< Row by row, the step's first; in order within a row.
   int64_t merged = 0;                ///< Launches that are shown as part of "short ones".
-};
 
-/// Most launches of a time-line, and rows that have them.
-inline constexpr size_t kMostLaunches = 400, kMostRows = 12;
+  /// The list that json_fields.h describes.
+  static void fields(auto& self, auto&& visit) {
+    visit("step_ms", self.step_ms);
+    visit("merged", self.merged);
+    visit("launches", self.launches, kMostLaunches);
+  }
+};
 
 /// The step within a trace.
 struct StepWindow {

@@ -56,6 +56,26 @@ struct VariantFacts {
   /// Of the device, once it is open; nothing where it computes in the host's memory.
   std::optional<int64_t> free_device_bytes;
   double open_seconds = 0;  ///< To open, plan, and fill a cache of samples where there is one.
+
+  /// The list that json_fields.h describes.
+  static void fields(auto& self, auto&& visit) {
+    visit("plan_hash", self.plan_hash);
+    visit("planned_bytes", self.planned_bytes);
+    visit("staging_bytes", self.staging_bytes);
+    visit("state_bytes", self.state_bytes);
+    visit("batch", self.batch);
+    visit("micro", self.micro);
+    visit("queue", self.queue);
+    visit("steps_per_epoch", self.steps_per_epoch);
+    visit("epoch_samples", self.epoch_samples);
+    visit("memory_text", self.memory_text);
+    visit("made_again", self.made_again);
+    visit("mix", self.mix);
+    visit("fair_steps", self.fair_steps);
+    visit("token_growth", self.token_growth);
+    visit.known("free_device_bytes", self.free_device_bytes);
+    visit("open_seconds", self.open_seconds);
+  }
 };
 
 /// Mean over an epoch, whose last batch may be smaller.

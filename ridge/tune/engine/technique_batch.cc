@@ -51,7 +51,8 @@ class Growing {
   // algorithms", 2022). The decay of weights, lr * weight_decay a step, stays the same by samples.
   void change_optimizer() {
     const nn::OptimizerOptions& optimizer = config_.optimizer;
-    if (optimizer.kind == "sgd") return set("optimizer.lr", optimizer.lr * factor_);
+    if (optimizer.kind == nn::OptimizerKind::kSgd)
+      return set("optimizer.lr", optimizer.lr * factor_);
     const double root = std::sqrt(factor_);
     set("optimizer.lr", optimizer.lr * root);
     set_decay("optimizer.beta1", optimizer.beta1);
@@ -63,9 +64,9 @@ class Growing {
   void change_statistics() {
     const nn::ModelOptions& model = config_.model;
     double momentum = 0;
-    if (model.kind == "cnn" && model.cnn.batch_norm) momentum = model.cnn.momentum;
-    if (model.kind == "resnet18") momentum = model.resnet18.momentum;
-    if (model.kind == "mobilenetv2") momentum = model.mobilenetv2.momentum;
+    if (model.kind == nn::ModelKind::kCnn && model.cnn.batch_norm) momentum = model.cnn.momentum;
+    if (model.kind == nn::ModelKind::kResNet18) momentum = model.resnet18.momentum;
+    if (model.kind == nn::ModelKind::kMobileNetV2) momentum = model.mobilenetv2.momentum;
     if (momentum > 0) set("model.momentum", 1 - std::pow(1 - momentum, factor_));
   }
 

@@ -28,7 +28,7 @@ Proposals one(std::vector<ConfigFlag> changes, std::string hypothesis, SemanticC
 
 /// Batches of like length are short for those who cut them.
 std::vector<ConfigFlag> cut(const Situation& s) {
-  if (s.config.loader.pad == "longest") return {};
+  if (s.config.loader.pad == data::Padding::kLongest) return {};
   return {set("loader.pad", "longest")};
 }
 
@@ -36,7 +36,7 @@ std::vector<ConfigFlag> cut(const Situation& s) {
 
 Proposals propose_padding(const Situation& s) {
   if (!s.config.data.is_ragged()) return nothing(kAllAlike);
-  if (s.config.loader.pad == "longest")
+  if (s.config.loader.pad == data::Padding::kLongest)
     return nothing("batches are as long as their longest sample already");
   if (s.config.model.gpt.dropout > 0)
     return nothing("dropout draws by the place in a padded batch: other lengths draw other masks");

@@ -31,7 +31,7 @@ Proposals one(ConfigFlag change,
 Proposals nothing(std::string reason) { return {.tries = {}, .reason = std::move(reason)}; }
 
 // A device computes beside the host, in memory of its own.
-bool is_on_device(const Situation& s) { return s.config.train.device.starts_with("cuda"); }
+bool is_on_device(const Situation& s) { return s.config.train.is_on_gpu(); }
 
 constexpr const char* kHostDoesNotCompute = "the device computes, not the host's threads";
 
@@ -81,7 +81,7 @@ Proposals propose_overlap(const Situation& s) {
 
 Proposals propose_capture(const Situation& s) {
   if (!is_on_device(s)) return nothing("the host computes: there is nothing to capture");
-  if (s.config.train.capture != "off")
+  if (s.config.train.capture != CaptureChoice::kOff)
     return nothing("the launches of a step are captured already");
   return one(set("train.capture", "auto"),
              "the host launches a step as one piece, not kernel by kernel");
@@ -200,14 +200,16 @@ Proposals propose_isa(const Situation& s) {
 
 // TF32 is f32 in memory.
 bool computes_in_f32(const Situation& s) {
-  const std::string& precision = s.config.train.precision;
-  return s.config.model.dtype == DType::kF32 && (precision == "f32" || precision == "tf32");
+  const Precision precision = s.config.train.precision;
+  return s.config.model.dtype == DType::kF32 &&
+         (precision == Precision::kF32 || precision == Precision::kTf32);
 }
 
 Proposals propose_tf32(const Situation& s) {
   if (!is_on_device(s)) return nothing("only a GPU multiplies in TF32");
   if (!computes_in_f32(s)) return nothing("products do not compute in f32");
-  if (s.config.train.precision == "tf32") return nothing("products compute in TF32 already");
+  if (s.config.train.precision == Precision::kTf32)
+    return nothing("products compute in TF32 already");
   return one(set("train.precision", "tf32"),
              "tensor cores multiply f32 that is rounded to 10 bits on the way",
              SemanticClass::kPrecision);

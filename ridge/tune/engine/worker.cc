@@ -7,7 +7,7 @@
 #include <ostream>
 
 #include "ridge/base/error.h"
-#include "ridge/base/json_writer.h"
+#include "ridge/base/json_fields.h"
 #include "ridge/io/json.h"
 #include "ridge/proof/trial_record.h"
 
@@ -18,43 +18,10 @@ constexpr const char* kSource = "request";
 
 constexpr int64_t kMostTraced = 100;
 
-void write_facts(JsonWriter& json, const VariantFacts& facts) {
-  json.key("facts").begin_object();
-  json.field("plan_hash", facts.plan_hash);
-  json.field("planned_bytes", facts.planned_bytes);
-  json.field("staging_bytes", facts.staging_bytes);
-  json.field("state_bytes", facts.state_bytes);
-  json.field("batch", facts.batch);
-  json.field("micro", facts.micro);
-  json.field("queue", facts.queue);
-  json.field("steps_per_epoch", facts.steps_per_epoch).field("epoch_samples", facts.epoch_samples);
-  json.field("memory_text", facts.memory_text);
-  json.field("made_again", facts.made_again);
-  json.field("mix", facts.mix).field("fair_steps", facts.fair_steps);
-  json.field("token_growth", facts.token_growth);
-  if (facts.free_device_bytes) json.field("free_device_bytes", *facts.free_device_bytes);
-  json.field("open_seconds", facts.open_seconds);
-  json.end_object();
-}
-
 void write_block(JsonWriter& json, const Block& block, int64_t measured_bytes) {
   json.key("block").begin_object();
-  json.field("seconds", block.seconds);
-  json.field("waited_seconds", block.waited_seconds);
-  json.field("stolen_seconds", block.stolen_seconds);
-  json.field("switches", block.switches);
-  json.field("measured_bytes", measured_bytes);
-  json.end_object();
-}
-
-void write_guard(JsonWriter& json, const GuardAnswer& answer) {
-  json.key("guard").begin_object();
-  json.field("passed", answer.passed).field("can_tell", answer.can_tell);
-  json.field("text", answer.text).field("margin", answer.margin);
-  json.field("detectable", answer.detectable).field("power", answer.power);
-  json.key("f32_modules").begin_array();
-  for (const std::string& module : answer.f32_modules) json.value(module);
-  json.end_array().end_object();
+  Block::fields(block, FieldWriter(json));
+  json.field("measured_bytes", measured_bytes).end_object();
 }
 
 GuardRequest read_guard(const JsonValue& request) {
@@ -80,10 +47,10 @@ class Server {
     if (const JsonValue* config = request.find("open")) {
       variant_ = std::make_unique<EngineVariant>(config->as_string("open"),
                                                  request.at("epoch", kSource).as_integer("epoch"));
-      return write_facts(json, variant_->facts());
+      return FieldWriter(json)("facts", variant_->facts());
     }
     if (request.find("guard") != nullptr)
-      return write_guard(json, guard_configs(read_guard(request)));
+      return FieldWriter(json)("guard", guard_configs(read_guard(request)));
     check(variant_ != nullptr, "no variant is open");
     if (const JsonValue* steps = request.find("run")) {
       const StepKind kind = kind_of(request.at("kind", kSource).as_string("kind"));

@@ -13,7 +13,7 @@
 #include "ridge/base/clock.h"
 #include "ridge/base/cpu/cpu_affinity.h"
 #include "ridge/base/error.h"
-#include "ridge/base/json_writer.h"
+#include "ridge/base/json_fields.h"
 #include "ridge/base/stop.h"
 #include "ridge/io/json.h"
 #include "ridge/proof/trial_record.h"
@@ -29,35 +29,39 @@ constexpr const char* kSource = "answer";
 // How long a wish to stop may go unnoticed.
 constexpr int kPollMilliseconds = 50;
 
-VariantFacts read_facts(const JsonValue& json) {
-  const auto integer = [&](const char* key) { return json.at(key, kSource).as_integer(key); };
-  VariantFacts facts;
-  facts.plan_hash = json.at("plan_hash", kSource).as_string("plan_hash");
-  facts.planned_bytes = integer("planned_bytes");
-  facts.staging_bytes = integer("staging_bytes");
-  facts.state_bytes = integer("state_bytes");
-  facts.batch = integer("batch");
-  facts.micro = integer("micro");
-  facts.queue = integer("queue");
-  facts.steps_per_epoch = integer("steps_per_epoch");
-  facts.epoch_samples = integer("epoch_samples");
-  facts.memory_text = json.at("memory_text", kSource).as_string("memory_text");
-  facts.made_again = integer("made_again");
-  facts.mix = integer("mix");
-  facts.fair_steps = integer("fair_steps");
-  facts.token_growth = json.at("token_growth", kSource).as_number("token_growth");
-  if (const JsonValue* free = json.find("free_device_bytes"))
-    facts.free_device_bytes = free->as_integer("free_device_bytes");
-  facts.open_seconds = json.at("open_seconds", kSource).as_number("open_seconds");
-  return facts;
-}
+// Reads the fields of an object; UserError for one that is missing or of another type.
+class AnswerReader {
+ public:
+  explicit AnswerReader(const JsonValue& object) : object_(object) {}
 
-Block read_block(const JsonValue& json) {
-  const auto number = [&](const char* key) { return json.at(key, kSource).as_number(key); };
-  return {.seconds = number("seconds"),
-          .waited_seconds = number("waited_seconds"),
-          .stolen_seconds = number("stolen_seconds"),
-          .switches = json.at("switches", kSource).as_integer("switches")};
+  void operator()(const char* key, bool& out) const { out = at(key).as_bool(key); }
+  void operator()(const char* key, int64_t& out) const { out = at(key).as_integer(key); }
+  void operator()(const char* key, double& out) const { out = at(key).as_number(key); }
+  void operator()(const char* key, std::string& out) const { out = at(key).as_string(key); }
+  void operator()(const char* key, std::vector<std::string>& out) const {
+    for (const JsonValue& text : at(key).as_array(key)) out.push_back(text.as_string(key));
+  }
+  void operator()(const char* key, std::vector<StepLaunch>& out, size_t most) const {
+    const JsonValue::Array& launches = at(key).as_array(key);
+    check(launches.size() <= most, "a time-line of {} launches", launches.size());
+    for (const JsonValue& launch : launches)
+      StepLaunch::fields(out.emplace_back(), AnswerReader(launch));
+  }
+  void known(const char* key, std::optional<int64_t>& out) const {
+    if (const JsonValue* value = object_.find(key)) out = value->as_integer(key);
+  }
+
+ private:
+  const JsonValue& at(const char* key) const { return object_.at(key, kSource); }
+
+  const JsonValue& object_;
+};
+
+template <HasFields T>
+T read_fields(const JsonValue& object) {
+  T value;
+  T::fields(value, AnswerReader(object));
+  return value;
 }
 
 /// Two ends that no other process inherits.
@@ -112,7 +116,7 @@ WorkerProcess::WorkerProcess(const WorkerOptions& options,
   std::string text;
   JsonWriter json(text);
   json.begin_object().field("open", config_toml).field("epoch", epoch).end_object().finish();
-  facts_ = read_facts(parse_json(ask(text), kSource).at("facts", kSource));
+  facts_ = read_fields<VariantFacts>(parse_json(ask(text), kSource).at("facts", kSource));
 }
 
 WorkerProcess::~WorkerProcess() { end(); }
@@ -193,7 +197,7 @@ Block WorkerProcess::run(int64_t steps, StepKind kind) {
   const JsonValue answer = parse_json(ask(text), kSource);
   const JsonValue& block = answer.at("block", kSource);
   measured_bytes_ = block.at("measured_bytes", kSource).as_integer("measured_bytes");
-  return read_block(block);
+  return read_fields<Block>(block);
 }
 
 StepTimeline WorkerProcess::timeline(int64_t steps) {
@@ -201,22 +205,7 @@ StepTimeline WorkerProcess::timeline(int64_t steps) {
   JsonWriter json(text);
   json.begin_object().field("timeline", steps).end_object().finish();
   const JsonValue answer = parse_json(ask(text), kSource);
-  const JsonValue& found = answer.at("timeline", kSource);
-  StepTimeline timeline{.step_ms = found.at("step_ms", kSource).as_number("step_ms"),
-                        .launches = {},
-                        .merged = found.at("merged", kSource).as_integer("merged")};
-  const auto& launches = found.at("launches", kSource).as_array("launches");
-  check(launches.size() <= kMostLaunches, "a time-line of {} launches", launches.size());
-  for (const JsonValue& launch : launches) {
-    const auto text_of = [&](const char* key) { return launch.at(key, kSource).as_string(key); };
-    const auto number = [&](const char* key) { return launch.at(key, kSource).as_number(key); };
-    timeline.launches.push_back({.name = text_of("name"),
-                                 .row = text_of("row"),
-                                 .start_ms = number("start_ms"),
-                                 .duration_ms = number("duration_ms"),
-                                 .site = text_of("site")});
-  }
-  return timeline;
+  return read_fields<StepTimeline>(answer.at("timeline", kSource));
 }
 
 GuardAnswer WorkerProcess::guard(const GuardRequest& request) {
@@ -226,18 +215,7 @@ GuardAnswer WorkerProcess::guard(const GuardRequest& request) {
   json.field("class", name_of(request.semantic_class)).field("most_steps", request.most_steps);
   json.end_object().finish();
   const JsonValue whole = parse_json(ask(text), kSource);
-  const JsonValue& guard = whole.at("guard", kSource);
-  const auto number = [&](const char* key) { return guard.at(key, kSource).as_number(key); };
-  GuardAnswer answer{.passed = guard.at("passed", kSource).as_bool("passed"),
-                     .can_tell = guard.at("can_tell", kSource).as_bool("can_tell"),
-                     .text = guard.at("text", kSource).as_string("text"),
-                     .margin = number("margin"),
-                     .detectable = number("detectable"),
-                     .power = number("power"),
-                     .f32_modules = {}};
-  for (const JsonValue& module : guard.at("f32_modules", kSource).as_array("f32_modules"))
-    answer.f32_modules.push_back(module.as_string("f32_modules"));
-  return answer;
+  return read_fields<GuardAnswer>(whole.at("guard", kSource));
 }
 
 void WorkerProcess::rewind() {

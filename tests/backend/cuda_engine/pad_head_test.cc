@@ -76,11 +76,11 @@ TEST_F(CudaPadHead, NoKernelUsesWhatLiesInThePadding) {
   }
 }
 
-TrainConfig tiny_gpt(int64_t vocab, std::string precision, int64_t micro) {
+TrainConfig tiny_gpt(int64_t vocab, Precision precision, int64_t micro) {
   TrainConfig config;
-  config.model.kind = "gpt";
+  config.model.kind = nn::ModelKind::kGpt;
   config.model.gpt = {.vocab = vocab, .context = 8, .layers = 1, .heads = 2, .width = 16};
-  config.data.kind = "random";
+  config.data.kind = data::DataKind::kRandom;
   config.data.tokens = true;
   config.data.shape = {8};
   config.data.classes = vocab;
@@ -91,7 +91,7 @@ TrainConfig tiny_gpt(int64_t vocab, std::string precision, int64_t micro) {
   config.train.batch = config.train.eval_batch = 4;
   config.train.steps = 3;
   config.train.micro = micro;
-  config.train.precision = std::move(precision);
+  config.train.precision = precision;
   return config;
 }
 
@@ -130,19 +130,19 @@ Trained train_on(Backend& backend, const TrainConfig& config, bool pads = true) 
 TEST_F(CudaPadHead, PaddedHeadsGiveTheLossesOfTheCpu) {
   struct Case {
     int64_t vocab;
-    const char* precision;
+    Precision precision;
     int64_t micro;
     double bound;
     size_t padded;  // in step, or micro, and eval
   };
-  const Case all[] = {{257, "bf16", 1, 0x1p-6, 2},
-                      {300, "fp16", 2, 0x1p-9, 2},
-                      {257, "f32", 1, 1e-5, 0},
-                      {101, "bf16", 1, 0x1p-6, 0}};
+  const Case all[] = {{257, Precision::kBf16, 1, 0x1p-6, 2},
+                      {300, Precision::kFp16, 2, 0x1p-9, 2},
+                      {257, Precision::kF32, 1, 1e-5, 0},
+                      {101, Precision::kBf16, 1, 0x1p-6, 0}};
   const size_t few = is_full_scale() ? std::size(all) : 2;
   const auto cpu = make_backend("cpu");
   for (const Case& each : std::span(all).first(few)) {
-    SCOPED_TRACE(fmt::format("{} columns in {}", each.vocab, each.precision));
+    SCOPED_TRACE(fmt::format("{} columns in {}", each.vocab, name_of(each.precision)));
     const TrainConfig config = tiny_gpt(each.vocab, each.precision, each.micro);
     const auto gpu = make_backend_cuda();
     const Trained got = train_on(*gpu, config), want = train_on(*cpu, config);

@@ -67,9 +67,9 @@ std::vector<TrainConfig> configs() {
   std::vector<TrainConfig> all;
   size_t number = 0;
   for (const char* kind : {"mlp", "gpt", "cnn"})
-    for (const char* precision : {"f32", "fp16"})
+    for (const Precision precision : {Precision::kF32, Precision::kFp16})
       for (const int64_t micro : {1, 2})
-        for (const char* capture : {"auto", "off"}) {
+        for (const CaptureChoice capture : {CaptureChoice::kAuto, CaptureChoice::kOff}) {
           if (is_short_scale() && number++ % 5 != 0) continue;
           TrainConfig& config = all.emplace_back(small_config(kind));
           config.train.precision = precision;
@@ -100,7 +100,7 @@ void expect_recorded_as_launched(std::vector<std::string> log) {
 }
 
 void CudaSession::expect_steady(const TrainConfig& config, Backend& gpu) {
-  const bool is_recorded = config.train.capture == "auto";
+  const bool is_recorded = config.train.capture == CaptureChoice::kAuto;
   const Task task = open_task(config);
   const Zeros zeros(gpu);
   Session session(task, config, gpu, program_options(config, task));
@@ -139,7 +139,7 @@ void CudaSession::expect_steady(const TrainConfig& config, Backend& gpu) {
   EXPECT_EQ(count("cuLaunchKernel"), is_recorded ? 0 : kSteps / 2 * launches);
   EXPECT_EQ(count("cuMemcpyHtoDAsync_v2"), kSteps / 2 * copies);
   // The host waits for the copies of the run before; once in 63 steps for how many were skipped.
-  const size_t asked = config.train.precision == "fp16" ? 1 : 0;
+  const size_t asked = config.train.precision == Precision::kFp16 ? 1 : 0;
   EXPECT_EQ(count("cuEventSynchronize"), runs);
   EXPECT_EQ(count("cuStreamSynchronize"), 2 * asked);
   EXPECT_EQ(count("cuMemcpyDtoHAsync_v2") > 0, asked > 0);
@@ -156,10 +156,10 @@ TEST_F(CudaSession, ASteadyStepNeitherWaitsNorAllocates) {
   for (const bool has_library : {false, true})
     for (const TrainConfig& config : configs()) {
       SCOPED_TRACE(fmt::format("{} {} micro {} capture {} library {}",
-                               config.model.kind,
-                               config.train.precision,
+                               name_of(config.model.kind),
+                               name_of(config.train.precision),
                                config.train.micro,
-                               config.train.capture,
+                               name_of(config.train.capture),
                                has_library));
       start(4112);
       expect_steady(config, *(has_library ? make_backend_with_blas() : make_backend_cuda()));
@@ -173,7 +173,7 @@ TEST_F(CudaSession, ASteadyStepNeitherWaitsNorAllocates) {
 class CudaTrainingFails : public CudaSession {
  protected:
   CudaTrainingFails() : config_(small_config("gpt")) {
-    config_.train.precision = "fp16";
+    config_.train.precision = Precision::kFp16;
     config_.train.micro = 2;
     task_.emplace(open_task(config_));
   }

@@ -27,6 +27,17 @@ struct GuardAnswer {
   double power = 0;       ///< Probability that a candidate without any loss passes them.
   /// Modules that, kept in f32, let the candidate pass; empty where that mends nothing.
   std::vector<std::string> f32_modules = {};
+
+  /// The list that json_fields.h describes.
+  static void fields(auto& self, auto&& visit) {
+    visit("passed", self.passed);
+    visit("can_tell", self.can_tell);
+    visit("text", self.text);
+    visit("margin", self.margin);
+    visit("detectable", self.detectable);
+    visit("power", self.power);
+    visit("f32_modules", self.f32_modules);
+  }
 };
 
 /// The configuration in `text`, its settings those of this process from now on; it writes nothing.

@@ -13,8 +13,8 @@ void add_parameter(std::vector<Compared>& list,
                    const std::string& name,
                    const nn::OptimizerOptions& o) {
   const std::vector<std::string> moments = nn::moment_names(o, name);
-  const double beta = o.kind == "adamw" ? o.beta1 : o.momentum;
-  const double scale = o.kind == "adamw" ? 1.0 / (1.0 - o.beta1) : 1.0;
+  const double beta = o.kind == nn::OptimizerKind::kAdamW ? o.beta1 : o.momentum;
+  const double scale = o.kind == nn::OptimizerKind::kAdamW ? 1.0 / (1.0 - o.beta1) : 1.0;
   if (!moments.empty())
     list.push_back({name + ": gradient", Kind::kGradient, moments[0], beta, scale});
   if (!can_match_moments(o)) list.push_back({name + ": update", Kind::kUpdate, name, 1.0, 1.0});
@@ -67,7 +67,7 @@ void add_piece(BatchSums& sums, const Compared& compared, const StepTensors& ten
 }  // namespace
 
 bool can_match_moments(const nn::OptimizerOptions& o) {
-  return o.kind == "adamw" ? o.beta1 > 0 && o.beta2 > 0 : o.momentum > 0;
+  return o.kind == nn::OptimizerKind::kAdamW ? o.beta1 > 0 && o.beta2 > 0 : o.momentum > 0;
 }
 
 std::vector<Compared> compared_tensors(const Variant& variant,

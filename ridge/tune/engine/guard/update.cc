@@ -15,7 +15,7 @@ constexpr double kUpdateRoundings = 16;
 
 // What a step keeps of the moment number `k`.
 double kept(const nn::OptimizerOptions& o, size_t k) {
-  if (o.kind != "adamw") return o.momentum;
+  if (o.kind != nn::OptimizerKind::kAdamW) return o.momentum;
   return k == 0 ? o.beta1 : o.beta2;
 }
 
@@ -224,7 +224,7 @@ std::vector<UpdateError> update_errors(const GuardedStep& at,
 std::vector<UpdateError> moment_errors(const GuardedStep& at,
                                        const nn::OptimizerOptions& optimizer) {
   std::vector<UpdateError> errors;
-  if (optimizer.kind != "adamw") return errors;
+  if (optimizer.kind != nn::OptimizerKind::kAdamW) return errors;
   for (const Parameter& parameter : parameters_of(at.variants.reference, optimizer))
     errors.push_back(moment_error(at, parameter, optimizer));
   return errors;

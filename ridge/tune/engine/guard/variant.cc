@@ -144,9 +144,9 @@ std::vector<std::string> SessionVariant::low_modules() const {
 
 TrainConfig oracle_config(TrainConfig config) {
   config.model.dtype = DType::kF64;
-  config.train.precision = "f32";
+  config.train.precision = Precision::kF32;
   config.train.memory_limit = 0;
-  config.train.kernels = "same_bits";
+  config.train.kernels = KernelsChoice::kSameBits;
   return config;
 }
 
