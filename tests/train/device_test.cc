@@ -153,10 +153,10 @@ TEST(TrainOnADevice, ASteadyStepNeitherWaitsNorAllocates) {
       device.clear_log();
       run(6, 30);
       EXPECT_EQ(count(device.log(), "allocate"), 0u) << name_of(precision);
-      EXPECT_EQ(count(device.log(), "host waits for stream"), 0u) << precision;
+      EXPECT_EQ(count(device.log(), "host waits for stream"), 0u) << name_of(precision);
       const size_t runs = 24 * static_cast<size_t>(micro == 1 ? 1 : micro + 1);
-      EXPECT_EQ(count(device.log(), "host waits for event"), runs) << precision;
-      EXPECT_EQ(count(device.log(), "0: replay"), runs) << precision;
+      EXPECT_EQ(count(device.log(), "host waits for event"), runs) << name_of(precision);
+      EXPECT_EQ(count(device.log(), "0: replay"), runs) << name_of(precision);
       EXPECT_TRUE(session.last_result().is_finite());
     }
 }
