@@ -80,7 +80,9 @@ nn::OptimizerOptions optimizer_options(const json& optimizer) {
 }
 
 nn::ScheduleOptions schedule_options(const json& schedule) {
-  return {schedule["kind"], schedule["warmup"], schedule["final_ratio"]};
+  return {parse_name<nn::ScheduleKind>(schedule["kind"].get<std::string>()).value(),
+          schedule["warmup"],
+          schedule["final_ratio"]};
 }
 
 nn::SampleTypes sample_types(const json& table, DType dtype) {
