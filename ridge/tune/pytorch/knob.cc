@@ -30,8 +30,8 @@ const std::string& text_in(const JsonValue& row, std::string_view field) {
   return row.at(field, kTable).as_string(kTable);
 }
 
-template <typename T, size_t N>
-T named(const std::pair<std::string_view, T> (&table)[N], const std::string& name) {
+template <typename T, size_t kCount>
+T named(const std::pair<std::string_view, T> (&table)[kCount], const std::string& name) {
   for (const auto& [word, value] : table)
     if (word == name) return value;
   throw InternalError(fmt::format("{}: unknown word '{}'", kTable, name));
