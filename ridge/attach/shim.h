@@ -90,9 +90,10 @@ struct LoaderFacts {
 /// The probe's result for one knob (tune/pytorch/recipe.h): a value to try, or why there is none.
 struct KnobOffer {
   std::string key{}, value{};
-  SemanticClass semantic_class = SemanticClass::kBitIdentical;  ///< In this program.
-  std::string text{};     ///< Why it could gain: "3 convolutions, in NCHW".
-  std::string refusal{};  ///< Not empty: why it is not to be tried; no value then.
+  SemanticClass semantic_class =
+      SemanticClass::kBitIdentical;  ///< The class of the change in this program.
+  std::string text{};                ///< Why it could gain: "3 convolutions, in NCHW".
+  std::string refusal{};             ///< Not empty: why it is not to be tried; no value then.
 
   static void fields(auto& self, auto&& visit) {
     visit("key", self.key);

@@ -50,7 +50,7 @@ class FactsReader {
     const int64_t* number = find<int64_t>(key);
     if (number != nullptr && *number >= least && *number <= kMostNumber) out = *number;
   }
-  /// By its number; one that is too large is the worst class.
+  /// Reads a class by its number; a number that is too large is the worst class.
   void operator()(std::string_view key, std::optional<SemanticClass>& out) const {
     int64_t number = -1;
     (*this)(key, number);

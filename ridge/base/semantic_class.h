@@ -3,8 +3,9 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string_view>
+
+#include "ridge/base/named_enum.h"
 
 namespace ridge {
 
@@ -15,9 +16,8 @@ enum class SemanticClass : uint8_t {
   kPrecision,      ///< Other dtypes.
   kTrajectory,     ///< Another computation.
 };
-
-/// "bit_identical", "reassociation", "precision", "trajectory".
-std::string_view name_of(SemanticClass semantic_class);
-std::optional<SemanticClass> parse_semantic_class(std::string_view name);
+constexpr std::string_view names_of(SemanticClass) {
+  return "bit_identical|reassociation|precision|trajectory";
+}
 
 }  // namespace ridge

@@ -1,4 +1,4 @@
-// For `ridge inspect CONFIG`: facts about the program that `ridge train CONFIG` would run.
+// `ridge inspect CONFIG` prints these facts about the program that `ridge train CONFIG` would run.
 #pragma once
 
 #include <cstdint>

@@ -39,7 +39,7 @@ class Ticks {
     next_ns_ = std::max(next_ns_ + wait, now_ns() + wait / 2);
     if (count_ == 1) next_ns_ = now_ns() + wait;
   }
-  // In pieces, so that a signal between two checks of its flag does not wait for long.
+  // The wait is cut into pieces, so that a signal between two checks of its flag is soon noticed.
   int wait_ms() const {
     constexpr int64_t kLongest = 250;
     const int64_t ms = (next_ns_ - now_ns()) / 1'000'000 + 1;

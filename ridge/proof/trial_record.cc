@@ -4,33 +4,6 @@
 #include <cmath>
 
 namespace ridge {
-namespace {
-
-constexpr std::array<std::string_view, 9> kVerdicts = {"kept",
-                                                       "not_faster",
-                                                       "open",
-                                                       "guard_failed",
-                                                       "failed",
-                                                       "refused",
-                                                       "not_tried",
-                                                       "unguarded",
-                                                       "dropped"};
-
-template <typename T, size_t kCount>
-std::optional<T> parse_name(const std::array<std::string_view, kCount>& names,
-                            std::string_view name) {
-  for (size_t i = 0; i < names.size(); ++i)
-    if (names[i] == name) return static_cast<T>(i);
-  return std::nullopt;
-}
-
-}  // namespace
-
-std::string_view name_of(TrialVerdict verdict) { return kVerdicts[static_cast<size_t>(verdict)]; }
-
-std::optional<TrialVerdict> parse_trial_verdict(std::string_view name) {
-  return parse_name<TrialVerdict>(kVerdicts, name);
-}
 
 double log_ratio_of(const PairRecord& pair, double work) {
   const double outer = pair.seconds[0] + pair.seconds[3];

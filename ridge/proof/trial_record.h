@@ -27,11 +27,9 @@ enum class TrialVerdict : uint8_t {
   kUnguarded,    ///< Faster, but the time ended before the guard had a verdict.
   kDropped,      ///< Kept once, and no longer worth having beside what was kept after it.
 };
-
-/// "kept", "not_faster", "open", "guard_failed", "failed", "refused", "not_tried", "unguarded",
-/// "dropped".
-std::string_view name_of(TrialVerdict verdict);
-std::optional<TrialVerdict> parse_trial_verdict(std::string_view name);
+constexpr std::string_view names_of(TrialVerdict) {
+  return "kept|not_faster|open|guard_failed|failed|refused|not_tried|unguarded|dropped";
+}
 
 /// No ceiling is above this: a part of a step that takes nearly all of it bounds nothing.
 inline constexpr double kNoCeiling = 100;

@@ -17,8 +17,8 @@
 #include "ridge/base/trace/chrome_trace.h"
 #include "ridge/base/trace/nvtx.h"
 #include "ridge/base/trace/trace.h"
+#include "ridge/infer/weights.h"
 #include "ridge/io/file.h"
-#include "ridge/run/backends.h"
 #include "ridge/train/checkpointing.h"
 #include "ridge/train/device_memory.h"
 #include "ridge/train/memory_limit.h"
@@ -89,7 +89,7 @@ class Run {
       : request_(request),
         config_(request.config),
         observer_(observer),
-        backend_(make_backend(config_.train.device, listener())),
+        backend_(open_backend(config_.train.device, observer_)),
         task_(open_task(config_)),
         kernels_(config_, *backend_, request.choose) {
     find_start();
@@ -103,9 +103,6 @@ class Run {
   TrainResult run();
 
  private:
-  NoteListener listener() {
-    return [this](const std::string& note) { observer_.on_message(note); };
-  }
   void find_start();
   void open();
   void make_files();

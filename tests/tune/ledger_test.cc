@@ -123,13 +123,13 @@ TEST(Ledger, OldOnesStayReadable) {
 TEST(Ledger, NamesReadBack) {
   for (int i = 0; i < 9; ++i) {
     const auto verdict = static_cast<TrialVerdict>(i);
-    EXPECT_EQ(parse_trial_verdict(name_of(verdict)), verdict);
+    EXPECT_EQ(parse_name<TrialVerdict>(name_of(verdict)), verdict);
   }
   for (int i = 0; i < 4; ++i) {
     const auto semantic_class = static_cast<SemanticClass>(i);
-    EXPECT_EQ(parse_semantic_class(name_of(semantic_class)), semantic_class);
+    EXPECT_EQ(parse_name<SemanticClass>(name_of(semantic_class)), semantic_class);
   }
-  EXPECT_EQ(parse_trial_verdict(""), std::nullopt);
+  EXPECT_EQ(parse_name<TrialVerdict>(""), std::nullopt);
 }
 
 TEST(Ledger, EveryLineIsInTheFileWhenTheCallReturns) {

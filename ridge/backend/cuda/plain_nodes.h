@@ -30,7 +30,7 @@ std::optional<Graph> plain_form(const Node& node);
 /// A library's `kernel` of `node`, whose prepare() launches it once, on zeros that are freed again,
 /// unless `is_warm` is set already: a library loads the code of a kernel, into memory of the
 /// device, when it first runs, which would be in the middle of a measurement, or of a capture.
-/// Where there is no free memory for the operands, loading is left to the first launch.
+/// Loading is left to the first launch if there is no free memory for the operands.
 std::unique_ptr<NodeKernel> make_warmed_node(
     std::unique_ptr<NodeKernel> kernel,
     const Node& node,

@@ -81,9 +81,9 @@ class LoopGroups {
   std::vector<int> group_of_;
   std::vector<std::vector<const Node*>> users_;
   std::vector<bool> is_output_;
-  std::vector<bool> is_member_;  ///< By node: it belongs to a loop.
+  std::vector<bool> is_member_;  ///< Says of each node whether a loop holds it.
   std::vector<int> times_;
-  std::vector<bool> is_needed_;  ///< By node; false for views that only their base's loop reads.
+  std::vector<bool> is_needed_;  ///< False for views that only their base's loop reads.
 };
 
 /// A node that a loop computes for itself rather than reads: it costs nothing, or is read as what

@@ -3,6 +3,7 @@
 
 #include "ridge/base/error.h"
 #include "ridge/base/json_fields.h"
+#include "ridge/base/named_enum.h"
 #include "ridge/base/utf8.h"
 #include "ridge/io/json.h"
 #include "ridge/proof/ledger/ledger.h"
@@ -49,11 +50,12 @@ class Reader {
     (*this)(key, number, 0, kHighestCount);
     out = static_cast<uint64_t>(number);
   }
-  void operator()(std::string_view key, SemanticClass& out) const {
-    out = named(key, parse_semantic_class);
-  }
-  void operator()(std::string_view key, TrialVerdict& out) const {
-    out = named(key, parse_trial_verdict);
+  template <NamedEnum E>
+  void operator()(std::string_view key, E& out) const {
+    const std::string name = text(key);
+    const std::optional<E> value = parse_name<E>(name);
+    check(value.has_value(), "{}: unknown '{}'", place(key), name.substr(0, 60));
+    out = *value;
   }
   void operator()(std::string_view key, std::array<double, 4>& out) const {
     const JsonValue::Array& seconds = at(key).as_array(place(key));
@@ -103,14 +105,6 @@ class Reader {
 
  private:
   const JsonValue& at(std::string_view key) const { return object_.at(key, where_); }
-  /// The enumerator whose name stands under `key`.
-  template <typename T>
-  T named(std::string_view key, std::optional<T> (*parse)(std::string_view)) const {
-    const std::string name = text(key);
-    const std::optional<T> value = parse(name);
-    check(value.has_value(), "{}: unknown '{}'", place(key), name.substr(0, 60));
-    return *value;
-  }
 
   const JsonValue& object_;
   std::string where_;

@@ -190,7 +190,7 @@ void contradict_interval(const TrialRecord& record,
 }
 
 void contradict_recipe(const TrialRecord& record,
-                       const RecipeHash& hash_of,
+                       RecipeHash hash_of,
                        std::vector<std::string>& found) {
   if (record.recipe_hash.empty()) return;
   try {
@@ -203,7 +203,7 @@ void contradict_recipe(const TrialRecord& record,
 
 }  // namespace
 
-std::vector<std::string> contradictions(const TrialRecord& record, const RecipeHash& hash_of) {
+std::vector<std::string> contradictions(const TrialRecord& record, RecipeHash hash_of) {
   std::vector<std::string> found;
   const Judge judge = judge_again(record);
   contradict_verdict(record, judge, found);
@@ -212,7 +212,7 @@ std::vector<std::string> contradictions(const TrialRecord& record, const RecipeH
   return found;
 }
 
-std::string explain_trial(const TrialRecord& record, const RecipeHash& hash_of) {
+std::string explain_trial(const TrialRecord& record, RecipeHash hash_of) {
   std::string text = opening(record) + bets(record);
   const std::vector<std::string> found = contradictions(record, hash_of);
   if (found.empty()) return text + "Verdict, interval and recipe follow from what is recorded.\n";

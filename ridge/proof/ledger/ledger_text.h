@@ -1,7 +1,6 @@
 // A ledger for people: all trials as a table, and one in words, with its verdict proven again.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,15 +16,15 @@ std::string ledger_table(const Ledger& ledger);
 std::string ledger_json(const Ledger& ledger);
 
 /// The hash of the recipe of which this is the text. UserError where it is none.
-using RecipeHash = std::function<std::string(std::string_view text)>;
+using RecipeHash = std::string (*)(std::string_view text);
 
 /// Lists the statements of the record that do not follow from its raw data: verdict and interval
 /// are recomputed by the judge from all pairs, the recipe's hash by `hash_of`. Empty where
 /// everything holds.
-std::vector<std::string> contradictions(const TrialRecord& record, const RecipeHash& hash_of);
+std::vector<std::string> contradictions(const TrialRecord& record, RecipeHash hash_of);
 
 /// Everything about one trial: what was believed, what was measured, how the bets went, why it was
 /// kept or not, and contradictions().
-std::string explain_trial(const TrialRecord& record, const RecipeHash& hash_of);
+std::string explain_trial(const TrialRecord& record, RecipeHash hash_of);
 
 }  // namespace ridge

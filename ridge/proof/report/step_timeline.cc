@@ -8,8 +8,6 @@
 #include <utility>
 #include <variant>
 
-#include "ridge/base/json_fields.h"
-
 namespace ridge {
 namespace {
 
@@ -121,10 +119,6 @@ StepTimeline make_timeline(const TraceLog& log,
       timeline.launches.push_back(std::move(launch));
     }
   return timeline;
-}
-
-void write_timeline(JsonWriter& json, const StepTimeline& timeline) {
-  FieldWriter(json).write(timeline);
 }
 
 }  // namespace ridge

@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "ridge/base/json_writer.h"
 #include "ridge/base/trace/trace_event.h"
 
 namespace ridge {
@@ -65,8 +64,5 @@ StepTimeline make_timeline(const TraceLog& log,
                            const StepWindow& window,
                            const std::map<std::string, std::string>& ops,
                            size_t most = kMostLaunches);
-
-/// An object with all of it.
-void write_timeline(JsonWriter& json, const StepTimeline& timeline);
 
 }  // namespace ridge

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "ridge/base/json_fields.h"
 #include "ridge/base/json_writer.h"
 #include "ridge/proof/ledger/ledger.h"
 #include "ridge/proof/report/no_gain.h"
@@ -49,7 +50,7 @@ void write_variant(JsonWriter& json, const OptimizeSummary& summary, const Varia
   if (variant.timeline.launches.empty())
     json.value(nullptr);
   else
-    write_timeline(json, variant.timeline);
+    FieldWriter(json).write(variant.timeline);
   json.field("config", variant.config).end_object();
 }
 

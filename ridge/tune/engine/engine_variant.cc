@@ -41,9 +41,6 @@ constexpr size_t kKeptBatches = 4;
 // distances by length, the same for every variant.
 constexpr size_t kMixedBatches = 8, kSeenBatches = 64;
 
-constexpr std::array<std::string_view, 6> kKindNames = {
-    "train", "kept", "load", "no_kernel", "queue", "tell"};
-
 // Steps of a trace run in before it begins: a loader that was full is then as it is in a long run.
 constexpr int64_t kMostRunIn = 8;
 
@@ -136,8 +133,6 @@ double samples_per_step(const VariantFacts& facts) {
 double work_ratio(const VariantFacts& before, const VariantFacts& after) {
   return samples_per_step(after) / samples_per_step(before);
 }
-
-std::string_view name_of(StepKind kind) { return kKindNames[static_cast<size_t>(kind)]; }
 
 struct EngineVariant::Parts {
   Parts(std::string_view text, int64_t epoch);

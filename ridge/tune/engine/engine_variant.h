@@ -3,13 +3,13 @@
 // part costs.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "ridge/base/named_enum.h"
 #include "ridge/proof/report/step_timeline.h"
 #include "ridge/proof/trial.h"
 
@@ -24,16 +24,7 @@ enum class StepKind : uint8_t {
   kQueue,     ///< Kept batches, each step waited for: the time counts in which the host queues it.
   kTell,      ///< No step, only what would be told of it: its result is read, lines are written.
 };
-
-inline constexpr std::array kStepKinds = {StepKind::kTrain,
-                                          StepKind::kKept,
-                                          StepKind::kLoad,
-                                          StepKind::kNoKernel,
-                                          StepKind::kQueue,
-                                          StepKind::kTell};
-
-/// "train", "kept", "load", "no_kernel", "queue", "tell".
-std::string_view name_of(StepKind kind);
+constexpr std::string_view names_of(StepKind) { return "train|kept|load|no_kernel|queue|tell"; }
 
 struct VariantFacts {
   std::string plan_hash;

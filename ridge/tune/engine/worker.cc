@@ -26,7 +26,7 @@ void write_block(JsonWriter& json, const Block& block, int64_t measured_bytes) {
 
 GuardRequest read_guard(const JsonValue& request) {
   const auto text = [&](const char* key) { return request.at(key, kSource).as_string(key); };
-  const auto semantic_class = parse_semantic_class(text("class"));
+  const auto semantic_class = parse_name<SemanticClass>(text("class"));
   check(semantic_class.has_value(), "unknown class '{}'", text("class"));
   return {.reference = text("reference"),
           .candidate = text("guard"),
@@ -35,8 +35,7 @@ GuardRequest read_guard(const JsonValue& request) {
 }
 
 StepKind kind_of(const std::string& name) {
-  for (StepKind kind : kStepKinds)
-    if (name == name_of(kind)) return kind;
+  if (const auto kind = parse_name<StepKind>(name)) return *kind;
   throw UserError(fmt::format("unknown kind of steps '{}'", name));
 }
 
@@ -70,8 +69,7 @@ class Server {
       const int64_t count = steps->as_integer("timeline");
       check(
           count >= 1 && count <= kMostTraced, "{} steps to trace: at most {}", count, kMostTraced);
-      json.key("timeline");
-      return write_timeline(json, variant_->timeline(count));
+      return FieldWriter(json)("timeline", variant_->timeline(count));
     }
     request.at("hash", kSource);
     json.field("hash", variant_->state_hash());

@@ -1,7 +1,6 @@
 #include "ridge/tune/pytorch/knob.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "ridge/attach/shim.h"
 #include "ridge/base/error.h"
@@ -13,28 +12,15 @@ namespace {
 // Opens errors: the table is part of the library, so only who edits it can see one.
 constexpr std::string_view kTable = "knobs.json";
 
-constexpr std::pair<std::string_view, KnobType> kTypes[] = {
-    {"flag", KnobType::kFlag},
-    {"number", KnobType::kNumber},
-    {"word", KnobType::kWord},
-    {"cpus", KnobType::kCpus},
-};
-
-constexpr std::pair<std::string_view, ForeignPart> kForeignParts[] = {
-    {"loading", ForeignPart::kLoading},
-    {"computing", ForeignPart::kComputing},
-    {"all", ForeignPart::kAll},
-};
-
 const std::string& text_in(const JsonValue& row, std::string_view field) {
   return row.at(field, kTable).as_string(kTable);
 }
 
-template <typename T, size_t kCount>
-T named(const std::pair<std::string_view, T> (&table)[kCount], const std::string& name) {
-  for (const auto& [word, value] : table)
-    if (word == name) return value;
-  throw InternalError(fmt::format("{}: unknown word '{}'", kTable, name));
+template <NamedEnum E>
+E named(const JsonValue& row, std::string_view field) {
+  const std::string& name = text_in(row, field);
+  if (const auto found = parse_name<E>(name)) return *found;
+  throw InternalError(fmt::format("{}: unknown {} '{}'", kTable, field, name));
 }
 
 std::vector<std::string> list_in(const JsonValue& row, std::string_view field) {
@@ -44,19 +30,13 @@ std::vector<std::string> list_in(const JsonValue& row, std::string_view field) {
   return list;
 }
 
-SemanticClass class_in(const JsonValue& row) {
-  const std::string& name = text_in(row, "class");
-  if (const auto found = parse_semantic_class(name)) return *found;
-  throw InternalError(fmt::format("{}: unknown class '{}'", kTable, name));
-}
-
 Knob read_knob(const JsonValue& row) {
   Knob knob{.key = text_in(row, "key"),
-            .type = named(kTypes, text_in(row, "type")),
+            .type = named<KnobType>(row, "type"),
             .words = list_in(row, "words"),
-            .semantic_class = class_in(row),
+            .semantic_class = named<SemanticClass>(row, "class"),
             .text = text_in(row, "text"),
-            .part = named(kForeignParts, text_in(row, "shortens")),
+            .part = named<ForeignPart>(row, "shortens"),
             .excludes = list_in(row, "excludes")};
   if (knob.type == KnobType::kNumber) {
     knob.least = row.at("least", kTable).as_integer(kTable);

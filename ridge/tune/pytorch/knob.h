@@ -8,12 +8,14 @@
 #include <string_view>
 #include <vector>
 
+#include "ridge/base/named_enum.h"
 #include "ridge/base/semantic_class.h"
 
 namespace ridge {
 
 /// The values of a knob: true or false, an integer, one of some words, or CPUs ("0-1,4").
 enum class KnobType : uint8_t { kFlag, kNumber, kWord, kCpus };
+constexpr std::string_view names_of(KnobType) { return "flag|number|word|cpus"; }
 
 /// The part of a step that a change can make shorter.
 enum class ForeignPart : uint8_t {
@@ -21,6 +23,7 @@ enum class ForeignPart : uint8_t {
   kComputing,  ///< All but that.
   kAll,
 };
+constexpr std::string_view names_of(ForeignPart) { return "loading|computing|all"; }
 
 /// One key of [pytorch].
 struct Knob {

@@ -37,7 +37,7 @@ enum class BlasMatmulAttribute : int {
   kTransposeA = 3,
   kTransposeB = 4,
   kEpilogue = 7,
-  kBiasPointer = 8,  ///< For an epilogue with a bias: its address; it has the type of D.
+  kBiasPointer = 8,  ///< Address of the bias of an epilogue that has one, of the type of D.
   kAuxPointer = 11,  ///< Address of GELU's input: written by kGeluAux..., read by kGeluSlope.
   kAuxLine = 12,     ///< From column to column of that, in elements; a multiple of 8.
 };

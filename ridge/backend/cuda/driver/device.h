@@ -48,7 +48,7 @@ class Device {
   void ensure_current() const;
   DeviceMemoryUse memory_use() const;
 
-  /// For destructors, which cannot report errors: a lost device fails every call.
+  /// Destructors call these, for they cannot report errors: a lost device fails every call.
   void make_current_quietly() const noexcept;
   void wait_quietly() const noexcept;
 
@@ -70,7 +70,7 @@ template <typename Handle>
 class Owned {
  public:
   using Destroy = Call<Handle> Driver::*;
-  /// With kWaitForWork, destroying waits for queued work, which may still use the object.
+  /// kWaitForWork makes destroying wait for queued work, which may still use the object.
   enum class Before { kNothing, kWaitForWork };
 
   Owned() = default;

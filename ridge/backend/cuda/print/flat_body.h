@@ -15,8 +15,8 @@ namespace ridge::cuda {
 
 class FlatBody {
  public:
-  /// With `lengths`, those of the tensors of a list, the body is that of each tensor, and its first
-  /// `shared` inputs are for all of them. Refused: there is no such text.
+  /// `lengths` are those of the tensors of a list: the body is then that of each tensor, and its
+  /// first `shared` inputs are for all of them. Refused: there is no such text.
   FlatBody(const FusedBody& body,
            Functions functions,
            size_t shared = 0,

@@ -54,8 +54,8 @@ struct PrintedKernel {
   std::string source;
   std::vector<KernelLaunch> launches;  ///< One after the other.
   size_t workspace_bytes = 0;
-  /// For a kernel that checks indices, the bound that they must be below: the error of a fault
-  /// names it.
+  /// The bound of the indices of a kernel that checks them, which the error of a fault names; 0:
+  /// the kernel checks none.
   int64_t index_limit = 0;
   /// False where the bits are not those of the CPU executors.
   bool same_bits = true;

@@ -33,7 +33,7 @@ class RowLayout {
   const int64_t rows, columns;
   const bool is_long;           ///< A row is more than a piece.
   const bool is_aligned;        ///< Packs of four begin where rows do.
-  int64_t passes_ended = 0;     ///< By reductions of the row and picks.
+  int64_t passes_ended = 0;     ///< Passes that a reduction of the row or a pick ends.
   bool is_spread = false;       ///< All threads go over a long row side by side.
   bool is_held = false;         ///< A warp holds its row in registers.
   int64_t block_rows = 1;       ///< Rows that a block takes at a time.

@@ -6,9 +6,9 @@
 // hold. A row of at most 2048 columns is held in registers where it has room there: by a warp, in
 // packs of two, which leaves each sum its tree.
 //
-// Where no order of sums is asked for, as no row is reduced or the functions have other bits than
-// the CPU's anyway, all threads of the block go over a long row pack by pack: each keeps what it
-// reads for itself, and packs are aligned wherever the row begins. A maximum and the sum of
+// All threads of the block go over a long row pack by pack if no order of sums is asked for, as no
+// row is reduced or the functions have other bits than the CPU's anyway: each keeps what it reads
+// for itself, and packs are aligned wherever the row begins. A maximum and the sum of
 // exponentials around it are then found in one pass.
 #include <algorithm>
 #include <utility>

@@ -131,7 +131,7 @@ class Recorder final : public TraceSource {
     cupti_->check(call.register_clock(host_clock), "cuptiActivityRegisterTimestampCallback");
     cupti_->check(call.register_callbacks(buffer_requested, buffer_completed),
                   "cuptiActivityRegisterCallbacks");
-    // Else CUPTI fills them with zeroes itself, in the launching thread. A version without this
+    // CUPTI would fill them with zeroes itself, in the launching thread. A version without this
     // setting does so, and the result is the same.
     uint8_t are_zeroed = 1;
     size_t bytes = sizeof are_zeroed;
