@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <random>
 
 #include "ridge/graph/ops/fused_matmul.h"
 #include "ridge/graph/ops/source.h"
@@ -139,6 +140,35 @@ NamedTensors term_magnitudes(const Graph& single,
   return evaluate(single, reference, operands);
 }
 
+// By how much each result moves, at most of some tries, where every float operand moves by a small
+// part of itself, over that part. A result that cancels is measured by it: no kernel knows more
+// digits of it than its operands have.
+NamedTensors sensitivities(const Graph& lone, const NamedTensors& operands, Backend& reference) {
+  constexpr int kTries = 4;
+  const NamedTensors want = evaluate(lone, reference, operands);
+  NamedTensors most;
+  std::mt19937 random;
+  for (int i = 0; i < kTries; ++i) {
+    NamedTensors moved = operands;
+    double part = 1e-6;
+    for (const auto& [name, tensor] : operands)
+      if (is_float(tensor.type().dtype) && size_of(tensor.type().dtype) == 2) part = 0x1p-5;
+    for (auto& [name, tensor] : moved)
+      if (is_float(tensor.type().dtype))
+        for (int64_t at = 0; at < tensor.elements(); ++at)
+          tensor.set(at, tensor.at(at) * (random() % 2 == 0 ? 1 + part : 1 - part));
+    for (const auto& [name, tensor] : evaluate(lone, reference, moved)) {
+      const TensorType type{DType::kF64, tensor.type().shape};
+      Tensor& movement = most.try_emplace(name, Tensor(type)).first->second;
+      for (int64_t at = 0; at < tensor.elements(); ++at) {
+        const double now = std::fabs(tensor.at(at) - want.at(name).at(at)) / part;
+        if (std::isfinite(now)) movement.set(at, std::max(movement.at(at), now));
+      }
+    }
+  }
+  return most;
+}
+
 const Node& node_of(const Graph& lone) { return *lone.outputs().at(0).value.node; }
 
 }  // namespace
@@ -208,6 +238,9 @@ std::vector<std::string> choice_differences(const Graph& lone,
                        want.at(index),
                        std::max(allowed, 2 * plain_error(lone, operands, want, backend)),
                        magnitude);
+      if (!lines[choice].empty() && allowed > 0)
+        lines[choice] = difference(
+            tensor, want.at(index), allowed, &sensitivities(lone, operands, reference).at(index));
       if (!lines[choice].empty()) break;
     }
   }

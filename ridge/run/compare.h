@@ -53,8 +53,8 @@ inline constexpr std::string_view kCannotRun = "cannot run: ";
 
 /// One line for each of the backend's choices for the node of `lone`: empty when its results agree
 /// with `want` by the tolerance table, or, for an op made of several, err no more than twice what
-/// its plain form does when `backend` runs that op by op; else where they differ. `want` is what
-/// `reference` gives for `operands`.
+/// its plain form does when `backend` runs that op by op, or are what operands within the tolerance
+/// would give; else where they differ. `want` is what `reference` gives for `operands`.
 std::vector<std::string> choice_differences(const Graph& lone,
                                             const NamedTensors& operands,
                                             const NamedTensors& want,

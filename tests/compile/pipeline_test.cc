@@ -200,6 +200,8 @@ TEST(Rules, BitIdenticalOnesKeepBitsOfSpecialValues) {
       {"mul_minus_one", [](Value x) { return x * -1.0; }},
       {"div_power_of_two", [](Value x) { return x / 8.0; }},
       {"where_same", [](Value x) { return where(gt(x, exp(x)), x, x); }},
+      {"where_same",
+       [](Value x) { return where(gt(x, exp(x)), constant_like(x, 2), constant_like(x, 2)); }},
       {"where_constant",
        [](Value x) {
          const Value yes = constant(x.graph(), {DType::kBool, x.shape()}, 1.0);

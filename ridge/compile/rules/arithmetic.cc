@@ -78,8 +78,14 @@ Value div_power_of_two(const Node&, std::span<const Value> in) {
   return mul(in[0], constant_like(in[1], 1.0 / *splat));
 }
 
+// Two constants of equal fields are one value, although they are merged only later.
+bool is_same(Value a, Value b) {
+  return a == b || (a.node->is<Constant>() && b.node->is<Constant>() &&
+                    fields_text(*a.node->op) == fields_text(*b.node->op));
+}
+
 Value where_same(const Node&, std::span<const Value> in) {
-  return in[1] == in[2] ? in[1] : Value{};
+  return is_same(in[1], in[2]) ? in[1] : Value{};
 }
 
 Value where_constant(const Node&, std::span<const Value> in) {
