@@ -55,6 +55,12 @@ TEST(Pipeline, SeveralSpellingsBecomeOne) {
   EXPECT_EQ(ops_after([](Value x) { return reshape(reshape(x, {6}), {3, 2}); }), "reshape");
   EXPECT_EQ(ops_after([](Value x) { return transpose(transpose(x, {1, 0}), {1, 0}); }), "");
   EXPECT_EQ(ops_after([](Value x) { return where(gt(x, exp(x)), x, x); }), "");
+  const auto equal_constants = [](Value x) {
+    const Value row = reduce_max(x, {1});
+    const Value two = where(gt(row, exp(row)), constant_like(row, 2.0), constant_like(row, 2.0));
+    return x * broadcast(reshape(two, {2, 1}), {2, 3});
+  };
+  EXPECT_EQ(ops_after(equal_constants), "constant mul");
   EXPECT_EQ(ops_after([](Value x) { return exp(x) + exp(x); }), "exp add");
   EXPECT_EQ(ops_after([](Value x) { return cast(cast(x, DType::kF64), DType::kF32); }), "");
   EXPECT_EQ(ops_after([](Value x) { return matmul(x, transpose_last(x)); }), "matmul");

@@ -66,10 +66,10 @@ bool has_kernels(const Graph& graph, Backend& backend) {
 }
 
 // The node on constants of the same values; elementwise nodes on splats as if of one element.
-void build_alone(const Node& node, bool as_scalar, Graph& graph) {
+void build_alone(const Node& node, std::span<const Value> constants, bool as_scalar, Graph& graph) {
   std::vector<Value> inputs;
-  for (const Value& input : node.inputs) {
-    Constant op = input.node->op_as<Constant>();
+  for (const Value& value : constants) {
+    Constant op = value.node->op_as<Constant>();
     if (as_scalar) op.shape = {};
     inputs.push_back({&graph.add(std::make_shared<const Constant>(std::move(op)), {}), 0});
   }
@@ -78,24 +78,24 @@ void build_alone(const Node& node, bool as_scalar, Graph& graph) {
 
 bool is_view(const Node& node) { return node.is<Broadcast>() || node.is<Reshape>(); }
 
-// The constant that the node's one result is; nothing when it is to stay.
-std::optional<Constant> fold(const Node& node, Backend& backend) {
-  if (node.inputs.empty() || node.outputs.size() != 1) return std::nullopt;
+// The constant that the node's one result is on these inputs; nothing when it is to stay.
+std::optional<Constant> fold(const Node& node, std::span<const Value> inputs, Backend& backend) {
+  if (inputs.empty() || node.outputs.size() != 1) return std::nullopt;
   bool splats = true;
-  for (const Value& input : node.inputs) {
+  for (const Value& input : inputs) {
     if (!input.node->is<Constant>()) return std::nullopt;
     splats = splats && input.node->op_as<Constant>().is_splat();
   }
   const TensorType& type = node.outputs[0];
   if (splats && is_view(node)) {
-    Constant op = node.inputs[0].node->op_as<Constant>();
+    Constant op = inputs[0].node->op_as<Constant>();
     op.shape = type.shape;
     return op;
   }
   const bool as_scalar = splats && node.op->traits().elementwise;
   if (!as_scalar && type.elements() > kLargestFolded) return std::nullopt;
   Graph alone("constants");
-  build_alone(node, as_scalar, alone);
+  build_alone(node, inputs, as_scalar, alone);
   if (!has_kernels(alone, backend)) return std::nullopt;
   Constant op = constant_of(run_constants(alone, backend));
   if (as_scalar) op.shape = type.shape;
@@ -108,11 +108,11 @@ bool fold_constants(Graph& graph, PassContext& context) {
   Rewrite rewrite(graph);
   bool changed = false;
   for (const auto& node : graph.nodes()) {
-    Node& copied = rewrite.copy(*node);
-    std::optional<Constant> constant = fold(copied, context.backend);
-    if (!constant) continue;
-    // Nothing reads the copy, and removing dead code takes it away; the constant has its site.
-    copied.site.name += "/unfolded";
+    std::optional<Constant> constant = fold(*node, rewrite.mapped_inputs(*node), context.backend);
+    if (!constant) {
+      rewrite.copy(*node);
+      continue;
+    }
     Node& folded =
         rewrite.to().add(std::make_shared<const Constant>(std::move(*constant)), {}, node->site);
     rewrite.replace(*node, {{&folded, 0}});
