@@ -210,7 +210,7 @@ class CudaTrainingFails : public CudaSession {
     return all;
   }
 
-  static constexpr size_t kMost = 600;
+  static constexpr size_t kMost = 1300;
   TrainConfig config_;
   std::optional<Task> task_;
 };
