@@ -140,6 +140,11 @@ inline void map_torch(const StandIn& plan) {
   ::close(file);
 }
 
+/// Adds one to a number that others read as the size of a file.
+inline void count(const std::filesystem::path& home, const std::string& name) {
+  std::ofstream(home / (name + std::to_string(::getpid())), std::ios::app) << "x";
+}
+
 inline const std::string kLogFile = "ACTIVITIES_LOG_FILE=";
 
 inline void record(const std::string& config, OnRequest on_request) {
@@ -182,11 +187,10 @@ inline int run_stand_in(const StandIn& plan) {
       const ssize_t got = ::recv(socket, buffer, sizeof(buffer), 0);
       const std::string config(buffer + 40, got > 40 ? static_cast<size_t>(got) - 40 : 0);
       // The answer to the registration can come late, in the place of one to a request.
+      if (got > 0) stand_in::count(plan.home, "answered");
       const bool is_asked = config.find(stand_in::kLogFile) != config.npos;
       if (is_asked) stand_in::record(config, plan.on_request);
-      // Its file says how many configurations it got.
-      if (is_asked)
-        std::ofstream(plan.home / ("asked" + std::to_string(::getpid())), std::ios::app) << "x";
+      if (is_asked) stand_in::count(plan.home, "asked");
       has_registered = true;
     }
     ::usleep(10000);
@@ -199,16 +203,20 @@ class StandInProcess : public ChildProcess {
   explicit StandInProcess(const StandIn& plan)
       : ChildProcess([&] { return run_stand_in(plan); }), home_(plan.home) {
     const auto ready = home_ / ("ready" + std::to_string(pid()));
-    for (int i = 0; i < 2000 && !std::filesystem::exists(ready); ++i) ::usleep(5000);
+    for (int i = 0; i < 12'000 && !std::filesystem::exists(ready); ++i) ::usleep(5000);
   }
   /// How many configurations a process of this number has got.
-  size_t times_asked() const {
+  size_t times_asked() const { return counted("asked"); }
+  /// How many answers it has got, of any kind; the first is to its registration.
+  size_t times_answered() const { return counted("answered"); }
+
+ private:
+  size_t counted(const std::string& name) const {
     std::error_code none;
-    const auto size = std::filesystem::file_size(home_ / ("asked" + std::to_string(pid())), none);
+    const auto size = std::filesystem::file_size(home_ / (name + std::to_string(pid())), none);
     return none ? 0 : size;
   }
 
- private:
   std::filesystem::path home_;
 };
 

@@ -13,6 +13,7 @@
 
 #include "ridge/attach/process/program.h"
 #include "tests/attach/program_run.h"
+#include "tests/support/succeeds_once.h"
 #include "tests/support/temp_folder.h"
 
 namespace ridge::attach {
@@ -122,42 +123,47 @@ TEST(ProgramEnd, TakesAllWithItWhereItIsDestroyed) {
   const Ending ending(pids);
   EXPECT_TRUE(ending.all_gone());
   EXPECT_GE(now_ns() - before, 1'900'000'000);  // one did not hear SIGTERM
-  EXPECT_LT(now_ns() - before, 5'000'000'000);
+}
+
+/// Says "done" when it is asked to end, and ends.
+std::string hearing(const TempFolder& folder, const std::string& then) {
+  return "trap 'echo done > " + (folder / "said").string() + "; exit' TERM; echo 1 > " +
+         (folder / "ready").string() + "; " + then + "; while :; do sleep 0.01; done";
 }
 
 TEST(ProgramEnd, IsQuickWhereTheProgramHears) {
-  const TempFolder folder;
-  int64_t before = 0;
-  {
-    Program program(shell("trap 'echo done > " + (folder / "said").string() +
-                          "; exit' TERM; echo 1 > " + (folder / "ready").string() +
-                          "; while :; do sleep 0.01; done"));
-    ASSERT_TRUE(comes([&] { return !text_of(folder / "ready").empty(); }));
-    before = now_ns();
-  }
-  EXPECT_LT(now_ns() - before, 1'500'000'000);
-  EXPECT_EQ(text_of(folder / "said"), "done\n");
+  EXPECT_TRUE(test::succeeds_once([] {
+    const TempFolder folder;
+    int64_t before = 0;
+    {
+      Program program(shell(hearing(folder, ":")));
+      EXPECT_TRUE(comes([&] { return !text_of(folder / "ready").empty(); }));
+      before = now_ns();
+    }
+    return now_ns() - before < 1'500'000'000 && text_of(folder / "said") == "done\n";
+  }));
 }
 
+// It hears SIGTERM only if it is woken, and what watches over it too.
 TEST(ProgramEnd, EndsOneThatIsStopped) {
-  const int64_t before = now_ns();
-  {
-    Program program(shell("kill -STOP $$"));
-    ASSERT_TRUE(comes([&] { return test::stat_of(program.pid()).starts_with("T"); }));
-    ::kill(test::parent_of(program.pid()), SIGSTOP);  // and what watches over it
-  }
-  EXPECT_LT(now_ns() - before, 1'900'000'000);
+  EXPECT_TRUE(test::succeeds_once([] {
+    const TempFolder folder;
+    {
+      Program program(shell(hearing(folder, "kill -STOP $$")));
+      EXPECT_TRUE(comes([&] { return test::stat_of(program.pid()).starts_with("T"); }));
+      ::kill(test::parent_of(program.pid()), SIGSTOP);
+    }
+    return text_of(folder / "said") == "done\n";
+  }));
 }
 
 TEST(ProgramEnd, LeavesWhatTheProgramLeaves) {
   const TempFolder folder;
   std::vector<pid_t> pids;
   {
-    const int64_t before = now_ns();
     Program program(shell(tree(folder) + "while [ $(cat " + (folder / "pids").string() +
                           " 2>/dev/null | wc -l) -lt 4 ]; do sleep 0.01; done; exit 7"));
     EXPECT_EQ(end_of(program).exit_code, 7);
-    EXPECT_LT(now_ns() - before, 5'000'000'000);
     pids = pids_in(folder / "pids", kTree);
   }
   const Ending ending(pids);
@@ -165,14 +171,17 @@ TEST(ProgramEnd, LeavesWhatTheProgramLeaves) {
 }
 
 TEST(ProgramEnd, OfOneThatWasAskedToEndLeavesNothing) {
-  const TempFolder folder;
-  Program program(shell(tree(folder) + "wait"));
-  const Ending ending(pids_in(folder / "pids", kTree));
-  const int64_t before = now_ns();
-  program.send(SIGTERM);
-  EXPECT_EQ(end_of(program).signal, SIGTERM);
-  EXPECT_LT(now_ns() - before, 1'000'000'000);  // reported at once
-  EXPECT_TRUE(comes([&] { return ending.all_gone(); }));
+  EXPECT_TRUE(test::succeeds_once([] {
+    const TempFolder folder;
+    Program program(shell(tree(folder) + "wait"));
+    const Ending ending(pids_in(folder / "pids", kTree));
+    program.send(SIGTERM);
+    EXPECT_EQ(end_of(program).signal, SIGTERM);
+    // It is reported at once, while the one that does not hear SIGTERM still runs.
+    const bool is_early = !ending.all_gone();
+    EXPECT_TRUE(comes([&] { return ending.all_gone(); }));
+    return is_early;
+  }));
 }
 
 TEST(ProgramEnd, ComesWhenRidgeIsKilled) {
@@ -188,10 +197,8 @@ TEST(ProgramEnd, ComesWhenRidgeIsKilled) {
   pids.push_back(holder.program());
   pids.push_back(test::parent_of(pids.back()));  // the supervisor
   const Ending ending(pids);
-  const int64_t before = now_ns();
   holder.kill_it();
   EXPECT_TRUE(comes([&] { return ending.all_gone(); }));
-  EXPECT_LT(now_ns() - before, 5'000'000'000);
   EXPECT_FALSE(std::filesystem::exists(ours));
   EXPECT_EQ(text_of(outside / "kept"), "text");
 }
@@ -319,6 +326,24 @@ TEST(ProgramSignals, OneToTheWholeGroupComesOnce) {
   const Ending ending({holder.program()});
   ::kill(-holder.pid(), SIGTERM);
   ASSERT_TRUE(comes([&] { return !text_of(folder / "said").empty(); }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  ::kill(holder.program(), SIGUSR1);
+  EXPECT_EQ(holder.end(), "4,1\n");
+  EXPECT_EQ(text_of(folder / "said"), "TERM\n");
+}
+
+// Longer than the copies of one signal take on a machine that is idle.
+TEST(ProgramSignals, OneToTheWholeGroupComesOnceWhereRidgeIsLate) {
+  const TempFolder folder;
+  Holder holder(folder, counting(folder, "TERM"));
+  ASSERT_TRUE(is_ready(folder));
+  const Ending ending({holder.program()});
+  ::kill(holder.pid(), SIGSTOP);
+  ASSERT_TRUE(comes([&] { return test::stat_of(holder.pid()).starts_with("T"); }));
+  ::kill(-holder.pid(), SIGTERM);
+  ASSERT_TRUE(comes([&] { return !text_of(folder / "said").empty(); }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  ::kill(holder.pid(), SIGCONT);
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   ::kill(holder.program(), SIGUSR1);
   EXPECT_EQ(holder.end(), "4,1\n");

@@ -27,10 +27,10 @@ inline attach::ProgramRequest shell(const std::string& script) {
   return request;
 }
 
-/// Whether `condition` holds within ten seconds.
+/// Whether `condition` holds at last; a minute without it is a hang.
 template <typename F>
 bool comes(F&& condition) {
-  for (const int64_t until = now_ns() + 10'000'000'000; now_ns() < until;) {
+  for (const int64_t until = now_ns() + 60'000'000'000; now_ns() < until;) {
     if (condition()) return true;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }

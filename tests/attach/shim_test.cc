@@ -47,13 +47,13 @@ struct Ended {
   std::string out, err;
 };
 
-/// A program, in a folder of its own; all of it is killed after two minutes.
+/// A program, in a folder of its own; all of it is killed where it hangs.
 Ended run(const std::string& words, const Environment& environment, const std::string& python) {
   const test::TempFolder folder;
   std::string command = "cd '" + folder.path().string() +
                         "' && exec env -u PYTHONPATH PYTHONWARNINGS=error::UserWarning";
   for (const auto& [name, value] : environment) command += " '" + name + "=" + value + "'";
-  command += " timeout -k 1 120 '" + python + "' " + words + " >.out 2>.err </dev/null";
+  command += " timeout -k 1 280 '" + python + "' " + words + " >.out 2>.err </dev/null";
   const int status = std::system(command.c_str());
   EXPECT_EQ(folder.names(), (std::vector<std::string>{".err", ".out"}));
   return {WIFEXITED(status) ? WEXITSTATUS(status) : -1,

@@ -17,7 +17,7 @@ ProcessFacts watched(const std::string& mode) {
   const test::TempFolder folder;
   std::string command = "cd '" + folder.path().string() + "' && exec env";
   for (const auto& [name, value] : shim.environment()) command += " '" + name + "=" + value + "'";
-  command += " timeout -k 1 60 python3 '" +
+  command += " timeout -k 1 280 python3 '" +
              std::filesystem::absolute("tests/attach/programs/watched_batches.py").string() + "' " +
              mode;
   EXPECT_EQ(std::system(command.c_str()), 0) << mode;

@@ -293,8 +293,7 @@ TEST_F(DoctorLive, KilledItLeavesNothing) {
   {
     RidgeProcess process(folder_ / "user", {"doctor", "--", python_, text, mark}, shell());
     const auto start = std::chrono::steady_clock::now();
-    while (processes_with(mark).size() < 3 &&
-           std::chrono::steady_clock::now() - start < std::chrono::seconds(20))
+    while (processes_with(mark).size() < 3 && std::chrono::steady_clock::now() - start < kLimit)
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     EXPECT_GE(processes_with(mark).size(), 3U);  // ridge, its supervisor, python
     std::this_thread::sleep_for(std::chrono::seconds(5));
@@ -302,8 +301,7 @@ TEST_F(DoctorLive, KilledItLeavesNothing) {
     process.wait();
   }
   const auto start = std::chrono::steady_clock::now();
-  while (!processes_with(mark).empty() &&
-         std::chrono::steady_clock::now() - start < std::chrono::seconds(10))
+  while (!processes_with(mark).empty() && std::chrono::steady_clock::now() - start < kLimit)
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   EXPECT_EQ(processes_with(mark), std::set<std::string>());
   expect_untouched();
@@ -315,7 +313,7 @@ TEST_F(DoctorLive, AnInterruptIsTheProgramsOwn) {
   process.set_limit(kLimit);
   const auto start = std::chrono::steady_clock::now();
   while (test::text_of(folder_ / "user" / ".out").size() < 500 &&
-         std::chrono::steady_clock::now() - start < std::chrono::seconds(30))
+         std::chrono::steady_clock::now() - start < kLimit)
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   process.send(SIGINT);
   const Ended ended = process.wait();

@@ -36,7 +36,7 @@ class GuardedProgram : public testing::Test {
     std::string command = "cd '" + place.path().string() + "' && exec env OMP_NUM_THREADS=1" +
                           " GUARD_CHANGE=" + change;
     for (const auto& [name, value] : shim.environment()) command += " '" + name + "=" + value + "'";
-    command += " timeout -k 1 120 '" + python_ + "' '" +
+    command += " timeout -k 1 280 '" + python_ + "' '" +
                fs::absolute("tests/attach/programs").string() + "/" + words +
                " >.out 2>.err </dev/null";
     const int status = std::system(command.c_str());

@@ -98,7 +98,7 @@ class ModelKnobs : public ::testing::Test {
     for (const auto& [name, value] : shim.environment())
       command += fmt::format(" '{}={}'", name, value);
     command += fmt::format(
-        " TORCHINDUCTOR_CACHE_DIR=inductor timeout -k 1 170 '{}' '{}' {} >.out 2>.err </dev/null",
+        " TORCHINDUCTOR_CACHE_DIR=inductor timeout -k 1 280 '{}' '{}' {} >.out 2>.err </dev/null",
         python_,
         fs::absolute(path).string(),
         words);

@@ -56,7 +56,7 @@ class Knobs : public ::testing::Test {
       for (const auto& [name, value] : shim->environment())
         command += " '" + name + "=" + value + "'";
     }
-    command += " PYTHONDONTWRITEBYTECODE=1 timeout -k 1 120 '" + python_ + "' '" +
+    command += " PYTHONDONTWRITEBYTECODE=1 timeout -k 1 280 '" + python_ + "' '" +
                fs::absolute("tests/attach/programs").string() + "/'" + words +
                " >.out 2>.err </dev/null";
     const int status = std::system(command.c_str());

@@ -35,7 +35,7 @@ class Recorded : public testing::Test {
                           "' && exec env PYTHONWARNINGS=error::UserWarning OMP_NUM_THREADS=1";
     for (const auto& [name, value] : folder_->environment())
       command += " '" + name + "=" + value + "'";
-    command += " timeout -k 1 120 '" + python_ + "' " + words + " >.out 2>.err </dev/null";
+    command += " timeout -k 1 280 '" + python_ + "' " + words + " >.out 2>.err </dev/null";
     const int status = std::system(command.c_str());
     code_ = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
     err_ = text_of(place / ".err");

@@ -5,9 +5,11 @@
 #include <stdlib.h>
 
 #include <chrono>
+#include <fstream>
 #include <thread>
 
 #include "ridge/base/clock.h"
+#include "tests/support/temp_folder.h"
 
 namespace ridge {
 namespace {
@@ -18,7 +20,7 @@ class GpuWatchTest : public testing::Test {
  protected:
   GpuWatchTest() { set("MILLIJOULES", "5000"); }
   ~GpuWatchTest() override {
-    for (const char* name : {"MILLIJOULES", "REASONS", "LOST_AFTER", "INIT", "RESULTS"})
+    for (const char* name : {"MILLIJOULES", "REASONS", "LOST_FILE", "INIT", "RESULTS"})
       ::unsetenv(("FAKE_NVML_" + std::string(name)).c_str());
   }
   static void set(const char* name, const char* value) {
@@ -27,7 +29,7 @@ class GpuWatchTest : public testing::Test {
   /// Waits until the watch reports a sample that `is_there` accepts.
   template <typename F>
   static bool comes(const GpuWatch& watch, F is_there) {
-    const int64_t end = now_ns() + 20'000'000'000;
+    const int64_t end = now_ns() + 60'000'000'000;  // longer is a hang
     for (GpuLook look; now_ns() < end; std::this_thread::sleep_for(std::chrono::milliseconds(1))) {
       watch.latest(look);
       if (is_there(look)) return true;
@@ -53,10 +55,12 @@ TEST_F(GpuWatchTest, TheFirstLookIsThereAtOnce) {
 
 TEST_F(GpuWatchTest, LaterLooksFollow) {
   // The environment stays as it is while the watch's thread reads it.
+  const test::TempFolder folder;
   set("MILLIJOULES", "5000+2500");
-  set("LOST_AFTER", "20");
+  set("LOST_FILE", (folder / "lost").c_str());
   const GpuWatch watch(kUuid, 20, RIDGE_FAKE_NVML);
   EXPECT_TRUE(comes(watch, [](const GpuLook& look) { return look.joules > 0; }));
+  std::ofstream(folder / "lost") << "";
   EXPECT_TRUE(comes(watch, [](const GpuLook& look) { return look.watts == -1; }));
   GpuLook look;
   watch.latest(look);

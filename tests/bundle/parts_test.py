@@ -93,7 +93,7 @@ class Tasks(unittest.TestCase):
         runs = gpu_runs.Runs(self.work, self.work / "logs", deadline, environment)
         self.context = gpu_tasks.Context(self.root, runs, "python3", "", "cpu")
         self.addCleanup(self.restore, (gpu_loop.OPTIMIZE_BUDGET, gpu_loop.REPLAY_BUDGET))
-        gpu_loop.OPTIMIZE_BUDGET, gpu_loop.REPLAY_BUDGET = (15, 10) if IS_FULL else (6, 5)
+        gpu_loop.OPTIMIZE_BUDGET, gpu_loop.REPLAY_BUDGET = (15, 20) if IS_FULL else (6, 20)
 
     @staticmethod
     def restore(before):

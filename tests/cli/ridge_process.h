@@ -70,29 +70,33 @@ class RidgeProcess {
   void send(int signal) const { ::kill(pid_, signal); }
   /// The text on stderr by now.
   std::string err() const { return text_of(folder_ / ".err"); }
-  /// Sets the limit of all waiting below; it is a minute at first.
+  /// The text on stdout by now.
+  std::string out() const { return text_of(folder_ / ".out"); }
+  /// Sets the limit of all waiting below, beyond which a process hangs; it is four minutes at
+  /// first.
   void set_limit(std::chrono::seconds limit) { limit_ = limit; }
   /// Waits until stderr holds `text`; false when it has ended or the limit is over.
   bool says(const std::string& text) {
-    return poll([&] { return err().find(text) != std::string::npos; });
+    return comes([&] { return err().find(text) != std::string::npos; });
+  }
+  /// Waits until `condition` holds; false when the process has ended or the limit is over.
+  template <typename Condition>
+  bool comes(Condition condition) {
+    for (const auto start = std::chrono::steady_clock::now();
+         !is_over_ && std::chrono::steady_clock::now() - start < limit_;) {
+      if (condition()) return true;
+      is_over_ = ::waitpid(pid_, &status_, WNOHANG) == pid_;
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    return condition();
   }
   /// Waits for the end; a process that takes more than the limit is killed, and its code is -9.
   Ended wait() {
-    poll([] { return false; });
+    comes([] { return false; });
     return end(is_over_ ? 0 : SIGKILL);
   }
 
  private:
-  template <typename Done>
-  bool poll(Done done) {
-    for (const auto start = std::chrono::steady_clock::now();
-         !is_over_ && std::chrono::steady_clock::now() - start < limit_;) {
-      if (done()) return true;
-      is_over_ = ::waitpid(pid_, &status_, WNOHANG) == pid_;
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    }
-    return done();
-  }
   Ended end(int signal) {
     if (!is_over_) {
       ::kill(pid_, signal);
@@ -107,7 +111,7 @@ class RidgeProcess {
   pid_t pid_ = -1;
   int status_ = 0;
   bool is_over_ = false;
-  std::chrono::seconds limit_{60};
+  std::chrono::seconds limit_{240};
 };
 
 /// `ridge WORDS` from start to end.

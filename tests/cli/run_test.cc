@@ -33,7 +33,6 @@ class RunRecipe : public ::testing::Test {
     words.insert(words.end(), command.begin(), command.end());
     test::RidgeProcess process(
         folder_ / "user", words, "export TMPDIR='" + (folder_ / "tmp").string() + "';");
-    process.set_limit(std::chrono::seconds(120));
     return process.wait();
   }
   // Nothing of ours is left, and nothing but what the harness writes was made.

@@ -8,6 +8,7 @@
 #include <termios.h>
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <regex>
 
 #include "tests/cli/ridge_process.h"
@@ -25,8 +26,8 @@ using test::TempFolder;
 // A process to watch, gone at the end.
 class Sleeper {
  public:
-  explicit Sleeper(const char* seconds = "60") {
-    const char* argv[] = {"sleep", seconds, nullptr};
+  Sleeper() {
+    const char* argv[] = {"sleep", "1000", nullptr};
     if (posix_spawnp(&pid_, "sleep", nullptr, nullptr, const_cast<char**>(argv), environ) != 0)
       throw std::runtime_error("cannot start sleep");
   }
@@ -42,6 +43,10 @@ class Sleeper {
  private:
   pid_t pid_ = -1;
 };
+
+// For a shell that runs under `ridge watch`: waits until that has written to stderr, which it does
+// at its second look.
+constexpr const char* kUntilSeen = "until [ -s .err ]; do sleep 0.01; done; ";
 
 std::vector<json> lines_of(const std::string& text) {
   std::vector<json> lines;
@@ -74,9 +79,13 @@ TEST(Watch, SaysWhatItNeeds) {
 
 TEST(Watch, AProcessAsJsonUntilItEnds) {
   const TempFolder folder;
-  const Ended ended = ridge(folder.path(),
-                            {"watch", "--json", "--interval", "0.1", "--price-per-hour", "3.6"},
-                            "sleep 1 & set -- \"$@\" --pid $!;");
+  std::optional<Sleeper> sleeper(std::in_place);
+  RidgeProcess watch(
+      folder.path(),
+      {"watch", "--json", "--interval", "0.1", "--price-per-hour", "3.6", "--pid", sleeper->pid()});
+  EXPECT_TRUE(watch.comes([&] { return !watch.out().empty(); })) << watch.err();
+  sleeper.reset();
+  const Ended ended = watch.wait();
   EXPECT_EQ(ended.code, 0) << ended.err;
   const std::vector<json> lines = lines_of(ended.out);
   ASSERT_GE(lines.size(), 2u) << ended.err;
@@ -99,7 +108,7 @@ TEST(Watch, ACommandKeepsItsWordsOutputAndExitCode) {
                              "--",
                              "sh",
                              "-c",
-                             "printf '%s|' \"$@\"; sleep 0.5; exit 7",
+                             std::string("printf '%s|' \"$@\"; ") + kUntilSeen + "exit 7",
                              "sh",
                              "[a,b]",
                              "--",
@@ -123,7 +132,7 @@ TEST(Watch, ASupervisorThatIsKilledIsSaidAndTheEndTold) {
                              "--",
                              "/bin/sh",
                              "-c",
-                             "sleep 0.2; kill -9 $PPID; exec sleep 9"});
+                             std::string(kUntilSeen) + "kill -9 $PPID; exec sleep 1000"});
   EXPECT_EQ(ended.code, 128 + SIGKILL) << ended.err;
   EXPECT_NE(ended.err.find("killed the process of ridge"), std::string::npos) << ended.err;
 }
@@ -137,9 +146,17 @@ TEST(Watch, ACommandThatASignalEnds) {
 
 TEST(Watch, LinesComeWithTheViewInAFile) {
   const TempFolder folder;
-  const Ended ended = ridge(
-      folder.path(),
-      {"watch", "--json", "--output", "seen.json", "--interval", "0.2", "--", "sleep", "0.7"});
+  const Ended ended = ridge(folder.path(),
+                            {"watch",
+                             "--json",
+                             "--output",
+                             "seen.json",
+                             "--interval",
+                             "0.2",
+                             "--",
+                             "sh",
+                             "-c",
+                             kUntilSeen});
   EXPECT_EQ(ended.code, 0);
   EXPECT_EQ(ended.out, "");
   EXPECT_NE(ended.err.find(", steps: not known"), std::string::npos) << ended.err;
@@ -159,7 +176,7 @@ TEST(Watch, AFullDiskDoesNotEndTheProgram) {
                              "--",
                              "sh",
                              "-c",
-                             "sleep 0.8; echo whole"});
+                             std::string(kUntilSeen) + "echo whole"});
   EXPECT_EQ(ended.code, 0) << ended.err;
   EXPECT_EQ(ended.out, "whole\n");
   EXPECT_NE(ended.err.find("goes on unwatched"), std::string::npos) << ended.err;
@@ -315,29 +332,38 @@ TEST(WatchTerminal, GivesTheTerminalBackHoweverItEnds) {
     EXPECT_NE(terminal.text().find(kLeave), std::string::npos);
     EXPECT_TRUE(terminal.is_as_before());
   }
-  Terminal terminal({"watch", "--pid", Sleeper("0.5").pid()}, kUsualSize);  // which is gone
+  const std::string gone = Sleeper().pid();
+  Terminal terminal({"watch", "--pid", gone}, kUsualSize);
   EXPECT_EQ(terminal.wait(), 2);
   EXPECT_TRUE(sleeper.runs());
 }
 
+// A command of a shell that ends with 5 once it is let go.
+std::string says_mine(const TempFolder& folder) {
+  return "echo mine; until [ -e " + (folder / "go").string() + " ]; do sleep 0.01; done; exit 5";
+}
+void let_go(const TempFolder& folder) { std::ofstream(folder / "go") << ""; }
+
 TEST(WatchTerminal, ACommandHasTheTerminalForItself) {
-  Terminal terminal({"watch", "--interval", "0.2", "--", "sh", "-c", "echo mine; sleep 1; exit 5"},
+  const TempFolder folder;
+  Terminal terminal({"watch", "--interval", "0.2", "--", "sh", "-c", says_mine(folder)},
                     kUsualSize);
+  EXPECT_TRUE(terminal.shows(", steps: not known"));
+  let_go(folder);
   EXPECT_EQ(terminal.wait(), 5);
   EXPECT_EQ(terminal.text().find(kEnter), std::string::npos) << terminal.text();
   EXPECT_NE(terminal.text().find("mine\r\n"), std::string::npos);
-  EXPECT_NE(terminal.text().find(", steps: not known"), std::string::npos) << terminal.text();
 }
 
 TEST(WatchTerminal, ACommandThatWritesElsewhereLeavesItToTheScreen) {
   const TempFolder folder;
-  const std::string command =
-      "exec \"$0\" watch --interval 0.1 -- sh -c 'echo mine; sleep 2; exit 5' >" +
-      (folder / "log").string() + " 2>&1";
+  const std::string command = "exec \"$0\" watch --interval 0.1 -- sh -c '" + says_mine(folder) +
+                              "' >" + (folder / "log").string() + " 2>&1";
   Terminal terminal({"/bin/sh", "-c", command, RIDGE_PROGRAM}, kUsualSize);
+  EXPECT_TRUE(terminal.shows("Ctrl-C goes to the program")) << terminal.text();
+  let_go(folder);
   EXPECT_EQ(terminal.wait(), 5);
   EXPECT_NE(terminal.text().find(kEnter), std::string::npos) << terminal.text();
-  EXPECT_NE(terminal.text().find("Ctrl-C goes to the program"), std::string::npos);
   EXPECT_NE(terminal.text().find(kLeave), std::string::npos);
   const std::string log = test::text_of(folder / "log");
   EXPECT_EQ(log.find("mine\n"), 0u) << log;

@@ -285,7 +285,7 @@ TEST_F(OptimizeLive, TunesRanksOfTorchrun) {
   for (const json& trial : report.value("trials", json::array()))
     EXPECT_NE(trial["verdict"], "failed") << trial;
   expect_nothing_temporary();
-  EXPECT_TRUE(comes_within(std::chrono::seconds(10), [&] { return processes_with(text).empty(); }));
+  EXPECT_TRUE(comes_within(std::chrono::seconds(60), [&] { return processes_with(text).empty(); }));
 }
 
 TEST_F(OptimizeLive, ASandboxKeepsTheTreeAsItIs) {
@@ -344,9 +344,8 @@ void OptimizeLive::expect_gone(const std::string& mark, int signal) {
   {
     RidgeProcess process(
         user(), words({"--rerun", "--budget", kBudget}, {python_, text, mark}), shell());
-    process.set_limit(std::chrono::seconds(60));
     // ridge, and a supervisor and a python of each.
-    EXPECT_TRUE(comes_within(std::chrono::seconds(60), [&] {
+    EXPECT_TRUE(comes_within(std::chrono::seconds(240), [&] {
       return processes_with(mark).size() >= 5;
     })) << process.err();
     std::this_thread::sleep_for(std::chrono::seconds(2));
@@ -354,7 +353,7 @@ void OptimizeLive::expect_gone(const std::string& mark, int signal) {
     const Ended ended = process.wait();
     EXPECT_EQ(ended.code, signal == SIGKILL ? -SIGKILL : 128 + signal) << ended.err;
   }
-  EXPECT_TRUE(comes_within(std::chrono::seconds(10), [&] { return processes_with(mark).empty(); }));
+  EXPECT_TRUE(comes_within(std::chrono::seconds(60), [&] { return processes_with(mark).empty(); }));
 }
 
 TEST_F(OptimizeLive, AnInterruptLeavesNothing) {

@@ -21,6 +21,13 @@ inline bool is_drawn(size_t number, size_t every) {
   return !is_short_scale() || number % every == 0;
 }
 
+/// The number of this run among those that take all cases where one takes minutes of them
+/// (RIDGE_TEST_ROUND): ./dev full counts days.
+inline size_t test_round() {
+  const char* number = std::getenv("RIDGE_TEST_ROUND");
+  return number == nullptr ? 0 : std::strtoull(number, nullptr, 10);
+}
+
 /// Under =full: tests that take half a minute skip otherwise, with kOnlyFull.
 inline bool is_full_scale() { return cases(1) > 1; }
 inline constexpr const char* kOnlyFull = "only with RIDGE_TEST_SCALE=full, as ./dev full has it";

@@ -1,8 +1,11 @@
 // Nothing that runs at every step of training allocates memory.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <fstream>
+#include <thread>
 
+#include "ridge/base/cpu/parallel.h"
 #include "ridge/train/metrics.h"
 #include "ridge/train/tensorboard.h"
 #include "tests/support/count_allocations.h"
@@ -12,6 +15,17 @@
 
 namespace ridge {
 namespace {
+
+/// Waits until all threads that compute have begun. A thread allocates then, and on a busy machine
+/// a new one may begin behind the first steps.
+void start_threads() {
+  const int threads = num_threads();
+  std::atomic<int> begun{0};
+  parallel_for(threads, 1, [&](int64_t, int64_t) {
+    ++begun;
+    while (begun < threads) std::this_thread::yield();
+  });
+}
 
 TEST(Steady, MetricsAllocateNothing) {
   if (!test::kCountsAllocations) GTEST_SKIP() << "the sanitizer owns malloc";
@@ -40,6 +54,7 @@ INSTANTIATE_TEST_SUITE_P(All,
 // With loader, metrics and all, as the front door runs it.
 TEST_P(SteadyExample, StepsAllocateNothing) {
   if (!test::kCountsAllocations) GTEST_SKIP() << "the sanitizer owns malloc";
+  start_threads();
   const test::ExampleInputs inputs(GetParam());
   if (!inputs.missing().empty()) GTEST_SKIP() << inputs.missing();
   TrainRequest request;
@@ -69,6 +84,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds,
 
 TEST_P(SteadyModel, StepsAllocateNothing) {
   if (!test::kCountsAllocations) GTEST_SKIP() << "the sanitizer owns malloc";
+  start_threads();
   TrainConfig config = test::small_config(GetParam());
   const bool is_separable = GetParam() == "mlp" || GetParam() == "gpt";
   config.model.resnet18 = {.outputs = 4, .width = 16};
@@ -98,6 +114,7 @@ TEST_P(SteadyModel, StepsAllocateNothing) {
 // Batches of all lengths, each through entries of its own.
 TEST(Steady, RaggedBatchesAllocateNothing) {
   if (!test::kCountsAllocations) GTEST_SKIP() << "the sanitizer owns malloc";
+  start_threads();
   const test::TempFolder folder;
   std::ofstream text(folder / "text");
   for (size_t i = 0; i < 100; ++i) text << std::string(1 + i * 7 % 30, 'a') << '\n';

@@ -9,14 +9,17 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <limits>
 #include <thread>
 
 #include "ridge/base/stop.h"
 #include "ridge/tune/pytorch/runner.h"
 #include "tests/attach/program_run.h"
 #include "tests/support/peers_python.h"
+#include "tests/support/succeeds_once.h"
 #include "tests/support/temp_folder.h"
 
 namespace ridge {
@@ -49,11 +52,12 @@ ForeignTarget program(const fs::path& folder,
 }
 std::string steps(const std::string& words) { return "gate_steps.py' " + words; }
 
-ForeignRecipe slower(const std::string& factor) {
+ForeignRecipe environment(const std::string& name, const std::string& value) {
   ForeignRecipe recipe;
-  recipe.set_environment("SLOWER", factor);
+  recipe.set_environment(name, value);
   return recipe;
 }
+ForeignRecipe slower(const std::string& factor) { return environment("SLOWER", factor); }
 
 /// What is said of a program that is opened and then runs a block.
 std::string failure(const ForeignTarget& target, const ForeignRunnerOptions& options = soon()) {
@@ -147,16 +151,19 @@ TEST_F(ForeignRunnerTest, BreaksAreToldOfAndCostWhatTheyCost) {
 
 // ---- comparisons ----
 
+// Their steps take what a clock of their own says, from which nobody steals.
 TrialOptions short_trial(const ForeignRunner& before, const ForeignRunner& after) {
-  TrialOptions options = foreign_trial_options(now_ns() + 60'000'000'000, 7, before, after);
+  TrialOptions options = foreign_trial_options(now_ns() + 3600'000'000'000, 7, before, after);
   options.block_seconds = 0.03;
   options.most_pairs = 25;
+  options.stolen_share = std::numeric_limits<double>::infinity();
   return options;
 }
 
 TEST_F(ForeignRunnerTest, TheSameProgramIsNotFaster) {
-  ForeignRunner before(program(folder_.path(), steps("plain 1000000")), {}, soon());
-  ForeignRunner after(program(folder_.path(), steps("plain 1000000")), {}, soon());
+  ForeignRunner before(program(folder_.path(), steps("timed 1000000")), {}, soon());
+  ForeignRunner after(
+      program(folder_.path(), steps("timed 1000000")), environment("SEED", "1"), soon());
   const TrialResult result = compare(before, after, short_trial(before, after));
   EXPECT_GE(result.pairs.size(), 4u);
   EXPECT_NE(result.verdict, Verdict::kFaster);
@@ -165,15 +172,13 @@ TEST_F(ForeignRunnerTest, TheSameProgramIsNotFaster) {
   }
 }
 
-// Times alone would decide, so a busy machine may have several attempts.
 TEST_F(ForeignRunnerTest, OneThatIsFasterIsFound) {
-  Verdict verdict = Verdict::kOpen;
-  for (int attempt = 0; attempt < 4 && verdict != Verdict::kFaster; ++attempt) {
-    ForeignRunner before(program(folder_.path(), steps("plain 1000000")), slower("15"), soon());
-    ForeignRunner after(program(folder_.path(), steps("plain 1000000")), slower("10"), soon());
-    verdict = compare(before, after, short_trial(before, after)).verdict;
-  }
-  EXPECT_EQ(verdict, Verdict::kFaster);
+  ForeignRunner before(program(folder_.path(), steps("timed 1000000")), slower("15"), soon());
+  ForeignRunner after(program(folder_.path(), steps("timed 1000000")), slower("10"), soon());
+  const TrialResult result = compare(before, after, short_trial(before, after));
+  EXPECT_EQ(result.verdict, Verdict::kFaster);
+  EXPECT_NEAR(result.gain, std::log(1.5), 0.02);
+  EXPECT_NEAR(result.before_seconds, 0.015, 0.001);
 }
 
 // ---- programs that end ----
@@ -245,8 +250,11 @@ TEST_F(ForeignRunnerTest, OneThatHangsIsGivenUp) {
   options.block_seconds = 0.7;
   EXPECT_SAYS(failure(program(folder_.path(), steps("hang 100000")), options),
               "it made no step for 0.7 s");
-  EXPECT_SAYS(failure(program(folder_.path(), steps("silent 100000")), options),
-              "steps, but they could not be held");
+  // A stall of the machine between its first steps would look like a hang.
+  EXPECT_TRUE(test::succeeds_once([&] {
+    const std::string text = failure(program(folder_.path(), steps("silent 100000")), options);
+    return text.find("steps, but they could not be held") != std::string::npos;
+  }));
 }
 
 TEST_F(ForeignRunnerTest, OneThatTalksNonsenseIsGivenUp) {

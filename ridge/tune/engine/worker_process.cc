@@ -29,6 +29,9 @@ constexpr const char* kSource = "answer";
 // How long a wish to stop may go unnoticed.
 constexpr int kPollMilliseconds = 50;
 
+// From the end of a process's output to its own end: on a busy machine that takes seconds.
+constexpr int64_t kEndNs = 10'000'000'000;
+
 // Reads the fields of an object; UserError for one that is missing or of another type.
 class AnswerReader {
  public:
@@ -136,7 +139,7 @@ void WorkerProcess::end() {
 std::string WorkerProcess::how_it_ended() {
   int status = 0;
   pid_t ended = 0;
-  const int64_t until = now_ns() + 1'000'000'000;
+  const int64_t until = now_ns() + kEndNs;
   while ((ended = waitpid(process_, &status, WNOHANG)) == 0 && now_ns() < until) usleep(10'000);
   if (ended <= 0) return "it closed its output and went on";
   process_ = -1;

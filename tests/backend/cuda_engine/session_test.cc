@@ -195,16 +195,22 @@ class CudaTrainingFails : public CudaSession {
   }
   /// How many calls fail, if not all of them do.
   static size_t few() { return is_short_scale() ? 12 : 60; }
-  /// Numbers below `count`: all of them in the long form, else one in each of few() parts.
+  /// Numbers below `count`, one in each of few() parts. In the long form it is one in each of
+  /// kMost, which takes minutes, and another one in each round: as many rounds as a part is long
+  /// take all.
   static std::vector<size_t> picks(size_t count) {
     std::vector<size_t> all;
     std::mt19937_64 random(10);
-    const size_t part = is_full_scale() ? 1 : std::max<size_t>(1, count / few());
+    const size_t part =
+        std::max<size_t>(1, is_full_scale() ? (count + kMost - 1) / kMost : count / few());
+    RecordProperty("rounds", static_cast<int>(part));
     for (size_t first = 0; first < count; first += part)
-      all.push_back(std::min(count - 1, first + random() % part));
+      all.push_back(
+          std::min(count - 1, first + (is_full_scale() ? test_round() : random()) % part));
     return all;
   }
 
+  static constexpr size_t kMost = 1300;
   TrainConfig config_;
   std::optional<Task> task_;
 };

@@ -2,8 +2,11 @@
 // environment. FAKE_NVML_DEVICES: how many (1); _INIT, _COUNT, _HANDLE_<n>: a result to return
 // instead; _RESULTS: "power=3,memory=4": results of single functions; _LOST: the number of a device
 // that is lost; _REASONS: the bits that hold clocks back; _NAME: of all devices; _UUID: of the
-// first; _MILLIJOULES: what each has taken; "5000+20": 20 more each time that it is asked, until
-// _LOST_AFTER of these, when it is lost. With FAKE_NVML_OLD it has only what drivers of 2016 had.
+// first; _MILLIJOULES: what each has taken; "5000+20": 20 more each time that it is asked;
+// _LOST_FILE: all are lost once there is such a file, which other threads may make. With
+// FAKE_NVML_OLD it has only what drivers of 2016 had.
+#include <unistd.h>
+
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -43,9 +46,8 @@ int result_of(const std::string& function, void* device) {
   if (open_count == 0) return 1;
   if (device == nullptr || number_of(device) >= number("DEVICES", 1)) return 2;
   if (number("LOST", -1) == number_of(device)) return 15;
-  if (const int most = number("LOST_AFTER", -1);
-      most >= 0 && energy_calls >= static_cast<unsigned long long>(most))
-    return 15;
+  const char* const lost = std::getenv("FAKE_NVML_LOST_FILE");
+  if (lost != nullptr && ::access(lost, F_OK) == 0) return 15;
   const char* const all = std::getenv("FAKE_NVML_RESULTS");
   const std::string text = all == nullptr ? "" : std::string(",") + all;
   const size_t at = text.find("," + function + "=");

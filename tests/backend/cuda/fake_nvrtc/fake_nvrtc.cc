@@ -67,7 +67,7 @@ class Running {
     const int now = ++control.at_once;
     for (int most = control.most_at_once; most < now;)
       if (control.most_at_once.compare_exchange_weak(most, now)) break;
-    for (int i = 0; i < 200 && control.most_at_once < control.meeting; ++i) ::usleep(10000);
+    for (int i = 0; i < 6000 && control.most_at_once < control.meeting; ++i) ::usleep(10000);
   }
   ~Running() { --control.at_once; }
 };

@@ -20,7 +20,7 @@ using CompileTogether = int(const char* const* sources,
 /// Values that a test sets and reads; at first all is zero and empty.
 struct FakeNvrtcControl {
   std::atomic<int> compilations = 0, at_once = 0, most_at_once = 0;
-  /// A compilation goes on when so many run at once, or after ten seconds.
+  /// A compilation goes on when so many run at once; a minute without them is a hang.
   std::atomic<int> meeting = 0;
   /// A source that has one of these texts is refused.
   std::vector<std::string> refused;
