@@ -1,6 +1,9 @@
 // Elementwise ops, activations, casts and selection: one pass over memory.
 #include "ridge/graph/ops/elementwise.h"
 
+#include <algorithm>
+#include <array>
+
 #include "ridge/backend/cpu/block_kernel.h"
 #include "ridge/backend/cpu/cpu_isa.h"
 #include "ridge/backend/cpu/cpu_kernels.h"
@@ -74,12 +77,10 @@ std::unique_ptr<HostKernel> make_one_input(const Node& node, Choose choose) {
   });
 }
 
-std::unique_ptr<HostKernel> make_unary(const Node& node, UnaryOp op) {
-  return make_one_input(node, [op, dtype = dtype_index(node)] { return unary_kernel(op, dtype); });
-}
-
-std::unique_ptr<HostKernel> make_gelu(const Node& node) {
-  return make_unary(node, node.op_as<Gelu>().tanh ? UnaryOp::kGeluTanh : UnaryOp::kGeluErf);
+std::unique_ptr<HostKernel> make_unary(const Node& node) {
+  return make_one_input(node, [op = *unary_op(*node.op), dtype = dtype_index(node)] {
+    return unary_kernel(op, dtype);
+  });
 }
 
 std::unique_ptr<HostKernel> make_cast(const Node& node) {
@@ -120,26 +121,15 @@ std::unique_ptr<HostKernel> make_where(const Node& node) {
 
 const Choice kVectorized{"vectorized"};
 
-struct NamedUnary {
-  std::string_view name;
-  UnaryOp op;
-};
-constexpr NamedUnary kUnaryOps[] = {
-    {Neg::kTraits.name, UnaryOp::kNeg},
-    {Abs::kTraits.name, UnaryOp::kAbs},
-    {Sign::kTraits.name, UnaryOp::kSign},
-    {Exp::kTraits.name, UnaryOp::kExp},
-    {Log::kTraits.name, UnaryOp::kLog},
-    {Tanh::kTraits.name, UnaryOp::kTanh},
-    {Erf::kTraits.name, UnaryOp::kErf},
-    {Sqrt::kTraits.name, UnaryOp::kSqrt},
-    {Rsqrt::kTraits.name, UnaryOp::kRsqrt},
-    {Sigmoid::kTraits.name, UnaryOp::kSigmoid},
-    {Relu::kTraits.name, UnaryOp::kRelu},
-    {Silu::kTraits.name, UnaryOp::kSilu},
-    {IsFinite::kTraits.name, UnaryOp::kIsFinite},
-    {LogicalNot::kTraits.name, UnaryOp::kNot},
-};
+// By number.
+constexpr auto kUnaryNames = [] {
+  std::array<std::string_view, kUnaryForms> names;
+  UnaryForms::for_each(
+      [&](int number, auto form) { names[static_cast<size_t>(number)] = form.name(); });
+  return names;
+}();
+
+constexpr std::string_view kGeluByTanh = "gelu_tanh";
 
 struct NamedBinary {
   std::string_view name;
@@ -165,11 +155,19 @@ constexpr NamedBinary kBinaryOps[] = {
 }  // namespace
 
 std::optional<UnaryOp> unary_op(const Op& op) {
-  if (const auto* gelu = dynamic_cast<const Gelu*>(&op))
-    return gelu->tanh ? UnaryOp::kGeluTanh : UnaryOp::kGeluErf;
-  for (const NamedUnary& known : kUnaryOps)
-    if (known.name == op.name()) return known.op;
-  return std::nullopt;
+  const auto* gelu = dynamic_cast<const Gelu*>(&op);
+  const std::string_view name = gelu != nullptr && gelu->tanh ? kGeluByTanh : op.name();
+  const auto* const found = std::ranges::find(kUnaryNames, name);
+  if (found == kUnaryNames.end()) return std::nullopt;
+  return static_cast<UnaryOp>(found - kUnaryNames.begin());
+}
+
+bool is_function(UnaryOp op) {
+  bool is = false;
+  UnaryForms::for_each([&](int number, auto form) {
+    if (number == static_cast<int>(op)) is = form.kIsFunction;
+  });
+  return is;
 }
 
 std::optional<BinaryOp> binary_op(const Op& op) {
@@ -207,15 +205,12 @@ std::optional<BlockKernel> block_kernel(const Op& op, DType input, DType output)
 }
 
 void add_elementwise_kernels(KernelTable& table) {
-  for (const NamedUnary& known : kUnaryOps)
-    table.add(known.name, kVectorized, [op = known.op](const Node& node) {
-      return make_unary(node, op);
-    });
+  for (const std::string_view name : kUnaryNames)
+    if (name != kGeluByTanh) table.add(name, kVectorized, make_unary);
   for (const NamedBinary& known : kBinaryOps)
     table.add(known.name, kVectorized, [op = known.op](const Node& node) {
       return make_binary(node, op);
     });
-  table.add(Gelu::kTraits.name, kVectorized, make_gelu);
   table.add(Cast::kTraits.name, kVectorized, make_cast);
   table.add(Where::kTraits.name, kVectorized, make_where);
 }

@@ -3,28 +3,12 @@
 #pragma once
 
 #include "ridge/backend/cpu/isa/elements.h"
+#include "ridge/backend/cpu/isa/functions.h"
 
 namespace ridge::cpu {
 
-enum class UnaryOp : uint8_t {
-  kNeg,
-  kAbs,
-  kSign,
-  kExp,
-  kLog,
-  kTanh,
-  kErf,
-  kSqrt,
-  kRsqrt,
-  kSigmoid,
-  kRelu,
-  kGeluErf,
-  kGeluTanh,
-  kSilu,
-  kIsFinite,  // to bool
-  kNot,
-  kCount,
-};
+/// An op of one input: the place of its form among UnaryForms.
+enum class UnaryOp : uint8_t {};
 
 enum class BinaryOp : uint8_t {
   kAdd,
@@ -52,7 +36,7 @@ using WhereKernel =
 
 /// Tables by op and dtype; null where the op does not take the dtype.
 struct UnaryKernels {
-  UnaryKernel by_op[static_cast<int>(UnaryOp::kCount)][kElements];
+  UnaryKernel by_op[kUnaryForms][kElements];
 };
 struct BinaryKernels {
   BinaryKernel by_op[static_cast<int>(BinaryOp::kCount)][kElements];

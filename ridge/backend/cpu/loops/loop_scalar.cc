@@ -1,8 +1,11 @@
-// Loops element by element, in plain C++: the oracle of the other executors.
+// Loops element by element, in plain C++: the oracle of the other executors. Ops of one input are
+// the forms of isa/functions.h, which tests/backend/math_test.cc holds against longer arithmetic.
 #include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <optional>
+#include <type_traits>
 
 #include "ridge/backend/cpu/block_kernel.h"
 #include "ridge/backend/cpu/isa/functions.h"
@@ -48,49 +51,6 @@ T smaller(T a, T b) {
 }
 
 template <typename T>
-T sign_of(T x) {
-  if (x > T(0)) return T(1);
-  if (x < T(0)) return T(-1);
-  return x == x ? T(0) : x;
-}
-
-template <typename T>
-T float_result(UnaryOp op, T x) {
-  switch (op) {
-    case UnaryOp::kNeg:
-      return -x;
-    case UnaryOp::kAbs:
-      return std::fabs(x);
-    case UnaryOp::kSign:
-      return sign_of(x);
-    case UnaryOp::kExp:
-      return exp_of(x);
-    case UnaryOp::kLog:
-      return log_of(x);
-    case UnaryOp::kTanh:
-      return tanh_of(x);
-    case UnaryOp::kErf:
-      return erf_of(x);
-    case UnaryOp::kSqrt:
-      return std::sqrt(x);
-    case UnaryOp::kRsqrt:
-      return T(1) / std::sqrt(x);
-    case UnaryOp::kSigmoid:
-      return sigmoid_of(x);
-    case UnaryOp::kRelu:
-      return x <= T(0) ? T(0) : x;
-    case UnaryOp::kGeluErf:
-      return gelu_of(x);
-    case UnaryOp::kGeluTanh:
-      return gelu_tanh_of(x);
-    case UnaryOp::kSilu:
-      return silu_of(x);
-    default:
-      throw InternalError("[loop] no such float op of one operand");
-  }
-}
-
-template <typename T>
 T float_result(BinaryOp op, T a, T b) {
   switch (op) {
     case BinaryOp::kAdd:
@@ -111,21 +71,6 @@ T float_result(BinaryOp op, T a, T b) {
 }
 
 // ---- integers, which wrap ----
-
-template <typename T>
-T integer_result(UnaryOp op, T x) {
-  const T negated = static_cast<T>(uint64_t{0} - static_cast<uint64_t>(x));
-  switch (op) {
-    case UnaryOp::kNeg:
-      return negated;
-    case UnaryOp::kAbs:
-      return x < T(0) ? negated : x;
-    case UnaryOp::kSign:
-      return static_cast<T>((x > T(0)) - (x < T(0)));
-    default:
-      throw InternalError("[loop] no such integer op of one operand");
-  }
-}
 
 template <typename T>
 T integer_result(BinaryOp op, T a, T b) {
@@ -160,15 +105,31 @@ auto computed(T x) {
     return x;
 }
 
+template <class Form, typename T>
+constexpr bool takes() {
+  if (Form::kTakes == Takes::kBools) return std::is_same_v<T, bool>;
+  return is_float_type<T> || (Form::kTakes == Takes::kNumbers && !std::is_same_v<T, bool>);
+}
+
+template <class Form, typename T>
+Cell form_cell(T stored) {
+  const auto y = Form::of(computed(stored));
+  if constexpr (std::is_same_v<decltype(y), const bool>)
+    return cell_of(y);
+  else
+    return cell_of(T(y));
+}
+
 template <typename T>
 Cell unary_cell(UnaryOp op, T stored) {
-  const auto x = computed(stored);
-  if (op == UnaryOp::kIsFinite) return cell_of(std::isfinite(static_cast<double>(x)));
-  if (op == UnaryOp::kNot) return cell_of(!static_cast<bool>(x));
-  if constexpr (is_float_type<T>)
-    return cell_of(T(float_result(op, x)));
-  else
-    return cell_of(integer_result(op, x));
+  std::optional<Cell> cell;
+  UnaryForms::for_each([&](int number, auto form) {
+    using Form = decltype(form);
+    if constexpr (takes<Form, T>())
+      if (number == static_cast<int>(op)) cell = form_cell<Form>(stored);
+  });
+  if (!cell) throw InternalError("[loop] no such op of one operand");
+  return *cell;
 }
 
 template <typename T>
