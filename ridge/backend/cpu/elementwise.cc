@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 
 #include "ridge/backend/cpu/block_kernel.h"
 #include "ridge/backend/cpu/cpu_isa.h"
@@ -90,7 +91,8 @@ std::unique_ptr<HostKernel> make_cast(const Node& node) {
   });
 }
 
-std::unique_ptr<HostKernel> make_binary(const Node& node, BinaryOp op) {
+std::unique_ptr<HostKernel> make_binary(const Node& node) {
+  const BinaryOp op = *binary_op(*node.op);
   const int dtype = dtype_index(node);
   check_kernel(binary_kernel(op, dtype) != nullptr, node);
   return std::make_unique<HostKernel>([=, elements = Elements(node)](const KernelArgs& args) {
@@ -121,45 +123,33 @@ std::unique_ptr<HostKernel> make_where(const Node& node) {
 
 const Choice kVectorized{"vectorized"};
 
-// By number.
-constexpr auto kUnaryNames = [] {
-  std::array<std::string_view, kUnaryForms> names;
-  UnaryForms::for_each(
-      [&](int number, auto form) { names[static_cast<size_t>(number)] = form.name(); });
+template <class Forms>
+constexpr auto names_of() {
+  std::array<std::string_view, Forms::kCount> names;
+  Forms::for_each([&](int number, auto form) { names[static_cast<size_t>(number)] = form.name(); });
   return names;
-}();
+}
+
+// By number.
+constexpr auto kUnaryNames = names_of<UnaryForms>();
+constexpr auto kBinaryNames = names_of<BinaryForms>();
 
 constexpr std::string_view kGeluByTanh = "gelu_tanh";
 
-struct NamedBinary {
-  std::string_view name;
-  BinaryOp op;
-};
-constexpr NamedBinary kBinaryOps[] = {
-    {Add::kTraits.name, BinaryOp::kAdd},
-    {Sub::kTraits.name, BinaryOp::kSub},
-    {Mul::kTraits.name, BinaryOp::kMul},
-    {Div::kTraits.name, BinaryOp::kDiv},
-    {Maximum::kTraits.name, BinaryOp::kMaximum},
-    {Minimum::kTraits.name, BinaryOp::kMinimum},
-    {Equal::kTraits.name, BinaryOp::kEq},
-    {NotEqual::kTraits.name, BinaryOp::kNe},
-    {Less::kTraits.name, BinaryOp::kLt},
-    {LessEqual::kTraits.name, BinaryOp::kLe},
-    {Greater::kTraits.name, BinaryOp::kGt},
-    {GreaterEqual::kTraits.name, BinaryOp::kGe},
-    {LogicalAnd::kTraits.name, BinaryOp::kAnd},
-    {LogicalOr::kTraits.name, BinaryOp::kOr},
-};
+// The number of the name; nothing where there is none.
+template <typename Number>
+std::optional<Number> number_of(std::span<const std::string_view> names, std::string_view name) {
+  const auto found = std::ranges::find(names, name);
+  if (found == names.end()) return std::nullopt;
+  return static_cast<Number>(found - names.begin());
+}
 
 }  // namespace
 
 std::optional<UnaryOp> unary_op(const Op& op) {
   const auto* gelu = dynamic_cast<const Gelu*>(&op);
   const std::string_view name = gelu != nullptr && gelu->tanh ? kGeluByTanh : op.name();
-  const auto* const found = std::ranges::find(kUnaryNames, name);
-  if (found == kUnaryNames.end()) return std::nullopt;
-  return static_cast<UnaryOp>(found - kUnaryNames.begin());
+  return number_of<UnaryOp>(kUnaryNames, name);
 }
 
 bool is_function(UnaryOp op) {
@@ -171,9 +161,7 @@ bool is_function(UnaryOp op) {
 }
 
 std::optional<BinaryOp> binary_op(const Op& op) {
-  for (const NamedBinary& known : kBinaryOps)
-    if (known.name == op.name()) return known.op;
-  return std::nullopt;
+  return number_of<BinaryOp>(kBinaryNames, op.name());
 }
 
 std::optional<BlockKernel> block_kernel(const Op& op, DType input, DType output) {
@@ -207,10 +195,7 @@ std::optional<BlockKernel> block_kernel(const Op& op, DType input, DType output)
 void add_elementwise_kernels(KernelTable& table) {
   for (const std::string_view name : kUnaryNames)
     if (name != kGeluByTanh) table.add(name, kVectorized, make_unary);
-  for (const NamedBinary& known : kBinaryOps)
-    table.add(known.name, kVectorized, [op = known.op](const Node& node) {
-      return make_binary(node, op);
-    });
+  for (const std::string_view name : kBinaryNames) table.add(name, kVectorized, make_binary);
   table.add(Cast::kTraits.name, kVectorized, make_cast);
   table.add(Where::kTraits.name, kVectorized, make_where);
 }

@@ -3,30 +3,13 @@
 #pragma once
 
 #include "ridge/backend/cpu/isa/elements.h"
-#include "ridge/backend/cpu/isa/functions.h"
+#include "ridge/backend/cpu/isa/forms.h"
 
 namespace ridge::cpu {
 
-/// An op of one input: the place of its form among UnaryForms.
+/// Ops of one and of two inputs: the places of their forms in UnaryForms and BinaryForms.
 enum class UnaryOp : uint8_t {};
-
-enum class BinaryOp : uint8_t {
-  kAdd,
-  kSub,
-  kMul,
-  kDiv,
-  kMaximum,
-  kMinimum,
-  kEq,  // this and those below, to bool
-  kNe,
-  kLt,
-  kLe,
-  kGt,
-  kGe,
-  kAnd,
-  kOr,
-  kCount,
-};
+enum class BinaryOp : uint8_t {};
 
 using UnaryKernel = void (*)(const void* x, void* y, int64_t n);
 using BinaryKernel = void (*)(const void* a, const void* b, void* y, int64_t n);
@@ -39,7 +22,7 @@ struct UnaryKernels {
   UnaryKernel by_op[kUnaryForms][kElements];
 };
 struct BinaryKernels {
-  BinaryKernel by_op[static_cast<int>(BinaryOp::kCount)][kElements];
+  BinaryKernel by_op[kBinaryForms][kElements];
   WhereKernel where[4];  // by log2 of the element's size
 };
 struct CastKernels {

@@ -2,7 +2,8 @@
 // over them are vectorised (but gelu_of's, which looks up numbers), and for f64 by libm. Each f32
 // function is a fixed sequence of correctly rounded operations: the same bits on every machine. The
 // sequences are templates over the value: a float here, a recorded operation in the JIT compiler
-// (jit/expression.h), which so makes the same bits. The ops of one input are listed at the end.
+// (jit/expression.h), which so makes the same bits. The elementwise ops among them are listed at
+// the end.
 //
 // Largest error against the correctly rounded value over all 2^32 floats, in units in the last
 // place (tests/backend/math_test.cc takes a sample): exp 1, log 1, tanh, erf, sigmoid, silu,
@@ -24,28 +25,8 @@ inline float sqrt_of(float x) { return __builtin_sqrtf(x); }
 inline double sqrt_of(double x) { return __builtin_sqrt(x); }
 inline float fma_of(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 inline double fma_of(double a, double b, double c) { return __builtin_fma(a, b, c); }
-// Integers wrap: they are computed as unsigned numbers, too wide to be promoted to int.
-template <typename T>
-inline T negated(T x) {
-  if constexpr (sizeof(T) == 8)
-    return static_cast<T>(uint64_t{0} - static_cast<uint64_t>(x));
-  else
-    return static_cast<T>(uint32_t{0} - static_cast<uint32_t>(x));
-}
-inline float negated(float x) { return -x; }
-inline double negated(double x) { return -x; }
-template <typename T>
-inline T magnitude(T x) {
-  return x < T{0} ? negated(x) : x;
-}
 inline float magnitude(float x) { return __builtin_fabsf(x); }
 inline double magnitude(double x) { return __builtin_fabs(x); }
-/// -1, 0 or 1; NaN stays NaN.
-template <typename T>
-inline T sign_of(T x) {
-  const T sign = static_cast<T>(static_cast<T>(x > T{0}) - static_cast<T>(x < T{0}));
-  return x == x ? sign : x;
-}
 inline float copy_sign(float x, float sign) { return __builtin_copysignf(x, sign); }
 inline float select(bool condition, float a, float b) { return condition ? a : b; }
 inline double select(bool condition, double a, double b) { return condition ? a : b; }
@@ -323,12 +304,13 @@ inline double gelu_tanh_of(double x) {
   return gated(at_least(x, -1000.0), x * fma_of(x * x, cubic, linear));
 }
 
-// ---- ops of one input ----
+// ---- the ops that are functions ----
 //
-// A form is the name of an op of the graph and its function of one element. From this list come the
-// vector kernels (unary.cc), the loop element by element (loops/loop_scalar.cc), the machine code
-// (jit/lower.cc) and the op's number, which is its place. A printed kernel calls `NAME_of` by the
-// name alone (cuda/print/scalar_text.cc).
+// A form is the name of an elementwise op of the graph and its function of one element of each
+// input. From the lists of forms, here and in forms.h, come the vector kernels (unary.cc,
+// binary.cc), the loop element by element (loops/loop_scalar.cc), the machine code (jit/lower.cc)
+// and the number of the op. A printed kernel calls `NAME_of` by the name alone
+// (cuda/print/scalar_text.cc).
 
 enum class Takes { kFloats, kNumbers, kBools };
 
@@ -340,84 +322,13 @@ struct Function {
   static constexpr Takes kTakes = Takes::kFloats;
   static constexpr bool kIsFunction = true;
   static constexpr bool kIsExact = false;  ///< The result on a 16-bit float needs no rounding.
+  static constexpr bool kWraps = false;    ///< Integers have to be given as unsigned numbers.
   static constexpr bool kLooksUp = false;  ///< Its loop needs vectors: compilers leave it scalar.
 };
 
 /// The same few operations in every dtype.
 struct Arithmetic : Function {
   static constexpr bool kIsFunction = false;
-};
-
-struct Neg : Arithmetic {
-  static constexpr Takes kTakes = Takes::kNumbers;
-  static constexpr bool kIsExact = true;
-  static constexpr const char* name() { return "neg"; }
-  template <typename F>
-  static F of(F x) {
-    return negated(x);
-  }
-};
-
-struct Abs : Arithmetic {
-  static constexpr Takes kTakes = Takes::kNumbers;
-  static constexpr bool kIsExact = true;
-  static constexpr const char* name() { return "abs"; }
-  template <typename F>
-  static F of(F x) {
-    return magnitude(x);
-  }
-};
-
-struct Sign : Arithmetic {
-  static constexpr Takes kTakes = Takes::kNumbers;
-  static constexpr bool kIsExact = true;
-  static constexpr const char* name() { return "sign"; }
-  template <typename F>
-  static F of(F x) {
-    return sign_of(x);
-  }
-};
-
-struct Sqrt : Arithmetic {
-  static constexpr const char* name() { return "sqrt"; }
-  template <typename F>
-  static F of(F x) {
-    return sqrt_of(x);
-  }
-};
-
-struct Rsqrt : Arithmetic {
-  static constexpr const char* name() { return "rsqrt"; }
-  template <typename F>
-  static F of(F x) {
-    return F(1.0f) / sqrt_of(x);
-  }
-};
-
-struct Relu : Arithmetic {
-  static constexpr bool kIsExact = true;
-  static constexpr const char* name() { return "relu"; }
-  template <typename F>
-  static F of(F x) {
-    return select(x <= F(0.0f), F(0.0f), x);
-  }
-};
-
-struct IsFinite : Arithmetic {
-  static constexpr const char* name() { return "is_finite"; }
-  template <typename F>
-  static auto of(F x) {
-    return x - x == F(0.0f);
-  }
-};
-
-struct Not : Arithmetic {
-  static constexpr Takes kTakes = Takes::kBools;
-  static constexpr const char* name() { return "not"; }
-  template <typename F>
-  static F of(F x) {
-    return !x;
-  }
 };
 
 struct Exp : Function {
@@ -488,35 +399,16 @@ struct GeluTanh : Function {
 }  // namespace forms
 
 template <class... Form>
-struct FormList {
-  static constexpr int kCount = sizeof...(Form);
+struct FormList {};
 
-  /// Calls visit(number, form) for each form.
-  template <typename Visit>
-  static constexpr void for_each(Visit visit) {
-    int number = 0;
-    (visit(number++, Form{}), ...);
-  }
-};
-
-using UnaryForms = FormList<forms::Neg,
-                            forms::Abs,
-                            forms::Sign,
-                            forms::Sqrt,
-                            forms::Rsqrt,
-                            forms::Relu,
-                            forms::IsFinite,
-                            forms::Not,
-                            forms::Exp,
-                            forms::Log,
-                            forms::Tanh,
-                            forms::Erf,
-                            forms::Sigmoid,
-                            forms::Silu,
-                            forms::Gelu,
-                            forms::GeluTanh>;
-// A constant of its own, which headers with external linkage may name.
-constexpr int kUnaryForms = UnaryForms::kCount;
+using FunctionForms = FormList<forms::Exp,
+                               forms::Log,
+                               forms::Tanh,
+                               forms::Erf,
+                               forms::Sigmoid,
+                               forms::Silu,
+                               forms::Gelu,
+                               forms::GeluTanh>;
 
 }  // namespace
 }  // namespace ridge::cpu

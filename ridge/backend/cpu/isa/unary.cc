@@ -37,12 +37,6 @@ void map_vectors(const void* x, void* y, int64_t n) {
   }
 }
 
-template <class Form, typename T>
-constexpr bool takes() {
-  if (Form::kTakes == Takes::kBools) return std::is_same_v<T, Bool8>;
-  return kIsFloat<T> || (Form::kTakes == Takes::kNumbers && kIsInteger<T>);
-}
-
 template <class Form>
 struct OfBool8 {
   static bool of(Bool8 x) { return Form::of(x != Bool8{0}); }

@@ -37,6 +37,12 @@ struct Whole {
   }
 };
 
+inline Mask operator&(Mask a, Mask b) {
+  return {a.recorder, a.recorder->binary(Prim::kAnd, Lane::kMask, a.node, b.node)};
+}
+inline Mask operator|(Mask a, Mask b) {
+  return {a.recorder, a.recorder->binary(Prim::kOr, Lane::kMask, a.node, b.node)};
+}
 inline Mask operator!(Mask mask) {
   return {mask.recorder, mask.recorder->unary(Prim::kNot, Lane::kMask, mask.node)};
 }
@@ -74,6 +80,12 @@ class Recorded {
   }
   friend Mask operator==(const Recorded& a, const Recorded& b) {
     return compared(Compare::kEq, a, b);
+  }
+  friend Mask operator>=(const Recorded& a, const Recorded& b) {
+    return compared(Compare::kGe, a, b);
+  }
+  friend Mask operator!=(const Recorded& a, const Recorded& b) {
+    return compared(Compare::kNe, a, b);
   }
   Recorded operator-() const {
     return is_float() ? with_bits(Prim::kXor, sign_bit()) : Recorded(0) - *this;
@@ -146,6 +158,21 @@ inline Recorded sign_of(const Recorded& x) {
   const Recorded negative = select(x < 0.0, whole(-1), whole(0));
   const Recorded sign = select(x > 0.0, whole(1), negative);
   return x.is_float() ? select(x == x, sign, x) : sign;
+}
+
+/// `prim` is the machine's maximum or minimum, which takes the second operand where the two are
+/// equal or NaN: the result is a where they are equal, NaN where either is.
+inline Recorded either(Prim prim, const Recorded& a, const Recorded& b) {
+  Recorder& recorder = *a.recorder();
+  const Recorded both(&recorder, a.lane(), recorder.binary(prim, a.lane(), b.node(), a.node()));
+  const int is_nan = recorder.compare(Compare::kUnordered, b.lane(), b.node(), b.node());
+  return select({&recorder, is_nan}, b, both);
+}
+inline Recorded larger_of(const Recorded& a, const Recorded& b) {
+  return a.is_float() ? either(Prim::kMax, a, b) : select(a > b, a, b);
+}
+inline Recorded smaller_of(const Recorded& a, const Recorded& b) {
+  return a.is_float() ? either(Prim::kMin, a, b) : select(a < b, a, b);
 }
 
 inline Recorded copy_sign(const Recorded& x, const Recorded& sign) {

@@ -4,7 +4,7 @@
 #include <bit>
 
 #include "ridge/backend/cpu/block_kernel.h"
-#include "ridge/backend/cpu/isa/functions.h"
+#include "ridge/backend/cpu/isa/forms.h"
 #include "ridge/backend/cpu/jit/expression.h"
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/source.h"
@@ -45,16 +45,6 @@ class Ops {
   int compare(Compare how, int a, int b) const { return recorder_.compare(how, lane_, a, b); }
   int select(int mask, int a, int b) const { return recorder_.select(lane_, mask, a, b); }
 
-  // NaN where either is; a where they are equal.
-  int larger(int a, int b) const {
-    if (!is_float_lane(lane_)) return select(compare(Compare::kGt, a, b), a, b);
-    return select(compare(Compare::kUnordered, b, b), b, binary(Prim::kMax, b, a));
-  }
-  int smaller(int a, int b) const {
-    if (!is_float_lane(lane_)) return select(compare(Compare::kLt, a, b), a, b);
-    return select(compare(Compare::kUnordered, b, b), b, binary(Prim::kMin, b, a));
-  }
-
  private:
   Recorder& recorder_;
   Lane lane_;
@@ -63,61 +53,26 @@ class Ops {
 int node_of(const Recorded& value) { return value.node(); }
 int node_of(Mask value) { return value.node; }
 
-// kNone where the form has no operations in this lane: functions of f64 call libm.
-template <class Form>
-int recorded(Recorder& recorder, Lane lane, int x) {
+// The node of a form, or kNone where it has no operations in this lane: functions of f64 call libm.
+template <class Form, typename... Operand>
+int recorded(Recorder& recorder, Lane lane, Operand... x) {
   if constexpr (Form::kTakes == Takes::kBools) {
-    return lane == Lane::kMask ? node_of(Form::of(Mask{&recorder, x})) : kNone;
+    return lane == Lane::kMask ? node_of(Form::of(Mask{&recorder, x}...)) : kNone;
   } else {
     const bool is_taken = is_float_lane(lane)
                               ? lane == Lane::kF32 || !Form::kIsFunction
                               : lane != Lane::kMask && Form::kTakes == Takes::kNumbers;
-    return is_taken ? node_of(Form::of(Recorded(&recorder, lane, x))) : kNone;
+    return is_taken ? node_of(Form::of(Recorded(&recorder, lane, x)...)) : kNone;
   }
 }
 
-int unary_node(Recorder& recorder, UnaryOp op, Lane lane, int x) {
+template <class Forms, typename... Operand>
+int node_by(int op, Recorder& recorder, Lane lane, Operand... x) {
   int node = kNone;
-  UnaryForms::for_each([&](int number, auto form) {
-    if (number == static_cast<int>(op)) node = recorded<decltype(form)>(recorder, lane, x);
+  Forms::for_each([&](int number, auto form) {
+    if (number == op) node = recorded<decltype(form)>(recorder, lane, x...);
   });
   return node;
-}
-
-int binary_node(Recorder& recorder, BinaryOp op, Lane lane, int a, int b) {
-  const Ops ops(recorder, lane);
-  if (lane == Lane::kMask) {
-    if (op == BinaryOp::kAnd) return ops.binary(Prim::kAnd, a, b);
-    return op == BinaryOp::kOr ? ops.binary(Prim::kOr, a, b) : kNone;
-  }
-  switch (op) {
-    case BinaryOp::kAdd:
-      return ops.binary(Prim::kAdd, a, b);
-    case BinaryOp::kSub:
-      return ops.binary(Prim::kSub, a, b);
-    case BinaryOp::kMul:
-      return ops.binary(Prim::kMul, a, b);
-    case BinaryOp::kDiv:
-      return is_float_lane(lane) ? ops.binary(Prim::kDiv, a, b) : kNone;
-    case BinaryOp::kMaximum:
-      return ops.larger(a, b);
-    case BinaryOp::kMinimum:
-      return ops.smaller(a, b);
-    case BinaryOp::kEq:
-      return ops.compare(Compare::kEq, a, b);
-    case BinaryOp::kNe:
-      return ops.compare(Compare::kNe, a, b);
-    case BinaryOp::kLt:
-      return ops.compare(Compare::kLt, a, b);
-    case BinaryOp::kLe:
-      return ops.compare(Compare::kLe, a, b);
-    case BinaryOp::kGt:
-      return ops.compare(Compare::kGt, a, b);
-    case BinaryOp::kGe:
-      return ops.compare(Compare::kGe, a, b);
-    default:
-      return kNone;
-  }
 }
 
 // To nearest even, as the upper half of an f32; a NaN must not round to infinity.
@@ -189,14 +144,19 @@ int cast_node(Recorder& recorder, DType from, DType to, int x) {
 // ---- loops ----
 
 // Results that 16-bit operands make exact.
-bool is_exact(const Op& op) {
+template <class Forms>
+bool is_exact(int op) {
   bool is = false;
-  if (const auto unary = unary_op(op))
-    UnaryForms::for_each([&](int number, auto form) {
-      if (number == static_cast<int>(*unary)) is = form.kIsExact;
-    });
+  Forms::for_each([&](int number, auto form) {
+    if (number == op) is = form.kIsExact;
+  });
+  return is;
+}
+
+bool is_exact(const Op& op) {
+  if (const auto unary = unary_op(op)) return is_exact<UnaryForms>(static_cast<int>(*unary));
   const auto binary = binary_op(op);
-  return is || (binary && (*binary == BinaryOp::kMaximum || *binary == BinaryOp::kMinimum));
+  return binary && is_exact<BinaryForms>(static_cast<int>(*binary));
 }
 
 class Lowering {
@@ -238,9 +198,10 @@ class Lowering {
                                  : recorder_.select(made, operand(0), operand(1), operand(2));
     int node = kNone;
     if (const auto unary = unary_op(op))
-      node = unary_node(recorder_, *unary, lane, operand(0));
+      node = node_by<UnaryForms>(static_cast<int>(*unary), recorder_, lane, operand(0));
     else if (const auto binary = binary_op(op))
-      node = binary_node(recorder_, *binary, lane, operand(0), operand(1));
+      node =
+          node_by<BinaryForms>(static_cast<int>(*binary), recorder_, lane, operand(0), operand(1));
     if (node == kNone || is_exact(op)) return node;
     return rounded(recorder_, each.dtype, node);
   }

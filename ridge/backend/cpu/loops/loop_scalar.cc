@@ -1,5 +1,5 @@
-// Loops element by element, in plain C++: the oracle of the other executors. Ops of one input are
-// the forms of isa/functions.h, which tests/backend/math_test.cc holds against longer arithmetic.
+// Loops element by element, in plain C++: the oracle of the other executors. Its ops are the
+// forms of isa/functions.h, which tests/backend/math_test.cc holds against longer arithmetic.
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -8,7 +8,7 @@
 #include <type_traits>
 
 #include "ridge/backend/cpu/block_kernel.h"
-#include "ridge/backend/cpu/isa/functions.h"
+#include "ridge/backend/cpu/isa/forms.h"
 #include "ridge/backend/cpu/loop.h"
 #include "ridge/base/dtype.h"
 #include "ridge/base/hash.h"
@@ -38,61 +38,6 @@ Cell cell_of(T value) {
   return cell;
 }
 
-// ---- floats ----
-
-template <typename T>
-T larger(T a, T b) {
-  return a >= b || a != a ? a : b;
-}
-
-template <typename T>
-T smaller(T a, T b) {
-  return a <= b || a != a ? a : b;
-}
-
-template <typename T>
-T float_result(BinaryOp op, T a, T b) {
-  switch (op) {
-    case BinaryOp::kAdd:
-      return a + b;
-    case BinaryOp::kSub:
-      return a - b;
-    case BinaryOp::kMul:
-      return a * b;
-    case BinaryOp::kDiv:
-      return a / b;
-    case BinaryOp::kMaximum:
-      return larger(a, b);
-    case BinaryOp::kMinimum:
-      return smaller(a, b);
-    default:
-      throw InternalError("[loop] no such float op of two operands");
-  }
-}
-
-// ---- integers, which wrap ----
-
-template <typename T>
-T integer_result(BinaryOp op, T a, T b) {
-  const auto x = static_cast<uint64_t>(a), y = static_cast<uint64_t>(b);
-  switch (op) {
-    case BinaryOp::kAdd:
-      return static_cast<T>(x + y);
-    case BinaryOp::kSub:
-      return static_cast<T>(x - y);
-    case BinaryOp::kMul:
-      return static_cast<T>(x * y);
-    case BinaryOp::kMaximum:
-      return a > b ? a : b;
-    case BinaryOp::kMinimum:
-      return a < b ? a : b;
-    default:
-      throw InternalError("[loop] no such integer op of two operands");
-  }
-}
-
-// ---- any dtype ----
-
 template <typename T>
 inline constexpr bool kIs16Bit = std::is_same_v<T, F16> || std::is_same_v<T, BF16>;
 
@@ -111,54 +56,30 @@ constexpr bool takes() {
   return is_float_type<T> || (Form::kTakes == Takes::kNumbers && !std::is_same_v<T, bool>);
 }
 
-template <class Form, typename T>
-Cell form_cell(T stored) {
-  const auto y = Form::of(computed(stored));
-  if constexpr (std::is_same_v<decltype(y), const bool>)
-    return cell_of(y);
-  else
-    return cell_of(T(y));
+// Integers wrap, in the widest unsigned type.
+template <class Form, typename T, typename... Stored>
+Cell form_cell(Stored... stored) {
+  if constexpr (Form::kWraps && !is_float_type<T>) {
+    return cell_of(static_cast<T>(Form::of(static_cast<uint64_t>(stored)...)));
+  } else {
+    const auto y = Form::of(computed(stored)...);
+    if constexpr (std::is_same_v<decltype(y), const bool>)
+      return cell_of(y);
+    else
+      return cell_of(T(y));
+  }
 }
 
-template <typename T>
-Cell unary_cell(UnaryOp op, T stored) {
+template <class Forms, typename T, typename... Stored>
+Cell cell_by(int op, Stored... stored) {
   std::optional<Cell> cell;
-  UnaryForms::for_each([&](int number, auto form) {
+  Forms::for_each([&](int number, auto form) {
     using Form = decltype(form);
     if constexpr (takes<Form, T>())
-      if (number == static_cast<int>(op)) cell = form_cell<Form>(stored);
+      if (number == op) cell = form_cell<Form, T>(stored...);
   });
-  if (!cell) throw InternalError("[loop] no such op of one operand");
+  if (!cell) throw InternalError("[loop] no such op of this dtype");
   return *cell;
-}
-
-template <typename T>
-Cell binary_cell(BinaryOp op, T stored_a, T stored_b) {
-  const auto a = computed(stored_a), b = computed(stored_b);
-  switch (op) {
-    case BinaryOp::kEq:
-      return cell_of(a == b);
-    case BinaryOp::kNe:
-      return cell_of(a != b);
-    case BinaryOp::kLt:
-      return cell_of(a < b);
-    case BinaryOp::kLe:
-      return cell_of(a <= b);
-    case BinaryOp::kGt:
-      return cell_of(a > b);
-    case BinaryOp::kGe:
-      return cell_of(a >= b);
-    case BinaryOp::kAnd:
-      return cell_of(a != decltype(a)(0) && b != decltype(b)(0));
-    case BinaryOp::kOr:
-      return cell_of(a != decltype(a)(0) || b != decltype(b)(0));
-    default:
-      break;
-  }
-  if constexpr (is_float_type<T>)
-    return cell_of(T(float_result(op, a, b)));
-  else
-    return cell_of(integer_result(op, a, b));
 }
 
 Cell cast_cell(DType from, DType to, const Cell& x) {
@@ -181,7 +102,7 @@ struct Accumulator {
   // f32 values are exact in double; each sum is rounded to f32. Of equal maxima, zeros of either
   // sign, whole lanes keep the second and the fold within them the first.
   double combine(double a, double b, bool in_fold = false) const {
-    if (kind == LoopResult::kMax) return !in_fold && a == b ? b : larger(a, b);
+    if (kind == LoopResult::kMax) return !in_fold && a == b ? b : larger_of(a, b);
     if (dtype == DType::kF64) return a + b;
     return static_cast<double>(static_cast<float>(a) + static_cast<float>(b));
   }
@@ -336,8 +257,10 @@ class ScalarLoop final : public LoopKernel {
       return get<bool>(operand(0)) ? operand(1) : operand(2);
     return dispatch(type, [&](auto tag) {
       using T = typename decltype(tag)::type;
-      if (const auto unary = unary_op(op)) return unary_cell(*unary, get<T>(operand(0)));
-      return binary_cell(*binary_op(op), get<T>(operand(0)), get<T>(operand(1)));
+      if (const auto unary = unary_op(op))
+        return cell_by<UnaryForms, T>(static_cast<int>(*unary), get<T>(operand(0)));
+      return cell_by<BinaryForms, T>(
+          static_cast<int>(*binary_op(op)), get<T>(operand(0)), get<T>(operand(1)));
     });
   }
 
