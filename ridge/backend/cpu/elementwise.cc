@@ -123,6 +123,7 @@ std::unique_ptr<HostKernel> make_where(const Node& node) {
 
 const Choice kVectorized{"vectorized"};
 
+// The names of the forms of a list, in its order.
 template <class Forms>
 constexpr auto names_of() {
   std::array<std::string_view, Forms::kCount> names;
@@ -130,13 +131,13 @@ constexpr auto names_of() {
   return names;
 }
 
-// By number.
 constexpr auto kUnaryNames = names_of<UnaryForms>();
 constexpr auto kBinaryNames = names_of<BinaryForms>();
 
+// One op of the graph has two forms: gelu, and by its field gelu by tanh.
 constexpr std::string_view kGeluByTanh = "gelu_tanh";
 
-// The number of the name; nothing where there is none.
+// The place of the name in the list; nothing where it has none.
 template <typename Number>
 std::optional<Number> number_of(std::span<const std::string_view> names, std::string_view name) {
   const auto found = std::ranges::find(names, name);

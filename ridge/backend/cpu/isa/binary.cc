@@ -5,7 +5,7 @@
 namespace ridge::cpu {
 namespace {
 
-// The form on elements as they lie in memory: integers wrap, in the unsigned type.
+// A form on elements as they lie in memory; integers are given as unsigned numbers where they wrap.
 template <class Form>
 struct OfElements {
   static bool of(Bool8 a, Bool8 b) {

@@ -4,27 +4,32 @@
 // Internal linkage, as kernel files share no code.
 #pragma once
 
+#include <type_traits>
+
 #include "ridge/backend/cpu/isa/functions.h"
 
 namespace ridge::cpu {
 namespace {
 
-// Integers wrap: they are computed as unsigned numbers, too wide to be promoted to int.
+/// Integers are computed in this type: unsigned, as they wrap, and wide enough not to be promoted
+/// to int.
+template <typename T>
+using Wrapping = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
+
+// Besides those of functions.h, the forms below consist of these.
 template <typename T>
 inline T negated(T x) {
-  if constexpr (sizeof(T) == 8)
-    return static_cast<T>(uint64_t{0} - static_cast<uint64_t>(x));
-  else
-    return static_cast<T>(uint32_t{0} - static_cast<uint32_t>(x));
+  return static_cast<T>(Wrapping<T>{0} - static_cast<Wrapping<T>>(x));
 }
 inline float negated(float x) { return -x; }
 inline double negated(double x) { return -x; }
+/// The lowest integer has no magnitude and stays as it is.
 template <typename T>
 inline T magnitude(T x) {
   return x < T{0} ? negated(x) : x;
 }
 
-/// -1, 0 or 1; NaN stays NaN.
+/// The sign as -1, 0 or 1; NaN stays NaN.
 template <typename T>
 inline T sign_of(T x) {
   const T sign = static_cast<T>(static_cast<T>(x > T{0}) - static_cast<T>(x < T{0}));
@@ -285,7 +290,7 @@ using BinaryForms = NumberedForms<forms::Add,
                                   forms::GreaterEqual,
                                   forms::And,
                                   forms::Or>;
-// Constants of their own, which headers with external linkage may name.
+// Types with external linkage must not name the lists, which each file has of its own.
 constexpr int kUnaryForms = UnaryForms::kCount, kBinaryForms = BinaryForms::kCount;
 
 }  // namespace

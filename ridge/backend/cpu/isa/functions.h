@@ -2,8 +2,8 @@
 // over them are vectorised (but gelu_of's, which looks up numbers), and for f64 by libm. Each f32
 // function is a fixed sequence of correctly rounded operations: the same bits on every machine. The
 // sequences are templates over the value: a float here, a recorded operation in the JIT compiler
-// (jit/expression.h), which so makes the same bits. The elementwise ops among them are listed at
-// the end.
+// (jit/expression.h), which so makes the same bits. The elementwise ops that are such functions
+// are listed at the end.
 //
 // Largest error against the correctly rounded value over all 2^32 floats, in units in the last
 // place (tests/backend/math_test.cc takes a sample): exp 1, log 1, tanh, erf, sigmoid, silu,
@@ -306,18 +306,20 @@ inline double gelu_tanh_of(double x) {
 
 // ---- the ops that are functions ----
 //
-// A form is the name of an elementwise op of the graph and its function of one element of each
-// input. From the lists of forms, here and in forms.h, come the vector kernels (unary.cc,
-// binary.cc), the loop element by element (loops/loop_scalar.cc), the machine code (jit/lower.cc)
-// and the number of the op. A printed kernel calls `NAME_of` by the name alone
-// (cuda/print/scalar_text.cc).
+// The form of an elementwise op is its name in the graph, its properties and `of`, its result for
+// one element of each input, over any type of value. The lists of forms, here and in forms.h, give
+// an op its number, its vector kernels (unary.cc, binary.cc), its loop element by element
+// (loops/loop_scalar.cc) and its machine code (jit/lower.cc). A printed kernel calls `NAME_of` by
+// the name alone (cuda/print/scalar_text.cc). The reference backend has a line of its own for each
+// op, by the C library: tests compare the forms with it.
 
+/// The dtypes of the inputs: floats, floats and integers, or bools.
 enum class Takes { kFloats, kNumbers, kBools };
 
 namespace forms {
 
-/// A function whose f32 form is a sequence of its own, not that of f64: dearer than a load and a
-/// store.
+/// Base of the forms whose f32 sequence is not that of f64, which calls the C library. Such an op
+/// costs more than a load and a store.
 struct Function {
   static constexpr Takes kTakes = Takes::kFloats;
   static constexpr bool kIsFunction = true;
@@ -326,7 +328,7 @@ struct Function {
   static constexpr bool kLooksUp = false;  ///< Its loop needs vectors: compilers leave it scalar.
 };
 
-/// The same few operations in every dtype.
+/// Base of the forms that are the same few operations in every dtype.
 struct Arithmetic : Function {
   static constexpr bool kIsFunction = false;
 };

@@ -65,10 +65,5 @@ constexpr bool takes() {
   return kIsFloat<T> || (Form::kTakes == Takes::kNumbers && kIsInteger<T>);
 }
 
-// Integers are computed in this type: unsigned, as they wrap, and wide enough not to be promoted to
-// int.
-template <typename T>
-using Wrapping = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
-
 }  // namespace
 }  // namespace ridge::cpu

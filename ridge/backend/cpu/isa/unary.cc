@@ -37,6 +37,7 @@ void map_vectors(const void* x, void* y, int64_t n) {
   }
 }
 
+// A form on bools as they lie in memory.
 template <class Form>
 struct OfBool8 {
   static bool of(Bool8 x) { return Form::of(x != Bool8{0}); }

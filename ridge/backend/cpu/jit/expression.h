@@ -47,8 +47,7 @@ inline Mask operator!(Mask mask) {
   return {mask.recorder, mask.recorder->unary(Prim::kNot, Lane::kMask, mask.node)};
 }
 
-/// A number of one lane, or a literal that takes the lane of the number that it meets. The
-/// functions of f32 alone ask for that lane.
+/// A value of any lane but a mask, or a literal, which takes the lane of the value that it meets.
 class Recorded {
  public:
   Recorded(double literal) : literal_(literal) {}
@@ -59,7 +58,7 @@ class Recorded {
   Lane lane() const { return lane_; }
   double literal() const { return literal_; }
   int node() const { return node_; }
-  /// The node, of a literal in the lane of `other`.
+  /// The node; a literal becomes one in the lane of `other`, which is no literal.
   int node_beside(const Recorded& other) const {
     return recorder_ != nullptr ? node_ : other.recorder_->number(other.lane_, literal_);
   }
@@ -98,7 +97,7 @@ class Recorded {
   }
   uint64_t sign_bit() const { return uint64_t{1} << (8 * size_of(lane_) - 1); }
 
-  /// The one of the two that is no literal; the first where both are.
+  /// The first of the two that is no literal; a where both are.
   static const Recorded& known_of(const Recorded& a, const Recorded& b) {
     return a.recorder_ != nullptr || b.recorder_ == nullptr ? a : b;
   }
@@ -132,7 +131,7 @@ inline Recorded fma_of(const Recorded& a, const Recorded& b, const Recorded& c) 
                .operands = {a.node_beside(known), b.node_beside(known), c.node_beside(known)}})};
 }
 
-/// Two literals are of f32.
+/// Where both a and b are literals, the result is an f32.
 inline Recorded select(Mask mask, const Recorded& a, const Recorded& b) {
   const Lane lane = Recorded::known_of(a, b).lane();
   const Recorded any(mask.recorder, lane, -1);
@@ -160,8 +159,8 @@ inline Recorded sign_of(const Recorded& x) {
   return x.is_float() ? select(x == x, sign, x) : sign;
 }
 
-/// `prim` is the machine's maximum or minimum, which takes the second operand where the two are
-/// equal or NaN: the result is a where they are equal, NaN where either is.
+/// The larger or the smaller float by `prim`, kMax or kMin, which takes its second operand where
+/// the two are equal or either is NaN: a where they are equal, NaN where either is.
 inline Recorded either(Prim prim, const Recorded& a, const Recorded& b) {
   Recorder& recorder = *a.recorder();
   const Recorded both(&recorder, a.lane(), recorder.binary(prim, a.lane(), b.node(), a.node()));

@@ -1,4 +1,4 @@
-// Ops of the graph in primitive operations. The f32 functions are those of isa/functions.h.
+// Ops of the graph in primitive operations: elementwise ops by the forms of isa/forms.h.
 #include "ridge/backend/cpu/jit/lower.h"
 
 #include <bit>
@@ -66,6 +66,7 @@ int recorded(Recorder& recorder, Lane lane, Operand... x) {
   }
 }
 
+// The node of the form with the number `op`, or kNone.
 template <class Forms, typename... Operand>
 int node_by(int op, Recorder& recorder, Lane lane, Operand... x) {
   int node = kNone;
@@ -143,7 +144,7 @@ int cast_node(Recorder& recorder, DType from, DType to, int x) {
 
 // ---- loops ----
 
-// Results that 16-bit operands make exact.
+// True when the form with the number `op` has an exact result for 16-bit floats.
 template <class Forms>
 bool is_exact(int op) {
   bool is = false;

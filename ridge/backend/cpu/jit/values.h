@@ -1,5 +1,5 @@
-// Where the values of a program lie while its code is written: registers are given out as they are
-// needed, and taken back, for places in the work area.
+// While the code of a program is written, its values are given registers as they need them, and
+// places in the work area where there are too few.
 #pragma once
 
 #include <algorithm>
@@ -13,11 +13,11 @@
 
 namespace ridge::cpu::jit {
 
-/// Neighbouring vectors of elements that are worked on at a time, at most.
+/// A loop works on at most so many neighbouring vectors at a time.
 inline constexpr int kMostCopies = 4;
 inline constexpr size_t kConstantBytes = 64;
 
-/// Bytes for a vector for each constant, and for the tables.
+/// The bytes that a vector for each constant and the tables take.
 inline size_t constants_bytes(const Program& program) {
   size_t bytes = program.tables.size() * sizeof(float);
   for (const Node& node : program.nodes)
@@ -29,8 +29,9 @@ inline size_t constants_bytes(const Program& program) {
 /// which there is one each.
 enum class Part : uint8_t { kInvariants, kElements, kSingle };
 
-/// Values are named by their nodes; those of the copy that is being written are meant. Writes the
-/// instructions that move them to `code`.
+/// Knows the register or the place in memory of each value, and writes the instructions that move
+/// values to `code`. A value is named by its node; where neighbouring vectors are worked on at a
+/// time, it is that of the vector that is being written.
 class Values {
  public:
   using Xmm = Xbyak::Xmm;
@@ -118,9 +119,9 @@ class Values {
     masks_.unpin_all();
   }
 
-  /// Values since begin() that were kept in memory for want of registers.
+  /// The number of values that were kept in memory since begin(), for want of registers.
   int spills() const { return spills_; }
-  /// Whether the work area had room for all of them, in all programs.
+  /// True while the work area had room for all of them, in all programs.
   bool fit() const { return fit_; }
 
   // ---- values ----
@@ -170,7 +171,7 @@ class Values {
       code_.vmovups(code_.vector(reg, lane), memory(index));
   }
 
-  /// The value wherever it is.
+  /// The value as an operand, in a register or in memory.
   Source source(int index) {
     Source s;
     s.in_memory = !has_register(index);

@@ -38,7 +38,7 @@ StagedReduction staged(const Node& node) {
           node.is<ReduceMean>() ? count : 1.0};
 }
 
-// Dearer than a store and a load.
+// True for a node that costs more than a store and a load.
 bool is_expensive(const Node& node) {
   const auto unary = unary_op(*node.op);
   return unary && is_function(*unary);

@@ -1,5 +1,6 @@
-// Loops element by element, in plain C++: the oracle of the other executors. Its ops are the
-// forms of isa/functions.h, which tests/backend/math_test.cc holds against longer arithmetic.
+// Loops element by element, in plain C++: the oracle of the other executors of loops. Its ops are
+// the forms of isa/forms.h, which other tests compare with the reference backend, and functions
+// with longer arithmetic (tests/backend/math_test.cc).
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -50,13 +51,14 @@ auto computed(T x) {
     return x;
 }
 
+// True when the form takes elements of T.
 template <class Form, typename T>
 constexpr bool takes() {
   if (Form::kTakes == Takes::kBools) return std::is_same_v<T, bool>;
   return is_float_type<T> || (Form::kTakes == Takes::kNumbers && !std::is_same_v<T, bool>);
 }
 
-// Integers wrap, in the widest unsigned type.
+// The result of the form. Where integers wrap, they do so in the widest unsigned type.
 template <class Form, typename T, typename... Stored>
 Cell form_cell(Stored... stored) {
   if constexpr (Form::kWraps && !is_float_type<T>) {
@@ -70,6 +72,7 @@ Cell form_cell(Stored... stored) {
   }
 }
 
+// The result of the form with the number `op`.
 template <class Forms, typename T, typename... Stored>
 Cell cell_by(int op, Stored... stored) {
   std::optional<Cell> cell;

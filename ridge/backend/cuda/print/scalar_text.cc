@@ -17,8 +17,8 @@
 namespace ridge::cuda {
 namespace {
 
-// How an op of few operations is written for floats and for integers and bools; {0} and {1} are its
-// operands. Empty: not at all.
+// The text of an op of few operations, for floats and for integers and bools; {0} and {1} are its
+// operands. A text is empty where the op does not take the dtype.
 struct Row {
   std::string_view op;
   std::string_view floats;
@@ -58,8 +58,9 @@ const Row* find_row(std::string_view op) {
   return found == std::end(kRows) ? nullptr : found;
 }
 
-// The function that an op without a row is: `NAME_of` of isa/functions.h, whose f64 twin is the C
-// library's there and CUDA's own here: they agree but for the last bits. Empty for other ops.
+// The name of the function that an op without a row calls, `NAME_of` of isa/functions.h; empty for
+// other ops. In f64 it is the C library's on the CPU and CUDA's own on a device: they agree but for
+// the last bits.
 std::string function_of(const Node& node) {
   const OpTraits& traits = node.op->traits();
   const bool is_function = traits.elementwise && traits.max_inputs == 1 &&
