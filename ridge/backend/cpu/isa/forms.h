@@ -252,20 +252,9 @@ struct Or : Arithmetic {
 
 }  // namespace forms
 
-template <class... Form>
-struct NumberedForms {
-  static constexpr int kCount = sizeof...(Form);
-
-  /// Calls visit(number, form) for each form; its number is its place.
-  template <typename Visit>
-  static constexpr void for_each(Visit visit) {
-    int number = 0;
-    (visit(number++, Form{}), ...);
-  }
-};
-
+/// The forms of both lists; it is declared for its type alone.
 template <class... First, class... Second>
-NumberedForms<First..., Second...> joined(FormList<First...>, FormList<Second...>);
+FormList<First..., Second...> joined(FormList<First...>, FormList<Second...>);
 
 using UnaryForms = decltype(joined(FormList<forms::Neg,
                                             forms::Abs,
@@ -276,20 +265,20 @@ using UnaryForms = decltype(joined(FormList<forms::Neg,
                                             forms::IsFinite,
                                             forms::Not>{},
                                    FunctionForms{}));
-using BinaryForms = NumberedForms<forms::Add,
-                                  forms::Sub,
-                                  forms::Mul,
-                                  forms::Div,
-                                  forms::Maximum,
-                                  forms::Minimum,
-                                  forms::Equal,
-                                  forms::NotEqual,
-                                  forms::Less,
-                                  forms::LessEqual,
-                                  forms::Greater,
-                                  forms::GreaterEqual,
-                                  forms::And,
-                                  forms::Or>;
+using BinaryForms = FormList<forms::Add,
+                             forms::Sub,
+                             forms::Mul,
+                             forms::Div,
+                             forms::Maximum,
+                             forms::Minimum,
+                             forms::Equal,
+                             forms::NotEqual,
+                             forms::Less,
+                             forms::LessEqual,
+                             forms::Greater,
+                             forms::GreaterEqual,
+                             forms::And,
+                             forms::Or>;
 // Types with external linkage must not name the lists, which each file has of its own.
 constexpr int kUnaryForms = UnaryForms::kCount, kBinaryForms = BinaryForms::kCount;
 

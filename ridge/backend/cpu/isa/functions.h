@@ -400,8 +400,18 @@ struct GeluTanh : Function {
 
 }  // namespace forms
 
+/// A list of forms; the number of an op is the place of its form.
 template <class... Form>
-struct FormList {};
+struct FormList {
+  static constexpr int kCount = sizeof...(Form);
+
+  /// Calls visit(number, form) for each form.
+  template <typename Visit>
+  static constexpr void for_each(Visit visit) {
+    int number = 0;
+    (visit(number++, Form{}), ...);
+  }
+};
 
 using FunctionForms = FormList<forms::Exp,
                                forms::Log,
