@@ -226,6 +226,39 @@ TEST(CpuElementwise, SpecialFloats) {
   }
 }
 
+// The smallest number above zero.
+double smallest(DType dtype) {
+  return dtype == DType::kF64   ? 0x1p-1074
+         : dtype == DType::kF32 ? 0x1p-149
+         : dtype == DType::kF16 ? 0x1p-24
+                                : 0x1p-133;
+}
+
+TEST(CpuElementwise, SignedZerosAndSubnormalNumbers) {
+  for (DType dtype : members(kFloats)) {
+    const double tiny = smallest(dtype);
+    const Tensor x = tensor_of(dtype, {0.0, -0.0, tiny, -tiny});
+    const auto expect = [&](Value (*build)(Value), const std::vector<double>& want) {
+      EXPECT_TRUE(apply(build, {x}).same_bits(tensor_of(dtype, want))) << to_string(x.type());
+    };
+    expect(neg, {-0.0, 0.0, -tiny, tiny});
+    expect(abs, {0.0, 0.0, tiny, tiny});
+    expect(sign, {0.0, 0.0, 1.0, -1.0});
+    expect(relu, {0.0, 0.0, tiny, 0.0});
+    EXPECT_TRUE(apply(is_finite, {x}).same_bits(tensor_of(DType::kBool, {1, 1, 1, 1})));
+
+    // Zeros of either sign are equal, and of equal numbers the first is taken.
+    const Tensor a = tensor_of(dtype, {0.0, -0.0, tiny, -tiny});
+    const Tensor b = tensor_of(dtype, {-0.0, 0.0, 0.0, -0.0});
+    EXPECT_TRUE(apply(eq, {a, b}).same_bits(tensor_of(DType::kBool, {1, 1, 0, 0})));
+    EXPECT_TRUE(apply(lt, {a, b}).same_bits(tensor_of(DType::kBool, {0, 0, 0, 1})));
+    EXPECT_TRUE(apply(maximum, {a, b}).same_bits(tensor_of(dtype, {0.0, -0.0, tiny, -0.0})));
+    EXPECT_TRUE(apply(minimum, {a, b}).same_bits(tensor_of(dtype, {0.0, -0.0, 0.0, -tiny})));
+    EXPECT_TRUE(apply(add, {a, b}).same_bits(tensor_of(dtype, {0.0, 0.0, tiny, -tiny})));
+    EXPECT_TRUE(apply(mul, {a, b}).same_bits(tensor_of(dtype, {-0.0, -0.0, 0.0, 0.0})));
+  }
+}
+
 template <typename T>
 Tensor integers(const std::vector<T>& values) {
   Tensor tensor({dtype_of<T>(), {static_cast<int64_t>(values.size())}});

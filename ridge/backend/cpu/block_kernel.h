@@ -24,5 +24,8 @@ std::optional<BlockKernel> block_kernel(const Op& op, DType input, DType output)
 /// is.
 std::optional<UnaryOp> unary_op(const Op& op);
 std::optional<BinaryOp> binary_op(const Op& op);
+/// True for an op that is made of many operations, such as exp or gelu, so that it costs more than
+/// a store and a load.
+bool is_function(UnaryOp op);
 
 }  // namespace ridge::cpu

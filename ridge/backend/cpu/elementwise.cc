@@ -1,6 +1,10 @@
 // Elementwise ops, activations, casts and selection: one pass over memory.
 #include "ridge/graph/ops/elementwise.h"
 
+#include <algorithm>
+#include <array>
+#include <span>
+
 #include "ridge/backend/cpu/block_kernel.h"
 #include "ridge/backend/cpu/cpu_isa.h"
 #include "ridge/backend/cpu/cpu_kernels.h"
@@ -74,12 +78,10 @@ std::unique_ptr<HostKernel> make_one_input(const Node& node, Choose choose) {
   });
 }
 
-std::unique_ptr<HostKernel> make_unary(const Node& node, UnaryOp op) {
-  return make_one_input(node, [op, dtype = dtype_index(node)] { return unary_kernel(op, dtype); });
-}
-
-std::unique_ptr<HostKernel> make_gelu(const Node& node) {
-  return make_unary(node, node.op_as<Gelu>().tanh ? UnaryOp::kGeluTanh : UnaryOp::kGeluErf);
+std::unique_ptr<HostKernel> make_unary(const Node& node) {
+  return make_one_input(node, [op = *unary_op(*node.op), dtype = dtype_index(node)] {
+    return unary_kernel(op, dtype);
+  });
 }
 
 std::unique_ptr<HostKernel> make_cast(const Node& node) {
@@ -89,7 +91,8 @@ std::unique_ptr<HostKernel> make_cast(const Node& node) {
   });
 }
 
-std::unique_ptr<HostKernel> make_binary(const Node& node, BinaryOp op) {
+std::unique_ptr<HostKernel> make_binary(const Node& node) {
+  const BinaryOp op = *binary_op(*node.op);
   const int dtype = dtype_index(node);
   check_kernel(binary_kernel(op, dtype) != nullptr, node);
   return std::make_unique<HostKernel>([=, elements = Elements(node)](const KernelArgs& args) {
@@ -120,62 +123,46 @@ std::unique_ptr<HostKernel> make_where(const Node& node) {
 
 const Choice kVectorized{"vectorized"};
 
-struct NamedUnary {
-  std::string_view name;
-  UnaryOp op;
-};
-constexpr NamedUnary kUnaryOps[] = {
-    {Neg::kTraits.name, UnaryOp::kNeg},
-    {Abs::kTraits.name, UnaryOp::kAbs},
-    {Sign::kTraits.name, UnaryOp::kSign},
-    {Exp::kTraits.name, UnaryOp::kExp},
-    {Log::kTraits.name, UnaryOp::kLog},
-    {Tanh::kTraits.name, UnaryOp::kTanh},
-    {Erf::kTraits.name, UnaryOp::kErf},
-    {Sqrt::kTraits.name, UnaryOp::kSqrt},
-    {Rsqrt::kTraits.name, UnaryOp::kRsqrt},
-    {Sigmoid::kTraits.name, UnaryOp::kSigmoid},
-    {Relu::kTraits.name, UnaryOp::kRelu},
-    {Silu::kTraits.name, UnaryOp::kSilu},
-    {IsFinite::kTraits.name, UnaryOp::kIsFinite},
-    {LogicalNot::kTraits.name, UnaryOp::kNot},
-};
+// The names of the forms of a list, in its order.
+template <class Forms>
+constexpr auto names_of() {
+  std::array<std::string_view, Forms::kCount> names;
+  Forms::for_each([&](int number, auto form) { names[static_cast<size_t>(number)] = form.name(); });
+  return names;
+}
 
-struct NamedBinary {
-  std::string_view name;
-  BinaryOp op;
-};
-constexpr NamedBinary kBinaryOps[] = {
-    {Add::kTraits.name, BinaryOp::kAdd},
-    {Sub::kTraits.name, BinaryOp::kSub},
-    {Mul::kTraits.name, BinaryOp::kMul},
-    {Div::kTraits.name, BinaryOp::kDiv},
-    {Maximum::kTraits.name, BinaryOp::kMaximum},
-    {Minimum::kTraits.name, BinaryOp::kMinimum},
-    {Equal::kTraits.name, BinaryOp::kEq},
-    {NotEqual::kTraits.name, BinaryOp::kNe},
-    {Less::kTraits.name, BinaryOp::kLt},
-    {LessEqual::kTraits.name, BinaryOp::kLe},
-    {Greater::kTraits.name, BinaryOp::kGt},
-    {GreaterEqual::kTraits.name, BinaryOp::kGe},
-    {LogicalAnd::kTraits.name, BinaryOp::kAnd},
-    {LogicalOr::kTraits.name, BinaryOp::kOr},
-};
+constexpr auto kUnaryNames = names_of<UnaryForms>();
+constexpr auto kBinaryNames = names_of<BinaryForms>();
+
+// One op of the graph has two forms: gelu, and by its field gelu by tanh.
+constexpr std::string_view kGeluByTanh = "gelu_tanh";
+
+// The place of the name in the list; nothing where it has none.
+template <typename Number>
+std::optional<Number> number_of(std::span<const std::string_view> names, std::string_view name) {
+  const auto found = std::ranges::find(names, name);
+  if (found == names.end()) return std::nullopt;
+  return static_cast<Number>(found - names.begin());
+}
 
 }  // namespace
 
 std::optional<UnaryOp> unary_op(const Op& op) {
-  if (const auto* gelu = dynamic_cast<const Gelu*>(&op))
-    return gelu->tanh ? UnaryOp::kGeluTanh : UnaryOp::kGeluErf;
-  for (const NamedUnary& known : kUnaryOps)
-    if (known.name == op.name()) return known.op;
-  return std::nullopt;
+  const auto* gelu = dynamic_cast<const Gelu*>(&op);
+  const std::string_view name = gelu != nullptr && gelu->tanh ? kGeluByTanh : op.name();
+  return number_of<UnaryOp>(kUnaryNames, name);
+}
+
+bool is_function(UnaryOp op) {
+  bool is = false;
+  UnaryForms::for_each([&](int number, auto form) {
+    if (number == static_cast<int>(op)) is = form.kIsFunction;
+  });
+  return is;
 }
 
 std::optional<BinaryOp> binary_op(const Op& op) {
-  for (const NamedBinary& known : kBinaryOps)
-    if (known.name == op.name()) return known.op;
-  return std::nullopt;
+  return number_of<BinaryOp>(kBinaryNames, op.name());
 }
 
 std::optional<BlockKernel> block_kernel(const Op& op, DType input, DType output) {
@@ -207,15 +194,9 @@ std::optional<BlockKernel> block_kernel(const Op& op, DType input, DType output)
 }
 
 void add_elementwise_kernels(KernelTable& table) {
-  for (const NamedUnary& known : kUnaryOps)
-    table.add(known.name, kVectorized, [op = known.op](const Node& node) {
-      return make_unary(node, op);
-    });
-  for (const NamedBinary& known : kBinaryOps)
-    table.add(known.name, kVectorized, [op = known.op](const Node& node) {
-      return make_binary(node, op);
-    });
-  table.add(Gelu::kTraits.name, kVectorized, make_gelu);
+  for (const std::string_view name : kUnaryNames)
+    if (name != kGeluByTanh) table.add(name, kVectorized, make_unary);
+  for (const std::string_view name : kBinaryNames) table.add(name, kVectorized, make_binary);
   table.add(Cast::kTraits.name, kVectorized, make_cast);
   table.add(Where::kTraits.name, kVectorized, make_where);
 }

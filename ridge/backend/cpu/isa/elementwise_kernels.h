@@ -3,46 +3,13 @@
 #pragma once
 
 #include "ridge/backend/cpu/isa/elements.h"
+#include "ridge/backend/cpu/isa/forms.h"
 
 namespace ridge::cpu {
 
-enum class UnaryOp : uint8_t {
-  kNeg,
-  kAbs,
-  kSign,
-  kExp,
-  kLog,
-  kTanh,
-  kErf,
-  kSqrt,
-  kRsqrt,
-  kSigmoid,
-  kRelu,
-  kGeluErf,
-  kGeluTanh,
-  kSilu,
-  kIsFinite,  // to bool
-  kNot,
-  kCount,
-};
-
-enum class BinaryOp : uint8_t {
-  kAdd,
-  kSub,
-  kMul,
-  kDiv,
-  kMaximum,
-  kMinimum,
-  kEq,  // this and those below, to bool
-  kNe,
-  kLt,
-  kLe,
-  kGt,
-  kGe,
-  kAnd,
-  kOr,
-  kCount,
-};
+/// Ops of one and of two inputs: the places of their forms in UnaryForms and BinaryForms.
+enum class UnaryOp : uint8_t {};
+enum class BinaryOp : uint8_t {};
 
 using UnaryKernel = void (*)(const void* x, void* y, int64_t n);
 using BinaryKernel = void (*)(const void* a, const void* b, void* y, int64_t n);
@@ -52,10 +19,10 @@ using WhereKernel =
 
 /// Tables by op and dtype; null where the op does not take the dtype.
 struct UnaryKernels {
-  UnaryKernel by_op[static_cast<int>(UnaryOp::kCount)][kElements];
+  UnaryKernel by_op[kUnaryForms][kElements];
 };
 struct BinaryKernels {
-  BinaryKernel by_op[static_cast<int>(BinaryOp::kCount)][kElements];
+  BinaryKernel by_op[kBinaryForms][kElements];
   WhereKernel where[4];  // by log2 of the element's size
 };
 struct CastKernels {

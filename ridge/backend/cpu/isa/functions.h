@@ -2,7 +2,8 @@
 // over them are vectorised (but gelu_of's, which looks up numbers), and for f64 by libm. Each f32
 // function is a fixed sequence of correctly rounded operations: the same bits on every machine. The
 // sequences are templates over the value: a float here, a recorded operation in the JIT compiler
-// (jit/expression.h), which so makes the same bits.
+// (jit/expression.h), which so makes the same bits. The elementwise ops that are such functions
+// are listed at the end.
 //
 // Largest error against the correctly rounded value over all 2^32 floats, in units in the last
 // place (tests/backend/math_test.cc takes a sample): exp 1, log 1, tanh, erf, sigmoid, silu,
@@ -302,6 +303,124 @@ inline double gelu_tanh_of(double x) {
   const double cubic = 0.0713548162726002487763387522799;
   return gated(at_least(x, -1000.0), x * fma_of(x * x, cubic, linear));
 }
+
+// ---- the ops that are functions ----
+//
+// The form of an elementwise op is its name in the graph, its properties and `of`, its result for
+// one element of each input, over any type of value. The lists of forms, here and in forms.h, give
+// an op its number, its vector kernels (unary.cc, binary.cc), its loop element by element
+// (loops/loop_scalar.cc) and its machine code (jit/lower.cc). A printed kernel calls `NAME_of` by
+// the name alone (cuda/print/scalar_text.cc). The reference backend has a line of its own for each
+// op, by the C library: tests compare the forms with it.
+
+/// The dtypes of the inputs: floats, floats and integers, or bools.
+enum class Takes { kFloats, kNumbers, kBools };
+
+namespace forms {
+
+/// Base of the forms whose f32 sequence is not that of f64, which calls the C library. Such an op
+/// costs more than a load and a store.
+struct Function {
+  static constexpr Takes kTakes = Takes::kFloats;
+  static constexpr bool kIsFunction = true;
+  static constexpr bool kIsExact = false;  ///< The result on a 16-bit float needs no rounding.
+  static constexpr bool kWraps = false;    ///< Integers have to be given as unsigned numbers.
+  static constexpr bool kLooksUp = false;  ///< Its loop needs vectors: compilers leave it scalar.
+};
+
+/// Base of the forms that are the same few operations in every dtype.
+struct Arithmetic : Function {
+  static constexpr bool kIsFunction = false;
+};
+
+struct Exp : Function {
+  static constexpr const char* name() { return "exp"; }
+  template <typename F>
+  static F of(F x) {
+    return exp_of(x);
+  }
+};
+
+struct Log : Function {
+  static constexpr const char* name() { return "log"; }
+  template <typename F>
+  static F of(F x) {
+    return log_of(x);
+  }
+};
+
+struct Tanh : Function {
+  static constexpr const char* name() { return "tanh"; }
+  template <typename F>
+  static F of(F x) {
+    return tanh_of(x);
+  }
+};
+
+struct Erf : Function {
+  static constexpr const char* name() { return "erf"; }
+  template <typename F>
+  static F of(F x) {
+    return erf_of(x);
+  }
+};
+
+struct Sigmoid : Function {
+  static constexpr const char* name() { return "sigmoid"; }
+  template <typename F>
+  static F of(F x) {
+    return sigmoid_of(x);
+  }
+};
+
+struct Silu : Function {
+  static constexpr const char* name() { return "silu"; }
+  template <typename F>
+  static F of(F x) {
+    return silu_of(x);
+  }
+};
+
+struct Gelu : Function {
+  static constexpr bool kLooksUp = true;
+  static constexpr const char* name() { return "gelu"; }
+  template <typename F>
+  static F of(F x) {
+    return gelu_of(x);
+  }
+};
+
+struct GeluTanh : Function {
+  static constexpr const char* name() { return "gelu_tanh"; }
+  template <typename F>
+  static F of(F x) {
+    return gelu_tanh_of(x);
+  }
+};
+
+}  // namespace forms
+
+/// A list of forms; the number of an op is the place of its form.
+template <class... Form>
+struct FormList {
+  static constexpr int kCount = sizeof...(Form);
+
+  /// Calls visit(number, form) for each form.
+  template <typename Visit>
+  static constexpr void for_each(Visit visit) {
+    int number = 0;
+    (visit(number++, Form{}), ...);
+  }
+};
+
+using FunctionForms = FormList<forms::Exp,
+                               forms::Log,
+                               forms::Tanh,
+                               forms::Erf,
+                               forms::Sigmoid,
+                               forms::Silu,
+                               forms::Gelu,
+                               forms::GeluTanh>;
 
 }  // namespace
 }  // namespace ridge::cpu

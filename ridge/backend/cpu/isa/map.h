@@ -1,6 +1,7 @@
 // Applies a function to every element: 16-bit floats by blocks in f32, rounded once.
 #pragma once
 
+#include "ridge/backend/cpu/isa/forms.h"
 #include "ridge/backend/cpu/isa/halves.h"
 
 namespace ridge::cpu {
@@ -57,10 +58,12 @@ void map2(const void* a, const void* b, void* y, int64_t n) {
   }
 }
 
-// Integers are computed in this type: unsigned, as they wrap, and wide enough not to be promoted to
-// int.
-template <typename T>
-using Wrapping = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
+/// True when kernels of the form take elements of T.
+template <class Form, typename T>
+constexpr bool takes() {
+  if (Form::kTakes == Takes::kBools) return std::is_same_v<T, Bool8>;
+  return kIsFloat<T> || (Form::kTakes == Takes::kNumbers && kIsInteger<T>);
+}
 
 }  // namespace
 }  // namespace ridge::cpu

@@ -20,7 +20,7 @@ class LoopCode : public ProgramCode {
   bool reserve() {
     constexpr int kSpare = 1;  // for a number that has no register of its own
     const Schedule body = schedule_body(*program_);
-    return reserve_registers(body, copies_ * most_alive(*program_, body) + kSpare);
+    return values_.reserve(body, copies_ * most_alive(*program_, body) + kSpare);
   }
 
   // False where the target lacks an instruction or the work area room.
@@ -32,16 +32,16 @@ class LoopCode : public ProgramCode {
     for (int& ahead : ahead_)
       if (streamed && ahead == 0) ahead = kAhead;
     enter(pointers);
-    fill_registers();
+    values_.fill_registers();
     write_invariants();
     emit_loops(streamed);
     if (streamed) sfence();
     leave();
-    return fits_;
+    return values_.fit();
   }
 
   // Values that the loop keeps in memory for want of registers.
-  int spills() const { return loop_spills_; }
+  int spills() const { return spills_; }
 
  private:
   void enter(size_t pointers) {
@@ -77,8 +77,7 @@ class LoopCode : public ProgramCode {
   }
 
   void emit_loops(bool streamed) {
-    schedule_ = schedule_body(*program_);
-    part_ = Part::kElements;
+    const Schedule body = schedule_body(*program_);
     Xbyak::Label whole, rest, tail, done;
     const int step = copies_ * lanes();
     xor_(edx, edx);
@@ -87,9 +86,8 @@ class LoopCode : public ProgramCode {
     jl(rest, T_NEAR);
     align(32);
     L(whole);
-    spills_ = 0;
-    emit_steps(copies_, streamed ? How::kStreamed : How::kWhole);
-    loop_spills_ = spills_;
+    const How how = streamed ? How::kStreamed : How::kWhole;
+    spills_ = emit_steps(body, Part::kElements, copies_, how);
     advance(step);
     lea(rax, ptr[rdx + step]);
     cmp(rax, rsi);
@@ -99,7 +97,7 @@ class LoopCode : public ProgramCode {
     jge(done, T_NEAR);
     L(tail);
     set_tail(data_, data_ + kTableBytes);
-    emit_steps(1, How::kTail);
+    emit_steps(body, Part::kElements, 1, How::kTail);
     advance(lanes());
     cmp(rdx, rsi);
     jl(tail, T_NEAR);
@@ -114,7 +112,7 @@ class LoopCode : public ProgramCode {
   }
 
   int copies_;
-  int loop_spills_ = 0;
+  int spills_ = 0;
   bool is_possible_ = false;
 };
 

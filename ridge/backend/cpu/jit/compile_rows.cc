@@ -42,7 +42,7 @@ class RowsWriter : public ReduceCode {
     jnz(row, T_NEAR);
     if (streamed) sfence();
     leave();
-    return fits_;
+    return values_.fit();
   }
 
   // After emit(): whether a part keeps values in memory that fewer copies would not; it has fewer
@@ -63,13 +63,10 @@ class RowsWriter : public ReduceCode {
     pin_pointers();
     copies_ = copies_of_[number];
     choose_registers();
-    fill_registers();
+    values_.fill_registers();
     write_invariants();
-    schedule_ = schedule_body(part.program);
-    part_ = Part::kElements;
-    spills_ = 0;
-    emit_elements(streamed ? How::kStreamed : How::kWhole);
-    if (spills_ > 0 && copies_ > 1) {
+    const int spills = emit_elements(streamed ? How::kStreamed : How::kWhole);
+    if (spills > 0 && copies_ > 1) {
       copies_of_[number] /= 2;
       has_fewer_copies_ = true;
     }
@@ -77,11 +74,7 @@ class RowsWriter : public ReduceCode {
   }
 
   // One element of each value.
-  void emit_single() {
-    schedule_ = schedule_singles(*program_);
-    part_ = Part::kSingle;
-    emit_steps(1, How::kWhole);
-  }
+  void emit_single() { emit_steps(schedule_singles(*program_), Part::kSingle, 1, How::kWhole); }
 
   void pin_pointers() {
     int used = 0;
@@ -100,7 +93,13 @@ class RowsWriter : public ReduceCode {
     for (const Stored& each : program_->stores) pin(result_pointer(each.result));
   }
 
-  void emit_elements(How how) {
+  // Returns how many values were kept in memory for want of registers.
+  int emit_elements(How how) {
+    const Schedule body = schedule_body(*program_);
+    const auto emit = [&](int copies, How which) {
+      return emit_steps(body, Part::kElements, copies, which);
+    };
+    int spills = 0;
     const int columns = rows_.columns, step = copies_ * lanes(), whole = columns / step;
     const int rest = columns % step / lanes(), tail = columns % lanes();
     start_reductions();
@@ -111,7 +110,7 @@ class RowsWriter : public ReduceCode {
       Xbyak::Label next;
       align(32);
       L(next);
-      emit_steps(copies_, how);
+      spills += emit(copies_, how);
       if (whole > 1 || rest + tail > 0) advance(step);
       if (whole > 1) {
         cmp(edx, whole * step);
@@ -120,14 +119,15 @@ class RowsWriter : public ReduceCode {
     }
     if (rest + tail > 0) leave_registers();
     if (rest > 0) {
-      emit_steps(rest, How::kWhole);
+      spills += emit(rest, How::kWhole);
       advance(rest * lanes());
     }
     if (tail > 0) {
       set_tail(data_, data_ + kTableBytes);
-      emit_steps(1, How::kTail);
+      spills += emit(1, How::kTail);
     }
     finish_reductions();
+    return spills;
   }
 
   void advance(int step) {
@@ -145,11 +145,9 @@ class RowsWriter : public ReduceCode {
     const int reductions = static_cast<int>(program_->reductions.size());
     const int wanted = reductions * kMostCopies;
     if (is_avx512() && lanes() == kTurnElements && copies_ == kTurns && reductions > 0 &&
-        reductions <= kMostInRegisters) {
-      reserved_ = wanted;
-      accumulators_ = value_registers() - wanted;
-    }
-    reserve_registers(body, kLeastRegisters);
+        reductions <= kMostInRegisters)
+      accumulators_ = values_.reserve_block(wanted);
+    values_.reserve(body, kLeastRegisters);
   }
 
   void start_reductions() {

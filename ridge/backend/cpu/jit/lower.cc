@@ -1,10 +1,10 @@
-// Ops of the graph in primitive operations. The f32 functions are those of isa/functions.h.
+// Ops of the graph in primitive operations: elementwise ops by the forms of isa/forms.h.
 #include "ridge/backend/cpu/jit/lower.h"
 
 #include <bit>
 
 #include "ridge/backend/cpu/block_kernel.h"
-#include "ridge/backend/cpu/isa/functions.h"
+#include "ridge/backend/cpu/isa/forms.h"
 #include "ridge/backend/cpu/jit/expression.h"
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/source.h"
@@ -45,120 +45,35 @@ class Ops {
   int compare(Compare how, int a, int b) const { return recorder_.compare(how, lane_, a, b); }
   int select(int mask, int a, int b) const { return recorder_.select(lane_, mask, a, b); }
 
-  int negated(int x) const {
-    if (!is_float_lane(lane_)) return binary(Prim::kSub, number(0), x);
-    return binary(Prim::kXor, x, sign_bit());
-  }
-  int magnitude(int x) const {
-    if (!is_float_lane(lane_)) return select(compare(Compare::kLt, x, number(0)), negated(x), x);
-    const uint64_t bits = lane_ == Lane::kF32 ? uint64_t{0x7fffffff} : uint64_t{0x7fffffffffffffff};
-    return binary(Prim::kAnd, x, recorder_.constant(lane_, bits));
-  }
-  int sign(int x) const {
-    const int negative = select(compare(Compare::kLt, x, number(0)), number(-1), number(0));
-    const int sign = select(compare(Compare::kGt, x, number(0)), number(1), negative);
-    return is_float_lane(lane_) ? select(compare(Compare::kEq, x, x), sign, x) : sign;
-  }
-  // NaN where either is; a where they are equal.
-  int larger(int a, int b) const {
-    if (!is_float_lane(lane_)) return select(compare(Compare::kGt, a, b), a, b);
-    return select(compare(Compare::kUnordered, b, b), b, binary(Prim::kMax, b, a));
-  }
-  int smaller(int a, int b) const {
-    if (!is_float_lane(lane_)) return select(compare(Compare::kLt, a, b), a, b);
-    return select(compare(Compare::kUnordered, b, b), b, binary(Prim::kMin, b, a));
-  }
-  int root(int x) const { return recorder_.unary(Prim::kSqrt, lane_, x); }
-
  private:
-  int sign_bit() const {
-    return recorder_.constant(lane_, lane_ == Lane::kF32 ? uint64_t{1} << 31 : uint64_t{1} << 63);
-  }
-
   Recorder& recorder_;
   Lane lane_;
 };
 
-// The functions, of f32.
-int function_of(UnaryOp op, F32 x) {
-  switch (op) {
-    case UnaryOp::kExp:
-      return exp_of(x).node();
-    case UnaryOp::kLog:
-      return log_of(x).node();
-    case UnaryOp::kTanh:
-      return tanh_of(x).node();
-    case UnaryOp::kErf:
-      return erf_of(x).node();
-    case UnaryOp::kSigmoid:
-      return sigmoid_of(x).node();
-    case UnaryOp::kSilu:
-      return silu_of(x).node();
-    case UnaryOp::kGeluErf:
-      return gelu_of(x).node();
-    case UnaryOp::kGeluTanh:
-      return gelu_tanh_of(x).node();
-    default:
-      return kNone;
+int node_of(const Recorded& value) { return value.node(); }
+int node_of(Mask value) { return value.node; }
+
+// The node of a form, or kNone where it has no operations in this lane: functions of f64 call libm.
+template <class Form, typename... Operand>
+int recorded(Recorder& recorder, Lane lane, Operand... x) {
+  if constexpr (Form::kTakes == Takes::kBools) {
+    return lane == Lane::kMask ? node_of(Form::of(Mask{&recorder, x}...)) : kNone;
+  } else {
+    const bool is_taken = is_float_lane(lane)
+                              ? lane == Lane::kF32 || !Form::kIsFunction
+                              : lane != Lane::kMask && Form::kTakes == Takes::kNumbers;
+    return is_taken ? node_of(Form::of(Recorded(&recorder, lane, x)...)) : kNone;
   }
 }
 
-int unary_node(Recorder& recorder, UnaryOp op, Lane lane, int x) {
-  const Ops ops(recorder, lane);
-  if (op == UnaryOp::kNot) return recorder.unary(Prim::kNot, Lane::kMask, x);
-  if (lane == Lane::kMask) return kNone;
-  if (op == UnaryOp::kNeg) return ops.negated(x);
-  if (op == UnaryOp::kAbs) return ops.magnitude(x);
-  if (op == UnaryOp::kSign) return ops.sign(x);
-  if (!is_float_lane(lane)) return kNone;
-  switch (op) {
-    case UnaryOp::kSqrt:
-      return ops.root(x);
-    case UnaryOp::kRsqrt:
-      return ops.binary(Prim::kDiv, ops.number(1), ops.root(x));
-    case UnaryOp::kRelu:
-      return ops.select(ops.compare(Compare::kLe, x, ops.number(0)), ops.number(0), x);
-    case UnaryOp::kIsFinite:
-      return ops.compare(Compare::kEq, ops.binary(Prim::kSub, x, x), ops.number(0));
-    default:
-      return lane == Lane::kF32 ? function_of(op, F32(&recorder, x)) : kNone;
-  }
-}
-
-int binary_node(Recorder& recorder, BinaryOp op, Lane lane, int a, int b) {
-  const Ops ops(recorder, lane);
-  if (lane == Lane::kMask) {
-    if (op == BinaryOp::kAnd) return ops.binary(Prim::kAnd, a, b);
-    return op == BinaryOp::kOr ? ops.binary(Prim::kOr, a, b) : kNone;
-  }
-  switch (op) {
-    case BinaryOp::kAdd:
-      return ops.binary(Prim::kAdd, a, b);
-    case BinaryOp::kSub:
-      return ops.binary(Prim::kSub, a, b);
-    case BinaryOp::kMul:
-      return ops.binary(Prim::kMul, a, b);
-    case BinaryOp::kDiv:
-      return is_float_lane(lane) ? ops.binary(Prim::kDiv, a, b) : kNone;
-    case BinaryOp::kMaximum:
-      return ops.larger(a, b);
-    case BinaryOp::kMinimum:
-      return ops.smaller(a, b);
-    case BinaryOp::kEq:
-      return ops.compare(Compare::kEq, a, b);
-    case BinaryOp::kNe:
-      return ops.compare(Compare::kNe, a, b);
-    case BinaryOp::kLt:
-      return ops.compare(Compare::kLt, a, b);
-    case BinaryOp::kLe:
-      return ops.compare(Compare::kLe, a, b);
-    case BinaryOp::kGt:
-      return ops.compare(Compare::kGt, a, b);
-    case BinaryOp::kGe:
-      return ops.compare(Compare::kGe, a, b);
-    default:
-      return kNone;
-  }
+// The node of the form with the number `op`, or kNone.
+template <class Forms, typename... Operand>
+int node_by(int op, Recorder& recorder, Lane lane, Operand... x) {
+  int node = kNone;
+  Forms::for_each([&](int number, auto form) {
+    if (number == op) node = recorded<decltype(form)>(recorder, lane, x...);
+  });
+  return node;
 }
 
 // To nearest even, as the upper half of an f32; a NaN must not round to infinity.
@@ -183,7 +98,10 @@ int rounded_odd(Recorder& recorder, int x) {
   const Ops wide(recorder, Lane::kF64), whole(recorder, Lane::kI32);
   const int near = recorder.convert(Lane::kF32, Lane::kF64, x);
   const int back = recorder.convert(Lane::kF64, Lane::kF32, near);
-  const int is_larger = wide.compare(Compare::kGt, wide.magnitude(back), wide.magnitude(x));
+  const auto size = [&](int value) {
+    return magnitude(Recorded(&recorder, Lane::kF64, value)).node();
+  };
+  const int is_larger = wide.compare(Compare::kGt, size(back), size(x));
   const int is_other = wide.compare(Compare::kNe, back, x);
   const auto one_where = [&](int mask) {
     return whole.select(mask, whole.number(1), whole.number(0));
@@ -226,15 +144,20 @@ int cast_node(Recorder& recorder, DType from, DType to, int x) {
 
 // ---- loops ----
 
-// Results that 16-bit operands make exact.
+// True when the form with the number `op` has an exact result for 16-bit floats.
+template <class Forms>
+bool is_exact(int op) {
+  bool is = false;
+  Forms::for_each([&](int number, auto form) {
+    if (number == op) is = form.kIsExact;
+  });
+  return is;
+}
+
 bool is_exact(const Op& op) {
-  const auto unary = unary_op(op);
+  if (const auto unary = unary_op(op)) return is_exact<UnaryForms>(static_cast<int>(*unary));
   const auto binary = binary_op(op);
-  if (unary) {
-    return *unary == UnaryOp::kNeg || *unary == UnaryOp::kAbs || *unary == UnaryOp::kSign ||
-           *unary == UnaryOp::kRelu;
-  }
-  return binary && (*binary == BinaryOp::kMaximum || *binary == BinaryOp::kMinimum);
+  return binary && is_exact<BinaryForms>(static_cast<int>(*binary));
 }
 
 class Lowering {
@@ -276,9 +199,10 @@ class Lowering {
                                  : recorder_.select(made, operand(0), operand(1), operand(2));
     int node = kNone;
     if (const auto unary = unary_op(op))
-      node = unary_node(recorder_, *unary, lane, operand(0));
+      node = node_by<UnaryForms>(static_cast<int>(*unary), recorder_, lane, operand(0));
     else if (const auto binary = binary_op(op))
-      node = binary_node(recorder_, *binary, lane, operand(0), operand(1));
+      node =
+          node_by<BinaryForms>(static_cast<int>(*binary), recorder_, lane, operand(0), operand(1));
     if (node == kNone || is_exact(op)) return node;
     return rounded(recorder_, each.dtype, node);
   }

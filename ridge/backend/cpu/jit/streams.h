@@ -22,10 +22,10 @@ class StreamCode : public VectorCode {
  public:
   using VectorCode::VectorCode;
 
+  Address work(int offset) const { return ptr[rbp + offset]; }
+
  protected:
   using Reg64 = Xbyak::Reg64;
-
-  Address work(int offset) const { return ptr[rbp + offset]; }
 
   /// Sets up for the first n - rdx elements, at most a vector.
   void set_tail(const std::byte* table32, const std::byte* table64) {

@@ -5,10 +5,10 @@
 #include <map>
 #include <set>
 
+#include "ridge/backend/cpu/block_kernel.h"
 #include "ridge/backend/cpu/loops/fused_rows.h"
 #include "ridge/base/alignment.h"
 #include "ridge/base/tensor.h"
-#include "ridge/graph/ops/activation.h"
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/gather.h"
 #include "ridge/graph/ops/reduce.h"
@@ -38,10 +38,10 @@ StagedReduction staged(const Node& node) {
           node.is<ReduceMean>() ? count : 1.0};
 }
 
-// Dearer than a store and a load.
+// True for a node that costs more than a store and a load.
 bool is_expensive(const Node& node) {
-  return node.is<Exp>() || node.is<Log>() || node.is<Tanh>() || node.is<Erf>() ||
-         node.is<Sigmoid>() || node.is<Gelu>() || node.is<Silu>();
+  const auto unary = unary_op(*node.op);
+  return unary && is_function(*unary);
 }
 
 // A loop under construction: its ops are numbered behind all inputs once these are known.

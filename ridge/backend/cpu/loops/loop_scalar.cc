@@ -1,11 +1,15 @@
-// Loops element by element, in plain C++: the oracle of the other executors.
+// Loops element by element, in plain C++: the oracle of the other executors of loops. Its ops are
+// the forms of isa/forms.h, which other tests compare with the reference backend, and functions
+// with longer arithmetic (tests/backend/math_test.cc).
 #include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <optional>
+#include <type_traits>
 
 #include "ridge/backend/cpu/block_kernel.h"
-#include "ridge/backend/cpu/isa/functions.h"
+#include "ridge/backend/cpu/isa/forms.h"
 #include "ridge/backend/cpu/loop.h"
 #include "ridge/base/dtype.h"
 #include "ridge/base/hash.h"
@@ -35,119 +39,6 @@ Cell cell_of(T value) {
   return cell;
 }
 
-// ---- floats ----
-
-template <typename T>
-T larger(T a, T b) {
-  return a >= b || a != a ? a : b;
-}
-
-template <typename T>
-T smaller(T a, T b) {
-  return a <= b || a != a ? a : b;
-}
-
-template <typename T>
-T sign_of(T x) {
-  if (x > T(0)) return T(1);
-  if (x < T(0)) return T(-1);
-  return x == x ? T(0) : x;
-}
-
-template <typename T>
-T float_result(UnaryOp op, T x) {
-  switch (op) {
-    case UnaryOp::kNeg:
-      return -x;
-    case UnaryOp::kAbs:
-      return std::fabs(x);
-    case UnaryOp::kSign:
-      return sign_of(x);
-    case UnaryOp::kExp:
-      return exp_of(x);
-    case UnaryOp::kLog:
-      return log_of(x);
-    case UnaryOp::kTanh:
-      return tanh_of(x);
-    case UnaryOp::kErf:
-      return erf_of(x);
-    case UnaryOp::kSqrt:
-      return std::sqrt(x);
-    case UnaryOp::kRsqrt:
-      return T(1) / std::sqrt(x);
-    case UnaryOp::kSigmoid:
-      return sigmoid_of(x);
-    case UnaryOp::kRelu:
-      return x <= T(0) ? T(0) : x;
-    case UnaryOp::kGeluErf:
-      return gelu_of(x);
-    case UnaryOp::kGeluTanh:
-      return gelu_tanh_of(x);
-    case UnaryOp::kSilu:
-      return silu_of(x);
-    default:
-      throw InternalError("[loop] no such float op of one operand");
-  }
-}
-
-template <typename T>
-T float_result(BinaryOp op, T a, T b) {
-  switch (op) {
-    case BinaryOp::kAdd:
-      return a + b;
-    case BinaryOp::kSub:
-      return a - b;
-    case BinaryOp::kMul:
-      return a * b;
-    case BinaryOp::kDiv:
-      return a / b;
-    case BinaryOp::kMaximum:
-      return larger(a, b);
-    case BinaryOp::kMinimum:
-      return smaller(a, b);
-    default:
-      throw InternalError("[loop] no such float op of two operands");
-  }
-}
-
-// ---- integers, which wrap ----
-
-template <typename T>
-T integer_result(UnaryOp op, T x) {
-  const T negated = static_cast<T>(uint64_t{0} - static_cast<uint64_t>(x));
-  switch (op) {
-    case UnaryOp::kNeg:
-      return negated;
-    case UnaryOp::kAbs:
-      return x < T(0) ? negated : x;
-    case UnaryOp::kSign:
-      return static_cast<T>((x > T(0)) - (x < T(0)));
-    default:
-      throw InternalError("[loop] no such integer op of one operand");
-  }
-}
-
-template <typename T>
-T integer_result(BinaryOp op, T a, T b) {
-  const auto x = static_cast<uint64_t>(a), y = static_cast<uint64_t>(b);
-  switch (op) {
-    case BinaryOp::kAdd:
-      return static_cast<T>(x + y);
-    case BinaryOp::kSub:
-      return static_cast<T>(x - y);
-    case BinaryOp::kMul:
-      return static_cast<T>(x * y);
-    case BinaryOp::kMaximum:
-      return a > b ? a : b;
-    case BinaryOp::kMinimum:
-      return a < b ? a : b;
-    default:
-      throw InternalError("[loop] no such integer op of two operands");
-  }
-}
-
-// ---- any dtype ----
-
 template <typename T>
 inline constexpr bool kIs16Bit = std::is_same_v<T, F16> || std::is_same_v<T, BF16>;
 
@@ -160,44 +51,38 @@ auto computed(T x) {
     return x;
 }
 
-template <typename T>
-Cell unary_cell(UnaryOp op, T stored) {
-  const auto x = computed(stored);
-  if (op == UnaryOp::kIsFinite) return cell_of(std::isfinite(static_cast<double>(x)));
-  if (op == UnaryOp::kNot) return cell_of(!static_cast<bool>(x));
-  if constexpr (is_float_type<T>)
-    return cell_of(T(float_result(op, x)));
-  else
-    return cell_of(integer_result(op, x));
+// True when the form takes elements of T.
+template <class Form, typename T>
+constexpr bool takes() {
+  if (Form::kTakes == Takes::kBools) return std::is_same_v<T, bool>;
+  return is_float_type<T> || (Form::kTakes == Takes::kNumbers && !std::is_same_v<T, bool>);
 }
 
-template <typename T>
-Cell binary_cell(BinaryOp op, T stored_a, T stored_b) {
-  const auto a = computed(stored_a), b = computed(stored_b);
-  switch (op) {
-    case BinaryOp::kEq:
-      return cell_of(a == b);
-    case BinaryOp::kNe:
-      return cell_of(a != b);
-    case BinaryOp::kLt:
-      return cell_of(a < b);
-    case BinaryOp::kLe:
-      return cell_of(a <= b);
-    case BinaryOp::kGt:
-      return cell_of(a > b);
-    case BinaryOp::kGe:
-      return cell_of(a >= b);
-    case BinaryOp::kAnd:
-      return cell_of(a != decltype(a)(0) && b != decltype(b)(0));
-    case BinaryOp::kOr:
-      return cell_of(a != decltype(a)(0) || b != decltype(b)(0));
-    default:
-      break;
+// The result of the form. Where integers wrap, they do so in the widest unsigned type.
+template <class Form, typename T, typename... Stored>
+Cell form_cell(Stored... stored) {
+  if constexpr (Form::kWraps && !is_float_type<T>) {
+    return cell_of(static_cast<T>(Form::of(static_cast<uint64_t>(stored)...)));
+  } else {
+    const auto y = Form::of(computed(stored)...);
+    if constexpr (std::is_same_v<decltype(y), const bool>)
+      return cell_of(y);
+    else
+      return cell_of(T(y));
   }
-  if constexpr (is_float_type<T>)
-    return cell_of(T(float_result(op, a, b)));
-  else
-    return cell_of(integer_result(op, a, b));
+}
+
+// The result of the form with the number `op`.
+template <class Forms, typename T, typename... Stored>
+Cell cell_by(int op, Stored... stored) {
+  std::optional<Cell> cell;
+  Forms::for_each([&](int number, auto form) {
+    using Form = decltype(form);
+    if constexpr (takes<Form, T>())
+      if (number == op) cell = form_cell<Form, T>(stored...);
+  });
+  if (!cell) throw InternalError("[loop] no such op of this dtype");
+  return *cell;
 }
 
 Cell cast_cell(DType from, DType to, const Cell& x) {
@@ -220,7 +105,7 @@ struct Accumulator {
   // f32 values are exact in double; each sum is rounded to f32. Of equal maxima, zeros of either
   // sign, whole lanes keep the second and the fold within them the first.
   double combine(double a, double b, bool in_fold = false) const {
-    if (kind == LoopResult::kMax) return !in_fold && a == b ? b : larger(a, b);
+    if (kind == LoopResult::kMax) return !in_fold && a == b ? b : larger_of(a, b);
     if (dtype == DType::kF64) return a + b;
     return static_cast<double>(static_cast<float>(a) + static_cast<float>(b));
   }
@@ -375,8 +260,10 @@ class ScalarLoop final : public LoopKernel {
       return get<bool>(operand(0)) ? operand(1) : operand(2);
     return dispatch(type, [&](auto tag) {
       using T = typename decltype(tag)::type;
-      if (const auto unary = unary_op(op)) return unary_cell(*unary, get<T>(operand(0)));
-      return binary_cell(*binary_op(op), get<T>(operand(0)), get<T>(operand(1)));
+      if (const auto unary = unary_op(op))
+        return cell_by<UnaryForms, T>(static_cast<int>(*unary), get<T>(operand(0)));
+      return cell_by<BinaryForms, T>(
+          static_cast<int>(*binary_op(op)), get<T>(operand(0)), get<T>(operand(1)));
     });
   }
 

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <iterator>
 
+#include "ridge/backend/cuda/print/kernel.h"
 #include "ridge/graph/ops/activation.h"
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/shape.h"
@@ -16,41 +17,30 @@
 namespace ridge::cuda {
 namespace {
 
-// How an op is written for floats and for integers and bools, and for f32 by the device's own
-// approximations; {0} and {1} are its operands. Empty: not at all.
+// The text of an op of few operations, for floats and for integers and bools; {0} and {1} are its
+// operands. A text is empty where the op does not take the dtype.
 struct Row {
   std::string_view op;
   std::string_view floats;
   std::string_view integers = {};
-  bool exact = true;
   bool rounds = true;  ///< Its result on 16-bit floats may be no 16-bit float, so it is rounded.
-  std::string_view approx = {};
 };
 
-// With `exact` false the form is a function of isa/functions.h, whose f64 twin is the C library's
-// there and CUDA's own here: they agree but for the last bits.
 constexpr Row kRows[] = {
-    {"neg", "-{0}", "wrapped_neg({0})", true, false},
-    {"abs", "absolute({0})", "wrapped_abs({0})", true, false},
-    {"sign", "sign({0})", "sign({0})", true, false},
+    {"neg", "-{0}", "wrapped_neg({0})", false},
+    {"abs", "absolute({0})", "wrapped_abs({0})", false},
+    {"sign", "sign({0})", "sign({0})", false},
     {"sqrt", "square_root({0})"},
     {"rsqrt", "1.0f / square_root({0})"},
-    {"relu", "relu({0})", {}, true, false},
+    {"relu", "relu({0})", {}, false},
     {"is_finite", "finite({0})"},
     {"not", {}, "!{0}"},
-    {"exp", "exp_of({0})", {}, false, true, "approx::exp_of({0})"},
-    {"log", "log_of({0})", {}, false},
-    {"tanh", "tanh_of({0})", {}, false, true, "approx::tanh_of({0})"},
-    {"erf", "erf_of({0})", {}, false},
-    {"sigmoid", "sigmoid_of({0})", {}, false, true, "approx::sigmoid_of({0})"},
-    {"silu", "silu_of({0})", {}, false, true, "approx::silu_of({0})"},
-    {"gelu", "gelu_of({0})", {}, false, true, "approx::gelu_of({0})"},
     {"add", "{0} + {1}", "wrapped_add({0}, {1})"},
     {"sub", "{0} - {1}", "wrapped_sub({0}, {1})"},
     {"mul", "{0} * {1}", "wrapped_mul({0}, {1})"},
     {"div", "{0} / {1}"},
-    {"maximum", "larger({0}, {1})", "larger({0}, {1})", true, false},
-    {"minimum", "smaller({0}, {1})", "smaller({0}, {1})", true, false},
+    {"maximum", "larger({0}, {1})", "larger({0}, {1})", false},
+    {"minimum", "smaller({0}, {1})", "smaller({0}, {1})", false},
     {"eq", "{0} == {1}", "{0} == {1}"},
     {"ne", "{0} != {1}", "{0} != {1}"},
     {"lt", "{0} < {1}", "{0} < {1}"},
@@ -59,7 +49,7 @@ constexpr Row kRows[] = {
     {"ge", "{0} >= {1}", "{0} >= {1}"},
     {"and", {}, "{0} && {1}"},
     {"or", {}, "{0} || {1}"},
-    {"copy", "{0}", "{0}", true, false},
+    {"copy", "{0}", "{0}", false},
 };
 
 const Row* find_row(std::string_view op) {
@@ -68,11 +58,27 @@ const Row* find_row(std::string_view op) {
   return found == std::end(kRows) ? nullptr : found;
 }
 
-std::string_view approx_form(const Node& node) {
-  if (node.inputs.empty() || value_type(node.inputs[0].dtype()) != "float") return {};
-  if (node.is<Gelu>() && node.op_as<Gelu>().tanh) return "approx::gelu_tanh_of({0})";
-  const Row* row = find_row(node.op->name());
-  return row == nullptr ? std::string_view() : row->approx;
+// The name of the function that an op without a row calls, `NAME_of` of isa/functions.h; empty for
+// other ops. In f64 it is the C library's on the CPU and CUDA's own on a device: they agree but for
+// the last bits.
+std::string function_of(const Node& node) {
+  const OpTraits& traits = node.op->traits();
+  const bool is_function = traits.elementwise && traits.max_inputs == 1 &&
+                           traits.op_class == OpClass::kTranscendental &&
+                           find_row(traits.name) == nullptr;
+  if (!is_function) return {};
+  const bool by_tanh = node.is<Gelu>() && node.op_as<Gelu>().tanh;
+  return fmt::format("{}{}_of", traits.name, by_tanh ? "_tanh" : "");
+}
+
+// True where device/approx.h defines the function.
+bool is_approximated(std::string_view function) {
+  static constexpr std::string_view kHeader = "ridge/backend/cuda/device/approx.h";
+  static const std::string_view text =
+      std::ranges::find(device_headers(), kHeader, [](const auto& header) {
+        return header.first;
+      })->second;
+  return text.find(fmt::format("inline float {}(float x) {{", function)) != text.npos;
 }
 
 std::string cast_text(DType from, DType to, const std::string& x) {
@@ -154,6 +160,10 @@ std::optional<std::string> expression(const Node& node,
   const DType from = node.inputs[0].dtype(), to = node.outputs[0].dtype;
   if (node.is<Cast>()) return cast_text(from, to, operands[0]);
   if (node.is<Where>()) return fmt::format("{} ? {} : {}", operands[0], operands[1], operands[2]);
+  if (const std::string function = function_of(node); !function.empty()) {
+    const bool is_approx = functions == Functions::kApprox && has_approx_form(node);
+    return rounded(to, fmt::format("{}{}({})", is_approx ? "approx::" : "", function, operands[0]));
+  }
   const Row* row = find_row(node.op->name());
   if (row == nullptr) {
     why = "has no form in CUDA";
@@ -161,8 +171,6 @@ std::optional<std::string> expression(const Node& node,
   }
   std::string_view form = is_float(from) || row->integers.empty() ? row->floats : row->integers;
   if (form.empty()) form = row->integers;
-  if (node.is<Gelu>() && node.op_as<Gelu>().tanh) form = "gelu_tanh_of({0})";
-  if (functions == Functions::kApprox && has_approx_form(node)) form = approx_form(node);
   if (node.is<Rsqrt>() && from == DType::kF64) form = "1.0 / square_root({0})";
   const std::string text = operands.size() == 1
                                ? fmt::format(fmt::runtime(form), operands[0])
@@ -170,11 +178,12 @@ std::optional<std::string> expression(const Node& node,
   return to == from && row->rounds ? rounded(to, text) : text;
 }
 
-bool needs_functions(const Node& node) {
-  const Row* row = find_row(node.op->name());
-  return row != nullptr && !row->exact;
-}
+bool needs_functions(const Node& node) { return !function_of(node).empty(); }
 
-bool has_approx_form(const Node& node) { return !approx_form(node).empty(); }
+bool has_approx_form(const Node& node) {
+  if (node.inputs.empty() || value_type(node.inputs[0].dtype()) != "float") return false;
+  const std::string function = function_of(node);
+  return !function.empty() && is_approximated(function);
+}
 
 }  // namespace ridge::cuda
