@@ -71,11 +71,6 @@ DType precision_of(const TrainConfig& config) {
   return config.train.precision == Precision::kBf16 ? DType::kBF16 : DType::kF32;
 }
 
-Capture capture_of(const TrainConfig& config) {
-  if (config.train.capture == CaptureChoice::kOn) return Capture::kOn;
-  return config.train.capture == CaptureChoice::kOff ? Capture::kOff : Capture::kAuto;
-}
-
 // The range of bf16 is that of f32: nothing overflows sooner.
 nn::LossScaleOptions loss_scale_of(const TrainConfig& config) {
   if (precision_of(config) != DType::kF16) return {};
@@ -111,7 +106,7 @@ ProgramOptions program_options(const TrainConfig& config, const Task& task) {
   options.passes.pins = pins_of(config.train.f32_modules);
   // A product and its loop in one kernel round once less than the two of the CPU.
   if (kernels_of(config) == KernelRange::kSameBits) options.passes.off = {"fuse_products"};
-  options.capture = capture_of(config);
+  options.capture = config.train.capture;
   return options;
 }
 

@@ -81,7 +81,7 @@ Proposals propose_overlap(const Situation& s) {
 
 Proposals propose_capture(const Situation& s) {
   if (!is_on_device(s)) return nothing("the host computes: there is nothing to capture");
-  if (s.config.train.capture != CaptureChoice::kOff)
+  if (s.config.train.capture != Capture::kOff)
     return nothing("the launches of a step are captured already");
   return one(set("train.capture", "auto"),
              "the host launches a step as one piece, not kernel by kernel");
