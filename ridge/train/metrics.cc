@@ -80,7 +80,7 @@ size_t bytes_to_keep(const std::filesystem::path& path, int64_t last_step) {
   return keep;
 }
 
-void write_gpu(Line& line, const GpuLook& gpu) {
+void write_gpu(Line& line, const GpuReading& gpu) {
   const auto known = [&](std::string_view name, double value) {
     if (value >= 0) line.number(name, value);
   };

@@ -52,7 +52,7 @@ struct DoneStep {
   double seconds = 0;
   double loss_scale = 0;  ///< 0: there is none.
   int64_t skipped_steps = 0;
-  const GpuLook* gpu = nullptr;  ///< Becomes StepReport::gpu.
+  const GpuReading* gpu = nullptr;  ///< Becomes StepReport::gpu.
 };
 
 class StepReporter {

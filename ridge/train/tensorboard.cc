@@ -122,7 +122,7 @@ TensorBoardWriter::TensorBoardWriter(const std::filesystem::path& folder, int64_
 void TensorBoardWriter::write(const StepReport& report) {
   Summary summary;
   summary.add_numbers(report);
-  if (const GpuLook* const gpu = report.gpu; gpu != nullptr) {
+  if (const GpuReading* const gpu = report.gpu; gpu != nullptr) {
     if (gpu->watts >= 0) summary.add("gpu/watts", gpu->watts);
     if (gpu->sm_mhz >= 0) summary.add("gpu/sm_mhz", gpu->sm_mhz);
     if (gpu->memory_bytes >= 0)

@@ -136,7 +136,7 @@ class Run {
   std::optional<StepReporter> reporter_;
   std::optional<TraceWindow> trace_;
   std::optional<GpuWatch> gpu_;  ///< Set if the device is a GPU that reports its state.
-  GpuLook gpu_look_;
+  GpuReading gpu_reading_;
   int64_t memory_before_ = 0;  ///< In use before the plan's memory was taken.
   int64_t steps_per_epoch_ = 0, total_steps_ = 0, first_step_ = 0;
   Progress progress_;
@@ -323,8 +323,8 @@ void Run::report_step() {
   unreported_seconds_ = 0;
   unreported_steps_ = 0;
   if (gpu_) {
-    gpu_->latest(gpu_look_);
-    done_.gpu = &gpu_look_;
+    gpu_->latest(gpu_reading_);
+    done_.gpu = &gpu_reading_;
   }
   reporter_->report(done_, last_);
 }

@@ -28,7 +28,8 @@ class GpuWatchTest : public testing::Test {
   template <typename F>
   static bool comes(const GpuWatch& watch, F is_there) {
     const int64_t end = now_ns() + 20'000'000'000;
-    for (GpuLook look; now_ns() < end; std::this_thread::sleep_for(std::chrono::milliseconds(1))) {
+    for (GpuReading look; now_ns() < end;
+         std::this_thread::sleep_for(std::chrono::milliseconds(1))) {
       watch.latest(look);
       if (is_there(look)) return true;
     }
@@ -40,7 +41,7 @@ TEST_F(GpuWatchTest, TheFirstLookIsThereAtOnce) {
   set("REASONS", "0x24");
   const GpuWatch watch(kUuid, 1'000'000, RIDGE_FAKE_NVML);
   EXPECT_EQ(watch.problem(), "");
-  GpuLook look;
+  GpuReading look;
   watch.latest(look);
   EXPECT_DOUBLE_EQ(look.watts, 412.5);
   EXPECT_DOUBLE_EQ(look.joules, 0);
@@ -56,9 +57,9 @@ TEST_F(GpuWatchTest, LaterLooksFollow) {
   set("MILLIJOULES", "5000+2500");
   set("LOST_AFTER", "20");
   const GpuWatch watch(kUuid, 20, RIDGE_FAKE_NVML);
-  EXPECT_TRUE(comes(watch, [](const GpuLook& look) { return look.joules > 0; }));
-  EXPECT_TRUE(comes(watch, [](const GpuLook& look) { return look.watts == -1; }));
-  GpuLook look;
+  EXPECT_TRUE(comes(watch, [](const GpuReading& look) { return look.joules > 0; }));
+  EXPECT_TRUE(comes(watch, [](const GpuReading& look) { return look.watts == -1; }));
+  GpuReading look;
   watch.latest(look);
   EXPECT_EQ(look.joules, -1);
   EXPECT_EQ(look.memory_bytes, -1);
@@ -68,7 +69,7 @@ TEST_F(GpuWatchTest, LaterLooksFollow) {
 TEST_F(GpuWatchTest, WhatIsNotToldIsNotMadeUp) {
   set("RESULTS", "energy=3,power=3");
   const GpuWatch watch(kUuid, 1'000'000, RIDGE_FAKE_NVML);
-  GpuLook look;
+  GpuReading look;
   watch.latest(look);
   EXPECT_EQ(look.joules, -1);
   EXPECT_EQ(look.watts, -1);
