@@ -288,6 +288,27 @@ TEST(TensorBoard, AnIndependentReaderFindsTheNumbers) {
   EXPECT_FALSE(events[3].contains("eval/accuracy"));
 }
 
+TEST(TensorBoard, AGpuIsDrawnAsFarAsItIsKnown) {
+  const TempFolder folder;
+  GpuReading reading;
+  reading.joules = 2048.5;
+  reading.memory_bytes = int64_t{30} << 30;
+  StepReport report = step_at(4);
+  report.gpu = &reading;
+  std::filesystem::path path;
+  {
+    TensorBoardWriter writer(folder.path(), 0);
+    path = writer.path();
+    writer.write(report);
+  }
+  const nlohmann::json events = events_of(path);
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(events[1]["gpu/joules"], 2048.5);
+  EXPECT_EQ(events[1]["gpu/memory_bytes"], 0x1p30 * 30);
+  for (const char* tag : {"gpu/watts", "gpu/sm_mhz", "gpu/celsius"})
+    EXPECT_FALSE(events[1].contains(tag)) << tag;
+}
+
 TEST(TensorBoard, WhatCannotBeWrittenIsSaid) {
   EXPECT_NE(user_error([] { TensorBoardWriter("/dev/null/folder", 0); }).find("cannot make"),
             std::string::npos);
