@@ -222,7 +222,7 @@ void add_run(Keys& keys, TrainConfig& config) {
        &t.micro,
        "",
        kSome,
-       "parts that a batch is computed in, one after the other: less memory, same sums"},
+       "micro-batches that a step is computed in, one after the other: less memory, same sums"},
       {"train.loss_chunks",
        &t.loss_chunks,
        "",

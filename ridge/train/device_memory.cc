@@ -22,9 +22,10 @@ std::string fix_for(const TrainConfig& config, const Task& task, Backend& backen
   if (limit_can_be_kept(config, task, backend, room))
     return fmt::format("train.memory_limit = {} fits: what it does for that costs time",
                        room >> 20);
-  return can_be_parted(config, task) ? "not even micro-batches of one sample fit: make the model "
-                                       "smaller"
-                                     : "set a smaller train.batch";
+  return can_use_micro_batches(config, task)
+             ? "not even micro-batches of one sample fit: make the model "
+               "smaller"
+             : "set a smaller train.batch";
 }
 
 }  // namespace
