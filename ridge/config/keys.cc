@@ -233,7 +233,7 @@ void add_run(Keys& keys, TrainConfig& config) {
        &t.memory_limit,
        "",
        kMany,
-       "MiB for state and arena; micro-batches, a loss in parts and results made again keep within "
+       "MiB for state and arena; micro-batches, a loss in parts and recomputed results keep within "
        "it; 0: none"},
       {"train.epochs", &t.epochs, "", kMany, "passes over the data"},
       {"train.steps", &t.steps, "", kMany, "updates; above 0 it wins over `epochs`"},

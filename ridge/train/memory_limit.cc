@@ -209,7 +209,7 @@ std::string describe(const TrainConfig& config, const Way& way) {
   if (way.loss_chunks > config.train.loss_chunks)
     text += fmt::format("the loss in {} parts, ", way.loss_chunks);
   if (way.extra > 0)
-    text += fmt::format("results made again for {:.1f} % more work, ", 100 * way.extra);
+    text += fmt::format("recomputed results for {:.1f} % more work, ", 100 * way.extra);
   return fmt::format("{}need {:.1f} MiB", text, in_mib(way.bytes));
 }
 
