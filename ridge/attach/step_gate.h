@@ -1,4 +1,4 @@
-// The socket at which a program of others is held between steps (shim/ridge_gate.py is its other
+// The socket at which a third-party program is held between steps (shim/ridge_gate.py is its other
 // end). The process that steps connects behind its first step and waits; packets of JSON:
 //
 //   {"hello":{"pid":123,"source":"optimizer"}}     it steps, and is held

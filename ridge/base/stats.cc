@@ -55,10 +55,10 @@ LowerTail binomial_tail(size_t n, double tail) {
 }
 
 // Order statistics k and size + 1 - k (from 1) of `values`.
-std::optional<Interval> order_interval(std::vector<double>& values, LowerTail tail) {
+std::optional<ConfidenceInterval> order_interval(std::vector<double>& values, LowerTail tail) {
   if (tail.k == 0) return std::nullopt;
   std::sort(values.begin(), values.end());
-  return Interval{values[tail.k - 1], values[values.size() - tail.k], 1 - 2 * tail.below};
+  return ConfidenceInterval{values[tail.k - 1], values[values.size() - tail.k], 1 - 2 * tail.below};
 }
 
 double tail_of(double confidence, const char* who) {
@@ -90,7 +90,8 @@ double quantile(std::span<const double> values, double p) {
   return sorted[below] + (sorted[above] - sorted[below]) * (position - static_cast<double>(below));
 }
 
-std::optional<Interval> median_interval(std::span<const double> values, double confidence) {
+std::optional<ConfidenceInterval> median_interval(std::span<const double> values,
+                                                  double confidence) {
   std::vector<double> copy = checked(values, "median_interval");
   return order_interval(copy, binomial_tail(copy.size(), tail_of(confidence, "median_interval")));
 }

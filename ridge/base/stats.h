@@ -11,7 +11,7 @@ namespace ridge {
 
 /// A two-sided confidence interval. `confidence` is the coverage that it really has, at least the
 /// one asked for, since the distributions behind it are discrete.
-struct Interval {
+struct ConfidenceInterval {
   double low = 0;
   double high = 0;
   double confidence = 0;
@@ -31,6 +31,7 @@ double quantile(std::span<const double> values, double p);
 /// For the median of the population: order statistics k and n + 1 - k with the largest k for
 /// which Binomial(n, 1/2) leaves at most (1 - confidence) / 2 below k (the sign test inverted).
 /// No assumption but independence. Nothing when n is too small (below 6 for 0.95).
-std::optional<Interval> median_interval(std::span<const double> values, double confidence);
+std::optional<ConfidenceInterval> median_interval(std::span<const double> values,
+                                                  double confidence);
 
 }  // namespace ridge

@@ -31,14 +31,14 @@ struct DoctorOptions {
 
 doctor::Trace read(const std::string& path) {
   doctor::Trace trace = doctor::read_trace(path);
-  tell_warnings(trace, path);
+  print_warnings(trace, path);
   return trace;
 }
 
 int run_examination(const DoctorOptions& options) {
   std::vector<doctor::Trace> traces;
   for (const std::string& path : options.traces) traces.push_back(read(path));
-  return tell_report(doctor::examine(std::move(traces)), options.form);
+  return print_report(doctor::examine(std::move(traces)), options.form);
 }
 
 int run_comparison(const DoctorOptions& options) {

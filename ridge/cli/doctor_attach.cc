@@ -57,7 +57,7 @@ doctor::Trace read(const attach::OnDemandTrace& recorded, const std::string& kep
   if (!kept.empty()) keep_trace(recorded.path, kept);
   doctor::Trace trace = doctor::read_trace(kept.empty() ? recorded.path : kept);
   if (kept.empty()) trace.source = recorded.program;
-  tell_warnings(trace, trace.source);
+  print_warnings(trace, trace.source);
   return trace;
 }
 
@@ -85,7 +85,7 @@ int run_attach(const AttachOptions& options, const ReportForm& form) {
     write_stderr(fmt::format("stopped; process {} goes on\n", options.pid));
     return kSignalBase + stopped_by;
   }
-  return tell_report(doctor::examine(read(*recorded, options.trace)), form);
+  return print_report(doctor::examine(read(*recorded, options.trace)), form);
 }
 
 }  // namespace ridge

@@ -12,7 +12,7 @@
 
 namespace ridge {
 
-void tell_warnings(const doctor::Trace& trace, const std::string& name) {
+void print_warnings(const doctor::Trace& trace, const std::string& name) {
   for (const doctor::Warning& warning : trace.warnings)
     write_stderr(plain_line(fmt::format(
                      "note: {}: {}{}",
@@ -32,7 +32,7 @@ std::string report_text(const doctor::Examination& examination, const ReportForm
                    : doctor::doctor_text(examination, form.shows_all);
 }
 
-int tell_report(const doctor::Examination& examination, const ReportForm& form) {
+int print_report(const doctor::Examination& examination, const ReportForm& form) {
   if (!form.html.empty()) write_file_atomically(form.html, doctor::doctor_html(examination));
   write_stdout(report_text(examination, form));
   return doctor::has_findings(examination.diagnosis) ? kFindings : kFine;

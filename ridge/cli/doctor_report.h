@@ -18,7 +18,7 @@ struct ReportForm {
 std::string report_text(const doctor::Examination& examination, const ReportForm& form);
 
 /// Writes the reader's warnings about `trace` to stderr; `name` is what the trace is called.
-void tell_warnings(const doctor::Trace& trace, const std::string& name);
+void print_warnings(const doctor::Trace& trace, const std::string& name);
 
 /// Copies a recording to a file of the user's, which then is whole or as it was. UserError where it
 /// cannot be written.
@@ -26,6 +26,6 @@ void keep_trace(const std::string& recorded, const std::string& kept);
 
 /// The page to its file and the text or JSON to stdout; kFindings where something is worth
 /// fixing, else kFine. UserError where it cannot be written.
-int tell_report(const doctor::Examination& examination, const ReportForm& form);
+int print_report(const doctor::Examination& examination, const ReportForm& form);
 
 }  // namespace ridge

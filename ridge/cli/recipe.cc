@@ -102,13 +102,13 @@ int run_diff(const RecipeOptions& options) {
   const auto before = all_changes(options.read(options.file));
   const auto after = all_changes(options.read(options.other));
   std::string text;
-  const auto tell = [&](char sign, const auto& from, const auto& to) {
+  const auto list = [&](char sign, const auto& from, const auto& to) {
     for (const auto& change : from)
       if (std::ranges::find(to, change) == to.end())
         text += plain_line(fmt::format("{} {} = {}", sign, change.first, change.second)) + "\n";
   };
-  tell('-', before, after);
-  tell('+', after, before);
+  list('-', before, after);
+  list('+', after, before);
   write_stdout(text.empty() ? "both change the same\n" : text);
   return text.empty() ? kFine : kFindings;
 }

@@ -40,7 +40,7 @@ std::string_view hardware_in(std::string_view machine) {
   return machine.substr(0, machine.find(kEnd));
 }
 
-void tell_claim(const ForeignRecipe& recipe, const RecipeRunOptions& options) {
+void report_claim(const ForeignRecipe& recipe, const RecipeRunOptions& options) {
   const std::string name = valid_utf8(options.recipe);
   const std::string& machine = recipe.proven.machine;
   if (!machine.empty() && hardware_in(machine) != hardware_in(machine_fingerprint("cpu")))
@@ -112,12 +112,12 @@ class RecipeRun {
     while (!end) end = program.wait(-1);
     // The report below can be interrupted.
     signals.reset();
-    if (!options_.is_quiet) tell(*end);
+    if (!options_.is_quiet) report(*end);
     return end->exit_code;
   }
 
  private:
-  void tell(const attach::ProgramEnd& end) const {
+  void report(const attach::ProgramEnd& end) const {
     if (!end.trouble.empty()) say(end.trouble);
     if (end.signal != 0)
       say(fmt::format("the program was ended by signal {} ({}) after {}",
@@ -126,10 +126,10 @@ class RecipeRun {
                       duration_text(end.seconds)));
     for (const auto& [name, value] : recipe_.environment())
       say(fmt::format("{} = {}: set", name, value));
-    if (shim_) tell_knobs();
+    if (shim_) report_knobs();
   }
 
-  void tell_knobs() const {
+  void report_knobs() const {
     const attach::ProcessFacts process = main_process(shim_->facts());
     if (process.knobs.empty())
       return say("nothing within the program was changed: " + why(process));
@@ -164,7 +164,7 @@ int run_with_recipe(const RecipeRunOptions& options) {
   check(!options.command.empty(),
         "no command was given; put it behind '--': ridge run --recipe FILE -- python train.py");
   check_preload(recipe, valid_utf8(options.recipe));
-  if (!options.is_quiet) tell_claim(recipe, options);
+  if (!options.is_quiet) report_claim(recipe, options);
   try {
     return RecipeRun(recipe, options).run();
   } catch (const attach::ProgramError& error) {

@@ -176,7 +176,7 @@ void add_watch(CLI::App& app, int& exit_code, const ForeignCommand& command) {
   verb->add_option("--pid", options->pid, "The process to watch, with all below it")
       ->type_name("N")
       ->check(CLI::PositiveNumber);
-  verb->add_option("--interval", options->interval, "Seconds between two looks (1; lines: 10)")
+  verb->add_option("--interval", options->interval, "Seconds between two samples (1; lines: 10)")
       ->type_name("SECONDS")
       ->check(CLI::Range(0.1, 3600.0));
   verb->add_option("--price-per-hour", options->price_per_hour, "What the machine costs an hour")
@@ -184,7 +184,7 @@ void add_watch(CLI::App& app, int& exit_code, const ForeignCommand& command) {
       ->check(CLI::NonNegativeNumber);
   verb->add_flag("--json",
                  options->json,
-                 "One JSON object a look (ridge.watch/1) instead of the view: on stdout, or on "
+                 "One JSON object a sample (ridge.watch/1) instead of the view: on stdout, or on "
                  "stderr with a command");
   verb->add_option("--output", options->output, "Write the JSON to this file, beside the view")
       ->type_name("FILE");

@@ -60,7 +60,7 @@ bool pad_head(Graph& graph, PassContext& context);
 bool fold_constants(Graph& graph, PassContext& context);
 bool simplify(Graph& graph, PassContext& context);
 bool fuse_conv_norms(Graph& graph, PassContext& context);
-bool remake_wide(Graph& graph, PassContext& context);
+bool rematerialize_casts(Graph& graph, PassContext& context);
 bool fuse_loops(Graph& graph, PassContext& context);
 bool fuse_products(Graph& graph, PassContext& context);
 bool join_loops(Graph& graph, PassContext& context);

@@ -72,7 +72,7 @@ const std::vector<PassInfo>& pipeline() {
        fuse_conv_norms,
        "after the casts, which decide what a convolution computes in; before loops take its "
        "readers"},
-      {"remake_wide", kSame, remake_wide, "right before the loops: merging would undo it"},
+      {"remake_wide", kSame, rematerialize_casts, "right before the loops: merging would undo it"},
       {"remove_dead_remade",
        kSame,
        remove_dead,

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "ridge/base/capture.h"
 #include "ridge/base/named_enum.h"
 #include "ridge/data/options.h"
 #include "ridge/nn/options.h"
@@ -14,10 +15,6 @@ namespace ridge {
 /// The numbers that matrix products and convolutions compute in.
 enum class Precision : uint8_t { kF32, kTf32, kBf16, kFp16 };
 constexpr std::string_view names_of(Precision) { return "f32|tf32|bf16|fp16"; }
-
-/// Whether a step is captured: see Capture in run/program.h.
-enum class CaptureChoice : uint8_t { kAuto, kOn, kOff };
-constexpr std::string_view names_of(CaptureChoice) { return "auto|on|off"; }
 
 /// The range of kernels from which time picks: see kernels_of() in train/task.h.
 enum class KernelsChoice : uint8_t { kAuto, kSameBits, kFastest };
@@ -42,7 +39,7 @@ struct RunOptions {
   int64_t eval_batch = 0;    ///< Samples at a time in evaluation; 0: as a micro-batch.
   bool shuffle = true;       ///< Another order of the samples each epoch.
   bool drop_last = false;    ///< Leave out the last batch of an epoch where it is not full.
-  CaptureChoice capture = CaptureChoice::kAuto;  ///< Launch what a step computes as one piece.
+  Capture capture = Capture::kAuto;  ///< Launch what a step computes as one piece.
   KernelsChoice kernels = KernelsChoice::kAuto;
 
   /// Whether `device` asks for a GPU, be there one or not; make_backend knows which there are.

@@ -222,7 +222,7 @@ void add_run(Keys& keys, TrainConfig& config) {
        &t.micro,
        "",
        kSome,
-       "parts that a batch is computed in, one after the other: less memory, same sums"},
+       "micro-batches that a step is computed in, one after the other: less memory, same sums"},
       {"train.loss_chunks",
        &t.loss_chunks,
        "",
@@ -233,7 +233,7 @@ void add_run(Keys& keys, TrainConfig& config) {
        &t.memory_limit,
        "",
        kMany,
-       "MiB for state and arena; micro-batches, a loss in parts and results made again keep within "
+       "MiB for state and arena; micro-batches, a loss in parts and recomputed results keep within "
        "it; 0: none"},
       {"train.epochs", &t.epochs, "", kMany, "passes over the data"},
       {"train.steps", &t.steps, "", kMany, "updates; above 0 it wins over `epochs`"},

@@ -58,48 +58,49 @@ std::array<float, 256> normal_values(const DataOptions& options) {
 
 class IdxDataset : public Dataset {
  public:
-  struct Parts {
+  struct Contents {
     IdxFiles files;
     std::vector<int64_t> samples;  ///< Numbers of the samples within the files.
     int64_t classes = 0;
     Augmentation augmentation;
     std::array<float, 256> values{};
   };
-  explicit IdxDataset(Parts parts) : parts_(std::move(parts)) {
-    const auto& shape = parts_.files.images.type().shape;
+  explicit IdxDataset(Contents contents) : contents_(std::move(contents)) {
+    const auto& shape = contents_.files.images.type().shape;
     height_ = shape[1];
     width_ = shape[2];
     fields_ = {{.name = "x", .dtype = DType::kF32, .shape = {height_, width_, 1}},
                {.name = "y", .dtype = DType::kI64, .shape = {}}};
   }
 
-  int64_t size() const override { return static_cast<int64_t>(parts_.samples.size()); }
+  int64_t size() const override { return static_cast<int64_t>(contents_.samples.size()); }
   const std::vector<FieldType>& fields() const override { return fields_; }
-  int64_t classes() const override { return parts_.classes; }
+  int64_t classes() const override { return contents_.classes; }
 
   void read(int64_t index,
             const SampleKey& key,
             std::span<void* const> out,
             Scratch&) const override {
-    const int64_t sample = parts_.samples[index];
-    const uint8_t* image = parts_.files.images.span<uint8_t>().data() + sample * height_ * width_;
+    const int64_t sample = contents_.samples[index];
+    const uint8_t* image =
+        contents_.files.images.span<uint8_t>().data() + sample * height_ * width_;
     SampleRandom random(key);
-    const int64_t range = 2 * parts_.augmentation.shift + 1;
-    const int64_t right = random.below(range) - parts_.augmentation.shift;
-    const int64_t down = random.below(range) - parts_.augmentation.shift;
-    const bool mirrored = parts_.augmentation.flip && random.uniform() < 0.5;
+    const int64_t range = 2 * contents_.augmentation.shift + 1;
+    const int64_t right = random.below(range) - contents_.augmentation.shift;
+    const int64_t down = random.below(range) - contents_.augmentation.shift;
+    const bool mirrored = contents_.augmentation.flip && random.uniform() < 0.5;
     auto* x = static_cast<float*>(out[0]);
     for (int64_t v = 0; v < height_; ++v)
       for (int64_t u = 0; u < width_; ++u) {
         const int64_t from_y = v - down, from_x = (mirrored ? width_ - 1 - u : u) - right;
         const bool inside = from_y >= 0 && from_y < height_ && from_x >= 0 && from_x < width_;
-        x[v * width_ + u] = parts_.values[inside ? image[from_y * width_ + from_x] : 0];
+        x[v * width_ + u] = contents_.values[inside ? image[from_y * width_ + from_x] : 0];
       }
-    *static_cast<int64_t*>(out[1]) = parts_.files.labels.span<uint8_t>()[sample];
+    *static_cast<int64_t*>(out[1]) = contents_.files.labels.span<uint8_t>()[sample];
   }
 
  private:
-  Parts parts_;
+  Contents contents_;
   int64_t height_, width_;
   std::vector<FieldType> fields_;
 };
@@ -113,25 +114,25 @@ std::vector<int64_t> all_samples(int64_t count) {
 }  // namespace
 
 std::unique_ptr<Dataset> open_idx_dataset(const DataOptions& options, Split split) {
-  IdxDataset::Parts parts;
-  parts.values = normal_values(options);
-  parts.files = read_files(options.path, options.labels);
-  const auto labels = parts.files.labels.span<uint8_t>();
-  parts.classes = int64_t{*std::max_element(labels.begin(), labels.end())} + 1;
-  const std::vector<int64_t> trained_shape = parts.files.images.type().shape;
+  IdxDataset::Contents contents;
+  contents.values = normal_values(options);
+  contents.files = read_files(options.path, options.labels);
+  const auto labels = contents.files.labels.span<uint8_t>();
+  contents.classes = int64_t{*std::max_element(labels.begin(), labels.end())} + 1;
+  const std::vector<int64_t> trained_shape = contents.files.images.type().shape;
   if (split == Split::kTrain) {
     check(options.shift >= 0 && options.shift < std::min(trained_shape[1], trained_shape[2]),
           "shift is {}: it may be 0 to the images' size",
           options.shift);
-    parts.augmentation = {.flip = options.flip, .shift = options.shift};
+    contents.augmentation = {.flip = options.flip, .shift = options.shift};
   }
   if (options.eval_path.empty()) {
-    parts.samples = split_samples(trained_shape[0], options.eval_fraction, split);
-    return std::make_unique<IdxDataset>(std::move(parts));
+    contents.samples = split_samples(trained_shape[0], options.eval_fraction, split);
+    return std::make_unique<IdxDataset>(std::move(contents));
   }
   if (split == Split::kEval) {
-    parts.files = read_files(options.eval_path, options.eval_labels);
-    const auto& shape = parts.files.images.type().shape;
+    contents.files = read_files(options.eval_path, options.eval_labels);
+    const auto& shape = contents.files.images.type().shape;
     check(shape[1] == trained_shape[1] && shape[2] == trained_shape[2],
           "'{}' holds images of {} x {}, the training data of {} x {}",
           options.eval_path,
@@ -139,15 +140,15 @@ std::unique_ptr<Dataset> open_idx_dataset(const DataOptions& options, Split spli
           shape[2],
           trained_shape[1],
           trained_shape[2]);
-    const auto evaluated = parts.files.labels.span<uint8_t>();
+    const auto evaluated = contents.files.labels.span<uint8_t>();
     const int64_t largest = *std::max_element(evaluated.begin(), evaluated.end());
-    check(largest < parts.classes,
+    check(largest < contents.classes,
           "'{}' holds label {}, which the training data has not",
           options.eval_labels,
           largest);
   }
-  parts.samples = all_samples(parts.files.images.type().shape[0]);
-  return std::make_unique<IdxDataset>(std::move(parts));
+  contents.samples = all_samples(contents.files.images.type().shape[0]);
+  return std::make_unique<IdxDataset>(std::move(contents));
 }
 
 }  // namespace ridge::data

@@ -84,7 +84,7 @@ Verdict Judge::add(double log_ratio) {
 
 double Judge::centre() const { return log_ratios_.empty() ? 0 : median(log_ratios_); }
 
-std::optional<Interval> Judge::interval(double confidence) const {
+std::optional<ConfidenceInterval> Judge::interval(double confidence) const {
   if (log_ratios_.size() <= kUnstaked) return std::nullopt;
   const double stop = -std::log((1 - confidence) / 2);
   // The capital of a player against theta falls with theta: the bound is where it crosses `stop`.
@@ -102,7 +102,7 @@ std::optional<Interval> Judge::interval(double confidence) const {
   };
   const auto low = bound(1), high = bound(-1);
   if (!low || !high) return std::nullopt;
-  return Interval{*low, *high, confidence};
+  return ConfidenceInterval{*low, *high, confidence};
 }
 
 Verdict borne_out(const Judge& judge) {

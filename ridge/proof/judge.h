@@ -69,7 +69,7 @@ class Judge {
 
   /// The gains that the bets do not contradict: contains the true one with at least this confidence
   /// whatever rule ended the series, verdicts included. Nothing before enough pairs could tell.
-  std::optional<Interval> interval(double confidence) const;
+  std::optional<ConfidenceInterval> interval(double confidence) const;
 
   /// Median of the log ratios; 0 without any.
   double centre() const;

@@ -104,7 +104,7 @@ struct TrialResult {
   int64_t dropped = 0;
   double gain = 0;  ///< Median of the log ratios that were judged.
   /// Interval of the gain, with 95 % confidence whenever the trial ended.
-  std::optional<Interval> interval;
+  std::optional<ConfidenceInterval> interval;
   /// Median seconds of a step.
   double before_seconds = 0, after_seconds = 0;
 };

@@ -23,9 +23,9 @@ struct StepReport {
   double epoch = 0;  ///< Epochs done, with the fraction.
   double loss = 0, grad_norm = 0, lr = 0;
   double step_ms = 0, samples_per_s = 0;
-  double loss_scale = 0;         ///< Loss scale of the next step; 0: there is none.
-  int64_t skipped_steps = 0;     ///< So far, since their gradients overflowed.
-  const GpuLook* gpu = nullptr;  ///< The GPU that trains; null: there is none, or nothing known.
+  double loss_scale = 0;            ///< Loss scale of the next step; 0: there is none.
+  int64_t skipped_steps = 0;        ///< So far, since their gradients overflowed.
+  const GpuReading* gpu = nullptr;  ///< The GPU that trains; null: there is none, or nothing known.
 };
 
 struct EvalReport {

@@ -7,19 +7,13 @@
 #include <string_view>
 #include <vector>
 
+#include "ridge/base/capture.h"
 #include "ridge/compile/pipeline.h"
 #include "ridge/compile/plan.h"
 #include "ridge/run/input_staging.h"
 #include "ridge/run/state.h"
 
 namespace ridge {
-
-/// Whether the launches of an entry are recorded when it first runs, and then launched as one.
-enum class Capture : uint8_t {
-  kAuto,  ///< Records where the device can.
-  kOn,    ///< UserError where it cannot.
-  kOff,
-};
 
 struct ProgramOptions {
   PipelineOptions passes;

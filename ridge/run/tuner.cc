@@ -243,10 +243,10 @@ NodeTimes Tuner::measure(const Node& node, const std::vector<Choice>& choices, K
   return times;
 }
 
-NodeTimes Tuner::measure_with_room(const std::string& key,
-                                   const Node& node,
-                                   const std::vector<Choice>& choices,
-                                   KernelRange range) {
+NodeTimes Tuner::measure_in_free_memory(const std::string& key,
+                                        const Node& node,
+                                        const std::vector<Choice>& choices,
+                                        KernelRange range) {
   try {
     NodeTimes times = measure(node, choices, range);
     if (std::ranges::none_of(times.candidates, [](const CandidateTime& each) {
@@ -280,7 +280,7 @@ size_t Tuner::choose(const Node& node, const std::vector<Choice>& choices, Kerne
   } else if (is_too_large(node)) {
     times = not_timed(node, choices, range);
   } else {
-    times = measure_with_room(key, node, choices, range);
+    times = measure_in_free_memory(key, node, choices, range);
   }
   return known_.emplace(std::move(key), std::move(times)).first->second.pick;
 }

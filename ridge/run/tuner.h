@@ -72,10 +72,10 @@ class Tuner {
   /// Measures the node and keeps its times under `key`, unless a candidate could not run: it may
   /// run next time, for instance where other programs held the device's memory. not_timed() where
   /// the device has no free memory for operands and results.
-  NodeTimes measure_with_room(const std::string& key,
-                              const Node& node,
-                              const std::vector<Choice>& choices,
-                              KernelRange range);
+  NodeTimes measure_in_free_memory(const std::string& key,
+                                   const Node& node,
+                                   const std::vector<Choice>& choices,
+                                   KernelRange range);
 
   Backend& backend_;
   Backend& reference_;

@@ -16,15 +16,19 @@ constexpr int64_t kLeastRest = int64_t{1} << 20;
 
 double in_mib(int64_t bytes) { return static_cast<double>(bytes) * 0x1p-20; }
 
-std::string fix_for(const TrainConfig& config, const Task& task, Backend& backend, int64_t room) {
-  if (const auto micro = fewest_micro_batches(config, task, backend, room))
+std::string fix_for(const TrainConfig& config,
+                    const Task& task,
+                    Backend& backend,
+                    int64_t free_bytes) {
+  if (const auto micro = fewest_micro_batches(config, task, backend, free_bytes))
     return fmt::format("train.micro = {} fits", *micro);
-  if (limit_can_be_kept(config, task, backend, room))
+  if (limit_can_be_kept(config, task, backend, free_bytes))
     return fmt::format("train.memory_limit = {} fits: what it does for that costs time",
-                       room >> 20);
-  return can_be_parted(config, task) ? "not even micro-batches of one sample fit: make the model "
-                                       "smaller"
-                                     : "set a smaller train.batch";
+                       free_bytes >> 20);
+  return can_use_micro_batches(config, task)
+             ? "not even micro-batches of one sample fit: make the model "
+               "smaller"
+             : "set a smaller train.batch";
 }
 
 }  // namespace

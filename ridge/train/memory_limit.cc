@@ -27,7 +27,7 @@ struct Way {
 };
 
 double step_cost(const CompiledProgram& program, int64_t batch, int64_t micro) {
-  const std::string parts = micro > 1 ? "micro" : "step";
+  const std::string name = micro > 1 ? "micro" : "step";
   double cost = 0;
   int64_t first_size = 0;
   const auto cost_of = [&](const std::string& entry) {
@@ -38,10 +38,10 @@ double step_cost(const CompiledProgram& program, int64_t batch, int64_t micro) {
       }
     return 0.0;
   };
-  for (int64_t part = 0; part < micro; ++part) {
-    const int64_t size = part_size(batch, micro, part);
-    if (part == 0) first_size = size;
-    cost += cost_of(size == first_size ? parts : fmt::format("{}.{}", parts, size));
+  for (int64_t i = 0; i < micro; ++i) {
+    const int64_t size = micro_batch_size(batch, micro, i);
+    if (i == 0) first_size = size;
+    cost += cost_of(size == first_size ? name : fmt::format("{}.{}", name, size));
   }
   return cost + cost_of("apply");
 }
@@ -205,11 +205,11 @@ std::string describe(const TrainConfig& config, const Way& way) {
   if (way.micro > 1)
     text += fmt::format("{} micro-batches of {} samples a step, ",
                         way.micro,
-                        part_size(config.train.batch, way.micro, 0));
+                        micro_batch_size(config.train.batch, way.micro, 0));
   if (way.loss_chunks > config.train.loss_chunks)
     text += fmt::format("the loss in {} parts, ", way.loss_chunks);
   if (way.extra > 0)
-    text += fmt::format("results made again for {:.1f} % more work, ", 100 * way.extra);
+    text += fmt::format("recomputed results for {:.1f} % more work, ", 100 * way.extra);
   return fmt::format("{}need {:.1f} MiB", text, in_mib(way.bytes));
 }
 
@@ -240,7 +240,7 @@ std::string apply_memory_limit(TrainConfig& config, Task& task, Backend& backend
   return text;
 }
 
-bool can_be_parted(const TrainConfig& config, const Task& task) {
+bool can_use_micro_batches(const TrainConfig& config, const Task& task) {
   return analyze_batch(*task.training->micro_source(), {{"B", config.train.batch}}, "B").separable;
 }
 
@@ -251,7 +251,7 @@ std::optional<int64_t> fewest_micro_batches(const TrainConfig& config,
   TrainConfig whole = within(config, limit);
   whole.train.micro = 1;
   const std::optional<Way> way =
-      LimitSolver(whole, task, backend).fewest(can_be_parted(config, task));
+      LimitSolver(whole, task, backend).fewest(can_use_micro_batches(config, task));
   return way ? std::optional(way->micro) : std::nullopt;
 }
 
@@ -261,7 +261,9 @@ bool limit_can_be_kept(const TrainConfig& config,
                        int64_t limit) {
   const TrainConfig limited = within(config, limit);
   Way least;
-  return LimitSolver(limited, task, backend).solve(can_be_parted(config, task), least).has_value();
+  return LimitSolver(limited, task, backend)
+      .solve(can_use_micro_batches(config, task), least)
+      .has_value();
 }
 
 MicroBatch largest_micro_batch(const TrainConfig& config,

@@ -22,7 +22,7 @@ namespace ridge {
 std::string apply_memory_limit(TrainConfig& config, Task& task, Backend& backend);
 
 /// Whether the samples of a batch can be taken apart into micro-batches: batch norm forbids it.
-bool can_be_parted(const TrainConfig& config, const Task& task);
+bool can_use_micro_batches(const TrainConfig& config, const Task& task);
 
 /// The fewest micro-batches a step whose plan needs at most `limit` bytes with nothing recomputed,
 /// however many the configuration has; nothing where none does.

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 #include <string_view>
+#include <type_traits>
 
 #include "ridge/base/error.h"
 
@@ -25,7 +26,12 @@ class Line {
     if (digits.find_first_of(".e") == std::string_view::npos) put(".0");
   }
   void numbers(const auto& report) {
-    visit_numbers(report, [this](const char* name, const char*, double v) { number(name, v); });
+    visit_numbers(report, [this](const char* name, const char*, auto value) {
+      if constexpr (std::is_integral_v<decltype(value)>)
+        integer(name, value);
+      else
+        number(name, value);
+    });
   }
   void integer(std::string_view name, int64_t value) {
     start(name);
@@ -80,18 +86,6 @@ size_t bytes_to_keep(const std::filesystem::path& path, int64_t last_step) {
   return keep;
 }
 
-void write_gpu(Line& line, const GpuLook& gpu) {
-  const auto known = [&](std::string_view name, double value) {
-    if (value >= 0) line.number(name, value);
-  };
-  known("gpu_watts", gpu.watts);
-  known("gpu_joules", gpu.joules);
-  if (gpu.memory_bytes >= 0) line.integer("gpu_memory_bytes", gpu.memory_bytes);
-  known("gpu_sm_mhz", gpu.sm_mhz);
-  known("gpu_celsius", gpu.celsius);
-  line.words("gpu_held_by", gpu.held_by);
-}
-
 }  // namespace
 
 MetricsWriter::MetricsWriter(const std::filesystem::path& path, int64_t last_step)
@@ -103,7 +97,10 @@ void MetricsWriter::write(const StepReport& report) {
   line.number("epoch", report.epoch);
   line.numbers(report);
   if (report.loss_scale > 0) line.integer("skipped_steps", report.skipped_steps);
-  if (report.gpu != nullptr) write_gpu(line, *report.gpu);
+  if (report.gpu != nullptr) {
+    line.numbers(*report.gpu);
+    line.words("gpu_held_by", report.gpu->held_by);
+  }
   file_.append(line.finish());
 }
 

@@ -22,12 +22,23 @@ void visit_numbers(const EvalReport& report, auto&& visit) {
   visit("eval_loss", "eval/loss", report.loss);
   visit("eval_accuracy", "eval/accuracy", report.accuracy);
 }
+/// The same of the values that the GPU reports; bytes are int64_t, all others double.
+void visit_numbers(const GpuReading& gpu, auto&& visit) {
+  const auto known = [&](const char* name, const char* tag, auto value) {
+    if (value >= 0) visit(name, tag, value);
+  };
+  known("gpu_watts", "gpu/watts", gpu.watts);
+  known("gpu_joules", "gpu/joules", gpu.joules);
+  known("gpu_memory_bytes", "gpu/memory_bytes", gpu.memory_bytes);
+  known("gpu_sm_mhz", "gpu/sm_mhz", gpu.sm_mhz);
+  known("gpu_celsius", "gpu/celsius", gpu.celsius);
+}
 
 /// Lines of steps have step, epoch, loss, grad_norm, lr, samples_per_s and step_ms, with a loss
 /// scale also loss_scale (of the next step) and skipped_steps (so far); the grad_norm of a step
-/// that was skipped is null; on a GPU, of what it tells, gpu_watts, gpu_joules (of the run so far),
-/// gpu_memory_bytes, gpu_sm_mhz, gpu_celsius and gpu_held_by (why its clocks are held back). Those
-/// of evaluations step, eval_loss, eval_accuracy (null for a regression), eval_samples and
+/// that was skipped is null; on a GPU, of what it reports, gpu_watts, gpu_joules (of the run so
+/// far), gpu_memory_bytes, gpu_sm_mhz, gpu_celsius and gpu_held_by (why its clocks are held back).
+/// Those of evaluations step, eval_loss, eval_accuracy (null for a regression), eval_samples and
 /// eval_seconds. Writing allocates nothing; it reaches the file within about a second, at flush()
 /// and at the end.
 class MetricsWriter {

@@ -211,8 +211,8 @@ void Session::run_step(const data::Batch& batch, int64_t step, int64_t total_ste
   if (waiting_from_ < 0) waiting_from_ = step;
   last_ = apply_;
   int64_t first = 0;
-  for (int64_t part = 0; first < batch.count; ++part) {
-    const int64_t samples = part_size(batch.count, config_.train.micro, part);
+  for (int64_t i = 0; first < batch.count; ++i) {
+    const int64_t samples = micro_batch_size(batch.count, config_.train.micro, i);
     const Entry& entry = train_entry(batch, samples);
     write_data(entry, batch, first, step);
     if (accumulates_)
@@ -248,8 +248,8 @@ void Session::evaluate(const data::Batch& batch, StepResult& sums) {
 
 std::string Session::first_not_finite(const data::Batch& batch, int64_t step) {
   int64_t first = 0;
-  for (int64_t part = 0; first < batch.count; ++part) {
-    const int64_t samples = part_size(batch.count, config_.train.micro, part);
+  for (int64_t i = 0; first < batch.count; ++i) {
+    const int64_t samples = micro_batch_size(batch.count, config_.train.micro, i);
     const Entry& entry = train_entry(batch, samples);
     write_data(entry, batch, first, step);
     if (const DataSlot hyper = scalars_[entry.id].hyper; hyper.address != nullptr)

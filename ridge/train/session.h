@@ -41,7 +41,7 @@ class Session {
   Program& program() { return *program_; }
   const Program& program() const { return *program_; }
 
-  /// Step number `step` (from 0) of `total_steps` on `batch`, in config.train.micro parts.
+  /// Step number `step` (from 0) of `total_steps` on `batch`, in config.train.micro micro-batches.
   /// Allocates nothing. When the result is not finite, no parameter has changed. Without kernels
   /// nothing is computed, and the result says nothing. UserError, with the step, for wrong data.
   StepResult train_step(const data::Batch& batch,

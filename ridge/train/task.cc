@@ -71,11 +71,6 @@ DType precision_of(const TrainConfig& config) {
   return config.train.precision == Precision::kBf16 ? DType::kBF16 : DType::kF32;
 }
 
-Capture capture_of(const TrainConfig& config) {
-  if (config.train.capture == CaptureChoice::kOn) return Capture::kOn;
-  return config.train.capture == CaptureChoice::kOff ? Capture::kOff : Capture::kAuto;
-}
-
 // The range of bf16 is that of f32: nothing overflows sooner.
 nn::LossScaleOptions loss_scale_of(const TrainConfig& config) {
   if (precision_of(config) != DType::kF16) return {};
@@ -111,7 +106,7 @@ ProgramOptions program_options(const TrainConfig& config, const Task& task) {
   options.passes.pins = pins_of(config.train.f32_modules);
   // A product and its loop in one kernel round once less than the two of the CPU.
   if (kernels_of(config) == KernelRange::kSameBits) options.passes.off = {"fuse_products"};
-  options.capture = capture_of(config);
+  options.capture = config.train.capture;
   return options;
 }
 
@@ -152,17 +147,17 @@ nn::ProgramSizes program_sizes(const TrainConfig& config, const Task& task) {
   const data::BatchPlanner planner(*task.train_data, batch_plan(config));
   if (const data::LengthClasses* buckets = planner.classes(); buckets != nullptr) {
     for (const data::LengthClasses::Class& c : buckets->classes())
-      for (int64_t part = 0; c.batches > 0 && part < run.micro; ++part)
+      for (int64_t i = 0; c.batches > 0 && i < run.micro; ++i)
         add_size(steps,
-                 {part_size(c.batch, run.micro, part),
+                 {micro_batch_size(c.batch, run.micro, i),
                   c.length == buckets->classes().back().length ? 0 : c.length});
   } else {
     const std::vector<int64_t> of_steps = lengths(*task.train_data, run.batch);
-    for (int64_t part = 0; part < run.micro; ++part)
-      add_sizes(steps, part_size(run.batch, run.micro, part), of_steps);
+    for (int64_t i = 0; i < run.micro; ++i)
+      add_sizes(steps, micro_batch_size(run.batch, run.micro, i), of_steps);
   }
-  for (int64_t part = 0; part < run.micro; ++part)
-    add_size(steps, part_size(planner.rest(), run.micro, part));
+  for (int64_t i = 0; i < run.micro; ++i)
+    add_size(steps, micro_batch_size(planner.rest(), run.micro, i));
   if (task.eval_data != nullptr) {
     const int64_t batch = eval_batch(config, *task.eval_data);
     add_sizes(sizes.eval, batch, lengths(*task.eval_data, batch));
@@ -171,14 +166,14 @@ nn::ProgramSizes program_sizes(const TrainConfig& config, const Task& task) {
   return sizes;
 }
 
-int64_t part_size(int64_t count, int64_t parts, int64_t part) {
-  return count / parts + (part < count % parts ? 1 : 0);
+int64_t micro_batch_size(int64_t count, int64_t micro, int64_t index) {
+  return count / micro + (index < count % micro ? 1 : 0);
 }
 
 int64_t eval_batch(const TrainConfig& config, const data::Dataset& eval_data) {
   const int64_t wanted = config.train.eval_batch > 0
                              ? config.train.eval_batch
-                             : part_size(config.train.batch, config.train.micro, 0);
+                             : micro_batch_size(config.train.batch, config.train.micro, 0);
   return std::min(wanted, eval_data.size());
 }
 

@@ -46,9 +46,9 @@ ChooseCandidate untimed_choices(const TrainConfig& config);
 /// The passes and the plan that the configuration asks for. Without Task::choose nothing is timed.
 ProgramOptions program_options(const TrainConfig& config, const Task& task);
 
-/// Samples of part `part` of `count` samples cut into at most `parts` parts that differ by at most
-/// one; 0 from the part on that would be empty.
-int64_t part_size(int64_t count, int64_t parts, int64_t part);
+/// Samples of micro-batch number `index` where `count` samples are cut into at most `micro`
+/// micro-batches that differ by at most one; 0 from the first that would be empty on.
+int64_t micro_batch_size(int64_t count, int64_t micro, int64_t index);
 
 /// Samples at a time in evaluation.
 int64_t eval_batch(const TrainConfig& config, const data::Dataset& eval_data);

@@ -63,7 +63,9 @@ Message event_at(int64_t step) {
 struct Summary {
   Message message;
   void add_numbers(const auto& report) {
-    visit_numbers(report, [this](const char*, const char* tag, double v) { add(tag, v); });
+    visit_numbers(report, [this](const char*, const char* tag, auto value) {
+      add(tag, static_cast<double>(value));
+    });
   }
   // A value that is not finite cannot be drawn.
   void add(std::string_view tag, double value) {
@@ -122,12 +124,7 @@ TensorBoardWriter::TensorBoardWriter(const std::filesystem::path& folder, int64_
 void TensorBoardWriter::write(const StepReport& report) {
   Summary summary;
   summary.add_numbers(report);
-  if (const GpuLook* const gpu = report.gpu; gpu != nullptr) {
-    if (gpu->watts >= 0) summary.add("gpu/watts", gpu->watts);
-    if (gpu->sm_mhz >= 0) summary.add("gpu/sm_mhz", gpu->sm_mhz);
-    if (gpu->memory_bytes >= 0)
-      summary.add("gpu/memory_bytes", static_cast<double>(gpu->memory_bytes));
-  }
+  if (report.gpu != nullptr) summary.add_numbers(*report.gpu);
   append_summary(file_, report.step, summary);
 }
 

@@ -9,7 +9,8 @@
 namespace ridge {
 
 /// Scalars train/loss, train/grad_norm, train/lr, train/samples_per_s, train/step_ms, eval/loss and
-/// eval/accuracy over the steps. Writing allocates nothing.
+/// eval/accuracy over the steps; on a GPU, of what it reports, gpu/watts, gpu/joules (of the run so
+/// far), gpu/memory_bytes, gpu/sm_mhz and gpu/celsius. Writing allocates nothing.
 class TensorBoardWriter {
  public:
   /// Opens a new file `events.out.tfevents.*` in `folder`, which is made where it is missing. A

@@ -25,7 +25,7 @@
 #include "ridge/train/process_memory.h"
 #include "ridge/train/run_kernels.h"
 #include "ridge/train/run_lock.h"
-#include "ridge/train/telling.h"
+#include "ridge/train/step_reporter.h"
 #include "ridge/train/verify.h"
 
 namespace ridge {
@@ -112,8 +112,8 @@ class Run {
   const data::Batch& next_batch();
   void count_step(const DoneStep& done);
   void read_last();
-  void tell();
-  void tell_last();
+  void report_step();
+  void report_last();
   void evaluate();
   [[noreturn]] void fail_not_finite(int64_t halted);
   void report_skipped();
@@ -133,10 +133,10 @@ class Run {
   std::unique_ptr<Session> session_;  ///< Gone before the loaders: its copies read their batches.
   std::unique_ptr<Checkpointer> checkpoints_;
   std::unique_ptr<RunFiles> files_;
-  std::optional<StepTeller> teller_;
+  std::optional<StepReporter> reporter_;
   std::optional<TraceWindow> trace_;
   std::optional<GpuWatch> gpu_;  ///< Set if the device is a GPU that reports its state.
-  GpuLook gpu_look_;
+  GpuReading gpu_reading_;
   int64_t memory_before_ = 0;  ///< In use before the plan's memory was taken.
   int64_t steps_per_epoch_ = 0, total_steps_ = 0, first_step_ = 0;
   Progress progress_;
@@ -146,8 +146,8 @@ class Run {
   EvalReport last_eval_;
   std::vector<double> step_ms_;
   double step_seconds_ = 0;
-  double untold_seconds_ = 0;  ///< Time of the steps that no line reports yet.
-  int64_t untold_steps_ = 0;
+  double unreported_seconds_ = 0;  ///< Time of the steps that no line reports yet.
+  int64_t unreported_steps_ = 0;
   int64_t samples_ = 0, skipped_ = 0;
   TrainResult result_;
 };
@@ -220,7 +220,7 @@ void Run::make_files() {
   const RunLength length{.total_steps = total_steps_,
                          .steps_per_epoch = steps_per_epoch_,
                          .samples = task_.train_data->size()};
-  teller_.emplace(config_, length, *files_, observer_);
+  reporter_.emplace(config_, length, *files_, observer_);
 }
 
 void Run::watch_gpu() {
@@ -228,7 +228,7 @@ void Run::watch_gpu() {
   if (uuid.empty()) return;
   gpu_.emplace(uuid);
   if (gpu_->problem().empty()) return;
-  observer_.on_message("power, clocks and memory of the GPU are not told: " + gpu_->problem());
+  observer_.on_message("power, clocks and memory of the GPU are not reported: " + gpu_->problem());
   gpu_.reset();
 }
 
@@ -239,7 +239,7 @@ const data::Batch& Run::next_batch() {
   } catch (const UserError&) {
     // Saves what was learned before the data failed, unless a step had failed before that.
     if (session_->halted_steps() == 0) {
-      tell_last();
+      report_last();
       checkpoints_->save(*session_, progress_);
     }
     throw;
@@ -278,8 +278,8 @@ void Run::one_step() {
   report_capture();
   progress_.step = step + 1;
   progress_.position = batch.end;
-  const bool is_told = teller_->is_due(step + 1);
-  if (is_told) read_last();
+  const bool is_reported = reporter_->is_due(step + 1);
+  if (is_reported) read_last();
   done_ = {.step = step + 1,
            .samples = batch.count,
            .end = batch.end,
@@ -287,13 +287,13 @@ void Run::one_step() {
            .loss_scale = 0,
            .skipped_steps = 0};
   count_step(done_);
-  if (is_told) tell();
+  if (is_reported) report_step();
 }
 
 void Run::count_step(const DoneStep& done) {
   step_seconds_ += done.seconds;
-  untold_seconds_ += done.seconds;
-  ++untold_steps_;
+  unreported_seconds_ += done.seconds;
+  ++unreported_steps_;
   if (step_ms_.size() < static_cast<size_t>(kTimesKept))
     step_ms_.push_back(done.seconds * 1e3);
   else
@@ -308,25 +308,25 @@ void Run::read_last() {
   fine_ = progress_;
 }
 
-void Run::tell_last() {
+void Run::report_last() {
   if (fine_.step == progress_.step) return;
   read_last();
-  tell();
+  report_step();
 }
 
-void Run::tell() {
+void Run::report_step() {
   done_.loss_scale = session_->loss_scale();
   done_.skipped_steps = session_->skipped_steps();
   // On a device that the host runs ahead of, the step that is read waits for those before it too.
-  if (backend_->is_asynchronous() && untold_steps_ > 0)
-    done_.seconds = untold_seconds_ / static_cast<double>(untold_steps_);
-  untold_seconds_ = 0;
-  untold_steps_ = 0;
+  if (backend_->is_asynchronous() && unreported_steps_ > 0)
+    done_.seconds = unreported_seconds_ / static_cast<double>(unreported_steps_);
+  unreported_seconds_ = 0;
+  unreported_steps_ = 0;
   if (gpu_) {
-    gpu_->latest(gpu_look_);
-    done_.gpu = &gpu_look_;
+    gpu_->latest(gpu_reading_);
+    done_.gpu = &gpu_reading_;
   }
-  teller_->tell(done_, last_);
+  reporter_->report(done_, last_);
 }
 
 void Run::report_skipped() {
@@ -396,7 +396,7 @@ void Run::train_steps() {
       files_->flush();
     checkpoints_->after_step(*session_, progress_);
   }
-  tell_last();
+  report_last();
   trace_->finish(observer_);
   if (const int64_t skipped = session_->skipped_steps(); skipped > 0)
     observer_.on_message(

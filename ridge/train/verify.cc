@@ -171,7 +171,7 @@ VerifyReport verify_training(const Task& task,
           same_bits ? "have the same bits as" : "agree in loss with",
           same_bits ? ""
                     : fmt::format(" to {:g} %, not bit by bit, since {}", 100 * tolerance, why_not),
-          std::min(part_size(config.train.batch, config.train.micro, 0), kComparedSamples))};
+          std::min(micro_batch_size(config.train.batch, config.train.micro, 0), kComparedSamples))};
 }
 
 }  // namespace ridge

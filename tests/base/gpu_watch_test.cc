@@ -30,7 +30,8 @@ class GpuWatchTest : public testing::Test {
   template <typename F>
   static bool comes(const GpuWatch& watch, F is_there) {
     const int64_t end = now_ns() + 60'000'000'000;  // longer is a hang
-    for (GpuLook look; now_ns() < end; std::this_thread::sleep_for(std::chrono::milliseconds(1))) {
+    for (GpuReading look; now_ns() < end;
+         std::this_thread::sleep_for(std::chrono::milliseconds(1))) {
       watch.latest(look);
       if (is_there(look)) return true;
     }
@@ -42,7 +43,7 @@ TEST_F(GpuWatchTest, TheFirstLookIsThereAtOnce) {
   set("REASONS", "0x24");
   const GpuWatch watch(kUuid, 1'000'000, RIDGE_FAKE_NVML);
   EXPECT_EQ(watch.problem(), "");
-  GpuLook look;
+  GpuReading look;
   watch.latest(look);
   EXPECT_DOUBLE_EQ(look.watts, 412.5);
   EXPECT_DOUBLE_EQ(look.joules, 0);
@@ -59,10 +60,10 @@ TEST_F(GpuWatchTest, LaterLooksFollow) {
   set("MILLIJOULES", "5000+2500");
   set("LOST_FILE", (folder / "lost").c_str());
   const GpuWatch watch(kUuid, 20, RIDGE_FAKE_NVML);
-  EXPECT_TRUE(comes(watch, [](const GpuLook& look) { return look.joules > 0; }));
+  EXPECT_TRUE(comes(watch, [](const GpuReading& look) { return look.joules > 0; }));
   std::ofstream(folder / "lost") << "";
-  EXPECT_TRUE(comes(watch, [](const GpuLook& look) { return look.watts == -1; }));
-  GpuLook look;
+  EXPECT_TRUE(comes(watch, [](const GpuReading& look) { return look.watts == -1; }));
+  GpuReading look;
   watch.latest(look);
   EXPECT_EQ(look.joules, -1);
   EXPECT_EQ(look.memory_bytes, -1);
@@ -72,7 +73,7 @@ TEST_F(GpuWatchTest, LaterLooksFollow) {
 TEST_F(GpuWatchTest, WhatIsNotToldIsNotMadeUp) {
   set("RESULTS", "energy=3,power=3");
   const GpuWatch watch(kUuid, 1'000'000, RIDGE_FAKE_NVML);
-  GpuLook look;
+  GpuReading look;
   watch.latest(look);
   EXPECT_EQ(look.joules, -1);
   EXPECT_EQ(look.watts, -1);

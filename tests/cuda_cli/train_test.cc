@@ -234,7 +234,7 @@ TEST_F(CudaTrain, MemoryIsLimitedInSixteenBitsToo) {
   // A little less is had by what keeps the bits; parts of a batch or of a loss would not.
   const int64_t little = (whole - 1) >> 20;
   EXPECT_THAT(fine("inspect deep.toml --device cuda" + limit(little)).out,
-              has(fmt::format("memory limit {} MiB: results made again", little)));
+              has(fmt::format("memory limit {} MiB: recomputed results", little)));
   fine("train deep.toml --device cuda --out whole");
   fine("train deep.toml --device cuda --out less" + limit(little));
   EXPECT_EQ(losses("less"), losses("whole"));

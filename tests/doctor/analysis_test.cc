@@ -348,7 +348,8 @@ TEST(OnTheCpu, WhatNothingComputesInIsStarved) {
     made.range("sample", {at, 900}, 2);
     made.op("block/linear:matmul.1", {at + 310, 400});
     made.op("block/linear:add.1", {at + 500, 300}, 3);
-    made.range("telling", {at + 800, 150});
+    // Traces of older versions of Ridge have the second name.
+    made.range(step % 2 == 0 ? "log_metrics" : "telling", {at + 800, 150});
   }
   const Analysis analysis = analyse(made.done());
   EXPECT_TRUE(analysis.is_cpu_only);

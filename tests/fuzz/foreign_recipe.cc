@@ -1,4 +1,5 @@
-// Recipes for programs of others: what is read must print, and read back to the same text and hash.
+// Recipes for third-party programs: what is read must print, and read back to the same text and
+// hash.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -47,7 +47,7 @@ TEST(DeviceMemory, ABatchNormLeavesTheBatchWhole) {
   const TrainConfig config = small_config("cnn");
   const Task task = open_task(config);
   const auto backend = make_backend("cpu");
-  EXPECT_FALSE(can_be_parted(config, task));
+  EXPECT_FALSE(can_use_micro_batches(config, task));
   EXPECT_EQ(fewest_micro_batches(config, task, *backend, int64_t{1} << 30), 1);
 }
 

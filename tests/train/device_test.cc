@@ -191,10 +191,10 @@ TEST(TrainOnADevice, WrongDataAreToldWithTheStep) {
 // The message is of the configuration's key.
 TEST(TrainOnADevice, CaptureThatCannotBeIsRefused) {
   TrainConfig c = small_config("mlp");
-  c.train.capture = CaptureChoice::kOn;
+  c.train.capture = Capture::kOn;
   EXPECT_EQ(user_error([&] { run_small(c); }),
             "device 'cpu' cannot capture the launches of a step; set train.capture to auto");
-  c.train.capture = CaptureChoice::kOff;
+  c.train.capture = Capture::kOff;
   LazyBackend device({.records = true});
   train_on(device, c);
   EXPECT_EQ(count(device.log(), "0: replay"), 0u);

@@ -91,7 +91,7 @@ TEST(MemoryLimit, ASmallerLimitNeverGivesALargerPlan) {
       EXPECT_LE(bytes, last) << text;
       last = bytes;
       if (text.find("micro-batches") != std::string::npos) ++in_parts;
-      if (text.find("made again") != std::string::npos) ++again;
+      if (text.find("recomputed") != std::string::npos) ++again;
     }
     EXPECT_GE(in_parts + again, 4) << kind;
     EXPECT_GE(failed, kind == "mlp" ? 1 : 0) << kind;
@@ -140,7 +140,7 @@ TEST(MemoryLimit, ResultsMadeAgainKeepEveryBit) {
   config.train.memory_limit = (planned(config) - 1) >> 20;
   Watch watch;
   const TrainResult limited = run_small(config, watch);
-  EXPECT_THAT(watch.messages, testing::Contains(testing::HasSubstr("results made again")));
+  EXPECT_THAT(watch.messages, testing::Contains(testing::HasSubstr("recomputed results")));
   EXPECT_EQ(limited.state_hash, whole.state_hash);
   EXPECT_LT(limited.memory.planned_bytes, whole.memory.planned_bytes);
 }

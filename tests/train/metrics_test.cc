@@ -89,18 +89,18 @@ TEST(Metrics, ALossScaleIsToldWhereThereIsOne) {
   EXPECT_TRUE(line.at("grad_norm").is_null());
 }
 
-TEST(Metrics, AGpuIsToldAsFarAsItTells) {
+TEST(Metrics, AGpuIsReportedAsFarAsItIsKnown) {
   const TempFolder folder;
-  GpuLook look;
-  look.watts = 412.5;
-  look.memory_bytes = int64_t{30} << 30;
-  look.held_by = "power limit, thermal limit";
+  GpuReading reading;
+  reading.watts = 412.5;
+  reading.memory_bytes = int64_t{30} << 30;
+  reading.held_by = "power limit, thermal limit";
   StepReport report = step_at(3);
-  report.gpu = &look;
+  report.gpu = &reading;
   {
     MetricsWriter writer(folder / "metrics.jsonl", 0);
     writer.write(report);
-    look = GpuLook();
+    reading = GpuReading();
     writer.write(report);
   }
   const auto lines = lines_of(folder / "metrics.jsonl");
@@ -115,12 +115,12 @@ TEST(Metrics, AGpuIsToldAsFarAsItTells) {
 
 TEST(Metrics, WidestNumbersFit) {
   const TempFolder folder;
-  GpuLook look;
-  look.watts = look.joules = look.sm_mhz = look.celsius = 1.2345678901234567e-300;
-  look.memory_bytes = INT64_MAX;
-  look.held_by = std::string(1000, 'w');
+  GpuReading reading;
+  reading.watts = reading.joules = reading.sm_mhz = reading.celsius = 1.2345678901234567e-300;
+  reading.memory_bytes = INT64_MAX;
+  reading.held_by = std::string(1000, 'w');
   StepReport wide;
-  wide.gpu = &look;
+  wide.gpu = &reading;
   wide.step = INT64_MIN;
   wide.epoch = wide.loss = wide.grad_norm = wide.lr = -1.2345678901234567e-300;
   wide.step_ms = wide.samples_per_s = -2.2250738585072014e-308;
@@ -286,6 +286,27 @@ TEST(TensorBoard, AnIndependentReaderFindsTheNumbers) {
   EXPECT_EQ(events[2]["eval/accuracy"].get<float>(), 0.9f);
   EXPECT_EQ(events[3]["step"], 5000000000);
   EXPECT_FALSE(events[3].contains("eval/accuracy"));
+}
+
+TEST(TensorBoard, AGpuIsDrawnAsFarAsItIsKnown) {
+  const TempFolder folder;
+  GpuReading reading;
+  reading.joules = 2048.5;
+  reading.memory_bytes = int64_t{30} << 30;
+  StepReport report = step_at(4);
+  report.gpu = &reading;
+  std::filesystem::path path;
+  {
+    TensorBoardWriter writer(folder.path(), 0);
+    path = writer.path();
+    writer.write(report);
+  }
+  const nlohmann::json events = events_of(path);
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(events[1]["gpu/joules"], 2048.5);
+  EXPECT_EQ(events[1]["gpu/memory_bytes"], 0x1p30 * 30);
+  for (const char* tag : {"gpu/watts", "gpu/sm_mhz", "gpu/celsius"})
+    EXPECT_FALSE(events[1].contains(tag)) << tag;
 }
 
 TEST(TensorBoard, WhatCannotBeWrittenIsSaid) {

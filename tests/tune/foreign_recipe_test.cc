@@ -1,4 +1,4 @@
-// Recipes for programs of others: round trips, what is refused with which words, what a run is
+// Recipes for third-party programs: round trips, what is refused with which words, what a run is
 // told.
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Programs of others that are timed in turn: without torch under the real shim
+// Third-party programs that are timed in turn: without torch under the real shim
 // (tests/attach/programs/gate_steps.py), and with it.
 //
 // Where ridge itself has to be killed, a process of this test program takes its place: it runs the

@@ -32,7 +32,7 @@ inline std::vector<PairRecord> some_pairs(int count, double gain, uint64_t seed)
 /// What the judge says of the pairs, and the hash of the recipe.
 inline void finish(TrialRecord& trial) {
   const Judge judge = judge_again(trial);
-  const Interval interval = judge.interval(0.95).value();
+  const ConfidenceInterval interval = judge.interval(0.95).value();
   trial.measured = SpeedEstimate{
       std::exp(interval.low), std::exp(judge.centre()), std::exp(interval.high), 0.95};
   trial.recipe_hash = recipe_hash(parse_recipe(trial.recipe, "recipe"));

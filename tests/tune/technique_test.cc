@@ -138,7 +138,7 @@ TEST(Technique, OnAGpuKernelsAreTheFastestByDefault) {
   EXPECT_EQ(same.tries[0].semantic_class, SemanticClass::kBitIdentical);
 }
 
-// Of 16 parts a device has room for 3 at the fewest.
+// Of 16 micro-batches 3 are the fewest that fit into the device's memory.
 TEST(Technique, PartsFollowTheRoomOfADevice) {
   const ResolvedConfig cuda =
       resolved("", "[train]\nsteps = 10\nbatch = 32\nmicro = 16\ndevice = 'cuda'\n");
@@ -161,7 +161,8 @@ TEST(Technique, PartsFollowTheRoomOfADevice) {
   EXPECT_EQ(parts(3), (std::vector<std::string>{"3", "8", "4"}));
   EXPECT_EQ(parts(4), (std::vector<std::string>{"4", "8"}));
   EXPECT_EQ(parts(1), (std::vector<std::string>{"1", "8", "4"}));
-  EXPECT_EQ(with_room("micro", 16).reason, "the device has no room for fewer than 16 parts");
+  EXPECT_EQ(with_room("micro", 16).reason,
+            "the device has no free memory for fewer than 16 micro-batches");
   const Proposals again = with_room("recompute", 3);
   ASSERT_EQ(again.tries.size(), 1u);
   EXPECT_EQ(again.tries[0].changes[0].value, "1");
@@ -240,9 +241,9 @@ TEST(Technique, PinningNeedsACpuForEachThread) {
   EXPECT_TRUE(propose("pinning", resolved("cpu.pin = true\n", run)).tries.empty());
 }
 
-TEST(Technique, MetricsAreToldLateOnce) {
+TEST(Technique, MetricsAreReportedLateOnce) {
   const ResolvedConfig rare = resolved("", "[train]\nsteps = 10\n[metrics]\nevery = 50\n");
-  EXPECT_EQ(propose("metrics", rare).reason, "one step in 50 is told already");
+  EXPECT_EQ(propose("metrics", rare).reason, "one step in 50 is reported already");
 }
 
 TEST(Technique, AChangeIsShownWithWhatWasThere) {
@@ -300,10 +301,10 @@ TEST(Technique, RecomputeTellsWhatALimitDid) {
                                                    .cpus = 2,
                                                    .epochs = 1,
                                                    .micro = 1,
-                                                   .memory = "made again: 3 results"});
+                                                   .memory = "recomputed: 3 results"});
     EXPECT_TRUE(proposals.is_done);
     EXPECT_TRUE(proposals.tries.empty());
-    EXPECT_EQ(proposals.reason, "made again: 3 results");
+    EXPECT_EQ(proposals.reason, "recomputed: 3 results");
   }
 }
 

@@ -1,4 +1,5 @@
-// A foreign program under a supervisor: whatever ends this process, nothing of it is left behind.
+// A third-party program under a supervisor: whatever ends this process, nothing of it is left
+// behind.
 //
 // Between this process and the program stands a small one of ours (`ridge supervise`): it adopts
 // what the program leaves (PR_SET_CHILD_SUBREAPER), hears of our end by a pipe that closes, ends

@@ -35,25 +35,25 @@ def read_number(path):
         return None
 
 
-def group_room():
+def free_of_group():
     """Bytes that this process's cgroup may still take; nothing where there is no limit."""
     try:
         with open("/proc/self/cgroup") as file:
             lines = file.read().splitlines()
     except OSError:
         return None
-    rooms = []
+    free = []
     for line in lines:
         number, names, path = line.split(":", 2)
         if number == "0":
-            rooms += group_rooms("/sys/fs/cgroup", path, "memory.max", "memory.current")
+            free += free_of_groups("/sys/fs/cgroup", path, "memory.max", "memory.current")
         elif "memory" in names.split(","):
             root = "/sys/fs/cgroup/memory"
-            rooms += group_rooms(root, path, "memory.limit_in_bytes", "memory.usage_in_bytes")
-    return min(rooms) if rooms else None
+            free += free_of_groups(root, path, "memory.limit_in_bytes", "memory.usage_in_bytes")
+    return min(free) if free else None
 
 
-def group_rooms(root, path, limit_name, usage_name):
+def free_of_groups(root, path, limit_name, usage_name):
     """A limit of a group holds for all that are in it."""
     while True:
         folder = root + path.rstrip("/")
@@ -75,23 +75,23 @@ def available_bytes():
                     available = int(line.split()[1]) << 10
     except (OSError, ValueError, IndexError):
         pass
-    room = group_room()
-    return available if room is None else min(available, room)
+    free = free_of_group()
+    return available if free is None else min(available, free)
 
 
 def size_text(size):
     return "%.1f GB" % (size / 1e9) if size >= 1e9 else "%.1f MB" % (size / 1e6)
 
 
-def check_room(wanted, ranks):
-    """Half of what is free is the program's own to grow into."""
-    room = available_bytes() // 2 // ranks
-    if wanted > room:
+def check_free_memory(wanted, ranks):
+    """Bytes that a cache may take: the other half of what is free is the program's own to grow into."""
+    most = available_bytes() // 2 // ranks
+    if wanted > most:
         raise Unfit(
             "its samples take %s, and half of the free memory is %s"
-            % (size_text(wanted), size_text(room))
+            % (size_text(wanted), size_text(most))
         )
-    return room
+    return most
 
 
 # ---- columns: what a part of a sample becomes in a batch ----
@@ -196,7 +196,7 @@ class Stacked:
         batch = cache.collate(samples)
         if self.columns is None:
             size = bytes_of(batch, torch) / len(samples) * cache.count
-            check_room(size, cache.ranks)
+            check_free_memory(size, cache.ranks)
             self.columns = column(samples[0], batch, cache.count, torch)
         self.columns.put(begin, batch)
 
@@ -211,16 +211,16 @@ class OneByOne:
 
     def __init__(self, cache):
         self.cache, self.kept, self.bytes = cache, [], 0
-        self.room = 0
+        self.most = 0
 
     def put(self, begin, samples):
         cache = self.cache
         self.kept += [copied(sample, cache.torch) for sample in samples]
         self.bytes += sum(bytes_of(sample, cache.torch) for sample in samples)
         if begin == 0:
-            self.room = check_room(self.bytes / len(samples) * cache.count, cache.ranks)
-        if self.bytes > self.room:
-            check_room(self.bytes / len(self.kept) * cache.count, cache.ranks)
+            self.most = check_free_memory(self.bytes / len(samples) * cache.count, cache.ranks)
+        if self.bytes > self.most:
+            check_free_memory(self.bytes / len(self.kept) * cache.count, cache.ranks)
 
     def batch(self, indices):
         torch = self.cache.torch

@@ -103,11 +103,11 @@ def shared_memory_trouble(wanted):
         status = os.statvfs("/dev/shm")
     except OSError:
         return "there is no /dev/shm, in which workers leave their batches"
-    room = status.f_bavail * status.f_frsize
-    if wanted > room:
+    free = status.f_bavail * status.f_frsize
+    if wanted > free:
         return "workers would need %s in /dev/shm, which has %s" % (
             ridge_cache.size_text(wanted),
-            ridge_cache.size_text(room),
+            ridge_cache.size_text(free),
         )
     return ""
 
@@ -236,7 +236,7 @@ class Cache(LoaderKnob):
         size = reading.sample_bytes * reading.count
         seconds = reading.seconds * reading.count
         try:
-            room = ridge_cache.check_room(size, local_ranks())
+            most = ridge_cache.check_free_memory(size, local_ranks())
         except ridge_cache.Unfit as error:
             return [refusal(cls.key, str(error))]
         if seconds > MOST_FILL_SECONDS:
@@ -244,7 +244,7 @@ class Cache(LoaderKnob):
         text = "%s; its samples are the same each time, take %s of %s that may be used, and %.1f s" % (
             found.why(),
             ridge_cache.size_text(size),
-            ridge_cache.size_text(room),
+            ridge_cache.size_text(most),
             seconds,
         )
         return [offer(cls.key, True, text)]

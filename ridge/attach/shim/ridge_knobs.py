@@ -174,7 +174,7 @@ class Part(ridge_shim.Part):
             shim.note("no knob is called %s" % key[:100])
         self.steppers = [knob for knob in self.knobs if type(knob).at_step is not Knob.at_step]
 
-    def tell(self, hook, *values):
+    def run_hooks(self, hook, *values):
         for knob in self.knobs:
             try:
                 getattr(knob, hook)(*values)
@@ -185,19 +185,19 @@ class Part(ridge_shim.Part):
         watch_all(self.files, self.shim, hook, module)
 
     def before_torch(self):
-        self.tell("before_torch")
+        self.run_hooks("before_torch")
 
     def hook_torch(self, torch):
         self.watch("watch_torch", torch)
-        self.tell("hook_torch", torch)
+        self.run_hooks("hook_torch", torch)
 
     def hook_optimizer(self, module):
         self.watch("watch_optimizer", module)
-        self.tell("hook_optimizer", module)
+        self.run_hooks("hook_optimizer", module)
 
     def hook_loader(self, module):
         self.watch("watch_loader", module)
-        self.tell("hook_loader", module)
+        self.run_hooks("hook_loader", module)
 
     def at_step(self, marker):
         for knob in self.steppers:

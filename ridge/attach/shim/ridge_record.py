@@ -190,7 +190,7 @@ class Part(ShimPart):
                 return
             self.outputs.add(result)
             if self.outputs.count == 1:
-                self.seeds.tell()
+                self.seeds.note_unset_seed()
             made = self.shim.calls.optimizer_at
             waits = made and time.monotonic() - made < PATIENCE
             if self.outputs.count >= self.wanted and not waits and not self.step_losses:
@@ -223,7 +223,7 @@ class Part(ShimPart):
             self.losses.append(sum(losses) / len(losses) if losses else None)
             self.norms.append(math.sqrt(sum(squares)) if squares else None)
             if len(self.losses) == 1:
-                self.seeds.tell()
+                self.seeds.note_unset_seed()
             if len(self.losses) >= self.wanted:
                 self.write()
         except Exception as error:

@@ -103,6 +103,6 @@ class Seeds:
             self.is_nested = False
             self.is_on = True
 
-    def tell(self):
+    def note_unset_seed(self):
         if not self.was_set:
             self.shim.note("the program sets no seed: it was given one, to compare its runs")

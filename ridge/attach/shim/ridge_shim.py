@@ -241,7 +241,7 @@ class Shim:
         self.steps = Steps(self)
         self.recording = load("ridge_profile").Recording(self)
         self.calls = load("ridge_calls").Calls(self)
-        self.torch, self.is_before_told = None, False
+        self.torch, self.has_run_before = None, False
         self.loaders, self.loader_ns, self.loader_waits = [], 0, 0
         self.iterations, self.saves = 0, 0
         self.notes, self.forks = [], 0
@@ -425,7 +425,7 @@ class Shim:
 
     def hook_optimizer(self, module):
         """Steps are marked behind the range that torch draws around each of them."""
-        self.tell_parts("hook_optimizer", module)
+        self.run_hooks("hook_optimizer", module)
         optimizer = module.Optimizer
         original = optimizer.profile_hook_step
         if hasattr(original, "_ridge"):
@@ -450,18 +450,18 @@ class Shim:
         profile_hook_step._ridge = True
         optimizer.profile_hook_step = staticmethod(profile_hook_step)
 
-    def tell_parts(self, hook, *modules):
+    def run_hooks(self, hook, *modules):
         if self.on:
             for part in self.parts:
                 getattr(part, hook)(*modules)
 
     def before_torch(self, _):
-        if not self.is_before_told:
-            self.is_before_told = True
-            self.tell_parts("before_torch")
+        if not self.has_run_before:
+            self.has_run_before = True
+            self.run_hooks("before_torch")
 
     def hook_loader(self, module):
-        self.tell_parts("hook_loader", module)
+        self.run_hooks("hook_loader", module)
         iterator, loader = module._BaseDataLoaderIter, module.DataLoader
         original_next, original_iter = iterator.__next__, loader.__iter__
         original_init = loader.__init__
@@ -521,7 +521,7 @@ class Shim:
             self.hook_save(torch)
         self.recording.hook(torch)
         if is_first:
-            self.tell_parts("hook_torch", torch)
+            self.run_hooks("hook_torch", torch)
             gc.callbacks.append(self.collected)
             atexit.register(self.end)
             self.calls.begin(torch)

@@ -20,7 +20,7 @@ def _load(name):
     return sys.modules[name]
 
 
-def _telling(hook):
+def _hook_runner(hook):
     def run(module):
         # Without our files, as when Ridge is gone, the program goes on as if we had not been there.
         try:
@@ -36,9 +36,9 @@ class _TorchFinder:
     """Lets the other finders find some modules of torch, and has a hook run behind each import."""
 
     _hooks = {
-        "torch.optim.optimizer": _telling("hook_optimizer"),
-        "torch.utils.data.dataloader": _telling("hook_loader"),
-        "torch": _telling("hook_torch"),
+        "torch.optim.optimizer": _hook_runner("hook_optimizer"),
+        "torch.utils.data.dataloader": _hook_runner("hook_loader"),
+        "torch": _hook_runner("hook_torch"),
     }
 
     def find_spec(self, name, path=None, target=None):
@@ -46,7 +46,7 @@ class _TorchFinder:
         if hook is None:
             return None
         if name == "torch" and os.path.exists(os.path.join(_FOLDER, "recipe.json")):
-            _telling("before_torch")(None)
+            _hook_runner("before_torch")(None)
         for finder in sys.meta_path:
             find = None if finder is self else getattr(finder, "find_spec", None)
             spec = None if find is None else find(name, path, target)

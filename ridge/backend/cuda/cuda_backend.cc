@@ -10,7 +10,7 @@
 #include "ridge/backend/cuda/blas/matmul.h"
 #include "ridge/backend/cuda/dnn/planner.h"
 #include "ridge/backend/cuda/driver/arena.h"
-#include "ridge/backend/cuda/driver/graph.h"
+#include "ridge/backend/cuda/driver/captured_work.h"
 #include "ridge/backend/cuda/engine_stream.h"
 #include "ridge/backend/cuda/plain_nodes.h"
 #include "ridge/backend/cuda/printed_node.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ridge/backend/cuda/driver/arena.h"
-#include "ridge/backend/cuda/driver/graph.h"
+#include "ridge/backend/cuda/driver/captured_work.h"
 #include "ridge/backend/cuda/driver/module.h"
 #include "ridge/backend/cuda/driver/staging.h"
 #include "ridge/base/clock.h"

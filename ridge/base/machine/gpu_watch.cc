@@ -47,20 +47,20 @@ void GpuWatch::take() {
   const std::optional<GpuSample> sample = nvml_->sample(uuid_);
   const std::lock_guard lock(mutex_);
   if (!sample) {  // it is lost: its last sample no longer holds
-    look_ = GpuLook();
+    reading_ = GpuReading();
     return;
   }
-  look_.watts = sample->watts;
-  look_.joules = sample->joules < 0 || first_joules_ < 0 ? -1 : sample->joules - first_joules_;
-  look_.sm_mhz = sample->sm_mhz;
-  look_.celsius = sample->celsius;
-  look_.memory_bytes = sample->memory_bytes;
-  look_.held_by = fmt::format("{}", fmt::join(sample->held_by, ", "));
+  reading_.watts = sample->watts;
+  reading_.joules = sample->joules < 0 || first_joules_ < 0 ? -1 : sample->joules - first_joules_;
+  reading_.sm_mhz = sample->sm_mhz;
+  reading_.celsius = sample->celsius;
+  reading_.memory_bytes = sample->memory_bytes;
+  reading_.held_by = fmt::format("{}", fmt::join(sample->held_by, ", "));
 }
 
-void GpuWatch::latest(GpuLook& look) const {
+void GpuWatch::latest(GpuReading& reading) const {
   const std::lock_guard lock(mutex_);
-  look = look_;
+  reading = reading_;
 }
 
 }  // namespace ridge

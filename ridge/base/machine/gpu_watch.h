@@ -13,7 +13,7 @@ namespace ridge {
 class Nvml;
 
 /// The driver's last sample of the device; a value that the device does not report is -1 or empty.
-struct GpuLook {
+struct GpuReading {
   double watts = -1;
   double joules = -1;  ///< Since the watch began.
   double sm_mhz = -1, celsius = -1;
@@ -36,8 +36,8 @@ class GpuWatch {
 
   /// Why there is nothing to see, once and for all; empty where there is.
   const std::string& problem() const { return problem_; }
-  /// Fills `look`, and allocates nothing once it has held as long a text.
-  void latest(GpuLook& look) const;
+  /// Fills `reading`, and allocates nothing once it has held as long a text.
+  void latest(GpuReading& reading) const;
 
  private:
   void take();
@@ -49,7 +49,7 @@ class GpuWatch {
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   bool is_over_ = false;
-  GpuLook look_;
+  GpuReading reading_;
   std::thread thread_;
 };
 

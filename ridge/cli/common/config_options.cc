@@ -33,7 +33,7 @@ ConfigOrigin origin_of(const std::string& key, const LoadedConfig& loaded) {
 }
 
 // Notes values of the recipe that others override, and a machine that its claim does not cover.
-void tell_recipe(const Recipe& recipe, const ConfigOptions& options, const LoadedConfig& loaded) {
+void report_recipe(const Recipe& recipe, const ConfigOptions& options, const LoadedConfig& loaded) {
   for (const ConfigFlag& change : recipe.changes()) {
     const ConfigOrigin origin = origin_of(change.key, loaded);
     if (origin.source != Source::kRecipe)
@@ -84,7 +84,7 @@ LoadedConfig load_config_options(const ConfigOptions& options, Flags flags) {
   const LoadedConfig loaded = load_config_file(options.file, all);
   if (!is_proven)
     write_stderr(fmt::format("note: {}: proven on another configuration\n", options.recipe));
-  tell_recipe(recipe, options, loaded);
+  report_recipe(recipe, options, loaded);
   return loaded;
 }
 

@@ -18,12 +18,12 @@ bool is_steady(const std::vector<attach::ProcessFacts>& facts) {
   return steps;
 }
 
-std::string gpu_text(const GpuSample& gpu, double looks) {
+std::string gpu_text(const GpuSample& gpu, double samples) {
   std::string text = fmt::format("GPU {} ({})", gpu.number, gpu.name);
   if (gpu.kernel_time >= 0)
-    text += fmt::format(", a kernel ran {:.0f} % of the time", 100 * gpu.kernel_time / looks);
+    text += fmt::format(", a kernel ran {:.0f} % of the time", 100 * gpu.kernel_time / samples);
   if (gpu.memory_bytes >= 0) text += ", " + bytes_text(gpu.memory_bytes) + " of memory";
-  if (gpu.watts >= 0) text += fmt::format(", {:.0f} W", gpu.watts / looks);
+  if (gpu.watts >= 0) text += fmt::format(", {:.0f} W", gpu.watts / samples);
   for (const std::string& reason : gpu.held_by) text += ", clocks held by " + reason;
   return text;
 }
@@ -102,10 +102,10 @@ LiveSamples::Stepping LiveSamples::busiest() const {
 void LiveSamples::add_gpus() {
   const std::vector<GpuSample> now = nvml_.sample();
   if (now.empty()) return;
-  ++gpu_looks_;
+  ++gpu_samples_;
   if (gpus_.size() != now.size()) {
     gpus_ = now;
-    gpu_looks_ = 1;
+    gpu_samples_ = 1;
     return;
   }
   for (size_t i = 0; i < now.size(); ++i) {
@@ -172,7 +172,7 @@ std::vector<std::string> LiveSamples::lines() const {
                                   100 * throttled_seconds_ / throttle_known_seconds_));
   }
   for (const GpuSample& gpu : gpus_)
-    lines.push_back(gpu_text(gpu, static_cast<double>(std::max<int64_t>(1, gpu_looks_))));
+    lines.push_back(gpu_text(gpu, static_cast<double>(std::max<int64_t>(1, gpu_samples_))));
   std::string missing = nvml_.problem();
   for (const std::string& what : sampler_.missing())
     missing += (missing.empty() ? "" : ", ") + what;

@@ -50,8 +50,8 @@ class LiveSamples {
   double throttled_seconds_ = 0, busy_seconds_ = 0;
   double seconds_ = 0, throttle_known_seconds_ = 0;
   double quota_cpus_ = -1;
-  std::vector<GpuSample> gpus_;  ///< Shares and watts summed over `gpu_looks_`.
-  int64_t gpu_looks_ = 0;
+  std::vector<GpuSample> gpus_;  ///< Shares and watts summed over `gpu_samples_`.
+  int64_t gpu_samples_ = 0;
 };
 
 }  // namespace ridge

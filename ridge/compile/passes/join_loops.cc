@@ -191,11 +191,11 @@ int64_t arena_bytes(const Graph& graph, const ArenaOptions& options) {
 }
 
 // Compares the arena's bytes with lists to its bytes without any.
-class Room {
+class ArenaGrowth {
  public:
-  explicit Room(const ArenaOptions& options) : options_(options) {}
+  explicit ArenaGrowth(const ArenaOptions& options) : options_(options) {}
 
-  bool has_place_for(const Graph& joined, const Graph& graph) {
+  bool is_little(const Graph& joined, const Graph& graph) {
     if (!options_.in_state) return true;
     if (before_ < 0) before_ = arena_bytes(graph, options_);
     const int64_t after = arena_bytes(joined, options_);
@@ -212,7 +212,7 @@ class Room {
 bool join_loops(Graph& graph, PassContext& context) {
   if (!runs_lists(context.backend)) return false;
   bool changed = false;
-  Room room(context.options.arena);
+  ArenaGrowth growth(context.options.arena);
   // Sites of the first nodes of lists that were refused.
   std::set<std::string> refused;
   for (bool found = true; found;) {
@@ -220,7 +220,7 @@ bool join_loops(Graph& graph, PassContext& context) {
     for (const List& list : find_lists(graph)) {
       if (refused.contains(list.nodes.front()->site.name)) continue;
       Graph joined = Joined(graph, list).run();
-      if (!is_run_at_once(context.backend, list.parts) || !room.has_place_for(joined, graph)) {
+      if (!is_run_at_once(context.backend, list.parts) || !growth.is_little(joined, graph)) {
         refused.insert(list.nodes.front()->site.name);
         continue;
       }

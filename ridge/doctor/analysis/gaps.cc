@@ -17,8 +17,8 @@ constexpr int64_t kLatencyNs = 50'000;
 // An operation may have waited for work on another stream that ended at most this long before it.
 constexpr int64_t kWakeNs = 20'000;
 
-// One gap, however many windows it lies in.
-struct Parts {
+// The shares of one gap by what it waits for, however many windows it lies in.
+struct GapShares {
   Interval at;
   size_t next = 0;
   Interval starved = {};
@@ -57,14 +57,14 @@ class Finder {
   std::vector<Gap> find(const std::vector<Interval>& windows);
 
  private:
-  Parts parts_of(Interval at) const;
-  void find_next(Parts& parts) const;
-  void split_launched(Parts& parts, int64_t submitted) const;
-  void split_rest(Parts& parts, const Intervals& rest, int64_t ready) const;
-  void end_without_launch(Parts& parts) const;
-  std::vector<size_t> producers_of(const Parts& parts, int64_t submitted) const;
-  std::optional<size_t> likely_producer(const Parts& parts, int64_t submitted) const;
-  Gap clip(const Parts& parts, Interval window) const;
+  GapShares shares_of(Interval at) const;
+  void find_next(GapShares& shares) const;
+  void split_launched(GapShares& shares, int64_t submitted) const;
+  void split_rest(GapShares& shares, const Intervals& rest, int64_t ready) const;
+  void end_without_launch(GapShares& shares) const;
+  std::vector<size_t> producers_of(const GapShares& shares, int64_t submitted) const;
+  std::optional<size_t> likely_producer(const GapShares& shares, int64_t submitted) const;
+  Gap clip(const GapShares& shares, Interval window) const;
   uint32_t lane_of_call(size_t row) const {
     const size_t call = input_.launched_by[row];
     return call < trace_.size() ? trace_.lane[call] : Trace::kNone;
@@ -80,34 +80,34 @@ class Finder {
   std::vector<int64_t> wait_calls_;
 };
 
-void Finder::find_next(Parts& parts) const {
+void Finder::find_next(GapShares& shares) const {
   const auto after = std::partition_point(compute_.begin(), compute_.end(), [&](size_t row) {
-    return trace_.start_ns[row] < parts.at.end;
+    return trace_.start_ns[row] < shares.at.end;
   });
   // A kernel of no length opens no stretch of compute; the one that ends the gap does.
   auto next = after;
   while (next != compute_.end() && trace_.duration_ns[*next] == 0) ++next;
-  parts.next = next == compute_.end() ? trace_.size() : *next;
-  if (parts.next == trace_.size()) {
-    parts.suspects.launcher = input_.launching_lane;
+  shares.next = next == compute_.end() ? trace_.size() : *next;
+  if (shares.next == trace_.size()) {
+    shares.suspects.launcher = input_.launching_lane;
   } else {
-    parts.suspects.launcher = lane_of_call(parts.next);
+    shares.suspects.launcher = lane_of_call(shares.next);
   }
-  if (after != compute_.begin()) parts.suspects.other = lane_of_call(*(after - 1));
+  if (after != compute_.begin()) shares.suspects.other = lane_of_call(*(after - 1));
 }
 
 // Without a record of what waits for what: work on another stream that ended just before, where a
 // wait for an event was asked for between both launches.
-std::optional<size_t> Finder::likely_producer(const Parts& parts, int64_t submitted) const {
+std::optional<size_t> Finder::likely_producer(const GapShares& shares, int64_t submitted) const {
   if (producers_.has_event_waits()) return {};
   auto it = std::partition_point(others_by_end_.begin(), others_by_end_.end(), [&](size_t row) {
-    return trace_.end_ns(row) <= parts.at.end;
+    return trace_.end_ns(row) <= shares.at.end;
   });
   for (; it != others_by_end_.begin(); --it) {
     const size_t row = *(it - 1);
-    if (trace_.end_ns(row) < std::max(parts.at.begin, parts.at.end - kWakeNs)) return {};
+    if (trace_.end_ns(row) < std::max(shares.at.begin, shares.at.end - kWakeNs)) return {};
     const size_t call = input_.launched_by[row];
-    if (call >= trace_.size() || trace_.lane[row] == trace_.lane[parts.next]) continue;
+    if (call >= trace_.size() || trace_.lane[row] == trace_.lane[shares.next]) continue;
     const auto wait =
         std::lower_bound(wait_calls_.begin(), wait_calls_.end(), trace_.start_ns[call]);
     if (wait != wait_calls_.end() && *wait < submitted) return row;
@@ -115,14 +115,14 @@ std::optional<size_t> Finder::likely_producer(const Parts& parts, int64_t submit
   return {};
 }
 
-std::vector<size_t> Finder::producers_of(const Parts& parts, int64_t submitted) const {
-  std::vector<size_t> rows = producers_.of(parts.next);
-  if (const std::optional<size_t> likely = likely_producer(parts, submitted))
+std::vector<size_t> Finder::producers_of(const GapShares& shares, int64_t submitted) const {
+  std::vector<size_t> rows = producers_.of(shares.next);
+  if (const std::optional<size_t> likely = likely_producer(shares, submitted))
     rows.push_back(*likely);
   // A kernel is held up also by the operations that its producers had to wait for.
   std::unordered_set<size_t> known(rows.begin(), rows.end());
   for (size_t i = 0; i < rows.size(); ++i) {
-    if (trace_.end_ns(rows[i]) <= parts.at.begin) continue;
+    if (trace_.end_ns(rows[i]) <= shares.at.begin) continue;
     for (size_t row : producers_.of(rows[i]))
       if (known.insert(row).second) rows.push_back(row);
   }
@@ -131,89 +131,89 @@ std::vector<size_t> Finder::producers_of(const Parts& parts, int64_t submitted) 
 
 // From `submitted` on: what a producer covers is its, and what remains is the device's own time to
 // begin, once all that the kernel needs had ended.
-void Finder::split_launched(Parts& parts, int64_t submitted) const {
-  const Interval launched{std::max(parts.at.begin, submitted), parts.at.end};
+void Finder::split_launched(GapShares& shares, int64_t submitted) const {
+  const Interval launched{std::max(shares.at.begin, submitted), shares.at.end};
   if (launched.length() == 0) return;
   std::vector<Interval> covered;
   int64_t ready = launched.begin;
-  for (size_t row : producers_of(parts, submitted)) {
+  for (size_t row : producers_of(shares, submitted)) {
     const Interval part{std::max(trace_.start_ns[row], launched.begin),
                         std::min(trace_.end_ns(row), launched.end)};
     if (part.length() == 0) continue;
     covered.push_back(part);
-    parts.blockers.push_back(row);
+    shares.blockers.push_back(row);
     ready = std::max(ready, part.end);
   }
-  parts.blocking = union_of(std::move(covered));
-  split_rest(parts, difference_of({launched}, parts.blocking), ready);
+  shares.blocking = union_of(std::move(covered));
+  split_rest(shares, difference_of({launched}, shares.blocking), ready);
 }
 
-void Finder::split_rest(Parts& parts, const Intervals& rest, int64_t ready) const {
+void Finder::split_rest(GapShares& shares, const Intervals& rest, int64_t ready) const {
   for (const Interval& stretch : rest) {
     if (stretch.length() <= kLatencyNs) {
-      parts.launch.push_back(stretch);
+      shares.launch.push_back(stretch);
     } else if (stretch.begin < ready) {
-      parts.unknown.push_back(stretch);
+      shares.unknown.push_back(stretch);
     } else {
       // It may have waited for another stream; the trace does not say so.
       const Intervals other = clipped(others_busy_, stretch);
-      parts.unknown.insert(parts.unknown.end(), other.begin(), other.end());
+      shares.unknown.insert(shares.unknown.end(), other.begin(), other.end());
       const Intervals own = difference_of({stretch}, other);
-      parts.launch.insert(parts.launch.end(), own.begin(), own.end());
+      shares.launch.insert(shares.launch.end(), own.begin(), own.end());
     }
   }
 }
 
 // Nothing computes any more: what still runs is waited for, and the rest is the host's.
-void Finder::end_without_launch(Parts& parts) const {
-  parts.blocking = clipped(others_busy_, parts.at);
-  parts.starved = parts.at;
-  if (parts.blocking.empty()) return;
+void Finder::end_without_launch(GapShares& shares) const {
+  shares.blocking = clipped(others_busy_, shares.at);
+  shares.starved = shares.at;
+  if (shares.blocking.empty()) return;
   for (size_t row : others_)
-    if (trace_.start_ns[row] < parts.at.end && trace_.end_ns(row) > parts.at.begin &&
+    if (trace_.start_ns[row] < shares.at.end && trace_.end_ns(row) > shares.at.begin &&
         trace_.duration_ns[row] > 0)
-      parts.blockers.push_back(row);
+      shares.blockers.push_back(row);
 }
 
-Parts Finder::parts_of(Interval at) const {
-  Parts parts{.at = at, .starved = {at.begin, at.begin}};
-  find_next(parts);
-  if (parts.next == trace_.size()) {
-    end_without_launch(parts);
-    return parts;
+GapShares Finder::shares_of(Interval at) const {
+  GapShares shares{.at = at, .starved = {at.begin, at.begin}};
+  find_next(shares);
+  if (shares.next == trace_.size()) {
+    end_without_launch(shares);
+    return shares;
   }
-  const size_t call = input_.launched_by[parts.next];
+  const size_t call = input_.launched_by[shares.next];
   if (call < trace_.size()) {
     const int64_t submitted = trace_.start_ns[call];
-    parts.starved.end = std::max(at.begin, std::min(at.end, submitted));
-    split_launched(parts, submitted);
-    return parts;
+    shares.starved.end = std::max(at.begin, std::min(at.end, submitted));
+    split_launched(shares, submitted);
+    return shares;
   }
   // The call that launched it is not known.
-  split_launched(parts, at.begin);
-  parts.unknown = difference_of({at}, parts.blocking);
-  parts.launch.clear();
-  return parts;
+  split_launched(shares, at.begin);
+  shares.unknown = difference_of({at}, shares.blocking);
+  shares.launch.clear();
+  return shares;
 }
 
-Gap Finder::clip(const Parts& parts, Interval window) const {
-  Gap gap{.at = {std::max(parts.at.begin, window.begin), std::min(parts.at.end, window.end)},
-          .next = parts.next};
-  const Interval starved{std::max(parts.starved.begin, gap.at.begin),
-                         std::min(parts.starved.end, gap.at.end)};
+Gap Finder::clip(const GapShares& shares, Interval window) const {
+  Gap gap{.at = {std::max(shares.at.begin, window.begin), std::min(shares.at.end, window.end)},
+          .next = shares.next};
+  const Interval starved{std::max(shares.starved.begin, gap.at.begin),
+                         std::min(shares.starved.end, gap.at.end)};
   const Intervals hungry =
-      starved.length() > 0 ? difference_of({starved}, parts.blocking) : Intervals{};
+      starved.length() > 0 ? difference_of({starved}, shares.blocking) : Intervals{};
   for (const Interval& stretch : hungry) {
-    const CauseTimes times = blame_.blame(parts.starved, stretch, parts.suspects);
+    const CauseTimes times = blame_.blame(shares.starved, stretch, shares.suspects);
     for (size_t i = 0; i < kHostCauses; ++i) gap.by_cause_ns[i] += times[i];
   }
   gap.starved_ns = total_length(hungry);
-  gap.launch_ns = within(parts.launch, gap.at);
-  gap.blocking_ns = within(parts.blocking, gap.at);
-  gap.unknown_ns = within(parts.unknown, gap.at);
-  const bool is_last = parts.next == trace_.size();
-  const int64_t from = is_last ? gap.at.begin : std::max(gap.at.begin, parts.starved.end);
-  for (size_t row : parts.blockers)
+  gap.launch_ns = within(shares.launch, gap.at);
+  gap.blocking_ns = within(shares.blocking, gap.at);
+  gap.unknown_ns = within(shares.unknown, gap.at);
+  const bool is_last = shares.next == trace_.size();
+  const int64_t from = is_last ? gap.at.begin : std::max(gap.at.begin, shares.starved.end);
+  for (size_t row : shares.blockers)
     if (std::max(trace_.start_ns[row], from) < std::min(trace_.end_ns(row), gap.at.end))
       gap.blockers.push_back(row);
   if (gap.starved_ns > 0)
@@ -247,7 +247,7 @@ std::vector<Gap> Finder::find(const std::vector<Interval>& windows) {
   for_each_in(difference_of({span_of(trace_, windows)}, input_.compute),
               windows,
               [&](const Interval& at, const Interval& window) {
-                found.push_back(clip(parts_of(at), window));
+                found.push_back(clip(shares_of(at), window));
               });
   return found;
 }

@@ -177,7 +177,7 @@ void contradict_interval(const TrialRecord& record,
                          std::vector<std::string>& found) {
   if (!record.measured) return;
   const SpeedEstimate& said = *record.measured;
-  const std::optional<Interval> interval = judge.interval(said.confidence);
+  const std::optional<ConfidenceInterval> interval = judge.interval(said.confidence);
   if (!interval) {
     found.push_back("an interval is given, but the pairs are too few for one");
     return;

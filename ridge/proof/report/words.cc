@@ -81,7 +81,7 @@ std::vector<ComparisonRow> comparison_rows(const OptimizeSummary& summary) {
   add("share of waiting for data", [](const VariantSpeed& v) {
     return v.step_ms > 0 ? fmt::format("{:.1f} %", 100 * v.loader_wait_share) : kUnknown;
   });
-  // Nobody plans the memory of a program of others.
+  // Nobody plans the memory of a third-party program.
   if (a.planned_bytes > 0 || b.planned_bytes > 0)
     add("memory, planned", [](const VariantSpeed& v) { return memory(v.planned_bytes); });
   add("memory, measured", [](const VariantSpeed& v) { return memory(v.measured_bytes); });

@@ -29,7 +29,7 @@
 #include "ridge/train/memory_limit.h"
 #include "ridge/train/process_memory.h"
 #include "ridge/train/session.h"
-#include "ridge/train/telling.h"
+#include "ridge/train/step_reporter.h"
 
 namespace ridge {
 namespace {
@@ -140,7 +140,7 @@ struct EngineVariant::Parts {
   void step(const data::Batch& batch, RunMode mode);
   Block queue(int64_t steps);
   void tell(const data::Batch& batch, int64_t step, int64_t started_ns);
-  void start_telling();
+  void start_reporting();
   void renew_files();
   void check_finite();
   void keep_batches();
@@ -168,7 +168,7 @@ struct EngineVariant::Parts {
   int64_t halted = 0;  ///< As of the last step that was told.
   int64_t lines = 0;   ///< That its files have.
   TrainObserver nobody;
-  std::optional<StepTeller> teller;
+  std::optional<StepReporter> reporter;
 };
 
 namespace {
@@ -208,7 +208,7 @@ EngineVariant::Parts::Parts(std::string_view text, int64_t epoch)
   facts.epoch_samples = loader->samples_per_epoch();
   total_steps =
       config.train.steps > 0 ? config.train.steps : config.train.epochs * facts.steps_per_epoch;
-  start_telling();
+  start_reporting();
   const Plan& program = session->program().plan();
   facts.plan_hash = plan_hash(program);
   // What the loader stages lies in the host's memory.
@@ -275,17 +275,17 @@ Block EngineVariant::Parts::queue(int64_t steps) {
 // What Run does after step number `step`, but that it is not left when something is not finite:
 // check_finite() is for after a block.
 void EngineVariant::Parts::tell(const data::Batch& batch, int64_t step, int64_t started_ns) {
-  if (!teller->is_due(step)) return;
+  if (!reporter->is_due(step)) return;
   const StepResult result = session->last_result();
   halted = session->halted_steps();
   const double seconds = static_cast<double>(now_ns() - started_ns) * 1e-9;
-  teller->tell({.step = total_steps > 0 ? std::min(step, total_steps) : step,
-                .samples = batch.count,
-                .end = batch.end,
-                .seconds = seconds,
-                .loss_scale = session->loss_scale(),
-                .skipped_steps = session->skipped_steps()},
-               result);
+  reporter->report({.step = total_steps > 0 ? std::min(step, total_steps) : step,
+                    .samples = batch.count,
+                    .end = batch.end,
+                    .seconds = seconds,
+                    .loss_scale = session->loss_scale(),
+                    .skipped_steps = session->skipped_steps()},
+                   result);
   ++lines;
 }
 
@@ -294,14 +294,14 @@ void EngineVariant::Parts::renew_files() {
   if (lines < kMostLines) return;
   lines = 0;
   files = make_files(writes);
-  start_telling();
+  start_reporting();
 }
 
-void EngineVariant::Parts::start_telling() {
+void EngineVariant::Parts::start_reporting() {
   const RunLength length{.total_steps = total_steps,
                          .steps_per_epoch = facts.steps_per_epoch,
                          .samples = task.train_data->size()};
-  teller.emplace(config, length, *files, nobody);
+  reporter.emplace(config, length, *files, nobody);
 }
 
 void EngineVariant::Parts::check_finite() {

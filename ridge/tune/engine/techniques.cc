@@ -81,7 +81,7 @@ Proposals propose_overlap(const Situation& s) {
 
 Proposals propose_capture(const Situation& s) {
   if (!is_on_device(s)) return nothing("the host computes: there is nothing to capture");
-  if (s.config.train.capture != CaptureChoice::kOff)
+  if (s.config.train.capture != Capture::kOff)
     return nothing("the launches of a step are captured already");
   return one(set("train.capture", "auto"),
              "the host launches a step as one piece, not kernel by kernel");
@@ -113,8 +113,8 @@ Proposals propose_pinning(const Situation& s) {
 Proposals propose_metrics(const Situation& s) {
   constexpr int64_t kRarely = 50;
   const int64_t now = s.config.metrics.every;
-  if (now >= kRarely) return nothing(fmt::format("one step in {} is told already", now));
-  return one(set("metrics.every", kRarely), "no step waits for the result of each to be told");
+  if (now >= kRarely) return nothing(fmt::format("one step in {} is reported already", now));
+  return one(set("metrics.every", kRarely), "no step waits for the result of each to be reported");
 }
 
 Proposals propose_micro(const Situation& s) {
@@ -124,14 +124,16 @@ Proposals propose_micro(const Situation& s) {
     return nothing(fmt::format("the limit of memory asks for {} micro-batches", now));
   const int64_t fewest = std::max<int64_t>(1, s.fewest_parts);
   if (fewest >= now)
-    return nothing(fmt::format("the device has no room for fewer than {} parts", now));
+    return nothing(
+        fmt::format("the device has no free memory for fewer than {} micro-batches", now));
   Proposals proposals;
   proposals.tries.push_back(
       {.changes = {set("train.micro", fewest)},
        .semantic_class = SemanticClass::kReassociation,
-       .hypothesis = fewest == 1
-                         ? "one pass over the batch launches less, and the update joins its graph"
-                         : "the largest parts that the device has room for launch least"});
+       .hypothesis =
+           fewest == 1
+               ? "one pass over the batch launches less, and the update joins its graph"
+               : "the largest micro-batches that fit into the device's memory launch least"});
   // Fewer launches on the one hand, results that stay in the cache on the other.
   for (const int64_t micro : {now / 2, now / 4})
     if (micro > fewest)
@@ -149,14 +151,14 @@ Proposals propose_micro(const Situation& s) {
 
 // It is a way to keep within a limit, never to be faster: the plan has chosen it, or not, before
 // anything is tried.
-// But where a device has no room for a step in one part, what is made again may cost less than what
-// all parts launch.
+// But where a device has no memory for a step as one batch, recomputed results may cost less than
+// what all micro-batches launch.
 Proposals propose_recompute(const Situation& s) {
   if (s.config.train.memory_limit == 0 && s.fewest_parts > 1 && s.micro > 1)
     return {
         .tries = {{.changes = {set("train.micro", 1), set("train.memory_limit", s.free_device_mib)},
                    .semantic_class = SemanticClass::kReassociation,
-                   .hypothesis = "results that are made again leave room for the whole batch"}},
+                   .hypothesis = "recomputed results leave memory for the whole batch"}},
         .reason = {}};
   if (s.config.train.memory_limit == 0) return nothing("no memory limit");
   Proposals proposals = nothing(s.memory);
@@ -236,8 +238,8 @@ constexpr std::array kTechniques = {
     Technique{"capture", "launches as one piece", Affects::kComputing, propose_capture},
     Technique{"threads", "threads that compute", Affects::kComputing, propose_threads},
     Technique{"pinning", "threads that stay on a CPU", Affects::kComputing, propose_pinning},
-    Technique{"metrics", "steps told late, some at once", Affects::kTelling, propose_metrics},
-    Technique{"micro", "fewer parts a batch", Affects::kLaunching, propose_micro},
+    Technique{"metrics", "steps reported late, some at once", Affects::kTelling, propose_metrics},
+    Technique{"micro", "fewer micro-batches a step", Affects::kLaunching, propose_micro},
     Technique{"padding", "batches as long as they need", Affects::kComputing, propose_padding},
     Technique{"jit", "machine code for fused loops", Affects::kComputing, propose_jit},
     Technique{"choices", "kernels picked by time", Affects::kComputing, propose_choices},
@@ -249,7 +251,7 @@ constexpr std::array kTechniques = {
     Technique{"buckets", "like lengths in a batch", Affects::kComputing, propose_buckets},
     Technique{"tokens", "batches that hold so many tokens", Affects::kBatch, propose_tokens},
     Technique{"batch", "more samples a step", Affects::kBatch, propose_batch},
-    Technique{"recompute", "results made again", Affects::kComputing, propose_recompute},
+    Technique{"recompute", "recomputed results", Affects::kComputing, propose_recompute},
     Technique{"loader.prefetch", "more batches ready", Affects::kLoading, propose_prefetch},
 };
 

@@ -1,5 +1,5 @@
-// A program of others as a trial runs it: in a place of its own, under a supervisor, with the shim,
-// its output kept from the terminal.
+// A third-party program as a trial runs it: in a place of its own, under a supervisor, with the
+// shim, its output kept from the terminal.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,6 @@
-// A recipe for a program of others: what the shim changes in its processes, and what is set in its
-// environment. `ridge run --recipe FILE -- CMD` applies it; without that prefix nothing is changed.
+// A recipe for a third-party program: what the shim changes in its processes, and what is set in
+// its environment. `ridge run --recipe FILE -- CMD` applies it; without that prefix nothing is
+// changed.
 //
 //   [pytorch]                     keys of knobs(), listed in docs/recipes_pytorch.md
 //   loader.workers = 2
@@ -62,7 +63,7 @@ enum class RecipeTrust : uint8_t { kListedVariables, kAnyVariable };
 ForeignRecipe parse_foreign_recipe(std::string_view text,
                                    std::string_view name,
                                    RecipeTrust trust = RecipeTrust::kListedVariables);
-/// Whether `text` says by its schema that it is a recipe for a program of others, as the text of
+/// Whether `text` says by its schema that it is a recipe for a third-party program, as the text of
 /// every ForeignRecipe does. UserError for what is no TOML.
 bool is_foreign_recipe(std::string_view text, std::string_view name);
 ForeignRecipe read_foreign_recipe_file(const std::string& path,

@@ -1,5 +1,6 @@
-// One variant of a program of others, held between steps, so that compare() (trial.h) can time two
-// of them in turn. While it is held all of its processes are stopped: it costs the other nothing.
+// One variant of a third-party program, held between steps, so that compare() (trial.h) can time
+// two of them in turn. While it is held all of its processes are stopped: it costs the other
+// nothing.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// What the loop tries on a program of others: the knobs that a probe of the program offered, and
+// What the loop tries on a third-party program: the knobs that a probe of the program offered, and
 // what this machine offers to any program. Here is only said what could be tried and in which
 // order; what it gains is measured.
 #pragma once

@@ -1,4 +1,4 @@
-// The environment variables that a recipe for a program of others may set without `--trust`.
+// The environment variables that a recipe for a third-party program may set without `--trust`.
 // Recipes are shared, and a variable such as LD_PRELOAD or LD_AUDIT makes a program run any code,
 // so only what `ridge optimize` itself writes is accepted. docs/recipes_pytorch.md holds the same
 // table.

@@ -14,7 +14,7 @@
 #include <thread>
 
 #include "ridge/backend/cuda/driver/arena.h"
-#include "ridge/backend/cuda/driver/graph.h"
+#include "ridge/backend/cuda/driver/captured_work.h"
 #include "ridge/backend/cuda/driver/module.h"
 #include "ridge/backend/cuda/driver/staging.h"
 #include "ridge/backend/cuda/trace/activity_buffers.h"

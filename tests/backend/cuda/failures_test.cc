@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "ridge/backend/cuda/driver/arena.h"
-#include "ridge/backend/cuda/driver/graph.h"
+#include "ridge/backend/cuda/driver/captured_work.h"
 #include "ridge/backend/cuda/driver/module.h"
 #include "ridge/backend/cuda/driver/staging.h"
 #include "tests/backend/cuda/fake_driver_test.h"

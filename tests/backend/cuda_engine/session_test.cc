@@ -69,7 +69,7 @@ std::vector<TrainConfig> configs() {
   for (const char* kind : {"mlp", "gpt", "cnn"})
     for (const Precision precision : {Precision::kF32, Precision::kFp16})
       for (const int64_t micro : {1, 2})
-        for (const CaptureChoice capture : {CaptureChoice::kAuto, CaptureChoice::kOff}) {
+        for (const Capture capture : {Capture::kAuto, Capture::kOff}) {
           if (is_short_scale() && number++ % 5 != 0) continue;
           TrainConfig& config = all.emplace_back(small_config(kind));
           config.train.precision = precision;
@@ -100,7 +100,7 @@ void expect_recorded_as_launched(std::vector<std::string> log) {
 }
 
 void CudaSession::expect_steady(const TrainConfig& config, Backend& gpu) {
-  const bool is_recorded = config.train.capture == CaptureChoice::kAuto;
+  const bool is_recorded = config.train.capture == Capture::kAuto;
   const Task task = open_task(config);
   const Zeros zeros(gpu);
   Session session(task, config, gpu, program_options(config, task));

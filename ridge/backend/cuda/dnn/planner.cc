@@ -25,13 +25,13 @@ std::vector<DnnChoice> DnnPlanner::choices(const Node& node) {
       std::rethrow_exception(own.mapped().error);
     } catch (const DnnError& error) {
       if (!error.is_failed_plan()) throw;
-      tell(node, error);
+      report(node, error);
     }
   return std::move(own.mapped().choices);
 }
 
-void DnnPlanner::tell(const Node& node, const DnnError& error) {
-  if (!told_.insert(error.message()).second) return;
+void DnnPlanner::report(const Node& node, const DnnError& error) {
+  if (!reported_.insert(error.message()).second) return;
   const bool is_full = error.result() == DnnResult::kDeviceAllocationFailed;
   note_(fmt::format(
       "{} at site '{}' runs without cuDNN, as will others that it fails to plan so: "

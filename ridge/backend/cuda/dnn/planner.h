@@ -32,14 +32,14 @@ class DnnPlanner {
     std::vector<DnnChoice> choices = {};
     std::exception_ptr error = nullptr;
   };
-  void tell(const Node& node, const DnnError& error);
+  void report(const Node& node, const DnnError& error);
   void plan_all(const Node& first);
   void plan(const Node& node, const std::shared_ptr<const Dnn>& state, Planned& planned) const;
 
   // The first is the one that launches. No handle of the library serves two threads at a time.
   std::vector<std::shared_ptr<const Dnn>> states_;
   std::map<std::string, Planned> waiting_;  // by signature: made, and not asked for
-  std::set<std::string> asked_, told_;
+  std::set<std::string> asked_, reported_;
   NoteListener note_;
 };
 

@@ -74,7 +74,7 @@ class Guarding {
     TrainConfig oracle = oracle_config(config_);
     const std::optional<int64_t> free = free_device_memory(config_.train.device);
     const int64_t planned = reference_.session().program().plan().total_bytes();
-    if (free && *free < kOracleRoom * planned && can_be_parted(config_, task_))
+    if (free && *free < kOracleRoom * planned && can_use_micro_batches(config_, task_))
       oracle.train.micro = std::min(oracle.train.batch, kOracleParts * oracle.train.micro);
     return oracle;
   }

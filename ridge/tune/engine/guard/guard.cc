@@ -42,7 +42,7 @@ int64_t most_guard_steps(const GuardOptions& o) {
 GuardReport guard_hash(const GuardVariants& variants,
                        const GuardData& data,
                        const GuardOptions& options) {
-  const StateSnapshot start = capture(variants.reference);
+  const StateSnapshot start = snapshot_of(variants.reference);
   restore(variants.candidate, start);
   GuardBatches batches(data, 0);
   bool same = true;

@@ -39,7 +39,7 @@ GuardReport guard_runs(const GuardVariants& variants,
                        const GuardOptions& options) {
   check(options.pairs >= 3, "guard: {} pairs of runs; at least 3 are needed", options.pairs);
   check(options.run_steps >= 2, "guard: runs of {} steps; at least 2", options.run_steps);
-  const RunPlan plan{capture(variants.reference), first_step(options), options.run_steps};
+  const RunPlan plan{snapshot_of(variants.reference), first_step(options), options.run_steps};
   GuardRuns runs{.pairs = options.pairs, .steps = options.run_steps};
   const auto loss = [&](Variant& variant, int64_t pair) {
     return run_loss(variant, plan, data, pair);

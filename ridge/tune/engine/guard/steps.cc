@@ -37,7 +37,7 @@ class StepGuard {
       : variants_(variants),
         options_(options),
         dataset_(*data.dataset),
-        trajectory_(capture(variants.reference)),
+        trajectory_(snapshot_of(variants.reference)),
         trajectory_batches_(data, 0),
         // Another epoch: the states were not fitted to these batches in this order.
         batches_(data, 0, 1) {
@@ -150,7 +150,7 @@ class StepGuard {
     for (int64_t i = 0; i < options_.stride; ++i, ++trajectory_step_)
       check_finite(variants_.reference.step(trajectory_batches_.next(), trajectory_step_),
                    trajectory_step_);
-    trajectory_ = capture(variants_.reference);
+    trajectory_ = snapshot_of(variants_.reference);
   }
 
   // Only where it showed first.
@@ -234,7 +234,7 @@ GuardReport guard_steps(const GuardVariants& variants,
                         const GuardOptions& options) {
   check(options.batches >= 2, "guard: {} batches a state; at least 2 show noise", options.batches);
   check(options.rounds >= 1, "guard: {} rounds; at least 1", options.rounds);
-  const StateSnapshot start = capture(variants.reference);
+  const StateSnapshot start = snapshot_of(variants.reference);
   GuardReport report = StepGuard(variants, data, options).run();
   restore(variants.reference, start);
   return report;

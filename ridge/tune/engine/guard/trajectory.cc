@@ -32,7 +32,7 @@ class Pairs {
         dataset_(dataset),
         options_(options),
         looks_(options.samples, std::max(reference.plan.batch, candidate.plan.batch)),
-        start_(capture(reference.variant)) {}
+        start_(snapshot_of(reference.variant)) {}
 
   GuardReport run() {
     GuardRuns runs{.pairs = options_.pairs, .samples = options_.samples};

@@ -60,7 +60,7 @@ Tensor rounded(const Tensor& from, Rounding to) {
   return result;
 }
 
-StateSnapshot capture(const Variant& variant) {
+StateSnapshot snapshot_of(const Variant& variant) {
   StateSnapshot snapshot;
   for (const StateEntry& entry : variant.entries())
     if (is_saved(entry.role)) snapshot.emplace(entry.name, variant.read(entry.name));

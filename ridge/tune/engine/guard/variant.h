@@ -48,7 +48,7 @@ class Variant {
 /// What a checkpoint keeps, by name.
 using StateSnapshot = NamedTensors;
 
-StateSnapshot capture(const Variant& variant);
+StateSnapshot snapshot_of(const Variant& variant);
 /// Sets what `snapshot` names, converted to the variant's dtypes, and all else to zero but for the
 /// scalars that steer steps (a loss scale), which stay. Names that the variant lacks are left out.
 void restore(Variant& variant, const StateSnapshot& snapshot);

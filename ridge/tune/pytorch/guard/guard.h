@@ -1,4 +1,4 @@
-// The guard for programs of others: whether a run with a change computes as one without. Nothing
+// The guard for third-party programs: whether a run with a change computes as one without. Nothing
 // in the program is known, so whole runs of some steps are compared: losses, norms of gradients,
 // bits of the parameters, or outputs. The noise that counts is that of the program's own repeated
 // and reseeded runs.

@@ -1,4 +1,4 @@
-// Between the files of the guard for programs of others.
+// Between the files of the guard for third-party programs.
 #pragma once
 
 #include "ridge/tune/pytorch/guard/guard.h"

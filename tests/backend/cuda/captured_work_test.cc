@@ -1,5 +1,5 @@
 // Captured work: what it holds, in which order it runs, and how a capture fails.
-#include "ridge/backend/cuda/driver/graph.h"
+#include "ridge/backend/cuda/driver/captured_work.h"
 
 #include "ridge/backend/cuda/driver/arena.h"
 #include "ridge/backend/cuda/driver/module.h"

@@ -1,4 +1,4 @@
-#include "ridge/backend/cuda/driver/graph.h"
+#include "ridge/backend/cuda/driver/captured_work.h"
 
 namespace ridge::cuda {
 namespace {

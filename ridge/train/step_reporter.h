@@ -52,23 +52,23 @@ struct DoneStep {
   double seconds = 0;
   double loss_scale = 0;  ///< 0: there is none.
   int64_t skipped_steps = 0;
-  const GpuLook* gpu = nullptr;  ///< Becomes StepReport::gpu.
+  const GpuReading* gpu = nullptr;  ///< Becomes StepReport::gpu.
 };
 
-class StepTeller {
+class StepReporter {
  public:
   /// All must outlive it.
-  StepTeller(const TrainConfig& config,
-             const RunLength& length,
-             RunFiles& files,
-             TrainObserver& observer)
+  StepReporter(const TrainConfig& config,
+               const RunLength& length,
+               RunFiles& files,
+               TrainObserver& observer)
       : config_(config), length_(length), files_(files), observer_(observer) {}
 
   /// Whether step number `step` (from 1) is reported: each metrics.every, and those after which
   /// something is evaluated or saved, or all ends.
   bool is_due(int64_t step) const;
   /// Allocates nothing.
-  void tell(const DoneStep& done, const StepResult& result);
+  void report(const DoneStep& done, const StepResult& result);
 
  private:
   const TrainConfig& config_;

@@ -1,4 +1,4 @@
-#include "ridge/train/telling.h"
+#include "ridge/train/step_reporter.h"
 
 #include <system_error>
 
@@ -22,7 +22,7 @@ void RunFiles::flush() {
   tensorboard_->flush();
 }
 
-bool StepTeller::is_due(int64_t step) const {
+bool StepReporter::is_due(int64_t step) const {
   const auto each = [step](int64_t every) { return every > 0 && step % every == 0; };
   const int64_t eval_every = config_.train.eval_every;
   return each(config_.metrics.every) || step == length_.total_steps ||
@@ -30,8 +30,8 @@ bool StepTeller::is_due(int64_t step) const {
          each(config_.checkpoint.every);
 }
 
-void StepTeller::tell(const DoneStep& done, const StepResult& result) {
-  const TraceScope scope("telling", "metrics");
+void StepReporter::report(const DoneStep& done, const StepResult& result) {
+  const TraceScope scope("log_metrics", "metrics");
   const double epoch = static_cast<double>(done.end.epoch) +
                        static_cast<double>(done.end.sample) / static_cast<double>(length_.samples);
   const nn::StepScalars scalars =

@@ -1,7 +1,7 @@
-// Lets each loop make f32 values for itself from what lies in memory, in 16 bits mostly, where it
-// reads no more bytes for that (what is broadcast is not counted). Else the first loop that needs
-// such a value writes it for the others, in f32: what backward reads of forward would have its
-// casts undone.
+// Rematerializes casts: each loop computes f32 values for itself from what lies in memory, in 16
+// bits mostly, where it reads no more bytes for that (broadcast values are not counted). Without
+// the pass the first loop that needs such a value writes it for the others, in f32, and values
+// that backward reads of forward would lose their casts to 16 bits.
 //
 //   v = matmul(x, w) : bf16                 v = matmul(x, w) : bf16
 //   z = add(cast(v), bias)                  z = add(cast(v), bias)
@@ -30,7 +30,7 @@ constexpr size_t kMostOps = 12;
 using Place = std::pair<int, int>;  // a value: node and result
 
 // The values that a value is recomputed from, and the ops that do it.
-struct Recipe {
+struct Recomputation {
   std::map<Place, TensorType> reads;
   std::set<int> ops;
 
@@ -43,11 +43,14 @@ struct Recipe {
   }
 };
 
-class Remaker {
+class Rematerializer {
  public:
-  Remaker(const Graph& graph, Backend& backend)
-      : graph_(graph), groups_(graph, backend), rewrite_(graph), recipes_(graph.nodes().size()) {
-    for (const auto& node : graph.nodes()) find_recipe(*node);
+  Rematerializer(const Graph& graph, Backend& backend)
+      : graph_(graph),
+        groups_(graph, backend),
+        rewrite_(graph),
+        recomputations_(graph.nodes().size()) {
+    for (const auto& node : graph.nodes()) find_recomputation(*node);
   }
 
   bool run() {
@@ -57,8 +60,8 @@ class Remaker {
   Graph finish() { return rewrite_.finish(); }
 
  private:
-  const Recipe* recipe(const Node& node) const {
-    const auto& known = recipes_[static_cast<size_t>(node.id)];
+  const Recomputation* recomputation(const Node& node) const {
+    const auto& known = recomputations_[static_cast<size_t>(node.id)];
     return known ? &*known : nullptr;
   }
 
@@ -70,15 +73,15 @@ class Remaker {
     return value;
   }
 
-  void find_recipe(const Node& node) {
+  void find_recomputation(const Node& node) {
     const bool is_view = is_plain_view(node);
     const bool is_op = is_fusible(node) && !node.is<Dropout>() &&
                        groups_.group(groups_.group_of(node)).is_loop &&
                        node.outputs[0].dtype == DType::kF32;
     if (!is_view && !is_op) return;
-    Recipe made;
+    Recomputation made;
     for (const Value& input : node.inputs) {
-      if (const Recipe* from = recipe(*input.node)) {
+      if (const Recomputation* from = recomputation(*input.node)) {
         made.reads.insert(from->reads.begin(), from->reads.end());
         made.ops.insert(from->ops.begin(), from->ops.end());
       } else {
@@ -90,7 +93,7 @@ class Remaker {
     if (is_op) made.ops.insert(node.id);
     if (made.ops.empty() || made.ops.size() > kMostOps) return;
     if (is_op && made.large(node.outputs[0].elements()) > node.outputs[0].bytes()) return;
-    recipes_[static_cast<size_t>(node.id)] = std::move(made);
+    recomputations_[static_cast<size_t>(node.id)] = std::move(made);
   }
 
   void visit(const Node& node) {
@@ -110,13 +113,13 @@ class Remaker {
   Value within(Value value, const LoopGroup& group, int index) {
     const Node& node = *value.node;
     // A value of a row costs less to read than to recompute.
-    if (recipe(node) == nullptr || groups_.is_inside(value, group) ||
+    if (recomputation(node) == nullptr || groups_.is_inside(value, group) ||
         value.type().elements() != group.domain.elements)
       return rewrite_.mapped(value);
-    return again(node, group, index);
+    return recompute(node, group, index);
   }
 
-  Value again(const Node& node, const LoopGroup& group, int index) {
+  Value recompute(const Node& node, const LoopGroup& group, int index) {
     Value& known = made_[{index, node.id}];
     if (known.node != nullptr) return known;
     std::vector<Value> inputs;
@@ -128,17 +131,17 @@ class Remaker {
   const Graph& graph_;
   LoopGroups groups_;
   Rewrite rewrite_;
-  std::vector<std::optional<Recipe>> recipes_;  // by node; none: it is read as it is
-  std::map<std::pair<int, int>, Value> made_;   // by group and node
+  std::vector<std::optional<Recomputation>> recomputations_;  // by node; none: it is read as it is
+  std::map<std::pair<int, int>, Value> made_;                 // by group and node
 };
 
 }  // namespace
 
-bool remake_wide(Graph& graph, PassContext& context) {
+bool rematerialize_casts(Graph& graph, PassContext& context) {
   if (context.options.precision == DType::kF32 || !context.backend.stores_16_bits()) return false;
-  Remaker remaker(graph, context.backend);
-  const bool changed = remaker.run();
-  if (changed) graph = remaker.finish();
+  Rematerializer rematerializer(graph, context.backend);
+  const bool changed = rematerializer.run();
+  if (changed) graph = rematerializer.finish();
   return changed;
 }
 
