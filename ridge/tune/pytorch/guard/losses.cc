@@ -1,4 +1,6 @@
 // Programs that train: losses and norms of gradients, of the first steps and of the later half.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <span>

@@ -1,4 +1,6 @@
 // Programs that only call modules: the outputs of the calls.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
