@@ -17,8 +17,9 @@
 #include "ridge/proof/ledger/ledger_predictions.h"
 #include "ridge/proof/ledger/ledger_text.h"
 #include "ridge/proof/trial_text.h"
-#include "ridge/tune/engine/replay.h"
-#include "ridge/tune/pytorch/recipe.h"
+#include "ridge/tune/engine/config_target.h"
+#include "ridge/tune/pytorch/program_target.h"
+#include "ridge/tune/replay.h"
 
 namespace ridge {
 namespace {
@@ -55,8 +56,9 @@ void run_predictions(const LedgerOptions& options) {
 int run_explain(const LedgerOptions& options) {
   const Ledger ledger = read_ledger(options.file);
   const TrialRecord& record = trial_of(ledger, options.number);
-  write_stdout(explain_trial(record, hash_of_recipe_text));
-  return contradictions(record, hash_of_recipe_text).empty() ? kFine : kFindings;
+  const std::vector<std::string> found = contradictions(record, hash_of_recipe_text);
+  write_stdout(explain_trial(record, found));
+  return found.empty() ? kFine : kFindings;
 }
 
 /// The trial that is asked for; without a number the last one that was proven.
@@ -94,9 +96,13 @@ std::string replay_text(const TrialRecord& record, const TrialResult& trial) {
       measured_text(record));
 }
 
-TrialResult replay_config(const LedgerOptions& options,
-                          const Ledger& ledger,
-                          const TrialRecord& record) {
+/// The subject of the ledger: the command behind `--`, or the configuration beside the ledger.
+std::unique_ptr<Target> subject_of(const LedgerOptions& options,
+                                   const Ledger& ledger,
+                                   const ForeignCommand& command) {
+  if (command)
+    return program_target(
+        {.target = make_target(command, options.rerun), .trust = trust_of(options.is_trusted)});
   const std::filesystem::path config =
       std::filesystem::path(options.file).parent_path() / "config.toml";
   check(std::filesystem::exists(config),
@@ -105,24 +111,17 @@ TrialResult replay_config(const LedgerOptions& options,
         config.string(),
         options.file,
         ledger.run.config);
-  return replay(record,
-                {.config_text = read_file(config),
-                 .config_name = config.string(),
-                 .program = std::filesystem::read_symlink("/proc/self/exe").string(),
-                 .seconds = options.budget,
-                 .seed = options.seed});
+  return config_target({.config_text = read_file(config),
+                        .config_name = config.string(),
+                        .program = std::filesystem::read_symlink("/proc/self/exe").string()});
 }
 
 int run_replay(const LedgerOptions& options, const ForeignCommand& command) {
   const Ledger ledger = read_ledger(options.file);
   const TrialRecord& record = trial_to_replay(ledger, options.number);
+  const std::unique_ptr<Target> target = subject_of(options, ledger, command);
   const StopSignals signals;
-  const TrialResult trial = command ? replay_program(record,
-                                                     make_target(command, options.rerun),
-                                                     options.budget,
-                                                     options.seed,
-                                                     trust_of(options.is_trusted))
-                                    : replay_config(options, ledger, record);
+  const TrialResult trial = replay(record, *target, options.budget, options.seed);
   write_stdout(options.json ? replay_json(record, trial) : replay_text(record, trial));
   return trial.interval && trial.interval->low > 0 ? kFine : kFindings;
 }

@@ -23,8 +23,8 @@
 #include "ridge/io/file.h"
 #include "ridge/proof/ledger/ledger.h"
 #include "ridge/run/backends.h"
+#include "ridge/tune/engine/config_target.h"
 #include "ridge/tune/engine/worker.h"
-#include "ridge/tune/loop.h"
 
 namespace ridge {
 namespace {
@@ -88,24 +88,25 @@ Job make_job(const OptimizeOptions& options) {
   request.config_text = read_file(options.config.file);
   request.config_name = options.config.file;
   request.program = fs::read_symlink("/proc/self/exe").string();
-  request.budget_seconds = budget;
-  request.seed = options.both.seed;
-  request.allow_trajectory = options.both.allow_trajectory;
+  request.loop = {.budget_seconds = budget,
+                  .allow_trajectory = options.both.allow_trajectory,
+                  .seed = options.both.seed,
+                  .is_dry = options.both.dry_run};
   if (!options.memory.empty()) request.memory_bytes = parse_bytes(options.memory);
   job.out = options.both.out.empty()
                 ? fs::path("runs") / (fs::path(options.config.file).stem().string() + "-optimize")
                 : fs::path(options.both.out);
-  request.is_dry = options.both.dry_run;
   return job;
 }
 
 int run_optimize(const OptimizeOptions& options) {
   const Job job = make_job(options);
   const OptimizeRequest& request = job.request;
-  if (request.is_dry) {
+  if (request.loop.is_dry) {
     const StopSignals signals;
     TrialLog log(nullptr);
-    return tell_result(optimize(request, log), {options.both.json, options.both.all});
+    return tell_result(run_loop(*config_target(request), request.loop, log),
+                       {options.both.json, options.both.all});
   }
   make_folder(job.out);
   const std::string& device = job.loaded.config.train.device;
@@ -118,11 +119,11 @@ int run_optimize(const OptimizeOptions& options) {
                        .machine = device_fingerprint(device),
                        .version = RIDGE_VERSION,
                        .started = utc_time(wall_ns()),
-                       .budget_s = request.budget_seconds,
-                       .seed = request.seed});
+                       .budget_s = request.loop.budget_seconds,
+                       .seed = request.loop.seed});
   const StopSignals signals;
   TrialLog log(&ledger);
-  OptimizeResult result = optimize(request, log);
+  OptimizeResult result = run_loop(*config_target(request), request.loop, log);
   if (options.both.price_per_hour > 0) result.summary.price_per_hour = options.both.price_per_hour;
   return write_result(std::move(result), job.out, {options.both.json, options.both.all});
 }

@@ -47,15 +47,16 @@ int run_optimize_program(const OptimizeProgramOptions& options, const ForeignCom
   const double budget = options.budget.value_or(kProgramBudget);
   check_budget(budget);
   const ForeignOptimizeRequest request{.target = make_target(command, options.rerun),
-                                       .budget_seconds = budget,
                                        .planned_seconds = options.planned,
-                                       .allow_trajectory = options.allow_trajectory,
-                                       .seed = options.seed,
-                                       .is_dry = options.dry_run};
+                                       .loop = {.budget_seconds = budget,
+                                                .allow_trajectory = options.allow_trajectory,
+                                                .seed = options.seed,
+                                                .is_dry = options.dry_run}};
   if (options.dry_run) {
     const StopSignals signals;
     TrialLog log(nullptr);
-    return tell_result(optimize_program(request, log), {options.json, options.all});
+    return tell_result(run_loop(*program_target(request), request.loop, log),
+                       {options.json, options.all});
   }
   const fs::path out =
       options.out.empty() ? default_folder(request.target.command) : fs::path(options.out);
@@ -71,7 +72,7 @@ int run_optimize_program(const OptimizeProgramOptions& options, const ForeignCom
                        .seed = options.seed});
   const StopSignals signals;
   TrialLog log(&ledger);
-  OptimizeResult result = optimize_program(request, log);
+  OptimizeResult result = run_loop(*program_target(request), request.loop, log);
   if (options.price_per_hour > 0) result.summary.price_per_hour = options.price_per_hour;
   return write_result(std::move(result), out, {options.json, options.all});
 }

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "ridge/cli/verbs.h"
-#include "ridge/tune/pytorch/optimize.h"
+#include "ridge/tune/pytorch/program_target.h"
 
 namespace ridge {
 

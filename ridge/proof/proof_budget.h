@@ -1,5 +1,5 @@
 // How much of a budget timing takes, and how much of it belongs to the final proof: pure functions
-// of what was measured. Both tuning loops reserve the proof's time by them before they try
+// of what was measured. The tuning loop reserves the proof's time by them before it tries
 // anything.
 #pragma once
 

@@ -30,6 +30,12 @@ void record_trial(TrialRecord& record, const TrialResult& trial, const JudgeOpti
                        .mid = std::exp(trial.gain),
                        .high = std::exp(trial.interval->high),
                        .confidence = trial.interval->confidence};
+  record.verdict = trial.verdict == Verdict::kFaster      ? TrialVerdict::kKept
+                   : trial.verdict == Verdict::kNotFaster ? TrialVerdict::kNotFaster
+                                                          : TrialVerdict::kOpen;
+  record.reason = trial.verdict == Verdict::kFaster      ? "faster"
+                  : trial.verdict == Verdict::kNotFaster ? "not faster"
+                                                         : open_reason(trial);
 }
 
 std::string open_reason(const TrialResult& trial) {

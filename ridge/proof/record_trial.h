@@ -8,7 +8,7 @@
 
 namespace ridge {
 
-/// Pairs, steps, and what they say of the gain.
+/// Copies pairs, steps and gain, and fills in the verdict that follows from them, with its reason.
 void record_trial(TrialRecord& record, const TrialResult& trial, const JudgeOptions& judge);
 /// Why no verdict stands.
 std::string open_reason(const TrialResult& trial);

@@ -132,6 +132,7 @@ TrialOptions trial_until(int64_t until_ns, uint64_t seed) {
   TrialOptions options;
   options.seed = seed;
   options.cpus = usable_cpus();
+  options.until_ns = until_ns;
   options.should_stop = [until_ns] { return stop_requested() || now_ns() > until_ns; };
   return options;
 }

@@ -78,6 +78,7 @@ struct TrialOptions {
   int cpus = 1;  ///< CPUs whose time can be stolen.
   /// Asked before each pair: true ends the trial with what there is.
   std::function<bool()> should_stop = nullptr;
+  int64_t until_ns = 0;  ///< When should_stop says so at the latest, by now_ns(); 0: not known.
 };
 
 /// On this machine's CPUs, ending with stop_requested() and before a pair that would begin after

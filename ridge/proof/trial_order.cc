@@ -28,12 +28,13 @@ bool is_worth_trying(const SpeedRange& predicted) {
 
 double value_of(const Promise& promise) { return (1 - 1 / promise.gain) / promise.seconds; }
 
-std::optional<size_t> most_promising(std::span<const Promise> promises) {
+std::optional<size_t> most_promising(std::span<const std::optional<Promise>> promises) {
   std::optional<size_t> best;
   double most = 0;
   for (size_t i = 0; i < promises.size(); ++i) {
-    double value = value_of(promises[i]);
-    if (promises[i].loads && value > 0) value *= kEqual;
+    if (!promises[i]) continue;
+    double value = value_of(*promises[i]);
+    if (promises[i]->loads && value > 0) value *= kEqual;
     if (best && value <= most) continue;
     best = i;
     most = value;

@@ -26,9 +26,9 @@ struct Promise {
 /// Seconds that it saves of each second of training, for each second of its trial.
 double value_of(const Promise& promise);
 
-/// The most valuable; of equals (within a tenth) what is about loading, then the first. Nothing
-/// where there are none.
-std::optional<size_t> most_promising(std::span<const Promise> promises);
+/// The most valuable; of equals (within a tenth) what is about loading, then the first. An entry
+/// without a promise is not tried. Nothing where there are none.
+std::optional<size_t> most_promising(std::span<const std::optional<Promise>> promises);
 
 /// Pairs that a trial would take about, for a gain where pairs scatter by `noise` (both factors and
 /// logarithms alike for small ones): enough to plan with.

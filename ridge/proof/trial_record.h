@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "ridge/base/semantic_class.h"
@@ -120,6 +121,10 @@ struct TrialRecord {
 
   int64_t judged_pairs() const;
   int64_t dropped_pairs() const;
+  void conclude(TrialVerdict its_verdict, std::string its_reason) {
+    verdict = its_verdict;
+    reason = std::move(its_reason);
+  }
 
   /// All but those of block_fields().
   static void fields(auto& self, auto&& visit) {

@@ -1,43 +1,57 @@
-// The closed loop over a training configuration: measure, try one technique at a time, keep what is
-// proven faster and not worse, and prove the sum of it once more in fresh processes.
+// The closed loop over a target (target.h): try one change at a time, keep what is proven faster
+// and not worse, and prove the sum of it once more in fresh processes.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
-#include <span>
 #include <string>
 #include <vector>
 
-#include "ridge/config/text.h"
+#include "ridge/base/clock.h"
 #include "ridge/proof/report/summary.h"
+#include "ridge/proof/trial.h"
 #include "ridge/proof/trial_record.h"
-#include "ridge/tune/engine/techniques.h"
 
 namespace ridge {
 
-struct OptimizeRequest {
-  std::string config_text;        ///< TOML.
-  std::string config_name;        ///< Path of the file, for messages.
-  std::vector<ConfigFlag> flags;  ///< Laid over it; no technique changes what they set.
-  std::string program;            ///< Path of ridge, which the variants run in.
+class Target;
+
+struct LoopOptions {
   double budget_seconds = 120;
-  /// Bytes that state, arena and what the loader stages may take together: the fastest way to keep
-  /// within them is then what is looked for. 0: any number.
-  int64_t memory_bytes = 0;
   /// Changes that make other updates (SemanticClass::kTrajectory) may be tried.
   bool allow_trajectory = false;
-  uint64_t seed = 0;    ///< Of the coins.
-  bool is_dry = false;  ///< Nothing is tried: all is predicted, and listed in the order of trials.
-  std::span<const Technique> techniques = ridge::techniques();
+  uint64_t seed = 0;    ///< The seed of the coins.
+  bool is_dry = false;  ///< Nothing is tried: changes are predicted, and listed in their order.
 };
 
-/// Told while the loop goes on.
+/// Is informed while the loop goes on.
 class OptimizeObserver {
  public:
   virtual ~OptimizeObserver() = default;
   virtual void on_message(const std::string& text) = 0;
   virtual void on_trial(const TrialRecord& record) = 0;
-  /// What begins now, such as "trying jit"; it goes on until anything else is told.
-  virtual void on_work(const std::string& /*what*/) {}
+  /// Work that begins now, such as "trying jit"; it goes on until the next call.
+  virtual void on_work(const std::string& /*text*/) {}
+};
+
+/// Seconds of a run of the loop, from its construction on.
+class LoopBudget {
+ public:
+  explicit LoopBudget(double seconds) : seconds_(seconds) {}
+
+  double total() const { return seconds_; }
+  double spent() const { return static_cast<double>(now_ns() - start_ns_) * 1e-9; }
+  double left() const { return seconds_ - spent(); }
+  /// Its end by now_ns().
+  int64_t end_ns() const { return deadline(left()); }
+  /// A time by now_ns().
+  static int64_t deadline(double seconds_from_now) {
+    return now_ns() + static_cast<int64_t>(std::max(0.0, seconds_from_now) * 1e9);
+  }
+
+ private:
+  double seconds_;
+  int64_t start_ns_ = now_ns();
 };
 
 struct OptimizeResult {
@@ -46,9 +60,8 @@ struct OptimizeResult {
 };
 
 /// Ends within the budget, or soon after stop_requested(), with the best that is proven by then;
-/// its claim is 1 and its recipe empty when nothing is. Touches no file of the user. Every
-/// technique has a record, whenever it ends. UserError where the configuration cannot be run as it
-/// is.
-OptimizeResult optimize(const OptimizeRequest& request, OptimizeObserver& observer);
+/// its claim is 1 and its recipe empty when nothing is. Each technique has a record, whenever it
+/// ends. UserError where the subject cannot be run as it is.
+OptimizeResult run_loop(Target& target, const LoopOptions& options, OptimizeObserver& observer);
 
 }  // namespace ridge

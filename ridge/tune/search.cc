@@ -1,359 +1,374 @@
-// Which candidate is looked at or tried next, and what becomes of those that are not.
-//
-// A prediction costs an opening and a second of blocks, a trial ten times that, so candidates are
-// not all predicted again after each step. The queue is lazy: the most valuable by what is known so
-// far comes first, and only where that is unknown, or was found before its part of the step
-// changed, it is looked at and goes back into the queue. What nobody has looked at is supposed to
-// gain much, up to its ceiling, as long as looks have taken a small share of the budget, so that a
-// first round sees all; and little once they have, so that a small budget is spent on trials. Where
-// the other part of the step changed, the prediction is made again from what was measured: no look.
-#include <algorithm>
+// Which change is measured or tried next, and what becomes of those that are not.
+#include <fmt/format.h>
 
-#include "ridge/base/error.h"
-#include "ridge/base/stop.h"
-#include "ridge/train/device_memory.h"
-#include "ridge/train/process_memory.h"
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <set>
+#include <utility>
+
+#include "ridge/proof/trial_order.h"
 #include "ridge/tune/loop_state.h"
 
 namespace ridge {
 namespace {
 
-// Of the budget, for looks.
-constexpr double kLookShare = 0.2;
+// Quick measurements may take this share of the budget.
+constexpr double kMeasureShare = 0.2;
 
-// What is supposed of a candidate that nobody has looked at: while there is time for looks, then.
+// The gain that is supposed of a change that was not measured: while there is time for
+// measurements, and afterwards.
 constexpr double kHopedGain = 2, kModestGain = 1.05;
 
-// What did not look worth a trial before its part changed.
+// The gain that is supposed of a change that did not look worth a trial before its part changed.
 constexpr double kFaintGain = 1.005;
 
-// Plans of a candidate that are in memory at the same time: while it is timed, one beside the best,
-// and while it is guarded two more in another process.
-constexpr double kPlansAtOnce = 3;
+// A change that is predicted to gain more than this factor at the least may take longer, one that
+// gains less at the most is over sooner.
+constexpr double kPromise = 1.1;
 
-// A ceiling is measured too.
-constexpr double kCeilingNoise = 1.03;
+// A trial whose fewest pairs turn out to take longer than planned is begun with this share of their
+// time: the variant that is faster makes them shorter.
+constexpr double kEnoughOfPairs = 0.75;
 
-std::string key_of(const Technique& technique, const Proposal& proposal) {
-  std::string key(technique.name);
-  for (const ConfigFlag& change : proposal.changes)
-    key += fmt::format(" {}={}", change.key, change.value);
-  return key;
-}
+// A trial without a verdict for want of pairs is repeated where it seemed to gain this much.
+constexpr double kSeemsToGain = 1.02;
 
-// Why a part is left as it is.
-std::string costs_no_more(Affects affects, const StepCosts& costs) {
-  switch (affects) {
-    case Affects::kLoading:
-      return "loading costs no more";
-    case Affects::kLaunching:
-      return "launches cost no more";
-    case Affects::kTelling:
-      return fmt::format(
-          "telling costs {:.2g} ms of {:.3g} ms", 1e3 * costs.tell, 1e3 * costs.step);
-    case Affects::kBatch:
-    case Affects::kComputing:
-      break;
+constexpr std::string_view kTooLittle = "predicted to gain too little for a trial";
+
+double ceiling_of(const Change& change) { return change.ceiling.value_or(kNoCeiling); }
+
+// A change that may be tried, and the resources that were spent on it.
+struct Candidate {
+  Change change;
+  std::unique_ptr<TunedVariant> variant{};  ///< Open since it was measured; nullptr: not open.
+  std::string plan_hash{};
+  double seconds = 0;  ///< Seconds spent on it so far.
+};
+
+// A quick measurement costs an opening and a second of blocks, a trial ten times that, so changes
+// are not all measured again after each step. The queue is lazy: the most valuable by what is
+// known so far comes first, and only where that is unknown, or its part of the step has changed
+// since, it is measured and goes back into the queue. A change that nobody has measured is
+// supposed to gain much, up to its ceiling, as long as measurements have taken a small share of
+// the budget, so that a first round sees all; and little afterwards, so that a small budget is
+// spent on trials. Changes that no measurement could predict are tried in the order of their
+// target.
+class Search {
+ public:
+  explicit Search(LoopState& loop) : loop_(loop) {}
+
+  void run() {
+    propose();
+    for (auto next = next_candidate(); next && !loop_.search_is_over(); next = next_candidate()) {
+      if (!candidates_[*next].change.needs_measurement) {
+        try_candidate(take(*next));
+        continue;
+      }
+      if (!measure(candidates_[*next])) take(*next);
+      // One candidate at most stays open, so that no more than three variants ever have memory.
+      const std::optional<size_t> best = next_candidate();
+      for (size_t i = 0; i < candidates_.size(); ++i)
+        if (i != best) candidates_[i].variant.reset();
+    }
+    const std::string reason = loop_.search_end_text();
+    try_open_again();
+    finish_rest(reason);
   }
-  return "computing costs no more";
-}
+
+  // For a dry run: measures all, and lists them in the order in which run() would try them.
+  void list_in_order() {
+    propose();
+    for (size_t i = 0; i < candidates_.size() && !loop_.search_is_over();) {
+      const Change& change = candidates_[i].change;
+      const bool is_measured = change.needs_measurement && promise_of(candidates_[i]);
+      if (is_measured && !measure(candidates_[i]))
+        take(i);
+      else
+        candidates_[i++].variant.reset();
+    }
+    for (int place = 1;; ++place) {
+      const std::optional<size_t> next = next_candidate();
+      if (!next || candidates_[*next].change.needs_measurement) break;
+      TrialRecord record = record_of(take(*next));
+      record.reason = fmt::format("dry run: it would be number {} to be tried", place);
+      loop_.finish(std::move(record));
+    }
+    finish_rest(loop_.search_is_over() ? loop_.search_end_text() : std::string(kNoTime));
+  }
+
+  // Every prediction has a record, and so has every technique; `reason` is that of changes that
+  // nothing else speaks against.
+  void finish_rest(std::string_view reason) {
+    for (const Candidate& candidate : std::exchange(candidates_, {})) {
+      if (!candidate.change.predicted && loop_.has_record(candidate.change.technique)) continue;
+      TrialRecord record = record_of(candidate);
+      if (!settle(candidate.change, record)) record.reason = reason;
+      loop_.finish(std::move(record));
+    }
+    loop_.finish_techniques(reason);
+  }
+
+ private:
+  // After a step the target may propose other changes than before.
+  void propose() {
+    std::vector<Candidate> known = std::exchange(candidates_, {});
+    for (Change& change : loop_.target.changes(loop_.kept_changes(), *loop_.best)) {
+      if (done_.contains(change.key)) continue;
+      const auto had = std::ranges::find(
+          known, change.key, [](const Candidate& candidate) { return candidate.change.key; });
+      candidates_.push_back(had != known.end() ? std::move(*had) : Candidate{});
+      candidates_.back().change = std::move(change);
+    }
+  }
+
+  // True where the change is not to be tried: its verdict and reason are in the record.
+  bool settle(const Change& change, TrialRecord& record) const {
+    record.verdict = change.settled_as;
+    if (!change.settled.empty())
+      record.reason = change.settled;
+    else if (change.text.empty())
+      record.reason = "it is so already";
+    else if (change.semantic_class == SemanticClass::kTrajectory && !loop_.options.allow_trajectory)
+      record.reason = "changes the trajectory; allow it by --allow-trajectory";
+    else if (ceiling_of(change) < kLeastCeiling)
+      record.reason = change.ceiling_text;
+    else if (change.predicted && !is_worth_trying(*change.predicted)) {
+      record.verdict = TrialVerdict::kRefused;
+      record.reason = kTooLittle;
+    }
+    return !record.reason.empty();
+  }
+
+  bool may_measure() const {
+    return loop_.options.is_dry || measured_seconds_ < kMeasureShare * loop_.budget.total();
+  }
+
+  double trial_seconds(const Candidate& candidate, double gain) const {
+    const double pairs = loop_.pair_seconds() * pairs_expected(gain, loop_.noise);
+    double seconds = std::min(kTrialShare * loop_.budget.total(), pairs);
+    if (candidate.variant == nullptr) seconds += loop_.costs().start_seconds;
+    return seconds + loop_.target.guard_seconds(candidate.change.semantic_class);
+  }
+
+  // A change that nobody could predict is over soon, for it is tried again where it seemed to gain.
+  // The last one of those that are likely to gain has all that the search has left: a clear gain on
+  // a noisy machine is not given up beside idle time.
+  double longest_trial(const Change& change) const {
+    const double total = loop_.budget.total();
+    if (!change.predicted) return kShortTrialShare * total;
+    if (middle_of(*change.predicted) >= kPromise && !next_candidate())
+      return std::numeric_limits<double>::infinity();
+    return total * (change.predicted->low > kPromise    ? kLongTrialShare
+                    : change.predicted->high < kPromise ? kShortTrialShare
+                                                        : kTrialShare);
+  }
+
+  // Nothing where the change is neither worth a measurement nor a trial.
+  std::optional<Promise> promise_of(const Candidate& candidate) const {
+    const Change& change = candidate.change;
+    Promise promise{.gain = 1, .seconds = 1, .loads = change.loads};
+    if (change.is_foreseen) {
+      const bool is_measured = change.predicted || !may_measure();
+      return is_measured || ceiling_of(change) < kLeastCeiling ? std::nullopt
+                                                               : std::optional(promise);
+    }
+    TrialRecord verdict;
+    const bool is_settled = settle(change, verdict);
+    if (is_settled && verdict.reason != kTooLittle) return std::nullopt;
+    if (!change.predicted && !change.needs_measurement) return Promise{.gain = kModestGain};
+    if (!change.predicted)
+      promise.gain = std::min(ceiling_of(change), may_measure() ? kHopedGain : kModestGain);
+    else if (!is_settled)
+      promise.gain = middle_of(*change.predicted);
+    else if (change.needs_measurement && may_measure())
+      promise.gain = kFaintGain;
+    else
+      return std::nullopt;
+    promise.seconds = trial_seconds(candidate, promise.gain);
+    return promise;
+  }
+
+  std::optional<size_t> next_candidate() const {
+    std::vector<std::optional<Promise>> promises;
+    for (const Candidate& candidate : candidates_) promises.push_back(promise_of(candidate));
+    return most_promising(promises);
+  }
+
+  Candidate take(size_t index) {
+    const auto at = candidates_.begin() + static_cast<int64_t>(index);
+    Candidate candidate = std::move(*at);
+    candidates_.erase(at);
+    return candidate;
+  }
+
+  TrialRecord record_of(const Candidate& candidate) const {
+    const Change& change = candidate.change;
+    const bool is_change = !change.text.empty();
+    TrialRecord record = loop_.new_record(change.technique,
+                                          loop_.recipe_with(),
+                                          is_change ? loop_.recipe_with(&change) : RecipeText{});
+    record.change = change.text;
+    record.semantic_class = change.semantic_class;
+    record.hypothesis = change.hypothesis;
+    record.ceiling = change.ceiling;
+    record.predicted = change.predicted;
+    record.seconds = candidate.seconds;
+    record.plan_hash = candidate.plan_hash;
+    return record;
+  }
+
+  // Opens the candidate where it is not open, with the best so far beside it.
+  void open(Candidate& candidate) {
+    loop_.best->revive();
+    if (candidate.variant == nullptr)
+      candidate.variant =
+          loop_.target.open(loop_.recipe_with(&candidate.change).toml, 0, loop_.guard_deadline());
+    candidate.plan_hash = candidate.variant->plan_hash();
+  }
+
+  // False where its record is finished: it failed, or is no candidate.
+  bool measure(Candidate& candidate) {
+    Change& change = candidate.change;
+    loop_.observer.on_work(fmt::format("measuring {}", change.technique));
+    TrialRecord record = record_of(candidate);
+    const bool is_sound = loop_.attempt(record, [&] {
+      open(candidate);
+      loop_.target.measure(change, {*loop_.best, *candidate.variant});
+      change.needs_measurement = false;
+      record = record_of(candidate);
+      return loop_.target.is_sound(change, {*loop_.best, *candidate.variant}, record);
+    });
+    measured_seconds_ += record.seconds - candidate.seconds;
+    candidate.seconds = record.seconds;
+    if (is_sound) return true;
+    done_.insert(change.key);
+    loop_.finish(std::move(record));
+    return false;
+  }
+
+  // True where the candidate is sound, faster, pays and passes the guard; then `trial` is its
+  // timing.
+  bool run_trial(Candidate& candidate,
+                 double most_seconds,
+                 TrialRecord& record,
+                 TrialResult& trial) {
+    open(candidate);
+    Target& target = loop_.target;
+    const VariantPair pair{*loop_.best, *candidate.variant};
+    record.plan_hash = candidate.plan_hash;
+    if (!target.is_sound(candidate.change, pair, record)) return false;
+    // The blocks of a candidate that loads ahead are longer than those of the best so far.
+    const double pairs = timing_seconds(target.timing_costs(pair, false), kVerdictPairs, 0);
+    const double left = loop_.trial_seconds_left(record.semantic_class);
+    if (left < kEnoughOfPairs * pairs) {
+      const double rest = loop_.budget.left();
+      record.conclude(TrialVerdict::kNotTried,
+                      no_time_text(pairs, rest - loop_.search_seconds_left(), rest));
+      return false;
+    }
+    trial = loop_.time(pair, std::min(std::max(most_seconds, pairs), left), record);
+    if (trial.verdict != Verdict::kFaster) return false;
+    if (std::string why = target.not_paid(pair, trial); !why.empty()) {
+      record.conclude(TrialVerdict::kRefused, std::move(why));
+      return false;
+    }
+    // The guard leaves the time for a proof that has the change in it.
+    const double noise = pair_noise(trial).value_or(loop_.noise);
+    loop_.proof_pairs =
+        proof_pairs(record.judge, loop_.kept_gain() + trial.gain, noise, record.judged_pairs());
+    const bool passed = loop_.take_guard(
+        record, [&] { return target.guard(candidate.change, pair, loop_.guard_deadline()); });
+    if (passed) loop_.noise = noise;
+    return passed;
+  }
+
+  // The trial takes `most_seconds` at most, or as long as it may by its prediction.
+  TrialVerdict try_candidate(Candidate candidate, std::optional<double> most_seconds = {}) {
+    const Change change = candidate.change;
+    const double seconds = most_seconds.value_or(longest_trial(change));
+    loop_.observer.on_work(fmt::format("trying {}", change.technique));
+    done_.insert(change.key);
+    TrialRecord record = record_of(candidate);
+    TrialResult trial;
+    const int64_t pairs_before = loop_.proof_pairs;
+    const bool is_kept =
+        loop_.attempt(record, [&] { return run_trial(candidate, seconds, record, trial); });
+    const TrialRecord& finished = loop_.finish(std::move(record));
+    const TrialVerdict verdict = finished.verdict;
+    const double gain = finished.measured ? finished.measured->mid : 1;
+    if (is_kept) {
+      loop_.kept.push_back({change, gain});
+      loop_.set_best(std::move(candidate.variant));
+      for (Candidate& other : candidates_)
+        other.variant.reset();  // of a recipe that is not the best
+      loop_.target.keep(change, *loop_.best, trial);
+      propose();
+      return verdict;
+    }
+    loop_.proof_pairs = pairs_before;
+    if (verdict == TrialVerdict::kOpen && gain >= kSeemsToGain) open_.push_back({change, gain});
+    if (verdict != TrialVerdict::kGuardFailed && verdict != TrialVerdict::kUnguarded)
+      return verdict;
+    propose();
+    // Later changes of the technique go further in the same direction: the guard would say so
+    // again.
+    if (change.semantic_class == SemanticClass::kTrajectory)
+      std::erase_if(candidates_, [&](const Candidate& other) {
+        return other.change.technique == change.technique && other.change.id > change.id &&
+               done_.insert(other.change.key).second;
+      });
+    return verdict;
+  }
+
+  // The change that seemed to gain most comes first, each for as long as there is time.
+  void try_open_again() {
+    std::vector<TimedChange> again = std::exchange(open_, {});
+    std::ranges::stable_sort(again, std::greater{}, &TimedChange::gain);
+    for (const TimedChange& next : again) {
+      if (stop_requested()) return;
+      const double seconds = loop_.trial_seconds_left(next.change.semantic_class);
+      if (!loop_.stopped.empty() || seconds < loop_.least_trial_seconds()) return note_open(next);
+      loop_.observer.on_message(
+          fmt::format("{} is tried again, for longer: it seemed to gain", next.change.technique));
+      if (try_candidate({.change = next.change}, seconds) == TrialVerdict::kOpen) note_open(next);
+    }
+  }
+
+  void note_open(const TimedChange& open) {
+    const TimingCosts costs = loop_.costs();
+    loop_.note(
+        fmt::format("{} seemed to gain, and no time is left to try it for longer: {}",
+                    open.change.technique,
+                    verdict_budget_text(
+                        {.pairs = 0,
+                         .gain = std::log(open.gain),
+                         .noise = loop_.noise,
+                         .pair_seconds = timing_seconds(costs, 1, 0) / 2,
+                         .more_seconds = costs.start_seconds - loop_.search_seconds_left() +
+                                         loop_.target.guard_seconds(open.change.semantic_class)},
+                        loop_.target.trial_options({*loop_.best, *loop_.best}, 0).judge,
+                        loop_.budget.total())));
+  }
+
+  LoopState& loop_;
+  std::vector<Candidate> candidates_;
+  std::set<std::string> done_;     ///< Keys of changes that are not tried again.
+  std::vector<TimedChange> open_;  ///< Changes that seemed to gain, and have no verdict.
+  double measured_seconds_ = 0;    ///< Seconds spent on quick measurements.
+};
 
 }  // namespace
 
-double Optimizer::batch_room() const {
-  const VariantFacts& facts = best_.worker->facts();
-  const auto growing = static_cast<double>(facts.planned_bytes - facts.state_bytes);
-  const auto free = static_cast<double>(facts.free_device_bytes.value_or(available_bytes()));
-  if (free <= 0 || growing <= 0) return kMostGrowth;
-  return (free / kPlansAtOnce - static_cast<double>(facts.state_bytes)) / growing;
-}
-
-Situation Optimizer::situation() const {
-  const TrainConfig& config = best_.config.loaded.config;
-  const VariantFacts& facts = best_.worker->facts();
-  const auto steps_per_epoch = static_cast<double>(facts.steps_per_epoch);
-  return {.config = config,
-          .settings = *best_.config.settings,
-          .cpus = cpus_,
-          .epochs = config.train.steps > 0
-                        ? static_cast<double>(config.train.steps) / steps_per_epoch
-                        : static_cast<double>(config.train.epochs),
-          .epoch_samples = facts.epoch_samples,
-          .epoch_steps = facts.steps_per_epoch,
-          .batch_room = batch_room(),
-          .allow_trajectory = request_.allow_trajectory,
-          .micro = facts.micro,
-          .token_growth = facts.token_growth,
-          .fewest_parts = fewest_parts_,
-          .free_device_mib = room_for_plan(facts.free_device_bytes.value_or(0)) >> 20,
-          .memory = memory_text_};
-}
-
-std::string Optimizer::who_set(const std::vector<ConfigFlag>& changes) const {
-  for (const ConfigFlag& change : changes) {
-    const auto origin = best_.config.loaded.origins.find(change.key);
-    if (origin != best_.config.loaded.origins.end() && origin->second.source > Source::kRecipe)
-      return fmt::format("{} is set by {}", change.key, origin->second.where);
-    for (const SettingRow& row : setting_rows()) {
-      if (row.name != change.key) continue;
-      const Settings::Origin setting = best_.config.settings->origin(change.key);
-      if (setting.source > Source::kRecipe)
-        return fmt::format("{} is set by {}", change.key, setting.where);
-    }
+void search(LoopState& loop) {
+  Search search(loop);
+  try {
+    loop.options.is_dry ? search.list_in_order() : search.run();
+  } catch (const TrialStopped&) {
+    search.finish_rest(stop_requested() ? kWasStopped : kNoTime);
+    throw;
   }
-  return {};
-}
-
-// What the techniques would change now: after a step they may propose other things than before.
-void Optimizer::propose() {
-  const Situation now = situation();
-  for (const Technique& technique : request_.techniques) propose(technique, now);
-}
-
-void Optimizer::propose(const Technique& technique, const Situation& now) {
-  Proposals proposals = technique.propose(now);
-  std::set<std::string> keys;
-  for (const Proposal& proposal : proposals.tries) keys.insert(key_of(technique, proposal));
-  std::erase_if(candidates_, [&](const Candidate& candidate) {
-    return candidate.technique == &technique && !candidate.is_mended &&
-           candidate.proposal.semantic_class != SemanticClass::kTrajectory &&  // goes its own way
-           !keys.contains(key_of(technique, candidate.proposal));
-  });
-  const bool is_kept = std::any_of(kept_.begin(), kept_.end(), [&](const KeptChange& kept) {
-    return kept.technique == technique.name;
-  });
-  if (proposals.is_done && !is_kept && proposed_.insert(std::string(technique.name)).second) {
-    TrialRecord record = new_record(technique.name);
-    record.verdict = TrialVerdict::kKept;
-    record.reason = proposals.reason;
-    return finish(std::move(record));
-  }
-  if (proposals.tries.empty()) reasons_[std::string(technique.name)] = proposals.reason;
-  if (is_kept) return;  // it would only take back what it did
-  for (Proposal& proposal : proposals.tries) {
-    if (!proposed_.insert(key_of(technique, proposal)).second) continue;
-    Candidate candidate;
-    candidate.technique = &technique;
-    candidate.locked = who_set(proposal.changes);
-    if (candidate.locked.empty() && !request_.allow_trajectory &&
-        proposal.semantic_class == SemanticClass::kTrajectory)
-      candidate.locked = "changes the trajectory; allow it by --allow-trajectory";
-    candidate.place = proposed_.size();
-    candidate.proposal = std::move(proposal);
-    candidates_.push_back(std::move(candidate));
-  }
-}
-
-double Optimizer::ceiling_of(const Candidate& candidate) const {
-  switch (candidate.technique->affects) {
-    case Affects::kLoading:
-      return loading_ceiling(best_.costs);
-    case Affects::kLaunching:
-      if (batch_) return launching_ceiling(best_.costs, *batch_, best_.worker->facts().micro);
-      break;
-    case Affects::kTelling:
-      return telling_ceiling(best_.costs);
-    case Affects::kBatch:
-      return batch_ceiling(best_.costs, kMostGrowth);
-    case Affects::kComputing:
-      break;
-  }
-  return computing_ceiling(best_.costs);
-}
-
-SpeedRange Optimizer::predict(const Candidate& candidate) const {
-  StepChange change = *candidate.change;
-  if (candidate.loads())
-    change.threads_after = best_.costs.threads;
-  else
-    change.workers_after = best_.costs.workers;
-  // No change takes away more than its part, whatever the noise of that part.
-  const double most = kCeilingNoise * ceiling_of(candidate);
-  StepCosts costs = best_.costs;
-  costs.noise = noise_;
-  const SpeedRange range = predicted_speedup(costs, change, cpus_);
-  return {.low = std::min(range.low, most), .high = std::min(range.high, most)};
-}
-
-double Optimizer::trial_seconds(const Candidate& candidate, double gain) const {
-  const double longest = kTrialShare * request_.budget_seconds;
-  double seconds = std::min(longest, pair_seconds() * pairs_expected(gain, noise_));
-  if (candidate.variant.worker == nullptr) seconds += best_.worker->facts().open_seconds;
-  if (candidate.proposal.semantic_class != SemanticClass::kBitIdentical)
-    seconds += guard_seconds_ > 0 ? guard_seconds_ : kGuardShare * request_.budget_seconds;
-  return seconds;
-}
-
-bool Optimizer::may_look() const {
-  return request_.is_dry || looks_seconds_ < kLookShare * request_.budget_seconds;
-}
-
-bool Optimizer::is_by_flag(const Candidate& candidate) const {
-  return std::any_of(request_.flags.begin(), request_.flags.end(), [&](const ConfigFlag& flag) {
-    return std::any_of(candidate.proposal.changes.begin(),
-                       candidate.proposal.changes.end(),
-                       [&](const ConfigFlag& change) { return change.key == flag.key; });
-  });
-}
-
-std::optional<Promise> Optimizer::promise_of(const Candidate& candidate) const {
-  const double ceiling = ceiling_of(candidate);
-  if (ceiling < kLeastCeiling) return std::nullopt;
-  Promise promise{.gain = 1, .seconds = 1, .loads = candidate.loads()};
-  if (!candidate.locked.empty()) {
-    // It is never tried: what it would gain is told where there is time for that, and where a flag
-    // is in the way; the environment reaches the workers too.
-    if (candidate.change || !may_look() || !is_by_flag(candidate)) return std::nullopt;
-    return promise;
-  }
-  if (!candidate.change) {
-    promise.gain = std::min(ceiling, may_look() ? kHopedGain : kModestGain);
-  } else {
-    const SpeedRange predicted = predict(candidate);
-    const bool is_worth = is_worth_trying(predicted);
-    if (!is_worth && !(candidate.is_stale && may_look())) return std::nullopt;
-    promise.gain = is_worth ? middle_of(predicted) : kFaintGain;
-  }
-  promise.seconds = trial_seconds(candidate, promise.gain);
-  return promise;
-}
-
-std::optional<size_t> Optimizer::next_candidate() const {
-  std::vector<Promise> promises;
-  std::vector<size_t> of;
-  for (size_t i = 0; i < candidates_.size(); ++i)
-    if (const std::optional<Promise> promise = promise_of(candidates_[i])) {
-      promises.push_back(*promise);
-      of.push_back(i);
-    }
-  const std::optional<size_t> best = most_promising(promises);
-  return best ? std::optional(of[*best]) : std::nullopt;
-}
-
-// One candidate at most stays open, so that no more than three variants ever have memory.
-void Optimizer::hold_most_promising() {
-  const std::optional<size_t> next = next_candidate();
-  for (size_t i = 0; i < candidates_.size(); ++i)
-    if (i != next) candidates_[i].variant.worker.reset();
-}
-
-void Optimizer::search() {
-  propose();
-  while (!search_is_over()) {
-    const std::optional<size_t> next = next_candidate();
-    if (!next) break;
-    if (candidates_[*next].needs_look()) {
-      if (!look(candidates_[*next]))
-        candidates_.erase(candidates_.begin() + static_cast<int64_t>(*next));
-      hold_most_promising();
-      continue;
-    }
-    Candidate candidate = std::move(candidates_[*next]);
-    candidates_.erase(candidates_.begin() + static_cast<int64_t>(*next));
-    try_candidate(std::move(candidate));
-  }
-  finish_rest(search_end_text());
-}
-
-std::string Optimizer::search_end_text() const {
-  if (stop_requested()) return std::string(kWasStopped);
-  return no_time_text(kVerdictPairs * pair_seconds(),
-                      seconds_left() - std::min(search_seconds_left(), trial_seconds_left()),
-                      seconds_left());
-}
-
-// For a dry run: what search() would begin with.
-void Optimizer::look_at_all() {
-  propose();
-  for (size_t i = 0; i < candidates_.size() && !search_is_over();) {
-    Candidate& candidate = candidates_[i];
-    const bool may_tell = candidate.locked.empty() || is_by_flag(candidate);
-    const bool is_over = may_tell && ceiling_of(candidate) >= kLeastCeiling && !look(candidate);
-    if (is_over)
-      candidates_.erase(candidates_.begin() + static_cast<int64_t>(i));
-    else
-      candidates_[i++].variant.worker.reset();
-  }
-  for (int place = 1;; ++place) {
-    const std::optional<size_t> next = next_candidate();
-    if (!next || candidates_[*next].needs_look()) break;
-    TrialRecord record = record_of(candidates_[*next]);
-    record.reason = fmt::format("dry run: it would be number {} to be tried", place);
-    finish(std::move(record));
-    candidates_.erase(candidates_.begin() + static_cast<int64_t>(*next));
-  }
-  finish_rest(kNoTime);
-}
-
-// What comes after it goes further in the same direction: the guard would say so again.
-void Optimizer::give_up_further(const Candidate& rejected) {
-  std::erase_if(candidates_, [&](const Candidate& candidate) {
-    return candidate.technique == rejected.technique && candidate.place > rejected.place;
-  });
-}
-
-void Optimizer::keep(Candidate candidate, const TrialRecord& record) {
-  kept_.push_back({.technique = record.technique,
-                   .text = record.change,
-                   .changes = candidate.proposal.changes,
-                   .semantic_class = record.semantic_class,
-                   .gain = record.measured ? record.measured->mid : 1});
-  proof_pairs_ = proof_pairs({}, kept_gain(), noise_, record.judged_pairs());
-  const bool loads = candidate.loads();
-  if (record.semantic_class == SemanticClass::kTrajectory && own_config_.empty()) {
-    own_config_ = best_.config.toml;
-    own_compute_ = best_.costs.compute;
-  }
-  best_ = std::move(candidate.variant);
-  for (Candidate& other : candidates_) {
-    other.variant.worker.reset();  // of a recipe that is no longer the best
-    if (other.loads() == loads) other.is_stale = true;
-  }
-  measure_costs(best_);
-  if (!loads) batch_.reset();  // what was known of micro-batches went with the way to compute
-  measure_room();
-  propose();
-}
-
-TrialRecord Optimizer::rest_record(const Candidate& candidate, std::string_view reason) const {
-  TrialRecord record = record_of(candidate);
-  if (!candidate.locked.empty()) {
-    record.reason = candidate.locked;
-  } else if (*record.ceiling < kLeastCeiling) {
-    record.reason = fmt::format("ceiling {:.2f}: {}",
-                                *record.ceiling,
-                                costs_no_more(candidate.technique->affects, best_.costs));
-  } else if (record.predicted && !is_worth_trying(*record.predicted)) {
-    record.verdict = TrialVerdict::kRefused;
-    record.reason = "predicted to gain too little for a trial";
-  } else {
-    record.reason = reason;
-  }
-  return record;
-}
-
-// Every technique has a record, whenever the loop ends, and so has every prediction.
-void Optimizer::finish_rest(std::string_view reason) {
-  for (const Technique& technique : request_.techniques) {
-    for (const Candidate& candidate : candidates_) {
-      if (candidate.technique != &technique) continue;
-      const bool is_told =
-          std::any_of(result_.trials.begin(), result_.trials.end(), [&](const TrialRecord& record) {
-            return record.technique == technique.name;
-          });
-      if (candidate.change || !is_told) finish(rest_record(candidate, reason));
-    }
-    const bool is_told =
-        std::any_of(result_.trials.begin(), result_.trials.end(), [&](const TrialRecord& record) {
-          return record.technique == technique.name;
-        });
-    if (is_told) continue;
-    TrialRecord record = new_record(technique.name);
-    const auto known = reasons_.find(std::string(technique.name));
-    record.reason = known != reasons_.end() ? known->second : std::string(reason);
-    finish(std::move(record));
-  }
-  candidates_.clear();
 }
 
 }  // namespace ridge

@@ -54,22 +54,22 @@ class GuardedProgram : public testing::Test {
     for (int64_t i = 0; i < seeds; ++i) baseline_.seeds.push_back(run(words_, "", i));
     baseline_.again = run(words_, "", 0);
   }
-  ForeignGuardAnswer guard(const std::string& change, SemanticClass semantic_class) {
+  GuardOutcome guard(const std::string& change, SemanticClass semantic_class) {
     std::vector<attach::RunRecord> candidates;
     const bool is_precision = semantic_class == SemanticClass::kPrecision;
     for (int64_t i = 0; i < (is_precision ? static_cast<int64_t>(baseline_.seeds.size()) : 1); ++i)
       candidates.push_back(cached(change, i));
-    const ForeignGuardAnswer answer = judge_runs(baseline_, candidates, semantic_class);
+    const GuardOutcome answer = judge_runs(baseline_, candidates, semantic_class);
     if (std::getenv("RIDGE_TEST_TALK"))
       fprintf(stderr, "%s, %s: %s\n", words_.c_str(), change.c_str(), answer.text.c_str());
     return answer;
   }
   void passes(const std::string& change, SemanticClass semantic_class) {
-    const ForeignGuardAnswer answer = guard(change, semantic_class);
+    const GuardOutcome answer = guard(change, semantic_class);
     EXPECT_TRUE(answer.passed) << words_ << ", " << change << ": " << answer.text;
   }
   std::string fails(const std::string& change, SemanticClass semantic_class) {
-    const ForeignGuardAnswer answer = guard(change, semantic_class);
+    const GuardOutcome answer = guard(change, semantic_class);
     EXPECT_FALSE(answer.passed) << words_ << ", " << change << ": " << answer.text;
     EXPECT_TRUE(answer.can_tell) << words_ << ", " << change << ": " << answer.text;
     return answer.text;
@@ -135,7 +135,7 @@ TEST_F(GuardedProgram, AProgramThatCannotBeRepeated) {
   if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   begin("guard_unseeded.py' system", kForeignSeeds);
   EXPECT_FALSE(baseline_.is_repeatable());
-  const ForeignGuardAnswer answer = guard("none", kBits);
+  const GuardOutcome answer = guard("none", kBits);
   EXPECT_TRUE(answer.passed || !answer.can_tell) << answer.text;
   EXPECT_NE(answer.text.find("bits could not be compared"), std::string::npos) << answer.text;
 }

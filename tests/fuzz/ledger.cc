@@ -28,7 +28,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (printed(ridge::parse_ledger(text, "printed")) != text) std::abort();
     ridge::ledger_table(ledger);
     for (const ridge::TrialRecord& trial : ledger.trials)
-      ridge::explain_trial(trial, ridge::hash_of_recipe_text);
+      ridge::explain_trial(trial, ridge::contradictions(trial, ridge::hash_of_recipe_text));
   } catch (const ridge::UserError&) {
     // A clear refusal is the other right answer. InternalError is not caught: it is a finding.
   }

@@ -93,10 +93,10 @@ TEST_F(ForeignBreaks, SamplesThatWorkersMixUpFail) {
                       {run("break_shared_offset.py", recipe(key, value))},
                       SemanticClass::kBitIdentical);
   };
-  const ForeignGuardAnswer workers = answer("loader.workers", "2");
+  const GuardOutcome workers = answer("loader.workers", "2");
   EXPECT_TRUE(workers.can_tell) << workers.text;
   EXPECT_FALSE(workers.passed) << workers.text;
-  const ForeignGuardAnswer harmless = answer("cpus", "0");
+  const GuardOutcome harmless = answer("cpus", "0");
   EXPECT_TRUE(harmless.can_tell && harmless.passed) << harmless.text;
 }
 
@@ -105,10 +105,10 @@ TEST_F(ForeignBreaks, ALossLostUnderBf16Fails) {
   std::vector<RunRecord> runs;
   for (int64_t seed = 0; seed < kForeignSeeds; ++seed)
     runs.push_back(run("break_bf16.py", recipe("model.autocast", "bf16"), seed));
-  const ForeignGuardAnswer bf16 = judge_runs(baseline, runs, SemanticClass::kPrecision);
+  const GuardOutcome bf16 = judge_runs(baseline, runs, SemanticClass::kPrecision);
   EXPECT_TRUE(bf16.can_tell) << bf16.text;
   EXPECT_FALSE(bf16.passed) << bf16.text;
-  const ForeignGuardAnswer harmless =
+  const GuardOutcome harmless =
       judge_runs(baseline,
                  {run("break_bf16.py", recipe("optimizer.fused", "true"))},
                  SemanticClass::kReassociation);
@@ -123,9 +123,9 @@ TEST_F(ForeignBreaks, AViewOfChannelsLastMemoryFailsInItsOwnWords) {
     EXPECT_NE(std::string(failure.what()).find("view size is not compatible"), std::string::npos)
         << failure.what();
   }
-  const ForeignGuardAnswer harmless = judge_runs(baseline_of("break_view.py", 1),
-                                                 {run("break_view.py", recipe("cpus", "0"))},
-                                                 SemanticClass::kBitIdentical);
+  const GuardOutcome harmless = judge_runs(baseline_of("break_view.py", 1),
+                                           {run("break_view.py", recipe("cpus", "0"))},
+                                           SemanticClass::kBitIdentical);
   EXPECT_TRUE(harmless.can_tell && harmless.passed) << harmless.text;
 }
 

@@ -20,10 +20,10 @@ using test::Population;
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-ForeignGuardAnswer judge(const ForeignBaseline& baseline,
-                         const std::vector<RunRecord>& candidates,
-                         SemanticClass semantic_class) {
-  const ForeignGuardAnswer answer = judge_runs(baseline, candidates, semantic_class);
+GuardOutcome judge(const ForeignBaseline& baseline,
+                   const std::vector<RunRecord>& candidates,
+                   SemanticClass semantic_class) {
+  const GuardOutcome answer = judge_runs(baseline, candidates, semantic_class);
   EXPECT_FALSE(answer.text.empty());
   EXPECT_EQ(answer.text.find('\n'), std::string::npos);
   EXPECT_EQ(answer.text.starts_with("cannot tell"), !answer.can_tell) << answer.text;
@@ -50,7 +50,7 @@ Shares shares(const Population& of,
     const ForeignBaseline baseline = draw.baseline(of, seeds);
     Change scaled = change;
     scaled.shift *= margin_of(baseline).margin;
-    const ForeignGuardAnswer answer =
+    const GuardOutcome answer =
         judge_runs(baseline, draw.changed(baseline, scaled), semantic_class);
     found.passed += answer.passed ? 1.0 / trials : 0;
     found.rejected += !answer.passed && answer.can_tell ? 1.0 / trials : 0;
@@ -65,7 +65,7 @@ TEST(ForeignBits, SamePassAndOneBitFails) {
   const ForeignBaseline baseline = draw.baseline({}, 2);
   EXPECT_TRUE(baseline.is_repeatable());
   std::vector<RunRecord> candidates = baseline.seeds;
-  ForeignGuardAnswer answer = judge(baseline, candidates, kBits);
+  GuardOutcome answer = judge(baseline, candidates, kBits);
   EXPECT_TRUE(answer.passed);
   EXPECT_EQ(answer.text,
             "the same bits: losses and gradient norms of 40 steps x 2 seeds, and all parameters "
@@ -93,7 +93,7 @@ TEST(ForeignBits, WithoutRepeatableRunsRoundingIsAllowed) {
   ForeignBaseline baseline = draw.baseline({}, 3);
   baseline.again = draw.changed(baseline.again, {});
   EXPECT_FALSE(baseline.is_repeatable());
-  ForeignGuardAnswer answer = judge(baseline, draw.changed(baseline, {}), kBits);
+  GuardOutcome answer = judge(baseline, draw.changed(baseline, {}), kBits);
   EXPECT_TRUE(answer.passed) << answer.text;
   EXPECT_NE(answer.text.find("bits could not be compared"), std::string::npos) << answer.text;
   answer = judge(baseline, draw.changed(baseline, {.first = 0.01}), kBits);
@@ -116,7 +116,7 @@ TEST(ForeignGuard, BrokenCandidatesFailInEveryClass) {
     for (const SemanticClass semantic_class : {kBits, kOrder, kPrecise}) {
       std::vector<RunRecord> candidates = baseline.seeds;
       spoil(candidates[2]);
-      const ForeignGuardAnswer answer = judge(baseline, candidates, semantic_class);
+      const GuardOutcome answer = judge(baseline, candidates, semantic_class);
       EXPECT_FALSE(answer.passed);
       EXPECT_TRUE(answer.can_tell);
       text = answer.text;
@@ -140,7 +140,7 @@ TEST(ForeignGuard, BrokenCandidatesFailInEveryClass) {
 TEST(ForeignGuard, SaysWhatTheBaselineLacks) {
   Draw draw(4);
   const auto text = [&](ForeignBaseline baseline, SemanticClass semantic_class) {
-    const ForeignGuardAnswer answer = judge(baseline, baseline.seeds, semantic_class);
+    const GuardOutcome answer = judge(baseline, baseline.seeds, semantic_class);
     EXPECT_FALSE(answer.can_tell) << answer.text;
     return answer.text;
   };
@@ -175,7 +175,7 @@ TEST(ForeignGuard, LossesThatWereNeverFiniteAreLeftOut) {
   baseline.again = baseline.seeds[0];
   EXPECT_TRUE(baseline.is_repeatable());
   EXPECT_TRUE(judge(baseline, baseline.seeds, kBits).passed);
-  const ForeignGuardAnswer answer = judge(baseline, baseline.seeds, kPrecise);
+  const GuardOutcome answer = judge(baseline, baseline.seeds, kPrecise);
   EXPECT_TRUE(answer.passed) << answer.text;
 }
 
@@ -188,7 +188,7 @@ TEST(ForeignLosses, TheMarginIsTheBaselinesAlone) {
   EXPECT_GT(margin.margin, 0.01);
   EXPECT_NEAR(margin.power, 0.667, 0.01);
   for (const double shift : {0.0, 0.3}) {
-    const ForeignGuardAnswer answer =
+    const GuardOutcome answer =
         judge(baseline, draw.changed(baseline, {.first = 1e-3, .shift = shift}), kPrecise);
     EXPECT_EQ(answer.margin, margin.margin);
     EXPECT_EQ(answer.power, margin.power);
@@ -204,8 +204,7 @@ TEST(ForeignLosses, AnOffsetHidesNothing) {
     const ForeignBaseline baseline = draw.baseline({.offset = offset}, 4);
     EXPECT_LT(margin_of(baseline).margin, 0.3);
     EXPECT_TRUE(judge(baseline, draw.changed(baseline, {.first = 1e-3}), kPrecise).passed);
-    const ForeignGuardAnswer answer =
-        judge(baseline, draw.changed(baseline, {.first = 0.3}), kPrecise);
+    const GuardOutcome answer = judge(baseline, draw.changed(baseline, {.first = 0.3}), kPrecise);
     EXPECT_FALSE(answer.passed);
     EXPECT_TRUE(answer.can_tell);
     EXPECT_TRUE(answer.text.starts_with("first losses differ by ")) << answer.text;
@@ -234,7 +233,7 @@ TEST(ForeignLosses, GradientsAloneFailToo) {
   std::vector<RunRecord> candidates = baseline.seeds;
   for (RunRecord& run : candidates)
     for (double& norm : run.gradient_norms) norm *= 1.5;
-  const ForeignGuardAnswer answer = judge(baseline, candidates, kPrecise);
+  const GuardOutcome answer = judge(baseline, candidates, kPrecise);
   EXPECT_FALSE(answer.passed);
   EXPECT_NE(answer.text.find("gradient norms by 50 % (allowed 10 %)"), std::string::npos)
       << answer.text;
@@ -244,7 +243,7 @@ TEST(ForeignLosses, FarTooGoodIsNoTrainingOfTheSame) {
   Draw draw(10);
   const ForeignBaseline baseline = draw.baseline({}, 4);
   const Change change{.shift = -5 * margin_of(baseline).margin};
-  const ForeignGuardAnswer answer = judge(baseline, draw.changed(baseline, change), kPrecise);
+  const GuardOutcome answer = judge(baseline, draw.changed(baseline, change), kPrecise);
   EXPECT_FALSE(answer.passed);
   EXPECT_NE(answer.text.find("the loss is lower by"), std::string::npos) << answer.text;
 }
@@ -302,7 +301,7 @@ Strangers strangers(SemanticClass semantic_class, bool is_repeatable) {
       same.push_back(draw.run(of));
       worse.push_back(draw.changed(draw.run(of), {.shift = 2 * margin_of(baseline).margin}));
     }
-    const ForeignGuardAnswer answer = judge_runs(baseline, same, semantic_class);
+    const GuardOutcome answer = judge_runs(baseline, same, semantic_class);
     found.passed += answer.passed ? 1.0 / trials : 0;
     found.rejected += !answer.passed && answer.can_tell ? 1.0 / trials : 0;
     found.passed_worse += judge_runs(baseline, worse, semantic_class).passed ? 1.0 / trials : 0;
@@ -330,7 +329,7 @@ TEST(ForeignLosses, AnotherTrajectoryNeedsAllSeeds) {
   Draw draw(11);
   const ForeignBaseline baseline = draw.baseline({}, 4);
   std::vector<RunRecord> candidates = draw.changed(baseline, {});
-  const ForeignGuardAnswer answer = judge(baseline, candidates, SemanticClass::kTrajectory);
+  const GuardOutcome answer = judge(baseline, candidates, SemanticClass::kTrajectory);
   EXPECT_TRUE(answer.passed) << answer.text;
   EXPECT_TRUE(answer.margin && answer.power);
   EXPECT_NE(answer.text.find("its samples are others"), std::string::npos) << answer.text;
@@ -363,7 +362,7 @@ class Outputs : public testing::Test {
     record.outputs_hash = std::to_string(error) + "/" + std::to_string(offset);
     return record;
   }
-  ForeignGuardAnswer guard(double error, SemanticClass semantic_class, double offset = 0) {
+  GuardOutcome guard(double error, SemanticClass semantic_class, double offset = 0) {
     return judge({{run(0, offset)}, run(0, offset)}, {run(error, offset)}, semantic_class);
   }
 };
@@ -375,7 +374,7 @@ TEST_F(Outputs, AreComparedInUnitsOfTheirSpread) {
     EXPECT_TRUE(guard(1e-5, kOrder, offset).passed);
     EXPECT_FALSE(guard(1e-3, kOrder, offset).passed);
     EXPECT_TRUE(guard(1e-2, kPrecise, offset).passed);
-    const ForeignGuardAnswer answer = guard(0.2, kPrecise, offset);
+    const GuardOutcome answer = guard(0.2, kPrecise, offset);
     EXPECT_FALSE(answer.passed);
     EXPECT_TRUE(answer.text.starts_with("outputs of 30 calls: a difference of ")) << answer.text;
     EXPECT_TRUE(answer.text.ends_with("of their spread (allowed 5 %)")) << answer.text;

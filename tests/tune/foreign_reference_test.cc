@@ -29,7 +29,7 @@ const ForeignRecipe kCache = with({}, "loader.cache", "true");
 const ForeignRecipe kCast = with({}, "model.autocast", "bf16");
 const ForeignRecipe kWorkers = with({}, "loader.workers", "2");
 
-/// What each knob does to a run; a knob that is not there does nothing, not even to one bit.
+/// The effect of each knob on a run; a knob that is not there does nothing, not even to one bit.
 class Programs {
  public:
   ForeignReference::Recorder recorder() {
@@ -117,7 +117,7 @@ TEST(ForeignReference, LossesOfCoarseChangesAddUp) {
   }
   ForeignReference reference(programs.recorder(), false);
   ASSERT_TRUE(reference.judge(kCast, kPrecise).passed);
-  const ForeignGuardAnswer both = reference.judge(with(kCast, "matmul.tf32", "true"), kPrecise);
+  const GuardOutcome both = reference.judge(with(kCast, "matmul.tf32", "true"), kPrecise);
   EXPECT_FALSE(both.passed) << both.text;
   EXPECT_TRUE(both.can_tell);
 }
@@ -128,12 +128,25 @@ TEST(ForeignReference, BesideAnotherTrajectoryPrecisionIsJudgedAsOne) {
   programs.does("model.autocast", {.first = 1e-3});
   ForeignReference reference(programs.recorder(), false);
   EXPECT_FALSE(reference.judge(kWorkers, kPrecise).passed);
-  const ForeignGuardAnswer workers = reference.judge(kWorkers, kOther);
+  const GuardOutcome workers = reference.judge(kWorkers, kOther);
   ASSERT_TRUE(workers.passed) << workers.text;
   EXPECT_TRUE(reference.judge(with(kWorkers, "loader.prefetch", "4"), kBits).passed);
-  const ForeignGuardAnswer cast =
-      reference.judge(with(kWorkers, "model.autocast", "bf16"), kPrecise);
+  const GuardOutcome cast = reference.judge(with(kWorkers, "model.autocast", "bf16"), kPrecise);
   EXPECT_TRUE(cast.passed) << cast.text;
+}
+
+// bf16 goes: its rest has the bits of the program as it is, and not those of bf16.
+TEST(ForeignReference, ARestIsHeldAgainstTheProgramAsItIs) {
+  Programs programs;
+  programs.does("model.autocast", {.first = 3e-3, .late = 0.002});
+  programs.does("loader.pin", {.first = 1e-12});
+  ForeignReference reference(programs.recorder(), false);
+  ASSERT_TRUE(reference.judge(kCast, kPrecise).passed);
+  EXPECT_FALSE(reference.judge_rest(with({}, "loader.pin", "true"), kBits).passed);
+  EXPECT_TRUE(reference.judge(with(kCast, "loader.cache", "true"), kBits).passed)
+      << "what was kept is forgotten";
+  EXPECT_TRUE(reference.judge_rest(kCache, kBits).passed);
+  EXPECT_FALSE(reference.judge(kCast, kBits).passed) << "bf16 is still there";
 }
 
 TEST(ForeignReference, AFailedRunLeavesWhatWasRecorded) {

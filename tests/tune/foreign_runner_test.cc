@@ -1,7 +1,7 @@
 // Third-party programs that are timed in turn: without torch under the real shim
 // (tests/attach/programs/gate_steps.py), and with it.
 //
-// Where ridge itself has to be killed, a process of this test program takes its place: it runs the
+// In tests that kill ridge itself, a process of this test program takes its place: it runs the
 // one test ForeignRunnerHolder.DISABLED_Holds.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -59,12 +59,12 @@ ForeignRecipe environment(const std::string& name, const std::string& value) {
 }
 ForeignRecipe slower(const std::string& factor) { return environment("SLOWER", factor); }
 
-/// What is said of a program that is opened and then runs a block.
+/// The failure of a program that is opened and then runs a block.
 std::string failure(const ForeignTarget& target, const ForeignRunnerOptions& options = soon()) {
   try {
     ForeignRunner runner(target, {}, options);
     runner.run(100);
-  } catch (const ForeignFailed& error) {
+  } catch (const VariantFailed& error) {
     return error.what();
   }
   return "it did not fail";
@@ -228,7 +228,7 @@ TEST_F(ForeignRunnerTest, OneThatIsKilledSaysSo) {
   try {
     runner.run(10);
     ADD_FAILURE() << "it did not fail";
-  } catch (const ForeignFailed& error) {
+  } catch (const VariantFailed& error) {
     EXPECT_SAYS(std::string(error.what()), "ended by signal 9");
   }
 }
@@ -381,7 +381,7 @@ TEST_F(ForeignTorch, AnEvaluationIsABreakAndAFrozenLayerIsNone) {
   ForeignRunner runner(train("evaluates 100000"), {}, soon());
   const int64_t breaks = runner.breaks();
   runner.run(19 * 3);
-  // Of 24 steps the first begins anew, and four follow an evaluation, the first of them at once.
+  // Among 24 steps the first begins anew, and four follow an evaluation, the first of them at once.
   EXPECT_EQ(runner.breaks() - breaks, 4 * 3);
 }
 

@@ -23,6 +23,10 @@ Ledger some_ledger() {
   return ::testing::AssertionFailure() << "no '" << part << "' in\n" << text;
 }
 
+std::string explained(const TrialRecord& trial) {
+  return explain_trial(trial, contradictions(trial, hash_of_recipe_text));
+}
+
 TEST(LedgerText, TableHasAllTrials) {
   Ledger ledger = some_ledger();
   ledger.trials[0].measured = SpeedEstimate{1.3, 1.35, 1.4, 0.95};
@@ -43,7 +47,7 @@ TEST(LedgerText, ManyChangesAreShownInPart) {
       "model.momentum 0.1 -> 0.19";
   EXPECT_TRUE(has(change_and_reason(trial),
                   "train.batch 32 -> 64, optimizer.lr 0.001 -> 0.00141421, and 2 more"));
-  EXPECT_TRUE(has(explain_trial(trial, hash_of_recipe_text), trial.change + "\n"));
+  EXPECT_TRUE(has(explained(trial), trial.change + "\n"));
   trial.change = "train.f32_modules [] -> " + std::string(100, 'm');
   EXPECT_TRUE(has(change_and_reason(trial), trial.change));
 }
@@ -59,7 +63,7 @@ TEST(LedgerText, JsonHasRunAndTrials) {
 }
 
 TEST(LedgerText, ExplainTellsBeliefsBetsAndWhy) {
-  const std::string text = explain_trial(test::kept_trial(), hash_of_recipe_text);
+  const std::string text = explained(test::kept_trial());
   for (const char* part :
        {"trial 1: loader.workers\n",
         "believed   batches are made while a step computes\n",
@@ -73,7 +77,7 @@ TEST(LedgerText, ExplainTellsBeliefsBetsAndWhy) {
         "Made again from these pairs: faster, at pair ",
         "Verdict, interval and recipe follow from what is recorded.\n"})
     EXPECT_TRUE(has(text, part));
-  const std::string untried = explain_trial(test::untried_trial(2), hash_of_recipe_text);
+  const std::string untried = explained(test::untried_trial(2));
   EXPECT_TRUE(has(untried, "Nothing was timed.\n"));
   EXPECT_TRUE(has(untried, "verdict    not tried: ceiling 1.01\n"));
   EXPECT_TRUE(has(untried, "predicted  nothing; bound 1.01, were its part of a step free\n"));
@@ -83,7 +87,7 @@ TEST(LedgerText, BlocksOfOtherStepsAreTold) {
   TrialRecord trial = test::kept_trial();
   trial.semantic_class = SemanticClass::kTrajectory;
   trial.block_steps = 40;
-  const std::string text = explain_trial(trial, hash_of_recipe_text);
+  const std::string text = explained(trial);
   EXPECT_TRUE(has(text, "blocks of 40 steps against 20, for the same samples\n"));
   EXPECT_TRUE(has(text, "class      trajectory: other updates: another trajectory\n"));
 }
@@ -93,7 +97,7 @@ TEST(LedgerText, LongTrialsAreShownInPart) {
   TrialRecord trial = test::kept_trial();
   trial.pairs = test::some_pairs(400, 0.3, 9);
   test::finish(trial);
-  const std::string text = explain_trial(trial, hash_of_recipe_text);
+  const std::string text = explained(trial);
   EXPECT_LT(std::count(text.begin(), text.end(), '\n'), 90);
   EXPECT_TRUE(has(text, "\n  400  "));
   const size_t at = text.find("faster, at pair ") + 16;
@@ -128,8 +132,7 @@ TEST(LedgerText, WhatDoesNotFollowIsTold) {
   trial = test::kept_trial();
   trial.measured->low *= 1.001;
   EXPECT_TRUE(has(only(trial), "the interval of the pairs is "));
-  EXPECT_TRUE(has(explain_trial(trial, hash_of_recipe_text),
-                  "Does not hold: the interval of the pairs is "));
+  EXPECT_TRUE(has(explained(trial), "Does not hold: the interval of the pairs is "));
   trial = test::kept_trial();
   trial.pairs.resize(2);
   trial.verdict = TrialVerdict::kFailed;
@@ -150,8 +153,7 @@ TEST(LedgerText, RecipesOfProgramsAreRead) {
   trial.recipe = to_toml(recipe);
   trial.recipe_hash = recipe_hash(recipe);
   EXPECT_EQ(contradictions(trial, hash_of_recipe_text), std::vector<std::string>{});
-  EXPECT_TRUE(has(explain_trial(trial, hash_of_recipe_text),
-                  "Verdict, interval and recipe follow from what is"));
+  EXPECT_TRUE(has(explained(trial), "Verdict, interval and recipe follow from what is"));
   recipe.set("loader.workers", "3");
   trial.recipe = to_toml(recipe);
   EXPECT_EQ(contradictions(trial, hash_of_recipe_text),
@@ -171,8 +173,7 @@ TEST(LedgerText, TerminalsAreNotObeyed) {
   TrialRecord trial = test::kept_trial();
   trial.technique = trial.change = trial.hypothesis = trial.reason = trial.guard = "\x1b]0;x\x07";
   trial.machine = trial.plan_hash = trial.recipe_hash = trial.recipe = "\x1b[A";
-  const std::string text =
-      explain_trial(trial, hash_of_recipe_text) + trial_table({&trial, 1}) + trial_note(trial);
+  const std::string text = explained(trial) + trial_table({&trial, 1}) + trial_note(trial);
   EXPECT_EQ(text.find('\x1b'), std::string::npos);
   EXPECT_EQ(text.find('\x07'), std::string::npos);
 }

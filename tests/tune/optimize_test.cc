@@ -5,14 +5,17 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <iterator>
 #include <string>
 
+#include "ridge/base/error.h"
 #include "ridge/proof/ledger/ledger.h"
 #include "ridge/proof/ledger/ledger_text.h"
-#include "ridge/tune/loop.h"
+#include "ridge/tune/engine/config_target.h"
 #include "ridge/tune/pytorch/recipe.h"
+#include "ridge/tune/replay.h"
 #include "tests/support/temp_folder.h"
 
 namespace ridge {
@@ -139,12 +142,12 @@ class OptimizeLoop : public testing::Test {
     request_.program = program.string();
     request_.techniques = techniques;
     told_.records.clear();
-    OptimizeResult result = ridge::optimize(request_, told_);
+    OptimizeResult result = run_loop(*config_target(request_), request_.loop, told_);
     check_records(result, techniques);
     return result;
   }
 
-  /// What holds whatever happens: each technique has a record, every verdict follows from its
+  /// This holds whatever happens: each technique has a record, every verdict follows from its
   /// pairs, and all of it can be read back.
   void check_records(const OptimizeResult& result, const std::vector<Technique>& techniques) {
     EXPECT_EQ(told_.records.size(), result.trials.size());
@@ -168,7 +171,7 @@ class OptimizeLoop : public testing::Test {
                  [&](const TrialRecord& record) { return record.technique == technique; });
     return records;
   }
-  /// Of the only record of the technique.
+  /// The verdict of the only record of the technique.
   static TrialVerdict verdict(const OptimizeResult& result, std::string_view technique) {
     const std::vector<TrialRecord> records = of(result, technique);
     EXPECT_EQ(records.size(), 1u) << technique;
@@ -224,13 +227,26 @@ TEST_F(OptimizeLoop, APartThatDidNotChangeIsNotMeasuredAgain) {
   EXPECT_GE(computed.predicted.value().high, 20.5 / 12.5);
   EXPECT_GT(computed.predicted.value().low, 35.0 / 27);
   EXPECT_NEAR(result.summary.claim.speedup, 35 / 12.5, 0.05);
-  // As it is, its twin, the second micro-batch size; a look each, and the trial of what was not
-  // held open; two without a change, and two for the proof.
+  // The configuration, its twin, the second micro-batch size; a look each, and the trial of what
+  // was not held open; two without a change, and two for the proof.
   std::ifstream log(folder_ / "worker.log");
   EXPECT_EQ(std::count(std::istreambuf_iterator<char>(log), {}, '\n'), 3 + 3 + 2 + 2);
 }
 
-// What made the step faster first is no use any more once the precision is lower.
+TEST_F(OptimizeLoop, AProofIsReplayedFromItsRecord) {
+  const OptimizeResult result =
+      optimize({kJit}, "if on 'cpu.jit = true'; then compute=$((compute / 2)); fi");
+  ASSERT_EQ(result.trials.back().technique, kProofTechnique);
+  const TrialResult again = replay(result.trials.back(), *config_target(request_), 1000, 1);
+  ASSERT_TRUE(again.interval);
+  EXPECT_EQ(again.verdict, Verdict::kFaster);
+  EXPECT_NEAR(std::exp(again.gain), 25.0 / 15, 0.02);
+  TrialRecord same = result.trials.back();
+  same.recipe_before = same.recipe;
+  EXPECT_THROW(replay(same, *config_target(request_), 1000, 1), UserError);
+}
+
+// The change that made the step faster first is no use any more once the precision is lower.
 TEST_F(OptimizeLoop, WhatNoLongerGainsIsDropped) {
   const OptimizeResult result =
       optimize({kJit, kBf16},
@@ -253,7 +269,7 @@ TEST_F(OptimizeLoop, WhatNoLongerGainsIsDropped) {
 TEST_F(OptimizeLoop, AGuardWithoutAVerdictInTimeKeepsNothing) {
   OptimizeResult result;
   for (const double budget : {8, 16, 32, 64}) {
-    request_.budget_seconds = budget;
+    request_.loop.budget_seconds = budget;
     result = optimize(
         {kBf16}, "if on 'precision = \\\"bf16'; then compute=4000 hash=bb; fi", "exec sleep 3600");
     if (verdict(result, "bf16") == TrialVerdict::kUnguarded) break;
@@ -297,7 +313,7 @@ TEST_F(OptimizeLoop, WhatFailsOrMayNotBeChangedWasPredicted) {
 }
 
 TEST_F(OptimizeLoop, ADryRunPredictsAndTriesNothing) {
-  request_.is_dry = true;
+  request_.loop.is_dry = true;
   const OptimizeResult result = optimize({kThreads, kTuned, kNever, kJit}, kOneLosesTwoGain);
   ASSERT_EQ(result.trials.size(), 4u);
   EXPECT_EQ(result.trials[0].technique, "jit");

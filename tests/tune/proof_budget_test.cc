@@ -10,7 +10,7 @@
 #include <regex>
 
 #include "ridge/base/error.h"
-#include "ridge/tune/pytorch/optimize.h"
+#include "ridge/tune/pytorch/program_target.h"
 #include "ridge/tune/pytorch/runner.h"
 #include "tests/support/temp_folder.h"
 
@@ -235,9 +235,9 @@ TEST(ShortRuns, AreRefusedBehindTheFirstOne) {
   const test::TempFolder folder;
   Messages messages;
   ForeignOptimizeRequest request{.target = steps_of(folder.path(), 40), .planned_seconds = {}};
-  request.budget_seconds = 20;
+  request.loop.budget_seconds = 20;
   try {
-    optimize_program(request, messages);
+    run_loop(*program_target(request), request.loop, messages);
     FAIL() << "it went on: " << messages.all;
   } catch (const UserError& error) {
     expect_in(error.message(), "cannot be tuned: its runs are too short for a budget of 20 s");

@@ -3,28 +3,34 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <vector>
 
 namespace ridge {
 namespace {
 
+using Promises = std::vector<std::optional<Promise>>;
+
 TEST(TrialOrder, GainOverCost) {
   // Half of the time for 10 s, a fifth for 2, most of it for 100.
-  const std::vector<Promise> promises = {{2, 10, false}, {1.25, 2, false}, {10, 100, false}};
-  EXPECT_DOUBLE_EQ(value_of(promises[0]), 0.05);
-  EXPECT_DOUBLE_EQ(value_of(promises[1]), 0.1);
+  const Promises promises = {
+      Promise{2, 10, false}, Promise{1.25, 2, false}, Promise{10, 100, false}};
+  EXPECT_DOUBLE_EQ(value_of(promises[0].value()), 0.05);
+  EXPECT_DOUBLE_EQ(value_of(promises[1].value()), 0.1);
   EXPECT_EQ(most_promising(promises), 1u);
   EXPECT_EQ(most_promising({}), std::nullopt);
+  EXPECT_EQ(most_promising(Promises{std::nullopt}), std::nullopt);
+  EXPECT_EQ(most_promising(Promises{std::nullopt, Promise{0.5, 1, false}}), 1u);
   // What promises a loss comes last, not never.
-  EXPECT_EQ(most_promising(std::vector<Promise>{{0.5, 1, false}, {0.9, 1, true}}), 1u);
+  EXPECT_EQ(most_promising(Promises{Promise{0.5, 1, false}, Promise{0.9, 1, true}}), 1u);
 }
 
 TEST(TrialOrder, OfEqualsLoadingThenTheFirst) {
   const Promise computes{1.5, 4, false}, loads{1.5, 4.2, true}, dear{1.5, 6, true};
-  EXPECT_EQ(most_promising(std::vector<Promise>{computes, loads}), 1u);
-  EXPECT_EQ(most_promising(std::vector<Promise>{loads, computes}), 0u);
-  EXPECT_EQ(most_promising(std::vector<Promise>{computes, dear}), 0u);
-  EXPECT_EQ(most_promising(std::vector<Promise>{computes, computes}), 0u);
+  EXPECT_EQ(most_promising(Promises{computes, loads}), 1u);
+  EXPECT_EQ(most_promising(Promises{loads, computes}), 0u);
+  EXPECT_EQ(most_promising(Promises{computes, dear}), 0u);
+  EXPECT_EQ(most_promising(Promises{computes, computes}), 0u);
 }
 
 TEST(TrialOrder, WorthATrialIsWhatMayGainMuchOrLikelyGainsALittle) {

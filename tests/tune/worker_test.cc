@@ -46,12 +46,12 @@ class Worker : public testing::Test {
   WorkerOptions options(const std::string& script, double answer_seconds = 60) {
     return {.program = worker(script), .answer_seconds = answer_seconds};
   }
-  /// What the failure says, of a worker that opens and then fails in its first block.
+  /// The text of the failure of a worker that opens and then fails in its first block.
   std::string failure(const std::string& script, double answer_seconds = 60) {
     try {
       WorkerProcess process(options(script, answer_seconds), "", 0);
       process.run(1);
-    } catch (const WorkerFailed& error) {
+    } catch (const VariantFailed& error) {
       return error.what();
     }
     return "it did not fail";
@@ -157,7 +157,7 @@ TEST_F(Worker, AWishToStopAndADeadlineEndTheWait) {
   EXPECT_THROW(run_late(), TrialStopped);
 }
 
-/// What serve_variant() answers to these lines, one by one.
+/// The answers of serve_variant() to these lines, one by one.
 std::vector<std::string> answers(const std::string& requests) {
   std::istringstream in(requests);
   std::ostringstream out;

@@ -212,11 +212,13 @@ std::vector<std::string> contradictions(const TrialRecord& record, RecipeHash ha
   return found;
 }
 
-std::string explain_trial(const TrialRecord& record, RecipeHash hash_of) {
+std::string explain_trial(const TrialRecord& record,
+                          const std::vector<std::string>& its_contradictions) {
   std::string text = opening(record) + bets(record);
-  const std::vector<std::string> found = contradictions(record, hash_of);
-  if (found.empty()) return text + "Verdict, interval and recipe follow from what is recorded.\n";
-  for (const std::string& one : found) text += fmt::format("Does not hold: {}.\n", plain_line(one));
+  if (its_contradictions.empty())
+    return text + "Verdict, interval and recipe follow from what is recorded.\n";
+  for (const std::string& one : its_contradictions)
+    text += fmt::format("Does not hold: {}.\n", plain_line(one));
   return text;
 }
 

@@ -24,7 +24,8 @@ using RecipeHash = std::string (*)(std::string_view text);
 std::vector<std::string> contradictions(const TrialRecord& record, RecipeHash hash_of);
 
 /// Everything about one trial: what was believed, what was measured, how the bets went, why it was
-/// kept or not, and contradictions().
-std::string explain_trial(const TrialRecord& record, RecipeHash hash_of);
+/// kept or not, and its contradictions().
+std::string explain_trial(const TrialRecord& record,
+                          const std::vector<std::string>& its_contradictions);
 
 }  // namespace ridge

@@ -115,9 +115,31 @@ std::string claim_words(const OptimizeClaim& claim) {
       "{:.2f} times as fast{}", claim.speedup, claim.per_sample ? " per sample" : "");
 }
 
+std::string claim_range_words(const OptimizeClaim& claim) {
+  return fmt::format("{} ({:.2f} to {:.2f}, {:.0f} %)",
+                     claim_words(claim),
+                     claim.low,
+                     claim.high,
+                     100 * claim.confidence);
+}
+
 OptimizeClaim claim_of(const OptimizeSummary& summary) {
   if (summary.gained()) return summary.claim;
   return {.speedup = 1, .low = 1, .high = 1, .pairs = 0, .confidence = summary.claim.confidence};
+}
+
+std::vector<std::string> trajectory_notes(const OptimizeSummary& summary,
+                                          std::span<const TrialRecord> trials) {
+  std::vector<std::string> notes;
+  for (const TrialRecord* step : kept_steps(trials))
+    if (step->semantic_class == SemanticClass::kTrajectory)
+      notes.push_back(
+          fmt::format("{} ({}) makes other updates than your {}, as --allow-trajectory allows: {}",
+                      step->technique,
+                      step->change,
+                      summary.subject,
+                      step->guard));
+  return notes;
 }
 
 std::string claim_title(const OptimizeSummary& summary) {

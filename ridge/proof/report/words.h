@@ -1,11 +1,13 @@
 // The results of `ridge optimize` in words: the same for terminal and report.
 #pragma once
 
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "ridge/proof/report/summary.h"
+#include "ridge/proof/trial_record.h"
 
 namespace ridge {
 
@@ -33,6 +35,12 @@ OptimizeClaim claim_of(const OptimizeSummary& summary);
 
 /// "1.84 times as fast", or "1.84 times as fast per sample" where steps differ.
 std::string claim_words(const OptimizeClaim& claim);
+/// "1.84 times as fast (1.79 to 1.90, 95 %)"
+std::string claim_range_words(const OptimizeClaim& claim);
+
+/// Each kept change that makes other updates: a reader who only looks at the claim has to know.
+std::vector<std::string> trajectory_notes(const OptimizeSummary& summary,
+                                          std::span<const TrialRecord> trials);
 
 /// The words of the claim, or "nothing was gained", or that a limit of memory is kept.
 std::string claim_title(const OptimizeSummary& summary);

@@ -15,22 +15,16 @@
 
 #include <cstdint>
 #include <iosfwd>
-#include <stdexcept>
 #include <string>
 
 #include "ridge/tune/engine/engine_variant.h"
 #include "ridge/tune/engine/guard/configs.h"
+#include "ridge/tune/target.h"
 
 namespace ridge {
 
 /// The worker's side: answers the requests of `in` until it ends.
 void serve_variant(std::istream& in, std::ostream& out);
-
-/// Why a variant cannot be timed, in words for the ledger: it crashed, hung, or said what is wrong.
-class WorkerFailed : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
 
 struct WorkerOptions {
   std::string program;         ///< Path of ridge; its verb `trial-worker` is serve_variant().
@@ -41,7 +35,7 @@ struct WorkerOptions {
 /// The other side. The process ends with this object.
 class WorkerProcess final : public Runner {
  public:
-  /// Starts the program and opens the variant. All members throw WorkerFailed and TrialStopped;
+  /// Starts the program and opens the variant. All members throw VariantFailed and TrialStopped;
   /// UserError where no process can be started.
   WorkerProcess(const WorkerOptions& options, const std::string& config_toml, int64_t epoch);
   /// Starts the program without a variant: for guard().
@@ -53,7 +47,7 @@ class WorkerProcess final : public Runner {
   Block run(int64_t steps, StepKind kind);
   void rewind() override;
   std::string state_hash();
-  /// As EngineVariant::fewest_parts() has it.
+  /// EngineVariant::fewest_parts() of the variant.
   int64_t fewest_parts();
   /// One of `steps` steps, as EngineVariant::timeline() has it.
   StepTimeline timeline(int64_t steps);
@@ -61,6 +55,8 @@ class WorkerProcess final : public Runner {
   /// RssAnon of the variant's memory after the last block; 0 before.
   int64_t measured_bytes() const { return measured_bytes_; }
   int process_id() const { return process_; }
+  /// Sets WorkerOptions::deadline_ns anew.
+  void work_until(int64_t until_ns) { options_.deadline_ns = until_ns; }
   /// Ends the process, and all memory of it: facts() stay.
   void end();
   /// False once it was ended, or found to have ended.

@@ -166,30 +166,30 @@ std::string WorkerProcess::read_line() {
     }
     if (static_cast<double>(now_ns() - start) * 1e-9 > options_.answer_seconds) {
       end();
-      throw WorkerFailed(fmt::format("no answer within {:.3g} s", options_.answer_seconds));
+      throw VariantFailed(fmt::format("no answer within {:.3g} s", options_.answer_seconds));
     }
     pollfd waiting{.fd = from_, .events = POLLIN, .revents = 0};
     if (poll(&waiting, 1, kPollMilliseconds) <= 0) continue;
     char buffer[4096];
     const ssize_t count = read(from_, buffer, sizeof buffer);
     if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) throw WorkerFailed(how_it_ended());
+    if (count <= 0) throw VariantFailed(how_it_ended());
     pending_.append(buffer, static_cast<size_t>(count));
   }
 }
 
 std::string WorkerProcess::ask(const std::string& request) {
-  if (process_ < 0) throw WorkerFailed("its process is gone");
+  if (process_ < 0) throw VariantFailed("its process is gone");
   const std::string line = request + "\n";
   for (size_t at = 0; at < line.size();) {
     const ssize_t count = write(to_, line.data() + at, line.size() - at);
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) throw WorkerFailed(how_it_ended());
+    if (count < 0) throw VariantFailed(how_it_ended());
     at += static_cast<size_t>(count);
   }
   std::string answer = read_line();
   const JsonValue json = parse_json(answer, kSource);
-  if (const JsonValue* error = json.find("error")) throw WorkerFailed(error->as_string("error"));
+  if (const JsonValue* error = json.find("error")) throw VariantFailed(error->as_string("error"));
   return answer;
 }
 

@@ -56,7 +56,7 @@ ForeignProgram::ForeignProgram(const ForeignTarget& target,
   if (shim.gate) gate_ = std::make_unique<attach::StepGate>(shim_->path());
   attach::ProgramRequest request;
   request.supervisor = target.supervisor;
-  // What it wrote last should be there when it has crashed.
+  // Its last output should be there when it has crashed.
   request.environment.emplace_back("PYTHONUNBUFFERED", "1");
   for (const auto& entry : recipe.environment()) request.environment.push_back(entry);
   for (const auto& entry : shim_->environment()) request.environment.push_back(entry);
@@ -66,7 +66,7 @@ ForeignProgram::ForeignProgram(const ForeignTarget& target,
 }
 
 ForeignProgram::~ForeignProgram() {
-  // What it leaves running would be there in the next trial, too.
+  // Processes that it leaves running would be there in the next trial, too.
   if (program_->wait(0)) program_->kill_all();
 }
 
@@ -104,12 +104,12 @@ std::string ForeignProgram::last_lines() const {
   return fmt::format("{}", fmt::join(tail_of(place_->output_path()), "\n"));
 }
 
-ForeignFailed ForeignProgram::failure(const std::string& what) const {
+VariantFailed ForeignProgram::failure(const std::string& what) const {
   const std::string lines = last_lines();
-  return ForeignFailed(lines.empty() ? what : what + "; its last lines:\n" + lines);
+  return VariantFailed(lines.empty() ? what : what + "; its last lines:\n" + lines);
 }
 
-ForeignFailed ForeignProgram::failure(const attach::ProgramEnd& end) const {
+VariantFailed ForeignProgram::failure(const attach::ProgramEnd& end) const {
   if (!end.trouble.empty()) return failure(end.trouble);
   if (end.signal == 0) return failure(fmt::format("it ended with exit code {}", end.exit_code));
   return failure(fmt::format("it was ended by signal {} ({}){}",

@@ -4,7 +4,6 @@
 
 #include <memory>
 #include <optional>
-#include <stdexcept>
 #include <string>
 
 #include "ridge/attach/process/program.h"
@@ -12,21 +11,15 @@
 #include "ridge/attach/shim.h"
 #include "ridge/attach/step_gate.h"
 #include "ridge/tune/pytorch/recipe.h"
+#include "ridge/tune/target.h"
 
 namespace ridge {
 
-/// What is run, and how it may be.
+/// A command, and how it may be run.
 struct ForeignTarget {
   attach::CommandTemplate command;
   attach::Consent consent = attach::Consent::kOut;
   std::string supervisor = "/proc/self/exe";
-};
-
-/// It ended, crashed or hung before it had done what it was run for; what() ends with the last
-/// lines that it wrote.
-class ForeignFailed : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
 };
 
 class ForeignProgram {
@@ -45,18 +38,18 @@ class ForeignProgram {
   attach::Program& program() { return *program_; }
   const attach::ShimFolder& shim() const { return *shim_; }
   const attach::Workplace& place() const { return *place_; }
-  /// Where its steps are held; nullptr where `shim.gate` was not asked for.
+  /// The gate that holds its steps; nullptr where `shim.gate` was not asked for.
   attach::StepGate* gate() { return gate_.get(); }
-  /// Of the process that steps; of a torchrun the rank 0. Nothing before there is one.
+  /// Facts of the process that steps; in a torchrun of rank 0. Nothing before there is one.
   std::optional<attach::ProcessFacts> facts() const;
   /// Why there is no such process, as far as can be seen: what was looked for, and what there is.
   std::string why_no_step() const;
   /// The last lines of what it wrote, for people.
   std::string last_lines() const;
   /// `what`, with the last lines.
-  ForeignFailed failure(const std::string& what) const;
-  /// Of one that has ended: "it ended with exit code 1", with the last lines.
-  ForeignFailed failure(const attach::ProgramEnd& end) const;
+  VariantFailed failure(const std::string& what) const;
+  /// The failure of a program that has ended: "it ended with exit code 1", with the last lines.
+  VariantFailed failure(const attach::ProgramEnd& end) const;
 
  private:
   std::unique_ptr<attach::Workplace> place_;

@@ -1,6 +1,7 @@
 #include "ridge/tune/pytorch/reference.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace ridge {
 
@@ -25,14 +26,14 @@ void ForeignReference::record_baseline(int64_t seeds) {
   for (attach::RunRecord& record : records) baseline_->seeds.push_back(std::move(record));
 }
 
-ForeignGuardAnswer ForeignReference::judge_coarse(const ForeignRecipe& recipe,
-                                                  SemanticClass semantic_class) {
+GuardOutcome ForeignReference::judge_coarse(const ForeignRecipe& recipe,
+                                            SemanticClass semantic_class) {
   // On other samples no step is the same, whatever is changed besides.
   if (coarse_) semantic_class = std::max(semantic_class, coarse_->semantic_class);
   Runs runs;
   for (int64_t seed = 0; seed < seeds_for(semantic_class); ++seed) runs.emplace_back(recipe, seed);
   std::vector<attach::RunRecord> records = record_(runs);
-  ForeignGuardAnswer answer = judge_runs(*baseline_, records, semantic_class);
+  GuardOutcome answer = judge_runs(*baseline_, records, semantic_class);
   if (answer.passed)
     coarse_ = {.recipe = recipe,
                .semantic_class = semantic_class,
@@ -40,8 +41,8 @@ ForeignGuardAnswer ForeignReference::judge_coarse(const ForeignRecipe& recipe,
   return answer;
 }
 
-ForeignGuardAnswer ForeignReference::judge_fine(const ForeignRecipe& recipe,
-                                                SemanticClass semantic_class) {
+GuardOutcome ForeignReference::judge_fine(const ForeignRecipe& recipe,
+                                          SemanticClass semantic_class) {
   Runs runs = {{recipe, 0}};
   const bool needs_again = coarse_ && !coarse_->has_again;
   if (needs_again) runs.emplace_back(coarse_->recipe, 0);
@@ -54,13 +55,25 @@ ForeignGuardAnswer ForeignReference::judge_fine(const ForeignRecipe& recipe,
   return judge_runs(coarse_ ? coarse_->runs : *baseline_, records, semantic_class);
 }
 
-ForeignGuardAnswer ForeignReference::judge(const ForeignRecipe& recipe,
-                                           SemanticClass semantic_class) {
+GuardOutcome ForeignReference::judge(const ForeignRecipe& recipe, SemanticClass semantic_class) {
   record_baseline(seeds_for(semantic_class));
-  // Where bits cannot be compared, losses are, in the noise of the seeds.
+  // If bits cannot be compared, losses are, in the noise of the seeds.
   if (!baseline_->is_repeatable()) record_baseline(seeds_for(SemanticClass::kReassociation));
   return semantic_class >= SemanticClass::kPrecision ? judge_coarse(recipe, semantic_class)
                                                      : judge_fine(recipe, semantic_class);
+}
+
+GuardOutcome ForeignReference::judge_rest(const ForeignRecipe& rest, SemanticClass semantic_class) {
+  std::optional<Coarse> kept = std::exchange(coarse_, std::nullopt);
+  GuardOutcome answer;
+  try {
+    answer = judge(rest, semantic_class);
+  } catch (...) {
+    coarse_ = std::move(kept);
+    throw;
+  }
+  if (!answer.passed) coarse_ = std::move(kept);
+  return answer;
 }
 
 }  // namespace ridge

@@ -1,5 +1,5 @@
-// What a change to a program of others is held against: runs of the program as it is, and, for what
-// is finer than a change that was kept, runs with that change.
+// The runs that a change to a third-party program is held against: runs of the program as it is,
+// and, for what is finer than a change that was kept, runs with that change.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,12 @@ class ForeignReference {
   /// Judges `recipe`: what was kept and a change of the class. Classes 2 and 3 are held against the
   /// program as it is, by pairs of runs, so that what several of them lose adds up. Classes 0 and 1
   /// are held against the last of those that passed, beside which nothing so fine could be seen.
-  /// What passes is taken for kept.
-  ForeignGuardAnswer judge(const ForeignRecipe& recipe, SemanticClass semantic_class);
+  /// A recipe that passes is taken for kept.
+  GuardOutcome judge(const ForeignRecipe& recipe, SemanticClass semantic_class);
+
+  /// Judges what is left of a recipe when a kept change is taken out, against the program as it is.
+  /// `semantic_class` is the highest class of the rest.
+  GuardOutcome judge_rest(const ForeignRecipe& rest, SemanticClass semantic_class);
 
  private:
   struct Coarse {
@@ -40,8 +44,8 @@ class ForeignReference {
 
   int64_t seeds_for(SemanticClass semantic_class) const;
   void record_baseline(int64_t seeds);
-  ForeignGuardAnswer judge_coarse(const ForeignRecipe& recipe, SemanticClass semantic_class);
-  ForeignGuardAnswer judge_fine(const ForeignRecipe& recipe, SemanticClass semantic_class);
+  GuardOutcome judge_coarse(const ForeignRecipe& recipe, SemanticClass semantic_class);
+  GuardOutcome judge_fine(const ForeignRecipe& recipe, SemanticClass semantic_class);
 
   Recorder record_;
   bool only_calls_;

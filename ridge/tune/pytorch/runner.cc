@@ -20,14 +20,15 @@ using GateEvent = attach::StepGate::Event;
 
 // How long a wish to stop, or an end, may go unnoticed.
 constexpr int kPollMilliseconds = 50;
-// What {steps} becomes: more than a trial makes, and no more than a schedule may hold in memory.
+// {steps} becomes this number: more than a trial makes, and no more than a schedule may hold in
+// memory.
 constexpr int64_t kManySteps = 100'000;
 constexpr int64_t kQueuesOfBlock = 4;
 // Steps become faster while caches fill and something compiles; a machine's noise is less.
 constexpr double kStillFaster = 0.7, kMostSettleSeconds = 60;
 constexpr size_t kSettled = 3, kLeastStretches = 5;
 constexpr double kStretchSeconds = 0.02;
-// Of a program that ends before it is warm.
+// A program that ends before it is warm has to make so many steps.
 constexpr int64_t kLeastSteps = 4;
 constexpr size_t kMostBreaks = 10'000;
 
@@ -93,11 +94,11 @@ struct ForeignRunner::Parts {
   std::string source;
   int64_t queue = 0;
   double open_seconds = 0;
-  int64_t warm_limit = 0;  ///< Of one that would end before it is warm; 0: none.
+  int64_t warm_limit = 0;  ///< Warm steps of a program that would end before; 0: none.
   int64_t most_steps = 0;  ///< At a time, of one that would end; 0: not known.
   bool is_fresh = false;   ///< It was started again, and has not run a block since.
   int64_t moved_ns = 0, moved_wall_ns = 0;  ///< When a step was last looked for, and seen.
-  int64_t whole_steps = 0;                  ///< Of the last run that ended by itself.
+  int64_t whole_steps = 0;                  ///< Steps of the last run that ended by itself.
   int64_t break_count = 0;
   std::vector<double> break_seconds;
 };
@@ -232,6 +233,14 @@ void ForeignRunner::restart() {
   parts_->open();
   parts_->program->program().hold();
 }
+
+void ForeignRunner::revive() {
+  if (parts_->program == nullptr || parts_->program->program().wait(0)) restart();
+}
+
+void ForeignRunner::work_until(int64_t until_ns) { parts_->options.deadline_ns = until_ns; }
+
+const ForeignRecipe& ForeignRunner::recipe() const { return parts_->recipe; }
 
 Block ForeignRunner::run(int64_t steps) {
   using Came = Parts::Came;

@@ -21,10 +21,10 @@ struct ForeignRunnerOptions {
   int64_t deadline_ns = 0;     ///< By now_ns(): TrialStopped; 0: none.
 };
 
-class ForeignRunner final : public Runner {
+class ForeignRunner final : public TunedVariant {
  public:
   /// Starts the program and waits until it is warm and held: a compiler that it was given is done,
-  /// and steps do not become faster. ForeignFailed where it comes to no step (with what was looked
+  /// and steps do not become faster. VariantFailed where it comes to no step (with what was looked
   /// for), TrialStopped with stop_requested() or at the deadline.
   ForeignRunner(const ForeignTarget& target,
                 const ForeignRecipe& recipe,
@@ -34,26 +34,29 @@ class ForeignRunner final : public Runner {
   /// The program runs for so many steps and is held again, with all its processes. Intervals in
   /// which it iterated a loader anew, saved, or put a module back into training are no steps of the
   /// block: they are counted apart. A program that ends is started again, and the block with it; a
-  /// block that is longer than the program is put together of several runs. ForeignFailed where it
+  /// block that is longer than the program is put together of several runs. VariantFailed where it
   /// fails.
   Block run(int64_t steps) override;
 
   /// Another process in the place of this one, as the constructor starts it.
   void restart();
+  void revive() override;
+  void work_until(int64_t until_ns) override;
 
-  /// That a block has to have for what loads ahead to be timed as it runs.
+  /// Steps that a block has to have for loading ahead to be timed as it runs.
   int64_t least_steps() const;
-  /// Of the held process.
+  /// Facts of the held process.
   attach::ProcessFacts facts() const;
-  /// From its start until it was warm, the last time.
+  /// Seconds from its start until it was warm, the last time.
   double open_seconds() const;
+  const ForeignRecipe& recipe() const;
   /// Intervals that were no steps: how many by now, and what one costs (the median) beyond the
   /// steps that are made in it, in seconds: an epoch of n steps takes n steps' time and this.
   int64_t breaks() const;
   double break_seconds() const;
-  /// Of a whole run, from start to end; 0: none has ended by itself so far.
+  /// Steps of a whole run, from start to end; 0: none has ended by itself so far.
   int64_t whole_steps() const;
-  /// Of all its processes, now; pages that they share count once.
+  /// Memory of all its processes, now; pages that they share count once.
   int64_t memory_bytes() const;
 
  private:
@@ -67,7 +70,7 @@ double timed_run_seconds(int64_t steps,
                          double step_seconds,
                          const ForeignRunnerOptions& options = {});
 
-/// As trial_until() has it, for compare() of two such: blocks that are long against what letting a
+/// trial_until() for compare() of two such variants: blocks that are long against what letting a
 /// program go costs, and against what its loaders have ready.
 TrialOptions foreign_trial_options(int64_t until_ns,
                                    uint64_t seed,

@@ -51,7 +51,7 @@ bool has_bits(const RunRecord& record) {
   return !record.parameters_hash.empty() || !record.outputs_hash.empty();
 }
 
-ForeignGuardAnswer judge_bits(const ForeignBaseline& baseline, const ForeignRuns& candidates) {
+GuardOutcome judge_bits(const ForeignBaseline& baseline, const ForeignRuns& candidates) {
   for (size_t i = 0; i < candidates.size(); ++i)
     if (const std::string other = difference_of(baseline.seeds[i], candidates[i]); !other.empty())
       return guard_failed(
@@ -124,9 +124,9 @@ bool ForeignBaseline::is_repeatable() const {
   return !seeds.empty() && has_bits(seeds[0]) && difference_of(seeds[0], again).empty();
 }
 
-ForeignGuardAnswer judge_runs(const ForeignBaseline& baseline,
-                              const std::vector<RunRecord>& candidates,
-                              SemanticClass semantic_class) {
+GuardOutcome judge_runs(const ForeignBaseline& baseline,
+                        const std::vector<RunRecord>& candidates,
+                        SemanticClass semantic_class) {
   check_internal(!candidates.empty() && candidates.size() <= baseline.seeds.size(),
                  "[judge_runs] class {}, {} runs for {} seeds",
                  static_cast<int>(semantic_class),
@@ -142,9 +142,9 @@ ForeignGuardAnswer judge_runs(const ForeignBaseline& baseline,
   const bool is_exact = semantic_class == SemanticClass::kBitIdentical;
   if (is_exact && baseline.is_repeatable()) return judge_bits(baseline, candidates);
   const SemanticClass judged = is_exact ? SemanticClass::kReassociation : semantic_class;
-  ForeignGuardAnswer answer = baseline.seeds[0].source == "module"
-                                  ? judge_outputs(baseline, candidates, judged)
-                                  : judge_losses(baseline, candidates, judged);
+  GuardOutcome answer = baseline.seeds[0].source == "module"
+                            ? judge_outputs(baseline, candidates, judged)
+                            : judge_losses(baseline, candidates, judged);
   if (is_exact)
     answer.text += "; bits could not be compared, for the program's own differ from run to run";
   return answer;

@@ -15,12 +15,11 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
-#include <string>
 #include <vector>
 
 #include "ridge/attach/run_record.h"
 #include "ridge/base/semantic_class.h"
+#include "ridge/proof/guard_outcome.h"
 
 namespace ridge {
 
@@ -37,13 +36,6 @@ struct ForeignBaseline {
   bool is_repeatable() const;
 };
 
-struct ForeignGuardAnswer {
-  bool passed = false;
-  bool can_tell = true;  ///< False: neither passed nor failed, `text` says what is missing.
-  std::optional<double> margin{}, power{};  ///< Fixed before the candidate's runs; classes 2 and 3.
-  std::string text{};                       ///< One line: what was compared, and with what result.
-};
-
 /// The margin of a loss, and the power: from the baseline alone. Zeros where it has no losses or
 /// only one seed.
 struct ForeignMargin {
@@ -54,8 +46,8 @@ ForeignMargin margin_of(const ForeignBaseline& baseline);
 /// `candidates[i]` ran with the same reseed as `baseline.seeds[i]`; there may be fewer of them, for
 /// classes 2 and 3 not. Of a program that only calls modules one seed is enough, and class 3 cannot
 /// be told.
-ForeignGuardAnswer judge_runs(const ForeignBaseline& baseline,
-                              const std::vector<attach::RunRecord>& candidates,
-                              SemanticClass semantic_class);
+GuardOutcome judge_runs(const ForeignBaseline& baseline,
+                        const std::vector<attach::RunRecord>& candidates,
+                        SemanticClass semantic_class);
 
 }  // namespace ridge

@@ -1,4 +1,6 @@
 // Programs that train: losses and norms of gradients, of the first steps and of the later half.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <span>
@@ -217,10 +219,10 @@ std::string missing_for(const ForeignBaseline& baseline,
   return "";
 }
 
-ForeignGuardAnswer judge_later(const ForeignBaseline& baseline,
-                               const ForeignRuns& candidates,
-                               const ForeignMargin& margin,
-                               bool is_of_pairs) {
+GuardOutcome judge_later(const ForeignBaseline& baseline,
+                         const ForeignRuns& candidates,
+                         const ForeignMargin& margin,
+                         bool is_of_pairs) {
   const LaterSteps later = later_steps(baseline, candidates);
   const std::string extent = extent_of(candidates, "steps");
   const std::string allowed = fmt::format("{:.3g}, as other seeds make it", margin.margin);
@@ -260,9 +262,9 @@ ForeignMargin margin_of(const ForeignBaseline& baseline) {
   return margin;
 }
 
-ForeignGuardAnswer judge_losses(const ForeignBaseline& baseline,
-                                const ForeignRuns& candidates,
-                                SemanticClass semantic_class) {
+GuardOutcome judge_losses(const ForeignBaseline& baseline,
+                          const ForeignRuns& candidates,
+                          SemanticClass semantic_class) {
   const bool is_trajectory = semantic_class == SemanticClass::kTrajectory;
   const bool is_of_pairs = is_trajectory || semantic_class == SemanticClass::kPrecision;
   const ForeignMargin margin = margin_of(baseline);
@@ -271,7 +273,7 @@ ForeignGuardAnswer judge_losses(const ForeignBaseline& baseline,
   // Of other samples the first losses are others.
   const bool is_judged =
       !is_trajectory && !baseline.seeds[0].losses.empty() && first.says_anything();
-  ForeignGuardAnswer answer;
+  GuardOutcome answer;
   if (is_judged && first.spread() > 0 && !first.passes()) {
     answer = guard_failed(first.text());
   } else if (const std::string missing = missing_for(baseline, candidates, margin, is_of_pairs);

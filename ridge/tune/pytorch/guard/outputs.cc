@@ -1,4 +1,6 @@
 // Programs that only call modules: the outputs of the calls.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -49,9 +51,9 @@ double error_of(const RunRecord& a, const RunRecord& b) {
 
 }  // namespace
 
-ForeignGuardAnswer judge_outputs(const ForeignBaseline& baseline,
-                                 const ForeignRuns& candidates,
-                                 SemanticClass semantic_class) {
+GuardOutcome judge_outputs(const ForeignBaseline& baseline,
+                           const ForeignRuns& candidates,
+                           SemanticClass semantic_class) {
   const RunRecord& first = baseline.seeds[0];
   bool are_same = true;
   for (size_t i = 0; i < candidates.size(); ++i) {

@@ -7,9 +7,9 @@ namespace ridge {
 
 using ForeignRuns = std::vector<attach::RunRecord>;
 
-inline ForeignGuardAnswer guard_passed(std::string text) { return {true, true, {}, {}, text}; }
-inline ForeignGuardAnswer guard_failed(std::string text) { return {false, true, {}, {}, text}; }
-inline ForeignGuardAnswer guard_open(const std::string& text) {
+inline GuardOutcome guard_passed(std::string text) { return {true, true, {}, {}, text}; }
+inline GuardOutcome guard_failed(std::string text) { return {false, true, {}, {}, text}; }
+inline GuardOutcome guard_open(const std::string& text) {
   return {false, false, {}, {}, "cannot tell: " + text};
 }
 /// "0.034 %"
@@ -18,11 +18,11 @@ std::string percent(double share);
 std::string extent_of(const ForeignRuns& candidates, std::string_view steps);
 
 /// For classes above 0, outputs for 1 and 2; the runs are whole enough to be compared.
-ForeignGuardAnswer judge_losses(const ForeignBaseline& baseline,
-                                const ForeignRuns& candidates,
-                                SemanticClass semantic_class);
-ForeignGuardAnswer judge_outputs(const ForeignBaseline& baseline,
-                                 const ForeignRuns& candidates,
-                                 SemanticClass semantic_class);
+GuardOutcome judge_losses(const ForeignBaseline& baseline,
+                          const ForeignRuns& candidates,
+                          SemanticClass semantic_class);
+GuardOutcome judge_outputs(const ForeignBaseline& baseline,
+                           const ForeignRuns& candidates,
+                           SemanticClass semantic_class);
 
 }  // namespace ridge

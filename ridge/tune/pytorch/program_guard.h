@@ -1,0 +1,41 @@
+// The guard of a third-party program's candidates: the runs that are compared, how long they are,
+// and how many go on at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "ridge/tune/pytorch/program_meter.h"
+#include "ridge/tune/pytorch/reference.h"
+
+namespace ridge {
+
+class ProgramGuard {
+ public:
+  ProgramGuard(const ForeignTarget& target, const ProgramMeter& meter, int cpus)
+      : target_(target), meter_(meter), at_once_(cpus > 1 ? 2 : 1) {}
+
+  /// A step has been timed: each run has as many steps as its share of the budget allows.
+  void begin(const LoopView& loop);
+  /// Seconds that the guard of one more change takes.
+  double seconds() const;
+  /// ForeignReference::judge() and judge_rest(). VariantFailed where a run fails, TrialStopped with
+  /// stop_requested() or at `until_ns` by now_ns().
+  GuardOutcome judge(const ForeignRecipe& recipe, SemanticClass semantic_class, int64_t until_ns);
+  GuardOutcome judge_rest(const ForeignRecipe& rest, SemanticClass left, int64_t until_ns);
+
+ private:
+  std::vector<attach::RunRecord> record(const ForeignReference::Runs& runs) const;
+
+  const ForeignTarget& target_;
+  const ProgramMeter& meter_;
+  size_t at_once_;  ///< Runs are not timed, so two go on at once where there are processors.
+  OptimizeObserver* observer_ = nullptr;
+  std::optional<ForeignReference> reference_;
+  int64_t steps_ = 0;     ///< Steps of each run.
+  int64_t until_ns_ = 0;  ///< The guard that goes on ends then.
+};
+
+}  // namespace ridge

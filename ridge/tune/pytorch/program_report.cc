@@ -1,0 +1,66 @@
+#include "ridge/tune/pytorch/program_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ridge/base/machine/machine.h"
+#include "ridge/proof/record_trial.h"
+
+namespace ridge {
+namespace {
+
+// An end of an epoch that takes longer by more seconds than this is reported, and so is what a knob
+// costs once.
+constexpr double kLongerBreak = 0.25, kLongOnce = 0.5;
+
+// "train.py" of "python -u train.py --epochs 3".
+std::string script_of(const std::vector<std::string>& words) {
+  const auto script =
+      std::ranges::find_if(words, [](const std::string& word) { return word.ends_with(".py"); });
+  return script != words.end() ? *script : words.front();
+}
+
+}  // namespace
+
+void describe_program(const attach::CommandTemplate& command, OptimizeSummary& summary) {
+  summary.target = script_of(command.words());
+  summary.subject = "program";
+  summary.recipe_use = "ridge run --recipe";
+  summary.recipe_rest = " -- " + command.text();
+  summary.doctor_use = "ridge doctor" + summary.recipe_rest;
+  summary.machine = machine_fingerprint("cpu");
+  summary.energy_problem = "blocks of programs of others are not weighed";
+  summary.guard.text = "no change was kept";
+}
+
+void report_proof(const ForeignRunner& before,
+                  const ForeignRunner& after,
+                  const TrialResult& trial,
+                  bool is_run_known,
+                  OptimizeSummary& summary) {
+  summary.result = summary.baseline;
+  const auto fill = [&](VariantSpeed& speed, const ForeignRunner& runner, double seconds) {
+    speed.step_ms = 1e3 * seconds;
+    speed.measured_bytes = runner.memory_bytes();
+    speed.samples_per_s = seconds > 0 ? speed.step_samples / seconds : 0;
+  };
+  fill(summary.baseline, before, trial.before_seconds);
+  fill(summary.result, after, trial.after_seconds);
+  summary.baseline.loader_wait_share = wait_share(trial.pairs, &Pair::before);
+  summary.result.loader_wait_share = wait_share(trial.pairs, &Pair::after);
+  for (const attach::KnobFacts& knob : after.facts().knobs)
+    if (knob.seconds >= kLongOnce)
+      summary.notes.push_back(fmt::format("{} costs {:.1f} s once a run, which no step has in it{}",
+                                          knob.key,
+                                          knob.seconds,
+                                          is_run_known
+                                              ? ""
+                                              : "; it was held against a run of an hour, for no "
+                                                "trial saw the program's end (--planned)"));
+  if (after.break_seconds() > before.break_seconds() + kLongerBreak)
+    summary.notes.push_back(fmt::format("the end of an epoch takes {:.2f} s longer than before",
+                                        after.break_seconds() - before.break_seconds()));
+}
+
+}  // namespace ridge

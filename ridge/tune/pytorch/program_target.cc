@@ -1,0 +1,222 @@
+#include "ridge/tune/pytorch/program_target.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <map>
+
+#include "ridge/base/clock.h"
+#include "ridge/base/cpu/cpu_info.h"
+#include "ridge/io/checksum.h"
+#include "ridge/tune/pytorch/program_guard.h"
+#include "ridge/tune/pytorch/program_meter.h"
+#include "ridge/tune/pytorch/program_report.h"
+#include "ridge/tune/pytorch/technique.h"
+
+namespace ridge {
+namespace {
+
+// A change of somebody's program has to be worth its words in a recipe. What gains less than the
+// second is soon given up: a trial costs a start of the program besides.
+constexpr double kWorth = 1.02, kHope = 1.05;
+
+ForeignRunner& as_program(TunedVariant& variant) { return static_cast<ForeignRunner&>(variant); }
+
+std::string variable(const std::string& name) {
+  const char* value = std::getenv(name.c_str());
+  return value == nullptr ? "" : value;
+}
+
+double once_seconds(const attach::ProcessFacts& facts) {
+  double seconds = 0;
+  for (const attach::KnobFacts& knob : facts.knobs) seconds += knob.seconds;
+  return seconds;
+}
+
+class ProgramTarget final : public Target {
+ public:
+  explicit ProgramTarget(ForeignOptimizeRequest request)
+      : request_(std::move(request)),
+        machine_(find_machine()),
+        meter_(request_.target, request_.planned_seconds, request_.loop.is_dry),
+        guard_(request_.target, meter_, usable_cpus()) {
+    machine_.cpus = usable_cpus();
+  }
+
+  std::unique_ptr<TunedVariant> start(const LoopView& loop) override {
+    describe_program(request_.target.command, loop.summary);
+    meter_.probe(loop);
+    proposals_ = foreign_proposals(meter_.facts(), machine_, variable);
+    std::unique_ptr<TunedVariant> variant = open({}, 0, loop.budget.end_ns());
+    ForeignRunner& best = as_program(*variant);
+    meter_.measure_baseline(best, loop);
+    guard_.begin(loop);
+    meter_.check_budget(best, guard_.seconds(), loop);
+    return variant;
+  }
+
+  std::unique_ptr<TunedVariant> open(const std::string& recipe,
+                                     int64_t /*epoch*/,
+                                     int64_t until_ns) override {
+    return std::make_unique<ForeignRunner>(
+        request_.target,
+        recipe.empty() ? ForeignRecipe{} : parse_foreign_recipe(recipe, "recipe", request_.trust),
+        ForeignRunnerOptions{.deadline_ns = until_ns});
+  }
+
+  std::string cannot_run() const override {
+    return fmt::format("'{}' cannot be tuned", request_.target.command.text());
+  }
+
+  std::vector<std::string> techniques() const override {
+    return {trial_order().begin(), trial_order().end()};
+  }
+
+  RecipeText recipe(std::span<const Change> kept, const RecipeClaim* proven) override {
+    ForeignRecipe recipe = recipe_of(kept);
+    if (recipe.empty()) return {"", recipe_hash(recipe)};
+    if (proven != nullptr) {
+      recipe.proven = *proven;
+      recipe.proven.config = command_hash(request_.target.command);
+      recipe.proven.command = request_.target.command.text();
+    }
+    return {to_toml(recipe), recipe_hash(recipe)};
+  }
+
+  std::vector<Change> changes(std::span<const Change> kept, TunedVariant& /*best*/) override {
+    const ForeignRecipe best = recipe_of(kept);
+    std::vector<Change> changes;
+    for (size_t id = 0; id < proposals_.size(); ++id) {
+      const ForeignProposal& proposal = proposals_[id];
+      const bool is_refused = !proposal.refusal.empty();
+      const std::optional<double> ceiling = ceiling_of(proposal, meter_.wait_share());
+      changes.push_back(
+          {.technique = proposal.technique,
+           .key = fmt::format("{} {}", proposal.technique, id),
+           .text = is_refused ? "" : change_text(best, with_proposal(best, proposal)),
+           .hypothesis = proposal.hypothesis,
+           .semantic_class = proposal.semantic_class,
+           .id = id,
+           .loads = proposal.part == ForeignPart::kLoading,
+           .settled = proposal.refusal,
+           .settled_as = is_refused ? TrialVerdict::kRefused : TrialVerdict::kNotTried,
+           .ceiling = ceiling,
+           .ceiling_text =
+               fmt::format("it could gain a factor of {:.3f} at most", ceiling.value_or(0))});
+    }
+    return changes;
+  }
+
+  bool is_sound(const Change& /*change*/, VariantPair pair, TrialRecord& record) override {
+    const ForeignRunner& program = as_program(pair.after);
+    for (const attach::KnobFacts& knob : program.facts().knobs) {
+      if (program.recipe().get(knob.key).empty() || knob.state == "applied") continue;
+      record.conclude(TrialVerdict::kRefused,
+                      knob.state == "refused" ? fmt::format("{}: {}", knob.key, knob.text)
+                                              : fmt::format("{}: what it is for did not come{}{}",
+                                                            knob.key,
+                                                            knob.text.empty() ? "" : ": ",
+                                                            knob.text));
+      return false;
+    }
+    return true;
+  }
+
+  TrialOptions trial_options(VariantPair pair, int64_t until_ns) const override {
+    TrialOptions options =
+        foreign_trial_options(until_ns, 0, as_program(pair.before), as_program(pair.after));
+    options.judge = {.worth = std::log(kWorth), .hope = std::log(kHope)};
+    return options;
+  }
+
+  TimingCosts timing_costs(VariantPair pair, bool of_baseline) const override {
+    return meter_.timing_costs(as_program(pair.before), as_program(pair.after), of_baseline);
+  }
+
+  // A cost that is paid once has to come back within the run that is planned.
+  std::string not_paid(VariantPair pair, const TrialResult& trial) const override {
+    const ForeignRunner &best = as_program(pair.before), &candidate = as_program(pair.after);
+    const double once = once_seconds(candidate.facts()) - once_seconds(best.facts());
+    if (once <= 0) return {};
+    const double run = meter_.planned_steps(best) * trial.before_seconds;
+    const double saved = run * (1 - std::exp(-trial.gain));
+    if (saved > once) return {};
+    return fmt::format(
+        "it costs {:.1f} s once and would save {:.1f} s of a run of {:.0f} s (--planned)",
+        once,
+        saved,
+        run);
+  }
+
+  void keep(const Change& /*change*/, TunedVariant& best, const TrialResult& trial) override {
+    meter_.keep(as_program(best), trial);
+    for (const attach::KnobFacts& knob : as_program(best).facts().knobs)
+      if (!knob.site.empty()) sites_[knob.key] = knob.site;
+  }
+
+  double guard_seconds(SemanticClass /*semantic_class*/) const override { return guard_.seconds(); }
+
+  GuardOutcome guard(const Change& change, VariantPair pair, int64_t until_ns) override {
+    return guard_.judge(as_program(pair.after).recipe(), change.semantic_class, until_ns);
+  }
+
+  GuardOutcome guard_rest(RestClasses classes, VariantPair pair, int64_t until_ns) override {
+    return guard_.judge_rest(as_program(pair.before).recipe(), classes.left, until_ns);
+  }
+
+  // Two processes of one program differ by where their memory lies: so half of the pairs are of
+  // others, started anew where there is time for that and for as many pairs until the end.
+  TrialResult prove(VariantPair pair, const ProofOptions& proof) override {
+    ForeignRunner &first = as_program(pair.before), &last = as_program(pair.after);
+    TrialOptions timed = proof.trial;
+    const int64_t begun_ns = now_ns();
+    int64_t pairs = 0;
+    timed.should_stop = [&] {
+      if (proof.trial.should_stop()) return true;
+      if (++pairs == kProofPairs / 2 + 1 &&
+          may_restart({.seconds_left = static_cast<double>(timed.until_ns - now_ns()) * 1e-9,
+                       .pairs_seconds = static_cast<double>(now_ns() - begun_ns) * 1e-9,
+                       .restart_seconds = first.open_seconds() + last.open_seconds(),
+                       .pairs = pairs - 1,
+                       .least_pairs = proof.pairs})) {
+        first.restart();
+        last.restart();
+      }
+      return proof.trial.should_stop();
+    };
+    const TrialResult trial = compare(first, last, timed);
+    if (proof.summary != nullptr && !trial.pairs.empty())
+      report_proof(first, last, trial, meter_.is_run_known(), *proof.summary);
+    return trial;
+  }
+
+ private:
+  ForeignRecipe recipe_of(std::span<const Change> kept) const {
+    ForeignRecipe recipe;
+    for (const Change& change : kept) recipe = with_proposal(recipe, proposals_[change.id]);
+    for (const auto& [key, site] : sites_)
+      if (!recipe.get(key).empty()) recipe.sites[key] = site;
+    return recipe;
+  }
+
+  ForeignOptimizeRequest request_;
+  ForeignMachine machine_;
+  ProgramMeter meter_;
+  ProgramGuard guard_;
+  std::vector<ForeignProposal> proposals_;    ///< By Change::id.
+  std::map<std::string, std::string> sites_;  ///< Key of a kept knob: where its call stands.
+};
+
+}  // namespace
+
+std::string command_hash(const attach::CommandTemplate& command) {
+  return checksum_text(checksum(as_bytes(command.text())));
+}
+
+std::unique_ptr<Target> program_target(ForeignOptimizeRequest request) {
+  return std::make_unique<ProgramTarget>(std::move(request));
+}
+
+}  // namespace ridge

@@ -1,0 +1,32 @@
+// A third-party PyTorch program as the target of a tuning loop: what could be changed from outside,
+// by a recipe (recipe.h).
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "ridge/tune/pytorch/program.h"
+#include "ridge/tune/target.h"
+
+namespace ridge {
+
+struct ForeignOptimizeRequest {
+  ForeignTarget target;
+  /// How long the user's own run takes as it is: what a change costs once, as compiling does, has
+  /// to come back within it. Nothing: what the command takes, or an hour where its end is not seen.
+  std::optional<double> planned_seconds{};
+  /// Trust in the recipes that are opened: those of the loop are its own, those of a ledger are
+  /// not.
+  RecipeTrust trust = RecipeTrust::kAnyVariable;
+  LoopOptions loop{.budget_seconds = 300};
+};
+
+/// 16 hex digits of the command.
+std::string command_hash(const attach::CommandTemplate& command);
+
+/// The program as a target of run_loop(), whose errors say what was looked for where it comes to no
+/// step, and of replay().
+std::unique_ptr<Target> program_target(ForeignOptimizeRequest request);
+
+}  // namespace ridge

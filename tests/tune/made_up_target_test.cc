@@ -1,0 +1,144 @@
+// A target without a process and without a clock goes through the whole tuning loop: its variants
+// return seconds that are made up at once, so that what becomes of its changes is the same on every
+// machine.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+#include <set>
+
+#include "ridge/proof/ledger/ledger.h"
+#include "ridge/proof/ledger/ledger_text.h"
+#include "ridge/tune/replay.h"
+
+namespace ridge {
+namespace {
+
+// Names of changes, in the order in which they were kept.
+using Names = std::vector<std::string>;
+
+// A program of 10 ms a step. `early` gains a fifth until `late` is there, which makes it useless.
+double step_seconds(const std::string& recipe) {
+  const auto has = [&](const char* name) { return recipe.find(name) != std::string::npos; };
+  double seconds = 0.01;
+  if (has("early") && !has("late")) seconds /= 1.2;
+  if (has("late")) seconds /= 2;
+  if (has("steady")) seconds /= 1.3;
+  if (has("wrong") || has("costly")) seconds /= 3;
+  return seconds;
+}
+
+class MadeUpVariant final : public TunedVariant {
+ public:
+  MadeUpVariant(std::string recipe, uint64_t seed) : recipe_(std::move(recipe)), generator_(seed) {}
+  Block run(int64_t steps) override {
+    std::normal_distribution<double> noise(1, 0.01);
+    return {.seconds = static_cast<double>(steps) * step_seconds(recipe_) * noise(generator_)};
+  }
+  const std::string& recipe() const { return recipe_; }
+
+ private:
+  std::string recipe_;
+  std::mt19937_64 generator_;
+};
+
+class MadeUpTarget final : public Target {
+ public:
+  std::unique_ptr<TunedVariant> start(const LoopView& loop) override {
+    loop.summary.target = "made up";
+    return open({}, 0, 0);
+  }
+  std::unique_ptr<TunedVariant> open(const std::string& recipe, int64_t, int64_t) override {
+    if (recipe.find("crash") != std::string::npos) throw VariantFailed("it crashed");
+    return std::make_unique<MadeUpVariant>(recipe, ++opened_);
+  }
+  std::string cannot_run() const override { return "it cannot be run"; }
+  Names techniques() const override {
+    return {"early", "wrong", "costly", "crash", "idle", "late", "steady"};
+  }
+  std::vector<Change> changes(std::span<const Change> /*kept*/, TunedVariant& /*best*/) override {
+    std::vector<Change> changes;
+    for (const std::string& name : techniques())
+      changes.push_back({.technique = name, .key = name, .text = name + " 0 -> 1"});
+    return changes;
+  }
+  RecipeText recipe(std::span<const Change> kept, const RecipeClaim* proven) override {
+    std::string text;
+    for (const Change& change : kept) text += change.technique + "\n";
+    return {text + (proven != nullptr ? "# " + proven->claim : ""), "hash of " + text};
+  }
+  bool is_sound(const Change&, VariantPair, TrialRecord&) override { return true; }
+  TrialOptions trial_options(VariantPair, int64_t until_ns) const override {
+    return trial_until(until_ns, 0);
+  }
+  TimingCosts timing_costs(VariantPair, bool) const override {
+    return {.start_seconds = 0.1, .block_seconds = 0.02};
+  }
+  double guard_seconds(SemanticClass) const override { return 1; }
+  GuardOutcome guard(const Change& change, VariantPair, int64_t) override {
+    return {.passed = change.technique != "wrong", .text = "outputs were compared"};
+  }
+  std::string not_paid(VariantPair pair, const TrialResult&) const override {
+    const auto& after = static_cast<const MadeUpVariant&>(pair.after);
+    return after.recipe().find("costly") != std::string::npos ? "it costs too much once" : "";
+  }
+  void keep(const Change&, TunedVariant&, const TrialResult&) override {}
+  GuardOutcome guard_rest(RestClasses, VariantPair, int64_t) override {
+    return {.passed = true, .text = "outputs of the rest were compared"};
+  }
+  TrialResult prove(VariantPair pair, const ProofOptions& proof) override {
+    return compare(pair.before, pair.after, proof.trial);
+  }
+
+ private:
+  uint64_t opened_ = 0;
+};
+
+class Silent final : public OptimizeObserver {
+  void on_message(const std::string&) override {}
+  void on_trial(const TrialRecord&) override {}
+};
+
+TrialVerdict verdict_of(const OptimizeResult& result, std::string_view technique) {
+  std::set<TrialVerdict> verdicts;
+  for (const TrialRecord& record : result.trials)
+    if (record.technique == technique) verdicts.insert(record.verdict);
+  EXPECT_EQ(verdicts.size(), 1U) << technique;
+  return verdicts.empty() ? TrialVerdict::kNotTried : *verdicts.begin();
+}
+
+TEST(MadeUpTarget, GoesThroughTheWholeLoop) {
+  MadeUpTarget target;
+  Silent silent;
+  // No clock is near the end of this budget.
+  const OptimizeResult result = run_loop(target, {.budget_seconds = 1e6}, silent);
+  EXPECT_EQ(verdict_of(result, "early"), TrialVerdict::kKept);
+  EXPECT_EQ(verdict_of(result, "wrong"), TrialVerdict::kGuardFailed);
+  EXPECT_EQ(verdict_of(result, "costly"), TrialVerdict::kRefused);
+  EXPECT_EQ(verdict_of(result, "crash"), TrialVerdict::kFailed);
+  EXPECT_EQ(verdict_of(result, "idle"), TrialVerdict::kNotFaster);
+  EXPECT_EQ(verdict_of(result, "late"), TrialVerdict::kKept);
+  EXPECT_EQ(verdict_of(result, "steady"), TrialVerdict::kKept);
+  EXPECT_EQ(verdict_of(result, "without early"), TrialVerdict::kDropped);
+  EXPECT_EQ(verdict_of(result, "without steady"), TrialVerdict::kKept);
+  EXPECT_EQ(verdict_of(result, kProofTechnique), TrialVerdict::kKept);
+  EXPECT_NEAR(result.summary.claim.speedup, 2 * 1.3, 0.03);
+  EXPECT_TRUE(result.summary.recipe.starts_with("late\nsteady\n# ")) << result.summary.recipe;
+  // Each trial has its share of one error of acceptance.
+  double error = 0;
+  for (const TrialRecord& record : result.trials) {
+    if (record.technique != kProofTechnique && !record.pairs.empty())
+      error += record.judge.accept_error;
+    const auto hash_of = [](std::string_view text) { return "hash of " + std::string(text); };
+    EXPECT_EQ(contradictions(record, hash_of), Names()) << record.technique;
+  }
+  EXPECT_LE(error, JudgeOptions{}.accept_error);
+  EXPECT_EQ(kept_steps(result.trials).size(), 2U);
+  const TrialResult again = replay(result.trials.back(), target, 1e6, 1);
+  ASSERT_TRUE(again.interval);
+  EXPECT_LE(again.interval->low, std::log(2.6));
+  EXPECT_GE(again.interval->high, std::log(2.6));
+}
+
+}  // namespace
+}  // namespace ridge
