@@ -140,19 +140,23 @@ NamedTensors term_magnitudes(const Graph& single,
   return evaluate(single, reference, operands);
 }
 
-// By how much each result moves, at most of some tries, where every float operand moves by a small
-// part of itself, over that part. A result that cancels is measured by it: no kernel knows more
-// digits of it than its operands have.
-NamedTensors sensitivities(const Graph& lone, const NamedTensors& operands, Backend& reference) {
+// The change of each result relative to a small relative change of every float operand, the largest
+// of some tries. It measures results that cancel: no kernel knows more digits of them than the
+// operands have. `want` is what `reference` gives for `operands`.
+NamedTensors sensitivities(const Graph& lone,
+                           const NamedTensors& operands,
+                           const NamedTensors& want,
+                           Backend& reference) {
   constexpr int kTries = 4;
-  const NamedTensors want = evaluate(lone, reference, operands);
+  const bool has_16_bits = std::ranges::any_of(operands, [](const auto& operand) {
+    const DType dtype = operand.second.type().dtype;
+    return is_float(dtype) && size_of(dtype) == 2;
+  });
+  const double part = has_16_bits ? 0x1p-5 : 1e-6;
   NamedTensors most;
   std::mt19937 random;
   for (int i = 0; i < kTries; ++i) {
     NamedTensors moved = operands;
-    double part = 1e-6;
-    for (const auto& [name, tensor] : operands)
-      if (is_float(tensor.type().dtype) && size_of(tensor.type().dtype) == 2) part = 0x1p-5;
     for (auto& [name, tensor] : moved)
       if (is_float(tensor.type().dtype))
         for (int64_t at = 0; at < tensor.elements(); ++at)
@@ -239,8 +243,10 @@ std::vector<std::string> choice_differences(const Graph& lone,
                        std::max(allowed, 2 * plain_error(lone, operands, want, backend)),
                        magnitude);
       if (!lines[choice].empty() && allowed > 0)
-        lines[choice] = difference(
-            tensor, want.at(index), allowed, &sensitivities(lone, operands, reference).at(index));
+        lines[choice] = difference(tensor,
+                                   want.at(index),
+                                   allowed,
+                                   &sensitivities(lone, operands, want, reference).at(index));
       if (!lines[choice].empty()) break;
     }
   }

@@ -77,7 +77,7 @@ class Search {
     finish_rest(reason);
   }
 
-  // For a dry run: measures all, and lists them in the order in which run() would try them.
+  // Measures all for a dry run, and lists them in the order in which run() would try them.
   void list_in_order() {
     propose();
     for (size_t i = 0; i < candidates_.size() && !loop_.search_is_over();) {

@@ -15,13 +15,13 @@
 
 #include "ridge/attach/kineto/kineto_program.h"
 #include "ridge/attach/kineto/kineto_socket.h"
-#include "ridge/base/clock.h"
 #include "ridge/cli/command.h"
 #include "ridge/cli/doctor_attach.h"
 #include "ridge/doctor/examination.h"
 #include "ridge/doctor/read/read_trace.h"
 #include "ridge/io/file.h"
 #include "tests/attach/kineto_stand_in.h"
+#include "tests/support/comes.h"
 #include "tests/support/errors.h"
 #include "tests/support/peers_python.h"
 #include "tests/support/scale.h"
@@ -45,17 +45,6 @@ std::vector<fs::path> folders_of(pid_t pid, const fs::path& parent = "/tmp") {
   for (const auto& entry : fs::directory_iterator(parent))
     if (entry.path().filename().string().starts_with(start)) found.push_back(entry.path());
   return found;
-}
-
-/// A minute without it is a hang.
-template <typename Condition>
-bool comes_true(Condition condition) {
-  constexpr int64_t kMostNs = 60'000'000'000;
-  for (const int64_t began = now_ns(); now_ns() - began < kMostNs;) {
-    if (condition()) return true;
-    ::usleep(5000);
-  }
-  return false;
 }
 
 class KinetoDaemon : public testing::Test {
@@ -171,10 +160,10 @@ TEST_F(KinetoDaemon, AKilledDaemonLeavesNothingBehind) {
     return 0;
   });
   const pid_t killed = daemon.pid();
-  ASSERT_TRUE(comes_true([&] { return program.times_asked() == 1; }));
+  ASSERT_TRUE(test::comes([&] { return program.times_asked() == 1; }));
   ASSERT_EQ(folders_of(killed).size(), 1u);
   EXPECT_EQ(daemon.end(SIGKILL), -SIGKILL);
-  EXPECT_TRUE(comes_true([&] { return folders_of(killed).empty(); }));
+  EXPECT_TRUE(test::comes([&] { return folders_of(killed).empty(); }));
   EXPECT_TRUE(fs::exists("/proc/" + std::to_string(program.pid())));
 }
 
@@ -247,7 +236,7 @@ TEST_F(KinetoDaemon, AParentOfRanksNamesThem) {
     const ChildProcess first([&] { return test::run_stand_in(plan()); });
     return test::run_stand_in(parent);
   });
-  ASSERT_TRUE(comes_true([&] {
+  ASSERT_TRUE(test::comes([&] {
     const auto names = folder_.names();
     return std::count_if(names.begin(), names.end(), [](const std::string& name) {
              return name.starts_with("ready");
@@ -263,7 +252,7 @@ TEST_F(KinetoDaemon, RanksBelowAProgramAreNamedToo) {
     const ChildProcess rank([&] { return test::run_stand_in(plan()); });
     return test::run_stand_in(plan());
   });
-  ASSERT_TRUE(comes_true([&] { return folder_.names().size() >= 4; }));
+  ASSERT_TRUE(test::comes([&] { return folder_.names().size() >= 4; }));
   EXPECT_EQ(trace(request(launcher.pid())), test::small_trace(true));
   EXPECT_TRUE(says("below it run others that can be traced, too: ")) << said_.str();
 }
@@ -274,7 +263,7 @@ TEST_F(KinetoDaemon, AnotherUsersProcessIsSaid) {
     if (::setuid(65534) != 0) return 1;
     return ::pause();
   });
-  ASSERT_TRUE(comes_true([&] {
+  ASSERT_TRUE(test::comes([&] {
     return trace(request(other.pid())).find("is of another user (65534)") != std::string::npos;
   }));
 }
@@ -292,7 +281,7 @@ TEST_F(KinetoDaemon, AnotherNetworkIsSaid) {
   const auto is_ready = [&] {
     return fs::exists(folder_ / ("ready" + std::to_string(apart.pid())));
   };
-  ASSERT_TRUE(comes_true([&] { return is_ready() || fs::exists(folder_ / "refused"); }));
+  ASSERT_TRUE(test::comes([&] { return is_ready() || fs::exists(folder_ / "refused"); }));
   if (!is_ready()) GTEST_SKIP() << "no network namespaces here";
   expect_in(trace(request(apart.pid())), "it is in another network namespace");
 }
@@ -322,7 +311,7 @@ TEST_F(KinetoDaemon, ALauncherIsKnownByItsScript) {
   wanted.timeout_seconds = 0.1;
   const std::string begin =
       "process " + std::to_string(launcher.pid()) + " (torchrun) only starts others: ";
-  EXPECT_TRUE(comes_true([&] { return trace(wanted).starts_with(begin); })) << trace(wanted);
+  EXPECT_TRUE(test::comes([&] { return trace(wanted).starts_with(begin); })) << trace(wanted);
 }
 
 // A program with variables of its own.
@@ -338,7 +327,7 @@ class SleepingProgram {
     char* words[] = {program, time, nullptr};
     if (posix_spawn(&pid_, program, nullptr, nullptr, words, environment.data()) != 0)
       throw std::runtime_error("cannot start sleep");
-    comes_true([&] {
+    test::comes([&] {
       std::ifstream file("/proc/" + std::to_string(pid_) + "/maps");
       std::stringstream text;
       text << file.rdbuf();
@@ -425,7 +414,7 @@ TEST_F(KinetoDaemonWithPyTorch, TheDoctorReportsBySecondsAndBySteps) {
   std::ofstream(folder_ / "train.py") << kTraining;
   std::ofstream(folder_ / "kineto.conf") << "ON_DEMAND_CONFIG_UPDATE_INTERVAL_SECS=1\n";
   ChildProcess program([&] { return train(python); });
-  ASSERT_TRUE(comes_true([&] { return fs::exists(folder_ / "ready"); }));
+  ASSERT_TRUE(test::comes([&] { return fs::exists(folder_ / "ready"); }));
 
   const std::string kept = (folder_ / "kept.json").string(),
                     page = (folder_ / "page.html").string();

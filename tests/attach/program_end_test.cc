@@ -10,8 +10,10 @@
 
 #include <cstdlib>
 #include <functional>
+#include <thread>
 
 #include "ridge/attach/process/program.h"
+#include "ridge/base/clock.h"
 #include "tests/attach/program_run.h"
 #include "tests/support/succeeds_once.h"
 #include "tests/support/temp_folder.h"

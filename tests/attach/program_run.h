@@ -11,11 +11,10 @@
 #include <iterator>
 #include <stdexcept>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "ridge/attach/process/program.h"
-#include "ridge/base/clock.h"
+#include "tests/support/comes.h"
 
 namespace ridge::test {
 
@@ -25,16 +24,6 @@ inline attach::ProgramRequest shell(const std::string& script) {
   request.command = {"/bin/sh", "-c", script};
   request.supervisor = RIDGE_PROGRAM;
   return request;
-}
-
-/// Whether `condition` holds at last; a minute without it is a hang.
-template <typename F>
-bool comes(F&& condition) {
-  for (const int64_t until = now_ns() + 60'000'000'000; now_ns() < until;) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  return false;
 }
 
 /// All of a file; empty where there is none.

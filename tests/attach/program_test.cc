@@ -8,7 +8,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <thread>
 
+#include "ridge/base/clock.h"
 #include "tests/attach/program_run.h"
 #include "tests/support/errors.h"
 #include "tests/support/scale.h"

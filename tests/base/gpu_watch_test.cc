@@ -4,11 +4,9 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
-#include <chrono>
 #include <fstream>
-#include <thread>
 
-#include "ridge/base/clock.h"
+#include "tests/support/comes.h"
 #include "tests/support/temp_folder.h"
 
 namespace ridge {
@@ -29,13 +27,11 @@ class GpuWatchTest : public testing::Test {
   /// Waits until the watch reports a sample that `is_there` accepts.
   template <typename F>
   static bool comes(const GpuWatch& watch, F is_there) {
-    const int64_t end = now_ns() + 60'000'000'000;  // longer is a hang
-    for (GpuReading look; now_ns() < end;
-         std::this_thread::sleep_for(std::chrono::milliseconds(1))) {
+    return test::comes([&] {
+      GpuReading look;
       watch.latest(look);
-      if (is_there(look)) return true;
-    }
-    return false;
+      return is_there(look);
+    });
   }
 };
 

@@ -44,8 +44,8 @@ class Sleeper {
   pid_t pid_ = -1;
 };
 
-// For a shell that runs under `ridge watch`: waits until that has written to stderr, which it does
-// at its second look.
+// A shell under `ridge watch` waits with this until `ridge watch` has written to stderr, which it
+// does at its second look.
 constexpr const char* kUntilSeen = "until [ -s .err ]; do sleep 0.01; done; ";
 
 std::vector<json> lines_of(const std::string& text) {

@@ -15,6 +15,7 @@
 #include <limits>
 #include <thread>
 
+#include "ridge/base/clock.h"
 #include "ridge/base/stop.h"
 #include "ridge/tune/pytorch/runner.h"
 #include "tests/attach/program_run.h"

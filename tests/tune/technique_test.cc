@@ -138,7 +138,7 @@ TEST(Technique, OnAGpuKernelsAreTheFastestByDefault) {
   EXPECT_EQ(same.tries[0].semantic_class, SemanticClass::kBitIdentical);
 }
 
-// Of 16 micro-batches 3 are the fewest that fit into the device's memory.
+// A step of 16 micro-batches fits into the device's memory with 3 at the fewest.
 TEST(Technique, PartsFollowTheRoomOfADevice) {
   const ResolvedConfig cuda =
       resolved("", "[train]\nsteps = 10\nbatch = 32\nmicro = 16\ndevice = 'cuda'\n");

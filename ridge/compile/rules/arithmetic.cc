@@ -80,8 +80,7 @@ Value div_power_of_two(const Node&, std::span<const Value> in) {
 
 // Two constants of equal fields are one value, although they are merged only later.
 bool is_same(Value a, Value b) {
-  return a == b || (a.node->is<Constant>() && b.node->is<Constant>() &&
-                    fields_text(*a.node->op) == fields_text(*b.node->op));
+  return a == b || (a.node->is<Constant>() && equal(*a.node->op, *b.node->op));
 }
 
 Value where_same(const Node&, std::span<const Value> in) {

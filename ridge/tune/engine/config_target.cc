@@ -184,7 +184,8 @@ class ConfigTarget final : public Target {
   }
 
   // A plan that keeps within the limit, whatever it costs: micro-batches and results made again.
-  // What the process needs besides (code, tables of kernels) is small, and known once it has run.
+  // The process needs little memory besides (code, tables of kernels), and how much is known once
+  // it has run.
   std::unique_ptr<OpenConfig> open_within_limit(const LoopView& loop) {
     std::unique_ptr<OpenConfig> best = open_config(base_, 0, loop.budget.end_ns());
     limit_text_ = text_of_limit(best->facts());

@@ -151,8 +151,8 @@ Proposals propose_micro(const Situation& s) {
 
 // It is a way to keep within a limit, never to be faster: the plan has chosen it, or not, before
 // anything is tried.
-// But where a device has no memory for a step as one batch, recomputed results may cost less than
-// what all micro-batches launch.
+// On a device that has no memory for a step as one batch, recomputed results may cost less than the
+// launches of all micro-batches.
 Proposals propose_recompute(const Situation& s) {
   if (s.config.train.memory_limit == 0 && s.fewest_parts > 1 && s.micro > 1)
     return {

@@ -205,7 +205,7 @@ class ProgramTarget final : public Target {
   ForeignMachine machine_;
   ProgramMeter meter_;
   ProgramGuard guard_;
-  std::vector<ForeignProposal> proposals_;    ///< By Change::id.
+  std::vector<ForeignProposal> proposals_;    ///< Change::id is the index.
   std::map<std::string, std::string> sites_;  ///< Key of a kept knob: where its call stands.
 };
 

@@ -1,6 +1,6 @@
-// What the loop tries on a third-party program: the knobs that a probe of the program offered, and
-// what this machine offers to any program. Here is only said what could be tried and in which
-// order; what it gains is measured.
+// The loop tries two kinds of changes on a third-party program: the knobs that a probe of the
+// program offered, and what this machine offers to any program. Here is only said what could be
+// tried and in which order; what it gains is measured.
 #pragma once
 
 #include <filesystem>
