@@ -152,8 +152,8 @@ class OptimizeLive : public ::testing::Test {
     process.set_limit(std::chrono::seconds(limit));
     return process.wait();
   }
-  /// As `optimize`, with a budget of `seconds`; a machine on which that is too small, as the error
-  /// says before anything is tried, gets the double, and again.
+  /// Runs `optimize` with a budget of `seconds`. Where the machine is too slow for that, the error
+  /// says so before anything is tried, and the budget is doubled.
   Ended optimize_in(int seconds, Words options, const Words& command) {
     options.insert(options.end(), {"--budget", std::to_string(seconds)});
     Ended ended = optimize(options, command, seconds + 600);
