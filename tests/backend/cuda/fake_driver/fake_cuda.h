@@ -73,6 +73,9 @@ class FakeCuda : public FakeCalls {
   /// All as at the start of the process; what lives is dropped.
   virtual void reset() = 0;
   virtual void set_schedule(Schedule schedule, uint64_t seed = 0) = 0;
+  /// The byte that new memory is filled with, 0xcd from reset() on. Tests whose kernels compute
+  /// nothing set 0, a value of each dtype, as constants are folded from what kernels leave.
+  virtual void set_new_memory(unsigned char byte) = 0;
   /// The body of a kernel; it returns a code of the driver, 0 for fine. A kernel without one does
   /// nothing.
   using Body = std::function<int(const FakeLaunch&)>;

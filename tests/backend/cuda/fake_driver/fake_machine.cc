@@ -45,6 +45,7 @@ void FakeMachine::reset() {
   kernels.clear();
   schedule_ = Schedule::kAtLast;
   clock_ = 0;
+  new_memory_ = kNewMemory;
   failures_.clear(), log_.clear(), faults_.clear(), named_.clear();
   calls_ = 0;
   const char* const file = std::getenv("FAKE_CUDA_LOG");
@@ -132,7 +133,7 @@ void* FakeMachine::allocate(size_t bytes, bool is_pinned, std::string& line) {
   // The memory is as aligned as the driver's, and not rounded up: a sanitizer sees the first byte
   // beyond.
   require(::posix_memalign(&memory, 256, bytes) == 0, kOutOfMemory);
-  std::memset(memory, kNewMemory, bytes);
+  std::memset(memory, new_memory_, bytes);
   blocks_[memory] = {bytes, is_pinned};
   give_name(memory, is_pinned ? "pinned" : "memory");
   line += " = " + name_of(memory);

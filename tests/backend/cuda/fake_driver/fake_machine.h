@@ -105,6 +105,7 @@ class FakeMachine final : public FakeCuda {
   }
   void reset() override;
   void set_schedule(Schedule schedule, uint64_t seed) override;
+  void set_new_memory(unsigned char byte) override { new_memory_ = byte; }
   void fail(const std::string& call, int64_t nth, int code) override {
     failures_.add(call, nth, code);
   }
@@ -190,6 +191,7 @@ class FakeMachine final : public FakeCuda {
   Schedule schedule_ = Schedule::kAtLast;
   std::mt19937_64 random_;
   double clock_ = 0;
+  unsigned char new_memory_ = 0;
   Failures failures_;
   std::vector<std::string> log_, faults_;
   std::string log_file_;
