@@ -172,8 +172,10 @@ const char* cublasLtGetStatusString(int) { return "what the library says"; }
 int cublasLtCreate(void** handle) {
   return machine().called(__func__, [&](std::string&) {
     LibraryHandle made;
-    const auto run = [](const FakeLaunch& launch) {
-      multiply(*launch.pointer<Product>(0));
+    // Those who want no results set the variable: a head of GPT-2 would be computed for an hour.
+    const bool is_empty = std::getenv("FAKE_CUBLASLT_EMPTY") != nullptr;
+    const auto run = [is_empty](const FakeLaunch& launch) {
+      if (!is_empty) multiply(*launch.pointer<Product>(0));
       return 0;
     };
     require(machine().load(run, made), 1);
