@@ -6,7 +6,7 @@ they are over is ended.
 
 from gpu_fast import against_compile, against_eager, kernels, needs_torch, peak_memory, row_ops, training_steps
 from gpu_loop import ledger_replay, optimize
-from gpu_right import IDX, TEXT, after, compare_losses, idle, make_pictures, make_table, memory, replay
+from gpu_right import FP16, IDX, TEXT, after, compare_losses, idle, make_pictures, make_table, memory, replay
 from gpu_smoke import registry, sanitizer, smoke
 
 LIMIT = 520  # seconds a part: with the end of what runs then, 9 minutes
@@ -37,7 +37,7 @@ TASKS = {
         ("losses.mlp_table", after(make_table, compare_losses("mlp_table", "examples/mlp_table.toml", ["data.path={work}/table.csv"])), 30),
         ("losses.gpt_text", compare_losses("gpt_text", "examples/gpt_text.toml", TEXT), 50),
         ("losses.gpt_text.bf16", compare_losses("gpt_text_bf16", "examples/gpt_text.toml", [*TEXT, "train.precision=bf16"]), 50),
-        ("losses.gpt_text.fp16", compare_losses("gpt_text_fp16", "examples/gpt_text.toml", [*TEXT, "train.precision=fp16"]), 50),
+        ("losses.gpt_text.fp16", compare_losses("gpt_text_fp16", "examples/gpt_text.toml", FP16), 50),
         ("losses.fashion_mnist", compare_losses("fashion_mnist", "examples/fashion_mnist.toml", IDX), 40),
         ("losses.jpeg_folder", after(make_pictures, compare_losses("jpeg_folder", "examples/jpeg_folder.toml", ["data.path={work}/pictures"])), 45),
         ("replay", replay, 30),

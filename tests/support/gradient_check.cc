@@ -7,6 +7,7 @@
 #include "ridge/graph/ops/reduce.h"
 #include "ridge/graph/ops/source.h"
 #include "tests/support/case_builder.h"
+#include "tests/support/lowered.h"
 
 namespace ridge::test {
 namespace {
@@ -82,7 +83,7 @@ GradientCheck check_gradients(const Graph& graph,
   }
   const std::vector<Value> gradient = gradients(full.outputs().back().value, wrt);
   for (size_t i = 0; i < names.size(); ++i) full.add_output("gradient." + names[i], gradient[i]);
-  const NamedTensors results = evaluate(full, backend, inputs);
+  const NamedTensors results = evaluate(lowered(full, backend), backend, inputs);
 
   const double loss_size = std::max(1.0, std::fabs(results.at("loss").at(0)));
   GradientCheck report;

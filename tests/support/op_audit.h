@@ -28,9 +28,10 @@ struct OpSamples {
 std::vector<OpSample>& all_samples();
 
 /// The faults of op `name`: no sample that uses it, no shape rule, a gradient that is not declared,
-/// a name that does not parse back, no kernel on a backend, a dtype for which a sample cannot run,
-/// results that differ between `backend` and `reference`, from the printed and parsed graph or from
-/// the expansion, or a gradient that differs from finite differences. Each line names the op.
+/// a name that does not parse back, no kernel on a backend (on a GPU: nor a plain form), a dtype
+/// for which a sample cannot run, results that differ between `backend` and `reference`, from the
+/// printed and parsed graph or from the expansion, or a gradient that differs from finite
+/// differences. Each line names the op.
 std::vector<std::string> audit_op(const OpRegistry& registry,
                                   const std::string& name,
                                   const std::vector<OpSample>& samples,

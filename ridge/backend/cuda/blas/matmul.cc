@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "ridge/backend/cuda/blas/epilogue.h"
+#include "ridge/backend/cuda/driver/library_workspace.h"
 #include "ridge/backend/cuda/driver/node_kernel.h"
 #include "ridge/base/alignment.h"
 #include "ridge/graph/ops/elementwise.h"
@@ -276,12 +277,11 @@ class BlasMatmul final : public NodeKernel {
 
   // Rounded operands lie behind the workspace of the algorithm.
   size_t workspace_bytes() const override {
+    const size_t reserved = reserved_workspace_bytes(blas_bytes_);
     if (problem_.has_bias())
-      return aligned_bytes(blas_bytes_) +
-             static_cast<size_t>(problem_.n) * size_of(problem_.result);
-    if (!problem_.rounds) return blas_bytes_;
-    return aligned_bytes(blas_bytes_) + aligned_bytes(problem_.bytes_of_a()) +
-           problem_.bytes_of_b();
+      return reserved + static_cast<size_t>(problem_.n) * size_of(problem_.result);
+    if (!problem_.rounds) return reserved;
+    return reserved + aligned_bytes(problem_.bytes_of_a()) + problem_.bytes_of_b();
   }
   void prepare() const override {
     for (const auto* cast : {&cast_a_, &cast_b_, &cast_bias_})
@@ -291,7 +291,7 @@ class BlasMatmul final : public NodeKernel {
     Stream& queue = cuda_stream(stream);
     const void *a = args.inputs[0], *b = args.inputs[1];
     if (problem_.rounds) {
-      auto* const rounded_a = static_cast<std::byte*>(args.workspace) + aligned_bytes(blas_bytes_);
+      std::byte* const rounded_a = behind_workspace(args);
       auto* const rounded_b = rounded_a + aligned_bytes(problem_.bytes_of_a());
       run_cast(*cast_a_, stream, a, rounded_a);
       run_cast(*cast_b_, stream, b, rounded_b);
@@ -319,7 +319,7 @@ class BlasMatmul final : public NodeKernel {
                                  y,
                                  description_.c(),
                                  &algorithm_,
-                                 blas_bytes_ == 0 ? nullptr : args.workspace,
+                                 library_workspace(args.workspace, blas_bytes_),
                                  blas_bytes_,
                                  queue.handle()),
                   "{}, by {}",
@@ -328,12 +328,16 @@ class BlasMatmul final : public NodeKernel {
   }
 
  private:
+  std::byte* behind_workspace(const KernelArgs& args) const {
+    return static_cast<std::byte*>(args.workspace) + reserved_workspace_bytes(blas_bytes_);
+  }
+
   // Tells the library where the epilogue's operands lie, and returns where D does.
   void* set_epilogue(ridge::Stream& stream, const KernelArgs& args) const {
     const BlasEpilogue& epilogue = *problem_.epilogue;
     void* bias = nullptr;
     if (problem_.has_bias()) {
-      bias = static_cast<std::byte*>(args.workspace) + aligned_bytes(blas_bytes_);
+      bias = behind_workspace(args);
       run_cast(*cast_bias_, stream, args.inputs[static_cast<size_t>(epilogue.bias)], bias);
     }
     const void* aux = nullptr;

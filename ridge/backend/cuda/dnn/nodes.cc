@@ -4,8 +4,8 @@
 #include <limits>
 #include <mutex>
 
+#include "ridge/backend/cuda/driver/library_workspace.h"
 #include "ridge/backend/cuda/driver/node_kernel.h"
-#include "ridge/base/alignment.h"
 #include "ridge/graph/ops/shape.h"
 #include "ridge/graph/ops/source.h"
 
@@ -58,10 +58,10 @@ class DnnKernel final : public NodeKernel {
     moved_input_ = input;
     weights_bytes_ = bytes;
   }
-  size_t weights_begin() const { return aligned_bytes(plan_->workspace_bytes); }
+  size_t weights_begin() const { return reserved_workspace_bytes(plan_->workspace_bytes); }
 
   size_t workspace_bytes() const override {
-    return move_ == nullptr ? plan_->workspace_bytes : weights_begin() + weights_bytes_;
+    return weights_begin() + (move_ == nullptr ? 0 : weights_bytes_);
   }
   void prepare() const override {
     if (move_ != nullptr) move_->prepare();
@@ -107,7 +107,7 @@ class DnnKernel final : public NodeKernel {
     std::vector<void*>& now = scratch_;
     now.clear();
     for (const Place& place : places_) now.push_back(address(place, args));
-    now.push_back(plan_->workspace_bytes == 0 ? nullptr : args.workspace);
+    now.push_back(library_workspace(args.workspace, plan_->workspace_bytes));
     if (pack_ != nullptr && now == addresses_) return *pack_;
     pack_ = nullptr;
     auto made = std::make_unique<DnnDescriptor>(dnn_->make(DnnKind::kVariantPack));

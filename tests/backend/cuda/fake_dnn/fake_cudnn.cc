@@ -353,6 +353,7 @@ void run(const LibraryHandle& handle, Descriptor& plan, Descriptor& pack) {
   job->workspace_bytes = plan.engine->workspace_bytes;
   job->wrong = dnn.is_wrong;
   if (job->workspace_bytes > 0 && job->workspace == nullptr) refuse("no workspace");
+  if (reinterpret_cast<uintptr_t>(job->workspace) % 256 != 0) refuse("a workspace askew");
   const void* parameter = job.get();
   void* parameters[] = {&parameter};
   dnn.jobs.push_back(std::move(job));
