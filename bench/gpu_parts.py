@@ -43,7 +43,7 @@ TASKS = {
         ("replay", replay, 30),
         ("memory", memory, 25),
         ("idle", idle, 45),
-        ("step.launch_bound", needs_torch(training_steps("gpt_launch_bound", 5, 1, against_eager)), 45),
+        ("step.launch_bound", needs_torch(training_steps("gpt_launch_bound", 5, 1, against_eager)), 90),
     ],
-    "loop": [FIRST, ("optimize", optimize, 300), ("ledger_replay", ledger_replay, 110)],
+    "loop": [FIRST, ("optimize", optimize, 310), ("ledger_replay", ledger_replay, 130)],
 }  # fmt: skip

@@ -88,6 +88,21 @@ constexpr const char* kGemm = "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize
 constexpr const char* kAdd = "void at::native::vectorized_elementwise_kernel<4, AddFunctor>(int)";
 constexpr const char* kMul = "void at::native::vectorized_elementwise_kernel<4, MulFunctor>(int)";
 
+// Names of a trace of PyTorch on an H200.
+TEST(ShortNames, AreWithoutArgumentsAndUnnamedNamespaces) {
+  EXPECT_EQ(
+      short_name("void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float, "
+                 "float, false>(int, float, float const*)"),
+      "at::native::vectorized_layer_norm_kernel");
+  EXPECT_EQ(short_name("void (anonymous namespace)::softmax_warp_forward<float, float, float, 7, "
+                       "true, false>(float*, float const*)"),
+            "softmax_warp_forward");
+  EXPECT_EQ(short_name("fmha_cutlassF_f32_aligned_64x64_rf_sm80(PyTorchMemEffAttention::Params)"),
+            "fmha_cutlassF_f32_aligned_64x64_rf_sm80");
+  EXPECT_EQ(short_name("(anonymous namespace)::(anonymous namespace)::f(int)"), "f");
+  EXPECT_EQ(short_name(""), "");
+}
+
 TEST(R04, ChainsOfElementwiseKernels) {
   const Finding finding = expect_finding(r04_fusable_chains,
                                          eight_steps([](Steps1000& step) {

@@ -152,9 +152,15 @@ std::vector<size_t> longest_of(const Trace& trace, std::vector<size_t> rows, siz
 std::string short_name(std::string_view name) {
   constexpr size_t kLongest = 60;
   if (name.starts_with("void ")) name.remove_prefix(5);
-  const size_t end = std::min(name.find('<'), name.find('('));
-  if (end != std::string_view::npos && end > 0) name = name.substr(0, end);
-  return std::string(name.substr(0, kLongest));
+  std::string text(name);
+  // Its parenthesis begins no arguments.
+  constexpr std::string_view kUnnamed = "(anonymous namespace)::";
+  for (size_t at = text.find(kUnnamed); at != std::string::npos; at = text.find(kUnnamed, at))
+    text.erase(at, kUnnamed.size());
+  const size_t end = std::min(text.find('<'), text.find('('));
+  if (end != std::string::npos && end > 0) text.resize(end);
+  text.resize(std::min(text.size(), kLongest));
+  return text;
 }
 
 }  // namespace ridge::doctor

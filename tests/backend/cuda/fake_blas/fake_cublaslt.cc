@@ -317,7 +317,7 @@ int cublasLtMatmul(void* handle,
     require(algorithm->data[5] == kMagic, kInvalidValue);
     describe(line, op, la, lb, ld);
     require(fits(op, la, lb, lc, ld) && is_supported(op, la, lb, ld), kInvalidValue);
-    // As the library does on Hopper.
+    // The library refuses others on Hopper.
     const bool is_aligned = reinterpret_cast<uintptr_t>(workspace) % 256 == 0;
     require(workspace_bytes >= algorithm->data[4] && is_aligned, kInvalidValue);
     require(blas.load_late(state, fmt::format("{} {}", algorithm->data[0], line)),
