@@ -33,7 +33,7 @@ std::string fix_for(const TrainConfig& config,
 
 }  // namespace
 
-int64_t room_for_plan(int64_t free_bytes) {
+int64_t memory_for_plan(int64_t free_bytes) {
   return std::max<int64_t>(0, free_bytes - std::max(free_bytes / 50, kLeastRest));
 }
 
@@ -52,7 +52,7 @@ void check_device_memory(const TrainConfig& config,
                   in_mib(*free),
                   config.train.device,
                   in_mib(backend.memory_in_use())),
-      fix_for(config, task, backend, room_for_plan(*free)));
+      fix_for(config, task, backend, memory_for_plan(*free)));
 }
 
 }  // namespace ridge

@@ -10,7 +10,7 @@ namespace ridge {
 
 /// Returns how many of `free_bytes` a plan may have: a fiftieth, and 1 MiB at least, is left for
 /// kernels, captured graphs and the driver's own tables.
-int64_t room_for_plan(int64_t free_bytes);
+int64_t memory_for_plan(int64_t free_bytes);
 
 /// To be called before the plan's memory is taken (ProgramOptions::before_memory). UserError where
 /// the device has less than that free, with the change of the configuration that fits.

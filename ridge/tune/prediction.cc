@@ -125,8 +125,8 @@ SpeedRange predicted_speedup(const StepCosts& before, const StepChange& change, 
 
 double loading_ceiling(const StepCosts& costs) { return std::max(1.0, costs.step / costs.compute); }
 
-double telling_ceiling(const StepCosts& costs) {
-  return costs.tell < costs.step ? std::max(1.0, costs.step / (costs.step - costs.tell)) : 1.0;
+double reporting_ceiling(const StepCosts& costs) {
+  return costs.report < costs.step ? std::max(1.0, costs.step / (costs.step - costs.report)) : 1.0;
 }
 
 double computing_ceiling(const StepCosts& costs) {

@@ -16,7 +16,7 @@ struct StepCosts {
   double compute = 0;     ///< On batches that lie in memory: without the loader.
   double load = 0;        ///< A batch, by the loader alone, with all its threads.
   double host = 0;        ///< Without kernels.
-  double tell = 0;        ///< Of the step, in which the loop tells of it.
+  double report = 0;      ///< The report of a step: its result is read, lines are written.
   double wait_share = 0;  ///< Of the step, in which it waits for data.
   int64_t workers = 0;    ///< Of the loader.
   int64_t threads = 1;    ///< Of the host that compute.
@@ -59,8 +59,8 @@ SpeedRange predicted_speedup(const StepCosts& before, const StepChange& change, 
 /// but not more than kNoCeiling.
 double loading_ceiling(const StepCosts& costs);
 double computing_ceiling(const StepCosts& costs);
-/// The same where nothing were told of a step.
-double telling_ceiling(const StepCosts& costs);
+/// The most that a change could gain that makes reports of steps free.
+double reporting_ceiling(const StepCosts& costs);
 /// The most that a batch could gain a sample that is so many times as large: what a step costs
 /// once, and it all, is spread over more samples; loading is not.
 double batch_ceiling(const StepCosts& costs, double growth);

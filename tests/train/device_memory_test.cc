@@ -52,9 +52,9 @@ TEST(DeviceMemory, ABatchNormLeavesTheBatchWhole) {
 }
 
 TEST(DeviceMemory, SomeOfWhatIsFreeStaysFree) {
-  EXPECT_EQ(room_for_plan(int64_t{100} << 20), int64_t{98} << 20);
-  EXPECT_EQ(room_for_plan(int64_t{10} << 20), int64_t{9} << 20);
-  EXPECT_EQ(room_for_plan(1000), 0);
+  EXPECT_EQ(memory_for_plan(int64_t{100} << 20), int64_t{98} << 20);
+  EXPECT_EQ(memory_for_plan(int64_t{10} << 20), int64_t{9} << 20);
+  EXPECT_EQ(memory_for_plan(1000), 0);
 }
 
 // The host's memory is not checked: the operating system reports what it lacks.

@@ -1,4 +1,4 @@
-// What a variant does in a step beside computing: it tells of it, as a run would, into files that
+// A variant does more in a step than compute: it reports the step, as a run would, into files that
 // nobody finds, and says when a step fails.
 #include "ridge/tune/engine/engine_variant.h"
 
@@ -61,10 +61,10 @@ TEST_F(EngineVariantFiles, WithoutAFolderNothingIsWritten) {
 TEST_F(EngineVariantFiles, RareMetricsWriteLess) {
   const std::string train = "[train]\nbatch = 16\nsteps = 900000\neval_every = 900000\nout = 'x'\n";
   EngineVariant often(config(train), 0);
-  often.run(4000, StepKind::kTell);
+  often.run(4000, StepKind::kReport);
   const int64_t all = nameless_bytes();
   EngineVariant rare(config(train + "[metrics]\nevery = 1000\n"), 0);
-  rare.run(4000, StepKind::kTell);
+  rare.run(4000, StepKind::kReport);
   EXPECT_GT(all, 65536);
   EXPECT_LT(nameless_bytes() - all, all / 10);
 }
@@ -77,11 +77,11 @@ TEST_F(EngineVariantFiles, AFolderThatCannotBeMadeIsSaid) {
             std::string::npos);
 }
 
-TEST(EngineVariant, TellingLeavesTheStateAlone) {
+TEST(EngineVariant, AReportLeavesTheStateAlone) {
   EngineVariant variant(config("[train]\nbatch = 16\nsteps = 100\n"), 0);
   variant.run(3);
   const std::string hash = variant.state_hash();
-  EXPECT_GT(variant.run(50, StepKind::kTell).seconds, 0.0);
+  EXPECT_GT(variant.run(50, StepKind::kReport).seconds, 0.0);
   EXPECT_EQ(variant.state_hash(), hash);
 }
 

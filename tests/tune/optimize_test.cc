@@ -44,13 +44,13 @@ while read -r line; do
     machine
     printf '{"facts":{"plan_hash":"ab","planned_bytes":9,"staging_bytes":1,"state_bytes":1,'
     printf '"batch":8,"micro":%d,"queue":0,"steps_per_epoch":9,"epoch_samples":72,"mix":1,"fair_steps":1,"token_growth":1,"memory_text":"",' $micro
-    echo '"made_again":0,"open_seconds":0.01}}'
+    echo '"recomputed":0,"open_seconds":0.01}}'
   elif on '"run":'; then
     steps=${line#*'"run":'} && steps=${steps%%,*}
     if on '"load"'; then answer $((steps * load))
     elif on '"kept"'; then answer $((steps * compute))
     elif on '"no_kernel"'; then answer $((steps * 500))
-    elif on '"tell"'; then answer $((steps * 50))
+    elif on '"report"'; then answer $((steps * 50))
     elif [ $workers = 0 ]; then answer $((steps * (compute + load)))
     else answer $((steps * (compute > load ? compute : load))); fi
   elif on '"timeline":'; then
@@ -109,7 +109,7 @@ constexpr Technique kTuned{"tuned", "", Affects::kComputing, tuned};
 constexpr Technique kJit{"jit", "", Affects::kComputing, jit};
 constexpr Technique kBf16{"bf16", "", Affects::kComputing, bf16};
 constexpr Technique kQueue{"queue", "", Affects::kLoading, queue};
-constexpr Technique kMetrics{"metrics", "", Affects::kTelling, rarely};
+constexpr Technique kMetrics{"metrics", "", Affects::kReporting, rarely};
 constexpr Technique kNever{"never", "", Affects::kComputing, never};
 
 class Told final : public OptimizeObserver {
@@ -354,11 +354,11 @@ TEST_F(OptimizeLoop, ASecondMicroBatchSizeTellsWhatLaunchesCost) {
 }
 
 // 50 us of 25 ms; the step of the baseline has a picture, and without a proof nothing is weighed.
-TEST_F(OptimizeLoop, WhatIsToldOfAStepHasItsCeiling) {
+TEST_F(OptimizeLoop, TheReportOfAStepHasItsCeiling) {
   const OptimizeResult result = optimize({kMetrics}, ":");
   ASSERT_EQ(result.trials.size(), 1u);
   EXPECT_EQ(result.trials[0].verdict, TrialVerdict::kNotTried);
-  EXPECT_TRUE(result.trials[0].reason.starts_with("ceiling 1.00: telling costs 0.05 ms of 2"))
+  EXPECT_TRUE(result.trials[0].reason.starts_with("ceiling 1.00: reporting costs 0.05 ms of 2"))
       << result.trials[0].reason;
   const StepTimeline& timeline = result.summary.result.timeline;
   ASSERT_EQ(timeline.launches.size(), 1u);

@@ -128,7 +128,7 @@ inline std::vector<SampleTrial> sample_useless() {
            0,
            SpeedRange{0.7, 0.9},
            1.4},
-          {"telling", "", TrialVerdict::kNotTried, "telling costs 0.01 ms of 33 ms", 0, {}, 1.001},
+          {"metrics", "", TrialVerdict::kNotTried, "reporting costs 0.1 ms of 33 ms", 0, {}, 1.003},
           {"kernels",
            "train.kernels \"exact\" -> \"fast\"",
            TrialVerdict::kRefused,
@@ -233,7 +233,7 @@ inline OptimizeSummary program_summary(bool gained) {
   if (gained)
     summary.recipe_path =
         "/home/somebody/.local/state/ridge/image_classifier-0123abcd-optimize/recipe.toml";
-  summary.energy_problem = "blocks of programs of others are not weighed";
+  summary.energy_problem = "blocks of third-party programs are not weighed";
   summary.price_per_hour.reset();
   for (VariantSpeed* variant : {&summary.baseline, &summary.result}) {
     variant->planned_bytes = 0;

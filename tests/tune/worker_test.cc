@@ -23,7 +23,7 @@ namespace {
 
 constexpr const char* kFacts =
     R"({"facts":{"plan_hash":"ab","planned_bytes":1,"staging_bytes":0,"state_bytes":1,"batch":2,"micro":1,"queue":3,)"
-    R"("steps_per_epoch":4,"epoch_samples":7,"mix":1,"fair_steps":1,"token_growth":1,"memory_text":"","made_again":0,"open_seconds":0.5}})";
+    R"("steps_per_epoch":4,"epoch_samples":7,"mix":1,"fair_steps":1,"token_growth":1,"memory_text":"","recomputed":0,"open_seconds":0.5}})";
 constexpr const char* kBlock =
     R"({"block":{"seconds":0.25,"waited_seconds":0.0,"stolen_seconds":0.0,"switches":7,)"
     R"("measured_bytes":99}})";
@@ -183,11 +183,12 @@ TEST(ServeVariant, RunsEveryKindOfStepAndHashesTheState) {
       "[model]\\nkind = 'mlp'\\nhidden = [8]\\noutputs = 3\\n[data]\\nkind = 'random'\\n"
       "shape = [4]\\nsamples = 64\\nclasses = 3\\n[train]\\nbatch = 16\\nsteps = 100\\n";
   const std::string open = "{\"open\":\"" + config + "\",\"epoch\":0}\n";
-  const auto lines = answers(open +
-                             "{\"run\":2,\"kind\":\"train\"}\n{\"hash\":true}\n"
-                             "{\"run\":9,\"kind\":\"kept\"}\n{\"run\":3,\"kind\":\"load\"}\n"
-                             "{\"run\":3,\"kind\":\"no_kernel\"}\n{\"run\":3,\"kind\":\"other\"}\n"
-                             "{\"run\":9,\"kind\":\"tell\"}\n{\"timeline\":2}\n{\"timeline\":0}\n");
+  const auto lines =
+      answers(open +
+              "{\"run\":2,\"kind\":\"train\"}\n{\"hash\":true}\n"
+              "{\"run\":9,\"kind\":\"kept\"}\n{\"run\":3,\"kind\":\"load\"}\n"
+              "{\"run\":3,\"kind\":\"no_kernel\"}\n{\"run\":3,\"kind\":\"other\"}\n"
+              "{\"run\":9,\"kind\":\"report\"}\n{\"timeline\":2}\n{\"timeline\":0}\n");
   ASSERT_EQ(lines.size(), 10u);
   const JsonValue facts = parse_json(lines[0], "facts").at("facts", "facts");
   EXPECT_EQ(facts.at("batch", "").as_integer("batch"), 16);

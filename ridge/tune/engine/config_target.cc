@@ -183,7 +183,7 @@ class ConfigTarget final : public Target {
     return std::make_unique<OpenConfig>(resolve(recipe), options, epoch);
   }
 
-  // A plan that keeps within the limit, whatever it costs: micro-batches and results made again.
+  // A plan that keeps within the limit, whatever it costs: micro-batches and recomputed results.
   // The process needs little memory besides (code, tables of kernels), and how much is known once
   // it has run.
   std::unique_ptr<OpenConfig> open_within_limit(const LoopView& loop) {

@@ -111,8 +111,8 @@ class BlockClock {
   int64_t switches_, start_;
 };
 
-// A barrier keeps what is made again apart from the first, and is no result itself.
-int64_t results_made_again(const Program& program) {
+// A barrier keeps a recomputed result apart from the first, and is no result itself.
+int64_t recomputed_results(const Program& program) {
   int64_t nodes = 0;
   for (const PassReport& pass : program.passes())
     if (pass.name == "recompute" && pass.changed)
@@ -139,7 +139,7 @@ struct EngineVariant::Parts {
   void fill_cache();
   void step(const data::Batch& batch, RunMode mode);
   Block queue(int64_t steps);
-  void tell(const data::Batch& batch, int64_t step, int64_t started_ns);
+  void report(const data::Batch& batch, int64_t step, int64_t started_ns);
   void start_reporting();
   void renew_files();
   void check_finite();
@@ -165,7 +165,7 @@ struct EngineVariant::Parts {
   std::unique_ptr<Session> session;  ///< Gone before the batches that its copies read.
   VariantFacts facts;
   int64_t total_steps = 0, steps_done = 0;
-  int64_t halted = 0;  ///< As of the last step that was told.
+  int64_t halted = 0;  ///< As of the last step that was reported.
   int64_t lines = 0;   ///< That its files have.
   TrainObserver nobody;
   std::optional<StepReporter> reporter;
@@ -216,7 +216,7 @@ EngineVariant::Parts::Parts(std::string_view text, int64_t epoch)
   facts.staging_bytes = in_loader + program.staging_bytes;
   facts.planned_bytes = program.total_bytes() + in_loader;
   facts.state_bytes = program.state_bytes;
-  facts.made_again = results_made_again(session->program());
+  facts.recomputed = recomputed_results(session->program());
   facts.batch = config.train.batch;
   facts.micro = config.train.micro;
   facts.queue = config.loader.workers == 0 ? 0 : config.loader.prefetch;
@@ -253,7 +253,7 @@ int64_t EngineVariant::Parts::schedule_step() const {
 void EngineVariant::Parts::step(const data::Batch& batch, RunMode mode) {
   const int64_t started = now_ns();
   session->run_step(batch, schedule_step(), std::max<int64_t>(total_steps, 1), mode);
-  tell(batch, ++steps_done, started);
+  report(batch, ++steps_done, started);
 }
 
 // What a device computes meanwhile does not count.
@@ -274,7 +274,7 @@ Block EngineVariant::Parts::queue(int64_t steps) {
 
 // What Run does after step number `step`, but that it is not left when something is not finite:
 // check_finite() is for after a block.
-void EngineVariant::Parts::tell(const data::Batch& batch, int64_t step, int64_t started_ns) {
+void EngineVariant::Parts::report(const data::Batch& batch, int64_t step, int64_t started_ns) {
   if (!reporter->is_due(step)) return;
   const StepResult result = session->last_result();
   halted = session->halted_steps();
@@ -376,7 +376,7 @@ int64_t EngineVariant::fewest_parts() const {
   const Parts& p = *parts_;
   const std::optional<int64_t> free = free_device_memory(p.config.train.device);
   if (!free) return 0;
-  return fewest_micro_batches(p.config, p.task, *p.backend, room_for_plan(*free)).value_or(0);
+  return fewest_micro_batches(p.config, p.task, *p.backend, memory_for_plan(*free)).value_or(0);
 }
 
 void EngineVariant::rewind() {
@@ -397,8 +397,8 @@ Block EngineVariant::run(int64_t steps, StepKind kind) {
   const BlockClock clock(*p.loader);
   for (int64_t i = 0; i < steps; ++i) {
     const data::Batch& batch = loads ? p.loader->next() : p.kept[i % p.kept.size()].batch();
-    if (kind == StepKind::kTell)
-      p.tell(batch, i + 1, now_ns());
+    if (kind == StepKind::kReport)
+      p.report(batch, i + 1, now_ns());
     else if (kind != StepKind::kLoad)
       p.step(batch, mode);
   }

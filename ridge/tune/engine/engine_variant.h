@@ -1,6 +1,6 @@
 // One variant of a training configuration, ready to be timed: what `ridge train` does in a step,
-// what it tells of it included, and the same with one part taken out or alone, which says what that
-// part costs.
+// its report included, and the same with one part taken out or alone, which says what that part
+// costs.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +17,14 @@ namespace ridge {
 
 /// What a stretch of steps does.
 enum class StepKind : uint8_t {
-  kTrain,     ///< All: the next batch from the loader, a step on it, and what is told of it.
+  kTrain,     ///< All: the next batch from the loader, a step on it, and its report.
   kKept,      ///< Steps on a few real batches that lie in memory, in turn: no loader.
   kLoad,      ///< The loader alone.
   kNoKernel,  ///< Kept batches and no kernel: what a step costs the host.
   kQueue,     ///< Kept batches, each step waited for: the time counts in which the host queues it.
-  kTell,      ///< No step, only what would be told of it: its result is read, lines are written.
+  kReport,    ///< No step, only its report: its result is read, lines are written.
 };
-constexpr std::string_view names_of(StepKind) { return "train|kept|load|no_kernel|queue|tell"; }
+constexpr std::string_view names_of(StepKind) { return "train|kept|load|no_kernel|queue|report"; }
 
 struct VariantFacts {
   std::string plan_hash;
@@ -43,7 +43,7 @@ struct VariantFacts {
   /// Times the samples a step, where batches had room for batch * context tokens.
   double token_growth = 1;
   std::string memory_text;  ///< What a limit of memory made of the plan; empty: nothing.
-  int64_t made_again = 0;   ///< Results that are made again within a step.
+  int64_t recomputed = 0;   ///< Results that are recomputed within a step.
   /// Of the device, once it is open; nothing where it computes in the host's memory.
   std::optional<int64_t> free_device_bytes;
   double open_seconds = 0;  ///< To open, plan, and fill a cache of samples where there is one.
@@ -60,7 +60,7 @@ struct VariantFacts {
     visit("steps_per_epoch", self.steps_per_epoch);
     visit("epoch_samples", self.epoch_samples);
     visit("memory_text", self.memory_text);
-    visit("made_again", self.made_again);
+    visit("recomputed", self.recomputed);
     visit("mix", self.mix);
     visit("fair_steps", self.fair_steps);
     visit("token_growth", self.token_growth);
@@ -96,7 +96,7 @@ class EngineVariant final : public Runner {
   /// its own what that has in use more than then, after the first steps: later others open.
   int64_t measured_bytes() const;
   /// The fewest parts of a step that the device has room for beside all that is open now, with
-  /// nothing made again; 0: none, or it has no memory of its own.
+  /// nothing recomputed; 0: none, or it has no memory of its own.
   int64_t fewest_parts() const;
 
  private:

@@ -62,9 +62,9 @@ std::string costs_no_more(Affects affects, const StepCosts& costs) {
       return "loading costs no more";
     case Affects::kLaunching:
       return "launches cost no more";
-    case Affects::kTelling:
+    case Affects::kReporting:
       return fmt::format(
-          "telling costs {:.2g} ms of {:.3g} ms", 1e3 * costs.tell, 1e3 * costs.step);
+          "reporting costs {:.2g} ms of {:.3g} ms", 1e3 * costs.report, 1e3 * costs.step);
     case Affects::kBatch:
     case Affects::kComputing:
       break;
@@ -101,7 +101,7 @@ Situation situation_of(const OpenConfig& best,
           .micro = facts.micro,
           .token_growth = facts.token_growth,
           .fewest_parts = fewest_parts,
-          .free_device_mib = room_for_plan(facts.free_device_bytes.value_or(0)) >> 20,
+          .free_device_mib = memory_for_plan(facts.free_device_bytes.value_or(0)) >> 20,
           .memory = limit_text};
 }
 

@@ -24,8 +24,8 @@ constexpr double kLongPartSeconds = 1;
 constexpr size_t kLeastChangePairs = 3, kMostChangePairs = 7;
 constexpr double kChangeSeconds = 1.5;
 
-// Telling takes microseconds and writes a line each time: enough for the clock, and no more.
-constexpr int64_t kToldSteps = 1000;
+// A report takes microseconds and writes a line each time: enough for the clock, and no more.
+constexpr int64_t kReportedSteps = 1000;
 
 // Queueing takes microseconds too, but each of these steps is computed.
 constexpr int64_t kQueuedSteps = 8;
@@ -45,7 +45,7 @@ constexpr double kCeilingNoise = 1.03;
 
 // Blocks that are not too short for the clock; the first also warm the variant up.
 int64_t part_steps(WorkerProcess& worker, StepKind kind) {
-  if (kind == StepKind::kTell) return kToldSteps;
+  if (kind == StepKind::kReport) return kReportedSteps;
   if (kind == StepKind::kQueue) return kQueuedSteps;
   int64_t steps = worker.facts().fair_steps;
   // Any 1, 2, 4 or all of a mix are a fair one, where its batches are nearly alike.
@@ -130,12 +130,12 @@ void PartMeter::measure_baseline(const LoopView& loop, OpenConfig& best) {
   loop.summary.result = speed;
   loop.report(
       fmt::format("baseline: {:.3g} ms a step; {:.3g} ms without the loader, {:.3g} ms the "
-                  "loader alone, {:.3g} ms without kernels, {:.3g} ms to tell of it",
+                  "loader alone, {:.3g} ms without kernels, {:.3g} ms to report it",
                   1e3 * costs_.step,
                   1e3 * costs_.compute,
                   1e3 * costs_.load,
                   1e3 * costs_.host,
-                  1e3 * costs_.tell));
+                  1e3 * costs_.report));
   if (best.facts().free_device_bytes) loop.report(queue_text(best.worker(), costs_.compute));
   loop.report(
       fmt::format("ceilings: {:.2f} times as fast if loading were free, {:.2f} if computing were",
@@ -210,9 +210,9 @@ void PartMeter::measure_best(OpenConfig& best, bool loads) {
   costs_.compute = measure_part(worker, StepKind::kKept);
   costs_.load = measure_part(worker, StepKind::kLoad);
   costs_.host = measure_part(worker, StepKind::kNoKernel);
-  costs_.tell = measure_part(worker, StepKind::kTell);
-  // A device waits for the host after a step that is told; else it computes meanwhile.
-  if (best.facts().free_device_bytes) costs_.tell += costs_.host;
+  costs_.report = measure_part(worker, StepKind::kReport);
+  // A device waits for the host after a step that is reported; else it computes meanwhile.
+  if (best.facts().free_device_bytes) costs_.report += costs_.host;
   micro_ = best.facts().micro;
   if (!loads) batch_.reset();
   note_block_steps(costs_, best.facts());
@@ -249,8 +249,8 @@ double PartMeter::ceiling_of(const Offer& offer) const {
     case Affects::kLaunching:
       if (batch_) return launching_ceiling(costs_, *batch_, micro_);
       break;
-    case Affects::kTelling:
-      return telling_ceiling(costs_);
+    case Affects::kReporting:
+      return reporting_ceiling(costs_);
     case Affects::kBatch:
       return batch_ceiling(costs_, kMostGrowth);
     case Affects::kComputing:

@@ -238,7 +238,7 @@ constexpr std::array kTechniques = {
     Technique{"capture", "launches as one piece", Affects::kComputing, propose_capture},
     Technique{"threads", "threads that compute", Affects::kComputing, propose_threads},
     Technique{"pinning", "threads that stay on a CPU", Affects::kComputing, propose_pinning},
-    Technique{"metrics", "steps reported late, some at once", Affects::kTelling, propose_metrics},
+    Technique{"metrics", "steps reported late, some at once", Affects::kReporting, propose_metrics},
     Technique{"micro", "fewer micro-batches a step", Affects::kLaunching, propose_micro},
     Technique{"padding", "batches as long as they need", Affects::kComputing, propose_padding},
     Technique{"jit", "machine code for fused loops", Affects::kComputing, propose_jit},

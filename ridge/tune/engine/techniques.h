@@ -20,7 +20,7 @@ enum class Affects : uint8_t {
   kComputing,
   kLaunching,  ///< Computing, by what each micro-batch costs whatever its size.
   kBatch,      ///< Computing; a sample takes as long to load.
-  kTelling,    ///< Computing, by what is told of a step.
+  kReporting,  ///< Computing, by the report of a step.
 };
 
 /// A batch may grow by so much at most.

@@ -99,8 +99,8 @@ std::string text_of_limit(const VariantFacts& facts, std::optional<int64_t> unli
                                                          in_mebibytes(facts.planned_bytes))
                                            : "";
   if (facts.memory_text.empty()) return "the plan is within the limit as it is" + peak;
-  return (facts.made_again > 0 ? fmt::format("made again: {} results; ", facts.made_again)
-                               : "nothing made again: ") +
+  return (facts.recomputed > 0 ? fmt::format("recomputed: {} results; ", facts.recomputed)
+                               : "nothing recomputed: ") +
          facts.memory_text + peak;
 }
 

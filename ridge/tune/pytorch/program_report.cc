@@ -30,7 +30,7 @@ void describe_program(const attach::CommandTemplate& command, OptimizeSummary& s
   summary.recipe_rest = " -- " + command.text();
   summary.doctor_use = "ridge doctor" + summary.recipe_rest;
   summary.machine = machine_fingerprint("cpu");
-  summary.energy_problem = "blocks of programs of others are not weighed";
+  summary.energy_problem = "blocks of third-party programs are not weighed";
   summary.guard.text = "no change was kept";
 }
 
