@@ -137,6 +137,12 @@ TrialOptions trial_until(int64_t until_ns, uint64_t seed) {
   return options;
 }
 
+double block_seconds(const TrialOptions& options, double step_seconds) {
+  const double steps = step_seconds * static_cast<double>(options.least_steps);
+  return std::max(options.block_seconds, steps) +
+         (step_seconds < kWarmStepSeconds ? step_seconds : 0);
+}
+
 double Pair::log_ratio() const {
   const double ratio = std::log(time_of(before) / time_of(after));
   return work == 1 ? ratio : ratio + std::log(work);

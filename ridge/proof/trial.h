@@ -85,6 +85,10 @@ struct TrialOptions {
 /// `until_ns` by now_ns().
 TrialOptions trial_until(int64_t until_ns, uint64_t seed);
 
+/// Seconds of a block of a variant whose steps take `step_seconds` each, with the step that warms
+/// up a short one.
+double block_seconds(const TrialOptions& options, double step_seconds);
+
 /// Two blocks of each variant, in their order.
 struct Pair {
   bool before_outside = false;  ///< ABBA, A the variant before; else BAAB.

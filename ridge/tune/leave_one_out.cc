@@ -11,9 +11,10 @@ namespace {
 
 // Takes the change out where it gains nothing any longer. Without a verdict it stays: it was proven
 // to gain once.
-void try_without(LoopState& loop, const TimedChange& kept) {
-  const Change& change = kept.change;
-  const RecipeText recipe = loop.target.recipe(loop.kept_changes(&change));
+void try_without(LoopState& loop, const Change& change) {
+  std::vector<Change> rest = loop.kept;
+  std::erase_if(rest, [&](const Change& one) { return one.key == change.key; });
+  const RecipeText recipe = loop.target.recipe(rest);
   const RecipeText whole = loop.recipe_with();
   if (recipe.hash == whole.hash) return;  // a later change took its place
   loop.observer.on_work(fmt::format("trying without {}", change.technique));
@@ -22,7 +23,7 @@ void try_without(LoopState& loop, const TimedChange& kept) {
   record.semantic_class = change.semantic_class;
   record.hypothesis = fmt::format(
       "it was {:.2f} times as fast when it was kept; beside the others that may be gone",
-      kept.gain);
+      change.gain);
   record.plan_hash = loop.best->plan_hash();
   std::unique_ptr<TunedVariant> without;
   const bool is_dropped = loop.attempt(record, [&] {
@@ -35,8 +36,7 @@ void try_without(LoopState& loop, const TimedChange& kept) {
     if (record.verdict == TrialVerdict::kOpen) record.reason += ": it stays";
     if (record.verdict != TrialVerdict::kNotFaster) return false;
     RestClasses classes{.dropped = change.semantic_class, .left = SemanticClass::kBitIdentical};
-    for (const Change& rest : loop.kept_changes(&change))
-      classes.left = std::max(classes.left, rest.semantic_class);
+    for (const Change& one : rest) classes.left = std::max(classes.left, one.semantic_class);
     if (!loop.take_guard(
             record, [&] { return loop.target.guard_rest(classes, pair, loop.guard_deadline()); }))
       return false;
@@ -51,24 +51,24 @@ void try_without(LoopState& loop, const TimedChange& kept) {
   loop.finish(std::move(record));
   if (!is_dropped) return;
   loop.set_best(std::move(without));
-  std::erase_if(loop.kept, [&](const TimedChange& one) { return one.change.key == change.key; });
+  loop.kept = std::move(rest);
 }
 
 }  // namespace
 
 // The smallest gain goes first.
 void leave_one_out(LoopState& loop) {
-  std::vector<TimedChange> order = loop.kept;
-  std::ranges::stable_sort(order, {}, &TimedChange::gain);
-  for (const TimedChange& kept : order) {
+  std::vector<Change> order = loop.kept;
+  std::ranges::stable_sort(order, {}, &Change::gain);
+  for (const Change& change : order) {
     if (loop.kept.size() < 2) return;
     const double trial =
-        loop.least_trial_seconds() + loop.target.guard_seconds(kept.change.semantic_class);
+        loop.least_trial_seconds() + loop.target.guard_seconds(change.semantic_class);
     if (stop_requested() || loop.budget.left() < loop.proof_need() + trial)
       loop.note(fmt::format("no time was left to see whether '{}' still gains beside the others",
-                            kept.change.text));
+                            change.text));
     else
-      try_without(loop, kept);
+      try_without(loop, change);
   }
 }
 

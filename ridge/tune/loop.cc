@@ -23,7 +23,7 @@ void claim(LoopState& loop, const TrialRecord& record, const TrialResult& trial)
                            .plan = record.plan_hash,
                            .config = {},
                            .machine = record.machine};
-  summary.recipe = loop.target.recipe(loop.kept_changes(), &proven).toml;
+  summary.recipe = loop.target.recipe(loop.kept, &proven).toml;
   for (std::string& note : trajectory_notes(summary, loop.result.trials))
     loop.note(std::move(note));
 }
@@ -52,9 +52,12 @@ void prove(LoopState& loop) {
     record.judge = proof.trial.judge;
     const int64_t begun = now_ns();
     trial = target.prove(pair, proof);
-    if (!trial.pairs.empty())
+    if (!trial.pairs.empty()) {
       pair_seconds =
           static_cast<double>(now_ns() - begun) * 1e-9 / static_cast<double>(trial.pairs.size());
+      summary.baseline.set_step(trial.before_seconds, wait_share(trial.pairs, &Pair::before));
+      summary.result.set_step(trial.after_seconds, wait_share(trial.pairs, &Pair::after));
+    }
     record_trial(record, trial, record.judge);
     return true;
   });
@@ -76,7 +79,6 @@ void prove(LoopState& loop) {
                           ? std::string(kWasStopped)
                           : open_reason(trial) + "; " +
                                 verdict_budget_text(open, record.judge, loop.budget.total()));
-    summary.result = summary.baseline;
     loop.note(fmt::format("what was kept could not be proven again: your {} stays as it is ({})",
                           summary.subject,
                           record.reason));
@@ -93,8 +95,9 @@ OptimizeResult run_loop(Target& target, const LoopOptions& options, OptimizeObse
   summary.guard = {.verdict = "not_needed", .text = "no change that was kept touches numbers"};
   summary.is_dry = options.is_dry;
   try {
-    loop.best = target.start({loop.budget, observer, summary});
-    loop.noise = target.noise();
+    loop.best = target.start({loop.budget, observer, summary, loop.noise});
+    loop.baseline_step_seconds = target.step_seconds();
+    loop.start_seconds = loop.best->open_seconds();
     search(loop);
     if (!options.is_dry) {
       if (loop.must_end())
@@ -111,6 +114,7 @@ OptimizeResult run_loop(Target& target, const LoopOptions& options, OptimizeObse
   loop.best.reset();
   // A limit of memory is kept to whatever was gained within it.
   if (summary.recipe.empty()) summary.recipe = target.recipe({}).toml;
+  if (!summary.is_faster()) summary.result = summary.baseline;
   summary.seconds = loop.budget.spent();
   return std::move(loop.result);
 }

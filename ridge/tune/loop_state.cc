@@ -20,15 +20,21 @@ constexpr double kProofSeconds = 12, kProofShare = 0.1;
 
 // ---- seconds ----
 
+TimingCosts LoopState::costs(VariantPair pair, double step_seconds) const {
+  return {.start_seconds = std::max(start_seconds, pair.before.open_seconds()),
+          .block_seconds = block_seconds(target.trial_options(pair, 0), step_seconds),
+          .run_seconds = std::max(pair.before.run_seconds(step_seconds),
+                                  pair.after.run_seconds(step_seconds))};
+}
+
 double LoopState::proof_block_seconds() const {
   return std::min(kProofSeconds, kProofShare * budget.total());
 }
 
 // The subject as it is is the slower one, and sets the length of the blocks.
 double LoopState::proof_need() const {
-  return proof_seconds(
-             target.timing_costs({*best, *best}, true), proof_pairs, proof_block_seconds()) +
-         target.proof_extra_seconds();
+  const TimingCosts timing = costs({*best, *best}, baseline_step_seconds);
+  return proof_seconds(timing, proof_pairs, proof_block_seconds()) + target.proof_extra_seconds();
 }
 
 double LoopState::search_seconds_left() const {
@@ -55,21 +61,14 @@ std::string LoopState::search_end_text() const {
 
 // ---- the best so far ----
 
-std::vector<Change> LoopState::kept_changes(const Change* without) const {
-  std::vector<Change> changes;
-  for (const TimedChange& one : kept)
-    if (without == nullptr || one.change.key != without->key) changes.push_back(one.change);
-  return changes;
-}
-
 double LoopState::kept_gain() const {
   double gain = 0;
-  for (const TimedChange& one : kept) gain += std::log(one.gain);
+  for (const Change& change : kept) gain += std::log(change.gain);
   return gain;
 }
 
 RecipeText LoopState::recipe_with(const Change* change) const {
-  std::vector<Change> changes = kept_changes();
+  std::vector<Change> changes = kept;
   if (change != nullptr) changes.push_back(*change);
   return target.recipe(changes);
 }

@@ -16,15 +16,11 @@ namespace ridge {
 /// A trial may take one of these shares of the budget.
 inline constexpr double kShortTrialShare = 0.1, kTrialShare = 0.2, kLongTrialShare = 0.35;
 
-/// A change, and the factor of speed that its trial measured.
-struct TimedChange {
-  Change change;
-  double gain = 1;
-};
-
 struct LoopState {
+  /// The costs of timing a pair, where a step of the slower one takes `step_seconds`.
+  TimingCosts costs(VariantPair pair, double step_seconds) const;
   /// The costs of timing what is as fast as the best so far, and seconds of a pair of it.
-  TimingCosts costs() const { return target.timing_costs({*best, *best}, false); }
+  TimingCosts costs() const { return costs({*best, *best}, target.step_seconds()); }
   double pair_seconds() const { return 4 * costs().block_seconds; }
   /// Seconds to reserve for the proof of what was kept, and those that its blocks take at least.
   double proof_need() const;
@@ -42,7 +38,6 @@ struct LoopState {
   /// The time by now_ns() from which on what is left belongs to the proof.
   int64_t guard_deadline() const { return LoopBudget::deadline(budget.left() - proof_need()); }
 
-  std::vector<Change> kept_changes(const Change* without = nullptr) const;
   /// The logarithm of the speedup of all that was kept.
   double kept_gain() const;
   /// The best recipe so far, with the change where one is given.
@@ -77,7 +72,9 @@ struct LoopState {
   LoopBudget budget{options.budget_seconds};
   OptimizeResult result{};
   std::unique_ptr<TunedVariant> best{};
-  std::vector<TimedChange> kept{};
+  std::vector<Change> kept{};
+  /// Seconds of a step of the subject as it is, and from its start until it could be timed.
+  double baseline_step_seconds = 0, start_seconds = 0;
   double noise = 0.02;  ///< Standard deviation of a pair's logarithm.
   int64_t timed = 0;    ///< Trials that were timed.
   int64_t proof_pairs = kProofPairs;

@@ -61,41 +61,25 @@ class Search {
 
   void run() {
     propose();
-    for (auto next = next_candidate(); next && !loop_.search_is_over(); next = next_candidate()) {
-      if (!candidates_[*next].change.needs_measurement) {
+    int listed = 0;
+    for (auto next = next_candidate(); next;) {
+      const bool is_known = !candidates_[*next].change.needs_measurement;
+      const bool is_listed = is_known && loop_.options.is_dry;
+      if (!is_listed && loop_.search_is_over()) break;
+      if (is_listed)
+        list(take(*next), ++listed);
+      else if (is_known)
         try_candidate(take(*next));
-        continue;
-      }
-      if (!measure(candidates_[*next])) take(*next);
+      else if (!measure(candidates_[*next]))
+        take(*next);
       // One candidate at most stays open, so that no more than three variants ever have memory.
-      const std::optional<size_t> best = next_candidate();
+      next = next_candidate();
       for (size_t i = 0; i < candidates_.size(); ++i)
-        if (i != best) candidates_[i].variant.reset();
+        if (i != next) candidates_[i].variant.reset();
     }
     const std::string reason = loop_.search_end_text();
     try_open_again();
     finish_rest(reason);
-  }
-
-  // Measures all for a dry run, and lists them in the order in which run() would try them.
-  void list_in_order() {
-    propose();
-    for (size_t i = 0; i < candidates_.size() && !loop_.search_is_over();) {
-      const Change& change = candidates_[i].change;
-      const bool is_measured = change.needs_measurement && promise_of(candidates_[i]);
-      if (is_measured && !measure(candidates_[i]))
-        take(i);
-      else
-        candidates_[i++].variant.reset();
-    }
-    for (int place = 1;; ++place) {
-      const std::optional<size_t> next = next_candidate();
-      if (!next || candidates_[*next].change.needs_measurement) break;
-      TrialRecord record = record_of(take(*next));
-      record.reason = fmt::format("dry run: it would be number {} to be tried", place);
-      loop_.finish(std::move(record));
-    }
-    finish_rest(loop_.search_is_over() ? loop_.search_end_text() : std::string(kNoTime));
   }
 
   // Every prediction has a record, and so has every technique; `reason` is that of changes that
@@ -114,7 +98,7 @@ class Search {
   // After a step the target may propose other changes than before.
   void propose() {
     std::vector<Candidate> known = std::exchange(candidates_, {});
-    for (Change& change : loop_.target.changes(loop_.kept_changes(), *loop_.best)) {
+    for (Change& change : loop_.target.changes(loop_.kept, *loop_.best)) {
       if (done_.contains(change.key)) continue;
       const auto had = std::ranges::find(
           known, change.key, [](const Candidate& candidate) { return candidate.change.key; });
@@ -219,6 +203,12 @@ class Search {
     return record;
   }
 
+  void list(const Candidate& candidate, int place) {
+    TrialRecord record = record_of(candidate);
+    record.reason = fmt::format("dry run: it would be number {} to be tried", place);
+    loop_.finish(std::move(record));
+  }
+
   // Opens the candidate where it is not open, with the best so far beside it.
   void open(Candidate& candidate) {
     loop_.best->revive();
@@ -260,7 +250,7 @@ class Search {
     record.plan_hash = candidate.plan_hash;
     if (!target.is_sound(candidate.change, pair, record)) return false;
     // The blocks of a candidate that loads ahead are longer than those of the best so far.
-    const double pairs = timing_seconds(target.timing_costs(pair, false), kVerdictPairs, 0);
+    const double pairs = timing_seconds(loop_.costs(pair, target.step_seconds()), kVerdictPairs, 0);
     const double left = loop_.trial_seconds_left(record.semantic_class);
     if (left < kEnoughOfPairs * pairs) {
       const double rest = loop_.budget.left();
@@ -286,7 +276,7 @@ class Search {
 
   // The trial takes `most_seconds` at most, or as long as it may by its prediction.
   TrialVerdict try_candidate(Candidate candidate, std::optional<double> most_seconds = {}) {
-    const Change change = candidate.change;
+    Change change = candidate.change;
     const double seconds = most_seconds.value_or(longest_trial(change));
     loop_.observer.on_work(fmt::format("trying {}", change.technique));
     done_.insert(change.key);
@@ -297,9 +287,9 @@ class Search {
         loop_.attempt(record, [&] { return run_trial(candidate, seconds, record, trial); });
     const TrialRecord& finished = loop_.finish(std::move(record));
     const TrialVerdict verdict = finished.verdict;
-    const double gain = finished.measured ? finished.measured->mid : 1;
+    change.gain = finished.measured ? finished.measured->mid : 1;
     if (is_kept) {
-      loop_.kept.push_back({change, gain});
+      loop_.kept.push_back(change);
       loop_.set_best(std::move(candidate.variant));
       for (Candidate& other : candidates_)
         other.variant.reset();  // of a recipe that is not the best
@@ -308,7 +298,7 @@ class Search {
       return verdict;
     }
     loop_.proof_pairs = pairs_before;
-    if (verdict == TrialVerdict::kOpen && gain >= kSeemsToGain) open_.push_back({change, gain});
+    if (verdict == TrialVerdict::kOpen && change.gain >= kSeemsToGain) open_.push_back(change);
     if (verdict != TrialVerdict::kGuardFailed && verdict != TrialVerdict::kUnguarded)
       return verdict;
     propose();
@@ -324,39 +314,38 @@ class Search {
 
   // The change that seemed to gain most comes first, each for as long as there is time.
   void try_open_again() {
-    std::vector<TimedChange> again = std::exchange(open_, {});
-    std::ranges::stable_sort(again, std::greater{}, &TimedChange::gain);
-    for (const TimedChange& next : again) {
+    std::vector<Change> again = std::exchange(open_, {});
+    std::ranges::stable_sort(again, std::greater{}, &Change::gain);
+    for (const Change& next : again) {
       if (stop_requested()) return;
-      const double seconds = loop_.trial_seconds_left(next.change.semantic_class);
+      const double seconds = loop_.trial_seconds_left(next.semantic_class);
       if (!loop_.stopped.empty() || seconds < loop_.least_trial_seconds()) return note_open(next);
       loop_.observer.on_message(
-          fmt::format("{} is tried again, for longer: it seemed to gain", next.change.technique));
-      if (try_candidate({.change = next.change}, seconds) == TrialVerdict::kOpen) note_open(next);
+          fmt::format("{} is tried again, for longer: it seemed to gain", next.technique));
+      if (try_candidate({.change = next}, seconds) == TrialVerdict::kOpen) note_open(next);
     }
   }
 
-  void note_open(const TimedChange& open) {
+  void note_open(const Change& open) {
     const TimingCosts costs = loop_.costs();
-    loop_.note(
-        fmt::format("{} seemed to gain, and no time is left to try it for longer: {}",
-                    open.change.technique,
-                    verdict_budget_text(
-                        {.pairs = 0,
-                         .gain = std::log(open.gain),
-                         .noise = loop_.noise,
-                         .pair_seconds = timing_seconds(costs, 1, 0) / 2,
-                         .more_seconds = costs.start_seconds - loop_.search_seconds_left() +
-                                         loop_.target.guard_seconds(open.change.semantic_class)},
-                        loop_.target.trial_options({*loop_.best, *loop_.best}, 0).judge,
-                        loop_.budget.total())));
+    loop_.note(fmt::format(
+        "{} seemed to gain, and no time is left to try it for longer: {}",
+        open.technique,
+        verdict_budget_text({.pairs = 0,
+                             .gain = std::log(open.gain),
+                             .noise = loop_.noise,
+                             .pair_seconds = timing_seconds(costs, 1, 0) / 2,
+                             .more_seconds = costs.start_seconds - loop_.search_seconds_left() +
+                                             loop_.target.guard_seconds(open.semantic_class)},
+                            loop_.target.trial_options({*loop_.best, *loop_.best}, 0).judge,
+                            loop_.budget.total())));
   }
 
   LoopState& loop_;
   std::vector<Candidate> candidates_;
-  std::set<std::string> done_;     ///< Keys of changes that are not tried again.
-  std::vector<TimedChange> open_;  ///< Changes that seemed to gain, and have no verdict.
-  double measured_seconds_ = 0;    ///< Seconds spent on quick measurements.
+  std::set<std::string> done_;   ///< Keys of changes that are not tried again.
+  std::vector<Change> open_;     ///< Changes that seemed to gain, and have no verdict.
+  double measured_seconds_ = 0;  ///< Seconds spent on quick measurements.
 };
 
 }  // namespace
@@ -364,7 +353,7 @@ class Search {
 void search(LoopState& loop) {
   Search search(loop);
   try {
-    loop.options.is_dry ? search.list_in_order() : search.run();
+    search.run();
   } catch (const TrialStopped&) {
     search.finish_rest(stop_requested() ? kWasStopped : kNoTime);
     throw;

@@ -43,6 +43,11 @@ class TunedVariant : public Runner {
   virtual void work_until(int64_t /*until_ns*/) {}
   /// The hash of its plan; empty where it has none.
   virtual std::string plan_hash() const { return {}; }
+  /// Seconds from its start until it could be timed, the last time.
+  virtual double open_seconds() const { return 0; }
+  /// Seconds for which it can be timed before its program ends by itself, where a step takes
+  /// `step_seconds`; 0: it does not end, or nobody has seen it end.
+  virtual double run_seconds(double /*step_seconds*/) const { return 0; }
 };
 
 /// One change that a technique would make to the best recipe so far, or why it would make none.
@@ -62,6 +67,7 @@ struct Change {
   std::string ceiling_text{};       ///< Why a change with a ceiling that low is not tried.
   std::optional<SpeedRange> predicted{};  ///< Its gain as measurements predict it.
   bool needs_measurement = false;  ///< A quick measurement would say what it gains, or say it anew.
+  double gain = 1;                 ///< The factor of speed that its trial measured.
 };
 
 /// Two variants that are timed against each other, such as the best so far and a candidate.
@@ -75,6 +81,7 @@ struct LoopView {
   const LoopBudget& budget;
   OptimizeObserver& observer;
   OptimizeSummary& summary;
+  double& noise;  ///< LoopState::noise, for a target that measures it.
 
   /// A line of the report about the parts of a step, which the observer is told at once.
   void report(std::string part) const {
@@ -112,8 +119,6 @@ class Target {
                                              int64_t until_ns) = 0;
   /// Opens the error of a subject that cannot be run: "'COMMAND' cannot be tuned".
   virtual std::string cannot_run() const = 0;
-  /// The standard deviation of the logarithm of a pair, as this machine makes it.
-  virtual double noise() const { return 0.02; }
 
   /// The names of all techniques.
   virtual std::vector<std::string> techniques() const = 0;
@@ -131,9 +136,8 @@ class Target {
   virtual bool is_sound(const Change& change, VariantPair pair, TrialRecord& record) = 0;
   /// How both are timed: the length of blocks, the work of a step, the bets.
   virtual TrialOptions trial_options(VariantPair pair, int64_t until_ns) const = 0;
-  /// The costs of timing the pair, where a step of the slower one takes as long as one of the
-  /// subject as it is (`of_baseline`) or of the best so far, which is the first.
-  virtual TimingCosts timing_costs(VariantPair pair, bool of_baseline) const = 0;
+  /// Seconds of a step of the best so far.
+  virtual double step_seconds() const = 0;
   /// Seconds that the guard of one more change of the class takes.
   virtual double guard_seconds(SemanticClass semantic_class) const = 0;
   /// Judges the numbers of the candidate, which is the best with the change. A change in the place

@@ -35,6 +35,7 @@ class MadeUpVariant final : public TunedVariant {
     std::normal_distribution<double> noise(1, 0.01);
     return {.seconds = static_cast<double>(steps) * step_seconds(recipe_) * noise(generator_)};
   }
+  double open_seconds() const override { return 0.1; }
   const std::string& recipe() const { return recipe_; }
 
  private:
@@ -71,9 +72,7 @@ class MadeUpTarget final : public Target {
   TrialOptions trial_options(VariantPair, int64_t until_ns) const override {
     return trial_until(until_ns, 0);
   }
-  TimingCosts timing_costs(VariantPair, bool) const override {
-    return {.start_seconds = 0.1, .block_seconds = 0.02};
-  }
+  double step_seconds() const override { return 0.01; }
   double guard_seconds(SemanticClass) const override { return 1; }
   GuardOutcome guard(const Change& change, VariantPair, int64_t) override {
     return {.passed = change.technique != "wrong", .text = "outputs were compared"};

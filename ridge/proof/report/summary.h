@@ -28,6 +28,13 @@ struct VariantSpeed {
   std::string config;                     ///< TOML of all that it ran with.
   StepTimeline timeline;                  ///< One step; without launches: not recorded.
   std::vector<MemoryShare> memory;        ///< Its bytes by role; sums to planned_bytes.
+
+  /// A step of `step_samples` takes so many seconds, and waits for data in a share of them.
+  void set_step(double seconds, double wait_share) {
+    step_ms = 1e3 * seconds;
+    samples_per_s = seconds > 0 ? step_samples / seconds : 0;
+    loader_wait_share = wait_share;
+  }
 };
 
 /// The only number that is claimed: from the final proof, in fresh processes. It is of the time for

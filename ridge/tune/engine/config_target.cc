@@ -37,7 +37,7 @@ class ConfigTarget final : public Target {
         cpus_(usable_cpus()),
         meter_(cpus_),
         guard_(request_.program, request_.loop.budget_seconds, meter_),
-        offers_(request_.techniques, request_.flags, meter_) {}
+        offers_(request_, cpus_, meter_) {}
 
   std::unique_ptr<TunedVariant> open(const std::string& recipe,
                                      int64_t epoch,
@@ -59,8 +59,9 @@ class ConfigTarget final : public Target {
     describe_config(request_, resolve({}).loaded.config.train.device, loop.summary);
     std::unique_ptr<OpenConfig> best = open_within_limit(loop);
     guard_.begin(*best);
-    loop.summary.baseline = loop.summary.result = speed_of(*best);
-    meter_.measure_baseline(loop, *best);
+    describe_variant(*best, loop.summary.baseline);
+    meter_.measure_best(*best, false);
+    report_baseline(loop, *best, meter_.costs(), queue_seconds(*best));
     std::unique_ptr<OpenConfig> twin = open_config(base_, 0, loop.budget.end_ns());
     meter_.measure_noise(loop, *best, *twin, request_.loop.seed);
     twin.reset();
@@ -69,12 +70,11 @@ class ConfigTarget final : public Target {
       recipe.set("train.micro", fmt::format("{}", micro));
       return open_config(recipe, 0, loop.budget.end_ns());
     });
-    fewest_parts_ = fewest_parts(*best);
     return best;
   }
 
   std::vector<Change> changes(std::span<const Change> kept, TunedVariant& best) override {
-    return offers_.changes(kept, situation(as_config(best)), as_config(best));
+    return offers_.changes(kept, as_config(best), limit_text_);
   }
 
   RecipeText recipe(std::span<const Change> kept, const RecipeClaim* proven) override {
@@ -118,11 +118,7 @@ class ConfigTarget final : public Target {
     return options;
   }
 
-  TimingCosts timing_costs(VariantPair pair, bool of_baseline) const override {
-    const VariantFacts& facts = as_config(pair.before).facts();
-    return {.start_seconds = facts.open_seconds,
-            .block_seconds = meter_.block_seconds(facts.mix, of_baseline)};
-  }
+  double step_seconds() const override { return meter_.costs().step; }
 
   double guard_seconds(SemanticClass semantic_class) const override {
     return guard_.seconds(semantic_class);
@@ -137,12 +133,10 @@ class ConfigTarget final : public Target {
     return outcome_of(std::move(answer));
   }
 
-  void keep(const Change& change, TunedVariant& best_variant, const TrialResult&) override {
-    OpenConfig& best = as_config(best_variant);
+  void keep(const Change& change, TunedVariant& best, const TrialResult&) override {
     guard_.keep(change.semantic_class);
     offers_.note_kept(change.loads);
-    meter_.measure_best(best, change.loads);
-    fewest_parts_ = fewest_parts(best);
+    meter_.measure_best(as_config(best), change.loads);
   }
 
   GuardOutcome guard_rest(RestClasses classes, VariantPair pair, int64_t until_ns) override {
@@ -160,8 +154,10 @@ class ConfigTarget final : public Target {
 
   // Besides, a pair may begin at the end of the time.
   double proof_extra_seconds() const override {
+    TrialOptions options;
+    options.least_steps = meter_.least_steps(1);
     return std::min(kTracingSeconds, kTracingShare * request_.loop.budget_seconds) +
-           4 * meter_.block_seconds(1, false);
+           4 * block_seconds(options, step_seconds());
   }
 
  private:
@@ -213,25 +209,13 @@ class ConfigTarget final : public Target {
     return best;
   }
 
-  // Only where there are parts to do without; else 0.
-  int64_t fewest_parts(OpenConfig& best) const {
-    const VariantFacts& facts = best.facts();
-    const bool may_do = facts.micro > 1 && facts.free_device_bytes && request_.memory_bytes == 0;
-    return may_do ? best.worker().fewest_parts() : 0;
-  }
-
-  Situation situation(const OpenConfig& best) const {
-    return situation_of(best, cpus_, request_.loop.allow_trajectory, fewest_parts_, limit_text_);
-  }
-
   OptimizeRequest request_;
   int cpus_;
   Recipe base_;  ///< The recipe of every variant: a memory limit, or nothing.
   PartMeter meter_;
   ConfigGuard guard_;
   OfferList offers_;
-  int64_t fewest_parts_ = 0;  ///< A device has room for so many parts of a step; 0: unknown.
-  std::string limit_text_;    ///< The plan that a limit of memory led to, in words.
+  std::string limit_text_;  ///< The plan that a limit of memory led to, in words.
 };
 
 }  // namespace

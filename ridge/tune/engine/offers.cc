@@ -6,7 +6,6 @@
 
 #include "ridge/train/device_memory.h"
 #include "ridge/train/process_memory.h"
-#include "ridge/tune/engine/part_meter.h"
 
 namespace ridge {
 namespace {
@@ -14,6 +13,9 @@ namespace {
 // Plans of a candidate that are in memory at the same time: while it is timed, one beside the best,
 // and while it is guarded two more in another process.
 constexpr double kPlansAtOnce = 3;
+
+// A ceiling is measured too.
+constexpr double kCeilingNoise = 1.03;
 
 // How many times the batch could grow within free memory.
 double batch_room(const VariantFacts& facts) {
@@ -80,27 +82,27 @@ bool keeps_kernels(const Offer& offer, const OpenConfig& best, const OpenConfig&
 
 }  // namespace
 
-Situation situation_of(const OpenConfig& best,
-                       int cpus,
-                       bool allow_trajectory,
-                       int64_t fewest_parts,
-                       const std::string& limit_text) {
+// The best configuration so far as techniques see it.
+Situation OfferList::situation_of(OpenConfig& best, const std::string& limit_text) const {
   const TrainConfig& config = best.config();
   const VariantFacts& facts = best.facts();
   const auto steps_per_epoch = static_cast<double>(facts.steps_per_epoch);
+  // Only where there are parts to do without.
+  const bool may_have_fewer =
+      facts.micro > 1 && facts.free_device_bytes && request_.memory_bytes == 0;
   return {.config = config,
           .settings = *best.resolved().settings,
-          .cpus = cpus,
+          .cpus = cpus_,
           .epochs = config.train.steps > 0
                         ? static_cast<double>(config.train.steps) / steps_per_epoch
                         : static_cast<double>(config.train.epochs),
           .epoch_samples = facts.epoch_samples,
           .epoch_steps = facts.steps_per_epoch,
           .batch_room = batch_room(facts),
-          .allow_trajectory = allow_trajectory,
+          .allow_trajectory = request_.loop.allow_trajectory,
           .micro = facts.micro,
           .token_growth = facts.token_growth,
-          .fewest_parts = fewest_parts,
+          .fewest_parts = may_have_fewer ? best.fewest_parts() : 0,
           .free_device_mib = memory_for_plan(facts.free_device_bytes.value_or(0)) >> 20,
           .memory = limit_text};
 }
@@ -115,10 +117,11 @@ size_t OfferList::id_of(const Technique& technique, Proposal proposal) {
 }
 
 std::vector<Change> OfferList::changes(std::span<const Change> kept,
-                                       const Situation& situation,
-                                       const OpenConfig& best) {
+                                       OpenConfig& best,
+                                       const std::string& limit_text) {
+  const Situation situation = situation_of(best, limit_text);
   std::vector<Change> changes;
-  for (const Technique& technique : techniques_) {
+  for (const Technique& technique : request_.techniques) {
     // A technique that was kept would only take back its own change.
     if (std::ranges::find(kept, technique.name, &Change::technique) != kept.end()) continue;
     Proposals proposals = technique.propose(situation);
@@ -149,16 +152,17 @@ Change OfferList::change_of(size_t id, const Situation& situation, const OpenCon
                 .loads = offer.loads(),
                 .settled = who_set(offer.proposal.changes, best)};
   // The environment reaches the workers too: only a flag can be left out to measure it.
-  change.is_foreseen = !change.settled.empty() && is_set_by(flags_, offer.proposal.changes);
-  foresee(change);
+  change.is_foreseen = !change.settled.empty() && is_set_by(request_.flags, offer.proposal.changes);
+  foresee(change, best);
   return change;
 }
 
 void OfferList::measure(Change& change, OpenConfig& best, OpenConfig& candidate) {
   Offer& offer = offers_[change.id];
   if (keeps_kernels(offer, best, candidate)) return;  // refusal() says so
-  meter_.measure(offer, best, candidate);
-  foresee(change);
+  offer.step = meter_.measure(best, candidate, offer.loads());
+  offer.is_stale = false;
+  foresee(change, best);
 }
 
 std::string OfferList::refusal(const Change& change,
@@ -175,14 +179,46 @@ std::string OfferList::refusal(const Change& change,
   return {};
 }
 
+// The most that the offer could gain.
+double OfferList::ceiling_of(const Offer& offer, const OpenConfig& best) const {
+  const StepCosts& costs = meter_.costs();
+  switch (offer.technique->affects) {
+    case Affects::kLoading:
+      return loading_ceiling(costs);
+    case Affects::kLaunching:
+      if (meter_.batch()) return launching_ceiling(costs, *meter_.batch(), best.facts().micro);
+      break;
+    case Affects::kReporting:
+      return reporting_ceiling(costs);
+    case Affects::kBatch:
+      return batch_ceiling(costs, kMostGrowth);
+    case Affects::kComputing:
+      break;
+  }
+  return computing_ceiling(costs);
+}
+
+// After the other part of the step has changed, the prediction follows from the same measurement.
+SpeedRange OfferList::predict(const Offer& offer, double ceiling) const {
+  StepChange change = *offer.step;
+  if (offer.loads())
+    change.threads_after = meter_.costs().threads;
+  else
+    change.workers_after = meter_.costs().workers;
+  // No change takes away more than its part, whatever the noise of that part.
+  const double most = kCeilingNoise * ceiling;
+  const SpeedRange range = predicted_speedup(meter_.costs(), change, cpus_);
+  return {.low = std::min(range.low, most), .high = std::min(range.high, most)};
+}
+
 // Fills in ceiling and prediction.
-void OfferList::foresee(Change& change) const {
+void OfferList::foresee(Change& change, const OpenConfig& best) const {
   const Offer& offer = offers_[change.id];
-  change.ceiling = meter_.ceiling_of(offer);
+  change.ceiling = ceiling_of(offer, best);
   change.ceiling_text = fmt::format("ceiling {:.2f}: {}",
                                     *change.ceiling,
                                     costs_no_more(offer.technique->affects, meter_.costs()));
-  if (offer.step) change.predicted = meter_.predict(offer);
+  if (offer.step) change.predicted = predict(offer, *change.ceiling);
   change.needs_measurement = !offer.step || offer.is_stale;
 }
 

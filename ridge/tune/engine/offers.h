@@ -6,9 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "ridge/tune/engine/open_config.h"
-#include "ridge/tune/engine/techniques.h"
-#include "ridge/tune/prediction.h"
+#include "ridge/tune/engine/config_target.h"
+#include "ridge/tune/engine/part_meter.h"
 
 namespace ridge {
 
@@ -26,30 +25,18 @@ struct Offer {
   bool stays() const { return is_mended || proposal.semantic_class == SemanticClass::kTrajectory; }
 };
 
-/// The best configuration so far as techniques see it. `limit_text` says in words what a limit of
-/// memory led to; a device has room for `fewest_parts` parts of a step at the fewest, 0: unknown.
-Situation situation_of(const OpenConfig& best,
-                       int cpus,
-                       bool allow_trajectory,
-                       int64_t fewest_parts,
-                       const std::string& limit_text);
-
-class PartMeter;
-
 /// All proposals of a run, by Change::id.
 class OfferList {
  public:
-  /// No technique changes what `flags` set. All three must outlive it.
-  OfferList(std::span<const Technique> techniques,
-            const std::vector<ConfigFlag>& flags,
-            PartMeter& meter)
-      : techniques_(techniques), flags_(flags), meter_(meter) {}
+  /// `request` and `meter` must outlive it.
+  OfferList(const OptimizeRequest& request, int cpus, PartMeter& meter)
+      : request_(request), cpus_(cpus), meter_(meter) {}
 
   const Offer& operator[](const Change& change) const { return offers_[change.id]; }
-  /// Target::changes(), where `situation` is that of `best`.
+  /// Target::changes(). `limit_text` says in words what a limit of memory led to.
   std::vector<Change> changes(std::span<const Change> kept,
-                              const Situation& situation,
-                              const OpenConfig& best);
+                              OpenConfig& best,
+                              const std::string& limit_text);
   /// Predicts the change anew, by the part of a step that it affects.
   void measure(Change& change, OpenConfig& best, OpenConfig& candidate);
   /// Why the open candidate is not worth timing; empty: it is.
@@ -62,12 +49,15 @@ class OfferList {
   void note_kept(bool loads);
 
  private:
-  void foresee(Change& change) const;
+  Situation situation_of(OpenConfig& best, const std::string& limit_text) const;
+  double ceiling_of(const Offer& offer, const OpenConfig& best) const;
+  SpeedRange predict(const Offer& offer, double ceiling) const;
+  void foresee(Change& change, const OpenConfig& best) const;
   size_t id_of(const Technique& technique, Proposal proposal);
   Change change_of(size_t id, const Situation& situation, const OpenConfig& best) const;
 
-  std::span<const Technique> techniques_;
-  const std::vector<ConfigFlag>& flags_;
+  const OptimizeRequest& request_;
+  int cpus_;
   PartMeter& meter_;
   std::vector<Offer> offers_;
 };

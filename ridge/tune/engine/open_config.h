@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "ridge/tune/engine/resolved_config.h"
@@ -32,6 +33,7 @@ class OpenConfig final : public TunedVariant {
     worker_->work_until(until_ns);
   }
   std::string plan_hash() const override { return facts().plan_hash; }
+  double open_seconds() const override { return facts().open_seconds; }
 
   WorkerProcess& worker() { return *worker_; }
   const WorkerProcess& worker() const { return *worker_; }
@@ -40,6 +42,11 @@ class OpenConfig final : public TunedVariant {
   const ResolvedConfig& resolved() const { return config_; }
   /// The hash of the state after kHashSteps steps of the epoch.
   const std::string& state_hash() const { return state_hash_; }
+  /// EngineVariant::fewest_parts(), with the memory that was free when this was first asked.
+  int64_t fewest_parts() {
+    if (!fewest_parts_) fewest_parts_ = worker_->fewest_parts();
+    return *fewest_parts_;
+  }
 
  private:
   void start() {
@@ -52,6 +59,7 @@ class OpenConfig final : public TunedVariant {
   int64_t epoch_;
   std::unique_ptr<WorkerProcess> worker_;
   std::string state_hash_;
+  std::optional<int64_t> fewest_parts_;
 };
 
 inline OpenConfig& as_config(TunedVariant& variant) { return static_cast<OpenConfig&>(variant); }

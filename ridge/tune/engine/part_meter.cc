@@ -8,7 +8,6 @@
 #include "ridge/base/clock.h"
 #include "ridge/base/error.h"
 #include "ridge/base/stats.h"
-#include "ridge/tune/engine/variant_report.h"
 
 namespace ridge {
 namespace {
@@ -39,9 +38,6 @@ constexpr double kNoiseShare = 0.05;
 
 // Seconds of a block, where batches differ in length.
 constexpr double kMixSeconds = 0.05;
-
-// A ceiling is measured too.
-constexpr double kCeilingNoise = 1.03;
 
 // Blocks that are not too short for the clock; the first also warm the variant up.
 int64_t part_steps(WorkerProcess& worker, StepKind kind) {
@@ -105,42 +101,11 @@ StepCosts known_costs(const OpenConfig& variant, int cpus) {
           .samples = samples_per_step(variant.facts())};
 }
 
-// Which of a device and its host the other waits for.
-std::string queue_text(WorkerProcess& worker, double compute) {
-  constexpr double kNear = 0.8;
-  const double queue = measure_part(worker, StepKind::kQueue);
-  return fmt::format(
-      "device: the host queues a step in {:.3g} ms, and the device is through in {:.3g} ms: {}",
-      1e3 * queue,
-      1e3 * compute,
-      queue > kNear * compute ? "it waits for launches" : "launches do not hold it back");
-}
-
 }  // namespace
 
-// ---- the configuration as it is ----
-
-void PartMeter::measure_baseline(const LoopView& loop, OpenConfig& best) {
-  measure_best(best, false);
-  baseline_seconds_ = costs_.step;
-  VariantSpeed& speed = loop.summary.baseline;
-  speed = speed_of(best, costs_.step);
-  speed.loader_wait_share = costs_.wait_share;
-  speed.timeline = timeline_of(best, costs_.step);
-  loop.summary.result = speed;
-  loop.report(
-      fmt::format("baseline: {:.3g} ms a step; {:.3g} ms without the loader, {:.3g} ms the "
-                  "loader alone, {:.3g} ms without kernels, {:.3g} ms to report it",
-                  1e3 * costs_.step,
-                  1e3 * costs_.compute,
-                  1e3 * costs_.load,
-                  1e3 * costs_.host,
-                  1e3 * costs_.report));
-  if (best.facts().free_device_bytes) loop.report(queue_text(best.worker(), costs_.compute));
-  loop.report(
-      fmt::format("ceilings: {:.2f} times as fast if loading were free, {:.2f} if computing were",
-                  loading_ceiling(costs_),
-                  computing_ceiling(costs_)));
+std::optional<double> queue_seconds(OpenConfig& variant) {
+  if (!variant.facts().free_device_bytes) return std::nullopt;
+  return measure_part(variant.worker(), StepKind::kQueue);
 }
 
 // The same variant twice: what the machine adds to a pair by itself.
@@ -158,7 +123,7 @@ void PartMeter::measure_noise(const LoopView& loop,
     loop.summary.notes.emplace_back("others take this machine's CPU time: few verdicts will stand");
     return;
   }
-  costs_.noise = std::max(*noise, 0.005);
+  costs_.noise = loop.noise = std::max(*noise, 0.005);
   constexpr double kShown = 0.05;
   const int64_t most = TrialOptions{}.most_pairs;
   const int64_t pairs = pairs_for_power({}, std::log1p(kShown), std::max(*noise, 1e-4), 0.9, most);
@@ -199,8 +164,6 @@ void PartMeter::measure_launches(const LoopView& loop, OpenConfig& best, const O
                   launching_ceiling(costs_, *batch_, facts.micro)));
 }
 
-// ---- the best so far, and changes to it ----
-
 void PartMeter::measure_best(OpenConfig& best, bool loads) {
   WorkerProcess& worker = best.worker();
   const double noise = costs_.noise;
@@ -213,28 +176,25 @@ void PartMeter::measure_best(OpenConfig& best, bool loads) {
   costs_.report = measure_part(worker, StepKind::kReport);
   // A device waits for the host after a step that is reported; else it computes meanwhile.
   if (best.facts().free_device_bytes) costs_.report += costs_.host;
-  micro_ = best.facts().micro;
   if (!loads) batch_.reset();
   note_block_steps(costs_, best.facts());
 }
 
-void PartMeter::measure(Offer& offer, OpenConfig& best, OpenConfig& candidate) {
+StepChange PartMeter::measure(OpenConfig& best, OpenConfig& candidate, bool loads) {
   const StepCosts known = known_costs(candidate, cpus_);
   StepChange step{.compute = {},
                   .load = {.log_ratio = std::log(known.samples / costs_.samples)},
                   .workers_after = known.workers,
                   .threads_after = known.threads,
                   .work = known.samples / costs_.samples};
-  const StepKind kind = offer.loads() ? StepKind::kLoad : StepKind::kKept;
-  (offer.loads() ? step.load : step.compute) =
-      measure_change(best.worker(), candidate.worker(), kind);
-  offer.step = step;
-  offer.is_stale = false;
+  const StepKind kind = loads ? StepKind::kLoad : StepKind::kKept;
+  (loads ? step.load : step.compute) = measure_change(best.worker(), candidate.worker(), kind);
   StepCosts costs = costs_;
   costs.workers = step.workers_after;
   costs.load *= std::exp(step.load.log_ratio);
   costs.compute *= std::exp(step.compute.log_ratio);
   note_block_steps(costs, candidate.facts());
+  return step;
 }
 
 // All trials from here on, the proof among them, have blocks that suit all variants met so far.
@@ -242,48 +202,11 @@ void PartMeter::note_block_steps(const StepCosts& costs, const VariantFacts& fac
   block_steps_ = std::max({block_steps_, least_block_steps(costs, facts.queue), facts.fair_steps});
 }
 
-double PartMeter::ceiling_of(const Offer& offer) const {
-  switch (offer.technique->affects) {
-    case Affects::kLoading:
-      return loading_ceiling(costs_);
-    case Affects::kLaunching:
-      if (batch_) return launching_ceiling(costs_, *batch_, micro_);
-      break;
-    case Affects::kReporting:
-      return reporting_ceiling(costs_);
-    case Affects::kBatch:
-      return batch_ceiling(costs_, kMostGrowth);
-    case Affects::kComputing:
-      break;
-  }
-  return computing_ceiling(costs_);
-}
-
-// After the other part of the step has changed, the prediction follows from the same measurement.
-SpeedRange PartMeter::predict(const Offer& offer) const {
-  StepChange change = *offer.step;
-  if (offer.loads())
-    change.threads_after = costs_.threads;
-  else
-    change.workers_after = costs_.workers;
-  // No change takes away more than its part, whatever the noise of that part.
-  const double most = kCeilingNoise * ceiling_of(offer);
-  const SpeedRange range = predicted_speedup(costs_, change, cpus_);
-  return {.low = std::min(range.low, most), .high = std::min(range.high, most)};
-}
-
 // Both variants time the same batches, so few of a mix are fair; more say better what all gain.
 int64_t PartMeter::least_steps(int64_t mix) const {
   if (costs_.step <= 0) return block_steps_;
   const double steps = std::min(std::ceil(kMixSeconds / costs_.step), static_cast<double>(mix));
   return std::max(block_steps_, static_cast<int64_t>(steps));
-}
-
-// A short step has one before its block that is not timed.
-double PartMeter::block_seconds(int64_t mix, bool of_baseline) const {
-  const double step = of_baseline ? baseline_seconds_ : costs_.step;
-  return std::max(TrialOptions{}.block_seconds, step * static_cast<double>(least_steps(mix))) +
-         (step < kWarmStepSeconds ? step : 0);
 }
 
 }  // namespace ridge

@@ -6,7 +6,8 @@
 #include <memory>
 #include <optional>
 
-#include "ridge/tune/engine/offers.h"
+#include "ridge/tune/engine/open_config.h"
+#include "ridge/tune/prediction.h"
 
 namespace ridge {
 
@@ -17,29 +18,23 @@ class PartMeter {
 
   explicit PartMeter(int cpus) : cpus_(cpus) { costs_.noise = 0.02; }
 
+  /// What a step of the best so far costs, and its micro-batches where that was measured.
   const StepCosts& costs() const { return costs_; }
-
-  /// The configuration as it is: the parts of a step with their ceilings; the noise of the machine,
-  /// by a second variant of it; and what each micro-batch costs whatever its size, where there is
-  /// time for that. All of it is reported.
-  void measure_baseline(const LoopView& loop, OpenConfig& best);
-  void measure_noise(const LoopView& loop, OpenConfig& best, OpenConfig& twin, uint64_t seed);
-  void measure_launches(const LoopView& loop, OpenConfig& best, const OpenParts& open);
+  const std::optional<BatchCosts>& batch() const { return batch_; }
 
   /// Measures all parts of a step of the best so far. Only a change that makes loading shorter
   /// leaves what is known of micro-batches.
   void measure_best(OpenConfig& best, bool loads);
-  /// Measures the part of a step that the offer is about, beside that of the best.
-  void measure(Offer& offer, OpenConfig& best, OpenConfig& candidate);
-
-  /// The most that the offer could gain, and what it would gain by what was measured of it.
-  double ceiling_of(const Offer& offer) const;
-  SpeedRange predict(const Offer& offer) const;
+  /// Measures and reports, of the configuration as it is, the noise of the machine, by a second
+  /// variant of it; and what each micro-batch costs whatever its size, where there is time for
+  /// that.
+  void measure_noise(const LoopView& loop, OpenConfig& best, OpenConfig& twin, uint64_t seed);
+  void measure_launches(const LoopView& loop, OpenConfig& best, const OpenParts& open);
+  /// Measures loading, or the rest of a step, of the candidate beside that of the best.
+  StepChange measure(OpenConfig& best, OpenConfig& candidate, bool loads);
 
   /// Steps that a block has at least: those that suit all variants met so far.
   int64_t least_steps(int64_t mix) const;
-  /// Seconds of a block of steps of the best so far, or of the baseline.
-  double block_seconds(int64_t mix, bool of_baseline) const;
 
  private:
   void note_block_steps(const StepCosts& costs, const VariantFacts& facts);
@@ -47,8 +42,10 @@ class PartMeter {
   int cpus_;
   StepCosts costs_;
   std::optional<BatchCosts> batch_;
-  double baseline_seconds_ = 0;
-  int64_t micro_ = 1, block_steps_ = 1;
+  int64_t block_steps_ = 1;
 };
+
+/// Seconds in which the host queues a step for a device; nothing where there is none.
+std::optional<double> queue_seconds(OpenConfig& variant);
 
 }  // namespace ridge

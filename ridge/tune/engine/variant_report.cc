@@ -6,7 +6,6 @@
 
 #include "ridge/base/error.h"
 #include "ridge/base/shell_word.h"
-#include "ridge/proof/record_trial.h"
 #include "ridge/proof/report/words.h"
 #include "ridge/run/backends.h"
 #include "ridge/tune/engine/metered_runner.h"
@@ -19,6 +18,32 @@ constexpr double kTracedSeconds = 0.3;
 constexpr int64_t kTracedSteps = 5;
 
 constexpr const char* kPowercap = "/sys/class/powercap";
+
+// One step, traced; without launches where that fails. Tracing takes a little time and memory:
+// after what is claimed was measured.
+StepTimeline timeline_of(OpenConfig& variant, double step_seconds) {
+  const auto steps = static_cast<int64_t>(kTracedSeconds / std::max(step_seconds, 1e-6));
+  try {
+    return variant.worker().timeline(std::clamp<int64_t>(steps, 1, kTracedSteps));
+  } catch (const VariantFailed&) {
+    return {};
+  } catch (const UserError&) {
+    return {};
+  } catch (const TrialStopped&) {
+    return {};
+  }
+}
+
+// Which of a device and its host the other waits for.
+std::string queue_text(double queue_seconds, double compute_seconds) {
+  constexpr double kNear = 0.8;
+  return fmt::format(
+      "device: the host queues a step in {:.3g} ms, and the device is through in {:.3g} ms: {}",
+      1e3 * queue_seconds,
+      1e3 * compute_seconds,
+      queue_seconds > kNear * compute_seconds ? "it waits for launches"
+                                              : "launches do not hold it back");
+}
 
 }  // namespace
 
@@ -36,32 +61,38 @@ void describe_config(const OptimizeRequest& request,
   summary.energy_problem = "nothing was kept, so there was no proof to weigh";
 }
 
-VariantSpeed speed_of(const OpenConfig& variant, double step_seconds) {
+void describe_variant(const OpenConfig& variant, VariantSpeed& speed) {
   const VariantFacts& facts = variant.facts();
-  VariantSpeed speed;
   speed.config = variant.resolved().toml;
   speed.planned_bytes = facts.planned_bytes;
   speed.measured_bytes = variant.worker().measured_bytes();
   speed.memory = {{"state", facts.state_bytes},
                   {"arena", facts.planned_bytes - facts.state_bytes - facts.staging_bytes},
                   {"batches that the loader stages", facts.staging_bytes}};
-  speed.step_ms = 1e3 * step_seconds;
   speed.step_samples = samples_per_step(facts);
-  speed.samples_per_s = step_seconds > 0 ? speed.step_samples / step_seconds : 0;
-  return speed;
 }
 
-StepTimeline timeline_of(OpenConfig& variant, double step_seconds) {
-  const auto steps = static_cast<int64_t>(kTracedSeconds / std::max(step_seconds, 1e-6));
-  try {
-    return variant.worker().timeline(std::clamp<int64_t>(steps, 1, kTracedSteps));
-  } catch (const VariantFailed&) {
-    return {};
-  } catch (const UserError&) {
-    return {};
-  } catch (const TrialStopped&) {
-    return {};
-  }
+void report_baseline(const LoopView& loop,
+                     OpenConfig& variant,
+                     const StepCosts& costs,
+                     std::optional<double> queue_seconds) {
+  VariantSpeed& speed = loop.summary.baseline;
+  describe_variant(variant, speed);
+  speed.set_step(costs.step, costs.wait_share);
+  speed.timeline = timeline_of(variant, costs.step);
+  loop.report(
+      fmt::format("baseline: {:.3g} ms a step; {:.3g} ms without the loader, {:.3g} ms the "
+                  "loader alone, {:.3g} ms without kernels, {:.3g} ms to report it",
+                  1e3 * costs.step,
+                  1e3 * costs.compute,
+                  1e3 * costs.load,
+                  1e3 * costs.host,
+                  1e3 * costs.report));
+  if (queue_seconds) loop.report(queue_text(*queue_seconds, costs.compute));
+  loop.report(
+      fmt::format("ceilings: {:.2f} times as fast if loading were free, {:.2f} if computing were",
+                  loading_ceiling(costs),
+                  computing_ceiling(costs)));
 }
 
 TrialResult prove_configs(OpenConfig& before,
@@ -71,13 +102,8 @@ TrialResult prove_configs(OpenConfig& before,
   EnergyMeter meter(kPowercap, make_backend(after.config().train.device)->gpu_uuid());
   MeteredRunner metered_before(before, meter), metered_after(after, meter);
   const TrialResult trial = compare(metered_before, metered_after, options);
-  // A proof without a pair leaves the step as it was measured before the search.
-  const double before_seconds =
-      trial.pairs.empty() ? 1e-3 * summary.baseline.step_ms : trial.before_seconds;
-  summary.baseline = speed_of(before, before_seconds);
-  summary.result = speed_of(after, trial.after_seconds);
-  summary.baseline.loader_wait_share = wait_share(trial.pairs, &Pair::before);
-  summary.result.loader_wait_share = wait_share(trial.pairs, &Pair::after);
+  describe_variant(before, summary.baseline);
+  describe_variant(after, summary.result);
   summary.baseline.joules_per_step = metered_before.joules_per_step();
   summary.result.joules_per_step = metered_after.joules_per_step();
   summary.energy_of = meter.what();

@@ -7,6 +7,7 @@
 
 #include "ridge/tune/engine/config_target.h"
 #include "ridge/tune/engine/open_config.h"
+#include "ridge/tune/prediction.h"
 
 namespace ridge {
 
@@ -15,14 +16,17 @@ void describe_config(const OptimizeRequest& request,
                      const std::string& device,
                      OptimizeSummary& summary);
 
-/// The configuration, its memory, and its speed where a step takes `step_seconds`.
-VariantSpeed speed_of(const OpenConfig& variant, double step_seconds = 0);
+/// Fills in the configuration, its memory and the samples of a step.
+void describe_variant(const OpenConfig& variant, VariantSpeed& speed);
 
-/// One step, traced; without launches where that fails. Tracing takes a little time and memory:
-/// after what is claimed was measured.
-StepTimeline timeline_of(OpenConfig& variant, double step_seconds);
+/// Reports what a step of the configuration as it is costs, with a trace of one. `queue_seconds` is
+/// what the host takes to queue it for a device; nothing: there is none.
+void report_baseline(const LoopView& loop,
+                     OpenConfig& variant,
+                     const StepCosts& costs,
+                     std::optional<double> queue_seconds);
 
-/// compare() with the energy of both, and both with all that is known of them in `summary`.
+/// compare() with the energy of both; `summary` gets all that is known of them but the times.
 TrialResult prove_configs(OpenConfig& before,
                           OpenConfig& after,
                           const TrialOptions& options,

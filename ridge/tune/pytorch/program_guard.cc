@@ -52,12 +52,12 @@ std::optional<attach::RunRecord> finished(Run& run) {
 
 void ProgramGuard::begin(const LoopView& loop) {
   observer_ = &loop.observer;
-  const auto steps = static_cast<int64_t>(kRunShare * loop.budget.total() / meter_.step_seconds());
+  const auto steps = static_cast<int64_t>(kRunShare * loop.budget.total() / costs_.step_seconds);
   steps_ = std::clamp(steps, kLeastSteps, kMostSteps);
 }
 
 // Two runs go on at a time. The first guard runs the program as it is twice, besides.
-double ProgramGuard::seconds() const { return (reference_ ? 1 : 2) * meter_.run_seconds(steps_); }
+double ProgramGuard::seconds() const { return (reference_ ? 1 : 2) * costs_.run_seconds(steps_); }
 
 GuardOutcome ProgramGuard::judge(const ForeignRecipe& recipe,
                                  SemanticClass semantic_class,
@@ -65,7 +65,7 @@ GuardOutcome ProgramGuard::judge(const ForeignRecipe& recipe,
   until_ns_ = until_ns;
   if (!reference_)
     reference_.emplace([this](const ForeignReference::Runs& runs) { return record(runs); },
-                       meter_.facts().step_source == "module");
+                       costs_.facts.step_source == "module");
   return reference_->judge(recipe, semantic_class);
 }
 
@@ -79,7 +79,7 @@ GuardOutcome ProgramGuard::judge_rest(const ForeignRecipe& rest,
 std::vector<attach::RunRecord> ProgramGuard::record(const ForeignReference::Runs& runs) const {
   if (runs.front().first.empty())
     observer_->on_message("the guard runs your program as it is, to compare with");
-  const double usual = meter_.run_seconds(steps_) * static_cast<double>(at_once_);
+  const double usual = costs_.run_seconds(steps_) * static_cast<double>(at_once_);
   const double most_seconds = kPatience * usual + kMostCompileSeconds;
   std::vector<attach::RunRecord> records(runs.size());
   std::vector<Run> running;

@@ -14,8 +14,9 @@ namespace ridge {
 
 class ProgramGuard {
  public:
-  ProgramGuard(const ForeignTarget& target, const ProgramMeter& meter, int cpus)
-      : target_(target), meter_(meter), at_once_(cpus > 1 ? 2 : 1) {}
+  /// Both must outlive it.
+  ProgramGuard(const ForeignTarget& target, const ProgramCosts& costs, int cpus)
+      : target_(target), costs_(costs), at_once_(cpus > 1 ? 2 : 1) {}
 
   /// A step has been timed: each run has as many steps as its share of the budget allows.
   void begin(const LoopView& loop);
@@ -30,7 +31,7 @@ class ProgramGuard {
   std::vector<attach::RunRecord> record(const ForeignReference::Runs& runs) const;
 
   const ForeignTarget& target_;
-  const ProgramMeter& meter_;
+  const ProgramCosts& costs_;
   size_t at_once_;  ///< Runs are not timed, so two go on at once where there are processors.
   OptimizeObserver* observer_ = nullptr;
   std::optional<ForeignReference> reference_;

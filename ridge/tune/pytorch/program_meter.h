@@ -3,8 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
-#include <string>
 
 #include "ridge/proof/proof_budget.h"
 #include "ridge/tune/pytorch/program.h"
@@ -12,60 +10,35 @@
 
 namespace ridge {
 
-/// The first run of a program.
-struct ProgramProbe {
-  attach::ProcessFacts facts;
-  std::string how;           ///< How it is kept from the user's files, in words.
-  double start_seconds = 0;  ///< Seconds from the start of the program to its first step.
-  int64_t whole_steps = 0;   ///< Steps of a run from start to end; 0: it did not end by itself.
-  double whole_seconds = 0;  ///< Seconds of such a run.
-};
-
-class ProgramMeter {
- public:
-  /// The user's own run takes `planned_seconds`, where the user says so. In a dry run no budget is
-  /// too small.
-  ProgramMeter(const ForeignTarget& target, std::optional<double> planned_seconds, bool is_dry)
-      : target_(target), planned_seconds_(planned_seconds), is_dry_(is_dry) {}
-
-  /// Runs the program until it has made some steps. VariantFailed where it fails or makes none,
-  /// UserError where the budget is too small for it, TrialStopped with stop_requested().
-  void probe(const LoopView& loop);
-  /// Times a step of the program as it is, and reports it.
-  void measure_baseline(ForeignRunner& best, const LoopView& loop);
-  /// UserError where no verdict can stand within the budget; notes where starts take most of it.
-  void check_budget(const ForeignRunner& best, double guard_seconds, const LoopView& loop);
-  /// `best` was kept, as `trial` timed it.
-  void keep(const ForeignRunner& best, const TrialResult& trial);
-
-  const attach::ProcessFacts& facts() const { return probe_.facts; }
+/// What is known of a program's times by now, in seconds; 0: not known.
+struct ProgramCosts {
+  attach::ProcessFacts facts;     ///< Facts of its first run.
+  bool has_steps = false;         ///< Its command has {steps} in it.
+  double first_step_seconds = 0;  ///< Seconds from the start of that run to its first step.
+  double start_seconds = 0;       ///< Seconds from the start of the program until it can be timed.
+  int64_t whole_steps = 0;        ///< Steps of a run from start to end; 0: none ended by itself.
+  double whole_seconds = 0;       ///< Seconds of such a run.
+  double baseline_seconds = 0;    ///< Seconds of a step of the program as it is.
   /// Seconds of a step with what was kept, and the share of it that waits for data.
-  double step_seconds() const { return step_seconds_; }
-  double wait_share() const { return wait_share_; }
+  double step_seconds = 0, wait_share = 0;
+
   /// Seconds of a run that ends after so many steps.
   double run_seconds(int64_t steps) const {
-    return start_seconds_ + static_cast<double>(steps) * step_seconds_;
+    return start_seconds + static_cast<double>(steps) * step_seconds;
   }
-  /// Steps of the user's own run: as planned, or as a run had that ended by itself.
-  double planned_steps(const ForeignRunner& best) const;
-  /// False: planned_steps() are those of an hour, for nobody knows better.
-  bool is_run_known() const { return planned_seconds_ || probe_.whole_steps > 0; }
-  /// The costs of timing the pair; Target::timing_costs().
-  TimingCosts timing_costs(const ForeignRunner& best,
-                           const ForeignRunner& other,
-                           bool of_baseline) const;
-
- private:
-  ProgramTimes times() const;
-  void take_trouble(const ProgramTimes& known, const LoopView& loop, bool is_noted) const;
-
-  const ForeignTarget& target_;
-  std::optional<double> planned_seconds_;
-  bool is_dry_;
-  ProgramProbe probe_;
-  double start_seconds_ = 0;     ///< Seconds from the start of the program until it steps.
-  double baseline_seconds_ = 0;  ///< Seconds of a step of the program as it is.
-  double step_seconds_ = 0, wait_share_ = 0;
 };
+
+/// Runs the program until it has made some steps. VariantFailed where it fails or makes none,
+/// TrialStopped with stop_requested().
+ProgramCosts probe_program(const ForeignTarget& target, const LoopView& loop);
+/// Times a step of the program as it is.
+void measure_baseline(ProgramCosts& costs, ForeignRunner& best);
+
+/// The times by which a budget is judged (budget_trouble()): as the first run lets expect them, and
+/// once the program as it is was timed. The guard of a change takes `guard_seconds`.
+ProgramTimes expected_times(const ProgramCosts& costs);
+ProgramTimes measured_times(const ProgramCosts& costs,
+                            const ForeignRunner& best,
+                            double guard_seconds);
 
 }  // namespace ridge

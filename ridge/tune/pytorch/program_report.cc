@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "ridge/base/machine/machine.h"
-#include "ridge/proof/record_trial.h"
 
 namespace ridge {
 namespace {
@@ -34,21 +33,30 @@ void describe_program(const attach::CommandTemplate& command, OptimizeSummary& s
   summary.guard.text = "no change was kept";
 }
 
+void report_baseline(const LoopView& loop, const ProgramCosts& costs) {
+  const attach::ProcessFacts& facts = costs.facts;
+  VariantSpeed& speed = loop.summary.baseline;
+  speed.step_samples = facts.loaders.empty() ? 0 : static_cast<double>(facts.loaders.front().batch);
+  speed.set_step(costs.step_seconds, costs.wait_share);
+  loop.report(fmt::format("a step takes {:.3g} ms; {:.0f} % of it waits for data",
+                          1e3 * costs.step_seconds,
+                          100 * costs.wait_share));
+  loop.report(fmt::format(
+      "steps are {}; torch {} computes with {} threads",
+      facts.step_source == "module" ? "calls of the outermost module" : "those of the optimizer",
+      facts.torch,
+      facts.threads));
+  loop.report(fmt::format("it is started anew for each trial, which takes {:.1f} s until it steps",
+                          costs.start_seconds));
+}
+
 void report_proof(const ForeignRunner& before,
                   const ForeignRunner& after,
-                  const TrialResult& trial,
                   bool is_run_known,
                   OptimizeSummary& summary) {
   summary.result = summary.baseline;
-  const auto fill = [&](VariantSpeed& speed, const ForeignRunner& runner, double seconds) {
-    speed.step_ms = 1e3 * seconds;
-    speed.measured_bytes = runner.memory_bytes();
-    speed.samples_per_s = seconds > 0 ? speed.step_samples / seconds : 0;
-  };
-  fill(summary.baseline, before, trial.before_seconds);
-  fill(summary.result, after, trial.after_seconds);
-  summary.baseline.loader_wait_share = wait_share(trial.pairs, &Pair::before);
-  summary.result.loader_wait_share = wait_share(trial.pairs, &Pair::after);
+  summary.baseline.measured_bytes = before.memory_bytes();
+  summary.result.measured_bytes = after.memory_bytes();
   for (const attach::KnobFacts& knob : after.facts().knobs)
     if (knob.seconds >= kLongOnce)
       summary.notes.push_back(fmt::format("{} costs {:.1f} s once a run, which no step has in it{}",

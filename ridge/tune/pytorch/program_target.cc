@@ -9,9 +9,10 @@
 
 #include "ridge/base/clock.h"
 #include "ridge/base/cpu/cpu_info.h"
+#include "ridge/base/error.h"
 #include "ridge/io/checksum.h"
+#include "ridge/proof/record_trial.h"
 #include "ridge/tune/pytorch/program_guard.h"
-#include "ridge/tune/pytorch/program_meter.h"
 #include "ridge/tune/pytorch/program_report.h"
 #include "ridge/tune/pytorch/technique.h"
 
@@ -21,6 +22,9 @@ namespace {
 // A change of somebody's program has to be worth its words in a recipe. What gains less than the
 // second is soon given up: a trial costs a start of the program besides.
 constexpr double kWorth = 1.02, kHope = 1.05;
+
+// The user's own run takes so many seconds, where nobody says and none has ended.
+constexpr double kPlannedSeconds = 3600;
 
 ForeignRunner& as_program(TunedVariant& variant) { return static_cast<ForeignRunner&>(variant); }
 
@@ -40,20 +44,25 @@ class ProgramTarget final : public Target {
   explicit ProgramTarget(ForeignOptimizeRequest request)
       : request_(std::move(request)),
         machine_(find_machine()),
-        meter_(request_.target, request_.planned_seconds, request_.loop.is_dry),
-        guard_(request_.target, meter_, usable_cpus()) {
+        guard_(request_.target, costs_, usable_cpus()) {
     machine_.cpus = usable_cpus();
   }
 
   std::unique_ptr<TunedVariant> start(const LoopView& loop) override {
     describe_program(request_.target.command, loop.summary);
-    meter_.probe(loop);
-    proposals_ = foreign_proposals(meter_.facts(), machine_, variable);
+    costs_ = probe_program(request_.target, loop);
+    check_budget(expected_times(costs_), loop);
+    proposals_ = foreign_proposals(costs_.facts, machine_, variable);
     std::unique_ptr<TunedVariant> variant = open({}, 0, loop.budget.end_ns());
     ForeignRunner& best = as_program(*variant);
-    meter_.measure_baseline(best, loop);
+    measure_baseline(costs_, best);
+    report_baseline(loop, costs_);
     guard_.begin(loop);
-    meter_.check_budget(best, guard_.seconds(), loop);
+    const std::string trouble = check_budget(measured_times(costs_, best, guard_.seconds()), loop);
+    if (!trouble.empty()) {
+      loop.summary.notes.push_back(trouble);
+      loop.observer.on_message(trouble);
+    }
     return variant;
   }
 
@@ -63,7 +72,7 @@ class ProgramTarget final : public Target {
     return std::make_unique<ForeignRunner>(
         request_.target,
         recipe.empty() ? ForeignRecipe{} : parse_foreign_recipe(recipe, "recipe", request_.trust),
-        ForeignRunnerOptions{.deadline_ns = until_ns});
+        ForeignRunnerOptions{.deadline_ns = until_ns, .whole_steps = costs_.whole_steps});
   }
 
   std::string cannot_run() const override {
@@ -91,7 +100,7 @@ class ProgramTarget final : public Target {
     for (size_t id = 0; id < proposals_.size(); ++id) {
       const ForeignProposal& proposal = proposals_[id];
       const bool is_refused = !proposal.refusal.empty();
-      const std::optional<double> ceiling = ceiling_of(proposal, meter_.wait_share());
+      const std::optional<double> ceiling = ceiling_of(proposal, costs_.wait_share);
       changes.push_back(
           {.technique = proposal.technique,
            .key = fmt::format("{} {}", proposal.technique, id),
@@ -131,16 +140,18 @@ class ProgramTarget final : public Target {
     return options;
   }
 
-  TimingCosts timing_costs(VariantPair pair, bool of_baseline) const override {
-    return meter_.timing_costs(as_program(pair.before), as_program(pair.after), of_baseline);
-  }
+  double step_seconds() const override { return costs_.step_seconds; }
 
   // A cost that is paid once has to come back within the run that is planned.
   std::string not_paid(VariantPair pair, const TrialResult& trial) const override {
     const ForeignRunner &best = as_program(pair.before), &candidate = as_program(pair.after);
     const double once = once_seconds(candidate.facts()) - once_seconds(best.facts());
     if (once <= 0) return {};
-    const double run = meter_.planned_steps(best) * trial.before_seconds;
+    const double planned_steps =
+        !request_.planned_seconds && best.whole_steps() > 0
+            ? static_cast<double>(best.whole_steps())
+            : request_.planned_seconds.value_or(kPlannedSeconds) / costs_.baseline_seconds;
+    const double run = planned_steps * trial.before_seconds;
     const double saved = run * (1 - std::exp(-trial.gain));
     if (saved > once) return {};
     return fmt::format(
@@ -151,7 +162,9 @@ class ProgramTarget final : public Target {
   }
 
   void keep(const Change& /*change*/, TunedVariant& best, const TrialResult& trial) override {
-    meter_.keep(as_program(best), trial);
+    costs_.step_seconds = std::max(1e-9, trial.after_seconds);
+    costs_.wait_share = wait_share(trial.pairs, &Pair::after);
+    costs_.whole_steps = as_program(best).whole_steps();
     for (const attach::KnobFacts& knob : as_program(best).facts().knobs)
       if (!knob.site.empty()) sites_[knob.key] = knob.site;
   }
@@ -188,11 +201,21 @@ class ProgramTarget final : public Target {
     };
     const TrialResult trial = compare(first, last, timed);
     if (proof.summary != nullptr && !trial.pairs.empty())
-      report_proof(first, last, trial, meter_.is_run_known(), *proof.summary);
+      report_proof(first, last, request_.planned_seconds || costs_.whole_steps > 0, *proof.summary);
     return trial;
   }
 
  private:
+  // Why most of the budget goes into starts; empty: it does not. UserError where no verdict can
+  // stand within it.
+  std::string check_budget(const ProgramTimes& times, const LoopView& loop) const {
+    const auto trouble = budget_trouble(times, loop.budget.total(), loop.budget.left());
+    if (!trouble) return {};
+    if (trouble->is_hopeless && !request_.loop.is_dry)
+      throw UserError(cannot_run() + ": " + trouble->text, trouble->fix);
+    return fmt::format("{}; {}", trouble->text, trouble->fix);
+  }
+
   ForeignRecipe recipe_of(std::span<const Change> kept) const {
     ForeignRecipe recipe;
     for (const Change& change : kept) recipe = with_proposal(recipe, proposals_[change.id]);
@@ -203,7 +226,7 @@ class ProgramTarget final : public Target {
 
   ForeignOptimizeRequest request_;
   ForeignMachine machine_;
-  ProgramMeter meter_;
+  ProgramCosts costs_;
   ProgramGuard guard_;
   std::vector<ForeignProposal> proposals_;    ///< Change::id is the index.
   std::map<std::string, std::string> sites_;  ///< Key of a kept knob: where its call stands.

@@ -75,7 +75,10 @@ struct ForeignRunner::Parts {
   Parts(const ForeignTarget& given_target,
         const ForeignRecipe& given_recipe,
         const ForeignRunnerOptions& given_options)
-      : target(given_target), recipe(given_recipe), options(given_options) {}
+      : target(given_target),
+        recipe(given_recipe),
+        options(given_options),
+        whole_steps(given_options.whole_steps) {}
 
   void open();
   bool warm();
@@ -98,7 +101,7 @@ struct ForeignRunner::Parts {
   int64_t most_steps = 0;  ///< At a time, of one that would end; 0: not known.
   bool is_fresh = false;   ///< It was started again, and has not run a block since.
   int64_t moved_ns = 0, moved_wall_ns = 0;  ///< When a step was last looked for, and seen.
-  int64_t whole_steps = 0;                  ///< Steps of the last run that ended by itself.
+  int64_t whole_steps;                      ///< Steps of the last run that ended by itself.
   int64_t break_count = 0;
   std::vector<double> break_seconds;
 };
@@ -294,6 +297,10 @@ double ForeignRunner::break_seconds() const {
 }
 
 int64_t ForeignRunner::whole_steps() const { return parts_->whole_steps; }
+
+double ForeignRunner::run_seconds(double step_seconds) const {
+  return whole_steps() > 0 ? timed_run_seconds(whole_steps(), step_seconds) : 0;
+}
 
 int64_t ForeignRunner::memory_bytes() const {
   return attach::tree_memory_bytes(parts_->program->program().pid());

@@ -19,6 +19,7 @@ struct ForeignRunnerOptions {
   double start_seconds = 120;  ///< It has to come to a step within.
   double block_seconds = 120;  ///< So long without a step, and it hangs.
   int64_t deadline_ns = 0;     ///< By now_ns(): TrialStopped; 0: none.
+  int64_t whole_steps = 0;     ///< Steps of a whole run, from start to end; 0: not known.
 };
 
 class ForeignRunner final : public TunedVariant {
@@ -48,13 +49,14 @@ class ForeignRunner final : public TunedVariant {
   /// Facts of the held process.
   attach::ProcessFacts facts() const;
   /// Seconds from its start until it was warm, the last time.
-  double open_seconds() const;
+  double open_seconds() const override;
+  double run_seconds(double step_seconds) const override;
   const ForeignRecipe& recipe() const;
   /// Intervals that were no steps: how many by now, and what one costs (the median) beyond the
   /// steps that are made in it, in seconds: an epoch of n steps takes n steps' time and this.
   int64_t breaks() const;
   double break_seconds() const;
-  /// Steps of a whole run, from start to end; 0: none has ended by itself so far.
+  /// Steps of a whole run, as the last one that ended by itself had; 0: not known.
   int64_t whole_steps() const;
   /// Memory of all its processes, now; pages that they share count once.
   int64_t memory_bytes() const;
