@@ -10,18 +10,18 @@
 
 namespace ridge {
 
-/// What a step of a variant costs, in seconds.
+/// The costs of a step of a variant, in seconds.
 struct StepCosts {
-  double step = 0;        ///< As it is.
+  double step = 0;        ///< The whole step.
   double compute = 0;     ///< On batches that lie in memory: without the loader.
   double load = 0;        ///< A batch, by the loader alone, with all its threads.
   double host = 0;        ///< Without kernels.
   double report = 0;      ///< The report of a step: its result is read, lines are written.
-  double wait_share = 0;  ///< Of the step, in which it waits for data.
-  int64_t workers = 0;    ///< Of the loader.
-  int64_t threads = 1;    ///< Of the host that compute.
-  double samples = 1;     ///< Of a step.
-  double noise = 0;       ///< Of a pair of blocks of it: standard deviation of the logarithm.
+  double wait_share = 0;  ///< Share of the step in which it waits for data.
+  int64_t workers = 0;    ///< Threads of the loader.
+  int64_t threads = 1;    ///< Threads of the host that compute.
+  double samples = 1;     ///< Samples of a step.
+  double noise = 0;       ///< Standard deviation of the logarithm of a pair of blocks.
 };
 
 /// Seconds of a step by its parts. Without workers it loads, then computes. With them both go on
@@ -33,7 +33,7 @@ double modelled_step(const StepCosts& costs, int cpus);
 /// outlasts its last step. `queue` batches are kept ready.
 int64_t least_block_steps(const StepCosts& costs, int64_t queue);
 
-/// What happens to the time of a part: log(after / before), and how far off that may be.
+/// The change of the time of a part: log(after / before), and how far off that may be.
 struct PartChange {
   double log_ratio = 0, error = 0;
 };

@@ -81,7 +81,7 @@ struct LoopView {
   const LoopBudget& budget;
   OptimizeObserver& observer;
   OptimizeSummary& summary;
-  double& noise;  ///< LoopState::noise, for a target that measures it.
+  double& noise;  ///< Deviation of a pair's logarithm, for a target that measures it to set.
 
   /// A line of the report about the parts of a step, which the observer is told at once.
   void report(std::string part) const {

@@ -26,7 +26,7 @@ class MeteredRunner final : public Runner {
 
   void rewind() override { runner_.rewind(); }
 
-  /// Of the blocks so far; nothing where none could be weighed.
+  /// Joules of a step of the blocks so far; nothing where none could be weighed.
   std::optional<double> joules_per_step() const {
     if (!(joules_ > 0)) return std::nullopt;  // counters of virtual machines stand still
     return joules_ / static_cast<double>(steps_);

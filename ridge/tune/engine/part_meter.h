@@ -18,7 +18,7 @@ class PartMeter {
 
   explicit PartMeter(int cpus) : cpus_(cpus) { costs_.noise = 0.02; }
 
-  /// What a step of the best so far costs, and its micro-batches where that was measured.
+  /// The costs of a step of the best so far, and of its micro-batches where that was measured.
   const StepCosts& costs() const { return costs_; }
   const std::optional<BatchCosts>& batch() const { return batch_; }
 

@@ -10,7 +10,7 @@
 
 namespace ridge {
 
-/// What is known of a program's times by now, in seconds; 0: not known.
+/// The times of a program, as far as they are known by now; 0: not known.
 struct ProgramCosts {
   attach::ProcessFacts facts;     ///< Facts of its first run.
   bool has_steps = false;         ///< Its command has {steps} in it.
