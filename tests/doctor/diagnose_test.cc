@@ -9,9 +9,6 @@
 namespace ridge::doctor {
 namespace {
 
-using test::MadeRun;
-using test::ns;
-
 // A step takes 100 ms; each finding is charged with [at, at + cost] of it.
 Finding found(std::string_view rule, double at, double cost, double certain, double trust = 1) {
   Finding finding{.rule = rule, .title = std::string(rule) + " it is", .cost_ms = cost};

@@ -16,12 +16,6 @@
 namespace ridge::doctor {
 namespace {
 
-using test::Layer;
-using test::Marks;
-using test::marks_of;
-using test::Profile;
-using test::profile_of;
-
 // The first finding that is not about the recording.
 const Finding* first(const Examination& examination) {
   for (const Finding& each : examination.diagnosis.findings)

@@ -9,7 +9,7 @@
 
 #include "tests/doctor/made_trace.h"
 
-namespace ridge::doctor::test {
+namespace ridge::doctor {
 
 /// Steps one after the other, each `step_ms` long and what is saved in it.
 struct Marks {
@@ -89,4 +89,4 @@ inline Trace profile_of(const Profile& profile) {
   return made.done();
 }
 
-}  // namespace ridge::doctor::test
+}  // namespace ridge::doctor

@@ -7,7 +7,7 @@
 
 #include "ridge/doctor/findings/finding.h"
 
-namespace ridge::doctor::test {
+namespace ridge::doctor {
 
 inline int64_t ns(double ms) { return static_cast<int64_t>(ms * 1e6); }
 
@@ -84,4 +84,4 @@ inline std::string reason(const RuleOutput& output) {
   return output.not_fired.empty() ? "nothing said" : output.not_fired.front().reason;
 }
 
-}  // namespace ridge::doctor::test
+}  // namespace ridge::doctor

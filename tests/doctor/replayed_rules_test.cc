@@ -81,7 +81,7 @@ TEST(ReplayedRules, PredictTheFixedTwin) {
       const Trace sick = synthetic::simulate(programs[i], {.seed = 3})[0].trace;
       const Trace healthy = synthetic::simulate(programs[i + 1], {.seed = 3})[0].trace;
       const RuleOutput output = apply(each.apply, sick);
-      ASSERT_EQ(output.findings.size(), 1u) << test::reason(output);
+      ASSERT_EQ(output.findings.size(), 1u) << reason(output);
       const double gain = analyse(sick).step_ms_median / analyse(healthy).step_ms_median;
       const Gain predicted = output.findings[0].predicted;
       EXPECT_GT(gain, 1.02) << each.rule;
@@ -107,7 +107,7 @@ TEST(ReplayedRules, AWaitWhileTheDeviceWorksCostsNothing) {
   replay_steps(run.trace, analysis);
   RuleOutput output;
   r05_host_sync(run.trace, analysis, output);
-  EXPECT_TRUE(output.findings.empty()) << test::reason(output);
+  EXPECT_TRUE(output.findings.empty()) << reason(output);
 }
 
 TEST(ReplayedRules, ABadReplayIsNoGroundForAPrediction) {
@@ -127,7 +127,7 @@ TEST(R18, FiresAsAWordWhereLaunchesAreTheLimit) {
     if (program.rule != "R03") continue;
     const auto made = synthetic::simulate(program, {.seed = 3});
     const RuleOutput output = apply(r18_small_micro_batch, made[0].trace);
-    ASSERT_EQ(output.findings.size(), program.is_sick ? 1u : 0u) << test::reason(output);
+    ASSERT_EQ(output.findings.size(), program.is_sick ? 1u : 0u) << reason(output);
     if (program.is_sick) {
       EXPECT_EQ(output.findings[0].severity, Severity::kInfo);
       EXPECT_EQ(output.findings[0].semantic_class, SemanticClass::kReassociation);

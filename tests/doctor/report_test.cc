@@ -20,7 +20,6 @@ namespace ridge::doctor {
 namespace {
 
 using nlohmann::json;
-using test::MadeRun;
 
 struct Event {
   EventKind kind;

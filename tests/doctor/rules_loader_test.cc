@@ -7,10 +7,6 @@
 namespace ridge::doctor {
 namespace {
 
-using test::MadeRun;
-using test::ns;
-using test::reason;
-
 TEST(R00, TellsWhatTheTraceLacks) {
   MadeRun run(3, 10);
   run.trace().dropped = 12;

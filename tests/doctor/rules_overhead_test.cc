@@ -11,10 +11,6 @@
 namespace ridge::doctor {
 namespace {
 
-using test::Layer;
-using test::Profile;
-using test::reason;
-
 struct Judged {
   RuleOutput r03, r18;
 };

@@ -8,10 +8,6 @@
 namespace ridge::doctor {
 namespace {
 
-using test::MadeRun;
-using test::ns;
-using test::reason;
-
 constexpr const char* kAllReduce = "ncclDevKernel_AllReduce_Sum_f32_RING_LL";
 
 // Ranks that take part in two collectives a step, each of the given length.
