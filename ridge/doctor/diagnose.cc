@@ -8,6 +8,7 @@
 #include "ridge/doctor/findings/doubts.h"
 #include "ridge/doctor/findings/finding.h"
 #include "ridge/doctor/findings/measures.h"
+#include "ridge/doctor/rules/rules.h"
 
 namespace ridge::doctor {
 namespace {
@@ -149,7 +150,7 @@ bool is_known(const RuleOutput& known, std::string_view id) {
 RuleOutput apply_all(const Trace& trace, const Analysis& analysis, RuleOutput known) {
   RuleOutput all = std::move(known);
   const bool has_device = trace.has_device_work();
-  for (const Rule& rule : rules()) {
+  for (const Rule& rule : kRules) {
     if (is_known(all, rule.id)) continue;
     if (rule.needs_device && !has_device) {
       all.not_fired.push_back({rule.id, "not applicable: the trace has no device work"});

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <random>
 
+#include "ridge/doctor/rules/rules.h"
 #include "tests/doctor/made_run.h"
 
 namespace ridge::doctor {
@@ -122,11 +123,8 @@ TEST(Diagnose, RemarksWithoutCostStandBesideTheirTime) {
 }
 
 TEST(Diagnose, RulesAreInTheOrderOfTheirIds) {
-  const auto all = rules();
-  ASSERT_FALSE(all.empty());
-  EXPECT_EQ(all.front().id, "R00");
-  for (size_t i = 1; i < all.size(); ++i) EXPECT_LT(all[i - 1].id, all[i].id);
-  for (const Rule& rule : all) EXPECT_NE(rule.apply, nullptr) << rule.id;
+  EXPECT_EQ(kRules[0].id, "R00");
+  for (size_t i = 1; i < std::size(kRules); ++i) EXPECT_LT(kRules[i - 1].id, kRules[i].id);
 }
 
 TEST(Diagnose, EveryRuleSaysSomethingOfAnyTrace) {
@@ -135,7 +133,7 @@ TEST(Diagnose, EveryRuleSaysSomethingOfAnyTrace) {
     run.host(EventKind::kOperator, "aten::mm", 1, 2);
     run.trace().sort();
     const Diagnosis diagnosis = diagnose(run.trace(), run.analysis());
-    for (const Rule& rule : rules()) {
+    for (const Rule& rule : kRules) {
       const auto is_it = [&](const auto& row) { return row.rule == rule.id; };
       EXPECT_TRUE(std::any_of(diagnosis.findings.begin(), diagnosis.findings.end(), is_it) ||
                   std::any_of(diagnosis.not_fired.begin(), diagnosis.not_fired.end(), is_it))

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "ridge/doctor/findings/finding.h"
+#include "ridge/doctor/rules/rules.h"
 
 namespace ridge::doctor {
 namespace {
@@ -21,7 +21,7 @@ std::vector<std::string> lines_of_docs() {
 
 TEST(FindingsDocs, HaveOneSectionForEachRuleInTheirOrder) {
   std::vector<std::string> expected, found;
-  for (const Rule& rule : rules())
+  for (const Rule& rule : kRules)
     expected.push_back(std::string(rule.id) + " " + std::string(rule.title));
   for (const std::string& line : lines_of_docs())
     if (std::regex_search(line, std::regex("^#+ +R[0-9]")))
@@ -36,7 +36,7 @@ TEST(FindingsDocs, SpeakOfNoRuleThatIsNotThere) {
     for (std::sregex_iterator each(line.begin(), line.end(), id), end; each != end; ++each) {
       ++mentions;
       const std::string name = each->str();
-      EXPECT_TRUE(std::any_of(rules().begin(), rules().end(), [&](const Rule& rule) {
+      EXPECT_TRUE(std::any_of(std::begin(kRules), std::end(kRules), [&](const Rule& rule) {
         return rule.id == name;
       })) << line;
     }
@@ -57,7 +57,7 @@ TEST(FindingsDocs, SectionsSayWhatToDo) {
     for (const char* part : {"*Fix*", "Class "})
       EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
   }
-  EXPECT_EQ(checked, static_cast<int>(rules().size()) - 1);
+  EXPECT_EQ(checked, static_cast<int>(std::size(kRules)) - 1);
 }
 
 }  // namespace

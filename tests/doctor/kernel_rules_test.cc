@@ -9,7 +9,6 @@
 #include "ridge/doctor/rules/kernel_kinds.h"
 #include "ridge/doctor/rules/rules.h"
 #include "tests/doctor/made_trace.h"
-#include "tests/doctor/synthetic_trace.h"
 
 namespace ridge::doctor {
 namespace {
@@ -319,36 +318,6 @@ TEST(R21, OneKernelForManyTensors) {
                                             {call, step.call_us() - call});
                         })),
             "the optimizer updates many tensors with a kernel");
-}
-
-// The simulated programs: the sick one of each pair, and its healthy twin.
-TEST(SyntheticPrograms, TheRulesTellTheSickFromTheirTwins) {
-  const std::pair<std::string_view, Apply> rules[] = {{"R04", r04_fusable_chains},
-                                                      {"R06", r06_pageable_copies},
-                                                      {"R11", r11_late_modules},
-                                                      {"R13", r13_tensor_cores},
-                                                      {"R16", r16_layout_copies},
-                                                      {"R17", r17_few_blocks},
-                                                      {"R21", r21_unfused_optimizer}};
-  size_t told = 0;
-  for (const synthetic::Program& program : synthetic::all_programs()) {
-    const Trace trace = synthetic::simulate(program).front().trace;
-    const Analysis analysis = analyse_and_replay(trace);
-    for (const auto& [id, rule] : rules) {
-      RuleOutput output;
-      rule(trace, analysis, output);
-      const bool is_its_own = program.rule == id && program.is_sick;
-      if (is_its_own) {
-        EXPECT_EQ(output.findings.size(), 1u) << program.name << " " << id;
-      }
-      told += is_its_own;
-      if (program.is_sick) continue;
-      for (const Finding& finding : output.findings)
-        EXPECT_EQ(finding.severity, Severity::kInfo)
-            << program.name << " " << id << " " << finding.evidence.front().text;
-    }
-  }
-  EXPECT_EQ(told, std::size(rules));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// R03, R05, R07, R10, R14, R18, R22: what is found in simulated programs, and in none of their
-// healthy twins.
+// Rules that predict by a replay of the trace with the fix in it: their predictions for simulated
+// programs, against the healthy twins.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -26,7 +26,6 @@ constexpr Case kCases[] = {
     {"R05", r05_host_sync},
     {"R07", r07_blocking_copy},
     {"R10", r10_allocator},
-    {"R14", r14_slow_products},
     {"R22", r22_blocking_communication},
 };
 
@@ -36,46 +35,11 @@ RuleOutput apply(RuleFunction rule, const Trace& trace) {
   return output;
 }
 
-TEST(ReplayedRules, FireOnSickProgramsAndNotOnTheirTwins) {
-  for (const Case& each : kCases) {
-    int programs = 0;
-    for (const synthetic::Program& program : synthetic::all_programs()) {
-      if (program.rule != each.rule) continue;
-      ++programs;
-      SCOPED_TRACE(program.name);
-      const auto made = synthetic::simulate(program, {.seed = 3});
-      const RuleOutput output = apply(each.apply, made[0].trace);
-      const bool has_fired =
-          !output.findings.empty() && output.findings[0].severity > Severity::kInfo;
-      EXPECT_EQ(has_fired, program.is_sick) << test::reason(output);
-      for (const Finding& finding : output.findings) {
-        EXPECT_GT(finding.predicted.high, 1);
-        EXPECT_LE(finding.predicted.low, finding.predicted.high);
-        EXPECT_LE(finding.predicted.high, finding.ceiling + 1e-4);
-        EXPECT_FALSE(finding.evidence.empty());
-        EXPECT_FALSE(finding.at.empty());
-      }
-    }
-    EXPECT_EQ(programs, 2) << each.rule;
-  }
-}
-
-TEST(ReplayedRules, StayStillOnTheHealthyTwinsOfAllOthers) {
-  for (const synthetic::Program& program : synthetic::all_programs()) {
-    if (program.is_sick) continue;
-    SCOPED_TRACE(program.name);
-    const auto made = synthetic::simulate(program, {.seed = 5});
-    for (const Case& each : kCases)
-      for (const Finding& finding : apply(each.apply, made[0].trace).findings)
-        EXPECT_EQ(finding.severity, Severity::kInfo) << each.rule << ": " << finding.title;
-  }
-}
-
-// The twin is the fixed program: what is predicted of the sick one has to hold for it.
+// The twin is the fixed program: what is predicted of the sick one has to hold for it. R14 is left
+// out, for its twin reaches nine tenths of the roof, not all.
 TEST(ReplayedRules, PredictTheFixedTwin) {
   const auto programs = synthetic::all_programs();
   for (const Case& each : kCases) {
-    if (each.rule == "R14") continue;  // Its twin reaches nine tenths of the roof, not all.
     for (size_t i = 0; i + 1 < programs.size(); ++i) {
       if (programs[i].rule != each.rule || !programs[i].is_sick) continue;
       const Trace sick = synthetic::simulate(programs[i], {.seed = 3})[0].trace;

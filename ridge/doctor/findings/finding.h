@@ -1,8 +1,6 @@
-// The findings of a rule. A rule is a pure function of the trace and its analysis.
+// The findings of the rules (rules/rules.h), and their ranking.
 #pragma once
 
-#include <functional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -60,16 +58,6 @@ struct RuleOutput {
   std::vector<Finding> findings;
   std::vector<NotFired> not_fired;
 };
-
-struct Rule {
-  std::string_view id;  ///< "R05"
-  std::string_view title;
-  bool needs_device = true;  ///< "not applicable" where the trace has no device work.
-  void (*apply)(const Trace&, const Analysis&, RuleOutput&);
-};
-
-/// All rules, by their id.
-std::span<const Rule> rules();
 
 struct Diagnosis {
   std::vector<Finding> findings;  ///< By the lower bound of what can be recovered, most first.

@@ -6,6 +6,18 @@
 
 namespace ridge::doctor {
 
+std::string_view name_of(Severity severity) {
+  switch (severity) {
+    case Severity::kInfo:
+      return "info";
+    case Severity::kWarning:
+      return "warning";
+    case Severity::kHigh:
+      return "high";
+  }
+  return "info";
+}
+
 Severity severity_of(double share, const Ladder& ladder) {
   if (share >= ladder.high) return Severity::kHigh;
   return share >= ladder.warning ? Severity::kWarning : Severity::kInfo;

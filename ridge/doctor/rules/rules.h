@@ -1,9 +1,20 @@
-// The rules of the doctor, each in a file of its own: rules/rNN_name.cc. The table is rules.cc.
+// The rules of the doctor. Each is in a file of its own, rules/rNN_name.cc; a new one gets a
+// declaration and a row here, and a section in docs/findings.md.
 #pragma once
+
+#include <string_view>
 
 #include "ridge/doctor/findings/finding.h"
 
 namespace ridge::doctor {
+
+struct Rule {
+  std::string_view id;  ///< "R05"
+  std::string_view title;
+  bool needs_device = true;  ///< "not applicable" where the trace has no device work.
+  /// Pure function of the trace and its analysis. It adds at least one row to the output.
+  void (*apply)(const Trace&, const Analysis&, RuleOutput&);
+};
 
 void r00_unfit(const Trace& trace, const Analysis& analysis, RuleOutput& output);
 void r01_input_starved(const Trace& trace, const Analysis& analysis, RuleOutput& output);
@@ -25,5 +36,29 @@ void r22_blocking_communication(const Trace& trace, const Analysis& analysis, Ru
 void r24_straggler(const Trace& trace, const Analysis& analysis, RuleOutput& output);
 void r29_periodic_stalls(const Trace& trace, const Analysis& analysis, RuleOutput& output);
 void r30_cpu_contention(const Trace& trace, const Analysis& analysis, RuleOutput& output);
+
+/// All rules, by their id. The third column says whether a rule speaks of devices only.
+inline constexpr Rule kRules[] = {
+    {"R00", "trace not fit for a verdict", false, r00_unfit},
+    {"R01", "input starved", false, r01_input_starved},
+    {"R02", "loader cannot scale", false, r02_loader_limit},
+    {"R03", "launch bound", false, r03_launch_bound},
+    {"R04", "fusable chains of kernels", true, r04_fusable_chains},
+    {"R05", "host waits for the device", true, r05_host_sync},
+    {"R06", "pageable copies", true, r06_pageable_copies},
+    {"R07", "blocking copies", true, r07_blocking_copy},
+    {"R10", "allocator in the loop", true, r10_allocator},
+    {"R11", "code loaded late", false, r11_late_modules},
+    {"R13", "matrix units idle", true, r13_tensor_cores},
+    {"R14", "slow matrix products", true, r14_slow_products},
+    {"R16", "layout copies and casts", true, r16_layout_copies},
+    {"R17", "too few blocks", true, r17_few_blocks},
+    {"R18", "small micro-batch", false, r18_small_micro_batch},
+    {"R21", "unfused optimizer", true, r21_unfused_optimizer},
+    {"R22", "blocking communication", true, r22_blocking_communication},
+    {"R24", "straggler rank", true, r24_straggler},
+    {"R29", "periodic stalls", false, r29_periodic_stalls},
+    {"R30", "processor contention", false, r30_cpu_contention},
+};
 
 }  // namespace ridge::doctor
