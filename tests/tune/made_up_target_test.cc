@@ -43,7 +43,7 @@ class MadeUpVariant final : public TunedVariant {
   std::mt19937_64 generator_;
 };
 
-class MadeUpTarget final : public Target {
+class MadeUpTarget : public Target {
  public:
   std::unique_ptr<TunedVariant> start(const LoopView& loop) override {
     loop.summary.target = "made up";
@@ -93,6 +93,31 @@ class MadeUpTarget final : public Target {
   uint64_t opened_ = 0;
 };
 
+// Two changes whose gains are predicted: a small one that costs nothing but its pairs, and a large
+// one behind a guard of ten seconds. The machine's noise is measured at the start.
+class NoisyTarget final : public MadeUpTarget {
+ public:
+  explicit NoisyTarget(double noise) : noise_(noise) {}
+  std::unique_ptr<TunedVariant> start(const LoopView& loop) override {
+    loop.noise = noise_;
+    return MadeUpTarget::start(loop);
+  }
+  Names techniques() const override { return {"late", "steady"}; }
+  std::vector<Change> changes(std::span<const Change> kept, TunedVariant& best) override {
+    std::vector<Change> changes = MadeUpTarget::changes(kept, best);
+    changes[0].semantic_class = SemanticClass::kPrecision;
+    changes[0].predicted = SpeedRange{2, 2};
+    changes[1].predicted = SpeedRange{1.2, 1.2};
+    return changes;
+  }
+  double guard_seconds(SemanticClass semantic_class) const override {
+    return semantic_class == SemanticClass::kPrecision ? 10 : 0;
+  }
+
+ private:
+  double noise_;
+};
+
 class Silent final : public OptimizeObserver {
   void on_message(const std::string&) override {}
   void on_trial(const TrialRecord&) override {}
@@ -137,6 +162,18 @@ TEST(MadeUpTarget, GoesThroughTheWholeLoop) {
   ASSERT_TRUE(again.interval);
   EXPECT_LE(again.interval->low, std::log(2.6));
   EXPECT_GE(again.interval->high, std::log(2.6));
+}
+
+// A small gain needs many pairs where pairs differ, and then comes behind the large one.
+TEST(MadeUpTarget, TheNoiseThatItMeasuresDecidesWhatIsTriedFirst) {
+  for (const auto& [noise, first] : {std::pair(0.02, "steady"), std::pair(0.3, "late")}) {
+    NoisyTarget target(noise);
+    Silent silent;
+    const OptimizeResult result = run_loop(target, {.budget_seconds = 1e6}, silent);
+    ASSERT_FALSE(result.trials.empty());
+    EXPECT_EQ(result.trials.front().technique, first) << noise;
+    EXPECT_EQ(result.trials.front().verdict, TrialVerdict::kKept) << result.trials.front().reason;
+  }
 }
 
 }  // namespace

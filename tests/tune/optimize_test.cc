@@ -130,6 +130,15 @@ class OptimizeLoop : public testing::Test {
       const std::string& guard =
           "echo '{\"guard\":{\"passed\":true,\"can_tell\":true,\"text\":\"fine\",\"margin\":0,"
           "\"detectable\":0,\"power\":0,\"f32_modules\":[]}}'") {
+    prepare(techniques, machine, guard);
+    OptimizeResult result = run_loop(*config_target(request_), request_.loop, told_);
+    check_records(result, techniques);
+    return result;
+  }
+
+  void prepare(const std::vector<Technique>& techniques,
+               const std::string& machine,
+               const std::string& guard) {
     const auto program = folder_ / "worker";
     std::string script = kMachine;
     const std::string begin = "while read";
@@ -142,9 +151,6 @@ class OptimizeLoop : public testing::Test {
     request_.program = program.string();
     request_.techniques = techniques;
     told_.records.clear();
-    OptimizeResult result = run_loop(*config_target(request_), request_.loop, told_);
-    check_records(result, techniques);
-    return result;
   }
 
   /// This holds whatever happens: each technique has a record, every verdict follows from its
@@ -364,6 +370,16 @@ TEST_F(OptimizeLoop, TheReportOfAStepHasItsCeiling) {
   ASSERT_EQ(timeline.launches.size(), 1u);
   EXPECT_EQ(timeline.launches[0].site, "head:matmul");
   EXPECT_NE(result.summary.energy_problem, "");
+}
+
+// Blocks of this machine differ by less than half a percent, which is the least that is believed.
+TEST_F(OptimizeLoop, TheMeasuredNoiseReachesTheLoop) {
+  prepare({}, ":", ":");
+  double noise = 0.02;
+  OptimizeSummary summary;
+  const LoopBudget budget(1e6);
+  config_target(request_)->start({budget, told_, summary, noise});
+  EXPECT_EQ(noise, 0.005);
 }
 
 }  // namespace
