@@ -170,7 +170,6 @@ TEST_F(DoctorLive, NamesJpegDecodingInTheTrainingProcess) {
 TEST_F(DoctorLive, NamesTooManyThreads) { expect_first("sick_threads.py", 225, "R30"); }
 TEST_F(DoctorLive, NamesTinyBatches) { expect_first("sick_tiny_batch.py", 12500, "R18"); }
 TEST_F(DoctorLive, NamesALoopOfTinyOperators) {
-  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   expect_of("sick_loop.py", 400, [](const json& findings) {
     return !findings.empty() && findings[0]["rule"] == "R03" &&
            std::ranges::any_of(findings[0]["evidence"], [](const json& evidence) {

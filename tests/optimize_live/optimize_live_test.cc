@@ -25,13 +25,10 @@ using test::Ended;
 using test::RidgeProcess;
 using Words = std::vector<std::string>;
 
-bool is_full() { return test::cases(10) > 10; }
-
 // Seconds for what has to come to a certain trial: on a busy machine a start alone takes fifteen.
 constexpr int kBudget = 300;
 // Seconds for one trial and its proof at least: with less nothing is tried.
 constexpr int kShortBudget = 150;
-constexpr const char* kOnlyFull = "five minutes: only with RIDGE_TEST_SCALE=full";
 
 // Writes into the working folder as most programs do, all the time; reads what lies there.
 constexpr const char* kWriter = R"(
@@ -233,7 +230,6 @@ class OptimizeLive : public ::testing::Test {
 void OptimizeLive::expect_rejected(const std::string& program,
                                    const std::string& knob,
                                    bool is_an_error) {
-  if (!is_full()) GTEST_SKIP() << kOnlyFull;
   for (const char* name : {program.c_str(), "program.py"})
     fs::copy_file(fs::absolute("tests/attach/programs") / name, user() / name);
   const auto before = tree();
@@ -265,7 +261,6 @@ TEST_F(OptimizeLive, RejectsChannelsLastWhereAViewFails) {
 }
 
 void OptimizeLive::expect_tuned(const std::string& program) {
-  if (!is_full()) GTEST_SKIP() << kOnlyFull;
   const auto before = tree();
   const Ended ended = optimize_in(kBudget,
                                   {},
@@ -288,7 +283,6 @@ TEST_F(OptimizeLive, TunesAccelerate) { expect_tuned("train_accelerate.py"); }
 TEST_F(OptimizeLive, TunesTheTrainerOfHuggingFace) { expect_tuned("train_hf_trainer.py"); }
 
 TEST_F(OptimizeLive, TunesRanksOfTorchrun) {
-  if (!is_full()) GTEST_SKIP() << kOnlyFull;
   const std::string text = script(kRanks);
   const Words command = {python_, "-m", "torch.distributed.run", "--nproc-per-node", "2", text};
   const json report = report_of(optimize_in(kBudget, {"--rerun"}, command));
