@@ -175,10 +175,7 @@ bool LoopState::take_guard(TrialRecord& record, const std::function<GuardOutcome
   const bool is_first = told.verdict != "passed";
   told.text = (is_first ? "" : told.text + "; ") + record.technique + ": " + outcome.text;
   told.verdict = "passed";
-  if (outcome.margin) {
-    told.margin = outcome.margin;
-    told.power = outcome.power;
-  }
+  if (outcome.margin) told.margin = outcome.margin, told.power = outcome.power;
   return true;
 }
 
