@@ -165,7 +165,7 @@ struct EngineVariant::Parts {
   std::unique_ptr<Session> session;  ///< Gone before the batches that its copies read.
   VariantFacts facts;
   int64_t total_steps = 0, steps_done = 0;
-  int64_t halted = 0;  ///< As of the last step that was reported.
+  int64_t halted = 0;  ///< Steps that were halted, by the last report of a step.
   int64_t lines = 0;   ///< That its files have.
   TrainObserver nobody;
   std::optional<StepReporter> reporter;
