@@ -42,10 +42,14 @@ def threads(folder, steps=20000):
     sys.setswitchinterval(1e-6)
     load("ridge_shim").MOST_ROWS = 1 << 60  # none is left out where the writer has no processor
     shim = load("ridge_shim").Shim(folder, load)
-    marker, iterator, is_over = Marker(), Marker(), threading.Event()
+    marker, iterator = Marker(), Marker()
+    is_begun, is_over = threading.Event(), threading.Event()
 
     def step():
-        for _ in range(steps):
+        # Steps count from the first that finds the lock free, and a thread that holds it may wait long.
+        shim.stepped(marker, "optimizer")
+        is_begun.set()
+        for _ in range(steps - 1):
             shim.stepped(marker, "optimizer")
 
     def wait_for_data():
@@ -58,10 +62,11 @@ def threads(folder, steps=20000):
 
     others = [threading.Thread(target=wait_for_data) for _ in range(2)]
     gc.set_threshold(50)
-    for thread in others:
-        thread.start()
     stepping = threading.Thread(target=step)
     stepping.start()
+    is_begun.wait()
+    for thread in others:
+        thread.start()
     stepping.join()
     is_over.set()
     for thread in others:

@@ -71,6 +71,14 @@ class Recorder final : public FakeCupti, public FakeCallObserver {
 
   // --- the test's side
   void reset() override {
+    // The driver calls end() under its own lock, which set_observer() takes as well: it comes
+    // before ours.
+    if (FakeCuda* const observed = std::exchange(observed_, nullptr))
+      observed->set_observer(nullptr);
+    clear();
+    if (const char* const path = std::getenv("FAKE_CUPTI_DRIVER")) observe(path);
+  }
+  void clear() {
     const std::lock_guard lock(mutex);
     version = 130202, is_taken = false, subscribers = 0, clock = nullptr, thread_ids = 0;
     requested = nullptr, completed = nullptr;
@@ -79,9 +87,6 @@ class Recorder final : public FakeCupti, public FakeCallObserver {
     records_per_buffer = strange_every = records_ = dropped_ = 0;
     is_late_and_reversed = is_capturing_ = false;
     correlation_ = 100, handed_out_ = 0;
-    if (observed_ != nullptr) observed_->set_observer(nullptr);
-    observed_ = nullptr;
-    if (const char* const path = std::getenv("FAKE_CUPTI_DRIVER")) observe(path);
   }
   void observe(const char* path) override {
     void* const library = ::dlopen(path, RTLD_NOW | RTLD_LOCAL);
