@@ -2,7 +2,7 @@
 
 from gpu_tasks import Outcome, missing, passed_if
 
-OPTIMIZE_BUDGET, REPLAY_BUDGET = 270, 100
+OPTIMIZE_BUDGET, REPLAY_BUDGET = 325, 95
 
 
 def range_text(claim):

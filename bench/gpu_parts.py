@@ -45,5 +45,5 @@ TASKS = {
         ("idle", idle, 45),
         ("step.launch_bound", needs_torch(training_steps("gpt_launch_bound", 5, 1, against_eager)), 90),
     ],
-    "loop": [FIRST, ("optimize", optimize, 310), ("ledger_replay", ledger_replay, 130)],
+    "loop": [FIRST, ("optimize", optimize, 345), ("ledger_replay", ledger_replay, 115)],
 }  # fmt: skip

@@ -176,6 +176,10 @@ bool shares_blocks() {
 }
 
 bool is_possible(SandboxWay way) {
+#ifdef __SANITIZE_THREAD__
+  // A process with more than one thread gets no user namespace, and ThreadSanitizer starts threads.
+  if (way == SandboxWay::kUserOverlay) return false;
+#endif
   if (way == SandboxWay::kOverlay) return can_overlay("-m");
   return way != SandboxWay::kUserOverlay || can_overlay("-Umr");
 }
