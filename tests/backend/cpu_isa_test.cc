@@ -47,8 +47,8 @@ TEST(CpuIsa, SetIsInUse) {
   EXPECT_EQ(isa(), before);
 }
 
-// One core makes 2 to 64 FLOPs of f64 a cycle at 0.2 to 8 GHz, and f32 twice as many. Pairs of bf16
-// have more than 1.3 times the rate of f32 on Zen 4, and 0.37 to 0.49 of it on Emerald Rapids.
+// One core makes 2 to 64 FLOPs of f64 a cycle at 0.2 to 8 GHz, and f32 twice as many. Products of
+// bf16 are never slower than those of f32, which they may run as; both are measured under load.
 TEST(Peak, IsPlausible) {
   const int threads = num_threads();
   set_num_threads(1);
@@ -60,7 +60,7 @@ TEST(Peak, IsPlausible) {
   EXPECT_GT(f64, 0.2e9 * 2);
   EXPECT_LT(f64, 8e9 * 64);
   EXPECT_GT(f32, 1.2 * f64);
-  EXPECT_GT(bf16, (has_bf16_pairs() ? 0.25 : 0.5) * f32);
+  EXPECT_GT(bf16, 0.5 * f32);
   EXPECT_LT(bf16, 5 * f32);
   EXPECT_GT(copy, 1e8);
   EXPECT_LT(copy, 1e13);
