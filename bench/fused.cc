@@ -134,7 +134,9 @@ std::unique_ptr<LoopKernel> make_bias_gelu(bool by_tanh) {
 class Compiled {
  public:
   explicit Compiled(Graph graph)
-      : backend_(make_backend("cpu")), program_(graphs_of(std::move(graph)), *backend_) {
+      : backend_(make_backend("cpu")),
+        state_(*backend_),
+        program_(graphs_of(std::move(graph)), state_) {
     for (const auto& input : program_.plan().entries[0].inputs) {
       Tensor values(input.type);
       const double scale = is_float(input.type.dtype) ? 0.01 : 1.0;
@@ -152,6 +154,7 @@ class Compiled {
     return graphs;
   }
   std::unique_ptr<Backend> backend_;
+  State state_;
   Program program_;
 };
 

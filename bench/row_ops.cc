@@ -158,9 +158,10 @@ void run(const std::vector<std::string>& words) {
   ProgramOptions options;
   options.plan.choose =
       tuning.choose(words.size() > 5 ? KernelRange::kAnyBits : KernelRange::kSameBits);
-  Program program(std::move(chain.graphs), *backend, options);
+  State state(*backend);
+  Program program(std::move(chain.graphs), state, options);
   for (const StateEntry& entry : operands)
-    program.state().write(entry.name, filled(entry.type, shape.columns));
+    state.write(entry.name, filled(entry.type, shape.columns));
   const int64_t bytes = chain.matrices * shape.matrix().bytes();
   fmt::print("{{\"bytes\": {}, \"device\": \"{}\"}}\n", bytes, device);
   std::fflush(stdout);

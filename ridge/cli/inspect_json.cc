@@ -24,7 +24,7 @@ void write_memory(JsonWriter& json, const ProgramFacts& facts) {
   const Plan& plan = facts.program.plan;
   json.key("memory").begin_object();
   json.key("state_by_role").begin_object();
-  for (StateRole role : kRoles) json.field(role_name(role), role_bytes(plan, role));
+  for (StateRole role : kRoles) json.field(name_of(role), role_bytes(plan, role));
   json.end_object();
   json.field("state_bytes", plan.state_bytes).field("arena_bytes", plan.arena_bytes);
   json.field("staging_bytes", plan.staging_bytes).field("planned_bytes", plan.total_bytes());

@@ -104,12 +104,6 @@ const EntryFacts& largest_entry(const ProgramFacts& facts) {
       });
 }
 
-std::string_view role_name(StateRole role) {
-  constexpr std::string_view kNames[] = {
-      "parameter", "optimizer", "gradient", "statistic", "shadow", "packed", "scaler"};
-  return kNames[static_cast<size_t>(role)];
-}
-
 int64_t role_bytes(const Plan& plan, StateRole role) {
   int64_t bytes = 0;
   for (size_t i = 0; i < plan.state.size(); ++i)
@@ -117,11 +111,11 @@ int64_t role_bytes(const Plan& plan, StateRole role) {
   return bytes;
 }
 
-std::string initial_text(const nn::Initializer& init) {
+std::string initial_text(const Initializer& init) {
   switch (init.kind) {
-    case nn::Initializer::Kind::kUniform:
+    case Initializer::Kind::kUniform:
       return fmt::format("uniform {:.3g}", init.scale);
-    case nn::Initializer::Kind::kNormal:
+    case Initializer::Kind::kNormal:
       return fmt::format("normal {:.3g}", init.scale);
     default:
       return fmt::format("{:.3g}", init.scale);

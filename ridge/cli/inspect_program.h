@@ -58,8 +58,6 @@ ProgramFacts inspect_program(const TrainConfig& config, Tuning& tuning);
 /// The entry that needs the largest arena.
 const EntryFacts& largest_entry(const ProgramFacts& facts);
 
-/// "parameter", "optimizer", ...
-std::string_view role_name(StateRole role);
 /// Bytes of the state by role; 0 where a role has no buffer.
 int64_t role_bytes(const Plan& plan, StateRole role);
 inline constexpr StateRole kRoles[] = {StateRole::kParameter,
@@ -71,7 +69,7 @@ inline constexpr StateRole kRoles[] = {StateRole::kParameter,
                                        StateRole::kScaler};
 
 /// "uniform 0.125", "normal 0.02", "1".
-std::string initial_text(const nn::Initializer& init);
+std::string initial_text(const Initializer& init);
 
 std::string program_text(const ProgramFacts& facts, const InspectOptions& options);
 /// One line of JSON.

@@ -90,7 +90,7 @@ std::string memory_text(const ProgramFacts& facts) {
         "  {:<12} {:>11}{}{}\n", name, bytes_text(bytes), remark.empty() ? "" : "  ", remark);
   };
   for (StateRole role : kRoles)
-    if (const int64_t bytes = role_bytes(plan, role); bytes > 0) row(role_name(role), bytes, "");
+    if (const int64_t bytes = role_bytes(plan, role); bytes > 0) row(name_of(role), bytes, "");
   row("state", plan.state_bytes, "all of the above, aligned");
   row("arena",
       plan.arena_bytes,

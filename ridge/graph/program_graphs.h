@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ridge/graph/graph.h"
+#include "ridge/graph/initializer.h"
 
 namespace ridge {
 
@@ -21,10 +23,17 @@ enum class StateRole : uint8_t {
   kScaler,     ///< Scalars that steer the step: the halt flag, a loss scale.
 };
 
+constexpr std::string_view name_of(StateRole role) {
+  constexpr std::string_view kNames[] = {
+      "parameter", "optimizer", "gradient", "statistic", "shadow", "packed", "scaler"};
+  return kNames[static_cast<size_t>(role)];
+}
+
 struct StateEntry {
   std::string name;
   TensorType type;
   StateRole role = StateRole::kParameter;
+  Initializer init = {};  ///< Its first value, where no file gives another.
 };
 
 /// The entry graphs of a program (their names are the graphs' names) over one state. An input of a

@@ -69,7 +69,8 @@ void generate(const GenerateRequest& request,
                               request.config.optimizer);
   std::vector<Graph> entries;
   entries.push_back(training.logits(1));
-  Program program(inference_program(training, std::move(entries)), *backend);
+  State state(*backend);
+  Program program(inference_program(training, std::move(entries)), state);
   load_weights(program, request.config, request.weights, observer);
 
   std::vector<int64_t> text{};

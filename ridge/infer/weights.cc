@@ -12,7 +12,7 @@ namespace fs = std::filesystem;
 
 template <typename File>
 void read_state(Program& program, const File& file) {
-  for (const PlanSlot& slot : program.state().slots()) {
+  for (const PlanSlot& slot : program.plan().state) {
     Tensor tensor(slot.type);
     file.read_into(slot.name, slot.type, tensor.data());
     program.state().write(slot.name, tensor);

@@ -26,6 +26,7 @@ std::vector<StateEntry> loss_scale_state(const LossScaleOptions& options, DType 
   if (options.initial == 0) return entries;
   for (std::string_view name : {kLossScale, kGoodSteps, kSkippedSteps})
     entries.push_back({std::string(name), {dtype, {}}, StateRole::kScaler});
+  entries[0].init = Initializer::constant(options.initial);
   return entries;
 }
 

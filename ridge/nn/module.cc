@@ -1,66 +1,21 @@
 #include "ridge/nn/module.h"
 
-#include <algorithm>
-#include <cmath>
-
 #include "ridge/base/cpu/parallel.h"
-#include "ridge/base/hash.h"
-#include "ridge/base/philox.h"
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/source.h"
 
 namespace ridge::nn {
 
-Initializer Initializer::fan_in(int64_t fan_in) {
-  return {Kind::kUniform, 1.0 / std::sqrt(static_cast<double>(fan_in))};
-}
-
-Initializer Initializer::fan_out(int64_t fan_out) {
-  return normal(std::sqrt(2.0 / static_cast<double>(fan_out)));
-}
-
-namespace {
-
-// Elements from `first` on.
-void fill_initial(const ParameterSpec& spec, uint64_t seed, int64_t first, Tensor& tensor) {
-  const RngKey key{seed, 0, hash64(spec.name)};
-  const double scale = spec.init.scale;
-  const auto value = [&](uint64_t index) {
-    switch (spec.init.kind) {
-      case Initializer::Kind::kConstant:
-        return scale;
-      case Initializer::Kind::kUniform:
-        return scale * (2.0 * random_f64(key, index) - 1.0);
-      default:
-        return scale * random_normal(key, index);
-    }
-  };
-  parallel_for(tensor.elements(), int64_t{1} << 14, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) tensor.set(i, value(static_cast<uint64_t>(first + i)));
-  });
-}
-
-}  // namespace
-
 Tensor initial_value(const ParameterSpec& spec, uint64_t seed) {
   Tensor tensor(spec.type);
-  fill_initial(spec, seed, 0, tensor);
-  return tensor;
-}
-
-Tensor initial_piece(const ParameterSpec& spec, uint64_t seed, int64_t first, int64_t count) {
-  Tensor tensor({spec.type.dtype, {count}});
-  fill_initial(spec, seed, first, tensor);
+  const InitialElements elements(spec.init, seed, spec.name);
+  parallel_for(tensor.elements(), int64_t{1} << 14, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) tensor.set(i, elements.at(static_cast<uint64_t>(i)));
+  });
   return tensor;
 }
 
 std::string pending_name(const std::string& statistic) { return statistic + ".pending"; }
-
-Tensor initial_value(const StatisticSpec& spec) {
-  Tensor tensor(spec.type);
-  for (int64_t i = 0; i < tensor.elements(); ++i) tensor.set(i, spec.initial);
-  return tensor;
-}
 
 ModuleContext::Scope::Scope(ModuleContext& context, std::string_view name)
     : context_(context), length_(context.path_.size()), sites_(context.graph_, name) {

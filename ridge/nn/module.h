@@ -9,29 +9,9 @@
 
 #include "ridge/base/tensor.h"
 #include "ridge/graph/graph.h"
+#include "ridge/graph/initializer.h"
 
 namespace ridge::nn {
-
-/// How a parameter starts.
-struct Initializer {
-  enum class Kind : uint8_t {
-    kConstant,  ///< Every element is `scale`.
-    kUniform,   ///< Uniform in [-scale, scale).
-    kNormal,    ///< Normal with mean 0 and deviation `scale`.
-  };
-  Kind kind = Kind::kConstant;
-  double scale = 0.0;
-
-  static Initializer zeros() { return {}; }
-  static Initializer ones() { return {Kind::kConstant, 1.0}; }
-  static Initializer normal(double deviation) { return {Kind::kNormal, deviation}; }
-  /// Uniform within 1 / sqrt(fan_in), for a sum of `fan_in` products (He et al., "Delving deep into
-  /// rectifiers", 2015, with a leak of sqrt(5): what PyTorch's layers start from).
-  static Initializer fan_in(int64_t fan_in);
-  /// Normal with variance 2 / fan_out, which keeps gradients in size through ReLUs (the same
-  /// paper).
-  static Initializer fan_out(int64_t fan_out);
-};
 
 struct ParameterSpec {
   std::string name;  ///< Such as "layers.0.weight".
@@ -56,13 +36,8 @@ struct StatisticUpdate {
 /// The buffer of what a step has changed so far of a statistic.
 std::string pending_name(const std::string& statistic);
 
-/// A parameter's first value: a function of the seed, its name and its type alone. Its random
-/// numbers are Philox's, keyed by the name.
+/// A parameter's first value: a function of the seed, its name and its type alone.
 Tensor initial_value(const ParameterSpec& spec, uint64_t seed);
-Tensor initial_value(const StatisticSpec& spec);
-/// `count` elements of the former from element `first` on: what is large need not lie in memory
-/// twice.
-Tensor initial_piece(const ParameterSpec& spec, uint64_t seed, int64_t first, int64_t count);
 
 /// The purpose and the batch that a graph is built for.
 struct BuildMode {

@@ -337,9 +337,10 @@ std::vector<StateEntry> Training::state(bool accumulates) const {
   const DType dtype = accumulate();
   std::vector<StateEntry> entries;
   for (const ParameterSpec& spec : parameters_)
-    entries.push_back({spec.name, spec.type, StateRole::kParameter});
+    entries.push_back({spec.name, spec.type, StateRole::kParameter, spec.init});
   for (const StatisticSpec& spec : statistics_)
-    entries.push_back({spec.name, spec.type, StateRole::kStatistic});
+    entries.push_back(
+        {spec.name, spec.type, StateRole::kStatistic, Initializer::constant(spec.initial)});
   for (const ParameterSpec& spec : parameters_)
     for (const std::string& name : moment_names(optimizer_, spec.name))
       entries.push_back({name, {dtype, spec.type.shape}, StateRole::kOptimizer});
@@ -373,11 +374,8 @@ ProgramGraphs Training::program(const ProgramSizes& sizes) const {
 
 std::map<std::string, Tensor> Training::initial_state(bool accumulates, uint64_t seed) const {
   std::map<std::string, Tensor> values;
-  for (const ParameterSpec& spec : parameters_)
-    values.emplace(spec.name, initial_value(spec, seed));
-  for (const StatisticSpec& spec : statistics_) values.emplace(spec.name, initial_value(spec));
-  for (const StateEntry& entry : state(accumulates)) values.try_emplace(entry.name, entry.type);
-  if (has_loss_scale()) values.at(std::string(kLossScale)).set(0, loss_scale_.initial);
+  for (const StateEntry& entry : state(accumulates))
+    values.emplace(entry.name, initial_value({entry.name, entry.type, entry.init}, seed));
   return values;
 }
 

@@ -55,15 +55,16 @@ CompiledProgram compile_program(ProgramGraphs graphs,
   return compiled;
 }
 
-Program::Program(ProgramGraphs graphs, Backend& backend, const ProgramOptions& options)
-    : backend_(backend),
-      compiled_(compile_program(std::move(graphs), backend, options)),
+Program::Program(ProgramGraphs graphs, State& state, const ProgramOptions& options)
+    : state_(state),
+      backend_(state.backend()),
+      compiled_(compile_program(std::move(graphs), backend_, options)),
       capture_(options.capture),
-      stream_(backend.make_stream()) {
-  if (capture_ == Capture::kOn && !backend.can_record())
+      stream_(backend_.make_stream()) {
+  if (capture_ == Capture::kOn && !backend_.can_record())
     throw UserError(fmt::format("device '{}' cannot capture the launches of a step", plan().device),
                     "set train.capture to auto");
-  const bool records = capture_ != Capture::kOff && backend.can_record();
+  const bool records = capture_ != Capture::kOff && backend_.can_record();
   launches_.resize(plan().entries.size());
   recordings_.resize(plan().entries.size());
   recorded_.resize(plan().entries.size(), records ? Recorded::kAfterARun : Recorded::kNever);
@@ -71,18 +72,19 @@ Program::Program(ProgramGraphs graphs, Backend& backend, const ProgramOptions& o
   is_in_trace_.resize(plan().entries.size());
   for (size_t i = 0; i < plan().entries.size(); ++i) make_launches(i);
   prepare_kernels();
-  if (backend.is_asynchronous()) {
+  if (backend_.is_asynchronous()) {
     // A device may take memory for these, which is not the plan's.
-    copies_ = backend.make_stream();
+    copies_ = backend_.make_stream();
     computed_ = stream_->make_event();
     was_read_ = stream_->make_event();
   }
   if (options.before_memory) options.before_memory(plan());
-  state_ = std::make_unique<State>(plan(), backend);
-  arena_ = resident_memory(backend, plan().arena_bytes);
+  state_.declare(compiled_.graphs.state);
+  arena_ = resident_memory(backend_, plan().arena_bytes);
+  bind_state();
   for (size_t i = 0; i < plan().entries.size(); ++i) set_addresses(i);
-  if (copies_ == nullptr) return;
-  staging_ = std::make_unique<InputStaging>(plan(), backend, *copies_);
+  if (copies_ != nullptr) staging_ = std::make_unique<InputStaging>(plan(), backend_, *copies_);
+  use_ = std::make_unique<StateUse>(state_, *stream_, copies_.get());
 }
 
 // Queued work uses the memory, the kernels, and what the caller gave to read into.
@@ -90,6 +92,15 @@ Program::~Program() {
   try {
     synchronize();
   } catch (...) {  // a destructor cannot report errors
+  }
+}
+
+void Program::bind_state() {
+  for (const PlanSlot& slot : plan().state) buffers_.push_back(&state_.buffer(slot.name));
+  for (const Graph& graph : entries()) {
+    std::vector<StateBuffer*>& updated = updates_.emplace_back();
+    for (const Output& output : graph.outputs())
+      if (!output.updates.empty()) updated.push_back(&state_.buffer(output.updates));
   }
 }
 
@@ -138,9 +149,16 @@ void Program::set_addresses(size_t entry) {
   }
 }
 
+// The plan lays the state out as one piece; here each buffer has an address of its own.
 void* Program::address(const Place& place) const {
-  void* base = place.region == Region::kState ? state_->base() : arena_.get();
-  return static_cast<std::byte*>(base) + place.offset;
+  if (place.region == Region::kArena) return static_cast<std::byte*>(arena_.get()) + place.offset;
+  const auto& slots = plan().state;
+  const auto behind = std::upper_bound(
+      slots.begin(), slots.end(), place.offset, [](int64_t offset, const PlanSlot& slot) {
+        return offset < slot.place.offset;
+      });
+  const auto at = static_cast<size_t>(behind - slots.begin()) - 1;
+  return buffers_[at]->data + (place.offset - slots[at].place.offset);
 }
 
 namespace {
@@ -217,7 +235,10 @@ void Program::read(const void* address, size_t bytes, void* host) {
 void Program::read(DataSlot slot, void* host) { read(slot.address, slot.bytes, host); }
 
 void Program::read(const PlanSlot& state, void* host) {
-  read(address(state.place), static_cast<size_t>(state.place.bytes), host);
+  use_->read([&] {
+    is_reading_ = false;  // copies wait again: for what other programs have written
+    read(address(state.place), static_cast<size_t>(state.place.bytes), host);
+  });
 }
 
 // Moves the inputs that wait in a slot to their place, after the values that were there have been
@@ -241,8 +262,13 @@ void Program::launch(const Launch& launch) {
 
 void Program::run(size_t entry, RunMode mode) {
   if (staging_ != nullptr) take_inputs(entry);
-  if (mode == RunMode::kNormal) launch_all(entry);
+  if (mode == RunMode::kNormal) use_state(entry, [&] { launch_all(entry); });
   if (staging_ != nullptr) staging_->finish();
+}
+
+void Program::use_state(size_t entry, FunctionRef<void()> queue) {
+  const std::vector<StateBuffer*>& updated = updates_.at(entry);
+  updated.empty() ? use_->read(queue) : use_->write(updated, queue);
 }
 
 // The first run launches one by one, so that work which a launch does only once (loading its code,
@@ -297,6 +323,7 @@ void Program::synchronize() const {
       if (error == nullptr) error = std::current_exception();
     }
   is_reading_ = false;
+  use_->finish();
   if (error != nullptr) std::rethrow_exception(error);
 }
 
@@ -393,9 +420,15 @@ Tensor Program::read_tensor(const void* address, const TensorType& type) {
 }
 
 std::string Program::first_not_finite(size_t entry) {
+  if (staging_ != nullptr) take_inputs(entry);
+  std::string site;
+  use_state(entry, [&] { site = find_not_finite(entry); });
+  return site;
+}
+
+std::string Program::find_not_finite(size_t entry) {
   const Graph& graph = entries().at(entry);
   const std::vector<bool> may_be_infinite = made_from_infinity(graph);
-  if (staging_ != nullptr) take_inputs(entry);
   for (const Launch& step : launches_[entry]) {
     const auto id = static_cast<size_t>(step.step->node);
     const Node& node = *graph.nodes()[id];

@@ -12,6 +12,7 @@
 #include "ridge/compile/plan.h"
 #include "ridge/run/input_staging.h"
 #include "ridge/run/state.h"
+#include "ridge/run/state_use.h"
 
 namespace ridge {
 
@@ -65,11 +66,15 @@ struct DataSlot {
 /// is written. Launches stay on one stream. With an edge wherever two of them share bytes, the
 /// longest chain of a GPT's step (6 layers, width 256) takes 81 % of the time of all; and what
 /// could run beside it are mostly products that fill a device by themselves.
+///
+/// A thread at a time may use a program. Programs over one state may run at the same time, each
+/// with its own arena: those that only read it beside one another, one that writes alone.
 class Program {
  public:
-  /// `backend` must outlive it. UserError when the device cannot run the graphs or has not the
-  /// memory.
-  Program(ProgramGraphs graphs, Backend& backend, const ProgramOptions& options = {});
+  /// Compiles for the backend of `state`, which must outlive it, and declares there what the graphs
+  /// need of it. UserError when the device cannot run the graphs or has not the memory, or where
+  /// the state has something else under one of the names.
+  Program(ProgramGraphs graphs, State& state, const ProgramOptions& options = {});
   ~Program();
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
@@ -81,11 +86,11 @@ class Program {
   /// Waits for all that was queued: the state is not for use while an entry runs.
   State& state() {
     synchronize();
-    return *state_;
+    return state_;
   }
   const State& state() const {
     synchronize();
-    return *state_;
+    return state_;
   }
 
   /// Number of the entry of that name; UserError (the nearest is named) when there is none.
@@ -114,7 +119,7 @@ class Program {
   void run(size_t entry, RunMode mode = RunMode::kNormal);
   /// `host` is written until synchronize() returns; meanwhile the entry's results stay.
   void read(DataSlot slot, void* host);
-  /// The same of a buffer of the state, as it is after the last run.
+  /// The same of a buffer of the state (one of plan().state), as it is after the last run.
   void read(const PlanSlot& state, void* host);
   void synchronize() const;
 
@@ -132,6 +137,7 @@ class Program {
 
  private:
   struct Launch;
+  void bind_state();
   void make_launches(size_t entry);
   void prepare_kernels();
   void set_addresses(size_t entry);
@@ -140,12 +146,16 @@ class Program {
   void launch_all(size_t entry);
   bool record(size_t entry);
   void take_inputs(size_t entry);
+  void use_state(size_t entry, FunctionRef<void()> queue);
+  std::string find_not_finite(size_t entry);
   void read(const void* address, size_t bytes, void* host);
   Tensor read_tensor(const void* address, const TensorType& type);
 
+  State& state_;
   Backend& backend_;
   CompiledProgram compiled_;
-  std::unique_ptr<State> state_;
+  std::vector<StateBuffer*> buffers_;               ///< By plan().state.
+  std::vector<std::vector<StateBuffer*>> updates_;  ///< By entry: the buffers that it updates.
   DeviceMemory arena_;
   std::vector<std::vector<Launch>> launches_;  ///< By entry.
   Capture capture_;
@@ -162,6 +172,7 @@ class Program {
   std::unique_ptr<Stream> copies_;
   std::unique_ptr<InputStaging> staging_;
   std::unique_ptr<Stream> stream_;
+  std::unique_ptr<StateUse> use_;
 };
 
 }  // namespace ridge

@@ -1,53 +1,157 @@
 #include "ridge/run/state.h"
 
-#include <vector>
+#include <algorithm>
+#include <shared_mutex>
+
+#include "ridge/base/alignment.h"
+#include "ridge/base/cpu/parallel.h"
+#include "ridge/run/state_use.h"
 
 namespace ridge {
+namespace {
 
-State::State(const Plan& plan, Backend& backend)
-    : plan_(plan),
-      backend_(backend),
-      memory_(resident_memory(backend, plan.state_bytes)),
-      stream_(backend.make_stream()) {}
+std::string describe(const StateEntry& entry) {
+  return fmt::format("{} ({})", to_string(entry.type), name_of(entry.role));
+}
 
-const PlanSlot& State::get(std::string_view name) const {
-  const PlanSlot* slot = find_slot(plan_.state, name);
-  if (slot != nullptr) return *slot;
+}  // namespace
+
+State::State(Backend& backend) : backend_(backend) {}
+
+State::~State() = default;
+
+void State::declare(std::span<const StateEntry> entries) {
+  const std::lock_guard declaring(declaring_);
+  std::map<std::string, std::unique_ptr<StateBuffer>, std::less<>> added;
+  int64_t bytes = 0;
+  std::vector<std::pair<StateBuffer*, int64_t>> offsets;
+  for (const StateEntry& entry : entries) {
+    const auto fresh = added.find(entry.name);
+    const StateBuffer* known = fresh == added.end() ? nullptr : fresh->second.get();
+    if (known == nullptr && has(entry.name)) known = &buffer(entry.name);
+    if (known != nullptr) {
+      if (known->entry.type != entry.type || known->entry.role != entry.role)
+        throw UserError(fmt::format("state '{}' is there as something else; got {}, expected {}",
+                                    entry.name,
+                                    describe(entry),
+                                    describe(known->entry)),
+                        "give the buffer another name, or the program a state of its own");
+      continue;
+    }
+    auto buffer = std::make_unique<StateBuffer>(StateBuffer{.entry = entry});
+    offsets.emplace_back(buffer.get(), bytes);
+    added.emplace(entry.name, std::move(buffer));
+    bytes += aligned_bytes(entry.type.bytes());
+  }
+  if (added.empty()) return;
+  DeviceMemory block = resident_memory(backend_, bytes);
+  for (const auto& [buffer, offset] : offsets)
+    buffer->data = static_cast<std::byte*>(block.get()) + offset;
+  const std::lock_guard lock(names_);
+  blocks_.push_back(std::move(block));
+  buffers_.merge(added);
+  bytes_ += bytes;
+}
+
+bool State::has(std::string_view name) const {
+  const std::lock_guard lock(names_);
+  return buffers_.contains(name);
+}
+
+std::vector<StateEntry> State::entries() const {
+  const std::lock_guard lock(names_);
+  std::vector<StateEntry> entries;
+  for (const auto& [name, buffer] : buffers_) entries.push_back(buffer->entry);
+  return entries;
+}
+
+int64_t State::bytes() const {
+  const std::lock_guard lock(names_);
+  return bytes_;
+}
+
+StateBuffer& State::buffer(std::string_view name) const {
+  const std::lock_guard lock(names_);
+  if (const auto at = buffers_.find(name); at != buffers_.end()) return *at->second;
   std::vector<std::string> names;
-  for (const PlanSlot& known : plan_.state) names.push_back(known.name);
+  for (const auto& [known, buffer] : buffers_) names.push_back(known);
   throw UserError(fmt::format("the state has no buffer '{}'", name), did_you_mean(name, names));
 }
 
+uint64_t State::version(std::string_view name) const {
+  const StateBuffer& found = buffer(name);
+  const std::shared_lock lock(runs_);
+  return found.version;
+}
+
+// Under the lock, held alone.
+void State::wait_for_programs() const {
+  if (stream_ == nullptr) stream_ = backend_.make_stream();
+  if (!backend_.is_asynchronous()) return;
+  for (StateUse* const use : uses_)
+    if (use->queued_ > use->finished_) use->hold_up(*stream_);
+}
+
+void State::write_locked(StateBuffer& buffer, size_t first, const void* host, size_t bytes) {
+  ++buffer.version;
+  wait_for_programs();
+  backend_.copy_to_device(*stream_, buffer.data + first, host, bytes);
+  stream_->synchronize();
+}
+
+void State::initialize(uint64_t seed) {
+  constexpr int64_t kPiece = int64_t{1} << 17;
+  for (const StateEntry& entry : entries()) {
+    StateBuffer& to = buffer(entry.name);
+    const std::lock_guard lock(runs_);
+    if (to.version > 0 || entry.init == Initializer::zeros()) continue;
+    const InitialElements elements(entry.init, seed, entry.name);
+    const int64_t all = entry.type.elements();
+    size_t at = 0;
+    for (int64_t first = 0; first < all; first += kPiece) {
+      Tensor piece({entry.type.dtype, {std::min(kPiece, all - first)}});
+      parallel_for(piece.elements(), int64_t{1} << 14, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i)
+          piece.set(i, elements.at(static_cast<uint64_t>(first + i)));
+      });
+      write_locked(to, at, piece.data(), piece.bytes());
+      at += piece.bytes();
+    }
+  }
+}
+
 void State::write(std::string_view name, const Tensor& tensor) {
-  const PlanSlot& slot = get(name);
-  check(tensor.type() == slot.type,
+  StateBuffer& to = buffer(name);
+  check(tensor.type() == to.entry.type,
         "state '{}' has another type; got {}, expected {}",
         name,
         to_string(tensor.type()),
-        to_string(slot.type));
-  write_part(slot, 0, tensor.data(), tensor.bytes());
+        to_string(to.entry.type));
+  const std::lock_guard lock(runs_);
+  write_locked(to, 0, tensor.data(), tensor.bytes());
 }
 
-void State::write_part(const PlanSlot& slot, size_t first, const void* host, size_t bytes) {
-  check_internal(first + bytes <= static_cast<size_t>(slot.place.bytes),
+void State::write_part(std::string_view name, size_t first, const void* host, size_t bytes) {
+  StateBuffer& to = buffer(name);
+  const auto size = static_cast<size_t>(to.entry.type.bytes());
+  check_internal(first <= size && bytes <= size - first,
                  "{} bytes from {} on are more than '{}' has",
                  bytes,
                  first,
-                 slot.name);
-  backend_.copy_to_device(*stream_, static_cast<std::byte*>(data(slot)) + first, host, bytes);
-  stream_->synchronize();
+                 name);
+  const std::lock_guard lock(runs_);
+  write_locked(to, first, host, bytes);
 }
 
+// Alone, for it records events on the streams of programs, which none of them may queue on then.
 Tensor State::read(std::string_view name) const {
-  const PlanSlot& slot = get(name);
-  Tensor tensor(slot.type);
-  backend_.copy_to_host(*stream_, tensor.data(), data(slot), tensor.bytes());
+  const StateBuffer& from = buffer(name);
+  Tensor tensor(from.entry.type);
+  const std::lock_guard lock(runs_);
+  wait_for_programs();
+  backend_.copy_to_host(*stream_, tensor.data(), from.data, tensor.bytes());
   stream_->synchronize();
   return tensor;
-}
-
-void* State::data(const PlanSlot& slot) const {
-  return static_cast<std::byte*>(memory_.get()) + slot.place.offset;
 }
 
 bool is_saved(StateRole role) {

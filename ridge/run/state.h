@@ -1,43 +1,93 @@
-// The buffers that live from run to run: parameters, moments, gradients, statistics.
+// The buffers that live from run to run: parameters, moments, gradients, statistics. They stand by
+// themselves, so that several programs can share them.
 #pragma once
 
+#include <map>
+#include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "ridge/backend/backend.h"
 #include "ridge/base/tensor.h"
-#include "ridge/compile/plan.h"
+#include "ridge/graph/program_graphs.h"
+#include "ridge/run/state_lock.h"
 
 namespace ridge {
 
-/// All state of a program, in one piece of device memory. Not for use while an entry runs.
+class StateUse;
+
+/// A buffer of a state. Its address never changes.
+struct StateBuffer {
+  StateEntry entry;
+  std::byte* data = nullptr;
+  uint64_t version = 0;  ///< Raised by each run that updates it, and each write. 0: never written.
+};
+
+/// Named buffers in the memory of one backend. Any thread may call any function at any time: those
+/// that only read wait for what writes, as runs of programs do (state_use.h).
 class State {
  public:
-  /// Zeros everywhere, every page in memory. `plan` and `backend` must outlive it.
-  State(const Plan& plan, Backend& backend);
+  /// `backend` must outlive it, and it all programs over it.
+  explicit State(Backend& backend);
+  ~State();
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
 
-  std::span<const PlanSlot> slots() const { return plan_.state; }
-  StateRole role(size_t slot) const { return plan_.roles.at(slot); }
-  bool has(std::string_view name) const { return find_slot(plan_.state, name) != nullptr; }
+  Backend& backend() const { return backend_; }
 
-  /// UserError when there is no such buffer (the nearest is named) or the type is another.
+  /// Adds the buffers that are not there: zeros, every page in memory, all in one block in their
+  /// order. UserError where one is there with another dtype, shape or role, or where the device has
+  /// not the memory; then nothing was added. Of what is there no element is looked at, and runs go
+  /// on.
+  void declare(std::span<const StateEntry> entries);
+
+  bool has(std::string_view name) const;
+  /// All entries, by name.
+  std::vector<StateEntry> entries() const;
+  /// Bytes of device memory that it took.
+  int64_t bytes() const;
+
+  // UserError when there is no buffer of that name (the nearest is named).
+
+  StateBuffer& buffer(std::string_view name) const;
+  uint64_t version(std::string_view name) const;
+  /// Writes the first value of every buffer that was never written: a function of `seed`, its name
+  /// and its type. Piece by piece: memory does not hold a buffer twice.
+  void initialize(uint64_t seed);
+  /// UserError when the type is another.
   void write(std::string_view name, const Tensor& tensor);
   Tensor read(std::string_view name) const;
   /// `bytes` bytes of a buffer from byte `first` on, for callers that have no memory for it twice.
-  void write_part(const PlanSlot& slot, size_t first, const void* host, size_t bytes);
-
-  /// The buffer's address in device memory; the host may use it where Backend::is_host().
-  void* data(const PlanSlot& slot) const;
-  void* base() const { return memory_.get(); }
+  void write_part(std::string_view name, size_t first, const void* host, size_t bytes);
+  /// The address in device memory, for the time in which no program runs; the host may use it where
+  /// Backend::is_host().
+  void* data(std::string_view name) const { return buffer(name).data; }
 
  private:
-  const PlanSlot& get(std::string_view name) const;
+  friend class StateUse;
 
-  const Plan& plan_;
+  void write_locked(StateBuffer& buffer, size_t first, const void* host, size_t bytes);
+  void wait_for_programs() const;
+
   Backend& backend_;
-  DeviceMemory memory_;
-  std::unique_ptr<Stream> stream_;
+
+  std::mutex declaring_;      ///< One declaration at a time.
+  mutable std::mutex names_;  ///< The two below, which grow.
+  std::map<std::string, std::unique_ptr<StateBuffer>, std::less<>> buffers_;
+  std::vector<DeviceMemory> blocks_;
+  int64_t bytes_ = 0;
+
+  /// Shared while a run that only reads is queued, else held alone. With it: all below, and what
+  /// the buffers hold.
+  mutable StateLock runs_;
+  std::vector<StateUse*> uses_;
+  uint64_t next_use_ = 0;
+  mutable std::unique_ptr<Stream> stream_;  ///< The state's own copies; made by the first.
+  /// Events outlive the programs that they are of: streams of others may still wait for them.
+  mutable std::vector<std::unique_ptr<Event>> events_;
 };
 
 /// True for what a checkpoint keeps: all but gradients, which are zero between steps, and what is

@@ -21,7 +21,8 @@ EvalResult evaluate_model(const TrainConfig& config,
   std::vector<Graph> entries;
   for (const nn::BatchSize& size : sizes)
     entries.push_back(task.training->evaluation(size, nn::entry_name("eval", sizes, size)));
-  Program program(inference_program(*task.training, std::move(entries)), *backend);
+  State state(*backend);
+  Program program(inference_program(*task.training, std::move(entries)), state);
   EvalResult result;
   result.model = name_of(config.model.kind);
   result.weights = load_weights(program, config, weights, observer);

@@ -45,10 +45,11 @@ Session::Session(const Task& task,
       backend_(backend),
       accumulates_(!task.sizes.micro.empty()),
       cells_(backend, kCells * kCellBytes),
+      state_(backend),
       hyper_(task.training->hyper_type()),
       rng_({DType::kI64, {3}}) {
-  program_ = std::make_unique<Program>(std::move(graphs), backend_, options);
-  initialize();
+  program_ = std::make_unique<Program>(std::move(graphs), state_, options);
+  state_.initialize(config_.train.seed);
   train_entries_ = accumulates_ ? make_entries("micro", task.sizes.micro)
                                 : make_entries("step", task.sizes.step);
   eval_entries_ = make_entries("eval", task.sizes.eval);
@@ -56,33 +57,8 @@ Session::Session(const Task& task,
   for (size_t i = 0; i < program_->entries().size(); ++i) scalars_.push_back(scalars_of(i));
   halted_ = find_slot(program_->plan().state, "halted");
   check_internal(halted_ != nullptr, "a program to train without 'halted'");
-}
-
-// Piece by piece, and all that is not named starts as zeros: memory does not hold the state twice.
-void Session::initialize() {
-  constexpr int64_t kPiece = int64_t{1} << 17;
-  State& state = program_->state();
-  for (const PlanSlot& slot : state.slots()) {
-    const auto& parameters = task_.training->parameters();
-    const auto spec = std::find_if(
-        parameters.begin(), parameters.end(), [&](const auto& p) { return p.name == slot.name; });
-    if (spec == parameters.end()) continue;
-    size_t at = 0;
-    for (int64_t first = 0; first < slot.type.elements(); first += kPiece) {
-      const int64_t count = std::min(kPiece, slot.type.elements() - first);
-      const Tensor piece = nn::initial_piece(*spec, config_.train.seed, first, count);
-      state.write_part(slot, at, piece.data(), piece.bytes());
-      at += piece.bytes();
-    }
-  }
-  for (const nn::StatisticSpec& spec : task_.training->statistics())
-    state.write(spec.name, nn::initial_value(spec));
   loss_scale_ = find_slot(program_->plan().state, nn::kLossScale);
   skipped_ = find_slot(program_->plan().state, nn::kSkippedSteps);
-  if (loss_scale_ == nullptr) return;
-  Tensor first(loss_scale_->type);
-  first.set(0, task_.training->loss_scale().initial);
-  state.write(nn::kLossScale, first);
 }
 
 std::vector<Session::Entry> Session::make_entries(std::string_view base,
@@ -265,11 +241,11 @@ std::string Session::first_not_finite(const data::Batch& batch, int64_t step) {
 
 std::vector<const PlanSlot*> Session::slots_of(bool with_optimizer) const {
   std::vector<const PlanSlot*> slots;
-  const State& state = program_->state();
-  for (size_t i = 0; i < state.slots().size(); ++i) {
-    const StateRole role = state.role(i);
+  const Plan& plan = program_->plan();
+  for (size_t i = 0; i < plan.state.size(); ++i) {
+    const StateRole role = plan.roles[i];
     const bool is_model = role == StateRole::kParameter || role == StateRole::kStatistic;
-    if (with_optimizer ? is_saved(role) : is_model) slots.push_back(&state.slots()[i]);
+    if (with_optimizer ? is_saved(role) : is_model) slots.push_back(&plan.state[i]);
   }
   return slots;
 }
@@ -282,8 +258,9 @@ std::vector<TensorView> Session::tensors(bool with_optimizer) const {
   snapshot_.reserve(slots.size());
   for (const PlanSlot* slot : slots) {
     if (!backend_.is_host()) snapshot_.push_back(state.read(slot->name));
-    views.push_back(
-        {slot->name, slot->type, backend_.is_host() ? state.data(*slot) : snapshot_.back().data()});
+    views.push_back({slot->name,
+                     slot->type,
+                     backend_.is_host() ? state.data(slot->name) : snapshot_.back().data()});
   }
   return views;
 }

@@ -94,7 +94,6 @@ class Session {
   struct Scalars {
     DataSlot hyper, loss, grad_norm, count, correct;
   };
-  void initialize();
   std::vector<Entry> make_entries(std::string_view base,
                                   const std::vector<nn::BatchSize>& sizes) const;
   Scalars scalars_of(size_t entry) const;
@@ -112,6 +111,7 @@ class Session {
   Backend& backend_;
   bool accumulates_;
   HostMemory cells_;  ///< Takes the scalars that are read.
+  State state_;
   std::unique_ptr<Program> program_;
   std::vector<Entry> train_entries_, eval_entries_;
   std::vector<Scalars> scalars_;  ///< By the program's entries.

@@ -22,6 +22,7 @@
 #include "tests/support/errors.h"
 #include "tests/support/list_backend.h"
 #include "tests/support/many_parameters.h"
+#include "tests/support/own_program.h"
 #include "tests/support/scale.h"
 
 namespace ridge::test {
@@ -219,7 +220,7 @@ TEST(JoinLoops, AnOptimizerIsAFewNodesInPlace) {
     SCOPED_TRACE(has_copies);
     ListBackend list;
     const auto cpu = make_backend("cpu");
-    Program joined(many_parameters(has_copies), list, {}),
+    OwnProgram joined(many_parameters(has_copies), list, {}),
         apart(many_parameters(has_copies), *cpu, {});
     const Graph& graph = joined.entries()[0];
     // Sums of squares, updates with and without decay.
@@ -243,7 +244,7 @@ TEST(JoinLoops, AnOptimizerIsAFewNodesInPlace) {
 
 TEST(JoinLoops, TheTextParsesBackAndExpands) {
   ListBackend list;
-  const Program joined(many_parameters(), list, {});
+  const OwnProgram joined(many_parameters(), list, {});
   const Graph& graph = joined.entries()[0];
   const Graph parsed = parse_graph(print(graph), "main");
   EXPECT_EQ(print(parsed), print(graph));

@@ -15,6 +15,7 @@
 #include "ridge/nn/training.h"
 #include "ridge/run/backends.h"
 #include "ridge/run/program.h"
+#include "tests/support/own_program.h"
 #include "tests/support/scale.h"
 
 namespace ridge::test {
@@ -50,7 +51,7 @@ std::vector<double> results_of(const nn::Training& training,
   options.memory_limit = limit;
   options.passes.loss_chunks = loss_chunks;
   options.passes.verify_each = true;
-  Program program(training.program({.step = {24}}), *backend, options);
+  OwnProgram program(training.program({.step = {24}}), *backend, options);
   *bytes = program.plan().total_bytes();
   for (const auto& [name, tensor] : training.initial_state(false, 3))
     program.state().write(name, tensor);

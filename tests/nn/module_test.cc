@@ -13,7 +13,6 @@ namespace ridge::test {
 namespace {
 
 using nn::initial_value;
-using nn::Initializer;
 using nn::ModelOptions;
 using nn::ParameterSpec;
 using nn::SampleTypes;

@@ -17,6 +17,7 @@
 #include "ridge/graph/ops/source.h"
 #include "ridge/run/program.h"
 #include "tests/support/lazy_backend.h"
+#include "tests/support/own_program.h"
 #include "tests/support/scale.h"
 #include "tests/support/small_training.h"
 
@@ -272,7 +273,7 @@ TEST(Device, WrongDataAreToldByTheWait) {
     const Value ids = input(g, "ids", {DType::kI64, {2}}),
                 table = input(g, "table", {DType::kF32, {4, 2}});
     g.add_output("y", embedding(table, ids));
-    Program program(std::move(graphs), backend);
+    OwnProgram program(std::move(graphs), backend);
     Tensor table_values({DType::kF32, {4, 2}}), numbers({DType::kI64, {2}}),
         y({DType::kF32, {2, 2}});
     table_values.set(6, 1.5);

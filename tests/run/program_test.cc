@@ -19,6 +19,7 @@
 #include "ridge/run/backends.h"
 #include "ridge/run/evaluate.h"
 #include "tests/support/compare.h"
+#include "tests/support/own_program.h"
 #include "tests/support/random_graph.h"
 #include "tests/support/scale.h"
 
@@ -165,7 +166,7 @@ void expect_same_as_evaluate(uint64_t seed, const ProgramOptions& options) {
   const NamedTensors wanted = evaluate(plain, *cpu, c.tensors);
   std::map<std::string, std::string> updates;
   for (const Output& output : c.graphs.entries[0].outputs()) updates[output.name] = output.updates;
-  Program program(std::move(c.graphs), *cpu, options);
+  OwnProgram program(std::move(c.graphs), *cpu, options);
   Replay replay(program.plan(), program.plan().entries[0], program.entries()[0]);
   replay.run(options.plan.reuse);
   replay.expect_updates(program.plan());
@@ -219,7 +220,7 @@ TEST(Program, AnAccumulationTakesNoMemory) {
   graph.add_output("new", sum + x, "sum");
   graphs.entries.push_back(std::move(graph));
   const auto cpu = make_backend("cpu");
-  Program program(std::move(graphs), *cpu);
+  OwnProgram program(std::move(graphs), *cpu);
   EXPECT_EQ(program.plan().arena_bytes, 4096);  // x alone
   const Tensor ones = filled({1024}, 1);
   for (int i = 0; i < 3; ++i) run_entry(program, 0, {{"x", ones}});
@@ -251,7 +252,7 @@ TEST(Program, StatesThatSwapAreSwapped) {
   graph.add_output("old", reshape(a, {2, 4}));
   graphs.entries.push_back(std::move(graph));
   const auto cpu = make_backend("cpu");
-  Program program(std::move(graphs), *cpu);
+  OwnProgram program(std::move(graphs), *cpu);
   program.state().write("a", filled({8}, 0));
   program.state().write("b", filled({8}, 100));
   const NamedTensors outputs = run_entry(program, 0, {});
@@ -275,7 +276,7 @@ TEST(Program, ASliceFromTheFirstByteOnIsReadWhereItLies) {
   graph.add_output("s.old", slice(s, 0, 0, 20));
   graphs.entries.push_back(std::move(graph));
   const auto cpu = make_backend("cpu");
-  Program program(std::move(graphs), *cpu);
+  OwnProgram program(std::move(graphs), *cpu);
   std::map<std::string, int> launches;
   for (const PlanStep& step : program.plan().entries[0].steps) ++launches[step.op];
   EXPECT_EQ(launches["slice"], 1);  // the slice of the column
@@ -295,7 +296,7 @@ TEST(Program, EntriesShareOneArena) {
     graphs.entries.push_back(std::move(graph));
   }
   const auto cpu = make_backend("cpu");
-  Program program(std::move(graphs), *cpu);
+  OwnProgram program(std::move(graphs), *cpu);
   EXPECT_EQ(program.plan().arena_bytes, program.plan().entries[1].peak_bytes);
   EXPECT_EQ(program.entry("large"), 1u);
   try {
@@ -314,7 +315,7 @@ TEST(Program, WrongDataIsNamedByItsSite) {
   ProgramGraphs graphs;
   graphs.entries.push_back(std::move(graph));
   const auto cpu = make_backend("cpu");
-  Program program(std::move(graphs), *cpu);
+  OwnProgram program(std::move(graphs), *cpu);
   Tensor bad({DType::kI64, {2}});
   bad.set(1, 4);
   try {
@@ -332,7 +333,7 @@ TEST(Program, AnUpdateOfWhatIsNotStateIsRefused) {
   ProgramGraphs graphs;
   graphs.entries.push_back(std::move(graph));
   const auto cpu = make_backend("cpu");
-  EXPECT_THROW(Program(std::move(graphs), *cpu), UserError);
+  EXPECT_THROW(OwnProgram(std::move(graphs), *cpu), UserError);
 }
 
 TEST(Program, FirstNotFiniteNamesTheNode) {
@@ -344,7 +345,7 @@ TEST(Program, FirstNotFiniteNamesTheNode) {
   ProgramGraphs graphs;
   graphs.entries.push_back(std::move(graph));
   const auto cpu = make_backend("cpu");
-  Program program(std::move(graphs), *cpu);
+  OwnProgram program(std::move(graphs), *cpu);
   Tensor bad = filled({4}, 1);
   program.write(program.input(0, "x"), bad.data());
   EXPECT_EQ(program.first_not_finite(0), "");
@@ -371,7 +372,7 @@ TEST(Program, FirstNotFiniteLooksIntoALoopBehindAProduct) {
   ProgramGraphs graphs;
   graphs.entries.push_back(std::move(graph));
   const auto cpu = make_backend("cpu");
-  Program program(std::move(graphs), *cpu);
+  OwnProgram program(std::move(graphs), *cpu);
   Tensor bad = filled({2, 2}, 1);
   program.write(program.input(0, "x"), bad.data());
   EXPECT_EQ(program.first_not_finite(0), "");
@@ -387,7 +388,7 @@ TEST(Program, ARunWithoutKernelsChangesNothing) {
   graph.add_output("new", sum + input(graph, "x", {DType::kF32, {64}}), "sum");
   graphs.entries.push_back(std::move(graph));
   const auto cpu = make_backend("cpu");
-  Program program(std::move(graphs), *cpu);
+  OwnProgram program(std::move(graphs), *cpu);
   const Tensor ones = filled({64}, 1);
   program.write(program.input(0, "x"), ones.data());
   program.run(0, RunMode::kNoKernel);
@@ -399,7 +400,7 @@ TEST(Program, ARunWithoutKernelsChangesNothing) {
 TEST(Program, ATraceHoldsEveryLaunch) {
   Case c = random_case(3);
   const auto cpu = make_backend("cpu");
-  Program program(std::move(c.graphs), *cpu);
+  OwnProgram program(std::move(c.graphs), *cpu);
   for (const PlanSlot& slot : program.plan().state)
     program.state().write(slot.name, c.tensors.at(slot.name));
   start_tracing();

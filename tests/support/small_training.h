@@ -9,6 +9,7 @@
 #include "ridge/graph/ops/reduce.h"
 #include "ridge/graph/ops/source.h"
 #include "ridge/run/program.h"
+#include "tests/support/own_program.h"
 
 namespace ridge::test {
 
@@ -145,7 +146,7 @@ class Loop {
   Tensor batches_[2] = {Tensor(kRows), Tensor(kRows)};
   Tensor scalars_{kRow}, longer_{TensorType{DType::kF32, {kWidth, kWidth + 3}}};
   Seen seen_;
-  Program program_;
+  OwnProgram program_;
   int64_t steps_;
 };
 

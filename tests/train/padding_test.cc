@@ -12,6 +12,7 @@
 #include "ridge/train/evaluate.h"
 #include "ridge/train/session.h"
 #include "tests/support/compare.h"
+#include "tests/support/own_program.h"
 #include "tests/support/temp_folder.h"
 #include "tests/train/train_runs.h"
 
@@ -103,7 +104,7 @@ TEST_F(Padding, ABatchIsTheSumOfItsLines) {
 
   nn::ProgramSizes sizes;
   for (int64_t length = 1; length <= kContext; ++length) sizes.micro.push_back({1, length});
-  Program lines(task.training->program(sizes), *backend);
+  OwnProgram lines(task.training->program(sizes), *backend);
   for (const TensorView& view : session.tensors(true)) {
     Tensor value(view.type);
     std::copy_n(static_cast<const std::byte*>(view.data),

@@ -14,6 +14,7 @@
 #include "tests/support/case_builder.h"
 #include "tests/support/errors.h"
 #include "tests/support/has.h"
+#include "tests/support/own_program.h"
 
 namespace ridge::test {
 namespace {
@@ -90,7 +91,7 @@ TEST_F(CudaDnnEngine, ARecordedProgramIsTheSame) {
   const Value x = input(graph, "x", image), w = input(graph, "w", weights);
   graph.add_output("y", tanh(convolve(x, w)));
   const Graph plain = graph.clone();
-  Program program(program_of(std::move(graph)), *gpu);
+  OwnProgram program(program_of(std::move(graph)), *gpu);
   const size_t entry = program.entry("main");
   for (uint64_t run = 0; run < 4; ++run) {
     CaseBuilder b(DType::kF32, run);
@@ -199,7 +200,7 @@ TEST_F(CudaDnnEngine, AFailedPlanIsANote) {
 TEST_F(CudaDnnEngine, AKernelThatFailsInItsFirstRunIsToldWithItsSite) {
   const auto gpu = make_backend_with_dnn();
   dnn_.fail("cudnnBackendExecute", 1, 5000);
-  EXPECT_THAT(user_error([&] { Program(program_of(three_convolutions(DType::kF32)), *gpu); }),
+  EXPECT_THAT(user_error([&] { OwnProgram(program_of(three_convolutions(DType::kF32)), *gpu); }),
               has("cudnnBackendExecute(", ", at site '"));
 }
 

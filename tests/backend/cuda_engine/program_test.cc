@@ -7,6 +7,7 @@
 #include "tests/backend/cuda_engine/simulated_gpu.h"
 #include "tests/support/errors.h"
 #include "tests/support/has.h"
+#include "tests/support/own_program.h"
 #include "tests/support/scale.h"
 #include "tests/support/small_training.h"
 
@@ -36,7 +37,7 @@ TEST_F(CudaProgram, KernelsOfAllEntriesAreCompiledTogether) {
   control.makes_empty = true;
   set_num_threads(3);
   const auto gpu = make_backend_cuda();
-  const Program program(small_training(), *gpu);
+  const OwnProgram program(small_training(), *gpu);
   EXPECT_EQ(control.most_at_once, 3);
   EXPECT_EQ(control.compilations, static_cast<int>(lines({"cuModuleLoadDataEx"}).size()));
   set_num_threads(threads);
@@ -56,7 +57,7 @@ TEST_F(CudaProgram, AnIndexOutOfRangeIsToldWithItsSite) {
   Tensor numbers({DType::kF32, {2, 3}}), indices({DType::kI64, {2}});
   indices.set(1, -3);
   EXPECT_EQ(user_error([&] { evaluate(graph, *gpu, {{"x", numbers}, {"i", indices}}); }), message);
-  Program program(program_of(std::move(graph)), *gpu);
+  OwnProgram program(program_of(std::move(graph)), *gpu);
   const auto run = [&](int64_t index) {
     indices.set(1, static_cast<double>(index));
     program.write(program.input(0, "x"), numbers.data());
@@ -106,7 +107,7 @@ TEST_F(CudaProgram, NoMemoryForThePlanIsOneClearError) {
   Graph graph("main");
   const Value x = input(graph, "x", {DType::kF32, {1 << 20}});
   graph.add_output("y", neg(x));
-  EXPECT_THAT(user_error([&] { Program(program_of(std::move(graph)), *gpu); }),
+  EXPECT_THAT(user_error([&] { OwnProgram(program_of(std::move(graph)), *gpu); }),
               has("cuMemAlloc_v2(", "bytes are free", "train.batch"));
 }
 
@@ -120,7 +121,7 @@ TEST_F(CudaProgram, AModuleIsLoadedOnceForNodesThatAreAlike) {
   }
   ProgramOptions options;
   options.passes.off = {"all"};
-  const Program program(program_of(std::move(graph)), *gpu, options);
+  const OwnProgram program(program_of(std::move(graph)), *gpu, options);
   EXPECT_EQ(lines({"cuModuleLoadDataEx"}).size(), 1u);
   EXPECT_EQ(lines({"cuModuleUnload"}).size(), 0u);
 }

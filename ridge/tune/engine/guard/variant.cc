@@ -92,9 +92,9 @@ SessionVariant::SessionVariant(TrainConfig config, const SessionVariantOptions& 
     precision_ = {program.passes.precision, program.passes.tf32};
   pins_ = program.passes.pins;
   session_ = std::make_unique<Session>(task_, config_, *backend_, program, std::move(graphs));
-  const State& state = session_->program().state();
-  for (size_t i = 0; i < state.slots().size(); ++i)
-    entries_.push_back({state.slots()[i].name, state.slots()[i].type, state.role(i)});
+  const Plan& plan = session_->program().plan();
+  for (size_t i = 0; i < plan.state.size(); ++i)
+    entries_.push_back({plan.state[i].name, plan.state[i].type, plan.roles[i]});
 }
 
 Tensor SessionVariant::read(const std::string& name) const {

@@ -1,0 +1,318 @@
+// State that several programs share: what is declared, in which order runs come, what a failure
+// leaves.
+#include "ridge/run/state.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <random>
+#include <thread>
+
+#include "ridge/backend/cpu/cpu_backend.h"
+#include "ridge/backend/ref/ref_backend.h"
+#include "ridge/graph/ops/elementwise.h"
+#include "ridge/graph/ops/matmul.h"
+#include "ridge/graph/ops/source.h"
+#include "ridge/run/program.h"
+#include "tests/support/errors.h"
+#include "tests/support/lazy_backend.h"
+#include "tests/support/list_backend.h"
+#include "tests/support/scale.h"
+#include "tests/support/small_training.h"
+
+namespace ridge::test {
+namespace {
+
+const TensorType kFour{DType::kF32, {4}};
+
+TEST(State, DeclaringAgainComparesTypeAndRole) {
+  const auto cpu = make_cpu_backend();
+  State state(*cpu);
+  const StateEntry w{"w", kFour, StateRole::kParameter};
+  state.declare(std::vector{w, {"m", kFour, StateRole::kOptimizer}});
+  void* const address = state.data("w");
+  const int64_t bytes = state.bytes();
+  state.declare(std::vector{w});
+  EXPECT_EQ(state.bytes(), bytes);
+  const auto declares = [&](StateEntry entry) {
+    return [&state, entry] { state.declare(std::vector{StateEntry{"fresh", kFour}, entry}); };
+  };
+  EXPECT_EQ(user_error(declares({"w", {DType::kF32, {5}}})),
+            "state 'w' is there as something else; got f32[5] (parameter), expected f32[4] "
+            "(parameter); give the buffer another name, or the program a state of its own");
+  EXPECT_THAT(user_error(declares({"w", {DType::kF64, {4}}})), testing::HasSubstr("got f64[4]"));
+  EXPECT_THAT(user_error(declares({"w", kFour, StateRole::kStatistic})),
+              testing::HasSubstr("got f32[4] (statistic), expected f32[4] (parameter)"));
+  EXPECT_FALSE(state.has("fresh"));
+  state.declare(std::vector{StateEntry{"fresh", kFour}, StateEntry{"fresh", kFour}});
+  EXPECT_EQ(state.data("w"), address);
+  EXPECT_EQ(state.entries().size(), 3u);
+  EXPECT_THAT(user_error([&] { state.read("wm"); }), testing::HasSubstr("did you mean"));
+  EXPECT_THAT(user_error([&] { state.write("w", Tensor({DType::kF32, {3}})); }),
+              testing::HasSubstr("got f32[3], expected f32[4]"));
+}
+
+TEST(State, FirstValuesAreForWhatNobodyWrote) {
+  const auto cpu = make_cpu_backend();
+  State state(*cpu), other(*cpu);
+  const std::vector<StateEntry> entries{
+      {"a", {DType::kF32, {300000}}, StateRole::kParameter, Initializer::normal(0.5)},
+      {"b", kFour, StateRole::kParameter, Initializer::ones()},
+      {"c", kFour}};
+  state.declare(entries);
+  other.declare(std::span(entries).first(1));
+  Tensor mine(kFour);
+  mine.set(2, 7);
+  state.write("b", mine);
+  state.initialize(5);
+  other.initialize(5);
+  EXPECT_TRUE(state.read("b").same_bits(mine));
+  EXPECT_TRUE(state.read("a").same_bits(other.read("a")));
+  EXPECT_NE(state.read("a").at(299999), 0.0);
+  EXPECT_EQ(state.version("c"), 0u);
+  const uint64_t version = state.version("a");
+  state.initialize(6);
+  EXPECT_EQ(state.version("a"), version);
+}
+
+// The CPU, whose memory fails at one call.
+class ShortOfMemory final : public ListBackend {
+ public:
+  void* allocate(size_t bytes) override {
+    if (left-- == 0) throw OutOfMemory("no memory today");
+    ++taken;
+    return ListBackend::allocate(bytes);
+  }
+  void deallocate(void* memory) noexcept override {
+    if (memory != nullptr) --taken;
+    ListBackend::deallocate(memory);
+  }
+  int left = -1, taken = 0;
+};
+
+TEST(State, WithoutMemoryItStaysAsItWas) {
+  bool is_done = false;
+  for (int call = 0; !is_done; ++call) {
+    ShortOfMemory device;
+    {
+      State state(device);
+      state.declare(std::vector{StateEntry{"p", kRow}});
+      Tensor first(kRow);
+      fill(first, 3);
+      state.write("p", first);
+      device.left = call;
+      try {
+        const Program program(small_training(), state);
+        is_done = true;
+        EXPECT_GE(call, 2);  // the rest of the state, the arena
+      } catch (const OutOfMemory&) {
+      }
+      device.left = -1;
+      EXPECT_TRUE(state.read("p").same_bits(first));
+      Program program(small_training(), state);
+      program.run(program.entry("tick"));
+      program.synchronize();
+      EXPECT_EQ(state.read("ticks").at(0), 1.0);
+    }
+    EXPECT_EQ(device.taken, 0);
+  }
+}
+
+// The entries of a small training in one program, or those that write in one and "eval" in another.
+ProgramGraphs entries_of(bool has_training, bool has_evaluation) {
+  ProgramGraphs graphs = small_training();
+  std::erase_if(graphs.entries, [&](const Graph& graph) {
+    return graph.name() == "eval" ? !has_evaluation : !has_training;
+  });
+  return graphs;
+}
+
+// Runs of two programs in an order by `seed`; the losses, and the state at the end.
+Seen interleave(Program& trains, Program& evaluates, State& state, uint64_t seed, int runs) {
+  std::mt19937_64 random(seed);
+  Tensor x(kRows), row(kRow);
+  Seen seen;
+  seen.results.reserve(static_cast<size_t>(3 * runs + 3));
+  for (const char* name : {"p", "sum", "ticks"}) {
+    fill(row, name[0]);
+    state.write(name, row);
+  }
+  std::vector<Tensor> batches;
+  batches.reserve(static_cast<size_t>(runs));
+  const auto put = [&](Program& program, const char* entry, const char* name) {
+    fill(row, static_cast<int64_t>(random() % 100));
+    program.write_scalars(program.input(program.entry(entry), name), row.data());
+  };
+  for (int i = 0; i < runs; ++i) {
+    const uint64_t kind = random() % 5;
+    if (kind == 0) {
+      Tensor& batch = batches.emplace_back(kRows);
+      fill(batch, i);
+      trains.write(trains.input(trains.entry("micro"), "x"), batch.data());
+      put(trains, "micro", "part");
+      trains.run(trains.entry("micro"));
+    } else if (kind == 1) {
+      put(trains, "apply", "hyper");
+      trains.run(trains.entry("apply"));
+    } else if (kind == 2) {
+      trains.run(trains.entry("tick"));
+    } else {
+      put(evaluates, "eval", "x");
+      evaluates.run(evaluates.entry("eval"));
+      evaluates.read(evaluates.output(evaluates.entry("eval"), "loss"),
+                     seen.results.emplace_back(kRow).data());
+      if (random() % 4 == 0) evaluates.synchronize();
+    }
+    if (random() % 4 == 0) {  // beside what is queued from here on
+      Program& reads = random() % 2 == 0 ? trains : evaluates;
+      const char* const name = random() % 2 == 0 ? "p" : "ticks";
+      reads.read(*find_slot(reads.plan().state, name), seen.results.emplace_back(kRow).data());
+    }
+    if (random() % 8 == 0) seen.results.push_back(state.read("p"));
+    if (random() % 8 == 0) {
+      fill(row, i);
+      state.write("p", row);
+    }
+  }
+  trains.synchronize();
+  evaluates.synchronize();
+  for (const char* name : {"p", "sum", "ticks"}) seen.results.push_back(state.read(name));
+  return seen;
+}
+
+Seen run_shared(Backend& backend, uint64_t seed, int runs = 40) {
+  State state(backend);
+  Program trains(entries_of(true, false), state), evaluates(entries_of(false, true), state);
+  return interleave(trains, evaluates, state, seed, runs);
+}
+
+Seen run_alone(uint64_t seed, int runs = 40) {
+  const auto cpu = make_cpu_backend();
+  State state(*cpu);
+  Program all(entries_of(true, true), state);
+  return interleave(all, all, state, seed, runs);
+}
+
+TEST(State, TwoProgramsHaveTheBitsOfOne) {
+  for (int i = 0; i < cases(20); ++i) {
+    const auto seed = static_cast<uint64_t>(i);
+    const Seen wanted = run_alone(seed);
+    const auto cpu = make_cpu_backend(), threaded = make_cpu_backend(StreamMode::kThread);
+    EXPECT_TRUE(run_shared(*cpu, seed) == wanted) << seed;
+    EXPECT_TRUE(run_shared(*threaded, seed) == wanted) << seed;
+    for (size_t stream = 0; stream < 7; ++stream) {
+      LazyBackend device({.schedule = LazyOptions::Schedule::kFavored, .favored = stream});
+      EXPECT_TRUE(run_shared(device, seed) == wanted) << seed << " favored " << stream;
+    }
+    LazyBackend device({.schedule = LazyOptions::Schedule::kRandom, .seed = seed});
+    EXPECT_TRUE(run_shared(device, seed) == wanted) << seed;
+  }
+}
+
+// Events 0 to 5 and 6 to 11 are those of each program alone.
+TEST(State, EachWaitBetweenProgramsIsNeeded) {
+  LazyBackend counts;
+  run_shared(counts, 1);
+  const size_t events = counts.events();
+  ASSERT_GE(events, 15u);
+  for (size_t event = 12; event < events; ++event) {
+    bool shows = false;
+    for (uint64_t seed = 0; seed < 30 && !shows; ++seed) {
+      const Seen wanted = run_alone(seed);
+      for (size_t stream = 0; stream < 8 && !shows; ++stream) {
+        LazyBackend device({.schedule = LazyOptions::Schedule::kFavored,
+                            .favored = stream,
+                            .ignored_event = event});
+        shows = !(run_shared(device, seed) == wanted);
+      }
+    }
+    EXPECT_TRUE(shows) << "event " << event;
+  }
+}
+
+// "both" adds to a and to b; "difference" is what is between them, never anything else than zeros.
+ProgramGraphs pair_graphs(bool writes) {
+  constexpr int64_t kLong = 2000;
+  const TensorType type{DType::kF32, {kLong}};
+  ProgramGraphs graphs;
+  for (const char* name : {"a", "b"}) graphs.state.push_back({name, type, StateRole::kParameter});
+  Graph& graph = graphs.entries.emplace_back(writes ? "both" : "difference");
+  const Value a = input(graph, "a", type), b = input(graph, "b", type);
+  if (writes) {
+    graph.add_output("a.new", a + 1.0, "a");
+    graph.add_output("b.new", exp(log(exp(b * 0.0))) + b, "b");
+  } else {
+    graph.add_output("d", a - b);
+  }
+  return graphs;
+}
+
+void expect_no_torn_reads(Backend& backend) {
+  constexpr int kReaders = 8;
+  State state(backend);
+  state.declare(pair_graphs(true).state);
+  std::atomic<bool> is_over = false;
+  std::atomic<int> torn = 0, reads = 0;
+  std::vector<std::thread> readers;
+  for (int i = 0; i < kReaders; ++i)
+    readers.emplace_back([&] {
+      Program program(pair_graphs(false), state);
+      Tensor d(program.plan().entries[0].outputs[0].type);
+      while (!is_over) {
+        program.run(0);
+        program.read(program.output(0, "d"), d.data());
+        program.synchronize();
+        ++reads;
+        for (int64_t k = 0; k < d.elements(); ++k) torn += d.at(k) != 0.0;
+      }
+    });
+  {
+    Program program(pair_graphs(true), state);
+    for (int i = 0; i < cases(100); ++i) {
+      program.run(0);
+      if (i % 16 == 0) state.read("a");
+    }
+    program.synchronize();
+    while (reads < kReaders) std::this_thread::yield();
+  }
+  is_over = true;
+  for (std::thread& reader : readers) reader.join();
+  EXPECT_EQ(torn, 0);
+  EXPECT_EQ(state.read("a").at(7), static_cast<double>(cases(100)));
+  EXPECT_EQ(state.version("a"), static_cast<uint64_t>(cases(100)));
+}
+
+TEST(State, AWriterAmongReadersIsAlone) {
+  for (const StreamMode mode : {StreamMode::kInline, StreamMode::kThread}) {
+    expect_no_torn_reads(*make_cpu_backend(mode));
+    expect_no_torn_reads(*make_ref_backend(mode));
+  }
+}
+
+// Readers that never pause: with a lock that prefers them the writer would not come through.
+TEST(State, AWriterComesBeforeReadersThatComeLater) {
+  StateLock lock;
+  std::atomic<bool> was_written = false;
+  std::atomic<int> inside = 0;
+  std::vector<std::thread> readers;
+  for (int i = 0; i < 3; ++i)
+    readers.emplace_back([&] {
+      while (!was_written) {
+        lock.lock_shared();
+        ++inside;
+        // At least one other is inside before this one leaves, but where the writer waits.
+        for (int k = 0; k < 100 && inside < 2 && !was_written; ++k) std::this_thread::yield();
+        --inside;
+        lock.unlock_shared();
+      }
+    });
+  lock.lock();
+  EXPECT_EQ(inside, 0);
+  was_written = true;
+  lock.unlock();
+  for (std::thread& reader : readers) reader.join();
+}
+
+}  // namespace
+}  // namespace ridge::test
