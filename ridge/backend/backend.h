@@ -33,8 +33,10 @@ bool has_other_bits(const std::vector<Choice>& choices, size_t choice);
 /// Name of the choice that runs a fused node op by op: right, and no faster than the ops.
 inline constexpr std::string_view kExpandedChoice = "expanded";
 
-/// Addresses of one launch, in the order of the node's inputs and outputs. All are 64-byte aligned
-/// device memory, row-major and contiguous. The spans must stay valid until the launch has run.
+/// Addresses of one launch, in the order of the node's inputs and outputs: device memory, row-major
+/// and contiguous. Outputs and workspace are 64-byte aligned, and so are inputs but on the host,
+/// where those that lie in a mapped file are aligned to their elements. The spans must stay valid
+/// until the launch has run.
 struct KernelArgs {
   std::span<const void* const> inputs;
   std::span<void* const> outputs;

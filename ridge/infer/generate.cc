@@ -69,9 +69,10 @@ void generate(const GenerateRequest& request,
                               request.config.optimizer);
   std::vector<Graph> entries;
   entries.push_back(training.logits(1));
+  ProgramGraphs graphs = inference_program(training, std::move(entries));
   State state(*backend);
-  Program program(inference_program(training, std::move(entries)), state);
-  load_weights(program, request.config, request.weights, observer);
+  load_weights(state, graphs.state, request.config, request.weights, observer);
+  Program program(std::move(graphs), state);
 
   std::vector<int64_t> text{};
   for (const char c : request.prompt) text.push_back(static_cast<unsigned char>(c));

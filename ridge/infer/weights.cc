@@ -10,13 +10,23 @@ namespace {
 
 namespace fs = std::filesystem;
 
-template <typename File>
-void read_state(Program& program, const File& file) {
-  for (const PlanSlot& slot : program.plan().state) {
-    Tensor tensor(slot.type);
-    file.read_into(slot.name, slot.type, tensor.data());
-    program.state().write(slot.name, tensor);
+// `owner` keeps what `file` views. All is compared before anything is added.
+void take_weights(State& state,
+                  std::span<const StateEntry> entries,
+                  const SafetensorsView& file,
+                  const std::shared_ptr<const void>& owner) {
+  std::vector<StateEntry> copied;
+  for (const StateEntry& entry : entries)
+    if (!state.can_adopt(entry.type, file.checked(entry.name, entry.type).data))
+      copied.push_back(entry);
+  state.declare(copied);
+  for (const StateEntry& entry : copied) {
+    const Bytes bytes = file.tensor(entry.name).bytes();
+    state.write_part(entry.name, 0, bytes.data(), bytes.size());
   }
+  for (const StateEntry& entry : entries)
+    if (const void* const data = file.tensor(entry.name).data; state.can_adopt(entry.type, data))
+      state.adopt(entry, data, owner);
 }
 
 // The checkpoint of a run that is best, where one is marked and whole, else its newest.
@@ -46,21 +56,24 @@ ProgramGraphs inference_program(const nn::Training& training, std::vector<Graph>
   return graphs;
 }
 
-std::string load_weights(Program& program,
+std::string load_weights(State& state,
+                         std::span<const StateEntry> entries,
                          const TrainConfig& config,
                          const std::string& weights,
                          TrainObserver& observer) {
   if (fs::is_regular_file(weights)) {
-    read_state(program, *SafetensorsFile(weights));
+    const auto file = std::make_shared<const SafetensorsFile>(weights);
+    take_weights(state, entries, **file, file);
     return weights;
   }
   if (weights.empty() && config.train.out.empty())
     throw UserError("there are no weights: the configuration has no train.out",
                     "give a file or folder by --weights");
-  const OpenCheckpoint checkpoint = weights.empty() ? best_or_newest(config.train.out, observer)
-                                                    : *find_checkpoint(weights, {}, observer);
-  read_state(program, checkpoint);
-  return checkpoint.path().string();
+  const auto checkpoint = std::make_shared<const OpenCheckpoint>(
+      weights.empty() ? best_or_newest(config.train.out, observer)
+                      : *find_checkpoint(weights, {}, observer));
+  take_weights(state, entries, checkpoint->state(), checkpoint);
+  return checkpoint->path().string();
 }
 
 std::unique_ptr<Backend> open_backend(const std::string& device, TrainObserver& observer) {

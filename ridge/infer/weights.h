@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,11 +17,13 @@ namespace ridge {
 /// no moment takes memory.
 ProgramGraphs inference_program(const nn::Training& training, std::vector<Graph> entries);
 
-/// Fills the state of `program` and returns the path of the weights that it took. `weights` is a
-/// safetensors file, or the folder of a checkpoint or of a run; where it is empty, it is the best
-/// or else the newest checkpoint in config.train.out. UserError where there is none, or where it is
-/// of another model.
-std::string load_weights(Program& program,
+/// Adds `entries` to `state` with the values of a file, and returns the path of the weights that it
+/// took: mapped where State::can_adopt() allows it, else copied. `weights` is a safetensors file,
+/// or the folder of a checkpoint or of a run; where it is empty, it is the best or else the newest
+/// checkpoint in config.train.out. UserError where there is none, or where it is of another model;
+/// then the state is as it was.
+std::string load_weights(State& state,
+                         std::span<const StateEntry> entries,
                          const TrainConfig& config,
                          const std::string& weights,
                          TrainObserver& observer);

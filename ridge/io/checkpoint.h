@@ -32,6 +32,8 @@ class OpenCheckpoint {
   /// Names and types, in the order in which they were given to save_checkpoint.
   const std::vector<CheckpointManifest::Entry>& tensors() const { return manifest_.tensors; }
   bool contains(const std::string& name) const { return state_->contains(name); }
+  /// The mapped tensors, which live as long as the checkpoint does.
+  const SafetensorsView& state() const { return *state_; }
   /// UserError with the nearest names when there is no such tensor, and with both types when the
   /// tensor is not of `type`.
   Tensor read(std::string_view name) const { return state_->read(name); }

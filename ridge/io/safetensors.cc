@@ -185,7 +185,7 @@ Tensor SafetensorsView::read(std::string_view name) const {
   return result;
 }
 
-void SafetensorsView::read_into(std::string_view name, const TensorType& type, void* data) const {
+const TensorView& SafetensorsView::checked(std::string_view name, const TensorType& type) const {
   const TensorView& found = tensor(name);
   check(found.type == type,
         "{}: tensor '{}' is {}, expected {}",
@@ -194,7 +194,12 @@ void SafetensorsView::read_into(std::string_view name, const TensorType& type, v
         to_string(found.type),
         to_string(type));
   check_bools(type.dtype, found.bytes(), fmt::format("{}: tensor '{}'", source_, name));
-  std::memcpy(data, found.data, found.bytes().size());
+  return found;
+}
+
+void SafetensorsView::read_into(std::string_view name, const TensorType& type, void* data) const {
+  const Bytes bytes = checked(name, type).bytes();
+  std::memcpy(data, bytes.data(), bytes.size());
 }
 
 void write_safetensors(ByteSink sink,

@@ -42,7 +42,11 @@ class SafetensorsView {
   const TensorView& tensor(std::string_view name) const;
   bool contains(const std::string& name) const { return index_.count(name) != 0; }
 
-  /// Copies a tensor. read_into: UserError when the file's type is not `type`.
+  /// The same of a tensor that is to be used where it lies. UserError when the file's type is not
+  /// `type`, or where a bool is neither 0 nor 1.
+  const TensorView& checked(std::string_view name, const TensorType& type) const;
+
+  /// Copies a tensor. read_into: UserError as checked() has it.
   Tensor read(std::string_view name) const;
   void read_into(std::string_view name, const TensorType& type, void* data) const;
 

@@ -80,8 +80,8 @@ Program::Program(ProgramGraphs graphs, State& state, const ProgramOptions& optio
   }
   if (options.before_memory) options.before_memory(plan());
   state_.declare(compiled_.graphs.state);
-  arena_ = resident_memory(backend_, plan().arena_bytes);
   bind_state();
+  arena_ = resident_memory(backend_, plan().arena_bytes);
   for (size_t i = 0; i < plan().entries.size(); ++i) set_addresses(i);
   if (copies_ != nullptr) staging_ = std::make_unique<InputStaging>(plan(), backend_, *copies_);
   use_ = std::make_unique<StateUse>(state_, *stream_, copies_.get());
@@ -100,7 +100,7 @@ void Program::bind_state() {
   for (const Graph& graph : entries()) {
     std::vector<StateBuffer*>& updated = updates_.emplace_back();
     for (const Output& output : graph.outputs())
-      if (!output.updates.empty()) updated.push_back(&state_.buffer(output.updates));
+      if (!output.updates.empty()) updated.push_back(&state_.writable(output.updates));
   }
 }
 

@@ -53,6 +53,25 @@ void State::declare(std::span<const StateEntry> entries) {
   bytes_ += bytes;
 }
 
+bool State::can_adopt(const TensorType& type, const void* data) const {
+  return backend_.is_host() && reinterpret_cast<uintptr_t>(data) % size_of(type.dtype) == 0;
+}
+
+void State::adopt(const StateEntry& entry, const void* data, std::shared_ptr<const void> lender) {
+  check_internal(can_adopt(entry.type, data), "the memory of '{}' cannot be adopted", entry.name);
+  const std::lock_guard declaring(declaring_);
+  check(
+      !has(entry.name), "state '{}' is there already, and cannot be another's memory", entry.name);
+  auto buffer = std::make_unique<StateBuffer>(
+      StateBuffer{.entry = entry,
+                  // Nobody writes there: writable() and Program refuse it.
+                  .data = static_cast<std::byte*>(const_cast<void*>(data)),
+                  .version = 1,
+                  .lender = std::move(lender)});
+  const std::lock_guard lock(names_);
+  buffers_.emplace(entry.name, std::move(buffer));
+}
+
 bool State::has(std::string_view name) const {
   const std::lock_guard lock(names_);
   return buffers_.contains(name);
@@ -76,6 +95,15 @@ StateBuffer& State::buffer(std::string_view name) const {
   std::vector<std::string> names;
   for (const auto& [known, buffer] : buffers_) names.push_back(known);
   throw UserError(fmt::format("the state has no buffer '{}'", name), did_you_mean(name, names));
+}
+
+StateBuffer& State::writable(std::string_view name) const {
+  StateBuffer& found = buffer(name);
+  if (found.lender != nullptr)
+    throw UserError(
+        fmt::format("state '{}' lies in a file that is mapped, and cannot be updated", name),
+        "copy the weights into the state");
+  return found;
 }
 
 uint64_t State::version(std::string_view name) const {
@@ -121,7 +149,7 @@ void State::initialize(uint64_t seed) {
 }
 
 void State::write(std::string_view name, const Tensor& tensor) {
-  StateBuffer& to = buffer(name);
+  StateBuffer& to = writable(name);
   check(tensor.type() == to.entry.type,
         "state '{}' has another type; got {}, expected {}",
         name,
@@ -132,7 +160,7 @@ void State::write(std::string_view name, const Tensor& tensor) {
 }
 
 void State::write_part(std::string_view name, size_t first, const void* host, size_t bytes) {
-  StateBuffer& to = buffer(name);
+  StateBuffer& to = writable(name);
   const auto size = static_cast<size_t>(to.entry.type.bytes());
   check_internal(first <= size && bytes <= size - first,
                  "{} bytes from {} on are more than '{}' has",

@@ -24,6 +24,8 @@ struct StateBuffer {
   StateEntry entry;
   std::byte* data = nullptr;
   uint64_t version = 0;  ///< Raised by each run that updates it, and each write. 0: never written.
+  /// The owner of memory that is not the state's and that nobody may write; null for all other.
+  std::shared_ptr<const void> lender = nullptr;
 };
 
 /// Named buffers in the memory of one backend. Any thread may call any function at any time: those
@@ -44,6 +46,14 @@ class State {
   /// on.
   void declare(std::span<const StateEntry> entries);
 
+  /// Whether adopt() takes memory there as it is: the host can use it, and kernels read operands of
+  /// that type there.
+  bool can_adopt(const TensorType& type, const void* data) const;
+  /// Adds a buffer that lies in memory of `lender`, a mapped file say, which is kept and never
+  /// written: a program that updates the buffer is refused. UserError where a buffer of that name
+  /// is there already; InternalError unless can_adopt().
+  void adopt(const StateEntry& entry, const void* data, std::shared_ptr<const void> lender);
+
   bool has(std::string_view name) const;
   /// All entries, by name.
   std::vector<StateEntry> entries() const;
@@ -53,11 +63,13 @@ class State {
   // UserError when there is no buffer of that name (the nearest is named).
 
   StateBuffer& buffer(std::string_view name) const;
+  /// The same of one that is to be written: UserError where its memory is lent.
+  StateBuffer& writable(std::string_view name) const;
   uint64_t version(std::string_view name) const;
   /// Writes the first value of every buffer that was never written: a function of `seed`, its name
   /// and its type. Piece by piece: memory does not hold a buffer twice.
   void initialize(uint64_t seed);
-  /// UserError when the type is another.
+  /// UserError when the type is another, or where the memory is lent.
   void write(std::string_view name, const Tensor& tensor);
   Tensor read(std::string_view name) const;
   /// `bytes` bytes of a buffer from byte `first` on, for callers that have no memory for it twice.

@@ -21,11 +21,12 @@ EvalResult evaluate_model(const TrainConfig& config,
   std::vector<Graph> entries;
   for (const nn::BatchSize& size : sizes)
     entries.push_back(task.training->evaluation(size, nn::entry_name("eval", sizes, size)));
+  ProgramGraphs graphs = inference_program(*task.training, std::move(entries));
   State state(*backend);
-  Program program(inference_program(*task.training, std::move(entries)), state);
   EvalResult result;
   result.model = name_of(config.model.kind);
-  result.weights = load_weights(program, config, weights, observer);
+  result.weights = load_weights(state, graphs.state, config, weights, observer);
+  Program program(std::move(graphs), state);
   const int64_t start = now_ns();
   const data::BatchPlan plan{.batch = sizes[0].samples, .shuffle = false, .repeat = false};
   data::Loader loader(*task.eval_data, plan, config.loader);

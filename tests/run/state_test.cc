@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstring>
 #include <random>
 #include <thread>
 
@@ -14,10 +15,12 @@
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/matmul.h"
 #include "ridge/graph/ops/source.h"
+#include "ridge/run/compare.h"
 #include "ridge/run/program.h"
 #include "tests/support/errors.h"
 #include "tests/support/lazy_backend.h"
 #include "tests/support/list_backend.h"
+#include "tests/support/random_graph.h"
 #include "tests/support/scale.h"
 #include "tests/support/small_training.h"
 
@@ -117,6 +120,85 @@ TEST(State, WithoutMemoryItStaysAsItWas) {
     }
     EXPECT_EQ(device.taken, 0);
   }
+}
+
+// Tensors one after the other, as a file has them: aligned to their elements and no more.
+class Packed {
+ public:
+  explicit Packed(size_t bytes) : memory_(bytes + 64) {}
+  const void* add(const Tensor& tensor) {
+    const size_t element = size_of(tensor.type().dtype);
+    at_ = (at_ + element - 1) / element * element;
+    if ((reinterpret_cast<uintptr_t>(memory_.data()) + at_) % 64 == 0) at_ += element;
+    std::byte* const to = memory_.data() + at_;
+    std::memcpy(to, tensor.data(), tensor.bytes());
+    at_ += tensor.bytes();
+    return to;
+  }
+
+ private:
+  std::vector<std::byte> memory_;
+  size_t at_ = 0;
+};
+
+TEST(State, OperandsNeedNoMoreThanTheAlignmentOfElements) {
+  const auto cpu = make_cpu_backend();
+  for (int seed = 0; seed < cases(100); ++seed) {
+    constexpr DType kDTypes[] = {DType::kF32, DType::kF64, DType::kBF16, DType::kF16};
+    CaseBuilder b = random_graph(static_cast<uint64_t>(seed),
+                                 {.dtype = kDTypes[seed % 4], .gradients = seed % 8 < 4});
+    ProgramGraphs graphs;
+    graphs.entries.push_back(b.graph().clone());
+    for (const Node* node : b.graph().inputs())
+      graphs.state.push_back({node->op_as<Input>().input_name, node->outputs[0]});
+    State own(*cpu), lent(*cpu);
+    size_t bytes = 0;
+    for (const auto& [name, tensor] : b.tensors()) bytes += tensor.bytes() + 64;
+    const auto memory = std::make_shared<Packed>(bytes);
+    own.declare(graphs.state);
+    for (const StateEntry& entry : graphs.state) {
+      own.write(entry.name, b.tensors().at(entry.name));
+      const void* const data = memory->add(b.tensors().at(entry.name));
+      ASSERT_TRUE(lent.can_adopt(entry.type, data));
+      lent.adopt(entry, data, memory);
+    }
+    NamedTensors results[2];
+    for (State* const state : {&own, &lent}) {
+      ProgramGraphs copy{.state = graphs.state, .entries = {}};
+      copy.entries.push_back(graphs.entries[0].clone());
+      Program program(std::move(copy), *state);
+      program.run(0);
+      for (const PlanSlot& slot : program.plan().entries[0].outputs) {
+        Tensor tensor(slot.type);
+        program.read(program.output(0, slot.name), tensor.data());
+        results[state == &lent].emplace(slot.name, std::move(tensor));
+      }
+    }
+    ASSERT_EQ(bit_difference(results[0], results[1]), "") << "seed " << seed;
+    EXPECT_EQ(lent.bytes(), 0);
+  }
+}
+
+TEST(State, LentMemoryIsNeverWritten) {
+  const auto cpu = make_cpu_backend();
+  State state(*cpu);
+  const auto tensor = std::make_shared<const Tensor>(kRow);
+  const StateEntry p{"p", kRow, StateRole::kParameter};
+  state.adopt(p, tensor->data(), tensor);
+  EXPECT_EQ(tensor.use_count(), 2);
+  constexpr std::string_view kRefusal =
+      "state 'p' lies in a file that is mapped, and cannot be updated; copy the weights into the "
+      "state";
+  EXPECT_EQ(user_error([&] { state.write("p", *tensor); }), kRefusal);
+  EXPECT_EQ(user_error([&] { state.write_part("p", 0, tensor->data(), 4); }), kRefusal);
+  EXPECT_EQ(user_error([&] { const Program program(small_training(), state); }), kRefusal);
+  EXPECT_THAT(user_error([&] { state.adopt(p, tensor->data(), tensor); }),
+              testing::HasSubstr("state 'p' is there already"));
+  state.initialize(3);
+  EXPECT_TRUE(state.read("p").same_bits(*tensor));
+  EXPECT_FALSE(state.can_adopt(kRow, static_cast<const std::byte*>(tensor->data()) + 2));
+  LazyBackend device;
+  EXPECT_FALSE(State(device).can_adopt(kRow, tensor->data()));
 }
 
 // The entries of a small training in one program, or those that write in one and "eval" in another.
