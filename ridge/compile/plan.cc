@@ -119,7 +119,9 @@ class EntryPlanner {
   EntryPlan plan_;
 };
 
-void check_entry(const Graph& graph, const std::vector<PlanSlot>& state) {
+void check_entry(const Graph& graph,
+                 const std::vector<StateEntry>& entries,
+                 const std::vector<PlanSlot>& state) {
   std::map<std::string, const PlanSlot*> slots;
   for (const PlanSlot& slot : state) slots.emplace(slot.name, &slot);
   for (const Node* node : graph.inputs()) {
@@ -138,6 +140,66 @@ void check_entry(const Graph& graph, const std::vector<PlanSlot>& state) {
           "entry '{}' updates input '{}', which is not part of the state",
           graph.name(),
           output.updates);
+  for (const StateEntry& entry : entries)
+    for (const Output& output : graph.outputs())
+      check(entry.derivation == nullptr || output.updates != entry.name,
+            "entry '{}' updates state '{}', which is derived from others",
+            graph.name(),
+            entry.name);
+}
+
+std::set<size_t> slots_read(const EntryPlan& entry, const std::vector<PlanSlot>& state) {
+  std::set<size_t> slots;
+  const auto add = [&](const Place& place) {
+    if (place.region == Region::kState) slots.insert(slot_at(state, place));
+  };
+  for (const PlanStep& step : entry.steps)
+    for (const Place& place : step.inputs) add(place);
+  for (const PlanSlot& output : entry.outputs) add(output.place);
+  return slots;
+}
+
+// The derivations of those slots, and of what they are made from.
+std::vector<size_t> derivations_of(std::set<size_t> slots,
+                                   const std::vector<DerivationPlan>& derivations) {
+  std::vector<size_t> needed;
+  for (size_t i = derivations.size(); i-- > 0;) {
+    if (!slots.contains(derivations[i].slot)) continue;
+    needed.push_back(i);
+    slots.insert(derivations[i].sources.begin(), derivations[i].sources.end());
+  }
+  std::reverse(needed.begin(), needed.end());
+  return needed;
+}
+
+DerivationPlan plan_derivation(size_t number,
+                               const StateEntry& made,
+                               const std::vector<PlanSlot>& slots,
+                               Backend& backend,
+                               const PlanOptions& options) {
+  Graph graph = made.derivation->clone();
+  DerivationPlan plan{.slot = number, .sources = {}, .graph = {}, .entry = {}};
+  for (const Node* node : graph.inputs()) {
+    const std::string& name = node->op_as<Input>().input_name;
+    if (name == made.name) continue;
+    const PlanSlot* const source = find_slot(slots, name);
+    check_internal(source != nullptr && source < &slots[number],
+                   "'{}' is derived from '{}', which is no entry before it",
+                   made.name,
+                   name);
+    plan.sources.push_back(static_cast<size_t>(source - slots.data()));
+  }
+  check_internal(!plan.sources.empty(), "'{}' is derived from nothing", made.name);
+  check_internal(graph.outputs().size() == 1 && graph.outputs()[0].updates == made.name,
+                 "the derivation of '{}' does not update it alone",
+                 made.name);
+  check_entry(graph, {}, slots);
+  separate_updates(graph, options.reuse);
+  plan.entry = EntryPlanner(graph, slots, backend, options).run();
+  const std::set<size_t> read = slots_read(plan.entry, slots);
+  check_internal(!read.contains(number), "the derivation of '{}' reads it", made.name);
+  plan.graph = std::make_shared<const Graph>(std::move(graph));
+  return plan;
 }
 
 }  // namespace
@@ -146,6 +208,14 @@ const PlanSlot* find_slot(const std::vector<PlanSlot>& slots, std::string_view n
   const auto at = std::find_if(
       slots.begin(), slots.end(), [&](const PlanSlot& slot) { return slot.name == name; });
   return at == slots.end() ? nullptr : &*at;
+}
+
+size_t slot_at(const std::vector<PlanSlot>& state, const Place& place) {
+  const auto behind = std::upper_bound(
+      state.begin(), state.end(), place.offset, [](int64_t offset, const PlanSlot& slot) {
+        return offset < slot.place.offset;
+      });
+  return static_cast<size_t>(behind - state.begin()) - 1;
 }
 
 int64_t state_bytes(const std::vector<StateEntry>& state) {
@@ -198,12 +268,20 @@ Plan make_plan(ProgramGraphs& graphs, Backend& backend, const PlanOptions& optio
     plan.roles.push_back(entry.role);
     plan.state_bytes += aligned_bytes(bytes);
   }
+  for (size_t i = 0; i < graphs.state.size(); ++i) {
+    if (graphs.state[i].derivation == nullptr) continue;
+    plan.derivations.push_back(plan_derivation(i, graphs.state[i], plan.state, backend, options));
+    plan.derivation_bytes =
+        std::max(plan.derivation_bytes, plan.derivations.back().entry.peak_bytes);
+  }
   names.clear();
   for (Graph& graph : graphs.entries) {
     check(names.insert(graph.name()).second, "two entries are named '{}'", graph.name());
-    check_entry(graph, plan.state);
+    check_entry(graph, graphs.state, plan.state);
     separate_updates(graph, options.reuse);
     plan.entries.push_back(EntryPlanner(graph, plan.state, backend, options).run());
+    EntryPlan& entry = plan.entries.back();
+    entry.derived = derivations_of(slots_read(entry, plan.state), plan.derivations);
     plan.arena_bytes = std::max(plan.arena_bytes, plan.entries.back().peak_bytes);
     plan.arena_lower_bound_bytes =
         std::max(plan.arena_lower_bound_bytes, plan.entries.back().lower_bound_bytes);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -48,13 +49,25 @@ struct PlanSlot {
 /// The slot of that name; null when there is none.
 const PlanSlot* find_slot(const std::vector<PlanSlot>& slots, std::string_view name);
 
+/// The number of the slot of the state that holds the place.
+size_t slot_at(const std::vector<PlanSlot>& state, const Place& place);
+
 struct EntryPlan {
   std::string name;
   std::vector<PlanStep> steps;
   std::vector<PlanSlot> inputs;   ///< Data, written before each run.
   std::vector<PlanSlot> outputs;  ///< Results, to be read before the next run of any entry.
+  std::vector<size_t> derived;    ///< The derivations of what it reads, those of their sources too.
   int64_t peak_bytes = 0;         ///< Bytes of the arena.
   int64_t lower_bound_bytes = 0;  ///< The largest live set: no plan of this order needs less.
+};
+
+/// The plan of StateEntry::derivation.
+struct DerivationPlan {
+  size_t slot = 0;                     ///< The slot of the state that it makes.
+  std::vector<size_t> sources;         ///< The slots that it reads.
+  std::shared_ptr<const Graph> graph;  ///< The graph that was planned.
+  EntryPlan entry;
 };
 
 struct Plan {
@@ -62,11 +75,15 @@ struct Plan {
   std::vector<PlanSlot> state;
   std::vector<StateRole> roles;  ///< One a state slot.
   std::vector<EntryPlan> entries;
+  std::vector<DerivationPlan> derivations;  ///< By slot: sources before what is made from them.
   int64_t state_bytes = 0;
   int64_t arena_bytes = 0;
   int64_t arena_lower_bound_bytes = 0;
   /// Bytes of the slots that inputs are written into while an entry runs, see staging_bytes().
   int64_t staging_bytes = 0;
+  /// Bytes of an arena for derivations, which is there only while one runs: inputs lie in that of
+  /// the entries by then.
+  int64_t derivation_bytes = 0;
 
   int64_t total_bytes() const { return state_bytes + arena_bytes + staging_bytes; }
   int64_t lower_bound_bytes() const {
@@ -100,10 +117,11 @@ ArenaOptions arena_options(const std::vector<StateEntry>& state,
                            Backend& backend,
                            const PlanOptions& options);
 
-/// Plans all entries over one state. The graphs are changed where an update needs a copy.
+/// Plans all entries over one state, and the derivations of what they read. The graphs are changed
+/// where an update needs a copy.
 /// InternalError when the backend lacks a kernel (lower_unsupported comes before); UserError when
-/// the graphs do not fit the state: another type, an update of an input that is not state, two
-/// entries of one name.
+/// the graphs do not fit the state: another type, an update of an input that is not state or that
+/// is derived, two entries of one name.
 Plan make_plan(ProgramGraphs& graphs, Backend& backend, const PlanOptions& options);
 
 /// The plan as text, one step a line; stable.

@@ -26,6 +26,23 @@ void print_staged(std::string& text, const PlanSlot& input) {
   text += fmt::format("  staged \"{}\" at {}\n", input.name, input.staging);
 }
 
+void print_entry(std::string& text, std::string_view kind, const EntryPlan& entry, bool is_staged) {
+  text += fmt::format("{} \"{}\" peak {} lower bound {}\n",
+                      kind,
+                      entry.name,
+                      entry.peak_bytes,
+                      entry.lower_bound_bytes);
+  print_slots(text, "input", entry.inputs);
+  if (is_staged)
+    for (const PlanSlot& input : entry.inputs) print_staged(text, input);
+  for (const PlanStep& step : entry.steps) {
+    text += fmt::format("  {}({}) -> {}", step.op, print(step.inputs), print(step.outputs));
+    if (step.workspace.bytes > 0) text += fmt::format(", workspace {}", print(step.workspace));
+    text += fmt::format(" by {} @ \"{}\"\n", step.choice_name, step.site);
+  }
+  print_slots(text, "output", entry.outputs);
+}
+
 }  // namespace
 
 std::string print(const Plan& plan) {
@@ -38,21 +55,10 @@ std::string print(const Plan& plan) {
   if (plan.staging_bytes > 0) text += fmt::format(" staging {}", plan.staging_bytes);
   text += '\n';
   print_slots(text, "state", plan.state);
-  for (const EntryPlan& entry : plan.entries) {
-    text += fmt::format("entry \"{}\" peak {} lower bound {}\n",
-                        entry.name,
-                        entry.peak_bytes,
-                        entry.lower_bound_bytes);
-    print_slots(text, "input", entry.inputs);
-    if (plan.staging_bytes > 0)
-      for (const PlanSlot& input : entry.inputs) print_staged(text, input);
-    for (const PlanStep& step : entry.steps) {
-      text += fmt::format("  {}({}) -> {}", step.op, print(step.inputs), print(step.outputs));
-      if (step.workspace.bytes > 0) text += fmt::format(", workspace {}", print(step.workspace));
-      text += fmt::format(" by {} @ \"{}\"\n", step.choice_name, step.site);
-    }
-    print_slots(text, "output", entry.outputs);
-  }
+  for (const DerivationPlan& derivation : plan.derivations)
+    print_entry(text, "derivation", derivation.entry, false);
+  for (const EntryPlan& entry : plan.entries)
+    print_entry(text, "entry", entry, plan.staging_bytes > 0);
   return text;
 }
 

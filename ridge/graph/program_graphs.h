@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,6 +35,10 @@ struct StateEntry {
   TensorType type;
   StateRole role = StateRole::kParameter;
   Initializer init = {};  ///< Its first value, where no file gives another.
+  /// If it is not null, the entry is made from others: the graph reads entries that stand before
+  /// this one, and its only output updates this one. It runs before the entry is read, where
+  /// something it reads was written since; nothing else writes the entry.
+  std::shared_ptr<const Graph> derivation = nullptr;
 };
 
 /// The entry graphs of a program (their names are the graphs' names) over one state. An input of a

@@ -21,16 +21,6 @@ ProgramOptions plain_options() {
   return options;
 }
 
-struct Program::Launch {
-  std::unique_ptr<NodeKernel> kernel;
-  std::vector<const void*> inputs;
-  std::vector<void*> outputs;
-  void* workspace = nullptr;
-  const PlanStep* step = nullptr;
-  const char* trace_name = nullptr;
-  int64_t bytes = 0;  ///< Read and written.
-};
-
 CompiledProgram compile_program(ProgramGraphs graphs,
                                 Backend& backend,
                                 const ProgramOptions& options) {
@@ -51,7 +41,17 @@ CompiledProgram compile_program(ProgramGraphs graphs,
     compiled.passes.insert(compiled.passes.end(), reports.begin(), reports.end());
     if (options.reparse) graph = parse_graph(print(graph), graph.name());
   }
+  const std::vector<StateEntry> declared = compiled.graphs.state;
+  for (StateEntry& entry : compiled.graphs.state) {
+    if (entry.derivation == nullptr) continue;
+    Graph graph = entry.derivation->clone();
+    run_pipeline(graph, backend, passes);
+    entry.derivation = std::make_shared<const Graph>(std::move(graph));
+  }
   compiled.plan = make_plan(compiled.graphs, backend, options.plan);
+  // A state compares derivations as they were declared, whatever passes made of them.
+  for (size_t i = 0; i < declared.size(); ++i)
+    compiled.graphs.state[i].derivation = declared[i].derivation;
   return compiled;
 }
 
@@ -65,13 +65,17 @@ Program::Program(ProgramGraphs graphs, State& state, const ProgramOptions& optio
     throw UserError(fmt::format("device '{}' cannot capture the launches of a step", plan().device),
                     "set train.capture to auto");
   const bool records = capture_ != Capture::kOff && backend_.can_record();
-  launches_.resize(plan().entries.size());
   recordings_.resize(plan().entries.size());
   recorded_.resize(plan().entries.size(), records ? Recorded::kAfterARun : Recorded::kNever);
   refusals_.resize(plan().entries.size());
   is_in_trace_.resize(plan().entries.size());
-  for (size_t i = 0; i < plan().entries.size(); ++i) make_launches(i);
-  prepare_kernels();
+  for (size_t i = 0; i < plan().entries.size(); ++i)
+    launches_.emplace_back(entries()[i], plan().entries[i], backend_);
+  for (const DerivationPlan& derivation : plan().derivations)
+    derivations_.emplace_back(derivation, backend_);
+  // When all are there: a backend compiles them together.
+  for (const Launches& launches : launches_) launches.prepare();
+  for (const Derivation& derivation : derivations_) derivation.prepare();
   if (backend_.is_asynchronous()) {
     // A device may take memory for these, which is not the plan's.
     copies_ = backend_.make_stream();
@@ -79,10 +83,10 @@ Program::Program(ProgramGraphs graphs, State& state, const ProgramOptions& optio
     was_read_ = stream_->make_event();
   }
   if (options.before_memory) options.before_memory(plan());
-  state_.declare(compiled_.graphs.state);
   bind_state();
   arena_ = resident_memory(backend_, plan().arena_bytes);
-  for (size_t i = 0; i < plan().entries.size(); ++i) set_addresses(i);
+  for (Launches& launches : launches_)
+    launches.bind([this](const Place& place) { return address(place, arena_); });
   if (copies_ != nullptr) staging_ = std::make_unique<InputStaging>(plan(), backend_, *copies_);
   use_ = std::make_unique<StateUse>(state_, *stream_, copies_.get());
 }
@@ -96,69 +100,20 @@ Program::~Program() {
 }
 
 void Program::bind_state() {
-  for (const PlanSlot& slot : plan().state) buffers_.push_back(&state_.buffer(slot.name));
+  buffers_ = state_.declare(compiled_.graphs.state);
   for (const Graph& graph : entries()) {
     std::vector<StateBuffer*>& updated = updates_.emplace_back();
     for (const Output& output : graph.outputs())
-      if (!output.updates.empty()) updated.push_back(&state_.writable(output.updates));
+      if (!output.updates.empty()) updated.push_back(state_.writable(output.updates).get());
   }
-}
-
-void Program::make_launches(size_t entry) {
-  const Graph& graph = entries()[entry];
-  for (const PlanStep& step : plan().entries[entry].steps) {
-    const Node& node = *graph.nodes().at(static_cast<size_t>(step.node));
-    Launch launch;
-    launch.kernel = backend_.instantiate(node, step.choice);
-    launch.inputs.resize(step.inputs.size());
-    launch.outputs.resize(step.outputs.size());
-    launch.step = &step;
-    launch.trace_name = intern_trace_name(step.site);
-    for (const Place& place : step.inputs) launch.bytes += place.bytes;
-    for (const Place& place : step.outputs) launch.bytes += place.bytes;
-    launches_[entry].push_back(std::move(launch));
-  }
-}
-
-namespace {
-
-// Runs a call of a kernel, whose error then names the site of the node.
-template <typename Call>
-void with_site(const PlanStep& step, const Call& call) {
-  try {
-    call();
-  } catch (const UserError& error) {
-    throw UserError(fmt::format("{}, at site '{}'", error.message(), step.site), error.fix());
-  }
-}
-
-}  // namespace
-
-// When all are there: a backend compiles them together.
-void Program::prepare_kernels() {
-  for (const std::vector<Launch>& entry : launches_)
-    for (const Launch& launch : entry) with_site(*launch.step, [&] { launch.kernel->prepare(); });
-}
-
-void Program::set_addresses(size_t entry) {
-  for (Launch& launch : launches_[entry]) {
-    const PlanStep& step = *launch.step;
-    for (size_t i = 0; i < step.inputs.size(); ++i) launch.inputs[i] = address(step.inputs[i]);
-    for (size_t i = 0; i < step.outputs.size(); ++i) launch.outputs[i] = address(step.outputs[i]);
-    if (step.workspace.bytes > 0) launch.workspace = address(step.workspace);
-  }
+  for (Derivation& derivation : derivations_) derivation.bind(buffers_);
 }
 
 // The plan lays the state out as one piece; here each buffer has an address of its own.
-void* Program::address(const Place& place) const {
-  if (place.region == Region::kArena) return static_cast<std::byte*>(arena_.get()) + place.offset;
-  const auto& slots = plan().state;
-  const auto behind = std::upper_bound(
-      slots.begin(), slots.end(), place.offset, [](int64_t offset, const PlanSlot& slot) {
-        return offset < slot.place.offset;
-      });
-  const auto at = static_cast<size_t>(behind - slots.begin()) - 1;
-  return buffers_[at]->data + (place.offset - slots[at].place.offset);
+void* Program::address(const Place& place, const DeviceMemory& arena) const {
+  if (place.region == Region::kArena) return static_cast<std::byte*>(arena.get()) + place.offset;
+  const size_t at = slot_at(plan().state, place);
+  return buffers_[at]->data + (place.offset - plan().state[at].place.offset);
 }
 
 namespace {
@@ -188,13 +143,17 @@ size_t Program::entry(std::string_view name) const {
 DataSlot Program::input(size_t entry, std::string_view name) const {
   const EntryPlan& of = plan().entries.at(entry);
   const PlanSlot& slot = slot_of(of.inputs, "input", name, of.name);
-  return {address(slot.place), static_cast<size_t>(slot.place.bytes), entry, slot.staging};
+  return {address(slot.place, arena_), static_cast<size_t>(slot.place.bytes), entry, slot.staging};
 }
 
 DataSlot Program::output(size_t entry, std::string_view name) const {
   const EntryPlan& of = plan().entries.at(entry);
   const PlanSlot& slot = slot_of(of.outputs, "output", name, of.name);
-  return {address(slot.place), static_cast<size_t>(slot.place.bytes), entry, DataSlot::kNotStaged};
+  return {address(slot.place, arena_),
+          static_cast<size_t>(slot.place.bytes),
+          entry,
+          DataSlot::kNotStaged,
+          slot.place.region == Region::kState};
 }
 
 void Program::write(DataSlot slot, const void* host) {
@@ -232,12 +191,19 @@ void Program::read(const void* address, size_t bytes, void* host) {
   backend_.copy_to_host(*copies_, host, address, bytes);
 }
 
-void Program::read(DataSlot slot, void* host) { read(slot.address, slot.bytes, host); }
+void Program::read(DataSlot slot, void* host) {
+  if (slot.is_state) return read_state(slot.address, slot.bytes, host);
+  read(slot.address, slot.bytes, host);
+}
 
 void Program::read(const PlanSlot& state, void* host) {
+  read_state(address(state.place, arena_), static_cast<size_t>(state.place.bytes), host);
+}
+
+void Program::read_state(const void* address, size_t bytes, void* host) {
   use_->read([&] {
     is_reading_ = false;  // copies wait again: for what other programs have written
-    read(address(state.place), static_cast<size_t>(state.place.bytes), host);
+    read(address, bytes, host);
   });
 }
 
@@ -252,23 +218,43 @@ void Program::take_inputs(size_t entry) {
   staging_->take(entry, *stream_);
 }
 
-void Program::launch(const Launch& launch) {
-  TraceScope scope(launch.trace_name, "cpu_op");
-  scope.set_arg("bytes", launch.bytes);
-  with_site(*launch.step, [&] {
-    launch.kernel->launch(*stream_, {launch.inputs, launch.outputs, launch.workspace});
-  });
-}
-
 void Program::run(size_t entry, RunMode mode) {
   if (staging_ != nullptr) take_inputs(entry);
   if (mode == RunMode::kNormal) use_state(entry, [&] { launch_all(entry); });
   if (staging_ != nullptr) staging_->finish();
 }
 
+// The state's lock is held while `queue` runs. Derived buffers are looked at beside other readers,
+// and made alone; with that lock the run is queued at once, before their sources are written again.
 void Program::use_state(size_t entry, FunctionRef<void()> queue) {
   const std::vector<StateBuffer*>& updated = updates_.at(entry);
-  updated.empty() ? use_->read(queue) : use_->write(updated, queue);
+  const std::vector<size_t>& derived = plan().entries[entry].derived;
+  if (updated.empty()) {
+    bool is_queued = false;
+    use_->read([&] {
+      for (const size_t number : derived)
+        if (derivations_[number].is_stale()) return;
+      is_queued = true;
+      queue();
+    });
+    if (is_queued) return;
+  }
+  use_->write([&] {
+    derive(entry);
+    // Also if a launch fails: it may have written.
+    for (StateBuffer* const buffer : updated) ++buffer->version;
+    queue();
+  });
+}
+
+void Program::derive(size_t entry) {
+  DeviceMemory arena;
+  for (const size_t number : plan().entries[entry].derived) {
+    if (!derivations_[number].is_stale()) continue;
+    if (arena.get() == nullptr && plan().derivation_bytes > 0)
+      arena = DeviceMemory(backend_, static_cast<size_t>(plan().derivation_bytes));
+    derivations_[number].make(*stream_, [&](const Place& place) { return address(place, arena); });
+  }
 }
 
 // The first run launches one by one, so that work which a launch does only once (loading its code,
@@ -285,16 +271,14 @@ void Program::launch_all(size_t entry) {
     const TraceScope scope("replay", "cpu_op");
     return recordings_[entry]->launch(*stream_);
   }
-  for (const Launch& step : launches_[entry]) launch(step);
+  launches_[entry].queue(*stream_);
   if (recorded_[entry] == Recorded::kAfterARun) recorded_[entry] = Recorded::kNext;
 }
 
 // Records it and replays that; false where it cannot be recorded.
 bool Program::record(size_t entry) {
   const int64_t before = backend_.memory_in_use();
-  RecordingResult made = backend_.record(*stream_, [&] {
-    for (const Launch& step : launches_[entry]) launch(step);
-  });
+  RecordingResult made = backend_.record(*stream_, [&] { launches_[entry].queue(*stream_); });
   if (made.recording == nullptr) {
     recorded_[entry] = Recorded::kNever;
     refusals_[entry] = std::move(made.refusal);
@@ -437,7 +421,7 @@ std::string Program::find_not_finite(size_t entry) {
     if (loop != nullptr)
       for (size_t i = 0; i < node.inputs.size(); ++i)
         inputs.emplace(fmt::format("{}", i), read_tensor(step.inputs[i], node.inputs[i].type()));
-    launch(step);
+    step.queue(*stream_);
     for (size_t i = 0; i < node.outputs.size(); ++i) {
       const std::string text =
           describe_bad(node, read_tensor(step.outputs[i], node.outputs[i]), may_be_infinite[id]);

@@ -10,7 +10,9 @@
 #include "ridge/base/capture.h"
 #include "ridge/compile/pipeline.h"
 #include "ridge/compile/plan.h"
+#include "ridge/run/derivation.h"
 #include "ridge/run/input_staging.h"
+#include "ridge/run/launches.h"
 #include "ridge/run/state.h"
 #include "ridge/run/state_use.h"
 
@@ -59,6 +61,7 @@ struct DataSlot {
   size_t bytes = 0;
   size_t entry = 0;
   int64_t staging = kNotStaged;  ///< Byte offset in the staging slot where an input waits.
+  bool is_state = false;         ///< An output that is a buffer of the state, or a part of one.
 };
 
 /// On a device that runs beside the host there are two streams, of compute and of copies: inputs of
@@ -117,7 +120,8 @@ class Program {
   /// behind a first run that shows which site each kernel is of. Waits for the device only where
   /// the host is more than two runs ahead of it.
   void run(size_t entry, RunMode mode = RunMode::kNormal);
-  /// `host` is written until synchronize() returns; meanwhile the entry's results stay.
+  /// `host` is written until synchronize() returns; meanwhile the entry's results stay. An output
+  /// that is state has the value that the last run of any program gave it.
   void read(DataSlot slot, void* host);
   /// The same of a buffer of the state (one of plan().state), as it is after the last run.
   void read(const PlanSlot& state, void* host);
@@ -136,28 +140,26 @@ class Program {
   std::string first_not_finite(size_t entry);
 
  private:
-  struct Launch;
   void bind_state();
-  void make_launches(size_t entry);
-  void prepare_kernels();
-  void set_addresses(size_t entry);
-  void* address(const Place& place) const;
-  void launch(const Launch& launch);
+  void* address(const Place& place, const DeviceMemory& arena) const;
   void launch_all(size_t entry);
   bool record(size_t entry);
   void take_inputs(size_t entry);
   void use_state(size_t entry, FunctionRef<void()> queue);
+  void derive(size_t entry);
   std::string find_not_finite(size_t entry);
   void read(const void* address, size_t bytes, void* host);
+  void read_state(const void* address, size_t bytes, void* host);
   Tensor read_tensor(const void* address, const TensorType& type);
 
   State& state_;
   Backend& backend_;
   CompiledProgram compiled_;
-  std::vector<StateBuffer*> buffers_;               ///< By plan().state.
-  std::vector<std::vector<StateBuffer*>> updates_;  ///< By entry: the buffers that it updates.
+  std::vector<std::shared_ptr<StateBuffer>> buffers_;  ///< By plan().state.
+  std::vector<std::vector<StateBuffer*>> updates_;     ///< By entry: the buffers that it updates.
+  std::vector<Derivation> derivations_;                ///< By plan().derivations.
   DeviceMemory arena_;
-  std::vector<std::vector<Launch>> launches_;  ///< By entry.
+  std::vector<Launches> launches_;  ///< By entry.
   Capture capture_;
   std::vector<std::unique_ptr<Recording>> recordings_;  ///< By entry; null: launch by launch.
   enum class Recorded : uint8_t { kAfterARun, kNext, kDone, kNever };

@@ -5,13 +5,35 @@
 
 #include "ridge/base/alignment.h"
 #include "ridge/base/cpu/parallel.h"
+#include "ridge/graph/text.h"
 #include "ridge/run/state_use.h"
 
 namespace ridge {
 namespace {
 
 std::string describe(const StateEntry& entry) {
-  return fmt::format("{} ({})", to_string(entry.type), name_of(entry.role));
+  return fmt::format("{} ({}{})",
+                     to_string(entry.type),
+                     name_of(entry.role),
+                     entry.derivation == nullptr ? "" : ", derived");
+}
+
+bool is_same_derivation(const StateEntry& a, const StateEntry& b) {
+  if (a.derivation == nullptr || b.derivation == nullptr) return a.derivation == b.derivation;
+  return a.derivation == b.derivation || print(*a.derivation) == print(*b.derivation);
+}
+
+void check_same(const StateEntry& entry, const StateEntry& known) {
+  if (entry.type != known.type || entry.role != known.role ||
+      (entry.derivation == nullptr) != (known.derivation == nullptr))
+    throw UserError(fmt::format("state '{}' is there as something else; got {}, expected {}",
+                                entry.name,
+                                describe(entry),
+                                describe(known)),
+                    "give the buffer another name, or the program a state of its own");
+  check(is_same_derivation(entry, known),
+        "state '{}' is there already, and derived in another way",
+        entry.name);
 }
 
 }  // namespace
@@ -20,37 +42,45 @@ State::State(Backend& backend) : backend_(backend) {}
 
 State::~State() = default;
 
-void State::declare(std::span<const StateEntry> entries) {
+std::vector<std::shared_ptr<StateBuffer>> State::declare(std::span<const StateEntry> entries) {
   const std::lock_guard declaring(declaring_);
-  std::map<std::string, std::unique_ptr<StateBuffer>, std::less<>> added;
-  int64_t bytes = 0;
+  std::vector<std::shared_ptr<StateBuffer>> all;
+  Buffers added, derived;
   std::vector<std::pair<StateBuffer*, int64_t>> offsets;
+  int64_t bytes = 0;
   for (const StateEntry& entry : entries) {
-    const auto fresh = added.find(entry.name);
-    const StateBuffer* known = fresh == added.end() ? nullptr : fresh->second.get();
-    if (known == nullptr && has(entry.name)) known = &buffer(entry.name);
+    Buffers& kind = entry.derivation == nullptr ? added : derived;
+    auto known = find(entry.name);
+    for (const Buffers* const fresh : {&added, &derived})
+      if (const auto at = fresh->find(entry.name); at != fresh->end()) known = at->second;
     if (known != nullptr) {
-      if (known->entry.type != entry.type || known->entry.role != entry.role)
-        throw UserError(fmt::format("state '{}' is there as something else; got {}, expected {}",
-                                    entry.name,
-                                    describe(entry),
-                                    describe(known->entry)),
-                        "give the buffer another name, or the program a state of its own");
+      check_same(entry, known->entry);
+      all.push_back(std::move(known));
       continue;
     }
-    auto buffer = std::make_unique<StateBuffer>(StateBuffer{.entry = entry});
-    offsets.emplace_back(buffer.get(), bytes);
-    added.emplace(entry.name, std::move(buffer));
-    bytes += aligned_bytes(entry.type.bytes());
+    const auto buffer = std::make_shared<StateBuffer>(StateBuffer{.entry = entry});
+    all.push_back(buffer);
+    kind.emplace(entry.name, buffer);
+    if (entry.derivation == nullptr) {
+      offsets.emplace_back(buffer.get(), bytes);
+      bytes += aligned_bytes(entry.type.bytes());
+    } else {
+      buffer->memory = resident_memory(backend_, entry.type.bytes());
+      buffer->data = static_cast<std::byte*>(buffer->memory.get());
+    }
   }
-  if (added.empty()) return;
-  DeviceMemory block = resident_memory(backend_, bytes);
+  if (added.empty() && derived.empty()) return all;
+  DeviceMemory block;
+  if (bytes > 0) block = resident_memory(backend_, bytes);
   for (const auto& [buffer, offset] : offsets)
     buffer->data = static_cast<std::byte*>(block.get()) + offset;
   const std::lock_guard lock(names_);
-  blocks_.push_back(std::move(block));
+  std::erase_if(derived_, [](const auto& held) { return held.second.expired(); });
+  for (const auto& [name, buffer] : derived) derived_[name] = buffer;
+  if (bytes > 0) blocks_.push_back(std::move(block));
   buffers_.merge(added);
   bytes_ += bytes;
+  return all;
 }
 
 bool State::can_adopt(const TensorType& type, const void* data) const {
@@ -62,7 +92,7 @@ void State::adopt(const StateEntry& entry, const void* data, std::shared_ptr<con
   const std::lock_guard declaring(declaring_);
   check(
       !has(entry.name), "state '{}' is there already, and cannot be another's memory", entry.name);
-  auto buffer = std::make_unique<StateBuffer>(
+  auto buffer = std::make_shared<StateBuffer>(
       StateBuffer{.entry = entry,
                   // Nobody writes there: writable() and Program refuse it.
                   .data = static_cast<std::byte*>(const_cast<void*>(data)),
@@ -72,10 +102,14 @@ void State::adopt(const StateEntry& entry, const void* data, std::shared_ptr<con
   buffers_.emplace(entry.name, std::move(buffer));
 }
 
-bool State::has(std::string_view name) const {
+std::shared_ptr<StateBuffer> State::find(std::string_view name) const {
   const std::lock_guard lock(names_);
-  return buffers_.contains(name);
+  if (const auto at = buffers_.find(name); at != buffers_.end()) return at->second;
+  const auto at = derived_.find(name);
+  return at == derived_.end() ? nullptr : at->second.lock();
 }
+
+bool State::has(std::string_view name) const { return find(name) != nullptr; }
 
 std::vector<StateEntry> State::entries() const {
   const std::lock_guard lock(names_);
@@ -86,30 +120,35 @@ std::vector<StateEntry> State::entries() const {
 
 int64_t State::bytes() const {
   const std::lock_guard lock(names_);
-  return bytes_;
+  int64_t bytes = bytes_;
+  for (const auto& [name, held] : derived_)
+    if (const auto buffer = held.lock()) bytes += aligned_bytes(buffer->entry.type.bytes());
+  return bytes;
 }
 
-StateBuffer& State::buffer(std::string_view name) const {
-  const std::lock_guard lock(names_);
-  if (const auto at = buffers_.find(name); at != buffers_.end()) return *at->second;
+std::shared_ptr<StateBuffer> State::buffer(std::string_view name) const {
+  if (auto found = find(name)) return found;
   std::vector<std::string> names;
-  for (const auto& [known, buffer] : buffers_) names.push_back(known);
+  for (const StateEntry& known : entries()) names.push_back(known.name);
   throw UserError(fmt::format("the state has no buffer '{}'", name), did_you_mean(name, names));
 }
 
-StateBuffer& State::writable(std::string_view name) const {
-  StateBuffer& found = buffer(name);
-  if (found.lender != nullptr)
+std::shared_ptr<StateBuffer> State::writable(std::string_view name) const {
+  auto found = buffer(name);
+  if (found->lender != nullptr)
     throw UserError(
         fmt::format("state '{}' lies in a file that is mapped, and cannot be updated", name),
         "copy the weights into the state");
+  check(found->entry.derivation == nullptr,
+        "state '{}' is derived from others, and cannot be written",
+        name);
   return found;
 }
 
 uint64_t State::version(std::string_view name) const {
-  const StateBuffer& found = buffer(name);
+  const auto found = buffer(name);
   const std::shared_lock lock(runs_);
-  return found.version;
+  return found->version;
 }
 
 // Under the lock, held alone.
@@ -130,9 +169,9 @@ void State::write_locked(StateBuffer& buffer, size_t first, const void* host, si
 void State::initialize(uint64_t seed) {
   constexpr int64_t kPiece = int64_t{1} << 17;
   for (const StateEntry& entry : entries()) {
-    StateBuffer& to = buffer(entry.name);
+    const auto to = buffer(entry.name);
     const std::lock_guard lock(runs_);
-    if (to.version > 0 || entry.init == Initializer::zeros()) continue;
+    if (to->version > 0 || entry.init == Initializer::zeros()) continue;
     const InitialElements elements(entry.init, seed, entry.name);
     const int64_t all = entry.type.elements();
     size_t at = 0;
@@ -142,42 +181,42 @@ void State::initialize(uint64_t seed) {
         for (int64_t i = begin; i < end; ++i)
           piece.set(i, elements.at(static_cast<uint64_t>(first + i)));
       });
-      write_locked(to, at, piece.data(), piece.bytes());
+      write_locked(*to, at, piece.data(), piece.bytes());
       at += piece.bytes();
     }
   }
 }
 
 void State::write(std::string_view name, const Tensor& tensor) {
-  StateBuffer& to = writable(name);
-  check(tensor.type() == to.entry.type,
+  const auto to = writable(name);
+  check(tensor.type() == to->entry.type,
         "state '{}' has another type; got {}, expected {}",
         name,
         to_string(tensor.type()),
-        to_string(to.entry.type));
+        to_string(to->entry.type));
   const std::lock_guard lock(runs_);
-  write_locked(to, 0, tensor.data(), tensor.bytes());
+  write_locked(*to, 0, tensor.data(), tensor.bytes());
 }
 
 void State::write_part(std::string_view name, size_t first, const void* host, size_t bytes) {
-  StateBuffer& to = writable(name);
-  const auto size = static_cast<size_t>(to.entry.type.bytes());
+  const auto to = writable(name);
+  const auto size = static_cast<size_t>(to->entry.type.bytes());
   check_internal(first <= size && bytes <= size - first,
                  "{} bytes from {} on are more than '{}' has",
                  bytes,
                  first,
                  name);
   const std::lock_guard lock(runs_);
-  write_locked(to, first, host, bytes);
+  write_locked(*to, first, host, bytes);
 }
 
 // Alone, for it records events on the streams of programs, which none of them may queue on then.
 Tensor State::read(std::string_view name) const {
-  const StateBuffer& from = buffer(name);
-  Tensor tensor(from.entry.type);
+  const auto from = buffer(name);
+  Tensor tensor(from->entry.type);
   const std::lock_guard lock(runs_);
   wait_for_programs();
-  backend_.copy_to_host(*stream_, tensor.data(), from.data, tensor.bytes());
+  backend_.copy_to_host(*stream_, tensor.data(), from->data, tensor.bytes());
   stream_->synchronize();
   return tensor;
 }

@@ -26,6 +26,9 @@ struct StateBuffer {
   uint64_t version = 0;  ///< Raised by each run that updates it, and each write. 0: never written.
   /// The owner of memory that is not the state's and that nobody may write; null for all other.
   std::shared_ptr<const void> lender = nullptr;
+  // Only for what is derived:
+  DeviceMemory memory = {};
+  std::vector<uint64_t> made_from = {};  ///< The versions of its sources; empty: never made.
 };
 
 /// Named buffers in the memory of one backend. Any thread may call any function at any time: those
@@ -40,11 +43,12 @@ class State {
 
   Backend& backend() const { return backend_; }
 
-  /// Adds the buffers that are not there: zeros, every page in memory, all in one block in their
-  /// order. UserError where one is there with another dtype, shape or role, or where the device has
-  /// not the memory; then nothing was added. Of what is there no element is looked at, and runs go
-  /// on.
-  void declare(std::span<const StateEntry> entries);
+  /// Adds the buffers that are not there, and returns all of them: zeros, every page in memory, all
+  /// in one block in their order. What is derived has memory of its own, and is gone when nobody
+  /// holds it any more. UserError where one is there with another dtype, shape, role or derivation,
+  /// or where the device has not the memory; then nothing was added. Of what is there no element is
+  /// looked at, and runs go on.
+  std::vector<std::shared_ptr<StateBuffer>> declare(std::span<const StateEntry> entries);
 
   /// Whether adopt() takes memory there as it is: the host can use it, and kernels read operands of
   /// that type there.
@@ -55,40 +59,43 @@ class State {
   void adopt(const StateEntry& entry, const void* data, std::shared_ptr<const void> lender);
 
   bool has(std::string_view name) const;
-  /// All entries, by name.
+  /// All entries that are not derived, by name.
   std::vector<StateEntry> entries() const;
-  /// Bytes of device memory that it took.
+  /// Bytes of device memory that it has now.
   int64_t bytes() const;
 
   // UserError when there is no buffer of that name (the nearest is named).
 
-  StateBuffer& buffer(std::string_view name) const;
-  /// The same of one that is to be written: UserError where its memory is lent.
-  StateBuffer& writable(std::string_view name) const;
+  std::shared_ptr<StateBuffer> buffer(std::string_view name) const;
+  /// The same of one that is to be written: UserError where its memory is lent, or it is derived.
+  std::shared_ptr<StateBuffer> writable(std::string_view name) const;
   uint64_t version(std::string_view name) const;
   /// Writes the first value of every buffer that was never written: a function of `seed`, its name
   /// and its type. Piece by piece: memory does not hold a buffer twice.
   void initialize(uint64_t seed);
-  /// UserError when the type is another, or where the memory is lent.
+  /// UserError when the type is another.
   void write(std::string_view name, const Tensor& tensor);
   Tensor read(std::string_view name) const;
   /// `bytes` bytes of a buffer from byte `first` on, for callers that have no memory for it twice.
   void write_part(std::string_view name, size_t first, const void* host, size_t bytes);
   /// The address in device memory, for the time in which no program runs; the host may use it where
   /// Backend::is_host().
-  void* data(std::string_view name) const { return buffer(name).data; }
+  void* data(std::string_view name) const { return buffer(name)->data; }
 
  private:
   friend class StateUse;
 
+  std::shared_ptr<StateBuffer> find(std::string_view name) const;
   void write_locked(StateBuffer& buffer, size_t first, const void* host, size_t bytes);
   void wait_for_programs() const;
 
   Backend& backend_;
 
   std::mutex declaring_;      ///< One declaration at a time.
-  mutable std::mutex names_;  ///< The two below, which grow.
-  std::map<std::string, std::unique_ptr<StateBuffer>, std::less<>> buffers_;
+  mutable std::mutex names_;  ///< It guards the members below, up to the next lock.
+  using Buffers = std::map<std::string, std::shared_ptr<StateBuffer>, std::less<>>;
+  Buffers buffers_;
+  std::map<std::string, std::weak_ptr<StateBuffer>, std::less<>> derived_;
   std::vector<DeviceMemory> blocks_;
   int64_t bytes_ = 0;
 

@@ -64,10 +64,9 @@ void StateUse::read(FunctionRef<void()> queue) {
   queue();
 }
 
-void StateUse::write(std::span<StateBuffer* const> written, FunctionRef<void()> queue) {
+void StateUse::write(FunctionRef<void()> queue) {
   const std::lock_guard lock(state_.runs_);
   if (state_.backend_.is_asynchronous()) wait_for_all();
-  for (StateBuffer* const buffer : written) ++buffer->version;
   last_write_ = ++queued_;
   const bool is_shared = state_.backend_.is_asynchronous() && state_.uses_.size() > 1;
   try {

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cstdint>
 #include <map>
-#include <span>
 
 #include "ridge/base/function_ref.h"
 #include "ridge/run/state.h"
@@ -31,9 +30,9 @@ class StateUse {
 
   /// Calls `queue`, which queues work that only reads the state.
   void read(FunctionRef<void()> queue);
-  /// Calls `queue`, which queues work that also writes these buffers; their versions are raised,
-  /// whether it throws or not.
-  void write(std::span<StateBuffer* const> written, FunctionRef<void()> queue);
+  /// Calls `queue`, which queues work that also writes the state, and raises the versions of what
+  /// it writes.
+  void write(FunctionRef<void()> queue);
   /// Says that all it queued has run: nobody needs to wait for it.
   void finish() { finished_ = queued_.load(); }
 

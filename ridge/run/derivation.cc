@@ -1,0 +1,40 @@
+#include "ridge/run/derivation.h"
+
+#include <algorithm>
+
+namespace ridge {
+
+Derivation::Derivation(const DerivationPlan& plan, Backend& backend)
+    : plan_(plan), launches_(*plan.graph, plan.entry, backend) {}
+
+void Derivation::bind(const std::vector<std::shared_ptr<StateBuffer>>& buffers) {
+  made_ = buffers[plan_.slot].get();
+  for (const size_t source : plan_.sources) sources_.push_back(buffers[source].get());
+}
+
+bool Derivation::is_stale() const {
+  const std::vector<uint64_t>& made_from = made_->made_from;
+  const auto is_same = [](const StateBuffer* source, uint64_t version) {
+    return source->version == version;
+  };
+  return !std::equal(sources_.begin(), sources_.end(), made_from.begin(), made_from.end(), is_same);
+}
+
+void Derivation::make(Stream& stream, FunctionRef<void*(const Place&)> address) {
+  ++made_->version;
+  made_->made_from.clear();
+  launches_.bind(address);
+  try {
+    launches_.queue(stream);
+  } catch (...) {
+    try {
+      stream.synchronize();  // what is queued already uses memory that the caller takes back
+    } catch (...) {          // the first error is reported
+    }
+    throw;
+  }
+  stream.synchronize();
+  for (const StateBuffer* const source : sources_) made_->made_from.push_back(source->version);
+}
+
+}  // namespace ridge
