@@ -26,6 +26,15 @@ bool has_other_bits(const std::vector<Choice>& choices, size_t choice) {
          choices[choice].bits != choices[same_bits_choice(choices)].bits;
 }
 
+std::vector<PackedOperand> Backend::packed_operands(const Node& /*node*/, size_t /*choice*/) const {
+  return {};
+}
+
+std::unique_ptr<NodeKernel> Backend::instantiate_packed(const Node& node, size_t /*choice*/) const {
+  throw InternalError(
+      fmt::format("device '{}' packs nothing for node '{}'", name(), node.site.name));
+}
+
 void* Backend::allocate_host(size_t bytes) {
   void* const memory = ::operator new(bytes, kAlignment, std::nothrow);
   check(memory != nullptr, "no memory for {} bytes on the host", bytes);

@@ -33,6 +33,15 @@ bool has_other_bits(const std::vector<Choice>& choices, size_t choice);
 /// Name of the choice that runs a fused node op by op: right, and no faster than the ops.
 inline constexpr std::string_view kExpandedChoice = "expanded";
 
+/// An operand that a kernel would rather read packed: laid out for it beforehand.
+struct PackedOperand {
+  size_t input = 0;  ///< Number of the node's input.
+  /// Names what `pack` makes of an operand: two of one name make the same of it.
+  std::string layout;
+  /// Adds ops to the operand's graph that pack it; the backend has kernels for them.
+  std::function<Value(Value operand)> pack;
+};
+
 /// Addresses of one launch, in the order of the node's inputs and outputs: device memory, row-major
 /// and contiguous. Outputs and workspace are 64-byte aligned, and so are inputs but on the host,
 /// where those that lie in a mapped file are aligned to their elements. The spans must stay valid
@@ -134,6 +143,13 @@ class Backend {
   virtual std::vector<Choice> candidates(const Node& node) const = 0;
   /// The kernel of candidates(node)[choice]; InternalError when out of range.
   virtual std::unique_ptr<NodeKernel> instantiate(const Node& node, size_t choice) const = 0;
+
+  /// All that the kernel of candidates(node)[choice] would pack at each launch, where it is worth
+  /// its memory to have that packed once.
+  virtual std::vector<PackedOperand> packed_operands(const Node& node, size_t choice) const;
+  /// The kernel of that choice for operands that are packed so: the same bits, in no more
+  /// workspace. InternalError where there are none.
+  virtual std::unique_ptr<NodeKernel> instantiate_packed(const Node& node, size_t choice) const;
 
   /// 64-byte aligned memory of the device; OutOfMemory when the device has less free, UserError
   /// when it fails.

@@ -12,8 +12,10 @@ void HostKernel::launch(Stream& stream, const KernelArgs& args) const {
   enqueue_host(stream, [this, args] { run_(args); });
 }
 
-void KernelTable::add(std::string_view op, Choice choice, Make make, Accepts accepts) {
-  rows_[std::string(op)].push_back({std::move(choice), std::move(make), std::move(accepts)});
+void KernelTable::add(
+    std::string_view op, Choice choice, Make make, Accepts accepts, PackedForm packed) {
+  rows_[std::string(op)].push_back(
+      {std::move(choice), std::move(make), std::move(accepts), std::move(packed)});
 }
 
 std::vector<const KernelTable::Row*> KernelTable::rows(const Node& node) const {
@@ -31,15 +33,33 @@ std::vector<Choice> KernelTable::candidates(const Node& node) const {
   return choices;
 }
 
-std::unique_ptr<HostKernel> KernelTable::instantiate(const Node& node, size_t choice) const {
+const KernelTable::Row& KernelTable::row(const Node& node, size_t choice) const {
   const auto of_op = rows_.find(node.op->name());
   size_t accepted = 0;
   if (of_op != rows_.end())
     for (const Row& row : of_op->second)
-      if ((row.accepts == nullptr || row.accepts(node)) && accepted++ == choice)
-        return row.make(node);
+      if ((row.accepts == nullptr || row.accepts(node)) && accepted++ == choice) return row;
   throw InternalError(
       fmt::format("choice {} of {} for node '{}'", choice, accepted, node.site.name));
+}
+
+std::unique_ptr<HostKernel> KernelTable::instantiate(const Node& node, size_t choice) const {
+  return row(node, choice).make(node);
+}
+
+std::vector<PackedOperand> KernelTable::packed_operands(const Node& node, size_t choice) const {
+  const Row& found = row(node, choice);
+  if (found.packed.operands == nullptr) return {};
+  return found.packed.operands(node);
+}
+
+std::unique_ptr<HostKernel> KernelTable::instantiate_packed(const Node& node, size_t choice) const {
+  const Row& found = row(node, choice);
+  check_internal(found.packed.make != nullptr,
+                 "choice '{}' packs nothing for node '{}'",
+                 found.choice.name,
+                 node.site.name);
+  return found.packed.make(node);
 }
 
 namespace {

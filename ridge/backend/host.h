@@ -30,6 +30,12 @@ class HostKernel final : public NodeKernel {
   size_t workspace_bytes_;
 };
 
+/// The form of a kernel for packed operands (Backend::packed_operands()); empty where it has none.
+struct PackedForm {
+  std::function<std::vector<PackedOperand>(const Node&)> operands = nullptr;
+  std::function<std::unique_ptr<HostKernel>(const Node&)> make = nullptr;
+};
+
 /// The kernels of a backend, by op. Rows of one op are its choices, in the order of addition.
 class KernelTable {
  public:
@@ -37,19 +43,28 @@ class KernelTable {
   using Accepts = std::function<bool(const Node&)>;
 
   /// Adds a choice for the ops named `op`; `accepts` may refuse a node (null: takes all).
-  void add(std::string_view op, Choice choice, Make make, Accepts accepts = nullptr);
+  void add(std::string_view op,
+           Choice choice,
+           Make make,
+           Accepts accepts = nullptr,
+           PackedForm packed = {});
 
   std::vector<Choice> candidates(const Node& node) const;
   /// InternalError when there is no such candidate.
   std::unique_ptr<HostKernel> instantiate(const Node& node, size_t choice) const;
+  std::vector<PackedOperand> packed_operands(const Node& node, size_t choice) const;
+  /// InternalError where the choice packs nothing.
+  std::unique_ptr<HostKernel> instantiate_packed(const Node& node, size_t choice) const;
 
  private:
   struct Row {
     Choice choice;
     Make make;
     Accepts accepts;
+    PackedForm packed;
   };
   std::vector<const Row*> rows(const Node& node) const;
+  const Row& row(const Node& node, size_t choice) const;
   std::map<std::string, std::vector<Row>, std::less<>> rows_;
 };
 
@@ -96,6 +111,12 @@ class HostBackend : public Backend {
   }
   std::unique_ptr<NodeKernel> instantiate(const Node& node, size_t choice) const override {
     return table_.instantiate(node, choice);
+  }
+  std::vector<PackedOperand> packed_operands(const Node& node, size_t choice) const override {
+    return table_.packed_operands(node, choice);
+  }
+  std::unique_ptr<NodeKernel> instantiate_packed(const Node& node, size_t choice) const override {
+    return table_.instantiate_packed(node, choice);
   }
   void* allocate(size_t bytes) override;
   void deallocate(void* memory) noexcept override;

@@ -37,14 +37,22 @@ Kernel choose_kernel(const Node& node, Backend& backend, const PlanOptions& opti
   return {choice, choices.at(choice).name, static_cast<int64_t>(bytes)};
 }
 
+/// The place of an operand's packed copy; nothing where it cannot have one.
+using FindPacked = std::function<std::optional<Place>(Value, const PackedOperand&)>;
+
 class EntryPlanner {
  public:
   EntryPlanner(const Graph& graph,
                const std::vector<PlanSlot>& state,
                Backend& backend,
-               const PlanOptions& options)
-      : graph_(graph), backend_(backend), options_(options), kernels_(graph.nodes().size()) {
-    for (const PlanSlot& slot : state) state_.emplace(slot.name, &slot);
+               const PlanOptions& options,
+               FindPacked find_packed = nullptr)
+      : graph_(graph),
+        backend_(backend),
+        options_(options),
+        find_packed_(std::move(find_packed)),
+        kernels_(graph.nodes().size()) {
+    for (const PlanSlot& slot : state) state_.emplace(slot.name, slot.place);
   }
 
   EntryPlan run() {
@@ -72,7 +80,7 @@ class EntryPlanner {
     const int64_t bytes = value.type().bytes();
     const int buffer = arena.buffer(value);
     if (buffer == Arena::kNone)
-      return {Region::kState, state_.find(arena.state(value))->second->place.offset, bytes};
+      return {Region::kState, state_.find(arena.state(value))->second.offset, bytes};
     return {Region::kArena, layout.offsets[static_cast<size_t>(buffer)], bytes};
   }
 
@@ -83,6 +91,7 @@ class EntryPlanner {
                   .site = node.site.name,
                   .choice = kernel(node).choice,
                   .choice_name = kernel(node).choice_name,
+                  .is_packed = false,
                   .inputs = {},
                   .outputs = {},
                   .workspace = {}};
@@ -94,7 +103,21 @@ class EntryPlanner {
       step.workspace = {Region::kArena,
                         layout.offsets[static_cast<size_t>(workspace)],
                         kernel(node).workspace_bytes};
+    if (find_packed_ != nullptr) take_packed(node, step);
     plan_.steps.push_back(std::move(step));
+  }
+
+  // All operands that the kernel wants packed, or none of them.
+  void take_packed(const Node& node, PlanStep& step) const {
+    const std::vector<PackedOperand> operands = backend_.packed_operands(node, step.choice);
+    std::vector<Place> places = step.inputs;
+    for (const PackedOperand& operand : operands) {
+      const std::optional<Place> place = find_packed_(node.inputs.at(operand.input), operand);
+      if (!place) return;
+      places[operand.input] = *place;
+    }
+    step.is_packed = !operands.empty();
+    step.inputs = std::move(places);
   }
 
   void fill_slots(const Arena& arena, const Layout& layout) {
@@ -114,7 +137,8 @@ class EntryPlanner {
   const Graph& graph_;
   Backend& backend_;
   const PlanOptions& options_;
-  std::map<std::string, const PlanSlot*, std::less<>> state_;
+  FindPacked find_packed_;
+  std::map<std::string, Place, std::less<>> state_;
   std::vector<std::optional<Kernel>> kernels_;  ///< By node id.
   EntryPlan plan_;
 };
@@ -257,37 +281,102 @@ ArenaOptions arena_options(const std::vector<StateEntry>& state,
               }};
 }
 
-Plan make_plan(ProgramGraphs& graphs, Backend& backend, const PlanOptions& options) {
-  Plan plan;
-  plan.device = backend.name();
-  std::set<std::string> names;
-  for (const StateEntry& entry : graphs.state) {
-    check(names.insert(entry.name).second, "two state entries are named '{}'", entry.name);
+namespace {
+
+class Planner {
+ public:
+  Planner(ProgramGraphs& graphs, Backend& backend, const PlanOptions& options)
+      : graphs_(graphs), backend_(backend), options_(options) {
+    plan_.device = backend.name();
+    for (const Graph& graph : graphs.entries)
+      for (const Output& output : graph.outputs()) updated_.insert(output.updates);
+  }
+
+  Plan run() {
+    std::set<std::string> names;
+    for (size_t i = 0; i < graphs_.state.size(); ++i) {
+      const std::string& name = graphs_.state[i].name;
+      check(names.insert(name).second, "two state entries are named '{}'", name);
+      add_slot(graphs_.state[i]);
+    }
+    for (size_t i = 0; i < graphs_.state.size(); ++i)
+      if (graphs_.state[i].derivation != nullptr) add_derivation(i);
+    names.clear();
+    for (Graph& graph : graphs_.entries) {
+      check(names.insert(graph.name()).second, "two entries are named '{}'", graph.name());
+      add_entry(graph);
+    }
+    for (EntryPlan& entry : plan_.entries)
+      entry.derived = derivations_of(slots_read(entry, plan_.state), plan_.derivations);
+    plan_.staging_bytes = staging_bytes(graphs_, backend_);
+    return std::move(plan_);
+  }
+
+ private:
+  void add_slot(const StateEntry& entry) {
     const int64_t bytes = entry.type.bytes();
-    plan.state.push_back({entry.name, entry.type, {Region::kState, plan.state_bytes, bytes}, 0});
-    plan.roles.push_back(entry.role);
-    plan.state_bytes += aligned_bytes(bytes);
+    plan_.state.push_back({entry.name, entry.type, {Region::kState, plan_.state_bytes, bytes}, 0});
+    plan_.roles.push_back(entry.role);
+    plan_.state_bytes += aligned_bytes(bytes);
   }
-  for (size_t i = 0; i < graphs.state.size(); ++i) {
-    if (graphs.state[i].derivation == nullptr) continue;
-    plan.derivations.push_back(plan_derivation(i, graphs.state[i], plan.state, backend, options));
-    plan.derivation_bytes =
-        std::max(plan.derivation_bytes, plan.derivations.back().entry.peak_bytes);
+
+  void add_derivation(size_t number) {
+    plan_.derivations.push_back(
+        plan_derivation(number, graphs_.state[number], plan_.state, backend_, options_));
+    plan_.derivation_bytes =
+        std::max(plan_.derivation_bytes, plan_.derivations.back().entry.peak_bytes);
   }
-  names.clear();
-  for (Graph& graph : graphs.entries) {
-    check(names.insert(graph.name()).second, "two entries are named '{}'", graph.name());
-    check_entry(graph, graphs.state, plan.state);
-    separate_updates(graph, options.reuse);
-    plan.entries.push_back(EntryPlanner(graph, plan.state, backend, options).run());
-    EntryPlan& entry = plan.entries.back();
-    entry.derived = derivations_of(slots_read(entry, plan.state), plan.derivations);
-    plan.arena_bytes = std::max(plan.arena_bytes, plan.entries.back().peak_bytes);
-    plan.arena_lower_bound_bytes =
-        std::max(plan.arena_lower_bound_bytes, plan.entries.back().lower_bound_bytes);
+
+  void add_entry(Graph& graph) {
+    check_entry(graph, graphs_.state, plan_.state);
+    separate_updates(graph, options_.reuse);
+    FindPacked find = nullptr;
+    if (options_.packs)
+      find = [this](Value value, const PackedOperand& operand) { return packed(value, operand); };
+    plan_.entries.push_back(EntryPlanner(graph, plan_.state, backend_, options_, find).run());
+    const EntryPlan& entry = plan_.entries.back();
+    plan_.arena_bytes = std::max(plan_.arena_bytes, entry.peak_bytes);
+    plan_.arena_lower_bound_bytes =
+        std::max(plan_.arena_lower_bound_bytes, entry.lower_bound_bytes);
   }
-  plan.staging_bytes = staging_bytes(graphs, backend);
-  return plan;
+
+  // The packed copy of a parameter that no entry updates; made the first time.
+  std::optional<Place> packed(Value value, const PackedOperand& operand) {
+    if (!value.node->is<Input>()) return std::nullopt;
+    const std::string& source = value.node->op_as<Input>().input_name;
+    const auto entry = std::find_if(graphs_.state.begin(),
+                                    graphs_.state.end(),
+                                    [&](const StateEntry& each) { return each.name == source; });
+    if (entry == graphs_.state.end() || entry->role != StateRole::kParameter ||
+        entry->derivation != nullptr || updated_.contains(source))
+      return std::nullopt;
+    const std::string name = fmt::format("{}:{}", source, operand.layout);
+    if (const PlanSlot* slot = find_slot(plan_.state, name); slot != nullptr) return slot->place;
+    Graph graph("pack " + name);
+    const Value made = operand.pack(input(graph, source, entry->type));
+    input(graph, name, made.type());
+    graph.add_output("packed", made, name);
+    graphs_.state.push_back({name,
+                             made.type(),
+                             StateRole::kPacked,
+                             {},
+                             std::make_shared<const Graph>(std::move(graph))});
+    add_slot(graphs_.state.back());
+    add_derivation(graphs_.state.size() - 1);
+    return plan_.state.back().place;
+  }
+
+  ProgramGraphs& graphs_;
+  Backend& backend_;
+  const PlanOptions& options_;
+  std::set<std::string, std::less<>> updated_;
+  Plan plan_;
+};
+
+}  // namespace
+
+Plan make_plan(ProgramGraphs& graphs, Backend& backend, const PlanOptions& options) {
+  return Planner(graphs, backend, options).run();
 }
 
 }  // namespace ridge

@@ -35,6 +35,7 @@ struct PlanStep {
   std::string site;
   size_t choice = 0;
   std::string choice_name;
+  bool is_packed = false;  ///< By Backend::instantiate_packed(): operands of the node are packed.
   std::vector<Place> inputs, outputs;
   Place workspace;  ///< Empty where the kernel needs none.
 };
@@ -97,6 +98,9 @@ using ChooseCandidate = std::function<size_t(const Node&, const std::vector<Choi
 struct PlanOptions {
   /// Off: every value has bytes of its own, reshapes copy, updates are copied at the end.
   bool reuse = true;
+  /// Parameters that no entry updates are packed for the kernels that read them, where a kernel
+  /// asks for it: for programs that evaluate, since the packed copies are state besides.
+  bool packs = false;
   /// Default: the first candidate.
   ChooseCandidate choose = nullptr;
   /// The ns that choosing kernels takes (compiling and timing them) are added here. Null: nowhere.
@@ -118,7 +122,7 @@ ArenaOptions arena_options(const std::vector<StateEntry>& state,
                            const PlanOptions& options);
 
 /// Plans all entries over one state, and the derivations of what they read. The graphs are changed
-/// where an update needs a copy.
+/// where an update needs a copy, and where parameters are packed, which adds them to the state.
 /// InternalError when the backend lacks a kernel (lower_unsupported comes before); UserError when
 /// the graphs do not fit the state: another type, an update of an input that is not state or that
 /// is derived, two entries of one name.

@@ -38,7 +38,8 @@ void print_entry(std::string& text, std::string_view kind, const EntryPlan& entr
   for (const PlanStep& step : entry.steps) {
     text += fmt::format("  {}({}) -> {}", step.op, print(step.inputs), print(step.outputs));
     if (step.workspace.bytes > 0) text += fmt::format(", workspace {}", print(step.workspace));
-    text += fmt::format(" by {} @ \"{}\"\n", step.choice_name, step.site);
+    const std::string_view packed = step.is_packed ? " packed" : "";
+    text += fmt::format(" by {}{} @ \"{}\"\n", step.choice_name, packed, step.site);
   }
   print_slots(text, "output", entry.outputs);
 }

@@ -72,7 +72,7 @@ void generate(const GenerateRequest& request,
   ProgramGraphs graphs = inference_program(training, std::move(entries));
   State state(*backend);
   load_weights(state, graphs.state, request.config, request.weights, observer);
-  Program program(std::move(graphs), state);
+  Program program(std::move(graphs), state, inference_options());
 
   std::vector<int64_t> text{};
   for (const char c : request.prompt) text.push_back(static_cast<unsigned char>(c));

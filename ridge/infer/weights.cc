@@ -56,6 +56,12 @@ ProgramGraphs inference_program(const nn::Training& training, std::vector<Graph>
   return graphs;
 }
 
+ProgramOptions inference_options() {
+  ProgramOptions options;
+  options.plan.packs = true;
+  return options;
+}
+
 std::string load_weights(State& state,
                          std::span<const StateEntry> entries,
                          const TrainConfig& config,

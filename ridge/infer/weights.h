@@ -17,6 +17,9 @@ namespace ridge {
 /// no moment takes memory.
 ProgramGraphs inference_program(const nn::Training& training, std::vector<Graph> entries);
 
+/// The options of such a program: its weights do not change, so that kernels may have them packed.
+ProgramOptions inference_options();
+
 /// Adds `entries` to `state` with the values of a file, and returns the path of the weights that it
 /// took: mapped where State::can_adopt() allows it, else copied. `weights` is a safetensors file,
 /// or the folder of a checkpoint or of a run; where it is empty, it is the best or else the newest

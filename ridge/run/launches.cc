@@ -27,7 +27,8 @@ Launches::Launches(const Graph& graph, const EntryPlan& plan, Backend& backend) 
   for (const PlanStep& step : plan.steps) {
     const Node& node = *graph.nodes().at(static_cast<size_t>(step.node));
     Launch launch;
-    launch.kernel = backend.instantiate(node, step.choice);
+    launch.kernel = step.is_packed ? backend.instantiate_packed(node, step.choice)
+                                   : backend.instantiate(node, step.choice);
     launch.inputs.resize(step.inputs.size());
     launch.outputs.resize(step.outputs.size());
     launch.step = &step;

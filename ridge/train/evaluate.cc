@@ -26,7 +26,7 @@ EvalResult evaluate_model(const TrainConfig& config,
   EvalResult result;
   result.model = name_of(config.model.kind);
   result.weights = load_weights(state, graphs.state, config, weights, observer);
-  Program program(std::move(graphs), state);
+  Program program(std::move(graphs), state, inference_options());
   const int64_t start = now_ns();
   const data::BatchPlan plan{.batch = sizes[0].samples, .shuffle = false, .repeat = false};
   data::Loader loader(*task.eval_data, plan, config.loader);

@@ -134,6 +134,11 @@ std::unique_ptr<NodeKernel> LazyBackend::instantiate(const Node& node, size_t ch
       const_cast<LazyBackend&>(*this), inner_->instantiate(node, choice), *inline_);
 }
 
+std::unique_ptr<NodeKernel> LazyBackend::instantiate_packed(const Node& node, size_t choice) const {
+  return std::make_unique<LazyKernel>(
+      const_cast<LazyBackend&>(*this), inner_->instantiate_packed(node, choice), *inline_);
+}
+
 void* LazyBackend::allocate(size_t bytes) {
   note(fmt::format("allocate {}", bytes));
   const size_t mapped = (std::max<size_t>(bytes, 1) + kPage - 1) / kPage * kPage;

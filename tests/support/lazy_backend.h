@@ -47,6 +47,10 @@ class LazyBackend final : public Backend {
     return inner_->candidates(node);
   }
   std::unique_ptr<NodeKernel> instantiate(const Node& node, size_t choice) const override;
+  std::vector<PackedOperand> packed_operands(const Node& node, size_t choice) const override {
+    return inner_->packed_operands(node, choice);
+  }
+  std::unique_ptr<NodeKernel> instantiate_packed(const Node& node, size_t choice) const override;
   void* allocate(size_t bytes) override;
   void deallocate(void* memory) noexcept override;
   void* allocate_host(size_t bytes) override;

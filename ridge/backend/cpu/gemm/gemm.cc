@@ -74,6 +74,7 @@ class Product {
         a_(operands.a),
         b_(operands.b),
         c_(operands.c),
+        panels_(operands.panels),
         accumulate_(accumulate) {}
 
   /// `scratch` holds plan.scratch_elements, of which tasks touch their own.
@@ -96,6 +97,8 @@ class Product {
   GemmAhead after(const PanelledRows& rows, Range columns, Range strip, Range depth) const;
   Step<T> take_rows(const PanelledRows& rows, Range depth, T* packed) const;
   void pack_columns(Range columns, Range depth, T* to) const;
+  const T* panel_at(int64_t column, int64_t p) const;
+  GemmAhead::Rows columns_of(Range columns, Range depth) const;
   void multiply(const PanelledRows& rows, const Step<T>& step, Result<T> c, GemmAhead& ahead) const;
   void multiply_16_bit(const PanelledRows& rows, const Step<T>& step, Result<In> c) const;
   void widen_row_of(Result<In> from, int64_t n, T* to) const;
@@ -108,6 +111,7 @@ class Product {
   Operand<In> a_;
   Operand<In> b_;
   Result<In> c_;
+  const T* panels_;
   bool accumulate_;
   const GemmOperands<In>* next_ = nullptr;
 };
@@ -176,7 +180,23 @@ GemmAhead Product<In>::after(const PanelledRows& rows,
   GemmAhead::Rows new_rows{};
   if (deeper) new_rows = rows_of(a_, {rows.begin, end}, plan_.chain(p));
   if (below) new_rows = rows_of(a_, {end, std::min(end + rows.count, plan_.m)}, plan_.chain(p));
-  return ahead_of(rows_of(b_, next, plan_.chain(p)), new_rows, tiles);
+  return ahead_of(columns_of(next, plan_.chain(p)), new_rows, tiles);
+}
+
+// The first column of a panel that was packed beforehand, from step p of the depth on.
+template <typename In>
+const ComputeType<In>* Product<In>::panel_at(int64_t column, int64_t p) const {
+  return panels_ + column * plan_.packed(plan_.k) + plan_.packed(p) * kernel_.cols;
+}
+
+template <typename In>
+GemmAhead::Rows Product<In>::columns_of(Range columns, Range depth) const {
+  if (panels_ == nullptr) return rows_of(b_, columns, depth);
+  const int64_t line = kernel_.cols * static_cast<int64_t>(sizeof(T));
+  return {reinterpret_cast<const char*>(panel_at(columns.begin, depth.begin)),
+          plan_.packed(depth.size()) * line,
+          plan_.packed(plan_.k) * line,
+          ceil_div(columns.size(), kernel_.cols)};
 }
 
 template <typename In>
@@ -184,18 +204,22 @@ void Product<In>::run_strip(
     const PanelledRows& rows, Range strip, Step<T> step, Result<T> sums, GemmAhead& ahead) const {
   alignas(64) T packed[kGemmStripBytes / sizeof(T)];
   const Range depth = step.depth;
-  const bool direct = plan_.direct_b && b_.lane_stride == 1;
+  const bool is_packed = panels_ != nullptr;
+  const bool direct = !is_packed && plan_.direct_b && b_.lane_stride == 1;
   // Packing that is mere copying hides behind the multiply-adds of the first tile.
-  const bool copies = !plan_.converts && b_.lane_stride == 1 && strip.size() % kernel_.cols == 0;
-  if (!direct && !copies) pack_columns(strip, depth, packed);
+  const bool copies =
+      !is_packed && !plan_.converts && b_.lane_stride == 1 && strip.size() % kernel_.cols == 0;
+  if (!is_packed && !direct && !copies) pack_columns(strip, depth, packed);
   for (int64_t j = strip.begin; j < strip.end; j += kernel_.cols) {
     step.cols = std::min<int64_t>(kernel_.cols, strip.end - j);
-    step.b = packed + (j - strip.begin) * step.steps;
+    step.b = is_packed ? panel_at(j, depth.begin) : packed + (j - strip.begin) * step.steps;
     step.b_step = kernel_.cols;
     if constexpr (!is_half<In>) {
       step.copy = !direct && copies ? packed + (j - strip.begin) * step.steps : nullptr;
-      step.lying = b_.at(j, depth.begin);
-      step.lying_step = b_.depth_stride;
+      if (copies) {
+        step.lying = b_.at(j, depth.begin);
+        step.lying_step = b_.depth_stride;
+      }
       if (direct) {
         // A panel that ends inside a vector is packed, as reading it would pass its end.
         if (step.cols % kernel_.lanes != 0) {
@@ -417,6 +441,37 @@ template <typename T>
 void gemm(const GemmShape& shape, const T* a, const T* b, T* c, bool accumulate, void* workspace) {
   gemm_batched(shape, GemmBatch{}, a, b, c, accumulate, workspace);
 }
+
+std::optional<GemmPanels> gemm_panels(const GemmShape& shape, DType dtype) {
+  check_gemm_shape(shape);
+  check_products(shape.products, dtype);
+  if (size_of(dtype) == 2) return std::nullopt;
+  const GemmPlan plan = make_gemm_plan(shape, dtype, 1, 1);
+  if (plan.swapped || plan.thin) return std::nullopt;
+  if (!plan.converts && !shape.transpose_b) return std::nullopt;
+  const GemmKernels& kernels = for_isa(avx2::gemm_kernels, avx512::gemm_kernels);
+  const bool pairs = shape.products == GemmProducts::kPairs;
+  const int64_t columns = pairs                  ? avx512::gemm_pair_kernels.kernel.cols
+                          : dtype == DType::kF64 ? kernels.f64->cols
+                                                 : kernels.f32->cols;
+  return GemmPanels{
+      .columns = columns, .panels = ceil_div(shape.n, columns), .pair = pairs ? 2 : 1};
+}
+
+template <typename T>
+void gemm_packed(const GemmShape& shape, const T* a, const void* panels, T* c) {
+  check_internal(gemm_panels(shape, dtype_of<T>()).has_value(), "[gemm] nothing is packed for it");
+  const GemmPlan plan = make_gemm_plan(shape, dtype_of<T>(), 1, num_threads());
+  GemmOperands<T> operands(plan, shape, a, nullptr, c);
+  operands.panels = static_cast<const T*>(panels);
+  const Product<T> product(plan, operands, /*accumulate=*/false);
+  parallel_for(plan.tasks(), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t task = begin; task < end; ++task) product.run_task(task, nullptr);
+  });
+}
+
+template void gemm_packed<float>(const GemmShape&, const float*, const void*, float*);
+template void gemm_packed<double>(const GemmShape&, const double*, const void*, double*);
 
 #define RIDGE_INSTANTIATE(T)                                                    \
   template void gemm<T>(const GemmShape&, const T*, const T*, T*, bool, void*); \

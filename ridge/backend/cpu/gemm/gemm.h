@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "ridge/base/dtype.h"
 
@@ -67,5 +68,24 @@ void gemm_batched(const GemmShape& shape,
                   T* c,
                   bool accumulate,
                   void* workspace);
+
+/// How op(B) lies when it is packed beforehand: (panels, steps of depth, columns[, 2]), the columns
+/// beyond n and a step beyond k as zeros. `pair` is 2 where an element is two bf16 of steps that
+/// follow each other (GemmProducts::kPairs), else 1. The width depends on the instruction set.
+struct GemmPanels {
+  int64_t columns = 0;  ///< Columns of a panel.
+  int64_t panels = 0;
+  int64_t pair = 1;
+};
+
+/// The panels that gemm would pack of f32 or f64 at each call, and transpose or round for that;
+/// nothing where it reads op(B) as it lies, packs the other operand in its place, or only copies,
+/// which hides behind multiply-adds.
+std::optional<GemmPanels> gemm_panels(const GemmShape& shape, DType dtype);
+
+/// C = op(A) op(B) with the bits of gemm, for a shape that has gemm_panels. `panels` is 64-byte
+/// aligned. T is float or double.
+template <typename T>
+void gemm_packed(const GemmShape& shape, const T* a, const void* panels, T* c);
 
 }  // namespace ridge::cpu

@@ -70,6 +70,7 @@ struct GemmOperands {
   Operand<In> a;
   Operand<In> b;
   Result<In> c;
+  const ComputeType<In>* panels = nullptr;  // op(B) where it was packed beforehand (GemmPanels)
 };
 
 inline const GemmKernel<float>& kernel_of(const GemmKernels& kernels, float) {

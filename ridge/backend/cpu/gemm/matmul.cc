@@ -4,8 +4,11 @@
 #include "ridge/backend/cpu/cpu_isa.h"
 #include "ridge/backend/cpu/cpu_kernels.h"
 #include "ridge/backend/cpu/gemm/gemm.h"
+#include "ridge/backend/cpu/gemm/gemm_plan.h"
 #include "ridge/backend/cpu/half_rows.h"
 #include "ridge/base/cpu/parallel.h"
+#include "ridge/graph/ops/elementwise.h"
+#include "ridge/graph/ops/shape.h"
 
 namespace ridge::cpu {
 namespace {
@@ -39,10 +42,17 @@ void widen(const T* from, float* to, int64_t count) {
 }
 
 template <bool kPairs>
-std::unique_ptr<HostKernel> make_matmul(const Node& node) {
+GemmShape product_shape(const Node& node) {
   const TensorType &a = node.inputs[0].type(), &b = node.inputs[1].type();
   GemmShape shape = gemm_shape(node.op_as<MatMul>(), a.shape, b.shape);
   shape.products = kPairs ? GemmProducts::kPairs : packed_products(node.op_as<MatMul>());
+  return shape;
+}
+
+template <bool kPairs>
+std::unique_ptr<HostKernel> make_matmul(const Node& node) {
+  const TensorType& a = node.inputs[0].type();
+  const GemmShape shape = product_shape<kPairs>(node);
   const GemmBatch batch{.count = a.elements() / (shape.m * shape.k),
                         .stride_a = shape.m * shape.k,
                         .stride_b = shape.k * shape.n,
@@ -90,6 +100,53 @@ std::unique_ptr<HostKernel> make_f32_result(const Node& node) {
   });
 }
 
+// A parameter as panels, by ops: (panels, depth, columns[, 2]) of op(B), whose columns and steps
+// are padded with zeros.
+Value pack_panels(Value b, const GemmShape& shape, const GemmPanels& to) {
+  DType rounded = b.dtype();
+  if (shape.products == GemmProducts::kRoundedToF16) rounded = DType::kF16;
+  if (shape.products == GemmProducts::kRounded || to.pair == 2) rounded = DType::kBF16;
+  const DType kept = to.pair == 2 ? DType::kBF16 : b.dtype();
+  const int64_t n = to.panels * to.columns, k = round_up(shape.k, to.pair);
+  std::vector<int64_t> more{k - shape.k, n - shape.n};
+  if (shape.transpose_b) std::swap(more[0], more[1]);
+  Value x = cast(cast(b, rounded), kept);
+  if (more[0] + more[1] > 0) x = pad(x, {0, 0}, more);
+  if (shape.transpose_b)
+    return transpose(reshape(x, {to.panels, to.columns, k / to.pair, to.pair}), {0, 2, 1, 3});
+  return transpose(reshape(x, {k / to.pair, to.pair, to.panels, to.columns}), {2, 0, 3, 1});
+}
+
+template <bool kPairs>
+std::vector<PackedOperand> panels_of(const Node& node) {
+  const TensorType& b = node.inputs[1].type();
+  if (b.shape.size() != 2 || size_of(b.dtype) == 2) return {};
+  const GemmShape shape = product_shape<kPairs>(node);
+  const std::optional<GemmPanels> panels = gemm_panels(shape, b.dtype);
+  if (!panels) return {};
+  constexpr std::string_view kNames[] = {"", ".bf16", ".f16", ".pairs"};
+  return {{.input = 1,
+           .layout = fmt::format("panels{}{}{}",
+                                 panels->columns,
+                                 shape.transpose_b ? "t" : "",
+                                 kNames[static_cast<size_t>(shape.products)]),
+           .pack = [shape, panels](Value value) { return pack_panels(value, shape, *panels); }}};
+}
+
+template <bool kPairs>
+std::unique_ptr<HostKernel> make_packed(const Node& node) {
+  const GemmShape shape = product_shape<kPairs>(node);
+  const auto make = [&]<typename T>(T) {
+    return std::make_unique<HostKernel>([shape](const KernelArgs& args) {
+      gemm_packed(shape,
+                  static_cast<const T*>(args.inputs[0]),
+                  args.inputs[1],
+                  static_cast<T*>(args.outputs[0]));
+    });
+  };
+  return node.inputs[0].dtype() == DType::kF64 ? make(double{}) : make(float{});
+}
+
 bool is_f32_result(const Node& node) { return node.op_as<MatMul>().f32_result; }
 
 bool is_plain(const Node& node) { return !is_f32_result(node); }
@@ -104,8 +161,16 @@ bool is_for_pairs(const Node& node) {
 }  // namespace
 
 void add_matmul_kernels(KernelTable& table) {
-  table.add("matmul", {"bf16_pairs_gemm", 1}, make_matmul<true>, is_for_pairs);
-  table.add("matmul", {"packed_gemm"}, make_matmul<false>, is_plain);
+  table.add("matmul",
+            {"bf16_pairs_gemm", 1},
+            make_matmul<true>,
+            is_for_pairs,
+            {panels_of<true>, make_packed<true>});
+  table.add("matmul",
+            {"packed_gemm"},
+            make_matmul<false>,
+            is_plain,
+            {panels_of<false>, make_packed<false>});
   table.add("matmul", {"packed_gemm"}, make_f32_result, is_f32_result);
 }
 

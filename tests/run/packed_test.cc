@@ -1,0 +1,168 @@
+// Parameters that are packed for the kernels that read them: the bits of those that are not, and
+// never those of yesterday.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "ridge/backend/cpu/cpu_backend.h"
+#include "ridge/base/cpu/parallel.h"
+#include "ridge/graph/ops/elementwise.h"
+#include "ridge/graph/ops/matmul.h"
+#include "ridge/graph/ops/source.h"
+#include "ridge/run/compare.h"
+#include "ridge/run/program.h"
+#include "tests/support/lazy_backend.h"
+#include "tests/support/scale.h"
+
+namespace ridge::test {
+namespace {
+
+struct Product {
+  int64_t m, k, n;
+  bool transposed = false;
+  DType dtype = DType::kF32;
+  DType precision = DType::kF32;
+
+  TensorType x() const { return {dtype, {m, k}}; }
+  TensorType w() const { return {dtype, transposed ? Shape{n, k} : Shape{k, n}}; }
+};
+
+// Entry "use": x w + 1. With `trains` another one that updates w.
+ProgramGraphs graphs_of(const Product& product, bool trains = false) {
+  ProgramGraphs graphs;
+  graphs.state = {{"w", product.w()}};
+  Graph& use = graphs.entries.emplace_back("use");
+  const Value w = input(use, "w", product.w());
+  use.add_output("y", matmul(input(use, "x", product.x()), w, false, product.transposed) + 1.0);
+  if (!trains) return graphs;
+  Graph& train = graphs.entries.emplace_back("train");
+  train.add_output("new", input(train, "w", product.w()) * 0.5 + 0.125, "w");
+  return graphs;
+}
+
+ProgramOptions options_of(const Product& product, bool packs) {
+  ProgramOptions options;
+  options.passes.precision = product.precision;
+  options.plan.packs = packs;
+  return options;
+}
+
+Tensor random_tensor(const TensorType& type, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  Tensor tensor(type);
+  for (int64_t i = 0; i < tensor.elements(); ++i)
+    tensor.set(i, static_cast<double>(random() >> 11) * 0x1p-52 - 1);
+  return tensor;
+}
+
+NamedTensors run(Program& program, const Tensor& x) {
+  program.write(program.input(0, "x"), x.data());
+  program.run(0);
+  NamedTensors results;
+  Tensor y(program.plan().entries[0].outputs[0].type);
+  program.read(program.output(0, "y"), y.data());
+  program.synchronize();
+  results.emplace("y", std::move(y));
+  return results;
+}
+
+bool is_packed(const Program& program) {
+  for (const PlanStep& step : program.plan().entries[0].steps)
+    if (step.is_packed) return true;
+  return false;
+}
+
+Product random_product(uint64_t seed) {
+  std::mt19937_64 random(seed);
+  const auto size = [&](uint64_t most) { return static_cast<int64_t>(random() % most) + 1; };
+  Product product{.m = size(200), .k = size(random() % 2 == 0 ? 60 : 900), .n = size(150)};
+  product.transposed = random() % 2 == 0;
+  constexpr DType kDTypes[] = {DType::kF32, DType::kF32, DType::kF64};
+  product.dtype = kDTypes[random() % 3];
+  constexpr DType kPrecisions[] = {DType::kF32, DType::kBF16, DType::kF16};
+  if (product.dtype == DType::kF32) product.precision = kPrecisions[random() % 3];
+  return product;
+}
+
+TEST(Packed, ProductsHaveTheBitsOfTheUnpacked) {
+  int packed = 0;
+  const int all = cases(300);
+  for (int i = 0; i < all; ++i) {
+    const auto seed = static_cast<uint64_t>(i);
+    const Product product = random_product(seed);
+    const auto cpu = make_cpu_backend();
+    State state(*cpu);
+    state.declare(graphs_of(product).state);
+    state.write("w", random_tensor(product.w(), seed));
+    Program plain(graphs_of(product), state, options_of(product, false));
+    Program packs(graphs_of(product), state, options_of(product, true));
+    EXPECT_FALSE(is_packed(plain));
+    packed += is_packed(packs);
+    const Tensor x = random_tensor(product.x(), seed + 1000);
+    ASSERT_EQ(bit_difference(run(packs, x), run(plain, x)), "")
+        << "seed " << seed << ": " << product.m << " x " << product.k << " x " << product.n;
+  }
+  EXPECT_GT(packed, all / 4);
+}
+
+TEST(Packed, NothingIsReadThatWasPackedFromOldWeights) {
+  for (int i = 0; i < cases(10); ++i) {
+    const auto seed = static_cast<uint64_t>(i);
+    Product product = random_product(seed);
+    product.m += 200;
+    product.n += 16;
+    product.transposed = true;
+    const auto cpu = make_cpu_backend();
+    LazyBackend lazy({.schedule = LazyOptions::Schedule::kRandom, .seed = seed});
+    for (Backend* const backend : {cpu.get(), static_cast<Backend*>(&lazy)}) {
+      State state(*backend);
+      Program trains(graphs_of(product, true), state, options_of(product, true));
+      Program packs(graphs_of(product), state, options_of(product, true));
+      Program plain(graphs_of(product), state, options_of(product, false));
+      ASSERT_TRUE(is_packed(packs));
+      // Each step would cost packing anew, and a step that updates w reads it as it lies.
+      EXPECT_FALSE(is_packed(trains));
+      state.write("w", random_tensor(product.w(), seed));
+      const Tensor x = random_tensor(product.x(), seed + 1000);
+      NamedTensors last;
+      for (int step = 0; step < 4; ++step) {
+        const NamedTensors evaluated = run(packs, x);
+        EXPECT_EQ(bit_difference(evaluated, run(plain, x)), "") << step;
+        EXPECT_EQ(bit_difference(evaluated, run(packs, x)), "") << step;
+        if (step > 0) {
+          EXPECT_NE(bit_difference(evaluated, last), "") << step;
+        }
+        last = evaluated;
+        if (step == 1)
+          state.write("w", random_tensor(product.w(), seed + 7));
+        else
+          trains.run(1);
+      }
+      trains.synchronize();
+    }
+  }
+}
+
+TEST(Packed, TwoProductsShareOneCopy) {
+  const Product product{.m = 128, .k = 96, .n = 80, .transposed = true};
+  ProgramGraphs graphs = graphs_of(product);
+  Graph& more = graphs.entries.emplace_back("more");
+  const Value w = input(more, "w", product.w()), x = input(more, "x", product.x());
+  more.add_output("y", matmul(x, w, false, true));
+  more.add_output("z", matmul(x * 2.0, w, false, true));
+  const auto cpu = make_cpu_backend();
+  State state(*cpu);
+  const Program program(std::move(graphs), state, options_of(product, true));
+  ASSERT_EQ(program.plan().state.size(), 2u);
+  EXPECT_THAT(program.plan().state[1].name, testing::StartsWith("w:panels"));
+  EXPECT_EQ(program.plan().roles[1], StateRole::kPacked);
+  for (const EntryPlan& entry : program.plan().entries)
+    EXPECT_EQ(entry.derived, std::vector<size_t>{0});
+  const std::string text = print(program.plan());
+  EXPECT_THAT(text, testing::HasSubstr("derivation \"pack w:panels"));
+  EXPECT_THAT(text, testing::HasSubstr("by packed_gemm packed @"));
+}
+
+}  // namespace
+}  // namespace ridge::test
