@@ -125,13 +125,45 @@ class EntryPlanner {
     for (Node* node : graph_.inputs()) {
       const std::string& name = node->op_as<Input>().input_name;
       if (state_.contains(name)) continue;
-      plan_.inputs.push_back({name, node->outputs[0], place_of(arena, layout, {node, 0}), staging});
+      plan_.inputs.push_back({name,
+                              node->outputs[0],
+                              place_of(arena, layout, {node, 0}),
+                              staging,
+                              uses_of(arena, {node, 0}, 0)});
       staging += aligned_bytes(node->outputs[0].bytes());
     }
     for (const Output& output : graph_.outputs())
       if (output.updates.empty())
-        plan_.outputs.push_back(
-            {output.name, output.value.type(), place_of(arena, layout, output.value), 0});
+        plan_.outputs.push_back({output.name,
+                                 output.value.type(),
+                                 place_of(arena, layout, output.value),
+                                 0,
+                                 uses_of_output(arena, output.value)});
+  }
+
+  // Empty where more outputs than `others` have the value's bytes.
+  std::vector<LaunchOperand> uses_of(const Arena& arena, Value root, int64_t others) const {
+    const auto has_bytes = [&](Value value) { return arena.root(value) == root; };
+    const auto& outputs = graph_.outputs();
+    if (std::count_if(outputs.begin(), outputs.end(), [&](const Output& output) {
+          return has_bytes(output.value);
+        }) > others)
+      return {};
+    std::vector<LaunchOperand> uses;
+    for (size_t step = 0; step < arena.order().size(); ++step) {
+      const Node& node = *arena.order()[step];
+      for (size_t i = 0; i < node.inputs.size(); ++i)
+        if (has_bytes(node.inputs[i])) uses.push_back({step, i, false});
+      if (&node == root.node) uses.push_back({step, static_cast<size_t>(root.index), true});
+    }
+    return uses;
+  }
+
+  std::vector<LaunchOperand> uses_of_output(const Arena& arena, Value output) const {
+    const Value root = arena.root(output);
+    const bool is_whole = root.type().bytes() == output.type().bytes();
+    if (root.node->is<Input>() || !is_whole || arena.buffer(root) == Arena::kNone) return {};
+    return uses_of(arena, root, 1);
   }
 
   const Graph& graph_;

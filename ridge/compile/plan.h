@@ -40,11 +40,24 @@ struct PlanStep {
   Place workspace;  ///< Empty where the kernel needs none.
 };
 
+/// An operand or a result of a launch.
+struct LaunchOperand {
+  size_t step = 0;
+  size_t number = 0;
+  bool is_result = false;
+
+  bool operator==(const LaunchOperand&) const = default;
+};
+
 struct PlanSlot {
   std::string name;
   TensorType type;
   Place place;
   int64_t staging = 0;  ///< Offset of a data input in a staging slot, in bytes.
+  /// All launches that read or make the datum, and so all whose address changes where it lies
+  /// elsewhere. Empty for state, and where it can lie only here: it has the bytes of another
+  /// input or output, or is a part of what a launch makes.
+  std::vector<LaunchOperand> uses = {};
 };
 
 /// The slot of that name; null when there is none.

@@ -52,4 +52,12 @@ void Launches::bind(FunctionRef<void*(const Place&)> address) {
   }
 }
 
+void Launches::set(const LaunchOperand& which, void* address) {
+  Launch& launch = all_.at(which.step);
+  if (which.is_result)
+    launch.outputs.at(which.number) = address;
+  else
+    launch.inputs.at(which.number) = address;
+}
+
 }  // namespace ridge

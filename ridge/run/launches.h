@@ -34,6 +34,8 @@ class Launches {
   void prepare() const;
   /// Sets all addresses.
   void bind(FunctionRef<void*(const Place&)> address);
+  /// Sets the address of one operand or result.
+  void set(const LaunchOperand& which, void* address);
   void queue(Stream& stream) const {
     for (const Launch& launch : all_) launch.queue(stream);
   }

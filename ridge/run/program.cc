@@ -85,8 +85,11 @@ Program::Program(ProgramGraphs graphs, State& state, const ProgramOptions& optio
   if (options.before_memory) options.before_memory(plan());
   bind_state();
   arena_ = resident_memory(backend_, plan().arena_bytes);
-  for (Launches& launches : launches_)
-    launches.bind([this](const Place& place) { return address(place, arena_); });
+  const auto own = [this](const Place& place) { return address(place, arena_); };
+  for (size_t i = 0; i < launches_.size(); ++i) {
+    launches_[i].bind(own);
+    bindings_.emplace_back(plan().entries[i], launches_[i], backend_, *stream_, own);
+  }
   if (copies_ != nullptr) staging_ = std::make_unique<InputStaging>(plan(), backend_, *copies_);
   use_ = std::make_unique<StateUse>(state_, *stream_, copies_.get());
 }
@@ -143,17 +146,43 @@ size_t Program::entry(std::string_view name) const {
 DataSlot Program::input(size_t entry, std::string_view name) const {
   const EntryPlan& of = plan().entries.at(entry);
   const PlanSlot& slot = slot_of(of.inputs, "input", name, of.name);
-  return {address(slot.place, arena_), static_cast<size_t>(slot.place.bytes), entry, slot.staging};
+  return {.address = address(slot.place, arena_),
+          .bytes = static_cast<size_t>(slot.place.bytes),
+          .entry = entry,
+          .staging = slot.staging,
+          .is_state = false,
+          .number = static_cast<size_t>(&slot - of.inputs.data())};
 }
 
 DataSlot Program::output(size_t entry, std::string_view name) const {
   const EntryPlan& of = plan().entries.at(entry);
   const PlanSlot& slot = slot_of(of.outputs, "output", name, of.name);
-  return {address(slot.place, arena_),
-          static_cast<size_t>(slot.place.bytes),
-          entry,
-          DataSlot::kNotStaged,
-          slot.place.region == Region::kState};
+  return {.address = address(slot.place, arena_),
+          .bytes = static_cast<size_t>(slot.place.bytes),
+          .entry = entry,
+          .staging = DataSlot::kNotStaged,
+          .is_state = slot.place.region == Region::kState,
+          .number = static_cast<size_t>(&slot - of.outputs.data())};
+}
+
+std::string_view Program::bind_input(DataSlot slot, const void* address) {
+  const std::string_view why = bindings_.at(slot.entry).bind_input(slot.number, address);
+  rebind(slot.entry);
+  return why;
+}
+
+std::string_view Program::bind_output(DataSlot slot, void* address) {
+  const std::string_view why = bindings_.at(slot.entry).bind_output(slot.number, address);
+  rebind(slot.entry);
+  return why;
+}
+
+// A recording has the addresses of then.
+void Program::rebind(size_t entry) {
+  if (!bindings_[entry].take_changed() || recordings_[entry] == nullptr) return;
+  recordings_[entry] = nullptr;
+  recorded_[entry] = Recorded::kNever;
+  refusals_[entry] = "the addresses of its data change";
 }
 
 void Program::write(DataSlot slot, const void* host) {
@@ -220,7 +249,13 @@ void Program::take_inputs(size_t entry) {
 
 void Program::run(size_t entry, RunMode mode) {
   if (staging_ != nullptr) take_inputs(entry);
-  if (mode == RunMode::kNormal) use_state(entry, [&] { launch_all(entry); });
+  if (mode == RunMode::kNormal) {
+    bindings_[entry].queue_inputs();
+    use_state(entry, [&] {
+      launch_all(entry);
+      bindings_[entry].queue_outputs();  // of which some may be state
+    });
+  }
   if (staging_ != nullptr) staging_->finish();
 }
 
@@ -405,6 +440,7 @@ Tensor Program::read_tensor(const void* address, const TensorType& type) {
 
 std::string Program::first_not_finite(size_t entry) {
   if (staging_ != nullptr) take_inputs(entry);
+  bindings_.at(entry).queue_inputs();
   std::string site;
   use_state(entry, [&] { site = find_not_finite(entry); });
   return site;

@@ -10,6 +10,7 @@
 #include "ridge/base/capture.h"
 #include "ridge/compile/pipeline.h"
 #include "ridge/compile/plan.h"
+#include "ridge/run/data_bindings.h"
 #include "ridge/run/derivation.h"
 #include "ridge/run/input_staging.h"
 #include "ridge/run/launches.h"
@@ -62,6 +63,7 @@ struct DataSlot {
   size_t entry = 0;
   int64_t staging = kNotStaged;  ///< Byte offset in the staging slot where an input waits.
   bool is_state = false;         ///< An output that is a buffer of the state, or a part of one.
+  size_t number = 0;             ///< Among the inputs or outputs of the entry.
 };
 
 /// On a device that runs beside the host there are two streams, of compute and of copies: inputs of
@@ -114,6 +116,15 @@ class Program {
   /// The same of rows of `bytes` each that lie `stride` bytes apart on the host: as many as fill
   /// the slot. They too may change at once.
   void write_rows(DataSlot slot, const void* host, size_t bytes, size_t stride);
+  /// Runs of the entry read the input at `address`, in memory of the device, and nothing is written
+  /// for it; of null, as before. It stays as it is while they run. Returns why it is copied there
+  /// at each run; empty where it is not: on the host it must be aligned to its elements, else to 64
+  /// bytes. An entry that was recorded runs launch by launch once addresses change. Allocates
+  /// nothing.
+  std::string_view bind_input(DataSlot slot, const void* address);
+  /// The same for an output, which runs leave there, aligned to 64 bytes; it is for those to read
+  /// that know when a run is over, and not by read().
+  std::string_view bind_output(DataSlot slot, void* address);
   /// UserError, with the site, for wrong data (an index out of range); from synchronize(), and then
   /// without, where the device runs beside the host. While tracing is on, each launch is an event
   /// with its site's name. A recording is launched then only where the device records its work too,
@@ -146,6 +157,7 @@ class Program {
   bool record(size_t entry);
   void take_inputs(size_t entry);
   void use_state(size_t entry, FunctionRef<void()> queue);
+  void rebind(size_t entry);
   void derive(size_t entry);
   std::string find_not_finite(size_t entry);
   void read(const void* address, size_t bytes, void* host);
@@ -159,7 +171,8 @@ class Program {
   std::vector<std::vector<StateBuffer*>> updates_;     ///< By entry: the buffers that it updates.
   std::vector<Derivation> derivations_;                ///< By plan().derivations.
   DeviceMemory arena_;
-  std::vector<Launches> launches_;  ///< By entry.
+  std::vector<Launches> launches_;      ///< By entry.
+  std::vector<DataBindings> bindings_;  ///< By entry.
   Capture capture_;
   std::vector<std::unique_ptr<Recording>> recordings_;  ///< By entry; null: launch by launch.
   enum class Recorded : uint8_t { kAfterARun, kNext, kDone, kNever };
