@@ -44,8 +44,8 @@ struct PackedOperand {
 
 /// Addresses of one launch, in the order of the node's inputs and outputs: device memory, row-major
 /// and contiguous. Outputs and workspace are 64-byte aligned, and so are inputs but on the host,
-/// where those that lie in a mapped file are aligned to their elements. The spans must stay valid
-/// until the launch has run.
+/// where those that lie in a mapped file or in a caller's memory are aligned to their elements. The
+/// spans must stay valid until the launch has run.
 struct KernelArgs {
   std::span<const void* const> inputs;
   std::span<void* const> outputs;

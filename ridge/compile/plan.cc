@@ -232,7 +232,11 @@ DerivationPlan plan_derivation(size_t number,
                                const StateEntry& made,
                                const std::vector<PlanSlot>& slots,
                                Backend& backend,
-                               const PlanOptions& options) {
+                               PlanOptions options) {
+  // What several programs share is the same for all of them.
+  options.choose = [](const Node&, const std::vector<Choice>& choices) {
+    return same_bits_choice(choices);
+  };
   Graph graph = made.derivation->clone();
   DerivationPlan plan{.slot = number, .sources = {}, .graph = {}, .entry = {}};
   for (const Node* node : graph.inputs()) {

@@ -95,13 +95,15 @@ struct Plan {
   int64_t arena_lower_bound_bytes = 0;
   /// Bytes of the slots that inputs are written into while an entry runs, see staging_bytes().
   int64_t staging_bytes = 0;
-  /// Bytes of an arena for derivations, which is there only while one runs: inputs lie in that of
-  /// the entries by then.
+  /// Bytes of an arena for derivations, which is there only while one runs, beside that of the
+  /// entries: their inputs lie there by then.
   int64_t derivation_bytes = 0;
 
-  int64_t total_bytes() const { return state_bytes + arena_bytes + staging_bytes; }
+  int64_t total_bytes() const {
+    return state_bytes + arena_bytes + staging_bytes + derivation_bytes;
+  }
   int64_t lower_bound_bytes() const {
-    return state_bytes + arena_lower_bound_bytes + staging_bytes;
+    return state_bytes + arena_lower_bound_bytes + staging_bytes + derivation_bytes;
   }
 };
 

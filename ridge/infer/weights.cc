@@ -17,6 +17,8 @@ void take_weights(State& state,
                   const std::shared_ptr<const void>& owner) {
   std::vector<StateEntry> copied;
   for (const StateEntry& entry : entries)
+    check(!state.has(entry.name), "state '{}' has a value, and takes none from a file", entry.name);
+  for (const StateEntry& entry : entries)
     if (!state.can_adopt(entry.type, file.checked(entry.name, entry.type).data))
       copied.push_back(entry);
   state.declare(copied);

@@ -23,8 +23,9 @@ ProgramOptions inference_options();
 /// Adds `entries` to `state` with the values of a file, and returns the path of the weights that it
 /// took: mapped where State::can_adopt() allows it, else copied. `weights` is a safetensors file,
 /// or the folder of a checkpoint or of a run; where it is empty, it is the best or else the newest
-/// checkpoint in config.train.out. UserError where there is none, or where it is of another model;
-/// then the state is as it was.
+/// checkpoint in config.train.out. Nobody may write to a file that is mapped: one that is to change
+/// is replaced by a rename. UserError where there is no such file, where it is of another model, or
+/// where the state has one of the entries already; then the state is as it was.
 std::string load_weights(State& state,
                          std::span<const StateEntry> entries,
                          const TrainConfig& config,

@@ -116,7 +116,9 @@ std::string header_of(const std::vector<const TensorView*>& order, const TextMap
     json.value(offset).end_array().end_object();
   }
   json.end_object().finish();
-  text.resize((text.size() + 7) / 8 * 8, ' ');  // the data begins at a multiple of 8
+  // The data begins at a multiple of 64 in the file, so that vectors of mapped weights lie in one
+  // line of the cache each.
+  text.resize((text.size() + kLengthBytes + 63) / 64 * 64 - kLengthBytes, ' ');
   check(text.size() <= kHeaderLimit,
         "safetensors: the header has {} bytes, the format allows {}",
         text.size(),

@@ -46,10 +46,10 @@ std::string_view DataBindings::bind_input(size_t number, const void* address) {
   Datum& datum = inputs_.at(number);
   const std::string_view why = address == nullptr ? "" : refusal(slot, address, false);
   const bool is_bound = address != nullptr && why.empty();
-  datum.from = why.empty() ? nullptr : address;
   // No launch writes to it.
   auto* const memory = static_cast<std::byte*>(const_cast<void*>(address));
   set(slot, datum, is_bound ? memory : datum.own);
+  datum.from = why.empty() ? nullptr : address;
   return why;
 }
 
@@ -58,8 +58,8 @@ std::string_view DataBindings::bind_output(size_t number, void* address) {
   Datum& datum = outputs_.at(number);
   const std::string_view why = address == nullptr ? "" : refusal(slot, address, true);
   const bool is_bound = address != nullptr && why.empty();
-  datum.to = why.empty() ? nullptr : address;
   set(slot, datum, is_bound ? static_cast<std::byte*>(address) : datum.own);
+  datum.to = why.empty() ? nullptr : address;
   return why;
 }
 

@@ -42,13 +42,18 @@ CompiledProgram compile_program(ProgramGraphs graphs,
     if (options.reparse) graph = parse_graph(print(graph), graph.name());
   }
   const std::vector<StateEntry> declared = compiled.graphs.state;
+  // What others may share is a function of its graph alone, whatever the options of this program.
+  PipelineOptions exact;
+  exact.off = options.passes.off;
   for (StateEntry& entry : compiled.graphs.state) {
     if (entry.derivation == nullptr) continue;
     Graph graph = entry.derivation->clone();
-    run_pipeline(graph, backend, passes);
+    run_pipeline(graph, backend, exact);
     entry.derivation = std::make_shared<const Graph>(std::move(graph));
   }
-  compiled.plan = make_plan(compiled.graphs, backend, options.plan);
+  PlanOptions made = options.plan;
+  made.packs = made.packs && options.memory_limit == 0;  // the limit knows nothing of packed copies
+  compiled.plan = make_plan(compiled.graphs, backend, made);
   // A state compares derivations as they were declared, whatever passes made of them.
   for (size_t i = 0; i < declared.size(); ++i)
     compiled.graphs.state[i].derivation = declared[i].derivation;
@@ -83,14 +88,15 @@ Program::Program(ProgramGraphs graphs, State& state, const ProgramOptions& optio
     was_read_ = stream_->make_event();
   }
   if (options.before_memory) options.before_memory(plan());
-  bind_state();
+  // What can fail comes before the state grows.
   arena_ = resident_memory(backend_, plan().arena_bytes);
+  if (copies_ != nullptr) staging_ = std::make_unique<InputStaging>(plan(), backend_, *copies_);
+  bind_state();
   const auto own = [this](const Place& place) { return address(place, arena_); };
   for (size_t i = 0; i < launches_.size(); ++i) {
     launches_[i].bind(own);
     bindings_.emplace_back(plan().entries[i], launches_[i], backend_, *stream_, own);
   }
-  if (copies_ != nullptr) staging_ = std::make_unique<InputStaging>(plan(), backend_, *copies_);
   use_ = std::make_unique<StateUse>(state_, *stream_, copies_.get());
 }
 
@@ -103,6 +109,9 @@ Program::~Program() {
 }
 
 void Program::bind_state() {
+  for (const Graph& graph : entries())
+    for (const Output& output : graph.outputs())
+      if (state_.has(output.updates)) (void)state_.writable(output.updates);
   buffers_ = state_.declare(compiled_.graphs.state);
   for (const Graph& graph : entries()) {
     std::vector<StateBuffer*>& updated = updates_.emplace_back();
@@ -362,10 +371,6 @@ bool has_infinity(const Constant& constant) {
       constant.values.begin(), constant.values.end(), [](double x) { return std::isinf(x); });
 }
 
-}  // namespace
-
-namespace {
-
 // For each node, whether infinities in it may be meant: it is made from a constant infinity.
 std::vector<bool> made_from_infinity(const Graph& graph) {
   std::vector<bool> made(graph.nodes().size());
@@ -434,7 +439,7 @@ NamedTensors inputs_of_loop(const Node& node, const NamedTensors& inputs, Backen
 Tensor Program::read_tensor(const void* address, const TensorType& type) {
   Tensor tensor(type);
   backend_.copy_to_host(*stream_, tensor.data(), address, tensor.bytes());
-  synchronize();
+  stream_->synchronize();
   return tensor;
 }
 

@@ -119,7 +119,8 @@ class Program {
   /// Runs of the entry read the input at `address`, in memory of the device, and nothing is written
   /// for it; of null, as before. It stays as it is while they run. Returns why it is copied there
   /// at each run; empty where it is not: on the host it must be aligned to its elements, else to 64
-  /// bytes. An entry that was recorded runs launch by launch once addresses change. Allocates
+  /// bytes. No two addresses of a run may overlap. An entry that was recorded runs launch by launch
+  /// once addresses change, and another address waits on a device for what is queued. Allocates
   /// nothing.
   std::string_view bind_input(DataSlot slot, const void* address);
   /// The same for an output, which runs leave there, aligned to 64 bytes; it is for those to read
@@ -128,8 +129,9 @@ class Program {
   /// UserError, with the site, for wrong data (an index out of range); from synchronize(), and then
   /// without, where the device runs beside the host. While tracing is on, each launch is an event
   /// with its site's name. A recording is launched then only where the device records its work too,
-  /// behind a first run that shows which site each kernel is of. Waits for the device only where
-  /// the host is more than two runs ahead of it.
+  /// behind a first run that shows which site each kernel is of. Waits for the device where the
+  /// host is more than two runs ahead of it, by runs whose inputs are written. Derived buffers that
+  /// are stale are made first: that takes memory (OutOfMemory where there is none) and waits.
   void run(size_t entry, RunMode mode = RunMode::kNormal);
   /// `host` is written until synchronize() returns; meanwhile the entry's results stay. An output
   /// that is state has the value that the last run of any program gave it.
@@ -140,7 +142,8 @@ class Program {
 
   /// Whether runs of the entry launch a recording.
   bool is_recorded(size_t entry) const { return recordings_.at(entry) != nullptr; }
-  /// Why they never will, where the device was asked to record and refused; else empty.
+  /// Why they never will: what the device said when it refused, or that addresses change; else
+  /// empty.
   const std::string& recording_refusal(size_t entry) const { return refusals_.at(entry); }
   /// Growth in bytes of the device's memory in use while entries were recorded and first replayed.
   /// It is no part of the plan, since the driver alone knows what a recording needs.

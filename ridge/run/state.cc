@@ -65,7 +65,8 @@ std::vector<std::shared_ptr<StateBuffer>> State::declare(std::span<const StateEn
       offsets.emplace_back(buffer.get(), bytes);
       bytes += aligned_bytes(entry.type.bytes());
     } else {
-      buffer->memory = resident_memory(backend_, entry.type.bytes());
+      // Every byte is written before one is read.
+      buffer->memory = DeviceMemory(backend_, static_cast<size_t>(entry.type.bytes()));
       buffer->data = static_cast<std::byte*>(buffer->memory.get());
     }
   }
@@ -210,7 +211,7 @@ void State::write_part(std::string_view name, size_t first, const void* host, si
   write_locked(*to, first, host, bytes);
 }
 
-// Alone, for it records events on the streams of programs, which none of them may queue on then.
+// Alone, for it records events of programs, which must not record them at the same time.
 Tensor State::read(std::string_view name) const {
   const auto from = buffer(name);
   Tensor tensor(from->entry.type);

@@ -44,10 +44,10 @@ class State {
   Backend& backend() const { return backend_; }
 
   /// Adds the buffers that are not there, and returns all of them: zeros, every page in memory, all
-  /// in one block in their order. What is derived has memory of its own, and is gone when nobody
-  /// holds it any more. UserError where one is there with another dtype, shape, role or derivation,
-  /// or where the device has not the memory; then nothing was added. Of what is there no element is
-  /// looked at, and runs go on.
+  /// in one block in their order. What is derived has memory of its own, not touched yet, and is
+  /// gone when nobody holds it any more. UserError where one is there with another dtype, shape,
+  /// role or derivation, or where the device has not the memory; then nothing was added. Of what is
+  /// there no element is looked at, and runs go on.
   std::vector<std::shared_ptr<StateBuffer>> declare(std::span<const StateEntry> entries);
 
   /// Whether adopt() takes memory there as it is: the host can use it, and kernels read operands of
@@ -80,7 +80,7 @@ class State {
   void write_part(std::string_view name, size_t first, const void* host, size_t bytes);
   /// The address in device memory, for the time in which no program runs; the host may use it where
   /// Backend::is_host().
-  void* data(std::string_view name) const { return buffer(name)->data; }
+  const void* data(std::string_view name) const { return buffer(name)->data; }
 
  private:
   friend class StateUse;
@@ -104,9 +104,11 @@ class State {
   mutable StateLock runs_;
   std::vector<StateUse*> uses_;
   uint64_t next_use_ = 0;
-  mutable std::unique_ptr<Stream> stream_;  ///< The state's own copies; made by the first.
-  /// Events outlive the programs that they are of: streams of others may still wait for them.
+  /// Events outlive the programs that they are of: streams of others may still wait for them. Those
+  /// that no program has are taken by the next.
   mutable std::vector<std::unique_ptr<Event>> events_;
+  mutable std::vector<Event*> free_events_;
+  mutable std::unique_ptr<Stream> stream_;  ///< The state's own copies; made by the first.
 };
 
 /// True for what a checkpoint keeps: all but gradients, which are zero between steps, and what is

@@ -19,11 +19,22 @@ StateUse::StateUse(State& state, Stream& compute, Stream* copies)
 StateUse::~StateUse() {
   const std::lock_guard lock(state_.runs_);
   std::erase(state_.uses_, this);
+  for (StateUse* const other : state_.uses_) other->seen_.erase(number_);
+  for (Event* const event : {computed_, copied_})
+    if (event != nullptr) state_.free_events_.push_back(event);
+}
+
+Event& StateUse::take_event(Stream& stream) {
+  std::vector<Event*>& free = state_.free_events_;
+  if (free.empty()) return *state_.events_.emplace_back(stream.make_event());
+  Event* const event = free.back();
+  free.pop_back();
+  return *event;
 }
 
 // Behind all that is queued on the stream that computes.
 void StateUse::record() {
-  if (computed_ == nullptr) computed_ = state_.events_.emplace_back(compute_.make_event()).get();
+  if (computed_ == nullptr) computed_ = &take_event(compute_);
   compute_.record(*computed_);
 }
 
@@ -36,7 +47,7 @@ void StateUse::hold_up(Stream& stream) {
   record();
   stream.wait(*computed_);
   if (copies_ == nullptr) return;
-  if (copied_ == nullptr) copied_ = state_.events_.emplace_back(copies_->make_event()).get();
+  if (copied_ == nullptr) copied_ = &take_event(*copies_);
   copies_->record(*copied_);
   stream.wait(*copied_);
 }

@@ -39,6 +39,7 @@ class StateUse {
  private:
   friend class State;
 
+  Event& take_event(Stream& stream);
   void record();
   bool is_behind(const StateUse& other, uint64_t run) const;
   void wait_for_all();

@@ -34,7 +34,7 @@ TEST(State, DeclaringAgainComparesTypeAndRole) {
   State state(*cpu);
   const StateEntry w{"w", kFour, StateRole::kParameter};
   state.declare(std::vector{w, {"m", kFour, StateRole::kOptimizer}});
-  void* const address = state.data("w");
+  const void* const address = state.data("w");
   const int64_t bytes = state.bytes();
   state.declare(std::vector{w});
   EXPECT_EQ(state.bytes(), bytes);
@@ -110,6 +110,8 @@ TEST(State, WithoutMemoryItStaysAsItWas) {
         is_done = true;
         EXPECT_GE(call, 2);  // the rest of the state, the arena
       } catch (const OutOfMemory&) {
+        EXPECT_EQ(state.entries().size(), 1u);
+        EXPECT_EQ(state.bytes(), 64);
       }
       device.left = -1;
       EXPECT_TRUE(state.read("p").same_bits(first));
@@ -192,6 +194,7 @@ TEST(State, LentMemoryIsNeverWritten) {
   EXPECT_EQ(user_error([&] { state.write("p", *tensor); }), kRefusal);
   EXPECT_EQ(user_error([&] { state.write_part("p", 0, tensor->data(), 4); }), kRefusal);
   EXPECT_EQ(user_error([&] { const Program program(small_training(), state); }), kRefusal);
+  EXPECT_EQ(state.entries().size(), 1u);  // nor does a program that is refused leave anything
   EXPECT_THAT(user_error([&] { state.adopt(p, tensor->data(), tensor); }),
               testing::HasSubstr("state 'p' is there already"));
   state.initialize(3);
@@ -372,28 +375,36 @@ TEST(State, AWriterAmongReadersIsAlone) {
   }
 }
 
-// Readers that never pause: with a lock that prefers them the writer would not come through.
-TEST(State, AWriterComesBeforeReadersThatComeLater) {
+// Each loop ends only where the one that waits is let in first.
+TEST(State, NeitherReadersNorWritersStarve) {
   StateLock lock;
   std::atomic<bool> was_written = false;
-  std::atomic<int> inside = 0;
-  std::vector<std::thread> readers;
-  for (int i = 0; i < 3; ++i)
-    readers.emplace_back([&] {
-      while (!was_written) {
-        lock.lock_shared();
-        ++inside;
-        // At least one other is inside before this one leaves, but where the writer waits.
-        for (int k = 0; k < 100 && inside < 2 && !was_written; ++k) std::this_thread::yield();
-        --inside;
-        lock.unlock_shared();
-      }
-    });
+  lock.lock_shared();
+  std::thread writer([&] {
+    lock.lock();
+    was_written = true;
+    lock.unlock();
+  });
+  while (lock.try_lock_shared()) lock.unlock_shared();
+  EXPECT_FALSE(was_written);
+  lock.unlock_shared();
+  writer.join();
+  EXPECT_TRUE(was_written);
+
+  std::atomic<bool> was_read = false;
   lock.lock();
-  EXPECT_EQ(inside, 0);
-  was_written = true;
+  std::thread reader([&] {
+    lock.lock_shared();
+    was_read = true;
+    lock.unlock_shared();
+  });
+  // A writer that never pauses but to take the lock again.
+  while (!was_read) {
+    lock.unlock();
+    lock.lock();
+  }
   lock.unlock();
-  for (std::thread& reader : readers) reader.join();
+  reader.join();
 }
 
 }  // namespace

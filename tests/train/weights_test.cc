@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "ridge/backend/cpu/cpu_backend.h"
 #include "ridge/io/safetensors.h"
 #include "tests/support/errors.h"
@@ -39,13 +41,26 @@ Tensor run(Program& program) {
   return logits;
 }
 
+nn::Training small_gpt() {
+  nn::ModelOptions options;
+  options.kind = nn::ModelKind::kGpt;
+  options.gpt = {.vocab = 45, .context = 32, .layers = 1, .heads = 2, .width = 24};
+  const nn::SampleTypes sample{{DType::kI64, {32}}, {DType::kI64, {32}}};
+  return {nn::make_model(options, sample), {}};
+}
+
 class Weights : public testing::Test {
  protected:
   // A file of first values, without the tensor `missing`, and with one more.
   std::string save(const std::string& missing = "", DType dtype = DType::kF32) {
+    return save(training_, missing, dtype);
+  }
+  std::string save(const nn::Training& training,
+                   const std::string& missing = "",
+                   DType dtype = DType::kF32) {
     std::vector<Tensor> tensors;
     std::vector<TensorView> views;
-    const auto& parameters = training_.parameters();
+    const auto& parameters = training.parameters();
     tensors.reserve(parameters.size() + 1);
     for (const nn::ParameterSpec& spec : parameters) {
       if (spec.name == missing) continue;
@@ -87,6 +102,38 @@ TEST_F(Weights, AreMappedOnTheHostAndCopiedToADevice) {
   }
 }
 
+// The token embedding is the head's weight, too: its rows are read where they are mapped, and its
+// panels from the packed copy.
+TEST_F(Weights, ThatAreMappedArePackedForTheHead) {
+  const nn::Training training = small_gpt();
+  const std::string path = save(training);
+  const auto graphs = [&] {
+    std::vector<Graph> entries;
+    entries.push_back(training.logits(8));
+    return inference_program(training, std::move(entries));
+  };
+  const auto cpu = make_cpu_backend();
+  State first(*cpu), mapped(*cpu);
+  first.declare(graphs().state);
+  first.initialize(3);
+  Program plain(graphs(), first);
+  load_weights(mapped, graphs().state, config_, path, observer_);
+  Program packs(graphs(), mapped, inference_options());
+  EXPECT_EQ(std::count(packs.plan().roles.begin(), packs.plan().roles.end(), StateRole::kPacked),
+            1);
+  Tensor x(plain.plan().entries[0].inputs[0].type);
+  for (int64_t i = 0; i < x.elements(); ++i) x.set(i, static_cast<double>(i * 7 % 45));
+  const auto logits = [&](Program& program) {
+    Tensor result(program.plan().entries[0].outputs[0].type);
+    program.write(program.input(0, "x"), x.data());
+    program.run(0);
+    program.read(program.output(0, "logits"), result.data());
+    return result;
+  };
+  const Tensor wanted = logits(plain);
+  for (int run = 0; run < 2; ++run) EXPECT_TRUE(logits(packs).same_bits(wanted)) << run;
+}
+
 TEST_F(Weights, OfAnotherModelLeaveTheStateAsItWas) {
   const auto cpu = make_cpu_backend();
   State state(*cpu);
@@ -100,6 +147,20 @@ TEST_F(Weights, OfAnotherModelLeaveTheStateAsItWas) {
   EXPECT_TRUE(state.entries().empty());
   EXPECT_EQ(load(save()), "no error");
   EXPECT_EQ(state.entries().size(), graphs.state.size());
+  LazyBackend device;
+  for (Backend* const backend : {cpu.get(), static_cast<Backend*>(&device)}) {
+    State used(*backend);
+    used.declare(std::span(graphs.state).last(1));
+    EXPECT_THAT(user_error([&] {
+                  load_weights(used,
+                               graphs.state,
+                               config_,
+                               (folder_.path() / "weights.safetensors").string(),
+                               observer_);
+                }),
+                testing::HasSubstr("has a value, and takes none from a file"));
+    EXPECT_EQ(used.entries().size(), 1u);
+  }
 }
 
 }  // namespace

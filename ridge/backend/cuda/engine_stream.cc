@@ -24,7 +24,10 @@ const Event& driver_event(ridge::Event& event) {
 
 }  // namespace
 
-EngineStream::~EngineStream() { copies_.drop(stream_); }
+EngineStream::~EngineStream() {
+  faults_.forget(stream_);
+  copies_.drop(stream_);
+}
 
 std::unique_ptr<ridge::Event> EngineStream::make_event() {
   stream_.device().ensure_current();

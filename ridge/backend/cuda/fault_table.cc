@@ -63,15 +63,30 @@ FaultTable::Record::~Record() {
   table_.rows_[number_].is_taken = false;
 }
 
+void FaultTable::Record::launch_on(const Stream& stream) const {
+  if (stream_ == &stream) return;
+  stream_ = &stream;
+  const std::lock_guard lock(table_.mutex_);
+  table_.rows_[number_].stream = &stream;
+}
+
+void FaultTable::forget(const Stream& stream) {
+  const std::lock_guard lock(mutex_);
+  for (Row& row : rows_)
+    if (row.stream == &stream) row.stream = nullptr;
+}
+
 void FaultTable::queue_read(Stream& stream) const {
   const size_t bytes = rows_.size() * sizeof(Fault);
   stream.copy_to_host(memory_->on_host.bytes().data(), memory_->on_device.at(0, bytes), bytes);
 }
 
 // The number of records when there is none.
-size_t FaultTable::first_fault() const {
+size_t FaultTable::first_fault(const Stream& stream) const {
   size_t record = 0;
-  while (record < rows_.size() && memory_->fault(record).place == 0) ++record;
+  while (record < rows_.size() &&
+         (memory_->fault(record).place == 0 || !rows_[record].is_of(stream)))
+    ++record;
   return record;
 }
 
@@ -84,7 +99,7 @@ void FaultTable::synchronize(Stream& stream) {
   }
   queue_read(stream);
   stream.synchronize();
-  if (first_fault() < rows_.size()) fail(stream);
+  if (first_fault(stream) < rows_.size()) fail(stream);
 }
 
 void FaultTable::fail(Stream& stream) {
@@ -92,9 +107,11 @@ void FaultTable::fail(Stream& stream) {
   const Driver& driver = device_->driver();
   driver.check(driver.ctx_synchronize());
   queue_read(stream);
-  stream.fill(memory_->on_device.at(0, memory_->on_device.bytes()), 0, memory_->on_device.bytes());
+  for (size_t record = 0; record < rows_.size(); ++record)
+    if (rows_[record].is_of(stream))
+      stream.fill(memory_->on_device.at(record * sizeof(Fault), sizeof(Fault)), 0, sizeof(Fault));
   stream.synchronize();
-  const size_t record = first_fault();
+  const size_t record = first_fault(stream);
   check_internal(record < rows_.size(), "a fault of the device is gone");
   const Fault& fault = memory_->fault(record);
   const Owner& owner = rows_[record].owner;

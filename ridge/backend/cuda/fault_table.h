@@ -34,19 +34,24 @@ class FaultTable {
   /// A record of zeros.
   std::unique_ptr<const Record> make_record(Owner owner);
 
-  /// Waits for `stream`. UserError where a kernel has found wrong data since the last call: all
-  /// records are zeros again then.
+  /// Waits for `stream`. UserError where a kernel of it has found wrong data since the last call;
+  /// the records of the stream are zeros again then. A program on another stream does not hear of
+  /// it.
   void synchronize(Stream& stream);
+  /// `stream` ends: what its kernels found and nobody heard of is left to whoever waits next.
+  void forget(const Stream& stream);
 
  private:
   struct Memory;
   struct Row {
     Owner owner;
     bool is_taken = true;
+    const Stream* stream = nullptr;  ///< The last one that launched its kernel.
+    bool is_of(const Stream& other) const { return stream == nullptr || stream == &other; }
   };
   Memory& memory();
   void queue_read(Stream& stream) const;
-  size_t first_fault() const;
+  size_t first_fault(const Stream& stream) const;
   [[noreturn]] void fail(Stream& stream);
 
   DeviceRef device_;
@@ -64,10 +69,14 @@ class FaultTable::Record {
   Record& operator=(const Record&) = delete;
   ~Record();
   DevicePointer address() const { return address_; }
+  /// Says that its kernel is launched on `stream`; replays of a captured graph run there, too. A
+  /// thread at a time may call it.
+  void launch_on(const Stream& stream) const;
 
  private:
   FaultTable& table_;
   size_t number_;
+  mutable const Stream* stream_ = nullptr;
   DevicePointer address_;
 };
 

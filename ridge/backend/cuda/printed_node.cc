@@ -32,6 +32,7 @@ class PrintedNode final : public NodeKernel {
   void launch(ridge::Stream& engine_stream, const KernelArgs& args) const override {
     Stream& stream = cuda_stream(engine_stream);
     prepare();
+    if (record_ != nullptr) record_->launch_on(stream);
     std::array<DevicePointer, kMostOperands> addresses{};
     std::array<void*, kMostOperands> parameters{};
     for (size_t i = 0; i < printed_->launches.size(); ++i) {

@@ -71,6 +71,20 @@ TEST_F(CudaProgram, AnIndexOutOfRangeIsToldWithItsSite) {
   EXPECT_THAT(user_error([&] { program.synchronize(); }), has(message));
   run(2);  // reported once; valid inputs run again
   program.synchronize();
+  // Another program of the backend does not hear of it.
+  Graph same("main");
+  same.add_output(
+      "y", pick(input(same, "x", {DType::kF32, {2, 3}}), input(same, "i", {DType::kI64, {2}})));
+  OwnProgram other(program_of(std::move(same)), *gpu);
+  other.write(other.input(0, "x"), numbers.data());
+  indices.set(1, 2);
+  other.write(other.input(0, "i"), indices.data());
+  other.run(0);
+  run(-3);
+  gpu->make_stream()->synchronize();
+  other.synchronize();
+  EXPECT_THAT(user_error([&] { program.synchronize(); }), has(message));
+  other.synchronize();
 }
 
 TEST_F(CudaProgram, LargeTensorsGoThroughThePinnedSlots) {

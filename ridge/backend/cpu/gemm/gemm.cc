@@ -445,17 +445,13 @@ void gemm(const GemmShape& shape, const T* a, const T* b, T* c, bool accumulate,
 std::optional<GemmPanels> gemm_panels(const GemmShape& shape, DType dtype) {
   check_gemm_shape(shape);
   check_products(shape.products, dtype);
-  if (size_of(dtype) == 2) return std::nullopt;
+  if (size_of(dtype) == 2 || shape.products == GemmProducts::kPairs) return std::nullopt;
   const GemmPlan plan = make_gemm_plan(shape, dtype, 1, 1);
   if (plan.swapped || plan.thin) return std::nullopt;
   if (!plan.converts && !shape.transpose_b) return std::nullopt;
   const GemmKernels& kernels = for_isa(avx2::gemm_kernels, avx512::gemm_kernels);
-  const bool pairs = shape.products == GemmProducts::kPairs;
-  const int64_t columns = pairs                  ? avx512::gemm_pair_kernels.kernel.cols
-                          : dtype == DType::kF64 ? kernels.f64->cols
-                                                 : kernels.f32->cols;
-  return GemmPanels{
-      .columns = columns, .panels = ceil_div(shape.n, columns), .pair = pairs ? 2 : 1};
+  const int64_t columns = dtype == DType::kF64 ? kernels.f64->cols : kernels.f32->cols;
+  return GemmPanels{.columns = columns, .panels = ceil_div(shape.n, columns)};
 }
 
 template <typename T>

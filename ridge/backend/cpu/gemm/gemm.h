@@ -69,18 +69,17 @@ void gemm_batched(const GemmShape& shape,
                   bool accumulate,
                   void* workspace);
 
-/// How op(B) lies when it is packed beforehand: (panels, steps of depth, columns[, 2]), the columns
-/// beyond n and a step beyond k as zeros. `pair` is 2 where an element is two bf16 of steps that
-/// follow each other (GemmProducts::kPairs), else 1. The width depends on the instruction set.
+/// How op(B) lies when it is packed beforehand: (panels, steps of depth, columns), the columns
+/// beyond n as zeros. The width depends on the instruction set.
 struct GemmPanels {
   int64_t columns = 0;  ///< Columns of a panel.
   int64_t panels = 0;
-  int64_t pair = 1;
 };
 
 /// The panels that gemm would pack of f32 or f64 at each call, and transpose or round for that;
 /// nothing where it reads op(B) as it lies, packs the other operand in its place, or only copies,
-/// which hides behind multiply-adds.
+/// which hides behind multiply-adds. Nothing for pairs of bf16, either: their rounding takes
+/// subnormal numbers for zeros, which no op does.
 std::optional<GemmPanels> gemm_panels(const GemmShape& shape, DType dtype);
 
 /// C = op(A) op(B) with the bits of gemm, for a shape that has gemm_panels. `panels` is 64-byte

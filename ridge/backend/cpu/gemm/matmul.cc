@@ -41,18 +41,18 @@ void widen(const T* from, float* to, int64_t count) {
     });
 }
 
-template <bool kPairs>
-GemmShape product_shape(const Node& node) {
-  const TensorType &a = node.inputs[0].type(), &b = node.inputs[1].type();
-  GemmShape shape = gemm_shape(node.op_as<MatMul>(), a.shape, b.shape);
-  shape.products = kPairs ? GemmProducts::kPairs : packed_products(node.op_as<MatMul>());
+GemmShape product_shape(const Node& node, GemmProducts products) {
+  GemmShape shape =
+      gemm_shape(node.op_as<MatMul>(), node.inputs[0].type().shape, node.inputs[1].type().shape);
+  shape.products = products;
   return shape;
 }
 
 template <bool kPairs>
 std::unique_ptr<HostKernel> make_matmul(const Node& node) {
   const TensorType& a = node.inputs[0].type();
-  const GemmShape shape = product_shape<kPairs>(node);
+  const GemmShape shape =
+      product_shape(node, kPairs ? GemmProducts::kPairs : packed_products(node.op_as<MatMul>()));
   const GemmBatch batch{.count = a.elements() / (shape.m * shape.k),
                         .stride_a = shape.m * shape.k,
                         .stride_b = shape.k * shape.n,
@@ -100,31 +100,30 @@ std::unique_ptr<HostKernel> make_f32_result(const Node& node) {
   });
 }
 
-// A parameter as panels, by ops: (panels, depth, columns[, 2]) of op(B), whose columns and steps
-// are padded with zeros.
+// A parameter as panels, by ops: (panels, depth, columns) of op(B), whose columns are padded with
+// zeros.
 Value pack_panels(Value b, const GemmShape& shape, const GemmPanels& to) {
   DType rounded = b.dtype();
   if (shape.products == GemmProducts::kRoundedToF16) rounded = DType::kF16;
-  if (shape.products == GemmProducts::kRounded || to.pair == 2) rounded = DType::kBF16;
-  const DType kept = to.pair == 2 ? DType::kBF16 : b.dtype();
-  const int64_t n = to.panels * to.columns, k = round_up(shape.k, to.pair);
-  std::vector<int64_t> more{k - shape.k, n - shape.n};
-  if (shape.transpose_b) std::swap(more[0], more[1]);
-  Value x = cast(cast(b, rounded), kept);
-  if (more[0] + more[1] > 0) x = pad(x, {0, 0}, more);
-  if (shape.transpose_b)
-    return transpose(reshape(x, {to.panels, to.columns, k / to.pair, to.pair}), {0, 2, 1, 3});
-  return transpose(reshape(x, {k / to.pair, to.pair, to.panels, to.columns}), {2, 0, 3, 1});
+  if (shape.products == GemmProducts::kRounded) rounded = DType::kBF16;
+  const int64_t n = to.panels * to.columns;
+  Value x = cast(cast(b, rounded), b.dtype());
+  if (n > shape.n)
+    x = pad(x,
+            {0, 0},
+            shape.transpose_b ? std::vector{n - shape.n, int64_t{0}}
+                              : std::vector{int64_t{0}, n - shape.n});
+  if (shape.transpose_b) return transpose(reshape(x, {to.panels, to.columns, shape.k}), {0, 2, 1});
+  return transpose(reshape(x, {shape.k, to.panels, to.columns}), {1, 0, 2});
 }
 
-template <bool kPairs>
 std::vector<PackedOperand> panels_of(const Node& node) {
   const TensorType& b = node.inputs[1].type();
-  if (b.shape.size() != 2 || size_of(b.dtype) == 2) return {};
-  const GemmShape shape = product_shape<kPairs>(node);
+  if (b.shape.size() != 2) return {};
+  const GemmShape shape = product_shape(node, packed_products(node.op_as<MatMul>()));
   const std::optional<GemmPanels> panels = gemm_panels(shape, b.dtype);
   if (!panels) return {};
-  constexpr std::string_view kNames[] = {"", ".bf16", ".f16", ".pairs"};
+  constexpr std::string_view kNames[] = {"", ".bf16", ".f16"};
   return {{.input = 1,
            .layout = fmt::format("panels{}{}{}",
                                  panels->columns,
@@ -133,9 +132,8 @@ std::vector<PackedOperand> panels_of(const Node& node) {
            .pack = [shape, panels](Value value) { return pack_panels(value, shape, *panels); }}};
 }
 
-template <bool kPairs>
 std::unique_ptr<HostKernel> make_packed(const Node& node) {
-  const GemmShape shape = product_shape<kPairs>(node);
+  const GemmShape shape = product_shape(node, packed_products(node.op_as<MatMul>()));
   const auto make = [&]<typename T>(T) {
     return std::make_unique<HostKernel>([shape](const KernelArgs& args) {
       gemm_packed(shape,
@@ -161,16 +159,8 @@ bool is_for_pairs(const Node& node) {
 }  // namespace
 
 void add_matmul_kernels(KernelTable& table) {
-  table.add("matmul",
-            {"bf16_pairs_gemm", 1},
-            make_matmul<true>,
-            is_for_pairs,
-            {panels_of<true>, make_packed<true>});
-  table.add("matmul",
-            {"packed_gemm"},
-            make_matmul<false>,
-            is_plain,
-            {panels_of<false>, make_packed<false>});
+  table.add("matmul", {"bf16_pairs_gemm", 1}, make_matmul<true>, is_for_pairs);
+  table.add("matmul", {"packed_gemm"}, make_matmul<false>, is_plain, {panels_of, make_packed});
   table.add("matmul", {"packed_gemm"}, make_f32_result, is_f32_result);
 }
 
