@@ -31,7 +31,7 @@
 #include "ridge/run/backends.h"
 #include "ridge/run/tuning.h"
 #include "ridge/train/process_memory.h"
-#include "ridge/train/session.h"
+#include "ridge/train/training_run.h"
 
 namespace {
 
@@ -98,11 +98,11 @@ void run(const Request& request) {
     before = bytes_taken(device);
   };
   const std::vector<data::KeptBatch> batches = keep_batches(task, config);
-  Session session(task, config, *backend, options);
-  save_safetensors(folder / "parameters.safetensors", session.tensors(false));
+  TrainingRun training(task, config, *backend, options);
+  save_safetensors(folder / "parameters.safetensors", training.tensors(false));
   save_batches(folder / "batches.safetensors", task, batches);
   release_free_memory();
-  const Plan& plan = session.program().plan();
+  const Plan& plan = training.program().plan();
   fmt::print("{{\"planned\": {}, \"state\": {}, \"threads\": {}, \"parameters\": [{}]}}\n",
              plan.total_bytes(),
              plan.state_bytes,
@@ -115,9 +115,9 @@ void run(const Request& request) {
   for (int count; std::scanf("%d", &count) == 1;) {
     const int64_t start = now_ns();
     for (int i = 0; i < count; ++i, ++step)
-      session.run_step(batches[static_cast<size_t>(step) % kBatches].batch(), step, 1000000);
+      training.run_step(batches[static_cast<size_t>(step) % kBatches].batch(), step, 1000000);
     // The host waits for the last step alone, which is how the peer is timed.
-    const double loss = session.last_result().loss;
+    const double loss = training.last_result().loss;
     const double seconds = static_cast<double>(now_ns() - start) * 1e-9;
     fmt::print("{{\"seconds\": {:.9f}, \"loss\": {:.9g}, \"measured\": {}}}\n",
                seconds,

@@ -5,8 +5,8 @@
 namespace ridge {
 namespace fs = std::filesystem;
 
-Progress restore(const OpenCheckpoint& checkpoint, Session& session) {
-  session.restore(checkpoint);
+Progress restore(const OpenCheckpoint& checkpoint, TrainingRun& run) {
+  run.restore(checkpoint);
   const Checkpoint& info = checkpoint.info();
   Progress progress{.step = info.step, .position = {info.epoch, info.sample}};
   if (const auto best = info.numbers.find("best_eval_loss"); best != info.numbers.end())
@@ -28,23 +28,23 @@ void Checkpointer::resumed(const fs::path& checkpoint, int64_t step) {
   last_step_ = step;
 }
 
-void Checkpointer::after_step(const Session& session, const Progress& progress) {
+void Checkpointer::after_step(const TrainingRun& run, const Progress& progress) {
   if (out_.empty() || options_.every == 0 || progress.step % options_.every != 0) return;
   try {
-    save(session, progress);
+    save(run, progress);
   } catch (const UserError& error) {
     observer_.on_message(
         fmt::format("step {} was not saved, the run goes on: {}", progress.step, error.what()));
   }
 }
 
-void Checkpointer::save_best(const Session& session, const Progress& progress) {
+void Checkpointer::save_best(const TrainingRun& run, const Progress& progress) {
   if (out_.empty() || !options_.best) return;
-  save(session, progress);
+  save(run, progress);
   mark_best(checkpoint_folder(out_), progress.step);
 }
 
-void Checkpointer::save(const Session& session, const Progress& progress) {
+void Checkpointer::save(const TrainingRun& run, const Progress& progress) {
   const TraceScope scope("checkpoint", "user_annotation");
   if (out_.empty() || progress.step == last_step_) return;
   Checkpoint info;
@@ -55,7 +55,7 @@ void Checkpointer::save(const Session& session, const Progress& progress) {
   if (progress.best_eval_loss < std::numeric_limits<double>::infinity())
     info.numbers["best_eval_loss"] = progress.best_eval_loss;
   const fs::path folder = checkpoint_folder(out_);
-  last_ = save_checkpoint(folder, info, session.tensors(true)).string();
+  last_ = save_checkpoint(folder, info, run.tensors(true)).string();
   last_step_ = progress.step;
   prune_checkpoints(folder, options_.keep, progress.step);
   observer_.on_checkpoint(last_, progress.step);

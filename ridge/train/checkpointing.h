@@ -9,7 +9,7 @@
 
 #include "ridge/infer/find_checkpoint.h"
 #include "ridge/run/observer.h"
-#include "ridge/train/session.h"
+#include "ridge/train/training_run.h"
 
 namespace ridge {
 
@@ -21,7 +21,7 @@ struct Progress {
 };
 
 /// Restores state and progress. UserError when the checkpoint is of another model.
-Progress restore(const OpenCheckpoint& checkpoint, Session& session);
+Progress restore(const OpenCheckpoint& checkpoint, TrainingRun& run);
 
 class Checkpointer {
  public:
@@ -35,11 +35,11 @@ class Checkpointer {
   void resumed(const std::filesystem::path& checkpoint, int64_t step);
   /// Saves at every `options.every` steps. A failure (a full disk) is reported to the observer, and
   /// the run goes on: the older checkpoints are there.
-  void after_step(const Session& session, const Progress& progress);
+  void after_step(const TrainingRun& run, const Progress& progress);
   /// Saves and marks the checkpoint as the best.
-  void save_best(const Session& session, const Progress& progress);
+  void save_best(const TrainingRun& run, const Progress& progress);
   /// Saves unless this step is saved already. UserError when it fails.
-  void save(const Session& session, const Progress& progress);
+  void save(const TrainingRun& run, const Progress& progress);
   /// Folder of the newest checkpoint that this run wrote; empty: none.
   const std::string& last() const { return last_; }
 

@@ -10,8 +10,8 @@
 #include "ridge/data/loader.h"
 #include "ridge/run/observer.h"
 #include "ridge/train/metrics.h"
-#include "ridge/train/session.h"
 #include "ridge/train/tensorboard.h"
+#include "ridge/train/training_run.h"
 
 namespace ridge {
 

@@ -130,7 +130,8 @@ class Run {
   std::optional<RunLock> lock_;
   std::optional<OpenCheckpoint> start_;  ///< Until it is restored; nothing: the run starts afresh.
   std::unique_ptr<data::Loader> loader_, eval_loader_;
-  std::unique_ptr<Session> session_;  ///< Gone before the loaders: its copies read their batches.
+  std::unique_ptr<TrainingRun>
+      training_;  ///< Gone before the loaders: its copies read their batches.
   std::unique_ptr<Checkpointer> checkpoints_;
   std::unique_ptr<RunFiles> files_;
   std::optional<StepReporter> reporter_;
@@ -170,13 +171,13 @@ void Run::open() {
     release_free_memory();
     memory_before_ = memory_in_use();
   };
-  session_ = std::make_unique<Session>(task_, config_, *backend_, options);
-  if (!request_.init.empty()) session_->load_parameters(request_.init);
-  const std::string note = kernels_.settle(session_->program());
+  training_ = std::make_unique<TrainingRun>(task_, config_, *backend_, options);
+  if (!request_.init.empty()) training_->load_parameters(request_.init);
+  const std::string note = kernels_.settle(training_->program());
   checkpoints_ = std::make_unique<Checkpointer>(
       config_.train.out, config_.checkpoint, observer_, kernels_.texts());
   if (start_) {
-    progress_ = restore(*start_, *session_);
+    progress_ = restore(*start_, *training_);
     observer_.on_message(fmt::format("resumed from {}", start_->path().string()));
     if (!note.empty()) observer_.on_message(note);
     checkpoints_->resumed(start_->path(), progress_.step);
@@ -203,7 +204,7 @@ void Run::open() {
   fine_ = progress_;
   done_.step = first_step_;
   make_files();
-  trace_.emplace(request_.trace, first_step_, session_->program().plan());
+  trace_.emplace(request_.trace, first_step_, training_->program().plan());
   watch_gpu();
   step_ms_.reserve(
       static_cast<size_t>(std::clamp<int64_t>(total_steps_ - first_step_, 0, kTimesKept)));
@@ -238,9 +239,9 @@ const data::Batch& Run::next_batch() {
     return loader_->next();
   } catch (const UserError&) {
     // Saves what was learned before the data failed, unless a step had failed before that.
-    if (session_->halted_steps() == 0) {
+    if (training_->halted_steps() == 0) {
       report_last();
-      checkpoints_->save(*session_, progress_);
+      checkpoints_->save(*training_, progress_);
     }
     throw;
   }
@@ -258,8 +259,8 @@ void Run::fail_not_finite(int64_t halted) {
   loader_->seek(fine_.position);
   const data::Batch* batch = nullptr;
   for (int64_t i = fine_.step; i <= step; ++i) batch = &loader_->next();
-  const StepResult result = session_->train_step(*batch, step, total_steps_);
-  const std::string site = session_->first_not_finite(*batch, step);
+  const StepResult result = training_->train_step(*batch, step, total_steps_);
+  const std::string site = training_->first_not_finite(*batch, step);
   files_->flush();
   throw UserError(
       fmt::format("step {}: loss {}, gradient norm {}; the first value that is not finite is in {}",
@@ -274,7 +275,7 @@ void Run::one_step() {
   const int64_t step = progress_.step;
   const int64_t start = now_ns();
   const data::Batch& batch = next_batch();
-  session_->run_step(batch, step, total_steps_);
+  training_->run_step(batch, step, total_steps_);
   report_capture();
   progress_.step = step + 1;
   progress_.position = batch.end;
@@ -303,8 +304,8 @@ void Run::count_step(const DoneStep& done) {
 
 // UserError where a step since the last that was read was not finite.
 void Run::read_last() {
-  last_ = session_->last_result();
-  if (const int64_t halted = session_->halted_steps(); halted > 0) fail_not_finite(halted);
+  last_ = training_->last_result();
+  if (const int64_t halted = training_->halted_steps(); halted > 0) fail_not_finite(halted);
   fine_ = progress_;
 }
 
@@ -315,8 +316,8 @@ void Run::report_last() {
 }
 
 void Run::report_step() {
-  done_.loss_scale = session_->loss_scale();
-  done_.skipped_steps = session_->skipped_steps();
+  done_.loss_scale = training_->loss_scale();
+  done_.skipped_steps = training_->skipped_steps();
   // On a device that the host runs ahead of, the step that is read waits for those before it too.
   if (backend_->is_asynchronous() && unreported_steps_ > 0)
     done_.seconds = unreported_seconds_ / static_cast<double>(unreported_steps_);
@@ -342,7 +343,7 @@ void Run::report_skipped() {
 // Once: what forbids it for one entry mostly does for the others.
 void Run::report_capture() {
   if (!result_.capture_refusal.empty()) return;
-  const Program& program = session_->program();
+  const Program& program = training_->program();
   for (size_t i = 0; i < program.entries().size(); ++i) {
     if (program.recording_refusal(i).empty()) continue;
     result_.capture_refusal =
@@ -366,7 +367,7 @@ void Run::evaluate() {
   for (;;) {
     const data::Batch& batch = eval_loader_->next();
     if (batch.count == 0) break;
-    session_->evaluate(batch, sums);
+    training_->evaluate(batch, sums);
     report_capture();
     samples += batch.count;
   }
@@ -380,7 +381,7 @@ void Run::evaluate() {
   if (last_eval_.loss < progress_.best_eval_loss) {
     progress_.best_eval_loss = last_eval_.loss;
     files_->flush();
-    checkpoints_->save_best(*session_, progress_);
+    checkpoints_->save_best(*training_, progress_);
   }
 }
 
@@ -394,17 +395,17 @@ void Run::train_steps() {
     // A resumed run goes on from these lines: they reach the disk before the checkpoint does.
     if (config_.checkpoint.every > 0 && progress_.step % config_.checkpoint.every == 0)
       files_->flush();
-    checkpoints_->after_step(*session_, progress_);
+    checkpoints_->after_step(*training_, progress_);
   }
   report_last();
   trace_->finish(observer_);
-  if (const int64_t skipped = session_->skipped_steps(); skipped > 0)
+  if (const int64_t skipped = training_->skipped_steps(); skipped > 0)
     observer_.on_message(
         fmt::format("{} of {} steps were skipped, since their gradients overflowed f16; the loss "
                     "scale is {}",
                     skipped,
                     progress_.step,
-                    session_->loss_scale()));
+                    training_->loss_scale()));
 }
 
 // RssAnon, or what the device counts where the plan's memory is its own.
@@ -413,14 +414,14 @@ int64_t Run::memory_in_use() const {
 }
 
 void Run::fill_result() {
-  const Plan& plan = session_->program().plan();
+  const Plan& plan = training_->program().plan();
   int64_t staging = loader_->staging_bytes();
   if (eval_loader_ != nullptr) staging += eval_loader_->staging_bytes();
   if (!backend_->is_host()) staging = 0;  // of the host's memory
   const int64_t now = memory_in_use();
   result_.memory.planned_bytes = plan.total_bytes() + staging;
   result_.memory.lower_bound_bytes = plan.lower_bound_bytes() + staging;
-  result_.memory.captured_bytes = session_->program().recorded_bytes();
+  result_.memory.captured_bytes = training_->program().recorded_bytes();
   result_.memory.measured_bytes = now > 0 ? now - memory_before_ : 0;
   result_.skipped = loader_->stats().skipped;
   result_.device = config_.train.device;
@@ -455,7 +456,7 @@ TrainResult Run::run() {
     if (!report.passed) return result_;
   }
   open();
-  const Plan& plan = session_->program().plan();
+  const Plan& plan = training_->program().plan();
   for (const nn::ParameterSpec& spec : task_.training->parameters())
     result_.parameters += spec.type.elements();
   observer_.on_start({.model = std::string(name_of(config_.model.kind)),
@@ -473,15 +474,15 @@ TrainResult Run::run() {
   report_skipped();
   fill_result();
   result_.interrupted_by = stop_signal();
-  checkpoints_->save(*session_, progress_);
+  checkpoints_->save(*training_, progress_);
   result_.checkpoint = checkpoints_->last();
   if (!config_.train.out.empty()) {
     const fs::path model = fs::path(config_.train.out) / "model.safetensors";
-    save_safetensors(model, session_->tensors(false));
+    save_safetensors(model, training_->tensors(false));
   }
   files_->flush();
   result_.metrics = files_->metrics_path();
-  result_.state_hash = session_->state_hash();
+  result_.state_hash = training_->state_hash();
   result_.seconds = static_cast<double>(now_ns() - start) * 1e-9;
   return result_;
 }

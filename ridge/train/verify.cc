@@ -16,12 +16,12 @@ namespace {
 constexpr double kF32Tolerance = 1e-3, kLowTolerance = 0.02;
 
 // The inputs that the entry's graph would see: the state, and data of the right form for the rest.
-NamedTensors inputs_of(const Graph& graph, const Session& session, const NamedTensors& data) {
+NamedTensors inputs_of(const Graph& graph, const TrainingRun& run, const NamedTensors& data) {
   NamedTensors inputs;
   for (const Node* node : graph.inputs()) {
     const std::string& name = node->op_as<Input>().input_name;
-    if (session.program().state().has(name))
-      inputs.emplace(name, session.program().state().read(name));
+    if (run.program().state().has(name))
+      inputs.emplace(name, run.program().state().read(name));
     else
       inputs.emplace(name, data.at(name));
   }
@@ -29,14 +29,14 @@ NamedTensors inputs_of(const Graph& graph, const Session& session, const NamedTe
 }
 
 NamedTensors data_of(const Task& task,
-                     const Session& session,
+                     const TrainingRun& run,
                      const Graph& graph,
                      const TrainConfig& config,
                      const data::Batch& batch) {
   NamedTensors data;
   for (const Node* node : graph.inputs()) {
     const std::string& name = node->op_as<Input>().input_name;
-    if (session.program().state().has(name)) continue;
+    if (run.program().state().has(name)) continue;
     Tensor tensor(node->outputs[0]);
     if (name == "x" || name == "y")
       std::memcpy(tensor.data(), batch.fields[name == "y"], tensor.bytes());
@@ -63,7 +63,7 @@ std::vector<Graph> compared_graphs(const Task& task, Backend& backend) {
 // Every node of the graphs of the first step, on its first samples, against the reference; empty
 // when all agree.
 std::string compare_nodes(const Task& task,
-                          const Session& plain,
+                          const TrainingRun& plain,
                           const TrainConfig& config,
                           const data::Batch& batch,
                           Backend& backend) {
@@ -88,7 +88,7 @@ std::string compare_with_whole_loss(const Task& task,
                                     const data::Batch& batch,
                                     const StepResult& in_parts,
                                     Backend& backend) {
-  Session whole(task, config, backend, plain_options());
+  TrainingRun whole(task, config, backend, plain_options());
   const StepResult want = whole.settled_step(batch, 0, 1000);
   if (agree(in_parts.loss, want.loss, 1e-5) && agree(in_parts.grad_norm, want.grad_norm, 1e-4))
     return {};
@@ -114,15 +114,15 @@ ProgramOptions plainest_options(const ProgramOptions& options) {
 
 // Why the two programs may differ in their last bits; empty: they may not.
 std::string why_not_bits(const ProgramOptions& options,
-                         const Session& planned,
-                         const Session& plain,
+                         const TrainingRun& planned,
+                         const TrainingRun& plain,
                          const Backend& backend) {
   if (options.passes.precision != DType::kF32)
     return fmt::format("products are in {}", name_of(options.passes.precision));
   if (options.passes.tf32) return "products are in tf32";
   if (options.passes.highest != SemanticClass::kBitIdentical) return "sums may be reordered";
-  for (const Session* session : {&planned, &plain})
-    if (const size_t count = launches_of_other_bits(session->program(), backend); count > 0)
+  for (const TrainingRun* run : {&planned, &plain})
+    if (const size_t count = launches_of_other_bits(run->program(), backend); count > 0)
       return fmt::format(
           "kernels of {} launch{} have bits of their own", count, count == 1 ? "" : "es");
   return {};
@@ -134,8 +134,8 @@ VerifyReport verify_training(const Task& task,
                              const TrainConfig& config,
                              Backend& backend,
                              const ProgramOptions& options) {
-  Session planned(task, config, backend, options);
-  Session plain(task, config, backend, plainest_options(options));
+  TrainingRun planned(task, config, backend, options);
+  TrainingRun plain(task, config, backend, plainest_options(options));
   const std::string why_not = why_not_bits(options, planned, plain, backend);
   const bool same_bits = why_not.empty();
   const bool is_f32 = options.passes.precision == DType::kF32 && !options.passes.tf32;

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "ridge/train/session.h"
+#include "ridge/train/training_run.h"
 
 namespace ridge {
 

@@ -11,7 +11,7 @@
 #include "ridge/run/backends.h"
 #include "ridge/train/memory_limit.h"
 #include "ridge/train/process_memory.h"
-#include "ridge/train/session.h"
+#include "ridge/train/training_run.h"
 
 namespace ridge::test {
 namespace {
@@ -53,11 +53,11 @@ MemoryCheck check_memory(const TrainConfig& given, int64_t steps) {
     before = in_use();
     if (backend->is_host()) limit_data(plan.total_bytes());
   };
-  Session session(task, config, *backend, options);
-  for (int64_t step = 0; step < steps; ++step) session.train_step(loader.next(), step, steps + 1);
+  TrainingRun run(task, config, *backend, options);
+  for (int64_t step = 0; step < steps; ++step) run.train_step(loader.next(), step, steps + 1);
   release_free_memory();
   result.measured_bytes = in_use() - before;
-  result.captured_bytes = session.program().recorded_bytes();
+  result.captured_bytes = run.program().recorded_bytes();
   return result;
 }
 

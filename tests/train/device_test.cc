@@ -9,7 +9,7 @@
 
 #include "ridge/backend/cpu/cpu_backend.h"
 #include "ridge/data/kept_batch.h"
-#include "ridge/train/session.h"
+#include "ridge/train/training_run.h"
 #include "tests/support/errors.h"
 #include "tests/support/lazy_backend.h"
 #include "tests/support/scale.h"
@@ -40,25 +40,25 @@ Ended train_on(Backend& backend, const TrainConfig& config) {
       config.loader,
       {},
       batch_memory(backend));
-  Session session(task, config, backend, program_options(config, task));
+  TrainingRun run(task, config, backend, program_options(config, task));
   Ended ended;
   for (int64_t step = 0; step < config.train.steps; ++step) {
-    session.run_step(loader.next(), step, config.train.steps);
+    run.run_step(loader.next(), step, config.train.steps);
     if (step % 7 == 5) {
-      const StepResult last = session.last_result();
+      const StepResult last = run.last_result();
       ended.add({last.loss, last.grad_norm, last.count, last.skipped ? 1.0 : 0.0});
     }
     if (step % 10 != 8) continue;
     samples.seek({});
     StepResult sums;
     for (const data::Batch* batch = &samples.next(); batch->count > 0; batch = &samples.next())
-      session.evaluate(*batch, sums);
+      run.evaluate(*batch, sums);
     ended.add({sums.loss, sums.correct, sums.count});
   }
-  ended.hash = session.state_hash();
-  ended.numbers.push_back(static_cast<double>(session.halted_steps()));
-  ended.numbers.push_back(session.loss_scale());
-  ended.numbers.push_back(static_cast<double>(session.skipped_steps()));
+  ended.hash = run.state_hash();
+  ended.numbers.push_back(static_cast<double>(run.halted_steps()));
+  ended.numbers.push_back(run.loss_scale());
+  ended.numbers.push_back(static_cast<double>(run.skipped_steps()));
   return ended;
 }
 
@@ -144,20 +144,20 @@ TEST(TrainOnADevice, ASteadyStepNeitherWaitsNorAllocates) {
       data::Loader loader(*task.train_data, batch_plan(c), c.loader, {}, batch_memory(device));
       std::vector<data::KeptBatch> kept;
       for (int i = 0; i < 4; ++i) kept.emplace_back(loader.next(), task.train_data->fields());
-      Session session(task, c, device, program_options(c, task));
-      const auto run = [&](int64_t from, int64_t to) {
+      TrainingRun run(task, c, device, program_options(c, task));
+      const auto take_steps = [&](int64_t from, int64_t to) {
         for (int64_t step = from; step < to; ++step)
-          session.run_step(kept[static_cast<size_t>(step % 4)].batch(), step, 100);
+          run.run_step(kept[static_cast<size_t>(step % 4)].batch(), step, 100);
       };
-      run(0, 6);
+      take_steps(0, 6);
       device.clear_log();
-      run(6, 30);
+      take_steps(6, 30);
       EXPECT_EQ(count(device.log(), "allocate"), 0u) << name_of(precision);
       EXPECT_EQ(count(device.log(), "host waits for stream"), 0u) << name_of(precision);
       const size_t runs = 24 * static_cast<size_t>(micro == 1 ? 1 : micro + 1);
       EXPECT_EQ(count(device.log(), "host waits for event"), runs) << name_of(precision);
       EXPECT_EQ(count(device.log(), "0: replay"), runs) << name_of(precision);
-      EXPECT_TRUE(session.last_result().is_finite());
+      EXPECT_TRUE(run.last_result().is_finite());
     }
 }
 
@@ -173,18 +173,18 @@ TEST(TrainOnADevice, WrongDataAreToldWithTheStep) {
   const auto threaded = make_cpu_backend(StreamMode::kThread);
   LazyBackend lazy({.records = true});
   for (Backend* backend : {threaded.get(), static_cast<Backend*>(&lazy)}) {
-    Session session(task, c, *backend, program_options(c, task));
-    for (int64_t step = 0; step < 3; ++step) session.train_step(good.batch(), step, 100);
+    TrainingRun run(task, c, *backend, program_options(c, task));
+    for (int64_t step = 0; step < 3; ++step) run.train_step(good.batch(), step, 100);
     const auto error = [&](int64_t from, int64_t bad_step, int64_t to) {
       return user_error([&] {
         for (int64_t step = from; step <= to; ++step)
-          session.run_step(step == bad_step ? bad : good.batch(), step, 100);
-        session.last_result();
+          run.run_step(step == bad_step ? bad : good.batch(), step, 100);
+        run.last_result();
       });
     };
     EXPECT_THAT(error(3, 4, 6), testing::HasSubstr(", in one of the steps 4 to 7"));
     EXPECT_THAT(error(7, 7, 7), testing::HasSubstr(", in step 8"));
-    session.synchronize();
+    run.synchronize();
   }
 }
 

@@ -10,7 +10,7 @@
 #include "ridge/io/safetensors.h"
 #include "ridge/run/backends.h"
 #include "ridge/train/evaluate.h"
-#include "ridge/train/session.h"
+#include "ridge/train/training_run.h"
 #include "tests/support/compare.h"
 #include "tests/support/own_program.h"
 #include "tests/support/temp_folder.h"
@@ -99,13 +99,13 @@ TEST_F(Padding, ABatchIsTheSumOfItsLines) {
   options.model.dtype = DType::kF64;
   const Task task = open_task(options);
   const auto backend = make_backend("cpu");
-  Session session(task, options, *backend, program_options(options, task));
+  TrainingRun run(task, options, *backend, program_options(options, task));
   data::Loader loader(*task.train_data, {.batch = options.train.batch, .seed = 4}, {.workers = 0});
 
   nn::ProgramSizes sizes;
   for (int64_t length = 1; length <= kContext; ++length) sizes.micro.push_back({1, length});
   OwnProgram lines(task.training->program(sizes), *backend);
-  for (const TensorView& view : session.tensors(true)) {
+  for (const TensorView& view : run.tensors(true)) {
     Tensor value(view.type);
     std::copy_n(static_cast<const std::byte*>(view.data),
                 value.bytes(),
@@ -134,12 +134,12 @@ TEST_F(Padding, ABatchIsTheSumOfItsLines) {
       lines.synchronize();
       return value.at(0);
     };
-    const StepResult result = session.train_step(batch, step, 100);
+    const StepResult result = run.train_step(batch, step, 100);
     EXPECT_NEAR(result.loss, scalar("loss"), 1e-12);
     EXPECT_NEAR(result.grad_norm, scalar("grad_norm"), 1e-11);
     EXPECT_EQ(result.count, scalar("count"));
   }
-  for (const TensorView& view : session.tensors(false)) {
+  for (const TensorView& view : run.tensors(false)) {
     const Tensor want = lines.state().read(view.name);
     const auto* got = static_cast<const double*>(view.data);
     for (int64_t i = 0; i < want.elements(); ++i) EXPECT_NEAR(got[i], want.at(i), 1e-11);

@@ -8,7 +8,7 @@
 
 #include "ridge/backend/cpu/cpu_backend.h"
 #include "ridge/nn/loss_scale.h"
-#include "ridge/train/session.h"
+#include "ridge/train/training_run.h"
 #include "tests/support/lazy_backend.h"
 #include "tests/support/temp_folder.h"
 #include "tests/train/train_runs.h"
@@ -27,11 +27,11 @@ Ended train_on(Backend& backend, const TrainConfig& config, int64_t memory_limit
       *task.train_data, batch_plan(config), config.loader, {}, batch_memory(backend));
   ProgramOptions options = program_options(config, task);
   options.memory_limit = memory_limit;
-  Session session(task, config, backend, options);
+  TrainingRun run(task, config, backend, options);
   Ended ended;
   for (int64_t step = 0; step < config.train.steps; ++step)
-    ended.losses.push_back(session.train_step(loader.next(), step, config.train.steps).loss);
-  ended.hash = session.state_hash();
+    ended.losses.push_back(run.train_step(loader.next(), step, config.train.steps).loss);
+  ended.hash = run.state_hash();
   return ended;
 }
 
@@ -99,19 +99,18 @@ TEST(TrainStored, OverflowsSkipTheirSteps) {
   const Task task = open_task(config);
   data::Loader loader(*task.train_data, batch_plan(config), config.loader);
   LazyBackend device(storing());
-  Session session(task, config, device, program_options(config, task));
+  TrainingRun run(task, config, device, program_options(config, task));
   const auto parameters_moved = [&] {
     for (const nn::ParameterSpec& spec : task.training->parameters())
-      if (!session.program().state().read(spec.name).same_bits(nn::initial_value(spec, 5)))
-        return true;
+      if (!run.program().state().read(spec.name).same_bits(nn::initial_value(spec, 5))) return true;
     return false;
   };
   for (int64_t step = 0; step < config.train.steps; ++step) {
-    const StepResult result = session.train_step(loader.next(), step, config.train.steps);
+    const StepResult result = run.train_step(loader.next(), step, config.train.steps);
     const int64_t skipped = std::min<int64_t>(step + 1, 15);
     EXPECT_EQ(result.skipped, step < 15) << step;
-    EXPECT_EQ(session.skipped_steps(), skipped);
-    EXPECT_EQ(session.loss_scale(), std::ldexp(65536.0, -static_cast<int>(skipped)));
+    EXPECT_EQ(run.skipped_steps(), skipped);
+    EXPECT_EQ(run.loss_scale(), std::ldexp(65536.0, -static_cast<int>(skipped)));
     EXPECT_EQ(parameters_moved(), step >= 15) << step;
     EXPECT_TRUE(std::isfinite(result.loss));
   }

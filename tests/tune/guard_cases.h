@@ -35,21 +35,21 @@ inline TrainConfig wide_gpt(int64_t micro) {
   return config;
 }
 
-/// A session that something is done to around each step.
-class Spoiled : public SessionVariant {
+/// A training run that something is done to around each step.
+class Spoiled : public TrainingVariant {
  public:
-  explicit Spoiled(const TrainConfig& config, SessionVariantOptions options = {})
-      : SessionVariant(config, with_steps(std::move(options))) {}
+  explicit Spoiled(const TrainConfig& config, TrainingVariantOptions options = {})
+      : TrainingVariant(config, with_steps(std::move(options))) {}
   double step(const data::Batch& batch, int64_t step) override {
     return around(*this, batch, step);
   }
   double plain_step(const data::Batch& batch, int64_t step) {
-    return SessionVariant::step(batch, step);
+    return TrainingVariant::step(batch, step);
   }
   std::function<double(Spoiled&, const data::Batch&, int64_t)> around;
 
  private:
-  static SessionVariantOptions with_steps(SessionVariantOptions options) {
+  static TrainingVariantOptions with_steps(TrainingVariantOptions options) {
     options.total_steps = kGuardedSteps;
     return options;
   }
@@ -80,9 +80,9 @@ class GuardRun {
                          .loader = {.workers = 0}};
     return entry({reference_, candidate, oracle_}, data, options);
   }
-  GuardReport operator()(const TrainConfig& candidate, SessionVariantOptions with = {}) {
+  GuardReport operator()(const TrainConfig& candidate, TrainingVariantOptions with = {}) {
     with.total_steps = kGuardedSteps;
-    SessionVariant variant(candidate, with);
+    TrainingVariant variant(candidate, with);
     return (*this)(variant);
   }
 
@@ -91,7 +91,7 @@ class GuardRun {
  private:
   TrainConfig config_;
   std::unique_ptr<data::Dataset> dataset_;
-  SessionVariant reference_, oracle_;
+  TrainingVariant reference_, oracle_;
 };
 
 /// Replaces output `name` of each entry whose name begins with `entry`. `change` gets the new graph

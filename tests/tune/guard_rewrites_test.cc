@@ -18,7 +18,7 @@ namespace {
 struct Rewritten {
   std::string name;
   TrainConfig reference, candidate;
-  SessionVariantOptions options = {};
+  TrainingVariantOptions options = {};
 };
 
 std::vector<Rewritten> rewritten_programs() {
@@ -129,14 +129,14 @@ TEST(GuardPrecision, WorseRunsAreRejected) {
   const TrainConfig config = guarded_config("mlp");
   TrainConfig slower = config;
   slower.optimizer.lr *= 0.5;
-  SessionVariant candidate(slower, {.total_steps = kGuardedSteps});
+  TrainingVariant candidate(slower, {.total_steps = kGuardedSteps});
   GuardRun run(config, SemanticClass::kPrecision);
   const GuardReport report = run(candidate, guard_runs);
   EXPECT_FALSE(report.passed);
   ASSERT_TRUE(report.runs.has_value());
   EXPECT_GT(report.runs->difference, report.runs->margin);
   EXPECT_EQ(report.failures.at(0).test, GuardTest::kLoss);
-  SessionVariant same(config, {.total_steps = kGuardedSteps});
+  TrainingVariant same(config, {.total_steps = kGuardedSteps});
   const GuardReport equal = run(same, guard_runs);
   EXPECT_TRUE(equal.passed);
   EXPECT_EQ(equal.runs->difference, 0.0);
@@ -148,13 +148,13 @@ TEST(GuardPrecision, ModulesAndPins) {
   low.train.precision = Precision::kBf16;
   const std::vector<std::string> all = {"blocks.0.attn", "blocks.0.mlp", "head"};
   const std::vector<std::string> rest = {"blocks.0.attn", "head"};
-  SessionVariantOptions options;
-  EXPECT_EQ(SessionVariant(low, options).low_modules(), all);
+  TrainingVariantOptions options;
+  EXPECT_EQ(TrainingVariant(low, options).low_modules(), all);
   for (const std::string& pin : pins_of({"blocks.0.mlp"})) options.pins.push_back(pin);
-  EXPECT_EQ(SessionVariant(low, options).low_modules(), rest);
-  EXPECT_EQ(SessionVariant(low, options).precision().dtype, DType::kBF16);
+  EXPECT_EQ(TrainingVariant(low, options).low_modules(), rest);
+  EXPECT_EQ(TrainingVariant(low, options).precision().dtype, DType::kBF16);
   options.pins = pins_of(all);
-  EXPECT_TRUE(SessionVariant(low, options).precision().is_f32());
+  EXPECT_TRUE(TrainingVariant(low, options).precision().is_f32());
 }
 
 TEST(GuardPrecision, Tf32HasElevenBits) {
@@ -169,10 +169,10 @@ TEST(GuardPrecision, Tf32HasElevenBits) {
     x.set(0, from);
     EXPECT_EQ(rounded(x, {.tf32 = true}).at(0), want) << from;
   }
-  SessionVariantOptions options;
+  TrainingVariantOptions options;
   options.program = ProgramOptions{};
   options.program->passes.tf32 = true;
-  const SessionVariant variant(wide_gpt(1), options);
+  const TrainingVariant variant(wide_gpt(1), options);
   EXPECT_TRUE(variant.precision().tf32);
   // Attention is made in f32.
   EXPECT_EQ(variant.low_modules(),
@@ -214,7 +214,7 @@ TEST(GuardBisection, PinsWhatBf16Spoils) {
   low.train.precision = Precision::kBf16;
   GuardRun run(config, SemanticClass::kPrecision);
   run.options.rounds = 1;
-  SessionVariant all(low, {.total_steps = kGuardedSteps});
+  TrainingVariant all(low, {.total_steps = kGuardedSteps});
   const GuardReport report = run(all, guard_steps);
   EXPECT_FALSE(report.passed);
   for (const GuardFailure& failure : report.failures)
@@ -222,7 +222,7 @@ TEST(GuardBisection, PinsWhatBf16Spoils) {
   const GuardBisection found = bisect_modules(
       all.low_modules(),
       [&](const std::vector<std::string>& modules) {
-        SessionVariant candidate(low, {.total_steps = kGuardedSteps, .pins = pins_of(modules)});
+        TrainingVariant candidate(low, {.total_steps = kGuardedSteps, .pins = pins_of(modules)});
         return run(candidate, guard_steps).passed;
       },
       20);

@@ -43,8 +43,8 @@ TrainConfig in_parts(const std::string& kind, int64_t micro) {
   return config;
 }
 
-SessionVariantOptions edited(std::function<void(ProgramGraphs&)> edit) {
-  SessionVariantOptions options;
+TrainingVariantOptions edited(std::function<void(ProgramGraphs&)> edit) {
+  TrainingVariantOptions options;
   options.edit = std::move(edit);
   return options;
 }
@@ -74,7 +74,7 @@ TEST(GuardMutants, GradientTimesOnePercentUnderBf16) {
   const TrainConfig config = wide_gpt(2);
   TrainConfig low = config;
   low.train.precision = Precision::kBf16;
-  SessionVariantOptions options = edited([](ProgramGraphs& program) {
+  TrainingVariantOptions options = edited([](ProgramGraphs& program) {
     scale_gradient(program, "micro", "blocks.0.mlp.up.weight", 1.01);
   });
   const GuardReport report = GuardRun(config, SemanticClass::kPrecision)(low, options);
@@ -181,11 +181,11 @@ TEST(GuardMutants, IgnoredOverflowOfAScaledGradient) {
   });
   GuardRun run(config, SemanticClass::kPrecision);
   run.options.rounds = 1;
-  SessionVariant candidate(low, {.total_steps = kGuardedSteps, .edit = ignore.edit});
+  TrainingVariant candidate(low, {.total_steps = kGuardedSteps, .edit = ignore.edit});
   const GuardReport report = run(candidate, guard_steps);
   expect_rejected(report, GuardTest::kOverflow, "positions.weight");
   expect_only(report, "positions.weight");
-  SessionVariant honest(low, {.total_steps = kGuardedSteps});
+  TrainingVariant honest(low, {.total_steps = kGuardedSteps});
   const GuardReport passed = run(honest, guard_steps);
   EXPECT_TRUE(passed.passed) << failures_text(passed);
 }
@@ -228,7 +228,7 @@ TEST(GuardMutants, ScheduleOffByOne) {
     GuardRun run(config, guarded.semantic_class);
     TrainConfig other = config;
     other.train.precision = guarded.precision;
-    SessionVariant shorter_run(other, {.total_steps = kGuardedSteps - 1});
+    TrainingVariant shorter_run(other, {.total_steps = kGuardedSteps - 1});
     expect_rejected(run(shorter_run), GuardTest::kUpdate, "layers.0.weight: update");
     other.schedule.warmup += 1;
     expect_rejected(run(other), GuardTest::kUpdate, "layers.0.weight: update");

@@ -28,8 +28,8 @@
 #include "ridge/train/device_memory.h"
 #include "ridge/train/memory_limit.h"
 #include "ridge/train/process_memory.h"
-#include "ridge/train/session.h"
 #include "ridge/train/step_reporter.h"
+#include "ridge/train/training_run.h"
 
 namespace ridge {
 namespace {
@@ -162,7 +162,7 @@ struct EngineVariant::Parts {
   std::optional<int64_t> device_bytes;  ///< In use more than before, after the first steps.
   std::unique_ptr<data::Loader> loader;
   std::vector<data::KeptBatch> kept;
-  std::unique_ptr<Session> session;  ///< Gone before the batches that its copies read.
+  std::unique_ptr<TrainingRun> training;  ///< Gone before the batches that its copies read.
   VariantFacts facts;
   int64_t total_steps = 0, steps_done = 0;
   int64_t halted = 0;  ///< Steps that were halted, by the last report of a step.
@@ -199,7 +199,7 @@ EngineVariant::Parts::Parts(std::string_view text, int64_t epoch)
     release_free_memory();
     memory_before = memory_in_use();
   };
-  session = std::make_unique<Session>(task, config, *backend, options);
+  training = std::make_unique<TrainingRun>(task, config, *backend, options);
   loader = std::make_unique<data::Loader>(
       *task.train_data, batch_plan(config), config.loader, start, batch_memory(*backend));
   if (config.loader.cache) fill_cache();
@@ -209,14 +209,14 @@ EngineVariant::Parts::Parts(std::string_view text, int64_t epoch)
   total_steps =
       config.train.steps > 0 ? config.train.steps : config.train.epochs * facts.steps_per_epoch;
   start_reporting();
-  const Plan& program = session->program().plan();
+  const Plan& program = training->program().plan();
   facts.plan_hash = plan_hash(program);
   // What the loader stages lies in the host's memory.
   const int64_t in_loader = backend->is_host() ? loader->staging_bytes() : 0;
   facts.staging_bytes = in_loader + program.staging_bytes;
   facts.planned_bytes = program.total_bytes() + in_loader;
   facts.state_bytes = program.state_bytes;
-  facts.recomputed = recomputed_results(session->program());
+  facts.recomputed = recomputed_results(training->program());
   facts.batch = config.train.batch;
   facts.micro = config.train.micro;
   facts.queue = config.loader.workers == 0 ? 0 : config.loader.prefetch;
@@ -252,7 +252,7 @@ int64_t EngineVariant::Parts::schedule_step() const {
 
 void EngineVariant::Parts::step(const data::Batch& batch, RunMode mode) {
   const int64_t started = now_ns();
-  session->run_step(batch, schedule_step(), std::max<int64_t>(total_steps, 1), mode);
+  training->run_step(batch, schedule_step(), std::max<int64_t>(total_steps, 1), mode);
   report(batch, ++steps_done, started);
 }
 
@@ -262,10 +262,10 @@ Block EngineVariant::Parts::queue(int64_t steps) {
   for (int64_t i = 0; i < steps; ++i) {
     const data::Batch& batch = kept[static_cast<size_t>(i) % kept.size()].batch();
     const int64_t started = now_ns();
-    session->run_step(batch, schedule_step(), std::max<int64_t>(total_steps, 1));
+    training->run_step(batch, schedule_step(), std::max<int64_t>(total_steps, 1));
     queued_ns += now_ns() - started;
     ++steps_done;
-    session->synchronize();
+    training->synchronize();
   }
   Block block;
   block.seconds = static_cast<double>(queued_ns) * 1e-9;
@@ -276,15 +276,15 @@ Block EngineVariant::Parts::queue(int64_t steps) {
 // check_finite() is for after a block.
 void EngineVariant::Parts::report(const data::Batch& batch, int64_t step, int64_t started_ns) {
   if (!reporter->is_due(step)) return;
-  const StepResult result = session->last_result();
-  halted = session->halted_steps();
+  const StepResult result = training->last_result();
+  halted = training->halted_steps();
   const double seconds = static_cast<double>(now_ns() - started_ns) * 1e-9;
   reporter->report({.step = total_steps > 0 ? std::min(step, total_steps) : step,
                     .samples = batch.count,
                     .end = batch.end,
                     .seconds = seconds,
-                    .loss_scale = session->loss_scale(),
-                    .skipped_steps = session->skipped_steps()},
+                    .loss_scale = training->loss_scale(),
+                    .skipped_steps = training->skipped_steps()},
                    result);
   ++lines;
 }
@@ -305,7 +305,7 @@ void EngineVariant::Parts::start_reporting() {
 }
 
 void EngineVariant::Parts::check_finite() {
-  halted = session->halted_steps();
+  halted = training->halted_steps();
   if (halted == 0) return;
   throw UserError(fmt::format("step {}: the loss or the norm of the gradient is not finite",
                               steps_done - halted + 1),
@@ -345,7 +345,7 @@ void EngineVariant::Parts::keep_mix() {
 // At most, of any thread.
 int64_t EngineVariant::Parts::events_per_step() const {
   int64_t launches = 0;
-  for (const EntryPlan& entry : session->program().plan().entries)
+  for (const EntryPlan& entry : training->program().plan().entries)
     launches += static_cast<int64_t>(entry.steps.size());
   return 8 + launches * config.train.micro + 2 * std::max(config.train.batch, config.loader.tokens);
 }
@@ -353,7 +353,7 @@ int64_t EngineVariant::Parts::events_per_step() const {
 // By site.
 std::map<std::string, std::string> EngineVariant::Parts::ops() const {
   std::map<std::string, std::string> ops;
-  for (const EntryPlan& entry : session->program().plan().entries)
+  for (const EntryPlan& entry : training->program().plan().entries)
     for (const PlanStep& step : entry.steps) ops.emplace(step.site, step.op);
   return ops;
 }
@@ -364,7 +364,7 @@ EngineVariant::EngineVariant(std::string_view config_toml, int64_t epoch)
 EngineVariant::~EngineVariant() = default;
 
 const VariantFacts& EngineVariant::facts() const { return parts_->facts; }
-std::string EngineVariant::state_hash() const { return parts_->session->state_hash(); }
+std::string EngineVariant::state_hash() const { return parts_->training->state_hash(); }
 
 int64_t EngineVariant::measured_bytes() const {
   if (parts_->device_bytes) return *parts_->device_bytes;
@@ -402,7 +402,7 @@ Block EngineVariant::run(int64_t steps, StepKind kind) {
     else if (kind != StepKind::kLoad)
       p.step(batch, mode);
   }
-  p.session->synchronize();  // a device has then done all that the block gave it
+  p.training->synchronize();  // a device has then done all that the block gave it
   if (loads) p.loader->wait_until_full();
   const Block block = clock.finish();
   if (!p.backend->is_host() && !p.device_bytes) p.device_bytes = measured_bytes();
@@ -422,7 +422,7 @@ StepTimeline EngineVariant::timeline(int64_t steps) {
       batch = &p.loader->next();
     }
     p.step(*batch, RunMode::kNormal);
-    p.session->synchronize();  // the picture of a step has what a device did for it
+    p.training->synchronize();  // the picture of a step has what a device did for it
     window.end_ns = now_ns();
     return window;
   };

@@ -13,7 +13,7 @@
 #include "ridge/graph/ops/source.h"
 #include "ridge/run/backends.h"
 #include "ridge/run/compare.h"
-#include "ridge/train/session.h"
+#include "ridge/train/training_run.h"
 #include "tests/backend/cuda_engine/simulated_gpu.h"
 #include "tests/support/case_builder.h"
 #include "tests/support/scale.h"
@@ -113,14 +113,14 @@ Trained train_on(Backend& backend, const TrainConfig& config, bool pads = true) 
   for (const Graph& graph : compiled.graphs.entries) trained.padded += head_paddings(graph).size();
   data::Loader loader(
       *task.train_data, batch_plan(config), config.loader, {}, batch_memory(backend));
-  Session session(task, config, backend, options);
+  TrainingRun run(task, config, backend, options);
   const data::Batch* batch = nullptr;
   for (int64_t step = 0; step < config.train.steps; ++step) {
     batch = &loader.next();
-    trained.losses.push_back(session.train_step(*batch, step, config.train.steps).loss);
+    trained.losses.push_back(run.train_step(*batch, step, config.train.steps).loss);
   }
   StepResult sums;
-  session.evaluate(*batch, sums);
+  run.evaluate(*batch, sums);
   trained.eval_loss = sums.loss;
   trained.correct = sums.correct;
   return trained;

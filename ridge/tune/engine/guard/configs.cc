@@ -61,7 +61,7 @@ class Guarding {
   GuardReport whole(const TrainConfig& candidate) { return run(candidate, guard); }
   GuardReport steps(const TrainConfig& candidate) { return run(candidate, guard_steps); }
   std::vector<std::string> low_modules_of(const TrainConfig& candidate) {
-    return SessionVariant(candidate, options_of(candidate)).low_modules();
+    return TrainingVariant(candidate, options_of(candidate)).low_modules();
   }
 
  private:
@@ -73,20 +73,20 @@ class Guarding {
   TrainConfig oracle() const {
     TrainConfig oracle = oracle_config(config_);
     const std::optional<int64_t> free = free_device_memory(config_.train.device);
-    const int64_t planned = reference_.session().program().plan().total_bytes();
+    const int64_t planned = reference_.run().program().plan().total_bytes();
     if (free && *free < kOracleRoom * planned && can_use_micro_batches(config_, task_))
       oracle.train.micro = std::min(oracle.train.batch, kOracleParts * oracle.train.micro);
     return oracle;
   }
   // Each with the kernels that it would run with.
-  SessionVariantOptions options_of(const TrainConfig& config) {
-    SessionVariantOptions options;
+  TrainingVariantOptions options_of(const TrainConfig& config) {
+    TrainingVariantOptions options;
     options.total_steps = steps_of_run();
     options.choose = tuning_.choose(kernels_of(config));
     return options;
   }
   GuardReport run(const TrainConfig& config, const auto& test) {
-    SessionVariant candidate(config, options_of(config));
+    TrainingVariant candidate(config, options_of(config));
     const GuardData data{.dataset = task_.train_data.get(), .plan = batch_plan(config_)};
     return test(
         {.reference = reference_, .candidate = candidate, .oracle = oracle_}, data, guard_options_);
@@ -95,7 +95,7 @@ class Guarding {
   TrainConfig config_;
   Task task_;
   Tuning tuning_;
-  SessionVariant reference_, oracle_;
+  TrainingVariant reference_, oracle_;
   GuardOptions guard_options_;
 };
 

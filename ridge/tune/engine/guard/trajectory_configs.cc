@@ -4,7 +4,7 @@
 
 #include "ridge/data/batch_planner.h"
 #include "ridge/run/tuning.h"
-#include "ridge/train/session.h"
+#include "ridge/train/training_run.h"
 #include "ridge/tune/engine/guard/trajectory.h"
 
 namespace ridge {
@@ -35,13 +35,13 @@ class HeldOut {
                 {}),
         most_(most) {}
 
-  double loss(Session& session) {
+  double loss(TrainingRun& run) {
     loader_.seek({});
     StepResult sums;
     for (int64_t seen = 0; seen < most_;) {
       const data::Batch& batch = loader_.next();
       if (batch.count == 0) break;
-      session.evaluate(batch, sums);
+      run.evaluate(batch, sums);
       seen += batch.count;
     }
     return sums.loss / sums.count;
@@ -91,10 +91,10 @@ Extent extent_of(const TrainConfig& reference,
   return extent;
 }
 
-SessionVariantOptions options_of(const TrainConfig& config,
-                                 const data::Dataset& data,
-                                 Tuning& tuning) {
-  SessionVariantOptions options;
+TrainingVariantOptions options_of(const TrainConfig& config,
+                                  const data::Dataset& data,
+                                  Tuning& tuning) {
+  TrainingVariantOptions options;
   options.total_steps = std::max<int64_t>(1, total_steps(config, data));
   options.choose = tuning.choose(kernels_of(config));
   return options;
@@ -119,16 +119,15 @@ GuardAnswer guard_trajectory_configs(const GuardRequest& request) {
     reference.train.eval_batch = candidate.train.eval_batch =
         eval_batch(reference, *task.eval_data);
   Tuning tuning(reference.train.device, false);
-  SessionVariant before(reference, options_of(reference, *task.train_data, tuning));
-  SessionVariant after(candidate, options_of(candidate, *task.train_data, tuning));
+  TrainingVariant before(reference, options_of(reference, *task.train_data, tuning));
+  TrainingVariant after(candidate, options_of(candidate, *task.train_data, tuning));
   std::unique_ptr<HeldOut> held_out;
   if (task.eval_data != nullptr)
     held_out = std::make_unique<HeldOut>(
         *task.eval_data, reference, std::max(kLeastHeldOut, extent.samples / kHeldOutShare));
-  const auto side = [&](SessionVariant& variant, const TrainConfig& config) {
+  const auto side = [&](TrainingVariant& variant, const TrainConfig& config) {
     TrajectorySide result{.variant = variant, .plan = batch_plan(config)};
-    if (held_out)
-      result.held_out = [&variant, &held_out] { return held_out->loss(variant.session()); };
+    if (held_out) result.held_out = [&variant, &held_out] { return held_out->loss(variant.run()); };
     return result;
   };
   const GuardReport report = guard_trajectory(

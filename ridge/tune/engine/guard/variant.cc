@@ -14,7 +14,7 @@ namespace {
 
 ProgramOptions options_of(const TrainConfig& config,
                           const Task& task,
-                          const SessionVariantOptions& options) {
+                          const TrainingVariantOptions& options) {
   ProgramOptions result = options.program ? *options.program : program_options(config, task);
   if (!options.pins.empty()) result.passes.pins = options.pins;
   if (options.choose) result.plan.choose = options.choose;
@@ -77,7 +77,7 @@ void restore(Variant& variant, const StateSnapshot& snapshot) {
   }
 }
 
-SessionVariant::SessionVariant(TrainConfig config, const SessionVariantOptions& options)
+TrainingVariant::TrainingVariant(TrainConfig config, const TrainingVariantOptions& options)
     : config_(std::move(config)),
       total_steps_(options.total_steps),
       task_(open_task(config_)),
@@ -91,39 +91,39 @@ SessionVariant::SessionVariant(TrainConfig config, const SessionVariantOptions& 
   if (config_.model.dtype == DType::kF32)
     precision_ = {program.passes.precision, program.passes.tf32};
   pins_ = program.passes.pins;
-  session_ = std::make_unique<Session>(task_, config_, *backend_, program, std::move(graphs));
-  const Plan& plan = session_->program().plan();
+  run_ = std::make_unique<TrainingRun>(task_, config_, *backend_, program, std::move(graphs));
+  const Plan& plan = run_->program().plan();
   for (size_t i = 0; i < plan.state.size(); ++i)
     entries_.push_back({plan.state[i].name, plan.state[i].type, plan.roles[i]});
 }
 
-Tensor SessionVariant::read(const std::string& name) const {
-  return session_->program().state().read(name);
+Tensor TrainingVariant::read(const std::string& name) const {
+  return run_->program().state().read(name);
 }
 
-void SessionVariant::write(const std::string& name, const Tensor& value) {
-  session_->program().state().write(name, value);
+void TrainingVariant::write(const std::string& name, const Tensor& value) {
+  run_->program().state().write(name, value);
 }
 
-double SessionVariant::step(const data::Batch& batch, int64_t step) {
-  return session_->settled_step(batch, step, total_steps_).loss;
+double TrainingVariant::step(const data::Batch& batch, int64_t step) {
+  return run_->settled_step(batch, step, total_steps_).loss;
 }
 
-bool SessionVariant::overflow(const data::Batch& batch, int64_t step) {
-  if (session_->loss_scale() == 0) return false;
+bool TrainingVariant::overflow(const data::Batch& batch, int64_t step) {
+  if (run_->loss_scale() == 0) return false;
   Tensor most = read(std::string(nn::kLossScale));
   most.set(0, nn::kMostLossScale);
   write(std::string(nn::kLossScale), most);
-  session_->train_step(batch, step, total_steps_);
+  run_->train_step(batch, step, total_steps_);
   return true;
 }
 
-Rounding SessionVariant::precision() const {
+Rounding TrainingVariant::precision() const {
   return low_modules().empty() ? Rounding{} : precision_;
 }
 
 // By what the pass place_casts goes by, whatever it makes of a contraction.
-std::vector<std::string> SessionVariant::low_modules() const {
+std::vector<std::string> TrainingVariant::low_modules() const {
   std::set<std::string> modules;
   if (precision_.is_f32()) return {};
   const bool lowers_attention = !precision_.tf32 && backend_->stores_16_bits();
@@ -131,7 +131,7 @@ std::vector<std::string> SessionVariant::low_modules() const {
     return std::any_of(
         pins_.begin(), pins_.end(), [&](const std::string& pin) { return site.starts_with(pin); });
   };
-  for (const Graph& graph : session_->program().entries())
+  for (const Graph& graph : run_->program().entries())
     for (const auto& node : graph.nodes()) {
       const std::string& site = node->site.name;
       const bool is_attention = node->is<Attention>() || node->is<AttentionGrad>();

@@ -10,7 +10,7 @@
 
 #include "ridge/graph/program_graphs.h"
 #include "ridge/run/evaluate.h"
-#include "ridge/train/session.h"
+#include "ridge/train/training_run.h"
 
 namespace ridge {
 
@@ -58,8 +58,8 @@ Tensor converted(const Tensor& from, DType dtype);
 /// f32 whose elements are rounded.
 Tensor rounded(const Tensor& from, Rounding to);
 
-/// How a SessionVariant is made, beyond its configuration.
-struct SessionVariantOptions {
+/// How a TrainingVariant is made, beyond its configuration.
+struct TrainingVariantOptions {
   int64_t total_steps = 1000;  ///< Of the whole run: what the schedule goes by.
   /// In place of program_options(config); the configuration's precision is then not looked at.
   std::optional<ProgramOptions> program = std::nullopt;
@@ -69,25 +69,25 @@ struct SessionVariantOptions {
   std::function<void(ProgramGraphs&)> edit = nullptr;
 };
 
-/// A Session as a variant. It starts from config.train.seed.
-class SessionVariant : public Variant {
+/// A TrainingRun as a variant. It starts from config.train.seed.
+class TrainingVariant : public Variant {
  public:
-  /// UserError as of open_task, make_backend and Session.
-  explicit SessionVariant(TrainConfig config, const SessionVariantOptions& options = {});
+  /// UserError as of open_task, make_backend and TrainingRun.
+  explicit TrainingVariant(TrainConfig config, const TrainingVariantOptions& options = {});
 
   const std::vector<StateEntry>& entries() const override { return entries_; }
   Tensor read(const std::string& name) const override;
   void write(const std::string& name, const Tensor& value) override;
   double step(const data::Batch& batch, int64_t step) override;
   bool overflow(const data::Batch& batch, int64_t step) override;
-  std::string hash() const override { return session_->state_hash(); }
+  std::string hash() const override { return run_->state_hash(); }
   Rounding precision() const override;
 
   /// Modules, such as "blocks.0.attn", whose contractions are computed in less than f32.
   std::vector<std::string> low_modules() const;
 
-  Session& session() { return *session_; }
-  const Session& session() const { return *session_; }
+  TrainingRun& run() { return *run_; }
+  const TrainingRun& run() const { return *run_; }
 
  private:
   TrainConfig config_;
@@ -96,7 +96,7 @@ class SessionVariant : public Variant {
   std::vector<std::string> pins_;
   Task task_;  ///< Without its data.
   std::unique_ptr<Backend> backend_;
-  std::unique_ptr<Session> session_;
+  std::unique_ptr<TrainingRun> run_;
   std::vector<StateEntry> entries_;
 };
 

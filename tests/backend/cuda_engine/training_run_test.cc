@@ -1,8 +1,8 @@
-// Training sessions with all that one has on a device, captured and staged, with printed kernels
+// Training runs with all that one has on a device, captured and staged, with printed kernels
 // and products of a library. A steady step neither waits nor allocates. Where calls fail in turn, a
 // run ends with the error of that call, or goes on without what it does not need, and leaves
 // nothing.
-#include "ridge/train/session.h"
+#include "ridge/train/training_run.h"
 
 #include <algorithm>
 #include <random>
@@ -35,12 +35,12 @@ class Zeros {
   HostMemory x_, y_;
 };
 
-class CudaSession : public SimulatedGpu {
+class CudaTrainingRun : public SimulatedGpu {
  protected:
-  CudaSession() : blas_(fake_blas()) {
+  CudaTrainingRun() : blas_(fake_blas()) {
     compiler().makes_empty = true;  // or the long form would compute for hours
   }
-  ~CudaSession() override { compiler().makes_empty = false; }
+  ~CudaTrainingRun() override { compiler().makes_empty = false; }
 
   void start(size_t workspace_bytes) {
     fake_.reset();
@@ -100,18 +100,18 @@ void expect_recorded_as_launched(std::vector<std::string> log) {
   }
 }
 
-void CudaSession::expect_steady(const TrainConfig& config, Backend& gpu) {
+void CudaTrainingRun::expect_steady(const TrainConfig& config, Backend& gpu) {
   const bool is_recorded = config.train.capture == Capture::kAuto;
   const Task task = open_task(config);
   const Zeros zeros(gpu);
-  Session session(task, config, gpu, program_options(config, task));
-  const auto run = [&](int64_t from, int64_t to) {
+  TrainingRun run(task, config, gpu, program_options(config, task));
+  const auto take_steps = [&](int64_t from, int64_t to) {
     fake_.clear_log();
     for (int64_t step = from; step < to; ++step)
-      session.run_step(zeros.batch(config.train.batch), step, 100);
+      run.run_step(zeros.batch(config.train.batch), step, 100);
   };
   const auto count = [&](const char* call) { return lines({call}).size(); };
-  run(0, 2);
+  take_steps(0, 2);
   const size_t copies = count("cuMemcpyHtoDAsync_v2"), launches = count("cuLaunchKernel");
   if (is_recorded)
     expect_recorded_as_launched(lines({"cuLaunchKernel",
@@ -121,7 +121,7 @@ void CudaSession::expect_steady(const TrainConfig& config, Backend& gpu) {
                                        "cuStreamEndCapture",
                                        "cuGraphInstantiateWithFlags"}));
   constexpr size_t kSteps = 64;
-  run(2, 2 + kSteps);
+  take_steps(2, 2 + kSteps);
   const std::vector<std::string> allowed = {"cuMemcpyHtoDAsync_v2",
                                             "cuMemcpyDtoDAsync_v2",
                                             "cuMemcpyDtoHAsync_v2",
@@ -147,13 +147,13 @@ void CudaSession::expect_steady(const TrainConfig& config, Backend& gpu) {
   for (const char* call : {"cuEventRecord", "cuStreamWaitEvent"})
     EXPECT_EQ(count(call), 2 * runs + asked) << call;
   // A result that is read is waited for once, for either stream.
-  run(2 + kSteps, 3 + kSteps);
-  session.last_result();
+  take_steps(2 + kSteps, 3 + kSteps);
+  run.last_result();
   EXPECT_EQ(count("cuStreamSynchronize"), 2u);
   EXPECT_EQ(lines(allowed).size(), fake_.log().size());
 }
 
-TEST_F(CudaSession, ASteadyStepNeitherWaitsNorAllocates) {
+TEST_F(CudaTrainingRun, ASteadyStepNeitherWaitsNorAllocates) {
   for (const bool has_library : {false, true})
     for (const TrainConfig& config : configs()) {
       SCOPED_TRACE(fmt::format("{} {} micro {} capture {} library {}",
@@ -171,7 +171,7 @@ TEST_F(CudaSession, ASteadyStepNeitherWaitsNorAllocates) {
 
 // ---- failures ----
 
-class CudaTrainingFails : public CudaSession {
+class CudaTrainingFails : public CudaTrainingRun {
  protected:
   CudaTrainingFails() : config_(small_config("gpt")) {
     config_.train.precision = Precision::kFp16;
@@ -184,14 +184,14 @@ class CudaTrainingFails : public CudaSession {
   void run(int64_t* calls = nullptr) {
     const auto gpu = make_backend_with_blas();
     const Zeros zeros(*gpu);
-    Session session(*task_, config_, *gpu, program_options(config_, *task_));
+    TrainingRun run(*task_, config_, *gpu, program_options(config_, *task_));
     for (int64_t step = 0; step < 3; ++step) {
-      session.run_step(zeros.batch(16), step, 10);
-      if (step == 1) session.last_result();
+      run.run_step(zeros.batch(16), step, 10);
+      if (step == 1) run.last_result();
       StepResult sums;
-      session.evaluate(zeros.batch(task_->sizes.eval.at(0).samples), sums);
+      run.evaluate(zeros.batch(task_->sizes.eval.at(0).samples), sums);
     }
-    session.state_hash();
+    run.state_hash();
     if (calls != nullptr) *calls = fake_.calls();
   }
   /// How many calls fail, if not all of them do.

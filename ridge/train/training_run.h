@@ -23,20 +23,20 @@ struct StepResult {
   bool is_finite() const;
 };
 
-class Session {
+class TrainingRun {
  public:
   /// Compiles, plans and takes the memory; parameters start from config.train.seed. The task and
   /// the backend must outlive it.
-  Session(const Task& task,
-          const TrainConfig& config,
-          Backend& backend,
-          const ProgramOptions& options);
+  TrainingRun(const Task& task,
+              const TrainConfig& config,
+              Backend& backend,
+              const ProgramOptions& options);
   /// Uses `graphs` in place of task.training's: of the same state and entries, rewritten.
-  Session(const Task& task,
-          const TrainConfig& config,
-          Backend& backend,
-          const ProgramOptions& options,
-          ProgramGraphs graphs);
+  TrainingRun(const Task& task,
+              const TrainConfig& config,
+              Backend& backend,
+              const ProgramOptions& options,
+              ProgramGraphs graphs);
 
   Program& program() { return *program_; }
   const Program& program() const { return *program_; }

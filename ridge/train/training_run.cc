@@ -1,4 +1,4 @@
-#include "ridge/train/session.h"
+#include "ridge/train/training_run.h"
 
 #include <algorithm>
 #include <cmath>
@@ -29,17 +29,17 @@ constexpr size_t kCells = 4, kCellBytes = 64;
 
 }  // namespace
 
-Session::Session(const Task& task,
-                 const TrainConfig& config,
-                 Backend& backend,
-                 const ProgramOptions& options)
-    : Session(task, config, backend, options, task.training->program(task.sizes)) {}
+TrainingRun::TrainingRun(const Task& task,
+                         const TrainConfig& config,
+                         Backend& backend,
+                         const ProgramOptions& options)
+    : TrainingRun(task, config, backend, options, task.training->program(task.sizes)) {}
 
-Session::Session(const Task& task,
-                 const TrainConfig& config,
-                 Backend& backend,
-                 const ProgramOptions& options,
-                 ProgramGraphs graphs)
+TrainingRun::TrainingRun(const Task& task,
+                         const TrainConfig& config,
+                         Backend& backend,
+                         const ProgramOptions& options,
+                         ProgramGraphs graphs)
     : task_(task),
       config_(config),
       backend_(backend),
@@ -61,8 +61,8 @@ Session::Session(const Task& task,
   skipped_ = find_slot(program_->plan().state, nn::kSkippedSteps);
 }
 
-std::vector<Session::Entry> Session::make_entries(std::string_view base,
-                                                  const std::vector<nn::BatchSize>& sizes) const {
+std::vector<TrainingRun::Entry> TrainingRun::make_entries(
+    std::string_view base, const std::vector<nn::BatchSize>& sizes) const {
   const nn::SampleTypes& sample = task_.training->model().sample();
   std::vector<Entry> entries;
   for (const nn::BatchSize& size : sizes) {
@@ -75,7 +75,7 @@ std::vector<Session::Entry> Session::make_entries(std::string_view base,
   return entries;
 }
 
-Session::Scalars Session::scalars_of(size_t entry) const {
+TrainingRun::Scalars TrainingRun::scalars_of(size_t entry) const {
   return {.hyper = input_or_none(*program_, entry, "hyper"),
           .loss = output_or_none(*program_, entry, "loss"),
           .grad_norm = output_or_none(*program_, entry, "grad_norm"),
@@ -83,15 +83,16 @@ Session::Scalars Session::scalars_of(size_t entry) const {
           .correct = output_or_none(*program_, entry, "correct")};
 }
 
-const Session::Entry& Session::train_entry(const data::Batch& batch, int64_t samples) const {
+const TrainingRun::Entry& TrainingRun::train_entry(const data::Batch& batch,
+                                                   int64_t samples) const {
   const auto& sizes = accumulates_ ? task_.sizes.micro : task_.sizes.step;
   return train_entries_[nn::fitting_size(sizes, samples, batch.longest)];
 }
 
-void Session::write_data(const Entry& entry,
-                         const data::Batch& batch,
-                         int64_t first,
-                         int64_t step) {
+void TrainingRun::write_data(const Entry& entry,
+                             const data::Batch& batch,
+                             int64_t first,
+                             int64_t step) {
   entry.x.write(*program_, batch.fields[0], first);
   entry.y.write(*program_, batch.fields[1], first);
   if (entry.rng.address == nullptr) return;
@@ -103,7 +104,7 @@ void Session::write_data(const Entry& entry,
 }
 
 // The step with wrong data is known only if each step is waited for.
-void Session::synchronize() const {
+void TrainingRun::synchronize() const {
   try {
     program_->synchronize();
   } catch (const UserError& error) {
@@ -120,14 +121,14 @@ void Session::synchronize() const {
   maybe_skipped_ = nn::kMostUnknownSkips;
 }
 
-double Session::cell(size_t number) const {
+double TrainingRun::cell(size_t number) const {
   const std::byte* const at = cells_.get() + number * kCellBytes;
   return task_.training->accumulate() == DType::kF64
              ? *reinterpret_cast<const double*>(at)
              : static_cast<double>(*reinterpret_cast<const float*>(at));
 }
 
-double Session::state_scalar(const PlanSlot* slot) const {
+double TrainingRun::state_scalar(const PlanSlot* slot) const {
   if (slot == nullptr) return 0;
   program_->read(*slot, cells_.get());
   synchronize();
@@ -135,7 +136,7 @@ double Session::state_scalar(const PlanSlot* slot) const {
 }
 
 // All on their way before the one wait.
-StepResult Session::read_scalars(const Scalars& scalars) {
+StepResult TrainingRun::read_scalars(const Scalars& scalars) {
   const DataSlot slots[kCells] = {scalars.loss, scalars.grad_norm, scalars.correct, scalars.count};
   for (size_t i = 0; i < kCells; ++i)
     if (slots[i].address != nullptr) program_->read(slots[i], cells_.get() + i * kCellBytes);
@@ -144,15 +145,15 @@ StepResult Session::read_scalars(const Scalars& scalars) {
   return {.loss = value(0), .grad_norm = value(1), .correct = value(2), .count = value(3)};
 }
 
-StepResult Session::train_step(const data::Batch& batch,
-                               int64_t step,
-                               int64_t total_steps,
-                               RunMode mode) {
+StepResult TrainingRun::train_step(const data::Batch& batch,
+                                   int64_t step,
+                                   int64_t total_steps,
+                                   RunMode mode) {
   run_step(batch, step, total_steps, mode);
   return last_result();
 }
 
-StepResult Session::last_result() {
+StepResult TrainingRun::last_result() {
   StepResult result = read_scalars(scalars_[last_]);
   // If nothing changed, halted_steps() tells a step that ends a run from a skipped one.
   result.skipped = skipped_ != nullptr && std::isfinite(result.loss) &&
@@ -162,7 +163,7 @@ StepResult Session::last_result() {
 
 // With a loss scale Adam needs the number of steps that were skipped. A device reports it late, or
 // the host would have to wait for each step; once it has waited for whatever reason, it asks.
-void Session::set_hyper(int64_t step, int64_t total_steps) {
+void TrainingRun::set_hyper(int64_t step, int64_t total_steps) {
   if (skipped_ != nullptr &&
       (!backend_.is_asynchronous() || maybe_skipped_ >= nn::kMostUnknownSkips)) {
     known_skipped_ = skipped_steps();
@@ -179,9 +180,12 @@ void Session::set_hyper(int64_t step, int64_t total_steps) {
   ++maybe_skipped_;
 }
 
-int64_t Session::halted_steps() { return static_cast<int64_t>(state_scalar(halted_)); }
+int64_t TrainingRun::halted_steps() { return static_cast<int64_t>(state_scalar(halted_)); }
 
-void Session::run_step(const data::Batch& batch, int64_t step, int64_t total_steps, RunMode mode) {
+void TrainingRun::run_step(const data::Batch& batch,
+                           int64_t step,
+                           int64_t total_steps,
+                           RunMode mode) {
   set_hyper(step, total_steps);
   last_step_ = step;
   if (waiting_from_ < 0) waiting_from_ = step;
@@ -201,7 +205,7 @@ void Session::run_step(const data::Batch& batch, int64_t step, int64_t total_ste
   program_->run(last_, mode);
 }
 
-StepResult Session::settled_step(const data::Batch& batch, int64_t step, int64_t total_steps) {
+StepResult TrainingRun::settled_step(const data::Batch& batch, int64_t step, int64_t total_steps) {
   State& state = program_->state();
   const Tensor skipped = skipped_ == nullptr ? Tensor() : state.read(nn::kSkippedSteps);
   for (;;) {
@@ -211,7 +215,7 @@ StepResult Session::settled_step(const data::Batch& batch, int64_t step, int64_t
   }
 }
 
-void Session::evaluate(const data::Batch& batch, StepResult& sums) {
+void TrainingRun::evaluate(const data::Batch& batch, StepResult& sums) {
   const Entry& entry =
       eval_entries_[nn::fitting_size(task_.sizes.eval, batch.count, batch.longest)];
   write_data(entry, batch, 0, 0);
@@ -222,7 +226,7 @@ void Session::evaluate(const data::Batch& batch, StepResult& sums) {
   sums.count += result.count;
 }
 
-std::string Session::first_not_finite(const data::Batch& batch, int64_t step) {
+std::string TrainingRun::first_not_finite(const data::Batch& batch, int64_t step) {
   int64_t first = 0;
   for (int64_t i = 0; first < batch.count; ++i) {
     const int64_t samples = micro_batch_size(batch.count, config_.train.micro, i);
@@ -239,7 +243,7 @@ std::string Session::first_not_finite(const data::Batch& batch, int64_t step) {
   return program_->first_not_finite(apply_);
 }
 
-std::vector<const PlanSlot*> Session::slots_of(bool with_optimizer) const {
+std::vector<const PlanSlot*> TrainingRun::slots_of(bool with_optimizer) const {
   std::vector<const PlanSlot*> slots;
   const Plan& plan = program_->plan();
   for (size_t i = 0; i < plan.state.size(); ++i) {
@@ -250,7 +254,7 @@ std::vector<const PlanSlot*> Session::slots_of(bool with_optimizer) const {
   return slots;
 }
 
-std::vector<TensorView> Session::tensors(bool with_optimizer) const {
+std::vector<TensorView> TrainingRun::tensors(bool with_optimizer) const {
   std::vector<TensorView> views;
   const State& state = program_->state();
   snapshot_.clear();
@@ -265,7 +269,7 @@ std::vector<TensorView> Session::tensors(bool with_optimizer) const {
   return views;
 }
 
-void Session::restore(const OpenCheckpoint& checkpoint) {
+void TrainingRun::restore(const OpenCheckpoint& checkpoint) {
   const auto slots = slots_of(true);
   // All is compared before anything is written.
   for (const auto& entry : checkpoint.tensors()) {
@@ -292,7 +296,7 @@ void Session::restore(const OpenCheckpoint& checkpoint) {
   for (size_t i = 0; i < slots.size(); ++i) program_->state().write(slots[i]->name, read[i]);
 }
 
-void Session::load_parameters(const std::string& path) {
+void TrainingRun::load_parameters(const std::string& path) {
   const SafetensorsFile file(path);
   const auto slots = slots_of(false);
   std::vector<Tensor> read;
@@ -303,7 +307,7 @@ void Session::load_parameters(const std::string& path) {
   for (size_t i = 0; i < slots.size(); ++i) program_->state().write(slots[i]->name, read[i]);
 }
 
-std::string Session::state_hash() const {
+std::string TrainingRun::state_hash() const {
   Checksum sum;
   for (const TensorView& view : tensors(true)) {
     const std::string name = fmt::format("{} {}\n", view.name, to_string(view.type));
