@@ -87,10 +87,8 @@ ProgramFacts inspect_program(const TrainConfig& config, Tuning& tuning) {
   }
   for (const data::FieldType& field : facts.task.train_data->fields())
     facts.batch_bytes += field.bytes() * config.train.batch;
-  facts.batch =
-      analyze_batch(*facts.task.training->micro_source(),
-                    {{"B", micro_batch_size(config.train.batch, facts.config.train.micro, 0)}},
-                    "B");
+  facts.batch = facts.task.training->batch_report(
+      micro_batch_size(config.train.batch, facts.config.train.micro, 0));
   if (config.train.memory_limit > 0 && facts.batch.separable)
     facts.largest_micro_batch =
         largest_micro_batch(facts.config, facts.task, *backend, config.train.memory_limit << 20);

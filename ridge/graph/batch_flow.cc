@@ -1,7 +1,6 @@
 #include "ridge/graph/batch_flow.h"
 
 #include "ridge/graph/graph.h"
-#include "ridge/graph/model_source.h"
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/shape.h"
 #include "ridge/graph/ops/source.h"
@@ -209,17 +208,12 @@ bool same_structure(const Graph& a, const Graph& b) {
 
 BatchReport analyze_batch(const Graph& graph) { return BatchAnalysis(graph, nullptr).run(); }
 
-BatchReport analyze_batch(const ModelSource& source,
-                          const Binding& binding,
-                          const std::string& dim) {
-  const Graph graph = source.bind(binding);
-  Binding doubled = binding;
-  doubled[dim] *= 2;
-  const Graph twin = source.bind(doubled);
+BatchReport analyze_batch(FunctionRef<Graph(int64_t)> build, int64_t batch) {
+  const Graph graph = build(batch), twin = build(2 * batch);
   if (same_structure(graph, twin)) return BatchAnalysis(graph, &twin).run();
   BatchReport report;
   report.separable = false;
-  report.reason = fmt::format("the graph has another structure when '{}' is doubled", dim);
+  report.reason = "the graph has another structure when the batch is doubled";
   return report;
 }
 

@@ -4,18 +4,17 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "ridge/base/function_ref.h"
 #include "ridge/base/type.h"
 
 namespace ridge {
 
 class Graph;
 struct Node;
-class ModelSource;
 
 struct BatchFlow {
   enum class Kind : uint8_t {
@@ -66,10 +65,8 @@ struct BatchReport {
 /// cannot show all (see below): a constant made from the batch size goes unnoticed.
 BatchReport analyze_batch(const Graph& graph);
 
-/// The same for the graph of `source`, which is also built with twice the size of dimension `dim`:
-/// the values that change with it are those that depend on the batch size.
-BatchReport analyze_batch(const ModelSource& source,
-                          const std::map<std::string, int64_t>& binding,
-                          const std::string& dim);
+/// The same for the graph that `build` makes for `batch` samples, and also for twice as many: the
+/// values that change with them are those that depend on the batch size.
+BatchReport analyze_batch(FunctionRef<Graph(int64_t)> build, int64_t batch);
 
 }  // namespace ridge

@@ -151,17 +151,6 @@ std::optional<LossScale> loss_scale_in(Graph& graph, const LossScaleOptions& opt
   return LossScale(graph, dtype);
 }
 
-class MicroSource final : public ModelSource {
- public:
-  explicit MicroSource(Training training) : training_(std::move(training)) {}
-  std::vector<std::string> dims() const override { return {"B"}; }
-
- private:
-  Graph build(const Binding& binding) const override { return training_.micro(binding.at("B")); }
-
-  Training training_;
-};
-
 Graph batch_graph(std::string name, BatchSize batch) {
   check(batch.samples >= 1, "training: a batch must have at least 1 sample; got {}", batch.samples);
   check(batch.length >= 0, "training: samples cannot be cut to {} items", batch.length);
@@ -329,8 +318,8 @@ Graph Training::logits(BatchSize batch, std::string name) const {
   return graph;
 }
 
-std::unique_ptr<ModelSource> Training::micro_source() const {
-  return std::make_unique<MicroSource>(*this);
+BatchReport Training::batch_report(int64_t batch) const {
+  return analyze_batch([this](int64_t samples) { return micro(samples); }, batch);
 }
 
 std::vector<StateEntry> Training::state(bool accumulates) const {

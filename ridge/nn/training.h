@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "ridge/base/tensor.h"
-#include "ridge/graph/model_source.h"
+#include "ridge/graph/batch_flow.h"
 #include "ridge/graph/program_graphs.h"
 #include "ridge/nn/loss_scale.h"
 #include "ridge/nn/model.h"
@@ -98,8 +98,8 @@ class Training {
   /// Output "logits" (B, outputs) or (B, T, vocab), in evaluation mode; "x" is the only data.
   Graph logits(BatchSize batch, std::string name = "logits") const;
 
-  /// micro as a function of "B": what analyze_batch needs to prove that micro-batches add up.
-  std::unique_ptr<ModelSource> micro_source() const;
+  /// Whether micro-batches add up: analyze_batch() over micro.
+  BatchReport batch_report(int64_t batch) const;
 
   /// The state of a program with or without gradient buffers and sums.
   std::vector<StateEntry> state(bool accumulates) const;

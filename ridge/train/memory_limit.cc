@@ -5,7 +5,6 @@
 #include <optional>
 
 #include "ridge/compile/live_ranges.h"
-#include "ridge/graph/batch_flow.h"
 #include "ridge/graph/summary.h"
 #include "ridge/run/program.h"
 
@@ -220,8 +219,7 @@ std::string apply_memory_limit(TrainConfig& config, Task& task, Backend& backend
   const LimitSolver solver(config, task, backend);
   const RunOptions& asked = config.train;
   if (solver.fits(solver.plan(asked.micro, asked.loss_chunks, false, true))) return {};
-  const BatchReport report =
-      analyze_batch(*task.training->micro_source(), {{"B", config.train.batch}}, "B");
+  const BatchReport report = task.training->batch_report(config.train.batch);
   Way least;
   std::optional<Way> way = solver.solve(report.separable, least);
   if (!way) fail(config, least, report);
@@ -241,7 +239,7 @@ std::string apply_memory_limit(TrainConfig& config, Task& task, Backend& backend
 }
 
 bool can_use_micro_batches(const TrainConfig& config, const Task& task) {
-  return analyze_batch(*task.training->micro_source(), {{"B", config.train.batch}}, "B").separable;
+  return task.training->batch_report(config.train.batch).separable;
 }
 
 std::optional<int64_t> fewest_micro_batches(const TrainConfig& config,

@@ -145,8 +145,7 @@ TEST_P(MicroBatches, AddUpToTheWholeBatch) {
 }
 
 TEST_P(MicroBatches, AreProvenSeparable) {
-  const BatchReport report =
-      analyze_batch(*make_training(GetParam()).micro_source(), {{"B", 5}}, "B");
+  const BatchReport report = make_training(GetParam()).batch_report(5);
   EXPECT_TRUE(report.separable) << report.reason;
 }
 
@@ -159,8 +158,7 @@ INSTANTIATE_TEST_SUITE_P(Models,
                          });
 
 TEST(Training, BatchNormIsNotSeparable) {
-  const BatchReport report =
-      analyze_batch(*make_training(cnn(true)).micro_source(), {{"B", 5}}, "B");
+  const BatchReport report = make_training(cnn(true)).batch_report(5);
   EXPECT_FALSE(report.separable);
   EXPECT_NE(report.reason.find("the statistics run over the batch"), std::string::npos)
       << report.reason;

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include "ridge/graph/autodiff.h"
-#include "ridge/graph/model_source.h"
 #include "ridge/graph/ops/activation.h"
 #include "ridge/graph/ops/attention.h"
 #include "ridge/graph/ops/batch_norm.h"
@@ -30,20 +29,21 @@ namespace {
 
 using Kind = BatchFlow::Kind;
 
-// A model with one dimension "B", built by a function.
-class Model final : public ModelSource {
+// A model of any batch, built by a function.
+class Model {
  public:
   using Build = std::function<void(Graph&, int64_t batch)>;
   explicit Model(Build build) : build_(std::move(build)) {}
-  std::vector<std::string> dims() const override { return {"B"}; }
-  BatchReport report(int64_t batch = 4) const { return analyze_batch(*this, {{"B", batch}}, "B"); }
+  BatchReport report(int64_t batch = 4) const {
+    return analyze_batch([this](int64_t samples) { return graph(samples); }, batch);
+  }
+  Graph graph(int64_t batch) const {
+    Graph made;
+    build_(made, batch);
+    return made;
+  }
 
  private:
-  Graph build(const Binding& binding) const override {
-    Graph graph;
-    build_(graph, binding.at("B"));
-    return graph;
-  }
   Build build_;
 };
 
@@ -111,7 +111,7 @@ Tensor join(const Tensor& a, const Tensor& b, const BatchFlow& flow) {
 int check_claims(const Model& model) {
   const auto ref = make_backend("ref");
   const BatchReport report = model.report();
-  const Graph whole = model.bind({{"B", 4}}), half = model.bind({{"B", 2}});
+  const Graph whole = model.graph(4), half = model.graph(2);
   const NamedTensors all = run_part(whole, 0, *ref);
   const NamedTensors first = run_part(half, 0, *ref), second = run_part(half, 2, *ref);
   int separable = 0;
@@ -354,7 +354,7 @@ TEST(BatchFlow, ClaimsHoldOnRandomModels) {
     const Model model(
         [seed](Graph& g, int64_t b) { random_model(g, b, static_cast<uint64_t>(seed)); });
     separable += check_claims(model);
-    outputs += static_cast<int>(model.bind({{"B", 4}}).outputs().size());
+    outputs += static_cast<int>(model.graph(4).outputs().size());
   }
   // The analysis must neither refuse everything nor accept everything.
   EXPECT_GT(separable, outputs / 3);
