@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "ridge/base/type.h"
 
@@ -55,5 +57,7 @@ class Tensor {
   TensorType type_;
   std::unique_ptr<std::byte, Free> storage_;
 };
+
+using NamedTensors = std::map<std::string, Tensor>;
 
 }  // namespace ridge

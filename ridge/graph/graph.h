@@ -4,7 +4,6 @@
 // of their bodies.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -14,6 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "ridge/graph/data_spec.h"
 #include "ridge/graph/op.h"
 #include "ridge/graph/site.h"
 
@@ -64,9 +64,6 @@ struct Output {
   Value value;
   std::string updates;
 };
-
-/// Sizes of named dimensions, such as {"B", 64}: what a ModelSource built the graph for.
-using Binding = std::map<std::string, int64_t>;
 
 class Graph {
  public:

@@ -2,21 +2,82 @@
 
 #include <algorithm>
 
-namespace ridge {
+#include "ridge/graph/ops/source.h"
 
-Graph ModelSource::bind(const Binding& binding) const {
+namespace ridge {
+namespace {
+
+// The named dimensions of all data, each with the least of its largest sizes.
+std::vector<Dim> named_dims(const std::vector<DataSpec>& data) {
+  std::vector<Dim> named;
+  for (const DataSpec& spec : data)
+    for (const Dim& dim : spec.dims) {
+      if (dim.name.empty()) continue;
+      const auto known = std::find_if(
+          named.begin(), named.end(), [&](const Dim& each) { return each.name == dim.name; });
+      if (known == named.end())
+        named.push_back(dim);
+      else if (dim.size > 0)
+        known->size = known->size > 0 ? std::min(known->size, dim.size) : dim.size;
+    }
+  return named;
+}
+
+void check_datum(const std::vector<DataSpec>& known,
+                 const std::string& name,
+                 const TensorType& type,
+                 const Binding& binding) {
+  const auto spec = std::find_if(
+      known.begin(), known.end(), [&](const DataSpec& each) { return each.name == name; });
+  check_internal(spec != known.end(), "a model source does not say that its graph has '{}'", name);
+  check_internal(type == bound_type(*spec, binding),
+                 "a model source says {}, but its graph has {}",
+                 to_string(*spec),
+                 to_string(type));
+}
+
+// Callers rely on what a source says of its graphs.
+void check_graph(const Graph& graph, const ModelSource& source, const ProgramGraphs& program) {
+  for (const Node* node : graph.inputs()) {
+    const std::string& name = node->op_as<Input>().input_name;
+    const auto is_named = [&](const StateEntry& entry) { return entry.name == name; };
+    if (std::none_of(program.state.begin(), program.state.end(), is_named))
+      check_datum(source.inputs(), name, node->outputs[0], graph.binding());
+  }
+  for (const Output& output : graph.outputs())
+    if (output.updates.empty())
+      check_datum(source.outputs(), output.name, output.value.type(), graph.binding());
+}
+
+}  // namespace
+
+std::vector<std::string> ModelSource::dims() const {
+  std::vector<std::string> names;
+  for (const Dim& dim : named_dims(inputs())) names.push_back(dim.name);
+  return names;
+}
+
+ProgramGraphs ModelSource::bind(const Binding& binding) const {
   const std::vector<std::string> known = dims();
-  for (const auto& [name, size] : binding) {
+  for (const auto& [name, size] : binding)
     if (std::find(known.begin(), known.end(), name) == known.end())
       throw UserError(fmt::format("the model has no dimension '{}'", name),
                       did_you_mean(name, known));
-    check(size >= 1, "dimension '{}' must be at least 1; got {}", name, size);
+  for (const Dim& dim : named_dims(inputs())) {
+    const auto given = binding.find(dim.name);
+    check(given != binding.end(), "the model needs a size for dimension '{}'", dim.name);
+    check(given->second >= 1, "dimension '{}' must be at least 1; got {}", dim.name, given->second);
+    check(dim.size == 0 || given->second <= dim.size,
+          "dimension '{}' must be at most {}; got {}",
+          dim.name,
+          dim.size,
+          given->second);
   }
-  for (const std::string& name : known)
-    check(binding.contains(name), "the model needs a size for dimension '{}'", name);
-  Graph graph = build(binding);
-  graph.set_binding(binding);
-  return graph;
+  ProgramGraphs graphs{.state = state(), .entries = {}};
+  graphs.entries.push_back(build(binding));
+  graphs.entries[0].set_binding(binding);
+  check_graph(graphs.entries[0], *this, graphs);
+  return graphs;
 }
 
 }  // namespace ridge

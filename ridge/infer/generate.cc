@@ -9,6 +9,7 @@
 #include "ridge/base/hash.h"
 #include "ridge/base/philox.h"
 #include "ridge/infer/weights.h"
+#include "ridge/nn/logits_source.h"
 
 namespace ridge {
 namespace {
@@ -65,11 +66,9 @@ void generate(const GenerateRequest& request,
   const auto backend = open_backend(request.config.train.device, observer);
   const int64_t length = request.config.data.context;
   const TensorType tokens{DType::kI64, {length}};
-  const nn::Training training(nn::make_model(request.config.model, {tokens, tokens}),
-                              request.config.optimizer);
-  std::vector<Graph> entries;
-  entries.push_back(training.logits(1));
-  ProgramGraphs graphs = inference_program(training, std::move(entries));
+  const nn::LogitsSource source(nn::Training(nn::make_model(request.config.model, {tokens, tokens}),
+                                             request.config.optimizer));
+  ProgramGraphs graphs = source.bind({{"B", 1}, {"T", length}});
   State state(*backend);
   load_weights(state, graphs.state, request.config, request.weights, observer);
   Program program(std::move(graphs), state, inference_options());

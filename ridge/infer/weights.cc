@@ -49,15 +49,6 @@ OpenCheckpoint best_or_newest(const std::string& out, TrainObserver& observer) {
 
 }  // namespace
 
-ProgramGraphs inference_program(const nn::Training& training, std::vector<Graph> entries) {
-  ProgramGraphs graphs;
-  for (StateEntry& entry : training.state(false))
-    if (entry.role == StateRole::kParameter || entry.role == StateRole::kStatistic)
-      graphs.state.push_back(std::move(entry));
-  graphs.entries = std::move(entries);
-  return graphs;
-}
-
 ProgramOptions inference_options() {
   ProgramOptions options;
   options.plan.packs = true;

@@ -1,4 +1,4 @@
-// The weights of a trained model, and a program over them that changes nothing.
+// The weights of a trained model, for programs that change nothing.
 #pragma once
 
 #include <memory>
@@ -7,17 +7,12 @@
 #include <vector>
 
 #include "ridge/config/config.h"
-#include "ridge/nn/training.h"
 #include "ridge/run/observer.h"
 #include "ridge/run/program.h"
 
 namespace ridge {
 
-/// The entries `entries` over the parameters and statistics of `training` alone: no gradient and
-/// no moment takes memory.
-ProgramGraphs inference_program(const nn::Training& training, std::vector<Graph> entries);
-
-/// The options of such a program: its weights do not change, so that kernels may have them packed.
+/// The options of a program that only reads its weights: kernels may have them packed.
 ProgramOptions inference_options();
 
 /// Adds `entries` to `state` with the values of a file, and returns the path of the weights that it

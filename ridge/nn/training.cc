@@ -322,14 +322,19 @@ BatchReport Training::batch_report(int64_t batch) const {
   return analyze_batch([this](int64_t samples) { return micro(samples); }, batch);
 }
 
-std::vector<StateEntry> Training::state(bool accumulates) const {
-  const DType dtype = accumulate();
+std::vector<StateEntry> Training::model_state() const {
   std::vector<StateEntry> entries;
   for (const ParameterSpec& spec : parameters_)
     entries.push_back({spec.name, spec.type, StateRole::kParameter, spec.init});
   for (const StatisticSpec& spec : statistics_)
     entries.push_back(
         {spec.name, spec.type, StateRole::kStatistic, Initializer::constant(spec.initial)});
+  return entries;
+}
+
+std::vector<StateEntry> Training::state(bool accumulates) const {
+  const DType dtype = accumulate();
+  std::vector<StateEntry> entries = model_state();
   for (const ParameterSpec& spec : parameters_)
     for (const std::string& name : moment_names(optimizer_, spec.name))
       entries.push_back({name, {dtype, spec.type.shape}, StateRole::kOptimizer});

@@ -101,7 +101,9 @@ class Training {
   /// Whether micro-batches add up: analyze_batch() over micro.
   BatchReport batch_report(int64_t batch) const;
 
-  /// The state of a program with or without gradient buffers and sums.
+  /// Parameters and statistics: the state of a program that only evaluates.
+  std::vector<StateEntry> model_state() const;
+  /// The state of a program that trains, with or without gradient buffers and sums.
   std::vector<StateEntry> state(bool accumulates) const;
   /// The state and the graphs, named by entry_name("micro"), "apply", "step", "eval", "logits".
   ProgramGraphs program(const ProgramSizes& sizes) const;

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <functional>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -12,8 +11,6 @@
 #include "ridge/graph/graph.h"
 
 namespace ridge {
-
-using NamedTensors = std::map<std::string, Tensor>;
 
 /// Id of the candidate to use for a node.
 using ChooseKernel = std::function<size_t(const Node&, const std::vector<Choice>&)>;

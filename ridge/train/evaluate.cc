@@ -21,7 +21,7 @@ EvalResult evaluate_model(const TrainConfig& config,
   std::vector<Graph> entries;
   for (const nn::BatchSize& size : sizes)
     entries.push_back(task.training->evaluation(size, nn::entry_name("eval", sizes, size)));
-  ProgramGraphs graphs = inference_program(*task.training, std::move(entries));
+  ProgramGraphs graphs{.state = task.training->model_state(), .entries = std::move(entries)};
   State state(*backend);
   EvalResult result;
   result.model = name_of(config.model.kind);

@@ -92,25 +92,41 @@ TEST(Verify, FindsWhatIsNotLegal) {
 // A model of one product, whose batch and width are named dimensions.
 class Line final : public ModelSource {
  public:
-  std::vector<std::string> dims() const override { return {"batch", "width"}; }
+  std::vector<DataSpec> inputs() const override {
+    return {{"x", DType::kF32, {{"batch", 9}, "width"}}, {"more", DType::kI64, {"batch", 2}}};
+  }
+  std::vector<DataSpec> outputs() const override { return {{"y", DType::kF32, {"batch", 3}}}; }
+  std::vector<StateEntry> state() const override { return {{"bias", {DType::kF32, {3}}}}; }
 
  private:
   Graph build(const Binding& binding) const override {
     Graph graph("line");
     const Value x = input(graph, "x", {DType::kF32, {binding.at("batch"), binding.at("width")}}, 0);
-    const Value w = input(graph, "w", {DType::kF32, {binding.at("width"), 3}});
-    graph.add_output("y", matmul(x, w));
+    const Value w = constant(graph, {DType::kF32, {binding.at("width"), 3}}, 0.5);
+    input(graph, "more", {DType::kI64, {binding.at("batch"), 2}}, 0);
+    graph.add_output("y", matmul(x, w) + input(graph, "bias", {DType::kF32, {3}}));
     return graph;
   }
 };
 
 TEST(ModelSource, AnotherSizeIsAnotherBinding) {
   const Line line;
-  EXPECT_EQ(to_string(line.bind({{"batch", 4}, {"width", 5}}).outputs()[0].value.type()),
-            "f32[4,3]");
-  const Graph graph = line.bind({{"batch", 7}, {"width", 5}});
-  EXPECT_EQ(to_string(graph.outputs()[0].value.type()), "f32[7,3]");
-  EXPECT_EQ(parse_graph(print(graph)).binding(), (Binding{{"batch", 7}, {"width", 5}}));
+  EXPECT_EQ(line.dims(), (std::vector<std::string>{"batch", "width"}));
+  const auto y = [](const ProgramGraphs& graphs) {
+    return to_string(graphs.entries.at(0).outputs()[0].value.type());
+  };
+  EXPECT_EQ(y(line.bind({{"batch", 4}, {"width", 5}})), "f32[4,3]");
+  const ProgramGraphs graphs = line.bind({{"batch", 7}, {"width", 5}});
+  EXPECT_EQ(y(graphs), "f32[7,3]");
+  ASSERT_EQ(graphs.state.size(), 1u);
+  EXPECT_EQ(graphs.state[0].name, "bias");
+  EXPECT_EQ(parse_graph(print(graphs.entries[0])).binding(), (Binding{{"batch", 7}, {"width", 5}}));
+}
+
+TEST(ModelSource, SaysWhatItTakes) {
+  EXPECT_EQ(to_string(Line().inputs()[0]), "x f32[batch<=9,width]");
+  EXPECT_EQ(to_string(Line().inputs()[1]), "more i64[batch,2]");
+  EXPECT_EQ(to_string(DataSpec{"loss", DType::kF64, {}}), "loss f64[]");
 }
 
 TEST(ModelSource, NamesWhatIsWrongWithABinding) {
@@ -121,6 +137,7 @@ TEST(ModelSource, NamesWhatIsWrongWithABinding) {
   EXPECT_EQ(error_of({{"batch", 4}, {"widht", 5}}),
             "the model has no dimension 'widht'; did you mean 'width'?");
   EXPECT_EQ(error_of({{"batch", 0}, {"width", 5}}), "dimension 'batch' must be at least 1; got 0");
+  EXPECT_EQ(error_of({{"batch", 10}, {"width", 5}}), "dimension 'batch' must be at most 9; got 10");
 }
 
 }  // namespace

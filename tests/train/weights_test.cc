@@ -8,6 +8,7 @@
 
 #include "ridge/backend/cpu/cpu_backend.h"
 #include "ridge/io/safetensors.h"
+#include "ridge/nn/logits_source.h"
 #include "tests/support/errors.h"
 #include "tests/support/lazy_backend.h"
 #include "tests/support/temp_folder.h"
@@ -25,9 +26,7 @@ nn::Training small_model() {
 }
 
 ProgramGraphs logits_of(const nn::Training& training) {
-  std::vector<Graph> entries;
-  entries.push_back(training.logits(4));
-  return inference_program(training, std::move(entries));
+  return nn::LogitsSource(training).bind({{"B", 4}});
 }
 
 Tensor run(Program& program) {
