@@ -61,9 +61,17 @@ CompiledProgram compile_program(ProgramGraphs graphs,
 }
 
 Program::Program(ProgramGraphs graphs, State& state, const ProgramOptions& options)
+    : Program(std::make_shared<const CompiledProgram>(
+                  compile_program(std::move(graphs), state.backend(), options)),
+              state,
+              options) {}
+
+Program::Program(std::shared_ptr<const CompiledProgram> compiled,
+                 State& state,
+                 const ProgramOptions& options)
     : state_(state),
       backend_(state.backend()),
-      compiled_(compile_program(std::move(graphs), backend_, options)),
+      compiled_(std::move(compiled)),
       capture_(options.capture),
       stream_(backend_.make_stream()) {
   if (capture_ == Capture::kOn && !backend_.can_record())
@@ -112,7 +120,7 @@ void Program::bind_state() {
   for (const Graph& graph : entries())
     for (const Output& output : graph.outputs())
       if (state_.has(output.updates)) (void)state_.writable(output.updates);
-  buffers_ = state_.declare(compiled_.graphs.state);
+  buffers_ = state_.declare(compiled_->graphs.state);
   for (const Graph& graph : entries()) {
     std::vector<StateBuffer*>& updated = updates_.emplace_back();
     for (const Output& output : graph.outputs())

@@ -80,14 +80,19 @@ class Program {
   /// need of it. UserError when the device cannot run the graphs or has not the memory, or where
   /// the state has something else under one of the names.
   Program(ProgramGraphs graphs, State& state, const ProgramOptions& options = {});
+  /// The same of what was compiled for that backend before: with memory of its own, so that several
+  /// threads can run it at once. Programs of one compilation are made one after the other.
+  Program(std::shared_ptr<const CompiledProgram> compiled,
+          State& state,
+          const ProgramOptions& options = {});
   ~Program();
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
-  const Plan& plan() const { return compiled_.plan; }
-  const std::vector<Graph>& entries() const { return compiled_.graphs.entries; }
+  const Plan& plan() const { return compiled_->plan; }
+  const std::vector<Graph>& entries() const { return compiled_->graphs.entries; }
   /// One a pass and entry.
-  const std::vector<PassReport>& passes() const { return compiled_.passes; }
+  const std::vector<PassReport>& passes() const { return compiled_->passes; }
   /// Waits for all that was queued: the state is not for use while an entry runs.
   State& state() {
     synchronize();
@@ -169,7 +174,7 @@ class Program {
 
   State& state_;
   Backend& backend_;
-  CompiledProgram compiled_;
+  std::shared_ptr<const CompiledProgram> compiled_;
   std::vector<std::shared_ptr<StateBuffer>> buffers_;  ///< By plan().state.
   std::vector<std::vector<StateBuffer*>> updates_;     ///< By entry: the buffers that it updates.
   std::vector<Derivation> derivations_;                ///< By plan().derivations.
