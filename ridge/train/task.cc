@@ -4,54 +4,13 @@
 
 #include "ridge/data/batch_planner.h"
 #include "ridge/data/lengths.h"
+#include "ridge/infer/open_model.h"
 #include "ridge/nn/loss.h"
 
 namespace ridge {
 namespace {
 
 static_assert(data::kPadLabel == nn::kIgnoreLabel);
-
-nn::SampleTypes sample_types(const data::Dataset& dataset) {
-  const auto& fields = dataset.fields();
-  check_internal(fields.size() == 2 && fields[0].name == "x" && fields[1].name == "y",
-                 "a data set without fields x and y");
-  return {{fields[0].dtype, fields[0].shape}, {fields[1].dtype, fields[1].shape}};
-}
-
-// An output for each class that the data have, where the file does not say how many.
-void set_outputs(int64_t& outputs, const data::Dataset& dataset, std::string_view key) {
-  const int64_t wanted = dataset.classes() > 0 ? dataset.classes() : 1;
-  if (outputs == 0) outputs = wanted;
-  check(dataset.classes() == 0 || outputs >= wanted,
-        "model.{} is {}, but the data have {} {}",
-        key,
-        outputs,
-        wanted,
-        key == "vocab" ? "tokens" : "classes");
-}
-
-nn::ModelOptions model_options(const TrainConfig& config, const data::Dataset& dataset) {
-  nn::ModelOptions options = config.model;
-  const auto set = [&](int64_t& outputs) { set_outputs(outputs, dataset, "outputs"); };
-  switch (options.kind) {
-    case nn::ModelKind::kMlp:
-      set(options.mlp.outputs);
-      break;
-    case nn::ModelKind::kCnn:
-      set(options.cnn.outputs);
-      break;
-    case nn::ModelKind::kResNet18:
-      set(options.resnet18.outputs);
-      break;
-    case nn::ModelKind::kMobileNetV2:
-      set(options.mobilenetv2.outputs);
-      break;
-    case nn::ModelKind::kGpt:
-      set_outputs(options.gpt.vocab, dataset, "vocab");
-      break;
-  }
-  return options;
-}
 
 void add_size(std::vector<nn::BatchSize>& sizes, nn::BatchSize size) {
   if (size.samples > 0 && std::find(sizes.begin(), sizes.end(), size) == sizes.end())
@@ -185,7 +144,7 @@ Task open_task(const TrainConfig& config) {
   if (task.eval_data != nullptr && task.eval_data->fields() != task.train_data->fields())
     throw UserError("the data to evaluate on have samples of another shape than those to train on");
   task.training = std::make_unique<nn::Training>(
-      nn::make_model(model_options(config, *task.train_data), sample_types(*task.train_data)),
+      open_model(config, task.train_data->fields(), task.train_data->classes()),
       config.optimizer,
       loss_scale_of(config));
   if (config.train.loss_chunks > 1 && task.training->model().sample().regression())

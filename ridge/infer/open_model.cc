@@ -1,0 +1,57 @@
+#include "ridge/infer/open_model.h"
+
+#include <algorithm>
+
+namespace ridge {
+namespace {
+
+nn::SampleTypes sample_types(std::span<const data::FieldType> fields) {
+  check_internal(fields.size() == 2 && fields[0].name == "x" && fields[1].name == "y",
+                 "a data set without fields x and y");
+  return {{fields[0].dtype, fields[0].shape}, {fields[1].dtype, fields[1].shape}};
+}
+
+// An output for each class that the data have, where the file does not say how many.
+void set_outputs(int64_t& outputs, int64_t classes, std::string_view key) {
+  const int64_t wanted = std::max<int64_t>(classes, 1);
+  if (outputs == 0) outputs = wanted;
+  check(classes == 0 || outputs >= wanted,
+        "model.{} is {}, but the data have {} {}",
+        key,
+        outputs,
+        wanted,
+        key == "vocab" ? "tokens" : "classes");
+}
+
+nn::ModelOptions model_options(const TrainConfig& config, int64_t classes) {
+  nn::ModelOptions options = config.model;
+  const auto set = [&](int64_t& outputs) { set_outputs(outputs, classes, "outputs"); };
+  switch (options.kind) {
+    case nn::ModelKind::kMlp:
+      set(options.mlp.outputs);
+      break;
+    case nn::ModelKind::kCnn:
+      set(options.cnn.outputs);
+      break;
+    case nn::ModelKind::kResNet18:
+      set(options.resnet18.outputs);
+      break;
+    case nn::ModelKind::kMobileNetV2:
+      set(options.mobilenetv2.outputs);
+      break;
+    case nn::ModelKind::kGpt:
+      set_outputs(options.gpt.vocab, classes, "vocab");
+      break;
+  }
+  return options;
+}
+
+}  // namespace
+
+std::unique_ptr<nn::Model> open_model(const TrainConfig& config,
+                                      std::span<const data::FieldType> fields,
+                                      int64_t classes) {
+  return nn::make_model(model_options(config, classes), sample_types(fields));
+}
+
+}  // namespace ridge
