@@ -20,8 +20,8 @@
 #include "ridge/run/program.h"
 #include "tests/support/errors.h"
 #include "tests/support/lazy_backend.h"
-#include "tests/support/list_backend.h"
 #include "tests/support/scale.h"
+#include "tests/support/short_of_memory.h"
 
 namespace ridge::test {
 namespace {
@@ -301,16 +301,6 @@ TEST(Derivation, OneBehindARunThatFailedIsMadeLater) {
               testing::HasSubstr("is out of range; expected 0 to 23"));
   EXPECT_TRUE(run_use(program, x).same_bits(run_use(plain, x)));
 }
-
-// The CPU, whose memory fails at one call.
-class ShortOfMemory final : public ListBackend {
- public:
-  void* allocate(size_t bytes) override {
-    if (left-- == 0) throw OutOfMemory("no memory today");
-    return ListBackend::allocate(bytes);
-  }
-  int left = -1;
-};
 
 TEST(Derivation, WithoutMemoryItIsMadeLater) {
   for (int call = 0; call < 12; ++call) {

@@ -19,9 +19,9 @@
 #include "ridge/run/program.h"
 #include "tests/support/errors.h"
 #include "tests/support/lazy_backend.h"
-#include "tests/support/list_backend.h"
 #include "tests/support/random_graph.h"
 #include "tests/support/scale.h"
+#include "tests/support/short_of_memory.h"
 #include "tests/support/small_training.h"
 
 namespace ridge::test {
@@ -79,21 +79,6 @@ TEST(State, FirstValuesAreForWhatNobodyWrote) {
   EXPECT_EQ(state.version("a"), version);
 }
 
-// The CPU, whose memory fails at one call.
-class ShortOfMemory final : public ListBackend {
- public:
-  void* allocate(size_t bytes) override {
-    if (left-- == 0) throw OutOfMemory("no memory today");
-    ++taken;
-    return ListBackend::allocate(bytes);
-  }
-  void deallocate(void* memory) noexcept override {
-    if (memory != nullptr) --taken;
-    ListBackend::deallocate(memory);
-  }
-  int left = -1, taken = 0;
-};
-
 TEST(State, WithoutMemoryItStaysAsItWas) {
   bool is_done = false;
   for (int call = 0; !is_done; ++call) {
@@ -120,7 +105,7 @@ TEST(State, WithoutMemoryItStaysAsItWas) {
       program.synchronize();
       EXPECT_EQ(state.read("ticks").at(0), 1.0);
     }
-    EXPECT_EQ(device.taken, 0);
+    EXPECT_EQ(device.bytes(), 0);
   }
 }
 

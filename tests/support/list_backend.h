@@ -23,6 +23,12 @@ class ListBackend : public Backend {
     if (!runs(node)) return kernel;
     return std::make_unique<ListKernel>(std::move(kernel), *inner_);
   }
+  std::vector<PackedOperand> packed_operands(const Node& node, size_t choice) const override {
+    return runs(node) ? std::vector<PackedOperand>() : inner_->packed_operands(node, choice);
+  }
+  std::unique_ptr<NodeKernel> instantiate_packed(const Node& node, size_t choice) const override {
+    return inner_->instantiate_packed(node, choice);
+  }
   void* allocate(size_t bytes) override { return inner_->allocate(bytes); }
   void deallocate(void* memory) noexcept override { inner_->deallocate(memory); }
   void copy_to_device(Stream& stream, void* device, const void* host, size_t bytes) override {
