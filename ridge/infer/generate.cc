@@ -8,7 +8,7 @@
 #include "ridge/base/error.h"
 #include "ridge/base/hash.h"
 #include "ridge/base/philox.h"
-#include "ridge/infer/weights.h"
+#include "ridge/infer/session.h"
 #include "ridge/nn/logits_source.h"
 
 namespace ridge {
@@ -63,22 +63,17 @@ void generate(const GenerateRequest& request,
               TrainObserver& observer,
               FunctionRef<void(std::string_view)> sink) {
   check_request(request);
-  const auto backend = open_backend(request.config.train.device, observer);
   const int64_t length = request.config.data.context;
   const TensorType tokens{DType::kI64, {length}};
-  const nn::LogitsSource source(nn::Training(nn::make_model(request.config.model, {tokens, tokens}),
-                                             request.config.optimizer));
-  ProgramGraphs graphs = source.bind({{"B", 1}, {"T", length}});
-  State state(*backend);
-  load_weights(state, graphs.state, request.config, request.weights, observer);
-  Program program(std::move(graphs), state, inference_options());
+  const auto source = std::make_shared<const nn::LogitsSource>(nn::Training(
+      nn::make_model(request.config.model, {tokens, tokens}), request.config.optimizer));
+  Session session(load_model(source, request.config, request.weights, observer));
 
   std::vector<int64_t> text{};
   for (const char c : request.prompt) text.push_back(static_cast<unsigned char>(c));
   if (text.empty()) text.push_back(0);
-  const DataSlot x = program.input(0, "x"), out = program.output(0, "logits");
-  Tensor window({DType::kI64, {length}});
-  Tensor all(program.plan().entries[0].outputs[0].type);
+  NamedTensors inputs;
+  Tensor& window = inputs["x"] = Tensor({DType::kI64, {1, length}});
   const int64_t vocab = request.config.model.gpt.vocab;
   for (int64_t i = 0; i < request.tokens; ++i) {
     // The last tokens, from the left: what stands behind them no position sees.
@@ -87,10 +82,8 @@ void generate(const GenerateRequest& request,
       window.set(t,
                  t < known ? static_cast<double>(text[text.size() - static_cast<size_t>(known - t)])
                            : 0.0);
-    program.write(x, window.data());
-    program.run(0);
-    program.read(out, all.data());
-    program.synchronize();
+    const NamedTensors results = session.run(inputs);
+    const Tensor& all = results.at("logits");
     std::vector<double> logits;
     for (int64_t v = 0; v < vocab; ++v) logits.push_back(all.at((known - 1) * vocab + v));
     const int64_t token = draw(logits, request, i);

@@ -1,0 +1,48 @@
+// A model with its weights, loaded from files.
+#pragma once
+
+#include <memory>
+#include <string>
+
+namespace ridge {
+
+class Backend;
+class ModelSource;
+class State;
+class TrainObserver;
+struct TrainConfig;
+
+/// Any number of sessions may share it.
+struct LoadedModel {
+  std::shared_ptr<const ModelSource> source;
+  std::shared_ptr<State> state;  ///< With all of source->state().
+  std::string weights;           ///< The file or folder that they were loaded from.
+};
+
+struct LoadOptions {
+  std::string weights = {};  ///< See load_weights().
+  std::string device = {};   ///< Such as "cpu" or "cuda:1"; empty: the configuration's.
+};
+
+/// A model trained here: `path` is its configuration, or the folder of a run or of a checkpoint in
+/// it. Without options.weights they are the best or else the newest checkpoint of the run, or the
+/// checkpoint that `path` is. The settings of the process stay as they are. UserError where there
+/// is no configuration, no weights, or they are of another model.
+LoadedModel load_model(const std::string& path, const LoadOptions& options = {});
+
+/// The same of a configuration that was read: it opens the data, which say how large the model is.
+/// `weights`: see load_weights().
+LoadedModel load_model(const TrainConfig& config,
+                       const std::string& weights,
+                       TrainObserver& observer);
+
+/// The same of a model of any kind, on the device of the configuration.
+LoadedModel load_model(std::shared_ptr<const ModelSource> source,
+                       const TrainConfig& config,
+                       const std::string& weights,
+                       TrainObserver& observer);
+
+/// An empty state that keeps its backend.
+std::shared_ptr<State> make_state(std::unique_ptr<Backend> backend);
+
+}  // namespace ridge

@@ -1,0 +1,55 @@
+// A trained model that runs: inputs by name in, outputs by name out.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "ridge/base/tensor.h"
+#include "ridge/graph/data_spec.h"
+#include "ridge/infer/load_model.h"
+
+namespace ridge {
+
+class ProgramCache;
+struct Plan;
+
+struct SessionOptions {
+  /// Bindings (sizes of named dimensions) that are kept compiled: those used last.
+  size_t bindings = 16;
+  /// Threads that run one binding at once, each in memory of its own; others wait. 0:
+  /// num_threads().
+  size_t programs = 0;
+};
+
+/// Any thread may call any function at any time.
+class Session {
+ public:
+  /// UserError where the state lacks what the model reads.
+  explicit Session(LoadedModel model, const SessionOptions& options = {});
+  /// No thread runs it any more.
+  ~Session();
+  Session(Session&&) noexcept;
+
+  /// The tensors that run() takes and returns.
+  const std::vector<DataSpec>& inputs() const { return inputs_; }
+  const std::vector<DataSpec>& outputs() const { return outputs_; }
+  const LoadedModel& model() const { return model_; }
+
+  /// The outputs for one tensor an input. Their shapes give the named dimensions sizes; for new
+  /// ones it compiles, which bind() does beforehand. UserError that says what the model wants when
+  /// a name, a dtype or a shape is not right; or for wrong data (an index out of range), with the
+  /// site. After any error the next call is as any other.
+  NamedTensors run(const NamedTensors& inputs);
+
+  /// Compiles for these sizes, where that was not done yet, and takes the memory; returns the plan.
+  /// UserError when a dimension is missing, unknown or out of range.
+  std::shared_ptr<const Plan> bind(const Binding& binding);
+
+ private:
+  LoadedModel model_;
+  std::vector<DataSpec> inputs_, outputs_;
+  std::unique_ptr<ProgramCache> programs_;
+};
+
+}  // namespace ridge
