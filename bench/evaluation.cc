@@ -1,0 +1,183 @@
+// Evaluation over weights that are copied and over weights that are mapped and packed, in turn.
+//
+//   bench_evaluation [--pairs N] [--batch B]... CONFIG...
+//
+// Prints a line a batch: seconds a run over copied weights, and how many times as fast a run is
+// over mapped ones, with the interval of the median of the pairs. The last line of a configuration
+// says what a load to the first result takes, and the anonymous memory of each way.
+#include <fmt/core.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bench/exit_code.h"
+#include "ridge/base/clock.h"
+#include "ridge/base/cpu/parallel.h"
+#include "ridge/base/error.h"
+#include "ridge/base/stats.h"
+#include "ridge/config/text.h"
+#include "ridge/infer/weights.h"
+#include "ridge/io/safetensors.h"
+#include "ridge/run/backends.h"
+#include "ridge/train/process_memory.h"
+#include "ridge/train/task.h"
+
+namespace {
+
+using namespace ridge;
+
+struct Request {
+  std::vector<std::string> configs;
+  std::vector<int64_t> batches;
+  int pairs = 30;
+};
+
+double seconds_since(int64_t start) { return static_cast<double>(now_ns() - start) * 1e-9; }
+
+// A file of first values, deleted with this object.
+class WeightsFile {
+ public:
+  WeightsFile(const std::vector<StateEntry>& entries, Backend& backend)
+      : path_(std::filesystem::temp_directory_path() /
+              fmt::format("bench_evaluation_{}.safetensors", now_ns())) {
+    State state(backend);
+    state.declare(entries);
+    state.initialize(1);
+    std::vector<TensorView> views;
+    for (const StateEntry& entry : entries)
+      views.push_back({entry.name, entry.type, state.data(entry.name)});
+    save_safetensors(path_, views);
+  }
+  ~WeightsFile() { std::filesystem::remove(path_); }
+  WeightsFile(const WeightsFile&) = delete;
+  WeightsFile& operator=(const WeightsFile&) = delete;
+  std::string path() const { return path_.string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+// A program with a state of its own, ready to run, and what it took to come so far.
+struct Way {
+  Way(ProgramGraphs graphs, Backend& backend, const TrainConfig& config, const std::string& path)
+      : state(backend) {
+    const int64_t start = now_ns();
+    TrainObserver observer;
+    load_weights(state, graphs.state, config, path, observer);
+    finish(std::move(graphs), inference_options(), start);
+  }
+  Way(ProgramGraphs graphs, Backend& backend, const std::string& path) : state(backend) {
+    const int64_t start = now_ns();
+    const SafetensorsFile file(path);
+    state.declare(graphs.state);
+    for (const StateEntry& entry : graphs.state) state.write(entry.name, file->read(entry.name));
+    finish(std::move(graphs), {}, start);
+  }
+  void run() const {
+    program->run(0);
+    program->synchronize();
+  }
+
+  State state;
+  std::unique_ptr<Program> program;
+  double first_seconds = 0;  ///< From the file to the first result.
+  int64_t bytes = 0;         ///< Growth of anonymous memory.
+
+ private:
+  void finish(ProgramGraphs graphs, const ProgramOptions& options, int64_t start) {
+    program = std::make_unique<Program>(std::move(graphs), state, options);
+    for (const PlanSlot& slot : program->plan().entries[0].inputs)
+      program->write(program->input(0, slot.name), Tensor(slot.type).data());
+    run();
+    first_seconds = seconds_since(start);
+  }
+};
+
+// The growth of memory while `make` runs.
+template <typename Make>
+std::unique_ptr<Way> measured(const Make& make) {
+  release_free_memory();
+  const int64_t before = resident_anonymous_bytes();
+  std::unique_ptr<Way> way = make();
+  release_free_memory();
+  way->bytes = resident_anonymous_bytes() - before;
+  return way;
+}
+
+void measure(const Task& task, const TrainConfig& config, int64_t batch, int pairs) {
+  const std::unique_ptr<Backend> backend = make_backend("cpu");
+  const auto graphs = [&] {
+    std::vector<Graph> entries;
+    entries.push_back(task.training->evaluation(batch));
+    return inference_program(*task.training, std::move(entries));
+  };
+  const WeightsFile file(graphs().state, *backend);
+  const auto copied =
+      measured([&] { return std::make_unique<Way>(graphs(), *backend, file.path()); });
+  const auto mapped =
+      measured([&] { return std::make_unique<Way>(graphs(), *backend, config, file.path()); });
+  std::vector<double> ratios, seconds;
+  for (int pair = 0; pair < pairs; ++pair) {
+    double times[2] = {};
+    for (const bool second : {false, true}) {
+      const bool is_mapped = second != (pair % 2 == 1);
+      const int64_t start = now_ns();
+      (is_mapped ? mapped : copied)->run();
+      times[is_mapped] += seconds_since(start);
+    }
+    ratios.push_back(times[0] / times[1]);
+    seconds.push_back(times[0]);
+  }
+  const auto interval = median_interval(ratios, 0.95);
+  const double mib = 1 << 20;
+  fmt::print(
+      "  batch {:2}: {:8.2f} ms copied; mapped {:.3f} ({:.3f} to {:.3f}) times as fast; first "
+      "result "
+      "{:.3f} and {:.3f} s; anonymous memory {:.1f} and {:.1f} MiB, planned {:.1f} and {:.1f}\n",
+      batch,
+      median(seconds) * 1e3,
+      median(ratios),
+      interval ? interval->low : 0.0,
+      interval ? interval->high : 0.0,
+      copied->first_seconds,
+      mapped->first_seconds,
+      static_cast<double>(copied->bytes) / mib,
+      static_cast<double>(mapped->bytes) / mib,
+      static_cast<double>(copied->program->plan().total_bytes()) / mib,
+      static_cast<double>(mapped->program->plan().total_bytes()) / mib);
+  std::fflush(stdout);
+}
+
+void run(const Request& request) {
+  for (const std::string& path : request.configs) {
+    const TrainConfig config = load_config_file(path, {}).config;
+    const Task task = open_task(config);
+    fmt::print("{}, {} threads\n", path, num_threads());
+    for (const int64_t batch : request.batches) measure(task, config, batch, request.pairs);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Request request;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    const bool has_value = i + 1 < argc;
+    if (word == "--pairs" && has_value)
+      request.pairs = std::atoi(argv[++i]);
+    else if (word == "--batch" && has_value)
+      request.batches.push_back(std::atoi(argv[++i]));
+    else
+      request.configs.push_back(word);
+  }
+  if (request.batches.empty()) request.batches = {1, 8};
+  if (request.configs.empty() || request.pairs < 6) {
+    fmt::print(stderr, "usage: bench_evaluation [--pairs N] [--batch B]... CONFIG...\n");
+    return 2;
+  }
+  return ridge::bench::exit_code([&] { run(request); });
+}
