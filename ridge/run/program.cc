@@ -1,14 +1,11 @@
 #include "ridge/run/program.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "ridge/base/trace/trace.h"
-#include "ridge/graph/ops/fused_matmul.h"
-#include "ridge/graph/ops/source.h"
 #include "ridge/graph/text.h"
 #include "ridge/graph/verify.h"
-#include "ridge/run/evaluate.h"
+#include "ridge/run/not_finite.h"
 
 namespace ridge {
 
@@ -363,128 +360,14 @@ void Program::synchronize() const {
   if (error != nullptr) std::rethrow_exception(error);
 }
 
-namespace {
-
-// The first element that is NaN, or infinite where that is no intended mask; -1 for none.
-int64_t first_bad_element(const Tensor& tensor, bool may_be_infinite) {
-  for (int64_t i = 0; i < tensor.elements(); ++i) {
-    const double x = tensor.at(i);
-    if (std::isnan(x) || (std::isinf(x) && !may_be_infinite)) return i;
-  }
-  return -1;
-}
-
-bool has_infinity(const Constant& constant) {
-  return std::any_of(
-      constant.values.begin(), constant.values.end(), [](double x) { return std::isinf(x); });
-}
-
-// For each node, whether infinities in it may be meant: it is made from a constant infinity.
-std::vector<bool> made_from_infinity(const Graph& graph) {
-  std::vector<bool> made(graph.nodes().size());
-  for (const auto& node : graph.nodes()) {
-    bool infinite = node->is<Constant>() && has_infinity(node->op_as<Constant>());
-    for (const Value& input : node->inputs)
-      infinite = infinite || made[static_cast<size_t>(input.node->id)];
-    made[static_cast<size_t>(node->id)] = infinite;
-  }
-  return made;
-}
-
-std::string describe_bad(const Node& node, const Tensor& tensor, bool may_be_infinite) {
-  if (!is_float(tensor.type().dtype)) return {};
-  const int64_t bad = first_bad_element(tensor, may_be_infinite);
-  if (bad < 0) return {};
-  return fmt::format(
-      "{} ({} at element {} of {})", node.site.name, tensor.at(bad), bad, to_string(tensor.type()));
-}
-
-// Which op of a fused node it was, on the data that the node had.
-std::string describe_bad_body(const Fused& op, const NamedTensors& inputs, Backend& backend) {
-  const Graph& body = read_body(op).graph;
-  Graph open("fused");
-  std::vector<Value> values;
-  for (const auto& node : body.nodes()) {
-    std::vector<Value> operands;
-    for (const Value& operand : node->inputs)
-      operands.push_back(values[static_cast<size_t>(operand.node->id)]);
-    values.push_back({&open.add(node->op, std::move(operands), node->site), 0});
-    open.add_output(fmt::format("{}", node->id), values.back());
-  }
-  const NamedTensors all = evaluate(open, backend, inputs);
-  const std::vector<bool> may_be_infinite = made_from_infinity(open);
-  for (const auto& node : open.nodes()) {
-    const auto id = static_cast<size_t>(node->id);
-    const std::string text =
-        node->is<Input>() ? ""
-                          : describe_bad(*node, all.at(fmt::format("{}", id)), may_be_infinite[id]);
-    if (!text.empty()) return text;
-  }
-  return {};
-}
-
-// The loop that a node is, or ends with; null for others.
-const Fused* loop_of(const Node& node) {
-  if (node.is<FusedMatMul>()) return &node.op_as<FusedMatMul>().loop;
-  return node.is<Fused>() ? &node.op_as<Fused>() : nullptr;
-}
-
-// The inputs of the loop: a product that the node begins with takes the place of its factors.
-NamedTensors inputs_of_loop(const Node& node, const NamedTensors& inputs, Backend& backend) {
-  if (node.is<Fused>()) return inputs;
-  const auto name = [](size_t i) { return fmt::format("{}", i); };
-  Graph graph("product");
-  std::vector<Value> factors;
-  for (size_t i = 0; i < 2; ++i) factors.push_back(input(graph, name(i), node.inputs[i].type()));
-  graph.add_output("0", add_node(node.op_as<FusedMatMul>().product, factors));
-  NamedTensors all = evaluate(graph, backend, {{"0", inputs.at("0")}, {"1", inputs.at("1")}});
-  for (size_t i = 2; i < node.inputs.size(); ++i) all.emplace(name(i - 1), inputs.at(name(i)));
-  return all;
-}
-
-}  // namespace
-
-Tensor Program::read_tensor(const void* address, const TensorType& type) {
-  Tensor tensor(type);
-  backend_.copy_to_host(*stream_, tensor.data(), address, tensor.bytes());
-  stream_->synchronize();
-  return tensor;
-}
-
 std::string Program::first_not_finite(size_t entry) {
   if (staging_ != nullptr) take_inputs(entry);
   bindings_.at(entry).queue_inputs();
   std::string site;
-  use_state(entry, [&] { site = find_not_finite(entry); });
+  use_state(entry, [&] {
+    site = ridge::first_not_finite(entries().at(entry), launches_[entry], backend_, *stream_);
+  });
   return site;
-}
-
-std::string Program::find_not_finite(size_t entry) {
-  const Graph& graph = entries().at(entry);
-  const std::vector<bool> may_be_infinite = made_from_infinity(graph);
-  for (const Launch& step : launches_[entry]) {
-    const auto id = static_cast<size_t>(step.step->node);
-    const Node& node = *graph.nodes()[id];
-    NamedTensors inputs;  // inputs of a fused node, which may write over them
-    const Fused* const loop = loop_of(node);
-    if (loop != nullptr)
-      for (size_t i = 0; i < node.inputs.size(); ++i)
-        inputs.emplace(fmt::format("{}", i), read_tensor(step.inputs[i], node.inputs[i].type()));
-    step.queue(*stream_);
-    for (size_t i = 0; i < node.outputs.size(); ++i) {
-      const std::string text =
-          describe_bad(node, read_tensor(step.outputs[i], node.outputs[i]), may_be_infinite[id]);
-      if (text.empty()) continue;
-      const std::string inner =
-          loop != nullptr
-              ? describe_bad_body(*loop, inputs_of_loop(node, inputs, backend_), backend_)
-              : "";
-      // A body that masks by a constant infinity has nothing to name.
-      if (loop != nullptr && inner.empty()) continue;
-      return inner.empty() ? text : inner;
-    }
-  }
-  return {};
 }
 
 }  // namespace ridge

@@ -167,10 +167,8 @@ class Program {
   void use_state(size_t entry, FunctionRef<void()> queue);
   void rebind(size_t entry);
   void derive(size_t entry);
-  std::string find_not_finite(size_t entry);
   void read(const void* address, size_t bytes, void* host);
   void read_state(const void* address, size_t bytes, void* host);
-  Tensor read_tensor(const void* address, const TensorType& type);
 
   State& state_;
   Backend& backend_;
