@@ -110,9 +110,9 @@ std::unique_ptr<Way> measured(const Make& make) {
 void measure(const Task& task, const TrainConfig& config, int64_t batch, int pairs) {
   const std::unique_ptr<Backend> backend = make_backend("cpu");
   const auto graphs = [&] {
-    std::vector<Graph> entries;
-    entries.push_back(task.training->evaluation(batch));
-    return inference_program(*task.training, std::move(entries));
+    ProgramGraphs made{.state = task.training->model_state(), .entries = {}};
+    made.entries.push_back(task.training->evaluation(batch));
+    return made;
   };
   const WeightsFile file(graphs().state, *backend);
   const auto copied =

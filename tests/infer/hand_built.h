@@ -7,6 +7,7 @@
 #include <random>
 #include <vector>
 
+#include "ridge/graph/model_source.h"
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/gather.h"
 #include "ridge/graph/ops/matmul.h"
@@ -20,7 +21,7 @@ namespace ridge::test {
 
 class HandBuilt final : public ModelSource {
  public:
-  static constexpr int64_t kWords = 20, kLongest = 12;
+  static constexpr int64_t kWords = 20, kLongest = 12, kFew = 100;
   /// A size for which there is no graph.
   static constexpr int64_t kBadSize = 13;
 
@@ -59,7 +60,10 @@ class HandBuilt final : public ModelSource {
     for (const StateEntry& entry : state())
       state_values.push_back(input(g, entry.name, entry.type));
     const Value x = reshape(cast(image, DType::kF32) / 255.0, {n, 30});
-    const Value seen = matmul(x, state_values[0], false, true);
+    const Value w = state_values[0];
+    // Products have packed weights, and are for many samples.
+    const Value seen =
+        n > kFew ? matmul(x, w, false, true) : reduce_sum(reshape(x, {n, 1, 30}) * w, {2});
     const Value read = reduce_mean(embedding(state_values[1], words), {1});
     const Value all = matmul(tanh(seen + read), state_values[2]) + state_values[3];
     const Value kept = where(reshape(keep, {n, 1}), all, constant_like(all, 0.0));

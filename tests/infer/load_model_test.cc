@@ -4,9 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "ridge/config/text.h"
+#include "ridge/data/dataset.h"
 #include "ridge/io/checkpoint.h"
 #include "ridge/io/file.h"
 #include "ridge/ridge.h"
@@ -27,7 +29,9 @@ class LoadModel : public testing::Test {
     config_.train.out = run_.string();
     config_.train.steps = 6;
     config_.checkpoint.every = 3;
-    TrainRequest request{.config = config_, .config_toml = to_toml(config_)};
+    TrainRequest request;
+    request.config = config_;
+    request.config_toml = to_toml(config_);
     Watch watch;
     train(request, watch);
     write_file_atomically(toml_, request.config_toml);

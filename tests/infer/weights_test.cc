@@ -107,9 +107,9 @@ TEST_F(Weights, ThatAreMappedArePackedForTheHead) {
   const nn::Training training = small_gpt();
   const std::string path = save(training);
   const auto graphs = [&] {
-    std::vector<Graph> entries;
-    entries.push_back(training.logits(8));
-    return inference_program(training, std::move(entries));
+    ProgramGraphs made{.state = training.model_state(), .entries = {}};
+    made.entries.push_back(training.logits(8));
+    return made;
   };
   const auto cpu = make_cpu_backend();
   State first(*cpu), mapped(*cpu);

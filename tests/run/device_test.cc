@@ -81,7 +81,7 @@ TEST(Device, EveryWaitIsNeeded) {
 }
 
 std::string place_text(const Place& place) {
-  return fmt::format("{}+{}", place.region == Region::kState ? 0 : 1, place.offset);
+  return fmt::format("{}+{}", place.region == Region::kState ? 2 : 0, place.offset);
 }
 
 // The launches of a run as the log has them, from the plan alone.
@@ -106,7 +106,7 @@ std::vector<std::string> planned_run(const Plan& plan, size_t entry, int slot, b
   std::vector<std::string> lines{fmt::format("1: wait for event {}", copied + 1)};
   const auto& inputs = plan.entries[entry].inputs;
   for (const PlanSlot& input : inputs)
-    lines.push_back(fmt::format("1: {} bytes to 2+{}", input.place.bytes, start + input.staging));
+    lines.push_back(fmt::format("1: {} bytes to 1+{}", input.place.bytes, start + input.staging));
   lines.push_back(fmt::format("1: record event {}", copied));
   lines.push_back(fmt::format("0: wait for event {}", copied));
   for (size_t i = 0; i < inputs.size();) {
@@ -118,7 +118,7 @@ std::vector<std::string> planned_run(const Plan& plan, size_t entry, int slot, b
          ++i)
       place.bytes += inputs[i].place.bytes;
     lines.push_back(fmt::format(
-        "0: {} bytes from 2+{} to {}", place.bytes, start + staging, place_text(place)));
+        "0: {} bytes from 1+{} to {}", place.bytes, start + staging, place_text(place)));
   }
   lines.push_back(fmt::format("0: record event {}", copied + 1));
   const auto launches = planned_launches(plan.entries[entry]);
