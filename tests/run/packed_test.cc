@@ -128,6 +128,8 @@ TEST(Packed, NothingIsReadThatWasPackedFromOldWeights) {
     product.m += 200;
     product.n += 16;
     product.transposed = true;
+    // Pairs of bf16 are not packed, where there are any.
+    if (product.precision == DType::kBF16) product.precision = DType::kF16;
     const auto cpu = make_cpu_backend();
     LazyBackend lazy({.schedule = LazyOptions::Schedule::kRandom, .seed = seed});
     for (Backend* const backend : {cpu.get(), static_cast<Backend*>(&lazy)}) {
