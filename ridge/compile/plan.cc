@@ -233,7 +233,7 @@ DerivationPlan plan_derivation(size_t number,
                                const std::vector<PlanSlot>& slots,
                                Backend& backend,
                                PlanOptions options) {
-  // What several programs share is the same for all of them.
+  // Several programs share the result, so that no choice of one of them counts.
   options.choose = [](const Node&, const std::vector<Choice>& choices) {
     return same_bits_choice(choices);
   };

@@ -39,7 +39,7 @@ CompiledProgram compile_program(ProgramGraphs graphs,
     if (options.reparse) graph = parse_graph(print(graph), graph.name());
   }
   const std::vector<StateEntry> declared = compiled.graphs.state;
-  // What others may share is a function of its graph alone, whatever the options of this program.
+  // Other programs may share it: it depends on its graph alone, and on no option of this program.
   PipelineOptions exact;
   exact.off = options.passes.off;
   for (StateEntry& entry : compiled.graphs.state) {
@@ -93,7 +93,7 @@ Program::Program(std::shared_ptr<const CompiledProgram> compiled,
     was_read_ = stream_->make_event();
   }
   if (options.before_memory) options.before_memory(plan());
-  // What can fail comes before the state grows.
+  // All that can fail comes before the state grows.
   arena_ = resident_memory(backend_, plan().arena_bytes);
   if (copies_ != nullptr) staging_ = std::make_unique<InputStaging>(plan(), backend_, *copies_);
   bind_state();
