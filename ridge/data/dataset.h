@@ -6,23 +6,13 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "ridge/base/dtype.h"
+#include "ridge/data/description.h"
 #include "ridge/data/options.h"
 
 namespace ridge::data {
-
-/// One field of a sample: "x" f32 [28,28,1]; "y" i64 [].
-struct FieldType {
-  std::string name;
-  DType dtype = DType::kF32;
-  std::vector<int64_t> shape;
-
-  int64_t elements() const;
-  int64_t bytes() const;  ///< Bytes of one sample.
-  bool operator==(const FieldType&) const = default;
-};
 
 /// The label of padding, which does not count.
 inline constexpr int64_t kPadLabel = -100;
@@ -56,10 +46,19 @@ enum class Split { kTrain, kEval };
 /// augments as its options say, the other never does.
 class Dataset {
  public:
+  /// `notes`: what the user should know of how the files were read.
+  explicit Dataset(DataDescription description, std::vector<std::string> notes = {})
+      : description_(std::move(description)), notes_(std::move(notes)) {}
   virtual ~Dataset() = default;
 
+  /// Says how to read other data for a model that is trained on these.
+  const DataDescription& description() const { return description_; }
+  const std::vector<FieldType>& fields() const { return description_.fields; }
+  /// Classes of "y", the vocabulary of tokens, or 0 for regression.
+  int64_t classes() const { return description_.classes; }
+  const std::vector<std::string>& notes() const { return notes_; }
+
   virtual int64_t size() const = 0;
-  virtual const std::vector<FieldType>& fields() const = 0;
 
   /// Writes sample `index` (0 to size() - 1) into one address a field, each aligned for its dtype.
   virtual void read(int64_t index,
@@ -71,20 +70,24 @@ class Dataset {
   /// all, as do those of every other sample.
   virtual int64_t length(int64_t index) const;
 
-  /// Classes of "y", the vocabulary of tokens, or 0 for regression.
-  virtual int64_t classes() const { return 0; }
-  /// A name a class, in their order; empty where the data has none.
-  virtual std::vector<std::string> class_names() const { return {}; }
-
   /// Makes the buffers of one reading thread; `cache` is null or of load_cache, and must outlive
   /// it.
   virtual std::unique_ptr<Scratch> make_scratch(const SampleCache* cache) const;
   /// Reads the samples from disk and decodes them, up to but without augmentation; null where a
   /// data set has them in memory anyway.
   virtual std::unique_ptr<SampleCache> load_cache() const { return nullptr; }
+
+ private:
+  DataDescription description_;
+  std::vector<std::string> notes_;
 };
 
-/// Opens what `options` describe; bad options and bad files are a UserError.
-std::unique_ptr<Dataset> open_dataset(const DataOptions& options, Split split);
+/// Opens what `options` describe; bad options and bad files are a UserError. `trained` describes
+/// the data that a model was trained on: columns and classes are found by their names, numbers are
+/// normalised as they were, and what does not fit is a UserError. Null: the training data of
+/// `options` are those data.
+std::unique_ptr<Dataset> open_dataset(const DataOptions& options,
+                                      Split split,
+                                      const DataDescription* trained = nullptr);
 
 }  // namespace ridge::data

@@ -44,15 +44,11 @@ struct Augmentation {
 };
 
 /// The numbers of bytes 0 to 255.
-std::array<float, 256> normal_values(const DataOptions& options) {
-  for (const auto* list : {&options.mean, &options.deviation})
-    check(list->size() <= 1, "IDX images have 1 channel, but {} numbers are given", list->size());
-  const double mean = options.mean.empty() ? 0.0 : options.mean[0];
-  const double deviation = options.deviation.empty() ? 1.0 : options.deviation[0];
-  check(deviation > 0, "deviation is {}: it must be above 0", deviation);
+std::array<float, 256> normal_values(const DataDescription& description) {
   std::array<float, 256> values{};
   for (size_t i = 0; i < 256; ++i)
-    values[i] = static_cast<float>((static_cast<double>(i) / 255 - mean) / deviation);
+    values[i] = static_cast<float>((static_cast<double>(i) / 255 - description.mean[0]) /
+                                   description.deviation[0]);
   return values;
 }
 
@@ -61,21 +57,16 @@ class IdxDataset : public Dataset {
   struct Contents {
     IdxFiles files;
     std::vector<int64_t> samples;  ///< Numbers of the samples within the files.
-    int64_t classes = 0;
     Augmentation augmentation;
-    std::array<float, 256> values{};
   };
-  explicit IdxDataset(Contents contents) : contents_(std::move(contents)) {
-    const auto& shape = contents_.files.images.type().shape;
-    height_ = shape[1];
-    width_ = shape[2];
-    fields_ = {{.name = "x", .dtype = DType::kF32, .shape = {height_, width_, 1}},
-               {.name = "y", .dtype = DType::kI64, .shape = {}}};
-  }
+  IdxDataset(DataDescription description, std::vector<std::string> notes, Contents contents)
+      : Dataset(std::move(description), std::move(notes)),
+        contents_(std::move(contents)),
+        values_(normal_values(this->description())),
+        height_(fields()[0].shape[0]),
+        width_(fields()[0].shape[1]) {}
 
   int64_t size() const override { return static_cast<int64_t>(contents_.samples.size()); }
-  const std::vector<FieldType>& fields() const override { return fields_; }
-  int64_t classes() const override { return contents_.classes; }
 
   void read(int64_t index,
             const SampleKey& key,
@@ -94,15 +85,15 @@ class IdxDataset : public Dataset {
       for (int64_t u = 0; u < width_; ++u) {
         const int64_t from_y = v - down, from_x = (mirrored ? width_ - 1 - u : u) - right;
         const bool inside = from_y >= 0 && from_y < height_ && from_x >= 0 && from_x < width_;
-        x[v * width_ + u] = contents_.values[inside ? image[from_y * width_ + from_x] : 0];
+        x[v * width_ + u] = values_[inside ? image[from_y * width_ + from_x] : 0];
       }
     *static_cast<int64_t*>(out[1]) = contents_.files.labels.span<uint8_t>()[sample];
   }
 
  private:
   Contents contents_;
+  std::array<float, 256> values_;
   int64_t height_, width_;
-  std::vector<FieldType> fields_;
 };
 
 std::vector<int64_t> all_samples(int64_t count) {
@@ -111,44 +102,64 @@ std::vector<int64_t> all_samples(int64_t count) {
   return samples;
 }
 
+int64_t largest_label(const IdxFiles& files) {
+  const auto labels = files.labels.span<uint8_t>();
+  return *std::max_element(labels.begin(), labels.end());
+}
+
+void check_size(const std::string& path, const Shape& images, const DataDescription& trained) {
+  const std::vector<int64_t>& wanted = trained.fields[0].shape;
+  if (images[1] != wanted[0] || images[2] != wanted[1])
+    throw UserError(fmt::format("'{}' holds images of {} x {}, the training data of {} x {}",
+                                path,
+                                images[1],
+                                images[2],
+                                wanted[0],
+                                wanted[1]),
+                    "give images of the size that the training had");
+}
+
+void check_label(const std::string& path, int64_t label, const DataDescription& trained) {
+  if (label >= trained.classes)
+    throw UserError(
+        fmt::format("'{}' holds label {}, which the training data has not", path, label),
+        "take such images out, or train on all classes");
+}
+
 }  // namespace
 
-std::unique_ptr<Dataset> open_idx_dataset(const DataOptions& options, Split split) {
-  IdxDataset::Contents contents;
-  contents.values = normal_values(options);
-  contents.files = read_files(options.path, options.labels);
-  const auto labels = contents.files.labels.span<uint8_t>();
-  contents.classes = int64_t{*std::max_element(labels.begin(), labels.end())} + 1;
-  const std::vector<int64_t> trained_shape = contents.files.images.type().shape;
+std::unique_ptr<Dataset> open_idx_dataset(const DataOptions& options,
+                                          Split split,
+                                          const DataDescription* trained) {
+  const bool apart = !options.eval_path.empty(), other = apart && split == Split::kEval;
+  const std::string& path = other ? options.eval_path : options.path;
+  const std::string& labels = other ? options.eval_labels : options.labels;
+  IdxDataset::Contents contents{
+      .files = read_files(path, labels), .samples = {}, .augmentation = {}};
+  const Shape& shape = contents.files.images.type().shape;
+  const int64_t largest = largest_label(contents.files);
+  if (trained != nullptr) {
+    check_size(path, shape, *trained);
+    check_label(labels, largest, *trained);
+  }
+  DataDescription description{
+      .kind = DataKind::kIdx,
+      .fields = {{.name = "x", .dtype = DType::kF32, .shape = {shape[1], shape[2], 1}},
+                 {.name = "y", .dtype = DType::kI64, .shape = {}}},
+      .classes = trained != nullptr ? trained->classes : largest + 1};
+  std::vector<std::string> notes;
+  if (std::string note = set_normalization(description, options, trained); !note.empty())
+    notes.push_back(std::move(note));
   if (split == Split::kTrain) {
-    check(options.shift >= 0 && options.shift < std::min(trained_shape[1], trained_shape[2]),
+    check(options.shift >= 0 && options.shift < std::min(shape[1], shape[2]),
           "shift is {}: it may be 0 to the images' size",
           options.shift);
     contents.augmentation = {.flip = options.flip, .shift = options.shift};
   }
-  if (options.eval_path.empty()) {
-    contents.samples = split_samples(trained_shape[0], options.eval_fraction, split);
-    return std::make_unique<IdxDataset>(std::move(contents));
-  }
-  if (split == Split::kEval) {
-    contents.files = read_files(options.eval_path, options.eval_labels);
-    const auto& shape = contents.files.images.type().shape;
-    check(shape[1] == trained_shape[1] && shape[2] == trained_shape[2],
-          "'{}' holds images of {} x {}, the training data of {} x {}",
-          options.eval_path,
-          shape[1],
-          shape[2],
-          trained_shape[1],
-          trained_shape[2]);
-    const auto evaluated = contents.files.labels.span<uint8_t>();
-    const int64_t largest = *std::max_element(evaluated.begin(), evaluated.end());
-    check(largest < contents.classes,
-          "'{}' holds label {}, which the training data has not",
-          options.eval_labels,
-          largest);
-  }
-  contents.samples = all_samples(contents.files.images.type().shape[0]);
-  return std::make_unique<IdxDataset>(std::move(contents));
+  contents.samples =
+      apart ? all_samples(shape[0]) : split_samples(shape[0], options.eval_fraction, split);
+  return std::make_unique<IdxDataset>(
+      std::move(description), std::move(notes), std::move(contents));
 }
 
 }  // namespace ridge::data

@@ -9,7 +9,10 @@ namespace ridge::data {
 
 /// x f32 [height, width, 1], y i64 []. In training moved by up to `shift` pixels either way (black
 /// comes in) and mirrored with probability 1/2 if `flip` says so. Without eval_path a part of the
-/// samples, spread evenly, is for evaluation.
-std::unique_ptr<Dataset> open_idx_dataset(const DataOptions& options, Split split);
+/// samples, spread evenly, is for evaluation. Sizes, classes and normalization are those of
+/// `trained`, which is null for training data alone.
+std::unique_ptr<Dataset> open_idx_dataset(const DataOptions& options,
+                                          Split split,
+                                          const DataDescription* trained);
 
 }  // namespace ridge::data

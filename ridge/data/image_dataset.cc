@@ -23,18 +23,12 @@ struct ImageOptions {
   Normalization normalization;
 };
 
-Normalization normalization_of(const DataOptions& options) {
+Normalization normalization_of(const DataDescription& description) {
   Normalization result;
-  for (const auto* list : {&options.mean, &options.deviation})
-    check(list->empty() || list->size() == 3,
-          "pictures have 3 channels, but mean or deviation has {} numbers",
-          list->size());
   for (size_t c = 0; c < 3; ++c) {
-    const double mean = options.mean.empty() ? 0.0 : options.mean[c];
-    const double deviation = options.deviation.empty() ? 1.0 : options.deviation[c];
-    check(deviation > 0, "deviation is {}: it must be above 0", deviation);
+    const double deviation = description.deviation[c];
     result.scale[c] = static_cast<float>(1 / (255 * deviation));
-    result.offset[c] = static_cast<float>(-mean / deviation);
+    result.offset[c] = static_cast<float>(-description.mean[c] / deviation);
   }
   return result;
 }
@@ -48,7 +42,7 @@ ImageOptions image_options(const DataOptions& options, Split split) {
                       .crop = options.crop,
                       .flip = options.flip && split == Split::kTrain,
                       .skip = options.on_error == OnError::kSkip,
-                      .normalization = normalization_of(options)};
+                      .normalization = {}};
   if (split == Split::kEval && result.crop == Crop::kRandom) result.crop = Crop::kCenter;
   return result;
 }
@@ -82,21 +76,18 @@ class ImageScratch : public Scratch {
 
 class ImageDataset : public Dataset {
  public:
-  ImageDataset(std::vector<ImageFile> files,
-               std::vector<std::string> classes,
+  ImageDataset(DataDescription description,
+               std::vector<std::string> notes,
+               std::vector<ImageFile> files,
                const ImageOptions& options)
-      : files_(std::move(files)),
-        classes_(std::move(classes)),
-        options_(options),
-        fields_{{.name = "x", .dtype = DType::kF32, .shape = {options.size, options.size, 3}},
-                {.name = "y", .dtype = DType::kI64, .shape = {}}} {
+      : Dataset(std::move(description), std::move(notes)),
+        files_(std::move(files)),
+        options_(options) {
+    options_.normalization = normalization_of(this->description());
     for (const ImageFile& file : files_) largest_file_ = std::max(largest_file_, file.bytes);
   }
 
   int64_t size() const override { return static_cast<int64_t>(files_.size()); }
-  const std::vector<FieldType>& fields() const override { return fields_; }
-  int64_t classes() const override { return static_cast<int64_t>(classes_.size()); }
-  std::vector<std::string> class_names() const override { return classes_; }
 
   std::unique_ptr<SampleCache> load_cache() const override {
     return std::make_unique<PictureCache>(
@@ -145,29 +136,37 @@ class ImageDataset : public Dataset {
   }
 
   std::vector<ImageFile> files_;
-  std::vector<std::string> classes_;
   ImageOptions options_;
-  std::vector<FieldType> fields_;
   int64_t largest_file_ = 0;
 };
 
 }  // namespace
 
-std::unique_ptr<Dataset> open_image_dataset(const DataOptions& options, Split split) {
+std::unique_ptr<Dataset> open_image_dataset(const DataOptions& options,
+                                            Split split,
+                                            const DataDescription* trained) {
   const ImageOptions image = image_options(options, split);
-  std::vector<std::string> classes = class_folders(options.path);
-  if (split == Split::kEval && !options.eval_path.empty())
-    return std::make_unique<ImageDataset>(
-        list_images(options.eval_path, classes), std::move(classes), image);
-  std::vector<ImageFile> files = list_images(options.path, classes);
-  if (options.eval_path.empty()) {
+  DataDescription description{
+      .kind = DataKind::kImages,
+      .fields = {{.name = "x", .dtype = DType::kF32, .shape = {image.size, image.size, 3}},
+                 {.name = "y", .dtype = DType::kI64, .shape = {}}},
+      .class_names = trained != nullptr ? trained->class_names : class_folders(options.path)};
+  description.classes = static_cast<int64_t>(description.class_names.size());
+  std::vector<std::string> notes;
+  if (std::string note = set_normalization(description, options, trained); !note.empty())
+    notes.push_back(std::move(note));
+  const bool apart = !options.eval_path.empty(), other = apart && split == Split::kEval;
+  std::vector<ImageFile> files =
+      list_images(other ? options.eval_path : options.path, description.class_names);
+  if (!apart) {
     std::vector<ImageFile> chosen;
     for (int64_t i :
          split_samples(static_cast<int64_t>(files.size()), options.eval_fraction, split))
       chosen.push_back(std::move(files[i]));
     files = std::move(chosen);
   }
-  return std::make_unique<ImageDataset>(std::move(files), std::move(classes), image);
+  return std::make_unique<ImageDataset>(
+      std::move(description), std::move(notes), std::move(files), image);
 }
 
 }  // namespace ridge::data

@@ -12,6 +12,7 @@
 
 #include "ridge/base/descriptor.h"
 #include "ridge/base/error.h"
+#include "ridge/base/utf8.h"
 
 namespace ridge::data {
 namespace {
@@ -31,9 +32,7 @@ fs::directory_iterator open_folder(const fs::path& folder) {
   return entries;
 }
 
-}  // namespace
-
-std::vector<std::string> class_folders(const std::string& folder) {
+std::vector<std::string> folders_of(const std::string& folder) {
   std::vector<std::string> names;
   for (const fs::directory_entry& entry : open_folder(folder))
     if (entry.is_directory()) names.push_back(entry.path().filename().string());
@@ -42,15 +41,24 @@ std::vector<std::string> class_folders(const std::string& folder) {
   return names;
 }
 
+}  // namespace
+
+std::vector<std::string> class_folders(const std::string& folder) {
+  std::vector<std::string> names;
+  for (const std::string& name : folders_of(folder)) names.push_back(valid_utf8(name));
+  return names;
+}
+
 std::vector<ImageFile> list_images(const std::string& folder,
                                    const std::vector<std::string>& classes) {
   std::vector<ImageFile> files;
-  for (const std::string& name : class_folders(folder)) {
-    const auto place = std::find(classes.begin(), classes.end(), name);
-    check(place != classes.end(),
-          "'{}' holds class '{}', which the training data has not",
-          folder,
-          name);
+  for (const std::string& name : folders_of(folder)) {
+    const std::string text = valid_utf8(name);
+    const auto place = std::find(classes.begin(), classes.end(), text);
+    if (place == classes.end())
+      throw UserError(
+          fmt::format("'{}' holds class '{}', which the training data has not", folder, text),
+          "take its subfolder out, or train on all classes");
     const size_t before = files.size();
     for (const fs::directory_entry& entry : open_folder(fs::path(folder) / name)) {
       std::error_code error;

@@ -15,7 +15,7 @@ struct ImageFile {
   int64_t bytes = 0;
 };
 
-/// Names of the subfolders of `folder`, sorted; UserError when there are none.
+/// Names of the subfolders of `folder` as UTF-8, sorted; UserError when there are none.
 std::vector<std::string> class_folders(const std::string& folder);
 
 /// The pictures of `folder`/CLASS for each subfolder, sorted by class and name; labels are places

@@ -40,19 +40,27 @@ void add_pattern(const RngKey& key, float* x, int64_t n) {
   }
 }
 
+DataDescription description_of_random(const DataOptions& options) {
+  const bool tokens = options.tokens;
+  return {
+      .kind = DataKind::kRandom,
+      .fields = {{.name = "x", .dtype = tokens ? DType::kI64 : DType::kF32, .shape = options.shape},
+                 {.name = "y",
+                  .dtype = DType::kI64,
+                  .shape = tokens ? options.shape : std::vector<int64_t>{}}},
+      .classes = options.classes};
+}
+
 class RandomDataset : public Dataset {
  public:
   RandomDataset(const DataOptions& options, int64_t first, int64_t count)
-      : first_(first), count_(count), classes_(options.classes), tokens_(options.tokens) {
-    fields_.push_back(
-        {.name = "x", .dtype = tokens_ ? DType::kI64 : DType::kF32, .shape = options.shape});
-    fields_.push_back({.name = "y", .dtype = DType::kI64, .shape = {}});
-    if (tokens_) fields_[1].shape = options.shape;
-  }
+      : Dataset(description_of_random(options)),
+        first_(first),
+        count_(count),
+        classes_(options.classes),
+        tokens_(options.tokens) {}
 
   int64_t size() const override { return count_; }
-  const std::vector<FieldType>& fields() const override { return fields_; }
-  int64_t classes() const override { return classes_; }
 
   void read(int64_t index, const SampleKey&, std::span<void* const> out, Scratch&) const override {
     const RngKey key{
@@ -66,7 +74,7 @@ class RandomDataset : public Dataset {
 
  private:
   void read_numbers(const RngKey& key, float* x, int64_t* y) const {
-    const int64_t n = fields_[0].elements();
+    const int64_t n = fields()[0].elements();
     // Beyond the words that the numbers use.
     *y = random_u32(key, static_cast<uint64_t>(n + kNormalGroup)) % classes_;
     fill_normals(key, {x, static_cast<size_t>(n)});
@@ -74,7 +82,7 @@ class RandomDataset : public Dataset {
   }
 
   void read_tokens(const RngKey& key, int64_t* x, int64_t* y) const {
-    const int64_t n = fields_[0].elements();
+    const int64_t n = fields()[0].elements();
     int64_t token = random_u32(key, 0) % classes_;
     for (int64_t i = 0; i < n; ++i) {
       x[i] = token;
@@ -87,7 +95,6 @@ class RandomDataset : public Dataset {
 
   int64_t first_, count_, classes_;
   bool tokens_;
-  std::vector<FieldType> fields_;
 };
 
 }  // namespace

@@ -4,23 +4,22 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <map>
 
 #include "ridge/base/error.h"
+#include "ridge/base/utf8.h"
 #include "ridge/data/order.h"
 #include "ridge/data/table.h"
 
 namespace ridge::data {
 namespace {
 
-struct Statistics {
-  std::vector<double> mean, deviation;
-};
-
-/// Mean and standard deviation of each feature over `rows`, missing values left out; a deviation of
-/// 0 becomes 1.
-Statistics statistics_of(const Table& table, const std::vector<int64_t>& rows) {
-  Statistics result;
+/// Adds mean and standard deviation of each feature over `rows`, missing values left out; a
+/// deviation of 0 becomes 1.
+void add_statistics(const Table& table,
+                    const std::vector<int64_t>& rows,
+                    DataDescription& description) {
   for (int64_t c = 0; c < table.width(); ++c) {
     const auto sum = [&](auto&& term) {
       double total = 0;
@@ -35,10 +34,14 @@ Statistics statistics_of(const Table& table, const std::vector<int64_t>& rows) {
     };
     const double mean = sum([](double value) { return value; });
     const double variance = sum([mean](double value) { return (value - mean) * (value - mean); });
-    result.mean.push_back(mean);
-    result.deviation.push_back(variance > 0 ? std::sqrt(variance) : 1.0);
+    if (!std::isfinite(mean) || !std::isfinite(variance))
+      throw UserError(fmt::format("'{}': the numbers in column '{}' are too large to standardise",
+                                  table.source,
+                                  shown_text(table.features[c])),
+                      "give them in a larger unit");
+    description.mean.push_back(mean);
+    description.deviation.push_back(variance > 0 ? std::sqrt(variance) : 1.0);
   }
-  return result;
 }
 
 /// The name of a row's class.
@@ -62,48 +65,53 @@ std::vector<std::string> classes_of(const Table& table) {
   return classes;
 }
 
-class TableDataset : public Dataset {
- public:
-  TableDataset(int64_t width, bool classify)
-      : fields_{{.name = "x", .dtype = DType::kF32, .shape = {width}},
-                {.name = "y", .dtype = classify ? DType::kI64 : DType::kF32, .shape = {}}} {}
-
-  void add(const Table& table, const std::vector<int64_t>& rows, const Statistics& statistics) {
-    for (int64_t row : rows)
-      for (int64_t c = 0; c < table.width(); ++c) {
-        const double value = table.x[row * table.width() + c];
-        const double normal = (value - statistics.mean[c]) / statistics.deviation[c];
-        x_.push_back(std::isnan(value) ? 0.0f : static_cast<float>(normal));
-      }
-  }
-  void add_numbers(const Table& table, const std::vector<int64_t>& rows) {
-    for (int64_t row : rows) numbers_.push_back(static_cast<float>(table.target[row]));
-  }
-  void add_classes(const Table& table,
-                   const std::vector<int64_t>& rows,
-                   std::vector<std::string> classes) {
-    std::map<std::string, int64_t> places;
-    for (const std::string& name : classes)
-      places.emplace(name, static_cast<int64_t>(places.size()));
-    for (int64_t row : rows) {
-      const auto place = places.find(class_name(table, row));
-      check(place != places.end(),
-            "'{}': row {} is of class '{}', which the training data has not",
+/// Feature `c` of a row as "x" has it.
+float standardised(const Table& table, int64_t row, int64_t c, const DataDescription& description) {
+  const double value = table.x[row * table.width() + c];
+  if (std::isnan(value)) return 0;
+  const double normal = (value - description.mean[c]) / description.deviation[c];
+  if (!(std::abs(normal) <= std::numeric_limits<float>::max()))
+    throw UserError(
+        fmt::format(
+            "'{}': row {} has {} in column '{}', beyond f32 where the training had {} +- {}",
             table.source,
             row + 1,
-            class_name(table, row));
-      labels_.push_back(place->second);
-    }
-    classes_ = std::move(classes);
+            value,
+            shown_text(table.features[c]),
+            description.mean[c],
+            description.deviation[c]),
+        "give the column in the unit of the training");
+  return static_cast<float>(normal);
+}
+
+std::vector<std::string> notes_of(const Table& table) {
+  if (table.ignored.empty()) return {};
+  const bool one = table.ignored.size() == 1;
+  return {fmt::format("'{}': column{} {} {} ignored, since the model was not trained on {}",
+                      table.source,
+                      one ? "" : "s",
+                      named_list(table.ignored),
+                      one ? "is" : "are",
+                      one ? "it" : "them")};
+}
+
+class TableDataset : public Dataset {
+ public:
+  TableDataset(DataDescription description, const Table& table, const std::vector<int64_t>& rows)
+      : Dataset(std::move(description), notes_of(table)) {
+    for (int64_t row : rows)
+      for (int64_t c = 0; c < table.width(); ++c)
+        x_.push_back(standardised(table, row, c, this->description()));
+    if (classes() > 0)
+      add_classes(table, rows);
+    else
+      for (int64_t row : rows) numbers_.push_back(static_cast<float>(table.target[row]));
   }
 
   int64_t size() const override { return static_cast<int64_t>(labels_.size() + numbers_.size()); }
-  const std::vector<FieldType>& fields() const override { return fields_; }
-  int64_t classes() const override { return static_cast<int64_t>(classes_.size()); }
-  std::vector<std::string> class_names() const override { return classes_; }
 
   void read(int64_t index, const SampleKey&, std::span<void* const> out, Scratch&) const override {
-    const int64_t width = fields_[0].shape[0];
+    const int64_t width = fields()[0].shape[0];
     std::memcpy(out[0], x_.data() + index * width, static_cast<size_t>(width) * sizeof(float));
     if (numbers_.empty())
       *static_cast<int64_t*>(out[1]) = labels_[index];
@@ -112,11 +120,26 @@ class TableDataset : public Dataset {
   }
 
  private:
-  std::vector<FieldType> fields_;
+  void add_classes(const Table& table, const std::vector<int64_t>& rows) {
+    std::map<std::string, int64_t> places;
+    for (const std::string& name : description().class_names)
+      places.emplace(name, static_cast<int64_t>(places.size()));
+    for (int64_t row : rows) {
+      const auto place = places.find(class_name(table, row));
+      if (place == places.end())
+        throw UserError(
+            fmt::format("'{}': row {} is of class '{}', which the training data has not",
+                        table.source,
+                        row + 1,
+                        shown_text(class_name(table, row))),
+            "take such rows out, or train on all classes");
+      labels_.push_back(place->second);
+    }
+  }
+
   std::vector<float> x_;
   std::vector<int64_t> labels_;  // classify
   std::vector<float> numbers_;   // regress
-  std::vector<std::string> classes_;
 };
 
 std::vector<int64_t> all_rows(const Table& table) {
@@ -127,43 +150,52 @@ std::vector<int64_t> all_rows(const Table& table) {
 
 }  // namespace
 
-std::unique_ptr<Dataset> open_table_dataset(const DataOptions& options, Split split) {
+std::unique_ptr<Dataset> open_table_dataset(const DataOptions& options,
+                                            Split split,
+                                            const DataDescription* trained) {
+  const bool apart = !options.eval_path.empty(), other = apart && split == Split::kEval;
+  const Table table = read_table({.path = other ? options.eval_path : options.path,
+                                  .target = options.target,
+                                  .labels = other ? options.eval_labels : options.labels,
+                                  .columns = trained != nullptr ? &trained->columns : nullptr});
   const bool classify = options.task == TableTask::kClassify;
-  const Table trained = read_table(options.path, options.target, options.labels);
-  check(classify || trained.categories.empty(),
+  check(classify || table.categories.empty(),
         "'{}': the target '{}' is text, which no regression predicts",
-        options.path,
-        options.target);
-  const bool separate = !options.eval_path.empty();
-  const std::vector<int64_t> train_rows =
-      separate ? all_rows(trained)
-               : split_samples(trained.rows, options.eval_fraction, Split::kTrain);
-  const Statistics statistics = statistics_of(trained, train_rows);
-  auto dataset = std::make_unique<TableDataset>(trained.width(), classify);
-  const auto fill = [&](const Table& table, const std::vector<int64_t>& rows) {
-    dataset->add(table, rows, statistics);
-    if (classify)
-      dataset->add_classes(table, rows, classes_of(trained));
-    else
-      dataset->add_numbers(table, rows);
-  };
-  if (split == Split::kTrain) {
-    fill(trained, train_rows);
-  } else if (!separate) {
-    fill(trained, split_samples(trained.rows, options.eval_fraction, Split::kEval));
+        table.source,
+        table.target_name);
+  const std::vector<int64_t> rows =
+      apart ? all_rows(table) : split_samples(table.rows, options.eval_fraction, split);
+  DataDescription description{
+      .kind = DataKind::kTable,
+      .fields = {{.name = "x", .dtype = DType::kF32, .shape = {table.width()}},
+                 {.name = "y", .dtype = classify ? DType::kI64 : DType::kF32, .shape = {}}},
+      .columns = table.features,
+      .target = table.target_name};
+  if (trained != nullptr) {
+    description.classes = trained->classes;
+    description.class_names = trained->class_names;
+    description.mean = trained->mean;
+    description.deviation = trained->deviation;
+    check_fits(*trained, description);
   } else {
-    const Table evaluated = read_table(options.eval_path, options.target, options.eval_labels);
-    check(evaluated.features == trained.features,
-          "'{}' and '{}' do not have the same features in the same order",
-          options.path,
-          options.eval_path);
-    check(classify || evaluated.categories.empty(),
-          "'{}': the target '{}' is text, which no regression predicts",
-          options.eval_path,
-          options.target);
-    fill(evaluated, all_rows(evaluated));
+    if (classify) description.class_names = classes_of(table);
+    description.classes = static_cast<int64_t>(description.class_names.size());
+    add_statistics(table, rows, description);
   }
-  return dataset;
+  return std::make_unique<TableDataset>(std::move(description), table, rows);
+}
+
+std::vector<float> read_table_inputs(const std::string& path,
+                                     const DataDescription& trained,
+                                     std::vector<std::string>& notes) {
+  check_kind(trained, DataKind::kTable);
+  Table table = read_table({.path = path, .columns = &trained.columns});
+  std::erase(table.ignored, trained.target);
+  for (std::string& note : notes_of(table)) notes.push_back(std::move(note));
+  std::vector<float> x;
+  for (int64_t row = 0; row < table.rows; ++row)
+    for (int64_t c = 0; c < table.width(); ++c) x.push_back(standardised(table, row, c, trained));
+  return x;
 }
 
 }  // namespace ridge::data

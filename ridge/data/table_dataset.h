@@ -2,6 +2,8 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "ridge/data/dataset.h"
 
@@ -12,6 +14,16 @@ namespace ridge::data {
 /// and holds numbers; classes are the target's texts or whole numbers, sorted. NPY: rows x
 /// features, and the target in the file `labels`, or else in the last column. Without eval_path a
 /// part of the rows, spread evenly, is for evaluation.
-std::unique_ptr<Dataset> open_table_dataset(const DataOptions& options, Split split);
+/// With `trained` its columns, found by name, are the features, and its classes and numbers are
+/// used; further columns are ignored, with a note. Null for training data alone.
+std::unique_ptr<Dataset> open_table_dataset(const DataOptions& options,
+                                            Split split,
+                                            const DataDescription* trained);
+
+/// The "x" of all rows of a file whose target nobody asks for, for a model trained on `trained`.
+/// UserError as above; notes are added to `notes`.
+std::vector<float> read_table_inputs(const std::string& path,
+                                     const DataDescription& trained,
+                                     std::vector<std::string>& notes);
 
 }  // namespace ridge::data

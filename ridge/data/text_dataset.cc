@@ -96,23 +96,24 @@ std::vector<Extent> files_of(const Texts& texts) {
   return files;
 }
 
-std::vector<FieldType> token_fields(int64_t context) {
-  return {{.name = "x", .dtype = DType::kI64, .shape = {context}},
-          {.name = "y", .dtype = DType::kI64, .shape = {context}}};
+DataDescription description_of(int64_t context) {
+  return {.kind = DataKind::kText,
+          .fields = {{.name = "x", .dtype = DType::kI64, .shape = {context}},
+                     {.name = "y", .dtype = DType::kI64, .shape = {context}}},
+          .classes = kTokens,
+          .tokenizer = std::string(kByteTokenizer)};
 }
 
 class WindowDataset final : public Dataset {
  public:
   /// Samples first to first + count - 1 of `text`.
   WindowDataset(std::vector<std::byte> text, int64_t context, int64_t first, int64_t count)
-      : text_(std::move(text)), first_(first), count_(count), fields_(token_fields(context)) {}
+      : Dataset(description_of(context)), text_(std::move(text)), first_(first), count_(count) {}
 
   int64_t size() const override { return count_; }
-  const std::vector<FieldType>& fields() const override { return fields_; }
-  int64_t classes() const override { return kTokens; }
 
   void read(int64_t index, const SampleKey&, std::span<void* const> out, Scratch&) const override {
-    const int64_t context = fields_[0].shape[0];
+    const int64_t context = fields()[0].shape[0];
     const std::byte* from = text_.data() + (first_ + index) * context;
     auto* x = static_cast<int64_t*>(out[0]);
     auto* y = static_cast<int64_t*>(out[1]);
@@ -125,7 +126,6 @@ class WindowDataset final : public Dataset {
  private:
   std::vector<std::byte> text_;
   int64_t first_, count_;
-  std::vector<FieldType> fields_;
 };
 
 class DocumentDataset final : public Dataset {
@@ -135,22 +135,20 @@ class DocumentDataset final : public Dataset {
                   std::vector<Extent> documents,
                   int64_t context,
                   int64_t end)
-      : text_(std::move(text)),
+      : Dataset(description_of(context)),
+        text_(std::move(text)),
         documents_(std::move(documents)),
-        end_(end),
-        fields_(token_fields(context)) {}
+        end_(end) {}
 
   int64_t size() const override { return static_cast<int64_t>(documents_.size()); }
-  const std::vector<FieldType>& fields() const override { return fields_; }
-  int64_t classes() const override { return kTokens; }
   int64_t length(int64_t index) const override {
     const Extent& document = documents_[index];
-    return std::min(document.end - document.begin, fields_[0].shape[0]);
+    return std::min(document.end - document.begin, fields()[0].shape[0]);
   }
 
   void read(int64_t index, const SampleKey&, std::span<void* const> out, Scratch&) const override {
     const Extent& document = documents_[index];
-    const int64_t context = fields_[0].shape[0], filled = length(index);
+    const int64_t context = fields()[0].shape[0], filled = length(index);
     auto* x = static_cast<int64_t*>(out[0]);
     auto* y = static_cast<int64_t*>(out[1]);
     for (int64_t i = 0; i < filled; ++i) {
@@ -166,7 +164,6 @@ class DocumentDataset final : public Dataset {
   std::vector<std::byte> text_;
   std::vector<Extent> documents_;
   int64_t end_;
-  std::vector<FieldType> fields_;
 };
 
 /// The share of a path's samples that one data set has.

@@ -183,7 +183,7 @@ TEST(Table, StandardisesAndNumbersClasses) {
   ASSERT_EQ(dataset->size(), 3);
   EXPECT_EQ(dataset->fields()[0], (FieldType{"x", DType::kF32, {2}}));
   EXPECT_EQ(dataset->fields()[1], (FieldType{"y", DType::kI64, {}}));
-  EXPECT_EQ(dataset->class_names(), (std::vector<std::string>{"cat", "dog"}));
+  EXPECT_EQ(dataset->description().class_names, (std::vector<std::string>{"cat", "dog"}));
   // Mean 3 and deviation sqrt(8/3); b is the same everywhere, and missing once.
   EXPECT_NEAR(read(*dataset, 0).x[0], -2 / std::sqrt(8.0 / 3), 1e-6);
   EXPECT_EQ(read(*dataset, 1).x, (std::vector<float>{0, 0}));
@@ -208,7 +208,7 @@ TEST(Table, RegressionAndWholeNumbersAsClasses) {
   const auto train = open_dataset(options, Split::kTrain),
              eval = open_dataset(options, Split::kEval);
   EXPECT_EQ(train->size() + eval->size(), 20);
-  EXPECT_EQ(eval->class_names(), (std::vector<std::string>{"9", "10"}));
+  EXPECT_EQ(eval->description().class_names, (std::vector<std::string>{"9", "10"}));
   // Training rows have mean 0 and deviation 1 by themselves.
   double total = 0, squares = 0;
   for (int64_t i = 0; i < 18; ++i) {
@@ -278,7 +278,7 @@ TEST(Table, Refusals) {
   options.eval_path = folder.write("e.csv", "b,label\n1,cat\n");
   EXPECT_NE(user_error([&] {
               open_dataset(options, Split::kEval);
-            }).find("do not have the same features"),
+            }).find("has no column 'a', which the model was trained on"),
             std::string::npos);
 }
 

@@ -72,7 +72,7 @@ TEST(Images, ClassesAreFoldersAndSplitsCoverThem) {
   EXPECT_EQ(train->size(), 13);
   EXPECT_EQ(eval->size(), 5);
   EXPECT_EQ(train->classes(), 3);
-  EXPECT_EQ(train->class_names(), (std::vector<std::string>{"blue", "green", "red"}));
+  EXPECT_EQ(train->description().class_names, (std::vector<std::string>{"blue", "green", "red"}));
   EXPECT_EQ(train->fields()[0], (FieldType{"x", DType::kF32, {kSize, kSize, 3}}));
   std::array<int, 18> seen{};
   for (const auto* dataset : {train.get(), eval.get()})

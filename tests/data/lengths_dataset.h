@@ -11,10 +11,9 @@ namespace ridge::test {
 class Lengths final : public data::Dataset {
  public:
   Lengths(std::vector<int64_t> lengths, int64_t whole)
-      : lengths_(std::move(lengths)),
-        fields_{{.name = "x", .dtype = DType::kI64, .shape = {whole}}} {}
+      : Dataset({.fields = {{.name = "x", .dtype = DType::kI64, .shape = {whole}}}}),
+        lengths_(std::move(lengths)) {}
   int64_t size() const override { return static_cast<int64_t>(lengths_.size()); }
-  const std::vector<data::FieldType>& fields() const override { return fields_; }
   int64_t length(int64_t index) const override { return lengths_[static_cast<size_t>(index)]; }
   void read(int64_t,
             const data::SampleKey&,
@@ -23,7 +22,6 @@ class Lengths final : public data::Dataset {
 
  private:
   std::vector<int64_t> lengths_;
-  std::vector<data::FieldType> fields_;
 };
 
 }  // namespace ridge::test

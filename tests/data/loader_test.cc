@@ -28,9 +28,12 @@ using test::user_error;
 /// differs from sample to sample.
 class TestDataset : public Dataset {
  public:
-  explicit TestDataset(int64_t size, int64_t bad = -1) : size_(size), bad_(bad) {}
+  explicit TestDataset(int64_t size, int64_t bad = -1)
+      : Dataset({.fields = {{.name = "x", .dtype = DType::kF32, .shape = {3}},
+                            {.name = "y", .dtype = DType::kI64, .shape = {}}}}),
+        size_(size),
+        bad_(bad) {}
   int64_t size() const override { return size_; }
-  const std::vector<FieldType>& fields() const override { return fields_; }
   void read(int64_t index,
             const SampleKey& key,
             std::span<void* const> out,
@@ -50,8 +53,6 @@ class TestDataset : public Dataset {
 
  private:
   int64_t size_, bad_;
-  std::vector<FieldType> fields_{{.name = "x", .dtype = DType::kF32, .shape = {3}},
-                                 {.name = "y", .dtype = DType::kI64, .shape = {}}};
 };
 
 uint64_t hash_of(const Dataset& dataset, const Batch& batch, uint64_t hash) {
