@@ -3,33 +3,13 @@
 #include <filesystem>
 
 #include "ridge/infer/find_checkpoint.h"
+#include "ridge/infer/trained_data.h"
 #include "ridge/run/backends.h"
 
 namespace ridge {
 namespace {
 
 namespace fs = std::filesystem;
-
-// `owner` keeps what `file` views. All is compared before anything is added.
-void take_weights(State& state,
-                  std::span<const StateEntry> entries,
-                  const SafetensorsView& file,
-                  const std::shared_ptr<const void>& owner) {
-  std::vector<StateEntry> copied;
-  for (const StateEntry& entry : entries)
-    check(!state.has(entry.name), "state '{}' has a value, and takes none from a file", entry.name);
-  for (const StateEntry& entry : entries)
-    if (!state.can_adopt(entry.type, file.checked(entry.name, entry.type).data))
-      copied.push_back(entry);
-  state.declare(copied);
-  for (const StateEntry& entry : copied) {
-    const Bytes bytes = file.tensor(entry.name).bytes();
-    state.write_part(entry.name, 0, bytes.data(), bytes.size());
-  }
-  for (const StateEntry& entry : entries)
-    if (const void* const data = file.tensor(entry.name).data; state.can_adopt(entry.type, data))
-      state.adopt(entry, data, owner);
-}
 
 // The checkpoint of a run that is best, where one is marked and whole, else its newest.
 OpenCheckpoint best_or_newest(const std::string& out, TrainObserver& observer) {
@@ -55,15 +35,16 @@ ProgramOptions inference_options() {
   return options;
 }
 
-std::string load_weights(State& state,
-                         std::span<const StateEntry> entries,
-                         const TrainConfig& config,
+OpenWeights open_weights(const TrainConfig& config,
                          const std::string& weights,
                          TrainObserver& observer) {
   if (fs::is_regular_file(weights)) {
     const auto file = std::make_shared<const SafetensorsFile>(weights);
-    take_weights(state, entries, **file, file);
-    return weights;
+    return {.path = weights,
+            .tensors = &**file,
+            .owner = file,
+            .data = trained_data(
+                (*file)->metadata(), weights, "save it without that text of its metadata")};
   }
   if (weights.empty() && config.train.out.empty())
     throw UserError("there are no weights: the configuration has no train.out",
@@ -71,8 +52,39 @@ std::string load_weights(State& state,
   const auto checkpoint = std::make_shared<const OpenCheckpoint>(
       weights.empty() ? best_or_newest(config.train.out, observer)
                       : *find_checkpoint(weights, {}, observer));
-  take_weights(state, entries, checkpoint->state(), checkpoint);
-  return checkpoint->path().string();
+  return {.path = checkpoint->path().string(),
+          .tensors = &checkpoint->state(),
+          .owner = checkpoint,
+          .data = trained_data(*checkpoint)};
+}
+
+// All is compared before anything is added.
+void load_weights(State& state, std::span<const StateEntry> entries, const OpenWeights& weights) {
+  const SafetensorsView& file = *weights.tensors;
+  std::vector<StateEntry> copied;
+  for (const StateEntry& entry : entries)
+    check(!state.has(entry.name), "state '{}' has a value, and takes none from a file", entry.name);
+  for (const StateEntry& entry : entries)
+    if (!state.can_adopt(entry.type, file.checked(entry.name, entry.type).data))
+      copied.push_back(entry);
+  state.declare(copied);
+  for (const StateEntry& entry : copied) {
+    const Bytes bytes = file.tensor(entry.name).bytes();
+    state.write_part(entry.name, 0, bytes.data(), bytes.size());
+  }
+  for (const StateEntry& entry : entries)
+    if (const void* const data = file.tensor(entry.name).data; state.can_adopt(entry.type, data))
+      state.adopt(entry, data, weights.owner);
+}
+
+std::string load_weights(State& state,
+                         std::span<const StateEntry> entries,
+                         const TrainConfig& config,
+                         const std::string& weights,
+                         TrainObserver& observer) {
+  const OpenWeights opened = open_weights(config, weights, observer);
+  load_weights(state, entries, opened);
+  return opened.path;
 }
 
 std::unique_ptr<Backend> open_backend(const std::string& device, TrainObserver& observer) {

@@ -2,11 +2,14 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "ridge/config/config.h"
+#include "ridge/data/description.h"
+#include "ridge/io/safetensors.h"
 #include "ridge/run/observer.h"
 #include "ridge/run/program.h"
 
@@ -15,12 +18,29 @@ namespace ridge {
 /// The options of a program that only reads its weights: kernels may have them packed.
 ProgramOptions inference_options();
 
-/// Adds `entries` to `state` with the values of a file, and returns the path of the weights that it
-/// took: mapped where State::can_adopt() allows it, else copied. `weights` is a safetensors file,
-/// or the folder of a checkpoint or of a run; where it is empty, it is the best or else the newest
-/// checkpoint in config.train.out. Nobody may write to a file that is mapped: one that is to change
-/// is replaced by a rename. UserError where there is no such file, where it is of another model, or
-/// where the state has one of the entries already; then the state is as it was.
+/// The weights of a trained model in a file whose checksums, if it has some, were verified, and the
+/// data that it was trained on.
+struct OpenWeights {
+  std::string path;  ///< The file, or the folder of the checkpoint.
+  const SafetensorsView* tensors = nullptr;
+  std::shared_ptr<const void> owner;          ///< Keeps what `tensors` views.
+  std::optional<data::DataDescription> data;  ///< Nothing where the file does not say.
+};
+
+/// Opens `weights`, a safetensors file or the folder of a checkpoint or of a run; if it is empty,
+/// the best or else the newest checkpoint in config.train.out. UserError when there is none, or
+/// when it is damaged.
+OpenWeights open_weights(const TrainConfig& config,
+                         const std::string& weights,
+                         TrainObserver& observer);
+
+/// Adds `entries` to `state` with the values of the file: mapped where State::can_adopt() allows
+/// it, else copied. Nobody may write to a file that is mapped: one that is to change is replaced by
+/// a rename. UserError where they are of another model, or where the state has one of the entries
+/// already; then the state is as it was.
+void load_weights(State& state, std::span<const StateEntry> entries, const OpenWeights& weights);
+
+/// Both in one; returns the path of the weights that it took.
 std::string load_weights(State& state,
                          std::span<const StateEntry> entries,
                          const TrainConfig& config,

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "ridge/base/clock.h"
+#include "ridge/infer/trained_data.h"
 #include "ridge/infer/weights.h"
 #include "ridge/train/batch_input.h"
 #include "ridge/train/task.h"
@@ -13,10 +14,10 @@ EvalResult evaluate_model(const TrainConfig& config,
                           const std::string& weights,
                           TrainObserver& observer) {
   const auto backend = open_backend(config.train.device, observer);
-  const Task task = open_task(config);
-  if (task.eval_data == nullptr)
-    throw UserError("the configuration keeps no samples to evaluate on",
-                    "set data.eval_path or data.eval_fraction");
+  const OpenWeights opened = open_weights(config, weights, observer);
+  if (!opened.data) observer.on_message(unchecked_note(opened.path, config.data.kind));
+  const Task task = open_eval_task(config, opened.data ? &*opened.data : nullptr);
+  for (const std::string& note : task.eval_data->notes()) observer.on_message(note);
   const auto& sizes = task.sizes.eval;
   std::vector<Graph> entries;
   for (const nn::BatchSize& size : sizes)
@@ -25,7 +26,8 @@ EvalResult evaluate_model(const TrainConfig& config,
   State state(*backend);
   EvalResult result;
   result.model = name_of(config.model.kind);
-  result.weights = load_weights(state, graphs.state, config, weights, observer);
+  result.weights = opened.path;
+  load_weights(state, graphs.state, opened);
   Program program(std::move(graphs), state, inference_options());
   const int64_t start = now_ns();
   const data::BatchPlan plan{.batch = sizes[0].samples, .shuffle = false, .repeat = false};

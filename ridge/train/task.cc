@@ -40,6 +40,37 @@ bool has_eval_data(const data::DataOptions& options) {
   return !options.eval_path.empty() || options.eval_fraction > 0;
 }
 
+// A batch comes in some lengths where samples are padded to the longest of it.
+std::vector<int64_t> lengths_of(const TrainConfig& config,
+                                const data::Dataset& dataset,
+                                int64_t batch) {
+  return config.loader.pad == data::Padding::kLongest ? data::batch_lengths(dataset, batch)
+                                                      : std::vector<int64_t>{};
+}
+
+std::vector<nn::BatchSize> eval_sizes(const TrainConfig& config, const data::Dataset& eval_data) {
+  std::vector<nn::BatchSize> sizes;
+  const int64_t batch = eval_batch(config, eval_data);
+  add_sizes(sizes, batch, lengths_of(config, eval_data, batch));
+  add_size(sizes, eval_data.size() % batch);
+  return sizes;
+}
+
+std::unique_ptr<nn::Training> open_training(const TrainConfig& config,
+                                            const data::Dataset& dataset) {
+  auto training = std::make_unique<nn::Training>(
+      open_model(config, dataset.fields(), dataset.classes()),
+      config.optimizer,
+      loss_scale_of(config));
+  if (config.train.loss_chunks > 1 && training->model().sample().regression())
+    throw UserError(
+        fmt::format("train.loss_chunks is {}, but the targets are numbers: a squared error has no "
+                    "logits to compute in parts",
+                    config.train.loss_chunks),
+        "take train.loss_chunks out");
+  return training;
+}
+
 }  // namespace
 
 KernelRange kernels_of(const TrainConfig& config) {
@@ -97,10 +128,6 @@ nn::ProgramSizes program_sizes(const TrainConfig& config, const Task& task) {
                                 samples,
                                 samples == 1 ? "" : "s"),
                     fmt::format("set train.batch to {} or less", samples));
-  const auto lengths = [&](const data::Dataset& dataset, int64_t batch) {
-    return config.loader.pad == data::Padding::kLongest ? data::batch_lengths(dataset, batch)
-                                                        : std::vector<int64_t>{};
-  };
   nn::ProgramSizes sizes;
   auto& steps = run.micro > 1 ? sizes.micro : sizes.step;
   const data::BatchPlanner planner(*task.train_data, batch_plan(config));
@@ -111,17 +138,13 @@ nn::ProgramSizes program_sizes(const TrainConfig& config, const Task& task) {
                  {micro_batch_size(c.batch, run.micro, i),
                   c.length == buckets->classes().back().length ? 0 : c.length});
   } else {
-    const std::vector<int64_t> of_steps = lengths(*task.train_data, run.batch);
+    const std::vector<int64_t> of_steps = lengths_of(config, *task.train_data, run.batch);
     for (int64_t i = 0; i < run.micro; ++i)
       add_sizes(steps, micro_batch_size(run.batch, run.micro, i), of_steps);
   }
   for (int64_t i = 0; i < run.micro; ++i)
     add_size(steps, micro_batch_size(planner.rest(), run.micro, i));
-  if (task.eval_data != nullptr) {
-    const int64_t batch = eval_batch(config, *task.eval_data);
-    add_sizes(sizes.eval, batch, lengths(*task.eval_data, batch));
-    add_size(sizes.eval, task.eval_data->size() % batch);
-  }
+  if (task.eval_data != nullptr) sizes.eval = eval_sizes(config, *task.eval_data);
   return sizes;
 }
 
@@ -136,24 +159,25 @@ int64_t eval_batch(const TrainConfig& config, const data::Dataset& eval_data) {
   return std::min(wanted, eval_data.size());
 }
 
-Task open_task(const TrainConfig& config) {
+Task open_task(const TrainConfig& config, const data::DataDescription* trained) {
   Task task;
-  task.train_data = data::open_dataset(config.data, data::Split::kTrain);
+  task.train_data = data::open_dataset(config.data, data::Split::kTrain, trained);
   if (has_eval_data(config.data))
-    task.eval_data = data::open_dataset(config.data, data::Split::kEval);
-  if (task.eval_data != nullptr && task.eval_data->fields() != task.train_data->fields())
-    throw UserError("the data to evaluate on have samples of another shape than those to train on");
-  task.training = std::make_unique<nn::Training>(
-      open_model(config, task.train_data->fields(), task.train_data->classes()),
-      config.optimizer,
-      loss_scale_of(config));
-  if (config.train.loss_chunks > 1 && task.training->model().sample().regression())
-    throw UserError(
-        fmt::format("train.loss_chunks is {}, but the targets are numbers: a squared error has no "
-                    "logits to compute in parts",
-                    config.train.loss_chunks),
-        "take train.loss_chunks out");
+    task.eval_data =
+        data::open_dataset(config.data, data::Split::kEval, &task.train_data->description());
+  task.training = open_training(config, *task.train_data);
   task.sizes = program_sizes(config, task);
+  return task;
+}
+
+Task open_eval_task(const TrainConfig& config, const data::DataDescription* trained) {
+  if (!has_eval_data(config.data))
+    throw UserError("the configuration keeps no samples to evaluate on",
+                    "set data.eval_path or data.eval_fraction");
+  Task task;
+  task.eval_data = data::open_dataset(config.data, data::Split::kEval, trained);
+  task.training = open_training(config, *task.eval_data);
+  task.sizes.eval = eval_sizes(config, *task.eval_data);
   return task;
 }
 

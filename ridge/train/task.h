@@ -22,8 +22,12 @@ struct Task {
 };
 
 /// UserError when the data cannot be read, the model does not fit them, or a batch is larger than
-/// the data.
-Task open_task(const TrainConfig& config);
+/// the data. With `trained` the data are read as those that it describes (data::open_dataset).
+Task open_task(const TrainConfig& config, const data::DataDescription* trained = nullptr);
+
+/// The part of it that evaluation takes: neither the training data nor sizes of steps. UserError
+/// also where the configuration keeps no samples to evaluate on.
+Task open_eval_task(const TrainConfig& config, const data::DataDescription* trained);
 
 /// The pins (prefixes of sites) of modules: a module's own nodes and those of modules inside it.
 std::vector<std::string> pins_of(const std::vector<std::string>& modules);

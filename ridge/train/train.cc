@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -17,6 +18,7 @@
 #include "ridge/base/trace/chrome_trace.h"
 #include "ridge/base/trace/nvtx.h"
 #include "ridge/base/trace/trace.h"
+#include "ridge/infer/trained_data.h"
 #include "ridge/infer/weights.h"
 #include "ridge/io/file.h"
 #include "ridge/train/checkpointing.h"
@@ -90,9 +92,9 @@ class Run {
         config_(request.config),
         observer_(observer),
         backend_(open_backend(config_.train.device, observer_)),
-        task_(open_task(config_)),
         kernels_(config_, *backend_, request.choose) {
     find_start();
+    open_data();
     task_.choose = kernels_.choose();
     const std::string text = apply_memory_limit(config_, task_, *backend_);
     if (!text.empty()) observer_.on_message(text);
@@ -104,6 +106,7 @@ class Run {
 
  private:
   void find_start();
+  void open_data();
   void open();
   void make_files();
   void watch_gpu();
@@ -162,6 +165,19 @@ void Run::find_start() {
   if (!note.empty()) observer_.on_message(note);
 }
 
+// A resumed model goes on with the columns, classes and normalization that it began with, whatever
+// the data have become since then.
+void Run::open_data() {
+  std::optional<data::DataDescription> before;
+  if (start_) before = trained_data(*start_);
+  if (start_ && !before)
+    observer_.on_message(unchecked_note(start_->path().string(), config_.data.kind));
+  task_ = open_task(config_, before ? &*before : nullptr);
+  for (const data::Dataset* dataset : {task_.train_data.get(), task_.eval_data.get()})
+    if (dataset != nullptr)
+      for (const std::string& note : dataset->notes()) observer_.on_message(note);
+}
+
 void Run::open() {
   // Threads and their stacks are there before memory is measured.
   parallel_for(num_threads(), 1, [](int64_t, int64_t) {});
@@ -174,8 +190,10 @@ void Run::open() {
   training_ = std::make_unique<TrainingRun>(task_, config_, *backend_, options);
   if (!request_.init.empty()) training_->load_parameters(request_.init);
   const std::string note = kernels_.settle(training_->program());
+  std::map<std::string, std::string> texts = kernels_.texts();
+  texts[data::kDescriptionKey] = data::print_description(task_.train_data->description());
   checkpoints_ = std::make_unique<Checkpointer>(
-      config_.train.out, config_.checkpoint, observer_, kernels_.texts());
+      config_.train.out, config_.checkpoint, observer_, std::move(texts));
   if (start_) {
     progress_ = restore(*start_, *training_);
     observer_.on_message(fmt::format("resumed from {}", start_->path().string()));
@@ -478,7 +496,10 @@ TrainResult Run::run() {
   result_.checkpoint = checkpoints_->last();
   if (!config_.train.out.empty()) {
     const fs::path model = fs::path(config_.train.out) / "model.safetensors";
-    save_safetensors(model, training_->tensors(false));
+    save_safetensors(
+        model,
+        training_->tensors(false),
+        {{data::kDescriptionKey, data::print_description(task_.train_data->description())}});
   }
   files_->flush();
   result_.metrics = files_->metrics_path();
