@@ -77,6 +77,14 @@ def npy():
     np.save(folder / "empty.npy", np.zeros((0, 3), "f4"))
 
 
+def npz():
+    """Arrays x f4[2,3] with element i = i - 2 and `long name` i8[1000] of 7s, stored and deflated."""
+    arrays = {"x": (np.arange(6) - 2).reshape(2, 3).astype("<f4"),
+              "long name": np.full(1000, 7, "<i8")}
+    np.savez(FOLDER / "stored.npz", **arrays)
+    np.savez_compressed(FOLDER / "deflated.npz", **arrays)
+
+
 CSV = '''\
 id,"length, cm",city,"note ""x""",flag,gap
 1,5.25,Z\u00fcrich,"two
@@ -117,6 +125,7 @@ def seeds():
         "safetensors": ["all.safetensors"],
         "idx": ["u8.idx", "u8.idx.gz", "i16.idx", "f64.idx"],
         "npy": ["npy/b1_little.npy", "npy/u8_big.npy", "npy/f4_fortran.npy", "npy/f8_version3.npy"],
+        "npz": ["deflated.npz"],
         "csv": ["mixed.csv"],
         "checkpoint_manifest": [],
     }
@@ -141,6 +150,7 @@ def main():
     safetensors()
     idx()
     npy()
+    npz()
     csv()
     seeds()
 

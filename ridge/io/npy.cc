@@ -5,8 +5,8 @@
 #include <limits>
 #include <optional>
 #include <utility>
-#include <vector>
 
+#include "ridge/base/utf8.h"
 #include "ridge/io/elements.h"
 
 namespace ridge {
@@ -140,19 +140,21 @@ class DictParser {
   size_t at_ = 0;
 };
 
+/// The code of each dtype that NPY has, without the order of bytes; then those that become i64.
+constexpr std::pair<std::string_view, DType> kCodes[] = {{"b1", DType::kBool},
+                                                         {"i1", DType::kI8},
+                                                         {"u1", DType::kU8},
+                                                         {"i2", DType::kI16},
+                                                         {"u2", DType::kU16},
+                                                         {"i4", DType::kI32},
+                                                         {"i8", DType::kI64},
+                                                         {"f2", DType::kF16},
+                                                         {"f4", DType::kF32},
+                                                         {"f8", DType::kF64},
+                                                         {"u4", DType::kI64},
+                                                         {"u8", DType::kI64}};
+
 std::optional<DType> dtype_of_code(std::string_view code) {
-  constexpr std::pair<std::string_view, DType> kCodes[] = {{"b1", DType::kBool},
-                                                           {"i1", DType::kI8},
-                                                           {"u1", DType::kU8},
-                                                           {"i2", DType::kI16},
-                                                           {"u2", DType::kU16},
-                                                           {"i4", DType::kI32},
-                                                           {"u4", DType::kI64},
-                                                           {"i8", DType::kI64},
-                                                           {"u8", DType::kI64},
-                                                           {"f2", DType::kF16},
-                                                           {"f4", DType::kF32},
-                                                           {"f8", DType::kF64}};
   for (const auto& [known, dtype] : kCodes)
     if (known == code) return dtype;
   return std::nullopt;
@@ -238,6 +240,59 @@ void widen(Bytes from, size_t size, std::span<int64_t> to, const std::string& so
   }
 }
 
+/// Magic, version 1 and dictionary, filled up so that the elements are aligned to 64 bytes.
+std::string header_of(const TensorType& type) {
+  constexpr size_t kAlignment = 64;
+  const auto code = std::find_if(std::begin(kCodes), std::end(kCodes), [&](const auto& known) {
+    return known.second == type.dtype;
+  });
+  check_internal(code != std::end(kCodes), "NPY has no {}", name_of(type.dtype));
+  std::string shape;
+  for (const int64_t size : type.shape) shape += fmt::format("{}, ", size);
+  if (type.rank() > 0) shape.resize(shape.size() - (type.rank() == 1 ? 1 : 2));  // "5,", "5, 4"
+  std::string text = fmt::format("{{'descr': '{}{}', 'fortran_order': False, 'shape': ({}), }}",
+                                 size_of(type.dtype) == 1 ? '|' : '<',
+                                 code->first,
+                                 shape);
+  const size_t begin = kVersionEnd + 2, used = begin + text.size() + 1;
+  text.append((kAlignment - used % kAlignment) % kAlignment, ' ');
+  text += '\n';
+  std::string header(kMagic);
+  header += '\1';
+  header += '\0';
+  const auto length = static_cast<uint16_t>(text.size());
+  header.append(reinterpret_cast<const char*>(&length), sizeof length);
+  return header + text;
+}
+
+/// An array on its way to a file.
+class NpyFile {
+ public:
+  explicit NpyFile(const Tensor& tensor) : tensor_(&tensor) {
+    if (tensor.type().dtype == DType::kBF16) {
+      widened_ = Tensor({DType::kF32, tensor.type().shape});
+      const auto from = tensor.span<BF16>();
+      std::copy(from.begin(), from.end(), widened_.span<float>().begin());
+    }
+    header_ = header_of(written().type());
+  }
+
+  /// Views of it, as long as it stays where it is.
+  std::vector<Bytes> pieces() const {
+    return {as_bytes(header_),
+            {static_cast<const std::byte*>(written().data()), written().bytes()}};
+  }
+
+ private:
+  const Tensor& written() const { return widened_.data() != nullptr ? widened_ : *tensor_; }
+
+  const Tensor* tensor_;
+  Tensor widened_;
+  std::string header_;
+};
+
+constexpr std::string_view kEnd = ".npy";
+
 }  // namespace
 
 Tensor parse_npy(Bytes bytes, const std::string& source) {
@@ -268,6 +323,47 @@ Tensor parse_npy(Bytes bytes, const std::string& source) {
 Tensor read_npy(const std::filesystem::path& path) {
   const MappedFile file(path);
   return parse_npy(file.bytes(), path.string());
+}
+
+void write_npy(const std::filesystem::path& path, const Tensor& tensor) {
+  const NpyFile file(tensor);
+  stream_file_atomically(path, [&](ByteSink sink) {
+    for (const Bytes piece : file.pieces()) sink(piece);
+  });
+}
+
+NpzView::NpzView(Bytes bytes, std::string source)
+    : source_(std::move(source)), entries_(parse_zip(bytes, source_)) {
+  for (const ZipEntry& entry : entries_) {
+    if (!entry.name.ends_with(kEnd))
+      throw UserError(fmt::format("{}: '{}' in it is no NPY file", source_, shown_text(entry.name)),
+                      "save arrays alone, by numpy.savez");
+    names_.push_back(entry.name.substr(0, entry.name.size() - kEnd.size()));
+  }
+}
+
+bool NpzView::contains(const std::string& name) const {
+  return std::find(names_.begin(), names_.end(), name) != names_.end();
+}
+
+Tensor NpzView::read(const std::string& name) const {
+  const auto found = std::find(names_.begin(), names_.end(), name);
+  if (found == names_.end())
+    throw UserError(fmt::format("{}: there is no array '{}'", source_, name),
+                    did_you_mean(name, names_));
+  std::vector<std::byte> buffer;
+  const ZipEntry& entry = entries_[static_cast<size_t>(found - names_.begin())];
+  return parse_npy(unpack(entry, buffer, source_),
+                   fmt::format("{}: {}", source_, shown_text(entry.name)));
+}
+
+void write_npz(const std::filesystem::path& path, const NamedTensors& tensors) {
+  std::vector<NpyFile> files;
+  std::vector<ZipFile> zipped;
+  for (const auto& [name, tensor] : tensors) files.emplace_back(tensor);
+  for (const auto& [name, tensor] : tensors)
+    zipped.push_back({name + std::string(kEnd), files[zipped.size()].pieces()});
+  stream_file_atomically(path, [&](ByteSink sink) { write_zip(sink, zipped); });
 }
 
 }  // namespace ridge

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "tests/support/errors.h"
+#include "tests/support/temp_folder.h"
 
 namespace ridge {
 namespace {
@@ -53,6 +54,43 @@ TEST(Npy, EveryFormThatNumpyWrites) {
       EXPECT_EQ(tensor.at(i), code == "b1" ? i % 2 : i + first) << name << " " << i;
   }
   EXPECT_EQ(read, 12 + 9 + 4);
+}
+
+// Byte for byte.
+TEST(Npy, WritesWhatNumpyWrites) {
+  const test::TempFolder folder;
+  int written = 0;
+  for (const auto& entry : fs::directory_iterator(kFolder)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.ends_with("_little.npy") || name.starts_with("u4") || name.starts_with("u8"))
+      continue;
+    ++written;
+    write_npy(folder / "x.npy", read_npy(entry.path()));
+    EXPECT_EQ(read_file(folder / "x.npy"), read_file(entry.path())) << name;
+  }
+  EXPECT_EQ(written, 10);
+  write_npy(folder / "x.npy", read_npy(kFolder / "scalar.npy"));
+  EXPECT_EQ(read_file(folder / "x.npy"), read_file(kFolder / "scalar.npy"));
+}
+
+TEST(Npy, WritesShapesAndDtypesOfAnyKind) {
+  const test::TempFolder folder;
+  for (const Shape& shape : {Shape{}, Shape{5}, Shape{1, 7}, Shape(8, 2)})
+    for (const DType dtype : kAllDTypes) {
+      Tensor tensor({dtype, shape});
+      for (int64_t i = 0; i < tensor.elements(); ++i)
+        tensor.set(
+            i, dtype == DType::kBool ? static_cast<double>(i % 2) : static_cast<double>(i % 100));
+      write_npy(folder / "x.npy", tensor);
+      const Tensor read = read_npy(folder / "x.npy");
+      if (dtype != DType::kBF16) {
+        EXPECT_TRUE(read.same_bits(tensor)) << to_string(tensor.type());
+        continue;
+      }
+      ASSERT_EQ(read.type(), (TensorType{DType::kF32, shape}));
+      for (int64_t i = 0; i < tensor.elements(); ++i) EXPECT_EQ(read.at(i), tensor.at(i));
+    }
+  EXPECT_EQ(folder.names(), std::vector<std::string>{"x.npy"});
 }
 
 TEST(Npy, ScalarsAndVectors) {
