@@ -3,66 +3,20 @@
 #include <algorithm>
 
 #include "ridge/base/cpu/parallel.h"
+#include "ridge/infer/bind_inputs.h"
 #include "ridge/infer/program_cache.h"
 
 namespace ridge {
 namespace {
 
-// "x f32[B,3] and y i64[B]".
-std::string listed(const std::vector<DataSpec>& specs) {
-  std::string text;
-  for (size_t i = 0; i < specs.size(); ++i) {
-    if (i > 0) text += i + 1 == specs.size() ? " and " : ", ";
-    text += to_string(specs[i]);
-  }
-  return text;
-}
-
-void check_names(const std::vector<DataSpec>& specs, const NamedTensors& tensors) {
-  for (const auto& [name, tensor] : tensors) {
-    if (std::any_of(
-            specs.begin(), specs.end(), [&](const DataSpec& spec) { return spec.name == name; }))
-      continue;
-    std::vector<std::string> names;
-    for (const DataSpec& spec : specs) names.push_back(spec.name);
-    throw UserError(fmt::format("the model has no input '{}', only {}", name, listed(specs)),
-                    did_you_mean(name, names));
-  }
+Binding binding_of(const std::vector<DataSpec>& specs, const NamedTensors& tensors) {
+  for (const auto& [name, tensor] : tensors) find_input(specs, name);
   for (const DataSpec& spec : specs) {
     const auto given = tensors.find(spec.name);
-    if (given == tensors.end() || given->second.data() == nullptr)
-      throw UserError(fmt::format("input '{}' is missing", spec.name), "give " + listed(specs));
+    if (given == tensors.end() || given->second.data() == nullptr) refuse_missing(specs, spec.name);
   }
-}
-
-[[noreturn]] void refuse(const DataSpec& spec, const TensorType& type, const std::string& what) {
-  throw UserError(fmt::format(
-      "input '{}' {}; got {}, expected {}", spec.name, what, to_string(type), type_text(spec)));
-}
-
-// Adds the sizes that the shape gives to named dimensions.
-void bind_shape(const DataSpec& spec, const TensorType& type, Binding& binding) {
-  if (type.dtype != spec.dtype) refuse(spec, type, "has another dtype");
-  if (type.shape.size() != spec.dims.size()) refuse(spec, type, "has another number of dimensions");
-  for (size_t i = 0; i < spec.dims.size(); ++i) {
-    const Dim& dim = spec.dims[i];
-    const int64_t size = type.shape[i];
-    if (dim.name.empty()) {
-      if (size != dim.size) refuse(spec, type, fmt::format("has another size in dimension {}", i));
-      continue;
-    }
-    if (dim.size > 0 && size > dim.size)
-      refuse(spec, type, fmt::format("is too large in '{}'", dim.name));
-    if (const int64_t known = binding.emplace(dim.name, size).first->second; known != size)
-      refuse(
-          spec, type, fmt::format("has another '{}' than {}, which came before", dim.name, known));
-  }
-}
-
-Binding binding_of(const std::vector<DataSpec>& specs, const NamedTensors& tensors) {
-  check_names(specs, tensors);
   Binding binding;
-  for (const DataSpec& spec : specs) bind_shape(spec, tensors.at(spec.name).type(), binding);
+  for (const DataSpec& spec : specs) bind_input(spec, tensors.at(spec.name).type(), binding);
   return binding;
 }
 
