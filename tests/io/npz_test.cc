@@ -44,7 +44,7 @@ std::string archive_of(const std::vector<std::string>& names) {
   return bytes;
 }
 
-// What reading every array says, or "no error".
+// The error of reading every array, or "no error".
 std::string error_of(std::string_view bytes) {
   return user_error([&] {
     const NpzView arrays(as_bytes(bytes), "f.npz");
