@@ -2,7 +2,6 @@
 
 #include <filesystem>
 
-#include "ridge/config/text.h"
 #include "ridge/infer/open_model.h"
 #include "ridge/infer/weights.h"
 #include "ridge/nn/logits_source.h"
@@ -13,7 +12,9 @@ namespace {
 namespace fs = std::filesystem;
 
 // The configuration that a run wrote into its folder, of which `folder` is a checkpoint, or itself.
-TrainConfig config_of_run(const fs::path& folder, std::string& weights) {
+ModelFiles files_of_run(const fs::path& folder,
+                        const std::vector<ConfigFlag>& set,
+                        Settings& settings) {
   constexpr const char* kName = "config.toml";
   const fs::path whole = fs::canonical(folder);
   const bool is_checkpoint = fs::exists(whole / "manifest.json");
@@ -21,11 +22,10 @@ TrainConfig config_of_run(const fs::path& folder, std::string& weights) {
   if (!fs::exists(run / kName))
     throw UserError(fmt::format("no {} in '{}'", kName, run.string()),
                     "give the folder of a run, of a checkpoint in it, or a configuration");
-  if (is_checkpoint && weights.empty()) weights = whole.string();
-  Settings of_run;
-  TrainConfig config = load_config_file((run / kName).string(), {}, of_run).config;
-  config.train.out = run.string();  // which may lie elsewhere by now
-  return config;
+  ModelFiles files{.config = load_config_file((run / kName).string(), set, settings).config,
+                   .weights = is_checkpoint ? whole.string() : std::string()};
+  files.config.train.out = run.string();  // which may lie elsewhere by now
+  return files;
 }
 
 }  // namespace
@@ -60,14 +60,22 @@ LoadedModel load_model(const TrainConfig& config,
   return load_model(std::make_shared<const nn::LogitsSource>(training), config, weights, observer);
 }
 
+ModelFiles find_model(const std::string& path, const LoadOptions& options, Settings& settings) {
+  ModelFiles files =
+      fs::is_directory(path)
+          ? files_of_run(path, options.set, settings)
+          : ModelFiles{.config = load_config_file(path, options.set, settings).config,
+                       .weights = {}};
+  if (!options.weights.empty()) files.weights = options.weights;
+  if (!options.device.empty()) files.config.train.device = options.device;
+  return files;
+}
+
 LoadedModel load_model(const std::string& path, const LoadOptions& options) {
-  std::string weights = options.weights;
   Settings of_file;
-  TrainConfig config = fs::is_directory(path) ? config_of_run(path, weights)
-                                              : load_config_file(path, {}, of_file).config;
-  if (!options.device.empty()) config.train.device = options.device;
+  const ModelFiles files = find_model(path, options, of_file);
   TrainObserver nobody;
-  return load_model(config, weights, nobody);
+  return load_model(files.config, files.weights, nobody);
 }
 
 }  // namespace ridge

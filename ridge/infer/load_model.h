@@ -3,6 +3,9 @@
 
 #include <memory>
 #include <string>
+#include <vector>
+
+#include "ridge/config/text.h"
 
 namespace ridge {
 
@@ -10,7 +13,6 @@ class Backend;
 class ModelSource;
 class State;
 class TrainObserver;
-struct TrainConfig;
 
 /// Any number of sessions may share it.
 struct LoadedModel {
@@ -20,14 +22,25 @@ struct LoadedModel {
 };
 
 struct LoadOptions {
-  std::string weights = {};  ///< See load_weights().
-  std::string device = {};   ///< Such as "cpu" or "cuda:1"; empty: the configuration's.
+  std::string weights = {};          ///< See load_weights().
+  std::string device = {};           ///< Such as "cpu" or "cuda:1"; empty: the configuration's.
+  std::vector<ConfigFlag> set = {};  ///< Values that win over the configuration's.
 };
 
-/// A model trained here: `path` is its configuration, or the folder of a run or of a checkpoint in
-/// it. Without options.weights they are the best or else the newest checkpoint of the run, or the
-/// checkpoint that `path` is. The settings of the process stay as they are. UserError where there
-/// is no configuration, no weights, or they are of another model.
+/// The files of a model trained here.
+struct ModelFiles {
+  TrainConfig config;
+  std::string weights;  ///< See load_weights().
+};
+
+/// Finds them: `path` is its configuration, or the folder of a run or of a checkpoint in it.
+/// Without options.weights they are the best or else the newest checkpoint of the run, or the
+/// checkpoint that `path` is. Settings among the keys go to `settings`. UserError where there is no
+/// configuration.
+ModelFiles find_model(const std::string& path, const LoadOptions& options, Settings& settings);
+
+/// Loads what find_model() finds. The settings of the process stay as they are. UserError also
+/// where there are no weights, or they are of another model.
 LoadedModel load_model(const std::string& path, const LoadOptions& options = {});
 
 /// The same of a configuration that was read: it opens the data, which say how large the model is.

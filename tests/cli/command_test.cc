@@ -50,6 +50,8 @@ const std::map<std::string, std::vector<std::string>> kOptions = {
       "--verify",
       "--json"}},
     {"eval", {"-h,--help", "--recipe", "--device", "--set", "--weights", "--json"}},
+    {"predict",
+     {"-h,--help", "--input", "--output", "--weights", "--device", "--set", "--batch", "--json"}},
     {"generate",
      {"-h,--help",
       "--recipe",

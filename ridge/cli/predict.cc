@@ -1,0 +1,126 @@
+// `ridge predict MODEL`: the outputs of a trained model for data in files.
+#include "ridge/infer/predict.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+
+#include "ridge/base/clock.h"
+#include "ridge/base/cpu/parallel.h"
+#include "ridge/base/json_writer.h"
+#include "ridge/cli/common/output.h"
+#include "ridge/cli/common/progress.h"
+#include "ridge/cli/predict/output_files.h"
+#include "ridge/cli/verbs.h"
+#include "ridge/infer/input_files.h"
+
+namespace ridge {
+namespace {
+
+struct PredictOptions {
+  std::string model;
+  LoadOptions load;
+  std::vector<std::string> set, inputs;
+  std::string output;
+  int64_t batch = 64;
+  bool json = false;
+};
+
+/// All that a report says.
+struct PredictReport {
+  std::string model{}, weights{};
+  std::vector<std::pair<std::string, TensorType>> inputs{};
+  Prediction prediction{};
+  double seconds = 0;
+};
+
+std::string json_report(const PredictReport& report,
+                        const PredictOptions& options,
+                        const OutputFiles& files) {
+  std::string text;
+  JsonWriter json(text);
+  json.begin_object().field("schema", "ridge.predict/1").field("model", report.model);
+  json.field("weights", report.weights).field("rows", report.prediction.rows);
+  json.field("batch", options.batch).field("batches", report.prediction.batches);
+  json.field("seconds", report.seconds).key("inputs").begin_array();
+  for (const auto& [name, type] : report.inputs)
+    json.begin_object().field("name", name).field("type", to_string(type)).end_object();
+  json.end_array().key("outputs").begin_array();
+  for (const auto& [name, tensor] : report.prediction.outputs) {
+    json.begin_object().field("name", name).field("type", to_string(tensor.type()));
+    json.field("file", files.file_of(name)).end_object();
+  }
+  json.end_array().end_object().finish();
+  return text + "\n";
+}
+
+std::string text_report(const PredictReport& report, const OutputFiles& files) {
+  const int64_t rows = report.prediction.rows;
+  const std::string what = rows == 0   ? "one run"
+                           : rows == 1 ? "1 row"
+                                       : fmt::format("{} rows", grouped(rows));
+  std::string text = fmt::format(
+      "{} of {}: {} in {}\n\n", report.model, report.weights, what, duration_text(report.seconds));
+  for (const auto& [name, tensor] : report.prediction.outputs)
+    text += fmt::format("  {}  {}  {}\n", name, to_string(tensor.type()), files.file_of(name));
+  return text;
+}
+
+void run_predict(const PredictOptions& options) {
+  check(options.batch >= 1, "--batch must be at least 1; got {}", options.batch);
+  LoadOptions load = options.load;
+  for (const std::string& text : options.set) load.set.push_back(parse_set(text));
+  const ModelFiles files = find_model(options.model, load, settings());
+  apply_threads();
+  ProgressDisplay progress(stderr);
+  Session session(load_model(files.config, files.weights, progress),
+                  {.bindings = 2, .programs = 1});
+  const OutputFiles to(options.output, session.outputs());
+  const auto open_samples = [&](const DataSpec& spec,
+                                const std::string& path) -> std::unique_ptr<InputRows> {
+    throw UserError(fmt::format("'{}' is no array for input {}", path, to_string(spec)),
+                    "give a FILE.npy or a FILE.npz");
+  };
+  PredictReport report{.model = std::string(name_of(files.config.model.kind)),
+                       .weights = session.model().weights};
+  const NamedRows inputs = read_inputs(parse_input_files(options.inputs, session.inputs()),
+                                       session.inputs(),
+                                       open_samples,
+                                       progress);
+  for (const auto& [name, rows] : inputs) report.inputs.emplace_back(name, rows->type());
+  const int64_t start = now_ns();
+  report.prediction = predict(session, inputs, options.batch);
+  report.seconds = static_cast<double>(now_ns() - start) * 1e-9;
+  to.write(report.prediction.outputs);
+  progress.clear_bar();
+  write_stdout(options.json ? json_report(report, options, to) : text_report(report, to));
+}
+
+}  // namespace
+
+void add_predict(CLI::App& app, int&) {
+  const auto options = std::make_shared<PredictOptions>();
+  CLI::App* verb = app.add_subcommand("predict", "Run a trained model on data of yours");
+  verb->add_option("model", options->model, "TOML file, or the folder of a run or a checkpoint")
+      ->required();
+  verb->add_option("--input",
+                   options->inputs,
+                   "FILE.npy or FILE.npz, as the model takes it; NAME= may be left out where there "
+                   "is one input; repeatable")
+      ->type_name("NAME=FILE")
+      ->required()
+      ->allow_extra_args(false);  // or it would take the model for a second file
+  verb->add_option("--output", options->output, "FILE.npy, FILE.npz, or a folder for NAME.npy")
+      ->type_name("PATH")
+      ->required();
+  verb->add_option("--weights", options->load.weights, "As for eval")->type_name("PATH");
+  verb->add_option("--device", options->load.device, "Where it runs (train.device)");
+  verb->add_option("--set", options->set, "Any key of the file, or a setting; repeatable")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+  verb->add_option("--batch", options->batch, "Rows that run at once; default: 64");
+  verb->add_flag("--json", options->json, "One JSON object (ridge.predict/1)");
+  verb->callback([options] { run_predict(*options); });
+}
+
+}  // namespace ridge
