@@ -28,6 +28,24 @@ ModelFiles files_of_run(const fs::path& folder,
   return files;
 }
 
+LoadedModel fill(std::shared_ptr<const ModelSource> source,
+                 const TrainConfig& config,
+                 const OpenWeights& weights,
+                 TrainObserver& observer) {
+  LoadedModel model{.source = std::move(source),
+                    .state = make_state(open_backend(config.train.device, observer)),
+                    .weights = weights.path};
+  load_weights(*model.state, model.source->state(), weights);
+  return model;
+}
+
+// Weights of today say what samples look like; for others the data are opened.
+std::unique_ptr<nn::Model> model_of(const TrainConfig& config, const OpenWeights& weights) {
+  if (weights.data) return open_model(config, weights.data->fields, weights.data->classes);
+  const auto data = data::open_dataset(config.data, data::Split::kTrain);
+  return open_model(config, data->fields(), data->classes());
+}
+
 }  // namespace
 
 std::shared_ptr<State> make_state(std::unique_ptr<Backend> backend) {
@@ -44,20 +62,15 @@ LoadedModel load_model(std::shared_ptr<const ModelSource> source,
                        const TrainConfig& config,
                        const std::string& weights,
                        TrainObserver& observer) {
-  LoadedModel model{.source = std::move(source),
-                    .state = make_state(open_backend(config.train.device, observer)),
-                    .weights = {}};
-  model.weights = load_weights(*model.state, model.source->state(), config, weights, observer);
-  return model;
+  return fill(std::move(source), config, open_weights(config, weights, observer), observer);
 }
 
 LoadedModel load_model(const TrainConfig& config,
                        const std::string& weights,
                        TrainObserver& observer) {
-  const auto data = data::open_dataset(config.data, data::Split::kTrain);
-  const nn::Training training(open_model(config, data->fields(), data->classes()),
-                              config.optimizer);
-  return load_model(std::make_shared<const nn::LogitsSource>(training), config, weights, observer);
+  const OpenWeights opened = open_weights(config, weights, observer);
+  const nn::Training training(model_of(config, opened), config.optimizer);
+  return fill(std::make_shared<const nn::LogitsSource>(training), config, opened, observer);
 }
 
 ModelFiles find_model(const std::string& path, const LoadOptions& options, Settings& settings) {

@@ -43,8 +43,9 @@ ModelFiles find_model(const std::string& path, const LoadOptions& options, Setti
 /// where there are no weights, or they are of another model.
 LoadedModel load_model(const std::string& path, const LoadOptions& options = {});
 
-/// The same of a configuration that was read: it opens the data, which say how large the model is.
-/// `weights`: see load_weights().
+/// The same of a configuration that was read. The size of samples and the number of classes are
+/// those that the weights were trained on; where they do not say, the data of the configuration are
+/// opened. `weights`: see load_weights().
 LoadedModel load_model(const TrainConfig& config,
                        const std::string& weights,
                        TrainObserver& observer);
