@@ -13,6 +13,7 @@ namespace ridge {
 EvalResult evaluate_model(const TrainConfig& config,
                           const std::string& weights,
                           TrainObserver& observer) {
+  check_has_eval_data(config);
   const auto backend = open_backend(config.train.device, observer);
   const OpenWeights opened = open_weights(config, weights, observer);
   if (!opened.data) observer.on_message(unchecked_note(opened.path, config.data.kind));

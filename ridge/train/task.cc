@@ -170,10 +170,14 @@ Task open_task(const TrainConfig& config, const data::DataDescription* trained) 
   return task;
 }
 
-Task open_eval_task(const TrainConfig& config, const data::DataDescription* trained) {
+void check_has_eval_data(const TrainConfig& config) {
   if (!has_eval_data(config.data))
     throw UserError("the configuration keeps no samples to evaluate on",
                     "set data.eval_path or data.eval_fraction");
+}
+
+Task open_eval_task(const TrainConfig& config, const data::DataDescription* trained) {
+  check_has_eval_data(config);
   Task task;
   task.eval_data = data::open_dataset(config.data, data::Split::kEval, trained);
   task.training = open_training(config, *task.eval_data);

@@ -25,6 +25,9 @@ struct Task {
 /// the data. With `trained` the data are read as those that it describes (data::open_dataset).
 Task open_task(const TrainConfig& config, const data::DataDescription* trained = nullptr);
 
+/// UserError where the configuration keeps no samples to evaluate on.
+void check_has_eval_data(const TrainConfig& config);
+
 /// The part of it that evaluation takes: neither the training data nor sizes of steps. UserError
 /// also where the configuration keeps no samples to evaluate on.
 Task open_eval_task(const TrainConfig& config, const data::DataDescription* trained);
