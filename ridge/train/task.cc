@@ -58,10 +58,10 @@ std::vector<nn::BatchSize> eval_sizes(const TrainConfig& config, const data::Dat
 
 std::unique_ptr<nn::Training> open_training(const TrainConfig& config,
                                             const data::Dataset& dataset) {
-  auto training = std::make_unique<nn::Training>(
-      open_model(config, dataset.fields(), dataset.classes()),
-      config.optimizer,
-      loss_scale_of(config));
+  auto training =
+      std::make_unique<nn::Training>(open_model(config, dataset.fields(), dataset.classes()),
+                                     config.optimizer,
+                                     loss_scale_of(config));
   if (config.train.loss_chunks > 1 && training->model().sample().regression())
     throw UserError(
         fmt::format("train.loss_chunks is {}, but the targets are numbers: a squared error has no "
