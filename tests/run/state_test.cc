@@ -203,7 +203,7 @@ Seen interleave(Program& trains, Program& evaluates, State& state, uint64_t seed
   std::mt19937_64 random(seed);
   Tensor x(kRows), row(kRow);
   Seen seen;
-  seen.results.reserve(static_cast<size_t>(3 * runs + 3));
+  seen.results.reserve(3 * static_cast<size_t>(runs) + 3);
   for (const char* name : {"p", "sum", "ticks"}) {
     fill(row, name[0]);
     state.write(name, row);
