@@ -21,7 +21,7 @@ namespace ridge::test {
 namespace {
 
 // The first has packed weights.
-constexpr int64_t kSizes[][2] = {{220, 3}, {1, 1}, {7, 12}, {2, 5}};
+constexpr int64_t kSizes[][2] = {{120, 3}, {1, 1}, {7, 12}, {2, 5}};
 
 Binding binding_of(const int64_t (&size)[2]) { return {{"N", size[0]}, {"L", size[1]}}; }
 
@@ -104,7 +104,7 @@ TEST(Session, TwoShareTheStateAndNoArena) {
   EXPECT_EQ(device.bytes(), weights);
   {
     Session first(model), second(model);
-    const NamedTensors data = hand_built_data(220, 3, 4);
+    const NamedTensors data = hand_built_data(120, 3, 4);
     int64_t planned = 0, state = 0;
     for (Session* const session : {&first, &second}) {
       const std::shared_ptr<const Plan> plan = session->bind(binding_of(kSizes[0]));
@@ -129,13 +129,13 @@ TEST(Session, ForgetsWhatWasNotUsedForLongest) {
   Session session(model, {.bindings = 2});
   const auto run = [&](int64_t n) { session.run(hand_built_data(n, 3, 0)); };
   const auto& built = source_of(model).built;
-  run(220);
+  run(120);
   EXPECT_GT(model.state->bytes(), weights);  // packed weights
   run(1);
-  run(220);
+  run(120);
   EXPECT_EQ(built, 2);
   run(2);
-  run(220);
+  run(120);
   EXPECT_EQ(built, 3);
   run(1);
   EXPECT_EQ(built, 4);
@@ -153,7 +153,7 @@ TEST(Session, ForgetsWhatWasNotUsedForLongest) {
 TEST(Session, SeesWeightsThatWereWritten) {
   const LoadedModel model = hand_built(make_cpu_backend());
   Session session(model);
-  const NamedTensors data = hand_built_data(220, 3, 1);
+  const NamedTensors data = hand_built_data(120, 3, 1);
   const NamedTensors before = session.run(data);
   Tensor w = model.state->read("image.w");
   for (int64_t i = 0; i < w.elements(); ++i) w.set(i, -w.at(i));
@@ -174,7 +174,7 @@ TEST(Session, GoesOnWhereMemoryRanOut) {
     const int64_t weights = device.bytes();
     {
       Session session(model);
-      const NamedTensors data = hand_built_data(220, 3, 0), small = hand_built_data(1, 1, 0);
+      const NamedTensors data = hand_built_data(120, 3, 0), small = hand_built_data(1, 1, 0);
       const NamedTensors wanted = session.run(small);
       const int64_t bytes = device.bytes();
       device.left = call;
@@ -241,7 +241,7 @@ TEST(SessionThreads, CompileABindingOnce) {
   for (const size_t programs : {size_t{1}, size_t{3}, size_t{kThreads}}) {
     const LoadedModel model = hand_built(make_cpu_backend());
     Session session(model, {.bindings = 2, .programs = programs});
-    const NamedTensors data = hand_built_data(220, 3, 0);
+    const NamedTensors data = hand_built_data(120, 3, 0);
     NamedTensors results[kThreads];
     on_threads([&](int i) { results[i] = session.run(data); });
     EXPECT_EQ(source_of(model).built, 1);
