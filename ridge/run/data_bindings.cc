@@ -41,42 +41,42 @@ void DataBindings::set(const PlanSlot& slot, Datum& datum, std::byte* address) {
   for (const LaunchOperand& use : slot.uses) launches_.set(use, address);
 }
 
-std::string_view DataBindings::bind_input(size_t number, const void* address) {
-  const PlanSlot& slot = plan_.inputs.at(number);
-  Datum& datum = inputs_.at(number);
-  const std::string_view why = address == nullptr ? "" : refusal(slot, address, false);
-  const bool is_bound = address != nullptr && why.empty();
-  // No launch writes to it.
-  auto* const memory = static_cast<std::byte*>(const_cast<void*>(address));
-  set(slot, datum, is_bound ? memory : datum.own);
-  datum.from = why.empty() ? nullptr : address;
+std::string_view DataBindings::bind(const PlanSlot& slot,
+                                    Datum& datum,
+                                    std::byte* address,
+                                    bool is_output) {
+  const std::string_view why = address == nullptr ? "" : refusal(slot, address, is_output);
+  const bool is_copied = !why.empty();
+  set(slot, datum, address == nullptr || is_copied ? datum.own : address);
+  datum.copied = is_copied ? address : nullptr;
   return why;
 }
 
+std::string_view DataBindings::bind_input(size_t number, const void* address) {
+  // No launch writes to it.
+  auto* const memory = static_cast<std::byte*>(const_cast<void*>(address));
+  return bind(plan_.inputs.at(number), inputs_.at(number), memory, false);
+}
+
 std::string_view DataBindings::bind_output(size_t number, void* address) {
-  const PlanSlot& slot = plan_.outputs.at(number);
-  Datum& datum = outputs_.at(number);
-  const std::string_view why = address == nullptr ? "" : refusal(slot, address, true);
-  const bool is_bound = address != nullptr && why.empty();
-  set(slot, datum, is_bound ? static_cast<std::byte*>(address) : datum.own);
-  datum.to = why.empty() ? nullptr : address;
-  return why;
+  auto* const memory = static_cast<std::byte*>(address);
+  return bind(plan_.outputs.at(number), outputs_.at(number), memory, true);
 }
 
 void DataBindings::queue_inputs() const {
   for (size_t i = 0; i < inputs_.size(); ++i)
-    if (inputs_[i].from != nullptr)
+    if (inputs_[i].copied != nullptr)
       backend_.copy_on_device(stream_,
                               inputs_[i].own,
-                              inputs_[i].from,
+                              inputs_[i].copied,
                               static_cast<size_t>(plan_.inputs[i].type.bytes()));
 }
 
 void DataBindings::queue_outputs() const {
   for (size_t i = 0; i < outputs_.size(); ++i)
-    if (outputs_[i].to != nullptr)
+    if (outputs_[i].copied != nullptr)
       backend_.copy_on_device(stream_,
-                              outputs_[i].to,
+                              outputs_[i].copied,
                               outputs_[i].own,
                               static_cast<size_t>(plan_.outputs[i].type.bytes()));
 }

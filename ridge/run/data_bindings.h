@@ -35,11 +35,11 @@ class DataBindings {
 
  private:
   struct Datum {
-    std::byte* own = nullptr;    ///< The place in the arena.
-    std::byte* now = nullptr;    ///< The address of the launches.
-    const void* from = nullptr;  ///< An input is copied from there, unless it is null.
-    void* to = nullptr;          ///< An output is copied there, unless it is null.
+    std::byte* own = nullptr;     ///< The place in the arena.
+    std::byte* now = nullptr;     ///< The address of the launches.
+    std::byte* copied = nullptr;  ///< An input is copied from there, an output to there; or null.
   };
+  std::string_view bind(const PlanSlot& slot, Datum& datum, std::byte* address, bool is_output);
   std::string_view refusal(const PlanSlot& slot, const void* address, bool is_output) const;
   void set(const PlanSlot& slot, Datum& datum, std::byte* address);
 

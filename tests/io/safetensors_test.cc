@@ -50,7 +50,7 @@ TEST(Safetensors, ReadsTheFileOfAnotherWriter) {
   EXPECT_EQ(scalar.at(0), 1.5);
 }
 
-// A file with spaces behind its header, so that its data begin at a multiple of 64 bytes.
+// Adds spaces to the header of a file, so that its data begin at a multiple of 64 bytes.
 std::string padded(const std::string& file) {
   uint64_t length = 0;
   std::memcpy(&length, file.data(), 8);
@@ -62,7 +62,7 @@ std::string padded(const std::string& file) {
   return start + text + file.substr(8 + length);
 }
 
-// But for the alignment of the data, which others have at 8 bytes.
+// The alignment of the data, 64 bytes here and 8 there, is the only difference.
 TEST(Safetensors, WritesTheSameBytesAsAnotherWriter) {
   const std::string golden = padded(read_file(kGolden));
   const SafetensorsView view(as_bytes(golden), "golden");

@@ -138,6 +138,9 @@ std::vector<PackedOperand> panels_of(const Node& node) {
 
 std::unique_ptr<HostKernel> make_packed(const Node& node) {
   const GemmShape shape = product_shape(node, packed_products(node.op_as<MatMul>()));
+  check_internal(gemm_panels(shape, node.inputs[1].dtype()).has_value(),
+                 "[gemm] nothing is packed for node '{}'",
+                 node.site.name);
   const auto make = [&]<typename T>(T) {
     return std::make_unique<HostKernel>([shape](const KernelArgs& args) {
       gemm_packed(shape,
