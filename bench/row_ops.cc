@@ -54,6 +54,12 @@ Value operand(Chain& chain, Graph& graph, const std::string& name, const TensorT
   return input(graph, name, type);
 }
 
+// Operands of 16 bits are computed with in f32 and results are rounded once, as a training step in
+// mixed precision and PyTorch's operators have it.
+Value computed(Value operand) {
+  return size_of(operand.dtype()) == 2 ? cast(operand, DType::kF32) : operand;
+}
+
 void add_forward(Chain& chain, const std::function<Value(Graph&)>& build) {
   Graph graph("forward");
   const Value y = build(graph);
@@ -77,9 +83,11 @@ void add_backward(Chain& chain, const Shape& shape, const std::function<Value(Gr
 Chain norm_chain(const Shape& shape) {
   Chain chain;
   const auto build = [&](Graph& graph) {
-    const Value x = operand(chain, graph, "x", shape.matrix());
-    const Value gamma = operand(chain, graph, "gamma", shape.row());
-    return layer_norm(x, gamma, operand(chain, graph, "beta", shape.row()));
+    const auto read = [&](const char* name, const TensorType& type) {
+      return computed(operand(chain, graph, name, type));
+    };
+    const Value x = read("x", shape.matrix()), gamma = read("gamma", shape.row());
+    return cast(layer_norm(x, gamma, read("beta", shape.row())), shape.dtype);
   };
   add_forward(chain, build);
   add_backward(chain, shape, build);
@@ -90,7 +98,7 @@ Chain norm_chain(const Shape& shape) {
 Chain softmax_chain(const Shape& shape) {
   Chain chain;
   const auto build = [&](Graph& graph) {
-    return softmax(operand(chain, graph, "x", shape.matrix()));
+    return cast(softmax(computed(operand(chain, graph, "x", shape.matrix()))), shape.dtype);
   };
   add_forward(chain, build);
   add_backward(chain, shape, build);
@@ -104,7 +112,7 @@ Chain cross_entropy_chain(const Shape& shape) {
   Graph graph("loss");
   const Value x = operand(chain, graph, "x", shape.matrix());
   const Value targets = operand(chain, graph, "targets", {DType::kI64, {shape.rows}});
-  const Value loss = reduce_mean(cross_entropy(x, targets));
+  const Value loss = reduce_mean(cross_entropy(computed(x), targets));
   graph.add_output("loss", loss);
   graph.add_output("gradient", gradients(loss, std::vector<Value>{x})[0]);
   chain.graphs.entries.push_back(std::move(graph));
@@ -156,6 +164,10 @@ void run(const std::vector<std::string>& words) {
   const auto backend = make_backend(device);
   Tuning tuning(device, false);
   ProgramOptions options;
+  if (size_of(*dtype) == 2) {
+    options.passes.precision = *dtype;
+    options.passes.highest = SemanticClass::kPrecision;
+  }
   options.plan.choose =
       tuning.choose(words.size() > 5 ? KernelRange::kAnyBits : KernelRange::kSameBits);
   State state(*backend);

@@ -194,6 +194,24 @@ TEST(PrintedApprox, LossesAndSoftmaxAreNearTheReference) {
   loops.expect(expect_near);
 }
 
+// Rows that a warp holds in registers, where the functions of the CPU hold none.
+TEST(PrintedApprox, SoftmaxOfRowsInRegistersIsNearTheReference) {
+  Cases loops;
+  size_t held = 0;
+  for (const auto& [rows, columns] :
+       std::vector<std::pair<int64_t, int64_t>>{{8, 64}, {132, 768}, {12, 1024}, {4, 2048}})
+    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16})
+      for (const auto& graph_of : {softmax_of, softmax_gradient_of}) {
+        const Graph graph = graph_of(dtype, rows, columns);
+        held += held_kernels(graph.clone(), kH200, print_approx_kernel).size();
+        EXPECT_TRUE(held_kernels(graph.clone(), kH200).empty());
+        loops.add_loops(graph_of(dtype, rows, columns), loops.size(), 2, print_approx_kernel);
+      }
+  // Two rows of 2048 in f32 leave a thread no registers.
+  EXPECT_EQ(held, 23u);
+  loops.expect(expect_near);
+}
+
 // GELU with its bias, forward and backward, and its sums over all rows.
 TEST(PrintedApprox, ActivationsAreNearTheReference) {
   Cases loops;
@@ -219,7 +237,8 @@ TEST(PrintedApprox, ActivationsAreNearTheReference) {
   loops.expect(expect_near);
 }
 
-// Masks, overflows and wrong numbers, each in a row of its own.
+// Masks, overflows and wrong numbers, each in a row of its own. Four rows of 768 or 2048 columns
+// are held in registers.
 TEST(PrintedApprox, RowsOfWhatIsNotFinite) {
   constexpr float kInf = INFINITY, kLowest = -3.4028235e38f;
   const std::function<float(int64_t c, int64_t last)> rows[] = {
@@ -233,12 +252,13 @@ TEST(PrintedApprox, RowsOfWhatIsNotFinite) {
       [](int64_t c, int64_t) { return 1e4f + static_cast<float>(c % 5); },
       [](int64_t c, int64_t) { return c < 4 ? -kInf : static_cast<float>(-c); }};
   Cases loops;
-  for (const int64_t columns : {7, 300, 5003}) {
-    Graph graph = softmax_of(DType::kF32, 9, columns);
+  for (const int64_t columns : {7, 300, 768, 2048, 5003}) {
+    Graph graph = softmax_of(DType::kF32, 12, columns);
     run_pipeline(graph, *make_backend("cpu"), {.highest = SemanticClass::kReassociation});
     NamedTensors inputs;
-    Tensor& x = inputs.emplace("0", Tensor({DType::kF32, {9, columns}})).first->second;
-    for (int64_t i = 0; i < 9 * columns; ++i) x.set(i, rows[i / columns](i % columns, columns - 1));
+    Tensor& x = inputs.emplace("0", Tensor({DType::kF32, {12, columns}})).first->second;
+    for (int64_t i = 0; i < 12 * columns; ++i)
+      x.set(i, rows[i / columns % 9](i % columns, columns - 1));
     const Node& loop = *graph.outputs()[0].value.node;
     ASSERT_TRUE(loops.add(loop, std::move(inputs), print_approx_kernel)) << loops.refusal();
   }

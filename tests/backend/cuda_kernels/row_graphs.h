@@ -21,7 +21,18 @@ inline Graph softmax_of(DType dtype, int64_t rows, int64_t columns) {
   return graph;
 }
 
-/// With its gradient.
+/// The gradient of a softmax whose result is not kept.
+inline Graph softmax_gradient_of(DType dtype, int64_t rows, int64_t columns) {
+  Graph graph("softmax_gradient");
+  const auto wide = [&](const char* name) {
+    return cast(input(graph, name, {dtype, {rows, columns}}), DType::kF32);
+  };
+  const std::vector<Value> x = {wide("x")}, y = {softmax(x[0])}, dy = {wide("dy")};
+  graph.add_output("dx", cast(vector_jacobian_product(y, dy, x)[0], dtype));
+  return graph;
+}
+
+/// A loss with its gradient.
 inline Graph loss_of(DType dtype, int64_t rows, int64_t columns) {
   Graph graph("loss");
   const Value logits = input(graph, "logits", {dtype, {rows, columns}});
@@ -47,14 +58,19 @@ inline Graph norm_gradient_of(int64_t rows, int64_t columns) {
   return graph;
 }
 
+using Print = cuda::Printing(const Node&, const cuda::DeviceLimits&);
+
 /// The kernels that hold rows in registers, for the loops of the graph behind the passes.
 inline std::vector<cuda::PrintedKernel> held_kernels(Graph graph,
-                                                     const cuda::DeviceLimits& limits) {
-  run_pipeline(graph, *make_backend("cpu"), {});
+                                                     const cuda::DeviceLimits& limits,
+                                                     Print* print = cuda::print_kernel) {
+  PipelineOptions options;
+  if (print == cuda::print_approx_kernel) options.highest = SemanticClass::kReassociation;
+  run_pipeline(graph, *make_backend("cpu"), options);
   std::vector<cuda::PrintedKernel> held;
   for (const auto& node : graph.nodes()) {
     if (!node->is<Fused>()) continue;
-    cuda::Printing each = cuda::print_kernel(*node, limits);
+    cuda::Printing each = print(*node, limits);
     if (each.kernel && each.kernel->source.find("h0[j]") != std::string::npos)
       held.push_back(std::move(*each.kernel));
   }

@@ -83,6 +83,16 @@ inline float exp_below_zero(float x) {
 /// at least 1.
 inline float term_of(float x, float y) { return exp2_of((x - y) * kLog2E); }
 
+/// The larger of two by one instruction; of zeros of either sign it may be any.
+struct Larger {
+  template <typename T>
+  static T neutral() {
+    return -__builtin_inff();
+  }
+  static float lanes(float a, float b) { return at_least(a, b); }
+  static float fold(float a, float b) { return at_least(a, b); }
+};
+
 /// The largest of a row and the sum of exp(x - largest), found together: whenever a larger number
 /// comes, the sum so far is scaled. What has no number yet has the lowest one there is and a sum of
 /// zero, which no number leaves: infinities need no care on the way.

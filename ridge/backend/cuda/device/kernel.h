@@ -392,13 +392,17 @@ inline T reduce_piece(const T* x, int64_t n, int64_t piece, bool is_there) {
   const int64_t begin = piece * kPiece;
   const int64_t end = !is_there ? 0 : begin + kPiece < n ? begin + kPiece : n;
   Reduced<Op, T> all;
-#pragma unroll 1
-  for (int64_t i = begin + threadIdx.x % kGroup * 4; i < end; i += 4 * kGroup) {
-    const Pack<T, 4> pack = load<4>(x + i, end - i);
+  int64_t i = begin + threadIdx.x % kGroup * 4;
+  // Many loads under way at once: a few groups reduce all there is.
+#pragma unroll 8
+  for (; i + 4 <= end; i += 4 * kGroup) {
+    const Pack<T, 4> pack = load<4>(x + i);
 #pragma unroll
-    for (int k = 0; k < 4; ++k)
-      if (i + k < end) all.add(k, pack.at[k]);
+    for (int k = 0; k < 4; ++k) all.add(k, pack.at[k]);
   }
+#pragma unroll
+  for (int k = 0; k < 4; ++k)
+    if (i + k < end) all.add(k, x[i + k]);
   return all.result();
 }
 

@@ -32,8 +32,8 @@ RowLayout::RowLayout(const FusedBody& body,
     element_bytes_.at(input_number(*node)) = static_cast<int64_t>(size_of(node->outputs[0].dtype));
   for (const auto& node : body.graph.nodes()) passes_ended += ends_row_pass(body, *node) ? 1 : 0;
   is_spread = is_long && (functions == Functions::kApprox || passes_ended == 0);
-  is_held = functions == Functions::kOfCpu && (passes_ended > 0 || !sums.empty()) &&
-            can_be_held(body) && sums.keep_in_registers(kHeldRows, limits.shared_of_blocks(2));
+  is_held = (passes_ended > 0 || !sums.empty()) && can_be_held(body, functions) &&
+            sums.keep_in_registers(kHeldRows, limits.shared_of_blocks(2));
   // A second block shall have room too.
   block_rows = is_long ? 1 : is_held ? kHeldRows : kMostRows;
   while (block_rows > 1 && !fits_twice(sums.shared_bytes(block_rows))) block_rows /= 2;

@@ -31,15 +31,16 @@ bool RowLevels::is_found(const Node& maximum) const {
   return std::ranges::any_of(maximum_of, [&](const auto& each) { return each.second == &maximum; });
 }
 
-RowLevels row_levels(const FusedBody& body, bool joins_exponentials) {
+RowLevels row_levels(const FusedBody& body, Functions functions, bool is_held) {
   RowLevels levels{.of = body.levels, .maximum_of = {}, .below_zero = {}};
-  if (!joins_exponentials) return levels;
+  if (functions == Functions::kOfCpu) return levels;
   for (const auto& node : body.graph.nodes()) {
+    if (maximum_within(body, *node) != nullptr) levels.below_zero.insert(node.get());
+    if (is_held) continue;
     int level = 0;
     for (const Value& input : node->inputs) level = std::max(level, levels.level(*input.node));
     const bool ends_pass = is_loop_reduction(*node) || node->is<Pick>();
     if (ends_pass && body.role(*node) == LoopRole::kRow) ++level;
-    if (maximum_within(body, *node) != nullptr) levels.below_zero.insert(node.get());
     const bool is_sum = node->is<ReduceSum>() && body.role(*node) == LoopRole::kRow;
     const Node* const maximum =
         is_sum ? maximum_within(body, behind_reshapes(*node->inputs[0].node)) : nullptr;

@@ -5,6 +5,7 @@
 #include <set>
 #include <vector>
 
+#include "ridge/backend/cuda/print/scalar_text.h"
 #include "ridge/graph/ops/fused.h"
 
 namespace ridge::cuda {
@@ -20,7 +21,9 @@ struct RowLevels {
   bool is_found(const Node& maximum) const;
 };
 
-/// The levels of a body. With `joins_exponentials` false they are those of the body as it is.
-RowLevels row_levels(const FusedBody& body, bool joins_exponentials);
+/// The levels of a body for a kernel that calls these `functions`. Those of the CPU leave the
+/// levels as the body has them, and so does a row that `is_held` in registers, where another pass
+/// costs no reading.
+RowLevels row_levels(const FusedBody& body, Functions functions, bool is_held);
 
 }  // namespace ridge::cuda

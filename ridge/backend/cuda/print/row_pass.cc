@@ -174,7 +174,7 @@ class RowPass {
     if (kernel_.levels.maximum_of.contains(&node)) return add_exponentials(node);
     const std::string value = code_.value(*node.inputs[0].node);
     const DType dtype = node.outputs[0].dtype;
-    const std::string_view type = stored_type(dtype), by = combining(node);
+    const std::string_view type = stored_type(dtype), by = combining_text(node);
     const std::string sum = fmt::format("r{}", node.id);
     before_.push_back(
         fmt::format("Reduced<{}, {}{}> {};", by, type, layout_.is_held ? ", 2" : "", sum));
@@ -190,6 +190,15 @@ class RowPass {
     const std::string name = fmt::format("{}_{}", node.op->name(), node.id);
     after_.push_back(fmt::format("const {} {} = {};", type, name, result));
     kernel_.row_code.know(node, name);
+  }
+
+  // The struct that combines two elements of the row.
+  std::string_view combining_text(const Node& node) {
+    const bool is_approx = kernel_.functions == Functions::kApprox && node.is<ReduceMax>() &&
+                           node.outputs[0].dtype == DType::kF32;
+    if (!is_approx) return combining(node);
+    kernel_.text.include("approx.h");
+    return "approx::Larger";
   }
 
   void declare_pieces(std::string_view type, const std::string& name, size_t bytes) {

@@ -21,9 +21,9 @@ struct RowKernel {
             const KeptRows& kept)
       : body(fused),
         functions(called),
-        levels(row_levels(fused, called == Functions::kApprox)),
         sums(fused),
         layout(fused, called, limits, sums, kept),
+        levels(row_levels(fused, called, layout.is_held)),
         text(fused),
         row_code([this](const Node& node) { return row_leaf(node); }, called) {}
   RowKernel(const RowKernel&) = delete;
@@ -36,9 +36,9 @@ struct RowKernel {
 
   const FusedBody& body;
   Functions functions;
-  RowLevels levels;
   RowColumnSums sums;
   RowLayout layout;
+  RowLevels levels;
   KernelText text;
   Statements row_code;                   ///< Computes values of one row.
   std::vector<std::string> setup;        ///< Lines before the loop over rows.

@@ -1,6 +1,7 @@
 #include "ridge/backend/cuda/print/row_walk.h"
 
 #include "ridge/backend/cuda/print/scalar_text.h"
+#include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/gather.h"
 #include "ridge/graph/ops/shape.h"
 #include "ridge/graph/ops/source.h"
@@ -19,15 +20,18 @@ std::string store_text(Walk walk, std::string_view row, std::string_view pack) {
              : fmt::format("packs.store({}, c, {});", row, pack);
 }
 
-bool can_be_held(const FusedBody& body) {
+bool can_be_held(const FusedBody& body, Functions functions) {
   constexpr int64_t kMostBytes = 4 * 96;  // bytes of a thread, which has other registers too
   const int64_t columns = body.domain.columns;
   if (columns > kPiece || columns % kHeldStep != 0 || body.domain.rows() % kHeldRows != 0)
     return false;
   int64_t bytes = 0;
   for (const auto& node : body.graph.nodes()) {
-    // Code for each element of a thread has to stay short.
-    if (node->is<Pick>() || (is_domain(body.role(*node)) && has_approx_form(*node))) return false;
+    // Code for each element of a thread has to stay short: of all functions only the device's own
+    // exponential is.
+    const bool is_short = functions == Functions::kApprox && node->is<Exp>();
+    const bool calls = is_domain(body.role(*node)) && has_approx_form(*node);
+    if (node->is<Pick>() || (calls && !is_short)) return false;
     if (node->is<Input>() && node->outputs[0].elements() == body.domain.elements)
       bytes += columns / 32 * static_cast<int64_t>(size_of(node->outputs[0].dtype));
   }

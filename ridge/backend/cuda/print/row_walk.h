@@ -49,7 +49,7 @@ std::string masked_text(const Node& mask, std::string_view value);
 /// Whether a block can hold so many rows of the body in registers, a warp each. Nothing waits for
 /// memory then but what reads the row, and that for all of it at once.
 inline constexpr int64_t kHeldRows = 4;
-bool can_be_held(const FusedBody& body);
+bool can_be_held(const FusedBody& body, Functions functions);
 
 /// `begin` and `end` of the columns of a thread's group: a piece of a long row, else all of one for
 /// which `is_there` holds (empty: always).
