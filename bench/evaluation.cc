@@ -68,7 +68,7 @@ struct Way {
       : state(backend) {
     const int64_t start = now_ns();
     TrainObserver observer;
-    load_weights(state, graphs.state, config, path, observer);
+    load_weights(state, graphs.state, open_weights(config, path, observer));
     finish(std::move(graphs), inference_options(), start);
   }
   Way(ProgramGraphs graphs, Backend& backend, const std::string& path) : state(backend) {

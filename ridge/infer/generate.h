@@ -13,7 +13,7 @@ namespace ridge {
 
 struct GenerateRequest {
   TrainConfig config;   ///< The configuration of a GPT on bytes.
-  std::string weights;  ///< See load_weights().
+  std::string weights;  ///< See open_weights().
   std::string prompt;   ///< Empty: a zero byte, which stands between texts.
   int64_t tokens = 200;
   double temperature = 0.8;  ///< 0 takes the likeliest token each time.

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "ridge/infer/open_model.h"
+#include "ridge/infer/trained_data.h"
 #include "ridge/infer/weights.h"
 #include "ridge/nn/logits_source.h"
 
@@ -28,22 +29,16 @@ ModelFiles files_of_run(const fs::path& folder,
   return files;
 }
 
-LoadedModel fill(std::shared_ptr<const ModelSource> source,
-                 const TrainConfig& config,
-                 const OpenWeights& weights,
-                 TrainObserver& observer) {
+LoadedModel load_opened(std::shared_ptr<const ModelSource> source,
+                        const TrainConfig& config,
+                        OpenWeights weights,
+                        TrainObserver& observer) {
   LoadedModel model{.source = std::move(source),
                     .state = make_state(open_backend(config.train.device, observer)),
-                    .weights = weights.path};
+                    .weights = weights.path,
+                    .data = std::move(weights.data)};
   load_weights(*model.state, model.source->state(), weights);
   return model;
-}
-
-// Weights of today say what samples look like; for others the data are opened.
-std::unique_ptr<nn::Model> model_of(const TrainConfig& config, const OpenWeights& weights) {
-  if (weights.data) return open_model(config, weights.data->fields, weights.data->classes);
-  const auto data = data::open_dataset(config.data, data::Split::kTrain);
-  return open_model(config, data->fields(), data->classes());
 }
 
 }  // namespace
@@ -62,15 +57,21 @@ LoadedModel load_model(std::shared_ptr<const ModelSource> source,
                        const TrainConfig& config,
                        const std::string& weights,
                        TrainObserver& observer) {
-  return fill(std::move(source), config, open_weights(config, weights, observer), observer);
+  return load_opened(std::move(source), config, open_weights(config, weights, observer), observer);
 }
 
 LoadedModel load_model(const TrainConfig& config,
                        const std::string& weights,
                        TrainObserver& observer) {
-  const OpenWeights opened = open_weights(config, weights, observer);
-  const nn::Training training(model_of(config, opened), config.optimizer);
-  return fill(std::make_shared<const nn::LogitsSource>(training), config, opened, observer);
+  OpenWeights opened = open_weights(config, weights, observer);
+  if (!opened.data) observer.on_message(unchecked_note(opened.path, config.data.kind));
+  const data::DataDescription data =
+      opened.data ? *opened.data
+                  : data::open_dataset(config.data, data::Split::kTrain)->description();
+  data::check_kind(data, config.data.kind);
+  const nn::Training training(open_model(config, data.fields, data.classes), config.optimizer);
+  return load_opened(
+      std::make_shared<const nn::LogitsSource>(training), config, std::move(opened), observer);
 }
 
 ModelFiles find_model(const std::string& path, const LoadOptions& options, Settings& settings) {

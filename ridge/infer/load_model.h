@@ -2,10 +2,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "ridge/config/text.h"
+#include "ridge/data/description.h"
 
 namespace ridge {
 
@@ -19,10 +21,12 @@ struct LoadedModel {
   std::shared_ptr<const ModelSource> source;
   std::shared_ptr<State> state;  ///< With all of source->state().
   std::string weights;           ///< The file or folder that they were loaded from.
+  /// The data that it was trained on; nothing where the weights do not say.
+  std::optional<data::DataDescription> data = {};
 };
 
 struct LoadOptions {
-  std::string weights = {};          ///< See load_weights().
+  std::string weights = {};          ///< See open_weights().
   std::string device = {};           ///< Such as "cpu" or "cuda:1"; empty: the configuration's.
   std::vector<ConfigFlag> set = {};  ///< Values that win over the configuration's.
 };
@@ -30,7 +34,7 @@ struct LoadOptions {
 /// The files of a model trained here.
 struct ModelFiles {
   TrainConfig config;
-  std::string weights;  ///< See load_weights().
+  std::string weights;  ///< See open_weights().
 };
 
 /// Finds them: `path` is its configuration, or the folder of a run or of a checkpoint in it.
@@ -43,9 +47,8 @@ ModelFiles find_model(const std::string& path, const LoadOptions& options, Setti
 /// where there are no weights, or they are of another model.
 LoadedModel load_model(const std::string& path, const LoadOptions& options = {});
 
-/// The same of a configuration that was read. The size of samples and the number of classes are
-/// those that the weights were trained on; where they do not say, the data of the configuration are
-/// opened. `weights`: see load_weights().
+/// The same of a configuration that was read. The data say how large the model is: those that the
+/// weights describe, else the training data, which are opened. `weights`: see open_weights().
 LoadedModel load_model(const TrainConfig& config,
                        const std::string& weights,
                        TrainObserver& observer);

@@ -77,16 +77,6 @@ void load_weights(State& state, std::span<const StateEntry> entries, const OpenW
       state.adopt(entry, data, weights.owner);
 }
 
-std::string load_weights(State& state,
-                         std::span<const StateEntry> entries,
-                         const TrainConfig& config,
-                         const std::string& weights,
-                         TrainObserver& observer) {
-  const OpenWeights opened = open_weights(config, weights, observer);
-  load_weights(state, entries, opened);
-  return opened.path;
-}
-
 std::unique_ptr<Backend> open_backend(const std::string& device, TrainObserver& observer) {
   return make_backend(device, [&](const std::string& note) { observer.on_message(note); });
 }

@@ -40,13 +40,6 @@ OpenWeights open_weights(const TrainConfig& config,
 /// already; then the state is as it was.
 void load_weights(State& state, std::span<const StateEntry> entries, const OpenWeights& weights);
 
-/// Both in one; returns the path of the weights that it took.
-std::string load_weights(State& state,
-                         std::span<const StateEntry> entries,
-                         const TrainConfig& config,
-                         const std::string& weights,
-                         TrainObserver& observer);
-
 /// The backend of `device`, as make_backend() has it; its notes go to `observer`.
 std::unique_ptr<Backend> open_backend(const std::string& device, TrainObserver& observer);
 

@@ -101,6 +101,30 @@ TEST_F(LoadModel, IsAsRightAsAnEvaluation) {
             evaluated.report.accuracy);
 }
 
+// The checkpoint describes the data, so that none need be there.
+TEST_F(LoadModel, NeedsNoTrainingData) {
+  config_.data.kind = data::DataKind::kTable;
+  config_.data.path = (folder_ / "t.csv").string();
+  config_.data.target = "kind";
+  config_.model.mlp.outputs = 0;
+  config_.train.batch = 2;
+  config_.train.out = (folder_ / "table").string();
+  write_file_atomically(config_.data.path, "b,kind,a\n1,cat,2\n3,dog,1\n2,cow,5\n4,cat,0\n");
+  TrainRequest request;
+  request.config = config_;
+  request.config_toml = to_toml(config_);
+  Watch watch;
+  train(request, watch);
+  std::filesystem::remove(config_.data.path);
+  Session session(load_model(config_.train.out));
+  ASSERT_TRUE(session.model().data.has_value());
+  EXPECT_EQ(session.model().data->columns, (std::vector<std::string>{"b", "a"}));
+  EXPECT_EQ(session.model().data->class_names, (std::vector<std::string>{"cat", "cow", "dog"}));
+  NamedTensors rows;
+  rows.emplace("x", Tensor({DType::kF32, {7, 2}}));
+  EXPECT_EQ(to_string(session.run(rows).at("logits").type()), "f32[7,3]");
+}
+
 TEST_F(LoadModel, SaysWhatIsMissing) {
   EXPECT_THAT(user_error([&] { run(folder_.path().string()); }),
               has("no config.toml in", "give the folder of a run, of a checkpoint in it, or a "));

@@ -93,7 +93,9 @@ TEST_F(Weights, AreMappedOnTheHostAndCopiedToADevice) {
   for (Backend* const backend : {cpu.get(), threaded.get(), static_cast<Backend*>(&device)}) {
     ProgramGraphs graphs = logits_of(training_);
     State state(*backend);
-    EXPECT_EQ(load_weights(state, graphs.state, config_, path, observer_), path);
+    const OpenWeights opened = open_weights(config_, path, observer_);
+    EXPECT_EQ(opened.path, path);
+    load_weights(state, graphs.state, opened);
     EXPECT_EQ(state.bytes() > 0, backend == &device);
     Program program(std::move(graphs), state);
     EXPECT_EQ(state.bytes() > 0, backend == &device);
@@ -116,7 +118,7 @@ TEST_F(Weights, ThatAreMappedArePackedForTheHead) {
   first.declare(graphs().state);
   first.initialize(3);
   Program plain(graphs(), first);
-  load_weights(mapped, graphs().state, config_, path, observer_);
+  load_weights(mapped, graphs().state, open_weights(config_, path, observer_));
   Program packs(graphs(), mapped, inference_options());
   EXPECT_EQ(std::count(packs.plan().roles.begin(), packs.plan().roles.end(), StateRole::kPacked),
             1);
@@ -138,7 +140,8 @@ TEST_F(Weights, OfAnotherModelLeaveTheStateAsItWas) {
   State state(*cpu);
   const ProgramGraphs graphs = logits_of(training_);
   const auto load = [&](const std::string& path) {
-    return user_error([&] { load_weights(state, graphs.state, config_, path, observer_); });
+    return user_error(
+        [&] { load_weights(state, graphs.state, open_weights(config_, path, observer_)); });
   };
   EXPECT_THAT(load(save("layers.1.bias")), testing::HasSubstr("no tensor 'layers.1.bias'"));
   EXPECT_THAT(load(save("", DType::kF64)),
@@ -151,11 +154,8 @@ TEST_F(Weights, OfAnotherModelLeaveTheStateAsItWas) {
     State used(*backend);
     used.declare(std::span(graphs.state).last(1));
     EXPECT_THAT(user_error([&] {
-                  load_weights(used,
-                               graphs.state,
-                               config_,
-                               (folder_.path() / "weights.safetensors").string(),
-                               observer_);
+                  const std::string path = (folder_.path() / "weights.safetensors").string();
+                  load_weights(used, graphs.state, open_weights(config_, path, observer_));
                 }),
                 testing::HasSubstr("has a value, and takes none from a file"));
     EXPECT_EQ(used.entries().size(), 1u);
