@@ -13,6 +13,7 @@
 #include "ridge/cli/predict/output_files.h"
 #include "ridge/cli/verbs.h"
 #include "ridge/infer/input_files.h"
+#include "ridge/infer/sample_files.h"
 
 namespace ridge {
 namespace {
@@ -29,10 +30,38 @@ struct PredictOptions {
 /// All that a report says.
 struct PredictReport {
   std::string model{}, weights{};
-  std::vector<std::pair<std::string, TensorType>> inputs{};
+  const NamedRows* inputs = nullptr;
+  const data::DataDescription* trained = nullptr;
   Prediction prediction{};
   double seconds = 0;
 };
+
+template <typename T>
+void write_list(JsonWriter& json, std::string_view key, const std::vector<T>& list) {
+  json.key(key).begin_array();
+  for (const T& item : list) json.value(item);
+  json.end_array();
+}
+
+// The likeliest class of each row, the first of equal ones, and the names of classes in their
+// order.
+void write_classes(JsonWriter& json, const PredictReport& report) {
+  const auto found = report.prediction.outputs.find("logits");
+  if (report.trained->classes == 0 || found == report.prediction.outputs.end()) return;
+  const Tensor& logits = found->second;
+  if (logits.type().rank() != 2) return;  // a class for each token is no class of the row
+  const int64_t classes = logits.type().shape[1];
+  std::vector<int64_t> likeliest;
+  for (int64_t row = 0; row < logits.type().shape[0]; ++row) {
+    int64_t best = 0;
+    for (int64_t c = 1; c < classes; ++c)
+      if (logits.at(row * classes + c) > logits.at(row * classes + best)) best = c;
+    likeliest.push_back(best);
+  }
+  if (!report.trained->class_names.empty())
+    write_list(json, "classes", report.trained->class_names);
+  write_list(json, "argmax", likeliest);
+}
 
 std::string json_report(const PredictReport& report,
                         const PredictOptions& options,
@@ -43,14 +72,20 @@ std::string json_report(const PredictReport& report,
   json.field("weights", report.weights).field("rows", report.prediction.rows);
   json.field("batch", options.batch).field("batches", report.prediction.batches);
   json.field("seconds", report.seconds).key("inputs").begin_array();
-  for (const auto& [name, type] : report.inputs)
-    json.begin_object().field("name", name).field("type", to_string(type)).end_object();
+  for (const auto& [name, rows] : *report.inputs) {
+    json.begin_object().field("name", name).field("type", to_string(rows->type()));
+    if (const std::vector<std::string> names = rows->names(); !names.empty())
+      write_list(json, "files", names);
+    json.end_object();
+  }
   json.end_array().key("outputs").begin_array();
   for (const auto& [name, tensor] : report.prediction.outputs) {
     json.begin_object().field("name", name).field("type", to_string(tensor.type()));
     json.field("file", files.file_of(name)).end_object();
   }
-  json.end_array().end_object().finish();
+  json.end_array();
+  write_classes(json, report);
+  json.end_object().finish();
   return text + "\n";
 }
 
@@ -76,22 +111,23 @@ void run_predict(const PredictOptions& options) {
   Session session(load_model(files.config, files.weights, progress),
                   {.bindings = 2, .programs = 1});
   const OutputFiles to(options.output, session.outputs());
-  const auto open_samples = [&](const DataSpec& spec,
-                                const std::string& path) -> std::unique_ptr<InputRows> {
-    throw UserError(fmt::format("'{}' is no array for input {}", path, to_string(spec)),
-                    "give a FILE.npy or a FILE.npz");
+  const std::optional<data::DataDescription>& trained = session.model().data;
+  const auto open = [&](const DataSpec&, const std::string& path) {
+    return open_samples(path, *trained, files.config.data.crop, progress);
   };
   PredictReport report{.model = std::string(name_of(files.config.model.kind)),
-                       .weights = session.model().weights};
-  const NamedRows inputs = read_inputs(parse_input_files(options.inputs, session.inputs()),
-                                       session.inputs(),
-                                       open_samples,
-                                       progress);
-  for (const auto& [name, rows] : inputs) report.inputs.emplace_back(name, rows->type());
+                       .weights = session.model().weights,
+                       .trained = &*trained};
+  const std::vector<InputFile> from = parse_input_files(options.inputs, session.inputs());
+  const NamedRows inputs = read_inputs(from, session.inputs(), open, progress);
+  report.inputs = &inputs;
   const int64_t start = now_ns();
   report.prediction = predict(session, inputs, options.batch);
   report.seconds = static_cast<double>(now_ns() - start) * 1e-9;
   to.write(report.prediction.outputs);
+  for (const InputFile& file : from)
+    if (is_array(file.path, *trained))
+      if (const std::string note = array_note(file.path, *trained); !note.empty()) write_note(note);
   progress.clear_bar();
   write_stdout(options.json ? json_report(report, options, to) : text_report(report, to));
 }
@@ -103,10 +139,12 @@ void add_predict(CLI::App& app, int&) {
   CLI::App* verb = app.add_subcommand("predict", "Run a trained model on data of yours");
   verb->add_option("model", options->model, "TOML file, or the folder of a run or a checkpoint")
       ->required();
-  verb->add_option("--input",
-                   options->inputs,
-                   "FILE.npy or FILE.npz, as the model takes it; NAME= may be left out where there "
-                   "is one input; repeatable")
+  verb->add_option(
+          "--input",
+          options->inputs,
+          "An .npy or .npz as the model takes it; or a .csv, an IDX file, a picture or a "
+          "folder of pictures, as data.kind says; NAME= may be left out where there is one "
+          "input; repeatable")
       ->type_name("NAME=FILE")
       ->required()
       ->allow_extra_args(false);  // or it would take the model for a second file

@@ -16,14 +16,20 @@ struct IdxFiles {
   Tensor labels;  // u8 [n]
 };
 
+Tensor read_images(const std::string& path) {
+  Tensor images = read_idx(path);
+  const TensorType& type = images.type();
+  check(type.dtype == DType::kU8 && type.shape.size() == 3,
+        "'{}' holds {}: images are u8 with 3 sizes",
+        path,
+        to_string(type));
+  return images;
+}
+
 IdxFiles read_files(const std::string& images, const std::string& labels) {
   check(!labels.empty(), "the images in '{}' have no file of labels", images);
-  IdxFiles files{read_idx(images), read_idx(labels)};
+  IdxFiles files{read_images(images), read_idx(labels)};
   const TensorType &image = files.images.type(), &label = files.labels.type();
-  check(image.dtype == DType::kU8 && image.shape.size() == 3,
-        "'{}' holds {}: images are u8 with 3 sizes",
-        images,
-        to_string(image));
   check(label.dtype == DType::kU8 && label.shape.size() == 1,
         "'{}' holds {}: labels are u8 with 1 size",
         labels,
@@ -160,6 +166,20 @@ std::unique_ptr<Dataset> open_idx_dataset(const DataOptions& options,
       apart ? all_samples(shape[0]) : split_samples(shape[0], options.eval_fraction, split);
   return std::make_unique<IdxDataset>(
       std::move(description), std::move(notes), std::move(contents));
+}
+
+Tensor read_idx_inputs(const std::string& path, const DataDescription& trained) {
+  check_kind(trained, DataKind::kIdx);
+  const std::array<float, 256> values = normal_values(trained);
+  const Tensor images = read_images(path);
+  TensorType type{DType::kF32, images.type().shape};
+  type.shape.push_back(1);
+  Tensor x(type);
+  const auto from = images.span<uint8_t>();
+  std::transform(from.begin(), from.end(), x.span<float>().begin(), [&](uint8_t pixel) {
+    return values[pixel];
+  });
+  return x;
 }
 
 }  // namespace ridge::data

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "ridge/base/tensor.h"
 #include "ridge/data/dataset.h"
 
 namespace ridge::data {
@@ -14,5 +15,8 @@ namespace ridge::data {
 std::unique_ptr<Dataset> open_idx_dataset(const DataOptions& options,
                                           Split split,
                                           const DataDescription* trained);
+
+/// The "x" of the images in a file, [count, height, width, 1], for a model trained on `trained`.
+Tensor read_idx_inputs(const std::string& path, const DataDescription& trained);
 
 }  // namespace ridge::data

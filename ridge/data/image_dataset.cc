@@ -9,6 +9,7 @@
 #include "ridge/data/image_files.h"
 #include "ridge/data/picture_cache.h"
 #include "ridge/data/picture_crop.h"
+#include "ridge/io/file.h"
 
 namespace ridge::data {
 namespace {
@@ -33,6 +34,15 @@ Normalization normalization_of(const DataDescription& description) {
   return result;
 }
 
+/// The crop where none may be random.
+Crop crop_to_evaluate(Crop crop) { return crop == Crop::kRandom ? Crop::kCenter : crop; }
+
+/// The part of a picture that a crop takes, but for a random one.
+CropBox fixed_crop(Crop crop, const PictureSize& size, int64_t target) {
+  if (crop == Crop::kCenter) return center_crop(size, target);
+  return {.width = static_cast<double>(size.width), .height = static_cast<double>(size.height)};
+}
+
 ImageOptions image_options(const DataOptions& options, Split split) {
   check(options.size >= 1 && options.size <= kMaxTarget,
         "size is {}: pictures may have 1 to {} pixels a side",
@@ -43,7 +53,7 @@ ImageOptions image_options(const DataOptions& options, Split split) {
                       .flip = options.flip && split == Split::kTrain,
                       .skip = options.on_error == OnError::kSkip,
                       .normalization = {}};
-  if (split == Split::kEval && result.crop == Crop::kRandom) result.crop = Crop::kCenter;
+  if (split == Split::kEval) result.crop = crop_to_evaluate(result.crop);
   return result;
 }
 
@@ -126,11 +136,9 @@ class ImageDataset : public Dataset {
   void read_picture(int64_t index, const SampleKey& key, float* out, ImageScratch& scratch) const {
     const PictureSize size = scratch.open(files_, index);
     SampleRandom random(key);
-    CropBox box{.width = static_cast<double>(size.width),
-                .height = static_cast<double>(size.height)};
     const bool mirrored = options_.flip && random.uniform() < 0.5;
-    if (options_.crop == Crop::kRandom) box = random_crop(size, random);
-    if (options_.crop == Crop::kCenter) box = center_crop(size, options_.size);
+    CropBox box = options_.crop == Crop::kRandom ? random_crop(size, random)
+                                                 : fixed_crop(options_.crop, size, options_.size);
     box.mirrored = mirrored;
     scratch.reader.read(box, out);
   }
@@ -167,6 +175,25 @@ std::unique_ptr<Dataset> open_image_dataset(const DataOptions& options,
   }
   return std::make_unique<ImageDataset>(
       std::move(description), std::move(notes), std::move(files), image);
+}
+
+PictureInputs::PictureInputs(const DataDescription& trained, Crop crop)
+    : size_(trained.fields[0].shape[0]), crop_(crop_to_evaluate(crop)) {
+  check_kind(trained, DataKind::kImages);
+  reader_ = std::make_unique<PictureReader>(size_, normalization_of(trained));
+}
+
+PictureInputs::~PictureInputs() = default;
+
+void PictureInputs::read(const std::string& path, float* out) {
+  const std::string file = read_file(path);
+  try {
+    const PictureSize size = reader_->open(as_bytes(file));
+    reader_->read(fixed_crop(crop_, size, size_), out);
+  } catch (const UserError& error) {
+    throw UserError(fmt::format("cannot use picture '{}': {}", path, error.message()),
+                    "leave the file out");
+  }
 }
 
 }  // namespace ridge::data

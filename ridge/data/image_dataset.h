@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "ridge/data/dataset.h"
 
@@ -13,5 +14,23 @@ namespace ridge::data {
 std::unique_ptr<Dataset> open_image_dataset(const DataOptions& options,
                                             Split split,
                                             const DataDescription* trained);
+
+class PictureReader;
+
+/// Reads the "x" of single pictures for a model trained on `trained`, cropped as for evaluation.
+/// For one thread at a time.
+class PictureInputs {
+ public:
+  PictureInputs(const DataDescription& trained, Crop crop);
+  ~PictureInputs();
+
+  /// Writes size x size x 3 numbers. UserError that names the file.
+  void read(const std::string& path, float* out);
+
+ private:
+  int64_t size_;
+  Crop crop_;
+  std::unique_ptr<PictureReader> reader_;
+};
 
 }  // namespace ridge::data

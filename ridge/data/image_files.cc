@@ -78,6 +78,27 @@ std::vector<ImageFile> list_images(const std::string& folder,
   return files;
 }
 
+std::vector<std::string> find_pictures(const std::string& path) {
+  if (!fs::is_directory(path)) {
+    if (!is_picture_name(path))
+      throw UserError(fmt::format("'{}' is no picture by its name", path),
+                      "name a .jpg, .jpeg or .png file, or a folder of them");
+    return {path};
+  }
+  std::vector<std::string> found;
+  std::error_code error;
+  for (fs::recursive_directory_iterator at(path, error), end; !error && at != end;
+       at.increment(error)) {
+    std::error_code ignored;
+    if (is_picture_name(at->path()) && at->is_regular_file(ignored))
+      found.push_back(at->path().string());
+  }
+  check(!error, "cannot read the folder '{}': {}", path, error.message());
+  check(!found.empty(), "'{}' has no .jpg, .jpeg or .png file in it", path);
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
 std::span<const std::byte> read_whole(const std::string& path, std::span<std::byte> buffer) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   check(file.get() >= 0, "cannot open '{}': {}", path, std::strerror(errno));

@@ -89,12 +89,12 @@ class InputReader {
       : specs_(specs), open_samples_(open_samples), observer_(observer) {}
 
   void add(const InputFile& file) {
-    std::error_code ignored;
-    if (file.path.ends_with(".npy") && !fs::is_directory(file.path, ignored))
-      return add_array(file.input, file.path, read_npy(file.path));
     if (file.path.ends_with(".npz")) return add_arrays(file);
     const DataSpec& spec = find_input(specs_, file.input);
-    put(spec, file.path, open_samples_(spec, file.path));
+    if (std::unique_ptr<InputRows> samples = open_samples_(spec, file.path))
+      put(spec, file.path, std::move(samples));
+    else
+      add_array(file.input, file.path, read_npy(file.path));
   }
 
   NamedRows inputs;

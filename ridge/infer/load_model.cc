@@ -64,10 +64,11 @@ LoadedModel load_model(const TrainConfig& config,
                        const std::string& weights,
                        TrainObserver& observer) {
   OpenWeights opened = open_weights(config, weights, observer);
-  if (!opened.data) observer.on_message(unchecked_note(opened.path, config.data.kind));
-  const data::DataDescription data =
-      opened.data ? *opened.data
-                  : data::open_dataset(config.data, data::Split::kTrain)->description();
+  if (!opened.data) {
+    observer.on_message(unchecked_note(opened.path, config.data.kind));
+    opened.data = data::open_dataset(config.data, data::Split::kTrain)->description();
+  }
+  const data::DataDescription& data = *opened.data;
   data::check_kind(data, config.data.kind);
   const nn::Training training(open_model(config, data.fields, data.classes), config.optimizer);
   return load_opened(

@@ -21,7 +21,8 @@ struct LoadedModel {
   std::shared_ptr<const ModelSource> source;
   std::shared_ptr<State> state;  ///< With all of source->state().
   std::string weights;           ///< The file or folder that they were loaded from.
-  /// The data that it was trained on; nothing where the weights do not say.
+  /// The data that it was trained on, as the weights say, else as the configuration does; nothing
+  /// where neither is asked.
   std::optional<data::DataDescription> data = {};
 };
 

@@ -42,6 +42,7 @@ class InputFiles : public testing::Test {
   NamedRows read(const std::vector<std::string>& texts, const std::vector<DataSpec>& specs) {
     const auto samples = [](const DataSpec& spec,
                             const std::string& path) -> std::unique_ptr<InputRows> {
+      if (path.ends_with(".npy")) return nullptr;
       throw UserError(fmt::format("samples of {} for {}", path, spec.name));
     };
     return read_inputs(parse_input_files(texts, specs), specs, samples, notes_);

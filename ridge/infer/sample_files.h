@@ -1,0 +1,31 @@
+// Samples in files as the training had them: rows of a table, pictures, images.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "ridge/data/description.h"
+#include "ridge/data/options.h"
+#include "ridge/infer/predict.h"
+#include "ridge/run/observer.h"
+
+namespace ridge {
+
+/// Whether a file is one of arrays, for a model trained on `trained`: any .npz, and an .npy unless
+/// the training's data were a table in NPY.
+bool is_array(const std::string& path, const data::DataDescription& trained);
+
+/// A line for the user about a file of arrays, where the training normalised its data; else
+/// nothing.
+std::string array_note(const std::string& path, const data::DataDescription& trained);
+
+/// The "x" of the samples in a file or folder: rows of a table (CSV or, see above, NPY), columns by
+/// name; pictures, a file or all of a folder by path, cropped as `crop` says; an IDX file. They are
+/// normalised as in training. Null for arrays. Notes go to `observer`. UserError for files of
+/// another kind, and for what they lack.
+std::unique_ptr<InputRows> open_samples(const std::string& path,
+                                        const data::DataDescription& trained,
+                                        data::Crop crop,
+                                        TrainObserver& observer);
+
+}  // namespace ridge
