@@ -42,14 +42,21 @@ std::optional<OpenCheckpoint> find_checkpoint(const std::string& resume,
   }
   if (resume == "auto")
     return out.empty() ? std::nullopt : newest_in(checkpoint_folder(out), observer);
-  const fs::path folder = resume;
-  if (fs::exists(folder / "manifest.json")) return open_checkpoint(folder);
+  return open_checkpoint_in(
+      resume, "give --resume the folder of a run or of a checkpoint", observer);
+}
+
+OpenCheckpoint open_checkpoint_in(const std::string& path,
+                                  const std::string& fix,
+                                  TrainObserver& observer) {
+  const fs::path folder = path;
+  std::error_code ignored;
+  if (fs::exists(folder / "manifest.json", ignored)) return open_checkpoint(folder);
   const fs::path inner = checkpoint_folder(folder);
-  std::optional<OpenCheckpoint> found = newest_in(fs::exists(inner) ? inner : folder, observer);
-  if (!found)
-    throw UserError(fmt::format("no checkpoint in '{}'", resume),
-                    "give --resume the folder of a run or of a checkpoint");
-  return found;
+  std::optional<OpenCheckpoint> found =
+      newest_in(fs::exists(inner, ignored) ? inner : folder, observer);
+  if (!found) throw UserError(fmt::format("no checkpoint in '{}'", path), fix);
+  return std::move(*found);
 }
 
 }  // namespace ridge

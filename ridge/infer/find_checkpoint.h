@@ -20,4 +20,11 @@ std::optional<OpenCheckpoint> find_checkpoint(const std::string& resume,
                                               const std::string& out,
                                               TrainObserver& observer);
 
+/// The checkpoint at `path`, its folder or that of its run, of which it is the newest one that is
+/// not corrupt; which newer ones are it says through `observer`. UserError with `fix` when there is
+/// none.
+OpenCheckpoint open_checkpoint_in(const std::string& path,
+                                  const std::string& fix,
+                                  TrainObserver& observer);
+
 }  // namespace ridge

@@ -38,7 +38,8 @@ ProgramOptions inference_options() {
 OpenWeights open_weights(const TrainConfig& config,
                          const std::string& weights,
                          TrainObserver& observer) {
-  if (fs::is_regular_file(weights)) {
+  std::error_code ignored;
+  if (fs::is_regular_file(weights, ignored)) {
     const auto file = std::make_shared<const SafetensorsFile>(weights);
     return {.path = weights,
             .tensors = &**file,
@@ -49,9 +50,10 @@ OpenWeights open_weights(const TrainConfig& config,
   if (weights.empty() && config.train.out.empty())
     throw UserError("there are no weights: the configuration has no train.out",
                     "give a file or folder by --weights");
+  constexpr const char* kFix = "give --weights a file, or the folder of a run or of a checkpoint";
   const auto checkpoint = std::make_shared<const OpenCheckpoint>(
       weights.empty() ? best_or_newest(config.train.out, observer)
-                      : *find_checkpoint(weights, {}, observer));
+                      : open_checkpoint_in(weights, kFix, observer));
   return {.path = checkpoint->path().string(),
           .tensors = &checkpoint->state(),
           .owner = checkpoint,
