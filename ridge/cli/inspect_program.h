@@ -64,7 +64,6 @@ inline constexpr StateRole kRoles[] = {StateRole::kParameter,
                                        StateRole::kOptimizer,
                                        StateRole::kGradient,
                                        StateRole::kStatistic,
-                                       StateRole::kShadow,
                                        StateRole::kPacked,
                                        StateRole::kScaler};
 

@@ -19,14 +19,13 @@ enum class StateRole : uint8_t {
   kOptimizer,  ///< Moments and the like.
   kGradient,   ///< Sums over micro-batches; zero between steps, so never saved.
   kStatistic,  ///< Running statistics of a model.
-  kShadow,     ///< A copy of a parameter in another dtype.
   kPacked,     ///< A parameter laid out for a kernel.
   kScaler,     ///< Scalars that steer the step: the halt flag, a loss scale.
 };
 
 constexpr std::string_view name_of(StateRole role) {
   constexpr std::string_view kNames[] = {
-      "parameter", "optimizer", "gradient", "statistic", "shadow", "packed", "scaler"};
+      "parameter", "optimizer", "gradient", "statistic", "packed", "scaler"};
   return kNames[static_cast<size_t>(role)];
 }
 

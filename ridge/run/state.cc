@@ -222,9 +222,7 @@ Tensor State::read(std::string_view name) const {
   return tensor;
 }
 
-bool is_saved(StateRole role) {
-  return role != StateRole::kGradient && role != StateRole::kShadow && role != StateRole::kPacked;
-}
+bool is_saved(StateRole role) { return role != StateRole::kGradient && role != StateRole::kPacked; }
 
 DeviceMemory resident_memory(Backend& backend, int64_t bytes) {
   const auto size = static_cast<size_t>(bytes);

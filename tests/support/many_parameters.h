@@ -79,7 +79,7 @@ inline ProgramGraphs many_parameters(bool has_copies = false) {
       step.add_output(
           name + moments[k] + ".new", kept(next.moments[k], update.moments[k]), name + moments[k]);
     if (!has_copies) continue;
-    state(name + ".copy", {DType::kBF16, shape}, StateRole::kShadow);
+    state(name + ".copy", {DType::kBF16, shape}, StateRole::kStatistic);
     step.add_output(name + ".copy.new", cast(parameter, DType::kBF16), name + ".copy");
   }
   graphs.entries.push_back(std::move(step));
