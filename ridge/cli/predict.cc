@@ -31,7 +31,7 @@ struct PredictOptions {
 struct PredictReport {
   std::string model{}, weights{};
   const NamedRows* inputs = nullptr;
-  const data::DataDescription* trained = nullptr;
+  const data::DataDescription* trained = nullptr;  ///< Null: the model does not say.
   Prediction prediction{};
   double seconds = 0;
 };
@@ -47,7 +47,9 @@ void write_list(JsonWriter& json, std::string_view key, const std::vector<T>& li
 // order.
 void write_classes(JsonWriter& json, const PredictReport& report) {
   const auto found = report.prediction.outputs.find("logits");
-  if (report.trained->classes == 0 || found == report.prediction.outputs.end()) return;
+  if (report.trained == nullptr || report.trained->classes == 0 ||
+      found == report.prediction.outputs.end())
+    return;
   const Tensor& logits = found->second;
   if (logits.type().rank() != 2) return;  // a class for each token is no class of the row
   const int64_t classes = logits.type().shape[1];
@@ -111,13 +113,14 @@ void run_predict(const PredictOptions& options) {
   Session session(load_model(files.config, files.weights, progress),
                   {.bindings = 2, .programs = 1});
   const OutputFiles to(options.output, session.outputs());
-  const std::optional<data::DataDescription>& trained = session.model().data;
+  const auto& described = session.model().data;
+  const data::DataDescription* const trained = described ? &*described : nullptr;
   const auto open = [&](const DataSpec&, const std::string& path) {
-    return open_samples(path, *trained, files.config.data.crop, progress);
+    return open_samples(path, trained, files.config.data.crop, progress);
   };
   PredictReport report{.model = std::string(name_of(files.config.model.kind)),
                        .weights = session.model().weights,
-                       .trained = &*trained};
+                       .trained = trained};
   const std::vector<InputFile> from = parse_input_files(options.inputs, session.inputs());
   const NamedRows inputs = read_inputs(from, session.inputs(), open, progress);
   report.inputs = &inputs;
@@ -126,8 +129,7 @@ void run_predict(const PredictOptions& options) {
   report.seconds = static_cast<double>(now_ns() - start) * 1e-9;
   to.write(report.prediction.outputs);
   for (const InputFile& file : from)
-    if (is_array(file.path, *trained))
-      if (const std::string note = array_note(file.path, *trained); !note.empty()) write_note(note);
+    if (const std::string note = array_note(file.path, trained); !note.empty()) write_note(note);
   progress.clear_bar();
   write_stdout(options.json ? json_report(report, options, to) : text_report(report, to));
 }
@@ -142,9 +144,8 @@ void add_predict(CLI::App& app, int&) {
   verb->add_option(
           "--input",
           options->inputs,
-          "An .npy or .npz as the model takes it; or a .csv, an IDX file, a picture or a "
-          "folder of pictures, as data.kind says; NAME= may be left out where there is one "
-          "input; repeatable")
+          "An .npy or .npz as the model takes it; or a CSV, an IDX file, a picture or a folder of "
+          "pictures, as data.kind says; NAME= may be left out where there is one input; repeatable")
       ->type_name("NAME=FILE")
       ->required()
       ->allow_extra_args(false);  // or it would take the model for a second file

@@ -81,6 +81,11 @@ class Checker {
          "x of data of kind '{}' is not {}",
          name_of(d_.kind),
          type_text(x));
+    need(d_.kind != DataKind::kImages ||
+             (x.shape[0] == x.shape[1] && x.shape[0] <= kMostPictureSize),
+         "no pictures are {}: both sides have the same 1 to {} pixels",
+         type_text(x),
+         kMostPictureSize);
     need(is_tokens(d_) ? y.dtype == DType::kI64 && y.shape == x.shape
                        : (y.dtype == DType::kI64 || is_regression(d_)) && y.shape.empty(),
          "y of data of kind '{}' is not {} where x is {}",

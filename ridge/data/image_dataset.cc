@@ -14,8 +14,6 @@
 namespace ridge::data {
 namespace {
 
-constexpr int64_t kMaxTarget = 4096;
-
 struct ImageOptions {
   int64_t size = 224;
   Crop crop = Crop::kRandom;
@@ -44,10 +42,10 @@ CropBox fixed_crop(Crop crop, const PictureSize& size, int64_t target) {
 }
 
 ImageOptions image_options(const DataOptions& options, Split split) {
-  check(options.size >= 1 && options.size <= kMaxTarget,
+  check(options.size >= 1 && options.size <= kMostPictureSize,
         "size is {}: pictures may have 1 to {} pixels a side",
         options.size,
-        kMaxTarget);
+        kMostPictureSize);
   ImageOptions result{.size = options.size,
                       .crop = options.crop,
                       .flip = options.flip && split == Split::kTrain,

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <set>
 
 #include "ridge/base/descriptor.h"
 #include "ridge/base/error.h"
@@ -39,6 +40,25 @@ std::vector<std::string> folders_of(const std::string& folder) {
   std::sort(names.begin(), names.end());
   check(!names.empty(), "'{}' has no subfolders: pictures need one a class", folder);
   return names;
+}
+
+// Adds the pictures in a folder and in those in it. Symbolic links to folders are followed, as
+// those to the folders of classes are, but not from within what they lead to: `above` has the
+// folders that it is in.
+void add_pictures(const fs::path& folder,
+                  std::set<fs::path>& above,
+                  std::vector<std::string>& found) {
+  std::error_code error;
+  const fs::path real = fs::canonical(folder, error);
+  check(!error, "cannot read the folder '{}': {}", folder.string(), error.message());
+  if (!above.insert(real).second) return;
+  for (const fs::directory_entry& entry : open_folder(folder)) {
+    if (entry.is_directory(error))
+      add_pictures(entry.path(), above, found);
+    else if (is_picture_name(entry.path()) && entry.is_regular_file(error))
+      found.push_back(entry.path().string());
+  }
+  above.erase(real);
 }
 
 }  // namespace
@@ -79,21 +99,18 @@ std::vector<ImageFile> list_images(const std::string& folder,
 }
 
 std::vector<std::string> find_pictures(const std::string& path) {
-  if (!fs::is_directory(path)) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  check(fs::exists(status), "cannot open '{}': {}", path, error.message());
+  if (!fs::is_directory(status)) {
     if (!is_picture_name(path))
       throw UserError(fmt::format("'{}' is no picture by its name", path),
                       "name a .jpg, .jpeg or .png file, or a folder of them");
     return {path};
   }
   std::vector<std::string> found;
-  std::error_code error;
-  for (fs::recursive_directory_iterator at(path, error), end; !error && at != end;
-       at.increment(error)) {
-    std::error_code ignored;
-    if (is_picture_name(at->path()) && at->is_regular_file(ignored))
-      found.push_back(at->path().string());
-  }
-  check(!error, "cannot read the folder '{}': {}", path, error.message());
+  std::set<fs::path> above;
+  add_pictures(path, above, found);
   check(!found.empty(), "'{}' has no .jpg, .jpeg or .png file in it", path);
   std::sort(found.begin(), found.end());
   return found;

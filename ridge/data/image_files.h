@@ -23,8 +23,8 @@ std::vector<std::string> class_folders(const std::string& folder);
 std::vector<ImageFile> list_images(const std::string& folder,
                                    const std::vector<std::string>& classes);
 
-/// A picture file, or those of a folder and all folders in it, by path. UserError where there is
-/// none.
+/// A picture file, or those of a folder and all folders in it, in the order of their paths.
+/// UserError where there is none.
 std::vector<std::string> find_pictures(const std::string& path);
 
 /// Reads a file whole into the front of `buffer` and returns its bytes; allocates nothing.

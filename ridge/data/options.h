@@ -33,6 +33,9 @@ constexpr std::string_view names_of(OnError) { return "skip|fail"; }
 enum class Padding : uint8_t { kContext, kLongest };
 constexpr std::string_view names_of(Padding) { return "context|longest"; }
 
+/// The most pixels that a side of a picture may have as a sample.
+inline constexpr int64_t kMostPictureSize = 4096;
+
 struct DataOptions {
   DataKind kind = DataKind::kRandom;
   /// idx, table: the training file (images or rows); images: a folder with one subfolder a class;

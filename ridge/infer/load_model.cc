@@ -76,8 +76,9 @@ LoadedModel load_model(const TrainConfig& config,
 }
 
 ModelFiles find_model(const std::string& path, const LoadOptions& options, Settings& settings) {
+  std::error_code ignored;
   ModelFiles files =
-      fs::is_directory(path)
+      fs::is_directory(path, ignored)
           ? files_of_run(path, options.set, settings)
           : ModelFiles{.config = load_config_file(path, options.set, settings).config,
                        .weights = {}};

@@ -49,13 +49,17 @@ bool is_npy_table(const DataDescription& trained) {
   return trained.kind == DataKind::kTable && trained.target.empty();
 }
 
+// Whether a file holds what the model takes, and not samples.
+bool is_array(const std::string& path, const DataDescription* trained) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) return false;
+  const bool is_table = trained != nullptr && is_npy_table(*trained);
+  return path.ends_with(".npz") || (path.ends_with(".npy") && !is_table);
+}
+
 std::unique_ptr<InputRows> open_table(const std::string& path,
                                       const DataDescription& trained,
                                       TrainObserver& observer) {
-  if (!path.ends_with(".csv") && !path.ends_with(".npy"))
-    throw UserError(fmt::format("'{}' is no table by its name", path),
-                    is_npy_table(trained) ? "give a FILE.npy, a table as that of the training"
-                                          : "give a FILE.csv with the columns of the training");
   std::vector<std::string> notes;
   const std::vector<float> x = data::read_table_inputs(path, trained, notes);
   for (const std::string& note : notes) observer.on_message(note);
@@ -68,42 +72,41 @@ std::unique_ptr<InputRows> open_table(const std::string& path,
 
 }  // namespace
 
-bool is_array(const std::string& path, const DataDescription& trained) {
-  std::error_code ignored;
-  return !std::filesystem::is_directory(path, ignored) &&
-         (path.ends_with(".npz") || (path.ends_with(".npy") && !is_npy_table(trained)));
-}
-
-std::string array_note(const std::string& path, const DataDescription& trained) {
+std::string array_note(const std::string& path, const DataDescription* trained) {
+  if (trained == nullptr || !is_array(path, trained)) return {};
   const auto is_other = [](double usual) {
     return [usual](double value) { return value != usual; };
   };
-  if (std::none_of(trained.mean.begin(), trained.mean.end(), is_other(0)) &&
-      std::none_of(trained.deviation.begin(), trained.deviation.end(), is_other(1)))
+  if (std::none_of(trained->mean.begin(), trained->mean.end(), is_other(0)) &&
+      std::none_of(trained->deviation.begin(), trained->deviation.end(), is_other(1)))
     return {};
   return fmt::format("'{}' is taken as it is; the model was trained on (value - mean) / deviation",
                      path);
 }
 
 std::unique_ptr<InputRows> open_samples(const std::string& path,
-                                        const DataDescription& trained,
+                                        const DataDescription* trained,
                                         data::Crop crop,
                                         TrainObserver& observer) {
   if (is_array(path, trained)) return nullptr;
-  switch (trained.kind) {
+  if (trained == nullptr)
+    throw UserError(
+        fmt::format("'{}' is no array, and the model does not say how samples are read", path),
+        kArrays);
+  switch (trained->kind) {
     case DataKind::kTable:
-      return open_table(path, trained, observer);
+      return open_table(path, *trained, observer);
     case DataKind::kImages:
-      return std::make_unique<PictureRows>(data::find_pictures(path), trained, crop);
+      return std::make_unique<PictureRows>(data::find_pictures(path), *trained, crop);
     case DataKind::kIdx:
-      return std::make_unique<TensorRows>(data::read_idx_inputs(path, trained));
+      return std::make_unique<TensorRows>(data::read_idx_inputs(path, *trained));
     case DataKind::kText:
     case DataKind::kRandom:
       break;
   }
   throw UserError(fmt::format("'{}' is no array, and data of kind '{}' have no files of samples",
                               path,
-                              name_of(trained.kind)),
+                              name_of(trained->kind)),
                   kArrays);
 }
 

@@ -11,21 +11,18 @@
 
 namespace ridge {
 
-/// Whether a file is one of arrays, for a model trained on `trained`: any .npz, and an .npy unless
-/// the training's data were a table in NPY.
-bool is_array(const std::string& path, const data::DataDescription& trained);
+/// The "x" of the samples in a file or folder, for a model trained on `trained`: rows of a table,
+/// columns by name; pictures, a file or all of a folder by path, cropped as `crop` says; an IDX
+/// file. They are normalised as in training. Null for arrays: any .npz, and an .npy unless the
+/// training's data were a table in NPY. Where `trained` is null there are arrays alone. Notes go to
+/// `observer`. UserError for files of another kind, and for what they lack.
+std::unique_ptr<InputRows> open_samples(const std::string& path,
+                                        const data::DataDescription* trained,
+                                        data::Crop crop,
+                                        TrainObserver& observer);
 
 /// A line for the user about a file of arrays, where the training normalised its data; else
 /// nothing.
-std::string array_note(const std::string& path, const data::DataDescription& trained);
-
-/// The "x" of the samples in a file or folder: rows of a table (CSV or, see above, NPY), columns by
-/// name; pictures, a file or all of a folder by path, cropped as `crop` says; an IDX file. They are
-/// normalised as in training. Null for arrays. Notes go to `observer`. UserError for files of
-/// another kind, and for what they lack.
-std::unique_ptr<InputRows> open_samples(const std::string& path,
-                                        const data::DataDescription& trained,
-                                        data::Crop crop,
-                                        TrainObserver& observer);
+std::string array_note(const std::string& path, const data::DataDescription* trained);
 
 }  // namespace ridge

@@ -35,7 +35,7 @@ std::string table(const std::string& header) {
     };
     put("length", fmt::format("{}", 100 * kind + i));
     put("width", fmt::format("{}.5", -kind * kind));
-    put("kind", std::vector<std::string>{"cat", "dog", "emu"}[static_cast<size_t>(kind)]);
+    put("kind", std::vector<std::string>{"cat", "dog", "\"emu, big\""}[static_cast<size_t>(kind)]);
     text += row + "\n";
   }
   return text;
@@ -108,7 +108,7 @@ TEST_F(Predict, NamesTheClassesOfATable) {
   EXPECT_EQ(report["inputs"], nlohmann::json::parse(R"([{"name": "x", "type": "f32[30,2]"}])"));
   EXPECT_EQ(report["outputs"][0]["type"], "f32[30,3]");
   EXPECT_EQ(report["outputs"][0]["file"], at("out.npz"));
-  EXPECT_EQ(report["classes"], (std::vector<std::string>{"cat", "dog", "emu"}));
+  EXPECT_EQ(report["classes"], (std::vector<std::string>{"cat", "dog", "emu, big"}));
   ASSERT_EQ(report["argmax"].size(), static_cast<size_t>(kRows));
   const std::string bytes = read_file(at("out.npz"));
   const NpzView arrays(as_bytes(bytes), "out.npz");
@@ -196,6 +196,9 @@ TEST_F(Predict, WhatDoesNotFitIsAnErrorOfOneLine) {
   write("column.csv", table("length,kind"));
   write("word.csv", "length,width\n1,two\n");
   write("rows.csv", "length,width\n");
+  write("empty.csv", "");
+  std::filesystem::create_directory(at("folder.csv"));
+  std::filesystem::create_symlink("/dev/full", at("full.npy"));
   const std::string out = at("never.npy");
   struct Case {
     std::string input, output;
@@ -213,10 +216,14 @@ TEST_F(Predict, WhatDoesNotFitIsAnErrorOfOneLine) {
       {at("nan.npy"), out, {}, {"input 'x' is nan at [4,1]", "fill it in"}},
       {at("short.npy"), out, {}, {"short.npy: truncated"}},
       {at("short.npz"), out, {}, {"short.npz: not a ZIP archive"}},
-      {at("a.txt"), out, {}, {"a.txt' is no table by its name", "FILE.csv"}},
+      {at("a.txt"), out, {}, {"a.txt' has no columns 'length' and 'width'"}},
       {at("column.csv"), out, {}, {"has no column 'width'"}},
       {at("word.csv"), out, {}, {"'width' is no column of numbers", "'two' is not a number"}},
-      {at("rows.csv"), out, {}, {"rows.csv"}},
+      {at("rows.csv"), out, {}, {"rows.csv' has no rows; give one at least"}},
+      {at("empty.csv"), out, {}, {"empty.csv: no rows"}},
+      {at("none.csv"), out, {}, {"cannot open", "none.csv", "No such file"}},
+      {at("folder.csv"), out, {}, {"cannot read", "folder.csv", "Is a directory"}},
+      {at("x.npy"), at("full.npy"), {}, {"cannot write", "No space left on device"}},
       {at("x.npy"), at("out.txt"), {}, {"Ridge writes no '.txt'", "FILE.npz or a folder"}},
       {at("x.npy"), at("a/b.npy"), {}, {"cannot write", "a/b.npy", "No such file"}},
       {at("x.npy"), at("train.csv/"), {}, {"train.csv' is a file of no known suffix"}},

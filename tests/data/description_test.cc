@@ -125,6 +125,10 @@ TEST(Description, RefusesWhatNoDataAre) {
   EXPECT_THAT(set(kText, "/classes", 255), HasSubstr("vocabulary of bytes is not 255"));
   EXPECT_THAT(set(kText, "/tokenizer", "words"), HasSubstr("unknown tokenizer 'words'"));
   EXPECT_THAT(set(kText, "/x/dtype", "f32"), HasSubstr("is not f32[128]"));
+  EXPECT_THAT(set(kImages, "/x/shape", json::array({8, 9, 3})),
+              HasSubstr("f32[8,9,3]: both sides"));
+  EXPECT_THAT(set(kImages, "/x/shape", json::array({5000, 5000, 3})),
+              HasSubstr("1 to 4096 pixels"));
   EXPECT_THAT(set(kText, "/x/shape", json::array({1, 128})), HasSubstr("is not i64[1,128]"));
   EXPECT_THAT(set(kRandom, "/classes", 1LL << 31), HasSubstr("classes"));
   EXPECT_THAT(set(kRandom, "/tokenizer", "bytes"), HasSubstr("unknown tokenizer"));

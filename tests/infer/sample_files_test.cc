@@ -39,7 +39,7 @@ class SampleFiles : public testing::Test {
   std::unique_ptr<InputRows> open(const std::string& path, const DataOptions& options) {
     const auto training = data::open_dataset(options, Split::kTrain);
     TrainObserver nobody;
-    return open_samples(path, training->description(), options.crop, nobody);
+    return open_samples(path, &training->description(), options.crop, nobody);
   }
   Tensor read(const std::string& path, const DataOptions& options) {
     const auto rows = open(path, options);
@@ -60,8 +60,7 @@ TEST_F(SampleFiles, RowsOfATable) {
   EXPECT_TRUE(read(eval, options).same_bits(wanted));
   EXPECT_TRUE(read(folder_.write("x.csv", "a,b\n,15\n3,25\n"), options).same_bits(wanted));
   EXPECT_EQ(open("any.npy", options), nullptr);  // an array
-  EXPECT_THAT(user_error([&] { open(folder_.write("x.txt", ""), options); }),
-              has("x.txt' is no table by its name; give a FILE.csv"));
+  EXPECT_TRUE(read(folder_.write("x.dat", "b,more,a\n15,0,\n25,0,3\n"), options).same_bits(wanted));
 }
 
 TEST_F(SampleFiles, ATableInNpy) {
@@ -79,9 +78,8 @@ TEST_F(SampleFiles, ATableInNpy) {
                       .task = data::TableTask::kRegress};
   EXPECT_TRUE(read(options.eval_path, options).same_bits(evaluated(options)));
   const auto training = data::open_dataset(options, Split::kTrain);
-  EXPECT_FALSE(is_array(options.eval_path, training->description()));
-  EXPECT_TRUE(is_array("x.npz", training->description()));
-  EXPECT_THAT(array_note("x.npz", training->description()), has("(value - mean) / deviation"));
+  EXPECT_EQ(array_note(options.eval_path, &training->description()), "");
+  EXPECT_THAT(array_note("x.npz", &training->description()), has("(value - mean) / deviation"));
   EXPECT_THAT(user_error([&] { open(array("wide.npy", {4, 3}), options); }), has("3 features"));
 }
 
@@ -133,10 +131,27 @@ TEST_F(SampleFiles, PicturesOfAFolder) {
   const DataOptions options{.kind = DataKind::kImages, .path = folder_.path("eval"), .size = 16};
   EXPECT_THAT(user_error([&] { open(folder_.path("eval/cat/notes.txt"), options); }),
               has("notes.txt' is no picture by its name", "or a folder of them"));
-  EXPECT_THAT(user_error([&] { open(folder_.path("none"), options); }), has("is no picture by"));
+  EXPECT_THAT(user_error([&] { open(folder_.path("none"), options); }),
+              has("cannot open '", "none': No such file"));
+  EXPECT_THAT(user_error([&] { open(folder_.path("none.png"), options); }), has("No such file"));
+  // Behind links, too, but not from within what they lead to, nor behind one to nothing.
+  const std::filesystem::path linked = folder_.path("linked");
+  std::filesystem::create_directory(linked);
+  std::filesystem::create_directory_symlink(folder_.path("eval/cat"), linked / "cat");
+  std::filesystem::create_directory_symlink(".", linked / "here");
+  std::filesystem::create_directory_symlink("nothing", linked / "gone.png");
+  EXPECT_EQ(open(linked.string(), options)->names().size(), 3);
   folder_.write("bad/a.jpg", "\xff\xd8\xff");
   EXPECT_THAT(user_error([&] { read(folder_.path("bad"), options); }),
               has("cannot use picture '", "bad/a.jpg", "leave the file out"));
+}
+
+TEST_F(SampleFiles, OfAModelThatSaysNothingOfItsData) {
+  TrainObserver nobody;
+  EXPECT_EQ(open_samples("x.npy", nullptr, data::Crop::kNone, nobody), nullptr);
+  EXPECT_EQ(array_note("x.npy", nullptr), "");
+  EXPECT_THAT(user_error([&] { open_samples("x.csv", nullptr, data::Crop::kNone, nobody); }),
+              has("'x.csv' is no array", "give a FILE.npy"));
 }
 
 TEST_F(SampleFiles, OtherDataHaveNone) {
