@@ -35,6 +35,7 @@ void check_place(const std::string& path) {
         path);
   std::filesystem::path folder = std::filesystem::path(path).parent_path();
   if (folder.empty()) folder = ".";
+  folder /= ".";  // which no file has
   check(::access(folder.c_str(), W_OK) == 0,
         "cannot write '{}': {}; name a file in a folder that you may write to",
         path,
