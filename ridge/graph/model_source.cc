@@ -1,6 +1,8 @@
 #include "ridge/graph/model_source.h"
 
 #include <algorithm>
+#include <set>
+#include <string_view>
 
 #include "ridge/graph/ops/source.h"
 
@@ -30,7 +32,7 @@ void check_datum(const std::vector<DataSpec>& known,
   const auto spec = std::find_if(
       known.begin(), known.end(), [&](const DataSpec& each) { return each.name == name; });
   check_internal(spec != known.end(), "a model source does not say that its graph has '{}'", name);
-  check_internal(type == bound_type(*spec, binding),
+  check_internal(has_type(*spec, type, binding),
                  "a model source says {}, but its graph has {}",
                  to_string(*spec),
                  to_string(type));
@@ -38,10 +40,11 @@ void check_datum(const std::vector<DataSpec>& known,
 
 // Callers rely on what a source says of its graphs.
 void check_graph(const Graph& graph, const ModelSource& source, const ProgramGraphs& program) {
+  std::set<std::string_view> state;
+  for (const StateEntry& entry : program.state) state.insert(entry.name);
   for (const Node* node : graph.inputs()) {
     const std::string& name = node->op_as<Input>().input_name;
-    const auto is_named = [&](const StateEntry& entry) { return entry.name == name; };
-    if (std::none_of(program.state.begin(), program.state.end(), is_named))
+    if (!state.contains(name))
       check_datum(source.inputs(), name, node->outputs[0], graph.binding());
   }
   for (const Output& output : graph.outputs())
@@ -50,6 +53,13 @@ void check_graph(const Graph& graph, const ModelSource& source, const ProgramGra
 }
 
 }  // namespace
+
+bool has_type(const DataSpec& spec, const TensorType& type, const Binding& binding) {
+  if (type.shape.size() != spec.dims.size()) return false;
+  Binding sizes = binding;
+  for (size_t i = 0; i < spec.dims.size(); ++i) sizes.emplace(spec.dims[i].name, type.shape[i]);
+  return type == bound_type(spec, sizes);
+}
 
 std::vector<std::string> ModelSource::dims() const {
   std::vector<std::string> names;
@@ -73,9 +83,10 @@ ProgramGraphs ModelSource::bind(const Binding& binding) const {
           dim.size,
           given->second);
   }
-  ProgramGraphs graphs{.state = state(), .entries = {}};
-  graphs.entries.push_back(build(binding));
-  graphs.entries[0].set_binding(binding);
+  ProgramGraphs graphs = build(binding);
+  const std::vector<StateEntry> shared = state();
+  graphs.state.insert(graphs.state.begin(), shared.begin(), shared.end());
+  graphs.entries.at(0).set_binding(binding);
   check_graph(graphs.entries[0], *this, graphs);
   return graphs;
 }

@@ -2,10 +2,13 @@
 // and update them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "ridge/graph/graph.h"
@@ -29,6 +32,12 @@ constexpr std::string_view name_of(StateRole role) {
   return kNames[static_cast<size_t>(role)];
 }
 
+/// Elements in memory that `owner` keeps. They may be unaligned.
+struct StateConstant {
+  std::span<const std::byte> bytes;
+  std::shared_ptr<const void> owner;
+};
+
 struct StateEntry {
   std::string name;
   TensorType type;
@@ -38,6 +47,8 @@ struct StateEntry {
   /// this one, and its only output updates this one. It runs before the entry is read, where
   /// something it reads was written since; nothing else writes the entry.
   std::shared_ptr<const Graph> derivation = nullptr;
+  /// If it is not null, the entry always has these elements, and nothing writes it.
+  std::shared_ptr<const StateConstant> constant = nullptr;
 };
 
 /// The entry graphs of a program (their names are the graphs' names) over one state. An input of a
@@ -47,5 +58,12 @@ struct ProgramGraphs {
   std::vector<StateEntry> state;
   std::vector<Graph> entries;
 };
+
+/// A program of one entry, to which others add the state.
+inline ProgramGraphs only_entry(Graph graph) {
+  ProgramGraphs graphs;
+  graphs.entries.push_back(std::move(graph));
+  return graphs;
+}
 
 }  // namespace ridge

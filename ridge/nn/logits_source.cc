@@ -17,9 +17,10 @@ LogitsSource::LogitsSource(Training training) : training_(std::move(training)) {
   logits_ = spec("logits", logits.dtype, {logits.shape.begin() + 1, logits.shape.end()});
 }
 
-Graph LogitsSource::build(const Binding& binding) const {
+ProgramGraphs LogitsSource::build(const Binding& binding) const {
   const auto length = binding.find("T");
-  return training_.logits({binding.at("B"), length == binding.end() ? 0 : length->second});
+  return only_entry(
+      training_.logits({binding.at("B"), length == binding.end() ? 0 : length->second}));
 }
 
 }  // namespace ridge::nn

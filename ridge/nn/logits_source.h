@@ -19,7 +19,7 @@ class LogitsSource final : public ModelSource {
   std::vector<StateEntry> state() const override { return training_.model_state(); }
 
  private:
-  Graph build(const Binding& binding) const override;
+  ProgramGraphs build(const Binding& binding) const override;
 
   Training training_;
   DataSpec x_, logits_;

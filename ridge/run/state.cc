@@ -1,6 +1,7 @@
 #include "ridge/run/state.h"
 
 #include <algorithm>
+#include <cstring>
 #include <shared_mutex>
 
 #include "ridge/base/alignment.h"
@@ -12,10 +13,11 @@ namespace ridge {
 namespace {
 
 std::string describe(const StateEntry& entry) {
-  return fmt::format("{} ({}{})",
+  return fmt::format("{} ({}{}{})",
                      to_string(entry.type),
                      name_of(entry.role),
-                     entry.derivation == nullptr ? "" : ", derived");
+                     entry.derivation == nullptr ? "" : ", derived",
+                     entry.constant == nullptr ? "" : ", constant");
 }
 
 bool is_same_derivation(const StateEntry& a, const StateEntry& b) {
@@ -23,9 +25,17 @@ bool is_same_derivation(const StateEntry& a, const StateEntry& b) {
   return a.derivation == b.derivation || print(*a.derivation) == print(*b.derivation);
 }
 
+bool is_same_constant(const StateEntry& a, const StateEntry& b) {
+  if (a.constant == nullptr || b.constant == nullptr) return a.constant == b.constant;
+  const auto &x = a.constant->bytes, &y = b.constant->bytes;
+  return x.size() == y.size() &&
+         (x.data() == y.data() || std::memcmp(x.data(), y.data(), x.size()) == 0);
+}
+
 void check_same(const StateEntry& entry, const StateEntry& known) {
   if (entry.type != known.type || entry.role != known.role ||
-      (entry.derivation == nullptr) != (known.derivation == nullptr))
+      (entry.derivation == nullptr) != (known.derivation == nullptr) ||
+      (entry.constant == nullptr) != (known.constant == nullptr))
     throw UserError(fmt::format("state '{}' is there as something else; got {}, expected {}",
                                 entry.name,
                                 describe(entry),
@@ -34,6 +44,9 @@ void check_same(const StateEntry& entry, const StateEntry& known) {
   check(is_same_derivation(entry, known),
         "state '{}' is there already, and derived in another way",
         entry.name);
+  if (!is_same_constant(entry, known))
+    throw UserError(fmt::format("state '{}' is there already, with other elements", entry.name),
+                    "give each model a state of its own");
 }
 
 }  // namespace
@@ -45,13 +58,14 @@ State::~State() = default;
 std::vector<std::shared_ptr<StateBuffer>> State::declare(std::span<const StateEntry> entries) {
   const std::lock_guard declaring(declaring_);
   std::vector<std::shared_ptr<StateBuffer>> all;
-  Buffers added, derived;
+  Buffers added, held;
   std::vector<std::pair<StateBuffer*, int64_t>> offsets;
   int64_t bytes = 0;
   for (const StateEntry& entry : entries) {
-    Buffers& kind = entry.derivation == nullptr ? added : derived;
+    const bool is_held = entry.derivation != nullptr || entry.constant != nullptr;
+    Buffers& kind = is_held ? held : added;
     auto known = find(entry.name);
-    for (const Buffers* const fresh : {&added, &derived})
+    for (const Buffers* const fresh : {&added, &held})
       if (const auto at = fresh->find(entry.name); at != fresh->end()) known = at->second;
     if (known != nullptr) {
       check_same(entry, known->entry);
@@ -61,27 +75,50 @@ std::vector<std::shared_ptr<StateBuffer>> State::declare(std::span<const StateEn
     const auto buffer = std::make_shared<StateBuffer>(StateBuffer{.entry = entry});
     all.push_back(buffer);
     kind.emplace(entry.name, buffer);
-    if (entry.derivation == nullptr) {
+    if (!is_held) {
       offsets.emplace_back(buffer.get(), bytes);
       bytes += aligned_bytes(entry.type.bytes());
+    } else if (entry.constant != nullptr) {
+      place_constant(*buffer);
     } else {
       // Every byte is written before one is read.
       buffer->memory = DeviceMemory(backend_, static_cast<size_t>(entry.type.bytes()));
       buffer->data = static_cast<std::byte*>(buffer->memory.get());
     }
   }
-  if (added.empty() && derived.empty()) return all;
+  if (added.empty() && held.empty()) return all;
   DeviceMemory block;
   if (bytes > 0) block = resident_memory(backend_, bytes);
   for (const auto& [buffer, offset] : offsets)
     buffer->data = static_cast<std::byte*>(block.get()) + offset;
   const std::lock_guard lock(names_);
-  std::erase_if(derived_, [](const auto& held) { return held.second.expired(); });
-  for (const auto& [name, buffer] : derived) derived_[name] = buffer;
+  std::erase_if(held_, [](const auto& each) { return each.second.expired(); });
+  for (const auto& [name, buffer] : held) held_[name] = buffer;
   if (bytes > 0) blocks_.push_back(std::move(block));
   buffers_.merge(added);
   bytes_ += bytes;
   return all;
+}
+
+void State::place_constant(StateBuffer& buffer) const {
+  const StateConstant& constant = *buffer.entry.constant;
+  const auto size = static_cast<size_t>(buffer.entry.type.bytes());
+  check_internal(constant.bytes.size() == size,
+                 "constant '{}' has {} bytes for {}",
+                 buffer.entry.name,
+                 constant.bytes.size(),
+                 to_string(buffer.entry.type));
+  buffer.version = 1;
+  if (can_adopt(buffer.entry.type, constant.bytes.data())) {
+    // Nobody writes there: writable() refuses it.
+    buffer.data = const_cast<std::byte*>(constant.bytes.data());
+    return;
+  }
+  buffer.memory = DeviceMemory(backend_, size);
+  buffer.data = static_cast<std::byte*>(buffer.memory.get());
+  const auto stream = backend_.make_stream();
+  backend_.copy_to_device(*stream, buffer.data, constant.bytes.data(), size);
+  stream->synchronize();
 }
 
 bool State::can_adopt(const TensorType& type, const void* data) const {
@@ -106,8 +143,8 @@ void State::adopt(const StateEntry& entry, const void* data, std::shared_ptr<con
 std::shared_ptr<StateBuffer> State::find(std::string_view name) const {
   const std::lock_guard lock(names_);
   if (const auto at = buffers_.find(name); at != buffers_.end()) return at->second;
-  const auto at = derived_.find(name);
-  return at == derived_.end() ? nullptr : at->second.lock();
+  const auto at = held_.find(name);
+  return at == held_.end() ? nullptr : at->second.lock();
 }
 
 bool State::has(std::string_view name) const { return find(name) != nullptr; }
@@ -122,8 +159,9 @@ std::vector<StateEntry> State::entries() const {
 int64_t State::bytes() const {
   const std::lock_guard lock(names_);
   int64_t bytes = bytes_;
-  for (const auto& [name, held] : derived_)
-    if (const auto buffer = held.lock()) bytes += aligned_bytes(buffer->entry.type.bytes());
+  for (const auto& [name, held] : held_)
+    if (const auto buffer = held.lock(); buffer != nullptr && buffer->memory.get() != nullptr)
+      bytes += aligned_bytes(buffer->entry.type.bytes());
   return bytes;
 }
 
@@ -143,6 +181,7 @@ std::shared_ptr<StateBuffer> State::writable(std::string_view name) const {
   check(found->entry.derivation == nullptr,
         "state '{}' is derived from others, and cannot be written",
         name);
+  check(found->entry.constant == nullptr, "state '{}' is a constant, and cannot be written", name);
   return found;
 }
 

@@ -26,8 +26,8 @@ struct StateBuffer {
   uint64_t version = 0;  ///< Raised by each run that updates it, and each write. 0: never written.
   /// The owner of memory that is not the state's and that nobody may write; null for all other.
   std::shared_ptr<const void> lender = nullptr;
+  DeviceMemory memory = {};  ///< Only of what is derived, and of constants that are copied.
   // Only for what is derived:
-  DeviceMemory memory = {};
   std::vector<uint64_t> made_from = {};  ///< The versions of its sources; empty: never made.
 };
 
@@ -44,10 +44,11 @@ class State {
   Backend& backend() const { return backend_; }
 
   /// Adds the buffers that are not there, and returns all of them: zeros, every page in memory, all
-  /// in one block in their order. What is derived has memory of its own, not touched yet, and is
-  /// gone when nobody holds it any more. UserError where one is there with another dtype, shape,
-  /// role or derivation, or where the device has not the memory; then nothing was added. Of what is
-  /// there no element is looked at, and runs go on.
+  /// in one block in their order. What is derived has memory of its own, not touched yet; constants
+  /// lie where can_adopt() takes them, or are copied there: both are gone when nobody holds them
+  /// any more. UserError where one is there with another dtype, shape, role or derivation, or as
+  /// another constant, or where the device has not the memory; then nothing was added. Of what is
+  /// there no element is looked at, but for constants that come from other memory, and runs go on.
   std::vector<std::shared_ptr<StateBuffer>> declare(std::span<const StateEntry> entries);
 
   /// Whether adopt() takes memory there as it is: the host can use it, and kernels read operands of
@@ -59,7 +60,7 @@ class State {
   void adopt(const StateEntry& entry, const void* data, std::shared_ptr<const void> lender);
 
   bool has(std::string_view name) const;
-  /// All entries that are not derived, by name.
+  /// All entries that are neither derived nor constant, by name.
   std::vector<StateEntry> entries() const;
   /// Bytes of device memory that it has now.
   int64_t bytes() const;
@@ -67,7 +68,8 @@ class State {
   // UserError when there is no buffer of that name (the nearest is named).
 
   std::shared_ptr<StateBuffer> buffer(std::string_view name) const;
-  /// The same of one that is to be written: UserError where its memory is lent, or it is derived.
+  /// The same of one that is to be written: UserError where its memory is lent, it is derived, or a
+  /// constant.
   std::shared_ptr<StateBuffer> writable(std::string_view name) const;
   uint64_t version(std::string_view name) const;
   /// Writes the first value of every buffer that was never written: a function of `seed`, its name
@@ -86,6 +88,7 @@ class State {
   friend class StateUse;
 
   std::shared_ptr<StateBuffer> find(std::string_view name) const;
+  void place_constant(StateBuffer& buffer) const;
   void write_locked(StateBuffer& buffer, size_t first, const void* host, size_t bytes);
   void wait_for_programs() const;
 
@@ -95,7 +98,8 @@ class State {
   mutable std::mutex names_;  ///< It guards the members below, up to the next lock.
   using Buffers = std::map<std::string, std::shared_ptr<StateBuffer>, std::less<>>;
   Buffers buffers_;
-  std::map<std::string, std::weak_ptr<StateBuffer>, std::less<>> derived_;
+  /// Buffers that are derived or constant.
+  std::map<std::string, std::weak_ptr<StateBuffer>, std::less<>> held_;
   std::vector<DeviceMemory> blocks_;
   int64_t bytes_ = 0;
 

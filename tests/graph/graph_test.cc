@@ -99,13 +99,13 @@ class Line final : public ModelSource {
   std::vector<StateEntry> state() const override { return {{"bias", {DType::kF32, {3}}}}; }
 
  private:
-  Graph build(const Binding& binding) const override {
+  ProgramGraphs build(const Binding& binding) const override {
     Graph graph("line");
     const Value x = input(graph, "x", {DType::kF32, {binding.at("batch"), binding.at("width")}}, 0);
     const Value w = constant(graph, {DType::kF32, {binding.at("width"), 3}}, 0.5);
     input(graph, "more", {DType::kI64, {binding.at("batch"), 2}}, 0);
     graph.add_output("y", matmul(x, w) + input(graph, "bias", {DType::kF32, {3}}));
-    return graph;
+    return only_entry(std::move(graph));
   }
 };
 

@@ -47,7 +47,7 @@ class HandBuilt final : public ModelSource {
   mutable std::atomic<int> built = 0;  ///< Graphs so far.
 
  private:
-  Graph build(const Binding& binding) const override {
+  ProgramGraphs build(const Binding& binding) const override {
     ++built;
     const int64_t n = binding.at("N");
     check(n != kBadSize, "nobody knows a graph for {} samples", n);
@@ -71,7 +71,7 @@ class HandBuilt final : public ModelSource {
     g.add_output("score", score);
     g.add_output("best", argmax(score, 1));
     g.add_output("dropped", logical_not(keep));
-    return g;
+    return only_entry(std::move(g));
   }
 };
 

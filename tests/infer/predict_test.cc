@@ -104,11 +104,11 @@ class Summed final : public ModelSource {
   std::vector<StateEntry> state() const override { return {}; }
 
  private:
-  Graph build(const Binding& binding) const override {
+  ProgramGraphs build(const Binding& binding) const override {
     Graph g("sum");
     const Value x = input(g, "x", {DType::kF32, {binding.at("N"), 2}}, 0);
     g.add_output("sum", reduce_sum(x, {0}));
-    return g;
+    return only_entry(std::move(g));
   }
 };
 

@@ -306,11 +306,11 @@ class Difference final : public ModelSource {
 
  private:
   static constexpr int64_t kLong = 2000;
-  Graph build(const Binding&) const override {
+  ProgramGraphs build(const Binding&) const override {
     Graph graph("difference");
     const Value a = input(graph, "a", state()[0].type), b = input(graph, "b", state()[1].type);
     graph.add_output("d", (a - b) * input(graph, "scale", {DType::kF32, {}}));
-    return graph;
+    return only_entry(std::move(graph));
   }
 };
 

@@ -189,6 +189,45 @@ TEST(State, LentMemoryIsNeverWritten) {
   EXPECT_FALSE(State(device).can_adopt(kRow, tensor->data()));
 }
 
+// On the host they lie where they came from, on a device in memory of their own.
+TEST(State, ConstantsAreThereWhileTheyAreHeld) {
+  const auto entry_of = [](const std::shared_ptr<const Tensor>& tensor) {
+    const std::span<const std::byte> bytes{static_cast<const std::byte*>(tensor->data()),
+                                           tensor->bytes()};
+    return StateEntry{.name = "c",
+                      .type = kRow,
+                      .constant = std::make_shared<const StateConstant>(bytes, tensor)};
+  };
+  Tensor row(kRow);
+  fill(row, 5);
+  const auto tensor = std::make_shared<const Tensor>(row);
+  const auto same = std::make_shared<const Tensor>(row);
+  fill(row, 6);
+  const auto other = std::make_shared<const Tensor>(row);
+  const auto cpu = make_cpu_backend();
+  LazyBackend device;
+  for (Backend* const backend : {cpu.get(), static_cast<Backend*>(&device)}) {
+    State state(*backend);
+    auto held = state.declare(std::vector{entry_of(tensor)});
+    EXPECT_EQ(held[0]->data == tensor->data(), backend->is_host());
+    EXPECT_EQ(state.bytes() == 0, backend->is_host());
+    EXPECT_EQ(state.declare(std::vector{entry_of(same)}), held);
+    EXPECT_TRUE(state.read("c").same_bits(*tensor));
+    EXPECT_TRUE(state.entries().empty());
+    EXPECT_EQ(user_error([&] { state.write("c", *other); }),
+              "state 'c' is a constant, and cannot be written");
+    EXPECT_EQ(
+        user_error([&] { state.declare(std::vector{entry_of(other)}); }),
+        "state 'c' is there already, with other elements; give each model a state of its own");
+    EXPECT_THAT(user_error([&] { state.declare(std::vector{StateEntry{"c", kRow}}); }),
+                testing::HasSubstr("expected f32"));
+    held.clear();
+    EXPECT_FALSE(state.has("c"));
+    EXPECT_EQ(state.bytes(), 0);
+    state.declare(std::vector{entry_of(other)});
+  }
+}
+
 // The entries of a small training in one program, or those that write in one and "eval" in another.
 ProgramGraphs entries_of(bool has_training, bool has_evaluation) {
   ProgramGraphs graphs = small_training();
