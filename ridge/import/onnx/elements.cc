@@ -1,0 +1,215 @@
+#include "ridge/import/onnx/elements.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "ridge/base/utf8.h"
+#include "ridge/import/onnx/message.h"
+#include "ridge/io/elements.h"
+
+namespace ridge::onnx {
+namespace {
+
+// TensorProto.DataType, by number.
+constexpr std::string_view kTypeNames[] = {
+    "UNDEFINED",      "FLOAT",    "UINT8",        "INT8",           "UINT16",
+    "INT16",          "INT32",    "INT64",        "STRING",         "BOOL",
+    "FLOAT16",        "DOUBLE",   "UINT32",       "UINT64",         "COMPLEX64",
+    "COMPLEX128",     "BFLOAT16", "FLOAT8E4M3FN", "FLOAT8E4M3FNUZ", "FLOAT8E5M2",
+    "FLOAT8E5M2FNUZ", "UINT4",    "INT4",         "FLOAT4E2M1",     "FLOAT8E8M0",
+    "UINT2",          "INT2"};
+
+// Elements that come as a list of numbers: of 16 bits and less in int32_data.
+struct Lists {
+  std::vector<float> floats;
+  std::vector<double> doubles;
+  std::vector<int64_t> integers;
+};
+
+template <typename T>
+Known copied(const std::vector<T>& list, DType dtype, const Shape& shape, const std::string& who) {
+  const int64_t elements = checked_elements(dtype, shape, who);
+  check(static_cast<int64_t>(list.size()) == elements,
+        "{}: {} elements for {}",
+        who,
+        list.size(),
+        to_string(TensorType{dtype, shape}));
+  if (elements == 0) return Known::empty(dtype, shape);
+  Tensor tensor({dtype, shape});
+  dispatch(dtype, [&]<typename To>(TypeTag<To>) {
+    auto* to = tensor.span<To>().data();
+    for (const T value : list) {
+      if constexpr (std::is_same_v<To, F16> || std::is_same_v<To, BF16>)
+        (to++)->bits = static_cast<uint16_t>(value);  // int32_data hold the bits
+      else if constexpr (std::is_same_v<To, bool>)
+        *to++ = value != 0;
+      else
+        *to++ = static_cast<To>(value);
+    }
+  });
+  return Known(std::move(tensor));
+}
+
+Known listed(const Lists& lists, DType dtype, const Shape& shape, const std::string& who) {
+  if (dtype == DType::kF32) return copied(lists.floats, dtype, shape, who);
+  if (dtype == DType::kF64) return copied(lists.doubles, dtype, shape, who);
+  return copied(lists.integers, dtype, shape, who);
+}
+
+// Bytes of a file where elements lie; bools are checked, since others are undefined behaviour.
+Known placed(Bytes bytes,
+             DType dtype,
+             const Shape& shape,
+             std::shared_ptr<const void> owner,
+             const std::string& who) {
+  const auto size = static_cast<size_t>(checked_elements(dtype, shape, who)) * size_of(dtype);
+  check(bytes.size() == size,
+        "{}: {} bytes of elements; {} has {}",
+        who,
+        bytes.size(),
+        to_string(TensorType{dtype, shape}),
+        size);
+  check_bools(dtype, bytes, who);
+  return {dtype, shape, bytes, std::move(owner)};
+}
+
+int64_t number_of(const std::string& text, const std::string& who) {
+  int64_t value = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  check(error == std::errc() && end == text.data() + text.size() && value >= 0,
+        "{}: its external data have the offset or length '{}', which is no number",
+        who,
+        text);
+  return value;
+}
+
+// The entries of external_data.
+std::map<std::string, std::string> external_entries(Bytes message) {
+  std::map<std::string, std::string> entries;
+  for (Message m(message); m.next();) {
+    if (m.field() != 13) continue;
+    std::string key, value;
+    for (Message entry(m.bytes()); entry.next();) {
+      if (entry.field() == 1) key = entry.text();
+      if (entry.field() == 2) value = entry.text();
+    }
+    check(is_printable(value), "'{}' of external data is no text", shown_text(key));
+    entries[key] = value;
+  }
+  return entries;
+}
+
+}  // namespace
+
+std::optional<DType> dtype_of_onnx(int64_t data_type) {
+  switch (data_type) {
+    case 1:
+      return DType::kF32;
+    case 2:
+      return DType::kU8;
+    case 3:
+      return DType::kI8;
+    case 4:
+      return DType::kU16;
+    case 5:
+      return DType::kI16;
+    case 6:
+      return DType::kI32;
+    case 7:
+      return DType::kI64;
+    case 9:
+      return DType::kBool;
+    case 10:
+      return DType::kF16;
+    case 11:
+      return DType::kF64;
+    case 16:
+      return DType::kBF16;
+    default:
+      return std::nullopt;
+  }
+}
+
+std::string onnx_type_name(int64_t data_type) {
+  if (data_type < 0 || data_type >= std::ssize(kTypeNames)) return fmt::format("{}", data_type);
+  return std::string(kTypeNames[data_type]);
+}
+
+Known ElementFiles::read(const TensorProto& tensor) {
+  const std::string who = fmt::format("tensor '{}'", tensor.name);
+  const auto dtype = dtype_of_onnx(tensor.data_type);
+  check(dtype.has_value(), "{}: dtype {} is not supported", who, onnx_type_name(tensor.data_type));
+  try {
+    return tensor.is_external ? read_external(tensor, *dtype, who)
+                              : read_elements(tensor, *dtype, who);
+  } catch (const protozero::exception& error) {
+    throw UserError(fmt::format("{}: it is damaged: {}", who, error.what()));
+  }
+}
+
+Known ElementFiles::read_elements(const TensorProto& tensor, DType dtype, const std::string& who) {
+  Lists lists;
+  std::optional<Bytes> raw;
+  for (Message m(tensor.message); m.next();) {
+    if (m.field() == 4) m.append(lists.floats);
+    if (m.field() == 5 || m.field() == 7) m.append(lists.integers);
+    if (m.field() == 9) raw = m.bytes();
+    if (m.field() == 10) m.append(lists.doubles);
+  }
+  return raw ? placed(*raw, dtype, tensor.dims, owner_, who)
+             : listed(lists, dtype, tensor.dims, who);
+}
+
+Known ElementFiles::read_external(const TensorProto& tensor, DType dtype, const std::string& who) {
+  const auto entries = external_entries(tensor.message);
+  const auto location = entries.find("location");
+  check(location != entries.end(), "{}: its external data have no location", who);
+  const std::shared_ptr<const MappedFile> file = map(location->second, who);
+  const auto number = [&](const char* key, int64_t fallback) {
+    const auto found = entries.find(key);
+    return found == entries.end() ? fallback : number_of(found->second, who);
+  };
+  const auto size = static_cast<int64_t>(file->bytes().size());
+  const int64_t elements = checked_elements(dtype, tensor.dims, who);
+  const int64_t offset = number("offset", 0);
+  const int64_t length = number("length", elements * static_cast<int64_t>(size_of(dtype)));
+  check(offset <= size && length <= size - offset,
+        "{}: its elements lie in bytes {} to {} + {} of {}, which has {}",
+        who,
+        offset,
+        offset,
+        length,
+        file->path().string(),
+        size);
+  const Bytes bytes =
+      file->bytes().subspan(static_cast<size_t>(offset), static_cast<size_t>(length));
+  return placed(bytes, dtype, tensor.dims, file, who);
+}
+
+std::shared_ptr<const MappedFile> ElementFiles::map(const std::string& location,
+                                                    const std::string& who) {
+  const auto known = files_.find(location);
+  if (known != files_.end()) return known->second;
+  const std::filesystem::path relative(location);
+  const auto is_up = [](const std::filesystem::path& part) { return part == ".."; };
+  check(!model_.empty() && !location.empty() && relative.is_relative() &&
+            std::none_of(relative.begin(), relative.end(), is_up),
+        "{}: its elements lie in '{}', outside of the model's folder",
+        who,
+        location);
+  // A symbolic link may leave the folder, too.
+  std::error_code error;
+  const auto folder = std::filesystem::weakly_canonical(
+      model_.has_parent_path() ? model_.parent_path() : std::filesystem::path("."), error);
+  const auto path = std::filesystem::weakly_canonical(folder / relative, error);
+  const auto [end, ignored] = std::mismatch(folder.begin(), folder.end(), path.begin(), path.end());
+  check(!error && end == folder.end(),
+        "{}: its elements lie in '{}', outside of the model's folder",
+        who,
+        location);
+  const auto file = std::make_shared<const MappedFile>(path);
+  files_.emplace(location, file);
+  return file;
+}
+
+}  // namespace ridge::onnx

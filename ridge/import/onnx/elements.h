@@ -1,0 +1,43 @@
+// The elements of a model's tensors: in the file itself, in other files of its folder, or as lists
+// of numbers.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "ridge/import/onnx/known.h"
+#include "ridge/import/onnx/model_proto.h"
+
+namespace ridge::onnx {
+
+/// The dtype of that TensorProto.DataType; nothing where Ridge has none.
+std::optional<DType> dtype_of_onnx(int64_t data_type);
+/// "FLOAT", "UINT32" and so on; for messages.
+std::string onnx_type_name(int64_t data_type);
+
+/// The files in which a model says that elements lie, each mapped once.
+class ElementFiles {
+ public:
+  /// `path` is the model's; empty: a model in memory, which has no other files.
+  ElementFiles(std::filesystem::path path, std::shared_ptr<const void> owner)
+      : model_(std::move(path)), owner_(std::move(owner)) {}
+
+  /// The elements of the tensor, as they lie where that is possible. UserError that names the
+  /// tensor for a dtype that Ridge has not, for sizes that do not fit the bytes, for bools that are
+  /// neither 0 nor 1, and for a file that is missing, too short or outside of the model's folder.
+  Known read(const TensorProto& tensor);
+
+ private:
+  Known read_elements(const TensorProto& tensor, DType dtype, const std::string& who);
+  Known read_external(const TensorProto& tensor, DType dtype, const std::string& who);
+  std::shared_ptr<const MappedFile> map(const std::string& location, const std::string& who);
+
+  std::filesystem::path model_;
+  std::shared_ptr<const void> owner_;  ///< It owns the bytes of the model.
+  std::map<std::string, std::shared_ptr<const MappedFile>> files_;
+};
+
+}  // namespace ridge::onnx
