@@ -1,0 +1,48 @@
+// Mathematical functions that ONNX has and Ridge does not, by ops that it has. Functions of floats
+// that are approximated here are computed in f64 and rounded once.
+#pragma once
+
+#include "ridge/graph/graph.h"
+
+namespace ridge::onnx {
+
+/// The largest whole number not above x, and so on; whole numbers themselves, infinities and NaN
+/// stay as they are.
+Value floor(Value x);
+Value ceil(Value x);
+/// Towards zero.
+Value trunc(Value x);
+/// To the nearest, halves to the even one.
+Value round_half_even(Value x);
+
+/// The quotient of integers towards zero. Exact for those below 2^53.
+Value divide_integers(Value a, Value b);
+/// a - b trunc(a / b), with the sign of a; of integers or floats.
+Value remainder(Value a, Value b);
+/// The same with the sign of b.
+Value floored_remainder(Value a, Value b);
+
+/// x to the power y: of the dtype of x.
+Value power(Value x, Value y);
+/// The same for one known y.
+Value power(Value x, double y);
+
+Value sin(Value x);
+Value cos(Value x);
+Value tan(Value x);
+Value asin(Value x);
+Value acos(Value x);
+Value atan(Value x);
+Value sinh(Value x);
+Value cosh(Value x);
+Value asinh(Value x);
+Value acosh(Value x);
+Value atanh(Value x);
+
+Value is_nan(Value x);
+/// True where x is an infinity of one of the signs asked for.
+Value is_infinite(Value x, bool positive, bool negative);
+
+Value exclusive_or(Value a, Value b);
+
+}  // namespace ridge::onnx
