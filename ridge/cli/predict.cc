@@ -103,24 +103,39 @@ std::string text_report(const PredictReport& report, const OutputFiles& files) {
   return text;
 }
 
-void run_predict(const PredictOptions& options) {
-  check(options.batch >= 1, "--batch must be at least 1; got {}", options.batch);
+struct OpenedModel {
+  std::string kind;
+  LoadedModel model;
+  data::Crop crop{};  ///< Of pictures that are samples.
+};
+
+OpenedModel open_predicted(const PredictOptions& options, TrainObserver& observer) {
   LoadOptions load = options.load;
   for (const std::string& text : options.set) load.set.push_back(parse_set(text));
+  if (is_onnx_file(options.model)) {
+    apply_threads();
+    return {.kind = "onnx", .model = load_onnx_model(options.model, load, observer)};
+  }
   const ModelFiles files = find_model(options.model, load, settings());
   apply_threads();
+  return {.kind = std::string(name_of(files.config.model.kind)),
+          .model = load_model(files.config, files.weights, observer),
+          .crop = files.config.data.crop};
+}
+
+void run_predict(const PredictOptions& options) {
+  check(options.batch >= 1, "--batch must be at least 1; got {}", options.batch);
   ProgressDisplay progress(stderr);
-  Session session(load_model(files.config, files.weights, progress),
-                  {.bindings = 2, .programs = 1});
+  OpenedModel opened = open_predicted(options, progress);
+  Session session(std::move(opened.model), {.bindings = 2, .programs = 1});
   const OutputFiles to(options.output, session.outputs());
   const auto& described = session.model().data;
   const data::DataDescription* const trained = described ? &*described : nullptr;
   const auto open = [&](const DataSpec&, const std::string& path) {
-    return open_samples(path, trained, files.config.data.crop, progress);
+    return open_samples(path, trained, opened.crop, progress);
   };
-  PredictReport report{.model = std::string(name_of(files.config.model.kind)),
-                       .weights = session.model().weights,
-                       .trained = trained};
+  PredictReport report{
+      .model = opened.kind, .weights = session.model().weights, .trained = trained};
   const std::vector<InputFile> from = parse_input_files(options.inputs, session.inputs());
   const NamedRows inputs = read_inputs(from, session.inputs(), open, progress);
   report.inputs = &inputs;
@@ -139,7 +154,8 @@ void run_predict(const PredictOptions& options) {
 void add_predict(CLI::App& app, int&) {
   const auto options = std::make_shared<PredictOptions>();
   CLI::App* verb = app.add_subcommand("predict", "Run a trained model on data of yours");
-  verb->add_option("model", options->model, "TOML file, or the folder of a run or a checkpoint")
+  verb->add_option(
+          "model", options->model, "TOML file, folder of a run or a checkpoint, or FILE.onnx")
       ->required();
   verb->add_option(
           "--input",

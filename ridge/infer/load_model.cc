@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "ridge/import/onnx/onnx_source.h"
 #include "ridge/infer/open_model.h"
 #include "ridge/infer/trained_data.h"
 #include "ridge/infer/weights.h"
@@ -75,6 +76,27 @@ LoadedModel load_model(const TrainConfig& config,
       std::make_shared<const nn::LogitsSource>(training), config, std::move(opened), observer);
 }
 
+bool is_onnx_file(const std::string& path) {
+  std::error_code ignored;
+  return path.ends_with(".onnx") && !fs::is_directory(path, ignored);
+}
+
+LoadedModel load_onnx_model(const std::string& path,
+                            const LoadOptions& options,
+                            TrainObserver& observer) {
+  if (!options.weights.empty())
+    throw UserError(fmt::format("'{}' is an ONNX model, which has weights of its own", path),
+                    fmt::format("leave out '{}'", options.weights));
+  if (!options.set.empty())
+    throw UserError(fmt::format("'{}' is an ONNX model, which has no configuration", path),
+                    fmt::format("leave out '{}'", options.set[0].key));
+  auto source = std::make_shared<const OnnxSource>(OnnxModel(path));
+  const std::string device = options.device.empty() ? TrainConfig().train.device : options.device;
+  return {.source = std::move(source),
+          .state = make_state(open_backend(device, observer)),
+          .weights = path};
+}
+
 ModelFiles find_model(const std::string& path, const LoadOptions& options, Settings& settings) {
   std::error_code ignored;
   ModelFiles files =
@@ -88,9 +110,10 @@ ModelFiles find_model(const std::string& path, const LoadOptions& options, Setti
 }
 
 LoadedModel load_model(const std::string& path, const LoadOptions& options) {
+  TrainObserver nobody;
+  if (is_onnx_file(path)) return load_onnx_model(path, options, nobody);
   Settings of_file;
   const ModelFiles files = find_model(path, options, of_file);
-  TrainObserver nobody;
   return load_model(files.config, files.weights, nobody);
 }
 

@@ -44,9 +44,18 @@ struct ModelFiles {
 /// configuration.
 ModelFiles find_model(const std::string& path, const LoadOptions& options, Settings& settings);
 
-/// Loads what find_model() finds. The settings of the process stay as they are. UserError also
-/// where there are no weights, or they are of another model.
+/// Loads what find_model() finds, or an ONNX model. The settings of the process stay as they are.
+/// UserError also where there are no weights, or they are of another model.
 LoadedModel load_model(const std::string& path, const LoadOptions& options = {});
+
+/// Whether `path` is an ONNX model: a file NAME.onnx.
+bool is_onnx_file(const std::string& path);
+
+/// Loads an ONNX model, with its weights as constants of its graphs. UserError where it cannot be
+/// imported, and for options.weights and options.set: it has its own weights and no configuration.
+LoadedModel load_onnx_model(const std::string& path,
+                            const LoadOptions& options,
+                            TrainObserver& observer);
 
 /// The same of a configuration that was read. The data say how large the model is: those that the
 /// weights describe, else the training data, which are opened. `weights`: see open_weights().
