@@ -94,6 +94,26 @@ TEST(OnnxSource, RowsAreSamplesThatStandAlone) {
             "y f32[y.0,3]");
 }
 
+// A constant of the same row for each sample is none of the batch.
+TEST(OnnxSource, RowsMayHaveAConstantInCommon) {
+  std::vector<float> w(20);
+  std::iota(w.begin(), w.end(), 1.0f);
+  const std::string bytes =
+      model_of_nodes({node_bytes("Shape", {"x"}, {"s"}),
+                      node_bytes("Expand", {"w", "s"}, {"rows"}),
+                      node_bytes("Mul", {"rows", "two"}, {"twice"}),
+                      node_bytes("Add", {"x", "twice"}, {"y"})},
+                     {x_of({"N", 20})},
+                     {floats_bytes("w", {20}, w), floats_bytes("two", {}, {2})});
+  const OnnxSource source(model_of(bytes));
+  EXPECT_EQ(to_string(source.outputs()[0]), "y f32[N,20]");
+  const ProgramGraphs program = source.bind({{"N", 7}});
+  ASSERT_EQ(program.state.size(), 1u);
+  EXPECT_EQ(program.state[0].type, (TensorType{DType::kF32, {20}}));
+  const Tensor x({DType::kF32, {7, 20}});
+  EXPECT_EQ(run_model(model_of(bytes), {{"x", x}}).at("y").at(6 * 20 + 19), 40);
+}
+
 TEST(OnnxSource, TakesWhatTheFileDeclaresWhereItCannotLook) {
   // Nothing but 5 fits.
   const auto model = [](const std::vector<NamedSize>& y) {

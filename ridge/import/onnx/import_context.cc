@@ -52,6 +52,20 @@ bool is_splat(const Known& known) {
          std::memcmp(bytes, bytes + size, known.bytes().size() - size) == 0;
 }
 
+// How many of the first axes lead to the same elements, whichever of their places one takes; 0
+// where that is so for axes of size 1 alone.
+size_t repeated_axes(const Known& known) {
+  const Bytes bytes = known.bytes();
+  for (size_t axes = known.shape().size(); axes-- > 1;) {
+    const Shape front(known.shape().begin(), known.shape().begin() + static_cast<int64_t>(axes));
+    const auto times = static_cast<size_t>(numel(front));
+    const size_t part = bytes.size() / times;
+    if (times > 1 && std::memcmp(bytes.data(), bytes.data() + part, bytes.size() - part) == 0)
+      return axes;
+  }
+  return 0;
+}
+
 Cost cost_of(const Graph& graph) {
   Cost total;
   for (const auto& node : graph.nodes()) {
@@ -158,6 +172,13 @@ Value ImportContext::image(Datum& datum) {
 Value ImportContext::stored(const Known& known, const std::string& name) {
   check(!known.is_empty(), "'{}' has no elements", name);
   if (is_splat(known)) return constant_of(graph_, known, 1);
+  if (const auto axes = static_cast<int64_t>(repeated_axes(known)); axes > 0) {
+    const Shape part(known.shape().begin() + axes, known.shape().end());
+    const size_t bytes = static_cast<size_t>(numel(part)) * size_of(known.dtype());
+    const Value once =
+        stored({known.dtype(), part, known.bytes().first(bytes), known.owner()}, name);
+    return broadcast(once, known.shape());
+  }
   if (known.elements() <= kConstantElements) return constant_of(graph_, known, known.elements());
   count_made(known);
   Checksum sum;
