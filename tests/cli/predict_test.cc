@@ -45,7 +45,7 @@ std::string table(const std::string& header) {
 class Predict : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    folder_ = new test::TempFolder;
+    shared_folder = new test::TempFolder;
     write("train.csv", table("length,width,kind"));
     write("model.toml",
           fmt::format("[model]\nkind = 'mlp'\nhidden = [16]\n[data]\nkind = 'table'\n"
@@ -58,11 +58,11 @@ class Predict : public testing::Test {
     write_npy(at("x.npy"), Tensor({DType::kF32, {7, 2}}));
   }
   static void TearDownTestSuite() {
-    delete folder_;
-    folder_ = nullptr;
+    delete shared_folder;
+    shared_folder = nullptr;
   }
 
-  static std::string at(const std::string& name) { return (*folder_ / name).string(); }
+  static std::string at(const std::string& name) { return (*shared_folder / name).string(); }
   static std::string write(const std::string& name, const std::string& text) {
     std::ofstream(at(name), std::ios::binary) << text;
     return at(name);
@@ -82,10 +82,8 @@ class Predict : public testing::Test {
     return read_npy(at("logits.npy"));
   }
 
-  static test::TempFolder* folder_;
+  inline static test::TempFolder* shared_folder = nullptr;
 };
-
-test::TempFolder* Predict::folder_ = nullptr;
 
 TEST_F(Predict, NamesTheClassesOfATable) {
   write("new.csv", table("width,length"));  // in another order, and nobody knows the class
@@ -237,7 +235,7 @@ TEST_F(Predict, WhatDoesNotFitIsAnErrorOfOneLine) {
       {at("x.npy"), out, {"--weights", at("x.npy")}, {"x.npy: not a safetensors file"}},
       {at("x.npy"), out, {"--input", at("x.npy")}, {"input 'x' is given twice"}},
   };
-  const std::vector<std::string> before = folder_->names();
+  const std::vector<std::string> before = shared_folder->names();
   for (const Case& each : cases) {
     std::vector<std::string> words = {at("run"), "--input", each.input, "--output", each.output};
     words.insert(words.end(), each.more.begin(), each.more.end());
@@ -252,7 +250,7 @@ TEST_F(Predict, WhatDoesNotFitIsAnErrorOfOneLine) {
   EXPECT_THAT(predict({at("none"), "--input", "x", "--output", "y"}).err,
               has("cannot open", "none", "No such file"));
   EXPECT_THAT(predict({at("run"), "--output", "y"}).err, has("--input is required"));
-  EXPECT_EQ(folder_->names(), before);  // nothing was written
+  EXPECT_EQ(shared_folder->names(), before);  // nothing was written
 }
 
 }  // namespace
