@@ -1,4 +1,4 @@
-// What it costs that an input or output of a run has another address than in the run before.
+// The cost of another address for an input or output than in the run before.
 //
 //   bench_bindings [--rounds N]
 //

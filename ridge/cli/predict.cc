@@ -106,7 +106,7 @@ std::string text_report(const PredictReport& report, const OutputFiles& files) {
 struct OpenedModel {
   std::string kind;
   LoadedModel model;
-  data::Crop crop{};  ///< Of pictures that are samples.
+  data::Crop crop{};  ///< How pictures that are samples are cropped.
 };
 
 OpenedModel open_predicted(const PredictOptions& options, TrainObserver& observer) {
