@@ -50,6 +50,7 @@ struct PassContext {
 /// Changes the graph and says whether it did.
 using RunPass = bool (*)(Graph&, PassContext&);
 
+bool recognize_norms(Graph& graph, PassContext& context);
 bool chunk_loss(Graph& graph, PassContext& context);
 bool lower_rows(Graph& graph, PassContext& context);
 bool scatter_to_sums(Graph& graph, PassContext& context);

@@ -8,13 +8,26 @@
 
 namespace ridge {
 
-const std::vector<PassInfo>& pipeline() {
+namespace {
+
+// They come first, while a graph is as its importer made it, and are left out where sums must keep
+// their order.
+std::vector<PassInfo> pattern_passes() {
+  return {
+      {"recognize_norms",
+       SemanticClass::kReassociation,
+       recognize_norms,
+       "before any pass that takes plain ops into loops, or norms apart"},
+  };
+}
+
+std::vector<PassInfo> other_passes() {
   constexpr auto kSame = SemanticClass::kBitIdentical;
-  static const std::vector<PassInfo> passes = {
+  return {
       {"chunk_loss",
        SemanticClass::kReassociation,
        chunk_loss,
-       "asked for by a number; first, while a loss and its gradient are few ops that know rows",
+       "asked for by a number; early, while a loss and its gradient are few ops that know rows",
        true},
       {"lower_rows",
        SemanticClass::kReassociation,
@@ -98,10 +111,7 @@ const std::vector<PassInfo>& pipeline() {
        recompute,
        "last: it weighs what is launched, and nothing may merge what it makes again"},
   };
-  return passes;
 }
-
-namespace {
 
 void check_names(const std::vector<std::string>& off) {
   std::vector<std::string> known{"all"};
@@ -122,6 +132,15 @@ bool is_on(const PassInfo& pass, const PipelineOptions& options) {
 }
 
 }  // namespace
+
+const std::vector<PassInfo>& pipeline() {
+  static const std::vector<PassInfo> passes = [] {
+    std::vector<PassInfo> all = pattern_passes();
+    for (const PassInfo& pass : other_passes()) all.push_back(pass);
+    return all;
+  }();
+  return passes;
+}
 
 std::vector<PassReport> run_pipeline(Graph& graph,
                                      Backend& backend,
