@@ -51,6 +51,7 @@ struct PassContext {
 using RunPass = bool (*)(Graph&, PassContext&);
 
 bool recognize_norms(Graph& graph, PassContext& context);
+bool recognize_activations(Graph& graph, PassContext& context);
 bool chunk_loss(Graph& graph, PassContext& context);
 bool lower_rows(Graph& graph, PassContext& context);
 bool scatter_to_sums(Graph& graph, PassContext& context);

@@ -18,6 +18,10 @@ std::vector<PassInfo> pattern_passes() {
        SemanticClass::kReassociation,
        recognize_norms,
        "before any pass that takes plain ops into loops, or norms apart"},
+      {"recognize_activations",
+       SemanticClass::kReassociation,
+       recognize_activations,
+       "before the rules, which turn quotients by powers of two into products"},
   };
 }
 
