@@ -52,6 +52,7 @@ using RunPass = bool (*)(Graph&, PassContext&);
 
 bool recognize_norms(Graph& graph, PassContext& context);
 bool recognize_activations(Graph& graph, PassContext& context);
+bool recognize_attention(Graph& graph, PassContext& context);
 bool chunk_loss(Graph& graph, PassContext& context);
 bool lower_rows(Graph& graph, PassContext& context);
 bool scatter_to_sums(Graph& graph, PassContext& context);

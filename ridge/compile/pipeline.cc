@@ -22,6 +22,10 @@ std::vector<PassInfo> pattern_passes() {
        SemanticClass::kReassociation,
        recognize_activations,
        "before the rules, which turn quotients by powers of two into products"},
+      {"recognize_attention",
+       SemanticClass::kReassociation,
+       recognize_attention,
+       "before softmax is written as plain ops"},
   };
 }
 
