@@ -50,6 +50,7 @@ struct PassContext {
 /// Changes the graph and says whether it did.
 using RunPass = bool (*)(Graph&, PassContext&);
 
+bool cancel_transposes(Graph& graph, PassContext& context);
 bool recognize_norms(Graph& graph, PassContext& context);
 bool recognize_activations(Graph& graph, PassContext& context);
 bool recognize_attention(Graph& graph, PassContext& context);

@@ -14,6 +14,10 @@ namespace {
 // their order.
 std::vector<PassInfo> pattern_passes() {
   return {
+      {"cancel_transposes",
+       SemanticClass::kReassociation,
+       cancel_transposes,
+       "before norms are looked for, which are over the last axis"},
       {"recognize_norms",
        SemanticClass::kReassociation,
        recognize_norms,
