@@ -2,10 +2,10 @@
 //
 //   bench_trial_series RIDGE CONFIG [RUNS]
 //
-// As in `ridge optimize`, what a trial accepts is claimed where a proof in two fresh processes
-// accepts it, too. A trial alone says something about its two processes: those of one program
-// differ for as long as they live, by more than 1 %, the least gain that counts, in one pair of
-// ten.
+// A series claims what `ridge optimize` would: what a trial accepts, where a proof in two fresh
+// processes accepts it, too. A trial alone says something about its two processes: those of one
+// program differ for as long as they live, by more than 1 %, the least gain that counts, in one
+// pair of ten.
 //
 // Of RUNS (100) each: the same program twice, with six changes that change nothing, by itself and
 // beside a hog that takes a CPU now and then; and half as many with a variant that is 3 % slower,

@@ -24,7 +24,7 @@ using Axes = std::vector<int64_t>;
 
 size_t at(int64_t axis) { return static_cast<size_t>(axis); }
 
-// By axes of the operand of a transpose what `values` are by axes of its result.
+// Returns `values`, which go by the axes of a transpose's result, by the axes of its operand.
 Axes moved_down(const Axes& values, const Axes& perm) {
   Axes moved(values.size());
   for (size_t i = 0; i < perm.size(); ++i) moved[at(perm[i])] = values[i];
@@ -168,7 +168,7 @@ class Mover {
 bool cancel_transposes(Graph& graph, PassContext& context) {
   bool changed = false;
   while (Mover(graph).run(graph)) {
-    // So that a transpose which nobody needs any more does not move.
+    // A transpose that nobody needs any more must not move again.
     remove_dead(graph, context);
     changed = true;
   }

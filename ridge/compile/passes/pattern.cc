@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ridge/base/unit_roundoff.h"
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/reduce.h"
 #include "ridge/graph/ops/shape.h"
@@ -30,20 +31,6 @@ Value before_broadcast(Value value) {
 std::optional<double> number_of(Value value) { return splat_of(before_broadcast(value)); }
 
 namespace {
-
-// The largest error of one rounding, of a number of size one.
-double rounding_of(DType dtype) {
-  switch (dtype) {
-    case DType::kF64:
-      return 0x1p-53;
-    case DType::kF16:
-      return 0x1p-11;
-    case DType::kBF16:
-      return 0x1p-8;
-    default:
-      return 0x1p-24;
-  }
-}
 
 bool is_same_value(Value a, Value b, int levels) {
   if (a == b) return true;
@@ -124,7 +111,7 @@ Value operand_of_row_reduction(Value value) {
 }  // namespace
 
 bool is_near(double number, double expected, DType dtype) {
-  return std::fabs(number - expected) <= 4 * rounding_of(dtype) * std::fabs(expected);
+  return std::fabs(number - expected) <= 4 * unit_roundoff(dtype) * std::fabs(expected);
 }
 
 bool is_same_value(Value a, Value b) {

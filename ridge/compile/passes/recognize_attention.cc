@@ -175,15 +175,6 @@ const Node* softmax_of(Value weights, const Readers& readers) {
   return fits ? &softmax : nullptr;
 }
 
-bool swaps_last_axes(const Node& node) {
-  if (!node.is<Transpose>()) return false;
-  const auto& perm = node.op_as<Transpose>().perm;
-  const auto rank = std::ssize(perm);
-  for (int64_t i = 0; i < rank; ++i)
-    if (perm[static_cast<size_t>(i)] != (i < rank - 2 ? i : 2 * rank - 3 - i)) return false;
-  return rank >= 2;
-}
-
 std::optional<Parts> parts_of(const Node& node, const Readers& readers) {
   if (!node.is<MatMul>() || !is_plain(node.op_as<MatMul>()) || node.op_as<MatMul>().transpose_b)
     return std::nullopt;

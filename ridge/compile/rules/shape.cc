@@ -66,19 +66,9 @@ Value trivial_sum(const Node& node, std::span<const Value> in) {
   return node.is<ReduceSum>() || node.is<ReduceMean>() ? reshape_if_same_size(node, in) : Value{};
 }
 
-bool swaps_last_axes(const Value& value) {
-  if (!value.node->is<Transpose>()) return false;
-  const auto& perm = value.node->op_as<Transpose>().perm;
-  const size_t rank = perm.size();
-  if (rank < 2) return false;
-  for (size_t i = 0; i + 2 < rank; ++i)
-    if (perm[i] != static_cast<int64_t>(i)) return false;
-  return perm[rank - 2] == static_cast<int64_t>(rank - 1);
-}
-
 // The product reads its factors by strides anyway; the chain of sums over k stays the same.
 Value transpose_into_matmul(const Node& node, std::span<const Value> in) {
-  const bool a = swaps_last_axes(in[0]), b = swaps_last_axes(in[1]);
+  const bool a = swaps_last_axes(*in[0].node), b = swaps_last_axes(*in[1].node);
   if (!a && !b) return {};
   MatMul op = node.op_as<MatMul>();
   op.transpose_a ^= a;

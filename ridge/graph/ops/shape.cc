@@ -160,6 +160,16 @@ Value transpose_last(Value x) {
   return transpose(x, perm);
 }
 
+bool swaps_last_axes(const Node& node) {
+  if (!node.is<Transpose>()) return false;
+  const auto& perm = node.op_as<Transpose>().perm;
+  const size_t rank = perm.size();
+  if (rank < 2) return false;
+  for (size_t i = 0; i + 2 < rank; ++i)
+    if (perm[i] != static_cast<int64_t>(i)) return false;
+  return perm[rank - 2] == static_cast<int64_t>(rank - 1);
+}
+
 // ---- broadcast ----
 
 Shape broadcast_shape(const Shape& a, const Shape& b, std::string_view who) {

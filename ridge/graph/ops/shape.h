@@ -154,6 +154,9 @@ Shape broadcast_shape(const Shape& a, const Shape& b, std::string_view who);
 /// The node whose value reaches `node` through reshapes alone: itself where it is none.
 const Node& behind_reshapes(const Node& node);
 
+/// True for a transpose that swaps the last two axes and leaves all others, as transpose_last().
+bool swaps_last_axes(const Node& node);
+
 Value copy(Value x);
 Value barrier(Value x, Value after);
 // All other builders return x itself where the result would be equal to it.

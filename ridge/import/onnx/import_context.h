@@ -37,7 +37,7 @@ struct Datum {
   DType dtype = DType::kF32;
   Shape shape;
   std::optional<Known> known;
-  Value value;  ///< With ONNX's order of the axes; null until it is asked for.
+  Value value;  ///< It has ONNX's order of axes, and is null until it is asked for.
   Value image;  ///< (N, H, W, C) where ONNX has (N, C, H, W); null where there is none.
   std::shared_ptr<const LateConvolution>
       convolution;                              ///< It makes the image, where it is not null.
@@ -63,7 +63,7 @@ std::string site_of(const NodeProto& node);
 struct Scope {
   const Scope* parent = nullptr;  ///< Null for the model's graph and in functions.
   const Opsets* opsets = nullptr;
-  /// In a function: the attributes that its caller gives.
+  /// The attributes that a function's caller gives; none outside of functions.
   std::map<std::string, const Attribute*> attributes = {};
   std::map<std::string, DatumPtr> values = {};
   int depth = 0;  ///< How many scopes it lies in.

@@ -80,7 +80,7 @@ struct GraphProto {
   bool has_sparse = false;  ///< It has initializers in a sparse form.
 };
 
-/// By domain; "" is ONNX's own.
+/// Versions of operators by domain; the domain "" is ONNX's own.
 using Opsets = std::map<std::string, int64_t, std::less<>>;
 
 /// A node of this domain and name stands for these nodes.

@@ -78,7 +78,7 @@ class NodeContext {
   void give(size_t i, Known known);
   void give(size_t i, DatumPtr datum);
   void give_image(size_t i, Value image);
-  /// By output; null where nothing was given.
+  /// The results by output; one is null where nothing was given.
   const std::vector<DatumPtr>& results() const { return results_; }
 
   /// The inputs that are known and stand in `target` as inputs of its own, by their names.

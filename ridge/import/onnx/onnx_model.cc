@@ -34,7 +34,7 @@ struct OnnxModel::Parsed {
     check_versions(model, name);
   }
 
-  std::string name;  ///< For messages.
+  std::string name;  ///< Messages name the model by it.
   onnx::ModelProto model;
   onnx::ModelElements elements;
 };

@@ -159,7 +159,7 @@ void one_hot_of(NodeContext& n) {
 
 // ---- padding ----
 
-// For each place of the padded axis the element that it repeats.
+// Returns, for each place of the padded axis, the number of the element that it repeats.
 std::vector<int64_t> repeated(const std::string& mode, int64_t low, int64_t high, int64_t size) {
   check(low + size + high <= kMostIndices, "it pads an axis of {} by {} and {}", size, low, high);
   std::vector<int64_t> indices;

@@ -12,7 +12,7 @@ Value floor(Value x);
 Value ceil(Value x);
 /// Towards zero.
 Value trunc(Value x);
-/// To the nearest, halves to the even one.
+/// Rounds to the nearest whole number, and halves to the even one.
 Value round_half_even(Value x);
 
 /// The quotient of integers towards zero. Exact for those below 2^53.

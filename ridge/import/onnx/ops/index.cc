@@ -231,7 +231,7 @@ void arg_extreme(NodeContext& n) {
   n.give(index);
 }
 
-// By the rank of each element: how many come before it. n^2 comparisons a row.
+// The rank of an element is how many come before it. A row of n elements takes n^2 comparisons.
 void top_k(NodeContext& n) {
   constexpr double kMostComparisons = 1 << 26;
   const int64_t k = n.whole(1, "count");
@@ -253,7 +253,7 @@ void top_k(NodeContext& n) {
   const Value is_earlier = lt(iota(n.graph(), numbers, last), iota(n.graph(), numbers, last - 1));
   const Value is_before = logical_or(gt(other, own), logical_and(eq(other, own), is_earlier));
   const Value rank = reduce_sum(cast(is_before, DType::kI64), {last});  // (..., size)
-  // For each place of the result the element that has this rank.
+  // The element of rank r goes to place r of the result.
   Shape places = x.shape();
   places.insert(places.end() - 1, k);
   const Value has_rank =

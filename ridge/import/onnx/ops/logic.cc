@@ -44,7 +44,7 @@ void is_inf(NodeContext& n) {
   each_element(n, [&](Value x) { return is_infinite(x, positive, negative); });
 }
 
-// In two's complement; of unsigned numbers modulo 2^bits, too.
+// The complement of x is -1 - x in two's complement, and for unsigned numbers modulo 2^bits too.
 void bitwise_not(NodeContext& n) {
   each_element(n, [](Value x) {
     check(is_integer(x.dtype()), "bits of {}", name_of(x.dtype()));

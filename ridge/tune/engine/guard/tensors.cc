@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "ridge/base/unit_roundoff.h"
+
 namespace ridge {
 namespace {
 
@@ -79,19 +81,6 @@ std::vector<Compared> compared_tensors(const Variant& variant,
       list.push_back({entry.name + ": change", Kind::kStatistic, entry.name, 1.0, 1.0});
   }
   return list;
-}
-
-double unit_roundoff(DType dtype) {
-  switch (dtype) {
-    case DType::kF64:
-      return 0x1p-53;
-    case DType::kF16:
-      return 0x1p-11;
-    case DType::kBF16:
-      return 0x1p-8;
-    default:
-      return 0x1p-24;
-  }
 }
 
 std::vector<double> to_doubles(const Tensor& tensor, Piece piece) {

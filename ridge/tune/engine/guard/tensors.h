@@ -28,9 +28,6 @@ std::vector<Compared> compared_tensors(const Variant& variant,
 /// step keeps a part of them.
 bool can_match_moments(const nn::OptimizerOptions& optimizer);
 
-/// Half of a unit in the last place, relative: 2^-24 for f32, 2^-8 for bf16.
-double unit_roundoff(DType dtype);
-
 /// A part of a tensor: as doubles, a whole one would take several times its memory.
 struct Piece {
   int64_t first = 0, count = 0;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "ridge/base/unit_roundoff.h"
 #include "ridge/nn/loss_scale.h"
 #include "ridge/tune/engine/guard/tensors.h"
 
