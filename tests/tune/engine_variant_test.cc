@@ -101,20 +101,20 @@ TEST(EngineVariant, AStepThatIsNotFiniteIsNamed) {
   }
 }
 
-// A counter that only a machine of the test's own moves.
+// Moves a counter that the test made; `total`, in microjoules, is that of all runners.
 class CountingRunner final : public Runner {
  public:
-  CountingRunner(fs::path counter, int64_t per_step)
-      : counter_(std::move(counter)), per_step_(per_step) {}
+  CountingRunner(fs::path counter, int64_t& total, int64_t per_step)
+      : counter_(std::move(counter)), total_(total), per_step_(per_step) {}
   Block run(int64_t steps) override {
-    total += steps * per_step_;
-    std::ofstream(counter_) << total % 1000000 << "\n";  // it begins anew at a joule
+    total_ += steps * per_step_;
+    std::ofstream(counter_) << total_ % 1000000 << "\n";  // it begins anew at a joule
     return {.seconds = 0.1};
   }
-  static inline int64_t total = 0;
 
  private:
   fs::path counter_;
+  int64_t& total_;
   int64_t per_step_;
 };
 
@@ -127,7 +127,8 @@ TEST(MeteredRunner, JoulesGoToWhoRan) {
   std::ofstream(zone / "energy_uj") << "0\n";
   EnergyMeter meter(folder.path().string());
   ASSERT_EQ(meter.problem(), "");
-  CountingRunner hungry(zone / "energy_uj", 3000), modest(zone / "energy_uj", 1000);
+  int64_t total = 0;
+  CountingRunner hungry(zone / "energy_uj", total, 3000), modest(zone / "energy_uj", total, 1000);
   MeteredRunner a(hungry, meter), b(modest, meter);
   EXPECT_EQ(a.joules_per_step(), std::nullopt);
   for (int i = 0; i < 40; ++i) {
