@@ -141,6 +141,17 @@ TEST(RecognizeAttention, CausalMasksAreAField) {
       }
 }
 
+TEST(RecognizeAttention, ACausalMaskIsTakenOutOfAConjunction) {
+  const Graph graph = recognized({2, 3}, 5, [](const Operands& o) {
+    const Value s = scores_of(o);
+    const Value keys = data(o.q.graph(), "m", {2, 1, 1, 5}, DType::kBool);
+    return matmul(softmax(where(logical_and(causal_mask(o), keys), s, number(s, -kInfinity))), o.v);
+  });
+  ASSERT_EQ(count_of(graph, "attention"), 1) << print(graph);
+  EXPECT_TRUE(attention_of(graph)->causal);
+  EXPECT_EQ(count_of(graph, "iota"), 0) << print(graph);
+}
+
 TEST(RecognizeAttention, SeveralMasksAllowWhatAllAllow) {
   const Graph graph = recognized({2, 3}, 5, [](const Operands& o) {
     Graph& graph = o.q.graph();
@@ -165,6 +176,73 @@ TEST(RecognizeAttention, TakesZerosInPlaceOfNan) {
   });
   EXPECT_EQ(count_of(graph, "attention"), 1) << print(graph);
   EXPECT_EQ(count_of(graph, "ne"), 0) << print(graph);
+}
+
+Value keys_of(const Operands& o, const char* name) {
+  return data(o.q.graph(), name, {5, 7}, DType::kBool);
+}
+
+TEST(RecognizeAttention, WhatIsAddedIsABias) {
+  const Formula formulas[] = {
+      // Positions: of heads, of all that are equal, of each score, subtracted.
+      [](const Operands& o) { return scores_of(o) / 2.0 + data(o.q.graph(), "b", {3, 5, 7}); },
+      [](const Operands& o) { return data(o.q.graph(), "b", {7}) + scores_of(o); },
+      [](const Operands& o) { return data(o.q.graph(), "b", {2, 3, 5, 7}) + scores_of(o) * 2.0; },
+      [](const Operands& o) { return scores_of(o) - data(o.q.graph(), "b", {5, 1}); },
+      // Several, one of which is a product too.
+      [](const Operands& o) {
+        const Value positions = matmul(o.q, data(o.q.graph(), "r", {7, 4}), false, true);
+        return scores_of(o) + positions + data(o.q.graph(), "b", {2, 1, 1, 7});
+      },
+      // Masks of integers, as transformers has them.
+      [](const Operands& o) {
+        const Value mask = data(o.q.graph(), "m", {2, 7}, DType::kBool);
+        const Value ones = reshape(cast(mask, DType::kF32), {2, 1, 1, 7});
+        return scores_of(o) / 2.0 + (1.0 - ones) * -3.4028234663852886e38;
+      },
+      [](const Operands& o) {
+        const Value s = scores_of(o);
+        return where(keys_of(o, "m"), s, number(s, -3.4e38));
+      },
+      [](const Operands& o) {
+        const Value s = scores_of(o);
+        return where(logical_not(keys_of(o, "m")), number(s, -3.4e38), s * 0.5);
+      },
+      // Beside a mask.
+      [](const Operands& o) {
+        const Value s = scores_of(o) + data(o.q.graph(), "b", {3, 5, 7});
+        return where(keys_of(o, "m"), s, number(s, -kInfinity));
+      },
+      [](const Operands& o) {
+        const Value s = scores_of(o);
+        return s + where(keys_of(o, "m"), number(s, 1), number(s, -kInfinity));
+      },
+  };
+  for (const Formula& formula : formulas) {
+    const Graph graph = recognized({2, 3}, 7, [&](const Operands& o) {
+      return matmul(softmax(formula(o)), o.v);
+    });
+    EXPECT_EQ(count_of(graph, "attention"), 1) << print(graph);
+    EXPECT_EQ(count_of(graph, "softmax"), 0) << print(graph);
+  }
+}
+
+TEST(RecognizeAttention, ABiasOfOneHead) {
+  const Graph graph = recognized({6}, 7, [](const Operands& o) {
+    return matmul(softmax(scores_of(o) + data(o.q.graph(), "b", {6, 1, 7})), o.v);
+  });
+  EXPECT_EQ(count_of(graph, "attention"), 1) << print(graph);
+}
+
+// Swin adds positions for each head, and a mask for each window where these are shifted.
+TEST(RecognizeAttention, WindowsHaveTheirBias) {
+  const Graph graph = recognized({4, 3}, 7, [](const Operands& o) {
+    const Value of_heads = scores_of(o) + data(o.q.graph(), "b", {1, 3, 5, 7});
+    const Value of_windows =
+        reshape(of_heads, {2, 2, 3, 5, 7}) + data(o.q.graph(), "w", {1, 2, 1, 5, 7});
+    return matmul(softmax(reshape(of_windows, {4, 3, 5, 7})), o.v);
+  });
+  EXPECT_EQ(count_of(graph, "attention"), 1) << print(graph);
 }
 
 // Two heads of keys for six of queries.
@@ -193,20 +271,29 @@ TEST(RecognizeAttention, GroupsReadTheirKeysOnce) {
 
 TEST(RecognizeAttention, OtherFormulasStay) {
   const Formula others[] = {
-      // A sum that is no mask; a finite number, for which softmax has weights.
+      // The scores are read twice; a number, for which softmax has weights, takes the place of one;
+      // a low one does so beside a bias, or beside another one.
       [](const Operands& o) {
         const Value s = scores_of(o);
         return matmul(softmax(s + slice(s, -2, 0, 1)), o.v);
       },
       [](const Operands& o) {
         const Value s = scores_of(o);
-        const Value keys = data(o.q.graph(), "m", {5, 7}, DType::kBool);
-        return matmul(softmax(where(keys, s, number(s, -3.4e38))), o.v);
+        return matmul(softmax(where(keys_of(o, "m"), s, number(s, -10000))), o.v);
       },
       [](const Operands& o) {
+        const Value s = scores_of(o) + data(o.q.graph(), "b", {3, 5, 7});
+        return matmul(softmax(where(keys_of(o, "m"), s, number(s, -3.4e38))), o.v);
+      },
+      [](const Operands& o) {
+        const Value s = scores_of(o), low = number(s, -3.4e38);
+        return matmul(softmax(where(keys_of(o, "m"), where(keys_of(o, "n"), s, low), low)), o.v);
+      },
+      // A NaN, which the bias of a query may give, becomes 0.
+      [](const Operands& o) {
         const Value s = scores_of(o);
-        const Value keys = data(o.q.graph(), "m", {5, 7}, DType::kBool);
-        return matmul(softmax(s + where(keys, number(s, 1), number(s, -kInfinity))), o.v);
+        const Value w = softmax(s + data(o.q.graph(), "b", {3, 5, 7}));
+        return matmul(where(ne(w, w), number(s, 0), w), o.v);
       },
       // Softmax over queries; a number for each query; a number is added.
       [](const Operands& o) { return matmul(softmax(scores_of(o), -2), o.v); },
@@ -236,7 +323,8 @@ TEST(RecognizeAttention, AlmostCausalMasksAreNot) {
       const Value s = scores_of(o);
       return matmul(softmax(where(mask(o), s, number(s, -3.4e38))), o.v);
     });
-    EXPECT_EQ(count_of(graph, "attention"), 0) << print(graph);
+    ASSERT_EQ(count_of(graph, "attention"), 1) << print(graph);
+    EXPECT_FALSE(attention_of(graph)->causal);
   }
 }
 

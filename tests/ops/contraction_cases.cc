@@ -281,6 +281,7 @@ struct AttentionCase {
   bool causal = false;
   Shape mask = {};
   int64_t packed = 0;
+  bool is_bias = false;  // The mask is one.
 };
 
 const AttentionCase kAttentionCases[] = {
@@ -292,6 +293,9 @@ const AttentionCase kAttentionCases[] = {
     {"beyond one tile", 70, 133},
     {"packed", 9, 9, true, {}, 3},
     {"packed and masked", 5, 5, false, {2, 3, 5, 5}, 3},
+    {"bias", 5, 7, false, {1, 3, 5, 7}, 0, true},
+    {"key bias and causal", 7, 7, true, {2, 1, 1, 7}, 0, true},
+    {"packed with a bias", 40, 40, false, {2, 1, 40, 40}, 3, true},
 };
 
 // q, k and v, or qkv.
@@ -307,7 +311,10 @@ OpSample attention_sample(const AttentionCase& c) {
             op.scale = 0.5;
             op.heads = c.packed;
             std::vector<Value> inputs = attention_operands(c, b);
-            if (!c.mask.empty()) inputs.push_back(b.input(DType::kBool, c.mask, 0, 1));
+            if (c.is_bias)
+              inputs.push_back(b.input(c.mask));
+            else if (!c.mask.empty())
+              inputs.push_back(b.input(DType::kBool, c.mask, 0, 1));
             const Value y = add_node(std::move(op), std::move(inputs));
             return {y, {y.node, 1}};
           }};
@@ -337,7 +344,7 @@ std::vector<OpSample> attentions() {
   std::vector<OpSample> samples;
   for (const AttentionCase& c : kAttentionCases) {
     samples.push_back(attention_sample(c));
-    samples.push_back(attention_grad_sample(c));
+    if (!c.is_bias) samples.push_back(attention_grad_sample(c));
   }
   return samples;
 }

@@ -49,7 +49,7 @@ void check_packed(std::string_view op, const AttentionForm& form, const TensorTy
         form.heads);
 }
 
-// `others`: inputs between the operands and the mask.
+// `others`: inputs between the operands and the mask; with some it is no bias.
 AttentionLayout check_operands(std::string_view op,
                                const AttentionForm& form,
                                Types inputs,
@@ -70,11 +70,14 @@ AttentionLayout check_operands(std::string_view op,
   if (inputs.size() == needed) return layout;
   const TensorType& mask = inputs[needed];
   const Shape scores = layout.scores();
-  bool fits = mask.dtype == DType::kBool && mask.rank() == 4 && mask.shape[3] == scores[3];
+  const bool is_bias = others == 0 && mask.dtype == inputs[0].dtype;
+  bool fits =
+      (mask.dtype == DType::kBool || is_bias) && mask.rank() == 4 && mask.shape[3] == scores[3];
   for (size_t i = 0; fits && i < 3; ++i) fits = mask.shape[i] == scores[i] || mask.shape[i] == 1;
   check(fits,
-        "[{}] the mask must be bool and broadcast to the scores; got {}, expected {}",
+        "[{}] the mask must be {} and broadcast to the scores; got {}, expected {}",
         op,
+        others == 0 ? fmt::format("bool or {}", name_of(inputs[0].dtype)) : "bool",
         to_string(mask),
         to_string(scores));
   return layout;
@@ -174,6 +177,14 @@ std::vector<BatchFlow> flow_by_head(const AttentionForm& form, const BatchFlowCo
 
 }  // namespace
 
+size_t bias_input(Types inputs, size_t first) {
+  return inputs.size() > first && inputs[first].dtype != DType::kBool ? first : 0;
+}
+
+size_t mask_input(Types inputs, size_t first) {
+  return inputs.size() > first && inputs[first].dtype == DType::kBool ? first : 0;
+}
+
 AttentionLayout attention_layout(const AttentionForm& form, Types inputs) {
   AttentionLayout l;
   if (form.is_packed()) {
@@ -208,8 +219,9 @@ std::vector<TensorType> Attention::infer(Types inputs) const {
 }
 
 std::vector<Value> Attention::vjp(const VjpContext& c) const {
-  // The kernel takes no gradient of the logsumexp, which only a second derivative asks for.
-  if (c.dout(1)) return expanded_vjp(c);
+  // The kernel takes no gradient of the logsumexp, which only a second derivative asks for, and none
+  // with a bias.
+  if (c.dout(1) || bias_input(c.node.input_types(), operands()) != 0) return expanded_vjp(c);
   AttentionGrad grad;
   static_cast<AttentionForm&>(grad) = *this;
   const auto operands = c.node.inputs.begin() + static_cast<int64_t>(this->operands());
@@ -224,9 +236,11 @@ std::vector<Value> Attention::vjp(const VjpContext& c) const {
 
 std::vector<Value> Attention::expand(std::span<const Value> inputs) const {
   const Heads parts = split(*this, inputs);
-  const Value mask = inputs.size() > operands() ? inputs.back() : Value{};
+  const Value last = inputs.size() > operands() ? inputs.back() : Value{};
+  const Value mask = last && last.dtype() == DType::kBool ? last : Value{};
   const Value allowed = allowed_keys(*this, parts, mask);
   Value scores = scaled_scores(*this, parts);
+  if (last && !mask) scores = scores + last;
   if (allowed) scores = where(allowed, scores, constant_like(scores, lowest(scores.dtype())));
   Value weights = softmax(scores);
   if (allowed) weights = where(allowed, weights, constant_like(weights, 0.0));
