@@ -3,6 +3,7 @@
 #include "ridge/graph/ops/conv.h"
 #include "ridge/graph/ops/conv_norm.h"
 #include "ridge/graph/ops/elementwise.h"
+#include "ridge/graph/ops/fused_conv.h"
 #include "ridge/graph/ops/fused_matmul.h"
 #include "ridge/graph/ops/matmul.h"
 #include "ridge/graph/ops/reduce.h"
@@ -216,6 +217,42 @@ std::vector<OpSample> convolutions() {
 }
 
 const OpSamples kConvolutions(convolutions());
+
+// (y + bias) * other, of a convolution's y.
+OpSample convolution_in_loop(const ConvolutionCase& c) {
+  return {"fused_conv2d", c.label, [c](CaseBuilder& b) -> std::vector<Value> {
+            const Shape shape = output_shape(c);
+            const Value x = b.input(c.x), w = b.input(c.w);
+            const Value bias = b.input({shape[3]}), other = b.input(shape);
+            Graph body("fused"), alone("alone");
+            std::vector<Value> inputs, read;
+            for (const TensorType& type :
+                 {TensorType{b.dtype(), shape}, bias.type(), other.type()}) {
+              const std::string name = fmt::format("{}", inputs.size());
+              inputs.push_back(input(alone, name, type));
+              read.push_back(input(body, name, type));
+            }
+            body.add_output("0", (read[0] + broadcast(read[1], shape)) * read[2]);
+            const auto& loop = fused(alone, body, inputs, Site{"loop"}).op_as<Fused>();
+            Node& node = fused_conv2d(b.graph(),
+                                      of_case<Conv2d>(c, b),
+                                      loop,
+                                      x,
+                                      w,
+                                      {bias, other},
+                                      b.graph().next_site("convolution"));
+            return {{&node, 0}};
+          }};
+}
+
+std::vector<OpSample> convolutions_in_loops() {
+  std::vector<OpSample> samples;
+  for (const ConvolutionCase& c : convolution_cases())
+    if (!c.tf32) samples.push_back(convolution_in_loop(c));
+  return samples;
+}
+
+const OpSamples kConvolutionsInLoops(convolutions_in_loops());
 
 // Results of the norms lie well away from the kinks: their inputs are separated, scales small
 // against shifts.

@@ -8,6 +8,7 @@
 #include "ridge/graph/ops/conv_norm.h"
 #include "ridge/graph/ops/fused.h"
 #include "ridge/graph/ops/fused_each.h"
+#include "ridge/graph/ops/fused_conv.h"
 #include "ridge/graph/ops/fused_matmul.h"
 
 namespace ridge {
@@ -56,6 +57,7 @@ double measure_dot_product() {
 KernelTable with_fused(KernelTable table) {
   for (const std::string_view op : {Fused::kTraits.name,
                                     FusedEach::kTraits.name,
+                                    FusedConv2d::kTraits.name,
                                     FusedMatMul::kTraits.name,
                                     NormConv2d::kTraits.name,
                                     Conv2dNormGrad::kTraits.name})

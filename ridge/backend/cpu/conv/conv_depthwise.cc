@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "ridge/backend/cpu/conv/conv_kernel.h"
 #include "ridge/backend/cpu/conv/conv_patches.h"
 #include "ridge/backend/cpu/half_rows.h"
 #include "ridge/backend/cpu/isa/depthwise_kernels.h"
@@ -135,16 +136,18 @@ class ImageProduct {
   }
 
   template <typename T>
-  void run(const T* from, const T* weights, T* to) const {
+  void run(const T* from, const T* weights, T* to, const FinishRange* finish) const {
     const int64_t rows = images_ * grid_[0], row = grid_[1] * channels_;
     const int64_t most = kChunkBytes / (row * static_cast<int64_t>(sizeof(T)));
     const int64_t grain = std::max<int64_t>(1, std::min(most, rows / kChunks));
     parallel_for(rows, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i)
+      for (int64_t i = begin; i < end; ++i) {
         run_row(from + i / grid_[0] * source_[0] * source_[1] * channels_,
                 weights,
                 i % grid_[0],
                 to + i * row);
+        if (finish != nullptr) (*finish)(i * row, (i + 1) * row);
+      }
     });
   }
 
@@ -205,13 +208,15 @@ class ImageProduct {
   std::vector<Unit> units_;
 };
 
-std::unique_ptr<HostKernel> make_image_kernel(DType dtype, ImageProduct product) {
+ConvKernel make_image_kernel(DType dtype, ImageProduct product) {
   return dispatch_float(dtype, "depthwise", [&]<typename T>(TypeTag<T>) {
-    return std::make_unique<HostKernel>([product = std::move(product)](const KernelArgs& args) {
-      product.run(static_cast<const T*>(args.inputs[0]),
-                  static_cast<const T*>(args.inputs[1]),
-                  static_cast<T*>(args.outputs[0]));
-    });
+    return ConvKernel{
+        [product = std::move(product)](const KernelArgs& args, const FinishRange* finish) {
+          product.run(static_cast<const T*>(args.inputs[0]),
+                      static_cast<const T*>(args.inputs[1]),
+                      static_cast<T*>(args.outputs[0]),
+                      finish);
+        }};
   });
 }
 
@@ -219,7 +224,7 @@ ImageProduct forward_product(const ConvGeometry& g) {
   return ImageProduct(g, g.in, g.out, {1, g.stride[1]}, input_place);
 }
 
-std::unique_ptr<HostKernel> make_forward(const Node& node) {
+ConvKernel make_forward(const Node& node) {
   return make_image_kernel(node.outputs[0].dtype, forward_product(geometry_of<Conv2d>(node)));
 }
 
@@ -228,8 +233,8 @@ ImageProduct input_gradient(const ConvGeometry& g) {
 }
 
 std::unique_ptr<HostKernel> make_input_gradient(const Node& node) {
-  return make_image_kernel(node.outputs[0].dtype,
-                           input_gradient(geometry_of<Conv2dGradInput>(node)));
+  return make_alone(make_image_kernel(node.outputs[0].dtype,
+                                      input_gradient(geometry_of<Conv2dGradInput>(node))));
 }
 
 // Sums over the rows of dy in parts, each in a workspace of its own, then over the parts.
@@ -531,9 +536,12 @@ void DepthwiseGradients::combine(float* sums, float* dw) const {
 }
 
 void add_depthwise_kernels(KernelTable& table) {
-  table.add("conv2d", {"depthwise", 1}, make_forward, [](const Node& node) {
-    return is_depthwise(node.inputs[1].shape(), node.op_as<Conv2d>().groups);
-  });
+  add_convolution(table,
+                  {.choice = {"depthwise", 1},
+                   .make = make_forward,
+                   .accepts = [](const Node& node) {
+                     return is_depthwise(node.inputs[1].shape(), node.op_as<Conv2d>().groups);
+                   }});
   table.add("conv2d_grad_input", {"depthwise", 1}, make_input_gradient, [](const Node& node) {
     return is_depthwise(node.inputs[1].shape(), node.op_as<Conv2dGradInput>().groups);
   });

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "ridge/backend/cpu/conv/conv_kernel.h"
 #include "ridge/backend/cpu/conv/conv_patches.h"
 #include "ridge/backend/cpu/cpu_isa.h"
 #include "ridge/backend/cpu/gemm/gemm_plan.h"
@@ -81,7 +82,11 @@ class WinogradConvolution {
     return space.used();
   }
 
-  void run(const float* source, const float* weights, float* result, void* workspace) const {
+  void run(const float* source,
+           const float* weights,
+           float* result,
+           void* workspace,
+           const FinishRange* finish) const {
     Workspace space(workspace);
     const Buffers buffers = carve(space);
     std::fill_n(buffers.zeros, p_.in, 0.0f);
@@ -89,10 +94,12 @@ class WinogradConvolution {
     const float* panels = is_packed_ ? weights : buffers.packed;
     const Tasks tasks = cut();
     parallel_for(tasks.blocks * tasks.groups, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i)
-        run_block(part(p_.tiles(), tasks.blocks, i % tasks.blocks),
-                  columns(tasks.groups, i / tasks.blocks),
-                  {source, panels, buffers.zeros, result});
+      for (int64_t i = begin; i < end; ++i) {
+        const Range block = part(p_.tiles(), tasks.blocks, i % tasks.blocks);
+        const Range some = columns_of(tasks.groups, i / tasks.blocks);
+        run_block(block, some, {source, panels, buffers.zeros, result});
+        if (finish != nullptr) finish_tiles(block, some, *finish);
+      }
     });
   }
 
@@ -117,7 +124,7 @@ class WinogradConvolution {
     if (fewest >= threads) return {std::min(round_up(fewest, threads), p_.tiles()), 1};
     return {fewest, std::min(ceil_div(threads, fewest), ceil_div(p_.out, panel_width()))};
   }
-  Range columns(int64_t groups, int64_t i) const {
+  Range columns_of(int64_t groups, int64_t i) const {
     const Range panels = part(ceil_div(p_.out, panel_width()), groups, i);
     return {panels.begin * panel_width(), std::min(p_.out, panels.end * panel_width())};
   }
@@ -205,6 +212,22 @@ class WinogradConvolution {
     kernels().output(output);
   }
 
+  // The ranges of the result that tiles cover: of a row of tiles, those of two rows of pixels.
+  void finish_tiles(Range tiles, Range columns, const FinishRange& finish) const {
+    for (int64_t tile = tiles.begin; tile < tiles.end;) {
+      const Place at = place(tile);
+      const int64_t count =
+          std::min(tiles.end - tile, p_.tiles_across() - tile % p_.tiles_across());
+      const int64_t pixels = std::min(2 * count, p_.result[1] - at.column);
+      for (int64_t row = at.row; row < std::min(at.row + 2, p_.result[0]); ++row)
+        finish_rows(finish,
+                    {0, 0, pixels, columns.begin, columns.size()},
+                    ((at.image * p_.result[0] + row) * p_.result[1] + at.column) * p_.out,
+                    p_.out);
+      tile += count;
+    }
+  }
+
   // One product: (tiles, in) times panels of (in, columns).
   void multiply(int64_t tiles, Range columns, const float* a, const float* b, float* c) const {
     const GemmKernel<float>& kernel = gemm_kernel();
@@ -272,17 +295,17 @@ bool accepts(const Node& node) {
 }
 
 template <typename Op, bool is_packed = false>
-std::unique_ptr<HostKernel> make(const Node& node) {
+ConvKernel make(const Node& node) {
   const WinogradConvolution convolution(
       plan_of(geometry<Op>(node), std::is_same_v<Op, Conv2dGradInput>), is_packed);
-  return std::make_unique<HostKernel>(
-      [convolution](const KernelArgs& args) {
-        convolution.run(static_cast<const float*>(args.inputs[0]),
-                        static_cast<const float*>(args.inputs[1]),
-                        static_cast<float*>(args.outputs[0]),
-                        args.workspace);
-      },
-      convolution.workspace_bytes());
+  const auto run = [convolution](const KernelArgs& args, const FinishRange* finish) {
+    convolution.run(static_cast<const float*>(args.inputs[0]),
+                    static_cast<const float*>(args.inputs[1]),
+                    static_cast<float*>(args.outputs[0]),
+                    args.workspace,
+                    finish);
+  };
+  return {run, convolution.workspace_bytes()};
 }
 
 // ---- weights that are transformed beforehand, by ops in the order of the kernel ----
@@ -314,12 +337,17 @@ std::vector<PackedOperand> panels_of(const Node& node) {
 }  // namespace
 
 void add_winograd_kernels(KernelTable& table) {
-  table.add("conv2d",
-            {"winograd", 2},
-            make<Conv2d>,
-            accepts<Conv2d>,
-            {panels_of, make<Conv2d, true>});
-  table.add("conv2d_grad_input", {"winograd", 2}, make<Conv2dGradInput>, accepts<Conv2dGradInput>);
+  add_convolution(table,
+                  {.choice = {"winograd", 2},
+                   .make = make<Conv2d>,
+                   .accepts = accepts<Conv2d>,
+                   .packed_operands = panels_of,
+                   .make_packed = make<Conv2d, true>});
+  table.add(
+      "conv2d_grad_input",
+      {"winograd", 2},
+      [](const Node& node) { return make_alone(make<Conv2dGradInput>(node)); },
+      accepts<Conv2dGradInput>);
 }
 
 }  // namespace ridge::cpu
