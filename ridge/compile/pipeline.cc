@@ -117,7 +117,8 @@ std::vector<PassInfo> other_passes() {
       {"fuse_convs",
        kSame,
        fuse_convs,
-       "after fusion, which says what the loops are; a loop that joins a convolution joins no list"},
+       "after fusion, which says what the loops are; a loop that joins a convolution joins no "
+       "list"},
       {"join_loops",
        kSame,
        join_loops,

@@ -131,13 +131,9 @@ TEST(FuseConvs, OthersStayApart) {
   for (const auto& finish : others) {
     const Graph graph = graph_of(finish);
     const auto& nodes = graph.nodes();
-    EXPECT_TRUE(std::any_of(nodes.begin(),
-                            nodes.end(),
-                            [](const auto& node) {
-                              return node->template is<Conv2d>() &&
-                                     node->outputs[0].shape == Shape{1, 6, 6, 16};
-                            }))
-        << print(graph);
+    EXPECT_TRUE(std::any_of(nodes.begin(), nodes.end(), [](const auto& node) {
+      return node->template is<Conv2d>() && node->outputs[0].shape == Shape{1, 6, 6, 16};
+    })) << print(graph);
   }
 }
 

@@ -68,19 +68,59 @@ TEST(RecognizeAttention, ScalesAreReadWhereverTheyStand) {
 }
 
 // Heads between tokens and channels, as the graphs of transformers have them.
-TEST(RecognizeAttention, TransposesOfHeadsStayAround) {
+TEST(RecognizeAttention, OperandsByTokenAreReadAsTheyLie) {
+  for (const bool swaps_keys : {false, true}) {
+    const Graph graph = run_pass(
+        recognize_attention,
+        [&](Graph& made) {
+          const auto heads = [&](const char* name, std::vector<int64_t> perm) {
+            return transpose(reshape(data(made, name, {2, 5, 12}), {2, 5, 3, 4}), std::move(perm));
+          };
+          const Value q = heads("q", {0, 2, 1, 3});
+          const Value k =
+              swaps_keys ? transpose_last(heads("k", {0, 2, 1, 3})) : heads("k", {0, 2, 3, 1});
+          const Value y = matmul(softmax(matmul(q, k) / 2.0), heads("v", {0, 2, 1, 3}));
+          made.add_output("y", reshape(transpose(y, {0, 2, 1, 3}), {2, 5, 12}));
+        },
+        1e-5);
+    ASSERT_EQ(count_of(graph, "attention"), 1) << print(graph);
+    EXPECT_TRUE(attention_of(graph)->by_token);
+    EXPECT_EQ(count_of(graph, "transpose"), 2) << print(graph);  // both of the result
+  }
+}
+
+// PyTorch has tokens before samples: of one sample that is the same.
+TEST(RecognizeAttention, TokensBeforeTheOnlySampleAreReadAsTheyLie) {
+  for (const int64_t samples : {1, 2}) {
+    const Graph graph = run_pass(
+        recognize_attention,
+        [&](Graph& made) {
+          const auto heads = [&](const char* name) {
+            const Value flat = transpose(data(made, name, {5, samples * 3, 4}), {1, 0, 2});
+            return reshape(flat, {samples, 3, 5, 4});
+          };
+          const Value s = matmul(heads("q"), transpose_last(heads("k"))) / 2.0;
+          made.add_output("y", matmul(softmax(s), heads("v")));
+        },
+        1e-5);
+    ASSERT_EQ(count_of(graph, "attention"), 1) << print(graph);
+    EXPECT_EQ(attention_of(graph)->by_token, samples == 1);
+  }
+}
+
+// Operands of which one is made otherwise stay as they are.
+TEST(RecognizeAttention, OtherOperandsKeepTheirTransposes) {
   const Graph graph = run_pass(
       recognize_attention,
       [](Graph& made) {
-        const auto heads = [&](const char* name, std::vector<int64_t> perm) {
-          return transpose(reshape(data(made, name, {2, 5, 12}), {2, 5, 3, 4}), std::move(perm));
-        };
-        const Value q = heads("q", {0, 2, 1, 3}), k = heads("k", {0, 2, 3, 1});
-        const Value y = matmul(softmax(matmul(q, k) / 2.0), heads("v", {0, 2, 1, 3}));
-        made.add_output("y", reshape(transpose(y, {0, 2, 1, 3}), {2, 5, 12}));
+        const Value q = transpose(data(made, "q", {2, 5, 3, 4}), {0, 2, 1, 3});
+        const Value s = matmul(q, data(made, "k", {2, 3, 7, 4}), false, true);
+        made.add_output("y", matmul(softmax(s), data(made, "v", {2, 3, 7, 4})));
       },
       1e-5);
-  EXPECT_EQ(count_of(graph, "attention"), 1) << print(graph);
+  ASSERT_EQ(count_of(graph, "attention"), 1) << print(graph);
+  EXPECT_FALSE(attention_of(graph)->by_token);
+  EXPECT_EQ(count_of(graph, "transpose"), 1) << print(graph);
 }
 
 TEST(RecognizeAttention, TakesMasks) {
@@ -219,9 +259,8 @@ TEST(RecognizeAttention, WhatIsAddedIsABias) {
       },
   };
   for (const Formula& formula : formulas) {
-    const Graph graph = recognized({2, 3}, 7, [&](const Operands& o) {
-      return matmul(softmax(formula(o)), o.v);
-    });
+    const Graph graph =
+        recognized({2, 3}, 7, [&](const Operands& o) { return matmul(softmax(formula(o)), o.v); });
     EXPECT_EQ(count_of(graph, "attention"), 1) << print(graph);
     EXPECT_EQ(count_of(graph, "softmax"), 0) << print(graph);
   }

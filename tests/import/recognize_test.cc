@@ -199,9 +199,10 @@ TEST_P(ExportedBlock, SessionsHaveItsNumbers) {
   EXPECT_EQ(difference(session.run(data).at("y"), expected, 1e-5), "");
   const auto plan = session.bind({{"N", 2}, {"T", kTokens}});
   const auto& steps = plan->entries.at(0).steps;
-  EXPECT_EQ(std::count_if(
-                steps.begin(), steps.end(), [](const auto& step) { return step.op == "attention"; }),
-            1)
+  EXPECT_EQ(
+      std::count_if(
+          steps.begin(), steps.end(), [](const auto& step) { return step.op == "attention"; }),
+      1)
       << print(*plan);
 }
 

@@ -7,8 +7,8 @@
 #include "ridge/backend/ref/ref_kernels.h"
 #include "ridge/graph/ops/conv_norm.h"
 #include "ridge/graph/ops/fused.h"
-#include "ridge/graph/ops/fused_each.h"
 #include "ridge/graph/ops/fused_conv.h"
+#include "ridge/graph/ops/fused_each.h"
 #include "ridge/graph/ops/fused_matmul.h"
 
 namespace ridge {

@@ -45,8 +45,8 @@ std::string body_text(const Graph& from, size_t first) {
   return print(body);
 }
 
-// The loop with the convolution before it, its input `number`; nothing where it reduces anything, or
-// its first result could not lie where the convolution's does.
+// The loop with the convolution before it, its input `number`; nothing where it reduces anything,
+// or its first result could not lie where the convolution's does.
 std::optional<Joint> join(const Node& product, const Node& loop, size_t number) {
   const auto& op = loop.op_as<Fused>();
   const TensorType& made = product.outputs[0];
@@ -98,7 +98,9 @@ std::vector<int> count_readers(const Graph& graph) {
 }
 
 // The last convolution that the loop alone reads and joins.
-std::optional<Joint> find_joint(const Node& loop, const std::vector<int>& readers, Backend& backend) {
+std::optional<Joint> find_joint(const Node& loop,
+                                const std::vector<int>& readers,
+                                Backend& backend) {
   std::optional<Joint> found;
   for (size_t i = 0; i < loop.inputs.size(); ++i) {
     const Node& product = *loop.inputs[i].node;
@@ -115,7 +117,7 @@ std::optional<Joint> find_joint(const Node& loop, const std::vector<int>& reader
 
 bool fuse_convs(Graph& graph, PassContext& context) {
   const std::vector<int> readers = count_readers(graph);
-  std::map<const Node*, Joint> joints;  // by loop
+  std::map<const Node*, Joint> joints;       // by loop
   std::map<const Node*, const Node*> loops;  // by convolution
   for (const auto& node : graph.nodes()) {
     if (!node->is<Fused>()) continue;
@@ -138,7 +140,8 @@ bool fuse_convs(Graph& graph, PassContext& context) {
     Node& made = add_joint(
         rewrite.to(), joint->second, rewrite.mapped_inputs(*joint->second.product), others);
     std::vector<Value> results;
-    for (size_t i = 0; i < made.outputs.size(); ++i) results.push_back({&made, static_cast<int>(i)});
+    for (size_t i = 0; i < made.outputs.size(); ++i)
+      results.push_back({&made, static_cast<int>(i)});
     rewrite.replace(*node, std::move(results));
   }
   graph = rewrite.finish();

@@ -192,8 +192,7 @@ bool holds_product(Value value, const Shape& shape, const Readers& readers) {
   }
   const Product product = product_of(value, readers);
   return product.factors.size() == 1 && product.factors[0].exponent == 1 &&
-         product.factors[0].base != value &&
-         holds_product(product.factors[0].base, shape, readers);
+         product.factors[0].base != value && holds_product(product.factors[0].base, shape, readers);
 }
 
 // The summand of the scores that holds the product; null where none does.
@@ -344,9 +343,8 @@ Value allowed_keys(const Parts& parts, const Rewrite& rewrite) {
 // `number` where a key is forbidden, else 0.
 Value bias_of(Value allowed, double number, DType dtype) {
   const TensorType scalar{dtype, {}};
-  return where(allowed,
-               constant(allowed.graph(), scalar, 0.0),
-               constant(allowed.graph(), scalar, number));
+  return where(
+      allowed, constant(allowed.graph(), scalar, 0.0), constant(allowed.graph(), scalar, number));
 }
 
 Value bias_of(const Bias& bias, const Rewrite& rewrite) {
@@ -394,11 +392,43 @@ Value without_repeat(Value before) {
   return reshape(before, {before.dim(0), before.dim(1), before.dim(3), before.dim(4)});
 }
 
+// (B, T, H, D), of which the heads (B, H, T, D), or (B, H, D, T) where `is_transposed`, are a
+// transpose; null where they are none. Of one sample they may be one of (T, H, D).
+Value by_token(Value heads, bool is_transposed) {
+  using Axes = std::vector<int64_t>;
+  const Node& node = *heads.node;
+  if (node.is<Transpose>()) {
+    const Axes expected = is_transposed ? Axes{0, 2, 3, 1} : Axes{0, 2, 1, 3};
+    return node.op_as<Transpose>().perm == expected ? node.inputs[0] : Value{};
+  }
+  if (!node.is<Reshape>() || is_transposed || heads.dim(0) != 1) return {};
+  const Value flat = node.inputs[0];
+  const Shape& shape = heads.shape();
+  if (flat.shape() != Shape(shape.begin() + 1, shape.end()) || !flat.node->is<Transpose>() ||
+      flat.node->op_as<Transpose>().perm != Axes{1, 0, 2})
+    return {};
+  return reshape(flat.node->inputs[0], {1, shape[2], shape[1], shape[3]});
+}
+
+// The result where all operands are transposes of those by token; null where they are not.
+Value build_by_token(const Parts& parts, AttentionOptions options, const Rewrite& rewrite) {
+  const Value k = rewrite.mapped(parts.k);
+  if (k.rank() != 4) return {};
+  const Value q = by_token(rewrite.mapped(parts.q), false),
+              v = by_token(rewrite.mapped(parts.v), false);
+  const Value keys = q && v ? by_token(k, parts.is_transposed) : Value{};
+  if (!keys) return {};
+  options.by_token = true;
+  return transpose(attention(q, keys, v, options), {0, 2, 1, 3});
+}
+
 Value build(const Parts& parts, const Rewrite& rewrite) {
   Value q = with_heads(rewrite.mapped(parts.q));
   Value k = with_heads(rewrite.mapped(parts.k)), v = with_heads(rewrite.mapped(parts.v));
   if (parts.is_transposed) k = transpose_last(k);
   const Value mask = mask_of(parts, rewrite);
+  const AttentionOptions options{.causal = parts.is_causal, .scale = parts.scale, .mask = mask};
+  if (const Value y = build_by_token(parts, options, rewrite)) return y;
   const Value few_k = before_repeat(k), few_v = before_repeat(v);
   const bool tells_apart = parts.is_causal || (mask && mask.dim(1) * mask.dim(2) != 1);
   if (few_k && few_v && few_k.dim(1) == few_v.dim(1) && !tells_apart) {
@@ -406,8 +436,7 @@ Value build(const Parts& parts, const Rewrite& rewrite) {
     k = without_repeat(few_k);
     v = without_repeat(few_v);
   }
-  const Value y =
-      attention(q, k, v, {.causal = parts.is_causal, .scale = parts.scale, .mask = mask});
+  const Value y = attention(q, k, v, options);
   Shape shape = parts.q.shape();
   shape.back() = parts.v.dim(-1);
   return reshape(y, shape);

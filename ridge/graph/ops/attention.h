@@ -10,12 +10,15 @@ namespace ridge {
 /// The fields that both ops share, and the form of their operands.
 ///
 /// Separate (heads = 0): q (B, H, T, D), k (B, H, S, D), v (B, H, S, E), y (B, H, T, E).
+/// By token (heads = 0): q (B, T, H, D), k (B, S, H, D), v (B, S, H, E), y (B, T, H, E), as
+/// projections write and read them.
 /// Packed (heads = H): qkv (B, T, 3 H D), for each token its queries, keys and values one head
 /// after the other, and y (B, T, H D): a projection writes that form and the next one reads it.
 struct AttentionForm {
   bool causal = false;
   double scale = 1.0;
   int64_t heads = 0;
+  bool by_token = false;
 
   bool is_packed() const { return heads != 0; }
   /// Tensors that q, k and v come in.
@@ -53,10 +56,10 @@ DType logsumexp_dtype(DType dtype);
 
 /// q, k, v or qkv [, mask (B or 1, H or 1, T or 1, S)] -> y, logsumexp (B, H, T): softmax(scores) v
 /// over the allowed keys, with scores = scale q k^T (Vaswani et al., "Attention is all you need",
-/// 2017), and log(sum(exp(scores))) over them. `causal` allows query t the keys 0..t. A mask of bool
-/// says which keys a query may attend to; a query without one gives zeros, and 0 for its logsumexp.
-/// What a forbidden key and its value hold must be finite. A mask of the dtype of q is a bias: it is
-/// added to the scores, and forbids nothing.
+/// 2017), and log(sum(exp(scores))) over them. `causal` allows query t the keys 0..t. A mask of
+/// bool says which keys a query may attend to; a query without one gives zeros, and 0 for its
+/// logsumexp. What a forbidden key and its value hold must be finite. A mask of the dtype of q is a
+/// bias: it is added to the scores, and forbids nothing.
 class Attention final : public OpOf<Attention>, public AttentionForm {
  public:
   static constexpr OpTraits kTraits{.name = "attention",
@@ -96,10 +99,11 @@ class AttentionGrad final : public OpOf<AttentionGrad>, public AttentionForm {
 struct AttentionOptions {
   bool causal = false;
   double scale = 0.0;  ///< 0: 1 / sqrt(D).
-  Value mask = {};  ///< Of bool, or a bias.
+  Value mask = {};     ///< Of bool, or a bias.
+  bool by_token = false;
 };
 
-/// y of the separate form.
+/// y of the separate form, or of that by token.
 Value attention(Value q, Value k, Value v, AttentionOptions options = {});
 /// y (B, T, H D) of the packed form.
 Value packed_attention(Value qkv, int64_t heads, AttentionOptions options = {});

@@ -8,7 +8,8 @@
 
 namespace ridge {
 
-/// Where the loop reads a product that was rounded to 16 bits, a kernel may leave this rounding out.
+/// Where the loop reads a product that was rounded to 16 bits, a kernel may leave this rounding
+/// out.
 class FusedMatMul final : public ProductLoop<FusedMatMul, MatMul> {
  public:
   static constexpr OpTraits kTraits{.name = "fused_matmul",

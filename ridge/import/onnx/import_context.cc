@@ -95,8 +95,7 @@ Value triangle_of(Graph& graph, const Known& known) {
     return reshape(iota(graph, {DType::kI64, {numel(shape)}}, 0), shape);
   };
   const Value row = indices(rows), column = indices(columns);
-  if (known.dtype() == DType::kBool)
-    return known.at(0) != 0 ? ge(row, column) : lt(row, column);
+  if (known.dtype() == DType::kBool) return known.at(0) != 0 ? ge(row, column) : lt(row, column);
   const size_t size = size_of(known.dtype());
   const auto element = [&](size_t i) {
     const Bytes bytes = known.bytes().subspan(i * size, size);

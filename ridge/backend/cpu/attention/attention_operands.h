@@ -57,8 +57,8 @@ struct AttentionShape {
 
   /// The element of mask or bias for a query and a key of a head.
   int64_t mask_offset(int64_t head, int64_t query, int64_t key) const {
-    return head / layout.heads * mask_batch + head % layout.heads * mask_head +
-           query * mask_query + key;
+    return head / layout.heads * mask_batch + head % layout.heads * mask_head + query * mask_query +
+           key;
   }
 
   /// The scores of `queries` queries from `query` on against `keys` keys from `key` on.
@@ -71,8 +71,7 @@ struct AttentionShape {
     s.open_keys = causal ? query + 1 - key : layout.keys;
     s.mask_stride = mask_query;
     if (mask_input != 0)
-      s.mask =
-          static_cast<const uint8_t*>(args.inputs[mask_input]) + mask_offset(head, query, key);
+      s.mask = static_cast<const uint8_t*>(args.inputs[mask_input]) + mask_offset(head, query, key);
     return s;
   }
 };

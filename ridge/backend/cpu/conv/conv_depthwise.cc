@@ -146,7 +146,7 @@ class ImageProduct {
                 weights,
                 i % grid_[0],
                 to + i * row);
-        if (finish != nullptr) (*finish)(i * row, (i + 1) * row);
+        if (finish != nullptr) (*finish)(i* row, (i + 1) * row);
       }
     });
   }
@@ -233,8 +233,8 @@ ImageProduct input_gradient(const ConvGeometry& g) {
 }
 
 std::unique_ptr<HostKernel> make_input_gradient(const Node& node) {
-  return make_alone(make_image_kernel(node.outputs[0].dtype,
-                                      input_gradient(geometry_of<Conv2dGradInput>(node))));
+  return make_alone(
+      make_image_kernel(node.outputs[0].dtype, input_gradient(geometry_of<Conv2dGradInput>(node))));
 }
 
 // Sums over the rows of dy in parts, each in a workspace of its own, then over the parts.
@@ -536,12 +536,10 @@ void DepthwiseGradients::combine(float* sums, float* dw) const {
 }
 
 void add_depthwise_kernels(KernelTable& table) {
-  add_convolution(table,
-                  {.choice = {"depthwise", 1},
-                   .make = make_forward,
-                   .accepts = [](const Node& node) {
-                     return is_depthwise(node.inputs[1].shape(), node.op_as<Conv2d>().groups);
-                   }});
+  add_convolution(
+      table, {.choice = {"depthwise", 1}, .make = make_forward, .accepts = [](const Node& node) {
+                return is_depthwise(node.inputs[1].shape(), node.op_as<Conv2d>().groups);
+              }});
   table.add("conv2d_grad_input", {"depthwise", 1}, make_input_gradient, [](const Node& node) {
     return is_depthwise(node.inputs[1].shape(), node.op_as<Conv2dGradInput>().groups);
   });

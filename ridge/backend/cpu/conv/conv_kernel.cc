@@ -83,7 +83,8 @@ void add_convolution(KernelTable& table, const ConvChoice& c) {
       c.choice,
       [c](const Node& node) { return make_alone(c.make(node)); },
       c.accepts,
-      packed_form(c.packed_operands, [c](const Node& node) { return make_alone(c.make_packed(node)); }));
+      packed_form(c.packed_operands,
+                  [c](const Node& node) { return make_alone(c.make_packed(node)); }));
   table.add(
       FusedConv2d::kTraits.name,
       c.choice,

@@ -38,8 +38,8 @@ struct ConvChoice {
   ConvKernel (*make_packed)(const Node& conv) = nullptr;
 };
 
-/// Adds it to conv2d and to fused_conv2d. The loop of that runs over each range of the convolution's
-/// result, in place, while the caches hold it.
+/// Adds it to conv2d and to fused_conv2d. The loop of that runs over each range of the
+/// convolution's result, in place, while the caches hold it.
 void add_convolution(KernelTable& table, const ConvChoice& choice);
 
 }  // namespace ridge::cpu

@@ -1,6 +1,7 @@
 // Blocks of 2x2 tiles of the result, each a task: their inputs are transformed into sixteen small
 // matrices (tiles, channels), which are multiplied by the sixteen of the weights, packed once for
-// all tasks or beforehand, and the sums are transformed back. A block lies on the stack, in the nearer caches.
+// all tasks or beforehand, and the sums are transformed back. A block lies on the stack, in the
+// nearer caches.
 #include "ridge/backend/cpu/conv/conv_winograd.h"
 
 #include <algorithm>

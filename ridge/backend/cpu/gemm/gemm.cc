@@ -481,16 +481,16 @@ void gemm_packed(const GemmShape& shape, const T* a, const void* panels, T* c) {
 template void gemm_packed<float>(const GemmShape&, const float*, const void*, float*);
 template void gemm_packed<double>(const GemmShape&, const double*, const void*, double*);
 
-#define RIDGE_INSTANTIATE(T)                                                              \
-  template void gemm<T>(                                                                  \
-      const GemmShape&, const T*, const T*, T*, bool, void*, const FinishBlock*);         \
-  template void gemm_batched<T>(const GemmShape&,                                         \
-                                const GemmBatch&,                                         \
-                                const T*,                                                 \
-                                const T*,                                                 \
-                                T*,                                                       \
-                                bool,                                                     \
-                                void*,                                                    \
+#define RIDGE_INSTANTIATE(T)                                                      \
+  template void gemm<T>(                                                          \
+      const GemmShape&, const T*, const T*, T*, bool, void*, const FinishBlock*); \
+  template void gemm_batched<T>(const GemmShape&,                                 \
+                                const GemmBatch&,                                 \
+                                const T*,                                         \
+                                const T*,                                         \
+                                T*,                                               \
+                                bool,                                             \
+                                void*,                                            \
                                 const FinishBlock*);
 RIDGE_INSTANTIATE(float)
 RIDGE_INSTANTIATE(double)

@@ -14,8 +14,8 @@
 #include "ridge/backend/cpu/loops/fused_rows.h"
 #include "ridge/backend/cpu/loops/fused_rows_code.h"
 #include "ridge/base/settings.h"
-#include "ridge/graph/ops/fused_each.h"
 #include "ridge/graph/ops/fused_conv.h"
+#include "ridge/graph/ops/fused_each.h"
 #include "ridge/graph/ops/fused_matmul.h"
 
 namespace ridge::cpu {
@@ -134,9 +134,10 @@ std::shared_ptr<const FlatProgram> find_flat_program(const Fused& op) {
 void add_fused_kernels(KernelTable& table, const KernelTable& (*plain)()) {
   add_loops(table, "jit", make_jit_loop);
   add_loops(table, "blocks", make_block_loop);
-  for (const std::string_view op :
-       {Fused::kTraits.name, FusedEach::kTraits.name, FusedConv2d::kTraits.name,
-        FusedMatMul::kTraits.name})
+  for (const std::string_view op : {Fused::kTraits.name,
+                                    FusedEach::kTraits.name,
+                                    FusedConv2d::kTraits.name,
+                                    FusedMatMul::kTraits.name})
     table.add(op, {std::string(kExpandedChoice)}, [plain](const Node& node) {
       return make_expanded(node, plain());
     });
