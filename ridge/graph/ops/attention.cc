@@ -189,9 +189,6 @@ std::vector<BatchFlow> all_outputs(const BatchFlowContext& c, const BatchFlow& f
 // A batch of heads' batches, or of heads where they have an axis of their own.
 std::vector<BatchFlow> flow_by_head(const AttentionForm& form, const BatchFlowContext& c) {
   if (all_none(c)) return all_outputs(c, BatchFlow::none());
-  // Masks count heads before tokens.
-  if (form.by_token && c.flows.size() > 3 && !c.flows[3].is_none() && !c.flows[3].is_split_on(0))
-    return all_outputs(c, BatchFlow::mixed("the attention runs over the batch"));
   const BatchFlow merged = merge_elementwise(c);
   const int64_t last = form.is_packed() || form.by_token ? 0 : 1;
   if (merged.is_split() && merged.axis <= last) return all_outputs(c, merged);
