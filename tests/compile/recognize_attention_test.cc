@@ -108,6 +108,63 @@ TEST(RecognizeAttention, TokensBeforeTheOnlySampleAreReadAsTheyLie) {
   }
 }
 
+// One projection for queries, keys and values.
+TEST(RecognizeAttention, PackedOperandsAreReadAsTheyLie) {
+  const auto third = [](Value all, int64_t i, Shape shape) {
+    return reshape(slice(all, 0, i, i + 1), std::move(shape));
+  };
+  // As (B, T, 3, H, D), with queries that are scaled.
+  const Graph windows = run_pass(
+      recognize_attention,
+      [&](Graph& made) {
+        const Value all =
+            transpose(reshape(data(made, "x", {2, 5, 36}), {2, 5, 3, 3, 4}), {2, 0, 3, 1, 4});
+        const Shape heads{2, 3, 5, 4};
+        const Value s = matmul(third(all, 0, heads) * 0.5, transpose_last(third(all, 1, heads)));
+        made.add_output("y", matmul(softmax(s), third(all, 2, heads)));
+      },
+      1e-5);
+  // As PyTorch has it: (T, B, 3 H D), whose thirds come first.
+  for (const int64_t samples : {1, 2}) {
+    const Graph graph = run_pass(
+        recognize_attention,
+        [&](Graph& made) {
+          const Value x = reshape(data(made, "x", {5, samples, 36}), {1, 5, samples, 3, 12});
+          const Value all = reshape(transpose(x, {3, 1, 2, 0, 4}), {3, 5, samples, 12});
+          const auto heads = [&](int64_t i) {
+            const Value flat = transpose(third(all, i, {5, samples * 3, 4}), {1, 0, 2});
+            return reshape(flat, {samples, 3, 5, 4});
+          };
+          const Value s = matmul(heads(0), transpose_last(heads(1))) / 2.0;
+          made.add_output("y", matmul(softmax(s), heads(2)));
+        },
+        1e-5);
+    ASSERT_EQ(count_of(graph, "attention"), 1) << print(graph);
+    EXPECT_EQ(attention_of(graph)->is_packed(), samples == 1) << print(graph);
+  }
+  ASSERT_EQ(count_of(windows, "attention"), 1) << print(windows);
+  EXPECT_TRUE(attention_of(windows)->is_packed()) << print(windows);
+  EXPECT_EQ(count_of(windows, "slice"), 0) << print(windows);
+}
+
+// The thirds in another order are no packed operand.
+TEST(RecognizeAttention, OtherThirdsAreNotPacked) {
+  const Graph graph = run_pass(
+      recognize_attention,
+      [](Graph& made) {
+        const Value all =
+            transpose(reshape(data(made, "x", {2, 5, 36}), {2, 5, 3, 3, 4}), {2, 0, 3, 1, 4});
+        const auto third = [&](int64_t i) {
+          return reshape(slice(all, 0, i, i + 1), {2, 3, 5, 4});
+        };
+        const Value s = matmul(third(1), third(0), false, true);
+        made.add_output("y", matmul(softmax(s), third(2)));
+      },
+      1e-5);
+  ASSERT_EQ(count_of(graph, "attention"), 1) << print(graph);
+  EXPECT_FALSE(attention_of(graph)->is_packed()) << print(graph);
+}
+
 // Operands of which one is made otherwise stay as they are.
 TEST(RecognizeAttention, OtherOperandsKeepTheirTransposes) {
   const Graph graph = run_pass(

@@ -15,6 +15,9 @@
 //
 // Windows: scores (B, H, T, S) may take a bias as (b, w, H, T, S), one for each of w windows.
 //
+// Heads that were moved between tokens and channels, or out of one projection for all three, are
+// read where they lay before.
+//
 // Heads in groups: keys and values that are repeated for R heads of queries are read as they were
 // before, by the R T queries of a group, unless a mask tells these apart.
 #include <algorithm>
@@ -22,6 +25,7 @@
 #include <limits>
 #include <optional>
 
+#include "ridge/compile/passes/attention_operands.h"
 #include "ridge/compile/passes/pattern.h"
 #include "ridge/graph/ops/attention.h"
 #include "ridge/graph/ops/elementwise.h"
@@ -392,43 +396,16 @@ Value without_repeat(Value before) {
   return reshape(before, {before.dim(0), before.dim(1), before.dim(3), before.dim(4)});
 }
 
-// (B, T, H, D), of which the heads (B, H, T, D), or (B, H, D, T) where `is_transposed`, are a
-// transpose; null where they are none. Of one sample they may be one of (T, H, D).
-Value by_token(Value heads, bool is_transposed) {
-  using Axes = std::vector<int64_t>;
-  const Node& node = *heads.node;
-  if (node.is<Transpose>()) {
-    const Axes expected = is_transposed ? Axes{0, 2, 3, 1} : Axes{0, 2, 1, 3};
-    return node.op_as<Transpose>().perm == expected ? node.inputs[0] : Value{};
-  }
-  if (!node.is<Reshape>() || is_transposed || heads.dim(0) != 1) return {};
-  const Value flat = node.inputs[0];
-  const Shape& shape = heads.shape();
-  if (flat.shape() != Shape(shape.begin() + 1, shape.end()) || !flat.node->is<Transpose>() ||
-      flat.node->op_as<Transpose>().perm != Axes{1, 0, 2})
-    return {};
-  return reshape(flat.node->inputs[0], {1, shape[2], shape[1], shape[3]});
-}
-
-// The result where all operands are transposes of those by token; null where they are not.
-Value build_by_token(const Parts& parts, AttentionOptions options, const Rewrite& rewrite) {
-  const Value k = rewrite.mapped(parts.k);
-  if (k.rank() != 4) return {};
-  const Value q = by_token(rewrite.mapped(parts.q), false),
-              v = by_token(rewrite.mapped(parts.v), false);
-  const Value keys = q && v ? by_token(k, parts.is_transposed) : Value{};
-  if (!keys) return {};
-  options.by_token = true;
-  return transpose(attention(q, keys, v, options), {0, 2, 1, 3});
-}
-
 Value build(const Parts& parts, const Rewrite& rewrite) {
-  Value q = with_heads(rewrite.mapped(parts.q));
-  Value k = with_heads(rewrite.mapped(parts.k)), v = with_heads(rewrite.mapped(parts.v));
-  if (parts.is_transposed) k = transpose_last(k);
   const Value mask = mask_of(parts, rewrite);
   const AttentionOptions options{.causal = parts.is_causal, .scale = parts.scale, .mask = mask};
-  if (const Value y = build_by_token(parts, options, rewrite)) return y;
+  const AttentionHeads heads{rewrite.mapped(parts.q),
+                             rewrite.mapped(parts.k),
+                             rewrite.mapped(parts.v),
+                             parts.is_transposed};
+  if (const Value y = attention_before_heads(heads, options)) return y;
+  Value q = with_heads(heads.q), k = with_heads(heads.k), v = with_heads(heads.v);
+  if (parts.is_transposed) k = transpose_last(k);
   const Value few_k = before_repeat(k), few_v = before_repeat(v);
   const bool tells_apart = parts.is_causal || (mask && mask.dim(1) * mask.dim(2) != 1);
   if (few_k && few_v && few_k.dim(1) == few_v.dim(1) && !tells_apart) {
