@@ -251,7 +251,7 @@ class WeightGradient {
       inner_.count = std::min(inner_.count, end);  // the end, so far
     }
     inner_.count = std::max<int64_t>(0, inner_.count - inner_.first);
-    if (g.kernel[0] > kStripTaps || g.kernel[1] != kStripTaps) inner_.count = 0;
+    if (g.kernel[0] > kDotTaps || g.kernel[1] != kDotTaps) inner_.count = 0;
   }
 
   size_t workspace_bytes() const { return static_cast<size_t>(parts() * weights()) * sizeof(Sum); }
@@ -288,7 +288,7 @@ class WeightGradient {
     const int64_t c = g_.channels, image = row / g_.out[0];
     x += image * g_.in[0] * g_.in[1] * c;
     dy += row * g_.out[1] * c;
-    std::array<DepthwiseTap, kStripTaps> inner;
+    std::array<DepthwiseTap, kDotTaps> inner;
     int64_t taps = 0;
     for (int64_t i = 0; i < g_.kernel[0]; ++i) {
       const int64_t h = input_place(g_, 0, row % g_.out[0], i);
