@@ -192,7 +192,9 @@ bool holds_product(Value value, const Shape& shape, const Readers& readers) {
   }
   if (node.is<Reshape>()) {
     const Value from = node.inputs[0];
-    return value.rank() + from.rank() == 4 + 5 && holds_product(from, from.shape(), readers);
+    const int64_t fewer = std::min(value.rank(), from.rank());
+    const bool is_of_windows = fewer == 4 && std::max(value.rank(), from.rank()) == 5;
+    return is_of_windows && holds_product(from, from.shape(), readers);
   }
   const Product product = product_of(value, readers);
   return product.factors.size() == 1 && product.factors[0].exponent == 1 &&
