@@ -4,16 +4,17 @@
 #include <algorithm>
 
 #include "ridge/backend/cpu/conv/conv_depthwise.h"
-#include "ridge/backend/cpu/conv/conv_kernel.h"
 #include "ridge/backend/cpu/conv/conv_patches.h"
 #include "ridge/backend/cpu/conv/conv_pointwise.h"
 #include "ridge/backend/cpu/conv/conv_winograd.h"
 #include "ridge/backend/cpu/cpu_kernels.h"
 #include "ridge/backend/cpu/gemm/gemm.h"
+#include "ridge/backend/cpu/gemm/product_kernel.h"
 #include "ridge/backend/cpu/half_rows.h"
 #include "ridge/backend/cpu/strided_copy.h"
 #include "ridge/backend/cpu/workspace.h"
 #include "ridge/base/cpu/parallel.h"
+#include "ridge/graph/ops/fused_conv.h"
 
 namespace ridge::cpu {
 namespace {
@@ -339,19 +340,19 @@ class WeightGradient {
   int64_t chunk_;
 };
 
-ConvKernel make_forward(const Node& node) {
+ProductKernel make_forward(const Node& node) {
   const ConvGeometry g = geometry_of<Conv2d>(node);
   return dispatch_float(node.outputs[0].dtype, "conv2d", [&]<typename T>(TypeTag<T>) {
     const ForwardConvolution<T> forward(g);
     const size_t bytes = forward.workspace_bytes();
-    return ConvKernel{[forward](const KernelArgs& args, const FinishRange* finish) {
-                        forward.run(static_cast<const T*>(args.inputs[0]),
-                                    static_cast<const T*>(args.inputs[1]),
-                                    static_cast<T*>(args.outputs[0]),
-                                    args.workspace,
-                                    finish);
-                      },
-                      bytes};
+    return ProductKernel{[forward](const KernelArgs& args, const FinishRange* finish) {
+                           forward.run(static_cast<const T*>(args.inputs[0]),
+                                       static_cast<const T*>(args.inputs[1]),
+                                       static_cast<T*>(args.outputs[0]),
+                                       args.workspace,
+                                       finish);
+                         },
+                         bytes};
   });
 }
 
@@ -379,7 +380,7 @@ void add_conv_kernels(KernelTable& table) {
   add_pointwise_kernels(table);
   add_depthwise_kernels(table);
   add_winograd_kernels(table);
-  add_convolution(table, {.choice = {"im2col_gemm", 0}, .make = make_forward});
+  add_product<Conv2d, FusedConv2d>(table, {.choice = {"im2col_gemm", 0}, .make = make_forward});
   table.add(
       "conv2d_grad_input", {"im2col_gemm", 0}, make_by_patches<Conv2dGradInput, InputGradient>);
   table.add(

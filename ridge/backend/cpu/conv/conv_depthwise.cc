@@ -3,11 +3,12 @@
 
 #include <algorithm>
 
-#include "ridge/backend/cpu/conv/conv_kernel.h"
 #include "ridge/backend/cpu/conv/conv_patches.h"
+#include "ridge/backend/cpu/gemm/product_kernel.h"
 #include "ridge/backend/cpu/half_rows.h"
 #include "ridge/backend/cpu/isa/depthwise_kernels.h"
 #include "ridge/base/cpu/parallel.h"
+#include "ridge/graph/ops/fused_conv.h"
 
 namespace ridge::cpu {
 namespace {
@@ -208,9 +209,9 @@ class ImageProduct {
   std::vector<Unit> units_;
 };
 
-ConvKernel make_image_kernel(DType dtype, ImageProduct product) {
+ProductKernel make_image_kernel(DType dtype, ImageProduct product) {
   return dispatch_float(dtype, "depthwise", [&]<typename T>(TypeTag<T>) {
-    return ConvKernel{
+    return ProductKernel{
         [product = std::move(product)](const KernelArgs& args, const FinishRange* finish) {
           product.run(static_cast<const T*>(args.inputs[0]),
                       static_cast<const T*>(args.inputs[1]),
@@ -224,7 +225,7 @@ ImageProduct forward_product(const ConvGeometry& g) {
   return ImageProduct(g, g.in, g.out, {1, g.stride[1]}, input_place);
 }
 
-ConvKernel make_forward(const Node& node) {
+ProductKernel make_forward(const Node& node) {
   return make_image_kernel(node.outputs[0].dtype, forward_product(geometry_of<Conv2d>(node)));
 }
 
@@ -536,7 +537,7 @@ void DepthwiseGradients::combine(float* sums, float* dw) const {
 }
 
 void add_depthwise_kernels(KernelTable& table) {
-  add_convolution(
+  add_product<Conv2d, FusedConv2d>(
       table, {.choice = {"depthwise", 1}, .make = make_forward, .accepts = [](const Node& node) {
                 return is_depthwise(node.inputs[1].shape(), node.op_as<Conv2d>().groups);
               }});

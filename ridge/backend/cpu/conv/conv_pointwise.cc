@@ -2,10 +2,11 @@
 
 #include <algorithm>
 
-#include "ridge/backend/cpu/conv/conv_kernel.h"
 #include "ridge/backend/cpu/conv/conv_patches.h"
 #include "ridge/backend/cpu/gemm/gemm.h"
+#include "ridge/backend/cpu/gemm/product_kernel.h"
 #include "ridge/base/cpu/parallel.h"
+#include "ridge/graph/ops/fused_conv.h"
 
 namespace ridge::cpu {
 namespace {
@@ -52,7 +53,7 @@ PointwiseProduct pointwise_product(const ConvGeometry& g) {
 }
 
 template <typename Op>
-ConvKernel make_product(const Node& node) {
+ProductKernel make_product(const Node& node) {
   const auto [shape, groups] = pointwise_product<Op>(geometry_of<Op>(node));
   const DType dtype = node.outputs[0].dtype;
   return dispatch_float(dtype, Op::kTraits.name, [&]<typename T>(TypeTag<T>) {
@@ -70,7 +71,7 @@ ConvKernel make_product(const Node& node) {
                    args.workspace,
                    finish != nullptr ? &each : nullptr);
     };
-    return ConvKernel{run, gemm_workspace_bytes(shape, dtype, groups.count)};
+    return ProductKernel{run, gemm_workspace_bytes(shape, dtype, groups.count)};
   });
 }
 
@@ -161,7 +162,7 @@ template void PixelSums::combine(float*, float*) const;
 template void PixelSums::combine(double*, double*) const;
 
 void add_pointwise_kernels(KernelTable& table) {
-  add_convolution(
+  add_product<Conv2d, FusedConv2d>(
       table, {.choice = {"gemm", 0}, .make = make_product<Conv2d>, .accepts = accepts<Conv2d>});
   table.add("conv2d_grad_input",
             {"gemm", 0},

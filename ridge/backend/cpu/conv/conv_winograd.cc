@@ -6,16 +6,17 @@
 
 #include <algorithm>
 
-#include "ridge/backend/cpu/conv/conv_kernel.h"
 #include "ridge/backend/cpu/conv/conv_patches.h"
 #include "ridge/backend/cpu/cpu_isa.h"
 #include "ridge/backend/cpu/gemm/gemm_plan.h"
+#include "ridge/backend/cpu/gemm/product_kernel.h"
 #include "ridge/backend/cpu/isa/gemm/gemm_kernels.h"
 #include "ridge/backend/cpu/isa/winograd_kernels.h"
 #include "ridge/backend/cpu/strided_copy.h"
 #include "ridge/backend/cpu/workspace.h"
 #include "ridge/base/cpu/parallel.h"
 #include "ridge/graph/ops/elementwise.h"
+#include "ridge/graph/ops/fused_conv.h"
 #include "ridge/graph/ops/shape.h"
 
 namespace ridge::cpu {
@@ -296,7 +297,7 @@ bool accepts(const Node& node) {
 }
 
 template <typename Op, bool is_packed = false>
-ConvKernel make(const Node& node) {
+ProductKernel make(const Node& node) {
   const WinogradConvolution convolution(
       plan_of(geometry<Op>(node), std::is_same_v<Op, Conv2dGradInput>), is_packed);
   const auto run = [convolution](const KernelArgs& args, const FinishRange* finish) {
@@ -338,12 +339,12 @@ std::vector<PackedOperand> panels_of(const Node& node) {
 }  // namespace
 
 void add_winograd_kernels(KernelTable& table) {
-  add_convolution(table,
-                  {.choice = {"winograd", 2},
-                   .make = make<Conv2d>,
-                   .accepts = accepts<Conv2d>,
-                   .packed_operands = panels_of,
-                   .make_packed = make<Conv2d, true>});
+  add_product<Conv2d, FusedConv2d>(table,
+                                   {.choice = {"winograd", 2},
+                                    .make = make<Conv2d>,
+                                    .accepts = accepts<Conv2d>,
+                                    .packed_operands = panels_of,
+                                    .make_packed = make<Conv2d, true>});
   table.add(
       "conv2d_grad_input",
       {"winograd", 2},

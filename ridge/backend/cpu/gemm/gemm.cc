@@ -468,18 +468,24 @@ std::optional<GemmPanels> gemm_panels(const GemmShape& shape, DType dtype) {
 }
 
 template <typename T>
-void gemm_packed(const GemmShape& shape, const T* a, const void* panels, T* c) {
+void gemm_packed(
+    const GemmShape& shape, const T* a, const void* panels, T* c, const FinishBlock* finish) {
   const GemmPlan plan = make_gemm_plan(shape, dtype_of<T>(), 1, num_threads());
   GemmOperands<T> operands(plan, shape, a, nullptr, c);
   operands.panels = static_cast<const T*>(panels);
   const Product<T> product(plan, operands, /*accumulate=*/false);
   parallel_for(plan.tasks(), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t task = begin; task < end; ++task) product.run_task(task, nullptr);
+    for (int64_t task = begin; task < end; ++task) {
+      product.run_task(task, nullptr);
+      if (finish != nullptr) (*finish)(block_of(plan, 0, task));
+    }
   });
 }
 
-template void gemm_packed<float>(const GemmShape&, const float*, const void*, float*);
-template void gemm_packed<double>(const GemmShape&, const double*, const void*, double*);
+template void gemm_packed<float>(
+    const GemmShape&, const float*, const void*, float*, const FinishBlock*);
+template void gemm_packed<double>(
+    const GemmShape&, const double*, const void*, double*, const FinishBlock*);
 
 #define RIDGE_INSTANTIATE(T)                                                      \
   template void gemm<T>(                                                          \

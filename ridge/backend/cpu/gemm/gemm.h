@@ -103,6 +103,10 @@ std::optional<GemmPanels> gemm_panels(const GemmShape& shape, DType dtype);
 /// C = op(A) op(B) with the bits of gemm, for a shape that has gemm_panels. `panels` is 64-byte
 /// aligned. T is float or double.
 template <typename T>
-void gemm_packed(const GemmShape& shape, const T* a, const void* panels, T* c);
+void gemm_packed(const GemmShape& shape,
+                 const T* a,
+                 const void* panels,
+                 T* c,
+                 const FinishBlock* finish = nullptr);
 
 }  // namespace ridge::cpu
