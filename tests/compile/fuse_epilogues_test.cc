@@ -1,4 +1,4 @@
-// Convolutions with the loops behind them, as one node: which join, and that they keep their bits.
+// Products with the loops behind them, as one node: which join, and that they keep their bits.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,6 +10,7 @@
 #include "ridge/graph/ops/conv.h"
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/fused_conv.h"
+#include "ridge/graph/ops/matmul.h"
 #include "ridge/graph/ops/reduce.h"
 #include "ridge/graph/ops/source.h"
 #include "ridge/graph/text.h"
@@ -60,6 +61,18 @@ Case random_case(uint64_t seed) {
   return {x, {random.chance(0.5) ? 1 : 3, 3, in / 4, 32}, {.padding = {0, 1, 0, 1}}, 4};
 }
 
+// A matrix product: of a batch, of a transposed factor, with few rows or columns.
+Value matrix_product(CaseBuilder& b, Random& random) {
+  const int64_t sizes[] = {1, 3, 17, 64, 200};
+  const auto size = [&] { return sizes[random.integer(0, 4)]; };
+  const int64_t m = size(), k = 2 * size(), n = 1 + size();
+  const bool transposed = random.chance(0.5);
+  const bool is_batch = random.chance(0.3);
+  Shape a{m, k}, w = transposed ? Shape{n, k} : Shape{k, n};
+  if (is_batch) a.insert(a.begin(), 3), w.insert(w.begin(), 3);
+  return matmul(b.input(a), b.input(w), false, transposed);
+}
+
 Value convolution(CaseBuilder& b, const Case& c) {
   return conv2d(b.input(c.x), b.input(c.w), c.window, c.groups);
 }
@@ -70,16 +83,18 @@ void finish_with_loop(CaseBuilder& b, Value y) {
   b.finish({relu(sum), sum});
 }
 
-TEST(FuseConvs, TheBitsAreThoseOfBoth) {
+TEST(FuseEpilogues, TheBitsAreThoseOfBoth) {
   const int threads = num_threads();
   const auto cpu = make_cpu_backend();
   for (int i = 0; i < cases(60); ++i) {
     const auto seed = static_cast<uint64_t>(i);
-    CaseBuilder b(DType::kF32, seed);
-    finish_with_loop(b, convolution(b, random_case(seed)));
-    const Graph joined = compiled(b.graph()), apart = compiled(b.graph(), {"fuse_convs"});
-    ASSERT_EQ(count_ops(joined, "fused_conv2d"), 1) << print(joined);
-    ASSERT_EQ(count_ops(apart, "conv2d"), 1) << print(apart);
+    CaseBuilder b(i % 5 == 4 ? DType::kF64 : DType::kF32, seed);
+    const bool is_matrix = i % 3 == 0;
+    finish_with_loop(b,
+                     is_matrix ? matrix_product(b, b.random()) : convolution(b, random_case(seed)));
+    const Graph joined = compiled(b.graph()), apart = compiled(b.graph(), {"fuse_epilogues"});
+    ASSERT_EQ(count_ops(joined, is_matrix ? "fused_matmul" : "fused_conv2d"), 1) << print(joined);
+    ASSERT_EQ(count_ops(apart, is_matrix ? "matmul" : "conv2d"), 1) << print(apart);
     const NamedTensors wanted = evaluate(apart, *cpu, b.tensors());
     for (const int count : {1, 2, 7}) {
       set_num_threads(count);
@@ -98,14 +113,14 @@ Graph graph_of(const std::function<void(CaseBuilder&, Value y)>& finish) {
   return compiled(b.graph());
 }
 
-TEST(FuseConvs, ABiasAloneJoins) {
+TEST(FuseEpilogues, ABiasAloneJoins) {
   const Graph graph =
       graph_of([](CaseBuilder& b, Value y) { b.finish({y + b.input({y.dim(-1)})}); });
   EXPECT_EQ(count_ops(graph, "fused_conv2d"), 1) << print(graph);
   EXPECT_EQ(count_ops(graph, "fused") + count_ops(graph, "conv2d"), 0) << print(graph);
 }
 
-TEST(FuseConvs, ASumOfBranchesJoinsTheLaterOne) {
+TEST(FuseEpilogues, ASumOfBranchesJoinsTheLaterOne) {
   const Graph graph = graph_of([](CaseBuilder& b, Value y) {
     const Value z = conv2d(relu(y + b.input({16})), b.input({1, 1, 16, 16}));
     const Value shortcut = conv2d(b.input({1, 6, 6, 8}), b.input({1, 1, 8, 16}));
@@ -116,7 +131,17 @@ TEST(FuseConvs, ASumOfBranchesJoinsTheLaterOne) {
   EXPECT_EQ(count_ops(graph, "fused"), 0) << print(graph);
 }
 
-TEST(FuseConvs, OthersStayApart) {
+// What rounds its factors has kernels of its own.
+TEST(FuseEpilogues, RoundedProductsStayApart) {
+  CaseBuilder b(DType::kF32, 1);
+  MatMul op;
+  op.round_to = DType::kBF16;
+  const Value y = add_node(std::move(op), {b.input({9, 8}), b.input({8, 7})});
+  b.finish({relu(y + b.input({7}))});
+  EXPECT_EQ(count_ops(compiled(b.graph()), "matmul"), 1) << print(compiled(b.graph()));
+}
+
+TEST(FuseEpilogues, OthersStayApart) {
   const std::function<void(CaseBuilder&, Value)> others[] = {
       // Somebody else reads the convolution: the caller, or another loop.
       [](CaseBuilder& b, Value y) { b.finish({relu(y + b.input({16})), y}); },

@@ -1,15 +1,18 @@
-// Makes one node of a convolution and the loop that alone reads it, where the backend has a kernel
-// for both: the loop runs over each part of the result while the caches hold it.
+// Makes one node of a product (a convolution, or a matrix product that keeps its dtype) and the
+// loop that alone reads it, where the backend has a kernel for both: the loop runs over each part
+// of the result while the caches hold it.
 //
 //   y = conv2d(x, w)
 //   z = fused(y, bias)   relu(y + bias)     ->     z = fused_conv2d(x, w, bias)   relu(... + bias)
 //
-// A loop of two convolutions, such as the sum of two branches, joins the later one.
+// A loop of two products, such as the sum of two branches, joins the later one. Matrix products of
+// a device belong to fuse_products.
 #include <map>
 #include <optional>
 
 #include "ridge/compile/pass.h"
 #include "ridge/graph/ops/fused_conv.h"
+#include "ridge/graph/ops/fused_matmul.h"
 #include "ridge/graph/ops/source.h"
 #include "ridge/graph/rewrite.h"
 #include "ridge/graph/text.h"
@@ -45,8 +48,15 @@ std::string body_text(const Graph& from, size_t first) {
   return print(body);
 }
 
-// The loop with the convolution before it, its input `number`; nothing where it reduces anything,
-// or its first result could not lie where the convolution's does.
+bool is_product(const Node& node, const Backend& backend) {
+  if (node.is<Conv2d>()) return true;
+  if (!node.is<MatMul>() || !backend.is_host()) return false;
+  const auto& op = node.op_as<MatMul>();
+  return op.round_to == DType::kF32 && !op.tf32 && !op.f32_result;
+}
+
+// The loop with the product before it, its input `number`; nothing where it reduces anything, or
+// its first result could not lie where the product does.
 std::optional<Joint> join(const Node& product, const Node& loop, size_t number) {
   const auto& op = loop.op_as<Fused>();
   const TensorType& made = product.outputs[0];
@@ -65,13 +75,12 @@ Node& add_joint(Graph& graph,
                 const Joint& joint,
                 const std::vector<Value>& factors,
                 const std::vector<Value>& others) {
-  return fused_conv2d(graph,
-                      joint.product->op_as<Conv2d>(),
-                      joint.made,
-                      factors[0],
-                      factors[1],
-                      others,
-                      joint.product->site);
+  const Node& product = *joint.product;
+  const auto add = [&](const auto& make, const auto& op) -> Node& {
+    return make(graph, op, joint.made, factors[0], factors[1], others, product.site);
+  };
+  return product.is<Conv2d>() ? add(fused_conv2d, product.op_as<Conv2d>())
+                              : add(fused_matmul, product.op_as<MatMul>());
 }
 
 bool is_run_as_one(const Joint& joint, Backend& backend) {
@@ -97,14 +106,14 @@ std::vector<int> count_readers(const Graph& graph) {
   return readers;
 }
 
-// The last convolution that the loop alone reads and joins.
+// The last product that the loop alone reads and joins.
 std::optional<Joint> find_joint(const Node& loop,
                                 const std::vector<int>& readers,
                                 Backend& backend) {
   std::optional<Joint> found;
   for (size_t i = 0; i < loop.inputs.size(); ++i) {
     const Node& product = *loop.inputs[i].node;
-    if (!product.is<Conv2d>() || readers[static_cast<size_t>(product.id)] != 1 ||
+    if (!is_product(product, backend) || readers[static_cast<size_t>(product.id)] != 1 ||
         (found && found->product->id > product.id))
       continue;
     auto joint = join(product, loop, i);
@@ -115,10 +124,10 @@ std::optional<Joint> find_joint(const Node& loop,
 
 }  // namespace
 
-bool fuse_convs(Graph& graph, PassContext& context) {
+bool fuse_epilogues(Graph& graph, PassContext& context) {
   const std::vector<int> readers = count_readers(graph);
   std::map<const Node*, Joint> joints;       // by loop
-  std::map<const Node*, const Node*> loops;  // by convolution
+  std::map<const Node*, const Node*> loops;  // by product
   for (const auto& node : graph.nodes()) {
     if (!node->is<Fused>()) continue;
     if (auto joint = find_joint(*node, readers, context.backend)) {
