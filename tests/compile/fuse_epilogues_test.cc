@@ -141,6 +141,15 @@ TEST(FuseEpilogues, RoundedProductsStayApart) {
   EXPECT_EQ(count_ops(compiled(b.graph()), "matmul"), 1) << print(compiled(b.graph()));
 }
 
+TEST(FuseEpilogues, StepsOfATrainingStayApart) {
+  CaseBuilder b(DType::kF32, 1);
+  const Value w = b.input({8, 7});
+  const Value y = relu(matmul(b.input({9, 8}), w) + b.input({7}));
+  b.graph().add_output("loss", reduce_sum(y));
+  b.graph().add_output("new", w * 0.5, "x0");
+  EXPECT_EQ(count_ops(compiled(b.graph()), "matmul"), 1) << print(compiled(b.graph()));
+}
+
 TEST(FuseEpilogues, OthersStayApart) {
   const std::function<void(CaseBuilder&, Value)> others[] = {
       // Somebody else reads the convolution: the caller, or another loop.

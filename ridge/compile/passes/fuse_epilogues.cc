@@ -6,7 +6,9 @@
 //   z = fused(y, bias)   relu(y + bias)     ->     z = fused_conv2d(x, w, bias)   relu(... + bias)
 //
 // A loop of two products, such as the sum of two branches, joins the later one. Matrix products of
-// a device belong to fuse_products.
+// a device belong to fuse_products. A graph that updates its state, as a training step does, stays
+// as it is: where memory is short, backward makes the loop's results again from the product alone.
+#include <algorithm>
 #include <map>
 #include <optional>
 
@@ -125,6 +127,11 @@ std::optional<Joint> find_joint(const Node& loop,
 }  // namespace
 
 bool fuse_epilogues(Graph& graph, PassContext& context) {
+  const auto& outputs = graph.outputs();
+  if (std::any_of(outputs.begin(), outputs.end(), [](const Output& output) {
+        return !output.updates.empty();
+      }))
+    return false;
   const std::vector<int> readers = count_readers(graph);
   std::map<const Node*, Joint> joints;       // by loop
   std::map<const Node*, const Node*> loops;  // by product
