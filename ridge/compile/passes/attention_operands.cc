@@ -38,12 +38,12 @@ struct Third {
 std::optional<Third> third_of(Value value) {
   const Node& cut = behind_reshapes(*value.node);
   if (!cut.is<Slice>()) return std::nullopt;
-  const auto& slice = cut.op_as<Slice>();
   const Value all = cut.inputs[0];
   const Node& moved = behind_reshapes(*all.node);
   const bool fits = moved.is<Transpose>() && all.dim(0) == 3 && cut.outputs[0].shape[0] == 1 &&
                     cut.outputs[0].elements() * 3 == all.type().elements();
-  return fits ? std::optional<Third>({&moved, slice.start[0]}) : std::nullopt;
+  if (!fits) return std::nullopt;
+  return Third{&moved, cut.op_as<Slice>().start[0]};
 }
 
 // What q, k and v are the three parts of; null where they are not.
