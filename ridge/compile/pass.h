@@ -67,6 +67,7 @@ bool fuse_conv_norms(Graph& graph, PassContext& context);
 bool rematerialize_casts(Graph& graph, PassContext& context);
 bool fuse_loops(Graph& graph, PassContext& context);
 bool fuse_products(Graph& graph, PassContext& context);
+bool fuse_epilogues(Graph& graph, PassContext& context);
 bool join_loops(Graph& graph, PassContext& context);
 bool merge_common(Graph& graph, PassContext& context);
 bool remove_dead(Graph& graph, PassContext& context);

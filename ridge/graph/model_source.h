@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "ridge/base/semantic_class.h"
 #include "ridge/graph/data_spec.h"
 #include "ridge/graph/program_graphs.h"
 
@@ -24,6 +25,9 @@ class ModelSource {
   virtual std::vector<DataSpec> outputs() const = 0;
   /// The buffers that the graphs of all bindings share, and how they start.
   virtual std::vector<StateEntry> state() const = 0;
+
+  /// How far the passes of its programs may move its numbers.
+  virtual SemanticClass highest_rewrite() const { return SemanticClass::kBitIdentical; }
 
   /// The dimensions that a binding must give, such as {"B", "T"}: those that inputs name, in order.
   std::vector<std::string> dims() const;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "ridge/graph/ops/fused_conv.h"
 #include "ridge/graph/ops/fused_matmul.h"
 
 namespace ridge {
@@ -32,9 +33,12 @@ std::string loop_text(const Fused& op) {
 
 std::string fields_without_sites(const Node& node) {
   if (node.is<Fused>()) return loop_text(node.op_as<Fused>());
-  if (!node.is<FusedMatMul>()) return fields_text(*node.op);
-  const auto& op = node.op_as<FusedMatMul>();
-  return fmt::format("{}; {}", fields_text(op.product), loop_text(op.loop));
+  const auto of_both = [](const auto& op) {
+    return fmt::format("{}; {}", fields_text(op.product), loop_text(op.loop));
+  };
+  if (node.is<FusedMatMul>()) return of_both(node.op_as<FusedMatMul>());
+  if (node.is<FusedConv2d>()) return of_both(node.op_as<FusedConv2d>());
+  return fields_text(*node.op);
 }
 
 }  // namespace

@@ -72,7 +72,7 @@ std::unique_ptr<Program> ProgramCache::take(const std::shared_ptr<Bound>& bound)
 }
 
 std::unique_ptr<Program> ProgramCache::make(Bound& bound) const {
-  const ProgramOptions options = inference_options();
+  const ProgramOptions options = inference_options(source_);
   if (bound.compiled == nullptr)
     bound.compiled = std::make_shared<const CompiledProgram>(
         compile_program(source_.bind(bound.binding), state_.backend(), options));

@@ -35,6 +35,12 @@ ProgramOptions inference_options() {
   return options;
 }
 
+ProgramOptions inference_options(const ModelSource& source) {
+  ProgramOptions options = inference_options();
+  options.passes.highest = source.highest_rewrite();
+  return options;
+}
+
 OpenWeights open_weights(const TrainConfig& config,
                          const std::string& weights,
                          TrainObserver& observer) {

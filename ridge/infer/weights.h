@@ -9,6 +9,7 @@
 
 #include "ridge/config/config.h"
 #include "ridge/data/description.h"
+#include "ridge/graph/model_source.h"
 #include "ridge/io/safetensors.h"
 #include "ridge/run/observer.h"
 #include "ridge/run/program.h"
@@ -17,6 +18,8 @@ namespace ridge {
 
 /// The options of a program that only reads its weights: kernels may have them packed.
 ProgramOptions inference_options();
+/// The same for the programs of a model.
+ProgramOptions inference_options(const ModelSource& source);
 
 /// The weights of a trained model in a file whose checksums, if it has some, were verified, and the
 /// data that it was trained on.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ridge/graph/ops/fused_conv.h"
 #include "ridge/graph/ops/fused_matmul.h"
 #include "ridge/graph/ops/source.h"
 #include "ridge/run/evaluate.h"
@@ -71,6 +72,7 @@ std::string describe_bad_body(const Fused& op, const NamedTensors& inputs, Backe
 // The loop that a node is, or ends with; null for others.
 const Fused* loop_of(const Node& node) {
   if (node.is<FusedMatMul>()) return &node.op_as<FusedMatMul>().loop;
+  if (node.is<FusedConv2d>()) return &node.op_as<FusedConv2d>().loop;
   return node.is<Fused>() ? &node.op_as<Fused>() : nullptr;
 }
 
@@ -81,7 +83,9 @@ NamedTensors inputs_of_loop(const Node& node, const NamedTensors& inputs, Backen
   Graph graph("product");
   std::vector<Value> factors;
   for (size_t i = 0; i < 2; ++i) factors.push_back(input(graph, name(i), node.inputs[i].type()));
-  graph.add_output("0", add_node(node.op_as<FusedMatMul>().product, factors));
+  graph.add_output("0",
+                   node.is<FusedConv2d>() ? add_node(node.op_as<FusedConv2d>().product, factors)
+                                          : add_node(node.op_as<FusedMatMul>().product, factors));
   NamedTensors all = evaluate(graph, backend, {{"0", inputs.at("0")}, {"1", inputs.at("1")}});
   for (size_t i = 2; i < node.inputs.size(); ++i) all.emplace(name(i - 1), inputs.at(name(i)));
   return all;

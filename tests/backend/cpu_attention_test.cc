@@ -18,6 +18,7 @@ struct Case {
   bool causal = false;
   double scale = 0.0;  // 0: the usual one
   Shape mask = {};     // empty: none
+  bool is_bias = false;
 
   double real_scale() const { return scale != 0.0 ? scale : 1.0 / std::sqrt(double(depth)); }
 };
@@ -28,7 +29,10 @@ void build(const Case& c, CaseBuilder& b, double range = 2.0) {
   const Value k = b.input({c.batch, c.heads, c.keys, c.depth}, -range, range);
   const Value v = b.input({c.batch, c.heads, c.keys, c.width});
   AttentionOptions options{.causal = c.causal, .scale = c.scale};
-  if (!c.mask.empty()) options.mask = b.input(DType::kBool, c.mask, 0, 1);
+  if (c.is_bias)
+    options.mask = b.input(c.mask);
+  else if (!c.mask.empty())
+    options.mask = b.input(DType::kBool, c.mask, 0, 1);
   const Value y = attention(q, k, v, options);
   b.finish({y, {y.node, 1}});
 }
@@ -39,13 +43,17 @@ std::vector<double> numbers(const Tensor& tensor) {
   return numbers;
 }
 
-bool is_allowed(const Case& c, const NamedTensors& tensors, int64_t head, int64_t t, int64_t s) {
-  if (c.causal && s > t) return false;
-  if (c.mask.empty()) return true;
+// The element of the mask, or of the bias.
+double mask_at(const Case& c, const NamedTensors& tensors, int64_t head, int64_t t, int64_t s) {
   const int64_t place[] = {head / c.heads, head % c.heads, t};
   int64_t row = 0;
   for (size_t i = 0; i < 3; ++i) row = row * c.mask[i] + (c.mask[i] == 1 ? 0 : place[i]);
-  return tensors.at("x3").at(row * c.keys + s) != 0.0;
+  return tensors.at("x3").at(row * c.keys + s);
+}
+
+bool is_allowed(const Case& c, const NamedTensors& tensors, int64_t head, int64_t t, int64_t s) {
+  if (c.causal && s > t) return false;
+  return c.mask.empty() || c.is_bias || mask_at(c, tensors, head, t, s) != 0.0;
 }
 
 struct Defined {
@@ -68,7 +76,8 @@ Defined define(const Case& c, const NamedTensors& tensors) {
           const double* query = &q[size_t((head * c.queries + t) * c.depth)];
           const double* key = &k[size_t((head * c.keys + s) * c.depth)];
           const double score =
-              c.real_scale() * std::inner_product(query, query + c.depth, key, 0.0);
+              c.real_scale() * std::inner_product(query, query + c.depth, key, 0.0) +
+              (c.is_bias ? mask_at(c, tensors, head, t, s) : 0.0);
           if (round == 0)
             max = std::max(max, score);
           else
@@ -105,7 +114,7 @@ std::string far_from_definition(const Case& c, CaseBuilder& b, double tolerance_
 }
 
 std::string describe(const Case& c, DType dtype) {
-  return fmt::format("{} B {} H {} T {} S {} D {} E {} causal {} mask {}",
+  return fmt::format("{} B {} H {} T {} S {} D {} E {} causal {} mask {} bias {}",
                      name_of(dtype),
                      c.batch,
                      c.heads,
@@ -114,7 +123,8 @@ std::string describe(const Case& c, DType dtype) {
                      c.depth,
                      c.width,
                      c.causal,
-                     to_string(c.mask));
+                     to_string(c.mask),
+                     c.is_bias);
 }
 
 Case random_case(uint64_t seed) {
@@ -132,6 +142,7 @@ Case random_case(uint64_t seed) {
       if (random.chance(0.5)) c.mask[i] = 1;
   }
   if (random.chance(0.3)) c.scale = random.uniform(-1.0, 1.0);
+  c.is_bias = !c.mask.empty() && random.chance(0.5);
   return c;
 }
 
@@ -153,7 +164,9 @@ TEST(CpuAttention, ManyBlocks) {
                         {1, 2, 300, 200, 64, 48, true},
                         {2, 1, 129, 257, 300, 70, false},
                         {1, 3, 65, 385, 33, 17, false, 0.0, {1, 1, 65, 385}},
-                        {1, 20, 70, 150, 16, 16, true, 0.0, {1, 20, 1, 150}}};
+                        {1, 20, 70, 150, 16, 16, true, 0.0, {1, 20, 1, 150}},
+                        {2, 3, 65, 385, 33, 17, false, 0.0, {1, 3, 65, 385}, true},
+                        {2, 3, 70, 385, 33, 17, false, 0.0, {2, 1, 1, 385}, true}};
   for (DType dtype : kFloatDTypes)
     for (const Case& c : cases) {
       CaseBuilder b(dtype, 9);
@@ -218,6 +231,25 @@ TEST(CpuAttention, SpecialScores) {
       EXPECT_EQ(results.at("y0").at(e), values.at(139 * 3 + e)) << name_of(dtype);
       EXPECT_TRUE(std::isnan(results.at("y1").at(e))) << name_of(dtype);
       EXPECT_TRUE(std::isnan(results.at("y2").at(e))) << name_of(dtype);
+    }
+  }
+}
+
+// A bias of -infinity leaves a key no weight; where all of a query are such, nothing has one.
+TEST(CpuAttention, InfiniteBias) {
+  for (DType dtype : kFloatDTypes) {
+    const int64_t keys = 140;
+    CaseBuilder b(dtype, 14);
+    const Value q = b.input({1, 1, 2, 4}), k = b.input({1, 1, keys, 4}),
+                v = b.input({1, 1, keys, 3});
+    std::vector<double> bias(2 * keys, -INFINITY);
+    bias[139] = 1.0;
+    b.finish({attention(q, k, v, {.mask = b.given({dtype, {1, 1, 2, keys}}, bias)})});
+    const NamedTensors results = run_every_way(b);
+    const Tensor& values = b.tensors().at("x2");
+    for (int64_t e = 0; e < 3; ++e) {
+      EXPECT_EQ(results.at("y0").at(e), values.at(139 * 3 + e)) << name_of(dtype);
+      EXPECT_TRUE(std::isnan(results.at("y0").at(3 + e))) << name_of(dtype);
     }
   }
 }

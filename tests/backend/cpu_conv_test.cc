@@ -197,6 +197,17 @@ TEST(CpuConv, WinogradGeometries) {
   }
 }
 
+// Kernels of each width that takes several pixels at once, and of one more.
+TEST(CpuConv, DepthwiseWidths) {
+  for (int64_t width = 1; width <= 8; ++width)
+    for (const int64_t stride : {1, 2}) {
+      const int64_t around = width / 2;
+      const Case c{
+          {1, 9, 21, 37}, {3, width, 1, 37}, {{1, stride}, {1, around, 1, around}, {1, 1}}, 37};
+      check_case(c, kFloatDTypes[static_cast<size_t>(width) % 4], static_cast<uint64_t>(width));
+    }
+}
+
 TEST(CpuConv, ChoicesWithEqualBitsAgree) {
   const auto backend = make_cpu_backend();
   int pairs = 0;

@@ -68,19 +68,116 @@ TEST(RecognizeAttention, ScalesAreReadWhereverTheyStand) {
 }
 
 // Heads between tokens and channels, as the graphs of transformers have them.
-TEST(RecognizeAttention, TransposesOfHeadsStayAround) {
+TEST(RecognizeAttention, OperandsByTokenAreReadAsTheyLie) {
+  for (const bool swaps_keys : {false, true}) {
+    const Graph graph = run_pass(
+        recognize_attention,
+        [&](Graph& made) {
+          const auto heads = [&](const char* name, std::vector<int64_t> perm) {
+            return transpose(reshape(data(made, name, {2, 5, 12}), {2, 5, 3, 4}), std::move(perm));
+          };
+          const Value q = heads("q", {0, 2, 1, 3});
+          const Value k =
+              swaps_keys ? transpose_last(heads("k", {0, 2, 1, 3})) : heads("k", {0, 2, 3, 1});
+          const Value y = matmul(softmax(matmul(q, k) / 2.0), heads("v", {0, 2, 1, 3}));
+          made.add_output("y", reshape(transpose(y, {0, 2, 1, 3}), {2, 5, 12}));
+        },
+        1e-5);
+    ASSERT_EQ(count_of(graph, "attention"), 1) << print(graph);
+    EXPECT_TRUE(attention_of(graph)->by_token);
+    EXPECT_EQ(count_of(graph, "transpose"), 2) << print(graph);  // both of the result
+  }
+}
+
+// PyTorch has tokens before samples: of one sample that is the same.
+TEST(RecognizeAttention, TokensBeforeTheOnlySampleAreReadAsTheyLie) {
+  for (const int64_t samples : {1, 2}) {
+    const Graph graph = run_pass(
+        recognize_attention,
+        [&](Graph& made) {
+          const auto heads = [&](const char* name) {
+            const Value flat = transpose(data(made, name, {5, samples * 3, 4}), {1, 0, 2});
+            return reshape(flat, {samples, 3, 5, 4});
+          };
+          const Value s = matmul(heads("q"), transpose_last(heads("k"))) / 2.0;
+          made.add_output("y", matmul(softmax(s), heads("v")));
+        },
+        1e-5);
+    ASSERT_EQ(count_of(graph, "attention"), 1) << print(graph);
+    EXPECT_EQ(attention_of(graph)->by_token, samples == 1);
+  }
+}
+
+// One projection for queries, keys and values.
+TEST(RecognizeAttention, PackedOperandsAreReadAsTheyLie) {
+  const auto third = [](Value all, int64_t i, Shape shape) {
+    return reshape(slice(all, 0, i, i + 1), std::move(shape));
+  };
+  // As (B, T, 3, H, D), with queries that are scaled.
+  const Graph windows = run_pass(
+      recognize_attention,
+      [&](Graph& made) {
+        const Value all =
+            transpose(reshape(data(made, "x", {2, 5, 36}), {2, 5, 3, 3, 4}), {2, 0, 3, 1, 4});
+        const Shape heads{2, 3, 5, 4};
+        const Value s = matmul(third(all, 0, heads) * 0.5, transpose_last(third(all, 1, heads)));
+        made.add_output("y", matmul(softmax(s), third(all, 2, heads)));
+      },
+      1e-5);
+  // As PyTorch has it: (T, B, 3 H D), whose thirds come first.
+  for (const int64_t samples : {1, 2}) {
+    const Graph graph = run_pass(
+        recognize_attention,
+        [&](Graph& made) {
+          const Value x = reshape(data(made, "x", {5, samples, 36}), {1, 5, samples, 3, 12});
+          const Value all = reshape(transpose(x, {3, 1, 2, 0, 4}), {3, 5, samples, 12});
+          const auto heads = [&](int64_t i) {
+            const Value flat = transpose(third(all, i, {5, samples * 3, 4}), {1, 0, 2});
+            return reshape(flat, {samples, 3, 5, 4});
+          };
+          const Value s = matmul(heads(0), transpose_last(heads(1))) / 2.0;
+          made.add_output("y", matmul(softmax(s), heads(2)));
+        },
+        1e-5);
+    ASSERT_EQ(count_of(graph, "attention"), 1) << print(graph);
+    EXPECT_EQ(attention_of(graph)->is_packed(), samples == 1) << print(graph);
+  }
+  ASSERT_EQ(count_of(windows, "attention"), 1) << print(windows);
+  EXPECT_TRUE(attention_of(windows)->is_packed()) << print(windows);
+  EXPECT_EQ(count_of(windows, "slice"), 0) << print(windows);
+}
+
+// The thirds in another order are no packed operand.
+TEST(RecognizeAttention, OtherThirdsAreNotPacked) {
   const Graph graph = run_pass(
       recognize_attention,
       [](Graph& made) {
-        const auto heads = [&](const char* name, std::vector<int64_t> perm) {
-          return transpose(reshape(data(made, name, {2, 5, 12}), {2, 5, 3, 4}), std::move(perm));
+        const Value all =
+            transpose(reshape(data(made, "x", {2, 5, 36}), {2, 5, 3, 3, 4}), {2, 0, 3, 1, 4});
+        const auto third = [&](int64_t i) {
+          return reshape(slice(all, 0, i, i + 1), {2, 3, 5, 4});
         };
-        const Value q = heads("q", {0, 2, 1, 3}), k = heads("k", {0, 2, 3, 1});
-        const Value y = matmul(softmax(matmul(q, k) / 2.0), heads("v", {0, 2, 1, 3}));
-        made.add_output("y", reshape(transpose(y, {0, 2, 1, 3}), {2, 5, 12}));
+        const Value s = matmul(third(1), third(0), false, true);
+        made.add_output("y", matmul(softmax(s), third(2)));
       },
       1e-5);
-  EXPECT_EQ(count_of(graph, "attention"), 1) << print(graph);
+  ASSERT_EQ(count_of(graph, "attention"), 1) << print(graph);
+  EXPECT_FALSE(attention_of(graph)->is_packed()) << print(graph);
+}
+
+// Operands of which one is made otherwise stay as they are.
+TEST(RecognizeAttention, OtherOperandsKeepTheirTransposes) {
+  const Graph graph = run_pass(
+      recognize_attention,
+      [](Graph& made) {
+        const Value q = transpose(data(made, "q", {2, 5, 3, 4}), {0, 2, 1, 3});
+        const Value s = matmul(q, data(made, "k", {2, 3, 7, 4}), false, true);
+        made.add_output("y", matmul(softmax(s), data(made, "v", {2, 3, 7, 4})));
+      },
+      1e-5);
+  ASSERT_EQ(count_of(graph, "attention"), 1) << print(graph);
+  EXPECT_FALSE(attention_of(graph)->by_token);
+  EXPECT_EQ(count_of(graph, "transpose"), 1) << print(graph);
 }
 
 TEST(RecognizeAttention, TakesMasks) {
@@ -141,6 +238,17 @@ TEST(RecognizeAttention, CausalMasksAreAField) {
       }
 }
 
+TEST(RecognizeAttention, ACausalMaskIsTakenOutOfAConjunction) {
+  const Graph graph = recognized({2, 3}, 5, [](const Operands& o) {
+    const Value s = scores_of(o);
+    const Value keys = data(o.q.graph(), "m", {2, 1, 1, 5}, DType::kBool);
+    return matmul(softmax(where(logical_and(causal_mask(o), keys), s, number(s, -kInfinity))), o.v);
+  });
+  ASSERT_EQ(count_of(graph, "attention"), 1) << print(graph);
+  EXPECT_TRUE(attention_of(graph)->causal);
+  EXPECT_EQ(count_of(graph, "iota"), 0) << print(graph);
+}
+
 TEST(RecognizeAttention, SeveralMasksAllowWhatAllAllow) {
   const Graph graph = recognized({2, 3}, 5, [](const Operands& o) {
     Graph& graph = o.q.graph();
@@ -165,6 +273,72 @@ TEST(RecognizeAttention, TakesZerosInPlaceOfNan) {
   });
   EXPECT_EQ(count_of(graph, "attention"), 1) << print(graph);
   EXPECT_EQ(count_of(graph, "ne"), 0) << print(graph);
+}
+
+Value keys_of(const Operands& o, const char* name) {
+  return data(o.q.graph(), name, {5, 7}, DType::kBool);
+}
+
+TEST(RecognizeAttention, WhatIsAddedIsABias) {
+  const Formula formulas[] = {
+      // Positions: of heads, of all that are equal, of each score, subtracted.
+      [](const Operands& o) { return scores_of(o) / 2.0 + data(o.q.graph(), "b", {3, 5, 7}); },
+      [](const Operands& o) { return data(o.q.graph(), "b", {7}) + scores_of(o); },
+      [](const Operands& o) { return data(o.q.graph(), "b", {2, 3, 5, 7}) + scores_of(o) * 2.0; },
+      [](const Operands& o) { return scores_of(o) - data(o.q.graph(), "b", {5, 1}); },
+      // Several, one of which is a product too.
+      [](const Operands& o) {
+        const Value positions = matmul(o.q, data(o.q.graph(), "r", {7, 4}), false, true);
+        return scores_of(o) + positions + data(o.q.graph(), "b", {2, 1, 1, 7});
+      },
+      // Masks of integers, as transformers has them.
+      [](const Operands& o) {
+        const Value mask = data(o.q.graph(), "m", {2, 7}, DType::kBool);
+        const Value ones = reshape(cast(mask, DType::kF32), {2, 1, 1, 7});
+        return scores_of(o) / 2.0 + (1.0 - ones) * -3.4028234663852886e38;
+      },
+      [](const Operands& o) {
+        const Value s = scores_of(o);
+        return where(keys_of(o, "m"), s, number(s, -3.4e38));
+      },
+      [](const Operands& o) {
+        const Value s = scores_of(o);
+        return where(logical_not(keys_of(o, "m")), number(s, -3.4e38), s * 0.5);
+      },
+      // Beside a mask.
+      [](const Operands& o) {
+        const Value s = scores_of(o) + data(o.q.graph(), "b", {3, 5, 7});
+        return where(keys_of(o, "m"), s, number(s, -kInfinity));
+      },
+      [](const Operands& o) {
+        const Value s = scores_of(o);
+        return s + where(keys_of(o, "m"), number(s, 1), number(s, -kInfinity));
+      },
+  };
+  for (const Formula& formula : formulas) {
+    const Graph graph =
+        recognized({2, 3}, 7, [&](const Operands& o) { return matmul(softmax(formula(o)), o.v); });
+    EXPECT_EQ(count_of(graph, "attention"), 1) << print(graph);
+    EXPECT_EQ(count_of(graph, "softmax"), 0) << print(graph);
+  }
+}
+
+TEST(RecognizeAttention, ABiasOfOneHead) {
+  const Graph graph = recognized({6}, 7, [](const Operands& o) {
+    return matmul(softmax(scores_of(o) + data(o.q.graph(), "b", {6, 1, 7})), o.v);
+  });
+  EXPECT_EQ(count_of(graph, "attention"), 1) << print(graph);
+}
+
+// Swin adds positions for each head, and a mask for each window where these are shifted.
+TEST(RecognizeAttention, WindowsHaveTheirBias) {
+  const Graph graph = recognized({4, 3}, 7, [](const Operands& o) {
+    const Value of_heads = scores_of(o) + data(o.q.graph(), "b", {1, 3, 5, 7});
+    const Value of_windows =
+        reshape(of_heads, {2, 2, 3, 5, 7}) + data(o.q.graph(), "w", {1, 2, 1, 5, 7});
+    return matmul(softmax(reshape(of_windows, {4, 3, 5, 7})), o.v);
+  });
+  EXPECT_EQ(count_of(graph, "attention"), 1) << print(graph);
 }
 
 // Two heads of keys for six of queries.
@@ -193,20 +367,29 @@ TEST(RecognizeAttention, GroupsReadTheirKeysOnce) {
 
 TEST(RecognizeAttention, OtherFormulasStay) {
   const Formula others[] = {
-      // A sum that is no mask; a finite number, for which softmax has weights.
+      // The scores are read twice; a number, for which softmax has weights, takes the place of one;
+      // a low one does so beside a bias, or beside another one.
       [](const Operands& o) {
         const Value s = scores_of(o);
         return matmul(softmax(s + slice(s, -2, 0, 1)), o.v);
       },
       [](const Operands& o) {
         const Value s = scores_of(o);
-        const Value keys = data(o.q.graph(), "m", {5, 7}, DType::kBool);
-        return matmul(softmax(where(keys, s, number(s, -3.4e38))), o.v);
+        return matmul(softmax(where(keys_of(o, "m"), s, number(s, -10000))), o.v);
       },
       [](const Operands& o) {
+        const Value s = scores_of(o) + data(o.q.graph(), "b", {3, 5, 7});
+        return matmul(softmax(where(keys_of(o, "m"), s, number(s, -3.4e38))), o.v);
+      },
+      [](const Operands& o) {
+        const Value s = scores_of(o), low = number(s, -3.4e38);
+        return matmul(softmax(where(keys_of(o, "m"), where(keys_of(o, "n"), s, low), low)), o.v);
+      },
+      // A NaN, which the bias of a query may give, becomes 0.
+      [](const Operands& o) {
         const Value s = scores_of(o);
-        const Value keys = data(o.q.graph(), "m", {5, 7}, DType::kBool);
-        return matmul(softmax(s + where(keys, number(s, 1), number(s, -kInfinity))), o.v);
+        const Value w = softmax(s + data(o.q.graph(), "b", {3, 5, 7}));
+        return matmul(where(ne(w, w), number(s, 0), w), o.v);
       },
       // Softmax over queries; a number for each query; a number is added.
       [](const Operands& o) { return matmul(softmax(scores_of(o), -2), o.v); },
@@ -236,7 +419,8 @@ TEST(RecognizeAttention, AlmostCausalMasksAreNot) {
       const Value s = scores_of(o);
       return matmul(softmax(where(mask(o), s, number(s, -3.4e38))), o.v);
     });
-    EXPECT_EQ(count_of(graph, "attention"), 0) << print(graph);
+    ASSERT_EQ(count_of(graph, "attention"), 1) << print(graph);
+    EXPECT_FALSE(attention_of(graph)->causal);
   }
 }
 

@@ -3,6 +3,7 @@
 #include "ridge/graph/ops/conv.h"
 #include "ridge/graph/ops/conv_norm.h"
 #include "ridge/graph/ops/elementwise.h"
+#include "ridge/graph/ops/fused_conv.h"
 #include "ridge/graph/ops/fused_matmul.h"
 #include "ridge/graph/ops/matmul.h"
 #include "ridge/graph/ops/reduce.h"
@@ -217,6 +218,42 @@ std::vector<OpSample> convolutions() {
 
 const OpSamples kConvolutions(convolutions());
 
+// (y + bias) * other, of a convolution's y.
+OpSample convolution_in_loop(const ConvolutionCase& c) {
+  return {
+      "fused_conv2d", c.label, [c](CaseBuilder& b) -> std::vector<Value> {
+        const Shape shape = output_shape(c);
+        const Value x = b.input(c.x), w = b.input(c.w);
+        const Value bias = b.input({shape[3]}), other = b.input(shape);
+        Graph body("fused"), alone("alone");
+        std::vector<Value> inputs, read;
+        for (const TensorType& type : {TensorType{b.dtype(), shape}, bias.type(), other.type()}) {
+          const std::string name = fmt::format("{}", inputs.size());
+          inputs.push_back(input(alone, name, type));
+          read.push_back(input(body, name, type));
+        }
+        body.add_output("0", (read[0] + broadcast(read[1], shape)) * read[2]);
+        const auto& loop = fused(alone, body, inputs, Site{"loop"}).op_as<Fused>();
+        Node& node = fused_conv2d(b.graph(),
+                                  of_case<Conv2d>(c, b),
+                                  loop,
+                                  x,
+                                  w,
+                                  {bias, other},
+                                  b.graph().next_site("convolution"));
+        return {{&node, 0}};
+      }};
+}
+
+std::vector<OpSample> convolutions_in_loops() {
+  std::vector<OpSample> samples;
+  for (const ConvolutionCase& c : convolution_cases())
+    if (!c.tf32) samples.push_back(convolution_in_loop(c));
+  return samples;
+}
+
+const OpSamples kConvolutionsInLoops(convolutions_in_loops());
+
 // Results of the norms lie well away from the kinks: their inputs are separated, scales small
 // against shifts.
 // mean, scale and shift of `channels`.
@@ -281,6 +318,8 @@ struct AttentionCase {
   bool causal = false;
   Shape mask = {};
   int64_t packed = 0;
+  bool is_bias = false;  // The mask is one.
+  bool by_token = false;
 };
 
 const AttentionCase kAttentionCases[] = {
@@ -292,11 +331,18 @@ const AttentionCase kAttentionCases[] = {
     {"beyond one tile", 70, 133},
     {"packed", 9, 9, true, {}, 3},
     {"packed and masked", 5, 5, false, {2, 3, 5, 5}, 3},
+    {"bias", 5, 7, false, {1, 3, 5, 7}, 0, true},
+    {"key bias and causal", 7, 7, true, {2, 1, 1, 7}, 0, true},
+    {"packed with a bias", 40, 40, false, {2, 1, 40, 40}, 3, true},
+    {"by token", 6, 9, false, {2, 3, 6, 9}, 0, false, true},
+    {"by token, causal", 40, 40, true, {}, 0, false, true},
 };
 
 // q, k and v, or qkv.
 std::vector<Value> attention_operands(const AttentionCase& c, CaseBuilder& b) {
   if (c.packed != 0) return {b.input({2, c.t, 3 * c.packed * 4})};
+  if (c.by_token)
+    return {b.input({2, c.t, 3, 4}), b.input({2, c.s, 3, 4}), b.input({2, c.s, 3, 5})};
   return {b.input({2, 3, c.t, 4}), b.input({2, 3, c.s, 4}), b.input({2, 3, c.s, 5})};
 }
 
@@ -306,8 +352,12 @@ OpSample attention_sample(const AttentionCase& c) {
             op.causal = c.causal;
             op.scale = 0.5;
             op.heads = c.packed;
+            op.by_token = c.by_token;
             std::vector<Value> inputs = attention_operands(c, b);
-            if (!c.mask.empty()) inputs.push_back(b.input(DType::kBool, c.mask, 0, 1));
+            if (c.is_bias)
+              inputs.push_back(b.input(c.mask));
+            else if (!c.mask.empty())
+              inputs.push_back(b.input(DType::kBool, c.mask, 0, 1));
             const Value y = add_node(std::move(op), std::move(inputs));
             return {y, {y.node, 1}};
           }};
@@ -320,8 +370,11 @@ OpSample attention_grad_sample(const AttentionCase& c) {
             op.causal = c.causal;
             op.scale = 0.5;
             op.heads = c.packed;
+            op.by_token = c.by_token;
             std::vector<Value> inputs = attention_operands(c, b);
-            const Shape y = c.packed != 0 ? Shape{2, c.t, c.packed * 4} : Shape{2, 3, c.t, 5};
+            const Shape y = c.packed != 0 ? Shape{2, c.t, c.packed * 4}
+                            : c.by_token  ? Shape{2, c.t, 3, 5}
+                                          : Shape{2, 3, c.t, 5};
             inputs.push_back(b.input(y));
             inputs.push_back(b.input(logsumexp_dtype(b.dtype()), {2, 3, c.t}, 1.0, 3.0));
             inputs.push_back(b.input(y));
@@ -337,7 +390,7 @@ std::vector<OpSample> attentions() {
   std::vector<OpSample> samples;
   for (const AttentionCase& c : kAttentionCases) {
     samples.push_back(attention_sample(c));
-    samples.push_back(attention_grad_sample(c));
+    if (!c.is_bias) samples.push_back(attention_grad_sample(c));
   }
   return samples;
 }

@@ -7,6 +7,7 @@
 
 #include "ridge/backend/cpu/cpu_backend.h"
 #include "ridge/base/cpu/parallel.h"
+#include "ridge/graph/ops/conv.h"
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/matmul.h"
 #include "ridge/graph/ops/source.h"
@@ -119,6 +120,44 @@ TEST(Packed, ProductsHaveTheBitsOfTheUnpacked) {
   EXPECT_GT(packed, all / 4);
   EXPECT_GT(rounded, 0);
   EXPECT_GT(in_f64, 0);
+}
+
+// Few tiles, whose weights are transformed beforehand.
+TEST(Packed, ConvolutionsHaveTheBitsOfTheUnpacked) {
+  const int threads = num_threads();
+  for (int i = 0; i < cases(12); ++i) {
+    const auto seed = static_cast<uint64_t>(i);
+    std::mt19937_64 random(seed);
+    const auto size = [&](uint64_t most) { return static_cast<int64_t>(random() % most) + 1; };
+    const int64_t in = 16 * size(5), out = 16 * size(5);
+    const TensorType x{DType::kF32, {size(2), 2 + size(20), 2 + size(20), in}};
+    const TensorType w{DType::kF32, {3, 3, in, out}};
+    const WindowFields window{.padding = {1, 1, 1, 1}};
+    const auto graphs = [&] {
+      ProgramGraphs made;
+      made.state = {{"w", w}};
+      Graph& use = made.entries.emplace_back("use");
+      use.add_output("y", conv2d(input(use, "x", x), input(use, "w", w), window, 1));
+      return made;
+    };
+    const auto cpu = make_cpu_backend();
+    State state(*cpu);
+    state.declare(graphs().state);
+    state.write("w", random_tensor(w, seed));
+    Program plain(graphs(), state, options_of({}, false));
+    Program packs(graphs(), state, options_of({}, true));
+    ASSERT_TRUE(is_packed(packs)) << print(packs.plan());
+    const Tensor data = random_tensor(x, seed + 1000);
+    set_num_threads(1);
+    const NamedTensors wanted = run(plain, data);
+    for (const int count : {1, 2, 7}) {
+      set_num_threads(count);
+      for (Program* program : {&plain, &packs})
+        EXPECT_EQ(bit_difference(run(*program, data), wanted), "")
+            << "seed " << seed << " by " << count << " threads";
+    }
+    set_num_threads(threads);
+  }
 }
 
 TEST(Packed, NothingIsReadThatWasPackedFromOldWeights) {

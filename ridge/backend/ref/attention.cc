@@ -10,28 +10,38 @@
 namespace ridge::ref {
 namespace {
 
-// Says which keys a query may attend to.
-class AllowedKeys {
+// Says which keys a query may attend to, and what is added to its scores.
+class Mask {
  public:
-  AllowedKeys(bool causal, const Call& call, size_t mask) : causal_(causal) {
+  Mask(bool causal, const Call& call, size_t mask) : causal_(causal) {
     if (call.inputs.size() <= mask) return;
     const Shape& shape = call.inputs[mask].shape;
-    mask_ = call.read<int64_t>(mask);
+    if (call.inputs[mask].dtype == DType::kBool)
+      mask_ = call.read<int64_t>(mask);
+    else
+      bias_ = call.read<double>(mask);
     strides_ = strides_of(shape);
     for (size_t axis = 0; axis < shape.size(); ++axis)
       if (shape[axis] == 1) strides_[axis] = 0;
   }
 
-  bool has(int64_t batch, int64_t head, int64_t query, int64_t key) const {
+  bool allows(int64_t batch, int64_t head, int64_t query, int64_t key) const {
     if (causal_ && key > query) return false;
-    if (mask_.empty()) return true;
-    return mask_[static_cast<size_t>(batch * strides_[0] + head * strides_[1] +
-                                     query * strides_[2] + key * strides_[3])] != 0;
+    return mask_.empty() || mask_[index(batch, head, query, key)] != 0;
+  }
+  double bias(int64_t batch, int64_t head, int64_t query, int64_t key) const {
+    return bias_.empty() ? 0.0 : bias_[index(batch, head, query, key)];
   }
 
  private:
+  size_t index(int64_t batch, int64_t head, int64_t query, int64_t key) const {
+    return static_cast<size_t>(batch * strides_[0] + head * strides_[1] + query * strides_[2] +
+                               key * strides_[3]);
+  }
+
   bool causal_;
   std::vector<int64_t> mask_, strides_;
+  std::vector<double> bias_;
 };
 
 // The rows of q, k, v or y, or of a gradient, by batch and head.
@@ -66,7 +76,7 @@ class Scores {
   Scores(const AttentionForm& form, const Call& call, size_t mask)
       : layout(attention_layout(form, call.inputs)),
         scale_(form.scale),
-        allowed_(form.causal, call, mask) {
+        mask_(form.causal, call, mask) {
     for (size_t i = 0; i < form.operands(); ++i) tensors_.push_back(call.read<double>(i));
     q = part(tensors_, 0, layout.q), k = part(tensors_, 1, layout.k);
     v = part(tensors_, 2, layout.v);
@@ -86,8 +96,10 @@ class Scores {
         for (int64_t t = 0; t < layout.queries; ++t) {
           scores.clear();
           for (int64_t s = 0; s < layout.keys; ++s)
-            if (allowed_.has(b, h, t, s))
-              scores.push_back({s, scale_ * dot(q.row(b, h, t), k.row(b, h, s), layout.depth)});
+            if (mask_.allows(b, h, t, s))
+              scores.push_back({s,
+                                scale_ * dot(q.row(b, h, t), k.row(b, h, s), layout.depth) +
+                                    mask_.bias(b, h, t, s)});
           body(b, h, t, scores);
         }
   }
@@ -102,7 +114,7 @@ class Scores {
 
  private:
   double scale_;
-  AllowedKeys allowed_;
+  Mask mask_;
   std::vector<std::vector<double>> tensors_;
 };
 

@@ -7,6 +7,7 @@
 #include "ridge/backend/ref/ref_kernels.h"
 #include "ridge/graph/ops/conv_norm.h"
 #include "ridge/graph/ops/fused.h"
+#include "ridge/graph/ops/fused_conv.h"
 #include "ridge/graph/ops/fused_each.h"
 #include "ridge/graph/ops/fused_matmul.h"
 
@@ -56,6 +57,7 @@ double measure_dot_product() {
 KernelTable with_fused(KernelTable table) {
   for (const std::string_view op : {Fused::kTraits.name,
                                     FusedEach::kTraits.name,
+                                    FusedConv2d::kTraits.name,
                                     FusedMatMul::kTraits.name,
                                     NormConv2d::kTraits.name,
                                     Conv2dNormGrad::kTraits.name})

@@ -5,18 +5,27 @@
 //
 // (B, H, T, D), or (B, T, D) as those of one head. Any of the numbers may be missing or a divisor,
 // and so may the mask, which may be a sum with where(m, 0, -inf) too. Several masks allow what all
-// of them allow. A mask that allows query t the keys 0..t is the op's `causal`.
+// of them allow. A mask that allows query t the keys 0..t is the op's `causal`. What else is added
+// to the scores is the op's bias: of positions, or (1 - m) * -1e9.
 //
 // Where masks allow a query no key, softmax gives NaN and the op zeros, as PyTorch does. A model
 // that replaces this NaN by 0 has the op's result in any case. Large finite numbers instead of -inf
-// give such a query the mean of all values: they count where the mask is causal, which allows each
-// query its own key. Any other sum is no mask.
+// give such a query the mean of all values: they are a mask where it is causal, which allows each
+// query its own key, and a bias elsewhere, where they are the only one.
+//
+// Windows: scores (B, H, T, S) may take a bias as (b, w, H, T, S), one for each of w windows.
+//
+// Heads that were moved between tokens and channels, or out of one projection for all three, are
+// read where they lay before.
 //
 // Heads in groups: keys and values that are repeated for R heads of queries are read as they were
 // before, by the R T queries of a group, unless a mask tells these apart.
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 
+#include "ridge/compile/passes/attention_operands.h"
 #include "ridge/compile/passes/pattern.h"
 #include "ridge/graph/ops/attention.h"
 #include "ridge/graph/ops/elementwise.h"
@@ -34,12 +43,22 @@ struct Mask {
   bool is_forbidding = false;
 };
 
+// Summands of the scores, before they are broadcast to `shape`.
+struct Bias {
+  Term term;
+  Shape shape;
+};
+
 struct Parts {
   Value q, k, v;
   bool is_transposed = false;  ///< k is (..., D, S).
   double scale = 1;
   bool is_causal = false;
   std::vector<Mask> masks = {};
+  std::vector<Bias> biases = {};
+  std::optional<Mask> low_mask = {};  ///< Its keys get `low_number` for a score.
+  double low_number = 0;
+  bool replaces_nan = false;
 };
 
 // ---- masks ----
@@ -86,10 +105,26 @@ bool is_low(double number, DType dtype) {
   return number <= kLow && dtype != DType::kF16;
 }
 
+// Leaves the rest of a mask that allows what a causal one and another one allow.
+bool take_causal(Mask& mask, const Shape& scores) {
+  const Node& node = *mask.keys.node;
+  if (mask.is_forbidding || !node.is<LogicalAnd>()) return false;
+  for (const size_t i : {size_t{0}, size_t{1}}) {
+    const Value rest = before_broadcast(node.inputs[1 - i]);
+    if (rest.rank() < 1 || rest.dim(-1) != scores.back() ||
+        !is_causal({before_broadcast(node.inputs[i])}, scores))
+      continue;
+    mask.keys = rest;
+    return true;
+  }
+  return false;
+}
+
 // Adds the mask that where(...) is over scores; false where it is none.
 bool add_mask(Parts& parts, Mask mask, double number, const Value& scores) {
   mask.keys = before_broadcast(mask.keys);
   const bool is_infinite = number == -std::numeric_limits<double>::infinity();
+  if (is_infinite && take_causal(mask, scores.shape())) parts.is_causal = true;
   const bool is_finite_causal = is_low(number, scores.dtype()) && is_causal(mask, scores.shape());
   if (!is_infinite && !is_finite_causal) return false;
   if (mask.keys.rank() < 1 || mask.keys.dim(-1) != scores.dim(-1)) return false;
@@ -101,7 +136,7 @@ bool add_mask(Parts& parts, Mask mask, double number, const Value& scores) {
 }
 
 // Adds where(keys, 0, -inf) as a mask.
-bool add_summand(Parts& parts, const Term& term, const Value& scores) {
+bool add_mask_term(Parts& parts, const Term& term, const Value& scores) {
   const Node& node = *term.value.node;
   if (term.sign != 1 || !node.is<Where>()) return false;
   const auto yes = number_of(node.inputs[1]), no = number_of(node.inputs[2]);
@@ -110,28 +145,98 @@ bool add_summand(Parts& parts, const Term& term, const Value& scores) {
                    : add_mask(parts, {node.inputs[0], true}, *yes, scores);
 }
 
-// The scores before where(keys, scores, -inf); null where it is no mask.
+// The scores before where(keys, scores, -inf), or the same with a large finite number, of which
+// there is one at most; null where it is no mask.
 Value before_where(Parts& parts, const Node& node, const Value& all) {
   const auto yes = number_of(node.inputs[1]), no = number_of(node.inputs[2]);
-  if (yes.has_value() == no.has_value() ||
-      !add_mask(parts, {node.inputs[0], yes.has_value()}, yes ? *yes : *no, all))
-    return {};
+  if (yes.has_value() == no.has_value()) return {};
+  const Mask mask{node.inputs[0], yes.has_value()};
+  const double number = yes ? *yes : *no;
+  if (!add_mask(parts, mask, number, all)) {
+    if (parts.low_mask || !is_low(number, all.dtype()) || !std::isfinite(number)) return {};
+    parts.low_mask = Mask{before_broadcast(mask.keys), mask.is_forbidding};
+    parts.low_number = number;
+  }
   return node.inputs[yes ? 2 : 1];
 }
 
-// The summand of the scores that is no mask; null where there are several.
-Value before_sum(Parts& parts, const Sum& sum, const Value& all) {
+// ---- biases ----
+
+bool is_broadcast_to(const Shape& from, const Shape& to) {
+  if (from.size() > to.size()) return false;
+  for (size_t i = 1; i <= from.size(); ++i)
+    if (from[from.size() - i] != 1 && from[from.size() - i] != to[to.size() - i]) return false;
+  return true;
+}
+
+bool add_bias(Parts& parts, const Term& term, const Value& scores) {
+  if (!is_broadcast_to(term.value.shape(), scores.shape())) return false;
+  parts.biases.push_back({term, scores.shape()});
+  return true;
+}
+
+// True for a product of that shape below masks, numbers and sums.
+bool holds_product(Value value, const Shape& shape, const Readers& readers) {
+  if (value.shape() != shape || !readers.is_read_once(value)) return false;
+  const Node& node = *value.node;
+  if (node.is<MatMul>()) return true;
+  if (node.is<Where>()) {
+    const bool is_first = number_of(node.inputs[2]).has_value();
+    return holds_product(before_broadcast(node.inputs[is_first ? 1 : 2]), shape, readers);
+  }
+  if (node.is<Add>() || node.is<Sub>()) {
+    const Sum sum = sum_of(value, readers);
+    return std::any_of(sum.terms.begin(), sum.terms.end(), [&](const Term& term) {
+      return term.sign == 1 && holds_product(term.value, shape, readers);
+    });
+  }
+  if (node.is<Reshape>()) {
+    const Value from = node.inputs[0];
+    const int64_t fewer = std::min(value.rank(), from.rank());
+    const bool is_of_windows = fewer == 4 && std::max(value.rank(), from.rank()) == 5;
+    return is_of_windows && holds_product(from, from.shape(), readers);
+  }
+  const Product product = product_of(value, readers);
+  return product.factors.size() == 1 && product.factors[0].exponent == 1 &&
+         product.factors[0].base != value && holds_product(product.factors[0].base, shape, readers);
+}
+
+// The summand of the scores that holds the product; null where none does.
+Value before_sum(Parts& parts, const Sum& sum, const Value& all, const Readers& readers) {
   if (sum.number != 0) return {};
   Value rest;
   for (const Term& term : sum.terms) {
-    if (add_summand(parts, term, all)) continue;
-    if (rest || term.sign != 1) return {};
-    rest = term.value;
+    if (!rest && term.sign == 1 && holds_product(term.value, all.shape(), readers))
+      rest = term.value;
+    else if (!add_mask_term(parts, term, all) && !add_bias(parts, term, all))
+      return {};
   }
   return rest;
 }
 
-// The scores without their masks, which go into `parts`; null where something else is added.
+// The scores (B, H, T, S) to which biases were added as (b, w, H, T, S); null where they were not.
+Value before_windows(Parts& parts, const Node& node, const Readers& readers) {
+  const Value wide = node.inputs[0];
+  const Shape& shape = node.outputs[0].shape;
+  if (shape.size() != 4 || wide.rank() != 5 || wide.dim(0) * wide.dim(1) != shape[0] ||
+      !std::equal(shape.begin() + 1, shape.end(), wide.shape().begin() + 2))
+    return {};
+  const Sum sum = sum_of(wide, readers);
+  if (sum.number != 0) return {};
+  Value rest;
+  for (const Term& term : sum.terms) {
+    const Node& inner = *term.value.node;
+    if (!rest && term.sign == 1 && inner.is<Reshape>() && inner.inputs[0].shape() == shape &&
+        readers.is_read_once(term.value))
+      rest = inner.inputs[0];
+    else if (!add_bias(parts, term, wide))
+      return {};
+  }
+  return rest;
+}
+
+// The scores without masks and biases, which go into `parts`; null where something else is done
+// with them.
 Value without_masks(Parts& parts, const Value& all, const Readers& readers) {
   Value scores = all;
   while (scores && readers.is_read_once(scores)) {
@@ -139,11 +244,21 @@ Value without_masks(Parts& parts, const Value& all, const Readers& readers) {
     if (node.is<Where>())
       scores = before_where(parts, node, all);
     else if (node.is<Add>() || node.is<Sub>())
-      scores = before_sum(parts, sum_of(scores, readers), all);
+      scores = before_sum(parts, sum_of(scores, readers), all, readers);
+    else if (node.is<Reshape>())
+      scores = before_windows(parts, node, readers);
     else
       break;
   }
   return scores;
+}
+
+// A large finite number replaces a score as it does when it is added, unless something else is
+// added too; what replaces NaN by 0 has another result than a bias.
+bool are_exact(const Parts& parts) {
+  const bool has_others = !parts.masks.empty() || !parts.biases.empty() || parts.is_causal;
+  if (parts.low_mask && has_others) return false;
+  return !parts.replaces_nan || (!parts.low_mask && parts.biases.empty());
 }
 
 // ---- the parts ----
@@ -183,7 +298,8 @@ std::optional<Parts> parts_of(const Node& node, const Readers& readers) {
   if (softmax == nullptr || rank < 3 || rank > 4) return std::nullopt;
   Parts parts{.q = {}, .k = {}, .v = node.inputs[1]};
   const Value scores = without_masks(parts, softmax->inputs[0], readers);
-  if (!scores) return std::nullopt;
+  parts.replaces_nan = !node.inputs[0].node->is<Softmax>();
+  if (!scores || !are_exact(parts)) return std::nullopt;
   const Value made = without_numbers(scores, parts.scale, readers);
   const Node& product = *made.node;
   if (!product.is<MatMul>() || !is_plain(product.op_as<MatMul>()) || readers.of(product) != 1 ||
@@ -207,18 +323,63 @@ Value with_heads(Value x) {
   return x.rank() == 4 ? x : reshape(x, {x.dim(0), 1, x.dim(1), x.dim(2)});
 }
 
-// All masks as one (B or 1, H or 1, T or 1, S); null where there is none.
+// (B or 1, H or 1, T or 1, S or 1), of a value that is broadcast to scores of that rank.
+Value aligned(Value value, size_t rank) {
+  Shape shape = value.shape();
+  shape.insert(shape.begin(), rank - shape.size(), 1);
+  return with_heads(reshape(value, shape));
+}
+
+Value allowed_keys(const Mask& mask, const Parts& parts, const Rewrite& rewrite) {
+  const Value keys = rewrite.mapped(mask.keys);
+  return aligned(mask.is_forbidding ? logical_not(keys) : keys,
+                 static_cast<size_t>(parts.q.rank()));
+}
+
+// All masks as one; null where there is none.
 Value allowed_keys(const Parts& parts, const Rewrite& rewrite) {
   Value allowed;
   for (const Mask& mask : parts.masks) {
-    Value keys = rewrite.mapped(mask.keys);
-    if (mask.is_forbidding) keys = logical_not(keys);
-    Shape shape = keys.shape();
-    shape.insert(shape.begin(), static_cast<size_t>(parts.q.rank()) - shape.size(), 1);
-    keys = with_heads(reshape(keys, shape));
+    const Value keys = allowed_keys(mask, parts, rewrite);
     allowed = allowed ? logical_and(allowed, keys) : keys;
   }
   return allowed;
+}
+
+// `number` where a key is forbidden, else 0.
+Value bias_of(Value allowed, double number, DType dtype) {
+  const TensorType scalar{dtype, {}};
+  return where(
+      allowed, constant(allowed.graph(), scalar, 0.0), constant(allowed.graph(), scalar, number));
+}
+
+Value bias_of(const Bias& bias, const Rewrite& rewrite) {
+  const Value value = rewrite.mapped(bias.term.value);
+  const Value added = bias.term.sign == 1 ? value : -value;
+  if (bias.shape.size() != 5) return aligned(added, bias.shape.size());
+  Shape shape = added.shape();
+  shape.insert(shape.begin(), 5 - shape.size(), 1);
+  const Shape windows{bias.shape[0], bias.shape[1], shape[2], shape[3], shape[4]};
+  return reshape(broadcast(reshape(added, shape), windows), {-1, shape[2], shape[3], shape[4]});
+}
+
+// Biases and masks as one mask of the op, which is a bias where there are any; null for none.
+Value mask_of(const Parts& parts, const Rewrite& rewrite) {
+  const Value allowed = allowed_keys(parts, rewrite);
+  const DType dtype = parts.q.dtype();
+  Value sum;
+  if (parts.low_mask)
+    sum = bias_of(allowed_keys(*parts.low_mask, parts, rewrite), parts.low_number, dtype);
+  else if (parts.biases.empty())
+    return allowed;
+  for (const Bias& bias : parts.biases) {
+    const Value value = bias_of(bias, rewrite);
+    sum = sum ? sum + value : value;
+  }
+  if (allowed) sum = sum + bias_of(allowed, -std::numeric_limits<double>::infinity(), dtype);
+  Shape shape = sum.shape();
+  shape[3] = parts.k.dim(parts.is_transposed ? -1 : -2);
+  return broadcast(sum, shape);
 }
 
 // (B, G, 1, S, D), where the value repeats it for the heads of each group; null where it does not.
@@ -238,10 +399,15 @@ Value without_repeat(Value before) {
 }
 
 Value build(const Parts& parts, const Rewrite& rewrite) {
-  Value q = with_heads(rewrite.mapped(parts.q));
-  Value k = with_heads(rewrite.mapped(parts.k)), v = with_heads(rewrite.mapped(parts.v));
+  const Value mask = mask_of(parts, rewrite);
+  const AttentionOptions options{.causal = parts.is_causal, .scale = parts.scale, .mask = mask};
+  const AttentionHeads heads{rewrite.mapped(parts.q),
+                             rewrite.mapped(parts.k),
+                             rewrite.mapped(parts.v),
+                             parts.is_transposed};
+  if (const Value y = attention_before_heads(heads, options)) return y;
+  Value q = with_heads(heads.q), k = with_heads(heads.k), v = with_heads(heads.v);
   if (parts.is_transposed) k = transpose_last(k);
-  const Value mask = allowed_keys(parts, rewrite);
   const Value few_k = before_repeat(k), few_v = before_repeat(v);
   const bool tells_apart = parts.is_causal || (mask && mask.dim(1) * mask.dim(2) != 1);
   if (few_k && few_v && few_k.dim(1) == few_v.dim(1) && !tells_apart) {
@@ -249,8 +415,7 @@ Value build(const Parts& parts, const Rewrite& rewrite) {
     k = without_repeat(few_k);
     v = without_repeat(few_v);
   }
-  const Value y =
-      attention(q, k, v, {.causal = parts.is_causal, .scale = parts.scale, .mask = mask});
+  const Value y = attention(q, k, v, options);
   Shape shape = parts.q.shape();
   shape.back() = parts.v.dim(-1);
   return reshape(y, shape);

@@ -16,6 +16,7 @@ void AttentionForm::visit_fields(FieldVisitor& v) {
   v.visit("causal", causal);
   v.visit("scale", scale);
   v.visit("heads", heads);
+  v.visit("by_token", by_token);
 }
 
 DType logsumexp_dtype(DType dtype) { return dtype == DType::kF64 ? DType::kF64 : DType::kF32; }
@@ -26,22 +27,26 @@ using Types = std::span<const TensorType>;
 
 // ---- types ----
 
-void check_separate(std::string_view op, Types inputs) {
+void check_separate(std::string_view op, const AttentionForm& form, Types inputs) {
   const TensorType &q = inputs[0], &k = inputs[1], &v = inputs[2];
-  const bool fits = q.rank() == 4 && k.rank() == 4 && v.rank() == 4 && q.dtype == k.dtype &&
-                    q.dtype == v.dtype && q.shape[0] == k.shape[0] && q.shape[1] == k.shape[1] &&
-                    q.shape[3] == k.shape[3] && k.shape[0] == v.shape[0] &&
-                    k.shape[1] == v.shape[1] && k.shape[2] == v.shape[2];
+  const size_t head = form.by_token ? 2 : 1, row = form.by_token ? 1 : 2;
+  const bool fits =
+      q.rank() == 4 && k.rank() == 4 && v.rank() == 4 && q.dtype == k.dtype && q.dtype == v.dtype &&
+      q.shape[0] == k.shape[0] && q.shape[head] == k.shape[head] && q.shape[3] == k.shape[3] &&
+      k.shape[0] == v.shape[0] && k.shape[head] == v.shape[head] && k.shape[row] == v.shape[row];
   check(fits,
-        "[{}] q (B,H,T,D), k (B,H,S,D) and v (B,H,S,E) do not fit; got {}, {} and {}",
+        "[{}] q {}, k {} and v {} do not fit; got {}, {} and {}",
         op,
+        form.by_token ? "(B,T,H,D)" : "(B,H,T,D)",
+        form.by_token ? "(B,S,H,D)" : "(B,H,S,D)",
+        form.by_token ? "(B,S,H,E)" : "(B,H,S,E)",
         to_string(q),
         to_string(k),
         to_string(v));
 }
 
 void check_packed(std::string_view op, const AttentionForm& form, const TensorType& qkv) {
-  check(form.heads > 0 && qkv.rank() == 3 && qkv.shape[2] % 3 == 0 &&
+  check(form.heads > 0 && !form.by_token && qkv.rank() == 3 && qkv.shape[2] % 3 == 0 &&
             qkv.shape[2] / 3 % form.heads == 0,
         "[{}] qkv must be (B,T,3*H*D); got {} for {} heads",
         op,
@@ -49,7 +54,7 @@ void check_packed(std::string_view op, const AttentionForm& form, const TensorTy
         form.heads);
 }
 
-// `others`: inputs between the operands and the mask.
+// `others`: inputs between the operands and the mask; with some it is no bias.
 AttentionLayout check_operands(std::string_view op,
                                const AttentionForm& form,
                                Types inputs,
@@ -64,17 +69,20 @@ AttentionLayout check_operands(std::string_view op,
   if (form.is_packed())
     check_packed(op, form, inputs[0]);
   else
-    check_separate(op, inputs);
+    check_separate(op, form, inputs);
   check(std::isfinite(form.scale), "[{}] scale must be finite; got {}", op, form.scale);
   const AttentionLayout layout = attention_layout(form, inputs);
   if (inputs.size() == needed) return layout;
   const TensorType& mask = inputs[needed];
   const Shape scores = layout.scores();
-  bool fits = mask.dtype == DType::kBool && mask.rank() == 4 && mask.shape[3] == scores[3];
+  const bool is_bias = others == 0 && mask.dtype == inputs[0].dtype;
+  bool fits =
+      (mask.dtype == DType::kBool || is_bias) && mask.rank() == 4 && mask.shape[3] == scores[3];
   for (size_t i = 0; fits && i < 3; ++i) fits = mask.shape[i] == scores[i] || mask.shape[i] == 1;
   check(fits,
-        "[{}] the mask must be bool and broadcast to the scores; got {}, expected {}",
+        "[{}] the mask must be {} and broadcast to the scores; got {}, expected {}",
         op,
+        others == 0 ? fmt::format("bool or {}", name_of(inputs[0].dtype)) : "bool",
         to_string(mask),
         to_string(scores));
   return layout;
@@ -84,6 +92,7 @@ std::vector<TensorType> result_types(const AttentionForm& form,
                                      const AttentionLayout& l,
                                      DType dtype) {
   const Shape y = form.is_packed() ? Shape{l.batch, l.queries, l.heads * l.width}
+                  : form.by_token  ? Shape{l.batch, l.queries, l.heads, l.width}
                                    : Shape{l.batch, l.heads, l.queries, l.width};
   return {{dtype, y}, {logsumexp_dtype(dtype), {l.batch, l.heads, l.queries}}};
 }
@@ -102,8 +111,22 @@ Value from_heads(Value x) {
   return reshape(transpose(x, {0, 2, 1, 3}), {x.dim(0), x.dim(2), x.dim(1) * x.dim(3)});
 }
 
+// (B, T, H, D) as (B, H, T, D), and back.
+Value swap_heads(Value x) { return transpose(x, {0, 2, 1, 3}); }
+
+// The operand or result as (B, H, T, D), and back.
+Value as_heads(const AttentionForm& form, Value x) {
+  if (form.is_packed()) return to_heads(x, form.heads);
+  return form.by_token ? swap_heads(x) : x;
+}
+Value as_form(const AttentionForm& form, Value heads) {
+  if (form.is_packed()) return from_heads(heads);
+  return form.by_token ? swap_heads(heads) : heads;
+}
+
 Heads split(const AttentionForm& form, std::span<const Value> inputs) {
-  if (!form.is_packed()) return {inputs[0], inputs[1], inputs[2]};
+  if (!form.is_packed())
+    return {as_heads(form, inputs[0]), as_heads(form, inputs[1]), as_heads(form, inputs[2])};
   const int64_t width = inputs[0].dim(2) / 3;
   const auto part = [&](int64_t i) {
     return to_heads(slice(inputs[0], 2, i * width, (i + 1) * width), form.heads);
@@ -167,12 +190,20 @@ std::vector<BatchFlow> all_outputs(const BatchFlowContext& c, const BatchFlow& f
 std::vector<BatchFlow> flow_by_head(const AttentionForm& form, const BatchFlowContext& c) {
   if (all_none(c)) return all_outputs(c, BatchFlow::none());
   const BatchFlow merged = merge_elementwise(c);
-  const int64_t last = form.is_packed() ? 0 : 1;
+  const int64_t last = form.is_packed() || form.by_token ? 0 : 1;
   if (merged.is_split() && merged.axis <= last) return all_outputs(c, merged);
   return all_outputs(c, BatchFlow::mixed("the attention runs over the batch"));
 }
 
 }  // namespace
+
+size_t bias_input(Types inputs, size_t first) {
+  return inputs.size() > first && inputs[first].dtype != DType::kBool ? first : 0;
+}
+
+size_t mask_input(Types inputs, size_t first) {
+  return inputs.size() > first && inputs[first].dtype == DType::kBool ? first : 0;
+}
 
 AttentionLayout attention_layout(const AttentionForm& form, Types inputs) {
   AttentionLayout l;
@@ -190,10 +221,13 @@ AttentionLayout attention_layout(const AttentionForm& form, Types inputs) {
     return l;
   }
   const Shape &q = inputs[0].shape, &v = inputs[2].shape;
-  l.batch = q[0], l.heads = q[1], l.queries = q[2], l.depth = q[3];
-  l.keys = v[2], l.width = v[3];
+  const size_t head = form.by_token ? 2 : 1, row = form.by_token ? 1 : 2;
+  l.batch = q[0], l.heads = q[head], l.queries = q[row], l.depth = q[3];
+  l.keys = v[row], l.width = v[3];
   const auto rows = [&](int64_t count, int64_t size) {
-    return HeadLayout{0, l.heads * count * size, count * size, size};
+    const int64_t batch = l.heads * count * size;
+    return form.by_token ? HeadLayout{0, batch, size, l.heads * size}
+                         : HeadLayout{0, batch, count * size, size};
   };
   l.q = rows(l.queries, l.depth), l.k = rows(l.keys, l.depth);
   l.v = rows(l.keys, l.width), l.y = rows(l.queries, l.width);
@@ -208,8 +242,9 @@ std::vector<TensorType> Attention::infer(Types inputs) const {
 }
 
 std::vector<Value> Attention::vjp(const VjpContext& c) const {
-  // The kernel takes no gradient of the logsumexp, which only a second derivative asks for.
-  if (c.dout(1)) return expanded_vjp(c);
+  // The kernel takes no gradient of the logsumexp, which only a second derivative asks for, and
+  // none with a bias.
+  if (c.dout(1) || bias_input(c.node.input_types(), operands()) != 0) return expanded_vjp(c);
   AttentionGrad grad;
   static_cast<AttentionForm&>(grad) = *this;
   const auto operands = c.node.inputs.begin() + static_cast<int64_t>(this->operands());
@@ -224,14 +259,16 @@ std::vector<Value> Attention::vjp(const VjpContext& c) const {
 
 std::vector<Value> Attention::expand(std::span<const Value> inputs) const {
   const Heads parts = split(*this, inputs);
-  const Value mask = inputs.size() > operands() ? inputs.back() : Value{};
+  const Value last = inputs.size() > operands() ? inputs.back() : Value{};
+  const Value mask = last && last.dtype() == DType::kBool ? last : Value{};
   const Value allowed = allowed_keys(*this, parts, mask);
   Value scores = scaled_scores(*this, parts);
+  if (last && !mask) scores = scores + last;
   if (allowed) scores = where(allowed, scores, constant_like(scores, lowest(scores.dtype())));
   Value weights = softmax(scores);
   if (allowed) weights = where(allowed, weights, constant_like(weights, 0.0));
   const Value y = matmul(weights, parts.v);
-  return {is_packed() ? from_heads(y) : y, logsumexp(scores, mask ? allowed : Value{})};
+  return {as_form(*this, y), logsumexp(scores, mask ? allowed : Value{})};
 }
 
 Cost Attention::cost(Types inputs, Types outputs) const {
@@ -242,7 +279,7 @@ std::vector<BatchFlow> Attention::batch_flow(const BatchFlowContext& c) const {
   // A query on its own axis sees the same keys whichever other queries there are, unless `causal`
   // or the mask counts them.
   if (c.flows.size() == 3 && c.flows[0].is_split_on(2) && c.flows[1].is_none() &&
-      c.flows[2].is_none() && !causal)
+      c.flows[2].is_none() && !causal && !by_token)
     return all_outputs(c, BatchFlow::split(2));
   return flow_by_head(*this, c);
 }
@@ -270,8 +307,7 @@ std::vector<Value> AttentionGrad::expand(std::span<const Value> inputs) const {
   const Heads parts = split(*this, inputs);
   const size_t n = operands();
   const Value mask = inputs.size() > n + 3 ? inputs.back() : Value{};
-  const Value y = is_packed() ? to_heads(inputs[n], heads) : inputs[n];
-  const Value dy = is_packed() ? to_heads(inputs[n + 2], heads) : inputs[n + 2];
+  const Value y = as_heads(*this, inputs[n]), dy = as_heads(*this, inputs[n + 2]);
   const Value row = reshape(inputs[n + 1], {y.dim(0), y.dim(1), y.dim(2), 1});
 
   Value scores = cast(scaled_scores(*this, parts), row.dtype()) - row;
@@ -284,8 +320,8 @@ std::vector<Value> AttentionGrad::expand(std::span<const Value> inputs) const {
   const Value dq = matmul(dscores, parts.k);
   const Value dk = matmul(dscores, parts.q, /*transpose_a=*/true);
   const Value dv = matmul(weights, dy, /*transpose_a=*/true);
-  if (!is_packed()) return {dq, dk, dv};
-  return {concat({from_heads(dq), from_heads(dk), from_heads(dv)}, 2)};
+  const std::vector<Value> parted{as_form(*this, dq), as_form(*this, dk), as_form(*this, dv)};
+  return is_packed() ? std::vector<Value>{concat(parted, 2)} : parted;
 }
 
 Cost AttentionGrad::cost(Types inputs, Types outputs) const {
@@ -301,6 +337,7 @@ std::vector<BatchFlow> AttentionGrad::batch_flow(const BatchFlowContext& c) cons
 Value attention(Value q, Value k, Value v, AttentionOptions options) {
   Attention op;
   op.causal = options.causal;
+  op.by_token = options.by_token;
   op.scale = options.scale != 0.0 ? options.scale : 1.0 / std::sqrt(static_cast<double>(q.dim(-1)));
   std::vector<Value> inputs{q, k, v};
   if (options.mask) inputs.push_back(options.mask);

@@ -1,22 +1,16 @@
 // A matrix product together with the loop that reads it: what lies between them is never written.
 #pragma once
 
-#include <memory>
 #include <vector>
 
-#include "ridge/graph/graph.h"
-#include "ridge/graph/ops/fused.h"
 #include "ridge/graph/ops/matmul.h"
+#include "ridge/graph/ops/product_loop.h"
 
 namespace ridge {
 
-/// `loop` of the product of the first two inputs and of the other inputs: input "0" of the loop's
-/// body is the product, input "1" the node's third, and so on; results are the loop's. The body is
-/// that of any Fused over as many elements as the product has. The fields are those of both.
-///
-/// The plain form is the product and the body, node by node. Where that rounds the product to 16
-/// bits before the loop reads it, a kernel may leave this rounding out.
-class FusedMatMul final : public OpOf<FusedMatMul> {
+/// Where the loop reads a product that was rounded to 16 bits, a kernel may leave this rounding
+/// out.
+class FusedMatMul final : public ProductLoop<FusedMatMul, MatMul> {
  public:
   static constexpr OpTraits kTraits{.name = "fused_matmul",
                                     .min_inputs = 2,
@@ -24,16 +18,6 @@ class FusedMatMul final : public OpOf<FusedMatMul> {
                                     .dtypes = kFloats,
                                     .op_class = OpClass::kContraction,
                                     .gradient = Gradient::kExpand};
-  MatMul product;
-  Fused loop;
-
-  std::vector<TensorType> infer(std::span<const TensorType> inputs) const override;
-  std::vector<Value> expand(std::span<const Value> inputs) const override;
-  Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
-  std::vector<BatchFlow> batch_flow(const BatchFlowContext& c) const override;
-  /// None: libraries do not say in which order they read and write.
-  bool may_overwrite(size_t, size_t) const override { return false; }
-  void fields(FieldVisitor& v) override;
 };
 
 /// The type of the product that the loop of a fused_matmul node reads.

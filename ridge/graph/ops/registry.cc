@@ -19,6 +19,7 @@ void register_gather(OpRegistry&);
 void register_attention(OpRegistry&);
 void register_random(OpRegistry&);
 void register_fused(OpRegistry&);
+void register_fused_conv(OpRegistry&);
 void register_fused_each(OpRegistry&);
 void register_fused_matmul(OpRegistry&);
 
@@ -41,6 +42,7 @@ const OpRegistry& registry() {
     register_attention(r);
     register_random(r);
     register_fused(r);
+    register_fused_conv(r);
     register_fused_each(r);
     register_fused_matmul(r);
     return r;

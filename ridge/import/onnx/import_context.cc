@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "ridge/backend/ref/ref_backend.h"
+#include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/shape.h"
 #include "ridge/graph/ops/source.h"
 #include "ridge/import/onnx/late_convolution.h"
@@ -64,6 +65,43 @@ size_t repeated_axes(const Known& known) {
       return axes;
   }
   return 0;
+}
+
+// True where the last two axes, the only ones of more than one element, hold one element up to the
+// diagonal and another one above it.
+bool is_triangle(const Known& known) {
+  const Shape& shape = known.shape();
+  if (shape.size() < 2 || known.is_empty()) return false;
+  const auto rows = static_cast<size_t>(shape[shape.size() - 2]);
+  const auto columns = static_cast<size_t>(shape.back());
+  if (rows < 2 || columns < 2 || rows * columns != static_cast<size_t>(known.elements()))
+    return false;
+  const size_t size = size_of(known.dtype());
+  const std::byte* const bytes = known.bytes().data();
+  const auto is_same = [&](size_t a, size_t b) {
+    return std::memcmp(bytes + a * size, bytes + b * size, size) == 0;
+  };
+  if (is_same(0, 1) || known.at(0) == known.at(1)) return false;
+  for (size_t i = 0; i < rows * columns; ++i)
+    if (!is_same(i, i % columns <= i / columns ? 0 : 1)) return false;
+  return true;
+}
+
+// The elements of a triangle by indices, which take no memory: masks of causal models are such.
+Value triangle_of(Graph& graph, const Known& known) {
+  Shape rows = known.shape(), columns = rows;
+  rows.back() = columns[columns.size() - 2] = 1;
+  const auto indices = [&](const Shape& shape) {
+    return reshape(iota(graph, {DType::kI64, {numel(shape)}}, 0), shape);
+  };
+  const Value row = indices(rows), column = indices(columns);
+  if (known.dtype() == DType::kBool) return known.at(0) != 0 ? ge(row, column) : lt(row, column);
+  const size_t size = size_of(known.dtype());
+  const auto element = [&](size_t i) {
+    const Bytes bytes = known.bytes().subspan(i * size, size);
+    return constant_of(graph, {known.dtype(), {}, bytes, known.owner()}, 1);
+  };
+  return where(ge(row, column), element(0), element(1));
 }
 
 Cost cost_of(const Graph& graph) {
@@ -151,7 +189,8 @@ Value ImportContext::value(Datum& datum) {
   if (datum.value) return datum.value;
   if (!datum.known)
     datum.value = transpose(image(datum), {0, 3, 1, 2});
-  else if (datum.is_global && datum.known->elements() > kConstantElements)
+  else if (datum.is_global && datum.known->elements() > kConstantElements &&
+           !is_triangle(*datum.known))
     datum.value = buffer(*datum.known, datum.name);
   else
     datum.value = stored(*datum.known, datum.name);
@@ -172,6 +211,7 @@ Value ImportContext::image(Datum& datum) {
 Value ImportContext::stored(const Known& known, const std::string& name) {
   check(!known.is_empty(), "'{}' has no elements", name);
   if (is_splat(known)) return constant_of(graph_, known, 1);
+  if (is_triangle(known)) return triangle_of(graph_, known);
   if (const auto axes = static_cast<int64_t>(repeated_axes(known)); axes > 0) {
     const Shape part(known.shape().begin() + axes, known.shape().end());
     const size_t bytes = static_cast<size_t>(numel(part)) * size_of(known.dtype());

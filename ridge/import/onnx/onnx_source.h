@@ -21,6 +21,8 @@ class OnnxSource final : public ModelSource {
   /// which depends on that sample alone.
   std::vector<DataSpec> outputs() const override { return outputs_; }
   std::vector<StateEntry> state() const override { return {}; }
+  /// Ops that an exporter wrote out are recognised: other runtimes add up in other orders, too.
+  SemanticClass highest_rewrite() const override { return SemanticClass::kReassociation; }
 
  private:
   ProgramGraphs build(const Binding& binding) const override;

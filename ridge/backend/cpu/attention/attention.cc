@@ -49,6 +49,8 @@ class BlockedAttention {
     Sum* results[kPanels];        // (E, kAttentionLanes)
     AttentionPanel<Sum>* panels;  // (kPanels)
     Sum *rows, *keys, *values;    // rows in f32, where T is 16-bit
+    Sum* bias;                    // (kKeys, kAttentionLanes), where there is one
+    Sum* bias_rows;               // (kAttentionLanes, kKeys), where T is 16-bit besides
   };
 
   // The constants of a task: they stay the same over its blocks of keys.
@@ -77,6 +79,9 @@ class BlockedAttention {
     slot.rows = halves(kAttentionLanes * padded(std::max(l_.depth, l_.width)));
     slot.keys = halves(kKeys * padded(l_.depth));
     slot.values = halves(kKeys * padded(l_.width));
+    const int64_t bias = s_.bias_input != 0 ? kKeys * kAttentionLanes : 0;
+    slot.bias = space.take<Sum>(bias);
+    slot.bias_rows = halves(bias);
     return slot;
   }
 
@@ -153,6 +158,7 @@ class BlockedAttention {
     scores.stride = kAttentionLanes;
     scores.keys = keys;
     scores.queries = queries;
+    if (s_.bias_input != 0) scores.bias = fill_bias(task, query, queries, key, keys);
     kernels.softmax(scores, slot.panels[panel]);
 
     product.a = value_rows.first;
@@ -166,6 +172,19 @@ class BlockedAttention {
     product.scale = Sum(1);
     product.factors = slot.panels[panel].shrink;
     kernels.multiply(product);
+  }
+
+  // The bias of a panel's queries for a block of keys, laid out as their scores are.
+  const Sum* fill_bias(
+      const Task& task, int64_t query, int64_t queries, int64_t key, int64_t keys) const {
+    const HeadRows<const T> rows(static_cast<const T*>(task.args.inputs[s_.bias_input]) +
+                                     s_.mask_offset(task.head, query, key),
+                                 s_.mask_query);
+    fill_panel(wide_rows<T>(rows, queries, keys, false, task.slot.bias_rows),
+               queries,
+               keys,
+               task.slot.bias);
+    return task.slot.bias;
   }
 
   void end_panel(const Task& task, int64_t panel) const {

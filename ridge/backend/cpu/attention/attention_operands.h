@@ -25,8 +25,9 @@ struct AttentionShape {
   double scale = 1.0;
   bool causal = false;
   bool is_packed = false;
-  size_t mask_input = 0;  ///< 0: no mask.
-  /// Strides of the mask over batch, head and query, in elements; 0 along an axis that is repeated.
+  size_t mask_input = 0;  ///< 0: no mask of bool.
+  size_t bias_input = 0;  ///< 0: no bias.
+  /// Strides of either over batch, head and query, in elements; 0 along an axis that is repeated.
   int64_t mask_batch = 0, mask_head = 0, mask_query = 0;
 
   AttentionShape(const AttentionForm& form, const Node& node, size_t mask)
@@ -35,7 +36,9 @@ struct AttentionShape {
         causal(form.causal),
         is_packed(form.is_packed()) {
     if (node.inputs.size() <= mask) return;
-    mask_input = mask;
+    const std::vector<TensorType> types = node.input_types();
+    mask_input = ridge::mask_input(types, mask);
+    bias_input = ridge::bias_input(types, mask);
     const Shape& shape = node.inputs[mask].shape();
     const auto stride = [&](size_t axis, int64_t elements) {
       return shape[axis] == 1 ? 0 : elements;
@@ -52,6 +55,12 @@ struct AttentionShape {
     return causal ? std::min(query, layout.keys) : layout.keys;
   }
 
+  /// The element of mask or bias for a query and a key of a head.
+  int64_t mask_offset(int64_t head, int64_t query, int64_t key) const {
+    return head / layout.heads * mask_batch + head % layout.heads * mask_head + query * mask_query +
+           key;
+  }
+
   /// The scores of `queries` queries from `query` on against `keys` keys from `key` on.
   template <typename Sum>
   AttentionScores<Sum> scores(const KernelArgs& args,
@@ -62,9 +71,7 @@ struct AttentionShape {
     s.open_keys = causal ? query + 1 - key : layout.keys;
     s.mask_stride = mask_query;
     if (mask_input != 0)
-      s.mask = static_cast<const uint8_t*>(args.inputs[mask_input]) +
-               head / layout.heads * mask_batch + head % layout.heads * mask_head +
-               query * mask_query + key;
+      s.mask = static_cast<const uint8_t*>(args.inputs[mask_input]) + mask_offset(head, query, key);
     return s;
   }
 };

@@ -9,10 +9,12 @@
 #include "ridge/backend/cpu/conv/conv_winograd.h"
 #include "ridge/backend/cpu/cpu_kernels.h"
 #include "ridge/backend/cpu/gemm/gemm.h"
+#include "ridge/backend/cpu/gemm/product_kernel.h"
 #include "ridge/backend/cpu/half_rows.h"
 #include "ridge/backend/cpu/strided_copy.h"
 #include "ridge/backend/cpu/workspace.h"
 #include "ridge/base/cpu/parallel.h"
+#include "ridge/graph/ops/fused_conv.h"
 
 namespace ridge::cpu {
 namespace {
@@ -46,9 +48,10 @@ class PatchProduct {
                 int64_t end,
                 T* c,
                 T* rows,
-                void* gemm_space) const {
+                void* gemm_space,
+                const FinishBlock* finish = nullptr) const {
     gather_patches(patches_, source, begin, end, rows);
-    gemm(shape(end - begin), rows, b, c, /*accumulate=*/false, gemm_space);
+    gemm(shape(end - begin), rows, b, c, /*accumulate=*/false, gemm_space, finish);
   }
 
  private:
@@ -77,20 +80,27 @@ class ForwardConvolution {
     return space.used() + product_.gemm_bytes();
   }
 
-  void run(const T* x, const T* w, T* y, void* workspace) const {
+  void run(const T* x, const T* w, T* y, void* workspace, const FinishRange* finish) const {
     Workspace space(workspace);
     T* rows = space.take<T>(product_.chunk() * product_.patches().depth());
     void* gemm_space = space.take<char>(0);
     const int64_t pixels = product_.patches().pixels();
     for (int64_t group = 0; group < g_.groups; ++group)
-      for (int64_t begin = 0; begin < pixels; begin += product_.chunk())
+      for (int64_t begin = 0; begin < pixels; begin += product_.chunk()) {
+        const int64_t first = begin * g_.out_channels + group * g_.group_out();
+        const auto finish_block = [&](const GemmBlock& block) {
+          finish_rows(*finish, block, first, g_.out_channels);
+        };
+        const FinishBlock each(finish_block);
         product_.multiply(x + group * g_.group_in(),
                           w + group * g_.group_out(),
                           begin,
                           std::min(pixels, begin + product_.chunk()),
-                          y + begin * g_.out_channels + group * g_.group_out(),
+                          y + first,
                           rows,
-                          gemm_space);
+                          gemm_space,
+                          finish != nullptr ? &each : nullptr);
+      }
   }
 
  private:
@@ -330,6 +340,22 @@ class WeightGradient {
   int64_t chunk_;
 };
 
+ProductKernel make_forward(const Node& node) {
+  const ConvGeometry g = geometry_of<Conv2d>(node);
+  return dispatch_float(node.outputs[0].dtype, "conv2d", [&]<typename T>(TypeTag<T>) {
+    const ForwardConvolution<T> forward(g);
+    const size_t bytes = forward.workspace_bytes();
+    return ProductKernel{[forward](const KernelArgs& args, const FinishRange* finish) {
+                           forward.run(static_cast<const T*>(args.inputs[0]),
+                                       static_cast<const T*>(args.inputs[1]),
+                                       static_cast<T*>(args.outputs[0]),
+                                       args.workspace,
+                                       finish);
+                         },
+                         bytes};
+  });
+}
+
 // A kernel of Direction<T>, whose run takes both inputs, the output and the workspace.
 template <typename Op, template <typename> typename Direction>
 std::unique_ptr<HostKernel> make_by_patches(const Node& node) {
@@ -354,7 +380,7 @@ void add_conv_kernels(KernelTable& table) {
   add_pointwise_kernels(table);
   add_depthwise_kernels(table);
   add_winograd_kernels(table);
-  table.add("conv2d", {"im2col_gemm", 0}, make_by_patches<Conv2d, ForwardConvolution>);
+  add_product<Conv2d, FusedConv2d>(table, {.choice = {"im2col_gemm", 0}, .make = make_forward});
   table.add(
       "conv2d_grad_input", {"im2col_gemm", 0}, make_by_patches<Conv2dGradInput, InputGradient>);
   table.add(

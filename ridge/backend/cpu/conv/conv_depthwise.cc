@@ -4,9 +4,11 @@
 #include <algorithm>
 
 #include "ridge/backend/cpu/conv/conv_patches.h"
+#include "ridge/backend/cpu/gemm/product_kernel.h"
 #include "ridge/backend/cpu/half_rows.h"
 #include "ridge/backend/cpu/isa/depthwise_kernels.h"
 #include "ridge/base/cpu/parallel.h"
+#include "ridge/graph/ops/fused_conv.h"
 
 namespace ridge::cpu {
 namespace {
@@ -135,16 +137,18 @@ class ImageProduct {
   }
 
   template <typename T>
-  void run(const T* from, const T* weights, T* to) const {
+  void run(const T* from, const T* weights, T* to, const FinishRange* finish) const {
     const int64_t rows = images_ * grid_[0], row = grid_[1] * channels_;
     const int64_t most = kChunkBytes / (row * static_cast<int64_t>(sizeof(T)));
     const int64_t grain = std::max<int64_t>(1, std::min(most, rows / kChunks));
     parallel_for(rows, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i)
+      for (int64_t i = begin; i < end; ++i) {
         run_row(from + i / grid_[0] * source_[0] * source_[1] * channels_,
                 weights,
                 i % grid_[0],
                 to + i * row);
+        if (finish != nullptr) (*finish)(i* row, (i + 1) * row);
+      }
     });
   }
 
@@ -205,13 +209,15 @@ class ImageProduct {
   std::vector<Unit> units_;
 };
 
-std::unique_ptr<HostKernel> make_image_kernel(DType dtype, ImageProduct product) {
+ProductKernel make_image_kernel(DType dtype, ImageProduct product) {
   return dispatch_float(dtype, "depthwise", [&]<typename T>(TypeTag<T>) {
-    return std::make_unique<HostKernel>([product = std::move(product)](const KernelArgs& args) {
-      product.run(static_cast<const T*>(args.inputs[0]),
-                  static_cast<const T*>(args.inputs[1]),
-                  static_cast<T*>(args.outputs[0]));
-    });
+    return ProductKernel{
+        [product = std::move(product)](const KernelArgs& args, const FinishRange* finish) {
+          product.run(static_cast<const T*>(args.inputs[0]),
+                      static_cast<const T*>(args.inputs[1]),
+                      static_cast<T*>(args.outputs[0]),
+                      finish);
+        }};
   });
 }
 
@@ -219,7 +225,7 @@ ImageProduct forward_product(const ConvGeometry& g) {
   return ImageProduct(g, g.in, g.out, {1, g.stride[1]}, input_place);
 }
 
-std::unique_ptr<HostKernel> make_forward(const Node& node) {
+ProductKernel make_forward(const Node& node) {
   return make_image_kernel(node.outputs[0].dtype, forward_product(geometry_of<Conv2d>(node)));
 }
 
@@ -228,8 +234,8 @@ ImageProduct input_gradient(const ConvGeometry& g) {
 }
 
 std::unique_ptr<HostKernel> make_input_gradient(const Node& node) {
-  return make_image_kernel(node.outputs[0].dtype,
-                           input_gradient(geometry_of<Conv2dGradInput>(node)));
+  return make_alone(
+      make_image_kernel(node.outputs[0].dtype, input_gradient(geometry_of<Conv2dGradInput>(node))));
 }
 
 // Sums over the rows of dy in parts, each in a workspace of its own, then over the parts.
@@ -246,7 +252,7 @@ class WeightGradient {
       inner_.count = std::min(inner_.count, end);  // the end, so far
     }
     inner_.count = std::max<int64_t>(0, inner_.count - inner_.first);
-    if (g.kernel[0] > kStripTaps || g.kernel[1] != kStripTaps) inner_.count = 0;
+    if (g.kernel[0] > kDotTaps || g.kernel[1] != kDotTaps) inner_.count = 0;
   }
 
   size_t workspace_bytes() const { return static_cast<size_t>(parts() * weights()) * sizeof(Sum); }
@@ -283,7 +289,7 @@ class WeightGradient {
     const int64_t c = g_.channels, image = row / g_.out[0];
     x += image * g_.in[0] * g_.in[1] * c;
     dy += row * g_.out[1] * c;
-    std::array<DepthwiseTap, kStripTaps> inner;
+    std::array<DepthwiseTap, kDotTaps> inner;
     int64_t taps = 0;
     for (int64_t i = 0; i < g_.kernel[0]; ++i) {
       const int64_t h = input_place(g_, 0, row % g_.out[0], i);
@@ -531,9 +537,10 @@ void DepthwiseGradients::combine(float* sums, float* dw) const {
 }
 
 void add_depthwise_kernels(KernelTable& table) {
-  table.add("conv2d", {"depthwise", 1}, make_forward, [](const Node& node) {
-    return is_depthwise(node.inputs[1].shape(), node.op_as<Conv2d>().groups);
-  });
+  add_product<Conv2d, FusedConv2d>(
+      table, {.choice = {"depthwise", 1}, .make = make_forward, .accepts = [](const Node& node) {
+                return is_depthwise(node.inputs[1].shape(), node.op_as<Conv2d>().groups);
+              }});
   table.add("conv2d_grad_input", {"depthwise", 1}, make_input_gradient, [](const Node& node) {
     return is_depthwise(node.inputs[1].shape(), node.op_as<Conv2dGradInput>().groups);
   });

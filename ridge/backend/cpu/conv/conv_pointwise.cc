@@ -4,7 +4,9 @@
 
 #include "ridge/backend/cpu/conv/conv_patches.h"
 #include "ridge/backend/cpu/gemm/gemm.h"
+#include "ridge/backend/cpu/gemm/product_kernel.h"
 #include "ridge/base/cpu/parallel.h"
+#include "ridge/graph/ops/fused_conv.h"
 
 namespace ridge::cpu {
 namespace {
@@ -51,22 +53,31 @@ PointwiseProduct pointwise_product(const ConvGeometry& g) {
 }
 
 template <typename Op>
-std::unique_ptr<HostKernel> make_product(const Node& node) {
+ProductKernel make_product(const Node& node) {
   const auto [shape, groups] = pointwise_product<Op>(geometry_of<Op>(node));
   const DType dtype = node.outputs[0].dtype;
   return dispatch_float(dtype, Op::kTraits.name, [&]<typename T>(TypeTag<T>) {
-    return std::make_unique<HostKernel>(
-        [shape, groups](const KernelArgs& args) {
-          gemm_batched(shape,
-                       groups,
-                       static_cast<const T*>(args.inputs[0]),
-                       static_cast<const T*>(args.inputs[1]),
-                       static_cast<T*>(args.outputs[0]),
-                       /*accumulate=*/false,
-                       args.workspace);
-        },
-        gemm_workspace_bytes(shape, dtype, groups.count));
+    const auto run = [shape, groups](const KernelArgs& args, const FinishRange* finish) {
+      const auto finish_block = [&](const GemmBlock& block) {
+        finish_rows(*finish, block, block.item * groups.stride_c, shape.ldc);
+      };
+      const FinishBlock each(finish_block);
+      gemm_batched(shape,
+                   groups,
+                   static_cast<const T*>(args.inputs[0]),
+                   static_cast<const T*>(args.inputs[1]),
+                   static_cast<T*>(args.outputs[0]),
+                   /*accumulate=*/false,
+                   args.workspace,
+                   finish != nullptr ? &each : nullptr);
+    };
+    return ProductKernel{run, gemm_workspace_bytes(shape, dtype, groups.count)};
   });
+}
+
+template <typename Op>
+std::unique_ptr<HostKernel> make_product_alone(const Node& node) {
+  return make_alone(make_product<Op>(node));
 }
 
 template <typename T>
@@ -101,7 +112,7 @@ std::unique_ptr<HostKernel> make_weight_gradient(const Node& node) {
     if (dtype == DType::kF32) return make_sums<float>(g, sums);
     if (dtype == DType::kF64) return make_sums<double>(g, sums);
   }
-  return make_product<Conv2dGradWeight>(node);
+  return make_product_alone<Conv2dGradWeight>(node);
 }
 
 template <typename Op>
@@ -151,9 +162,12 @@ template void PixelSums::combine(float*, float*) const;
 template void PixelSums::combine(double*, double*) const;
 
 void add_pointwise_kernels(KernelTable& table) {
-  table.add("conv2d", {"gemm", 0}, make_product<Conv2d>, accepts<Conv2d>);
-  table.add(
-      "conv2d_grad_input", {"gemm", 0}, make_product<Conv2dGradInput>, accepts<Conv2dGradInput>);
+  add_product<Conv2d, FusedConv2d>(
+      table, {.choice = {"gemm", 0}, .make = make_product<Conv2d>, .accepts = accepts<Conv2d>});
+  table.add("conv2d_grad_input",
+            {"gemm", 0},
+            make_product_alone<Conv2dGradInput>,
+            accepts<Conv2dGradInput>);
   table.add("conv2d_grad_weight", {"gemm", 1}, make_weight_gradient, accepts<Conv2dGradWeight>);
 }
 

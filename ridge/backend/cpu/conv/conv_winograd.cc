@@ -1,6 +1,7 @@
 // Blocks of 2x2 tiles of the result, each a task: their inputs are transformed into sixteen small
 // matrices (tiles, channels), which are multiplied by the sixteen of the weights, packed once for
-// all tasks, and the sums are transformed back. A block lies on the stack, in the nearer caches.
+// all tasks or beforehand, and the sums are transformed back. A block lies on the stack, in the
+// nearer caches.
 #include "ridge/backend/cpu/conv/conv_winograd.h"
 
 #include <algorithm>
@@ -8,11 +9,15 @@
 #include "ridge/backend/cpu/conv/conv_patches.h"
 #include "ridge/backend/cpu/cpu_isa.h"
 #include "ridge/backend/cpu/gemm/gemm_plan.h"
+#include "ridge/backend/cpu/gemm/product_kernel.h"
 #include "ridge/backend/cpu/isa/gemm/gemm_kernels.h"
 #include "ridge/backend/cpu/isa/winograd_kernels.h"
 #include "ridge/backend/cpu/strided_copy.h"
 #include "ridge/backend/cpu/workspace.h"
 #include "ridge/base/cpu/parallel.h"
+#include "ridge/graph/ops/elementwise.h"
+#include "ridge/graph/ops/fused_conv.h"
+#include "ridge/graph/ops/shape.h"
 
 namespace ridge::cpu {
 namespace {
@@ -20,6 +25,8 @@ namespace {
 constexpr int64_t kBlockElements = (5 << 19) / sizeof(float);
 constexpr int64_t kNearElements = (768 << 10) / sizeof(float);
 constexpr int64_t kFewestTiles = 32, kMostTiles = 128;
+// Tiles up to which weights that are transformed beforehand are worth their memory.
+constexpr int64_t kTilesThatPay = 256;
 constexpr int64_t kMostChannels = 8192;
 constexpr int64_t kLine = 16;  // elements of a cache line
 
@@ -52,10 +59,23 @@ struct WinogradPlan {
   int64_t chain() const { return round_up(ceil_div(in, ceil_div(in, kGemmDepth)), 8); }
 };
 
+const WinogradKernels& kernels() {
+  return for_isa(avx2::winograd_kernels, avx512::winograd_kernels);
+}
+const GemmKernel<float>& gemm_kernel() {
+  return *for_isa(avx2::gemm_kernels, avx512::gemm_kernels).f32;
+}
+int64_t panel_width() { return gemm_kernel().cols; }
+
+// The panels of any instruction set fit into so many columns.
+int64_t packed_columns(const WinogradPlan& plan) { return round_up(plan.out, kGemmColumns); }
+
 class WinogradConvolution {
  public:
-  explicit WinogradConvolution(const WinogradPlan& plan)
+  // `is_packed`: its weights are those that pack() gives.
+  WinogradConvolution(const WinogradPlan& plan, bool is_packed)
       : p_(plan),
+        is_packed_(is_packed),
         transpose_tap_({{p_.in, kSize, p_.out * kSize}, {p_.out, p_.in * kSize, kSize}}, kSize) {}
 
   size_t workspace_bytes() const {
@@ -64,15 +84,24 @@ class WinogradConvolution {
     return space.used();
   }
 
-  void run(const float* source, const float* weights, float* result, void* workspace) const {
+  void run(const float* source,
+           const float* weights,
+           float* result,
+           void* workspace,
+           const FinishRange* finish) const {
     Workspace space(workspace);
     const Buffers buffers = carve(space);
     std::fill_n(buffers.zeros, p_.in, 0.0f);
-    pack_weights(weights, buffers);
-    const int64_t block = p_.block_tiles();
-    parallel_for(ceil_div(p_.tiles(), block), 1, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i)
-        run_block({i * block, std::min(p_.tiles(), (i + 1) * block)}, source, buffers, result);
+    if (!is_packed_) pack_weights(weights, buffers);
+    const float* panels = is_packed_ ? weights : buffers.packed;
+    const Tasks tasks = cut();
+    parallel_for(tasks.blocks * tasks.groups, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const Range block = part(p_.tiles(), tasks.blocks, i % tasks.blocks);
+        const Range some = columns_of(tasks.groups, i / tasks.blocks);
+        run_block(block, some, {source, panels, buffers.zeros, result});
+        if (finish != nullptr) finish_tiles(block, some, *finish);
+      }
     });
   }
 
@@ -82,26 +111,37 @@ class WinogradConvolution {
     float *packed, *turned, *zeros;
   };
 
-  static const WinogradKernels& kernels() {
-    return for_isa(avx2::winograd_kernels, avx512::winograd_kernels);
+  struct Operands {
+    const float *source, *panels, *zeros;
+    float* result;
+  };
+
+  // Blocks of tiles, as many for each thread; where there are fewer than threads, each several
+  // times, for some of the columns.
+  struct Tasks {
+    int64_t blocks, groups;
+  };
+  Tasks cut() const {
+    const int64_t threads = num_threads(), fewest = ceil_div(p_.tiles(), p_.block_tiles());
+    if (fewest >= threads) return {std::min(round_up(fewest, threads), p_.tiles()), 1};
+    return {fewest, std::min(ceil_div(threads, fewest), ceil_div(p_.out, panel_width()))};
   }
-  static const GemmKernel<float>& gemm_kernel() {
-    return *for_isa(avx2::gemm_kernels, avx512::gemm_kernels).f32;
+  Range columns_of(int64_t groups, int64_t i) const {
+    const Range panels = part(ceil_div(p_.out, panel_width()), groups, i);
+    return {panels.begin * panel_width(), std::min(p_.out, panels.end * panel_width())};
   }
 
-  // The panels of any instruction set fit into so many columns.
-  int64_t packed_columns() const { return round_up(p_.out, kGemmColumns); }
-  int64_t product_elements() const { return p_.in * packed_columns(); }
+  int64_t product_elements() const { return p_.in * packed_columns(p_); }
 
   Buffers carve(Workspace& space) const {
-    float* packed = space.take<float>(kWinogradProducts * product_elements());
+    float* packed = space.take<float>(is_packed_ ? 0 : kWinogradProducts * product_elements());
     float* turned = space.take<float>(p_.flipped ? 9 * p_.in * p_.out : 0);
     return {packed, turned, space.take<float>(p_.in)};
   }
 
   // Panels (products, panels, in, width) of the transformed weights.
   void pack_weights(const float* weights, const Buffers& buffers) const {
-    const int64_t tap = p_.in * p_.out, width = gemm_kernel().cols;
+    const int64_t tap = p_.in * p_.out, width = panel_width();
     if (p_.flipped) {
       for (int64_t i = 0; i < 9; ++i)
         transpose_tap_.run(weights + i * tap, buffers.turned + (8 - i) * tap);
@@ -117,20 +157,22 @@ class WinogradConvolution {
     });
   }
 
-  void run_block(Range tiles, const float* source, const Buffers& buffers, float* result) const {
+  void run_block(Range tiles, Range columns, const Operands& operands) const {
     alignas(64) float block[kBlockElements];
     const int64_t step_in = p_.step(tiles.size(), p_.in);
     const int64_t step_out = p_.step(tiles.size(), p_.out);
     float* sums = block + kWinogradProducts * step_in;
     for (int64_t t = tiles.begin; t < tiles.end; ++t)
-      read_tile(t, source, buffers.zeros, block + (t - tiles.begin) * p_.pitch(p_.in), step_in);
+      read_tile(t, operands, block + (t - tiles.begin) * p_.pitch(p_.in), step_in);
     for (int64_t i = 0; i < kWinogradProducts; ++i)
       multiply(tiles.size(),
+               columns,
                block + i * step_in,
-               buffers.packed + i * product_elements(),
+               operands.panels + i * product_elements(),
                sums + i * step_out);
     for (int64_t t = tiles.begin; t < tiles.end; ++t)
-      write_tile(t, sums + (t - tiles.begin) * p_.pitch(p_.out), step_out, result);
+      write_tile(
+          t, columns, sums + (t - tiles.begin) * p_.pitch(p_.out), step_out, operands.result);
   }
 
   // First row and column of the results of a tile, and its image.
@@ -142,8 +184,7 @@ class WinogradConvolution {
     return {rest / p_.tiles_down(), rest % p_.tiles_down() * 2, across * 2};
   }
 
-  void read_tile(
-      int64_t tile, const float* source, const float* zeros, float* to, int64_t step) const {
+  void read_tile(int64_t tile, const Operands& operands, float* to, int64_t step) const {
     const Place at = place(tile);
     WinogradInput input{{}, to, step, p_.in};
     for (int64_t i = 0; i < 4; ++i)
@@ -151,30 +192,49 @@ class WinogradConvolution {
         const int64_t row = at.row + i - p_.padding[0], column = at.column + j - p_.padding[1];
         const bool inside = row >= 0 && row < p_.source[0] && column >= 0 && column < p_.source[1];
         input.pixels[4 * i + j] =
-            inside ? source + ((at.image * p_.source[0] + row) * p_.source[1] + column) * p_.in
-                   : zeros;
+            inside ? operands.source +
+                         ((at.image * p_.source[0] + row) * p_.source[1] + column) * p_.in
+                   : operands.zeros;
       }
     kernels().input(input);
   }
 
-  void write_tile(int64_t tile, const float* from, int64_t step, float* result) const {
+  void write_tile(
+      int64_t tile, Range columns, const float* from, int64_t step, float* result) const {
     const Place at = place(tile);
-    WinogradOutput output{from, step, {}, p_.out};
+    WinogradOutput output{from + columns.begin, step, {}, columns.size()};
     for (int64_t i = 0; i < 2; ++i)
       for (int64_t j = 0; j < 2; ++j) {
         const int64_t row = at.row + i, column = at.column + j;
         if (row < p_.result[0] && column < p_.result[1])
           output.pixels[2 * i + j] =
-              result + ((at.image * p_.result[0] + row) * p_.result[1] + column) * p_.out;
+              result + ((at.image * p_.result[0] + row) * p_.result[1] + column) * p_.out +
+              columns.begin;
       }
     kernels().output(output);
   }
 
-  // One product: (tiles, in) times panels of (in, out).
-  void multiply(int64_t tiles, const float* a, const float* b, float* c) const {
+  // The ranges of the result that tiles cover: of a row of tiles, those of two rows of pixels.
+  void finish_tiles(Range tiles, Range columns, const FinishRange& finish) const {
+    for (int64_t tile = tiles.begin; tile < tiles.end;) {
+      const Place at = place(tile);
+      const int64_t count =
+          std::min(tiles.end - tile, p_.tiles_across() - tile % p_.tiles_across());
+      const int64_t pixels = std::min(2 * count, p_.result[1] - at.column);
+      for (int64_t row = at.row; row < std::min(at.row + 2, p_.result[0]); ++row)
+        finish_rows(finish,
+                    {0, 0, pixels, columns.begin, columns.size()},
+                    ((at.image * p_.result[0] + row) * p_.result[1] + at.column) * p_.out,
+                    p_.out);
+      tile += count;
+    }
+  }
+
+  // One product: (tiles, in) times panels of (in, columns).
+  void multiply(int64_t tiles, Range columns, const float* a, const float* b, float* c) const {
     const GemmKernel<float>& kernel = gemm_kernel();
     const int64_t heights = ceil_div(tiles, kernel.rows), chain = p_.chain();
-    for (int64_t j = 0; j < p_.out; j += kernel.cols)
+    for (int64_t j = columns.begin; j < columns.end; j += kernel.cols)
       for (int64_t p = 0; p < p_.in; p += chain)
         for (int64_t i = 0; i < heights; ++i) {
           const Range rows = part(tiles, heights, i);
@@ -188,7 +248,7 @@ class WinogradConvolution {
                        p_.pitch(p_.out),
                        1,
                        static_cast<int>(rows.size()),
-                       static_cast<int>(std::min<int64_t>(kernel.cols, p_.out - j)),
+                       static_cast<int>(std::min<int64_t>(kernel.cols, columns.end - j)),
                        p > 0,
                        nullptr,
                        nullptr});
@@ -196,6 +256,7 @@ class WinogradConvolution {
   }
 
   WinogradPlan p_;
+  bool is_packed_;
   StridedCopy transpose_tap_;  // (out, in) of one tap to (in, out)
 };
 
@@ -235,25 +296,60 @@ bool accepts(const Node& node) {
          plan.block_elements(1) <= kBlockElements;
 }
 
-template <typename Op>
-std::unique_ptr<HostKernel> make(const Node& node) {
+template <typename Op, bool is_packed = false>
+ProductKernel make(const Node& node) {
   const WinogradConvolution convolution(
-      plan_of(geometry<Op>(node), std::is_same_v<Op, Conv2dGradInput>));
-  return std::make_unique<HostKernel>(
-      [convolution](const KernelArgs& args) {
-        convolution.run(static_cast<const float*>(args.inputs[0]),
-                        static_cast<const float*>(args.inputs[1]),
-                        static_cast<float*>(args.outputs[0]),
-                        args.workspace);
-      },
-      convolution.workspace_bytes());
+      plan_of(geometry<Op>(node), std::is_same_v<Op, Conv2dGradInput>), is_packed);
+  const auto run = [convolution](const KernelArgs& args, const FinishRange* finish) {
+    convolution.run(static_cast<const float*>(args.inputs[0]),
+                    static_cast<const float*>(args.inputs[1]),
+                    static_cast<float*>(args.outputs[0]),
+                    args.workspace,
+                    finish);
+  };
+  return {run, convolution.workspace_bytes()};
+}
+
+// ---- weights that are transformed beforehand, by ops in the order of the kernel ----
+
+// Rows of G, along one axis of the taps.
+Value spread_taps(Value taps, int64_t axis) {
+  const auto tap = [&](int64_t i) { return slice(taps, axis, i, i + 1); };
+  const Value a = tap(0), b = tap(1), c = tap(2), ends = a + c;
+  return concat({a, (ends + b) * 0.5, (ends - b) * 0.5, c}, axis);
+}
+
+// Weights (3, 3, in, out) as panels (products, panels, in, width), the columns beyond `out` zero.
+Value packed_weights(Value weights, const WinogradPlan& plan) {
+  const int64_t columns = packed_columns(plan), width = panel_width();
+  const Value products = spread_taps(spread_taps(weights, 0), 1);
+  const Value padded = pad(products, {0, 0, 0, 0}, {0, 0, 0, columns - plan.out});
+  return transpose(reshape(padded, {kWinogradProducts, plan.in, columns / width, width}),
+                   {0, 2, 1, 3});
+}
+
+std::vector<PackedOperand> panels_of(const Node& node) {
+  const WinogradPlan plan = plan_of(geometry<Conv2d>(node), false);
+  if (plan.tiles() > kTilesThatPay) return {};
+  return {{.input = 1,
+           .layout = fmt::format("winograd{}", panel_width()),
+           .pack = [plan](Value weights) { return packed_weights(weights, plan); }}};
 }
 
 }  // namespace
 
 void add_winograd_kernels(KernelTable& table) {
-  table.add("conv2d", {"winograd", 2}, make<Conv2d>, accepts<Conv2d>);
-  table.add("conv2d_grad_input", {"winograd", 2}, make<Conv2dGradInput>, accepts<Conv2dGradInput>);
+  add_product<Conv2d, FusedConv2d>(table,
+                                   {.choice = {"winograd", 2},
+                                    .make = make<Conv2d>,
+                                    .accepts = accepts<Conv2d>,
+                                    .packed_operands = panels_of,
+                                    .make_packed = make<Conv2d, true>});
+  table.add(
+      "conv2d_grad_input",
+      {"winograd", 2},
+      [](const Node& node) { return make_alone(make<Conv2dGradInput>(node)); },
+      accepts<Conv2dGradInput>);
 }
 
 }  // namespace ridge::cpu

@@ -118,12 +118,8 @@ class Product {
 
 template <typename In>
 void Product<In>::run_task(int64_t task, T* scratch) const {
-  const PanelledRows rows(part(plan_.m, plan_.row_blocks, task % plan_.row_blocks),
-                          std::min<int64_t>(kernel_.rows, plan_.tallest));
-  const int64_t strips = ceil_div(plan_.n, plan_.strip_columns);
-  const Range group = part(strips, plan_.column_groups, task / plan_.row_blocks);
-  const Range columns{group.begin * plan_.strip_columns,
-                      std::min(plan_.n, group.end * plan_.strip_columns)};
+  const auto [task_rows, columns] = plan_.block(task);
+  const PanelledRows rows(task_rows, std::min<int64_t>(kernel_.rows, plan_.tallest));
   if constexpr (!is_half<In>) {
     run_block(rows, columns, c_.at(rows.begin, columns.begin));
   } else if (rounds_at_once()) {
@@ -339,6 +335,13 @@ void Product<In>::narrow_row_to(const T* from, int64_t n, Result<In> to) const {
   for (int64_t j = 0; j < n; ++j) to.data[j * to.col_stride] = static_cast<In>(from[j]);
 }
 
+// The part of C that a task makes.
+GemmBlock block_of(const GemmPlan& plan, int64_t item, int64_t task) {
+  auto [rows, columns] = plan.block(task);
+  if (plan.swapped) std::swap(rows, columns);
+  return {item, rows.begin, rows.size(), columns.begin, columns.size()};
+}
+
 // 16-bit products over several chains of depth need f32 sums: so much of C at a time.
 constexpr int64_t kMostRowsOfScratch = 2048;
 constexpr int64_t kMostColumnsOfScratch = 2048;
@@ -398,17 +401,20 @@ void gemm_batched(const GemmShape& shape,
                   const T* b,
                   T* c,
                   bool accumulate,
-                  void* workspace) {
+                  void* workspace,
+                  const FinishBlock* finish) {
   check_gemm_shape(shape);
   check_products(shape.products, dtype_of<T>());
   if (needs_pieces(shape, dtype_of<T>())) {
-    for (int64_t i = 0; i < batch.count; ++i)
+    for (int64_t i = 0; i < batch.count; ++i) {
       run_in_pieces(shape,
                     a + i * batch.stride_a,
                     b + i * batch.stride_b,
                     c + i * batch.stride_c,
                     accumulate,
                     workspace);
+      if (finish != nullptr) (*finish)({i, 0, shape.m, 0, shape.n});
+    }
     return;
   }
   const GemmPlan plan = make_gemm_plan(shape, dtype_of<T>(), batch.count, num_threads());
@@ -416,30 +422,37 @@ void gemm_batched(const GemmShape& shape,
     return GemmOperands<T>(
         plan, shape, a + i * batch.stride_a, b + i * batch.stride_b, c + i * batch.stride_c);
   };
+  const auto run_task = [&](int64_t i, int64_t task) {
+    const GemmOperands<T> item = item_at(i);
+    if constexpr (!is_half<T>)
+      if (plan.thin) return run_thin_gemm_task(plan, item, accumulate, task);
+    Product<T> product(plan, item, accumulate);
+    // The item that this thread will probably come to next.
+    std::optional<GemmOperands<T>> next;
+    if (plan.fetch_items && i + num_threads() < batch.count) {
+      next = item_at(i + num_threads());
+      product.precede(*next);
+    }
+    product.run_task(task, nullptr);
+  };
   parallel_for(batch.count * plan.tasks(), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t task = begin; task < end; ++task) {
-      const int64_t i = task / plan.tasks();
-      const GemmOperands<T> item = item_at(i);
-      if constexpr (!is_half<T>)
-        if (plan.thin) {
-          run_thin_gemm_task(plan, item, accumulate, task % plan.tasks());
-          continue;
-        }
-      Product<T> product(plan, item, accumulate);
-      // The item that this thread will probably come to next.
-      std::optional<GemmOperands<T>> next;
-      if (plan.fetch_items && i + num_threads() < batch.count) {
-        next = item_at(i + num_threads());
-        product.precede(*next);
-      }
-      product.run_task(task % plan.tasks(), nullptr);
+    for (int64_t each = begin; each < end; ++each) {
+      const int64_t i = each / plan.tasks(), task = each % plan.tasks();
+      run_task(i, task);
+      if (finish != nullptr) (*finish)(block_of(plan, i, task));
     }
   });
 }
 
 template <typename T>
-void gemm(const GemmShape& shape, const T* a, const T* b, T* c, bool accumulate, void* workspace) {
-  gemm_batched(shape, GemmBatch{}, a, b, c, accumulate, workspace);
+void gemm(const GemmShape& shape,
+          const T* a,
+          const T* b,
+          T* c,
+          bool accumulate,
+          void* workspace,
+          const FinishBlock* finish) {
+  gemm_batched(shape, GemmBatch{}, a, b, c, accumulate, workspace, finish);
 }
 
 std::optional<GemmPanels> gemm_panels(const GemmShape& shape, DType dtype) {
@@ -455,23 +468,36 @@ std::optional<GemmPanels> gemm_panels(const GemmShape& shape, DType dtype) {
 }
 
 template <typename T>
-void gemm_packed(const GemmShape& shape, const T* a, const void* panels, T* c) {
+void gemm_packed(
+    const GemmShape& shape, const T* a, const void* panels, T* c, const FinishBlock* finish) {
   const GemmPlan plan = make_gemm_plan(shape, dtype_of<T>(), 1, num_threads());
   GemmOperands<T> operands(plan, shape, a, nullptr, c);
   operands.panels = static_cast<const T*>(panels);
   const Product<T> product(plan, operands, /*accumulate=*/false);
   parallel_for(plan.tasks(), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t task = begin; task < end; ++task) product.run_task(task, nullptr);
+    for (int64_t task = begin; task < end; ++task) {
+      product.run_task(task, nullptr);
+      if (finish != nullptr) (*finish)(block_of(plan, 0, task));
+    }
   });
 }
 
-template void gemm_packed<float>(const GemmShape&, const float*, const void*, float*);
-template void gemm_packed<double>(const GemmShape&, const double*, const void*, double*);
+template void gemm_packed<float>(
+    const GemmShape&, const float*, const void*, float*, const FinishBlock*);
+template void gemm_packed<double>(
+    const GemmShape&, const double*, const void*, double*, const FinishBlock*);
 
-#define RIDGE_INSTANTIATE(T)                                                    \
-  template void gemm<T>(const GemmShape&, const T*, const T*, T*, bool, void*); \
-  template void gemm_batched<T>(                                                \
-      const GemmShape&, const GemmBatch&, const T*, const T*, T*, bool, void*);
+#define RIDGE_INSTANTIATE(T)                                                      \
+  template void gemm<T>(                                                          \
+      const GemmShape&, const T*, const T*, T*, bool, void*, const FinishBlock*); \
+  template void gemm_batched<T>(const GemmShape&,                                 \
+                                const GemmBatch&,                                 \
+                                const T*,                                         \
+                                const T*,                                         \
+                                T*,                                               \
+                                bool,                                             \
+                                void*,                                            \
+                                const FinishBlock*);
 RIDGE_INSTANTIATE(float)
 RIDGE_INSTANTIATE(double)
 RIDGE_INSTANTIATE(F16)

@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "ridge/base/dtype.h"
+#include "ridge/base/function_ref.h"
 
 namespace ridge::cpu {
 
@@ -47,6 +48,15 @@ struct GemmBatch {
   int64_t stride_c = 0;
 };
 
+/// A block of the result of an item of a batch.
+struct GemmBlock {
+  int64_t item = 0;
+  int64_t row = 0, rows = 0;
+  int64_t column = 0, columns = 0;
+};
+/// Called with each block of C once it is final, from any thread. All of them make up C.
+using FinishBlock = FunctionRef<void(const GemmBlock&)>;
+
 /// Bytes of workspace that gemm needs, for f32, f64, f16 or bf16: 0 but for 16-bit operands with
 /// k above 384 (768 by pairs), which keep f32 sums there. What is packed lies on the stack of each
 /// thread: up to 640 KiB.
@@ -55,8 +65,15 @@ size_t gemm_workspace_bytes(const GemmShape& shape, DType dtype, int64_t batch_c
 /// C = op(A) op(B), plus the old C when `accumulate`. f16 and bf16 are summed in f32 and rounded
 /// once, at the end. C must not overlap an operand. `workspace` has gemm_workspace_bytes, at any
 /// alignment. T is float, double, F16 or BF16. InternalError for a shape that breaks the rules.
+/// `finish` may be null.
 template <typename T>
-void gemm(const GemmShape& shape, const T* a, const T* b, T* c, bool accumulate, void* workspace);
+void gemm(const GemmShape& shape,
+          const T* a,
+          const T* b,
+          T* c,
+          bool accumulate,
+          void* workspace,
+          const FinishBlock* finish = nullptr);
 
 /// gemm for each item of a batch, in parallel over items and tiles. `workspace` has
 /// gemm_workspace_bytes of the batch's count.
@@ -67,7 +84,8 @@ void gemm_batched(const GemmShape& shape,
                   const T* b,
                   T* c,
                   bool accumulate,
-                  void* workspace);
+                  void* workspace,
+                  const FinishBlock* finish = nullptr);
 
 /// How op(B) lies when it is packed beforehand: (panels, steps of depth, columns), the columns
 /// beyond n as zeros. The width depends on the instruction set.
@@ -85,6 +103,10 @@ std::optional<GemmPanels> gemm_panels(const GemmShape& shape, DType dtype);
 /// C = op(A) op(B) with the bits of gemm, for a shape that has gemm_panels. `panels` is 64-byte
 /// aligned. T is float or double.
 template <typename T>
-void gemm_packed(const GemmShape& shape, const T* a, const void* panels, T* c);
+void gemm_packed(const GemmShape& shape,
+                 const T* a,
+                 const void* panels,
+                 T* c,
+                 const FinishBlock* finish = nullptr);
 
 }  // namespace ridge::cpu

@@ -57,6 +57,15 @@ struct GemmPlan {
 
   int64_t packed(int64_t steps) const { return ceil_div(steps, pair); }
   int64_t tasks() const { return row_blocks * column_groups; }
+  struct Block {
+    Range rows, columns;
+  };
+  /// The part of the (transposed) product that a task makes.
+  Block block(int64_t task) const {
+    const Range group = part(ceil_div(n, strip_columns), column_groups, task / row_blocks);
+    return {part(m, row_blocks, task % row_blocks),
+            {group.begin * strip_columns, std::min(n, group.end * strip_columns)}};
+  }
   /// The chain of depth that begins at p.
   Range chain(int64_t p) const { return {p, std::min(p + depth, k)}; }
 };

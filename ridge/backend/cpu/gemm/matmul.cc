@@ -5,9 +5,11 @@
 #include "ridge/backend/cpu/cpu_kernels.h"
 #include "ridge/backend/cpu/gemm/gemm.h"
 #include "ridge/backend/cpu/gemm/gemm_plan.h"
+#include "ridge/backend/cpu/gemm/product_kernel.h"
 #include "ridge/backend/cpu/half_rows.h"
 #include "ridge/base/cpu/parallel.h"
 #include "ridge/graph/ops/elementwise.h"
+#include "ridge/graph/ops/fused_matmul.h"
 #include "ridge/graph/ops/shape.h"
 
 namespace ridge::cpu {
@@ -49,7 +51,7 @@ GemmShape product_shape(const Node& node, GemmProducts products) {
 }
 
 template <bool kPairs>
-std::unique_ptr<HostKernel> make_matmul(const Node& node) {
+ProductKernel make_matmul(const Node& node) {
   const TensorType& a = node.inputs[0].type();
   const GemmShape shape =
       product_shape(node, kPairs ? GemmProducts::kPairs : packed_products(node.op_as<MatMul>()));
@@ -58,17 +60,21 @@ std::unique_ptr<HostKernel> make_matmul(const Node& node) {
                         .stride_b = shape.k * shape.n,
                         .stride_c = shape.m * shape.n};
   return dispatch_float(a.dtype, "matmul", [&]<typename T>(TypeTag<T>) {
-    return std::make_unique<HostKernel>(
-        [shape, batch](const KernelArgs& args) {
-          gemm_batched(shape,
-                       batch,
-                       static_cast<const T*>(args.inputs[0]),
-                       static_cast<const T*>(args.inputs[1]),
-                       static_cast<T*>(args.outputs[0]),
-                       /*accumulate=*/false,
-                       args.workspace);
-        },
-        gemm_workspace_bytes(shape, a.dtype, batch.count));
+    const auto run = [shape, batch](const KernelArgs& args, const FinishRange* finish) {
+      const auto finish_block = [&](const GemmBlock& block) {
+        finish_rows(*finish, block, block.item * batch.stride_c, shape.ldc);
+      };
+      const FinishBlock each(finish_block);
+      gemm_batched(shape,
+                   batch,
+                   static_cast<const T*>(args.inputs[0]),
+                   static_cast<const T*>(args.inputs[1]),
+                   static_cast<T*>(args.outputs[0]),
+                   /*accumulate=*/false,
+                   args.workspace,
+                   finish != nullptr ? &each : nullptr);
+    };
+    return ProductKernel{run, gemm_workspace_bytes(shape, a.dtype, batch.count)};
   });
 }
 
@@ -136,18 +142,23 @@ std::vector<PackedOperand> panels_of(const Node& node) {
            .pack = [shape, panels](Value value) { return pack_panels(value, shape, *panels); }}};
 }
 
-std::unique_ptr<HostKernel> make_packed(const Node& node) {
+ProductKernel make_packed(const Node& node) {
   const GemmShape shape = product_shape(node, packed_products(node.op_as<MatMul>()));
   check_internal(gemm_panels(shape, node.inputs[1].dtype()).has_value(),
                  "[gemm] nothing is packed for node '{}'",
                  node.site.name);
   const auto make = [&]<typename T>(T) {
-    return std::make_unique<HostKernel>([shape](const KernelArgs& args) {
+    return ProductKernel{[shape](const KernelArgs& args, const FinishRange* finish) {
+      const auto finish_block = [&](const GemmBlock& block) {
+        finish_rows(*finish, block, 0, shape.ldc);
+      };
+      const FinishBlock each(finish_block);
       gemm_packed(shape,
                   static_cast<const T*>(args.inputs[0]),
                   args.inputs[1],
-                  static_cast<T*>(args.outputs[0]));
-    });
+                  static_cast<T*>(args.outputs[0]),
+                  finish != nullptr ? &each : nullptr);
+    }};
   };
   return node.inputs[0].dtype() == DType::kF64 ? make(double{}) : make(float{});
 }
@@ -166,8 +177,17 @@ bool is_for_pairs(const Node& node) {
 }  // namespace
 
 void add_matmul_kernels(KernelTable& table) {
-  table.add("matmul", {"bf16_pairs_gemm", 1}, make_matmul<true>, is_for_pairs);
-  table.add("matmul", {"packed_gemm"}, make_matmul<false>, is_plain, {panels_of, make_packed});
+  table.add(
+      "matmul",
+      {"bf16_pairs_gemm", 1},
+      [](const Node& node) { return make_alone(make_matmul<true>(node)); },
+      is_for_pairs);
+  add_product<MatMul, FusedMatMul>(table,
+                                   {.choice = {"packed_gemm"},
+                                    .make = make_matmul<false>,
+                                    .accepts = is_plain,
+                                    .packed_operands = panels_of,
+                                    .make_packed = make_packed});
   table.add("matmul", {"packed_gemm"}, make_f32_result, is_f32_result);
 }
 

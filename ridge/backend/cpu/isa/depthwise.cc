@@ -113,7 +113,11 @@ void strip(const DepthwiseStrip<T>& s) {
   using Run = void (*)(const DepthwiseStrip<T>&);
   static constexpr Run kRuns[kStripTaps][kStripAdvance] = {{strip_of<T, 1, 1>, strip_of<T, 1, 2>},
                                                            {strip_of<T, 2, 1>, strip_of<T, 2, 2>},
-                                                           {strip_of<T, 3, 1>, strip_of<T, 3, 2>}};
+                                                           {strip_of<T, 3, 1>, strip_of<T, 3, 2>},
+                                                           {strip_of<T, 4, 1>, strip_of<T, 4, 2>},
+                                                           {strip_of<T, 5, 1>, strip_of<T, 5, 2>},
+                                                           {strip_of<T, 6, 1>, strip_of<T, 6, 2>},
+                                                           {strip_of<T, 7, 1>, strip_of<T, 7, 2>}};
   kRuns[s.cols.count - 1][s.advance - 1](s);
 }
 
@@ -152,22 +156,22 @@ void dot(const DepthwiseDot<T>& d) {
 template <typename T, int kRows>
 void dots_vectors(const DepthwiseDots<T>& d, int64_t channel) {
   using V = Vector<Computed<T>>;
-  typename V::Reg sums[kRows][kStripTaps];
+  typename V::Reg sums[kRows][kDotTaps];
   const T* x[kRows];
   for (int r = 0; r < kRows; ++r) {
     x[r] = d.x + d.rows.taps[r].source + channel;
-    for (int k = 0; k < kStripTaps; ++k) sums[r][k] = V::zero();
+    for (int k = 0; k < kDotTaps; ++k) sums[r][k] = V::zero();
   }
   const T* dy = d.dy + channel;
   int64_t at = 0;
   for (int64_t i = 0; i < d.count; ++i, dy += d.dy_step, at += d.x_step) {
     const typename V::Reg right = V::load(dy);
     for (int r = 0; r < kRows; ++r)
-      for (int k = 0; k < kStripTaps; ++k)
+      for (int k = 0; k < kDotTaps; ++k)
         sums[r][k] = V::fma(V::load(x[r] + at + k * d.x_pixel), right, sums[r][k]);
   }
   for (int r = 0; r < kRows; ++r)
-    for (int k = 0; k < kStripTaps; ++k) {
+    for (int k = 0; k < kDotTaps; ++k) {
       Computed<T>* to = d.sums + d.rows.taps[r].weight + k * d.channels + channel;
       V::store(to, V::add(V::load(to), sums[r][k]));
     }
@@ -177,13 +181,13 @@ template <typename T>
 void dots(const DepthwiseDots<T>& d) {
   constexpr int kLanes = Vector<Computed<T>>::kLanes;
   using Run = void (*)(const DepthwiseDots<T>&, int64_t);
-  static constexpr Run kRuns[kStripTaps] = {
+  static constexpr Run kRuns[kDotTaps] = {
       dots_vectors<T, 1>, dots_vectors<T, 2>, dots_vectors<T, 3>};
   int64_t c = 0;
   for (; c + kLanes <= d.channels; c += kLanes) kRuns[d.rows.count - 1](d, c);
   for (; c < d.channels; ++c)
     for (int64_t r = 0; r < d.rows.count; ++r)
-      for (int k = 0; k < kStripTaps; ++k) {
+      for (int k = 0; k < kDotTaps; ++k) {
         const T* x = d.x + d.rows.taps[r].source + k * d.x_pixel + c;
         Computed<T> sum = 0;
         for (int64_t i = 0; i < d.count; ++i)

@@ -29,7 +29,7 @@ struct DepthwisePixel {
 };
 
 inline constexpr int kStripPixels = 4;
-inline constexpr int kStripTaps = 3;     // at most, along a row
+inline constexpr int kStripTaps = 7;     // at most, along a row
 inline constexpr int kStripAdvance = 2;  // the same
 
 /// kStripPixels results as of DepthwisePixel, `result_step` elements apart, whose column taps are
@@ -48,19 +48,21 @@ struct DepthwiseStrip {
   int64_t result_step;
 };
 
+inline constexpr int kDotTaps = 3;
+
 /// For each pair of a row and a column tap, sums[pair][c] += the sum of x[c] * dy[c] over `count`
 /// pixels, one fma chain; x of the next column tap lies `x_pixel` elements further.
 template <typename T>
 struct DepthwiseDots {
   const T* x;
   const T* dy;
-  DepthwiseTaps rows;  // 1 to kStripTaps
+  DepthwiseTaps rows;  // 1 to kDotTaps
   int64_t x_pixel;
   int64_t x_step;
   int64_t dy_step;
   int64_t count;
   int64_t channels;
-  Computed<T>* sums;  // at a row's weight, kStripTaps columns of `channels`
+  Computed<T>* sums;  // at a row's weight, kDotTaps columns of `channels`
 };
 
 /// sums[c] += the sum of x[c] * dy[c] over `count` pixels so many elements apart, which is one fma

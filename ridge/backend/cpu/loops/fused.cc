@@ -14,6 +14,7 @@
 #include "ridge/backend/cpu/loops/fused_rows.h"
 #include "ridge/backend/cpu/loops/fused_rows_code.h"
 #include "ridge/base/settings.h"
+#include "ridge/graph/ops/fused_conv.h"
 #include "ridge/graph/ops/fused_each.h"
 #include "ridge/graph/ops/fused_matmul.h"
 
@@ -81,6 +82,35 @@ class Maker {
   std::map<std::string, Made> made_;
 };
 
+// Layers of a model have bodies in common.
+class FlatPrograms {
+ public:
+  std::shared_ptr<const FlatProgram> find(const Fused& op) {
+    const std::lock_guard lock(mutex_);
+    std::string key = made_from(op);
+    const auto known = programs_.find(key);
+    if (known != programs_.end()) return known->second;
+    if (programs_.size() >= kMostKept) programs_.clear();
+    return programs_.emplace(std::move(key), make(op)).first->second;
+  }
+
+ private:
+  static constexpr size_t kMostKept = 256;
+
+  static std::shared_ptr<const FlatProgram> make(const Fused& op) {
+    const FusedBody& body = read_body(op);
+    if (body.domain.columns != 0) return nullptr;
+    for (const MakeLoop make_loop : {make_jit_loop, make_block_loop}) {
+      auto program = std::make_shared<const FlatProgram>(body, make_loop);
+      if (program->is_complete()) return program;
+    }
+    return nullptr;
+  }
+
+  std::mutex mutex_;
+  std::map<std::string, std::shared_ptr<const FlatProgram>> programs_;
+};
+
 void add_loops(KernelTable& table, std::string name, MakeLoop make_loop) {
   const auto maker = std::make_shared<Maker>(make_loop);
   table.add(
@@ -96,11 +126,18 @@ void add_loops(KernelTable& table, std::string name, MakeLoop make_loop) {
 
 }  // namespace
 
+std::shared_ptr<const FlatProgram> find_flat_program(const Fused& op) {
+  static FlatPrograms programs;
+  return programs.find(op);
+}
+
 void add_fused_kernels(KernelTable& table, const KernelTable& (*plain)()) {
   add_loops(table, "jit", make_jit_loop);
   add_loops(table, "blocks", make_block_loop);
-  for (const std::string_view op :
-       {Fused::kTraits.name, FusedEach::kTraits.name, FusedMatMul::kTraits.name})
+  for (const std::string_view op : {Fused::kTraits.name,
+                                    FusedEach::kTraits.name,
+                                    FusedConv2d::kTraits.name,
+                                    FusedMatMul::kTraits.name})
     table.add(op, {std::string(kExpandedChoice)}, [plain](const Node& node) {
       return make_expanded(node, plain());
     });

@@ -146,6 +146,15 @@ void FlatProgram::run_chunk(const KernelArgs& args, int64_t begin, int64_t end) 
   for (int64_t at = begin; at < end; at += step) run_piece(args, at, std::min(step, end - at));
 }
 
+void FlatProgram::run_range(const KernelArgs& args, int64_t begin, int64_t end) const {
+  for (int64_t at = begin; at < end;) {
+    // A piece ends where a run does.
+    const int64_t n = step_ == 0 ? end - at : std::min(step_ - at % step_, end - at);
+    run_piece(args, at, n);
+    at += n;
+  }
+}
+
 void FlatProgram::run_piece(const KernelArgs& args, int64_t begin, int64_t n) const {
   alignas(64) std::byte filled[kFilledBytes];
   const void* inputs[kMostValues];

@@ -24,6 +24,11 @@ class FlatProgram {
   size_t workspace_bytes() const { return workspace_bytes_; }
   void run(const KernelArgs& args) const;
 
+  /// Whether it only makes elements, so that parts of it can run apart.
+  bool has_ranges() const { return totals_.empty(); }
+  /// Elements [begin, end) of the results.
+  void run_range(const KernelArgs& args, int64_t begin, int64_t end) const;
+
  private:
   // How an input of the loop is read: `step` is the bytes from one element to the next.
   struct Source {
@@ -62,5 +67,9 @@ class FlatProgram {
   size_t workspace_bytes_ = 0;
   std::unique_ptr<LoopKernel> kernel_;
 };
+
+/// The program of an op without rows, made once for all that have its body; null where there is no
+/// kernel of its loop.
+std::shared_ptr<const FlatProgram> find_flat_program(const Fused& op);
 
 }  // namespace ridge::cpu

@@ -273,7 +273,8 @@ std::optional<DnnAttention> dnn_attention(const Node& node) {
                                   : node.op_as<Attention>();
   const size_t without_mask = form.operands() + (is_gradient ? 3 : 0);
   const DType dtype = node.inputs[0].type().dtype;
-  if (!has_16_bits(dtype) || node.inputs.size() != without_mask) return std::nullopt;
+  if (!has_16_bits(dtype) || form.by_token || node.inputs.size() != without_mask)
+    return std::nullopt;
   std::vector<TensorType> types;
   for (const Value& value : node.inputs) types.push_back(value.type());
   DnnAttention a{is_gradient, dtype, form.causal, form.scale, attention_layout(form, types)};

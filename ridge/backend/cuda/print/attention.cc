@@ -23,7 +23,8 @@ class AttentionText {
         node_(node),
         layout_(attention_layout(form, node.input_types())),
         dtype_(node.outputs[0].dtype),
-        mask_(node.inputs.size() > mask ? mask : 0) {}
+        has_bias_(bias_input(node.input_types(), mask) != 0),
+        mask_(mask_input(node.input_types(), mask)) {}
 
   const AttentionLayout& layout() const { return layout_; }
   bool is_masked() const { return mask_ != 0; }
@@ -47,6 +48,7 @@ class AttentionText {
   std::string mma_refusal() const {
     const auto fits = [](int64_t n) { return n % 16 == 0 && n <= kMostMmaDepth; };
     if (size_of(dtype_) != 2) return fmt::format("has operands of {}", name_of(dtype_));
+    if (has_bias_) return "has a bias";
     if (!fits(layout_.depth) || !fits(layout_.width))
       return fmt::format("has heads of {} and {}, not multiples of 16 up to {}",
                          layout_.depth,
@@ -121,6 +123,7 @@ class AttentionText {
   const Node& node_;
   AttentionLayout layout_;
   DType dtype_;
+  bool has_bias_;
   size_t mask_;  // 0: none
 };
 

@@ -10,6 +10,16 @@ namespace {
 template <typename T>
 constexpr T kMinusInfinity = -static_cast<T>(__builtin_inff());
 
+template <typename T>
+void add_bias(const AttentionScores<T>& s) {
+  for (int64_t r = 0; r < s.keys; ++r) {
+    T* row = s.scores + r * s.stride;
+    const T* bias = s.bias + r * kAttentionLanes;
+    RIDGE_INDEPENDENT
+    for (int64_t l = 0; l < kAttentionLanes; ++l) row[l] += bias[l];
+  }
+}
+
 // Scores that lie beyond the open keys.
 template <typename T>
 void close_keys(const AttentionScores<T>& s) {
@@ -100,6 +110,7 @@ void softmax_lanes(const AttentionScores<T>& s, AttentionPanel<T>& panel) {
 
 template <typename T>
 void softmax(const AttentionScores<T>& s, AttentionPanel<T>& panel) {
+  if (s.bias != nullptr) add_bias(s);
   forbid(s);
   if (s.mask != nullptr) find_keys(s, panel.has_key);
   if (s.queries <= kAttentionLanes / 2)

@@ -49,6 +49,7 @@ struct AttentionScores {
   int64_t open_keys;    ///< Query i may see the first open_keys + i keys of the block.
   const uint8_t* mask;  ///< (queries, keys), `mask_stride` apart: 0 forbids a key. May be null.
   int64_t mask_stride;
+  const T* bias;  ///< (keys, kAttentionLanes), added to the scores; may be null.
 };
 
 /// The softmax state of the queries of a panel after some blocks of keys.
@@ -64,7 +65,7 @@ template <typename T>
 struct AttentionKernels {
   void (*multiply)(const AttentionProduct<T>&);
 
-  /// Makes scores exp(score - max), 0 where forbidden, and updates the panel.
+  /// Adds the bias, makes scores exp(score - max), 0 where forbidden, and updates the panel.
   void (*softmax)(const AttentionScores<T>&, AttentionPanel<T>&);
 
   /// Divides results (width, kAttentionLanes) by the sums, with zeros for queries without a key;

@@ -1,0 +1,113 @@
+#include "ridge/backend/cpu/gemm/product_kernel.h"
+
+#include <algorithm>
+#include <array>
+#include <memory>
+
+#include "ridge/backend/cpu/loops/fused_flat.h"
+#include "ridge/graph/ops/fused_conv.h"
+#include "ridge/graph/ops/fused_matmul.h"
+#include "ridge/graph/ops/source.h"
+
+namespace ridge::cpu {
+namespace {
+
+constexpr size_t kMostInputs = 32;
+
+// The product of a joint node, as a node of its own.
+template <typename Product, typename Joint>
+class ProductNode {
+ public:
+  explicit ProductNode(const Node& joint) {
+    const Value a = input(graph_, "a", joint.inputs[0].type());
+    const Value b = input(graph_, "b", joint.inputs[1].type());
+    node_ = &graph_.add(std::make_shared<const Product>(joint.op_as<Joint>().product), {a, b});
+  }
+  const Node& node() const { return *node_; }
+
+ private:
+  Graph graph_{"product"};
+  const Node* node_ = nullptr;
+};
+
+// The loop of a joint node; null where parts of it cannot run in place.
+std::shared_ptr<const FlatProgram> find_loop(const Node& joint,
+                                             const Fused& loop,
+                                             const TensorType& product) {
+  const TensorType& first = joint.outputs[0];
+  if (size_of(product.dtype) < 4 || first.dtype != product.dtype ||
+      first.elements() != product.elements() || joint.inputs.size() > kMostInputs)
+    return nullptr;
+  auto program = find_flat_program(loop);
+  return program != nullptr && program->has_ranges() ? program : nullptr;
+}
+
+template <typename Product, typename Joint>
+std::unique_ptr<HostKernel> with_loop(const Node& joint,
+                                      ProductKernel (*make)(const Node& product)) {
+  const ProductNode<Product, Joint> product(joint);
+  auto loop = find_loop(joint, joint.op_as<Joint>().loop, product.node().outputs[0]);
+  check_internal(loop != nullptr, "no kernel for node '{}'", joint.site.name);
+  ProductKernel kernel = make(product.node());
+  const size_t bytes = kernel.workspace_bytes;
+  return std::make_unique<HostKernel>(
+      [run = std::move(kernel.run), loop = std::move(loop)](const KernelArgs& args) {
+        // The product lies where the loop's first result will.
+        std::array<const void*, kMostInputs> inputs{args.outputs[0]};
+        std::copy(args.inputs.begin() + 2, args.inputs.end(), inputs.begin() + 1);
+        const KernelArgs of_loop{{inputs.data(), args.inputs.size() - 1}, args.outputs};
+        const auto run_loop = [&](int64_t begin, int64_t end) {
+          loop->run_range(of_loop, begin, end);
+        };
+        const FinishRange finish(run_loop);
+        run(args, &finish);
+      },
+      bytes);
+}
+
+}  // namespace
+
+std::unique_ptr<HostKernel> make_alone(ProductKernel kernel) {
+  const size_t bytes = kernel.workspace_bytes;
+  return std::make_unique<HostKernel>(
+      [run = std::move(kernel.run)](const KernelArgs& args) { run(args, nullptr); }, bytes);
+}
+
+void finish_rows(const FinishRange& finish, const GemmBlock& block, int64_t first, int64_t row) {
+  const int64_t begin = first + block.row * row;
+  if (block.columns == row) return finish(begin, begin + block.rows * row);
+  for (int64_t i = 0; i < block.rows; ++i)
+    finish(begin + i * row + block.column, begin + i * row + block.column + block.columns);
+}
+
+template <typename Product, typename Joint>
+void add_product(KernelTable& table, const ProductChoice& c) {
+  using Alone = ProductNode<Product, Joint>;
+  const auto packed_form = [&](auto operands, auto make) {
+    return c.packed_operands == nullptr ? PackedForm{} : PackedForm{operands, make};
+  };
+  table.add(
+      Product::kTraits.name,
+      c.choice,
+      [c](const Node& node) { return make_alone(c.make(node)); },
+      c.accepts,
+      packed_form(c.packed_operands,
+                  [c](const Node& node) { return make_alone(c.make_packed(node)); }));
+  table.add(
+      Joint::kTraits.name,
+      c.choice,
+      [c](const Node& node) { return with_loop<Product, Joint>(node, c.make); },
+      [c](const Node& node) {
+        const Alone product(node);
+        return (c.accepts == nullptr || c.accepts(product.node())) &&
+               find_loop(node, node.op_as<Joint>().loop, product.node().outputs[0]) != nullptr;
+      },
+      packed_form(
+          [c](const Node& node) { return c.packed_operands(Alone(node).node()); },
+          [c](const Node& node) { return with_loop<Product, Joint>(node, c.make_packed); }));
+}
+
+template void add_product<Conv2d, FusedConv2d>(KernelTable&, const ProductChoice&);
+template void add_product<MatMul, FusedMatMul>(KernelTable&, const ProductChoice&);
+
+}  // namespace ridge::cpu

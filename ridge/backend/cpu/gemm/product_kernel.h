@@ -1,0 +1,47 @@
+// A product (a matrix product or a convolution) that is made ready, alone or with a loop over its
+// results.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "ridge/backend/cpu/gemm/gemm.h"
+#include "ridge/backend/host.h"
+#include "ridge/base/function_ref.h"
+
+namespace ridge::cpu {
+
+/// Called with ranges of the elements of a result once they are final, from any thread. All of them
+/// make up the result.
+using FinishRange = FunctionRef<void(int64_t begin, int64_t end)>;
+
+/// Calls it with the rows of a block of a matrix that begins at element `first` and has rows of
+/// `row` elements.
+void finish_rows(const FinishRange& finish, const GemmBlock& block, int64_t first, int64_t row);
+
+struct ProductKernel {
+  /// Inputs and result are those of the product; `finish` may be null.
+  std::function<void(const KernelArgs& args, const FinishRange* finish)> run;
+  size_t workspace_bytes = 0;
+};
+
+/// The kernel without anything behind it.
+std::unique_ptr<HostKernel> make_alone(ProductKernel kernel);
+
+/// A choice of an op; functions are of a node of that op.
+struct ProductChoice {
+  Choice choice;
+  ProductKernel (*make)(const Node& product);
+  bool (*accepts)(const Node& product) = nullptr;
+  std::vector<PackedOperand> (*packed_operands)(const Node& product) = nullptr;
+  ProductKernel (*make_packed)(const Node& product) = nullptr;
+};
+
+/// Adds it to the op Product and to Joint, its ProductLoop in f32 and f64. The loop of that runs
+/// over each range of the product, in place, while the caches hold it.
+template <typename Product, typename Joint>
+void add_product(KernelTable& table, const ProductChoice& choice);
+
+}  // namespace ridge::cpu
