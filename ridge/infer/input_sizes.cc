@@ -85,9 +85,8 @@ Binding parse_sizes(const std::vector<std::string>& texts) {
   Binding sizes;
   for (const std::string& text : texts) {
     const size_t equals = std::min(text.rfind('='), text.size());
-    const char *const first = text.data() + std::min(equals + 1, text.size()), *const end =
-                                                                                   text.data() +
-                                                                                   text.size();
+    const char* const first = text.data() + std::min(equals + 1, text.size());
+    const char* const end = text.data() + text.size();
     int64_t size = 0;
     const auto [stop, error] = std::from_chars(first, end, size);
     if (equals == 0 || stop != end || error != std::errc())

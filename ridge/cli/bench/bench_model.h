@@ -20,7 +20,7 @@ struct BenchRequest {
   std::vector<int64_t> threads = {};  ///< Empty: as many as now.
   Binding dims = {};                  ///< Sizes of named dimensions other than that of samples.
   double seconds = 5;                 ///< For the runs of each result.
-  std::optional<std::string> python = {};  ///< Of the peer; nothing: Ridge alone.
+  std::optional<std::string> python = {};  ///< The peer's; nothing: Ridge runs alone.
   std::string supervisor = "/proc/self/exe";
   Clock now = now_ns;
 };

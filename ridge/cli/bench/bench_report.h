@@ -16,7 +16,7 @@ struct Latency {
   double median_ms = 0, p99_ms = 0;
 };
 
-/// Of at least one run.
+/// The seconds are those of one run at least.
 Latency latency_of(const std::vector<double>& seconds);
 
 /// Bytes. A plan holds state and arena; resident are the weights that were read, too, and what a
@@ -27,7 +27,7 @@ struct BenchMemory {
   std::optional<int64_t> resident = {};
 };
 
-/// What was measured of one side.
+/// The measurements of one side.
 struct BenchSide {
   Latency latency;
   double first_ms = 0;  ///< From the file to the first result, in a fresh session.
@@ -40,7 +40,7 @@ struct BenchPeer {
   BenchSide side;
   int64_t pairs = 0;                                ///< Pairs of blocks that were judged.
   double ratio = 1;                                 ///< How many times as fast as it Ridge is.
-  std::optional<ConfidenceInterval> interval = {};  ///< Of the ratio.
+  std::optional<ConfidenceInterval> interval = {};  ///< An interval of the ratio.
   double difference = 0;                            ///< See output_difference().
 };
 

@@ -1,4 +1,4 @@
-// What is timed run by run: alone, or in turn with another by compare() (proof/trial.h).
+// Runs are timed one by one: alone, or in turn with those of another by compare() (proof/trial.h).
 #pragma once
 
 #include <cstddef>

@@ -109,7 +109,7 @@ void OnnxRuntimePeer::refuse(const std::string& how_it_ended) const {
       "leave out --against");
 }
 
-// What it said before it ended comes first.
+// Answers from before its end come first.
 JsonValue OnnxRuntimePeer::answer() {
   for (bool has_ended = false;;) {
     if (const size_t end = pending_.find('\n'); end != std::string::npos) {

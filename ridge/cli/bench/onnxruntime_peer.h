@@ -25,7 +25,7 @@ struct PeerRequest {
   std::string supervisor = "/proc/self/exe";
 };
 
-/// That of the environment that is active ($VIRTUAL_ENV), else "python3".
+/// The Python of the active environment ($VIRTUAL_ENV), else "python3".
 std::string default_python();
 
 class OnnxRuntimePeer final : public LatencyRunner {
