@@ -1,5 +1,6 @@
 #include "ridge/cli/inspect/model_facts.h"
 
+#include "ridge/graph/model_source.h"
 #include "ridge/infer/input_sizes.h"
 #include "ridge/infer/weights.h"
 #include "ridge/run/state.h"
