@@ -13,8 +13,9 @@ function(ridge_embed_python target folder name header namespace)
   target_sources(${target} PRIVATE ${out})
 endfunction()
 
-# What is put into third-party programs, and what reads the text of them.
+# What is put into third-party programs, what reads the text of them, and what is timed beside Ridge.
 function(ridge_embed_shim target)
   ridge_embed_python(${target} ridge/attach/shim shim_files ridge/attach/shim.h ridge::attach)
   ridge_embed_python(${target} ridge/tune/pytorch/patch patch_files ridge/tune/pytorch/recipe_patch.h ridge)
+  ridge_embed_python(${target} ridge/cli/bench/peer peer_files ridge/cli/bench/onnxruntime_peer.h ridge)
 endfunction()

@@ -103,6 +103,7 @@ int run_verb(CLI::App& app, std::vector<char*> words) {
   add_train(app, exit_code);
   add_eval(app, exit_code);
   add_predict(app, exit_code);
+  add_bench(app, exit_code);
   add_generate(app, exit_code);
   add_optimize(app, exit_code, command);
   add_run(app, exit_code, command);

@@ -18,6 +18,7 @@ void add_train(CLI::App& app, int& exit_code);
 void add_eval(CLI::App& app, int& exit_code);
 void add_generate(CLI::App& app, int& exit_code);
 void add_predict(CLI::App& app, int& exit_code);
+void add_bench(CLI::App& app, int& exit_code);
 
 /// The words behind `--`, for a verb that takes a command of the user's; empty: no `--` was given.
 using ForeignCommand = std::optional<std::vector<std::string>>;

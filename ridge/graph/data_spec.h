@@ -35,6 +35,9 @@ struct DataSpec {
   bool operator==(const DataSpec&) const = default;
 };
 
+/// The named dimensions of all data in order, each with the least of its largest sizes.
+std::vector<Dim> named_dims(const std::vector<DataSpec>& data);
+
 /// Its type under a binding that has all of its dimensions.
 TensorType bound_type(const DataSpec& spec, const Binding& binding);
 

@@ -9,22 +9,6 @@
 namespace ridge {
 namespace {
 
-// The named dimensions of all data, each with the least of its largest sizes.
-std::vector<Dim> named_dims(const std::vector<DataSpec>& data) {
-  std::vector<Dim> named;
-  for (const DataSpec& spec : data)
-    for (const Dim& dim : spec.dims) {
-      if (dim.name.empty()) continue;
-      const auto known = std::find_if(
-          named.begin(), named.end(), [&](const Dim& each) { return each.name == dim.name; });
-      if (known == named.end())
-        named.push_back(dim);
-      else if (dim.size > 0)
-        known->size = known->size > 0 ? std::min(known->size, dim.size) : dim.size;
-    }
-  return named;
-}
-
 void check_datum(const std::vector<DataSpec>& known,
                  const std::string& name,
                  const TensorType& type,

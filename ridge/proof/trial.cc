@@ -72,7 +72,7 @@ Pair run_pair(Runner& before, Runner& after, const BlockPlan& plan, bool before_
   const auto run = [&](Runner& runner) {
     const bool is_before = &runner == &before;
     if (const int64_t steps = is_before ? plan.warm.before : plan.warm.after; steps > 0)
-      runner.run(steps);
+      runner.warm(steps);
     return runner.run(is_before ? plan.timed.before : plan.timed.after);
   };
   outer_blocks[0] = run(outer);

@@ -51,6 +51,8 @@ class Runner {
   Runner& operator=(const Runner&) = delete;
   virtual ~Runner() = default;
   virtual Block run(int64_t steps) = 0;
+  /// Runs steps that no comparison times, before a block.
+  virtual void warm(int64_t steps) { run(steps); }
   /// Called before a comparison: where steps differ in work, they come from their beginning again,
   /// so that both sides meet the same ones in the same order.
   virtual void rewind() {}

@@ -35,8 +35,18 @@ int64_t kibibyte_field(const char* path, std::string_view field) {
 }  // namespace
 
 int64_t resident_anonymous_bytes() { return kibibyte_field("/proc/self/status", "RssAnon:"); }
+int64_t resident_bytes() { return kibibyte_field("/proc/self/status", "VmRSS:"); }
+int64_t peak_resident_bytes() { return kibibyte_field("/proc/self/status", "VmHWM:"); }
 int64_t data_bytes() { return kibibyte_field("/proc/self/status", "VmData:"); }
 int64_t available_bytes() { return kibibyte_field("/proc/meminfo", "MemAvailable:"); }
+
+bool reset_peak_resident_bytes() {
+  const int file = open("/proc/self/clear_refs", O_WRONLY | O_CLOEXEC);
+  if (file < 0) return false;
+  const bool is_reset = write(file, "5", 1) == 1;
+  close(file);
+  return is_reset;
+}
 
 void release_free_memory() { malloc_trim(0); }
 

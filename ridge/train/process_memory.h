@@ -9,6 +9,13 @@ namespace ridge {
 /// not report it. Allocates nothing.
 int64_t resident_anonymous_bytes();
 
+/// VmRSS of the same file in bytes, and VmHWM, its most so far or since
+/// reset_peak_resident_bytes().
+int64_t resident_bytes();
+int64_t peak_resident_bytes();
+/// Lets the peak begin anew. False where the system does not do that.
+bool reset_peak_resident_bytes();
+
 /// VmData of the same file in bytes: what RLIMIT_DATA limits.
 int64_t data_bytes();
 

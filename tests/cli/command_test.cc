@@ -35,7 +35,8 @@ std::vector<std::string> listed(const std::string& help, const std::string& head
 
 // Scripts of users rely on these. A change here is a change for them: say so in the release.
 const std::map<std::string, std::vector<std::string>> kOptions = {
-    {"inspect", {"-h,--help", "--recipe", "--device", "--set", "--json", "--nodes", "--plan"}},
+    {"inspect",
+     {"-h,--help", "--recipe", "--device", "--set", "--dim", "--json", "--nodes", "--plan"}},
     {"train",
      {"-h,--help",
       "--recipe",
@@ -52,6 +53,18 @@ const std::map<std::string, std::vector<std::string>> kOptions = {
     {"eval", {"-h,--help", "--recipe", "--device", "--set", "--weights", "--json"}},
     {"predict",
      {"-h,--help", "--input", "--output", "--weights", "--device", "--set", "--batch", "--json"}},
+    {"bench",
+     {"-h,--help",
+      "--batch",
+      "--threads",
+      "--dim",
+      "--seconds",
+      "--against",
+      "--python",
+      "--weights",
+      "--device",
+      "--set",
+      "--json"}},
     {"generate",
      {"-h,--help",
       "--recipe",

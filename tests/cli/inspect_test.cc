@@ -1,5 +1,5 @@
 // `ridge inspect`, from a file to the report and the exit code. Runs in the root of the project.
-#include "ridge/cli/inspect.h"
+#include "ridge/cli/inspect/inspect.h"
 
 #include <gtest/gtest.h>
 

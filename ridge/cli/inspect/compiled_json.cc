@@ -1,42 +1,10 @@
-// The report of `ridge inspect CONFIG --json`.
-#include "ridge/base/json_writer.h"
-#include "ridge/cli/inspect_program.h"
+#include "ridge/cli/inspect/compiled_json.h"
+
 #include "ridge/compile/passes/pad_head.h"
 #include "ridge/graph/text.h"
 
 namespace ridge {
 namespace {
-
-void write_parameters(JsonWriter& json, const ProgramFacts& facts) {
-  constexpr std::string_view kKinds[] = {"constant", "uniform", "normal"};
-  json.key("parameters").begin_object();
-  json.field("count", facts.parameters).field("bytes", facts.parameter_bytes);
-  json.key("tensors").begin_array();
-  for (const nn::ParameterSpec& spec : facts.task.training->parameters()) {
-    json.begin_object().field("name", spec.name).field("type", to_string(spec.type));
-    json.field("initial", kKinds[static_cast<size_t>(spec.init.kind)]);
-    json.field("scale", spec.init.scale).field("decay", spec.decay).end_object();
-  }
-  json.end_array().end_object();
-}
-
-void write_memory(JsonWriter& json, const ProgramFacts& facts) {
-  const Plan& plan = facts.program.plan;
-  json.key("memory").begin_object();
-  json.key("state_by_role").begin_object();
-  for (StateRole role : kRoles) json.field(name_of(role), role_bytes(plan, role));
-  json.end_object();
-  json.field("state_bytes", plan.state_bytes).field("arena_bytes", plan.arena_bytes);
-  json.field("staging_bytes", plan.staging_bytes).field("planned_bytes", plan.total_bytes());
-  json.field("lower_bound_bytes", plan.lower_bound_bytes());
-  if (const auto& most = facts.largest_micro_batch) {
-    json.key("largest_micro_batch").begin_object().field("samples", most->samples);
-    json.field("bytes", most->bytes).field("next_bytes", most->next_bytes).end_object();
-  }
-  json.key("loader").begin_object().field("included", false);
-  json.field("batch_bytes", facts.batch_bytes).field("prefetch", facts.config.loader.prefetch);
-  json.end_object().end_object();
-}
 
 void write_entry(JsonWriter& json, const EntryFacts& entry) {
   json.field("name", entry.name).field("nodes", entry.nodes).field("launches", entry.launches);
@@ -61,7 +29,7 @@ void write_entry(JsonWriter& json, const EntryFacts& entry) {
   json.end_array();
 }
 
-void write_passes(JsonWriter& json, const ProgramFacts& facts, size_t entry) {
+void write_passes(JsonWriter& json, const CompiledFacts& facts, size_t entry) {
   const auto& passes = facts.program.passes;
   const size_t each = passes.size() / facts.entries.size();
   json.key("passes").begin_array();
@@ -75,7 +43,7 @@ void write_passes(JsonWriter& json, const ProgramFacts& facts, size_t entry) {
   json.end_array();
 }
 
-void write_choices(JsonWriter& json, const ProgramFacts& facts, size_t entry) {
+void write_choices(JsonWriter& json, const CompiledFacts& facts, size_t entry) {
   const auto& steps = facts.program.plan.entries[entry].steps;
   json.key("kernels").begin_array();
   for (size_t i = 0; i < steps.size(); ++i) {
@@ -110,13 +78,7 @@ void write_paddings(JsonWriter& json, const Graph& graph) {
 
 }  // namespace
 
-std::string program_json(const ProgramFacts& facts, const InspectOptions& options) {
-  std::string text;
-  JsonWriter json(text);
-  json.begin_object().field("schema", "ridge.inspect/1").field("kind", "program");
-  json.field("model", name_of(facts.config.model.kind)).field("device", facts.config.train.device);
-  json.field("precision", name_of(facts.config.train.precision));
-  write_parameters(json, facts);
+void write_entries(JsonWriter& json, const CompiledFacts& facts, const InspectOptions& options) {
   json.key("entries").begin_array();
   for (size_t i = 0; i < facts.entries.size(); ++i) {
     json.begin_object();
@@ -128,13 +90,15 @@ std::string program_json(const ProgramFacts& facts, const InspectOptions& option
     json.end_object();
   }
   json.end_array();
-  write_memory(json, facts);
-  json.field("separable", facts.batch.separable);
-  json.field("not_separable_because", facts.batch.reason);
-  json.field("plan_hash", plan_hash(facts.program.plan));
-  if (options.plan) json.field("plan", print(facts.program.plan));
-  json.end_object().finish();
-  return text + "\n";
+}
+
+void write_planned_memory(JsonWriter& json, const Plan& plan) {
+  json.key("state_by_role").begin_object();
+  for (StateRole role : kRoles) json.field(name_of(role), role_bytes(plan, role));
+  json.end_object();
+  json.field("state_bytes", plan.state_bytes).field("arena_bytes", plan.arena_bytes);
+  json.field("staging_bytes", plan.staging_bytes).field("planned_bytes", plan.total_bytes());
+  json.field("lower_bound_bytes", plan.lower_bound_bytes());
 }
 
 }  // namespace ridge

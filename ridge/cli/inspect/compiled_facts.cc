@@ -1,10 +1,9 @@
-#include "ridge/cli/inspect_program.h"
+#include "ridge/cli/inspect/compiled_facts.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "ridge/compile/live_ranges.h"
-#include "ridge/run/backends.h"
-#include "ridge/train/memory_limit.h"
 
 namespace ridge {
 namespace {
@@ -34,8 +33,7 @@ PeakBuffer peak_buffer(const LiveRange& range, const EntryPlan& entry, const Gra
 EntryFacts entry_facts(const EntryPlan& entry,
                        const Graph& graph,
                        const Backend& backend,
-                       const Tuner& tuner,
-                       KernelRange kernels) {
+                       const FindTimes& find_times) {
   EntryFacts facts{.name = entry.name,
                    .nodes = graph.nodes().size(),
                    .launches = entry.steps.size(),
@@ -55,7 +53,7 @@ EntryFacts entry_facts(const EntryPlan& entry,
   for (const PlanStep& step : entry.steps) {
     const Node& node = *graph.nodes().at(static_cast<size_t>(step.node));
     facts.other_bits.push_back(has_other_bits(backend.candidates(node), step.choice));
-    const NodeTimes* times = tuner.times(node, kernels);
+    const NodeTimes* times = find_times ? find_times(node) : nullptr;
     facts.times.push_back(times != nullptr
                               ? *times
                               : NodeTimes{.candidates = {{step.choice_name, 0, ""}}, .pick = 0});
@@ -65,37 +63,30 @@ EntryFacts entry_facts(const EntryPlan& entry,
 
 }  // namespace
 
-ProgramFacts inspect_program(const TrainConfig& config, Tuning& tuning) {
-  ProgramFacts facts{.config = config, .task = open_task(config)};
-  facts.task.choose = tuning.choose(kernels_of(config));
-  const auto backend = make_backend(config.train.device,
-                                    [&](const std::string& note) { facts.notes.push_back(note); });
-  facts.memory_limit = apply_memory_limit(facts.config, facts.task, *backend);
-  facts.program = compile_program(facts.task.training->program(facts.task.sizes),
-                                  *backend,
-                                  program_options(config, facts.task));
+void add_entries(CompiledFacts& facts, const Backend& backend, const FindTimes& find_times) {
   const Plan& plan = facts.program.plan;
   for (size_t i = 0; i < plan.entries.size(); ++i)
-    facts.entries.push_back(entry_facts(plan.entries[i],
-                                        facts.program.graphs.entries[i],
-                                        *backend,
-                                        tuning.tuner(),
-                                        kernels_of(config)));
-  for (const nn::ParameterSpec& spec : facts.task.training->parameters()) {
-    facts.parameters += spec.type.elements();
-    facts.parameter_bytes += spec.type.bytes();
-  }
-  for (const data::FieldType& field : facts.task.train_data->fields())
-    facts.batch_bytes += field.bytes() * config.train.batch;
-  facts.batch = facts.task.training->batch_report(
-      micro_batch_size(config.train.batch, facts.config.train.micro, 0));
-  if (config.train.memory_limit > 0 && facts.batch.separable)
-    facts.largest_micro_batch =
-        largest_micro_batch(facts.config, facts.task, *backend, config.train.memory_limit << 20);
-  return facts;
+    facts.entries.push_back(
+        entry_facts(plan.entries[i], facts.program.graphs.entries[i], backend, find_times));
 }
 
-const EntryFacts& largest_entry(const ProgramFacts& facts) {
+std::vector<NodeCost> nodes_by_cost(const CompiledFacts& facts, size_t entry) {
+  std::vector<NodeCost> costs;
+  const auto& nodes = facts.program.graphs.entries.at(entry).nodes();
+  for (const PlanStep& step : facts.program.plan.entries.at(entry).steps) {
+    const Node& node = *nodes.at(static_cast<size_t>(step.node));
+    costs.push_back({.site = step.site,
+                     .op = step.op,
+                     .type = to_string(node.outputs.at(0)),
+                     .cost = node.op->cost(node.input_types(), node.outputs)});
+  }
+  std::stable_sort(costs.begin(), costs.end(), [](const NodeCost& a, const NodeCost& b) {
+    return std::tuple(-a.cost.flops, -a.cost.bytes) < std::tuple(-b.cost.flops, -b.cost.bytes);
+  });
+  return costs;
+}
+
+const EntryFacts& largest_entry(const CompiledFacts& facts) {
   return *std::max_element(
       facts.entries.begin(), facts.entries.end(), [](const auto& a, const auto& b) {
         return a.peak_bytes < b.peak_bytes;
@@ -107,17 +98,6 @@ int64_t role_bytes(const Plan& plan, StateRole role) {
   for (size_t i = 0; i < plan.state.size(); ++i)
     if (plan.roles[i] == role) bytes += plan.state[i].place.bytes;
   return bytes;
-}
-
-std::string initial_text(const Initializer& init) {
-  switch (init.kind) {
-    case Initializer::Kind::kUniform:
-      return fmt::format("uniform {:.3g}", init.scale);
-    case Initializer::Kind::kNormal:
-      return fmt::format("normal {:.3g}", init.scale);
-    default:
-      return fmt::format("{:.3g}", init.scale);
-  }
 }
 
 }  // namespace ridge

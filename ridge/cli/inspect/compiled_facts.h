@@ -1,17 +1,15 @@
-// `ridge inspect CONFIG` prints these facts about the program that `ridge train CONFIG` would run.
+// Facts about a compiled program, of whatever it was compiled: its entries, and where their memory
+// goes.
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <functional>
 #include <string>
 #include <vector>
 
-#include "ridge/cli/inspect.h"
-#include "ridge/graph/batch_flow.h"
 #include "ridge/graph/summary.h"
-#include "ridge/run/tuning.h"
-#include "ridge/train/memory_limit.h"
-#include "ridge/train/task.h"
+#include "ridge/run/program.h"
+#include "ridge/run/tuner.h"
 
 namespace ridge {
 
@@ -32,31 +30,32 @@ struct EntryFacts {
   std::vector<int64_t> live = {};                 ///< Bytes at every step.
   int peak_step = 0;                              ///< The first with the most live bytes.
   std::vector<PeakBuffer> at_peak = {};           ///< Largest first.
-  std::vector<NodeTimes> times = {};              ///< By step; empty unless they are to be shown.
+  std::vector<NodeTimes> times = {};              ///< By step; without seconds where not timed.
   std::vector<bool> other_bits = {};              ///< By step: has_other_bits() of the pick.
 };
 
-struct ProgramFacts {
-  TrainConfig config;
-  Task task;
-  /// The line that apply_memory_limit() returns; empty: it changed nothing.
-  std::string memory_limit = {};
-  /// Nothing without a limit, or if micro-batches are not possible.
-  std::optional<MicroBatch> largest_micro_batch = {};
+struct CompiledFacts {
   std::vector<std::string> notes = {};  ///< Notes of the backend on what it does without.
   CompiledProgram program = {};
   std::vector<EntryFacts> entries = {};
-  int64_t parameters = 0, parameter_bytes = 0;
-  int64_t batch_bytes = 0;  ///< Bytes of one batch of data, of which the loader keeps some ready.
-  BatchReport batch = {};   ///< Whether micro-batches add up to the same sums.
 };
 
-/// Opens the task and compiles the program as train() does, but takes no memory for it. UserError
-/// as train() gives.
-ProgramFacts inspect_program(const TrainConfig& config, Tuning& tuning);
+/// The times of the candidates of a node; null where none was timed.
+using FindTimes = std::function<const NodeTimes*(const Node&)>;
+
+/// Fills the entries from the program. `find_times` may be null.
+void add_entries(CompiledFacts& facts, const Backend& backend, const FindTimes& find_times);
+
+struct NodeCost {
+  std::string site, op, type;  ///< Type of the first result.
+  Cost cost;
+};
+
+/// The launches of an entry by falling FLOPs, then bytes, then place.
+std::vector<NodeCost> nodes_by_cost(const CompiledFacts& facts, size_t entry);
 
 /// The entry that needs the largest arena.
-const EntryFacts& largest_entry(const ProgramFacts& facts);
+const EntryFacts& largest_entry(const CompiledFacts& facts);
 
 /// Bytes of the state by role; 0 where a role has no buffer.
 int64_t role_bytes(const Plan& plan, StateRole role);
@@ -66,12 +65,5 @@ inline constexpr StateRole kRoles[] = {StateRole::kParameter,
                                        StateRole::kStatistic,
                                        StateRole::kPacked,
                                        StateRole::kScaler};
-
-/// "uniform 0.125", "normal 0.02", "1".
-std::string initial_text(const Initializer& init);
-
-std::string program_text(const ProgramFacts& facts, const InspectOptions& options);
-/// One line of JSON.
-std::string program_json(const ProgramFacts& facts, const InspectOptions& options);
 
 }  // namespace ridge

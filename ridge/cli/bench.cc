@@ -1,0 +1,136 @@
+// `ridge bench MODEL`: how long a run of a model takes, alone or against ONNX Runtime.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <utility>
+
+#include "ridge/base/cpu/parallel.h"
+#include "ridge/cli/bench/bench_model.h"
+#include "ridge/cli/bench/onnxruntime_peer.h"
+#include "ridge/cli/common/output.h"
+#include "ridge/cli/common/progress.h"
+#include "ridge/cli/verbs.h"
+#include "ridge/infer/input_sizes.h"
+#include "ridge/io/file.h"
+
+namespace ridge {
+namespace {
+
+constexpr const char* kPeer = "onnxruntime";
+
+struct BenchOptions {
+  BenchRequest request;
+  LoadOptions load;
+  std::vector<std::string> set, dims;
+  std::string json;  ///< A file, or "-"; empty: none.
+  std::string against, python;
+};
+
+// Notes come with the first load alone.
+std::function<LoadedModel()> opener_of(const BenchOptions& options, const LoadOptions& load) {
+  const std::string& path = options.request.model;
+  std::function<LoadedModel(TrainObserver&)> open;
+  if (is_onnx_file(path)) {
+    open = [path, load](TrainObserver& observer) { return load_onnx_model(path, load, observer); };
+  } else {
+    const ModelFiles files = find_model(path, load, settings());
+    open = [files](TrainObserver& observer) {
+      return load_model(files.config, files.weights, observer);
+    };
+  }
+  return [open, is_first = true]() mutable {
+    if (!std::exchange(is_first, false)) {
+      TrainObserver nobody;
+      return open(nobody);
+    }
+    ProgressDisplay display(stderr);
+    return open(display);
+  };
+}
+
+void check_peer(const BenchOptions& options) {
+  if (options.against.empty()) {
+    check(options.python.empty(), "--python is for --against {}", kPeer);
+    return;
+  }
+  check(
+      options.against == kPeer, "--against names '{}'; write --against {}", options.against, kPeer);
+  check(is_onnx_file(options.request.model),
+        "'{}' is no ONNX model, which is all that ONNX Runtime runs; leave out --against",
+        options.request.model);
+  check(options.load.device.empty() || options.load.device == "cpu",
+        "ONNX Runtime is compared on the CPU, not on '{}'; leave out --device",
+        options.load.device);
+}
+
+void check_json_place(const BenchOptions& options) {
+  if (options.json.empty() || options.json == "-") return;
+  check_place(options.json);
+  std::error_code ignored;
+  check(!std::filesystem::equivalent(options.json, options.request.model, ignored),
+        "--json would write over the model '{}'; give another file",
+        options.request.model);
+}
+
+void run_bench(BenchOptions options) {
+  check_peer(options);
+  check_json_place(options);
+  BenchRequest& request = options.request;
+  request.dims = parse_sizes(options.dims);
+  LoadOptions load = options.load;
+  for (const std::string& text : options.set) load.set.push_back(parse_set(text));
+  request.open = opener_of(options, load);
+  apply_threads();
+  if (!options.against.empty())
+    request.python = options.python.empty() ? default_python() : options.python;
+  const BenchReport report = bench_model(request);
+  for (const BenchInput& input : report.inputs)
+    if (input.is_unbounded)
+      write_note(fmt::format("integers of '{}' are 0 or 1: the model does not say which may come",
+                             input.name));
+  if (!options.json.empty() && options.json != "-")
+    write_file_atomically(options.json, bench_json(report));
+  write_stdout(options.json == "-" ? bench_json(report) : bench_text(report));
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, int&) {
+  const auto options = std::make_shared<BenchOptions>();
+  BenchRequest& request = options->request;
+  CLI::App* verb = app.add_subcommand("bench", "Time runs of a model, alone or against another");
+  verb->add_option(
+          "model", request.model, "TOML file, folder of a run or a checkpoint, or FILE.onnx")
+      ->required();
+  verb->add_option("--batch", request.batches, "Sizes of the batch, as 1,8; default: 1")
+      ->type_name("N,...")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  verb->add_option("--threads", request.threads, "Numbers of threads, as 1,2; default: all CPUs")
+      ->type_name("N,...")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  verb->add_option("--dim", options->dims, "Size of another named dimension; repeatable")
+      ->type_name("NAME=SIZE")
+      ->allow_extra_args(false);
+  verb->add_option("--seconds", request.seconds, "Time for the runs of each result; default: 5");
+  verb->add_option(
+          "--against", options->against, "onnxruntime: time it in turn, in a process of Python")
+      ->type_name("PEER");
+  verb->add_option("--python",
+                   options->python,
+                   "The Python that has it; default: that of $VIRTUAL_ENV, else python3");
+  verb->add_option("--weights", options->load.weights, "As for eval")->type_name("PATH");
+  verb->add_option("--device", options->load.device, "Where it runs (train.device)");
+  verb->add_option("--set", options->set, "Any key of the file, or a setting; repeatable")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+  verb->add_option("--json", options->json, "One JSON object (ridge.bench/1), on stdout or in FILE")
+      ->type_name("FILE")
+      ->expected(0, 1)
+      ->default_str("-");
+  verb->callback([options] { run_bench(*options); });
+}
+
+}  // namespace ridge
