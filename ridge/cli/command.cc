@@ -13,6 +13,7 @@
 
 #include "ridge/base/error.h"
 #include "ridge/cli/common/output.h"
+#include "ridge/cli/export/export.h"
 #include "ridge/cli/verbs.h"
 
 namespace ridge {
@@ -104,6 +105,7 @@ int run_verb(CLI::App& app, std::vector<char*> words) {
   add_eval(app, exit_code);
   add_predict(app, exit_code);
   add_generate(app, exit_code);
+  add_export(app, exit_code);
   add_optimize(app, exit_code, command);
   add_run(app, exit_code, command);
   add_recipe(app, exit_code, command);
