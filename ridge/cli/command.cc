@@ -13,6 +13,7 @@
 
 #include "ridge/base/error.h"
 #include "ridge/cli/common/output.h"
+#include "ridge/cli/export/export.h"
 #include "ridge/cli/verbs.h"
 
 namespace ridge {
@@ -105,6 +106,7 @@ int run_verb(CLI::App& app, std::vector<char*> words) {
   add_predict(app, exit_code);
   add_bench(app, exit_code);
   add_generate(app, exit_code);
+  add_export(app, exit_code);
   add_optimize(app, exit_code, command);
   add_run(app, exit_code, command);
   add_recipe(app, exit_code, command);

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "ridge/base/error.h"
+#include "ridge/base/named_list.h"
 #include "ridge/base/utf8.h"
 #include "ridge/io/csv.h"
 #include "ridge/io/npy.h"
@@ -150,17 +151,6 @@ Table read_table(const TableRequest& request) {
       check(std::isfinite(table.target[row]), "'{}': row {} has no target", path, row + 1);
   for (double value : table.x) check(!std::isinf(value), "'{}' holds an infinite number", path);
   return table;
-}
-
-std::string named_list(const std::vector<std::string>& names) {
-  constexpr size_t kShown = 5;
-  const size_t shown = names.size() <= kShown + 1 ? names.size() : kShown;
-  std::string text;
-  for (size_t i = 0; i < shown; ++i) {
-    if (i > 0) text += i + 1 == names.size() ? " and " : ", ";
-    text += fmt::format("'{}'", shown_text(names[i]));
-  }
-  return shown == names.size() ? text : fmt::format("{} and {} more", text, names.size() - shown);
 }
 
 }  // namespace ridge::data

@@ -34,7 +34,4 @@ struct Table {
 /// UserError for features that are no numbers or that are missing, and for rows without a target.
 Table read_table(const TableRequest& request);
 
-/// "'a', 'b' and 3 more", as UTF-8.
-std::string named_list(const std::vector<std::string>& names);
-
 }  // namespace ridge::data

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "ridge/base/error.h"
+#include "ridge/base/named_list.h"
 #include "ridge/base/utf8.h"
 #include "ridge/data/order.h"
 #include "ridge/data/table.h"

@@ -2,16 +2,17 @@
 
 #include <filesystem>
 
+#include "ridge/import/huggingface/gpt2_config.h"
 #include "ridge/import/onnx/onnx_source.h"
 #include "ridge/infer/open_model.h"
-#include "ridge/infer/trained_data.h"
 #include "ridge/infer/weights.h"
-#include "ridge/nn/logits_source.h"
 
 namespace ridge {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr const char* kForeignConfig = "config.json";
 
 // The configuration that a run wrote into its folder, of which `folder` is a checkpoint, or itself.
 ModelFiles files_of_run(const fs::path& folder,
@@ -28,6 +29,33 @@ ModelFiles files_of_run(const fs::path& folder,
                    .weights = is_checkpoint ? whole.string() : std::string()};
   files.config.train.out = run.string();  // which may lie elsewhere by now
   return files;
+}
+
+// A folder as transformers saves a GPT-2: its sizes, and its weights.
+ModelFiles files_of_gpt2(const fs::path& folder,
+                         const std::vector<ConfigFlag>& set,
+                         Settings& settings) {
+  const std::string config = (folder / kForeignConfig).string();
+  const nn::GptOptions gpt = read_gpt2_config(config);
+  // No data are known: rows of tokens as long as it takes them.
+  const std::string text = fmt::format(
+      "[model]\nkind = 'gpt'\nvocab = {0}\ncontext = {1}\nlayers = {2}\nheads = {3}\nwidth = {4}\n"
+      "[data]\nkind = 'random'\ntokens = true\nshape = [{1}]\nclasses = {0}\n"
+      "[train]\nsteps = 1\n",
+      gpt.vocab,
+      gpt.context,
+      gpt.layers,
+      gpt.heads,
+      gpt.width);
+  return {.config = load_config(text, config, set, settings).config,
+          .weights = (folder / "model.safetensors").string()};
+}
+
+ModelFiles files_of_folder(const fs::path& folder,
+                           const std::vector<ConfigFlag>& set,
+                           Settings& settings) {
+  return fs::exists(folder / kForeignConfig) ? files_of_gpt2(folder, set, settings)
+                                             : files_of_run(folder, set, settings);
 }
 
 LoadedModel load_opened(std::shared_ptr<const ModelSource> source,
@@ -64,16 +92,8 @@ LoadedModel load_model(std::shared_ptr<const ModelSource> source,
 LoadedModel load_model(const TrainConfig& config,
                        const std::string& weights,
                        TrainObserver& observer) {
-  OpenWeights opened = open_weights(config, weights, observer);
-  if (!opened.data) {
-    observer.on_message(unchecked_note(opened.path, config.data.kind));
-    opened.data = data::open_dataset(config.data, data::Split::kTrain)->description();
-  }
-  const data::DataDescription& data = *opened.data;
-  data::check_kind(data, config.data.kind);
-  const nn::Training training(open_model(config, data.fields, data.classes), config.optimizer);
-  return load_opened(
-      std::make_shared<const nn::LogitsSource>(training), config, std::move(opened), observer);
+  TrainedModel opened = open_trained_model(config, weights, observer);
+  return load_opened(std::move(opened.source), config, std::move(opened.weights), observer);
 }
 
 bool is_onnx_file(const std::string& path) {
@@ -101,7 +121,7 @@ ModelFiles find_model(const std::string& path, const LoadOptions& options, Setti
   std::error_code ignored;
   ModelFiles files =
       fs::is_directory(path, ignored)
-          ? files_of_run(path, options.set, settings)
+          ? files_of_folder(path, options.set, settings)
           : ModelFiles{.config = load_config_file(path, options.set, settings).config,
                        .weights = {}};
   if (!options.weights.empty()) files.weights = options.weights;

@@ -32,16 +32,16 @@ struct LoadOptions {
   std::vector<ConfigFlag> set = {};  ///< Values that win over the configuration's.
 };
 
-/// The files of a model trained here.
+/// The files of a model that is described by a configuration.
 struct ModelFiles {
   TrainConfig config;
   std::string weights;  ///< See open_weights().
 };
 
-/// Finds them: `path` is its configuration, or the folder of a run or of a checkpoint in it.
-/// Without options.weights they are the best or else the newest checkpoint of the run, or the
-/// checkpoint that `path` is. Settings among the keys go to `settings`. UserError where there is no
-/// configuration.
+/// Finds them: `path` is its configuration, or the folder of a run or of a checkpoint in it; or one
+/// in which transformers saved a GPT-2, with its weights. Without options.weights they are the best
+/// or else the newest checkpoint of the run, or the checkpoint that `path` is. Settings among the
+/// keys go to `settings`. UserError where there is no configuration.
 ModelFiles find_model(const std::string& path, const LoadOptions& options, Settings& settings);
 
 /// Loads what find_model() finds, or an ONNX model. The settings of the process stay as they are.

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "ridge/infer/trained_data.h"
+#include "ridge/nn/logits_source.h"
+
 namespace ridge {
 namespace {
 
@@ -52,6 +55,24 @@ std::unique_ptr<nn::Model> open_model(const TrainConfig& config,
                                       std::span<const data::FieldType> fields,
                                       int64_t classes) {
   return nn::make_model(model_options(config, classes), sample_types(fields));
+}
+
+TrainedModel open_trained_model(const TrainConfig& config,
+                                const std::string& weights,
+                                TrainObserver& observer) {
+  TrainedModel model{.source = nullptr, .weights = open_weights(config, weights, observer)};
+  auto& described = model.weights.data;
+  if (!described) {
+    observer.on_message(unchecked_note(model.weights.path, config.data.kind));
+    described = data::open_dataset(config.data, data::Split::kTrain)->description();
+  }
+  data::check_kind(*described, config.data.kind);
+  model.source = std::make_shared<const nn::LogitsSource>(
+      nn::Training(open_model(config, described->fields, described->classes), config.optimizer));
+  std::vector<std::string> needed;
+  for (const StateEntry& entry : model.source->state()) needed.push_back(entry.name);
+  check_names(model.weights, needed);
+  return model;
 }
 
 }  // namespace ridge

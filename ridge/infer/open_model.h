@@ -6,6 +6,8 @@
 
 #include "ridge/config/config.h"
 #include "ridge/data/dataset.h"
+#include "ridge/graph/model_source.h"
+#include "ridge/infer/weights.h"
 #include "ridge/nn/model.h"
 
 namespace ridge {
@@ -15,5 +17,17 @@ namespace ridge {
 std::unique_ptr<nn::Model> open_model(const TrainConfig& config,
                                       std::span<const data::FieldType> fields,
                                       int64_t classes);
+
+/// A model that predicts, and its weights where they lie.
+struct TrainedModel {
+  std::shared_ptr<const ModelSource> source;
+  OpenWeights weights;  ///< With the data that it was trained on.
+};
+
+/// The model of the configuration with its weights (open_weights()). The data say how large it is:
+/// those that the weights describe, else the training data, which are opened.
+TrainedModel open_trained_model(const TrainConfig& config,
+                                const std::string& weights,
+                                TrainObserver& observer);
 
 }  // namespace ridge

@@ -9,7 +9,11 @@
 
 #include "ridge/config/config.h"
 #include "ridge/data/description.h"
+<<<<<<< HEAD
 #include "ridge/graph/model_source.h"
+=======
+#include "ridge/import/huggingface/tensor_names.h"
+>>>>>>> 38510823f19361d14dd74dedde86765ce20e877d
 #include "ridge/io/safetensors.h"
 #include "ridge/run/observer.h"
 #include "ridge/run/program.h"
@@ -28,7 +32,18 @@ struct OpenWeights {
   const SafetensorsView* tensors = nullptr;
   std::shared_ptr<const void> owner;          ///< Keeps what `tensors` views.
   std::optional<data::DataDescription> data;  ///< Nothing where the file does not say.
+  /// The names that the file has for a model of that kind; `tensors` have Ridge's.
+  TensorNames names = TensorNames::kRidge;
+  nn::ModelKind kind = {};
 };
+
+/// Opens a safetensors file with the weights of a model of that kind, under Ridge's names or those
+/// of another library, which is said through `observer`.
+OpenWeights open_weight_file(const std::string& path, nn::ModelKind kind, TrainObserver& observer);
+
+/// UserError, which lists tensors as the file names them, where some of those `needed` are missing,
+/// or where the file has another library's names and more than those.
+void check_names(const OpenWeights& weights, const std::vector<std::string>& needed);
 
 /// Opens `weights`, a safetensors file or the folder of a checkpoint or of a run; if it is empty,
 /// the best or else the newest checkpoint in config.train.out. UserError when there is none, or

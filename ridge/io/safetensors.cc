@@ -148,6 +148,13 @@ SafetensorsView::SafetensorsView(Bytes bytes, std::string source) : source_(std:
   parse_header(header, bytes.subspan(kLengthBytes + length));
 }
 
+SafetensorsView::SafetensorsView(std::vector<TensorView> tensors,
+                                 TextMap metadata,
+                                 std::string source)
+    : source_(std::move(source)), metadata_(std::move(metadata)), tensors_(std::move(tensors)) {
+  for (const TensorView& tensor : tensors_) index_.emplace(tensor.name, index_.size());
+}
+
 void SafetensorsView::parse_header(std::string_view header, Bytes data) {
   const std::string where = source_ + ": header";
   const JsonValue root = parse_json(header, where);

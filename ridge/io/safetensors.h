@@ -34,6 +34,8 @@ class SafetensorsView {
   /// format forbids (header length, JSON, gaps, overlaps, sizes that do not fit the shapes,
   /// truncation), and for a dtype or a tensor without elements, which Ridge does not have.
   SafetensorsView(Bytes bytes, std::string source);
+  /// Tensors in memory that outlives the view, each with a name of its own.
+  SafetensorsView(std::vector<TensorView> tensors, TextMap metadata, std::string source);
 
   const TextMap& metadata() const { return metadata_; }
   /// In the order of their bytes.

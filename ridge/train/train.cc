@@ -188,7 +188,8 @@ void Run::open() {
     memory_before_ = memory_in_use();
   };
   training_ = std::make_unique<TrainingRun>(task_, config_, *backend_, options);
-  if (!request_.init.empty()) training_->load_parameters(request_.init);
+  if (!request_.init.empty())
+    training_->load_parameters(open_weight_file(request_.init, config_.model.kind, observer_));
   const std::string note = kernels_.settle(training_->program());
   std::map<std::string, std::string> texts = kernels_.texts();
   texts[data::kDescriptionKey] = data::print_description(task_.train_data->description());

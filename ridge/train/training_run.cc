@@ -296,13 +296,15 @@ void TrainingRun::restore(const OpenCheckpoint& checkpoint) {
   for (size_t i = 0; i < slots.size(); ++i) program_->state().write(slots[i]->name, read[i]);
 }
 
-void TrainingRun::load_parameters(const std::string& path) {
-  const SafetensorsFile file(path);
+void TrainingRun::load_parameters(const OpenWeights& weights) {
   const auto slots = slots_of(false);
+  std::vector<std::string> needed;
+  for (const PlanSlot* slot : slots) needed.push_back(slot->name);
+  check_names(weights, needed);
   std::vector<Tensor> read;
   for (const PlanSlot* slot : slots) {
     read.emplace_back(slot->type);
-    file->read_into(slot->name, slot->type, read.back().data());
+    weights.tensors->read_into(slot->name, slot->type, read.back().data());
   }
   for (size_t i = 0; i < slots.size(); ++i) program_->state().write(slots[i]->name, read[i]);
 }

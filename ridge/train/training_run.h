@@ -5,6 +5,7 @@
 #include <string>
 
 #include "ridge/data/loader.h"
+#include "ridge/infer/weights.h"
 #include "ridge/io/checkpoint.h"
 #include "ridge/run/program.h"
 #include "ridge/train/batch_input.h"
@@ -77,8 +78,8 @@ class TrainingRun {
   std::vector<TensorView> tensors(bool with_optimizer) const;
   /// UserError when a buffer is missing or of another type; the state is then unchanged.
   void restore(const OpenCheckpoint& checkpoint);
-  /// Parameters and statistics from a safetensors file, which may hold more. UserError as above.
-  void load_parameters(const std::string& path);
+  /// Parameters and statistics of a model, which may hold more. UserError as above.
+  void load_parameters(const OpenWeights& weights);
   /// Hash of all that a checkpoint keeps, names and types included; 16 hexadecimal digits.
   std::string state_hash() const;
 

@@ -53,6 +53,7 @@ const std::map<std::string, std::vector<std::string>> kOptions = {
     {"eval", {"-h,--help", "--recipe", "--device", "--set", "--weights", "--json"}},
     {"predict",
      {"-h,--help", "--input", "--output", "--weights", "--device", "--set", "--batch", "--json"}},
+<<<<<<< HEAD
     {"bench",
      {"-h,--help",
       "--batch",
@@ -63,6 +64,16 @@ const std::map<std::string, std::vector<std::string>> kOptions = {
       "--python",
       "--weights",
       "--device",
+=======
+    {"export",
+     {"-h,--help",
+      "--onnx",
+      "--opset",
+      "--dim",
+      "--safetensors",
+      "--names",
+      "--weights",
+>>>>>>> 38510823f19361d14dd74dedde86765ce20e877d
       "--set",
       "--json"}},
     {"generate",

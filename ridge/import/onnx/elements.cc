@@ -130,6 +130,12 @@ std::optional<DType> dtype_of_onnx(int64_t data_type) {
   }
 }
 
+int64_t onnx_type_of(DType dtype) {
+  for (int64_t data_type = 1; data_type < std::ssize(kTypeNames); ++data_type)
+    if (dtype_of_onnx(data_type) == dtype) return data_type;
+  throw InternalError(fmt::format("ONNX has no {}", name_of(dtype)));
+}
+
 std::string onnx_type_name(int64_t data_type) {
   if (data_type < 0 || data_type >= std::ssize(kTypeNames)) return fmt::format("{}", data_type);
   return std::string(kTypeNames[data_type]);

@@ -15,6 +15,7 @@ namespace ridge::onnx {
 
 /// The dtype of that TensorProto.DataType; nothing where Ridge has none.
 std::optional<DType> dtype_of_onnx(int64_t data_type);
+int64_t onnx_type_of(DType dtype);
 /// "FLOAT", "UINT32" and so on; for messages.
 std::string onnx_type_name(int64_t data_type);
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ridge/io/elements.h"
+
 namespace ridge::onnx {
 
 int64_t checked_elements(DType dtype, const Shape& shape, std::string_view who) {
@@ -73,51 +75,11 @@ Tensor Known::tensor() const {
 
 Known Known::reshaped(Shape shape) const { return {dtype_, std::move(shape), bytes_, owner_}; }
 
-namespace {
-
-// Copies elements of `kSize` bytes: `shape` is that of the result, `strides` those of the source in
-// elements, by axis of the result, which has at least one.
-template <size_t kSize>
-void copy_strided(const std::byte* from,
-                  std::byte* to,
-                  const Shape& shape,
-                  const std::vector<int64_t>& strides) {
-  const size_t last = shape.size() - 1;
-  std::vector<int64_t> index(shape.size(), 0);
-  for (int64_t offset = 0;;) {
-    const std::byte* source = from + static_cast<size_t>(offset) * kSize;
-    const size_t step = static_cast<size_t>(strides[last]) * kSize;
-    for (int64_t i = 0; i < shape[last]; ++i, source += step, to += kSize)
-      std::memcpy(to, source, kSize);
-    size_t axis = last;
-    for (; axis > 0; --axis) {
-      offset += strides[axis - 1];
-      if (++index[axis - 1] < shape[axis - 1]) break;
-      offset -= strides[axis - 1] * shape[axis - 1];
-      index[axis - 1] = 0;
-    }
-    if (axis == 0) return;
-  }
-}
-
-}  // namespace
-
 Known Known::transposed(const std::vector<int64_t>& perm) const {
   Shape shape;
   for (const int64_t axis : perm) shape.push_back(shape_[static_cast<size_t>(axis)]);
   if (is_empty()) return empty(dtype_, std::move(shape));
-  if (perm.empty()) return *this;
-  // Strides in elements of the source, by axis of the result.
-  std::vector<int64_t> strides(perm.size(), 1);
-  for (size_t i = 0; i < perm.size(); ++i)
-    for (auto axis = static_cast<size_t>(perm[i]) + 1; axis < shape_.size(); ++axis)
-      strides[i] *= shape_[axis];
-  Tensor moved({dtype_, shape});
-  auto* to = static_cast<std::byte*>(moved.data());
-  dispatch(dtype_, [&]<typename T>(TypeTag<T>) {
-    copy_strided<sizeof(T)>(bytes_.data(), to, shape, strides);
-  });
-  return Known(std::move(moved));
+  return Known(transposed_copy(type(), bytes_.data(), perm));
 }
 
 }  // namespace ridge::onnx

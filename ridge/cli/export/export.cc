@@ -1,0 +1,193 @@
+#include "ridge/cli/export/export.h"
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <cstdio>
+#include <memory>
+
+#include "ridge/base/json_writer.h"
+#include "ridge/cli/common/output.h"
+#include "ridge/cli/common/progress.h"
+#include "ridge/export/onnx/onnx_export.h"
+#include "ridge/import/huggingface/tensor_names.h"
+#include "ridge/infer/load_model.h"
+#include "ridge/infer/open_model.h"
+
+namespace ridge {
+namespace {
+
+struct ExportOptions {
+  std::string model;
+  LoadOptions load;
+  std::vector<std::string> set, dims;
+  std::string onnx, safetensors;
+  int64_t opset = OnnxExportOptions::kDefaultOpset;
+  std::string names = std::string(name_of(TensorNames::kRidge));
+  bool json = false;
+};
+
+/// All that a report says.
+struct ExportReport {
+  std::string model{}, weights{};
+  OnnxExportResult onnx{};
+  size_t tensors = 0;  ///< Tensors of the safetensors file.
+};
+
+// "B=8" of --dim.
+Binding sizes_of(const std::vector<std::string>& texts) {
+  Binding sizes;
+  for (const std::string& text : texts) {
+    const size_t at = text.find('=');
+    int64_t size = 0;
+    const char *end = text.data() + text.size(),
+               *begin = at == std::string::npos ? end : text.data() + at + 1;
+    const auto [stop, error] = std::from_chars(begin, end, size);
+    check(begin != end && stop == end && error == std::errc() && size >= 1,
+          "--dim takes NAME=SIZE, a size of at least 1; got '{}'",
+          text);
+    sizes[text.substr(0, at)] = size;
+  }
+  return sizes;
+}
+
+// The data that the model was trained on, and the names of their classes where they have some.
+TextMap metadata_of(const TrainedModel& model) {
+  TextMap metadata;
+  if (!model.weights.data) return metadata;
+  const data::DataDescription& trained = *model.weights.data;
+  metadata[data::kDescriptionKey] = data::print_description(trained);
+  if (trained.class_names.empty()) return metadata;
+  std::string classes;
+  JsonWriter json(classes);
+  json.begin_array();
+  for (const std::string& name : trained.class_names) json.value(name);
+  json.end_array().finish();
+  metadata["classes"] = classes;
+  return metadata;
+}
+
+// Writes the parameters and statistics of the model, under the names that are asked for.
+size_t write_weights(const TrainedModel& model,
+                     nn::ModelKind kind,
+                     TensorNames names,
+                     const std::string& path) {
+  std::vector<TensorView> own;
+  for (const StateEntry& entry : model.source->state()) {
+    TensorView view = model.weights.tensors->checked(entry.name, entry.type);
+    view.name = entry.name;
+    own.push_back(view);
+  }
+  const RenamedTensors renamed = with_foreign_names(std::move(own), kind, names);
+  TextMap metadata = metadata_of(model);
+  metadata.erase("classes");         // the description has them
+  metadata.emplace("format", "pt");  // transformers reads no file that does not say this
+  save_safetensors(path, renamed.tensors, metadata);
+  return renamed.tensors.size();
+}
+
+void write_data(JsonWriter& json, std::string_view key, const std::vector<DataSpec>& data) {
+  json.key(key).begin_array();
+  for (const DataSpec& spec : data)
+    json.begin_object().field("name", spec.name).field("type", type_text(spec)).end_object();
+  json.end_array();
+}
+
+std::string json_report(const ExportReport& report, const ExportOptions& options) {
+  std::string text;
+  JsonWriter json(text);
+  json.begin_object().field("schema", "ridge.export/1").field("model", report.model);
+  json.field("weights", report.weights);
+  if (!options.onnx.empty()) {
+    json.key("onnx").begin_object().field("file", options.onnx).field("opset", options.opset);
+    json.field("nodes", report.onnx.nodes).field("weight_bytes", report.onnx.weight_bytes);
+    if (!report.onnx.data_file.empty()) json.field("data_file", report.onnx.data_file);
+    write_data(json, "inputs", report.onnx.inputs);
+    write_data(json, "outputs", report.onnx.outputs);
+    json.end_object();
+  }
+  if (!options.safetensors.empty()) {
+    json.key("safetensors").begin_object().field("file", options.safetensors);
+    json.field("names", options.names).field("tensors", report.tensors).end_object();
+  }
+  json.end_object().finish();
+  return text + "\n";
+}
+
+std::string text_report(const ExportReport& report, const ExportOptions& options) {
+  std::string text = fmt::format("{} of {}\n\n", report.model, report.weights);
+  if (!options.onnx.empty()) {
+    text += fmt::format("  {}  opset {}, {} nodes, {} of weights{}\n",
+                        options.onnx,
+                        options.opset,
+                        grouped(report.onnx.nodes),
+                        bytes_text(report.onnx.weight_bytes),
+                        report.onnx.data_file.empty() ? "" : " in " + report.onnx.data_file);
+    for (const auto* data : {&report.onnx.inputs, &report.onnx.outputs})
+      for (const DataSpec& spec : *data) text += fmt::format("    {}\n", to_string(spec));
+  }
+  if (!options.safetensors.empty())
+    text += fmt::format(
+        "  {}  {} tensors with names of {}\n", options.safetensors, report.tensors, options.names);
+  return text;
+}
+
+void run_export(const ExportOptions& options) {
+  if (options.onnx.empty() && options.safetensors.empty())
+    throw UserError("no file is asked for", "give --onnx FILE or --safetensors FILE");
+  if (is_onnx_file(options.model))
+    throw UserError(fmt::format("'{}' is an ONNX model already", options.model),
+                    "give the configuration or the run that it was trained by");
+  check_place(options.onnx);
+  check_place(options.safetensors);
+  const auto names = parse_name<TensorNames>(options.names);
+  check(names.has_value(),
+        "--names must be one of {}; got '{}'",
+        names_of(TensorNames{}),
+        options.names);
+  const Binding sizes = sizes_of(options.dims);
+  ProgressDisplay progress(stderr);
+  LoadOptions load = options.load;
+  for (const std::string& text : options.set) load.set.push_back(parse_set(text));
+  const ModelFiles files = find_model(options.model, load, settings());
+  const TrainedModel model = open_trained_model(files.config, files.weights, progress);
+  const nn::ModelKind kind = files.config.model.kind;
+  ExportReport report{.model = std::string(name_of(kind)), .weights = model.weights.path};
+  if (!options.onnx.empty())
+    report.onnx = export_onnx(*model.source,
+                              *model.weights.tensors,
+                              metadata_of(model),
+                              options.onnx,
+                              {.opset = options.opset, .sizes = sizes});
+  if (!options.safetensors.empty())
+    report.tensors = write_weights(model, kind, *names, options.safetensors);
+  progress.clear_bar();
+  write_stdout(options.json ? json_report(report, options) : text_report(report, options));
+}
+
+}  // namespace
+
+void add_export(CLI::App& app, int&) {
+  const auto options = std::make_shared<ExportOptions>();
+  CLI::App* verb = app.add_subcommand("export", "Write a trained model for other programs");
+  verb->add_option("model", options->model, "TOML file, or folder of a run or a checkpoint")
+      ->required();
+  verb->add_option("--onnx", options->onnx, "An ONNX model, for batches of any size")
+      ->type_name("FILE");
+  verb->add_option("--opset", options->opset, "Version of ONNX's operators, 13 to 23; default: 17");
+  verb->add_option("--dim", options->dims, "One size for a dimension of the ONNX model; repeatable")
+      ->type_name("NAME=SIZE")
+      ->allow_extra_args(false);
+  verb->add_option("--safetensors", options->safetensors, "The weights alone")->type_name("FILE");
+  verb->add_option("--names",
+                   options->names,
+                   "The names and layouts in that file: ridge, huggingface, torchvision; default: "
+                   "ridge");
+  verb->add_option("--weights", options->load.weights, "As for eval")->type_name("PATH");
+  verb->add_option("--set", options->set, "Any key of the file, or a setting; repeatable")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+  verb->add_flag("--json", options->json, "One JSON object (ridge.export/1)");
+  verb->callback([options] { run_export(*options); });
+}
+
+}  // namespace ridge
