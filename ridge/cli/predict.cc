@@ -4,12 +4,14 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
+#include <optional>
 
 #include "ridge/base/clock.h"
 #include "ridge/base/cpu/parallel.h"
 #include "ridge/base/json_writer.h"
 #include "ridge/cli/common/output.h"
 #include "ridge/cli/common/progress.h"
+#include "ridge/cli/predict/class_names.h"
 #include "ridge/cli/predict/output_files.h"
 #include "ridge/cli/verbs.h"
 #include "ridge/infer/input_files.h"
@@ -22,7 +24,7 @@ struct PredictOptions {
   std::string model;
   LoadOptions load;
   std::vector<std::string> set, inputs;
-  std::string output;
+  std::string output, preprocess, classes;
   int64_t batch = 64;
   bool json = false;
 };
@@ -31,7 +33,7 @@ struct PredictOptions {
 struct PredictReport {
   std::string model{}, weights{};
   const NamedRows* inputs = nullptr;
-  const data::DataDescription* trained = nullptr;  ///< Null: the model does not say.
+  std::optional<ClassScores> scores{};
   Prediction prediction{};
   double seconds = 0;
 };
@@ -43,26 +45,13 @@ void write_list(JsonWriter& json, std::string_view key, const std::vector<T>& li
   json.end_array();
 }
 
-// The likeliest class of each row, the first of equal ones, and the names of classes in their
-// order.
 void write_classes(JsonWriter& json, const PredictReport& report) {
-  const auto found = report.prediction.outputs.find("logits");
-  if (report.trained == nullptr || report.trained->classes == 0 ||
-      found == report.prediction.outputs.end())
-    return;
-  const Tensor& logits = found->second;
-  if (logits.type().rank() != 2) return;  // a class for each token is no class of the row
-  const int64_t classes = logits.type().shape[1];
-  std::vector<int64_t> likeliest;
-  for (int64_t row = 0; row < logits.type().shape[0]; ++row) {
-    int64_t best = 0;
-    for (int64_t c = 1; c < classes; ++c)
-      if (logits.at(row * classes + c) > logits.at(row * classes + best)) best = c;
-    likeliest.push_back(best);
-  }
-  if (!report.trained->class_names.empty())
-    write_list(json, "classes", report.trained->class_names);
-  write_list(json, "argmax", likeliest);
+  if (!report.scores) return;
+  const auto found = report.prediction.outputs.find(report.scores->output);
+  if (found == report.prediction.outputs.end()) return;
+  if (found->second.type().rank() != 2) return;  // a class for each token is no class of the row
+  if (!report.scores->names.empty()) write_list(json, "classes", report.scores->names);
+  write_list(json, "argmax", likeliest(found->second));
 }
 
 std::string json_report(const PredictReport& report,
@@ -123,28 +112,74 @@ OpenedModel open_predicted(const PredictOptions& options, TrainObserver& observe
           .crop = files.config.data.crop};
 }
 
+// Refuses what is for ONNX models alone: of its own models Ridge knows it.
+void check_onnx_options(const PredictOptions& options) {
+  if (is_onnx_file(options.model)) return;
+  const auto refuse = [](const char* flag, const std::string& value, const char* what) {
+    if (!value.empty())
+      throw UserError(
+          fmt::format("{} '{}' is for ONNX models: this one knows {}", flag, value, what),
+          fmt::format("leave out {}", flag));
+  };
+  refuse("--preprocess", options.preprocess, "how its pictures were prepared");
+  refuse("--classes", options.classes, "the names of its classes");
+}
+
+std::optional<ClassScores> scores_of(const PredictOptions& options, const Session& session) {
+  if (!options.classes.empty()) return read_class_names(options.classes, session.outputs());
+  const auto& trained = session.model().data;
+  if (!trained || trained->classes == 0) return std::nullopt;
+  return ClassScores{.output = "logits", .names = trained->class_names};
+}
+
+/// The rows of all inputs, from files of arrays, of samples as the training had them, or of
+/// pictures that --preprocess prepares.
+NamedRows read_rows(const std::vector<InputFile>& from,
+                    const PredictOptions& options,
+                    const Session& session,
+                    data::Crop crop,
+                    TrainObserver& observer) {
+  const auto& trained = session.model().data;
+  std::optional<Preprocess> preprocess;
+  if (!options.preprocess.empty()) preprocess = load_preprocess(options.preprocess);
+  bool has_pictures = false;
+  const auto open = [&](const DataSpec& input, const std::string& path) {
+    if (!preprocess) return open_samples(path, trained ? &*trained : nullptr, crop, observer);
+    std::unique_ptr<InputRows> pictures = open_pictures(path, input, *preprocess);
+    has_pictures = has_pictures || pictures != nullptr;
+    return pictures;
+  };
+  NamedRows rows = read_inputs(from, session.inputs(), open, observer);
+  if (preprocess && !has_pictures)
+    throw UserError(
+        fmt::format("--preprocess '{}' is for pictures, and arrays are taken as they are",
+                    options.preprocess),
+        "leave it out, or name a picture or a folder of pictures");
+  return rows;
+}
+
 void run_predict(const PredictOptions& options) {
+  check_onnx_options(options);
   check(options.batch >= 1, "--batch must be at least 1; got {}", options.batch);
   ProgressDisplay progress(stderr);
   OpenedModel opened = open_predicted(options, progress);
   Session session(std::move(opened.model), {.bindings = 2, .programs = 1});
   const OutputFiles to(options.output, session.outputs());
-  const auto& described = session.model().data;
-  const data::DataDescription* const trained = described ? &*described : nullptr;
-  const auto open = [&](const DataSpec&, const std::string& path) {
-    return open_samples(path, trained, opened.crop, progress);
-  };
-  PredictReport report{
-      .model = opened.kind, .weights = session.model().weights, .trained = trained};
+  PredictReport report{.model = opened.kind,
+                       .weights = session.model().weights,
+                       .scores = scores_of(options, session)};
   const std::vector<InputFile> from = parse_input_files(options.inputs, session.inputs());
-  const NamedRows inputs = read_inputs(from, session.inputs(), open, progress);
+  const NamedRows inputs = read_rows(from, options, session, opened.crop, progress);
   report.inputs = &inputs;
   const int64_t start = now_ns();
   report.prediction = predict(session, inputs, options.batch);
   report.seconds = static_cast<double>(now_ns() - start) * 1e-9;
   to.write(report.prediction.outputs);
+  const auto& trained = session.model().data;
   for (const InputFile& file : from)
-    if (const std::string note = array_note(file.path, trained); !note.empty()) write_note(note);
+    if (const std::string note = array_note(file.path, trained ? &*trained : nullptr);
+        !note.empty())
+      write_note(note);
   progress.clear_bar();
   write_stdout(options.json ? json_report(report, options, to) : text_report(report, to));
 }
@@ -168,6 +203,12 @@ void add_predict(CLI::App& app, int&) {
   verb->add_option("--output", options->output, "FILE.npy, FILE.npz, or a folder for NAME.npy")
       ->type_name("PATH")
       ->required();
+  verb->add_option("--preprocess",
+                   options->preprocess,
+                   "How pictures are prepared for an ONNX model: imagenet, or FILE.toml")
+      ->type_name("NAME|FILE");
+  verb->add_option("--classes", options->classes, "Names of an ONNX model's classes, a line each")
+      ->type_name("FILE");
   verb->add_option("--weights", options->load.weights, "As for eval")->type_name("PATH");
   verb->add_option("--device", options->load.device, "Where it runs (train.device)");
   verb->add_option("--set", options->set, "Any key of the file, or a setting; repeatable")

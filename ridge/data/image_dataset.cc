@@ -176,18 +176,31 @@ std::unique_ptr<Dataset> open_image_dataset(const DataOptions& options,
 }
 
 PictureInputs::PictureInputs(const DataDescription& trained, Crop crop)
-    : size_(trained.fields[0].shape[0]), crop_(crop_to_evaluate(crop)) {
+    : size_(trained.fields[0].shape[0]), crop_(crop_to_evaluate(crop)), short_side_(0) {
   check_kind(trained, DataKind::kImages);
   reader_ = std::make_unique<PictureReader>(size_, normalization_of(trained));
 }
 
+PictureInputs::PictureInputs(const PictureForm& form)
+    : size_(form.size), crop_(Crop::kCenter), short_side_(form.short_side) {
+  check_internal(size_ >= 1 && size_ <= short_side_,
+                 "[PictureInputs] the middle {0} x {0} of a short side of {1}",
+                 size_,
+                 short_side_);
+  reader_ = std::make_unique<PictureReader>(size_, form.normalization);
+}
+
+PictureInputs::PictureInputs(PictureInputs&&) noexcept = default;
 PictureInputs::~PictureInputs() = default;
 
 void PictureInputs::read(const std::string& path, float* out) {
   const std::string file = read_file(path);
   try {
     const PictureSize size = reader_->open(as_bytes(file));
-    reader_->read(fixed_crop(crop_, size, size_), out);
+    CropBox box =
+        short_side_ > 0 ? center_crop(size, size_, short_side_) : fixed_crop(crop_, size, size_);
+    box.reduces = short_side_ == 0;
+    reader_->read(box, out);
   } catch (const UserError& error) {
     throw UserError(fmt::format("cannot use picture '{}': {}", path, error.message()),
                     "leave the file out");

@@ -60,7 +60,10 @@ double smallest_random_side(const PictureSize& size) {
 }
 
 CropBox center_crop(const PictureSize& size, int64_t target) {
-  const int64_t short_side = target * 256 / 224;
+  return center_crop(size, target, target * 256 / 224);
+}
+
+CropBox center_crop(const PictureSize& size, int64_t target, int64_t short_side) {
   const int64_t shorter = std::min(size.width, size.height);
   const int64_t resized_width = short_side * size.width / shorter;
   const int64_t resized_height = short_side * size.height / shorter;
@@ -111,8 +114,9 @@ void PictureReader::read(const CropBox& box, float* out) {
   check_internal(decoder_ != nullptr, "[PictureReader] no picture is open");
   const Needed x = needed_pixels(box.x, box.width, target_, size_.width, box.exclusive);
   const Needed y = needed_pixels(box.y, box.height, target_, size_.height, box.exclusive);
-  const PictureDecoder::Rows rows = decoder_->start(
-      {x.first, y.first, x.end - x.first, y.end - y.first}, reduction_for(box, target_));
+  const PictureDecoder::Rows rows =
+      decoder_->start({x.first, y.first, x.end - x.first, y.end - y.first},
+                      box.reduces ? reduction_for(box, target_) : 1);
   const double reduction = rows.reduction;
   resizer_.begin({.begin = box.x / reduction - static_cast<double>(rows.box.x),
                   .length = box.width / reduction,

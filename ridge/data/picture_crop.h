@@ -17,6 +17,8 @@ struct CropBox {
   double x = 0, y = 0, width = 0, height = 0;
   bool exclusive = false;  ///< Pixels outside of the box have no weight: cropped before the resize.
   bool mirrored = false;
+  bool reduces =
+      true;  ///< A JPEG may be decoded at a fraction of its size, which is another filter.
 };
 
 /// Area 0.08 to 1 of the picture's, ratio of the sides 3/4 to 4/3, as torchvision's
@@ -26,7 +28,10 @@ CropBox random_crop(const PictureSize& size, SampleRandom& random);
 /// The lower bound, in pixels, of both sides of any random_crop of such a picture.
 double smallest_random_side(const PictureSize& size);
 
-/// The central target x target pixels once the short side has target * 256 / 224 of them.
+/// The central target x target pixels once the short side has `short_side` of them, at least
+/// `target`: as torchvision's Resize and CenterCrop place them.
+CropBox center_crop(const PictureSize& size, int64_t target, int64_t short_side);
+/// The same with the short side of evaluations, target * 256 / 224.
 CropBox center_crop(const PictureSize& size, int64_t target);
 
 /// The largest reduction (1, 2, 4, 8) that leaves a box of at least target x target pixels.

@@ -7,6 +7,7 @@
 #include "ridge/data/description.h"
 #include "ridge/data/options.h"
 #include "ridge/infer/predict.h"
+#include "ridge/infer/preprocess.h"
 #include "ridge/run/observer.h"
 
 namespace ridge {
@@ -20,6 +21,13 @@ std::unique_ptr<InputRows> open_samples(const std::string& path,
                                         const data::DataDescription* trained,
                                         data::Crop crop,
                                         TrainObserver& observer);
+
+/// Pictures, a file or all of a folder by path, as `input` takes them: prepared as `how` says, in
+/// its dtype. Null for arrays. UserError where they are not of its shape, and for files that are no
+/// pictures.
+std::unique_ptr<InputRows> open_pictures(const std::string& path,
+                                         const DataSpec& input,
+                                         const Preprocess& how);
 
 /// A line for the user about a file of arrays, where the training normalised its data; else
 /// nothing.

@@ -52,6 +52,7 @@ const std::map<std::string, std::vector<std::string>> kOptions = {
       "--json"}},
     {"eval", {"-h,--help", "--recipe", "--device", "--set", "--weights", "--json"}},
     {"predict",
+<<<<<<< HEAD
      {"-h,--help", "--input", "--output", "--weights", "--device", "--set", "--batch", "--json"}},
 <<<<<<< HEAD
     {"bench",
@@ -75,6 +76,17 @@ const std::map<std::string, std::vector<std::string>> kOptions = {
       "--weights",
 >>>>>>> 38510823f19361d14dd74dedde86765ce20e877d
       "--set",
+=======
+     {"-h,--help",
+      "--input",
+      "--output",
+      "--preprocess",
+      "--classes",
+      "--weights",
+      "--device",
+      "--set",
+      "--batch",
+>>>>>>> ebde40982183f73baac56ce3512881f086bc04a4
       "--json"}},
     {"generate",
      {"-h,--help",

@@ -2,10 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "ridge/io/file.h"
 #include "ridge/io/npy.h"
+#include "ridge/io/png.h"
 #include "tests/cli/run_words.h"
 #include "tests/import/model_bytes.h"
 #include "tests/support/temp_folder.h"
@@ -93,6 +95,76 @@ TEST_F(PredictOnnx, SaysWhatIsWrongWithItsData) {
   EXPECT_THAT(error(predict({}, "y.npy", "folder")), HasSubstr("cannot be the name of a file"));
   write("pictures.zip", "no array");
   EXPECT_THAT(error(predict({}, "pictures.zip")), HasSubstr("pictures.zip"));
+}
+
+// The mean of each channel is the score of a class.
+TEST_F(PredictOnnx, PreparesPicturesAndNamesClasses) {
+  const auto color = [&](const char* name, std::initializer_list<uint8_t> rgb) {
+    std::vector<uint8_t> pixels;
+    for (int i = 0; i < 32 * 24; ++i) pixels.insert(pixels.end(), rgb);
+    write(name, std::string(as_text(encode_png(pixels, {32, 24}))));
+  };
+  std::filesystem::create_directory(path("pictures"));
+  color("pictures/a.png", {0, 255, 0});
+  color("pictures/b.png", {0, 0, 255});
+  color("pictures/c.png", {255, 0, 0});
+  const auto means = [](const std::vector<NamedSize>& x) {
+    return model_bytes(
+        {.nodes = {node_bytes("ReduceMean",
+                              {"x"},
+                              {"y"},
+                              {ints_attribute("axes", {2, 3}), int_attribute("keepdims", 0)})},
+         .initializers = {},
+         .inputs = {value_bytes("x", kFloat, x)},
+         .outputs = {value_bytes("y", kFloat, {1, 3})}});
+  };
+  write("model.onnx", means({"N", 3, 16, 16}));
+  write("p.toml", "resize = 18\ncrop = 16\nmean = [0, 0.5, 0]\ndeviation = [1, 0.5, 1]\n");
+  write("names.txt", "red\ngreen\r\nblue\n");
+  const auto predict_pictures = [&](const std::vector<std::string>& more,
+                                    const std::string& input = "pictures") {
+    std::vector<std::string> words{
+        "predict", model_, "--input", path(input), "--output", path("y.npy"), "--json"};
+    words.insert(words.end(), more.begin(), more.end());
+    return run(words);
+  };
+  const Outcome outcome = predict_pictures(
+      {"--preprocess", path("p.toml"), "--classes", path("names.txt"), "--batch", "2"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const auto json = nlohmann::json::parse(outcome.out);
+  EXPECT_EQ(json["rows"], 3);
+  EXPECT_EQ(json["batches"], 2);
+  EXPECT_EQ(json["inputs"][0]["type"], "f32[3,3,16,16]");
+  EXPECT_EQ(json["inputs"][0]["files"][1], path("pictures/b.png"));
+  EXPECT_EQ(json["classes"], (std::vector<std::string>{"red", "green", "blue"}));
+  EXPECT_EQ(json["argmax"], (std::vector<int>{1, 2, 0}));
+  const Tensor y = read_npy(path("y.npy"));
+  const double wanted[] = {0, 1, 0, 0, -1, 1, 1, -1, 0};
+  for (int64_t i = 0; i < 9; ++i) EXPECT_NEAR(y.at(i), wanted[i], 1e-3) << i;
+
+  EXPECT_THAT(error(predict_pictures({})),
+              AllOf(HasSubstr("does not say how samples are read"), HasSubstr("--preprocess")));
+  EXPECT_THAT(error(predict_pictures({"--preprocess", "imagenet"})),
+              AllOf(HasSubstr("prepared as f32[3,3,224,224]"), HasSubstr("f32[N,3,16,16]")));
+  array("planes.npy", {DType::kF32, {1, 3, 16, 16}}, 0);
+  EXPECT_THAT(error(predict_pictures({"--preprocess", "imagenet"}, "planes.npy")),
+              HasSubstr("arrays are taken as they are"));
+  EXPECT_THAT(error(predict_pictures({"--preprocess", path("p.toml")}, "names.txt")),
+              HasSubstr("is no picture by its name"));
+  write("pictures/d.png", "no picture");
+  EXPECT_THAT(error(predict_pictures({"--preprocess", path("p.toml")})),
+              HasSubstr("pictures/d.png': neither a JPEG nor a PNG"));
+  EXPECT_THAT(error(predict_pictures({"--classes", path("p.toml")}, "pictures/a.png")),
+              HasSubstr("has 4 lines, and the model gives y f32[N,3]"));
+  const Outcome trained = run({"predict",
+                               path("p.toml"),
+                               "--input",
+                               path("pictures"),
+                               "--output",
+                               path("y.npy"),
+                               "--preprocess",
+                               "imagenet"});
+  EXPECT_THAT(error(trained), HasSubstr("is for ONNX models"));
 }
 
 TEST_F(PredictOnnx, HasNoConfigurationAndNoOtherWeights) {

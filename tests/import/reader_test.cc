@@ -1,6 +1,7 @@
 // Files that are no models, damaged ones, and ones that are made to do harm: a UserError each.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -202,6 +203,12 @@ TEST_F(ExternalData, StaysInTheFolder) {
   EXPECT_THAT(error(external_tensor({{"location", ""}})), outside);
   std::filesystem::create_symlink("/etc/passwd", folder_ / "link");
   EXPECT_THAT(error(external_tensor({{"location", "link"}})), outside);
+  std::filesystem::create_directory_symlink("..", folder_ / "inner" / "up");
+  std::filesystem::create_directory_symlink("/etc", folder_ / "away");
+  EXPECT_THAT(error(external_tensor({{"location", "away/passwd"}})), outside);
+  EXPECT_THAT(error(external_tensor({{"location", "inner/up/../weights"}})), outside);
+  // Links that stay in it are as good as files.
+  EXPECT_EQ(error(external_tensor({{"location", "inner/up/weights"}})), "no error");
   // A model in memory has no folder.
   EXPECT_THAT(import_error(model_with(external_tensor({{"location", "weights"}}))), outside);
 }
@@ -218,6 +225,26 @@ TEST_F(ExternalData, ItsPlaceIsChecked) {
               HasSubstr("which has 12"));
   EXPECT_THAT(error(external_tensor({{"location", "weights"}, {"length", "8"}})),
               HasSubstr("8 bytes of elements; f32[3] has 12"));
+  // Offset and length overflow as a sum, or by themselves.
+  EXPECT_THAT(error(external_tensor(
+                  {{"location", "weights"}, {"offset", "8"}, {"length", "9223372036854775807"}})),
+              HasSubstr("which has 12"));
+  EXPECT_THAT(error(external_tensor({{"location", "weights"}, {"offset", "18446744073709551608"}})),
+              HasSubstr("which is no number"));
+  EXPECT_THAT(error(external_tensor({{"location", "weights"}, {"length", "0x0c"}})),
+              HasSubstr("which is no number"));
+  write(folder_ / "short", std::string(11, '\0'));
+  EXPECT_THAT(error(external_tensor({{"location", "short"}})), HasSubstr("which has 11"));
+  write(folder_ / "empty", "");
+  EXPECT_THAT(error(external_tensor({{"location", "empty"}})), HasSubstr("which has 0"));
+}
+
+TEST_F(ExternalData, IsAFile) {
+  std::filesystem::create_directory(folder_ / "weights");
+  EXPECT_THAT(error(external_tensor({{"location", "weights"}})), HasSubstr("Is a directory"));
+  EXPECT_THAT(error(external_tensor({{"location", "."}})), HasSubstr("Is a directory"));
+  ASSERT_EQ(::mkfifo((folder_ / "pipe").c_str(), 0600), 0);  // nobody waits for a writer
+  EXPECT_THAT(error(external_tensor({{"location", "pipe"}})), HasSubstr("not a regular file"));
 }
 
 TEST(Known, TransposesAndReshapesWhatIsKnown) {

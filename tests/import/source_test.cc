@@ -1,8 +1,13 @@
 // ONNX models behind sessions: which sizes outputs have, and files that predictions go through.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
 
+#include <algorithm>
 #include <atomic>
+#include <deque>
+#include <fstream>
+#include <iterator>
 #include <numeric>
 #include <regex>
 #include <thread>
@@ -16,6 +21,8 @@
 #include "tests/import/model_bytes.h"
 #include "tests/import/run_model.h"
 #include "tests/support/errors.h"
+#include "tests/support/scale.h"
+#include "tests/support/short_of_memory.h"
 #include "tests/support/temp_folder.h"
 
 namespace ridge::test {
@@ -156,6 +163,12 @@ TEST(OnnxSource, RefusesBadNames) {
   EXPECT_THAT(error_for({x_of({1})}, std::string(5000, 'a')), HasSubstr("a name has 5000 bytes"));
 }
 
+// Parts of the address space that are mapped.
+int64_t count_mappings() {
+  std::ifstream maps("/proc/self/maps");
+  return std::count(std::istreambuf_iterator<char>(maps), {}, '\n');
+}
+
 class OnnxFile : public testing::Test {
  protected:
   std::string write(const std::string& bytes) {
@@ -199,6 +212,48 @@ TEST_F(OnnxFile, ManyShapesKeepMemoryBounded) {
     EXPECT_EQ(outputs.at("y").at(n * 30 - 1), n);
   }
   EXPECT_EQ(model.state->bytes(), 0);
+}
+
+// Shapes leave nothing behind but the programs of the last ones. Memory of the device is counted to
+// the byte; the bytes of the heap and the parts of the address space are those of half the way.
+TEST_F(OnnxFile, AThousandShapesKeepMemoryBounded) {
+  const std::string bytes =
+      model_of_nodes({node_bytes("MatMul", {"x", "w"}, {"h"}),
+                      node_bytes("Softmax", {"h"}, {"p"}, {int_attribute("axis", 2)}),
+                      node_bytes("Shape", {"x"}, {"s"}),
+                      ones_like_shape(),
+                      node_bytes("CumSum", {"ones", "axis"}, {"places"}),
+                      node_bytes("Add", {"p", "places"}, {"y"})},
+                     {x_of({"N", "T", 6})},
+                     {floats_bytes("w", {6, 6}, std::vector<float>(36, 0.5f)),
+                      tensor_bytes<int64_t>("axis", kInt64, {}, {1})});
+  const size_t shapes = is_full_scale() ? 1000 : is_short_scale() ? 60 : 200, kept = 4;
+  auto backend = std::make_unique<ShortOfMemory>();
+  const ShortOfMemory& device = *backend;
+  const LoadedModel model{.source = std::make_shared<const OnnxSource>(model_of(bytes)),
+                          .state = make_state(std::move(backend)),
+                          .weights = {}};
+  Session session(model, {.bindings = kept, .programs = 1});
+  std::deque<int64_t> planned;
+  size_t heap = 0;
+  int64_t mappings = 0;
+  for (size_t i = 0; i < shapes; ++i) {
+    const int64_t n = 1 + static_cast<int64_t>(i * 7 % 25), t = 1 + static_cast<int64_t>(i / 25);
+    const NamedTensors outputs = session.run({{"x", Tensor({DType::kF32, {n, t, 6}})}});
+    EXPECT_NEAR(outputs.at("y").at(n * t * 6 - 1), static_cast<double>(t) + 1.0 / 6, 1e-5);
+    planned.push_back(session.bind({{"N", n}, {"T", t}})->arena_bytes);
+    if (planned.size() > kept) planned.pop_front();
+    EXPECT_EQ(device.bytes(),
+              model.state->bytes() + std::accumulate(planned.begin(), planned.end(), int64_t{0}));
+    // The places of a binding: a row for each T, the same for all samples.
+    EXPECT_LE(model.state->bytes(), static_cast<int64_t>(kept) * (t * 6 * 4 + 64) + 4096);
+    if (i == shapes / 2) {
+      heap = ::mallinfo2().uordblks;
+      mappings = count_mappings();
+    }
+  }
+  EXPECT_LT(::mallinfo2().uordblks, heap + (size_t{1} << 20));
+  EXPECT_LT(count_mappings(), mappings + 20);
 }
 
 // Each thread has sizes of its own at first, and then those of the others.

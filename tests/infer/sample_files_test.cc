@@ -151,7 +151,7 @@ TEST_F(SampleFiles, OfAModelThatSaysNothingOfItsData) {
   EXPECT_EQ(open_samples("x.npy", nullptr, data::Crop::kNone, nobody), nullptr);
   EXPECT_EQ(array_note("x.npy", nullptr), "");
   EXPECT_THAT(user_error([&] { open_samples("x.csv", nullptr, data::Crop::kNone, nobody); }),
-              has("'x.csv' is no array", "give a FILE.npy"));
+              has("'x.csv' is no array", "give a FILE.npy", "or --preprocess"));
 }
 
 TEST_F(SampleFiles, OtherDataHaveNone) {

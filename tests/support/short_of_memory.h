@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <map>
 #include <mutex>
 
@@ -13,7 +14,7 @@ class ShortOfMemory final : public ListBackend {
  public:
   void* allocate(size_t size) override {
     const int call = calls_++;
-    if (left-- == 0 || (fails_every > 0 && call % fails_every == fails_every - 1))
+    if (left-- == 0 || (fails_every > 0 && call % fails_every == fails_every - 1) || size > most)
       throw OutOfMemory("no memory today");
     void* const memory = ListBackend::allocate(size);
     const std::lock_guard lock(mutex_);
@@ -36,8 +37,9 @@ class ShortOfMemory final : public ListBackend {
     return static_cast<int64_t>(bytes_);
   }
 
-  std::atomic<int> left = -1;        ///< Calls until one fails; below 0: none does.
-  std::atomic<int> fails_every = 0;  ///< Each call of that number fails; 0: none.
+  std::atomic<int> left = -1;           ///< Calls until one fails; below 0: none does.
+  std::atomic<int> fails_every = 0;     ///< Each call of that number fails; 0: none.
+  std::atomic<size_t> most = SIZE_MAX;  ///< A call for more bytes fails.
 
  private:
   std::atomic<int> calls_ = 0;

@@ -1,0 +1,24 @@
+// The names of the classes that an output has scores of.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ridge/base/tensor.h"
+#include "ridge/graph/data_spec.h"
+
+namespace ridge {
+
+struct ClassScores {
+  std::string output;              ///< The output with a score for each class.
+  std::vector<std::string> names;  ///< In the order of the scores; empty: nobody knows them.
+};
+
+/// The names in a file, a line each, and the first output that has as many scores a row. UserError
+/// where there is none, and for a file that cannot be read or holds no text.
+ClassScores read_class_names(const std::string& path, const std::vector<DataSpec>& outputs);
+
+/// The likeliest class of each row of scores, the first of equal ones.
+std::vector<int64_t> likeliest(const Tensor& scores);
+
+}  // namespace ridge
