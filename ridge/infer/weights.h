@@ -9,11 +9,8 @@
 
 #include "ridge/config/config.h"
 #include "ridge/data/description.h"
-<<<<<<< HEAD
 #include "ridge/graph/model_source.h"
-=======
 #include "ridge/import/huggingface/tensor_names.h"
->>>>>>> 38510823f19361d14dd74dedde86765ce20e877d
 #include "ridge/io/safetensors.h"
 #include "ridge/run/observer.h"
 #include "ridge/run/program.h"
