@@ -60,11 +60,11 @@ InputSizes input_sizes(const std::vector<DataSpec>& inputs, const Binding& given
   const std::vector<std::string> of_samples = sample_dims(inputs);
   InputSizes sizes;
   for (const Dim& dim : dims) {
-    int64_t size = dim.size;
-    if (std::find(of_samples.begin(), of_samples.end(), dim.name) != of_samples.end())
-      size = samples;
+    const bool is_of_samples =
+        std::find(of_samples.begin(), of_samples.end(), dim.name) != of_samples.end();
+    int64_t size = is_of_samples ? samples : dim.size;
     if (const auto found = given.find(dim.name); found != given.end()) size = found->second;
-    if (size == 0 && !given.contains(dim.name)) {
+    if (size == 0 && !is_of_samples && !given.contains(dim.name)) {
       sizes.missing.push_back(dim.name);
       continue;
     }

@@ -185,7 +185,9 @@ TEST_P(ExportedBlock, RunsAsFewOps) {
   EXPECT_EQ(count_of(graph, "attention"), 1) << print(graph);
   EXPECT_EQ(count_of(graph, "softmax") + count_of(graph, "erf") + count_of(graph, "sqrt"), 0);
   for (const auto& node : graph.nodes())
-    if (node->is<Attention>()) EXPECT_EQ(node->op_as<Attention>().causal, written.is_causal);
+    if (node->is<Attention>()) {
+      EXPECT_EQ(node->op_as<Attention>().causal, written.is_causal);
+    }
 }
 
 TEST_P(ExportedBlock, SessionsHaveItsNumbers) {

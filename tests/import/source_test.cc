@@ -12,6 +12,7 @@
 #include <regex>
 #include <thread>
 
+#include "ridge/compile/plan.h"
 #include "ridge/import/onnx/onnx_source.h"
 #include "ridge/import/onnx/op_table.h"
 #include "ridge/infer/predict.h"
@@ -253,7 +254,8 @@ TEST_F(OnnxFile, AThousandShapesKeepMemoryBounded) {
     }
   }
   EXPECT_LT(::mallinfo2().uordblks, heap + (size_t{1} << 20));
-  EXPECT_LT(count_mappings(), mappings + 20);
+  // The machine code of loops is kept by body: 256 of plain loops, and 256 of those behind products.
+  EXPECT_LT(count_mappings(), mappings + 2 * 256 + 20);
 }
 
 // Each thread has sizes of its own at first, and then those of the others.
