@@ -83,9 +83,13 @@ NamedTensors inputs_of_loop(const Node& node, const NamedTensors& inputs, Backen
   Graph graph("product");
   std::vector<Value> factors;
   for (size_t i = 0; i < 2; ++i) factors.push_back(input(graph, name(i), node.inputs[i].type()));
-  graph.add_output("0",
-                   node.is<FusedConv2d>() ? add_node(node.op_as<FusedConv2d>().product, factors)
-                                          : add_node(node.op_as<FusedMatMul>().product, factors));
+  const auto made = [&](const auto& op) {
+    const Value product = add_node(op.product, factors);
+    return reshape(product, op.type_in_loop(product.type()).shape);
+  };
+  graph.add_output(
+      "0",
+      node.is<FusedConv2d>() ? made(node.op_as<FusedConv2d>()) : made(node.op_as<FusedMatMul>()));
   NamedTensors all = evaluate(graph, backend, {{"0", inputs.at("0")}, {"1", inputs.at("1")}});
   for (size_t i = 2; i < node.inputs.size(); ++i) all.emplace(name(i - 1), inputs.at(name(i)));
   return all;

@@ -70,6 +70,8 @@ Value matrix_product(CaseBuilder& b, Random& random) {
   const bool is_batch = random.chance(0.3);
   Shape a{m, k}, w = transposed ? Shape{n, k} : Shape{k, n};
   if (is_batch) a.insert(a.begin(), 3), w.insert(w.begin(), 3);
+  // Of one matrix for all of a batch the product is one of rows, and reshaped.
+  if (!is_batch && random.chance(0.5)) a.insert(a.begin(), 2);
   return matmul(b.input(a), b.input(w), false, transposed);
 }
 

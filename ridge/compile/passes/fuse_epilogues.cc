@@ -11,10 +11,12 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "ridge/compile/pass.h"
 #include "ridge/graph/ops/fused_conv.h"
 #include "ridge/graph/ops/fused_matmul.h"
+#include "ridge/graph/ops/shape.h"
 #include "ridge/graph/ops/source.h"
 #include "ridge/graph/rewrite.h"
 #include "ridge/graph/text.h"
@@ -25,6 +27,7 @@ namespace {
 struct Joint {
   const Node* product;
   const Node* loop;
+  size_t number;               // the loop's input that is the product
   Fused made;                  // the loop, which reads the product first
   std::vector<size_t> others;  // the loop's inputs that it reads after that
 };
@@ -65,7 +68,7 @@ std::optional<Joint> join(const Node& product, const Node& loop, size_t number) 
   const TensorType& result = loop.outputs[0];
   if (op.rows != 0 || result.dtype != made.dtype || result.elements() != made.elements())
     return std::nullopt;
-  Joint joint{&product, &loop, {}, {}};
+  Joint joint{&product, &loop, number, {}, {}};
   const Graph& body = read_body(op).graph;
   for (const Node* node : body.inputs())
     if (input_number(*node) != number) joint.others.push_back(input_number(*node));
@@ -108,13 +111,20 @@ std::vector<int> count_readers(const Graph& graph) {
   return readers;
 }
 
+// The value before reshapes that nobody else reads.
+Value behind_reshapes(Value value, const std::vector<int>& readers) {
+  while (value.node->is<Reshape>() && readers[static_cast<size_t>(value.node->id)] == 1)
+    value = value.node->inputs[0];
+  return value;
+}
+
 // The last product that the loop alone reads and joins.
 std::optional<Joint> find_joint(const Node& loop,
                                 const std::vector<int>& readers,
                                 Backend& backend) {
   std::optional<Joint> found;
   for (size_t i = 0; i < loop.inputs.size(); ++i) {
-    const Node& product = *loop.inputs[i].node;
+    const Node& product = *behind_reshapes(loop.inputs[i], readers).node;
     if (!is_product(product, backend) || readers[static_cast<size_t>(product.id)] != 1 ||
         (found && found->product->id > product.id))
       continue;
@@ -133,19 +143,22 @@ bool fuse_epilogues(Graph& graph, PassContext& context) {
       }))
     return false;
   const std::vector<int> readers = count_readers(graph);
-  std::map<const Node*, Joint> joints;       // by loop
-  std::map<const Node*, const Node*> loops;  // by product
+  std::map<const Node*, Joint> joints;  // by loop
+  std::set<const Node*> taken;          // products, and reshapes of them
   for (const auto& node : graph.nodes()) {
     if (!node->is<Fused>()) continue;
     if (auto joint = find_joint(*node, readers, context.backend)) {
-      loops.emplace(joint->product, node.get());
+      for (const Node* each = node->inputs[joint->number].node; each != joint->product;
+           each = each->inputs[0].node)
+        taken.insert(each);
+      taken.insert(joint->product);
       joints.emplace(node.get(), std::move(*joint));
     }
   }
   if (joints.empty()) return false;
   Rewrite rewrite(graph);
   for (const auto& node : graph.nodes()) {
-    if (loops.contains(node.get())) continue;  // its place is the loop's
+    if (taken.contains(node.get())) continue;  // its place is the loop's
     const auto joint = joints.find(node.get());
     if (joint == joints.end()) {
       rewrite.copy(*node);

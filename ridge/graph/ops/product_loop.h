@@ -8,12 +8,14 @@
 
 #include "ridge/graph/graph.h"
 #include "ridge/graph/ops/fused.h"
+#include "ridge/graph/ops/shape.h"
 
 namespace ridge {
 
 /// `loop` of the product of the first two inputs and of the other inputs: input "0" of the loop's
-/// body is the product, input "1" the node's third, and so on; results are the loop's. The body is
-/// that of any Fused over as many elements as the product has. The fields are those of both.
+/// body is the product, of any shape of as many elements, input "1" the node's third, and so on;
+/// results are the loop's. The body is that of any Fused over as many elements as the product has.
+/// The fields are those of both.
 ///
 /// The plain form is the product and the body, node by node.
 template <typename Self, typename Product>
@@ -24,7 +26,7 @@ class ProductLoop : public OpOf<Self> {
 
   std::vector<TensorType> infer(std::span<const TensorType> inputs) const override {
     const TensorType made = product_type(inputs);
-    std::vector<TensorType> types = loop.infer(of_loop(made, inputs));
+    std::vector<TensorType> types = loop.infer(of_loop(type_in_loop(made), inputs));
     const int64_t elements = read_body(loop).domain.elements;
     check(elements == made.elements(),
           "[{}] the body is a loop over other elements than those of the product; got {} and {}",
@@ -34,13 +36,14 @@ class ProductLoop : public OpOf<Self> {
     return types;
   }
   std::vector<Value> expand(std::span<const Value> inputs) const override {
-    return loop.expand(of_loop(add_node(product, {inputs[0], inputs[1]}), inputs));
+    const Value made = add_node(product, {inputs[0], inputs[1]});
+    return loop.expand(of_loop(reshape(made, type_in_loop(made.type()).shape), inputs));
   }
   Cost cost(std::span<const TensorType> inputs,
             std::span<const TensorType> outputs) const override {
     const std::vector<TensorType> made{product_type(inputs)};
     return {.flops = product.cost(inputs.first(2), made).flops +
-                     loop.cost(of_loop(made[0], inputs), outputs).flops,
+                     loop.cost(of_loop(type_in_loop(made[0]), inputs), outputs).flops,
             .bytes = total_bytes(inputs) + total_bytes(outputs)};
   }
   std::vector<BatchFlow> batch_flow(const BatchFlowContext& c) const override {
@@ -53,7 +56,14 @@ class ProductLoop : public OpOf<Self> {
     loop.fields(v);
   }
 
-  /// The type of the product that the loop reads.
+  /// The product's type with the shape in which the body reads it.
+  TensorType type_in_loop(const TensorType& made) const {
+    for (const Node* node : read_body(loop).graph.inputs())
+      if (input_number(*node) == 0 && node->outputs[0].elements() == made.elements())
+        return {made.dtype, node->outputs[0].shape};
+    return made;
+  }
+  /// The type of the product.
   TensorType product_type(std::span<const TensorType> inputs) const {
     return product.infer(inputs.first(2))[0];
   }
