@@ -140,7 +140,7 @@ TEST_F(Interrupted, AnotherModelsStateIsRefused) {
       {{"--out", "b", "--init", "run/model.safetensors", "--set", "model.hidden=32,64"},
        {"model.safetensors", "layers.0.weight", "f32[16,64]", "f32[16,32]"}},
       {{"--out", "b", "--init", "run/model.safetensors", "--set", "model.hidden=64,64,64"},
-       {"no tensor 'layers.2.", "did you mean"}},
+       {"it lacks 'layers.2.weight' and 'layers.2.bias'"}},
       {{}, {"'run' holds checkpoints of an earlier run, up to step 200", "--resume auto"}},
   };
   for (const auto& [words, parts] : cases) {
