@@ -70,7 +70,7 @@ Value matrix_product(CaseBuilder& b, Random& random) {
   const bool is_batch = random.chance(0.3);
   Shape a{m, k}, w = transposed ? Shape{n, k} : Shape{k, n};
   if (is_batch) a.insert(a.begin(), 3), w.insert(w.begin(), 3);
-  // Of one matrix for all of a batch the product is one of rows, and reshaped.
+  // A product of a batch by one matrix is one of rows, and reshaped.
   if (!is_batch && random.chance(0.5)) a.insert(a.begin(), 2);
   return matmul(b.input(a), b.input(w), false, transposed);
 }
@@ -133,7 +133,7 @@ TEST(FuseEpilogues, ASumOfBranchesJoinsTheLaterOne) {
   EXPECT_EQ(count_ops(graph, "fused"), 0) << print(graph);
 }
 
-// What rounds its factors has kernels of its own.
+// A product that rounds its factors has kernels of its own.
 TEST(FuseEpilogues, RoundedProductsStayApart) {
   CaseBuilder b(DType::kF32, 1);
   MatMul op;

@@ -113,7 +113,7 @@ TEST(RecognizeAttention, PackedOperandsAreReadAsTheyLie) {
   const auto third = [](Value all, int64_t i, Shape shape) {
     return reshape(slice(all, 0, i, i + 1), std::move(shape));
   };
-  // As (B, T, 3, H, D), with queries that are scaled.
+  // Packed as (B, T, 3, H, D), with queries that are scaled.
   const Graph windows = run_pass(
       recognize_attention,
       [&](Graph& made) {
@@ -124,7 +124,7 @@ TEST(RecognizeAttention, PackedOperandsAreReadAsTheyLie) {
         made.add_output("y", matmul(softmax(s), third(all, 2, heads)));
       },
       1e-5);
-  // As PyTorch has it: (T, B, 3 H D), whose thirds come first.
+  // PyTorch has it as (T, B, 3 H D), whose thirds come first.
   for (const int64_t samples : {1, 2}) {
     const Graph graph = run_pass(
         recognize_attention,

@@ -254,7 +254,8 @@ TEST_F(OnnxFile, AThousandShapesKeepMemoryBounded) {
     }
   }
   EXPECT_LT(::mallinfo2().uordblks, heap + (size_t{1} << 20));
-  // The machine code of loops is kept by body: 256 of plain loops, and 256 of those behind products.
+  // The machine code of loops is kept by body: 256 of plain loops, and 256 of those behind
+  // products.
   EXPECT_LT(count_mappings(), mappings + 2 * 256 + 20);
 }
 

@@ -168,7 +168,7 @@ TEST_F(ForeignRunnerTest, TheSameProgramIsNotFaster) {
   const TrialResult result = compare(before, after, short_trial(before, after));
   EXPECT_GE(result.pairs.size(), 4u);
   EXPECT_NE(result.verdict, Verdict::kFaster);
-  // Where in their noise the two are held differs from run to run, and an interval of 95 % may miss
+  // The two are held at other places of their noise in each run, and an interval of 95 % may miss
   // the truth; 30 steps of a block, each off by a hundredth at most, do not differ by so much.
   if (result.interval) {
     EXPECT_LE(result.interval->low, 0.002);

@@ -46,7 +46,7 @@ std::optional<Third> third_of(Value value) {
   return Third{&moved, cut.op_as<Slice>().start[0]};
 }
 
-// What q, k and v are the three parts of; null where they are not.
+// The node of which q, k and v are the three parts; null where there is none.
 const Node* whole_of(Value q, Value k, Value v) {
   const auto first = third_of(q), second = third_of(k), last = third_of(v);
   const bool fits = first && second && last && first->number == 0 && second->number == 1 &&

@@ -1,4 +1,4 @@
-// Where the operands of an attention lay before they were moved into heads.
+// The operands of an attention as they lay before they were moved into heads.
 #pragma once
 
 #include "ridge/graph/ops/attention.h"

@@ -99,7 +99,7 @@ class AttentionGrad final : public OpOf<AttentionGrad>, public AttentionForm {
 struct AttentionOptions {
   bool causal = false;
   double scale = 0.0;  ///< 0: 1 / sqrt(D).
-  Value mask = {};     ///< Of bool, or a bias.
+  Value mask = {};     ///< A mask of bool, or a bias.
   bool by_token = false;
 };
 

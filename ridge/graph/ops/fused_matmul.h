@@ -8,7 +8,7 @@
 
 namespace ridge {
 
-/// Where the loop reads a product that was rounded to 16 bits, a kernel may leave this rounding
+/// If the loop reads a product that was rounded to 16 bits, a kernel may leave this rounding
 /// out.
 class FusedMatMul final : public ProductLoop<FusedMatMul, MatMul> {
  public:
