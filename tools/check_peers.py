@@ -8,6 +8,7 @@ import lightning
 import numpy
 import onnx
 import onnxruntime
+import onnxscript
 import torch
 import torchvision
 import transformers
@@ -92,5 +93,5 @@ def check_trainers():
 check_torch()
 check_onnx()
 check_trainers()
-for module in (torch, torchvision, onnx, onnxruntime, lightning, accelerate, transformers):
+for module in (torch, torchvision, onnx, onnxruntime, onnxscript, lightning, accelerate, transformers):
     print(module.__name__, module.__version__)
