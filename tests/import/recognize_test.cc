@@ -95,7 +95,7 @@ std::string with_integers(BlockBytes& b, const std::string& scores) {
   return b.add("Add", {scores, b.add("Mul", {closed, b.number(kLowest)})});
 }
 
-// PyTorch's exporter writes so scaled_dot_product_attention with a mask of bool.
+// The nodes that PyTorch's exporter writes for scaled_dot_product_attention with a mask of bool.
 std::string with_bools(BlockBytes& b, const std::string& scores) {
   const std::string wide = b.add("Unsqueeze", {"mask", b.integers({1, 2})});
   const std::string allowed = b.add("Cast", {wide}, {int_attribute("to", kBool)});
