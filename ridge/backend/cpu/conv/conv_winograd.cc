@@ -296,10 +296,10 @@ bool accepts(const Node& node) {
          plan.block_elements(1) <= kBlockElements;
 }
 
-template <typename Op, bool is_packed = false>
+template <typename Op, bool kIsPacked = false>
 ProductKernel make(const Node& node) {
   const WinogradConvolution convolution(
-      plan_of(geometry<Op>(node), std::is_same_v<Op, Conv2dGradInput>), is_packed);
+      plan_of(geometry<Op>(node), std::is_same_v<Op, Conv2dGradInput>), kIsPacked);
   const auto run = [convolution](const KernelArgs& args, const FinishRange* finish) {
     convolution.run(static_cast<const float*>(args.inputs[0]),
                     static_cast<const float*>(args.inputs[1]),
