@@ -1,10 +1,11 @@
-// Evaluation over weights that are copied and over weights that are mapped and packed, in turn.
+// Evaluation over weights that are written one by one, and over weights that are loaded and packed,
+// in turn.
 //
 //   bench_evaluation [--pairs N] [--batch B]... CONFIG...
 //
-// Prints a line a batch: seconds a run over copied weights, and how many times as fast a run is
-// over mapped ones, with the interval of the median of the pairs. The last line of a configuration
-// says what a load to the first result takes, and the anonymous memory of each way.
+// Prints a line a batch: seconds a run over written weights, and how many times as fast a run is
+// over loaded ones, with the interval of the median of the pairs; what it takes from the file to
+// the first result, and the anonymous memory of each way.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "bench/exit_code.h"
+#include "bench/first_values.h"
 #include "ridge/base/clock.h"
 #include "ridge/base/cpu/parallel.h"
 #include "ridge/base/error.h"
@@ -45,13 +47,9 @@ class WeightsFile {
   WeightsFile(const std::vector<StateEntry>& entries, Backend& backend)
       : path_(std::filesystem::temp_directory_path() /
               fmt::format("bench_evaluation_{}.safetensors", now_ns())) {
-    State state(backend);
-    state.declare(entries);
-    state.initialize(1);
-    std::vector<TensorView> views;
-    for (const StateEntry& entry : entries)
-      views.push_back({entry.name, entry.type, state.data(entry.name)});
-    save_safetensors(path_, views);
+    bench::with_first_values(entries, backend, [&](std::span<const TensorView> views) {
+      save_safetensors(path_, views);
+    });
   }
   ~WeightsFile() { std::filesystem::remove(path_); }
   WeightsFile(const WeightsFile&) = delete;
@@ -99,6 +97,7 @@ struct Way {
     program = std::make_unique<Program>(std::move(graphs), state, options);
     run();
     first_seconds = seconds_since(start);
+    run();  // which packs
   }
 };
 
@@ -121,18 +120,18 @@ void measure(const Task& task, const TrainConfig& config, int64_t batch, int pai
     return made;
   };
   const WeightsFile file(graphs().state, *backend);
-  const auto copied =
+  const auto written =
       measured([&] { return std::make_unique<Way>(graphs(), *backend, file.path()); });
-  const auto mapped =
+  const auto loaded =
       measured([&] { return std::make_unique<Way>(graphs(), *backend, config, file.path()); });
   std::vector<double> ratios, seconds;
   for (int pair = 0; pair < pairs; ++pair) {
     double times[2] = {};
     for (const bool second : {false, true}) {
-      const bool is_mapped = second != (pair % 2 == 1);
+      const bool is_loaded = second != (pair % 2 == 1);
       const int64_t start = now_ns();
-      (is_mapped ? mapped : copied)->run();
-      times[is_mapped] += seconds_since(start);
+      (is_loaded ? loaded : written)->run();
+      times[is_loaded] += seconds_since(start);
     }
     ratios.push_back(times[0] / times[1]);
     seconds.push_back(times[0]);
@@ -140,7 +139,7 @@ void measure(const Task& task, const TrainConfig& config, int64_t batch, int pai
   const auto interval = median_interval(ratios, 0.95);
   const double mib = 1 << 20;
   fmt::print(
-      "  batch {:2}: {:8.2f} ms copied; mapped {:.3f} ({:.3f} to {:.3f}) times as fast; first "
+      "  batch {:2}: {:8.2f} ms written; loaded {:.3f} ({:.3f} to {:.3f}) times as fast; first "
       "result "
       "{:.3f} and {:.3f} s; anonymous memory {:.1f} and {:.1f} MiB, planned {:.1f} and {:.1f}\n",
       batch,
@@ -148,12 +147,12 @@ void measure(const Task& task, const TrainConfig& config, int64_t batch, int pai
       median(ratios),
       interval ? interval->low : 0.0,
       interval ? interval->high : 0.0,
-      copied->first_seconds,
-      mapped->first_seconds,
-      static_cast<double>(copied->bytes) / mib,
-      static_cast<double>(mapped->bytes) / mib,
-      static_cast<double>(copied->program->plan().total_bytes()) / mib,
-      static_cast<double>(mapped->program->plan().total_bytes()) / mib);
+      written->first_seconds,
+      loaded->first_seconds,
+      static_cast<double>(written->bytes) / mib,
+      static_cast<double>(loaded->bytes) / mib,
+      static_cast<double>(written->program->plan().total_bytes()) / mib,
+      static_cast<double>(loaded->program->plan().total_bytes()) / mib);
   std::fflush(stdout);
 }
 
