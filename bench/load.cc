@@ -14,7 +14,7 @@
 //   compile  the graph is built, goes through the passes and is planned
 //   prepare  kernels are made ready, and the arena is taken
 //   first    the first run
-//   second   the second one, for which weights are packed
+//   second   the second one
 //   later    the median of five more
 //
 // and how long the first result takes beyond `read`. The peak is what the process grew by until
