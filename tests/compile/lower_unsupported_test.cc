@@ -8,6 +8,7 @@
 #include "ridge/graph/ops/batch_norm.h"
 #include "ridge/graph/ops/conv.h"
 #include "ridge/graph/ops/elementwise.h"
+#include "ridge/graph/ops/fused_matmul.h"
 #include "ridge/graph/ops/matmul.h"
 #include "ridge/graph/ops/pool.h"
 #include "ridge/graph/ops/reduce.h"
@@ -73,7 +74,7 @@ TEST(LowerUnsupported, ImagesRunByProductsAndLoops) {
     int products = 0;
     for (const auto& node : graph.nodes()) {
       EXPECT_FALSE(BareDevice::is_image_op(*node)) << node->site.name;
-      if (!node->is<MatMul>()) continue;
+      if (!node->is<MatMul>() && !node->is<FusedMatMul>()) continue;
       ++products;
       EXPECT_EQ(node->inputs[0].dtype(), precision) << node->site.name;
     }
