@@ -87,7 +87,7 @@ struct Model {
   std::vector<Row> rows = {};
 };
 
-// What `body` returns in a process of its own. This one must have no threads.
+// The result of `body` in a process of its own. This one must have no threads.
 template <typename Body>
 Row in_process(const Body& body) {
   int ends[2];
