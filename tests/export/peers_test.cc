@@ -12,6 +12,7 @@
 #include "ridge/run/compare.h"
 #include "tests/export/small_models.h"
 #include "tests/support/peers_python.h"
+#include "tests/support/scale.h"
 #include "tests/support/temp_folder.h"
 
 namespace ridge::test {
@@ -67,6 +68,7 @@ TEST_F(ExportPeers, OnnxRuntimeGivesTheSame) {
 
 // GPT2LMHeadModel, saved by transformers with the sizes of small_options(); its folder is a model.
 TEST_F(ExportPeers, Gpt2OfTransformersGivesItsLogits) {
+  if (is_short_scale()) GTEST_SKIP() << "its library takes seconds to load; ./dev full runs it";
   const SmallModel model = small_model("gpt");
   const NamedTensors data = data_for(model.source->inputs(), {{"B", 2}, {"T", 7}});
   write_npy(path("x.npy"), data.at("x"));
@@ -86,6 +88,7 @@ TEST_F(ExportPeers, Gpt2OfTransformersGivesItsLogits) {
 }
 
 TEST_F(ExportPeers, ResNetOfBothLibrariesGivesItsLogits) {
+  if (is_short_scale()) GTEST_SKIP() << "its library takes seconds to load; ./dev full runs it";
   nn::ModelOptions options = small_options("resnet18 of imagenet");
   options.resnet18.width = 64;
   const SmallModel model = small_model("resnet18 of imagenet", options);
