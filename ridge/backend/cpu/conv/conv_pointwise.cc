@@ -55,24 +55,7 @@ PointwiseProduct pointwise_product(const ConvGeometry& g) {
 template <typename Op>
 ProductKernel make_product(const Node& node) {
   const auto [shape, groups] = pointwise_product<Op>(geometry_of<Op>(node));
-  const DType dtype = node.outputs[0].dtype;
-  return dispatch_float(dtype, Op::kTraits.name, [&]<typename T>(TypeTag<T>) {
-    const auto run = [shape, groups](const KernelArgs& args, const FinishRange* finish) {
-      const auto finish_block = [&](const GemmBlock& block) {
-        finish_rows(*finish, block, block.item * groups.stride_c, shape.ldc);
-      };
-      const FinishBlock each(finish_block);
-      gemm_batched(shape,
-                   groups,
-                   static_cast<const T*>(args.inputs[0]),
-                   static_cast<const T*>(args.inputs[1]),
-                   static_cast<T*>(args.outputs[0]),
-                   /*accumulate=*/false,
-                   args.workspace,
-                   finish != nullptr ? &each : nullptr);
-    };
-    return ProductKernel{run, gemm_workspace_bytes(shape, dtype, groups.count)};
-  });
+  return make_batched_product(node.outputs[0].dtype, Op::kTraits.name, shape, groups);
 }
 
 template <typename Op>

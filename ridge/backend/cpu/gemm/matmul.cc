@@ -59,23 +59,7 @@ ProductKernel make_matmul(const Node& node) {
                         .stride_a = shape.m * shape.k,
                         .stride_b = shape.k * shape.n,
                         .stride_c = shape.m * shape.n};
-  return dispatch_float(a.dtype, "matmul", [&]<typename T>(TypeTag<T>) {
-    const auto run = [shape, batch](const KernelArgs& args, const FinishRange* finish) {
-      const auto finish_block = [&](const GemmBlock& block) {
-        finish_rows(*finish, block, block.item * batch.stride_c, shape.ldc);
-      };
-      const FinishBlock each(finish_block);
-      gemm_batched(shape,
-                   batch,
-                   static_cast<const T*>(args.inputs[0]),
-                   static_cast<const T*>(args.inputs[1]),
-                   static_cast<T*>(args.outputs[0]),
-                   /*accumulate=*/false,
-                   args.workspace,
-                   finish != nullptr ? &each : nullptr);
-    };
-    return ProductKernel{run, gemm_workspace_bytes(shape, a.dtype, batch.count)};
-  });
+  return make_batched_product(a.dtype, "matmul", shape, batch);
 }
 
 // 16-bit factors whose sum stays in f32: both are widened first, which is exact.

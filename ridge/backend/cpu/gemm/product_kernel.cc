@@ -67,6 +67,29 @@ std::unique_ptr<HostKernel> with_loop(const Node& joint,
 
 }  // namespace
 
+ProductKernel make_batched_product(DType dtype,
+                                   std::string_view op,
+                                   const GemmShape& shape,
+                                   const GemmBatch& batch) {
+  return dispatch_float(dtype, op, [&]<typename T>(TypeTag<T>) {
+    const auto run = [shape, batch](const KernelArgs& args, const FinishRange* finish) {
+      const auto finish_block = [&](const GemmBlock& block) {
+        finish_rows(*finish, block, block.item * batch.stride_c, shape.ldc);
+      };
+      const FinishBlock each(finish_block);
+      gemm_batched(shape,
+                   batch,
+                   static_cast<const T*>(args.inputs[0]),
+                   static_cast<const T*>(args.inputs[1]),
+                   static_cast<T*>(args.outputs[0]),
+                   /*accumulate=*/false,
+                   args.workspace,
+                   finish != nullptr ? &each : nullptr);
+    };
+    return ProductKernel{run, gemm_workspace_bytes(shape, dtype, batch.count)};
+  });
+}
+
 std::unique_ptr<HostKernel> make_alone(ProductKernel kernel) {
   const size_t bytes = kernel.workspace_bytes;
   return std::make_unique<HostKernel>(

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "ridge/backend/cpu/gemm/gemm.h"
@@ -26,6 +27,12 @@ struct ProductKernel {
   std::function<void(const KernelArgs& args, const FinishRange* finish)> run;
   size_t workspace_bytes = 0;
 };
+
+/// gemm_batched() of the inputs, of that dtype; `op` names it in errors.
+ProductKernel make_batched_product(DType dtype,
+                                   std::string_view op,
+                                   const GemmShape& shape,
+                                   const GemmBatch& batch);
 
 /// The kernel without anything behind it.
 std::unique_ptr<HostKernel> make_alone(ProductKernel kernel);

@@ -59,57 +59,49 @@ std::string made_from(const Fused& op) {
   return key;
 }
 
-// Keeps what it made: a plan asks whether a node has a kernel, then how many bytes that works in,
-// then for it, layer by layer, and machine code takes a while to make.
-class Maker {
+// Keeps what was made of a body: a plan asks whether a node has a kernel, then how many bytes that
+// works in, then for it, layer by layer, and machine code takes a while to make.
+template <typename T>
+class KeptByBody {
  public:
-  explicit Maker(MakeLoop make_loop) : make_loop_(make_loop) {}
-
-  Made make(const Node& node) {
+  template <typename Make>
+  T find(const Fused& op, Make make) {
     const std::lock_guard lock(mutex_);
-    std::string key = made_from(node.op_as<Fused>());
+    std::string key = made_from(op);
     const auto known = made_.find(key);
     if (known != made_.end()) return known->second;
     if (made_.size() >= kMostKept) made_.clear();
-    return made_.emplace(std::move(key), make_fused(node, make_loop_)).first->second;
+    return made_.emplace(std::move(key), make()).first->second;
   }
 
  private:
   static constexpr size_t kMostKept = 256;  // some kilobytes each
 
-  MakeLoop make_loop_;
   std::mutex mutex_;
-  std::map<std::string, Made> made_;
+  std::map<std::string, T> made_;
 };
 
-// Layers of a model have bodies in common.
-class FlatPrograms {
+class Maker {
  public:
-  std::shared_ptr<const FlatProgram> find(const Fused& op) {
-    const std::lock_guard lock(mutex_);
-    std::string key = made_from(op);
-    const auto known = programs_.find(key);
-    if (known != programs_.end()) return known->second;
-    if (programs_.size() >= kMostKept) programs_.clear();
-    return programs_.emplace(std::move(key), make(op)).first->second;
+  explicit Maker(MakeLoop make_loop) : make_loop_(make_loop) {}
+  Made make(const Node& node) {
+    return made_.find(node.op_as<Fused>(), [&] { return make_fused(node, make_loop_); });
   }
 
  private:
-  static constexpr size_t kMostKept = 256;
-
-  static std::shared_ptr<const FlatProgram> make(const Fused& op) {
-    const FusedBody& body = read_body(op);
-    if (body.domain.columns != 0) return nullptr;
-    for (const MakeLoop make_loop : {make_jit_loop, make_block_loop}) {
-      auto program = std::make_shared<const FlatProgram>(body, make_loop);
-      if (program->is_complete()) return program;
-    }
-    return nullptr;
-  }
-
-  std::mutex mutex_;
-  std::map<std::string, std::shared_ptr<const FlatProgram>> programs_;
+  MakeLoop make_loop_;
+  KeptByBody<Made> made_;
 };
+
+std::shared_ptr<const FlatProgram> make_flat_program(const Fused& op) {
+  const FusedBody& body = read_body(op);
+  if (body.domain.columns != 0) return nullptr;
+  for (const MakeLoop make_loop : {make_jit_loop, make_block_loop}) {
+    auto program = std::make_shared<const FlatProgram>(body, make_loop);
+    if (program->is_complete()) return program;
+  }
+  return nullptr;
+}
 
 void add_loops(KernelTable& table, std::string name, MakeLoop make_loop) {
   const auto maker = std::make_shared<Maker>(make_loop);
@@ -127,8 +119,8 @@ void add_loops(KernelTable& table, std::string name, MakeLoop make_loop) {
 }  // namespace
 
 std::shared_ptr<const FlatProgram> find_flat_program(const Fused& op) {
-  static FlatPrograms programs;
-  return programs.find(op);
+  static KeptByBody<std::shared_ptr<const FlatProgram>> programs;
+  return programs.find(op, [&] { return make_flat_program(op); });
 }
 
 void add_fused_kernels(KernelTable& table, const KernelTable& (*plain)()) {
