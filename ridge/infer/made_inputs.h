@@ -20,7 +20,7 @@ std::optional<int64_t> index_bound(const Graph& graph, const std::string& input)
 
 struct MadeInputs {
   NamedTensors tensors = {};
-  /// For each input of integers their bound, where index_bound() knows one.
+  /// The bound of each input of integers, where index_bound() knows one.
   std::map<std::string, std::optional<int64_t>> bounds = {};
 };
 

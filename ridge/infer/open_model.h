@@ -21,7 +21,7 @@ std::unique_ptr<nn::Model> open_model(const TrainConfig& config,
 /// A model that predicts, and its weights where they lie.
 struct TrainedModel {
   std::shared_ptr<const ModelSource> source;
-  OpenWeights weights;  ///< With the data that it was trained on.
+  OpenWeights weights;  ///< They say which data the model was trained on.
 };
 
 /// The model of the configuration with its weights (open_weights()). The data say how large it is:

@@ -19,7 +19,7 @@ struct BenchRequest {
   std::vector<int64_t> batches = {};  ///< Empty: that of the model where it is fixed, else 1.
   std::vector<int64_t> threads = {};  ///< Empty: as many as now.
   Binding dims = {};                  ///< Sizes of named dimensions other than that of samples.
-  double seconds = 5;                 ///< For the runs of each result.
+  double seconds = 5;                 ///< The runs of each result take so long.
   std::optional<std::string> python = {};  ///< The peer's; nothing: Ridge runs alone.
   std::string supervisor = "/proc/self/exe";
   Clock now = now_ns;

@@ -53,7 +53,7 @@ struct BenchResult {
 };
 
 struct BenchInput {
-  std::string name, type;     ///< With the names of dimensions: "i64[N,T]".
+  std::string name, type;     ///< The type names dimensions: "i64[N,T]".
   std::string elements;       ///< "normal", "0 to 30521", "0 or 1".
   bool is_unbounded = false;  ///< 0 and 1 because the graph says nothing of them.
 };

@@ -11,7 +11,7 @@ namespace ridge {
 
 struct ClassScores {
   std::string output;              ///< The output with a score for each class.
-  std::vector<std::string> names;  ///< In the order of the scores; empty: nobody knows them.
+  std::vector<std::string> names;  ///< They have the order of the scores; empty: unknown.
 };
 
 /// The names in a file, a line each, and the first output that has as many scores a row. UserError

@@ -24,7 +24,7 @@ std::string foreign_name(nn::ModelKind kind, TensorNames names, const std::strin
 /// Tensors under other names.
 struct RenamedTensors {
   TensorNames names = TensorNames::kRidge;  ///< Their names before, or now: those of the others.
-  std::vector<TensorView> tensors = {};     ///< In the memory they were in, or in `copies`.
+  std::vector<TensorView> tensors = {};     ///< They view the memory they lay in, or `copies`.
   std::vector<Tensor> copies = {};          ///< Those that needed another order of axes.
 };
 
