@@ -195,7 +195,7 @@ class CudaTrainingFails : public CudaTrainingRun {
     if (calls != nullptr) *calls = fake_.calls();
   }
   /// How many calls fail, if not all of them do.
-  static size_t few() { return is_short_scale() ? 12 : 60; }
+  static size_t few() { return is_short_scale() ? 5 : 60; }
   /// Numbers below `count`, one in each of few() parts. In the long form it is one in each of
   /// kMost, which takes minutes, and another one in each round: as many rounds as a part is long
   /// take all.
