@@ -10,6 +10,8 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <map>
+#include <mutex>
 #include <new>
 #include <numeric>
 #include <stdexcept>
@@ -105,6 +107,30 @@ TEST_F(ParallelTest, WorkersReallyHelp) {
     while (most < 4 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
   });
   EXPECT_EQ(most, 4);
+}
+
+// Each chunk that begins a part waits for the others that do: no thread can have two of them.
+TEST_F(ParallelTest, EachThreadBeginsWithItsOwnPart) {
+  constexpr int kThreads = 4, kChunks = 42;
+  set_num_threads(kThreads);
+  std::map<int64_t, std::thread::id> begun[2];
+  for (auto& threads : begun) {
+    std::atomic<int> inside{0};
+    std::mutex mutex;
+    parallel_for(kChunks, 1, [&](int64_t chunk, int64_t) {
+      // Parts of 11, 11, 10 and 10 chunks.
+      if (chunk != 0 && chunk != 11 && chunk != 22 && chunk != 32) return;
+      {
+        const std::lock_guard lock(mutex);
+        threads[chunk] = std::this_thread::get_id();
+      }
+      ++inside;
+      while (inside < kThreads) std::this_thread::yield();
+    });
+  }
+  EXPECT_EQ(begun[0].size(), kThreads);
+  EXPECT_EQ(begun[0].at(0), std::this_thread::get_id());
+  EXPECT_EQ(begun[0], begun[1]);
 }
 
 TEST_F(ParallelTest, LowestThrowingChunkWins) {
