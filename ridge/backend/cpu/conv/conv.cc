@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "ridge/backend/cpu/conv/conv_depthwise.h"
+#include "ridge/backend/cpu/conv/conv_packed.h"
 #include "ridge/backend/cpu/conv/conv_patches.h"
 #include "ridge/backend/cpu/conv/conv_pointwise.h"
 #include "ridge/backend/cpu/conv/conv_winograd.h"
@@ -380,7 +381,11 @@ void add_conv_kernels(KernelTable& table) {
   add_pointwise_kernels(table);
   add_depthwise_kernels(table);
   add_winograd_kernels(table);
-  add_product<Conv2d, FusedConv2d>(table, {.choice = {"im2col_gemm", 0}, .make = make_forward});
+  add_product<Conv2d, FusedConv2d>(table,
+                                   {.choice = {"im2col_gemm", 0},
+                                    .make = make_forward,
+                                    .packed_operands = conv_panels,
+                                    .make_packed = make_packed_conv});
   table.add(
       "conv2d_grad_input", {"im2col_gemm", 0}, make_by_patches<Conv2dGradInput, InputGradient>);
   table.add(

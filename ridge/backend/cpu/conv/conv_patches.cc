@@ -11,18 +11,38 @@ namespace {
 
 constexpr int64_t kChunkBytes = 64 << 10;
 
-constexpr int64_t kShortRun = 16;  // elements, for which a call costs more than the copy
+// The first and the last kBytes of some, which together are all of them.
+template <size_t kBytes>
+void copy_ends(const std::byte* from, std::byte* to, size_t bytes) {
+  std::byte first[kBytes], last[kBytes];
+  std::memcpy(first, from, kBytes);
+  std::memcpy(last, from + bytes - kBytes, kBytes);
+  std::memcpy(to, first, kBytes);
+  std::memcpy(to + bytes - kBytes, last, kBytes);
+}
 
+// For short runs a call costs more than the copy.
 template <typename From, typename To>
 To* copy_run(const From* from, To* to, int64_t n) {
-  if constexpr (!std::is_same_v<From, To>)
+  if constexpr (!std::is_same_v<From, To>) {
     widen_row(from, to, n);
-  else if (n < kShortRun)
-    for (int64_t i = 0; i < n; ++i) to[i] = from[i];
-  else
-    std::memcpy(to, from, static_cast<size_t>(n) * sizeof(To));
+  } else {
+    const size_t bytes = static_cast<size_t>(n) * sizeof(To);
+    const auto* source = reinterpret_cast<const std::byte*>(from);
+    auto* target = reinterpret_cast<std::byte*>(to);
+    if (bytes > 64)
+      std::memcpy(target, source, bytes);
+    else if (bytes >= 32)
+      copy_ends<32>(source, target, bytes);
+    else if (bytes >= 16)
+      copy_ends<16>(source, target, bytes);
+    else
+      for (int64_t i = 0; i < n; ++i) to[i] = from[i];
+  }
   return to + n;
 }
+
+constexpr int64_t kShortRun = 16;
 
 template <typename To>
 To* clear_run(To* to, int64_t n) {
@@ -46,16 +66,45 @@ class PatchWriter {
         row_(static_cast<int64_t>(patches.offsets[1].size()) * patches.channels),
         runs_on_(patches.channels == patches.pitch && are_neighbours(patches.offsets[1])) {}
 
-  // One row of the matrix; returns its end.
-  To* write(int64_t pixel, To* to) const {
+  // Rows [begin, end) of the matrix.
+  void write(int64_t begin, int64_t end, To* to) const {
+    const int64_t depth = p_.depth();
+    while (begin < end) {
+      // Pixels of one line of the grid see the same rows of the source.
+      const int64_t j = begin % p_.grid[1], line = begin / p_.grid[1];
+      const int64_t count = std::min(end - begin, p_.grid[1] - j);
+      const int64_t first_row = line / p_.grid[0] * p_.source[0];
+      To* at = to;
+      for (int64_t offset : p_.offsets[0]) {
+        const int64_t row = line % p_.grid[0] * p_.step[0] + offset;
+        const bool is_inside = row >= 0 && row < p_.source[0];
+        const From* source = source_ + (first_row + row) * p_.source[1] * p_.pitch;
+        for (int64_t i = 0; i < count; ++i)
+          if (is_inside)
+            write_row(source, (j + i) * p_.step[1], at + i * depth);
+          else
+            clear_run(at + i * depth, row_);
+        at += row_;
+      }
+      begin += count;
+      to += count * depth;
+    }
+  }
+
+  // Elements [begin, end) of a row of the matrix, tap by tap; returns their end.
+  To* write_part(int64_t pixel, int64_t begin, int64_t end, To* to) const {
     const int64_t j = pixel % p_.grid[1], i = pixel / p_.grid[1] % p_.grid[0];
     const int64_t first_row = pixel / p_.grid[1] / p_.grid[0] * p_.source[0];
-    for (int64_t offset : p_.offsets[0]) {
-      const int64_t row = i * p_.step[0] + offset;
-      if (row < 0 || row >= p_.source[0])
-        to = clear_run(to, row_);
-      else
-        to = write_row(source_ + (first_row + row) * p_.source[1] * p_.pitch, j * p_.step[1], to);
+    const auto taps = static_cast<int64_t>(p_.offsets[1].size());
+    while (begin < end) {
+      const int64_t tap = begin / p_.channels, channel = begin % p_.channels;
+      const int64_t n = std::min(p_.channels - channel, end - begin);
+      const int64_t row = i * p_.step[0] + p_.offsets[0][static_cast<size_t>(tap / taps)];
+      const int64_t column = j * p_.step[1] + p_.offsets[1][static_cast<size_t>(tap % taps)];
+      const bool is_inside = row >= 0 && row < p_.source[0] && column >= 0 && column < p_.source[1];
+      const int64_t at = ((first_row + row) * p_.source[1] + column) * p_.pitch + channel;
+      to = is_inside ? copy_run(source_ + at, to, n) : clear_run(to, n);
+      begin += n;
     }
     return to;
   }
@@ -64,6 +113,8 @@ class PatchWriter {
   // The horizontal offsets from column `start` of a row of the source.
   To* write_row(const From* row, int64_t start, To* to) const {
     const std::vector<int64_t>& offsets = p_.offsets[1];
+    if (runs_on_ && start + offsets.front() >= 0 && start + offsets.back() < p_.source[1])
+      return copy_run(row + (start + offsets.front()) * p_.pitch, to, row_);
     size_t first = 0, last = offsets.size();
     while (first < last && start + offsets[first] < 0) ++first;
     while (first < last && start + offsets[last - 1] >= p_.source[1]) --last;
@@ -127,10 +178,27 @@ void gather_patches(
   const int64_t grain =
       std::max<int64_t>(1, kChunkBytes / (depth * static_cast<int64_t>(sizeof(To))));
   parallel_for(end - begin, grain, [&](int64_t first, int64_t last) {
-    To* at = to + first * depth;
-    for (int64_t row = first; row < last; ++row) at = writer.write(begin + row, at);
+    writer.write(begin + first, begin + last, to + first * depth);
   });
 }
+
+template <typename T>
+void gather_patches(const PatchMatrix& p,
+                    const T* source,
+                    int64_t row,
+                    int64_t rows,
+                    int64_t step,
+                    int64_t steps,
+                    T* to) {
+  const PatchWriter<T, T> writer(p, source);
+  if (steps == p.depth()) return writer.write(row, row + rows, to);
+  for (int64_t i = 0; i < rows; ++i) to = writer.write_part(row + i, step, step + steps, to);
+}
+
+template void gather_patches(
+    const PatchMatrix&, const double*, int64_t, int64_t, int64_t, int64_t, double*);
+template void gather_patches(
+    const PatchMatrix&, const float*, int64_t, int64_t, int64_t, int64_t, float*);
 
 template void gather_patches(const PatchMatrix&, const double*, int64_t, int64_t, double*);
 template void gather_patches(const PatchMatrix&, const float*, int64_t, int64_t, float*);

@@ -75,4 +75,14 @@ template <typename From, typename To>
 void gather_patches(
     const PatchMatrix& patches, const From* source, int64_t begin, int64_t end, To* to);
 
+/// Writes `steps` elements, from `step` on, of each of `rows` rows from `row` on, on this thread.
+template <typename T>
+void gather_patches(const PatchMatrix& patches,
+                    const T* source,
+                    int64_t row,
+                    int64_t rows,
+                    int64_t step,
+                    int64_t steps,
+                    T* to);
+
 }  // namespace ridge::cpu

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ridge/backend/cpu/conv/conv_packed.h"
 #include "ridge/backend/cpu/conv/conv_patches.h"
 #include "ridge/backend/cpu/gemm/gemm.h"
 #include "ridge/backend/cpu/gemm/product_kernel.h"
@@ -145,8 +146,12 @@ template void PixelSums::combine(float*, float*) const;
 template void PixelSums::combine(double*, double*) const;
 
 void add_pointwise_kernels(KernelTable& table) {
-  add_product<Conv2d, FusedConv2d>(
-      table, {.choice = {"gemm", 0}, .make = make_product<Conv2d>, .accepts = accepts<Conv2d>});
+  add_product<Conv2d, FusedConv2d>(table,
+                                   {.choice = {"gemm", 0},
+                                    .make = make_product<Conv2d>,
+                                    .accepts = accepts<Conv2d>,
+                                    .packed_operands = conv_panels,
+                                    .make_packed = make_packed_conv});
   table.add("conv2d_grad_input",
             {"gemm", 0},
             make_product_alone<Conv2dGradInput>,

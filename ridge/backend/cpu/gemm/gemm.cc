@@ -75,6 +75,7 @@ class Product {
         b_(operands.b),
         c_(operands.c),
         panels_(operands.panels),
+        gather_(operands.gather),
         accumulate_(accumulate) {}
 
   /// `scratch` holds plan.scratch_elements, of which tasks touch their own.
@@ -112,6 +113,7 @@ class Product {
   Operand<In> b_;
   Result<In> c_;
   const T* panels_;
+  const GatherRows<In>* gather_;
   bool accumulate_;
   const GemmOperands<In>* next_ = nullptr;
 };
@@ -174,6 +176,7 @@ GemmAhead Product<In>::after(const PanelledRows& rows,
   if (first >= plan_.n) return {};
   const Range next{first, std::min(first + plan_.strip_columns, plan_.n)};
   GemmAhead::Rows new_rows{};
+  if (gather_ != nullptr) return ahead_of(columns_of(next, plan_.chain(p)), new_rows, tiles);
   if (deeper) new_rows = rows_of(a_, {rows.begin, end}, plan_.chain(p));
   if (below) new_rows = rows_of(a_, {end, std::min(end + rows.count, plan_.m)}, plan_.chain(p));
   return ahead_of(columns_of(next, plan_.chain(p)), new_rows, tiles);
@@ -242,13 +245,21 @@ Step<ComputeType<In>> Product<In>::take_rows(const PanelledRows& rows,
   Step<T> step{};
   step.depth = depth;
   step.steps = plan_.packed(depth.size());
-  if constexpr (!is_half<In>)
+  if constexpr (!is_half<In>) {
+    if (gather_ != nullptr) {
+      (*gather_)({rows.begin, rows.count, depth.begin, depth.size()}, packed);
+      step.a = packed;
+      step.a_row = depth.size();
+      step.a_step = 1;
+      return step;
+    }
     if (plan_.direct_a) {
       step.a = a_.at(rows.begin, depth.begin);
       step.a_row = a_.lane_stride;
       step.a_step = a_.depth_stride;
       return step;
     }
+  }
   pack_rows(plan_, kernels_, a_, rows, depth, packed);
   step.a = packed;
   return step;
@@ -429,8 +440,8 @@ void gemm_batched(const GemmShape& shape,
     Product<T> product(plan, item, accumulate);
     // The item that this thread will probably come to next.
     std::optional<GemmOperands<T>> next;
-    if (plan.fetch_items && i + num_threads() < batch.count) {
-      next = item_at(i + num_threads());
+    if (plan.fetch_items && i + 1 < batch.count) {
+      next = item_at(i + 1);
       product.precede(*next);
     }
     product.run_task(task, nullptr);
@@ -461,18 +472,15 @@ std::optional<GemmPanels> gemm_panels(const GemmShape& shape, DType dtype) {
   if (size_of(dtype) == 2 || shape.products == GemmProducts::kPairs) return std::nullopt;
   const GemmPlan plan = make_gemm_plan(shape, dtype, 1, 1);
   if (plan.swapped || plan.thin) return std::nullopt;
-  if (!plan.converts && !shape.transpose_b) return std::nullopt;
   const GemmKernels& kernels = for_isa(avx2::gemm_kernels, avx512::gemm_kernels);
   const int64_t columns = dtype == DType::kF64 ? kernels.f64->cols : kernels.f32->cols;
   return GemmPanels{.columns = columns, .panels = ceil_div(shape.n, columns)};
 }
 
+namespace {
+
 template <typename T>
-void gemm_packed(
-    const GemmShape& shape, const T* a, const void* panels, T* c, const FinishBlock* finish) {
-  const GemmPlan plan = make_gemm_plan(shape, dtype_of<T>(), 1, num_threads());
-  GemmOperands<T> operands(plan, shape, a, nullptr, c);
-  operands.panels = static_cast<const T*>(panels);
+void run_packed(const GemmPlan& plan, const GemmOperands<T>& operands, const FinishBlock* finish) {
   const Product<T> product(plan, operands, /*accumulate=*/false);
   parallel_for(plan.tasks(), 1, [&](int64_t begin, int64_t end) {
     for (int64_t task = begin; task < end; ++task) {
@@ -482,10 +490,39 @@ void gemm_packed(
   });
 }
 
-template void gemm_packed<float>(
-    const GemmShape&, const float*, const void*, float*, const FinishBlock*);
-template void gemm_packed<double>(
-    const GemmShape&, const double*, const void*, double*, const FinishBlock*);
+}  // namespace
+
+template <typename T>
+void gemm_packed(
+    const GemmShape& shape, const T* a, const void* panels, T* c, const FinishBlock* finish) {
+  const GemmPlan plan =
+      make_packed_gemm_plan(shape, dtype_of<T>(), /*gathers_rows=*/false, num_threads());
+  GemmOperands<T> operands(plan, shape, a, nullptr, c);
+  operands.panels = static_cast<const T*>(panels);
+  run_packed(plan, operands, finish);
+}
+
+template <typename T>
+void gemm_packed(const GemmShape& shape,
+                 GatherRows<T> gather,
+                 const void* panels,
+                 T* c,
+                 const FinishBlock* finish) {
+  const GemmPlan plan =
+      make_packed_gemm_plan(shape, dtype_of<T>(), /*gathers_rows=*/true, num_threads());
+  GemmOperands<T> operands(plan, shape, nullptr, nullptr, c);
+  operands.panels = static_cast<const T*>(panels);
+  operands.gather = &gather;
+  run_packed(plan, operands, finish);
+}
+
+#define RIDGE_INSTANTIATE_PACKED(T)                                                              \
+  template void gemm_packed<T>(const GemmShape&, const T*, const void*, T*, const FinishBlock*); \
+  template void gemm_packed<T>(                                                                  \
+      const GemmShape&, GatherRows<T>, const void*, T*, const FinishBlock*);
+RIDGE_INSTANTIATE_PACKED(float)
+RIDGE_INSTANTIATE_PACKED(double)
+#undef RIDGE_INSTANTIATE_PACKED
 
 #define RIDGE_INSTANTIATE(T)                                                      \
   template void gemm<T>(                                                          \

@@ -94,17 +94,33 @@ struct GemmPanels {
   int64_t panels = 0;
 };
 
-/// The panels that gemm would pack of f32 or f64 at each call, and transpose or round for that;
-/// nothing where it reads op(B) as it lies, packs the other operand in its place, or only copies,
-/// which hides behind multiply-adds. Nothing for pairs of bf16, either: their rounding takes
-/// subnormal numbers for zeros, which no op does.
+/// The panels of op(B) that gemm_packed reads, f32 or f64; nothing where gemm reads a large op(B)
+/// once, as it lies, or packs the other operand in its place. Nothing for pairs of bf16, either:
+/// their rounding takes subnormal numbers for zeros, which no op does.
 std::optional<GemmPanels> gemm_panels(const GemmShape& shape, DType dtype);
 
 /// C = op(A) op(B) with the bits of gemm, for a shape that has gemm_panels. `panels` is 64-byte
-/// aligned. T is float or double.
+/// aligned. T is float or double. Blocks are small enough for `finish` to find them in the caches.
 template <typename T>
 void gemm_packed(const GemmShape& shape,
                  const T* a,
+                 const void* panels,
+                 T* c,
+                 const FinishBlock* finish = nullptr);
+
+/// `steps` elements from `step` on of each of `rows` rows of op(A) from `row` on.
+struct GemmRows {
+  int64_t row = 0, rows = 0;
+  int64_t step = 0, steps = 0;
+};
+/// Writes those elements row by row, from any thread.
+template <typename T>
+using GatherRows = FunctionRef<void(const GemmRows& rows, T* to)>;
+
+/// gemm_packed of an op(A) that lies nowhere: its rows are gathered where they are multiplied.
+template <typename T>
+void gemm_packed(const GemmShape& shape,
+                 GatherRows<T> gather,
                  const void* panels,
                  T* c,
                  const FinishBlock* finish = nullptr);

@@ -71,6 +71,7 @@ struct GemmOperands {
   Operand<In> b;
   Result<In> c;
   const ComputeType<In>* panels = nullptr;  // op(B) where it was packed beforehand (GemmPanels)
+  const GatherRows<In>* gather = nullptr;   // makes rows of op(A), which lies nowhere
 };
 
 inline const GemmKernel<float>& kernel_of(const GemmKernels& kernels, float) {

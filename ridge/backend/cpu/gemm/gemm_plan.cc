@@ -32,6 +32,11 @@ constexpr double kIdle = 0.5;
 constexpr int64_t kFewestRows = 64;
 constexpr int64_t kFewestColumns = 512;
 constexpr int64_t kMostTasks = 16;  // more only where there are many rows
+// Bytes of a block of C over an op(B) that lies packed, bytes of such an op(B) that the
+// second-level cache holds, and the fewest rows that are multiplied by one: two tiles.
+constexpr int64_t kBlockBytes = 96 * 1024;
+constexpr int64_t kNearBytes = 1024 * 1024;
+constexpr int64_t kFewestPackedRows = 28;
 // Multiply-adds that a task should have, and of products worth a search for the best cut.
 constexpr double kWorkOfTask = 0x1p19;
 constexpr double kWorkOfSearch = 0x1p20;
@@ -159,6 +164,27 @@ GemmPlan make_gemm_plan(const GemmShape& shape, DType dtype, int64_t batch_count
   plan.fetch_items =
       batch_count > 1 && plan.tasks() == 1 && (plan.m + plan.n) * plan.k * element <= kItemBytes;
   plan.scratch_elements = is_16_bit && plan.k > plan.depth ? plan.m * plan.n : 0;
+  return plan;
+}
+
+GemmPlan make_packed_gemm_plan(const GemmShape& shape,
+                               DType dtype,
+                               bool gathers_rows,
+                               int64_t threads) {
+  GemmPlan plan = make_gemm_plan(shape, dtype, 1, threads);
+  const auto element = static_cast<int64_t>(size_of(dtype));
+  plan.strip_columns = kGemmColumns;
+  // Rows are cut before columns: the next op mostly reads them on the threads that made them.
+  plan.row_blocks = std::clamp(plan.m / kFewestPackedRows, int64_t{1}, threads);
+  const int64_t strips = ceil_div(plan.n, plan.strip_columns);
+  plan.column_groups = std::min(strips, ceil_div(threads, plan.row_blocks));
+  if (plan.column_groups > 1) return plan;
+  const int64_t row = gathers_rows ? std::max(plan.n, plan.depth) : plan.n;
+  const bool is_near = plan.n * plan.k * element <= kNearBytes;
+  const int64_t fewest = is_near ? kFewestPackedRows : 2 * kFewestPackedRows;
+  const int64_t rows = std::max(kBlockBytes / (row * element), fewest);
+  const int64_t blocks = ceil_div(plan.m, rows);
+  if (blocks > plan.row_blocks) plan.row_blocks = round_up(blocks, threads);
   return plan;
 }
 

@@ -75,4 +75,11 @@ void check_gemm_shape(const GemmShape& shape);
 
 GemmPlan make_gemm_plan(const GemmShape& shape, DType dtype, int64_t batch_count, int64_t threads);
 
+/// The plan of a product whose op(B) lies packed, f32 or f64: rows are cut finer, as no task packs
+/// columns, and so that a block of C and, where rows are gathered, those stay in the nearer caches.
+GemmPlan make_packed_gemm_plan(const GemmShape& shape,
+                               DType dtype,
+                               bool gathers_rows,
+                               int64_t threads);
+
 }  // namespace ridge::cpu

@@ -90,61 +90,29 @@ std::unique_ptr<HostKernel> make_f32_result(const Node& node) {
   });
 }
 
-// A parameter as panels, by ops: (panels, depth, columns) of op(B), whose columns are padded with
-// zeros.
-Value pack_panels(Value b, const GemmShape& shape, const GemmPanels& to) {
-  DType rounded = b.dtype();
-  if (shape.products == GemmProducts::kRoundedToF16) rounded = DType::kF16;
-  if (shape.products == GemmProducts::kRounded) rounded = DType::kBF16;
-  const int64_t n = to.panels * to.columns;
-  Value x = cast(cast(b, rounded), b.dtype());
-  if (n > shape.n)
-    x = pad(x,
-            {0, 0},
-            shape.transpose_b ? std::vector{n - shape.n, int64_t{0}}
-                              : std::vector{int64_t{0}, n - shape.n});
-  if (shape.transpose_b) return transpose(reshape(x, {to.panels, to.columns, shape.k}), {0, 2, 1});
-  return transpose(reshape(x, {shape.k, to.panels, to.columns}), {1, 0, 2});
-}
-
-// Rows up to which packing at each launch is worth a packed copy of the weights: at 32 rows a
-// product is 1.3 to 1.5 times as fast with one, at 128 1.1 times, and at 512 1.05 times.
-constexpr int64_t kRowsThatPay = 128;
+// Rows up to which packing at each launch is worth a packed copy of the weights: where it
+// transposes or rounds them a product is 1.3 to 1.5 times as fast with one at 32 rows, 1.1 times at
+// 128 and 1.05 times at 512; where it only copies them, 1.1 to 1.6 times up to 64 rows, and 1.05
+// to 1.1 times in models whose weights come from memory. Smaller weights lie in the caches,
+// whichever way.
+constexpr int64_t kRowsThatPay = 128, kRowsOfCopies = 256;
+constexpr int64_t kFewestCopied = 64 * 1024;
 
 std::vector<PackedOperand> panels_of(const Node& node) {
   const TensorType& b = node.inputs[1].type();
   if (b.shape.size() != 2) return {};
   const GemmShape shape = product_shape(node, packed_products(node.op_as<MatMul>()));
   const std::optional<GemmPanels> panels = gemm_panels(shape, b.dtype);
-  if (!panels || shape.m > kRowsThatPay) return {};
-  constexpr std::string_view kNames[] = {"", ".bf16", ".f16"};
-  return {{.input = 1,
-           .layout = fmt::format("panels{}{}{}",
-                                 panels->columns,
-                                 shape.transpose_b ? "t" : "",
-                                 kNames[static_cast<size_t>(shape.products)]),
-           .pack = [shape, panels](Value value) { return pack_panels(value, shape, *panels); }}};
+  const bool only_copies = shape.products == GemmProducts::kOwn && !shape.transpose_b;
+  if (!panels || shape.m > (only_copies ? kRowsOfCopies : kRowsThatPay) ||
+      (only_copies && shape.n * shape.k < kFewestCopied))
+    return {};
+  return {panels_operand(1, shape, *panels)};
 }
 
 ProductKernel make_packed(const Node& node) {
-  const GemmShape shape = product_shape(node, packed_products(node.op_as<MatMul>()));
-  check_internal(gemm_panels(shape, node.inputs[1].dtype()).has_value(),
-                 "[gemm] nothing is packed for node '{}'",
-                 node.site.name);
-  const auto make = [&]<typename T>(T) {
-    return ProductKernel{[shape](const KernelArgs& args, const FinishRange* finish) {
-      const auto finish_block = [&](const GemmBlock& block) {
-        finish_rows(*finish, block, 0, shape.ldc);
-      };
-      const FinishBlock each(finish_block);
-      gemm_packed(shape,
-                  static_cast<const T*>(args.inputs[0]),
-                  args.inputs[1],
-                  static_cast<T*>(args.outputs[0]),
-                  finish != nullptr ? &each : nullptr);
-    }};
-  };
-  return node.inputs[0].dtype() == DType::kF64 ? make(double{}) : make(float{});
+  return make_packed_product(node.inputs[0].dtype(),
+                             product_shape(node, packed_products(node.op_as<MatMul>())));
 }
 
 bool is_f32_result(const Node& node) { return node.op_as<MatMul>().f32_result; }

@@ -1,6 +1,7 @@
 #include "ridge/backend/cpu/loops/fused_flat.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "ridge/base/cpu/parallel.h"
 #include "ridge/graph/ops/random.h"
@@ -13,6 +14,7 @@ namespace {
 
 constexpr int64_t kGrain = 16384;  // elements a thread takes at a time: whole chunks of reductions
 constexpr int64_t kFilled = 512;   // elements of a broadcast input that are written out at a time
+constexpr int64_t kVector = 16;    // elements of the longest vector
 constexpr int64_t kShortestRun = 256;  // elements of a broadcast input that is read where it lies
 constexpr size_t kFilledBytes = 128 << 10;
 constexpr size_t kMostValues = 128;
@@ -25,6 +27,23 @@ std::vector<int64_t> axes_of(const Node& node) {
   if (node.is<ReduceSum>()) return node.op_as<ReduceSum>().axes;
   if (node.is<ReduceMean>()) return node.op_as<ReduceMean>().axes;
   return node.op_as<ReduceMax>().axes;
+}
+
+// After so many elements of the larger tensor the smaller one is read from its beginning again.
+int64_t period_of(const BroadcastMap& map) {
+  size_t outer = map.axes.size();
+  while (outer > 0 && map.axes[outer - 1].stride == 0) --outer;
+  int64_t period = 1;
+  for (size_t i = 0; i < outer; ++i) period *= map.axes[i].size;
+  return period;
+}
+
+// The most elements up to kFilled after which all of them begin again, in whole vectors if that
+// can be; 0 where that takes more.
+int64_t repeating_step(int64_t period) {
+  for (const int64_t unit : {std::lcm(period, kVector), period})
+    if (unit <= kFilled) return kFilled / unit * unit;
+  return 0;
 }
 
 // A body reads smaller inputs by broadcasts alone.
@@ -105,12 +124,13 @@ void FlatProgram::add_result(const FusedBody& body, const Node& node) {
 
 // Broadcast inputs whose runs are long are read where they lie, run by run; others are written out.
 void FlatProgram::choose_step() {
-  int64_t run = 0;
+  int64_t run = 0, period = 1;
   for (Source& source : sources_) {
     const BroadcastMap& map = source.map;
     if (map.is_uniform() || (map.axes.size() == 1 && map.axes[0].stride == 1)) continue;
     source.fill = fills_++;
     run = run == 0 ? map.run() : std::min(run, map.run());
+    if (period <= kFilled) period = std::lcm(period, std::min(period_of(map), kFilled + 1));
   }
   if (!totals_.empty()) step_ = kReduceChunk;
   if (fills_ == 0) return;
@@ -118,7 +138,9 @@ void FlatProgram::choose_step() {
     return source.fill < 0 || source.map.run() % run == 0;
   });
   if (!totals_.empty() || run < kShortestRun || !nests) {
-    if (totals_.empty()) step_ = kFilled;
+    if (totals_.empty()) step_ = repeating_step(period);
+    if (step_ == 0) step_ = kFilled;
+    repeats_ = step_ % period == 0;
     return;
   }
   step_ = run;
@@ -136,27 +158,38 @@ void* FlatProgram::workspace(const KernelArgs& args, const Total& total) const {
 void FlatProgram::run(const KernelArgs& args) const {
   // A thread's share ends where a run does.
   const int64_t grain = step_ == 0 ? kGrain : std::max<int64_t>(1, kGrain / step_) * step_;
-  parallel_for(count_, grain, [&](int64_t begin, int64_t end) { run_chunk(args, begin, end); });
+  parallel_for(count_, grain, [&](int64_t begin, int64_t end) { run_range(args, begin, end); });
   for (const Total& total : totals_)
     total.reduction.finish(args.outputs[total.result], workspace(args, total));
 }
 
-void FlatProgram::run_chunk(const KernelArgs& args, int64_t begin, int64_t end) const {
-  const int64_t step = step_ == 0 ? end - begin : step_;
-  for (int64_t at = begin; at < end; at += step) run_piece(args, at, std::min(step, end - at));
-}
-
 void FlatProgram::run_range(const KernelArgs& args, int64_t begin, int64_t end) const {
+  alignas(64) std::byte filled[kFilledBytes];
   for (int64_t at = begin; at < end;) {
     // A piece ends where a run does.
-    const int64_t n = step_ == 0 ? end - at : std::min(step_ - at % step_, end - at);
-    run_piece(args, at, n);
+    int64_t n = end - at;
+    if (step_ != 0) n = std::min(n, repeats_ ? step_ : step_ - at % step_);
+    if (at == begin || !repeats_) fill(args, at, n, filled);
+    run_piece(args, at, n, filled);
     at += n;
   }
 }
 
-void FlatProgram::run_piece(const KernelArgs& args, int64_t begin, int64_t n) const {
-  alignas(64) std::byte filled[kFilledBytes];
+void FlatProgram::fill(const KernelArgs& args, int64_t begin, int64_t n, std::byte* filled) const {
+  for (const Source& source : sources_)
+    if (source.fill >= 0)
+      fill_broadcast(filled + static_cast<size_t>(source.fill * step_) * sizeof(double),
+                     args.inputs[source.index],
+                     source.map,
+                     source.size,
+                     begin,
+                     n);
+}
+
+void FlatProgram::run_piece(const KernelArgs& args,
+                            int64_t begin,
+                            int64_t n,
+                            std::byte* filled) const {
   const void* inputs[kMostValues];
   void* results[kMostValues];
   for (size_t i = 0; i < sources_.size(); ++i) {
@@ -164,9 +197,7 @@ void FlatProgram::run_piece(const KernelArgs& args, int64_t begin, int64_t n) co
     const auto* from = static_cast<const std::byte*>(args.inputs[source.index]);
     inputs[i] = from;
     if (source.fill >= 0) {
-      std::byte* buffer = filled + static_cast<size_t>(source.fill * step_) * sizeof(double);
-      fill_broadcast(buffer, from, source.map, source.size, begin, n);
-      inputs[i] = buffer;
+      inputs[i] = filled + static_cast<size_t>(source.fill * step_) * sizeof(double);
     } else if (source.step != 0) {
       inputs[i] = from + static_cast<size_t>(source.map.source(begin)) * source.size;
     }

@@ -51,12 +51,13 @@ class FlatProgram {
   int add_op(const Node& node);
   void add_result(const FusedBody& body, const Node& node);
   void choose_step();
-  void run_chunk(const KernelArgs& args, int64_t begin, int64_t end) const;
-  void run_piece(const KernelArgs& args, int64_t begin, int64_t n) const;
+  void fill(const KernelArgs& args, int64_t begin, int64_t n, std::byte* filled) const;
+  void run_piece(const KernelArgs& args, int64_t begin, int64_t n, std::byte* filled) const;
   void* workspace(const KernelArgs& args, const Total& total) const;
 
   int64_t count_;
-  int64_t step_ = 0;  // elements of a run of the loop; 0: as many as a thread takes
+  int64_t step_ = 0;      // elements of a run of the loop; 0: as many as a thread takes
+  bool repeats_ = false;  // what is written out is the same a step later
   Loop loop_;
   std::vector<int> value_of_;            // by node of the body
   std::map<size_t, int> random_states_;  // value of the loop, by input of the node

@@ -13,10 +13,9 @@
 namespace ridge::cpu {
 namespace {
 
-// Adds sums (rows, kColumns) to C, or stores them, one by one: for tiles that end inside a vector
-// and for a C whose columns are not contiguous.
+// Adds sums (rows, kColumns) to a C whose columns are not contiguous, or stores them, one by one.
 template <typename T>
-void put_partial(const GemmTile<T>& t, const T* sums, int columns) {
+void put_apart(const GemmTile<T>& t, const T* sums, int columns) {
   for (int r = 0; r < t.rows; ++r) {
     T* to = t.c + r * t.row_stride;
     for (int j = 0; j < t.cols; ++j, to += t.col_stride)
@@ -105,7 +104,6 @@ void compute(const GemmTile<typename V::Elem>& t) {
     });
   };
   each_sum([](auto& x, int, int) { x = V::zero(); });
-  const bool whole = t.col_stride == 1 && t.cols == kColumns;
   Rows<T, kRows, kApart> a(t);
   const T* b = t.b;
   T* copy = t.copy;
@@ -116,7 +114,7 @@ void compute(const GemmTile<typename V::Elem>& t) {
   // first-level cache again before.
   constexpr int64_t kBlock = 8;
   const int64_t lines = t.ahead == nullptr ? 0 : t.ahead->lines * kBlock / t.depth + 1;
-  int fetched = whole ? 0 : kRows;
+  int fetched = t.col_stride == 1 ? 0 : kRows;
   for (int64_t block = kBlock; left > 0; left -= block) {
     for (int64_t i = 0; i < lines; ++i) fetch_line(*t.ahead);
     for (; fetched < kRows - (left - 1) / kBlock; ++fetched) {
@@ -129,18 +127,38 @@ void compute(const GemmTile<typename V::Elem>& t) {
     for (int64_t i = 0; i < block; ++i) step<V, kRows, kVectors, kApart, kCopy>(sum, a, b, copy, t);
   }
 
-  if (!whole) {
+  if (t.col_stride != 1) {
     alignas(64) T sums[kRows * kColumns];
     each_sum([&](auto& x, int r, int v) { V::store(sums + r * kColumns + v * V::kLanes, x); });
-    put_partial(t, sums, kColumns);
+    put_apart(t, sums, kColumns);
     return;
   }
   // Row after row: of rows a multiple of a page apart the first-level cache holds few at a time.
   const auto at = [&](int r, int v) { return t.c + r * t.row_stride + v * V::kLanes; };
+  if (t.cols == kColumns) {
+    if (t.add)
+      each_sum([&](auto& x, int r, int v) { V::store(at(r, v), V::add(V::load(at(r, v)), x)); });
+    else
+      each_sum([&](auto& x, int r, int v) { V::store(at(r, v), x); });
+    return;
+  }
+  // The tile ends inside its last vector.
+  constexpr int kLast = kVectors - 1;
+  const auto some = V::first(t.cols - kLast * V::kLanes);
   if (t.add)
-    each_sum([&](auto& x, int r, int v) { V::store(at(r, v), V::add(V::load(at(r, v)), x)); });
+    each_sum([&](auto& x, int r, int v) {
+      if (v < kLast)
+        V::store(at(r, v), V::add(V::load(at(r, v)), x));
+      else
+        V::store(at(r, v), V::add(V::load(at(r, v), some), x), some);
+    });
   else
-    each_sum([&](auto& x, int r, int v) { V::store(at(r, v), x); });
+    each_sum([&](auto& x, int r, int v) {
+      if (v < kLast)
+        V::store(at(r, v), x);
+      else
+        V::store(at(r, v), x, some);
+    });
 }
 
 // A kernel for every number of rows, so that a short tile pays for no rows that it does not have.

@@ -16,6 +16,11 @@ struct Vector {
   static Reg fma(Reg a, Reg b, Reg c) { return _mm256_fmadd_ps(a, b, c); }
   static Reg add(Reg a, Reg b) { return _mm256_add_ps(a, b); }
   static void store(Elem* p, Reg x) { _mm256_storeu_ps(p, x); }
+  static __m256i first(int n) {
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+  }
+  static Reg load(const Elem* p, __m256i some) { return _mm256_maskload_ps(p, some); }
+  static void store(Elem* p, Reg x, __m256i some) { _mm256_maskstore_ps(p, some, x); }
   static void prefetch(const Elem* p) {
     _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
   }

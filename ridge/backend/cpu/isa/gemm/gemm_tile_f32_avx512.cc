@@ -16,6 +16,9 @@ struct Vector {
   static Reg fma(Reg a, Reg b, Reg c) { return _mm512_fmadd_ps(a, b, c); }
   static Reg add(Reg a, Reg b) { return _mm512_add_ps(a, b); }
   static void store(Elem* p, Reg x) { _mm512_storeu_ps(p, x); }
+  static __mmask16 first(int n) { return static_cast<__mmask16>((1u << n) - 1u); }
+  static Reg load(const Elem* p, __mmask16 some) { return _mm512_maskz_loadu_ps(some, p); }
+  static void store(Elem* p, Reg x, __mmask16 some) { _mm512_mask_storeu_ps(p, some, x); }
   static void prefetch(const Elem* p) {
     _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
   }

@@ -16,6 +16,9 @@ struct Vector {
   static Reg fma(Reg a, Reg b, Reg c) { return _mm512_fmadd_pd(a, b, c); }
   static Reg add(Reg a, Reg b) { return _mm512_add_pd(a, b); }
   static void store(Elem* p, Reg x) { _mm512_storeu_pd(p, x); }
+  static __mmask8 first(int n) { return static_cast<__mmask8>((1u << n) - 1u); }
+  static Reg load(const Elem* p, __mmask8 some) { return _mm512_maskz_loadu_pd(some, p); }
+  static void store(Elem* p, Reg x, __mmask8 some) { _mm512_mask_storeu_pd(p, some, x); }
   static void prefetch(const Elem* p) {
     _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
   }
