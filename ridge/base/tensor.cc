@@ -9,12 +9,21 @@ namespace ridge {
 
 void Tensor::Free::operator()(std::byte* bytes) const { std::free(bytes); }
 
-Tensor::Tensor(TensorType type) : type_(std::move(type)) {
-  check_type(type_, "tensor");
-  const size_t size = aligned_bytes(bytes());
-  storage_.reset(static_cast<std::byte*>(std::aligned_alloc(kBufferAlignment, size)));
-  check(storage_ != nullptr, "no memory for a tensor {} of {} bytes", to_string(type_), size);
-  std::memset(storage_.get(), 0, size);
+Tensor Tensor::unset(TensorType type) {
+  Tensor tensor;
+  tensor.type_ = std::move(type);
+  check_type(tensor.type_, "tensor");
+  const size_t size = aligned_bytes(tensor.bytes());
+  tensor.storage_.reset(static_cast<std::byte*>(std::aligned_alloc(kBufferAlignment, size)));
+  check(tensor.storage_ != nullptr,
+        "no memory for a tensor {} of {} bytes",
+        to_string(tensor.type_),
+        size);
+  return tensor;
+}
+
+Tensor::Tensor(TensorType type) : Tensor(unset(std::move(type))) {
+  std::memset(storage_.get(), 0, aligned_bytes(bytes()));
 }
 
 Tensor::Tensor(const Tensor& other) { *this = other; }
@@ -22,7 +31,7 @@ Tensor::Tensor(const Tensor& other) { *this = other; }
 Tensor& Tensor::operator=(const Tensor& other) {
   if (this == &other) return *this;
   if (other.storage_ == nullptr) return *this = Tensor();
-  Tensor copy(other.type_);
+  Tensor copy = unset(other.type_);
   std::memcpy(copy.data(), other.data(), other.bytes());
   return *this = std::move(copy);
 }

@@ -17,6 +17,8 @@ class Tensor {
   Tensor() = default;
   /// Zeros of that type; UserError when the memory cannot be had.
   explicit Tensor(TensorType type);
+  /// The same with any bytes: all of them are to be written before one is read.
+  static Tensor unset(TensorType type);
   Tensor(const Tensor& other);
   Tensor& operator=(const Tensor& other);
   Tensor(Tensor&&) noexcept = default;

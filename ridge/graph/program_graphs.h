@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <string>
@@ -36,6 +37,17 @@ constexpr std::string_view name_of(StateRole role) {
 struct StateConstant {
   std::span<const std::byte> bytes;
   std::shared_ptr<const void> owner;
+  /// Unless it is empty, a tensor of the shape `lying` lies there, and the constant has its axis
+  /// perm[i] as axis i.
+  std::vector<int64_t> perm = {};
+  Shape lying = {};
+
+  /// Whether both have the same elements: memory that is the same is not looked at.
+  bool is_same(const StateConstant& other) const {
+    return perm == other.perm && lying == other.lying && bytes.size() == other.bytes.size() &&
+           (bytes.data() == other.bytes.data() ||
+            std::memcmp(bytes.data(), other.bytes.data(), bytes.size()) == 0);
+  }
 };
 
 struct StateEntry {

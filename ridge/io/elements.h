@@ -32,10 +32,6 @@ T load_big_endian(const std::byte* bytes) {
 /// Reverses the bytes of each element of `element_size` bytes.
 void swap_bytes(std::span<std::byte> data, size_t element_size);
 
-/// The elements of that type at `data`, which may be unaligned, with their axes in another order:
-/// axis i of the result is axis perm[i] of theirs.
-Tensor transposed_copy(const TensorType& type, const void* data, std::span<const int64_t> perm);
-
 /// UserError that opens with `where` unless each of the bytes is 0 or 1: another value in memory
 /// that holds `bool` is undefined behaviour. Nothing is checked for other dtypes.
 void check_bools(DType dtype, std::span<const std::byte> data, std::string_view where);

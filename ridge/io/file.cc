@@ -12,6 +12,7 @@
 
 #include "ridge/base/descriptor.h"
 #include "ridge/base/error.h"
+#include "ridge/base/file_pages.h"
 
 namespace ridge {
 namespace {
@@ -79,6 +80,7 @@ MappedFile::MappedFile(const fs::path& path) : path_(path) {
   void* address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
   if (address == MAP_FAILED) fail("map", path, errno);
   bytes_ = {static_cast<const std::byte*>(address), size};
+  add_file_pages(address, size);
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
@@ -91,7 +93,9 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 }
 
 MappedFile::~MappedFile() {
-  if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+  if (bytes_.empty()) return;
+  remove_file_pages(bytes_.data());
+  ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
 }
 
 FileWriter::FileWriter(fs::path path)

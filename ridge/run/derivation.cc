@@ -7,14 +7,16 @@ namespace ridge {
 Derivation::Derivation(const DerivationPlan& plan, Backend& backend)
     : plan_(plan), launches_(*plan.graph, plan.entry, backend) {}
 
-void Derivation::bind(const std::vector<std::shared_ptr<StateBuffer>>& buffers) {
+void Derivation::bind(const State& state,
+                      const std::vector<std::shared_ptr<StateBuffer>>& buffers) {
+  state_ = &state;
   made_ = buffers[plan_.slot].get();
-  for (const size_t source : plan_.sources) sources_.push_back(buffers[source].get());
+  for (const size_t source : plan_.sources) sources_.push_back(buffers[source]);
 }
 
 bool Derivation::is_stale() const {
   const std::vector<uint64_t>& made_from = made_->made_from;
-  const auto is_same = [](const StateBuffer* source, uint64_t version) {
+  const auto is_same = [](const auto& source, uint64_t version) {
     return source->version == version;
   };
   return !std::equal(sources_.begin(), sources_.end(), made_from.begin(), made_from.end(), is_same);
@@ -23,6 +25,9 @@ bool Derivation::is_stale() const {
 void Derivation::make(Stream& stream, FunctionRef<void*(const Place&)> address) {
   ++made_->version;
   made_->made_from.clear();
+  std::vector<ConstantUse> uses;
+  for (const auto& source : sources_)
+    if (source->entry.constant != nullptr) uses.emplace_back(*state_, source);
   launches_.bind(address);
   try {
     launches_.queue(stream);
@@ -34,7 +39,7 @@ void Derivation::make(Stream& stream, FunctionRef<void*(const Place&)> address) 
     throw;
   }
   stream.synchronize();
-  for (const StateBuffer* const source : sources_) made_->made_from.push_back(source->version);
+  for (const auto& source : sources_) made_->made_from.push_back(source->version);
 }
 
 }  // namespace ridge

@@ -15,7 +15,7 @@ class Derivation {
 
   void prepare() const { launches_.prepare(); }
   /// The buffers of the state, by the plan's slots.
-  void bind(const std::vector<std::shared_ptr<StateBuffer>>& buffers);
+  void bind(const State& state, const std::vector<std::shared_ptr<StateBuffer>>& buffers);
 
   /// Whether a source was written since it was made, by whichever program. The state's lock is
   /// held.
@@ -28,8 +28,9 @@ class Derivation {
  private:
   const DerivationPlan& plan_;
   Launches launches_;
+  const State* state_ = nullptr;
   StateBuffer* made_ = nullptr;
-  std::vector<const StateBuffer*> sources_;
+  std::vector<std::shared_ptr<StateBuffer>> sources_;
 };
 
 }  // namespace ridge

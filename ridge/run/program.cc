@@ -123,7 +123,25 @@ void Program::bind_state() {
     for (const Output& output : graph.outputs())
       if (!output.updates.empty()) updated.push_back(state_.writable(output.updates).get());
   }
-  for (Derivation& derivation : derivations_) derivation.bind(buffers_);
+  for (Derivation& derivation : derivations_) derivation.bind(state_, buffers_);
+  use_constants();
+}
+
+// Of those that kernels of entries read; derivations use theirs while they run.
+void Program::use_constants() {
+  std::vector<bool> is_read(buffers_.size(), false);
+  const auto mark = [&](const Place& place) {
+    if (place.region == Region::kState) is_read[slot_at(plan().state, place)] = true;
+  };
+  for (const EntryPlan& entry : plan().entries) {
+    for (const PlanStep& step : entry.steps) std::ranges::for_each(step.inputs, mark);
+    for (const auto* const slots : {&entry.inputs, &entry.outputs})
+      for (const PlanSlot& slot : *slots) mark(slot.place);
+  }
+  for (size_t i = 0; i < buffers_.size(); ++i)
+    if (is_read[i] && buffers_[i]->entry.constant != nullptr)
+      constants_.emplace_back(state_, buffers_[i]);
+  state_.free_spare();
 }
 
 // The plan lays the state out as one piece; here each buffer has an address of its own.
@@ -304,6 +322,7 @@ void Program::derive(size_t entry) {
       arena = DeviceMemory(backend_, static_cast<size_t>(plan().derivation_bytes));
     derivations_[number].make(*stream_, [&](const Place& place) { return address(place, arena); });
   }
+  state_.free_spare();
 }
 
 // The first run launches one by one, so that work which a launch does only once (loading its code,

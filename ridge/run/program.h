@@ -160,6 +160,7 @@ class Program {
 
  private:
   void bind_state();
+  void use_constants();
   void* address(const Place& place, const DeviceMemory& arena) const;
   void launch_all(size_t entry);
   bool record(size_t entry);
@@ -174,6 +175,7 @@ class Program {
   Backend& backend_;
   std::shared_ptr<const CompiledProgram> compiled_;
   std::vector<std::shared_ptr<StateBuffer>> buffers_;  ///< By plan().state.
+  std::vector<ConstantUse> constants_;                 ///< Of those that entries read.
   std::vector<std::vector<StateBuffer*>> updates_;     ///< By entry: the buffers that it updates.
   std::vector<Derivation> derivations_;                ///< By plan().derivations.
   DeviceMemory arena_;

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <shared_mutex>
 
 #include "ridge/base/alignment.h"
 #include "ridge/base/cpu/parallel.h"
+#include "ridge/base/cpu/transposed_copy.h"
+#include "ridge/base/file_pages.h"
 #include "ridge/graph/text.h"
 #include "ridge/run/state_use.h"
 
@@ -27,9 +30,7 @@ bool is_same_derivation(const StateEntry& a, const StateEntry& b) {
 
 bool is_same_constant(const StateEntry& a, const StateEntry& b) {
   if (a.constant == nullptr || b.constant == nullptr) return a.constant == b.constant;
-  const auto &x = a.constant->bytes, &y = b.constant->bytes;
-  return x.size() == y.size() &&
-         (x.data() == y.data() || std::memcmp(x.data(), y.data(), x.size()) == 0);
+  return a.constant->is_same(*b.constant);
 }
 
 void check_same(const StateEntry& entry, const StateEntry& known) {
@@ -79,7 +80,7 @@ std::vector<std::shared_ptr<StateBuffer>> State::declare(std::span<const StateEn
       offsets.emplace_back(buffer.get(), bytes);
       bytes += aligned_bytes(entry.type.bytes());
     } else if (entry.constant != nullptr) {
-      place_constant(*buffer);
+      buffer->version = 1;
     } else {
       // Every byte is written before one is read.
       buffer->memory = DeviceMemory(backend_, static_cast<size_t>(entry.type.bytes()));
@@ -100,7 +101,12 @@ std::vector<std::shared_ptr<StateBuffer>> State::declare(std::span<const StateEn
   return all;
 }
 
-void State::place_constant(StateBuffer& buffer) const {
+void State::use_constant(StateBuffer& buffer) const {
+  const std::lock_guard lock(constants_);
+  if (buffer.uses > 0) {
+    ++buffer.uses;
+    return;
+  }
   const StateConstant& constant = *buffer.entry.constant;
   const auto size = static_cast<size_t>(buffer.entry.type.bytes());
   check_internal(constant.bytes.size() == size,
@@ -108,17 +114,71 @@ void State::place_constant(StateBuffer& buffer) const {
                  buffer.entry.name,
                  constant.bytes.size(),
                  to_string(buffer.entry.type));
-  buffer.version = 1;
-  if (can_adopt(buffer.entry.type, constant.bytes.data())) {
+  if (constant.perm.empty() && can_adopt(buffer.entry.type, constant.bytes.data())) {
     // Nobody writes there: writable() refuses it.
     buffer.data = const_cast<std::byte*>(constant.bytes.data());
-    return;
+  } else {
+    // Constants are mostly used one after another, and it takes time to get memory.
+    DeviceMemory memory = std::move(spare_);
+    if (spare_bytes_ < size || spare_bytes_ / 2 > size) {
+      memory = {};
+      memory = DeviceMemory(backend_, size);
+    }
+    spare_bytes_ = 0;
+    place_elements(constant, buffer.entry.type, memory.get());
+    release_file_pages(constant.bytes.data(), size);
+    buffer.data = static_cast<std::byte*>(memory.get());
+    buffer.memory = std::move(memory);
   }
-  buffer.memory = DeviceMemory(backend_, size);
-  buffer.data = static_cast<std::byte*>(buffer.memory.get());
+  buffer.uses = 1;
+}
+
+void State::place_elements(const StateConstant& constant, const TensorType& type, void* to) const {
+  const void* from = constant.bytes.data();
+  const TensorType lying{type.dtype, constant.lying};
+  if (backend_.is_host()) {
+    if (!constant.perm.empty()) return transpose_elements(lying, from, constant.perm, to);
+    return parallel_for(
+        std::ssize(constant.bytes), int64_t{1} << 20, [&](int64_t begin, int64_t end) {
+          std::copy(constant.bytes.begin() + begin,
+                    constant.bytes.begin() + end,
+                    static_cast<std::byte*>(to) + begin);
+        });
+  }
+  Tensor moved;
+  if (!constant.perm.empty()) {
+    moved = transposed_copy(lying, from, constant.perm);
+    from = moved.data();
+  }
   const auto stream = backend_.make_stream();
-  backend_.copy_to_device(*stream, buffer.data, constant.bytes.data(), size);
+  backend_.copy_to_device(*stream, to, from, constant.bytes.size());
   stream->synchronize();
+}
+
+void State::leave_constant(StateBuffer& buffer) const {
+  const std::lock_guard lock(constants_);
+  if (--buffer.uses > 0) return;
+  // Pages of a file come again where they are read.
+  release_file_pages(buffer.data, static_cast<size_t>(buffer.entry.type.bytes()));
+  buffer.data = nullptr;
+  if (buffer.memory.get() == nullptr) return;
+  spare_ = std::move(buffer.memory);
+  spare_bytes_ = static_cast<size_t>(buffer.entry.type.bytes());
+}
+
+void State::free_spare() const {
+  const std::lock_guard lock(constants_);
+  spare_ = {};
+  spare_bytes_ = 0;
+}
+
+ConstantUse::ConstantUse(const State& state, std::shared_ptr<StateBuffer> constant)
+    : state_(&state), constant_(std::move(constant)) {
+  state_->use_constant(*constant_);
+}
+
+ConstantUse::~ConstantUse() {
+  if (constant_ != nullptr) state_->leave_constant(*constant_);
 }
 
 bool State::can_adopt(const TensorType& type, const void* data) const {
@@ -253,6 +313,8 @@ void State::write_part(std::string_view name, size_t first, const void* host, si
 // Alone, for it records events of programs, which must not record them at the same time.
 Tensor State::read(std::string_view name) const {
   const auto from = buffer(name);
+  std::optional<ConstantUse> use;
+  if (from->entry.constant != nullptr) use.emplace(*this, from);
   Tensor tensor(from->entry.type);
   const std::lock_guard lock(runs_);
   wait_for_programs();

@@ -27,6 +27,7 @@ struct StateBuffer {
   /// The owner of memory that is not the state's and that nobody may write; null for all other.
   std::shared_ptr<const void> lender = nullptr;
   DeviceMemory memory = {};  ///< Only of what is derived, and of constants that are copied.
+  int64_t uses = 0;          ///< Of a constant: the ConstantUses that there are.
   // Only for what is derived:
   std::vector<uint64_t> made_from = {};  ///< The versions of its sources; empty: never made.
 };
@@ -44,11 +45,12 @@ class State {
   Backend& backend() const { return backend_; }
 
   /// Adds the buffers that are not there, and returns all of them: zeros, every page in memory, all
-  /// in one block in their order. What is derived has memory of its own, not touched yet; constants
-  /// lie where can_adopt() takes them, or are copied there: both are gone when nobody holds them
-  /// any more. UserError where one is there with another dtype, shape, role or derivation, or as
-  /// another constant, or where the device has not the memory; then nothing was added. Of what is
-  /// there no element is looked at, but for constants that come from other memory, and runs go on.
+  /// in one block in their order. What is derived has memory of its own, not touched yet; a
+  /// constant has an address while there is a ConstantUse of it: both are gone when nobody holds
+  /// them any more. UserError where one is there with another dtype, shape, role or derivation, or
+  /// as another constant, or where the device has not the memory; then nothing was added. Of what
+  /// is there no element is looked at, but for constants that come from other memory, and runs go
+  /// on.
   std::vector<std::shared_ptr<StateBuffer>> declare(std::span<const StateEntry> entries);
 
   /// Whether adopt() takes memory there as it is: the host can use it, and kernels read operands of
@@ -86,15 +88,24 @@ class State {
 
  private:
   friend class StateUse;
+  friend class ConstantUse;
+  friend class Program;
 
   std::shared_ptr<StateBuffer> find(std::string_view name) const;
-  void place_constant(StateBuffer& buffer) const;
+  void use_constant(StateBuffer& buffer) const;
+  void leave_constant(StateBuffer& buffer) const;
+  /// Gives back the memory of the last constant, which waits for the next.
+  void free_spare() const;
+  void place_elements(const StateConstant& constant, const TensorType& type, void* to) const;
   void write_locked(StateBuffer& buffer, size_t first, const void* host, size_t bytes);
   void wait_for_programs() const;
 
   Backend& backend_;
 
-  std::mutex declaring_;      ///< One declaration at a time.
+  std::mutex declaring_;          ///< One declaration at a time.
+  mutable std::mutex constants_;  ///< It guards where constants lie, their uses, and these two.
+  mutable DeviceMemory spare_;
+  mutable size_t spare_bytes_ = 0;
   mutable std::mutex names_;  ///< It guards the members below, up to the next lock.
   using Buffers = std::map<std::string, std::shared_ptr<StateBuffer>, std::less<>>;
   Buffers buffers_;
@@ -113,6 +124,21 @@ class State {
   mutable std::vector<std::unique_ptr<Event>> events_;
   mutable std::vector<Event*> free_events_;
   mutable std::unique_ptr<Stream> stream_;  ///< The state's own copies; made by the first.
+};
+
+/// A constant has an address while there is one of these: its elements lie where can_adopt() takes
+/// them, or are copied, in its order of axes. Where only derived buffers are made of it, it takes
+/// memory only meanwhile.
+class ConstantUse {
+ public:
+  /// `state` must outlive it. UserError where the device has not the memory.
+  ConstantUse(const State& state, std::shared_ptr<StateBuffer> constant);
+  ConstantUse(ConstantUse&&) = default;
+  ~ConstantUse();
+
+ private:
+  const State* state_;
+  std::shared_ptr<StateBuffer> constant_;
 };
 
 /// True for what a checkpoint keeps: all but gradients, which are zero between steps, and what is

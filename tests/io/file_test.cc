@@ -8,7 +8,9 @@
 
 #include <csignal>
 #include <fstream>
+#include <sstream>
 
+#include "ridge/base/file_pages.h"
 #include "tests/support/errors.h"
 #include "tests/support/temp_folder.h"
 
@@ -55,6 +57,42 @@ TEST(File, RefusesWithPathAndReason) {
             std::string::npos);
   EXPECT_NE(user_error([&] { read_file("/proc/self/status", 10); }).find("more than 10 bytes"),
             std::string::npos);
+}
+
+// KiB of the mapping that begins there which are in memory.
+int64_t resident_kib(const void* address) {
+  std::istringstream lines(read_file("/proc/self/smaps"));
+  std::ostringstream begin;
+  begin << std::hex << reinterpret_cast<uintptr_t>(address) << '-';
+  bool is_found = false;
+  for (std::string line; std::getline(lines, line);) {
+    is_found = is_found || line.starts_with(begin.str());
+    if (is_found && line.starts_with("Rss:")) return std::stoll(line.substr(4));
+  }
+  return -1;
+}
+
+TEST(File, PagesOfMapsAreGivenBackAndComeAgain) {
+  const test::TempFolder folder;
+  std::string content(1 << 20, '\0');
+  for (size_t i = 0; i < content.size(); ++i) content[i] = static_cast<char>(i * 7 / 5);
+  put(folder / "f", content);
+  const MappedFile file(folder / "f");
+  const char* const begin = as_text(file.bytes()).data();
+  EXPECT_EQ(as_text(file.bytes()), content);
+  EXPECT_EQ(resident_kib(begin), 1024);
+  release_file_pages(begin + 1, 512 << 10);
+  // The first page has a byte that is not of this part, and the last one others.
+  EXPECT_LE(resident_kib(begin), 512 + 64);
+  EXPECT_GE(resident_kib(begin), 512 + 4);
+  EXPECT_EQ(as_text(file.bytes()), content);
+  EXPECT_EQ(resident_kib(begin), 1024);
+  // Other memory keeps its bytes, and so does what ends behind a file.
+  const std::string other = content;
+  release_file_pages(content.data(), content.size());
+  EXPECT_EQ(content, other);
+  release_file_pages(begin, size_t{1} << 40);
+  EXPECT_EQ(resident_kib(begin), 1024);
 }
 
 TEST(File, MapsCanBeMoved) {

@@ -209,8 +209,18 @@ TEST(State, ConstantsAreThereWhileTheyAreHeld) {
   for (Backend* const backend : {cpu.get(), static_cast<Backend*>(&device)}) {
     State state(*backend);
     auto held = state.declare(std::vector{entry_of(tensor)});
-    EXPECT_EQ(held[0]->data == tensor->data(), backend->is_host());
-    EXPECT_EQ(state.bytes() == 0, backend->is_host());
+    EXPECT_EQ(held[0]->data, nullptr);
+    EXPECT_EQ(state.bytes(), 0);
+    {
+      const ConstantUse use(state, held[0]);
+      EXPECT_EQ(held[0]->data == tensor->data(), backend->is_host());
+      EXPECT_EQ(state.bytes() == 0, backend->is_host());
+      const ConstantUse second(state, held[0]);
+      EXPECT_TRUE(state.read("c").same_bits(*tensor));
+      EXPECT_NE(held[0]->data, nullptr);
+    }
+    EXPECT_EQ(held[0]->data, nullptr);
+    EXPECT_EQ(state.bytes(), 0);
     EXPECT_EQ(state.declare(std::vector{entry_of(same)}), held);
     EXPECT_TRUE(state.read("c").same_bits(*tensor));
     EXPECT_TRUE(state.entries().empty());
@@ -225,6 +235,36 @@ TEST(State, ConstantsAreThereWhileTheyAreHeld) {
     EXPECT_FALSE(state.has("c"));
     EXPECT_EQ(state.bytes(), 0);
     state.declare(std::vector{entry_of(other)});
+  }
+}
+
+// A constant whose elements lie in another order of axes is never the memory that it came from.
+TEST(State, ConstantsAreMovedToTheirOrder) {
+  const auto lying = std::make_shared<const Tensor>([] {
+    Tensor tensor({DType::kF32, {2, 3}});
+    for (int64_t i = 0; i < 6; ++i) tensor.set(i, static_cast<double>(i));
+    return tensor;
+  }());
+  const std::span<const std::byte> bytes{static_cast<const std::byte*>(lying->data()),
+                                         lying->bytes()};
+  const StateEntry moved{.name = "c",
+                         .type = {DType::kF32, {3, 2}},
+                         .constant = std::make_shared<const StateConstant>(
+                             bytes, lying, std::vector<int64_t>{1, 0}, Shape{2, 3})};
+  StateEntry plain = moved;
+  plain.constant = std::make_shared<const StateConstant>(bytes, lying);
+  const auto cpu = make_cpu_backend();
+  LazyBackend device;
+  for (Backend* const backend : {cpu.get(), static_cast<Backend*>(&device)}) {
+    State state(*backend);
+    const auto held = state.declare(std::vector{moved});
+    EXPECT_EQ(state.declare(std::vector{moved}), held);
+    EXPECT_THAT(user_error([&] { state.declare(std::vector{plain}); }),
+                testing::HasSubstr("with other elements"));
+    const Tensor read = state.read("c");
+    for (int64_t i = 0; i < 6; ++i) EXPECT_EQ(read.at(i), static_cast<double>(i % 2 * 3 + i / 2));
+    const ConstantUse use(state, held[0]);
+    EXPECT_NE(held[0]->data, lying->data());
   }
 }
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ridge/base/cpu/transposed_copy.h"
 #include "ridge/base/error.h"
 #include "ridge/base/named_list.h"
-#include "ridge/io/elements.h"
 
 namespace ridge {
 namespace {

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "ridge/backend/ref/ref_backend.h"
+#include "ridge/base/cpu/transposed_copy.h"
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/shape.h"
 #include "ridge/graph/ops/source.h"
@@ -191,7 +192,8 @@ Value ImportContext::value(Datum& datum) {
     datum.value = transpose(image(datum), {0, 3, 1, 2});
   else if (datum.is_global && datum.known->elements() > kConstantElements &&
            !is_triangle(*datum.known))
-    datum.value = buffer(*datum.known, datum.name);
+    datum.value =
+        buffer(datum.known->type(), {datum.known->bytes(), datum.known->owner()}, datum.name);
   else
     datum.value = stored(*datum.known, datum.name);
   return datum.value;
@@ -224,7 +226,9 @@ Value ImportContext::stored(const Known& known, const std::string& name) {
   Checksum sum;
   sum.update(as_bytes(to_string(known.type())));
   sum.update(known.bytes());
-  return buffer(known, fmt::format("{}#{}", name, checksum_text(sum.value())));
+  return buffer(known.type(),
+                {known.bytes(), known.owner()},
+                fmt::format("{}#{}", name, checksum_text(sum.value())));
 }
 
 Value ImportContext::moved(Datum& datum, const std::vector<int64_t>& perm) {
@@ -232,28 +236,30 @@ Value ImportContext::moved(Datum& datum, const std::vector<int64_t>& perm) {
   if (value) return value;
   std::string name = datum.name + ':';
   for (const int64_t axis : perm) name += fmt::format("{}", axis);
-  value = stored(datum.initializer == nullptr ? datum.known->transposed(perm)
-                                              : elements_.moved(*datum.initializer, perm),
-                 name);
-  return value;
+  const Known& known = *datum.known;
+  if (!datum.is_initializer || !datum.is_global || known.elements() <= kConstantElements ||
+      is_splat(known))
+    return value = stored(known.transposed(perm), name);
+  return value = buffer({known.dtype(), transposed_shape(known.shape(), perm)},
+                        {known.bytes(), known.owner(), perm, known.shape()},
+                        name);
 }
 
-Value ImportContext::buffer(const Known& known, const std::string& name) {
+Value ImportContext::buffer(const TensorType& type,
+                            StateConstant constant,
+                            const std::string& name) {
   const auto [number, is_new] = numbers_.emplace(name, state_.size());
   if (!is_new) {
     const StateEntry& there = state_[number->second];
-    const Bytes bytes = there.constant->bytes;
-    check(there.type == known.type() &&
-              std::memcmp(bytes.data(), known.bytes().data(), bytes.size()) == 0,
+    check(there.type == type && there.constant->is_same(constant),
           "two constants are named '{}'",
           name);
     return {graph_.find_input(name), 0};
   }
-  const Value value = input(graph_, name, known.type());
-  state_.push_back(
-      {.name = name,
-       .type = known.type(),
-       .constant = std::make_shared<const StateConstant>(known.bytes(), known.owner())});
+  const Value value = input(graph_, name, type);
+  state_.push_back({.name = name,
+                    .type = type,
+                    .constant = std::make_shared<const StateConstant>(std::move(constant))});
   return value;
 }
 
@@ -263,7 +269,7 @@ void ImportContext::load_initializers(const GraphProto& graph, Scope& scope) {
     DatumPtr datum;
     if (dtype_of_onnx(tensor.data_type)) {
       datum = make_datum(tensor.name, read(tensor));
-      datum->initializer = &tensor;
+      datum->is_initializer = true;
       datum->is_global = scope.parent == nullptr;
     } else {
       refuse({.name = tensor.name, .op = "initializer"},

@@ -42,7 +42,7 @@ struct Datum {
   std::shared_ptr<const LateConvolution>
       convolution;                              ///< It makes the image, where it is not null.
   std::map<std::vector<int64_t>, Value> moved;  ///< Known elements, moved, by the order of axes.
-  const TensorProto* initializer = nullptr;     ///< The tensor of the model that `known` is.
+  bool is_initializer = false;                  ///< `known` is a tensor of the model.
   bool is_global = false;                       ///< One of the model's graph: its name is alone.
   bool is_refused = false;  ///< The node that makes it was refused: nothing else is set.
 };
@@ -112,7 +112,7 @@ class ImportContext {
 
   void load_initializers(const GraphProto& graph, Scope& scope);
   void count_made(const Known& known);
-  Value buffer(const Known& known, const std::string& name);
+  Value buffer(const TensorType& type, StateConstant constant, const std::string& name);
   /// `is_final`: for all bindings.
   void refuse(const NodeProto& node, const std::string& reason, bool is_final = false);
   void refuse_unknown_below(const NodeProto& node, const Scope& scope);

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "ridge/io/elements.h"
+#include "ridge/base/cpu/transposed_copy.h"
 
 namespace ridge::onnx {
 

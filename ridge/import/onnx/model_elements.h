@@ -3,15 +3,13 @@
 
 #include <map>
 #include <mutex>
-#include <utility>
-#include <vector>
 
 #include "ridge/import/onnx/elements.h"
 
 namespace ridge::onnx {
 
-/// Each tensor is read once, and moved once to each order of axes: the constants of graphs of
-/// several bindings are the same memory. Any thread may call any function at any time.
+/// Each tensor is read once: the constants of graphs of several bindings are the same memory. Any
+/// thread may call any function at any time.
 class ModelElements {
  public:
   explicit ModelElements(ElementFiles files) : files_(std::move(files)) {}
@@ -19,16 +17,11 @@ class ModelElements {
   /// The same as ElementFiles::read(). A tensor is known by its address: it is a part of the model,
   /// which outlives this.
   Known read(const TensorProto& tensor);
-  /// The same with axis perm[i] as axis i.
-  Known moved(const TensorProto& tensor, const std::vector<int64_t>& perm);
 
  private:
-  Known read_locked(const TensorProto& tensor);
-
   std::mutex mutex_;
   ElementFiles files_;
   std::map<const TensorProto*, Known> read_;
-  std::map<std::pair<const TensorProto*, std::vector<int64_t>>, Known> moved_;
 };
 
 }  // namespace ridge::onnx
