@@ -6,7 +6,6 @@
 #include <set>
 
 #include "ridge/base/cpu/parallel.h"
-#include "ridge/cli/bench/onnxruntime_peer.h"
 #include "ridge/cli/common/threads.h"
 #include "ridge/compile/plan.h"
 #include "ridge/graph/model_source.h"
@@ -101,7 +100,7 @@ class SessionBench {
     result_.ridge.memory.state = plan->state_bytes;
     result_.ridge.memory.arena = plan->arena_bytes;
     CallRunner runner([&] { session.run(load_.inputs); }, request_.now);
-    if (request_.python)
+    if (request_.against)
       run_in_turn(session, runner);
     else
       result_.ridge.latency = latency_of(time_alone(runner, request_.seconds, request_.now));
@@ -121,14 +120,16 @@ class SessionBench {
   }
 
   void run_in_turn(const Session& session, LatencyRunner& runner) {
-    OnnxRuntimePeer peer({.python = *request_.python,
-                          .model = request_.model,
-                          .threads = result_.threads,
-                          .inputs = &load_.inputs,
-                          .supervisor = request_.supervisor});
+    RuntimePeer peer({.runtime = *request_.against,
+                      .python = request_.python,
+                      .model = request_.model,
+                      .threads = result_.threads,
+                      .inputs = &load_.inputs,
+                      .supervisor = request_.supervisor});
     std::vector<Tensor> outputs;
     for (const DataSpec& spec : session.outputs()) outputs.push_back(outputs_.at(spec.name));
     BenchPeer& told = result_.peer.emplace();
+    told.runtime = name_of(*request_.against);
     told.version = peer.version();
     told.difference = output_difference(outputs, peer.outputs());
     const PairedRuns both = time_in_turn(peer, runner, request_.seconds, request_.now);

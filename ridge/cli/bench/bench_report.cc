@@ -23,7 +23,7 @@ void write_side(JsonWriter& json, const BenchSide& side) {
 }
 
 void write_peer(JsonWriter& json, const BenchPeer& peer) {
-  json.key("onnxruntime").begin_object().field("version", peer.version);
+  json.key(peer.runtime).begin_object().field("version", peer.version);
   write_side(json, peer.side);
   json.end_object().key("times_as_fast").begin_object().field("ratio", peer.ratio);
   if (peer.interval) {
@@ -55,7 +55,7 @@ std::string row(std::string_view batch, std::string_view threads, const BenchSid
 }
 
 std::string peer_text(const BenchPeer& peer) {
-  std::string text = fmt::format("{}  onnxruntime {}\n", row("", "", peer.side), peer.version);
+  std::string text = fmt::format("{}  {} {}\n", row("", "", peer.side), peer.runtime, peer.version);
   text += fmt::format("{:13} {:.2f}", "", peer.ratio);
   if (peer.interval)
     text += fmt::format(" ({:.2f} to {:.2f})", peer.interval->low, peer.interval->high);

@@ -34,9 +34,9 @@ struct BenchSide {
   BenchMemory memory = {};
 };
 
-/// ONNX Runtime, timed in turn with Ridge.
+/// Another runtime, timed in turn with Ridge.
 struct BenchPeer {
-  std::string version;
+  std::string runtime, version;
   BenchSide side;
   int64_t pairs = 0;                                ///< Pairs of blocks that were judged.
   double ratio = 1;                                 ///< How many times as fast as it Ridge is.
