@@ -87,11 +87,18 @@ void run_bench(BenchOptions options) {
   for (const std::string& text : options.set) load.set.push_back(parse_set(text));
   request.open = opener_of(options, load);
   apply_threads();
+  check(!request.tune || settings().get_bool("tune"),
+        "--tune picks kernels by time, and the setting 'tune' is false: leave out one of them");
   const BenchReport report = bench_model(request);
   for (const BenchInput& input : report.inputs)
     if (input.is_unbounded)
       write_note(fmt::format("integers of '{}' are 0 or 1: the model does not say which may come",
                              input.name));
+  for (const BenchResult& result : report.results)
+    if (!result.picks.note.empty()) {
+      write_note(result.picks.note);
+      break;
+    }
   if (!options.json.empty() && options.json != "-")
     write_file_atomically(options.json, bench_json(report));
   write_stdout(options.json == "-" ? bench_json(report) : bench_text(report));
@@ -122,6 +129,9 @@ void add_bench(CLI::App& app, int&) {
                    options->against,
                    "onnxruntime or openvino: time it in turn, in a process of Python")
       ->type_name("PEER");
+  verb->add_flag("--tune",
+                 request.tune,
+                 "First pick kernels by time, for all sessions of this machine from then on");
   verb->add_option("--python",
                    options->python,
                    "The Python that has it; default: that of $VIRTUAL_ENV, else python3");

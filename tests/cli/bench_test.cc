@@ -104,6 +104,30 @@ TEST_F(Bench, HasAResultForEachBatchAndNumberOfThreads) {
           testing::Pair(1, 2), testing::Pair(1, 1), testing::Pair(8, 2), testing::Pair(8, 1)));
 }
 
+// A convolution by windows of one pixel, of which there are two kernels.
+TEST_F(Bench, TunesForAllThatComeLater) {
+  const std::vector<float> weights(16 * 8, 0.5f);
+  model_ = write("pointwise.onnx",
+                 model_bytes({.nodes = {node_bytes("Conv", {"x", "w"}, {"y"})},
+                              .initializers = {floats_bytes("w", {8, 16, 1, 1}, weights)},
+                              .inputs = {value_bytes("x", kFloat, {"N", 16, 6, 5})},
+                              .outputs = {value_bytes("y", kFloat, {"N", 8, 6, 5})}}));
+  const auto picks = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> all = words({"--threads", "1", "--json"});
+    all.insert(all.end(), more.begin(), more.end());
+    const Ended ended =
+        ridge(folder_.path(), all, "export RIDGE_TUNE=true XDG_CACHE_HOME=\"$PWD/cache\";");
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    return json::parse(ended.out)["results"].at(0)["picks"];
+  };
+  EXPECT_EQ(picks({}), json({{"timed", 0}, {"kept", 0}}));
+  const json tuned = picks({"--tune"});
+  EXPECT_GE(tuned["timed"], 1);
+  EXPECT_EQ(tuned["kept"], tuned["timed"]);
+  for (const std::vector<std::string>& more : {std::vector<std::string>{}, {"--tune"}})
+    EXPECT_EQ(picks(more), json({{"timed", 0}, {"kept", tuned["kept"]}}));
+}
+
 TEST_F(Bench, WritesAFileBesideItsTable) {
   const Outcome outcome = run(words({"--dim", "T=2", "--json", path("bench.json")}));
   ASSERT_EQ(outcome.code, 0) << outcome.err;
@@ -150,6 +174,7 @@ TEST_F(Bench, SaysOnceWhatIsWrong) {
   const std::vector<std::array<std::string, 3>> wrong = {
       {"--batch", "0", "must be at least 1; got 0"},
       {"--batch", "x", "--batch"},
+      {"--tune", "--json", "the setting 'tune' is false"},
       {"--threads", "0", "must be at least 1; got 0"},
       {"--threads", "5000", "threads"},
       {"--seconds", "0", "above 0"},

@@ -21,6 +21,7 @@ struct BenchRequest {
   std::vector<int64_t> threads = {};  ///< Empty: as many as now.
   Binding dims = {};                  ///< Sizes of named dimensions other than that of samples.
   double seconds = 5;                 ///< The runs of each result take so long.
+  bool tune = false;  ///< Kernels are picked by time before anything is measured, and kept.
   std::optional<PeerRuntime> against = {};  ///< Nothing: Ridge runs alone.
   std::string python = {};                  ///< The Python that has it.
   std::string supervisor = "/proc/self/exe";

@@ -89,6 +89,11 @@ std::string bench_text(const BenchReport& report) {
   for (const BenchResult& result : report.results) {
     text += row(fmt::format("{}", result.batch), fmt::format("{}", result.threads), result.ridge);
     text += "\n";
+    if (result.picks.kept + result.picks.timed > 0)
+      text += fmt::format("{:13} {} nodes have kernels picked by time, {} were timed now\n",
+                          "",
+                          result.picks.kept,
+                          result.picks.timed);
     if (result.peer) text += peer_text(*result.peer);
   }
   return text;
@@ -110,6 +115,8 @@ std::string bench_json(const BenchReport& report) {
     json.key("dims").begin_object();
     for (const auto& [name, size] : result.dims) json.field(name, size);
     json.end_object();
+    json.key("picks").begin_object().field("timed", result.picks.timed);
+    json.field("kept", result.picks.kept).end_object();
     write_side(json, result.ridge);
     if (result.peer) write_peer(json, *result.peer);
     json.end_object();

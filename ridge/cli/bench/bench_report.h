@@ -8,6 +8,7 @@
 
 #include "ridge/base/stats.h"
 #include "ridge/graph/data_spec.h"
+#include "ridge/infer/pick_counts.h"
 
 namespace ridge {
 
@@ -48,6 +49,7 @@ struct BenchResult {
   int64_t batch = 1;
   int threads = 1;
   Binding dims = {};
+  PickCounts picks = {};  ///< Those timed by --tune, and those that were kept for what is measured.
   BenchSide ridge = {};
   std::optional<BenchPeer> peer = {};
 };
