@@ -81,6 +81,7 @@ void check_json_place(const BenchOptions& options) {
 void run_bench(BenchOptions options) {
   take_peer(options);
   check_json_place(options);
+  check_stdout();
   BenchRequest& request = options.request;
   request.dims = parse_sizes(options.dims);
   LoadOptions load = options.load;

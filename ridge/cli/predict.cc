@@ -164,6 +164,7 @@ NamedRows read_rows(const std::vector<InputFile>& from,
 
 void run_predict(const PredictOptions& options) {
   check_onnx_options(options);
+  check_stdout();
   check(options.batch >= 1, "--batch must be at least 1; got {}", options.batch);
   ProgressDisplay progress(stderr);
   OpenedModel opened = open_predicted(options, progress);

@@ -16,14 +16,19 @@ namespace fs = std::filesystem;
 constexpr const char* kRunConfig = "config.toml";
 constexpr const char* kForeignConfig = "config.json";
 
+bool is_there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
 // The configuration that a run wrote into its folder, of which `folder` is a checkpoint, or itself.
 ModelFiles files_of_run(const fs::path& folder,
                         const std::vector<ConfigFlag>& set,
                         Settings& settings) {
   const fs::path whole = fs::canonical(folder);
-  const bool is_checkpoint = fs::exists(whole / "manifest.json");
+  const bool is_checkpoint = is_there(whole / "manifest.json");
   const fs::path run = is_checkpoint ? whole.parent_path().parent_path() : whole;
-  if (!fs::exists(run / kRunConfig))
+  if (!is_there(run / kRunConfig))
     throw UserError(fmt::format("no {} in '{}'", kRunConfig, run.string()),
                     "give the folder of a run, of a checkpoint in it, or a configuration");
   ModelFiles files{.config = load_config_file((run / kRunConfig).string(), set, settings).config,
@@ -51,8 +56,7 @@ ModelFiles files_of_gpt2(const fs::path& folder,
   ModelFiles files{.config = load_config(text, config, set, settings).config,
                    .weights = (folder / "model.safetensors").string()};
   // Weights that were exported here say which they were.
-  std::error_code ignored;
-  if (fs::exists(files.weights, ignored))
+  if (is_there(files.weights))
     if (const auto trained = trained_data(SafetensorsFile(files.weights)->metadata(),
                                           files.weights,
                                           "save it without that text of its metadata"))
@@ -63,7 +67,7 @@ ModelFiles files_of_gpt2(const fs::path& folder,
 ModelFiles files_of_folder(const fs::path& folder,
                            const std::vector<ConfigFlag>& set,
                            Settings& settings) {
-  const bool is_run = fs::exists(folder / kRunConfig) || !fs::exists(folder / kForeignConfig);
+  const bool is_run = is_there(folder / kRunConfig) || !is_there(folder / kForeignConfig);
   return is_run ? files_of_run(folder, set, settings) : files_of_gpt2(folder, set, settings);
 }
 

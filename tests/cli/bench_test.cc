@@ -188,6 +188,15 @@ TEST_F(Bench, SaysOnceWhatIsWrong) {
       {"--python", "python3", "--against onnxruntime"}};
   for (const auto& [option, value, what] : wrong)
     EXPECT_THAT(error({"--dim", "T=3", option, value}), has(what)) << option << " " << value;
+  const std::string long_name(300, 'n');
+  EXPECT_THAT(error({"--dim", "T=3", "--json", path(long_name)}),
+              has("File name too long; give a shorter name"));
+  EXPECT_THAT(error({"--dim", "T=3", "--json", "/dev/full"}),
+              has("cannot write '/dev/full': No space left on device"));
+  for (const char* end : {".onnx", ".toml", ""}) {
+    model_ = path(long_name + end);
+    EXPECT_THAT(error({}), has("cannot open", "File name too long"));
+  }
   model_ = path("none.onnx");
   EXPECT_THAT(error({}), has("none.onnx"));
   model_ = path("none.toml");

@@ -8,6 +8,7 @@
 #include "ridge/io/file.h"
 #include "ridge/io/npy.h"
 #include "ridge/io/png.h"
+#include "tests/cli/ridge_process.h"
 #include "tests/cli/run_words.h"
 #include "tests/import/model_bytes.h"
 #include "tests/support/temp_folder.h"
@@ -95,6 +96,19 @@ TEST_F(PredictOnnx, SaysWhatIsWrongWithItsData) {
   EXPECT_THAT(error(predict({}, "y.npy", "folder")), HasSubstr("cannot be the name of a file"));
   write("pictures.zip", "no array");
   EXPECT_THAT(error(predict({}, "pictures.zip")), HasSubstr("pictures.zip"));
+}
+
+TEST_F(PredictOnnx, RunsNothingWhereStdoutIsFull) {
+  array("x.npy", {DType::kF32, {2, 3}}, 0);
+  for (const char* shell : {"exec >/dev/full;", "exec >&-;"}) {
+    const Ended ended =
+        ridge(folder_.path(),
+              {"predict", model_, "--input", "x=" + path("x.npy"), "--output", path("never.npy")},
+              shell);
+    EXPECT_EQ(ended.code, 2);
+    EXPECT_THAT(ended.err, testing::StartsWith("error: cannot write to stdout: "));
+    EXPECT_FALSE(std::filesystem::exists(path("never.npy")));
+  }
 }
 
 // Square roots of negative numbers.
