@@ -1,4 +1,4 @@
-// `ridge bench MODEL`: how long a run of a model takes, alone or against ONNX Runtime.
+// `ridge bench MODEL`: how long a run of a model takes, alone or against another runtime.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
@@ -7,7 +7,7 @@
 
 #include "ridge/base/cpu/parallel.h"
 #include "ridge/cli/bench/bench_model.h"
-#include "ridge/cli/bench/onnxruntime_peer.h"
+#include "ridge/cli/bench/runtime_peer.h"
 #include "ridge/cli/common/output.h"
 #include "ridge/cli/common/progress.h"
 #include "ridge/cli/verbs.h"
@@ -16,8 +16,6 @@
 
 namespace ridge {
 namespace {
-
-constexpr const char* kPeer = "onnxruntime";
 
 struct BenchOptions {
   BenchRequest request;
@@ -49,19 +47,26 @@ std::function<LoadedModel()> opener_of(const BenchOptions& options, const LoadOp
   };
 }
 
-void check_peer(const BenchOptions& options) {
+void take_peer(BenchOptions& options) {
   if (options.against.empty()) {
-    check(options.python.empty(), "--python is for --against {}", kPeer);
+    check(options.python.empty(),
+          "--python is for --against; write --against {}",
+          name_of(PeerRuntime::kOnnxRuntime));
     return;
   }
-  check(
-      options.against == kPeer, "--against names '{}'; write --against {}", options.against, kPeer);
+  options.request.against = parse_name<PeerRuntime>(options.against);
+  check(options.request.against.has_value(),
+        "--against must be one of {}; got '{}'",
+        names_of(PeerRuntime{}),
+        options.against);
   check(is_onnx_file(options.request.model),
-        "'{}' is no ONNX model, which is all that ONNX Runtime runs; leave out --against",
+        "'{}' is no ONNX model, which is all that --against is for; leave it out",
         options.request.model);
   check(options.load.device.empty() || options.load.device == "cpu",
-        "ONNX Runtime is compared on the CPU, not on '{}'; leave out --device",
+        "{} is compared on the CPU, not on '{}'; leave out --device",
+        title_of(*options.request.against),
         options.load.device);
+  options.request.python = options.python.empty() ? default_python() : options.python;
 }
 
 void check_json_place(const BenchOptions& options) {
@@ -74,21 +79,27 @@ void check_json_place(const BenchOptions& options) {
 }
 
 void run_bench(BenchOptions options) {
-  check_peer(options);
+  take_peer(options);
   check_json_place(options);
+  check_stdout();
   BenchRequest& request = options.request;
   request.dims = parse_sizes(options.dims);
   LoadOptions load = options.load;
   for (const std::string& text : options.set) load.set.push_back(parse_set(text));
   request.open = opener_of(options, load);
   apply_threads();
-  if (!options.against.empty())
-    request.python = options.python.empty() ? default_python() : options.python;
+  check(!request.tune || settings().get_bool("tune"),
+        "--tune picks kernels by time, and the setting 'tune' is false: leave out one of them");
   const BenchReport report = bench_model(request);
   for (const BenchInput& input : report.inputs)
     if (input.is_unbounded)
       write_note(fmt::format("integers of '{}' are 0 or 1: the model does not say which may come",
                              input.name));
+  for (const BenchResult& result : report.results)
+    if (!result.picks.note.empty()) {
+      write_note(result.picks.note);
+      break;
+    }
   if (!options.json.empty() && options.json != "-")
     write_file_atomically(options.json, bench_json(report));
   write_stdout(options.json == "-" ? bench_json(report) : bench_text(report));
@@ -115,9 +126,13 @@ void add_bench(CLI::App& app, int&) {
       ->type_name("NAME=SIZE")
       ->allow_extra_args(false);
   verb->add_option("--seconds", request.seconds, "Time for the runs of each result; default: 5");
-  verb->add_option(
-          "--against", options->against, "onnxruntime: time it in turn, in a process of Python")
+  verb->add_option("--against",
+                   options->against,
+                   "onnxruntime or openvino: time it in turn, in a process of Python")
       ->type_name("PEER");
+  verb->add_flag("--tune",
+                 request.tune,
+                 "First pick kernels by time, for all sessions of this machine from then on");
   verb->add_option("--python",
                    options->python,
                    "The Python that has it; default: that of $VIRTUAL_ENV, else python3");

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
+#include <filesystem>
 #include <iostream>
 #include <new>
 #include <span>
@@ -140,6 +141,9 @@ int run_command(int argc, char** argv) {
     write_stderr("error: cannot write to stdout\n");
     return kUsage;
   } catch (const UserError& error) {
+    write_stderr(fmt::format("error: {}\n", error.what()));
+    return kUsage;
+  } catch (const std::filesystem::filesystem_error& error) {
     write_stderr(fmt::format("error: {}\n", error.what()));
     return kUsage;
   } catch (const std::bad_alloc&) {

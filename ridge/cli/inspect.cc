@@ -25,7 +25,10 @@ void add_inspect(CLI::App& app, int&) {
   verb->add_flag("--json", options->json, "One JSON object (ridge.inspect/1)");
   verb->add_flag("--nodes", options->nodes, "Also print every node, after the passes");
   verb->add_flag("--plan", options->plan, "Also print the plan: every launch, and where bytes lie");
-  verb->callback([options] { write_stdout(inspect(*options)); });
+  verb->callback([options] {
+    check_stdout();
+    write_stdout(inspect(*options));
+  });
 }
 
 }  // namespace ridge

@@ -51,7 +51,11 @@ void write_classes(JsonWriter& json, const PredictReport& report) {
   if (found == report.prediction.outputs.end()) return;
   if (found->second.type().rank() != 2) return;  // a class for each token is no class of the row
   if (!report.scores->names.empty()) write_list(json, "classes", report.scores->names);
-  write_list(json, "argmax", likeliest(found->second));
+  const std::vector<std::optional<int64_t>> classes = likeliest(found->second);
+  json.key("argmax").begin_array();
+  for (const auto& each : classes) each ? json.value(*each) : json.value(nullptr);
+  json.end_array();
+  if (const std::string note = missing_classes_note(classes); !note.empty()) write_note(note);
 }
 
 std::string json_report(const PredictReport& report,
@@ -160,6 +164,7 @@ NamedRows read_rows(const std::vector<InputFile>& from,
 
 void run_predict(const PredictOptions& options) {
   check_onnx_options(options);
+  check_stdout();
   check(options.batch >= 1, "--batch must be at least 1; got {}", options.batch);
   ProgressDisplay progress(stderr);
   OpenedModel opened = open_predicted(options, progress);

@@ -5,6 +5,7 @@
 #include "ridge/import/huggingface/gpt2_config.h"
 #include "ridge/import/onnx/onnx_source.h"
 #include "ridge/infer/open_model.h"
+#include "ridge/infer/trained_data.h"
 #include "ridge/infer/weights.h"
 
 namespace ridge {
@@ -12,20 +13,25 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kRunConfig = "config.toml";
 constexpr const char* kForeignConfig = "config.json";
+
+bool is_there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
 
 // The configuration that a run wrote into its folder, of which `folder` is a checkpoint, or itself.
 ModelFiles files_of_run(const fs::path& folder,
                         const std::vector<ConfigFlag>& set,
                         Settings& settings) {
-  constexpr const char* kName = "config.toml";
   const fs::path whole = fs::canonical(folder);
-  const bool is_checkpoint = fs::exists(whole / "manifest.json");
+  const bool is_checkpoint = is_there(whole / "manifest.json");
   const fs::path run = is_checkpoint ? whole.parent_path().parent_path() : whole;
-  if (!fs::exists(run / kName))
-    throw UserError(fmt::format("no {} in '{}'", kName, run.string()),
+  if (!is_there(run / kRunConfig))
+    throw UserError(fmt::format("no {} in '{}'", kRunConfig, run.string()),
                     "give the folder of a run, of a checkpoint in it, or a configuration");
-  ModelFiles files{.config = load_config_file((run / kName).string(), set, settings).config,
+  ModelFiles files{.config = load_config_file((run / kRunConfig).string(), set, settings).config,
                    .weights = is_checkpoint ? whole.string() : std::string()};
   files.config.train.out = run.string();  // which may lie elsewhere by now
   return files;
@@ -47,15 +53,22 @@ ModelFiles files_of_gpt2(const fs::path& folder,
       gpt.layers,
       gpt.heads,
       gpt.width);
-  return {.config = load_config(text, config, set, settings).config,
-          .weights = (folder / "model.safetensors").string()};
+  ModelFiles files{.config = load_config(text, config, set, settings).config,
+                   .weights = (folder / "model.safetensors").string()};
+  // Weights that were exported here say which they were.
+  if (is_there(files.weights))
+    if (const auto trained = trained_data(SafetensorsFile(files.weights)->metadata(),
+                                          files.weights,
+                                          "save it without that text of its metadata"))
+      files.config.data.kind = trained->kind;
+  return files;
 }
 
 ModelFiles files_of_folder(const fs::path& folder,
                            const std::vector<ConfigFlag>& set,
                            Settings& settings) {
-  return fs::exists(folder / kForeignConfig) ? files_of_gpt2(folder, set, settings)
-                                             : files_of_run(folder, set, settings);
+  const bool is_run = is_there(folder / kRunConfig) || !is_there(folder / kForeignConfig);
+  return is_run ? files_of_run(folder, set, settings) : files_of_gpt2(folder, set, settings);
 }
 
 LoadedModel load_opened(std::shared_ptr<const ModelSource> source,

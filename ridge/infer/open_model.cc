@@ -60,15 +60,18 @@ std::unique_ptr<nn::Model> open_model(const TrainConfig& config,
 TrainedModel open_trained_model(const TrainConfig& config,
                                 const std::string& weights,
                                 TrainObserver& observer) {
-  TrainedModel model{.source = nullptr, .weights = open_weights(config, weights, observer)};
+  OpenWeights opened_weights = open_weights(config, weights, observer);
+  TrainedModel model{.options = {}, .source = nullptr, .weights = std::move(opened_weights)};
   auto& described = model.weights.data;
   if (!described) {
     observer.on_message(unchecked_note(model.weights.path, config.data.kind));
     described = data::open_dataset(config.data, data::Split::kTrain)->description();
   }
   data::check_kind(*described, config.data.kind);
-  model.source = std::make_shared<const nn::LogitsSource>(
-      nn::Training(open_model(config, described->fields, described->classes), config.optimizer));
+  std::unique_ptr<nn::Model> opened = open_model(config, described->fields, described->classes);
+  model.options = opened->options();
+  model.source =
+      std::make_shared<const nn::LogitsSource>(nn::Training(std::move(opened), config.optimizer));
   std::vector<std::string> needed;
   for (const StateEntry& entry : model.source->state()) needed.push_back(entry.name);
   check_names(model.weights, needed);

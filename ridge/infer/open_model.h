@@ -20,6 +20,7 @@ std::unique_ptr<nn::Model> open_model(const TrainConfig& config,
 
 /// A model that predicts, and its weights where they lie.
 struct TrainedModel {
+  nn::ModelOptions options;  ///< Sizes that the configuration leaves open are those of the data.
   std::shared_ptr<const ModelSource> source;
   OpenWeights weights;  ///< They say which data the model was trained on.
 };

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "ridge/infer/weights.h"
+#include "ridge/run/tuning.h"
 
 namespace ridge {
 
@@ -17,8 +18,8 @@ struct ProgramCache::Bound {
   std::shared_ptr<const CompiledProgram> compiled = nullptr;
 };
 
-ProgramCache::ProgramCache(const ModelSource& source, State& state, Limits limits)
-    : source_(source), state_(state), limits_(limits) {}
+ProgramCache::ProgramCache(const ModelSource& source, State& state, Limits limits, bool tune)
+    : source_(source), state_(state), limits_(limits), tune_(tune) {}
 
 ProgramCache::~ProgramCache() = default;
 
@@ -71,12 +72,28 @@ std::unique_ptr<Program> ProgramCache::take(const std::shared_ptr<Bound>& bound)
   return program;
 }
 
-std::unique_ptr<Program> ProgramCache::make(Bound& bound) const {
-  const ProgramOptions options = inference_options(source_);
-  if (bound.compiled == nullptr)
-    bound.compiled = std::make_shared<const CompiledProgram>(
-        compile_program(source_.bind(bound.binding), state_.backend(), options));
-  return std::make_unique<Program>(bound.compiled, state_, options);
+std::unique_ptr<Program> ProgramCache::make(Bound& bound) {
+  if (bound.compiled == nullptr) bound.compiled = compile(bound.binding);
+  return std::make_unique<Program>(bound.compiled, state_, inference_options(source_));
+}
+
+std::shared_ptr<const CompiledProgram> ProgramCache::compile(const Binding& binding) {
+  Backend& backend = state_.backend();
+  Tuning tuning(backend, tune_);
+  ProgramOptions options = inference_options(source_);
+  options.plan.choose = tuning.choose(inference_range(backend));
+  auto compiled = std::make_shared<const CompiledProgram>(
+      compile_program(source_.bind(binding), backend, options));
+  const std::lock_guard lock(mutex_);
+  picks_.timed += tuning.tuner().timed();
+  picks_.kept += tuning.tuner().cached();
+  if (!tuning.note().empty()) picks_.note = tuning.note();
+  return compiled;
+}
+
+PickCounts ProgramCache::picks() {
+  const std::lock_guard lock(mutex_);
+  return picks_;
 }
 
 // Others are forgotten only when there is something in their place.

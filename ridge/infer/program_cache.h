@@ -9,6 +9,7 @@
 
 #include "ridge/base/function_ref.h"
 #include "ridge/graph/model_source.h"
+#include "ridge/infer/pick_counts.h"
 #include "ridge/run/program.h"
 
 namespace ridge {
@@ -20,8 +21,8 @@ class ProgramCache {
     size_t bindings = 1;  ///< Bindings that are kept, those used last.
     size_t programs = 1;  ///< Programs of one binding, each with memory of its own.
   };
-  /// `source` and `state` must outlive it; limits are at least 1.
-  ProgramCache(const ModelSource& source, State& state, Limits limits);
+  /// `source` and `state` must outlive it; limits are at least 1. `tune`: see SessionOptions.
+  ProgramCache(const ModelSource& source, State& state, Limits limits, bool tune = false);
   /// Nobody uses it any more.
   ~ProgramCache();
 
@@ -31,21 +32,26 @@ class ProgramCache {
   /// on, and that program is gone; after any other failure too the next call starts afresh.
   void use(const Binding& binding, FunctionRef<void(Program&)> body);
 
+  PickCounts picks();
+
  private:
   struct Bound;
   std::shared_ptr<Bound> find(const Binding& binding);
   std::unique_ptr<Program> take(const std::shared_ptr<Bound>& bound);
-  std::unique_ptr<Program> make(Bound& bound) const;
+  std::unique_ptr<Program> make(Bound& bound);
+  std::shared_ptr<const CompiledProgram> compile(const Binding& binding);
   void finish_making(const std::shared_ptr<Bound>& bound, bool is_made);
   void give_back(Bound& bound, std::unique_ptr<Program> program);
 
   const ModelSource& source_;
   State& state_;
   const Limits limits_;
+  const bool tune_;
 
   std::mutex mutex_;                 ///< It guards all below, and what is in it but compilations.
   std::condition_variable changed_;  ///< A program was given back, or is no longer being made.
   std::list<std::shared_ptr<Bound>> bound_;  ///< The one used last is first.
+  PickCounts picks_;
 };
 
 }  // namespace ridge

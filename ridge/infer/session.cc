@@ -56,12 +56,14 @@ Session::Session(LoadedModel model, const SessionOptions& options)
   programs_ = std::make_unique<ProgramCache>(
       *model_.source,
       *model_.state,
-      ProgramCache::Limits{.bindings = std::max<size_t>(options.bindings, 1),
-                           .programs = programs});
+      ProgramCache::Limits{.bindings = std::max<size_t>(options.bindings, 1), .programs = programs},
+      options.tune);
 }
 
 Session::~Session() = default;
 Session::Session(Session&&) noexcept = default;
+
+PickCounts Session::picks() const { return programs_->picks(); }
 
 NamedTensors Session::run(const NamedTensors& inputs) {
   const bool is_host = model_.state->backend().is_host();

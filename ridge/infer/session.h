@@ -8,6 +8,7 @@
 #include "ridge/base/tensor.h"
 #include "ridge/graph/data_spec.h"
 #include "ridge/infer/load_model.h"
+#include "ridge/infer/pick_counts.h"
 
 namespace ridge {
 
@@ -20,6 +21,10 @@ struct SessionOptions {
   /// Threads that run one binding at once, each in memory of its own; others wait. 0:
   /// num_threads().
   size_t programs = 0;
+  /// Kernels that no pick is kept of are timed when a binding is compiled, and their picks kept for
+  /// later sessions on this machine with as many threads. Off: nothing is timed, and picks that are
+  /// kept are used. Neither changes a result on the CPU. The setting `tune` off: neither is done.
+  bool tune = false;
 };
 
 /// Any thread may call any function at any time.
@@ -45,6 +50,9 @@ class Session {
   /// Compiles for these sizes, where that was not done yet, and takes the memory; returns the plan.
   /// UserError when a dimension is missing, unknown or out of range.
   std::shared_ptr<const Plan> bind(const Binding& binding);
+
+  /// How the kernels of what was compiled so far were picked.
+  PickCounts picks() const;
 
  private:
   LoadedModel model_;

@@ -32,6 +32,9 @@ size_t size_of_file(int descriptor, const fs::path& path) {
   return static_cast<size_t>(status.st_size);
 }
 
+// Bytes of a file's name in that of its temporary one, which is no longer than names may be.
+constexpr size_t kMostOfName = 100;
+
 // O_NONBLOCK so that a named pipe is refused by its type instead of waited for.
 constexpr int kReadFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK;
 
@@ -130,8 +133,9 @@ void stream_file_atomically(const fs::path& path, FunctionRef<void(ByteSink)> bo
   const bool direct = is_device(target);
   const fs::path written =
       direct ? target
-             : target.parent_path() /
-                   fmt::format(".tmp-{}-{}", target.filename().string(), unique_suffix());
+             : target.parent_path() / fmt::format(".tmp-{}-{}",
+                                                  target.filename().string().substr(0, kMostOfName),
+                                                  unique_suffix());
   try {
     FileWriter file(written);
     body([&](Bytes bytes) { file.write(bytes); });

@@ -66,10 +66,13 @@ struct ChoiceCache::Database {
     sqlite3_close(file);
   }
 
-  bool open(const std::string& path) {
-    constexpr int kFlags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
-    if (sqlite3_open_v2(path.c_str(), &file, kFlags, nullptr) != SQLITE_OK) return false;
+  bool open(const std::string& path, CacheAccess access) {
+    const int flags = access == CacheAccess::kRead ? SQLITE_OPEN_READONLY
+                                                   : SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE;
+    if (sqlite3_open_v2(path.c_str(), &file, flags | SQLITE_OPEN_NOMUTEX, nullptr) != SQLITE_OK)
+      return false;
     sqlite3_busy_timeout(file, kBusyMs);
+    if (access == CacheAccess::kRead) return prepare(kFind, find);
     // A loss of power may cost what was measured last.
     const bool is_made = run("PRAGMA synchronous = OFF") && run(kMake);
     return is_made && prepare(kFind, find) && prepare(kKeep, keep);
@@ -86,17 +89,22 @@ struct ChoiceCache::Database {
   }
 };
 
-ChoiceCache::ChoiceCache(const std::filesystem::path& folder, std::string machine)
+ChoiceCache::ChoiceCache(const std::filesystem::path& folder,
+                         std::string machine,
+                         CacheAccess access)
     : machine_(std::move(machine)) {
   if (folder.empty()) {
     note_ = "times of kernels are not kept: neither XDG_CACHE_HOME nor HOME names a folder";
     return;
   }
   std::error_code error;
-  std::filesystem::create_directories(folder, error);
+  const std::filesystem::path path = folder / fmt::format("choices-{}.sqlite", kForm);
+  if (access == CacheAccess::kReadAndWrite)
+    std::filesystem::create_directories(folder, error);
+  else if (!std::filesystem::exists(path, error))
+    return;
   database_ = std::make_unique<Database>();
-  if (!database_->open((folder / fmt::format("choices-{}.sqlite", kForm)).string()))
-    fail("cannot be opened");
+  if (!database_->open(path.string(), access)) fail("cannot be opened");
 }
 
 ChoiceCache::~ChoiceCache() = default;
@@ -135,7 +143,7 @@ bool ChoiceCache::find(std::string_view node, NodeTimes& times) {
 }
 
 void ChoiceCache::keep(std::string_view node, const NodeTimes& times) {
-  if (database_ == nullptr) return;
+  if (database_ == nullptr || database_->keep == nullptr) return;
   sqlite3_stmt* statement = database_->keep;
   Database::bind(statement, 1, machine_);
   Database::bind(statement, 2, node);

@@ -1,6 +1,7 @@
 // Times of kernels, kept from run to run in a SQLite file.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -22,17 +23,27 @@ struct NodeTimes {
   size_t pick = 0;
 };
 
+enum class CacheAccess : uint8_t {
+  kReadAndWrite,
+  kRead,  ///< No file is made: without one nothing is found.
+};
+
 /// Keeps NodeTimes by machine and node. What it cannot read or write costs time, never a run: after
 /// the first failure it finds nothing, keeps nothing, and note() says why.
 class ChoiceCache {
  public:
   /// The file choices-N.sqlite in `folder`, which is made; N is the version of its tables. An empty
   /// path keeps nothing.
-  ChoiceCache(const std::filesystem::path& folder, std::string machine);
+  ChoiceCache(const std::filesystem::path& folder,
+              std::string machine,
+              CacheAccess access = CacheAccess::kReadAndWrite);
   ~ChoiceCache();
 
+  /// Whether there is a file in which something may be found.
+  bool is_open() const { return database_ != nullptr; }
   /// False when nothing is kept of the node.
   bool find(std::string_view node, NodeTimes& times);
+  /// Does nothing with CacheAccess::kRead.
   void keep(std::string_view node, const NodeTimes& times);
   const std::string& note() const { return note_; }
 

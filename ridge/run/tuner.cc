@@ -197,15 +197,16 @@ int64_t bench_bytes(const Node& node) {
   return bytes;
 }
 
-NodeTimes not_timed(const Node& node, const std::vector<Choice>& choices, KernelRange range) {
+NodeTimes not_timed(const std::vector<Choice>& choices, KernelRange range, const std::string& why) {
   NodeTimes times{.candidates = {}, .pick = untimed_choice(choices, range)};
-  const double gigabytes = static_cast<double>(bench_bytes(node)) * 1e-9;
   for (const Choice& choice : choices)
-    times.candidates.push_back(
-        {.name = choice.name,
-         .seconds = 0,
-         .note = fmt::format("not timed: operands and results take {:.1f} GB", gigabytes)});
+    times.candidates.push_back({.name = choice.name, .seconds = 0, .note = "not timed: " + why});
   return times;
+}
+
+NodeTimes too_large(const Node& node, const std::vector<Choice>& choices, KernelRange range) {
+  const double gigabytes = static_cast<double>(bench_bytes(node)) * 1e-9;
+  return not_timed(choices, range, fmt::format("operands and results take {:.1f} GB", gigabytes));
 }
 
 }  // namespace
@@ -257,7 +258,7 @@ NodeTimes Tuner::measure_in_free_memory(const std::string& key,
     return times;
   } catch (const OutOfMemory&) {
     // The plan decides whether the node fits into memory in the run itself.
-    return not_timed(node, choices, range);
+    return too_large(node, choices, range);
   }
 }
 
@@ -277,8 +278,10 @@ size_t Tuner::choose(const Node& node, const std::vector<Choice>& choices, Kerne
                        why_not(choices, times.pick, range).empty();
   if (is_kept) {
     ++cached_;
+  } else if (!options_.times) {
+    times = not_timed(choices, range, "nothing is kept of it");
   } else if (is_too_large(node)) {
-    times = not_timed(node, choices, range);
+    times = too_large(node, choices, range);
   } else {
     times = measure_in_free_memory(key, node, choices, range);
   }

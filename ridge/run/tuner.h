@@ -34,6 +34,8 @@ size_t untimed_choice(const std::vector<Choice>& choices, KernelRange range);
 struct TunerOptions {
   /// Also time nodes that leave no choice: for reports.
   bool time_all = false;
+  /// Time nodes that are not in the cache; else they get untimed_choice().
+  bool times = true;
   int64_t (*now)() = now_ns;  ///< The clock, in ns.
   /// A node whose operands and results take more of the host's memory is not timed: a configuration
   /// may be far larger than the machine on which it is inspected.
@@ -70,8 +72,8 @@ class Tuner {
   bool is_too_large(const Node& node) const;
   NodeTimes measure(const Node& node, const std::vector<Choice>& choices, KernelRange range);
   /// Measures the node and keeps its times under `key`, unless a candidate could not run: it may
-  /// run next time, for instance where other programs held the device's memory. not_timed() where
-  /// the device has no free memory for operands and results.
+  /// run next time, for instance where other programs held the device's memory. Nothing is timed
+  /// where the device has no free memory for operands and results.
   NodeTimes measure_in_free_memory(const std::string& key,
                                    const Node& node,
                                    const std::vector<Choice>& choices,

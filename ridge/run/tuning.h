@@ -9,24 +9,32 @@
 
 namespace ridge {
 
+/// The range of kernels from which time picks for programs that only read their weights: on a GPU
+/// all that are right.
+KernelRange inference_range(const Backend& backend);
+
 /// A tuner with its backends and the cache of this machine. To be made when the number of threads
 /// is set, since times depend on it.
 class Tuning {
  public:
   /// With `show`, also kernels without an alternative are timed.
   Tuning(const std::string& device, bool show);
+  /// For programs of `backend`, which must outlive it, that have packed weights. Without `times`
+  /// the picks that are kept are taken, and nothing is timed or written.
+  Tuning(Backend& backend, bool times);
   ~Tuning();
 
-  /// For PlanOptions; null where the setting `tune` is off and nothing is to be shown. This object
-  /// has to outlive it.
+  /// For PlanOptions; null where the first candidates are to be taken: the setting `tune` is off
+  /// and nothing is to be shown, or nothing is kept. This object has to outlive it.
   ChooseCandidate choose(KernelRange range);
   const Tuner& tuner() const { return *tuner_; }
   /// A message of the cache on a problem with its file; empty: none.
   const std::string& note() const { return cache_.note(); }
 
  private:
-  bool show_;
-  std::unique_ptr<Backend> backend_, reference_;
+  bool show_ = false, packs_ = false, times_ = true;
+  std::unique_ptr<Backend> own_, reference_;
+  Backend& backend_;
   ChoiceCache cache_;
   std::unique_ptr<Tuner> tuner_;
 };

@@ -104,6 +104,30 @@ TEST_F(Bench, HasAResultForEachBatchAndNumberOfThreads) {
           testing::Pair(1, 2), testing::Pair(1, 1), testing::Pair(8, 2), testing::Pair(8, 1)));
 }
 
+// A convolution by windows of one pixel, of which there are two kernels.
+TEST_F(Bench, TunesForAllThatComeLater) {
+  const std::vector<float> weights(16 * 8, 0.5f);
+  model_ = write("pointwise.onnx",
+                 model_bytes({.nodes = {node_bytes("Conv", {"x", "w"}, {"y"})},
+                              .initializers = {floats_bytes("w", {8, 16, 1, 1}, weights)},
+                              .inputs = {value_bytes("x", kFloat, {"N", 16, 6, 5})},
+                              .outputs = {value_bytes("y", kFloat, {"N", 8, 6, 5})}}));
+  const auto picks = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> all = words({"--threads", "1", "--json"});
+    all.insert(all.end(), more.begin(), more.end());
+    const Ended ended =
+        ridge(folder_.path(), all, "export RIDGE_TUNE=true XDG_CACHE_HOME=\"$PWD/cache\";");
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    return json::parse(ended.out)["results"].at(0)["picks"];
+  };
+  EXPECT_EQ(picks({}), json({{"timed", 0}, {"kept", 0}}));
+  const json tuned = picks({"--tune"});
+  EXPECT_GE(tuned["timed"], 1);
+  EXPECT_EQ(tuned["kept"], tuned["timed"]);
+  for (const std::vector<std::string>& more : {std::vector<std::string>{}, {"--tune"}})
+    EXPECT_EQ(picks(more), json({{"timed", 0}, {"kept", tuned["kept"]}}));
+}
+
 TEST_F(Bench, WritesAFileBesideItsTable) {
   const Outcome outcome = run(words({"--dim", "T=2", "--json", path("bench.json")}));
   ASSERT_EQ(outcome.code, 0) << outcome.err;
@@ -150,6 +174,7 @@ TEST_F(Bench, SaysOnceWhatIsWrong) {
   const std::vector<std::array<std::string, 3>> wrong = {
       {"--batch", "0", "must be at least 1; got 0"},
       {"--batch", "x", "--batch"},
+      {"--tune", "--json", "the setting 'tune' is false"},
       {"--threads", "0", "must be at least 1; got 0"},
       {"--threads", "5000", "threads"},
       {"--seconds", "0", "above 0"},
@@ -159,10 +184,19 @@ TEST_F(Bench, SaysOnceWhatIsWrong) {
       {"--set", "train.steps=1", "no configuration"},
       {"--json", model_, "write over the model"},
       {"--json", path("none/a.json"), "cannot write"},
-      {"--against", "torch", "--against onnxruntime"},
+      {"--against", "torch", "one of onnxruntime|openvino"},
       {"--python", "python3", "--against onnxruntime"}};
   for (const auto& [option, value, what] : wrong)
     EXPECT_THAT(error({"--dim", "T=3", option, value}), has(what)) << option << " " << value;
+  const std::string long_name(300, 'n');
+  EXPECT_THAT(error({"--dim", "T=3", "--json", path(long_name)}),
+              has("File name too long; give a shorter name"));
+  EXPECT_THAT(error({"--dim", "T=3", "--json", "/dev/full"}),
+              has("cannot write '/dev/full': No space left on device"));
+  for (const char* end : {".onnx", ".toml", ""}) {
+    model_ = path(long_name + end);
+    EXPECT_THAT(error({}), has("cannot open", "File name too long"));
+  }
   model_ = path("none.onnx");
   EXPECT_THAT(error({}), has("none.onnx"));
   model_ = path("none.toml");
@@ -174,48 +208,51 @@ TEST_F(Bench, SaysOnceWhatIsWrong) {
 
 class BenchAgainst : public Bench {
  protected:
-  std::vector<std::string> against(const std::string& python) const {
-    return words({"--dim",
-                  "T=4",
-                  "--threads",
-                  "1",
-                  "--json",
-                  "--against",
-                  "onnxruntime",
-                  "--python",
-                  python});
-  }
-  Ended ridge_against(const std::string& python, const std::string& shell = {}) const {
-    return ridge(folder_.path(), against(python), shell);
+  Ended ridge_against(const std::string& runtime,
+                      const std::string& python,
+                      const std::string& shell = {}) const {
+    return ridge(
+        folder_.path(),
+        words(
+            {"--dim", "T=4", "--threads", "1", "--json", "--against", runtime, "--python", python}),
+        shell);
   }
 };
 
 TEST_F(BenchAgainst, SaysOnceThatThereIsNoPeer) {
-  const Ended none = ridge_against("/no/such/python");
-  EXPECT_EQ(none.code, 2);
-  EXPECT_EQ(
-      none.err,
-      "error: cannot start '/no/such/python': No such file or directory; give a Python that has "
-      "onnxruntime by --python\n");
-  write("onnxruntime.py", "raise ImportError('nobody has it')\n");
   write("numpy.py", "");
-  const Ended no_peer = ridge_against("python3", "PYTHONPATH=.");
-  EXPECT_EQ(no_peer.code, 2);
-  EXPECT_EQ(no_peer.out, "");
-  EXPECT_EQ(no_peer.err,
-            "error: 'python3' cannot run ONNX Runtime: ImportError: nobody has it; give a Python "
-            "that has "
-            "onnxruntime and numpy by --python\n");
+  for (const auto& [runtime, title] :
+       {std::pair("onnxruntime", "ONNX Runtime"), std::pair("openvino", "OpenVINO")}) {
+    const std::string name = runtime;
+    const Ended none = ridge_against(name, "/no/such/python");
+    EXPECT_EQ(none.code, 2);
+    EXPECT_EQ(none.err,
+              "error: cannot start '/no/such/python': No such file or directory; give a Python "
+              "that has " +
+                  name + " by --python\n");
+    write(name + ".py", "raise ImportError('nobody has it')\n");
+    const Ended no_peer = ridge_against(name, "python3", "PYTHONPATH=.");
+    EXPECT_EQ(no_peer.code, 2);
+    EXPECT_EQ(no_peer.out, "");
+    EXPECT_EQ(no_peer.err,
+              std::string("error: 'python3' cannot run ") + title +
+                  ": ImportError: nobody has it; give a Python that has " + name +
+                  " and numpy by --python\n");
+  }
 }
 
-// A stand-in for both modules, whose outputs are those that the test gives.
+// A stand-in for the modules, whose outputs are those that the test gives.
 constexpr const char* kNumpy = R"(
 import shutil
+class Array:
+    def __init__(self, name): self.name, self.shape = name, SHAPES[name]
+    def __eq__(self, other): return self.name == other
+SHAPES = {"words": (1, 4), "x": (1, 3), "mask": (4,)}
 class Arrays(dict):
-    files = ["words", "x", "mask"]
+    files = list(SHAPES)
     def __enter__(self): return self
     def __exit__(self, *_): pass
-    def __getitem__(self, name): return name
+    def __getitem__(self, name): return Array(name)
 def load(path): return Arrays()
 def savez(path, *outputs): shutil.copy("outputs.npz", path)
 )";
@@ -235,28 +272,55 @@ class InferenceSession:
         if self.left == 0: raise RuntimeError("no more runs")
         return ()
 )";
+constexpr const char* kOpenVino = R"(
+__version__ = "9.8.7"
+def Tensor(array, shared_memory):
+    assert shared_memory
+    return array.name
+class Core:
+    def read_model(self, path):
+        assert path.endswith("words.onnx")
+        return self
+    def reshape(self, shapes): assert shapes == {"words": [1, 4], "x": [1, 3], "mask": [4]}
+    def compile_model(self, model, device, options):
+        assert device == "CPU" and options == {
+            "INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1, "PERFORMANCE_HINT": "LATENCY"}
+        return self
+    def create_infer_request(self):
+        self.left, self.tensors = FAILS_AFTER, {}
+        return self
+    def set_tensor(self, name, tensor): self.tensors[name] = tensor
+    def infer(self, share_outputs):
+        assert share_outputs and self.tensors == {name: name for name in ("words", "x", "mask")}
+        self.left -= 1
+        if self.left == 0: raise RuntimeError("no more runs")
+        return {}
+)";
 
-class BenchStandIn : public BenchAgainst {
+class BenchStandIn : public BenchAgainst, public testing::WithParamInterface<const char*> {
  protected:
+  std::string runtime() const { return GetParam(); }
   void stand_in(int64_t fails_after) const {
-    std::string text = kOnnxRuntime;
+    std::string text = runtime() == "openvino" ? kOpenVino : kOnnxRuntime;
     const std::string mark = "FAILS_AFTER";
     text.replace(text.find(mark), mark.size(), std::to_string(fails_after));
-    write("onnxruntime.py", text);
+    write(runtime() + ".py", text);
     write("numpy.py", kNumpy);
     write_npz(path("outputs.npz"),
               {{"arr_0", Tensor({DType::kF32, {1, 3}})}, {"arr_1", Tensor({DType::kF32, {4}})}});
   }
 };
 
-TEST_F(BenchStandIn, IsTimedInTurn) {
+INSTANTIATE_TEST_SUITE_P(Runtimes, BenchStandIn, testing::Values("onnxruntime", "openvino"));
+
+TEST_P(BenchStandIn, IsTimedInTurn) {
   stand_in(-1);
-  const Ended ended = ridge_against("python3", "PYTHONPATH=.");
+  const Ended ended = ridge_against(runtime(), "python3", "PYTHONPATH=.");
   ASSERT_EQ(ended.code, 0) << ended.err;
   const json result = json::parse(ended.out)["results"].at(0);
   check_side(result);
-  check_side(result["onnxruntime"]);
-  EXPECT_EQ(result["onnxruntime"]["version"], "9.8.7");
+  check_side(result[runtime()]);
+  EXPECT_EQ(result[runtime()]["version"], "9.8.7");
   const json& ratio = result["times_as_fast"];
   EXPECT_GE(ratio["pairs"], 1);
   if (ratio.contains("low")) {  // the machine may have been taken away from too many pairs
@@ -268,14 +332,15 @@ TEST_F(BenchStandIn, IsTimedInTurn) {
   EXPECT_TRUE(result["output_difference"].is_null());
 }
 
-TEST_F(BenchStandIn, ThatFailsIsOneError) {
+TEST_P(BenchStandIn, ThatFailsIsOneError) {
+  const std::string title = runtime() == "openvino" ? "OpenVINO" : "ONNX Runtime";
   for (const int64_t runs : {1, 3}) {
     stand_in(runs);
-    const Ended ended = ridge_against("python3", "PYTHONPATH=.");
+    const Ended ended = ridge_against(runtime(), "python3", "PYTHONPATH=.");
     EXPECT_EQ(ended.code, 2) << runs;
     EXPECT_EQ(ended.out, "");
     EXPECT_THAT(ended.err,
-                has("error: ONNX Runtime 9.8.7 cannot run '" + model_ +
+                has("error: " + title + " 9.8.7 cannot run '" + model_ +
                     "': RuntimeError: no more runs; leave out --against\n"));
   }
 }
@@ -283,7 +348,7 @@ TEST_F(BenchStandIn, ThatFailsIsOneError) {
 TEST_F(BenchAgainst, TheRealOneGivesTheSameOutputs) {
   const std::string python = peers_python();
   if (python.empty()) GTEST_SKIP() << kNoPeers;
-  const Ended ended = ridge_against(python);
+  const Ended ended = ridge_against("onnxruntime", python);
   ASSERT_EQ(ended.code, 0) << ended.err;
   const json result = json::parse(ended.out)["results"].at(0);
   check_side(result["onnxruntime"]);

@@ -82,6 +82,56 @@ TEST_F(ExportVerb, WritesWeightsAlone) {
   EXPECT_EQ(run({"eval", path("m.toml"), "--weights", path("w.safetensors")}).code, 0);
 }
 
+// A model of bytes: what it was trained on is known of its folder, too.
+TEST_F(ExportVerb, WritesAFolderForTransformersThatIsAModelHere) {
+  std::string text;
+  for (int i = 0; i < 300; ++i) text += static_cast<char>('a' + i * i % 7);
+  std::ofstream(path("t.txt")) << text;
+  std::ofstream(path("gpt.toml")) << fmt::format(
+      "[model]\nkind = 'gpt'\ncontext = 8\nlayers = 1\nheads = 2\nwidth = 8\n"
+      "[data]\nkind = 'text'\npath = '{}'\ncontext = 8\n"
+      "[train]\nbatch = 2\nsteps = 2\nout = '{}'\n",
+      path("t.txt"),
+      path("words"));
+  ASSERT_EQ(run({"train", path("gpt.toml")}).code, 0);
+  std::filesystem::create_directory(path("saved"));
+  const auto exported = [&](const std::string& file) {
+    return run({"export",
+                path("words"),
+                "--safetensors",
+                path("saved/" + file),
+                "--names",
+                "huggingface",
+                "--json"});
+  };
+  EXPECT_FALSE(
+      nlohmann::json::parse(exported("w.safetensors").out)["safetensors"].contains("config"));
+  EXPECT_FALSE(std::filesystem::exists(path("saved/config.json")));
+  write_file_atomically(path("saved/config.json"), "{\"port\": 80}");
+  EXPECT_EQ(
+      error(exported("model.safetensors")),
+      "error: '" + path("saved/config.json") +
+          "' would be replaced, and is not transformers'; give --safetensors another folder\n");
+  std::filesystem::remove(path("saved/config.json"));
+  for (int i = 0; i < 2; ++i) {  // the second time it is replaced
+    const Outcome outcome = exported("model.safetensors");
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_EQ(nlohmann::json::parse(outcome.out)["safetensors"]["config"],
+              path("saved/config.json"));
+  }
+  Tensor x({DType::kI64, {2, 5}});
+  for (int64_t i = 0; i < x.elements(); ++i) x.set(i, static_cast<double>('a' + i % 7));
+  write_npy(path("x.npy"), x);
+  std::vector<Tensor> results;
+  for (const char* model : {"words", "saved"}) {
+    const Outcome predicted =
+        run({"predict", path(model), "--input", path("x.npy"), "--output", path("out.npy")});
+    ASSERT_EQ(predicted.code, 0) << predicted.err;
+    results.push_back(read_npy(path("out.npy")));
+  }
+  EXPECT_TRUE(results[0].same_bits(results[1]));
+}
+
 TEST_F(ExportVerb, SaysWhatIsWrong) {
   EXPECT_THAT(error(write({})),
               has("no file is asked for; give --onnx FILE or --safetensors FILE"));

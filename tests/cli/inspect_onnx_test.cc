@@ -110,6 +110,11 @@ TEST_F(InspectOnnx, SaysOnceWhatIsWrong) {
   EXPECT_THAT(error({"--dim", "T=0"}), has("must be at least 1; got 0"));
   EXPECT_THAT(error({"--set", "train.steps=3"}), has("has no configuration"));
   EXPECT_THAT(error({"--recipe", "r.toml"}), has("leave out --recipe"));
+  for (const char* end : {".onnx", ".toml", ""}) {
+    const Outcome outcome = run({"inspect", (folder_ / (std::string(300, 'n') + end)).string()});
+    EXPECT_EQ(outcome.code, 2);
+    EXPECT_THAT(outcome.err, has("cannot open", "File name too long\n"));
+  }
   EXPECT_THAT(run({"inspect", "examples/mlp.graph", "--dim", "B=3"}).err,
               has("is no ONNX model: --dim is for those alone"));
   write({.nodes = {node_bytes("Det", {"x"}, {"y"})},

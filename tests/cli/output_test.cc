@@ -4,6 +4,9 @@
 
 #include <cmath>
 
+#include "tests/support/errors.h"
+#include "tests/support/temp_folder.h"
+
 namespace ridge {
 namespace {
 
@@ -37,6 +40,28 @@ TEST(Output, Durations) {
   EXPECT_EQ(duration_text(90061), "25:01:01");
   EXPECT_EQ(duration_text(std::nan("")), "0.0 s");
   EXPECT_EQ(duration_text(INFINITY), "1000000:00:00");
+}
+
+TEST(Output, PlacesAreCheckedBeforeTheWork) {
+  const test::TempFolder folder;
+  const auto error = [](const std::string& path) {
+    return test::user_error([&] { check_place(path); });
+  };
+  const std::string base = folder.path().string();
+  for (const std::string& fine :
+       {std::string(), base + "/new", base + "/" + std::string(255, 'n'), std::string("/dev/null")})
+    EXPECT_EQ(error(fine), "no error") << fine;
+  EXPECT_EQ(error(base), "cannot write '" + base + "': it is a folder; name a file in it");
+  EXPECT_EQ(error(base + "/none/new"),
+            "cannot write '" + base +
+                "/none/new': No such file or directory; name a file in a folder that you may "
+                "write to");
+  const std::string long_name = base + "/" + std::string(256, 'n');
+  EXPECT_EQ(error(long_name),
+            "cannot write '" + long_name + "': File name too long; give a shorter name");
+  EXPECT_EQ(error("/dev/full"),
+            "cannot write '/dev/full': No space left on device; name another file");
+  EXPECT_TRUE(folder.names().empty());
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "ridge/io/file.h"
 #include "ridge/io/npy.h"
 #include "ridge/io/png.h"
+#include "tests/cli/ridge_process.h"
 #include "tests/cli/run_words.h"
 #include "tests/import/model_bytes.h"
 #include "tests/support/temp_folder.h"
@@ -95,6 +96,47 @@ TEST_F(PredictOnnx, SaysWhatIsWrongWithItsData) {
   EXPECT_THAT(error(predict({}, "y.npy", "folder")), HasSubstr("cannot be the name of a file"));
   write("pictures.zip", "no array");
   EXPECT_THAT(error(predict({}, "pictures.zip")), HasSubstr("pictures.zip"));
+}
+
+TEST_F(PredictOnnx, RunsNothingWhereStdoutIsFull) {
+  array("x.npy", {DType::kF32, {2, 3}}, 0);
+  for (const char* shell : {"exec >/dev/full;", "exec >&-;"}) {
+    const Ended ended =
+        ridge(folder_.path(),
+              {"predict", model_, "--input", "x=" + path("x.npy"), "--output", path("never.npy")},
+              shell);
+    EXPECT_EQ(ended.code, 2);
+    EXPECT_THAT(ended.err, testing::StartsWith("error: cannot write to stdout: "));
+    EXPECT_FALSE(std::filesystem::exists(path("never.npy")));
+  }
+}
+
+// Square roots of negative numbers.
+TEST_F(PredictOnnx, NamesNoClassWhereAScoreIsNan) {
+  write("model.onnx",
+        model_bytes({.nodes = {node_bytes("Sqrt", {"x"}, {"y"})},
+                     .initializers = {},
+                     .inputs = {value_bytes("x", kFloat, {"N", 3})},
+                     .outputs = {value_bytes("y", kFloat, {"N", 3})}}));
+  Tensor x({DType::kF32, {4, 3}});
+  const double numbers[] = {1, 4, 2, -1, 2, 3, 3, -1, 2, 9, 1, 1};
+  for (int64_t i = 0; i < x.elements(); ++i) x.set(i, numbers[i]);
+  write_npy(path("x.npy"), x);
+  write("names.txt", "red\ngreen\nblue\n");
+  const Outcome outcome = run({"predict",
+                               model_,
+                               "--input",
+                               path("x.npy"),
+                               "--output",
+                               path("y.npy"),
+                               "--classes",
+                               path("names.txt"),
+                               "--json"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(outcome.err,
+            "note: 2 of 4 rows have scores that are NaN, at first row 1: their argmax is null\n");
+  EXPECT_EQ(nlohmann::json::parse(outcome.out)["argmax"],
+            nlohmann::json::parse("[1, null, null, 0]"));
 }
 
 // The mean of each channel is the score of a class.

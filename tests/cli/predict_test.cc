@@ -197,7 +197,7 @@ TEST_F(Predict, WhatDoesNotFitIsAnErrorOfOneLine) {
   write("empty.csv", "");
   std::filesystem::create_directory(at("folder.csv"));
   std::filesystem::create_symlink("/dev/full", at("full.npy"));
-  const std::string out = at("never.npy");
+  const std::string out = at("never.npy"), long_name(300, 'n');
   struct Case {
     std::string input, output;
     std::vector<std::string> more, parts;
@@ -222,6 +222,12 @@ TEST_F(Predict, WhatDoesNotFitIsAnErrorOfOneLine) {
       {at("none.csv"), out, {}, {"cannot open", "none.csv", "No such file"}},
       {at("folder.csv"), out, {}, {"cannot read", "folder.csv", "Is a directory"}},
       {at("x.npy"), at("full.npy"), {}, {"cannot write", "No space left on device"}},
+      {at("x.npy"), at(long_name + ".npy"), {}, {"cannot write", "name too long; give a shorter"}},
+      {at("x.npy"), at(long_name), {}, {"cannot write", "name too long; give a shorter"}},
+      {at(long_name + ".npy"), out, {}, {"cannot open", "File name too long"}},
+      {at(long_name + ".csv"), out, {}, {"cannot open", "File name too long"}},
+      {at(long_name), out, {}, {"File name too long"}},
+      {at("x.npy"), out, {"--weights", at(long_name)}, {long_name}},
       {at("x.npy"), at("out.txt"), {}, {"Ridge writes no '.txt'", "FILE.npz or a folder"}},
       {at("x.npy"), at("a/b.npy"), {}, {"cannot write", "a/b.npy", "No such file"}},
       {at("x.npy"),

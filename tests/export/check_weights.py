@@ -1,5 +1,5 @@
-"""Loads FOLDER/own.safetensors, which Ridge wrote, into another library's model and compares its
-logits for x.npy with own.npy; then writes weights and logits of another such model: theirs.safetensors
+"""Loads FOLDER/own.safetensors, which Ridge wrote, into another library's model (that of transformers
+which config.json names, which Ridge wrote, too) and compares its logits for x.npy with own.npy; then writes weights and logits of another such model: theirs.safetensors
 and theirs.npy.
 
 Usage: check_weights.py FOLDER gpt2|huggingface|torchvision
@@ -23,14 +23,14 @@ torch.manual_seed(1)
 
 
 def gpt2():
-    from transformers import GPT2Config, GPT2LMHeadModel
+    from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 
     config = GPT2Config(vocab_size=11, n_positions=12, n_embd=16, n_layer=2, n_head=2)
-    return GPT2LMHeadModel, config, lambda model, x: model(x).logits
+    return AutoModelForCausalLM, GPT2LMHeadModel(config)
 
 
 def huggingface():
-    from transformers import ResNetConfig, ResNetForImageClassification
+    from transformers import AutoModelForImageClassification, ResNetConfig, ResNetForImageClassification
 
     config = ResNetConfig(
         embedding_size=64,
@@ -39,16 +39,19 @@ def huggingface():
         layer_type="basic",
         num_labels=4,
     )
-    return ResNetForImageClassification, config, lambda model, x: model(x).logits
+    return AutoModelForImageClassification, ResNetForImageClassification(config)
 
 
-def from_pretrained(kind, config):
+def from_pretrained(auto, theirs):
     """The model of own.safetensors, in which nothing may be missing or left over."""
     place = folder / "pretrained"
     shutil.rmtree(place, ignore_errors=True)
-    config.save_pretrained(place)
+    place.mkdir()
+    shutil.copy(folder / "config.json", place)
     shutil.copy(folder / "own.safetensors", place / "model.safetensors")
-    model, found = kind.from_pretrained(place, output_loading_info=True)
+    model, found = auto.from_pretrained(place, output_loading_info=True)
+    assert type(model) is type(theirs), model
+    assert model.dtype == torch.float32, model.dtype
     assert not any(found[name] for name in ("missing_keys", "unexpected_keys", "mismatched_keys")), found
     return model.eval()
 
@@ -75,8 +78,11 @@ if x.ndim == 4:
 if sys.argv[2] == "torchvision":
     own, theirs, logits = torchvision_models()
 else:
-    kind, config, logits = globals()[sys.argv[2]]()
-    own, theirs = from_pretrained(kind, config), kind(config).eval()
+    auto, theirs = globals()[sys.argv[2]]()
+    own, theirs = from_pretrained(auto, theirs), theirs.eval()
+
+    def logits(model, x):
+        return model(x).logits
 with torch.no_grad():
     wanted = numpy.load(folder / "own.npy")
     error = numpy.abs(logits(own, x).numpy() - wanted).max() / numpy.abs(wanted).max()

@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "ridge/export/onnx/onnx_export.h"
+#include "ridge/import/huggingface/write_config.h"
 #include "ridge/infer/weights.h"
 #include "ridge/io/file.h"
 #include "ridge/io/npy.h"
@@ -35,6 +36,11 @@ class ExportPeers : public testing::Test {
                                             log);
     const int status = std::system(command.c_str());
     return status == 0 ? std::string() : read_file(log);
+  }
+
+  void write_config(const nn::ModelOptions& options, const SmallModel& model) const {
+    write_file_atomically(path("config.json"),
+                          transformers_config(options, model.weights(), {}).value());
   }
 
   std::string python_ = peers_python();
@@ -75,6 +81,7 @@ TEST_F(ExportPeers, Gpt2OfTransformersGivesItsLogits) {
   write_npy(path("own.npy"), model.run(data).at("logits"));
   const auto views = with_foreign_names(model.views(), model.kind, TensorNames::kHuggingFace);
   save_safetensors(path("own.safetensors"), views.tensors, {{"format", "pt"}});
+  write_config(small_options("gpt"), model);
   ASSERT_EQ(run("check_weights.py", "gpt2"), "");
   SmallModel theirs = model;
   TrainObserver nobody;
@@ -95,6 +102,7 @@ TEST_F(ExportPeers, ResNetOfBothLibrariesGivesItsLogits) {
   const NamedTensors data = data_for(model.source->inputs(), {{"B", 2}});
   write_npy(path("x.npy"), data.at("x"));
   write_npy(path("own.npy"), model.run(data).at("logits"));
+  write_config(options, model);
   for (const TensorNames names : {TensorNames::kHuggingFace, TensorNames::kTorchvision}) {
     const std::string library(name_of(names));
     SCOPED_TRACE(library);

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "ridge/import/huggingface/gpt2_config.h"
+#include "ridge/import/huggingface/write_config.h"
 #include "ridge/infer/weights.h"
 #include "ridge/io/file.h"
 #include "tests/export/small_models.h"
@@ -166,6 +168,32 @@ TEST_F(ForeignNames, OfGpt2InItsFolderAreAModel) {
   }
   write_file_atomically(folder_ / "config.json", R"({"model_type": "llama"})");
   EXPECT_THAT(user_error([&] { load_model(folder); }), has("model_type is not 'gpt2'"));
+}
+
+TEST_F(ForeignNames, ComeWithAConfigurationThatReadsBack) {
+  const SmallModel model = small_model("gpt");
+  const std::string text = transformers_config(small_options("gpt"), model.weights(), {}).value();
+  write_file_atomically(folder_ / "config.json", text);
+  const nn::GptOptions read = read_gpt2_config(folder_ / "config.json"),
+                       wanted = small_options("gpt").gpt;
+  EXPECT_EQ(std::tuple(read.vocab, read.context, read.layers, read.heads, read.width),
+            std::tuple(wanted.vocab, wanted.context, wanted.layers, wanted.heads, wanted.width));
+  EXPECT_THAT(text, has("\"GPT2LMHeadModel\"", "\"eos_token_id\": null", "\"float32\""));
+}
+
+// Its stem must be that of transformers; its classes have the names that the data gave them.
+TEST_F(ForeignNames, ComeWithAConfigurationOfResNets) {
+  const auto text = [](const std::string& name, const std::vector<std::string>& classes) {
+    return transformers_config(small_options(name), small_model(name).weights(), classes);
+  };
+  EXPECT_THAT(text("resnet18 of imagenet", {"cat", "dog"}).value(),
+              has("\"num_channels\": 3",
+                  "\"embedding_size\": 8",
+                  "\"0\": \"cat\"",
+                  "\"2\": \"LABEL_2\"",
+                  "\"dtype\": \"float32\""));
+  EXPECT_EQ(text("resnet18", {}), std::nullopt);
+  EXPECT_EQ(text("mlp", {}), std::nullopt);
 }
 
 // A training that starts from weights of others.

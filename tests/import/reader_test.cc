@@ -176,6 +176,7 @@ class ExternalData : public testing::Test {
   void write(const std::filesystem::path& path, const std::string& bytes) {
     std::ofstream(path, std::ios::binary) << bytes;
   }
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
   std::string error(const ProtoBytes& tensor) {
     write(folder_ / "model.onnx", model_with(tensor));
     return user_error([&] { OnnxModel(folder_ / "model.onnx").import(); });
@@ -215,28 +216,64 @@ TEST_F(ExternalData, StaysInTheFolder) {
 
 TEST_F(ExternalData, ItsPlaceIsChecked) {
   write(folder_ / "weights", std::string(12, '\0'));
-  EXPECT_THAT(error(external_tensor({{"location", "missing"}})), HasSubstr("missing"));
+  EXPECT_EQ(error(external_tensor({{"location", "missing"}, {"offset", "4"}})),
+            path("model.onnx") + ": tensor 'w' needs a file of 16 bytes: cannot open '" +
+                path("missing") +
+                "': No such file or directory; copy the whole file beside the model");
   EXPECT_THAT(error(external_tensor({})), HasSubstr("no location"));
-  EXPECT_THAT(error(external_tensor({{"location", "weights"}, {"offset", "4"}})),
-              HasSubstr("which has 12"));
+  EXPECT_EQ(error(external_tensor({{"location", "weights"}, {"offset", "4"}})),
+            path("model.onnx") + ": tensor 'w' needs a file of 16 bytes: '" + path("weights") +
+                "' has 12; copy the whole file beside the model");
   EXPECT_THAT(error(external_tensor({{"location", "weights"}, {"offset", "-4"}})),
               HasSubstr("which is no number"));
   EXPECT_THAT(error(external_tensor({{"location", "weights"}, {"offset", "9223372036854775807"}})),
-              HasSubstr("which has 12"));
+              HasSubstr("needs a file of 9223372036854775807 bytes"));
   EXPECT_THAT(error(external_tensor({{"location", "weights"}, {"length", "8"}})),
               HasSubstr("8 bytes of elements; f32[3] has 12"));
   // Offset and length overflow as a sum, or by themselves.
   EXPECT_THAT(error(external_tensor(
                   {{"location", "weights"}, {"offset", "8"}, {"length", "9223372036854775807"}})),
-              HasSubstr("which has 12"));
+              HasSubstr("needs a file of 9223372036854775807 bytes"));
   EXPECT_THAT(error(external_tensor({{"location", "weights"}, {"offset", "18446744073709551608"}})),
               HasSubstr("which is no number"));
   EXPECT_THAT(error(external_tensor({{"location", "weights"}, {"length", "0x0c"}})),
               HasSubstr("which is no number"));
   write(folder_ / "short", std::string(11, '\0'));
-  EXPECT_THAT(error(external_tensor({{"location", "short"}})), HasSubstr("which has 11"));
+  EXPECT_THAT(error(external_tensor({{"location", "short"}})), HasSubstr("short' has 11;"));
   write(folder_ / "empty", "");
-  EXPECT_THAT(error(external_tensor({{"location", "empty"}})), HasSubstr("which has 0"));
+  EXPECT_THAT(error(external_tensor({{"location", "empty"}})), HasSubstr("empty' has 0;"));
+}
+
+// Before there is a size that the model could be bound to.
+TEST_F(ExternalData, IsMissedAsSoonAsTheModelIsOpened) {
+  const auto external = [](const char* name, const char* location, const char* offset) {
+    ProtoBytes tensor;
+    tensor.number(1, 3).number(2, kFloat).text(8, name).number(14, 1);
+    return tensor.message(13, entry("location", location)).message(13, entry("offset", offset));
+  };
+  const auto open_error = [&](const GraphParts& parts) {
+    write(folder_ / "model.onnx", model_bytes(parts));
+    return user_error([&] { OnnxModel(folder_ / "model.onnx"); });
+  };
+  write(folder_ / "weights", std::string(24, '\0'));
+  GraphParts parts{.nodes = {node_bytes("Add", {"x", "w"}, {"y"})},
+                   .initializers = {external("w", "weights", "0"), external("v", "weights", "12")},
+                   .inputs = {value_bytes("x", kFloat, {"N", 3})},
+                   .outputs = {value_bytes("y", kFloat, {"N", 3})}};
+  EXPECT_EQ(open_error(parts), "no error");
+  // The tensor that ends last is named, of those that lie beyond the end.
+  std::filesystem::resize_file(folder_ / "weights", 10);
+  EXPECT_THAT(open_error(parts), HasSubstr("tensor 'v' needs a file of 24 bytes: '"));
+  // Nodes have tensors, too, and graphs with tensors.
+  parts.initializers.clear();
+  const ProtoBytes missing = external("c", "none", "0");
+  const ProtoBytes branch =
+      graph_bytes({.nodes = {}, .initializers = {missing}, .inputs = {}, .outputs = {}});
+  for (const ProtoBytes& attribute :
+       {tensor_attribute("value", missing), graph_attribute("then_branch", branch)}) {
+    parts.nodes = {node_bytes("Constant", {}, {"w"}, {attribute})};
+    EXPECT_THAT(open_error(parts), HasSubstr("tensor 'c' needs a file of 12 bytes: cannot open '"));
+  }
 }
 
 TEST_F(ExternalData, IsAFile) {

@@ -129,6 +129,14 @@ TEST(File, FailedBodyLeavesTheOldFile) {
   EXPECT_EQ(folder.names(), Names{"f"});
 }
 
+TEST(File, NamesMayBeAsLongAsTheSystemHasThem) {
+  const test::TempFolder folder;
+  const std::string name(255, 'n');
+  write_file_atomically(folder / name, "x");
+  EXPECT_EQ(read_file(folder / name), "x");
+  EXPECT_EQ(folder.names(), std::vector<std::string>{name});
+}
+
 TEST(File, FullDeviceIsAnError) {
   EXPECT_EQ(user_error([] { write_file_atomically("/dev/full", "x"); }),
             "cannot write '/dev/full': No space left on device");

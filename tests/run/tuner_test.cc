@@ -475,6 +475,31 @@ TEST(Tuner, AnotherMachineIsTimed) {
   EXPECT_TRUE(ChoiceCache(folder.path(), "a machine").find(tuning_key(*y.node), times));
 }
 
+TEST(Tuner, MayTakeWhatIsKeptAndTimeNothing) {
+  const TempFolder folder;
+  const std::vector<FakeChoice> choices = {{"a", 0, 300}, {"b", 0, 200}};
+  FakeBackend backend(choices);
+  const auto reference = make_backend("ref");
+  Graph graph("test");
+  const Value y = exp(input(graph, "x", {DType::kF32, {5, 7}}));
+  const auto pick = [&] {
+    ChoiceCache cache(folder.path(), "a machine", CacheAccess::kRead);
+    Tuner tuner(backend, *reference, cache, {.times = false});
+    const size_t choice = tuner.choose(*y.node, backend.candidates(*y.node));
+    EXPECT_EQ(tuner.timed(), 0u);
+    EXPECT_EQ(tuner.cached(), choice);
+    return choice;
+  };
+  EXPECT_EQ(pick(), 0u);
+  EXPECT_TRUE(folder.names().empty());
+  EXPECT_EQ(Tuned(choices, folder.path()).picked(), "b");
+  EXPECT_EQ(pick(), 1u);
+  for (const std::string& name : folder.names())
+    std::ofstream(folder / name) << std::string(9000, 'x');
+  EXPECT_EQ(pick(), 0u);
+  EXPECT_EQ(backend.launches(), 0);
+}
+
 TEST(Tuner, ADamagedCacheCostsTimeOnly) {
   const TempFolder folder;
   Tuned({{"a", 0, 300}, {"b", 0, 200}}, folder.path()).pick();

@@ -6,7 +6,6 @@
 #include <set>
 
 #include "ridge/base/cpu/parallel.h"
-#include "ridge/cli/bench/onnxruntime_peer.h"
 #include "ridge/cli/common/threads.h"
 #include "ridge/compile/plan.h"
 #include "ridge/graph/model_source.h"
@@ -95,13 +94,15 @@ class SessionBench {
   }
 
   BenchResult run() {
+    if (request_.tune) tune();
     Session session = first_run();
+    add_picks(session);
     const auto plan = session.bind(load_.binding);
     result_.ridge.memory.planned = plan->total_bytes();
     result_.ridge.memory.state = plan->state_bytes;
     result_.ridge.memory.arena = plan->arena_bytes;
     CallRunner runner([&] { session.run(load_.inputs); }, request_.now);
-    if (request_.python)
+    if (request_.against)
       run_in_turn(session, runner);
     else
       result_.ridge.latency = latency_of(time_alone(runner, request_.seconds, request_.now));
@@ -109,6 +110,20 @@ class SessionBench {
   }
 
  private:
+  // A later session is measured, as it will be from now on.
+  void tune() {
+    Session session(request_.open(), {.bindings = 1, .programs = 1, .tune = true});
+    session.bind(load_.binding);
+    add_picks(session);
+  }
+
+  void add_picks(const Session& session) {
+    const PickCounts picks = session.picks();
+    result_.picks.timed += picks.timed;
+    result_.picks.kept = picks.kept;
+    if (!picks.note.empty()) result_.picks.note = picks.note;
+  }
+
   Session first_run() {
     release_free_memory();
     const bool has_peak = reset_peak_resident_bytes();
@@ -121,14 +136,16 @@ class SessionBench {
   }
 
   void run_in_turn(const Session& session, LatencyRunner& runner) {
-    OnnxRuntimePeer peer({.python = *request_.python,
-                          .model = request_.model,
-                          .threads = result_.threads,
-                          .inputs = &load_.inputs,
-                          .supervisor = request_.supervisor});
+    RuntimePeer peer({.runtime = *request_.against,
+                      .python = request_.python,
+                      .model = request_.model,
+                      .threads = result_.threads,
+                      .inputs = &load_.inputs,
+                      .supervisor = request_.supervisor});
     std::vector<Tensor> outputs;
     for (const DataSpec& spec : session.outputs()) outputs.push_back(outputs_.at(spec.name));
     BenchPeer& told = result_.peer.emplace();
+    told.runtime = name_of(*request_.against);
     told.version = peer.version();
     told.difference = output_difference(outputs, peer.outputs());
     const PairedRuns both = time_in_turn(peer, runner, request_.seconds, request_.now);

@@ -9,6 +9,7 @@
 #include "ridge/base/tensor.h"
 #include "ridge/cli/bench/bench_report.h"
 #include "ridge/cli/bench/latency_runner.h"
+#include "ridge/cli/bench/runtime_peer.h"
 #include "ridge/infer/load_model.h"
 
 namespace ridge {
@@ -20,7 +21,9 @@ struct BenchRequest {
   std::vector<int64_t> threads = {};  ///< Empty: as many as now.
   Binding dims = {};                  ///< Sizes of named dimensions other than that of samples.
   double seconds = 5;                 ///< The runs of each result take so long.
-  std::optional<std::string> python = {};  ///< The peer's; nothing: Ridge runs alone.
+  bool tune = false;  ///< Kernels are picked by time before anything is measured, and kept.
+  std::optional<PeerRuntime> against = {};  ///< Nothing: Ridge runs alone.
+  std::string python = {};                  ///< The Python that has it.
   std::string supervisor = "/proc/self/exe";
   Clock now = now_ns;
 };

@@ -23,7 +23,7 @@ void write_side(JsonWriter& json, const BenchSide& side) {
 }
 
 void write_peer(JsonWriter& json, const BenchPeer& peer) {
-  json.key("onnxruntime").begin_object().field("version", peer.version);
+  json.key(peer.runtime).begin_object().field("version", peer.version);
   write_side(json, peer.side);
   json.end_object().key("times_as_fast").begin_object().field("ratio", peer.ratio);
   if (peer.interval) {
@@ -55,7 +55,7 @@ std::string row(std::string_view batch, std::string_view threads, const BenchSid
 }
 
 std::string peer_text(const BenchPeer& peer) {
-  std::string text = fmt::format("{}  onnxruntime {}\n", row("", "", peer.side), peer.version);
+  std::string text = fmt::format("{}  {} {}\n", row("", "", peer.side), peer.runtime, peer.version);
   text += fmt::format("{:13} {:.2f}", "", peer.ratio);
   if (peer.interval)
     text += fmt::format(" ({:.2f} to {:.2f})", peer.interval->low, peer.interval->high);
@@ -89,6 +89,11 @@ std::string bench_text(const BenchReport& report) {
   for (const BenchResult& result : report.results) {
     text += row(fmt::format("{}", result.batch), fmt::format("{}", result.threads), result.ridge);
     text += "\n";
+    if (result.picks.kept + result.picks.timed > 0)
+      text += fmt::format("{:13} {} nodes have kernels picked by time, {} were timed now\n",
+                          "",
+                          result.picks.kept,
+                          result.picks.timed);
     if (result.peer) text += peer_text(*result.peer);
   }
   return text;
@@ -110,6 +115,8 @@ std::string bench_json(const BenchReport& report) {
     json.key("dims").begin_object();
     for (const auto& [name, size] : result.dims) json.field(name, size);
     json.end_object();
+    json.key("picks").begin_object().field("timed", result.picks.timed);
+    json.field("kept", result.picks.kept).end_object();
     write_side(json, result.ridge);
     if (result.peer) write_peer(json, *result.peer);
     json.end_object();

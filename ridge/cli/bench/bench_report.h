@@ -8,6 +8,7 @@
 
 #include "ridge/base/stats.h"
 #include "ridge/graph/data_spec.h"
+#include "ridge/infer/pick_counts.h"
 
 namespace ridge {
 
@@ -34,9 +35,9 @@ struct BenchSide {
   BenchMemory memory = {};
 };
 
-/// ONNX Runtime, timed in turn with Ridge.
+/// Another runtime, timed in turn with Ridge.
 struct BenchPeer {
-  std::string version;
+  std::string runtime, version;
   BenchSide side;
   int64_t pairs = 0;                                ///< Pairs of blocks that were judged.
   double ratio = 1;                                 ///< How many times as fast as it Ridge is.
@@ -48,6 +49,7 @@ struct BenchResult {
   int64_t batch = 1;
   int threads = 1;
   Binding dims = {};
+  PickCounts picks = {};  ///< Those timed by --tune, and those that were kept for what is measured.
   BenchSide ridge = {};
   std::optional<BenchPeer> peer = {};
 };

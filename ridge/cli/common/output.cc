@@ -1,5 +1,8 @@
 #include "ridge/cli/common/output.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +14,7 @@
 #include <iterator>
 #include <system_error>
 
+#include "ridge/base/descriptor.h"
 #include "ridge/base/error.h"
 
 namespace ridge {
@@ -20,6 +24,13 @@ void write_stdout(std::string_view text) {
   check(std::fflush(stdout) == 0 && written, "cannot write to stdout");
 }
 
+// A write of nothing asks a device whether it takes more.
+void check_stdout() {
+  check(::write(STDOUT_FILENO, "", 0) == 0 || errno == EINTR || errno == EAGAIN,
+        "cannot write to stdout: {}; let it go to a file or a terminal",
+        std::strerror(errno));
+}
+
 void write_stderr(std::string_view text) {
   std::fwrite(text.data(), 1, text.size(), stderr);
   std::fflush(stderr);
@@ -27,19 +38,46 @@ void write_stderr(std::string_view text) {
 
 void write_note(std::string_view note) { write_stderr(fmt::format("note: {}\n", note)); }
 
+namespace {
+
+[[noreturn]] void refuse_place(const std::string& path, std::string_view why, const char* fix) {
+  throw UserError(fmt::format("cannot write '{}': {}", path, why), fix);
+}
+
+// A device or a pipe, which is written in place. A pipe would wait for its reader.
+void check_device(const std::string& path, const struct stat& status) {
+  constexpr const char* kFix = "name another file";
+  if (::access(path.c_str(), W_OK) != 0) refuse_place(path, std::strerror(errno), kFix);
+  if (!S_ISCHR(status.st_mode)) return;
+  const Descriptor device(::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
+  if (device.get() < 0 || ::write(device.get(), "", 0) != 0)
+    refuse_place(path, std::strerror(errno), kFix);
+}
+
+// Some file systems have no number of blocks.
+bool is_full(const std::filesystem::path& folder) {
+  struct statvfs disk;
+  if (::statvfs(folder.c_str(), &disk) != 0 || disk.f_blocks == 0) return false;
+  return (::geteuid() == 0 ? disk.f_bfree : disk.f_bavail) == 0;
+}
+
+}  // namespace
+
 void check_place(const std::string& path) {
   if (path.empty()) return;
-  std::error_code ignored;
-  check(!std::filesystem::is_directory(path, ignored),
-        "cannot write '{}': it is a folder; name a file in it",
-        path);
+  struct stat status;
+  const bool is_there = ::stat(path.c_str(), &status) == 0;
+  if (!is_there && errno == ENAMETOOLONG)
+    refuse_place(path, std::strerror(errno), "give a shorter name");
+  if (is_there && S_ISDIR(status.st_mode))
+    refuse_place(path, "it is a folder", "name a file in it");
+  if (is_there && !S_ISREG(status.st_mode)) return check_device(path, status);
   std::filesystem::path folder = std::filesystem::path(path).parent_path();
   if (folder.empty()) folder = ".";
   folder /= ".";  // which no file has
-  check(::access(folder.c_str(), W_OK) == 0,
-        "cannot write '{}': {}; name a file in a folder that you may write to",
-        path,
-        std::strerror(errno));
+  if (::access(folder.c_str(), W_OK) != 0)
+    refuse_place(path, std::strerror(errno), "name a file in a folder that you may write to");
+  if (is_full(folder)) refuse_place(path, "its disk is full", "name a file on another");
 }
 
 std::string scaled(double value) {

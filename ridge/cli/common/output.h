@@ -11,14 +11,18 @@ namespace ridge {
 /// closed pipe must not pass for success.
 void write_stdout(std::string_view text);
 
+/// UserError where stdout takes nothing (it is closed, or a device that is full): said before work
+/// is done that would be lost.
+void check_stdout();
+
 /// Writes to stderr; a failure is ignored.
 void write_stderr(std::string_view text);
 
 /// Writes a line that begins with "note: " to stderr.
 void write_note(std::string_view note);
 
-/// UserError where no file can be written at `path`: said before work is done that would be lost.
-/// An empty path is fine.
+/// UserError where no file can be written at `path` (its folder, its name, a full disk): said
+/// before work is done that would be lost. An empty path is fine.
 void check_place(const std::string& path);
 
 /// Three digits and a decimal prefix: "1.25 G", "12.0 k", "7".

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <charconv>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 
 #include "ridge/base/json_writer.h"
@@ -10,8 +11,11 @@
 #include "ridge/cli/common/progress.h"
 #include "ridge/export/onnx/onnx_export.h"
 #include "ridge/import/huggingface/tensor_names.h"
+#include "ridge/import/huggingface/write_config.h"
 #include "ridge/infer/load_model.h"
 #include "ridge/infer/open_model.h"
+#include "ridge/io/file.h"
+#include "ridge/io/json.h"
 
 namespace ridge {
 namespace {
@@ -30,7 +34,8 @@ struct ExportOptions {
 struct ExportReport {
   std::string model{}, weights{};
   OnnxExportResult onnx{};
-  size_t tensors = 0;  ///< Tensors of the safetensors file.
+  size_t tensors = 0;    ///< Tensors of the safetensors file.
+  std::string config{};  ///< The config.json beside it; empty: none.
 };
 
 // "B=8" of --dim.
@@ -66,18 +71,48 @@ TextMap metadata_of(const TrainedModel& model) {
   return metadata;
 }
 
+// The file beside the weights by which transformers opens their folder; empty where it would not.
+std::string config_place(const std::string& weights, TensorNames names) {
+  const std::filesystem::path path(weights);
+  if (names != TensorNames::kHuggingFace || path.filename() != "model.safetensors") return {};
+  std::string place = path.parent_path() / "config.json";
+  check_place(place);
+  std::error_code ignored;
+  if (!std::filesystem::exists(place, ignored)) return place;
+  // It is replaced as the weights are; what is another program's is not.
+  const JsonValue there = parse_json(read_file(place), place);
+  if (there.find("model_type") == nullptr)
+    throw UserError(fmt::format("'{}' would be replaced, and is not transformers'", place),
+                    "give --safetensors another folder");
+  return place;
+}
+
+// Returns the file that was written; empty: none.
+std::string write_config(const TrainedModel& model, const std::string& place) {
+  if (place.empty()) return {};
+  const auto& trained = model.weights.data;
+  const auto text =
+      transformers_config(model.options,
+                          *model.weights.tensors,
+                          trained ? trained->class_names : std::vector<std::string>());
+  if (!text) {
+    write_note(
+        "no config.json is written: transformers has ResNets with the stem of ImageNet alone");
+    return {};
+  }
+  write_file_atomically(place, *text);
+  return place;
+}
+
 // Writes the parameters and statistics of the model, under the names that are asked for.
-size_t write_weights(const TrainedModel& model,
-                     nn::ModelKind kind,
-                     TensorNames names,
-                     const std::string& path) {
+size_t write_weights(const TrainedModel& model, TensorNames names, const std::string& path) {
   std::vector<TensorView> own;
   for (const StateEntry& entry : model.source->state()) {
     TensorView view = model.weights.tensors->checked(entry.name, entry.type);
     view.name = entry.name;
     own.push_back(view);
   }
-  const RenamedTensors renamed = with_foreign_names(std::move(own), kind, names);
+  const RenamedTensors renamed = with_foreign_names(std::move(own), model.options.kind, names);
   TextMap metadata = metadata_of(model);
   metadata.erase("classes");         // the description has them
   metadata.emplace("format", "pt");  // transformers reads no file that does not say this
@@ -107,7 +142,9 @@ std::string json_report(const ExportReport& report, const ExportOptions& options
   }
   if (!options.safetensors.empty()) {
     json.key("safetensors").begin_object().field("file", options.safetensors);
-    json.field("names", options.names).field("tensors", report.tensors).end_object();
+    json.field("names", options.names).field("tensors", report.tensors);
+    if (!report.config.empty()) json.field("config", report.config);
+    json.end_object();
   }
   json.end_object().finish();
   return text + "\n";
@@ -128,6 +165,8 @@ std::string text_report(const ExportReport& report, const ExportOptions& options
   if (!options.safetensors.empty())
     text += fmt::format(
         "  {}  {} tensors with names of {}\n", options.safetensors, report.tensors, options.names);
+  if (!report.config.empty())
+    text += fmt::format("  {}  for from_pretrained of transformers\n", report.config);
   return text;
 }
 
@@ -144,22 +183,25 @@ void run_export(const ExportOptions& options) {
         "--names must be one of {}; got '{}'",
         names_of(TensorNames{}),
         options.names);
+  const std::string config = config_place(options.safetensors, *names);
   const Binding sizes = sizes_of(options.dims);
   ProgressDisplay progress(stderr);
   LoadOptions load = options.load;
   for (const std::string& text : options.set) load.set.push_back(parse_set(text));
   const ModelFiles files = find_model(options.model, load, settings());
   const TrainedModel model = open_trained_model(files.config, files.weights, progress);
-  const nn::ModelKind kind = files.config.model.kind;
-  ExportReport report{.model = std::string(name_of(kind)), .weights = model.weights.path};
+  ExportReport report{.model = std::string(name_of(model.options.kind)),
+                      .weights = model.weights.path};
   if (!options.onnx.empty())
     report.onnx = export_onnx(*model.source,
                               *model.weights.tensors,
                               metadata_of(model),
                               options.onnx,
                               {.opset = options.opset, .sizes = sizes});
-  if (!options.safetensors.empty())
-    report.tensors = write_weights(model, kind, *names, options.safetensors);
+  if (!options.safetensors.empty()) {
+    report.tensors = write_weights(model, *names, options.safetensors);
+    report.config = write_config(model, config);
+  }
   progress.clear_bar();
   write_stdout(options.json ? json_report(report, options) : text_report(report, options));
 }

@@ -4,6 +4,7 @@
 #include "ridge/infer/input_sizes.h"
 #include "ridge/infer/weights.h"
 #include "ridge/run/state.h"
+#include "ridge/run/tuning.h"
 
 namespace ridge {
 namespace {
@@ -44,7 +45,10 @@ ModelFacts inspect_model(const InspectOptions& options) {
   facts.assumed = std::move(sizes.missing);
   for (const std::string& name : facts.assumed) facts.binding[name] = 1;
   Backend& backend = facts.model.state->backend();
-  facts.program = compile_program(graphs_of(facts), backend, inference_options());
+  Tuning kept(backend, /*times=*/false);
+  ProgramOptions program = inference_options(*facts.model.source);
+  program.plan.choose = kept.choose(inference_range(backend));
+  facts.program = compile_program(graphs_of(facts), backend, program);
   add_entries(facts, backend, nullptr);
   return facts;
 }

@@ -1,6 +1,7 @@
 #include "ridge/cli/predict/class_names.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "ridge/base/error.h"
 #include "ridge/base/utf8.h"
@@ -46,16 +47,30 @@ ClassScores read_class_names(const std::string& path, const std::vector<DataSpec
   return classes;
 }
 
-std::vector<int64_t> likeliest(const Tensor& scores) {
-  std::vector<int64_t> result;
+std::vector<std::optional<int64_t>> likeliest(const Tensor& scores) {
+  std::vector<std::optional<int64_t>> result;
   const int64_t classes = scores.type().shape.at(1);
   for (int64_t row = 0; row < scores.type().shape[0]; ++row) {
     int64_t best = 0;
-    for (int64_t c = 1; c < classes; ++c)
-      if (scores.at(row * classes + c) > scores.at(row * classes + best)) best = c;
-    result.push_back(best);
+    bool has_nan = false;
+    for (int64_t c = 0; c < classes; ++c) {
+      const double score = scores.at(row * classes + c);
+      has_nan = has_nan || std::isnan(score);
+      if (score > scores.at(row * classes + best)) best = c;
+    }
+    result.push_back(has_nan ? std::optional<int64_t>() : best);
   }
   return result;
+}
+
+std::string missing_classes_note(const std::vector<std::optional<int64_t>>& likeliest) {
+  const auto first = std::ranges::find(likeliest, std::optional<int64_t>());
+  if (first == likeliest.end()) return {};
+  return fmt::format(
+      "{} of {} rows have scores that are NaN, at first row {}: their argmax is null",
+      std::ranges::count(likeliest, std::optional<int64_t>()),
+      likeliest.size(),
+      first - likeliest.begin());
 }
 
 }  // namespace ridge

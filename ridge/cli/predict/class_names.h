@@ -1,6 +1,7 @@
 // The names of the classes that an output has scores of.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,11 @@ struct ClassScores {
 /// where there is none, and for a file that cannot be read or holds no text.
 ClassScores read_class_names(const std::string& path, const std::vector<DataSpec>& outputs);
 
-/// The likeliest class of each row of scores, the first of equal ones.
-std::vector<int64_t> likeliest(const Tensor& scores);
+/// The likeliest class of each row of scores, the first of equal ones; nothing for a row in which a
+/// score is NaN.
+std::vector<std::optional<int64_t>> likeliest(const Tensor& scores);
+
+/// A line for the user about rows that have no likeliest class; empty where all have one.
+std::string missing_classes_note(const std::vector<std::optional<int64_t>>& likeliest);
 
 }  // namespace ridge

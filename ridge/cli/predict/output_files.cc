@@ -18,7 +18,7 @@ constexpr const char* kForms = "name a FILE.npy, a FILE.npz or a folder";
 
 // Whether NAME.npy is a file of a folder, whatever the folder.
 bool can_name_file(const std::string& name) {
-  constexpr size_t kMostBytes = 200;  // of 255, of which the name of a temporary file takes some
+  constexpr size_t kMostBytes = 255 - std::string_view(".npy").size();
   return !name.empty() && name.size() <= kMostBytes && name[0] != '.' &&
          name.find_first_of(std::string_view("/\0", 2)) == std::string::npos;
 }

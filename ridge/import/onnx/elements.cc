@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 
 #include "ridge/base/utf8.h"
 #include "ridge/import/onnx/message.h"
@@ -99,6 +100,40 @@ std::map<std::string, std::string> external_entries(Bytes message) {
   return entries;
 }
 
+// The place of a tensor's elements.
+struct Extent {
+  std::string location;  // a file
+  int64_t offset = 0, length = 0;
+
+  // A file may say more than any number holds.
+  int64_t end() const {
+    constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+    return length > kMost - offset ? kMost : offset + length;
+  }
+};
+
+std::string named(const TensorProto& tensor) { return fmt::format("tensor '{}'", tensor.name); }
+
+[[noreturn]] void refuse_damaged(const std::string& who, const protozero::exception& error) {
+  throw UserError(fmt::format("{}: it is damaged: {}", who, error.what()));
+}
+
+// Without a length its sizes say it; of a dtype that Ridge has not they say nothing.
+Extent extent_of(const TensorProto& tensor) {
+  const std::string who = named(tensor);
+  const auto entries = external_entries(tensor.message);
+  const auto location = entries.find("location");
+  check(location != entries.end(), "{}: its external data have no location", who);
+  const auto number = [&](const char* key, int64_t fallback) {
+    const auto found = entries.find(key);
+    return found == entries.end() ? fallback : number_of(found->second, who);
+  };
+  int64_t bytes = 0;
+  if (const auto dtype = dtype_of_onnx(tensor.data_type))
+    bytes = checked_elements(*dtype, tensor.dims, who) * static_cast<int64_t>(size_of(*dtype));
+  return {location->second, number("offset", 0), number("length", bytes)};
+}
+
 }  // namespace
 
 std::optional<DType> dtype_of_onnx(int64_t data_type) {
@@ -142,14 +177,14 @@ std::string onnx_type_name(int64_t data_type) {
 }
 
 Known ElementFiles::read(const TensorProto& tensor) {
-  const std::string who = fmt::format("tensor '{}'", tensor.name);
+  const std::string who = named(tensor);
   const auto dtype = dtype_of_onnx(tensor.data_type);
   check(dtype.has_value(), "{}: dtype {} is not supported", who, onnx_type_name(tensor.data_type));
   try {
     return tensor.is_external ? read_external(tensor, *dtype, who)
                               : read_elements(tensor, *dtype, who);
   } catch (const protozero::exception& error) {
-    throw UserError(fmt::format("{}: it is damaged: {}", who, error.what()));
+    refuse_damaged(who, error);
   }
 }
 
@@ -167,38 +202,36 @@ Known ElementFiles::read_elements(const TensorProto& tensor, DType dtype, const 
 }
 
 Known ElementFiles::read_external(const TensorProto& tensor, DType dtype, const std::string& who) {
-  const auto entries = external_entries(tensor.message);
-  const auto location = entries.find("location");
-  check(location != entries.end(), "{}: its external data have no location", who);
-  const std::shared_ptr<const MappedFile> file = map(location->second, who);
-  const auto number = [&](const char* key, int64_t fallback) {
-    const auto found = entries.find(key);
-    return found == entries.end() ? fallback : number_of(found->second, who);
-  };
-  const auto size = static_cast<int64_t>(file->bytes().size());
-  const int64_t elements = checked_elements(dtype, tensor.dims, who);
-  const int64_t offset = number("offset", 0);
-  const int64_t length = number("length", elements * static_cast<int64_t>(size_of(dtype)));
-  check(offset <= size && length <= size - offset,
-        "{}: its elements lie in bytes {} to {} + {} of {}, which has {}",
-        who,
-        offset,
-        offset,
-        length,
-        file->path().string(),
-        size);
+  const Extent extent = extent_of(tensor);
+  const std::shared_ptr<const MappedFile> file = map(extent.location, extent.end(), who);
   const Bytes bytes =
-      file->bytes().subspan(static_cast<size_t>(offset), static_cast<size_t>(length));
+      file->bytes().subspan(static_cast<size_t>(extent.offset), static_cast<size_t>(extent.length));
   return placed(bytes, dtype, tensor.dims, file, who);
 }
 
-std::shared_ptr<const MappedFile> ElementFiles::map(const std::string& location,
-                                                    const std::string& who) {
-  const auto known = files_.find(location);
-  if (known != files_.end()) return known->second;
+void ElementFiles::check_files(const std::vector<const TensorProto*>& tensors) {
+  std::map<std::string, std::pair<int64_t, const TensorProto*>> last;  // of each file
+  for (const TensorProto* tensor : tensors) {
+    try {
+      const Extent extent = extent_of(*tensor);
+      const std::pair ends(extent.end(), tensor);
+      const auto [at, is_new] = last.emplace(extent.location, ends);
+      if (!is_new && extent.end() > at->second.first) at->second = ends;
+    } catch (const protozero::exception& error) {
+      refuse_damaged(named(*tensor), error);
+    }
+  }
+  for (const auto& [location, ends] : last) map(location, ends.first, named(*ends.second));
+}
+
+namespace {
+
+std::filesystem::path path_in_folder(const std::filesystem::path& model,
+                                     const std::string& location,
+                                     const std::string& who) {
   const std::filesystem::path relative(location);
   const auto is_up = [](const std::filesystem::path& part) { return part == ".."; };
-  check(!model_.empty() && !location.empty() && relative.is_relative() &&
+  check(!model.empty() && !location.empty() && relative.is_relative() &&
             std::none_of(relative.begin(), relative.end(), is_up),
         "{}: its elements lie in '{}', outside of the model's folder",
         who,
@@ -206,15 +239,36 @@ std::shared_ptr<const MappedFile> ElementFiles::map(const std::string& location,
   // A symbolic link may leave the folder, too.
   std::error_code error;
   const auto folder = std::filesystem::weakly_canonical(
-      model_.has_parent_path() ? model_.parent_path() : std::filesystem::path("."), error);
-  const auto path = std::filesystem::weakly_canonical(folder / relative, error);
+      model.has_parent_path() ? model.parent_path() : std::filesystem::path("."), error);
+  auto path = std::filesystem::weakly_canonical(folder / relative, error);
   const auto [end, ignored] = std::mismatch(folder.begin(), folder.end(), path.begin(), path.end());
   check(!error && end == folder.end(),
         "{}: its elements lie in '{}', outside of the model's folder",
         who,
         location);
-  const auto file = std::make_shared<const MappedFile>(path);
-  files_.emplace(location, file);
+  return path;
+}
+
+}  // namespace
+
+std::shared_ptr<const MappedFile> ElementFiles::map(const std::string& location,
+                                                    int64_t bytes,
+                                                    const std::string& who) {
+  const auto refuse = [&](const std::string& why) {
+    throw UserError(fmt::format("{} needs a file of {} bytes: {}", who, bytes, why),
+                    "copy the whole file beside the model");
+  };
+  std::shared_ptr<const MappedFile>& file = files_[location];
+  if (file == nullptr) {
+    const std::filesystem::path path = path_in_folder(model_, location, who);
+    try {
+      file = std::make_shared<const MappedFile>(path);
+    } catch (const UserError& error) {
+      refuse(error.message());
+    }
+  }
+  const auto size = static_cast<int64_t>(file->bytes().size());
+  if (size < bytes) refuse(fmt::format("'{}' has {}", file->path().string(), size));
   return file;
 }
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "ridge/import/onnx/known.h"
 #include "ridge/import/onnx/model_proto.h"
@@ -30,11 +31,17 @@ class ElementFiles {
   /// tensor for a dtype that Ridge has not, for sizes that do not fit the bytes, for bools that are
   /// neither 0 nor 1, and for a file that is missing, too short or outside of the model's folder.
   Known read(const TensorProto& tensor);
+  /// The UserError of read() where a file that one of these tensors lies in, by external data, is
+  /// missing, too short for all of them or outside of the folder.
+  void check_files(const std::vector<const TensorProto*>& tensors);
 
  private:
   Known read_elements(const TensorProto& tensor, DType dtype, const std::string& who);
   Known read_external(const TensorProto& tensor, DType dtype, const std::string& who);
-  std::shared_ptr<const MappedFile> map(const std::string& location, const std::string& who);
+  // A file that has at least so many bytes.
+  std::shared_ptr<const MappedFile> map(const std::string& location,
+                                        int64_t bytes,
+                                        const std::string& who);
 
   std::filesystem::path model_;
   std::shared_ptr<const void> owner_;  ///< It owns the bytes of the model.

@@ -2,6 +2,11 @@
 
 namespace ridge::onnx {
 
+void ModelElements::check_files(const std::vector<const TensorProto*>& tensors) {
+  const std::lock_guard lock(mutex_);
+  files_.check_files(tensors);
+}
+
 Known ModelElements::read(const TensorProto& tensor) {
   const std::lock_guard lock(mutex_);
   const auto known = read_.find(&tensor);

@@ -14,6 +14,7 @@ class ModelElements {
  public:
   explicit ModelElements(ElementFiles files) : files_(std::move(files)) {}
 
+  void check_files(const std::vector<const TensorProto*>& tensors);
   /// The same as ElementFiles::read(). A tensor is known by its address: it is a part of the model,
   /// which outlives this.
   Known read(const TensorProto& tensor);

@@ -192,6 +192,34 @@ auto parse(std::string_view source, F&& body) {
 
 }  // namespace
 
+namespace {
+
+void add_external(const GraphProto& graph, std::vector<const TensorProto*>& found);
+
+void add_external(const std::vector<NodeProto>& nodes, std::vector<const TensorProto*>& found) {
+  for (const NodeProto& node : nodes)
+    for (const Attribute& attribute : node.attributes) {
+      if (attribute.tensor != nullptr && attribute.tensor->is_external)
+        found.push_back(attribute.tensor.get());
+      if (attribute.graph != nullptr) add_external(*attribute.graph, found);
+    }
+}
+
+void add_external(const GraphProto& graph, std::vector<const TensorProto*>& found) {
+  for (const TensorProto& tensor : graph.initializers)
+    if (tensor.is_external) found.push_back(&tensor);
+  add_external(graph.nodes, found);
+}
+
+}  // namespace
+
+std::vector<const TensorProto*> external_tensors(const ModelProto& model) {
+  std::vector<const TensorProto*> found;
+  add_external(model.graph, found);
+  for (const FunctionProto& function : model.functions) add_external(function.nodes, found);
+  return found;
+}
+
 bool is_printable(std::string_view text) {
   const auto is_control = [](unsigned char c) { return c < ' ' || c == 0x7f; };
   return valid_utf8(text) == text && std::none_of(text.begin(), text.end(), is_control);

@@ -107,6 +107,9 @@ bool is_printable(std::string_view text);
 /// names that are not printable.
 ModelProto parse_model(Bytes bytes, std::string_view source);
 
+/// The tensors of the model whose elements lie in other files.
+std::vector<const TensorProto*> external_tensors(const ModelProto& model);
+
 /// The tensor of such a message alone, as ONNX's test data have them.
 TensorProto parse_tensor(Bytes bytes, std::string_view source);
 

@@ -32,6 +32,11 @@ struct OnnxModel::Parsed {
   Parsed(std::string source, Bytes bytes, onnx::ElementFiles files)
       : name(std::move(source)), model(onnx::parse_model(bytes, name)), elements(std::move(files)) {
     check_versions(model, name);
+    try {
+      elements.check_files(onnx::external_tensors(model));
+    } catch (const UserError& error) {
+      throw UserError(fmt::format("{}: {}", name, error.message()), error.fix());
+    }
   }
 
   std::string name;  ///< Messages name the model by it.

@@ -16,8 +16,8 @@ namespace ridge {
 /// Any thread may call any function at any time.
 class OnnxModel {
  public:
-  /// Maps the file. UserError when it cannot be read, is no ONNX model or a damaged one, or is of a
-  /// version that is not read.
+  /// Maps the file. UserError when it cannot be read, is no ONNX model or a damaged one, is of a
+  /// version that is not read, or lacks a file of external data or the end of one.
   explicit OnnxModel(const std::filesystem::path& path);
   /// The same of a model in memory, which `owner` keeps; it has no external data.
   OnnxModel(Bytes bytes, std::shared_ptr<const void> owner, std::string name);

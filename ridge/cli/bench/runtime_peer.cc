@@ -1,4 +1,4 @@
-#include "ridge/cli/bench/onnxruntime_peer.h"
+#include "ridge/cli/bench/runtime_peer.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -18,8 +18,8 @@
 namespace ridge {
 namespace {
 
-constexpr const char* kScript = "onnxruntime_peer.py";
-constexpr const char* kSource = "the answer of ONNX Runtime";
+constexpr const char* kScript = "runtime_peer.py";
+constexpr const char* kSource = "the answer of the other runtime";
 constexpr size_t kMostSaid = size_t{1} << 20, kMostShown = 300;
 // How long an end of the process may go unnoticed.
 constexpr int kPollMilliseconds = 50;
@@ -60,7 +60,7 @@ std::string default_python() {
                                                         : std::string(environment) + "/bin/python";
 }
 
-OnnxRuntimePeer::OnnxRuntimePeer(const PeerRequest& request)
+RuntimePeer::RuntimePeer(const PeerRequest& request)
     : request_(request),
       folder_("peer"),
       orders_(make_fifo(folder_.path() + "/orders")),
@@ -76,13 +76,15 @@ OnnxRuntimePeer::OnnxRuntimePeer(const PeerRequest& request)
     program_.emplace(attach::ProgramRequest{.command = {request.python,
                                                         fmt::format("{}/{}", folder, kScript),
                                                         folder,
+                                                        std::string(name_of(request.runtime)),
                                                         request.model,
                                                         fmt::format("{}", request.threads)},
                                             .folders = {folder},
                                             .output = folder + "/output",
                                             .supervisor = request.supervisor});
   } catch (const attach::ProgramError& error) {
-    throw UserError(error.message(), "give a Python that has onnxruntime by --python");
+    throw UserError(error.message(),
+                    fmt::format("give a Python that has {} by --python", name_of(request.runtime)));
   }
   version_ = answer().at("version", kSource).as_string(kSource);
   const JsonValue first = answer();
@@ -94,23 +96,25 @@ OnnxRuntimePeer::OnnxRuntimePeer(const PeerRequest& request)
 }
 
 // A program that is stopped ends late.
-OnnxRuntimePeer::~OnnxRuntimePeer() {
+RuntimePeer::~RuntimePeer() {
   if (program_) program_->go_on();
 }
 
-void OnnxRuntimePeer::refuse(const std::string& how_it_ended) const {
+void RuntimePeer::refuse(const std::string& how_it_ended) const {
   std::string said = last_line(read_file(folder_.path() + "/output", kMostSaid));
   if (said.empty()) said = how_it_ended;
   if (version_.empty())
-    throw UserError(fmt::format("'{}' cannot run ONNX Runtime: {}", request_.python, said),
-                    "give a Python that has onnxruntime and numpy by --python");
+    throw UserError(
+        fmt::format("'{}' cannot run {}: {}", request_.python, title_of(request_.runtime), said),
+        fmt::format("give a Python that has {} and numpy by --python", name_of(request_.runtime)));
   throw UserError(
-      fmt::format("ONNX Runtime {} cannot run '{}': {}", version_, request_.model, said),
+      fmt::format(
+          "{} {} cannot run '{}': {}", title_of(request_.runtime), version_, request_.model, said),
       "leave out --against");
 }
 
 // Answers from before its end come first.
-JsonValue OnnxRuntimePeer::answer() {
+JsonValue RuntimePeer::answer() {
   for (bool has_ended = false;;) {
     if (const size_t end = pending_.find('\n'); end != std::string::npos) {
       const std::string line = pending_.substr(0, end);
@@ -129,14 +133,14 @@ JsonValue OnnxRuntimePeer::answer() {
   }
 }
 
-void OnnxRuntimePeer::tell(int64_t runs) {
+void RuntimePeer::tell(int64_t runs) {
   const std::string line = fmt::format("{}\n", runs);
   // A line is shorter than what a pipe takes at once.
   while (::write(orders_.get(), line.data(), line.size()) < 0 && errno == EINTR) {
   }
 }
 
-std::vector<double> OnnxRuntimePeer::time_runs(int64_t runs) {
+std::vector<double> RuntimePeer::time_runs(int64_t runs) {
   program_->go_on();
   tell(runs);
   const JsonValue told = answer();
@@ -148,7 +152,7 @@ std::vector<double> OnnxRuntimePeer::time_runs(int64_t runs) {
   return seconds;
 }
 
-std::vector<Tensor> OnnxRuntimePeer::outputs() const {
+std::vector<Tensor> RuntimePeer::outputs() const {
   const std::string path = folder_.path() + "/outputs.npz";
   const MappedFile file(path);
   const NpzView arrays(file.bytes(), path);

@@ -1,5 +1,6 @@
-// ONNX Runtime in a Python of the user's: a process that keeps a session open, runs it when it is
-// told to (peer/onnxruntime_peer.py), and is stopped meanwhile, with all its threads.
+// Another runtime for ONNX models, in a Python of the user's: a process that keeps the model open,
+// runs it when it is told to (peer/runtime_peer.py), and is stopped meanwhile, with all its
+// threads.
 #pragma once
 
 #include <optional>
@@ -11,13 +12,23 @@
 #include "ridge/attach/folders/private_folder.h"
 #include "ridge/attach/process/program.h"
 #include "ridge/base/descriptor.h"
+#include "ridge/base/named_enum.h"
 #include "ridge/base/tensor.h"
 #include "ridge/cli/bench/latency_runner.h"
 #include "ridge/io/json.h"
 
 namespace ridge {
 
+/// A runtime goes by the name of its module in Python.
+enum class PeerRuntime : uint8_t { kOnnxRuntime, kOpenVino };
+constexpr std::string_view names_of(PeerRuntime) { return "onnxruntime|openvino"; }
+/// The name that people know it by.
+constexpr std::string_view title_of(PeerRuntime runtime) {
+  return runtime == PeerRuntime::kOnnxRuntime ? "ONNX Runtime" : "OpenVINO";
+}
+
 struct PeerRequest {
+  PeerRuntime runtime = PeerRuntime::kOnnxRuntime;
   std::string python;  ///< See default_python().
   std::string model;   ///< A path.
   int threads = 1;
@@ -28,12 +39,12 @@ struct PeerRequest {
 /// The Python of the active environment ($VIRTUAL_ENV), else "python3".
 std::string default_python();
 
-class OnnxRuntimePeer final : public LatencyRunner {
+class RuntimePeer final : public LatencyRunner {
  public:
-  /// Loads the model, with all optimizations of its graph, and runs it once. UserError where there
-  /// is no such Python, where it has no onnxruntime, and where that cannot run the model.
-  explicit OnnxRuntimePeer(const PeerRequest& request);
-  ~OnnxRuntimePeer() override;
+  /// Loads the model, with all optimizations of its graph, and runs it once in f32. UserError where
+  /// there is no such Python, where it lacks the runtime, and where that cannot run the model.
+  explicit RuntimePeer(const PeerRequest& request);
+  ~RuntimePeer() override;
 
   /// UserError where the process has ended.
   std::vector<double> time_runs(int64_t runs) override;
