@@ -80,6 +80,14 @@ Value arc_tangent(Value x) {
   return where(is_large, quarter - small, small);
 }
 
+// What misses a whole number by the roundings of exp and log alone becomes that number, before a
+// cast cuts the fraction off.
+Value without_rounding(Value x) {
+  constexpr double kRounding = 1e-13;
+  const Value nearest = round_half_even(x);
+  return where(le(abs(x - nearest), abs(nearest) * kRounding), nearest, x);
+}
+
 }  // namespace
 
 Value trunc(Value x) {
@@ -157,8 +165,7 @@ Value power(Value x, Value y) {
   const Value negative = where(is_odd, neg(size), where(is_whole, size, nan));
   const Value result = where(lt(x, zero), negative, size);
   const Value exact = where(logical_or(eq(y, zero), eq(x, one)), one, result);
-  // Powers of whole numbers are whole.
-  return cast(is_float(dtype) ? exact : round_half_even(exact), dtype);
+  return cast(is_float(dtype) ? exact : without_rounding(exact), dtype);
 }
 
 Value sin(Value x) {
