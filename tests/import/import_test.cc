@@ -198,6 +198,28 @@ TEST(OnnxImport, PowersOfIntegersAreCutOff) {
               ElementsAre(0, 1, 1, 2, 2, 9, 0, 1, 27, 64, 512, 970299));
 }
 
+// Integers of 64 bits have more digits than an f64.
+TEST(OnnxImport, LargeIntegersAreDividedExactly) {
+  constexpr int64_t kLarge = int64_t{1} << 53, kLargest = INT64_MAX;
+  const std::vector<int64_t> a{kLarge + 1, -kLarge - 3, kLargest, kLargest, 7, -7, kLargest - 1},
+      b{1, 1, 3, -10, -2, 2, kLargest};
+  const OnnxModel model = model_of(model_bytes(
+      {.nodes = {node_bytes("Div", {"x", "b"}, {"y"}), node_bytes("Mod", {"x", "b"}, {"z"})},
+       .initializers = {integers_bytes("b", b)},
+       .inputs = {x_of({7}, kInt64)},
+       .outputs = {value_bytes("y", kInt64, {7}), value_bytes("z", kInt64, {7})}}));
+  Tensor x({DType::kI64, {7}});
+  std::copy(a.begin(), a.end(), x.span<int64_t>().begin());
+  const NamedTensors outputs = run_model(model, {{"x", x}});
+  for (size_t i = 0; i < a.size(); ++i) {
+    EXPECT_EQ(outputs.at("y").span<int64_t>()[i], a[i] / b[i]) << a[i] << " by " << b[i];
+    const int64_t rest = a[i] % b[i];  // which ONNX gives the sign of the divisor
+    EXPECT_EQ(outputs.at("z").span<int64_t>()[i],
+              rest != 0 && (rest < 0) != (b[i] < 0) ? rest + b[i] : rest)
+        << a[i] << " by " << b[i];
+  }
+}
+
 // Up to opset 9 TopK has k as an attribute.
 TEST(OnnxImport, TopKOfOldModels) {
   const OnnxModel model = model_of(model_bytes(
