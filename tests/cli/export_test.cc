@@ -138,8 +138,10 @@ TEST_F(ExportVerb, SaysWhatIsWrong) {
   const std::string onnx = path("m.onnx");
   EXPECT_THAT(error(write({"--onnx", onnx, "--opset", "7"})), has("version 7 are not written"));
   EXPECT_THAT(error(write({"--onnx", onnx, "--dim", "N=3"})), has("no dimension 'N'"));
-  for (const char* size : {"B", "B=", "B=0", "B=x", "B=3x"})
-    EXPECT_THAT(error(write({"--onnx", onnx, "--dim", size})), has("--dim takes NAME=SIZE"));
+  for (const char* size : {"B", "B=", "=3", "B=x", "B=3x"})
+    EXPECT_THAT(error(write({"--onnx", onnx, "--dim", size})), has("write --dim NAME=SIZE"));
+  EXPECT_THAT(error(write({"--onnx", onnx, "--dim", "B=0"})), has("at least 1"));
+  EXPECT_THAT(error(write({"--onnx", onnx, "--dim", "B=3", "--dim", "B=4"})), has("two sizes"));
   EXPECT_THAT(error(write({"--onnx", path("none/m.onnx")})), has("none"));
   EXPECT_THAT(error(write({"--safetensors", path("w"), "--names", "keras"})),
               has("one of ridge|huggingface|torchvision; got 'keras'"));

@@ -273,6 +273,15 @@ TEST_F(OnnxExport, AttentionOfEachForm) {
   }
 }
 
+TEST_F(OnnxExport, AttentionByToken) {
+  const auto build = [](Graph& g, const Binding& binding) {
+    const Value q = input(g, "q", {DType::kF32, {binding.at("B"), 5, 2, 4}}, 0);
+    return attention(q, q * 0.5, q * 2.0, {.by_token = true});
+  };
+  expect_the_same({{{"q", DType::kF32, {"B", 5, 2, 4}}}, {"y", DType::kF32, {"B", 5, 2, 4}}, build},
+                  {{{"B", 1}}, {{"B", 3}}});
+}
+
 // ---- what is refused ----
 
 BuiltSource source_of(DataSpec output, BuiltSource::Build build) {

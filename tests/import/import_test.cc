@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "ridge/graph/text.h"
 #include "ridge/import/onnx/op_table.h"
@@ -154,7 +155,8 @@ TEST(OnnxImport, ChoosesBranchesOfKnownConditions) {
 }
 
 // Each of `times` iterations adds the number of the iteration, and hands on what it has then.
-OnnxModel looping(int64_t times) {
+// Without a number it goes on for ever.
+OnnxModel looping(std::optional<int64_t> times) {
   const ProtoBytes body =
       graph_bytes({.nodes = {node_bytes("Cast", {"i"}, {"f"}, {int_attribute("to", kFloat)}),
                              node_bytes("Add", {"before", "f"}, {"after"}),
@@ -169,8 +171,8 @@ OnnxModel looping(int64_t times) {
                                value_bytes("seen", kFloat, {2})}});
   return model_of(model_bytes(
       {.nodes = {node_bytes(
-           "Loop", {"times", "", "x"}, {"y", "all"}, {graph_attribute("body", body)})},
-       .initializers = {tensor_bytes<int64_t>("times", kInt64, {}, {times})},
+           "Loop", {times ? "times" : "", "", "x"}, {"y", "all"}, {graph_attribute("body", body)})},
+       .initializers = {tensor_bytes<int64_t>("times", kInt64, {}, {times.value_or(0)})},
        .inputs = {x_of({2})},
        .outputs = {value_bytes("y", kFloat, {2}), value_bytes("all", kFloat, {3, 2})}}));
 }
@@ -181,7 +183,72 @@ TEST(OnnxImport, UnrollsLoopsOfKnownLength) {
   EXPECT_THAT(elements_of(outputs.at("y")), ElementsAre(13, 23));
   EXPECT_EQ(outputs.at("all").type().shape, (Shape{3, 2}));
   EXPECT_THAT(elements_of(outputs.at("all")), ElementsAre(10, 20, 11, 21, 13, 23));
-  EXPECT_THAT(user_error([] { looping(int64_t{1} << 40).import(); }), HasSubstr("more than"));
+  EXPECT_THAT(user_error([] { looping(std::nullopt).import(); }), HasSubstr("more than"));
+}
+
+// Fractions of powers of integers are cut off, as a cast does it.
+TEST(OnnxImport, PowersOfIntegersAreCutOff) {
+  const OnnxModel model =
+      model_of(model_bytes({.nodes = {node_bytes("Pow", {"x", "half"}, {"y"})},
+                            .initializers = {floats_bytes("half", {2, 1}, {0.5f, 3.0f})},
+                            .inputs = {x_of({6}, kInt32)},
+                            .outputs = output_y()}));
+  const Tensor x = tensor_of({DType::kI32, {6}}, {0, 1, 3, 4, 8, 99});
+  EXPECT_THAT(elements_of(run_model(model, {{"x", x}}).at("y")),
+              ElementsAre(0, 1, 1, 2, 2, 9, 0, 1, 27, 64, 512, 970299));
+}
+
+// Integers of 64 bits have more digits than an f64.
+TEST(OnnxImport, LargeIntegersAreDividedExactly) {
+  constexpr int64_t kLarge = int64_t{1} << 53, kLargest = INT64_MAX;
+  const std::vector<int64_t> a{kLarge + 1, -kLarge - 3, kLargest, kLargest, 7, -7, kLargest - 1},
+      b{1, 1, 3, -10, -2, 2, kLargest};
+  const OnnxModel model = model_of(model_bytes(
+      {.nodes = {node_bytes("Div", {"x", "b"}, {"y"}), node_bytes("Mod", {"x", "b"}, {"z"})},
+       .initializers = {integers_bytes("b", b)},
+       .inputs = {x_of({7}, kInt64)},
+       .outputs = {value_bytes("y", kInt64, {7}), value_bytes("z", kInt64, {7})}}));
+  Tensor x({DType::kI64, {7}});
+  std::copy(a.begin(), a.end(), x.span<int64_t>().begin());
+  const NamedTensors outputs = run_model(model, {{"x", x}});
+  for (size_t i = 0; i < a.size(); ++i) {
+    EXPECT_EQ(outputs.at("y").span<int64_t>()[i], a[i] / b[i]) << a[i] << " by " << b[i];
+    const int64_t rest = a[i] % b[i];  // which ONNX gives the sign of the divisor
+    EXPECT_EQ(outputs.at("z").span<int64_t>()[i],
+              rest != 0 && (rest < 0) != (b[i] < 0) ? rest + b[i] : rest)
+        << a[i] << " by " << b[i];
+  }
+}
+
+// A place a quarter before the first of two elements: the last of the four taps is the second one.
+TEST(OnnxImport, CubicSamplesNearTheBorder) {
+  const auto text = [](std::string_view name, std::string_view value) {
+    return ProtoBytes().text(1, name).text(4, value).number(20, 3);
+  };
+  const OnnxModel model = model_of(
+      model_bytes({.nodes = {node_bytes("GridSample",
+                                        {"x", "grid"},
+                                        {"y"},
+                                        {text("mode", "bicubic"), text("padding_mode", "border")})},
+                   .initializers = {floats_bytes("grid", {1, 1, 2, 2}, {-0.75, 0, -3, 0})},
+                   .inputs = {x_of({1, 1, 1, 2})},
+                   .outputs = output_y()}));
+  const Tensor x = tensor_of({DType::kF32, {1, 1, 1, 2}}, {0, 1});
+  EXPECT_THAT(elements_of(run_model(model, {{"x", x}}).at("y")), ElementsAre(-0.10546875, 0));
+}
+
+// Up to opset 9 TopK has k as an attribute.
+TEST(OnnxImport, TopKOfOldModels) {
+  const OnnxModel model = model_of(model_bytes(
+      {.nodes = {node_bytes("TopK", {"x"}, {"y", "at"}, {int_attribute("k", 2)})},
+       .initializers = {},
+       .inputs = {x_of({2, 3})},
+       .outputs = {value_bytes("y", kFloat, {2, 2}), value_bytes("at", kInt64, {2, 2})}},
+      9));
+  const Tensor x = tensor_of({DType::kF32, {2, 3}}, {1, 3, 2, 6, 4, 5});
+  const NamedTensors outputs = run_model(model, {{"x", x}});
+  EXPECT_THAT(elements_of(outputs.at("y")), ElementsAre(3, 2, 6, 5));
+  EXPECT_THAT(elements_of(outputs.at("at")), ElementsAre(1, 2, 0, 2));
 }
 
 // An image stays in the order that convolutions read until something asks for ONNX's.

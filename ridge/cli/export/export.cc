@@ -1,7 +1,6 @@
 #include "ridge/cli/export/export.h"
 
 #include <CLI/CLI.hpp>
-#include <charconv>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -12,6 +11,7 @@
 #include "ridge/export/onnx/onnx_export.h"
 #include "ridge/import/huggingface/tensor_names.h"
 #include "ridge/import/huggingface/write_config.h"
+#include "ridge/infer/input_sizes.h"
 #include "ridge/infer/load_model.h"
 #include "ridge/infer/open_model.h"
 #include "ridge/io/file.h"
@@ -37,23 +37,6 @@ struct ExportReport {
   size_t tensors = 0;    ///< Tensors of the safetensors file.
   std::string config{};  ///< The config.json beside it; empty: none.
 };
-
-// "B=8" of --dim.
-Binding sizes_of(const std::vector<std::string>& texts) {
-  Binding sizes;
-  for (const std::string& text : texts) {
-    const size_t at = text.find('=');
-    int64_t size = 0;
-    const char *end = text.data() + text.size(),
-               *begin = at == std::string::npos ? end : text.data() + at + 1;
-    const auto [stop, error] = std::from_chars(begin, end, size);
-    check(begin != end && stop == end && error == std::errc() && size >= 1,
-          "--dim takes NAME=SIZE, a size of at least 1; got '{}'",
-          text);
-    sizes[text.substr(0, at)] = size;
-  }
-  return sizes;
-}
 
 // The data that the model was trained on, and the names of their classes where they have some.
 TextMap metadata_of(const TrainedModel& model) {
@@ -184,7 +167,7 @@ void run_export(const ExportOptions& options) {
         names_of(TensorNames{}),
         options.names);
   const std::string config = config_place(options.safetensors, *names);
-  const Binding sizes = sizes_of(options.dims);
+  const Binding sizes = parse_sizes(options.dims);
   ProgressDisplay progress(stderr);
   LoadOptions load = options.load;
   for (const std::string& text : options.set) load.set.push_back(parse_set(text));

@@ -99,9 +99,11 @@ Heads packed_heads(NodeExport& n) {
   return {part(0, {0, 2, 1, 3}), part(1, {0, 2, 3, 1}), part(2, {0, 2, 1, 3})};
 }
 
-// A mask may leave a query no key, for which softmax is not defined as the op is.
-bool has_no_mask(const Node& node, int64_t) {
-  return node.inputs.size() == node.op_as<Attention>().operands();
+// A mask may leave a query no key, for which softmax is not defined as the op is. Operands by token
+// are moved by the plain form.
+bool is_plain_attention(const Node& node, int64_t) {
+  const auto& op = node.op_as<Attention>();
+  return node.inputs.size() == op.operands() && !op.by_token;
 }
 
 void attention(NodeExport& n) {
@@ -137,7 +139,7 @@ void gather(NodeExport& n) {
 }
 
 constexpr ExportRow kProductRows[] = {
-    {"attention", attention, has_no_mask},
+    {"attention", attention, is_plain_attention},
     {"gather", gather},
     {"matmul", matmul, is_plain_product},
 };

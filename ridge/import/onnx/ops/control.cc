@@ -70,8 +70,7 @@ DatumPtr stacked(NodeContext& n, const std::vector<DatumPtr>& parts, int64_t axi
 
 void loop(NodeContext& n) {
   const GraphProto& body = graph_of(n, "body");
-  int64_t most = kMostIterations;
-  if (n.has(0)) most = n.whole(0, "number of iterations");
+  const int64_t most = n.has(0) ? n.whole(0, "number of iterations") : INT64_MAX;
   bool goes_on = !n.has(1) || is_true(n.datum(1), "condition");
   std::vector<DatumPtr> carried;
   for (size_t i = 2; i < n.inputs(); ++i) carried.push_back(n.datum(i));

@@ -80,6 +80,30 @@ Value arc_tangent(Value x) {
   return where(is_large, quarter - small, small);
 }
 
+// What misses a whole number by the roundings of exp and log alone becomes that number, before a
+// cast cuts the fraction off.
+Value without_rounding(Value x) {
+  constexpr double kRounding = 1e-13;
+  const Value nearest = round_half_even(x);
+  return where(le(abs(x - nearest), abs(nearest) * kRounding), nearest, x);
+}
+
+// The quotient of integers, cut off after it was rounded to f64.
+Value cut_quotient(Value a, Value b) {
+  return cast(div(cast(a, DType::kF64), cast(b, DType::kF64)), a.dtype());
+}
+
+// The quotient of i64, which have more digits than an f64: what `quotient` leaves is divided again,
+// and then at most one is missing, or too much.
+Value exact_quotient(Value a, Value b, Value quotient) {
+  quotient = quotient + cut_quotient(a - quotient * b, b);
+  const Value rest = a - quotient * b, zero = constant_like(rest, 0.0);
+  const Value is_past = logical_and(ne(rest, zero), exclusive_or(lt(rest, zero), lt(a, zero)));
+  const Value is_short = ge(abs(rest), abs(b));
+  const Value step = sign(a) * sign(b);
+  return quotient + where(is_past, neg(step), where(is_short, step, zero));
+}
+
 }  // namespace
 
 Value trunc(Value x) {
@@ -107,7 +131,10 @@ Value round_half_even(Value x) {
 }
 
 Value divide_integers(Value a, Value b) {
-  return cast(div(cast(a, DType::kF64), cast(b, DType::kF64)), a.dtype());
+  const Value quotient = cut_quotient(a, b);
+  if (a.dtype() != DType::kI64) return quotient;
+  const Shape shape = quotient.shape();
+  return exact_quotient(broadcast(a, shape), broadcast(b, shape), quotient);
 }
 
 Value remainder(Value a, Value b) {
@@ -157,8 +184,7 @@ Value power(Value x, Value y) {
   const Value negative = where(is_odd, neg(size), where(is_whole, size, nan));
   const Value result = where(lt(x, zero), negative, size);
   const Value exact = where(logical_or(eq(y, zero), eq(x, one)), one, result);
-  // Powers of whole numbers are whole.
-  return cast(is_float(dtype) ? exact : round_half_even(exact), dtype);
+  return cast(is_float(dtype) ? exact : without_rounding(exact), dtype);
 }
 
 Value sin(Value x) {

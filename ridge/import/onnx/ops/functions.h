@@ -15,7 +15,7 @@ Value trunc(Value x);
 /// Rounds to the nearest whole number, and halves to the even one.
 Value round_half_even(Value x);
 
-/// The quotient of integers towards zero. Exact for those below 2^53.
+/// The quotient of integers towards zero.
 Value divide_integers(Value a, Value b);
 /// a - b trunc(a / b), with the sign of a; of integers or floats.
 Value remainder(Value a, Value b);

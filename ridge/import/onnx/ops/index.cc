@@ -234,7 +234,7 @@ void arg_extreme(NodeContext& n) {
 // The rank of an element is how many come before it. A row of n elements takes n^2 comparisons.
 void top_k(NodeContext& n) {
   constexpr double kMostComparisons = 1 << 26;
-  const int64_t k = n.whole(1, "count");
+  const int64_t k = n.opset() < 10 ? n.integer("k") : n.whole(1, "count");
   const int64_t axis = normalize_axis(n.integer("axis", -1), n.rank(0), "axis");
   const int64_t size = n.shape(0)[static_cast<size_t>(axis)];
   check(k >= 1 && k <= size, "it takes {} of {}", k, size);
