@@ -37,6 +37,7 @@ constexpr int64_t kMostTasks = 16;  // more only where there are many rows
 constexpr int64_t kBlockBytes = 96 * 1024;
 constexpr int64_t kNearBytes = 1024 * 1024;
 constexpr int64_t kFewestPackedRows = 28;
+constexpr int64_t kBlocksOfThread = 4;
 // Multiply-adds that a task should have, and of products worth a search for the best cut.
 constexpr double kWorkOfTask = 0x1p19;
 constexpr double kWorkOfSearch = 0x1p20;
@@ -175,15 +176,17 @@ GemmPlan make_packed_gemm_plan(const GemmShape& shape,
   const auto element = static_cast<int64_t>(size_of(dtype));
   plan.strip_columns = kGemmColumns;
   // Rows are cut before columns: the next op mostly reads them on the threads that made them.
+  const bool is_near = plan.n * plan.k * element <= kNearBytes;
+  const int64_t fewest = is_near ? kFewestPackedRows : 2 * kFewestPackedRows;
   plan.row_blocks = std::clamp(plan.m / kFewestPackedRows, int64_t{1}, threads);
   const int64_t strips = ceil_div(plan.n, plan.strip_columns);
   plan.column_groups = std::min(strips, ceil_div(threads, plan.row_blocks));
   if (plan.column_groups > 1) return plan;
   const int64_t row = gathers_rows ? std::max(plan.n, plan.depth) : plan.n;
-  const bool is_near = plan.n * plan.k * element <= kNearBytes;
-  const int64_t fewest = is_near ? kFewestPackedRows : 2 * kFewestPackedRows;
   const int64_t rows = std::max(kBlockBytes / (row * element), fewest);
-  const int64_t blocks = ceil_div(plan.m, rows);
+  // Several a thread, as another program may take a processor from one of them.
+  const int64_t blocks =
+      std::max(ceil_div(plan.m, rows), std::min(kBlocksOfThread * threads, plan.m / fewest));
   if (blocks > plan.row_blocks) plan.row_blocks = round_up(blocks, threads);
   return plan;
 }
