@@ -342,8 +342,13 @@ class Planner {
       check(names.insert(graph.name()).second, "two entries are named '{}'", graph.name());
       add_entry(graph);
     }
-    for (EntryPlan& entry : plan_.entries)
-      entry.derived = derivations_of(slots_read(entry, plan_.state), plan_.derivations);
+    std::set<size_t> read;
+    for (EntryPlan& entry : plan_.entries) {
+      const std::set<size_t> slots = slots_read(entry, plan_.state);
+      read.insert(slots.begin(), slots.end());
+      entry.derived = derivations_of(slots, plan_.derivations);
+    }
+    count_constants(read);
     plan_.staging_bytes = staging_bytes(graphs_, backend_);
     return std::move(plan_);
   }
@@ -354,6 +359,23 @@ class Planner {
     plan_.state.push_back({entry.name, entry.type, {Region::kState, plan_.state_bytes, bytes}, 0});
     plan_.roles.push_back(entry.role);
     plan_.state_bytes += aligned_bytes(bytes);
+  }
+
+  void count_constants(const std::set<size_t>& read) {
+    const auto passing_bytes = [&](size_t slot) {
+      const StateEntry& entry = graphs_.state[slot];
+      const bool passes = entry.constant != nullptr && !read.contains(slot);
+      return passes ? aligned_bytes(entry.type.bytes()) : 0;
+    };
+    for (size_t i = 0; i < graphs_.state.size(); ++i) {
+      if (graphs_.state[i].constant != nullptr && read.contains(i)) plan_.constants.push_back(i);
+      plan_.passing_bytes += passing_bytes(i);
+    }
+    for (const DerivationPlan& derivation : plan_.derivations) {
+      int64_t bytes = 0;
+      for (const size_t source : derivation.sources) bytes += passing_bytes(source);
+      plan_.passing_peak_bytes = std::max(plan_.passing_peak_bytes, bytes);
+    }
   }
 
   void add_derivation(size_t number) {

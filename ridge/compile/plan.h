@@ -87,10 +87,14 @@ struct DerivationPlan {
 struct Plan {
   std::string device;
   std::vector<PlanSlot> state;
-  std::vector<StateRole> roles;  ///< One a state slot.
+  std::vector<StateRole> roles;   ///< One a state slot.
+  std::vector<size_t> constants;  ///< The slots of constants that entries read.
   std::vector<EntryPlan> entries;
   std::vector<DerivationPlan> derivations;  ///< By slot: sources before what is made from them.
   int64_t state_bytes = 0;
+  /// Bytes of constants in the state that derivations alone read, and the most that one of those
+  /// reads: they have memory while it runs.
+  int64_t passing_bytes = 0, passing_peak_bytes = 0;
   int64_t arena_bytes = 0;
   int64_t arena_lower_bound_bytes = 0;
   /// Bytes of the slots that inputs are written into while an entry runs, see staging_bytes().
@@ -100,11 +104,13 @@ struct Plan {
   int64_t derivation_bytes = 0;
 
   int64_t total_bytes() const {
-    return state_bytes + arena_bytes + staging_bytes + derivation_bytes;
+    return state_bytes + arena_bytes + staging_bytes + deriving_bytes();
   }
   int64_t lower_bound_bytes() const {
-    return state_bytes + arena_lower_bound_bytes + staging_bytes + derivation_bytes;
+    return state_bytes + arena_lower_bound_bytes + staging_bytes + deriving_bytes();
   }
+  /// Bytes more than those of the state while derivations run.
+  int64_t deriving_bytes() const { return derivation_bytes + passing_peak_bytes - passing_bytes; }
 };
 
 /// Id of the candidate to use for a node.

@@ -124,23 +124,8 @@ void Program::bind_state() {
       if (!output.updates.empty()) updated.push_back(state_.writable(output.updates).get());
   }
   for (Derivation& derivation : derivations_) derivation.bind(state_, buffers_);
-  use_constants();
-}
-
-// Of those that kernels of entries read; derivations use theirs while they run.
-void Program::use_constants() {
-  std::vector<bool> is_read(buffers_.size(), false);
-  const auto mark = [&](const Place& place) {
-    if (place.region == Region::kState) is_read[slot_at(plan().state, place)] = true;
-  };
-  for (const EntryPlan& entry : plan().entries) {
-    for (const PlanStep& step : entry.steps) std::ranges::for_each(step.inputs, mark);
-    for (const auto* const slots : {&entry.inputs, &entry.outputs})
-      for (const PlanSlot& slot : *slots) mark(slot.place);
-  }
-  for (size_t i = 0; i < buffers_.size(); ++i)
-    if (is_read[i] && buffers_[i]->entry.constant != nullptr)
-      constants_.emplace_back(state_, buffers_[i]);
+  // Derivations use theirs while they run.
+  for (const size_t slot : plan().constants) constants_.emplace_back(state_, buffers_[slot]);
   state_.free_spare();
 }
 

@@ -160,7 +160,6 @@ class Program {
 
  private:
   void bind_state();
-  void use_constants();
   void* address(const Place& place, const DeviceMemory& arena) const;
   void launch_all(size_t entry);
   bool record(size_t entry);

@@ -99,7 +99,7 @@ class SessionBench {
     add_picks(session);
     const auto plan = session.bind(load_.binding);
     result_.ridge.memory.planned = plan->total_bytes();
-    result_.ridge.memory.state = plan->state_bytes;
+    result_.ridge.memory.state = plan->state_bytes - plan->passing_bytes;
     result_.ridge.memory.arena = plan->arena_bytes;
     CallRunner runner([&] { session.run(load_.inputs); }, request_.now);
     if (request_.against)

@@ -204,6 +204,10 @@ std::string memory_text(const CompiledFacts& facts) {
   for (StateRole role : kRoles)
     if (const int64_t bytes = role_bytes(plan, role); bytes > 0) row(name_of(role), bytes, "");
   row("state", plan.state_bytes, "all of the above, aligned");
+  if (plan.passing_bytes > 0)
+    row("of it",
+        plan.passing_bytes,
+        "is packed into others, and in memory only while that is done");
   row("arena",
       plan.arena_bytes,
       fmt::format("shared by the entries; '{}' needs the most", largest_entry(facts).name));
