@@ -69,6 +69,7 @@ const std::map<std::string, std::vector<std::string>> kOptions = {
       "--dim",
       "--seconds",
       "--against",
+      "--tune",
       "--python",
       "--weights",
       "--device",
