@@ -10,9 +10,9 @@
 #include <random>
 #include <utility>
 
+#include "ridge/base/cpu/file_pages.h"
 #include "ridge/base/descriptor.h"
 #include "ridge/base/error.h"
-#include "ridge/base/file_pages.h"
 
 namespace ridge {
 namespace {

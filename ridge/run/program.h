@@ -174,7 +174,7 @@ class Program {
   Backend& backend_;
   std::shared_ptr<const CompiledProgram> compiled_;
   std::vector<std::shared_ptr<StateBuffer>> buffers_;  ///< By plan().state.
-  std::vector<ConstantUse> constants_;                 ///< Of those that entries read.
+  std::vector<ConstantUse> constants_;                 ///< Those that entries read.
   std::vector<std::vector<StateBuffer*>> updates_;     ///< By entry: the buffers that it updates.
   std::vector<Derivation> derivations_;                ///< By plan().derivations.
   DeviceMemory arena_;

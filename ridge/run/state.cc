@@ -6,9 +6,9 @@
 #include <shared_mutex>
 
 #include "ridge/base/alignment.h"
+#include "ridge/base/cpu/file_pages.h"
 #include "ridge/base/cpu/parallel.h"
 #include "ridge/base/cpu/transposed_copy.h"
-#include "ridge/base/file_pages.h"
 #include "ridge/graph/text.h"
 #include "ridge/run/state_use.h"
 

@@ -27,7 +27,7 @@ struct StateBuffer {
   /// The owner of memory that is not the state's and that nobody may write; null for all other.
   std::shared_ptr<const void> lender = nullptr;
   DeviceMemory memory = {};  ///< Only of what is derived, and of constants that are copied.
-  int64_t uses = 0;          ///< Of a constant: the ConstantUses that there are.
+  int64_t uses = 0;          ///< How many ConstantUses there are of a constant.
   // Only for what is derived:
   std::vector<uint64_t> made_from = {};  ///< The versions of its sources; empty: never made.
 };

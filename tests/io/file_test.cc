@@ -10,7 +10,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "ridge/base/file_pages.h"
+#include "ridge/base/cpu/file_pages.h"
 #include "tests/support/errors.h"
 #include "tests/support/temp_folder.h"
 

@@ -80,8 +80,8 @@ Value arc_tangent(Value x) {
   return where(is_large, quarter - small, small);
 }
 
-// What misses a whole number by the roundings of exp and log alone becomes that number, before a
-// cast cuts the fraction off.
+// A result that misses a whole number by the roundings of exp and log alone becomes that number,
+// before a cast cuts the fraction off.
 Value without_rounding(Value x) {
   constexpr double kRounding = 1e-13;
   const Value nearest = round_half_even(x);

@@ -1,4 +1,4 @@
-#include "ridge/base/file_pages.h"
+#include "ridge/base/cpu/file_pages.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
