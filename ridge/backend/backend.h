@@ -40,6 +40,9 @@ struct PackedOperand {
   std::string layout;
   /// Adds ops to the operand's graph that pack it; the backend has kernels for them.
   std::function<Value(Value operand)> pack;
+  /// The kernel reads the operand nearly as fast where it lies: only constants are packed for it,
+  /// while weights of a mapped file stay there, at once and shared with other processes.
+  bool only_constants = false;
 };
 
 /// Addresses of one launch, in the order of the node's inputs and outputs: device memory, row-major

@@ -406,7 +406,8 @@ class Planner {
                                     graphs_.state.end(),
                                     [&](const StateEntry& each) { return each.name == source; });
     if (entry == graphs_.state.end() || entry->role != StateRole::kParameter ||
-        entry->derivation != nullptr || updated_.contains(source))
+        entry->derivation != nullptr || updated_.contains(source) ||
+        (operand.only_constants && entry->constant == nullptr))
       return std::nullopt;
     const std::string name = fmt::format("{}:{}", source, operand.layout);
     if (const PlanSlot* slot = find_slot(plan_.state, name); slot != nullptr) return slot->place;

@@ -107,7 +107,9 @@ std::vector<PackedOperand> panels_of(const Node& node) {
   if (!panels || shape.m > (only_copies ? kRowsOfCopies : kRowsThatPay) ||
       (only_copies && shape.n * shape.k < kFewestCopied))
     return {};
-  return {panels_operand(1, shape, *panels)};
+  PackedOperand weights = panels_operand(1, shape, *panels);
+  weights.only_constants = only_copies;
+  return {std::move(weights)};
 }
 
 ProductKernel make_packed(const Node& node) {
