@@ -111,6 +111,8 @@ Program::~Program() {
     synchronize();
   } catch (...) {  // a destructor cannot report errors
   }
+  constants_.clear();
+  state_.free_spare();
 }
 
 void Program::bind_state() {

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <optional>
 #include <shared_mutex>
+#include <utility>
 
 #include "ridge/base/alignment.h"
 #include "ridge/base/cpu/file_pages.h"
@@ -120,11 +121,11 @@ void State::use_constant(StateBuffer& buffer) const {
   } else {
     // Constants are mostly used one after another, and it takes time to get memory.
     DeviceMemory memory = std::move(spare_);
-    if (spare_bytes_ < size || spare_bytes_ / 2 > size) {
+    const size_t bytes = std::exchange(spare_bytes_, 0);
+    if (bytes < size || bytes / 2 > size) {
       memory = {};
       memory = DeviceMemory(backend_, size);
     }
-    spare_bytes_ = 0;
     place_elements(constant, buffer.entry.type, memory.get());
     release_file_pages(constant.bytes.data(), size);
     buffer.data = static_cast<std::byte*>(memory.get());
@@ -218,6 +219,7 @@ std::vector<StateEntry> State::entries() const {
 
 int64_t State::bytes() const {
   const std::lock_guard lock(names_);
+  const std::lock_guard constants(constants_);
   int64_t bytes = bytes_;
   for (const auto& [name, held] : held_)
     if (const auto buffer = held.lock(); buffer != nullptr && buffer->memory.get() != nullptr)
@@ -320,6 +322,8 @@ Tensor State::read(std::string_view name) const {
   wait_for_programs();
   backend_.copy_to_host(*stream_, tensor.data(), from->data, tensor.bytes());
   stream_->synchronize();
+  use.reset();
+  free_spare();
   return tensor;
 }
 

@@ -134,7 +134,7 @@ class Pool {
   void stop_workers(size_t keep);
   void place_threads();
   void open(int64_t chunks);
-  void hand_out(int64_t chunks);
+  void hand_out(int64_t chunks, int threads);
   void close();
   void work(int index);
   void wait_for_wake(uint32_t seen);
@@ -166,10 +166,11 @@ bool Pool::try_run(int64_t n,
                    const FunctionRef<void(int64_t, int64_t)>& body) {
   std::unique_lock<std::mutex> owner(owner_, std::try_to_lock);
   if (!owner.owns_lock()) return false;
-  grow(num_threads());
+  const int threads = num_threads();  // once: others may set it meanwhile
+  grow(threads);
   job_ = {n, grain, 0, &body, _mm_getcsr(), nullptr, chunks};
   stop_.store(chunks, std::memory_order_relaxed);
-  hand_out(chunks);
+  hand_out(chunks, threads);
   open(chunks);
   run_chunks(0);
   close();
@@ -178,8 +179,8 @@ bool Pool::try_run(int64_t n,
 }
 
 // Cuts the chunks into parts of nearly equal size.
-void Pool::hand_out(int64_t chunks) {
-  job_.parts = static_cast<size_t>(std::min<int64_t>(chunks, num_threads()));
+void Pool::hand_out(int64_t chunks, int threads) {
+  job_.parts = static_cast<size_t>(std::min<int64_t>(chunks, threads));
   const auto parts = static_cast<int64_t>(job_.parts);
   const int64_t size = chunks / parts, longer = chunks % parts;
   int64_t begin = 0;
