@@ -268,6 +268,41 @@ TEST(State, ConstantsAreMovedToTheirOrder) {
   }
 }
 
+// The block of the constant before is too small for the next one, and there is no other: then it
+// has no address, and gets one when there is memory.
+TEST(State, ConstantsWithoutMemoryAreThereLater) {
+  const auto entry_of = [](const char* name, int64_t n) {
+    auto lying = std::make_shared<Tensor>(TensorType{DType::kF32, {n, 3}});
+    for (int64_t i = 0; i < 3 * n; ++i) lying->set(i, static_cast<double>(i));
+    const std::span<const std::byte> bytes{static_cast<const std::byte*>(lying->data()),
+                                           lying->bytes()};
+    return StateEntry{.name = name,
+                      .type = {DType::kF32, {3, n}},
+                      .constant = std::make_shared<const StateConstant>(
+                          bytes, lying, std::vector<int64_t>{1, 0}, Shape{n, 3})};
+  };
+  ShortOfMemory device;
+  State state(device);
+  const auto held = state.declare(std::vector{entry_of("small", 8), entry_of("large", 800)});
+  {
+    const ConstantUse use(state, held[0]);
+  }
+  device.most = 1000;
+  for (int i = 0; i < 2; ++i)
+    EXPECT_THAT(user_error([&] { const ConstantUse use(state, held[1]); }),
+                testing::HasSubstr("no memory"));
+  EXPECT_EQ(held[1]->data, nullptr);
+  {
+    const ConstantUse use(state, held[0]);
+    EXPECT_NE(held[0]->data, nullptr);
+  }
+  device.most = 100000;
+  const Tensor read = state.read("large");
+  EXPECT_EQ(read.at(1), 3.0);
+  EXPECT_EQ(read.at(801), 4.0);
+  EXPECT_EQ(device.bytes(), 0);
+}
+
 // The entries of a small training in one program, or those that write in one and "eval" in another.
 ProgramGraphs entries_of(bool has_training, bool has_evaluation) {
   ProgramGraphs graphs = small_training();
