@@ -19,13 +19,13 @@ class Tuning {
  public:
   /// With `show`, also kernels without an alternative are timed.
   Tuning(const std::string& device, bool show);
-  /// For programs of `backend`, which must outlive it, that have packed weights. Without `times`
-  /// the picks that are kept are taken, and nothing is timed or written.
+  /// It serves programs of `backend` that have packed weights; `backend` must outlive it. Without
+  /// `times` the picks that are kept are taken, and nothing is timed or written.
   Tuning(Backend& backend, bool times);
   ~Tuning();
 
-  /// For PlanOptions; null where the first candidates are to be taken: the setting `tune` is off
-  /// and nothing is to be shown, or nothing is kept. This object has to outlive it.
+  /// PlanOptions::choose; it is null where the first candidates are to be taken: the setting `tune`
+  /// is off and nothing is to be shown, or nothing is kept. This object has to outlive it.
   ChooseCandidate choose(KernelRange range);
   const Tuner& tuner() const { return *tuner_; }
   /// A message of the cache on a problem with its file; empty: none.

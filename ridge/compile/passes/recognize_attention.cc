@@ -8,7 +8,7 @@
 // of them allow. A mask that allows query t the keys 0..t is the op's `causal`. What else is added
 // to the scores is the op's bias: of positions, or (1 - m) * -1e9.
 //
-// For a query that masks allow no key, softmax gives NaN and the op zeros, as PyTorch does. A model
+// Softmax gives NaN for a query that masks allow no key, and the op zeros, as PyTorch does. A model
 // that replaces this NaN by 0 has the op's result in any case. Large finite numbers instead of -inf
 // give such a query the mean of all values: they are a mask where it is causal, which allows each
 // query its own key, and a bias elsewhere, where they are the only one.

@@ -89,18 +89,16 @@ class ForwardConvolution {
     for (int64_t group = 0; group < g_.groups; ++group)
       for (int64_t begin = 0; begin < pixels; begin += product_.chunk()) {
         const int64_t first = begin * g_.out_channels + group * g_.group_out();
-        const auto finish_block = [&](const GemmBlock& block) {
-          finish_rows(*finish, block, first, g_.out_channels);
-        };
-        const FinishBlock each(finish_block);
-        product_.multiply(x + group * g_.group_in(),
-                          w + group * g_.group_out(),
-                          begin,
-                          std::min(pixels, begin + product_.chunk()),
-                          y + first,
-                          rows,
-                          gemm_space,
-                          finish != nullptr ? &each : nullptr);
+        run_finishing(finish, first, 0, g_.out_channels, [&](const FinishBlock* finish_block) {
+          product_.multiply(x + group * g_.group_in(),
+                            w + group * g_.group_out(),
+                            begin,
+                            std::min(pixels, begin + product_.chunk()),
+                            y + first,
+                            rows,
+                            gemm_space,
+                            finish_block);
+        });
       }
   }
 

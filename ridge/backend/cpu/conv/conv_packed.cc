@@ -24,18 +24,14 @@ ProductKernel make_gathering(const ConvGeometry& g) {
   return {[shape = product_of(g), patches = forward_patches(g)](const KernelArgs& args,
                                                                 const FinishRange* finish) {
     const T* x = static_cast<const T*>(args.inputs[0]);
-    const auto gather = [&](const GemmRows& rows, T* to) {
-      gather_patches(patches, x, rows.row, rows.rows, rows.step, rows.steps, to);
-    };
-    const auto finish_block = [&](const GemmBlock& block) {
-      finish_rows(*finish, block, 0, shape.ldc);
-    };
-    const FinishBlock each(finish_block);
-    gemm_packed<T>(shape,
-                   GatherRows<T>(gather),
-                   args.inputs[1],
-                   static_cast<T*>(args.outputs[0]),
-                   finish != nullptr ? &each : nullptr);
+    const auto gather = [&](const GemmRows& rows, T* to) { gather_patches(patches, x, rows, to); };
+    run_finishing(finish, 0, 0, shape.ldc, [&](const FinishBlock* finish_block) {
+      gemm_packed<T>(shape,
+                     GatherRows<T>(gather),
+                     args.inputs[1],
+                     static_cast<T*>(args.outputs[0]),
+                     finish_block);
+    });
   }};
 }
 

@@ -21,7 +21,7 @@ void copy_ends(const std::byte* from, std::byte* to, size_t bytes) {
   std::memcpy(to + bytes - kBytes, last, kBytes);
 }
 
-// For short runs a call costs more than the copy.
+// A call of memcpy costs more than the copy of a short run.
 template <typename From, typename To>
 To* copy_run(const From* from, To* to, int64_t n) {
   if constexpr (!std::is_same_v<From, To>) {
@@ -183,22 +183,15 @@ void gather_patches(
 }
 
 template <typename T>
-void gather_patches(const PatchMatrix& p,
-                    const T* source,
-                    int64_t row,
-                    int64_t rows,
-                    int64_t step,
-                    int64_t steps,
-                    T* to) {
+void gather_patches(const PatchMatrix& p, const T* source, const GemmRows& rows, T* to) {
   const PatchWriter<T, T> writer(p, source);
-  if (steps == p.depth()) return writer.write(row, row + rows, to);
-  for (int64_t i = 0; i < rows; ++i) to = writer.write_part(row + i, step, step + steps, to);
+  if (rows.steps == p.depth()) return writer.write(rows.row, rows.row + rows.rows, to);
+  for (int64_t i = 0; i < rows.rows; ++i)
+    to = writer.write_part(rows.row + i, rows.step, rows.step + rows.steps, to);
 }
 
-template void gather_patches(
-    const PatchMatrix&, const double*, int64_t, int64_t, int64_t, int64_t, double*);
-template void gather_patches(
-    const PatchMatrix&, const float*, int64_t, int64_t, int64_t, int64_t, float*);
+template void gather_patches(const PatchMatrix&, const double*, const GemmRows&, double*);
+template void gather_patches(const PatchMatrix&, const float*, const GemmRows&, float*);
 
 template void gather_patches(const PatchMatrix&, const double*, int64_t, int64_t, double*);
 template void gather_patches(const PatchMatrix&, const float*, int64_t, int64_t, float*);

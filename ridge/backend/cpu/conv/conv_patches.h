@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "ridge/backend/cpu/gemm/gemm.h"
 #include "ridge/graph/ops/conv.h"
 
 namespace ridge::cpu {
@@ -75,14 +76,8 @@ template <typename From, typename To>
 void gather_patches(
     const PatchMatrix& patches, const From* source, int64_t begin, int64_t end, To* to);
 
-/// Writes `steps` elements, from `step` on, of each of `rows` rows from `row` on, on this thread.
+/// Writes those elements of the matrix on this thread.
 template <typename T>
-void gather_patches(const PatchMatrix& patches,
-                    const T* source,
-                    int64_t row,
-                    int64_t rows,
-                    int64_t step,
-                    int64_t steps,
-                    T* to);
+void gather_patches(const PatchMatrix& patches, const T* source, const GemmRows& rows, T* to);
 
 }  // namespace ridge::cpu

@@ -103,15 +103,13 @@ ProductKernel make_packed_product(DType dtype, const GemmShape& shape) {
   check_internal(gemm_panels(shape, dtype).has_value(), "[gemm] nothing is packed for the shape");
   const auto make = [&]<typename T>(T) {
     return ProductKernel{[shape](const KernelArgs& args, const FinishRange* finish) {
-      const auto finish_block = [&](const GemmBlock& block) {
-        finish_rows(*finish, block, 0, shape.ldc);
-      };
-      const FinishBlock each(finish_block);
-      gemm_packed(shape,
-                  static_cast<const T*>(args.inputs[0]),
-                  args.inputs[1],
-                  static_cast<T*>(args.outputs[0]),
-                  finish != nullptr ? &each : nullptr);
+      run_finishing(finish, 0, 0, shape.ldc, [&](const FinishBlock* finish_block) {
+        gemm_packed(shape,
+                    static_cast<const T*>(args.inputs[0]),
+                    args.inputs[1],
+                    static_cast<T*>(args.outputs[0]),
+                    finish_block);
+      });
     }};
   };
   return dtype == DType::kF64 ? make(double{}) : make(float{});
@@ -123,18 +121,16 @@ ProductKernel make_batched_product(DType dtype,
                                    const GemmBatch& batch) {
   return dispatch_float(dtype, op, [&]<typename T>(TypeTag<T>) {
     const auto run = [shape, batch](const KernelArgs& args, const FinishRange* finish) {
-      const auto finish_block = [&](const GemmBlock& block) {
-        finish_rows(*finish, block, block.item * batch.stride_c, shape.ldc);
-      };
-      const FinishBlock each(finish_block);
-      gemm_batched(shape,
-                   batch,
-                   static_cast<const T*>(args.inputs[0]),
-                   static_cast<const T*>(args.inputs[1]),
-                   static_cast<T*>(args.outputs[0]),
-                   /*accumulate=*/false,
-                   args.workspace,
-                   finish != nullptr ? &each : nullptr);
+      run_finishing(finish, 0, batch.stride_c, shape.ldc, [&](const FinishBlock* finish_block) {
+        gemm_batched(shape,
+                     batch,
+                     static_cast<const T*>(args.inputs[0]),
+                     static_cast<const T*>(args.inputs[1]),
+                     static_cast<T*>(args.outputs[0]),
+                     /*accumulate=*/false,
+                     args.workspace,
+                     finish_block);
+      });
     };
     return ProductKernel{run, gemm_workspace_bytes(shape, dtype, batch.count)};
   });

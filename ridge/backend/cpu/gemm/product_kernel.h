@@ -22,6 +22,19 @@ using FinishRange = FunctionRef<void(int64_t begin, int64_t end)>;
 /// `row` elements.
 void finish_rows(const FinishRange& finish, const GemmBlock& block, int64_t first, int64_t row);
 
+/// Calls run(finish_block), which is null where `finish` is: it passes on the rows of blocks of
+/// matrices that lie `stride` elements apart from element `first` on.
+template <typename Run>
+void run_finishing(
+    const FinishRange* finish, int64_t first, int64_t stride, int64_t row, const Run& run) {
+  if (finish == nullptr) return run(nullptr);
+  const auto finish_block = [&](const GemmBlock& block) {
+    finish_rows(*finish, block, first + block.item * stride, row);
+  };
+  const FinishBlock each(finish_block);
+  run(&each);
+}
+
 struct ProductKernel {
   /// Inputs and result are those of the product; `finish` may be null.
   std::function<void(const KernelArgs& args, const FinishRange* finish)> run;
