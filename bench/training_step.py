@@ -236,16 +236,12 @@ class OnDemand:
     def __init__(self, words, kept=None):
         self.kept = kept or tempfile.TemporaryDirectory()
         self.err = open(pathlib.Path(self.kept.name) / "stderr", "w+")  # noqa: SIM115
-        # In a bundle the plugin lies beside the program.
-        plugin = ROOT / "build" / "release" / "libridge_cuda.so"
-        environment = {"RIDGE_CUDA_PLUGIN": str(plugin)} if plugin.exists() else {}
         self.process = subprocess.Popen(
             [str(word) for word in words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.err,
             text=True,
-            env={**environment, **os.environ},
         )
         self.about = self.answer()
 

@@ -1,12 +1,6 @@
-# The CUDA backend is a plugin, libridge_cuda.so beside the program, which opens it when it is asked
-# for. Nothing of CUDA is linked, and no header of it is needed: driver and libraries are opened at
-# run time as well.
-#
-# The plugin holds ridge/backend/cuda and nothing else. Settings, the trace, the pool of threads and
-# the registry of ops are those of libridge.so, which program and plugin share: a second copy of them
-# would be a second state. The plugin keeps default visibility, so that type information and the
-# statics of inline functions are one, too.
-function(ridge_add_cuda program)
+# ridge_add_cuda(OUT): compiles the CUDA backend; OUT is its objects. Nothing of CUDA is linked, and no
+# header of it is needed: driver and libraries are opened at run time.
+function(ridge_add_cuda out)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/ridge/backend/cuda/*.cc)
   ridge_unite(sources ridge/backend/cuda ${sources})
   add_library(ridge_cuda_objects OBJECT ${sources})
@@ -18,12 +12,7 @@ function(ridge_add_cuda program)
   target_link_libraries(ridge_cuda_objects PUBLIC ridge_options fmt::fmt)
   ridge_embed_device_headers(ridge_cuda_objects)
   ridge_precompile(ridge_cuda_objects)
-
-  add_library(ridge_cuda MODULE $<TARGET_OBJECTS:ridge_cuda_objects>)
-  set_target_properties(ridge_cuda PROPERTIES PREFIX lib)
-  target_link_libraries(ridge_cuda PRIVATE ridge_library fmt::fmt ${CMAKE_DL_LIBS})
-  # A program without the plugin of its own build would refuse what lies there.
-  add_dependencies(${program} ridge_cuda)
+  set(${out} $<TARGET_OBJECTS:ridge_cuda_objects> PARENT_SCOPE)
 endfunction()
 
 # The texts that printed kernels include are embedded: what lies in device/, and the headers whose

@@ -6,7 +6,9 @@ set(ridge_isa_avx2 -mavx2 -mfma -mf16c)
 set(ridge_isa_avx512 ${ridge_isa_avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl
     -mprefer-vector-width=512)
 
-function(ridge_add_kernels target)
+# ridge_add_kernels(OUT): OUT is the objects of all of them.
+function(ridge_add_kernels out)
+  set(objects "")
   file(GLOB_RECURSE kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/ridge/backend/cpu/isa/*.cc)
   # AVX512-BF16 besides: callers ask has_bf16_pairs().
   file(GLOB_RECURSE pairs CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/ridge/backend/cpu/isa/*_pairs_avx512.cc)
@@ -35,7 +37,8 @@ function(ridge_add_kernels target)
       if(NOT RIDGE_SANITIZE)
         target_compile_options(ridge_kernels_${isa} PRIVATE -O3)
       endif()
-      target_sources(${target} PRIVATE $<TARGET_OBJECTS:ridge_kernels_${isa}>)
+      list(APPEND objects $<TARGET_OBJECTS:ridge_kernels_${isa}>)
     endif()
   endforeach()
+  set(${out} ${objects} PARENT_SCOPE)
 endfunction()

@@ -1,4 +1,4 @@
-// Element types, their 16-bit float forms, and conversions between any two of them.
+// The 16-bit float types, and conversions between any two element types.
 //
 // Conversions: to a float type, round to nearest even, once; from a float to an integer, towards
 // zero, saturating, NaN to 0; between integers, modulo 2^bits; to bool, `x != 0`.
@@ -8,16 +8,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
 
+#include "ridge/api/dtype.h"
 #include "ridge/base/error.h"
 
 namespace ridge {
-
-enum class DType : uint8_t { kF64, kF32, kF16, kBF16, kI64, kI32, kI16, kU16, kU8, kI8, kBool };
 
 inline constexpr DType kAllDTypes[] = {DType::kF64,
                                        DType::kF32,
@@ -31,13 +29,6 @@ inline constexpr DType kAllDTypes[] = {DType::kF64,
                                        DType::kI8,
                                        DType::kBool};
 
-/// Size of one element in bytes.
-size_t size_of(DType dtype);
-/// "f64", "f32", "f16", "bf16", "i64", ... "bool".
-std::string_view name_of(DType dtype);
-/// The inverse of name_of; nothing for an unknown name.
-std::optional<DType> parse_dtype(std::string_view name);
-
 constexpr bool is_float(DType d) { return d <= DType::kBF16; }
 constexpr bool is_integer(DType d) { return d > DType::kBF16 && d != DType::kBool; }
 
@@ -47,6 +38,7 @@ uint16_t float_to_f16_bits(float value);
 
 /// IEEE 754 binary16.
 struct F16 {
+  static constexpr DType kDType = DType::kF16;
   uint16_t bits = 0;
   F16() = default;
   explicit F16(float value) : bits(float_to_f16_bits(value)) {}
@@ -55,6 +47,7 @@ struct F16 {
 
 /// The upper half of an f32.
 struct BF16 {
+  static constexpr DType kDType = DType::kBF16;
   uint16_t bits = 0;
   BF16() = default;
   explicit BF16(float value) {
@@ -117,35 +110,6 @@ decltype(auto) dispatch_float(DType dtype, std::string_view who, F&& body) {
       return body(TypeTag<BF16>{});
     default:
       throw InternalError(fmt::format("[{}] no kernel for dtype {}", who, name_of(dtype)));
-  }
-}
-
-/// The DType stored as T.
-template <typename T>
-constexpr DType dtype_of() {
-  if constexpr (std::is_same_v<T, double>)
-    return DType::kF64;
-  else if constexpr (std::is_same_v<T, float>)
-    return DType::kF32;
-  else if constexpr (std::is_same_v<T, F16>)
-    return DType::kF16;
-  else if constexpr (std::is_same_v<T, BF16>)
-    return DType::kBF16;
-  else if constexpr (std::is_same_v<T, int64_t>)
-    return DType::kI64;
-  else if constexpr (std::is_same_v<T, int32_t>)
-    return DType::kI32;
-  else if constexpr (std::is_same_v<T, int16_t>)
-    return DType::kI16;
-  else if constexpr (std::is_same_v<T, uint16_t>)
-    return DType::kU16;
-  else if constexpr (std::is_same_v<T, uint8_t>)
-    return DType::kU8;
-  else if constexpr (std::is_same_v<T, int8_t>)
-    return DType::kI8;
-  else {
-    static_assert(std::is_same_v<T, bool>);
-    return DType::kBool;
   }
 }
 

@@ -1,7 +1,3 @@
-#include "ridge/cli/command.h"
-#include "ridge/cli/common/process.h"
+#include "ridge/ridge.h"
 
-int main(int argc, char** argv) {
-  ridge::prepare_process();
-  return ridge::run_command(argc, argv);
-}
+int main(int argc, char** argv) { return ridge::run_program(argc, argv); }

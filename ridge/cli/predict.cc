@@ -129,7 +129,7 @@ void check_onnx_options(const PredictOptions& options) {
   refuse("--classes", options.classes, "the names of its classes");
 }
 
-std::optional<ClassScores> scores_of(const PredictOptions& options, const Session& session) {
+std::optional<ClassScores> scores_of(const PredictOptions& options, const ModelSession& session) {
   if (!options.classes.empty()) return read_class_names(options.classes, session.outputs());
   const auto& trained = session.model().data;
   if (!trained || trained->classes == 0) return std::nullopt;
@@ -140,7 +140,7 @@ std::optional<ClassScores> scores_of(const PredictOptions& options, const Sessio
 /// pictures that --preprocess prepares.
 NamedRows read_rows(const std::vector<InputFile>& from,
                     const PredictOptions& options,
-                    const Session& session,
+                    const ModelSession& session,
                     data::Crop crop,
                     TrainObserver& observer) {
   const auto& trained = session.model().data;
@@ -168,7 +168,7 @@ void run_predict(const PredictOptions& options) {
   check(options.batch >= 1, "--batch must be at least 1; got {}", options.batch);
   ProgressDisplay progress(stderr);
   OpenedModel opened = open_predicted(options, progress);
-  Session session(std::move(opened.model), {.bindings = 2, .programs = 1});
+  ModelSession session(std::move(opened.model), {.bindings = 2, .programs = 1});
   const OutputFiles to(options.output, session.outputs());
   PredictReport report{.model = opened.kind,
                        .weights = session.model().weights,

@@ -8,7 +8,7 @@
 #include "ridge/base/error.h"
 #include "ridge/base/hash.h"
 #include "ridge/base/philox.h"
-#include "ridge/infer/session.h"
+#include "ridge/infer/model_session.h"
 #include "ridge/nn/logits_source.h"
 
 namespace ridge {
@@ -67,7 +67,7 @@ void generate(const GenerateRequest& request,
   const TensorType tokens{DType::kI64, {length}};
   const auto source = std::make_shared<const nn::LogitsSource>(nn::Training(
       nn::make_model(request.config.model, {tokens, tokens}), request.config.optimizer));
-  Session session(load_model(source, request.config, request.weights, observer));
+  ModelSession session(load_model(source, request.config, request.weights, observer));
 
   std::vector<int64_t> text{};
   for (const char c : request.prompt) text.push_back(static_cast<unsigned char>(c));

@@ -19,7 +19,7 @@ bool leads_if_anywhere(const DataSpec& spec, const std::string& dim) {
 }
 
 // The name of the dimension of rows, or nothing.
-std::string dim_of_rows(const Session& session) {
+std::string dim_of_rows(const ModelSession& session) {
   const std::vector<DataSpec>&inputs = session.inputs(), &outputs = session.outputs();
   if (outputs.empty() || outputs[0].dims.empty()) return {};
   const std::string& dim = outputs[0].dims[0].name;
@@ -44,7 +44,7 @@ Binding binding_of_all(const std::vector<DataSpec>& specs, const NamedRows& inpu
 
 class BatchedRun {
  public:
-  BatchedRun(Session& session, const NamedRows& inputs, std::string dim)
+  BatchedRun(ModelSession& session, const NamedRows& inputs, std::string dim)
       : session_(session), inputs_(inputs), dim_(std::move(dim)) {}
 
   NamedTensors run(int64_t first, int64_t count) {
@@ -65,7 +65,7 @@ class BatchedRun {
     rows.read(has_rows ? first : 0, tensor);
   }
 
-  Session& session_;
+  ModelSession& session_;
   const NamedRows& inputs_;
   std::string dim_;
   NamedTensors data_;
@@ -95,7 +95,7 @@ void TensorRows::read(int64_t first, Tensor& rows) {
       rows.bytes());
 }
 
-Prediction predict(Session& session, const NamedRows& inputs, int64_t batch) {
+Prediction predict(ModelSession& session, const NamedRows& inputs, int64_t batch) {
   const Binding binding = binding_of_all(session.inputs(), inputs);
   const std::string dim = dim_of_rows(session);
   BatchedRun batched(session, inputs, dim);

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "ridge/base/tensor.h"
-#include "ridge/infer/session.h"
+#include "ridge/infer/model_session.h"
 
 namespace ridge {
 
@@ -49,8 +49,8 @@ struct Prediction {
 /// Runs the session on at most `batch` rows at a time, the last ones fewer. Rows are the first
 /// dimension of all outputs, where it has a name, and no other dimension of an input or output has
 /// that name; they are samples, none of which depends on another. A model that has no such
-/// dimension runs once. UserError as Session::run() has it; where data are wrong it says in which
-/// rows.
-Prediction predict(Session& session, const NamedRows& inputs, int64_t batch);
+/// dimension runs once. UserError as ModelSession::run() has it; where data are wrong it says in
+/// which rows.
+Prediction predict(ModelSession& session, const NamedRows& inputs, int64_t batch);
 
 }  // namespace ridge

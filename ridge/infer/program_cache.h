@@ -21,7 +21,7 @@ class ProgramCache {
     size_t bindings = 1;  ///< Bindings that are kept, those used last.
     size_t programs = 1;  ///< Programs of one binding, each with memory of its own.
   };
-  /// `source` and `state` must outlive it; limits are at least 1. `tune`: see SessionOptions.
+  /// `source` and `state` must outlive it; limits are at least 1. `tune`: see ProgramLimits.
   ProgramCache(const ModelSource& source, State& state, Limits limits, bool tune = false);
   /// Nobody uses it any more.
   ~ProgramCache();

@@ -1,83 +1,116 @@
-#include "ridge/infer/session.h"
+// The library's Session over a ModelSession.
+#include <unistd.h>
 
-#include <algorithm>
+#include <atomic>
 
-#include "ridge/base/cpu/parallel.h"
-#include "ridge/infer/bind_inputs.h"
-#include "ridge/infer/program_cache.h"
+#include "ridge/backend/backend.h"
+#include "ridge/infer/model_session.h"
+#include "ridge/ridge.h"
+#include "ridge/run/state.h"
 
 namespace ridge {
 namespace {
 
-Binding binding_of(const std::vector<DataSpec>& specs, const NamedTensors& tensors) {
-  for (const auto& [name, tensor] : tensors) find_input(specs, name);
-  for (const DataSpec& spec : specs) {
-    const auto given = tensors.find(spec.name);
-    if (given == tensors.end() || given->second.data() == nullptr) refuse_missing(specs, spec.name);
+// A child of a fork has one thread, so what other threads of its parent held (a lock, a program,
+// the pool) is never given back in it. Both are of the whole process: caches are shared by
+// sessions.
+std::atomic<pid_t> calling_process{0};
+std::atomic<int> open_calls{0};
+
+// The time that a session is in a call. UserError where another one was at a fork.
+class Call {
+ public:
+  Call() {
+    const pid_t self = ::getpid();
+    if (const pid_t before = calling_process.load(); before != self) {
+      // `calling_process` changes before the first call of this process counts.
+      if (open_calls.load() > 0 && calling_process.load() == before)
+        throw UserError(
+            fmt::format("process {} was forked while a session of {} was in a call", self, before),
+            "fork before sessions run, or start the process anew (in Python: method 'spawn')");
+      calling_process.store(self);
+    }
+    open_calls.fetch_add(1);
   }
-  Binding binding;
-  for (const DataSpec& spec : specs) bind_input(spec, tensors.at(spec.name).type(), binding);
-  return binding;
+  ~Call() { open_calls.fetch_sub(1); }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+};
+
+LoadedModel load_as(const std::string& path, const SessionOptions& options) {
+  return load_model(path, {.weights = options.weights, .device = options.device});
 }
 
-// On the host inputs and outputs lie where the caller has them; also after an error they must be
-// there as long as the program is.
-void run_program(Program& program,
-                 const NamedTensors& inputs,
-                 NamedTensors& outputs,
-                 bool is_host) {
-  const EntryPlan& entry = program.plan().entries.at(0);
-  for (const PlanSlot& slot : entry.inputs) {
-    const DataSlot to = program.input(0, slot.name);
-    if (is_host)
-      program.bind_input(to, inputs.at(slot.name).data());
-    else
-      program.write(to, inputs.at(slot.name).data());
-  }
-  for (const PlanSlot& slot : entry.outputs) {
-    Tensor& output = outputs.emplace(slot.name, Tensor(slot.type)).first->second;
-    if (is_host) program.bind_output(program.output(0, slot.name), output.data());
-  }
-  program.run(0);
-  if (!is_host)
-    for (auto& [name, output] : outputs) program.read(program.output(0, name), output.data());
-  program.synchronize();
+InputTensor input_of(const std::string& name, const ArrayView& view) {
+  TensorType type{view.dtype, view.shape};
+  check_type(type, name);
+  if (view.bytes != static_cast<size_t>(type.bytes()))
+    throw UserError(fmt::format("input '{}' has {} bytes of data; {} takes {}",
+                                name,
+                                view.bytes,
+                                to_string(type),
+                                type.bytes()),
+                    "give the shape of the whole array, row-major and without gaps");
+  return {std::move(type), view.data};
+}
+
+Array array_of(Tensor&& tensor) {
+  const auto owner = std::make_shared<Tensor>(std::move(tensor));
+  return {.dtype = owner->type().dtype,
+          .shape = owner->type().shape,
+          .data = std::shared_ptr<void>(owner, owner->data())};
 }
 
 }  // namespace
 
-Session::Session(LoadedModel model, const SessionOptions& options)
-    : model_(std::move(model)),
-      inputs_(model_.source->inputs()),
-      outputs_(model_.source->outputs()) {
-  for (const StateEntry& entry : model_.source->state()) model_.state->buffer(entry.name);
-  const size_t programs =
-      options.programs > 0 ? options.programs : static_cast<size_t>(num_threads());
-  programs_ = std::make_unique<ProgramCache>(
-      *model_.source,
-      *model_.state,
-      ProgramCache::Limits{.bindings = std::max<size_t>(options.bindings, 1), .programs = programs},
-      options.tune);
+struct Session::Loaded {
+  Loaded(const std::string& path, const SessionOptions& options)
+      : session(load_as(path, options),
+                {.bindings = options.bindings, .programs = options.programs}),
+        is_host(session.model().state->backend().is_host()) {}
+
+  // A GPU knows the process that opened it, and no child of it.
+  void check_process() const {
+    if (!is_host && maker != ::getpid())
+      throw UserError(
+          fmt::format("process {} uses a session on a GPU that its parent made", ::getpid()),
+          "make it in this process");
+  }
+
+  ModelSession session;
+  bool is_host;
+  pid_t maker = ::getpid();
+};
+
+const char* version() { return RIDGE_VERSION; }
+
+Session::Session(const std::string& path, const SessionOptions& options) {
+  const Call call;
+  loaded_ = std::make_unique<Loaded>(path, options);
 }
 
 Session::~Session() = default;
 Session::Session(Session&&) noexcept = default;
+Session& Session::operator=(Session&&) noexcept = default;
 
-PickCounts Session::picks() const { return programs_->picks(); }
+const std::vector<DataSpec>& Session::inputs() const { return loaded_->session.inputs(); }
+const std::vector<DataSpec>& Session::outputs() const { return loaded_->session.outputs(); }
 
-NamedTensors Session::run(const NamedTensors& inputs) {
-  const bool is_host = model_.state->backend().is_host();
-  NamedTensors outputs;
-  programs_->use(binding_of(inputs_, inputs),
-                 [&](Program& program) { run_program(program, inputs, outputs, is_host); });
-  return outputs;
+void Session::bind(const Binding& sizes) {
+  const Call call;
+  loaded_->check_process();
+  loaded_->session.bind(sizes);
 }
 
-std::shared_ptr<const Plan> Session::bind(const Binding& binding) {
-  std::shared_ptr<const Plan> plan;
-  programs_->use(binding,
-                 [&](Program& program) { plan = std::make_shared<const Plan>(program.plan()); });
-  return plan;
+std::map<std::string, Array> Session::run(const std::map<std::string, ArrayView>& inputs) {
+  const Call call;
+  loaded_->check_process();
+  NamedInputs tensors;
+  for (const auto& [name, view] : inputs) tensors.emplace(name, input_of(name, view));
+  std::map<std::string, Array> outputs;
+  for (auto& [name, tensor] : loaded_->session.run(tensors))
+    outputs.emplace(name, array_of(std::move(tensor)));
+  return outputs;
 }
 
 }  // namespace ridge

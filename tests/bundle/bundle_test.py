@@ -109,7 +109,7 @@ class Bundle(unittest.TestCase):
             path.write_bytes(data.replace(b"$ORIGIN/../lib", b"$ORIGIN/../LIB"))
 
         broken = [
-            ("lib/libfmt.so.9", pathlib.Path.unlink, "lib/libridge.so needs libfmt.so.9, which is not in lib/"),
+            ("lib/libfmt.so.9", pathlib.Path.unlink, "lib/libridge_internal.so needs libfmt.so.9, which is not in lib/"),
             ("bin/ridge", change, "bin/ridge is not what was put there"),
             ("bin/ridge", lambda path: path.chmod(0o644), "bin/ridge may not be run"),
             ("bin/ridge", other_library_path, "bin/ridge has the library path"),
@@ -154,7 +154,7 @@ class Bundle(unittest.TestCase):
             done = self.inside(root, "/bundle/bin/ridge", "train", "/tmp/mlp.toml", "--json")
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual(json.loads(done.stdout)["steps"], 4)
-            # The plugin is opened, with its libraries: what is missing is the driver.
+            # What is missing is the driver.
             done = self.inside(root, "/bundle/bin/ridge", "train", "/tmp/mlp.toml", "--device", "cuda")
             self.assertEqual(done.returncode, 2)
             self.assertIn("no NVIDIA driver was found: cannot open 'libcuda.so.1'", done.stderr)

@@ -51,7 +51,7 @@ class OnnxExport : public testing::Test {
                        const OnnxExportOptions& options = {}) const {
     const SmallModel model{.source = std::make_shared<const BuiltSource>(source)};
     export_onnx(source, model.weights(), {}, path(), options);
-    Session session(load_model(path()));
+    ModelSession session(load_model(path()));
     for (const Binding& binding : bindings) {
       const NamedTensors data = data_for(source.inputs(), binding, 3);
       const std::string name = source.outputs()[0].name;
@@ -81,7 +81,7 @@ TEST_F(OnnxExport, EachKindOfModelComesBack) {
     SCOPED_TRACE(name);
     const SmallModel model = small_model(name);
     write(model);
-    Session session(load_model(path()));
+    ModelSession session(load_model(path()));
     EXPECT_EQ(session.inputs().size(), 1u);
     EXPECT_EQ(type_text(session.outputs().at(0)).substr(0, 6), "f32[B,");
     std::vector<Binding> bindings{{{"B", 1}}, {{"B", 5}}};
@@ -146,7 +146,7 @@ TEST_F(OnnxExport, DimensionsMayHaveOneSize) {
   const OnnxExportResult result = write(model, {.sizes = {{"T", 8}}});
   EXPECT_EQ(to_string(result.inputs.at(0)), "x i64[B,8]");
   EXPECT_EQ(to_string(result.outputs.at(0)), "logits f32[B,8,11]");
-  Session session(load_model(path()));
+  ModelSession session(load_model(path()));
   const NamedTensors data = data_for(model.source->inputs(), {{"B", 2}, {"T", 8}});
   EXPECT_EQ(difference(session.run(data).at("logits"), model.run(data).at("logits"), kRounding),
             "");
@@ -320,7 +320,7 @@ TEST_F(OnnxExport, TellsSizesThatAreNoMultiplesOfADimension) {
               has("no multiple of dimension 'B'", "as in --dim B="));
   write({.sizes = {{"B", 4}}});
   const NamedTensors data = data_for(source.inputs(), {{"B", 4}});
-  EXPECT_EQ(Session(load_model(path())).run(data).at("y").type().shape, (Shape{5, 3, 2}));
+  EXPECT_EQ(ModelSession(load_model(path())).run(data).at("y").type().shape, (Shape{5, 3, 2}));
 }
 
 TEST_F(OnnxExport, TellsGraphsThatDependOnASize) {
@@ -357,14 +357,15 @@ TEST_F(OnnxExport, WeightsMayLieInAFileBesideIt) {
   EXPECT_EQ(write(model).data_file, "");
   const auto whole = std::filesystem::file_size(path());
   const NamedTensors data = data_for(model.source->inputs(), {{"B", 3}});
-  const Tensor wanted = Session(load_model(path())).run(data).at("logits");
+  const Tensor wanted = ModelSession(load_model(path())).run(data).at("logits");
   const OnnxExportResult result = write(model, {.most_bytes_inside = 1000});
   EXPECT_EQ(result.data_file, path("model.onnx.data"));
   EXPECT_THAT(folder_.names(), ElementsAre("model.onnx", "model.onnx.data"));
   EXPECT_LT(std::filesystem::file_size(path()), whole - 1000);
-  EXPECT_TRUE(Session(load_model(path())).run(data).at("logits").same_bits(wanted));
+  EXPECT_TRUE(ModelSession(load_model(path())).run(data).at("logits").same_bits(wanted));
   std::filesystem::resize_file(path("model.onnx.data"), 100);
-  EXPECT_THAT(user_error([&] { Session(load_model(path())).run(data); }), has("model.onnx.data"));
+  EXPECT_THAT(user_error([&] { ModelSession(load_model(path())).run(data); }),
+              has("model.onnx.data"));
 }
 
 }  // namespace

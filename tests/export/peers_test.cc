@@ -89,7 +89,7 @@ TEST_F(ExportPeers, Gpt2OfTransformersGivesItsLogits) {
   for (auto& [name, value] : theirs.values) value = opened.tensors->read(name);
   const Tensor wanted = read_npy(path("theirs.npy"));
   EXPECT_EQ(difference(theirs.run(data).at("logits"), wanted, 1e-5), "");
-  Session session(load_model(path("saved")));
+  ModelSession session(load_model(path("saved")));
   EXPECT_EQ(to_string(session.inputs().at(0)), "x i64[B,T<=12]");
   EXPECT_EQ(difference(session.run(data).at("logits"), wanted, 1e-5), "");
 }

@@ -10,7 +10,7 @@
 
 #include "ridge/backend/cpu/cpu_backend.h"
 #include "ridge/graph/model_source.h"
-#include "ridge/infer/session.h"
+#include "ridge/infer/model_session.h"
 #include "ridge/io/safetensors.h"
 #include "ridge/nn/logits_source.h"
 #include "ridge/run/state.h"
@@ -35,7 +35,7 @@ struct SmallModel {
         .source = source, .state = make_state(make_cpu_backend()), .weights = "small values"};
     model.state->declare(source->state());
     for (const auto& [name, value] : values) model.state->write(name, value);
-    return Session(std::move(model)).run(inputs);
+    return ModelSession(std::move(model)).run(inputs);
   }
 };
 

@@ -156,8 +156,10 @@ TEST_F(ForeignNames, OfGpt2InItsFolderAreAModel) {
   configure(R"(, "n_inner": null, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-05)");
   const std::string folder = folder_.path().string();
   const NamedTensors data = data_for(model.source->inputs(), {{"B", 2}, {"T", 5}});
-  EXPECT_TRUE(
-      Session(load_model(folder)).run(data).at("logits").same_bits(model.run(data).at("logits")));
+  EXPECT_TRUE(ModelSession(load_model(folder))
+                  .run(data)
+                  .at("logits")
+                  .same_bits(model.run(data).at("logits")));
   for (const auto& [more, message] :
        {std::pair(R"(, "activation_function": "relu")", "activation_function is not 'gelu_new'"),
         std::pair(R"(, "n_inner": 65)", "n_inner is not 64"),

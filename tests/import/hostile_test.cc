@@ -7,9 +7,8 @@
 #include <fstream>
 
 #include "ridge/import/onnx/onnx_source.h"
-#include "ridge/infer/session.h"
+#include "ridge/infer/model_session.h"
 #include "ridge/io/file.h"
-#include "ridge/ridge.h"
 #include "ridge/run/state.h"
 #include "tests/import/model_bytes.h"
 #include "tests/import/run_model.h"
@@ -100,12 +99,12 @@ TEST(OnnxCycles, OfFunctions) {
 // ---- sizes ----
 
 // A machine with 64 GiB, whatever this one has.
-Session session_of(const std::string& bytes) {
+ModelSession session_of(const std::string& bytes) {
   auto backend = std::make_unique<ShortOfMemory>();
   backend->most = size_t{1} << 36;
-  return Session(LoadedModel{.source = std::make_shared<const OnnxSource>(model_of(bytes)),
-                             .state = make_state(std::move(backend)),
-                             .weights = {}});
+  return ModelSession(LoadedModel{.source = std::make_shared<const OnnxSource>(model_of(bytes)),
+                                  .state = make_state(std::move(backend)),
+                                  .weights = {}});
 }
 
 TEST(OnnxSizes, ModelsOf2To40ElementsAreAnError) {
@@ -195,7 +194,7 @@ TEST(OnnxLarge, ThreeGigabytesOfExternalDataRunWhereTheyLie) {
                    .inputs = {value_bytes("ids", kInt64, {"N"})},
                    .outputs = {value_bytes("y", kFloat, {"N", 2})}}));
   {
-    Session session(load_model(path));
+    ModelSession session(load_model(path));
     const Tensor ids = tensor_of({DType::kI64, {3}}, {kRows - 1, 1, 0});
     const NamedTensors outputs = session.run({{"ids", ids}});
     EXPECT_EQ(elements_of(outputs.at("y")), (std::vector<double>{0, 6, 0, 0, 0, 15}));

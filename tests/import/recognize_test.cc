@@ -8,7 +8,7 @@
 #include "ridge/compile/plan.h"
 #include "ridge/graph/ops/attention.h"
 #include "ridge/import/onnx/onnx_source.h"
-#include "ridge/infer/session.h"
+#include "ridge/infer/model_session.h"
 #include "tests/compile/pattern_cases.h"
 #include "tests/import/model_bytes.h"
 #include "tests/import/run_model.h"
@@ -194,9 +194,9 @@ TEST_P(ExportedBlock, SessionsHaveItsNumbers) {
   const Written& written = GetParam();
   const std::string bytes = block_with(written.mask, written.has_mask_input);
   const NamedTensors data = data_of(written.has_mask_input);
-  Session session({.source = std::make_shared<const OnnxSource>(model_of(bytes)),
-                   .state = make_state(make_cpu_backend()),
-                   .weights = {}});
+  ModelSession session({.source = std::make_shared<const OnnxSource>(model_of(bytes)),
+                        .state = make_state(make_cpu_backend()),
+                        .weights = {}});
   const Tensor expected = run_model(model_of(bytes), data).at("y");
   EXPECT_EQ(difference(session.run(data).at("y"), expected, 1e-5), "");
   const auto plan = session.bind({{"N", 2}, {"T", kTokens}});

@@ -15,9 +15,9 @@
 #include "ridge/compile/plan.h"
 #include "ridge/import/onnx/onnx_source.h"
 #include "ridge/import/onnx/op_table.h"
+#include "ridge/infer/model_session.h"
 #include "ridge/infer/predict.h"
 #include "ridge/io/file.h"
-#include "ridge/ridge.h"
 #include "ridge/run/state.h"
 #include "tests/import/model_bytes.h"
 #include "tests/import/run_model.h"
@@ -182,7 +182,7 @@ class OnnxFile : public testing::Test {
 };
 
 TEST_F(OnnxFile, RunsInASessionInBatches) {
-  Session session(load_model(write(perceptron())));
+  ModelSession session(load_model(write(perceptron())));
   EXPECT_EQ(session.outputs(), (std::vector<DataSpec>{{"y", DType::kF32, {"N", 20}}}));
   EXPECT_EQ(session.model().weights, (folder_ / "model.onnx").string());
   Tensor x({DType::kF32, {10, 3}});
@@ -206,7 +206,7 @@ TEST_F(OnnxFile, ManyShapesKeepMemoryBounded) {
                                                 {x_of({"N", 30})},
                                                 {tensor_bytes<int64_t>("axis", kInt64, {}, {0})}));
   const LoadedModel model = load_model(path);
-  Session session(model, {.bindings = 2, .programs = 1});
+  ModelSession session(model, {.bindings = 2, .programs = 1});
   for (int64_t n = 1; n <= 20; ++n) {
     const NamedTensors outputs = session.run({{"x", Tensor({DType::kF32, {n, 30}})}});
     EXPECT_EQ(outputs.at("y").type(), (TensorType{DType::kF32, {n, 30}}));
@@ -234,7 +234,7 @@ TEST_F(OnnxFile, AThousandShapesKeepMemoryBounded) {
   const LoadedModel model{.source = std::make_shared<const OnnxSource>(model_of(bytes)),
                           .state = make_state(std::move(backend)),
                           .weights = {}};
-  Session session(model, {.bindings = kept, .programs = 1});
+  ModelSession session(model, {.bindings = kept, .programs = 1});
   std::deque<int64_t> planned;
   size_t heap = 0;
   int64_t mappings = 0;
@@ -261,7 +261,7 @@ TEST_F(OnnxFile, AThousandShapesKeepMemoryBounded) {
 
 // Each thread has sizes of its own at first, and then those of the others.
 TEST_F(OnnxFile, ThreadsShareAModel) {
-  Session session(load_model(write(perceptron())), {.bindings = 3, .programs = 2});
+  ModelSession session(load_model(write(perceptron())), {.bindings = 3, .programs = 2});
   constexpr int kThreads = 4;
   std::atomic<int> wrong = 0;
   std::vector<std::thread> threads;

@@ -8,7 +8,7 @@
 
 #include "ridge/backend/cpu/cpu_backend.h"
 #include "ridge/infer/made_inputs.h"
-#include "ridge/infer/session.h"
+#include "ridge/infer/model_session.h"
 #include "ridge/run/compare.h"
 #include "tests/infer/hand_built.h"
 #include "tests/support/errors.h"
@@ -66,7 +66,7 @@ TEST(MadeInputs, SuitTheModel) {
   const LoadedModel model = hand_built(make_cpu_backend());
   const Binding binding{{"N", 50}, {"L", 9}};
   const MadeInputs made = make_inputs(*model.source, binding, 1);
-  Session(model).run(made.tensors);  // which refuses an index that no word has
+  ModelSession(model).run(made.tensors);  // which refuses an index that no word has
   EXPECT_EQ(bit_difference(made.tensors, make_inputs(*model.source, binding, 1).tensors), "");
   EXPECT_NE(bit_difference(made.tensors, make_inputs(*model.source, binding, 2).tensors), "");
   EXPECT_EQ(made.bounds,

@@ -9,9 +9,9 @@
 
 #include "ridge/config/text.h"
 #include "ridge/data/dataset.h"
+#include "ridge/infer/model_session.h"
 #include "ridge/io/checkpoint.h"
 #include "ridge/io/file.h"
-#include "ridge/ridge.h"
 #include "ridge/run/compare.h"
 #include "ridge/train/evaluate.h"
 #include "tests/support/errors.h"
@@ -38,7 +38,7 @@ class LoadModel : public testing::Test {
   }
 
   NamedTensors run(const std::string& path, const LoadOptions& options = {}) {
-    return Session(load_model(path, options)).run(samples_);
+    return ModelSession(load_model(path, options)).run(samples_);
   }
   std::string checkpoint(int64_t step) const {
     return checkpoint_path(run_ / "checkpoints", step).string();
@@ -88,7 +88,7 @@ TEST_F(LoadModel, IsAsRightAsAnEvaluation) {
   }
   NamedTensors samples;
   samples.emplace("x", std::move(x));
-  const NamedTensors results = Session(load_model(toml_)).run(samples);
+  const NamedTensors results = ModelSession(load_model(toml_)).run(samples);
   const auto logits = results.at("logits").span<float>();
   int64_t correct = 0;
   for (size_t i = 0; i < logits.size(); i += 4) {
@@ -116,7 +116,7 @@ TEST_F(LoadModel, NeedsNoTrainingData) {
   Watch watch;
   train(request, watch);
   std::filesystem::remove(config_.data.path);
-  Session session(load_model(config_.train.out));
+  ModelSession session(load_model(config_.train.out));
   ASSERT_TRUE(session.model().data.has_value());
   EXPECT_EQ(session.model().data->columns, (std::vector<std::string>{"b", "a"}));
   EXPECT_EQ(session.model().data->class_names, (std::vector<std::string>{"cat", "cow", "dog"}));

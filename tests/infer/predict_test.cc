@@ -46,7 +46,7 @@ TEST(Predict, JoinsBatchesInOrder) {
       make_cpu_backend(), make_ref_backend(), std::make_unique<LazyBackend>()};
   for (std::unique_ptr<Backend>& backend : backends) {
     const LoadedModel model = hand_built(std::move(backend));
-    Session session(model);
+    ModelSession session(model);
     const NamedTensors data = hand_built_data(kRows, 5, 1);
     for (const int64_t batch : {1, 5, 22, 23, 1000}) {
       const Prediction all = predict(session, rows_of(data), batch);
@@ -66,13 +66,13 @@ TEST(Predict, JoinsBatchesInOrder) {
 
 TEST(Predict, CompilesTwoSizesAtMost) {
   const LoadedModel model = hand_built(make_cpu_backend());
-  Session session(model, {.bindings = 2, .programs = 1});
+  ModelSession session(model, {.bindings = 2, .programs = 1});
   predict(session, rows_of(hand_built_data(100, 3, 0)), 7);
   EXPECT_EQ(static_cast<const HandBuilt&>(*model.source).built, 2);
 }
 
 TEST(Predict, SaysWhichRowsAreWrong) {
-  Session session(hand_built(make_cpu_backend()));
+  ModelSession session(hand_built(make_cpu_backend()));
   NamedTensors data = hand_built_data(10, 3, 0);
   data.at("words").set(3 * 7 + 1, HandBuilt::kWords);
   EXPECT_THAT(user_error([&] { predict(session, rows_of(data), 4); }), has("rows 4 to 7: ", "20"));
@@ -82,7 +82,7 @@ TEST(Predict, SaysWhichRowsAreWrong) {
 }
 
 TEST(Predict, SaysOnceWhatDoesNotFit) {
-  Session session(hand_built(make_cpu_backend()));
+  ModelSession session(hand_built(make_cpu_backend()));
   NamedTensors data = hand_built_data(10, 3, 0);
   data.erase("keep");
   EXPECT_EQ(user_error([&] { predict(session, rows_of(data), 4); }),
@@ -113,9 +113,9 @@ class Summed final : public ModelSource {
 };
 
 TEST(Predict, RunsOnceWhereTheModelHasNoRows) {
-  Session session({.source = std::make_shared<const Summed>(),
-                   .state = make_state(make_cpu_backend()),
-                   .weights = {}});
+  ModelSession session({.source = std::make_shared<const Summed>(),
+                        .state = make_state(make_cpu_backend()),
+                        .weights = {}});
   Tensor x({DType::kF32, {10, 2}});
   for (int64_t i = 0; i < 20; ++i) x.set(i, static_cast<double>(i));
   NamedTensors data;

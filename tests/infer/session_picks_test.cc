@@ -10,7 +10,7 @@
 #include "ridge/graph/model_source.h"
 #include "ridge/graph/ops/conv.h"
 #include "ridge/graph/ops/source.h"
-#include "ridge/infer/session.h"
+#include "ridge/infer/model_session.h"
 #include "ridge/infer/weights.h"
 #include "ridge/run/backends.h"
 #include "ridge/run/compare.h"
@@ -57,7 +57,7 @@ class SessionPicks : public testing::Test {
   }
 
   // The names of the kernels of a session's program.
-  static std::vector<std::string> kernels(Session& session) {
+  static std::vector<std::string> kernels(ModelSession& session) {
     std::vector<std::string> names;
     const std::shared_ptr<const Plan> plan = session.bind(kThree);
     for (const PlanStep& step : plan->entries.at(0).steps) names.push_back(step.choice_name);
@@ -73,19 +73,19 @@ class SessionPicks : public testing::Test {
 };
 
 TEST_F(SessionPicks, AreTimedWhereItIsAskedForAndKeptForAllOthers) {
-  Session cold(model_);
+  ModelSession cold(model_);
   const NamedTensors wanted = cold.run(data_);
   EXPECT_EQ(cold.picks().timed, 0u);
   EXPECT_EQ(cold.picks().kept, 0u);
   EXPECT_TRUE(folder_.names().empty());  // it has not even made a file
-  Session tuned(model_, {.tune = true});
+  ModelSession tuned(model_, {.tune = true});
   const std::vector<std::string> picked = kernels(tuned);
   const size_t timed = tuned.picks().timed;
   EXPECT_GE(timed, 1u);
   EXPECT_EQ(tuned.picks().kept, 0u);
   EXPECT_EQ(tuned.picks().note, "");
   for (const bool tune : {true, false}) {
-    Session later(model_, {.tune = tune});
+    ModelSession later(model_, {.tune = tune});
     EXPECT_EQ(bit_difference(later.run(data_), wanted), "");
     EXPECT_EQ(kernels(later), picked);
     EXPECT_EQ(later.picks().timed, 0u);
@@ -98,8 +98,8 @@ TEST_F(SessionPicks, AreTimedWhereItIsAskedForAndKeptForAllOthers) {
 }
 
 TEST_F(SessionPicks, AreTakenWhateverTheyAre) {
-  Session(model_, {.tune = true}).bind(kThree);
-  const NamedTensors wanted = Session(model_).run(data_);
+  ModelSession(model_, {.tune = true}).bind(kThree);
+  const NamedTensors wanted = ModelSession(model_).run(data_);
   Backend& backend = model_.state->backend();
   const CompiledProgram compiled =
       compile_program(model_.source->bind(kThree), backend, inference_options());
@@ -112,7 +112,7 @@ TEST_F(SessionPicks, AreTakenWhateverTheyAre) {
       const CandidateTime& candidate = times.candidates[times.pick];
       if (!candidate.note.empty()) continue;
       cache.keep(tuning_key(*node), times);
-      Session session(model_);
+      ModelSession session(model_);
       EXPECT_THAT(kernels(session), testing::Contains(candidate.name));
       EXPECT_EQ(bit_difference(session.run(data_), wanted), "");
       ++tried;
@@ -122,10 +122,10 @@ TEST_F(SessionPicks, AreTakenWhateverTheyAre) {
 }
 
 TEST_F(SessionPicks, AreLeftAloneWhereTheSettingIsOff) {
-  Session(model_, {.tune = true}).bind(kThree);
+  ModelSession(model_, {.tune = true}).bind(kThree);
   settings().set("tune", "false", Source::kFlag);
   for (const bool tune : {true, false}) {
-    Session session(model_, {.tune = tune});
+    ModelSession session(model_, {.tune = tune});
     session.bind(kThree);
     EXPECT_EQ(session.picks().timed, 0u);
     EXPECT_EQ(session.picks().kept, 0u);

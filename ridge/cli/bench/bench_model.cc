@@ -12,7 +12,7 @@
 #include "ridge/infer/bind_inputs.h"
 #include "ridge/infer/input_sizes.h"
 #include "ridge/infer/made_inputs.h"
-#include "ridge/infer/session.h"
+#include "ridge/infer/model_session.h"
 #include "ridge/run/state.h"
 #include "ridge/train/process_memory.h"
 
@@ -95,7 +95,7 @@ class SessionBench {
 
   BenchResult run() {
     if (request_.tune) tune();
-    Session session = first_run();
+    ModelSession session = first_run();
     add_picks(session);
     const auto plan = session.bind(load_.binding);
     result_.ridge.memory.planned = plan->total_bytes();
@@ -112,30 +112,30 @@ class SessionBench {
  private:
   // A later session is measured, as it will be from now on.
   void tune() {
-    Session session(request_.open(), {.bindings = 1, .programs = 1, .tune = true});
+    ModelSession session(request_.open(), {.bindings = 1, .programs = 1, .tune = true});
     session.bind(load_.binding);
     add_picks(session);
   }
 
-  void add_picks(const Session& session) {
+  void add_picks(const ModelSession& session) {
     const PickCounts picks = session.picks();
     result_.picks.timed += picks.timed;
     result_.picks.kept = picks.kept;
     if (!picks.note.empty()) result_.picks.note = picks.note;
   }
 
-  Session first_run() {
+  ModelSession first_run() {
     release_free_memory();
     const bool has_peak = reset_peak_resident_bytes();
     const int64_t resident = resident_bytes(), start = request_.now();
-    Session session(request_.open(), {.bindings = 1, .programs = 1});
+    ModelSession session(request_.open(), {.bindings = 1, .programs = 1});
     outputs_ = session.run(load_.inputs);
     result_.ridge.first_ms = static_cast<double>(request_.now() - start) * 1e-6;
     if (has_peak && resident > 0) result_.ridge.memory.resident = peak_resident_bytes() - resident;
     return session;
   }
 
-  void run_in_turn(const Session& session, LatencyRunner& runner) {
+  void run_in_turn(const ModelSession& session, LatencyRunner& runner) {
     RuntimePeer peer({.runtime = *request_.against,
                       .python = request_.python,
                       .model = request_.model,

@@ -1,4 +1,4 @@
-// `--device cuda` as users run it: the plugin found, opened and refused, and a driver found or not.
+// `--device cuda` as users run it, with a driver and without.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
@@ -11,9 +11,9 @@ namespace {
 
 const std::string kTrain = "train mlp.toml --device cuda";
 
-class CudaPlugin : public testing::Test {
+class CudaDriver : public testing::Test {
  protected:
-  CudaPlugin() {
+  CudaDriver() {
     std::ofstream(folder_ / "mlp.toml")
         << "[model]\nkind = 'mlp'\nhidden = [8]\noutputs = 3\n[data]\nkind = 'random'\n"
            "shape = [4]\nsamples = 64\nclasses = 3\n[train]\nbatch = 16\nsteps = 4\n";
@@ -42,7 +42,7 @@ class CudaPlugin : public testing::Test {
   test::TempFolder folder_;
 };
 
-TEST_F(CudaPlugin, WithoutADriverThatIsSaid) {
+TEST_F(CudaDriver, WithoutADriverThatIsSaid) {
   for (const char* verb : {"train mlp.toml",
                            "optimize mlp.toml",
                            "eval mlp.toml --weights none",
@@ -56,7 +56,7 @@ TEST_F(CudaPlugin, WithoutADriverThatIsSaid) {
   EXPECT_EQ(folder_.names(), (std::vector<std::string>{".err", ".out", "mlp.toml"}));
 }
 
-TEST_F(CudaPlugin, ADriverIsLookedForUnderItsOwnName) {
+TEST_F(CudaDriver, ADriverIsLookedForUnderItsOwnName) {
   if (void* const library = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL)) {
     ::dlclose(library);
     GTEST_SKIP() << "this machine has a driver";
@@ -65,7 +65,7 @@ TEST_F(CudaPlugin, ADriverIsLookedForUnderItsOwnName) {
               has("no NVIDIA driver was found: cannot open 'libcuda.so.1'"));
 }
 
-TEST_F(CudaPlugin, WithADriverItNeedsACompilerAndALibraryOfProducts) {
+TEST_F(CudaDriver, WithADriverItNeedsACompilerAndALibraryOfProducts) {
   const std::string no_products =
       "export RIDGE_NVRTC=" RIDGE_FAKE_NVRTC " RIDGE_CUBLASLT=/nowhere/libcublasLt.so.13;";
   for (const char* verb : {"train mlp.toml", "optimize mlp.toml", "calibrate"})
@@ -85,7 +85,7 @@ TEST_F(CudaPlugin, WithADriverItNeedsACompilerAndALibraryOfProducts) {
     }
 }
 
-TEST_F(CudaPlugin, WhatTheDriverRefusesIsSaid) {
+TEST_F(CudaDriver, WhatTheDriverRefusesIsSaid) {
   const auto expect = [&](const std::string& environment, const auto& says) {
     EXPECT_THAT(error_of(kTrain, driver_ + "export " + environment + ";"), says) << environment;
   };
@@ -103,7 +103,7 @@ TEST_F(CudaPlugin, WhatTheDriverRefusesIsSaid) {
   EXPECT_THAT(error_of(kTrain + ":1", driver_), has("there is no GPU cuda:1", "give cuda:0"));
 }
 
-TEST_F(CudaPlugin, NothingIsLeftOnTheDevice) {
+TEST_F(CudaDriver, NothingIsLeftOnTheDevice) {
   const std::string log = (folder_ / "log").string();
   error_of(kTrain, driver_ + no_compiler_ + "export FAKE_CUDA_LOG=" + log + ";");
   EXPECT_THAT(test::text_of(log),
@@ -111,62 +111,21 @@ TEST_F(CudaPlugin, NothingIsLeftOnTheDevice) {
                              testing::EndsWith("cuDevicePrimaryCtxRelease_v2\n")));
 }
 
-TEST_F(CudaPlugin, AnotherPluginIsRefused) {
-  const auto error_with = [&](const std::string& plugin) {
-    return error_of(kTrain, "export RIDGE_CUDA_PLUGIN=" + plugin + ";");
-  };
-  for (const std::string file : {"/nowhere/x.so", "mlp.toml"})
-    EXPECT_THAT(error_with(file), has("cannot open the CUDA backend '" + file + "'"));
-  EXPECT_THAT(error_with(RIDGE_FAKE_CUDA), has("is no CUDA backend of Ridge", "ridge_cuda_plugin"));
-  EXPECT_THAT(error_with(RIDGE_FAKE_OLD_PLUGIN),
-              has("is of ridge 0.0.9, and this is ridge ", "from the build that made this ridge"));
-  // A program without one beside it says where it looked.
-  const std::filesystem::path library = RIDGE_CUDA_PLUGIN;  // libridge.so lies beside it
-  std::filesystem::copy_file(RIDGE_PROGRAM, folder_ / "ridge");
-  const Ended ended = test::RidgeProcess(folder_.path(),
-                                         {"calibrate", "--device", "cuda"},
-                                         "unset RIDGE_CUDA_PLUGIN; export LD_LIBRARY_PATH='" +
-                                             library.parent_path().string() + "';",
-                                         (folder_ / "ridge").string())
-                          .wait();
-  EXPECT_EQ(ended.code, 2);
-  EXPECT_THAT(ended.err, has((folder_ / "libridge_cuda.so").string()));
-}
-
-TEST_F(CudaPlugin, ADeviceThatIsNoneIsNamed) {
+TEST_F(CudaDriver, ADeviceThatIsNoneIsNamed) {
   for (const char* name : {"cuda:", "cuda:x", "cuda:-1", "cuda:0x", "cuda:99999999999"})
     EXPECT_THAT(error_of(std::string("train mlp.toml --device ") + name, driver_),
                 has(std::string("device '") + name + "' names no GPU; write it as cuda:0"));
   EXPECT_THAT(error_of("train mlp.toml --device cudo", driver_), has("unknown device 'cudo'"));
 }
 
-TEST_F(CudaPlugin, TheProgramNeedsNothingOfCuda) {
-  for (const char* file : {RIDGE_PROGRAM, RIDGE_CUDA_PLUGIN}) {
-    const std::string needed = printed("ldd", {file});
-    EXPECT_THAT(needed, has("libstdc++"));  // it is a list of libraries
-    std::istringstream lines(needed);
-    for (std::string line; std::getline(lines, line);)
-      for (const char* part : {"cuda", "nvidia", "cublas", "cudnn", "nvrtc", "nccl", "cupti"})
-        // Behind the arrow stands where it was found.
-        EXPECT_EQ(line.substr(0, line.find("=>")).find(part), std::string::npos) << line;
-  }
-}
-
-// The plugin takes the program's state from the program: state of its own would be a second one.
-TEST_F(CudaPlugin, ThePluginHasNoStateOfTheProgram) {
-  const std::string symbols = printed("nm", {"-DC", "--defined-only", RIDGE_CUDA_PLUGIN});
-  EXPECT_THAT(symbols, has(" T ridge_cuda_plugin\n"));
-  std::istringstream lines(symbols);
-  for (std::string line; std::getline(lines, line);) {
-    const size_t kind = line.find(' ') + 1;
-    if (kind == 0 || std::string("TDBR").find(line[kind]) == std::string::npos) continue;
-    const std::string name = line.substr(kind + 2);
-    EXPECT_TRUE(name == "ridge_cuda_plugin" || name.find("ridge::cuda::") != std::string::npos ||
-                !name.starts_with("ridge::"))
-        << line;
-  }
-  const std::string missing = printed("nm", {"-D", "--undefined-only", RIDGE_CUDA_PLUGIN});
-  EXPECT_THAT(missing, has("_ZN5ridge10plain_line"));
+TEST_F(CudaDriver, TheProgramNeedsNothingOfCuda) {
+  const std::string needed = printed("ldd", {RIDGE_PROGRAM});
+  EXPECT_THAT(needed, has("libridge"));  // it is a list of libraries
+  std::istringstream lines(needed);
+  for (std::string line; std::getline(lines, line);)
+    for (const char* part : {"cuda", "nvidia", "cublas", "cudnn", "nvrtc", "nccl", "cupti"})
+      // Behind the arrow stands where it was found.
+      EXPECT_EQ(line.substr(0, line.find("=>")).find(part), std::string::npos) << line;
 }
 
 }  // namespace

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "ridge/base/tensor.h"
@@ -15,7 +17,7 @@ namespace ridge {
 class ProgramCache;
 struct Plan;
 
-struct SessionOptions {
+struct ProgramLimits {
   /// Bindings (sizes of named dimensions) that are kept compiled: those used last.
   size_t bindings = 16;
   /// Threads that run one binding at once, each in memory of its own; others wait. 0:
@@ -27,14 +29,21 @@ struct SessionOptions {
   bool tune = false;
 };
 
+/// A tensor in memory of the caller, row-major and without gaps.
+struct InputTensor {
+  TensorType type;
+  const void* data = nullptr;
+};
+using NamedInputs = std::map<std::string, InputTensor>;
+
 /// Any thread may call any function at any time.
-class Session {
+class ModelSession {
  public:
   /// UserError where the state lacks what the model reads.
-  explicit Session(LoadedModel model, const SessionOptions& options = {});
+  explicit ModelSession(LoadedModel model, const ProgramLimits& limits = {});
   /// No thread runs it any more.
-  ~Session();
-  Session(Session&&) noexcept;
+  ~ModelSession();
+  ModelSession(ModelSession&&) noexcept;
 
   /// The tensors that run() takes and returns.
   const std::vector<DataSpec>& inputs() const { return inputs_; }
@@ -45,6 +54,7 @@ class Session {
   /// ones it compiles, which bind() does beforehand. UserError that says what the model wants when
   /// a name, a dtype or a shape is not right; or for wrong data (an index out of range), with the
   /// site. After any error the next call is as any other.
+  NamedTensors run(const NamedInputs& inputs);
   NamedTensors run(const NamedTensors& inputs);
 
   /// Compiles for these sizes, where that was not done yet, and takes the memory; returns the plan.

@@ -1,4 +1,4 @@
-#include "ridge/backend/cuda/plugin.h"
+#include "ridge/backend/cuda/open_backend.h"
 
 #include <cstdlib>
 #include <string_view>
@@ -43,7 +43,9 @@ std::shared_ptr<const Dnn> open_dnn(const DeviceRef& device, const NoteListener&
   return nullptr;
 }
 
-std::unique_ptr<Backend> make_backend(int number, const NoteListener& note) {
+}  // namespace
+
+std::unique_ptr<Backend> open_backend(int number, const NoteListener& note) {
   DeviceRef device = open_device(number);
   // Nothing runs without the compiler and products: better said before anything is read or planned.
   Libraries libraries{.compiler = Nvrtc::open(device->driver().version)};
@@ -70,11 +72,4 @@ int64_t free_memory(int number) {
   return static_cast<int64_t>(open_device(number)->memory_use().free);
 }
 
-}  // namespace
 }  // namespace ridge::cuda
-
-extern "C" const ridge::cuda::Plugin* ridge_cuda_plugin() {
-  static constexpr ridge::cuda::Plugin kPlugin = {
-      RIDGE_VERSION, ridge::cuda::make_backend, ridge::cuda::free_memory};
-  return &kPlugin;
-}
