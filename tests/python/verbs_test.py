@@ -81,7 +81,7 @@ class Verbs(RunsPrograms):
 
 class Program(RunsPrograms):
     def test_is_the_same_by_any_name(self):
-        version = f"ridge {importlib.metadata.version('ridge')}\n"
+        version = f"ridge {importlib.metadata.version('ridge-engine')}\n"
         self.assertEqual(self.program("--version").stdout, version)
         command = pathlib.Path(sys.executable).with_name("ridge")
         done = subprocess.run([command, "--version"], capture_output=True, text=True)

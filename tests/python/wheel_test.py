@@ -25,19 +25,19 @@ def programs_of_page():
 
 class Wheel(Case):
     def test_is_for_any_python_of_this_system(self):
-        tags = importlib.metadata.distribution("ridge").read_text("WHEEL")
+        tags = importlib.metadata.distribution("ridge-engine").read_text("WHEEL")
         self.assertIn("Tag: cp310-abi3-manylinux_2_36_x86_64", tags)
 
     def test_is_small(self):
-        wheels = list((ROOT / "build" / "wheels").glob("ridge-*.whl"))
+        wheels = list((ROOT / "build" / "wheels").glob("ridge_engine-*.whl"))
         self.assertEqual(len(wheels), 1)
         self.assertLess(wheels[0].stat().st_size, MOST_BYTES)
 
     def test_has_the_licenses_of_what_it_brings(self):
-        files = importlib.metadata.files("ridge")
+        files = importlib.metadata.files("ridge-engine")
         licenses = {file.name: file.read_text() for file in files if "licenses" in file.parts}
         self.assertIn("Apache License", licenses["LICENSE"])
-        libraries = [file.name for file in files if file.parts[0] == "ridge.libs"]
+        libraries = [file.name for file in files if file.parts[0] == "ridge_engine.libs"]
         self.assertTrue(libraries)
         for library in libraries:
             # "libfmt-1f2e3d4c.so.9.1.0" is of the package libfmt9.
