@@ -68,6 +68,7 @@ bool rematerialize_casts(Graph& graph, PassContext& context);
 bool fuse_loops(Graph& graph, PassContext& context);
 bool fuse_products(Graph& graph, PassContext& context);
 bool fuse_epilogues(Graph& graph, PassContext& context);
+bool fuse_depthwise(Graph& graph, PassContext& context);
 bool join_loops(Graph& graph, PassContext& context);
 bool merge_common(Graph& graph, PassContext& context);
 bool remove_dead(Graph& graph, PassContext& context);

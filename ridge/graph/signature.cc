@@ -4,6 +4,7 @@
 
 #include "ridge/graph/ops/fused_conv.h"
 #include "ridge/graph/ops/fused_matmul.h"
+#include "ridge/graph/ops/pointwise_depthwise.h"
 
 namespace ridge {
 namespace {
@@ -38,6 +39,13 @@ std::string fields_without_sites(const Node& node) {
   };
   if (node.is<FusedMatMul>()) return of_both(node.op_as<FusedMatMul>());
   if (node.is<FusedConv2d>()) return of_both(node.op_as<FusedConv2d>());
+  if (node.is<PointwiseDepthwise>()) {
+    PointwiseDepthwise op = node.op_as<PointwiseDepthwise>();
+    const std::string loops = fmt::format("{}; {}", loop_text(op.first), loop_text(op.second));
+    op.first.body.clear();
+    op.second.body.clear();
+    return fmt::format("{}; {}", fields_text(op), loops);
+  }
   return fields_text(*node.op);
 }
 

@@ -6,6 +6,7 @@
 #include "ridge/graph/ops/fused_conv.h"
 #include "ridge/graph/ops/fused_matmul.h"
 #include "ridge/graph/ops/matmul.h"
+#include "ridge/graph/ops/pointwise_depthwise.h"
 #include "ridge/graph/ops/reduce.h"
 #include "ridge/graph/ops/shape.h"
 #include "ridge/graph/ops/source.h"
@@ -253,6 +254,46 @@ std::vector<OpSample> convolutions_in_loops() {
 }
 
 const OpSamples kConvolutionsInLoops(convolutions_in_loops());
+
+// scale * y + other of a convolution's y of that shape; `scale` is of its channels.
+Fused loop_of_scale(DType dtype, const Shape& shape) {
+  Graph body("fused"), alone("alone");
+  std::vector<Value> inputs, read;
+  for (const Shape& each : {shape, Shape{shape.back()}, shape}) {
+    const std::string name = fmt::format("{}", inputs.size());
+    inputs.push_back(input(alone, name, {dtype, each}));
+    read.push_back(input(body, name, {dtype, each}));
+  }
+  body.add_output("0", read[0] * broadcast(read[1], shape) + read[2]);
+  return fused(alone, body, inputs, Site{"loop"}).op_as<Fused>();
+}
+
+OpSample pointwise_then_depthwise(std::string label,
+                                  const Shape& x,
+                                  const Shape& v,
+                                  const WindowFields& window) {
+  return {"pointwise_depthwise", std::move(label), [=](CaseBuilder& b) -> std::vector<Value> {
+            const Shape between{x[0], x[1], x[2], v[3]};
+            const ConvolutionCase depthwise{"", between, v, window};
+            PointwiseDepthwise op;
+            op.window = window;
+            op.first = loop_of_scale(b.dtype(), between);
+            op.second = loop_of_scale(b.dtype(), output_shape(depthwise));
+            op.first_operands = 2;
+            std::vector<Value> inputs{b.input(x), b.input({1, 1, x[3], v[3]}), b.input(v)};
+            for (const Shape& shape : {between, output_shape(depthwise)}) {
+              inputs.push_back(b.input({v[3]}));
+              inputs.push_back(b.input(shape));
+            }
+            return {add_node(std::move(op), inputs)};
+          }};
+}
+
+const OpSamples kPointwiseDepthwise({
+    pointwise_then_depthwise("3x3", {2, 4, 5, 3}, {3, 3, 1, 4}, {{1, 1}, {1, 1, 1, 1}, {1, 1}}),
+    pointwise_then_depthwise(
+        "stride and uneven padding", {1, 7, 6, 2}, {5, 3, 1, 3}, {{2, 2}, {1, 0, 2, 1}, {1, 1}}),
+});
 
 // Results of the norms lie well away from the kinks: their inputs are separated, scales small
 // against shifts.

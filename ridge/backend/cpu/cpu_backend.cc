@@ -31,6 +31,7 @@ const KernelTable& plain_kernels() {
 }
 
 KernelTable with_fused(KernelTable table) {
+  cpu::add_pointwise_depthwise_kernels(table);
   cpu::add_norm_conv_kernels(table, plain_kernels);
   cpu::add_conv_norm_grad_kernels(table, plain_kernels);
   cpu::add_fused_kernels(table, plain_kernels);

@@ -20,6 +20,7 @@ void add_conv_kernels(KernelTable& table);
 void add_attention_kernels(KernelTable& table);
 void add_attention_grad_kernels(KernelTable& table);
 /// After those of the ops that these are made of: where there is none for a node, it runs op by op.
+void add_pointwise_depthwise_kernels(KernelTable& table);
 void add_norm_conv_kernels(KernelTable& table, const KernelTable& (*plain)());
 void add_conv_norm_grad_kernels(KernelTable& table, const KernelTable& (*plain)());
 /// After all others: where a body has an op without a block kernel, the node runs op by op.

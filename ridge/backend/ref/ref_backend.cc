@@ -10,6 +10,7 @@
 #include "ridge/graph/ops/fused_conv.h"
 #include "ridge/graph/ops/fused_each.h"
 #include "ridge/graph/ops/fused_matmul.h"
+#include "ridge/graph/ops/pointwise_depthwise.h"
 
 namespace ridge {
 namespace {
@@ -59,6 +60,7 @@ KernelTable with_fused(KernelTable table) {
                                     FusedEach::kTraits.name,
                                     FusedConv2d::kTraits.name,
                                     FusedMatMul::kTraits.name,
+                                    PointwiseDepthwise::kTraits.name,
                                     NormConv2d::kTraits.name,
                                     Conv2dNormGrad::kTraits.name})
     table.add(op, {std::string(kExpandedChoice)}, [](const Node& node) {

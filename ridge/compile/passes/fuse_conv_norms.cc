@@ -20,9 +20,9 @@
 #include <optional>
 
 #include "ridge/compile/pass.h"
+#include "ridge/compile/passes/has_kernel.h"
 #include "ridge/graph/ops/batch_norm.h"
 #include "ridge/graph/ops/conv_norm.h"
-#include "ridge/graph/ops/source.h"
 #include "ridge/graph/rewrite.h"
 
 namespace ridge {
@@ -71,15 +71,6 @@ Readers readers_of(const Graph& graph) {
     for (const Value& input : node->inputs) note(input, node.get());
   for (const Output& output : graph.outputs()) note(output.value, nullptr);
   return readers;
-}
-
-bool has_kernel(std::shared_ptr<const Op> op, const std::vector<Value>& values, Backend& backend) {
-  Graph probe("probe");
-  std::vector<Value> inputs;
-  for (const Value& value : values)
-    inputs.push_back(input(probe, std::to_string(inputs.size()), value.type()));
-  const auto choices = backend.candidates(probe.add(std::move(op), inputs));
-  return !choices.empty() && choices.front().name != kExpandedChoice;
 }
 
 std::vector<Group> find_groups(const Graph& graph, Backend& backend) {

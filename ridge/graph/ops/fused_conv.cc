@@ -4,6 +4,13 @@
 
 namespace ridge {
 
+TensorType type_in_loop(const Fused& loop, const TensorType& product) {
+  for (const Node* node : read_body(loop).graph.inputs())
+    if (input_number(*node) == 0 && node->outputs[0].elements() == product.elements())
+      return {product.dtype, node->outputs[0].shape};
+  return product;
+}
+
 Node& fused_conv2d(Graph& graph,
                    const Conv2d& product,
                    const Fused& loop,

@@ -12,6 +12,9 @@
 
 namespace ridge {
 
+/// The type of a product with the shape in which the loop reads it, its input "0".
+TensorType type_in_loop(const Fused& loop, const TensorType& product);
+
 /// `loop` of the product of the first two inputs and of the other inputs: input "0" of the loop's
 /// body is the product, of any shape of as many elements, input "1" the node's third, and so on;
 /// results are the loop's. The body is that of any Fused over as many elements as the product has.
@@ -57,12 +60,7 @@ class ProductLoop : public OpOf<Self> {
   }
 
   /// The product's type with the shape in which the body reads it.
-  TensorType type_in_loop(const TensorType& made) const {
-    for (const Node* node : read_body(loop).graph.inputs())
-      if (input_number(*node) == 0 && node->outputs[0].elements() == made.elements())
-        return {made.dtype, node->outputs[0].shape};
-    return made;
-  }
+  TensorType type_in_loop(const TensorType& made) const { return ridge::type_in_loop(loop, made); }
   /// The type of the product.
   TensorType product_type(std::span<const TensorType> inputs) const {
     return product.infer(inputs.first(2))[0];

@@ -20,6 +20,7 @@ void register_attention(OpRegistry&);
 void register_random(OpRegistry&);
 void register_fused(OpRegistry&);
 void register_fused_conv(OpRegistry&);
+void register_pointwise_depthwise(OpRegistry&);
 void register_fused_each(OpRegistry&);
 void register_fused_matmul(OpRegistry&);
 
@@ -43,6 +44,7 @@ const OpRegistry& registry() {
     register_random(r);
     register_fused(r);
     register_fused_conv(r);
+    register_pointwise_depthwise(r);
     register_fused_each(r);
     register_fused_matmul(r);
     return r;

@@ -402,14 +402,16 @@ int64_t rows_within(const ConvGeometry& g, int64_t rows) {
   return rows < g.kernel[0] ? 0 : (rows - g.kernel[0]) / g.stride[0] + 1;
 }
 
+bool is_depthwise(const ConvGeometry& g) {
+  return g.groups == g.channels && g.channels == g.out_channels;
+}
+
 bool is_small_depthwise(const ConvGeometry& g) {
-  return g.kernel[0] <= 3 && g.dilation[0] == 1 && g.padding[0] <= 1 && g.groups == g.channels &&
-         g.channels == g.out_channels;
+  return g.kernel[0] <= 3 && g.dilation[0] == 1 && g.padding[0] <= 1 && is_depthwise(g);
 }
 
 constexpr int64_t kMostHalo = 2;    // rows of dy around those that a band owns
 constexpr int64_t kFewestRows = 3;  // rows of dy that a band owns, at least
-constexpr int64_t kFewestBands = 16;
 
 }  // namespace
 
@@ -417,9 +419,10 @@ constexpr int64_t kFewestBands = 16;
 
 class DepthwiseForward::Body {
  public:
-  Body(const ConvGeometry& g, int64_t most_elements) : g_(g), image_(forward_product(g)) {
+  Body(const ConvGeometry& g, int64_t most_elements, int64_t fewest_bands)
+      : g_(g), image_(forward_product(g)) {
     const int64_t most = most_rows(g, most_elements);
-    const int64_t fewest = (kFewestBands + g.images - 1) / g.images;
+    const int64_t fewest = (fewest_bands + g.images - 1) / g.images;
     per_image_ = std::min(g.out[0], std::max((g.out[0] + most - 1) / most, fewest));
   }
 
@@ -429,34 +432,56 @@ class DepthwiseForward::Body {
 
   int64_t bands() const { return g_.images * per_image_; }
 
-  void run_band(int64_t band, MakePixels make_x, const float* w, float* y) const {
-    const int64_t image = band / per_image_, i = band % per_image_;
-    const Rows own{g_.out[0] * i / per_image_, g_.out[0] * (i + 1) / per_image_};
+  int64_t made_pixels() const {
+    int64_t rows = 0;
+    for (int64_t i = 0; i < per_image_; ++i) {
+      const Rows needed = rows_of_x(g_, rows_of_band(i));
+      rows += needed.end - needed.begin;
+    }
+    return g_.images * rows * g_.in[1];
+  }
+
+  void run_band(
+      int64_t band, MakePixels make_x, const float* w, float* y, const FinishRange* finish) const {
+    const int64_t image = band / per_image_;
+    const Rows own = rows_of_band(band % per_image_);
     const Rows needed = rows_of_x(g_, own);
     const int64_t before = image * g_.in[0];
     const float* x = make_x((before + needed.begin) * g_.in[1], (before + needed.end) * g_.in[1]);
     const float* x_image = x - needed.begin * g_.in[1] * g_.channels;
     const int64_t y_row = g_.out[1] * g_.channels;
-    for (int64_t row = own.begin; row < own.end; ++row)
-      image_.run_row(x_image, w, row, y + (image * g_.out[0] + row) * y_row);
+    for (int64_t row = own.begin; row < own.end; ++row) {
+      const int64_t first = (image * g_.out[0] + row) * y_row;
+      image_.run_row(x_image, w, row, y + first);
+      if (finish != nullptr) (*finish)(first, first + y_row);
+    }
   }
 
  private:
+  Rows rows_of_band(int64_t i) const {
+    return {g_.out[0] * i / per_image_, g_.out[0] * (i + 1) / per_image_};
+  }
+
   ConvGeometry g_;
   ImageProduct image_;
   int64_t per_image_;
 };
 
 bool DepthwiseForward::accepts(const ConvGeometry& g, int64_t most_elements) {
-  return is_small_depthwise(g) && Body::most_rows(g, most_elements) >= kFewestRows;
+  return g.dilation[0] == 1 && is_depthwise(g) &&
+         Body::most_rows(g, most_elements) >= std::min(kFewestRows, g.out[0]);
 }
 
-DepthwiseForward::DepthwiseForward(const ConvGeometry& g, int64_t most_elements)
-    : body_(std::make_shared<const Body>(g, most_elements)) {}
+DepthwiseForward::DepthwiseForward(const ConvGeometry& g,
+                                   int64_t most_elements,
+                                   int64_t fewest_bands)
+    : body_(std::make_shared<const Body>(g, most_elements, fewest_bands)) {}
 
 int64_t DepthwiseForward::bands() const { return body_->bands(); }
-void DepthwiseForward::run_band(int64_t band, MakePixels make_x, const float* w, float* y) const {
-  body_->run_band(band, make_x, w, y);
+int64_t DepthwiseForward::made_pixels() const { return body_->made_pixels(); }
+void DepthwiseForward::run_band(
+    int64_t band, MakePixels make_x, const float* w, float* y, const FinishRange* finish) const {
+  body_->run_band(band, make_x, w, y, finish);
 }
 
 // ---- gradients, of a dy that is made ----

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "ridge/backend/cpu/conv/conv_patches.h"
+#include "ridge/backend/cpu/gemm/product_kernel.h"
 #include "ridge/backend/host.h"
 #include "ridge/base/function_ref.h"
 
@@ -21,10 +22,18 @@ class DepthwiseForward {
  public:
   /// At most `most_elements` of x are made at a time.
   static bool accepts(const ConvGeometry& g, int64_t most_elements);
-  DepthwiseForward(const ConvGeometry& g, int64_t most_elements);
+  /// The images together have `fewest_bands` or more where there are rows enough.
+  DepthwiseForward(const ConvGeometry& g, int64_t most_elements, int64_t fewest_bands);
 
   int64_t bands() const;
-  void run_band(int64_t band, MakePixels make_x, const float* w, float* y) const;
+  /// Pixels of x that all bands make, of which those that two bands see are made twice.
+  int64_t made_pixels() const;
+  /// `finish` may be null; it is called with each row of y once that is final.
+  void run_band(int64_t band,
+                MakePixels make_x,
+                const float* w,
+                float* y,
+                const FinishRange* finish = nullptr) const;
 
  private:
   class Body;

@@ -16,6 +16,7 @@ namespace {
 
 constexpr int64_t kPixelElements = (384 << 10) / 4;  // elements of normalised pixels, on the stack
 constexpr int64_t kImageElements = (512 << 10) / 4;
+constexpr int64_t kFewestBands = 16;
 constexpr int64_t kFewestPixels = 64, kMostPixels = 384;
 
 ConvGeometry geometry_of_norm(const Node& node) {
@@ -72,13 +73,14 @@ std::unique_ptr<HostKernel> make_pointwise(const Node& node) {
 }
 
 bool accepts_depthwise(const Node& node) {
-  return node.outputs[0].dtype == DType::kF32 &&
-         DepthwiseForward::accepts(geometry_of_norm(node), kImageElements);
+  const ConvGeometry g = geometry_of_norm(node);
+  return node.outputs[0].dtype == DType::kF32 && g.kernel[0] <= 3 && g.padding[0] <= 1 &&
+         DepthwiseForward::accepts(g, kImageElements);
 }
 
 std::unique_ptr<HostKernel> make_depthwise(const Node& node) {
   const InputNorm norm = input_norm(node);
-  const DepthwiseForward conv(geometry_of_norm(node), kImageElements);
+  const DepthwiseForward conv(geometry_of_norm(node), kImageElements, kFewestBands);
   return std::make_unique<HostKernel>(
       [norm, conv](const KernelArgs& args) {
         const BatchNormData bound = bind(norm, args);

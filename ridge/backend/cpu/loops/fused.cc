@@ -17,6 +17,7 @@
 #include "ridge/graph/ops/fused_conv.h"
 #include "ridge/graph/ops/fused_each.h"
 #include "ridge/graph/ops/fused_matmul.h"
+#include "ridge/graph/ops/pointwise_depthwise.h"
 
 namespace ridge::cpu {
 namespace {
@@ -129,7 +130,8 @@ void add_fused_kernels(KernelTable& table, const KernelTable& (*plain)()) {
   for (const std::string_view op : {Fused::kTraits.name,
                                     FusedEach::kTraits.name,
                                     FusedConv2d::kTraits.name,
-                                    FusedMatMul::kTraits.name})
+                                    FusedMatMul::kTraits.name,
+                                    PointwiseDepthwise::kTraits.name})
     table.add(op, {std::string(kExpandedChoice)}, [plain](const Node& node) {
       return make_expanded(node, plain());
     });
