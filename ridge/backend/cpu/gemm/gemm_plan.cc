@@ -38,6 +38,8 @@ constexpr int64_t kBlockBytes = 96 * 1024;
 constexpr int64_t kNearBytes = 1024 * 1024;
 constexpr int64_t kFewestPackedRows = 28;
 constexpr int64_t kBlocksOfThread = 4;
+// Most rows that are multiplied by an op(B) that is larger.
+constexpr int64_t kMostFarRows = 256;
 // Multiply-adds that a task should have, and of products worth a search for the best cut.
 constexpr double kWorkOfTask = 0x1p19;
 constexpr double kWorkOfSearch = 0x1p20;
@@ -168,6 +170,28 @@ GemmPlan make_gemm_plan(const GemmShape& shape, DType dtype, int64_t batch_count
   return plan;
 }
 
+namespace {
+
+// Cuts a product by a packed op(B) that no cache near a core holds: each task reads its columns of
+// that once, for as many rows as it has.
+void cut_far(GemmPlan& plan, int64_t threads) {
+  const int64_t strips = ceil_div(plan.n, plan.strip_columns);
+  double least = 0;
+  for (int64_t blocks = ceil_div(plan.m, kMostFarRows); blocks <= plan.m / kFewestPackedRows;
+       ++blocks) {
+    const int64_t groups = blocks % threads == 0 ? 1 : ceil_div(threads, blocks);
+    if (groups > strips || blocks * groups % threads != 0) continue;
+    const double columns = count(plan.n) / count(groups), rows = count(plan.m) / count(blocks);
+    const double sum = (plan.direct_a ? kFetch : kPackRow) / columns + kFetch / rows;
+    if (least != 0 && sum >= least) continue;
+    least = sum;
+    plan.row_blocks = blocks;
+    plan.column_groups = groups;
+  }
+}
+
+}  // namespace
+
 GemmPlan make_packed_gemm_plan(const GemmShape& shape,
                                DType dtype,
                                bool gathers_rows,
@@ -177,16 +201,19 @@ GemmPlan make_packed_gemm_plan(const GemmShape& shape,
   plan.strip_columns = kGemmColumns;
   // Rows are cut before columns: the next op mostly reads them on the threads that made them.
   const bool is_near = plan.n * plan.k * element <= kNearBytes;
-  const int64_t fewest = is_near ? kFewestPackedRows : 2 * kFewestPackedRows;
   plan.row_blocks = std::clamp(plan.m / kFewestPackedRows, int64_t{1}, threads);
   const int64_t strips = ceil_div(plan.n, plan.strip_columns);
   plan.column_groups = std::min(strips, ceil_div(threads, plan.row_blocks));
   if (plan.column_groups > 1) return plan;
+  if (!is_near) {
+    cut_far(plan, threads);
+    return plan;
+  }
   const int64_t row = gathers_rows ? std::max(plan.n, plan.depth) : plan.n;
-  const int64_t rows = std::max(kBlockBytes / (row * element), fewest);
+  const int64_t rows = std::max(kBlockBytes / (row * element), kFewestPackedRows);
   // Several a thread, as another program may take a processor from one of them.
-  const int64_t blocks =
-      std::max(ceil_div(plan.m, rows), std::min(kBlocksOfThread * threads, plan.m / fewest));
+  const int64_t blocks = std::max(ceil_div(plan.m, rows),
+                                  std::min(kBlocksOfThread * threads, plan.m / kFewestPackedRows));
   if (blocks > plan.row_blocks) plan.row_blocks = round_up(blocks, threads);
   return plan;
 }
