@@ -36,7 +36,8 @@ ProgramGraphs graphs_of(const Block& block) {
                   {"b", f32({c})}};
   Graph& graph = graphs.entries.emplace_back("use");
   std::map<std::string, Value> state;
-  for (const auto& [name, type] : graphs.state) state[name] = input(graph, name, type);
+  for (const StateEntry& entry : graphs.state)
+    state[entry.name] = input(graph, entry.name, entry.type);
   const auto finish = [&](Value y, const std::string& shift) {
     return maximum(y + broadcast(state[shift], y.shape()), constant_like(y, 0.0));
   };
@@ -104,8 +105,8 @@ TEST(PointwiseDepthwise, TheBitsAreThoseOfTwoNodes) {
     State state(*cpu);
     const ProgramGraphs graphs = graphs_of(block);
     state.declare(graphs.state);
-    for (const auto& [name, type] : graphs.state)
-      state.write(name, random_tensor(type, seed + std::hash<std::string>()(name)));
+    for (size_t j = 0; j < graphs.state.size(); ++j)
+      state.write(graphs.state[j].name, random_tensor(graphs.state[j].type, 4 * seed + j));
     Program apart(graphs_of(block), state, options_of(false, false));
     Program plain(graphs_of(block), state, options_of(true, false));
     Program packs(graphs_of(block), state, options_of(true, true));

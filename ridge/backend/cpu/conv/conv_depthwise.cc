@@ -419,69 +419,71 @@ constexpr int64_t kFewestRows = 3;  // rows of dy that a band owns, at least
 
 class DepthwiseForward::Body {
  public:
-  Body(const ConvGeometry& g, int64_t most_elements, int64_t fewest_bands)
-      : g_(g), image_(forward_product(g)) {
-    const int64_t most = most_rows(g, most_elements);
-    const int64_t fewest = (fewest_bands + g.images - 1) / g.images;
-    per_image_ = std::min(g.out[0], std::max((g.out[0] + most - 1) / most, fewest));
-  }
+  Body(const ConvGeometry& g, int64_t most_elements)
+      : g_(g), image_(forward_product(g)), at_once_(most_rows(g, most_elements)) {}
 
+  // Rows of y that so much of x makes.
   static int64_t most_rows(const ConvGeometry& g, int64_t most_elements) {
     return rows_within(g, most_elements / (g.in[1] * g.channels));
   }
 
-  int64_t bands() const { return g_.images * per_image_; }
-
-  int64_t made_pixels() const {
-    int64_t rows = 0;
-    for (int64_t i = 0; i < per_image_; ++i) {
-      const Rows needed = rows_of_x(g_, rows_of_band(i));
-      rows += needed.end - needed.begin;
-    }
-    return g_.images * rows * g_.in[1];
+  int64_t bands(int64_t wanted) const {
+    return g_.images * std::min(g_.out[0], (wanted + g_.images - 1) / g_.images);
   }
 
-  void run_band(
-      int64_t band, MakePixels make_x, const float* w, float* y, const FinishRange* finish) const {
-    const int64_t image = band / per_image_;
-    const Rows own = rows_of_band(band % per_image_);
-    const Rows needed = rows_of_x(g_, own);
-    const int64_t before = image * g_.in[0];
-    const float* x = make_x((before + needed.begin) * g_.in[1], (before + needed.end) * g_.in[1]);
-    const float* x_image = x - needed.begin * g_.in[1] * g_.channels;
-    const int64_t y_row = g_.out[1] * g_.channels;
-    for (int64_t row = own.begin; row < own.end; ++row) {
-      const int64_t first = (image * g_.out[0] + row) * y_row;
-      image_.run_row(x_image, w, row, y + first);
-      if (finish != nullptr) (*finish)(first, first + y_row);
+  void run_band(int64_t band,
+                int64_t bands,
+                float* window,
+                WritePixels write_x,
+                const float* w,
+                float* y,
+                const FinishRange* finish) const {
+    const int64_t of_image = bands / g_.images, image = band / of_image, i = band % of_image;
+    const Rows own{g_.out[0] * i / of_image, g_.out[0] * (i + 1) / of_image};
+    const int64_t x_row = g_.in[1] * g_.channels, y_row = g_.out[1] * g_.channels;
+    Rows held{0, 0};  // rows of the image that lie in the window
+    for (Rows now{own.begin, own.begin}; now.begin < own.end; now.begin = now.end) {
+      now.end = std::min(now.begin + at_once_, own.end);
+      const Rows needed = rows_of_x(g_, now);
+      const Rows kept{needed.begin, std::max(held.end, needed.begin)};
+      std::copy(window + (kept.begin - held.begin) * x_row,
+                window + (kept.end - held.begin) * x_row,
+                window);
+      const int64_t before = image * g_.in[0];
+      write_x((before + kept.end) * g_.in[1],
+              (before + needed.end) * g_.in[1],
+              window + (kept.end - kept.begin) * x_row);
+      held = needed;
+      for (int64_t row = now.begin; row < now.end; ++row) {
+        const int64_t first = (image * g_.out[0] + row) * y_row;
+        image_.run_row(window - held.begin * x_row, w, row, y + first);
+        if (finish != nullptr) (*finish)(first, first + y_row);
+      }
     }
   }
 
  private:
-  Rows rows_of_band(int64_t i) const {
-    return {g_.out[0] * i / per_image_, g_.out[0] * (i + 1) / per_image_};
-  }
-
   ConvGeometry g_;
   ImageProduct image_;
-  int64_t per_image_;
+  int64_t at_once_;  // rows of y
 };
 
 bool DepthwiseForward::accepts(const ConvGeometry& g, int64_t most_elements) {
-  return g.dilation[0] == 1 && is_depthwise(g) &&
-         Body::most_rows(g, most_elements) >= std::min(kFewestRows, g.out[0]);
+  return g.dilation[0] == 1 && is_depthwise(g) && Body::most_rows(g, most_elements) >= 1;
 }
 
-DepthwiseForward::DepthwiseForward(const ConvGeometry& g,
-                                   int64_t most_elements,
-                                   int64_t fewest_bands)
-    : body_(std::make_shared<const Body>(g, most_elements, fewest_bands)) {}
+DepthwiseForward::DepthwiseForward(const ConvGeometry& g, int64_t most_elements)
+    : body_(std::make_shared<const Body>(g, most_elements)) {}
 
-int64_t DepthwiseForward::bands() const { return body_->bands(); }
-int64_t DepthwiseForward::made_pixels() const { return body_->made_pixels(); }
-void DepthwiseForward::run_band(
-    int64_t band, MakePixels make_x, const float* w, float* y, const FinishRange* finish) const {
-  body_->run_band(band, make_x, w, y, finish);
+int64_t DepthwiseForward::bands(int64_t wanted) const { return body_->bands(wanted); }
+void DepthwiseForward::run_band(int64_t band,
+                                int64_t bands,
+                                float* window,
+                                WritePixels write_x,
+                                const float* w,
+                                float* y,
+                                const FinishRange* finish) const {
+  body_->run_band(band, bands, window, write_x, w, y, finish);
 }
 
 // ---- gradients, of a dy that is made ----

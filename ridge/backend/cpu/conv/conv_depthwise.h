@@ -16,21 +16,26 @@ void add_depthwise_kernels(KernelTable& table);
 /// Makes rows of pixels [begin, end), counted over all images; they are valid until the next call.
 using MakePixels = FunctionRef<const float*(int64_t begin, int64_t end)>;
 
+/// Writes rows of pixels [begin, end), counted over all images.
+using WritePixels = FunctionRef<void(int64_t begin, int64_t end, float* to)>;
+
 /// A depthwise f32 convolution, some rows of an image at a time, of an input that is made as it is
 /// needed. The bits are those of the kernel of conv2d.
 class DepthwiseForward {
  public:
-  /// At most `most_elements` of x are made at a time.
+  /// At most `most_elements` of x lie somewhere at a time.
   static bool accepts(const ConvGeometry& g, int64_t most_elements);
-  /// The images together have `fewest_bands` or more where there are rows enough.
-  DepthwiseForward(const ConvGeometry& g, int64_t most_elements, int64_t fewest_bands);
+  DepthwiseForward(const ConvGeometry& g, int64_t most_elements);
 
-  int64_t bands() const;
-  /// Pixels of x that all bands make, of which those that two bands see are made twice.
-  int64_t made_pixels() const;
-  /// `finish` may be null; it is called with each row of y once that is final.
+  /// Bands of all images together: about `wanted`, where there are rows enough. Rows of x that two
+  /// bands see are made twice.
+  int64_t bands(int64_t wanted) const;
+  /// Band `band` of `bands` of y from `window`, most_elements of memory. `finish` may be null; it
+  /// is called with each row of y once that is final.
   void run_band(int64_t band,
-                MakePixels make_x,
+                int64_t bands,
+                float* window,
+                WritePixels write_x,
                 const float* w,
                 float* y,
                 const FinishRange* finish = nullptr) const;

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kPixelElements = (384 << 10) / 4;  // elements of normalised pixels, on the stack
 constexpr int64_t kImageElements = (512 << 10) / 4;
-constexpr int64_t kFewestBands = 16;
+constexpr int64_t kBands = 16;
 constexpr int64_t kFewestPixels = 64, kMostPixels = 384;
 
 ConvGeometry geometry_of_norm(const Node& node) {
@@ -80,20 +80,23 @@ bool accepts_depthwise(const Node& node) {
 
 std::unique_ptr<HostKernel> make_depthwise(const Node& node) {
   const InputNorm norm = input_norm(node);
-  const DepthwiseForward conv(geometry_of_norm(node), kImageElements, kFewestBands);
+  const DepthwiseForward conv(geometry_of_norm(node), kImageElements);
   return std::make_unique<HostKernel>(
       [norm, conv](const KernelArgs& args) {
         const BatchNormData bound = bind(norm, args);
-        parallel_for(conv.bands(), 1, [&](int64_t band, int64_t) {
-          alignas(64) float y[kImageElements];
-          const auto make = [&](int64_t begin, int64_t end) {
-            norm.write(bound, begin, end, y);
-            return static_cast<const float*>(y);
+        const int64_t bands = conv.bands(kBands);
+        parallel_for(bands, 1, [&](int64_t begin_band, int64_t end_band) {
+          alignas(64) float window[kImageElements];
+          const auto write = [&](int64_t begin, int64_t end, float* to) {
+            norm.write(bound, begin, end, to);
           };
-          conv.run_band(band,
-                        make,
-                        static_cast<const float*>(args.inputs[4]),
-                        static_cast<float*>(args.outputs[0]));
+          for (int64_t band = begin_band; band < end_band; ++band)
+            conv.run_band(band,
+                          bands,
+                          window,
+                          write,
+                          static_cast<const float*>(args.inputs[4]),
+                          static_cast<float*>(args.outputs[0]));
         });
       },
       table_bytes(norm));

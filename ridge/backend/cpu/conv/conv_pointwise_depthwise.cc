@@ -15,7 +15,6 @@ namespace ridge::cpu {
 namespace {
 
 constexpr int64_t kBandElements = (512 << 10) / 4;  // of the image between, on the stack
-constexpr int64_t kFewestBands = 8;
 constexpr size_t kFactors = 3, kMostInputs = 32;
 // An image between that is smaller stays in the cache anyway.
 constexpr int64_t kFewestBytes = 768 << 10;
@@ -72,10 +71,6 @@ struct Loops {
   LoopBehind first, second;
 };
 
-DepthwiseForward bands_of(const Geometry& g) {
-  return DepthwiseForward(g.depthwise, kBandElements, kFewestBands);
-}
-
 bool accepts(const Node& node) {
   if (node.outputs[0].dtype != DType::kF32 || node.inputs.size() > kMostInputs) return false;
   const Geometry g(node);
@@ -89,36 +84,44 @@ template <typename Multiply>
 std::unique_ptr<HostKernel> make(const Node& node, Multiply multiply) {
   const Geometry g(node);
   const GemmShape all = g.product(node.inputs[1].shape(), g.pixels());
-  return std::make_unique<HostKernel>([all, multiply, bands = bands_of(g), loops = Loops(node)](
-                                          const KernelArgs& args) {
-    float* z = static_cast<float*>(args.outputs[0]);
-    const auto finish_row = [&](int64_t begin, int64_t end) {
-      loops.second.run(args, z, begin, end);
-    };
-    const FinishRange finish(finish_row);
-    parallel_for(bands.bands(), 1, [&](int64_t first_band, int64_t end_band) {
-      alignas(64) float y[kBandElements];
-      const auto make_pixels = [&](int64_t begin, int64_t end) {
-        float* image = y - begin * all.n;
-        const auto finish_block = [&](const GemmBlock& block) {
-          const auto run_loop = [&](int64_t from, int64_t to) {
-            loops.first.run(args, image, from, to);
-          };
-          finish_rows(FinishRange(run_loop), block, begin * all.n, all.n);
+  return std::make_unique<HostKernel>(
+      [all, multiply, conv = DepthwiseForward(g.depthwise, kBandElements), loops = Loops(node)](
+          const KernelArgs& args) {
+        float* z = static_cast<float*>(args.outputs[0]);
+        const auto finish_row = [&](int64_t begin, int64_t end) {
+          loops.second.run(args, z, begin, end);
         };
-        GemmShape shape = all;
-        shape.m = end - begin;
-        multiply(shape,
-                 static_cast<const float*>(args.inputs[0]) + begin * all.k,
-                 args.inputs[1],
-                 y,
-                 FinishBlock(finish_block));
-        return static_cast<const float*>(y);
-      };
-      for (int64_t band = first_band; band < end_band; ++band)
-        bands.run_band(band, make_pixels, static_cast<const float*>(args.inputs[2]), z, &finish);
-    });
-  });
+        const FinishRange finish(finish_row);
+        const int64_t bands = conv.bands(num_threads());
+        parallel_for(bands, 1, [&](int64_t first_band, int64_t end_band) {
+          alignas(64) float window[kBandElements];
+          const auto write_pixels = [&](int64_t begin, int64_t end, float* to) {
+            if (begin == end) return;
+            float* image = to - begin * all.n;
+            const auto finish_block = [&](const GemmBlock& block) {
+              const auto run_loop = [&](int64_t from, int64_t until) {
+                loops.first.run(args, image, from, until);
+              };
+              finish_rows(FinishRange(run_loop), block, begin * all.n, all.n);
+            };
+            GemmShape shape = all;
+            shape.m = end - begin;
+            multiply(shape,
+                     static_cast<const float*>(args.inputs[0]) + begin * all.k,
+                     args.inputs[1],
+                     to,
+                     FinishBlock(finish_block));
+          };
+          for (int64_t band = first_band; band < end_band; ++band)
+            conv.run_band(band,
+                          bands,
+                          window,
+                          write_pixels,
+                          static_cast<const float*>(args.inputs[2]),
+                          z,
+                          &finish);
+        });
+      });
 }
 
 std::unique_ptr<HostKernel> make_plain(const Node& node) {
