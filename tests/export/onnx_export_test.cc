@@ -4,8 +4,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
+#include <csignal>
 
 #include "ridge/export/onnx/export_table.h"
 #include "ridge/graph/ops/activation.h"
@@ -359,13 +361,63 @@ TEST_F(OnnxExport, WeightsMayLieInAFileBesideIt) {
   const NamedTensors data = data_for(model.source->inputs(), {{"B", 3}});
   const Tensor wanted = ModelSession(load_model(path())).run(data).at("logits");
   const OnnxExportResult result = write(model, {.most_bytes_inside = 1000});
-  EXPECT_EQ(result.data_file, path("model.onnx.data"));
-  EXPECT_THAT(folder_.names(), ElementsAre("model.onnx", "model.onnx.data"));
+  const std::string data_file = std::filesystem::path(result.data_file).filename().string();
+  EXPECT_THAT(data_file, testing::MatchesRegex("model\\.onnx\\.[0-9a-f]{16}\\.data"));
+  EXPECT_THAT(folder_.names(), ElementsAre("model.onnx", data_file));
   EXPECT_LT(std::filesystem::file_size(path()), whole - 1000);
   EXPECT_TRUE(ModelSession(load_model(path())).run(data).at("logits").same_bits(wanted));
-  std::filesystem::resize_file(path("model.onnx.data"), 100);
-  EXPECT_THAT(user_error([&] { ModelSession(load_model(path())).run(data); }),
-              has("model.onnx.data"));
+  std::filesystem::resize_file(result.data_file, 100);
+  EXPECT_THAT(user_error([&] { ModelSession(load_model(path())).run(data); }), has(data_file));
+}
+
+// Where files may have so many bytes, and writing more is an error.
+class FileLimit {
+ public:
+  explicit FileLimit(rlim_t bytes) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{bytes, before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileLimit() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    ::signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  rlimit before_{};
+  void (*handler_)(int) = ::signal(SIGXFSZ, SIG_IGN);
+};
+
+// The data are written before the model, which here is longer and fails.
+TEST_F(OnnxExport, AModelThatFailsBehindItsDataLeavesTheOldPair) {
+  SmallModel model = small_model("mlp");
+  const OnnxExportOptions outside{.most_bytes_inside = 1000};
+  const NamedTensors data = data_for(model.source->inputs(), {{"B", 3}});
+  const auto run_it = [&] { return ModelSession(load_model(path())).run(data).at("logits"); };
+  write(model, outside);
+  const auto names = folder_.names();
+  const Tensor old = run_it();
+  Tensor& weight = model.values.at("layers.0.weight");
+  for (int64_t i = 0; i < weight.elements(); ++i) weight.set(i, weight.at(i) + 0.5);
+  {
+    const FileLimit limit(200'000);
+    const std::string note(400'000, 'n');
+    EXPECT_THAT(user_error([&] {
+                  export_onnx(*model.source, model.weights(), {{"note", note}}, path(), outside);
+                }),
+                has("cannot write"));
+  }
+  EXPECT_EQ(folder_.names(), names);
+  EXPECT_TRUE(run_it().same_bits(old));
+  // One that works leaves nothing of the old pair, nor of an export that was killed.
+  write_file_atomically(path("model.onnx.0123456789abcdef.data"), "");
+  write_file_atomically(path("model.onnx.mine.data"), "");
+  write(model, outside);
+  EXPECT_EQ(folder_.names().size(), 3u);
+  EXPECT_THAT(folder_.names(), Contains("model.onnx.mine.data"));
+  EXPECT_FALSE(run_it().same_bits(old));
+  write(model);
+  EXPECT_THAT(folder_.names(), ElementsAre("model.onnx", "model.onnx.mine.data"));
 }
 
 }  // namespace

@@ -4,11 +4,13 @@
 #include <protozero/pbf_writer.hpp>
 
 #include "ridge/import/onnx/elements.h"
+#include "ridge/io/checksum.h"
 #include "ridge/io/file.h"
 
 namespace ridge::onnx {
 namespace {
 
+namespace fs = std::filesystem;
 using protozero::pbf_writer;
 
 constexpr std::string_view kProducer = "ridge";
@@ -16,6 +18,7 @@ constexpr size_t kPieceBytes = size_t{1} << 20;
 constexpr size_t kPageBytes = 4096;
 /// Smaller tensors stay in the model: shapes and axes are read by those who look at nothing else.
 constexpr size_t kLeastOutside = 1024;
+constexpr std::string_view kDataEnd = ".data";
 
 // Numbers of AttributeProto.AttributeType.
 enum AttributeType {
@@ -87,18 +90,12 @@ std::string value_message(const DataSpec& spec) {
   return message;
 }
 
-/// A tensor's message but for its elements, which end it, or lie in the other file.
+/// A tensor's message but for its elements, which end it; of one in the other file there are none.
 struct TensorMessage {
   std::string head;
   Bytes elements;
 
   size_t size() const { return head.size() + elements.size(); }
-};
-
-/// A tensor in the file of data.
-struct Outside {
-  size_t offset = 0;
-  Bytes elements;
 };
 
 TensorMessage tensor_message(const std::string& name, const Known& tensor) {
@@ -116,44 +113,88 @@ void add_entry(pbf_writer& to, std::string_view key, std::string_view value) {
   add_text(entry, 2, value);
 }
 
-/// The messages of all tensors, and what of them goes to the file of data.
-struct Tensors {
-  Tensors(const WrittenModel& model, const std::string& data_file) {
+/// The file of the large tensors, each at a whole page.
+class DataFile {
+ public:
+  /// Returns the place of the tensor in the file.
+  size_t add(Bytes elements) {
+    const size_t offset = (end_ + kPageBytes - 1) / kPageBytes * kPageBytes;
+    parts_.push_back({offset, elements});
+    end_ = offset + elements.size();
+    return offset;
+  }
+  bool is_empty() const { return parts_.empty(); }
+  void give_to(ByteSink sink) const {
+    const std::string zeros(kPageBytes, '\0');
     size_t end = 0;
-    for (const auto& [name, tensor] : model.tensors) {
-      TensorMessage message = tensor_message(name, tensor);
-      if (data_file.empty() || tensor.bytes().size() < kLeastOutside) {
-        message.head += length_prefix(9, tensor.bytes().size());
-        message.elements = tensor.bytes();
-      } else {
-        const size_t offset = (end + kPageBytes - 1) / kPageBytes * kPageBytes;
-        pbf_writer to(message.head);
-        add_entry(to, "location", data_file);
-        add_entry(to, "offset", fmt::format("{}", offset));
-        add_entry(to, "length", fmt::format("{}", tensor.bytes().size()));
-        to.add_enum(14, 1);  // EXTERNAL
-        outside.push_back({offset, tensor.bytes()});
-        end = offset + tensor.bytes().size();
-      }
-      messages.push_back(std::move(message));
+    for (const Part& part : parts_) {
+      sink(as_bytes(std::string_view(zeros).substr(0, part.offset - end)));
+      give(sink, part.elements);
+      end = part.offset + part.elements.size();
     }
   }
-
-  void write_outside(const std::filesystem::path& path) const {
-    stream_file_atomically(path, [&](ByteSink sink) {
-      const std::string zeros(kPageBytes, '\0');
-      size_t end = 0;
-      for (const Outside& each : outside) {
-        sink(as_bytes(std::string_view(zeros).substr(0, each.offset - end)));
-        give(sink, each.elements);
-        end = each.offset + each.elements.size();
-      }
-    });
+  /// Files of other bytes have other names: that of the model that is replaced stays as it is.
+  std::string name_beside(const fs::path& model) const {
+    Checksum sum;
+    give_to([&](Bytes bytes) { sum.update(bytes); });
+    return fmt::format("{}.{}{}", model.filename().string(), checksum_text(sum.value()), kDataEnd);
   }
 
-  std::vector<TensorMessage> messages;
-  std::vector<Outside> outside;
+ private:
+  struct Part {
+    size_t offset = 0;
+    Bytes elements;
+  };
+  std::vector<Part> parts_;
+  size_t end_ = 0;
 };
+
+// True for a name that DataFile gives a file beside the model.
+bool is_data_of(std::string_view name, const fs::path& model) {
+  constexpr size_t kDigits = 16;
+  const std::string begin = model.filename().string() + ".";
+  if (name.size() != begin.size() + kDigits + kDataEnd.size() || !name.starts_with(begin) ||
+      !name.ends_with(kDataEnd))
+    return false;
+  const std::string_view digits = name.substr(begin.size(), kDigits);
+  return digits.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+// Removes the data of models that had this name before, and of exports that were killed. Those that
+// cannot be removed are in nobody's way.
+void remove_old_data(const fs::path& model, const fs::path& kept) {
+  const fs::path folder = model.has_parent_path() ? model.parent_path() : ".";
+  std::error_code error;
+  std::vector<fs::path> old;
+  for (fs::directory_iterator each(folder, error); !error && each != fs::directory_iterator();
+       each.increment(error))
+    if (const fs::path name = each->path().filename();
+        is_data_of(name.string(), model) && name != kept.filename())
+      old.push_back(each->path());
+  for (const fs::path& path : old) fs::remove(path, error);
+}
+
+// The messages of all tensors. Without a name of `data` they hold all elements.
+std::vector<TensorMessage> tensor_messages(const WrittenModel& model,
+                                           const std::map<std::string, size_t>& offsets,
+                                           const std::string& data) {
+  std::vector<TensorMessage> messages;
+  for (const auto& [name, tensor] : model.tensors) {
+    TensorMessage& message = messages.emplace_back(tensor_message(name, tensor));
+    const auto outside = offsets.find(name);
+    if (outside == offsets.end()) {
+      message.head += length_prefix(9, tensor.bytes().size());
+      message.elements = tensor.bytes();
+      continue;
+    }
+    pbf_writer to(message.head);
+    add_entry(to, "location", data);
+    add_entry(to, "offset", fmt::format("{}", outside->second));
+    add_entry(to, "length", fmt::format("{}", tensor.bytes().size()));
+    to.add_enum(14, 1);  // EXTERNAL
+  }
+  return messages;
+}
 
 // The fields of ModelProto around the graph.
 std::string model_head(const WrittenModel& model) {
@@ -175,7 +216,9 @@ std::string model_head(const WrittenModel& model) {
   return head;
 }
 
-void write_graph(const WrittenModel& model, const Tensors& tensors, ByteSink sink) {
+void write_graph(const WrittenModel& model,
+                 const std::vector<TensorMessage>& tensors,
+                 ByteSink sink) {
   std::string nodes, values;
   pbf_writer of_nodes(nodes), of_values(values);
   for (const WrittenNode& node : model.nodes) of_nodes.add_message(1, node_message(node));
@@ -183,11 +226,11 @@ void write_graph(const WrittenModel& model, const Tensors& tensors, ByteSink sin
   for (const DataSpec& input : model.inputs) of_values.add_message(11, value_message(input));
   for (const DataSpec& output : model.outputs) of_values.add_message(12, value_message(output));
   size_t size = nodes.size() + values.size();
-  for (const TensorMessage& tensor : tensors.messages)
+  for (const TensorMessage& tensor : tensors)
     size += length_prefix(5, tensor.size()).size() + tensor.size();
   sink(as_bytes(length_prefix(7, size)));
   give(sink, as_bytes(nodes));
-  for (const TensorMessage& tensor : tensors.messages) {
+  for (const TensorMessage& tensor : tensors) {
     sink(as_bytes(length_prefix(5, tensor.size()) + tensor.head));
     give(sink, tensor.elements);
   }
@@ -230,21 +273,38 @@ AttributeList& AttributeList::text(std::string_view name, std::string_view value
   return *this;
 }
 
-std::string write_model(const WrittenModel& model,
-                        const std::filesystem::path& path,
-                        int64_t most_bytes) {
+std::string write_model(const WrittenModel& model, const fs::path& path, int64_t most_bytes) {
   int64_t bytes = 0;
   for (const auto& [name, tensor] : model.tensors) bytes += std::ssize(tensor.bytes());
-  std::filesystem::path data;
-  if (bytes > most_bytes) data = path.string() + ".data";
-  const std::string data_file = data.filename().string();
-  const Tensors tensors(model, data_file);
-  if (!tensors.outside.empty()) tensors.write_outside(data);
-  stream_file_atomically(path, [&](ByteSink sink) {
-    give(sink, as_bytes(model_head(model)));
-    write_graph(model, tensors, sink);
-  });
-  return tensors.outside.empty() ? std::string() : data.string();
+  DataFile outside;
+  std::map<std::string, size_t> offsets;
+  if (bytes > most_bytes)
+    for (const auto& [name, tensor] : model.tensors)
+      if (tensor.bytes().size() >= kLeastOutside) offsets[name] = outside.add(tensor.bytes());
+  const auto write = [&](const std::string& data) {
+    const std::vector<TensorMessage> tensors = tensor_messages(model, offsets, data);
+    stream_file_atomically(path, [&](ByteSink sink) {
+      give(sink, as_bytes(model_head(model)));
+      write_graph(model, tensors, sink);
+    });
+  };
+  if (outside.is_empty()) {
+    write({});
+    remove_old_data(path, {});
+    return {};
+  }
+  const fs::path data = path.parent_path() / outside.name_beside(path);
+  std::error_code ignored;
+  const bool was_there = fs::exists(data, ignored);
+  stream_file_atomically(data, [&](ByteSink sink) { outside.give_to(sink); });
+  try {
+    write(data.filename().string());
+  } catch (...) {
+    if (!was_there) fs::remove(data, ignored);
+    throw;
+  }
+  remove_old_data(path, data);
+  return data.string();
 }
 
 }  // namespace ridge::onnx

@@ -46,9 +46,10 @@ struct WrittenModel {
 inline constexpr int64_t kMostBytesInside = (int64_t{1} << 31) - (int64_t{1} << 26);
 
 /// Writes the model to `path`. With more than `most_bytes` of tensors the large ones go to a file
-/// PATH.data beside it, each at a whole page, and its name is returned; else nothing is, and all is
-/// in one file. Either file is replaced as a whole, the data first: on any failure UserError, and
-/// the model is as it was.
+/// PATH.CHECKSUM.data beside it, each at a whole page, and its name is returned; else nothing is,
+/// and all is in one file. At any time, also where the process is killed, the model that has the
+/// name is whole, with the data that it names: those of the model before it are removed last. On
+/// any failure UserError, and the model is as it was.
 std::string write_model(const WrittenModel& model,
                         const std::filesystem::path& path,
                         int64_t most_bytes = kMostBytesInside);
