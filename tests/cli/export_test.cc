@@ -143,6 +143,12 @@ TEST_F(ExportVerb, SaysWhatIsWrong) {
   EXPECT_THAT(error(write({"--onnx", onnx, "--dim", "B=0"})), has("at least 1"));
   EXPECT_THAT(error(write({"--onnx", onnx, "--dim", "B=3", "--dim", "B=4"})), has("two sizes"));
   EXPECT_THAT(error(write({"--onnx", path("none/m.onnx")})), has("none"));
+  for (const std::string& same : {onnx, path("./m.onnx")})
+    EXPECT_EQ(error(write({"--onnx", onnx, "--safetensors", same})),
+              "error: '" + same +
+                  "' would be both the ONNX model and a file of --safetensors; give --onnx another "
+                  "file\n");
+  EXPECT_FALSE(std::filesystem::exists(onnx));
   EXPECT_THAT(error(write({"--safetensors", path("w"), "--names", "keras"})),
               has("one of ridge|huggingface|torchvision; got 'keras'"));
   EXPECT_THAT(error(write({"--safetensors", path("w"), "--names", "huggingface"})),

@@ -153,6 +153,15 @@ std::string text_report(const ExportReport& report, const ExportOptions& options
   return text;
 }
 
+// Neither file need be there yet. The places were checked: no part of a path is missing.
+bool is_same_place(const std::string& a, const std::string& b) {
+  const auto place = [](const std::string& path) {
+    std::error_code ignored;
+    return std::filesystem::weakly_canonical(std::filesystem::absolute(path), ignored);
+  };
+  return !a.empty() && !b.empty() && place(a) == place(b);
+}
+
 void run_export(const ExportOptions& options) {
   if (options.onnx.empty() && options.safetensors.empty())
     throw UserError("no file is asked for", "give --onnx FILE or --safetensors FILE");
@@ -167,6 +176,11 @@ void run_export(const ExportOptions& options) {
         names_of(TensorNames{}),
         options.names);
   const std::string config = config_place(options.safetensors, *names);
+  for (const std::string& other : {options.safetensors, config})
+    if (is_same_place(options.onnx, other))
+      throw UserError(
+          fmt::format("'{}' would be both the ONNX model and a file of --safetensors", other),
+          "give --onnx another file");
   const Binding sizes = parse_sizes(options.dims);
   ProgressDisplay progress(stderr);
   LoadOptions load = options.load;
