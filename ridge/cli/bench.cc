@@ -30,7 +30,10 @@ std::function<LoadedModel()> opener_of(const BenchOptions& options, const LoadOp
   const std::string& path = options.request.model;
   std::function<LoadedModel(TrainObserver&)> open;
   if (is_onnx_file(path)) {
-    open = [path, load](TrainObserver& observer) { return load_onnx_model(path, load, observer); };
+    apply_onnx_options(path, load, settings());
+    open = [path, device = load.device](TrainObserver& observer) {
+      return load_onnx_model(path, device, observer);
+    };
   } else {
     const ModelFiles files = find_model(path, load, settings());
     open = [files](TrainObserver& observer) {

@@ -106,8 +106,9 @@ OpenedModel open_predicted(const PredictOptions& options, TrainObserver& observe
   LoadOptions load = options.load;
   for (const std::string& text : options.set) load.set.push_back(parse_set(text));
   if (is_onnx_file(options.model)) {
+    apply_onnx_options(options.model, load, settings());
     apply_threads();
-    return {.kind = "onnx", .model = load_onnx_model(options.model, load, observer)};
+    return {.kind = "onnx", .model = load_onnx_model(options.model, load.device, observer)};
   }
   const ModelFiles files = find_model(options.model, load, settings());
   apply_threads();

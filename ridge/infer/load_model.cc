@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "ridge/config/value.h"
 #include "ridge/import/huggingface/gpt2_config.h"
 #include "ridge/import/onnx/onnx_source.h"
 #include "ridge/infer/open_model.h"
@@ -114,19 +115,25 @@ bool is_onnx_file(const std::string& path) {
   return path.ends_with(".onnx") && !fs::is_directory(path, ignored);
 }
 
-LoadedModel load_onnx_model(const std::string& path,
-                            const LoadOptions& options,
-                            TrainObserver& observer) {
+void apply_onnx_options(const std::string& path, const LoadOptions& options, Settings& settings) {
   if (!options.weights.empty())
     throw UserError(fmt::format("'{}' is an ONNX model, which has weights of its own", path),
                     fmt::format("leave out '{}'", options.weights));
-  if (!options.set.empty())
-    throw UserError(fmt::format("'{}' is an ONNX model, which has no configuration", path),
-                    fmt::format("leave out '{}'", options.set[0].key));
+  for (const ConfigFlag& flag : options.set) {
+    if (!is_setting(flag.key))
+      throw UserError(fmt::format("'{}' is an ONNX model, which has no configuration", path),
+                      fmt::format("leave out '{}'", flag.key));
+    settings.set(flag.key, setting_text(flag.value), flag.source, flag.where);
+  }
+}
+
+LoadedModel load_onnx_model(const std::string& path,
+                            const std::string& device,
+                            TrainObserver& observer) {
   auto source = std::make_shared<const OnnxSource>(OnnxModel(path));
-  const std::string device = options.device.empty() ? TrainConfig().train.device : options.device;
+  const std::string place = device.empty() ? TrainConfig().train.device : device;
   return {.source = std::move(source),
-          .state = make_state(open_backend(device, observer)),
+          .state = make_state(open_backend(place, observer)),
           .weights = path};
 }
 
@@ -144,8 +151,11 @@ ModelFiles find_model(const std::string& path, const LoadOptions& options, Setti
 
 LoadedModel load_model(const std::string& path, const LoadOptions& options) {
   TrainObserver nobody;
-  if (is_onnx_file(path)) return load_onnx_model(path, options, nobody);
   Settings of_file;
+  if (is_onnx_file(path)) {
+    apply_onnx_options(path, options, of_file);
+    return load_onnx_model(path, options.device, nobody);
+  }
   const ModelFiles files = find_model(path, options, of_file);
   return load_model(files.config, files.weights, nobody);
 }

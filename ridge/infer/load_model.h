@@ -51,10 +51,14 @@ LoadedModel load_model(const std::string& path, const LoadOptions& options = {})
 /// Whether `path` is an ONNX model: a file NAME.onnx.
 bool is_onnx_file(const std::string& path);
 
-/// Loads an ONNX model, with its weights as constants of its graphs. UserError where it cannot be
-/// imported, and for options.weights and options.set: it has its own weights and no configuration.
+/// Gives the settings among options.set to `settings`. UserError for the rest of options.set and
+/// for options.weights: an ONNX model has its own weights and no configuration.
+void apply_onnx_options(const std::string& path, const LoadOptions& options, Settings& settings);
+
+/// Loads an ONNX model, with its weights as constants of its graphs; `device` is that of
+/// LoadOptions. UserError where it cannot be imported.
 LoadedModel load_onnx_model(const std::string& path,
-                            const LoadOptions& options,
+                            const std::string& device,
                             TrainObserver& observer);
 
 /// The same of a configuration that was read. The data say how large the model is: those that the

@@ -129,10 +129,13 @@ TEST_F(Bench, TunesForAllThatComeLater) {
 }
 
 TEST_F(Bench, WritesAFileBesideItsTable) {
-  const Outcome outcome = run(words({"--dim", "T=2", "--json", path("bench.json")}));
+  const Outcome outcome =
+      run(words({"--dim", "T=2", "--set", "threads=3", "--json", path("bench.json")}));
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_THAT(outcome.out, has("batch threads     median", "  T = 2\n"));
-  EXPECT_EQ(json::parse(read_file(path("bench.json")))["results"][0]["batch"], 1);
+  const json result = json::parse(read_file(path("bench.json")))["results"][0];
+  EXPECT_EQ(result["batch"], 1);
+  EXPECT_EQ(result["threads"], 3);
 }
 
 TEST_F(Bench, TakesModelsOfConfigurations) {

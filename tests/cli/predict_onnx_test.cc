@@ -5,6 +5,9 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "ridge/base/cpu/parallel.h"
+#include "ridge/base/settings.h"
+#include "ridge/cli/common/threads.h"
 #include "ridge/io/file.h"
 #include "ridge/io/npy.h"
 #include "ridge/io/png.h"
@@ -207,6 +210,17 @@ TEST_F(PredictOnnx, PreparesPicturesAndNamesClasses) {
                                "--preprocess",
                                "imagenet"});
   EXPECT_THAT(error(trained), HasSubstr("is for ONNX models"));
+}
+
+TEST_F(PredictOnnx, TakesSettings) {
+  EXPECT_EQ(predict({"--set", "threads=3", "--set", "tune=false"}).code, 0);
+  EXPECT_EQ(num_threads(), 3);
+  EXPECT_EQ(predict({"--set", "threads=2"}).code, 0);
+  EXPECT_EQ(num_threads(), 2);
+  EXPECT_THAT(error(predict({"--set", "threads=x"})),
+              HasSubstr("setting 'threads' from flag --set: got 'x'"));
+  settings().set("tune", "true", Source::kFlag);
+  set_threads("0", "a test");
 }
 
 TEST_F(PredictOnnx, HasNoConfigurationAndNoOtherWeights) {

@@ -284,6 +284,7 @@ TEST_F(OnnxFile, HasItsOwnWeightsAndNoConfiguration) {
   const std::string path = write(perceptron());
   EXPECT_THAT(user_error([&] { load_model(path, {.weights = "other"}); }),
               HasSubstr("has weights of its own; leave out 'other'"));
+  EXPECT_NO_THROW(load_model(path, {.set = {{"threads", "3", "--set"}}}));
   EXPECT_THAT(user_error([&] { load_model(path, {.set = {{"train.steps", "3", "--set"}}}); }),
               HasSubstr("has no configuration; leave out 'train.steps'"));
   EXPECT_THAT(user_error([&] { load_model(write("no model")); }), HasSubstr("no ONNX model"));

@@ -146,7 +146,6 @@ std::string inspect_onnx(const InspectOptions& options) {
   check(options.recipe.empty(),
         "'{}' is an ONNX model, which no recipe is for; leave out --recipe",
         options.file);
-  apply_threads();
   const ModelFacts facts = inspect_model(options);
   for (const std::string& note : facts.notes) write_note(note);
   for (const std::string& name : facts.assumed)

@@ -1,5 +1,6 @@
 #include "ridge/cli/inspect/model_facts.h"
 
+#include "ridge/base/cpu/parallel.h"
 #include "ridge/graph/model_source.h"
 #include "ridge/infer/input_sizes.h"
 #include "ridge/infer/weights.h"
@@ -35,9 +36,11 @@ ProgramGraphs graphs_of(const ModelFacts& facts) {
 ModelFacts inspect_model(const InspectOptions& options) {
   LoadOptions load{.weights = {}, .device = options.device, .set = {}};
   for (const std::string& text : options.set) load.set.push_back(parse_set(text));
+  apply_onnx_options(options.file, load, settings());
+  apply_threads();
   std::vector<std::string> notes;
   NoteKeeper observer(notes);
-  ModelFacts facts{{}, load_onnx_model(options.file, load, observer)};
+  ModelFacts facts{{}, load_onnx_model(options.file, load.device, observer)};
   facts.notes = std::move(notes);
   InputSizes sizes =
       input_sizes(facts.model.source->inputs(), parse_sizes(options.dims), /*samples=*/1);
