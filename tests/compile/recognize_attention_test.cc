@@ -238,6 +238,58 @@ TEST(RecognizeAttention, CausalMasksAreAField) {
       }
 }
 
+// The first keys are padding: the first queries have no other key to read, and large finite numbers
+// give them the mean of all that they are forbidden by one mask alone.
+TEST(RecognizeAttention, ALowCausalMaskBesidePaddingIsABias) {
+  constexpr double kLow = -3.4028234663852886e38;
+  const auto keys = [](const Operands& o) {
+    return constant(o.q.graph(), {DType::kBool, {1, 1, 1, 5}}, {0, 0, 1, 1, 1});
+  };
+  const auto padding = [&](const Operands& o) { return (1.0 - cast(keys(o), DType::kF32)) * kLow; };
+  const auto replaced = [](const Operands& o, Value s) {
+    return where(causal_mask(o), s, number(s, kLow));
+  };
+  const auto added = [](const Operands& o, Value s) {
+    return s + where(causal_mask(o), number(s, 0), number(s, kLow));
+  };
+  const Formula biases[] = {
+      [&](const Operands& o) { return replaced(o, scores_of(o) / 2.0) + padding(o); },
+      [&](const Operands& o) { return added(o, scores_of(o)) + padding(o); },
+      [&](const Operands& o) { return added(o, scores_of(o) + padding(o)); },
+      [&](const Operands& o) {
+        const Value s = replaced(o, scores_of(o));
+        return where(keys(o), s, number(s, -kInfinity));
+      },
+      [&](const Operands& o) {
+        const Value s = scores_of(o);
+        return added(o, where(keys(o), s, number(s, -kInfinity)));
+      },
+  };
+  for (const Formula& formula : biases) {
+    const Graph graph =
+        recognized({2, 3}, 5, [&](const Operands& o) { return matmul(softmax(formula(o)), o.v); });
+    ASSERT_EQ(count_of(graph, "attention"), 1) << print(graph);
+    EXPECT_FALSE(attention_of(graph)->causal);
+  }
+  // Where the mask replaces a score, nothing that was added to it counts any more.
+  const Formula others[] = {
+      [&](const Operands& o) { return replaced(o, scores_of(o) + padding(o)); },
+      [&](const Operands& o) {
+        const Value s = scores_of(o);
+        return replaced(o, where(keys(o), s, number(s, -kInfinity)));
+      },
+      [&](const Operands& o) {
+        const Value s = scores_of(o);
+        return replaced(o, where(keys(o), s, number(s, kLow)));
+      },
+  };
+  for (const Formula& formula : others) {
+    const Graph graph =
+        recognized({2, 3}, 5, [&](const Operands& o) { return matmul(softmax(formula(o)), o.v); });
+    EXPECT_EQ(count_of(graph, "attention"), 0) << print(graph);
+  }
+}
+
 TEST(RecognizeAttention, ACausalMaskIsTakenOutOfAConjunction) {
   const Graph graph = recognized({2, 3}, 5, [](const Operands& o) {
     const Value s = scores_of(o);

@@ -10,8 +10,9 @@
 //
 // Softmax gives NaN for a query that masks allow no key, and the op zeros, as PyTorch does. A model
 // that replaces this NaN by 0 has the op's result in any case. Large finite numbers instead of -inf
-// give such a query the mean of all values: they are a mask where it is causal, which allows each
-// query its own key, and a bias elsewhere, where they are the only one.
+// give such a query the mean of all values: they are a mask where it is causal and the only one,
+// which allows each query its own key, and a bias elsewhere. Beside a mask of padding a query may
+// have no key left, and then it reads padding and later keys alike.
 //
 // Windows: scores (B, H, T, S) may take a bias as (b, w, H, T, S), one for each of w windows.
 //
@@ -58,7 +59,12 @@ struct Parts {
   std::vector<Bias> biases = {};
   std::optional<Mask> low_mask = {};  ///< Its keys get `low_number` for a score.
   double low_number = 0;
+  size_t before_low_mask = 0;    ///< Number of others that are applied to its result.
+  bool takes_low_causal = true;  ///< A causal mask of large finite numbers is `is_causal`.
+  bool has_low_causal = false;   ///< It was.
   bool replaces_nan = false;
+
+  size_t others() const { return masks.size() + biases.size() + (is_causal ? 1 : 0); }
 };
 
 // ---- masks ----
@@ -125,8 +131,10 @@ bool add_mask(Parts& parts, Mask mask, double number, const Value& scores) {
   mask.keys = before_broadcast(mask.keys);
   const bool is_infinite = number == -std::numeric_limits<double>::infinity();
   if (is_infinite && take_causal(mask, scores.shape())) parts.is_causal = true;
-  const bool is_finite_causal = is_low(number, scores.dtype()) && is_causal(mask, scores.shape());
-  if (!is_infinite && !is_finite_causal) return false;
+  const bool is_low_causal = !is_infinite && parts.takes_low_causal &&
+                             is_low(number, scores.dtype()) && is_causal(mask, scores.shape());
+  if (!is_infinite && !is_low_causal) return false;
+  parts.has_low_causal = parts.has_low_causal || is_low_causal;
   if (mask.keys.rank() < 1 || mask.keys.dim(-1) != scores.dim(-1)) return false;
   if (is_causal(mask, scores.shape()))
     parts.is_causal = true;
@@ -156,6 +164,7 @@ Value before_where(Parts& parts, const Node& node, const Value& all) {
     if (parts.low_mask || !is_low(number, all.dtype()) || !std::isfinite(number)) return {};
     parts.low_mask = Mask{before_broadcast(mask.keys), mask.is_forbidding};
     parts.low_number = number;
+    parts.before_low_mask = parts.others();
   }
   return node.inputs[yes ? 2 : 1];
 }
@@ -253,11 +262,10 @@ Value without_masks(Parts& parts, const Value& all, const Readers& readers) {
   return scores;
 }
 
-// A large finite number replaces a score as it does when it is added, unless something else is
-// added too; what replaces NaN by 0 has another result than a bias.
+// A large finite number replaces a score as it does when it is added, unless something else was
+// added to that score; what replaces NaN by 0 has another result than a bias.
 bool are_exact(const Parts& parts) {
-  const bool has_others = !parts.masks.empty() || !parts.biases.empty() || parts.is_causal;
-  if (parts.low_mask && has_others) return false;
+  if (parts.low_mask && parts.others() != parts.before_low_mask) return false;
   return !parts.replaces_nan || (!parts.low_mask && parts.biases.empty());
 }
 
@@ -290,14 +298,16 @@ const Node* softmax_of(Value weights, const Readers& readers) {
   return fits ? &softmax : nullptr;
 }
 
-std::optional<Parts> parts_of(const Node& node, const Readers& readers) {
+std::optional<Parts> parts_of(const Node& node, const Readers& readers, bool takes_low_causal) {
   if (!node.is<MatMul>() || !is_plain(node.op_as<MatMul>()) || node.op_as<MatMul>().transpose_b)
     return std::nullopt;
   const int64_t rank = node.inputs[0].rank();
   const Node* softmax = softmax_of(node.inputs[0], readers);
   if (softmax == nullptr || rank < 3 || rank > 4) return std::nullopt;
-  Parts parts{.q = {}, .k = {}, .v = node.inputs[1]};
+  Parts parts{.q = {}, .k = {}, .v = node.inputs[1], .takes_low_causal = takes_low_causal};
   const Value scores = without_masks(parts, softmax->inputs[0], readers);
+  if (parts.has_low_causal && (parts.others() > 1 || parts.low_mask))
+    return parts_of(node, readers, false);
   parts.replaces_nan = !node.inputs[0].node->is<Softmax>();
   if (!scores || !are_exact(parts)) return std::nullopt;
   const Value made = without_numbers(scores, parts.scale, readers);
@@ -422,7 +432,7 @@ Value build(const Parts& parts, const Rewrite& rewrite) {
 }
 
 BuildMatch find_attention(const Node& node, const Readers& readers) {
-  const auto parts = parts_of(node, readers);
+  const auto parts = parts_of(node, readers, /*takes_low_causal=*/true);
   if (!parts) return nullptr;
   return [parts = *parts](const Rewrite& rewrite) { return build(parts, rewrite); };
 }
