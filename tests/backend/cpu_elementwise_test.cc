@@ -111,6 +111,7 @@ const BinaryCase kBinary[] = {
     {"sub", sub, [](double a, double b) { return a - b; }, kNumbers},
     {"mul", mul, [](double a, double b) { return a * b; }, kNumbers},
     {"div", div, [](double a, double b) { return a / b; }, kFloats},
+    {"fmod", fmod, [](double a, double b) { return std::fmod(a, b); }, kFloats},
     {"maximum", maximum, [](double a, double b) { return std::fmax(a, b); }, kNumbers},
     {"minimum", minimum, [](double a, double b) { return std::fmin(a, b); }, kNumbers},
     {"eq", eq, [](double a, double b) { return a == b ? 1.0 : 0.0; }, kNumbers},

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include "ridge/graph/text.h"
@@ -217,6 +218,30 @@ TEST(OnnxImport, LargeIntegersAreDividedExactly) {
     EXPECT_EQ(outputs.at("z").span<int64_t>()[i],
               rest != 0 && (rest < 0) != (b[i] < 0) ? rest + b[i] : rest)
         << a[i] << " by " << b[i];
+  }
+}
+
+// Quotients of floats have any number of digits; the C library's remainders have no rounding. The
+// second op makes it a loop of both.
+TEST(OnnxImport, RemaindersOfFloatsAreExact) {
+  constexpr int kDouble = 11;
+  const std::vector<double> a{1e20, -3e38, 1e30, 5.5, -7.25, 1e10, 2, 3, HUGE_VAL, 1e-40},
+      b{3, 1e-40, -7e-3, 2, 0.1, 0.3, HUGE_VAL, 0, 2, 3e-44};
+  for (const auto& [type, dtype] :
+       {std::pair(kFloat, DType::kF32), std::pair(kDouble, DType::kF64)}) {
+    const OnnxModel model = model_of(
+        model_bytes({.nodes = {node_bytes("Mod", {"a", "b"}, {"y"}, {int_attribute("fmod", 1)}),
+                               node_bytes("Neg", {"y"}, {"z"})},
+                     .initializers = {},
+                     .inputs = {value_bytes("a", type, {10}), value_bytes("b", type, {10})},
+                     .outputs = {value_bytes("z", type, {10})}}));
+    const Tensor x = tensor_of({dtype, {10}}, a), z = tensor_of({dtype, {10}}, b);
+    const Tensor y = run_model(model, {{"a", x}, {"b", z}}).at("z");
+    for (int64_t i = 0; i < 10; ++i) {
+      const double wanted = -std::fmod(x.at(i), z.at(i));
+      EXPECT_TRUE(y.at(i) == wanted || (std::isnan(y.at(i)) && std::isnan(wanted)))
+          << x.at(i) << " by " << z.at(i) << " leaves " << y.at(i) << ", not " << wanted;
+    }
   }
 }
 

@@ -143,6 +143,12 @@ const OpSamples kSamples({
     binary("sub", sub),
     binary("mul", mul),
     binary("div", div),
+    {"fmod",
+     "quotients between whole numbers",
+     [](CaseBuilder& b) -> std::vector<Value> {
+       const Value x = b.input({3, 7}, 5.0, 5.5), y = b.input({3, 7}, 1.9, 2.4);
+       return {fmod(x, y), fmod(-x, y)};
+     }},
     compared("maximum", maximum),
     compared("minimum", minimum),
     compared("eq", eq),

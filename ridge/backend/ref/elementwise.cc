@@ -65,6 +65,7 @@ void add_binary_kernels(KernelTable& table) {
   add_binary<Sub>(table, [](auto a, auto b) { return minus(a, b); });
   add_binary<Mul>(table, [](auto a, auto b) { return times(a, b); });
   add_binary<Div>(table, [](double a, double b) { return a / b; });
+  add_binary<Fmod>(table, [](double a, double b) { return std::fmod(a, b); });
   add_binary<Maximum>(table, [](auto a, auto b) { return is_larger(b, a) ? b : a; });
   add_binary<Minimum>(table, [](auto a, auto b) { return is_nan(b) || b < a ? b : a; });
   add_binary<Equal>(table, [](auto a, auto b) { return int64_t{a == b}; });

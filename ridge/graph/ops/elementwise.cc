@@ -75,6 +75,10 @@ std::vector<Value> Div::vjp(const VjpContext& c) const {
   return {da, neg(da * c.out())};
 }
 
+std::vector<Value> Fmod::vjp(const VjpContext& c) const {
+  return {c.dout(), c.dout() * (c.out() - c.in(0)) / c.in(1)};
+}
+
 namespace {
 
 // Gradients of max and min: `first_wins` says where the first input is the result.
@@ -137,6 +141,7 @@ Value add(Value a, Value b) { return add_broadcast_node<Add>(a, b); }
 Value sub(Value a, Value b) { return add_broadcast_node<Sub>(a, b); }
 Value mul(Value a, Value b) { return add_broadcast_node<Mul>(a, b); }
 Value div(Value a, Value b) { return add_broadcast_node<Div>(a, b); }
+Value fmod(Value a, Value b) { return add_broadcast_node<Fmod>(a, b); }
 Value maximum(Value a, Value b) { return add_broadcast_node<Maximum>(a, b); }
 Value minimum(Value a, Value b) { return add_broadcast_node<Minimum>(a, b); }
 Value eq(Value a, Value b) { return add_broadcast_node<Equal>(a, b); }
@@ -178,6 +183,7 @@ void register_elementwise(OpRegistry& r) {
   r.add<Sub>();
   r.add<Mul>();
   r.add<Div>();
+  r.add<Fmod>();
   r.add<Maximum>();
   r.add<Minimum>();
   r.add<Equal>();

@@ -170,6 +170,14 @@ class Div final : public Elementwise<Div> {
   std::vector<Value> vjp(const VjpContext& c) const override;
 };
 
+/// a - b trunc(a / b), exactly: the C library's fmod. It has the sign of a.
+class Fmod final : public Elementwise<Fmod> {
+ public:
+  static constexpr OpTraits kTraits =
+      binary_traits("fmod", kFloats, OpClass::kArithmetic, Gradient::kRule);
+  std::vector<Value> vjp(const VjpContext& c) const override;
+};
+
 /// NaN when either is NaN. Where both are equal each gets half of the gradient.
 class Maximum final : public Elementwise<Maximum> {
  public:
@@ -268,6 +276,7 @@ Value add(Value a, Value b);
 Value sub(Value a, Value b);
 Value mul(Value a, Value b);
 Value div(Value a, Value b);
+Value fmod(Value a, Value b);
 Value maximum(Value a, Value b);
 Value minimum(Value a, Value b);
 Value eq(Value a, Value b);

@@ -43,14 +43,14 @@ std::shared_ptr<const Op> op_of(T op = {}) {
 std::vector<std::shared_ptr<const Op>> elementwise_ops() {
   Gelu by_tanh;
   by_tanh.tanh = true;
-  return {op_of<Neg>(),        op_of<Abs>(),       op_of<Sign>(),     op_of<Exp>(),
-          op_of<Log>(),        op_of<Tanh>(),      op_of<Erf>(),      op_of<Sqrt>(),
-          op_of<Rsqrt>(),      op_of<Sigmoid>(),   op_of<Relu>(),     op_of<Silu>(),
-          op_of<Gelu>(),       op_of(by_tanh),     op_of<IsFinite>(), op_of<LogicalNot>(),
-          op_of<Add>(),        op_of<Sub>(),       op_of<Mul>(),      op_of<Div>(),
-          op_of<Maximum>(),    op_of<Minimum>(),   op_of<Equal>(),    op_of<NotEqual>(),
-          op_of<Less>(),       op_of<LessEqual>(), op_of<Greater>(),  op_of<GreaterEqual>(),
-          op_of<LogicalAnd>(), op_of<LogicalOr>()};
+  return {op_of<Neg>(),          op_of<Abs>(),        op_of<Sign>(),      op_of<Exp>(),
+          op_of<Log>(),          op_of<Tanh>(),       op_of<Erf>(),       op_of<Sqrt>(),
+          op_of<Rsqrt>(),        op_of<Sigmoid>(),    op_of<Relu>(),      op_of<Silu>(),
+          op_of<Gelu>(),         op_of(by_tanh),      op_of<IsFinite>(),  op_of<LogicalNot>(),
+          op_of<Add>(),          op_of<Sub>(),        op_of<Mul>(),       op_of<Div>(),
+          op_of<Fmod>(),         op_of<Maximum>(),    op_of<Minimum>(),   op_of<Equal>(),
+          op_of<NotEqual>(),     op_of<Less>(),       op_of<LessEqual>(), op_of<Greater>(),
+          op_of<GreaterEqual>(), op_of<LogicalAnd>(), op_of<LogicalOr>()};
 }
 
 constexpr auto kDTypes = [] {

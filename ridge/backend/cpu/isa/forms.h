@@ -158,6 +158,15 @@ struct Div : Arithmetic {
   }
 };
 
+// The C library's, exact whatever the quotient: it takes a loop for each element.
+struct Fmod : Function {
+  static constexpr bool kIsExact = true;
+  static constexpr bool kHasCode = false;
+  static constexpr const char* name() { return "fmod"; }
+  static float of(float a, float b) { return __builtin_fmodf(a, b); }
+  static double of(double a, double b) { return __builtin_fmod(a, b); }
+};
+
 struct Maximum : Arithmetic {
   static constexpr Takes kTakes = Takes::kNumbers;
   static constexpr bool kIsExact = true;
@@ -269,6 +278,7 @@ using BinaryForms = FormList<forms::Add,
                              forms::Sub,
                              forms::Mul,
                              forms::Div,
+                             forms::Fmod,
                              forms::Maximum,
                              forms::Minimum,
                              forms::Equal,

@@ -326,6 +326,7 @@ struct Function {
   static constexpr bool kIsExact = false;  ///< The result on a 16-bit float needs no rounding.
   static constexpr bool kWraps = false;    ///< Integers have to be given as unsigned numbers.
   static constexpr bool kLooksUp = false;  ///< Its loop needs vectors: compilers leave it scalar.
+  static constexpr bool kHasCode = true;   ///< It consists of operations that machine code has.
 };
 
 /// Base of the forms that are the same few operations in every dtype.

@@ -53,10 +53,13 @@ class Ops {
 int node_of(const Recorded& value) { return value.node(); }
 int node_of(Mask value) { return value.node; }
 
-// The node of a form, or kNone where it has no operations in this lane: functions of f64 call libm.
+// The node of a form, or kNone where it has no operations in this lane: functions of f64 call libm,
+// and so do some of every lane.
 template <class Form, typename... Operand>
 int recorded(Recorder& recorder, Lane lane, Operand... x) {
-  if constexpr (Form::kTakes == Takes::kBools) {
+  if constexpr (!Form::kHasCode) {
+    return kNone;
+  } else if constexpr (Form::kTakes == Takes::kBools) {
     return lane == Lane::kMask ? node_of(Form::of(Mask{&recorder, x}...)) : kNone;
   } else {
     const bool is_taken = is_float_lane(lane)

@@ -16,6 +16,8 @@
 #define __builtin_sqrt(x) __dsqrt_rn(x)
 #define __builtin_fabsf(x) fabsf(x)
 #define __builtin_fabs(x) fabs(x)
+#define __builtin_fmodf(a, b) fmodf(a, b)
+#define __builtin_fmod(a, b) fmod(a, b)
 #define __builtin_copysignf(x, y) copysignf(x, y)
 #define __builtin_inff() __int_as_float(0x7f800000)
 #define __builtin_inf() __longlong_as_double(0x7ff0000000000000ll)
@@ -258,6 +260,8 @@ inline float square_root(float x) { return __builtin_sqrtf(x); }
 inline double square_root(double x) { return __builtin_sqrt(x); }
 inline float absolute(float x) { return __builtin_fabsf(x); }
 inline double absolute(double x) { return __builtin_fabs(x); }
+inline float remainder_of(float a, float b) { return __builtin_fmodf(a, b); }
+inline double remainder_of(double a, double b) { return __builtin_fmod(a, b); }
 inline bool finite(float x) { return __builtin_fabsf(x) < __builtin_inff(); }
 inline bool finite(double x) { return __builtin_fabs(x) < __builtin_inf(); }
 inline float relu(float x) { return x <= 0.0f ? 0.0f : x; }

@@ -39,6 +39,7 @@ constexpr Row kRows[] = {
     {"sub", "{0} - {1}", "wrapped_sub({0}, {1})"},
     {"mul", "{0} * {1}", "wrapped_mul({0}, {1})"},
     {"div", "{0} / {1}"},
+    {"fmod", "remainder_of({0}, {1})", {}, false},
     {"maximum", "larger({0}, {1})", "larger({0}, {1})", false},
     {"minimum", "smaller({0}, {1})", "smaller({0}, {1})", false},
     {"eq", "{0} == {1}", "{0} == {1}"},

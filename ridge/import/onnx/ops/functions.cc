@@ -56,7 +56,7 @@ Value sine(Value x, double quarters) {
                                   1.0 / 479001600,
                                   -1.0 / 87178291200,
                                   1.0 / 20922789888000});
-  const Value quadrant = floored_remainder(count + quarters, constant_like(x, 4.0));
+  const Value turned = count + quarters, quadrant = turned - floor(turned * 0.25) * 4.0;
   const Value odd =
       logical_or(eq(quadrant, constant_like(x, 1.0)), eq(quadrant, constant_like(x, 3.0)));
   const Value positive = where(odd, cos_r, sin_r);
@@ -138,9 +138,7 @@ Value divide_integers(Value a, Value b) {
 }
 
 Value remainder(Value a, Value b) {
-  if (is_integer(a.dtype())) return a - divide_integers(a, b) * b;
-  const Value wide_a = cast(a, DType::kF64), wide_b = cast(b, DType::kF64);
-  return cast(wide_a - trunc(wide_a / wide_b) * wide_b, a.dtype());
+  return is_float(a.dtype()) ? fmod(a, b) : a - divide_integers(a, b) * b;
 }
 
 Value floored_remainder(Value a, Value b) {

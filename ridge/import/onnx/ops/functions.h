@@ -17,9 +17,9 @@ Value round_half_even(Value x);
 
 /// The quotient of integers towards zero.
 Value divide_integers(Value a, Value b);
-/// a - b trunc(a / b), with the sign of a; of integers or floats.
+/// a - b trunc(a / b), with the sign of a and no rounding; of integers or floats.
 Value remainder(Value a, Value b);
-/// The same with the sign of b.
+/// The same of integers, with the sign of b.
 Value floored_remainder(Value a, Value b);
 
 /// x to the power y: of the dtype of x.
