@@ -133,6 +133,11 @@ class Backend {
   /// True when queued work runs beside the host; else it has run when the call that queues it
   /// returns.
   virtual bool is_asynchronous() const { return !is_host(); }
+  /// Whether kernels read operands of that dtype where they lie in memory of the host: see
+  /// KernelArgs.
+  bool can_read_at(const void* host, DType dtype) const {
+    return is_host() && reinterpret_cast<uintptr_t>(host) % size_of(dtype) == 0;
+  }
 
   /// Whether, where 16 bits are asked for, what products read and make is best kept in 16 bits: its
   /// products read them as they are. Else they round f32 on the way.

@@ -362,18 +362,27 @@ class Planner {
   }
 
   void count_constants(const std::set<size_t>& read) {
-    const auto passing_bytes = [&](size_t slot) {
-      const StateEntry& entry = graphs_.state[slot];
-      const bool passes = entry.constant != nullptr && !read.contains(slot);
-      return passes ? aligned_bytes(entry.type.bytes()) : 0;
+    const auto is_copied = [&](const StateEntry& entry) {
+      return !entry.constant->perm.empty() ||
+             !backend_.can_read_at(entry.constant->bytes.data(), entry.type.dtype);
     };
     for (size_t i = 0; i < graphs_.state.size(); ++i) {
-      if (graphs_.state[i].constant != nullptr && read.contains(i)) plan_.constants.push_back(i);
-      plan_.passing_bytes += passing_bytes(i);
+      const StateEntry& entry = graphs_.state[i];
+      if (entry.constant == nullptr) continue;
+      const int64_t bytes = aligned_bytes(entry.type.bytes());
+      if (!read.contains(i)) {
+        plan_.passing_bytes += bytes;
+        continue;
+      }
+      plan_.constants.push_back(i);
+      if (!is_copied(entry)) plan_.lent_bytes += bytes;
     }
     for (const DerivationPlan& derivation : plan_.derivations) {
       int64_t bytes = 0;
-      for (const size_t source : derivation.sources) bytes += passing_bytes(source);
+      for (const size_t source : derivation.sources)
+        if (const StateEntry& entry = graphs_.state[source];
+            entry.constant != nullptr && !read.contains(source) && is_copied(entry))
+          bytes += aligned_bytes(entry.type.bytes());
       plan_.passing_peak_bytes = std::max(plan_.passing_peak_bytes, bytes);
     }
   }

@@ -92,8 +92,11 @@ struct Plan {
   std::vector<EntryPlan> entries;
   std::vector<DerivationPlan> derivations;  ///< By slot: sources before what is made from them.
   int64_t state_bytes = 0;
-  /// Bytes of constants in the state that derivations alone read, and the most that one of those
-  /// reads: they have memory while it runs.
+  /// Bytes of constants in the state that entries read where they lie already, in a mapped file
+  /// say: they take no memory.
+  int64_t lent_bytes = 0;
+  /// Bytes of constants in the state that derivations alone read, and the most that is copied for
+  /// one of those: they have memory while it runs.
   int64_t passing_bytes = 0, passing_peak_bytes = 0;
   int64_t arena_bytes = 0;
   int64_t arena_lower_bound_bytes = 0;
@@ -104,13 +107,15 @@ struct Plan {
   int64_t derivation_bytes = 0;
 
   int64_t total_bytes() const {
-    return state_bytes + arena_bytes + staging_bytes + deriving_bytes();
+    return allocated_state_bytes() + arena_bytes + staging_bytes + deriving_bytes();
   }
   int64_t lower_bound_bytes() const {
-    return state_bytes + arena_lower_bound_bytes + staging_bytes + deriving_bytes();
+    return allocated_state_bytes() + arena_lower_bound_bytes + staging_bytes + deriving_bytes();
   }
-  /// Bytes more than those of the state while derivations run.
-  int64_t deriving_bytes() const { return derivation_bytes + passing_peak_bytes - passing_bytes; }
+  /// Bytes of the state that memory is taken for, and keeps.
+  int64_t allocated_state_bytes() const { return state_bytes - lent_bytes - passing_bytes; }
+  /// Bytes beside those while derivations run.
+  int64_t deriving_bytes() const { return derivation_bytes + passing_peak_bytes; }
 };
 
 /// Id of the candidate to use for a node.

@@ -183,7 +183,7 @@ ConstantUse::~ConstantUse() {
 }
 
 bool State::can_adopt(const TensorType& type, const void* data) const {
-  return backend_.is_host() && reinterpret_cast<uintptr_t>(data) % size_of(type.dtype) == 0;
+  return backend_.can_read_at(data, type.dtype);
 }
 
 void State::adopt(const StateEntry& entry, const void* data, std::shared_ptr<const void> lender) {

@@ -266,5 +266,34 @@ TEST(Packed, TwoProductsShareOneCopy) {
   EXPECT_THAT(text, testing::HasSubstr("by packed_gemm packed @"));
 }
 
+// A constant is read where it lies, copied where it lies in another order, or packed and gone.
+TEST(Packed, AStateTakesTheMemoryThatThePlanSays) {
+  const Product product{.m = 128, .k = 96, .n = 80, .transposed = true};
+  const auto lying = std::make_shared<const Tensor>(random_tensor(product.w(), 3));
+  const std::span<const std::byte> bytes{static_cast<const std::byte*>(lying->data()),
+                                         lying->bytes()};
+  const auto cpu = make_cpu_backend();
+  LazyBackend lazy;
+  for (Backend* const backend : {cpu.get(), static_cast<Backend*>(&lazy)})
+    for (const bool packs : {false, true})
+      for (const bool is_moved : {false, true}) {
+        ProgramGraphs graphs = graphs_of(product);
+        auto constant = std::make_shared<StateConstant>(bytes, lying);
+        if (is_moved) constant->perm = {1, 0}, constant->lying = {product.k, product.n};
+        graphs.state[0].constant = std::move(constant);
+        State state(*backend);
+        Program program(std::move(graphs), state, options_of(product, packs));
+        ASSERT_EQ(is_packed(program), packs);
+        run(program, random_tensor(product.x(), 4));
+        const Plan& plan = program.plan();
+        const bool is_copied = is_moved || !backend->is_host();
+        EXPECT_EQ(state.bytes(), plan.allocated_state_bytes());
+        EXPECT_EQ(state.bytes() > 0, packs || is_copied);
+        EXPECT_EQ(plan.passing_peak_bytes > 0, packs && is_copied);
+        EXPECT_EQ(plan.total_bytes(),
+                  state.bytes() + plan.arena_bytes + plan.staging_bytes + plan.deriving_bytes());
+      }
+}
+
 }  // namespace
 }  // namespace ridge::test

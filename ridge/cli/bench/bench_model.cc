@@ -98,9 +98,10 @@ class SessionBench {
     ModelSession session = first_run();
     add_picks(session);
     const auto plan = session.bind(load_.binding);
-    result_.ridge.memory.planned = plan->total_bytes();
-    result_.ridge.memory.state = plan->state_bytes - plan->passing_bytes;
-    result_.ridge.memory.arena = plan->arena_bytes;
+    BenchMemory& memory = result_.ridge.memory;
+    memory.state = session.model().state->bytes();  // without weights that lie in a mapped file
+    memory.arena = plan->arena_bytes;
+    memory.planned = *memory.state + plan->total_bytes() - plan->allocated_state_bytes();
     CallRunner runner([&] { session.run(load_.inputs); }, request_.now);
     if (request_.against)
       run_in_turn(session, runner);

@@ -20,8 +20,8 @@ struct Latency {
 /// The seconds are those of one run at least.
 Latency latency_of(const std::vector<double>& seconds);
 
-/// Bytes. A plan holds state and arena; resident are the weights that were read, too, and what a
-/// runtime needs for itself.
+/// Bytes. A plan holds arena and state, but for weights that are used where a file is mapped;
+/// resident are these, too, where they were read, and what a runtime needs for itself.
 struct BenchMemory {
   std::optional<int64_t> planned = {}, state = {}, arena = {};
   /// Growth of the process's resident memory at its peak, from before the load to the first result.

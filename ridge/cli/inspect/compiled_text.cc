@@ -204,6 +204,8 @@ std::string memory_text(const CompiledFacts& facts) {
   for (StateRole role : kRoles)
     if (const int64_t bytes = role_bytes(plan, role); bytes > 0) row(name_of(role), bytes, "");
   row("state", plan.state_bytes, "all of the above, aligned");
+  if (plan.lent_bytes > 0)
+    row("of it", plan.lent_bytes, "is read where the model has it already, and takes no memory");
   if (plan.passing_bytes > 0)
     row("of it",
         plan.passing_bytes,
