@@ -15,14 +15,36 @@
 namespace ridge {
 namespace {
 
+/// The place of an operand's packed copy; nothing where it cannot have one.
+using FindPacked = std::function<std::optional<Place>(Value, const PackedOperand&)>;
+
 // The kernel of a node; it does not depend on the order of the launches.
 struct Kernel {
   size_t choice = 0;
-  std::string choice_name;
+  std::string choice_name = {};
+  std::map<size_t, Place> packed = {};  ///< Places of packed operands, by number of the input.
   int64_t workspace_bytes = 0;
 };
 
-Kernel choose_kernel(const Node& node, Backend& backend, const PlanOptions& options) {
+// All operands that the kernel wants packed, or none of them.
+std::map<size_t, Place> packed_operands(const Node& node,
+                                        size_t choice,
+                                        const Backend& backend,
+                                        const FindPacked& find) {
+  std::map<size_t, Place> places;
+  if (find == nullptr) return places;
+  for (const PackedOperand& operand : backend.packed_operands(node, choice)) {
+    const std::optional<Place> place = find(node.inputs.at(operand.input), operand);
+    if (!place) return {};
+    places[operand.input] = *place;
+  }
+  return places;
+}
+
+Kernel choose_kernel(const Node& node,
+                     Backend& backend,
+                     const PlanOptions& options,
+                     const FindPacked& find_packed = nullptr) {
   const int64_t start = now_ns();
   const std::vector<Choice> choices = backend.candidates(node);
   check(!choices.empty(),
@@ -31,14 +53,15 @@ Kernel choose_kernel(const Node& node, Backend& backend, const PlanOptions& opti
         backend.name(),
         to_string(node.outputs[0]),
         node.site.name);
-  const size_t choice = options.choose ? options.choose(node, choices) : 0;
-  const size_t bytes = backend.instantiate(node, choice)->workspace_bytes();
+  Kernel kernel{.choice = options.choose ? options.choose(node, choices) : 0};
+  kernel.choice_name = choices.at(kernel.choice).name;
+  kernel.packed = packed_operands(node, kernel.choice, backend, find_packed);
+  const auto instance = kernel.packed.empty() ? backend.instantiate(node, kernel.choice)
+                                              : backend.instantiate_packed(node, kernel.choice);
+  kernel.workspace_bytes = static_cast<int64_t>(instance->workspace_bytes());
   if (options.choosing_ns != nullptr) *options.choosing_ns += now_ns() - start;
-  return {choice, choices.at(choice).name, static_cast<int64_t>(bytes)};
+  return kernel;
 }
-
-/// The place of an operand's packed copy; nothing where it cannot have one.
-using FindPacked = std::function<std::optional<Place>(Value, const PackedOperand&)>;
 
 class EntryPlanner {
  public:
@@ -72,7 +95,7 @@ class EntryPlanner {
  private:
   const Kernel& kernel(const Node& node) {
     std::optional<Kernel>& known = kernels_[static_cast<size_t>(node.id)];
-    if (!known) known = choose_kernel(node, backend_, options_);
+    if (!known) known = choose_kernel(node, backend_, options_, find_packed_);
     return *known;
   }
 
@@ -91,7 +114,7 @@ class EntryPlanner {
                   .site = node.site.name,
                   .choice = kernel(node).choice,
                   .choice_name = kernel(node).choice_name,
-                  .is_packed = false,
+                  .is_packed = !kernel(node).packed.empty(),
                   .inputs = {},
                   .outputs = {},
                   .workspace = {}};
@@ -103,21 +126,8 @@ class EntryPlanner {
       step.workspace = {Region::kArena,
                         layout.offsets[static_cast<size_t>(workspace)],
                         kernel(node).workspace_bytes};
-    if (find_packed_ != nullptr) take_packed(node, step);
+    for (const auto& [input, place] : kernel(node).packed) step.inputs[input] = place;
     plan_.steps.push_back(std::move(step));
-  }
-
-  // All operands that the kernel wants packed, or none of them.
-  void take_packed(const Node& node, PlanStep& step) const {
-    const std::vector<PackedOperand> operands = backend_.packed_operands(node, step.choice);
-    std::vector<Place> places = step.inputs;
-    for (const PackedOperand& operand : operands) {
-      const std::optional<Place> place = find_packed_(node.inputs.at(operand.input), operand);
-      if (!place) return;
-      places[operand.input] = *place;
-    }
-    step.is_packed = !operands.empty();
-    step.inputs = std::move(places);
   }
 
   void fill_slots(const Arena& arena, const Layout& layout) {

@@ -266,6 +266,17 @@ TEST(Packed, TwoProductsShareOneCopy) {
   EXPECT_THAT(text, testing::HasSubstr("by packed_gemm packed @"));
 }
 
+// Where a product packs its operand at each run, the arena has room for that.
+TEST(Packed, AnArenaHasNoRoomForWhatIsPackedBeforehand) {
+  const Product product{.m = 128, .k = 96, .n = 80, .transposed = true};
+  const auto cpu = make_cpu_backend();
+  State state(*cpu);
+  const Program plain(graphs_of(product), state, options_of(product, false));
+  const Program packs(graphs_of(product), state, options_of(product, true));
+  ASSERT_TRUE(is_packed(packs));
+  EXPECT_LT(packs.plan().arena_bytes, plain.plan().arena_bytes);
+}
+
 // A constant is read where it lies, copied where it lies in another order, or packed and gone.
 TEST(Packed, AStateTakesTheMemoryThatThePlanSays) {
   const Product product{.m = 128, .k = 96, .n = 80, .transposed = true};
