@@ -76,6 +76,13 @@ TEST_F(TimedRuns, InTurnUntilThereIsAnInterval) {
   EXPECT_LE(both.trial.pairs.size(), 12u);
 }
 
+TEST_F(TimedRuns, InTurnForNoLongerThanAskedFor) {
+  CallRunner before = taking(1'000, 'b'), after = taking(2'000, 'a');
+  const PairedRuns both = time_in_turn(before, after, 0.01, read_clock);
+  EXPECT_TRUE(both.trial.interval.has_value());
+  EXPECT_LT(clock_ns, 20'000'000);
+}
+
 TEST(Latency, IsMedianAndNinetyNinthPercentile) {
   std::vector<double> seconds;
   for (int i = 0; i <= 100; ++i) seconds.push_back(0.001 * i);

@@ -60,6 +60,8 @@ PairedRuns time_in_turn(LatencyRunner& before, LatencyRunner& after, double seco
   options.seed = kSeed;
   options.least_pairs = options.most_pairs = kMostPairs;  // no verdict is wanted
   options.cpus = usable_cpus();
+  constexpr double kBlocks = 4.0 * kLeastPairs;
+  options.block_seconds = std::min(options.block_seconds, seconds / kBlocks);
   options.should_stop = [&] {
     return stop_requested() || (pairs++ >= kLeastPairs && now() >= until);
   };

@@ -50,8 +50,8 @@ struct PairedRuns {
   std::vector<double> before = {}, after = {};  ///< Seconds of each run of its pairs.
 };
 
-/// Blocks of both in turn until `seconds` have gone by, and until an interval can be had. Either
-/// of them ends early with stop_requested().
+/// Blocks of both in turn until `seconds` have gone by, and until an interval can be had: where
+/// they are few, blocks are short. Either of them ends early with stop_requested().
 PairedRuns time_in_turn(LatencyRunner& before, LatencyRunner& after, double seconds, Clock now);
 
 }  // namespace ridge
