@@ -13,9 +13,11 @@ fs::path checkpoint_folder(const fs::path& out) { return out / "checkpoints"; }
 
 namespace {
 
-std::optional<OpenCheckpoint> newest_in(const fs::path& folder, TrainObserver& observer) {
+std::optional<OpenCheckpoint> newest_in(const fs::path& folder,
+                                        const std::string& fix,
+                                        TrainObserver& observer) {
   std::vector<std::string> skipped;
-  std::optional<OpenCheckpoint> found = open_latest(folder, skipped);
+  std::optional<OpenCheckpoint> found = open_latest(folder, skipped, fix);
   for (const std::string& reason : skipped)
     observer.on_message(fmt::format(
         "checkpoint {}; {} takes its place", reason, found->path().filename().string()));
@@ -41,7 +43,9 @@ std::optional<OpenCheckpoint> find_checkpoint(const std::string& resume,
     return std::nullopt;
   }
   if (resume == "auto")
-    return out.empty() ? std::nullopt : newest_in(checkpoint_folder(out), observer);
+    return out.empty()
+               ? std::nullopt
+               : newest_in(checkpoint_folder(out), "start again in another folder", observer);
   return open_checkpoint_in(
       resume, "give --resume the folder of a run or of a checkpoint", observer);
 }
@@ -54,7 +58,7 @@ OpenCheckpoint open_checkpoint_in(const std::string& path,
   if (fs::exists(folder / "manifest.json", ignored)) return open_checkpoint(folder);
   const fs::path inner = checkpoint_folder(folder);
   std::optional<OpenCheckpoint> found =
-      newest_in(fs::exists(inner, ignored) ? inner : folder, observer);
+      newest_in(fs::exists(inner, ignored) ? inner : folder, fix, observer);
   if (!found) throw UserError(fmt::format("no checkpoint in '{}'", path), fix);
   return std::move(*found);
 }

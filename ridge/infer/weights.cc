@@ -23,11 +23,7 @@ OpenCheckpoint best_or_newest(const std::string& out, TrainObserver& observer) {
       observer.on_message(
           fmt::format("the best checkpoint, step {}, is left out: {}", *best, refusal.message()));
     }
-  auto newest = find_checkpoint("auto", out, observer);
-  if (!newest)
-    throw UserError(fmt::format("no checkpoint in '{}'", out),
-                    "train first, or give the weights by --weights");
-  return std::move(*newest);
+  return open_checkpoint_in(out, "train first, or give the weights by --weights", observer);
 }
 
 }  // namespace

@@ -260,7 +260,9 @@ std::vector<int64_t> checkpoint_steps(const fs::path& dir) {
   return steps;
 }
 
-std::optional<OpenCheckpoint> open_latest(const fs::path& dir, std::vector<std::string>& skipped) {
+std::optional<OpenCheckpoint> open_latest(const fs::path& dir,
+                                          std::vector<std::string>& skipped,
+                                          const std::string& fix) {
   std::string reasons;
   for (int64_t step : checkpoint_steps(dir)) {
     try {
@@ -273,8 +275,7 @@ std::optional<OpenCheckpoint> open_latest(const fs::path& dir, std::vector<std::
     }
   }
   if (reasons.empty()) return std::nullopt;
-  throw UserError(fmt::format("no checkpoint in '{}' can be used:{}", dir.string(), reasons),
-                  "start again in another folder");
+  throw UserError(fmt::format("no checkpoint in '{}' can be used:{}", dir.string(), reasons), fix);
 }
 
 void mark_best(const fs::path& dir, int64_t step) {

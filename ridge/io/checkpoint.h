@@ -56,9 +56,10 @@ OpenCheckpoint open_checkpoint(const std::filesystem::path& path);
 
 /// The newest checkpoint in `dir` that passes open_checkpoint, nothing when `dir` has none at all.
 /// A line "step-00000123: why" goes to `skipped` for each newer one that was refused; UserError
-/// when all were.
+/// with `fix` when all were.
 std::optional<OpenCheckpoint> open_latest(const std::filesystem::path& dir,
-                                          std::vector<std::string>& skipped);
+                                          std::vector<std::string>& skipped,
+                                          const std::string& fix = {});
 
 /// Steps of the checkpoints in `dir`, newest first; not verified. Empty when there is no `dir`.
 std::vector<int64_t> checkpoint_steps(const std::filesystem::path& dir);

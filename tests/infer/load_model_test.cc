@@ -78,6 +78,16 @@ TEST_F(LoadModel, FollowsAFolderThatWasMoved) {
   EXPECT_THAT(user_error([&] { run(toml_); }), has("no checkpoint in"));
 }
 
+// The fix is one of what was asked for: no resumed training.
+TEST_F(LoadModel, TellsWhichWeightsToGiveWhereAllAreDamaged) {
+  for (const int64_t step : {3, 6})
+    std::filesystem::resize_file(std::filesystem::path(checkpoint(step)) / "state.safetensors", 9);
+  EXPECT_THAT(user_error([&] { run(toml_); }),
+              has("can be used:", "; train first, or give the weights by --weights"));
+  EXPECT_THAT(user_error([&] { run(toml_, {.weights = run_.string()}); }),
+              has("can be used:", "; give --weights a file, or the folder of a run"));
+}
+
 TEST_F(LoadModel, IsAsRightAsAnEvaluation) {
   const auto data = data::open_dataset(config_.data, data::Split::kEval);
   const auto scratch = data->make_scratch(nullptr);
