@@ -125,6 +125,7 @@ def test_ops(environment, told):
     how = how_of(told, "test_ops")
     if end := failure(how):
         return end
+    assert environment["GTEST_OUTPUT"] == ""
     count, index = int(environment["GTEST_TOTAL_SHARDS"]), int(environment["GTEST_SHARD_INDEX"])
     out, code = "", 0
     for op in ("add", "matmul", "gather")[index::count]:
