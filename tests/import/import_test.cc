@@ -245,6 +245,25 @@ TEST(OnnxImport, RemaindersOfFloatsAreExact) {
   }
 }
 
+// A place a quarter before the first of two elements stays: the last of its four taps is the second
+// one. A place further outside is moved onto the border, along its own axis alone.
+TEST(OnnxImport, CubicSamplesNearTheBorder) {
+  const auto text = [](std::string_view name, std::string_view value) {
+    return ProtoBytes().text(1, name).text(4, value).number(20, 3);
+  };
+  const OnnxModel model = model_of(model_bytes(
+      {.nodes = {node_bytes("GridSample",
+                            {"x", "grid"},
+                            {"y"},
+                            {text("mode", "bicubic"), text("padding_mode", "border")})},
+       .initializers = {floats_bytes("grid", {1, 1, 3, 2}, {-0.75, 0, -3, 0, -0.75, 3})},
+       .inputs = {x_of({1, 1, 2, 2})},
+       .outputs = output_y()}));
+  const Tensor x = tensor_of({DType::kF32, {1, 1, 2, 2}}, {0, 1, 0, 1});
+  EXPECT_THAT(elements_of(run_model(model, {{"x", x}}).at("y")),
+              ElementsAre(-0.10546875, 0, -0.10546875));
+}
+
 // Up to opset 9 TopK has k as an attribute.
 TEST(OnnxImport, TopKOfOldModels) {
   const OnnxModel model = model_of(model_bytes(

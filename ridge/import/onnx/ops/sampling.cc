@@ -42,8 +42,14 @@ Value axis_place(Value grid, int64_t size, const Options& options) {
   Value x =
       options.aligns ? (grid + 1.0) / 2.0 * (length - 1.0) : ((grid + 1.0) * length - 1.0) / 2.0;
   if (options.mode == "nearest") x = round_half_even(x);
-  if (options.padding == "border")
-    return minimum(maximum(x, constant_like(x, 0.0)), constant_like(x, length - 1.0));
+  if (options.padding == "border") {
+    // A place up to half an element outside stays, as ONNX's reference has it: of the elements
+    // around it each is the nearest. ONNX Runtime 1.31 moves it, too, where another axis is
+    // outside.
+    const Value inside = logical_and(ge(x, constant_like(x, low)), le(x, constant_like(x, high)));
+    return where(
+        inside, x, minimum(maximum(x, constant_like(x, 0.0)), constant_like(x, length - 1.0)));
+  }
   return options.padding == "reflection" ? reflected(x, low, high) : x;
 }
 
