@@ -35,6 +35,14 @@ std::unique_ptr<NodeKernel> Backend::instantiate_packed(const Node& node, size_t
       fmt::format("device '{}' packs nothing for node '{}'", name(), node.site.name));
 }
 
+void* Backend::allocate_zeros(size_t bytes) {
+  DeviceMemory memory(*this, bytes);
+  const auto stream = make_stream();
+  clear(*stream, memory.get(), bytes);
+  stream->synchronize();
+  return memory.release();
+}
+
 void* Backend::allocate_host(size_t bytes) {
   void* const memory = ::operator new(bytes, kAlignment, std::nothrow);
   check(memory != nullptr, "no memory for {} bytes on the host", bytes);

@@ -33,6 +33,15 @@ bool has_other_bits(const std::vector<Choice>& choices, size_t choice);
 /// Name of the choice that runs a fused node op by op: right, and no faster than the ops.
 inline constexpr std::string_view kExpandedChoice = "expanded";
 
+class NodeKernel;
+
+/// Elements in memory of the host: a tensor of the type `lying`, which may be unaligned, of whose
+/// axes perm[i] is axis i of an operand; all as they are where `perm` is empty.
+struct LyingElements {
+  TensorType lying;
+  std::vector<int64_t> perm = {};
+};
+
 /// An operand that a kernel would rather read packed: laid out for it beforehand.
 struct PackedOperand {
   size_t input = 0;  ///< Number of the node's input.
@@ -43,6 +52,10 @@ struct PackedOperand {
   /// The kernel reads the operand nearly as fast where it lies: only constants are packed for it,
   /// while weights of a mapped file stay there, at once and shared with other processes.
   bool only_constants = false;
+  /// The kernel that makes the same bytes of an operand's elements in one go: its input is their
+  /// address, and it needs no workspace. It may be null, and may return null for elements that lie
+  /// otherwise: then `pack` is run.
+  std::function<std::unique_ptr<NodeKernel>(const LyingElements& from)> kernel = nullptr;
 };
 
 /// Addresses of one launch, in the order of the node's inputs and outputs: device memory, row-major
@@ -162,6 +175,8 @@ class Backend {
   /// 64-byte aligned memory of the device; OutOfMemory when the device has less free, UserError
   /// when it fails.
   virtual void* allocate(size_t bytes) = 0;
+  /// The same with zeros in it and every page in memory.
+  virtual void* allocate_zeros(size_t bytes);
   virtual void deallocate(void* memory) noexcept = 0;
   /// Memory of the host that copies read and write while the host goes on: page-locked, where the
   /// device asks for that. 64-byte aligned; UserError when it cannot be had.
@@ -207,7 +222,14 @@ class DeviceMemory {
  public:
   DeviceMemory() = default;
   DeviceMemory(Backend& backend, size_t bytes) : memory_(backend.allocate(bytes), Free{&backend}) {}
+  /// That of Backend::allocate_zeros().
+  static DeviceMemory zeros(Backend& backend, size_t bytes) {
+    DeviceMemory memory;
+    memory.memory_ = {backend.allocate_zeros(bytes), Free{&backend}};
+    return memory;
+  }
   void* get() const { return memory_.get(); }
+  void* release() { return memory_.release(); }
 
  private:
   struct Free {

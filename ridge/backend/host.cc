@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "ridge/base/cpu/parallel.h"
+
 namespace ridge {
 
 void HostKernel::launch(Stream& stream, const KernelArgs& args) const {
@@ -87,6 +89,19 @@ void* map_pages(size_t bytes) {
   return begin + before;
 }
 
+// Has the system put zeros into pages that were just mapped: nobody writes them a second time.
+void touch_pages(char* pages, size_t bytes) {
+  constexpr auto kPart = static_cast<int64_t>(2 * kHugePage);
+  parallel_for(static_cast<int64_t>(bytes), kPart, [&](int64_t begin, int64_t end) {
+    const auto size = static_cast<size_t>(end - begin);
+    if (madvise(pages + begin, size, MADV_POPULATE_WRITE) == 0) return;
+    for (int64_t at = begin; at < end; at += static_cast<int64_t>(kPage)) {
+      volatile char& first = pages[at];
+      first = static_cast<char>(first);
+    }
+  });
+}
+
 }  // namespace
 
 // In front of the memory lies how much of it is mapped; 0 says that it is of the heap.
@@ -106,11 +121,31 @@ void* HostBackend::allocate(size_t bytes) {
   return static_cast<char*>(block) + kAlignment;
 }
 
+namespace {
+
+// The bytes that are mapped from `block` on; 0: it is of the heap.
+size_t mapped_bytes(const char* block) {
+  size_t mapped = 0;
+  std::memcpy(&mapped, block, sizeof mapped);
+  return mapped;
+}
+
+}  // namespace
+
+void* HostBackend::allocate_zeros(size_t bytes) {
+  void* const memory = allocate(bytes);
+  char* const block = static_cast<char*>(memory) - kAlignment;
+  if (const size_t mapped = mapped_bytes(block); mapped > 0)
+    touch_pages(block, mapped);
+  else
+    std::memset(memory, 0, bytes);
+  return memory;
+}
+
 void HostBackend::deallocate(void* memory) noexcept {
   if (memory == nullptr) return;
   char* block = static_cast<char*>(memory) - kAlignment;
-  size_t mapped = 0;
-  std::memcpy(&mapped, block, sizeof mapped);
+  const size_t mapped = mapped_bytes(block);
   if (mapped > 0)
     munmap(block, mapped);
   else

@@ -119,6 +119,7 @@ class HostBackend : public Backend {
     return table_.instantiate_packed(node, choice);
   }
   void* allocate(size_t bytes) override;
+  void* allocate_zeros(size_t bytes) override;
   void deallocate(void* memory) noexcept override;
   void copy_to_device(Stream& stream, void* device, const void* host, size_t bytes) override;
   void copy_to_host(Stream& stream, void* host, const void* device, size_t bytes) override;

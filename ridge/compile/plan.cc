@@ -388,6 +388,7 @@ class Planner {
       if (!is_copied(entry)) plan_.lent_bytes += bytes;
     }
     for (const DerivationPlan& derivation : plan_.derivations) {
+      if (derivation.kernel != nullptr) continue;
       int64_t bytes = 0;
       for (const size_t source : derivation.sources)
         if (const StateEntry& entry = graphs_.state[source];
@@ -434,14 +435,39 @@ class Planner {
     const Value made = operand.pack(input(graph, source, entry->type));
     input(graph, name, made.type());
     graph.add_output("packed", made, name);
+    std::shared_ptr<const NodeKernel> kernel = kernel_for(operand, *entry);
+    const auto number = static_cast<size_t>(entry - graphs_.state.begin());
     graphs_.state.push_back({name,
                              made.type(),
                              StateRole::kPacked,
                              {},
                              std::make_shared<const Graph>(std::move(graph))});
     add_slot(graphs_.state.back());
-    add_derivation(graphs_.state.size() - 1);
+    if (kernel == nullptr)
+      add_derivation(graphs_.state.size() - 1);
+    else
+      add_derivation(number, std::move(kernel));
     return plan_.state.back().place;
+  }
+
+  // That of the last entry, by a kernel.
+  void add_derivation(size_t source, std::shared_ptr<const NodeKernel> kernel) {
+    DerivationPlan plan{.slot = graphs_.state.size() - 1,
+                        .sources = {source},
+                        .graph = graphs_.state.back().derivation,
+                        .entry = {},
+                        .kernel = std::move(kernel)};
+    plan.entry.name = plan.graph->name();
+    plan_.derivations.push_back(std::move(plan));
+  }
+
+  static std::unique_ptr<NodeKernel> kernel_for(const PackedOperand& operand,
+                                                const StateEntry& source) {
+    if (operand.kernel == nullptr) return nullptr;
+    if (source.constant == nullptr || source.constant->perm.empty())
+      return operand.kernel({source.type});
+    const StateConstant& constant = *source.constant;
+    return operand.kernel({{source.type.dtype, constant.lying}, constant.perm});
   }
 
   ProgramGraphs& graphs_;

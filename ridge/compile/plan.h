@@ -82,6 +82,9 @@ struct DerivationPlan {
   std::vector<size_t> sources;         ///< The slots that it reads.
   std::shared_ptr<const Graph> graph;  ///< The graph that was planned.
   EntryPlan entry;
+  /// If it is not null, it makes the slot of the elements of the only source, as they lie in memory
+  /// of the host, and the entry has no steps: a constant is read where it came from.
+  std::shared_ptr<const NodeKernel> kernel = nullptr;
 };
 
 struct Plan {

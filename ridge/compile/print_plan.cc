@@ -56,8 +56,11 @@ std::string print(const Plan& plan) {
   if (plan.staging_bytes > 0) text += fmt::format(" staging {}", plan.staging_bytes);
   text += '\n';
   print_slots(text, "state", plan.state);
-  for (const DerivationPlan& derivation : plan.derivations)
+  for (const DerivationPlan& derivation : plan.derivations) {
     print_entry(text, "derivation", derivation.entry, false);
+    if (derivation.kernel != nullptr)
+      text += fmt::format("  packed of \"{}\"\n", plan.state[derivation.sources.at(0)].name);
+  }
   for (const EntryPlan& entry : plan.entries)
     print_entry(text, "entry", entry, plan.staging_bytes > 0);
   return text;

@@ -26,8 +26,12 @@ class Derivation {
   void make(Stream& stream, FunctionRef<void*(const Place&)> address);
 
  private:
+  void run_launches(Stream& stream, FunctionRef<void*(const Place&)> address);
+  void run_kernel(Stream& stream);
+
   const DerivationPlan& plan_;
   Launches launches_;
+  const char* trace_name_;
   const State* state_ = nullptr;
   StateBuffer* made_ = nullptr;
   std::vector<std::shared_ptr<StateBuffer>> sources_;

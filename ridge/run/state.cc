@@ -51,6 +51,15 @@ void check_same(const StateEntry& entry, const StateEntry& known) {
                     "give each model a state of its own");
 }
 
+void check_size(const StateEntry& constant) {
+  const size_t bytes = constant.constant->bytes.size();
+  check_internal(bytes == static_cast<size_t>(constant.type.bytes()),
+                 "constant '{}' has {} bytes for {}",
+                 constant.name,
+                 bytes,
+                 to_string(constant.type));
+}
+
 }  // namespace
 
 State::State(Backend& backend) : backend_(backend) {}
@@ -61,8 +70,8 @@ std::vector<std::shared_ptr<StateBuffer>> State::declare(std::span<const StateEn
   const std::lock_guard declaring(declaring_);
   std::vector<std::shared_ptr<StateBuffer>> all;
   Buffers added, held;
-  std::vector<std::pair<StateBuffer*, int64_t>> offsets;
-  int64_t bytes = 0;
+  std::vector<std::pair<StateBuffer*, int64_t>> offsets, derived;
+  int64_t bytes = 0, derived_bytes = 0;
   for (const StateEntry& entry : entries) {
     const bool is_held = entry.derivation != nullptr || entry.constant != nullptr;
     Buffers& kind = is_held ? held : added;
@@ -81,14 +90,15 @@ std::vector<std::shared_ptr<StateBuffer>> State::declare(std::span<const StateEn
       offsets.emplace_back(buffer.get(), bytes);
       bytes += aligned_bytes(entry.type.bytes());
     } else if (entry.constant != nullptr) {
+      check_size(entry);
       buffer->version = 1;
     } else {
-      // Every byte is written before one is read.
-      buffer->memory = DeviceMemory(backend_, static_cast<size_t>(entry.type.bytes()));
-      buffer->data = static_cast<std::byte*>(buffer->memory.get());
+      derived.emplace_back(buffer.get(), derived_bytes);
+      derived_bytes += aligned_bytes(entry.type.bytes());
     }
   }
   if (added.empty() && held.empty()) return all;
+  place_derived(derived, derived_bytes);
   DeviceMemory block;
   if (bytes > 0) block = resident_memory(backend_, bytes);
   for (const auto& [buffer, offset] : offsets)
@@ -102,6 +112,18 @@ std::vector<std::shared_ptr<StateBuffer>> State::declare(std::span<const StateEn
   return all;
 }
 
+// In one block, which takes fewer and larger pages than many. Every byte is written before one is
+// read.
+void State::place_derived(std::span<const std::pair<StateBuffer*, int64_t>> offsets,
+                          int64_t bytes) const {
+  if (bytes == 0) return;
+  const auto block = std::make_shared<const DeviceMemory>(backend_, static_cast<size_t>(bytes));
+  for (const auto& [buffer, offset] : offsets) {
+    buffer->data = static_cast<std::byte*>(block->get()) + offset;
+    buffer->block = block;
+  }
+}
+
 void State::use_constant(StateBuffer& buffer) const {
   const std::lock_guard lock(constants_);
   if (buffer.uses > 0) {
@@ -110,11 +132,6 @@ void State::use_constant(StateBuffer& buffer) const {
   }
   const StateConstant& constant = *buffer.entry.constant;
   const auto size = static_cast<size_t>(buffer.entry.type.bytes());
-  check_internal(constant.bytes.size() == size,
-                 "constant '{}' has {} bytes for {}",
-                 buffer.entry.name,
-                 constant.bytes.size(),
-                 to_string(buffer.entry.type));
   if (constant.perm.empty() && can_adopt(buffer.entry.type, constant.bytes.data())) {
     // Nobody writes there: writable() refuses it.
     buffer.data = const_cast<std::byte*>(constant.bytes.data());
@@ -222,7 +239,8 @@ int64_t State::bytes() const {
   const std::lock_guard constants(constants_);
   int64_t bytes = bytes_;
   for (const auto& [name, held] : held_)
-    if (const auto buffer = held.lock(); buffer != nullptr && buffer->memory.get() != nullptr)
+    if (const auto buffer = held.lock();
+        buffer != nullptr && (buffer->memory.get() != nullptr || buffer->block != nullptr))
       bytes += aligned_bytes(buffer->entry.type.bytes());
   return bytes;
 }
@@ -330,12 +348,7 @@ Tensor State::read(std::string_view name) const {
 bool is_saved(StateRole role) { return role != StateRole::kGradient && role != StateRole::kPacked; }
 
 DeviceMemory resident_memory(Backend& backend, int64_t bytes) {
-  const auto size = static_cast<size_t>(bytes);
-  DeviceMemory memory(backend, size);
-  const auto stream = backend.make_stream();
-  backend.clear(*stream, memory.get(), size);
-  stream->synchronize();
-  return memory;
+  return DeviceMemory::zeros(backend, static_cast<size_t>(bytes));
 }
 
 }  // namespace ridge

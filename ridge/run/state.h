@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "ridge/backend/backend.h"
@@ -26,8 +27,10 @@ struct StateBuffer {
   uint64_t version = 0;  ///< Raised by each run that updates it, and each write. 0: never written.
   /// The owner of memory that is not the state's and that nobody may write; null for all other.
   std::shared_ptr<const void> lender = nullptr;
-  DeviceMemory memory = {};  ///< Only of what is derived, and of constants that are copied.
-  int64_t uses = 0;          ///< How many ConstantUses there are of a constant.
+  DeviceMemory memory = {};  ///< Only of constants that are copied.
+  /// The block that it lies in with all that was declared with it: only of what is derived.
+  std::shared_ptr<const DeviceMemory> block = nullptr;
+  int64_t uses = 0;  ///< How many ConstantUses there are of a constant.
   // Only for what is derived:
   std::vector<uint64_t> made_from = {};  ///< The versions of its sources; empty: never made.
 };
@@ -45,12 +48,12 @@ class State {
   Backend& backend() const { return backend_; }
 
   /// Adds the buffers that are not there, and returns all of them: zeros, every page in memory, all
-  /// in one block in their order. What is derived has memory of its own, not touched yet; a
+  /// in one block in their order. What is derived lies in a block of its own, not touched yet; a
   /// constant has an address while there is a ConstantUse of it: both are gone when nobody holds
-  /// them any more. UserError where one is there with another dtype, shape, role or derivation, or
-  /// as another constant, or where the device has not the memory; then nothing was added. Of what
-  /// is there no element is looked at, but for constants that come from other memory, and runs go
-  /// on.
+  /// them any more, a block with the last that lies there. UserError where one is there with
+  /// another dtype, shape, role or derivation, or as another constant, or where the device has not
+  /// the memory; then nothing was added. Of what is there no element is looked at, but for
+  /// constants that come from other memory, and runs go on.
   std::vector<std::shared_ptr<StateBuffer>> declare(std::span<const StateEntry> entries);
 
   /// Whether adopt() takes memory there as it is: the host can use it, and kernels read operands of
@@ -92,6 +95,8 @@ class State {
   friend class Program;
 
   std::shared_ptr<StateBuffer> find(std::string_view name) const;
+  void place_derived(std::span<const std::pair<StateBuffer*, int64_t>> offsets,
+                     int64_t bytes) const;
   void use_constant(StateBuffer& buffer) const;
   void leave_constant(StateBuffer& buffer) const;
   /// Gives back the memory of the last constant, which waits for the next.

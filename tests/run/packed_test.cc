@@ -3,16 +3,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <random>
 
 #include "ridge/backend/cpu/cpu_backend.h"
 #include "ridge/base/cpu/parallel.h"
+#include "ridge/base/cpu/transposed_copy.h"
 #include "ridge/graph/ops/conv.h"
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/matmul.h"
 #include "ridge/graph/ops/shape.h"
 #include "ridge/graph/ops/source.h"
 #include "ridge/run/compare.h"
+#include "ridge/run/evaluate.h"
 #include "ridge/run/program.h"
 #include "tests/support/lazy_backend.h"
 #include "tests/support/scale.h"
@@ -204,6 +207,116 @@ TEST(Packed, ConvolutionsHaveTheBitsOfTheUnpacked) {
   }
   EXPECT_GT(by_patches, all / 10);
   EXPECT_GT(in_f64, 0);
+}
+
+// Elements as a file may hold them: in another order of axes, at an address that is a multiple of
+// nothing.
+struct Lying {
+  LyingElements elements;
+  std::shared_ptr<std::vector<std::byte>> memory;
+
+  std::span<const std::byte> bytes() const { return std::span(*memory).subspan(1); }
+};
+
+Lying lying_elements(const Tensor& tensor, const std::vector<int64_t>& perm) {
+  std::vector<int64_t> back(perm.size());
+  for (size_t i = 0; i < perm.size(); ++i)
+    back[static_cast<size_t>(perm[i])] = static_cast<int64_t>(i);
+  const Tensor moved = perm.empty() ? tensor : transposed_copy(tensor.type(), tensor.data(), back);
+  Lying lying{{moved.type(), perm}, std::make_shared<std::vector<std::byte>>(moved.bytes() + 1)};
+  std::memcpy(lying.memory->data() + 1, moved.data(), moved.bytes());
+  return lying;
+}
+
+// Whether the operand has a kernel for elements that lie so; it has to make what the ops make.
+bool is_packed_as_by_ops(Backend& cpu,
+                         const PackedOperand& operand,
+                         const TensorType& type,
+                         const std::vector<int64_t>& perm,
+                         uint64_t seed) {
+  const Tensor weights = random_tensor(type, seed);
+  const Lying lying = lying_elements(weights, perm);
+  const auto kernel = operand.kernel(lying.elements);
+  if (kernel == nullptr) return false;
+  EXPECT_EQ(kernel->workspace_bytes(), 0u);
+  Graph graph("pack");
+  graph.add_output("packed", operand.pack(input(graph, "w", type)));
+  const NamedTensors by_ops = evaluate(graph, cpu, {{"w", weights}});
+  const Tensor& want = by_ops.at("packed");
+  const DeviceMemory got(cpu, want.bytes());
+  std::memset(got.get(), 0xff, want.bytes());
+  const void* const from = lying.bytes().data();
+  void* const to = got.get();
+  kernel->launch(*cpu.make_stream(), {{&from, 1}, {&to, 1}});
+  EXPECT_EQ(std::memcmp(to, want.data(), want.bytes()), 0)
+      << to_string(type) << " as " << operand.layout << ", seed " << seed;
+  return true;
+}
+
+TEST(Packed, KernelsMakeWhatOpsMake) {
+  const auto cpu = make_cpu_backend();
+  const std::vector<int64_t> as_it_is, by_output{2, 3, 1, 0}, odd{1, 0, 3, 2}, turned{1, 0};
+  int convolutions = 0, by_winograd = 0, products = 0;
+  const int all = cases(200);
+  for (int i = 0; i < all && !HasFailure(); ++i) {
+    const auto seed = static_cast<uint64_t>(i);
+    Graph graph("nodes");
+    const auto [x, w, window] = i % 4 == 0 ? winograd_convolution(seed) : random_convolution(seed);
+    const Value y = conv2d(input(graph, "x", x), input(graph, "w", w), window, 1);
+    for (size_t choice = 0; choice < cpu->candidates(*y.node).size(); ++choice)
+      for (const PackedOperand& operand : cpu->packed_operands(*y.node, choice)) {
+        const bool is_winograd = operand.layout.starts_with("winograd");
+        EXPECT_TRUE(is_packed_as_by_ops(*cpu, operand, w, as_it_is, seed));
+        EXPECT_TRUE(is_packed_as_by_ops(*cpu, operand, w, by_output, seed));
+        EXPECT_EQ(is_packed_as_by_ops(*cpu, operand, w, odd, seed), !is_winograd);
+        ++(is_winograd ? by_winograd : convolutions);
+      }
+    Product p = random_product(seed);
+    p.m = 40 + p.m % 80;
+    const Value z = matmul(input(graph, "a", p.x()), input(graph, "b", p.w()), false, p.transposed);
+    for (const PackedOperand& operand : cpu->packed_operands(*z.node, 0)) {
+      EXPECT_TRUE(is_packed_as_by_ops(*cpu, operand, p.w(), as_it_is, seed));
+      EXPECT_TRUE(is_packed_as_by_ops(*cpu, operand, p.w(), turned, seed));
+      ++products;
+    }
+  }
+  EXPECT_GT(convolutions, all / 4);
+  EXPECT_GT(by_winograd, all / 8);
+  EXPECT_GT(products, all / 4);
+}
+
+// No copy of them is made first.
+TEST(Packed, ConstantsArePackedWhereTheyLie) {
+  for (int i = 0; i < cases(40); ++i) {
+    const auto seed = static_cast<uint64_t>(i);
+    const auto [x, w, window] = i % 2 == 0 ? winograd_convolution(seed) : random_convolution(seed);
+    const auto graphs = [&x = x, &w = w, &window = window] {
+      ProgramGraphs made;
+      made.state = {{"w", w}};
+      Graph& use = made.entries.emplace_back("use");
+      use.add_output("y", conv2d(input(use, "x", x), input(use, "w", w), window, 1));
+      return made;
+    };
+    const auto cpu = make_cpu_backend();
+    const Tensor weights = random_tensor(w, seed), data = random_tensor(x, seed + 1000);
+    State written(*cpu), constant(*cpu);
+    written.declare(graphs().state);
+    written.write("w", weights);
+    Program plain(graphs(), written, options_of({}, false));
+    const Lying lying = lying_elements(weights, {2, 3, 1, 0});
+    ProgramGraphs of_constant = graphs();
+    of_constant.state[0].constant = std::make_shared<const StateConstant>(StateConstant{
+        lying.bytes(), lying.memory, lying.elements.perm, lying.elements.lying.shape});
+    Program packs(std::move(of_constant), constant, options_of({}, true));
+    EXPECT_EQ(bit_difference(run(packs, data), run(plain, data)), "") << "seed " << seed;
+    if (!is_packed(packs)) continue;
+    const Plan& plan = packs.plan();
+    EXPECT_THAT(print(plan), testing::HasSubstr("packed of \"w\""));
+    EXPECT_EQ(plan.passing_peak_bytes, 0);
+    EXPECT_EQ(plan.derivation_bytes, 0);
+    EXPECT_EQ(constant.bytes(), plan.state_bytes - plan.passing_bytes);
+    if (HasFailure()) return;
+  }
 }
 
 TEST(Packed, NothingIsReadThatWasPackedFromOldWeights) {

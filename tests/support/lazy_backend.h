@@ -48,7 +48,9 @@ class LazyBackend final : public Backend {
   }
   std::unique_ptr<NodeKernel> instantiate(const Node& node, size_t choice) const override;
   std::vector<PackedOperand> packed_operands(const Node& node, size_t choice) const override {
-    return inner_->packed_operands(node, choice);
+    std::vector<PackedOperand> operands = inner_->packed_operands(node, choice);
+    for (PackedOperand& operand : operands) operand.kernel = nullptr;  // memory is not the host's
+    return operands;
   }
   std::unique_ptr<NodeKernel> instantiate_packed(const Node& node, size_t choice) const override;
   void* allocate(size_t bytes) override;

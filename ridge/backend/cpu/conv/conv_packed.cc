@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "ridge/backend/cpu/conv/conv_patches.h"
+#include "ridge/backend/cpu/gemm/gemm_panels.h"
 #include "ridge/graph/ops/conv.h"
 
 namespace ridge::cpu {

@@ -11,6 +11,7 @@
 #include "ridge/backend/cpu/gemm/gemm_plan.h"
 #include "ridge/backend/cpu/gemm/product_kernel.h"
 #include "ridge/backend/cpu/isa/gemm/gemm_kernels.h"
+#include "ridge/backend/cpu/isa/transpose_kernels.h"
 #include "ridge/backend/cpu/isa/winograd_kernels.h"
 #include "ridge/backend/cpu/strided_copy.h"
 #include "ridge/backend/cpu/workspace.h"
@@ -310,7 +311,75 @@ ProductKernel make(const Node& node) {
   return {run, convolution.workspace_bytes()};
 }
 
-// ---- weights that are transformed beforehand, by ops in the order of the kernel ----
+// ---- weights that are transformed beforehand ----
+
+// The panels of weights as they lie: (3, 3, in, out), or (out, in, 3, 3).
+class WinogradPacking {
+ public:
+  WinogradPacking(const WinogradPlan& plan, bool is_out_first)
+      : p_(plan), is_out_first_(is_out_first) {}
+
+  void run(const char* weights, float* packed) const {
+    const int64_t blocks = ceil_div(p_.in, kChannels), panels = packed_columns(p_) / panel_width();
+    parallel_for(panels * blocks, 4, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t first = i % blocks * kChannels;
+        const Range channels{first, std::min(first + kChannels, p_.in)};
+        pack_block(weights, i / blocks * panel_width(), channels, packed);
+      }
+    });
+  }
+
+ private:
+  static constexpr int64_t kSize = sizeof(float);
+  static constexpr int64_t kTaps = 9;
+  static constexpr int64_t kChannels = 16;  // those of a block
+
+  // Some input channels of the panel whose first column is `column`.
+  void pack_block(const char* weights, int64_t column, Range channels, float* packed) const {
+    const int64_t width = panel_width(), step = p_.in * packed_columns(p_);
+    const int64_t columns = std::clamp<int64_t>(p_.out - column, 0, width);
+    float* to = packed + column * p_.in + channels.begin * width;
+    if (columns < width)
+      for (int64_t i = 0; i < kWinogradProducts; ++i)
+        std::fill_n(to + i * step, channels.size() * width, 0.0f);
+    if (columns == 0) return;
+    alignas(64) float turned[kChannels * kTaps * kGemmColumns];
+    if (is_out_first_) turn(weights, column, columns, channels, turned);
+    for (int64_t c = channels.begin; c < channels.end; ++c, to += width) {
+      WinogradWeights row{{}, to, step, p_.in * width, width, columns};
+      for (int64_t i = 0; i < kTaps; ++i)
+        row.taps[i] = is_out_first_ ? turned + ((c - channels.begin) * kTaps + i) * width
+                                    : reinterpret_cast<const float*>(
+                                          weights + ((i * p_.in + c) * p_.out + column) * kSize);
+      kernels().weights(row);
+    }
+  }
+
+  // Rows of a panel's columns, for each channel and tap.
+  void turn(const char* weights, int64_t column, int64_t columns, Range channels, float* to) const {
+    const int64_t of_column = p_.in * kTaps * kSize;
+    for_isa(avx2::transpose_kernels, avx512::transpose_kernels)
+        .of_bytes(kSize)({weights + column * of_column + channels.begin * kTaps * kSize,
+                          reinterpret_cast<char*>(to),
+                          channels.size() * kTaps,
+                          columns,
+                          of_column,
+                          panel_width() * kSize});
+  }
+
+  WinogradPlan p_;
+  bool is_out_first_;
+};
+
+std::unique_ptr<NodeKernel> make_packing(const WinogradPlan& plan, const LyingElements& from) {
+  const bool is_out_first = from.perm == std::vector<int64_t>{2, 3, 1, 0};
+  if (!is_out_first && !from.perm.empty()) return nullptr;
+  return std::make_unique<HostKernel>(
+      [packing = WinogradPacking(plan, is_out_first)](const KernelArgs& args) {
+        packing.run(static_cast<const char*>(args.inputs[0]), static_cast<float*>(args.outputs[0]));
+      });
+}
 
 // Rows of G, along one axis of the taps.
 Value spread_taps(Value taps, int64_t axis) {
@@ -319,7 +388,8 @@ Value spread_taps(Value taps, int64_t axis) {
   return concat({a, (ends + b) * 0.5, (ends - b) * 0.5, c}, axis);
 }
 
-// Weights (3, 3, in, out) as panels (products, panels, in, width), the columns beyond `out` zero.
+// The same by ops, in the order of the kernel: weights (3, 3, in, out) as panels (products, panels,
+// in, width), the columns beyond `out` zero.
 Value packed_weights(Value weights, const WinogradPlan& plan) {
   const int64_t columns = packed_columns(plan), width = panel_width();
   const Value products = spread_taps(spread_taps(weights, 0), 1);
@@ -333,7 +403,8 @@ std::vector<PackedOperand> panels_of(const Node& node) {
   if (plan.tiles() > kTilesThatPay) return {};
   return {{.input = 1,
            .layout = fmt::format("winograd{}", panel_width()),
-           .pack = [plan](Value weights) { return packed_weights(weights, plan); }}};
+           .pack = [plan](Value weights) { return packed_weights(weights, plan); },
+           .kernel = [plan](const LyingElements& from) { return make_packing(plan, from); }}};
 }
 
 }  // namespace

@@ -5,10 +5,8 @@
 #include <memory>
 
 #include "ridge/backend/cpu/loops/fused_flat.h"
-#include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/fused_conv.h"
 #include "ridge/graph/ops/fused_matmul.h"
-#include "ridge/graph/ops/shape.h"
 #include "ridge/graph/ops/source.h"
 
 namespace ridge::cpu {
@@ -67,37 +65,7 @@ std::unique_ptr<HostKernel> with_loop(const Node& joint,
       bytes);
 }
 
-// A parameter as panels, by ops: (panels, depth, columns) of op(B), whose columns are padded with
-// zeros.
-Value pack_panels(Value b, const GemmShape& shape, const GemmPanels& to) {
-  DType rounded = b.dtype();
-  if (shape.products == GemmProducts::kRoundedToF16) rounded = DType::kF16;
-  if (shape.products == GemmProducts::kRounded) rounded = DType::kBF16;
-  const int64_t n = to.panels * to.columns;
-  Value x =
-      cast(cast(reshape(b, shape.transpose_b ? Shape{shape.n, shape.k} : Shape{shape.k, shape.n}),
-                rounded),
-           b.dtype());
-  if (n > shape.n)
-    x = pad(x,
-            {0, 0},
-            shape.transpose_b ? std::vector{n - shape.n, int64_t{0}}
-                              : std::vector{int64_t{0}, n - shape.n});
-  if (shape.transpose_b) return transpose(reshape(x, {to.panels, to.columns, shape.k}), {0, 2, 1});
-  return transpose(reshape(x, {shape.k, to.panels, to.columns}), {1, 0, 2});
-}
-
 }  // namespace
-
-PackedOperand panels_operand(size_t input, const GemmShape& shape, const GemmPanels& panels) {
-  constexpr std::string_view kNames[] = {"", ".bf16", ".f16"};
-  return {.input = input,
-          .layout = fmt::format("panels{}{}{}",
-                                panels.columns,
-                                shape.transpose_b ? "t" : "",
-                                kNames[static_cast<size_t>(shape.products)]),
-          .pack = [shape, panels](Value value) { return pack_panels(value, shape, panels); }};
-}
 
 ProductKernel make_packed_product(DType dtype, const GemmShape& shape) {
   check_internal(gemm_panels(shape, dtype).has_value(), "[gemm] nothing is packed for the shape");

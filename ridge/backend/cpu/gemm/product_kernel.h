@@ -47,10 +47,6 @@ ProductKernel make_batched_product(DType dtype,
                                    const GemmShape& shape,
                                    const GemmBatch& batch);
 
-/// The operand `input` of a product of that shape, a parameter, as the panels of gemm_packed(). It
-/// may have dimensions of 1 in front of those of the matrix.
-PackedOperand panels_operand(size_t input, const GemmShape& shape, const GemmPanels& panels);
-
 /// gemm_packed() of the first input and of panels_operand() of the second one, f32 or f64.
 ProductKernel make_packed_product(DType dtype, const GemmShape& shape);
 
