@@ -36,10 +36,13 @@ inline constexpr std::string_view kExpandedChoice = "expanded";
 class NodeKernel;
 
 /// Elements in memory of the host: a tensor of the type `lying`, which may be unaligned, of whose
-/// axes perm[i] is axis i of an operand; all as they are where `perm` is empty.
+/// axes perm[i] is axis i of an operand; all as they are where `perm` is empty. Unless `scale` is
+/// empty, an element of the operand is the one that lies there times the number of its place on the
+/// operand's last axis, rounded once.
 struct LyingElements {
   TensorType lying;
   std::vector<int64_t> perm = {};
+  std::vector<double> scale = {};
 };
 
 /// An operand that a kernel would rather read packed: laid out for it beforehand.

@@ -464,10 +464,13 @@ class Planner {
   static std::unique_ptr<NodeKernel> kernel_for(const PackedOperand& operand,
                                                 const StateEntry& source) {
     if (operand.kernel == nullptr) return nullptr;
-    if (source.constant == nullptr || source.constant->perm.empty())
-      return operand.kernel({source.type});
-    const StateConstant& constant = *source.constant;
-    return operand.kernel({{source.type.dtype, constant.lying}, constant.perm});
+    LyingElements from{source.type};
+    if (source.constant != nullptr) {
+      from.perm = source.constant->perm;
+      from.scale = source.constant->scale;
+      if (!from.perm.empty()) from.lying.shape = source.constant->lying;
+    }
+    return operand.kernel(from);
   }
 
   ProgramGraphs& graphs_;

@@ -41,12 +41,23 @@ struct StateConstant {
   /// perm[i] as axis i.
   std::vector<int64_t> perm = {};
   Shape lying = {};
+  /// Unless it is empty, each element is its own times the number of its place on the last axis,
+  /// rounded once.
+  std::vector<double> scale = {};
 
+  /// Whether they are those of the constant as they lie.
+  bool is_as_it_lies() const { return perm.empty() && scale.empty(); }
   /// Whether both have the same elements: memory that is the same is not looked at.
   bool is_same(const StateConstant& other) const {
-    return perm == other.perm && lying == other.lying && bytes.size() == other.bytes.size() &&
-           (bytes.data() == other.bytes.data() ||
-            std::memcmp(bytes.data(), other.bytes.data(), bytes.size()) == 0);
+    return perm == other.perm && lying == other.lying &&
+           is_same(std::as_bytes(std::span(scale)), std::as_bytes(std::span(other.scale))) &&
+           is_same(bytes, other.bytes);
+  }
+
+ private:
+  static bool is_same(std::span<const std::byte> a, std::span<const std::byte> b) {
+    return a.size() == b.size() &&
+           (a.data() == b.data() || std::memcmp(a.data(), b.data(), a.size()) == 0);
   }
 };
 

@@ -9,6 +9,7 @@
 #include "ridge/base/alignment.h"
 #include "ridge/base/cpu/file_pages.h"
 #include "ridge/base/cpu/parallel.h"
+#include "ridge/base/cpu/scale_rows.h"
 #include "ridge/base/cpu/transposed_copy.h"
 #include "ridge/graph/text.h"
 #include "ridge/run/state_use.h"
@@ -132,7 +133,7 @@ void State::use_constant(StateBuffer& buffer) const {
   }
   const StateConstant& constant = *buffer.entry.constant;
   const auto size = static_cast<size_t>(buffer.entry.type.bytes());
-  if (constant.perm.empty() && can_adopt(buffer.entry.type, constant.bytes.data())) {
+  if (constant.is_as_it_lies() && can_adopt(buffer.entry.type, constant.bytes.data())) {
     // Nobody writes there: writable() refuses it.
     buffer.data = const_cast<std::byte*>(constant.bytes.data());
   } else {
@@ -151,22 +152,37 @@ void State::use_constant(StateBuffer& buffer) const {
   buffer.uses = 1;
 }
 
+namespace {
+
+// In memory of the host.
+void write_elements(const StateConstant& constant, const TensorType& type, void* to) {
+  const std::byte* const from = constant.bytes.data();
+  auto* const bytes = static_cast<std::byte*>(to);
+  if (!constant.perm.empty())
+    transpose_elements({type.dtype, constant.lying}, from, constant.perm, to);
+  else
+    parallel_for(std::ssize(constant.bytes), int64_t{1} << 20, [&](int64_t begin, int64_t end) {
+      std::copy(from + begin, from + end, bytes + begin);
+    });
+  if (constant.scale.empty()) return;
+  const auto columns = std::ssize(constant.scale);
+  const size_t row = constant.scale.size() * size_of(type.dtype);
+  const int64_t grain = std::max<int64_t>(1, (int64_t{1} << 18) / columns);
+  parallel_for(type.elements() / columns, grain, [&](int64_t begin, int64_t end) {
+    scale_rows(type.dtype, bytes + static_cast<size_t>(begin) * row, end - begin, constant.scale);
+  });
+}
+
+}  // namespace
+
 void State::place_elements(const StateConstant& constant, const TensorType& type, void* to) const {
+  if (backend_.is_host()) return write_elements(constant, type, to);
   const void* from = constant.bytes.data();
-  const TensorType lying{type.dtype, constant.lying};
-  if (backend_.is_host()) {
-    if (!constant.perm.empty()) return transpose_elements(lying, from, constant.perm, to);
-    return parallel_for(
-        std::ssize(constant.bytes), int64_t{1} << 20, [&](int64_t begin, int64_t end) {
-          std::copy(constant.bytes.begin() + begin,
-                    constant.bytes.begin() + end,
-                    static_cast<std::byte*>(to) + begin);
-        });
-  }
-  Tensor moved;
-  if (!constant.perm.empty()) {
-    moved = transposed_copy(lying, from, constant.perm);
-    from = moved.data();
+  Tensor written;
+  if (!constant.is_as_it_lies()) {
+    written = Tensor::unset(type);
+    write_elements(constant, type, written.data());
+    from = written.data();
   }
   const auto stream = backend_.make_stream();
   backend_.copy_to_device(*stream, to, from, constant.bytes.size());

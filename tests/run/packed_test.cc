@@ -8,6 +8,7 @@
 
 #include "ridge/backend/cpu/cpu_backend.h"
 #include "ridge/base/cpu/parallel.h"
+#include "ridge/base/cpu/scale_rows.h"
 #include "ridge/base/cpu/transposed_copy.h"
 #include "ridge/graph/ops/conv.h"
 #include "ridge/graph/ops/elementwise.h"
@@ -210,7 +211,7 @@ TEST(Packed, ConvolutionsHaveTheBitsOfTheUnpacked) {
 }
 
 // Elements as a file may hold them: in another order of axes, at an address that is a multiple of
-// nothing.
+// nothing, and still to be scaled.
 struct Lying {
   LyingElements elements;
   std::shared_ptr<std::vector<std::byte>> memory;
@@ -218,30 +219,44 @@ struct Lying {
   std::span<const std::byte> bytes() const { return std::span(*memory).subspan(1); }
 };
 
-Lying lying_elements(const Tensor& tensor, const std::vector<int64_t>& perm) {
+Lying lying_elements(const Tensor& tensor,
+                     const std::vector<int64_t>& perm,
+                     std::vector<double> scale = {}) {
   std::vector<int64_t> back(perm.size());
   for (size_t i = 0; i < perm.size(); ++i)
     back[static_cast<size_t>(perm[i])] = static_cast<int64_t>(i);
   const Tensor moved = perm.empty() ? tensor : transposed_copy(tensor.type(), tensor.data(), back);
-  Lying lying{{moved.type(), perm}, std::make_shared<std::vector<std::byte>>(moved.bytes() + 1)};
+  Lying lying{{moved.type(), perm, std::move(scale)},
+              std::make_shared<std::vector<std::byte>>(moved.bytes() + 1)};
   std::memcpy(lying.memory->data() + 1, moved.data(), moved.bytes());
   return lying;
+}
+
+// A number for each place on the last axis.
+std::vector<double> random_scale(const TensorType& type, uint64_t seed) {
+  const Tensor numbers = random_tensor({DType::kF64, {type.shape.back()}}, seed + 77);
+  const auto all = numbers.span<double>();
+  return {all.begin(), all.end()};
+}
+
+Tensor scaled(Tensor tensor, const std::vector<double>& scale) {
+  const TensorType& type = tensor.type();
+  if (!scale.empty())
+    scale_rows(type.dtype, tensor.data(), type.elements() / type.shape.back(), scale);
+  return tensor;
 }
 
 // Whether the operand has a kernel for elements that lie so; it has to make what the ops make.
 bool is_packed_as_by_ops(Backend& cpu,
                          const PackedOperand& operand,
-                         const TensorType& type,
-                         const std::vector<int64_t>& perm,
-                         uint64_t seed) {
-  const Tensor weights = random_tensor(type, seed);
-  const Lying lying = lying_elements(weights, perm);
+                         const Tensor& weights,
+                         const Lying& lying) {
   const auto kernel = operand.kernel(lying.elements);
   if (kernel == nullptr) return false;
   EXPECT_EQ(kernel->workspace_bytes(), 0u);
   Graph graph("pack");
-  graph.add_output("packed", operand.pack(input(graph, "w", type)));
-  const NamedTensors by_ops = evaluate(graph, cpu, {{"w", weights}});
+  graph.add_output("packed", operand.pack(input(graph, "w", weights.type())));
+  const NamedTensors by_ops = evaluate(graph, cpu, {{"w", scaled(weights, lying.elements.scale)}});
   const Tensor& want = by_ops.at("packed");
   const DeviceMemory got(cpu, want.bytes());
   std::memset(got.get(), 0xff, want.bytes());
@@ -249,7 +264,7 @@ bool is_packed_as_by_ops(Backend& cpu,
   void* const to = got.get();
   kernel->launch(*cpu.make_stream(), {{&from, 1}, {&to, 1}});
   EXPECT_EQ(std::memcmp(to, want.data(), want.bytes()), 0)
-      << to_string(type) << " as " << operand.layout << ", seed " << seed;
+      << to_string(weights.type()) << " as " << operand.layout;
   return true;
 }
 
@@ -263,22 +278,32 @@ TEST(Packed, KernelsMakeWhatOpsMake) {
     Graph graph("nodes");
     const auto [x, w, window] = i % 4 == 0 ? winograd_convolution(seed) : random_convolution(seed);
     const Value y = conv2d(input(graph, "x", x), input(graph, "w", w), window, 1);
+    const Tensor of_conv = random_tensor(w, seed);
+    const std::vector<double> scale = random_scale(w, seed);
     for (size_t choice = 0; choice < cpu->candidates(*y.node).size(); ++choice)
       for (const PackedOperand& operand : cpu->packed_operands(*y.node, choice)) {
+        const auto is_packed_from = [&](const Lying& lying) {
+          return is_packed_as_by_ops(*cpu, operand, of_conv, lying);
+        };
         const bool is_winograd = operand.layout.starts_with("winograd");
-        EXPECT_TRUE(is_packed_as_by_ops(*cpu, operand, w, as_it_is, seed));
-        EXPECT_TRUE(is_packed_as_by_ops(*cpu, operand, w, by_output, seed));
-        EXPECT_EQ(is_packed_as_by_ops(*cpu, operand, w, odd, seed), !is_winograd);
+        EXPECT_TRUE(is_packed_from(lying_elements(of_conv, as_it_is)));
+        EXPECT_TRUE(is_packed_from(lying_elements(of_conv, by_output)));
+        EXPECT_TRUE(is_packed_from(lying_elements(of_conv, by_output, scale)));
+        EXPECT_EQ(is_packed_from(lying_elements(of_conv, as_it_is, scale)), !is_winograd);
+        EXPECT_EQ(is_packed_from(lying_elements(of_conv, odd)), !is_winograd);
         ++(is_winograd ? by_winograd : convolutions);
       }
     Product p = random_product(seed);
     p.m = 40 + p.m % 80;
     const Value z = matmul(input(graph, "a", p.x()), input(graph, "b", p.w()), false, p.transposed);
+    const Tensor of_product = random_tensor(p.w(), seed);
     for (const PackedOperand& operand : cpu->packed_operands(*z.node, 0)) {
-      EXPECT_TRUE(is_packed_as_by_ops(*cpu, operand, p.w(), as_it_is, seed));
-      EXPECT_TRUE(is_packed_as_by_ops(*cpu, operand, p.w(), turned, seed));
+      for (const auto& perm : {as_it_is, turned})
+        EXPECT_TRUE(
+            is_packed_as_by_ops(*cpu, operand, of_product, lying_elements(of_product, perm)));
       ++products;
     }
+    EXPECT_FALSE(HasFailure()) << "seed " << seed;
   }
   EXPECT_GT(convolutions, all / 4);
   EXPECT_GT(by_winograd, all / 8);
@@ -301,12 +326,13 @@ TEST(Packed, ConstantsArePackedWhereTheyLie) {
     const Tensor weights = random_tensor(w, seed), data = random_tensor(x, seed + 1000);
     State written(*cpu), constant(*cpu);
     written.declare(graphs().state);
-    written.write("w", weights);
+    const std::vector<double> scale = i % 3 == 0 ? random_scale(w, seed) : std::vector<double>();
+    written.write("w", scaled(weights, scale));
     Program plain(graphs(), written, options_of({}, false));
-    const Lying lying = lying_elements(weights, {2, 3, 1, 0});
+    const Lying lying = lying_elements(weights, {2, 3, 1, 0}, scale);
     ProgramGraphs of_constant = graphs();
     of_constant.state[0].constant = std::make_shared<const StateConstant>(StateConstant{
-        lying.bytes(), lying.memory, lying.elements.perm, lying.elements.lying.shape});
+        lying.bytes(), lying.memory, lying.elements.perm, lying.elements.lying.shape, scale});
     Program packs(std::move(of_constant), constant, options_of({}, true));
     EXPECT_EQ(bit_difference(run(packs, data), run(plain, data)), "") << "seed " << seed;
     if (!is_packed(packs)) continue;

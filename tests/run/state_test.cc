@@ -6,7 +6,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <random>
 #include <thread>
 
@@ -265,6 +267,39 @@ TEST(State, ConstantsAreMovedToTheirOrder) {
     for (int64_t i = 0; i < 6; ++i) EXPECT_EQ(read.at(i), static_cast<double>(i % 2 * 3 + i / 2));
     const ConstantUse use(state, held[0]);
     EXPECT_NE(held[0]->data, lying->data());
+  }
+}
+
+TEST(State, ConstantsAreScaledByTheirLastAxis) {
+  const auto lying = std::make_shared<const Tensor>([] {
+    Tensor tensor({DType::kF32, {2, 3}});
+    for (int64_t i = 0; i < 6; ++i) tensor.set(i, static_cast<double>(i));
+    return tensor;
+  }());
+  const std::span<const std::byte> bytes{static_cast<const std::byte*>(lying->data()),
+                                         lying->bytes()};
+  const auto entry_of = [&](std::vector<double> scale) {
+    return StateEntry{
+        .name = "c",
+        .type = {DType::kF32, {3, 2}},
+        .constant = std::make_shared<const StateConstant>(StateConstant{
+            bytes, lying, std::vector<int64_t>{1, 0}, Shape{2, 3}, std::move(scale)})};
+  };
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const auto cpu = make_cpu_backend();
+  LazyBackend device;
+  for (Backend* const backend : {cpu.get(), static_cast<Backend*>(&device)}) {
+    State state(*backend);
+    const auto held = state.declare(std::vector{entry_of({0.1, nan})});
+    EXPECT_EQ(state.declare(std::vector{entry_of({0.1, nan})}), held);
+    EXPECT_THAT(user_error([&] { state.declare(std::vector{entry_of({0.1, 2.0})}); }),
+                testing::HasSubstr("with other elements"));
+    const Tensor read = state.read("c");
+    for (int64_t i = 0; i < 3; ++i) {
+      EXPECT_EQ(read.at(2 * i),
+                static_cast<double>(static_cast<float>(0.1 * static_cast<double>(i))));
+      EXPECT_TRUE(std::isnan(read.at(2 * i + 1)));
+    }
   }
 }
 

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "ridge/backend/ref/ref_backend.h"
+#include "ridge/base/cpu/scale_rows.h"
 #include "ridge/base/cpu/transposed_copy.h"
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/shape.h"
@@ -231,18 +232,27 @@ Value ImportContext::stored(const Known& known, const std::string& name) {
                 fmt::format("{}#{}", name, checksum_text(sum.value())));
 }
 
-Value ImportContext::moved(Datum& datum, const std::vector<int64_t>& perm) {
-  Value& value = datum.moved[perm];
+Value ImportContext::moved(Datum& datum,
+                           const std::vector<int64_t>& perm,
+                           const std::vector<double>& scale) {
+  std::string how;
+  for (const int64_t axis : perm) how += fmt::format("{}", axis);
+  if (!scale.empty()) how += ":scaled#" + checksum_text(checksum(std::as_bytes(std::span(scale))));
+  Value& value = datum.moved[how];
   if (value) return value;
-  std::string name = datum.name + ':';
-  for (const int64_t axis : perm) name += fmt::format("{}", axis);
+  const std::string name = fmt::format("{}:{}", datum.name, how);
   const Known& known = *datum.known;
-  if (!datum.is_initializer || !datum.is_global || known.elements() <= kConstantElements ||
-      is_splat(known))
-    return value = stored(known.transposed(perm), name);
-  return value = buffer({known.dtype(), transposed_shape(known.shape(), perm)},
-                        {known.bytes(), known.owner(), perm, known.shape()},
-                        name);
+  const Shape shape = transposed_shape(known.shape(), perm);
+  if (datum.is_initializer && datum.is_global && known.elements() > kConstantElements &&
+      !is_splat(known))
+    return value = buffer({known.dtype(), shape},
+                          {known.bytes(), known.owner(), perm, known.shape(), scale},
+                          name);
+  const Known as_moved = known.transposed(perm);
+  if (scale.empty() || known.is_empty()) return value = stored(as_moved, name);
+  Tensor scaled = as_moved.tensor();
+  scale_rows(known.dtype(), scaled.data(), known.elements() / shape.back(), scale);
+  return value = stored(Known(std::move(scaled)), name);
 }
 
 Value ImportContext::buffer(const TensorType& type,

@@ -40,11 +40,11 @@ struct Datum {
   Value value;  ///< It has ONNX's order of axes, and is null until it is asked for.
   Value image;  ///< (N, H, W, C) where ONNX has (N, C, H, W); null where there is none.
   std::shared_ptr<const LateConvolution>
-      convolution;                              ///< It makes the image, where it is not null.
-  std::map<std::vector<int64_t>, Value> moved;  ///< Known elements, moved, by the order of axes.
-  bool is_initializer = false;                  ///< `known` is a tensor of the model.
-  bool is_global = false;                       ///< One of the model's graph: its name is alone.
-  bool is_refused = false;  ///< The node that makes it was refused: nothing else is set.
+      convolution;                     ///< It makes the image, where it is not null.
+  std::map<std::string, Value> moved;  ///< Known elements, moved and scaled, by how.
+  bool is_initializer = false;         ///< `known` is a tensor of the model.
+  bool is_global = false;              ///< One of the model's graph: its name is alone.
+  bool is_refused = false;             ///< The node that makes it was refused: nothing else is set.
 };
 using DatumPtr = std::shared_ptr<Datum>;
 
@@ -87,8 +87,11 @@ class ImportContext {
   /// A constant of the state of these elements, or one of the graph where they are few. A sum of
   /// its type and bytes is a part of its name: graphs of other bindings may share the state.
   Value stored(const Known& known, const std::string& name);
-  /// The same of what is known of the datum, with axis perm[i] as axis i.
-  Value moved(Datum& datum, const std::vector<int64_t>& perm);
+  /// The same of what is known of the datum, with axis perm[i] as axis i. Unless `scale` is empty,
+  /// of its elements times the numbers of the last axis, each product rounded once.
+  Value moved(Datum& datum,
+              const std::vector<int64_t>& perm,
+              const std::vector<double>& scale = {});
 
   Known read(const TensorProto& tensor);
 

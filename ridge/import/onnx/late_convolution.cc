@@ -9,26 +9,6 @@ const std::vector<int64_t> kToKernel{2, 3, 1, 0};  // (O, I, H, W) to (H, W, I, 
 
 Shape kernel_shape(const Shape& w) { return {w[2], w[3], w[1], w[0]}; }
 
-// The elements times the numbers of their last axis, each product rounded once.
-Tensor scaled(const Known& kernel, const std::vector<double>& scale) {
-  Tensor result = kernel.tensor();
-  dispatch_float(kernel.dtype(), "scaled", [&]<typename T>(TypeTag<T>) {
-    size_t channel = 0;
-    for (T& element : result.span<T>()) {
-      element = convert<T>(static_cast<double>(element) * scale[channel]);
-      channel = channel + 1 == scale.size() ? 0 : channel + 1;
-    }
-  });
-  return result;
-}
-
-Value kernel_of(ImportContext& import, const LateConvolution& convolution) {
-  Datum& weights = *convolution.weights;
-  if (convolution.scale.empty()) return import.moved(weights, kToKernel);
-  return import.stored(Known(scaled(weights.known->transposed(kToKernel), convolution.scale)),
-                       weights.name + ":scaled");
-}
-
 }  // namespace
 
 LateConvolution LateConvolution::followed_by(const std::vector<double>& next_scale,
@@ -69,7 +49,7 @@ DatumPtr make_datum(std::string name, LateConvolution convolution) {
 Value build(ImportContext& import, const LateConvolution& convolution) {
   const SiteScope site(import.graph(), convolution.site, SiteScope::Path::kAbsolute);
   Value y = conv2d(import.image(*convolution.x),
-                   kernel_of(import, convolution),
+                   import.moved(*convolution.weights, kToKernel, convolution.scale),
                    convolution.window,
                    convolution.groups);
   if (convolution.shift.empty()) return y;

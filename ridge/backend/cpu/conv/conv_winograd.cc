@@ -16,6 +16,7 @@
 #include "ridge/backend/cpu/strided_copy.h"
 #include "ridge/backend/cpu/workspace.h"
 #include "ridge/base/cpu/parallel.h"
+#include "ridge/base/cpu/scale_rows.h"
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/fused_conv.h"
 #include "ridge/graph/ops/shape.h"
@@ -313,11 +314,11 @@ ProductKernel make(const Node& node) {
 
 // ---- weights that are transformed beforehand ----
 
-// The panels of weights as they lie: (3, 3, in, out), or (out, in, 3, 3).
+// The panels of weights as they lie: (3, 3, in, out), or (out, in, 3, 3), which may be scaled.
 class WinogradPacking {
  public:
-  WinogradPacking(const WinogradPlan& plan, bool is_out_first)
-      : p_(plan), is_out_first_(is_out_first) {}
+  WinogradPacking(const WinogradPlan& plan, bool is_out_first, std::vector<double> scale)
+      : p_(plan), is_out_first_(is_out_first), scale_(std::move(scale)) {}
 
   void run(const char* weights, float* packed) const {
     const int64_t blocks = ceil_div(p_.in, kChannels), panels = packed_columns(p_) / panel_width();
@@ -358,25 +359,30 @@ class WinogradPacking {
 
   // Rows of a panel's columns, for each channel and tap.
   void turn(const char* weights, int64_t column, int64_t columns, Range channels, float* to) const {
-    const int64_t of_column = p_.in * kTaps * kSize;
+    const int64_t of_column = p_.in * kTaps * kSize, rows = channels.size() * kTaps;
     for_isa(avx2::transpose_kernels, avx512::transpose_kernels)
         .of_bytes(kSize)({weights + column * of_column + channels.begin * kTaps * kSize,
                           reinterpret_cast<char*>(to),
-                          channels.size() * kTaps,
+                          rows,
                           columns,
                           of_column,
                           panel_width() * kSize});
+    if (scale_.empty()) return;
+    const double* const scale = scale_.data() + column;
+    for (int64_t i = 0; i < rows; ++i, to += panel_width())
+      scale_rows(DType::kF32, to, 1, {scale, static_cast<size_t>(columns)});
   }
 
   WinogradPlan p_;
   bool is_out_first_;
+  std::vector<double> scale_;  // of the columns
 };
 
 std::unique_ptr<NodeKernel> make_packing(const WinogradPlan& plan, const LyingElements& from) {
   const bool is_out_first = from.perm == std::vector<int64_t>{2, 3, 1, 0};
-  if (!is_out_first && !from.perm.empty()) return nullptr;
+  if (!is_out_first && !(from.perm.empty() && from.scale.empty())) return nullptr;
   return std::make_unique<HostKernel>(
-      [packing = WinogradPacking(plan, is_out_first)](const KernelArgs& args) {
+      [packing = WinogradPacking(plan, is_out_first, from.scale)](const KernelArgs& args) {
         packing.run(static_cast<const char*>(args.inputs[0]), static_cast<float*>(args.outputs[0]));
       });
 }

@@ -5,6 +5,8 @@
 #include <optional>
 
 #include "ridge/backend/cpu/strided_copy.h"
+#include "ridge/base/cpu/parallel.h"
+#include "ridge/base/cpu/scale_rows.h"
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/shape.h"
 
@@ -30,38 +32,49 @@ Value pack_panels(Value b, const GemmShape& shape, const GemmPanels& to) {
   return transpose(reshape(x, {shape.k, to.panels, to.columns}), {1, 0, 2});
 }
 
-// The same from where the elements lie, in one copy.
+// The same from where the elements lie, panel by panel.
 class PanelCopies {
  public:
   PanelCopies(const LyingElements& from, const GemmShape& shape, const GemmPanels& to)
-      : element_(static_cast<int64_t>(size_of(from.lying.dtype))),
-        panel_bytes_(shape.k * to.columns * element_),
-        whole_(shape.n / to.columns),
-        rest_(shape.n % to.columns) {
-    const std::vector<CopyAxis> axes = operand_axes(from, shape, to);
-    const CopyAxis column = axes.back();
-    std::vector<CopyAxis> panels{{whole_, to.columns * column.from, panel_bytes_}};
-    panels.insert(panels.end(), axes.begin(), axes.end());
-    if (whole_ > 0) panels_.emplace(panels, static_cast<size_t>(element_));
-    last_from_ = whole_ * to.columns * column.from;
-    std::vector<CopyAxis> last = axes;
-    last.back().size = rest_;
-    if (rest_ > 0) last_.emplace(last, static_cast<size_t>(element_));
+      : dtype_(from.lying.dtype),
+        element_(static_cast<int64_t>(size_of(dtype_))),
+        depth_(shape.k),
+        columns_(to.columns),
+        whole_(shape.n / columns_),
+        scale_(from.scale) {
+    std::vector<CopyAxis> axes = operand_axes(from, shape);
+    from_step_ = columns_ * axes.back().from;
+    if (whole_ > 0) panel_.emplace(axes, static_cast<size_t>(element_));
+    axes.back().size = shape.n % columns_;
+    if (axes.back().size > 0) last_.emplace(axes, static_cast<size_t>(element_));
+    if (!scale_.empty()) scale_.resize(static_cast<size_t>(to.panels * columns_));
   }
 
   void run(const void* from, void* to) const {
-    if (panels_) panels_->run(from, to);
-    if (!last_) return;
-    char* const last = static_cast<char*>(to) + whole_ * panel_bytes_;
-    std::memset(last, 0, static_cast<size_t>(panel_bytes_));
-    last_->run(static_cast<const char*>(from) + last_from_, last);
+    const auto* const source = static_cast<const char*>(from);
+    auto* const target = static_cast<char*>(to);
+    parallel_for(whole_ + (last_ ? 1 : 0), 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i)
+        pack_panel(i, source + i * from_step_, target + i * panel_bytes());
+    });
   }
 
  private:
+  int64_t panel_bytes() const { return depth_ * columns_ * element_; }
+
+  void pack_panel(int64_t i, const char* from, char* to) const {
+    if (i == whole_) std::memset(to, 0, static_cast<size_t>(panel_bytes()));
+    (i == whole_ ? last_ : panel_)->run(from, to);
+    if (scale_.empty()) return;
+    const std::span<const double> all(scale_);
+    scale_rows(dtype_,
+               to,
+               depth_,
+               all.subspan(static_cast<size_t>(i * columns_), static_cast<size_t>(columns_)));
+  }
+
   // The axes of the depth, then that of the columns of a panel.
-  std::vector<CopyAxis> operand_axes(const LyingElements& from,
-                                     const GemmShape& shape,
-                                     const GemmPanels& to) const {
+  std::vector<CopyAxis> operand_axes(const LyingElements& from, const GemmShape& shape) const {
     const std::vector<int64_t> strides = byte_strides(from.lying);
     std::vector<CopyAxis> axes;
     for (size_t i = 0; i < strides.size(); ++i) {
@@ -70,23 +83,26 @@ class PanelCopies {
     }
     const auto columns = axes.end() - (shape.transpose_b ? 2 : 1);
     std::rotate(columns, columns + 1, axes.end());
-    axes.back().size = to.columns;
+    axes.back().size = columns_;
     int64_t step = element_;
     for (size_t i = axes.size(); i-- > 0; step *= axes[i].size) axes[i].to = step;
     return axes;
   }
 
-  int64_t element_, panel_bytes_;
-  int64_t whole_, rest_;  // whole panels, and columns that are left for the last one
-  int64_t last_from_ = 0;
-  std::optional<StridedCopy> panels_, last_;
+  DType dtype_;
+  int64_t element_, depth_, columns_;
+  int64_t whole_;          // panels that are full
+  int64_t from_step_ = 0;  // bytes to the elements of the next panel
+  std::optional<StridedCopy> panel_, last_;
+  std::vector<double> scale_;  // of all columns
 };
 
-// Null where elements are rounded on the way.
+// Null where elements are rounded on the way, or scaled along the depth.
 std::unique_ptr<NodeKernel> make_packing(const LyingElements& from,
                                          const GemmShape& shape,
                                          const GemmPanels& to) {
-  if (shape.products != GemmProducts::kOwn) return nullptr;
+  if (shape.products != GemmProducts::kOwn || (shape.transpose_b && !from.scale.empty()))
+    return nullptr;
   return std::make_unique<HostKernel>(
       [copies = PanelCopies(from, shape, to)](const KernelArgs& args) {
         copies.run(args.inputs[0], args.outputs[0]);
