@@ -50,7 +50,8 @@ struct PackedOperand {
   size_t input = 0;  ///< Number of the node's input.
   /// Names what `pack` makes of an operand: two of one name make the same of it.
   std::string layout;
-  /// Adds ops to the operand's graph that pack it; the backend has kernels for them.
+  /// Adds ops to the operand's graph that pack it; the backend has kernels for them. Null: the
+  /// kernel reads the bytes of a constant as they lie, at any address of the host's memory.
   std::function<Value(Value operand)> pack;
   /// The kernel reads the operand nearly as fast where it lies: only constants are packed for it,
   /// while weights of a mapped file stay there, at once and shared with other processes.

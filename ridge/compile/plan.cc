@@ -431,6 +431,7 @@ class Planner {
       return std::nullopt;
     const std::string name = fmt::format("{}:{}", source, operand.layout);
     if (const PlanSlot* slot = find_slot(plan_.state, name); slot != nullptr) return slot->place;
+    if (operand.pack == nullptr) return bytes_of(*entry, name);
     Graph graph("pack " + name);
     const Value made = operand.pack(input(graph, source, entry->type));
     input(graph, name, made.type());
@@ -447,6 +448,19 @@ class Planner {
       add_derivation(graphs_.state.size() - 1);
     else
       add_derivation(number, std::move(kernel));
+    return plan_.state.back().place;
+  }
+
+  // A constant of the same elements that is read at any address.
+  std::optional<Place> bytes_of(const StateEntry& source, const std::string& name) {
+    if (source.constant == nullptr || !source.constant->is_as_it_lies()) return std::nullopt;
+    StateConstant constant = *source.constant;
+    constant.is_bytes = true;
+    StateEntry entry = source;
+    entry.name = name;
+    entry.constant = std::make_shared<const StateConstant>(std::move(constant));
+    graphs_.state.push_back(std::move(entry));
+    add_slot(graphs_.state.back());
     return plan_.state.back().place;
   }
 

@@ -44,12 +44,14 @@ struct StateConstant {
   /// Unless it is empty, each element is its own times the number of its place on the last axis,
   /// rounded once.
   std::vector<double> scale = {};
+  /// Its readers on the host take bytes at any address, which need no alignment.
+  bool is_bytes = false;
 
   /// Whether they are those of the constant as they lie.
   bool is_as_it_lies() const { return perm.empty() && scale.empty(); }
   /// Whether both have the same elements: memory that is the same is not looked at.
   bool is_same(const StateConstant& other) const {
-    return perm == other.perm && lying == other.lying &&
+    return perm == other.perm && lying == other.lying && is_bytes == other.is_bytes &&
            is_same(std::as_bytes(std::span(scale)), std::as_bytes(std::span(other.scale))) &&
            is_same(bytes, other.bytes);
   }

@@ -133,7 +133,9 @@ void State::use_constant(StateBuffer& buffer) const {
   }
   const StateConstant& constant = *buffer.entry.constant;
   const auto size = static_cast<size_t>(buffer.entry.type.bytes());
-  if (constant.is_as_it_lies() && can_adopt(buffer.entry.type, constant.bytes.data())) {
+  const bool is_at_hand =
+      constant.is_bytes ? backend_.is_host() : can_adopt(buffer.entry.type, constant.bytes.data());
+  if (constant.is_as_it_lies() && is_at_hand) {
     // Nobody writes there: writable() refuses it.
     buffer.data = const_cast<std::byte*>(constant.bytes.data());
   } else {

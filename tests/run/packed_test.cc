@@ -12,6 +12,7 @@
 #include "ridge/base/cpu/transposed_copy.h"
 #include "ridge/graph/ops/conv.h"
 #include "ridge/graph/ops/elementwise.h"
+#include "ridge/graph/ops/gather.h"
 #include "ridge/graph/ops/matmul.h"
 #include "ridge/graph/ops/shape.h"
 #include "ridge/graph/ops/source.h"
@@ -342,6 +343,32 @@ TEST(Packed, ConstantsArePackedWhereTheyLie) {
     EXPECT_EQ(plan.derivation_bytes, 0);
     EXPECT_EQ(constant.bytes(), plan.state_bytes - plan.passing_bytes);
     if (HasFailure()) return;
+  }
+}
+
+// No copy of a table is made, however it lies.
+TEST(Packed, TablesOfConstantsAreGatheredWhereTheyLie) {
+  const TensorType type{DType::kF32, {50, 7}}, indices{DType::kI64, {3}};
+  const Tensor rows = random_tensor(type, 1);
+  const Lying lying = lying_elements(rows, {});
+  const auto cpu = make_cpu_backend();
+  LazyBackend device;
+  for (Backend* const backend : {cpu.get(), static_cast<Backend*>(&device)}) {
+    ProgramGraphs graphs;
+    graphs.state = {{"w", type}};
+    graphs.state[0].constant =
+        std::make_shared<const StateConstant>(StateConstant{lying.bytes(), lying.memory});
+    Graph& use = graphs.entries.emplace_back("use");
+    use.add_output("y", gather(input(use, "w", type), input(use, "x", indices)));
+    State state(*backend);
+    Program program(std::move(graphs), state, options_of({}, true));
+    ASSERT_TRUE(is_packed(program));
+    Tensor x(indices);
+    for (int64_t i = 0; i < 3; ++i) x.set(i, static_cast<double>(40 - 13 * i));
+    const NamedTensors results = run(program, x);
+    const Tensor& y = results.at("y");
+    for (int64_t i = 0; i < 21; ++i) EXPECT_EQ(y.at(i), rows.at((40 - i / 7 * 13) * 7 + i % 7));
+    EXPECT_EQ(state.bytes() == 0, backend->is_host());
   }
 }
 

@@ -246,7 +246,12 @@ std::unique_ptr<HostKernel> make_pick(const Node& node) {
 }  // namespace
 
 void add_gather_kernels(KernelTable& table) {
-  table.add("gather", {"copy_rows"}, make_gather);
+  // Rows are copied as bytes: a table of constants stays where it lies.
+  const auto table_operand = [](const Node&) {
+    return std::vector<PackedOperand>{
+        {.input = 0, .layout = "bytes", .pack = nullptr, .only_constants = true}};
+  };
+  table.add("gather", {"copy_rows"}, make_gather, nullptr, {table_operand, make_gather});
   table.add("scatter_add", {"add_in_order"}, make_scatter_add);
   table.add("one_hot", {"fill"}, make_one_hot);
   table.add("pick", {"copy"}, make_pick);
