@@ -6,6 +6,7 @@
 #include "ridge/backend/cpu/conv/conv_depthwise.h"
 #include "ridge/backend/cpu/conv/conv_patches.h"
 #include "ridge/backend/cpu/cpu_kernels.h"
+#include "ridge/backend/cpu/gemm/gemm_panels.h"
 #include "ridge/backend/cpu/gemm/product_kernel.h"
 #include "ridge/backend/cpu/loops/fused_flat.h"
 #include "ridge/base/cpu/parallel.h"
