@@ -228,7 +228,7 @@ TEST_F(OnnxFile, AThousandShapesKeepMemoryBounded) {
                      {x_of({"N", "T", 6})},
                      {floats_bytes("w", {6, 6}, std::vector<float>(36, 0.5f)),
                       tensor_bytes<int64_t>("axis", kInt64, {}, {1})});
-  const size_t shapes = is_full_scale() ? 1000 : is_short_scale() ? 60 : 200, kept = 4;
+  const size_t shapes = is_full_scale() ? 1000 : is_short_scale() ? 60 : 600, kept = 4;
   auto backend = std::make_unique<ShortOfMemory>();
   const ShortOfMemory& device = *backend;
   const LoadedModel model{.source = std::make_shared<const OnnxSource>(model_of(bytes)),

@@ -96,7 +96,8 @@ void write_planned_memory(JsonWriter& json, const Plan& plan) {
   json.key("state_by_role").begin_object();
   for (StateRole role : kRoles) json.field(name_of(role), role_bytes(plan, role));
   json.end_object();
-  json.field("state_bytes", plan.state_bytes).field("arena_bytes", plan.arena_bytes);
+  json.field("state_bytes", plan.state_bytes).field("lent_bytes", plan.lent_bytes);
+  json.field("passing_bytes", plan.passing_bytes).field("arena_bytes", plan.arena_bytes);
   json.field("staging_bytes", plan.staging_bytes).field("planned_bytes", plan.total_bytes());
   json.field("lower_bound_bytes", plan.lower_bound_bytes());
 }
