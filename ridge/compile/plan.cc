@@ -464,7 +464,7 @@ class Planner {
     return plan_.state.back().place;
   }
 
-  // That of the last entry, by a kernel.
+  // The last entry is packed by a kernel.
   void add_derivation(size_t source, std::shared_ptr<const NodeKernel> kernel) {
     DerivationPlan plan{.slot = graphs_.state.size() - 1,
                         .sources = {source},

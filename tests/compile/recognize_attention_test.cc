@@ -271,7 +271,7 @@ TEST(RecognizeAttention, ALowCausalMaskBesidePaddingIsABias) {
     ASSERT_EQ(count_of(graph, "attention"), 1) << print(graph);
     EXPECT_FALSE(attention_of(graph)->causal);
   }
-  // Where the mask replaces a score, nothing that was added to it counts any more.
+  // If the mask replaces a score, nothing that was added to it counts any more.
   const Formula others[] = {
       [&](const Operands& o) { return replaced(o, scores_of(o) + padding(o)); },
       [&](const Operands& o) {

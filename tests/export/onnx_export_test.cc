@@ -370,7 +370,7 @@ TEST_F(OnnxExport, WeightsMayLieInAFileBesideIt) {
   EXPECT_THAT(user_error([&] { ModelSession(load_model(path())).run(data); }), has(data_file));
 }
 
-// Where files may have so many bytes, and writing more is an error.
+// Files may have so many bytes here, and writing more is an error.
 class FileLimit {
  public:
   explicit FileLimit(rlim_t bytes) {

@@ -459,8 +459,8 @@ TEST(Packed, AStateTakesTheMemoryThatThePlanSays) {
                                          lying->bytes()};
   const auto cpu = make_cpu_backend();
   LazyBackend lazy;
-  // What is rounded to f16 on the way, or lies on a device, is packed by ops, which read a copy;
-  // else it is packed from where it lies.
+  // Weights that are rounded to f16 on the way, or lie on a device, are packed by ops from a copy;
+  // others are packed from where they lie.
   const DType kinds[] = {DType::kF32, DType::kF16};
   for (int i = 0; i < 16; ++i) {
     Backend* const backend = i & 1 ? static_cast<Backend*>(&lazy) : cpu.get();

@@ -24,7 +24,7 @@ class PointwiseDepthwise final : public OpOf<PointwiseDepthwise> {
                                     .dtypes = kFloats,
                                     .op_class = OpClass::kContraction,
                                     .gradient = Gradient::kExpand};
-  WindowFields window;  ///< Of the depthwise convolution.
+  WindowFields window;  ///< The window of the depthwise convolution.
   Fused first, second;
   int64_t first_operands = 0;
 

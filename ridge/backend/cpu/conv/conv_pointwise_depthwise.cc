@@ -1,14 +1,12 @@
 // A pointwise convolution, the depthwise one behind it, and the loops behind both, some rows of an
 // image at a time: what passes between the two stays in the cache.
 #include <algorithm>
-#include <array>
 
 #include "ridge/backend/cpu/conv/conv_depthwise.h"
 #include "ridge/backend/cpu/conv/conv_patches.h"
 #include "ridge/backend/cpu/cpu_kernels.h"
 #include "ridge/backend/cpu/gemm/gemm_panels.h"
 #include "ridge/backend/cpu/gemm/product_kernel.h"
-#include "ridge/backend/cpu/loops/fused_flat.h"
 #include "ridge/base/cpu/parallel.h"
 #include "ridge/graph/ops/pointwise_depthwise.h"
 
@@ -16,7 +14,7 @@ namespace ridge::cpu {
 namespace {
 
 constexpr int64_t kBandElements = (512 << 10) / 4;  // of the image between, on the stack
-constexpr size_t kFactors = 3, kMostInputs = 32;
+constexpr size_t kFactors = 3;
 // An image between that is smaller stays in the cache anyway.
 constexpr int64_t kFewestBytes = 768 << 10;
 
@@ -41,25 +39,6 @@ struct Geometry {
   ConvGeometry depthwise;
 };
 
-// A loop that runs over ranges of what lies where its result will, by the other inputs of a node.
-class LoopBehind {
- public:
-  LoopBehind(const Fused& loop, size_t begin, size_t count)
-      : program_(find_flat_program(loop)), begin_(begin), count_(count) {}
-
-  bool is_complete() const { return program_ != nullptr && program_->has_ranges(); }
-  void run(const KernelArgs& args, void* image, int64_t begin, int64_t end) const {
-    std::array<const void*, kMostInputs> inputs{image};
-    std::copy_n(
-        args.inputs.begin() + static_cast<std::ptrdiff_t>(begin_), count_, inputs.begin() + 1);
-    program_->run_range({{inputs.data(), count_ + 1}, {&image, 1}}, begin, end);
-  }
-
- private:
-  std::shared_ptr<const FlatProgram> program_;
-  size_t begin_, count_;
-};
-
 struct Loops {
   explicit Loops(const Node& node)
       : first(node.op_as<PointwiseDepthwise>().first, kFactors, first_count(node)),
@@ -73,7 +52,7 @@ struct Loops {
 };
 
 bool accepts(const Node& node) {
-  if (node.outputs[0].dtype != DType::kF32 || node.inputs.size() > kMostInputs) return false;
+  if (node.outputs[0].dtype != DType::kF32) return false;
   const Geometry g(node);
   const Loops loops(node);
   return g.images.between.bytes() >= kFewestBytes && loops.first.is_complete() &&
@@ -90,7 +69,7 @@ std::unique_ptr<HostKernel> make(const Node& node, Multiply multiply) {
           const KernelArgs& args) {
         float* z = static_cast<float*>(args.outputs[0]);
         const auto finish_row = [&](int64_t begin, int64_t end) {
-          loops.second.run(args, z, begin, end);
+          loops.second.run(args, args.outputs, begin, end);
         };
         const FinishRange finish(finish_row);
         const int64_t bands = conv.bands(num_threads());
@@ -98,10 +77,10 @@ std::unique_ptr<HostKernel> make(const Node& node, Multiply multiply) {
           alignas(64) float window[kBandElements];
           const auto write_pixels = [&](int64_t begin, int64_t end, float* to) {
             if (begin == end) return;
-            float* image = to - begin * all.n;
+            void* const image = to - begin * all.n;
             const auto finish_block = [&](const GemmBlock& block) {
               const auto run_loop = [&](int64_t from, int64_t until) {
-                loops.first.run(args, image, from, until);
+                loops.first.run(args, {&image, 1}, from, until);
               };
               finish_rows(FinishRange(run_loop), block, begin * all.n, all.n);
             };

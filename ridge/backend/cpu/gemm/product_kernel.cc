@@ -30,34 +30,30 @@ class ProductNode {
   const Node* node_ = nullptr;
 };
 
-// The loop of a joint node; null where parts of it cannot run in place.
-std::shared_ptr<const FlatProgram> find_loop(const Node& joint,
-                                             const Fused& loop,
-                                             const TensorType& product) {
+// The loop of a joint node.
+template <typename Joint>
+LoopBehind loop_of(const Node& joint) {
+  return {joint.op_as<Joint>().loop, 2, joint.inputs.size() - 2};
+}
+
+// Whether the loop of a joint node can run in place of the product.
+template <typename Joint>
+bool runs_in_place(const Node& joint, const TensorType& product) {
   const TensorType& first = joint.outputs[0];
-  if (size_of(product.dtype) < 4 || first.dtype != product.dtype ||
-      first.elements() != product.elements() || joint.inputs.size() > kMostInputs)
-    return nullptr;
-  auto program = find_flat_program(loop);
-  return program != nullptr && program->has_ranges() ? program : nullptr;
+  return size_of(product.dtype) >= 4 && first.dtype == product.dtype &&
+         first.elements() == product.elements() && loop_of<Joint>(joint).is_complete();
 }
 
 template <typename Product, typename Joint>
 std::unique_ptr<HostKernel> with_loop(const Node& joint,
                                       ProductKernel (*make)(const Node& product)) {
   const ProductNode<Product, Joint> product(joint);
-  auto loop = find_loop(joint, joint.op_as<Joint>().loop, product.node().outputs[0]);
-  check_internal(loop != nullptr, "no kernel for node '{}'", joint.site.name);
   ProductKernel kernel = make(product.node());
   const size_t bytes = kernel.workspace_bytes;
   return std::make_unique<HostKernel>(
-      [run = std::move(kernel.run), loop = std::move(loop)](const KernelArgs& args) {
-        // The product lies where the loop's first result will.
-        std::array<const void*, kMostInputs> inputs{args.outputs[0]};
-        std::copy(args.inputs.begin() + 2, args.inputs.end(), inputs.begin() + 1);
-        const KernelArgs of_loop{{inputs.data(), args.inputs.size() - 1}, args.outputs};
+      [run = std::move(kernel.run), loop = loop_of<Joint>(joint)](const KernelArgs& args) {
         const auto run_loop = [&](int64_t begin, int64_t end) {
-          loop->run_range(of_loop, begin, end);
+          loop.run(args, args.outputs, begin, end);
         };
         const FinishRange finish(run_loop);
         run(args, &finish);
@@ -66,6 +62,23 @@ std::unique_ptr<HostKernel> with_loop(const Node& joint,
 }
 
 }  // namespace
+
+LoopBehind::LoopBehind(const Fused& loop, size_t begin, size_t count)
+    : begin_(begin), count_(count) {
+  if (count >= kMostInputs) return;
+  program_ = find_flat_program(loop);
+  if (program_ != nullptr && !program_->has_ranges()) program_ = nullptr;
+}
+
+void LoopBehind::run(const KernelArgs& args,
+                     std::span<void* const> results,
+                     int64_t begin,
+                     int64_t end) const {
+  std::array<const void*, kMostInputs> inputs{results[0]};
+  const auto others = args.inputs.subspan(begin_, count_);
+  std::copy(others.begin(), others.end(), inputs.begin() + 1);
+  program_->run_range({{inputs.data(), count_ + 1}, results}, begin, end);
+}
 
 ProductKernel make_packed_product(DType dtype, const GemmShape& shape) {
   check_internal(gemm_panels(shape, dtype).has_value(), "[gemm] nothing is packed for the shape");
@@ -137,7 +150,7 @@ void add_product(KernelTable& table, const ProductChoice& c) {
       [c](const Node& node) {
         const Alone product(node);
         return (c.accepts == nullptr || c.accepts(product.node())) &&
-               find_loop(node, node.op_as<Joint>().loop, product.node().outputs[0]) != nullptr;
+               runs_in_place<Joint>(node, product.node().outputs[0]);
       },
       packed_form(
           [c](const Node& node) { return c.packed_operands(Alone(node).node()); },

@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string_view>
 #include <vector>
 
 #include "ridge/backend/cpu/gemm/gemm.h"
 #include "ridge/backend/host.h"
 #include "ridge/base/function_ref.h"
+#include "ridge/graph/ops/fused.h"
 
 namespace ridge::cpu {
 
@@ -34,6 +36,28 @@ void run_finishing(
   const FinishBlock each(finish_block);
   run(&each);
 }
+
+class FlatProgram;
+
+/// A loop over the elements of a product, which run where its first result will lie.
+class LoopBehind {
+ public:
+  /// The loop reads the product first, then `count` inputs of a node from number `begin` on.
+  LoopBehind(const Fused& loop, size_t begin, size_t count);
+
+  /// False where no kernel runs parts of it.
+  bool is_complete() const { return program_ != nullptr; }
+  /// Elements [begin, end) of the results, the first of which holds those of the product; `args`
+  /// are those of the node.
+  void run(const KernelArgs& args,
+           std::span<void* const> results,
+           int64_t begin,
+           int64_t end) const;
+
+ private:
+  std::shared_ptr<const FlatProgram> program_;
+  size_t begin_, count_;
+};
 
 struct ProductKernel {
   /// Inputs and result are those of the product; `finish` may be null.
