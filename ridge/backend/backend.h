@@ -226,7 +226,7 @@ class DeviceMemory {
  public:
   DeviceMemory() = default;
   DeviceMemory(Backend& backend, size_t bytes) : memory_(backend.allocate(bytes), Free{&backend}) {}
-  /// That of Backend::allocate_zeros().
+  /// Memory of Backend::allocate_zeros().
   static DeviceMemory zeros(Backend& backend, size_t bytes) {
     DeviceMemory memory;
     memory.memory_ = {backend.allocate_zeros(bytes), Free{&backend}};
