@@ -1,4 +1,4 @@
-"""What a call from Python costs on top of the run: sessions of small ONNX models, in turn with `ridge bench`.
+"""Measures what a call from Python costs on top of the run: sessions of small ONNX models, in turn with `ridge bench`.
 
 Usage: build/wheel-test/bin/python bench/python_calls.py
 """

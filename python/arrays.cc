@@ -47,7 +47,7 @@ std::optional<DType> engine_dtype(nb::dlpack::dtype given) {
   return std::nullopt;
 }
 
-// Of an axis of one element the stride is never used.
+// The stride of an axis of one element is never used.
 bool is_row_major(const PythonArray& array) {
   int64_t wanted = 1;
   for (size_t i = array.ndim(); i-- > 0;) {
@@ -68,7 +68,7 @@ std::string type_text(const DataSpec& spec) {
   return std::string(name_of(spec.dtype)) + "[" + text + "]";
 }
 
-// In elements.
+// Strides count elements.
 std::string strides_text(const PythonArray& array) {
   std::string text;
   for (size_t i = 0; i < array.ndim(); ++i)

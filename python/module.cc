@@ -161,7 +161,7 @@ NB_MODULE(_ridge, package) {
   watch_interpreter();
   package.attr("version") = version();
   nb::exception<UserError>(package, "UserError").attr("__doc__") =
-      "What is wrong with an input, a file or the machine, where, why, and one fix.";
+      "An error in an input, a file or the machine: what is wrong, where, why, and one fix.";
   add_specs(package);
   add_sessions(package);
 }

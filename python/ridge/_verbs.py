@@ -18,7 +18,7 @@ _Path = str | os.PathLike[str]
 
 
 def doctor(*traces: _Path, **options: Any) -> dict[str, Any]:
-    """Where the steps of a traced program lose time, and how to get it back (ridge.doctor/1).
+    """Says where the steps of a traced program lose time, and how to get it back (ridge.doctor/1).
 
     Several traces are the ranks of one run. `options` are those of `ridge doctor`: html="report.html".
     """

@@ -1,4 +1,4 @@
-"""What the tests of the installed package share."""
+"""Tests of the installed package share this: a folder with models, programs in processes of their own."""
 
 import os
 import pathlib
@@ -45,6 +45,6 @@ class Case(unittest.TestCase):
 
 
 def perceptron_of(x):
-    """What the perceptron gives, in f64."""
+    """The outputs of the perceptron, in f64."""
     weights = np.array(onnx_models.WEIGHTS).reshape(3, 4)
     return np.maximum(x.astype(np.float64) @ weights, 0)

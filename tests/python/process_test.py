@@ -1,4 +1,4 @@
-"""What processes do to sessions: forks, and the end of the interpreter."""
+"""Sessions in processes: forks, and the end of the interpreter."""
 
 import os
 import re
@@ -28,7 +28,7 @@ runs.wait()
 
 class Forks(Case):
     def in_child(self, call):
-        """What `call` gives in a forked child: a text."""
+        """The text that `call` gives in a forked child."""
         read, write = os.pipe()
         child = os.fork()
         if child == 0:

@@ -1,4 +1,4 @@
-"""What the package brings along, its licences and types, and the programs of docs/python.md."""
+"""The package brings libraries, licences and types along; the programs of docs/python.md run."""
 
 import importlib.metadata
 import os
