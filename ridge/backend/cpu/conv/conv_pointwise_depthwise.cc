@@ -14,6 +14,8 @@ namespace ridge::cpu {
 namespace {
 
 constexpr int64_t kBandElements = (512 << 10) / 4;  // of the image between, on the stack
+// Several a thread, as another program may take a processor from one of them.
+constexpr int64_t kBandsOfThread = 2;
 constexpr size_t kFactors = 3;
 // An image between that is smaller stays in the cache anyway.
 constexpr int64_t kFewestBytes = 768 << 10;
@@ -72,7 +74,7 @@ std::unique_ptr<HostKernel> make(const Node& node, Multiply multiply) {
           loops.second.run(args, args.outputs, begin, end);
         };
         const FinishRange finish(finish_row);
-        const int64_t bands = conv.bands(num_threads());
+        const int64_t bands = conv.bands(kBandsOfThread * num_threads());
         parallel_for(bands, 1, [&](int64_t first_band, int64_t end_band) {
           alignas(64) float window[kBandElements];
           const auto write_pixels = [&](int64_t begin, int64_t end, float* to) {

@@ -38,8 +38,10 @@ constexpr int64_t kBlockBytes = 96 * 1024;
 constexpr int64_t kNearBytes = 1024 * 1024;
 constexpr int64_t kFewestPackedRows = 28;
 constexpr int64_t kBlocksOfThread = 4;
-// Most rows that are multiplied by an op(B) that is larger.
+// Most rows that are multiplied by an op(B) that is larger, and the share of a product for which
+// its last task is waited for, in terms of that task.
 constexpr int64_t kMostFarRows = 256;
+constexpr double kWait = 0.1;
 // Multiply-adds that a task should have, and of products worth a search for the best cut.
 constexpr double kWorkOfTask = 0x1p19;
 constexpr double kWorkOfSearch = 0x1p20;
@@ -173,21 +175,23 @@ GemmPlan make_gemm_plan(const GemmShape& shape, DType dtype, int64_t batch_count
 namespace {
 
 // Cuts a product by a packed op(B) that no cache near a core holds: each task reads its columns of
-// that once, for as many rows as it has.
+// that once, for as many rows as it has. Threads have several tasks, as another program may take a
+// processor from one of them.
 void cut_far(GemmPlan& plan, int64_t threads) {
   const int64_t strips = ceil_div(plan.n, plan.strip_columns);
   double least = 0;
   for (int64_t blocks = ceil_div(plan.m, kMostFarRows); blocks <= plan.m / kFewestPackedRows;
-       ++blocks) {
-    const int64_t groups = blocks % threads == 0 ? 1 : ceil_div(threads, blocks);
-    if (groups > strips || blocks * groups % threads != 0) continue;
-    const double columns = count(plan.n) / count(groups), rows = count(plan.m) / count(blocks);
-    const double sum = (plan.direct_a ? kFetch : kPackRow) / columns + kFetch / rows;
-    if (least != 0 && sum >= least) continue;
-    least = sum;
-    plan.row_blocks = blocks;
-    plan.column_groups = groups;
-  }
+       ++blocks)
+    for (int64_t groups = 1; groups <= std::min(strips, kBlocksOfThread * threads); ++groups) {
+      if (blocks * groups % threads != 0) continue;
+      const double columns = count(plan.n) / count(groups), rows = count(plan.m) / count(blocks);
+      const double sum = 16 * ((plan.direct_a ? kFetch : kPackRow) / columns + kFetch / rows) +
+                         kWait * count(threads) / count(blocks * groups);
+      if (least != 0 && sum >= least) continue;
+      least = sum;
+      plan.row_blocks = blocks;
+      plan.column_groups = groups;
+    }
 }
 
 }  // namespace
