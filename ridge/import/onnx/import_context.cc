@@ -173,8 +173,11 @@ DatumPtr Scope::find(const std::string& name) const {
   return nullptr;
 }
 
-ImportContext::ImportContext(const ModelProto& model, ModelElements& elements, Graph& graph)
-    : elements_(elements), graph_(graph), folding_(make_ref_backend()) {
+ImportContext::ImportContext(const ModelProto& model,
+                             ModelElements& elements,
+                             Graph& graph,
+                             ConvNorms norms)
+    : elements_(elements), graph_(graph), norms_(norms), folding_(make_ref_backend()) {
   // The first of two of one name counts.
   for (const FunctionProto& function : model.functions)
     functions_.emplace(

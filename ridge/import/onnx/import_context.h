@@ -17,6 +17,7 @@
 #include "ridge/import/onnx/known.h"
 #include "ridge/import/onnx/model_elements.h"
 #include "ridge/import/onnx/model_proto.h"
+#include "ridge/import/onnx/onnx_model.h"
 
 namespace ridge::onnx {
 
@@ -75,9 +76,10 @@ struct Scope {
 class ImportContext {
  public:
   /// `graph` is what it builds. All references must outlive it.
-  ImportContext(const ModelProto& model, ModelElements& elements, Graph& graph);
+  ImportContext(const ModelProto& model, ModelElements& elements, Graph& graph, ConvNorms norms);
 
   Graph& graph() { return graph_; }
+  bool folds_norms() const { return norms_ == ConvNorms::kFolded; }
 
   /// The value in the graph, in ONNX's order of axes or as an image; what is known becomes a
   /// constant or a buffer of the state. UserError for what has no elements.
@@ -133,6 +135,7 @@ class ImportContext {
 
   ModelElements& elements_;
   Graph& graph_;
+  ConvNorms norms_;
   std::unique_ptr<Backend> folding_;  ///< It computes what is known.
   double folded_work_ = 0;            ///< Operations and bytes so far.
   size_t read_bytes_ = 0;             ///< Bytes of the model's tensors.

@@ -193,12 +193,14 @@ void check_fixed(const OnnxModel& model, const NamedTensors& fixed) {
 
 }  // namespace
 
-ProgramGraphs OnnxModel::import(const Binding& binding, const NamedTensors& fixed) const {
+ProgramGraphs OnnxModel::import(const Binding& binding,
+                                const NamedTensors& fixed,
+                                ConvNorms norms) const {
   const std::string& name = parsed_->name;
   check_fixed(*this, fixed);
   Graph graph("main");
   graph.set_binding(binding);
-  onnx::ImportContext context(parsed_->model, parsed_->elements, graph);
+  onnx::ImportContext context(parsed_->model, parsed_->elements, graph, norms);
   onnx::Scope scope{.opsets = &parsed_->model.opsets};
   scope.values = input_data(*this, graph, binding, fixed);
   std::vector<onnx::DatumPtr> outputs;

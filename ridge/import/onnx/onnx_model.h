@@ -13,6 +13,9 @@
 
 namespace ridge {
 
+/// Whether a batch norm behind a convolution becomes a part of its weights, which rounds them.
+enum class ConvNorms : uint8_t { kFolded, kAsWritten };
+
 /// Any thread may call any function at any time.
 class OnnxModel {
  public:
@@ -40,7 +43,9 @@ class OnnxModel {
   /// inputs values that are then the same in all runs. UserError that tells every node that cannot
   /// be imported, with the reason, before anything runs (UnsupportedModel where that is so for any
   /// binding); or for a binding or a fixed input that does not suit.
-  ProgramGraphs import(const Binding& binding = {}, const NamedTensors& fixed = {}) const;
+  ProgramGraphs import(const Binding& binding = {},
+                       const NamedTensors& fixed = {},
+                       ConvNorms norms = ConvNorms::kFolded) const;
 
  private:
   struct Parsed;

@@ -129,10 +129,11 @@ std::vector<DataSpec> outputs_of(const OnnxModel& model) {
 
 }  // namespace
 
-OnnxSource::OnnxSource(OnnxModel model) : model_(std::move(model)), outputs_(outputs_of(model_)) {}
+OnnxSource::OnnxSource(OnnxModel model, ConvNorms norms)
+    : model_(std::move(model)), norms_(norms), outputs_(outputs_of(model_)) {}
 
 ProgramGraphs OnnxSource::build(const Binding& binding) const {
-  ProgramGraphs graphs = model_.import(binding);
+  ProgramGraphs graphs = model_.import(binding, {}, norms_);
   for (size_t i = 0; i < outputs_.size(); ++i) {
     const Output& output = graphs.entries[0].outputs().at(i);
     check(has_type(outputs_[i], output.value.type(), binding),

@@ -14,7 +14,7 @@ class OnnxSource final : public ModelSource {
   /// Imports it for a few bindings, to see the sizes of its outputs, where inputs have named
   /// dimensions; else for the only one. UserError as OnnxModel::import() has it: for a model that
   /// can be imported for no binding here, for one that cannot for some by bind().
-  explicit OnnxSource(OnnxModel model);
+  explicit OnnxSource(OnnxModel model, ConvNorms norms = ConvNorms::kFolded);
 
   std::vector<DataSpec> inputs() const override { return model_.inputs(); }
   /// A first dimension has the name of one of an input only where the output has one row a sample,
@@ -28,6 +28,7 @@ class OnnxSource final : public ModelSource {
   ProgramGraphs build(const Binding& binding) const override;
 
   OnnxModel model_;
+  ConvNorms norms_;
   std::vector<DataSpec> outputs_;
 };
 

@@ -70,7 +70,7 @@ void batch_normalization(NodeContext& n) {
   }
   const Factors factors = known_factors(n, epsilon);
   // A convolution that nobody has asked for takes the norm into its weights.
-  if (n.is_image(0) && n.datum(0)->convolution && !n.datum(0)->image)
+  if (n.import().folds_norms() && n.is_image(0) && n.datum(0)->convolution && !n.datum(0)->image)
     return n.give(0,
                   make_datum(n.proto().outputs[0],
                              n.datum(0)->convolution->followed_by(factors.scale, factors.shift)));
