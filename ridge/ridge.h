@@ -89,8 +89,12 @@ struct SessionOptions {
   /// Bindings (sizes of named dimensions) that are kept compiled: those used last. At least 1.
   size_t bindings = 16;
   /// Threads that run one binding at once, each in memory of its own; others wait. 0: as many as
-  /// num_threads().
+  /// num_threads(), or the recipe's instances.
   size_t programs = 0;
+  /// A recipe that `ridge optimize` made for this model: its precision, kernels and passes are the
+  /// session's; its threads and their pinning are set for the process. Batch and instances are for
+  /// the caller to have. Empty: none.
+  std::string recipe = {};
 };
 
 /// A model with its weights. Any thread may call any function at any time, but for moving and

@@ -15,17 +15,20 @@
 #include "ridge/cli/predict/output_files.h"
 #include "ridge/cli/verbs.h"
 #include "ridge/infer/input_files.h"
+#include "ridge/infer/model_recipe.h"
 #include "ridge/infer/sample_files.h"
 
 namespace ridge {
 namespace {
 
+constexpr int64_t kBatch = 64;
+
 struct PredictOptions {
   std::string model;
   LoadOptions load;
   std::vector<std::string> set, inputs;
-  std::string output, preprocess, classes;
-  int64_t batch = 64;
+  std::string output, preprocess, classes, recipe;
+  std::optional<int64_t> batch;  ///< Nothing: the recipe's, else kBatch.
   bool json = false;
 };
 
@@ -36,6 +39,7 @@ struct PredictReport {
   std::optional<ClassScores> scores{};
   Prediction prediction{};
   double seconds = 0;
+  int64_t batch = kBatch;
 };
 
 template <typename T>
@@ -58,14 +62,12 @@ void write_classes(JsonWriter& json, const PredictReport& report) {
   if (const std::string note = missing_classes_note(classes); !note.empty()) write_note(note);
 }
 
-std::string json_report(const PredictReport& report,
-                        const PredictOptions& options,
-                        const OutputFiles& files) {
+std::string json_report(const PredictReport& report, const OutputFiles& files) {
   std::string text;
   JsonWriter json(text);
   json.begin_object().field("schema", "ridge.predict/1").field("model", report.model);
   json.field("weights", report.weights).field("rows", report.prediction.rows);
-  json.field("batch", options.batch).field("batches", report.prediction.batches);
+  json.field("batch", report.batch).field("batches", report.prediction.batches);
   json.field("seconds", report.seconds).key("inputs").begin_array();
   for (const auto& [name, rows] : *report.inputs) {
     json.begin_object().field("name", name).field("type", to_string(rows->type()));
@@ -166,10 +168,15 @@ NamedRows read_rows(const std::vector<InputFile>& from,
 void run_predict(const PredictOptions& options) {
   check_onnx_options(options);
   check_stdout();
-  check(options.batch >= 1, "--batch must be at least 1; got {}", options.batch);
+  check(options.batch.value_or(1) >= 1, "--batch must be at least 1; got {}", *options.batch);
+  const ModelRecipe recipe =
+      options.recipe.empty() ? ModelRecipe{} : read_model_recipe(options.recipe, options.model);
+  apply_settings(recipe, options.recipe);
   ProgressDisplay progress(stderr);
   OpenedModel opened = open_predicted(options, progress);
-  ModelSession session(std::move(opened.model), {.bindings = 2, .programs = 1});
+  ProgramLimits limits{.bindings = 2, .programs = 1};
+  if (!options.recipe.empty()) limits = limits_of(recipe, 2);
+  ModelSession session(std::move(opened.model), limits);
   const OutputFiles to(options.output, session.outputs());
   PredictReport report{.model = opened.kind,
                        .weights = session.model().weights,
@@ -177,8 +184,9 @@ void run_predict(const PredictOptions& options) {
   const std::vector<InputFile> from = parse_input_files(options.inputs, session.inputs());
   const NamedRows inputs = read_rows(from, options, session, opened.crop, progress);
   report.inputs = &inputs;
+  report.batch = options.batch.value_or(recipe.batch.value_or(kBatch));
   const int64_t start = now_ns();
-  report.prediction = predict(session, inputs, options.batch);
+  report.prediction = predict(session, inputs, report.batch, recipe.instances);
   report.seconds = static_cast<double>(now_ns() - start) * 1e-9;
   to.write(report.prediction.outputs);
   const auto& trained = session.model().data;
@@ -187,7 +195,7 @@ void run_predict(const PredictOptions& options) {
         !note.empty())
       write_note(note);
   progress.clear_bar();
-  write_stdout(options.json ? json_report(report, options, to) : text_report(report, to));
+  write_stdout(options.json ? json_report(report, to) : text_report(report, to));
 }
 
 }  // namespace
@@ -221,6 +229,8 @@ void add_predict(CLI::App& app, int&) {
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
   verb->add_option("--batch", options->batch, "Rows that run at once; default: 64");
+  verb->add_option("--recipe", options->recipe, "What ridge optimize MODEL.onnx wrote for it")
+      ->type_name("FILE");
   verb->add_flag("--json", options->json, "One JSON object (ridge.predict/1)");
   verb->callback([options] { run_predict(*options); });
 }

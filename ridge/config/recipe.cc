@@ -92,7 +92,7 @@ Recipe parse_recipe(std::string_view text, std::string_view name) {
     if (entry.key.starts_with(kTable))
       take_claim(entry, kConfigRecipe, recipe.proven);
     else if (is_for_a_program(entry.key))
-      refuse_recipe_kind(entry.key_place, false);
+      refuse_recipe_kind(entry.key_place, kProgramRecipe);
     else if (!entry.is_table)
       recipe.put(entry, [&](const ConfigField&) { return entry.value; });
     else if (entry.key != "recipe")

@@ -54,7 +54,8 @@ ModelSession::ModelSession(LoadedModel model, const ProgramLimits& limits)
       *model_.source,
       *model_.state,
       ProgramCache::Limits{.bindings = std::max<size_t>(limits.bindings, 1), .programs = programs},
-      limits.tune);
+      limits.tune,
+      limits.choices);
 }
 
 ModelSession::~ModelSession() = default;
@@ -81,6 +82,10 @@ std::shared_ptr<const Plan> ModelSession::bind(const Binding& binding) {
   programs_->use(binding,
                  [&](Program& program) { plan = std::make_shared<const Plan>(program.plan()); });
   return plan;
+}
+
+void ModelSession::inspect(const Binding& binding, FunctionRef<void(const Program&)> body) {
+  programs_->use(binding, [&](Program& program) { body(program); });
 }
 
 }  // namespace ridge

@@ -4,16 +4,20 @@
 #include <cstddef>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "ridge/base/function_ref.h"
 #include "ridge/base/tensor.h"
 #include "ridge/graph/data_spec.h"
+#include "ridge/infer/compile_choices.h"
 #include "ridge/infer/load_model.h"
 #include "ridge/infer/pick_counts.h"
 
 namespace ridge {
 
+class Program;
 class ProgramCache;
 struct Plan;
 
@@ -27,6 +31,8 @@ struct ProgramLimits {
   /// later sessions on this machine with as many threads. Off: nothing is timed, and picks that are
   /// kept are used. Neither changes a result on the CPU. The setting `tune` off: neither is done.
   bool tune = false;
+  /// Those of a recipe, in place of kept picks and `tune`.
+  std::optional<CompileChoices> choices = {};
 };
 
 /// A tensor in memory of the caller, row-major and without gaps.
@@ -60,6 +66,10 @@ class ModelSession {
   /// Compiles for these sizes, where that was not done yet, and takes the memory; returns the plan.
   /// UserError when a dimension is missing, unknown or out of range.
   std::shared_ptr<const Plan> bind(const Binding& binding);
+
+  /// Calls `body` with a program of these sizes, as bind() makes it, that nobody else uses
+  /// meanwhile.
+  void inspect(const Binding& binding, FunctionRef<void(const Program&)> body);
 
   /// How the kernels of what was compiled so far were picked.
   PickCounts picks() const;

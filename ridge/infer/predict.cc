@@ -1,9 +1,12 @@
 #include "ridge/infer/predict.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <mutex>
 
 #include "ridge/infer/bind_inputs.h"
+#include "ridge/infer/callers.h"
 
 namespace ridge {
 namespace {
@@ -18,21 +21,6 @@ bool leads_if_anywhere(const DataSpec& spec, const std::string& dim) {
                       [&](const Dim& each) { return each.name == dim; });
 }
 
-// The name of the dimension of rows, or nothing.
-std::string dim_of_rows(const ModelSession& session) {
-  const std::vector<DataSpec>&inputs = session.inputs(), &outputs = session.outputs();
-  if (outputs.empty() || outputs[0].dims.empty()) return {};
-  const std::string& dim = outputs[0].dims[0].name;
-  const auto has_it = [&](const DataSpec& spec) { return leads(spec, dim); };
-  const auto nowhere_else = [&](const DataSpec& spec) { return leads_if_anywhere(spec, dim); };
-  return std::all_of(outputs.begin(), outputs.end(), has_it) &&
-                 std::any_of(inputs.begin(), inputs.end(), has_it) &&
-                 std::all_of(outputs.begin(), outputs.end(), nowhere_else) &&
-                 std::all_of(inputs.begin(), inputs.end(), nowhere_else)
-             ? dim
-             : std::string();
-}
-
 Binding binding_of_all(const std::vector<DataSpec>& specs, const NamedRows& inputs) {
   for (const auto& [name, rows] : inputs) find_input(specs, name);
   for (const DataSpec& spec : specs)
@@ -42,13 +30,17 @@ Binding binding_of_all(const std::vector<DataSpec>& specs, const NamedRows& inpu
   return binding;
 }
 
+// Runs of one thread. Rows are read while `reading` is held.
 class BatchedRun {
  public:
-  BatchedRun(ModelSession& session, const NamedRows& inputs, std::string dim)
-      : session_(session), inputs_(inputs), dim_(std::move(dim)) {}
+  BatchedRun(ModelSession& session, const NamedRows& inputs, std::string dim, std::mutex& reading)
+      : session_(session), inputs_(inputs), dim_(std::move(dim)), reading_(reading) {}
 
   NamedTensors run(int64_t first, int64_t count) {
-    for (const DataSpec& spec : session_.inputs()) read(spec, first, count);
+    {
+      const std::lock_guard lock(reading_);
+      for (const DataSpec& spec : session_.inputs()) read(spec, first, count);
+    }
     return session_.run(data_);
   }
 
@@ -68,6 +60,7 @@ class BatchedRun {
   ModelSession& session_;
   const NamedRows& inputs_;
   std::string dim_;
+  std::mutex& reading_;
   NamedTensors data_;
 };
 
@@ -95,25 +88,52 @@ void TensorRows::read(int64_t first, Tensor& rows) {
       rows.bytes());
 }
 
-Prediction predict(ModelSession& session, const NamedRows& inputs, int64_t batch) {
+std::string dim_of_rows(const std::vector<DataSpec>& inputs, const std::vector<DataSpec>& outputs) {
+  if (outputs.empty() || outputs[0].dims.empty()) return {};
+  const std::string& dim = outputs[0].dims[0].name;
+  const auto has_it = [&](const DataSpec& spec) { return leads(spec, dim); };
+  const auto nowhere_else = [&](const DataSpec& spec) { return leads_if_anywhere(spec, dim); };
+  return std::all_of(outputs.begin(), outputs.end(), has_it) &&
+                 std::any_of(inputs.begin(), inputs.end(), has_it) &&
+                 std::all_of(outputs.begin(), outputs.end(), nowhere_else) &&
+                 std::all_of(inputs.begin(), inputs.end(), nowhere_else)
+             ? dim
+             : std::string();
+}
+
+Prediction predict(ModelSession& session,
+                   const NamedRows& inputs,
+                   int64_t batch,
+                   int64_t instances) {
   const Binding binding = binding_of_all(session.inputs(), inputs);
-  const std::string dim = dim_of_rows(session);
-  BatchedRun batched(session, inputs, dim);
+  const std::string dim = dim_of_rows(session.inputs(), session.outputs());
   Prediction result{.outputs = {}, .rows = dim.empty() ? 0 : binding.at(dim)};
+  std::mutex reading, adding;
   if (result.rows <= batch) {
-    result.outputs = batched.run(0, result.rows);
+    result.outputs = BatchedRun(session, inputs, dim, reading).run(0, result.rows);
     result.batches = 1;
     return result;
   }
-  for (int64_t first = 0; first < result.rows; first += batch, ++result.batches) {
-    const int64_t count = std::min(batch, result.rows - first);
-    try {
-      add_rows(batched.run(first, count), first, result.rows, result.outputs);
-    } catch (const UserError& error) {
-      throw UserError(fmt::format("rows {} to {}: {}", first, first + count - 1, error.message()),
-                      error.fix());
+  result.batches = (result.rows + batch - 1) / batch;
+  std::atomic<int64_t> next = 0;
+  const auto run_batches = [&] {
+    BatchedRun batched(session, inputs, dim, reading);
+    for (int64_t number = next++; number < result.batches; number = next++) {
+      const int64_t first = number * batch, count = std::min(batch, result.rows - first);
+      try {
+        const NamedTensors outputs = batched.run(first, count);
+        const std::lock_guard lock(adding);
+        add_rows(outputs, first, result.rows, result.outputs);
+      } catch (const UserError& error) {
+        next = result.batches;  // nobody needs the rest
+        throw UserError(fmt::format("rows {} to {}: {}", first, first + count - 1, error.message()),
+                        error.fix());
+      }
     }
-  }
+  };
+  Callers(static_cast<size_t>(std::min(instances, result.batches))).run([&](size_t) {
+    run_batches();
+  });
   return result;
 }
 

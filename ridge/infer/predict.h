@@ -46,11 +46,17 @@ struct Prediction {
   int64_t batches = 0;
 };
 
-/// Runs the session on at most `batch` rows at a time, the last ones fewer. Rows are the first
-/// dimension of all outputs, where it has a name, and no other dimension of an input or output has
-/// that name; they are samples, none of which depends on another. A model that has no such
-/// dimension runs once. UserError as ModelSession::run() has it; where data are wrong it says in
-/// which rows.
-Prediction predict(ModelSession& session, const NamedRows& inputs, int64_t batch);
+/// The first dimension of all outputs, where it has a name, and no other dimension of an input or
+/// output has that name: its rows are samples, none of which depends on another. Empty where there
+/// is none.
+std::string dim_of_rows(const std::vector<DataSpec>& inputs, const std::vector<DataSpec>& outputs);
+
+/// Runs the session on at most `batch` rows at a time, the last ones fewer, with `instances` such
+/// runs at the same time. A model that has no dim_of_rows() runs once. UserError as
+/// ModelSession::run() has it; where data are wrong it says in which rows.
+Prediction predict(ModelSession& session,
+                   const NamedRows& inputs,
+                   int64_t batch,
+                   int64_t instances = 1);
 
 }  // namespace ridge

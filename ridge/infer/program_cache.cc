@@ -18,8 +18,12 @@ struct ProgramCache::Bound {
   std::shared_ptr<const CompiledProgram> compiled = nullptr;
 };
 
-ProgramCache::ProgramCache(const ModelSource& source, State& state, Limits limits, bool tune)
-    : source_(source), state_(state), limits_(limits), tune_(tune) {}
+ProgramCache::ProgramCache(const ModelSource& source,
+                           State& state,
+                           Limits limits,
+                           bool tune,
+                           std::optional<CompileChoices> choices)
+    : source_(source), state_(state), limits_(limits), tune_(tune), choices_(std::move(choices)) {}
 
 ProgramCache::~ProgramCache() = default;
 
@@ -79,8 +83,16 @@ std::unique_ptr<Program> ProgramCache::make(Bound& bound) {
 
 std::shared_ptr<const CompiledProgram> ProgramCache::compile(const Binding& binding) {
   Backend& backend = state_.backend();
-  Tuning tuning(backend, tune_);
   ProgramOptions options = inference_options(source_);
+  if (choices_) {
+    RecipeKernels kernels(*choices_, backend);
+    if (choices_->precision != DType::kF32) options.passes.precision = choices_->precision;
+    options.passes.off = choices_->passes_off;
+    options.plan.choose = kernels.choose();
+    return std::make_shared<const CompiledProgram>(
+        compile_program(source_.bind(binding), backend, options));
+  }
+  Tuning tuning(backend, tune_ ? Tuning::Keeping::kPicks : Tuning::Keeping::kReads);
   options.plan.choose = tuning.choose(inference_range(backend));
   auto compiled = std::make_shared<const CompiledProgram>(
       compile_program(source_.bind(binding), backend, options));

@@ -6,9 +6,11 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "ridge/base/function_ref.h"
 #include "ridge/graph/model_source.h"
+#include "ridge/infer/compile_choices.h"
 #include "ridge/infer/pick_counts.h"
 #include "ridge/run/program.h"
 
@@ -21,8 +23,13 @@ class ProgramCache {
     size_t bindings = 1;  ///< Bindings that are kept, those used last.
     size_t programs = 1;  ///< Programs of one binding, each with memory of its own.
   };
-  /// `source` and `state` must outlive it; limits are at least 1. `tune`: see ProgramLimits.
-  ProgramCache(const ModelSource& source, State& state, Limits limits, bool tune = false);
+  /// `source` and `state` must outlive it; limits are at least 1. `tune`, `choices`: see
+  /// ProgramLimits.
+  ProgramCache(const ModelSource& source,
+               State& state,
+               Limits limits,
+               bool tune = false,
+               std::optional<CompileChoices> choices = {});
   /// Nobody uses it any more.
   ~ProgramCache();
 
@@ -47,6 +54,7 @@ class ProgramCache {
   State& state_;
   const Limits limits_;
   const bool tune_;
+  const std::optional<CompileChoices> choices_;
 
   std::mutex mutex_;                 ///< It guards all below, and what is in it but compilations.
   std::condition_variable changed_;  ///< A program was given back, or is no longer being made.

@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "ridge/backend/backend.h"
+#include "ridge/infer/model_recipe.h"
 #include "ridge/infer/model_session.h"
 #include "ridge/ridge.h"
 #include "ridge/run/state.h"
@@ -61,12 +62,22 @@ Array array_of(Tensor&& tensor) {
           .data = std::shared_ptr<void>(owner, owner->data())};
 }
 
+// Settings of a recipe are in force before anything is compiled.
+ProgramLimits limits_for(const std::string& path, const SessionOptions& options) {
+  ProgramLimits limits{.bindings = options.bindings, .programs = options.programs};
+  if (options.recipe.empty()) return limits;
+  const ModelRecipe recipe = read_model_recipe(options.recipe, path);
+  apply_settings(recipe, options.recipe);
+  limits.choices = recipe.choices;
+  if (limits.programs == 0) limits.programs = static_cast<size_t>(recipe.instances);
+  return limits;
+}
+
 }  // namespace
 
 struct Session::Loaded {
   Loaded(const std::string& path, const SessionOptions& options)
-      : session(load_as(path, options),
-                {.bindings = options.bindings, .programs = options.programs}),
+      : session(load_as(path, options), limits_for(path, options)),
         is_host(session.model().state->backend().is_host()) {}
 
   // A GPU knows the process that opened it, and no child of it.

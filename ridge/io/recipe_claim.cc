@@ -28,8 +28,11 @@ constexpr std::array kClaimFields = {ClaimField{"version", &RecipeClaim::version
 
 }  // namespace
 
-void refuse_recipe_kind(std::string_view place, bool is_config) {
-  if (is_config)
+void refuse_recipe_kind(std::string_view place, std::string_view schema) {
+  if (schema == kModelRecipe)
+    throw UserError(fmt::format("{}: this recipe is for a model", place),
+                    "apply it with 'ridge predict MODEL --recipe FILE'");
+  if (schema == kConfigRecipe)
     throw UserError(fmt::format("{}: this recipe is for a configuration of ridge", place),
                     "apply it with 'ridge train CONFIG --recipe FILE'");
   throw UserError(fmt::format("{}: this recipe is for a program in PyTorch", place),
@@ -44,8 +47,8 @@ void take_claim(const TomlEntry& entry, std::string_view schema, RecipeClaim& pr
                     "put its value in quotes");
   if (name == "schema") {
     if (*text == schema) return;
-    if (*text == kConfigRecipe || *text == kProgramRecipe)
-      refuse_recipe_kind(entry.value_place, *text == kConfigRecipe);
+    if (*text == kConfigRecipe || *text == kProgramRecipe || *text == kModelRecipe)
+      refuse_recipe_kind(entry.value_place, *text);
     throw UserError(
         fmt::format("{}: the schema is '{}', not {}", entry.value_place, shown_text(*text), schema),
         "use the version of ridge that made the recipe");

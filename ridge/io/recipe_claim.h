@@ -19,13 +19,14 @@ struct RecipeClaim {
   bool operator==(const RecipeClaim&) const = default;
 };
 
-/// Values of recipe.schema: for a configuration, and for a third-party program
-/// (tune/pytorch/recipe.h).
+/// Values of recipe.schema: for a configuration, for a third-party program
+/// (tune/pytorch/recipe.h), and for a model (infer/model_recipe.h).
 inline constexpr std::string_view kConfigRecipe = "ridge.recipe/1";
 inline constexpr std::string_view kProgramRecipe = "ridge.recipe.pytorch/1";
+inline constexpr std::string_view kModelRecipe = "ridge.recipe.model/1";
 
-/// UserError for a recipe of the other kind than the one that was asked for.
-[[noreturn]] void refuse_recipe_kind(std::string_view place, bool is_config);
+/// UserError for a recipe of that schema, one of these, where another kind was asked for.
+[[noreturn]] void refuse_recipe_kind(std::string_view place, std::string_view schema);
 /// An entry of the table [recipe] into `proven`. UserError with its place for an unknown key, a
 /// value that is no string, or another schema.
 void take_claim(const TomlEntry& entry, std::string_view schema, RecipeClaim& proven);

@@ -19,16 +19,16 @@ Tuning::Tuning(const std::string& device, bool show)
       tuner_(
           std::make_unique<Tuner>(backend_, *reference_, cache_, TunerOptions{.time_all = show})) {}
 
-Tuning::Tuning(Backend& backend, bool times)
+Tuning::Tuning(Backend& backend, Keeping keeping)
     : packs_(true),
-      times_(times),
+      times_(keeping != Keeping::kReads),
       reference_(make_backend("ref")),
       backend_(backend),
-      cache_(cache_folder(),
+      cache_(keeping == Keeping::kNothing ? std::filesystem::path() : cache_folder(),
              device_fingerprint(backend.name(), backend),
-             times ? CacheAccess::kReadAndWrite : CacheAccess::kRead),
-      tuner_(std::make_unique<Tuner>(backend_, *reference_, cache_, TunerOptions{.times = times})) {
-}
+             keeping == Keeping::kPicks ? CacheAccess::kReadAndWrite : CacheAccess::kRead),
+      tuner_(
+          std::make_unique<Tuner>(backend_, *reference_, cache_, TunerOptions{.times = times_})) {}
 
 Tuning::~Tuning() = default;
 

@@ -19,9 +19,14 @@ class Tuning {
  public:
   /// With `show`, also kernels without an alternative are timed.
   Tuning(const std::string& device, bool show);
-  /// It serves programs of `backend` that have packed weights; `backend` must outlive it. Without
-  /// `times` the picks that are kept are taken, and nothing is timed or written.
-  Tuning(Backend& backend, bool times);
+  /// The use of the cache.
+  enum class Keeping : uint8_t {
+    kPicks,    ///< Picks are taken from it, and those of what is timed are kept there.
+    kReads,    ///< Picks are taken from it, and nothing is timed.
+    kNothing,  ///< All are timed, and none is kept.
+  };
+  /// It serves programs of `backend` that have packed weights; `backend` must outlive it.
+  Tuning(Backend& backend, Keeping keeping);
   ~Tuning();
 
   /// PlanOptions::choose; it is null where the first candidates are to be taken: the setting `tune`

@@ -48,7 +48,7 @@ ModelFacts inspect_model(const InspectOptions& options) {
   facts.assumed = std::move(sizes.missing);
   for (const std::string& name : facts.assumed) facts.binding[name] = 1;
   Backend& backend = facts.model.state->backend();
-  Tuning kept(backend, /*times=*/false);
+  Tuning kept(backend, Tuning::Keeping::kReads);
   ProgramOptions program = inference_options(*facts.model.source);
   program.plan.choose = kept.choose(inference_range(backend));
   facts.program = compile_program(graphs_of(facts), backend, program);

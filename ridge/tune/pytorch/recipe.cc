@@ -147,7 +147,7 @@ void refuse_entry(const TomlEntry& entry) {
     throw UserError(
         fmt::format("{}: '{}' does not stand below [pytorch]", entry.key_place, entry.key),
         "put it there, or give a recipe of a configuration to 'ridge train --recipe'");
-  if (is_config) refuse_recipe_kind(entry.key_place, true);
+  if (is_config) refuse_recipe_kind(entry.key_place, kConfigRecipe);
   const std::string table = entry.key.substr(0, entry.key.find('.'));
   const std::string near = did_you_mean(table, {"pytorch", "environment", "sites", "recipe"});
   throw UserError(fmt::format("{}: unknown table '{}'", entry.key_place, shown_text(table)),
