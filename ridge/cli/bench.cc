@@ -7,12 +7,12 @@
 
 #include "ridge/base/cpu/parallel.h"
 #include "ridge/cli/bench/bench_model.h"
-#include "ridge/cli/bench/runtime_peer.h"
 #include "ridge/cli/common/output.h"
 #include "ridge/cli/common/progress.h"
 #include "ridge/cli/verbs.h"
 #include "ridge/infer/input_sizes.h"
 #include "ridge/io/file.h"
+#include "ridge/tune/onnx/runtime_peer.h"
 
 namespace ridge {
 namespace {
@@ -22,7 +22,7 @@ struct BenchOptions {
   LoadOptions load;
   std::vector<std::string> set, dims;
   std::string json;  ///< A file, or "-"; empty: none.
-  std::string against, python;
+  std::string against, python, recipe;
 };
 
 // Notes come with the first load alone.
@@ -81,12 +81,23 @@ void check_json_place(const BenchOptions& options) {
         options.request.model);
 }
 
+void take_recipe(BenchOptions& options) {
+  if (options.recipe.empty()) return;
+  BenchRequest& request = options.request;
+  check(!request.tune, "--tune picks kernels by time, and a recipe has its own: leave out one");
+  request.recipe = read_model_recipe(options.recipe, request.model);
+  apply_settings(*request.recipe, options.recipe);
+  if (request.batches.empty() && request.recipe->batch) request.batches = {*request.recipe->batch};
+  for (const auto& [name, size] : request.recipe->sizes) request.dims.emplace(name, size);
+}
+
 void run_bench(BenchOptions options) {
   take_peer(options);
   check_json_place(options);
   check_stdout();
   BenchRequest& request = options.request;
   request.dims = parse_sizes(options.dims);
+  take_recipe(options);
   LoadOptions load = options.load;
   for (const std::string& text : options.set) load.set.push_back(parse_set(text));
   request.open = opener_of(options, load);
@@ -133,6 +144,9 @@ void add_bench(CLI::App& app, int&) {
                    options->against,
                    "onnxruntime or openvino: time it in turn, in a process of Python")
       ->type_name("PEER");
+  verb->add_option(
+          "--recipe", options->recipe, "What ridge optimize MODEL.onnx wrote for the model")
+      ->type_name("FILE");
   verb->add_flag("--tune",
                  request.tune,
                  "First pick kernels by time, for all sessions of this machine from then on");

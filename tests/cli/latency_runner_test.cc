@@ -1,5 +1,5 @@
 // How runs are timed, on a clock of their own.
-#include "ridge/cli/bench/latency_runner.h"
+#include "ridge/tune/onnx/latency_runner.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "ridge/tune/engine/metered_runner.h"
+#include "ridge/proof/metered_runner.h"
 #include "tests/support/errors.h"
 #include "tests/support/temp_folder.h"
 

@@ -10,6 +10,7 @@
 #include "ridge/compile/plan.h"
 #include "ridge/graph/model_source.h"
 #include "ridge/infer/bind_inputs.h"
+#include "ridge/infer/callers.h"
 #include "ridge/infer/input_sizes.h"
 #include "ridge/infer/made_inputs.h"
 #include "ridge/infer/model_session.h"
@@ -90,6 +91,7 @@ class SessionBench {
       : request_(request), load_(load) {
     result_.batch = load.batch;
     result_.threads = threads;
+    result_.instances = request.recipe ? request.recipe->instances : 1;
     result_.dims = load.binding;
   }
 
@@ -102,7 +104,9 @@ class SessionBench {
     memory.state = session.model().state->bytes();  // without weights that lie in a mapped file
     memory.arena = plan->arena_bytes;
     memory.planned = *memory.state + plan->total_bytes() - plan->allocated_state_bytes();
-    CallRunner runner([&] { session.run(load_.inputs); }, request_.now);
+    Callers callers(static_cast<size_t>(result_.instances));
+    CallRunner runner([&] { callers.run([&](size_t) { session.run(load_.inputs); }); },
+                      request_.now);
     if (request_.against)
       run_in_turn(session, runner);
     else
@@ -129,7 +133,9 @@ class SessionBench {
     release_free_memory();
     const bool has_peak = reset_peak_resident_bytes();
     const int64_t resident = resident_bytes(), start = request_.now();
-    ModelSession session(request_.open(), {.bindings = 1, .programs = 1});
+    ModelSession session(request_.open(),
+                         request_.recipe ? limits_of(*request_.recipe, 1)
+                                         : ProgramLimits{.bindings = 1, .programs = 1});
     outputs_ = session.run(load_.inputs);
     result_.ridge.first_ms = static_cast<double>(request_.now() - start) * 1e-6;
     if (has_peak && resident > 0) result_.ridge.memory.resident = peak_resident_bytes() - resident;

@@ -8,9 +8,10 @@
 
 #include "ridge/base/tensor.h"
 #include "ridge/cli/bench/bench_report.h"
-#include "ridge/cli/bench/latency_runner.h"
-#include "ridge/cli/bench/runtime_peer.h"
 #include "ridge/infer/load_model.h"
+#include "ridge/infer/model_recipe.h"
+#include "ridge/tune/onnx/latency_runner.h"
+#include "ridge/tune/onnx/runtime_peer.h"
 
 namespace ridge {
 
@@ -22,6 +23,9 @@ struct BenchRequest {
   Binding dims = {};                  ///< Sizes of named dimensions other than that of samples.
   double seconds = 5;                 ///< The runs of each result take so long.
   bool tune = false;  ///< Kernels are picked by time before anything is measured, and kept.
+  /// The recipe of all sessions; its settings are in force, and what it says of batch and sizes
+  /// holds where the request says nothing.
+  std::optional<ModelRecipe> recipe = {};
   std::optional<PeerRuntime> against = {};  ///< Nothing: Ridge runs alone.
   std::string python = {};                  ///< The Python that has it.
   std::string supervisor = "/proc/self/exe";

@@ -94,6 +94,7 @@ std::string bench_text(const BenchReport& report) {
                           "",
                           result.picks.kept,
                           result.picks.timed);
+    if (result.instances > 1) text += fmt::format("{:13} {} runs at once\n", "", result.instances);
     if (result.peer) text += peer_text(*result.peer);
   }
   return text;
@@ -112,6 +113,7 @@ std::string bench_json(const BenchReport& report) {
   json.end_array().key("results").begin_array();
   for (const BenchResult& result : report.results) {
     json.begin_object().field("batch", result.batch).field("threads", result.threads);
+    json.field("instances", result.instances);
     json.key("dims").begin_object();
     for (const auto& [name, size] : result.dims) json.field(name, size);
     json.end_object();

@@ -48,6 +48,7 @@ struct BenchPeer {
 struct BenchResult {
   int64_t batch = 1;
   int threads = 1;
+  int64_t instances = 1;  ///< Runs that went on at once, each of a batch: times are of all.
   Binding dims = {};
   PickCounts picks = {};  ///< Those timed by --tune, and those that were kept for what is measured.
   BenchSide ridge = {};

@@ -8,7 +8,7 @@
 #include "ridge/base/shell_word.h"
 #include "ridge/proof/report/words.h"
 #include "ridge/run/backends.h"
-#include "ridge/tune/engine/metered_runner.h"
+#include "ridge/proof/metered_runner.h"
 
 namespace ridge {
 namespace {

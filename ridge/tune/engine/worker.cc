@@ -1,14 +1,10 @@
 #include "ridge/tune/engine/worker.h"
 
 #include <algorithm>
-#include <istream>
 #include <memory>
-#include <new>
-#include <ostream>
 
 #include "ridge/base/error.h"
 #include "ridge/base/json_fields.h"
-#include "ridge/io/json.h"
 #include "ridge/proof/trial_record.h"
 
 namespace ridge {
@@ -41,8 +37,7 @@ StepKind kind_of(const std::string& name) {
 
 class Server {
  public:
-  void answer(const std::string& line, JsonWriter& json) {
-    const JsonValue request = parse_json(line, kSource);
+  void answer(const JsonValue& request, JsonWriter& json) {
     if (const JsonValue* config = request.find("open")) {
       variant_ = std::make_unique<EngineVariant>(config->as_string("open"),
                                                  request.at("epoch", kSource).as_integer("epoch"));
@@ -83,25 +78,8 @@ class Server {
 
 void serve_variant(std::istream& in, std::ostream& out) {
   Server server;
-  for (std::string line; std::getline(in, line);) {
-    std::string text, what;
-    try {
-      JsonWriter json(text);
-      json.begin_object();
-      server.answer(line, json);
-      json.end_object().finish();
-    } catch (const std::bad_alloc&) {
-      what = "out of memory";
-    } catch (const std::exception& error) {
-      what = error.what();
-    }
-    if (!what.empty()) {
-      text.clear();
-      JsonWriter json(text);
-      json.begin_object().field("error", what).end_object().finish();
-    }
-    out << text << std::endl;
-  }
+  serve_requests(
+      in, out, [&](const JsonValue& request, JsonWriter& json) { server.answer(request, json); });
 }
 
 }  // namespace ridge

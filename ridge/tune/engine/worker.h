@@ -1,5 +1,4 @@
-// The process in which one variant runs, so that a crash, a hang or a lack of memory costs no more
-// than a trial. The two ends talk in lines of JSON, a request and its answer:
+// The process in which one variant of a configuration runs (worker_pipe.h):
 //
 //   {"open": "CONFIG TOML", "epoch": 0}      {"facts": {...}}
 //   {"run": 20, "kind": "train"}             {"block": {"seconds": 0.31, ...}}
@@ -19,18 +18,12 @@
 
 #include "ridge/tune/engine/engine_variant.h"
 #include "ridge/tune/engine/guard/configs.h"
-#include "ridge/tune/target.h"
+#include "ridge/tune/worker_pipe.h"
 
 namespace ridge {
 
 /// The worker's side: answers the requests of `in` until it ends.
 void serve_variant(std::istream& in, std::ostream& out);
-
-struct WorkerOptions {
-  std::string program;         ///< Path of ridge; its verb `trial-worker` is serve_variant().
-  double answer_seconds = 60;  ///< A worker that is silent for longer hangs.
-  int64_t deadline_ns = 0;     ///< By now_ns(): no answer is waited for beyond it; 0: none.
-};
 
 /// The other side. The process ends with this object.
 class WorkerProcess final : public Runner {
@@ -40,7 +33,6 @@ class WorkerProcess final : public Runner {
   WorkerProcess(const WorkerOptions& options, const std::string& config_toml, int64_t epoch);
   /// Starts the program without a variant: for guard().
   explicit WorkerProcess(const WorkerOptions& options);
-  ~WorkerProcess() override;
 
   const VariantFacts& facts() const { return facts_; }
   Block run(int64_t steps) override { return run(steps, StepKind::kTrain); }
@@ -54,22 +46,14 @@ class WorkerProcess final : public Runner {
   GuardAnswer guard(const GuardRequest& request);
   /// RssAnon of the variant's memory after the last block; 0 before.
   int64_t measured_bytes() const { return measured_bytes_; }
-  int process_id() const { return process_; }
-  /// Sets WorkerOptions::deadline_ns anew.
-  void work_until(int64_t until_ns) { options_.deadline_ns = until_ns; }
+  int process_id() const { return pipe_.process_id(); }
+  void work_until(int64_t until_ns) { pipe_.work_until(until_ns); }
   /// Ends the process, and all memory of it: facts() stay.
-  void end();
-  /// False once it was ended, or found to have ended.
-  bool is_running() const { return process_ >= 0; }
+  void end() { pipe_.end(); }
+  bool is_running() const { return pipe_.is_running(); }
 
  private:
-  std::string ask(const std::string& request);
-  std::string read_line();
-  std::string how_it_ended();
-
-  WorkerOptions options_;
-  int process_ = -1, to_ = -1, from_ = -1;
-  std::string pending_;  ///< Read, but not yet a whole line.
+  WorkerPipe pipe_;
   VariantFacts facts_;
   int64_t measured_bytes_ = 0;
 };

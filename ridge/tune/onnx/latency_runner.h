@@ -23,6 +23,8 @@ class LatencyRunner : public Runner {
   virtual std::vector<double> time_runs(int64_t runs) = 0;
   /// Seconds of each run of the last blocks, so many.
   std::vector<double> last_runs(size_t blocks) const;
+  /// Seconds of each run of all blocks since the last call.
+  std::vector<double> take_runs();
 
  private:
   std::vector<std::vector<double>> blocks_;

@@ -1,4 +1,4 @@
-#include "ridge/cli/bench/runtime_peer.h"
+#include "ridge/tune/onnx/runtime_peer.h"
 
 #include <fcntl.h>
 #include <poll.h>

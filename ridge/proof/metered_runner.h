@@ -24,6 +24,7 @@ class MeteredRunner final : public Runner {
     return block;
   }
 
+  void warm(int64_t steps) override { runner_.warm(steps); }
   void rewind() override { runner_.rewind(); }
 
   /// Joules of a step of the blocks so far; nothing where none could be weighed.

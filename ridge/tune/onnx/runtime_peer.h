@@ -14,8 +14,8 @@
 #include "ridge/base/descriptor.h"
 #include "ridge/base/named_enum.h"
 #include "ridge/base/tensor.h"
-#include "ridge/cli/bench/latency_runner.h"
 #include "ridge/io/json.h"
+#include "ridge/tune/onnx/latency_runner.h"
 
 namespace ridge {
 

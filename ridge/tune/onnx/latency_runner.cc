@@ -1,4 +1,4 @@
-#include "ridge/cli/bench/latency_runner.h"
+#include "ridge/tune/onnx/latency_runner.h"
 
 #include <algorithm>
 #include <numeric>
@@ -30,6 +30,12 @@ std::vector<double> LatencyRunner::last_runs(size_t blocks) const {
   std::vector<double> runs;
   for (size_t i = blocks_.size() - std::min(blocks, blocks_.size()); i < blocks_.size(); ++i)
     runs.insert(runs.end(), blocks_[i].begin(), blocks_[i].end());
+  return runs;
+}
+
+std::vector<double> LatencyRunner::take_runs() {
+  std::vector<double> runs = last_runs(blocks_.size());
+  blocks_.clear();
   return runs;
 }
 
