@@ -17,7 +17,8 @@ void claim(LoopState& loop, const TrialRecord& record, const TrialResult& trial)
                    .high = record.measured->high,
                    .pairs = record.judged_pairs(),
                    .confidence = kVerdictConfidence,
-                   .per_sample = trial.work != 1};
+                   .per_sample = trial.work != 1,
+                   .than = summary.rival};
   const RecipeClaim proven{.version = RIDGE_VERSION,
                            .claim = claim_range_words(summary.claim),
                            .plan = record.plan_hash,
@@ -34,7 +35,7 @@ void prove(LoopState& loop) {
   loop.observer.on_work("proving what was kept, in fresh processes");
   Target& target = loop.target;
   OptimizeSummary& summary = loop.result.summary;
-  const RecipeText before = target.recipe({}), after = loop.recipe_with();
+  const RecipeText before = target.baseline(), after = loop.recipe_with();
   TrialRecord record = loop.new_record(kProofTechnique, before, after);
   record.hypothesis = "what was kept, together, in fresh processes";
   ProofOptions proof{.trial = {}, .pairs = loop.proof_pairs, .summary = &summary};

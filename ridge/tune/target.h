@@ -128,6 +128,9 @@ class Target {
   /// The recipe with all of `kept`, in their order; with `proven` where that is given, completed by
   /// what it says of the subject.
   virtual RecipeText recipe(std::span<const Change> kept, const RecipeClaim* proven = nullptr) = 0;
+  /// The recipe of what a proof is held against: the subject as it is, or the better way that the
+  /// user has already.
+  virtual RecipeText baseline() { return recipe({}); }
   /// Fills in the change's prediction, by parts of the best and of the candidate.
   virtual void measure(Change& /*change*/, VariantPair /*pair*/) {}
 

@@ -28,6 +28,9 @@ struct VariantSpeed {
   std::string config;                     ///< TOML of all that it ran with.
   StepTimeline timeline;                  ///< One step; without launches: not recorded.
   std::vector<MemoryShare> memory;        ///< Its bytes by role; sums to planned_bytes.
+  /// Median and 99th percentile of single runs of a model, and the time from its file to the first
+  /// result. Nothing: not measured.
+  std::optional<double> p50_ms = {}, p99_ms = {}, first_ms = {};
 
   /// A step of `step_samples` takes so many seconds, and waits for data in a share of them.
   void set_step(double seconds, double wait_share) {
@@ -44,6 +47,8 @@ struct OptimizeClaim {
   int64_t pairs = 0;
   double confidence = 0.95;
   bool per_sample = false;  ///< Steps before and after take different numbers of samples.
+  /// The other runtime that it is held against; empty: the subject as it is.
+  std::string than = {};
 };
 
 /// "No evidence of loss above `margin`, at `power`": all fixed before the runs.
@@ -61,6 +66,10 @@ struct OptimizeSummary {
   /// The use of the recipe: this text, the recipe's path, and `recipe_rest`.
   std::string recipe_use = "ridge train CONFIG --recipe", recipe_rest;
   std::string doctor_use;  ///< The command that says where a step's time goes; empty: none.
+  /// Another runtime that is faster than the subject as it is, such as "ONNX Runtime 1.22.0": the
+  /// proof is held against it. Empty: there is none.
+  std::string rival = {};
+  std::string advice = {};  ///< The better way, where nothing was gained; empty: none is known.
   std::string machine;
   VariantSpeed baseline, result;  ///< Equal unless is_faster().
   OptimizeClaim claim;

@@ -42,6 +42,9 @@ void write_variant(JsonWriter& json, const OptimizeSummary& summary, const Varia
       json.value(nullptr);
   }
   write_known(json, "joules_per_step", variant.joules_per_step);
+  write_known(json, "p50_ms", variant.p50_ms);
+  write_known(json, "p99_ms", variant.p99_ms);
+  write_known(json, "first_ms", variant.first_ms);
   write_known(json, "price_of_1000_steps", price_of_1000_steps(summary, variant));
   json.key("memory").begin_array();
   for (const MemoryShare& share : variant.memory)
@@ -122,6 +125,7 @@ std::string optimize_json(const OptimizeSummary& summary, std::span<const TrialR
   json.key("claim").begin_object().field("speedup", claim.speedup);
   json.field("lo", claim.low).field("hi", claim.high).field("pairs", claim.pairs);
   json.field("confidence", claim.confidence).field("per_sample", claim.per_sample);
+  json.field("than", claim.than);
   json.end_object().key("trials").begin_array();
   for (const TrialRecord& trial : without_proof(trials)) {
     json.begin_object();
@@ -136,6 +140,7 @@ std::string optimize_json(const OptimizeSummary& summary, std::span<const TrialR
   json.key("energy").begin_object();
   write_known(json, "ratio", energy_ratio(summary));
   json.field("of", summary.energy_of).field("problem", summary.energy_problem).end_object();
+  json.field("advice", summary.advice);
   json.field("dry_run", summary.is_dry).key("parts").begin_array();
   for (const std::string& part : summary.parts) json.value(part);
   json.end_array().key("notes").begin_array();

@@ -78,8 +78,16 @@ std::vector<ComparisonRow> comparison_rows(const OptimizeSummary& summary) {
   if (steps_differ(summary))
     add("samples a step", [](const VariantSpeed& v) { return positive(v.step_samples, ""); });
   add("samples a second", [](const VariantSpeed& v) { return positive(v.samples_per_s, ""); });
+  add("median of a run",
+      [](const VariantSpeed& v) { return positive(v.p50_ms.value_or(0), " ms"); });
+  add("99 % of runs take at most",
+      [](const VariantSpeed& v) { return positive(v.p99_ms.value_or(0), " ms"); });
+  add("from the file to a result",
+      [](const VariantSpeed& v) { return positive(v.first_ms.value_or(0), " ms"); });
+  // A run of a model has its data when it begins.
   add("share of waiting for data", [](const VariantSpeed& v) {
-    return v.step_ms > 0 ? fmt::format("{:.1f} %", 100 * v.loader_wait_share) : kUnknown;
+    return v.step_ms > 0 && !v.p50_ms ? fmt::format("{:.1f} %", 100 * v.loader_wait_share)
+                                      : kUnknown;
   });
   // Nobody plans the memory of a third-party program.
   if (a.planned_bytes > 0 || b.planned_bytes > 0)
@@ -111,8 +119,10 @@ std::string recipe_command(const OptimizeSummary& summary) {
 }
 
 std::string claim_words(const OptimizeClaim& claim) {
-  return fmt::format(
-      "{:.2f} times as fast{}", claim.speedup, claim.per_sample ? " per sample" : "");
+  return fmt::format("{:.2f} times as fast{}{}",
+                     claim.speedup,
+                     claim.than.empty() ? "" : " as " + claim.than,
+                     claim.per_sample ? " per sample" : "");
 }
 
 std::string claim_range_words(const OptimizeClaim& claim) {
@@ -152,13 +162,15 @@ std::string claim_text(const OptimizeSummary& summary) {
   if (!summary.is_faster() && summary.gained())
     return "The recipe keeps the limit, and no change within it was faster in paired runs.";
   if (!summary.gained())
-    return fmt::format("No change beat the {} as it is in paired runs: it stays as it is.",
-                       summary.subject);
+    return summary.advice.empty()
+               ? fmt::format("No change beat the {} as it is in paired runs: it stays as it is.",
+                             summary.subject)
+               : "No proven gain. " + summary.advice;
   const OptimizeClaim& claim = summary.claim;
   return fmt::format(
-      "Proven in fresh processes, against the {} as it was: between {:.2f} and {:.2f} times, with "
+      "Proven in fresh processes, against {}: between {:.2f} and {:.2f} times, with "
       "{:.4g} % confidence, from {} pairs.",
-      summary.subject,
+      claim.than.empty() ? fmt::format("the {} as it was", summary.subject) : claim.than,
       claim.low,
       claim.high,
       100 * claim.confidence,
