@@ -10,9 +10,12 @@
 #include "ridge/cli/command.h"
 #include "ridge/cli/common/output.h"
 #include "ridge/cli/common/recipe_trust.h"
+#include "ridge/cli/optimize_model.h"
 #include "ridge/cli/optimize_program.h"
 #include "ridge/cli/signals.h"
 #include "ridge/cli/verbs.h"
+#include "ridge/infer/load_model.h"
+#include "ridge/infer/model_recipe.h"
 #include "ridge/io/file.h"
 #include "ridge/proof/ledger/ledger_predictions.h"
 #include "ridge/proof/ledger/ledger_text.h"
@@ -53,10 +56,16 @@ void run_predictions(const LedgerOptions& options) {
   write_stdout(options.json ? predictions_json(score) : predictions_text(score));
 }
 
+// Of a model, a program or a configuration.
+std::string hash_of_any_recipe(std::string_view text) {
+  return is_model_recipe(text, "recipe") ? recipe_hash(parse_model_recipe(text, "recipe"))
+                                         : hash_of_recipe_text(text);
+}
+
 int run_explain(const LedgerOptions& options) {
   const Ledger ledger = read_ledger(options.file);
   const TrialRecord& record = trial_of(ledger, options.number);
-  const std::vector<std::string> found = contradictions(record, hash_of_recipe_text);
+  const std::vector<std::string> found = contradictions(record, hash_of_any_recipe);
   write_stdout(explain_trial(record, found));
   return found.empty() ? kFine : kFindings;
 }
@@ -103,8 +112,10 @@ std::unique_ptr<Target> subject_of(const LedgerOptions& options,
   if (command)
     return program_target(
         {.target = make_target(command, options.rerun), .trust = trust_of(options.is_trusted)});
-  const std::filesystem::path config =
-      std::filesystem::path(options.file).parent_path() / "config.toml";
+  const std::filesystem::path folder = std::filesystem::path(options.file).parent_path();
+  if (is_onnx_file(ledger.run.config))
+    if (std::unique_ptr<Target> model = model_of_ledger(folder)) return model;
+  const std::filesystem::path config = folder / "config.toml";
   check(std::filesystem::exists(config),
         "'{}' does not lie there: the ledger is of a command, which 'ridge ledger replay {} "
         "(--sandbox | --rerun) -- COMMAND' runs again: {}",

@@ -15,16 +15,19 @@
 #include "ridge/cli/command.h"
 #include "ridge/cli/common/config_options.h"
 #include "ridge/cli/common/output.h"
+#include "ridge/cli/optimize_model.h"
 #include "ridge/cli/optimize_output.h"
 #include "ridge/cli/optimize_program.h"
 #include "ridge/cli/signals.h"
 #include "ridge/cli/verbs.h"
 #include "ridge/config/recipe.h"
+#include "ridge/infer/load_model.h"
 #include "ridge/io/file.h"
 #include "ridge/proof/ledger/ledger.h"
 #include "ridge/run/backends.h"
 #include "ridge/tune/engine/config_target.h"
 #include "ridge/tune/engine/worker.h"
+#include "ridge/tune/onnx/model_worker.h"
 
 namespace ridge {
 namespace {
@@ -36,6 +39,7 @@ constexpr double kConfigBudget = 120;
 struct OptimizeOptions {
   ConfigOptions config;
   std::string memory;
+  OptimizeModelOptions model;
   OptimizeProgramOptions both;  ///< Options that commands have too, or alone.
 };
 
@@ -128,10 +132,16 @@ int run_optimize(const OptimizeOptions& options) {
   return write_result(std::move(result), job.out, {options.both.json, options.both.all});
 }
 
+void check_no_model_options(const OptimizeOptions& options) {
+  const std::string flag = options.model.given();
+  check(flag.empty(), "{} is for an ONNX model, as in 'ridge optimize model.onnx'", flag);
+}
+
 // Options that only the other form understands are refused.
 int run_either(const OptimizeOptions& options, const ForeignCommand& command) {
   const RerunOptions& rerun = options.both.rerun;
   if (command) {
+    check_no_model_options(options);
     check(options.config.file.empty() && options.config.set.empty() &&
               options.config.device.empty() && options.memory.empty(),
           "a configuration, --set, --device and --memory are for training in Ridge, not for a "
@@ -143,14 +153,22 @@ int run_either(const OptimizeOptions& options, const ForeignCommand& command) {
         "--sandbox -- python train.py");
   check(!rerun.sandbox && !rerun.rerun,
         "--sandbox and --rerun are for a command behind '--', not for a configuration");
+  if (is_onnx_file(options.config.file)) {
+    check(options.config.set.empty() && options.config.device.empty() && options.memory.empty() &&
+              !options.both.allow_trajectory,
+          "--set, --device, --memory and --allow-trajectory are for training in Ridge, not for an "
+          "ONNX model");
+    return run_optimize_model(options.config.file, options.model, options.both);
+  }
+  check_no_model_options(options);
   return run_optimize(options);
 }
 
 /// Ends with the process that started it, and leaves signals from the terminal to that one.
-void run_worker() {
+void run_worker(bool is_of_model) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   signal(SIGINT, SIG_IGN);
-  serve_variant(std::cin, std::cout);
+  is_of_model ? serve_model(std::cin, std::cout) : serve_variant(std::cin, std::cout);
 }
 
 }  // namespace
@@ -160,8 +178,11 @@ void add_optimize(CLI::App& app, int& exit_code, const ForeignCommand& command) 
   OptimizeProgramOptions& both = options->both;
   CLI::App* verb = app.add_subcommand(
       "optimize",
-      "Find what makes a configuration, or a program behind '--', faster, and prove it");
-  verb->add_option("config", options->config.file, "TOML file; docs/config.md lists its keys");
+      "Find what makes a configuration, a model or a program behind '--' faster, and prove it");
+  verb->add_option("config",
+                   options->config.file,
+                   "TOML file (docs/config.md lists its keys), or MODEL.onnx (docs/onnx.md)");
+  add_model_options(*verb, options->model);
   verb->add_option("--device", options->config.device, "Where it runs (train.device)");
   verb->add_option("--set", options->config.set, "Any key of the file, or a setting; repeatable")
       ->type_name("KEY=VALUE")
@@ -201,9 +222,12 @@ void add_optimize(CLI::App& app, int& exit_code, const ForeignCommand& command) 
   verb->add_flag("--all", both.all, "Also say of each change that cannot help here why");
   verb->add_flag("--json", both.json, "One JSON object (ridge.optimize/1)");
   verb->callback([options, &exit_code, &command] { exit_code = run_either(*options, command); });
-  app.add_subcommand("trial-worker", "Run one variant, as `ridge optimize` tells it on stdin")
-      ->group("")
-      ->callback([] { run_worker(); });
+  CLI::App* worker =
+      app.add_subcommand("trial-worker", "Run one variant, as `ridge optimize` tells it on stdin")
+          ->group("");
+  const auto is_of_model = std::make_shared<bool>(false);
+  worker->add_flag("--model", *is_of_model, "A variant of an ONNX model");
+  worker->callback([is_of_model] { run_worker(*is_of_model); });
 }
 
 }  // namespace ridge

@@ -62,14 +62,18 @@ int tell_result(const OptimizeResult& result, ResultForm form) {
   return stop_signal() == 0 ? kFine : kSignalBase + stop_signal();
 }
 
-int write_result(OptimizeResult result, const std::filesystem::path& out, ResultForm form) {
+int write_result(OptimizeResult result,
+                 const std::filesystem::path& out,
+                 ResultForm form,
+                 const std::string& recipe_path) {
   OptimizeSummary& summary = result.summary;
   summary.ledger_path = (out / "ledger.jsonl").string();
-  const std::filesystem::path recipe = out / "recipe.toml";
+  const std::filesystem::path recipe =
+      recipe_path.empty() ? out / "recipe.toml" : std::filesystem::path(recipe_path);
   if (summary.gained()) {
     summary.recipe_path = recipe.string();
     write_file_atomically(summary.recipe_path, summary.recipe);
-  } else if (stop_signal() == 0) {
+  } else if (stop_signal() == 0 && recipe_path.empty()) {
     // A recipe of an earlier run is no result of this one.
     std::error_code ignored;
     std::filesystem::rename(recipe, out / "recipe.previous.toml", ignored);

@@ -41,7 +41,11 @@ void make_folder(const std::filesystem::path& folder);
 /// The result to stdout, as text or JSON; returns the exit code: 128 + the signal that stopped it.
 int tell_result(const OptimizeResult& result, ResultForm form);
 
-/// Recipe and report into `out`, where the ledger lies, then tell_result().
-int write_result(OptimizeResult result, const std::filesystem::path& out, ResultForm form);
+/// Report and recipe into `out`, where the ledger lies, or the recipe to `recipe_path`, then
+/// tell_result().
+int write_result(OptimizeResult result,
+                 const std::filesystem::path& out,
+                 ResultForm form,
+                 const std::string& recipe_path = {});
 
 }  // namespace ridge

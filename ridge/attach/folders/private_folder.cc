@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<std::string_view, 4> kKinds = {"patch", "peer", "place", "shim"};
+constexpr std::array<std::string_view, 5> kKinds = {"model", "patch", "peer", "place", "shim"};
 
 /// Returns PID of "ridge-KIND-PID-XXXXXX"; 0 for another name.
 pid_t owner_in(std::string_view name) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <set>
 #include <utility>
 
 #include "ridge/base/sysfs.h"
@@ -96,6 +97,19 @@ std::vector<int> cores_first(const std::vector<int>& cpus, const std::string& ro
   std::vector<int> result;
   for (const auto& [before, cpu] : ordered) result.push_back(cpu);
   return result;
+}
+
+int physical_cores(const std::vector<int>& cpus, const std::string& root) {
+  std::set<std::string> cores;
+  int unknown = 0;
+  for (const int cpu : cpus) {
+    const std::string core = core_of(cpu, root);
+    if (core.empty())
+      ++unknown;
+    else
+      cores.insert(core);
+  }
+  return unknown + static_cast<int>(cores.size());
 }
 
 bool pin_this_thread(int cpu) {

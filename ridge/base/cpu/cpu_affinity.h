@@ -14,6 +14,10 @@ std::vector<int> allowed_cpus();
 /// the siblings. Reads sys/devices/system/cpu under `root`, which is "/" outside tests.
 std::vector<int> cores_first(const std::vector<int>& cpus, const std::string& root = "/");
 
+/// The number of physical cores that `cpus` belong to; a CPU of which that is not known has its
+/// own.
+int physical_cores(const std::vector<int>& cpus, const std::string& root = "/");
+
 /// Keeps the calling thread on `cpu`; false when the system refuses.
 bool pin_this_thread(int cpu);
 
