@@ -18,7 +18,7 @@ HERE = BUILD / "tests" / "package"
 IS_FULL = os.environ.get("RIDGE_TEST_SCALE") == "full"
 MODEL = ROOT / "tests/fuzz/corpus/onnx_model/perceptron"
 
-# All that ridge/ridge.h declares and does not define.
+# All that ridge/ridge.h and ridge/api declare and do not define.
 FUNCTIONS = {
     "ridge::version",
     "ridge::num_threads",
@@ -34,6 +34,15 @@ FUNCTIONS = {
     "ridge::Session::outputs",
     "ridge::Session::bind",
     "ridge::Session::run",
+    "ridge::aten_refusals",
+    "ridge::AtenProgram::AtenProgram",
+    "ridge::AtenProgram::~AtenProgram",
+    "ridge::AtenProgram::operator=",
+    "ridge::AtenProgram::orders",
+    "ridge::AtenProgram::run",
+    "ridge::AtenProgram::is_stale",
+    "ridge::AtenProgram::refresh",
+    "ridge::AtenProgram::plan",
 }
 
 

@@ -1,0 +1,199 @@
+// The face of import/aten: a graph, compiled once, with a program for each thread that runs it.
+#include "ridge/api/aten_program.h"
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <optional>
+
+#include "ridge/compile/plan.h"
+#include "ridge/import/aten/import.h"
+#include "ridge/infer/load_model.h"
+#include "ridge/infer/weights.h"
+#include "ridge/run/backends.h"
+#include "ridge/run/program.h"
+#include "ridge/run/tuning.h"
+
+namespace ridge {
+namespace {
+
+constexpr const char* kDevice = "cpu";
+
+// Ops that were written out are recognised: torch's own compilers add up in other orders, too.
+ProgramOptions options_of_programs() {
+  ProgramOptions options = inference_options();
+  options.passes.highest = SemanticClass::kReassociation;
+  return options;
+}
+
+std::shared_ptr<const CompiledProgram> compile(ProgramGraphs graphs, Backend& backend) {
+  Tuning tuning(backend, false);
+  ProgramOptions options = options_of_programs();
+  options.plan.choose = tuning.choose(inference_range(backend));
+  return std::make_shared<const CompiledProgram>(
+      compile_program(std::move(graphs), backend, options));
+}
+
+// A few bytes of a constant: whoever writes to all of it changes them.
+uint64_t sample(const void* constant, size_t bytes) {
+  constexpr size_t kPlaces = 2;
+  uint64_t mixed = 0;
+  const size_t width = std::min(bytes, sizeof(uint64_t));
+  for (size_t i = 0; i < kPlaces; ++i) {
+    uint64_t part = 0;
+    const size_t at = (bytes - width) / 3 * (i + 1);
+    std::memcpy(&part, static_cast<const std::byte*>(constant) + at, width);
+    mixed = (mixed ^ part) * 0x9e3779b97f4a7c15u;
+    mixed ^= mixed >> 32;
+  }
+  return mixed;
+}
+
+}  // namespace
+
+std::vector<AtenRefusal> aten_refusals(std::string_view graph) {
+  std::vector<AtenRefusal> refusals;
+  for (aten::Refusal& each : aten::refusals(aten::parse_aten_graph(graph)))
+    refusals.push_back({each.node, std::move(each.reason)});
+  return refusals;
+}
+
+namespace {
+
+// Programs over one reading of the constants. Threads that run them keep it.
+struct Instance {
+  std::shared_ptr<State> state = make_state(make_backend(kDevice));
+  std::shared_ptr<const CompiledProgram> compiled = nullptr;
+  std::vector<std::unique_ptr<Program>> idle = {};
+
+  std::unique_ptr<Program> take() {
+    if (idle.empty()) return std::make_unique<Program>(compiled, *state, options_of_programs());
+    std::unique_ptr<Program> program = std::move(idle.back());
+    idle.pop_back();
+    return program;
+  }
+};
+
+std::optional<DataSlot> slot_named(const std::vector<PlanSlot>& slots, const std::string& name) {
+  for (size_t i = 0; i < slots.size(); ++i)
+    if (slots[i].name == name) return DataSlot{.number = i};
+  return std::nullopt;
+}
+
+}  // namespace
+
+struct AtenProgram::Loaded {
+  Loaded(std::string_view text, std::vector<const void*> addresses)
+      : graph(aten::parse_aten_graph(text)) {
+    take_constants(std::move(addresses));
+    instance = std::make_shared<Instance>();
+    import_and_compile(*instance);
+    const EntryPlan& entry = instance->compiled->plan.entries.at(0);
+    for (size_t i = 0; i < graph.inputs.size(); ++i)
+      inputs.push_back(slot_named(entry.inputs, aten::input_name(i)));
+    for (size_t i = 0; i < graph.outputs.size(); ++i)
+      outputs.push_back(slot_named(entry.outputs, aten::output_name(i)));
+    instance->idle.push_back(instance->take());
+  }
+
+  void import_and_compile(Instance& of) {
+    aten::ImportedGraph imported = aten::import_graph(graph, constants);
+    orders = std::move(imported.orders);
+    of.compiled = compile(std::move(imported.program), of.state->backend());
+  }
+
+  void take_constants(std::vector<const void*> addresses) {
+    check(addresses.size() == graph.inputs.size(),
+          "{} addresses for {} inputs",
+          addresses.size(),
+          graph.inputs.size());
+    for (size_t i = 0; i < addresses.size(); ++i)
+      check(graph.inputs[i].is_constant == (addresses[i] != nullptr),
+            "input {} is {} constant",
+            i,
+            graph.inputs[i].is_constant ? "a" : "no");
+    constants = std::move(addresses);
+    samples = sample_all();
+  }
+
+  std::vector<uint64_t> sample_all() const {
+    std::vector<uint64_t> all;
+    for (size_t i = 0; i < constants.size(); ++i)
+      if (constants[i] != nullptr)
+        all.push_back(sample(constants[i], static_cast<size_t>(graph.inputs[i].type.type.bytes())));
+    return all;
+  }
+
+  // Packed weights lie in the state: constants that changed need another one.
+  void refresh(std::vector<const void*> addresses) {
+    const std::lock_guard lock(mutex);
+    const bool is_moved = addresses != constants;
+    take_constants(std::move(addresses));
+    auto next = std::make_shared<Instance>();
+    next->compiled = instance->compiled;
+    if (is_moved) import_and_compile(*next);
+    instance = std::move(next);
+  }
+
+  // A program that failed is not used again: it may hold half of a run.
+  void run(std::span<const void* const> from, std::span<void* const> to) {
+    check(from.size() == inputs.size() && to.size() == outputs.size(),
+          "{} inputs and {} outputs for a graph of {} and {}",
+          from.size(),
+          to.size(),
+          inputs.size(),
+          outputs.size());
+    std::shared_ptr<Instance> used;
+    std::unique_ptr<Program> program;
+    {
+      // Programs of one compilation are made one after the other.
+      const std::lock_guard lock(mutex);
+      used = instance;
+      program = used->take();
+    }
+    for (size_t i = 0; i < from.size(); ++i) {
+      if (!inputs[i]) continue;
+      check(from[i] != nullptr, "input {} is not there", i);
+      program->bind_input(*inputs[i], from[i]);
+    }
+    for (size_t i = 0; i < to.size(); ++i) {
+      check(to[i] != nullptr, "output {} is not there", i);
+      program->bind_output(outputs[i].value(), to[i]);
+    }
+    program->run(0);
+    program->synchronize();
+    const std::lock_guard lock(mutex);
+    used->idle.push_back(std::move(program));
+  }
+
+  aten::AtenGraph graph;
+  std::vector<std::vector<int64_t>> orders;              ///< By output.
+  std::vector<std::optional<DataSlot>> inputs, outputs;  ///< Nothing where no program reads it.
+  std::vector<const void*> constants;
+  std::vector<uint64_t> samples;
+  std::mutex mutex;  ///< It guards the instance, and what is idle.
+  std::shared_ptr<Instance> instance;
+};
+
+AtenProgram::AtenProgram(std::string_view graph, std::vector<const void*> constants)
+    : loaded_(std::make_unique<Loaded>(graph, std::move(constants))) {}
+
+AtenProgram::~AtenProgram() = default;
+AtenProgram::AtenProgram(AtenProgram&&) noexcept = default;
+AtenProgram& AtenProgram::operator=(AtenProgram&&) noexcept = default;
+
+const std::vector<std::vector<int64_t>>& AtenProgram::orders() const { return loaded_->orders; }
+
+void AtenProgram::run(std::span<const void* const> inputs, std::span<void* const> outputs) {
+  loaded_->run(inputs, outputs);
+}
+
+bool AtenProgram::is_stale() const { return loaded_->sample_all() != loaded_->samples; }
+
+void AtenProgram::refresh(std::vector<const void*> constants) {
+  loaded_->refresh(std::move(constants));
+}
+
+std::string AtenProgram::plan() const { return print(loaded_->instance->compiled->plan); }
+
+}  // namespace ridge

@@ -1,0 +1,115 @@
+// Graphs of ATen operators: how they are read, what is refused, and how tensors lie. What operators
+// compute is held against PyTorch by tests/python_torch.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "ridge/api/aten_program.h"
+#include "ridge/graph/text.h"
+#include "ridge/import/aten/import.h"
+
+namespace ridge {
+namespace {
+
+// A graph with these parts of its text.
+std::string graph_of(const std::string& inputs,
+                     const std::string& nodes,
+                     const std::string& outputs) {
+  return R"({"format":"ridge.aten/1","inputs":[)" + inputs + R"(],"nodes":[)" + nodes +
+         R"(],"outputs":[)" + outputs + "]}";
+}
+
+constexpr const char* kRow = R"(["f32",[3],[1]])";
+constexpr const char* kDouble = R"(["mul.Tensor","twice",[{"v":0},2.0],[["f32",[3]]]])";
+
+std::string message_of(const std::string& text) {
+  try {
+    aten::import_graph(aten::parse_aten_graph(text), {});
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(AtenGraph, RunsWhereTensorsLie) {
+  AtenProgram program(graph_of(kRow, kDouble, "[1,[1]]"), {nullptr});
+  const std::vector<float> x{1, 2, -3};
+  alignas(64) float y[3] = {};
+  const void* const inputs[] = {x.data()};
+  void* const outputs[] = {y};
+  program.run(inputs, outputs);
+  EXPECT_EQ(std::vector<float>(y, y + 3), (std::vector<float>{2, 4, -6}));
+}
+
+TEST(AtenGraph, ConstantsAreReadAgainByRefresh) {
+  alignas(64) float weight[3] = {1, 2, 3}, x[3] = {10, 10, 10}, y[3] = {};
+  AtenProgram program(graph_of(R"(["f32",[3],[1]],["f32",[3],[1],"constant"])",
+                               R"(["add.Tensor","sum",[{"v":0},{"v":1},1],[["f32",[3]]]])",
+                               "[2,[1]]"),
+                      {nullptr, weight});
+  const void* const inputs[] = {x, nullptr};
+  void* const outputs[] = {y};
+  program.run(inputs, outputs);
+  EXPECT_EQ(y[2], 13);
+  EXPECT_FALSE(program.is_stale());
+  weight[2] = 7;
+  weight[0] = 5;
+  EXPECT_TRUE(program.is_stale());
+  program.refresh({nullptr, weight});
+  program.run(inputs, outputs);
+  EXPECT_EQ(y[2], 17);
+}
+
+TEST(AtenGraph, SaysWhatIsWrong) {
+  const struct {
+    std::string text, message;
+  } cases[] = {
+      {"{}", "format"},
+      {R"({"format":"ridge.aten/2","inputs":[],"nodes":[],"outputs":[]})", "ridge.aten/1"},
+      {graph_of(R"(["f31",[3],[1]])", "", ""), "no dtype 'f31'"},
+      {graph_of(R"(["f32",[0],[1]])", "", ""), "input 0"},
+      {graph_of(R"(["f32",[3,2],[1]])", "", ""), "1 strides"},
+      {graph_of(R"(["f32",[3,2],[4,1]])", "", ""), "gaps"},
+      {graph_of(R"(["f32",[3],[1],"fixed"])", "", ""), "'constant'"},
+      {graph_of(kRow, R"(["neg.default","a",[{"v":1}],[["f32",[3]]]])", ""), "no value 1"},
+      {graph_of(kRow, R"(["neg.default","a",[{"x":0}],[["f32",[3]]]])", ""), "tagged 'x'"},
+      {graph_of(kRow, R"(["neg.default","a",[{"f":"1"}],[["f32",[3]]]])", ""), "number is '1'"},
+      {graph_of(kRow, R"(["neg.default","a",[[[[[[]]]]]],[["f32",[3]]]])", ""), "nested"},
+      {graph_of(kRow, R"(["nag.default","a",[{"v":0}],[["f32",[3]]]])", ""),
+       "node 'a' (nag.default): the operator is not supported"},
+      {graph_of(kRow, R"(["neg.default","a",[{"v":0}],[["f32",[4]]]])", ""), "node 'a'"},
+      {graph_of(kRow, R"(["neg.default","a",[],[["f32",[3]]]])", ""), "argument 0 is missing"},
+      {graph_of(kRow, "", "[1,[1]]"), "no value 1"},
+  };
+  for (const auto& each : cases) {
+    const std::string got = message_of(each.text);
+    EXPECT_NE(got.find(each.message), std::string::npos) << each.text << "\n" << got;
+  }
+}
+
+TEST(AtenGraph, NodesAreRefusedOneByOne) {
+  const auto refused =
+      aten_refusals(graph_of(kRow,
+                             std::string(R"(["nag.default","a",[{"v":0}],[["f32",[3]]]],)") +
+                                 R"(["neg.default","b",[{"v":1}],[["f32",[3]]]],)" +
+                                 R"(["neg.default","c",[{"v":2}],[["f32",[2]]]],)" +
+                                 R"(["exp.default","d",[{"v":3}],[["f32",[2]]]])",
+                             "[4,[1]]"));
+  ASSERT_EQ(refused.size(), 2u);
+  EXPECT_EQ(refused[0].node, 0u);
+  EXPECT_EQ(refused[1].node, 2u);
+}
+
+TEST(AtenGraph, ImagesStayAsTheyLie) {
+  const std::string image = R"(["f32",[2,3,4,5],[60,1,15,3]])";
+  const aten::ImportedGraph imported = aten::import_graph(
+      aten::parse_aten_graph(
+          graph_of(image, R"(["relu.default","r",[{"v":0}],[["f32",[2,3,4,5]]]])", "[1,null]")),
+      {});
+  EXPECT_EQ(imported.orders[0], (std::vector<int64_t>{0, 2, 3, 1}));
+  EXPECT_EQ(print(imported.program.entries[0]).find("transpose"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace ridge
