@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "python/arrays.h"
+#include "python/aten.h"
 #include "python/calls.h"
 #include "ridge/ridge.h"
 
@@ -164,6 +165,7 @@ NB_MODULE(_ridge, package) {
       "An error in an input, a file or the machine: what is wrong, where, why, and one fix.";
   add_specs(package);
   add_sessions(package);
+  add_aten_programs(package);
 }
 
 }  // namespace ridge::python

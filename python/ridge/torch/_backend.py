@@ -1,0 +1,81 @@
+# mypy: ignore-errors
+"""The backend of torch.compile."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._dynamo import register_backend
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+from ._compile import compile_graph, tell_once
+from ._operators import decompositions
+
+
+def _static_inputs(module):
+    """Placeholders that are parameters and buffers which the graph does not write."""
+    context = torch._guards.TracingContext.try_get()
+    metadata = context.fw_metadata if context is not None else None
+    if metadata is None:
+        return frozenset()
+    placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
+    return frozenset(
+        placeholders[i]
+        for i in metadata.static_input_indices
+        if i < len(placeholders) and i < len(metadata.input_info) and not metadata.input_info[i].mutates_data
+    )
+
+
+_FIXED = "ridge_fixed_outputs"  # in the meta of a forward graph: how many outputs are not saved values
+
+
+def _compile(module, example_inputs):
+    return compile_graph(module, fixed_outputs=module.meta.get(_FIXED))
+
+
+def _compile_inference(module, example_inputs, freeze):
+    return compile_graph(module, _static_inputs(module) if freeze else frozenset())
+
+
+def _partition(joint, joint_inputs, **others):
+    forward, backward = min_cut_rematerialization_partition(joint, joint_inputs, **others)
+    forward.meta[_FIXED] = others["num_fwd_outputs"]
+    return forward, backward
+
+
+@functools.cache
+def _compiler(freeze):
+    return aot_autograd(
+        fw_compiler=_compile,
+        bw_compiler=_compile,
+        inference_compiler=functools.partial(_compile_inference, freeze=freeze),
+        partition_fn=_partition,
+        decompositions=decompositions(),
+    )
+
+
+_OPTIONS = {"freeze": True}
+
+
+@register_backend(name="ridge")
+def backend(
+    module: torch.fx.GraphModule,
+    example_inputs: list[Any],
+    *,
+    options: dict[str, Any] | None = None,
+    **others: Any,
+) -> Callable[..., Any]:
+    """torch.compile(model, backend="ridge", options={"freeze": True})"""
+    given = dict(_OPTIONS, **(options or {}))
+    unknown = sorted(set(given) - set(_OPTIONS))
+    if unknown:
+        raise ValueError(f"backend 'ridge' has no option {unknown[0]!r}; got {sorted(given)}, expected {list(_OPTIONS)}")
+    elsewhere = {each.device.type for each in example_inputs if isinstance(each, torch.Tensor)} - {"cpu"}
+    if elsewhere:
+        tell_once(f"ridge.torch: a graph on {', '.join(sorted(elsewhere))} goes to Inductor: Ridge takes the CPU alone")
+        return torch._dynamo.lookup_backend("inductor")(module, example_inputs)
+    return _compiler(bool(given["freeze"]))(module, example_inputs)

@@ -1,0 +1,126 @@
+# mypy: ignore-errors
+"""The decomposition table: core ATen's, less what the engine has as one operator."""
+
+import functools
+import itertools
+
+import torch
+from torch._decomp import core_aten_decompositions
+
+aten = torch.ops.aten
+_library = torch.library.Library("ridge", "DEF")
+_library.define(
+    "max_pool2d_backward(Tensor grad_output, Tensor self, int[2] kernel_size, int[2] stride, int[2] padding, "
+    "int[2] dilation, bool ceil_mode) -> Tensor"
+)
+
+
+def _max_pool2d_backward(grad_output, self, kernel_size, stride, padding, dilation, ceil_mode):
+    window = (kernel_size, stride, padding, dilation, ceil_mode)
+    _, indices = aten.max_pool2d_with_indices(self, *window)
+    return aten.max_pool2d_with_indices_backward(grad_output, self, *window, indices)
+
+
+def _max_pool2d_backward_meta(grad_output, self, kernel_size, stride, padding, dilation, ceil_mode):
+    return torch.empty_like(self)
+
+
+_library.impl("max_pool2d_backward", _max_pool2d_backward, "CPU")
+_library.impl("max_pool2d_backward", _max_pool2d_backward_meta, "Meta")
+
+
+# Indices would be made in the forward pass, kept, and read in the backward pass.
+def _without_indices(grad_output, self, kernel_size, stride, padding, dilation, ceil_mode, indices):
+    if self.ndim != 4:
+        return NotImplemented
+    return torch.ops.ridge.max_pool2d_backward(
+        grad_output, self, kernel_size, stride, padding, dilation, ceil_mode
+    )
+
+
+# Random numbers of dropout are the engine's, of a seed that torch's generator gives: another trajectory than
+# eager's, reproducible by torch.manual_seed. A step's seed is {number, number of the operator, 0}.
+_library.define("seed(int key) -> Tensor", tags=(torch.Tag.nondeterministic_seeded,))
+_library.define("dropout(Tensor self, Tensor rng, float p, int key) -> (Tensor, Tensor)")
+
+
+def _seed(key):
+    return torch.stack((torch.randint(0, 1 << 62, ()), torch.tensor(key), torch.tensor(0)))
+
+
+def _seed_meta(key):
+    return torch.empty(3, dtype=torch.int64)
+
+
+def _dropout(self, rng, p, key):
+    generator = torch.Generator().manual_seed(int(rng[0]) + key)
+    mask = torch.rand(self.shape, generator=generator) >= p
+    return self * mask / (1 - p), mask
+
+
+def _dropout_meta(self, rng, p, key):
+    like = torch.empty(self.shape, dtype=self.dtype, device=self.device)
+    return like, torch.empty(self.shape, dtype=torch.bool, device=self.device)
+
+
+_library.impl("seed", _seed, "CompositeExplicitAutograd")
+_library.impl("dropout", _dropout, "CPU")
+_library.impl("dropout", _dropout_meta, "Meta")
+torch.library.register_fake("ridge::seed", _seed_meta, lib=_library)
+_keys = itertools.count()
+
+
+def _masked(self, p):
+    key = next(_keys)
+    return torch.ops.ridge.dropout(self, torch.ops.ridge.seed(key), float(p), key)
+
+
+def _native_dropout(input, p, train=None):
+    if train is False or p == 0:
+        return input.clone(), torch.ones_like(input, dtype=torch.bool)
+    if p >= 1 or input.device.type != "cpu" or not input.is_floating_point():
+        return NotImplemented
+    return _masked(input, p)
+
+
+def _bernoulli(self, p=0.5, *, generator=None):
+    if generator is not None or not 0 < p <= 1 or self.device.type != "cpu":
+        return NotImplemented
+    ones = torch.ones(self.shape, dtype=torch.float32)
+    return _masked(ones, 1 - p)[1].to(self.dtype)
+
+
+# Without training there are no statistics of the batch: tensors without elements would be saved and read.
+def _batch_norm_backward(grad, input, weight, mean, variance, save_mean, save_invstd, train, eps, output_mask):
+    if train or save_mean is None or save_mean.numel() > 0 or mean is None:
+        return NotImplemented
+    return aten.native_batch_norm_backward(
+        grad, input, weight, mean, variance, mean, variance, train, eps, output_mask
+    )
+
+
+_OURS = (
+    aten._log_softmax_backward_data,
+    aten._native_batch_norm_legit_no_training,
+    aten._scaled_dot_product_flash_attention_for_cpu,
+    aten._softmax_backward_data,
+    aten.embedding_dense_backward,
+    aten.gelu_backward,
+    aten.native_batch_norm_backward,
+    aten.native_dropout_backward,
+    aten.native_layer_norm_backward,
+    aten.silu,
+    aten.silu_backward,
+    aten.threshold_backward,
+)
+
+
+@functools.cache
+def decompositions():
+    ours = {overload for packet in _OURS for overload in (getattr(packet, name) for name in packet.overloads())}
+    table = {op: rule for op, rule in core_aten_decompositions().items() if op not in ours}
+    table[aten.max_pool2d_with_indices_backward.default] = _without_indices
+    table[aten.native_batch_norm_backward.default] = _batch_norm_backward
+    table[aten.native_dropout.default] = _native_dropout
+    table[aten.bernoulli.p] = _bernoulli
+    return table
