@@ -25,8 +25,8 @@ SAMPLES = 20 if IS_FULL else 2
 DTYPES = (torch.float32, torch.float64, torch.int64, torch.bool) if IS_FULL else (torch.float32,)
 NAMES = """
 abs add addmm amax amin any argmax baddbmm bmm bitwise_and bitwise_not bitwise_or cat ceil clamp clone
-constant_pad_nd cos cumsum div eq erf exp expand flatten floor fmod full_like gather ge gt index_select isinf isnan le log
-log_softmax logical_and logical_not logical_or lt matmul maximum mean minimum mm mul native_layer_norm
+constant_pad_nd cos cumsum div eq erf exp expand flatten floor fmod full_like gather ge gt index_select isinf isnan
+le log log_softmax logical_and logical_not logical_or lt matmul maximum mean minimum mm mul native_layer_norm
 narrow ne neg nn.functional.adaptive_avg_pool2d nn.functional.avg_pool2d nn.functional.batch_norm
 nn.functional.conv1d nn.functional.conv2d nn.functional.conv_transpose2d nn.functional.cross_entropy
 nn.functional.embedding nn.functional.gelu nn.functional.group_norm nn.functional.hardtanh

@@ -1,5 +1,6 @@
 """Operators of ATen, each by itself: results and gradients are those of eager."""
 
+import functools
 import unittest
 
 import torch
@@ -52,7 +53,8 @@ class Shapes(Case):
     def test_views(self):
         x = randn(2, 3, 4, 5)
         self.check(lambda x: (x.view(6, 20) * 2, x.permute(3, 1, 0, 2) + 1, x.transpose(1, 2).reshape(2, 4, -1) * 3), x)
-        self.check(lambda x: (x[:, 1] + 1, x[..., ::2] * 2, x[:, 1:3, -2:] + 1, x.unsqueeze(1) * 2, x.flatten(1) + 1), x)
+        self.check(lambda x: (x[:, 1] + 1, x[..., ::2] * 2, x[:, 1:3, -2:] + 1), x)
+        self.check(lambda x: (x.unsqueeze(1) * 2, x.flatten(1) + 1), x)
         self.check(lambda x: (x[:1].expand(4, 3, 4, 5) + 1, x[0, 0].repeat(2, 3) * 2, x[:1].squeeze() + 1), x)
 
     def test_joined_and_cut(self):
@@ -84,7 +86,7 @@ class Sums(Case):
         self.check(lambda x: (x.sum(), x.mean(), x.sum(1), x.mean((0, 2), keepdim=True), x.amax(-1)), x)
         self.check(lambda x: (x.var(1), x.std(), x.norm()), x, left=None)
         self.check(lambda x: (x.cumsum(0), x.cumsum(-1), (x > 0).cumsum(1)), x, left=None)
-        self.check(lambda x: ((x > 0).any(1), (x > 1).sum(), (x > 0).all(-1), x.argmax(1)), x, gradients=False, left=None)
+        self.check(lambda x: ((x > 0).any(1), (x > 1).sum(), (x > 0).all(-1), x.argmax(1)), x, left=None)
 
     def test_products(self):
         a, b, c = randn(3, 4), randn(4, 5), randn(5)
@@ -117,9 +119,10 @@ class Layers(Case):
             ("one", randn(5, 4, 1, 1), {}),
         ):
             with self.subTest(name):
-                self.check(lambda x, w: F.conv2d(x, w, **options), x, weight)  # noqa: B023
-                self.check(lambda x, w, b: F.conv2d(x, w, b, **options), x, weight, randn(weight.shape[0]))  # noqa: B023
-        self.check(lambda x, w: F.conv2d(x, w).relu(), x.contiguous(memory_format=torch.channels_last), randn(6, 4, 3, 3))
+                self.check(functools.partial(F.conv2d, **options), x, weight)
+                self.check(functools.partial(F.conv2d, **options), x, weight, randn(weight.shape[0]))
+        image = x.contiguous(memory_format=torch.channels_last)
+        self.check(lambda x, w: F.conv2d(x, w).relu(), image, randn(6, 4, 3, 3))
 
     def test_lines_and_transposes(self):
         self.check(lambda x, w, b: F.conv1d(x, w, b, padding=1), randn(2, 3, 8), randn(5, 3, 3), randn(5))

@@ -73,7 +73,9 @@ def backend(
     given = dict(_OPTIONS, **(options or {}))
     unknown = sorted(set(given) - set(_OPTIONS))
     if unknown:
-        raise ValueError(f"backend 'ridge' has no option {unknown[0]!r}; got {sorted(given)}, expected {list(_OPTIONS)}")
+        raise ValueError(
+            f"backend 'ridge' has no option {unknown[0]!r}; got {sorted(given)}, expected {list(_OPTIONS)}"
+        )
     elsewhere = {each.device.type for each in example_inputs if isinstance(each, torch.Tensor)} - {"cpu"}
     if elsewhere:
         tell_once(f"ridge.torch: a graph on {', '.join(sorted(elsewhere))} goes to Inductor: Ridge takes the CPU alone")

@@ -130,7 +130,8 @@ class Description:
         if name is None:
             raise NotDescribable(f"{node.target} is no operator of ATen")
         arguments = [self._argument(each) for each in positional(node)]
-        if name in ("as_strided.default", "as_strided_scatter.default"):  # it is of memory, of which the engine has to know
+        # These are of memory, of which the engine has to know.
+        if name in ("as_strided.default", "as_strided_scatter.default"):
             arguments.append(list(node.args[0].meta["val"].stride()))
         results = read_results(node)
         count = len(node.meta["val"]) if isinstance(node.meta.get("val"), (tuple, list)) else 1
