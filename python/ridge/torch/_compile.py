@@ -32,7 +32,7 @@ def eager(module):
 def _told_cut(cut_graph):
     """One line for the log: programs, and what stays ATen's."""
     counts = {}
-    for node in cut_graph.refusals:
+    for node in cut_graph.left():
         counts[str(node.target)] = counts.get(str(node.target), 0) + 1
     nodes = sum(len(part.nodes) for part in cut_graph.parts)
     left = ", ".join(f"{count} {name}" for name, count in sorted(counts.items(), key=lambda item: -item[1]))

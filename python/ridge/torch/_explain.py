@@ -99,13 +99,14 @@ def explain(model: Callable[..., Any], inputs: tuple[Any, ...] | dict[str, Any])
     torch._dynamo.reset()
     left, total = {}, 0.0
     for module, cut_graph, seconds in recorder.graphs:
+        reasons = cut_graph.left()
         for node in module.graph.nodes:
             if node.op != "call_function" or is_getitem(node):
                 continue
             total += seconds.get(node, 0.0)
-            if node in cut_graph.refusals:
+            if node in reasons:
                 name = str(node.target)
-                entry = left.setdefault((name, cut_graph.refusals[node]), [0, 0.0])
+                entry = left.setdefault((name, reasons[node]), [0, 0.0])
                 entry[0] += 1
                 entry[1] += seconds.get(node, 0.0)
     rows = [

@@ -30,8 +30,12 @@ class Part:
 @dataclasses.dataclass
 class Cut:
     parts: list  # in the order in which they run
-    refusals: dict  # node -> the reason why it stays ATen's
+    refusals: dict  # node -> the reason why the engine does not run it
     levels: dict  # node -> a program of a level runs before the nodes of ATen of that level
+
+    def left(self):
+        """Nodes that stay ATen's, each with the reason. Seeds of dropout are drawn between programs by design."""
+        return {node: reason for node, reason in self.refusals.items() if operator_name(node.target) != "ridge.seed"}
 
 
 def refusals(graph):
