@@ -20,13 +20,14 @@ namespace {
 namespace nb = nanobind;
 using namespace nb::literals;
 
-// Addresses are integers, as Tensor.data_ptr() has them; 0 is none.
+// As Tensor.data_ptr() has them; 0 is none.
+using Addresses = std::vector<uintptr_t>;
+
 template <typename Pointer>
-std::vector<Pointer> pointers(const nb::list& addresses) {
+std::vector<Pointer> pointers(const Addresses& addresses) {
   std::vector<Pointer> list;
   list.reserve(addresses.size());
-  for (const nb::handle each : addresses)
-    list.push_back(reinterpret_cast<Pointer>(nb::cast<uintptr_t>(each)));
+  for (const uintptr_t each : addresses) list.push_back(reinterpret_cast<Pointer>(each));
   return list;
 }
 
@@ -39,14 +40,14 @@ std::vector<std::pair<size_t, std::string>> refusals_of(std::string_view graph) 
   return list;
 }
 
-void compile(AtenProgram* place, std::string_view graph, const nb::list& constants) {
+void compile(AtenProgram* place, std::string_view graph, const Addresses& constants) {
   const Call call;
   std::vector<const void*> addresses = pointers<const void*>(constants);
   const nb::gil_scoped_release release;
   new (place) AtenProgram(graph, std::move(addresses));
 }
 
-void run(AtenProgram& program, const nb::list& inputs, const nb::list& outputs) {
+void run(AtenProgram& program, const Addresses& inputs, const Addresses& outputs) {
   const Call call;
   const auto from = pointers<const void*>(inputs);
   const auto to = pointers<void*>(outputs);
@@ -54,7 +55,7 @@ void run(AtenProgram& program, const nb::list& inputs, const nb::list& outputs) 
   program.run(from, to);
 }
 
-void refresh(AtenProgram& program, const nb::list& constants) {
+void refresh(AtenProgram& program, const Addresses& constants) {
   const Call call;
   std::vector<const void*> addresses = pointers<const void*>(constants);
   const nb::gil_scoped_release release;
