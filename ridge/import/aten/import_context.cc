@@ -100,6 +100,10 @@ Value ImportContext::image(size_t number) {
 
 Value ImportContext::moved(size_t number, const std::vector<int64_t>& perm) {
   Datum& datum = data_.at(number);
+  check(std::ssize(perm) == type(number).rank(),
+        "it has {} dimensions, not {}",
+        type(number).rank(),
+        perm.size());
   if (!datum.value && !datum.image) return constant(number, perm);
   if (!datum.value) {
     std::vector<int64_t> of_image;

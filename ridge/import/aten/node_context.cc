@@ -107,6 +107,11 @@ int64_t NodeContext::axis(size_t i, int64_t rank) const {
   return normalize_axis(integer(i), std::max<int64_t>(rank, 1), "axis");
 }
 
+int64_t NodeContext::size(size_t i, int64_t axis) const {
+  check(axis < rank(i), "argument {} has no dimensions", i);
+  return shape(i)[static_cast<size_t>(axis)];
+}
+
 std::vector<int64_t> NodeContext::axes(size_t i, int64_t rank) const {
   std::vector<int64_t> axes = list(i);
   if (axes.empty()) {

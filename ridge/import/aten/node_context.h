@@ -48,7 +48,9 @@ class NodeContext {
   std::string text(size_t i) const;
   /// Empty where it is null.
   std::vector<int64_t> list(size_t i) const;
-  /// An axis of a tensor of that rank, counted from the front.
+  /// The size of tensor i along an axis that axis() gave.
+  int64_t size(size_t i, int64_t axis) const;
+  /// An axis of a tensor of that rank, counted from the front; 0 of one without dimensions.
   int64_t axis(size_t i, int64_t rank) const;
   /// The same of a list of them, ascending; all axes where it is empty.
   std::vector<int64_t> axes(size_t i, int64_t rank) const;

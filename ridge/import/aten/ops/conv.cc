@@ -62,6 +62,7 @@ Value as_weights(Value kernel, const Shape& shape) {
 }
 
 std::vector<int64_t> image_size(const Shape& shape) {
+  check(shape.size() == 3 || shape.size() == 4, "it has {} dimensions", shape.size());
   return {shape.size() == 4 ? shape[2] : 1, shape.back()};
 }
 

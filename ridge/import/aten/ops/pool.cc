@@ -21,6 +21,8 @@ std::vector<int64_t> pair(const NodeContext& n, size_t i, std::vector<int64_t> f
 // kernel_size, stride and padding, the arguments from `first` on. With ceil_mode windows may begin
 // before the end of the image and go beyond it: that is more padding behind.
 PoolFields fields(const NodeContext& n, size_t first, const Shape& image, const Shape& pooled) {
+  constexpr int64_t kMost = int64_t{1} << 24;
+  check(image.size() == 4 && pooled.size() == 4, "it has {} dimensions", image.size());
   PoolFields pool;
   pool.kernel = pair(n, first, {});
   check(pool.kernel.size() == 2, "it has no kernel_size");
@@ -28,7 +30,10 @@ PoolFields fields(const NodeContext& n, size_t first, const Shape& image, const 
   const std::vector<int64_t> padding = pair(n, first + 2, {0, 0});
   pool.window.padding = {padding[0], padding[1], padding[0], padding[1]};
   for (size_t i = 0; i < 2; ++i) {
-    check(pool.window.stride[i] >= 1 && pool.window.stride[i] < INT32_MAX, "its strides");
+    check(pool.window.stride[i] >= 1 && pool.window.stride[i] < kMost && padding[i] >= 0 &&
+              padding[i] < kMost && pool.kernel[i] >= 1 && pool.kernel[i] < kMost &&
+              pooled[i + 2] < kMost,
+          "its windows are out of range");
     const int64_t reached = (pooled[i + 2] - 1) * pool.window.stride[i] + pool.kernel[i];
     const int64_t covered = image[i + 2] + 2 * padding[i];
     if (reached > covered) pool.window.padding[i + 2] += reached - covered;

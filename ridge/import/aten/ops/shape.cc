@@ -94,7 +94,7 @@ int64_t bound(const NodeContext& n, size_t argument, int64_t size, int64_t fallb
 }
 
 void slice_of(NodeContext& n) {
-  const int64_t axis = n.axis(1, n.rank(0)), size = n.shape(0).at(static_cast<size_t>(axis));
+  const int64_t axis = n.axis(1, n.rank(0)), size = n.size(0, axis);
   const int64_t start = bound(n, 2, size, 0), stop = bound(n, 3, size, size);
   check(start < stop, "it has no elements");
   const Axis of = along(n, axis);
@@ -110,23 +110,26 @@ int64_t index_of(const NodeContext& n, size_t argument, int64_t size) {
 
 void select(NodeContext& n) {
   const int64_t axis = n.axis(1, n.rank(0));
-  const int64_t index = index_of(n, 2, n.shape(0).at(static_cast<size_t>(axis)));
+  const int64_t index = index_of(n, 2, n.size(0, axis));
   const Value x = n.value(0);
   n.give(reshape(slice(x, axis, index, index + 1), n.result_type().shape));
 }
 
 void split(NodeContext& n, const std::vector<int64_t>& sizes, int64_t axis) {
+  static_cast<void>(n.size(0, axis));
   const Axis of = along(n, axis);
   check(sizes.size() == n.results(), "{} parts for {} results", sizes.size(), n.results());
   int64_t start = 0;
-  for (size_t i = 0; i < sizes.size(); start += sizes[i++])
+  for (size_t i = 0; i < sizes.size(); start += sizes[i++]) {
+    check(sizes[i] > 0 && sizes[i] <= of.x.dim(of.axis) - start, "a part has size {}", sizes[i]);
     if (n.wants(i)) give_along(n, i, of, slice(of.x, of.axis, start, start + sizes[i]));
+  }
 }
 
 void split_with_sizes(NodeContext& n) { split(n, n.list(1), n.axis(2, n.rank(0))); }
 
 void split_of(NodeContext& n) {
-  const int64_t axis = n.axis(2, n.rank(0)), size = n.shape(0).at(static_cast<size_t>(axis));
+  const int64_t axis = n.axis(2, n.rank(0)), size = n.size(0, axis);
   const int64_t part = n.integer(1);
   check(part > 0, "parts of {}", part);
   std::vector<int64_t> sizes;
@@ -240,7 +243,7 @@ void give_scattered_in_steps(
 }
 
 void slice_scatter(NodeContext& n) {
-  const int64_t axis = n.axis(2, n.rank(0)), size = n.shape(0).at(static_cast<size_t>(axis));
+  const int64_t axis = n.axis(2, n.rank(0)), size = n.size(0, axis);
   const int64_t step = n.has(5) ? n.integer(5) : 1;
   const int64_t start = bound(n, 3, size, 0), stop = bound(n, 4, size, size);
   check(start < stop && step >= 1, "it has no elements");
@@ -253,7 +256,7 @@ void slice_scatter(NodeContext& n) {
 
 void select_scatter(NodeContext& n) {
   const int64_t axis = n.axis(2, n.rank(0));
-  const int64_t index = index_of(n, 3, n.shape(0).at(static_cast<size_t>(axis)));
+  const int64_t index = index_of(n, 3, n.size(0, axis));
   Shape part = n.shape(0);
   part[static_cast<size_t>(axis)] = 1;
   give_scattered(n, axis, index, index + 1, reshape(n.value(1), part));
