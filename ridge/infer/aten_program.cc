@@ -27,7 +27,7 @@ ProgramOptions options_of_programs() {
 }
 
 std::shared_ptr<const CompiledProgram> compile(ProgramGraphs graphs, Backend& backend) {
-  Tuning tuning(backend, false);
+  Tuning tuning(backend, Tuning::Keeping::kReads);
   ProgramOptions options = options_of_programs();
   options.plan.choose = tuning.choose(inference_range(backend));
   return std::make_shared<const CompiledProgram>(
