@@ -253,7 +253,7 @@ TEST_F(ModelLoop, ASlowerRivalIsTold) {
   EXPECT_NEAR(result.summary.claim.speedup, 1.1 * 1.3 * 1.5, 0.05);
   EXPECT_EQ(result.summary.claim.than, "");
   EXPECT_THAT(result.summary.parts,
-              testing::Contains(HasSubstr("baseline: the session as it is, 2.0")));
+              testing::Contains(HasSubstr("baseline: the session as it is, ")));
 }
 
 TEST_F(ModelLoop, ARivalThatStaysFasterIsRecommended) {

@@ -72,7 +72,7 @@ TEST(ModelTechnique, ThreadsAreThoseOfCoresAndFewer) {
   ModelSituation s = some_situation();
   EXPECT_EQ(proposed(s, "threads"), (Texts{"threads 8 -> 4", "threads 8 -> 2", "threads 8 -> 1"}));
   s.recipe.threads = 1;
-  EXPECT_EQ(proposed(s, "threads"), (Texts{"threads 1 -> 8", "threads 1 -> 4", "threads 1 -> 2"}));
+  EXPECT_EQ(proposed(s, "threads"), (Texts{"threads 1 -> 4", "threads 1 -> 2"}));
   s.may_set_threads = false;
   EXPECT_EQ(proposed(s, "threads"), Texts{"- the environment sets them"});
   EXPECT_EQ(applied(some_situation(), "threads 8 -> 2").threads, 2);

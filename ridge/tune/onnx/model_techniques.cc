@@ -67,10 +67,10 @@ Proposals propose_threads(const Situation& s) {
   if (s.recipe.instances > 1) return nothing("each instance has one");
   const int64_t now = threads_of(s);
   Proposals proposals;
-  std::set<int64_t> counts;
+  std::set<int64_t> tried{now, s.threads};
   for (const int64_t threads :
        {int64_t{s.cpus}, int64_t{s.cores}, int64_t{s.cores / 2}, int64_t{1}})
-    if (threads >= 1 && threads != now && counts.insert(threads).second)
+    if (threads >= 1 && tried.insert(threads).second)
       proposals.push_back({.technique = {},
                            .text = fmt::format("threads {} -> {}", now, threads),
                            .hypothesis = threads > now
@@ -78,7 +78,7 @@ Proposals propose_threads(const Situation& s) {
                                              : "small kernels wait for each other longer than they "
                                                "compute",
                            .apply = [threads](ModelRecipe& recipe) { recipe.threads = threads; }});
-  return proposals.empty() ? nothing("there is one CPU, and one thread computes") : proposals;
+  return proposals.empty() ? nothing("no other number of threads suits the CPUs") : proposals;
 }
 
 Proposals propose_pin(const Situation& s) {
