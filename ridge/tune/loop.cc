@@ -10,14 +10,15 @@
 namespace ridge {
 namespace {
 
-void claim(LoopState& loop, const TrialRecord& record, const TrialResult& trial) {
+// `work`: samples of a step of what was kept over those of a step before.
+void claim(LoopState& loop, const TrialRecord& record, double work) {
   OptimizeSummary& summary = loop.result.summary;
   summary.claim = {.speedup = record.measured->mid,
                    .low = record.measured->low,
                    .high = record.measured->high,
                    .pairs = record.judged_pairs(),
                    .confidence = kVerdictConfidence,
-                   .per_sample = trial.work != 1,
+                   .per_sample = work != 1,
                    .than = summary.rival};
   const RecipeClaim proven{.version = RIDGE_VERSION,
                            .claim = claim_range_words(summary.claim),
@@ -70,7 +71,7 @@ void prove(LoopState& loop) {
                        .pair_seconds = pair_seconds};
   if (record.verdict == TrialVerdict::kKept && record.measured) {
     record.reason = "proven";
-    claim(loop, record, trial);
+    claim(loop, record, proof.trial.work);
   } else {
     if (record.verdict == TrialVerdict::kNotFaster)
       record.reason = "not faster when proven again";
