@@ -119,11 +119,10 @@ bool is_hash(const std::string& text) {
          text.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
-// A key that is no bare one stands in quotes.
-std::string unquoted(std::string key) {
-  if (key.size() >= 2 && (key.front() == '"' || key.front() == '\'') && key.back() == key.front())
-    return key.substr(1, key.size() - 2);
-  return key;
+// A key that is no bare one stands in quotes, as a text does.
+std::string unquoted(const std::string& key) {
+  if (!key.starts_with('"') && !key.starts_with('\'')) return key;
+  return EntryValue(read_toml("key = " + key, key).at(0)).text();
 }
 
 void take_entry(const TomlEntry& entry, ModelRecipe& recipe) {

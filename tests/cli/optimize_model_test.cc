@@ -144,7 +144,7 @@ TEST_F(OptimizeModel, TellsTheSameInJsonLedgerAndRecipe) {
             .code,
         0);
   if (!std::filesystem::exists(folder_ / "r.toml")) return;
-  EXPECT_EQ(text_of(folder_ / "r.toml"), report["recipe"]);
+  EXPECT_EQ(text_of(folder_ / "r.toml"), report["recipe"].get<std::string>());
   const Ended again =
       command({"ledger", "replay", "found/ledger.jsonl", "--budget", "5", "--json"});
   EXPECT_LE(again.code, 1) << again.err;
