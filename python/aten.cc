@@ -20,7 +20,7 @@ namespace {
 namespace nb = nanobind;
 using namespace nb::literals;
 
-// As Tensor.data_ptr() has them; 0 is none.
+// Addresses are those of Tensor.data_ptr(); 0 is none.
 using Addresses = std::vector<uintptr_t>;
 
 template <typename Pointer>

@@ -56,7 +56,7 @@ void run_predictions(const LedgerOptions& options) {
   write_stdout(options.json ? predictions_json(score) : predictions_text(score));
 }
 
-// Of a model, a program or a configuration.
+// The target is a model, a program or a configuration.
 std::string hash_of_any_recipe(std::string_view text) {
   return is_model_recipe(text, "recipe") ? recipe_hash(parse_model_recipe(text, "recipe"))
                                          : hash_of_recipe_text(text);

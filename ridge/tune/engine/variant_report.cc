@@ -6,9 +6,9 @@
 
 #include "ridge/base/error.h"
 #include "ridge/base/shell_word.h"
+#include "ridge/proof/metered_runner.h"
 #include "ridge/proof/report/words.h"
 #include "ridge/run/backends.h"
-#include "ridge/proof/metered_runner.h"
 
 namespace ridge {
 namespace {
