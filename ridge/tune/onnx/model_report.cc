@@ -22,6 +22,11 @@ std::string times_as_fast(const TrialResult& trial) {
   return text;
 }
 
+// Whether the first of the pair is faster, wherever the gain lies in its interval.
+bool is_proven_faster(const TrialResult& trial) {
+  return trial.interval && trial.interval->high < 0;
+}
+
 }  // namespace
 
 void describe_model(const ModelRequest& request, OptimizeSummary& summary) {
@@ -75,13 +80,15 @@ std::string rival_text(const std::string& name, const OpenModel& rival, const Tr
 }
 
 std::string advice_of(const std::string& name, const TrialResult& trial) {
+  if (!is_proven_faster(trial))
+    return fmt::format("{} and Ridge's session are about as fast for this model here.", name);
   return fmt::format("Use {} for this model here: it is {} times as fast as Ridge's session.",
                      name,
                      times_as_fast(trial));
 }
 
 std::string advice_after_proof(const std::string& name, const TrialResult& trial) {
-  if (trial.gain >= 0)
+  if (!is_proven_faster(trial))
     return fmt::format("{} and the fastest that Ridge has for this model are about as fast here.",
                        name);
   return fmt::format(
