@@ -42,11 +42,14 @@ nb::tuple specs_of(const std::vector<DataSpec>& specs) {
 Session load(const std::string& model,
              int threads,
              const std::string& device,
-             const std::string& weights) {
+             const std::string& weights,
+             const std::string& recipe) {
   const Call call;
   const nb::gil_scoped_release release;
   if (threads != 0) set_num_threads(threads);
-  return Session(model, {.device = device, .weights = weights});
+  Session session(model, {.device = device, .weights = weights, .recipe = recipe});
+  if (threads != 0 && !recipe.empty()) set_num_threads(threads);  // the recipe has set its own
+  return session;
 }
 
 class PythonSession {
@@ -54,8 +57,9 @@ class PythonSession {
   PythonSession(const std::filesystem::path& model,
                 int threads,
                 const std::string& device,
-                const std::string& weights)
-      : model_(model.string()), session_(load(model_, threads, device, weights)) {}
+                const std::string& weights,
+                const std::filesystem::path& recipe)
+      : model_(model.string()), session_(load(model_, threads, device, weights, recipe.string())) {}
 
   const std::string& model() const { return model_; }
   nb::tuple inputs() const { return specs_of(session_.inputs()); }
@@ -124,18 +128,24 @@ void add_sessions(nb::module_& package) {
   nb::class_<PythonSession>(
       package, "Session", "A model that runs. Any thread may call any method at any time.")
       .def(
-          nb::init<const std::filesystem::path&, int, const std::string&, const std::string&>(),
+          nb::init<const std::filesystem::path&,
+                   int,
+                   const std::string&,
+                   const std::string&,
+                   const std::filesystem::path&>(),
           "model"_a,
           nb::kw_only(),
           "threads"_a = 0,
           "device"_a = "",
           "weights"_a = "",
-          nb::sig("def __init__(self, model: str | os.PathLike[str], *, threads: int = 0, "
-                  "device: str = '', weights: str = '') -> None"),
+          "recipe"_a = "",
+          nb::sig(
+              "def __init__(self, model: str | os.PathLike[str], *, threads: int = 0, "
+              "device: str = '', weights: str = '', recipe: str | os.PathLike[str] = '') -> None"),
           "Loads an ONNX model, or one that Ridge trained: its configuration, or the folder of "
           "its\n"
           "run. `threads` are those of all sessions of the process; 0 leaves them as they are, at\n"
-          "first one a CPU.")
+          "first one a CPU, or as the recipe has them, which ridge.optimize() made for the model.")
       .def_prop_ro(
           "inputs", &PythonSession::inputs, nb::sig("def inputs(self) -> tuple[DataSpec, ...]"))
       .def_prop_ro(

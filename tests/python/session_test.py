@@ -187,6 +187,8 @@ class Errors(Case):
             ridge.Session(self.perceptron(), device="gpu")
         with self.assertRaisesRegex(ridge.UserError, "has weights of its own; leave out 'w.safetensors'"):
             ridge.Session(self.perceptron(), weights="w.safetensors")
+        with self.assertRaisesRegex(ridge.UserError, "nowhere.toml"):
+            ridge.Session(self.perceptron(), recipe="nowhere.toml")
         with self.assertRaises(ridge.UserError):
             self.session.bind({"M": 2})
 
