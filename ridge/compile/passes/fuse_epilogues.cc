@@ -14,6 +14,7 @@
 #include <set>
 
 #include "ridge/compile/pass.h"
+#include "ridge/compile/passes/has_kernel.h"
 #include "ridge/graph/ops/fused_conv.h"
 #include "ridge/graph/ops/fused_matmul.h"
 #include "ridge/graph/ops/shape.h"
@@ -97,8 +98,7 @@ bool is_run_as_one(const Joint& joint, Backend& backend) {
   const std::vector<Value> factors{open(joint.product->inputs[0]), open(joint.product->inputs[1])};
   std::vector<Value> others;
   for (const size_t i : joint.others) others.push_back(open(joint.loop->inputs[i]));
-  const auto choices = backend.candidates(add_joint(probe, joint, factors, others));
-  return !choices.empty() && choices.front().name != kExpandedChoice;
+  return has_kernel(add_joint(probe, joint, factors, others), backend);
 }
 
 // How many nodes and outputs read each node.

@@ -9,6 +9,7 @@
 #include <map>
 
 #include "ridge/compile/pass.h"
+#include "ridge/compile/passes/has_kernel.h"
 #include "ridge/compile/passes/loop_groups.h"
 #include "ridge/graph/ops/fused.h"
 #include "ridge/graph/ops/shape.h"
@@ -44,9 +45,7 @@ class LoopBody {
     std::vector<Value> inputs;
     for (const Value& value : inputs_)
       inputs.push_back(input(probe, fmt::format("{}", inputs.size()), value.type()));
-    const auto choices =
-        backend.candidates(fused(probe, body_, inputs, group_.nodes.back()->site, domain()));
-    return !choices.empty() && choices.front().name != kExpandedChoice;
+    return has_kernel(fused(probe, body_, inputs, group_.nodes.back()->site, domain()), backend);
   }
 
   void replace() {

@@ -17,6 +17,7 @@
 #include <set>
 
 #include "ridge/compile/pass.h"
+#include "ridge/compile/passes/has_kernel.h"
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/fused_matmul.h"
 #include "ridge/graph/ops/reduce.h"
@@ -322,8 +323,7 @@ class ProductFuser {
     std::vector<Value> others;
     for (size_t i = 1; i < joint.body.inputs.size(); ++i)
       others.push_back(open(joint.loop->inputs[joint.body.inputs[i]]));
-    const auto choices = context_.backend.candidates(add_joint(probe, joint, factors, others));
-    return !choices.empty() && choices.front().name != kExpandedChoice;
+    return has_kernel(add_joint(probe, joint, factors, others), context_.backend);
   }
 
   Graph rewritten(const std::vector<Joint>& joints) const {

@@ -1,4 +1,4 @@
-// Whether a backend runs an op as one, before any graph has it.
+// Whether a backend runs a node as one.
 #pragma once
 
 #include <memory>
@@ -8,8 +8,9 @@
 
 namespace ridge {
 
-/// True where the first choice of a node of `op` with inputs of the types of `values` is not its
-/// plain form.
+/// True where the first choice of the node is not its plain form.
+bool has_kernel(const Node& node, const Backend& backend);
+/// The same of a node of `op` with inputs of the types of `values`, before any graph has it.
 bool has_kernel(std::shared_ptr<const Op> op, const std::vector<Value>& values, Backend& backend);
 
 }  // namespace ridge

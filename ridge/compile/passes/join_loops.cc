@@ -12,6 +12,7 @@
 
 #include "ridge/compile/memory/aliases.h"
 #include "ridge/compile/pass.h"
+#include "ridge/compile/passes/has_kernel.h"
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/fused_each.h"
 #include "ridge/graph/ops/source.h"
@@ -45,8 +46,7 @@ bool is_run_at_once(Backend& backend, const std::vector<EachPart>& parts) {
     part.shared = alone.front().shared;
     open(part.own);
   }
-  const auto choices = backend.candidates(fused_each(probe, alone, Site{"probe"}));
-  return !choices.empty() && choices.front().name != kExpandedChoice;
+  return has_kernel(fused_each(probe, alone, Site{"probe"}), backend);
 }
 
 // Asked first, so that a device that runs none loses no time.

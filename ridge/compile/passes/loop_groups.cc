@@ -5,6 +5,7 @@
 #include <limits>
 #include <optional>
 
+#include "ridge/compile/passes/has_kernel.h"
 #include "ridge/graph/ops/fused.h"
 #include "ridge/graph/ops/gather.h"
 #include "ridge/graph/ops/random.h"
@@ -107,8 +108,7 @@ bool LoopGroups::Members::runs_in_loop(const Node& node) {
     result = {&body.add(node.op, operands), 0};
   body.add_output("0", result);
   const LoopDomain domain = has_rows ? LoopDomain{4, 2} : LoopDomain{};
-  const auto choices = backend_.candidates(fused(probe, body, inputs, node.site, domain));
-  return !choices.empty() && choices.front().name != kExpandedChoice;
+  return has_kernel(fused(probe, body, inputs, node.site, domain), backend_);
 }
 
 LoopGroups::LoopGroups(const Graph& graph, Backend& backend) : group_of_(graph.nodes().size(), -1) {

@@ -112,6 +112,26 @@ void cut_thin(GemmPlan& plan, int64_t element, int64_t threads) {
   plan.column_groups = ceil_div(plan.n, plan.strip_columns);
 }
 
+// Cuts a product by a packed op(B) that no cache near a core holds: each task reads its columns of
+// that once, for as many rows as it has. Threads have several tasks, as another program may take a
+// processor from one of them.
+void cut_far(GemmPlan& plan, int64_t threads) {
+  const int64_t strips = ceil_div(plan.n, plan.strip_columns);
+  double least = 0;
+  for (int64_t blocks = ceil_div(plan.m, kMostFarRows); blocks <= plan.m / kFewestPackedRows;
+       ++blocks)
+    for (int64_t groups = 1; groups <= std::min(strips, kBlocksOfThread * threads); ++groups) {
+      if (blocks * groups % threads != 0) continue;
+      const double columns = count(plan.n) / count(groups), rows = count(plan.m) / count(blocks);
+      const double sum = 16 * ((plan.direct_a ? kFetch : kPackRow) / columns + kFetch / rows) +
+                         kWait * count(threads) / count(blocks * groups);
+      if (least != 0 && sum >= least) continue;
+      least = sum;
+      plan.row_blocks = blocks;
+      plan.column_groups = groups;
+    }
+}
+
 }  // namespace
 
 void check_gemm_shape(const GemmShape& s) {
@@ -171,30 +191,6 @@ GemmPlan make_gemm_plan(const GemmShape& shape, DType dtype, int64_t batch_count
   plan.scratch_elements = is_16_bit && plan.k > plan.depth ? plan.m * plan.n : 0;
   return plan;
 }
-
-namespace {
-
-// Cuts a product by a packed op(B) that no cache near a core holds: each task reads its columns of
-// that once, for as many rows as it has. Threads have several tasks, as another program may take a
-// processor from one of them.
-void cut_far(GemmPlan& plan, int64_t threads) {
-  const int64_t strips = ceil_div(plan.n, plan.strip_columns);
-  double least = 0;
-  for (int64_t blocks = ceil_div(plan.m, kMostFarRows); blocks <= plan.m / kFewestPackedRows;
-       ++blocks)
-    for (int64_t groups = 1; groups <= std::min(strips, kBlocksOfThread * threads); ++groups) {
-      if (blocks * groups % threads != 0) continue;
-      const double columns = count(plan.n) / count(groups), rows = count(plan.m) / count(blocks);
-      const double sum = 16 * ((plan.direct_a ? kFetch : kPackRow) / columns + kFetch / rows) +
-                         kWait * count(threads) / count(blocks * groups);
-      if (least != 0 && sum >= least) continue;
-      least = sum;
-      plan.row_blocks = blocks;
-      plan.column_groups = groups;
-    }
-}
-
-}  // namespace
 
 GemmPlan make_packed_gemm_plan(const GemmShape& shape,
                                DType dtype,

@@ -8,15 +8,17 @@
 #include "ridge/graph/ops/source.h"
 #include "ridge/import/aten/node_context.h"
 #include "ridge/import/aten/op_table.h"
+#include "ridge/import/onnx/ops/axes.h"
 
 namespace ridge::aten {
 namespace {
 
+using onnx::axis_from_end, onnx::axis_to_end;
+
 // Indices as i64 from 0 on: below 0 they count from the end.
 Value from_front(Value indices, int64_t size) {
   check(is_integer(indices.dtype()), "its indices are {}", name_of(indices.dtype()));
-  const Value wide = cast(indices, DType::kI64);
-  return where(lt(wide, constant_like(wide, 0.0)), wide + static_cast<double>(size), wide);
+  return onnx::from_front(indices, size);
 }
 
 // Bools and 16-bit integers are looked up as they are where Gather takes them.
@@ -106,22 +108,6 @@ void index_put(NodeContext& n) {
   n.give(reshape(scatter_add_to(base, values, of.indices, of.axis), x.shape()));
 }
 
-// x with `axis` as its last one, and back.
-Value axis_last(Value x, int64_t axis) {
-  std::vector<int64_t> perm;
-  for (int64_t i = 0; i < x.rank(); ++i)
-    if (i != axis) perm.push_back(i);
-  perm.push_back(axis);
-  return transpose(x, perm);
-}
-
-Value axis_back(Value x, int64_t axis) {
-  std::vector<int64_t> perm;
-  for (int64_t i = 0; i + 1 < x.rank(); ++i) perm.push_back(i);
-  perm.insert(perm.begin() + axis, x.rank() - 1);
-  return transpose(x, perm);
-}
-
 // The one index of each row along `axis`, (...) of (..., 1).
 Value row_indices(const NodeContext& n, int64_t axis, size_t argument) {
   Shape wanted = n.shape(0);
@@ -131,7 +117,7 @@ Value row_indices(const NodeContext& n, int64_t axis, size_t argument) {
         "its indices are {} for {}: only one a row is supported",
         to_string(n.shape(argument)),
         to_string(n.shape(0)));
-  const Value last = axis_last(cast(n.value(argument), DType::kI64), axis);
+  const Value last = axis_to_end(cast(n.value(argument), DType::kI64), axis);
   return reshape(last, {last.shape().begin(), last.shape().end() - 1});
 }
 
@@ -143,8 +129,8 @@ void gather_of(NodeContext& n) {
   Value x = n.value(0);
   for (int64_t i = 0; i < x.rank(); ++i)
     if (i != axis) x = slice(x, i, 0, n.shape(2)[static_cast<size_t>(i)]);
-  x = axis_last(x, axis);
-  const Value indices = axis_last(cast(n.value(2), DType::kI64), axis);
+  x = axis_to_end(x, axis);
+  const Value indices = axis_to_end(cast(n.value(2), DType::kI64), axis);
   const int64_t columns = x.dim(-1), rows = x.type().elements() / columns;
   const Value at = reshape(indices, {rows, -1});
   const Value row = iota(n.graph(), {DType::kI64, {rows, 1}}, 0);
@@ -154,25 +140,25 @@ void gather_of(NodeContext& n) {
   // An index out of range of its row is out of range of all rows, too.
   const Value place =
       where(is_column, row * static_cast<double>(columns) + at, constant_like(at, -1.0));
-  n.give(axis_back(reshape(gathered(reshape(x, {-1}), place, 0), indices.shape()), axis));
+  n.give(axis_from_end(reshape(gathered(reshape(x, {-1}), place, 0), indices.shape()), axis));
 }
 
 // scatter.value(self, dim, index, value): the index of a row is in range, or the row stays.
 void scatter_value(NodeContext& n) {
   const int64_t axis = n.axis(1, n.rank(0));
-  const Value x = axis_last(n.value(0), axis);
+  const Value x = axis_to_end(n.value(0), axis);
   const Value hot = one_hot(row_indices(n, axis, 2), x.dim(-1), DType::kF32);
   const Value is_hot = ne(hot, constant_like(hot, 0.0));
-  n.give(axis_back(where(is_hot, scalar(n, 3, x.dtype()), x), axis));
+  n.give(axis_from_end(where(is_hot, scalar(n, 3, x.dtype()), x), axis));
 }
 
 // scatter.src and scatter_add of one element a row.
 void scatter_add_of(NodeContext& n) {
   const int64_t axis = n.axis(1, n.rank(0));
-  const Value x = axis_last(n.value(0), axis);
+  const Value x = axis_to_end(n.value(0), axis);
   const Value hot = one_hot(row_indices(n, axis, 2), x.dim(-1), x.dtype());
-  const Value source = axis_last(n.value(3), axis);
-  n.give(axis_back(x + hot * source, axis));
+  const Value source = axis_to_end(n.value(3), axis);
+  n.give(axis_from_end(x + hot * source, axis));
 }
 
 constexpr OpRow kIndexOps[] = {

@@ -192,29 +192,34 @@ void constant_pad(NodeContext& n) {
   as_image ? n.give_image(0, y) : n.give(y);
 }
 
-// as_strided(self, size, stride, storage_offset), with the strides of self behind: where both are
-// dense, its elements in the order in which they lie.
-void as_strided(NodeContext& n) {
+// Gives the elements of argument `number`, whose strides are argument `from`, to a result whose
+// strides are argument `to`, in the order in which they lie.
+void give_relaid(NodeContext& n,
+                 size_t number,
+                 std::string_view name,
+                 size_t from,
+                 std::string_view result,
+                 size_t to) {
   const Shape& shape = n.result_type().shape;
+  check(numel(shape) == numel(n.shape(number)), "it has a part of the elements");
+  const auto lying = dense_order(n.shape(number), n.list(from), name);
+  const auto order = dense_order(shape, n.list(to), result);
+  PlacedType placed{n.result_type(), order};
+  const Value source = cast(n.moved(number, lying), placed.type.dtype);
+  n.give(transpose(reshape(source, placed.lying()), inverse(order)));
+}
+
+// as_strided(self, size, stride, storage_offset), with the strides of self behind: both are dense.
+void as_strided(NodeContext& n) {
   check(!n.has(3) || n.integer(3) == 0, "it begins within its memory");
-  check(numel(shape) == numel(n.shape(0)), "it has a part of the elements");
-  const auto from = dense_order(n.shape(0), n.list(4), "self");
-  const auto to = dense_order(shape, n.list(2), "result");
-  PlacedType placed{n.result_type(), to};
-  n.give(transpose(reshape(n.moved(0, from), placed.lying()), inverse(to)));
+  give_relaid(n, 0, "self", 4, "result", 2);
 }
 
 // as_strided_scatter(self, src, size, stride, storage_offset), with the strides of self behind:
 // where src is written over all of its memory.
 void as_strided_scatter(NodeContext& n) {
-  const Shape& shape = n.result_type().shape;
   check(!n.has(4) || n.integer(4) == 0, "it begins within its memory");
-  check(numel(shape) == numel(n.shape(1)), "it has a part of the elements");
-  const auto from = dense_order(n.shape(1), n.list(3), "src");
-  const auto to = dense_order(shape, n.list(5), "self");
-  PlacedType placed{n.result_type(), to};
-  const Value source = cast(n.moved(1, from), placed.type.dtype);
-  n.give(transpose(reshape(source, placed.lying()), inverse(to)));
+  give_relaid(n, 1, "src", 3, "self", 5);
 }
 
 // self with `source` in place of the elements start to stop of an axis.
