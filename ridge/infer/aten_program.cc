@@ -167,7 +167,7 @@ struct AtenProgram::Loaded {
   }
 
   aten::AtenGraph graph;
-  std::vector<std::vector<int64_t>> orders;              ///< By output.
+  std::vector<std::vector<int64_t>> orders;              ///< Each output has its own.
   std::vector<std::optional<DataSlot>> inputs, outputs;  ///< Nothing where no program reads it.
   std::vector<const void*> constants;
   std::vector<uint64_t> samples;

@@ -37,7 +37,7 @@ class Callers {
   uint64_t round_ = 0;  ///< Calls of run() so far.
   size_t busy_ = 0;     ///< Threads that are not done with this round.
   bool is_over_ = false;
-  std::vector<std::exception_ptr> errors_;  ///< By caller.
+  std::vector<std::exception_ptr> errors_;  ///< Each caller has its own.
   std::vector<std::thread> threads_;
 };
 

@@ -156,7 +156,7 @@ void State::use_constant(StateBuffer& buffer) const {
 
 namespace {
 
-// In memory of the host.
+// Writes the elements of the constant to memory of the host.
 void write_elements(const StateConstant& constant, const TensorType& type, void* to) {
   const std::byte* const from = constant.bytes.data();
   auto* const bytes = static_cast<std::byte*>(to);

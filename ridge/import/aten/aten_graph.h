@@ -76,7 +76,7 @@ struct AtenGraph {
   std::vector<AtenInput> inputs;
   std::vector<AtenNode> nodes;
   std::vector<AtenOutput> outputs;
-  /// By number: all values.
+  /// All values lie here at their numbers.
   std::vector<AtenNode::Result> values;
 };
 

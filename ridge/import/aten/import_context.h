@@ -14,7 +14,7 @@ namespace ridge::aten {
 /// A value of ATen's graph, in the graph of ours: in ATen's order of axes, as an image (N, H, W, C)
 /// of a (N, C, H, W), or in both; each is made when it is first asked for.
 struct Datum {
-  TensorType type;  ///< In ATen's order.
+  TensorType type;  ///< Its axes are in ATen's order.
   Value value = {};
   Value image = {};
 };

@@ -9,7 +9,7 @@ namespace ridge::aten {
 class NodeContext;
 
 struct OpRow {
-  std::string_view name;  ///< With its overload: "add.Tensor".
+  std::string_view name;  ///< It has the overload, too: "add.Tensor".
   void (*build)(NodeContext& node);
 };
 

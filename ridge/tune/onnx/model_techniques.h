@@ -44,7 +44,7 @@ struct ModelProposal {
 
 /// The names of all techniques.
 std::vector<std::string> model_techniques();
-/// In the order in which they are to be tried; each technique at least once.
+/// Returns proposals in the order in which they are to be tried; each technique has at least one.
 std::vector<ModelProposal> model_proposals(const ModelSituation& situation);
 
 }  // namespace ridge
