@@ -63,8 +63,15 @@ Shape random_shape(Random& random, int64_t max_rank) {
 
 // Shapes that reach every kind of tile: whole register squares, edges, several tiles, tiny rows.
 std::vector<Shape> large_shapes() {
-  return {
-      {70, 300}, {3, 129, 67}, {2, 1000, 3}, {2, 3, 1000}, {40000}, {5, 16, 16, 4}, {65, 2, 65}};
+  return {{70, 300},
+          {3, 129, 67},
+          {2, 1000, 3},
+          {2, 3, 1000},
+          {40000},
+          {5, 16, 16, 4},
+          {65, 2, 65},
+          {70, 37, 9},
+          {3, 3, 20, 70}};
 }
 
 class CpuMove : public ::testing::TestWithParam<DType> {

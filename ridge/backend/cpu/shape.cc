@@ -1,10 +1,12 @@
 // Ops that move elements: each is one or a few strided copies.
 #include "ridge/graph/ops/shape.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "ridge/backend/cpu/cpu_kernels.h"
 #include "ridge/backend/cpu/strided_copy.h"
+#include "ridge/base/cpu/parallel.h"
 
 namespace ridge::cpu {
 namespace {
@@ -136,18 +138,56 @@ uint64_t element_bits(DType dtype, double value) {
   });
 }
 
-std::unique_ptr<HostKernel> make_pad(const Node& node) {
-  const auto& op = node.op_as<Pad>();
-  const TensorType &x = in_type(node), &y = node.outputs[0];
+// The copy of x to its places in y from axis `first` on.
+PlacedCopy pad_data(const Pad& op, const TensorType& x, const TensorType& y, size_t first) {
   const auto from = byte_strides(x), to = byte_strides(y);
   std::vector<CopyAxis> axes;
   int64_t start = 0;
-  for (size_t i = 0; i < to.size(); ++i) {
+  for (size_t i = first; i < to.size(); ++i) {
     axes.push_back({x.shape[i], from[i], to[i] * (op.interior[i] + 1)});
     start += op.low[i] * to[i];
   }
+  return {StridedCopy(axes, size_of(x.dtype)), 0, start};
+}
+
+// Slices of the first axis that the nearer caches hold.
+constexpr int64_t kSliceBytes = 256 << 10;
+constexpr int64_t kSliceChunkBytes = 64 << 10;
+
+// True where fills around the data would be many and short: then each slice of the first axis is
+// filled whole, and the data written over it.
+bool pads_by_slices(const TensorType& x, const TensorType& y) {
+  return y.shape.size() > 1 && y.shape[0] == x.shape[0] && y.elements() > 2 * x.elements() &&
+         y.bytes() <= kSliceBytes * y.shape[0] && y.shape[0] > 1;
+}
+
+std::unique_ptr<HostKernel> make_pad_by_slices(const Node& node) {
+  const auto& op = node.op_as<Pad>();
+  const TensorType &x = in_type(node), &y = node.outputs[0];
+  const int64_t slices = y.shape[0], from = byte_strides(x)[0], to = byte_strides(y)[0];
   return std::make_unique<HostKernel>(
-      [data = PlacedCopy{StridedCopy(axes, size_of(x.dtype)), 0, start},
+      [=,
+       data = pad_data(op, x, y, 1),
+       fill = plain_fill(y.elements() / slices, size_of(y.dtype)),
+       bits = element_bits(x.dtype, op.value)](const KernelArgs& args) {
+        const char* const source = static_cast<const char*>(args.inputs[0]);
+        char* const target = static_cast<char*>(args.outputs[0]);
+        const int64_t grain = std::max<int64_t>(1, kSliceChunkBytes / to);
+        parallel_for(slices, grain, [&](int64_t begin, int64_t end) {
+          for (int64_t i = begin; i < end; ++i) {
+            fill.run(&bits, target + i * to);
+            data.run(source + i * from, target + i * to);
+          }
+        });
+      });
+}
+
+std::unique_ptr<HostKernel> make_pad(const Node& node) {
+  const auto& op = node.op_as<Pad>();
+  const TensorType &x = in_type(node), &y = node.outputs[0];
+  if (pads_by_slices(x, y)) return make_pad_by_slices(node);
+  return std::make_unique<HostKernel>(
+      [data = pad_data(op, x, y, 0),
        fills = pad_fills(op, x, y),
        bits = element_bits(x.dtype, op.value)](const KernelArgs& args) {
         data.run(args.inputs[0], args.outputs[0]);

@@ -15,6 +15,8 @@ constexpr int64_t kTileBytes = 32 << 10;
 constexpr int64_t kChunkBytes = 64 << 10;
 // A transposed tile touches this many bytes of every line on either side.
 constexpr int64_t kTransposeEdge = 256;
+// Joined axes have a table of so many lines at most.
+constexpr int64_t kMostLines = 1 << 15;
 
 struct Word16 {
   uint64_t low, high;
@@ -69,6 +71,7 @@ StridedCopy::StridedCopy(std::vector<CopyAxis> axes, size_t element_bytes)
   }
   col_ = row_ = {1, element_, element_};
   choose_kind();
+  if (kind_ == Kind::kTranspose) join_lines();
   choose_tiles();
 }
 
@@ -95,6 +98,28 @@ void StridedCopy::choose_kind() {
     row_ = *row;
     outer_.erase(row);
   }
+}
+
+// Lines of a few elements waste most of each cache line: the axis that goes on behind them joins
+// them, where there is one (the taps of a kernel (O, I, H, W), and its channels).
+void StridedCopy::join_lines() {
+  const int64_t edge = kTransposeEdge / element_;
+  const auto join = [&](CopyAxis& axis, int64_t CopyAxis::* run, int64_t CopyAxis::* step) {
+    std::vector<int64_t> table;
+    if (axis.size >= edge) return table;
+    const auto next = std::find_if(outer_.begin(), outer_.end(), [&](const CopyAxis& other) {
+      return other.*run == axis.size * axis.*run && axis.size * other.size <= kMostLines;
+    });
+    if (next == outer_.end()) return table;
+    for (int64_t i = 0; i < next->size; ++i)
+      for (int64_t k = 0; k < axis.size; ++k) table.push_back(i * (*next).*step + k * axis.*step);
+    axis.size *= next->size;
+    axis.*step = 0;
+    outer_.erase(next);
+    return table;
+  };
+  to_rows_ = join(row_, &CopyAxis::from, &CopyAxis::to);
+  if (to_rows_.empty()) from_cols_ = join(col_, &CopyAxis::to, &CopyAxis::from);
 }
 
 void StridedCopy::choose_tiles() {
@@ -131,11 +156,7 @@ void StridedCopy::run(const void* from, void* to) const {
       target += at[i] * outer_[i].to;
     }
     for (int64_t tile = begin; tile < end; ++tile) {
-      const int64_t r = row * tile_rows_, c = col * tile_cols_;
-      run_tile(source + r * row_.from + c * col_.from,
-               target + r * row_.to + c * col_.to,
-               std::min(tile_rows_, row_.size - r),
-               std::min(tile_cols_, col_.size - c));
+      run_tile(source, target, row * tile_rows_, col * tile_cols_);
       if (++col < col_tiles) continue;
       col = 0;
       if (++row < row_tiles) continue;
@@ -152,9 +173,20 @@ void StridedCopy::run(const void* from, void* to) const {
   });
 }
 
-void StridedCopy::run_tile(const char* from, char* to, int64_t rows, int64_t cols) const {
+void StridedCopy::run_tile(const char* from, char* to, int64_t row, int64_t col) const {
+  const int64_t rows = std::min(tile_rows_, row_.size - row);
+  const int64_t cols = std::min(tile_cols_, col_.size - col);
+  // An axis with a table has a stride of zero on its side.
+  from += row * row_.from + col * col_.from;
+  to += row * row_.to + col * col_.to;
   if (kind_ == Kind::kTranspose) {
-    const TransposeTile tile{from, to, rows, cols, col_.from, row_.to};
+    const TransposeTile tile{
+        .from = from,
+        .to = to,
+        .rows = rows,
+        .cols = cols,
+        .from_cols = {col_.from, from_cols_.empty() ? nullptr : from_cols_.data() + col},
+        .to_rows = {row_.to, to_rows_.empty() ? nullptr : to_rows_.data() + row}};
     return for_isa(avx2::transpose_kernels, avx512::transpose_kernels).of_bytes(element_)(tile);
   }
   if (kind_ == Kind::kRuns) {

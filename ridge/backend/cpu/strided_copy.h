@@ -29,11 +29,15 @@ class StridedCopy {
  private:
   enum class Kind : uint8_t { kRuns, kFill, kTranspose, kElements };
   void choose_kind();
+  void join_lines();
   void choose_tiles();
-  void run_tile(const char* from, char* to, int64_t rows, int64_t cols) const;
+  void run_tile(const char* from, char* to, int64_t row, int64_t col) const;
 
   std::vector<CopyAxis> outer_;
   CopyAxis row_, col_;  ///< The two axes of a tile.
+  /// Of a transposition whose rows, or columns, are those of two axes: how far each lies from the
+  /// first, in the destination and in the source.
+  std::vector<int64_t> to_rows_, from_cols_;
   int64_t element_ = 1;
   Kind kind_ = Kind::kRuns;
   int64_t tile_rows_ = 1, tile_cols_ = 1;

@@ -7,9 +7,10 @@
 //
 // An importer of a model of (N, C, H, W) puts a transpose before and behind each op that has
 // (N, H, W, C), and only the outer ones remain. A transpose moves where it is then read by nobody
-// above, so that there are never more than before. Numbers, and values that are broadcast along all
-// axes but one, such as those of channels, need no transpose; nor do broadcasts of what is
-// transposed alike. Elements keep their bits; sums over moved axes come in another order.
+// above, so that there are never more than before, nor much larger ones. Numbers, and values that
+// are broadcast along all axes but one, such as those of channels, need no transpose; nor do
+// broadcasts of what is transposed alike. Elements keep their bits; sums over moved axes come in
+// another order.
 #include <algorithm>
 
 #include "ridge/compile/passes/pattern.h"
@@ -71,10 +72,15 @@ class Mover {
       op->axis = (*perm)[at(node.op_as<Concat>().axis)];
       return below(node, op, inputs, *perm);
     }
-    if (!node.is<Pad>()) return {};
+    if (!node.is<Pad>() || grows(node)) return {};
     auto op = std::make_shared<Pad>(node.op_as<Pad>());
     for (Axes* axes : {&op->low, &op->high, &op->interior}) *axes = moved_down(*axes, *perm);
     return below(node, op, inputs, *perm);
+  }
+
+  // True for a pad behind which a transpose would move many more elements.
+  static bool grows(const Node& pad) {
+    return pad.outputs[0].elements() > 4 * pad.inputs[0].type().elements();
   }
 
   // Two transposes as one, or as none.

@@ -73,13 +73,15 @@ void ModelVariant::read_facts(const Program& program) {
     const Node& node = *graph.nodes()[static_cast<size_t>(step.node)];
     has_products = has_products || step.op.find("matmul") != std::string::npos;
     const std::vector<Choice> choices = backend.candidates(node);
-    if (choices.size() < 2) continue;
-    replaceable.insert(step.choice_name);
-    for (const Choice& choice : choices) {
+    bool has_packed = false;
+    for (size_t i = 0; i < choices.size(); ++i) {
+      const Choice& choice = choices[i];
+      has_packed = has_packed || !backend.packed_operands(node, i).empty();
       if (choice.name == step.choice_name) continue;
       const bool has_same = choice.bits == choices[step.choice].bits;
       (has_same ? facts_.has_alternatives : facts_.has_other_bits) = true;
     }
+    if (has_packed && choices.size() > 1) replaceable.insert(step.choice_name);
   }
   facts_.replaceable.assign(replaceable.begin(), replaceable.end());
   facts_.has_bf16 = has_products && cpu_info().bf16;

@@ -31,7 +31,8 @@ struct SessionFacts {
   double first_seconds = 0;  ///< From the file to the first result.
   std::vector<std::string> kernels = {};  ///< NamedKernels as "HASH NAME".
   std::vector<std::string> passes = {};   ///< The optional passes that changed the graph.
-  /// Names of kernels in use in whose place another one could serve.
+  /// Names of kernels in use in whose place another one could serve, of nodes whose operands may
+  /// lie packed: a kernel that is timed alone tells little about these.
   std::vector<std::string> replaceable = {};
   bool has_alternatives = false;  ///< Kernels with the same bits could be picked by time.
   bool has_other_bits = false;    ///< And kernels with other bits.

@@ -134,8 +134,8 @@ void transpose_rows(
                         .to = reinterpret_cast<char*>(to),
                         .rows = n,
                         .cols = rows,
-                        .from_col = from_row * kSize,
-                        .to_row = to_row * kSize});
+                        .from_cols = {from_row * kSize},
+                        .to_rows = {to_row * kSize}});
 }
 
 /// A panel (n, kAttentionLanes) of queries' rows, transposed; lanes without a query are zero.

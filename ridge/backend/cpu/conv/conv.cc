@@ -271,12 +271,15 @@ class WeightGradient {
         chunk_(patches_.chunk_rows(kPatchBytes, sizeof(Sum))) {}
 
   size_t workspace_bytes() const {
+    if (gathers()) return 0;
     Workspace space(nullptr);
     carve(space);
     return space.used() + gemm_workspace_bytes(shape(chunk_), dtype_of<Sum>());
   }
 
   void run(const T* x, const T* dy, T* dw, void* workspace) const {
+    if constexpr (!is_half<T>)
+      if (gathers()) return run_gathering(x, dy, dw);
     Workspace space(workspace);
     const Buffers buffers = carve(space);
     for (int64_t begin = 0; begin < patches_.pixels(); begin += chunk_) {
@@ -304,6 +307,22 @@ class WeightGradient {
   };
 
   int64_t weights() const { return patches_.depth() * g_.out_channels; }
+
+  bool gathers() const { return can_gather(shape(patches_.pixels()), dtype_of<T>()); }
+
+  // Patches are written where they are multiplied, and lie nowhere.
+  void run_gathering(const T* x, const T* dy, T* dw) const {
+    for (int64_t group = 0; group < g_.groups; ++group) {
+      const T* source = x + group * g_.group_in();
+      const auto gather = [&](const GemmRows& rows, T* to) {
+        gather_patch_columns(patches_, source, rows, to);
+      };
+      gemm_gathered<T>(shape(patches_.pixels()),
+                       GatherRows<T>(gather),
+                       dy + group * g_.group_out(),
+                       dw + group * g_.group_out());
+    }
+  }
 
   Buffers carve(Workspace& space) const {
     Sum* rows = space.take<Sum>(chunk_ * patches_.depth());

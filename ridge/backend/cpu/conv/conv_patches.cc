@@ -109,7 +109,53 @@ class PatchWriter {
     return to;
   }
 
+  // Some columns of the matrix, by `rows` of the transposed one, as columns.rows elements a pixel.
+  void write_columns(const GemmRows& columns, To* to) const {
+    const int64_t end = columns.row + columns.rows;
+    for (int64_t column = columns.row; column < end;) {
+      const int64_t channel = column % p_.channels;
+      const int64_t n = std::min(p_.channels - channel, end - column);
+      write_tap(column / p_.channels, channel, n, columns, to + (column - columns.row));
+      column += n;
+    }
+  }
+
  private:
+  // `n` channels of one tap for the pixels that are the steps of `columns`.
+  void write_tap(int64_t tap, int64_t channel, int64_t n, const GemmRows& columns, To* to) const {
+    const auto taps = static_cast<int64_t>(p_.offsets[1].size());
+    const int64_t down = p_.offsets[0][static_cast<size_t>(tap / taps)];
+    const int64_t right = p_.offsets[1][static_cast<size_t>(tap % taps)];
+    // The pixels of a line of the grid that see the source.
+    const int64_t step = p_.step[1];
+    const int64_t first = right >= 0 ? 0 : (step - 1 - right) / step;
+    const int64_t last = right >= p_.source[1] ? 0 : (p_.source[1] - 1 - right) / step + 1;
+    const auto clear = [&](int64_t pixels) {
+      for (int64_t i = 0; i < pixels; ++i, to += columns.rows) clear_run(to, n);
+    };
+    int64_t j = columns.step % p_.grid[1], i = columns.step / p_.grid[1] % p_.grid[0];
+    int64_t image_row = columns.step / p_.grid[1] / p_.grid[0] * p_.source[0];
+    for (int64_t left = columns.steps; left > 0; j = 0) {
+      const int64_t end = std::min(p_.grid[1], j + left);
+      const int64_t row = i * p_.step[0] + down;
+      const bool is_inside = row >= 0 && row < p_.source[0];
+      const int64_t begin_inside = is_inside ? std::clamp(first, j, end) : end;
+      const int64_t end_inside = std::clamp(last, begin_inside, end);
+      clear(begin_inside - j);
+      const int64_t at = (image_row + row) * p_.source[1] + begin_inside * step + right;
+      const From* from = source_ + at * p_.pitch + channel;
+      for (int64_t k = begin_inside; k < end_inside; ++k, from += step * p_.pitch) {
+        copy_run(from, to, n);
+        to += columns.rows;
+      }
+      clear(end - end_inside);
+      left -= end - j;
+      if (++i < p_.grid[0]) continue;
+      i = 0;
+      image_row += p_.source[0];
+    }
+  }
+
   // The horizontal offsets from column `start` of a row of the source.
   To* write_row(const From* row, int64_t start, To* to) const {
     const std::vector<int64_t>& offsets = p_.offsets[1];
@@ -190,6 +236,13 @@ void gather_patches(const PatchMatrix& p, const T* source, const GemmRows& rows,
     to = writer.write_part(rows.row + i, rows.step, rows.step + rows.steps, to);
 }
 
+template <typename T>
+void gather_patch_columns(const PatchMatrix& p, const T* source, const GemmRows& rows, T* to) {
+  PatchWriter<T, T>(p, source).write_columns(rows, to);
+}
+
+template void gather_patch_columns(const PatchMatrix&, const double*, const GemmRows&, double*);
+template void gather_patch_columns(const PatchMatrix&, const float*, const GemmRows&, float*);
 template void gather_patches(const PatchMatrix&, const double*, const GemmRows&, double*);
 template void gather_patches(const PatchMatrix&, const float*, const GemmRows&, float*);
 

@@ -80,4 +80,9 @@ void gather_patches(
 template <typename T>
 void gather_patches(const PatchMatrix& patches, const T* source, const GemmRows& rows, T* to);
 
+/// The same of the transposed matrix, whose rows are those of the depth and whose steps are the
+/// pixels: row i of step p at to[p * rows.rows + i].
+template <typename T>
+void gather_patch_columns(const PatchMatrix& patches, const T* source, const GemmRows& rows, T* to);
+
 }  // namespace ridge::cpu

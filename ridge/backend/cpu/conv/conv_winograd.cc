@@ -361,12 +361,12 @@ class WinogradPacking {
   void turn(const char* weights, int64_t column, int64_t columns, Range channels, float* to) const {
     const int64_t of_column = p_.in * kTaps * kSize, rows = channels.size() * kTaps;
     for_isa(avx2::transpose_kernels, avx512::transpose_kernels)
-        .of_bytes(kSize)({weights + column * of_column + channels.begin * kTaps * kSize,
-                          reinterpret_cast<char*>(to),
-                          rows,
-                          columns,
-                          of_column,
-                          panel_width() * kSize});
+        .of_bytes(kSize)({.from = weights + column * of_column + channels.begin * kTaps * kSize,
+                          .to = reinterpret_cast<char*>(to),
+                          .rows = rows,
+                          .cols = columns,
+                          .from_cols = {of_column},
+                          .to_rows = {panel_width() * kSize}});
     if (scale_.empty()) return;
     const double* const scale = scale_.data() + column;
     for (int64_t i = 0; i < rows; ++i, to += panel_width())

@@ -246,6 +246,15 @@ Step<ComputeType<In>> Product<In>::take_rows(const PanelledRows& rows,
   step.depth = depth;
   step.steps = plan_.packed(depth.size());
   if constexpr (!is_half<In>) {
+    if (gather_ != nullptr && panels_ == nullptr) {
+      for (int64_t i = 0; i < rows.panels; ++i) {
+        const Range r = rows.panel(i);
+        (*gather_)({rows.begin + r.begin, r.size(), depth.begin, depth.size()},
+                   packed + r.begin * depth.size());
+      }
+      step.a = packed;
+      return step;
+    }
     if (gather_ != nullptr) {
       (*gather_)({rows.begin, rows.count, depth.begin, depth.size()}, packed);
       step.a = packed;
@@ -480,7 +489,7 @@ std::optional<GemmPanels> gemm_panels(const GemmShape& shape, DType dtype) {
 namespace {
 
 template <typename T>
-void run_packed(const GemmPlan& plan, const GemmOperands<T>& operands, const FinishBlock* finish) {
+void run_plan(const GemmPlan& plan, const GemmOperands<T>& operands, const FinishBlock* finish) {
   const Product<T> product(plan, operands, /*accumulate=*/false);
   parallel_for(plan.tasks(), 1, [&](int64_t begin, int64_t end) {
     for (int64_t task = begin; task < end; ++task) {
@@ -499,7 +508,7 @@ void gemm_packed(
       make_packed_gemm_plan(shape, dtype_of<T>(), /*gathers_rows=*/false, num_threads());
   GemmOperands<T> operands(plan, shape, a, nullptr, c);
   operands.panels = static_cast<const T*>(panels);
-  run_packed(plan, operands, finish);
+  run_plan(plan, operands, finish);
 }
 
 template <typename T>
@@ -513,13 +522,28 @@ void gemm_packed(const GemmShape& shape,
   GemmOperands<T> operands(plan, shape, nullptr, nullptr, c);
   operands.panels = static_cast<const T*>(panels);
   operands.gather = &gather;
-  run_packed(plan, operands, finish);
+  run_plan(plan, operands, finish);
+}
+
+bool can_gather(const GemmShape& shape, DType dtype) {
+  if (size_of(dtype) == 2 || shape.products != GemmProducts::kOwn) return false;
+  const GemmPlan plan = make_gathered_gemm_plan(shape, dtype, 1);
+  return !plan.swapped && !plan.thin;
+}
+
+template <typename T>
+void gemm_gathered(const GemmShape& shape, GatherRows<T> gather, const T* b, T* c) {
+  const GemmPlan plan = make_gathered_gemm_plan(shape, dtype_of<T>(), num_threads());
+  GemmOperands<T> operands(plan, shape, nullptr, b, c);
+  operands.gather = &gather;
+  run_plan<T>(plan, operands, nullptr);
 }
 
 #define RIDGE_INSTANTIATE_PACKED(T)                                                              \
   template void gemm_packed<T>(const GemmShape&, const T*, const void*, T*, const FinishBlock*); \
   template void gemm_packed<T>(                                                                  \
-      const GemmShape&, GatherRows<T>, const void*, T*, const FinishBlock*);
+      const GemmShape&, GatherRows<T>, const void*, T*, const FinishBlock*);                     \
+  template void gemm_gathered<T>(const GemmShape&, GatherRows<T>, const T*, T*);
 RIDGE_INSTANTIATE_PACKED(float)
 RIDGE_INSTANTIATE_PACKED(double)
 #undef RIDGE_INSTANTIATE_PACKED

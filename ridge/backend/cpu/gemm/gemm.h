@@ -125,4 +125,13 @@ void gemm_packed(const GemmShape& shape,
                  T* c,
                  const FinishBlock* finish = nullptr);
 
+/// True where gemm_gathered takes a shape: f32 or f64, of more than a few rows and columns.
+bool can_gather(const GemmShape& shape, DType dtype);
+
+/// C = op(A) op(B) with the bits of gemm, for an op(A) that lies nowhere: a few of its rows are
+/// gathered at a time where they are multiplied, element (i, p) of `rows` to to[p * rows.rows + i].
+/// T is float or double.
+template <typename T>
+void gemm_gathered(const GemmShape& shape, GatherRows<T> gather, const T* b, T* c);
+
 }  // namespace ridge::cpu

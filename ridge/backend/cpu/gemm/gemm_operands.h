@@ -71,7 +71,8 @@ struct GemmOperands {
   Operand<In> b;
   Result<In> c;
   const ComputeType<In>* panels = nullptr;  // op(B) where it was packed beforehand (GemmPanels)
-  const GatherRows<In>* gather = nullptr;   // makes rows of op(A), which lies nowhere
+  // Makes rows of op(A), which lies nowhere: as rows for such panels, else as panels.
+  const GatherRows<In>* gather = nullptr;
 };
 
 inline const GemmKernel<float>& kernel_of(const GemmKernels& kernels, float) {

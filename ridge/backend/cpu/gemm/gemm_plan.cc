@@ -218,4 +218,17 @@ GemmPlan make_packed_gemm_plan(const GemmShape& shape,
   return plan;
 }
 
+GemmPlan make_gathered_gemm_plan(const GemmShape& shape, DType dtype, int64_t threads) {
+  GemmPlan plan = make_gemm_plan(shape, dtype, 1, threads);
+  plan.direct_a = false;
+  plan.tallest = kGemmRows;
+  const int64_t most_rows = kGemmBlockBytes / (kGemmDepth * static_cast<int64_t>(size_of(dtype)));
+  plan.row_blocks = round_up(ceil_div(plan.m, most_rows), threads);
+  plan.row_blocks = std::min(plan.row_blocks, std::max<int64_t>(1, plan.m / kFewestPackedRows));
+  plan.column_groups = plan.row_blocks >= threads ? 1
+                                                  : std::min(ceil_div(plan.n, plan.strip_columns),
+                                                             ceil_div(threads, plan.row_blocks));
+  return plan;
+}
+
 }  // namespace ridge::cpu

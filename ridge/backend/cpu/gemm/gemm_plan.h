@@ -82,4 +82,8 @@ GemmPlan make_packed_gemm_plan(const GemmShape& shape,
                                bool gathers_rows,
                                int64_t threads);
 
+/// The plan of a product whose op(A) is gathered as panels, which is done once for all columns
+/// where rows suffice for the threads; `swapped` and `thin` plans cannot be run so.
+GemmPlan make_gathered_gemm_plan(const GemmShape& shape, DType dtype, int64_t threads);
+
 }  // namespace ridge::cpu

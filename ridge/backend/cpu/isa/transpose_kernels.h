@@ -5,15 +5,22 @@
 
 namespace ridge::cpu {
 
-/// Element (r, c) lies at from + r * element + c * from_col and goes to to + r * to_row + c *
-/// element (all in bytes).
+/// The distance of each line from the first, in bytes: a multiple of `stride`, or read from
+/// `table`, which then has one for each line.
+struct LineOffsets {
+  int64_t stride = 0;
+  const int64_t* table = nullptr;
+};
+
+/// Element (r, c) lies at from + r * element + from_cols[c] and goes to to + to_rows[r] + c *
+/// element (all in bytes). One side has a table at most.
 struct TransposeTile {
   const char* from;
   char* to;
   int64_t rows;
   int64_t cols;
-  int64_t from_col;
-  int64_t to_row;
+  LineOffsets from_cols;
+  LineOffsets to_rows;
 };
 
 struct TransposeKernels {

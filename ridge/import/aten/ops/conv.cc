@@ -1,6 +1,9 @@
 // Convolutions of lines and images, their transposes, and the gradients of both.
 #include "ridge/graph/ops/conv.h"
 
+#include <algorithm>
+#include <optional>
+
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/reduce.h"
 #include "ridge/graph/ops/shape.h"
@@ -73,15 +76,84 @@ Value convolved(Op op, const Geometry& of, Value a, Value b) {
   return add_node(std::move(op), {a, b});
 }
 
+// A window that slides along height or width.
+struct Line {
+  int64_t length, positions, stride, dilation, low;
+};
+
+// The taps of a kernel (O, I, H, W) that see more than padding at some position. A kernel of 3x3
+// has one of nine over images of one pixel, which the last stages of CNNs make of small pictures.
+struct UsedTaps {
+  std::vector<int64_t> begin, end;  // along height and width
+  std::vector<int64_t> kernel;      // sizes of the whole kernel
+
+  bool are_all() const { return begin == std::vector<int64_t>{0, 0} && end == kernel; }
+  std::vector<int64_t> sizes() const { return {end[0] - begin[0], end[1] - begin[1]}; }
+
+  // Gradients of the used taps with zeros for the others.
+  Value widened(Value taps) const {
+    if (are_all()) return taps;
+    return pad(taps, {0, 0, begin[0], begin[1]}, {0, 0, kernel[0] - end[0], kernel[1] - end[1]});
+  }
+};
+
+// True where tap `tap` sees the image at one of so many positions.
+bool sees_image(const Line& line, int64_t tap) {
+  for (int64_t i = 0; i < line.positions; ++i) {
+    const int64_t at = i * line.stride + tap * line.dilation - line.low;
+    if (at >= 0 && at < line.length) return true;
+  }
+  return false;
+}
+
+// Narrows the window to the used taps: all positions stay, and see what they saw.
+UsedTaps use_taps(WindowFields& window, const Shape& image, const Shape& kernel) {
+  UsedTaps used{{0, 0}, {kernel[2], kernel[3]}, {kernel[2], kernel[3]}};
+  for (size_t i = 0; i < 2; ++i) {
+    const auto positions = [&](const WindowFields& of, int64_t taps) {
+      return of.positions(static_cast<int>(i), image[i + 2], taps, "convolution");
+    };
+    const Line line{.length = image[i + 2],
+                    .positions = positions(window, kernel[i + 2]),
+                    .stride = window.stride[i],
+                    .dilation = window.dilation[i],
+                    .low = window.padding[i]};
+    int64_t begin = 0, end = kernel[i + 2];
+    while (end - begin > 1 && !sees_image(line, end - 1)) --end;
+    while (end - begin > 1 && !sees_image(line, begin) && line.low >= (begin + 1) * line.dilation)
+      ++begin;
+    WindowFields narrow = window;
+    narrow.padding[i] = line.low - begin * line.dilation;
+    const int64_t reach =
+        (line.positions - 1) * line.stride + (end - begin - 1) * line.dilation + 1;
+    narrow.padding[i + 2] = std::max<int64_t>(0, reach - narrow.padding[i] - line.length);
+    if (positions(narrow, end - begin) != line.positions) continue;
+    used.begin[i] = begin;
+    used.end[i] = end;
+    window = narrow;
+  }
+  return used;
+}
+
+Value with_taps(const NodeContext& n, size_t weight, const UsedTaps& used) {
+  if (used.are_all()) return kernel_of(n, weight);
+  const auto taps =
+      slice(slice(n.value(weight), 2, used.begin[0], used.end[0]), 3, used.begin[1], used.end[1]);
+  return transpose(taps, {2, 3, 1, 0});
+}
+
 // convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
 void convolution(NodeContext& n) {
-  const Geometry of = geometry(n, 3, n.rank(0));
+  Geometry of = geometry(n, 3, n.rank(0));
   const int64_t rank = n.rank(0);
   Value y;
   if (of.transposed) {
     Conv2dGradInput op;
     op.size = image_size(n.result_type().shape);
     y = convolved(op, of, image_of(n, 0), kernel_of(n, 1));
+  } else if (rank == 4) {
+    const UsedTaps used = use_taps(of.window, n.shape(0), n.shape(1));
+    y = convolved(Conv2d{}, of, n.image(0), with_taps(n, 1, used));
   } else {
     y = convolved(Conv2d{}, of, image_of(n, 0), kernel_of(n, 1));
   }
@@ -92,22 +164,24 @@ void convolution(NodeContext& n) {
 // convolution_backward(grad_output, input, weight, bias_sizes, stride, padding, dilation,
 // transposed, output_padding, groups, output_mask)
 void convolution_backward(NodeContext& n) {
-  const Geometry of = geometry(n, 4, n.rank(1));
+  Geometry of = geometry(n, 4, n.rank(1));
   const Value dy = image_of(n, 0);
+  std::optional<UsedTaps> used;
+  if (n.rank(1) == 4 && !of.transposed) used = use_taps(of.window, n.shape(1), n.shape(2));
   if (n.wants(0)) {
     Conv2dGradInput op;
     op.size = image_size(n.shape(1));
-    const Value dx = of.transposed ? convolved(Conv2d{}, of, dy, kernel_of(n, 2))
-                                   : convolved(op, of, dy, kernel_of(n, 2));
+    const Value w = used ? with_taps(n, 2, *used) : kernel_of(n, 2);
+    const Value dx = of.transposed ? convolved(Conv2d{}, of, dy, w) : convolved(op, of, dy, w);
     give_image_of(n, 0, dx, n.rank(1));
   }
   if (n.wants(1)) {
     Conv2dGradWeight op;
-    op.size = image_size(n.shape(2));
+    op.size = used ? used->sizes() : image_size(n.shape(2));
     // Transposed, the image is the gradient and the gradient the image.
     const Value x = image_of(n, 1);
     const Value dw = of.transposed ? convolved(op, of, dy, x) : convolved(op, of, x, dy);
-    n.give(1, as_weights(dw, n.shape(2)));
+    n.give(1, used ? used->widened(transpose(dw, {3, 2, 0, 1})) : as_weights(dw, n.shape(2)));
   }
   if (n.wants(2)) n.give(2, reduce_sum(dy, {0, 1, 2}));
 }
