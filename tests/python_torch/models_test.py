@@ -12,6 +12,7 @@ from torch import nn
 import ridge.torch
 from ridge.torch._blocks import Blocks
 from ridge.torch._describe import operator_name
+from ridge.torch._program import Program
 
 
 class Block(nn.Module):
@@ -74,6 +75,16 @@ class Models(Case):
 
     def test_cnn(self):
         self.check_model(cnn(), torch.randn(4, 3, 17, 16))
+
+    def test_saved_images_lie_as_backward_reads_them(self):
+        model, x = cnn(), torch.randn(4, 3, 17, 16)
+        copied = []
+        with mock.patch.object(Program, "_placed", lambda self, tensor, strides: copied.append(tensor.shape)):
+            torch._dynamo.reset()
+            compiled = self.compiled(model)
+            for _ in range(2):
+                compiled(x).square().sum().backward()
+        self.assertEqual(copied, [])
 
     def test_cnn_of_channels_last(self):
         model = cnn().to(memory_format=torch.channels_last)
