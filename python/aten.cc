@@ -47,12 +47,15 @@ void compile(AtenProgram* place, std::string_view graph, const Addresses& consta
   new (place) AtenProgram(graph, std::move(addresses));
 }
 
-void run(AtenProgram& program, const Addresses& inputs, const Addresses& outputs) {
+void run(AtenProgram& program,
+         const Addresses& inputs,
+         const Addresses& outputs,
+         uintptr_t workspace) {
   const Call call;
   const auto from = pointers<const void*>(inputs);
   const auto to = pointers<void*>(outputs);
   const nb::gil_scoped_release release;
-  program.run(from, to);
+  program.run(from, to, reinterpret_cast<void*>(workspace));
 }
 
 void refresh(AtenProgram& program, const Addresses& constants) {
@@ -60,6 +63,12 @@ void refresh(AtenProgram& program, const Addresses& constants) {
   std::vector<const void*> addresses = pointers<const void*>(constants);
   const nb::gil_scoped_release release;
   program.refresh(std::move(addresses));
+}
+
+void prepare_memory(uintptr_t address, size_t bytes) {
+  const Call call;
+  const nb::gil_scoped_release release;
+  AtenProgram::make_resident(reinterpret_cast<void*>(address), bytes);
 }
 
 void use_threads(int count) {
@@ -74,12 +83,14 @@ void use_threads(int count) {
 void add_aten_programs(nb::module_& package) {
   nb::class_<AtenProgram>(package, "AtenProgram", "A graph of torch.compile, for ridge.torch.")
       .def("__init__", compile, "graph"_a, "constants"_a)
-      .def("run", run, "inputs"_a, "outputs"_a)
+      .def("run", run, "inputs"_a, "outputs"_a, "workspace"_a)
+      .def_prop_ro("workspace_bytes", &AtenProgram::workspace_bytes)
       .def("is_stale", &AtenProgram::is_stale)
       .def("refresh", refresh, "constants"_a)
       .def("orders", &AtenProgram::orders)
       .def("plan", &AtenProgram::plan);
   package.def("aten_refusals", refusals_of, "graph"_a);
+  package.def("make_resident", prepare_memory, "address"_a, "bytes"_a);
   package.def("use_threads", use_threads, "count"_a);
 }
 

@@ -36,10 +36,15 @@ class AtenProgram {
 
   /// For each output its axes from the outermost to the innermost, as it lies in memory.
   const std::vector<std::vector<int64_t>>& orders() const;
+  /// Bytes that a run works in, besides inputs and outputs.
+  size_t workspace_bytes() const;
   /// Reads each input at its address (those of constants do not count), and writes each output at
-  /// its own: as they lie in memory by the text, dense. UserError for wrong data (an index out of
-  /// range), with the node.
-  void run(std::span<const void* const> inputs, std::span<void* const> outputs);
+  /// its own: as they lie in memory by the text, dense. The workspace has undefined contents before
+  /// and after. Outputs and workspace are aligned to 64 bytes. UserError for wrong data (an index
+  /// out of range), with the node.
+  void run(std::span<const void* const> inputs, std::span<void* const> outputs, void* workspace);
+  /// Has the pages of memory there before a run waits for them; what lies there stays.
+  static void make_resident(void* memory, size_t bytes);
   /// True where constants were written since: it looks at a few bytes of each.
   bool is_stale() const;
   /// Reads the constants again at these addresses; at the same ones nothing is compiled. Only one

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "ridge/base/cpu/parallel.h"
+#include "ridge/base/cpu/touch_pages.h"
 
 namespace ridge {
 
@@ -89,19 +89,6 @@ void* map_pages(size_t bytes) {
   return begin + before;
 }
 
-// Has the system put zeros into pages that were just mapped: nobody writes them a second time.
-void touch_pages(char* pages, size_t bytes) {
-  constexpr auto kPart = static_cast<int64_t>(2 * kHugePage);
-  parallel_for(static_cast<int64_t>(bytes), kPart, [&](int64_t begin, int64_t end) {
-    const auto size = static_cast<size_t>(end - begin);
-    if (madvise(pages + begin, size, MADV_POPULATE_WRITE) == 0) return;
-    for (int64_t at = begin; at < end; at += static_cast<int64_t>(kPage)) {
-      volatile char& first = pages[at];
-      first = static_cast<char>(first);
-    }
-  });
-}
-
 }  // namespace
 
 // In front of the memory lies how much of it is mapped; 0 says that it is of the heap.
@@ -136,7 +123,7 @@ void* HostBackend::allocate_zeros(size_t bytes) {
   void* const memory = allocate(bytes);
   char* const block = static_cast<char*>(memory) - kAlignment;
   if (const size_t mapped = mapped_bytes(block); mapped > 0)
-    touch_pages(block, mapped);
+    touch_pages(block, mapped);  // zeros of the system: nobody writes them a second time
   else
     std::memset(memory, 0, bytes);
   return memory;

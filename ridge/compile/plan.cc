@@ -82,6 +82,7 @@ class EntryPlanner {
     plan_.name = graph_.name();
     const ArenaOptions options{
         .reuse = options_.reuse,
+        .binds = options_.binds,
         .in_state = [this](std::string_view name) { return state_.contains(name); },
         .workspace_bytes = [this](const Node& node) { return kernel(node).workspace_bytes; }};
     const auto [arena, layout] = place_arena(graph_, options);
@@ -101,10 +102,11 @@ class EntryPlanner {
 
   Place place_of(const Arena& arena, const Layout& layout, Value value) const {
     const int64_t bytes = value.type().bytes();
-    const int buffer = arena.buffer(value);
-    if (buffer == Arena::kNone)
-      return {Region::kState, state_.find(arena.state(value))->second.offset, bytes};
-    return {Region::kArena, layout.offsets[static_cast<size_t>(buffer)], bytes};
+    if (const int buffer = arena.buffer(value); buffer != Arena::kNone)
+      return {Region::kArena, layout.offsets[static_cast<size_t>(buffer)], bytes};
+    const std::string_view name = arena.state(value);
+    if (name.empty()) return {Region::kBound, 0, bytes};
+    return {Region::kState, state_.find(name)->second.offset, bytes};
   }
 
   void add_step(const Arena& arena, const Layout& layout, size_t launch) {
@@ -139,7 +141,7 @@ class EntryPlanner {
                               node->outputs[0],
                               place_of(arena, layout, {node, 0}),
                               staging,
-                              uses_of(arena, {node, 0}, 0)});
+                              uses_of(arena, {node, 0})});
       staging += aligned_bytes(node->outputs[0].bytes());
     }
     for (const Output& output : graph_.outputs())
@@ -148,18 +150,13 @@ class EntryPlanner {
                                  output.value.type(),
                                  place_of(arena, layout, output.value),
                                  0,
-                                 uses_of_output(arena, output.value)});
+                                 uses_of(arena, arena.root(output.value))});
   }
 
-  // Empty where more outputs than `others` have the value's bytes.
-  std::vector<LaunchOperand> uses_of(const Arena& arena, Value root, int64_t others) const {
-    const auto has_bytes = [&](Value value) { return arena.root(value) == root; };
-    const auto& outputs = graph_.outputs();
-    if (std::count_if(outputs.begin(), outputs.end(), [&](const Output& output) {
-          return has_bytes(output.value);
-        }) > others)
-      return {};
+  std::vector<LaunchOperand> uses_of(const Arena& arena, Value root) const {
     std::vector<LaunchOperand> uses;
+    if (!arena.has_own_bytes(root)) return uses;
+    const auto has_bytes = [&](Value value) { return arena.root(value) == root; };
     for (size_t step = 0; step < arena.order().size(); ++step) {
       const Node& node = *arena.order()[step];
       for (size_t i = 0; i < node.inputs.size(); ++i)
@@ -167,13 +164,6 @@ class EntryPlanner {
       if (&node == root.node) uses.push_back({step, static_cast<size_t>(root.index), true});
     }
     return uses;
-  }
-
-  std::vector<LaunchOperand> uses_of_output(const Arena& arena, Value output) const {
-    const Value root = arena.root(output);
-    const bool is_whole = root.type().bytes() == output.type().bytes();
-    if (root.node->is<Input>() || !is_whole || arena.buffer(root) == Arena::kNone) return {};
-    return uses_of(arena, root, 1);
   }
 
   const Graph& graph_;
@@ -318,6 +308,7 @@ ArenaOptions arena_options(const std::vector<StateEntry>& state,
   // so that no other one gets its address.
   using Known = std::map<std::pair<std::shared_ptr<const Op>, std::string>, int64_t>;
   return {.reuse = options.reuse,
+          .binds = options.binds,
           .in_state = [names](std::string_view name) { return names.contains(name); },
           .workspace_bytes =
               [&backend, &options, known = std::make_shared<Known>()](const Node& node) {
@@ -334,6 +325,7 @@ class Planner {
   Planner(ProgramGraphs& graphs, Backend& backend, const PlanOptions& options)
       : graphs_(graphs), backend_(backend), options_(options) {
     plan_.device = backend.name();
+    plan_.binds = options.binds;
     for (const Graph& graph : graphs.entries)
       for (const Output& output : graph.outputs()) updated_.insert(output.updates);
   }

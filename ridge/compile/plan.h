@@ -17,6 +17,7 @@ namespace ridge {
 enum class Region : uint8_t {
   kState,  ///< Lives from run to run.
   kArena,  ///< Shared by all entries, which never run at the same time.
+  kBound,  ///< Memory of the caller: see PlanOptions::binds.
 };
 
 /// Bytes of a region.
@@ -89,6 +90,7 @@ struct DerivationPlan {
 
 struct Plan {
   std::string device;
+  bool binds = false;  ///< By PlanOptions::binds.
   std::vector<PlanSlot> state;
   std::vector<StateRole> roles;   ///< One a state slot.
   std::vector<size_t> constants;  ///< The slots of constants that entries read.
@@ -130,6 +132,9 @@ struct PlanOptions {
   /// Parameters that no entry updates are packed for the kernels that read them, where a kernel
   /// asks for it: for programs that evaluate, since the packed copies are state besides.
   bool packs = false;
+  /// Inputs and outputs are bound to memory of the caller before each run, and so is the arena,
+  /// which has no bytes for those that may lie anywhere.
+  bool binds = false;
   /// Default: the first candidate.
   ChooseCandidate choose = nullptr;
   /// The ns that choosing kernels takes (compiling and timing them) are added here. Null: nowhere.

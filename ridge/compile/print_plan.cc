@@ -5,9 +5,20 @@
 namespace ridge {
 namespace {
 
+std::string_view name_of(Region region) {
+  switch (region) {
+    case Region::kState:
+      return "state";
+    case Region::kArena:
+      return "arena";
+    case Region::kBound:
+      break;
+  }
+  return "bound";
+}
+
 std::string print(const Place& place) {
-  return fmt::format(
-      "{}+{}:{}", place.region == Region::kState ? "state" : "arena", place.offset, place.bytes);
+  return fmt::format("{}+{}:{}", name_of(place.region), place.offset, place.bytes);
 }
 
 std::string print(const std::vector<Place>& places) {

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <optional>
 
+#include "ridge/base/cpu/touch_pages.h"
 #include "ridge/compile/plan.h"
 #include "ridge/import/aten/import.h"
 #include "ridge/infer/load_model.h"
@@ -23,6 +24,7 @@ constexpr const char* kDevice = "cpu";
 ProgramOptions options_of_programs() {
   ProgramOptions options = inference_options();
   options.passes.highest = SemanticClass::kReassociation;
+  options.plan.binds = true;
   return options;
 }
 
@@ -88,7 +90,9 @@ struct AtenProgram::Loaded {
     take_constants(std::move(addresses));
     instance = std::make_shared<Instance>();
     import_and_compile(*instance);
-    const EntryPlan& entry = instance->compiled->plan.entries.at(0);
+    const Plan& plan = instance->compiled->plan;
+    workspace_bytes = static_cast<size_t>(plan.arena_bytes);
+    const EntryPlan& entry = plan.entries.at(0);
     for (size_t i = 0; i < graph.inputs.size(); ++i)
       inputs.push_back(slot_named(entry.inputs, aten::input_name(i)));
     for (size_t i = 0; i < graph.outputs.size(); ++i)
@@ -136,7 +140,7 @@ struct AtenProgram::Loaded {
   }
 
   // A program that failed is not used again: it may hold half of a run.
-  void run(std::span<const void* const> from, std::span<void* const> to) {
+  void run(std::span<const void* const> from, std::span<void* const> to, void* workspace) {
     check(from.size() == inputs.size() && to.size() == outputs.size(),
           "{} inputs and {} outputs for a graph of {} and {}",
           from.size(),
@@ -151,10 +155,13 @@ struct AtenProgram::Loaded {
       used = instance;
       program = used->take();
     }
+    check(workspace != nullptr || workspace_bytes == 0, "there is no workspace");
+    program->bind_arena(workspace);
+    std::vector<std::unique_ptr<std::byte[]>> copies;
     for (size_t i = 0; i < from.size(); ++i) {
       if (!inputs[i]) continue;
       check(from[i] != nullptr, "input {} is not there", i);
-      program->bind_input(*inputs[i], from[i]);
+      program->bind_input(*inputs[i], aligned(i, from[i], copies));
     }
     for (size_t i = 0; i < to.size(); ++i) {
       check(to[i] != nullptr, "output {} is not there", i);
@@ -166,7 +173,20 @@ struct AtenProgram::Loaded {
     used->idle.push_back(std::move(program));
   }
 
+  // Kernels read elements at multiples of their size; a tensor may lie anywhere in a file, say.
+  const void* aligned(size_t number,
+                      const void* from,
+                      std::vector<std::unique_ptr<std::byte[]>>& copies) const {
+    const TensorType& type = graph.inputs[number].type.type;
+    if (reinterpret_cast<uintptr_t>(from) % size_of(type.dtype) == 0) return from;
+    const auto bytes = static_cast<size_t>(type.bytes());
+    auto& copy = copies.emplace_back(std::make_unique<std::byte[]>(bytes));
+    std::memcpy(copy.get(), from, bytes);
+    return copy.get();
+  }
+
   aten::AtenGraph graph;
+  size_t workspace_bytes = 0;
   std::vector<std::vector<int64_t>> orders;              ///< Each output has its own.
   std::vector<std::optional<DataSlot>> inputs, outputs;  ///< Nothing where no program reads it.
   std::vector<const void*> constants;
@@ -184,9 +204,15 @@ AtenProgram& AtenProgram::operator=(AtenProgram&&) noexcept = default;
 
 const std::vector<std::vector<int64_t>>& AtenProgram::orders() const { return loaded_->orders; }
 
-void AtenProgram::run(std::span<const void* const> inputs, std::span<void* const> outputs) {
-  loaded_->run(inputs, outputs);
+size_t AtenProgram::workspace_bytes() const { return loaded_->workspace_bytes; }
+
+void AtenProgram::run(std::span<const void* const> inputs,
+                      std::span<void* const> outputs,
+                      void* workspace) {
+  loaded_->run(inputs, outputs, workspace);
 }
+
+void AtenProgram::make_resident(void* memory, size_t bytes) { touch_pages(memory, bytes); }
 
 bool AtenProgram::is_stale() const { return loaded_->sample_all() != loaded_->samples; }
 

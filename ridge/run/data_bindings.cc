@@ -24,7 +24,8 @@ DataBindings::DataBindings(const EntryPlan& plan,
 std::string_view DataBindings::refusal(const PlanSlot& slot,
                                        const void* address,
                                        bool is_output) const {
-  if (slot.uses.empty()) return "it has no bytes that are its own";
+  if (slot.uses.empty() && slot.place.region != Region::kBound)
+    return "it has no bytes that are its own";
   const bool is_loose = backend_.is_host() && !is_output;
   const size_t alignment = is_loose ? size_of(slot.type.dtype) : size_t{kBufferAlignment};
   if (reinterpret_cast<uintptr_t>(address) % alignment == 0) return {};
@@ -47,6 +48,7 @@ std::string_view DataBindings::bind(const PlanSlot& slot,
                                     bool is_output) {
   const std::string_view why = address == nullptr ? "" : refusal(slot, address, is_output);
   const bool is_copied = !why.empty();
+  check(!is_copied || datum.own != nullptr, "'{}' cannot be bound: {}", slot.name, why);
   set(slot, datum, address == nullptr || is_copied ? datum.own : address);
   datum.copied = is_copied ? address : nullptr;
   return why;

@@ -94,14 +94,11 @@ Program::Program(std::shared_ptr<const CompiledProgram> compiled,
   }
   if (options.before_memory) options.before_memory(plan());
   // All that can fail comes before the state grows.
-  arena_ = resident_memory(backend_, plan().arena_bytes);
+  if (!plan().binds) own_arena_ = resident_memory(backend_, plan().arena_bytes);
+  arena_ = own_arena_.get();
   if (copies_ != nullptr) staging_ = std::make_unique<InputStaging>(plan(), backend_, *copies_);
   bind_state();
-  const auto own = [this](const Place& place) { return address(place, arena_); };
-  for (size_t i = 0; i < launches_.size(); ++i) {
-    launches_[i].bind(own);
-    bindings_.emplace_back(plan().entries[i], launches_[i], backend_, *stream_, own);
-  }
+  bind_places();
   use_ = std::make_unique<StateUse>(state_, *stream_, copies_.get());
 }
 
@@ -131,9 +128,26 @@ void Program::bind_state() {
   state_.free_spare();
 }
 
+void Program::bind_places() {
+  const auto own = [this](const Place& place) { return address(place, arena_); };
+  bindings_.clear();
+  for (size_t i = 0; i < launches_.size(); ++i) {
+    launches_[i].bind(own);
+    bindings_.emplace_back(plan().entries[i], launches_[i], backend_, *stream_, own);
+  }
+}
+
+void Program::bind_arena(void* memory) {
+  if (memory == arena_) return;
+  check_internal(plan().binds, "a program with an arena of its own got another");
+  arena_ = memory;
+  bind_places();
+}
+
 // The plan lays the state out as one piece; here each buffer has an address of its own.
-void* Program::address(const Place& place, const DeviceMemory& arena) const {
-  if (place.region == Region::kArena) return static_cast<std::byte*>(arena.get()) + place.offset;
+void* Program::address(const Place& place, void* arena) const {
+  if (place.region == Region::kArena) return static_cast<std::byte*>(arena) + place.offset;
+  if (place.region == Region::kBound) return nullptr;
   const size_t at = slot_at(plan().state, place);
   return buffers_[at]->data + (place.offset - plan().state[at].place.offset);
 }
@@ -307,7 +321,8 @@ void Program::derive(size_t entry) {
     if (!derivations_[number].is_stale()) continue;
     if (arena.get() == nullptr && plan().derivation_bytes > 0)
       arena = DeviceMemory(backend_, static_cast<size_t>(plan().derivation_bytes));
-    derivations_[number].make(*stream_, [&](const Place& place) { return address(place, arena); });
+    derivations_[number].make(*stream_,
+                              [&](const Place& place) { return address(place, arena.get()); });
   }
   state_.free_spare();
 }

@@ -10,7 +10,6 @@ from case import Case
 from torch import nn
 
 import ridge.torch
-from ridge.torch._blocks import Blocks
 from ridge.torch._describe import operator_name
 from ridge.torch._program import Program
 
@@ -210,29 +209,6 @@ class Semantics(Case):
         self.assertTrue(torch.equal(compiled(x), y))
         layer.eval()
         self.assertTrue(torch.equal(compiled(x), x))
-
-    def test_blocks_of_saved_values_are_used_again(self):
-        blocks = Blocks([((3, 4), (1, 3), torch.float32), ((5,), (1,), torch.bool), ((), (), torch.int64)])
-        first = blocks.take()
-        self.assertEqual([x.shape for x in first], [(3, 4), (5,), ()])
-        self.assertEqual(first[0].stride(), (1, 3))
-        self.assertEqual({x.data_ptr() % 64 for x in first}, {0})
-        address, last = first[0].data_ptr(), first[2].t()
-        del first
-        second = blocks.take()  # the block is still in use
-        self.assertNotEqual(second[0].data_ptr(), address)
-        del last
-        self.assertEqual(blocks.take()[0].data_ptr(), address)
-
-    def test_backward_twice_and_out_of_order(self):
-        model = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 3))
-        compiled, weights = self.compiled(model), list(model.parameters())
-        inputs = [torch.randn(2, 4) for _ in range(2)]
-        wanted = [torch.autograd.grad(model(x).square().sum(), weights) for x in inputs]
-        losses = [compiled(x).square().sum() for x in inputs]
-        for loss, gradients in zip(losses, wanted):
-            for _ in range(2):
-                self.assert_near(torch.autograd.grad(loss, weights, retain_graph=True), gradients)
 
     def test_autocast(self):
         model, x = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4)), torch.randn(8, 16)

@@ -5,10 +5,14 @@
 
 What Ridge does not have stays PyTorch's; `explain` says what that is. Options, by
 `torch.compile(..., options={...})`: `freeze` (default True) packs the weights of inference once, until
-they change.
+they change; `memory_limit` (default None) is the most bytes that a graph saves for its backward pass, besides
+its inputs: above it, values are computed again. `empty_cache` gives memory back that waits to be used again.
 """
 
 from ._backend import backend
 from ._explain import explain
+from ._memory import pool
 
-__all__ = ["backend", "explain"]
+empty_cache = pool.empty
+
+__all__ = ["backend", "empty_cache", "explain"]

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch._dynamo import register_backend
 from torch._dynamo.backends.common import aot_autograd
-from torch._functorch.partitioners import min_cut_rematerialization_partition
 
 from ._compile import compile_graph, tell_once
 from ._operators import decompositions
+from ._recompute import partition
 
 
 def _static_inputs(module):
@@ -51,24 +51,24 @@ def _compile_inference(module, example_inputs, freeze):
     return compile_graph(module, _static_inputs(module) if freeze else frozenset())
 
 
-def _partition(joint, joint_inputs, **others):
-    forward, backward = min_cut_rematerialization_partition(joint, joint_inputs, **others)
+def _partition(joint, joint_inputs, memory_limit, **others):
+    forward, backward = partition(joint, joint_inputs, memory_limit, **others)
     forward.meta[_FIXED] = others["num_fwd_outputs"]
     return forward, backward
 
 
 @functools.cache
-def _compiler(freeze):
+def _compiler(freeze, memory_limit):
     return aot_autograd(
         fw_compiler=_compile,
         bw_compiler=_compile,
         inference_compiler=functools.partial(_compile_inference, freeze=freeze),
-        partition_fn=_partition,
+        partition_fn=functools.partial(_partition, memory_limit=memory_limit),
         decompositions=decompositions(),
     )
 
 
-_OPTIONS = {"freeze": True}
+_OPTIONS = {"freeze": True, "memory_limit": None}
 
 
 @register_backend(name="ridge")
@@ -79,7 +79,7 @@ def backend(
     options: dict[str, Any] | None = None,
     **others: Any,
 ) -> Callable[..., Any]:
-    """torch.compile(model, backend="ridge", options={"freeze": True})"""
+    """torch.compile(model, backend="ridge", options={"freeze": True, "memory_limit": None})"""
     given = dict(_OPTIONS, **(options or {}))
     unknown = sorted(set(given) - set(_OPTIONS))
     if unknown:
@@ -90,4 +90,7 @@ def backend(
     if elsewhere:
         tell_once(f"ridge.torch: a graph on {', '.join(sorted(elsewhere))} goes to Inductor: Ridge takes the CPU alone")
         return torch._dynamo.lookup_backend("inductor")(module, example_inputs)
-    return _compiler(bool(given["freeze"]))(module, example_inputs)
+    limit = given["memory_limit"]
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+        raise ValueError(f"backend 'ridge': memory_limit is a number of bytes; got {limit!r}, expected 0 or more")
+    return _compiler(bool(given["freeze"]), limit)(module, example_inputs)

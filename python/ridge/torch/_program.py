@@ -6,8 +6,8 @@ import threading
 import torch
 
 from .. import _ridge
-from ._blocks import Blocks
 from ._describe import Description, dense_strides, strides_of_order
+from ._memory import Layout, pool
 
 # A frozen program whose weights change at nearly every call is compiled for weights that may change.
 _MOST_REFRESHES = 3
@@ -56,7 +56,8 @@ class Program:
         ]
         self._saved = [i for i, node in enumerate(self.part.outputs) if node in self._free]
         self._seen = [i for i, node in enumerate(self.part.outputs) if node not in self._free]
-        self._blocks = Blocks([self._outputs[i] for i in self._saved])
+        self._block = Layout([self._outputs[i] for i in self._saved])
+        self._workspace = self._program.workspace_bytes
 
     def _set_now(self):
         """What a call needs: the program, the inputs that it reads, and the weights that it has read."""
@@ -74,10 +75,9 @@ class Program:
         """Memory of the outputs: those that a user can see have their own."""
         outputs = [None] * len(self._outputs)
         for i in self._seen:
-            shape, strides, dtype = self._outputs[i]
-            outputs[i] = torch.empty_strided(shape, strides, dtype=dtype)
+            outputs[i] = pool.strided(*self._outputs[i])
         if self._saved:
-            for i, tensor in zip(self._saved, self._blocks.take()):
+            for i, tensor in zip(self._saved, pool.block(self._block)):
                 outputs[i] = tensor
         return outputs
 
@@ -134,6 +134,8 @@ class Program:
                 placed.append(tensor)
             addresses[i] = tensor.data_ptr()
         outputs = self._made()
+        workspace = pool.workspace(self._workspace)
         _ridge.use_threads(torch.get_num_threads())
-        program.run(addresses, [output.data_ptr() for output in outputs])
+        program.run(addresses, [output.data_ptr() for output in outputs], workspace.address)
+        pool.leave(workspace)
         return outputs

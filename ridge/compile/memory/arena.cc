@@ -15,6 +15,7 @@ Arena::Arena(const Graph& graph, LaunchOrder order, const ArenaOptions& options)
       order_(std::move(order)),
       roots_(byte_roots(graph, options.reuse)),
       last_use_(graph.nodes().size()),
+      data_(graph.nodes().size()),
       updates_(graph.nodes().size()),
       homes_(graph.nodes().size()) {
   find_uses(graph);
@@ -32,6 +33,10 @@ const Arena::Home& Arena::home(Value value) const {
 int Arena::buffer(Value value) const { return home(value).buffer; }
 std::string_view Arena::state(Value value) const { return home(value).state; }
 
+bool Arena::has_own_bytes(Value value) const {
+  return data_[id(*value.node)][static_cast<size_t>(value.index)] == 1;
+}
+
 int Arena::last_use(Value value, int otherwise) const {
   return std::max(last_use_[id(*value.node)][static_cast<size_t>(value.index)], otherwise);
 }
@@ -39,6 +44,7 @@ int Arena::last_use(Value value, int otherwise) const {
 void Arena::find_uses(const Graph& graph) {
   for (const auto& node : graph.nodes()) {
     last_use_[id(*node)].resize(node->outputs.size(), kNone);
+    data_[id(*node)].resize(node->outputs.size(), node->is<Input>() ? 1 : 0);
     updates_[id(*node)].resize(node->outputs.size());
   }
   const auto used_at = [&](Value value, int step) {
@@ -49,6 +55,8 @@ void Arena::find_uses(const Graph& graph) {
     for (const Value& input : order_[i]->inputs) used_at(input, static_cast<int>(i) + 1);
   for (const Output& output : graph.outputs()) {
     const Value from = root(output.value);
+    const bool is_whole = from.type().bytes() == output.value.type().bytes();
+    data_[id(*from.node)][static_cast<size_t>(from.index)] += is_whole ? 1 : 2;
     if (output.updates.empty())
       used_at(from, end_step());
     else
@@ -65,9 +73,11 @@ void Arena::place_inputs(const Graph& graph) {
   for (Node* node : graph.inputs()) {
     const std::string& name = node->op_as<Input>().input_name;
     const int end = options_->reuse ? last_use({node, 0}, 0) : end_step();
-    homes_[id(*node)].push_back(options_->in_state(name)
-                                    ? Home{kNone, name}
-                                    : Home{add_buffer({node->outputs[0].bytes(), 0, end})});
+    Home& home = homes_[id(*node)].emplace_back();
+    if (options_->in_state(name))
+      home.state = name;
+    else if (!options_->binds || !has_own_bytes({node, 0}))
+      home.buffer = add_buffer({node->outputs[0].bytes(), 0, end});
   }
 }
 
@@ -99,6 +109,7 @@ bool Arena::may_overwrite(Value value, int buffer_index) const {
 Arena::Home Arena::place_result(Value value, int step) {
   const std::string_view updated = updates_[id(*value.node)][static_cast<size_t>(value.index)];
   if (!updated.empty()) return {kNone, updated};
+  if (options_->binds && has_own_bytes(value)) return {};
   const int end = options_->reuse ? last_use(value, step) : end_step();
   const int shared = reusable_operand(value, step);
   if (shared == kNone) return {add_buffer({value.type().bytes(), step, end})};

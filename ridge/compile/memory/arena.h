@@ -14,6 +14,8 @@ namespace ridge {
 struct ArenaOptions {
   /// Off: every value has bytes of its own, from the first step to the last.
   bool reuse = true;
+  /// Data that have_own_bytes() get no buffer: they lie in memory of the caller.
+  bool binds = false;
   /// Whether the input of that name lives in the state.
   std::function<bool(std::string_view)> in_state;
   /// Bytes that the kernel of a node needs beside its operands.
@@ -31,7 +33,7 @@ class Arena {
 
   const LaunchOrder& order() const { return order_; }
   const std::vector<Lifetime>& lifetimes() const { return lifetimes_; }
-  /// The buffer that holds the value; kNone where that is the state.
+  /// The buffer that holds the value; kNone where that is the state, or memory of the caller.
   int buffer(Value value) const;
   /// The entry of the state that holds it; empty where that is a buffer.
   std::string_view state(Value value) const;
@@ -39,12 +41,15 @@ class Arena {
   int workspace(size_t launch) const { return workspaces_[launch]; }
   /// The value whose bytes the value has.
   Value root(Value value) const;
+  /// Whether one input or output alone, and it whole, has the bytes of the value (a root): it may
+  /// lie anywhere.
+  bool has_own_bytes(Value value) const;
   /// The last step that reads the value (a root); `otherwise` where none does.
   int last_use(Value value, int otherwise) const;
   int end_step() const { return static_cast<int>(order_.size()) + 1; }
 
  private:
-  /// The storage of a value: a buffer, or the state under a name.
+  /// The storage of a value: a buffer, the state under a name, or else memory of the caller.
   struct Home {
     int buffer = kNone;
     std::string_view state = {};
@@ -65,6 +70,7 @@ class Arena {
   LaunchOrder order_;
   std::vector<Value> roots_;
   std::vector<std::vector<int>> last_use_;              ///< By node id and result; -1: none.
+  std::vector<std::vector<int>> data_;                  ///< How many inputs and outputs lie there.
   std::vector<std::vector<std::string_view>> updates_;  ///< The input that a result takes over.
   std::vector<Results> homes_;
   std::vector<int> workspaces_;
