@@ -74,7 +74,8 @@ Program::Program(std::shared_ptr<const CompiledProgram> compiled,
   if (capture_ == Capture::kOn && !backend_.can_record())
     throw UserError(fmt::format("device '{}' cannot capture the launches of a step", plan().device),
                     "set train.capture to auto");
-  const bool records = capture_ != Capture::kOff && backend_.can_record();
+  // A recording has the addresses of then.
+  const bool records = capture_ != Capture::kOff && backend_.can_record() && !plan().binds;
   recordings_.resize(plan().entries.size());
   recorded_.resize(plan().entries.size(), records ? Recorded::kAfterARun : Recorded::kNever);
   refusals_.resize(plan().entries.size());
@@ -140,6 +141,7 @@ void Program::bind_places() {
 void Program::bind_arena(void* memory) {
   if (memory == arena_) return;
   check_internal(plan().binds, "a program with an arena of its own got another");
+  synchronize();  // queued launches read their addresses when they run
   arena_ = memory;
   bind_places();
 }

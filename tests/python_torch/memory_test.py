@@ -14,6 +14,7 @@ from torch import nn
 
 import ridge.torch
 from ridge.torch._memory import Layout, Pool, pool
+from ridge.torch._recompute import partition, saved_bytes
 
 _SIDE = 512
 _BYTES = _SIDE * _SIDE * 4  # of a matrix: tensors from that size on are kept
@@ -297,6 +298,50 @@ class Steps(Case):
             return step() == wanted
 
         self.in_a_child(body)
+
+
+class Limits(Case):
+    def saved(self, model, x, limit):
+        """The bytes that a step saves, and its gradients."""
+        torch._dynamo.reset()
+        sizes = []
+
+        def noted(*args, **others):
+            forward, backward = partition(*args, **others)
+            sizes.append(saved_bytes(forward, others["num_fwd_outputs"]))
+            return forward, backward
+
+        with mock.patch("ridge.torch._backend.partition", noted):
+            torch.manual_seed(5)
+            y = self.compiled(model, memory_limit=limit)(x)
+        return sum(sizes), torch.autograd.grad(y.square().mean(), list(model.parameters()))
+
+    def test_values_are_computed_again(self):
+        model, x = layers(4), torch.randn(64, _SIDE)
+        most, wanted = self.saved(model, x, None)
+        last = most
+        for limit in (most, most // 2, most // 4):
+            size, gradients = self.saved(model, x, limit)
+            self.assertLessEqual(size, limit)
+            self.assertLessEqual(size, last)
+            self.assert_near(gradients, wanted)
+            last = size
+        self.assertGreater(last, 0)  # no more than is asked for
+
+    def test_random_numbers_are_drawn_once(self):
+        layer = nn.Sequential(nn.Linear(_SIDE, _SIDE), nn.Dropout(0.5), nn.GELU())
+        model, x = nn.Sequential(layer, nn.Linear(_SIDE, _SIDE)), torch.randn(64, _SIDE)
+        most, wanted = self.saved(model, x, None)
+        size, gradients = self.saved(model, x, most // 2)
+        self.assertLessEqual(size, most // 2)
+        self.assert_near(gradients, wanted)
+
+    def test_a_limit_that_cannot_be_held_is_told(self):
+        layer = nn.Sequential(nn.Linear(_SIDE, _SIDE), nn.Dropout(0.5))
+        with self.assertWarnsRegex(UserWarning, "saves [1-9][0-9]* bytes.*more than memory_limit=0"):
+            self.saved(layer, torch.randn(64, _SIDE), 0)
+        with self.assertRaisesRegex(Exception, "memory_limit is a number of bytes; got '1G'"):
+            self.saved(layer, torch.randn(64, _SIDE), "1G")
 
 
 if __name__ == "__main__":

@@ -5,14 +5,17 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <random>
 
 #include "ridge/backend/cpu/cpu_backend.h"
+#include "ridge/base/alignment.h"
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/matmul.h"
 #include "ridge/graph/ops/shape.h"
 #include "ridge/graph/ops/source.h"
 #include "ridge/run/compare.h"
+#include "ridge/run/evaluate.h"
 #include "tests/support/lazy_backend.h"
 #include "tests/support/own_program.h"
 #include "tests/support/random_graph.h"
@@ -117,6 +120,53 @@ void expect_same_bits(Backend& backend, uint64_t seed) {
   }
 }
 
+// All memory is the caller's, the arena too, which is another one in each run and full of
+// something.
+void expect_same_bits_without_memory(Backend& backend, uint64_t seed) {
+  CaseBuilder b = random_graph(
+      seed, {.dtype = seed % 2 == 0 ? DType::kF32 : DType::kF64, .gradients = seed % 4 < 2});
+  ProgramGraphs graphs;
+  graphs.entries.push_back(b.graph().clone());
+  Graph plain = b.graph().clone();
+  run_pipeline(plain, backend, {.off = {"all"}});
+  const NamedTensors wanted = evaluate(plain, backend, b.tensors());
+  ProgramOptions options;
+  options.passes.off = {"all"};
+  options.plan.binds = true;
+  OwnProgram program(std::move(graphs), backend, options);
+  const Plan& plan = program.plan();
+  const auto arena_type = TensorType{DType::kU8, {plan.arena_bytes}};
+  std::vector<std::unique_ptr<BoundMemory>> memory;
+  const auto make = [&](const TensorType& type) -> BoundMemory& {
+    return *memory.emplace_back(std::make_unique<BoundMemory>(backend, type, 0));
+  };
+  for (int run = 0; run < 3; ++run) {
+    Tensor noise(arena_type);
+    std::memset(noise.data(), 0xff, noise.bytes());
+    BoundMemory& arena = make(arena_type);
+    arena.put(noise);
+    program.bind_arena(arena.at());
+    std::vector<BoundMemory*> inputs, outputs;
+    for (const PlanSlot& slot : plan.entries[0].inputs) {
+      inputs.push_back(&make(slot.type));
+      inputs.back()->put(b.tensors().at(slot.name));
+      program.bind_input(program.input(0, slot.name), inputs.back()->at());
+    }
+    for (const PlanSlot& slot : plan.entries[0].outputs) {
+      outputs.push_back(&make(slot.type));
+      program.bind_output(program.output(0, slot.name), outputs.back()->at());
+    }
+    program.run(0);
+    program.synchronize();
+    NamedTensors got;
+    for (size_t i = 0; i < outputs.size(); ++i)
+      got.emplace(plan.entries[0].outputs[i].name, outputs[i]->get());
+    ASSERT_EQ(bit_difference(wanted, got), "") << "seed " << seed << ", run " << run;
+    for (size_t i = 0; i < inputs.size(); ++i)
+      EXPECT_TRUE(inputs[i]->get().same_bits(b.tensors().at(plan.entries[0].inputs[i].name)));
+  }
+}
+
 // Each run reads and writes what is bound then, and nothing else: other values each time, in memory
 // that stays and in memory that comes anew.
 void expect_binding_is_used(Backend& backend, size_t skipped, std::string_view why) {
@@ -173,6 +223,33 @@ TEST(DataBindings, BoundAndCopiedDataGiveTheSameBits) {
     expect_same_bits(device, seed);
     if (HasFatalFailure()) return;
   }
+}
+
+TEST(DataBindings, AProgramNeedsNoMemoryOfItsOwn) {
+  for (int i = 0; i < cases(20); ++i) {
+    const auto seed = static_cast<uint64_t>(i);
+    expect_same_bits_without_memory(*make_cpu_backend(), seed);
+    LazyBackend device({.schedule = LazyOptions::Schedule::kRandom, .seed = seed, .records = true});
+    expect_same_bits_without_memory(device, seed);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST(DataBindings, WhatIsBoundHasNoPlaceInTheArena) {
+  const TensorType type{DType::kF32, {1024}};
+  Graph graph("main");
+  const Value x = input(graph, "x", type);
+  const Value y = exp(x);
+  graph.add_output("y", y);
+  graph.add_output("z", matmul(reshape(y, {32, 32}), reshape(x, {32, 32})));
+  graph.add_output("same", x);
+  ProgramGraphs graphs;
+  graphs.entries.push_back(std::move(graph));
+  const auto cpu = make_cpu_backend();
+  const Plan plan = make_plan(graphs, *cpu, {.binds = true});
+  int64_t workspace = 0;
+  for (const PlanStep& step : plan.entries[0].steps) workspace += step.workspace.bytes;
+  EXPECT_LE(plan.arena_bytes, 4096 + aligned_bytes(workspace));  // x, which is an output as well
 }
 
 }  // namespace
