@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.metadata
 from collections.abc import Callable
 from typing import Any
 
@@ -71,7 +72,6 @@ def _compiler(freeze, memory_limit):
 _OPTIONS = {"freeze": True, "memory_limit": None}
 
 
-@register_backend(name="ridge")
 def backend(
     module: torch.fx.GraphModule,
     example_inputs: list[Any],
@@ -94,3 +94,8 @@ def backend(
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
         raise ValueError(f"backend 'ridge': memory_limit is a number of bytes; got {limit!r}, expected 0 or more")
     return _compiler(bool(given["freeze"]), limit)(module, example_inputs)
+
+
+# The entry point of an installed wheel registers it on first use, and twice is an error.
+if not importlib.metadata.entry_points(group="torch_dynamo_backends", name="ridge"):
+    register_backend(backend, name="ridge")
