@@ -4,7 +4,7 @@
 #include "ridge/graph/ops/source.h"
 #include "ridge/import/aten/node_context.h"
 #include "ridge/import/aten/op_table.h"
-#include "ridge/import/onnx/ops/functions.h"
+#include "ridge/import/builders/functions.h"
 
 namespace ridge::aten {
 namespace {
@@ -62,24 +62,23 @@ void div_rounded(NodeContext& n) {
   each_element(n, {0, 1}, dtype, [&](const Values& v) {
     const Shape shape = broadcast_shape(v[0].shape(), v[1].shape(), "div");
     const Value a = broadcast(v[0], shape), b = broadcast(v[1], shape);
-    const Value quotient = onnx::divide_integers(a, b), rest = a - quotient * b;
+    const Value quotient = divide_integers(a, b), rest = a - quotient * b;
     if (mode == "trunc") return quotient;
     const Value zero = constant_like(rest, 0.0);
-    const Value is_above =
-        logical_and(ne(rest, zero), onnx::exclusive_or(lt(rest, zero), lt(b, zero)));
+    const Value is_above = logical_and(ne(rest, zero), exclusive_or(lt(rest, zero), lt(b, zero)));
     return where(is_above, quotient - 1.0, quotient);
   });
 }
 
 void fmod_of(NodeContext& n) {
   each_element(n, {0, 1}, arithmetic_dtype(n), [](const Values& v) {
-    return onnx::remainder(v[0], broadcast(v[1], v[0].shape()));
+    return remainder(v[0], broadcast(v[1], v[0].shape()));
   });
 }
 
 void remainder_of(NodeContext& n) {
   each_element(n, {0, 1}, arithmetic_dtype(n), [](const Values& v) {
-    return onnx::floored_remainder(v[0], broadcast(v[1], v[0].shape()));
+    return floored_remainder(v[0], broadcast(v[1], v[0].shape()));
   });
 }
 
@@ -117,12 +116,11 @@ void power(NodeContext& n) {
   check(is_float(dtype), "it is of {}", name_of(dtype));
   if (!n.is_tensor(1)) {
     const double exponent = n.number_at(1);
-    return each_element(
-        n, {0}, dtype, [&](const Values& v) { return onnx::power(v[0], exponent); });
+    return each_element(n, {0}, dtype, [&](const Values& v) { return power(v[0], exponent); });
   }
   each_element(n, {0, 1}, dtype, [](const Values& v) {
     const Shape shape = broadcast_shape(v[0].shape(), v[1].shape(), "pow");
-    return onnx::power(broadcast(v[0], shape), broadcast(v[1], shape));
+    return power(broadcast(v[0], shape), broadcast(v[1], shape));
   });
 }
 

@@ -6,7 +6,7 @@
 #include "ridge/graph/ops/source.h"
 #include "ridge/import/aten/node_context.h"
 #include "ridge/import/aten/op_table.h"
-#include "ridge/import/onnx/ops/functions.h"
+#include "ridge/import/builders/functions.h"
 
 namespace ridge::aten {
 namespace {
@@ -38,7 +38,7 @@ void of_kind(NodeContext& n) {
 
 Value relu_of(Value x) { return is_float(x.dtype()) ? relu(x) : maximum(x, constant_like(x, 0.0)); }
 Value reciprocal(Value x) { return 1.0 / x; }
-Value is_inf(Value x) { return onnx::is_infinite(x, true, true); }
+Value is_inf(Value x) { return is_infinite(x, true, true); }
 
 GeluForm gelu_form(const NodeContext& n, size_t argument) {
   const std::string form = n.has(argument) ? n.text(argument) : "none";
@@ -112,38 +112,38 @@ void dropout_of(NodeContext& n) {
 
 constexpr OpRow kFunctionOps[] = {
     {"abs.default", of_one<abs>},
-    {"acos.default", of_float<onnx::acos>},
-    {"asin.default", of_float<onnx::asin>},
-    {"atan.default", of_float<onnx::atan>},
-    {"ceil.default", rounded<onnx::ceil>},
-    {"cos.default", of_float<onnx::cos>},
+    {"acos.default", of_float<acos>},
+    {"asin.default", of_float<asin>},
+    {"atan.default", of_float<atan>},
+    {"ceil.default", rounded<ceil>},
+    {"cos.default", of_float<cos>},
     {"erf.default", of_float<erf>},
     {"exp.default", of_float<exp>},
-    {"floor.default", rounded<onnx::floor>},
+    {"floor.default", rounded<floor>},
     {"gelu.default", gelu_of},
     {"gelu_backward.default", gelu_backward},
     {"isinf.default", of_kind<is_inf>},
-    {"isnan.default", of_kind<onnx::is_nan>},
+    {"isnan.default", of_kind<is_nan>},
     {"log.default", of_float<log>},
     {"native_dropout_backward.default", dropout_backward},
     {"neg.default", of_one<neg>},
     {"ridge.dropout", dropout_of},
     {"reciprocal.default", of_float<reciprocal>},
     {"relu.default", of_one<relu_of>},
-    {"round.default", rounded<onnx::round_half_even>},
+    {"round.default", rounded<round_half_even>},
     {"rsqrt.default", of_float<rsqrt>},
     {"sigmoid.default", of_float<sigmoid>},
     {"sigmoid_backward.default", sigmoid_backward},
     {"sign.default", of_one<sign>},
     {"silu.default", of_float<silu>},
     {"silu_backward.default", silu_backward},
-    {"sin.default", of_float<onnx::sin>},
+    {"sin.default", of_float<sin>},
     {"sqrt.default", of_float<sqrt>},
-    {"tan.default", of_float<onnx::tan>},
+    {"tan.default", of_float<tan>},
     {"tanh.default", of_float<tanh>},
     {"tanh_backward.default", tanh_backward},
     {"threshold_backward.default", threshold_backward},
-    {"trunc.default", rounded<onnx::trunc>},
+    {"trunc.default", rounded<trunc>},
 };
 
 }  // namespace

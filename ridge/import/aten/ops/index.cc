@@ -8,18 +8,10 @@
 #include "ridge/graph/ops/source.h"
 #include "ridge/import/aten/node_context.h"
 #include "ridge/import/aten/op_table.h"
-#include "ridge/import/onnx/ops/axes.h"
+#include "ridge/import/builders/indexing.h"
 
 namespace ridge::aten {
 namespace {
-
-using onnx::axis_from_end, onnx::axis_to_end;
-
-// Indices as i64 from 0 on: below 0 they count from the end.
-Value from_front(Value indices, int64_t size) {
-  check(is_integer(indices.dtype()), "its indices are {}", name_of(indices.dtype()));
-  return onnx::from_front(indices, size);
-}
 
 // Bools and 16-bit integers are looked up as they are where Gather takes them.
 Value gathered(Value x, Value indices, int64_t axis) {

@@ -3,7 +3,7 @@
 #include "ridge/graph/ops/shape.h"
 #include "ridge/import/aten/node_context.h"
 #include "ridge/import/aten/op_table.h"
-#include "ridge/import/onnx/ops/functions.h"
+#include "ridge/import/builders/functions.h"
 
 namespace ridge::aten {
 namespace {
@@ -57,11 +57,11 @@ constexpr OpRow kLogicOps[] = {
     {"ge.Scalar", compared<ge>},
     {"logical_and.default", logical<logical_and>},
     {"logical_or.default", logical<logical_or>},
-    {"logical_xor.default", logical<onnx::exclusive_or>},
+    {"logical_xor.default", logical<exclusive_or>},
     {"logical_not.default", logical_not_of},
     {"bitwise_and.Tensor", bitwise<logical_and>},
     {"bitwise_or.Tensor", bitwise<logical_or>},
-    {"bitwise_xor.Tensor", bitwise<onnx::exclusive_or>},
+    {"bitwise_xor.Tensor", bitwise<exclusive_or>},
     {"bitwise_not.default", bitwise_not},
 };
 

@@ -2,9 +2,9 @@
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/shape.h"
 #include "ridge/graph/ops/source.h"
+#include "ridge/import/builders/functions.h"
 #include "ridge/import/onnx/op_table.h"
 #include "ridge/import/onnx/ops/each_element.h"
-#include "ridge/import/onnx/ops/functions.h"
 
 namespace ridge::onnx {
 namespace {
@@ -100,10 +100,10 @@ constexpr OpRow kArithmeticOps[] = {
     {"Add", chain<ridge::add>},
     {"Cast", cast},
     {"CastLike", cast_like},
-    {"Ceil", unary<onnx::ceil>},
+    {"Ceil", unary<ridge::ceil>},
     {"Div", chain<quotient>},
     {"Dropout", dropout},
-    {"Floor", unary<onnx::floor>},
+    {"Floor", unary<ridge::floor>},
     {"Identity", identity},
     {"Max", chain<maximum>},
     {"Mean", mean},
@@ -126,20 +126,20 @@ std::span<const OpRow> arithmetic_ops() { return kArithmeticOps; }
 
 std::span<const OpRow> function_ops() {
   static constexpr OpRow kFunctionOps[] = {
-      {"Acos", unary<onnx::acos>},
-      {"Acosh", unary<onnx::acosh>},
-      {"Asin", unary<onnx::asin>},
-      {"Asinh", unary<onnx::asinh>},
-      {"Atan", unary<onnx::atan>},
-      {"Atanh", unary<onnx::atanh>},
-      {"Cos", unary<onnx::cos>},
-      {"Cosh", unary<onnx::cosh>},
+      {"Acos", unary<ridge::acos>},
+      {"Acosh", unary<ridge::acosh>},
+      {"Asin", unary<ridge::asin>},
+      {"Asinh", unary<ridge::asinh>},
+      {"Atan", unary<ridge::atan>},
+      {"Atanh", unary<ridge::atanh>},
+      {"Cos", unary<ridge::cos>},
+      {"Cosh", unary<ridge::cosh>},
       {"Erf", unary<ridge::erf>},
       {"Exp", unary<ridge::exp>},
       {"Log", unary<ridge::log>},
-      {"Sin", unary<onnx::sin>},
-      {"Sinh", unary<onnx::sinh>},
-      {"Tan", unary<onnx::tan>},
+      {"Sin", unary<ridge::sin>},
+      {"Sinh", unary<ridge::sinh>},
+      {"Tan", unary<ridge::tan>},
       {"Tanh", unary<ridge::tanh>},
   };
   return kFunctionOps;

@@ -5,8 +5,6 @@
 
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/gather.h"
-#include "ridge/graph/ops/shape.h"
-#include "ridge/graph/ops/source.h"
 
 namespace ridge::onnx {
 
@@ -35,27 +33,6 @@ Value reversed(NodeContext& n, Value x, int64_t axis) {
   std::vector<int64_t> indices(static_cast<size_t>(x.dim(axis)));
   std::iota(indices.rbegin(), indices.rend(), 0);
   return take(n, x, indices, axis);
-}
-
-Value axis_to_end(Value x, int64_t axis) {
-  std::vector<int64_t> perm;
-  for (int64_t i = 0; i < x.rank(); ++i)
-    if (i != axis) perm.push_back(i);
-  perm.push_back(axis);
-  return transpose(x, perm);
-}
-
-Value axis_from_end(Value x, int64_t axis) {
-  std::vector<int64_t> perm(static_cast<size_t>(x.rank() - 1));
-  std::iota(perm.begin(), perm.end(), 0);
-  perm.insert(perm.begin() + axis, x.rank() - 1);
-  return transpose(x, perm);
-}
-
-Value from_front(Value indices, int64_t size) {
-  check(is_integer(indices.dtype()), "indices are {}", name_of(indices.dtype()));
-  const Value wide = cast(indices, DType::kI64);
-  return where(lt(wide, constant_like(wide, 0.0)), wide + static_cast<double>(size), wide);
 }
 
 }  // namespace ridge::onnx

@@ -22,11 +22,4 @@ Value take(NodeContext& n, Value x, const std::vector<int64_t>& indices, int64_t
 /// The elements along an axis from the last to the first.
 Value reversed(NodeContext& n, Value x, int64_t axis);
 
-/// x with `axis` as its last one, and back.
-Value axis_to_end(Value x, int64_t axis);
-Value axis_from_end(Value x, int64_t axis);
-
-/// Indices of ONNX count from the end where they are negative: the same ones from 0 on, as i64.
-Value from_front(Value indices, int64_t size);
-
 }  // namespace ridge::onnx

@@ -8,6 +8,7 @@
 #include "ridge/graph/ops/reduce.h"
 #include "ridge/graph/ops/shape.h"
 #include "ridge/graph/ops/source.h"
+#include "ridge/import/builders/indexing.h"
 #include "ridge/import/onnx/op_table.h"
 #include "ridge/import/onnx/ops/axes.h"
 

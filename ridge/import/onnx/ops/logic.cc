@@ -1,9 +1,9 @@
 // Comparisons, logic and selection.
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/source.h"
+#include "ridge/import/builders/functions.h"
 #include "ridge/import/onnx/op_table.h"
 #include "ridge/import/onnx/ops/each_element.h"
-#include "ridge/import/onnx/ops/functions.h"
 
 namespace ridge::onnx {
 namespace {

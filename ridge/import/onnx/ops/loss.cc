@@ -5,8 +5,9 @@
 #include "ridge/graph/ops/shape.h"
 #include "ridge/graph/ops/softmax.h"
 #include "ridge/graph/ops/source.h"
+#include "ridge/import/builders/indexing.h"
+#include "ridge/import/onnx/node_context.h"
 #include "ridge/import/onnx/op_table.h"
-#include "ridge/import/onnx/ops/axes.h"
 
 namespace ridge::onnx {
 namespace {

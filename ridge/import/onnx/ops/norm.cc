@@ -11,10 +11,11 @@
 #include "ridge/graph/ops/shape.h"
 #include "ridge/graph/ops/softmax.h"
 #include "ridge/graph/ops/source.h"
+#include "ridge/import/builders/functions.h"
+#include "ridge/import/builders/indexing.h"
 #include "ridge/import/onnx/late_convolution.h"
 #include "ridge/import/onnx/op_table.h"
 #include "ridge/import/onnx/ops/axes.h"
-#include "ridge/import/onnx/ops/functions.h"
 
 namespace ridge::onnx {
 namespace {

@@ -9,8 +9,8 @@
 #include "ridge/graph/ops/reduce.h"
 #include "ridge/graph/ops/shape.h"
 #include "ridge/graph/ops/source.h"
+#include "ridge/import/builders/functions.h"
 #include "ridge/import/onnx/op_table.h"
-#include "ridge/import/onnx/ops/functions.h"
 #include "ridge/import/onnx/ops/window.h"
 
 namespace ridge::onnx {

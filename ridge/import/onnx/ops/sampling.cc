@@ -7,9 +7,9 @@
 #include "ridge/graph/ops/matmul.h"
 #include "ridge/graph/ops/shape.h"
 #include "ridge/graph/ops/source.h"
+#include "ridge/import/builders/functions.h"
 #include "ridge/import/onnx/op_table.h"
 #include "ridge/import/onnx/ops/axes.h"
-#include "ridge/import/onnx/ops/functions.h"
 
 namespace ridge::onnx {
 namespace {

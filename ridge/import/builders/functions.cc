@@ -1,4 +1,4 @@
-#include "ridge/import/onnx/ops/functions.h"
+#include "ridge/import/builders/functions.h"
 
 #include <cmath>
 #include <numbers>
@@ -7,7 +7,7 @@
 #include "ridge/graph/ops/shape.h"
 #include "ridge/graph/ops/source.h"
 
-namespace ridge::onnx {
+namespace ridge {
 namespace {
 
 // Beyond it every f64 is a whole number, and i64 holds all below.
@@ -237,4 +237,4 @@ Value exclusive_or(Value a, Value b) {
   return logical_and(logical_or(a, b), logical_not(logical_and(a, b)));
 }
 
-}  // namespace ridge::onnx
+}  // namespace ridge

@@ -1,10 +1,10 @@
-// Mathematical functions that ONNX has and Ridge does not, by ops that it has. Functions of floats
-// that are approximated here are computed in f64 and rounded once.
+// Mathematical functions that ONNX or ATen have and Ridge does not, by ops that it has. Functions
+// of floats that are approximated here are computed in f64 and rounded once.
 #pragma once
 
 #include "ridge/graph/graph.h"
 
-namespace ridge::onnx {
+namespace ridge {
 
 /// The largest whole number not above x, and so on; whole numbers themselves, infinities and NaN
 /// stay as they are.
@@ -45,4 +45,4 @@ Value is_infinite(Value x, bool positive, bool negative);
 
 Value exclusive_or(Value a, Value b);
 
-}  // namespace ridge::onnx
+}  // namespace ridge
