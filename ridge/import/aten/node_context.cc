@@ -114,11 +114,15 @@ int64_t NodeContext::size(size_t i, int64_t axis) const {
 
 std::vector<int64_t> NodeContext::axes(size_t i, int64_t rank) const {
   std::vector<int64_t> axes = list(i);
+  if (rank == 0) {
+    for (const int64_t axis : axes) normalize_axis(axis, 1, "axes");
+    return {};
+  }
   if (axes.empty()) {
     axes.resize(static_cast<size_t>(rank));
     std::iota(axes.begin(), axes.end(), 0);
   }
-  for (int64_t& axis : axes) axis = normalize_axis(axis, std::max<int64_t>(rank, 1), "axes");
+  for (int64_t& axis : axes) axis = normalize_axis(axis, rank, "axes");
   std::ranges::sort(axes);
   check(std::ranges::adjacent_find(axes) == axes.end(), "an axis is named twice");
   return axes;

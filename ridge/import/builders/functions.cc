@@ -93,13 +93,16 @@ Value cut_quotient(Value a, Value b) {
   return cast(div(cast(a, DType::kF64), cast(b, DType::kF64)), a.dtype());
 }
 
+// -|x|: the absolute value of the least integer is none.
+Value negative_size(Value x) { return where(lt(x, constant_like(x, 0.0)), x, neg(x)); }
+
 // The quotient of i64, which have more digits than an f64: what `quotient` leaves is divided again,
 // and then at most one is missing, or too much.
 Value exact_quotient(Value a, Value b, Value quotient) {
   quotient = quotient + cut_quotient(a - quotient * b, b);
   const Value rest = a - quotient * b, zero = constant_like(rest, 0.0);
   const Value is_past = logical_and(ne(rest, zero), exclusive_or(lt(rest, zero), lt(a, zero)));
-  const Value is_short = ge(abs(rest), abs(b));
+  const Value is_short = le(negative_size(rest), negative_size(b));
   const Value step = sign(a) * sign(b);
   return quotient + where(is_past, neg(step), where(is_short, step, zero));
 }
@@ -175,12 +178,17 @@ Value power(Value x, Value y) {
   x = broadcast(cast(x, DType::kF64), shape);
   y = broadcast(cast(y, DType::kF64), shape);
   const Value zero = constant_like(x, 0.0), one = constant_like(x, 1.0);
-  const Value size = exp(y * log(abs(x)));
+  const Value far = abs(x);
+  // The logarithm 0 of a 1 times an infinite y is NaN.
+  const Value size = where(eq(far, one), one, exp(y * log(far)));
   const Value is_whole = eq(floor(y), y);
   const Value is_odd = logical_and(is_whole, ne(floor(y * 0.5) * 2.0, y));
   const Value nan = constant_like(x, std::numeric_limits<double>::quiet_NaN());
-  const Value negative = where(is_odd, neg(size), where(is_whole, size, nan));
-  const Value result = where(lt(x, zero), negative, size);
+  const Value is_below = lt(x, zero);
+  // -0.0 has a sign, too, which its reciprocal shows.
+  const Value has_sign = logical_or(is_below, lt(1.0 / x, zero));
+  const Value is_power = logical_or(is_whole, logical_not(is_below));
+  const Value result = where(is_power, where(logical_and(has_sign, is_odd), neg(size), size), nan);
   const Value exact = where(logical_or(eq(y, zero), eq(x, one)), one, result);
   return cast(is_float(dtype) ? exact : without_rounding(exact), dtype);
 }

@@ -70,15 +70,11 @@ void div_rounded(NodeContext& n) {
   });
 }
 
-void fmod_of(NodeContext& n) {
-  each_element(n, {0, 1}, arithmetic_dtype(n), [](const Values& v) {
-    return remainder(v[0], broadcast(v[1], v[0].shape()));
-  });
-}
-
+template <Value (*kApply)(Value, Value)>
 void remainder_of(NodeContext& n) {
   each_element(n, {0, 1}, arithmetic_dtype(n), [](const Values& v) {
-    return floored_remainder(v[0], broadcast(v[1], v[0].shape()));
+    const Shape shape = broadcast_shape(v[0].shape(), v[1].shape(), "remainder");
+    return kApply(broadcast(v[0], shape), broadcast(v[1], shape));
   });
 }
 
@@ -102,13 +98,13 @@ void clamp(NodeContext& n) {
   });
 }
 
+// Argument kArgument as the result's dtype. Floats become short integers by the lower bits of long
+// ones: -1.0 is 255 as u8.
+template <size_t kArgument>
 void copied(NodeContext& n) {
-  each_element(n, {0}, n.result_type().dtype, [](const Values& v) { return v[0]; });
-}
-
-// copy(self, src): src with the type of self.
-void copy_of(NodeContext& n) {
-  each_element(n, {1}, n.result_type().dtype, [](const Values& v) { return v[0]; });
+  const DType dtype = n.result_type().dtype;
+  const bool is_cut = is_float(n.dtype(kArgument)) && is_integer(dtype) && size_of(dtype) < 4;
+  each_element(n, {kArgument}, is_cut ? DType::kI64 : dtype, [](const Values& v) { return v[0]; });
 }
 
 void power(NodeContext& n) {
@@ -144,10 +140,10 @@ constexpr OpRow kArithmeticOps[] = {
     {"div.Tensor", div_of},
     {"div.Tensor_mode", div_rounded},
     {"div.Scalar", div_of},
-    {"fmod.Tensor", fmod_of},
-    {"fmod.Scalar", fmod_of},
-    {"remainder.Tensor", remainder_of},
-    {"remainder.Scalar", remainder_of},
+    {"fmod.Tensor", remainder_of<remainder>},
+    {"fmod.Scalar", remainder_of<remainder>},
+    {"remainder.Tensor", remainder_of<floored_remainder>},
+    {"remainder.Scalar", remainder_of<floored_remainder>},
     {"maximum.default", of_two<maximum>},
     {"minimum.default", of_two<minimum>},
     {"where.self", where_of},
@@ -160,12 +156,12 @@ constexpr OpRow kArithmeticOps[] = {
     {"addcmul.default", addcmul},
     {"pow.Tensor_Scalar", power},
     {"pow.Tensor_Tensor", power},
-    {"alias.default", copied},
-    {"clone.default", copied},
-    {"copy.default", copy_of},
-    {"detach.default", copied},
-    {"lift_fresh_copy.default", copied},
-    {"_to_copy.default", copied},
+    {"alias.default", copied<0>},
+    {"clone.default", copied<0>},
+    {"copy.default", copied<1>},
+    {"detach.default", copied<0>},
+    {"lift_fresh_copy.default", copied<0>},
+    {"_to_copy.default", copied<0>},
 };
 
 }  // namespace

@@ -17,7 +17,10 @@ AttentionOptions options_of(const NodeContext& n, size_t first) {
   check(n.number_at(first) == 0.0, "it drops out");
   AttentionOptions options;
   options.causal = n.flag(first + 1);
-  if (n.has(first + 3)) options.scale = n.number_at(first + 3);
+  if (n.has(first + 3)) {
+    options.scale = n.number_at(first + 3);
+    check(options.scale != 0.0, "its scale is 0");
+  }
   if (!n.has(first + 2)) return options;
   Value mask = n.value(first + 2);
   check(mask.rank() <= 4, "its mask has {} dimensions", mask.rank());

@@ -38,6 +38,10 @@ void of_kind(NodeContext& n) {
 
 Value relu_of(Value x) { return is_float(x.dtype()) ? relu(x) : maximum(x, constant_like(x, 0.0)); }
 Value reciprocal(Value x) { return 1.0 / x; }
+// Of NaN it is 0.
+Value sign_of(Value x) {
+  return is_float(x.dtype()) ? where(is_nan(x), constant_like(x, 0.0), sign(x)) : sign(x);
+}
 Value is_inf(Value x) { return is_infinite(x, true, true); }
 
 GeluForm gelu_form(const NodeContext& n, size_t argument) {
@@ -134,7 +138,7 @@ constexpr OpRow kFunctionOps[] = {
     {"rsqrt.default", of_float<rsqrt>},
     {"sigmoid.default", of_float<sigmoid>},
     {"sigmoid_backward.default", sigmoid_backward},
-    {"sign.default", of_one<sign>},
+    {"sign.default", of_one<sign_of>},
     {"silu.default", of_float<silu>},
     {"silu_backward.default", silu_backward},
     {"sin.default", of_float<sin>},

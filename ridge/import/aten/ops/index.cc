@@ -54,9 +54,15 @@ struct Lookup {
   Value indices;
 };
 
+Value is_inside(Value indices, int64_t size) {
+  return logical_and(ge(indices, constant_like(indices, 0.0)),
+                     lt(indices, constant_like(indices, static_cast<double>(size))));
+}
+
 Lookup lookup(NodeContext& n, size_t argument, const Shape& shape) {
   const auto numbers = n.tensors(argument);
   Lookup of;
+  Value inside;
   check(numbers.size() <= shape.size(), "{} indices for {} axes", numbers.size(), shape.size());
   for (size_t i = 0; i < numbers.size(); ++i) {
     if (!numbers[i]) continue;
@@ -66,9 +72,13 @@ Lookup lookup(NodeContext& n, size_t argument, const Shape& shape) {
     const int64_t size = shape[i];
     const Value indices = from_front(n.value_of(*numbers[i]), size);
     of.indices = of.indices ? of.indices * static_cast<double>(size) + indices : indices;
+    const Value here = broadcast(is_inside(indices, size), of.indices.shape());
+    inside = inside ? logical_and(broadcast(inside, of.indices.shape()), here) : here;
     ++of.axes;
   }
   check(of.axes > 0, "it has no indices");
+  // An index out of range of its axis is out of range of all of them.
+  if (of.axes > 1) of.indices = where(inside, of.indices, constant_like(of.indices, -1.0));
   return of;
 }
 
@@ -126,12 +136,9 @@ void gather_of(NodeContext& n) {
   const int64_t columns = x.dim(-1), rows = x.type().elements() / columns;
   const Value at = reshape(indices, {rows, -1});
   const Value row = iota(n.graph(), {DType::kI64, {rows, 1}}, 0);
-  const Value zero = constant_like(at, 0.0);
-  const Value is_column =
-      logical_and(ge(at, zero), lt(at, constant_like(at, static_cast<double>(columns))));
   // An index out of range of its row is out of range of all rows, too.
-  const Value place =
-      where(is_column, row * static_cast<double>(columns) + at, constant_like(at, -1.0));
+  const Value place = where(
+      is_inside(at, columns), row * static_cast<double>(columns) + at, constant_like(at, -1.0));
   n.give(axis_from_end(reshape(gathered(reshape(x, {-1}), place, 0), indices.shape()), axis));
 }
 
@@ -148,9 +155,9 @@ void scatter_value(NodeContext& n) {
 void scatter_add_of(NodeContext& n) {
   const int64_t axis = n.axis(1, n.rank(0));
   const Value x = axis_to_end(n.value(0), axis);
-  const Value hot = one_hot(row_indices(n, axis, 2), x.dim(-1), x.dtype());
-  const Value source = axis_to_end(n.value(3), axis);
-  n.give(axis_from_end(x + hot * source, axis));
+  const Value hot = one_hot(row_indices(n, axis, 2), x.dim(-1), DType::kF32);
+  const Value is_hot = ne(hot, constant_like(hot, 0.0));
+  n.give(axis_from_end(where(is_hot, x + axis_to_end(n.value(3), axis), x), axis));
 }
 
 constexpr OpRow kIndexOps[] = {
