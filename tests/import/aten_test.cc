@@ -32,13 +32,21 @@ std::string message_of(const std::string& text) {
   return "";
 }
 
+void run(AtenProgram& program,
+         std::span<const void* const> inputs,
+         std::span<void* const> outputs) {
+  std::vector<std::byte> workspace(program.workspace_bytes() + 64);
+  const auto at = reinterpret_cast<uintptr_t>(workspace.data());
+  program.run(inputs, outputs, workspace.data() + (64 - at % 64) % 64);
+}
+
 TEST(AtenGraph, RunsWhereTensorsLie) {
   AtenProgram program(graph_of(kRow, kDouble, "[1,[1]]"), {nullptr});
   const std::vector<float> x{1, 2, -3};
   alignas(64) float y[3] = {};
   const void* const inputs[] = {x.data()};
   void* const outputs[] = {y};
-  program.run(inputs, outputs);
+  run(program, inputs, outputs);
   EXPECT_EQ(std::vector<float>(y, y + 3), (std::vector<float>{2, 4, -6}));
 }
 
@@ -50,14 +58,14 @@ TEST(AtenGraph, ConstantsAreReadAgainByRefresh) {
                       {nullptr, weight});
   const void* const inputs[] = {x, nullptr};
   void* const outputs[] = {y};
-  program.run(inputs, outputs);
+  run(program, inputs, outputs);
   EXPECT_EQ(y[2], 13);
   EXPECT_FALSE(program.is_stale());
   weight[2] = 7;
   weight[0] = 5;
   EXPECT_TRUE(program.is_stale());
   program.refresh({nullptr, weight});
-  program.run(inputs, outputs);
+  run(program, inputs, outputs);
   EXPECT_EQ(y[2], 17);
 }
 

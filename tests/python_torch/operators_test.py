@@ -107,6 +107,29 @@ class Sums(Case):
 
 
 class Layers(Case):
+    def test_convolutions_that_see_much_padding(self):
+        cases = [  # height, width, kernel, stride, padding, dilation
+            (1, 1, (3, 3), 1, 1, 1), (2, 2, (3, 3), 2, 1, 1), (2, 3, (7, 7), 2, 3, 1), (1, 4, (3, 3), 1, 1, 1),
+            (3, 3, (3, 3), 1, 2, 2), (2, 3, (3, 3), 3, (1, 2), 2), (1, 1, (4, 2), 1, (2, 1), 1), (2, 2, (2, 2), 5, 3, 1),
+        ]  # fmt: skip
+        inputs, layers = [], []
+        for height, width, kernel, *options in cases:
+            inputs += [randn(2, 4, height, width), randn(6, 4, *kernel)]
+            layers.append(options)
+
+        def f(*given):
+            return [F.conv2d(x, w, None, *options) for x, w, options in zip(given[::2], given[1::2], layers)]
+
+        self.check(f, *inputs)
+        self.check(f, *[x.double() for x in inputs])
+        with torch.no_grad():  # weights are constants
+            model = torch.nn.ModuleList(torch.nn.Conv2d(4, 6, case[2], *case[3:], bias=False) for case in cases).eval()
+
+            def run(*images):
+                return [layer(x) for layer, x in zip(model, images)]
+
+            self.assert_near(self.run_whole(run, *inputs[::2]), run(*inputs[::2]))
+
     def test_convolutions(self):
         x = randn(2, 4, 9, 8)
         for name, weight, options in (

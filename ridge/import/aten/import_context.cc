@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <memory>
 #include <numeric>
 
 #include "ridge/graph/ops/shape.h"
@@ -79,6 +80,24 @@ Value ImportContext::constant(size_t number, const std::vector<int64_t>& perm) {
                     .type = type,
                     .constant = std::make_shared<const StateConstant>(std::move(elements))});
   return moved_[name] = input(graph_, name, type);
+}
+
+Value ImportContext::derived(size_t number, std::string_view what, FunctionRef<Value(Value)> make) {
+  if (!is_constant(number)) return make(value(number));
+  const std::string name = fmt::format("constant {}: {}", number, what);
+  if (const auto at = moved_.find(name); at != moved_.end()) return at->second;
+  std::vector<int64_t> perm(type(number).shape.size());
+  std::iota(perm.begin(), perm.end(), 0);
+  const Value whole = constant(number, perm);
+  auto graph = std::make_shared<Graph>();
+  const Value made = make(input(*graph, whole.node->op_as<Input>().input_name, whole.type()));
+  input(*graph, name, made.type());
+  graph->add_output("made", made, name);
+  state_.push_back({.name = name,
+                    .type = made.type(),
+                    .role = StateRole::kPacked,
+                    .derivation = std::move(graph)});
+  return moved_[name] = input(graph_, name, made.type());
 }
 
 Value ImportContext::value(size_t number) {

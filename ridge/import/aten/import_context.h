@@ -4,8 +4,10 @@
 #include <map>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "ridge/base/function_ref.h"
 #include "ridge/graph/graph.h"
 #include "ridge/import/aten/import.h"
 
@@ -39,6 +41,8 @@ class ImportContext {
   Value image(size_t number);
   /// The value with axis perm[i] as axis i; a constant is moved once, when it is loaded.
   Value moved(size_t number, const std::vector<int64_t>& perm);
+  /// What `make` makes of the value; of a constant, once, when it is loaded. `what` names it.
+  Value derived(size_t number, std::string_view what, FunctionRef<Value(Value)> make);
   void set(size_t number, Datum datum) { data_.at(number) = std::move(datum); }
   /// Its type in ATen's order; UserError where a node before was refused.
   const TensorType& type(size_t number) const;
@@ -53,6 +57,9 @@ class ImportContext {
 
  private:
   Value constant(size_t number, const std::vector<int64_t>& perm);
+  bool is_constant(size_t number) const {
+    return number < source_.inputs.size() && !data_[number].value && !data_[number].image;
+  }
 
   const AtenGraph& source_;
   Graph& graph_;

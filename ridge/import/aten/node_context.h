@@ -32,6 +32,9 @@ class NodeContext {
   Value moved(size_t i, const std::vector<int64_t>& perm) const {
     return import_.moved(number(i), perm);
   }
+  Value derived(size_t i, std::string_view what, FunctionRef<Value(Value)> make) const {
+    return import_.derived(number(i), what, make);
+  }
   /// The numbers of the tensors of a list; nothing where the list has null.
   std::vector<std::optional<size_t>> tensors(size_t i) const;
   Value value_of(size_t number) const { return import_.value(number); }

@@ -1,6 +1,9 @@
 // Convolutions of lines and images, their transposes, and the gradients of both.
 #include "ridge/graph/ops/conv.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <optional>
 
@@ -137,9 +140,11 @@ UsedTaps use_taps(WindowFields& window, const Shape& image, const Shape& kernel)
 
 Value with_taps(const NodeContext& n, size_t weight, const UsedTaps& used) {
   if (used.are_all()) return kernel_of(n, weight);
-  const auto taps =
-      slice(slice(n.value(weight), 2, used.begin[0], used.end[0]), 3, used.begin[1], used.end[1]);
-  return transpose(taps, {2, 3, 1, 0});
+  const std::string what = fmt::format("taps {} to {} of {}", used.begin, used.end, used.kernel);
+  return n.derived(weight, what, [&](Value whole) {
+    const Value rows = slice(whole, 2, used.begin[0], used.end[0]);
+    return transpose(slice(rows, 3, used.begin[1], used.end[1]), {2, 3, 1, 0});
+  });
 }
 
 // convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
