@@ -110,7 +110,7 @@ class Layers(Case):
     def test_convolutions_that_see_much_padding(self):
         cases = [  # height, width, kernel, stride, padding, dilation
             (1, 1, (3, 3), 1, 1, 1), (2, 2, (3, 3), 2, 1, 1), (2, 3, (7, 7), 2, 3, 1), (1, 4, (3, 3), 1, 1, 1),
-            (3, 3, (3, 3), 1, 2, 2), (2, 3, (3, 3), 3, (1, 2), 2), (1, 1, (4, 2), 1, (2, 1), 1), (2, 2, (2, 2), 5, 3, 1),
+            (3, 3, (3, 3), 1, 2, 2), (2, 3, (3, 3), 3, 2, 2), (1, 1, (4, 2), 1, (2, 1), 1), (2, 2, (2, 2), 5, 3, 1),
         ]  # fmt: skip
         inputs, layers = [], []
         for height, width, kernel, *options in cases:
