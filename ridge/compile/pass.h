@@ -63,6 +63,7 @@ bool lower_contractions(Graph& graph, PassContext& context);
 bool pad_head(Graph& graph, PassContext& context);
 bool fold_constants(Graph& graph, PassContext& context);
 bool simplify(Graph& graph, PassContext& context);
+bool fuse_norm_activations(Graph& graph, PassContext& context);
 bool fuse_conv_norms(Graph& graph, PassContext& context);
 bool rematerialize_casts(Graph& graph, PassContext& context);
 bool fuse_loops(Graph& graph, PassContext& context);

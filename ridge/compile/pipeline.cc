@@ -26,6 +26,11 @@ std::vector<PassInfo> pattern_passes() {
        SemanticClass::kReassociation,
        recognize_activations,
        "before the rules, which turn quotients by powers of two into products"},
+      {"fuse_norm_activations",
+       SemanticClass::kReassociation,
+       fuse_norm_activations,
+       "before the loops, which take activations; sums keep their order, but a zero may change its "
+       "sign"},
       {"recognize_attention",
        SemanticClass::kReassociation,
        recognize_attention,

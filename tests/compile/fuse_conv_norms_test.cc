@@ -10,6 +10,7 @@
 #include "ridge/graph/ops/conv.h"
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/reduce.h"
+#include "ridge/graph/ops/shape.h"
 #include "ridge/run/backends.h"
 #include "ridge/run/evaluate.h"
 #include "tests/support/case_builder.h"
@@ -92,6 +93,29 @@ TEST(FuseConvNorms, LeavesAGradientThatOthersRead) {
   const Graph graph = compiled(b.graph(), {});
   EXPECT_EQ(count(graph, "conv2d_norm_grad"), 0);
   EXPECT_EQ(count(graph, "batch_norm_stats"), 0);
+}
+
+// As importers leave them: a kernel (O, I, H, W) that is transposed where it is read.
+TEST(FuseConvNorms, ReadsAKernelThatIsTransposedBehindTheNorm) {
+  CaseBuilder b(DType::kF32, 6);
+  const Value x = b.input({2, 32, 32, 8}), kernel = b.input({24, 8, 1, 1});
+  std::vector<Value> inputs{b.input({2, 32, 32, 24})};
+  for (int i = 0; i < 4; ++i) inputs.push_back(b.input({24}));
+  inputs.push_back(b.input({2, 32, 32, 24}));
+  inputs[4] = inputs[4] * inputs[4] + 1.0;  // the variance
+  const Value norm = add_node(BatchNormGrad(), inputs);
+  Conv2dGradInput input_gradient;
+  input_gradient.size = {32, 32};
+  const Value dx = add_node(input_gradient, {norm, transpose(kernel, {2, 3, 1, 0})});
+  const Value dw = add_node(Conv2dGradWeight(), {x, norm});
+  b.finish({dx, transpose(dw, {3, 2, 0, 1}), {norm.node, 1}});
+  const Graph fused = compiled(b.graph(), {});
+  EXPECT_EQ(count(fused, "conv2d_norm_grad"), 1);
+  EXPECT_EQ(count(fused, "batch_norm_grad"), 0);
+  const auto cpu = make_backend("cpu");
+  const Graph plain = compiled(b.graph(), {"fuse_conv_norms"});
+  EXPECT_EQ(bit_difference(evaluate(fused, *cpu, b.tensors()), evaluate(plain, *cpu, b.tensors())),
+            "");
 }
 
 TEST(FuseConvNorms, LeavesTheReferenceBackendAlone) {

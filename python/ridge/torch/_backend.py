@@ -13,6 +13,7 @@ from torch._dynamo import register_backend
 from torch._dynamo.backends.common import aot_autograd
 
 from ._compile import compile_graph, tell_once
+from ._joint import read_clamped
 from ._operators import decompositions
 from ._recompute import partition
 
@@ -53,6 +54,7 @@ def _compile_inference(module, example_inputs, freeze):
 
 
 def _partition(joint, joint_inputs, memory_limit, **others):
+    read_clamped(joint)
     forward, backward = partition(joint, joint_inputs, memory_limit, **others)
     forward.meta[_FIXED] = others["num_fwd_outputs"]
     return forward, backward

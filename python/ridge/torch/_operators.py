@@ -106,6 +106,7 @@ _OURS = (
     aten._softmax_backward_data,
     aten.embedding_dense_backward,
     aten.gelu_backward,
+    aten.hardtanh_backward,
     aten.native_batch_norm_backward,
     aten.native_dropout_backward,
     aten.native_layer_norm_backward,

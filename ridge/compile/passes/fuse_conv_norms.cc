@@ -23,6 +23,7 @@
 #include "ridge/compile/passes/has_kernel.h"
 #include "ridge/graph/ops/batch_norm.h"
 #include "ridge/graph/ops/conv_norm.h"
+#include "ridge/graph/ops/shape.h"
 #include "ridge/graph/rewrite.h"
 
 namespace ridge {
@@ -73,6 +74,18 @@ Readers readers_of(const Graph& graph) {
   return readers;
 }
 
+// The node of the value, where it stands behind `place` and could as well stand before it: a kernel
+// that an importer transposes where it is read.
+const Node* movable_before(const Value& value, int place) {
+  const Node* const node = value.node;
+  const bool moves = node->id > place && node->is<Transpose>() && node->inputs[0].node->id < place;
+  return moves ? node : nullptr;
+}
+
+bool can_stand_before(const Value& value, int place) {
+  return value.node->id < place || movable_before(value, place) != nullptr;
+}
+
 std::vector<Group> find_groups(const Graph& graph, Backend& backend) {
   std::vector<Group> groups;
   for (const auto& [norm, readers] : readers_of<BatchNormGrad>(graph)) {
@@ -84,8 +97,8 @@ std::vector<Group> find_groups(const Graph& graph, Backend& backend) {
       continue;
     // The fused node takes the place of the norm.
     const int place = norm->id;
-    if (group.weight_gradient->inputs[0].node->id < place &&
-        group.input_gradient->inputs[1].node->id < place &&
+    if (can_stand_before(group.weight_gradient->inputs[0], place) &&
+        can_stand_before(group.input_gradient->inputs[1], place) &&
         group.input_gradient->inputs[0] == Value{const_cast<Node*>(norm), 0} &&
         group.weight_gradient->inputs[1] == Value{const_cast<Node*>(norm), 0} &&
         are_of_one_convolution(*group.input_gradient, *group.weight_gradient) &&
@@ -107,7 +120,7 @@ bool join_gradients(Graph& graph, Backend& backend) {
   }
   Rewrite rewrite(graph);
   for (const auto& node : graph.nodes()) {
-    if (gone[static_cast<size_t>(node->id)]) continue;
+    if (gone[static_cast<size_t>(node->id)] || rewrite.has(*node)) continue;
     const auto found = of_norm.find(node.get());
     if (found == of_norm.end()) {
       rewrite.copy(*node);
@@ -115,7 +128,11 @@ bool join_gradients(Graph& graph, Backend& backend) {
     }
     const Group& group = *found->second;
     std::vector<Value> inputs;
-    for (const Value& input : group.inputs()) inputs.push_back(rewrite.mapped(input));
+    for (const Value& input : group.inputs()) {
+      const Node* const moved = movable_before(input, node->id);
+      if (moved != nullptr && !rewrite.has(*moved)) rewrite.copy(*moved);
+      inputs.push_back(rewrite.mapped(input));
+    }
     Node& fused = rewrite.to().add(group.op(), std::move(inputs), node->site);
     rewrite.replace(*group.input_gradient, {{&fused, 0}});
     rewrite.replace(*group.weight_gradient, {{&fused, 1}});

@@ -83,6 +83,16 @@ void threshold_backward(NodeContext& n) {
   });
 }
 
+// Nothing flows where argument 1 is at a bound or beyond; a NaN there lets it flow.
+void hardtanh_backward(NodeContext& n) {
+  const double low = n.number_at(2), high = n.number_at(3);
+  each_element(n, {0, 1}, n.result_type().dtype, [&](const Values& v) {
+    const auto bound = [&](double at) { return constant(n.graph(), {v[1].dtype(), {}}, at); };
+    const Value is_beyond = logical_or(le(v[1], bound(low)), ge(v[1], bound(high)));
+    return where(is_beyond, constant(n.graph(), {v[0].dtype(), {}}, 0.0), v[0]);
+  });
+}
+
 void sigmoid_backward(NodeContext& n) {
   each_element(n, {0, 1}, n.result_type().dtype, [](const Values& v) {
     return v[0] * ((1.0 - v[1]) * v[1]);
@@ -147,6 +157,7 @@ constexpr OpRow kFunctionOps[] = {
     {"tanh.default", of_float<tanh>},
     {"tanh_backward.default", tanh_backward},
     {"threshold_backward.default", threshold_backward},
+    {"hardtanh_backward.default", hardtanh_backward},
     {"trunc.default", rounded<trunc>},
 };
 
