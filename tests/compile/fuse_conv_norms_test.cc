@@ -95,7 +95,7 @@ TEST(FuseConvNorms, LeavesAGradientThatOthersRead) {
   EXPECT_EQ(count(graph, "batch_norm_stats"), 0);
 }
 
-// As importers leave them: a kernel (O, I, H, W) that is transposed where it is read.
+// Importers leave it so: a kernel (O, I, H, W) that is transposed where it is read.
 TEST(FuseConvNorms, ReadsAKernelThatIsTransposedBehindTheNorm) {
   CaseBuilder b(DType::kF32, 6);
   const Value x = b.input({2, 32, 32, 8}), kernel = b.input({24, 8, 1, 1});

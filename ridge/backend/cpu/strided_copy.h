@@ -35,8 +35,8 @@ class StridedCopy {
 
   std::vector<CopyAxis> outer_;
   CopyAxis row_, col_;  ///< The two axes of a tile.
-  /// Of a transposition whose rows, or columns, are those of two axes: how far each lies from the
-  /// first, in the destination and in the source.
+  /// A transposition may have the rows, or the columns, of two axes: this is how far each lies from
+  /// the first, in the destination and in the source.
   std::vector<int64_t> to_rows_, from_cols_;
   int64_t element_ = 1;
   Kind kind_ = Kind::kRuns;

@@ -41,7 +41,8 @@ class ImportContext {
   Value image(size_t number);
   /// The value with axis perm[i] as axis i; a constant is moved once, when it is loaded.
   Value moved(size_t number, const std::vector<int64_t>& perm);
-  /// What `make` makes of the value; of a constant, once, when it is loaded. `what` names it.
+  /// The result of `make` for the value; for a constant it is made once, when it is loaded. `what`
+  /// names it.
   Value derived(size_t number, std::string_view what, FunctionRef<Value(Value)> make);
   void set(size_t number, Datum datum) { data_.at(number) = std::move(datum); }
   /// Its type in ATen's order; UserError where a node before was refused.
