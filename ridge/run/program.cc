@@ -96,10 +96,9 @@ Program::Program(std::shared_ptr<const CompiledProgram> compiled,
   if (options.before_memory) options.before_memory(plan());
   // All that can fail comes before the state grows.
   if (!plan().binds) own_arena_ = resident_memory(backend_, plan().arena_bytes);
-  arena_ = own_arena_.get();
   if (copies_ != nullptr) staging_ = std::make_unique<InputStaging>(plan(), backend_, *copies_);
   bind_state();
-  bind_places();
+  bind_arena(own_arena_.get());
   use_ = std::make_unique<StateUse>(state_, *stream_, copies_.get());
 }
 
@@ -129,21 +128,16 @@ void Program::bind_state() {
   state_.free_spare();
 }
 
-void Program::bind_places() {
+void Program::bind_arena(void* memory) {
+  if (memory == arena_ && !bindings_.empty()) return;
+  stream_->synchronize();  // queued launches read their addresses when they run
+  arena_ = memory;
   const auto own = [this](const Place& place) { return address(place, arena_); };
   bindings_.clear();
   for (size_t i = 0; i < launches_.size(); ++i) {
     launches_[i].bind(own);
     bindings_.emplace_back(plan().entries[i], launches_[i], backend_, *stream_, own);
   }
-}
-
-void Program::bind_arena(void* memory) {
-  if (memory == arena_) return;
-  check_internal(plan().binds, "a program with an arena of its own got another");
-  synchronize();  // queued launches read their addresses when they run
-  arena_ = memory;
-  bind_places();
 }
 
 // The plan lays the state out as one piece; here each buffer has an address of its own.

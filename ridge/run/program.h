@@ -131,9 +131,8 @@ class Program {
   /// The same for an output, which runs leave there, aligned to 64 bytes; it is for those to read
   /// that know when a run is over, and not by read().
   std::string_view bind_output(DataSlot slot, void* address);
-  /// Where the plan binds: entries work in plan().arena_bytes bytes of device memory there, aligned
-  /// to 64 bytes, which nobody else uses while one runs. Inputs and outputs are bound behind it,
-  /// and before each run. Allocates where the address is another one.
+  /// For plans that bind: runs work in plan().arena_bytes bytes there, aligned to 64 bytes. Inputs
+  /// and outputs are bound behind it. Allocates where the address is another one.
   void bind_arena(void* memory);
   /// UserError, with the site, for wrong data (an index out of range); from synchronize(), and then
   /// without, where the device runs beside the host. While tracing is on, each launch is an event
@@ -164,7 +163,6 @@ class Program {
 
  private:
   void bind_state();
-  void bind_places();
   void* address(const Place& place, void* arena) const;
   void launch_all(size_t entry);
   bool record(size_t entry);
@@ -182,7 +180,7 @@ class Program {
   std::vector<ConstantUse> constants_;                 ///< Those that entries read.
   std::vector<std::vector<StateBuffer*>> updates_;     ///< By entry: the buffers that it updates.
   std::vector<Derivation> derivations_;                ///< By plan().derivations.
-  DeviceMemory own_arena_;                             ///< Nothing where the plan binds.
+  DeviceMemory own_arena_;
   void* arena_ = nullptr;
   std::vector<Launches> launches_;      ///< By entry.
   std::vector<DataBindings> bindings_;  ///< By entry.
