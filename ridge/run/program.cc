@@ -98,7 +98,7 @@ Program::Program(std::shared_ptr<const CompiledProgram> compiled,
   if (!plan().binds) own_arena_ = resident_memory(backend_, plan().arena_bytes);
   if (copies_ != nullptr) staging_ = std::make_unique<InputStaging>(plan(), backend_, *copies_);
   bind_state();
-  bind_arena(own_arena_.get());
+  if (!plan().binds) bind_arena(own_arena_.get());
   use_ = std::make_unique<StateUse>(state_, *stream_, copies_.get());
 }
 

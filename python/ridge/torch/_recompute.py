@@ -1,17 +1,31 @@
 # mypy: ignore-errors
 """Cuts a joint graph into a forward and a backward graph that save no more between them than a limit."""
 
-import copy
+import operator
 
 import torch
-from torch._functorch import config
-from torch._functorch.partitioners import _size_of, min_cut_rematerialization_partition
-from torch.utils.checkpoint import CheckpointPolicy
+from torch._functorch import partitioners
 
 from ._compile import tell_once
+from ._describe import operator_name
 
-_LEAST_BUDGET = 1e-6  # of 0 the partitioner computes everything again, random numbers too
-_TRIES = 4
+# It takes more than a pass over memory to compute their results again.
+_DEAR = {
+    "addmm.default", "baddbmm.default", "bmm.default", "convolution.default", "mm.default",
+    "_scaled_dot_product_flash_attention_for_cpu.default",
+}  # fmt: skip
+
+
+def _returned(graph):
+    return next(node for node in graph.nodes if node.op == "output").args[0]
+
+
+def _size(node):
+    return partitioners._size_of(node) if isinstance(node.meta.get("val"), torch.Tensor) else 0
+
+
+def _maker(node):
+    return node.args[0] if node.target is operator.getitem else node
 
 
 def _is_random(node):
@@ -20,48 +34,85 @@ def _is_random(node):
 
 def saved_bytes(forward, outputs):
     """Bytes that a forward graph saves besides its inputs and its first outputs, which live anyway."""
-    returned = next(node for node in forward.graph.nodes if node.op == "output").args[0]
+    returned = _returned(forward.graph)
     saved = {node for node in returned[outputs:] if isinstance(node, torch.fx.Node) and node.op != "placeholder"}
-    return sum(_size_of(node) for node in saved - set(returned[:outputs]))
+    return sum(_size(node) for node in saved - set(returned[:outputs]))
 
 
-def _draws_again(forward, backward):
-    """Whether the backward graph draws random numbers that the forward graph has drawn."""
-    drawn = {node.name for node in forward.graph.nodes if _is_random(node)}
-    return any(node.name in drawn for node in backward.graph.nodes)
+def _written_inputs(graph):
+    """Inputs that hold something else by the time of the backward pass."""
+    context = torch._guards.TracingContext.try_get()
+    inputs = graph.find_nodes(op="placeholder")
+    return {node for node, info in zip(inputs, context.fw_metadata.input_info) if info.mutates_data}
+
+
+def _needs(value, available, written):
+    """Random numbers that are needed to compute a value again; None where it cannot be computed again."""
+    seen, stack, random = set(), [value], []
+    while stack:
+        node = stack.pop()
+        if node in seen or (node in available and node is not value):
+            continue
+        seen.add(node)
+        maker = _maker(node)
+        if _is_random(maker) and node is not value:
+            random.append(node)
+        elif node.op == "call_function":
+            is_operator = isinstance(maker.target, torch._ops.OpOverload)
+            if not is_operator or maker.target._schema.is_mutable or _is_random(maker):
+                return None
+            if maker.target.namespace.startswith("_c10d") or written.intersection(maker.all_input_nodes):
+                return None
+            stack.extend(maker.all_input_nodes)
+        elif node.op != "get_attr":
+            return None
+    return random
+
+
+def _in_order(values):
+    """The order in which values are dropped: what is cheap to compute first, then every second of the rest, and so on."""
+    dear = [node for node in values if operator_name(_maker(node).target) in _DEAR]
+    cheap = [node for node in values if node not in set(dear)]
+    spread = sorted(range(len(dear)), key=lambda i: ((i + 1) & -(i + 1), i))
+    return cheap + [dear[i] for i in spread]
+
+
+def _within(limit, graph, saved, inputs, outputs):
+    """Values to save that have at most `limit` bytes, from which all of `saved` can be computed; and their bytes."""
+    written, lives = _written_inputs(graph), set(_returned(graph)[:outputs])
+    kept = {node for node in saved if node not in set(inputs)}
+    free = (set(inputs) - written) | (set(saved) & set(inputs))
+    total = sum(_size(node) for node in kept - lives)
+    for node in _in_order([node for node in graph.nodes if node in kept and node not in lives and _size(node) > 0]):
+        if total <= limit:
+            break
+        random = _needs(node, kept | free, written)
+        more = sum(map(_size, random or ()))
+        if random is not None and more < _size(node):
+            kept.remove(node)
+            kept.update(random)
+            total += more - _size(node)
+    return [node for node in graph.nodes if node in kept or node in free], total
 
 
 def partition(joint, joint_inputs, limit=None, **others):
     """PyTorch's cut, which computes again what costs next to nothing; above `limit` bytes as little more as keeps it."""
+    cut = partitioners.min_cut_rematerialization_partition
     if limit is None:
-        return min_cut_rematerialization_partition(joint, joint_inputs, **others)
-    for node in joint.graph.nodes:
-        if _is_random(node):
-            node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
+        return cut(joint, joint_inputs, **others)
+    choose, outputs = partitioners.choose_saved_values_set, others["num_fwd_outputs"]
 
-    def cut(budget):
-        with config.patch(activation_memory_budget=budget):
-            graphs = min_cut_rematerialization_partition(copy.deepcopy(joint), joint_inputs, **others)
-        return graphs, saved_bytes(graphs[0], others["num_fwd_outputs"])
+    def chosen(graph, info, *budget, **budgets):
+        saved, total = _within(limit, graph, choose(graph, info, *budget, **budgets), info.inputs, outputs)
+        if total > limit:
+            tell_once(
+                f"ridge.torch: a graph saves {total} bytes for its backward pass at least, which is more than "
+                f"memory_limit={limit}; give it that much, or a smaller batch"
+            )
+        return saved
 
-    graphs, size = cut(1.0)
-    if size <= limit:
-        return graphs
-    least, least_size = cut(_LEAST_BUDGET)
-    if _draws_again(*least):
-        least, least_size = graphs, size
-    if least_size > limit:
-        tell_once(
-            f"ridge.torch: a graph saves {least_size} bytes for its backward pass at least, which is more than "
-            f"memory_limit={limit}; give it that much, or a smaller batch"
-        )
-        return least
-    low, high = 0.0, 1.0
-    for _ in range(_TRIES):
-        budget = (low + high) / 2
-        graphs, size = cut(budget)
-        if size <= limit and not _draws_again(*graphs):
-            low, least = budget, graphs
-        else:
-            high = budget
-    return least
+    partitioners.choose_saved_values_set = chosen
+    try:
+        return cut(joint, joint_inputs, **others)
+    finally:
+        partitioners.choose_saved_values_set = choose
