@@ -1,6 +1,7 @@
 #include "ridge/import/builders/functions.h"
 
 #include <cmath>
+#include <limits>
 #include <numbers>
 
 #include "ridge/graph/ops/elementwise.h"
@@ -19,6 +20,11 @@ Value in_f64(Value x, F&& body) {
   return cast(body(cast(x, DType::kF64)), x.dtype());
 }
 
+// A result as it is, but 0 with the sign of the x that it was made of.
+Value with_sign_of(Value x, Value result) {
+  return where(eq(result, constant_like(x, 0.0)), x * 0.0, result);
+}
+
 Value number(Value condition, Value like) { return cast(condition, like.dtype()); }
 
 // c[0] + c[1] x + c[2] x^2 + ...
@@ -29,13 +35,15 @@ Value polynomial(Value x, std::initializer_list<double> coefficients) {
   return sum;
 }
 
-// sin(x + quarters pi / 2) of an f64. The multiple of pi / 2 that is nearest is taken off in two
-// parts (Cody and Waite, "Software manual for the elementary functions", 1980): good for |x| < 1e5.
+// sin(x + quarters pi / 2) of an f64. The multiple of pi / 2 that is nearest is taken off in three
+// parts (Cody and Waite, "Software manual for the elementary functions", 1980): good for |x| < 8e8,
+// and NaN beyond.
 Value sine(Value x, double quarters) {
-  constexpr double kHigh = 1.57079632673412561417e+00;  // the first 33 bits of pi / 2
-  constexpr double kLow = 6.07710050650619224932e-11;
+  constexpr double kHigh = 0x1.921fb4p+0;    // the first 24 bits of pi / 2
+  constexpr double kMiddle = 0x1.4442dp-24;  // the next 24
+  constexpr double kLow = 0x1.8469898cc517p-48;
   const Value count = round_half_even(x * (2.0 / std::numbers::pi));
-  const Value r = x - count * kHigh - count * kLow;
+  const Value r = x - count * kHigh - count * kMiddle - count * kLow;
   const Value r2 = r * r;
   const Value sin_r = r * polynomial(r2,
                                      {1.0,
@@ -60,7 +68,9 @@ Value sine(Value x, double quarters) {
   const Value odd =
       logical_or(eq(quadrant, constant_like(x, 1.0)), eq(quadrant, constant_like(x, 3.0)));
   const Value positive = where(odd, cos_r, sin_r);
-  return where(lt(quadrant, constant_like(x, 2.0)), positive, neg(positive));
+  const Value result = where(lt(quadrant, constant_like(x, 2.0)), positive, neg(positive));
+  const Value nan = constant_like(x, std::numeric_limits<double>::quiet_NaN());
+  return where(lt(abs(x), constant_like(x, 8e8)), result, nan);
 }
 
 // The argument, an f64, is halved three times before the series: atan(x) = 2 atan(x / (1 + sqrt(1 +
@@ -110,7 +120,7 @@ Value exact_quotient(Value a, Value b, Value quotient) {
 }  // namespace
 
 Value trunc(Value x) {
-  const Value whole = cast(cast(x, DType::kI64), x.dtype());
+  const Value whole = with_sign_of(x, cast(cast(x, DType::kI64), x.dtype()));
   return where(lt(abs(x), constant_like(x, kWhole)), whole, x);
 }
 
@@ -121,7 +131,7 @@ Value floor(Value x) {
 
 Value ceil(Value x) {
   const Value whole = trunc(x);
-  return whole + number(gt(x, whole), x);
+  return where(gt(x, whole), whole + 1.0, whole);
 }
 
 Value round_half_even(Value x) {
@@ -130,7 +140,7 @@ Value round_half_even(Value x) {
   const Value half = constant_like(x, 0.5);
   const Value low_is_odd = ne(floor(low * 0.5) * 2.0, low);
   const Value is_up = logical_or(gt(part, half), logical_and(eq(part, half), low_is_odd));
-  return where(is_finite(x), low + number(is_up, x), x);
+  return where(is_finite(x), with_sign_of(x, low + number(is_up, x)), x);
 }
 
 Value divide_integers(Value a, Value b) {
@@ -187,20 +197,22 @@ Value power(Value x, Value y) {
   const Value is_below = lt(x, zero);
   // -0.0 has a sign, too, which its reciprocal shows.
   const Value has_sign = logical_or(is_below, lt(1.0 / x, zero));
-  const Value is_power = logical_or(is_whole, logical_not(is_below));
+  const Value is_finite_below = logical_and(is_below, is_finite(x));
+  const Value is_power = logical_or(is_whole, logical_not(is_finite_below));
   const Value result = where(is_power, where(logical_and(has_sign, is_odd), neg(size), size), nan);
   const Value exact = where(logical_or(eq(y, zero), eq(x, one)), one, result);
   return cast(is_float(dtype) ? exact : without_rounding(exact), dtype);
 }
 
 Value sin(Value x) {
-  return in_f64(x, [](Value wide) { return sine(wide, 0.0); });
+  return in_f64(x, [](Value wide) { return with_sign_of(wide, sine(wide, 0.0)); });
 }
 Value cos(Value x) {
   return in_f64(x, [](Value wide) { return sine(wide, 1.0); });
 }
 Value tan(Value x) {
-  return in_f64(x, [](Value wide) { return sine(wide, 0.0) / sine(wide, 1.0); });
+  return in_f64(x,
+                [](Value wide) { return with_sign_of(wide, sine(wide, 0.0) / sine(wide, 1.0)); });
 }
 Value asin(Value x) {
   return in_f64(

@@ -38,7 +38,7 @@ void of_kind(NodeContext& n) {
 
 Value relu_of(Value x) { return is_float(x.dtype()) ? relu(x) : maximum(x, constant_like(x, 0.0)); }
 Value reciprocal(Value x) { return 1.0 / x; }
-// Of NaN it is 0.
+// torch gives 0 for NaN.
 Value sign_of(Value x) {
   return is_float(x.dtype()) ? where(is_nan(x), constant_like(x, 0.0), sign(x)) : sign(x);
 }
