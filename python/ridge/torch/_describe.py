@@ -132,7 +132,10 @@ class Description:
         arguments = [self._argument(each) for each in positional(node)]
         # These are of memory, of which the engine has to know.
         if name in ("as_strided.default", "as_strided_scatter.default"):
-            arguments.append(list(node.args[0].meta["val"].stride()))
+            base = node.args[0].meta["val"]
+            if base.storage_offset() and arguments[-1] is not None:
+                raise NotDescribable("its base begins within its memory")
+            arguments.append(list(base.stride()))
         results = read_results(node)
         count = len(node.meta["val"]) if isinstance(node.meta.get("val"), (tuple, list)) else 1
         types = []
