@@ -1,4 +1,7 @@
-"""`torch.compile(backend="ridge")`: tests/python_torch, run with the peers' PyTorch."""
+"""`torch.compile(backend="ridge")`: tests/python_torch in their default form, with the peers' PyTorch.
+
+Their full form is a stage of its own (./dev wheel --torch).
+"""
 
 import unittest
 
@@ -21,7 +24,7 @@ class Compiled(peers_test.Peers):
     def test_modules(self):
         program = f"import sys; sys.path.append({peers_test.SITE!r})\n"
         program += RUN.format(tests=str(ROOT / "tests" / "python_torch"))
-        done = self.python(program, python=peers_test.PYTHON)
+        done = self.python(program, python=peers_test.PYTHON, RIDGE_TEST_SCALE="normal")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
 

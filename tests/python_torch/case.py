@@ -51,7 +51,7 @@ class Case(unittest.TestCase):
             self.assertIsNone(got)
             return
         if like_f64 is None or not is_float(wanted):
-            torch.testing.assert_close(got, wanted)
+            torch.testing.assert_close(got, wanted, equal_nan=True)
             return
         self.assertEqual((got.shape, got.dtype), (wanted.shape, wanted.dtype))
         scale = like_f64.abs().max().item() + 1e-30

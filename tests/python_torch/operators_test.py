@@ -48,6 +48,74 @@ class Elements(Case):
         self.check(lambda x, y: (x + y, x.double().exp(), x > y), randn(3), randn(3, dtype=torch.float64))
 
 
+class Special(Case):
+    """Values at which an operator is easily wrong."""
+
+    def values(self, dtype=torch.float64):
+        inf, nan = float("inf"), float("nan")
+        return torch.tensor([-inf, -2.5, -1.0, -0.5, -0.0, 0.0, 0.5, 1.0, 3.0, inf, nan], dtype=dtype)
+
+    def test_powers(self):
+        for dtype in (torch.float32, torch.float64):
+            x = self.values(dtype)
+            self.check(lambda x, y: (x**y, 1 / x**y), x[:, None], x, gradients=False)
+            for y in (-3.0, -1.0, -0.5, 0.0, 0.5, 1.5, 2.0, 3.0):
+                self.check(lambda x, y=y: (x**y, 1 / x**y), x, gradients=False)
+
+    def test_signs_and_remainders(self):
+        x = self.values()
+        self.check(lambda x, y: (torch.fmod(x, y), torch.remainder(x, y), x.sign()), x[:, None], x, gradients=False)
+        self.check(lambda x, y: (torch.fmod(x, y), torch.remainder(x, y)), x[:1], x, gradients=False)
+        self.check(lambda x, y: (torch.maximum(x, y), torch.minimum(x, y), x < y, x.clamp(y)), x[:, None], x,
+                   gradients=False, left=None)  # fmt: skip
+
+    def test_signs_of_zeros(self):
+        x = torch.cat([self.values(), torch.tensor([-0.3, 0.3, -0.7, 2.5, -1e8], dtype=torch.float64)])
+        self.check(lambda x: [1 / y for y in (x.floor(), x.ceil(), x.round(), x.trunc(), x * 0, x.sin(), x.tan())], x, gradients=False)
+
+    def test_order(self):
+        x = torch.stack([self.values(), self.values().flip(0)])
+        self.check(lambda x: (x.amax(1), x.amin(0), x.argmax(1), x.relu(), x.softmax(1), x.sum(1), x.bool()), x,
+                   gradients=False)  # fmt: skip
+
+    def test_far_angles(self):
+        x = torch.tensor([1e3, -1e5, 1e6, 12345678.9, -3e8], dtype=torch.float64)
+        self.check(lambda x: (x.sin(), x.cos()), x)
+
+    def test_integers(self):
+        least, most = -(2**63), 2**63 - 1
+        x = torch.tensor([least, least + 1, -(2**53) - 1, -7, 7, 2**53 + 1, most])
+        y = torch.tensor([2, -3, 7, most, least])
+        self.check(lambda x, y: (x // y, torch.div(x, y, rounding_mode="trunc")), x[:, None], y)
+        self.check(lambda x, y: (x % y, torch.fmod(x, y)), x[:, None], y)
+        self.check(lambda x, y: (x + y, x * y, x - y, x < y, torch.maximum(x, y), -x, x.abs(), ~x), x[:, None], y)
+        self.check(lambda x: (x.sum(), x.amax(0), x.double(), x == 2**53, x.int(), x.to(torch.uint8)), x)
+
+    def test_short_integers(self):
+        x = torch.tensor([-300.5, -1.0, -0.5, 3.9, 255.0, 256.0])
+        self.check(lambda x: (x.to(torch.uint8) + 1, x.to(torch.int8) + 1, x.to(torch.int16) + 1), x, gradients=False)
+
+    def test_scattered_infinities(self):
+        x, at = torch.tensor([[float("inf")], [1.0]]), torch.tensor([[1], [0]])
+        self.check(lambda x, at: torch.zeros(2, 3).scatter_add(1, at, x), x, at, left=None)
+
+    def test_attention_of_scale_0(self):
+        q = randn(1, 2, 3, 4)
+        self.check(lambda q: F.scaled_dot_product_attention(q, q, q, scale=0.0), q, left=None)
+
+    def test_indices_out_of_range(self):
+        function = self.compiled(lambda x, i, j: x[i, j] * 2)
+        x, i = randn(3, 4), torch.tensor([1])
+        torch.testing.assert_close(function(x, i, torch.tensor([3])), x[1:2, 3] * 2)
+        with self.assertRaises(Exception):
+            function(x, i, torch.tensor([4]))
+
+    def test_memory_from_an_offset(self):
+        base = randn(12)
+        self.check(lambda x: torch.as_strided(x[3:9] * 1, (2, 3), (3, 1)) * 2, base, left=None)
+        self.check(lambda x: torch.as_strided(x[3:9], (2, 3), (3, 1), 0) * 2, base, left=None, gradients=False)
+
+
 class Shapes(Case):
     def test_views(self):
         x = randn(2, 3, 4, 5)
