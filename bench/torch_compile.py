@@ -255,21 +255,23 @@ def calls(name, seconds):
         training.step()
     found, end = [], time.monotonic() + seconds
     while len(found) < LEAST_ROUNDS or time.monotonic() < end:
-        time.sleep(REST)
         programs.start()
-        start = time.process_time()
-        training.step()
-        processor = time.process_time() - start
-        found.append((processor, programs.run_processor, programs.call_seconds - programs.run_seconds))
-    whole, alone, us = (statistics.median(column) for column in zip(*found))
+        start, count, stop = time.process_time(), 0, time.monotonic() + STRETCH
+        while time.monotonic() < stop:
+            training.step()
+            count += 1
+        processor, calls = time.process_time() - start, programs.call_seconds - programs.run_seconds
+        found.append((processor / count, programs.run_processor / count, calls / count))
+    whole, alone, seconds = (statistics.median(column) for column in zip(*found))
+    runs, tensors = programs.runs // count, programs.tensors // count
     return {
         "processor_ms": 1e3 * whole,
         "programs_ms": 1e3 * alone,
         "ratio": whole / alone,
-        "runs": programs.runs,
-        "tensors": programs.tensors,
-        "call_us": 1e6 * us / programs.runs,
-        "call_us_a_tensor": 1e6 * us / programs.tensors,
+        "runs": runs,
+        "tensors": tensors,
+        "call_us": 1e6 * seconds / runs,
+        "call_us_a_tensor": 1e6 * seconds / tensors,
     }
 
 

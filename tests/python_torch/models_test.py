@@ -1,6 +1,9 @@
 """Small models: outputs, losses, gradients and running statistics are those of eager."""
 
+import importlib.metadata
 import os
+import subprocess
+import sys
 import unittest
 import warnings
 from unittest import mock
@@ -244,6 +247,14 @@ class Semantics(Case):
             with mock.patch("ridge.torch._describe.operator_name", wrong):
                 with self.assertWarnsRegex(UserWarning, "node 'add' .aten.add.Tensor.: up to 2 apart"):
                     self.compiled(lambda x: (x * 2 + 1).relu() * 3)(x)
+
+    def test_nothing_is_imported(self):
+        if not importlib.metadata.entry_points(group="torch_dynamo_backends", name="ridge"):
+            self.skipTest("the wheel is not installed, so that PyTorch does not know of its entry point")
+        code = "import torch; print(torch.compile(lambda x: x + 1, backend='ridge')(torch.ones(1)).item())"
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stdout.strip()), (0, "2.0"), done.stderr)
 
     def test_unknown_option(self):
         with self.assertRaisesRegex(Exception, "no option 'feeze'"):

@@ -1,5 +1,6 @@
 """Operators of ATen, each by itself: results and gradients are those of eager."""
 
+import math
 import unittest
 
 import torch
@@ -28,6 +29,9 @@ class Elements(Case):
         self.check(lambda x: (x.exp(), x.sin(), x.cos(), x.tanh(), x.erf(), x.sigmoid(), x.abs().sqrt()), x)
         self.check(lambda x: ((x * x + 1).rsqrt(), (x * x + 1).log(), x.relu(), F.silu(x), F.hardtanh(x)), x)
         self.check(lambda x: (F.gelu(x), F.gelu(x, approximate="tanh"), F.relu6(3 * x), F.hardswish(x)), x)
+        self.check(lambda x: (F.elu(x), F.selu(x), F.celu(x, 1.5), F.leaky_relu(x, 0.3), (x * x).log1p()), x)
+        many = torch.cat([10.0 ** torch.arange(-9, 3), -(10.0 ** torch.arange(-9, 3)), torch.tensor([0, math.inf])])
+        self.check(lambda x: (x.expm1(), x.abs().log1p()), many, gradients=False)
         self.check(lambda x: (x.floor(), x.ceil(), x.round(), x.trunc(), x.sign()), 3 * x, gradients=False)
 
     def test_integers_and_promotion(self):

@@ -1,4 +1,6 @@
 // Functions of one operand, and the gradients that ATen has as an operator of their own.
+#include <cmath>
+
 #include "ridge/graph/ops/activation.h"
 #include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/random.h"
@@ -43,6 +45,19 @@ Value sign_of(Value x) {
   return is_float(x.dtype()) ? where(is_nan(x), constant_like(x, 0.0), sign(x)) : sign(x);
 }
 Value is_inf(Value x) { return is_infinite(x, true, true); }
+
+// Both give a small x back to its last bit: what rounding did to 1 + x, or to e^x, is divided out.
+Value log1p(Value x) {
+  const Value y = x + 1.0, infinity = constant_like(x, HUGE_VAL);
+  const Value is_same = eq(y, constant_like(y, 1.0));
+  return where(is_same, x, where(eq(y, infinity), y, log(y) * (x / (y - 1.0))));
+}
+
+Value expm1(Value x) {
+  const Value y = exp(x), near = (y - 1.0) * (x / log(y));
+  const Value is_same = eq(y, constant_like(y, 1.0)), is_near = lt(abs(x), constant_like(x, 1.0));
+  return where(is_same, x, where(is_near, near, y - 1.0));
+}
 
 GeluForm gelu_form(const NodeContext& n, size_t argument) {
   const std::string form = n.has(argument) ? n.text(argument) : "none";
@@ -93,6 +108,22 @@ void hardtanh_backward(NodeContext& n) {
   });
 }
 
+// elu(x, alpha, scale, input scale)
+void elu(NodeContext& n) {
+  const double scale = n.number_at(2), below = n.number_at(1) * scale, input_scale = n.number_at(3);
+  each_element(n, {0}, n.result_type().dtype, [&](const Values& v) {
+    const Value is_above = gt(v[0], constant_like(v[0], 0.0));
+    return where(is_above, v[0] * scale, expm1(v[0] * input_scale) * below);
+  });
+}
+
+void leaky_relu(NodeContext& n) {
+  const double slope = n.number_at(1);
+  each_element(n, {0}, n.result_type().dtype, [&](const Values& v) {
+    return where(gt(v[0], constant_like(v[0], 0.0)), v[0], v[0] * slope);
+  });
+}
+
 void sigmoid_backward(NodeContext& n) {
   each_element(n, {0, 1}, n.result_type().dtype, [](const Values& v) {
     return v[0] * ((1.0 - v[1]) * v[1]);
@@ -131,14 +162,18 @@ constexpr OpRow kFunctionOps[] = {
     {"atan.default", of_float<atan>},
     {"ceil.default", rounded<ceil>},
     {"cos.default", of_float<cos>},
+    {"elu.default", elu},
     {"erf.default", of_float<erf>},
     {"exp.default", of_float<exp>},
+    {"expm1.default", of_float<expm1>},
     {"floor.default", rounded<floor>},
     {"gelu.default", gelu_of},
     {"gelu_backward.default", gelu_backward},
     {"isinf.default", of_kind<is_inf>},
     {"isnan.default", of_kind<is_nan>},
+    {"leaky_relu.default", leaky_relu},
     {"log.default", of_float<log>},
+    {"log1p.default", of_float<log1p>},
     {"native_dropout_backward.default", dropout_backward},
     {"neg.default", of_one<neg>},
     {"ridge.dropout", dropout_of},
