@@ -53,7 +53,7 @@ def _compile_inference(module, example_inputs, freeze):
     return compile_graph(module, _static_inputs(module) if freeze else frozenset())
 
 
-def _partition(joint, joint_inputs, memory_limit, **others):
+def _partition(joint, joint_inputs, memory_limit=None, **others):
     read_clamped(joint)
     forward, backward = partition(joint, joint_inputs, memory_limit, **others)
     forward.meta[_FIXED] = others["num_fwd_outputs"]
