@@ -4,6 +4,7 @@
 import operator
 
 import torch
+import torch.utils._pytree as pytree
 from torch._functorch import partitioners
 
 from ._compile import tell_once
@@ -16,12 +17,25 @@ _DEAR = {
 }  # fmt: skip
 
 
+def _output(graph):
+    return next(node for node in graph.nodes if node.op == "output")
+
+
 def _returned(graph):
-    return next(node for node in graph.nodes if node.op == "output").args[0]
+    return pytree.arg_tree_leaves(*_output(graph).args)
+
+
+def _value(node):
+    value = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
+    return value if isinstance(value, torch.Tensor) else None
 
 
 def _size(node):
-    return partitioners._size_of(node) if isinstance(node.meta.get("val"), torch.Tensor) else 0
+    return partitioners._size_of(node) if _value(node) is not None else 0
+
+
+def _writes(node):
+    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
 
 
 def _maker(node):
@@ -39,11 +53,16 @@ def saved_bytes(forward, outputs):
     return sum(_size(node) for node in saved - set(returned[:outputs]))
 
 
-def _written_inputs(graph):
+def _written_inputs(graph, outputs):
     """Inputs that hold something else by the time of the backward pass."""
-    context = torch._guards.TracingContext.try_get()
     inputs = graph.find_nodes(op="placeholder")
-    return {node for node, info in zip(inputs, context.fw_metadata.input_info) if info.mutates_data}
+    written = {node.args[0] for node in graph.nodes if _writes(node)}
+    descriptions = _output(graph).meta.get("desc")
+    if descriptions is None:  # this torch does not tell which outputs become inputs: all of the same type may do so
+        types = {(value.shape, value.dtype) for value in map(_value, _returned(graph)[:outputs]) if value is not None}
+        return written | {node for node in inputs if (value := _value(node)) is None or (value.shape, value.dtype) in types}
+    places = [getattr(each, "mutated_input", None) for each in pytree.arg_tree_leaves(descriptions)[:outputs]]
+    return written | {node for node in inputs if node.meta.get("desc") in places}
 
 
 def _needs(value, available, written):
@@ -59,7 +78,7 @@ def _needs(value, available, written):
             random.append(node)
         elif node.op == "call_function":
             is_operator = isinstance(maker.target, torch._ops.OpOverload)
-            if not is_operator or maker.target._schema.is_mutable or _is_random(maker):
+            if not is_operator or _writes(maker) or _is_random(maker):
                 return None
             if maker.target.namespace.startswith("_c10d") or written.intersection(maker.all_input_nodes):
                 return None
@@ -79,7 +98,7 @@ def _in_order(values):
 
 def _within(limit, graph, saved, inputs, outputs):
     """Values to save that have at most `limit` bytes, from which all of `saved` can be computed; and their bytes."""
-    written, lives = _written_inputs(graph), set(_returned(graph)[:outputs])
+    written, lives = _written_inputs(graph, outputs), set(_returned(graph)[:outputs])
     kept = {node for node in saved if node not in set(inputs)}
     free = (set(inputs) - written) | (set(saved) & set(inputs))
     total = sum(_size(node) for node in kept - lives)
