@@ -14,7 +14,7 @@ from torch._dynamo.backends.common import aot_autograd
 
 from ._compile import compile_graph, tell_once
 from ._joint import read_clamped
-from ._operators import decompositions
+from ._operators import count_draws_anew, decompositions
 from ._recompute import partition
 
 
@@ -92,6 +92,7 @@ def backend(
     if elsewhere:
         tell_once(f"ridge.torch: a graph on {', '.join(sorted(elsewhere))} goes to Inductor: Ridge takes the CPU alone")
         return torch._dynamo.lookup_backend("inductor")(module, example_inputs)
+    count_draws_anew()
     limit = given["memory_limit"]
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
         raise ValueError(f"backend 'ridge': memory_limit is a number of bytes; got {limit!r}, expected 0 or more")

@@ -67,7 +67,12 @@ _library.impl("seed", _seed, "CompositeExplicitAutograd")
 _library.impl("dropout", _dropout, "CPU")
 _library.impl("dropout", _dropout_meta, "Meta")
 torch.library.register_fake("ridge::seed", _seed_meta, lib=_library)
-_keys = itertools.count()
+_keys = itertools.count()  # of the graph that is being traced: its draws differ, and are the same when it is traced again
+
+
+def count_draws_anew():
+    global _keys
+    _keys = itertools.count()
 
 
 def _masked(self, p):
