@@ -12,10 +12,8 @@ import torch
 from torch._dynamo import register_backend
 from torch._dynamo.backends.common import aot_autograd
 
-from ._compile import compile_graph, tell_once
+from ._compile import compile_graph, take_strides, tell_once
 from ._joint import read_clamped
-from ._operators import count_draws_anew, decompositions
-from ._recompute import partition
 
 
 def _static_inputs(module):
@@ -35,17 +33,8 @@ def _static_inputs(module):
 _FIXED = "ridge_fixed_outputs"  # in the meta of a forward graph: how many outputs are not saved values
 
 
-def _place_inputs(module, example_inputs):
-    """Placeholders lie as the examples do: those of a backward graph as the forward graph has saved them."""
-    placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
-    for node, example in zip(placeholders, example_inputs):
-        value = node.meta.get("val")
-        if isinstance(value, torch.Tensor) and isinstance(example, torch.Tensor) and value.shape == example.shape:
-            node.meta["val"] = example
-
-
 def _compile(module, example_inputs):
-    _place_inputs(module, example_inputs)
+    take_strides(module, example_inputs)
     return compile_graph(module, fixed_outputs=module.meta.get(_FIXED))
 
 

@@ -24,9 +24,40 @@ def tell_once(message):
         warnings.warn(message, stacklevel=2)
 
 
+_TRACED = "ridge_traced_strides"  # in the meta of a placeholder whose tensors lie otherwise
+
+
+def take_strides(module, example_inputs):
+    """Saved values lie as the forward graph left them: AOT autograd tells it of the examples, not in the graph."""
+    memory = (torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_scatter.default)
+    placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
+    for node, example in zip(placeholders, example_inputs, strict=True):
+        value = node.meta.get("val")
+        if not isinstance(value, torch.Tensor) or not is_static(value) or not is_static(example):
+            continue
+        if value.stride() == example.stride():
+            continue
+        node.meta[_TRACED] = value.stride()
+        if not any(user.target in memory for user in node.users):  # those mean the places as they were traced
+            node.meta["val"] = example
+
+
+def _as_traced(tensor, strides):
+    return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+
+
 def eager(module):
     """The graph as PyTorch runs it."""
-    return make_boxed_func(module.forward)
+    placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
+    moved = [(i, node.meta[_TRACED]) for i, node in enumerate(placeholders) if _TRACED in node.meta]
+
+    def call(args):
+        for i, strides in moved:
+            args[i] = _as_traced(args[i], strides)
+        return run(args)
+
+    run = make_boxed_func(module.forward)
+    return _boxed(call) if moved else run
 
 
 def _told_cut(cut_graph):
@@ -55,13 +86,21 @@ def assemble(module, cut_graph, programs):
     for i, node in enumerate(nodes):
         if node.op == "call_function" and node not in ours and not (is_getitem(node) and node.args[0] in ours):
             steps.append((cut_graph.levels[node], 1, i))
-    graph, values = torch.fx.Graph(), {}
+    graph, values, as_traced = torch.fx.Graph(), {}, {}
     for node in nodes:
         if node.op in ("placeholder", "get_attr"):
             values[node] = graph.node_copy(node)
+
+    def value_for_aten(node):
+        if _TRACED not in node.meta:
+            return values[node]
+        if node not in as_traced:
+            as_traced[node] = graph.call_function(_as_traced, (values[node], node.meta[_TRACED]))
+        return as_traced[node]
+
     for _, is_node, i in sorted(steps):
         if is_node:
-            values[nodes[i]] = graph.node_copy(nodes[i], values.__getitem__)
+            values[nodes[i]] = graph.node_copy(nodes[i], value_for_aten)
             continue
         part = cut_graph.parts[i]
         name = f"_ridge_{i}"
