@@ -8,7 +8,7 @@ import warnings
 import torch
 from torch._functorch.aot_autograd import make_boxed_func
 
-from ._describe import is_getitem
+from ._describe import is_getitem, is_tensor
 from ._partition import cut
 from ._program import Program
 from ._verify import is_on, verified
@@ -31,11 +31,11 @@ def take_strides(module, example_inputs):
     """Saved values lie as the forward graph left them: AOT autograd tells it of the examples, not in the graph."""
     memory = (torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_scatter.default)
     placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
-    for node, example in zip(placeholders, example_inputs, strict=True):
+    if len(placeholders) != len(example_inputs):
+        return
+    for node, example in zip(placeholders, example_inputs):
         value = node.meta.get("val")
-        if not isinstance(value, torch.Tensor) or not is_static(value) or not is_static(example):
-            continue
-        if value.stride() == example.stride():
+        if not is_tensor(value) or not is_tensor(example) or value.stride() == example.stride():
             continue
         node.meta[_TRACED] = value.stride()
         if not any(user.target in memory for user in node.users):  # those mean the places as they were traced
