@@ -14,6 +14,8 @@ from torch._dynamo.backends.common import aot_autograd
 
 from ._compile import compile_graph, take_strides, tell_once
 from ._joint import read_clamped
+from ._operators import count_draws_anew, decompositions
+from ._recompute import partition
 
 
 def _static_inputs(module):
