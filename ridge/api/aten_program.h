@@ -40,8 +40,9 @@ class AtenProgram {
   size_t workspace_bytes() const;
   /// Reads each input at its address (those of constants do not count), and writes each output at
   /// its own: as they lie in memory by the text, dense. The workspace has undefined contents before
-  /// and after. Outputs and workspace are aligned to 64 bytes. UserError for wrong data (an index
-  /// out of range), with the node.
+  /// and after. Outputs and workspace are aligned to 64 bytes; an output that the text writes over
+  /// an input has that input's address. UserError for wrong data (an index out of range), with the
+  /// node.
   void run(std::span<const void* const> inputs, std::span<void* const> outputs, void* workspace);
   /// Has the pages of memory there before a run waits for them; what lies there stays.
   static void make_resident(void* memory, size_t bytes);

@@ -6,8 +6,11 @@
 #include <mutex>
 #include <optional>
 
+#include "ridge/base/alignment.h"
 #include "ridge/base/cpu/touch_pages.h"
+#include "ridge/base/tensor.h"
 #include "ridge/compile/plan.h"
+#include "ridge/compile/written_over.h"
 #include "ridge/import/aten/import.h"
 #include "ridge/infer/load_model.h"
 #include "ridge/infer/weights.h"
@@ -97,7 +100,19 @@ struct AtenProgram::Loaded {
       inputs.push_back(slot_named(entry.inputs, aten::input_name(i)));
     for (size_t i = 0; i < graph.outputs.size(); ++i)
       outputs.push_back(slot_named(entry.outputs, aten::output_name(i)));
+    for (size_t i = 0; i < graph.outputs.size(); ++i) is_late.push_back(is_written_late(i));
     instance->idle.push_back(instance->take());
+  }
+
+  // An output that goes over an input which is still read while it is made.
+  bool is_written_late(size_t output) const {
+    const std::optional<size_t> over = graph.outputs[output].over;
+    if (!over || !inputs[*over]) return false;
+    const EntryPlan& entry = instance->compiled->plan.entries.at(0);
+    return !may_write_over(instance->compiled->graphs.entries.at(0),
+                           entry,
+                           entry.outputs[outputs[output]->number],
+                           entry.inputs[inputs[*over]->number]);
   }
 
   void import_and_compile(Instance& of) {
@@ -163,12 +178,18 @@ struct AtenProgram::Loaded {
       check(from[i] != nullptr, "input {} is not there", i);
       program->bind_input(*inputs[i], aligned(i, from[i], copies));
     }
+    std::vector<LateOutput> late;
     for (size_t i = 0; i < to.size(); ++i) {
       check(to[i] != nullptr, "output {} is not there", i);
-      program->bind_output(outputs[i].value(), to[i]);
+      const bool is_loose = reinterpret_cast<uintptr_t>(to[i]) % kBufferAlignment != 0;
+      if (is_late[i] || is_loose) late.push_back({to[i], Tensor(graph.outputs[i].type.type)});
+      void* const address = is_late[i] || is_loose ? late.back().made.data() : to[i];
+      program->bind_output(outputs[i].value(), address);
     }
     program->run(0);
     program->synchronize();
+    for (const LateOutput& each : late)
+      std::memcpy(each.place, each.made.data(), each.made.bytes());
     const std::lock_guard lock(mutex);
     used->idle.push_back(std::move(program));
   }
@@ -185,10 +206,17 @@ struct AtenProgram::Loaded {
     return copy.get();
   }
 
+  // It is made elsewhere, and then copied to its place.
+  struct LateOutput {
+    void* place;
+    Tensor made;
+  };
+
   aten::AtenGraph graph;
   size_t workspace_bytes = 0;
   std::vector<std::vector<int64_t>> orders;              ///< Each output has its own.
   std::vector<std::optional<DataSlot>> inputs, outputs;  ///< Nothing where no program reads it.
+  std::vector<bool> is_late;  ///< Outputs that cannot be made at their places.
   std::vector<const void*> constants;
   std::vector<uint64_t> samples;
   std::mutex mutex;  ///< It guards the instance, and what is idle.

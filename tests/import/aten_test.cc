@@ -40,6 +40,43 @@ void run(AtenProgram& program,
   program.run(inputs, outputs, workspace.data() + (64 - at % 64) % 64);
 }
 
+TEST(AtenGraph, WritesOverInputs) {
+  // x + 1 and y + x are made where x and y lie; what follows them still reads the old ones.
+  const std::string two = std::string(kRow) + "," + kRow;
+  const std::string nodes = R"(["add.Tensor","x1",[{"v":0},1.0,1],[["f32",[3]]]],)"
+                            R"(["add.Tensor","y1",[{"v":1},{"v":0},1],[["f32",[3]]]],)"
+                            R"(["cumsum.default","sums",[{"v":0},0,null],[["f32",[3]]]])";
+  for (const size_t gap : {0u, 1u}) {
+    AtenProgram program(graph_of(two, nodes, "[2,[1],0],[3,[1],1],[4,[1]]"), {nullptr, nullptr});
+    alignas(64) float x[4] = {1, 2, 3, 4}, y[4] = {10, 20, 30, 40}, z[3] = {};
+    const void* const inputs[] = {x + gap, y + gap};
+    void* const outputs[] = {x + gap, y + gap, z};
+    run(program, inputs, outputs);
+    float sum = 0;
+    for (size_t i = 0; i < 3; ++i) {
+      const auto old = static_cast<float>(i + gap + 1);
+      sum += old;
+      EXPECT_EQ(x[i + gap], old + 1);
+      EXPECT_EQ(y[i + gap], 11 * old);
+      EXPECT_EQ(z[i], sum);
+    }
+  }
+}
+
+TEST(AtenGraph, RefusesToWriteOverInputs) {
+  const std::string two = std::string(kRow) + R"(,["f32",[3],[1],"constant"],["f32",[4],[1]])";
+  const auto message = [&](const std::string& outputs) {
+    return message_of(
+        graph_of(two, R"(["mul.Tensor","twice",[{"v":0},2.0],[["f32",[3]]]])", outputs));
+  };
+  EXPECT_EQ(message("[3,[1],0]"), "");
+  EXPECT_EQ(message("[3,[1],7]"), "output 0: no input 7");
+  EXPECT_EQ(message("[3,[1],-1]"), "output 0: no input -1");
+  for (const char* each : {"[3,[1],1]", "[3,[1],2]", "[3,null,0]"})
+    EXPECT_NE(message(each).find("it is not written over input"), std::string::npos) << each;
+  EXPECT_EQ(message("[3,[1],0],[3,[1],0]"), "output 1: another output is written over input 0");
+}
+
 TEST(AtenGraph, RunsWhereTensorsLie) {
   AtenProgram program(graph_of(kRow, kDouble, "[1,[1]]"), {nullptr});
   const std::vector<float> x{1, 2, -3};

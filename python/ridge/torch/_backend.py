@@ -52,17 +52,18 @@ def _partition(joint, joint_inputs, memory_limit=None, **others):
 
 
 @functools.cache
-def _compiler(freeze, memory_limit):
+def _compiler(freeze, memory_limit, same_random):
     return aot_autograd(
         fw_compiler=_compile,
         bw_compiler=_compile,
         inference_compiler=functools.partial(_compile_inference, freeze=freeze),
         partition_fn=functools.partial(_partition, memory_limit=memory_limit),
-        decompositions=decompositions(),
+        decompositions=decompositions(same_random),
+        keep_inference_input_mutations=True,
     )
 
 
-_OPTIONS = {"freeze": True, "memory_limit": None}
+_OPTIONS = {"freeze": True, "memory_limit": None, "same_random": False}
 
 
 def backend(
@@ -87,7 +88,7 @@ def backend(
     limit = given["memory_limit"]
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
         raise ValueError(f"backend 'ridge': memory_limit is a number of bytes; got {limit!r}, expected 0 or more")
-    return _compiler(bool(given["freeze"]), limit)(module, example_inputs)
+    return _compiler(bool(given["freeze"]), limit, bool(given["same_random"]))(module, example_inputs)
 
 
 # The entry point of an installed wheel registers it on first use, and twice is an error.

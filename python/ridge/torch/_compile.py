@@ -9,7 +9,7 @@ import torch
 from torch._functorch.aot_autograd import make_boxed_func
 
 from ._describe import is_getitem, is_tensor
-from ._partition import cut
+from ._partition import cut, is_copy_to_input
 from ._program import Program
 from ._verify import is_on, verified
 
@@ -85,7 +85,10 @@ def assemble(module, cut_graph, programs):
     nodes = list(module.graph.nodes)
     for i, node in enumerate(nodes):
         if node.op == "call_function" and node not in ours and not (is_getitem(node) and node.args[0] in ours):
-            steps.append((cut_graph.levels[node], 1, i))
+            if node in cut_graph.written:
+                continue
+            level = len(nodes) if is_copy_to_input(node) else cut_graph.levels[node]
+            steps.append((level, 1, i))  # inputs are written when nobody reads them any more
     graph, values, as_traced = torch.fx.Graph(), {}, {}
     for node in nodes:
         if node.op in ("placeholder", "get_attr"):
@@ -108,13 +111,15 @@ def assemble(module, cut_graph, programs):
         result = graph.call_module(name, tuple(values[node] for node in part.inputs))
         for k, node in enumerate(part.outputs):
             values[node] = graph.call_function(operator.getitem, (result, k))
+    values.update((node, values[to]) for node, to in cut_graph.written.items())
     graph.output(torch.fx.map_arg(nodes[-1].args[0], values.__getitem__))
     graph.lint()
     return torch.fx.GraphModule(module, graph)
 
 
-def _direct(module, part, program):
+def _direct(module, cut_graph, program):
     """The call of a graph that is one program, without a step between; None where outputs are not of it."""
+    part = cut_graph.parts[0]
     placeholders = {node: i for i, node in enumerate(n for n in module.graph.nodes if n.op == "placeholder")}
     outputs_of = {node: i for i, node in enumerate(part.outputs)}
     if any(node not in placeholders for node in part.inputs):
@@ -122,6 +127,7 @@ def _direct(module, part, program):
     takes = [placeholders[node] for node in part.inputs]
     gives = []
     for node in _returned(module):
+        node = cut_graph.written.get(node, node)
         if node is None:
             gives.append((True, None))
         elif node in outputs_of:
@@ -148,23 +154,32 @@ def _boxed(call):
 
 def _guarded(function, module):
     """A function that may fail in its first call, when weights are first seen: then the graph runs."""
-    run, has_run = function, False
+    run, has_run, written = function, False, written_inputs(module)
 
     def call(args):
         nonlocal run, has_run
         if has_run:
             return run(args)
-        given = list(args)
+        given, before = list(args), [args[i].clone() for i in written]
         try:
             result = run(args)
         except Exception as error:  # whatever it is, the program goes on
             tell_failure(error)
             run = eager(module)
+            for i, old in zip(written, before):
+                given[i].copy_(old)
             result = run(given)
         has_run = True
         return result
 
     return _boxed(call)
+
+
+def written_inputs(module):
+    """The numbers of the inputs that the graph writes to."""
+    inputs = [node for node in module.graph.nodes if node.op == "placeholder"]
+    written = {node.args[0] for node in module.graph.nodes if is_copy_to_input(node)}
+    return [i for i, node in enumerate(inputs) if node in written]
 
 
 def _returned(module):
@@ -200,13 +215,17 @@ def compile_static(module, constants=frozenset(), fixed_outputs=None):
     _report_strides(module, programs)
     ours = {node for part in cut_graph.parts for node in part.nodes}
     is_whole = len(programs) == 1 and not any(
-        node.op == "call_function" and not is_getitem(node) and node not in ours for node in module.graph.nodes
+        node.op == "call_function" and not is_getitem(node) and node not in ours and node not in cut_graph.written
+        for node in module.graph.nodes
     )
-    direct = _direct(module, cut_graph.parts[0], programs[0]) if is_whole else None
+    direct = _direct(module, cut_graph, programs[0]) if is_whole else None
     if direct is None:
         direct = make_boxed_func(assemble(module, cut_graph, programs).forward)
-    function = _guarded(direct, module)
-    return _boxed(verified(function, module, cut_graph.parts)) if is_on() else function
+    # A graph that writes to its inputs cannot run twice; those of an optimizer are compiled by now, and too large
+    # to be kept.
+    is_compiled = not any(program.is_frozen for program in programs)
+    function = direct if is_compiled and written_inputs(module) else _guarded(direct, module)
+    return _boxed(verified(function, module, cut_graph.parts, written_inputs(module))) if is_on() else function
 
 
 def _has_symbols(module):

@@ -93,7 +93,9 @@ def is_getitem(node):
 
 def read_results(node):
     """By number: the nodes that stand for the results of `node` and are read; itself where it has one."""
-    if not isinstance(node.meta.get("val"), (tuple, list)):
+    value = node.meta.get("val")
+    has_several = value is None and any(is_getitem(user) for user in node.users)  # the partitioner's own nodes
+    if not has_several and not isinstance(value, (tuple, list)):
         return {0: [node]}
     found = {}
     for user in node.users:
@@ -148,8 +150,12 @@ class Description:
         for i in range(count):
             self._number(results.get(i, ()))
 
-    def add_output(self, node, is_free=False):
-        """A free one lies as the engine makes it."""
+    def add_output(self, node, is_free=False, over=None):
+        """A free one lies as the engine makes it; `over` is the input that it is written over."""
+        if over is not None:
+            strides = list(dense_strides(over.meta["val"]))
+            self.outputs.append([self.numbers[node], strides, self.numbers[over]])
+            return
         strides = None if is_free else list(dense_strides(node.meta["val"]))
         self.outputs.append([self.numbers[node], strides])
 

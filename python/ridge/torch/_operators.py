@@ -39,16 +39,20 @@ def _without_indices(grad_output, self, kernel_size, stride, padding, dilation, 
 
 
 # Random numbers of dropout are the engine's, of a seed that torch's generator gives: another trajectory than
-# eager's, reproducible by torch.manual_seed. A step's seed is {number, number of the operator, 0}.
-_library.define("seed(int key) -> Tensor", tags=(torch.Tag.nondeterministic_seeded,))
+# eager's, reproducible by torch.manual_seed. A step's seed is {number, number of the operator, 0}. It has a
+# device, by which checkpoints know whose generator they have to turn back.
+_library.define(
+    "seed(int key, *, Device device) -> Tensor",
+    tags=(torch.Tag.nondeterministic_seeded, torch.Tag.flexible_layout),
+)
 _library.define("dropout(Tensor self, Tensor rng, float p, int key) -> (Tensor, Tensor)")
 
 
-def _seed(key):
+def _seed(key, *, device):
     return torch.stack((torch.randint(0, 1 << 62, ()), torch.tensor(key), torch.tensor(0)))
 
 
-def _seed_meta(key):
+def _seed_meta(key, *, device):
     return torch.empty(3, dtype=torch.int64)
 
 
@@ -67,6 +71,7 @@ _library.impl("seed", _seed, "CompositeExplicitAutograd")
 _library.impl("dropout", _dropout, "CPU")
 _library.impl("dropout", _dropout_meta, "Meta")
 torch.library.register_fake("ridge::seed", _seed_meta, lib=_library)
+_CPU = torch.device("cpu")
 _keys = itertools.count()  # of the graph that is being traced: its draws differ, and are the same when it is traced again
 
 
@@ -77,7 +82,7 @@ def count_draws_anew():
 
 def _masked(self, p):
     key = next(_keys)
-    return torch.ops.ridge.dropout(self, torch.ops.ridge.seed(key), float(p), key)
+    return torch.ops.ridge.dropout(self, torch.ops.ridge.seed(key, device=_CPU), float(p), key)
 
 
 def _native_dropout(input, p, train=None):
@@ -95,8 +100,13 @@ def _bernoulli(self, p=0.5, *, generator=None):
     return _masked(ones, 1 - p)[1].to(self.dtype)
 
 
-# Without training there are no statistics of the batch: tensors without elements would be saved and read.
+# Without training there are no statistics of the batch: tensors without elements would be saved and read. In
+# training, running statistics would be saved, and not read.
 def _batch_norm_backward(grad, input, weight, mean, variance, save_mean, save_invstd, train, eps, output_mask):
+    if train and mean is not None:
+        return aten.native_batch_norm_backward(
+            grad, input, weight, None, None, save_mean, save_invstd, train, eps, output_mask
+        )
     if train or save_mean is None or save_mean.numel() > 0 or mean is None:
         return NotImplemented
     return aten.native_batch_norm_backward(
@@ -104,11 +114,37 @@ def _batch_norm_backward(grad, input, weight, mean, variance, save_mean, save_in
     )
 
 
+# Optimizers use these. Core's table writes them by an operator of its own (prims.fma), and asks at run time how
+# large the weight of lerp is, which is a number.
+def _lerp(self, end, weight):
+    if isinstance(weight, torch.Tensor):
+        return NotImplemented
+    return self + weight * (end - self) if abs(weight) < 0.5 else end - (1 - weight) * (end - self)
+
+
+def _fma(a, b, c):
+    return a * b + c
+
+
+def _vector_norm(self, ord=2, dim=None, keepdim=False, *, dtype=None):
+    if ord != 2 or not self.is_floating_point() or self.ndim == 0:
+        return NotImplemented
+    self = self if dtype is None else self.to(dtype)
+    return (self * self).sum(list(range(self.ndim)) if dim is None else dim, keepdim).sqrt()
+
+
+def _power_of_number(self, exponent):
+    dtype = torch.result_type(self, exponent)
+    return torch.pow(torch.full((), self, dtype=dtype), exponent.to(dtype))
+
+
 _OURS = (
     aten._log_softmax_backward_data,
     aten._native_batch_norm_legit_no_training,
     aten._scaled_dot_product_flash_attention_for_cpu,
     aten._softmax_backward_data,
+    aten.addcmul,
+    aten.addcmul_,
     aten.embedding_dense_backward,
     aten.gelu_backward,
     aten.hardtanh_backward,
@@ -121,12 +157,60 @@ _OURS = (
 )
 
 
+_LISTS = (
+    "abs", "add", "addcdiv", "addcmul", "clamp_max", "clamp_min", "div", "exp", "lerp", "log", "maximum", "minimum",
+    "mul", "neg", "norm", "pow", "reciprocal", "rsqrt", "sigmoid", "sign", "sqrt", "sub",
+)  # fmt: skip
+_IN_LISTS = {
+    "norm": lambda x, ord=2, dtype=None: torch.linalg.vector_norm(x, ord, dtype=dtype),
+    "addcdiv": lambda x, a, b, value=1: torch.addcdiv(x, a, b, value=value),
+    "addcmul": lambda x, a, b, value=1: torch.addcmul(x, a, b, value=value),
+}
+
+
+def _over_lists(function):
+    """An operator over lists of tensors as `function` of the elements of each."""
+
+    def rule(*args, **keywords):
+        count = next(len(each) for each in args if isinstance(each, (list, tuple)))
+
+        def element(value, i):
+            return value[i] if isinstance(value, (list, tuple)) else value
+
+        return [function(*(element(each, i) for each in args), **keywords) for i in range(count)]
+
+    return rule
+
+
+def _of_lists():
+    """The operators over lists that optimizers use, as the operators of their elements."""
+    table = {}
+    for name in _LISTS:
+        packet = getattr(aten, f"_foreach_{name}", None)
+        function = _IN_LISTS.get(name) or getattr(torch, name)
+        for overload in packet.overloads() if packet is not None else ():
+            op = getattr(packet, overload)
+            is_packed = name in ("addcdiv", "addcmul") and overload == "Tensor"  # its numbers lie in one tensor
+            if not overload.endswith("_out") and overload != "out" and not is_packed:
+                table[op] = _over_lists(function)
+    return table
+
+
 @functools.cache
-def decompositions():
+def decompositions(same_random=False):
     ours = {overload for packet in _OURS for overload in (getattr(packet, name) for name in packet.overloads())}
     table = {op: rule for op, rule in core_aten_decompositions().items() if op not in ours}
+    table.update(_of_lists())
+    table[aten.lerp.Scalar] = _lerp
+    table[aten.linalg_vector_norm.default] = _vector_norm
+    table[aten.pow.Scalar] = _power_of_number
+    if hasattr(torch.ops.prims, "fma"):  # not in torch 2.8
+        table[torch.ops.prims.fma.default] = _fma
     table[aten.max_pool2d_with_indices_backward.default] = _without_indices
     table[aten.native_batch_norm_backward.default] = _batch_norm_backward
+    if same_random:
+        random = torch.Tag.nondeterministic_seeded
+        return {op: rule for op, rule in table.items() if random not in getattr(op, "tags", ())}
     table[aten.native_dropout.default] = _native_dropout
     table[aten.bernoulli.p] = _bernoulli
     return table

@@ -6,7 +6,15 @@ import dataclasses
 import torch
 
 from .. import _ridge
-from ._describe import Description, NotDescribable, is_getitem, is_tensor, operator_name, read_results
+from ._describe import (
+    Description,
+    NotDescribable,
+    dense_strides,
+    is_getitem,
+    is_tensor,
+    operator_name,
+    read_results,
+)
 
 # They move or make elements and compute nothing: no program is made of them alone.
 _IDLE = {
@@ -25,6 +33,7 @@ class Part:
     inputs: list
     outputs: list
     level: int
+    over: dict = dataclasses.field(default_factory=dict)  # output -> the input that it is written over
 
 
 @dataclasses.dataclass
@@ -32,10 +41,15 @@ class Cut:
     parts: list  # in the order in which they run
     refusals: dict  # node -> the reason why the engine does not run it
     levels: dict  # node -> a program of a level runs before the nodes of ATen of that level
+    written: dict  # a node that copies to an input -> that input, where a program writes over it instead
 
     def left(self):
         """Nodes that stay ATen's, each with the reason. Seeds of dropout are drawn between programs by design."""
-        return {node: reason for node, reason in self.refusals.items() if operator_name(node.target) != "ridge.seed"}
+        return {
+            node: reason
+            for node, reason in self.refusals.items()
+            if node not in self.written and operator_name(node.target) != "ridge.seed"
+        }
 
 
 def refusals(graph):
@@ -74,18 +88,30 @@ def _source(node):
     return node.args[0] if is_getitem(node) else node
 
 
+def is_random(node):
+    """Whether it uses the generator, as far as can be told: operators of higher order may."""
+    if node.op != "call_function" or is_getitem(node):
+        return False
+    if isinstance(node.target, torch._ops.HigherOrderOperator):
+        return True
+    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+
+
 def _levels(graph, refused):
     """By node: how many islands of ATen lie on the longest way to it, those that need nothing of the engine
     not counted (they are of level -1, and come first). Nodes of the engine of one level need nothing of one
-    another by way of ATen, and fewer programs than levels cannot run one after the other."""
-    levels = {}
+    another by way of ATen, and fewer programs than levels cannot run one after the other. Nodes that draw
+    random numbers stay in their order."""
+    levels, random = {}, -1
     for node in graph.nodes:
-        level = -1
+        level = random if is_random(node) else -1
         is_ours = node.op == "call_function" and node not in refused and not is_getitem(node)
         for each in node.all_input_nodes:
             crosses = is_ours and _source(each) in refused
             level = max(level, levels[each] + crosses)
         levels[node] = max(level, 0) if is_ours else level
+        if is_random(node):
+            random = levels[node]
     return levels
 
 
@@ -95,6 +121,46 @@ def _grouped(graph, refused):
         if node.op == "call_function" and not is_getitem(node) and node not in refused:
             groups.setdefault(levels[node], []).append(node)
     return levels, groups
+
+
+def is_copy_to_input(node):
+    is_copy = node.op == "call_function" and node.target is torch.ops.aten.copy_.default
+    return is_copy and node.args[0].op == "placeholder"
+
+
+def _readers(node, refused):
+    """Nodes that read its memory, by themselves or through views of ATen's."""
+    found, waiting = [], [node]
+    while waiting:
+        for user in waiting.pop().users:
+            found.append(user)
+            schema = getattr(user.target, "_schema", None)
+            is_view = is_getitem(user) or schema is None or any(each.alias_info for each in schema.returns)
+            if is_view and (user in refused or is_getitem(user)) and not is_copy_to_input(user):
+                waiting.append(user)
+    return found
+
+
+def _is_written_over(node, levels, refused):
+    """Whether the program that makes its value may write it over the input: it lies as the input does, no other
+    output has it, and whatever runs later needs the old elements no more."""
+    to, value = node.args[:2]
+    maker = _source(value)
+    if maker.op != "call_function" or maker in refused or len(node.args) > 2:
+        return False
+    old, new = to.meta["val"], value.meta["val"]
+    if not is_tensor(old) or (old.shape, old.dtype) != (new.shape, new.dtype):
+        return False
+    if tuple(old.stride()) != dense_strides(old):
+        return False
+    level = levels[maker]
+    for reader in _readers(to, refused):
+        if reader is node or reader.op == "output":
+            continue
+        is_ours = reader not in refused and not is_getitem(reader)
+        if is_copy_to_input(reader) or levels[reader] > level or (levels[reader] == level and not is_ours):
+            return False
+    return all(each is node or not (is_copy_to_input(each) or each.op == "output") for each in _readers(value, refused))
 
 
 def _part(nodes, level):
@@ -119,4 +185,14 @@ def cut(graph):
         for group in idle:
             refused.update(dict.fromkeys(group, "nothing is computed around it"))
         levels, groups = _grouped(graph, refused)
-    return Cut([_part(groups[level], level) for level in sorted(groups)], refused, levels)
+    parts = {level: _part(groups[level], level) for level in sorted(groups)}
+    written = {}
+    for node in graph.nodes:
+        if is_copy_to_input(node) and _is_written_over(node, levels, refused):
+            to, value = node.args[:2]
+            written[node] = to
+            part = parts[levels[_source(value)]]
+            part.over[value] = to
+            if to not in part.inputs:
+                part.inputs.append(to)
+    return Cut(list(parts.values()), refused, levels, written)

@@ -21,7 +21,7 @@ def describe(part, constants=frozenset(), free=frozenset()):
     for node in part.nodes:
         description.add_node(node)
     for node in part.outputs:
-        description.add_output(node, node in free)
+        description.add_output(node, node in free, part.over.get(node))
     return description.text()
 
 
@@ -34,6 +34,9 @@ class Program:
         self._constants = [i for i, node in enumerate(part.inputs) if node in constants]
         self._inputs = [tuple(dense_strides(node.meta["val"])) for node in part.inputs]
         self._outputs = None
+        self._over = [
+            (i, part.inputs.index(part.over[node])) for i, node in enumerate(part.outputs) if node in part.over
+        ]
         self._program = self._now = None
         self._versions = self._kept = None
         self._calls = self._refreshes = 0
@@ -55,7 +58,9 @@ class Program:
             for value, order in zip(values, self._program.orders())
         ]
         self._saved = [i for i, node in enumerate(self.part.outputs) if node in self._free]
-        self._seen = [i for i, node in enumerate(self.part.outputs) if node not in self._free]
+        self._seen = [
+            i for i, node in enumerate(self.part.outputs) if node not in self._free and node not in self.part.over
+        ]
         self._block = Layout([self._outputs[i] for i in self._saved])
         self._workspace = self._program.workspace_bytes
 
@@ -126,16 +131,20 @@ class Program:
                 self._check_constants(tensors)
         # Weights that were read stay as long as this call uses them, whatever other threads do.
         program, read, weights = self._now
-        placed, addresses = [weights], [0] * len(tensors)
+        placed, addresses = {-1: weights}, [0] * len(tensors)
         for i, strides in read:
             tensor = tensors[i]
             if tensor.stride() != strides:
-                tensor = self._placed(tensor, strides)
-                placed.append(tensor)
+                tensor = placed[i] = self._placed(tensor, strides)
             addresses[i] = tensor.data_ptr()
         outputs = self._made()
+        for i, at in self._over:
+            outputs[i] = placed.get(at, tensors[at])
         workspace = pool.workspace(self._workspace)
         _ridge.use_threads(torch.get_num_threads())
         program.run(addresses, [output.data_ptr() for output in outputs], workspace.address)
         pool.leave(workspace)
+        for i, at in self._over:
+            if at in placed:
+                outputs[i] = tensors[at].copy_(placed[at])
         return outputs

@@ -92,12 +92,28 @@ class Reader {
   void read_output(const JsonValue& value) {
     const std::string where = fmt::format("output {}", graph_.outputs.size());
     const auto& parts = value.as_array(where);
-    check(parts.size() == 2, "{}: it has {} parts, not 2", where, parts.size());
+    check(parts.size() == 2 || parts.size() == 3, "{}: it has {} parts", where, parts.size());
     const size_t number = value_number(parts[0], where);
     const TensorType& type = graph_.values[number].type;
     const bool is_free = std::holds_alternative<std::nullptr_t>(parts[1].data());
     graph_.outputs.push_back(
         {number, is_free ? PlacedType{type, {}} : placed(value, 1, type, where), is_free});
+    if (parts.size() == 3) read_over(parts[2].as_integer(where), where);
+  }
+
+  void read_over(int64_t number, std::string_view where) {
+    check(number >= 0 && number < std::ssize(graph_.inputs), "{}: no input {}", where, number);
+    AtenOutput& output = graph_.outputs.back();
+    const auto at = static_cast<size_t>(number);
+    const AtenInput& input = graph_.inputs[at];
+    check(!input.is_constant && input.type.type == output.type.type &&
+              input.type.order == output.type.order,
+          "{}: it is not written over input {}, which is constant or lies otherwise",
+          where,
+          number);
+    for (const AtenOutput& other : graph_.outputs)
+      check(other.over != at, "{}: another output is written over input {}", where, number);
+    output.over = at;
   }
 
   // The number of a value that stands before it.

@@ -5,15 +5,17 @@
 //   {"format": "ridge.aten/1",
 //    "inputs": [TYPE, ...],
 //    "nodes": [[OP, NAME, [ARGUMENT, ...], [TYPE or null, ...]], ...],
-//    "outputs": [[VALUE, [STRIDE, ...] or null], ...]}
+//    "outputs": [[VALUE, [STRIDE, ...] or null, INPUT?], ...]}
 //
-// An output without strides lies as it is made.
+// An output without strides lies as it is made. One with the number of an input behind them is
+// written over that input, which has its type and its strides.
 // A TYPE is [DTYPE, [SIZE, ...], [STRIDE, ...]], with "constant" behind it for an input that keeps
 // its elements from run to run. Arguments stand in the order of the operator's schema, all of them:
 // null, a bool, a number, a text, a list of arguments, {"v": VALUE}, {"d": DTYPE} or {"f": "inf"}.
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -69,7 +71,8 @@ struct AtenNode {
 struct AtenOutput {
   size_t value = 0;
   PlacedType type;
-  bool is_free = false;  ///< Its order of axes is the importer's choice.
+  bool is_free = false;                       ///< Its order of axes is the importer's choice.
+  std::optional<size_t> over = std::nullopt;  ///< The input that it is written over.
 };
 
 struct AtenGraph {
