@@ -9,6 +9,7 @@ from unittest import mock
 import torch
 from case import Case
 from torch import nn
+from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils.checkpoint import checkpoint
 
 import ridge.torch
@@ -58,30 +59,6 @@ class Tied(nn.Module):
 
     def forward(self, ids):
         return self.head(torch.tanh(self.words(ids)))
-
-
-class Wrapped(torch.Tensor):
-    """A subclass that says how its operators are run."""
-
-    @staticmethod
-    def __new__(cls, plain):
-        return torch.Tensor._make_wrapper_subclass(cls, plain.shape, dtype=plain.dtype, requires_grad=False)
-
-    def __init__(self, plain):
-        self.plain = plain
-
-    def __tensor_flatten__(self):
-        return ["plain"], None
-
-    @staticmethod
-    def __tensor_unflatten__(plain, meta, outer_size, outer_stride):
-        return Wrapped(plain["plain"])
-
-    @classmethod
-    def __torch_dispatch__(cls, op, types, args=(), kwargs=None):
-        given = torch.utils._pytree.tree_map_only(Wrapped, lambda x: x.plain, (args, kwargs or {}))
-        result = op(*given[0], **given[1])
-        return torch.utils._pytree.tree_map_only(torch.Tensor, Wrapped, result)
 
 
 def gradients_of(module, x, run=None):
@@ -344,11 +321,11 @@ class Around(Case):
         def f(x, y):
             return (x * 2 + y).relu()
 
-        x, y = torch.randn(3, 4), torch.randn(3, 4)
-        for args in ((Wrapped(x), Wrapped(y)), (nn.Parameter(x), y)):
-            got = self.free(f)(*args)
-            self.assertEqual(type(got), type(f(*args)))
-            self.assert_near(got.plain if isinstance(got, Wrapped) else got, f(x, y))
+        x, y, z = torch.randn(3, 4), torch.randn(3, 4), torch.randn(3, 4)
+        got = self.free(f)(TwoTensor(x, y), TwoTensor(y, z))
+        self.assertEqual(type(got), TwoTensor)
+        self.assert_near((got.a, got.b), (f(x, y), f(y, z)))
+        self.assert_near(self.free(f)(nn.Parameter(x), y), f(x, y))
 
     @torch.no_grad()
     def test_other_tensors(self):
