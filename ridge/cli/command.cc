@@ -79,7 +79,8 @@ std::string parse_failure(const CLI::App* app, const CLI::Error& error) {
 // Cuts what stands behind the first `--` off where the verb takes a command: to the parser it
 // would be more arguments of ours.
 ForeignCommand take_command(std::vector<char*>& words) {
-  constexpr std::string_view kTakers[] = {"doctor", "watch", "optimize", "run", "recipe", "ledger"};
+  constexpr std::string_view kTakers[] = {
+      "doctor", "watch", "optimize", "run", "capture", "recipe", "ledger"};
   if (words.size() < 2 || std::ranges::find(kTakers, words[1]) == std::end(kTakers)) return {};
   const auto dashes =
       std::ranges::find_if(words, [](const char* word) { return std::string_view(word) == "--"; });
@@ -110,6 +111,7 @@ int run_verb(CLI::App& app, std::vector<char*> words) {
   add_export(app, exit_code);
   add_optimize(app, exit_code, command);
   add_run(app, exit_code, command);
+  add_capture(app, exit_code, command);
   add_recipe(app, exit_code, command);
   add_doctor(app, exit_code, command);
   add_watch(app, exit_code, command);

@@ -16,7 +16,8 @@ void add_inspect(CLI::App& app, int&) {
       "Say what is in a model, or what a configuration would train: sizes, FLOPs, memory");
   verb->add_option("file",
                    options->file,
-                   "A configuration (TOML), MODEL.onnx, or a graph in Ridge's text form")
+                   "A configuration (TOML), MODEL.onnx, what 'ridge capture' wrote, or a graph in "
+                   "Ridge's text form")
       ->required();
   add_override_options(*verb, options->recipe, options->device, options->set);
   verb->add_option("--dim", options->dims, "Size of a named dimension of MODEL.onnx; repeatable")

@@ -27,6 +27,7 @@ void add_ledger(CLI::App& app, int& exit_code, const ForeignCommand& command);
 void add_doctor(CLI::App& app, int& exit_code, const ForeignCommand& command);
 void add_recipe(CLI::App& app, int& exit_code, const ForeignCommand& command);
 void add_run(CLI::App& app, int& exit_code, const ForeignCommand& command);
+void add_capture(CLI::App& app, int& exit_code, const ForeignCommand& command);
 void add_watch(CLI::App& app, int& exit_code, const ForeignCommand& command);
 
 /// The verb that no parser sees, for its words are a program's: its exit code, or empty where it is

@@ -122,6 +122,7 @@ const std::map<std::string, std::vector<std::string>> kOptions = {
     {"recipe diff", {"-h,--help", "--trust"}},
     {"recipe patch", {"-h,--help", "--root", "--trust"}},
     {"run", {"-h,--help", "--recipe", "--quiet", "--trust"}},
+    {"capture", {"-h,--help", "--out"}},
     {"doctor",
      {"-h,--help",
       "--compare",

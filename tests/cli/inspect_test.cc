@@ -52,6 +52,25 @@ TEST(Inspect, ExampleInNumbers) {
   EXPECT_EQ(report["state_bytes"], 4 * (784 * 128 + 128 + 128 * 10 + 10));
 }
 
+TEST(Inspect, CaptureInNumbers) {
+  constexpr const char* kCapture = "tests/fuzz/corpus/aten_graph/capture";
+  const auto report = nlohmann::json::parse(inspect({.file = kCapture, .json = true}));
+  EXPECT_EQ(report["kind"], "capture");
+  const auto& graph = report["graphs"][0];
+  EXPECT_EQ(graph["kind"], "forward");
+  EXPECT_EQ(graph["left"][0]["op"], "aten.sort.default");
+  // A scaled sum, and a product by a number, of six elements each.
+  EXPECT_EQ(graph["flops"], 6 * 3);
+  const Outcome text = run({"inspect", kCapture, "--nodes"});
+  EXPECT_EQ(text.code, 0);
+  EXPECT_NE(text.out.find("left to PyTorch: 1 aten.sort.default"), text.out.npos);
+  const Outcome plan = run({"inspect", kCapture, "--plan"});
+  EXPECT_EQ(plan.code, 2);
+  EXPECT_NE(plan.err.find("is a capture"), plan.err.npos);
+  const TemporaryFile broken(R"({"format":"ridge.capture/1","graphs":[{"kind":"forward"}]})");
+  EXPECT_EQ(run({"inspect", broken.path()}).code, 2);
+}
+
 TEST(Inspect, DataGoToStdoutAndNothingElse) {
   const Outcome text = run({"inspect", kExample});
   EXPECT_EQ(text.code, 0);

@@ -7,6 +7,7 @@
 
 #include "ridge/api/aten_program.h"
 #include "ridge/graph/text.h"
+#include "ridge/import/aten/capture.h"
 #include "ridge/import/aten/import.h"
 
 namespace ridge {
@@ -75,6 +76,37 @@ TEST(AtenGraph, RefusesToWriteOverInputs) {
   for (const char* each : {"[3,[1],1]", "[3,[1],2]", "[3,null,0]"})
     EXPECT_NE(message(each).find("it is not written over input"), std::string::npos) << each;
   EXPECT_EQ(message("[3,[1],0],[3,[1],0]"), "output 1: another output is written over input 0");
+}
+
+TEST(AtenCapture, IsReadAgain) {
+  const std::string graph = graph_of(kRow, kDouble, "[1,[1]]");
+  const std::string head = R"({"kind":"forward","torch":"2.15.0",)";
+  const std::string left = R"("left":[["aten.sort.default",2,"it is not supported"]],)";
+  const auto text = [&](const std::string& programs) {
+    return aten::capture_of({head + left + R"("programs":[)" + programs + "]}"});
+  };
+  const auto all = aten::parse_capture(text(graph + "," + graph), "file");
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].kind, "forward");
+  EXPECT_EQ(all[0].left.at(0).count, 2);
+  EXPECT_EQ(all[0].programs.at(1).nodes.at(0).name, "twice");
+  EXPECT_TRUE(aten::parse_capture(aten::capture_of({}), "file").empty());
+  const auto message = [](const std::string& broken) -> std::string {
+    try {
+      aten::parse_capture(broken, "file");
+    } catch (const UserError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(message(R"({"graphs":[]})"), "file: it does not begin as ridge.capture/1 does");
+  EXPECT_EQ(message(text(graph + ",3")),
+            "file: graph 0, program 1: graph: expected an object, got an integer");
+  EXPECT_EQ(
+      message(aten::capture_of({R"({"kind":"sideways","torch":"","left":[],"programs":[]})"})),
+      "file: graph 0: there is no kind 'sideways'");
+  for (size_t cut = 0; cut < text(graph).size() - 1; ++cut)
+    EXPECT_NE(message(text(graph).substr(0, cut)), "") << cut;
 }
 
 TEST(AtenGraph, RunsWhereTensorsLie) {

@@ -35,9 +35,14 @@ def _static_inputs(module):
 _FIXED = "ridge_fixed_outputs"  # in the meta of a forward graph: how many outputs are not saved values
 
 
-def _compile(module, example_inputs):
+def _compile_forward(module, example_inputs):
     take_strides(module, example_inputs)
-    return compile_graph(module, fixed_outputs=module.meta.get(_FIXED))
+    return compile_graph(module, fixed_outputs=module.meta.get(_FIXED), kind="forward")
+
+
+def _compile_backward(module, example_inputs):
+    take_strides(module, example_inputs)
+    return compile_graph(module, kind="backward")
 
 
 def _compile_inference(module, example_inputs, freeze):
@@ -54,8 +59,8 @@ def _partition(joint, joint_inputs, memory_limit=None, **others):
 @functools.cache
 def _compiler(freeze, memory_limit, same_random):
     return aot_autograd(
-        fw_compiler=_compile,
-        bw_compiler=_compile,
+        fw_compiler=_compile_forward,
+        bw_compiler=_compile_backward,
         inference_compiler=functools.partial(_compile_inference, freeze=freeze),
         partition_fn=functools.partial(_partition, memory_limit=memory_limit),
         decompositions=decompositions(same_random),

@@ -8,9 +8,10 @@ import warnings
 import torch
 from torch._functorch.aot_autograd import make_boxed_func
 
+from . import _capture
 from ._describe import is_getitem, is_tensor
 from ._partition import cut, is_copy_to_input
-from ._program import Program
+from ._program import Program, describe
 from ._verify import is_on, verified
 
 log = logging.getLogger("ridge.torch")
@@ -200,11 +201,13 @@ def _report_strides(module, programs):
             context.output_strides.append(value.stride() if isinstance(value, torch.Tensor) else None)
 
 
-def compile_static(module, constants=frozenset(), fixed_outputs=None):
+def compile_static(module, constants=frozenset(), fixed_outputs=None, kind="inference"):
     """A boxed function for a graph without symbolic sizes. `constants`: placeholders that seldom change;
     outputs from number `fixed_outputs` on are saved for the backward graph, and may lie as they are made."""
     cut_graph = cut(module.graph)
     log.info("%s", _told_cut(cut_graph))
+    if _capture.is_on():
+        _capture.keep(kind, cut_graph, [describe(part, constants) for part in cut_graph.parts])
     if not cut_graph.parts:
         return eager(module)
     returned = _returned(module)
@@ -244,7 +247,7 @@ def is_static(value):
     return all(type(size) is int for size in (*value.shape, *value.stride()))
 
 
-def _traced(module, args):
+def _traced(module, args, kind):
     """The function of a graph with symbolic sizes for these arguments: one traced for their sizes."""
     from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -259,7 +262,7 @@ def _traced(module, args):
     try:
         traced = make_fx(of_tensors, tracing_mode="fake")(*[args[i] for i in tensors])
         traced.graph.eliminate_dead_code()
-        function = compile_static(traced)
+        function = compile_static(traced, kind=kind)
     except Exception as error:  # whatever it is, the program goes on
         tell_failure(error)
         return eager(module)
@@ -273,7 +276,7 @@ def _traced(module, args):
     return call
 
 
-def _bound(module):
+def _bound(module, kind):
     """A graph with symbolic sizes: a function for each tuple of sizes, made when it first comes."""
     functions = {}
 
@@ -281,7 +284,7 @@ def _bound(module):
         key = tuple((each.shape, each.stride()) if isinstance(each, torch.Tensor) else each for each in args)
         function = functions.pop(key, None)
         if function is None:
-            function = _traced(module, list(args))
+            function = _traced(module, list(args), kind)
         functions[key] = function  # the one used last stands last
         while len(functions) > _MOST_BINDINGS:
             del functions[next(iter(functions))]
@@ -295,7 +298,7 @@ def tell_failure(error):
     tell_once(f"ridge.torch: a graph stays PyTorch's, for it was not compiled: {type(error).__name__}: {error}")
 
 
-def compile_graph(module, constants=frozenset(), fixed_outputs=None):
+def compile_graph(module, constants=frozenset(), fixed_outputs=None, kind="inference"):
     """A boxed function; the graph itself where it cannot be compiled, which is told once."""
     devices = {
         node.meta["val"].device.type
@@ -307,8 +310,8 @@ def compile_graph(module, constants=frozenset(), fixed_outputs=None):
         return eager(module)
     try:
         if _has_symbols(module):
-            return _bound(module)
-        return compile_static(module, constants, fixed_outputs)
+            return _bound(module, kind)
+        return compile_static(module, constants, fixed_outputs, kind)
     except Exception as error:  # whatever it is, the program goes on
         tell_failure(error)
         return eager(module)

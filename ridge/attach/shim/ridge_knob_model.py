@@ -1,5 +1,6 @@
 """Knobs of how a model is called: the format of its pictures, its precision, the compiler."""
 import functools
+import importlib.util
 import os
 import shutil
 import sys
@@ -290,6 +291,18 @@ def compiler_numbers():
     return counters["frames"]["ok"], breaks, seconds
 
 
+RIDGE = "ridge"  # a value that `ridge capture` alone gives: Ridge's engine instead of Inductor
+
+
+def why_no_ridge():
+    """What torch.compile(backend="ridge") needs and this Python has not."""
+    spec = importlib.util.find_spec("ridge")
+    folders = (spec.submodule_search_locations if spec is not None else None) or ()
+    if any(os.path.isdir(os.path.join(folder, "torch")) for folder in folders):
+        return ""
+    return "Ridge's package is not in %s: pip install ridge-engine" % sys.executable
+
+
 class Compile(ModelKnob):
     key = "model.compile"
     modes = TABLE[key]["words"]
@@ -300,7 +313,10 @@ class Compile(ModelKnob):
 
     def hook_torch(self, torch):
         super().hook_torch(torch)
-        if self.value not in self.modes:
+        if self.value == RIDGE:
+            if why_no_ridge():
+                self.refuse(why_no_ridge())
+        elif self.value not in self.modes:
             self.refuse("'%s' is no mode of torch.compile" % self.value)
 
     @classmethod
@@ -312,7 +328,11 @@ class Compile(ModelKnob):
             return "%s is a graph already" % model.name
         if "DataParallel" in bases:
             return "nn.DataParallel copies the model at each call"
-        return super().refusal_of(shim, module, model) or why_no_compiler(device_of(module))
+        return super().refusal_of(shim, module, model)
+
+    @classmethod
+    def reason_not_to_try(cls, module):
+        return why_no_compiler(device_of(module))
 
     @classmethod
     def offers_of(cls, module, model):
@@ -322,7 +342,15 @@ class Compile(ModelKnob):
         return [offer(cls.key, mode, text) for mode in modes]
 
     def found(self, module, model):
-        if self.value in self.modes:
+        if self.value == RIDGE:
+            why = why_no_ridge()
+        elif self.value in self.modes:
+            why = self.refusal_of(self.shim, module, model) or why_no_compiler(device_of(module))
+        else:
+            return
+        if why:
+            self.refuse(why, model.site)
+        else:
             super().found(module, model)
 
     def put(self, module, model):
@@ -335,6 +363,9 @@ class Compile(ModelKnob):
 
     def compiled(self, torch, module):
         """As module.compile() has it, so that the names of parameters stay."""
+        if self.value == RIDGE:
+            importlib.import_module("ridge.torch")  # the backend is known from then on
+            return torch.compile(module._call_impl, backend=RIDGE)
         options = {}
         if self.value != "default":
             options.update(torch._inductor.list_mode_options(self.value))

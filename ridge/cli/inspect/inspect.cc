@@ -4,13 +4,16 @@
 #include "ridge/base/json_writer.h"
 #include "ridge/cli/common/config_options.h"
 #include "ridge/cli/common/output.h"
+#include "ridge/cli/inspect/capture_report.h"
 #include "ridge/cli/inspect/model_facts.h"
+#include "ridge/cli/inspect/op_table.h"
 #include "ridge/cli/inspect/program_facts.h"
 #include "ridge/graph/batch_flow.h"
 #include "ridge/graph/ops/source.h"
 #include "ridge/graph/summary.h"
 #include "ridge/graph/text.h"
 #include "ridge/graph/verify.h"
+#include "ridge/import/aten/capture.h"
 #include "ridge/io/file.h"
 
 namespace ridge {
@@ -44,22 +47,7 @@ std::string text_report(const Graph& graph, const InspectOptions& options) {
     if (!output.updates.empty()) text += fmt::format(", updates {}", output.updates);
     text += "\n";
   }
-  text += fmt::format(
-      "\n{:<20} {:>6} {:>10} {:>10} {:>10}\n", "op", "nodes", "FLOP", "bytes", "FLOP/byte");
-  for (const OpSummary& op : summary.ops) {
-    const double intensity = op.cost.bytes > 0 ? op.cost.flops / op.cost.bytes : 0;
-    text += fmt::format("{:<20} {:>6} {:>10} {:>10} {:>10.2f}\n",
-                        op.op,
-                        op.nodes,
-                        scaled(op.cost.flops),
-                        scaled(op.cost.bytes),
-                        intensity);
-  }
-  text += fmt::format("{:<20} {:>6} {:>10} {:>10}\n",
-                      "total",
-                      graph.nodes().size(),
-                      scaled(summary.total.flops),
-                      scaled(summary.total.bytes));
+  text += op_table(summary.ops, summary.total, graph.nodes().size());
   text += fmt::format("\nstate {}B of {}B inputs\n",
                       scaled(static_cast<double>(summary.updated_bytes)),
                       scaled(static_cast<double>(summary.input_bytes)));
@@ -103,14 +91,7 @@ std::string json_report(const Graph& graph, const InspectOptions& options) {
   }
   json.end_array();
   write_outputs(json, graph, batch);
-  json.key("ops").begin_array();
-  for (const OpSummary& op : summary.ops) {
-    json.begin_object();
-    json.field("op", op.op).field("nodes", op.nodes);
-    json.field("flops", op.cost.flops).field("bytes", op.cost.bytes);
-    json.end_object();
-  }
-  json.end_array();
+  write_ops(json, summary.ops);
   json.field("nodes", graph.nodes().size());
   json.field("flops", summary.total.flops).field("bytes", summary.total.bytes);
   json.field("input_bytes", summary.input_bytes).field("state_bytes", summary.updated_bytes);
@@ -154,9 +135,7 @@ std::string inspect_onnx(const InspectOptions& options) {
   return options.json ? model_json(facts, options) : model_text(facts, options);
 }
 
-bool is_config(const std::string& path) {
-  if (path.ends_with(".toml")) return true;
-  const std::string text = read_file(path);
+bool is_config(const std::string& path, const std::string& text) {
   if (text.starts_with("ridge.graph/")) return false;
   try {
     Settings scratch;
@@ -172,7 +151,10 @@ bool is_config(const std::string& path) {
 std::string inspect(const InspectOptions& options) {
   if (is_onnx_file(options.file)) return inspect_onnx(options);
   check(options.dims.empty(), "'{}' is no ONNX model: --dim is for those alone", options.file);
-  return is_config(options.file) ? inspect_config(options) : inspect_graph(options);
+  if (options.file.ends_with(".toml")) return inspect_config(options);
+  const std::string text = read_file(options.file);
+  if (aten::is_capture(text)) return capture_report(text, options);
+  return is_config(options.file, text) ? inspect_config(options) : inspect_graph(options);
 }
 
 }  // namespace ridge

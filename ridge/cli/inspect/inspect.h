@@ -1,5 +1,5 @@
-// `ridge inspect FILE`: what is in a graph, in an ONNX model, or in the program that a
-// configuration trains.
+// `ridge inspect FILE`: what is in a graph, in an ONNX model, in a capture of torch.compile, or in
+// the program that a configuration trains.
 #pragma once
 
 #include <string>
@@ -19,8 +19,9 @@ struct InspectOptions {
 };
 
 /// The report on what is in `options.file`, as text or as one JSON object ("ridge.inspect/1", whose
-/// "kind" is "graph", "model" or "program"). UserError when the file cannot be read or holds
-/// neither a valid graph, nor a model that can be imported, nor a configuration that can be opened.
+/// "kind" is "graph", "model", "capture" or "program"). UserError when the file cannot be read or
+/// holds neither a valid graph, nor a model that can be imported, nor a configuration that can be
+/// opened.
 std::string inspect(const InspectOptions& options);
 
 }  // namespace ridge

@@ -202,7 +202,9 @@ Shape PlacedType::lying() const {
 }
 
 AtenGraph parse_aten_graph(std::string_view text) {
-  return Reader().read(parse_json(text, "graph of ATen operators"));
+  return read_aten_graph(parse_json(text, "graph of ATen operators"));
 }
+
+AtenGraph read_aten_graph(const JsonValue& value) { return Reader().read(value); }
 
 }  // namespace ridge::aten

@@ -23,6 +23,10 @@
 
 #include "ridge/base/type.h"
 
+namespace ridge {
+class JsonValue;
+}
+
 namespace ridge::aten {
 
 struct None {};
@@ -91,5 +95,6 @@ std::vector<int64_t> dense_order(const Shape& shape,
 
 /// UserError for a text that is no such graph, with the place in it.
 AtenGraph parse_aten_graph(std::string_view text);
+AtenGraph read_aten_graph(const JsonValue& value);
 
 }  // namespace ridge::aten
