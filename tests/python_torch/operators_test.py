@@ -75,7 +75,8 @@ class Special(Case):
 
     def test_signs_of_zeros(self):
         x = torch.cat([self.values(), torch.tensor([-0.3, 0.3, -0.7, 2.5, -1e8], dtype=torch.float64)])
-        self.check(lambda x: [1 / y for y in (x.floor(), x.ceil(), x.round(), x.trunc(), x * 0, x.sin(), x.tan())], x, gradients=False)
+        self.check(lambda x: [1 / y for y in (x.floor(), x.ceil(), x.round(), x.trunc(), x * 0, x.sin(), x.tan())], x,
+                   gradients=False)  # fmt: skip
 
     def test_order(self):
         x = torch.stack([self.values(), self.values().flip(0)])
