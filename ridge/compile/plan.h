@@ -90,7 +90,7 @@ struct DerivationPlan {
 
 struct Plan {
   std::string device;
-  bool binds = false;  ///< By PlanOptions::binds.
+  bool binds = false;  ///< The plan was made with PlanOptions::binds.
   std::vector<PlanSlot> state;
   std::vector<StateRole> roles;   ///< One a state slot.
   std::vector<size_t> constants;  ///< The slots of constants that entries read.

@@ -131,7 +131,7 @@ class Program {
   /// The same for an output, which runs leave there, aligned to 64 bytes; it is for those to read
   /// that know when a run is over, and not by read().
   std::string_view bind_output(DataSlot slot, void* address);
-  /// For plans that bind: runs work in plan().arena_bytes bytes there, aligned to 64 bytes. Inputs
+  /// Runs of a plan that binds work in plan().arena_bytes bytes there, aligned to 64 bytes. Inputs
   /// and outputs are bound behind it. Allocates where the address is another one.
   void bind_arena(void* memory);
   /// UserError, with the site, for wrong data (an index out of range); from synchronize(), and then

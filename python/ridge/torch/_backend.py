@@ -24,7 +24,7 @@ def _static_inputs(module):
     metadata = context.fw_metadata if context is not None else None
     if metadata is None:
         return frozenset()
-    placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
+    placeholders = module.graph.find_nodes(op="placeholder")
     return frozenset(
         placeholders[i]
         for i in metadata.static_input_indices
@@ -78,7 +78,7 @@ def backend(
     options: dict[str, Any] | None = None,
     **others: Any,
 ) -> Callable[..., Any]:
-    """torch.compile(model, backend="ridge", options={"freeze": True, "memory_limit": None})"""
+    """torch.compile(model, backend="ridge", options={"freeze": True, "memory_limit": None, "same_random": False})"""
     given = dict(_OPTIONS, **(options or {}))
     unknown = sorted(set(given) - set(_OPTIONS))
     if unknown:

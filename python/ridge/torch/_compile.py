@@ -9,7 +9,7 @@ import torch
 from torch._functorch.aot_autograd import make_boxed_func
 
 from . import _capture
-from ._describe import is_getitem, is_tensor
+from ._describe import copy_with_strides, is_getitem, is_tensor
 from ._partition import cut, is_copy_to_input
 from ._program import Program, describe
 from ._verify import is_on, verified
@@ -31,7 +31,7 @@ _TRACED = "ridge_traced_strides"  # in the meta of a placeholder whose tensors l
 def take_strides(module, example_inputs):
     """Saved values lie as the forward graph left them: AOT autograd tells it of the examples, not in the graph."""
     memory = (torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_scatter.default)
-    placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
+    placeholders = module.graph.find_nodes(op="placeholder")
     if len(placeholders) != len(example_inputs):
         return
     for node, example in zip(placeholders, example_inputs):
@@ -43,18 +43,14 @@ def take_strides(module, example_inputs):
             node.meta["val"] = example
 
 
-def _as_traced(tensor, strides):
-    return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
-
-
 def eager(module):
     """The graph as PyTorch runs it."""
-    placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
+    placeholders = module.graph.find_nodes(op="placeholder")
     moved = [(i, node.meta[_TRACED]) for i, node in enumerate(placeholders) if _TRACED in node.meta]
 
     def call(args):
         for i, strides in moved:
-            args[i] = _as_traced(args[i], strides)
+            args[i] = copy_with_strides(args[i], strides)
         return run(args)
 
     run = make_boxed_func(module.forward)
@@ -99,7 +95,7 @@ def assemble(module, cut_graph, programs):
         if _TRACED not in node.meta:
             return values[node]
         if node not in as_traced:
-            as_traced[node] = graph.call_function(_as_traced, (values[node], node.meta[_TRACED]))
+            as_traced[node] = graph.call_function(copy_with_strides, (values[node], node.meta[_TRACED]))
         return as_traced[node]
 
     for _, is_node, i in sorted(steps):
@@ -121,7 +117,7 @@ def assemble(module, cut_graph, programs):
 def _direct(module, cut_graph, program):
     """The call of a graph that is one program, without a step between; None where outputs are not of it."""
     part = cut_graph.parts[0]
-    placeholders = {node: i for i, node in enumerate(n for n in module.graph.nodes if n.op == "placeholder")}
+    placeholders = {node: i for i, node in enumerate(module.graph.find_nodes(op="placeholder"))}
     outputs_of = {node: i for i, node in enumerate(part.outputs)}
     if any(node not in placeholders for node in part.inputs):
         return None
@@ -178,7 +174,7 @@ def _guarded(function, module):
 
 def written_inputs(module):
     """The numbers of the inputs that the graph writes to."""
-    inputs = [node for node in module.graph.nodes if node.op == "placeholder"]
+    inputs = module.graph.find_nodes(op="placeholder")
     written = {node.args[0] for node in module.graph.nodes if is_copy_to_input(node)}
     return [i for i, node in enumerate(inputs) if node in written]
 
@@ -232,9 +228,7 @@ def compile_static(module, constants=frozenset(), fixed_outputs=None, kind="infe
 
 
 def _has_symbols(module):
-    for node in module.graph.nodes:
-        if node.op != "placeholder":
-            continue
+    for node in module.graph.find_nodes(op="placeholder"):
         value = node.meta.get("val")
         if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             return True

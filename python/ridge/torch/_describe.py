@@ -55,6 +55,11 @@ def strides_of_order(shape, order):
     return tuple(strides)
 
 
+def copy_with_strides(tensor, strides):
+    """The tensor's elements in memory of their own, which lies by `strides`."""
+    return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+
+
 def dense_strides(value):
     """Its strides where its elements lie without gaps in some order of axes, else row-major ones."""
     wanted = 1

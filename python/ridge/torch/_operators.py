@@ -72,7 +72,8 @@ _library.impl("dropout", _dropout, "CPU")
 _library.impl("dropout", _dropout_meta, "Meta")
 torch.library.register_fake("ridge::seed", _seed_meta, lib=_library)
 _CPU = torch.device("cpu")
-_keys = itertools.count()  # of the graph that is being traced: its draws differ, and are the same when it is traced again
+# Each draw of a graph has a number of its own, and the same one when the graph is traced again.
+_keys = itertools.count()
 
 
 def count_draws_anew():

@@ -6,7 +6,7 @@ import threading
 import torch
 
 from .. import _ridge
-from ._describe import Description, dense_strides, strides_of_order
+from ._describe import Description, copy_with_strides, dense_strides, strides_of_order
 from ._memory import Layout, pool
 
 # A frozen program whose weights change at nearly every call is compiled for weights that may change.
@@ -90,8 +90,7 @@ class Program:
         """The tensor as the text says that it lies."""
         if tensor.stride() == strides:
             return tensor
-        placed = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype)
-        return placed.copy_(tensor)
+        return copy_with_strides(tensor, strides)
 
     def _check_constants(self, tensors):
         """Weights are read once: again, where one was written to, or is another."""
