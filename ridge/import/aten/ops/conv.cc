@@ -40,6 +40,7 @@ Geometry geometry(const NodeContext& n, size_t first, int64_t rank) {
   const std::vector<int64_t> padding = of_image(n.list(first + 1), axes, 0);
   of.window.padding = {padding[0], padding[1], padding[0], padding[1]};
   of.window.dilation = of_image(n.list(first + 2), axes, 1);
+  of.window.check_fields("convolution");
   of.transposed = n.flag(first + 3);
   of.groups = n.integer(first + 5);
   return of;
@@ -102,15 +103,14 @@ struct UsedTaps {
 
 // True where tap `tap` sees the image at one of so many positions.
 bool sees_image(const Line& line, int64_t tap) {
-  for (int64_t i = 0; i < line.positions; ++i) {
-    const int64_t at = i * line.stride + tap * line.dilation - line.low;
-    if (at >= 0 && at < line.length) return true;
-  }
-  return false;
+  const int64_t first = tap * line.dilation - line.low;
+  const int64_t i = first < 0 ? (line.stride - 1 - first) / line.stride : 0;  // the first inside
+  return i < line.positions && first + i * line.stride < line.length;
 }
 
 // Narrows the window to the used taps: all positions stay, and see what they saw.
 UsedTaps use_taps(WindowFields& window, const Shape& image, const Shape& kernel) {
+  check(image.size() == 4 && kernel.size() == 4, "images and kernels need four dimensions each");
   UsedTaps used{{0, 0}, {kernel[2], kernel[3]}, {kernel[2], kernel[3]}};
   for (size_t i = 0; i < 2; ++i) {
     const auto positions = [&](const WindowFields& of, int64_t taps) {

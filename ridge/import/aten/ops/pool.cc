@@ -89,7 +89,8 @@ PoolFields even_windows(const Shape& image, const Shape& pooled) {
   check(image.size() == 4 && pooled.size() == 4, "it has {} dimensions", image.size());
   PoolFields pool;
   for (size_t i = 0; i < 2; ++i) {
-    check(image[i + 2] % pooled[i + 2] == 0, "its windows have unequal sizes");
+    check(pooled[i + 2] >= 1 && image[i + 2] % pooled[i + 2] == 0,
+          "its windows have unequal sizes");
     pool.kernel[i] = pool.window.stride[i] = image[i + 2] / pooled[i + 2];
   }
   return pool;
