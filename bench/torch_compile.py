@@ -13,9 +13,9 @@ Further jobs, each in processes of their own:
             first one, once compiled, eager and Ridge
   compile   seconds of the first step of training with empty caches: Dynamo and AOT tracing (PyTorch's
             backend aot_eager_decomp_partition), Ridge and Inductor
-  calls     processor time of the passes of a step of training, and of it that of the programs; microseconds
-            from AOT autograd's call of our functions to their return, those of the programs apart. The row
-            `call` has programs, of one element
+  calls     processor time of the passes of a step of training, and of its programs run alone with the same
+            memory; in the row `call` microseconds from AOT autograd's call of our function to its return,
+            for a graph that adds 1 to tensors of one element
 
 Usage: build/peers/bin/python bench/torch_compile.py [--threads 1,2] [--models NAME,...] [--jobs JOB,...]
            [--seconds S] [--json FILE]
@@ -187,31 +187,32 @@ def compile_time(name, side):
 
 
 class Programs:
-    """Stands for AtenProgram in ridge.torch, and counts the seconds of its runs and of calls of our functions."""
+    """Stands for AtenProgram in ridge.torch: it keeps what the runs of a step take, and times our functions."""
 
     def __init__(self, real):
         self.real = real
         self.start()
 
     def start(self):
-        self.run_seconds = self.run_processor = self.call_seconds = 0.0
-        self.runs = self.tensors = 0
+        self.seconds, self.calls, self.tensors, self.taken = 0.0, 0, 0, []
 
     def __call__(self, *arguments):
         program, of = self.real(*arguments), self
 
         class Program:
-            def run(self, *addresses):
-                start, processor = time.perf_counter(), time.process_time()
-                program.run(*addresses)
-                of.run_processor += time.process_time() - processor
-                of.run_seconds += time.perf_counter() - start
-                of.runs += 1
+            def run(self, tensors, pieces, workspace):
+                of.taken.append((program, tensors, list(pieces), workspace))
+                return program.run(tensors, pieces, workspace)
 
             def __getattr__(self, name):
                 return getattr(program, name)
 
         return Program()
+
+    def run_again(self):
+        """The programs alone, with the same memory."""
+        for program, tensors, pieces, workspace in self.taken:
+            program.run(tensors, pieces, workspace)
 
     def timed(self, compile_graph):
         def compile_timed(*arguments, **others):
@@ -221,8 +222,9 @@ class Programs:
                 self.tensors += len(args)
                 start = time.perf_counter()
                 result = function(args)
-                self.call_seconds += time.perf_counter() - start
+                self.seconds += time.perf_counter() - start
                 self.tensors += len(result)
+                self.calls += 1
                 return result
 
             call._boxed_call = True
@@ -230,53 +232,47 @@ class Programs:
 
         return compile_timed
 
-    def watch(self):
-        """From here on what is compiled is counted."""
-        import ridge.torch._backend
-
-        ridge._ridge.AtenProgram = self
-        ridge.torch._backend.compile_graph = self.timed(ridge.torch._backend.compile_graph)
-
 
 def watched():
-    import ridge.torch
+    """From here on what is compiled is watched."""
+    import ridge.torch._backend
 
     programs = Programs(ridge._ridge.AtenProgram)
-    programs.watch()
+    ridge._ridge.AtenProgram = programs
+    ridge.torch._backend.compile_graph = programs.timed(ridge.torch._backend.compile_graph)
     return programs
 
 
+def processor_ms(step):
+    """Milliseconds of processor time a step, in a stretch of them."""
+    start, count, stop = time.process_time(), 0, time.monotonic() + STRETCH
+    while time.monotonic() < stop:
+        step()
+        count += 1
+    return 1e3 * (time.process_time() - start) / count
+
+
 def calls(name, seconds):
-    """What a step of training needs beyond the programs; medians."""
+    """Processor time of a step of training, and of its programs alone, in turn; medians."""
     programs = watched()
     model, data = make(name)
     training = Training(name, model, data, "ridge")
     for _ in range(3):
         training.step()
-    found, end = [], time.monotonic() + seconds
-    while len(found) < LEAST_ROUNDS or time.monotonic() < end:
+    whole, alone, end = [], [], time.monotonic() + seconds
+    while len(whole) < LEAST_ROUNDS or time.monotonic() < end:
+        whole.append(processor_ms(training.step))
         programs.start()
-        start, count, stop = time.process_time(), 0, time.monotonic() + STRETCH
-        while time.monotonic() < stop:
-            training.step()
-            count += 1
-        processor, calls = time.process_time() - start, programs.call_seconds - programs.run_seconds
-        found.append((processor / count, programs.run_processor / count, calls / count))
-    whole, alone, seconds = (statistics.median(column) for column in zip(*found))
-    runs, tensors = programs.runs // count, programs.tensors // count
-    return {
-        "processor_ms": 1e3 * whole,
-        "programs_ms": 1e3 * alone,
-        "ratio": whole / alone,
-        "runs": runs,
-        "tensors": tensors,
-        "call_us": 1e6 * seconds / runs,
-        "call_us_a_tensor": 1e6 * seconds / tensors,
-    }
+        training.step()
+        time.sleep(REST)
+        alone.append(processor_ms(programs.run_again))
+    row = {"processor_ms": statistics.median(whole), "programs_ms": statistics.median(alone)}
+    row["ratio"] = row["processor_ms"] / row["programs_ms"]
+    return {**row, "runs": programs.calls, "tensors": programs.tensors}
 
 
 def call_time():
-    """Microseconds of a call of a graph that adds 1 to each of some tensors of one element."""
+    """Microseconds of a call of a graph that adds 1 to each of some tensors of one element, kernels included."""
     programs, found = watched(), {}
     for count in (1, 101):
         torch._dynamo.reset()
@@ -286,7 +282,7 @@ def call_time():
         for _ in range(300):
             programs.start()
             run(*inputs)
-            times.append(programs.call_seconds)
+            times.append(programs.seconds)
         found[count] = 1e6 * statistics.median(times)
     return {"us": found[1], "us_a_tensor": (found[101] - found[1]) / 200}
 
@@ -353,8 +349,7 @@ def text_of(row):
         return f"{head}  {row['us']:.1f} us + {row['us_a_tensor']:.2f} us a tensor, elements"
     return (
         f"{head}  processor {row['processor_ms']:.2f} ms, of programs {row['programs_ms']:.2f} ({row['ratio']:.3f}); "
-        f"{row['runs']} runs, {row['tensors']} tensors, {row['call_us']:.1f} us a run, "
-        f"{row['call_us_a_tensor']:.2f} us a tensor"
+        f"{row['runs']} calls, {row['tensors']} tensors"
     )
 
 

@@ -44,6 +44,11 @@ class AtenProgram {
   /// an input has that input's address. UserError for wrong data (an index out of range), with the
   /// node.
   void run(std::span<const void* const> inputs, std::span<void* const> outputs, void* workspace);
+  /// Threads that run() works with from here on, in place of the engine's own; null for those. A
+  /// team calls task(context) on so many threads, the caller one of them, and returns when all have
+  /// ended. Runs that are too short for others to wake up do without.
+  using ThreadTeam = void (*)(void (*task)(void* context), void* context, unsigned threads);
+  static void use_team(ThreadTeam team);
   /// Has the pages of memory there before a run waits for them; what lies there stays.
   static void make_resident(void* memory, size_t bytes);
   /// True where constants were written since: it looks at a few bytes of each.

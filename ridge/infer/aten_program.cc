@@ -2,11 +2,15 @@
 #include "ridge/api/aten_program.h"
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
 #include <cstring>
 #include <mutex>
 #include <optional>
 
 #include "ridge/base/alignment.h"
+#include "ridge/base/cpu/parallel.h"
 #include "ridge/base/cpu/touch_pages.h"
 #include "ridge/base/tensor.h"
 #include "ridge/compile/plan.h"
@@ -38,6 +42,11 @@ std::shared_ptr<const CompiledProgram> compile(ProgramGraphs graphs, Backend& ba
   return std::make_shared<const CompiledProgram>(
       compile_program(std::move(graphs), backend, options));
 }
+
+// A team waits for each of its threads; one that sleeps comes after some 50 us.
+constexpr int64_t kLeastTeamRun = 50000;  // nanoseconds
+
+std::atomic<AtenProgram::ThreadTeam> team = nullptr;
 
 // A few bytes of a constant: whoever writes to all of it changes them.
 uint64_t sample(const void* constant, size_t bytes) {
@@ -186,12 +195,26 @@ struct AtenProgram::Loaded {
       void* const address = is_late[i] || is_loose ? late.back().made.data() : to[i];
       program->bind_output(outputs[i].value(), address);
     }
-    program->run(0);
-    program->synchronize();
+    run_timed(*program);
     for (const LateOutput& each : late)
       std::memcpy(each.place, each.made.data(), each.made.bytes());
     const std::lock_guard lock(mutex);
     used->idle.push_back(std::move(program));
+  }
+
+  void run_timed(Program& program) {
+    using std::chrono::nanoseconds, std::chrono::steady_clock;
+    const auto start = steady_clock::now();
+    const auto run = [&] {
+      program.run(0);
+      program.synchronize();
+    };
+    const ThreadTeam threads = team;
+    if (threads != nullptr && last_run.load(std::memory_order_relaxed) >= kLeastTeamRun)
+      with_team(threads, run);
+    else
+      run();
+    last_run.store(nanoseconds(steady_clock::now() - start).count(), std::memory_order_relaxed);
   }
 
   // Kernels read elements at multiples of their size; a tensor may lie anywhere in a file, say.
@@ -219,7 +242,8 @@ struct AtenProgram::Loaded {
   std::vector<bool> is_late;  ///< Outputs that cannot be made at their places.
   std::vector<const void*> constants;
   std::vector<uint64_t> samples;
-  std::mutex mutex;  ///< It guards the instance, and what is idle.
+  std::atomic<int64_t> last_run = INT64_MAX;  ///< Nanoseconds; the first run counts as long.
+  std::mutex mutex;                           ///< It guards the instance, and what is idle.
   std::shared_ptr<Instance> instance;
 };
 
@@ -239,6 +263,8 @@ void AtenProgram::run(std::span<const void* const> inputs,
                       void* workspace) {
   loaded_->run(inputs, outputs, workspace);
 }
+
+void AtenProgram::use_team(ThreadTeam threads) { team = threads; }
 
 void AtenProgram::make_resident(void* memory, size_t bytes) { touch_pages(memory, bytes); }
 

@@ -14,6 +14,7 @@
 #include <mutex>
 #include <new>
 #include <numeric>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -59,6 +60,89 @@ class ParallelTest : public ::testing::Test {
  private:
   int before_ = num_threads();
 };
+
+// A team whose threads come when they like: each starts with the task, and ends with it.
+void run_on_new_threads(void (*task)(void*), void* context, unsigned threads) {
+  std::vector<std::thread> others;
+  for (unsigned i = 1; i < threads; ++i) others.emplace_back(task, context);
+  task(context);
+  for (std::thread& other : others) other.join();
+}
+
+TEST_F(ParallelTest, ATeamRunsEveryIndexExactlyOnce) {
+  for (const int threads : {1, 2, 5}) {
+    set_num_threads(threads);
+    std::vector<int> hits(4099, 0);
+    with_team(run_on_new_threads, [&] {
+      for (int round = 0; round < 50; ++round)
+        parallel_for(std::ssize(hits), 7, [&](int64_t begin, int64_t end) {
+          for (int64_t i = begin; i < end; ++i) ++hits[static_cast<size_t>(i)];
+        });
+    });
+    EXPECT_EQ(std::count(hits.begin(), hits.end(), 50), std::ssize(hits)) << threads;
+  }
+}
+
+// Both threads of a team are in a job at once: each waits for the other inside of it.
+TEST_F(ParallelTest, ATeamsThreadsAreTheWorkers) {
+  set_num_threads(2);
+  static std::set<std::thread::id> lent;
+  static std::mutex mutex;
+  const auto team = [](void (*task)(void*), void* context, unsigned threads) {
+    EXPECT_EQ(threads, 2u);
+    std::thread other([&] {
+      lent.insert(std::this_thread::get_id());
+      task(context);
+    });
+    task(context);
+    other.join();
+  };
+  std::set<std::thread::id> seen;
+  with_team(team, [&] {
+    std::atomic<int> here{0};
+    parallel_for(2, 1, [&](int64_t, int64_t) {
+      ++here;
+      while (here < 2) std::this_thread::yield();
+      const std::lock_guard<std::mutex> lock(mutex);
+      seen.insert(std::this_thread::get_id());
+    });
+  });
+  lent.insert(std::this_thread::get_id());
+  EXPECT_EQ(seen, lent);
+}
+
+TEST_F(ParallelTest, ATeamEndsBeforeAnErrorOfTheBody) {
+  set_num_threads(3);
+  for (int round = 0; round < 20; ++round) {
+    EXPECT_THROW(with_team(run_on_new_threads,
+                           [&] {
+                             parallel_for(64, 1, [](int64_t begin, int64_t) {
+                               if (begin == 40) throw std::runtime_error("stop");
+                             });
+                           }),
+                 std::runtime_error);
+  }
+  std::atomic<int64_t> sum{0};  // the pool works as before
+  parallel_for(100, 1, [&](int64_t begin, int64_t) { sum += begin; });
+  EXPECT_EQ(sum, 4950);
+}
+
+// A team may give fewer threads than were asked for, and may be called from within itself.
+TEST_F(ParallelTest, ATeamOfTheCallerAlone) {
+  set_num_threads(4);
+  const auto alone = [](void (*task)(void*), void* context, unsigned) { task(context); };
+  int64_t sum = 0;
+  std::mutex mutex;
+  with_team(alone, [&] {
+    with_team(alone, [&] {
+      parallel_for(100, 1, [&](int64_t begin, int64_t) {
+        const std::lock_guard<std::mutex> lock(mutex);
+        sum += begin;
+      });
+    });
+  });
+  EXPECT_EQ(sum, 4950);
+}
 
 TEST_F(ParallelTest, EveryIndexExactlyOnce) {
   for (int threads : {1, 2, 3, 8}) {

@@ -14,7 +14,7 @@ from case import IS_FULL, Case
 from torch import nn
 
 import ridge.torch
-from ridge.torch._memory import Layout, Pool, pool
+from ridge.torch._memory import Layout, Pool, bytes_of, pool
 from ridge.torch._recompute import partition, saved_bytes
 
 _SIDE = 512
@@ -28,9 +28,28 @@ def resident_bytes():
         return int(file.read().split()[1]) * resource.getpagesize()
 
 
+def strided(pool, shape, strides, dtype):
+    """A tensor in a piece of its own."""
+    piece = pool.take(bytes_of(shape, dtype))
+    tensor = piece.base(dtype).as_strided(shape, strides)
+    pool.keep(piece)
+    return tensor
+
+
+def block(pool, types):
+    """Tensors of these types in one piece."""
+    layout = Layout(types)
+    piece, tensors = pool.take(layout.size), []
+    bases = [piece.base(dtype) for _, _, dtype in types]
+    for (shape, strides, dtype), base, offset in zip(types, bases, layout.offsets):
+        tensors.append(base.as_strided(shape, strides, offset // dtype.itemsize))
+    pool.keep(piece)
+    return tensors
+
+
 def address_of(pool):
     """Where a matrix lies that is made, and gone at once."""
-    return pool.strided(*_MATRIX).data_ptr()
+    return strided(pool, *_MATRIX).data_ptr()
 
 
 def layers(count=2, **options):
@@ -42,7 +61,7 @@ class Pieces(Case):
         pool = Pool()
         first = address_of(pool)
         self.assertEqual([address_of(pool) for _ in range(3)], [first] * 3)
-        tensor = pool.strided((_SIDE, 2, _SIDE), (1, _SIDE, 2 * _SIDE), torch.float16)
+        tensor = strided(pool, (_SIDE, 2, _SIDE), (1, _SIDE, 2 * _SIDE), torch.float16)
         self.assertEqual((tensor.data_ptr(), tensor.stride()), (first, (1, _SIDE, 2 * _SIDE)))
         self.assertEqual(tensor.untyped_storage().nbytes(), _BYTES)
 
@@ -57,26 +76,26 @@ class Pieces(Case):
             lambda tensor: (tensor * torch.ones(1, requires_grad=True)).grad_fn,
         ):
             pool = Pool()
-            tensor = pool.strided(*_MATRIX)
+            tensor = strided(pool, *_MATRIX)
             first, held = tensor.data_ptr(), hold(tensor)
             del tensor
             self.assertNotEqual(address_of(pool), first)
             del held
-            both = [pool.strided(*_MATRIX) for _ in range(2)]
+            both = [strided(pool, *_MATRIX) for _ in range(2)]
             self.assertIn(first, [tensor.data_ptr() for tensor in both])
 
     def test_what_became_another_is_left_alone(self):
         for change in (lambda tensor: tensor.untyped_storage().resize_(0), lambda tensor: tensor.share_memory_()):
             pool = Pool()
-            change(pool.strided(*_MATRIX))
-            tensor = pool.strided(*_MATRIX)
+            change(strided(pool, *_MATRIX))
+            tensor = strided(pool, *_MATRIX)
             self.assertEqual((tensor.untyped_storage().nbytes(), tensor.is_shared()), (_BYTES, False))
 
     def test_it_keeps_no_more_than_was_in_use(self):
         pool = Pool()
         address_of(pool)
         self.assertEqual(pool.idle_bytes(), _BYTES)
-        held = pool.strided((2 * _SIDE, _SIDE), (_SIDE, 1), torch.float32)
+        held = strided(pool, (2 * _SIDE, _SIDE), (_SIDE, 1), torch.float32)
         self.assertEqual(pool.idle_bytes(), 0)  # it stands in the place of the first
         del held
         self.assertEqual(pool.idle_bytes(), 2 * _BYTES)
@@ -86,28 +105,28 @@ class Pieces(Case):
         self.assertEqual(pool.idle_bytes(), 3 * _BYTES)
         pool.empty()
         self.assertEqual(pool.idle_bytes(), 0)
-        held = [pool.strided(*_MATRIX) for _ in range(100)]
+        held = [strided(pool, *_MATRIX) for _ in range(100)]
         del held
         self.assertLess(pool.idle_bytes(), 20 * _BYTES)
 
     def test_tensors_of_a_block(self):
-        pool, layout = Pool(), Layout([((3, 4), (1, 3), torch.float32), ((5,), (1,), torch.bool), _MATRIX])
-        first = pool.block(layout)
+        pool, types = Pool(), [((3, 4), (1, 3), torch.float32), ((5,), (1,), torch.bool), _MATRIX]
+        first = block(pool, types)
         self.assertEqual([x.shape for x in first], [(3, 4), (5,), (_SIDE, _SIDE)])
         self.assertEqual(first[0].stride(), (1, 3))
         self.assertEqual({x.data_ptr() % 64 for x in first}, {0})
         address, last = first[0].data_ptr(), first[2].t()
         del first
-        self.assertNotEqual(pool.block(layout)[0].data_ptr(), address)  # one of them is still there
+        self.assertNotEqual(block(pool, types)[0].data_ptr(), address)  # one of them is still there
         del last
-        self.assertIn(address, [block[0].data_ptr() for block in [pool.block(layout) for _ in range(2)]])
+        self.assertIn(address, [tensors[0].data_ptr() for tensors in [block(pool, types) for _ in range(2)]])
 
     def test_threads(self):
         pool = Pool()
 
         def run(number):
             for _ in range(50):
-                tensors = [pool.strided(*_MATRIX).fill_(number + i) for i in range(2)]
+                tensors = [strided(pool, *_MATRIX).fill_(number + i) for i in range(2)]
                 if [bool((tensor == number + i).all()) for i, tensor in enumerate(tensors)] != [True, True]:
                     return False
             return True
@@ -129,13 +148,13 @@ class Pieces(Case):
 
         pool.leave(pool.workspace(8 * _BYTES))
         with mock.patch("torch.UntypedStorage", make):
-            pool.strided(*large)
+            strided(pool, *large)
         self.assertEqual((tries[1], pool.idle_bytes()), (0, 2 * _BYTES))  # all that was idle went back
         pool.empty()
         with mock.patch("torch.UntypedStorage", side_effect=RuntimeError("no room")):
             with self.assertRaisesRegex(RuntimeError, "no room"):
-                pool.strided(*large)
-        self.assertEqual(pool.strided(*large).shape, (2 * _SIDE, _SIDE))
+                strided(pool, *large)
+        self.assertEqual(strided(pool, *large).shape, (2 * _SIDE, _SIDE))
 
 
 class Steps(Case):

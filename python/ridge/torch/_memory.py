@@ -14,50 +14,57 @@ import torch
 from .. import _ridge
 
 _ALIGNMENT = 64
-_LEAST_KEPT = 1 << 20  # bytes; the heap keeps smaller pieces by itself
+LEAST_KEPT = 1 << 16  # bytes; the heap keeps smaller pieces by itself
 _MOST_LOOKS = 16  # whoever has a piece for that many looks is not expected to give it back soon
 
-_owners = getattr(torch._C, "_storage_Use_Count", None)
+_count_owners = getattr(torch._C, "_storage_Use_Count", None)
 
 
 class _Piece:
     """A storage, with what shows whether somebody else has it, and whether it is as it was made."""
 
-    __slots__ = ("storage", "size", "address", "used", "looks")
+    __slots__ = ("storage", "size", "address", "used", "looks", "_bases", "_alone")
 
     def __init__(self, size):
         self.storage = torch.UntypedStorage(size)
         self.size, self.address = size, self.storage.data_ptr()
         self.used = self.looks = 0
+        self._bases, self._alone = {}, None
 
-    def owners(self):
+    def base(self, dtype):
+        """A tensor of all of it. Programs make others of its memory."""
+        if dtype not in self._bases:
+            with torch.inference_mode(False):
+                base = torch.empty(0, dtype=dtype, device="cpu")
+                self._bases[dtype] = base.set_(self.storage, 0, (self.size // dtype.itemsize,), (1,))
+            self._alone = self._owners()
+        return self._bases[dtype]
+
+    def _owners(self):
         """Tensors own a storage, and so does whoever has the object of Python."""
-        return _owners(self.storage._cdata), sys.getrefcount(self.storage)
+        return _count_owners(self.storage._cdata), sys.getrefcount(self.storage)
+
+    def is_alone(self):
+        """Whether nobody else has it; to be asked when it has a base."""
+        return self._owners() == self._alone
 
     def is_as_made(self):
         """Whether nobody gave it another size, or shared it with other processes."""
         return self.storage.nbytes() == self.size and self.storage.data_ptr() == self.address
 
-    def tensor(self, offset, shape, strides, dtype):
-        return torch.empty(0, dtype=dtype).set_(self.storage, offset // dtype.itemsize, shape, strides)
 
-
-def _alone():
-    """The owners of a storage that nobody else has; None where this torch does not tell."""
-    if _owners is None:
-        return None
+def _tells_owners():
+    """Whether this torch tells who else has a storage."""
+    if _count_owners is None:
+        return False
     piece = _Piece(_ALIGNMENT)
-    alone = piece.owners()
-    tensor = piece.tensor(0, (1,), (1,), torch.uint8)
-    is_told = piece.owners()[0] > alone[0]
-    storage = tensor.untyped_storage()
-    del tensor
-    is_told = is_told and piece.owners() != alone
+    view = piece.base(torch.uint8)[:1]
+    is_told = not piece.is_alone()
+    storage = view.untyped_storage()
+    del view
+    is_told = is_told and not piece.is_alone()
     del storage
-    return alone if is_told and piece.owners() == alone else None
-
-
-_ALONE = _alone()
+    return is_told and piece.is_alone()
 
 
 class Pool:
@@ -68,24 +75,28 @@ class Pool:
         self._workspaces = []
         self._clock = itertools.count(1)
 
-    def strided(self, shape, strides, dtype):
-        """A dense tensor in a storage of its own."""
-        size = torch.Size(shape).numel() * dtype.itemsize
-        if size < _LEAST_KEPT or _ALONE is None:
-            return torch.empty_strided(shape, strides, dtype=dtype)
-        piece = self._taken(size)
-        tensor = piece.tensor(0, shape, strides, dtype)
-        self._keep(piece)
-        return tensor
+    def take(self, size):
+        """A piece of so many bytes; give it to keep() when tensors of it are made."""
+        queue = self._queues[size]
+        for _ in range(len(queue)):
+            try:
+                piece = queue.popleft()
+            except IndexError:  # another thread looks at the last one
+                break
+            if piece.is_alone():
+                if piece.is_as_made():
+                    piece.looks = 0
+                    return piece
+                continue
+            piece.looks += 1
+            if piece.looks < _MOST_LOOKS:
+                queue.append(piece)
+        return self._made(size)
 
-    def block(self, layout):
-        """Tensors of a layout, all in one storage."""
-        if layout.size < _LEAST_KEPT or _ALONE is None:
-            return layout.tensors(_Piece(layout.size))
-        piece = self._taken(layout.size)
-        tensors = layout.tensors(piece)
-        self._keep(piece)
-        return tensors
+    def keep(self, piece):
+        if piece.size >= LEAST_KEPT and _CAN_KEEP:
+            piece.used = next(self._clock)
+            self._queues[piece.size].append(piece)
 
     def workspace(self, size):
         """A piece of at least that size, to be given to leave()."""
@@ -109,27 +120,6 @@ class Pool:
         self._take_idle()
         self._workspaces.clear()
 
-    def _keep(self, piece):
-        piece.used = next(self._clock)
-        self._queues[piece.size].append(piece)
-
-    def _taken(self, size):
-        queue = self._queues[size]
-        for _ in range(len(queue)):
-            try:
-                piece = queue.popleft()
-            except IndexError:  # another thread looks at the last one
-                break
-            if piece.owners() == _ALONE:
-                if piece.is_as_made():
-                    piece.looks = 0
-                    return piece
-                continue
-            piece.looks += 1
-            if piece.looks < _MOST_LOOKS:
-                queue.append(piece)
-        return self._made(size)
-
     def _take_idle(self):
         """All pieces that nobody has, out of their queues, the one that was used last at the end."""
         idle = []
@@ -139,7 +129,7 @@ class Pool:
                     piece = queue.popleft()
                 except IndexError:
                     break
-                (idle if piece.owners() == _ALONE else queue).append(piece)
+                (idle if piece.is_alone() else queue).append(piece)
         return sorted(idle, key=lambda piece: piece.used)
 
     def _made(self, size):
@@ -156,23 +146,24 @@ class Pool:
         except RuntimeError:  # out of memory
             self.empty()
             piece = _Piece(size)
-        if size >= _LEAST_KEPT:
+        if size >= LEAST_KEPT:
             _ridge.make_resident(piece.address, size)
         return piece
 
 
 class Layout:
-    """Dense tensors of these types (shape, strides, dtype), one after the other."""
+    """Places of dense tensors of these types (shape, strides, dtype), one after the other: byte offsets."""
 
     def __init__(self, types):
-        self._places, self.size = [], 0
-        for shape, strides, dtype in types:
-            self._places.append((self.size, shape, strides, dtype))
-            size = torch.Size(shape).numel() * dtype.itemsize
-            self.size += -(-size // _ALIGNMENT) * _ALIGNMENT
-
-    def tensors(self, piece):
-        return [piece.tensor(*place) for place in self._places]
+        self.offsets, self.size = [], 0
+        for shape, _, dtype in types:
+            self.offsets.append(self.size)
+            self.size += -(-bytes_of(shape, dtype) // _ALIGNMENT) * _ALIGNMENT
 
 
+def bytes_of(shape, dtype):
+    return torch.Size(shape).numel() * dtype.itemsize
+
+
+_CAN_KEEP = _tells_owners()
 pool = Pool()

@@ -7,7 +7,13 @@ import torch
 
 from .. import _ridge
 from ._describe import Description, copy_with_strides, dense_strides, strides_of_order
-from ._memory import Layout, pool
+from ._memory import LEAST_KEPT, Layout, bytes_of, pool
+
+_ridge.use_torch(
+    "libtorch_cpu.so",
+    torch._C._aoti.unsafe_alloc_void_ptrs_from_tensors,
+    torch._C._aoti.alloc_tensors_by_stealing_from_void_ptrs,
+)
 
 # A frozen program whose weights change at nearly every call is compiled for weights that may change.
 _MOST_REFRESHES = 3
@@ -33,10 +39,7 @@ class Program:
         self._free = free
         self._constants = [i for i, node in enumerate(part.inputs) if node in constants]
         self._inputs = [tuple(dense_strides(node.meta["val"])) for node in part.inputs]
-        self._outputs = None
-        self._over = [
-            (i, part.inputs.index(part.over[node])) for i, node in enumerate(part.outputs) if node in part.over
-        ]
+        self._outputs = self._pieces = None
         self._program = self._now = None
         self._versions = self._kept = None
         self._calls = self._refreshes = 0
@@ -51,23 +54,47 @@ class Program:
 
     def _compile(self, addresses):
         self._program = _ridge.AtenProgram(self._text, addresses)
-        self._set_now()
         values = [node.meta["val"] for node in self.part.outputs]
         self._outputs = [
             (tuple(value.shape), strides_of_order(value.shape, order), value.dtype)
             for value, order in zip(values, self._program.orders())
         ]
-        self._saved = [i for i, node in enumerate(self.part.outputs) if node in self._free]
-        self._seen = [
-            i for i, node in enumerate(self.part.outputs) if node not in self._free and node not in self.part.over
-        ]
-        self._block = Layout([self._outputs[i] for i in self._saved])
-        self._workspace = self._program.workspace_bytes
+        self._bind()
 
-    def _set_now(self):
-        """What a call needs: the program, the inputs that it reads, and the weights that it has read."""
-        read = [(i, strides) for i, strides in enumerate(self._inputs) if i not in set(self._constants)]
-        self._now = (self._program, read, self._kept)
+    def _bind(self):
+        constants = set(self._constants)
+        inputs = [
+            (i, tuple(node.meta["val"].shape), self._inputs[i])
+            for i, node in enumerate(self.part.inputs)
+            if i not in constants
+        ]
+        places = self._places()
+        outputs = []
+        for i, (shape, strides, dtype) in enumerate(self._outputs):
+            name = str(dtype).removeprefix("torch.")
+            over = self.part.over.get(self.part.outputs[i])
+            place = {"over": self.part.inputs.index(over)} if over is not None else places.get(i, {})
+            outputs.append(_ridge.AtenOutput(shape, strides, name, **place))
+        self._program.bind(len(self.part.inputs), inputs, outputs, copy_with_strides)
+        self._now = (self._program, self._kept)
+
+    def _places(self):
+        """Large outputs lie in pieces of the pool: those that are saved in one, others in one each."""
+        self._pieces, places, number = [], {}, 0
+        saved = [i for i, node in enumerate(self.part.outputs) if node in self._free]
+        for i, (shape, _, dtype) in enumerate(self._outputs):
+            if i not in saved and bytes_of(shape, dtype) >= LEAST_KEPT and self.part.outputs[i] not in self.part.over:
+                self._pieces.append((bytes_of(shape, dtype), [dtype]))
+                places[i] = {"piece": number}
+                number += 1
+        if saved:
+            layout = Layout([self._outputs[i] for i in saved])
+            dtypes = sorted({self._outputs[i][2] for i in saved}, key=str)
+            self._pieces.append((layout.size, dtypes))
+            for i, offset in zip(saved, layout.offsets):
+                dtype = self._outputs[i][2]
+                places[i] = {"piece": number + dtypes.index(dtype), "offset": offset // dtype.itemsize}
+        return places
 
     def strides(self, node):
         """Those of an output."""
@@ -75,16 +102,6 @@ class Program:
 
     def plan(self):
         return self._program.plan()
-
-    def _made(self):
-        """Memory of the outputs: those that a user can see have their own."""
-        outputs = [None] * len(self._outputs)
-        for i in self._seen:
-            outputs[i] = pool.strided(*self._outputs[i])
-        if self._saved:
-            for i, tensor in zip(self._saved, pool.block(self._block)):
-                outputs[i] = tensor
-        return outputs
 
     def _placed(self, tensor, strides):
         """The tensor as the text says that it lies."""
@@ -115,7 +132,7 @@ class Program:
             self._compile(addresses)
         else:
             self._program.refresh(addresses)
-            self._set_now()
+            self._now = (self._program, self._kept)
         self._versions = versions
 
     def _thaw(self):
@@ -129,21 +146,13 @@ class Program:
             with self._reading:
                 self._check_constants(tensors)
         # Weights that were read stay as long as this call uses them, whatever other threads do.
-        program, read, weights = self._now
-        placed, addresses = {-1: weights}, [0] * len(tensors)
-        for i, strides in read:
-            tensor = tensors[i]
-            if tensor.stride() != strides:
-                tensor = placed[i] = self._placed(tensor, strides)
-            addresses[i] = tensor.data_ptr()
-        outputs = self._made()
-        for i, at in self._over:
-            outputs[i] = placed.get(at, tensors[at])
-        workspace = pool.workspace(self._workspace)
+        program, _weights = self._now
+        pieces = [pool.take(size) for size, _ in self._pieces]
+        bases = [piece.base(dtype) for piece, (_, dtypes) in zip(pieces, self._pieces) for dtype in dtypes]
+        workspace = pool.workspace(program.workspace_bytes)
         _ridge.use_threads(torch.get_num_threads())
-        program.run(addresses, [output.data_ptr() for output in outputs], workspace.address)
+        outputs = program.run(tensors, bases, workspace.address)
         pool.leave(workspace)
-        for i, at in self._over:
-            if at in placed:
-                outputs[i] = tensors[at].copy_(placed[at])
+        for piece in pieces:
+            pool.keep(piece)
         return outputs

@@ -120,6 +120,12 @@ class Pool {
   void set_pinning(bool pins);
   // Ends the workers unless a job runs (exit called within a body, say).
   void stop_at_exit();
+  // A pool whose workers are `threads - 1` threads that call work().
+  explicit Pool(int threads);
+  // Runs jobs until that worker is to end.
+  void work(int index);
+  // Has workers end from this index on; no job runs.
+  void end_work(int keep);
 
  private:
   // state_: job number (16 bits) | open | caller sleeps | workers inside (14 bits).
@@ -136,7 +142,7 @@ class Pool {
   void open(int64_t chunks);
   void hand_out(int64_t chunks, int threads);
   void close();
-  void work(int index);
+  void start_worker(int index);
   void wait_for_wake(uint32_t seen);
   bool enter(uint32_t& last_job);
   void leave();
@@ -145,6 +151,7 @@ class Pool {
 
   std::mutex owner_;  // held by the one caller whose job runs, or by a resize
   std::vector<std::thread> workers_;
+  const bool is_lent_ = false;  // others start and join the workers
   bool pins_ = false;
   // The CPUs that the thread which asked for pinning and the workers stay on; empty: they are not
   // pinned. The list changes only while there are no workers.
@@ -160,14 +167,19 @@ class Pool {
   std::atomic<int> sleepers_{0};
 };
 
+Pool::Pool(int threads) : is_lent_(true), parts_(static_cast<size_t>(threads)), keep_(threads - 1) {
+  choose_patience();
+}
+
 bool Pool::try_run(int64_t n,
                    int64_t grain,
                    int64_t chunks,
                    const FunctionRef<void(int64_t, int64_t)>& body) {
   std::unique_lock<std::mutex> owner(owner_, std::try_to_lock);
   if (!owner.owns_lock()) return false;
-  const int threads = num_threads();  // once: others may set it meanwhile
+  int threads = num_threads();  // once: others may set it meanwhile
   grow(threads);
+  if (is_lent_) threads = static_cast<int>(parts_.size());
   job_ = {n, grain, 0, &body, _mm_getcsr(), nullptr, chunks};
   stop_.store(chunks, std::memory_order_relaxed);
   hand_out(chunks, threads);
@@ -259,12 +271,16 @@ bool Pool::run_next(Part& part) {
   return true;
 }
 
-void Pool::work(int index) {
+void Pool::start_worker(int index) {
   const std::string name = fmt::format("ridge-{}", index);
   pthread_setname_np(pthread_self(), name.c_str());
   name_this_thread(name);
   if (const auto place = static_cast<size_t>(index) + 1; place < cpus_.size())
     pin_this_thread(cpus_[place]);
+  work(index);
+}
+
+void Pool::work(int index) {
   uint32_t last_job = UINT32_MAX;  // no job number has more than 16 bits
   for (;;) {
     const uint32_t seen = wake_.load(std::memory_order_acquire);
@@ -297,6 +313,7 @@ Patience Pool::patience() const {
 
 void Pool::grow(int threads) {
   const size_t wanted = static_cast<size_t>(threads - 1);
+  if (is_lent_) return;
   if (parts_.size() <= wanted) parts_ = std::vector<Part>(wanted + 1);
   if (workers_.size() >= wanted) return;
   workers_.reserve(wanted);
@@ -310,7 +327,7 @@ void Pool::grow(int threads) {
   try {
     while (workers_.size() < wanted) {
       const int index = static_cast<int>(workers_.size());
-      workers_.emplace_back([this, index] { work(index); });
+      workers_.emplace_back([this, index] { start_worker(index); });
     }
   } catch (const std::system_error& error) {
     problem = error.what();
@@ -323,11 +340,15 @@ void Pool::grow(int threads) {
         "use fewer threads or raise the process limit");
 }
 
-void Pool::stop_workers(size_t keep) {
-  if (workers_.size() <= keep) return;
-  keep_.store(static_cast<int>(keep), std::memory_order_release);
+void Pool::end_work(int keep) {
+  keep_.store(keep, std::memory_order_release);
   wake_.fetch_add(1, std::memory_order_seq_cst);
   futex_wake(wake_, INT_MAX);
+}
+
+void Pool::stop_workers(size_t keep) {
+  if (workers_.size() <= keep) return;
+  end_work(static_cast<int>(keep));
   while (workers_.size() > keep) {
     workers_.back().join();
     workers_.pop_back();
@@ -394,14 +415,55 @@ Pool& pool() {
   return *expected;
 }
 
+// What the threads of a team share while one of them runs the body.
+struct TeamWork {
+  FunctionRef<void()> body;
+  std::thread::id caller;
+  Pool pool;
+  std::atomic<int> workers{0};
+  std::exception_ptr error = nullptr;
+};
+
+// The pool of the team that this thread has called, if any.
+thread_local Pool* team_pool = nullptr;
+
+void run_in_team(void* context) {
+  TeamWork& work = *static_cast<TeamWork*>(context);
+  if (std::this_thread::get_id() != work.caller) {
+    const unsigned float_mode = _mm_getcsr();
+    work.pool.work(work.workers.fetch_add(1, std::memory_order_relaxed));
+    _mm_setcsr(float_mode);
+    return;
+  }
+  team_pool = &work.pool;
+  try {
+    work.body();
+  } catch (...) {
+    work.error = std::current_exception();
+  }
+  team_pool = nullptr;
+  work.pool.end_work(0);
+}
+
 }  // namespace
+
+void with_team(ThreadTeam team, FunctionRef<void()> body) {
+  const int threads = num_threads();
+  if (threads == 1 || inside_body || team_pool != nullptr) return body();
+  TeamWork work{body, std::this_thread::get_id(), Pool(threads)};
+  team(run_in_team, &work, static_cast<unsigned>(threads));
+  if (work.error) std::rethrow_exception(work.error);
+}
 
 void parallel_for(int64_t n, int64_t grain, FunctionRef<void(int64_t, int64_t)> body) {
   check_internal(grain > 0, "[parallel_for] grain must be positive; got {}", grain);
   if (n <= 0) return;
   if (n <= grain) return body(0, n);
   const int64_t chunks = (n - 1) / grain + 1;
-  if (!inside_body && num_threads() > 1 && pool().try_run(n, grain, chunks, body)) return;
+  if (!inside_body && num_threads() > 1) {
+    Pool& used = team_pool != nullptr ? *team_pool : pool();
+    if (used.try_run(n, grain, chunks, body)) return;
+  }
   const InsideBody inside;
   for (int64_t chunk = 0; chunk < chunks; ++chunk) run_chunk(n, grain, chunk, body);
 }

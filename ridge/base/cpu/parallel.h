@@ -31,7 +31,17 @@ void set_num_threads(int count);
 /// threads none does. Not from inside a body.
 void set_thread_pinning(bool pins);
 
-/// Does both as the settings "threads" and "cpu.pin" say, for the CPUs that there are now.
+/// Calls task(context) on so many threads, the caller one of them, and returns when all have ended.
+using ThreadTeam = void (*)(void (*task)(void* context), void* context, unsigned threads);
+
+/// Calls `body` on this thread; meanwhile the workers of its parallel_for are num_threads() - 1
+/// threads of the team, and none of the pool's. Threads of OpenMP look around for some 10 ms when
+/// their work has ended: a program that has them leaves no CPU for other workers. An exception of
+/// the body is rethrown when the team has ended.
+void with_team(ThreadTeam team, FunctionRef<void()> body);
+
+/// Sets number and pinning as the settings "threads" and "cpu.pin" say, for the CPUs that
+/// there are now.
 void apply_threads();
 
 }  // namespace ridge
