@@ -415,7 +415,7 @@ Pool& pool() {
   return *expected;
 }
 
-// What the threads of a team share while one of them runs the body.
+// Threads of a team share it while one of them runs the body.
 struct TeamWork {
   FunctionRef<void()> body;
   std::thread::id caller;
