@@ -65,7 +65,7 @@ long double exact_sigmoid(long double x) { return 1.0L / (1.0L + expl(-x)); }
 long double exact_silu(long double x) { return x * exact_sigmoid(x); }
 long double exact_gelu(long double x) { return 0.5L * x * erfcl(-x / sqrtl(2.0L)); }
 long double exact_tanh_gelu(long double x) {
-  if (fabsl(x) > 1000) return fmaxl(x, -0.0L);
+  if (fabsl(x) > 1000) return x > 0 ? x : x * 0.0L;
   const long double u = sqrtl(2.0L / acosl(-1.0L)) * (x + 0.044715L * x * x * x);
   return x / (1.0L + expl(-2.0L * u));
 }
@@ -75,6 +75,8 @@ Value tanh_gelu(Value x) { return gelu(x, GeluForm::kTanh); }
 const Function kFunctions[] = {
     {"exp", exp, expl, 1},
     {"log", log, logl, 1},
+    {"sin", sin, sinl, 1},
+    {"cos", cos, cosl, 1},
     {"tanh", tanh, tanhl, 2},
     {"erf", erf, erfl, 2},
     {"sigmoid", sigmoid, exact_sigmoid, 2},
@@ -158,6 +160,19 @@ TEST(MathEdges, OddFunctionsKeepZerosAndSubnormals) {
       erf, x, {0.0f, -0.0f, 1.0f, -1.0f, kNan, 1.0f, -1.0f, 1128 * kTiniest, -1128 * kTiniest});
 }
 
+// From 8e8 on they are the C library's.
+TEST(MathEdges, SinesOfLargeNumbers) {
+  std::vector<float> x = {0.0f, -0.0f, kInf, -kInf, kNan, kTiniest, -kTiniest};
+  for (float each = 1e-30f; std::isfinite(each); each *= -4.25f) x.push_back(each);
+  std::vector<float> sines, cosines;
+  for (float each : x) {
+    sines.push_back(static_cast<float>(sinl(each)));
+    cosines.push_back(static_cast<float>(cosl(each)));
+  }
+  expect_values(sin, x, sines);
+  expect_values(cos, x, cosines);
+}
+
 TEST(MathEdges, RootsAndActivations) {
   expect_values(
       sqrt, {0.0f, -0.0f, kInf, -1.0f, kNan, 6.25f}, {0.0f, -0.0f, kInf, kNan, kNan, 2.5f});
@@ -169,7 +184,9 @@ TEST(MathEdges, RootsAndActivations) {
                 {1.5f, 0.0f, -2.0f, kInf, -kInf, kNan, kTiniest, -kTiniest},
                 {1.5f, 0.0f, 0.0f, kInf, 0.0f, kNan, kTiniest, 0.0f});
   for (const auto f : {silu, erf_gelu, tanh_gelu})
-    expect_values(f, {kInf, kNan, 1e30f, -1e30f}, {kInf, kNan, 1e30f, -0.0f});
+    expect_values(f,
+                  {kInf, -kInf, kNan, 1e30f, -1e30f, 0.0f, -0.0f},
+                  {kInf, kNan, kNan, 1e30f, -0.0f, 0.0f, -0.0f});
 }
 
 // The gradients are built of plain ops, whose errors do not shrink where a gradient nears zero:

@@ -199,6 +199,28 @@ TEST(OnnxImport, PowersOfIntegersAreCutOff) {
               ElementsAre(0, 1, 1, 2, 2, 9, 0, 1, 27, 64, 512, 970299));
 }
 
+// Roundings of an exponential and a logarithm would show: 10^2 were 99.99999999999997.
+TEST(OnnxImport, PowersOfFloatsAreExact) {
+  constexpr int kDouble = 11;
+  const std::vector<double> a{10, 10, 5, 3, 0.5, 16, -3, -0.0, 7, 1, -1, HUGE_VAL},
+      b{2, 15, -0.0, 13, 20, 0.75, 3, -3, 5, HUGE_VAL, HUGE_VAL, -1};
+  for (const auto& [type, dtype] :
+       {std::pair(kFloat, DType::kF32), std::pair(kDouble, DType::kF64)}) {
+    const OnnxModel model = model_of(
+        model_bytes({.nodes = {node_bytes("Pow", {"a", "b"}, {"y"})},
+                     .initializers = {},
+                     .inputs = {value_bytes("a", type, {12}), value_bytes("b", type, {12})},
+                     .outputs = {value_bytes("y", type, {12})}}));
+    const Tensor y =
+        run_model(model, {{"a", tensor_of({dtype, {12}}, a)}, {"b", tensor_of({dtype, {12}}, b)}})
+            .at("y");
+    for (int64_t i = 0; i < 12; ++i) {
+      const double wanted = std::pow(a[static_cast<size_t>(i)], b[static_cast<size_t>(i)]);
+      EXPECT_EQ(y.at(i), dtype == DType::kF32 ? static_cast<float>(wanted) : wanted);
+    }
+  }
+}
+
 // Integers of 64 bits have more digits than an f64.
 TEST(OnnxImport, LargeIntegersAreDividedExactly) {
   constexpr int64_t kLarge = int64_t{1} << 53, kLargest = INT64_MAX;

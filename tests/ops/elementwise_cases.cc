@@ -126,6 +126,8 @@ const OpSamples kSamples({
     kinked("sign", sign),
     smooth("exp", exp),
     smooth("log", log, 0.2, 3.0),
+    smooth("sin", sin, -4.0, 4.0),
+    smooth("cos", cos, -4.0, 4.0),
     smooth("tanh", tanh, -3.0, 3.0),
     smooth("erf", erf, -2.5, 2.5),
     smooth("sqrt", sqrt, 0.2, 3.0),
@@ -148,6 +150,11 @@ const OpSamples kSamples({
      [](CaseBuilder& b) -> std::vector<Value> {
        const Value x = b.input({3, 7}, 5.0, 5.5), y = b.input({3, 7}, 1.9, 2.4);
        return {fmod(x, y), fmod(-x, y)};
+     }},
+    {"pow",
+     "of positive numbers",
+     [](CaseBuilder& b) -> std::vector<Value> {
+       return {pow(b.input({3, 7}, 0.5, 2.0), b.input({3, 7}, -2.0, 2.0))};
      }},
     compared("maximum", maximum),
     compared("minimum", minimum),

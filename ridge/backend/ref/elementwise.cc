@@ -52,6 +52,8 @@ void add_unary_kernels(KernelTable& table) {
   add_unary<Sign>(table, [](auto x) { return sign_of(x); });
   add_unary<Exp>(table, [](double x) { return std::exp(x); });
   add_unary<Log>(table, [](double x) { return std::log(x); });
+  add_unary<Sin>(table, [](double x) { return std::sin(x); });
+  add_unary<Cos>(table, [](double x) { return std::cos(x); });
   add_unary<Tanh>(table, [](double x) { return std::tanh(x); });
   add_unary<Erf>(table, [](double x) { return std::erf(x); });
   add_unary<Sqrt>(table, [](double x) { return std::sqrt(x); });
@@ -66,6 +68,7 @@ void add_binary_kernels(KernelTable& table) {
   add_binary<Mul>(table, [](auto a, auto b) { return times(a, b); });
   add_binary<Div>(table, [](double a, double b) { return a / b; });
   add_binary<Fmod>(table, [](double a, double b) { return std::fmod(a, b); });
+  add_binary<Pow>(table, [](double a, double b) { return std::pow(a, b); });
   add_binary<Maximum>(table, [](auto a, auto b) { return is_larger(b, a) ? b : a; });
   add_binary<Minimum>(table, [](auto a, auto b) { return is_nan(b) || b < a ? b : a; });
   add_binary<Equal>(table, [](auto a, auto b) { return int64_t{a == b}; });

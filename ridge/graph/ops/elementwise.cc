@@ -42,6 +42,9 @@ std::vector<Value> Abs::vjp(const VjpContext& c) const { return {c.dout() * sign
 std::vector<Value> Exp::vjp(const VjpContext& c) const { return {c.dout() * c.out()}; }
 std::vector<Value> Log::vjp(const VjpContext& c) const { return {c.dout() / c.in(0)}; }
 
+std::vector<Value> Sin::vjp(const VjpContext& c) const { return {c.dout() * cos(c.in(0))}; }
+std::vector<Value> Cos::vjp(const VjpContext& c) const { return {c.dout() * neg(sin(c.in(0)))}; }
+
 std::vector<Value> Tanh::vjp(const VjpContext& c) const {
   return {c.dout() * (1.0 - c.out() * c.out())};
 }
@@ -79,6 +82,13 @@ std::vector<Value> Fmod::vjp(const VjpContext& c) const {
   return {c.dout(), c.dout() * (c.out() - c.in(0)) / c.in(1)};
 }
 
+std::vector<Value> Pow::vjp(const VjpContext& c) const {
+  const Value a = c.in(0), b = c.in(1), dy = c.dout(), zero = constant_like(a, 0.0);
+  const Value has_none = logical_and(eq(a, zero), ge(b, zero));
+  return {where(eq(b, zero), zero, dy * b * pow(a, b - 1.0)),
+          where(has_none, zero, dy * c.out() * log(a))};
+}
+
 namespace {
 
 // Gradients of max and min: `first_wins` says where the first input is the result.
@@ -113,6 +123,8 @@ Value abs(Value x) { return add_node(Abs{}, {x}); }
 Value sign(Value x) { return add_node(Sign{}, {x}); }
 Value exp(Value x) { return add_node(Exp{}, {x}); }
 Value log(Value x) { return add_node(Log{}, {x}); }
+Value sin(Value x) { return add_node(Sin{}, {x}); }
+Value cos(Value x) { return add_node(Cos{}, {x}); }
 Value tanh(Value x) { return add_node(Tanh{}, {x}); }
 Value erf(Value x) { return add_node(Erf{}, {x}); }
 Value sqrt(Value x) { return add_node(Sqrt{}, {x}); }
@@ -142,6 +154,7 @@ Value sub(Value a, Value b) { return add_broadcast_node<Sub>(a, b); }
 Value mul(Value a, Value b) { return add_broadcast_node<Mul>(a, b); }
 Value div(Value a, Value b) { return add_broadcast_node<Div>(a, b); }
 Value fmod(Value a, Value b) { return add_broadcast_node<Fmod>(a, b); }
+Value pow(Value a, Value b) { return add_broadcast_node<Pow>(a, b); }
 Value maximum(Value a, Value b) { return add_broadcast_node<Maximum>(a, b); }
 Value minimum(Value a, Value b) { return add_broadcast_node<Minimum>(a, b); }
 Value eq(Value a, Value b) { return add_broadcast_node<Equal>(a, b); }
@@ -172,6 +185,8 @@ void register_elementwise(OpRegistry& r) {
   r.add<Sign>();
   r.add<Exp>();
   r.add<Log>();
+  r.add<Sin>();
+  r.add<Cos>();
   r.add<Tanh>();
   r.add<Erf>();
   r.add<Sqrt>();
@@ -184,6 +199,7 @@ void register_elementwise(OpRegistry& r) {
   r.add<Mul>();
   r.add<Div>();
   r.add<Fmod>();
+  r.add<Pow>();
   r.add<Maximum>();
   r.add<Minimum>();
   r.add<Equal>();

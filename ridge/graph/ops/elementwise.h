@@ -87,6 +87,20 @@ class Log final : public Elementwise<Log> {
   std::vector<Value> vjp(const VjpContext& c) const override;
 };
 
+class Sin final : public Elementwise<Sin> {
+ public:
+  static constexpr OpTraits kTraits =
+      unary_traits("sin", kFloats, OpClass::kTranscendental, Gradient::kRule);
+  std::vector<Value> vjp(const VjpContext& c) const override;
+};
+
+class Cos final : public Elementwise<Cos> {
+ public:
+  static constexpr OpTraits kTraits =
+      unary_traits("cos", kFloats, OpClass::kTranscendental, Gradient::kRule);
+  std::vector<Value> vjp(const VjpContext& c) const override;
+};
+
 class Tanh final : public Elementwise<Tanh> {
  public:
   static constexpr OpTraits kTraits =
@@ -178,6 +192,15 @@ class Fmod final : public Elementwise<Fmod> {
   std::vector<Value> vjp(const VjpContext& c) const override;
 };
 
+/// a to the power b, by the C library's pow: exact where the power has few enough digits. The
+/// gradient of b is 0 where both are 0, and that of a where b is.
+class Pow final : public Elementwise<Pow> {
+ public:
+  static constexpr OpTraits kTraits =
+      binary_traits("pow", kFloats, OpClass::kTranscendental, Gradient::kRule);
+  std::vector<Value> vjp(const VjpContext& c) const override;
+};
+
 /// NaN when either is NaN. Where both are equal each gets half of the gradient.
 class Maximum final : public Elementwise<Maximum> {
  public:
@@ -263,6 +286,8 @@ Value abs(Value x);
 Value sign(Value x);
 Value exp(Value x);
 Value log(Value x);
+Value sin(Value x);
+Value cos(Value x);
 Value tanh(Value x);
 Value erf(Value x);
 Value sqrt(Value x);
@@ -277,6 +302,7 @@ Value sub(Value a, Value b);
 Value mul(Value a, Value b);
 Value div(Value a, Value b);
 Value fmod(Value a, Value b);
+Value pow(Value a, Value b);
 Value maximum(Value a, Value b);
 Value minimum(Value a, Value b);
 Value eq(Value a, Value b);

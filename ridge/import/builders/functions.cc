@@ -35,44 +35,6 @@ Value polynomial(Value x, std::initializer_list<double> coefficients) {
   return sum;
 }
 
-// sin(x + quarters pi / 2) of an f64. The multiple of pi / 2 that is nearest is taken off in three
-// parts (Cody and Waite, "Software manual for the elementary functions", 1980): good for |x| < 8e8,
-// and NaN beyond.
-Value sine(Value x, double quarters) {
-  constexpr double kHigh = 0x1.921fb4p+0;    // the first 24 bits of pi / 2
-  constexpr double kMiddle = 0x1.4442dp-24;  // the next 24
-  constexpr double kLow = 0x1.8469898cc517p-48;
-  const Value count = round_half_even(x * (2.0 / std::numbers::pi));
-  const Value r = x - count * kHigh - count * kMiddle - count * kLow;
-  const Value r2 = r * r;
-  const Value sin_r = r * polynomial(r2,
-                                     {1.0,
-                                      -1.0 / 6,
-                                      1.0 / 120,
-                                      -1.0 / 5040,
-                                      1.0 / 362880,
-                                      -1.0 / 39916800,
-                                      1.0 / 6227020800,
-                                      -1.0 / 1307674368000});
-  const Value cos_r = polynomial(r2,
-                                 {1.0,
-                                  -1.0 / 2,
-                                  1.0 / 24,
-                                  -1.0 / 720,
-                                  1.0 / 40320,
-                                  -1.0 / 3628800,
-                                  1.0 / 479001600,
-                                  -1.0 / 87178291200,
-                                  1.0 / 20922789888000});
-  const Value turned = count + quarters, quadrant = turned - floor(turned * 0.25) * 4.0;
-  const Value odd =
-      logical_or(eq(quadrant, constant_like(x, 1.0)), eq(quadrant, constant_like(x, 3.0)));
-  const Value positive = where(odd, cos_r, sin_r);
-  const Value result = where(lt(quadrant, constant_like(x, 2.0)), positive, neg(positive));
-  const Value nan = constant_like(x, std::numeric_limits<double>::quiet_NaN());
-  return where(lt(abs(x), constant_like(x, 8e8)), result, nan);
-}
-
 // The argument, an f64, is halved three times before the series: atan(x) = 2 atan(x / (1 + sqrt(1 +
 // x^2))).
 Value arc_tangent(Value x) {
@@ -90,13 +52,7 @@ Value arc_tangent(Value x) {
   return where(is_large, quarter - small, small);
 }
 
-// A result that misses a whole number by the roundings of exp and log alone becomes that number,
-// before a cast cuts the fraction off.
-Value without_rounding(Value x) {
-  constexpr double kRounding = 1e-13;
-  const Value nearest = round_half_even(x);
-  return where(le(abs(x - nearest), abs(nearest) * kRounding), nearest, x);
-}
+bool is_narrow(DType dtype) { return is_float(dtype) && dtype != DType::kF64; }
 
 // The quotient of integers, cut off after it was rounded to f64.
 Value cut_quotient(Value a, Value b) {
@@ -179,40 +135,17 @@ Value power(Value x, double y) {
     }
     return result;
   }
-  return power(x, constant(x.graph(), {DType::kF64, {}}, y));
+  const DType dtype = is_narrow(x.dtype()) ? DType::kF32 : DType::kF64;
+  return power(x, constant(x.graph(), {dtype, {}}, y));
 }
 
 Value power(Value x, Value y) {
-  const DType dtype = x.dtype();
-  const Shape shape = broadcast_shape(x.shape(), y.shape(), "pow");
-  x = broadcast(cast(x, DType::kF64), shape);
-  y = broadcast(cast(y, DType::kF64), shape);
-  const Value zero = constant_like(x, 0.0), one = constant_like(x, 1.0);
-  const Value far = abs(x);
-  // The logarithm 0 of a 1 times an infinite y is NaN.
-  const Value size = where(eq(far, one), one, exp(y * log(far)));
-  const Value is_whole = eq(floor(y), y);
-  const Value is_odd = logical_and(is_whole, ne(floor(y * 0.5) * 2.0, y));
-  const Value nan = constant_like(x, std::numeric_limits<double>::quiet_NaN());
-  const Value is_below = lt(x, zero);
-  // -0.0 has a sign, too, which its reciprocal shows.
-  const Value has_sign = logical_or(is_below, lt(1.0 / x, zero));
-  const Value is_finite_below = logical_and(is_below, is_finite(x));
-  const Value is_power = logical_or(is_whole, logical_not(is_finite_below));
-  const Value result = where(is_power, where(logical_and(has_sign, is_odd), neg(size), size), nan);
-  const Value exact = where(logical_or(eq(y, zero), eq(x, one)), one, result);
-  return cast(is_float(dtype) ? exact : without_rounding(exact), dtype);
+  const DType wide = is_narrow(x.dtype()) && is_narrow(y.dtype()) ? DType::kF32 : DType::kF64;
+  return cast(pow(cast(x, wide), cast(y, wide)), x.dtype());
 }
 
-Value sin(Value x) {
-  return in_f64(x, [](Value wide) { return with_sign_of(wide, sine(wide, 0.0)); });
-}
-Value cos(Value x) {
-  return in_f64(x, [](Value wide) { return sine(wide, 1.0); });
-}
 Value tan(Value x) {
-  return in_f64(x,
-                [](Value wide) { return with_sign_of(wide, sine(wide, 0.0) / sine(wide, 1.0)); });
+  return in_f64(x, [](Value wide) { return sin(wide) / cos(wide); });
 }
 Value asin(Value x) {
   return in_f64(

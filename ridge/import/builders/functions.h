@@ -27,8 +27,6 @@ Value power(Value x, Value y);
 /// The same for one known y.
 Value power(Value x, double y);
 
-Value sin(Value x);
-Value cos(Value x);
 Value tan(Value x);
 Value asin(Value x);
 Value acos(Value x);

@@ -43,14 +43,15 @@ std::shared_ptr<const Op> op_of(T op = {}) {
 std::vector<std::shared_ptr<const Op>> elementwise_ops() {
   Gelu by_tanh;
   by_tanh.tanh = true;
-  return {op_of<Neg>(),          op_of<Abs>(),        op_of<Sign>(),      op_of<Exp>(),
-          op_of<Log>(),          op_of<Tanh>(),       op_of<Erf>(),       op_of<Sqrt>(),
-          op_of<Rsqrt>(),        op_of<Sigmoid>(),    op_of<Relu>(),      op_of<Silu>(),
-          op_of<Gelu>(),         op_of(by_tanh),      op_of<IsFinite>(),  op_of<LogicalNot>(),
-          op_of<Add>(),          op_of<Sub>(),        op_of<Mul>(),       op_of<Div>(),
-          op_of<Fmod>(),         op_of<Maximum>(),    op_of<Minimum>(),   op_of<Equal>(),
-          op_of<NotEqual>(),     op_of<Less>(),       op_of<LessEqual>(), op_of<Greater>(),
-          op_of<GreaterEqual>(), op_of<LogicalAnd>(), op_of<LogicalOr>()};
+  return {op_of<Neg>(),        op_of<Abs>(),        op_of<Sign>(),    op_of<Exp>(),
+          op_of<Log>(),        op_of<Sin>(),        op_of<Cos>(),     op_of<Tanh>(),
+          op_of<Erf>(),        op_of<Sqrt>(),       op_of<Rsqrt>(),   op_of<Sigmoid>(),
+          op_of<Relu>(),       op_of<Silu>(),       op_of<Gelu>(),    op_of(by_tanh),
+          op_of<IsFinite>(),   op_of<LogicalNot>(), op_of<Add>(),     op_of<Sub>(),
+          op_of<Mul>(),        op_of<Div>(),        op_of<Fmod>(),    op_of<Pow>(),
+          op_of<Maximum>(),    op_of<Minimum>(),    op_of<Equal>(),   op_of<NotEqual>(),
+          op_of<Less>(),       op_of<LessEqual>(),  op_of<Greater>(), op_of<GreaterEqual>(),
+          op_of<LogicalAnd>(), op_of<LogicalOr>()};
 }
 
 constexpr auto kDTypes = [] {
@@ -58,8 +59,9 @@ constexpr auto kDTypes = [] {
   return std::array{kF32, kF32, kF32, kBF16, kF16, kF64, kBool, kI32, kI64, kU8};
 }();
 
-// Functions of f64 are CUDA's own: a test of theirs compares them with the reference.
+// Functions of f64, and powers, are CUDA's own: a test of theirs compares them with the reference.
 bool is_of_cuda(const Op& op, DType dtype) {
+  if (op.name() == "pow") return true;
   return dtype == DType::kF64 && op.traits().op_class == OpClass::kTranscendental &&
          op.name() != "rsqrt";
 }

@@ -44,6 +44,9 @@ struct FloatVector {
   friend FloatVector at_most(FloatVector x, float limit) {
     return _mm512_maskz_min_ps(kEach, _mm512_set1_ps(limit), x.v);
   }
+  friend FloatVector negative_part(FloatVector x) {
+    return _mm512_maskz_min_ps(kEach, x.v, _mm512_setzero_ps());
+  }
   friend Bits bits_of(FloatVector x) { return {_mm512_castps_si512(x.v)}; }
   friend FloatVector from_bits(Bits x) { return _mm512_castsi512_ps(x.v); }
   friend Bits shift_signed_right(Bits x, unsigned by) {
@@ -86,6 +89,9 @@ struct FloatVector {
   }
   friend FloatVector at_most(FloatVector x, float limit) {
     return _mm256_min_ps(_mm256_set1_ps(limit), x.v);
+  }
+  friend FloatVector negative_part(FloatVector x) {
+    return _mm256_min_ps(x.v, _mm256_setzero_ps());
   }
   friend Bits bits_of(FloatVector x) { return {_mm256_castps_si256(x.v)}; }
   friend FloatVector from_bits(Bits x) { return _mm256_castsi256_ps(x.v); }

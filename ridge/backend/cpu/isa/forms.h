@@ -167,6 +167,16 @@ struct Fmod : Function {
   static double of(double a, double b) { return __builtin_fmod(a, b); }
 };
 
+// The C library's, as Fmod.
+struct Pow : Function {
+  static constexpr bool kHasCode = false;
+  static constexpr const char* name() { return "pow"; }
+  template <typename F>
+  static F of(F a, F b) {
+    return pow_of(a, b);
+  }
+};
+
 struct Maximum : Arithmetic {
   static constexpr Takes kTakes = Takes::kNumbers;
   static constexpr bool kIsExact = true;
@@ -279,6 +289,7 @@ using BinaryForms = FormList<forms::Add,
                              forms::Mul,
                              forms::Div,
                              forms::Fmod,
+                             forms::Pow,
                              forms::Maximum,
                              forms::Minimum,
                              forms::Equal,

@@ -36,6 +36,8 @@ inline float from_bits(uint32_t bits) { return __builtin_bit_cast(float, bits); 
 inline float at_least(float x, float limit) { return x < limit ? limit : x; }
 inline double at_least(double x, double limit) { return x < limit ? limit : x; }
 inline float at_most(float x, float limit) { return x > limit ? limit : x; }
+/// x where it is below 0, else 0; of NaN, too.
+inline float negative_part(float x) { return x < 0.0f ? x : 0.0f; }
 /// Shifts x as a signed number; all machines shift and convert it alike.
 inline uint32_t shift_signed_right(uint32_t x, int by) {
   return static_cast<uint32_t>(static_cast<int32_t>(x) >> by);
@@ -180,6 +182,57 @@ inline double log_of(double x) { return __builtin_log(x); }
 inline double tanh_of(double x) { return __builtin_tanh(x); }
 inline double erf_of(double x) { return __builtin_erf(x); }
 
+// Of few enough digits, a power is exact in f32, too.
+inline float pow_of(float a, float b) { return __builtin_powf(a, b); }
+inline double pow_of(double a, double b) { return __builtin_pow(a, b); }
+
+// ---- sine and cosine ----
+//
+// They are computed in f64, those of f32 too: below kNear by a fixed sequence of operations, which
+// loops vectorise, and beyond it by the C library, which knows pi to as many digits as it takes.
+constexpr double kNear = 8e8;
+
+/// sin(x + quarters pi / 2) of |x| < kNear. The multiple of pi / 2 that is nearest is taken off in
+/// three parts (Cody and Waite, "Software manual for the elementary functions", 1980), of which the
+/// first two times a number below 2^29 are exact.
+inline double sine_near(double x, uint64_t quarters) {
+  constexpr double kHigh = 0x1.921fb4p+0;    // the first 24 bits of pi / 2
+  constexpr double kMiddle = 0x1.4442dp-24;  // the next 24
+  constexpr double kLow = 0x1.8469898cc517p-48;
+  // Added to a number below 2^51, the sum's last bits are that number rounded to a whole one.
+  constexpr double kWhole = 0x1.8p52;
+  const double shifted = fma_of(x, 0x1.45f306dc9c883p-1, kWhole);  // 2 / pi
+  const double count = shifted - kWhole;
+  const double r = fma_of(count, -kLow, fma_of(count, -kMiddle, fma_of(count, -kHigh, x)));
+  const double z = r * r;
+  double s = fma_of(-1.0 / 1307674368000, z, 1.0 / 6227020800);
+  s = fma_of(s, z, -1.0 / 39916800);
+  s = fma_of(s, z, 1.0 / 362880);
+  s = fma_of(s, z, -1.0 / 5040);
+  s = fma_of(s, z, 1.0 / 120);
+  s = fma_of(s, z, -1.0 / 6);
+  s = r * fma_of(s, z, 1.0);  // -0 for -0
+  double c = fma_of(1.0 / 20922789888000, z, -1.0 / 87178291200);
+  c = fma_of(c, z, 1.0 / 479001600);
+  c = fma_of(c, z, -1.0 / 3628800);
+  c = fma_of(c, z, 1.0 / 40320);
+  c = fma_of(c, z, -1.0 / 720);
+  c = fma_of(c, z, 1.0 / 24);
+  c = fma_of(c, z, -0.5);
+  c = fma_of(c, z, 1.0);
+  const uint64_t quadrant = __builtin_bit_cast(uint64_t, shifted) + quarters;
+  const double y = select((quadrant & 1u) != 0, c, s);
+  return __builtin_bit_cast(double, __builtin_bit_cast(uint64_t, y) ^ ((quadrant & 2u) << 62));
+}
+
+/// False for NaN, too.
+inline bool is_near(double x) { return magnitude(x) < kNear; }
+
+inline double sin_of(double x) { return is_near(x) ? sine_near(x, 0) : __builtin_sin(x); }
+inline double cos_of(double x) { return is_near(x) ? sine_near(x, 1) : __builtin_cos(x); }
+inline float sin_of(float x) { return static_cast<float>(sin_of(static_cast<double>(x))); }
+inline float cos_of(float x) { return static_cast<float>(cos_of(static_cast<double>(x))); }
+
 inline double gelu_of(double x) { return 0.5 * x * __builtin_erfc(-x * 0.70710678118654752440); }
 
 // The variance, of which the mean square around an estimate of the mean and what that estimate
@@ -206,12 +259,18 @@ inline F with_exponent(F x, F shifted) {
   return from_bits(bits_of(x) + (bits_of(shifted) << 23));
 }
 
-/// max(x, 0) - a / (1 + power 2^k), k in `shifted` by kSmallShift.
+/// The larger of x and 0; NaN for minus infinity, whose product with a tail of 0 that is. The zero
+/// of a negative number has no sign: what is taken off it makes it -0.
+template <typename F>
+inline F positive_part(F x) {
+  return x - negative_part(x);
+}
+
+/// positive_part(x) - a / (1 + power 2^k), k in `shifted` by kSmallShift.
 template <typename F>
 inline F less_tail(F x, F a, F power, F shifted) {
   const F y = a / (with_exponent(power, shifted) + kSmall);
-  // -0 keeps the sign of a result that is zero.
-  return fma_of(y, F(-kSmall), at_least(x, -0.0f));
+  return fma_of(y, F(-kSmall), positive_part(x));
 }
 
 /// (2^r - 1) / r, |r| <= 1/2.
@@ -285,23 +344,21 @@ inline F gelu_of(F x) {
   F tail = look_up(kGeluTail[5], piece);
   for (int power = 4; power >= 0; --power) tail = fma_of(tail, d, look_up(kGeluTail[power], piece));
   tail = fma_of(tail, power_slope(r) * r, tail);
-  // -0 keeps the sign of a result that is zero.
-  return fma_of(with_exponent(tail, shifted), F(-kSmall), at_least(x, -0.0f));
+  return fma_of(with_exponent(tail, shifted), F(-kSmall), positive_part(x));
 }
 
-// x / (1 + exp(-weight)) by an exponential that cannot overflow; x >= -1000, of which the factor
-// exp(-800) makes zero.
+// x / (1 + exp(-weight)) by an exponential that cannot overflow: exp(-800) is zero.
 inline double gated(double x, double weight) {
   const double e = exp_of(at_least(-magnitude(weight), -800.0));
   return (weight < 0.0 ? x * e : x) / (1.0 + e);
 }
 
 inline double sigmoid_of(double x) { return gated(1.0, x); }
-inline double silu_of(double x) { return gated(at_least(x, -1000.0), x); }
+inline double silu_of(double x) { return gated(x, x); }
 inline double gelu_tanh_of(double x) {
   const double linear = 1.5957691216057307117597842397375;
   const double cubic = 0.0713548162726002487763387522799;
-  return gated(at_least(x, -1000.0), x * fma_of(x * x, cubic, linear));
+  return gated(x, x * fma_of(x * x, cubic, linear));
 }
 
 // ---- the ops that are functions ----
@@ -326,7 +383,9 @@ struct Function {
   static constexpr bool kIsExact = false;  ///< The result on a 16-bit float needs no rounding.
   static constexpr bool kWraps = false;    ///< Integers have to be given as unsigned numbers.
   static constexpr bool kLooksUp = false;  ///< Its loop needs vectors: compilers leave it scalar.
-  static constexpr bool kHasCode = true;   ///< It consists of operations that machine code has.
+  static constexpr bool kHasNear =
+      false;                              ///< It has a function `near`: of() where is_near() holds.
+  static constexpr bool kHasCode = true;  ///< It consists of operations that machine code has.
 };
 
 /// Base of the forms that are the same few operations in every dtype.
@@ -399,6 +458,26 @@ struct GeluTanh : Function {
   }
 };
 
+struct Sin : Function {
+  static constexpr bool kHasNear = true;
+  static constexpr bool kHasCode = false;
+  static constexpr const char* name() { return "sin"; }
+  template <typename F>
+  static F of(F x) {
+    return sin_of(x);
+  }
+  static double near(double x) { return sine_near(x, 0); }
+};
+
+struct Cos : Sin {
+  static constexpr const char* name() { return "cos"; }
+  template <typename F>
+  static F of(F x) {
+    return cos_of(x);
+  }
+  static double near(double x) { return sine_near(x, 1); }
+};
+
 }  // namespace forms
 
 /// A list of forms; the number of an op is the place of its form.
@@ -421,7 +500,9 @@ using FunctionForms = FormList<forms::Exp,
                                forms::Sigmoid,
                                forms::Silu,
                                forms::Gelu,
-                               forms::GeluTanh>;
+                               forms::GeluTanh,
+                               forms::Sin,
+                               forms::Cos>;
 
 }  // namespace
 }  // namespace ridge::cpu

@@ -19,7 +19,34 @@ void vectors(const float* x, float* y, int64_t n) {
   __builtin_memcpy(y + i, rest, static_cast<size_t>(n - i) * sizeof(float));
 }
 
-// The counterpart of map() for a form that takes whole vectors.
+// A form whose `near` alone is vectorised, run by run; x and y may be the same.
+template <class Form, typename F>
+void runs(const F* x, F* y, int64_t n) {
+  constexpr int64_t kRun = 64;
+  F from[kRun];
+  for (int64_t begin = 0; begin < n; begin += kRun) {
+    const int64_t count = least(kRun, n - begin);
+    F* to = y + begin;
+    __builtin_memcpy(from, x + begin, static_cast<size_t>(count) * sizeof(F));
+    bool all_near = true;
+    RIDGE_INDEPENDENT
+    for (int64_t i = 0; i < count; ++i)
+      to[i] = static_cast<F>(Form::near(static_cast<double>(from[i])));
+    for (int64_t i = 0; i < count; ++i) all_near &= is_near(static_cast<double>(from[i]));
+    for (int64_t i = 0; !all_near && i < count; ++i)
+      if (!is_near(static_cast<double>(from[i]))) to[i] = Form::of(from[i]);
+  }
+}
+
+template <class Form, typename F>
+void each_run(const F* x, F* y, int64_t n) {
+  if constexpr (Form::kHasNear)
+    runs<Form>(x, y, n);
+  else
+    vectors<Form>(x, y, n);
+}
+
+// The counterpart of map() for a form that takes whole vectors, or runs.
 template <class Form, typename T>
 void map_vectors(const void* x, void* y, int64_t n) {
   const T* from = static_cast<const T*>(x);
@@ -29,11 +56,11 @@ void map_vectors(const void* x, void* y, int64_t n) {
     for (int64_t begin = 0; begin < n; begin += kBlock) {
       const int64_t count = least(kBlock, n - begin);
       widen(from + begin, block, count);
-      vectors<Form>(block, block, count);
+      each_run<Form>(block, block, count);
       narrow(block, to + begin, count);
     }
   } else {
-    vectors<Form>(from, to, n);
+    each_run<Form>(from, to, n);
   }
 }
 
@@ -47,7 +74,7 @@ template <class Form, typename T>
 constexpr UnaryKernel kernel() {
   if constexpr (std::is_same_v<T, Bool8>) {
     return map<OfBool8<Form>, Bool8, Bool8>;
-  } else if constexpr (Form::kLooksUp && !std::is_same_v<T, double>) {
+  } else if constexpr (Form::kHasNear || (Form::kLooksUp && !std::is_same_v<T, double>)) {
     return map_vectors<Form, T>;
   } else {
     constexpr bool kIsTest = std::is_same_v<decltype(Form::of(Computed<T>{})), bool>;

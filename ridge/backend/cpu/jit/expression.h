@@ -209,6 +209,12 @@ inline Recorded at_most(const Recorded& x, double limit) {
           x.lane(),
           recorder.binary(Prim::kMin, x.lane(), recorder.number(x.lane(), limit), x.node())};
 }
+inline Recorded negative_part(const Recorded& x) {
+  Recorder& recorder = *x.recorder();
+  return {&recorder,
+          x.lane(),
+          recorder.binary(Prim::kMin, x.lane(), x.node(), recorder.number(x.lane(), 0.0))};
+}
 
 inline Recorded scaled(const Recorded& x, const Recorded& shifted) {
   constexpr double kShift = 12582912;

@@ -26,9 +26,13 @@
 // In f64 these differ from those of the C library in the last bits.
 #define __builtin_exp(x) exp(x)
 #define __builtin_log(x) log(x)
+#define __builtin_sin(x) sin(x)
+#define __builtin_cos(x) cos(x)
 #define __builtin_tanh(x) tanh(x)
 #define __builtin_erf(x) erf(x)
 #define __builtin_erfc(x) erfc(x)
+#define __builtin_pow(a, b) pow(a, b)
+#define __builtin_powf(a, b) static_cast<float>(pow(static_cast<double>(a), static_cast<double>(b)))
 #define RIDGE_DYNAMIC_SHARED(name) extern __shared__ __align__(16) unsigned char name[]
 
 namespace ridge::cuda {

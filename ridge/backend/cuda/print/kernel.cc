@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ridge/backend/cuda/print/kernel_text.h"
+#include "ridge/graph/ops/elementwise.h"
 #include "ridge/graph/ops/fused_each.h"
 #include "ridge/graph/ops/matmul.h"
 #include "ridge/graph/ops/shape.h"
@@ -16,10 +17,10 @@ PrintedKernel print_body(const FusedBody& body, Functions functions, const Devic
                                   : print_rows(body, functions, limits);
 }
 
-// Functions of f64 are CUDA's own, whose last bits are not those of the C library.
+// Functions of f64, and powers, are CUDA's own, whose last bits are not those of the C library.
 bool calls_wide_functions(const Graph& body) {
   for (const auto& node : body.nodes())
-    if (!node->inputs.empty() && node->inputs[0].dtype() == DType::kF64 && needs_functions(*node))
+    if (needs_functions(*node) && (node->inputs[0].dtype() == DType::kF64 || node->is<Pow>()))
       return true;
   return false;
 }

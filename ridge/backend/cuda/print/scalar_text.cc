@@ -40,6 +40,7 @@ constexpr Row kRows[] = {
     {"mul", "{0} * {1}", "wrapped_mul({0}, {1})"},
     {"div", "{0} / {1}"},
     {"fmod", "remainder_of({0}, {1})", {}, false},
+    {"pow", "pow_of({0}, {1})"},
     {"maximum", "larger({0}, {1})", "larger({0}, {1})", false},
     {"minimum", "smaller({0}, {1})", "smaller({0}, {1})", false},
     {"eq", "{0} == {1}", "{0} == {1}"},
@@ -179,7 +180,7 @@ std::optional<std::string> expression(const Node& node,
   return to == from && row->rounds ? rounded(to, text) : text;
 }
 
-bool needs_functions(const Node& node) { return !function_of(node).empty(); }
+bool needs_functions(const Node& node) { return node.is<Pow>() || !function_of(node).empty(); }
 
 bool has_approx_form(const Node& node) {
   if (node.inputs.empty() || value_type(node.inputs[0].dtype()) != "float") return false;
