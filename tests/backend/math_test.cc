@@ -160,7 +160,7 @@ TEST(MathEdges, OddFunctionsKeepZerosAndSubnormals) {
       erf, x, {0.0f, -0.0f, 1.0f, -1.0f, kNan, 1.0f, -1.0f, 1128 * kTiniest, -1128 * kTiniest});
 }
 
-// From 8e8 on they are the C library's.
+// Sines of numbers beyond 8e8 are the C library's.
 TEST(MathEdges, SinesOfLargeNumbers) {
   std::vector<float> x = {0.0f, -0.0f, kInf, -kInf, kNan, kTiniest, -kTiniest};
   for (float each = 1e-30f; std::isfinite(each); each *= -4.25f) x.push_back(each);

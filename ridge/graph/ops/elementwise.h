@@ -193,7 +193,7 @@ class Fmod final : public Elementwise<Fmod> {
 };
 
 /// a to the power b, by the C library's pow: exact where the power has few enough digits. The
-/// gradient of b is 0 where both are 0, and that of a where b is.
+/// gradient of a is 0 where b is, and that of b where a is 0 and b not negative.
 class Pow final : public Elementwise<Pow> {
  public:
   static constexpr OpTraits kTraits =

@@ -1,13 +1,13 @@
 // exp, log, tanh, erf and the activations built of them, for f32 without branches, so that loops
 // over them are vectorised (but gelu_of's, which looks up numbers), and for f64 by libm. Each f32
-// function is a fixed sequence of correctly rounded operations: the same bits on every machine. The
-// sequences are templates over the value: a float here, a recorded operation in the JIT compiler
-// (jit/expression.h), which so makes the same bits. The elementwise ops that are such functions
-// are listed at the end.
+// function is a fixed sequence of correctly rounded operations: the same bits on every machine.
+// Powers alone, and sines of numbers beyond 8e8, are libm's in f32 too. The sequences are templates
+// over the value: a float here, a recorded operation in the JIT compiler (jit/expression.h), which
+// so makes the same bits. The elementwise ops that are such functions are listed at the end.
 //
 // Largest error against the correctly rounded value over all 2^32 floats, in units in the last
-// place (tests/backend/math_test.cc takes a sample): exp 1, log 1, tanh, erf, sigmoid, silu,
-// gelu and gelu by tanh 2. Coefficients are minimax fits of our own.
+// place (tests/backend/math_test.cc takes a sample): exp, log, sin, cos 1, tanh, erf, sigmoid,
+// silu, gelu and gelu by tanh 2. Coefficients are minimax fits of our own.
 //
 // Internal linkage, as kernel files share no code.
 #pragma once
@@ -182,7 +182,7 @@ inline double log_of(double x) { return __builtin_log(x); }
 inline double tanh_of(double x) { return __builtin_tanh(x); }
 inline double erf_of(double x) { return __builtin_erf(x); }
 
-// Of few enough digits, a power is exact in f32, too.
+// The C library's: a power that has few enough digits is exact, in f32 too.
 inline float pow_of(float a, float b) { return __builtin_powf(a, b); }
 inline double pow_of(double a, double b) { return __builtin_pow(a, b); }
 
