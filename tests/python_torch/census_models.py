@@ -259,8 +259,8 @@ class Diffusion(nn.Module):
 
 
 MODELS = {
-    "resnet": _picture_model(_resnet),
-    "mobilenet_v2": _picture_model(_mobilenet_v2),
+    "resnet": _picture_model(_resnet, 32, 8),
+    "mobilenet_v2": _picture_model(_mobilenet_v2, 32),
     "efficientnet": _picture_model(_efficientnet),
     "convnext": _picture_model(_convnext),
     "densenet": _picture_model(lambda: vision.DenseNet(8, (2, 2, 2, 2), 16, num_classes=10)),
