@@ -65,11 +65,13 @@ PROGRAMS = {
     "fashion_cnn": ["--epochs", "100"],
     "char_gpt": ["--steps", "1000000"],
     "tabular_mlp": ["--epochs", "100"],
+    "recommender": ["--epochs", "100"],
+    "unet_segmentation": ["--epochs", "100"],
     "finetune": [PICTURES, "--epochs", "100"],
     "predict_folder": [PICTURES],
 }
 
-WITHOUT_PICTURES = ("char_gpt", "tabular_mlp")  # these do without torchvision
+WITHOUT_PICTURES = ("char_gpt", "tabular_mlp", "recommender")  # these do without torchvision
 
 WORTH = 1.25  # what four of the six are to gain at least
 

@@ -332,6 +332,8 @@ struct Example {
 constexpr Example kExamples[] = {
     {"char_gpt.py", "--steps 2 --batch 2 --time 16 --text text", 5},
     {"tabular_mlp.py", "--rows 1000 --epochs 1", 7},
+    {"recommender.py", "--rows 1000 --epochs 1", 7},
+    {"unet_segmentation.py", "--pictures 16 --size 32 --epochs 1", 7},
     {"fashion_cnn.py", nullptr, 7},
     {"finetune.py", nullptr, 10},
     {"image_classifier.py", nullptr, 10},
