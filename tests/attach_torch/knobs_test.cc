@@ -25,6 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kCache = R"({"loader.cache":true})";
+constexpr const char* kBackground = R"({"loader.background":true})";
 constexpr const char* kWorkers =
     R"({"loader.workers":2,"loader.prefetch":3,"loader.persistent":true})";
 
@@ -87,11 +88,14 @@ class Knobs : public ::testing::Test {
     return ended;
   }
 
-  /// Samples that were made in the program's own process.
-  static int64_t reads(const Ended& ended) {
-    const size_t at = ended.err.rfind("read ");
-    return at == std::string::npos ? -1 : std::stoll(ended.err.substr(at + 5));
+  static int64_t number_behind(const std::string& word, const Ended& ended) {
+    const size_t at = ended.err.rfind(word);
+    return at == std::string::npos ? -1 : std::stoll(ended.err.substr(at + word.size()));
   }
+  /// Samples that were made in the program's own process.
+  static int64_t reads(const Ended& ended) { return number_behind("read ", ended); }
+  /// Samples that were made on another thread than the one that steps.
+  static int64_t made_elsewhere(const Ended& ended) { return number_behind("elsewhere ", ended); }
 
   std::string python_ = test::peers_python();
   mutable int64_t reads_without_ = 0;
@@ -242,6 +246,66 @@ TEST_F(Knobs, AProcessThatForksGoesOnAlone) {
   }
 }
 
+// ---- loader.background ----
+
+TEST_F(Knobs, BatchesOfAThreadAreTheSame) {
+  const Ended ended = same(kBackground, "background_loader.py crops");
+  EXPECT_EQ(fact(ended, "loader.background").state, "applied");
+  EXPECT_EQ(made_elsewhere(ended), 3 * 80);
+}
+
+TEST_F(Knobs, WhatAThreadMadeIsTakenBackBeforeItShows) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
+  for (const char* what : {"seeded", "left", "other", "looks", "forks", "fails"}) {
+    SCOPED_TRACE(what);
+    const Ended ended = same(kBackground, std::string("background_loader.py ") + what);
+    EXPECT_EQ(fact(ended, "loader.background").state, "applied");
+    EXPECT_GT(made_elsewhere(ended), 0);
+  }
+}
+
+TEST_F(Knobs, AProgramMayEndWhileBatchesAreAhead) {
+  const Ended ended = same(kBackground, "background_loader.py ends");
+  EXPECT_EQ(ended.err, fmt::format("elsewhere {}\n", made_elsewhere(ended)));
+}
+
+TEST_F(Knobs, AThreadIsGivenUpBeforeABitIsAnother) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
+  const std::map<std::string, std::string> reasons = {
+      {"draws", "the program draws random numbers between batches (torch)"},
+      {"changes", "the program changes the dataset between batches (its seen)"},
+      {"sampler", "its Drawing draws random numbers between batches"},
+      {"bound", "samples cannot be made on another thread: made in another thread"},
+  };
+  for (const auto& [what, reason] : reasons) {
+    SCOPED_TRACE(what);
+    const Ended ended = same(kBackground, "background_loader.py " + what);
+    EXPECT_EQ(fact(ended, "loader.background").state, "refused");
+    EXPECT_EQ(fact(ended, "loader.background").text, reason);
+    EXPECT_LE(made_elsewhere(ended), 8);
+  }
+}
+
+// Nobody could know before; the guard of a class of equal bits compares what comes of it.
+TEST_F(Knobs, AThreadTellsWhatItLearntTooLate) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
+  const Ended ended = with(kBackground, "background_loader.py late");
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  const KnobFacts knob = fact(ended, "loader.background");
+  EXPECT_EQ(knob.state, "refused");
+  EXPECT_NE(knob.text.find("some batches may have been changed"), std::string::npos) << knob.text;
+}
+
+TEST_F(Knobs, AThreadLeavesLoadersOfOthersAlone) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
+  for (const char* what : {"served", "together", "forked", "odd", "inference"}) {
+    SCOPED_TRACE(what);
+    same(kBackground, std::string("knobs_loader.py ") + what);
+  }
+  const Ended own = same(kBackground, "knobs_loader.py own");
+  EXPECT_EQ(fact(own, "loader.background").text, "it has workers");
+}
+
 // ---- the process ----
 
 int first_cpu() {
@@ -348,6 +412,11 @@ TEST_F(Probed, OffersWhatSuitsTheLoader) {
     expect_workers(name, trajectory);
     EXPECT_EQ(classes(name, "loader.persistent"), trajectory) << name;
     EXPECT_NE(refusal(name, "loader.cache"), "") << name;
+    EXPECT_EQ(refusal(name, "loader.background").empty(), false) << name;
+  }
+  if (usable_cpus() > 1) {
+    EXPECT_EQ(classes("quiet", "loader.background"), same_bits);
+    EXPECT_EQ(classes("quiet_file", "loader.background"), same_bits);
   }
   EXPECT_EQ(refusal("rows", "loader.pin"), "the program does not use CUDA");
   EXPECT_EQ(refusal("workers", "loader.prefetch"), "the program has set it");
@@ -364,6 +433,11 @@ TEST_F(Probed, SaysWhyNot) {
       {{"counting", "cache"}, "the dataset changes as it is read (its reads)"},
       {{"stream", "cache"}, "an iterable dataset has no samples by number"},
       {{"unbatched", "cache"}, "the dataset makes its batches itself"},
+      {{"torch", "background"}, "the program draws random numbers between batches (torch)"},
+      {{"stream", "background"}, "an iterable dataset has no samples by number"},
+      {{"unbatched", "background"}, "the dataset makes its batches itself"},
+      {{"workers", "background"}, "it has workers"},
+      {{"quiet_drawing", "background"}, "its Drawing draws random numbers between batches"},
       {{"file", "workers"}, "the dataset has an open file (its file): workers would share it"},
       {{"nested", "workers"},
        "the dataset has an open file (its dataset.file): workers would share it"},

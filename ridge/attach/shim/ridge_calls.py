@@ -48,7 +48,7 @@ class Calls:
         self.optimizer_at, self.is_going = 0, False
         self.bell = _thread.allocate_lock()
         self.torch, self.timed, self.seen = None, None, {}
-        self.module_file = self.loader_file = ""
+        self.module_file, self.loader_files = "", ()
 
     def optimizer_was_made(self):
         self.optimizer_at = self.optimizer_at or time.monotonic()
@@ -60,7 +60,8 @@ class Calls:
             return
         self.module_file = torch.nn.modules.module.__file__
         loader = sys.modules.get("torch.utils.data.dataloader")
-        self.loader_file = getattr(loader, "__file__", "")
+        background = os.path.join(os.path.dirname(os.path.abspath(__file__)), "ridge_background.py")
+        self.loader_files = getattr(loader, "__file__", ""), background
         # A process that forks has, while it does, this thread less.
         os.register_at_fork(before=self.stop, after_in_parent=self.start)
         self.start()
@@ -112,7 +113,7 @@ class Calls:
             if frame is None:
                 break
             code = frame.f_code
-            if code.co_filename == self.loader_file:
+            if code.co_filename in self.loader_files:
                 found = None  # what prepares data is no step
             elif code.co_filename == self.module_file and code.co_name in CALLS:
                 found = frame

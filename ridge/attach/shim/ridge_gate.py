@@ -8,6 +8,7 @@ import json
 import os
 import resource
 import socket
+import sys
 import time
 import weakref
 from collections import deque
@@ -274,10 +275,11 @@ class Part(ridge_shim.Part):
 
 
 class Loaders:
-    """The iterators of loaders that have workers, while they live."""
+    """The iterators of loaders that have workers or a thread, while they live."""
 
     def __init__(self):
-        self.yielded = weakref.WeakKeyDictionary()  # when were_drained() last looked
+        # When were_drained() last looked: of iterators, and of threads (ridge_background.py).
+        self.yielded, self.handed = weakref.WeakKeyDictionary(), weakref.WeakKeyDictionary()
         # The queue of an iterable that served then. Its end shows only behind its last batch.
         self.streamed = 0
 
@@ -295,18 +297,27 @@ class Loaders:
                 found = found or len(iterator._task_info) < limit(iterator)
                 if getattr(iterator, "_dataset_kind", 0) != 0:
                     self.streamed += limit(iterator)
+        for maker in makers():
+            before, self.handed[maker] = self.handed.get(maker, 0), maker.handed
+            found = found or maker.handed != before and maker.is_drained()
         return found
 
     def capacity(self):
-        return sum(limit(iterator) for iterator in list(self.yielded))
+        ahead = sum(limit(iterator) for iterator in list(self.yielded))
+        return ahead + sum(maker.most_ahead for maker in makers())
 
     def missing(self):
-        """Batches under way that no worker has handed over."""
-        missing = 0
+        """Batches under way that no worker or thread has handed over."""
+        missing = sum(maker.missing() for maker in makers())
         for iterator in list(self.yielded):
             if not iterator._shutdown:
                 missing += max(0, under_way(iterator) - iterator._data_queue.qsize())
         return missing
+
+
+def makers():
+    background = sys.modules.get("ridge_background")
+    return [] if background is None else list(background.living)
 
 
 def limit(iterator):

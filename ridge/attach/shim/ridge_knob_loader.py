@@ -1,4 +1,4 @@
-"""Knobs of the loaders that feed steps: a cache, workers, and how those go on.
+"""Knobs of the loaders that feed steps: a cache, workers and how those go on, a thread.
 
 Batches and their order stay what they were, and so do the program's random numbers, but where
 samples draw some of their own.
@@ -7,11 +7,13 @@ import multiprocessing
 import os
 import sys
 
+import ridge_background
 import ridge_cache
 import ridge_samples
 from ridge_knob_process import local_ranks, usable_cpus
 from ridge_knobs import Knob, class_of_workers, offer, refusal
-from ridge_loaders import samplers, the_loaders
+from ridge_loaders import the_loaders
+from ridge_samples import is_of_torch, samplers
 
 LEAST_SHARE = 0.02  # of a step that a loader takes: below there is nothing to be had
 MOST_FILL_SECONDS = 60
@@ -32,6 +34,14 @@ def watch_loader_of_probe(shim, module):
 
 def is_iterable(loader):
     return loader._dataset_kind != 0
+
+
+def kind_trouble(loader):
+    if is_iterable(loader):
+        return "an iterable dataset has no samples by number"
+    if loader.batch_sampler is None:
+        return "the dataset makes its batches itself"
+    return ""
 
 
 def names_workers(dataset):
@@ -69,17 +79,17 @@ def datapipe_trouble(loader, torch):
     return "a DataPipe shards itself" if is_pipe else ""
 
 
-def order_trouble(loader, torch):
-    """Workers are told indices some batches ahead: no numbers may be drawn between batches.
-    Samplers of torch draw all at once, others are tried."""
-    foreign = [sampler for sampler in samplers(loader) if not is_of_torch(sampler)]
+def order_trouble(loader, torch, are_workers=True):
+    """Indices are asked for some batches ahead: no numbers may be drawn between batches. Samplers of
+    torch draw all at once, others are tried."""
+    foreign = [sampler for sampler in samplers(loader) if not is_of_torch(type(sampler))]
     if not foreign:
         return ""
     sampler, name = samplers(loader)[0], type(foreign[0]).__name__
     before = ridge_samples.RandomStates(torch, sampler)
     try:
         indices = iter(sampler)
-        if before.moved():
+        if are_workers and before.moved():
             return "its %s draws random numbers at once, and workers iterate it twice" % name
         next(indices, None)
         drawn = ridge_samples.RandomStates(torch, sampler)
@@ -90,12 +100,6 @@ def order_trouble(loader, torch):
         return ""
     finally:
         before.restore()
-
-
-def is_of_torch(sampler):
-    if isinstance(sampler, (list, tuple, range)):
-        return True
-    return (type(sampler).__module__ or "").split(".")[0] == "torch"
 
 
 def shared_memory_trouble(wanted):
@@ -251,7 +255,7 @@ class Cache(LoaderKnob):
 
     @staticmethod
     def trouble_of(loader, reading):
-        trouble = Cache.kind_trouble(loader)
+        trouble = kind_trouble(loader)
         if trouble:
             return trouble
         if reading.drawn:
@@ -261,14 +265,6 @@ class Cache(LoaderKnob):
         if reading.mutated:
             return "the dataset changes as it is read (its %s)" % reading.mutated
         return "its samples are on the GPU" if reading.is_on_gpu else ""
-
-    @staticmethod
-    def kind_trouble(loader):
-        if is_iterable(loader):
-            return "an iterable dataset has no samples by number"
-        if loader.batch_sampler is None:
-            return "the dataset makes its batches itself"
-        return ""
 
     def earlier(self, entry, loader):
         """What another loader of the same samples filled: programs make one for each epoch."""
@@ -287,7 +283,7 @@ class Cache(LoaderKnob):
             return
         if self.state == "refused":
             return
-        trouble = self.kind_trouble(loader) or datapipe_trouble(loader, torch)
+        trouble = kind_trouble(loader) or datapipe_trouble(loader, torch)
         if trouble or loader._iterator is not None:
             self.refuse(trouble or "its workers run already", entry.site)
             return
@@ -383,6 +379,75 @@ class Workers(LoaderKnob):
         self.fail(error)
 
 
+def thread_trouble(loader, torch):
+    """Why its batches are not to be made on another thread of this process."""
+    trouble = kind_trouble(loader) or datapipe_trouble(loader, torch)
+    if trouble:
+        return trouble
+    if loader.num_workers:
+        return "it has workers"
+    path = ridge_samples.gpu_tensor(loader.dataset, torch)
+    return "the dataset is on the GPU (its %s)" % path if path else ""
+
+
+def mode_trouble(torch):
+    """Modes are those of the thread that set them."""
+    if torch.is_autocast_enabled() or torch.is_autocast_cpu_enabled():
+        return "its batches are made under autocast"
+    modes = getattr(torch._C, "_len_torch_function_stack", lambda: 0)()
+    return "its batches are made under a mode of torch, such as a default device" if modes else ""
+
+
+class Background(LoaderKnob):
+    key = "loader.background"
+
+    def hook_torch(self, torch):
+        ridge_background.hook(torch)
+
+    @classmethod
+    def offers(cls, shim, marker):
+        found = findings(shim)
+        trouble = found.trouble or cls.trouble_of(found)
+        if not trouble and len(usable_cpus()) // local_ranks() <= 1:
+            trouble = "there is one CPU for each process"
+        if trouble:
+            return [refusal(cls.key, trouble)]
+        return [offer(cls.key, True, found.why() + "; nobody else draws between two batches")]
+
+    @staticmethod
+    def trouble_of(found):
+        trouble = thread_trouble(found.loader, found.torch)
+        if trouble:
+            return trouble
+        if found.entry.drawn_between:
+            return "the program draws random numbers between batches (%s)" % found.entry.drawn_between
+        if found.reading.is_on_gpu or found.reading.drawn == "torch.cuda":
+            return "its batches are made on the GPU"
+        return order_trouble(found.loader, found.torch, are_workers=False)
+
+    def adapt(self, entry, loader):
+        torch = sys.modules["torch"]
+        trouble = thread_trouble(loader, torch) or mode_trouble(torch)
+        if entry.cache is not None:
+            trouble = "its samples are in memory (loader.cache)"
+        if trouble:
+            entry.background = None
+            self.refuse(trouble, entry.site)
+        elif entry.background is None and self.state != "refused":
+            entry.background = self
+            self.done_for(entry, "a thread makes the batches of %s" % entry.name())
+
+    def begin(self, iterator, loader, entry):
+        def refuse(text):
+            entry.background = None
+            self.refuse(text, entry.site)
+
+        try:
+            ridge_background.make_ahead(iterator, loader, entry, sys.modules["torch"], refuse)
+        except Exception as error:
+            self.fail(error)
+
+
 class Prefetch(LoaderKnob):
     key = "loader.prefetch"
 
@@ -453,4 +518,4 @@ class Pin(LoaderKnob):
             self.done_for(entry, "batches lie in pinned memory")
 
 
-KNOBS = [Cache, Workers, Prefetch, Persistent, Pin]
+KNOBS = [Cache, Workers, Background, Prefetch, Persistent, Pin]

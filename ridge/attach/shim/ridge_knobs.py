@@ -12,7 +12,14 @@ import ridge_shim
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 # Modules that files of knobs import; in the order in which they import each other.
-USED = ("ridge_samples", "ridge_cache", "ridge_knob_process", "ridge_loaders", "ridge_models")
+USED = (
+    "ridge_samples",
+    "ridge_cache",
+    "ridge_background",
+    "ridge_knob_process",
+    "ridge_loaders",
+    "ridge_models",
+)
 CLASSES = ("bit_identical", "reassociation", "precision", "trajectory")
 SAME_BITS, REASSOCIATION, PRECISION, TRAJECTORY = range(4)
 MOST_TEXT = 300

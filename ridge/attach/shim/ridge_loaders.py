@@ -11,8 +11,9 @@ import threading
 import time
 import weakref
 
+import ridge_background
 import ridge_knobs
-from ridge_samples import RandomStates, changed, fingerprint
+from ridge_samples import RandomStates, changed, fingerprint, samplers
 
 clock = time.perf_counter_ns
 
@@ -29,7 +30,11 @@ class Entry:
         self.epochs = 0
         # What was done to it.
         self.cache, self.has_new_workers, self.persists, self.mark = None, False, False, None
+        self.background = None  # the knob that has a thread make its batches
+        # Batches of that thread, how often some were taken back, and steps that it saw drawing nothing.
+        self.served = self.returns = self.seen_steps = 0
         # Of a probing run.
+        self.states, self.behind, self.drawn_between = None, None, ""
         self.fed, self.yields, self.steps_then, self.began, self.ended, self.ns = 0, 0, -1, 0, 0, 0
 
     def restore(self, loader):
@@ -39,6 +44,7 @@ class Entry:
         if self.persists:
             loader.__dict__["persistent_workers"] = False
         self.cache, self.has_new_workers, self.persists = None, False, False
+        self.background = None
 
     def shuffles(self):
         loader = self.loader()
@@ -56,6 +62,16 @@ class Entry:
         self.began = self.began or begin
         self.ended = now
 
+    def asked(self):
+        """In a probing run: notes what was drawn from since the last batch of this loader."""
+        if self.behind is not None:
+            self.drawn_between = self.drawn_between or self.states.moved(since=self.behind)
+
+    def answered(self, loader, torch):
+        if self.states is None:
+            self.states = RandomStates(torch, loader.dataset, with_device=False)
+        self.behind = self.states.read()
+
     def share(self):
         """Of the time from its first batch to its last."""
         whole = self.ended - self.began
@@ -68,20 +84,6 @@ class Entry:
             type(dataset).__name__,
             " (%s)" % self.site if self.site else "",
         )
-
-
-def samplers(loader):
-    """The one that is asked for indices, and those within it."""
-    # A sampler may have no length, and so no truth.
-    found = [loader.sampler if loader.batch_sampler is None else loader.batch_sampler]
-    while len(found) < 5:
-        names = ("batch_sampler", "sampler")
-        inner = [getattr(found[-1], name, None) for name in names]
-        inner = [sampler for sampler in inner if sampler is not None]
-        if not inner:
-            break
-        found.append(inner[0])
-    return found
 
 
 class Loaders:
@@ -131,10 +133,11 @@ class Loaders:
                     knob.fail(error)
 
     def iterate(self, original, loader):
+        ridge_background.pause_all()  # an iterator draws a seed
         entry = self.entry(loader)
         if entry is None or not self.shim.on:
             return original(loader)
-        entry.epochs += 1
+        entry.epochs, entry.behind = entry.epochs + 1, None
         try:
             self.adapt(entry, loader)
             if entry.persists:
@@ -183,6 +186,8 @@ class Loaders:
         # The program may have given it workers again.
         if is_alone and entry.cache is not None:
             iterator._dataset_fetcher = entry.cache.fetcher(iterator._dataset_fetcher)
+        elif is_alone and entry.background is not None:
+            entry.background.begin(iterator, loader, entry)
         return iterator
 
     def forked(self):
@@ -246,12 +251,18 @@ class Loaders:
 
         @functools.wraps(original_next)
         def noted_next(iterator_self):
+            entry = getattr(iterator_self, "_ridge_entry", None)
+            if entry is not None:
+                entry.asked()
             begin = clock()
             result = original_next(iterator_self)
-            entry = getattr(iterator_self, "_ridge_entry", None)
+            now = clock()
             steps = self.shim.steps
             if entry is not None and steps.thread in (0, threading.get_ident()):
-                entry.yielded(steps.count + len(steps.ends), begin, clock())
+                entry.yielded(steps.count + len(steps.ends), begin, now)
+            loader = entry and entry.loader()
+            if loader is not None:
+                entry.answered(loader, self.torch)
             return result
 
         iterator.__next__, loader._get_iterator = noted_next, noted_get

@@ -190,10 +190,12 @@ def changed(before, after):
 
 
 class RandomStates:
-    """Where all sources of random numbers are that a dataset may draw from, its own included."""
+    """Where all sources of random numbers are that a dataset may draw from, its own included;
+    `with_device`: that of the GPU, too."""
 
-    def __init__(self, torch, *roots):
+    def __init__(self, torch, *roots, with_device=True):
         self.torch, self.numpy = torch, sys.modules.get("numpy")
+        self.with_device = with_device
         values = [value for root in roots for _, value in walk(root)]
         objects = [value for value in values if not isinstance(value, PLAIN)]
         own = {id(value): value for value in values + globals_of(objects) if self.is_source(value)}
@@ -227,21 +229,22 @@ class RandomStates:
             states.append(("numpy.random", (self.bytes_of(state), state)))
         state = torch.get_rng_state()
         states.append(("torch", (state.numpy().tobytes(), state)))
-        if torch.cuda.is_initialized():
+        if self.with_device and torch.cuda.is_initialized():
             state = torch.cuda.get_rng_state()
             states.append(("torch.cuda", (state.numpy().tobytes(), state)))
         for source in self.own:
             states.append(("a generator of its own", self.state_of(source)))
         return states
 
-    def moved(self):
-        """The source that was drawn from since."""
-        for (name, (then, _)), (_, (now, _)) in zip(self.states, self.read()):
-            if then != now:
+    def moved(self, now=None, since=None):
+        """The source that was drawn from since: between two results of read(), where they are given."""
+        for (name, (was, _)), (_, (is_now, _)) in zip(since or self.states, now or self.read()):
+            if was != is_now:
                 return name
         return ""
 
-    def restore(self):
+    def restore(self, states=None, but=()):
+        """`states`: a result of read(); `but`: generators of its own that stay where they are."""
         restorers = {
             "random": random.setstate,
             "numpy.random": lambda state: self.numpy.random.set_state(state),
@@ -249,15 +252,39 @@ class RandomStates:
             "torch.cuda": self.torch.cuda.set_rng_state,
         }
         own = iter(self.own)
-        for name, (_, state) in self.states:
+        for name, (_, state) in states or self.states:
             if name in restorers:
                 restorers[name](state)
                 continue
             source = next(own)
+            if any(source is one for one in but):
+                continue
             if hasattr(source, "bit_generator"):
                 source.bit_generator.state = state
             else:
                 getattr(source, "setstate", getattr(source, "set_state", None))(state)
+
+
+# ---- samplers ----
+
+
+def samplers(loader):
+    """The one that is asked for indices, and those within it."""
+    # A sampler may have no length, and so no truth.
+    found = [loader.sampler if loader.batch_sampler is None else loader.batch_sampler]
+    while len(found) < 5:
+        names = ("batch_sampler", "sampler")
+        inner = [getattr(found[-1], name, None) for name in names]
+        inner = [sampler for sampler in inner if sampler is not None]
+        if not inner:
+            break
+        found.append(inner[0])
+    return found
+
+
+def is_of_torch(kind):
+    """Whether torch, or Python itself, has this class of samplers."""
+    return issubclass(kind, (list, tuple, range)) or (kind.__module__ or "").split(".")[0] == "torch"
 
 
 # ---- values ----

@@ -116,6 +116,13 @@ class Slow(Samples):
         return super().__getitem__(index)
 
 
+class QuietTraining(Training):
+    def step(self):
+        self.optimizer.zero_grad()
+        (self.weight * 2).backward()
+        self.optimizer.step()
+
+
 def loader(dataset, **options):
     return data.DataLoader(dataset, **{"batch_size": 4, "shuffle": True, **options})
 
@@ -159,7 +166,15 @@ CASES = {
 }
 
 
-def probe(name, train):
+# Their steps draw nothing.
+QUIET = {
+    "quiet": plain(lambda i: row(i) + torch.rand(())),
+    "quiet_file": lambda: loader(OfFile()),
+    "quiet_drawing": lambda: loader(Samples(40, row), shuffle=False, sampler=Drawing()),
+}
+
+
+def probe(name, train, training=None):
     """As in a process of its own."""
     part.offers, part.is_probed, part.first = [], False, 0.0
     shim.steps.settle()
@@ -167,7 +182,7 @@ def probe(name, train):
     files = {file.__name__: file for file in part.files}
     files["ridge_knob_loader"]._findings.clear()
 
-    training = Training()
+    training = training or Training()
     try:
         while not part.is_probed:
             for _ in train:
@@ -204,6 +219,8 @@ def evaluated():
 def main():
     for name, make in CASES.items():
         probe(name, make())
+    for name, make in QUIET.items():
+        probe(name, make(), QuietTraining())
     probe("without", without())
     probe("evaluated", evaluated())
 
