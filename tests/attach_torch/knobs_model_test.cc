@@ -72,6 +72,7 @@ constexpr std::array kNames = {"formats",
                                "trained",
                                "functions",
                                "random",
+                               "engine",
                                "call"};
 
 void read_lines(const fs::path& path, Ran& ran) {
@@ -97,6 +98,9 @@ class ModelKnobs : public ::testing::Test {
     std::string command = "cd '" + folder.path().string() + "' && exec env -u PYTHONPATH";
     for (const auto& [name, value] : shim.environment())
       command += fmt::format(" '{}={}'", name, value);
+    if (has_package_)
+      command += fmt::format(" 'RIDGE_PACKAGE={}'",
+                             fs::absolute("tests/attach/programs/stand_in").string());
     command += fmt::format(
         " TORCHINDUCTOR_CACHE_DIR=inductor timeout -k 1 280 '{}' '{}' {} >.out 2>.err </dev/null",
         python_,
@@ -122,6 +126,7 @@ class ModelKnobs : public ::testing::Test {
   }
 
   std::string python_ = test::peers_python();
+  bool has_package_ = false;  ///< The program finds a stand-in for the package ridge-engine.
 };
 
 void expect_near(const Ran& one, const Ran& other, double tolerance) {
@@ -142,6 +147,7 @@ constexpr const char* kKeys[] = {"model.channels_last", "model.autocast", "optim
 const std::string kChannels = R"({"model.channels_last":true})";
 const std::string kMost =
     R"({"model.channels_last":true,"model.autocast":"bf16","optimizer.fused":true})";
+const std::string kEngine = R"({"model.compile":"ridge","optimizer.compile":"ridge"})";
 const std::string kFormats =
     R"({"model.channels_last":true,"optimizer.fused":true,"optimizer.foreach":true})";
 
@@ -216,6 +222,40 @@ TEST_F(ModelKnobs, ACompiledSequentialStaysOne) {
   EXPECT_EQ(knobs["functions"], "1");
   expect_near(knobs, plain, 0.02);
   expect_same_files(knobs, plain);
+}
+
+TEST_F(ModelKnobs, TheEngineIsGivenTheModelAndTheOptimizer) {
+  has_package_ = true;
+  const Ran plain = run("dropout", 6), knobs = run("dropout", 6, kEngine);
+  expect_near(knobs, plain, 1e-5);
+  expect_same_files(knobs, plain);
+  EXPECT_EQ(knobs.knob("model.compile").state, "applied");
+  EXPECT_EQ(knobs.knob("optimizer.compile").state, "applied");
+  EXPECT_EQ(knobs.knob("optimizer.compile").text, "the step of SGD over 4 tensors is compiled");
+  EXPECT_EQ(knobs.facts.steps, 6);
+  const Ran model = run("dropout", 6, R"({"model.compile":"ridge"})");
+  EXPECT_EQ(model["engine"], "{'same_random': True}") << model.err;
+}
+
+TEST_F(ModelKnobs, WhatTheEngineIsNotGiven) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
+  const Ran none = run("dropout", 6, kEngine);
+  for (const char* key : {"model.compile", "optimizer.compile"})
+    EXPECT_EQ(none.knob(key).text.rfind("Ridge's package is not in ", 0), 0u) << none.knob(key).text;
+  EXPECT_EQ(none.losses, run("dropout", 6).losses);
+  has_package_ = true;
+  const Ran varied = run("varied", 8, kEngine), plain = run("varied", 8);
+  EXPECT_EQ(varied.knob("optimizer.compile").text, "the program changes a number of SGD");
+  expect_near(varied, plain, 1e-5);
+  EXPECT_EQ(run("cnn", 6, kEngine).knob("optimizer.compile").text,
+            "a schedule changes the learning rate of AdamW");
+  EXPECT_EQ(run("compiled", 4, kEngine).knob("model.compile").text,
+            "the program compiles Mlp itself");
+  const ShimOptions probing{.profiled_steps = 0, .probes = true};
+  const Ran probed = run("dropout", 25, probing);
+  EXPECT_EQ(probed.offer("model.compile").value, "ridge");
+  EXPECT_EQ(probed.offer("optimizer.compile").value, "ridge");
+  EXPECT_EQ(probed.offer("optimizer.compile").semantic_class, SemanticClass::kReassociation);
 }
 
 TEST_F(ModelKnobs, AFrozenBackboneIsPartOfTheModel) {

@@ -231,6 +231,12 @@ constexpr Case kCases[] = {
      "  m = N(\n    1).to(memory_format=torch.channels_last)  # it\n"
      "  m.compile(options={\"fallback_random\": True})\n  o = g(m.parameters())\n  m(x)\n",
      nullptr},
+    {"a model for the engine",
+     "model.compile = 'ridge'\n",
+     "import torch\nm = N()\nm(x)\nm.eval()\n",
+     "import torch\nimport ridge.torch\nm = N()\n"
+     "m.compile(backend=\"ridge\", options={\"same_random\": True})\nm(x)\nm.eval()\n",
+     nullptr},
     {"two models",
      "model.compile = 'default'\n",
      "m = N()\nn = N()\nm.eval()\nn.eval()\nm(n(x))\n",

@@ -1,14 +1,14 @@
 """Knobs of how a model is called: the format of its pictures, its precision, the compiler."""
 import functools
-import importlib.util
+import importlib
 import os
 import shutil
 import sys
 import sysconfig
 import time
 
-from ridge_knobs import TABLE, offer
-from ridge_models import ModelKnob, call_of, device_of, with_tensors
+from ridge_knobs import PRECISION, TABLE, offer
+from ridge_models import RIDGE, ModelKnob, call_of, device_of, why_no_ridge, with_tensors
 
 MOST_VARIANTS = 8  # that torch compiles of one function before it gives up
 
@@ -291,21 +291,14 @@ def compiler_numbers():
     return counters["frames"]["ok"], breaks, seconds
 
 
-RIDGE = "ridge"  # a value that `ridge capture` alone gives: Ridge's engine instead of Inductor
-
-
-def why_no_ridge():
-    """What torch.compile(backend="ridge") needs and this Python has not."""
-    spec = importlib.util.find_spec("ridge")
-    folders = (spec.submodule_search_locations if spec is not None else None) or ()
-    if any(os.path.isdir(os.path.join(folder, "torch")) for folder in folders):
-        return ""
-    return "Ridge's package is not in %s: pip install ridge-engine" % sys.executable
+def is_captured():
+    """Whether `ridge capture` wants the graphs: also those of a model that the program compiles."""
+    return bool(os.environ.get("RIDGE_TORCH_CAPTURE"))
 
 
 class Compile(ModelKnob):
     key = "model.compile"
-    modes = TABLE[key]["words"]
+    modes = [word for word in TABLE[key]["words"] if word != RIDGE]
 
     def __init__(self, shim, value):
         super().__init__(shim, value)
@@ -331,23 +324,32 @@ class Compile(ModelKnob):
         return super().refusal_of(shim, module, model)
 
     @classmethod
+    def values_for(cls, device):
+        values = [] if why_no_ridge(device) else [RIDGE]
+        if not why_no_compiler(device):
+            values += cls.modes if device == "cuda" else cls.modes[:1]
+        return values
+
+    @classmethod
     def reason_not_to_try(cls, module):
-        return why_no_compiler(device_of(module))
+        device = device_of(module)
+        return "" if cls.values_for(device) else why_no_compiler(device)
 
     @classmethod
     def offers_of(cls, module, model):
         layers = sum(not list(m.children()) for m in module.modules())
         text = "%s of %s, called from Python" % (counted(layers, "layer"), model.name)
-        modes = cls.modes if device_of(module) == "cuda" else cls.modes[:1]
-        return [offer(cls.key, mode, text) for mode in modes]
+        # Under autocast the compiler chooses where numbers are rounded to 16 bits.
+        kind = PRECISION if Autocast.uses or is_autocast_on(torch_of()) else None
+        return [offer(cls.key, value, text, kind) for value in cls.values_for(device_of(module))]
 
     def found(self, module, model):
-        if self.value == RIDGE:
-            why = why_no_ridge()
-        elif self.value in self.modes:
-            why = self.refusal_of(self.shim, module, model) or why_no_compiler(device_of(module))
-        else:
+        if self.value != RIDGE and self.value not in self.modes:
             return
+        why, device = "", device_of(module)
+        if not is_captured():
+            why = self.refusal_of(self.shim, module, model)
+        why = why or (why_no_ridge(device) if self.value == RIDGE else why_no_compiler(device))
         if why:
             self.refuse(why, model.site)
         else:
@@ -365,7 +367,8 @@ class Compile(ModelKnob):
         """As module.compile() has it, so that the names of parameters stay."""
         if self.value == RIDGE:
             importlib.import_module("ridge.torch")  # the backend is known from then on
-            return torch.compile(module._call_impl, backend=RIDGE)
+            options = None if is_captured() else {"same_random": True}
+            return torch.compile(module._call_impl, backend=RIDGE, options=options)
         options = {}
         if self.value != "default":
             options.update(torch._inductor.list_mode_options(self.value))

@@ -1,11 +1,15 @@
-"""Knobs of torch's own optimizers: all parameters in one call (fused), or in a few (foreach)."""
+"""Knobs of torch's own optimizers: all parameters in one call (fused), in a few (foreach), or in a
+program of Ridge's engine."""
 import collections.abc
 import functools
+import importlib
 import inspect
 import sys
+import time
+import weakref
 
 from ridge_knobs import PRECISION, REASSOCIATION, Knob, call_site, offer, refusal
-from ridge_models import the_search
+from ridge_models import RIDGE, the_search, why_no_ridge
 
 
 def classes_with(torch, option):
@@ -207,5 +211,107 @@ class Foreach(OptimizerKnob):
         return "torch does so on %s by itself" % min(devices) if devices <= usual else ""
 
 
+def numbers_of(optimizer):
+    """Of its groups: a compiler takes them for constants."""
+    return [
+        [value for value in group.values() if isinstance(value, (int, float))]
+        for group in optimizer.param_groups
+    ]
+
+
+class Compiled(Knob):
+    """The step of an optimizer as one program. The first step stays torch's, which makes the state."""
+
+    key = "optimizer.compile"
+
+    def __init__(self, shim, value):
+        super().__init__(shim, value)
+        self.torch, self.told = None, []
+        self.stepped = weakref.WeakKeyDictionary()  # optimizers: [compiled step, numbers]
+
+    def hook_torch(self, torch):
+        self.torch = torch
+        if self.value != RIDGE:
+            self.refuse("'%s' is no compiler of optimizers" % self.value)
+
+    def hook_optimizer(self, module):
+        """Within the range that torch draws around a step, and its hooks."""
+        original = module.Optimizer.profile_hook_step
+
+        @functools.wraps(original)
+        def profile_hook_step(func):
+            @functools.wraps(func)
+            def step(optimizer, *args, **kwargs):
+                run = func
+                if not args and not kwargs and self.shim.on and self.state != "refused":
+                    run = self.step_of(optimizer, func)
+                return run(optimizer, *args, **kwargs)
+
+            return original(step)
+
+        module.Optimizer.profile_hook_step = staticmethod(profile_hook_step)
+
+    def step_of(self, optimizer, func):
+        try:
+            if self.torch is None or self.torch.compiler.is_compiling():
+                return func
+            entry = self.stepped.get(optimizer)
+            if entry is None:
+                why = self.refusal_of(self.torch, optimizer)
+                if why:
+                    self.refuse(why, call_site())
+                else:
+                    self.stepped[optimizer] = [None, numbers_of(optimizer)]
+                return func
+            if entry[1] != numbers_of(optimizer):
+                self.refuse("the program changes a number of %s" % type(optimizer).__name__)
+                return func
+            if entry[0] is None:
+                importlib.import_module("ridge.torch")
+                entry[0] = self.torch.compile(func, backend=RIDGE)
+                return self.first(entry[0])
+            return entry[0]
+        except Exception as error:
+            self.fail(error)
+            return func
+
+    def first(self, compiled):
+        def run(optimizer):
+            began = time.perf_counter()
+            result = compiled(optimizer)
+            self.seconds += time.perf_counter() - began
+            number = sum(len(group["params"]) for group in optimizer.param_groups)
+            self.told.append("the step of %s over %d tensors is compiled" % (
+                type(optimizer).__name__, number))
+            self.apply("; ".join(self.told[: OptimizerKnob.MOST_NAMES]), call_site())
+            return result
+
+        return run
+
+    @classmethod
+    def offers(cls, shim, marker):
+        torch, why = sys.modules["torch"], ""
+        for optimizer in the_search(shim).living_optimizers():
+            why = cls.refusal_of(torch, optimizer)
+            if not why:
+                number = sum(len(group["params"]) for group in optimizer.param_groups)
+                text = "%s updates %d tensors by an operation each" % (type(optimizer).__name__, number)
+                return [offer(cls.key, RIDGE, text, OptimizerKnob.class_of(optimizer))]
+        return [refusal(cls.key, why or "the program has no optimizer of torch.optim")]
+
+    @classmethod
+    def refusal_of(cls, torch, optimizer):
+        name = type(optimizer).__name__
+        if type(optimizer) not in vars(torch.optim).values():
+            return "%s is no class of torch.optim" % name
+        if getattr(optimizer.step, "_wrapped_by_lr_sched", False):
+            return "a schedule changes the learning rate of %s" % name
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        devices = {p.device.type for p in parameters}
+        if any(p.grad is not None and p.grad.is_sparse for p in parameters):
+            return "gradients of %s are sparse" % name
+        return why_no_ridge(max(devices, default="cpu"))
+
+
 # What is wrapped later is asked first: fused, where a recipe has both.
-KNOBS = [Foreach, Fused]
+KNOBS = [Foreach, Fused, Compiled]

@@ -5,7 +5,9 @@ one with parameters of which no optimizer has any; and, while there is no optimi
 called again and again. Its call then goes through what knobs put around it.
 """
 import functools
+import importlib.util
 import os
+import sys
 import threading
 import weakref
 
@@ -16,6 +18,7 @@ SURE = 3  # calls of a module, where there is no optimizer
 QUIET_CALLS = 12  # without a new model: then nobody looks any longer
 MOST_CALLS = 100
 LATE_STEPS = 30  # by then a program that calls its modules has called one
+RIDGE = "ridge"  # Ridge's engine instead of a mode of Inductor
 SHARDED = ("FullyShardedDataParallel", "FSDPModule")
 
 KNOBS = []  # those that use what is found here: ridge_knob_model.py, ridge_knob_optimizer.py
@@ -387,6 +390,17 @@ class ModelKnob(ridge_knobs.Knob):
 
 def device_of(module):
     return next(module.parameters()).device.type
+
+
+def why_no_ridge(device="cpu"):
+    """What torch.compile(backend="ridge") needs and this Python has not."""
+    if device != "cpu":
+        return "Ridge's engine compiles modules on the CPU alone"
+    spec = importlib.util.find_spec("ridge")
+    folders = (spec.submodule_search_locations if spec is not None else None) or ()
+    if any(os.path.isdir(os.path.join(folder, "torch")) for folder in folders):
+        return ""
+    return "Ridge's package is not in %s: pip install ridge-engine" % sys.executable
 
 
 def with_tensors(value, torch, change, is_result=False):

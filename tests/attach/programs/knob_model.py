@@ -3,9 +3,13 @@ the end "seen NAME VALUE" of what the knobs change or have to leave alone."""
 import copy
 import hashlib
 import io
+import os
 import pickle
 import sys
 import time
+
+if "RIDGE_PACKAGE" in os.environ:
+    sys.path.append(os.environ["RIDGE_PACKAGE"])
 
 import torch
 import torch.nn.functional as F
@@ -290,6 +294,16 @@ def resume(steps):
     saved = optimizer.state_dict()
     optimizer.load_state_dict({"state": state, "param_groups": saved["param_groups"]})
     train(loss_of(model), optimizer, steps)
+    end(model, optimizer)
+
+
+def varied(steps):
+    """The learning rate changes in the middle, without a schedule."""
+    model = Mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    train(loss_of(model), optimizer, steps // 2, rows)
+    optimizer.param_groups[0]["lr"] = 0.01
+    train(loss_of(model), optimizer, steps - steps // 2, rows)
     end(model, optimizer)
 
 

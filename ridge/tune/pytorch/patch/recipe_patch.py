@@ -356,12 +356,16 @@ class Patch:
     def compile(self, key, value):
         source, _ = self.place(key)
         node, indent = self.model_line(source)
-        options = '"fallback_random": True'
-        if value != "default":
+        arguments = 'options={"fallback_random": True}'
+        if value == "ridge":
+            self.add_lines(source, ["import ridge.torch"])
+            arguments = 'backend="ridge", options={"same_random": True}'
+        elif value != "default":
             torch = self.torch_name(source)
             self.add_lines(source, ["import torch._inductor"])
-            options = '**%s._inductor.list_mode_options("%s"), %s' % (torch, value, options)
-        line = "%s%s.compile(options={%s})" % (indent, node.targets[0].id, options)
+            mode = '**%s._inductor.list_mode_options("%s")' % (torch, value)
+            arguments = 'options={%s, "fallback_random": True}' % mode
+        line = "%s%s.compile(%s)" % (indent, node.targets[0].id, arguments)
         source.edit(source.insert_lines(node.end_lineno, [line]))
 
     # ---- values that are read at each step ----

@@ -1,0 +1,1 @@
+"""In place of the package ridge-engine, for tests of the knobs that use it."""
