@@ -138,6 +138,8 @@ StepGate::Event StepGate::wait(int milliseconds) {
   return both[1].revents != 0 ? receive() : Event::kNothing;
 }
 
-void StepGate::go(int64_t steps) { send_text(connection_, fmt::format(R"({{"go":{}}})", steps)); }
+void StepGate::go(int64_t steps, bool with_saves) {
+  send_text(connection_, fmt::format(R"({{"go":{},"saves":{}}})", steps, with_saves));
+}
 
 }  // namespace ridge::attach

@@ -2,7 +2,8 @@
 // end). The process that steps connects behind its first step and waits; packets of JSON:
 //
 //   {"hello":{"pid":123,"source":"optimizer"}}     it steps, and is held
-//   {"go":20}                                      run for so many steps
+//   {"go":20}                                      run for so many steps; "saves":true times those
+//                                                  that save, from one such step to another
 //   {"block":{"steps":20,"seconds":0.21, ...}}     it did, and is held again
 //
 // Of several processes that step the first one is held; the others run as without us.
@@ -53,7 +54,7 @@ class StepGate {
   /// Until something happens, `milliseconds` at most or until a signal.
   Event wait(int milliseconds);
   /// Lets the process run; wait() reports the outcome.
-  void go(int64_t steps);
+  void go(int64_t steps, bool with_saves = false);
 
   /// The process that is held or runs, by its own number; 0: none has come, or it is gone.
   pid_t process() const { return process_; }

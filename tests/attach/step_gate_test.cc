@@ -54,8 +54,8 @@ class Steps {
     EXPECT_TRUE(comes([&] { return (event = gate_.wait(100)) != Event::kNothing; }));
     return event;
   }
-  GateBlock run(int64_t steps) {
-    gate_.go(steps);
+  GateBlock run(int64_t steps, bool with_saves = false) {
+    gate_.go(steps, with_saves);
     EXPECT_EQ(next(), Event::kBlock);
     return gate_.block();
   }
@@ -119,6 +119,18 @@ TEST_F(StepGateProgram, WhatWasSavedOrIteratedAnewIsNoStep) {
     EXPECT_GE(one.seconds, 0.02 + kStepSeconds);
   }
   EXPECT_GE(block.seconds, 40 * kStepSeconds);
+}
+
+TEST_F(StepGateProgram, BlocksGoFromSaveToSaveWhereSavesAreTimed) {
+  Steps steps("breaks 1000");
+  ASSERT_EQ(steps.next(), Event::kHeld);
+  EXPECT_EQ(steps.run(12, true).steps, 19);  // the steps 2 to 20
+  const GateBlock block = steps.run(12, true);
+  EXPECT_EQ(block.steps, 20);
+  EXPECT_EQ(block.queue, 10);
+  EXPECT_TRUE(block.breaks.empty());
+  EXPECT_GE(block.seconds, 2 * 0.02 + 20 * kStepSeconds);
+  EXPECT_EQ(steps.run(15).breaks.size(), 1u);
 }
 
 TEST_F(StepGateProgram, WhereAllStepsAreBreaksTheyAreSteps) {

@@ -26,6 +26,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kCache = R"({"loader.cache":true})";
 constexpr const char* kBackground = R"({"loader.background":true})";
+constexpr const char* kSaves = R"({"save.background":true})";
 constexpr const char* kWorkers =
     R"({"loader.workers":2,"loader.prefetch":3,"loader.persistent":true})";
 
@@ -304,6 +305,39 @@ TEST_F(Knobs, AThreadLeavesLoadersOfOthersAlone) {
   }
   const Ended own = same(kBackground, "knobs_loader.py own");
   EXPECT_EQ(fact(own, "loader.background").text, "it has workers");
+}
+
+// ---- save.background ----
+
+TEST_F(Knobs, FilesOfAThreadAreTheSame) {
+  for (const char* what : {"saves", "readers"}) {
+    SCOPED_TRACE(what);
+    const Ended ended = same(kSaves, std::string("knob_save.py ") + what);
+    EXPECT_EQ(fact(ended, "save.background").state, "applied");
+    EXPECT_GE(made_elsewhere(ended), 7);
+  }
+}
+
+TEST_F(Knobs, FilesThatAreWrittenInPlaceAreTheSame) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
+  for (const char* what : {"shared", "in_place"})
+    same(kSaves, std::string("knob_save.py ") + what);
+}
+
+TEST_F(Knobs, ASaveThatFailsIsToldByTheNextOneOrAtTheEnd) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
+  const Ended fails = with(kSaves, "knob_save.py fails");
+  EXPECT_EQ(fails.code, 0) << fails.err;
+  EXPECT_NE(fails.out.find("save 2 failed\n"), std::string::npos) << fails.out;
+  EXPECT_TRUE(fails.out.ends_with("\n3\n")) << fails.out;
+  const Ended ends = with(kSaves, "knob_save.py ends");
+  EXPECT_EQ(ends.code, 1) << ends.err;
+  EXPECT_NE(ends.err.find("Error"), std::string::npos) << ends.err;
+}
+
+TEST_F(Knobs, AFileIsNeverHalfWritten) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
+  EXPECT_EQ(with(kSaves, "knob_save.py killed").code, 0);
 }
 
 // ---- the process ----

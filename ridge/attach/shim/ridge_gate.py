@@ -93,8 +93,9 @@ class Part(ridge_shim.Part):
         self.torch, self.loaders = None, None
         self.block = None
         self.plain_steps, self.lone_breaks, self.since_break = 0, 0, 0
-        self.is_whole = False  # blocks go from break to break
-        self.longest = 0  # steps between breaks, then
+        self.has_only_breaks = False
+        self.with_saves = False  # of this block: nothing but saves is a break, and it is timed
+        self.longest = 0  # steps between breaks, where blocks go from one to the next
         self.flips, self.is_flipping = 0, False
         self.seen = None
         self.streamed = 0  # loaders.streamed, of the interval before
@@ -136,9 +137,17 @@ class Part(ridge_shim.Part):
 
         iterator.__init__ = init
 
+    def is_whole(self):
+        """Blocks go from break to break."""
+        return self.has_only_breaks or self.with_saves
+
+    def breaks_seen(self):
+        shim = self.shim
+        return (shim.saves,) if self.with_saves else (shim.iterations, shim.saves, self.flips)
+
     def what_went_by(self):
         """Of the interval that ends here."""
-        seen = (self.shim.iterations, self.shim.saves, self.flips)
+        seen = self.breaks_seen()
         was_break, self.seen = seen != self.seen, seen
         self.streamed = 0 if self.loaders is None else self.loaders.streamed
         is_drained = self.loaders is not None and self.loaders.were_drained()
@@ -184,14 +193,15 @@ class Part(ridge_shim.Part):
     def stepped(self, now):
         block, what = self.block, self.what_went_by()
         self.since_break += 1
-        if self.is_whole:
+        is_whole = self.is_whole()
+        if is_whole:
             block.step(now)
         elif what == PLAIN:
             self.plain_steps += 1
             block.step(now)
         else:
             self.left_out(block, what, now)
-        if self.is_whole and what == BREAK:
+        if is_whole and what == BREAK:
             self.longest, self.since_break = max(self.longest, self.since_break), 0
         if block.count >= block.wanted and self.may_end(what):
             self.finish()
@@ -209,11 +219,11 @@ class Part(ridge_shim.Part):
         if self.plain_steps == 0 and self.lone_breaks >= SURE:
             # A loader per step, or epochs that are no longer than the queue: nothing else would be
             # left to time.
-            self.is_whole, self.since_break = True, 0
+            self.has_only_breaks, self.since_break = True, 0
             self.block = Block(block.wanted, self.shim)
 
     def may_end(self, what):
-        if not self.is_whole:
+        if not self.is_whole():
             return True
         return what == BREAK or self.block.count > 4 * (self.block.wanted + self.longest) + 100
 
@@ -253,12 +263,15 @@ class Part(ridge_shim.Part):
     def wait(self):
         """Until Ridge lets it go; all other threads may go on until it stops them."""
         order = self.connection.recv(4096)
-        steps = json.loads(order.decode()).get("go", 0) if order else 0
+        order = json.loads(order.decode()) if order else {}
+        steps, with_saves = order.get("go", 0), order.get("saves", False)
         if steps <= 0:  # Ridge has another process, or is gone
             self.close()
             return
         shim = self.shim
-        self.seen = (shim.iterations, shim.saves, self.flips)
+        if with_saves != self.with_saves:
+            self.with_saves, self.longest, self.since_break = with_saves, 0, 0
+        self.seen = self.breaks_seen()
         if self.loaders is not None:
             self.loaders.were_drained()
         # The time in which it was held is in no step, and in no block.

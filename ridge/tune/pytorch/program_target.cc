@@ -33,6 +33,12 @@ std::string variable(const std::string& name) {
   return value == nullptr ? "" : value;
 }
 
+bool times_saves(const ForeignRunner& program) {
+  return std::ranges::any_of(knobs(), [&](const Knob& knob) {
+    return knob.times_saves && !program.recipe().get(knob.key).empty();
+  });
+}
+
 double once_seconds(const attach::ProcessFacts& facts) {
   double seconds = 0;
   for (const attach::KnobFacts& knob : facts.knobs) seconds += knob.seconds;
@@ -134,8 +140,11 @@ class ProgramTarget final : public Target {
   }
 
   TrialOptions trial_options(VariantPair pair, int64_t until_ns) const override {
-    TrialOptions options =
-        foreign_trial_options(until_ns, 0, as_program(pair.before), as_program(pair.after));
+    ForeignRunner &before = as_program(pair.before), &after = as_program(pair.after);
+    const bool with_saves = times_saves(before) || times_saves(after);
+    before.time_saves(with_saves);
+    after.time_saves(with_saves);
+    TrialOptions options = foreign_trial_options(until_ns, 0, before, after);
     options.judge = {.worth = std::log(kWorth), .hope = std::log(kHope)};
     return options;
   }

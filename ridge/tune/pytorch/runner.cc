@@ -82,7 +82,7 @@ struct ForeignRunner::Parts {
 
   void open();
   bool warm();
-  Came go(int64_t steps);
+  Came go(int64_t steps, bool with_saves = false);
   Came await(GateEvent wanted, double patience);
   bool has_moved();
   void check_going(double patience);
@@ -99,6 +99,7 @@ struct ForeignRunner::Parts {
   double open_seconds = 0;
   int64_t warm_limit = 0;  ///< Warm steps of a program that would end before; 0: none.
   int64_t most_steps = 0;  ///< At a time, of one that would end; 0: not known.
+  bool times_saves = false;
   bool is_fresh = false;   ///< It was started again, and has not run a block since.
   int64_t moved_ns = 0, moved_wall_ns = 0;  ///< When a step was last looked for, and seen.
   int64_t whole_steps;                      ///< Steps of the last run that ended by itself.
@@ -149,8 +150,8 @@ ForeignRunner::Parts::Came ForeignRunner::Parts::await(GateEvent wanted, double 
   }
 }
 
-ForeignRunner::Parts::Came ForeignRunner::Parts::go(int64_t steps) {
-  gate().go(steps);
+ForeignRunner::Parts::Came ForeignRunner::Parts::go(int64_t steps, bool with_saves) {
+  gate().go(steps, with_saves);
   const Came came = await(GateEvent::kBlock, options.block_seconds);
   if (came == Came::kWanted) queue = std::max(queue, gate().block().queue);
   return came;
@@ -241,6 +242,8 @@ void ForeignRunner::revive() {
   if (parts_->program == nullptr || parts_->program->program().wait(0)) restart();
 }
 
+void ForeignRunner::time_saves(bool saves_are_timed) { parts_->times_saves = saves_are_timed; }
+
 void ForeignRunner::work_until(int64_t until_ns) { parts_->options.deadline_ns = until_ns; }
 
 const ForeignRecipe& ForeignRunner::recipe() const { return parts_->recipe; }
@@ -253,7 +256,7 @@ Block ForeignRunner::run(int64_t steps) {
   for (int64_t left = steps; left > 0;) {
     const int64_t piece = parts.most_steps == 0 ? left : std::min(left, parts.most_steps);
     const double stolen = stolen_seconds();
-    const Came came = parts.go(piece);
+    const Came came = parts.go(piece, parts.times_saves);
     if (came == Came::kEnded) {
       // Even from its beginning it was too short.
       if (parts.is_fresh && piece == 1)
