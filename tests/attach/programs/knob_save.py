@@ -137,6 +137,7 @@ def broken(is_last):
     training = Training(20000)
 
     def save(step):
+        os.path.exists("a.pt")  # the last save is done by now
         if step == 1:
             resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
         if step == 2:
