@@ -241,7 +241,8 @@ TEST_F(ModelKnobs, WhatTheEngineIsNotGiven) {
   if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const Ran none = run("dropout", 6, kEngine);
   for (const char* key : {"model.compile", "optimizer.compile"})
-    EXPECT_EQ(none.knob(key).text.rfind("Ridge's package is not in ", 0), 0u) << none.knob(key).text;
+    EXPECT_EQ(none.knob(key).text.rfind("Ridge's package is not in ", 0), 0u)
+        << none.knob(key).text;
   EXPECT_EQ(none.losses, run("dropout", 6).losses);
   has_package_ = true;
   const Ran varied = run("varied", 8, kEngine), plain = run("varied", 8);

@@ -320,8 +320,7 @@ TEST_F(Knobs, FilesOfAThreadAreTheSame) {
 
 TEST_F(Knobs, FilesThatAreWrittenInPlaceAreTheSame) {
   if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
-  for (const char* what : {"shared", "in_place"})
-    same(kSaves, std::string("knob_save.py ") + what);
+  for (const char* what : {"shared", "in_place"}) same(kSaves, std::string("knob_save.py ") + what);
 }
 
 TEST_F(Knobs, ASaveThatFailsIsToldByTheNextOneOrAtTheEnd) {

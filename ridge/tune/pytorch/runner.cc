@@ -100,7 +100,7 @@ struct ForeignRunner::Parts {
   int64_t warm_limit = 0;  ///< Warm steps of a program that would end before; 0: none.
   int64_t most_steps = 0;  ///< At a time, of one that would end; 0: not known.
   bool times_saves = false;
-  bool is_fresh = false;   ///< It was started again, and has not run a block since.
+  bool is_fresh = false;  ///< It was started again, and has not run a block since.
   int64_t moved_ns = 0, moved_wall_ns = 0;  ///< When a step was last looked for, and seen.
   int64_t whole_steps;                      ///< Steps of the last run that ended by itself.
   int64_t break_count = 0;

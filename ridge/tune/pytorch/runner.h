@@ -39,8 +39,8 @@ class ForeignRunner final : public TunedVariant {
   /// fails.
   Block run(int64_t steps) override;
 
-  /// Whether blocks have the steps that save, and go from one of them to another. Both variants of a
-  /// trial do as the other.
+  /// Whether blocks have the steps that save, and go from one of them to another. Both variants of
+  /// a trial do as the other.
   void time_saves(bool saves_are_timed);
 
   /// Another process in the place of this one, as the constructor starts it.
