@@ -1,6 +1,7 @@
 #include "ridge/cli/doctor_live.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -21,6 +22,7 @@
 #include "ridge/doctor/read/read_trace.h"
 #include "ridge/doctor/report/html.h"
 #include "ridge/io/file.h"
+#include "ridge/tune/pytorch/prescription.h"
 
 namespace ridge {
 namespace {
@@ -68,9 +70,12 @@ attach::ShimOptions shim_options(const LiveOptions& options) {
   return shim;
 }
 
-/// The command as one would type it again: a second diagnosis proves a fix.
-std::string typed(const std::vector<std::string>& command) {
-  std::string text = "ridge doctor --";
+/// Tries and proves a cure that can be set from outside; a second diagnosis shows any other.
+std::string next_command(const doctor::Finding& finding, const std::vector<std::string>& command) {
+  const std::span<const std::string_view> cures = cures_of(finding.rule, finding.fix);
+  std::string text =
+      cures.empty() ? "ridge doctor --"
+                    : fmt::format("ridge optimize --sandbox --only {} --", fmt::join(cures, ","));
   for (const std::string& word : command) text += " " + shell_word(word);
   return text;
 }
@@ -222,7 +227,7 @@ class LiveDoctor {
     }
     if (ranks.size() > 1) slowest->ranks = std::move(ranks);
     for (doctor::Finding& finding : slowest->diagnosis.findings)
-      finding.command = typed(options_.command);
+      finding.command = next_command(finding, options_.command);
     return *std::move(slowest);
   }
 

@@ -8,6 +8,7 @@
 #include "ridge/base/machine/machine.h"
 #include "ridge/cli/optimize_output.h"
 #include "ridge/cli/signals.h"
+#include "ridge/tune/pytorch/technique.h"
 
 namespace ridge {
 namespace {
@@ -48,6 +49,7 @@ int run_optimize_program(const OptimizeProgramOptions& options, const ForeignCom
   check_budget(budget);
   const ForeignOptimizeRequest request{.target = make_target(command, options.rerun),
                                        .planned_seconds = options.planned,
+                                       .only = chosen_techniques(options.only),
                                        .loop = {.budget_seconds = budget,
                                                 .allow_trajectory = options.allow_trajectory,
                                                 .seed = options.seed,

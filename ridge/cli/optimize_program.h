@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "ridge/cli/verbs.h"
 #include "ridge/tune/pytorch/program_target.h"
@@ -19,6 +20,7 @@ struct OptimizeProgramOptions {
   std::string out{};  ///< Empty: a folder of the user's state, outside of the program's.
   std::optional<double> budget{};  ///< Seconds; kProgramBudget where it is not given.
   std::optional<double> planned;
+  std::vector<std::string> only{};  ///< Techniques that are tried alone; empty: all.
   uint64_t seed = 0;
   double price_per_hour = 0;
   bool allow_trajectory = false, json = false, all = false, dry_run = false;

@@ -54,6 +54,9 @@ TEST(OptimizeProgram, OptionsOfTheOtherFormAreRefused) {
   expect_error(ridge(folder.path(), {"optimize", "--rerun", "--budget", "1", "--", "true"}),
                "--budget is 1 s");
   expect_error(ridge(folder.path(), {"optimize", "--rerun", "--"}), "no command stands behind");
+  expect_error(ridge(folder.path(), {"optimize", "--only", "threads", "a.toml"}), "--only");
+  expect_error(ridge(folder.path(), {"optimize", "--rerun", "--only", "thread", "--", "true"}),
+               "--only names 'thread', which is no technique; there are loader.cache, ");
 }
 
 TEST(OptimizeProgram, ACommandThatCannotBeTunedIsSaid) {

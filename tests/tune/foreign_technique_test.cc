@@ -4,6 +4,7 @@
 #include <fstream>
 #include <set>
 
+#include "ridge/base/error.h"
 #include "ridge/tune/pytorch/technique.h"
 #include "tests/support/temp_folder.h"
 
@@ -38,6 +39,18 @@ TEST(ForeignTechnique, EachIsListedOnceOrForEachOffer) {
   EXPECT_EQ(names.count("threads"), 2u);
   names.erase("threads");
   EXPECT_EQ(names.size(), std::set<std::string>(names.begin(), names.end()).size());
+}
+
+TEST(ForeignTechnique, OnlyThoseThatAreAskedForInTheOrderOfTrials) {
+  const std::vector<std::string> asked = {"allocator", "loader.cache"};
+  const auto chosen = chosen_techniques(asked);
+  EXPECT_EQ(chosen, (std::vector<std::string>{"loader.cache", "allocator"}));
+  const auto proposals = foreign_proposals({}, {}, unset, chosen);
+  ASSERT_EQ(proposals.size(), 2u);
+  EXPECT_EQ(proposals[0].technique, "loader.cache");
+  EXPECT_EQ(chosen_techniques({}).size(), trial_order().size());
+  const std::vector<std::string> unknown = {"loader.cash"};
+  EXPECT_THROW(chosen_techniques(unknown), UserError);
 }
 
 TEST(ForeignTechnique, WhatNobodyOffersIsRefusedWithAReason) {

@@ -14,6 +14,7 @@
 #include <sstream>
 
 #include "ridge/attach/shim.h"
+#include "ridge/tune/pytorch/prescription.h"
 #include "ridge/tune/pytorch/recipe_patch.h"
 #include "ridge/tune/pytorch/technique.h"
 #include "tests/support/temp_folder.h"
@@ -55,6 +56,22 @@ TEST(KnobTable, RowsHaveTheirFieldsAndNoOthers) {
   }
   EXPECT_EQ(keys.size(), knobs().size());
   for (const auto& [field, text] : table()["about"].items()) EXPECT_NE(text, "") << field;
+}
+
+TEST(KnobTable, CuresOfFindingsAreTechniques) {
+  std::set<std::string_view> rules;
+  for (int number = 0; number < 40; ++number) {
+    const std::string rule = fmt::format("R{:02}", number);
+    for (const char* advice : {"", "write checkpoints", "let the loader run", "or pin threads"})
+      for (std::string_view cure : cures_of(rule, advice)) {
+        EXPECT_EQ(std::ranges::count(trial_order(), cure), 1) << rule << ": " << cure;
+        rules.insert(rule);
+      }
+  }
+  EXPECT_GE(rules.size(), 14u);
+  EXPECT_EQ(cures_of("R29", "write checkpoints from a thread").front(), "save.background");
+  EXPECT_TRUE(cures_of("R29", "log less often").empty());
+  EXPECT_TRUE(cures_of("R00", "").empty());
 }
 
 // A technique that is neither a knob nor one that sets variables throws.

@@ -49,6 +49,7 @@ class ProgramTarget final : public Target {
  public:
   explicit ProgramTarget(ForeignOptimizeRequest request)
       : request_(std::move(request)),
+        techniques_(chosen_techniques(request_.only)),
         machine_(find_machine()),
         guard_(request_.target, costs_, usable_cpus()) {
     machine_.cpus = usable_cpus();
@@ -58,7 +59,7 @@ class ProgramTarget final : public Target {
     describe_program(request_.target.command, loop.summary);
     costs_ = probe_program(request_.target, loop);
     check_budget(expected_times(costs_), loop);
-    proposals_ = foreign_proposals(costs_.facts, machine_, variable);
+    proposals_ = foreign_proposals(costs_.facts, machine_, variable, techniques_);
     std::unique_ptr<TunedVariant> variant = open({}, 0, loop.budget.end_ns());
     ForeignRunner& best = as_program(*variant);
     measure_baseline(costs_, best);
@@ -85,9 +86,7 @@ class ProgramTarget final : public Target {
     return fmt::format("'{}' cannot be tuned", request_.target.command.text());
   }
 
-  std::vector<std::string> techniques() const override {
-    return {trial_order().begin(), trial_order().end()};
-  }
+  std::vector<std::string> techniques() const override { return techniques_; }
 
   RecipeText recipe(std::span<const Change> kept, const RecipeClaim* proven) override {
     ForeignRecipe recipe = recipe_of(kept);
@@ -234,6 +233,7 @@ class ProgramTarget final : public Target {
   }
 
   ForeignOptimizeRequest request_;
+  std::vector<std::string> techniques_;  ///< In the order of trials.
   ForeignMachine machine_;
   ProgramCosts costs_;
   ProgramGuard guard_;

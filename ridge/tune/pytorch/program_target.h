@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "ridge/tune/pytorch/program.h"
 #include "ridge/tune/target.h"
@@ -19,6 +20,8 @@ struct ForeignOptimizeRequest {
   /// Trust in the recipes that are opened: those of the loop are its own, those of a ledger are
   /// not.
   RecipeTrust trust = RecipeTrust::kAnyVariable;
+  /// Names of trial_order() that are tried alone; empty: all.
+  std::vector<std::string> only{};
   LoopOptions loop{.budget_seconds = 300};
 };
 

@@ -1,6 +1,7 @@
 #include "ridge/tune/pytorch/technique.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <iterator>
@@ -160,12 +161,26 @@ ForeignMachine find_machine(const fs::path& root) {
   return machine;
 }
 
+std::vector<std::string> chosen_techniques(std::span<const std::string> only) {
+  const std::span<const std::string> all = trial_order();
+  for (const std::string& name : only)
+    check(std::ranges::count(all, name) > 0,
+          "--only names '{}', which is no technique; there are {}",
+          name,
+          fmt::join(all, ", "));
+  std::vector<std::string> chosen(all.begin(), all.end());
+  if (!only.empty())
+    std::erase_if(chosen, [&](const std::string& name) { return !std::ranges::count(only, name); });
+  return chosen;
+}
+
 std::vector<ForeignProposal> foreign_proposals(
     const attach::ProcessFacts& facts,
     const ForeignMachine& machine,
-    const std::function<std::string(const std::string&)>& environment) {
+    const std::function<std::string(const std::string&)>& environment,
+    std::span<const std::string> techniques) {
   std::vector<ForeignProposal> proposals;
-  for (const std::string& technique : trial_order()) {
+  for (const std::string& technique : techniques) {
     Proposals found = propose(technique, {facts, machine, environment});
     if (found.empty())
       found.push_back(

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -38,12 +39,17 @@ struct ForeignMachine {
 /// Looks beneath `root`, which is "/" outside tests.
 ForeignMachine find_machine(const std::filesystem::path& root = "/");
 
-/// In the order of trial_order(); each technique at least once. `environment` is what the program
-/// would have of a variable: what the user sets is not changed.
+/// Those of trial_order() that are among `only`, in its order; all where that is empty. UserError
+/// for a name that is no technique.
+std::vector<std::string> chosen_techniques(std::span<const std::string> only);
+
+/// In the order of `techniques`, each at least once. `environment` is what the program would have
+/// of a variable: what the user sets is not changed.
 std::vector<ForeignProposal> foreign_proposals(
     const attach::ProcessFacts& facts,
     const ForeignMachine& machine,
-    const std::function<std::string(const std::string&)>& environment);
+    const std::function<std::string(const std::string&)>& environment,
+    std::span<const std::string> techniques = trial_order());
 
 /// The recipe with the proposal over it; what excludes it is taken out.
 ForeignRecipe with_proposal(const ForeignRecipe& recipe, const ForeignProposal& proposal);
