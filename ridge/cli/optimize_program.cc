@@ -22,16 +22,27 @@ std::string name_of(const attach::CommandTemplate& command) {
   return fs::path(command.words().front()).filename().string();
 }
 
-// A folder of ours: results go nowhere near the program's own files unless --out says so.
-fs::path default_folder(const attach::CommandTemplate& command) {
+// Results of all programs go there, and nowhere near a program's own files unless --out says so.
+// Empty where no variable says where that is.
+fs::path state_folder() {
   const char* state = std::getenv("XDG_STATE_HOME");
+  if (state != nullptr && *state != '\0') return fs::path(state) / "ridge";
   const char* home = std::getenv("HOME");
-  check((state != nullptr && *state != '\0') || (home != nullptr && *home != '\0'),
+  if (home == nullptr || *home == '\0') return {};
+  return fs::path(home) / ".local" / "state" / "ridge";
+}
+
+fs::path default_folder(const attach::CommandTemplate& command) {
+  const fs::path folder = state_folder();
+  check(!folder.empty(),
         "neither XDG_STATE_HOME nor HOME says where results can be kept; give --out DIR");
-  const fs::path base =
-      state != nullptr && *state != '\0' ? fs::path(state) : fs::path(home) / ".local" / "state";
-  return base / "ridge" /
-         (name_of(command) + "-" + command_hash(command).substr(0, 8) + "-optimize");
+  return folder / (name_of(command) + "-" + command_hash(command).substr(0, 8) + "-optimize");
+}
+
+SavedShares history_of(const std::string& machine) {
+  const fs::path folder = state_folder();
+  if (folder.empty()) return {};
+  return saved_shares(ledgers_beneath(folder), machine);
 }
 
 }  // namespace
@@ -49,6 +60,7 @@ int run_optimize_program(const OptimizeProgramOptions& options, const ForeignCom
   check_budget(budget);
   const ForeignOptimizeRequest request{.target = make_target(command, options.rerun),
                                        .planned_seconds = options.planned,
+                                       .history = history_of(machine_fingerprint("cpu")),
                                        .only = chosen_techniques(options.only),
                                        .loop = {.budget_seconds = budget,
                                                 .allow_trajectory = options.allow_trajectory,

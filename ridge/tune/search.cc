@@ -118,7 +118,7 @@ class Search {
       record.reason = "changes the trajectory; allow it by --allow-trajectory";
     else if (ceiling_of(change) < kLeastCeiling)
       record.reason = change.ceiling_text;
-    else if (change.predicted && !is_worth_trying(*change.predicted)) {
+    else if (change.predicted && !change.is_rough && !is_worth_trying(*change.predicted)) {
       record.verdict = TrialVerdict::kRefused;
       record.reason = kTooLittle;
     }
@@ -141,7 +141,7 @@ class Search {
   // a noisy machine is not given up beside idle time.
   double longest_trial(const Change& change) const {
     const double total = loop_.budget.total();
-    if (!change.predicted) return kShortTrialShare * total;
+    if (!change.predicted || change.is_rough) return kShortTrialShare * total;
     if (middle_of(*change.predicted) >= kPromise && !next_candidate())
       return std::numeric_limits<double>::infinity();
     return total * (change.predicted->low > kPromise    ? kLongTrialShare

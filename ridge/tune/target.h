@@ -66,6 +66,8 @@ struct Change {
   std::optional<double> ceiling{};  ///< The most that it could gain; nothing: no bound is known.
   std::string ceiling_text{};       ///< Why a change with a ceiling that low is not tried.
   std::optional<SpeedRange> predicted{};  ///< Its gain as measurements predict it.
+  /// The prediction is by other subjects: it decides the order, and leaves nothing out.
+  bool is_rough = false;
   bool needs_measurement = false;  ///< A quick measurement would say what it gains, or say it anew.
   double gain = 1;                 ///< The factor of speed that its trial measured.
 };

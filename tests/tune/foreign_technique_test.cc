@@ -5,6 +5,7 @@
 #include <set>
 
 #include "ridge/base/error.h"
+#include "ridge/tune/pytorch/forecast.h"
 #include "ridge/tune/pytorch/technique.h"
 #include "tests/support/temp_folder.h"
 
@@ -158,6 +159,35 @@ TEST(ForeignTechnique, TheMachineIsLookedAt) {
   EXPECT_TRUE(find_machine(root.path()).has_glibc);
   put("sys/kernel/mm/transparent_hugepage/enabled", "[always] madvise never\n");
   EXPECT_FALSE(find_machine(root.path()).has_huge_pages);
+}
+
+TEST(ForeignForecast, IsTwiceAsWideWithoutHistory) {
+  const Forecast without = forecast("model.channels_last", 10, {});
+  EXPECT_FALSE(without.has_history);
+  EXPECT_LT(without.gain.low, 1);
+  EXPECT_GT(without.gain.high, 1.6);
+  EXPECT_LE(forecast("loader.cache", 1.3, {}).gain.high, 1.3);
+  for (const std::string& technique : trial_order()) {
+    const SpeedRange gain = forecast(technique, std::nullopt, {}).gain;
+    EXPECT_LT(gain.low, gain.high) << technique;
+    EXPECT_LE(gain.high, kNoCeiling) << technique;
+  }
+}
+
+TEST(ForeignForecast, NineTrialsOfThisMachineAreAHistory) {
+  SavedShares history;
+  std::vector<double>& shares = history["threads"];
+  for (int i = 8; i >= 1; --i) shares.push_back(0.05 * i);
+  EXPECT_FALSE(forecast("threads", std::nullopt, history).has_history);
+  shares.push_back(0);
+  const Forecast known = forecast("threads", std::nullopt, history);
+  EXPECT_TRUE(known.has_history);
+  EXPECT_NEAR(known.gain.low, 1 / 1.01, 1e-9);  // the least and the most of nine
+  EXPECT_NEAR(known.gain.high, 1.01 / 0.6, 1e-9);
+  for (int i = 0; i < 10; ++i) shares.push_back(0.2);
+  shares.push_back(0.9);
+  EXPECT_NEAR(forecast("threads", std::nullopt, history).gain.high, 1.01 / 0.6, 1e-9);
+  EXPECT_NEAR(forecast("threads", 2, history).gain.high, 1.01 / 0.8, 1e-9);
 }
 
 }  // namespace

@@ -3,8 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "ridge/proof/ledger/ledger_history.h"
+#include "tests/support/temp_folder.h"
 #include "tests/tune/ledger_records.h"
 
 namespace ridge {
@@ -51,6 +54,50 @@ TEST(LedgerPredictions, NothingMeasuredIsSaid) {
   EXPECT_EQ(predictions_text(prediction_score(ledgers)),
             "no gain was both predicted and measured\n");
   EXPECT_EQ(prediction_score({}).coverage(), 1);
+}
+
+TEST(LedgerHistory, SharesAreOfTheTimeBelowTheCeiling) {
+  EXPECT_DOUBLE_EQ(saved_share(2, 4), 2.0 / 3);
+  EXPECT_DOUBLE_EQ(saved_share(4, 4), 1);
+  EXPECT_DOUBLE_EQ(saved_share(2, std::nullopt), 0.5);
+  EXPECT_LT(saved_share(0.5, 4), 0);
+  for (double gain : {0.5, 1.0, 1.7, 4.0})
+    EXPECT_NEAR(gain_of_share(saved_share(gain, 4), 4), gain, 1e-12);
+  EXPECT_DOUBLE_EQ(gain_of_share(3, 4), 4);  // cut at the ceiling
+  EXPECT_DOUBLE_EQ(gain_of_share(0.5, 1), 1);
+}
+
+TEST(LedgerHistory, OfThisMachineAndOfWhatWasMeasured) {
+  TrialRecord proof = trial(1, 2, 1.5), without = trial(1, 2, 1.5), blind = trial(1, 2, 1.5);
+  proof.technique = kProofTechnique;
+  without.technique = std::string(kWithout) + "jit";
+  blind.ceiling = 1.01;
+  TrialRecord free = trial(1, 2, 2);
+  free.ceiling.reset();
+  free.technique = "allocator";
+  std::vector<Ledger> ledgers = {
+      ledger_of({trial(1, 1.5, 1.6), proof, free}),
+      ledger_of({without, blind, test::untried_trial(2), trial(1, 1.2, 1)}),
+      ledger_of({trial(1, 1.2, 1.3)})};
+  ledgers[2].run.machine = "another";
+  const SavedShares shares = saved_shares(ledgers, test::some_run().machine);
+  ASSERT_EQ(shares.size(), 2u);
+  EXPECT_EQ(shares.at("allocator"), std::vector<double>{0.5});
+  ASSERT_EQ(shares.at("loader.workers").size(), 2u);
+  EXPECT_NEAR(shares.at("loader.workers")[0], 1, 1e-12);  // its ceiling is 1.6
+  EXPECT_EQ(shares.at("loader.workers")[1], 0);
+}
+
+TEST(LedgerHistory, ReadsWhatCanBeRead) {
+  const test::TempFolder folder;
+  for (const char* name : {"one", "broken", "empty"}) {
+    std::filesystem::create_directory(folder / name);
+  }
+  LedgerWriter(std::filesystem::path(folder / "one") / "ledger.jsonl", test::some_run());
+  std::ofstream(folder / "broken/ledger.jsonl") << "{";
+  ASSERT_EQ(ledgers_beneath(folder.path()).size(), 1u);
+  EXPECT_EQ(ledgers_beneath(folder.path())[0].run.target, "run.toml on cpu");
+  EXPECT_TRUE(ledgers_beneath(folder / "none").empty());
 }
 
 }  // namespace

@@ -118,6 +118,19 @@ class NoisyTarget final : public MadeUpTarget {
   double noise_;
 };
 
+// Gains as other subjects let expect them: wrongly of the change that is worth most.
+class RoughTarget final : public MadeUpTarget {
+ public:
+  Names techniques() const override { return {"late", "steady"}; }
+  std::vector<Change> changes(std::span<const Change> kept, TunedVariant& best) override {
+    std::vector<Change> changes = MadeUpTarget::changes(kept, best);
+    for (Change& change : changes) change.is_rough = true;
+    changes[0].predicted = SpeedRange{0.9, 1.0};
+    changes[1].predicted = SpeedRange{1.1, 1.5};
+    return changes;
+  }
+};
+
 class Silent final : public OptimizeObserver {
   void on_message(const std::string&) override {}
   void on_trial(const TrialRecord&) override {}
@@ -174,6 +187,17 @@ TEST(MadeUpTarget, TheNoiseThatItMeasuresDecidesWhatIsTriedFirst) {
     EXPECT_EQ(result.trials.front().technique, first) << noise;
     EXPECT_EQ(result.trials.front().verdict, TrialVerdict::kKept) << result.trials.front().reason;
   }
+}
+
+TEST(MadeUpTarget, RoughPredictionsDecideTheOrderAndLeaveNothingOut) {
+  RoughTarget target;
+  Silent silent;
+  const OptimizeResult result = run_loop(target, {.budget_seconds = 1e6}, silent);
+  ASSERT_GE(result.trials.size(), 2U);
+  EXPECT_EQ(result.trials[0].technique, "steady");
+  EXPECT_EQ(result.trials[1].technique, "late");
+  EXPECT_EQ(verdict_of(result, "late"), TrialVerdict::kKept);
+  EXPECT_EQ(result.trials[1].predicted->high, 1.0);
 }
 
 }  // namespace

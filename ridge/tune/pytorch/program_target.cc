@@ -12,6 +12,7 @@
 #include "ridge/base/error.h"
 #include "ridge/io/checksum.h"
 #include "ridge/proof/record_trial.h"
+#include "ridge/tune/pytorch/forecast.h"
 #include "ridge/tune/pytorch/program_guard.h"
 #include "ridge/tune/pytorch/program_report.h"
 #include "ridge/tune/pytorch/technique.h"
@@ -22,6 +23,10 @@ namespace {
 // A change of somebody's program has to be worth its words in a recipe. What gains less than the
 // second is soon given up: a trial costs a start of the program besides.
 constexpr double kWorth = 1.02, kHope = 1.05;
+
+constexpr std::string_view kNoHistory =
+    "; what it gains is predicted from other machines, for this one has tried it less than nine "
+    "times";
 
 // The user's own run takes so many seconds, where nobody says and none has ended.
 constexpr double kPlannedSeconds = 3600;
@@ -106,11 +111,14 @@ class ProgramTarget final : public Target {
       const ForeignProposal& proposal = proposals_[id];
       const bool is_refused = !proposal.refusal.empty();
       const std::optional<double> ceiling = ceiling_of(proposal, costs_.wait_share);
+      const Forecast gain = forecast(proposal.technique, ceiling, request_.history);
       changes.push_back(
           {.technique = proposal.technique,
            .key = fmt::format("{} {}", proposal.technique, id),
            .text = is_refused ? "" : change_text(best, with_proposal(best, proposal)),
-           .hypothesis = proposal.hypothesis,
+           .hypothesis = is_refused || gain.has_history
+                             ? proposal.hypothesis
+                             : proposal.hypothesis + std::string(kNoHistory),
            .semantic_class = proposal.semantic_class,
            .id = id,
            .loads = proposal.part == ForeignPart::kLoading,
@@ -118,7 +126,9 @@ class ProgramTarget final : public Target {
            .settled_as = is_refused ? TrialVerdict::kRefused : TrialVerdict::kNotTried,
            .ceiling = ceiling,
            .ceiling_text =
-               fmt::format("it could gain a factor of {:.3f} at most", ceiling.value_or(0))});
+               fmt::format("it could gain a factor of {:.3f} at most", ceiling.value_or(0)),
+           .predicted = is_refused ? std::nullopt : std::optional(gain.gain),
+           .is_rough = true});
     }
     return changes;
   }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "ridge/proof/ledger/ledger_history.h"
 #include "ridge/tune/pytorch/program.h"
 #include "ridge/tune/target.h"
 
@@ -20,6 +21,7 @@ struct ForeignOptimizeRequest {
   /// Trust in the recipes that are opened: those of the loop are its own, those of a ledger are
   /// not.
   RecipeTrust trust = RecipeTrust::kAnyVariable;
+  SavedShares history{};  ///< By earlier runs on this machine.
   /// Names of trial_order() that are tried alone; empty: all.
   std::vector<std::string> only{};
   LoopOptions loop{.budget_seconds = 300};
