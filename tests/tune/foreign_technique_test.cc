@@ -6,6 +6,7 @@
 
 #include "ridge/base/error.h"
 #include "ridge/tune/pytorch/forecast.h"
+#include "ridge/tune/pytorch/step_shares.h"
 #include "ridge/tune/pytorch/technique.h"
 #include "tests/support/temp_folder.h"
 
@@ -136,6 +137,11 @@ TEST(ForeignTechnique, CeilingIsOfThePartThatItChanges) {
   EXPECT_FALSE(ceiling_of(all, 0.75));
   EXPECT_LE(*ceiling_of(loading, 1), 100);
   EXPECT_NEAR(*ceiling_of(loading, 0), 1, 1e-9);
+  const ForeignProposal update{.technique = "optimizer.fused", .part = ForeignPart::kComputing};
+  EXPECT_NEAR(*ceiling_of(update, 0), 100, 1e-9);
+  EXPECT_NEAR(*ceiling_of(update, 0.2, 0.5), 2, 1e-9);
+  EXPECT_NEAR(*ceiling_of(update, 0.75, 0.5), 4.0 / 3, 1e-9);
+  EXPECT_NEAR(*ceiling_of(computing, 0.75, 0.5), 4.0 / 3, 1e-9);
 }
 
 TEST(ForeignTechnique, TheMachineIsLookedAt) {
@@ -159,6 +165,24 @@ TEST(ForeignTechnique, TheMachineIsLookedAt) {
   EXPECT_TRUE(find_machine(root.path()).has_glibc);
   put("sys/kernel/mm/transparent_hugepage/enabled", "[always] madvise never\n");
   EXPECT_FALSE(find_machine(root.path()).has_huge_pages);
+}
+
+TEST(StepShares, OfRecordedPrograms) {
+  const auto recorded = [](const std::string& program) {
+    ProcessFacts facts;
+    facts.trace_path = "tests/data/traces/live/" + program + ".trace.json.gz";
+    facts.spans_path = "tests/data/traces/live/" + program + ".spans.json.gz";
+    return recorded_shares(facts).value();
+  };
+  const StepShares healthy = recorded("healthy");
+  EXPECT_GT(healthy.optimizer, 0.001);
+  EXPECT_LT(healthy.optimizer, 0.5);
+  EXPECT_TRUE(healthy.findings.empty()) << healthy.findings.front();
+  const StepShares jpeg = recorded("sick_jpeg");
+  ASSERT_FALSE(jpeg.findings.empty());
+  EXPECT_TRUE(jpeg.findings.front().starts_with("R01 input starved")) << jpeg.findings.front();
+  EXPECT_LT(jpeg.optimizer, 0.2);
+  EXPECT_FALSE(recorded_shares({}));
 }
 
 TEST(ForeignForecast, IsTwiceAsWideWithoutHistory) {

@@ -21,8 +21,16 @@ constexpr double kBaselineSeconds = 1.5;
 
 constexpr int kPollMilliseconds = 50;
 
+// Steps that the doctor examines, and those before, which the probe has for itself.
+constexpr int kRecordedSteps = 8, kStepsBefore = 12;
+
 double seconds_of(int64_t from_ns, int64_t to_ns) {
   return static_cast<double>(to_ns - from_ns) * 1e-9;
+}
+
+bool is_recorded(const attach::ProcessFacts& facts) {
+  return !facts.trace_path.empty() || facts.profile == "written" || facts.profile == "off" ||
+         facts.profile.starts_with("failed");
 }
 
 double probed_step(const ProgramCosts& costs) { return std::max(1e-4, costs.facts.step_seconds); }
@@ -31,7 +39,10 @@ double probed_step(const ProgramCosts& costs) { return std::max(1e-4, costs.fact
 
 ProgramCosts probe_program(const ForeignTarget& target, const LoopView& loop) {
   loop.observer.on_message("the program runs once, to see what it does");
-  const attach::ShimOptions options{.profiled_steps = 0, .probes = true};
+  const attach::ShimOptions options{.profiled_steps = kRecordedSteps,
+                                    .warm_steps = kStepsBefore,
+                                    .warm_seconds = 0,
+                                    .probes = true};
   ForeignProgram program(target, {}, options, kProbeSteps * 100);
   ProgramCosts costs{.facts = {}, .has_steps = target.command.has_steps()};
   const double share = kProbeShare * loop.budget.total();
@@ -43,13 +54,17 @@ ProgramCosts probe_program(const ForeignTarget& target, const LoopView& loop) {
     const double seconds = seconds_of(begun, now_ns());
     const bool steps = facts && facts->steps > 0;
     if (steps) {
+      const double before = costs.facts.step_seconds;
       costs.facts = *facts;
+      // A profiler makes steps longer.
+      if (before > 0 && facts->profile != "waiting") costs.facts.step_seconds = before;
       // A process writes its facts twice a second, and a short run only at its end.
       if (costs.first_step_seconds == 0)
         costs.first_step_seconds =
             std::clamp(seconds_of(begun_wall, facts->first_step_wall_ns), 0.0, seconds);
       const double stepped = seconds_of(facts->first_step_wall_ns, facts->last_step_wall_ns);
-      if (facts->is_probed && facts->steps >= kProbeSteps && stepped >= kProbeSeconds) break;
+      const bool is_known = facts->is_probed && is_recorded(*facts);
+      if (is_known && facts->steps >= kProbeSteps && stepped >= kProbeSeconds) break;
       if (seconds > costs.first_step_seconds + std::max(kMostProbeSeconds, share)) break;
     }
     if (end && end->exit_code != 0) throw program.failure(*end);
@@ -63,6 +78,7 @@ ProgramCosts probe_program(const ForeignTarget& target, const LoopView& loop) {
     if (end || (!steps && seconds > std::max(kStartSeconds, share)))
       throw VariantFailed(program.why_no_step());
   }
+  costs.shares = recorded_shares(costs.facts);
   loop.summary.notes.push_back(program.place().how());
   return costs;
 }

@@ -2,26 +2,35 @@
 // what was kept.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <optional>
 
 #include "ridge/proof/proof_budget.h"
 #include "ridge/tune/pytorch/program.h"
 #include "ridge/tune/pytorch/runner.h"
+#include "ridge/tune/pytorch/step_shares.h"
 
 namespace ridge {
 
 /// The times of a program, as far as they are known by now; 0: not known.
 struct ProgramCosts {
-  attach::ProcessFacts facts;     ///< Facts of its first run.
-  bool has_steps = false;         ///< Its command has {steps} in it.
-  double first_step_seconds = 0;  ///< Seconds from the start of that run to its first step.
-  double start_seconds = 0;       ///< Seconds from the start of the program until it can be timed.
-  int64_t whole_steps = 0;        ///< Steps of a run from start to end; 0: none ended by itself.
-  double whole_seconds = 0;       ///< Seconds of such a run.
-  double baseline_seconds = 0;    ///< Seconds of a step of the program as it is.
+  attach::ProcessFacts facts;          ///< Facts of its first run.
+  std::optional<StepShares> shares{};  ///< By steps that it recorded, of the program as it is.
+  bool has_steps = false;              ///< Its command has {steps} in it.
+  double first_step_seconds = 0;       ///< Seconds from the start of that run to its first step.
+  double start_seconds = 0;     ///< Seconds from the start of the program until it can be timed.
+  int64_t whole_steps = 0;      ///< Steps of a run from start to end; 0: none ended by itself.
+  double whole_seconds = 0;     ///< Seconds of such a run.
+  double baseline_seconds = 0;  ///< Seconds of a step of the program as it is.
   /// Seconds of a step with what was kept, and the share of it that waits for data.
   double step_seconds = 0, wait_share = 0;
 
+  /// Share of a step, with what was kept, in which the optimizer updates; nothing: not known.
+  std::optional<double> optimizer_share() const {
+    if (!shares || !(step_seconds > 0)) return std::nullopt;
+    return std::min(1.0, shares->optimizer * baseline_seconds / step_seconds);
+  }
   /// Seconds of a run that ends after so many steps.
   double run_seconds(int64_t steps) const {
     return start_seconds + static_cast<double>(steps) * step_seconds;

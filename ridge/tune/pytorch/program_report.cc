@@ -41,6 +41,12 @@ void report_baseline(const LoopView& loop, const ProgramCosts& costs) {
   loop.report(fmt::format("a step takes {:.3g} ms; {:.0f} % of it waits for data",
                           1e3 * costs.step_seconds,
                           100 * costs.wait_share));
+  if (costs.shares) {
+    loop.report(
+        fmt::format("the optimizer's update takes {:.0f} % of it", 100 * costs.shares->optimizer));
+    for (const std::string& finding : costs.shares->findings)
+      loop.report("ridge doctor: " + finding);
+  }
   loop.report(fmt::format(
       "steps are {}; torch {} computes with {} threads",
       facts.step_source == "module" ? "calls of the outermost module" : "those of the optimizer",

@@ -110,7 +110,8 @@ class ProgramTarget final : public Target {
     for (size_t id = 0; id < proposals_.size(); ++id) {
       const ForeignProposal& proposal = proposals_[id];
       const bool is_refused = !proposal.refusal.empty();
-      const std::optional<double> ceiling = ceiling_of(proposal, costs_.wait_share);
+      const std::optional<double> ceiling =
+          ceiling_of(proposal, costs_.wait_share, costs_.optimizer_share());
       const Forecast gain = forecast(proposal.technique, ceiling, request_.history);
       changes.push_back(
           {.technique = proposal.technique,

@@ -208,11 +208,15 @@ ForeignRecipe with_proposal(const ForeignRecipe& recipe, const ForeignProposal& 
   return with;
 }
 
-std::optional<double> ceiling_of(const ForeignProposal& proposal, double wait_share) {
+std::optional<double> ceiling_of(const ForeignProposal& proposal,
+                                 double wait_share,
+                                 std::optional<double> optimizer_share) {
   const double share = std::clamp(wait_share, 0.0, 1.0);
-  const double rest = proposal.part == ForeignPart::kLoading     ? 1 - share
-                      : proposal.part == ForeignPart::kComputing ? share
-                                                                 : 0;
+  double rest = proposal.part == ForeignPart::kLoading     ? 1 - share
+                : proposal.part == ForeignPart::kComputing ? share
+                                                           : 0;
+  if (proposal.technique.starts_with("optimizer.") && optimizer_share)
+    rest = std::max(rest, 1 - std::clamp(*optimizer_share, 0.0, 1.0));
   if (proposal.part == ForeignPart::kAll) return std::nullopt;
   return std::min(kNoCeiling, 1 / std::max(rest, 1e-9));
 }
