@@ -1,7 +1,7 @@
 #include "ridge/proof/ledger/ledger_history.h"
 
 #include <algorithm>
-#include <cmath>
+#include <functional>
 #include <utility>
 
 #include "ridge/base/error.h"

@@ -23,6 +23,8 @@ constexpr int kPollMilliseconds = 50;
 
 // Steps that the doctor examines, and those before, which the probe has for itself.
 constexpr int kRecordedSteps = 8, kStepsBefore = 12;
+// Long steps are not waited for beyond this share of the budget.
+constexpr double kRecordingShare = 0.1;
 
 double seconds_of(int64_t from_ns, int64_t to_ns) {
   return static_cast<double>(to_ns - from_ns) * 1e-9;
@@ -63,7 +65,8 @@ ProgramCosts probe_program(const ForeignTarget& target, const LoopView& loop) {
         costs.first_step_seconds =
             std::clamp(seconds_of(begun_wall, facts->first_step_wall_ns), 0.0, seconds);
       const double stepped = seconds_of(facts->first_step_wall_ns, facts->last_step_wall_ns);
-      const bool is_known = facts->is_probed && is_recorded(*facts);
+      const bool is_known = facts->is_probed && (is_recorded(*facts) ||
+                                                 stepped > kRecordingShare * loop.budget.total());
       if (is_known && facts->steps >= kProbeSteps && stepped >= kProbeSeconds) break;
       if (seconds > costs.first_step_seconds + std::max(kMostProbeSeconds, share)) break;
     }
