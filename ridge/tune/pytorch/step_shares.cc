@@ -34,7 +34,7 @@ double share_of_updates(const doctor::Trace& trace, const doctor::Analysis& anal
 StepShares step_shares(const doctor::Examination& examination) {
   StepShares shares{.optimizer = share_of_updates(examination.trace, examination.analysis)};
   for (const doctor::Finding& finding : examination.diagnosis.findings)
-    if (doctor::is_worth_fixing(finding))
+    if (finding.cost_ms > 0 && doctor::is_worth_fixing(finding))
       shares.findings.push_back(fmt::format("{} {} ({:.0f} % of a step, {:.2f} times at most)",
                                             finding.rule,
                                             finding.title,
