@@ -12,7 +12,6 @@ namespace ridge {
 namespace {
 
 using attach::RunRecord;
-using test::Change;
 using test::Draw;
 
 constexpr SemanticClass kBits = SemanticClass::kBitIdentical;
@@ -40,7 +39,7 @@ class Programs {
       return records;
     };
   }
-  void does(const std::string& key, const Change& change) { changes_[key] = change; }
+  void does(const std::string& key, const test::Change& change) { changes_[key] = change; }
   void draws_others(const std::string& key) { others_ = key; }
 
   /// How many runs were made, and of them those without a change.
@@ -70,7 +69,7 @@ class Programs {
     return record;
   }
 
-  std::map<std::string, Change> changes_;
+  std::map<std::string, test::Change> changes_;
   std::string others_;
   std::vector<ForeignReference::Runs> batches_;
 };
