@@ -225,6 +225,7 @@ TEST_F(ModelKnobs, ACompiledSequentialStaysOne) {
 }
 
 TEST_F(ModelKnobs, TheEngineIsGivenTheModelAndTheOptimizer) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   has_package_ = true;
   const Ran plain = run("dropout", 6), knobs = run("dropout", 6, kEngine);
   expect_near(knobs, plain, 1e-5);

@@ -266,6 +266,7 @@ TEST_F(Knobs, WhatAThreadMadeIsTakenBackBeforeItShows) {
 }
 
 TEST_F(Knobs, AProgramMayEndWhileBatchesAreAhead) {
+  if (!test::is_full_scale()) GTEST_SKIP() << test::kOnlyFull;
   const Ended ended = same(kBackground, "background_loader.py ends");
   EXPECT_EQ(ended.err, fmt::format("elsewhere {}\n", made_elsewhere(ended)));
 }
@@ -311,6 +312,7 @@ TEST_F(Knobs, AThreadLeavesLoadersOfOthersAlone) {
 
 TEST_F(Knobs, FilesOfAThreadAreTheSame) {
   for (const char* what : {"saves", "readers"}) {
+    if (what != std::string("saves") && !test::is_full_scale()) continue;
     SCOPED_TRACE(what);
     const Ended ended = same(kSaves, std::string("knob_save.py ") + what);
     EXPECT_EQ(fact(ended, "save.background").state, "applied");
