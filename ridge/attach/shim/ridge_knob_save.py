@@ -156,6 +156,7 @@ class Writing:
 
 class Saves(Knob):
     key = "save.background"
+    is_told_late = True  # the first save may come behind many steps
 
     def __init__(self, shim, value):
         super().__init__(shim, value)
@@ -281,7 +282,7 @@ class Saves(Knob):
     @classmethod
     def offers(cls, shim, marker):
         if not watched:
-            return [refusal(cls.key, "it saves nothing in its first steps")]
+            return [refusal(cls.key, "it saved nothing so far")]
         steps = shim.steps
         share = sum(ns for ns, _ in watched) / max(1, time.perf_counter_ns() - steps.first)
         if share < LEAST_SHARE:

@@ -56,6 +56,9 @@ class Knob:
     """
 
     key = ""
+    # What it offers is known better the longer the program has run: offers() is asked without a marker,
+    # on any thread.
+    is_told_late = False
 
     def __init__(self, shim, value):
         self.shim, self.value = shim, value

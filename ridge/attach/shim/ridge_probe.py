@@ -37,15 +37,26 @@ class Part(ridge_shim.Part):
         if steps.count < ENOUGH_STEPS and time.monotonic() - self.first < ENOUGH_SECONDS:
             return
         self.is_going = True
-        for knob in (knob for file in self.files for knob in file.KNOBS):
-            try:
-                self.offers += knob.offers(self.shim, marker)
-            except Exception as error:
-                text = "it could not be found out: %s" % self.knobs.told(error)
-                self.offers.append(self.knobs.refusal(knob.key, text))
+        for knob in self.all_knobs():
+            if not knob.is_told_late:
+                self.offers += self.offers_of(knob, marker)
         self.is_going, self.is_probed = False, True
         self.shim.write()
 
+    def all_knobs(self):
+        return [knob for file in self.files for knob in file.KNOBS]
+
+    def offers_of(self, knob, marker):
+        try:
+            return knob.offers(self.shim, marker)
+        except Exception as error:
+            text = "it could not be found out: %s" % self.knobs.told(error)
+            return [self.knobs.refusal(knob.key, text)]
+
     def facts(self):
         # Before all is known there is nothing that may be acted on.
-        return {"offers": self.offers if self.is_probed else [], "is_probed": self.is_probed}
+        if not self.is_probed:
+            return {"offers": [], "is_probed": False}
+        late = [knob for knob in self.all_knobs() if knob.is_told_late]
+        offers = self.offers + [offer for knob in late for offer in self.offers_of(knob, None)]
+        return {"offers": offers, "is_probed": True}
