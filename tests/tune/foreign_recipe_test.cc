@@ -151,7 +151,7 @@ constexpr Wrong kWrong[] = {
      "r.toml:2:18: model.autocast: got true, expected \"bf16\""},
     {"[pytorch]\nmodel.compile = 'max-autotun'\n",
      "r.toml:2:17: model.compile: got max-autotun, expected one of default, reduce-overhead, "
-     "max-autotune; did you mean 'max-autotune'?"},
+     "max-autotune, ridge; did you mean 'max-autotune'?"},
     {"[pytorch]\ncpus = '1-0'\n",
      "r.toml:2:8: cpus: got 1-0, expected CPUs, such as \"0-3\" or \"0,2\""},
     {"[pytorch]\ncpus = '0,'\n", "r.toml:2:8: cpus: got 0,, expected"},

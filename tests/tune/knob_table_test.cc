@@ -59,7 +59,7 @@ TEST(KnobTable, RowsHaveTheirFieldsAndNoOthers) {
 }
 
 TEST(KnobTable, CuresOfFindingsAreTechniques) {
-  std::set<std::string_view> rules;
+  std::set<std::string> rules;
   for (int number = 0; number < 40; ++number) {
     const std::string rule = fmt::format("R{:02}", number);
     for (const char* advice : {"", "write checkpoints", "let the loader run", "or pin threads"})
