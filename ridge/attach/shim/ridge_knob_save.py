@@ -283,8 +283,9 @@ class Saves(Knob):
     def offers(cls, shim, marker):
         if not watched:
             return [refusal(cls.key, "it saved nothing so far")]
-        steps = shim.steps
-        share = sum(ns for ns, _ in watched) / max(1, time.perf_counter_ns() - steps.first)
+        # Time since the first step would have the probe and the profiler in it.
+        saving = 1e-9 * sum(ns for ns, _ in watched)
+        share = saving / max(1e-9, saving + shim.steps.count * shim.steps.seconds())
         if share < LEAST_SHARE:
             return [refusal(cls.key, "saves take %.1f %% of the time" % (100 * share))]
         why = next((why for _, why in watched if why), "")
