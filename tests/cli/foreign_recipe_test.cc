@@ -234,7 +234,7 @@ constexpr Case kCases[] = {
     {"a model for the engine",
      "model.compile = 'ridge'\n",
      "import torch\nm = N()\nm(x)\nm.eval()\n",
-     "import torch\nimport ridge.torch\nm = N()\n"
+     "import torch\n\nimport ridge.torch\nm = N()\n"
      "m.compile(backend=\"ridge\", options={\"same_random\": True})\nm(x)\nm.eval()\n",
      nullptr},
     {"two models",
