@@ -42,6 +42,7 @@ FUNCTIONS = {
     "ridge::AtenProgram::workspace_bytes",
     "ridge::AtenProgram::run",
     "ridge::AtenProgram::make_resident",
+    "ridge::AtenProgram::use_team",
     "ridge::AtenProgram::is_stale",
     "ridge::AtenProgram::refresh",
     "ridge::AtenProgram::plan",

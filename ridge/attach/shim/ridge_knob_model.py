@@ -296,6 +296,18 @@ def is_captured():
     return bool(os.environ.get("RIDGE_TORCH_CAPTURE"))
 
 
+def layers_of(module):
+    """What a compiler is given. Before torch 2.12 it leaves a module of torch's own classes alone, and
+    compiles what calls one."""
+    if not type(module).__module__.startswith("torch.nn."):
+        return module._call_impl
+
+    def call(*args, **kwargs):
+        return module._call_impl(*args, **kwargs)
+
+    return call
+
+
 class Compile(ModelKnob):
     key = "model.compile"
     modes = [word for word in TABLE[key]["words"] if word != RIDGE]
@@ -368,13 +380,13 @@ class Compile(ModelKnob):
         if self.value == RIDGE:
             importlib.import_module("ridge.torch")  # the backend is known from then on
             options = None if is_captured() else {"same_random": True}
-            return torch.compile(module._call_impl, backend=RIDGE, options=options)
+            return torch.compile(layers_of(module), backend=RIDGE, options=options)
         options = {}
         if self.value != "default":
             options.update(torch._inductor.list_mode_options(self.value))
         # Dropout then draws the numbers that it draws without a compiler.
         options["fallback_random"] = True
-        return torch.compile(module._call_impl, options=options)
+        return torch.compile(layers_of(module), options=options)
 
     def fact(self):
         if self.state == "applied":
