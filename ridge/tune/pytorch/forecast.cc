@@ -20,7 +20,8 @@ struct Shares {
   double low, high;
 };
 
-// Four of five trials on the programs of examples/pytorch saved such a share.
+// Estimates by what bench/README.md says of programs like those of examples/pytorch, for techniques
+// that this machine has not tried often enough.
 constexpr Shares kElsewhere[] = {
     {"loader.cache", 0.5, 1},        {"loader.workers", 0, 0.9},   {"loader.background", 0, 0.8},
     {"loader.prefetch", -0.1, 0.3},  {"loader.pin", -0.02, 0.1},   {"model.channels_last", 0, 0.4},

@@ -25,8 +25,7 @@ namespace {
 constexpr double kWorth = 1.02, kHope = 1.05;
 
 constexpr std::string_view kNoHistory =
-    "; what it gains is predicted from other machines, for this one has tried it less than nine "
-    "times";
+    "; its predicted range is a wide estimate, for this machine has tried it less than nine times";
 
 // The user's own run takes so many seconds, where nobody says and none has ended.
 constexpr double kPlannedSeconds = 3600;
