@@ -73,7 +73,9 @@ outer permute_copy pinverse polygamma/polygamma_n_0 polygamma/polygamma_n_1 poly
 polygamma/polygamma_n_3 polygamma/polygamma_n_4 prod put quantile rad2deg ravel renorm repeat_interleave reshape
 reshape_as resize_ resize_as_ rot90 round/decimals_0 round/decimals_3 round/decimals_neg_3 rsub scatter_reduce/amax
 scatter_reduce/amin scatter_reduce/mean scatter_reduce/prod scatter_reduce/sum sgn short signal.windows.bartlett
-signal.windows.gaussian signal.windows.general_cosine signal.windows.general_hamming signal.windows.nuttall sinc
+signal.windows.blackman signal.windows.cosine signal.windows.exponential signal.windows.gaussian
+signal.windows.general_cosine signal.windows.general_hamming signal.windows.hamming signal.windows.hann
+signal.windows.kaiser signal.windows.nuttall sinc
 sinh slice softmax/with_dtype sort special.bessel_j0 special.bessel_j1 special.bessel_y0 special.bessel_y1
 special.entr special.erfcx special.i0e special.i1 special.i1e special.log_ndtr special.modified_bessel_i0
 special.modified_bessel_i1 special.modified_bessel_k0 special.modified_bessel_k1 special.ndtr special.ndtri
