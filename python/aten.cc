@@ -206,7 +206,13 @@ void add_aten_programs(nb::module_& package) {
   nb::class_<BoundProgram>(package, "AtenProgram", "A graph of torch.compile, for ridge.torch.")
       .def("__init__", compile, "graph"_a, "constants"_a)
       .def("bind", bind, "taken"_a, "inputs"_a, "outputs"_a, "placed"_a)
-      .def("run", run, "tensors"_a, "pieces"_a, "workspace"_a)
+      .def("run",
+           run,
+           "tensors"_a,
+           "pieces"_a,
+           "workspace"_a,
+           nb::sig("def run(self, tensors: tuple[object, ...], pieces: list[object], workspace: "
+                   "int) -> list[object]"))
       .def_prop_ro("workspace_bytes",
                    [](const BoundProgram& b) { return b.program.workspace_bytes(); })
       .def("is_stale", [](const BoundProgram& b) { return b.program.is_stale(); })
