@@ -84,6 +84,18 @@ def read_twice(params):
     return params
 
 
+def offers_of(knob, shim, value, how):
+    """For the first optimizer that the knob is for. `how`: it updates its tensors now."""
+    why = ""
+    for optimizer in the_search(shim).living_optimizers():
+        why = knob.refusal_of(sys.modules["torch"], optimizer)
+        if not why:
+            number = sum(len(group["params"]) for group in optimizer.param_groups)
+            text = "%s updates %d tensors %s" % (type(optimizer).__name__, number, how)
+            return [offer(knob.key, value, text, OptimizerKnob.class_of(optimizer))]
+    return [refusal(knob.key, why or "the program has no optimizer of torch.optim")]
+
+
 class OptimizerKnob(Knob):
     """An option of the constructors of torch.optim, where the program leaves it open."""
 
@@ -164,15 +176,7 @@ class OptimizerKnob(Knob):
 
     @classmethod
     def offers(cls, shim, marker):
-        torch, why = sys.modules["torch"], ""
-        optimizers = the_search(shim).living_optimizers()
-        for optimizer in optimizers:
-            why = cls.refusal_of(torch, optimizer)
-            if not why:
-                number = sum(len(group["params"]) for group in optimizer.param_groups)
-                text = "%s updates %d tensors one by one" % (type(optimizer).__name__, number)
-                return [offer(cls.key, True, text, cls.class_of(optimizer))]
-        return [refusal(cls.key, why or "the program has no optimizer of torch.optim")]
+        return offers_of(cls, shim, True, "one by one")
 
     @classmethod
     def refusal_of(cls, torch, optimizer):
@@ -290,14 +294,7 @@ class Compiled(Knob):
 
     @classmethod
     def offers(cls, shim, marker):
-        torch, why = sys.modules["torch"], ""
-        for optimizer in the_search(shim).living_optimizers():
-            why = cls.refusal_of(torch, optimizer)
-            if not why:
-                number = sum(len(group["params"]) for group in optimizer.param_groups)
-                text = "%s updates %d tensors by an operation each" % (type(optimizer).__name__, number)
-                return [offer(cls.key, RIDGE, text, OptimizerKnob.class_of(optimizer))]
-        return [refusal(cls.key, why or "the program has no optimizer of torch.optim")]
+        return offers_of(cls, shim, RIDGE, "by an operation each")
 
     @classmethod
     def refusal_of(cls, torch, optimizer):

@@ -14,8 +14,8 @@
 
 namespace ridge {
 
-/// By technique: shares saved of the time that its ceiling would take away, one for each trial.
-/// Below 0: that time became longer.
+/// Each technique has a share for each of its trials: that of the time below its ceiling which the
+/// trial saved. It is below 0 where that time became longer.
 using SavedShares = std::map<std::string, std::vector<double>, std::less<>>;
 
 /// The share that a gain saves of the time below the ceiling; of the whole step without a ceiling.

@@ -11,7 +11,7 @@ namespace ridge {
 
 struct Forecast {
   SpeedRange gain;           ///< Four of five measured gains should lie within.
-  bool has_history = false;  ///< By trials on this machine; else an estimate, twice as wide.
+  bool has_history = false;  ///< False: the range is an estimate, and twice as wide.
 };
 
 /// `ceiling` is the most that the change could gain here; nothing where that is not known.

@@ -19,7 +19,8 @@ struct StepShares {
 
 StepShares step_shares(const doctor::Examination& examination);
 
-/// By the recording of the process; nothing where there is none, or it cannot be read.
+/// Reads them from the recording of the process. Returns nothing where there is none, or it cannot
+/// be read.
 std::optional<StepShares> recorded_shares(const attach::ProcessFacts& facts);
 
 }  // namespace ridge
