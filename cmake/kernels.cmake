@@ -13,12 +13,15 @@ function(ridge_add_kernels out)
   # AVX512-BF16 besides: callers ask has_bf16_pairs().
   file(GLOB_RECURSE pairs CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/ridge/backend/cpu/isa/*_pairs_avx512.cc)
   set_source_files_properties(${pairs} PROPERTIES COMPILE_OPTIONS -mavx512bf16)
+  # The same, and AMX: callers ask has_amx().
+  file(GLOB_RECURSE tiles CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/ridge/backend/cpu/isa/*_amx_avx512.cc)
+  set_source_files_properties(${tiles} PROPERTIES COMPILE_OPTIONS "-mavx512bf16;-mamx-tile;-mamx-bf16")
   # Unrolled register tiles, of intrinsics alone: a check of every one of them would take the
   # compiler minutes and find nothing.
   if(RIDGE_SANITIZE MATCHES "undefined")
-    set(tiles ${kernels})
-    list(FILTER tiles INCLUDE REGEX "/(gemm_tile|gemm_pairs|attention_product)[^/]*$")
-    set_property(SOURCE ${tiles} APPEND PROPERTY COMPILE_OPTIONS -fno-sanitize=undefined)
+    set(unrolled ${kernels})
+    list(FILTER unrolled INCLUDE REGEX "/(gemm_tile|gemm_pairs|gemm_amx|attention_product)[^/]*$")
+    set_property(SOURCE ${unrolled} APPEND PROPERTY COMPILE_OPTIONS -fno-sanitize=undefined)
   endif()
   foreach(isa avx2 avx512)
     set(sources ${kernels})

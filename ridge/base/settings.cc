@@ -22,7 +22,7 @@ constexpr SettingRow kSettings[] = {
     {"cpu.isa",
      SettingType::kString,
      "auto",
-     "auto|avx2|avx512",
+     "auto|avx2|avx512|amx",
      "RIDGE_CPU_ISA",
      "instruction set of the CPU kernels; auto takes the widest that this machine has"},
     {"cpu.jit",

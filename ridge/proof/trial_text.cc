@@ -53,8 +53,7 @@ std::string row(const TrialRecord& record, std::string_view verdict) {
   if (!record.measured && !record.predicted) {
     std::string text =
         fmt::format("{:>3}  {:<23} {:<12} {}\n", number, technique, verdict, reason_of(record));
-    if (was_run(record) && !record.change.empty())
-      text += fmt::format("     {}\n", shown_change(record.change));
+    if (!record.change.empty()) text += fmt::format("     {}\n", shown_change(record.change));
     return text;
   }
   std::string text =
@@ -142,7 +141,8 @@ std::string trial_note(const TrialRecord& record) {
   if (!was_run(record)) return {};
   return fmt::format("trial {}: {}: {}{}",
                      record.number,
-                     plain_line(record.technique),
+                     record.change.empty() ? plain_line(record.technique)
+                                           : shown_change(record.change),
                      words_of(record.verdict),
                      record.measured ? ", " + measured_text(record) + " times as fast" : "");
 }

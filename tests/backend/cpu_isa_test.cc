@@ -11,7 +11,9 @@ namespace ridge::cpu {
 namespace {
 
 TEST(CpuIsa, AutoIsTheBestOfTheMachine) {
-  const Isa best = has_isa(Isa::kAvx512) ? Isa::kAvx512 : Isa::kAvx2;
+  const Isa best = has_isa(Isa::kAmx)      ? Isa::kAmx
+                   : has_isa(Isa::kAvx512) ? Isa::kAvx512
+                                           : Isa::kAvx2;
   EXPECT_EQ(choose_isa("auto"), best);
   EXPECT_EQ(choose_isa(""), best);
   EXPECT_EQ(choose_isa("avx2"), Isa::kAvx2);
@@ -33,6 +35,13 @@ TEST(CpuIsa, RefusesWhatTheMachineLacks) {
   EXPECT_EQ(choose_isa("auto", old), Isa::kAvx2);
   EXPECT_NE(test::user_error([&] { choose_isa("avx512", old); }).find("lacks AVX-512"),
             std::string::npos);
+  old.avx512 = old.bf16 = true;
+  EXPECT_EQ(choose_isa("auto", old), Isa::kAvx512);
+  EXPECT_NE(test::user_error([&] { choose_isa("amx", old); }).find("lacks tiles of bf16 (AMX)"),
+            std::string::npos);
+  old.amx = true;
+  EXPECT_EQ(choose_isa("auto", old), Isa::kAmx);
+  EXPECT_EQ(choose_isa("avx512", old), Isa::kAvx512);
   if (has_isa(Isa::kAvx512)) return;
   EXPECT_THROW(set_isa(Isa::kAvx512), UserError);
 }

@@ -1,5 +1,6 @@
 """The package beside others: tensors of PyTorch, and any order of imports. It needs the peers' Python."""
 
+import json
 import os
 import pathlib
 import subprocess
@@ -7,9 +8,10 @@ import sys
 import unittest
 
 import ridge
-from case import ROOT, Case
+from case import IS_FULL, ROOT, Case
 
 PYTHON = os.environ.get("RIDGE_PEERS_PYTHON") or str(ROOT / "build" / "peers" / "bin" / "python")
+PROGRAM = ROOT / "examples" / "pytorch" / "tabular_mlp.py"
 SITE = str(pathlib.Path(ridge.__file__).parent.parent)
 
 TENSORS = """
@@ -61,6 +63,27 @@ class Peers(Case):
         for others in ("torch", "onnxruntime"):
             for first, second in (("ridge", others), (others, "ridge")):
                 self.run_with_peers(f"import {first}, {second}{run}")
+
+    def verb(self, *words):
+        """What a verb of the installed program writes about the example."""
+        command = [sys.executable, "-m", "ridge", *words, "--json", "--", PYTHON, str(PROGRAM), "--epochs", "1"]
+        return subprocess.run(command, cwd=self.folder, capture_output=True, text=True, timeout=300)
+
+    @unittest.skipUnless(IS_FULL, "takes a minute")
+    def test_examines_a_program(self):
+        file = self.folder / "report.json"
+        done = self.verb("doctor", "--after", "5", "--output", str(file))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertTrue(json.loads(file.read_text())["findings"])
+
+    @unittest.skipUnless(IS_FULL, "takes a minute")
+    def test_optimizes_a_program(self):
+        (self.folder / "tabular_mlp.pt").unlink(missing_ok=True)
+        done = self.verb("optimize", "--sandbox", "--budget", "60", "--out", str(self.folder / "optimized"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        tried = [each for each in json.loads(done.stdout)["trials"] if each["verdict"] != "not tried"]
+        self.assertTrue(tried, done.stderr)
+        self.assertFalse((self.folder / "tabular_mlp.pt").exists())
 
 
 if __name__ == "__main__":

@@ -12,14 +12,20 @@
 
 namespace ridge::cpu {
 
-enum class Isa : uint8_t { kAvx2, kAvx512 };
+enum class Isa : uint8_t {
+  kAvx2,
+  kAvx512,
+  kAmx,  ///< The kernels of AVX-512, and products of bf16 by tiles (AMX).
+};
 
+/// Those that kernels are compiled for.
 inline constexpr Isa kAllIsas[] = {Isa::kAvx2, Isa::kAvx512};
 
-/// "avx2" or "avx512".
+/// "avx2", "avx512" or "amx".
 std::string_view name_of(Isa isa);
 
-/// Whether the machine `cpu` runs that set: AVX2 with FMA and F16C; AVX-512 F, BW, DQ and VL.
+/// Whether the machine `cpu` runs that set: AVX2 with FMA and F16C; AVX-512 F, BW, DQ and VL; AMX
+/// with its products of bf16, and AVX512-BF16.
 bool has_isa(Isa isa, const CpuInfo& cpu = cpu_info());
 
 /// The set named by `wish`: "auto" (or empty) is the best of `cpu`. UserError for another
@@ -33,13 +39,17 @@ Isa isa();
 /// Not while kernels run.
 void set_isa(Isa isa);
 
+/// Whether the set in use has the vectors of AVX-512.
+inline bool has_avx512() { return isa() != Isa::kAvx2; }
 /// Whether bf16 is multiplied by vdpbf16ps: the set in use is AVX-512 and the machine has it.
 bool has_bf16_pairs();
+/// Whether bf16 is multiplied by tiles.
+inline bool has_amx() { return isa() == Isa::kAmx; }
 
 /// The one of two things that belongs to the set in use.
 template <typename T>
 const T& for_isa(const T& avx2, const T& avx512) {
-  return isa() == Isa::kAvx512 ? avx512 : avx2;
+  return has_avx512() ? avx512 : avx2;
 }
 
 }  // namespace ridge::cpu

@@ -1,6 +1,7 @@
 #include "ridge/base/cpu/cpu_info.h"
 
 #include <cpuid.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -39,9 +40,17 @@ unsigned saved_state() {
   return low;
 }
 
+// The kernel has a process ask before it saves 8 KiB of tiles at each of its switches. It refuses
+// where a stack for signals is too small to hold them.
+bool may_use_tiles() {
+  constexpr int kRequest = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILE_DATA
+  return syscall(SYS_arch_prctl, kRequest, kTileData) == 0;
+}
+
 void read_features(CpuInfo& info) {
   constexpr unsigned kAvxState = 0x06;     // SSE and AVX halves
   constexpr unsigned kAvx512State = 0xe6;  // and masks, upper halves, registers 16 to 31
+  constexpr unsigned kTileState = 0x60000;
   const unsigned saved = saved_state();
   const unsigned leaf1 = cpuid(1, 0).ecx;
   const Registers leaf7 = cpuid(7, 0);
@@ -51,6 +60,8 @@ void read_features(CpuInfo& info) {
                 bit(leaf7.ebx, 17) && bit(leaf7.ebx, 30) && bit(leaf7.ebx, 31);
   info.vnni = info.avx512 && bit(leaf7.ecx, 11);
   info.bf16 = info.avx512 && bit(cpuid(7, 1).eax, 5);
+  info.amx = info.bf16 && (saved & kTileState) == kTileState && bit(leaf7.edx, 24) &&
+             bit(leaf7.edx, 22) && may_use_tiles();
 }
 
 std::string read_model() {

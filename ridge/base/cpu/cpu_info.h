@@ -13,6 +13,7 @@ struct CpuInfo {
   bool avx512 = false;   // AVX-512 F, BW, DQ and VL, and all of `avx2`
   bool vnni = false;     // AVX-512 VNNI, with `avx512`
   bool bf16 = false;     // AVX-512 BF16, with `avx512`
+  bool amx = false;      // AMX tiles of bf16 that the system lets this process use, with `bf16`
   std::string model;     // "AMD EPYC 7763 64-Core Processor"; empty when unknown
   int64_t l1_bytes = 0;  // data or unified cache that the first usable CPU sees; 0 when unknown
   int64_t l2_bytes = 0;

@@ -26,6 +26,7 @@ std::string processor_text() {
   if (cpu.avx512) features += " avx512";
   if (cpu.vnni) features += " vnni";
   if (cpu.bf16) features += " bf16";
+  if (cpu.amx) features += " amx";
   return fmt::format("{};{}", cpu.model, features);
 }
 

@@ -10,6 +10,7 @@
 #include "ridge/backend/cpu/conv/conv_winograd.h"
 #include "ridge/backend/cpu/cpu_kernels.h"
 #include "ridge/backend/cpu/gemm/gemm.h"
+#include "ridge/backend/cpu/gemm/gemm_amx.h"
 #include "ridge/backend/cpu/gemm/product_kernel.h"
 #include "ridge/backend/cpu/half_rows.h"
 #include "ridge/backend/cpu/strided_copy.h"
@@ -20,6 +21,27 @@
 namespace ridge::cpu {
 namespace {
 
+// gemm() of T, or gemm_amx().
+template <typename T, typename Sum, bool kTiles>
+struct Multiply {
+  static size_t workspace_bytes(const GemmShape& shape) {
+    if constexpr (kTiles) return gemm_amx_workspace_bytes(shape, {}, /*has_panels=*/false);
+    return gemm_workspace_bytes(shape, dtype_of<Sum>());
+  }
+  static void run(const GemmShape& shape,
+                  const T* a,
+                  const T* b,
+                  Sum* c,
+                  bool accumulate,
+                  void* workspace,
+                  const FinishBlock* finish = nullptr) {
+    if constexpr (kTiles)
+      gemm_amx(shape, {}, a, b, c, accumulate, workspace, finish);
+    else
+      gemm(shape, a, b, c, accumulate, workspace, finish);
+  }
+};
+
 // Few enough for the nearer caches, enough rows to repay packing the other factor for each chunk.
 constexpr int64_t kPatchBytes = 2 << 20;
 constexpr int64_t kCopyBytes = 64 << 10;
@@ -27,7 +49,7 @@ constexpr int64_t kCopyBytes = 64 << 10;
 // ---- patches times a matrix: the forward direction and the gradient of the input ----
 
 // Rows of patches times a matrix (depth, columns), a chunk of rows at a time.
-template <typename T>
+template <typename T, bool kTiles>
 class PatchProduct {
  public:
   PatchProduct(PatchMatrix patches, int64_t columns, int64_t ldb, int64_t ldc)
@@ -40,7 +62,7 @@ class PatchProduct {
   const PatchMatrix& patches() const { return patches_; }
   int64_t chunk() const { return chunk_; }
 
-  size_t gemm_bytes() const { return gemm_workspace_bytes(shape(chunk_), dtype_of<T>()); }
+  size_t gemm_bytes() const { return Multiply<T, T, kTiles>::workspace_bytes(shape(chunk_)); }
 
   // Rows [begin, end) of the product to c; `rows` holds a chunk of patches.
   void multiply(const T* source,
@@ -52,7 +74,8 @@ class PatchProduct {
                 void* gemm_space,
                 const FinishBlock* finish = nullptr) const {
     gather_patches(patches_, source, begin, end, rows);
-    gemm(shape(end - begin), rows, b, c, /*accumulate=*/false, gemm_space, finish);
+    Multiply<T, T, kTiles>::run(
+        shape(end - begin), rows, b, c, /*accumulate=*/false, gemm_space, finish);
   }
 
  private:
@@ -69,7 +92,7 @@ class PatchProduct {
   int64_t chunk_, columns_, ldb_, ldc_;
 };
 
-template <typename T>
+template <typename T, bool kTiles = false>
 class ForwardConvolution {
  public:
   explicit ForwardConvolution(const ConvGeometry& g)
@@ -104,7 +127,7 @@ class ForwardConvolution {
 
  private:
   ConvGeometry g_;
-  PatchProduct<T> product_;
+  PatchProduct<T, kTiles> product_;
 };
 
 // One dimension of the pixels of x that lie alike between the windows: those at first, first +
@@ -132,7 +155,7 @@ std::vector<Phase> phases(const ConvGeometry& g, size_t d) {
 }
 
 // The pixels of one phase in either dimension are a convolution of dy with some of the taps.
-template <typename T>
+template <typename T, bool kTiles = false>
 class InputGradient {
  public:
   explicit InputGradient(const ConvGeometry& g)
@@ -173,7 +196,7 @@ class InputGradient {
   static constexpr auto kSize = static_cast<int64_t>(sizeof(T));
 
   struct Part {
-    PatchProduct<T> product;
+    PatchProduct<T, kTiles> product;
     std::array<int64_t, 2> first;
     std::vector<int64_t> taps;  // in the order of the product's depth
   };
@@ -199,7 +222,7 @@ class InputGradient {
     std::vector<int64_t> taps;
     for (int64_t row : vertical.taps)
       for (int64_t column : horizontal.taps) taps.push_back(row * g_.kernel[1] + column);
-    parts_.push_back({PatchProduct<T>(std::move(patches),
+    parts_.push_back({PatchProduct<T, kTiles>(std::move(patches),
                                       g_.group_in(),
                                       g_.group_in(),
                                       is_dense() ? g_.channels : g_.group_in()),
@@ -262,19 +285,19 @@ class InputGradient {
 
 // ---- the gradient of the weights: patches, transposed, times dy ----
 
-template <typename T>
+template <typename T, bool kTiles = false>
 class WeightGradient {
  public:
   explicit WeightGradient(const ConvGeometry& g)
       : g_(g),
         patches_(forward_patches(g)),
-        chunk_(patches_.chunk_rows(kPatchBytes, sizeof(Sum))) {}
+        chunk_(patches_.chunk_rows(kPatchBytes, sizeof(Factor))) {}
 
   size_t workspace_bytes() const {
     if (gathers()) return 0;
     Workspace space(nullptr);
     carve(space);
-    return space.used() + gemm_workspace_bytes(shape(chunk_), dtype_of<Sum>());
+    return space.used() + Product::workspace_bytes(shape(chunk_));
   }
 
   void run(const T* x, const T* dy, T* dw, void* workspace) const {
@@ -284,16 +307,16 @@ class WeightGradient {
     const Buffers buffers = carve(space);
     for (int64_t begin = 0; begin < patches_.pixels(); begin += chunk_) {
       const int64_t end = std::min(patches_.pixels(), begin + chunk_);
-      const Sum* right = widen(dy + begin * g_.out_channels, end - begin, buffers.dy);
+      const Factor* right = widen(dy + begin * g_.out_channels, end - begin, buffers.dy);
       Sum* sums = is_half<T> ? buffers.sums : reinterpret_cast<Sum*>(dw);
       for (int64_t group = 0; group < g_.groups; ++group) {
         gather_patches(patches_, x + group * g_.group_in(), begin, end, buffers.rows);
-        gemm(shape(end - begin),
-             buffers.rows,
-             right + group * g_.group_out(),
-             sums + group * g_.group_out(),
-             /*accumulate=*/begin > 0,
-             buffers.gemm_space);
+        Product::run(shape(end - begin),
+                     buffers.rows,
+                     right + group * g_.group_out(),
+                     sums + group * g_.group_out(),
+                     /*accumulate=*/begin > 0,
+                     buffers.gemm_space);
       }
     }
     if constexpr (is_half<T>) narrow_row(buffers.sums, dw, weights());
@@ -301,8 +324,12 @@ class WeightGradient {
 
  private:
   using Sum = ComputeType<T>;
+  using Factor = std::conditional_t<kTiles, T, Sum>;  // what is multiplied
+  using Product = Multiply<Factor, Sum, kTiles>;
+  static constexpr bool kWidens = is_half<T> && !kTiles;
   struct Buffers {
-    Sum *rows, *dy, *sums;
+    Factor *rows, *dy;
+    Sum* sums;
     void* gemm_space;
   };
 
@@ -325,8 +352,8 @@ class WeightGradient {
   }
 
   Buffers carve(Workspace& space) const {
-    Sum* rows = space.take<Sum>(chunk_ * patches_.depth());
-    Sum* dy = space.take<Sum>(is_half<T> ? chunk_ * g_.out_channels : 0);
+    Factor* rows = space.take<Factor>(chunk_ * patches_.depth());
+    Factor* dy = space.take<Factor>(kWidens ? chunk_ * g_.out_channels : 0);
     Sum* sums = space.take<Sum>(is_half<T> ? weights() : 0);
     return {rows, dy, sums, space.take<char>(0)};
   }
@@ -341,8 +368,8 @@ class WeightGradient {
             .ldc = g_.out_channels};
   }
 
-  const Sum* widen(const T* dy, int64_t pixels, Sum* buffer) const {
-    if constexpr (!is_half<T>) {
+  const Factor* widen(const T* dy, int64_t pixels, Factor* buffer) const {
+    if constexpr (!kWidens) {
       return dy;
     } else {
       const int64_t grain = kCopyBytes / static_cast<int64_t>(sizeof(Sum));
@@ -358,44 +385,81 @@ class WeightGradient {
   int64_t chunk_;
 };
 
+template <class Forward, typename T>
+ProductKernel forward_kernel(const Forward& forward) {
+  const size_t bytes = forward.workspace_bytes();
+  return {[forward](const KernelArgs& args, const FinishRange* finish) {
+            forward.run(static_cast<const T*>(args.inputs[0]),
+                        static_cast<const T*>(args.inputs[1]),
+                        static_cast<T*>(args.outputs[0]),
+                        args.workspace,
+                        finish);
+          },
+          bytes};
+}
+
 ProductKernel make_forward(const Node& node) {
   const ConvGeometry g = geometry_of<Conv2d>(node);
   return dispatch_float(node.outputs[0].dtype, "conv2d", [&]<typename T>(TypeTag<T>) {
-    const ForwardConvolution<T> forward(g);
-    const size_t bytes = forward.workspace_bytes();
-    return ProductKernel{[forward](const KernelArgs& args, const FinishRange* finish) {
-                           forward.run(static_cast<const T*>(args.inputs[0]),
-                                       static_cast<const T*>(args.inputs[1]),
-                                       static_cast<T*>(args.outputs[0]),
-                                       args.workspace,
-                                       finish);
-                         },
-                         bytes};
+    return forward_kernel<ForwardConvolution<T>, T>(ForwardConvolution<T>(g));
   });
 }
 
-// A kernel of Direction<T>, whose run takes both inputs, the output and the workspace.
-template <typename Op, template <typename> typename Direction>
+ProductKernel make_forward_by_tiles(const Node& node) {
+  using Forward = ForwardConvolution<BF16, /*kTiles=*/true>;
+  return forward_kernel<Forward, BF16>(Forward(geometry_of<Conv2d>(node)));
+}
+
+// A kernel of a direction, whose run takes both inputs, the output and the workspace.
+template <class Direction, typename T>
+std::unique_ptr<HostKernel> direction_kernel(const Direction& direction) {
+  const size_t bytes = direction.workspace_bytes();
+  return std::make_unique<HostKernel>(
+      [direction](const KernelArgs& args) {
+        direction.run(static_cast<const T*>(args.inputs[0]),
+                      static_cast<const T*>(args.inputs[1]),
+                      static_cast<T*>(args.outputs[0]),
+                      args.workspace);
+      },
+      bytes);
+}
+
+template <typename Op, template <typename, bool> typename Direction>
 std::unique_ptr<HostKernel> make_by_patches(const Node& node) {
   const ConvGeometry g = geometry_of<Op>(node);
   return dispatch_float(node.outputs[0].dtype, Op::kTraits.name, [&]<typename T>(TypeTag<T>) {
-    const Direction<T> direction(g);
-    const size_t bytes = direction.workspace_bytes();
-    return std::make_unique<HostKernel>(
-        [direction](const KernelArgs& args) {
-          direction.run(static_cast<const T*>(args.inputs[0]),
-                        static_cast<const T*>(args.inputs[1]),
-                        static_cast<T*>(args.outputs[0]),
-                        args.workspace);
-        },
-        bytes);
+    return direction_kernel<Direction<T, false>, T>(Direction<T, false>(g));
   });
+}
+
+template <typename Op, template <typename, bool> typename Direction>
+std::unique_ptr<HostKernel> make_by_tiles(const Node& node) {
+  using Tiles = Direction<BF16, true>;
+  return direction_kernel<Tiles, BF16>(Tiles(geometry_of<Op>(node)));
+}
+
+template <typename Op>
+bool is_for_tiles(const Node& node) {
+  return node.inputs[0].dtype() == DType::kBF16 && fills_tiles(geometry_of<Op>(node));
 }
 
 }  // namespace
 
 void add_conv_kernels(KernelTable& table) {
   add_pointwise_kernels(table);
+  const Choice by_tiles{"im2col_amx_gemm", 2};
+  add_product<Conv2d, FusedConv2d>(table,
+                                   {.choice = by_tiles,
+                                    .make = make_forward_by_tiles,
+                                    .accepts = is_for_tiles<Conv2d>});
+  table.add("conv2d_grad_input",
+            by_tiles,
+            make_by_tiles<Conv2dGradInput, InputGradient>,
+            is_for_tiles<Conv2dGradInput>);
+  table.add("conv2d_grad_weight",
+            by_tiles,
+            make_by_tiles<Conv2dGradWeight, WeightGradient>,
+            is_for_tiles<Conv2dGradWeight>);
   add_depthwise_kernels(table);
   add_winograd_kernels(table);
   add_product<Conv2d, FusedConv2d>(table,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ridge/backend/cpu/cpu_isa.h"
 #include "ridge/backend/cpu/half_rows.h"
 #include "ridge/base/cpu/parallel.h"
 
@@ -195,6 +196,12 @@ ConvGeometry::ConvGeometry(
       channels(x[3]),
       out_channels(y[3]),
       groups(group_count) {}
+
+bool fills_tiles(const ConvGeometry& g) {
+  constexpr int64_t kFewestDepth = 16, kFewestColumns = 8;
+  return has_amx() && g.taps() * g.group_in() >= kFewestDepth && g.group_out() >= kFewestColumns &&
+         (g.groups == 1 || g.group_in() >= kFewestColumns);
+}
 
 bool ConvGeometry::is_pointwise() const {
   return taps() == 1 && in == out && stride == std::array<int64_t, 2>{1, 1} &&

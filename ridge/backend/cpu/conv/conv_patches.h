@@ -33,6 +33,9 @@ struct ConvGeometry {
   bool is_pointwise() const;
 };
 
+/// Whether there is AMX, and channels enough for its tiles to multiply more numbers than zeros.
+bool fills_tiles(const ConvGeometry& g);
+
 /// The geometry of a node of op Op: conv2d or one of its gradients.
 template <typename Op>
 ConvGeometry geometry_of(const Node& node) {

@@ -64,6 +64,17 @@ std::unique_ptr<HostKernel> make_product_alone(const Node& node) {
   return make_alone(make_product<Op>(node));
 }
 
+template <typename Op>
+ProductKernel make_product_by_tiles(const Node& node) {
+  const auto [shape, groups] = pointwise_product<Op>(geometry_of<Op>(node));
+  return make_amx_product<BF16, BF16>(shape, groups);
+}
+
+template <typename Op>
+std::unique_ptr<HostKernel> make_by_tiles_alone(const Node& node) {
+  return make_alone(make_product_by_tiles<Op>(node));
+}
+
 template <typename T>
 std::unique_ptr<HostKernel> make_sums(const ConvGeometry& g, const PixelSums& sums) {
   return std::make_unique<HostKernel>(
@@ -102,6 +113,12 @@ std::unique_ptr<HostKernel> make_weight_gradient(const Node& node) {
 template <typename Op>
 bool accepts(const Node& node) {
   return geometry_of<Op>(node).is_pointwise();
+}
+
+template <typename Op>
+bool is_for_tiles(const Node& node) {
+  return accepts<Op>(node) && node.inputs[0].dtype() == DType::kBF16 &&
+         fills_tiles(geometry_of<Op>(node));
 }
 
 }  // namespace
@@ -146,6 +163,19 @@ template void PixelSums::combine(float*, float*) const;
 template void PixelSums::combine(double*, double*) const;
 
 void add_pointwise_kernels(KernelTable& table) {
+  const Choice by_tiles{"amx_gemm", 2};
+  add_product<Conv2d, FusedConv2d>(table,
+                                   {.choice = by_tiles,
+                                    .make = make_product_by_tiles<Conv2d>,
+                                    .accepts = is_for_tiles<Conv2d>});
+  table.add("conv2d_grad_input",
+            by_tiles,
+            make_by_tiles_alone<Conv2dGradInput>,
+            is_for_tiles<Conv2dGradInput>);
+  table.add("conv2d_grad_weight",
+            by_tiles,
+            make_by_tiles_alone<Conv2dGradWeight>,
+            is_for_tiles<Conv2dGradWeight>);
   add_product<Conv2d, FusedConv2d>(table,
                                    {.choice = {"gemm", 0},
                                     .make = make_product<Conv2d>,

@@ -4,6 +4,7 @@
 #include "ridge/backend/cpu/cpu_isa.h"
 #include "ridge/backend/cpu/cpu_kernels.h"
 #include "ridge/backend/cpu/gemm/gemm.h"
+#include "ridge/backend/cpu/gemm/gemm_amx.h"
 #include "ridge/backend/cpu/gemm/gemm_panels.h"
 #include "ridge/backend/cpu/gemm/gemm_plan.h"
 #include "ridge/backend/cpu/gemm/product_kernel.h"
@@ -51,26 +52,26 @@ GemmShape product_shape(const Node& node, GemmProducts products) {
   return shape;
 }
 
+GemmBatch batch_of(const Node& node, const GemmShape& shape) {
+  return {.count = node.inputs[0].type().elements() / (shape.m * shape.k),
+          .stride_a = shape.m * shape.k,
+          .stride_b = shape.k * shape.n,
+          .stride_c = shape.m * shape.n};
+}
+
 template <bool kPairs>
 ProductKernel make_matmul(const Node& node) {
-  const TensorType& a = node.inputs[0].type();
   const GemmShape shape =
       product_shape(node, kPairs ? GemmProducts::kPairs : packed_products(node.op_as<MatMul>()));
-  const GemmBatch batch{.count = a.elements() / (shape.m * shape.k),
-                        .stride_a = shape.m * shape.k,
-                        .stride_b = shape.k * shape.n,
-                        .stride_c = shape.m * shape.n};
-  return make_batched_product(a.dtype, "matmul", shape, batch);
+  return make_batched_product(
+      node.inputs[0].dtype(), "matmul", shape, batch_of(node, shape));
 }
 
 // 16-bit factors whose sum stays in f32: both are widened first, which is exact.
 std::unique_ptr<HostKernel> make_f32_result(const Node& node) {
   const TensorType &a = node.inputs[0].type(), &b = node.inputs[1].type();
   const GemmShape shape = gemm_shape(node.op_as<MatMul>(), a.shape, b.shape);
-  const GemmBatch batch{.count = a.elements() / (shape.m * shape.k),
-                        .stride_a = shape.m * shape.k,
-                        .stride_b = shape.k * shape.n,
-                        .stride_c = shape.m * shape.n};
+  const GemmBatch batch = batch_of(node, shape);
   const int64_t left = a.elements(), right = b.elements();
   return dispatch_float(a.dtype, "matmul", [&]<typename T>(TypeTag<T>) {
     return std::make_unique<HostKernel>(
@@ -118,20 +119,50 @@ ProductKernel make_packed(const Node& node) {
                              product_shape(node, packed_products(node.op_as<MatMul>())));
 }
 
+template <typename In, typename Out>
+ProductKernel make_amx_of(const Node& node, bool has_panels) {
+  const GemmShape shape = product_shape(node, GemmProducts::kOwn);
+  return has_panels ? make_amx_packed_product<In, Out>(shape)
+                    : make_amx_product<In, Out>(shape, batch_of(node, shape));
+}
+
+ProductKernel make_amx_either(const Node& node, bool has_panels) {
+  if (node.inputs[0].dtype() == DType::kF32) return make_amx_of<float, float>(node, has_panels);
+  if (node.outputs[0].dtype == DType::kF32) return make_amx_of<BF16, float>(node, has_panels);
+  return make_amx_of<BF16, BF16>(node, has_panels);
+}
+
+ProductKernel make_amx(const Node& node) { return make_amx_either(node, false); }
+ProductKernel make_amx_packed(const Node& node) { return make_amx_either(node, true); }
+
+std::vector<PackedOperand> amx_operands_of(const Node& node) {
+  if (node.inputs[1].type().shape.size() != 2) return {};
+  return {amx_operand(1, product_shape(node, GemmProducts::kOwn))};
+}
+
 bool is_f32_result(const Node& node) { return node.op_as<MatMul>().f32_result; }
 
 bool is_plain(const Node& node) { return !is_f32_result(node); }
 
-bool is_for_pairs(const Node& node) {
-  if (is_f32_result(node)) return false;
-
-  const bool is_bf16 = node.inputs[0].dtype() == DType::kBF16;
-  return has_bf16_pairs() && (is_bf16 || node.op_as<MatMul>().round_to == DType::kBF16);
+bool multiplies_bf16(const Node& node) {
+  return node.inputs[0].dtype() == DType::kBF16 || node.op_as<MatMul>().round_to == DType::kBF16;
 }
+
+bool is_for_pairs(const Node& node) {
+  return has_bf16_pairs() && multiplies_bf16(node) && !is_f32_result(node);
+}
+
+bool is_for_amx(const Node& node) { return has_amx() && multiplies_bf16(node); }
 
 }  // namespace
 
 void add_matmul_kernels(KernelTable& table) {
+  add_product<MatMul, FusedMatMul>(table,
+                                   {.choice = {"bf16_amx_gemm", 2},
+                                    .make = make_amx,
+                                    .accepts = is_for_amx,
+                                    .packed_operands = amx_operands_of,
+                                    .make_packed = make_amx_packed});
   table.add(
       "matmul",
       {"bf16_pairs_gemm", 1},

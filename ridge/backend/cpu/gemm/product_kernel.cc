@@ -4,6 +4,7 @@
 #include <array>
 #include <memory>
 
+#include "ridge/backend/cpu/gemm/gemm_amx.h"
 #include "ridge/backend/cpu/loops/fused_flat.h"
 #include "ridge/graph/ops/fused_conv.h"
 #include "ridge/graph/ops/fused_matmul.h"
@@ -116,6 +117,46 @@ ProductKernel make_batched_product(DType dtype,
     return ProductKernel{run, gemm_workspace_bytes(shape, dtype, batch.count)};
   });
 }
+
+template <typename In, typename Out>
+ProductKernel make_amx_product(const GemmShape& shape, const GemmBatch& batch) {
+  return {[shape, batch](const KernelArgs& args, const FinishRange* finish) {
+            run_finishing(finish, 0, batch.stride_c, shape.ldc, [&](const FinishBlock* each) {
+              gemm_amx(shape,
+                       batch,
+                       static_cast<const In*>(args.inputs[0]),
+                       static_cast<const In*>(args.inputs[1]),
+                       static_cast<Out*>(args.outputs[0]),
+                       /*accumulate=*/false,
+                       args.workspace,
+                       each);
+            });
+          },
+          gemm_amx_workspace_bytes(shape, batch, /*has_panels=*/false)};
+}
+
+template <typename In, typename Out>
+ProductKernel make_amx_packed_product(const GemmShape& shape) {
+  return {[shape](const KernelArgs& args, const FinishRange* finish) {
+            run_finishing(finish, 0, 0, shape.ldc, [&](const FinishBlock* each) {
+              gemm_amx_packed(shape,
+                              static_cast<const In*>(args.inputs[0]),
+                              args.inputs[1],
+                              static_cast<Out*>(args.outputs[0]),
+                              args.workspace,
+                              each);
+            });
+          },
+          gemm_amx_workspace_bytes(shape, {}, /*has_panels=*/true)};
+}
+
+#define RIDGE_INSTANTIATE(In, Out)                                                        \
+  template ProductKernel make_amx_product<In, Out>(const GemmShape&, const GemmBatch&);   \
+  template ProductKernel make_amx_packed_product<In, Out>(const GemmShape&);
+RIDGE_INSTANTIATE(float, float)
+RIDGE_INSTANTIATE(BF16, BF16)
+RIDGE_INSTANTIATE(BF16, float)
+#undef RIDGE_INSTANTIATE
 
 std::unique_ptr<HostKernel> make_alone(ProductKernel kernel) {
   const size_t bytes = kernel.workspace_bytes;

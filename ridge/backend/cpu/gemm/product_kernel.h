@@ -74,6 +74,13 @@ ProductKernel make_batched_product(DType dtype,
 /// gemm_packed() of the first input and of panels_operand() of the second one, f32 or f64.
 ProductKernel make_packed_product(DType dtype, const GemmShape& shape);
 
+/// gemm_amx() of the inputs, and gemm_amx_packed() of the first input and of amx_operand() of the
+/// second one.
+template <typename In, typename Out>
+ProductKernel make_amx_product(const GemmShape& shape, const GemmBatch& batch);
+template <typename In, typename Out>
+ProductKernel make_amx_packed_product(const GemmShape& shape);
+
 /// The kernel without anything behind it.
 std::unique_ptr<HostKernel> make_alone(ProductKernel kernel);
 

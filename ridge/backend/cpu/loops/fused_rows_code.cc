@@ -217,7 +217,7 @@ class RowCode::Builder {
 std::unique_ptr<const RowCode> RowCode::make(const RowPlan& plan) {
   if (plan.columns > kMostColumns || plan.mark) return nullptr;
   std::unique_ptr<RowCode> made(new RowCode);
-  const bool avx512 = isa() == Isa::kAvx512;
+  const bool avx512 = has_avx512();
   if (!Builder(plan, *made).build(avx512 ? jit::Target::kAvx512 : jit::Target::kAvx2))
     return nullptr;
   return made;

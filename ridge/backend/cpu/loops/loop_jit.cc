@@ -77,7 +77,7 @@ class JitLoop final : public LoopKernel {
 std::unique_ptr<LoopKernel> make_jit_loop(const Loop& loop) {
   if (has_dropout(loop)) return make_random_loop(loop, make_jit_loop);
   if (!settings().get_bool("cpu.jit")) return nullptr;
-  const jit::Target target = isa() == Isa::kAvx512 ? jit::Target::kAvx512 : jit::Target::kAvx2;
+  const jit::Target target = has_avx512() ? jit::Target::kAvx512 : jit::Target::kAvx2;
   const auto program = jit::lower(loop, target == jit::Target::kAvx512);
   if (!program) return nullptr;
   auto made = std::make_unique<JitLoop>(*program, target);

@@ -1,0 +1,368 @@
+// The driver of products by tiles. Both operands are packed whole before they are multiplied, each
+// element once: a product takes hardly longer than the conversion of what it multiplies.
+#include "ridge/backend/cpu/gemm/gemm_amx.h"
+
+#include <algorithm>
+
+#include "ridge/backend/cpu/cpu_isa.h"
+#include "ridge/backend/cpu/gemm/gemm_operands.h"
+#include "ridge/backend/cpu/gemm/gemm_plan.h"
+#include "ridge/backend/cpu/half_rows.h"
+#include "ridge/backend/cpu/isa/gemm/gemm_amx_kernels.h"
+#include "ridge/base/cpu/parallel.h"
+#include "ridge/base/error.h"
+#include "ridge/graph/ops/elementwise.h"
+#include "ridge/graph/ops/shape.h"
+
+namespace ridge::cpu {
+namespace {
+
+// Rows and columns of a block of C in registers, and most rows of a task.
+constexpr int64_t kSide = 2 * kAmxLanes, kMostRows = 4 * kSide;
+// Tiles of depth for which a strip of op(B), 32 columns wide, stays in a first-level cache.
+constexpr int64_t kChain = 16;
+// Columns whose results the caches hold until they are finished.
+constexpr int64_t kColumnsToFinish = 256;
+// Operands of up to so many elements are packed on the stack of the thread that multiplies them.
+constexpr int64_t kNearElements = 128 * 1024;
+// Elements of an operand that are packed at a time, and the fewest lanes of them.
+constexpr int64_t kMostPacked = int64_t{8} << 20, kFewestLanes = 256;
+constexpr int64_t kPanelsOfPacking = 4;
+constexpr int64_t kTasksOfThread = 4;
+constexpr int64_t kWorkOfTask = int64_t{1} << 20;  // multiply-adds
+
+int64_t tiles_of(const GemmShape& shape) { return ceil_div(shape.k, kAmxSteps); }
+int64_t panel_elements(const GemmShape& shape) { return tiles_of(shape) * kAmxTile; }
+// Elements of so many packed lanes.
+int64_t packed_elements(const GemmShape& shape, int64_t lanes) {
+  return ceil_div(lanes, kAmxLanes) * panel_elements(shape);
+}
+
+// Lanes of an operand that are packed at a time.
+int64_t piece_of(const GemmShape& shape, int64_t lanes) {
+  const int64_t most = kMostPacked / (tiles_of(shape) * kAmxSteps) / kSide * kSide;
+  return std::min(lanes, std::max(most, kFewestLanes));
+}
+
+bool is_near(const GemmShape& shape) {
+  return packed_elements(shape, shape.m) + packed_elements(shape, shape.n) <= kNearElements;
+}
+
+const GemmAmxKernels& kernels() { return avx512::gemm_amx_kernels; }
+
+void pack_rows(const GemmAmxPanel<float>& panel) { kernels().pack_rows_f32(panel); }
+void pack_rows(const GemmAmxPanel<BF16Bits>& panel) { kernels().pack_rows_bf16(panel); }
+void pack_columns(const GemmAmxPanel<float>& panel) { kernels().pack_columns_f32(panel); }
+void pack_columns(const GemmAmxPanel<BF16Bits>& panel) { kernels().pack_columns_bf16(panel); }
+
+// Part of C, over the whole depth, by packed operands that begin at its first row and column.
+template <typename Out>
+struct Block {
+  const BF16Bits *a, *b;
+  Out* c;
+  int64_t c_row;
+  int64_t rows, columns;
+};
+
+template <typename In, typename Out>
+class AmxProduct {
+ public:
+  AmxProduct(const GemmShape& shape,
+             const GemmBatch& batch,
+             bool accumulate,
+             const FinishBlock* finish)
+      : shape_(shape), batch_(batch), accumulate_(accumulate), finish_(finish) {}
+
+  /// `panels` is op(B) where it is packed already, else null.
+  void run(const In* a, const In* b, const BF16Bits* panels, Out* c, void* workspace) const;
+
+ private:
+  using Lanes = Operand<In>;
+  Lanes rows_of(const In* a) const {
+    return {a, shape_.transpose_a ? 1 : shape_.lda, shape_.transpose_a ? shape_.lda : 1};
+  }
+  Lanes columns_of(const In* b) const {
+    return {b, shape_.transpose_b ? shape_.ldb : 1, shape_.transpose_b ? 1 : shape_.ldb};
+  }
+  int64_t panel() const { return panel_elements(shape_); }
+  template <bool kColumns>
+  void pack(const Lanes& from, Range lanes, Range panels, BF16Bits* to) const;
+  template <bool kColumns>
+  void pack_all(const Lanes& from, Range lanes, BF16Bits* to) const;
+  void run_near(int64_t item, const In* a, const In* b, Out* c) const;
+  void run_piece(int64_t item,
+                 const BF16Bits* a,
+                 const BF16Bits* b,
+                 Out* c,
+                 Range rows,
+                 Range columns) const;
+  void multiply(const Block<Out>& block) const;
+  void run_strip(const Block<Out>& strip) const;
+  void add_up(const Block<Out>& strip, float* sums, int64_t sums_row) const;
+
+  const GemmShape& shape_;
+  const GemmBatch& batch_;
+  bool accumulate_;
+  const FinishBlock* finish_;
+};
+
+// Panels of the lanes [lanes.begin, lanes.end), which begin at `to`. Lanes that lie side by side are
+// packed a tile at a time, in the order of memory.
+template <typename In, typename Out>
+template <bool kColumns>
+void AmxProduct<In, Out>::pack(const Lanes& from, Range lanes, Range panels, BF16Bits* to) const {
+  const int64_t steps = from.depth_stride == 1 ? shape_.k : kAmxSteps;
+  for (int64_t p = 0; p < shape_.k; p += steps)
+    for (int64_t i = panels.begin; i < panels.end; ++i) {
+      const int64_t lane = lanes.begin + i * kAmxLanes;
+      const GemmAmxPanel<BitsOf<In>> panel_at{
+          bits_of(from.at(lane, p)),
+          from.lane_stride,
+          from.depth_stride,
+          std::min(steps, shape_.k - p),
+          static_cast<int>(std::min(kAmxLanes, lanes.end - lane)),
+          to + i * panel() + p / kAmxSteps * kAmxTile};
+      kColumns ? pack_columns(panel_at) : pack_rows(panel_at);
+    }
+}
+
+template <typename In, typename Out>
+template <bool kColumns>
+void AmxProduct<In, Out>::pack_all(const Lanes& from, Range lanes, BF16Bits* to) const {
+  const int64_t panels = ceil_div(lanes.size(), kAmxLanes);
+  parallel_for(ceil_div(panels, kPanelsOfPacking), 1, [&](int64_t begin, int64_t end) {
+    pack<kColumns>(from,
+                   lanes,
+                   {begin * kPanelsOfPacking, std::min(panels, end * kPanelsOfPacking)},
+                   to);
+  });
+}
+
+// Sums over the depth into (rows, 32) floats.
+template <typename In, typename Out>
+void AmxProduct<In, Out>::add_up(const Block<Out>& strip, float* sums, int64_t sums_row) const {
+  const int64_t tiles = tiles_of(shape_);
+  for (int64_t t = 0; t < tiles; t += kChain)
+    for (int64_t i = 0; i < strip.rows; i += kSide)
+      kernels().block({.tiles = std::min(kChain, tiles - t),
+                       .a = strip.a + i / kAmxLanes * panel() + t * kAmxTile,
+                       .a_panel = panel(),
+                       .b = strip.b + t * kAmxTile,
+                       .b_panel = panel(),
+                       .c = sums + i * sums_row,
+                       .c_row = sums_row,
+                       .rows = static_cast<int>(std::min(kSide, strip.rows - i)),
+                       .cols = static_cast<int>(strip.columns),
+                       .add = accumulate_ || t > 0});
+}
+
+template <typename In, typename Out>
+void AmxProduct<In, Out>::run_strip(const Block<Out>& strip) const {
+  if constexpr (std::is_same_v<Out, float>) {
+    add_up(strip, strip.c, strip.c_row);
+  } else {
+    alignas(64) float sums[kMostRows * kSide];
+    add_up(strip, sums, kSide);
+    for (int64_t i = 0; i < strip.rows; ++i)
+      narrow_row(sums + i * kSide, strip.c + i * strip.c_row, strip.columns);
+  }
+}
+
+template <typename In, typename Out>
+void AmxProduct<In, Out>::multiply(const Block<Out>& block) const {
+  kernels().begin();
+  for (int64_t i = 0; i < block.rows; i += kMostRows)
+    for (int64_t j = 0; j < block.columns; j += kSide)
+      run_strip({block.a + i / kAmxLanes * panel(),
+                 block.b + j / kAmxLanes * panel(),
+                 block.c + i * block.c_row + j,
+                 block.c_row,
+                 std::min(kMostRows, block.rows - i),
+                 std::min(kSide, block.columns - j)});
+  kernels().end();
+}
+
+// Rows and columns of a task.
+struct Cut {
+  int64_t rows, columns;
+};
+
+Cut cut_of(int64_t rows, int64_t columns, int64_t depth, int64_t threads) {
+  Cut cut{std::min(kMostRows, round_up(rows, kSide)), round_up(columns, kSide)};
+  const auto half = [](int64_t size) { return round_up(size / 2, kSide); };
+  while (ceil_div(rows, cut.rows) * ceil_div(columns, cut.columns) < kTasksOfThread * threads) {
+    if (threads == 1 || cut.rows * cut.columns * depth <= kWorkOfTask) break;
+    if (cut.columns > kColumnsToFinish)
+      cut.columns = half(cut.columns);
+    else if (cut.rows > kSide)
+      cut.rows = half(cut.rows);
+    else if (cut.columns > kSide)
+      cut.columns = half(cut.columns);
+    else
+      break;
+  }
+  return cut;
+}
+
+template <typename In, typename Out>
+void AmxProduct<In, Out>::run_piece(int64_t item,
+                                    const BF16Bits* a,
+                                    const BF16Bits* b,
+                                    Out* c,
+                                    Range rows,
+                                    Range columns) const {
+  const Cut cut = cut_of(rows.size(), columns.size(), shape_.k, num_threads());
+  const int64_t across = ceil_div(columns.size(), cut.columns);
+  parallel_for(ceil_div(rows.size(), cut.rows) * across, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t task = begin; task < end; ++task) {
+      const int64_t i = task / across * cut.rows, first = task % across * cut.columns;
+      const int64_t height = std::min(cut.rows, rows.size() - i);
+      const int64_t last = std::min(first + cut.columns, columns.size());
+      for (int64_t j = first; j < last; j += kColumnsToFinish) {
+        const int64_t width = std::min(kColumnsToFinish, last - j);
+        multiply({a + i / kAmxLanes * panel(),
+                  b + j / kAmxLanes * panel(),
+                  c + (rows.begin + i) * shape_.ldc + columns.begin + j,
+                  shape_.ldc,
+                  height,
+                  width});
+        if (finish_ != nullptr)
+          (*finish_)({item, rows.begin + i, height, columns.begin + j, width});
+      }
+    }
+  });
+}
+
+template <typename In, typename Out>
+void AmxProduct<In, Out>::run_near(int64_t item, const In* a, const In* b, Out* c) const {
+  alignas(64) BF16Bits packed[kNearElements];
+  BF16Bits* const columns = packed + packed_elements(shape_, shape_.m);
+  pack<false>(rows_of(a), {0, shape_.m}, {0, ceil_div(shape_.m, kAmxLanes)}, packed);
+  pack<true>(columns_of(b), {0, shape_.n}, {0, ceil_div(shape_.n, kAmxLanes)}, columns);
+  multiply({packed, columns, c, shape_.ldc, shape_.m, shape_.n});
+  if (finish_ != nullptr) (*finish_)({item, 0, shape_.m, 0, shape_.n});
+}
+
+template <typename In, typename Out>
+void AmxProduct<In, Out>::run(
+    const In* a, const In* b, const BF16Bits* panels, Out* c, void* workspace) const {
+  if (panels == nullptr && is_near(shape_)) {
+    parallel_for(batch_.count, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i)
+        run_near(i, a + i * batch_.stride_a, b + i * batch_.stride_b, c + i * batch_.stride_c);
+    });
+    return;
+  }
+  const uintptr_t aligned = (reinterpret_cast<uintptr_t>(workspace) + 63) & ~uintptr_t{63};
+  auto* const rows_at = reinterpret_cast<BF16Bits*>(aligned);
+  const int64_t height = piece_of(shape_, shape_.m);
+  const int64_t width = panels == nullptr ? piece_of(shape_, shape_.n) : shape_.n;
+  BF16Bits* const columns_at = rows_at + packed_elements(shape_, height);
+  const bool has_one = width == shape_.n;
+  const In* has = nullptr;  // op(B) whose columns are all packed
+  for (int64_t item = 0; item < batch_.count; ++item) {
+    const In* const left = a + item * batch_.stride_a;
+    const In* const right = panels == nullptr ? b + item * batch_.stride_b : nullptr;
+    for (int64_t i = 0; i < shape_.m; i += height) {
+      const Range rows{i, std::min(i + height, shape_.m)};
+      pack_all<false>(rows_of(left), rows, rows_at);
+      for (int64_t j = 0; j < shape_.n; j += width) {
+        const Range columns{j, std::min(j + width, shape_.n)};
+        if (panels == nullptr && !(has_one && has == right))
+          pack_all<true>(columns_of(right), columns, columns_at);
+        has = right;
+        run_piece(item,
+                  rows_at,
+                  panels == nullptr ? columns_at : panels,
+                  c + item * batch_.stride_c,
+                  rows,
+                  columns);
+      }
+    }
+  }
+}
+
+void check_amx(const GemmShape& shape, const GemmBatch& batch) {
+  check_gemm_shape(shape);
+  check_internal(batch.count >= 0, "[gemm_amx] batch of {} items", batch.count);
+  check_internal(has_amx(), "[gemm_amx] there is no AMX here");
+}
+
+// By ops: what pack() makes of op(B).
+Value pack_operand(Value b, const GemmShape& shape) {
+  const int64_t depth = tiles_of(shape), panels = ceil_div(shape.n, kAmxLanes);
+  const int64_t more_steps = depth * kAmxSteps - shape.k;
+  const int64_t more_columns = panels * kAmxLanes - shape.n;
+  const bool along = shape.transpose_b;
+  Value x = cast(reshape(b, along ? Shape{shape.n, shape.k} : Shape{shape.k, shape.n}),
+                 DType::kBF16);
+  if (more_steps > 0 || more_columns > 0)
+    x = pad(x,
+            {0, 0},
+            along ? std::vector{more_columns, more_steps} : std::vector{more_steps, more_columns});
+  if (along)
+    return transpose(reshape(x, {panels, kAmxLanes, depth, kAmxSteps / 2, 2}), {0, 2, 3, 1, 4});
+  return transpose(reshape(x, {depth, kAmxSteps / 2, 2, panels, kAmxLanes}), {3, 0, 1, 4, 2});
+}
+
+}  // namespace
+
+size_t gemm_amx_workspace_bytes(const GemmShape& shape, const GemmBatch& batch, bool has_panels) {
+  check_amx(shape, batch);
+  if (!has_panels && is_near(shape)) return 0;
+  int64_t elements = packed_elements(shape, piece_of(shape, shape.m));
+  if (!has_panels) elements += packed_elements(shape, piece_of(shape, shape.n));
+  return static_cast<size_t>(elements) * sizeof(BF16) + 63;  // room to align
+}
+
+template <typename In, typename Out>
+void gemm_amx(const GemmShape& shape,
+              const GemmBatch& batch,
+              const In* a,
+              const In* b,
+              Out* c,
+              bool accumulate,
+              void* workspace,
+              const FinishBlock* finish) {
+  check_amx(shape, batch);
+  check_internal(!accumulate || std::is_same_v<Out, float>, "[gemm_amx] only f32 accumulates");
+  AmxProduct<In, Out>(shape, batch, accumulate, finish).run(a, b, nullptr, c, workspace);
+}
+
+template <typename In, typename Out>
+void gemm_amx_packed(const GemmShape& shape,
+                     const In* a,
+                     const void* panels,
+                     Out* c,
+                     void* workspace,
+                     const FinishBlock* finish) {
+  const GemmBatch one;
+  check_amx(shape, one);
+  AmxProduct<In, Out>(shape, one, /*accumulate=*/false, finish)
+      .run(a, nullptr, static_cast<const BF16Bits*>(panels), c, workspace);
+}
+
+PackedOperand amx_operand(size_t input, const GemmShape& shape) {
+  return {.input = input,
+          .layout = shape.transpose_b ? "amx.t" : "amx",
+          .pack = [shape](Value value) { return pack_operand(value, shape); },
+          .only_constants = true};
+}
+
+#define RIDGE_INSTANTIATE(In, Out)                        \
+  template void gemm_amx<In, Out>(const GemmShape&,       \
+                                  const GemmBatch&,       \
+                                  const In*,              \
+                                  const In*,              \
+                                  Out*,                   \
+                                  bool,                   \
+                                  void*,                  \
+                                  const FinishBlock*);    \
+  template void gemm_amx_packed<In, Out>(                 \
+      const GemmShape&, const In*, const void*, Out*, void*, const FinishBlock*);
+RIDGE_INSTANTIATE(float, float)
+RIDGE_INSTANTIATE(BF16, BF16)
+RIDGE_INSTANTIATE(BF16, float)
+#undef RIDGE_INSTANTIATE
+
+}  // namespace ridge::cpu
