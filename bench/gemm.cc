@@ -3,6 +3,7 @@
 //
 // bench_gemm [--threads N] [--isa avx2|avx512] [--json FILE] [--shapes FILE] [--serve yes]
 #include "ridge/backend/cpu/gemm/gemm.h"
+#include "ridge/backend/cpu/gemm/gemm_amx.h"
 
 #include <fmt/core.h>
 #include <sys/mman.h>
@@ -111,7 +112,7 @@ Case parse_case(const std::string& line, const std::string& where) {
       c.dtype = *dtype;
     }
   }
-  // The engine's matrix products use pairs wherever the machine has them.
+  // The engine's matrix products use pairs wherever the machine has them, or tiles.
   if (has_bf16_pairs() && (c.dtype == DType::kBF16 || c.shape.products == GemmProducts::kRounded))
     c.shape.products = GemmProducts::kPairs;
   c.shape.lda = c.shape.transpose_a ? c.shape.m : c.shape.k;
@@ -222,12 +223,19 @@ struct Work {
         a(bytes(c.batch * batch.stride_a)),
         b(bytes(c.batch * batch.stride_b)),
         result(bytes(c.batch * batch.stride_c)),
-        workspace(gemm_workspace_bytes(c.shape, c.dtype, c.batch)) {
+        workspace(runs_by_tiles()
+                      ? gemm_amx_workspace_bytes(c.shape, batch, /*has_panels=*/false)
+                      : gemm_workspace_bytes(c.shape, c.dtype, c.batch)) {
     fill(a.as<T>(), c.batch * batch.stride_a, 1);
     fill(b.as<T>(), c.batch * batch.stride_b, 2);
   }
   static size_t bytes(int64_t count) { return static_cast<size_t>(count) * sizeof(T); }
+  bool runs_by_tiles() const { return has_amx() && shape.products == GemmProducts::kPairs; }
   void operator()() const {
+    if constexpr (std::is_same_v<T, float> || std::is_same_v<T, BF16>)
+      if (runs_by_tiles())
+        return gemm_amx(
+            shape, batch, a.as<T>(), b.as<T>(), result.as<T>(), false, workspace.as<void>());
     gemm_batched<T>(
         shape, batch, a.as<T>(), b.as<T>(), result.as<T>(), false, workspace.as<void>());
   }
@@ -338,7 +346,7 @@ void serve() {
 }
 
 constexpr const char* kUsage =
-    "usage: bench_gemm [--threads N] [--isa auto|avx2|avx512] [--shapes FILE] [--json FILE]\n"
+    "usage: bench_gemm [--threads N] [--isa auto|avx2|avx512|amx] [--shapes FILE] [--json FILE]\n"
     "       bench_gemm [--threads N] [--isa ISA] --serve yes, then lines of input: case SHAPE, run "
     "N,\n"
     "       peak f32\n"

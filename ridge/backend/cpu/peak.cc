@@ -21,21 +21,20 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 // FLOPs per second of `fma` on every thread at once.
 template <typename T>
-double best_rate(double (*fma)(int64_t, T*), int runs) {
-  constexpr int64_t kRounds = 150000;
+double best_rate(double (*fma)(int64_t, T*), int runs, int64_t rounds = 150'000) {
   const int64_t threads = num_threads();
   double best = 0;
   for (int run = 0; run < runs; ++run) {
     const auto start = std::chrono::steady_clock::now();
     parallel_for(threads, 1, [&](int64_t, int64_t) {
       T sink;
-      fma(kRounds, &sink);
+      fma(rounds, &sink);
     });
     const double seconds = seconds_since(start);
     best = std::max(best, static_cast<double>(threads) / seconds);
   }
   T sink;
-  return best * fma(1, &sink) * kRounds;
+  return best * fma(1, &sink) * static_cast<double>(rounds);
 }
 
 struct Pages {
@@ -56,7 +55,10 @@ double measure_fma_peak(DType dtype, int runs) {
     const double of_f32 = best_rate(kernels().fma_f32, runs);
     if (dtype == DType::kF32 || !has_bf16_pairs()) return of_f32;
     // vdpbf16ps has half the rate of f32 on some processors (Emerald Rapids), twice on others.
-    return std::max(of_f32, best_rate(avx512::dot_bf16, runs));
+    const double of_pairs = std::max(of_f32, best_rate(avx512::dot_bf16, runs));
+    constexpr int64_t kRoundsOfTiles = 15'000;  // of sixteen cycles an instruction
+    return has_amx() ? std::max(of_pairs, best_rate(avx512::dot_bf16_tiles, runs, kRoundsOfTiles))
+                     : of_pairs;
   }
   check_internal(dtype == DType::kF64, "[peak] no fma loop for dtype {}", name_of(dtype));
   return best_rate(kernels().fma_f64, runs);

@@ -1,5 +1,6 @@
-// The driver of products by tiles. Both operands are packed whole before they are multiplied, each
-// element once: a product takes hardly longer than the conversion of what it multiplies.
+// The driver of products by tiles. op(B) is packed whole before it is multiplied, each element once:
+// a product takes hardly longer than the conversion of what it multiplies. A task packs its rows of
+// op(A) on its own stack, where its second-level cache holds them.
 #include "ridge/backend/cpu/gemm/gemm_amx.h"
 
 #include <algorithm>
@@ -7,7 +8,6 @@
 #include "ridge/backend/cpu/cpu_isa.h"
 #include "ridge/backend/cpu/gemm/gemm_operands.h"
 #include "ridge/backend/cpu/gemm/gemm_plan.h"
-#include "ridge/backend/cpu/half_rows.h"
 #include "ridge/backend/cpu/isa/gemm/gemm_amx_kernels.h"
 #include "ridge/base/cpu/parallel.h"
 #include "ridge/base/error.h"
@@ -23,9 +23,9 @@ constexpr int64_t kSide = 2 * kAmxLanes, kMostRows = 4 * kSide;
 constexpr int64_t kChain = 16;
 // Columns whose results the caches hold until they are finished.
 constexpr int64_t kColumnsToFinish = 256;
-// Operands of up to so many elements are packed on the stack of the thread that multiplies them.
-constexpr int64_t kNearElements = 128 * 1024;
-// Elements of an operand that are packed at a time, and the fewest lanes of them.
+// Elements that are packed on the stack of the thread that multiplies them.
+constexpr int64_t kNearElements = 256 * 1024;
+// Elements of an operand that are packed elsewhere at a time, and the fewest lanes of them.
 constexpr int64_t kMostPacked = int64_t{8} << 20, kFewestLanes = 256;
 constexpr int64_t kPanelsOfPacking = 4;
 constexpr int64_t kTasksOfThread = 4;
@@ -44,12 +44,22 @@ int64_t piece_of(const GemmShape& shape, int64_t lanes) {
   return std::min(lanes, std::max(most, kFewestLanes));
 }
 
+// Whether both operands fit.
 bool is_near(const GemmShape& shape) {
   return packed_elements(shape, shape.m) + packed_elements(shape, shape.n) <= kNearElements;
 }
 
+// Rows that a task has at most: as many as fit, or any where none would, so that op(A) is packed
+// like op(B).
+int64_t most_rows(const GemmShape& shape) {
+  const int64_t fitting = kNearElements / (tiles_of(shape) * kAmxSteps) / kSide * kSide;
+  return std::min(kMostRows, fitting);
+}
+bool is_deep(const GemmShape& shape) { return most_rows(shape) == 0; }
+
 const GemmAmxKernels& kernels() { return avx512::gemm_amx_kernels; }
 
+BF16Bits* result_bits(BF16* p) { return reinterpret_cast<BF16Bits*>(p); }
 void pack_rows(const GemmAmxPanel<float>& panel) { kernels().pack_rows_f32(panel); }
 void pack_rows(const GemmAmxPanel<BF16Bits>& panel) { kernels().pack_rows_bf16(panel); }
 void pack_columns(const GemmAmxPanel<float>& panel) { kernels().pack_columns_f32(panel); }
@@ -90,12 +100,18 @@ class AmxProduct {
   template <bool kColumns>
   void pack_all(const Lanes& from, Range lanes, BF16Bits* to) const;
   void run_near(int64_t item, const In* a, const In* b, Out* c) const;
-  void run_piece(int64_t item,
-                 const BF16Bits* a,
-                 const BF16Bits* b,
-                 Out* c,
-                 Range rows,
-                 Range columns) const;
+  // Packed op(B), the rows and columns of it that there are, and op(A), of which `packed` is null
+  // where tasks pack their own rows.
+  struct Piece {
+    int64_t item;
+    const In* a;
+    const BF16Bits *packed, *b;
+    Out* c;
+    Range rows, columns;
+  };
+  void run_piece(const Piece& piece) const;
+  void run_task(const Piece& piece, Range rows, Range columns) const;
+  void run_rows(const Piece& piece, const BF16Bits* a, Range rows, Range columns) const;
   void multiply(const Block<Out>& block) const;
   void run_strip(const Block<Out>& strip) const;
   void add_up(const Block<Out>& strip, float* sums, int64_t sums_row) const;
@@ -163,8 +179,8 @@ void AmxProduct<In, Out>::run_strip(const Block<Out>& strip) const {
   } else {
     alignas(64) float sums[kMostRows * kSide];
     add_up(strip, sums, kSide);
-    for (int64_t i = 0; i < strip.rows; ++i)
-      narrow_row(sums + i * kSide, strip.c + i * strip.c_row, strip.columns);
+    kernels().narrow(
+        sums, kSide, result_bits(strip.c), strip.c_row, strip.rows, static_cast<int>(strip.columns));
   }
 }
 
@@ -187,48 +203,67 @@ struct Cut {
   int64_t rows, columns;
 };
 
-Cut cut_of(int64_t rows, int64_t columns, int64_t depth, int64_t threads) {
-  Cut cut{std::min(kMostRows, round_up(rows, kSide)), round_up(columns, kSide)};
-  const auto half = [](int64_t size) { return round_up(size / 2, kSide); };
+// Fewer rows than kFewRows would read op(B) too often.
+Cut cut_of(const GemmShape& shape, int64_t rows, int64_t columns, int64_t threads) {
+  constexpr int64_t kFewRows = 2 * kSide;
+  const int64_t most = is_deep(shape) ? kMostRows : most_rows(shape);
+  Cut cut{std::min(most, round_up(rows, kSide)), round_up(columns, kSide)};
+  const auto half = [](int64_t& size) { size = round_up(size / 2, kSide); };
   while (ceil_div(rows, cut.rows) * ceil_div(columns, cut.columns) < kTasksOfThread * threads) {
-    if (threads == 1 || cut.rows * cut.columns * depth <= kWorkOfTask) break;
-    if (cut.columns > kColumnsToFinish)
-      cut.columns = half(cut.columns);
+    if (threads == 1 || cut.rows * cut.columns * shape.k <= kWorkOfTask) break;
+    if (cut.rows > kFewRows)
+      half(cut.rows);
+    else if (cut.columns > kColumnsToFinish)
+      half(cut.columns);
     else if (cut.rows > kSide)
-      cut.rows = half(cut.rows);
+      half(cut.rows);
     else if (cut.columns > kSide)
-      cut.columns = half(cut.columns);
+      half(cut.columns);
     else
       break;
   }
   return cut;
 }
 
+// Rows and columns are counted from those of the piece.
 template <typename In, typename Out>
-void AmxProduct<In, Out>::run_piece(int64_t item,
-                                    const BF16Bits* a,
-                                    const BF16Bits* b,
-                                    Out* c,
-                                    Range rows,
-                                    Range columns) const {
-  const Cut cut = cut_of(rows.size(), columns.size(), shape_.k, num_threads());
-  const int64_t across = ceil_div(columns.size(), cut.columns);
-  parallel_for(ceil_div(rows.size(), cut.rows) * across, 1, [&](int64_t begin, int64_t end) {
+void AmxProduct<In, Out>::run_rows(const Piece& piece,
+                                   const BF16Bits* a,
+                                   Range rows,
+                                   Range columns) const {
+  const int64_t row = piece.rows.begin + rows.begin;
+  for (int64_t j = columns.begin; j < columns.end; j += kColumnsToFinish) {
+    const int64_t width = std::min(kColumnsToFinish, columns.end - j);
+    const int64_t column = piece.columns.begin + j;
+    multiply({a,
+              piece.b + j / kAmxLanes * panel(),
+              piece.c + row * shape_.ldc + column,
+              shape_.ldc,
+              rows.size(),
+              width});
+    if (finish_ != nullptr) (*finish_)({piece.item, row, rows.size(), column, width});
+  }
+}
+
+template <typename In, typename Out>
+void AmxProduct<In, Out>::run_task(const Piece& piece, Range rows, Range columns) const {
+  if (piece.packed != nullptr)
+    return run_rows(piece, piece.packed + rows.begin / kAmxLanes * panel(), rows, columns);
+  alignas(64) BF16Bits packed[kNearElements];
+  const Range lanes{piece.rows.begin + rows.begin, piece.rows.begin + rows.end};
+  pack<false>(rows_of(piece.a), lanes, {0, ceil_div(lanes.size(), kAmxLanes)}, packed);
+  run_rows(piece, packed, rows, columns);
+}
+
+template <typename In, typename Out>
+void AmxProduct<In, Out>::run_piece(const Piece& piece) const {
+  const int64_t rows = piece.rows.size(), columns = piece.columns.size();
+  const Cut cut = cut_of(shape_, rows, columns, num_threads());
+  const int64_t across = ceil_div(columns, cut.columns);
+  parallel_for(ceil_div(rows, cut.rows) * across, 1, [&](int64_t begin, int64_t end) {
     for (int64_t task = begin; task < end; ++task) {
-      const int64_t i = task / across * cut.rows, first = task % across * cut.columns;
-      const int64_t height = std::min(cut.rows, rows.size() - i);
-      const int64_t last = std::min(first + cut.columns, columns.size());
-      for (int64_t j = first; j < last; j += kColumnsToFinish) {
-        const int64_t width = std::min(kColumnsToFinish, last - j);
-        multiply({a + i / kAmxLanes * panel(),
-                  b + j / kAmxLanes * panel(),
-                  c + (rows.begin + i) * shape_.ldc + columns.begin + j,
-                  shape_.ldc,
-                  height,
-                  width});
-        if (finish_ != nullptr)
-          (*finish_)({item, rows.begin + i, height, columns.begin + j, width});
-      }
+      const int64_t i = task / across * cut.rows, j = task % across * cut.columns;
+      run_task(piece, {i, std::min(i + cut.rows, rows)}, {j, std::min(j + cut.columns, columns)});
     }
   });
 }
@@ -254,29 +289,27 @@ void AmxProduct<In, Out>::run(
     return;
   }
   const uintptr_t aligned = (reinterpret_cast<uintptr_t>(workspace) + 63) & ~uintptr_t{63};
-  auto* const rows_at = reinterpret_cast<BF16Bits*>(aligned);
-  const int64_t height = piece_of(shape_, shape_.m);
+  auto* const columns_at = reinterpret_cast<BF16Bits*>(aligned);
   const int64_t width = panels == nullptr ? piece_of(shape_, shape_.n) : shape_.n;
-  BF16Bits* const columns_at = rows_at + packed_elements(shape_, height);
-  const bool has_one = width == shape_.n;
+  const int64_t height = is_deep(shape_) ? piece_of(shape_, shape_.m) : shape_.m;
+  BF16Bits* const rows_at =
+      is_deep(shape_) ? columns_at + (panels == nullptr ? packed_elements(shape_, width) : 0)
+                      : nullptr;
   const In* has = nullptr;  // op(B) whose columns are all packed
   for (int64_t item = 0; item < batch_.count; ++item) {
     const In* const left = a + item * batch_.stride_a;
     const In* const right = panels == nullptr ? b + item * batch_.stride_b : nullptr;
+    Out* const result = c + item * batch_.stride_c;
     for (int64_t i = 0; i < shape_.m; i += height) {
       const Range rows{i, std::min(i + height, shape_.m)};
-      pack_all<false>(rows_of(left), rows, rows_at);
+      if (rows_at != nullptr) pack_all<false>(rows_of(left), rows, rows_at);
       for (int64_t j = 0; j < shape_.n; j += width) {
         const Range columns{j, std::min(j + width, shape_.n)};
-        if (panels == nullptr && !(has_one && has == right))
+        if (right != nullptr && !(width == shape_.n && has == right))
           pack_all<true>(columns_of(right), columns, columns_at);
         has = right;
-        run_piece(item,
-                  rows_at,
-                  panels == nullptr ? columns_at : panels,
-                  c + item * batch_.stride_c,
-                  rows,
-                  columns);
+        const BF16Bits* const packed = panels == nullptr ? columns_at : panels;
+        run_piece({item, left, rows_at, packed, result, rows, columns});
       }
     }
   }
@@ -309,10 +342,10 @@ Value pack_operand(Value b, const GemmShape& shape) {
 
 size_t gemm_amx_workspace_bytes(const GemmShape& shape, const GemmBatch& batch, bool has_panels) {
   check_amx(shape, batch);
-  if (!has_panels && is_near(shape)) return 0;
-  int64_t elements = packed_elements(shape, piece_of(shape, shape.m));
-  if (!has_panels) elements += packed_elements(shape, piece_of(shape, shape.n));
-  return static_cast<size_t>(elements) * sizeof(BF16) + 63;  // room to align
+  int64_t elements = 0;
+  if (is_deep(shape)) elements += packed_elements(shape, piece_of(shape, shape.m));
+  if (!has_panels && !is_near(shape)) elements += packed_elements(shape, piece_of(shape, shape.n));
+  return elements == 0 ? 0 : static_cast<size_t>(elements) * sizeof(BF16) + 63;  // room to align
 }
 
 template <typename In, typename Out>

@@ -13,8 +13,9 @@
 
 namespace ridge::cpu {
 
-/// Bytes of workspace that gemm_amx needs: up to 32 MiB of packed operands, more only where 256 rows
-/// or columns need more. `has_panels`: op(B) was packed beforehand.
+/// Bytes of workspace that gemm_amx needs: op(B) in bf16, and op(A) where k is above 8192, up to 16
+/// MiB of each, more only where 256 rows or columns need more; 0 for small products. `has_panels`:
+/// op(B) was packed beforehand. Besides, a thread packs up to 512 KiB on its stack.
 size_t gemm_amx_workspace_bytes(const GemmShape& shape, const GemmBatch& batch, bool has_panels);
 
 /// C = op(A) op(B) for each item of a batch, added to the old C when `accumulate`. In is float,

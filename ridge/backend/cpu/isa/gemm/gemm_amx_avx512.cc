@@ -105,6 +105,19 @@ void block(const GemmAmxBlock& t) {
     two_columns ? run_either<false, true>(t) : run_either<false, false>(t);
 }
 
+// Sums are no subnormal numbers, which the instruction would take for zero.
+void narrow(const float* from,
+            int64_t from_row,
+            BF16Bits* to,
+            int64_t to_row,
+            int64_t rows,
+            int cols) {
+  const __mmask32 some = first32(cols);
+  for (int64_t i = 0; i < rows; ++i, from += from_row, to += to_row)
+    _mm512_mask_storeu_epi16(
+        to, some, F32<false>::round(_mm512_loadu_ps(from), _mm512_loadu_ps(from + kAmxLanes)));
+}
+
 // Sixteen registers of 16 pairs, of depth steps [p, p + 32): a lane each where depth is contiguous,
 // else a pair of steps each, of all lanes. What lies beyond the panel is zero.
 template <class S>
@@ -146,6 +159,7 @@ namespace avx512 {
 const GemmAmxKernels gemm_amx_kernels = {begin,
                                          end,
                                          block,
+                                         narrow,
                                          pack<F32<true>, false>,
                                          pack<BF16, false>,
                                          pack<F32<true>, true>,

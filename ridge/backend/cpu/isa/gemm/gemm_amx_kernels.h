@@ -49,6 +49,13 @@ struct GemmAmxKernels {
   void (*begin)();
   void (*end)();
   void (*block)(const GemmAmxBlock&);
+  // Rounds `rows` rows of up to 32 sums to nearest even.
+  void (*narrow)(const float* from,
+                 int64_t from_row,
+                 BF16Bits* to,
+                 int64_t to_row,
+                 int64_t rows,
+                 int cols);
   void (*pack_rows_f32)(const GemmAmxPanel<float>&);
   void (*pack_rows_bf16)(const GemmAmxPanel<BF16Bits>&);
   void (*pack_columns_f32)(const GemmAmxPanel<float>&);
